@@ -1,0 +1,44 @@
+# Compiler settings, third-party packages and the helpers every folder uses: one library a folder, one program a test file.
+
+find_program(CCACHE ccache)
+if(CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE})
+endif()
+
+find_package(Threads REQUIRED)
+find_package(Protobuf REQUIRED)
+find_package(gRPC CONFIG REQUIRED)
+find_package(absl CONFIG REQUIRED)
+find_package(OpenMP REQUIRED)
+find_package(ZLIB REQUIRED)
+find_package(PkgConfig REQUIRED)
+
+# Third-party headers are included as system headers, so their warnings are theirs.
+add_library(ampd_options INTERFACE)
+target_compile_options(ampd_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Werror -Wno-missing-field-initializers>)
+target_include_directories(ampd_options INTERFACE ${PROJECT_SOURCE_DIR})
+target_compile_definitions(ampd_options INTERFACE AMPD_VERSION="${PROJECT_VERSION}")
+if(AMPD_SANITIZER)
+  target_compile_options(ampd_options INTERFACE -fsanitize=${AMPD_SANITIZER} -fno-omit-frame-pointer -g)
+  target_link_options(ampd_options INTERFACE -fsanitize=${AMPD_SANITIZER})
+endif()
+
+# ampd_library(NAME SOURCES file... DEPS target...): the library of one folder; its dependencies are public.
+function(ampd_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  add_library(${name} STATIC ${ARG_SOURCES})
+  target_link_libraries(${name} PUBLIC ampd_options ${ARG_DEPS})
+endfunction()
+
+# ampd_test(NAME SOURCES file... DEPS target...): a GoogleTest program, run by ctest from the source tree's root.
+function(ampd_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 300)
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ampd_options ${ARG_DEPS} GTest::gmock GTest::gtest_main)
+  add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT})
+endfunction()
