@@ -1,0 +1,74 @@
+// Trains one job: the step loop over a runtime::Plan, with evaluation, checkpoints and reports.
+#ifndef AMPD_ENGINE_TRAIN_TRAINER_H_
+#define AMPD_ENGINE_TRAIN_TRAINER_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "ampd/v1/event.pb.h"
+#include "ampd/v1/worker_link.pb.h"
+#include "proto/spec/resolve.h"
+
+namespace ampd::train {
+
+struct TrainerOptions {
+  // Folders beneath which datasets may lie.
+  std::vector<std::string> data_roots;
+  // The job's checkpoints; created when missing. Training resumes from the newest undamaged one.
+  std::string checkpoint_dir;
+  // Threads of computation, >= 1. The bits of the result depend on it.
+  int threads = 1;
+  // "cpu" backend only, for the present build; a CUDA device id is refused with UNIMPLEMENTED where no CUDA is built in.
+  std::string device = "cpu-0";
+  // Highest attempted step already reported by earlier attempts; resuming below it emits `rewound` first.
+  int64_t last_reported_step = 0;
+};
+
+// Receives what happens. Called on the thread that runs Run().
+class TrainerObserver {
+ public:
+  virtual ~TrainerObserver() = default;
+  // `event` has `time` and a payload (never a state change); the observer numbers it. An error stops the training and
+  // is what Run() returns. May block to apply back-pressure.
+  virtual absl::Status OnEvent(v1::JobEvent event) = 0;
+};
+
+enum class Command {
+  // Write a checkpoint at the next step's end and go on.
+  kCheckpoint,
+  // Write a checkpoint at the next step's end; Run() returns kStopped.
+  kCheckpointAndStop,
+};
+
+enum class Outcome { kCompleted, kStopped };
+
+// Run() is called once, from one thread. Request() and step() may be called from any thread at any time.
+class Trainer {
+ public:
+  // Opens the data, builds and plans the model, and loads the newest undamaged checkpoint. `observer` outlives the
+  // trainer. Errors carry a failure class (engine/train/failure.h).
+  static absl::StatusOr<std::unique_ptr<Trainer>> Create(const ResolvedJobSpec& spec, const TrainerOptions& options,
+                                                         TrainerObserver* observer);
+  virtual ~Trainer() = default;
+
+  // Trains to the end of the job or to a stop command. The last checkpoint, and the event that tells of it, are
+  // written before it returns.
+  virtual absl::StatusOr<Outcome> Run() = 0;
+
+  virtual void Request(Command command) = 0;
+
+  // Attempted steps so far.
+  virtual int64_t step() const = 0;
+};
+
+// What can be said of a job without training it: parameters, memory, per-layer dtypes and shapes. Reads dataset headers
+// for the input's shape; data that cannot be read is `data_error`, not an error.
+v1::PlanResponse PlanJob(const ResolvedJobSpec& spec, const std::vector<std::string>& data_roots);
+
+}  // namespace ampd::train
+
+#endif  // AMPD_ENGINE_TRAIN_TRAINER_H_
