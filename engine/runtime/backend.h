@@ -1,0 +1,67 @@
+// What a device family offers: kernels for plan steps, and the flat-arena passes of the update.
+#ifndef AMPD_ENGINE_RUNTIME_BACKEND_H_
+#define AMPD_ENGINE_RUNTIME_BACKEND_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "engine/core/dtype.h"
+#include "engine/optim/optimizer.h"
+#include "engine/runtime/kernel_table.h"
+
+namespace ampd::runtime {
+
+// A parameter's place in the flat arenas (masters, gradients, moments), in elements.
+struct ArenaSlot {
+  int64_t offset = 0;
+  int64_t size = 0;
+};
+
+// One pass over the scaled gradients.
+struct GradientCheck {
+  bool finite = true;
+  // First slot, in the order given, that holds a value that is not finite; -1 when finite.
+  int32_t first_bad_slot = -1;
+  // In that slot: a NaN stands first (true), or an infinity.
+  bool first_bad_is_nan = false;
+  // Sum of the squares of (gradient * factor), accumulated in double or better than fp32 pairwise; meaningless when not
+  // finite.
+  double sum_of_squares = 0;
+  // Gradients that are exactly zero, over all slots.
+  int64_t zeros = 0;
+};
+
+struct UpdateArgs {
+  optim::OptimizerConfig config;
+  optim::UpdateScalars scalars;
+  float* masters = nullptr;
+  const float* gradients = nullptr;
+  float* moment1 = nullptr;  // null where config.moments() < 1
+  float* moment2 = nullptr;  // null where config.moments() < 2
+  int64_t size = 0;          // elements of each arena
+  // Not kF32: round each new master to this 16-bit dtype (`master_weights: false`).
+  DType round_to = DType::kF32;
+};
+
+// Thread-compatible: one training uses one backend from one thread.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual absl::string_view name() const = 0;  // "cpu"
+  virtual const KernelTable& kernels() const = 0;
+  // `factor` unscales, 1 / loss scale. `slots` in backward order.
+  virtual absl::Status CheckGradients(const float* gradients, absl::Span<const ArenaSlot> slots, float factor,
+                                      GradientCheck* check) = 0;
+  virtual absl::Status Update(const UpdateArgs& args) = 0;
+  // Dense copy of `size` elements of f32 in `dtype`.
+  virtual absl::Status Publish(const float* masters, int64_t size, DType dtype, void* copy) = 0;
+  // Whether any of `size` elements is not finite, and whether the first such is a NaN. Integers are finite.
+  virtual absl::Status FindNonFinite(const TensorView& tensor, bool* found, bool* is_nan) = 0;
+};
+
+}  // namespace ampd::runtime
+
+#endif  // AMPD_ENGINE_RUNTIME_BACKEND_H_

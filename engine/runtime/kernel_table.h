@@ -1,0 +1,86 @@
+// Kernels of a backend, found by op and by the dtypes of every operand. There are no static initialisers: a backend
+// fills its table in one explicit function, such as RegisterCpuKernels().
+#ifndef AMPD_ENGINE_RUNTIME_KERNEL_TABLE_H_
+#define AMPD_ENGINE_RUNTIME_KERNEL_TABLE_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/optional.h"
+#include "absl/types/span.h"
+#include "engine/core/tensor.h"
+#include "engine/ir/graph.h"
+#include "engine/runtime/step_state.h"
+
+namespace ampd::runtime {
+
+// What a kernel is made for: constants, shapes and dtypes, no data.
+struct NodeDesc {
+  ir::OpKind op;
+  std::string name;
+  ir::Attributes attributes;
+  std::vector<ir::TensorType> inputs;
+  std::vector<ir::TensorType> outputs;
+  int threads = 1;
+};
+
+struct KernelArgs {
+  absl::Span<const TensorView> inputs;
+  absl::Span<const TensorView> outputs;
+  // workspace_bytes() of scratch memory, aligned to kTensorAlignment; its contents are undefined.
+  void* workspace = nullptr;
+  const StepState* step = nullptr;
+};
+
+// The layout in which a kernel wants to read a parameter, opaque to everyone else.
+struct PublishedLayout {
+  // Copies of one parameter with equal keys are one copy. Names dtype and layout, e.g. "bf16:onednn:<descriptor>".
+  std::string key;
+  int64_t bytes = 0;
+  // Writes the copy (`bytes` at `copy`) from the f32 master, dense in the parameter's own shape. Rounds as ToHalf and
+  // ToBFloat16 do. Called once per applied step.
+  std::function<absl::Status(const float* master, void* copy)> write;
+};
+
+// A kernel prepared for one node. Launch is called from one thread at a time and allocates nothing.
+class Kernel {
+ public:
+  virtual ~Kernel() = default;
+  virtual int64_t workspace_bytes() const { return 0; }
+  // For an input that is a parameter or a published copy: the layout Launch reads instead of the dense one, in which
+  // case inputs[i].data points at the copy. nullopt: dense, in the operand's dtype.
+  virtual absl::optional<PublishedLayout> published_layout(int input) const { return absl::nullopt; }
+  // Outputs never alias inputs unless the op's definition says so. An effect op writes through its inputs as its
+  // definition says.
+  virtual absl::Status Launch(const KernelArgs& args) = 0;
+};
+
+using PrepareKernel = std::function<absl::StatusOr<std::unique_ptr<Kernel>>(const NodeDesc&)>;
+
+class KernelTable {
+ public:
+  using Signature = std::pair<std::vector<DType>, std::vector<DType>>;  // inputs, outputs
+
+  void Add(ir::OpKind op, std::vector<DType> inputs, std::vector<DType> outputs, PrepareKernel prepare) {
+    rows_[{op, {std::move(inputs), std::move(outputs)}}] = std::move(prepare);
+  }
+  bool Has(ir::OpKind op, const Signature& signature) const { return rows_.count({op, signature}) > 0; }
+  // UNIMPLEMENTED, naming op and dtypes, when there is no row.
+  absl::StatusOr<std::unique_ptr<Kernel>> Prepare(const NodeDesc& desc) const;
+  // Every row, for the test that walks them all.
+  std::vector<std::pair<ir::OpKind, Signature>> Rows() const;
+
+ private:
+  std::map<std::pair<ir::OpKind, Signature>, PrepareKernel> rows_;
+};
+
+}  // namespace ampd::runtime
+
+#endif  // AMPD_ENGINE_RUNTIME_KERNEL_TABLE_H_
