@@ -1,0 +1,51 @@
+// The HTTP listener: GET (and HEAD) /metrics, /healthz and /readyz; 404 elsewhere, 405 for other methods.
+#ifndef AMPD_SERVER_HTTP_HTTP_SERVER_H_
+#define AMPD_SERVER_HTTP_HTTP_SERVER_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+struct mg_context;
+
+namespace ampd {
+
+class HttpServer {
+ public:
+  struct Options {
+    // HOST:PORT, [IPV6]:PORT; port 0 picks a free one.
+    std::string listen = "127.0.0.1:7071";
+    // The body of /metrics.
+    std::function<std::string()> metrics;
+    // /readyz: OK is 200, an error is 503 with its message.
+    std::function<absl::Status()> ready;
+    // Connections served at once; more wait.
+    int threads = 4;
+  };
+
+  // The functions are called from the server's threads, several at a time. Start it after blocking SIGTERM and SIGINT.
+  // INVALID_ARGUMENT for an address that cannot be read; UNAVAILABLE, with the address, when it cannot be bound.
+  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(Options options);
+  // Ends the connections and waits for running requests.
+  ~HttpServer();
+  HttpServer(const HttpServer&) = delete;
+  HttpServer& operator=(const HttpServer&) = delete;
+
+  // HOST:PORT with the port really used.
+  const std::string& address() const { return address_; }
+
+ private:
+  explicit HttpServer(Options options);
+  static int HandleRequest(struct mg_connection* connection, void* self);
+
+  Options options_;
+  mg_context* context_ = nullptr;
+  std::string address_;
+};
+
+}  // namespace ampd
+
+#endif  // AMPD_SERVER_HTTP_HTTP_SERVER_H_

@@ -1,0 +1,57 @@
+// The Prometheus metrics of the daemon, derived from the same events that watchers read. Every metric is declared in
+// metrics.cc's table, and nowhere else.
+#ifndef AMPD_SERVER_METRICS_METRICS_H_
+#define AMPD_SERVER_METRICS_METRICS_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ampd/v1/device.pb.h"
+#include "ampd/v1/job.pb.h"
+#include "server/events/clock.h"
+#include "server/store/records.h"
+
+namespace ampd {
+
+// Names of the fleet's counters in the store; each is a metric without job labels.
+inline constexpr char kStepsAppliedCounter[] = "ampd_steps_applied_total";
+inline constexpr char kStepsSkippedCounter[] = "ampd_steps_skipped_total";
+inline constexpr char kSamplesCounter[] = "ampd_samples_total";
+inline constexpr char kEventsCounter[] = "ampd_events_written_total";
+inline constexpr char kJobsSucceededCounter[] = "ampd_jobs_succeeded_total";
+inline constexpr char kJobsFailedCounter[] = "ampd_jobs_failed_total";
+inline constexpr char kJobsCancelledCounter[] = "ampd_jobs_cancelled_total";
+inline constexpr char kInputWaitCounter[] = "ampd_input_wait_seconds_total";
+
+// Thread-safe.
+class Metrics {
+ public:
+  // `version` is for ampd_build_info. `clock` must outlive the metrics.
+  Metrics(const std::string& version, const Clock* clock);
+  ~Metrics();
+  Metrics(const Metrics&) = delete;
+  Metrics& operator=(const Metrics&) = delete;
+
+  // What the store knew at the start of the daemon; call once, before the first OnWrite.
+  void Restore(const std::map<std::string, double>& counters, const std::map<v1::Job::State, int64_t>& job_counts);
+  // A durable change: EventLog's listener.
+  void OnWrite(const JobWrite& write);
+  // A commit of the store: Store::Options::on_commit.
+  void OnCommit(double seconds);
+  void SetQueueDepth(int64_t jobs);
+  void SetDevices(const std::vector<v1::Device>& devices);
+
+  // The text exposition format, version 0.0.4. Series of jobs that ended more than five minutes ago are dropped first.
+  std::string Serialize();
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ampd
+
+#endif  // AMPD_SERVER_METRICS_METRICS_H_

@@ -1,0 +1,90 @@
+// The daemon's SQLite database: jobs, events, checkpoints, request ids and fleet counters in one file, in WAL mode with
+// synchronous=FULL, so that what was committed survives `kill -9` and power loss.
+#ifndef AMPD_SERVER_STORE_DATABASE_H_
+#define AMPD_SERVER_STORE_DATABASE_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "server/store/records.h"
+
+struct sqlite3;
+
+namespace ampd {
+
+class Statement;
+
+// Not thread-safe; the store's thread owns it. Errors of every function: RESOURCE_EXHAUSTED when the disk or the file's
+// bound is full, DATA_LOSS naming the file when it is damaged, else INTERNAL with SQLite's message.
+class Database {
+ public:
+  // Opens `state_dir`/ampd.db, creating both when missing, and brings the schema up to this program's version.
+  // FAILED_PRECONDITION when another daemon uses `state_dir`, or a newer program wrote the database.
+  // `max_pages` bounds the file (4096-byte pages); 0 is no bound.
+  static absl::StatusOr<std::unique_ptr<Database>> Open(const std::string& state_dir, int64_t max_pages = 0);
+
+  ~Database();
+  Database(const Database&) = delete;
+  Database& operator=(const Database&) = delete;
+
+  // A transaction; Apply and the reads may be used within.
+  absl::Status Begin();
+  absl::Status Commit();
+  // Takes back everything since Begin; harmless outside a transaction.
+  void Rollback();
+
+  // ALREADY_EXISTS when a created job's id or request id is taken; NOT_FOUND when a job to change is absent;
+  // INTERNAL when an event's sequence does not follow the log.
+  absl::Status Apply(const JobWrite& write);
+
+  // The job whose id is, or alone begins with, `prefix` (4 to 26 characters). NOT_FOUND when there is none;
+  // INVALID_ARGUMENT when the prefix is too short, not lower-case ULID letters, or several jobs begin with it.
+  absl::StatusOr<JobRecord> FindJob(absl::string_view prefix) const;
+
+  // Every job that has not ended, by submit sequence.
+  absl::StatusOr<std::vector<JobRecord>> ActiveJobs() const;
+
+  // Jobs newest first, at most `page_size`, in one of `states` (empty: any). INVALID_ARGUMENT for a bad page token.
+  absl::StatusOr<JobPage> ListJobs(int page_size, absl::string_view page_token,
+                                   const std::vector<v1::Job::State>& states) const;
+
+  // The job's events after `after_sequence`, at most `limit`. NOT_FOUND for an unknown job.
+  absl::StatusOr<EventPage> ReadEvents(absl::string_view job_id, uint64_t after_sequence, int limit) const;
+
+  // Empty when the request id was never used.
+  absl::StatusOr<std::optional<RequestRecord>> FindRequest(absl::string_view request_id) const;
+
+  absl::StatusOr<std::map<std::string, double>> Counters() const;
+  // How many jobs are in each state; states without one are absent.
+  absl::StatusOr<std::map<v1::Job::State, int64_t>> JobCounts() const;
+  // 0 when there is no job yet.
+  absl::StatusOr<int64_t> LastSubmitSequence() const;
+
+ private:
+  Database(sqlite3* db, int lock_fd, std::string path);
+  absl::Status Configure(int64_t max_pages);
+  absl::Status Migrate();
+  absl::Status Execute(const char* sql) const;
+  absl::Status InsertJob(const JobWrite& write);
+  absl::Status UpdateJob(const JobRecord& record);
+  absl::Status AppendEvents(const JobWrite& write);
+  absl::Status InsertEvent(const std::string& job_id, const v1::JobEvent& event);
+  absl::StatusOr<uint64_t> LastSequence(absl::string_view job_id) const;
+  absl::Status ErrorOf(int code, absl::string_view what) const;
+
+  sqlite3* db_;
+  int lock_fd_;
+  std::string path_;
+  friend class Statement;
+};
+
+}  // namespace ampd
+
+#endif  // AMPD_SERVER_STORE_DATABASE_H_

@@ -1,0 +1,84 @@
+// What the store holds, as plain values.
+#ifndef AMPD_SERVER_STORE_RECORDS_H_
+#define AMPD_SERVER_STORE_RECORDS_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "ampd/v1/event.pb.h"
+#include "ampd/v1/job.pb.h"
+
+namespace ampd {
+
+// A process that outlives changes of its pid's owner: both fields together name one process of this boot.
+struct WorkerProcess {
+  // 0: none.
+  int64_t pid = 0;
+  // Clock ticks since boot, field 22 of /proc/PID/stat.
+  uint64_t start_time = 0;
+
+  friend bool operator==(const WorkerProcess&, const WorkerProcess&) = default;
+};
+
+// A job with everything that must survive a restart of the daemon.
+struct JobRecord {
+  v1::Job job;
+  // Order of submission, from 1; unique.
+  int64_t submit_sequence = 0;
+  // The process of the current attempt; pid 0 when there is none, or it was not launched yet.
+  WorkerProcess worker;
+  // SHA-256 of the current attempt's one-time token; empty once the session key was used.
+  std::string token_hash;
+  // SHA-256 of the current attempt's session key; empty before the first attach.
+  std::string session_key_hash;
+  // Highest event number of the current attempt's worker that the event log holds.
+  uint64_t worker_number = 0;
+  // Highest attempted step that the events report since the last `rewound`.
+  int64_t last_reported_step = 0;
+  // Seconds in RUNNING over the attempts and stretches that are over.
+  double run_seconds = 0;
+  // Since when the job is RUNNING; absl::InfinitePast() when it is not.
+  absl::Time running_since = absl::InfinitePast();
+  // Attempts in a row, without a checkpoint between them, whose worker was lost together with the daemon.
+  int32_t lost_attempts = 0;
+};
+
+// One durable change of one job; applied as a whole or not at all.
+struct JobWrite {
+  // Creates the job; otherwise it must exist, and the record's spec and plan are left alone.
+  bool create = false;
+  // With `create`, and not empty: remembered together with `body_hash`.
+  std::string request_id;
+  std::string body_hash;
+  JobRecord record;
+  // Appended to the event log; sequences follow the job's last one without a gap.
+  std::vector<v1::JobEvent> events;
+  // Added to the fleet's counters.
+  std::map<std::string, double> counter_deltas;
+};
+
+// What was asked for under a request id.
+struct RequestRecord {
+  std::string body_hash;
+  std::string job_id;
+};
+
+struct EventPage {
+  std::vector<v1::JobEvent> events;
+  // Of the job's newest event; 0 when there is none.
+  uint64_t last_sequence = 0;
+};
+
+struct JobPage {
+  std::vector<v1::Job> jobs;
+  // Empty on the last page.
+  std::string next_page_token;
+};
+
+}  // namespace ampd
+
+#endif  // AMPD_SERVER_STORE_RECORDS_H_
