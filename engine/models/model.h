@@ -1,0 +1,46 @@
+// From a model spec to graphs: the one that trains and the one that evaluates.
+#ifndef AMPD_ENGINE_MODELS_MODEL_H_
+#define AMPD_ENGINE_MODELS_MODEL_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "ampd/v1/worker_link.pb.h"
+#include "engine/core/dtype.h"
+#include "engine/core/shape.h"
+#include "engine/ir/graph.h"
+#include "proto/spec/resolve.h"
+
+namespace ampd::models {
+
+// What the data says of a sample.
+struct SampleInfo {
+  Shape input_shape;  // without the batch: [features] or [h, w, c]
+  // > 0: integer class labels 0..classes-1. 0: float targets.
+  int64_t classes = 0;
+  int64_t target_features = 0;  // float targets per sample
+};
+
+// Inputs: "x" f32 [batch, ...]; then "labels" i32 [batch] for softmax cross-entropy, or "targets" f32 [batch, features]
+// for mean squared error (one-hot where the data has classes; then "labels" too, for the accuracy).
+// Outputs: "loss" (f32 scalar, mean), "losses" (f32 [batch]), and "correct" (f32 [batch]) where the data has classes;
+// "logits", the last layer's output in f32, in the evaluation graph.
+struct Model {
+  // Forward, loss, backward and gradient accumulation of one micro-batch, all passes run.
+  ir::Graph train;
+  // Forward and loss, with running statistics and no dropout. Same parameters and states in the same order.
+  ir::Graph eval;
+  std::vector<v1::LayerPlan> layers;
+};
+
+// Builds and verifies both graphs for the spec's precision. `eval_batch` is the evaluation graph's batch.
+// INVALID_ARGUMENT with field violations ("model.layers[3]": `"[dense] ..., node head"`) when shapes do not fit.
+absl::StatusOr<Model> BuildModel(const ResolvedJobSpec& spec, const SampleInfo& sample, int64_t train_batch,
+                                 int64_t eval_batch);
+
+}  // namespace ampd::models
+
+#endif  // AMPD_ENGINE_MODELS_MODEL_H_

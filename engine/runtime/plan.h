@@ -1,0 +1,65 @@
+// A graph made ready to run: kernels chosen, memory planned. The executor sees only this, never a graph.
+#ifndef AMPD_ENGINE_RUNTIME_PLAN_H_
+#define AMPD_ENGINE_RUNTIME_PLAN_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/ir/graph.h"
+#include "engine/runtime/backend.h"
+#include "engine/runtime/kernel_table.h"
+#include "engine/runtime/model_memory.h"
+
+namespace ampd::runtime {
+
+// Which memory an offset counts in.
+enum class Space : uint8_t {
+  kArena,   // one step's activations and workspace
+  kMaster,  // ModelMemory, as the next four
+  kGradient,
+  kPublished,
+  kState,  // committed
+  kPendingState,
+  kInput,  // bound by the caller; offset is the input's index in Plan::inputs
+  kLossSeed,
+};
+
+struct PlannedTensor {
+  std::string name;
+  ir::TensorType type;
+  Space space = Space::kArena;
+  int64_t offset = 0;  // bytes
+};
+
+struct PlanStep {
+  std::string name;
+  std::string layer;
+  ir::OpKind op = ir::OpKind::kAdd;
+  ir::Stage stage = ir::Stage::kForward;
+  std::vector<PlannedTensor> inputs;
+  std::vector<PlannedTensor> outputs;
+  std::unique_ptr<Kernel> kernel;
+  int64_t workspace_offset = 0;  // bytes within the arena
+};
+
+struct Plan {
+  std::vector<PlanStep> steps;
+  std::vector<PlannedTensor> inputs;
+  // "loss", "losses", "correct": in the arena, valid until the next run.
+  std::map<std::string, PlannedTensor> outputs;
+  // Parameters in the order in which the backward pass first adds to their gradients.
+  std::vector<int32_t> gradient_order;
+  int64_t arena_bytes = 0;
+};
+
+// Chooses kernels for every node of `graph`, adds the published copies they read to `layout`, and lays out the arena so
+// that no two tensors alive at once overlap. UNIMPLEMENTED names the node that has no kernel.
+absl::StatusOr<Plan> MakePlan(const ir::Graph& graph, const Backend& backend, int threads, ModelLayout* layout);
+
+}  // namespace ampd::runtime
+
+#endif  // AMPD_ENGINE_RUNTIME_PLAN_H_
