@@ -29,6 +29,11 @@ struct NodeDesc {
   std::vector<ir::TensorType> inputs;
   std::vector<ir::TensorType> outputs;
   int threads = 1;
+  // Which inputs are a parameter or a published copy of one: only for these may published_layout() name a layout, since
+  // a kernel could not tell at Launch what it got. Shorter than `inputs`: the rest are false.
+  std::vector<bool> parameter_inputs;
+
+  bool IsParameter(size_t input) const { return input < parameter_inputs.size() && parameter_inputs[input]; }
 };
 
 struct KernelArgs {
@@ -54,8 +59,8 @@ class Kernel {
  public:
   virtual ~Kernel() = default;
   virtual int64_t workspace_bytes() const { return 0; }
-  // For an input that is a parameter or a published copy: the layout Launch reads instead of the dense one, in which
-  // case inputs[i].data points at the copy. nullopt: dense, in the operand's dtype.
+  // For an input that NodeDesc::parameter_inputs marks: the layout Launch reads instead of the dense one, in which case
+  // inputs[i].data points at the copy. nullopt: dense, in the operand's dtype.
   virtual absl::optional<PublishedLayout> published_layout(int input) const { return absl::nullopt; }
   // Outputs never alias inputs unless the op's definition says so. An effect op writes through its inputs as its
   // definition says.
