@@ -1,0 +1,88 @@
+#include "engine/core/status.h"
+#include "engine/ops/defs.h"
+#include "engine/ops/rules.h"
+
+namespace ampd::ops {
+namespace {
+
+using ir::OpKind;
+using ir::TensorType;
+
+absl::Status RequireChannels(OpKind op, const OpCall& call, int data, std::initializer_list<int> vectors) {
+  const Shape& x = call.inputs[data].shape;
+  if (x.size() < 2) return BadNode(op, call, absl::StrCat("needs [batch, ..., channels], has ", ShapeString(x)));
+  for (int i : vectors) AMPD_RETURN_IF_ERROR(RequireShape(op, call, i, {x.back()}));
+  return absl::OkStatus();
+}
+
+absl::Status InferBatchNorm(const OpCall& call, std::vector<TensorType>* outputs) {
+  AMPD_RETURN_IF_ERROR(RequireChannels(OpKind::kBatchNorm, call, 0, {1, 2}));
+  const int64_t channels = call.inputs[0].shape.back();
+  *outputs = {call.inputs[0], {DType::kF32, {channels}}, {DType::kF32, {channels}}};
+  return absl::OkStatus();
+}
+
+absl::Status InferBatchNormGrad(const OpCall& call, std::vector<TensorType>* outputs) {
+  AMPD_RETURN_IF_ERROR(RequireChannels(OpKind::kBatchNormGrad, call, 1, {2, 3, 4}));
+  AMPD_RETURN_IF_ERROR(RequireShape(OpKind::kBatchNormGrad, call, 0, call.inputs[1].shape));
+  const int64_t channels = call.inputs[1].shape.back();
+  *outputs = {call.inputs[1], {DType::kF32, {channels}}, {DType::kF32, {channels}}};
+  return absl::OkStatus();
+}
+
+absl::Status InferBatchNormInference(const OpCall& call, std::vector<TensorType>* outputs) {
+  AMPD_RETURN_IF_ERROR(RequireChannels(OpKind::kBatchNormInference, call, 0, {1, 2, 3, 4}));
+  return SameAsFirst(call, outputs);
+}
+
+absl::Status InferBatchNormUpdate(const OpCall& call, std::vector<TensorType>*) {
+  for (int i : {1, 2, 3}) AMPD_RETURN_IF_ERROR(RequireShape(OpKind::kBatchNormUpdate, call, i, call.inputs[0].shape));
+  if (call.inputs[4] != TensorType{DType::kI64, {}})
+    return BadNode(OpKind::kBatchNormUpdate, call, "input 4 must be i64[]");
+  if (call.attributes.Int("count") < 1) return BadNode(OpKind::kBatchNormUpdate, call, "count must be >= 1");
+  return absl::OkStatus();
+}
+
+void BatchNormGradient(GradientContext& c) {
+  const std::vector<ir::ValueId> grads =
+      c.Emit(OpKind::kBatchNormGrad, {c.output_grad(0), c.input(0), c.input(1), c.output(1), c.output(2)},
+             c.node().attributes, "grad");
+  for (int i = 0; i < 3; ++i) {
+    if (c.needs_grad(i)) c.AddInputGrad(i, grads[i]);
+  }
+}
+
+double NormFlops(const OpCall& call, const std::vector<TensorType>&) {
+  return 8.0 * static_cast<double>(NumElements(call.inputs[0].shape));
+}
+
+}  // namespace
+
+std::vector<OpDef> BatchNormDefs() {
+  return {{.kind = OpKind::kBatchNorm,
+           .precision = PrecisionClass::kInfer,
+           .inputs = {Role::kData, Role::kFloat, Role::kFloat},
+           .output_suffixes = {"", ".mean", ".var"},
+           .infer = InferBatchNorm,
+           .gradient = BatchNormGradient,
+           .flops = NormFlops},
+          {.kind = OpKind::kBatchNormGrad,
+           .precision = PrecisionClass::kInfer,
+           .inputs = {Role::kData, Role::kData, Role::kFloat, Role::kFloat, Role::kFloat},
+           .output_suffixes = {"", "_scale", "_bias"},
+           .infer = InferBatchNormGrad,
+           .flops = NormFlops},
+          {.kind = OpKind::kBatchNormInference,
+           .precision = PrecisionClass::kInfer,
+           .inputs = {Role::kData, Role::kFloat, Role::kFloat, Role::kState, Role::kState},
+           .output_suffixes = {""},
+           .infer = InferBatchNormInference,
+           .flops = NormFlops},
+          {.kind = OpKind::kBatchNormUpdate,
+           .precision = PrecisionClass::kFixed,
+           .inputs = {Role::kFloat, Role::kFloat, Role::kState, Role::kState, Role::kState},
+           .infer = InferBatchNormUpdate,
+           .has_effects = true}};
+}
+
+}  // namespace ampd::ops

@@ -1,0 +1,144 @@
+#include "engine/ops/op_def.h"
+
+#include <set>
+#include <utility>
+
+#include "engine/core/status.h"
+#include "engine/ir/printer.h"
+#include "engine/ops/rules.h"
+
+namespace ampd::ops {
+namespace {
+
+absl::Status CheckRoles(const OpDef& def, const OpCall& call) {
+  if (call.inputs.size() != def.inputs.size()) {
+    return BadNode(def.kind, call, absl::StrCat("has ", call.inputs.size(), " inputs, takes ", def.inputs.size()));
+  }
+  int first_data = -1;
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    const DType dtype = call.inputs[i].dtype;
+    const auto wrong = [&](absl::string_view wanted) {
+      return BadNode(def.kind, call, absl::StrCat("input ", i, " is ", DTypeName(dtype), ", must be ", wanted));
+    };
+    switch (def.inputs[i]) {
+      case Role::kData:
+        if (!IsFloat(dtype)) return wrong("a float");
+        if (def.precision == PrecisionClass::kDeny && dtype != DType::kF32) return wrong("f32");
+        if (first_data >= 0 && dtype != call.inputs[first_data].dtype) {
+          return wrong(absl::StrCat(DTypeName(call.inputs[first_data].dtype), " as input ", first_data));
+        }
+        if (first_data < 0) first_data = static_cast<int>(i);
+        break;
+      case Role::kFloat:
+        if (dtype != DType::kF32) return wrong("f32");
+        break;
+      case Role::kIndex:
+        if (dtype != DType::kI32) return wrong("i32");
+        break;
+      case Role::kAny:
+        if (!IsFloat(dtype)) return wrong("a float");
+        break;
+      case Role::kState:
+        break;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status VerifyValues(const ir::Graph& graph) {
+  for (const ir::Value& value : graph.values) {
+    const bool parameter = value.kind == ir::ValueKind::kParameter || value.kind == ir::ValueKind::kPublished;
+    const size_t slots = parameter ? graph.parameters.size() : graph.states.size();
+    if ((parameter || value.kind == ir::ValueKind::kState) &&
+        (value.slot < 0 || static_cast<size_t>(value.slot) >= slots)) {
+      return absl::InternalError(absl::StrCat("value ", value.name, " has slot ", value.slot, " of ", slots));
+    }
+  }
+  for (const auto& [name, v] : graph.outputs) {
+    if (v < 0 || static_cast<size_t>(v) >= graph.values.size()) {
+      return absl::InternalError(absl::StrCat("output ", name, " is value ", v, " of ", graph.values.size()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status VerifyNode(const ir::Graph& graph, const ir::Node& node, std::vector<bool>* defined) {
+  std::vector<ir::TensorType> inputs;
+  for (ir::ValueId v : node.inputs) {
+    if (v < 0 || static_cast<size_t>(v) >= graph.values.size() || !(*defined)[v]) {
+      return absl::InternalError(absl::StrCat("node ", node.name, " reads value ", v, " before it is written"));
+    }
+    inputs.push_back(graph.type(v));
+  }
+  absl::StatusOr<std::vector<ir::TensorType>> types = InferTypes(node.op, {node.name, node.attributes, inputs});
+  if (!types.ok()) return absl::InternalError(types.status().message());
+  if (types->size() != node.outputs.size()) {
+    return absl::InternalError(
+        absl::StrCat("node ", node.name, " has ", node.outputs.size(), " outputs, its rule gives ", types->size()));
+  }
+  for (size_t i = 0; i < node.outputs.size(); ++i) {
+    const ir::ValueId v = node.outputs[i];
+    if (v < 0 || static_cast<size_t>(v) >= graph.values.size() || (*defined)[v]) {
+      return absl::InternalError(absl::StrCat("node ", node.name, " writes value ", v, " that has a value already"));
+    }
+    if (graph.type(v) != (*types)[i]) {
+      return absl::InternalError(absl::StrCat("node ", node.name, " output ", i, " is ", ir::TypeString(graph.type(v)),
+                                              ", its rule gives ", ir::TypeString((*types)[i])));
+    }
+    (*defined)[v] = true;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<ir::TensorType>> InferTypes(ir::OpKind kind, const OpCall& call) {
+  const OpDef& def = GetOpDef(kind);
+  AMPD_RETURN_IF_ERROR(CheckRoles(def, call));
+  std::vector<ir::TensorType> outputs;
+  AMPD_RETURN_IF_ERROR(def.infer(call, &outputs));
+  return outputs;
+}
+
+Cost CostOf(ir::OpKind kind, const OpCall& call, const std::vector<ir::TensorType>& outputs) {
+  const OpDef& def = GetOpDef(kind);
+  Cost cost;
+  for (const ir::TensorType& t : outputs) cost.flops += static_cast<double>(NumElements(t.shape));
+  if (def.flops != nullptr) cost.flops = def.flops(call, outputs);
+  if (def.is_view) return cost;
+  for (const auto* types : {&call.inputs, &outputs}) {
+    for (const ir::TensorType& t : *types) cost.bytes += static_cast<double>(NumElements(t.shape) * SizeOf(t.dtype));
+  }
+  return cost;
+}
+
+absl::StatusOr<std::vector<ir::ValueId>> Emit(ir::Graph* graph, ir::Node node) {
+  std::vector<ir::TensorType> inputs;
+  for (ir::ValueId v : node.inputs) inputs.push_back(graph->type(v));
+  AMPD_ASSIGN_OR_RETURN(std::vector<ir::TensorType> types, InferTypes(node.op, {node.name, node.attributes, inputs}));
+  const OpDef& def = GetOpDef(node.op);
+  node.outputs.clear();
+  for (size_t i = 0; i < types.size(); ++i) {
+    node.outputs.push_back(graph->AddValue(absl::StrCat(node.name, def.output_suffixes[i]), std::move(types[i])));
+  }
+  const std::vector<ir::ValueId> outputs = node.outputs;
+  graph->AddNode(std::move(node));
+  return outputs;
+}
+
+absl::Status VerifyGraph(const ir::Graph& graph) {
+  AMPD_RETURN_IF_ERROR(VerifyValues(graph));
+  std::vector<bool> defined;
+  for (const ir::Value& value : graph.values) defined.push_back(value.kind != ir::ValueKind::kActivation);
+  std::set<std::string> names;
+  for (const ir::Node& node : graph.nodes) {
+    if (!names.insert(node.name).second) return absl::InternalError(absl::StrCat("two nodes are named ", node.name));
+    AMPD_RETURN_IF_ERROR(VerifyNode(graph, node, &defined));
+  }
+  for (const auto& [name, v] : graph.outputs) {
+    if (!defined[v]) return absl::InternalError(absl::StrCat("output ", name, " is never written"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace ampd::ops

@@ -1,0 +1,84 @@
+// The op table: what every pass, the builder and the verifier know of an operation. One row an op; one file an op (with
+// its gradient ops), which defines the rows that registry.cc lists. Meanings and formulas: docs/ops.md.
+#ifndef AMPD_ENGINE_OPS_OP_DEF_H_
+#define AMPD_ENGINE_OPS_OP_DEF_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "engine/ir/graph.h"
+
+namespace ampd::ops {
+
+class GradientContext;
+
+// How passes/precision treats an op.
+enum class PrecisionClass : uint8_t {
+  kAllow,  // computes in the mode's 16-bit type, with fp32 accumulation
+  kInfer,  // follows its data inputs
+  kDeny,   // computes in fp32
+  kFixed,  // its dtypes are what its attributes and inputs say; never touched
+};
+
+// What an input is to passes/precision.
+enum class Role : uint8_t {
+  kData,   // takes the op's compute dtype
+  kFloat,  // f32 always: norm scales and statistics
+  kIndex,  // integers
+  kAny,    // any float dtype: gradients to be accumulated
+  kState,  // written as an effect (or read) in its own dtype
+};
+
+// A use of an op: what its rules look at. Points into its caller's memory.
+struct OpCall {
+  absl::string_view name;
+  const ir::Attributes& attributes;
+  const std::vector<ir::TensorType>& inputs;
+};
+
+struct OpDef {
+  ir::OpKind kind = ir::OpKind::kAdd;
+  PrecisionClass precision = PrecisionClass::kFixed;
+  std::vector<Role> inputs;
+  // By output: appended to the node's name to name the value; the first is usually "".
+  std::vector<std::string> output_suffixes;
+  // Types of the outputs. INVALID_ARGUMENT as "[op] what is wrong with which shapes, node NAME".
+  absl::Status (*infer)(const OpCall& call, std::vector<ir::TensorType>* outputs) = nullptr;
+  // Emits the gradient; null: not differentiable.
+  void (*gradient)(GradientContext& context) = nullptr;
+  // Floating-point operations of one run (a multiply-add is two); null: one an output element.
+  double (*flops)(const OpCall& call, const std::vector<ir::TensorType>& outputs) = nullptr;
+  // Writes memory that outlives it; never removed as dead.
+  bool has_effects = false;
+  // The output is the first input's memory under another shape; no kernel runs.
+  bool is_view = false;
+};
+
+// The row of `kind`; every kind has one.
+const OpDef& GetOpDef(ir::OpKind kind);
+
+// Types of the outputs of a use of `kind`: checks the number of inputs and their dtypes by role, then the op's own
+// rule.
+absl::StatusOr<std::vector<ir::TensorType>> InferTypes(ir::OpKind kind, const OpCall& call);
+
+// Floating-point operations and bytes moved (inputs read once, outputs written once) by one run.
+struct Cost {
+  double flops = 0;
+  double bytes = 0;
+};
+Cost CostOf(ir::OpKind kind, const OpCall& call, const std::vector<ir::TensorType>& outputs);
+
+// Adds a node after checking it by the op's rule; names its outputs. The returned values are its outputs.
+absl::StatusOr<std::vector<ir::ValueId>> Emit(ir::Graph* graph, ir::Node node);
+
+// Structure and types: ids in range, every value defined before use and once, node names unique, slots valid, and each
+// node's output types as its op's rule gives them. INTERNAL, naming the node. Runs after every pass.
+absl::Status VerifyGraph(const ir::Graph& graph);
+
+}  // namespace ampd::ops
+
+#endif  // AMPD_ENGINE_OPS_OP_DEF_H_
