@@ -1,0 +1,1 @@
+// Keeps a library whose sources are still being written configurable.
