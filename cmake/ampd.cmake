@@ -14,9 +14,10 @@ find_package(OpenMP REQUIRED)
 find_package(ZLIB REQUIRED)
 find_package(PkgConfig REQUIRED)
 
+# GCC 12 sees uninitialised reads in every temporary absl::InlinedVector, hence -Wno-maybe-uninitialized.
 # Third-party headers are included as system headers, so their warnings are theirs.
 add_library(ampd_options INTERFACE)
-target_compile_options(ampd_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Werror -Wno-missing-field-initializers>)
+target_compile_options(ampd_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Werror -Wno-missing-field-initializers -Wno-maybe-uninitialized>)
 target_include_directories(ampd_options INTERFACE ${PROJECT_SOURCE_DIR})
 target_compile_definitions(ampd_options INTERFACE AMPD_VERSION="${PROJECT_VERSION}")
 if(AMPD_SANITIZER)
