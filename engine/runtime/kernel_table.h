@@ -61,7 +61,7 @@ class Kernel {
   virtual int64_t workspace_bytes() const { return 0; }
   // For an input that NodeDesc::parameter_inputs marks: the layout Launch reads instead of the dense one, in which case
   // inputs[i].data points at the copy. nullopt: dense, in the operand's dtype.
-  virtual absl::optional<PublishedLayout> published_layout(int input) const { return absl::nullopt; }
+  virtual absl::optional<PublishedLayout> published_layout(int /*input*/) const { return absl::nullopt; }
   // Outputs never alias inputs unless the op's definition says so. An effect op writes through its inputs as its
   // definition says.
   virtual absl::Status Launch(const KernelArgs& args) = 0;
