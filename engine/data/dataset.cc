@@ -1,0 +1,83 @@
+#include "engine/data/dataset.h"
+
+#include <algorithm>
+#include <new>
+
+#include "engine/core/status.h"
+#include "engine/data/cifar10.h"
+#include "engine/data/glyphs.h"
+#include "engine/data/idx.h"
+#include "engine/data/npy_dataset.h"
+
+namespace ampd::data {
+namespace {
+
+absl::Status UnsupportedSource(const v1::DatasetSpec& spec) {
+  if (spec.source_case() == v1::DatasetSpec::kImageFolder) {
+    return absl::UnimplementedError("image_folder datasets are not supported yet");
+  }
+  return absl::InvalidArgumentError("a dataset needs a source: one of idx, cifar10, npy, glyphs");
+}
+
+absl::StatusOr<std::unique_ptr<Dataset>> Open(const v1::DatasetSpec& spec, absl::Span<const std::string> roots,
+                                              bool is_eval) {
+  switch (spec.source_case()) {
+    case v1::DatasetSpec::kIdx:
+      return OpenIdx(spec.idx(), roots, spec.limit());
+    case v1::DatasetSpec::kCifar10:
+      return OpenCifar10(spec.cifar10(), roots, spec.limit());
+    case v1::DatasetSpec::kNpy:
+      return OpenNpy(spec.npy(), roots, spec.limit());
+    case v1::DatasetSpec::kGlyphs:
+      return OpenGlyphs(spec.glyphs(), is_eval, spec.limit());
+    default:
+      return UnsupportedSource(spec);
+  }
+}
+
+absl::StatusOr<DatasetInfo> Describe(const v1::DatasetSpec& spec, absl::Span<const std::string> roots, bool is_eval) {
+  switch (spec.source_case()) {
+    case v1::DatasetSpec::kIdx:
+      return DescribeIdx(spec.idx(), roots);
+    case v1::DatasetSpec::kCifar10:
+      return DescribeCifar10(spec.cifar10(), roots);
+    case v1::DatasetSpec::kNpy:
+      return DescribeNpy(spec.npy(), roots);
+    case v1::DatasetSpec::kGlyphs:
+      return DescribeGlyphs(spec.glyphs(), is_eval);
+    default:
+      return UnsupportedSource(spec);
+  }
+}
+
+absl::Status CheckLimit(const v1::DatasetSpec& spec) {
+  if (spec.limit() >= 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("limit is ", spec.limit(), "; it must be >= 0"));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const v1::DatasetSpec& spec,
+                                                     absl::Span<const std::string> data_roots, bool is_eval) {
+  AMPD_RETURN_IF_ERROR(CheckLimit(spec));
+  // The sizes were checked against the machine's memory, but a process may be allowed less than that.
+  try {
+    return Open(spec, data_roots, is_eval);
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError("no memory left while reading a dataset");
+  }
+}
+
+absl::StatusOr<DatasetInfo> DescribeDataset(const v1::DatasetSpec& spec, absl::Span<const std::string> data_roots,
+                                            bool is_eval) {
+  AMPD_RETURN_IF_ERROR(CheckLimit(spec));
+  try {
+    AMPD_ASSIGN_OR_RETURN(DatasetInfo info, Describe(spec, data_roots, is_eval));
+    if (spec.limit() > 0) info.size = std::min(info.size, spec.limit());
+    return info;
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError("no memory left while reading a dataset's header");
+  }
+}
+
+}  // namespace ampd::data

@@ -1,0 +1,234 @@
+#include "engine/data/loader.h"
+
+#include <algorithm>
+#include <chrono>
+#include <numeric>
+#include <utility>
+
+#include "engine/core/rng.h"
+#include "engine/core/status.h"
+
+namespace ampd::data {
+namespace {
+
+int64_t OwnWidth(const DatasetInfo& info) {
+  return info.target_kind == TargetKind::kClass ? info.classes : info.target_features;
+}
+
+absl::Status CheckTargets(const DatasetInfo& info, const LoaderOptions& options) {
+  if (info.target_kind == TargetKind::kClass) {
+    if (info.classes <= options.target_width) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(info.name, " has labels up to ", info.classes - 1,
+                                                   ", but the network has ", options.target_width, " outputs"));
+  }
+  if (options.targets == TargetFormat::kLabels) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(info.name, " has float targets, but the loss needs integer class labels"));
+  }
+  if (info.target_features == options.target_width) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(info.name, " has ", info.target_features,
+                                                 " target features, but the network has ", options.target_width,
+                                                 " outputs"));
+}
+
+absl::Status CheckOptions(const DatasetInfo& info, const LoaderOptions& options, bool training) {
+  if (options.batch_size < 1 || options.first_step < 0 || options.depth < 2) {
+    return absl::InvalidArgumentError(absl::StrCat("loader: batch size ", options.batch_size, ", first step ",
+                                                   options.first_step, ", depth ", options.depth));
+  }
+  if (training && info.size < options.batch_size) {
+    return absl::InvalidArgumentError(absl::StrCat("the training set ", info.name, " holds ", info.size,
+                                                   " samples, fewer than the batch size ", options.batch_size));
+  }
+  return CheckTargets(info, options);
+}
+
+int64_t BatchesPerEpoch(int64_t size, int64_t batch_size, bool training) {
+  return training ? size / batch_size : (size + batch_size - 1) / batch_size;
+}
+
+}  // namespace
+
+std::vector<int64_t> EpochOrder(int64_t size, uint64_t seed, int64_t epoch) {
+  std::vector<int64_t> order(static_cast<size_t>(size));
+  std::iota(order.begin(), order.end(), 0);
+  RngSequence rng(seed, "data.shuffle", static_cast<uint64_t>(epoch));
+  for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[rng.NextBelow(i)]);
+  return order;
+}
+
+absl::StatusOr<std::unique_ptr<Loader>> Loader::CreateTraining(const Dataset& dataset, const Transform& transform,
+                                                               const LoaderOptions& options) {
+  return Create(dataset, transform, options, /*training=*/true);
+}
+
+absl::StatusOr<std::unique_ptr<Loader>> Loader::CreateEvaluation(const Dataset& dataset, const Transform& transform,
+                                                                 const LoaderOptions& options) {
+  return Create(dataset, transform, options, /*training=*/false);
+}
+
+absl::StatusOr<std::unique_ptr<Loader>> Loader::Create(const Dataset& dataset, const Transform& transform,
+                                                       LoaderOptions options, bool training) {
+  if (options.target_width == 0) options.target_width = OwnWidth(dataset.info());
+  AMPD_RETURN_IF_ERROR(CheckOptions(dataset.info(), options, training));
+  AMPD_RETURN_IF_ERROR(transform.CheckApplies(dataset.info()));
+  std::unique_ptr<Loader> loader(new Loader(dataset, transform, options, training));
+  loader->AllocateBuffers();
+  // Last, when all that the thread uses is in place.
+  loader->thread_ = std::thread([raw = loader.get()] { raw->Run(); });
+  return loader;
+}
+
+Loader::Loader(const Dataset& dataset, const Transform& transform, const LoaderOptions& options, bool training)
+    : dataset_(dataset),
+      transform_(transform),
+      options_(options),
+      training_(training),
+      batches_per_epoch_(BatchesPerEpoch(dataset.size(), options.batch_size, training)) {}
+
+Loader::~Loader() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Loader::AllocateBuffers() {
+  Shape inputs = {options_.batch_size};
+  const Shape& sample = dataset_.info().input_shape;
+  inputs.insert(inputs.end(), sample.begin(), sample.end());
+  for (int i = 0; i < options_.depth; ++i) {
+    auto batch = std::make_unique<Batch>();
+    batch->inputs = Tensor(DType::kF32, inputs);
+    if (options_.targets == TargetFormat::kLabels) {
+      batch->labels = Tensor(DType::kI32, {options_.batch_size});
+    } else {
+      batch->targets = Tensor(DType::kF32, {options_.batch_size, options_.target_width});
+    }
+    free_.push_back(batch.get());
+    buffers_.push_back(std::move(batch));
+  }
+}
+
+absl::StatusOr<Batch*> Loader::Next() {
+  const auto start = std::chrono::steady_clock::now();
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (held_ == options_.depth) {
+    return absl::FailedPreconditionError(absl::StrCat("loader: all ", held_, " batches are held; release one"));
+  }
+  changed_.wait(lock, [&] { return !ready_.empty(); });
+  // The end and an error stay, so that asking again gives the same answer.
+  if (!ready_.front().status.ok()) return ready_.front().status;
+  if (ready_.front().batch == nullptr) return nullptr;
+  Batch* batch = ready_.front().batch;
+  ready_.pop_front();
+  ++held_;
+  batch->wait_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return batch;
+}
+
+void Loader::Release(Batch* batch) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    free_.push_back(batch);
+    --held_;
+  }
+  changed_.notify_all();
+}
+
+void Loader::Run() {
+  for (int64_t step = training_ ? options_.first_step : 0; training_ || step < batches_per_epoch_; ++step) {
+    Batch* batch = TakeFree();
+    if (batch == nullptr) return;
+    const absl::Status status = Fill(step, *batch);
+    Publish({batch, status});
+    if (!status.ok()) return;
+  }
+  Publish({nullptr, absl::OkStatus()});
+}
+
+Batch* Loader::TakeFree() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  changed_.wait(lock, [&] { return stopping_ || !free_.empty(); });
+  if (stopping_) return nullptr;
+  Batch* batch = free_.back();
+  free_.pop_back();
+  return batch;
+}
+
+void Loader::Publish(Prepared prepared) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    ready_.push_back(std::move(prepared));
+  }
+  changed_.notify_all();
+}
+
+absl::Status Loader::Fill(int64_t step, Batch& batch) {
+  batch.step = step;
+  batch.epoch = training_ ? step / batches_per_epoch_ + 1 : 0;
+  batch.batch = step % batches_per_epoch_;
+  const int64_t first = batch.batch * options_.batch_size;
+  batch.valid = std::min(options_.batch_size, dataset_.size() - first);
+  const bool shuffled = training_ && options_.shuffle;
+  if (shuffled && order_epoch_ != batch.epoch) {
+    order_ = EpochOrder(dataset_.size(), options_.seed, batch.epoch);
+    order_epoch_ = batch.epoch;
+  }
+  batch.samples.clear();
+  for (int64_t i = 0; i < batch.valid; ++i) {
+    const int64_t sample = shuffled ? order_[static_cast<size_t>(first + i)] : first + i;
+    batch.samples.push_back(sample);
+    if (absl::Status status = FillSample(sample, i, batch); !status.ok()) {
+      const std::string where = training_ ? absl::StrCat("epoch ", batch.epoch, ", batch ") : "evaluation, batch ";
+      return Annotate(status, absl::StrCat(where, batch.batch));
+    }
+  }
+  ClearPadding(batch);
+  return absl::OkStatus();
+}
+
+absl::Status Loader::FillSample(int64_t sample, int64_t position, Batch& batch) {
+  AMPD_RETURN_IF_ERROR(dataset_.CheckFinite(sample));
+  const size_t elements = static_cast<size_t>(dataset_.info().input_elements());
+  const auto out = batch.inputs.as<float>().subspan(static_cast<size_t>(position) * elements, elements);
+  if (training_) {
+    transform_.ReadAugmented(dataset_, sample, {options_.seed, batch.step, position}, scratch_, out);
+  } else {
+    transform_.ReadPlain(dataset_, sample, out);
+  }
+  FillTarget(sample, position, batch);
+  return absl::OkStatus();
+}
+
+void Loader::FillTarget(int64_t sample, int64_t position, Batch& batch) {
+  if (options_.targets == TargetFormat::kLabels) {
+    batch.labels.as<int32_t>()[static_cast<size_t>(position)] = dataset_.ReadLabel(sample);
+    return;
+  }
+  const size_t width = static_cast<size_t>(options_.target_width);
+  const auto out = batch.targets.as<float>().subspan(static_cast<size_t>(position) * width, width);
+  if (dataset_.info().target_kind == TargetKind::kFloat) {
+    dataset_.ReadTarget(sample, out);
+    return;
+  }
+  std::fill(out.begin(), out.end(), 0.0f);
+  out[static_cast<size_t>(dataset_.ReadLabel(sample))] = 1.0f;
+}
+
+void Loader::ClearPadding(Batch& batch) const {
+  const auto clear = [&](auto values) {
+    const size_t used = values.size() / static_cast<size_t>(options_.batch_size) * static_cast<size_t>(batch.valid);
+    std::fill(values.begin() + used, values.end(), 0);
+  };
+  clear(batch.inputs.as<float>());
+  if (options_.targets == TargetFormat::kLabels) {
+    clear(batch.labels.as<int32_t>());
+  } else {
+    clear(batch.targets.as<float>());
+  }
+}
+
+}  // namespace ampd::data

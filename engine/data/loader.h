@@ -1,0 +1,140 @@
+// Batches, prepared ahead on another thread.
+#ifndef AMPD_ENGINE_DATA_LOADER_H_
+#define AMPD_ENGINE_DATA_LOADER_H_
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/core/tensor.h"
+#include "engine/data/dataset.h"
+#include "engine/data/transform.h"
+
+namespace ampd::data {
+
+// How the loss wants its targets.
+enum class TargetFormat {
+  // Batch::labels; class datasets only.
+  kLabels,
+  // Batch::targets, [batch, width]; class labels are one-hot encoded.
+  kFloats,
+};
+
+struct LoaderOptions {
+  // Samples per batch, >= 1.
+  int64_t batch_size = 1;
+  TargetFormat targets = TargetFormat::kLabels;
+  // The network's outputs per sample: labels must be below it, float targets exactly that wide. 0: the dataset's own
+  // classes or target_features.
+  int64_t target_width = 0;
+  // Training only: the job's seed, whether the order is drawn anew each epoch, and the attempted step to start at.
+  uint64_t seed = 0;
+  bool shuffle = true;
+  int64_t first_step = 0;
+  // Buffers, >= 2: batches prepared ahead and those that the caller holds.
+  int depth = 3;
+};
+
+// Reusable buffer owned by the loader.
+struct Batch {
+  // f32 [batch_size, sample shape], normalised.
+  Tensor inputs;
+  // i32 [batch_size] for kLabels, else empty.
+  Tensor labels;
+  // f32 [batch_size, width] for kFloats, else empty.
+  Tensor targets;
+  // Index in the dataset of each of the `valid` samples.
+  std::vector<int64_t> samples;
+  // Training: attempted step, from 0. Evaluation: number of the batch, from 0.
+  int64_t step = 0;
+  // From 1; 0 in evaluation.
+  int64_t epoch = 0;
+  // Within the epoch or the evaluation, from 0.
+  int64_t batch = 0;
+  // Samples that count: batch_size, but fewer in the last batch of an evaluation, whose other places are zeros.
+  int64_t valid = 0;
+  // How long Next() waited for it.
+  double wait_seconds = 0;
+};
+
+// The samples of one epoch (from 1) in training order: a permutation of 0..size-1 drawn by Fisher-Yates from (seed,
+// epoch). Pure.
+std::vector<int64_t> EpochOrder(int64_t size, uint64_t seed, int64_t epoch);
+
+// Next() and Release() are called from one thread at a time; destruction, from any state, stops the loader's thread and
+// takes back every batch. `dataset` and `transform` outlive the loader.
+class Loader {
+ public:
+  // An endless sequence of full batches that depends on (seed, step) alone: attempted step s is batch
+  // s % batches_per_epoch() of epoch s / batches_per_epoch() + 1; an epoch's partial last batch is dropped. So the
+  // cursor of a training is its attempted step. INVALID_ARGUMENT when the dataset is smaller than a batch, or its
+  // samples or targets do not fit transform and options.
+  static absl::StatusOr<std::unique_ptr<Loader>> CreateTraining(const Dataset& dataset, const Transform& transform,
+                                                                const LoaderOptions& options);
+
+  // All samples once, in order, without augmentation.
+  static absl::StatusOr<std::unique_ptr<Loader>> CreateEvaluation(const Dataset& dataset, const Transform& transform,
+                                                                  const LoaderOptions& options);
+  ~Loader();
+  Loader(const Loader&) = delete;
+  Loader& operator=(const Loader&) = delete;
+
+  // Waits for the next batch, which the caller holds until Release(); nullptr after the last one of an evaluation.
+  // DATA_LOSS, in place of the batch concerned and of all later ones, when a sample's source is not finite: names file,
+  // sample, epoch and batch. FAILED_PRECONDITION when the caller holds every buffer.
+  absl::StatusOr<Batch*> Next();
+  void Release(Batch* batch);
+
+  // Batches of an epoch, or of the evaluation.
+  int64_t batches_per_epoch() const { return batches_per_epoch_; }
+
+ private:
+  struct Prepared {
+    Batch* batch = nullptr;
+    absl::Status status;
+  };
+
+  Loader(const Dataset& dataset, const Transform& transform, const LoaderOptions& options, bool training);
+  static absl::StatusOr<std::unique_ptr<Loader>> Create(const Dataset& dataset, const Transform& transform,
+                                                        LoaderOptions options, bool training);
+  void AllocateBuffers();
+  void Run();
+  Batch* TakeFree();
+  void Publish(Prepared prepared);
+  absl::Status Fill(int64_t step, Batch& batch);
+  absl::Status FillSample(int64_t sample, int64_t position, Batch& batch);
+  void FillTarget(int64_t sample, int64_t position, Batch& batch);
+  void ClearPadding(Batch& batch) const;
+
+  const Dataset& dataset_;
+  const Transform& transform_;
+  const LoaderOptions options_;
+  const bool training_;
+  const int64_t batches_per_epoch_;
+  std::vector<std::unique_ptr<Batch>> buffers_;
+
+  // Used by the loader's thread alone.
+  std::vector<int64_t> order_;
+  int64_t order_epoch_ = 0;
+  std::vector<float> scratch_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  // Guarded by mutex_.
+  std::vector<Batch*> free_;
+  std::deque<Prepared> ready_;
+  int held_ = 0;
+  bool stopping_ = false;
+
+  std::thread thread_;
+};
+
+}  // namespace ampd::data
+
+#endif  // AMPD_ENGINE_DATA_LOADER_H_

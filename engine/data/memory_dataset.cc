@@ -1,0 +1,88 @@
+#include "engine/data/memory_dataset.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/core/status.h"
+
+namespace ampd::data {
+namespace {
+
+class MemoryDataset : public Dataset {
+ public:
+  explicit MemoryDataset(Columns columns) : Dataset(columns.info), columns_(std::move(columns)) {
+    std::stable_sort(columns_.non_finite.begin(), columns_.non_finite.end(),
+                     [](const NonFinite& a, const NonFinite& b) { return a.sample < b.sample; });
+  }
+
+  void ReadInput(int64_t i, absl::Span<float> out) const override {
+    const int64_t n = info().input_elements();
+    if (info().byte_inputs) {
+      std::copy_n(columns_.bytes.data() + i * n, n, out.data());
+    } else {
+      std::copy_n(columns_.floats.data() + i * n, n, out.data());
+    }
+  }
+
+  int32_t ReadLabel(int64_t i) const override { return columns_.labels[static_cast<size_t>(i)]; }
+
+  void ReadTarget(int64_t i, absl::Span<float> out) const override {
+    const int64_t n = info().target_features;
+    std::copy_n(columns_.targets.data() + i * n, n, out.data());
+  }
+
+  absl::Status CheckFinite(int64_t i) const override {
+    const auto found = std::lower_bound(columns_.non_finite.begin(), columns_.non_finite.end(), i,
+                                        [](const NonFinite& a, int64_t sample) { return a.sample < sample; });
+    if (found == columns_.non_finite.end() || found->sample != i) return absl::OkStatus();
+    return absl::DataLossError(
+        absl::StrCat(found->file, ": sample ", i, " holds ", found->is_nan ? "a NaN" : "an infinity"));
+  }
+
+ private:
+  Columns columns_;
+};
+
+bool Fits(const Columns& c) {
+  const size_t n = static_cast<size_t>(c.info.size);
+  const size_t inputs = n * static_cast<size_t>(c.info.input_elements());
+  const bool is_class = c.info.target_kind == TargetKind::kClass;
+  return n >= 1 && c.bytes.size() == (c.info.byte_inputs ? inputs : 0) &&
+         c.floats.size() == (c.info.byte_inputs ? 0 : inputs) && c.labels.size() == (is_class ? n : 0) &&
+         c.targets.size() == (is_class ? 0 : n * static_cast<size_t>(c.info.target_features));
+}
+
+template <typename T>
+void Shorten(std::vector<T>& values, int64_t size) {
+  if (values.empty()) return;
+  values.resize(static_cast<size_t>(size));
+  values.shrink_to_fit();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Dataset>> MakeMemoryDataset(Columns columns, int64_t limit) {
+  if (!Fits(columns)) return absl::InternalError(absl::StrCat(columns.info.name, ": decoded columns do not fit"));
+  if (limit > 0 && limit < columns.info.size) {
+    columns.info.size = limit;
+    Shorten(columns.bytes, limit * columns.info.input_elements());
+    Shorten(columns.floats, limit * columns.info.input_elements());
+    Shorten(columns.labels, limit);
+    Shorten(columns.targets, limit * columns.info.target_features);
+  }
+  return std::make_unique<MemoryDataset>(std::move(columns));
+}
+
+absl::StatusOr<int64_t> CountClasses(absl::Span<const int32_t> labels, absl::string_view name) {
+  int32_t highest = 0;
+  for (size_t i = 0; i < labels.size(); ++i) {
+    if (labels[i] < 0 || labels[i] >= kMaxClasses) {
+      return absl::DataLossError(
+          absl::StrCat(name, ": sample ", i, " has label ", labels[i], "; class labels are 0 to ", kMaxClasses - 1));
+    }
+    highest = std::max(highest, labels[i]);
+  }
+  return int64_t{highest} + 1;
+}
+
+}  // namespace ampd::data

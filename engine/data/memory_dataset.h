@@ -1,0 +1,47 @@
+// A dataset decoded into memory: what every file reader produces.
+#ifndef AMPD_ENGINE_DATA_MEMORY_DATASET_H_
+#define AMPD_ENGINE_DATA_MEMORY_DATASET_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "engine/data/dataset.h"
+
+namespace ampd::data {
+
+// An Inf or NaN that a source holds.
+struct NonFinite {
+  int64_t sample = 0;
+  bool is_nan = false;
+  // The file, with the member's name for an archive.
+  std::string file;
+};
+
+// A dataset's columns, one entry per sample, samples in order.
+struct Columns {
+  // `size`, `input_shape` and the kinds say how the vectors are laid out.
+  DatasetInfo info;
+  // Inputs: `bytes` when info.byte_inputs, else `floats`.
+  std::vector<uint8_t> bytes;
+  std::vector<float> floats;
+  // Targets: `labels` for kClass, else `targets`.
+  std::vector<int32_t> labels;
+  std::vector<float> targets;
+  // In any order; several entries of a sample count once.
+  std::vector<NonFinite> non_finite;
+};
+
+// Keeps the first `limit` samples (0: all) and hands the columns over. INTERNAL when the vectors do not fit info.
+absl::StatusOr<std::unique_ptr<Dataset>> MakeMemoryDataset(Columns columns, int64_t limit);
+
+// Labels as class numbers: DATA_LOSS naming `name` and the sample when one is negative or >= kMaxClasses.
+absl::StatusOr<int64_t> CountClasses(absl::Span<const int32_t> labels, absl::string_view name);
+
+}  // namespace ampd::data
+
+#endif  // AMPD_ENGINE_DATA_MEMORY_DATASET_H_

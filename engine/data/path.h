@@ -1,0 +1,28 @@
+// Dataset paths, confined to the data roots.
+#ifndef AMPD_ENGINE_DATA_PATH_H_
+#define AMPD_ENGINE_DATA_PATH_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "engine/data/input_file.h"
+
+namespace ampd::data {
+
+// Opens the regular file that `path` names beneath one of `roots`. A relative path is looked up in each root in order,
+// and the first root that has it decides; an absolute path must lie beneath a root. Symbolic links are followed, but
+// the file they lead to must lie beneath a root too. What is checked is the file that was opened, so that a file
+// exchanged in between cannot slip through. The file's name in errors is `path` as given.
+//
+// Errors name the path and the roots: NOT_FOUND when no root has it; PERMISSION_DENIED when it has a ".." component,
+// lies or leads outside the roots, is not a regular file, or may not be read; INVALID_ARGUMENT when it is empty or
+// contains a zero byte.
+absl::StatusOr<std::shared_ptr<const InputFile>> OpenBeneath(absl::string_view path,
+                                                             absl::Span<const std::string> roots);
+
+}  // namespace ampd::data
+
+#endif  // AMPD_ENGINE_DATA_PATH_H_
