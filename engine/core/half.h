@@ -1,5 +1,6 @@
-// The two 16-bit float types, held as their bits. Conversions round to nearest, ties to even, keep NaN a NaN, and
-// overflow to infinity, as IEEE 754 and the GPUs do; fp16 subnormals are exact.
+// The two 16-bit float types, held as their bits. Conversions round to nearest, ties to even, and overflow to infinity,
+// as IEEE 754 and the GPUs do; fp16 subnormals are exact. A NaN becomes quiet and keeps the upper bits of its payload,
+// as x86's F16C does.
 #ifndef AMPD_ENGINE_CORE_HALF_H_
 #define AMPD_ENGINE_CORE_HALF_H_
 
@@ -42,7 +43,7 @@ inline Half ToHalf(float f) {
   const uint32_t u = FloatBits(f);
   const uint16_t sign = static_cast<uint16_t>((u >> 16) & 0x8000u);
   const uint32_t a = u & 0x7fffffffu;
-  if (a > 0x7f800000u) return {static_cast<uint16_t>(sign | 0x7e00u)};
+  if (a > 0x7f800000u) return {static_cast<uint16_t>(sign | 0x7e00u | ((a >> 13) & 0x1ffu))};
   if (a >= 0x477ff000u) return {static_cast<uint16_t>(sign | 0x7c00u)};  // >= 65520 rounds to infinity
   if (a < 0x38800000u) {
     // Below 2^-14: adding 0.5 leaves the fp16 subnormal, rounded to nearest even, in the low bits of the float.
@@ -57,7 +58,7 @@ inline float ToFloat(Half h) {
   const uint32_t sign = static_cast<uint32_t>(h.bits & 0x8000u) << 16;
   const uint32_t exponent = (h.bits >> 10) & 0x1fu;
   const uint32_t fraction = h.bits & 0x3ffu;
-  if (exponent == 0x1fu) return FloatFromBits(sign | 0x7f800000u | (fraction << 13));
+  if (exponent == 0x1fu) return FloatFromBits(sign | 0x7f800000u | (fraction << 13) | (fraction != 0 ? 0x400000u : 0u));
   if (exponent == 0) {
     const float magnitude = static_cast<float>(fraction) * 0x1p-24f;
     return FloatFromBits(sign | FloatBits(magnitude));
