@@ -27,7 +27,7 @@ class EventLog {
   // `store` must outlive the log.
   explicit EventLog(Store* store) : EventLog(store, Options()) {}
   EventLog(Store* store, Options options);
-  // No subscription may be left.
+  // Waits for the appends under way. A subscription that is left gets no more wake-ups.
   ~EventLog();
   EventLog(const EventLog&) = delete;
   EventLog& operator=(const EventLog&) = delete;

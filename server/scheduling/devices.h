@@ -2,6 +2,7 @@
 #ifndef AMPD_SERVER_SCHEDULING_DEVICES_H_
 #define AMPD_SERVER_SCHEDULING_DEVICES_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 

@@ -16,6 +16,7 @@
 #include "server/store/records.h"
 
 struct sqlite3;
+struct sqlite3_stmt;
 
 namespace ampd {
 
@@ -68,21 +69,26 @@ class Database {
   absl::StatusOr<int64_t> LastSubmitSequence() const;
 
  private:
+  friend class Statement;
   Database(sqlite3* db, int lock_fd, std::string path);
   absl::Status Configure(int64_t max_pages);
   absl::Status Migrate();
+  absl::Status MigrateTo(int version, const char* sql);
   absl::Status Execute(const char* sql) const;
   absl::Status InsertJob(const JobWrite& write);
+  absl::Status InsertRequest(const JobWrite& write);
   absl::Status UpdateJob(const JobRecord& record);
-  absl::Status AppendEvents(const JobWrite& write);
-  absl::Status InsertEvent(const std::string& job_id, const v1::JobEvent& event);
-  absl::StatusOr<uint64_t> LastSequence(absl::string_view job_id) const;
+  absl::Status AppendEvents(const JobWrite& write, uint64_t last_sequence);
+  absl::Status InsertCheckpoint(int64_t job, const v1::JobEvent& event);
+  absl::Status AddToCounters(const std::map<std::string, double>& deltas);
+  absl::StatusOr<uint64_t> LastSequence(int64_t job) const;
   absl::Status ErrorOf(int code, absl::string_view what) const;
 
   sqlite3* db_;
   int lock_fd_;
   std::string path_;
-  friend class Statement;
+  // Compiled statements by the address of their text.
+  mutable std::map<const char*, sqlite3_stmt*> statements_;
 };
 
 }  // namespace ampd

@@ -1,0 +1,190 @@
+#include "server/events/event_log.h"
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "engine/core/status.h"
+#include "server/events/tail_cache.h"
+
+namespace ampd {
+namespace {
+
+// A watcher's callback; `mutex` is held while it runs, so that the end of the subscription can wait for it.
+struct Watcher {
+  std::mutex mutex;
+  std::function<void()> wake;
+};
+
+}  // namespace
+
+class EventLog::Impl {
+ public:
+  Impl(Store* store, Options options) : store(store), cache(options.cache_bytes), notifier([this] { Notify(); }) {}
+
+  ~Impl() { Stop(); }
+
+  void Stop() {
+    {
+      std::lock_guard lock(mutex);
+      stopping = true;
+    }
+    changed.notify_all();
+    if (notifier.joinable()) notifier.join();
+  }
+
+  // On the store's thread, once `write` is durable. `done` runs under the lock, so that whoever reads the new events
+  // comes after it.
+  void Publish(JobWrite write, const Store::Done& done) {
+    {
+      std::lock_guard lock(mutex);
+      for (const v1::JobEvent& event : write.events) cache.Add(write.record.job.id(), event);
+      if (done) done(absl::OkStatus());
+      pending.push_back(std::move(write));
+    }
+    changed.notify_all();
+  }
+
+  void Notify() {
+    std::unique_lock lock(mutex);
+    while (true) {
+      changed.wait(lock, [this] { return stopping || !pending.empty(); });
+      if (pending.empty()) return;
+      std::deque<JobWrite> writes = std::exchange(pending, {});
+      std::vector<std::shared_ptr<Watcher>> woken = WatchersOf(writes);
+      busy = true;
+      lock.unlock();
+      if (listen) {
+        for (const JobWrite& write : writes) listen(write);
+      }
+      for (const auto& watcher : woken) {
+        std::lock_guard watching(watcher->mutex);
+        if (watcher->wake) watcher->wake();
+      }
+      woken.clear();
+      lock.lock();
+      busy = false;
+      idle.notify_all();
+    }
+  }
+
+  std::vector<std::shared_ptr<Watcher>> WatchersOf(const std::deque<JobWrite>& writes) {
+    std::unordered_set<std::string> jobs;
+    for (const JobWrite& write : writes) {
+      if (!write.events.empty()) jobs.insert(write.record.job.id());
+    }
+    std::vector<std::shared_ptr<Watcher>> result;
+    for (const std::string& job : jobs) {
+      const auto [begin, end] = watchers.equal_range(job);
+      for (auto it = begin; it != end; ++it) result.push_back(it->second);
+    }
+    return result;
+  }
+
+  void Forget(const std::string& job_id, const std::shared_ptr<Watcher>& watcher) {
+    std::lock_guard lock(mutex);
+    const auto [begin, end] = watchers.equal_range(job_id);
+    for (auto it = begin; it != end; ++it) {
+      if (it->second != watcher) continue;
+      watchers.erase(it);
+      return;
+    }
+  }
+
+  Store* const store;
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::condition_variable idle;
+  TailCache cache;
+  // Durable writes whose listener and watchers have not been told.
+  std::deque<JobWrite> pending;
+  bool busy = false;
+  bool stopping = false;
+  std::unordered_multimap<std::string, std::shared_ptr<Watcher>> watchers;
+  std::function<void(const JobWrite&)> listen;
+  std::thread notifier;
+};
+
+EventLog::EventLog(Store* store, Options options) : impl_(std::make_shared<Impl>(store, options)) {}
+
+EventLog::~EventLog() {
+  // Appends still queued in the store refer to the log.
+  impl_->store->Await([](const Database&) { return 0; });
+  impl_->Stop();
+}
+
+void EventLog::Append(JobWrite write, Store::Done done) {
+  // The events go to the store and, unread from there, to the readers.
+  JobWrite copy = write;
+  impl_->store->Write(std::move(copy), [impl = impl_.get(), write = std::move(write),
+                                        done = std::move(done)](const absl::Status& status) mutable {
+    if (status.ok()) {
+      impl->Publish(std::move(write), done);
+    } else if (done) {
+      done(status);
+    }
+  });
+}
+
+absl::StatusOr<EventPage> EventLog::Read(const std::string& job_id, uint64_t after_sequence, int limit) {
+  {
+    std::lock_guard lock(impl_->mutex);
+    if (auto page = impl_->cache.Read(job_id, after_sequence, limit)) return *std::move(page);
+  }
+  AMPD_ASSIGN_OR_RETURN(EventPage page, impl_->store->Await([&](const Database& database) {
+    return database.ReadEvents(job_id, after_sequence, limit);
+  }));
+  if (after_sequence > page.last_sequence) {
+    return absl::OutOfRangeError(absl::StrCat("job ", job_id, ": event ", after_sequence,
+                                              " is beyond the newest, which is ", page.last_sequence));
+  }
+  return page;
+}
+
+namespace {
+
+class LiveSubscription : public EventLog::Subscription {
+ public:
+  LiveSubscription(std::shared_ptr<Watcher> watcher, std::function<void()> forget)
+      : watcher_(std::move(watcher)), forget_(std::move(forget)) {}
+  ~LiveSubscription() override {
+    forget_();
+    std::lock_guard lock(watcher_->mutex);
+    watcher_->wake = nullptr;
+  }
+
+ private:
+  std::shared_ptr<Watcher> watcher_;
+  std::function<void()> forget_;
+};
+
+}  // namespace
+
+std::unique_ptr<EventLog::Subscription> EventLog::Subscribe(const std::string& job_id, std::function<void()> wake) {
+  auto watcher = std::make_shared<Watcher>();
+  watcher->wake = std::move(wake);
+  {
+    std::lock_guard lock(impl_->mutex);
+    impl_->watchers.emplace(job_id, watcher);
+  }
+  // Holds the log's state, so that a subscription that outlives the log is harmless.
+  return std::make_unique<LiveSubscription>(watcher,
+                                            [impl = impl_, job_id, watcher] { impl->Forget(job_id, watcher); });
+}
+
+void EventLog::SetListener(std::function<void(const JobWrite&)> listen) {
+  std::lock_guard lock(impl_->mutex);
+  impl_->listen = std::move(listen);
+}
+
+void EventLog::Flush() {
+  std::unique_lock lock(impl_->mutex);
+  impl_->idle.wait(lock, [this] { return impl_->pending.empty() && !impl_->busy; });
+}
+
+}  // namespace ampd

@@ -1,0 +1,427 @@
+#include "server/store/database.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sqlite3.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_join.h"
+#include "engine/core/status.h"
+#include "server/store/schema.h"
+#include "server/store/statement.h"
+
+namespace ampd {
+namespace {
+
+constexpr char kRecordColumns[] =
+    "j.sequence, j.job, s.spec, s.plan, j.worker_pid, j.worker_start_time, j.token_hash, j.session_key_hash, "
+    "j.worker_number, j.last_reported_step, j.run_seconds, j.running_since, j.lost_attempts";
+
+absl::Status FileError(const std::string& path, const char* what) {
+  const int error = errno;
+  const std::string message = absl::StrCat(what, " ", path, ": ", strerror(error));
+  return error == ENOSPC || error == EDQUOT ? absl::ResourceExhaustedError(message) : absl::InternalError(message);
+}
+
+// Makes new entries of `dir` survive power loss.
+absl::Status SyncDirectory(const std::string& dir) {
+  const int fd = open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return FileError(dir, "open");
+  const int result = fsync(fd);
+  const absl::Status status = result == 0 ? absl::OkStatus() : FileError(dir, "fsync");
+  close(fd);
+  return status;
+}
+
+absl::Status MakeStateDir(const std::string& dir) {
+  std::error_code error;
+  if (std::filesystem::is_directory(dir, error)) return absl::OkStatus();
+  std::filesystem::create_directories(dir, error);
+  if (error) return absl::InternalError(absl::StrCat("create state directory ", dir, ": ", error.message()));
+  if (chmod(dir.c_str(), 0700) != 0) return FileError(dir, "chmod");
+  return SyncDirectory(std::filesystem::absolute(dir).parent_path().string());
+}
+
+// The lock belongs to the open file, so it ends with the process however that ends.
+absl::StatusOr<int> LockStateDir(const std::string& dir) {
+  const std::string path = absl::StrCat(dir, "/ampd.lock");
+  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (fd < 0) return FileError(path, "open");
+  if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    const bool held = errno == EWOULDBLOCK;
+    const absl::Status error = FileError(path, "lock");
+    char owner[32] = {};
+    const ssize_t size = pread(fd, owner, sizeof(owner) - 1, 0);
+    close(fd);
+    if (!held) return error;
+    return absl::FailedPreconditionError(
+        absl::StrCat("state directory ", dir, " is in use by another ampd (pid ", size > 0 ? owner : "unknown", ")"));
+  }
+  // Only for that message: a lock file that cannot be written to locks all the same.
+  const std::string pid = absl::StrCat(getpid());
+  if (ftruncate(fd, 0) == 0 && pwrite(fd, pid.data(), pid.size(), 0) < 0) errno = 0;
+  return fd;
+}
+
+absl::Time TimeFromNanos(int64_t nanos) { return absl::FromUnixNanos(nanos); }
+
+absl::StatusOr<JobRecord> RecordAt(const Statement& row) {
+  JobRecord record;
+  record.submit_sequence = row.IntAt(0);
+  AMPD_RETURN_IF_ERROR(row.ParseAt(1, &record.job));
+  AMPD_RETURN_IF_ERROR(row.ParseAt(2, record.job.mutable_spec()));
+  AMPD_RETURN_IF_ERROR(row.ParseAt(3, record.job.mutable_plan()));
+  record.worker.pid = row.IntAt(4);
+  record.worker.start_time = static_cast<uint64_t>(row.IntAt(5));
+  record.token_hash = row.BytesAt(6);
+  record.session_key_hash = row.BytesAt(7);
+  record.worker_number = static_cast<uint64_t>(row.IntAt(8));
+  record.last_reported_step = row.IntAt(9);
+  record.run_seconds = row.RealAt(10);
+  if (!row.NullAt(11)) record.running_since = TimeFromNanos(row.IntAt(11));
+  record.lost_attempts = static_cast<int32_t>(row.IntAt(12));
+  return record;
+}
+
+// The part of the job that changes.
+std::string ChangingPart(const v1::Job& job) {
+  v1::Job part = job;
+  part.clear_spec();
+  part.clear_plan();
+  return part.SerializeAsString();
+}
+
+bool IsIdPrefix(absl::string_view prefix) {
+  return prefix.size() >= 4 && prefix.size() <= 26 &&
+         prefix.find_first_not_of("0123456789abcdefghjkmnpqrstvwxyz") == absl::string_view::npos;
+}
+
+}  // namespace
+
+Database::Database(sqlite3* db, int lock_fd, std::string path) : db_(db), lock_fd_(lock_fd), path_(std::move(path)) {}
+
+absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& state_dir, int64_t max_pages) {
+  AMPD_RETURN_IF_ERROR(MakeStateDir(state_dir));
+  AMPD_ASSIGN_OR_RETURN(const int lock_fd, LockStateDir(state_dir));
+  const std::string path = absl::StrCat(state_dir, "/ampd.db");
+  sqlite3* db = nullptr;
+  const int code =
+      sqlite3_open_v2(path.c_str(), &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, nullptr);
+  // Owns both from here on, whatever fails.
+  std::unique_ptr<Database> database(new Database(db, lock_fd, path));
+  if (code != SQLITE_OK) return database->ErrorOf(code, "open");
+  AMPD_RETURN_IF_ERROR(database->Configure(max_pages));
+  AMPD_RETURN_IF_ERROR(database->Migrate());
+  AMPD_RETURN_IF_ERROR(SyncDirectory(state_dir));
+  return database;
+}
+
+Database::~Database() {
+  for (const auto& [sql, statement] : statements_) sqlite3_finalize(statement);
+  sqlite3_close(db_);
+  close(lock_fd_);
+}
+
+absl::Status Database::Configure(int64_t max_pages) {
+  sqlite3_extended_result_codes(db_, 1);
+  sqlite3_busy_timeout(db_, 5000);
+  AMPD_RETURN_IF_ERROR(Execute("PRAGMA journal_mode=WAL"));
+  AMPD_RETURN_IF_ERROR(Execute("PRAGMA synchronous=FULL"));
+  AMPD_RETURN_IF_ERROR(Execute("PRAGMA trusted_schema=OFF"));
+  if (max_pages > 0) AMPD_RETURN_IF_ERROR(Execute(absl::StrCat("PRAGMA max_page_count=", max_pages).c_str()));
+  return absl::OkStatus();
+}
+
+absl::Status Database::Execute(const char* sql) const {
+  const int code = sqlite3_exec(db_, sql, nullptr, nullptr, nullptr);
+  return code == SQLITE_OK ? absl::OkStatus() : ErrorOf(code, sql);
+}
+
+absl::Status Database::ErrorOf(int code, absl::string_view what) const {
+  const std::string message = absl::StrCat(path_, ": ", sqlite3_errmsg(db_), " (", what.substr(0, 60), ")");
+  const int system_error = sqlite3_system_errno(db_);
+  switch (code & 0xff) {
+    case SQLITE_FULL:
+      return absl::ResourceExhaustedError(message);
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+      return absl::DataLossError(message);
+    case SQLITE_CONSTRAINT:
+      return absl::AlreadyExistsError(message);
+    case SQLITE_IOERR:
+    case SQLITE_CANTOPEN:
+      if (system_error == ENOSPC || system_error == EDQUOT || system_error == EFBIG) {
+        return absl::ResourceExhaustedError(absl::StrCat(message, ": ", strerror(system_error)));
+      }
+      return absl::InternalError(absl::StrCat(message, ": ", strerror(system_error)));
+    default:
+      return absl::InternalError(message);
+  }
+}
+
+absl::Status Database::Migrate() {
+  AMPD_RETURN_IF_ERROR(
+      Execute("CREATE TABLE IF NOT EXISTS migrations(version INTEGER PRIMARY KEY, time TEXT NOT NULL)"));
+  int64_t version = 0;
+  {
+    Statement query(*this, "SELECT coalesce(max(version), 0) FROM migrations");
+    AMPD_RETURN_IF_ERROR(query.Step().status());
+    version = query.IntAt(0);
+  }
+  const auto& migrations = SchemaMigrations();
+  const int64_t newest = static_cast<int64_t>(migrations.size());
+  if (version > newest) {
+    return absl::FailedPreconditionError(absl::StrCat(path_, ": schema version ", version,
+                                                      " was written by a newer ampd; this one knows up to ", newest));
+  }
+  for (int64_t v = version; v < newest; ++v) {
+    AMPD_RETURN_IF_ERROR(Begin());
+    absl::Status status = MigrateTo(static_cast<int>(v + 1), migrations[v]);
+    if (status.ok()) status = Commit();
+    if (!status.ok()) {
+      Rollback();
+      return Annotate(status, absl::StrCat("migration to schema version ", v + 1));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Database::MigrateTo(int version, const char* sql) {
+  AMPD_RETURN_IF_ERROR(Execute(sql));
+  return Statement(*this, "INSERT INTO migrations VALUES(?1, datetime('now'))").Int(version).Run();
+}
+
+absl::Status Database::Begin() { return Execute("BEGIN IMMEDIATE"); }
+absl::Status Database::Commit() { return Execute("COMMIT"); }
+void Database::Rollback() {
+  if (sqlite3_get_autocommit(db_) == 0) sqlite3_exec(db_, "ROLLBACK", nullptr, nullptr, nullptr);
+}
+
+absl::Status Database::Apply(const JobWrite& write) {
+  uint64_t last_sequence = 0;
+  if (write.create) {
+    AMPD_RETURN_IF_ERROR(InsertJob(write));
+  } else {
+    AMPD_ASSIGN_OR_RETURN(last_sequence, LastSequence(write.record.submit_sequence));
+  }
+  AMPD_RETURN_IF_ERROR(UpdateJob(write.record));
+  AMPD_RETURN_IF_ERROR(AppendEvents(write, last_sequence));
+  return AddToCounters(write.counter_deltas);
+}
+
+absl::Status Database::InsertJob(const JobWrite& write) {
+  const JobRecord& record = write.record;
+  AMPD_RETURN_IF_ERROR(
+      Statement(*this, "INSERT INTO jobs VALUES(?1, ?2, 0, 0, x'', 0, 0, 0, x'', x'', 0, 0, 0, NULL, 0)")
+          .Int(record.submit_sequence)
+          .Text(record.job.id())
+          .Run());
+  AMPD_RETURN_IF_ERROR(Statement(*this, "INSERT INTO job_specs VALUES(?1, ?2, ?3)")
+                           .Int(record.submit_sequence)
+                           .Blob(record.job.spec().SerializeAsString())
+                           .Blob(record.job.plan().SerializeAsString())
+                           .Run());
+  return write.request_id.empty() ? absl::OkStatus() : InsertRequest(write);
+}
+
+absl::Status Database::InsertRequest(const JobWrite& write) {
+  return Statement(*this, "INSERT INTO requests VALUES(?1, ?2, ?3)")
+      .Text(write.request_id)
+      .Blob(write.body_hash)
+      .Text(write.record.job.id())
+      .Run();
+}
+
+absl::Status Database::UpdateJob(const JobRecord& record) {
+  Statement update(*this,
+                   "UPDATE jobs SET state=?2, attempt=?3, job=?4, last_event=?5, worker_pid=?6, worker_start_time=?7, "
+                   "token_hash=?8, session_key_hash=?9, worker_number=?10, last_reported_step=?11, run_seconds=?12, "
+                   "running_since=?13, lost_attempts=?14 WHERE sequence=?1");
+  update.Int(record.submit_sequence)
+      .Int(record.job.state())
+      .Int(record.job.attempt())
+      .Blob(ChangingPart(record.job))
+      .Int(static_cast<int64_t>(record.job.last_sequence()))
+      .Int(record.worker.pid)
+      .Int(static_cast<int64_t>(record.worker.start_time))
+      .Blob(record.token_hash)
+      .Blob(record.session_key_hash)
+      .Int(static_cast<int64_t>(record.worker_number))
+      .Int(record.last_reported_step)
+      .Real(record.run_seconds);
+  if (record.running_since == absl::InfinitePast()) {
+    update.Null();
+  } else {
+    update.Int(absl::ToUnixNanos(record.running_since));
+  }
+  return update.Int(record.lost_attempts).Run();
+}
+
+absl::Status Database::AppendEvents(const JobWrite& write, uint64_t last_sequence) {
+  for (const v1::JobEvent& event : write.events) {
+    if (event.first_sequence() != last_sequence + 1 || event.sequence() < event.first_sequence()) {
+      return absl::InternalError(absl::StrCat("job ", write.record.job.id(), ": event [", event.first_sequence(), ", ",
+                                              event.sequence(), "] does not follow sequence ", last_sequence));
+    }
+    last_sequence = event.sequence();
+    AMPD_RETURN_IF_ERROR(Statement(*this, "INSERT INTO events VALUES(?1, ?2, ?3, ?4, ?5)")
+                             .Int(write.record.submit_sequence)
+                             .Int(static_cast<int64_t>(event.sequence()))
+                             .Int(static_cast<int64_t>(event.first_sequence()))
+                             .Int(event.attempt())
+                             .Blob(event.SerializeAsString())
+                             .Run());
+    if (event.has_checkpoint()) AMPD_RETURN_IF_ERROR(InsertCheckpoint(write.record.submit_sequence, event));
+  }
+  if (last_sequence == write.record.job.last_sequence()) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("job ", write.record.job.id(), ": last_sequence ",
+                                          write.record.job.last_sequence(), " where the log ends at ", last_sequence));
+}
+
+absl::Status Database::InsertCheckpoint(int64_t job, const v1::JobEvent& event) {
+  return Statement(*this, "INSERT OR REPLACE INTO checkpoints VALUES(?1, ?2, ?3, ?4, ?5)")
+      .Int(job)
+      .Text(event.checkpoint().checkpoint())
+      .Int(event.checkpoint().step())
+      .Int(event.attempt())
+      .Int(event.checkpoint().size_bytes())
+      .Run();
+}
+
+absl::Status Database::AddToCounters(const std::map<std::string, double>& deltas) {
+  for (const auto& [name, delta] : deltas) {
+    AMPD_RETURN_IF_ERROR(Statement(*this,
+                                   "INSERT INTO counters VALUES(?1, ?2) "
+                                   "ON CONFLICT(name) DO UPDATE SET value = value + excluded.value")
+                             .Text(name)
+                             .Real(delta)
+                             .Run());
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<uint64_t> Database::LastSequence(int64_t job) const {
+  Statement query(*this, "SELECT last_event FROM jobs WHERE sequence=?1");
+  AMPD_ASSIGN_OR_RETURN(const bool found, query.Int(job).Step());
+  if (!found) return absl::NotFoundError(absl::StrCat("no job with submit sequence ", job));
+  return static_cast<uint64_t>(query.IntAt(0));
+}
+
+absl::StatusOr<JobRecord> Database::FindJob(absl::string_view prefix) const {
+  if (!IsIdPrefix(prefix)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "\"", prefix.substr(0, 40), "\" is no job id: 26 lower-case letters and digits, or at least the first 4"));
+  }
+  static const std::string& sql =
+      *new std::string(absl::StrCat("SELECT ", kRecordColumns,
+                                    " FROM jobs j JOIN job_specs s USING(sequence) WHERE j.id >= ?1 "
+                                    "AND j.id < ?2 ORDER BY j.id LIMIT 2"));
+  Statement query(*this, sql.c_str());
+  query.Text(prefix).Text(absl::StrCat(prefix, "~"));
+  AMPD_ASSIGN_OR_RETURN(const bool found, query.Step());
+  if (!found) return absl::NotFoundError(absl::StrCat("no job ", prefix));
+  AMPD_ASSIGN_OR_RETURN(JobRecord record, RecordAt(query));
+  AMPD_ASSIGN_OR_RETURN(const bool second, query.Step());
+  if (second) return absl::InvalidArgumentError(absl::StrCat("several jobs begin with ", prefix));
+  return record;
+}
+
+absl::StatusOr<std::vector<JobRecord>> Database::ActiveJobs() const {
+  static const std::string& sql = *new std::string(
+      absl::StrCat("SELECT ", kRecordColumns, " FROM jobs j JOIN job_specs s USING(sequence) WHERE j.state < ",
+                   static_cast<int>(v1::Job::SUCCEEDED), " ORDER BY j.sequence"));
+  Statement query(*this, sql.c_str());
+  std::vector<JobRecord> records;
+  while (true) {
+    AMPD_ASSIGN_OR_RETURN(const bool row, query.Step());
+    if (!row) return records;
+    AMPD_ASSIGN_OR_RETURN(JobRecord record, RecordAt(query));
+    records.push_back(std::move(record));
+  }
+}
+
+absl::StatusOr<JobPage> Database::ListJobs(int page_size, absl::string_view page_token,
+                                           const std::vector<v1::Job::State>& states) const {
+  int64_t before = INT64_MAX;
+  if (!page_token.empty() && (!absl::SimpleAtoi(page_token, &before) || before < 1)) {
+    return absl::InvalidArgumentError("page_token is not one that ListJobs gave");
+  }
+  int64_t mask = 0;
+  for (const v1::Job::State state : states) mask |= int64_t{1} << (static_cast<int>(state) & 63);
+  static const std::string& sql = *new std::string(
+      absl::StrCat("SELECT ", kRecordColumns, " FROM jobs j JOIN job_specs s USING(sequence) WHERE j.sequence < ?1 ",
+                   "AND (?2 = 0 OR (?2 >> j.state) & 1) ORDER BY j.sequence DESC LIMIT ?3"));
+  Statement query(*this, sql.c_str());
+  query.Int(before).Int(mask).Int(int64_t{page_size} + 1);
+  JobPage page;
+  int64_t last = 0;
+  while (true) {
+    AMPD_ASSIGN_OR_RETURN(const bool row, query.Step());
+    if (!row) return page;
+    if (static_cast<int>(page.jobs.size()) == page_size) {
+      page.next_page_token = absl::StrCat(last);
+      return page;
+    }
+    AMPD_ASSIGN_OR_RETURN(JobRecord record, RecordAt(query));
+    last = record.submit_sequence;
+    page.jobs.push_back(std::move(record.job));
+  }
+}
+
+absl::StatusOr<EventPage> Database::ReadEvents(absl::string_view job_id, uint64_t after_sequence, int limit) const {
+  Statement job(*this, "SELECT sequence, last_event FROM jobs WHERE id=?1");
+  AMPD_ASSIGN_OR_RETURN(const bool found, job.Text(job_id).Step());
+  if (!found) return absl::NotFoundError(absl::StrCat("no job ", job_id));
+  EventPage page;
+  page.last_sequence = static_cast<uint64_t>(job.IntAt(1));
+  if (after_sequence >= page.last_sequence) return page;
+  Statement query(*this, "SELECT event FROM events WHERE job=?1 AND sequence>?2 ORDER BY sequence LIMIT ?3");
+  query.Int(job.IntAt(0)).Int(static_cast<int64_t>(after_sequence)).Int(limit);
+  while (true) {
+    AMPD_ASSIGN_OR_RETURN(const bool row, query.Step());
+    if (!row) return page;
+    AMPD_RETURN_IF_ERROR(query.ParseAt(0, &page.events.emplace_back()));
+  }
+}
+
+absl::StatusOr<std::optional<RequestRecord>> Database::FindRequest(absl::string_view request_id) const {
+  Statement query(*this, "SELECT body_hash, job_id FROM requests WHERE request_id=?1");
+  AMPD_ASSIGN_OR_RETURN(const bool found, query.Text(request_id).Step());
+  if (!found) return std::optional<RequestRecord>();
+  return std::optional<RequestRecord>({query.BytesAt(0), query.BytesAt(1)});
+}
+
+absl::StatusOr<std::map<std::string, double>> Database::Counters() const {
+  Statement query(*this, "SELECT name, value FROM counters");
+  std::map<std::string, double> counters;
+  while (true) {
+    AMPD_ASSIGN_OR_RETURN(const bool row, query.Step());
+    if (!row) return counters;
+    counters[query.BytesAt(0)] = query.RealAt(1);
+  }
+}
+
+absl::StatusOr<std::map<v1::Job::State, int64_t>> Database::JobCounts() const {
+  Statement query(*this, "SELECT state, count(*) FROM jobs GROUP BY state");
+  std::map<v1::Job::State, int64_t> counts;
+  while (true) {
+    AMPD_ASSIGN_OR_RETURN(const bool row, query.Step());
+    if (!row) return counts;
+    counts[static_cast<v1::Job::State>(query.IntAt(0))] = query.IntAt(1);
+  }
+}
+
+absl::StatusOr<int64_t> Database::LastSubmitSequence() const {
+  Statement query(*this, "SELECT coalesce(max(sequence), 0) FROM jobs");
+  AMPD_RETURN_IF_ERROR(query.Step().status());
+  return query.IntAt(0);
+}
+
+}  // namespace ampd

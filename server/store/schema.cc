@@ -1,0 +1,59 @@
+#include "server/store/schema.h"
+
+namespace ampd {
+namespace {
+
+// Specs and plans stand apart from what changes: an UPDATE rewrites a whole row, and a spec may be a mebibyte.
+constexpr char kVersion1[] = R"sql(
+  CREATE TABLE jobs(
+    sequence INTEGER PRIMARY KEY,
+    id TEXT NOT NULL UNIQUE,
+    state INTEGER NOT NULL,
+    attempt INTEGER NOT NULL,
+    job BLOB NOT NULL,
+    last_event INTEGER NOT NULL,
+    worker_pid INTEGER NOT NULL,
+    worker_start_time INTEGER NOT NULL,
+    token_hash BLOB NOT NULL,
+    session_key_hash BLOB NOT NULL,
+    worker_number INTEGER NOT NULL,
+    last_reported_step INTEGER NOT NULL,
+    run_seconds REAL NOT NULL,
+    running_since INTEGER,
+    lost_attempts INTEGER NOT NULL);
+  CREATE INDEX jobs_by_state ON jobs(state, sequence);
+  CREATE TABLE job_specs(
+    sequence INTEGER PRIMARY KEY,
+    spec BLOB NOT NULL,
+    plan BLOB NOT NULL);
+  CREATE TABLE events(
+    job INTEGER NOT NULL,
+    sequence INTEGER NOT NULL,
+    first_sequence INTEGER NOT NULL,
+    attempt INTEGER NOT NULL,
+    event BLOB NOT NULL,
+    PRIMARY KEY(job, sequence)) WITHOUT ROWID;
+  CREATE TABLE checkpoints(
+    job INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    step INTEGER NOT NULL,
+    attempt INTEGER NOT NULL,
+    size_bytes INTEGER NOT NULL,
+    PRIMARY KEY(job, name)) WITHOUT ROWID;
+  CREATE TABLE requests(
+    request_id TEXT PRIMARY KEY,
+    body_hash BLOB NOT NULL,
+    job_id TEXT NOT NULL) WITHOUT ROWID;
+  CREATE TABLE counters(
+    name TEXT PRIMARY KEY,
+    value REAL NOT NULL) WITHOUT ROWID;
+)sql";
+
+}  // namespace
+
+const std::vector<const char*>& SchemaMigrations() {
+  static const std::vector<const char*>& migrations = *new std::vector<const char*>{kVersion1};
+  return migrations;
+}
+
+}  // namespace ampd

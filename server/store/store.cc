@@ -1,0 +1,95 @@
+#include "server/store/store.h"
+
+#include <chrono>
+
+#include "engine/core/status.h"
+
+namespace ampd {
+
+absl::StatusOr<std::unique_ptr<Store>> Store::Open(Options options) {
+  AMPD_ASSIGN_OR_RETURN(auto database, Database::Open(options.state_dir, options.max_pages));
+  return std::unique_ptr<Store>(new Store(std::move(options), std::move(database)));
+}
+
+Store::Store(Options options, std::unique_ptr<Database> database)
+    : options_(std::move(options)), database_(std::move(database)), thread_([this] { Run(); }) {}
+
+Store::~Store() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_one();
+  thread_.join();
+}
+
+void Store::Write(JobWrite write, Done done) {
+  {
+    std::lock_guard lock(mutex_);
+    queue_.push_back({nullptr, std::move(write), std::move(done)});
+  }
+  wake_.notify_one();
+}
+
+void Store::Read(std::function<void(const Database&)> read) {
+  {
+    std::lock_guard lock(mutex_);
+    queue_.push_back({std::move(read), JobWrite(), nullptr});
+  }
+  wake_.notify_one();
+}
+
+// One read, or a run of writes; empty when the store is to stop.
+std::deque<Store::Operation> Store::Take() {
+  std::unique_lock lock(mutex_);
+  wake_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+  std::deque<Operation> group;
+  while (!queue_.empty() && group.size() < options_.max_group) {
+    const bool is_read = queue_.front().read != nullptr;
+    if (is_read && !group.empty()) break;
+    group.push_back(std::move(queue_.front()));
+    queue_.pop_front();
+    if (is_read) break;
+  }
+  return group;
+}
+
+void Store::Run() {
+  for (auto group = Take(); !group.empty(); group = Take()) {
+    if (group.front().read) {
+      group.front().read(*database_);
+    } else {
+      CommitGroup(group);
+    }
+  }
+}
+
+absl::Status Store::ApplyAll(const std::deque<Operation>& group) {
+  AMPD_RETURN_IF_ERROR(database_->Begin());
+  for (const Operation& operation : group) AMPD_RETURN_IF_ERROR(database_->Apply(operation.write));
+  return database_->Commit();
+}
+
+void Store::CommitGroup(std::deque<Operation>& group) {
+  const auto start = std::chrono::steady_clock::now();
+  const absl::Status status = ApplyAll(group);
+  if (!status.ok()) database_->Rollback();
+  if (!status.ok() && group.size() > 1) {
+    // Alone, each write that can be made is made, and the others learn their own error.
+    for (Operation& operation : group) {
+      std::deque<Operation> single;
+      single.push_back(std::move(operation));
+      CommitGroup(single);
+    }
+    return;
+  }
+  if (status.ok() && options_.on_commit) {
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+    options_.on_commit(elapsed.count(), group.size());
+  }
+  for (Operation& operation : group) {
+    if (operation.done) operation.done(status);
+  }
+}
+
+}  // namespace ampd
