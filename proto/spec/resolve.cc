@@ -1,0 +1,201 @@
+#include "proto/spec/resolve.h"
+
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "proto/spec/names.h"
+#include "proto/spec/resolve_internal.h"
+
+namespace ampd {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+
+constexpr int64_t kMaxSeconds = int64_t{1} << 40;
+constexpr int64_t kMaxSteps = int64_t{1} << 40;
+constexpr size_t kMaxNameBytes = 200;
+constexpr int kMaxLabels = 64;
+
+std::string Joined(const std::string& path, absl::string_view field) {
+  return path.empty() ? std::string(field) : absl::StrCat(path, ".", field);
+}
+
+class WellFormedCheck {
+ public:
+  explicit WellFormedCheck(Violations* violations) : violations_(violations) {}
+
+  void Check(const Message& message, const std::string& path) {
+    const auto* reflection = message.GetReflection();
+    const auto& unknown = reflection->GetUnknownFields(message);
+    for (int i = 0; i < unknown.field_count(); ++i) {
+      violations_->Add(path, absl::StrCat("field number ", unknown.field(i).number(), " is not known to this version"));
+    }
+    std::vector<const FieldDescriptor*> fields;
+    reflection->ListFields(message, &fields);
+    for (const FieldDescriptor* field : fields) CheckField(message, field, Joined(path, field->name()));
+  }
+
+ private:
+  void CheckField(const Message& message, const FieldDescriptor* field, const std::string& path) {
+    const auto* reflection = message.GetReflection();
+    if (!field->is_repeated()) {
+      if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) Check(reflection->GetMessage(message, field), path);
+      if (field->cpp_type() == FieldDescriptor::CPPTYPE_ENUM) {
+        CheckEnum(field, reflection->GetEnumValue(message, field), path);
+      }
+      if (field->cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE) {
+        CheckFinite(reflection->GetDouble(message, field), path);
+      }
+    } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE && !field->is_map()) {
+      for (int i = 0; i < reflection->FieldSize(message, field); ++i) {
+        Check(reflection->GetRepeatedMessage(message, field, i), Indexed(path, i));
+      }
+    }
+  }
+
+  void CheckEnum(const FieldDescriptor* field, int value, const std::string& path) {
+    if (field->enum_type()->FindValueByNumber(value) == nullptr) {
+      violations_->Add(path, absl::StrCat("no such value: ", value));
+    }
+  }
+
+  void CheckFinite(double value, const std::string& path) {
+    if (!std::isfinite(value)) violations_->Add(path, absl::StrCat("must be a finite number, is ", value));
+  }
+
+  Violations* violations_;
+};
+
+void ResolveName(v1::JobSpec* spec, Violations* violations) {
+  if (spec->name().empty()) spec->set_name("job");
+  if (spec->name().size() > kMaxNameBytes) {
+    violations->Add("name", absl::StrCat("must be at most ", kMaxNameBytes, " bytes, is ", spec->name().size()));
+  } else if (!IsMadeOf(spec->name(), "_-. ")) {
+    violations->Add("name",
+                    absl::StrCat("may hold letters, digits, '_', '-', '.' and spaces only, is ", Quoted(spec->name())));
+  }
+}
+
+void ResolveCheckpoint(v1::CheckpointSpec* checkpoint, Violations* violations) {
+  if (!checkpoint->has_every_seconds()) checkpoint->set_every_seconds(300);
+  if (!checkpoint->has_every_steps()) checkpoint->set_every_steps(0);
+  if (!checkpoint->has_keep_last()) checkpoint->set_keep_last(2);
+  violations->CheckInteger("checkpoint.every_seconds", checkpoint->every_seconds(), 0, kMaxSeconds);
+  violations->CheckInteger("checkpoint.every_steps", checkpoint->every_steps(), 0, kMaxSteps);
+  violations->CheckInteger("checkpoint.keep_last", checkpoint->keep_last(), 1, 10000);
+  if (!checkpoint->keep_best().empty()) violations->AddUnsupported("checkpoint.keep_best");
+}
+
+void ResolveResources(v1::ResourceSpec* resources, Violations* violations) {
+  if (!resources->has_gpus()) resources->set_gpus(1);
+  if (!resources->has_priority()) resources->set_priority(0);
+  if (!resources->has_preemptible()) resources->set_preemptible(false);
+  if (resources->gpus() > 1) {
+    violations->Add("resources.gpus", absl::StrCat("more than 1 is not supported yet, is ", resources->gpus()));
+  } else {
+    violations->CheckInteger("resources.gpus", resources->gpus(), 1, 1);
+  }
+  if (resources->priority() != 0) {
+    violations->Add("resources.priority",
+                    absl::StrCat("other values than 0 are not supported yet, is ", resources->priority()));
+  }
+  if (resources->preemptible()) violations->Add("resources.preemptible", "true is not supported yet");
+  if (resources->has_cpu_threads()) {
+    violations->CheckInteger("resources.cpu_threads", resources->cpu_threads(), 1, 4096);
+  }
+}
+
+void ResolveRetry(v1::RetrySpec* retry, Violations* violations) {
+  if (!retry->has_max_attempts()) retry->set_max_attempts(3);
+  violations->CheckInteger("retry.max_attempts", retry->max_attempts(), 1, 1000);
+}
+
+void ResolveLimits(v1::LimitSpec* limits, Violations* violations) {
+  if (limits->has_max_cost_usd()) violations->AddUnsupported("limits.max_cost_usd");
+  if (limits->has_max_run_seconds()) {
+    violations->CheckInteger("limits.max_run_seconds", limits->max_run_seconds(), 1, kMaxSeconds);
+  }
+  if (limits->has_max_skip_ratio()) {
+    violations->CheckReal("limits.max_skip_ratio", limits->max_skip_ratio(), {.low = 0, .high = 1, .low_open = true});
+  }
+  if (!limits->has_skip_window_steps()) limits->set_skip_window_steps(500);
+  // The window is kept in memory, a bit a step.
+  violations->CheckInteger("limits.skip_window_steps", limits->skip_window_steps(), 1, 1 << 24);
+}
+
+void ResolveReport(v1::ReportSpec* report, Violations* violations) {
+  if (report->has_every_steps()) violations->CheckInteger("report.every_steps", report->every_steps(), 1, kMaxSteps);
+  if (!report->has_max_per_second() && !report->has_every_steps()) report->set_max_per_second(10);
+  if (report->has_max_per_second()) {
+    violations->CheckReal("report.max_per_second", report->max_per_second(),
+                          {.low = 0, .high = 1000, .low_open = true});
+  }
+}
+
+void ResolvePhases(v1::JobSpec* spec, Violations* violations) {
+  if (spec->phases_size() > 1) {
+    violations->Add("phases", absl::StrCat("more than one is not supported yet, are ", spec->phases_size()));
+    return;
+  }
+  if (spec->phases().empty()) spec->add_phases();
+  v1::PhaseSpec* phase = spec->mutable_phases(0);
+  if (phase->name().empty()) phase->set_name("main");
+  if (!phase->has_every()) phase->set_every(1);
+  if (phase->name() != "main") {
+    violations->Add("phases[0].name",
+                    absl::StrCat("other names than 'main' are not supported yet, is ", Quoted(phase->name())));
+  }
+  if (phase->every() > 1) {
+    violations->Add("phases[0].every", absl::StrCat("more than 1 is not supported yet, is ", phase->every()));
+  } else {
+    violations->CheckInteger("phases[0].every", phase->every(), 1, 1);
+  }
+}
+
+void CheckLabels(const v1::JobSpec& spec, Violations* violations) {
+  if (spec.labels_size() > kMaxLabels) {
+    violations->Add("labels", absl::StrCat("must be at most ", kMaxLabels, ", are ", spec.labels_size()));
+    return;
+  }
+  for (const auto& [key, value] : spec.labels()) {
+    const std::string field = absl::StrCat("labels.", absl::CHexEscape(key.substr(0, kMaxNameBytes)));
+    if (key.empty()) violations->Add("labels", "a key must not be empty");
+    if (key.size() > kMaxNameBytes) {
+      violations->Add(field, absl::StrCat("the key must be at most ", kMaxNameBytes, " bytes, is ", key.size()));
+    }
+    if (value.size() > kMaxNameBytes) {
+      violations->Add(field, absl::StrCat("must be at most ", kMaxNameBytes, " bytes, is ", value.size()));
+    }
+  }
+}
+
+}  // namespace
+
+void CheckWellFormed(const Message& message, Violations* violations) { WellFormedCheck(violations).Check(message, ""); }
+
+absl::StatusOr<ResolvedJobSpec> ResolveJobSpec(v1::JobSpec spec) {
+  Violations violations;
+  CheckWellFormed(spec, &violations);
+  ResolveName(&spec, &violations);
+  if (!spec.has_seed()) spec.set_seed(0);
+  ResolveModel(spec.mutable_model(), &violations);
+  ResolveData(spec.mutable_data(), &violations);
+  ResolvePrecision(spec.model(), spec.mutable_precision(), &violations);
+  ResolveOptimizer(spec.mutable_optimizer(), &violations);
+  ResolveTrain(spec.data().has_eval(), spec.mutable_train(), &violations);
+  ResolveCheckpoint(spec.mutable_checkpoint(), &violations);
+  ResolveResources(spec.mutable_resources(), &violations);
+  ResolveRetry(spec.mutable_retry(), &violations);
+  ResolveLimits(spec.mutable_limits(), &violations);
+  ResolveReport(spec.mutable_report(), &violations);
+  ResolvePhases(&spec, &violations);
+  CheckLabels(spec, &violations);
+  if (!violations.empty()) return InvalidFields(violations.list());
+  return ResolvedJobSpec(std::move(spec));
+}
+
+}  // namespace ampd

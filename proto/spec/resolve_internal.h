@@ -1,0 +1,24 @@
+// The parts of ResolveJobSpec, one for each concept. Each fills the defaults of its message and adds what is wrong.
+#ifndef AMPD_PROTO_SPEC_RESOLVE_INTERNAL_H_
+#define AMPD_PROTO_SPEC_RESOLVE_INTERNAL_H_
+
+#include "ampd/v1/job.pb.h"
+#include "google/protobuf/message.h"
+#include "proto/spec/violations.h"
+
+namespace ampd {
+
+// What holds for every message: no field that this build does not know, no enum value without a name, no number that is
+// not finite.
+void CheckWellFormed(const google::protobuf::Message& message, Violations* violations);
+
+void ResolveModel(v1::ModelSpec* model, Violations* violations);
+void ResolveData(v1::DataSpec* data, Violations* violations);
+// `model` is resolved: rules are matched against its layers' names.
+void ResolvePrecision(const v1::ModelSpec& model, v1::PrecisionSpec* precision, Violations* violations);
+void ResolveOptimizer(v1::OptimizerSpec* optimizer, Violations* violations);
+void ResolveTrain(bool has_eval, v1::TrainSpec* train, Violations* violations);
+
+}  // namespace ampd
+
+#endif  // AMPD_PROTO_SPEC_RESOLVE_INTERNAL_H_

@@ -1,0 +1,198 @@
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "proto/spec/names.h"
+#include "proto/spec/resolve_internal.h"
+
+namespace ampd {
+namespace {
+
+using google::protobuf::RepeatedField;
+
+// Bounds that no sensible model meets, so that products of a few extents stay far below 2^63.
+constexpr int kMaxLayers = 10000;
+constexpr int kMaxInputs = 1024;
+constexpr int64_t kMaxChannels = 1 << 20;
+constexpr int64_t kMaxKernel = 1024;
+constexpr size_t kMaxNameBytes = 200;
+constexpr char kBatch[] = "input";
+
+const char kLayerKinds[] =
+    "dense, conv2d, batch_norm, relu, max_pool, avg_pool, global_avg_pool, flatten, dropout, add";
+
+// [height, width] from one number or two; `fallback` when none is given.
+void ResolvePair(const std::string& field, const std::vector<int64_t>& fallback, RepeatedField<int64_t>* pair,
+                 Violations* violations) {
+  if (pair->empty()) pair->Add(fallback.begin(), fallback.end());
+  if (pair->size() == 1) pair->Add(pair->Get(0));
+  if (pair->empty()) {
+    violations->Add(field, "required");
+  } else if (pair->size() != 2) {
+    violations->Add(field, absl::StrCat("must be one number or [height, width], has ", pair->size(), " numbers"));
+  } else {
+    for (int i = 0; i < 2; ++i) violations->CheckInteger(Indexed(field, i), pair->Get(i), 1, kMaxKernel);
+  }
+}
+
+// A required count such as dense.units.
+void CheckCount(const std::string& field, int64_t value, Violations* violations) {
+  if (value == 0) {
+    violations->Add(field, "required, at least 1");
+  } else {
+    violations->CheckInteger(field, value, 1, kMaxChannels);
+  }
+}
+
+v1::Activation::Kind OrNone(v1::Activation::Kind kind) {
+  return kind == v1::Activation::ACTIVATION_UNSPECIFIED ? v1::Activation::NONE : kind;
+}
+
+v1::Padding::Kind OrValid(v1::Padding::Kind kind) {
+  return kind == v1::Padding::PADDING_UNSPECIFIED ? v1::Padding::VALID : kind;
+}
+
+void ResolveDense(const std::string& path, v1::DenseLayer* dense, Violations* violations) {
+  CheckCount(absl::StrCat(path, ".units"), dense->units(), violations);
+  if (!dense->has_bias()) dense->set_bias(true);
+  dense->set_activation(OrNone(dense->activation()));
+}
+
+void ResolveConv2d(const std::string& path, v1::Conv2dLayer* conv, Violations* violations) {
+  CheckCount(absl::StrCat(path, ".filters"), conv->filters(), violations);
+  ResolvePair(absl::StrCat(path, ".kernel"), {}, conv->mutable_kernel(), violations);
+  ResolvePair(absl::StrCat(path, ".stride"), {1, 1}, conv->mutable_stride(), violations);
+  conv->set_padding(OrValid(conv->padding()));
+  if (!conv->has_bias()) conv->set_bias(true);
+  conv->set_activation(OrNone(conv->activation()));
+}
+
+void ResolveBatchNorm(const std::string& path, v1::BatchNormLayer* norm, Violations* violations) {
+  if (!norm->has_momentum()) norm->set_momentum(0.1);
+  if (!norm->has_epsilon()) norm->set_epsilon(1e-5);
+  violations->CheckReal(absl::StrCat(path, ".momentum"), norm->momentum(), {.low = 0, .high = 1, .low_open = true});
+  // Below 1e-30 an fp32 sum could lose it altogether.
+  violations->CheckReal(absl::StrCat(path, ".epsilon"), norm->epsilon(), {.low = 1e-30, .high = 1});
+}
+
+void ResolvePool(const std::string& path, v1::Pool2dLayer* pool, Violations* violations) {
+  ResolvePair(absl::StrCat(path, ".size"), {}, pool->mutable_size(), violations);
+  const std::vector<int64_t> size(pool->size().begin(), pool->size().end());
+  // Without a size there is nothing to default to, and one error is enough.
+  if (size.size() == 2) ResolvePair(absl::StrCat(path, ".stride"), size, pool->mutable_stride(), violations);
+  pool->set_padding(OrValid(pool->padding()));
+}
+
+void ResolveKind(const std::string& path, v1::Layer* layer, Violations* violations) {
+  switch (layer->kind_case()) {
+    case v1::Layer::kDense:
+      return ResolveDense(absl::StrCat(path, ".dense"), layer->mutable_dense(), violations);
+    case v1::Layer::kConv2D:
+      return ResolveConv2d(absl::StrCat(path, ".conv2d"), layer->mutable_conv2d(), violations);
+    case v1::Layer::kBatchNorm:
+      return ResolveBatchNorm(absl::StrCat(path, ".batch_norm"), layer->mutable_batch_norm(), violations);
+    case v1::Layer::kMaxPool:
+      return ResolvePool(absl::StrCat(path, ".max_pool"), layer->mutable_max_pool(), violations);
+    case v1::Layer::kAvgPool:
+      return ResolvePool(absl::StrCat(path, ".avg_pool"), layer->mutable_avg_pool(), violations);
+    case v1::Layer::kDropout:
+      return violations->CheckReal(absl::StrCat(path, ".dropout.rate"), layer->dropout().rate(),
+                                   {.low = 0, .high = 1, .high_open = true});
+    case v1::Layer::kRelu:
+    case v1::Layer::kGlobalAvgPool:
+    case v1::Layer::kFlatten:
+    case v1::Layer::kAdd:
+      return;
+    case v1::Layer::KIND_NOT_SET:
+      return violations->Add(path, absl::StrCat("needs a kind, one of ", kLayerKinds));
+  }
+}
+
+std::string KindName(const v1::Layer& layer) {
+  const auto* oneof = v1::Layer::descriptor()->FindOneofByName("kind");
+  const auto* field = layer.GetReflection()->GetOneofFieldDescriptor(layer, oneof);
+  return field == nullptr ? "layer" : field->name();
+}
+
+// Walks the layers in order and knows the names that may be read so far.
+class LayerNames {
+ public:
+  explicit LayerNames(Violations* violations) : violations_(violations) {}
+
+  void Resolve(int index, v1::Layer* layer) {
+    const std::string path = Indexed("model.layers", index);
+    if (layer->name().empty()) layer->set_name(absl::StrCat(KindName(*layer), "_", index));
+    ResolveInputs(path, layer);
+    CheckName(absl::StrCat(path, ".name"), layer->name());
+    if (known_.insert(layer->name()).second) order_.push_back(layer->name());
+  }
+
+ private:
+  void CheckName(const std::string& field, const std::string& name) {
+    if (name.size() > kMaxNameBytes) {
+      violations_->Add(field, absl::StrCat("must be at most ", kMaxNameBytes, " bytes, is ", name.size()));
+    } else if (!IsMadeOf(name, "_-.")) {
+      violations_->Add(field, absl::StrCat("may hold letters, digits, '_', '-' and '.' only, is ", Quoted(name)));
+    } else if (name == kBatch) {
+      violations_->Add(field, "'input' stands for the batch; a layer needs another name");
+    } else if (known_.count(name) != 0) {
+      violations_->Add(field, absl::StrCat("duplicate name ", Quoted(name)));
+    }
+  }
+
+  void ResolveInputs(const std::string& path, v1::Layer* layer) {
+    const std::string field = absl::StrCat(path, ".inputs");
+    if (layer->has_add() && layer->inputs_size() < 2) {
+      violations_->Add(field, absl::StrCat("add needs two or more, has ", layer->inputs_size()));
+    } else if (!layer->has_add() && layer->inputs_size() > 1) {
+      violations_->Add(field, absl::StrCat(KindName(*layer), " takes one, has ", layer->inputs_size()));
+    } else if (layer->inputs_size() > kMaxInputs) {
+      violations_->Add(field, absl::StrCat("must be at most ", kMaxInputs, ", are ", layer->inputs_size()));
+      return;
+    }
+    if (layer->inputs().empty()) layer->add_inputs(order_.empty() ? kBatch : order_.back());
+    for (int i = 0; i < layer->inputs_size(); ++i) CheckInput(Indexed(field, i), layer->inputs(i));
+  }
+
+  void CheckInput(const std::string& field, const std::string& input) {
+    if (input == kBatch || known_.count(input) != 0 || violations_->full()) return;
+    std::vector<std::string> candidates = order_;
+    candidates.push_back(kBatch);
+    violations_->Add(field, absl::StrCat("no earlier layer is named ", Quoted(input), DidYouMean(input, candidates)));
+  }
+
+  Violations* violations_;
+  std::unordered_set<std::string> known_;
+  std::vector<std::string> order_;
+};
+
+void ResolveLoss(v1::ModelSpec* model, Violations* violations) {
+  if (model->loss().kind_case() == v1::LossSpec::KIND_NOT_SET) {
+    violations->Add("model.loss", "required, one of softmax_cross_entropy, mean_squared_error");
+  }
+}
+
+}  // namespace
+
+void ResolveModel(v1::ModelSpec* model, Violations* violations) {
+  if (model->has_preset()) violations->AddUnsupported("model.preset");
+  if (model->has_onnx()) violations->AddUnsupported("model.onnx");
+  ResolveLoss(model, violations);
+  if (model->layers_size() > kMaxLayers) {
+    return violations->Add("model.layers",
+                           absl::StrCat("must be at most ", kMaxLayers, ", are ", model->layers_size()));
+  }
+  if (model->layers().empty() && !model->has_preset() && !model->has_onnx()) {
+    violations->Add("model.layers", "required, at least one layer");
+  }
+  LayerNames names(violations);
+  for (int i = 0; i < model->layers_size(); ++i) {
+    names.Resolve(i, model->mutable_layers(i));
+    ResolveKind(Indexed("model.layers", i), model->mutable_layers(i), violations);
+  }
+}
+
+}  // namespace ampd

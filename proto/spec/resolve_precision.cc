@@ -1,0 +1,123 @@
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "proto/spec/names.h"
+#include "proto/spec/resolve_internal.h"
+
+namespace ampd {
+namespace {
+
+using v1::LossScaleSpec;
+using v1::PrecisionSpec;
+
+// Every rule is tried on every layer: the bounds keep a hostile spec cheap.
+constexpr size_t kMaxPatternBytes = 100;
+constexpr int kMaxRules = 100;
+constexpr int64_t kMaxInterval = int64_t{1} << 40;
+const double kMaxScale = std::ldexp(1.0, 126);
+
+void ResolveMode(PrecisionSpec* precision, Violations* violations) {
+  if (precision->mode() == PrecisionSpec::MODE_UNSPECIFIED) precision->set_mode(PrecisionSpec::FP32);
+  const PrecisionSpec::Mode mode = precision->mode();
+  if (mode == PrecisionSpec::TF32 || mode == PrecisionSpec::FP8 || mode == PrecisionSpec::AUTO) {
+    violations->Add("precision.mode", absl::StrCat(PrecisionSpec::Mode_Name(mode), " is not supported yet"));
+  }
+}
+
+bool MatchesALayer(const v1::ModelSpec& model, const std::string& pattern) {
+  for (const v1::Layer& layer : model.layers()) {
+    if (GlobMatches(pattern, layer.name())) return true;
+  }
+  return false;
+}
+
+void ResolveRule(const std::string& path, const v1::ModelSpec& model, PrecisionSpec::Mode mode, v1::PrecisionRule* rule,
+                 Violations* violations) {
+  if (rule->dtype() == PrecisionSpec::MODE_UNSPECIFIED) rule->set_dtype(PrecisionSpec::FP32);
+  if (rule->dtype() != PrecisionSpec::FP32 && rule->dtype() != mode) {
+    violations->Add(absl::StrCat(path, ".dtype"),
+                    absl::StrCat("must be FP32 or the job's mode, ", PrecisionSpec::Mode_Name(mode), ", is ",
+                                 PrecisionSpec::Mode_Name(rule->dtype())));
+  }
+  const std::string field = absl::StrCat(path, ".match");
+  if (rule->match().empty() || rule->match().size() > kMaxPatternBytes) {
+    return violations->CheckText(field, rule->match(), kMaxPatternBytes);
+  }
+  if (MatchesALayer(model, rule->match())) return;
+  std::vector<std::string> names;
+  for (const v1::Layer& layer : model.layers()) names.push_back(layer.name());
+  violations->Add(field, absl::StrCat("no layer matches ", Quoted(rule->match()), DidYouMean(rule->match(), names)));
+}
+
+void FillDynamic(LossScaleSpec* scale) {
+  if (!scale->has_init()) scale->set_init(65536);
+  if (!scale->has_growth_factor()) scale->set_growth_factor(2);
+  if (!scale->has_backoff_factor()) scale->set_backoff_factor(0.5);
+  if (!scale->has_growth_interval()) scale->set_growth_interval(2000);
+  if (!scale->has_min()) scale->set_min(1);
+  if (!scale->has_max()) scale->set_max(kMaxScale);
+  if (!scale->has_hysteresis()) scale->set_hysteresis(1);
+  if (scale->on_floor() == LossScaleSpec::ON_FLOOR_UNSPECIFIED) scale->set_on_floor(LossScaleSpec::FAIL);
+}
+
+// Fields of another kind than the spec's own are checked too, so that one file serves every mode.
+void CheckScaleFields(const LossScaleSpec& scale, Violations* violations) {
+  const std::string path = "precision.loss_scale.";
+  const Interval scales = {.low = 0, .high = kMaxScale, .low_open = true};
+  if (scale.has_init()) violations->CheckReal(path + "init", scale.init(), scales);
+  if (scale.has_min()) violations->CheckReal(path + "min", scale.min(), scales);
+  if (scale.has_max()) violations->CheckReal(path + "max", scale.max(), scales);
+  if (scale.has_growth_factor()) {
+    violations->CheckReal(path + "growth_factor", scale.growth_factor(), {.low = 1, .high = 1e6, .low_open = true});
+  }
+  if (scale.has_backoff_factor()) {
+    violations->CheckReal(path + "backoff_factor", scale.backoff_factor(),
+                          {.low = 0, .high = 1, .low_open = true, .high_open = true});
+  }
+  if (scale.has_growth_interval()) {
+    violations->CheckInteger(path + "growth_interval", scale.growth_interval(), 1, kMaxInterval);
+  }
+  if (scale.has_hysteresis()) violations->CheckInteger(path + "hysteresis", scale.hysteresis(), 1, 1 << 20);
+  if (scale.on_floor() > LossScaleSpec::FAIL && LossScaleSpec::OnFloor_IsValid(scale.on_floor())) {
+    violations->Add(path + "on_floor",
+                    absl::StrCat(LossScaleSpec::OnFloor_Name(scale.on_floor()), " is not supported yet"));
+  }
+}
+
+void ResolveLossScale(PrecisionSpec::Mode mode, LossScaleSpec* scale, Violations* violations) {
+  if (scale->kind() == LossScaleSpec::KIND_UNSPECIFIED) {
+    scale->set_kind(mode == PrecisionSpec::FP16 ? LossScaleSpec::DYNAMIC : LossScaleSpec::NONE);
+  }
+  if (scale->kind() == LossScaleSpec::DYNAMIC) FillDynamic(scale);
+  CheckScaleFields(*scale, violations);
+  if (scale->kind() == LossScaleSpec::STATIC && !scale->has_init()) {
+    violations->Add("precision.loss_scale.init", "required for a STATIC scale");
+  }
+  if (scale->kind() != LossScaleSpec::DYNAMIC) return;
+  if (scale->min() > scale->max()) {
+    violations->Add("precision.loss_scale.min",
+                    absl::StrCat("must be at most max, ", scale->max(), ", is ", scale->min()));
+  } else if (scale->init() < scale->min() || scale->init() > scale->max()) {
+    violations->Add("precision.loss_scale.init", absl::StrCat("must be in [min, max], [", scale->min(), ", ",
+                                                              scale->max(), "], is ", scale->init()));
+  }
+}
+
+}  // namespace
+
+void ResolvePrecision(const v1::ModelSpec& model, PrecisionSpec* precision, Violations* violations) {
+  ResolveMode(precision, violations);
+  if (!precision->has_master_weights()) precision->set_master_weights(true);
+  ResolveLossScale(precision->mode(), precision->mutable_loss_scale(), violations);
+  if (precision->rules_size() > kMaxRules) {
+    return violations->Add("precision.rules",
+                           absl::StrCat("must be at most ", kMaxRules, ", are ", precision->rules_size()));
+  }
+  for (int i = 0; i < precision->rules_size(); ++i) {
+    ResolveRule(Indexed("precision.rules", i), model, precision->mode(), precision->mutable_rules(i), violations);
+  }
+}
+
+}  // namespace ampd

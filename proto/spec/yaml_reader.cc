@@ -1,0 +1,226 @@
+#include "proto/spec/yaml_reader.h"
+
+#include <deque>
+#include <set>
+#include <unordered_map>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "google/protobuf/timestamp.pb.h"
+#include "google/protobuf/util/time_util.h"
+#include "proto/spec/names.h"
+#include "proto/spec/yaml_scalar.h"
+
+namespace ampd {
+namespace {
+
+using google::protobuf::Descriptor;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::Reflection;
+using google::protobuf::Timestamp;
+
+constexpr size_t kMaxErrors = 20;
+
+template <typename T, typename Setter>
+absl::Status Store(absl::StatusOr<T> value, Message* message, const FieldDescriptor* field, Setter setter) {
+  if (!value.ok()) return value.status();
+  (message->GetReflection()->*setter)(message, field, *std::move(value));
+  return absl::OkStatus();
+}
+
+absl::Status StoreScalar(const YamlNode& node, const FieldDescriptor* field, bool add, Message* m) {
+  using R = Reflection;
+  switch (field->cpp_type()) {
+    case FieldDescriptor::CPPTYPE_INT32:
+      return Store(ScalarToInt32(node), m, field, add ? &R::AddInt32 : &R::SetInt32);
+    case FieldDescriptor::CPPTYPE_INT64:
+      return Store(ScalarToInt64(node), m, field, add ? &R::AddInt64 : &R::SetInt64);
+    case FieldDescriptor::CPPTYPE_UINT32:
+      return Store(ScalarToUint32(node), m, field, add ? &R::AddUInt32 : &R::SetUInt32);
+    case FieldDescriptor::CPPTYPE_UINT64:
+      return Store(ScalarToUint64(node), m, field, add ? &R::AddUInt64 : &R::SetUInt64);
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      return Store(ScalarToDouble(node), m, field, add ? &R::AddDouble : &R::SetDouble);
+    case FieldDescriptor::CPPTYPE_FLOAT:
+      return Store(ScalarToFloat(node), m, field, add ? &R::AddFloat : &R::SetFloat);
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return Store(ScalarToBool(node), m, field, add ? &R::AddBool : &R::SetBool);
+    case FieldDescriptor::CPPTYPE_ENUM:
+      return Store(ScalarToEnum(node, *field->enum_type()), m, field, add ? &R::AddEnumValue : &R::SetEnumValue);
+    case FieldDescriptor::CPPTYPE_STRING: {
+      const bool is_bytes = field->type() == FieldDescriptor::TYPE_BYTES;
+      return Store(is_bytes ? ScalarToBytes(node) : ScalarToString(node), m, field,
+                   add ? &R::AddString : &R::SetString);
+    }
+    case FieldDescriptor::CPPTYPE_MESSAGE:
+      break;
+  }
+  return absl::InternalError("not a scalar field");
+}
+
+std::vector<std::string> FieldNames(const Descriptor& type) {
+  std::vector<std::string> names;
+  for (int i = 0; i < type.field_count(); ++i) names.push_back(type.field(i)->name());
+  return names;
+}
+
+// The shortest path to a field called `name` beneath `type`, through singular messages; "" when there is none.
+std::string FindBeneath(const std::string& name, const Descriptor& type) {
+  std::deque<std::pair<const Descriptor*, std::string>> queue = {{&type, ""}};
+  std::set<const Descriptor*> seen = {&type};
+  while (!queue.empty()) {
+    const auto [here, path] = queue.front();
+    queue.pop_front();
+    if (here->FindFieldByName(name) != nullptr) return path + name;
+    for (int i = 0; i < here->field_count(); ++i) {
+      const FieldDescriptor* field = here->field(i);
+      const bool descend = field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE && !field->is_repeated();
+      if (descend && seen.insert(field->message_type()).second) {
+        queue.push_back({field->message_type(), absl::StrCat(path, field->name(), ".")});
+      }
+    }
+  }
+  return "";
+}
+
+const char* ExpectedKind(const FieldDescriptor* field) {
+  if (field->is_map()) return "a map";
+  if (field->is_repeated()) return "a list";
+  return "a map of fields";
+}
+
+}  // namespace
+
+std::string NoSuchField(const std::string& name, const Descriptor& type) {
+  std::string near = NearestName(name, FieldNames(type));
+  if (near.empty()) near = FindBeneath(name, type);
+  return near.empty() ? "no such field" : absl::StrCat("no such field; did you mean ", near, "?");
+}
+
+std::string JoinPath(const std::string& path, absl::string_view name) {
+  constexpr size_t kShown = 100;
+  const std::string shown = absl::StrCat(absl::CHexEscape(name.substr(0, kShown)), name.size() > kShown ? "..." : "");
+  return path.empty() ? shown : absl::StrCat(path, ".", shown);
+}
+
+void YamlReader::Fail(int line, const std::string& path, std::string what) {
+  if (errors_.size() < kMaxErrors) {
+    errors_.push_back({line, path, std::move(what)});
+  } else {
+    ++errors_left_out_;
+  }
+}
+
+void YamlReader::ReadMessage(const YamlNode& node, const std::string& path, Message* message) {
+  if (node.kind != YamlNode::Kind::kMap) {
+    return Fail(node.line, path, absl::StrCat("expected a map of fields, got ", Describe(node)));
+  }
+  std::unordered_map<std::string, int> seen;
+  std::unordered_map<const google::protobuf::OneofDescriptor*, const YamlNode*> members;
+  for (size_t i = 0; i < node.keys.size(); ++i) {
+    const YamlNode& key = node.keys[i];
+    const auto [first, is_new] = seen.emplace(key.scalar, key.line);
+    if (!is_new) {
+      Fail(key.line, JoinPath(path, key.scalar), absl::StrCat("duplicate key, first on line ", first->second));
+      continue;
+    }
+    const FieldDescriptor* field = message->GetDescriptor()->FindFieldByName(key.scalar);
+    if (field != nullptr && field->real_containing_oneof() != nullptr) {
+      const auto [member, is_first] = members.emplace(field->real_containing_oneof(), &key);
+      if (!is_first) {
+        Fail(key.line, JoinPath(path, key.scalar),
+             absl::StrCat("only one of its kind may be set, and ", member->second->scalar, " is, on line ",
+                          member->second->line));
+        continue;
+      }
+    }
+    ReadNamedField(key, node.values[i], path, message);
+  }
+}
+
+void YamlReader::ReadNamedField(const YamlNode& key, const YamlNode& value, const std::string& path, Message* message) {
+  const std::string field_path = JoinPath(path, key.scalar);
+  const FieldDescriptor* field = message->GetDescriptor()->FindFieldByName(key.scalar);
+  if (field == nullptr) return Fail(key.line, field_path, NoSuchField(key.scalar, *message->GetDescriptor()));
+  if (lines_ != nullptr) lines_->Set(field_path, key.line);
+  ReadField(value, key.line, field_path, field, message);
+}
+
+bool YamlReader::RefusedAsNull(const YamlNode& node, int line, const std::string& path, const FieldDescriptor* field) {
+  if (node.kind != YamlNode::Kind::kNull) return false;
+  const bool is_message = field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE && !field->is_repeated();
+  Fail(line, path,
+       is_message ? "null is no value; write {} for an empty one, or leave the field out"
+                  : "null is no value; leave the field out for its default");
+  return true;
+}
+
+void YamlReader::ReadField(const YamlNode& node, int line, const std::string& path, const FieldDescriptor* field,
+                           Message* message) {
+  if (RefusedAsNull(node, line, path, field)) return;
+  if (!field->is_repeated()) return ReadValue(node, path, field, false, message);
+  const auto wanted = field->is_map() ? YamlNode::Kind::kMap : YamlNode::Kind::kSequence;
+  if (node.kind != wanted) {
+    const bool wrap = node.kind == YamlNode::Kind::kScalar && !field->is_map();
+    return Fail(
+        node.line, path,
+        absl::StrCat("expected ", ExpectedKind(field), ", got ", Describe(node), wrap ? "; write it in [ ]" : ""));
+  }
+  std::unordered_map<std::string, int> seen;
+  for (size_t i = 0; i < node.values.size(); ++i) {
+    if (!field->is_map()) {
+      AddElement(node.values[i], absl::StrCat(path, "[", i, "]"), field, message);
+      continue;
+    }
+    const YamlNode& key = node.keys[i];
+    const auto [first, is_new] = seen.emplace(key.scalar, key.line);
+    if (is_new) {
+      AddEntry(key, node.values[i], path, field, message);
+    } else {
+      Fail(key.line, JoinPath(path, key.scalar), absl::StrCat("duplicate key, first on line ", first->second));
+    }
+  }
+}
+
+void YamlReader::AddElement(const YamlNode& node, const std::string& path, const FieldDescriptor* field,
+                            Message* message) {
+  if (lines_ != nullptr) lines_->Set(path, node.line);
+  if (node.kind == YamlNode::Kind::kNull) return Fail(node.line, path, "null is no value");
+  ReadValue(node, path, field, true, message);
+}
+
+void YamlReader::AddEntry(const YamlNode& key, const YamlNode& value, const std::string& path,
+                          const FieldDescriptor* field, Message* message) {
+  const std::string entry_path = JoinPath(path, key.scalar);
+  if (lines_ != nullptr) lines_->Set(entry_path, key.line);
+  if (value.kind == YamlNode::Kind::kNull) return Fail(key.line, entry_path, "null is no value");
+  const FieldDescriptor* key_field = field->message_type()->map_key();
+  YamlNode name = key;
+  // A key needs no quotes to be a string.
+  if (key_field->cpp_type() == FieldDescriptor::CPPTYPE_STRING) name.plain = false;
+  Message* entry = message->GetReflection()->AddMessage(message, field);
+  ReadScalar(name, entry_path, key_field, false, entry);
+  ReadValue(value, entry_path, field->message_type()->map_value(), false, entry);
+}
+
+void YamlReader::ReadScalar(const YamlNode& node, const std::string& path, const FieldDescriptor* field, bool add,
+                            Message* message) {
+  const absl::Status status = StoreScalar(node, field, add, message);
+  if (!status.ok()) Fail(node.line, path, std::string(status.message()));
+}
+
+void YamlReader::ReadValue(const YamlNode& node, const std::string& path, const FieldDescriptor* field, bool add,
+                           Message* message) {
+  if (field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) return ReadScalar(node, path, field, add, message);
+  const auto* reflection = message->GetReflection();
+  Message* child = add ? reflection->AddMessage(message, field) : reflection->MutableMessage(message, field);
+  auto* time = dynamic_cast<Timestamp*>(child);
+  if (time == nullptr) return ReadMessage(node, path, child);
+  if (node.kind != YamlNode::Kind::kScalar || !google::protobuf::util::TimeUtil::FromString(node.scalar, time)) {
+    Fail(node.line, path, absl::StrCat("expected a time such as 2026-01-31T12:00:00Z, got ", Describe(node)));
+  }
+}
+
+}  // namespace ampd

@@ -1,0 +1,65 @@
+#include "proto/spec/names.h"
+
+#include "gtest/gtest.h"
+
+namespace ampd {
+namespace {
+
+TEST(GlobMatchesTest, FollowsTheUsualRules) {
+  const struct {
+    const char* pattern;
+    const char* text;
+    bool matches;
+  } kCases[] = {
+      {"", "", true},
+      {"", "a", false},
+      {"*", "", true},
+      {"head", "head", true},
+      {"head", "heads", false},
+      {"he?d", "head", true},
+      {"he?d", "hed", false},
+      {"*d", "head", true},
+      {"h*", "head", true},
+      {"h*x", "head", false},
+      {"*a*a*", "banana", true},
+      {"*a*a*a*a*", "banana", false},
+      {"b*n?", "banana", true},
+      {"layer4.*", "layer4.0.conv", true},
+      {"layer?.conv", "layer4.0.conv", false},
+      {"Head", "head", false},
+      {"**", "x", true},
+  };
+  for (const auto& c : kCases) EXPECT_EQ(GlobMatches(c.pattern, c.text), c.matches) << c.pattern << " on " << c.text;
+}
+
+TEST(GlobMatchesTest, ManyStarsStayCheap) {
+  std::string pattern;
+  for (int i = 0; i < 40; ++i) pattern += "*a";
+  EXPECT_FALSE(GlobMatches(pattern + "b", std::string(200, 'a')));
+}
+
+TEST(EditDistanceTest, CountsEdits) {
+  EXPECT_EQ(EditDistance("", "abc"), 3);
+  EXPECT_EQ(EditDistance("kitten", "sitting"), 3);
+  EXPECT_EQ(EditDistance("batch_sise", "batch_size"), 1);
+  EXPECT_EQ(EditDistance("ab", "ba"), 1);
+  EXPECT_EQ(EditDistance("FP16", "fp16"), 0);
+}
+
+TEST(NearestNameTest, ProposesOnlySlips) {
+  EXPECT_EQ(NearestName("batch_sise", {"epochs", "batch_size"}), "batch_size");
+  EXPECT_EQ(NearestName("batchSize", {"epochs", "batch_size"}), "batch_size");
+  EXPECT_EQ(NearestName("color", {"epochs", "batch_size"}), "");
+  EXPECT_EQ(NearestName("x", {"y"}), "");
+  EXPECT_EQ(NearestName("", {"y"}), "");
+  EXPECT_EQ(NearestName(std::string(1000, 'a'), {std::string(1000, 'a')}), "");
+}
+
+TEST(QuotedTest, EscapesAndCuts) {
+  EXPECT_EQ(Quoted("head"), "'head'");
+  EXPECT_EQ(Quoted("a\x1b[2J"), "'a\\x1b[2J'");
+  EXPECT_EQ(Quoted(std::string(100, 'a')), "'" + std::string(60, 'a') + "...'");
+}
+
+}  // namespace
+}  // namespace ampd

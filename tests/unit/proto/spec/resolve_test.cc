@@ -1,0 +1,377 @@
+#include "proto/spec/resolve.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "gmock/gmock.h"
+#include "google/protobuf/util/message_differencer.h"
+#include "google/rpc/error_details.pb.h"
+#include "gtest/gtest.h"
+#include "proto/spec/text.h"
+#include "proto/spec/yaml.h"
+
+namespace ampd {
+namespace {
+
+using google::protobuf::util::MessageDifferencer;
+
+constexpr char kMinimal[] = R"(
+model:
+  layers: [{conv2d: {filters: 8, kernel: [3]}}, {max_pool: {size: [2]}}, {flatten: {}}, {dense: {units: 10}}]
+  loss: {softmax_cross_entropy: {}}
+data: {train: {glyphs: {}}}
+)";
+
+v1::JobSpec Minimal(const std::vector<std::string>& sets = {}) {
+  v1::JobSpec spec;
+  EXPECT_EQ(ParseYaml(kMinimal, "f", &spec), absl::OkStatus());
+  for (const std::string& set : sets) EXPECT_EQ(ApplySet(&spec, set), absl::OkStatus());
+  return spec;
+}
+
+// The violations, one a line.
+std::string Violated(const v1::JobSpec& spec) {
+  const absl::StatusOr<ResolvedJobSpec> resolved = ResolveJobSpec(spec);
+  if (resolved.ok()) return "";
+  EXPECT_EQ(resolved.status().code(), absl::StatusCode::kInvalidArgument);
+  return absl::StrJoin(FieldViolationsOf(resolved.status()), "\n", [](std::string* out, const FieldViolation& v) {
+    absl::StrAppend(out, v.field, ": ", v.description);
+  });
+}
+
+TEST(ResolveJobSpecTest, FillsEveryDefault) {
+  const absl::StatusOr<ResolvedJobSpec> resolved = ResolveJobSpec(Minimal());
+  ASSERT_TRUE(resolved.ok()) << resolved.status();
+  EXPECT_EQ(ToYaml(resolved->proto()), R"(name: job
+seed: 0
+model:
+  layers:
+    - name: conv2d_0
+      inputs: [input]
+      conv2d:
+        filters: 8
+        kernel: [3, 3]
+        stride: [1, 1]
+        padding: VALID
+        bias: true
+        activation: NONE
+    - name: max_pool_1
+      inputs: [conv2d_0]
+      max_pool:
+        size: [2, 2]
+        stride: [2, 2]
+        padding: VALID
+    - name: flatten_2
+      inputs: [max_pool_1]
+      flatten: {}
+    - name: dense_3
+      inputs: [flatten_2]
+      dense:
+        units: 10
+        bias: true
+        activation: NONE
+  loss:
+    softmax_cross_entropy: {}
+data:
+  train:
+    glyphs:
+      samples: 10000
+      seed: 1
+  image: {}
+  shuffle: true
+precision:
+  mode: FP32
+  master_weights: true
+  loss_scale:
+    kind: NONE
+optimizer:
+  adamw:
+    learning_rate: 0.001
+    beta1: 0.9
+    beta2: 0.999
+    epsilon: 1e-08
+    weight_decay: 0.01
+  schedule:
+    constant: {}
+train:
+  epochs: 1
+  batch_size: 32
+  micro_batch_size: 32
+checkpoint:
+  every_seconds: 300
+  every_steps: 0
+  keep_last: 2
+resources:
+  gpus: 1
+  priority: 0
+  preemptible: false
+retry:
+  max_attempts: 3
+limits:
+  skip_window_steps: 500
+report:
+  max_per_second: 10
+phases:
+  - name: main
+    every: 1
+)");
+}
+
+TEST(ResolveJobSpecTest, DefaultsThatDependOnOtherFields) {
+  const auto resolve = [](const std::vector<std::string>& sets) {
+    absl::StatusOr<ResolvedJobSpec> resolved = ResolveJobSpec(Minimal(sets));
+    EXPECT_TRUE(resolved.ok()) << resolved.status();
+    return resolved->proto();
+  };
+  const v1::LossScaleSpec scale = resolve({"precision.mode=FP16"}).precision().loss_scale();
+  EXPECT_EQ(scale.kind(), v1::LossScaleSpec::DYNAMIC);
+  EXPECT_EQ(scale.init(), 65536);
+  EXPECT_EQ(scale.growth_factor(), 2);
+  EXPECT_EQ(scale.backoff_factor(), 0.5);
+  EXPECT_EQ(scale.growth_interval(), 2000);
+  EXPECT_EQ(scale.min(), 1);
+  EXPECT_EQ(scale.max(), 0x1p126);
+  EXPECT_EQ(scale.hysteresis(), 1);
+  EXPECT_EQ(scale.on_floor(), v1::LossScaleSpec::FAIL);
+  EXPECT_EQ(resolve({"precision.mode=BF16"}).precision().loss_scale().kind(), v1::LossScaleSpec::NONE);
+  EXPECT_EQ(resolve({"data.eval={glyphs: {}}"}).data().eval().glyphs().seed(), 2);
+  EXPECT_EQ(resolve({"data.eval={glyphs: {}}"}).train().eval_every_epochs(), 1);
+  EXPECT_FALSE(resolve({"train.steps=5"}).train().has_epochs());
+  EXPECT_EQ(resolve({"train.batch_size=64"}).train().micro_batch_size(), 64);
+  EXPECT_EQ(resolve({"data.train={npy: {inputs: a.npz}}"}).data().train().npy().targets(), "a.npz");
+  EXPECT_EQ(resolve({"data.train={npy: {inputs: a.npz}}"}).data().train().npy().targets_key(), "y");
+  EXPECT_FALSE(resolve({"report.every_steps=1"}).report().has_max_per_second());
+  EXPECT_EQ(resolve({"optimizer.sgd={}"}).optimizer().sgd().learning_rate(), 0.01);
+  EXPECT_EQ(resolve({"optimizer.adam={}"}).optimizer().adam().weight_decay(), 0);
+  EXPECT_EQ(resolve({"optimizer.schedule.step={every_steps: 5}"}).optimizer().schedule().step().gamma(), 0.1);
+  EXPECT_EQ(resolve({"optimizer.schedule.linear={}"}).optimizer().schedule().linear().min_ratio(), 1);
+  EXPECT_EQ(resolve({"model.layers[1]={batch_norm: {}}"}).model().layers(1).batch_norm().momentum(), 0.1);
+  EXPECT_EQ(resolve({"model.layers[1].max_pool.stride=[1]"}).model().layers(1).max_pool().stride(1), 1);
+}
+
+TEST(ResolveJobSpecTest, IsIdempotentAlsoThroughYaml) {
+  const std::vector<std::vector<std::string>> cases = {
+      {},
+      {"precision={mode: FP16, rules: [{match: 'dense*'}], loss_scale: {init: 1e30}}", "data.eval={glyphs: {}}"},
+      {"precision={mode: FP16, loss_scale: {kind: STATIC, init: 1}}",
+       "train={steps: 10, batch_size: 6, micro_batch_size: 3}"},
+      {"optimizer={sgd: {momentum: 0.9, nesterov: true}, schedule: {cosine: {warmup_steps: 3}}, clip_global_norm: 1}",
+       "report.every_steps=1", "data.train={npy: {inputs: a.npz}}", "labels.a=b"},
+      {"model.layers[1]={name: sum, add: {}, inputs: [input, conv2d_0]}"},
+  };
+  for (const auto& sets : cases) {
+    const absl::StatusOr<ResolvedJobSpec> once = ResolveJobSpec(Minimal(sets));
+    ASSERT_TRUE(once.ok()) << once.status();
+    const absl::StatusOr<ResolvedJobSpec> twice = ResolveJobSpec(once->proto());
+    ASSERT_TRUE(twice.ok()) << twice.status();
+    EXPECT_TRUE(MessageDifferencer::Equals(once->proto(), twice->proto()));
+    v1::JobSpec read;
+    ASSERT_EQ(ParseYaml(ToYaml(once->proto()), "f", &read), absl::OkStatus());
+    EXPECT_TRUE(MessageDifferencer::Equals(once->proto(), read));
+  }
+}
+
+struct Case {
+  std::string set;
+  std::string violation;
+};
+
+void ExpectViolations(const std::vector<Case>& cases) {
+  for (const Case& c : cases) EXPECT_EQ(Violated(Minimal({c.set})), c.violation) << c.set;
+}
+
+TEST(ResolveJobSpecTest, ChecksRanges) {
+  ExpectViolations({
+      {"train.batch_size=0", "train.batch_size: must be at least 1, is 0"},
+      {"train.batch_size=2000000", "train.batch_size: must be at most 1048576, is 2000000"},
+      {"train.micro_batch_size=5", "train.micro_batch_size: must divide batch_size, 32, is 5"},
+      {"train.micro_batch_size=64", "train.micro_batch_size: must divide batch_size, 32, is 64"},
+      {"train.micro_batch_size=0", "train.micro_batch_size: must be at least 1, is 0"},
+      {"train={epochs: 1, steps: 1}", "train: exactly one of epochs and steps may be set; both are"},
+      {"train.epochs=0", "train.epochs: must be at least 1, is 0"},
+      {"train.steps=-1", "train.steps: must be at least 1, is -1"},
+      {"train.eval_every_epochs=1", "train.eval_every_epochs: needs data.eval"},
+      {"model.layers[3].dense.units=0", "model.layers[3].dense.units: required, at least 1"},
+      {"model.layers[3].dense.units=-4", "model.layers[3].dense.units: must be at least 1, is -4"},
+      {"model.layers[3].dense.units=1048577", "model.layers[3].dense.units: must be at most 1048576, is 1048577"},
+      {"model.layers[0].conv2d.filters=null", "model.layers[0].conv2d.filters: required, at least 1"},
+      {"model.layers[0].conv2d.kernel=[]", "model.layers[0].conv2d.kernel: required"},
+      {"model.layers[0].conv2d.kernel=[1, 2, 3]",
+       "model.layers[0].conv2d.kernel: must be one number or [height, width], has 3 numbers"},
+      {"model.layers[0].conv2d.kernel=[1, 1025]", "model.layers[0].conv2d.kernel[1]: must be at most 1024, is 1025"},
+      {"model.layers[0].conv2d.stride=[0]",
+       "model.layers[0].conv2d.stride[0]: must be at least 1, is 0\n"
+       "model.layers[0].conv2d.stride[1]: must be at least 1, is 0"},
+      {"model.layers[1].max_pool.size=[]", "model.layers[1].max_pool.size: required"},
+      {"model.layers[1]={dropout: {rate: 1}}", "model.layers[1].dropout.rate: must be in [0, 1), is 1"},
+      {"model.layers[1]={batch_norm: {momentum: 0}}", "model.layers[1].batch_norm.momentum: must be in (0, 1], is 0"},
+      {"model.layers[1]={batch_norm: {epsilon: 0}}", "model.layers[1].batch_norm.epsilon: must be in [1e-30, 1], is 0"},
+      {"optimizer={sgd: {learning_rate: -1}}", "optimizer.sgd.learning_rate: must be in [0, 3.40282e+38], is -1"},
+      {"optimizer={sgd: {momentum: 1}}", "optimizer.sgd.momentum: must be in [0, 1), is 1"},
+      {"optimizer={sgd: {nesterov: true}}", "optimizer.sgd.nesterov: needs momentum > 0"},
+      {"optimizer={adam: {beta1: 1}}", "optimizer.adam.beta1: must be in [0, 1), is 1"},
+      {"optimizer={adamw: {epsilon: 0}}", "optimizer.adamw.epsilon: must be in [1e-30, 1], is 0"},
+      {"optimizer={schedule: {step: {}}}", "optimizer.schedule.step.every_steps: required, at least 1"},
+      {"optimizer={schedule: {step: {every_steps: 1, gamma: 0}}}",
+       "optimizer.schedule.step.gamma: must be in (0, 1], is 0"},
+      {"optimizer={schedule: {cosine: {min_ratio: 2}}}",
+       "optimizer.schedule.cosine.min_ratio: must be in [0, 1], is 2"},
+      {"optimizer={schedule: {linear: {warmup_steps: -1}}}",
+       "optimizer.schedule.linear.warmup_steps: must be at least 0, is -1"},
+      {"optimizer={clip_global_norm: 0}", "optimizer.clip_global_norm: must be in (0, 3.40282e+38], is 0"},
+      {"checkpoint={keep_last: 0}", "checkpoint.keep_last: must be at least 1, is 0"},
+      {"checkpoint={every_seconds: -1}", "checkpoint.every_seconds: must be at least 0, is -1"},
+      {"resources={gpus: 0}", "resources.gpus: must be at least 1, is 0"},
+      {"resources={cpu_threads: 0}", "resources.cpu_threads: must be at least 1, is 0"},
+      {"retry={max_attempts: 0}", "retry.max_attempts: must be at least 1, is 0"},
+      {"limits={max_run_seconds: 0}", "limits.max_run_seconds: must be at least 1, is 0"},
+      {"limits={max_skip_ratio: 0}", "limits.max_skip_ratio: must be in (0, 1], is 0"},
+      {"limits={skip_window_steps: 0}", "limits.skip_window_steps: must be at least 1, is 0"},
+      {"report={max_per_second: 0}", "report.max_per_second: must be in (0, 1000], is 0"},
+      {"report={every_steps: 0}", "report.every_steps: must be at least 1, is 0"},
+      {"report={max_per_second: NaN}", "report.max_per_second: must be a finite number, is nan"},
+      {"data.train.glyphs.samples=0", "data.train.glyphs.samples: must be at least 1, is 0"},
+      {"data.train.limit=-1", "data.train.limit: must be at least 0, is -1"},
+      {"data.image={random_crop_padding: -1}", "data.image.random_crop_padding: must be at least 0, is -1"},
+      {"phases=[{every: 0}]", "phases[0].every: must be at least 1, is 0"},
+  });
+}
+
+TEST(ResolveJobSpecTest, ChecksLossScaling) {
+  ExpectViolations({
+      {"precision={mode: FP16, loss_scale: {init: 0.5}}",
+       "precision.loss_scale.init: must be in [min, max], [1, 8.50706e+37], is 0.5"},
+      {"precision={mode: FP16, loss_scale: {init: -1}}",
+       "precision.loss_scale.init: must be in (0, 8.50706e+37], is -1\n"
+       "precision.loss_scale.init: must be in [min, max], [1, 8.50706e+37], is -1"},
+      {"precision={mode: FP16, loss_scale: {min: 8, max: 4}}",
+       "precision.loss_scale.min: must be at most max, 4, is 8"},
+      {"precision={mode: FP16, loss_scale: {growth_factor: 1}}",
+       "precision.loss_scale.growth_factor: must be in (1, 1e+06], is 1"},
+      {"precision={mode: FP16, loss_scale: {backoff_factor: 1}}",
+       "precision.loss_scale.backoff_factor: must be in (0, 1), is 1"},
+      {"precision={mode: FP16, loss_scale: {growth_interval: 0}}",
+       "precision.loss_scale.growth_interval: must be at least 1, is 0"},
+      {"precision={mode: FP16, loss_scale: {hysteresis: 0}}",
+       "precision.loss_scale.hysteresis: must be at least 1, is 0"},
+      {"precision={mode: FP16, loss_scale: {kind: STATIC}}", "precision.loss_scale.init: required for a STATIC scale"},
+      {"precision={mode: FP16, loss_scale: {on_floor: ROLLBACK}}",
+       "precision.loss_scale.on_floor: ROLLBACK is not supported yet"},
+      {"precision={mode: FP16, loss_scale: {kind: STATIC, init: 0.5}}", ""},
+      {"precision={mode: FP32, loss_scale: {init: 4096}}", ""},
+  });
+}
+
+TEST(ResolveJobSpecTest, ChecksPrecisionRules) {
+  ExpectViolations({
+      {"precision={mode: FP16, rules: [{match: 'dense*', dtype: FP32}]}", ""},
+      {"precision={mode: FP16, rules: [{match: dense_4}]}",
+       "precision.rules[0].match: no layer matches 'dense_4'; did you mean dense_3?"},
+      {"precision={mode: FP16, rules: [{match: 'x*'}]}", "precision.rules[0].match: no layer matches 'x*'"},
+      {"precision={mode: FP16, rules: [{}]}", "precision.rules[0].match: required"},
+      {"precision={mode: FP16, rules: [{match: '*', dtype: BF16}]}",
+       "precision.rules[0].dtype: must be FP32 or the job's mode, FP16, is BF16"},
+  });
+}
+
+TEST(ResolveJobSpecTest, RefusesWhatIsNotSupportedYetByName) {
+  ExpectViolations({
+      {"precision={mode: TF32}", "precision.mode: TF32 is not supported yet"},
+      {"precision={mode: FP8}", "precision.mode: FP8 is not supported yet"},
+      {"precision={mode: AUTO}", "precision.mode: AUTO is not supported yet"},
+      {"model.preset={name: resnet}", "model.preset: not supported yet"},
+      {"model.onnx={path: a.onnx}", "model.onnx: not supported yet"},
+      {"data.train={image_folder: {path: a}}", "data.train.image_folder: not supported yet"},
+      {"data.image={size: 224}", "data.image.size: not supported yet"},
+      {"checkpoint={keep_best: accuracy}", "checkpoint.keep_best: not supported yet"},
+      {"limits={max_cost_usd: 5}", "limits.max_cost_usd: not supported yet"},
+      {"resources={gpus: 2}", "resources.gpus: more than 1 is not supported yet, is 2"},
+      {"resources={priority: 1}", "resources.priority: other values than 0 are not supported yet, is 1"},
+      {"resources={preemptible: true}", "resources.preemptible: true is not supported yet"},
+      {"phases=[{}, {}]", "phases: more than one is not supported yet, are 2"},
+      {"phases=[{name: gan}]", "phases[0].name: other names than 'main' are not supported yet, is 'gan'"},
+      {"phases=[{every: 2}]", "phases[0].every: more than 1 is not supported yet, is 2"},
+  });
+}
+
+TEST(ResolveJobSpecTest, ChecksNamesAndReferences) {
+  ExpectViolations({
+      {"name='a/b'", "name: may hold letters, digits, '_', '-', '.' and spaces only, is 'a/b'"},
+      {"name=" + std::string(201, 'a'), "name: must be at most 200 bytes, is 201"},
+      {"model.layers[1].name=conv2d_0", "model.layers[1].name: duplicate name 'conv2d_0'"},
+      {"model.layers[1].name=input", "model.layers[1].name: 'input' stands for the batch; a layer needs another name"},
+      {"model.layers[1].name='a b'", "model.layers[1].name: may hold letters, digits, '_', '-' and '.' only, is 'a b'"},
+      {"model.layers[2].inputs=[conv2d_1]",
+       "model.layers[2].inputs[0]: no earlier layer is named 'conv2d_1'; did you mean conv2d_0?"},
+      {"model.layers[2].inputs=[flatten_2]", "model.layers[2].inputs[0]: no earlier layer is named 'flatten_2'"},
+      {"model.layers[2].inputs=[dense_3]", "model.layers[2].inputs[0]: no earlier layer is named 'dense_3'"},
+      {"model.layers[2].inputs=[input, conv2d_0]", "model.layers[2].inputs: flatten takes one, has 2"},
+      {"model.layers[1]={add: {}}", "model.layers[1].inputs: add needs two or more, has 0"},
+      {"model.layers[1]={name: x}",
+       "model.layers[1]: needs a kind, one of dense, conv2d, batch_norm, relu, max_pool, avg_pool, global_avg_pool, "
+       "flatten, dropout, add"},
+      {"model.layers=[]", "model.layers: required, at least one layer"},
+      {"model.loss=null", "model.loss: required, one of softmax_cross_entropy, mean_squared_error"},
+      {"model.loss={}", "model.loss: required, one of softmax_cross_entropy, mean_squared_error"},
+      {"data.train=null", "data.train: required, one of idx, cifar10, npy, glyphs"},
+      {"data.train={}", "data.train: needs a source, one of idx, cifar10, npy, glyphs"},
+      {"data.eval={}", "data.eval: needs a source, one of idx, cifar10, npy, glyphs"},
+      {"data.train={idx: {images: a}}", "data.train.idx.labels: required"},
+      {"data.train={cifar10: {}}", "data.train.cifar10.paths: required, at least one file"},
+      {"data.train={cifar10: {paths: ['']}}", "data.train.cifar10.paths[0]: required"},
+      {"data.train={npy: {inputs: a.npy}}", "data.train.npy.targets: required unless inputs is an .npz"},
+      {"data.train={npy: {inputs: \"a\\tb\", targets: b}}",
+       "data.train.npy.inputs: must not hold control characters, is 'a\\tb'"},
+      {"labels.a=" + std::string(201, 'x'), "labels.a: must be at most 200 bytes, is 201"},
+  });
+}
+
+TEST(ResolveJobSpecTest, ReportsEveryViolation) {
+  EXPECT_EQ(Violated(v1::JobSpec()),
+            "model.loss: required, one of softmax_cross_entropy, mean_squared_error\n"
+            "model.layers: required, at least one layer\n"
+            "data.train: required, one of idx, cifar10, npy, glyphs");
+}
+
+TEST(ResolveJobSpecTest, BoundsHostileSpecs) {
+  v1::JobSpec spec = Minimal();
+  for (int i = 0; i < 10001; ++i) spec.mutable_model()->add_layers()->mutable_relu();
+  EXPECT_EQ(Violated(spec), "model.layers: must be at most 10000, are 10005");
+  spec = Minimal();
+  for (int i = 0; i < 9000; ++i) {
+    spec.mutable_model()->add_layers()->add_inputs(absl::StrCat("nowhere", std::string(40, 'x'), i));
+  }
+  EXPECT_EQ(FieldViolationsOf(ResolveJobSpec(spec).status()).size(), 200);
+  spec = Minimal();
+  for (int i = 0; i < 65; ++i) (*spec.mutable_labels())[absl::StrCat(i)] = "x";
+  EXPECT_EQ(Violated(spec), "labels: must be at most 64, are 65");
+}
+
+TEST(ResolveJobSpecTest, RefusesFieldsAndValuesOfAnotherVersion) {
+  v1::JobSpec spec = Minimal();
+  spec.mutable_train()->GetReflection()->MutableUnknownFields(spec.mutable_train())->AddVarint(99, 1);
+  spec.mutable_precision()->set_mode(static_cast<v1::PrecisionSpec::Mode>(42));
+  EXPECT_EQ(Violated(spec),
+            "precision.mode: no such value: 42\n"
+            "train: field number 99 is not known to this version");
+}
+
+TEST(InvalidFieldsTest, CarriesBadRequestDetails) {
+  const absl::Status status = InvalidFields({{"a.b", "is wrong"}, {"", "all is wrong"}});
+  EXPECT_TRUE(absl::IsInvalidArgument(status));
+  EXPECT_EQ(status.message(), "a.b: is wrong; all is wrong");
+  const auto payload = status.GetPayload("type.googleapis.com/google.rpc.BadRequest");
+  ASSERT_TRUE(payload.has_value());
+  google::rpc::BadRequest details;
+  ASSERT_TRUE(details.ParseFromString(std::string(*payload)));
+  EXPECT_EQ(details.field_violations(0).field(), "a.b");
+  EXPECT_EQ(FieldViolationsOf(status).size(), 2);
+  EXPECT_TRUE(FieldViolationsOf(absl::OkStatus()).empty());
+  EXPECT_TRUE(FieldViolationsOf(absl::InvalidArgumentError("x")).empty());
+}
+
+}  // namespace
+}  // namespace ampd
