@@ -3,6 +3,7 @@
 #define AMPD_ENGINE_RUNTIME_EXECUTOR_H_
 
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -25,6 +26,8 @@ class Executor {
   // `plan`, `memory` and `arena` outlive the executor. Plans that never run at once may share an arena; it holds at
   // least plan.arena_bytes.
   Executor(const Plan* plan, ModelMemory* memory, AlignedBuffer* arena);
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
 
   // Reads input `name` ("x", "labels" or "targets") from `data` (dense, of the plan's type) in the runs that follow;
   // not owned. NOT_FOUND when the plan has no such input.

@@ -1,0 +1,130 @@
+#include "engine/autodiff/differentiate.h"
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/core/status.h"
+#include "engine/ops/gradient_context.h"
+#include "engine/ops/op_def.h"
+
+namespace ampd::autodiff {
+namespace {
+
+// The walk's state: which values want a gradient, and the gradients found so far.
+class Walk {
+ public:
+  explicit Walk(ir::Graph* graph) : graph_(graph), gradients_(graph->values.size(), -1), wanted_(MarkWanted(*graph)) {}
+
+  ir::Graph* graph() { return graph_; }
+  const absl::Status& status() const { return status_; }
+  bool wanted(ir::ValueId v) const { return static_cast<size_t>(v) < wanted_.size() && wanted_[v]; }
+  ir::ValueId gradient(ir::ValueId v) const { return gradients_[v]; }
+  void SetSeed(ir::ValueId v, ir::ValueId seed) { gradients_[v] = seed; }
+
+  std::vector<ir::ValueId> Emit(ir::Node node) {
+    const size_t outputs = ops::GetOpDef(node.op).output_suffixes.size();
+    const int repeat = names_[node.name]++;
+    if (repeat > 0) absl::StrAppend(&node.name, "_", repeat);
+    node.stage = ir::Stage::kGradient;
+    absl::StatusOr<std::vector<ir::ValueId>> values =
+        status_.ok() ? ops::Emit(graph_, std::move(node)) : absl::StatusOr<std::vector<ir::ValueId>>(status_);
+    if (!values.ok()) {
+      status_.Update(values.status());
+      return std::vector<ir::ValueId>(outputs, -1);
+    }
+    gradients_.resize(graph_->values.size(), -1);
+    return *std::move(values);
+  }
+
+  void Contribute(ir::ValueId v, ir::ValueId gradient, const std::string& layer) {
+    if (!wanted(v) || !status_.ok()) return;
+    const std::string name = absl::StrCat(graph_->values[v].name, ".grad");
+    if (graph_->values[v].kind == ir::ValueKind::kParameter) {
+      Emit({.op = ir::OpKind::kAccumulateGrad, .name = name, .layer = layer, .inputs = {gradient, v}});
+      ++parameter_contributions_;
+    } else if (gradients_[v] < 0) {
+      gradients_[v] = gradient;
+    } else {
+      const std::vector<ir::ValueId> sum = Emit({.op = ir::OpKind::kAdd,
+                                                 .name = absl::StrCat(name, "_sum"),
+                                                 .layer = layer,
+                                                 .inputs = {gradients_[v], gradient}});
+      gradients_[v] = sum[0];
+    }
+  }
+  int parameter_contributions() const { return parameter_contributions_; }
+
+ private:
+  static std::vector<bool> MarkWanted(const ir::Graph& graph) {
+    std::vector<bool> wanted;
+    for (const ir::Value& value : graph.values) wanted.push_back(value.kind == ir::ValueKind::kParameter);
+    for (const ir::Node& node : graph.nodes) {
+      bool any = false;
+      for (ir::ValueId v : node.inputs) any = any || wanted[v];
+      for (ir::ValueId v : node.outputs) wanted[v] = any && IsFloat(graph.type(v).dtype);
+    }
+    return wanted;
+  }
+
+  ir::Graph* graph_;
+  std::vector<ir::ValueId> gradients_;
+  std::vector<bool> wanted_;
+  std::map<std::string, int> names_;
+  absl::Status status_;
+  int parameter_contributions_ = 0;
+};
+
+class NodeContext : public ops::GradientContext {
+ public:
+  // `node` is a copy: the graph's own nodes move as gradient nodes are added.
+  NodeContext(Walk* walk, ir::Node node) : walk_(walk), node_(std::move(node)) {}
+
+  const ir::Graph& graph() const override { return *walk_->graph(); }
+  const ir::Node& node() const override { return node_; }
+  ir::ValueId output_grad(int i) const override { return walk_->gradient(node_.outputs[i]); }
+  bool needs_grad(int i) const override { return walk_->wanted(node_.inputs[i]); }
+  std::vector<ir::ValueId> Emit(ir::OpKind op, std::vector<ir::ValueId> inputs, ir::Attributes attributes,
+                                const std::string& suffix) override {
+    return walk_->Emit({.op = op,
+                        .name = absl::StrCat(node_.name, ".", suffix),
+                        .layer = node_.layer,
+                        .inputs = std::move(inputs),
+                        .attributes = std::move(attributes)});
+  }
+  void AddInputGrad(int i, ir::ValueId gradient) override { walk_->Contribute(node_.inputs[i], gradient, node_.layer); }
+
+ private:
+  Walk* walk_;
+  ir::Node node_;
+};
+
+}  // namespace
+
+absl::StatusOr<ir::Graph> Differentiate(ir::Graph forward, ir::ValueId loss) {
+  if (forward.type(loss) != ir::TensorType{DType::kF32, {}}) {
+    return absl::InvalidArgumentError(absl::StrCat("[differentiate] ", forward.values[loss].name, " is no f32 scalar"));
+  }
+  const size_t forward_nodes = forward.nodes.size();
+  const ir::ValueId seed = forward.AddLossSeed();
+  Walk walk(&forward);
+  walk.SetSeed(loss, seed);
+  for (size_t n = forward_nodes; n-- > 0;) {
+    const ir::Node& node = forward.nodes[n];
+    if (node.outputs.empty() || walk.gradient(node.outputs[0]) < 0 || !walk.wanted(node.outputs[0])) continue;
+    const ops::OpDef& def = ops::GetOpDef(node.op);
+    if (def.gradient == nullptr) {
+      return absl::InvalidArgumentError(absl::StrCat("[", ir::OpName(node.op), "] has no gradient, node ", node.name));
+    }
+    NodeContext context(&walk, node);
+    def.gradient(context);
+    AMPD_RETURN_IF_ERROR(Annotate(walk.status(), "gradient"));
+  }
+  if (walk.parameter_contributions() == 0) {
+    return absl::InvalidArgumentError("[differentiate] the loss depends on no parameter: there is nothing to train");
+  }
+  return forward;
+}
+
+}  // namespace ampd::autodiff

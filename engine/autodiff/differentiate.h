@@ -1,0 +1,18 @@
+// Reverse-mode differentiation: one walk over the ops' gradient rules.
+#ifndef AMPD_ENGINE_AUTODIFF_DIFFERENTIATE_H_
+#define AMPD_ENGINE_AUTODIFF_DIFFERENTIATE_H_
+
+#include "absl/status/statusor.h"
+#include "engine/ir/graph.h"
+
+namespace ampd::autodiff {
+
+// `forward` with the backward pass of `loss` (an f32 scalar) behind it. The gradient of the loss is the graph's loss
+// seed; every contribution to a parameter's gradient ends in an accumulate_grad node, so that several uses add up in
+// fp32. Only what parameters depend on is differentiated. INVALID_ARGUMENT when an op on the way has no gradient, or
+// when no parameter reaches the loss.
+absl::StatusOr<ir::Graph> Differentiate(ir::Graph forward, ir::ValueId loss);
+
+}  // namespace ampd::autodiff
+
+#endif  // AMPD_ENGINE_AUTODIFF_DIFFERENTIATE_H_

@@ -1,0 +1,134 @@
+#include "engine/passes/precision.h"
+
+#include <map>
+#include <utility>
+
+#include "engine/core/status.h"
+#include "engine/ops/op_def.h"
+
+namespace ampd::passes {
+namespace {
+
+// Copies the graph node by node, casting inputs on the way.
+class Rewriter {
+ public:
+  Rewriter(const ir::Graph& from, const PrecisionPolicy& policy) : from_(from), policy_(policy) {
+    to_.parameters = from.parameters;
+    to_.states = from.states;
+    for (const ir::Value& value : from.values) {
+      map_.push_back(value.kind == ir::ValueKind::kActivation ? -1 : static_cast<ir::ValueId>(to_.values.size()));
+      if (value.kind != ir::ValueKind::kActivation) to_.values.push_back(value);
+    }
+  }
+
+  absl::StatusOr<ir::Graph> Run() {
+    for (const ir::Node& node : from_.nodes) AMPD_RETURN_IF_ERROR(Copy(node));
+    for (const auto& [name, v] : from_.outputs) {
+      ir::ValueId value = map_[v];
+      if (IsHalf(to_.type(value).dtype)) {
+        AMPD_ASSIGN_OR_RETURN(value, Cast(value, DType::kF32, "", ir::Stage::kLoss));
+      }
+      to_.outputs[name] = value;
+    }
+    return std::move(to_);
+  }
+
+ private:
+  absl::Status Copy(ir::Node node) {
+    const ops::OpDef& def = ops::GetOpDef(node.op);
+    const DType target = TargetOf(node, def);
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      ir::ValueId value = map_[node.inputs[i]];
+      if (def.precision != ops::PrecisionClass::kFixed && def.inputs[i] == ops::Role::kData) {
+        AMPD_ASSIGN_OR_RETURN(value, Cast(value, target, node.layer, node.stage));
+      } else if (def.inputs[i] == ops::Role::kFloat) {
+        AMPD_ASSIGN_OR_RETURN(value, Cast(value, DType::kF32, node.layer, node.stage));
+      }
+      node.inputs[i] = value;
+    }
+    const std::vector<ir::ValueId> old_outputs = node.outputs;
+    AMPD_ASSIGN_OR_RETURN(std::vector<ir::ValueId> outputs, ops::Emit(&to_, std::move(node)));
+    for (size_t i = 0; i < outputs.size(); ++i) map_[old_outputs[i]] = outputs[i];
+    return absl::OkStatus();
+  }
+
+  DType TargetOf(const ir::Node& node, const ops::OpDef& def) const {
+    if (def.precision == ops::PrecisionClass::kAllow) return policy_.ForLayer(node.layer);
+    if (def.precision != ops::PrecisionClass::kInfer) return DType::kF32;
+    if (policy_.HasRule(node.layer) && policy_.ForLayer(node.layer) == DType::kF32) return DType::kF32;
+    bool any = false;
+    DType widest = DType::kF32;
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      const ir::Value& value = to_.values[map_[node.inputs[i]]];
+      if (def.inputs[i] != ops::Role::kData || value.kind == ir::ValueKind::kParameter) continue;
+      widest = any && value.type.dtype != widest ? DType::kF32 : value.type.dtype;
+      any = true;
+    }
+    return any ? widest : DType::kF32;
+  }
+
+  absl::StatusOr<ir::ValueId> Cast(ir::ValueId v, DType to, const std::string& layer, ir::Stage stage) {
+    if (to_.type(v).dtype == to) return v;
+    const auto [it, inserted] = casts_.insert({{v, to}, -1});
+    if (!inserted) return it->second;
+    const ir::Value& value = to_.values[v];
+    if (value.kind == ir::ValueKind::kInput) stage = ir::Stage::kInput;
+    ir::Node node{.op = ir::OpKind::kCast,
+                  .name = absl::StrCat(value.name, ":", DTypeName(to)),
+                  .layer = layer,
+                  .inputs = {v},
+                  .attributes = {{"dtype", std::string(DTypeName(to))}},
+                  .stage = stage};
+    AMPD_ASSIGN_OR_RETURN(std::vector<ir::ValueId> outputs, ops::Emit(&to_, std::move(node)));
+    it->second = outputs[0];
+    return outputs[0];
+  }
+
+  const ir::Graph& from_;
+  const PrecisionPolicy& policy_;
+  ir::Graph to_;
+  std::vector<ir::ValueId> map_;
+  std::map<std::pair<ir::ValueId, DType>, ir::ValueId> casts_;
+};
+
+}  // namespace
+
+bool GlobMatch(absl::string_view pattern, absl::string_view text) {
+  size_t p = 0, t = 0, star = absl::string_view::npos, resume = 0;
+  while (t < text.size()) {
+    if (p < pattern.size() && (pattern[p] == '?' || (pattern[p] != '*' && pattern[p] == text[t]))) {
+      ++p, ++t;
+    } else if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      resume = t;
+    } else if (star != absl::string_view::npos) {
+      p = star + 1;
+      t = ++resume;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
+DType PrecisionPolicy::ForLayer(absl::string_view layer) const {
+  DType dtype = compute;
+  for (const PrecisionRule& rule : rules) {
+    if (GlobMatch(rule.match, layer)) dtype = rule.dtype;
+  }
+  return dtype;
+}
+
+bool PrecisionPolicy::HasRule(absl::string_view layer) const {
+  for (const PrecisionRule& rule : rules) {
+    if (GlobMatch(rule.match, layer)) return true;
+  }
+  return false;
+}
+
+absl::StatusOr<ir::Graph> ApplyPrecision(const ir::Graph& forward, const PrecisionPolicy& policy) {
+  return Rewriter(forward, policy).Run();
+}
+
+}  // namespace ampd::passes

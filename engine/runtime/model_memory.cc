@@ -1,0 +1,118 @@
+#include "engine/runtime/model_memory.h"
+
+#include <cstring>
+
+#include "engine/core/rng.h"
+#include "engine/core/status.h"
+#include "engine/ir/printer.h"
+
+namespace ampd::runtime {
+namespace {
+
+constexpr int64_t kAlignElements = kTensorAlignment / static_cast<int64_t>(sizeof(float));
+
+absl::Status CheckSame(absl::string_view what, const std::vector<ir::Persistent>& a,
+                       const std::vector<ir::Persistent>& b) {
+  if (a.size() != b.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("[model_layout] ", a.size(), " ", what, " in one graph, ", b.size(), " in another"));
+  }
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (a[i].name == b[i].name && a[i].type == b[i].type) continue;
+    return absl::InvalidArgumentError(absl::StrCat("[model_layout] ", what, " ", i, " is ", a[i].name, " ",
+                                                   ir::TypeString(a[i].type), " in one graph, ", b[i].name, " ",
+                                                   ir::TypeString(b[i].type), " in another"));
+  }
+  return absl::OkStatus();
+}
+
+void Draw(const ir::Persistent& p, uint64_t seed, TensorView view) {
+  if (p.init.kind == ir::Initializer::Kind::kZeros || view.dtype != DType::kF32) return;
+  RngSequence rng(seed, p.name);
+  float* data = view.as<float>();
+  for (int64_t i = 0; i < view.size(); ++i) {
+    data[i] = p.init.kind == ir::Initializer::Kind::kOnes
+                  ? 1.0f
+                  : static_cast<float>(p.init.bound) * (2.0f * rng.NextUniform() - 1.0f);
+  }
+}
+
+}  // namespace
+
+ModelLayout::ModelLayout(const ir::Graph& graph) : parameters_(graph.parameters), states_(graph.states) {
+  for (const ir::Persistent& p : parameters_) {
+    const int64_t size = NumElements(p.type.shape);
+    slots_.push_back({arena_elements_, size});
+    arena_elements_ += AlignUp(size, kAlignElements);
+  }
+  for (const ir::Persistent& s : states_) {
+    state_offsets_.push_back(state_bytes_);
+    state_bytes_ += AlignUp(NumElements(s.type.shape) * SizeOf(s.type.dtype));
+  }
+}
+
+absl::Status ModelLayout::Check(const ir::Graph& graph) const {
+  AMPD_RETURN_IF_ERROR(CheckSame("parameters", parameters_, graph.parameters));
+  return CheckSame("states", states_, graph.states);
+}
+
+int32_t ModelLayout::AddCopy(int32_t parameter, PublishedLayout layout) {
+  const auto [it, inserted] = copy_index_.insert({{parameter, layout.key}, static_cast<int32_t>(copies_.size())});
+  if (inserted) {
+    const int64_t bytes = layout.bytes;
+    copies_.push_back({parameter, std::move(layout), published_bytes_});
+    published_bytes_ += AlignUp(bytes);
+  }
+  return it->second;
+}
+
+ModelMemory::ModelMemory(const ModelLayout* layout)
+    : layout_(layout),
+      masters_(layout->arena_elements() * static_cast<int64_t>(sizeof(float))),
+      gradients_(layout->arena_elements() * static_cast<int64_t>(sizeof(float))),
+      published_(layout->published_bytes()),
+      state_(layout->state_bytes()),
+      pending_state_(layout->state_bytes()) {}
+
+void ModelMemory::Initialize(uint64_t seed) {
+  std::memset(masters_.data(), 0, masters_.bytes());
+  std::memset(state_.data(), 0, state_.bytes());
+  for (size_t i = 0; i < layout_->parameters().size(); ++i) {
+    Draw(layout_->parameters()[i], seed, Master(static_cast<int32_t>(i)));
+  }
+  for (size_t i = 0; i < layout_->states().size(); ++i) {
+    Draw(layout_->states()[i], seed, State(static_cast<int32_t>(i)));
+  }
+}
+
+absl::Status ModelMemory::PublishAll() {
+  for (const ModelLayout::Copy& copy : layout_->copies()) {
+    absl::Status status = copy.layout.write(Master(copy.parameter).as<float>(), published() + copy.offset);
+    if (!status.ok()) return Annotate(status, absl::StrCat("publishing ", layout_->parameters()[copy.parameter].name));
+  }
+  return absl::OkStatus();
+}
+
+void ModelMemory::BeginUpdate() {
+  std::memset(gradients_.data(), 0, gradients_.bytes());
+  std::memcpy(pending_state_.data(), state_.data(), state_.bytes());
+}
+
+void ModelMemory::CommitState() { std::memcpy(state_.data(), pending_state_.data(), state_.bytes()); }
+
+TensorView ModelMemory::Master(int32_t parameter) {
+  const ir::TensorType& type = layout_->parameters()[parameter].type;
+  return {masters() + layout_->slots()[parameter].offset, type.dtype, type.shape};
+}
+
+TensorView ModelMemory::Gradient(int32_t parameter) {
+  const ir::TensorType& type = layout_->parameters()[parameter].type;
+  return {gradients() + layout_->slots()[parameter].offset, type.dtype, type.shape};
+}
+
+TensorView ModelMemory::State(int32_t state) {
+  const ir::TensorType& type = layout_->states()[state].type;
+  return {this->state() + layout_->state_offsets()[state], type.dtype, type.shape};
+}
+
+}  // namespace ampd::runtime

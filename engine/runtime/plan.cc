@@ -1,0 +1,193 @@
+#include "engine/runtime/plan.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/core/status.h"
+#include "engine/ops/op_def.h"
+#include "engine/passes/memory_plan.h"
+
+namespace ampd::runtime {
+namespace {
+
+class Planner {
+ public:
+  Planner(const ir::Graph& graph, const Backend& backend, int threads, ModelLayout* layout)
+      : graph_(graph), backend_(backend), threads_(threads), layout_(layout) {}
+
+  absl::StatusOr<Plan> Run() {
+    AMPD_RETURN_IF_ERROR(layout_->Check(graph_));
+    FindRoots();
+    AMPD_RETURN_IF_ERROR(ListInputs());
+    for (const ir::Node& node : graph_.nodes) {
+      if (!ops::GetOpDef(node.op).is_view) AMPD_RETURN_IF_ERROR(AddStep(node));
+    }
+    LayOut();
+    return std::move(plan_);
+  }
+
+ private:
+  // A view's root is the value whose memory it shows.
+  void FindRoots() {
+    for (size_t v = 0; v < graph_.values.size(); ++v) roots_.push_back(static_cast<ir::ValueId>(v));
+    for (const ir::Node& node : graph_.nodes) {
+      if (ops::GetOpDef(node.op).is_view) roots_[node.outputs[0]] = roots_[node.inputs[0]];
+    }
+  }
+
+  absl::Status ListInputs() {
+    for (size_t v = 0; v < graph_.values.size(); ++v) {
+      const ir::Value& value = graph_.values[v];
+      if (value.kind != ir::ValueKind::kInput) continue;
+      input_index_[static_cast<ir::ValueId>(v)] = static_cast<int64_t>(plan_.inputs.size());
+      plan_.inputs.push_back({value.name, value.type, Space::kInput, static_cast<int64_t>(plan_.inputs.size())});
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status AddStep(const ir::Node& node) {
+    NodeDesc desc{.op = node.op, .name = node.name, .attributes = node.attributes, .threads = threads_};
+    for (ir::ValueId v : node.inputs) {
+      desc.inputs.push_back(graph_.type(v));
+      const ir::ValueKind kind = graph_.values[v].kind;
+      desc.parameter_inputs.push_back(node.op != ir::OpKind::kAccumulateGrad &&
+                                      (kind == ir::ValueKind::kParameter || kind == ir::ValueKind::kPublished));
+    }
+    for (ir::ValueId v : node.outputs) desc.outputs.push_back(graph_.type(v));
+    PlanStep step{.name = node.name, .layer = node.layer, .op = node.op, .stage = node.stage};
+    AMPD_ASSIGN_OR_RETURN(step.kernel, backend_.kernels().Prepare(desc));
+    const int index = static_cast<int>(plan_.steps.size());
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      step.inputs.push_back(PlaceInput(node, static_cast<int>(i), step.kernel.get()));
+      Touch(node.inputs[i], index);
+    }
+    for (ir::ValueId v : node.outputs) {
+      step.outputs.push_back({graph_.values[v].name, graph_.type(v), Space::kArena, 0});
+      Touch(v, index);
+    }
+    if (node.op == ir::OpKind::kAccumulateGrad) {
+      step.outputs.push_back(step.inputs[1]);
+      const int32_t parameter = graph_.values[node.inputs[1]].slot;
+      if (std::find(plan_.gradient_order.begin(), plan_.gradient_order.end(), parameter) ==
+          plan_.gradient_order.end()) {
+        plan_.gradient_order.push_back(parameter);
+      }
+    }
+    nodes_.push_back(&node);
+    plan_.steps.push_back(std::move(step));
+    return absl::OkStatus();
+  }
+
+  PlannedTensor PlaceInput(const ir::Node& node, int i, Kernel* kernel) {
+    const ir::ValueId v = node.inputs[i];
+    const ir::Value& root = graph_.values[roots_[v]];
+    PlannedTensor tensor{graph_.values[v].name, graph_.type(v), Space::kArena, 0};
+    switch (root.kind) {
+      case ir::ValueKind::kActivation:
+        break;
+      case ir::ValueKind::kInput:
+        tensor.space = Space::kInput;
+        tensor.offset = input_index_[roots_[v]];
+        break;
+      case ir::ValueKind::kLossSeed:
+        tensor.space = Space::kLossSeed;
+        break;
+      case ir::ValueKind::kState:
+        tensor.space = ops::GetOpDef(node.op).has_effects ? Space::kPendingState : Space::kState;
+        tensor.offset = layout_->state_offsets()[root.slot];
+        break;
+      case ir::ValueKind::kParameter:
+      case ir::ValueKind::kPublished:
+        PlaceParameter(node, i, root, kernel, &tensor);
+        break;
+    }
+    return tensor;
+  }
+
+  void PlaceParameter(const ir::Node& node, int i, const ir::Value& value, Kernel* kernel, PlannedTensor* tensor) {
+    if (node.op == ir::OpKind::kAccumulateGrad) {
+      tensor->name = node.name;
+      tensor->space = Space::kGradient;
+      tensor->offset = layout_->slots()[value.slot].offset * static_cast<int64_t>(sizeof(float));
+      return;
+    }
+    absl::optional<PublishedLayout> layout = kernel->published_layout(i);
+    if (!layout && value.kind == ir::ValueKind::kParameter) {
+      tensor->space = Space::kMaster;
+      tensor->offset = layout_->slots()[value.slot].offset * static_cast<int64_t>(sizeof(float));
+      return;
+    }
+    if (!layout) layout = DenseCopy(value.type);
+    tensor->space = Space::kPublished;
+    tensor->offset = layout_->copies()[layout_->AddCopy(value.slot, *std::move(layout))].offset;
+  }
+
+  // The backend outlives every plan made with it.
+  PublishedLayout DenseCopy(const ir::TensorType& type) const {
+    auto* backend = const_cast<Backend*>(&backend_);
+    const int64_t size = NumElements(type.shape);
+    const DType dtype = type.dtype;
+    return {absl::StrCat(DTypeName(dtype), ":dense"), size * SizeOf(dtype),
+            [backend, size, dtype](const float* master, void* copy) {
+              return backend->Publish(master, size, dtype, copy);
+            }};
+  }
+
+  void Touch(ir::ValueId v, int step) {
+    const ir::ValueId root = roots_[v];
+    if (graph_.values[root].kind != ir::ValueKind::kActivation) return;
+    const auto [it, inserted] = range_of_.insert({root, static_cast<int>(ranges_.size())});
+    if (inserted) {
+      const ir::TensorType& type = graph_.type(root);
+      ranges_.push_back({NumElements(type.shape) * SizeOf(type.dtype), step, step});
+    }
+    ranges_[it->second].last = std::max(ranges_[it->second].last, step);
+  }
+
+  void LayOut() {
+    const int steps = static_cast<int>(plan_.steps.size());
+    for (const auto& [name, v] : graph_.outputs) Touch(v, steps);
+    std::vector<int> workspaces;
+    for (int s = 0; s < steps; ++s) {
+      workspaces.push_back(static_cast<int>(ranges_.size()));
+      ranges_.push_back({plan_.steps[s].kernel->workspace_bytes(), s, s});
+    }
+    const passes::MemoryPlan memory = passes::PlanMemory(ranges_);
+    plan_.arena_bytes = memory.total_bytes;
+    for (int s = 0; s < steps; ++s) {
+      PlanStep& step = plan_.steps[s];
+      step.workspace_offset = memory.offsets[workspaces[s]];
+      for (size_t i = 0; i < nodes_[s]->inputs.size(); ++i) SetOffset(nodes_[s]->inputs[i], memory, &step.inputs[i]);
+      for (size_t i = 0; i < nodes_[s]->outputs.size(); ++i) SetOffset(nodes_[s]->outputs[i], memory, &step.outputs[i]);
+    }
+    for (const auto& [name, v] : graph_.outputs) {
+      PlannedTensor tensor{name, graph_.type(v), Space::kArena, 0};
+      SetOffset(v, memory, &tensor);
+      plan_.outputs[name] = std::move(tensor);
+    }
+  }
+
+  void SetOffset(ir::ValueId v, const passes::MemoryPlan& memory, PlannedTensor* tensor) const {
+    auto it = range_of_.find(roots_[v]);
+    if (it != range_of_.end()) tensor->offset = memory.offsets[it->second];
+  }
+
+  const ir::Graph& graph_;
+  const Backend& backend_;
+  const int threads_;
+  ModelLayout* layout_;
+  Plan plan_;
+  std::vector<ir::ValueId> roots_;
+  std::map<ir::ValueId, int64_t> input_index_;
+  std::vector<const ir::Node*> nodes_;  // by step
+  std::vector<passes::LiveRange> ranges_;
+  std::map<ir::ValueId, int> range_of_;
+};
+
+}  // namespace
+
+absl::StatusOr<Plan> MakePlan(const ir::Graph& graph, const Backend& backend, int threads, ModelLayout* layout) {
+  return Planner(graph, backend, threads, layout).Run();
+}
+
+}  // namespace ampd::runtime
