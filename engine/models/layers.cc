@@ -1,0 +1,226 @@
+#include "engine/models/layers.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "engine/core/rng.h"
+#include "engine/core/status.h"
+#include "engine/ops/op_def.h"
+
+namespace ampd::models {
+namespace {
+
+using ir::OpKind;
+using Ints = std::vector<int64_t>;
+
+// [height, width] of a field in which one number means a square and none means `fallback`.
+Ints Pair(const google::protobuf::RepeatedField<int64_t>& field, const Ints& fallback) {
+  if (field.empty()) return fallback;
+  return field.size() == 1 ? Ints{field[0], field[0]} : Ints{field[0], field[1]};
+}
+
+// [top, left, bottom, right]. SAME keeps ceil(input / stride) outputs, an odd remainder going to bottom and right.
+Ints Pads(v1::Padding::Kind padding, const Shape& x, const Ints& kernel, const Ints& strides) {
+  if (padding != v1::Padding::SAME) return {0, 0, 0, 0};
+  const auto total = [&](int axis) {
+    const int64_t outputs = (x[1 + axis] + strides[axis] - 1) / strides[axis];
+    return std::max<int64_t>((outputs - 1) * strides[axis] + kernel[axis] - x[1 + axis], 0);
+  };
+  const int64_t h = total(0), w = total(1);
+  return {h / 2, w / 2, h - h / 2, w - w / 2};
+}
+
+ir::Initializer Uniform(double bound) { return {ir::Initializer::Kind::kUniform, bound}; }
+
+// A vector over the channels of `x`, in the order that PyTorch's flatten gives them.
+ir::Persistent ChannelVector(std::string name, int64_t channels, const LayerOutput& x, ir::Initializer::Kind init) {
+  ir::Persistent p{.name = std::move(name), .type = {DType::kF32, {channels}}, .init = {init, 0}};
+  if (!x.flattened.empty()) p.layout = ir::DiskLayout::kChannelsLast, p.flattened = x.flattened;
+  return p;
+}
+
+}  // namespace
+
+absl::StatusOr<LayerOutput> LayerBuilder::Add(const v1::Layer& layer, const std::vector<LayerOutput>& inputs) {
+  if (layer.kind_case() == v1::Layer::kAdd) return Sum(layer, inputs);
+  const LayerOutput& x = inputs[0];
+  switch (layer.kind_case()) {
+    case v1::Layer::kDense:
+      return Dense(layer, x);
+    case v1::Layer::kConv2D:
+      return Conv2d(layer, x);
+    case v1::Layer::kBatchNorm:
+      return BatchNorm(layer, x);
+    case v1::Layer::kMaxPool:
+      return Pool(layer, OpKind::kMaxPool2d, layer.max_pool(), x);
+    case v1::Layer::kAvgPool:
+      return Pool(layer, OpKind::kAvgPool2d, layer.avg_pool(), x);
+    case v1::Layer::kFlatten:
+      return Flatten(layer, x);
+    case v1::Layer::kDropout:
+      return Dropout(layer, x);
+    case v1::Layer::kRelu: {
+      AMPD_ASSIGN_OR_RETURN(const ir::ValueId y, Emit(OpKind::kRelu, layer.name(), {x.value}, {}));
+      return LayerOutput{y, x.flattened};
+    }
+    case v1::Layer::kGlobalAvgPool: {
+      AMPD_RETURN_IF_ERROR(RequireImage(OpKind::kGlobalAvgPool, layer.name(), x.value));
+      AMPD_ASSIGN_OR_RETURN(const ir::ValueId y, Emit(OpKind::kGlobalAvgPool, layer.name(), {x.value}, {}));
+      return LayerOutput{y, {}};
+    }
+    default:
+      return absl::InvalidArgumentError(absl::StrCat("layer ", layer.name(), " has no kind"));
+  }
+}
+
+absl::StatusOr<LayerOutput> LayerBuilder::Dense(const v1::Layer& layer, const LayerOutput& x) {
+  const Shape& shape = graph_->type(x.value).shape;
+  if (shape.size() != 2) {
+    return absl::InvalidArgumentError(absl::StrCat("[dense] needs [batch, features], has ", ShapeString(shape),
+                                                   " (a flatten or global_avg_pool layer before it makes that), node ",
+                                                   layer.name()));
+  }
+  const v1::DenseLayer& dense = layer.dense();
+  const double bound = 1.0 / std::sqrt(static_cast<double>(shape[1]));
+  ir::Persistent weight{
+      .name = layer.name() + ".weight", .type = {DType::kF32, {dense.units(), shape[1]}}, .init = Uniform(bound)};
+  if (!x.flattened.empty()) weight.layout = ir::DiskLayout::kChannelsLast, weight.flattened = x.flattened;
+  const ir::ValueId w = graph_->AddParameter(std::move(weight));
+  AMPD_ASSIGN_OR_RETURN(ir::ValueId y,
+                        Emit(OpKind::kMatmul, layer.name(), {x.value, w}, {{"transpose_b", int64_t{1}}}));
+  AMPD_ASSIGN_OR_RETURN(y, BiasAndActivation(layer.name(), y, dense.bias(), bound, dense.activation()));
+  return LayerOutput{y, {}};
+}
+
+absl::StatusOr<LayerOutput> LayerBuilder::Conv2d(const v1::Layer& layer, const LayerOutput& x) {
+  AMPD_RETURN_IF_ERROR(RequireImage(OpKind::kConv2d, layer.name(), x.value));
+  const v1::Conv2dLayer& conv = layer.conv2d();
+  const Shape& shape = graph_->type(x.value).shape;
+  const Ints kernel = Pair(conv.kernel(), {1, 1});
+  const Ints strides = Pair(conv.stride(), {1, 1});
+  const Ints pads = Pads(conv.padding(), shape, kernel, strides);
+  const double bound = 1.0 / std::sqrt(static_cast<double>(kernel[0] * kernel[1] * shape[3]));
+  const ir::ValueId w = graph_->AddParameter({.name = layer.name() + ".weight",
+                                              .type = {DType::kF32, {conv.filters(), kernel[0], kernel[1], shape[3]}},
+                                              .init = Uniform(bound),
+                                              .layout = ir::DiskLayout::kConvFilter});
+  AMPD_ASSIGN_OR_RETURN(ir::ValueId y,
+                        Emit(OpKind::kConv2d, layer.name(), {x.value, w}, {{"strides", strides}, {"pads", pads}}));
+  AMPD_ASSIGN_OR_RETURN(y, BiasAndActivation(layer.name(), y, conv.bias(), bound, conv.activation()));
+  return LayerOutput{y, {}};
+}
+
+absl::StatusOr<LayerOutput> LayerBuilder::BatchNorm(const v1::Layer& layer, const LayerOutput& x) {
+  const Shape shape = graph_->type(x.value).shape;
+  const int64_t channels = shape.back();
+  const int64_t count = NumElements(shape) / channels;
+  if (training_ && count < 2) {
+    return absl::InvalidArgumentError(absl::StrCat("[batch_norm] needs more than one value a channel to train, has ",
+                                                   ShapeString(shape), ", node ", layer.name()));
+  }
+  const auto state = [&](const char* name, ir::Initializer::Kind init) {
+    return graph_->AddState(ChannelVector(absl::StrCat(layer.name(), name), channels, x, init));
+  };
+  const auto parameter = [&](const char* name, ir::Initializer::Kind init) {
+    return graph_->AddParameter(ChannelVector(absl::StrCat(layer.name(), name), channels, x, init));
+  };
+  const ir::ValueId scale = parameter(".weight", ir::Initializer::Kind::kOnes);
+  const ir::ValueId bias = parameter(".bias", ir::Initializer::Kind::kZeros);
+  const ir::ValueId mean = state(".running_mean", ir::Initializer::Kind::kZeros);
+  const ir::ValueId var = state(".running_var", ir::Initializer::Kind::kOnes);
+  const ir::ValueId batches =
+      graph_->AddState({.name = layer.name() + ".num_batches_tracked", .type = {DType::kI64, {}}});
+  const ir::Attributes epsilon{{"epsilon", layer.batch_norm().epsilon()}};
+  if (!training_) {
+    AMPD_ASSIGN_OR_RETURN(const ir::ValueId y,
+                          Emit(OpKind::kBatchNormInference, layer.name(), {x.value, scale, bias, mean, var}, epsilon));
+    return LayerOutput{y, x.flattened};
+  }
+  AMPD_ASSIGN_OR_RETURN(const ir::ValueId y, Emit(OpKind::kBatchNorm, layer.name(), {x.value, scale, bias}, epsilon));
+  const std::vector<ir::ValueId> outputs = graph_->nodes.back().outputs;
+  ir::Node update{.op = OpKind::kBatchNormUpdate,
+                  .name = layer.name() + ".batch_norm_update",
+                  .layer = layer.name(),
+                  .inputs = {outputs[1], outputs[2], mean, var, batches},
+                  .attributes = {{"momentum", layer.batch_norm().momentum()}, {"count", count}}};
+  AMPD_RETURN_IF_ERROR(ops::Emit(graph_, std::move(update)).status());
+  return LayerOutput{y, x.flattened};
+}
+
+absl::StatusOr<LayerOutput> LayerBuilder::Pool(const v1::Layer& layer, OpKind op, const v1::Pool2dLayer& pool,
+                                               const LayerOutput& x) {
+  AMPD_RETURN_IF_ERROR(RequireImage(op, layer.name(), x.value));
+  const Ints size = Pair(pool.size(), {1, 1});
+  const Ints strides = Pair(pool.stride(), size);
+  const Ints pads = Pads(pool.padding(), graph_->type(x.value).shape, size, strides);
+  AMPD_ASSIGN_OR_RETURN(const ir::ValueId y,
+                        Emit(op, layer.name(), {x.value}, {{"size", size}, {"strides", strides}, {"pads", pads}}));
+  return LayerOutput{y, {}};
+}
+
+absl::StatusOr<LayerOutput> LayerBuilder::Flatten(const v1::Layer& layer, const LayerOutput& x) {
+  const Shape shape = graph_->type(x.value).shape;
+  if (shape.size() == 2) return x;
+  AMPD_RETURN_IF_ERROR(RequireImage(OpKind::kReshape, layer.name(), x.value));
+  AMPD_ASSIGN_OR_RETURN(const ir::ValueId y, Emit(OpKind::kReshape, layer.name(), {x.value},
+                                                  {{"shape", Ints{shape[0], shape[1] * shape[2] * shape[3]}}}));
+  const bool same_order = shape[3] == 1 || shape[1] * shape[2] == 1;
+  return LayerOutput{y, same_order ? Shape{} : Shape{shape[1], shape[2], shape[3]}};
+}
+
+absl::StatusOr<LayerOutput> LayerBuilder::Dropout(const v1::Layer& layer, const LayerOutput& x) {
+  if (!training_ || layer.dropout().rate() == 0) return x;
+  const int64_t stream = RngStream(absl::StrCat(layer.name(), ".dropout"));
+  AMPD_ASSIGN_OR_RETURN(const ir::ValueId y, Emit(OpKind::kDropout, layer.name(), {x.value},
+                                                  {{"rate", layer.dropout().rate()}, {"stream", stream}}));
+  return LayerOutput{y, x.flattened};
+}
+
+absl::StatusOr<LayerOutput> LayerBuilder::Sum(const v1::Layer& layer, const std::vector<LayerOutput>& inputs) {
+  LayerOutput sum = inputs[0];
+  for (size_t i = 1; i < inputs.size(); ++i) {
+    if (inputs[i].flattened != sum.flattened) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("[add] inputs 0 and ", i, " are flattened images of different shapes, ",
+                       ShapeString(sum.flattened), " and ", ShapeString(inputs[i].flattened), ", node ", layer.name()));
+    }
+    const std::string suffix = i + 1 == inputs.size() ? "" : absl::StrCat("_", i);
+    AMPD_ASSIGN_OR_RETURN(sum.value, Emit(OpKind::kAdd, layer.name(), {sum.value, inputs[i].value}, {}, suffix));
+  }
+  return sum;
+}
+
+absl::StatusOr<ir::ValueId> LayerBuilder::BiasAndActivation(const std::string& layer, ir::ValueId y, bool bias,
+                                                            double bound, v1::Activation::Kind activation) {
+  if (bias) {
+    const ir::ValueId b = graph_->AddParameter(
+        {.name = layer + ".bias", .type = {DType::kF32, {graph_->type(y).shape.back()}}, .init = Uniform(bound)});
+    AMPD_ASSIGN_OR_RETURN(y, Emit(OpKind::kBiasAdd, layer, {y, b}, {}));
+  }
+  if (activation == v1::Activation::RELU) {
+    AMPD_ASSIGN_OR_RETURN(y, Emit(OpKind::kRelu, layer, {y}, {}));
+  }
+  return y;
+}
+
+absl::StatusOr<ir::ValueId> LayerBuilder::Emit(OpKind op, const std::string& layer, std::vector<ir::ValueId> inputs,
+                                               ir::Attributes attributes, const std::string& suffix) {
+  AMPD_ASSIGN_OR_RETURN(const std::vector<ir::ValueId> outputs,
+                        ops::Emit(graph_, {.op = op,
+                                           .name = absl::StrCat(layer, ".", ir::OpName(op), suffix),
+                                           .layer = layer,
+                                           .inputs = std::move(inputs),
+                                           .attributes = std::move(attributes)}));
+  return outputs[0];
+}
+
+absl::Status LayerBuilder::RequireImage(OpKind op, const std::string& layer, ir::ValueId x) const {
+  const Shape& shape = graph_->type(x).shape;
+  if (shape.size() == 4) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("[", op == OpKind::kReshape ? "flatten" : ir::OpName(op),
+                                                 "] needs [batch, height, width, channels], has ", ShapeString(shape),
+                                                 ", node ", layer));
+}
+
+}  // namespace ampd::models

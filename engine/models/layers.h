@@ -1,0 +1,54 @@
+// One function a kind of layer: what it adds to a forward graph. Used by model.cc.
+#ifndef AMPD_ENGINE_MODELS_LAYERS_H_
+#define AMPD_ENGINE_MODELS_LAYERS_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "ampd/v1/model.pb.h"
+#include "engine/core/shape.h"
+#include "engine/ir/graph.h"
+
+namespace ampd::models {
+
+// A layer's output, as the next layer sees it.
+struct LayerOutput {
+  ir::ValueId value = -1;
+  // {h, w, c} when the last axis is a flattened image whose order differs from PyTorch's (c, h, w); else empty.
+  Shape flattened;
+};
+
+// Adds nodes to one forward graph. `training` chooses between batch statistics and running ones, and turns dropout on.
+class LayerBuilder {
+ public:
+  LayerBuilder(ir::Graph* graph, bool training) : graph_(graph), training_(training) {}
+
+  // The layer's output. INVALID_ARGUMENT "[op] ..., node NAME" when shapes do not fit.
+  absl::StatusOr<LayerOutput> Add(const v1::Layer& layer, const std::vector<LayerOutput>& inputs);
+
+ private:
+  absl::StatusOr<LayerOutput> Dense(const v1::Layer& layer, const LayerOutput& x);
+  absl::StatusOr<LayerOutput> Conv2d(const v1::Layer& layer, const LayerOutput& x);
+  absl::StatusOr<LayerOutput> BatchNorm(const v1::Layer& layer, const LayerOutput& x);
+  absl::StatusOr<LayerOutput> Pool(const v1::Layer& layer, ir::OpKind op, const v1::Pool2dLayer& pool,
+                                   const LayerOutput& x);
+  absl::StatusOr<LayerOutput> Flatten(const v1::Layer& layer, const LayerOutput& x);
+  absl::StatusOr<LayerOutput> Dropout(const v1::Layer& layer, const LayerOutput& x);
+  absl::StatusOr<LayerOutput> Sum(const v1::Layer& layer, const std::vector<LayerOutput>& inputs);
+
+  absl::StatusOr<ir::ValueId> BiasAndActivation(const std::string& layer, ir::ValueId y, bool bias, double bound,
+                                                v1::Activation::Kind activation);
+  // A node "<layer>.<op>"; its first output.
+  absl::StatusOr<ir::ValueId> Emit(ir::OpKind op, const std::string& layer, std::vector<ir::ValueId> inputs,
+                                   ir::Attributes attributes, const std::string& suffix = "");
+  absl::Status RequireImage(ir::OpKind op, const std::string& layer, ir::ValueId x) const;
+
+  ir::Graph* graph_;
+  bool training_;
+};
+
+}  // namespace ampd::models
+
+#endif  // AMPD_ENGINE_MODELS_LAYERS_H_

@@ -1,0 +1,212 @@
+#include "engine/models/model.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "engine/autodiff/differentiate.h"
+#include "engine/core/status.h"
+#include "engine/models/layers.h"
+#include "engine/ops/op_def.h"
+#include "engine/passes/dead_nodes.h"
+#include "engine/passes/pipeline.h"
+#include "engine/passes/precision.h"
+#include "engine/passes/publish_parameters.h"
+
+namespace ampd::models {
+namespace {
+
+// Parameters and activations that a graph may have; far above any machine's memory, and small enough that no product of
+// extents overflows.
+constexpr double kMaxElements = 1e12;
+
+double Elements(const Shape& shape) {
+  double n = 1;
+  for (int64_t extent : shape) n *= static_cast<double>(extent);
+  return n;
+}
+
+DType ComputeDType(v1::PrecisionSpec::Mode mode) {
+  switch (mode) {
+    case v1::PrecisionSpec::FP16:
+      return DType::kF16;
+    case v1::PrecisionSpec::BF16:
+      return DType::kBF16;
+    default:
+      return DType::kF32;
+  }
+}
+
+passes::PrecisionPolicy PolicyOf(const v1::PrecisionSpec& spec) {
+  passes::PrecisionPolicy policy{.compute = ComputeDType(spec.mode())};
+  for (const v1::PrecisionRule& rule : spec.rules()) policy.rules.push_back({rule.match(), ComputeDType(rule.dtype())});
+  return policy;
+}
+
+absl::Status InvalidField(const std::string& field, absl::string_view description) {
+  return InvalidFields({{field, std::string(description)}});
+}
+
+// The forward graph and the loss, in f32.
+class ForwardBuilder {
+ public:
+  ForwardBuilder(const v1::JobSpec& spec, const SampleInfo& sample, int64_t batch, bool training)
+      : spec_(spec), sample_(sample), batch_(batch), training_(training), layers_(&graph_, training) {}
+
+  absl::StatusOr<ir::Graph> Build() {
+    Shape input{batch_};
+    input.insert(input.end(), sample_.input_shape.begin(), sample_.input_shape.end());
+    AMPD_RETURN_IF_ERROR(Count(input, "data.train"));
+    outputs_["input"] = {graph_.AddInput("x", {DType::kF32, input}), {}};
+    LayerOutput last = outputs_["input"];
+    for (int i = 0; i < spec_.model().layers_size(); ++i) {
+      const std::string field = absl::StrCat("model.layers[", i, "]");
+      absl::StatusOr<LayerOutput> output = AddLayer(spec_.model().layers(i), last);
+      if (!output.ok()) return InvalidField(field, output.status().message());
+      last = *output;
+      outputs_[spec_.model().layers(i).name()] = last;
+      AMPD_RETURN_IF_ERROR(Count(graph_.type(last.value).shape, field));
+      for (; counted_ < graph_.parameters.size(); ++counted_) {
+        AMPD_RETURN_IF_ERROR(Count(graph_.parameters[counted_].type.shape, field));
+      }
+    }
+    absl::Status status = AddLoss(last.value);
+    if (!status.ok()) return InvalidField("model.loss", status.message());
+    return std::move(graph_);
+  }
+
+ private:
+  absl::Status Count(const Shape& shape, const std::string& field) {
+    elements_ += Elements(shape);
+    if (elements_ <= kMaxElements) return absl::OkStatus();
+    return InvalidField(field, "the model's parameters and activations exceed 10^12 elements");
+  }
+
+  absl::StatusOr<LayerOutput> AddLayer(const v1::Layer& layer, const LayerOutput& before) {
+    std::vector<LayerOutput> inputs;
+    for (const std::string& name : layer.inputs()) {
+      auto it = outputs_.find(name);
+      if (it == outputs_.end()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("layer ", layer.name(), " reads ", name, ", which stands nowhere before it"));
+      }
+      inputs.push_back(it->second);
+    }
+    if (inputs.empty()) inputs.push_back(before);
+    return layers_.Add(layer, inputs);
+  }
+
+  absl::Status AddLoss(ir::ValueId prediction) {
+    const Shape shape = graph_.type(prediction).shape;
+    const bool cross_entropy = spec_.model().loss().has_softmax_cross_entropy();
+    const char* op = cross_entropy ? "softmax_cross_entropy" : "squared_error";
+    if (shape.size() != 2) {
+      return absl::InvalidArgumentError(absl::StrCat("[", op, "] needs [batch, outputs] from the last layer, has ",
+                                                     ShapeString(shape), ", node loss"));
+    }
+    if (cross_entropy && sample_.classes == 0) {
+      return absl::InvalidArgumentError(
+          "[softmax_cross_entropy] needs class labels, the data has float targets, node loss");
+    }
+    const int64_t wanted = sample_.classes > 0 ? sample_.classes : sample_.target_features;
+    if (sample_.classes > 0 ? shape[1] < wanted : shape[1] != wanted) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("[", op, "] the last layer has ", shape[1], " outputs, the data has ", wanted,
+                       sample_.classes > 0 ? " classes" : " target features", ", node loss"));
+    }
+    ir::ValueId labels = -1;
+    if (sample_.classes > 0) labels = graph_.AddInput("labels", {DType::kI32, {batch_}});
+    const ir::ValueId targets = cross_entropy ? labels : graph_.AddInput("targets", {DType::kF32, shape});
+    AMPD_ASSIGN_OR_RETURN(
+        const ir::ValueId losses,
+        Emit(cross_entropy ? ir::OpKind::kSoftmaxCrossEntropy : ir::OpKind::kSquaredError, {prediction, targets}));
+    AMPD_ASSIGN_OR_RETURN(const ir::ValueId loss, Emit(ir::OpKind::kReduceMean, {losses}));
+    graph_.outputs = {{"losses", losses}, {"loss", loss}};
+    if (labels >= 0 && !training_) {
+      AMPD_ASSIGN_OR_RETURN(graph_.outputs["correct"], Emit(ir::OpKind::kArgmaxEqual, {prediction, labels}));
+    }
+    if (!training_) graph_.outputs["logits"] = prediction;
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<ir::ValueId> Emit(ir::OpKind op, std::vector<ir::ValueId> inputs) {
+    AMPD_ASSIGN_OR_RETURN(const std::vector<ir::ValueId> outputs,
+                          ops::Emit(&graph_, {.op = op,
+                                              .name = absl::StrCat("loss.", ir::OpName(op)),
+                                              .inputs = std::move(inputs),
+                                              .stage = ir::Stage::kLoss}));
+    return outputs[0];
+  }
+
+  const v1::JobSpec& spec_;
+  const SampleInfo& sample_;
+  const int64_t batch_;
+  const bool training_;
+  ir::Graph graph_;
+  LayerBuilder layers_;
+  std::map<std::string, LayerOutput> outputs_;
+  size_t counted_ = 0;  // parameters
+  double elements_ = 0;
+};
+
+std::string KindName(const v1::Layer& layer) {
+  const google::protobuf::FieldDescriptor* field =
+      layer.GetReflection()->GetOneofFieldDescriptor(layer, layer.GetDescriptor()->FindOneofByName("kind"));
+  return field == nullptr ? "" : field->name();
+}
+
+// What a layer computes in: its ALLOW op's operands, else what it writes.
+std::vector<v1::LayerPlan> DescribeLayers(const v1::ModelSpec& model, const ir::Graph& train) {
+  std::vector<v1::LayerPlan> plans;
+  for (const v1::Layer& layer : model.layers()) {
+    v1::LayerPlan plan;
+    plan.set_name(layer.name());
+    plan.set_kind(KindName(layer));
+    for (const ir::Node& node : train.nodes) {
+      if (node.layer != layer.name() || node.stage != ir::Stage::kForward || node.outputs.empty()) continue;
+      if (node.op == ir::OpKind::kCast) continue;
+      const ir::TensorType& type = train.type(node.outputs[0]);
+      if (plan.dtype().empty()) plan.set_dtype(std::string(DTypeName(type.dtype)));
+      plan.clear_output_shape();
+      for (size_t i = 1; i < type.shape.size(); ++i) plan.add_output_shape(type.shape[i]);
+    }
+    for (const ir::Persistent& p : train.parameters) {
+      if (p.name.rfind(layer.name() + ".", 0) != 0 || p.name.find('.', layer.name().size() + 1) != std::string::npos)
+        continue;
+      plan.set_parameters(plan.parameters() + NumElements(p.type.shape));
+    }
+    plans.push_back(std::move(plan));
+  }
+  return plans;
+}
+
+}  // namespace
+
+absl::StatusOr<Model> BuildModel(const ResolvedJobSpec& resolved, const SampleInfo& sample, int64_t train_batch,
+                                 int64_t eval_batch) {
+  const v1::JobSpec& spec = resolved.proto();
+  const passes::PrecisionPolicy policy = PolicyOf(spec.precision());
+  const auto precision = [&](ir::Graph g) { return passes::ApplyPrecision(g, policy); };
+  const auto differentiate = [](ir::Graph g) {
+    const ir::ValueId loss = g.outputs.at("loss");
+    return autodiff::Differentiate(std::move(g), loss);
+  };
+  Model model;
+  AMPD_ASSIGN_OR_RETURN(ir::Graph train, ForwardBuilder(spec, sample, train_batch, true).Build());
+  AMPD_ASSIGN_OR_RETURN(model.train, passes::Pipeline()
+                                         .Add("precision", precision)
+                                         .Add("differentiate", differentiate)
+                                         .Add("publish_parameters", passes::PublishParameters)
+                                         .Add("dead_nodes", passes::RemoveDeadNodes)
+                                         .Run(std::move(train)));
+  AMPD_ASSIGN_OR_RETURN(ir::Graph eval, ForwardBuilder(spec, sample, eval_batch, false).Build());
+  AMPD_ASSIGN_OR_RETURN(model.eval, passes::Pipeline()
+                                        .Add("precision", precision)
+                                        .Add("publish_parameters", passes::PublishParameters)
+                                        .Add("dead_nodes", passes::RemoveDeadNodes)
+                                        .Run(std::move(eval)));
+  model.layers = DescribeLayers(spec.model(), model.train);
+  return model;
+}
+
+}  // namespace ampd::models
