@@ -25,7 +25,9 @@ struct Parts {
 absl::StatusOr<Parts> OpenParts(const v1::Cifar10Dataset& spec, absl::Span<const std::string> roots) {
   if (spec.paths().empty()) return absl::InvalidArgumentError("cifar10.paths is empty; name one or more files");
   Parts parts;
-  parts.info = {.name = spec.paths(0), .byte_inputs = true, .target_kind = TargetKind::kClass, .classes = kClasses};
+  parts.info.name = spec.paths(0);
+  parts.info.byte_inputs = true;
+  parts.info.classes = kClasses;
   parts.info.input_shape = {kSide, kSide, kChannels};
   for (const std::string& path : spec.paths()) {
     AMPD_ASSIGN_OR_RETURN(auto file, OpenBeneath(path, roots));

@@ -234,7 +234,9 @@ void DrawGlyph(uint64_t seed, int64_t index, absl::Span<uint8_t> out) {
 }
 
 absl::StatusOr<DatasetInfo> DescribeGlyphs(const v1::GlyphsDataset& spec, bool) {
-  DatasetInfo info = {.name = "glyphs", .byte_inputs = true, .target_kind = TargetKind::kClass};
+  DatasetInfo info;
+  info.name = "glyphs";
+  info.byte_inputs = true;
   info.size = spec.has_samples() ? spec.samples() : kDefaultSamples;
   info.input_shape = {kGlyphSide, kGlyphSide, 1};
   info.classes = kGlyphClasses;

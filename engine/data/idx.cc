@@ -77,7 +77,9 @@ absl::StatusOr<Parts> OpenParts(const v1::IdxDataset& spec, absl::Span<const std
     return absl::DataLossError(absl::StrCat(spec.images(), " holds ", shape[0], " images, but ", spec.labels(),
                                             " holds ", labels.shape[0], " labels"));
   }
-  parts.info = {.name = spec.images(), .size = shape[0], .byte_inputs = true, .target_kind = TargetKind::kClass};
+  parts.info.name = spec.images();
+  parts.info.size = shape[0];
+  parts.info.byte_inputs = true;
   parts.info.input_shape = {shape[1], shape[2], shape.size() == 4 ? shape[3] : 1};
   AMPD_ASSIGN_OR_RETURN(parts.labels, ReadLabels(labels));
   AMPD_ASSIGN_OR_RETURN(parts.info.classes, CountClasses(parts.labels, spec.labels()));

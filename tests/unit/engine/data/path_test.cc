@@ -1,0 +1,110 @@
+#include "engine/data/path.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "gmock/gmock.h"
+#include "tests/unit/engine/data/data_folder.h"
+
+namespace ampd::data {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class PathTest : public DataFolder {
+ protected:
+  PathTest() {
+    for (const char* d : {"/a", "/b", "/outside"}) std::filesystem::create_directory(root_ + d);
+    roots_ = {root_ + "/a", root_ + "/b"};
+    Write("a/first", "in a");
+    Write("b/first", "in b");
+    Write("b/second", "in b");
+    Write("outside/secret", "secret");
+  }
+  std::string Content(const std::string& path) {
+    const auto file = OpenBeneath(path, roots_);
+    if (!file.ok()) return file.status().ToString();
+    std::string text(static_cast<size_t>((*file)->size()), '\0');
+    EXPECT_TRUE((*file)->ReadAt(0, {reinterpret_cast<uint8_t*>(text.data()), text.size()}).ok());
+    return text;
+  }
+  absl::StatusCode CodeOf(const std::string& path) { return OpenBeneath(path, roots_).status().code(); }
+};
+
+TEST_F(PathTest, TakesTheFirstRootThatHasTheFile) {
+  EXPECT_EQ(Content("first"), "in a");
+  EXPECT_EQ(Content("second"), "in b");
+}
+
+TEST_F(PathTest, TakesAbsolutePathsBeneathARoot) {
+  EXPECT_EQ(Content(root_ + "/b/first"), "in b");
+  EXPECT_EQ(CodeOf(root_ + "/outside/secret"), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(CodeOf("/etc/passwd"), absl::StatusCode::kPermissionDenied);
+}
+
+TEST_F(PathTest, ARootsNameIsNoPrefixOfItsNeighbours) {
+  std::filesystem::create_directory(root_ + "/ab");
+  Write("ab/f", "x");
+  EXPECT_EQ(CodeOf(root_ + "/ab/f"), absl::StatusCode::kPermissionDenied);
+}
+
+TEST_F(PathTest, RootsMayEndInASlashOrBeALink) {
+  std::filesystem::create_directory_symlink(root_ + "/b", root_ + "/link");
+  roots_ = {root_ + "/a/", root_ + "/link"};
+  EXPECT_EQ(Content("first"), "in a");
+  EXPECT_EQ(Content("second"), "in b");
+  EXPECT_EQ(Content(root_ + "/link/second"), "in b");
+  EXPECT_EQ(Content(root_ + "/b/second"), "in b");
+}
+
+TEST_F(PathTest, RefusesDotDotEvenWhereItStaysInside) {
+  EXPECT_EQ(CodeOf("../outside/secret"), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(CodeOf("x/../first"), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(CodeOf(root_ + "/a/../outside/secret"), absl::StatusCode::kPermissionDenied);
+}
+
+TEST_F(PathTest, RefusesLinksThatLeadOutsideAndFollowsOthers) {
+  std::filesystem::create_symlink("../outside/secret", root_ + "/a/relative");
+  std::filesystem::create_symlink(root_ + "/outside/secret", root_ + "/a/absolute");
+  std::filesystem::create_directory_symlink(root_ + "/outside", root_ + "/a/folder");
+  std::filesystem::create_symlink(root_ + "/b/second", root_ + "/a/other_root");
+  EXPECT_EQ(CodeOf("relative"), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(CodeOf("absolute"), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(CodeOf("folder/secret"), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(Content("other_root"), "in b");
+}
+
+TEST_F(PathTest, RefusesWhatIsNoRegularFile) {
+  ASSERT_EQ(::mkfifo((root_ + "/a/fifo").c_str(), 0600), 0);
+  std::filesystem::create_directory(root_ + "/a/sub");
+  std::filesystem::create_symlink("/dev/zero", root_ + "/a/zero");
+  EXPECT_EQ(CodeOf("fifo"), absl::StatusCode::kPermissionDenied);  // and does not wait for a writer
+  EXPECT_EQ(CodeOf("sub"), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(CodeOf("zero"), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(CodeOf("."), absl::StatusCode::kPermissionDenied);
+}
+
+TEST_F(PathTest, NamesPathAndRootsOfAMissingFile) {
+  const absl::Status status = OpenBeneath("no/such", roots_).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("no/such"), HasSubstr(root_ + "/a"), HasSubstr(root_ + "/b")));
+  EXPECT_EQ(CodeOf("first/below_a_file"), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(OpenBeneath("first", {}).status().message()), HasSubstr("no data root"));
+}
+
+TEST_F(PathTest, RefusesOddSpellings) {
+  EXPECT_EQ(CodeOf(""), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(CodeOf(std::string("first\0x", 7)), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(CodeOf(std::string(10000, 'x')), absl::StatusCode::kOk);
+}
+
+TEST_F(PathTest, SaysWhenAFileMayNotBeRead) {
+  if (::geteuid() == 0) GTEST_SKIP() << "root may read every file";
+  ASSERT_EQ(::chmod((root_ + "/a/first").c_str(), 0), 0);
+  EXPECT_EQ(CodeOf("first"), absl::StatusCode::kPermissionDenied);
+}
+
+}  // namespace
+}  // namespace ampd::data
