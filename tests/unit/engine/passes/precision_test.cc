@@ -1,0 +1,120 @@
+#include "engine/passes/precision.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "engine/autodiff/differentiate.h"
+#include "engine/ir/printer.h"
+#include "engine/ops/op_def.h"
+#include "engine/passes/publish_parameters.h"
+
+namespace ampd::passes {
+namespace {
+
+using ir::OpKind;
+
+ir::ValueId Emit(ir::Graph* g, OpKind op, const std::string& layer, std::vector<ir::ValueId> inputs,
+                 ir::Attributes attributes = {}) {
+  auto outputs = ops::Emit(g, {.op = op,
+                               .name = layer + "." + std::string(ir::OpName(op)),
+                               .layer = layer,
+                               .inputs = inputs,
+                               .attributes = attributes});
+  EXPECT_TRUE(outputs.ok()) << outputs.status();
+  return (*outputs)[0];
+}
+
+// x -> hidden (matmul, bias, relu) -> head (matmul) -> cross-entropy -> mean.
+ir::Graph TwoLayers() {
+  ir::Graph g;
+  const ir::ValueId x = g.AddInput("x", {DType::kF32, {4, 6}});
+  const ir::ValueId labels = g.AddInput("labels", {DType::kI32, {4}});
+  const ir::ValueId w1 = g.AddParameter({.name = "hidden.weight", .type = {DType::kF32, {5, 6}}});
+  const ir::ValueId b1 = g.AddParameter({.name = "hidden.bias", .type = {DType::kF32, {5}}});
+  const ir::ValueId w2 = g.AddParameter({.name = "head.weight", .type = {DType::kF32, {3, 5}}});
+  ir::ValueId v = Emit(&g, OpKind::kMatmul, "hidden", {x, w1}, {{"transpose_b", int64_t{1}}});
+  v = Emit(&g, OpKind::kBiasAdd, "hidden", {v, b1});
+  v = Emit(&g, OpKind::kRelu, "hidden", {v});
+  v = Emit(&g, OpKind::kMatmul, "head", {v, w2}, {{"transpose_b", int64_t{1}}});
+  v = Emit(&g, OpKind::kSoftmaxCrossEntropy, "", {v, labels});
+  g.outputs["loss"] = Emit(&g, OpKind::kReduceMean, "loss", {v});
+  return g;
+}
+
+const ir::Node& Find(const ir::Graph& g, const std::string& name) {
+  for (const ir::Node& node : g.nodes) {
+    if (node.name == name) return node;
+  }
+  ADD_FAILURE() << "no node " << name << " in\n" << ir::GraphString(g);
+  static const ir::Node none;
+  return none;
+}
+
+DType OutputOf(const ir::Graph& g, const std::string& name) {
+  const ir::Node& node = Find(g, name);
+  return node.outputs.empty() ? DType::kBool : g.type(node.outputs[0]).dtype;
+}
+
+int Count(const ir::Graph& g, OpKind op) {
+  int n = 0;
+  for (const ir::Node& node : g.nodes) n += node.op == op;
+  return n;
+}
+
+TEST(ApplyPrecision, Fp32InsertsNothing) {
+  auto g = ApplyPrecision(TwoLayers(), {DType::kF32, {}});
+  ASSERT_TRUE(g.ok()) << g.status();
+  EXPECT_EQ(Count(*g, OpKind::kCast), 0);
+}
+
+TEST(ApplyPrecision, AllowInferAndDeny) {
+  auto g = ApplyPrecision(TwoLayers(), {DType::kF16, {}});
+  ASSERT_TRUE(g.ok()) << g.status();
+  ASSERT_TRUE(ops::VerifyGraph(*g).ok()) << ops::VerifyGraph(*g);
+  EXPECT_EQ(OutputOf(*g, "hidden.matmul"), DType::kF16);
+  EXPECT_EQ(OutputOf(*g, "hidden.bias_add"), DType::kF16);
+  EXPECT_EQ(OutputOf(*g, "hidden.relu"), DType::kF16);
+  EXPECT_EQ(OutputOf(*g, ".softmax_cross_entropy"), DType::kF32);
+  // x, three parameters, and the logits back to f32.
+  EXPECT_EQ(Count(*g, OpKind::kCast), 5);
+  EXPECT_EQ(Find(*g, "x:f16").stage, ir::Stage::kInput);
+}
+
+TEST(ApplyPrecision, RulesNameLayers) {
+  auto g = ApplyPrecision(TwoLayers(), {DType::kBF16, {{"he*", DType::kF32}}});
+  ASSERT_TRUE(g.ok()) << g.status();
+  EXPECT_EQ(OutputOf(*g, "hidden.matmul"), DType::kBF16);
+  EXPECT_EQ(OutputOf(*g, "head.matmul"), DType::kF32);
+}
+
+TEST(ApplyPrecision, GradientsTakeTheirValuesDTypeAndReachTheMastersUncast) {
+  auto forward = ApplyPrecision(TwoLayers(), {DType::kF16, {}});
+  ASSERT_TRUE(forward.ok());
+  const ir::ValueId loss = forward->outputs.at("loss");
+  auto g = autodiff::Differentiate(*std::move(forward), loss);
+  ASSERT_TRUE(g.ok()) << g.status();
+  g = PublishParameters(*std::move(g));
+  ASSERT_TRUE(ops::VerifyGraph(*g).ok()) << ops::VerifyGraph(*g);
+  EXPECT_EQ(OutputOf(*g, "head.matmul.grad_b"), DType::kF16);
+  EXPECT_EQ(OutputOf(*g, "hidden.bias_add.grad_bias"), DType::kF32);
+  EXPECT_EQ(g->type(Find(*g, "hidden.weight.grad").inputs[0]).dtype, DType::kF16);
+  // Casts left in the step: x, logits, and the gradient of the logits. No weight is cast.
+  EXPECT_EQ(Count(*g, OpKind::kCast), 3);
+  EXPECT_EQ(Count(*g, OpKind::kAccumulateGrad), 3);
+  // Nothing asks for the gradient of the batch.
+  for (const ir::Node& node : g->nodes) EXPECT_NE(node.name, "hidden.matmul.grad_a");
+}
+
+TEST(GlobMatch, StarsAndQuestionMarks) {
+  EXPECT_TRUE(GlobMatch("head", "head"));
+  EXPECT_FALSE(GlobMatch("head", "header"));
+  EXPECT_TRUE(GlobMatch("h*d", "head"));
+  EXPECT_TRUE(GlobMatch("*", ""));
+  EXPECT_TRUE(GlobMatch("conv?_*", "conv1_a"));
+  EXPECT_FALSE(GlobMatch("conv?", "conv"));
+  EXPECT_TRUE(GlobMatch("*a*b*", "xxaxxbxx"));
+  EXPECT_FALSE(GlobMatch("*a*b*", "xxbxxaxx"));
+}
+
+}  // namespace
+}  // namespace ampd::passes
