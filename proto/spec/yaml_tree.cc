@@ -202,10 +202,8 @@ absl::StatusOr<YamlNode> ParseYamlTree(absl::string_view text, absl::string_view
       return absl::InvalidArgumentError(absl::StrCat(filename, ": holds more than one document"));
     }
   } catch (const YAML::DeepRecursion&) {
-    if (!builder.status().ok()) return builder.status();
     return absl::InvalidArgumentError(absl::StrCat(filename, ": nested deeper than ", kMaxDepth));
   } catch (const YAML::Exception& e) {
-    if (!builder.status().ok()) return builder.status();
     return At(filename, LineOf(e.mark), e.msg);
   }
   return std::move(builder).Finish();

@@ -184,8 +184,8 @@ TEST(ParseYamlTest, ReportsAllErrorsUpToTwenty) {
 }
 
 TEST(ParseYamlTest, RefusesDeepNestingAndHugeTexts) {
-  EXPECT_EQ(ErrorOf(std::string(100, '[')), "job.yaml:1: nested deeper than 64");
-  EXPECT_EQ(ErrorOf(std::string(100000, '[')), "job.yaml:1: nested deeper than 64");
+  EXPECT_EQ(ErrorOf(std::string(100, '[') + std::string(100, ']')), "job.yaml:1: nested deeper than 64");
+  EXPECT_EQ(ErrorOf(std::string(100000, '[')), "job.yaml: nested deeper than 64");
   EXPECT_EQ(ErrorOf(std::string((4 << 20) + 1, ' ')), "job.yaml: must be at most 4194304 bytes, is 4194305");
 }
 
