@@ -1,0 +1,106 @@
+#include "server/launch/local_process.h"
+
+#include <fcntl.h>
+#include <signal.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+#include "engine/core/status.h"
+#include "server/launch/process.h"
+#include "server/launch/worker_contract.h"
+
+namespace ampd {
+namespace {
+
+ProcessIdentity IdentityOf(const WorkerProcess& process) {
+  return ProcessIdentity{static_cast<pid_t>(process.pid), process.start_time};
+}
+
+WorkerExit ExitOf(const ProcessExit& exit) {
+  WorkerExit worker_exit;
+  if (exit.exit_code) worker_exit.exit_status = *exit.exit_code;
+  if (exit.signal) worker_exit.signal = *exit.signal;
+  return worker_exit;
+}
+
+absl::StatusOr<UniqueFd> OpenLog(const std::string& directory, uint32_t attempt) {
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  if (error) {
+    return absl::Status(absl::ErrnoToStatusCode(error.value()),
+                        absl::StrCat("cannot make ", directory, ": ", error.message()));
+  }
+  const std::string path = absl::StrCat(directory, "/worker-", attempt, ".log");
+  UniqueFd log(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (log.valid()) return log;
+  return absl::Status(absl::ErrnoToStatusCode(errno), absl::StrCat("cannot open ", path, ": ", strerror(errno)));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<LocalProcessLauncher>> LocalProcessLauncher::Create(std::string worker,
+                                                                                   std::string state_dir) {
+  std::unique_ptr<LocalProcessLauncher> launcher(new LocalProcessLauncher(std::move(worker), std::move(state_dir)));
+  AMPD_ASSIGN_OR_RETURN(launcher->watcher_, ExitWatcher::Create());
+  return launcher;
+}
+
+void LocalProcessLauncher::SetExitHandler(ExitHandler handler) {
+  const std::lock_guard lock(mutex_);
+  handler_ = std::move(handler);
+  if (!handler_) return;
+  for (const auto& [process, exit] : unheard_) handler_(process, exit);
+  unheard_.clear();
+}
+
+void LocalProcessLauncher::OnExit(const WorkerProcess& process, const WorkerExit& exit) {
+  const std::lock_guard lock(mutex_);
+  if (handler_) {
+    handler_(process, exit);
+  } else {
+    unheard_.emplace_back(process, exit);
+  }
+}
+
+absl::StatusOr<WorkerProcess> LocalProcessLauncher::Launch(const LaunchRequest& request) {
+  const std::string directory = absl::StrCat(state_dir_, "/jobs/", request.job_id);
+  AMPD_ASSIGN_OR_RETURN(const UniqueFd log, OpenLog(directory, request.attempt));
+  SpawnOptions options;
+  options.argv = {worker_,        "--socket-dir", state_dir_,
+                  "--work-dir",   directory,      "--job",
+                  request.job_id, "--attempt",    absl::StrCat(request.attempt)};
+  options.environment = ScrubbedEnvironment();
+  options.environment.push_back(absl::StrCat(kWorkerTokenVariable, "=", request.one_time_token));
+  options.stdout_fd = log.get();
+  options.stderr_fd = log.get();
+  AMPD_ASSIGN_OR_RETURN(ProcessHandle process, Spawn(options));
+  const WorkerProcess started{process.identity().pid, process.identity().start_time};
+  absl::Status watched =
+      watcher_->Watch(std::move(process), [this, started](const ProcessExit& exit) { OnExit(started, ExitOf(exit)); });
+  if (!watched.ok()) {
+    Kill(started);
+    return Annotate(watched, "cannot watch the worker");
+  }
+  return started;
+}
+
+void LocalProcessLauncher::Kill(const WorkerProcess& process) {
+  const absl::StatusOr<ProcessHandle> handle = ProcessHandle::Open(IdentityOf(process));
+  if (handle.ok()) handle->Signal(SIGKILL).IgnoreError();
+}
+
+bool LocalProcessLauncher::IsAlive(const WorkerProcess& process) {
+  const absl::StatusOr<ProcessHandle> handle = ProcessHandle::Open(IdentityOf(process));
+  return handle.ok() && handle->running();
+}
+
+absl::StatusOr<WorkerProcess> LocalProcessLauncher::Identify(int64_t pid) {
+  AMPD_ASSIGN_OR_RETURN(const ProcessIdentity identity, IdentifyProcess(static_cast<pid_t>(pid)));
+  return WorkerProcess{identity.pid, identity.start_time};
+}
+
+}  // namespace ampd

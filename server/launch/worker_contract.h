@@ -1,0 +1,33 @@
+// What ampd and ampd-worker agree on besides worker_link.proto: the command line, the environment and the exit codes.
+//
+//   ampd-worker --socket-dir DIR --work-dir DIR --job ID --attempt N
+//       trains; dials <socket-dir>/worker.sock with the token in AMPD_WORKER_TOKEN; spools events beneath the work dir
+//   ampd-worker --plan
+//       PlanRequest on stdin, PlanResponse on stdout
+#ifndef AMPD_SERVER_LAUNCH_WORKER_CONTRACT_H_
+#define AMPD_SERVER_LAUNCH_WORKER_CONTRACT_H_
+
+namespace ampd {
+
+inline constexpr char kWorkerTokenVariable[] = "AMPD_WORKER_TOKEN";
+// Within the state directory.
+inline constexpr char kWorkerSocketName[] = "worker.sock";
+
+enum WorkerExitCode : int {
+  // The daemon knows how the attempt ended and said goodbye.
+  kWorkerReported = 0,
+  // Bad command line, environment or plan request.
+  kWorkerUsage = 2,
+  // The daemon refused the credential or the attempt: another attempt owns the job by now.
+  kWorkerStale = 3,
+  // No daemon within reattach_timeout; stopped after a checkpoint.
+  kWorkerOrphaned = 4,
+  // The daemon speaks no version of the protocol that this worker does, or broke it.
+  kWorkerProtocol = 5,
+  // An allocation failed.
+  kWorkerOutOfMemory = 12,
+};
+
+}  // namespace ampd
+
+#endif  // AMPD_SERVER_LAUNCH_WORKER_CONTRACT_H_
