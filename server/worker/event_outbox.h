@@ -1,0 +1,75 @@
+// The events a worker has not seen acknowledged: numbered, in memory up to a bound, then on disk up to another, then
+// the trainer waits.
+#ifndef AMPD_SERVER_WORKER_EVENT_OUTBOX_H_
+#define AMPD_SERVER_WORKER_EVENT_OUTBOX_H_
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "ampd/v1/event.pb.h"
+#include "ampd/v1/worker_link.pb.h"
+#include "server/worker/spool_file.h"
+
+namespace ampd {
+
+struct OutboxLimits {
+  int64_t memory_bytes = 8 << 20;
+  int64_t spool_bytes = int64_t{1} << 30;
+};
+
+// Thread safe: the trainer appends, the link reads and acknowledges.
+class EventOutbox {
+ public:
+  // `on_append` is called after each Append, on its thread, without locks held.
+  EventOutbox(OutboxLimits limits, std::string spool_directory, std::function<void()> on_append);
+
+  // Numbers the event (1, 2, ...) and keeps it until acknowledged. Waits while memory and disk are full. After Close()
+  // returns what was given there.
+  absl::Status Append(const v1::JobEvent& event);
+
+  // The event after the last one returned, or nullopt when there is none (yet, or in memory: the rest comes from disk
+  // as acknowledgements make room). DATA_LOSS when the spool does not read back.
+  absl::StatusOr<std::optional<v1::WorkerEvent>> Next();
+
+  // Everything up to `number` is durable; forget it. A number never sent is ignored.
+  void Acknowledge(uint64_t number);
+
+  // A new connection: Next() starts over after the acknowledged number.
+  void Rewind();
+
+  // Lets every present and later Append() return `reason`; OK drops the events silently.
+  void Close(absl::Status reason);
+
+  // The number of the last event appended; 0 when there is none.
+  uint64_t last_number() const;
+  uint64_t acknowledged_number() const;
+  bool spooling() const;
+
+ private:
+  bool TryStore(const std::string& bytes);
+  absl::Status Refill();
+
+  const OutboxLimits limits_;
+  const std::function<void()> on_append_;
+  mutable std::mutex mutex_;
+  std::condition_variable room_;
+  // Serialized WorkerEvents numbered acknowledged_ + 1, + 2, ...; those on disk follow.
+  std::deque<std::string> memory_;
+  int64_t memory_bytes_ = 0;
+  SpoolFile spool_;
+  uint64_t acknowledged_ = 0;
+  uint64_t sent_ = 0;
+  uint64_t last_ = 0;
+  std::optional<absl::Status> closed_;
+};
+
+}  // namespace ampd
+
+#endif  // AMPD_SERVER_WORKER_EVENT_OUTBOX_H_

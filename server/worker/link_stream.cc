@@ -1,0 +1,139 @@
+#include "server/worker/link_stream.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <utility>
+
+#include "ampd/v1/worker_link.grpc.pb.h"
+
+namespace ampd {
+namespace {
+
+std::shared_ptr<grpc::Channel> Dial(const std::string& uri) {
+  grpc::ChannelArguments arguments;
+  // gRPC shares connections, and their back-off, between channels otherwise.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  arguments.SetMaxReceiveMessageSize(64 << 20);
+  return grpc::CreateCustomChannel(uri, grpc::InsecureChannelCredentials(), arguments);
+}
+
+absl::Status ToAbsl(const grpc::Status& status) {
+  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+}
+
+}  // namespace
+
+class LinkStream::Reactor : public grpc::ClientBidiReactor<v1::WorkerMessage, v1::DaemonMessage> {
+ public:
+  Reactor(const std::string& uri, std::function<void()> wake)
+      : wake_(std::move(wake)), stub_(v1::WorkerLink::NewStub(Dial(uri))) {
+    stub_->async()->Attach(&context_, this);
+    // Writes start outside of reactions, so the stream is held until this side lets go.
+    AddHold();
+    StartRead(&incoming_);
+    StartCall();
+  }
+
+  ~Reactor() override {
+    Cancel();
+    std::unique_lock lock(mutex_);
+    done_.wait(lock, [this] { return status_.has_value(); });
+  }
+
+  bool writable() const {
+    const std::lock_guard lock(mutex_);
+    return !writing_ && !broken_ && !status_;
+  }
+
+  void Write(v1::WorkerMessage message) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (released_) return;
+      writing_ = true;
+    }
+    outgoing_ = std::move(message);
+    StartWrite(&outgoing_);
+  }
+
+  std::vector<v1::DaemonMessage> TakeMessages() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(inbox_, {});
+  }
+
+  std::optional<absl::Status> ended() {
+    bool release = false;
+    {
+      const std::lock_guard lock(mutex_);
+      if (broken_ && !released_) release = released_ = true;
+    }
+    if (release) RemoveHold();
+    const std::lock_guard lock(mutex_);
+    return status_;
+  }
+
+  void Cancel() {
+    context_.TryCancel();
+    {
+      const std::lock_guard lock(mutex_);
+      if (released_) return;
+      released_ = true;
+    }
+    RemoveHold();
+  }
+
+ private:
+  void OnReadDone(bool ok) override {
+    {
+      const std::lock_guard lock(mutex_);
+      if (ok) inbox_.push_back(std::move(incoming_));
+      if (!ok) broken_ = true;
+    }
+    incoming_.Clear();
+    if (ok) StartRead(&incoming_);
+    wake_();
+  }
+
+  void OnWriteDone(bool ok) override {
+    {
+      const std::lock_guard lock(mutex_);
+      writing_ = false;
+      if (!ok) broken_ = true;
+    }
+    wake_();
+  }
+
+  void OnDone(const grpc::Status& status) override {
+    // Woken under the lock: the destructor may free this object as soon as it sees the status.
+    const std::lock_guard lock(mutex_);
+    status_ = ToAbsl(status);
+    wake_();
+    done_.notify_all();
+  }
+
+  const std::function<void()> wake_;
+  std::unique_ptr<v1::WorkerLink::Stub> stub_;
+  grpc::ClientContext context_;
+  v1::WorkerMessage outgoing_;
+  v1::DaemonMessage incoming_;
+  mutable std::mutex mutex_;
+  std::condition_variable done_;
+  std::vector<v1::DaemonMessage> inbox_;
+  bool writing_ = false;
+  bool broken_ = false;
+  bool released_ = false;
+  std::optional<absl::Status> status_;
+};
+
+LinkStream::LinkStream(const std::string& uri, std::function<void()> wake)
+    : reactor_(std::make_unique<Reactor>(uri, std::move(wake))) {}
+LinkStream::~LinkStream() = default;
+bool LinkStream::writable() const { return reactor_->writable(); }
+void LinkStream::Write(v1::WorkerMessage message) { reactor_->Write(std::move(message)); }
+std::vector<v1::DaemonMessage> LinkStream::TakeMessages() { return reactor_->TakeMessages(); }
+std::optional<absl::Status> LinkStream::ended() const { return reactor_->ended(); }
+void LinkStream::Cancel() { reactor_->Cancel(); }
+
+}  // namespace ampd

@@ -1,0 +1,78 @@
+#include "server/worker/training.h"
+
+#include <utility>
+
+#include "engine/core/status.h"
+#include "engine/train/failure.h"
+
+namespace ampd {
+
+Training::Training(TrainerFactory factory, EventOutbox* outbox, std::function<void()> on_finished)
+    : factory_(std::move(factory)), outbox_(outbox), on_finished_(std::move(on_finished)) {}
+
+Training::~Training() {
+  if (thread_.joinable()) thread_.join();
+}
+
+void Training::Start(const v1::DaemonWelcome& assignment) {
+  absl::StatusOr<ResolvedJobSpec> spec = ResolveJobSpec(assignment.spec());
+  if (!spec.ok()) return Finish(spec.status());
+  train::TrainerOptions options;
+  options.data_roots.assign(assignment.data_roots().begin(), assignment.data_roots().end());
+  options.checkpoint_dir = assignment.checkpoint_dir();
+  options.threads = std::max(1, assignment.cpu_threads());
+  options.device = assignment.device();
+  options.last_reported_step = assignment.last_reported_step();
+  thread_ = std::thread([this, spec = *std::move(spec), options = std::move(options)] { Run(spec, options); });
+}
+
+void Training::Run(const ResolvedJobSpec& spec, const train::TrainerOptions& options) { Finish(Train(spec, options)); }
+
+absl::StatusOr<train::Outcome> Training::Train(const ResolvedJobSpec& spec, const train::TrainerOptions& options) {
+  AMPD_ASSIGN_OR_RETURN(std::unique_ptr<train::Trainer> created, factory_(spec, options, this));
+  train::Trainer* trainer = created.get();
+  {
+    const std::lock_guard lock(mutex_);
+    trainer_ = std::move(created);
+    for (const train::Command command : pending_) trainer_->Request(command);
+  }
+  return trainer->Run();
+}
+
+void Training::Finish(const absl::StatusOr<train::Outcome>& outcome) {
+  v1::WorkerFinished finished;
+  if (!outcome.ok()) {
+    finished.set_outcome(v1::WorkerFinished::FAILED);
+    *finished.mutable_failure() = train::FailureOf(outcome.status());
+  } else {
+    finished.set_outcome(*outcome == train::Outcome::kCompleted ? v1::WorkerFinished::SUCCEEDED
+                                                                : v1::WorkerFinished::STOPPED);
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    finished_ = std::move(finished);
+  }
+  on_finished_();
+}
+
+void Training::Request(train::Command command) {
+  const std::lock_guard lock(mutex_);
+  if (finished_) return;
+  if (trainer_ != nullptr) {
+    trainer_->Request(command);
+  } else {
+    pending_.push_back(command);
+  }
+}
+
+int64_t Training::step() const {
+  const std::lock_guard lock(mutex_);
+  return trainer_ != nullptr ? trainer_->step() : 0;
+}
+
+std::optional<v1::WorkerFinished> Training::finished() const {
+  const std::lock_guard lock(mutex_);
+  return finished_;
+}
+
+}  // namespace ampd

@@ -1,0 +1,63 @@
+// The training of one attempt on a thread of its own.
+#ifndef AMPD_SERVER_WORKER_TRAINING_H_
+#define AMPD_SERVER_WORKER_TRAINING_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "ampd/v1/worker_link.pb.h"
+#include "engine/train/trainer.h"
+#include "server/worker/event_outbox.h"
+
+namespace ampd {
+
+// How a trainer is made; train::Trainer::Create in the real worker.
+using TrainerFactory = std::function<absl::StatusOr<std::unique_ptr<train::Trainer>>(
+    const ResolvedJobSpec& spec, const train::TrainerOptions& options, train::TrainerObserver* observer)>;
+
+// Every function is called from one thread, which need not be the trainer's.
+class Training : private train::TrainerObserver {
+ public:
+  // `outbox` outlives this. `on_finished` is called once, on the training's thread.
+  Training(TrainerFactory factory, EventOutbox* outbox, std::function<void()> on_finished);
+  // Waits for the training to end; ask it to stop before.
+  ~Training() override;
+
+  // Resolves what the daemon sent and starts. Call once.
+  void Start(const v1::DaemonWelcome& assignment);
+
+  // Reaches the trainer as soon as there is one; without effect once it ended.
+  void Request(train::Command command);
+
+  // Attempted steps.
+  int64_t step() const;
+
+  // How it ended, without last_event_number; nullopt while it runs.
+  std::optional<v1::WorkerFinished> finished() const;
+
+ private:
+  absl::Status OnEvent(v1::JobEvent event) override { return outbox_->Append(event); }
+  void Run(const ResolvedJobSpec& spec, const train::TrainerOptions& options);
+  absl::StatusOr<train::Outcome> Train(const ResolvedJobSpec& spec, const train::TrainerOptions& options);
+  void Finish(const absl::StatusOr<train::Outcome>& outcome);
+
+  const TrainerFactory factory_;
+  EventOutbox* const outbox_;
+  const std::function<void()> on_finished_;
+  mutable std::mutex mutex_;
+  std::unique_ptr<train::Trainer> trainer_;
+  // Requested before there was a trainer.
+  std::vector<train::Command> pending_;
+  std::optional<v1::WorkerFinished> finished_;
+  std::thread thread_;
+};
+
+}  // namespace ampd
+
+#endif  // AMPD_SERVER_WORKER_TRAINING_H_
