@@ -1,0 +1,218 @@
+#include "server/config/config.h"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "engine/core/status.h"
+#include "proto/spec/yaml.h"
+#include "server/config/address.h"
+
+namespace ampd {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Flags {
+  std::string config_file;
+  std::optional<std::string> listen, http, state_dir, worker;
+  std::vector<std::string> data_roots;
+  std::optional<int32_t> cpu_devices;
+  bool insecure = false;
+};
+
+void Describe(CLI::App& app, Flags& flags) {
+  app.set_version_flag("--version", absl::StrCat("ampd ", AMPD_VERSION));
+  app.add_option("--config", flags.config_file, "configuration file, YAML or JSON (see config.proto)");
+  app.add_option("--listen", flags.listen, "HOST:PORT of the gRPC API; port 0 picks one [127.0.0.1:7070]");
+  app.add_option("--http", flags.http, "HOST:PORT of /metrics, /healthz and /readyz [127.0.0.1:7071]");
+  app.add_option("--state-dir", flags.state_dir, "folder of the database and the checkpoints [ampd-state]");
+  app.add_option("--data-root", flags.data_roots, "folder beneath which datasets may lie; may be repeated");
+  app.add_option("--cpu-devices", flags.cpu_devices, "virtual CPU devices; one job runs on each [1]");
+  app.add_flag("--insecure", flags.insecure, "serve gRPC beyond loopback although there is no TLS");
+  app.add_option("--worker", flags.worker, "path of ampd-worker [beside ampd]");
+  app.footer(
+      "Environment: AMPD_LISTEN, AMPD_HTTP, AMPD_STATE_DIR, AMPD_DATA_ROOTS (':' between), AMPD_CPU_DEVICES, "
+      "AMPD_WORKER.\nA flag wins over the environment, that over the file.");
+}
+
+// The text to print for --help and --version; nullopt to go on.
+absl::StatusOr<std::optional<std::string>> ParseFlags(std::vector<std::string> arguments, Flags& flags) {
+  CLI::App app("Trains neural networks in mixed precision; see ampctl for submitting jobs.", "ampd");
+  Describe(app, flags);
+  // CLI11 takes its arguments last first, and tells of errors and of --help by exceptions.
+  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
+  try {
+    app.parse(std::move(reversed));
+  } catch (const CLI::CallForHelp&) {
+    return std::optional(app.help());
+  } catch (const CLI::CallForVersion& version) {
+    return std::optional(absl::StrCat(version.what(), "\n"));
+  } catch (const CLI::ParseError& error) {
+    return absl::InvalidArgumentError(absl::StrCat(error.what(), " (ampd --help lists the flags)"));
+  }
+  return std::optional<std::string>();
+}
+
+absl::StatusOr<v1::ServerConfig> ReadFile(const std::string& path) {
+  v1::ServerConfig config;
+  if (path.empty()) return config;
+  std::ifstream file(path, std::ios::binary);
+  std::error_code error;
+  if (!file || fs::is_directory(path, error))
+    return absl::NotFoundError(absl::StrCat("--config ", path, ": cannot be read"));
+  constexpr size_t kMaxBytes = 1 << 20;
+  std::string text(kMaxBytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(file.gcount()));
+  if (text.size() > kMaxBytes)
+    return absl::InvalidArgumentError(absl::StrCat("--config ", path, ": larger than 1 MiB"));
+  AMPD_RETURN_IF_ERROR(ParseYaml(text, path, &config));
+  return config;
+}
+
+absl::Status ApplyEnvironment(const Environment& environment, v1::ServerConfig& config) {
+  if (auto value = environment("AMPD_LISTEN")) config.set_listen(*value);
+  if (auto value = environment("AMPD_HTTP")) config.set_http(*value);
+  if (auto value = environment("AMPD_STATE_DIR")) config.set_state_dir(*value);
+  if (auto value = environment("AMPD_WORKER")) config.set_worker(*value);
+  if (auto value = environment("AMPD_DATA_ROOTS")) {
+    config.clear_data_roots();
+    for (const absl::string_view root : absl::StrSplit(*value, ':', absl::SkipEmpty())) {
+      config.add_data_roots(std::string(root));
+    }
+  }
+  if (auto value = environment("AMPD_CPU_DEVICES")) {
+    int32_t devices = 0;
+    if (!absl::SimpleAtoi(*value, &devices)) {
+      return absl::InvalidArgumentError(absl::StrCat("AMPD_CPU_DEVICES: \"", *value, "\" is not a whole number"));
+    }
+    config.set_cpu_devices(devices);
+  }
+  return absl::OkStatus();
+}
+
+void ApplyFlags(const Flags& flags, v1::ServerConfig& config) {
+  if (flags.listen) config.set_listen(*flags.listen);
+  if (flags.http) config.set_http(*flags.http);
+  if (flags.state_dir) config.set_state_dir(*flags.state_dir);
+  if (flags.worker) config.set_worker(*flags.worker);
+  if (flags.cpu_devices) config.set_cpu_devices(*flags.cpu_devices);
+  if (flags.insecure) config.set_insecure(true);
+  if (flags.data_roots.empty()) return;
+  config.clear_data_roots();
+  for (const std::string& root : flags.data_roots) config.add_data_roots(root);
+}
+
+void ApplyDefaults(const std::string& program_dir, v1::ServerConfig& config) {
+  if (!config.has_listen()) config.set_listen("127.0.0.1:7070");
+  if (!config.has_http()) config.set_http("127.0.0.1:7071");
+  if (!config.has_state_dir()) config.set_state_dir("ampd-state");
+  if (!config.has_cpu_devices()) config.set_cpu_devices(1);
+  if (!config.has_insecure()) config.set_insecure(false);
+  if (!config.has_worker()) config.set_worker(absl::StrCat(program_dir, "/ampd-worker"));
+  if (!config.has_reattach_timeout_seconds()) config.set_reattach_timeout_seconds(600);
+  if (!config.has_heartbeat_timeout_seconds()) config.set_heartbeat_timeout_seconds(60);
+  if (!config.has_drain_timeout_seconds()) config.set_drain_timeout_seconds(60);
+  if (!config.has_max_spec_bytes()) config.set_max_spec_bytes(1 << 20);
+}
+
+// Absolute and normal, without a '/' at the end.
+std::string NormalPath(const std::string& path) {
+  std::error_code error;
+  std::string normal = fs::absolute(path, error).lexically_normal().string();
+  while (normal.size() > 1 && normal.back() == '/') normal.pop_back();
+  return normal;
+}
+
+class Validation {
+ public:
+  explicit Validation(v1::ServerConfig& config) : config_(config) {}
+
+  absl::Status Run(std::vector<std::string>& warnings) {
+    CheckListen(warnings);
+    if (auto http = ParseAddress(config_.http()); !http.ok()) Wrong("http", http.status().message());
+    CheckRange("cpu_devices", config_.cpu_devices(), 1, 1024);
+    CheckRange("reattach_timeout_seconds", config_.reattach_timeout_seconds(), 1, kMaxSeconds);
+    CheckRange("heartbeat_timeout_seconds", config_.heartbeat_timeout_seconds(), 1, kMaxSeconds);
+    CheckRange("drain_timeout_seconds", config_.drain_timeout_seconds(), 1, kMaxSeconds);
+    CheckRange("max_spec_bytes", config_.max_spec_bytes(), 1, 64 << 20);
+    CheckPaths();
+    if (wrong_.empty()) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrJoin(wrong_, "\n"));
+  }
+
+ private:
+  static constexpr int64_t kMaxSeconds = 366 * 24 * 3600;
+
+  void Wrong(absl::string_view field, absl::string_view what) { wrong_.push_back(absl::StrCat(field, ": ", what)); }
+
+  void CheckRange(absl::string_view field, int64_t value, int64_t low, int64_t high) {
+    if (value < low || value > high) Wrong(field, absl::StrCat(value, " is not from ", low, " to ", high));
+  }
+
+  void CheckListen(std::vector<std::string>& warnings) {
+    const absl::StatusOr<Address> listen = ParseAddress(config_.listen());
+    if (!listen.ok()) return Wrong("listen", listen.status().message());
+    if (listen->IsLoopback()) return;
+    if (config_.insecure()) {
+      warnings.push_back(absl::StrCat("gRPC is served on ", config_.listen(),
+                                      " without TLS and tokens (insecure): anyone who reaches it controls the jobs"));
+      return;
+    }
+    Wrong("listen", absl::StrCat(config_.listen(),
+                                 " is reachable from other machines, and TLS and tokens are not supported yet: listen "
+                                 "on 127.0.0.1, or accept that with --insecure (insecure: true)"));
+  }
+
+  void CheckPaths() {
+    if (config_.state_dir().empty()) Wrong("state_dir", "is empty");
+    config_.set_state_dir(NormalPath(config_.state_dir()));
+    config_.set_worker(NormalPath(config_.worker()));
+    if (access(config_.worker().c_str(), X_OK) != 0) {
+      Wrong("worker", absl::StrCat("no program at ", config_.worker(), " (--worker PATH)"));
+    }
+    for (std::string& root : *config_.mutable_data_roots()) {
+      root = NormalPath(root);
+      std::error_code error;
+      if (!fs::is_directory(root, error)) Wrong("data_roots", absl::StrCat("no folder at ", root));
+    }
+  }
+
+  v1::ServerConfig& config_;
+  std::vector<std::string> wrong_;
+};
+
+}  // namespace
+
+absl::StatusOr<Configuration> LoadConfiguration(const std::vector<std::string>& arguments,
+                                                const Environment& environment, const std::string& program_dir) {
+  Flags flags;
+  Configuration configuration;
+  AMPD_ASSIGN_OR_RETURN(configuration.print, ParseFlags(arguments, flags));
+  if (configuration.print) return configuration;
+  AMPD_ASSIGN_OR_RETURN(configuration.config, ReadFile(flags.config_file));
+  AMPD_RETURN_IF_ERROR(ApplyEnvironment(environment, configuration.config));
+  ApplyFlags(flags, configuration.config);
+  ApplyDefaults(program_dir, configuration.config);
+  AMPD_RETURN_IF_ERROR(Validation(configuration.config).Run(configuration.warnings));
+  return configuration;
+}
+
+std::optional<std::string> ProcessEnvironment(const std::string& name) {
+  const char* value = getenv(name.c_str());
+  if (value == nullptr) return std::nullopt;
+  return value;
+}
+
+}  // namespace ampd
