@@ -1,0 +1,39 @@
+// Reads a job's checkpoints for sending: which there are, whether they are whole, and their bytes.
+#ifndef AMPD_SERVER_SERVICE_CHECKPOINT_FILES_H_
+#define AMPD_SERVER_SERVICE_CHECKPOINT_FILES_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "server/launch/process.h"
+
+namespace ampd {
+
+// One file of an opened checkpoint; it stays readable when the checkpoint is deleted.
+struct CheckpointFile {
+  std::string name;
+  int64_t size = 0;
+  UniqueFd fd;
+};
+
+struct OpenCheckpoint {
+  std::string name;
+  // What MANIFEST lists, then MANIFEST itself.
+  std::vector<CheckpointFile> files;
+};
+
+// Opens the checkpoint `name` in `directory`, a job's folder of checkpoints; empty: the newest whole one. No symbolic
+// link is followed, and only plain file names are accepted from MANIFEST, whose lines are "<checksum> <size> <name>".
+// Sizes are compared; checksums are for the receiver.
+// INVALID_ARGUMENT for a name that cannot be a checkpoint's, NOT_FOUND when there is none, DATA_LOSS naming what is
+// damaged when the named one, or every one, is.
+absl::StatusOr<OpenCheckpoint> OpenCheckpointFiles(const std::string& directory, const std::string& name);
+
+// Up to `size` bytes at `offset`. DATA_LOSS when the file ends before.
+absl::StatusOr<std::string> ReadChunk(const CheckpointFile& file, int64_t offset, int64_t size);
+
+}  // namespace ampd
+
+#endif  // AMPD_SERVER_SERVICE_CHECKPOINT_FILES_H_

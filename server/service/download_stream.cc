@@ -1,0 +1,69 @@
+#include "server/service/download_stream.h"
+
+#include <utility>
+
+#include "server/service/grpc_status.h"
+
+namespace ampd {
+namespace {
+
+constexpr int64_t kChunkBytes = 1 << 20;
+
+}  // namespace
+
+std::shared_ptr<DownloadStream> DownloadStream::Create(WorkPool* pool) {
+  std::shared_ptr<DownloadStream> stream(new DownloadStream(pool));
+  stream->self_ = stream;
+  return stream;
+}
+
+void DownloadStream::InPool(void (DownloadStream::*step)()) {
+  if (pool_->Post([stream = shared_from_this(), step] { (stream.get()->*step)(); })) return;
+  FinishOnce(absl::ResourceExhaustedError("too many downloads"));
+}
+
+void DownloadStream::Start(const std::string& directory, const std::string& name) {
+  directory_ = directory;
+  name_ = name;
+  InPool(&DownloadStream::Open);
+}
+
+void DownloadStream::Open() {
+  absl::StatusOr<OpenCheckpoint> opened = OpenCheckpointFiles(directory_, name_);
+  if (!opened.ok()) return FinishOnce(opened.status());
+  checkpoint_ = *std::move(opened);
+  SendNext();
+}
+
+void DownloadStream::SendNext() {
+  if (file_ == checkpoint_.files.size()) return FinishOnce(absl::OkStatus());
+  const CheckpointFile& file = checkpoint_.files[file_];
+  absl::StatusOr<std::string> bytes = ReadChunk(file, offset_, kChunkBytes);
+  if (!bytes.ok()) return FinishOnce(bytes.status());
+  chunk_.set_checkpoint(checkpoint_.name);
+  chunk_.set_file(file.name);
+  chunk_.set_file_size(file.size);
+  chunk_.set_offset(offset_);
+  offset_ += static_cast<int64_t>(bytes->size());
+  chunk_.set_data(*std::move(bytes));
+  if (offset_ == file.size) {
+    ++file_;
+    offset_ = 0;
+  }
+  // Not after Finish: a cancelled call takes no more writes.
+  const std::lock_guard lock(mutex_);
+  if (!finished_) StartWrite(&chunk_);
+}
+
+void DownloadStream::OnWriteDone(bool ok) {
+  if (!ok) return FinishOnce(absl::CancelledError("the receiver is gone"));
+  InPool(&DownloadStream::SendNext);
+}
+
+void DownloadStream::FinishOnce(const absl::Status& status) {
+  const std::lock_guard lock(mutex_);
+  if (std::exchange(finished_, true)) return;
+  Finish(ToGrpcStatus(status));
+}
+
+}  // namespace ampd

@@ -1,0 +1,58 @@
+// One DownloadCheckpoint call.
+#ifndef AMPD_SERVER_SERVICE_DOWNLOAD_STREAM_H_
+#define AMPD_SERVER_SERVICE_DOWNLOAD_STREAM_H_
+
+#include <grpcpp/support/server_callback.h>
+
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "absl/status/status.h"
+#include "ampd/v1/training_service.pb.h"
+#include "server/service/checkpoint_files.h"
+#include "server/service/work_pool.h"
+
+namespace ampd {
+
+// Sends a checkpoint's files in chunks of at most 1 MiB, one held at a time; an empty file is one empty chunk. Frees
+// itself once the call is over.
+class DownloadStream : public grpc::ServerWriteReactor<v1::FileChunk>,
+                       public std::enable_shared_from_this<DownloadStream> {
+ public:
+  // `pool` outlives the call.
+  static std::shared_ptr<DownloadStream> Create(WorkPool* pool);
+
+  // Opens the checkpoint `name` (empty: newest) of `directory`. Call this or Fail() once.
+  void Start(const std::string& directory, const std::string& name);
+  void Fail(const absl::Status& status) { FinishOnce(status); }
+
+ private:
+  explicit DownloadStream(WorkPool* pool) : pool_(pool) {}
+
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override { FinishOnce(absl::CancelledError("the download was cancelled")); }
+  void OnDone() override { self_.reset(); }
+
+  void InPool(void (DownloadStream::*step)());
+  void Open();
+  void SendNext();
+  void FinishOnce(const absl::Status& status);
+
+  WorkPool* const pool_;
+  std::shared_ptr<DownloadStream> self_;
+  // Used by one step at a time.
+  std::string directory_;
+  std::string name_;
+  OpenCheckpoint checkpoint_;
+  size_t file_ = 0;
+  int64_t offset_ = 0;
+  v1::FileChunk chunk_;
+
+  std::mutex mutex_;
+  bool finished_ = false;
+};
+
+}  // namespace ampd
+
+#endif  // AMPD_SERVER_SERVICE_DOWNLOAD_STREAM_H_

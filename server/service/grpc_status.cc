@@ -1,0 +1,41 @@
+#include "server/service/grpc_status.h"
+
+#include <string>
+
+#include "absl/strings/cord.h"
+#include "absl/strings/string_view.h"
+#include "google/rpc/status.pb.h"
+
+namespace ampd {
+namespace {
+
+// gRPC's default bound on all metadata of a response is 8 KiB, and error_details() repeats the message.
+constexpr size_t kMaxMessageBytes = 2000;
+constexpr size_t kMaxDetailsBytes = 5000;
+
+std::string Shorten(absl::string_view message) {
+  if (message.size() <= kMaxMessageBytes) return std::string(message);
+  size_t end = kMaxMessageBytes;
+  // Not within a UTF-8 character.
+  while (end > 0 && (static_cast<unsigned char>(message[end]) & 0xC0) == 0x80) --end;
+  return std::string(message.substr(0, end)) + "...";
+}
+
+}  // namespace
+
+grpc::Status ToGrpcStatus(const absl::Status& status) {
+  if (status.ok()) return grpc::Status::OK;
+  google::rpc::Status details;
+  details.set_code(static_cast<int>(status.code()));
+  details.set_message(Shorten(status.message()));
+  status.ForEachPayload([&details](absl::string_view url, const absl::Cord& payload) {
+    google::protobuf::Any& any = *details.add_details();
+    any.set_type_url(std::string(url));
+    any.set_value(std::string(payload));
+  });
+  // Too many violations for the headers: the message still names the first ones.
+  if (details.ByteSizeLong() > kMaxDetailsBytes) details.clear_details();
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), details.message(), details.SerializeAsString());
+}
+
+}  // namespace ampd

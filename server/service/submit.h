@@ -1,0 +1,55 @@
+// What stands between a submitted spec and a job: resolving, path rules and planning.
+#ifndef AMPD_SERVER_SERVICE_SUBMIT_H_
+#define AMPD_SERVER_SERVICE_SUBMIT_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "ampd/v1/training_service.pb.h"
+#include "ampd/v1/worker_link.pb.h"
+#include "server/jobs/controller.h"
+#include "server/service/work_pool.h"
+
+namespace ampd {
+
+// Thread safe.
+class Submitter {
+ public:
+  // What a model needs; RunPlanProcess in the daemon.
+  using Planner = std::function<absl::StatusOr<v1::PlanResponse>(const v1::PlanRequest&)>;
+
+  struct Options {
+    std::vector<std::string> data_roots;
+    // Of a serialized spec.
+    int64_t max_spec_bytes = 1 << 20;
+    // Planned at once; up to max_waiting more wait their turn.
+    int planners = 2;
+    size_t max_waiting = 64;
+  };
+
+  // `controller` outlives this.
+  Submitter(Options options, Planner planner, Controller* controller);
+
+  // TrainingService.CreateJob; `done` is called once, on any thread. `request` is not used after the call returns.
+  void Create(const v1::CreateJobRequest& request, Controller::Done<v1::Job> done);
+
+ private:
+  struct Submission;
+
+  void PlanLater(Submission submission);
+  void Plan(Submission submission);
+  absl::StatusOr<v1::JobSpec> Resolve(const v1::CreateJobRequest& request) const;
+
+  const Options options_;
+  const Planner planner_;
+  Controller* const controller_;
+  // Last: its threads use the rest.
+  WorkPool pool_;
+};
+
+}  // namespace ampd
+
+#endif  // AMPD_SERVER_SERVICE_SUBMIT_H_

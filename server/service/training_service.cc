@@ -1,0 +1,113 @@
+#include "server/service/training_service.h"
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "google/protobuf/util/time_util.h"
+#include "server/service/download_stream.h"
+#include "server/service/grpc_status.h"
+#include "server/service/watch_stream.h"
+
+namespace ampd {
+namespace {
+
+constexpr int kReaders = 4;
+// One read of each call at most waits, so this bounds the calls that stream at once.
+constexpr size_t kMaxReads = 10000;
+
+// Answers a unary call from any thread.
+template <typename T>
+Controller::Done<T> Answer(grpc::ServerUnaryReactor* reactor, T* response) {
+  return [reactor, response](absl::StatusOr<T> result) {
+    if (result.ok()) *response = *std::move(result);
+    reactor->Finish(ToGrpcStatus(result.status()));
+  };
+}
+
+}  // namespace
+
+TrainingServiceImpl::TrainingServiceImpl(Options options, Submitter::Planner planner, Controller* controller,
+                                         EventLog* log)
+    : options_(std::move(options)),
+      controller_(controller),
+      log_(log),
+      submitter_(options_.submit, std::move(planner), controller),
+      readers_(kReaders, kMaxReads) {}
+
+grpc::ServerUnaryReactor* TrainingServiceImpl::CreateJob(grpc::CallbackServerContext* context,
+                                                         const v1::CreateJobRequest* request, v1::Job* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  submitter_.Create(*request, Answer(reactor, response));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* TrainingServiceImpl::GetJob(grpc::CallbackServerContext* context,
+                                                      const v1::GetJobRequest* request, v1::Job* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  controller_->GetJob(request->job_id(), Answer(reactor, response));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* TrainingServiceImpl::ListJobs(grpc::CallbackServerContext* context,
+                                                        const v1::ListJobsRequest* request,
+                                                        v1::ListJobsResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  controller_->ListJobs(*request, Answer(reactor, response));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* TrainingServiceImpl::CancelJob(grpc::CallbackServerContext* context,
+                                                         const v1::CancelJobRequest* request, v1::Job* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  controller_->CancelJob(request->job_id(), Answer(reactor, response));
+  return reactor;
+}
+
+grpc::ServerWriteReactor<v1::JobEvent>* TrainingServiceImpl::WatchJob(grpc::CallbackServerContext*,
+                                                                      const v1::WatchJobRequest* request) {
+  const std::shared_ptr<WatchStream> stream = WatchStream::Create(log_, &readers_);
+  // The controller knows what a prefix of an id stands for.
+  controller_->GetJob(request->job_id(), [stream, after = request->after_sequence()](absl::StatusOr<v1::Job> job) {
+    if (!job.ok()) return stream->Fail(job.status());
+    stream->Start(job->id(), after);
+  });
+  return stream.get();
+}
+
+grpc::ServerUnaryReactor* TrainingServiceImpl::ListDevices(grpc::CallbackServerContext* context,
+                                                           const v1::ListDevicesRequest*,
+                                                           v1::ListDevicesResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  controller_->ListDevices([reactor, response](absl::StatusOr<std::vector<v1::Device>> devices) {
+    if (devices.ok()) response->mutable_devices()->Assign(devices->begin(), devices->end());
+    reactor->Finish(ToGrpcStatus(devices.status()));
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* TrainingServiceImpl::GetServerInfo(grpc::CallbackServerContext* context,
+                                                             const v1::GetServerInfoRequest*,
+                                                             v1::ServerInfo* response) {
+  response->set_version(options_.version);
+  response->add_apis("ampd.v1");
+  *response->mutable_start_time() =
+      google::protobuf::util::TimeUtil::NanosecondsToTimestamp(absl::ToUnixNanos(options_.start_time));
+  response->set_draining(controller_->draining());
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(grpc::Status::OK);
+  return reactor;
+}
+
+grpc::ServerWriteReactor<v1::FileChunk>* TrainingServiceImpl::DownloadCheckpoint(
+    grpc::CallbackServerContext*, const v1::DownloadCheckpointRequest* request) {
+  const std::shared_ptr<DownloadStream> stream = DownloadStream::Create(&readers_);
+  controller_->GetJob(request->job_id(), [this, stream, name = request->checkpoint()](absl::StatusOr<v1::Job> job) {
+    if (!job.ok()) return stream->Fail(job.status());
+    stream->Start(absl::StrCat(options_.checkpoint_root, "/", job->id()), name);
+  });
+  return stream.get();
+}
+
+}  // namespace ampd

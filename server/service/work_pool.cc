@@ -1,0 +1,43 @@
+#include "server/service/work_pool.h"
+
+#include <utility>
+
+namespace ampd {
+
+WorkPool::WorkPool(int threads, size_t max_queued) : max_queued_(max_queued) {
+  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
+}
+
+WorkPool::~WorkPool() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+bool WorkPool::Post(std::function<void()> task) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (queue_.size() >= max_queued_) return false;
+    queue_.push_back(std::move(task));
+  }
+  wake_.notify_one();
+  return true;
+}
+
+void WorkPool::Run() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    wake_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+    if (queue_.empty()) return;
+    const std::function<void()> task = std::move(queue_.front());
+    queue_.pop_front();
+    lock.unlock();
+    task();
+    lock.lock();
+  }
+}
+
+}  // namespace ampd
