@@ -1,0 +1,40 @@
+// The daemon put together: store, event log, controller, launcher, gRPC and HTTP.
+#ifndef AMPD_SERVER_MAIN_DAEMON_H_
+#define AMPD_SERVER_MAIN_DAEMON_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "ampd/v1/config.pb.h"
+
+namespace ampd {
+
+class Daemon {
+ public:
+  // `config` as LoadConfiguration gives it. Block SIGTERM and SIGINT before. FAILED_PRECONDITION when another daemon
+  // uses the state directory, UNAVAILABLE naming the address when one cannot be bound.
+  static absl::StatusOr<std::unique_ptr<Daemon>> Start(const v1::ServerConfig& config);
+  // Stops serving. Workers that still run train on; the next daemon takes them up.
+  ~Daemon();
+
+  // HOST:PORT with the ports really used.
+  const std::string& grpc_address() const;
+  const std::string& http_address() const;
+
+  // Stops admitting jobs, reports NOT_SERVING, and has every worker checkpoint and stop. `done` is called once, on
+  // another thread, when none is left or `timeout` has passed.
+  void Drain(absl::Duration timeout, std::function<void(absl::Status)> done);
+
+ private:
+  class Impl;
+  explicit Daemon(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ampd
+
+#endif  // AMPD_SERVER_MAIN_DAEMON_H_
