@@ -1,0 +1,202 @@
+#include "engine/models/model.h"
+
+#include <gmock/gmock.h>
+#include <google/protobuf/text_format.h>
+#include <gtest/gtest.h>
+
+#include "engine/ir/printer.h"
+#include "engine/ops/op_def.h"
+
+namespace ampd::models {
+namespace {
+
+using ::testing::HasSubstr;
+
+ResolvedJobSpec Resolve(const std::string& model, const std::string& precision = "mode: FP32") {
+  v1::JobSpec spec;
+  const std::string text = "data { train { glyphs {} } } precision { " + precision + " } model { " + model + " }";
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &spec)) << text;
+  auto resolved = ResolveJobSpec(spec);
+  EXPECT_TRUE(resolved.ok()) << resolved.status();
+  return *resolved;
+}
+
+const SampleInfo kImages{.input_shape = {8, 6, 3}, .classes = 4};
+
+constexpr char kConvnet[] = R"pb(
+  layers {
+    name: "stem"
+    conv2d { filters: 5 kernel: 3 stride: 2 padding: SAME activation: RELU }
+  }
+  layers {
+    name: "bn"
+    batch_norm {}
+  }
+  layers {
+    name: "pool"
+    max_pool { size: 2 }
+  }
+  layers {
+    name: "flat"
+    flatten {}
+  }
+  layers {
+    name: "drop"
+    dropout { rate: 0.5 }
+  }
+  layers {
+    name: "head"
+    dense { units: 4 }
+  }
+  loss { softmax_cross_entropy {} }
+)pb";
+
+TEST(BuildModel, ConvnetInEveryMode) {
+  for (const char* mode : {"mode: FP32", "mode: FP16", "mode: BF16"}) {
+    auto model = BuildModel(Resolve(kConvnet, mode), kImages, 16, 32);
+    ASSERT_TRUE(model.ok()) << model.status();
+    EXPECT_TRUE(ops::VerifyGraph(model->train).ok());
+    EXPECT_TRUE(ops::VerifyGraph(model->eval).ok());
+    std::vector<std::string> names;
+    for (const ir::Persistent& p : model->train.parameters) names.push_back(p.name + ir::TypeString(p.type));
+    // 8x6 by stride 2: 4x3; pool 2: 2x1, 5 channels.
+    EXPECT_THAT(names, ::testing::ElementsAre("stem.weightf32[5, 3, 3, 3]", "stem.biasf32[5]", "bn.weightf32[5]",
+                                              "bn.biasf32[5]", "head.weightf32[4, 10]", "head.biasf32[4]"));
+    EXPECT_EQ(model->train.parameters[4].layout, ir::DiskLayout::kChannelsLast);
+    EXPECT_EQ(model->train.parameters[4].flattened, (Shape{2, 1, 5}));
+    EXPECT_EQ(model->train.parameters[0].layout, ir::DiskLayout::kConvFilter);
+    EXPECT_EQ(model->train.states.size(), 3u);
+    for (const char* output : {"loss", "losses"}) EXPECT_TRUE(model->train.outputs.count(output)) << output;
+    for (const char* output : {"loss", "losses", "correct", "logits"}) {
+      ASSERT_TRUE(model->eval.outputs.count(output)) << output;
+      EXPECT_EQ(model->eval.type(model->eval.outputs.at(output)).dtype, DType::kF32) << output;
+    }
+    EXPECT_EQ(model->eval.type(model->eval.outputs.at("losses")).shape, Shape{32});
+  }
+}
+
+TEST(BuildModel, DescribesLayers) {
+  auto model = BuildModel(Resolve(kConvnet, "mode: FP16 rules { match: 'head' dtype: FP32 }"), kImages, 16, 16);
+  ASSERT_TRUE(model.ok()) << model.status();
+  ASSERT_EQ(model->layers.size(), 6u);
+  EXPECT_EQ(
+      model->layers[0].ShortDebugString(),
+      "name: \"stem\" kind: \"conv2d\" dtype: \"f16\" output_shape: 4 output_shape: 3 output_shape: 5 parameters: 140");
+  EXPECT_EQ(model->layers[5].ShortDebugString(),
+            "name: \"head\" kind: \"dense\" dtype: \"f32\" output_shape: 4 parameters: 44");
+}
+
+TEST(BuildModel, EvaluationHasNoDropoutAndReadsRunningStatistics) {
+  auto model = BuildModel(Resolve(kConvnet), kImages, 16, 16);
+  ASSERT_TRUE(model.ok());
+  int dropouts = 0, inference = 0;
+  for (const ir::Node& node : model->eval.nodes) {
+    dropouts += node.op == ir::OpKind::kDropout;
+    inference += node.op == ir::OpKind::kBatchNormInference;
+    EXPECT_FALSE(ops::GetOpDef(node.op).has_effects) << node.name;
+  }
+  EXPECT_EQ(dropouts, 0);
+  EXPECT_EQ(inference, 1);
+}
+
+TEST(BuildModel, ResidualDag) {
+  auto model = BuildModel(Resolve(R"pb(
+                            layers {
+                              name: "a"
+                              conv2d { filters: 4 kernel: 3 padding: SAME }
+                            }
+                            layers {
+                              name: "b"
+                              conv2d { filters: 4 kernel: 3 padding: SAME }
+                              inputs: "a"
+                            }
+                            layers {
+                              name: "sum"
+                              add {}
+                              inputs: "a"
+                              inputs: "b"
+                            }
+                            layers {
+                              name: "gap"
+                              global_avg_pool {}
+                            }
+                            loss { softmax_cross_entropy {} })pb"),
+                          kImages, 2, 2);
+  ASSERT_TRUE(model.ok()) << model.status();
+}
+
+TEST(BuildModel, SquaredErrorOnClassesReadsOneHotTargetsAndLabels) {
+  auto model = BuildModel(Resolve("layers { flatten {} } layers { dense { units: 4 } } loss { mean_squared_error {} }"),
+                          kImages, 2, 2);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_GE(model->eval.FindInput("targets"), 0);
+  EXPECT_GE(model->eval.FindInput("labels"), 0);
+  EXPECT_TRUE(model->eval.outputs.count("correct"));
+}
+
+struct Misfit {
+  std::string model;
+  SampleInfo sample;
+  std::string field;
+  std::string message;
+};
+
+TEST(BuildModel, MisfitsNameLayerAndField) {
+  const std::string loss = " loss { softmax_cross_entropy {} }";
+  const SampleInfo vectors{.input_shape = {7}, .classes = 4};
+  const std::vector<Misfit> misfits = {
+      {"layers { name: 'head' dense { units: 4 } }" + loss, kImages, "model.layers[0]",
+       "[dense] needs [batch, features], has [2, 8, 6, 3]"},
+      {"layers { name: 'c' conv2d { filters: 4 kernel: 3 } }" + loss, vectors, "model.layers[0]",
+       "[conv2d] needs [batch, height, width, channels], has [2, 7]"},
+      {"layers { name: 'c' conv2d { filters: 4 kernel: 9 } }" + loss, kImages, "model.layers[0]",
+       "larger than the padded input [8, 6], node c"},
+      {"layers { name: 'g' global_avg_pool {} } layers { name: 'p' max_pool { size: 2 } }" + loss, kImages,
+       "model.layers[1]", "node p"},
+      {"layers { name: 'g' global_avg_pool {} } layers { name: 'h' dense { units: 3 } }" + loss, kImages, "model.loss",
+       "the last layer has 3 outputs, the data has 4 classes"},
+      {"layers { name: 'r' relu {} }" + loss, kImages, "model.loss", "needs [batch, outputs]"},
+      {"layers { name: 'h' dense { units: 3 } }" + loss,
+       {.input_shape = {7}, .target_features = 3},
+       "model.loss",
+       "needs class labels"},
+      {"layers { name: 'h' dense { units: 3 } } loss { mean_squared_error {} }",
+       {.input_shape = {7}, .target_features = 2},
+       "model.loss",
+       "3 outputs, the data has 2 target features"},
+      {"layers { name: 'a' dense { units: 3 } } layers { name: 'b' dense { units: 2 } } layers { name: 's' add {} "
+       "inputs: 'a' inputs: 'b' }" +
+           loss,
+       vectors, "model.layers[2]", "node s.add"},
+  };
+  for (const Misfit& m : misfits) {
+    auto model = BuildModel(Resolve(m.model), m.sample, 2, 2);
+    ASSERT_FALSE(model.ok()) << m.message;
+    const std::vector<FieldViolation> violations = FieldViolationsOf(model.status());
+    ASSERT_EQ(violations.size(), 1u) << model.status();
+    EXPECT_EQ(violations[0].field, m.field);
+    EXPECT_THAT(violations[0].description, HasSubstr(m.message));
+  }
+}
+
+TEST(BuildModel, HugeModelsAreRefusedWithoutOverflow) {
+  const std::string wide =
+      "layers { flatten {} } layers { name: 'a' dense { units: 1048576 } } layers { name: 'b' dense { units: 1048576 } "
+      "}";
+  auto model = BuildModel(Resolve(wide + " loss { softmax_cross_entropy {} }"), kImages, 1 << 20, 2);
+  ASSERT_FALSE(model.ok());
+  EXPECT_THAT(std::string(model.status().message()), HasSubstr("exceed 10^12 elements"));
+  model = BuildModel(Resolve(wide + " loss { softmax_cross_entropy {} }"),
+                     {.input_shape = {int64_t{1} << 31, int64_t{1} << 31, 1 << 20}, .classes = 2}, 1 << 20, 2);
+  ASSERT_FALSE(model.ok());
+}
+
+TEST(BuildModel, NothingToTrain) {
+  auto model = BuildModel(Resolve("layers { global_avg_pool {} } loss { softmax_cross_entropy {} }"),
+                          {.input_shape = {2, 2, 4}, .classes = 4}, 2, 2);
+  ASSERT_FALSE(model.ok());
+  EXPECT_THAT(std::string(model.status().message()), HasSubstr("nothing to train"));
+}
+
+}  // namespace
+}  // namespace ampd::models

@@ -1,0 +1,170 @@
+// Shape and dtype rules: what each op gives, and what it refuses in which words.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "engine/ops/op_def.h"
+
+namespace ampd::ops {
+namespace {
+
+using ir::OpKind;
+using ir::TensorType;
+using ::testing::HasSubstr;
+using Ints = std::vector<int64_t>;
+
+constexpr DType F32 = DType::kF32, F16 = DType::kF16, I32 = DType::kI32, I64 = DType::kI64;
+
+struct Case {
+  OpKind op;
+  std::vector<TensorType> inputs;
+  ir::Attributes attributes;
+  std::vector<TensorType> outputs;  // expected when `error` is empty
+  std::string error;
+};
+
+const ir::Attributes kWindow{{"size", Ints{2, 2}}, {"strides", Ints{2, 2}}, {"pads", Ints{0, 0, 0, 0}}};
+const ir::Attributes kConv{{"strides", Ints{2, 1}}, {"pads", Ints{1, 0, 1, 2}}};
+
+ir::Attributes With(ir::Attributes attributes, const std::string& name, ir::Attribute value) {
+  attributes.Set(name, std::move(value));
+  return attributes;
+}
+
+std::vector<Case> Cases() {
+  return {
+      {OpKind::kCast, {{F32, {3}}}, {{"dtype", std::string("f16")}}, {{F16, {3}}}, ""},
+      {OpKind::kCast, {{F32, {3}}}, {{"dtype", std::string("i32")}}, {}, "dtype is \"i32\""},
+      {OpKind::kCast, {{I32, {3}}}, {{"dtype", std::string("f16")}}, {}, "input 0 is i32, must be a float"},
+      {OpKind::kReshape, {{F16, {2, 6}}}, {{"shape", Ints{3, 4}}}, {{F16, {3, 4}}}, ""},
+      {OpKind::kReshape, {{F16, {2, 6}}}, {{"shape", Ints{5, 4}}}, {}, "[2, 6] does not fit into [5, 4]"},
+      {OpKind::kReshape, {{F16, {2, 6}}}, {{"shape", Ints{-3, -4}}}, {}, "extent below 1"},
+      {OpKind::kAdd, {{F32, {2, 3}}, {F32, {2, 3}}}, {}, {{F32, {2, 3}}}, ""},
+      {OpKind::kAdd, {{F32, {2, 3}}, {F32, {3, 2}}}, {}, {}, "input 1 has shape [3, 2], needs [2, 3]"},
+      {OpKind::kAdd, {{F32, {2, 3}}, {F16, {2, 3}}}, {}, {}, "input 1 is f16, must be f32 as input 0"},
+      {OpKind::kAdd, {{F32, {2, 3}}}, {}, {}, "has 1 inputs, takes 2"},
+      {OpKind::kDropout, {{F32, {2, 3}}}, {{"rate", 1.0}}, {}, "rate is 1, must be in [0, 1)"},
+      {OpKind::kMatmul, {{F32, {2, 3}}, {F32, {3, 5}}}, {}, {{F32, {2, 5}}}, ""},
+      {OpKind::kMatmul,
+       {{F32, {3, 2}}, {F32, {5, 3}}},
+       {{"transpose_a", int64_t{1}}, {"transpose_b", int64_t{1}}},
+       {{F32, {2, 5}}},
+       ""},
+      {OpKind::kMatmul, {{F32, {2, 3}}, {F32, {4, 5}}}, {}, {}, "inner extents differ: [2, 3] and [4, 5] (3 and 4)"},
+      {OpKind::kMatmul, {{F32, {2, 3, 1}}, {F32, {4, 5}}}, {}, {}, "needs 2 axes"},
+      {OpKind::kBiasAdd, {{F16, {2, 3}}, {F16, {3}}}, {}, {{F16, {2, 3}}}, ""},
+      {OpKind::kBiasAdd, {{F16, {2, 3}}, {F16, {2}}}, {}, {}, "needs [3]"},
+      {OpKind::kBiasAddGrad, {{F16, {2, 3}}}, {}, {{F32, {3}}}, ""},
+      // (7 + 2 - 3) / 2 + 1 = 4 and (8 + 2 - 3) / 1 + 1 = 8.
+      {OpKind::kConv2d, {{F32, {2, 7, 8, 3}}, {F32, {5, 3, 3, 3}}}, kConv, {{F32, {2, 4, 8, 5}}}, ""},
+      {OpKind::kConv2d, {{F32, {2, 7, 8, 3}}, {F32, {5, 3, 3, 4}}}, kConv, {}, "input has 3 channels, filters take 4"},
+      {OpKind::kConv2d, {{F32, {2, 7, 8, 3}}, {F32, {5, 10, 3, 3}}}, kConv, {}, "larger than the padded input [9, 10]"},
+      {OpKind::kConv2d, {{F32, {2, 7, 8}}, {F32, {5, 3, 3, 3}}}, kConv, {}, "needs an image"},
+      {OpKind::kConv2d,
+       {{F32, {2, 7, 8, 3}}, {F32, {5, 3, 3, 3}}},
+       With(kConv, "strides", Ints{0, 1}),
+       {},
+       "must be >= 1"},
+      {OpKind::kConv2dGradInput,
+       {{F32, {2, 4, 8, 5}}, {F32, {5, 3, 3, 3}}},
+       With(kConv, "input_shape", Ints{2, 7, 8, 3}),
+       {{F32, {2, 7, 8, 3}}},
+       ""},
+      {OpKind::kConv2dGradInput,
+       {{F32, {2, 4, 7, 5}}, {F32, {5, 3, 3, 3}}},
+       With(kConv, "input_shape", Ints{2, 7, 8, 3}),
+       {},
+       "needs [2, 4, 8, 5]"},
+      {OpKind::kConv2dGradFilter,
+       {{F16, {2, 4, 8, 5}}, {F16, {2, 7, 8, 3}}},
+       With(kConv, "filter_shape", Ints{5, 3, 3, 3}),
+       {{F16, {5, 3, 3, 3}}},
+       ""},
+      {OpKind::kMaxPool2d, {{F32, {1, 5, 4, 2}}}, kWindow, {{F32, {1, 2, 2, 2}}}, ""},
+      {OpKind::kMaxPool2d,
+       {{F32, {1, 5, 4, 2}}},
+       With(kWindow, "pads", Ints{2, 0, 0, 0}),
+       {},
+       "reach the window's size"},
+      {OpKind::kMaxPool2dGrad,
+       {{F32, {1, 2, 2, 2}}, {F32, {1, 5, 4, 2}}, {F32, {1, 2, 2, 2}}},
+       kWindow,
+       {{F32, {1, 5, 4, 2}}},
+       ""},
+      {OpKind::kAvgPool2dGrad,
+       {{F32, {1, 2, 2, 2}}},
+       With(kWindow, "input_shape", Ints{1, 5, 4, 2}),
+       {{F32, {1, 5, 4, 2}}},
+       ""},
+      {OpKind::kGlobalAvgPool, {{F16, {2, 5, 4, 3}}}, {}, {{F16, {2, 3}}}, ""},
+      {OpKind::kGlobalAvgPoolGrad, {{F16, {2, 3}}}, {{"input_shape", Ints{2, 5, 4, 3}}}, {{F16, {2, 5, 4, 3}}}, ""},
+      {OpKind::kBatchNorm,
+       {{F16, {2, 5, 4, 3}}, {F32, {3}}, {F32, {3}}},
+       {},
+       {{F16, {2, 5, 4, 3}}, {F32, {3}}, {F32, {3}}},
+       ""},
+      {OpKind::kBatchNorm, {{F16, {2, 5, 4, 3}}, {F16, {3}}, {F32, {3}}}, {}, {}, "input 1 is f16, must be f32"},
+      {OpKind::kBatchNorm, {{F16, {2, 5, 4, 3}}, {F32, {4}}, {F32, {3}}}, {}, {}, "needs [3]"},
+      {OpKind::kBatchNormGrad,
+       {{F16, {2, 3}}, {F16, {2, 3}}, {F32, {3}}, {F32, {3}}, {F32, {3}}},
+       {},
+       {{F16, {2, 3}}, {F32, {3}}, {F32, {3}}},
+       ""},
+      {OpKind::kBatchNormUpdate,
+       {{F32, {3}}, {F32, {3}}, {F32, {3}}, {F32, {3}}, {I64, {}}},
+       {{"count", int64_t{6}}},
+       {},
+       ""},
+      {OpKind::kBatchNormUpdate,
+       {{F32, {3}}, {F32, {3}}, {F32, {3}}, {F32, {3}}, {F32, {}}},
+       {{"count", int64_t{6}}},
+       {},
+       "must be i64[]"},
+      {OpKind::kSoftmaxCrossEntropy, {{F32, {4, 3}}, {I32, {4}}}, {}, {{F32, {4}}}, ""},
+      {OpKind::kSoftmaxCrossEntropy, {{F16, {4, 3}}, {I32, {4}}}, {}, {}, "input 0 is f16, must be f32"},
+      {OpKind::kSoftmaxCrossEntropy, {{F32, {4, 3}}, {I64, {4}}}, {}, {}, "input 1 is i64, must be i32"},
+      {OpKind::kSquaredError, {{F32, {4, 3}}, {F32, {4, 3}}}, {}, {{F32, {4}}}, ""},
+      {OpKind::kReduceMean, {{F32, {4}}}, {}, {{F32, {}}}, ""},
+      {OpKind::kReduceMeanGrad, {{F32, {}}}, {{"shape", Ints{4}}}, {{F32, {4}}}, ""},
+      {OpKind::kArgmaxEqual, {{F32, {4, 3}}, {I32, {4}}}, {}, {{F32, {4}}}, ""},
+      {OpKind::kAccumulateGrad, {{F16, {4, 3}}, {F32, {4, 3}}}, {}, {}, ""},
+      {OpKind::kAccumulateGrad, {{F16, {4, 3}}, {F32, {3, 4}}}, {}, {}, "needs [3, 4]"},
+  };
+}
+
+TEST(OpTable, EveryKindHasARow) {
+  for (OpKind kind : ir::kAllOpKinds) {
+    const OpDef& def = GetOpDef(kind);
+    EXPECT_EQ(def.kind, kind) << ir::OpName(kind);
+    EXPECT_NE(def.infer, nullptr) << ir::OpName(kind);
+    EXPECT_FALSE(def.inputs.empty()) << ir::OpName(kind);
+    EXPECT_EQ(def.output_suffixes.empty(), def.has_effects) << ir::OpName(kind);
+  }
+}
+
+TEST(OpTable, Rules) {
+  for (const Case& c : Cases()) {
+    const std::string what = std::string(ir::OpName(c.op)) + " " + c.error;
+    auto types = InferTypes(c.op, {"n1", c.attributes, c.inputs});
+    if (c.error.empty()) {
+      ASSERT_TRUE(types.ok()) << what << types.status();
+      EXPECT_EQ(*types, c.outputs) << what;
+      EXPECT_GE(CostOf(c.op, {"n1", c.attributes, c.inputs}, *types).flops, 0) << what;
+    } else {
+      ASSERT_FALSE(types.ok()) << what;
+      EXPECT_EQ(types.status().code(), absl::StatusCode::kInvalidArgument) << what;
+      EXPECT_THAT(std::string(types.status().message()), HasSubstr(c.error));
+      EXPECT_THAT(std::string(types.status().message()), HasSubstr("node n1"));
+    }
+  }
+}
+
+TEST(OpTable, CostOfAConvolution) {
+  const std::vector<TensorType> inputs{{F16, {2, 7, 8, 3}}, {F16, {5, 3, 3, 3}}};
+  const OpCall call{"n", kConv, inputs};
+  const Cost cost = CostOf(OpKind::kConv2d, call, {{F16, {2, 4, 8, 5}}});
+  EXPECT_EQ(cost.flops, 2.0 * (2 * 4 * 8 * 5) * (3 * 3 * 3));
+  EXPECT_EQ(cost.bytes, 2.0 * (2 * 7 * 8 * 3 + 5 * 3 * 3 * 3 + 2 * 4 * 8 * 5));
+}
+
+}  // namespace
+}  // namespace ampd::ops
