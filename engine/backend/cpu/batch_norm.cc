@@ -1,0 +1,244 @@
+#include <algorithm>
+#include <cmath>
+
+#include "engine/backend/cpu/channels.h"
+#include "engine/backend/cpu/kernels.h"
+
+namespace ampd::cpu {
+namespace {
+
+using runtime::KernelArgs;
+using runtime::NodeDesc;
+
+// Sums and sums of squares of x - shift. Double holds the square of an fp32 difference exactly, so the variance of
+// large, nearly equal values survives the subtraction of the mean's square.
+AMPD_CPU_CLONES void MomentsLoop(const float* __restrict x, const float* __restrict shift, int64_t n,
+                                 double* __restrict sum, double* __restrict square) {
+  for (int64_t i = 0; i < n; ++i) {
+    const double d = static_cast<double>(x[i]) - static_cast<double>(shift[i]);
+    sum[i] += d;
+    square[i] += d * d;
+  }
+}
+
+// Centring first keeps y accurate where the mean is large against the deviation.
+AMPD_CPU_CLONES void NormalizeLoop(const float* __restrict x, const float* __restrict mean,
+                                   const float* __restrict factor, const float* __restrict bias, int64_t n,
+                                   float* __restrict y) {
+  for (int64_t i = 0; i < n; ++i) y[i] = (x[i] - mean[i]) * factor[i] + bias[i];
+}
+
+AMPD_CPU_CLONES void GradSumsLoop(const float* __restrict dy, const float* __restrict x, const float* __restrict mean,
+                                  int64_t n, double* __restrict sum, double* __restrict product) {
+  for (int64_t i = 0; i < n; ++i) {
+    const double g = static_cast<double>(dy[i]);
+    sum[i] += g;
+    product[i] += g * (static_cast<double>(x[i]) - static_cast<double>(mean[i]));
+  }
+}
+
+AMPD_CPU_CLONES void GradInputLoop(const float* __restrict dy, const float* __restrict x, const float* __restrict mean,
+                                   const float* __restrict factor, const float* __restrict dy_mean,
+                                   const float* __restrict slope, int64_t n, float* __restrict dx) {
+  for (int64_t i = 0; i < n; ++i) dx[i] = factor[i] * (dy[i] - dy_mean[i] - (x[i] - mean[i]) * slope[i]);
+}
+
+struct Sums {
+  ChannelLoop loop;
+  int64_t partial_at = 0;  // [part][2][period] doubles
+  int64_t first_at = 0;    // [C] doubles each
+  int64_t second_at = 0;
+
+  Sums(const ChannelLoop& l, WorkspaceLayout* workspace) : loop(l) {
+    partial_at = workspace->Add(loop.parts * 2 * loop.period * sizeof(double));
+    first_at = workspace->Add(loop.channels * sizeof(double));
+    second_at = workspace->Add(loop.channels * sizeof(double));
+  }
+
+  void Clear(const KernelArgs& args) const {
+    double* partial = WorkspaceAt<double>(args, partial_at);
+    std::fill(partial, partial + loop.parts * 2 * loop.period, 0.0);
+  }
+  double* First(const KernelArgs& args, int part) const {
+    return WorkspaceAt<double>(args, partial_at) + part * 2 * loop.period;
+  }
+  double* Second(const KernelArgs& args, int part) const { return First(args, part) + loop.period; }
+  void Fold(const KernelArgs& args) const {
+    loop.FoldSums(First(args, 0), 2 * loop.period, WorkspaceAt<double>(args, first_at));
+    loop.FoldSums(Second(args, 0), 2 * loop.period, WorkspaceAt<double>(args, second_at));
+  }
+};
+
+// Per-channel fp32 vectors, repeated over the period.
+struct Vectors {
+  ChannelLoop loop;
+  int64_t at = 0;
+  int64_t stride = 0;
+
+  Vectors(const ChannelLoop& l, int count, WorkspaceLayout* workspace) : loop(l), stride(AlignUp(l.period * 4)) {
+    at = workspace->Add(count * stride);
+  }
+  float* operator()(const KernelArgs& args, int index) const { return WorkspaceAt<float>(args, at + index * stride); }
+  // Repeats the first C values, set before.
+  void Spread(const KernelArgs& args, int index) const {
+    float* v = (*this)(args, index);
+    for (int64_t i = loop.channels; i < loop.period; i += loop.channels) std::copy(v, v + loop.channels, v + i);
+  }
+};
+
+// y from x with the vectors 0 mean, 1 factor, 2 bias.
+void Normalize(const ChannelLoop& loop, const Vectors& vectors, const KernelArgs& args) {
+  for (int v = 0; v < 3; ++v) vectors.Spread(args, v);
+  const float* mean = vectors(args, 0);
+  const float* factor = vectors(args, 1);
+  const float* bias = vectors(args, 2);
+  loop.ForEachPiece([&](int, int64_t first, int64_t n, int64_t offset) {
+    alignas(64) float in[kBlock], out[kBlock];
+    float* y = Target(args.outputs[0], first, out);
+    NormalizeLoop(Load(args.inputs[0], first, n, in), mean + offset, factor + offset, bias + offset, n, y);
+    Store(args.outputs[0], first, n, y);
+  });
+}
+
+// The first row is a shift near enough to the mean; an infinite one would turn every difference into NaN.
+void SetShift(const ChannelLoop& loop, const Vectors& vectors, const KernelArgs& args) {
+  float* shift = vectors(args, 0);
+  ToF32(args.inputs[0].dtype, args.inputs[0].data, loop.channels, shift);
+  for (int64_t c = 0; c < loop.channels; ++c) {
+    if (!std::isfinite(shift[c])) shift[c] = 0;
+  }
+  vectors.Spread(args, 0);
+}
+
+void Moments(const Sums& sums, const Vectors& vectors, const KernelArgs& args) {
+  sums.Clear(args);
+  const float* shift = vectors(args, 0);
+  sums.loop.ForEachPiece([&](int part, int64_t first, int64_t n, int64_t offset) {
+    alignas(64) float in[kBlock];
+    MomentsLoop(Load(args.inputs[0], first, n, in), shift + offset, n, sums.First(args, part) + offset,
+                sums.Second(args, part) + offset);
+  });
+  sums.Fold(args);
+  const double inverse_count = 1.0 / static_cast<double>(sums.loop.rows());
+  for (int64_t c = 0; c < sums.loop.channels; ++c) {
+    const double centred = WorkspaceAt<double>(args, sums.first_at)[c] * inverse_count;
+    const double var = WorkspaceAt<double>(args, sums.second_at)[c] * inverse_count - centred * centred;
+    args.outputs[1].as<float>()[c] = static_cast<float>(static_cast<double>(shift[c]) + centred);
+    args.outputs[2].as<float>()[c] = static_cast<float>(var < 0 ? 0.0 : var);
+  }
+}
+
+void SetFactors(const Vectors& vectors, const KernelArgs& args, const float* mean, const float* var, double epsilon) {
+  for (int64_t c = 0; c < vectors.loop.channels; ++c) {
+    const double inverse = 1.0 / std::sqrt(static_cast<double>(var[c]) + epsilon);
+    vectors(args, 0)[c] = mean[c];
+    vectors(args, 1)[c] = static_cast<float>(inverse * static_cast<double>(args.inputs[1].as<float>()[c]));
+    vectors(args, 2)[c] = args.inputs[2].as<float>()[c];
+  }
+}
+
+std::unique_ptr<runtime::Kernel> PrepareBatchNorm(const NodeDesc& desc) {
+  WorkspaceLayout workspace;
+  const ChannelLoop loop = MakeChannelLoop(desc.inputs[0].shape, desc.threads);
+  const Sums sums(loop, &workspace);
+  const Vectors vectors(loop, 3, &workspace);
+  const double epsilon = desc.attributes.Double("epsilon");
+  return MakeKernel(workspace.bytes(), [=](const KernelArgs& args) {
+    SetShift(loop, vectors, args);
+    Moments(sums, vectors, args);
+    SetFactors(vectors, args, args.outputs[1].as<float>(), args.outputs[2].as<float>(), epsilon);
+    Normalize(loop, vectors, args);
+  });
+}
+
+std::unique_ptr<runtime::Kernel> PrepareBatchNormInference(const NodeDesc& desc) {
+  WorkspaceLayout workspace;
+  const ChannelLoop loop = MakeChannelLoop(desc.inputs[0].shape, desc.threads);
+  const Vectors vectors(loop, 3, &workspace);
+  const double epsilon = desc.attributes.Double("epsilon");
+  return MakeKernel(workspace.bytes(), [=](const KernelArgs& args) {
+    SetFactors(vectors, args, args.inputs[3].as<float>(), args.inputs[4].as<float>(), epsilon);
+    Normalize(loop, vectors, args);
+  });
+}
+
+// Fills dscale and dbias and the vectors 1 factor, 2 mean of dy, 3 slope; 0 is the mean.
+void SetGradVectors(const Sums& sums, const Vectors& vectors, const KernelArgs& args, double epsilon) {
+  const double inverse_count = 1.0 / static_cast<double>(sums.loop.rows());
+  for (int64_t c = 0; c < sums.loop.channels; ++c) {
+    const double sum = WorkspaceAt<double>(args, sums.first_at)[c];
+    const double product = WorkspaceAt<double>(args, sums.second_at)[c];
+    const double inverse = 1.0 / std::sqrt(static_cast<double>(args.inputs[4].as<float>()[c]) + epsilon);
+    args.outputs[1].as<float>()[c] = static_cast<float>(product * inverse);
+    args.outputs[2].as<float>()[c] = static_cast<float>(sum);
+    vectors(args, 1)[c] = static_cast<float>(inverse * static_cast<double>(args.inputs[2].as<float>()[c]));
+    vectors(args, 2)[c] = static_cast<float>(sum * inverse_count);
+    vectors(args, 3)[c] = static_cast<float>(product * inverse * inverse * inverse_count);
+  }
+  for (int v = 1; v < 4; ++v) vectors.Spread(args, v);
+}
+
+void BatchNormGrad(const Sums& sums, const Vectors& vectors, const KernelArgs& args, double epsilon) {
+  const ChannelLoop& loop = sums.loop;
+  sums.Clear(args);
+  const float* mean = vectors(args, 0);
+  loop.Repeat(args.inputs[3].as<float>(), vectors(args, 0));
+  loop.ForEachPiece([&](int part, int64_t first, int64_t n, int64_t offset) {
+    alignas(64) float in0[kBlock], in1[kBlock];
+    GradSumsLoop(Load(args.inputs[0], first, n, in0), Load(args.inputs[1], first, n, in1), mean + offset, n,
+                 sums.First(args, part) + offset, sums.Second(args, part) + offset);
+  });
+  sums.Fold(args);
+  SetGradVectors(sums, vectors, args, epsilon);
+  const float* factor = vectors(args, 1);
+  const float* dy_mean = vectors(args, 2);
+  const float* slope = vectors(args, 3);
+  loop.ForEachPiece([&](int, int64_t first, int64_t n, int64_t offset) {
+    alignas(64) float in0[kBlock], in1[kBlock], out[kBlock];
+    float* dx = Target(args.outputs[0], first, out);
+    GradInputLoop(Load(args.inputs[0], first, n, in0), Load(args.inputs[1], first, n, in1), mean + offset,
+                  factor + offset, dy_mean + offset, slope + offset, n, dx);
+    Store(args.outputs[0], first, n, dx);
+  });
+}
+
+std::unique_ptr<runtime::Kernel> PrepareBatchNormGrad(const NodeDesc& desc) {
+  WorkspaceLayout workspace;
+  const ChannelLoop loop = MakeChannelLoop(desc.inputs[0].shape, desc.threads);
+  const Sums sums(loop, &workspace);
+  const Vectors vectors(loop, 4, &workspace);
+  const double epsilon = desc.attributes.Double("epsilon");
+  return MakeKernel(workspace.bytes(), [=](const KernelArgs& args) { BatchNormGrad(sums, vectors, args, epsilon); });
+}
+
+std::unique_ptr<runtime::Kernel> PrepareBatchNormUpdate(const NodeDesc& desc) {
+  const double momentum = desc.attributes.Double("momentum");
+  const double count = static_cast<double>(desc.attributes.Int("count"));
+  const double unbias = count > 1 ? count / (count - 1) : 1.0;
+  return MakeKernel(0, [=](const KernelArgs& args) {
+    const auto blend = [&](float running, double stat) {
+      return static_cast<float>((1 - momentum) * static_cast<double>(running) + momentum * stat);
+    };
+    float* running_mean = args.inputs[2].as<float>();
+    float* running_var = args.inputs[3].as<float>();
+    for (int64_t c = 0; c < args.inputs[0].size(); ++c) {
+      running_mean[c] = blend(running_mean[c], args.inputs[0].as<float>()[c]);
+      running_var[c] = blend(running_var[c], static_cast<double>(args.inputs[1].as<float>()[c]) * unbias);
+    }
+    *args.inputs[4].as<int64_t>() += 1;
+  });
+}
+
+}  // namespace
+
+void RegisterBatchNorm(runtime::KernelTable* table) {
+  constexpr DType f = DType::kF32;
+  for (DType t : kDataTypes) {
+    table->Add(ir::OpKind::kBatchNorm, {t, f, f}, {t, f, f}, PrepareBatchNorm);
+    table->Add(ir::OpKind::kBatchNormGrad, {t, t, f, f, f}, {t, f, f}, PrepareBatchNormGrad);
+    table->Add(ir::OpKind::kBatchNormInference, {t, f, f, f, f}, {t}, PrepareBatchNormInference);
+  }
+  table->Add(ir::OpKind::kBatchNormUpdate, {f, f, f, f, DType::kI64}, {}, PrepareBatchNormUpdate);
+}
+
+}  // namespace ampd::cpu

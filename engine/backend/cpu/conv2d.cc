@@ -1,0 +1,115 @@
+#include "engine/backend/cpu/kernels.h"
+#include "engine/backend/cpu/onednn_kernel.h"
+
+namespace ampd::cpu {
+namespace {
+
+using dnnl::algorithm;
+using dnnl::memory;
+using dnnl::prop_kind;
+using runtime::NodeDesc;
+
+// An NHWC image in oneDNN's logical order NCHW, or a KRSC filter in its OIHW.
+memory::desc ChannelsLast(const Shape& s, memory::data_type type) {
+  return DenseDesc({s[0], s[3], s[1], s[2]}, type, {s[1] * s[2] * s[3], 1, s[2] * s[3], s[3]});
+}
+
+struct Window {
+  memory::dims strides, before, after;
+};
+
+Window MakeWindow(const NodeDesc& desc) {
+  const std::vector<int64_t> strides = desc.attributes.Ints("strides");
+  const std::vector<int64_t> pads = desc.attributes.Ints("pads");
+  return {{strides[0], strides[1]}, {pads[0], pads[1]}, {pads[2], pads[3]}};
+}
+
+dnnl::convolution_forward::primitive_desc ForwardDesc(const OneDnn& onednn, const Window& window, const memory::desc& x,
+                                                      const memory::desc& w, const memory::desc& y) {
+  return {dnnl::convolution_forward::desc(prop_kind::forward_training, algorithm::convolution_direct, x, w, y,
+                                          window.strides, window.before, window.after),
+          UserScratchpad(), onednn.engine};
+}
+
+PrimitiveSpec MakeForward(const OneDnn& onednn, const NodeDesc& desc, memory::data_type compute) {
+  const DType dtype = desc.inputs[0].dtype;
+  const memory::desc x = ChannelsLast(desc.inputs[0].shape, compute);
+  const memory::desc w = ChannelsLast(desc.inputs[1].shape, compute);
+  const memory::desc y = ChannelsLast(desc.outputs[0].shape, compute);
+  const auto pd = ForwardDesc(onednn, MakeWindow(desc), x, AnyLayout(w), y);
+  PrimitiveSpec spec;
+  spec.primitive = dnnl::convolution_forward(pd);
+  spec.scratchpad = pd.scratchpad_desc();
+  spec.inputs[0] = {DNNL_ARG_SRC, dtype, x, pd.src_desc()};
+  spec.inputs[1] = {DNNL_ARG_WEIGHTS, dtype, w, pd.weights_desc()};
+  spec.output = {DNNL_ARG_DST, dtype, y, pd.dst_desc()};
+  spec.axes = "filter";
+  return spec;
+}
+
+PrimitiveSpec MakeGradInput(const OneDnn& onednn, const NodeDesc& desc, memory::data_type compute) {
+  const DType dtype = desc.inputs[0].dtype;
+  const Window window = MakeWindow(desc);
+  const memory::desc dy = ChannelsLast(desc.inputs[0].shape, compute);
+  const memory::desc w = ChannelsLast(desc.inputs[1].shape, compute);
+  const memory::desc dx = ChannelsLast(desc.outputs[0].shape, compute);
+  const auto forward = ForwardDesc(onednn, window, dx, AnyLayout(w), dy);
+  const dnnl::convolution_backward_data::primitive_desc pd(
+      dnnl::convolution_backward_data::desc(algorithm::convolution_direct, dx, AnyLayout(w), dy, window.strides,
+                                            window.before, window.after),
+      UserScratchpad(), onednn.engine, forward);
+  PrimitiveSpec spec;
+  spec.primitive = dnnl::convolution_backward_data(pd);
+  spec.scratchpad = pd.scratchpad_desc();
+  spec.inputs[0] = {DNNL_ARG_DIFF_DST, dtype, dy, pd.diff_dst_desc()};
+  spec.inputs[1] = {DNNL_ARG_WEIGHTS, dtype, w, pd.weights_desc()};
+  spec.output = {DNNL_ARG_DIFF_SRC, dtype, dx, pd.diff_src_desc()};
+  spec.axes = "filter";
+  return spec;
+}
+
+// The filter's gradient is computed in f32 whatever the data, and rounded once.
+PrimitiveSpec MakeGradFilter(const OneDnn& onednn, const NodeDesc& desc, memory::data_type compute) {
+  const DType dtype = desc.inputs[0].dtype;
+  const Window window = MakeWindow(desc);
+  const memory::desc dy = ChannelsLast(desc.inputs[0].shape, compute);
+  const memory::desc x = ChannelsLast(desc.inputs[1].shape, compute);
+  const memory::desc w = ChannelsLast(desc.outputs[0].shape, compute);
+  const memory::desc dw = ChannelsLast(desc.outputs[0].shape, memory::data_type::f32);
+  const auto forward = ForwardDesc(onednn, window, x, AnyLayout(w), dy);
+  const dnnl::convolution_backward_weights::primitive_desc pd(
+      dnnl::convolution_backward_weights::desc(algorithm::convolution_direct, x, AnyLayout(dw), dy, window.strides,
+                                               window.before, window.after),
+      UserScratchpad(), onednn.engine, forward);
+  PrimitiveSpec spec;
+  spec.primitive = dnnl::convolution_backward_weights(pd);
+  spec.scratchpad = pd.scratchpad_desc();
+  spec.inputs[0] = {DNNL_ARG_DIFF_DST, dtype, dy, pd.diff_dst_desc()};
+  spec.inputs[1] = {DNNL_ARG_SRC, dtype, x, pd.src_desc()};
+  spec.output = {DNNL_ARG_DIFF_WEIGHTS, dtype, dw, pd.diff_weights_desc()};
+  return spec;
+}
+
+// Of any of the three: every output pixel meets every cell of the filter.
+double Flops(const Shape& y, const Shape& filter) {
+  return 2.0 * static_cast<double>(NumElements(y)) * static_cast<double>(filter[1] * filter[2] * filter[3]);
+}
+
+}  // namespace
+
+void RegisterConv2d(runtime::KernelTable* table) {
+  auto onednn = std::make_shared<OneDnn>();
+  for (DType t : kDataTypes) {
+    table->Add(ir::OpKind::kConv2d, {t, t}, {t}, [onednn](const NodeDesc& desc) {
+      return PrepareOneDnn(onednn, desc, Flops(desc.outputs[0].shape, desc.inputs[1].shape), MakeForward);
+    });
+    table->Add(ir::OpKind::kConv2dGradInput, {t, t}, {t}, [onednn](const NodeDesc& desc) {
+      return PrepareOneDnn(onednn, desc, Flops(desc.inputs[0].shape, desc.inputs[1].shape), MakeGradInput);
+    });
+    table->Add(ir::OpKind::kConv2dGradFilter, {t, t}, {t}, [onednn](const NodeDesc& desc) {
+      return PrepareOneDnn(onednn, desc, Flops(desc.inputs[0].shape, desc.outputs[0].shape), MakeGradFilter);
+    });
+  }
+}
+
+}  // namespace ampd::cpu

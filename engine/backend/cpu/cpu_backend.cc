@@ -1,0 +1,85 @@
+#include "engine/backend/cpu/cpu_backend.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/backend/cpu/arena_passes.h"
+#include "engine/backend/cpu/convert.h"
+#include "engine/backend/cpu/kernels.h"
+#include "engine/core/status.h"
+
+namespace ampd {
+namespace {
+
+class CpuBackend : public runtime::Backend {
+ public:
+  explicit CpuBackend(int threads) : threads_(std::max(threads, 1)) {
+    omp_set_num_threads(threads_);
+    RegisterCpuKernels(&kernels_);
+  }
+
+  absl::string_view name() const override { return "cpu"; }
+  const runtime::KernelTable& kernels() const override { return kernels_; }
+
+  absl::Status CheckGradients(const float* gradients, absl::Span<const runtime::ArenaSlot> slots, float factor,
+                              runtime::GradientCheck* check) override {
+    checker_.Run(threads_, gradients, slots, factor, check);
+    return absl::OkStatus();
+  }
+
+  absl::Status Update(const runtime::UpdateArgs& args) override {
+    const int moments = args.config.moments();
+    if ((moments >= 1 && args.moment1 == nullptr) || (moments >= 2 && args.moment2 == nullptr)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("cpu update: the optimizer keeps ", moments, " moments and was given fewer"));
+    }
+    cpu::RunUpdate(threads_, args);
+    return absl::OkStatus();
+  }
+
+  absl::Status Publish(const float* masters, int64_t size, DType dtype, void* copy) override {
+    if (!IsFloat(dtype)) {
+      return absl::InvalidArgumentError(absl::StrCat("cpu publish: no copy of masters in ", DTypeName(dtype)));
+    }
+    cpu::ParallelFromF32(threads_, masters, size, dtype, copy);
+    return absl::OkStatus();
+  }
+
+  absl::Status FindNonFinite(const TensorView& tensor, bool* found, bool* is_nan) override {
+    const int64_t index = cpu::FirstNonFinite(threads_, tensor);
+    *found = index >= 0;
+    *is_nan = false;
+    if (index < 0) return absl::OkStatus();
+    float value = 0;
+    cpu::ToF32(tensor.dtype, tensor.as<char>() + index * SizeOf(tensor.dtype), 1, &value);
+    *is_nan = std::isnan(value);
+    return absl::OkStatus();
+  }
+
+ private:
+  const int threads_;
+  runtime::KernelTable kernels_;
+  cpu::GradientChecker checker_;
+};
+
+}  // namespace
+
+void RegisterCpuKernels(runtime::KernelTable* table) {
+  cpu::RegisterAccumulateGrad(table);
+  cpu::RegisterBatchNorm(table);
+  cpu::RegisterBias(table);
+  cpu::RegisterCast(table);
+  cpu::RegisterConv2d(table);
+  cpu::RegisterDropout(table);
+  cpu::RegisterElementwise(table);
+  cpu::RegisterGlobalAvgPool(table);
+  cpu::RegisterLosses(table);
+  cpu::RegisterMatmul(table);
+  cpu::RegisterPool2d(table);
+}
+
+std::unique_ptr<runtime::Backend> MakeCpuBackend(int threads) { return std::make_unique<CpuBackend>(threads); }
+
+}  // namespace ampd

@@ -1,0 +1,56 @@
+// Internal to the CPU backend: how its kernels are put together and registered.
+#ifndef AMPD_ENGINE_BACKEND_CPU_KERNELS_H_
+#define AMPD_ENGINE_BACKEND_CPU_KERNELS_H_
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/runtime/kernel_table.h"
+
+namespace ampd::cpu {
+
+inline constexpr DType kDataTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
+
+using LaunchFunction = std::function<void(const runtime::KernelArgs&)>;
+
+// A kernel that is one function and cannot fail.
+std::unique_ptr<runtime::Kernel> MakeKernel(int64_t workspace_bytes, LaunchFunction launch);
+
+// Hands out parts of a workspace, each aligned to kTensorAlignment.
+class WorkspaceLayout {
+ public:
+  // Offset of `bytes` more bytes.
+  int64_t Add(int64_t bytes) {
+    const int64_t offset = bytes_;
+    bytes_ += AlignUp(bytes);
+    return offset;
+  }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  int64_t bytes_ = 0;
+};
+
+template <typename T>
+T* WorkspaceAt(const runtime::KernelArgs& args, int64_t offset) {
+  return reinterpret_cast<T*>(static_cast<char*>(args.workspace) + offset);
+}
+
+// One family of ops each.
+void RegisterAccumulateGrad(runtime::KernelTable* table);
+void RegisterBatchNorm(runtime::KernelTable* table);
+void RegisterBias(runtime::KernelTable* table);
+void RegisterCast(runtime::KernelTable* table);
+void RegisterConv2d(runtime::KernelTable* table);
+void RegisterDropout(runtime::KernelTable* table);
+void RegisterElementwise(runtime::KernelTable* table);
+void RegisterGlobalAvgPool(runtime::KernelTable* table);
+void RegisterLosses(runtime::KernelTable* table);
+void RegisterMatmul(runtime::KernelTable* table);
+void RegisterPool2d(runtime::KernelTable* table);
+
+}  // namespace ampd::cpu
+
+#endif  // AMPD_ENGINE_BACKEND_CPU_KERNELS_H_
