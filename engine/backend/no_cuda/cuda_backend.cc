@@ -1,0 +1,9 @@
+#include "engine/backend/cuda_backend.h"
+
+namespace ampd {
+
+absl::StatusOr<std::unique_ptr<runtime::Backend>> MakeCudaBackend() {
+  return absl::UnimplementedError("CUDA backend: built without a CUDA toolkit");
+}
+
+}  // namespace ampd
