@@ -1,0 +1,224 @@
+#include "engine/train/checkpoint.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "engine/core/status.h"
+#include "engine/train/failure.h"
+#include "engine/train/files.h"
+
+namespace ampd::train {
+namespace {
+
+constexpr char kModel[] = "model.safetensors";
+constexpr char kOptimizer[] = "optimizer.safetensors";
+constexpr char kState[] = "state.json";
+constexpr char kManifest[] = "MANIFEST";
+constexpr char kPrefix[] = "step-";
+constexpr char kAside[] = ".writing-";
+constexpr int64_t kMaxManifestBytes = 1 << 16;
+
+struct ManifestLine {
+  std::string sha256;
+  int64_t bytes = 0;
+};
+using Manifest = std::map<std::string, ManifestLine>;
+
+std::string Line(absl::string_view sha256, int64_t bytes, absl::string_view name) {
+  return absl::StrCat(sha256, " ", bytes, " ", name, "\n");
+}
+
+// Adds the new file's line to `manifest`.
+absl::Status WriteFile(const std::string& folder, const std::string& name,
+                       const std::function<absl::Status(FileWriter*)>& write, std::string* manifest, int64_t* bytes) {
+  AMPD_ASSIGN_OR_RETURN(FileWriter file, FileWriter::Create(absl::StrCat(folder, "/", name)));
+  AMPD_RETURN_IF_ERROR(write(&file));
+  AMPD_RETURN_IF_ERROR(file.Close());
+  *bytes += file.size();
+  absl::StrAppend(manifest, Line(file.Sha256(), file.size(), name));
+  return absl::OkStatus();
+}
+
+std::function<absl::Status(FileWriter*)> Tensors(const std::vector<TensorSource>& tensors) {
+  return [&tensors](FileWriter* file) {
+    return WriteSafetensors(tensors, [file](absl::string_view bytes) { return file->Append(bytes); });
+  };
+}
+
+std::function<absl::Status(FileWriter*)> Text(const std::string& text) {
+  return [&text](FileWriter* file) { return file->Append(text); };
+}
+
+// Damage, as opposed to a checkpoint that is whole but not for us.
+absl::Status Damaged(absl::string_view what) { return absl::DataLossError(what); }
+
+absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
+  const size_t last = text.substr(0, text.empty() ? 0 : text.size() - 1).rfind('\n');
+  if (last == absl::string_view::npos) return Damaged("MANIFEST is cut short");
+  const absl::string_view body = text.substr(0, last + 1);
+  if (text.substr(last + 1) != Line(Sha256Hex(body), static_cast<int64_t>(body.size()), kManifest)) {
+    return Damaged("MANIFEST does not match its own checksum");
+  }
+  Manifest manifest;
+  for (absl::string_view line : absl::StrSplit(body, '\n', absl::SkipEmpty())) {
+    const std::vector<std::string> parts = absl::StrSplit(line, absl::MaxSplits(' ', 2));
+    ManifestLine entry;
+    if (parts.size() != 3 || !absl::SimpleAtoi(parts[1], &entry.bytes) || entry.bytes < 0) {
+      return Damaged("MANIFEST has a line that is none");
+    }
+    entry.sha256 = parts[0];
+    manifest[parts[2]] = std::move(entry);
+  }
+  return manifest;
+}
+
+absl::StatusOr<std::string> ReadListed(const std::string& folder, const std::string& name, const Manifest& manifest) {
+  const auto it = manifest.find(name);
+  if (it == manifest.end()) return Damaged(absl::StrCat("MANIFEST does not list ", name));
+  absl::StatusOr<std::string> bytes = ReadFile(absl::StrCat(folder, "/", name), it->second.bytes);
+  if (!bytes.ok()) return Damaged(bytes.status().message());
+  if (static_cast<int64_t>(bytes->size()) != it->second.bytes) {
+    return Damaged(absl::StrCat(name, " has ", bytes->size(), " bytes of ", it->second.bytes));
+  }
+  if (Sha256Hex(*bytes) != it->second.sha256) return Damaged(absl::StrCat(name, " does not match its checksum"));
+  return bytes;
+}
+
+absl::StatusOr<Safetensors> ReadTensors(const std::string& folder, const std::string& name, const Manifest& manifest) {
+  AMPD_ASSIGN_OR_RETURN(std::string bytes, ReadListed(folder, name, manifest));
+  absl::StatusOr<Safetensors> tensors = Safetensors::Parse(std::move(bytes));
+  if (!tensors.ok()) return Damaged(absl::StrCat(name, ": ", tensors.status().message()));
+  return tensors;
+}
+
+absl::StatusOr<TrainState> ReadState(const std::string& folder, const Manifest& manifest,
+                                     const std::string& spec_hash) {
+  AMPD_ASSIGN_OR_RETURN(const std::string json, ReadListed(folder, kState, manifest));
+  absl::StatusOr<TrainState> state = TrainStateFromJson(json);
+  if (absl::IsInvalidArgument(state.status())) return Damaged(state.status().message());
+  AMPD_RETURN_IF_ERROR(WithFailureClass(state.status(), v1::Failure::INVALID_SPEC));
+  if (state->spec_hash != spec_hash) {
+    return WithFailureClass(absl::FailedPreconditionError(absl::StrCat(
+                                "made for a spec with hash ", state->spec_hash,
+                                ", the job's model, data, precision, optimizer and train have ", spec_hash)),
+                            v1::Failure::INVALID_SPEC);
+  }
+  return state;
+}
+
+absl::optional<int64_t> StepOf(absl::string_view name) {
+  int64_t step;
+  const absl::string_view digits = absl::StripPrefix(name, kPrefix);
+  if (!absl::SimpleAtoi(digits, &step) || step < 0 || name != CheckpointName(step)) return absl::nullopt;
+  return step;
+}
+
+}  // namespace
+
+std::string CheckpointName(int64_t step) { return absl::StrFormat("%s%09d", kPrefix, step); }
+
+std::string CheckpointStore::Path(absl::string_view name) const { return absl::StrCat(folder_, "/", name); }
+
+absl::StatusOr<CheckpointStore> CheckpointStore::Open(const std::string& folder, int64_t keep_last) {
+  AMPD_RETURN_IF_ERROR(MakeFolder(folder));
+  AMPD_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFolder(folder));
+  CheckpointStore store(folder, keep_last);
+  for (const std::string& name : names) {
+    if (absl::StartsWith(name, kAside)) AMPD_RETURN_IF_ERROR(RemoveTree(store.Path(name)));
+  }
+  return store;
+}
+
+// Newest first.
+absl::StatusOr<std::vector<int64_t>> CheckpointStore::Steps() const {
+  AMPD_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFolder(folder_));
+  std::vector<int64_t> steps;
+  for (const std::string& name : names) {
+    if (const absl::optional<int64_t> step = StepOf(name)) steps.push_back(*step);
+  }
+  std::sort(steps.rbegin(), steps.rend());
+  return steps;
+}
+
+absl::StatusOr<int64_t> CheckpointStore::WriteFolder(const std::string& path, const TrainState& state,
+                                                     const std::vector<TensorSource>& model,
+                                                     const std::vector<TensorSource>& optimizer) const {
+  std::string manifest;
+  int64_t bytes = 0;
+  AMPD_RETURN_IF_ERROR(MakeFolder(path));
+  AMPD_RETURN_IF_ERROR(WriteFile(path, kModel, Tensors(model), &manifest, &bytes));
+  AMPD_RETURN_IF_ERROR(WriteFile(path, kOptimizer, Tensors(optimizer), &manifest, &bytes));
+  AMPD_RETURN_IF_ERROR(WriteFile(path, kState, Text(ToJson(state)), &manifest, &bytes));
+  const std::string sealed =
+      absl::StrCat(manifest, Line(Sha256Hex(manifest), static_cast<int64_t>(manifest.size()), kManifest));
+  AMPD_RETURN_IF_ERROR(WriteFile(path, kManifest, Text(sealed), &manifest, &bytes));
+  AMPD_RETURN_IF_ERROR(SyncFolder(path));
+  return bytes;
+}
+
+absl::Status CheckpointStore::Publish(const std::string& aside, const std::string& name) const {
+  AMPD_RETURN_IF_ERROR(RenameOrSwap(aside, Path(name)));
+  return SyncFolder(folder_);
+}
+
+absl::StatusOr<SavedCheckpoint> CheckpointStore::Save(const TrainState& state, const std::vector<TensorSource>& model,
+                                                      const std::vector<TensorSource>& optimizer) {
+  const std::string name = CheckpointName(state.step);
+  const std::string aside = Path(absl::StrCat(kAside, name));
+  absl::StatusOr<int64_t> bytes = WriteFolder(aside, state, model, optimizer);
+  const absl::Status status = bytes.ok() ? Publish(aside, name) : bytes.status();
+  // What a failure left half-written, or the checkpoint that the new one replaced.
+  const absl::Status removed = RemoveTree(aside);
+  AMPD_RETURN_IF_ERROR(Annotate(status, absl::StrCat("checkpoint ", name)));
+  AMPD_RETURN_IF_ERROR(removed);
+  damaged_.erase(state.step);
+  AMPD_RETURN_IF_ERROR(Prune(state.step));
+  return SavedCheckpoint{name, *bytes};
+}
+
+absl::Status CheckpointStore::Prune(int64_t newest) {
+  AMPD_ASSIGN_OR_RETURN(const std::vector<int64_t> steps, Steps());
+  int64_t kept = 0;
+  for (int64_t step : steps) {
+    if (step <= newest && damaged_.count(step) == 0 && ++kept <= keep_last_) continue;
+    AMPD_RETURN_IF_ERROR(RemoveTree(Path(CheckpointName(step))));
+    damaged_.erase(step);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<LoadedCheckpoint> CheckpointStore::Load(const std::string& name, const std::string& spec_hash) const {
+  const std::string folder = Path(name);
+  absl::StatusOr<std::string> text = ReadFile(absl::StrCat(folder, "/", kManifest), kMaxManifestBytes);
+  if (!text.ok()) return Damaged(text.status().message());
+  AMPD_ASSIGN_OR_RETURN(const Manifest manifest, ParseManifest(*text));
+  AMPD_ASSIGN_OR_RETURN(TrainState state, ReadState(folder, manifest, spec_hash));
+  if (CheckpointName(state.step) != name) return Damaged(absl::StrCat("state.json is of step ", state.step));
+  AMPD_ASSIGN_OR_RETURN(Safetensors model, ReadTensors(folder, kModel, manifest));
+  AMPD_ASSIGN_OR_RETURN(Safetensors optimizer, ReadTensors(folder, kOptimizer, manifest));
+  int64_t bytes = static_cast<int64_t>(text->size());
+  for (const auto& [file, line] : manifest) bytes += line.bytes;
+  return LoadedCheckpoint{name, bytes, std::move(state), std::move(model), std::move(optimizer)};
+}
+
+absl::StatusOr<absl::optional<LoadedCheckpoint>> CheckpointStore::LoadNewest(const std::string& spec_hash,
+                                                                             std::vector<std::string>* refused) {
+  AMPD_ASSIGN_OR_RETURN(const std::vector<int64_t> steps, Steps());
+  for (int64_t step : steps) {
+    const std::string name = CheckpointName(step);
+    absl::StatusOr<LoadedCheckpoint> loaded = Load(name, spec_hash);
+    if (loaded.ok()) return absl::optional<LoadedCheckpoint>(*std::move(loaded));
+    if (!absl::IsDataLoss(loaded.status())) return Annotate(loaded.status(), absl::StrCat("checkpoint ", name));
+    damaged_.insert(step);
+    refused->push_back(absl::StrCat("checkpoint ", name, " is damaged and not used: ", loaded.status().message()));
+  }
+  return absl::optional<LoadedCheckpoint>();
+}
+
+}  // namespace ampd::train

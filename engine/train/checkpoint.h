@@ -1,0 +1,75 @@
+// Checkpoints of one job: folders "step-%09d" of model.safetensors, optimizer.safetensors, state.json and MANIFEST.
+//
+// MANIFEST is text, one line a file: "<sha256, 64 hex digits> <bytes> <name>\n". Its last line is about itself: sha256
+// and length of all the lines before, and the name "MANIFEST".
+#ifndef AMPD_ENGINE_TRAIN_CHECKPOINT_H_
+#define AMPD_ENGINE_TRAIN_CHECKPOINT_H_
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/optional.h"
+#include "engine/train/safetensors.h"
+#include "engine/train/train_state.h"
+
+namespace ampd::train {
+
+struct SavedCheckpoint {
+  std::string name;
+  // All files.
+  int64_t size_bytes = 0;
+};
+
+struct LoadedCheckpoint {
+  std::string name;
+  int64_t size_bytes = 0;
+  TrainState state;
+  Safetensors model;
+  Safetensors optimizer;
+};
+
+// Not thread-safe; one store owns its folder.
+class CheckpointStore {
+ public:
+  // Makes `folder` when it is missing and removes what a save that was cut short has left. keep_last >= 1.
+  static absl::StatusOr<CheckpointStore> Open(const std::string& folder, int64_t keep_last);
+
+  // Writes the checkpoint of `state.step` aside, forces it to disk and gives it its name, all or nothing: after an
+  // error the folder holds what it held before. Then removes all but the keep_last newest, those refused by LoadNewest,
+  // and any of a later step (training went back behind them). A full disk is RESOURCE_EXHAUSTED marked DISK_FULL.
+  absl::StatusOr<SavedCheckpoint> Save(const TrainState& state, const std::vector<TensorSource>& model,
+                                       const std::vector<TensorSource>& optimizer);
+
+  // The newest undamaged checkpoint; nullopt when there is none. Each damaged one that was passed over adds a line that
+  // names it and what is wrong to `refused`. FAILED_PRECONDITION, marked INVALID_SPEC, for one of another spec (with
+  // both hashes) or written in another format.
+  absl::StatusOr<absl::optional<LoadedCheckpoint>> LoadNewest(const std::string& spec_hash,
+                                                              std::vector<std::string>* refused);
+
+ private:
+  CheckpointStore(std::string folder, int64_t keep_last) : folder_(std::move(folder)), keep_last_(keep_last) {}
+  std::string Path(absl::string_view name) const;
+  absl::StatusOr<std::vector<int64_t>> Steps() const;
+  absl::StatusOr<int64_t> WriteFolder(const std::string& path, const TrainState& state,
+                                      const std::vector<TensorSource>& model,
+                                      const std::vector<TensorSource>& optimizer) const;
+  absl::Status Publish(const std::string& aside, const std::string& name) const;
+  absl::Status Prune(int64_t newest);
+  absl::StatusOr<LoadedCheckpoint> Load(const std::string& name, const std::string& spec_hash) const;
+
+  std::string folder_;
+  int64_t keep_last_;
+  // Steps of damaged checkpoints.
+  std::set<int64_t> damaged_;
+};
+
+// "step-000000500".
+std::string CheckpointName(int64_t step);
+
+}  // namespace ampd::train
+
+#endif  // AMPD_ENGINE_TRAIN_CHECKPOINT_H_

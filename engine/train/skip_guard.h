@@ -1,0 +1,47 @@
+// When too many skipped steps end a training.
+#ifndef AMPD_ENGINE_TRAIN_SKIP_GUARD_H_
+#define AMPD_ENGINE_TRAIN_SKIP_GUARD_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace ampd::train {
+
+// Skips in a row that count as divergence.
+inline constexpr int64_t kMaxConsecutiveSkips = 100;
+
+struct SkipLimits {
+  // Share of skipped steps in the window above which the job fails; 0: no limit.
+  double max_ratio = 0;
+  // Attempted steps, >= 1.
+  int64_t window = 500;
+  // Of the job: a window longer than the job is cut to it.
+  int64_t total_steps = 1;
+  // Overflows the loss scaler skips before it moves (optim::LossScaleConfig).
+  int64_t hysteresis = 1;
+};
+
+// What the guard remembers; saved in checkpoints.
+struct SkipHistory {
+  // Skips since the last applied step. In calibration: since the scale last moved.
+  int64_t consecutive = 0;
+  // Attempted steps, from 1, skipped outside calibration within the window, oldest first. Kept only under a limit.
+  std::vector<int64_t> recent;
+
+  bool operator==(const SkipHistory&) const = default;
+};
+
+// Counts attempted step `step`, from 1, and says whether the training goes on. The errors carry their failure class:
+//  - DIVERGED: kMaxConsecutiveSkips skips in a row after the first applied step.
+//  - DIVERGED: in calibration, as many skips in a row that did not move the scale (or `hysteresis`, where that is
+//  more);
+//    those that lower it are no sign of divergence, and end at the scale's minimum.
+//  - LIMIT: more than max_ratio * min(window, total_steps) skips among the last `window` steps, calibration left out.
+absl::Status CountStep(const SkipLimits& limits, int64_t step, bool applied, bool calibration, bool scale_moved,
+                       SkipHistory* history);
+
+}  // namespace ampd::train
+
+#endif  // AMPD_ENGINE_TRAIN_SKIP_GUARD_H_

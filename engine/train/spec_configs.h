@@ -1,0 +1,29 @@
+// From spec messages to the engine's plain structs.
+#ifndef AMPD_ENGINE_TRAIN_SPEC_CONFIGS_H_
+#define AMPD_ENGINE_TRAIN_SPEC_CONFIGS_H_
+
+#include <string>
+
+#include "engine/core/dtype.h"
+#include "engine/optim/loss_scaler.h"
+#include "engine/optim/optimizer.h"
+#include "engine/optim/schedule.h"
+#include "proto/spec/resolve.h"
+
+namespace ampd::train {
+
+// The dtype parameters are rounded to after each update: the mode's 16-bit type where `precision.master_weights` is
+// false, else kF32.
+DType MasterDType(const ResolvedJobSpec& spec);
+optim::OptimizerConfig OptimizerConfigOf(const ResolvedJobSpec& spec);
+optim::LossScaleConfig LossScaleConfigOf(const ResolvedJobSpec& spec);
+// `total_steps`: planned for the job, >= 1.
+optim::ScheduleConfig ScheduleConfigOf(const ResolvedJobSpec& spec, int64_t total_steps);
+
+// 64 hex digits over what the numbers of a training follow from: seed, model, data, precision, optimizer and train.
+// Checkpoints of one hash do not fit a job of another.
+std::string SpecHash(const ResolvedJobSpec& spec);
+
+}  // namespace ampd::train
+
+#endif  // AMPD_ENGINE_TRAIN_SPEC_CONFIGS_H_

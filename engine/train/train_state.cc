@@ -1,0 +1,138 @@
+#include "engine/train/train_state.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "engine/core/status.h"
+#include "engine/train/json.h"
+
+namespace ampd::train {
+namespace {
+
+std::string ToJson(const PhaseState& phase) {
+  const optim::LossScalerState& s = phase.scaler;
+  // Nine significant digits name a float exactly.
+  return absl::StrFormat(
+      "    {\"name\": %s,\n"
+      "     \"loss_scaler\": {\"scale\": %.9g, \"good_steps\": %d, \"hysteresis_left\": %d, \"steps_applied\": %d,\n"
+      "                     \"steps_skipped\": %d, \"last_overflow_step\": %d},\n"
+      "     \"skips\": {\"consecutive\": %d, \"recent\": [%s]}}",
+      JsonQuoted(phase.name), s.scale, s.good_steps, s.hysteresis_left, s.steps_applied, s.steps_skipped,
+      s.last_overflow_step, phase.skips.consecutive, absl::StrJoin(phase.skips.recent, ","));
+}
+
+// Reads the members of one object; the first error sticks.
+class Reader {
+ public:
+  Reader(const Json& object, absl::string_view name) : object_(object), name_(name) {
+    if (object.kind() != Json::Kind::kObject) Fail("no object");
+  }
+
+  const Json& Member(absl::string_view key) {
+    static const Json* const kNone = new Json();
+    const Json* member = object_.Find(key);
+    if (member == nullptr) Fail(absl::StrCat("no '", key, "'"));
+    return member == nullptr ? *kNone : *member;
+  }
+  int64_t Count(absl::string_view key) {
+    const int64_t value = Take(key, Member(key).AsInt64());
+    if (value < 0) Fail(absl::StrCat(key, " is ", value));
+    return value;
+  }
+  uint64_t Uint64(absl::string_view key) { return Take(key, Member(key).AsUint64()); }
+  std::string String(absl::string_view key) { return Take(key, Member(key).AsString()); }
+  float PositiveFloat(absl::string_view key) {
+    const float value = Take(key, Member(key).AsFloat());
+    if (value <= 0) Fail(absl::StrCat(key, " is ", value));
+    return value;
+  }
+  void Fail(absl::string_view what) {
+    if (status_.ok()) status_ = absl::InvalidArgumentError(absl::StrCat(name_, ": ", what));
+  }
+  void Fail(const absl::Status& status) {
+    if (status_.ok()) status_ = status;
+  }
+  const absl::Status& status() const { return status_; }
+
+ private:
+  template <typename T>
+  T Take(absl::string_view key, absl::StatusOr<T> value) {
+    if (value.ok()) return *std::move(value);
+    Fail(absl::StrCat(key, ": ", value.status().message()));
+    return T();
+  }
+
+  const Json& object_;
+  std::string name_;
+  absl::Status status_;
+};
+
+absl::StatusOr<optim::LossScalerState> ParseScaler(const Json& json) {
+  Reader reader(json, "loss_scaler");
+  optim::LossScalerState state;
+  state.scale = reader.PositiveFloat("scale");
+  state.good_steps = reader.Count("good_steps");
+  state.hysteresis_left = reader.Count("hysteresis_left");
+  state.steps_applied = reader.Count("steps_applied");
+  state.steps_skipped = reader.Count("steps_skipped");
+  state.last_overflow_step = reader.Count("last_overflow_step");
+  AMPD_RETURN_IF_ERROR(reader.status());
+  return state;
+}
+
+absl::StatusOr<SkipHistory> ParseSkips(const Json& json) {
+  Reader reader(json, "skips");
+  SkipHistory history;
+  history.consecutive = reader.Count("consecutive");
+  for (const Json& item : reader.Member("recent").items()) {
+    AMPD_ASSIGN_OR_RETURN(const int64_t step, item.AsInt64());
+    if (!history.recent.empty() && step <= history.recent.back()) reader.Fail("recent is not in order");
+    history.recent.push_back(step);
+  }
+  AMPD_RETURN_IF_ERROR(reader.status());
+  return history;
+}
+
+absl::StatusOr<PhaseState> ParsePhase(const Json& json) {
+  Reader reader(json, "phase");
+  PhaseState phase;
+  phase.name = reader.String("name");
+  const Json& scaler = reader.Member("loss_scaler");
+  const Json& skips = reader.Member("skips");
+  AMPD_RETURN_IF_ERROR(reader.status());
+  AMPD_ASSIGN_OR_RETURN(phase.scaler, ParseScaler(scaler));
+  AMPD_ASSIGN_OR_RETURN(phase.skips, ParseSkips(skips));
+  return phase;
+}
+
+}  // namespace
+
+std::string ToJson(const TrainState& state) {
+  const auto phase = [](std::string* out, const PhaseState& p) { absl::StrAppend(out, ToJson(p)); };
+  return absl::StrCat("{\n  \"format_version\": ", kStateFormatVersion, ",\n  \"step\": ", state.step,
+                      ",\n  \"seed\": ", state.seed, ",\n  \"spec_hash\": ", JsonQuoted(state.spec_hash),
+                      ",\n  \"phases\": [\n", absl::StrJoin(state.phases, ",\n", phase), "\n  ]\n}\n");
+}
+
+absl::StatusOr<TrainState> TrainStateFromJson(absl::string_view json) {
+  AMPD_ASSIGN_OR_RETURN(const Json document, ParseJson(json));
+  Reader reader(document, "state");
+  const int64_t version = reader.Count("format_version");
+  AMPD_RETURN_IF_ERROR(reader.status());
+  if (version != kStateFormatVersion) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("checkpoint format ", version, ", this build reads format ", kStateFormatVersion));
+  }
+  TrainState state;
+  state.step = reader.Count("step");
+  state.seed = reader.Uint64("seed");
+  state.spec_hash = reader.String("spec_hash");
+  for (const Json& item : reader.Member("phases").items()) {
+    AMPD_ASSIGN_OR_RETURN(PhaseState phase, ParsePhase(item));
+    state.phases.push_back(std::move(phase));
+  }
+  AMPD_RETURN_IF_ERROR(reader.status());
+  return state;
+}
+
+}  // namespace ampd::train

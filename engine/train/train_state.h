@@ -1,0 +1,48 @@
+// Where a training stands, but for its tensors: what state.json in a checkpoint holds.
+#ifndef AMPD_ENGINE_TRAIN_TRAIN_STATE_H_
+#define AMPD_ENGINE_TRAIN_TRAIN_STATE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "engine/optim/loss_scaler.h"
+#include "engine/train/skip_guard.h"
+
+namespace ampd::train {
+
+struct PhaseState {
+  std::string name;
+  // Its steps_applied is also the position of the learning-rate schedule.
+  optim::LossScalerState scaler;
+  SkipHistory skips;
+
+  bool operator==(const PhaseState&) const = default;
+};
+
+struct TrainState {
+  // Attempted steps: also the data cursor and, with the seed, the whole state of every random stream.
+  int64_t step = 0;
+  uint64_t seed = 0;
+  // SpecHash() of the job.
+  std::string spec_hash;
+  std::vector<PhaseState> phases;
+
+  bool operator==(const TrainState&) const = default;
+};
+
+// The version this build writes. It reads this one only: there is no older one.
+inline constexpr int64_t kStateFormatVersion = 1;
+
+// As JSON; every number comes back exactly.
+std::string ToJson(const TrainState& state);
+
+// INVALID_ARGUMENT naming the field for anything that ToJson does not write; FAILED_PRECONDITION for another format
+// version.
+absl::StatusOr<TrainState> TrainStateFromJson(absl::string_view json);
+
+}  // namespace ampd::train
+
+#endif  // AMPD_ENGINE_TRAIN_TRAIN_STATE_H_

@@ -1,0 +1,107 @@
+#include "engine/train/training_tensors.h"
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/core/status.h"
+#include "engine/train/disk_layout.h"
+
+namespace ampd::train {
+namespace {
+
+// A tensor in memory and what it is called on disk.
+struct Slot {
+  std::string name;
+  const ir::Persistent* tensor;
+  void* data;
+};
+
+std::vector<Slot> ModelSlots(runtime::ModelMemory* memory) {
+  const runtime::ModelLayout& layout = memory->layout();
+  std::vector<Slot> slots;
+  for (size_t i = 0; i < layout.parameters().size(); ++i) {
+    const ir::Persistent& parameter = layout.parameters()[i];
+    slots.push_back({parameter.name, &parameter, memory->masters() + layout.slots()[i].offset});
+  }
+  for (size_t i = 0; i < layout.states().size(); ++i) {
+    const ir::Persistent& state = layout.states()[i];
+    slots.push_back({state.name, &state, memory->state() + layout.state_offsets()[i]});
+  }
+  return slots;
+}
+
+std::vector<Slot> MomentSlots(const runtime::ModelLayout& layout, const Moments& moments) {
+  std::vector<Slot> slots;
+  for (size_t i = 0; i < layout.parameters().size(); ++i) {
+    const ir::Persistent& parameter = layout.parameters()[i];
+    for (int m = 0; m < moments.count(); ++m) {
+      slots.push_back(
+          {absl::StrCat(parameter.name, ".m", m + 1), &parameter, moments.arena(m) + layout.slots()[i].offset});
+    }
+  }
+  return slots;
+}
+
+std::vector<TensorSource> Sources(const std::vector<Slot>& slots) {
+  // One buffer serves all: a source's bytes are read before the next is asked.
+  auto scratch = std::make_shared<std::string>();
+  std::vector<TensorSource> sources;
+  for (const Slot& slot : slots) {
+    const auto bytes = [slot, scratch]() -> absl::string_view {
+      const ir::TensorType& type = slot.tensor->type;
+      scratch->resize(static_cast<size_t>(NumElements(type.shape) * SizeOf(type.dtype)));
+      ToDisk(*slot.tensor, slot.data, scratch->data());
+      return *scratch;
+    };
+    sources.push_back({slot.name, slot.tensor->type.dtype, DiskShape(*slot.tensor), bytes});
+  }
+  return sources;
+}
+
+absl::Status CheckEntry(const Safetensors& file, const Slot& slot) {
+  const auto it = file.entries().find(slot.name);
+  if (it == file.entries().end()) return absl::FailedPreconditionError(absl::StrCat("no tensor '", slot.name, "'"));
+  const Safetensors::Entry& entry = it->second;
+  const Shape expected = DiskShape(*slot.tensor);
+  if (entry.dtype != slot.tensor->type.dtype || entry.shape != expected) {
+    return absl::FailedPreconditionError(absl::StrCat("tensor '", slot.name, "' is ", DTypeName(entry.dtype), " ",
+                                                      ShapeString(entry.shape), ", the model's is ",
+                                                      DTypeName(slot.tensor->type.dtype), " ", ShapeString(expected)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Load(const Safetensors& file, const std::vector<Slot>& slots) {
+  for (const Slot& slot : slots) AMPD_RETURN_IF_ERROR(CheckEntry(file, slot));
+  if (file.entries().size() != slots.size()) {
+    return absl::FailedPreconditionError(absl::StrCat(file.entries().size(), " tensors, the model has ", slots.size()));
+  }
+  for (const Slot& slot : slots) {
+    FromDisk(*slot.tensor, file.Bytes(file.entries().at(slot.name)).data(), slot.data);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Moments::Moments(const runtime::ModelLayout& layout, int count) {
+  for (int i = 0; i < count; ++i) arenas_.emplace_back(layout.arena_elements() * SizeOf(DType::kF32));
+}
+
+std::vector<TensorSource> ModelTensors(runtime::ModelMemory* memory) { return Sources(ModelSlots(memory)); }
+
+std::vector<TensorSource> MomentTensors(const runtime::ModelLayout& layout, const Moments& moments) {
+  return Sources(MomentSlots(layout, moments));
+}
+
+absl::Status LoadModel(const Safetensors& file, runtime::ModelMemory* memory) {
+  return Annotate(Load(file, ModelSlots(memory)), "model.safetensors");
+}
+
+absl::Status LoadMoments(const Safetensors& file, const runtime::ModelLayout& layout, Moments* moments) {
+  return Annotate(Load(file, MomentSlots(layout, *moments)), "optimizer.safetensors");
+}
+
+}  // namespace ampd::train

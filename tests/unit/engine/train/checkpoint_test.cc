@@ -1,0 +1,266 @@
+#include "engine/train/checkpoint.h"
+
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/train/failure.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace ampd::train {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::SizeIs;
+
+const std::string kSpec = std::string(64, '1');
+
+class CheckpointTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = testing::TempDir() + "/ampd_checkpoint_XXXXXX";
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  CheckpointStore Open(int64_t keep_last = 2) {
+    auto store = CheckpointStore::Open(folder_, keep_last);
+    EXPECT_TRUE(store.ok()) << store.status();
+    return *std::move(store);
+  }
+
+  // A checkpoint of `step` whose one weight is the step.
+  absl::StatusOr<SavedCheckpoint> Save(CheckpointStore& store, int64_t step, size_t floats = 1) {
+    std::vector<float> values(floats, static_cast<float>(step));
+    const std::string bytes(reinterpret_cast<const char*>(values.data()), 4 * floats);
+    const auto source = [&bytes]() -> absl::string_view { return bytes; };
+    const Shape shape = {static_cast<int64_t>(floats)};
+    TrainState state;
+    state.step = step;
+    state.spec_hash = kSpec;
+    state.phases = {PhaseState{"main", {}, {}}};
+    return store.Save(state, {{"w", DType::kF32, shape, source}}, {{"w.m1", DType::kF32, shape, source}});
+  }
+
+  std::vector<std::string> Names() const {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(folder_)) names.push_back(entry.path().filename());
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+
+  // The step of the newest checkpoint that loads; -1 when there is none.
+  int64_t Newest(CheckpointStore& store) {
+    refused_.clear();
+    auto loaded = store.LoadNewest(kSpec, &refused_);
+    EXPECT_TRUE(loaded.ok()) << loaded.status();
+    if (!loaded.ok() || !loaded->has_value()) return -1;
+    float weight;
+    const Safetensors& model = (*loaded)->model;
+    std::memcpy(&weight, model.Bytes(model.entries().at("w")).data(), sizeof(weight));
+    EXPECT_EQ(weight, static_cast<float>((*loaded)->state.step));
+    return (*loaded)->state.step;
+  }
+
+  std::string Path(int64_t step, const std::string& file) const {
+    return absl::StrCat(folder_, "/", CheckpointName(step), "/", file);
+  }
+
+  std::string folder_;
+  std::vector<std::string> refused_;
+};
+
+std::string Slurp(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::stringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+void Spill(const std::string& path, const std::string& bytes) {
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
+}
+
+TEST_F(CheckpointTest, TheNewestComesBack) {
+  CheckpointStore store = Open();
+  EXPECT_EQ(Newest(store), -1);
+  for (int64_t step : {5, 9, 11}) {
+    const auto saved = Save(store, step);
+    ASSERT_TRUE(saved.ok()) << saved.status();
+    int64_t bytes = 0;
+    for (const auto& file : fs::directory_iterator(folder_ + "/" + saved->name)) bytes += file.file_size();
+    EXPECT_EQ(saved->size_bytes, bytes);
+  }
+  CheckpointStore again = Open();
+  EXPECT_EQ(Newest(again), 11);
+  EXPECT_TRUE(refused_.empty());
+  EXPECT_THAT(Names(), ElementsAre("step-000000009", "step-000000011"));
+}
+
+TEST_F(CheckpointTest, TheManifestIsWhatSha256sumSays) {
+  CheckpointStore store = Open();
+  ASSERT_TRUE(Save(store, 3).ok());
+  const std::string command =
+      absl::StrCat("cd ", folder_, "/step-000000003 && head -n 3 MANIFEST | sed -E 's/^([0-9a-f]+) [0-9]+ /\\1  /' | ",
+                   "sha256sum --check --strict --quiet && test \"$(head -n 3 MANIFEST | sha256sum | cut -c1-64) ",
+                   "$(head -n 3 MANIFEST | wc -c) MANIFEST\" = \"$(tail -n 1 MANIFEST)\"");
+  EXPECT_EQ(std::system(command.c_str()), 0) << Slurp(Path(3, "MANIFEST"));
+}
+
+TEST_F(CheckpointTest, ADamagedFileMeansTheCheckpointBefore) {
+  for (const char* file : {"model.safetensors", "optimizer.safetensors", "state.json", "MANIFEST"}) {
+    for (const char* damage : {"missing", "empty", "short", "long", "flipped", "folder"}) {
+      SCOPED_TRACE(absl::StrCat(file, " ", damage));
+      fs::remove_all(folder_);
+      CheckpointStore store = Open();
+      ASSERT_TRUE(Save(store, 10).ok());
+      ASSERT_TRUE(Save(store, 20).ok());
+      std::string bytes = Slurp(Path(20, file));
+      fs::remove(Path(20, file));
+      if (std::string(damage) == "empty") bytes.clear();
+      if (std::string(damage) == "short") bytes.pop_back();
+      if (std::string(damage) == "long") bytes += "x";
+      if (std::string(damage) == "flipped") bytes[bytes.size() / 2] ^= 1;
+      if (std::string(damage) == "folder") fs::create_directory(Path(20, file));
+      if (std::string(damage) != "missing" && std::string(damage) != "folder") Spill(Path(20, file), bytes);
+      CheckpointStore reopened = Open();
+      EXPECT_EQ(Newest(reopened), 10);
+      ASSERT_THAT(refused_, SizeIs(1));
+      EXPECT_THAT(refused_[0], HasSubstr("step-000000020"));
+      EXPECT_THAT(refused_[0], HasSubstr(file));
+    }
+  }
+}
+
+TEST_F(CheckpointTest, AnyFlippedBitIsSeen) {
+  CheckpointStore store = Open();
+  ASSERT_TRUE(Save(store, 10).ok());
+  ASSERT_TRUE(Save(store, 20).ok());
+  std::mt19937 random(2);
+  const std::vector<std::string> files = {"model.safetensors", "optimizer.safetensors", "state.json", "MANIFEST"};
+  for (int round = 0; round < 300; ++round) {
+    const std::string path = Path(20, files[random() % files.size()]);
+    const std::string good = Slurp(path);
+    std::string bad = good;
+    bad[random() % bad.size()] ^= static_cast<char>(1 << (random() % 8));
+    Spill(path, bad);
+    ASSERT_EQ(Newest(store), 10) << path;
+    Spill(path, good);
+  }
+  EXPECT_EQ(Newest(store), 20);
+}
+
+TEST_F(CheckpointTest, EveryCheckpointDamagedIsNone) {
+  CheckpointStore store = Open();
+  ASSERT_TRUE(Save(store, 10).ok());
+  Spill(Path(10, "MANIFEST"), "");
+  EXPECT_EQ(Newest(store), -1);
+  EXPECT_THAT(refused_, SizeIs(1));
+}
+
+TEST_F(CheckpointTest, ADamagedOneIsPrunedBeforeAGoodOne) {
+  {
+    CheckpointStore store = Open();
+    ASSERT_TRUE(Save(store, 10).ok());
+    ASSERT_TRUE(Save(store, 20).ok());
+    Spill(Path(20, "state.json"), "{}");
+  }
+  CheckpointStore store = Open();
+  EXPECT_EQ(Newest(store), 10);
+  ASSERT_TRUE(Save(store, 30).ok());
+  EXPECT_THAT(Names(), ElementsAre("step-000000010", "step-000000030"));
+}
+
+TEST_F(CheckpointTest, ADamagedOneOfTheSameStepIsReplaced) {
+  CheckpointStore store = Open();
+  ASSERT_TRUE(Save(store, 10).ok());
+  ASSERT_TRUE(Save(store, 20).ok());
+  Spill(Path(20, "model.safetensors"), "");
+  EXPECT_EQ(Newest(store), 10);
+  ASSERT_TRUE(Save(store, 20).ok());
+  EXPECT_EQ(Newest(store), 20);
+  EXPECT_THAT(Names(), ElementsAre("step-000000010", "step-000000020"));
+}
+
+TEST_F(CheckpointTest, LaterStepsThatTrainingWentBackBehindAreRemoved) {
+  CheckpointStore store = Open();
+  ASSERT_TRUE(Save(store, 40).ok());
+  ASSERT_TRUE(Save(store, 20).ok());
+  EXPECT_THAT(Names(), ElementsAre("step-000000020"));
+}
+
+TEST_F(CheckpointTest, WhatACutShortSaveLeftIsRemovedAtTheStart) {
+  fs::create_directories(folder_ + "/.writing-step-000000007");
+  Spill(folder_ + "/.writing-step-000000007/model.safetensors", "half");
+  Spill(folder_ + "/notes.txt", "not ours");
+  CheckpointStore store = Open();
+  EXPECT_EQ(Newest(store), -1);
+  EXPECT_THAT(Names(), ElementsAre("notes.txt"));
+}
+
+TEST_F(CheckpointTest, AnotherSpecIsRefusedWithBothHashes) {
+  CheckpointStore store = Open();
+  ASSERT_TRUE(Save(store, 10).ok());
+  const std::string other(64, '2');
+  const absl::Status status = store.LoadNewest(other, &refused_).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(FailureOf(status).class_(), v1::Failure::INVALID_SPEC);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(kSpec));
+  EXPECT_THAT(std::string(status.message()), HasSubstr(other));
+}
+
+TEST_F(CheckpointTest, AFileSizeLimitLeavesNothingHalfWritten) {
+  CheckpointStore store = Open();
+  ASSERT_TRUE(Save(store, 10).ok());
+  std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit tight{64 << 10, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &tight), 0);
+  const absl::Status status = Save(store, 20, 1 << 16).status();
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_EQ(FailureOf(status).class_(), v1::Failure::DISK_FULL);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("model.safetensors"));
+  EXPECT_THAT(Names(), ElementsAre("step-000000010"));
+  EXPECT_EQ(Newest(store), 10);
+}
+
+TEST_F(CheckpointTest, AFullDiskLeavesNothingHalfWritten) {
+  if (mount("tmpfs", folder_.c_str(), "tmpfs", 0, "size=256k") != 0) {
+    GTEST_SKIP() << "cannot mount a tmpfs: " << std::strerror(errno);
+  }
+  {
+    CheckpointStore store = Open(10);
+    int64_t step = 0;
+    absl::Status status;
+    while (status.ok() && step < 100) status = Save(store, ++step, 5000).status();
+    EXPECT_EQ(FailureOf(status).class_(), v1::Failure::DISK_FULL) << status;
+    EXPECT_GT(step, 2);
+    EXPECT_EQ(Newest(store), step - 1);
+    EXPECT_THAT(Names(), SizeIs(step - 1));
+  }
+  ASSERT_EQ(umount(folder_.c_str()), 0);
+}
+
+TEST_F(CheckpointTest, AFolderThatCannotBeMadeIsAnError) {
+  Spill(folder_ + "/file", "");
+  EXPECT_FALSE(CheckpointStore::Open(folder_ + "/file/below", 2).ok());
+}
+
+}  // namespace
+}  // namespace ampd::train

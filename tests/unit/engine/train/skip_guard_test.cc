@@ -1,0 +1,72 @@
+#include "engine/train/skip_guard.h"
+
+#include "engine/train/failure.h"
+#include "gtest/gtest.h"
+
+namespace ampd::train {
+namespace {
+
+constexpr bool kApplied = true, kSkipped = false, kCalibration = true, kMoved = true;
+
+TEST(SkipGuard, AHundredSkipsInARowAreDivergence) {
+  const SkipLimits limits{.total_steps = 1000};
+  SkipHistory history;
+  int64_t step = 0;
+  for (int i = 0; i < 99; ++i) ASSERT_TRUE(CountStep(limits, ++step, kSkipped, false, false, &history).ok());
+  ASSERT_TRUE(CountStep(limits, ++step, kApplied, false, false, &history).ok());
+  for (int i = 0; i < 99; ++i) ASSERT_TRUE(CountStep(limits, ++step, kSkipped, false, kMoved, &history).ok());
+  const absl::Status status = CountStep(limits, ++step, kSkipped, false, kMoved, &history);
+  EXPECT_EQ(FailureOf(status).class_(), v1::Failure::DIVERGED);
+}
+
+TEST(SkipGuard, CalibrationMayTakeLongWhileTheScaleMoves) {
+  const SkipLimits limits{.total_steps = 10};
+  SkipHistory history;
+  int64_t step = 0;
+  for (int i = 0; i < 5000; ++i) {
+    ASSERT_TRUE(CountStep(limits, ++step, kSkipped, kCalibration, kMoved, &history).ok());
+  }
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(CountStep(limits, ++step, kSkipped, kCalibration, false, &history).ok());
+  EXPECT_EQ(FailureOf(CountStep(limits, ++step, kSkipped, kCalibration, false, &history)).class_(),
+            v1::Failure::DIVERGED);
+}
+
+TEST(SkipGuard, LongHysteresisIsNotDivergence) {
+  const SkipLimits limits{.total_steps = 10, .hysteresis = 300};
+  SkipHistory history;
+  for (int i = 1; i <= 300; ++i) ASSERT_TRUE(CountStep(limits, i, kSkipped, kCalibration, false, &history).ok());
+  EXPECT_FALSE(CountStep(limits, 301, kSkipped, kCalibration, false, &history).ok());
+}
+
+TEST(SkipGuard, TheWindowSlides) {
+  const SkipLimits limits{.max_ratio = 0.2, .window = 10, .total_steps = 1000};
+  SkipHistory history;
+  // Two in ten are allowed, for ever.
+  for (int step = 1; step <= 200; ++step) {
+    ASSERT_TRUE(CountStep(limits, step, step % 5 != 0, false, false, &history).ok()) << step;
+    ASSERT_LE(history.recent.size(), 2u);
+  }
+  const absl::Status status = CountStep(limits, 201, kSkipped, false, false, &history);
+  EXPECT_EQ(FailureOf(status).class_(), v1::Failure::LIMIT);
+  EXPECT_NE(status.message().find("max_skip_ratio"), absl::string_view::npos) << status;
+}
+
+TEST(SkipGuard, CalibrationDoesNotCountForTheRatio) {
+  const SkipLimits limits{.max_ratio = 0.1, .window = 10, .total_steps = 1000};
+  SkipHistory history;
+  for (int step = 1; step <= 50; ++step) {
+    ASSERT_TRUE(CountStep(limits, step, kSkipped, kCalibration, kMoved, &history).ok());
+  }
+  EXPECT_TRUE(history.recent.empty());
+}
+
+TEST(SkipGuard, AWindowLongerThanTheJobIsCutToIt) {
+  const SkipLimits limits{.max_ratio = 0.5, .window = 500, .total_steps = 4};
+  SkipHistory history;
+  EXPECT_TRUE(CountStep(limits, 2, kSkipped, false, false, &history).ok());
+  EXPECT_TRUE(CountStep(limits, 3, kSkipped, false, false, &history).ok());
+  EXPECT_FALSE(CountStep(limits, 4, kSkipped, false, false, &history).ok());
+}
+
+}  // namespace
+}  // namespace ampd::train

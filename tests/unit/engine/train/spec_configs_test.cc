@@ -1,0 +1,89 @@
+#include "engine/train/spec_configs.h"
+
+#include <string>
+
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+
+namespace ampd::train {
+namespace {
+
+using google::protobuf::TextFormat;
+
+ResolvedJobSpec Resolve(const std::string& extra) {
+  v1::JobSpec spec;
+  EXPECT_TRUE(TextFormat::ParseFromString(
+      "model { layers { flatten {} } layers { dense { units: 10 } } loss { softmax_cross_entropy {} } }"
+      "data { train { glyphs {} } }",
+      &spec));
+  EXPECT_TRUE(TextFormat::MergeFromString(extra, &spec));
+  auto resolved = ResolveJobSpec(spec);
+  EXPECT_TRUE(resolved.ok()) << resolved.status();
+  return *resolved;
+}
+
+TEST(SpecConfigs, Optimizers) {
+  const auto adamw = OptimizerConfigOf(Resolve(""));
+  EXPECT_EQ(adamw.kind, optim::OptimizerKind::kAdamW);
+  EXPECT_EQ(adamw.weight_decay, 0.01f);
+  const auto sgd = OptimizerConfigOf(Resolve("optimizer { sgd { momentum: 0.5 nesterov: true weight_decay: 0.25 } }"));
+  EXPECT_EQ(sgd.kind, optim::OptimizerKind::kSgd);
+  EXPECT_EQ(sgd.momentum, 0.5f);
+  EXPECT_TRUE(sgd.nesterov);
+  EXPECT_EQ(sgd.weight_decay, 0.25f);
+  const auto adam = OptimizerConfigOf(Resolve("optimizer { adam { beta1: 0.5 beta2: 0.999999999999 epsilon: 0.1 } }"));
+  EXPECT_EQ(adam.kind, optim::OptimizerKind::kAdam);
+  EXPECT_EQ(adam.beta1, 0.5f);
+  EXPECT_LT(adam.beta2, 1.0f);
+  EXPECT_EQ(adam.epsilon, 0.1f);
+}
+
+TEST(SpecConfigs, SchedulesTakeTheOptimizersRate) {
+  const auto cosine = ScheduleConfigOf(
+      Resolve("optimizer { sgd { learning_rate: 0.5 } schedule { cosine { warmup_steps: 7 min_ratio: 0.25 } } }"), 90);
+  EXPECT_EQ(cosine.kind, optim::ScheduleKind::kCosine);
+  EXPECT_EQ(cosine.learning_rate, 0.5);
+  EXPECT_EQ(cosine.warmup_steps, 7);
+  EXPECT_EQ(cosine.min_ratio, 0.25);
+  EXPECT_EQ(cosine.total_steps, 90);
+  const auto step = ScheduleConfigOf(Resolve("optimizer { schedule { step { every_steps: 3 gamma: 0.5 } } }"), 90);
+  EXPECT_EQ(step.every_steps, 3);
+  EXPECT_EQ(step.gamma, 0.5);
+  EXPECT_EQ(ScheduleConfigOf(Resolve("optimizer { schedule { linear { warmup_steps: 5 } } }"), 9).min_ratio, 1);
+}
+
+TEST(SpecConfigs, LossScaling) {
+  EXPECT_EQ(LossScaleConfigOf(Resolve("precision { mode: BF16 }")).kind, optim::LossScaleKind::kNone);
+  const auto dynamic = LossScaleConfigOf(Resolve("precision { mode: FP16 loss_scale { hysteresis: 3 min: 4 } }"));
+  EXPECT_EQ(dynamic.kind, optim::LossScaleKind::kDynamic);
+  EXPECT_EQ(dynamic.init, 65536);
+  EXPECT_EQ(dynamic.growth_interval, 2000);
+  EXPECT_EQ(dynamic.min, 4);
+  EXPECT_EQ(dynamic.max, 0x1p126);
+  EXPECT_EQ(dynamic.hysteresis, 3);
+  const auto fixed = LossScaleConfigOf(Resolve("precision { mode: FP16 loss_scale { kind: STATIC init: 0.5 } }"));
+  EXPECT_EQ(fixed.kind, optim::LossScaleKind::kStatic);
+  EXPECT_EQ(fixed.init, 0.5);
+}
+
+TEST(SpecConfigs, MastersAreRoundedOnlyOnRequest) {
+  EXPECT_EQ(MasterDType(Resolve("precision { mode: FP16 }")), DType::kF32);
+  EXPECT_EQ(MasterDType(Resolve("precision { mode: FP16 master_weights: false }")), DType::kF16);
+  EXPECT_EQ(MasterDType(Resolve("precision { mode: BF16 master_weights: false }")), DType::kBF16);
+  EXPECT_EQ(MasterDType(Resolve("precision { mode: FP32 master_weights: false }")), DType::kF32);
+}
+
+TEST(SpecConfigs, TheHashIsOfWhatTheNumbersFollowFrom) {
+  const std::string base = SpecHash(Resolve(""));
+  EXPECT_EQ(base.size(), 64u);
+  EXPECT_EQ(SpecHash(Resolve("name: 'other' report { every_steps: 1 } checkpoint { every_steps: 3 } "
+                             "labels { key: 'a' value: 'b' }")),
+            base);
+  for (const char* extra : {"seed: 1", "precision { mode: FP16 }", "optimizer { sgd {} }", "train { batch_size: 8 }",
+                            "data { shuffle: false }"}) {
+    EXPECT_NE(SpecHash(Resolve(extra)), base) << extra;
+  }
+}
+
+}  // namespace
+}  // namespace ampd::train

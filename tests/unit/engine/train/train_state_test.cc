@@ -1,0 +1,83 @@
+#include "engine/train/train_state.h"
+
+#include <cmath>
+#include <random>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace ampd::train {
+namespace {
+
+using testing::HasSubstr;
+
+TrainState Example() {
+  TrainState state;
+  state.step = 123456789012;
+  state.seed = UINT64_MAX;
+  state.spec_hash = std::string(64, 'a');
+  PhaseState phase;
+  phase.name = "main \"x\"";
+  phase.scaler = {.scale = 0.1f,
+                  .good_steps = 17,
+                  .hysteresis_left = 2,
+                  .steps_applied = 1000,
+                  .steps_skipped = 3,
+                  .last_overflow_step = 990};
+  phase.skips = {.consecutive = 4, .recent = {980, 985, 990}};
+  state.phases = {phase, PhaseState{"second", {}, {}}};
+  return state;
+}
+
+TEST(TrainState, ComesBackExactly) {
+  const auto back = TrainStateFromJson(ToJson(Example()));
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(*back, Example());
+}
+
+TEST(TrainState, EveryScaleComesBackBitForBit) {
+  std::mt19937 random(5);
+  TrainState state = Example();
+  for (int i = 0; i < 2000; ++i) {
+    state.phases[0].scaler.scale =
+        std::ldexp(1.0f + static_cast<float>(random() % (1 << 23)) * 0x1p-23f, static_cast<int>(random() % 252) - 126);
+    const auto back = TrainStateFromJson(ToJson(state));
+    ASSERT_TRUE(back.ok()) << back.status();
+    ASSERT_EQ(back->phases[0].scaler.scale, state.phases[0].scaler.scale);
+  }
+}
+
+TEST(TrainState, RefusesAnotherVersion) {
+  std::string json = ToJson(Example());
+  json.replace(json.find(": 1,"), 4, ": 2,");
+  const absl::Status status = TrainStateFromJson(json).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("format 2"));
+}
+
+TEST(TrainState, NamesTheFieldThatIsWrong) {
+  for (const char* field : {"step", "seed", "spec_hash", "phases", "scale", "good_steps", "recent", "name"}) {
+    std::string json = ToJson(Example());
+    const size_t at = json.find(std::string("\"") + field + "\":");
+    ASSERT_NE(at, std::string::npos) << field;
+    json[at + 1] = '_';
+    const absl::Status status = TrainStateFromJson(json).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << field;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(field));
+  }
+}
+
+TEST(TrainState, NoMutationCrashes) {
+  std::mt19937 random(9);
+  const std::string good = ToJson(Example());
+  for (int round = 0; round < 5000; ++round) {
+    std::string json = good;
+    for (int edits = 0; edits < 3; ++edits) json[random() % json.size()] = static_cast<char>(random());
+    TrainStateFromJson(json).IgnoreError();
+    TrainStateFromJson(absl::string_view(good).substr(0, random() % good.size())).IgnoreError();
+  }
+}
+
+}  // namespace
+}  // namespace ampd::train
