@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+struct mg_connection;
 struct mg_context;
 
 namespace ampd {
@@ -39,7 +40,7 @@ class HttpServer {
 
  private:
   explicit HttpServer(Options options);
-  static int HandleRequest(struct mg_connection* connection, void* self);
+  static int HandleRequest(mg_connection* connection, void* self);
 
   Options options_;
   mg_context* context_ = nullptr;

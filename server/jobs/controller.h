@@ -45,6 +45,8 @@ struct ControllerOptions {
   absl::Duration start_timeout = absl::Seconds(60);
   // Time a worker has to checkpoint and stop when its job is cancelled or over a limit, and to exit after `goodbye`.
   absl::Duration stop_grace = absl::Seconds(60);
+  // Told, in words, what an operator should know: failed writes, workers killed. May be empty. Controller's thread.
+  std::function<void(const std::string&)> log;
 };
 
 struct CreateJobParams {
@@ -111,8 +113,11 @@ class Controller {
  private:
   Controller();
   void Run();
+  std::deque<std::function<void()>> Take();
 
   std::atomic<bool> draining_{false};
+  Store* store_ = nullptr;
+  const Clock* clock_ = nullptr;
   std::unique_ptr<ControllerCore> core_;
   std::mutex mutex_;
   std::condition_variable wake_;

@@ -1,5 +1,5 @@
 // The Prometheus metrics of the daemon, derived from the same events that watchers read. Every metric is declared in
-// metrics.cc's table, and nowhere else.
+// definitions.h, and nowhere else.
 #ifndef AMPD_SERVER_METRICS_METRICS_H_
 #define AMPD_SERVER_METRICS_METRICS_H_
 

@@ -1,0 +1,147 @@
+#include "server/jobs/controller.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "engine/core/status.h"
+#include "server/jobs/core.h"
+
+namespace ampd {
+namespace {
+
+// The longest sleep: bounds what a jump of an injected clock can cost.
+constexpr absl::Duration kMaxSleep = absl::Seconds(10);
+
+}  // namespace
+
+Controller::Controller() = default;
+
+absl::StatusOr<std::unique_ptr<Controller>> Controller::Start(ControllerOptions options, Store* store, EventLog* log,
+                                                              Launcher* launcher, Metrics* metrics,
+                                                              const Clock* clock) {
+  if (options.devices.empty()) return absl::InvalidArgumentError("the controller needs at least one device");
+  std::unique_ptr<Controller> controller(new Controller());
+  Controller* self = controller.get();
+  self->store_ = store;
+  self->clock_ = clock;
+  self->core_ = std::make_unique<ControllerCore>(
+      std::move(options), store, log, launcher, metrics, clock,
+      [self](std::function<void()> task) { self->Post(std::move(task)); }, &self->draining_);
+  AMPD_RETURN_IF_ERROR(self->core_->Recover());
+  self->thread_ = std::thread([self] { self->Run(); });
+  return controller;
+}
+
+Controller::~Controller() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_one();
+  if (thread_.joinable()) thread_.join();
+  // What the store still does for this controller ends with a post; after this nothing refers to it any more.
+  if (store_ != nullptr) store_->Await([](const Database&) { return 0; });
+  // Tasks and callbacks that never ran answer CANCELLED as they go, while the members they refer to still exist.
+  std::deque<std::function<void()>> dropped;
+  {
+    std::lock_guard lock(mutex_);
+    dropped.swap(queue_);
+  }
+  dropped.clear();
+}
+
+void Controller::Post(std::function<void()> task) {
+  {
+    std::lock_guard lock(mutex_);
+    queue_.push_back(std::move(task));
+  }
+  wake_.notify_one();
+}
+
+// Waits until there is a task, a timer is due or the controller stops.
+std::deque<std::function<void()>> Controller::Take() {
+  const auto deadline = core_->timers().NextDeadline();
+  absl::Duration sleep = kMaxSleep;
+  if (deadline) sleep = std::clamp(*deadline - clock_->Monotonic(), absl::ZeroDuration(), kMaxSleep);
+  std::unique_lock lock(mutex_);
+  wake_.wait_until(lock,
+                   std::chrono::system_clock::now() + absl::ToChronoMicroseconds(sleep) + std::chrono::microseconds(1),
+                   [this] { return stopping_ || !queue_.empty(); });
+  return std::exchange(queue_, {});
+}
+
+void Controller::Run() {
+  core_->Settle();
+  while (true) {
+    std::deque<std::function<void()>> tasks = Take();
+    {
+      std::lock_guard lock(mutex_);
+      if (stopping_) {
+        // Put back, to be dropped by the destructor.
+        std::move(tasks.rbegin(), tasks.rend(), std::front_inserter(queue_));
+        return;
+      }
+    }
+    core_->timers().RunDue(clock_->Monotonic());
+    for (auto& task : tasks) task();
+    tasks.clear();
+    core_->Settle();
+  }
+}
+
+void Controller::CreateJob(CreateJobParams params, Done<v1::Job> done) {
+  auto reply = std::make_shared<Reply<v1::Job>>(std::move(done));
+  Post([this, params = std::move(params), reply]() mutable { core_->CreateJob(std::move(params), std::move(reply)); });
+}
+
+void Controller::FindRequest(std::string request_id, std::string body, Done<std::optional<v1::Job>> done) {
+  auto reply = std::make_shared<Reply<std::optional<v1::Job>>>(std::move(done));
+  Post([this, request_id = std::move(request_id), body = std::move(body), reply] {
+    core_->FindRequest(request_id, body, reply);
+  });
+}
+
+void Controller::GetJob(std::string id, Done<v1::Job> done) {
+  auto reply = std::make_shared<Reply<v1::Job>>(std::move(done));
+  Post([this, id = std::move(id), reply] { core_->GetJob(id, reply); });
+}
+
+void Controller::ListJobs(v1::ListJobsRequest request, Done<v1::ListJobsResponse> done) {
+  auto reply = std::make_shared<Reply<v1::ListJobsResponse>>(std::move(done));
+  Post([this, request = std::move(request), reply] { core_->ListJobs(request, reply); });
+}
+
+void Controller::CancelJob(std::string id, Done<v1::Job> done) {
+  auto reply = std::make_shared<Reply<v1::Job>>(std::move(done));
+  Post([this, id = std::move(id), reply] { core_->CancelJob(id, reply); });
+}
+
+void Controller::ListDevices(Done<std::vector<v1::Device>> done) {
+  auto reply = std::make_shared<Reply<std::vector<v1::Device>>>(std::move(done));
+  Post([this, reply] { reply->Send(core_->ListDevices()); });
+}
+
+void Controller::Drain(absl::Duration timeout, std::function<void(absl::Status)> done) {
+  Post([this, timeout, done = std::move(done)]() mutable { core_->Drain(timeout, std::move(done)); });
+}
+
+void Controller::WorkerAttached(v1::WorkerHello hello, std::shared_ptr<WorkerConnection> connection) {
+  Post([this, hello = std::move(hello), connection = std::move(connection)] { core_->Attach(hello, connection); });
+}
+
+void Controller::WorkerMessage(std::shared_ptr<WorkerConnection> connection, v1::WorkerMessage message) {
+  Post([this, connection = std::move(connection), message = std::move(message)]() mutable {
+    core_->Message(connection, std::move(message));
+  });
+}
+
+void Controller::WorkerDisconnected(std::shared_ptr<WorkerConnection> connection) {
+  Post([this, connection = std::move(connection)] { core_->Disconnected(connection); });
+}
+
+void Controller::WorkerExited(WorkerProcess process, WorkerExit exit) {
+  Post([this, process, exit] { core_->Exited(process, exit); });
+}
+
+}  // namespace ampd

@@ -1,0 +1,294 @@
+// How attempts begin and end.
+#include <string.h>
+
+#include "engine/core/status.h"
+#include "server/jobs/core.h"
+#include "server/jobs/retry_policy.h"
+
+namespace ampd {
+namespace {
+
+constexpr absl::Duration kPollInterval = absl::Seconds(1);
+constexpr absl::Duration kAfterKill = absl::Seconds(10);
+// Workers lost together with the daemon, in a row and without a checkpoint between, that are not held against the job.
+constexpr int kForgivenLosses = 3;
+
+std::string Describe(const std::optional<WorkerExit>& exit) {
+  if (exit && exit->signal != 0) {
+    const char* name = sigabbrev_np(exit->signal);
+    return absl::StrCat("the worker was ended by signal ", exit->signal, name == nullptr ? "" : " (SIG",
+                        name == nullptr ? "" : name, name == nullptr ? "" : ")");
+  }
+  if (exit && exit->exit_status >= 0) {
+    return absl::StrCat("the worker exited with status ", exit->exit_status, " without reporting an outcome");
+  }
+  return "the worker ended without reporting an outcome";
+}
+
+}  // namespace
+
+absl::Status ControllerCore::Recover() {
+  AMPD_ASSIGN_OR_RETURN(last_submit_sequence_,
+                        store_->Await([](const Database& database) { return database.LastSubmitSequence(); }));
+  AMPD_ASSIGN_OR_RETURN(std::vector<JobRecord> records,
+                        store_->Await([](const Database& database) { return database.ActiveJobs(); }));
+  for (JobRecord& record : records) RecoverJob(std::move(record));
+  return absl::OkStatus();
+}
+
+void ControllerCore::RecoverJob(JobRecord record) {
+  const std::string id = record.job.id();
+  LiveJob& live = live_.emplace(id, LiveJob(Job(std::move(record)))).first->second;
+  if (HoldsDevice(live.job.state())) return RecoverWorker(live);
+  // The attempt is over and that is durable: its process has nothing left to say.
+  if (live.job.record().worker.pid != 0) {
+    launcher_->Kill(live.job.record().worker);
+    live.job.MutableRecord().worker = WorkerProcess();
+    Touch(live);
+  }
+  if (live.job.state() == v1::Job::RETRYING) {
+    const int failures = static_cast<int>(live.job.proto().failures());
+    live.retry_timer = After(RetryDelay(failures), live, &ControllerCore::RetryNow);
+  }
+}
+
+void ControllerCore::RecoverWorker(LiveJob& live) {
+  live.has_worker = true;
+  live.launched = true;
+  live.adopted = true;
+  if (live.job.proto().devices_size() > 0) live.device = live.job.proto().devices(0);
+  DeviceSlot* slot = FindDevice(live.device);
+  if (slot != nullptr) slot->job_id = live.job.id();
+  live.meter.emplace(slot == nullptr ? 1 : slot->device.threads());
+  const WorkerProcess process = live.job.record().worker;
+  if (process.pid != 0 && !launcher_->IsAlive(process)) {
+    StopLostRunClock(live);
+    live.stop = Stop::kLost;
+    return WorkerGone(live);
+  }
+  if (live.job.state() == v1::Job::CANCELLING) {
+    AskToStop(live, Stop::kCancel);
+  } else if (live.job.state() != v1::Job::RECOVERING) {
+    Enter(live, v1::Job::RECOVERING, "the daemon restarted");
+  }
+  // Without a pid it is not known whether a worker was started: one that was dials in soon.
+  live.attach_timer =
+      After(process.pid != 0 ? options_.reattach_timeout : options_.start_timeout, live, &ControllerCore::OnNoAttach);
+  if (process.pid != 0) live.poll_timer = After(kPollInterval, live, &ControllerCore::Poll);
+}
+
+// The time since the last sign of life was not spent running.
+void ControllerCore::StopLostRunClock(LiveJob& live) {
+  if (live.job.record().running_since == absl::InfinitePast()) return;
+  const uint64_t last = live.job.proto().last_sequence();
+  const absl::StatusOr<EventPage> page = store_->Await(
+      [&](const Database& database) { return database.ReadEvents(live.job.id(), last > 0 ? last - 1 : 0, 1); });
+  if (!page.ok() || page->events.empty()) return;
+  const auto& time = page->events.back().time();
+  live.job.StopRunClock(absl::FromUnixSeconds(time.seconds()) + absl::Nanoseconds(time.nanos()));
+}
+
+void ControllerCore::Launch(LiveJob& live) {
+  LaunchRequest request{live.job.id(), live.job.proto().attempt(), std::exchange(live.token, "")};
+  const absl::StatusOr<WorkerProcess> process = launcher_->Launch(request);
+  if (!process.ok()) {
+    live.finished = true;
+    Fail(live, v1::Failure::INTERNAL, absl::StrCat("the worker was not started: ", process.status().message()));
+    return WorkerGone(live);
+  }
+  live.launched = true;
+  live.job.MutableRecord().worker = *process;
+  live.attach_timer = After(options_.start_timeout, live, &ControllerCore::OnNoAttach);
+  Touch(live);
+}
+
+void ControllerCore::OnNoAttach(LiveJob& live) {
+  live.attach_timer = 0;
+  if (live.stop == Stop::kNone) live.stop = live.adopted ? Stop::kLost : Stop::kNoAttach;
+  if (live.job.record().worker.pid == 0) return WorkerGone(live);
+  Kill(live);
+}
+
+void ControllerCore::Finish(LiveJob& live, const v1::WorkerFinished& finished) {
+  live.finished = true;
+  timers_.Cancel(&live.heartbeat_timer);
+  timers_.Cancel(&live.run_timer);
+  timers_.Cancel(&live.stop_timer);
+  live.stop_timer = After(options_.stop_grace, live, &ControllerCore::Kill);
+  if (live.job.state() == v1::Job::CANCELLING) return Enter(live, v1::Job::CANCELLED, "cancelled by request");
+  switch (finished.outcome()) {
+    case v1::WorkerFinished::SUCCEEDED:
+      return Enter(live, v1::Job::SUCCEEDED, "");
+    case v1::WorkerFinished::STOPPED:
+      if (live.stop == Stop::kLimit) return DecideUnfinished(live);
+      return Enter(live, v1::Job::QUEUED, live.stop == Stop::kDrain ? "stopped with the daemon" : "the worker stopped");
+    case v1::WorkerFinished::FAILED:
+      return Fail(live, finished.failure().class_(), finished.failure().message());
+    default:
+      return Fail(live, v1::Failure::INTERNAL, "the worker finished without an outcome");
+  }
+}
+
+void ControllerCore::Fail(LiveJob& live, v1::Failure::Class failure_class, const std::string& message) {
+  JobRecord& record = live.job.MutableRecord();
+  const int failures = static_cast<int>(record.job.failures()) + 1;
+  record.job.set_failures(failures);
+  v1::Failure failure;
+  failure.set_class_(failure_class == v1::Failure::CLASS_UNSPECIFIED ? v1::Failure::INTERNAL : failure_class);
+  failure.set_message(message);
+  const auto& retry = record.job.spec().retry();
+  const int max_attempts = retry.has_max_attempts() ? retry.max_attempts() : 3;
+  if (!ShouldRetry(failure.class_(), failures, max_attempts)) return Enter(live, v1::Job::FAILED, "", &failure);
+  const absl::Duration delay = RetryDelay(failures);
+  Enter(live, v1::Job::RETRYING,
+        absl::StrCat("failure ", failures, " of ", max_attempts, ", again in ", absl::FormatDuration(delay)), &failure);
+  live.retry_timer = After(delay, live, &ControllerCore::RetryNow);
+}
+
+void ControllerCore::RetryNow(LiveJob& live) {
+  live.retry_timer = 0;
+  Enter(live, v1::Job::QUEUED, "retry");
+}
+
+void ControllerCore::AskToStop(LiveJob& live, Stop reason) {
+  live.stop = reason;
+  timers_.Cancel(&live.stop_timer);
+  live.stop_timer = After(options_.stop_grace, live, &ControllerCore::Kill);
+  if (live.connection != nullptr && live.welcomed) SendStop(live);
+}
+
+void ControllerCore::SendStop(LiveJob& live) {
+  v1::DaemonMessage message;
+  message.mutable_command()->set_kind(v1::DaemonCommand::CHECKPOINT_AND_STOP);
+  live.connection->Send(std::move(message));
+}
+
+void ControllerCore::Kill(LiveJob& live) {
+  live.stop_timer = 0;
+  if (!live.has_worker || live.exit) return;
+  const WorkerProcess process = live.job.record().worker;
+  if (process.pid == 0) return WorkerGone(live);
+  Log(absl::StrCat("job ", live.job.id(), ": killing its worker, pid ", process.pid));
+  launcher_->Kill(process);
+  if (live.poll_timer == 0) live.poll_timer = After(kPollInterval, live, &ControllerCore::Poll);
+}
+
+void ControllerCore::OnRunLimit(LiveJob& live) {
+  live.run_timer = 0;
+  if (live.finished || live.job.state() != v1::Job::RUNNING || live.stop != Stop::kNone) return;
+  AskToStop(live, Stop::kLimit);
+}
+
+// Sees the end of processes whose end nobody reports.
+void ControllerCore::Poll(LiveJob& live) {
+  live.poll_timer = 0;
+  const WorkerProcess process = live.job.record().worker;
+  if (!live.has_worker || live.exit || process.pid == 0) return;
+  if (!launcher_->IsAlive(process)) return Exited(process, WorkerExit());
+  live.poll_timer = After(kPollInterval, live, &ControllerCore::Poll);
+}
+
+void ControllerCore::CancelTimers(LiveJob& live) {
+  for (TimerId* timer : {&live.attach_timer, &live.heartbeat_timer, &live.stop_timer, &live.run_timer, &live.exit_timer,
+                         &live.poll_timer}) {
+    timers_.Cancel(timer);
+  }
+}
+
+void ControllerCore::WorkerGone(LiveJob& live) {
+  CancelTimers(live);
+  CloseConnection(live, absl::FailedPreconditionError("the attempt is over"));
+  if (DeviceSlot* slot = FindDevice(live.device); slot != nullptr && slot->job_id == live.job.id()) {
+    slot->job_id.clear();
+  }
+  live.device.clear();
+  live.meter.reset();
+  live.has_worker = false;
+  JobRecord& record = live.job.MutableRecord();
+  record.worker = WorkerProcess();
+  record.token_hash.clear();
+  record.session_key_hash.clear();
+  if (!live.finished) DecideUnfinished(live);
+  needs_schedule_ = true;
+  Touch(live);
+}
+
+void ControllerCore::DecideUnfinished(LiveJob& live) {
+  if (live.job.state() == v1::Job::CANCELLING) return Enter(live, v1::Job::CANCELLED, "cancelled by request");
+  const bool lost = live.stop == Stop::kLost || (live.stop == Stop::kNone && live.job.state() == v1::Job::RECOVERING);
+  if (lost && ++live.job.MutableRecord().lost_attempts <= kForgivenLosses) {
+    return Enter(live, v1::Job::QUEUED, "the worker was lost while the daemon was away");
+  }
+  if (lost) {
+    return Fail(live, v1::Failure::WORKER_CRASH,
+                absl::StrCat("the worker was lost together with the daemon ", live.job.record().lost_attempts,
+                             " times in a row without a checkpoint"));
+  }
+  switch (live.stop) {
+    case Stop::kDrain:
+      return Enter(live, v1::Job::QUEUED, "ended with the daemon");
+    case Stop::kLimit:
+      return Fail(live, v1::Failure::LIMIT,
+                  absl::StrCat("limits.max_run_seconds: ran for more than ",
+                               live.job.proto().spec().limits().max_run_seconds(), " s"));
+    case Stop::kNoHeartbeat:
+      return Fail(live, v1::Failure::WORKER_CRASH,
+                  absl::StrCat("no sign of life from the worker for ", absl::FormatDuration(options_.heartbeat_timeout),
+                               "; it was killed"));
+    case Stop::kNoAttach:
+      return Fail(live, v1::Failure::WORKER_CRASH,
+                  absl::StrCat("the worker did not attach within ", absl::FormatDuration(options_.start_timeout),
+                               "; it was killed"));
+    default:
+      return Fail(live, v1::Failure::WORKER_CRASH, Describe(live.exit));
+  }
+}
+
+void ControllerCore::Drain(absl::Duration timeout, std::function<void(absl::Status)> done) {
+  const bool first = !draining_->exchange(true);
+  drain_done_.push_back(std::move(done));
+  needs_schedule_ = true;
+  if (!first) return;
+  timers_.Add(clock_->Monotonic() + timeout, [this] { OnDrainTimeout(); });
+  for (auto& [id, live] : live_) {
+    if (!live.has_worker || live.finished || live.job.state() == v1::Job::CANCELLING) continue;
+    if (live.stop == Stop::kNone) live.stop = Stop::kDrain;
+    if (!live.launched) {
+      WorkerGone(live);
+    } else if (live.job.state() == v1::Job::STARTING) {
+      Kill(live);
+    } else if (live.connection != nullptr && live.welcomed && live.stop == Stop::kDrain) {
+      SendStop(live);
+    }
+  }
+}
+
+void ControllerCore::OnDrainTimeout() {
+  std::vector<std::string> late;
+  for (auto& [id, live] : live_) {
+    if (!live.has_worker) continue;
+    late.push_back(id);
+    if (live.stop == Stop::kNone) live.stop = Stop::kDrain;
+    Kill(live);
+  }
+  if (late.empty()) late.push_back("none; the state directory cannot be written to");
+  for (const std::string& id : late) absl::StrAppend(&drain_late_, drain_late_.empty() ? "" : ", ", id);
+  timers_.Add(clock_->Monotonic() + kAfterKill, [this] {
+    for (const auto& done : std::exchange(drain_done_, {})) {
+      done(absl::DeadlineExceededError(absl::StrCat("still not gone after the drain: ", drain_late_)));
+    }
+  });
+}
+
+void ControllerCore::CheckDrained() {
+  if (drain_done_.empty()) return;
+  for (const auto& [id, live] : live_) {
+    if (live.has_worker || live.job.dirty() || live.job.in_flight()) return;
+  }
+  const absl::Status status =
+      drain_late_.empty() ? absl::OkStatus()
+                          : absl::DeadlineExceededError(absl::StrCat("killed after the drain's time: ", drain_late_));
+  for (const auto& done : std::exchange(drain_done_, {})) done(status);
+}
+
+}  // namespace ampd

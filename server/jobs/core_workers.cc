@@ -1,0 +1,230 @@
+// The worker link: attaching, events, heartbeats, the end of a stream.
+#include "engine/core/status.h"
+#include "server/jobs/core.h"
+#include "server/jobs/credentials.h"
+
+namespace ampd {
+namespace {
+
+constexpr uint32_t kProtocol = 1;
+// Events of one job that may wait for the store; beyond it the worker keeps them.
+constexpr size_t kMaxPendingEvents = 4096;
+// Time for the rest of a stream after its process ended.
+constexpr absl::Duration kExitGrace = absl::Seconds(5);
+
+bool IsWorkerPayload(const v1::JobEvent& event) {
+  return event.payload_case() != v1::JobEvent::PAYLOAD_NOT_SET && !event.has_state_change();
+}
+
+absl::Status AttemptOver(const v1::WorkerHello& hello) {
+  return absl::FailedPreconditionError(absl::StrCat("job ", hello.job_id(), ": attempt ", hello.attempt(), " is over"));
+}
+
+}  // namespace
+
+void ControllerCore::Attach(const v1::WorkerHello& hello, std::shared_ptr<WorkerConnection> connection) {
+  if (hello.min_protocol() > kProtocol || hello.max_protocol() < kProtocol) {
+    return connection->Close(
+        absl::FailedPreconditionError(absl::StrCat("the worker speaks protocol ", hello.min_protocol(), " to ",
+                                                   hello.max_protocol(), ", the daemon ", kProtocol)));
+  }
+  if (LiveJob* live = Find(hello.job_id())) return AttachLive(*live, hello, std::move(connection));
+  AttachEnded(hello, std::move(connection));
+}
+
+void ControllerCore::AttachEnded(const v1::WorkerHello& hello, std::shared_ptr<WorkerConnection> connection) {
+  store_->Read([this, hello, connection = std::move(connection)](const Database& database) {
+    post_([this, hello, connection, record = database.FindJob(hello.job_id())] {
+      if (!record.ok()) return connection->Close(record.status());
+      const bool same = record->job.attempt() == hello.attempt() && record->job.id() == hello.job_id();
+      if (!same || record->session_key_hash.empty()) return connection->Close(AttemptOver(hello));
+      if (!MatchesHash(hello.credential(), record->session_key_hash)) {
+        return connection->Close(absl::UnauthenticatedError("wrong credential"));
+      }
+      ended_.insert(connection.get());
+      v1::DaemonMessage message;
+      v1::DaemonWelcome& welcome = *message.mutable_welcome();
+      welcome.set_protocol(kProtocol);
+      welcome.set_session_key(hello.credential());
+      welcome.set_acknowledged_number(record->worker_number);
+      connection->Send(std::move(message));
+    });
+  });
+}
+
+absl::Status ControllerCore::Authenticate(LiveJob& live, const v1::WorkerHello& hello) {
+  if (!live.has_worker || live.job.proto().attempt() != hello.attempt()) return AttemptOver(hello);
+  const JobRecord& record = live.job.record();
+  if (MatchesHash(hello.credential(), record.session_key_hash)) {
+    live.session_key = hello.credential();
+    return absl::OkStatus();
+  }
+  // The token holds until the worker showed that the session key reached it.
+  if (!MatchesHash(hello.credential(), record.token_hash)) return absl::UnauthenticatedError("wrong credential");
+  live.session_key = NewCredential();
+  live.job.MutableRecord().session_key_hash = Sha256(live.session_key);
+  return absl::OkStatus();
+}
+
+void ControllerCore::AttachLive(LiveJob& live, const v1::WorkerHello& hello,
+                                std::shared_ptr<WorkerConnection> connection) {
+  const absl::Status status = Authenticate(live, hello);
+  if (!status.ok()) return connection->Close(status);
+  if (live.job.pending_events() >= kMaxPendingEvents / 2) {
+    return connection->Close(absl::UnavailableError("the state directory takes no events at present"));
+  }
+  CloseConnection(live, absl::UnavailableError("another connection of this worker took over"));
+  // Also where nothing changes: the welcome follows a write.
+  JobRecord& record = live.job.MutableRecord();
+  if (record.worker.pid == 0) {
+    const absl::StatusOr<WorkerProcess> process = launcher_->Identify(hello.pid());
+    if (process.ok()) record.worker = *process;
+  }
+  live.launched = true;
+  if (live.adopted && live.poll_timer == 0) Poll(live);
+  live.connection = connection;
+  live.welcomed = false;
+  connections_[connection.get()] = live.job.id();
+  timers_.Cancel(&live.attach_timer);
+  const v1::Job::State state = live.job.state();
+  if (state == v1::Job::STARTING || state == v1::Job::RECOVERING) {
+    Enter(live, v1::Job::RUNNING, state == v1::Job::RECOVERING ? "the worker is back" : "");
+  }
+  live.last_heard = clock_->Monotonic();
+  CheckHeartbeat(live);
+  const auto& limits = live.job.proto().spec().limits();
+  if (limits.has_max_run_seconds() && live.run_timer == 0) {
+    const absl::Duration left = absl::Seconds(limits.max_run_seconds()) - live.job.RunTime(clock_->Now());
+    live.run_timer = After(left, live, &ControllerCore::OnRunLimit);
+  }
+  Touch(live);
+}
+
+void ControllerCore::Welcome(LiveJob& live) {
+  live.welcomed = true;
+  v1::DaemonMessage message;
+  v1::DaemonWelcome& welcome = *message.mutable_welcome();
+  welcome.set_protocol(kProtocol);
+  welcome.set_session_key(live.session_key);
+  *welcome.mutable_spec() = live.job.proto().spec();
+  welcome.set_checkpoint_dir(absl::StrCat(options_.checkpoint_root, "/", live.job.id()));
+  for (const std::string& root : options_.data_roots) welcome.add_data_roots(root);
+  welcome.set_device(live.device);
+  const auto& resources = live.job.proto().spec().resources();
+  const DeviceSlot* slot = FindDevice(live.device);
+  const int threads = slot == nullptr ? 1 : slot->device.threads();
+  welcome.set_cpu_threads(resources.has_cpu_threads() ? resources.cpu_threads() : threads);
+  welcome.set_acknowledged_number(live.durable_number);
+  welcome.set_reattach_timeout_seconds(absl::ToInt64Seconds(options_.reattach_timeout));
+  welcome.set_last_reported_step(live.job.record().last_reported_step);
+  live.connection->Send(std::move(message));
+  if (live.stop != Stop::kNone && !live.finished) SendStop(live);
+}
+
+void ControllerCore::Message(const std::shared_ptr<WorkerConnection>& connection, v1::WorkerMessage message) {
+  v1::DaemonMessage answer;
+  if (ended_.count(connection.get()) > 0) {
+    if (message.has_event()) answer.set_acknowledged_number(message.event().number());
+    if (message.has_finished()) answer.mutable_goodbye();
+    if (answer.body_case() != v1::DaemonMessage::BODY_NOT_SET) connection->Send(std::move(answer));
+    return;
+  }
+  const auto known = connections_.find(connection.get());
+  LiveJob* live = known == connections_.end() ? nullptr : Find(known->second);
+  if (live == nullptr) return;
+  live->last_heard = clock_->Monotonic();
+  if (live->welcomed && !live->job.record().token_hash.empty()) live->job.MutableRecord().token_hash.clear();
+  switch (message.body_case()) {
+    case v1::WorkerMessage::kEvent:
+      OnEvent(*live, std::move(*message.mutable_event()));
+      break;
+    case v1::WorkerMessage::kHeartbeat:
+      OnHeartbeat(*live, message.heartbeat());
+      break;
+    case v1::WorkerMessage::kFinished:
+      OnFinished(*live, message.finished());
+      break;
+    default:
+      CloseConnection(*live, absl::InvalidArgumentError("a second hello, or a message this daemon does not know"));
+      break;
+  }
+}
+
+void ControllerCore::OnEvent(LiveJob& live, v1::WorkerEvent event) {
+  const uint64_t have = live.job.record().worker_number;
+  if (event.number() <= have || live.finished) return;
+  if (event.number() != have + 1) {
+    return CloseConnection(live, absl::UnavailableError(absl::StrCat("event ", event.number(), " where ", have + 1,
+                                                                     " is next; connect and send it again")));
+  }
+  if (live.job.pending_events() >= kMaxPendingEvents) {
+    return CloseConnection(live, absl::UnavailableError("the state directory takes no events at present"));
+  }
+  if (IsWorkerPayload(event.event())) {
+    live.job.AddWorkerEvent(std::move(*event.mutable_event()), event.number(), clock_->Now());
+  } else {
+    live.job.MutableRecord().worker_number = event.number();
+    Log(absl::StrCat("job ", live.job.id(), ": event ", event.number(), " of its worker is of no kind a worker sends"));
+  }
+  Touch(live);
+}
+
+void ControllerCore::OnHeartbeat(LiveJob& live, const v1::WorkerHeartbeat& heartbeat) {
+  if (!live.meter) return;
+  live.meter->Heartbeat(clock_->Monotonic(), heartbeat.cpu_seconds());
+  PublishDevices();
+}
+
+void ControllerCore::OnFinished(LiveJob& live, const v1::WorkerFinished& finished) {
+  const uint64_t have = live.job.record().worker_number;
+  if (!live.finished && finished.last_event_number() > have) {
+    return CloseConnection(
+        live, absl::UnavailableError(absl::StrCat("finished after event ", finished.last_event_number(), ", but ", have,
+                                                  " is the last that came; send the rest again")));
+  }
+  if (!live.finished) return Finish(live, finished);
+  // Said again on a new connection: the next write, or none, makes it durable.
+  live.job.MutableRecord();
+  Touch(live);
+}
+
+void ControllerCore::CloseConnection(LiveJob& live, const absl::Status& status) {
+  if (live.connection == nullptr) return;
+  connections_.erase(live.connection.get());
+  std::exchange(live.connection, nullptr)->Close(status);
+}
+
+void ControllerCore::CheckHeartbeat(LiveJob& live) {
+  timers_.Cancel(&live.heartbeat_timer);
+  const absl::Duration silence = clock_->Monotonic() - live.last_heard;
+  if (silence < options_.heartbeat_timeout) {
+    live.heartbeat_timer = After(options_.heartbeat_timeout - silence, live, &ControllerCore::CheckHeartbeat);
+    return;
+  }
+  live.stop = Stop::kNoHeartbeat;
+  Kill(live);
+}
+
+void ControllerCore::Disconnected(const std::shared_ptr<WorkerConnection>& connection) {
+  ended_.erase(connection.get());
+  const auto known = connections_.find(connection.get());
+  if (known == connections_.end()) return;
+  LiveJob* live = Find(known->second);
+  connections_.erase(known);
+  if (live == nullptr) return;
+  live->connection = nullptr;
+  if (live->exit) WorkerGone(*live);
+}
+
+void ControllerCore::Exited(const WorkerProcess& process, const WorkerExit& exit) {
+  for (auto& [id, live] : live_) {
+    if (!live.has_worker || !(live.job.record().worker == process) || live.exit) continue;
+    live.exit = exit;
+    // What the worker sent before it ended may still be on its way.
+    if (live.connection == nullptr) return WorkerGone(live);
+    live.exit_timer = After(kExitGrace, live, &ControllerCore::WorkerGone);
+    return;
+  }
+}
+
+}  // namespace ampd

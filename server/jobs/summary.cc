@@ -1,0 +1,82 @@
+#include "server/jobs/summary.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "server/metrics/metrics.h"
+
+namespace ampd {
+namespace {
+
+using Deltas = std::map<std::string, double>;
+
+void AddDelta(Deltas* deltas, const char* name, double delta) {
+  if (delta > 0) (*deltas)[name] += delta;
+}
+
+void FoldStep(const v1::StepReport& step, JobRecord* record, Deltas* deltas) {
+  v1::JobSummary& summary = *record->job.mutable_summary();
+  int64_t applied = 0;
+  int64_t skipped = 0;
+  for (const v1::PhaseReport& phase : step.phases()) {
+    applied += phase.steps_applied();
+    skipped += phase.steps_skipped();
+  }
+  if (!step.phases().empty()) {
+    const v1::PhaseReport& main = step.phases(0);
+    if (std::isfinite(main.loss())) summary.set_loss(main.loss());
+    summary.set_loss_scale(main.loss_scale());
+  }
+  AddDelta(deltas, kStepsAppliedCounter, static_cast<double>(applied - summary.steps_applied()));
+  AddDelta(deltas, kStepsSkippedCounter, static_cast<double>(skipped - summary.steps_skipped()));
+  const double steps = static_cast<double>(step.last_step()) - static_cast<double>(step.first_step()) + 1;
+  AddDelta(deltas, kSamplesCounter, steps * static_cast<double>(record->job.spec().train().batch_size()));
+  AddDelta(deltas, kInputWaitCounter, step.input_wait_seconds());
+  summary.set_step(step.last_step());
+  summary.set_total_steps(step.total_steps());
+  summary.set_epoch(step.epoch());
+  summary.set_steps_applied(applied);
+  summary.set_steps_skipped(skipped);
+  summary.set_samples_per_second(step.samples_per_second());
+}
+
+void Reported(int64_t step, JobRecord* record) {
+  record->last_reported_step = std::max(record->last_reported_step, step);
+}
+
+}  // namespace
+
+void FoldEvent(const v1::JobEvent& event, JobRecord* record, Deltas* deltas) {
+  v1::JobSummary& summary = *record->job.mutable_summary();
+  AddDelta(deltas, kEventsCounter, 1);
+  switch (event.payload_case()) {
+    case v1::JobEvent::kStep:
+      FoldStep(event.step(), record, deltas);
+      Reported(event.step().last_step(), record);
+      break;
+    case v1::JobEvent::kOverflowSkip:
+      Reported(event.overflow_skip().step(), record);
+      break;
+    case v1::JobEvent::kLossScaleChange:
+      summary.set_loss_scale(event.loss_scale_change().scale_after());
+      Reported(event.loss_scale_change().step(), record);
+      break;
+    case v1::JobEvent::kEvaluation:
+      summary.set_eval_loss(event.evaluation().loss());
+      if (event.evaluation().has_accuracy()) summary.set_accuracy(event.evaluation().accuracy());
+      Reported(event.evaluation().step(), record);
+      break;
+    case v1::JobEvent::kCheckpoint:
+      summary.set_checkpoint(event.checkpoint().checkpoint());
+      record->lost_attempts = 0;
+      break;
+    case v1::JobEvent::kRewound:
+      record->last_reported_step = event.rewound().to_step();
+      summary.set_step(event.rewound().to_step());
+      break;
+    default:
+      break;
+  }
+}
+
+}  // namespace ampd

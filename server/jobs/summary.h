@@ -1,0 +1,19 @@
+// A job's figures, folded from its events.
+#ifndef AMPD_SERVER_JOBS_SUMMARY_H_
+#define AMPD_SERVER_JOBS_SUMMARY_H_
+
+#include <map>
+#include <string>
+
+#include "server/store/records.h"
+
+namespace ampd {
+
+// Brings `record`'s summary and last_reported_step up to `event`, and adds what the event contributes to the fleet's
+// counters (names in server/metrics/metrics.h) to `deltas`. Steps repeated after a `rewound` count again there: they
+// are work done. A loss that is not finite does not become the summary's loss.
+void FoldEvent(const v1::JobEvent& event, JobRecord* record, std::map<std::string, double>* deltas);
+
+}  // namespace ampd
+
+#endif  // AMPD_SERVER_JOBS_SUMMARY_H_

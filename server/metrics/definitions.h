@@ -1,0 +1,100 @@
+// Every metric that the daemon exports. A new one is added here, to AllMetrics, and fed in metrics.cc.
+#ifndef AMPD_SERVER_METRICS_DEFINITIONS_H_
+#define AMPD_SERVER_METRICS_DEFINITIONS_H_
+
+#include <vector>
+
+#include "server/metrics/metrics.h"
+
+namespace ampd {
+
+struct Metric {
+  enum Type { kGauge, kCounter, kHistogram };
+  Type type;
+  const char* name;
+  const char* help;
+};
+
+// Of the daemon, without labels unless told.
+inline constexpr Metric kBuildInfo = {Metric::kGauge, "ampd_build_info", "Always 1. Label version: of the daemon."};
+inline constexpr Metric kUptime = {Metric::kGauge, "ampd_uptime_seconds", "Time since the daemon started."};
+inline constexpr Metric kJobs = {Metric::kGauge, "ampd_jobs", "Jobs in the store, by label state."};
+inline constexpr Metric kQueueDepth = {Metric::kGauge, "ampd_queue_depth", "Jobs that wait for a device."};
+inline constexpr Metric kStoreCommitSeconds = {Metric::kHistogram, "ampd_store_commit_seconds",
+                                               "Time to commit one group of writes, fsync included."};
+
+// Of the fleet: over all jobs, across restarts of the daemon. Work repeated after a crash counts again.
+inline constexpr Metric kStepsApplied = {Metric::kCounter, kStepsAppliedCounter, "Steps that updated parameters."};
+inline constexpr Metric kStepsSkipped = {Metric::kCounter, kStepsSkippedCounter,
+                                         "Steps skipped because a gradient was not finite."};
+inline constexpr Metric kSamples = {Metric::kCounter, kSamplesCounter, "Training samples processed."};
+inline constexpr Metric kInputWait = {Metric::kCounter, kInputWaitCounter, "Time trainers waited for a batch."};
+inline constexpr Metric kEventsWritten = {Metric::kCounter, kEventsCounter, "Events in the log of all jobs."};
+inline constexpr Metric kJobsSucceeded = {Metric::kCounter, kJobsSucceededCounter, "Jobs that ended in SUCCEEDED."};
+inline constexpr Metric kJobsFailed = {Metric::kCounter, kJobsFailedCounter, "Jobs that ended in FAILED."};
+inline constexpr Metric kJobsCancelled = {Metric::kCounter, kJobsCancelledCounter, "Jobs that ended in CANCELLED."};
+
+// Of a device, label device.
+inline constexpr Metric kDeviceUtilization = {Metric::kGauge, "ampd_device_utilization_ratio",
+                                              "Share of the device in use over the last seconds, 0 to 1."};
+inline constexpr Metric kDeviceMemoryUsed = {Metric::kGauge, "ampd_device_memory_used_bytes", "Memory in use."};
+inline constexpr Metric kDeviceMemoryTotal = {Metric::kGauge, "ampd_device_memory_size_bytes", "Memory in all."};
+inline constexpr Metric kDeviceBusy = {Metric::kGauge, "ampd_device_busy", "1 while a job holds the device, else 0."};
+
+// Of a job, labels job and phase; gone five minutes after the job's end.
+inline constexpr Metric kJobLoss = {Metric::kGauge, "ampd_job_loss", "Newest training loss; NaN when none was finite."};
+inline constexpr Metric kJobLossScale = {Metric::kGauge, "ampd_job_loss_scale", "Loss scale after the newest step."};
+inline constexpr Metric kJobLearningRate = {Metric::kGauge, "ampd_job_learning_rate",
+                                            "Learning rate of the newest applied step."};
+inline constexpr Metric kJobGradientNorm = {Metric::kGauge, "ampd_job_gradient_norm",
+                                            "L2 norm of the unscaled gradients before clipping."};
+inline constexpr Metric kJobStepsApplied = {Metric::kCounter, "ampd_job_steps_applied_total",
+                                            "Steps of the job that updated parameters; repeated ones count once."};
+inline constexpr Metric kJobStepsSkipped = {Metric::kCounter, "ampd_job_steps_skipped_total",
+                                            "Steps of the job skipped because a gradient was not finite."};
+// Of a job, label job; gone five minutes after the job's end.
+inline constexpr Metric kJobSamples = {
+    Metric::kCounter, "ampd_job_samples_total",
+    "Training samples of the job since the daemon started; repeated ones count again."};
+inline constexpr Metric kJobSamplesPerSecond = {Metric::kGauge, "ampd_job_samples_per_second",
+                                                "Training samples a second over the newest report."};
+inline constexpr Metric kJobInputWait = {Metric::kCounter, "ampd_job_input_wait_seconds_total",
+                                         "Time the job's trainer waited for a batch since the daemon started."};
+inline constexpr Metric kJobEvaluationLoss = {Metric::kGauge, "ampd_job_evaluation_loss",
+                                              "Loss of the newest evaluation."};
+inline constexpr Metric kJobEvaluationAccuracy = {Metric::kGauge, "ampd_job_evaluation_accuracy_ratio",
+                                                  "Share of samples the newest evaluation classified rightly, 0 to 1."};
+
+inline std::vector<const Metric*> FleetCounters() {
+  return {&kStepsApplied,  &kStepsSkipped,  &kSamples,    &kInputWait,
+          &kEventsWritten, &kJobsSucceeded, &kJobsFailed, &kJobsCancelled};
+}
+
+inline std::vector<const Metric*> AllMetrics() {
+  std::vector<const Metric*> all = {&kBuildInfo,
+                                    &kUptime,
+                                    &kJobs,
+                                    &kQueueDepth,
+                                    &kStoreCommitSeconds,
+                                    &kDeviceUtilization,
+                                    &kDeviceMemoryUsed,
+                                    &kDeviceMemoryTotal,
+                                    &kDeviceBusy,
+                                    &kJobLoss,
+                                    &kJobLossScale,
+                                    &kJobLearningRate,
+                                    &kJobGradientNorm,
+                                    &kJobStepsApplied,
+                                    &kJobStepsSkipped,
+                                    &kJobSamples,
+                                    &kJobSamplesPerSecond,
+                                    &kJobInputWait,
+                                    &kJobEvaluationLoss,
+                                    &kJobEvaluationAccuracy};
+  for (const Metric* metric : FleetCounters()) all.push_back(metric);
+  return all;
+}
+
+}  // namespace ampd
+
+#endif  // AMPD_SERVER_METRICS_DEFINITIONS_H_
