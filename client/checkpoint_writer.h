@@ -1,0 +1,57 @@
+// The files of a downloaded checkpoint, put into a folder as a whole or not at all.
+#ifndef AMPD_CLIENT_CHECKPOINT_WRITER_H_
+#define AMPD_CLIENT_CHECKPOINT_WRITER_H_
+
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "ampd/v1/training_service.pb.h"
+
+namespace ampd::client {
+
+// Nothing is overwritten: the folder must not exist yet, or be empty. Files are written to "<folder>.partial-XXXXXX"
+// beside it, which Commit() renames; without Commit() the destructor removes it.
+class CheckpointWriter {
+ public:
+  // ALREADY_EXISTS when `folder` holds something; else the file system's error with the path.
+  static absl::StatusOr<std::unique_ptr<CheckpointWriter>> Create(const std::string& folder);
+  ~CheckpointWriter();
+  CheckpointWriter(const CheckpointWriter&) = delete;
+  CheckpointWriter& operator=(const CheckpointWriter&) = delete;
+
+  // DATA_LOSS unless the chunk continues its file, or starts the next one when the file before is complete; and unless
+  // all are of one checkpoint, and for a file name that could leave the folder.
+  absl::Status Add(const v1::FileChunk& chunk);
+
+  // DATA_LOSS when the last file is not complete or there is none.
+  absl::Status Commit();
+
+  const std::string& checkpoint() const { return checkpoint_; }
+  int64_t files() const { return static_cast<int64_t>(names_.size()); }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  CheckpointWriter(std::string folder, std::string partial);
+  absl::Status Start(const v1::FileChunk& chunk);
+  absl::Status Write(const std::string& data);
+  absl::Status FinishFile();
+
+  std::string folder_;
+  std::string partial_;
+  std::string checkpoint_;
+  std::set<std::string> names_;
+  std::string name_;  // Of the file being written.
+  int file_ = -1;
+  int64_t file_size_ = 0;  // As announced.
+  int64_t written_ = 0;    // Of the file being written.
+  int64_t bytes_ = 0;
+  bool committed_ = false;
+};
+
+}  // namespace ampd::client
+
+#endif  // AMPD_CLIENT_CHECKPOINT_WRITER_H_

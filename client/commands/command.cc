@@ -1,0 +1,75 @@
+#include "client/commands/command.h"
+
+#include <unistd.h>
+
+#include "client/exit_code.h"
+#include "client/output/job_text.h"
+#include "client/output/text.h"
+#include "client/output/watch_view.h"
+#include "client/watch.h"
+
+namespace ampd::client {
+
+int Fail(const CommandContext& context, const absl::Status& status) {
+  std::ostream& err = *context.err;
+  if (absl::IsUnavailable(status)) {
+    err << "ampctl: ampd at " << context.server << " is unavailable: ";
+  } else if (absl::IsDeadlineExceeded(status)) {
+    err << "ampctl: no answer from ampd at " << context.server << ": ";
+  } else if (absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status)) {
+    err << "ampctl: not authorised: ";
+  } else {
+    err << "ampctl: ";
+  }
+  const std::string message(status.message());
+  err << (message.empty() ? absl::StatusCodeToString(status.code()) : Clean(message)) << std::endl;
+  return ExitCodeOf(status);
+}
+
+void PrintJob(const v1::Job& job, const CommandContext& context) {
+  if (context.format == Format::kTable) {
+    *context.out << JobText(job) << std::flush;
+  } else if (context.format == Format::kYaml) {
+    *context.out << ResubmittableYaml(job) << std::flush;
+  } else {
+    PrintMessage(job, context.format, *context.out);
+  }
+}
+
+int Detach(const std::string& job_id, const CommandContext& context) {
+  *context.err << "detached; the job continues: ampctl watch " << job_id << std::endl;
+  return kExitInterrupted;
+}
+
+int Follow(Connection* connection, const FollowOptions& options, Interrupt* interrupt, const CommandContext& context) {
+  const bool job_at_end = context.format == Format::kJson || context.format == Format::kYaml;
+  WatchViewOptions view_options;
+  view_options.format = context.format;
+  view_options.terminal = context.terminal;
+  view_options.quiet = options.quiet || job_at_end;
+  view_options.columns = [] { return TerminalColumns(STDOUT_FILENO); };
+  view_options.err = context.err;
+  const std::unique_ptr<WatchView> view = MakeWatchView(view_options, context.out);
+
+  WatchOptions watch;
+  watch.job_id = options.job_id;
+  watch.after_sequence = options.after_sequence;
+  const absl::StatusOr<v1::StateChange> end =
+      WatchToTheEnd(connection, watch, interrupt,
+                    {.on_event = [&](const v1::JobEvent& event) { view->OnEvent(event); },
+                     .on_lost = [&](const absl::Status& status) { view->OnLost(status); },
+                     .on_resumed = [&] { view->OnResumed(); }});
+  if (!end.ok()) {
+    view->OnDetach();
+    return interrupt->raised() ? Detach(options.job_id, context) : Fail(context, end.status());
+  }
+  view->OnEnd(*end);
+  if (job_at_end) {
+    const absl::StatusOr<v1::Job> job = connection->GetJob(options.job_id);
+    if (!job.ok()) return Fail(context, job.status());
+    PrintJob(*job, context);
+  }
+  return ExitCodeOf(end->to());
+}
+
+}  // namespace ampd::client

@@ -1,0 +1,65 @@
+// What the verbs of ampctl share. Each verb has a file of its own, which adds a subcommand to the program.
+#ifndef AMPD_CLIENT_COMMANDS_COMMAND_H_
+#define AMPD_CLIENT_COMMANDS_COMMAND_H_
+
+#include <memory>
+#include <ostream>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "ampd/v1/job.pb.h"
+#include "client/connection.h"
+#include "client/interrupt.h"
+#include "client/output/format.h"
+
+namespace CLI {
+class App;
+}
+
+namespace ampd::client {
+
+struct CommandContext {
+  std::string server = "127.0.0.1:7070";
+  Format format = Format::kTable;
+  std::ostream* out;
+  std::ostream* err;
+  // Whether `out` is a terminal.
+  bool terminal = false;
+  // Set by the verb that ran.
+  int exit_code = 0;
+};
+
+// Each adds its verb; the callback sets context->exit_code. `context` outlives `app`.
+void AddCancel(CLI::App* app, CommandContext* context);
+void AddDevices(CLI::App* app, CommandContext* context);
+void AddDownload(CLI::App* app, CommandContext* context);
+void AddGet(CLI::App* app, CommandContext* context);
+void AddList(CLI::App* app, CommandContext* context);
+void AddSubmit(CLI::App* app, CommandContext* context);
+void AddVersion(CLI::App* app, CommandContext* context);
+void AddWait(CLI::App* app, CommandContext* context);
+void AddWatch(CLI::App* app, CommandContext* context);
+
+// Says what went wrong on context.err and gives the exit code for it.
+int Fail(const CommandContext& context, const absl::Status& status);
+
+// A job in the chosen format: text, JSON, or the spec as resubmittable YAML.
+void PrintJob(const v1::Job& job, const CommandContext& context);
+
+struct FollowOptions {
+  std::string job_id;
+  uint64_t after_sequence = 0;
+  bool quiet = false;
+};
+
+// Shows a job's events until it ends and gives the exit code: of the job's end, of what went wrong, or 130 after
+// Ctrl-C. In the formats json and yaml it shows the job at its end instead.
+int Follow(Connection* connection, const FollowOptions& options, Interrupt* interrupt, const CommandContext& context);
+
+// Says that the job goes on and gives the exit code 130.
+int Detach(const std::string& job_id, const CommandContext& context);
+
+}  // namespace ampd::client
+
+#endif  // AMPD_CLIENT_COMMANDS_COMMAND_H_

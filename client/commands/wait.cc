@@ -1,0 +1,87 @@
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "client/commands/command.h"
+#include "client/exit_code.h"
+#include "client/output/job_text.h"
+#include "client/output/progress.h"
+#include "client/watch.h"
+
+namespace ampd::client {
+namespace {
+
+struct WaitOptions {
+  std::vector<std::string> ids;
+  double timeout_seconds = 0;
+};
+
+absl::StatusOr<v1::Job> WaitForOne(Connection* connection, const std::string& id, absl::Time deadline,
+                                   Interrupt* interrupt, const CommandContext& context) {
+  absl::StatusOr<v1::Job> job = connection->GetJob(id);
+  if (!job.ok() || IsTerminal(job->state())) return job;
+  WatchOptions watch;
+  watch.job_id = job->id();
+  watch.after_sequence = job->last_sequence();
+  watch.deadline = deadline;
+  const absl::StatusOr<v1::StateChange> end =
+      WatchToTheEnd(connection, watch, interrupt,
+                    {.on_event = [](const v1::JobEvent&) {},
+                     .on_lost =
+                         [&](const absl::Status& status) {
+                           *context.err << "connection lost: " << status.message() << "; reconnecting" << std::endl;
+                         },
+                     .on_resumed = [] {}});
+  if (!end.ok()) return end.status();
+  return connection->GetJob(job->id());
+}
+
+void PrintEnd(const v1::Job& job, const CommandContext& context) {
+  if (context.format == Format::kTable) {
+    *context.out << job.id() << " " << ClosingLine(EndOf(job), job.summary()) << std::endl;
+  } else {
+    PrintJob(job, context);
+  }
+}
+
+int RunWait(const WaitOptions& options, const CommandContext& context) {
+  Interrupt interrupt;
+  interrupt.CatchSignals();
+  const absl::StatusOr<std::unique_ptr<Connection>> connection = Connection::Open(context.server);
+  if (!connection.ok()) return Fail(context, connection.status());
+  const absl::Time deadline =
+      options.timeout_seconds > 0 ? absl::Now() + absl::Seconds(options.timeout_seconds) : absl::InfiniteFuture();
+  bool failed = false, cancelled = false;
+  for (const std::string& id : options.ids) {
+    const absl::StatusOr<v1::Job> job = WaitForOne(connection->get(), id, deadline, &interrupt, context);
+    if (!job.ok() && interrupt.raised()) return Detach(id, context);
+    if (!job.ok() && absl::Now() >= deadline) {
+      *context.err << "ampctl: timed out; the job continues: ampctl watch " << id << std::endl;
+      return kExitTimeout;
+    }
+    if (!job.ok()) return Fail(context, job.status());
+    PrintEnd(*job, context);
+    failed = failed || job->state() == v1::Job::FAILED;
+    cancelled = cancelled || job->state() == v1::Job::CANCELLED;
+  }
+  if (failed) return kExitFailed;
+  return cancelled ? kExitCancelled : kExitSucceeded;
+}
+
+}  // namespace
+
+void AddWait(CLI::App* app, CommandContext* context) {
+  CLI::App* verb = app->add_subcommand("wait", "Wait until jobs have ended");
+  auto options = std::make_shared<WaitOptions>();
+  verb->add_option("JOB", options->ids, "Job ids, or unique prefixes of at least 4 characters")->required();
+  verb->add_option("--timeout", options->timeout_seconds, "Seconds to wait at most; default: no limit")
+      ->check(CLI::Range(0.001, 1e9));
+  verb->footer(
+      "Exits 0 when all succeeded, 1 when one failed, 3 when one was cancelled, 124 when the time ran out.\n"
+      "Example:\n  ampctl wait $(ampctl submit -q a.yaml) $(ampctl submit -q b.yaml) --timeout 3600");
+  verb->callback([options, context] { context->exit_code = RunWait(*options, *context); });
+}
+
+}  // namespace ampd::client

@@ -1,0 +1,133 @@
+#include "client/connection.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <utility>
+
+#include "absl/strings/cord.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "ampd/v1/training_service.grpc.pb.h"
+#include "google/rpc/status.pb.h"
+
+namespace ampd::client {
+namespace {
+
+absl::Status ToAbsl(const grpc::Status& status) {
+  if (status.ok()) return absl::OkStatus();
+  absl::Status result(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+  google::rpc::Status details;
+  if (details.ParseFromString(status.error_details())) {
+    for (const auto& detail : details.details()) result.SetPayload(detail.type_url(), absl::Cord(detail.value()));
+  }
+  return result;
+}
+
+grpc::ChannelArguments ChannelOptions() {
+  constexpr int kMaxMessageBytes = 64 << 20;
+  grpc::ChannelArguments options;
+  options.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  // A daemon is dialled where it is: a proxy for the web has no part in it.
+  options.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  // A restarted daemon is found again within a second or two.
+  options.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  options.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
+  options.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  // Notices a host that vanished; no more often than servers allow by default.
+  options.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 320'000);
+  return options;
+}
+
+bool IsAddress(const std::string& address) {
+  if (absl::StartsWith(address, "unix:")) return address.size() > 5;
+  const size_t colon = address.rfind(':');
+  int port;
+  return colon != std::string::npos && colon > 0 && absl::SimpleAtoi(address.substr(colon + 1), &port) && port > 0 &&
+         port < 65536 && address.find('/') == std::string::npos;
+}
+
+}  // namespace
+
+struct Connection::Channel {
+  std::unique_ptr<v1::TrainingService::Stub> stub;
+
+  template <typename Request, typename Response>
+  absl::StatusOr<Response> Call(grpc::Status (v1::TrainingService::Stub::*method)(grpc::ClientContext*, const Request&,
+                                                                                  Response*),
+                                const Request& request, absl::Duration timeout) {
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+    Response response;
+    const grpc::Status status = ((*stub).*method)(&context, request, &response);
+    if (!status.ok()) return ToAbsl(status);
+    return response;
+  }
+};
+
+Connection::Connection(const std::string& address) : address_(address), channel_(std::make_unique<Channel>()) {
+  channel_->stub = v1::TrainingService::NewStub(
+      grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), ChannelOptions()));
+}
+
+Connection::~Connection() = default;
+
+absl::StatusOr<std::unique_ptr<Connection>> Connection::Open(const std::string& address) {
+  if (!IsAddress(address)) {
+    return absl::InvalidArgumentError(absl::StrCat("--server: expected HOST:PORT, got '", address, "'"));
+  }
+  return std::unique_ptr<Connection>(new Connection(address));
+}
+
+absl::StatusOr<v1::Job> Connection::CreateJob(const v1::CreateJobRequest& request, absl::Duration timeout) {
+  return channel_->Call(&v1::TrainingService::Stub::CreateJob, request, timeout);
+}
+
+absl::StatusOr<v1::Job> Connection::GetJob(const std::string& job_id, absl::Duration timeout) {
+  v1::GetJobRequest request;
+  request.set_job_id(job_id);
+  return channel_->Call(&v1::TrainingService::Stub::GetJob, request, timeout);
+}
+
+absl::StatusOr<v1::Job> Connection::CancelJob(const std::string& job_id, absl::Duration timeout) {
+  v1::CancelJobRequest request;
+  request.set_job_id(job_id);
+  return channel_->Call(&v1::TrainingService::Stub::CancelJob, request, timeout);
+}
+
+absl::StatusOr<v1::ListJobsResponse> Connection::ListJobs(const v1::ListJobsRequest& request, absl::Duration timeout) {
+  return channel_->Call(&v1::TrainingService::Stub::ListJobs, request, timeout);
+}
+
+absl::StatusOr<v1::ListDevicesResponse> Connection::ListDevices(absl::Duration timeout) {
+  return channel_->Call(&v1::TrainingService::Stub::ListDevices, v1::ListDevicesRequest(), timeout);
+}
+
+absl::StatusOr<v1::ServerInfo> Connection::GetServerInfo(absl::Duration timeout) {
+  return channel_->Call(&v1::TrainingService::Stub::GetServerInfo, v1::GetServerInfoRequest(), timeout);
+}
+
+absl::Status Connection::WatchJob(const v1::WatchJobRequest& request, absl::Time deadline, Interrupt* interrupt,
+                                  const std::function<void(const v1::JobEvent&)>& on_event) {
+  grpc::ClientContext context;
+  if (deadline != absl::InfiniteFuture()) context.set_deadline(absl::ToChronoTime(deadline));
+  Interrupt::Scope scope(interrupt, [&context] { context.TryCancel(); });
+  const auto reader = channel_->stub->WatchJob(&context, request);
+  v1::JobEvent event;
+  while (reader->Read(&event)) on_event(event);
+  return ToAbsl(reader->Finish());
+}
+
+absl::Status Connection::DownloadCheckpoint(const v1::DownloadCheckpointRequest& request,
+                                            const std::function<absl::Status(const v1::FileChunk&)>& on_chunk) {
+  grpc::ClientContext context;
+  const auto reader = channel_->stub->DownloadCheckpoint(&context, request);
+  v1::FileChunk chunk;
+  absl::Status status;
+  while (status.ok() && reader->Read(&chunk)) status = on_chunk(chunk);
+  if (!status.ok()) context.TryCancel();
+  const grpc::Status finished = reader->Finish();
+  return status.ok() ? ToAbsl(finished) : status;
+}
+
+}  // namespace ampd::client

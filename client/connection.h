@@ -1,0 +1,57 @@
+// The calls ampctl makes to a daemon. Errors are absl::Status: the server's code and message, with
+// google.rpc.BadRequest details as a payload that FieldViolationsOf() reads; UNAVAILABLE when the server cannot be
+// reached.
+#ifndef AMPD_CLIENT_CONNECTION_H_
+#define AMPD_CLIENT_CONNECTION_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "ampd/v1/training_service.pb.h"
+#include "client/interrupt.h"
+
+namespace ampd::client {
+
+// Thread-safe. Dials lazily; an unreachable server shows in the first call.
+class Connection {
+ public:
+  // INVALID_ARGUMENT unless `address` is HOST:PORT, [IPV6]:PORT or unix:PATH.
+  static absl::StatusOr<std::unique_ptr<Connection>> Open(const std::string& address);
+  ~Connection();
+
+  const std::string& address() const { return address_; }
+
+  // Each waits at most `timeout` for its answer.
+  absl::StatusOr<v1::Job> CreateJob(const v1::CreateJobRequest& request, absl::Duration timeout = absl::Seconds(60));
+  absl::StatusOr<v1::Job> GetJob(const std::string& job_id, absl::Duration timeout = absl::Seconds(30));
+  absl::StatusOr<v1::Job> CancelJob(const std::string& job_id, absl::Duration timeout = absl::Seconds(30));
+  absl::StatusOr<v1::ListJobsResponse> ListJobs(const v1::ListJobsRequest& request,
+                                                absl::Duration timeout = absl::Seconds(30));
+  absl::StatusOr<v1::ListDevicesResponse> ListDevices(absl::Duration timeout = absl::Seconds(30));
+  absl::StatusOr<v1::ServerInfo> GetServerInfo(absl::Duration timeout = absl::Seconds(30));
+
+  // Calls `on_event` for each event of one stream, until it ends. CANCELLED when `interrupt` (may be null) comes;
+  // DEADLINE_EXCEEDED past `deadline`.
+  absl::Status WatchJob(const v1::WatchJobRequest& request, absl::Time deadline, Interrupt* interrupt,
+                        const std::function<void(const v1::JobEvent&)>& on_event);
+
+  // Calls `on_chunk` for each chunk; its first error ends the stream and is returned.
+  absl::Status DownloadCheckpoint(const v1::DownloadCheckpointRequest& request,
+                                  const std::function<absl::Status(const v1::FileChunk&)>& on_chunk);
+
+ private:
+  struct Channel;
+  explicit Connection(const std::string& address);
+
+  std::string address_;
+  std::unique_ptr<Channel> channel_;
+};
+
+}  // namespace ampd::client
+
+#endif  // AMPD_CLIENT_CONNECTION_H_

@@ -1,0 +1,111 @@
+#include "client/output/event_line.h"
+
+#include "absl/strings/str_cat.h"
+#include "client/output/text.h"
+
+namespace ampd::client {
+namespace {
+
+// " gan" for a job of several phases; nothing for "main".
+std::string PhaseName(const std::string& name) { return name.empty() || name == "main" ? "" : " " + Clean(name); }
+
+std::string Line(const v1::StateChange& change) {
+  std::string line = v1::Job::State_Name(change.to());
+  if (change.has_failure()) {
+    absl::StrAppend(&line, " ", FailureText(change.failure()));
+  } else if (!change.reason().empty()) {
+    absl::StrAppend(&line, ": ", Clean(change.reason()));
+  }
+  return line;
+}
+
+std::string Line(const v1::StepReport& step) {
+  std::string line = absl::StrCat("step ", step.last_step());
+  if (step.total_steps() > 0) absl::StrAppend(&line, "/", step.total_steps());
+  absl::StrAppend(&line, "  epoch ", step.epoch());
+  for (const v1::PhaseReport& phase : step.phases()) {
+    absl::StrAppend(&line, " ", PhaseName(phase.name()), " loss ", Figure(phase.loss()), "  lr ",
+                    Figure(phase.learning_rate()), "  scale ", Figure(phase.loss_scale()), "  skips ",
+                    phase.steps_skipped());
+  }
+  return absl::StrCat(line, "  ", Count(step.samples_per_second()), " samples/s");
+}
+
+std::string Line(const v1::OverflowSkip& skip) {
+  std::string line = absl::StrCat("overflow", PhaseName(skip.phase()), "  step ", skip.step(), " skipped, ");
+  if (skip.scale_before() == skip.scale_after()) {
+    absl::StrAppend(&line, "scale stays ", Figure(skip.scale_after()));
+  } else {
+    absl::StrAppend(&line, "scale ", Figure(skip.scale_before()), " -> ", Figure(skip.scale_after()));
+  }
+  if (skip.kind() != v1::OverflowSkip::KIND_UNSPECIFIED) {
+    absl::StrAppend(&line, ", ", v1::OverflowSkip::Kind_Name(skip.kind()), " in ",
+                    v1::OverflowSkip::Stage_Name(skip.stage()));
+    if (!skip.first_tensor().empty()) absl::StrAppend(&line, " ", Clean(skip.first_tensor()));
+  }
+  absl::StrAppend(&line, ", epoch ", skip.epoch(), " batch ", skip.batch());
+  return skip.calibration() ? line + " (calibration)" : line;
+}
+
+std::string Line(const v1::LossScaleChange& change) {
+  return absl::StrCat("scale", PhaseName(change.phase()), " ", Figure(change.scale_before()), " -> ",
+                      Figure(change.scale_after()), " at step ", change.step());
+}
+
+std::string Line(const v1::Evaluation& evaluation) {
+  std::string line = absl::StrCat("evaluation  epoch ", evaluation.epoch(), "  step ", evaluation.step());
+  if (evaluation.has_accuracy()) absl::StrAppend(&line, "  accuracy ", Figure(evaluation.accuracy()));
+  absl::StrAppend(&line, "  loss ", Figure(evaluation.loss()));
+  for (const auto& [name, value] : evaluation.metrics()) {
+    if (name != "accuracy" && name != "loss") absl::StrAppend(&line, "  ", Clean(name), " ", Figure(value));
+  }
+  return line;
+}
+
+std::string Line(const v1::CheckpointSaved& checkpoint) {
+  return absl::StrCat("checkpoint ", Clean(checkpoint.checkpoint()), "  ", Bytes(checkpoint.size_bytes()));
+}
+
+std::string Line(const v1::Rewound& rewound) {
+  const std::string reason = rewound.reason().empty() ? "" : ": " + Clean(rewound.reason());
+  return absl::StrCat("rewound to step ", rewound.to_step(), reason);
+}
+
+std::string Line(const v1::LogLine& log) {
+  const bool plain = log.severity() <= v1::LogLine::INFO;
+  return absl::StrCat(plain ? "" : v1::LogLine::Severity_Name(log.severity()), plain ? "" : " ", Clean(log.text()));
+}
+
+std::string Payload(const v1::JobEvent& event) {
+  switch (event.payload_case()) {
+    case v1::JobEvent::kStateChange:
+      return Line(event.state_change());
+    case v1::JobEvent::kStep:
+      return Line(event.step());
+    case v1::JobEvent::kOverflowSkip:
+      return Line(event.overflow_skip());
+    case v1::JobEvent::kLossScaleChange:
+      return Line(event.loss_scale_change());
+    case v1::JobEvent::kEvaluation:
+      return Line(event.evaluation());
+    case v1::JobEvent::kCheckpoint:
+      return Line(event.checkpoint());
+    case v1::JobEvent::kRewound:
+      return Line(event.rewound());
+    case v1::JobEvent::kLog:
+      return Line(event.log());
+    case v1::JobEvent::PAYLOAD_NOT_SET:
+      break;
+  }
+  return "an event of a newer version";
+}
+
+}  // namespace
+
+std::string FailureText(const v1::Failure& failure) {
+  return absl::StrCat(v1::Failure::Class_Name(failure.class_()), ": ", Clean(failure.message()));
+}
+
+std::string EventLine(const v1::JobEvent& event) { return absl::StrCat(TimeOfDay(event.time()), "  ", Payload(event)); }
+
+}  // namespace ampd::client

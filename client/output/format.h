@@ -1,0 +1,24 @@
+// The -o option.
+#ifndef AMPD_CLIENT_OUTPUT_FORMAT_H_
+#define AMPD_CLIENT_OUTPUT_FORMAT_H_
+
+#include <ostream>
+#include <string>
+
+#include "google/protobuf/message.h"
+
+namespace ampd::client {
+
+enum class Format {
+  kTable,  // For people.
+  kJson,   // One indented JSON value a message.
+  kJsonl,  // One line of JSON a message.
+  kYaml,   // One YAML document a message.
+};
+
+// Writes `message` in any format but kTable, and flushes.
+void PrintMessage(const google::protobuf::Message& message, Format format, std::ostream& out);
+
+}  // namespace ampd::client
+
+#endif  // AMPD_CLIENT_OUTPUT_FORMAT_H_

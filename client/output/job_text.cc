@@ -1,0 +1,100 @@
+#include "client/output/job_text.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/output/event_line.h"
+#include "client/output/table.h"
+#include "client/output/text.h"
+#include "proto/spec/text.h"
+
+namespace ampd::client {
+namespace {
+
+class Lines {
+ public:
+  void Add(const std::string& name, const std::string& value) {
+    if (value.empty()) return;
+    absl::StrAppend(&text_, name, ":", std::string(name.size() < 11 ? 11 - name.size() : 1, ' '), Clean(value), "\n");
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+std::string ProgressText(const v1::JobSummary& summary) {
+  if (summary.total_steps() == 0 && summary.step() == 0) return "";
+  return absl::StrCat("step ", summary.step(), "/", summary.total_steps(), ", epoch ", summary.epoch(), ", ",
+                      summary.steps_applied(), " applied, ", summary.steps_skipped(), " skipped");
+}
+
+std::string AttemptText(const v1::Job& job) {
+  if (job.attempt() == 0) return "";
+  return absl::StrCat(job.attempt(), ", ", job.failures(), " failures of at most ", job.spec().retry().max_attempts());
+}
+
+}  // namespace
+
+std::string StateText(const v1::Job& job) {
+  std::string text = v1::Job::State_Name(job.state());
+  if (job.state() != v1::Job::QUEUED) return text;
+  std::string reason;
+  if (job.queue_reason() != v1::Job::QUEUE_REASON_UNSPECIFIED) reason = v1::Job::QueueReason_Name(job.queue_reason());
+  if (job.queue_position() > 0) absl::StrAppend(&reason, reason.empty() ? "" : ", ", job.queue_position(), " in line");
+  return reason.empty() ? text : absl::StrCat(text, " (", reason, ")");
+}
+
+std::string JobText(const v1::Job& job) {
+  const v1::JobSummary& summary = job.summary();
+  Lines lines;
+  lines.Add("id", job.id());
+  lines.Add("name", job.spec().name());
+  lines.Add("state", StateText(job));
+  if (job.has_failure()) lines.Add("failure", FailureText(job.failure()));
+  lines.Add("mode", v1::PrecisionSpec::Mode_Name(job.spec().precision().mode()));
+  lines.Add("created", DateAndTime(job.create_time()));
+  if (job.has_start_time()) lines.Add("started", DateAndTime(job.start_time()));
+  if (job.has_end_time()) lines.Add("ended", DateAndTime(job.end_time()));
+  lines.Add("attempt", AttemptText(job));
+  lines.Add("devices", absl::StrJoin(job.devices(), ", "));
+  lines.Add("progress", ProgressText(summary));
+  if (summary.has_loss()) lines.Add("loss", Figure(summary.loss()));
+  if (summary.loss_scale() != 0) lines.Add("loss scale", Figure(summary.loss_scale()));
+  if (summary.has_eval_loss()) lines.Add("eval loss", Figure(summary.eval_loss()));
+  if (summary.has_accuracy()) lines.Add("accuracy", Figure(summary.accuracy()));
+  if (summary.samples_per_second() > 0) lines.Add("speed", Count(summary.samples_per_second()) + " samples/s");
+  lines.Add("checkpoint", summary.checkpoint());
+  if (job.has_plan()) lines.Add("parameters", absl::StrCat(job.plan().parameters()));
+  return lines.text();
+}
+
+std::string PlanText(const v1::ModelPlan& plan) {
+  Table table({"LAYER", "KIND", "DTYPE", "OUTPUT", ">PARAMETERS"});
+  table.Add({"input", "", "", absl::StrJoin(plan.input_shape(), "x"), ""});
+  for (const v1::LayerPlan& layer : plan.layers()) {
+    table.Add({layer.name(), layer.kind(), layer.dtype(), absl::StrJoin(layer.output_shape(), "x"),
+               absl::StrCat(layer.parameters())});
+  }
+  return absl::StrCat(table.ToString(), plan.parameters(), " parameters; memory: ", Bytes(plan.parameter_bytes()),
+                      " for them, ", Bytes(plan.activation_bytes()), " for activations\n");
+}
+
+std::string ResubmittableYaml(const v1::Job& job) {
+  std::string head;
+  const std::string text = JobText(job);
+  size_t begin = 0;
+  for (size_t end = text.find('\n'); end != std::string::npos; begin = end + 1, end = text.find('\n', begin)) {
+    absl::StrAppend(&head, "# ", text.substr(begin, end - begin), "\n");
+  }
+  return absl::StrCat(head, ToYaml(job.spec()));
+}
+
+v1::StateChange EndOf(const v1::Job& job) {
+  v1::StateChange end;
+  end.set_to(job.state());
+  if (job.has_failure()) *end.mutable_failure() = job.failure();
+  *end.mutable_summary() = job.summary();
+  return end;
+}
+
+}  // namespace ampd::client

@@ -1,0 +1,29 @@
+// A job for people.
+#ifndef AMPD_CLIENT_OUTPUT_JOB_TEXT_H_
+#define AMPD_CLIENT_OUTPUT_JOB_TEXT_H_
+
+#include <string>
+
+#include "ampd/v1/event.pb.h"
+#include "ampd/v1/job.pb.h"
+
+namespace ampd::client {
+
+// One "name: value" a line: what `get` prints.
+std::string JobText(const v1::Job& job);
+
+// The layers with their dtypes, shapes and parameters, and what they add up to.
+std::string PlanText(const v1::ModelPlan& plan);
+
+// The job's spec as YAML that `submit` takes, with the job's state in comments above.
+std::string ResubmittableYaml(const v1::Job& job);
+
+// "RUNNING", or "QUEUED (RESOURCES, 2 in line)".
+std::string StateText(const v1::Job& job);
+
+// The terminal event of a job that has ended, as far as the job tells it.
+v1::StateChange EndOf(const v1::Job& job);
+
+}  // namespace ampd::client
+
+#endif  // AMPD_CLIENT_OUTPUT_JOB_TEXT_H_

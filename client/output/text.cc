@@ -1,0 +1,86 @@
+#include "client/output/text.h"
+
+#include <cmath>
+#include <iterator>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/time.h"
+
+namespace ampd::client {
+namespace {
+
+std::string Scaled(double value, double step, const char* const* units, int count, const char* gap) {
+  int unit = 0;
+  // What would round to a full step is shown as one of the next unit.
+  while (unit + 1 < count && value >= step * 0.9995) {
+    value /= step;
+    ++unit;
+  }
+  const int digits = unit == 0 || value >= 99.5 ? 0 : 1;
+  return absl::StrFormat("%.*f%s%s", digits, value, gap, units[unit]);
+}
+
+std::string FormatUtc(const char* format, const google::protobuf::Timestamp& time) {
+  return absl::FormatTime(format, absl::FromUnixSeconds(time.seconds()), absl::UTCTimeZone());
+}
+
+}  // namespace
+
+std::string Figure(double value) {
+  if (value == std::floor(value) && std::fabs(value) < 1e9) return absl::StrFormat("%.0f", value);
+  return absl::StrFormat("%.4g", value);
+}
+
+std::string Count(double value) {
+  static const char* const kUnits[] = {"", "k", "M", "G", "T"};
+  return std::isfinite(value) ? Scaled(value, 1000, kUnits, std::size(kUnits), "") : Figure(value);
+}
+
+std::string Bytes(int64_t bytes) {
+  static const char* const kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  return Scaled(static_cast<double>(bytes), 1024, kUnits, std::size(kUnits), " ");
+}
+
+std::string Duration(double seconds) {
+  constexpr double kLongest = 1e12;
+  if (!(seconds >= 0 && seconds < kLongest)) return "-";
+  const auto s = static_cast<int64_t>(std::llround(seconds));
+  if (s >= 100 * 3600) return absl::StrFormat("%dd %dh", s / 86400, s % 86400 / 3600);
+  if (s >= 3600) return absl::StrFormat("%d:%02d:%02d", s / 3600, s % 3600 / 60, s % 60);
+  return absl::StrFormat("%d:%02d", s / 60, s % 60);
+}
+
+std::string TimeOfDay(const google::protobuf::Timestamp& time) { return FormatUtc("%H:%M:%S", time); }
+
+std::string DateAndTime(const google::protobuf::Timestamp& time) {
+  return time.seconds() == 0 ? "-" : FormatUtc("%Y-%m-%d %H:%M:%S", time);
+}
+
+std::string Clean(absl::string_view text) {
+  while (!text.empty() && text.back() == '\n') text.remove_suffix(1);
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto c = static_cast<unsigned char>(text[i]);
+    // U+0080 to U+009F steer a terminal as well.
+    const bool c1 = c == 0xC2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xA0;
+    if (c1) ++i;
+    if (c == '\n' || c == '\t') {
+      out.push_back(' ');
+    } else {
+      out.push_back(c1 || absl::ascii_iscntrl(c) ? '?' : text[i]);
+    }
+  }
+  return out;
+}
+
+std::string Truncate(absl::string_view text, int columns) {
+  size_t end = 0;
+  for (int column = 0; end < text.size(); ++end) {
+    const bool starts = (static_cast<unsigned char>(text[end]) & 0xC0) != 0x80;
+    if (starts && column++ == columns) break;
+  }
+  return std::string(text.substr(0, end));
+}
+
+}  // namespace ampd::client
