@@ -157,6 +157,11 @@ absl::Status Database::ErrorOf(int code, absl::string_view what) const {
       return absl::AlreadyExistsError(message);
     case SQLITE_IOERR:
     case SQLITE_CANTOPEN:
+      // SQLite tells a full disk apart, but loses the errno of a quota or a file-size limit in the log.
+      if (code == SQLITE_IOERR_WRITE && system_error == 0) {
+        return absl::ResourceExhaustedError(
+            absl::StrCat(message, ": the file cannot grow: a quota, a file-size limit or a failing disk"));
+      }
       if (system_error == ENOSPC || system_error == EDQUOT || system_error == EFBIG) {
         return absl::ResourceExhaustedError(absl::StrCat(message, ": ", strerror(system_error)));
       }

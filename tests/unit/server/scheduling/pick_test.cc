@@ -1,0 +1,50 @@
+#include "server/scheduling/pick.h"
+
+#include <gmock/gmock.h>
+
+#include "absl/time/clock.h"
+
+namespace ampd {
+namespace {
+
+using ::testing::ElementsAreArray;
+
+struct PickCase {
+  const char* name;
+  SchedulingSnapshot snapshot;
+  std::vector<Assignment> start;
+  std::vector<Waiting> wait;
+};
+
+class PickTest : public ::testing::TestWithParam<PickCase> {};
+
+TEST_P(PickTest, Decides) {
+  const Decision decision = Pick(GetParam().snapshot, absl::Now());
+  EXPECT_THAT(decision.start, ElementsAreArray(GetParam().start));
+  EXPECT_THAT(decision.wait, ElementsAreArray(GetParam().wait));
+}
+
+constexpr auto kResources = v1::Job::RESOURCES;
+constexpr auto kDraining = v1::Job::DRAINING;
+
+INSTANTIATE_TEST_SUITE_P(Table, PickTest,
+                         ::testing::Values(PickCase{"Nothing", {}, {}, {}},
+                                           PickCase{"NoJobs", {{}, {"cpu-0"}, false}, {}, {}},
+                                           PickCase{"NoDevices", {{{"a", 1}}, {}, false}, {}, {{"a", 1, kResources}}},
+                                           PickCase{"One", {{{"a", 1}}, {"cpu-0"}, false}, {{"a", "cpu-0"}}, {}},
+                                           PickCase{"OldestFirst",
+                                                    {{{"c", 3}, {"a", 1}, {"b", 2}}, {"cpu-1"}, false},
+                                                    {{"a", "cpu-1"}},
+                                                    {{"b", 1, kResources}, {"c", 2, kResources}}},
+                                           PickCase{"DevicesInOrder",
+                                                    {{{"b", 9}, {"a", 4}}, {"cpu-1", "cpu-3", "cpu-0"}, false},
+                                                    {{"a", "cpu-1"}, {"b", "cpu-3"}},
+                                                    {}},
+                                           PickCase{"Draining",
+                                                    {{{"b", 2}, {"a", 1}}, {"cpu-0"}, true},
+                                                    {},
+                                                    {{"a", 1, kDraining}, {"b", 2, kDraining}}}),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace ampd

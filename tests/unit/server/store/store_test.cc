@@ -1,0 +1,282 @@
+#include "server/store/store.h"
+
+#include <gmock/gmock.h>
+#include <sqlite3.h>
+
+#include <fstream>
+
+#include "tests/unit/server/store/store_test_util.h"
+
+namespace ampd {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::unique_ptr<Store> OpenStore(const TempDir& dir, int64_t max_pages = 0) {
+  Store::Options options;
+  options.state_dir = dir.path();
+  options.max_pages = max_pages;
+  auto store = Store::Open(std::move(options));
+  EXPECT_TRUE(store.ok()) << store.status();
+  return store.ok() ? *std::move(store) : nullptr;
+}
+
+absl::StatusOr<JobRecord> Find(Store& store, const std::string& prefix) {
+  return store.Await([&](const Database& database) { return database.FindJob(prefix); });
+}
+
+TEST(StoreTest, KeepsEveryFieldOfARecord) {
+  TempDir dir;
+  JobWrite write = CreateWrite(7);
+  JobRecord& record = write.record;
+  record.job.set_attempt(3);
+  record.job.set_state(v1::Job::RUNNING);
+  record.job.add_devices("cpu-0");
+  record.worker = {1234, 99887766};
+  record.token_hash = std::string("\0token", 6);
+  record.session_key_hash = std::string("key\0", 4);
+  record.worker_number = 12;
+  record.last_reported_step = 500;
+  record.run_seconds = 1.5;
+  record.running_since = absl::FromUnixNanos(1'700'000'000'123'456'789);
+  record.lost_attempts = 2;
+  {
+    auto store = OpenStore(dir);
+    ASSERT_TRUE(WriteAndWait(*store, write).ok());
+  }
+  auto store = OpenStore(dir);
+  const auto found = Find(*store, TestId(7));
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_EQ(found->job.SerializeAsString(), record.job.SerializeAsString());
+  EXPECT_EQ(found->submit_sequence, 7);
+  EXPECT_EQ(found->worker, record.worker);
+  EXPECT_EQ(found->token_hash, record.token_hash);
+  EXPECT_EQ(found->session_key_hash, record.session_key_hash);
+  EXPECT_EQ(found->worker_number, 12u);
+  EXPECT_EQ(found->last_reported_step, 500);
+  EXPECT_EQ(found->run_seconds, 1.5);
+  EXPECT_EQ(found->running_since, record.running_since);
+  EXPECT_EQ(found->lost_attempts, 2);
+}
+
+TEST(StoreTest, AnUpdateLeavesSpecAndPlanAlone) {
+  TempDir dir;
+  auto store = OpenStore(dir);
+  ASSERT_TRUE(WriteAndWait(*store, CreateWrite(1)).ok());
+  ASSERT_TRUE(WriteAndWait(*store, EventWrite(1, 2)).ok());
+  const auto found = Find(*store, TestId(1));
+  ASSERT_TRUE(found.ok());
+  EXPECT_EQ(found->job.spec().name(), "job 1");
+  EXPECT_EQ(found->job.plan().parameters(), 1);
+}
+
+TEST(StoreTest, RefusesEventsThatDoNotFollow) {
+  TempDir dir;
+  auto store = OpenStore(dir);
+  ASSERT_TRUE(WriteAndWait(*store, CreateWrite(1)).ok());
+  EXPECT_EQ(WriteAndWait(*store, EventWrite(1, 3)).code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(WriteAndWait(*store, EventWrite(1, 1)).code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(WriteAndWait(*store, EventWrite(2, 1)).code(), absl::StatusCode::kNotFound);
+  EXPECT_TRUE(WriteAndWait(*store, EventWrite(1, 2)).ok());
+}
+
+TEST(StoreTest, AFailedWriteLeavesTheOthersOfItsGroup) {
+  TempDir dir;
+  auto store = OpenStore(dir);
+  // A read that waits holds the thread, so that the writes behind it form one group.
+  std::promise<void> go;
+  store->Read([waiting = go.get_future().share()](const Database&) { waiting.wait(); });
+  std::vector<absl::Status> results(4);
+  const auto keep = [&](int i) { return [&results, i](const absl::Status& status) { results[i] = status; }; };
+  store->Write(CreateWrite(1), keep(0));
+  store->Write(CreateWrite(1), keep(1));
+  store->Write(EventWrite(1, 9), keep(2));
+  store->Write(CreateWrite(2), keep(3));
+  go.set_value();
+  store->Await([](const Database&) { return 0; });
+  EXPECT_TRUE(results[0].ok()) << results[0];
+  EXPECT_EQ(results[1].code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(results[2].code(), absl::StatusCode::kInternal);
+  EXPECT_TRUE(results[3].ok()) << results[3];
+  EXPECT_EQ(Find(*store, TestId(1))->job.last_sequence(), 1u);
+}
+
+TEST(StoreTest, CommitsQueuedWritesTogether) {
+  TempDir dir;
+  std::vector<size_t> groups;
+  Store::Options options;
+  options.state_dir = dir.path();
+  options.on_commit = [&](double, size_t writes) { groups.push_back(writes); };
+  auto store = *Store::Open(std::move(options));
+  std::promise<void> go;
+  store->Read([waiting = go.get_future().share()](const Database&) { waiting.wait(); });
+  for (int n = 1; n <= 100; ++n) store->Write(CreateWrite(n), nullptr);
+  go.set_value();
+  store->Await([](const Database&) { return 0; });
+  EXPECT_THAT(groups, ElementsAre(100u));
+}
+
+TEST(StoreTest, FindsByUniquePrefix) {
+  TempDir dir;
+  auto store = OpenStore(dir);
+  ASSERT_TRUE(WriteAndWait(*store, CreateWrite(1)).ok());
+  ASSERT_TRUE(WriteAndWait(*store, CreateWrite(20)).ok());
+  EXPECT_EQ(Find(*store, TestId(20).substr(0, 25))->job.id(), TestId(20));
+  EXPECT_EQ(Find(*store, TestId(1).substr(0, 10)).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Find(*store, "01h").status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Find(*store, "01h%").status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Find(*store, std::string(4000, '0')).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Find(*store, "zzzz").status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(StoreTest, ListsPagesNewestFirstAndFilters) {
+  TempDir dir;
+  auto store = OpenStore(dir);
+  for (int n = 1; n <= 5; ++n) {
+    JobWrite write = CreateWrite(n);
+    if (n % 2 == 0) write.record.job.set_state(v1::Job::FAILED);
+    ASSERT_TRUE(WriteAndWait(*store, write).ok());
+  }
+  const auto list = [&](int size, const std::string& token, std::vector<v1::Job::State> states) {
+    return store->Await([&](const Database& database) { return database.ListJobs(size, token, states); });
+  };
+  std::vector<std::string> seen;
+  std::string token;
+  int pages = 0;
+  do {
+    const auto page = list(2, token, {});
+    ASSERT_TRUE(page.ok());
+    for (const auto& job : page->jobs) seen.push_back(job.id());
+    token = page->next_page_token;
+    ++pages;
+  } while (!token.empty());
+  EXPECT_EQ(pages, 3);
+  EXPECT_THAT(seen, ElementsAre(TestId(5), TestId(4), TestId(3), TestId(2), TestId(1)));
+  const auto failed = list(2, "", {v1::Job::FAILED});
+  ASSERT_EQ(failed->jobs.size(), 2u);
+  EXPECT_EQ(failed->jobs[0].id(), TestId(4));
+  EXPECT_TRUE(failed->next_page_token.empty());
+  EXPECT_EQ(list(2, "nonsense", {}).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(StoreTest, RemembersRequestsCountersAndCheckpoints) {
+  TempDir dir;
+  {
+    auto store = OpenStore(dir);
+    JobWrite write = CreateWrite(1);
+    write.request_id = "r1";
+    write.body_hash = std::string("\0h", 2);
+    write.counter_deltas = {{"a", 1.5}, {"b", 2}};
+    ASSERT_TRUE(WriteAndWait(*store, write).ok());
+    JobWrite more = EventWrite(1, 2);
+    more.counter_deltas = {{"a", 2}};
+    ASSERT_TRUE(WriteAndWait(*store, more).ok());
+    JobWrite same_request = CreateWrite(2);
+    same_request.request_id = "r1";
+    EXPECT_EQ(WriteAndWait(*store, same_request).code(), absl::StatusCode::kAlreadyExists);
+    EXPECT_EQ(Find(*store, TestId(2)).status().code(), absl::StatusCode::kNotFound);
+  }
+  auto store = OpenStore(dir);
+  const auto request = store->Await([](const Database& database) { return database.FindRequest("r1"); });
+  ASSERT_TRUE(request.ok() && request->has_value());
+  EXPECT_EQ((*request)->body_hash, std::string("\0h", 2));
+  EXPECT_EQ((*request)->job_id, TestId(1));
+  EXPECT_FALSE(store->Await([](const Database& database) { return database.FindRequest("r2"); })->has_value());
+  const auto counters = store->Await([](const Database& database) { return database.Counters(); });
+  EXPECT_EQ(counters->at("a"), 3.5);
+  EXPECT_EQ(counters->at("b"), 2);
+}
+
+TEST(StoreTest, ReadsEventsInPages) {
+  TempDir dir;
+  auto store = OpenStore(dir);
+  ASSERT_TRUE(WriteAndWait(*store, CreateWrite(1)).ok());
+  for (int sequence = 2; sequence <= 10; ++sequence) {
+    ASSERT_TRUE(WriteAndWait(*store, EventWrite(1, sequence, absl::StrCat("event ", sequence))).ok());
+  }
+  const auto page = store->Await([](const Database& database) { return database.ReadEvents(TestId(1), 3, 4); });
+  ASSERT_TRUE(page.ok());
+  EXPECT_EQ(page->last_sequence, 10u);
+  ASSERT_EQ(page->events.size(), 4u);
+  EXPECT_EQ(page->events[0].sequence(), 4u);
+  EXPECT_EQ(page->events[3].log().text(), "event 7");
+  const auto none =
+      store->Await([](const Database& database) { return database.ReadEvents(TestId(1), UINT64_MAX, 4); });
+  EXPECT_TRUE(none.ok() && none->events.empty());
+}
+
+TEST(StoreTest, TwoDaemonsCannotShareAStateDirectory) {
+  TempDir dir;
+  auto store = OpenStore(dir);
+  Store::Options options;
+  options.state_dir = dir.path();
+  const auto second = Store::Open(options);
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(second.status().message()), HasSubstr(dir.path()));
+  EXPECT_THAT(std::string(second.status().message()), HasSubstr(absl::StrCat("pid ", getpid())));
+  store.reset();
+  EXPECT_TRUE(Store::Open(options).ok());
+}
+
+TEST(StoreTest, ADatabaseOfANewerProgramIsRefused) {
+  TempDir dir;
+  OpenStore(dir).reset();
+  sqlite3* db = nullptr;
+  ASSERT_EQ(sqlite3_open((dir.path() + "/ampd.db").c_str(), &db), SQLITE_OK);
+  ASSERT_EQ(sqlite3_exec(db, "INSERT INTO migrations VALUES(1000, 'x')", nullptr, nullptr, nullptr), SQLITE_OK);
+  sqlite3_close(db);
+  Store::Options options;
+  options.state_dir = dir.path();
+  const auto store = Store::Open(options);
+  EXPECT_EQ(store.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(store.status().message()), HasSubstr("1000"));
+}
+
+TEST(StoreTest, ADamagedDatabaseIsNamed) {
+  TempDir dir;
+  std::ofstream(dir.path() + "/ampd.db") << std::string(8192, 'x');
+  Store::Options options;
+  options.state_dir = dir.path();
+  const auto store = Store::Open(options);
+  EXPECT_EQ(store.status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(store.status().message()), HasSubstr(dir.path() + "/ampd.db"));
+}
+
+TEST(StoreTest, ADamagedRowIsDataLoss) {
+  TempDir dir;
+  {
+    auto store = OpenStore(dir);
+    ASSERT_TRUE(WriteAndWait(*store, CreateWrite(1)).ok());
+  }
+  sqlite3* db = nullptr;
+  ASSERT_EQ(sqlite3_open((dir.path() + "/ampd.db").c_str(), &db), SQLITE_OK);
+  ASSERT_EQ(sqlite3_exec(db, "UPDATE jobs SET job = x'ffffff'", nullptr, nullptr, nullptr), SQLITE_OK);
+  sqlite3_close(db);
+  auto store = OpenStore(dir);
+  EXPECT_EQ(Find(*store, TestId(1)).status().code(), absl::StatusCode::kDataLoss);
+}
+
+TEST(StoreTest, AFullStoreRefusesWritesWholeAndKeepsWhatItHas) {
+  TempDir dir;
+  int accepted = 1;
+  {
+    auto store = OpenStore(dir, /*max_pages=*/64);
+    ASSERT_TRUE(WriteAndWait(*store, CreateWrite(1)).ok());
+    absl::Status status;
+    while (status.ok()) {
+      status = WriteAndWait(*store, EventWrite(1, accepted + 1, std::string(20000, 'e')));
+      if (status.ok()) ++accepted;
+    }
+    EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("ampd.db"));
+    EXPECT_EQ(Find(*store, TestId(1))->job.last_sequence(), static_cast<uint64_t>(accepted));
+    const auto page = store->Await([](const Database& database) { return database.ReadEvents(TestId(1), 0, 1000); });
+    EXPECT_EQ(page->events.size(), static_cast<size_t>(accepted));
+  }
+  auto store = OpenStore(dir);
+  EXPECT_TRUE(WriteAndWait(*store, EventWrite(1, accepted + 1)).ok());
+}
+
+}  // namespace
+}  // namespace ampd
