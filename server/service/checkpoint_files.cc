@@ -2,26 +2,31 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <openssl/evp.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <functional>
+#include <memory>
+#include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "engine/core/status.h"
 
 namespace ampd {
 namespace {
 
 constexpr char kManifest[] = "MANIFEST";
-constexpr int64_t kMaxManifestBytes = 1 << 20;
+constexpr int64_t kMaxManifestBytes = 1 << 16;
+constexpr int64_t kReadBytes = 1 << 20;
 
 bool IsCheckpointName(absl::string_view name) {
   if (!absl::StartsWith(name, "step-") || name.size() < 6 || name.size() > 64) return false;
@@ -50,24 +55,73 @@ absl::StatusOr<CheckpointFile> OpenFile(int directory, const std::string& name) 
   return file;
 }
 
-// One line of MANIFEST, opened and compared.
-absl::StatusOr<CheckpointFile> OpenListed(int directory, absl::string_view line) {
-  const std::vector<std::string> fields = absl::StrSplit(line, absl::MaxSplits(' ', 2));
-  int64_t size = 0;
-  if (fields.size() != 3 || !absl::SimpleAtoi(fields[1], &size) || !IsPlainFileName(fields[2])) {
-    return absl::DataLossError(absl::StrCat(kManifest, " has a line that is not \"<checksum> <size> <name>\""));
+using DigestContext = std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)>;
+
+std::string HexDigest(EVP_MD_CTX* context) {
+  std::string digest(EVP_MAX_MD_SIZE, '\0');
+  unsigned int size = 0;
+  EVP_DigestFinal_ex(context, reinterpret_cast<unsigned char*>(digest.data()), &size);
+  return absl::BytesToHexString(absl::string_view(digest.data(), size));
+}
+
+absl::StatusOr<std::string> Sha256OfFile(const CheckpointFile& file) {
+  const DigestContext context(EVP_MD_CTX_new(), &EVP_MD_CTX_free);
+  EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr);
+  for (int64_t offset = 0; offset < file.size; offset += kReadBytes) {
+    AMPD_ASSIGN_OR_RETURN(const std::string bytes, ReadChunk(file, offset, kReadBytes));
+    EVP_DigestUpdate(context.get(), bytes.data(), bytes.size());
   }
-  AMPD_ASSIGN_OR_RETURN(CheckpointFile file, OpenFile(directory, fields[2]));
-  if (file.size == size) return file;
-  return absl::DataLossError(absl::StrCat(file.name, " has ", file.size, " bytes, not ", size));
+  return HexDigest(context.get());
+}
+
+// One line of MANIFEST.
+struct Listed {
+  std::string checksum;
+  int64_t size = 0;
+  std::string name;
+};
+
+absl::StatusOr<Listed> ParseLine(absl::string_view line) {
+  const std::vector<std::string> fields = absl::StrSplit(line, absl::MaxSplits(' ', 2));
+  Listed listed;
+  if (fields.size() != 3 || !absl::SimpleAtoi(fields[1], &listed.size) || !IsPlainFileName(fields[2])) {
+    return absl::DataLossError(absl::StrCat(kManifest, " has a line that is not \"<sha256> <size> <name>\""));
+  }
+  listed.checksum = fields[0];
+  listed.name = fields[2];
+  return listed;
+}
+
+// MANIFEST without its last line, which is about the lines before it.
+absl::StatusOr<std::string> ReadManifest(const CheckpointFile& file) {
+  if (file.size > kMaxManifestBytes) return absl::DataLossError(absl::StrCat(kManifest, " is too large"));
+  AMPD_ASSIGN_OR_RETURN(std::string text, ReadChunk(file, 0, file.size));
+  const size_t seal = text.size() < 2 ? 0 : text.rfind('\n', text.size() - 2) + 1;
+  AMPD_ASSIGN_OR_RETURN(const Listed sealed, ParseLine(absl::StripSuffix(absl::string_view(text).substr(seal), "\n")));
+  text.resize(seal);
+  const DigestContext context(EVP_MD_CTX_new(), &EVP_MD_CTX_free);
+  EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr);
+  EVP_DigestUpdate(context.get(), text.data(), text.size());
+  if (sealed.name == kManifest && sealed.checksum == HexDigest(context.get())) return text;
+  return absl::DataLossError(absl::StrCat(kManifest, " does not match its own checksum"));
+}
+
+absl::StatusOr<CheckpointFile> OpenListed(int directory, absl::string_view line) {
+  AMPD_ASSIGN_OR_RETURN(const Listed listed, ParseLine(line));
+  AMPD_ASSIGN_OR_RETURN(CheckpointFile file, OpenFile(directory, listed.name));
+  if (file.size != listed.size) {
+    return absl::DataLossError(absl::StrCat(file.name, " has ", file.size, " bytes, not ", listed.size));
+  }
+  AMPD_ASSIGN_OR_RETURN(const std::string checksum, Sha256OfFile(file));
+  if (checksum == listed.checksum) return file;
+  return absl::DataLossError(absl::StrCat(file.name, " does not match its checksum"));
 }
 
 absl::StatusOr<OpenCheckpoint> OpenWhole(int parent, const std::string& name) {
   const UniqueFd directory = OpenDirectory(parent, name);
   if (!directory.valid()) return absl::NotFoundError(absl::StrCat("no checkpoint ", name));
   AMPD_ASSIGN_OR_RETURN(CheckpointFile manifest, OpenFile(directory.get(), kManifest));
-  if (manifest.size > kMaxManifestBytes) return absl::DataLossError(absl::StrCat(kManifest, " is too large"));
-  AMPD_ASSIGN_OR_RETURN(const std::string text, ReadChunk(manifest, 0, manifest.size));
+  AMPD_ASSIGN_OR_RETURN(const std::string text, ReadManifest(manifest));
   OpenCheckpoint checkpoint{name, {}};
   for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
     AMPD_ASSIGN_OR_RETURN(CheckpointFile file, OpenListed(directory.get(), line));

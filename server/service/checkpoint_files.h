@@ -25,8 +25,8 @@ struct OpenCheckpoint {
 };
 
 // Opens the checkpoint `name` in `directory`, a job's folder of checkpoints; empty: the newest whole one. No symbolic
-// link is followed, and only plain file names are accepted from MANIFEST, whose lines are "<checksum> <size> <name>".
-// Sizes are compared; checksums are for the receiver.
+// link is followed, and only plain file names are accepted from MANIFEST, whose lines are "<sha256> <size> <name>" and
+// whose last line is about the lines before it. Every file is read and compared.
 // INVALID_ARGUMENT for a name that cannot be a checkpoint's, NOT_FOUND when there is none, DATA_LOSS naming what is
 // damaged when the named one, or every one, is.
 absl::StatusOr<OpenCheckpoint> OpenCheckpointFiles(const std::string& directory, const std::string& name);

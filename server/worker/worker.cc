@@ -45,6 +45,7 @@ void Log(absl::string_view text) {
 // These say that the daemon is there and will not have this attempt; anything else may pass.
 bool IsRefusal(const absl::Status& status) {
   switch (status.code()) {
+    case absl::StatusCode::kInvalidArgument:
     case absl::StatusCode::kPermissionDenied:
     case absl::StatusCode::kUnauthenticated:
     case absl::StatusCode::kFailedPrecondition:
