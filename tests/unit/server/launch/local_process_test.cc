@@ -1,0 +1,119 @@
+#include "server/launch/local_process.h"
+
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <future>
+#include <iterator>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/launch/worker_contract.h"
+
+namespace ampd {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class LocalProcess : public testing::Test {
+ protected:
+  LocalProcess() : state_dir_(absl::StrCat(testing::TempDir(), "/local_process_test_", getpid())) {
+    fs::create_directories(state_dir_);
+  }
+  ~LocalProcess() override { fs::remove_all(state_dir_); }
+
+  // A launcher whose worker is this shell script.
+  std::unique_ptr<LocalProcessLauncher> WithWorker(const std::string& script) {
+    const std::string path = state_dir_ + "/worker.sh";
+    std::ofstream(path) << "#!/bin/sh\n" << script << "\n";
+    chmod(path.c_str(), 0700);
+    return LocalProcessLauncher::Create(path, state_dir_).value();
+  }
+
+  std::string LogOf(uint32_t attempt) {
+    std::ifstream file(absl::StrCat(state_dir_, "/jobs/job/worker-", attempt, ".log"));
+    return std::string((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  }
+
+  std::string state_dir_;
+};
+
+TEST_F(LocalProcess, RunsTheWorkerAndReportsItsEnd) {
+  auto launcher = WithWorker("echo \"$@\"; echo token $AMPD_WORKER_TOKEN secret $AMPD_SECRET >&2; exit 5");
+  setenv("AMPD_SECRET", "hidden", 1);
+  std::promise<std::pair<WorkerProcess, WorkerExit>> ended;
+  launcher->SetExitHandler([&](const WorkerProcess& p, const WorkerExit& e) { ended.set_value({p, e}); });
+  const auto process = launcher->Launch({"job", 3, "s3cret-token"});
+  ASSERT_TRUE(process.ok()) << process.status();
+  const auto [who, how] = ended.get_future().get();
+  EXPECT_EQ(who, *process);
+  EXPECT_EQ(how.exit_status, 5);
+  EXPECT_EQ(how.signal, 0);
+  EXPECT_FALSE(launcher->IsAlive(*process));
+  EXPECT_THAT(LogOf(3), HasSubstr("--job job --attempt 3"));
+  EXPECT_THAT(LogOf(3), HasSubstr("token s3cret-token secret\n"));
+}
+
+TEST_F(LocalProcess, TheTokenIsNotOnTheCommandLine) {
+  auto launcher = WithWorker("exec sleep 1000");
+  const auto process = launcher->Launch({"job", 1, "s3cret-token"}).value();
+  std::ifstream file(absl::StrCat("/proc/", process.pid, "/cmdline"));
+  const std::string command((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  EXPECT_THAT(command, Not(HasSubstr("s3cret")));
+  launcher->Kill(process);
+}
+
+TEST_F(LocalProcess, KillsByIdentity) {
+  auto launcher = WithWorker("exec sleep 1000");
+  std::promise<WorkerExit> ended;
+  launcher->SetExitHandler([&](const WorkerProcess&, const WorkerExit& e) { ended.set_value(e); });
+  const WorkerProcess process = launcher->Launch({"job", 1, "t"}).value();
+  EXPECT_EQ(launcher->Identify(process.pid).value(), process);
+  WorkerProcess other = process;
+  ++other.start_time;
+  launcher->Kill(other);
+  EXPECT_FALSE(launcher->IsAlive(other));
+  EXPECT_TRUE(launcher->IsAlive(process));
+  launcher->Kill(process);
+  EXPECT_EQ(ended.get_future().get().signal, SIGKILL);
+  EXPECT_FALSE(launcher->IsAlive(process));
+  launcher->Kill(process);
+}
+
+TEST_F(LocalProcess, AnEndBeforeTheHandlerIsNotLost) {
+  auto launcher = WithWorker("exit 1");
+  const WorkerProcess process = launcher->Launch({"job", 1, "t"}).value();
+  while (launcher->IsAlive(process)) {
+  }
+  std::promise<WorkerExit> ended;
+  launcher->SetExitHandler([&](const WorkerProcess&, const WorkerExit& e) { ended.set_value(e); });
+  EXPECT_EQ(ended.get_future().get().exit_status, 1);
+}
+
+TEST_F(LocalProcess, WorkersOutliveTheirLauncher) {
+  auto launcher = WithWorker("exec sleep 1000");
+  const WorkerProcess process = launcher->Launch({"job", 1, "t"}).value();
+  launcher.reset();
+  launcher = WithWorker("true");
+  EXPECT_TRUE(launcher->IsAlive(process));
+  launcher->Kill(process);
+  while (launcher->IsAlive(process)) {
+  }
+}
+
+TEST_F(LocalProcess, SaysWhyAWorkerCannotStart) {
+  auto launcher = LocalProcessLauncher::Create("/no/such/worker", state_dir_).value();
+  EXPECT_THAT(std::string(launcher->Launch({"job", 1, "t"}).status().message()), HasSubstr("/no/such/worker"));
+  std::ofstream(state_dir_ + "/jobs/other") << "in the way";
+  EXPECT_THAT(std::string(launcher->Launch({"other", 1, "t"}).status().message()), HasSubstr("/jobs/other"));
+}
+
+}  // namespace
+}  // namespace ampd

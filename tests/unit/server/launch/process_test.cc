@@ -1,0 +1,148 @@
+#include "server/launch/process.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <future>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/launch/exit_watcher.h"
+
+namespace ampd {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+// Runs a shell script to its end and returns what it printed.
+std::string Output(const std::string& script, std::vector<std::string> environment = {}, uint64_t cpu_seconds = 0) {
+  int fds[2];
+  EXPECT_EQ(pipe2(fds, O_CLOEXEC), 0);
+  SpawnOptions options{.argv = {"/bin/sh", "-c", script}, .environment = std::move(environment)};
+  options.stdout_fd = fds[1];
+  options.cpu_seconds = cpu_seconds;
+  auto process = Spawn(options);
+  EXPECT_TRUE(process.ok()) << process.status();
+  close(fds[1]);
+  std::string output;
+  char buffer[4096];
+  for (ssize_t n; (n = read(fds[0], buffer, sizeof(buffer))) > 0;) output.append(buffer, n);
+  close(fds[0]);
+  process->Reap();
+  return output;
+}
+
+ProcessHandle Sleeper() { return Spawn({.argv = {"/bin/sleep", "1000"}}).value(); }
+
+TEST(Spawn, GivesTheChildItsOwnSessionAndOnlyTheEnvironmentAsked) {
+  EXPECT_EQ(Output("echo $0 $A $HOME", {"A=b"}), "/bin/sh b\n");
+  // pid, process group and session of the shell itself: fields 1, 5 and 6.
+  const std::string stat = Output("read -r p n s pp pg ss rest < /proc/$$/stat; echo $p $pg $ss $$");
+  int pid, group, session, self;
+  ASSERT_EQ(sscanf(stat.c_str(), "%d %d %d %d", &pid, &group, &session, &self), 4) << stat;
+  EXPECT_EQ(pid, self);
+  EXPECT_EQ(group, self);
+  EXPECT_EQ(session, self);
+}
+
+TEST(Spawn, ChildInheritsNoDescriptorNoMaskAndDumpsNoCore) {
+  const int leaky = open("/dev/null", O_RDONLY);
+  sigset_t blocked;
+  sigemptyset(&blocked);
+  sigaddset(&blocked, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &blocked, nullptr);
+  // The shell's own glob of its descriptors opens one more, 3.
+  EXPECT_EQ(Output("cd /proc/self/fd; echo *"), "0 1 2 3\n");
+  EXPECT_THAT(Output("grep SigBlk /proc/self/status"), HasSubstr("0000000000000000"));
+  EXPECT_EQ(Output("ulimit -c"), "0\n");
+  pthread_sigmask(SIG_UNBLOCK, &blocked, nullptr);
+  close(leaky);
+}
+
+TEST(Spawn, SaysWhenThereIsNoProgram) {
+  const absl::Status status = Spawn({.argv = {"/no/such/program"}}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("/no/such/program"));
+  EXPECT_EQ(Spawn({.argv = {"/etc/passwd"}}).status().code(), absl::StatusCode::kPermissionDenied);
+}
+
+TEST(ProcessHandle, TellsHowAChildEnded) {
+  EXPECT_EQ(Spawn({.argv = {"/bin/sh", "-c", "exit 7"}})->Reap().exit_code, 7);
+  const ProcessHandle killed = Sleeper();
+  ASSERT_TRUE(killed.Signal(SIGKILL).ok());
+  const ProcessExit exit = killed.Reap();
+  EXPECT_EQ(exit.signal, SIGKILL);
+  EXPECT_EQ(DescribeExit(exit), "was ended by signal 9 (Killed)");
+  EXPECT_EQ(killed.Signal(SIGKILL).code(), absl::StatusCode::kNotFound);
+}
+
+TEST(ProcessHandle, AnotherProcessUnderThatPidIsNotIt) {
+  const ProcessHandle process = Sleeper();
+  ProcessIdentity recycled = process.identity();
+  --recycled.start_time;
+  EXPECT_EQ(ProcessHandle::Open(recycled).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_TRUE(process.running());
+  EXPECT_TRUE(ProcessHandle::Open(process.identity()).ok());
+  process.Signal(SIGKILL).IgnoreError();
+  process.Reap();
+  EXPECT_EQ(ProcessHandle::Open(process.identity()).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(IdentifyProcess, AgreesWithTheKernelAboutThisProcess) {
+  const auto self = IdentifyProcess(getpid());
+  ASSERT_TRUE(self.ok());
+  EXPECT_EQ(self->pid, getpid());
+  // Booted before, started after it: in ticks of 1/100 s.
+  EXPECT_GT(self->start_time, 0u);
+  EXPECT_EQ(IdentifyProcess(1 << 30).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(ScrubbedEnvironment, KeepsLittle) {
+  setenv("AMPD_TEST_SECRET", "x", 1);
+  setenv("OMP_NUM_THREADS", "3", 1);
+  const std::vector<std::string> environment = ScrubbedEnvironment();
+  EXPECT_THAT(environment, Contains("OMP_NUM_THREADS=3"));
+  EXPECT_THAT(environment, Contains(StartsWith("PATH=")));
+  EXPECT_THAT(environment, Not(Contains(HasSubstr("SECRET"))));
+}
+
+TEST(ExitWatcher, TellsOfChildren) {
+  auto watcher = ExitWatcher::Create().value();
+  std::promise<ProcessExit> exited, killed;
+  ASSERT_TRUE(watcher
+                  ->Watch(Spawn({.argv = {"/bin/sh", "-c", "exit 3"}}).value(),
+                          [&](const ProcessExit& exit) { exited.set_value(exit); })
+                  .ok());
+  ProcessHandle sleeper = Sleeper();
+  const ProcessIdentity identity = sleeper.identity();
+  ASSERT_TRUE(watcher->Watch(std::move(sleeper), [&](const ProcessExit& exit) { killed.set_value(exit); }).ok());
+  EXPECT_EQ(exited.get_future().get().exit_code, 3);
+  ASSERT_TRUE(watcher->Signal(identity, SIGKILL).ok());
+  EXPECT_EQ(killed.get_future().get().signal, SIGKILL);
+  EXPECT_EQ(watcher->Signal(identity, SIGKILL).code(), absl::StatusCode::kNotFound);
+}
+
+TEST(ExitWatcher, TellsOfAProcessThatIsNotItsChild) {
+  // The shell starts a sleeper and exits at once, so that the sleeper is somebody else's child.
+  const std::string printed = Output("sleep 1000 >/dev/null 2>&1 & echo $!");
+  const ProcessIdentity orphan = IdentifyProcess(atoi(printed.c_str())).value();
+  auto watcher = ExitWatcher::Create().value();
+  std::promise<ProcessExit> ended;
+  ASSERT_TRUE(
+      watcher->Watch(ProcessHandle::Open(orphan).value(), [&](const ProcessExit& exit) { ended.set_value(exit); })
+          .ok());
+  ASSERT_TRUE(watcher->Signal(orphan, SIGKILL).ok());
+  EXPECT_FALSE(ended.get_future().get().status_known);
+}
+
+}  // namespace
+}  // namespace ampd

@@ -1,0 +1,129 @@
+#include "server/service/checkpoint_files.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace ampd {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+class CheckpointFiles : public testing::Test {
+ protected:
+  CheckpointFiles() : directory_(absl::StrCat(testing::TempDir(), "/checkpoint_files_test_", getpid())) {
+    fs::remove_all(directory_);
+    fs::create_directories(directory_);
+  }
+  ~CheckpointFiles() override { fs::remove_all(directory_); }
+
+  static std::string Sha256(const std::string& path) {
+    FILE* pipe = popen(absl::StrCat("sha256sum ", path).c_str(), "r");
+    char hex[65] = {};
+    EXPECT_EQ(fread(hex, 1, 64, pipe), 64u);
+    pclose(pipe);
+    return hex;
+  }
+
+  void Write(const std::string& path, const std::string& text) {
+    std::ofstream(absl::StrCat(directory_, "/", path), std::ios::binary) << text;
+  }
+
+  // A whole checkpoint with one file of `content`, sealed with coreutils' sha256sum.
+  void MakeCheckpoint(const std::string& name, const std::string& content,
+                      const std::string& file = "model.safetensors") {
+    fs::create_directories(absl::StrCat(directory_, "/", name));
+    Write(name + "/model.safetensors", content);
+    const std::string line = absl::StrCat(Sha256(absl::StrCat(directory_, "/", name, "/model.safetensors")), " ",
+                                          content.size(), " ", file, "\n");
+    Write("body", line);
+    Write(name + "/MANIFEST", absl::StrCat(line, Sha256(directory_ + "/body"), " ", line.size(), " MANIFEST\n"));
+  }
+
+  std::string directory_;
+};
+
+TEST_F(CheckpointFiles, OpensTheNewestByNumber) {
+  MakeCheckpoint("step-000000009", "old");
+  MakeCheckpoint("step-1000000000", "newest");
+  MakeCheckpoint("step-000000010", "new");
+  const auto checkpoint = OpenCheckpointFiles(directory_, "");
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  EXPECT_EQ(checkpoint->name, "step-1000000000");
+  ASSERT_EQ(checkpoint->files.size(), 2u);
+  EXPECT_EQ(ReadChunk(checkpoint->files[0], 0, 100).value(), "newest");
+  EXPECT_EQ(ReadChunk(checkpoint->files[0], 2, 3).value(), "wes");
+  EXPECT_EQ(checkpoint->files[1].name, "MANIFEST");
+}
+
+TEST_F(CheckpointFiles, StaysReadableWhenItIsDeleted) {
+  MakeCheckpoint("step-000000001", "content");
+  const auto checkpoint = OpenCheckpointFiles(directory_, "step-000000001");
+  ASSERT_TRUE(checkpoint.ok());
+  fs::remove_all(directory_);
+  EXPECT_EQ(ReadChunk(checkpoint->files[0], 0, 100).value(), "content");
+}
+
+TEST_F(CheckpointFiles, PassesOverADamagedOneButNamesItWhenAskedForIt) {
+  MakeCheckpoint("step-000000001", "first");
+  MakeCheckpoint("step-000000002", "second");
+  Write("step-000000002/model.safetensors", "sEcond");
+  EXPECT_EQ(OpenCheckpointFiles(directory_, "")->name, "step-000000001");
+  const absl::Status status = OpenCheckpointFiles(directory_, "step-000000002").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("step-000000002: model.safetensors does not match its checksum"));
+}
+
+TEST_F(CheckpointFiles, NamesTheNewestWhenAllAreDamaged) {
+  MakeCheckpoint("step-000000001", "first");
+  MakeCheckpoint("step-000000002", "second");
+  Write("step-000000001/model.safetensors", "fir");
+  Write("step-000000002/MANIFEST", "");
+  const absl::Status status = OpenCheckpointFiles(directory_, "").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("step-000000002"));
+}
+
+TEST_F(CheckpointFiles, ACutManifestIsDamage) {
+  MakeCheckpoint("step-000000001", "first");
+  std::string text;
+  std::getline(std::ifstream(directory_ + "/step-000000001/MANIFEST"), text);
+  Write("step-000000001/MANIFEST", text + "\n");
+  EXPECT_THAT(std::string(OpenCheckpointFiles(directory_, "").status().message()), HasSubstr("its own checksum"));
+}
+
+TEST_F(CheckpointFiles, FollowsNoSymbolicLink) {
+  MakeCheckpoint("step-000000001", "first");
+  Write("secret", "first");
+  fs::remove(directory_ + "/step-000000001/model.safetensors");
+  fs::create_symlink(directory_ + "/secret", directory_ + "/step-000000001/model.safetensors");
+  EXPECT_EQ(OpenCheckpointFiles(directory_, "").status().code(), absl::StatusCode::kDataLoss);
+  MakeCheckpoint("step-000000002", "second");
+  fs::create_directory_symlink(directory_ + "/step-000000002", directory_ + "/step-000000003");
+  EXPECT_EQ(OpenCheckpointFiles(directory_, "step-000000003").status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(CheckpointFiles, AcceptsNoPathsAsNames) {
+  for (const char* name : {"..", "step-", "step-1/../step-1", "step-1x", "/etc", "step-000000001/"}) {
+    EXPECT_EQ(OpenCheckpointFiles(directory_, name).status().code(), absl::StatusCode::kInvalidArgument) << name;
+  }
+  MakeCheckpoint("step-000000001", "first", "../secret");
+  EXPECT_EQ(OpenCheckpointFiles(directory_, "").status().code(), absl::StatusCode::kDataLoss);
+}
+
+TEST_F(CheckpointFiles, SaysWhenThereIsNone) {
+  EXPECT_EQ(OpenCheckpointFiles(directory_, "").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(OpenCheckpointFiles(directory_, "step-000000007").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(OpenCheckpointFiles(directory_ + "/absent", "").status().code(), absl::StatusCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace ampd
