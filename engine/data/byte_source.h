@@ -62,6 +62,9 @@ absl::Status ReadToEnd(ByteSource& source, uint64_t size, absl::string_view what
 // The next `size` bytes, then the end. Call CheckPlausibleSize first.
 absl::StatusOr<std::vector<uint8_t>> ReadBytesToEnd(ByteSource& source, uint64_t size, absl::string_view what);
 
+// Bytes of memory that this machine has.
+uint64_t PhysicalMemory();
+
 // Whether a source may hold `encoded` bytes (else DATA_LOSS) and this machine's memory `decoded` bytes (else
 // RESOURCE_EXHAUSTED). To be called with what a header claims before anything of that size is allocated.
 absl::Status CheckPlausibleSize(const ByteSource& source, uint64_t encoded, uint64_t decoded);

@@ -7,6 +7,7 @@
 
 #include "engine/core/rng.h"
 #include "engine/core/status.h"
+#include "engine/data/byte_source.h"
 
 namespace ampd::data {
 namespace {
@@ -31,6 +32,17 @@ absl::Status CheckTargets(const DatasetInfo& info, const LoaderOptions& options)
                                                  " outputs"));
 }
 
+// In floating point, in which absurd sizes do not wrap around.
+absl::Status CheckMemory(const DatasetInfo& info, const LoaderOptions& options) {
+  const double sample = 4.0 * (static_cast<double>(info.input_elements()) + static_cast<double>(options.target_width));
+  const double batches = options.depth * static_cast<double>(options.batch_size) * (sample + sizeof(int64_t));
+  const double order = options.shuffle ? static_cast<double>(info.size) * sizeof(int64_t) : 0;
+  if (batches + order <= static_cast<double>(PhysicalMemory())) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat("batches of ", options.batch_size, " of the ", info.size,
+                                                   " samples of ", info.name, " need ", batches + order,
+                                                   " bytes in memory; this machine has ", PhysicalMemory()));
+}
+
 absl::Status CheckOptions(const DatasetInfo& info, const LoaderOptions& options, bool training) {
   if (options.batch_size < 1 || options.first_step < 0 || options.depth < 2) {
     return absl::InvalidArgumentError(absl::StrCat("loader: batch size ", options.batch_size, ", first step ",
@@ -40,11 +52,12 @@ absl::Status CheckOptions(const DatasetInfo& info, const LoaderOptions& options,
     return absl::InvalidArgumentError(absl::StrCat("the training set ", info.name, " holds ", info.size,
                                                    " samples, fewer than the batch size ", options.batch_size));
   }
+  AMPD_RETURN_IF_ERROR(CheckMemory(info, options));
   return CheckTargets(info, options);
 }
 
 int64_t BatchesPerEpoch(int64_t size, int64_t batch_size, bool training) {
-  return training ? size / batch_size : (size + batch_size - 1) / batch_size;
+  return training ? size / batch_size : (size - 1) / batch_size + 1;
 }
 
 }  // namespace

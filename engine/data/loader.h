@@ -74,7 +74,8 @@ class Loader {
   // An endless sequence of full batches that depends on (seed, step) alone: attempted step s is batch
   // s % batches_per_epoch() of epoch s / batches_per_epoch() + 1; an epoch's partial last batch is dropped. So the
   // cursor of a training is its attempted step. INVALID_ARGUMENT when the dataset is smaller than a batch, or its
-  // samples or targets do not fit transform and options.
+  // samples or targets do not fit transform and options; RESOURCE_EXHAUSTED when the batches do not fit the machine's
+  // memory.
   static absl::StatusOr<std::unique_ptr<Loader>> CreateTraining(const Dataset& dataset, const Transform& transform,
                                                                 const LoaderOptions& options);
 

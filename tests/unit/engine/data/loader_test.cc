@@ -1,6 +1,8 @@
 #include "engine/data/loader.h"
 
 #include <algorithm>
+#include <limits>
+#include <map>
 #include <numeric>
 #include <set>
 
@@ -14,7 +16,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// `size` samples of [2, 2, 1]; all values of sample i are i (bytes) or i + 0.5 (floats), its label is i % 3.
+// `size` samples of [2, 2, 1]; value e of sample i is 4 i + e (and 0.5 as a float), its label is i % 3.
 Columns MakeColumns(int64_t size, bool bytes = true) {
   Columns columns;
   columns.info.name = "set";
@@ -23,10 +25,12 @@ Columns MakeColumns(int64_t size, bool bytes = true) {
   columns.info.classes = 3;
   columns.info.input_shape = {2, 2, 1};
   for (int64_t i = 0; i < size; ++i) {
-    if (bytes) {
-      columns.bytes.insert(columns.bytes.end(), 4, static_cast<uint8_t>(i));
-    } else {
-      columns.floats.insert(columns.floats.end(), 4, static_cast<float>(i) + 0.5f);
+    for (int64_t e = 0; e < 4; ++e) {
+      if (bytes) {
+        columns.bytes.push_back(static_cast<uint8_t>(4 * i + e));
+      } else {
+        columns.floats.push_back(static_cast<float>(4 * i + e) + 0.5f);
+      }
     }
     columns.labels.push_back(static_cast<int32_t>(i % 3));
   }
@@ -131,7 +135,10 @@ TEST(LoaderTest, GathersInputsAndLabelsOfTheSamples) {
     const Seen seen = Take(*loader);
     for (size_t s = 0; s < 4; ++s) {
       EXPECT_EQ(seen.labels[s], seen.samples[s] % 3);
-      for (size_t e = 0; e < 4; ++e) EXPECT_EQ(seen.inputs[s * 4 + e], static_cast<float>(seen.samples[s] / 255.0));
+      for (size_t e = 0; e < 4; ++e) {
+        const double stored = static_cast<double>(4 * seen.samples[s]) + static_cast<double>(e);
+        EXPECT_EQ(seen.inputs[s * 4 + e], static_cast<float>(stored / 255));
+      }
     }
   }
 }
@@ -188,14 +195,33 @@ TEST(LoaderTest, HoldingEveryBatchIsAnErrorNotADeadlock) {
 
 TEST(LoaderTest, OneHotEncodesClassesForFloatTargets) {
   const Source source(MakeColumns(6));
-  const auto loader =
-      source.Training({.batch_size = 3, .targets = TargetFormat::kFloats, .target_width = 4, .shuffle = false});
-  for (int i = 0; i < 4; ++i) {
+  const auto loader = source.Training({.batch_size = 2, .targets = TargetFormat::kFloats, .target_width = 4});
+  for (int i = 0; i < 30; ++i) {
     Batch* batch = *loader->Next();
-    EXPECT_THAT(batch->targets.as<float>(), ElementsAre(1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0));
-    EXPECT_EQ(batch->targets.shape(), (Shape{3, 4}));
+    EXPECT_EQ(batch->targets.shape(), (Shape{2, 4}));
+    for (size_t s = 0; s < 2; ++s) {
+      for (int64_t c = 0; c < 4; ++c) {
+        const float expected = batch->samples[s] % 3 == c ? 1.0f : 0.0f;
+        EXPECT_EQ(batch->targets.as<float>()[s * 4 + static_cast<size_t>(c)], expected);
+      }
+    }
     loader->Release(batch);
   }
+}
+
+TEST(LoaderTest, AugmentsAnewInEveryStepAndPlace) {
+  // One sample over and over: only the augmentation can tell its copies apart.
+  Columns columns = MakeColumns(20);
+  for (size_t i = 0; i < columns.bytes.size(); ++i) columns.bytes[i] = static_cast<uint8_t>(1 + i % 4);
+  const Source source(std::move(columns), Augmentation());
+  const auto loader = source.Training({.batch_size = 20, .shuffle = false});
+  std::set<std::vector<float>> batches, images;
+  for (const Seen& seen : TakeMany(*loader, 10)) {
+    batches.insert(seen.inputs);
+    for (auto image = seen.inputs.begin(); image != seen.inputs.end(); image += 4) images.insert({image, image + 4});
+  }
+  EXPECT_EQ(batches.size(), 10u);
+  EXPECT_GT(images.size(), 10u);  // 9 windows, each mirrored or not; some look alike
 }
 
 TEST(LoaderTest, PassesFloatTargetsOn) {
@@ -220,6 +246,21 @@ TEST(LoaderTest, RefusesASetSmallerThanABatch) {
   const auto loader = Loader::CreateTraining(*source.dataset, source.transform, {.batch_size = 4});
   EXPECT_EQ(loader.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(loader.status().message()), AllOf(HasSubstr("set"), HasSubstr("3"), HasSubstr("4")));
+}
+
+TEST(LoaderTest, RefusesBatchesThatDoNotFitMemory) {
+  v1::DatasetSpec spec;
+  spec.mutable_glyphs()->set_samples(std::numeric_limits<int64_t>::max());
+  const auto dataset = *OpenDataset(spec, {}, false);
+  const auto transform = *Transform::Create({}, *dataset);
+  for (const LoaderOptions& options : {LoaderOptions{.batch_size = int64_t{1} << 60}, LoaderOptions{.batch_size = 32},
+                                       LoaderOptions{.batch_size = int64_t{1} << 52, .shuffle = false}}) {
+    EXPECT_EQ(Loader::CreateTraining(*dataset, transform, options).status().code(),
+              absl::StatusCode::kResourceExhausted);
+  }
+  const auto unshuffled = Loader::CreateTraining(*dataset, transform, {.batch_size = 2, .shuffle = false});
+  ASSERT_TRUE(unshuffled.ok()) << unshuffled.status();
+  EXPECT_THAT(Take(**unshuffled).samples, ElementsAre(0, 1));
 }
 
 TEST(LoaderTest, RefusesMoreClassesThanOutputsAndOtherShapes) {
@@ -264,7 +305,7 @@ TEST(LoaderTest, EvaluationReadsAllInOrderAndPadsTheLastBatch) {
       EXPECT_EQ(batch->inputs.shape(), (Shape{3, 2, 2, 1}));
       for (int64_t s = 0; s < 3; ++s) {
         const int64_t sample = b * 3 + s;
-        const float expected = sample < 7 ? static_cast<float>(sample / 255.0) : 0.0f;
+        const float expected = sample < 7 ? static_cast<float>(static_cast<double>(4 * sample + 3) / 255) : 0.0f;
         EXPECT_EQ(batch->inputs.as<float>()[static_cast<size_t>(s * 4 + 3)], expected);
         EXPECT_EQ(batch->labels.as<int32_t>()[static_cast<size_t>(s)], sample < 7 ? sample % 3 : 0);
       }

@@ -1,6 +1,7 @@
 #include "engine/data/transform.h"
 
 #include <cmath>
+#include <limits>
 #include <set>
 
 #include "engine/data/memory_dataset.h"
