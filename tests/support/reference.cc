@@ -1,0 +1,172 @@
+#include "tests/support/reference.h"
+
+#include <cmath>
+
+#include "engine/core/rng.h"
+#include "tests/support/reference_internal.h"
+
+namespace ampd::testing {
+namespace {
+
+using ir::OpKind;
+using runtime::NodeDesc;
+using runtime::StepState;
+
+DType DTypeNamed(const std::string& name) {
+  for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    if (DTypeName(dtype) == name) return dtype;
+  }
+  return DType::kF32;
+}
+
+template <typename F>
+RefTensor Map(const RefTensor& a, const RefTensor& b, F f) {
+  RefTensor y = Filled(a.shape);
+  for (int64_t i = 0; i < a.size(); ++i) y.data[i] = f(a.data[i], b.data[i]);
+  return y;
+}
+
+RefTensor Reshaped(const NodeDesc& desc, RefTensor x) {
+  x.shape = desc.outputs[0].shape;
+  return x;
+}
+
+RefTensor Cast(const NodeDesc& desc, RefTensor x) {
+  for (double& v : x.data) v = RoundToDType(v, DTypeNamed(desc.attributes.String("dtype")));
+  return x;
+}
+
+RefTensor Dropout(const NodeDesc& desc, const RefTensor& x, const StepState& step) {
+  const double rate = desc.attributes.Double("rate");
+  const auto stream = static_cast<uint32_t>(desc.attributes.Int("stream"));
+  const int64_t per_sample = x.size() / x.shape[0];
+  RefTensor y = Filled(x.shape);
+  for (int64_t i = 0; i < x.size(); ++i) {
+    const auto sample = static_cast<uint32_t>(step.first_sample + i / per_sample);
+    const auto element = static_cast<uint64_t>(i % per_sample);
+    const PhiloxBlock words = Philox4x32(RngCounter(step.attempted_step, sample, element, stream), step.seed);
+    const bool kept = static_cast<double>(UniformFloat(words[element % 4])) >= rate;
+    y.data[i] = kept ? x.data[i] / (1 - rate) : 0;
+  }
+  return y;
+}
+
+RefTensor Matmul(const NodeDesc& desc, const RefTensors& in) {
+  const bool ta = desc.attributes.Bool("transpose_a"), tb = desc.attributes.Bool("transpose_b");
+  RefTensor y = Filled(desc.outputs[0].shape);
+  const int64_t inner = in[0].shape[ta ? 0 : 1];
+  for (int64_t m = 0; m < y.shape[0]; ++m) {
+    for (int64_t n = 0; n < y.shape[1]; ++n) {
+      double sum = 0;
+      for (int64_t k = 0; k < inner; ++k) {
+        const double a = in[0].data[ta ? k * in[0].shape[1] + m : m * in[0].shape[1] + k];
+        const double b = in[1].data[tb ? n * in[1].shape[1] + k : k * in[1].shape[1] + n];
+        sum += a * b;
+      }
+      y.data[m * y.shape[1] + n] = sum;
+    }
+  }
+  return y;
+}
+
+RefTensor BiasAdd(const RefTensors& in) {
+  RefTensor y = in[0];
+  for (int64_t i = 0; i < y.size(); ++i) y.data[i] += in[1].data[i % in[1].size()];
+  return y;
+}
+
+RefTensor BiasAddGrad(const RefTensors& in) {
+  RefTensor db = Filled(Shape{in[0].shape.back()});
+  for (int64_t i = 0; i < in[0].size(); ++i) db.data[i % db.size()] += in[0].data[i];
+  return db;
+}
+
+RefTensor Mean(const RefTensor& x) {
+  RefTensor y = Filled(Shape{});
+  for (double v : x.data) y.data[0] += v / static_cast<double>(x.size());
+  return y;
+}
+
+RefTensor MeanGrad(const NodeDesc& desc, const RefTensor& dy) {
+  RefTensor dx = Filled(desc.outputs[0].shape);
+  for (double& v : dx.data) v = dy.data[0] / static_cast<double>(dx.size());
+  return dx;
+}
+
+}  // namespace
+
+RefTensors ReferenceOp(const NodeDesc& desc, const RefTensors& in, const StepState& step) {
+  switch (desc.op) {
+    case OpKind::kCast:
+      return {Cast(desc, in[0])};
+    case OpKind::kReshape:
+      return {Reshaped(desc, in[0])};
+    case OpKind::kAdd:
+      return {Map(in[0], in[1], [](double a, double b) { return a + b; })};
+    case OpKind::kRelu:
+      return {Map(in[0], in[0], [](double x, double) { return x > 0 || std::isnan(x) ? x : 0.0; })};
+    case OpKind::kReluGrad:
+      return {Map(in[0], in[1], [](double dy, double y) { return y > 0 || std::isnan(y) ? dy : 0.0; })};
+    case OpKind::kDropout:
+      return {Dropout(desc, in[0], step)};
+    case OpKind::kMatmul:
+      return {Matmul(desc, in)};
+    case OpKind::kBiasAdd:
+      return {BiasAdd(in)};
+    case OpKind::kBiasAddGrad:
+      return {BiasAddGrad(in)};
+    case OpKind::kConv2d:
+      return {Conv2dReference(desc, in)};
+    case OpKind::kConv2dGradInput:
+      return {Conv2dGradInputReference(desc, in)};
+    case OpKind::kConv2dGradFilter:
+      return {Conv2dGradFilterReference(desc, in)};
+    case OpKind::kMaxPool2d:
+      return {MaxPoolReference(desc, in)};
+    case OpKind::kMaxPool2dGrad:
+      return {MaxPoolGradReference(desc, in)};
+    case OpKind::kAvgPool2d:
+      return {AvgPoolReference(desc, in)};
+    case OpKind::kAvgPool2dGrad:
+      return {AvgPoolGradReference(desc, in)};
+    case OpKind::kGlobalAvgPool:
+      return {GlobalAvgPoolReference(in)};
+    case OpKind::kGlobalAvgPoolGrad:
+      return {GlobalAvgPoolGradReference(desc, in)};
+    case OpKind::kBatchNorm:
+      return BatchNormReference(desc, in);
+    case OpKind::kBatchNormGrad:
+      return BatchNormGradReference(desc, in);
+    case OpKind::kBatchNormInference:
+      return {BatchNormInferenceReference(desc, in)};
+    case OpKind::kBatchNormUpdate:
+      return BatchNormUpdateReference(desc, in);
+    case OpKind::kSoftmaxCrossEntropy:
+      return {CrossEntropyReference(in)};
+    case OpKind::kSoftmaxCrossEntropyGrad:
+      return {CrossEntropyGradReference(in)};
+    case OpKind::kSquaredError:
+      return {SquaredErrorReference(in)};
+    case OpKind::kSquaredErrorGrad:
+      return {SquaredErrorGradReference(in)};
+    case OpKind::kReduceMean:
+      return {Mean(in[0])};
+    case OpKind::kReduceMeanGrad:
+      return {MeanGrad(desc, in[0])};
+    case OpKind::kArgmaxEqual:
+      return {ArgmaxEqualReference(in)};
+    case OpKind::kAccumulateGrad:
+      return {Map(in[0], in[1], [](double g, double sum) { return g + sum; })};
+  }
+  return {};
+}
+
+std::vector<DType> ResultDTypes(const NodeDesc& desc) {
+  std::vector<DType> dtypes;
+  for (const ir::TensorType& type : desc.outputs) dtypes.push_back(type.dtype);
+  if (desc.op == OpKind::kBatchNormUpdate) dtypes = {DType::kF32, DType::kF32, DType::kI64};
+  if (desc.op == OpKind::kAccumulateGrad) dtypes = {DType::kF32};
+  return dtypes;
+}
+
+}  // namespace ampd::testing
