@@ -1,0 +1,160 @@
+// Every gradient rule against finite differences in float64: each op by itself, and whole small networks.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "engine/autodiff/differentiate.h"
+#include "engine/core/rng.h"
+#include "engine/ops/op_def.h"
+#include "tests/support/graph_reference.h"
+#include "tests/support/small_networks.h"
+
+namespace ampd::testing {
+namespace {
+
+using ir::OpKind;
+using Ints = std::vector<int64_t>;
+
+double LossOf(const ir::Graph& graph, const GraphInputs& in) {
+  return RunGraphReference(graph, in).outputs.at("loss").data[0];
+}
+
+// Central differences of the loss against the accumulated gradients, for up to `probes` elements of each parameter. The
+// difference's error is about step^2 (truncation) and 1e-16 / step (cancellation): 1e-9 at a step of 1e-6.
+void CheckGradients(const ir::Graph& forward, const ir::Graph& graph, GraphInputs in, int probes,
+                    const std::string& what) {
+  in.step.loss_seed = 1;
+  const std::vector<RefTensor> gradients = RunGraphReference(graph, in).gradients;
+  for (size_t p = 0; p < in.parameters.size(); ++p) {
+    RngSequence rng(p, "probes");
+    const int64_t size = static_cast<int64_t>(in.parameters[p].data.size());
+    for (int k = 0; k < std::min<int64_t>(probes, size); ++k) {
+      const int64_t i = size <= probes ? k : static_cast<int64_t>(rng.NextBelow(size));
+      double& x = in.parameters[p].data[i];
+      const double saved = x, step = 1e-6;
+      x = saved + step;
+      const double above = LossOf(forward, in);
+      x = saved - step;
+      const double below = LossOf(forward, in);
+      x = saved;
+      const double expected = (above - below) / (2 * step);
+      EXPECT_NEAR(gradients[p].data[i], expected, 1e-7 * (1 + std::abs(expected)))
+          << what << ", " << graph.parameters[p].name << "[" << i << "]";
+    }
+  }
+}
+
+struct OpCase {
+  OpKind op;
+  std::vector<Shape> inputs;  // each a parameter
+  ir::Attributes attributes;
+};
+
+std::vector<OpCase> DifferentiableOps() {
+  const ir::Attributes same{{"size", Ints{2, 3}}, {"strides", Ints{1, 2}}, {"pads", Ints{0, 1, 1, 1}}};
+  const ir::Attributes t{{"transpose_a", int64_t{1}}}, tt{{"transpose_a", int64_t{1}}, {"transpose_b", int64_t{1}}},
+      nt{{"transpose_b", int64_t{1}}};
+  return {
+      {OpKind::kReshape, {{2, 6}}, {{"shape", Ints{3, 4}}}},
+      {OpKind::kAdd, {{2, 3}, {2, 3}}, {}},
+      {OpKind::kRelu, {{4, 5}}, {}},
+      {OpKind::kDropout, {{4, 5}}, {{"rate", 0.4}, {"stream", int64_t{17}}}},
+      {OpKind::kMatmul, {{2, 3}, {3, 4}}, {}},
+      {OpKind::kMatmul, {{3, 2}, {3, 4}}, t},
+      {OpKind::kMatmul, {{2, 3}, {4, 3}}, nt},
+      {OpKind::kMatmul, {{3, 2}, {4, 3}}, tt},
+      {OpKind::kBiasAdd, {{2, 3, 4}, {4}}, {}},
+      {OpKind::kConv2d, {{2, 5, 6, 3}, {4, 3, 2, 3}}, {{"strides", Ints{1, 1}}, {"pads", Ints{0, 0, 0, 0}}}},
+      {OpKind::kConv2d, {{2, 5, 6, 3}, {4, 3, 2, 3}}, {{"strides", Ints{2, 3}}, {"pads", Ints{1, 0, 2, 1}}}},
+      {OpKind::kConv2d, {{1, 1, 1, 1}, {1, 1, 1, 1}}, {{"strides", Ints{1, 1}}, {"pads", Ints{0, 0, 0, 0}}}},
+      {OpKind::kMaxPool2d, {{2, 5, 6, 3}}, same},
+      {OpKind::kAvgPool2d, {{2, 5, 6, 3}}, same},
+      {OpKind::kGlobalAvgPool, {{2, 3, 4, 5}}, {}},
+      {OpKind::kBatchNorm, {{6, 3}, {3}, {3}}, {{"epsilon", 1e-5}}},
+      {OpKind::kBatchNorm, {{2, 3, 2, 4}, {4}, {4}}, {{"epsilon", 1e-3}}},
+      {OpKind::kCast, {{3, 2}}, {{"dtype", std::string("f32")}}},
+  };
+}
+
+TEST(GradientCheck, EachOp) {
+  for (const OpCase& c : DifferentiableOps()) {
+    const std::string what(ir::OpName(c.op));
+    RngSequence rng(1, what);
+    ir::Graph g;
+    GraphInputs in;
+    std::vector<ir::ValueId> operands;
+    for (size_t i = 0; i < c.inputs.size(); ++i) {
+      operands.push_back(g.AddParameter({.name = "p" + std::to_string(i), .type = {DType::kF32, c.inputs[i]}}));
+      in.parameters.push_back(RandomTensor(c.inputs[i], &rng, -1, 1));
+    }
+    auto y = ops::Emit(&g, {.op = c.op, .name = "op", .inputs = operands, .attributes = c.attributes});
+    ASSERT_TRUE(y.ok()) << y.status();
+    // A squared error against random targets gives every output element a weight of its own.
+    const int64_t size = NumElements(g.type((*y)[0]).shape);
+    auto flat = ops::Emit(
+        &g, {.op = OpKind::kReshape, .name = "flat", .inputs = {(*y)[0]}, .attributes = {{"shape", Ints{1, size}}}});
+    const ir::ValueId target = g.AddInput("target", {DType::kF32, {1, size}});
+    in.inputs["target"] = RandomTensor({1, size}, &rng, -2, 2);
+    auto losses = ops::Emit(&g, {.op = OpKind::kSquaredError, .name = "losses", .inputs = {(*flat)[0], target}});
+    auto loss = ops::Emit(&g, {.op = OpKind::kReduceMean, .name = "mean", .inputs = {(*losses)[0]}});
+    g.outputs["loss"] = (*loss)[0];
+    auto graph = autodiff::Differentiate(g, (*loss)[0]);
+    ASSERT_TRUE(graph.ok()) << graph.status();
+    ASSERT_TRUE(ops::VerifyGraph(*graph).ok()) << ops::VerifyGraph(*graph);
+    CheckGradients(g, *graph, in, 50, what);
+  }
+}
+
+TEST(GradientCheck, CoversEveryDifferentiableOp) {
+  for (OpKind kind : ir::kAllOpKinds) {
+    if (ops::GetOpDef(kind).gradient == nullptr) continue;
+    bool covered = kind == OpKind::kSoftmaxCrossEntropy || kind == OpKind::kSquaredError || kind == OpKind::kReduceMean;
+    for (const OpCase& c : DifferentiableOps()) covered = covered || c.op == kind;
+    EXPECT_TRUE(covered) << ir::OpName(kind);
+  }
+}
+
+TEST(GradientCheck, SoftmaxCrossEntropyWithAnIgnoredLabel) {
+  ir::Graph g;
+  GraphInputs in;
+  RngSequence rng(2, "logits");
+  const ir::ValueId logits = g.AddParameter({.name = "logits", .type = {DType::kF32, {4, 5}}});
+  in.parameters.push_back(RandomTensor({4, 5}, &rng, -3, 3));
+  const ir::ValueId labels = g.AddInput("labels", {DType::kI32, {4}});
+  in.inputs["labels"] = {{4}, {0, 4, -1, 2}};
+  auto losses = ops::Emit(&g, {.op = OpKind::kSoftmaxCrossEntropy, .name = "losses", .inputs = {logits, labels}});
+  auto loss = ops::Emit(&g, {.op = OpKind::kReduceMean, .name = "mean", .inputs = {(*losses)[0]}});
+  g.outputs["loss"] = (*loss)[0];
+  auto graph = autodiff::Differentiate(g, (*loss)[0]);
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  CheckGradients(g, *graph, in, 50, "softmax_cross_entropy");
+}
+
+TEST(GradientCheck, AParameterUsedTwiceSumsBothUses) {
+  ir::Graph g;
+  GraphInputs in;
+  RngSequence rng(3, "twice");
+  const ir::ValueId w = g.AddParameter({.name = "w", .type = {DType::kF32, {3, 3}}});
+  in.parameters.push_back(RandomTensor({3, 3}, &rng, -1, 1));
+  auto squared = ops::Emit(&g, {.op = OpKind::kMatmul, .name = "ww", .inputs = {w, w}});
+  auto sum = ops::Emit(&g, {.op = OpKind::kAdd, .name = "ww+w", .inputs = {(*squared)[0], w}});
+  auto again = ops::Emit(&g, {.op = OpKind::kAdd, .name = "(ww+w)+ww", .inputs = {(*sum)[0], (*squared)[0]}});
+  const ir::ValueId target = g.AddInput("target", {DType::kF32, {3, 3}});
+  in.inputs["target"] = RandomTensor({3, 3}, &rng, -1, 1);
+  auto losses = ops::Emit(&g, {.op = OpKind::kSquaredError, .name = "losses", .inputs = {(*again)[0], target}});
+  auto loss = ops::Emit(&g, {.op = OpKind::kReduceMean, .name = "mean", .inputs = {(*losses)[0]}});
+  g.outputs["loss"] = (*loss)[0];
+  auto graph = autodiff::Differentiate(g, (*loss)[0]);
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  CheckGradients(g, *graph, in, 50, "w used twice");
+}
+
+TEST(GradientCheck, WholeNetworks) {
+  for (const SmallNetwork& network : SmallNetworks()) {
+    const models::Model model = BuildSmallNetwork(network, "mode: FP32", 4);
+    CheckGradients(model.train, model.train, RandomInputs(network, model.train), 12, network.name);
+  }
+}
+
+}  // namespace
+}  // namespace ampd::testing

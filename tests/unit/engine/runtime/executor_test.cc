@@ -1,0 +1,270 @@
+// Whole plans on the CPU backend against float64, and what the planner promises about memory.
+#include "engine/runtime/executor.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "engine/backend/cpu/cpu_backend.h"
+#include "engine/core/half.h"
+#include "engine/runtime/plan.h"
+#include "tests/support/small_networks.h"
+
+namespace ampd::runtime {
+namespace {
+
+using testing::GraphInputs;
+using testing::GraphResults;
+using testing::RefTensor;
+using testing::SmallNetwork;
+
+// One model on the CPU backend, with the numbers of `in` in it.
+class Machine {
+ public:
+  Machine(const ir::Graph& graph, const GraphInputs& in, int threads)
+      : backend_(MakeCpuBackend(threads)), layout_(graph) {
+    auto plan = MakePlan(graph, *backend_, threads, &layout_);
+    EXPECT_TRUE(plan.ok()) << plan.status();
+    plan_ = std::make_unique<Plan>(*std::move(plan));
+    memory_ = std::make_unique<ModelMemory>(&layout_);
+    for (size_t p = 0; p < in.parameters.size(); ++p) Fill(in.parameters[p], memory_->Master(static_cast<int32_t>(p)));
+    for (size_t s = 0; s < in.states.size(); ++s) Fill(in.states[s], memory_->State(static_cast<int32_t>(s)));
+    EXPECT_TRUE(memory_->PublishAll().ok());
+    arena_ = AlignedBuffer(plan_->arena_bytes);
+    std::memset(arena_.data(), 0xff, plan_->arena_bytes);  // NaN: nothing may read what was not written
+    executor_ = std::make_unique<Executor>(plan_.get(), memory_.get(), &arena_);
+    for (const PlannedTensor& input : plan_->inputs) {
+      inputs_.emplace_back(input.type.dtype, input.type.shape);
+      Fill(in.inputs.at(input.name), inputs_.back().view());
+      EXPECT_TRUE(executor_->BindInput(input.name, inputs_.back().view().data).ok());
+    }
+  }
+
+  void Run(const StepState& step, const Executor::Hook& hook = nullptr) {
+    memory_->BeginUpdate();
+    const absl::Status status = executor_->Run(step, hook);
+    EXPECT_TRUE(status.ok()) << status;
+  }
+
+  Plan& plan() { return *plan_; }
+  ModelMemory& memory() { return *memory_; }
+  Executor& executor() { return *executor_; }
+
+ private:
+  static void Fill(const RefTensor& from, TensorView to) {
+    for (int64_t i = 0; i < to.size(); ++i) {
+      if (to.dtype == DType::kF32) to.as<float>()[i] = static_cast<float>(from.data[i]);
+      if (to.dtype == DType::kI32) to.as<int32_t>()[i] = static_cast<int32_t>(from.data[i]);
+      if (to.dtype == DType::kI64) to.as<int64_t>()[i] = static_cast<int64_t>(from.data[i]);
+    }
+  }
+
+  std::unique_ptr<Backend> backend_;
+  ModelLayout layout_;
+  std::unique_ptr<Plan> plan_;
+  std::unique_ptr<ModelMemory> memory_;
+  AlignedBuffer arena_;
+  std::unique_ptr<Executor> executor_;
+  std::vector<Tensor> inputs_;
+};
+
+double Largest(const RefTensor& t) {
+  double largest = 0;
+  for (double x : t.data) largest = std::max(largest, std::abs(x));
+  return largest;
+}
+
+// Largest deviation over the largest reference value, or over `scale` where that is more.
+double Deviation(const RefTensor& expected, TensorView actual, double scale = 1e-30) {
+  double worst = 0;
+  for (int64_t i = 0; i < actual.size(); ++i) {
+    scale = std::max(scale, std::abs(expected.data[i]));
+    const double d = std::abs(expected.data[i] - actual.as<float>()[i]);
+    worst = std::isnan(d) ? INFINITY : std::max(worst, d);
+  }
+  return worst / scale;
+}
+
+struct Mode {
+  const char* precision;
+  DType dtype;
+};
+constexpr Mode kModes[] = {{"mode: FP32", DType::kF32}, {"mode: FP16", DType::kF16}, {"mode: BF16", DType::kBF16}};
+
+TEST(Executor, NetworksAgreeWithFloat64InEveryMode) {
+  for (const Mode& mode : kModes) {
+    // Each of the dozen or so rounded stages of these networks adds at most a few unit roundoffs.
+    const double bound = 40 * UnitRoundoff(mode.dtype);
+    for (const SmallNetwork& network : testing::SmallNetworks()) {
+      const models::Model model = testing::BuildSmallNetwork(network, mode.precision, 8);
+      const GraphInputs in = testing::RandomInputs(network, model.train);
+      const GraphResults expected = testing::RunGraphReference(model.train, in);
+      // A bias before batch norm has no gradient but rounding errors, so each is held against the network's largest
+      // too.
+      double scale = 0;
+      for (const RefTensor& gradient : expected.gradients) scale = std::max(scale, 0.1 * Largest(gradient));
+      for (int threads : {1, 2}) {
+        Machine machine(model.train, in, threads);
+        machine.Run(in.step);
+        EXPECT_LE(Deviation(expected.outputs.at("losses"), *machine.executor().Output("losses")), bound)
+            << network.name << " " << mode.precision;
+        for (size_t p = 0; p < expected.gradients.size(); ++p) {
+          EXPECT_LE(Deviation(expected.gradients[p], machine.memory().Gradient(static_cast<int32_t>(p)), scale), bound)
+              << network.name << " " << mode.precision << " " << model.train.parameters[p].name;
+        }
+      }
+      const GraphResults eval = testing::RunGraphReference(model.eval, in);
+      Machine machine(model.eval, in, 1);
+      machine.Run(in.step);
+      EXPECT_LE(Deviation(eval.outputs.at("logits"), *machine.executor().Output("logits")), bound) << network.name;
+    }
+  }
+}
+
+TEST(Executor, EqualThreadsGiveEqualBits) {
+  for (const Mode& mode : kModes) {
+    for (const SmallNetwork& network : testing::SmallNetworks()) {
+      const models::Model model = testing::BuildSmallNetwork(network, mode.precision, 8);
+      const GraphInputs in = testing::RandomInputs(network, model.train);
+      Machine a(model.train, in, 2), b(model.train, in, 2);
+      a.Run(in.step);
+      b.Run(in.step);
+      b.Run(in.step);
+      const int64_t bytes = a.memory().layout().arena_elements() * static_cast<int64_t>(sizeof(float));
+      EXPECT_EQ(std::memcmp(a.memory().gradients(), b.memory().gradients(), bytes), 0)
+          << network.name << " " << mode.precision;
+    }
+  }
+}
+
+TEST(Executor, GradientsAddUpOverMicroBatches) {
+  const SmallNetwork network = testing::SmallNetworks()[1];
+  const models::Model model = testing::BuildSmallNetwork(network, "mode: FP32", 8);
+  const GraphInputs in = testing::RandomInputs(network, model.train);
+  Machine once(model.train, in, 1), twice(model.train, in, 1);
+  once.Run(in.step);
+  twice.Run(in.step);
+  ASSERT_TRUE(twice.executor().Run(in.step).ok());
+  for (int64_t i = 0; i < once.memory().layout().arena_elements(); ++i) {
+    EXPECT_EQ(twice.memory().gradients()[i], 2 * once.memory().gradients()[i]);
+  }
+}
+
+TEST(Executor, RunningStatisticsStayPendingUntilCommitted) {
+  const SmallNetwork network = testing::SmallNetworks()[2];
+  const models::Model model = testing::BuildSmallNetwork(network, "mode: FP32", 8);
+  const GraphInputs in = testing::RandomInputs(network, model.train);
+  Machine machine(model.train, in, 1);
+  const auto committed = [&] { return std::string(machine.memory().state(), machine.memory().layout().state_bytes()); };
+  const std::string before = committed();
+  machine.Run(in.step);
+  EXPECT_EQ(committed(), before);
+  machine.memory().CommitState();
+  EXPECT_NE(committed(), before);
+  EXPECT_EQ(*machine.memory().State(2).as<int64_t>(), static_cast<int64_t>(in.states[2].data[0]) + 1);
+}
+
+TEST(Executor, HookSeesEveryStepAndCanEndTheRun) {
+  const SmallNetwork network = testing::SmallNetworks()[0];
+  const models::Model model = testing::BuildSmallNetwork(network, "mode: FP16", 8);
+  const GraphInputs in = testing::RandomInputs(network, model.train);
+  Machine machine(model.train, in, 1);
+  size_t seen = 0;
+  machine.Run(in.step, [&](const PlanStep& step, absl::Span<const TensorView> outputs) {
+    EXPECT_FALSE(outputs.empty() && step.op != ir::OpKind::kBatchNormUpdate) << step.name;
+    ++seen;
+    return absl::OkStatus();
+  });
+  EXPECT_EQ(seen, machine.plan().steps.size());
+  EXPECT_EQ(
+      machine.executor().Run(in.step, [](const PlanStep&, auto) { return absl::CancelledError("enough"); }).code(),
+      absl::StatusCode::kCancelled);
+}
+
+TEST(Executor, MissingInputsAndNames) {
+  const SmallNetwork network = testing::SmallNetworks()[0];
+  const models::Model model = testing::BuildSmallNetwork(network, "mode: FP32", 8);
+  const GraphInputs in = testing::RandomInputs(network, model.train);
+  Machine machine(model.train, in, 1);
+  EXPECT_EQ(machine.executor().BindInput("nothing", nullptr).code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(machine.executor().Output("nothing").status().code(), absl::StatusCode::kNotFound);
+  ASSERT_TRUE(machine.executor().BindInput("x", nullptr).ok());
+  EXPECT_EQ(machine.executor().Run(in.step).code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(MakePlan, TensorsAliveTogetherDoNotOverlap) {
+  for (const SmallNetwork& network : testing::SmallNetworks()) {
+    const models::Model model = testing::BuildSmallNetwork(network, "mode: BF16", 8);
+    Machine machine(model.train, testing::RandomInputs(network, model.train), 1);
+    // First write and last use of every arena tensor, by offset and first write: a later tensor may reuse the place.
+    struct Life {
+      int64_t begin, end;
+      int first, last;
+    };
+    std::vector<Life> lives;
+    const auto& steps = machine.plan().steps;
+    for (int s = 0; s < static_cast<int>(steps.size()); ++s) {
+      lives.push_back(
+          {steps[s].workspace_offset, steps[s].workspace_offset + steps[s].kernel->workspace_bytes(), s, s});
+      for (const PlannedTensor& t : steps[s].inputs) {
+        if (t.space != Space::kArena) continue;
+        auto life = std::find_if(lives.rbegin(), lives.rend(), [&](const Life& l) {
+          return l.begin == t.offset && l.end == t.offset + NumElements(t.type.shape) * SizeOf(t.type.dtype) &&
+                 l.first < s;
+        });
+        ASSERT_NE(life, lives.rend()) << steps[s].name << " reads " << t.name << " that nothing wrote";
+        life->last = s;
+      }
+      for (const PlannedTensor& t : steps[s].outputs) {
+        if (t.space == Space::kArena)
+          lives.push_back({t.offset, t.offset + NumElements(t.type.shape) * SizeOf(t.type.dtype), s, s});
+      }
+    }
+    for (size_t i = 0; i < lives.size(); ++i) {
+      for (size_t j = 0; j < i; ++j) {
+        const bool together = lives[i].first <= lives[j].last && lives[j].first <= lives[i].last;
+        EXPECT_FALSE(together && lives[i].begin < lives[j].end && lives[j].begin < lives[i].end)
+            << network.name << " " << i << " " << j;
+      }
+    }
+  }
+}
+
+TEST(ModelMemory, InitialWeightsFollowFromSeedAndName) {
+  const models::Model model = testing::BuildSmallNetwork(testing::SmallNetworks()[2], "mode: FP32", 8);
+  ModelLayout layout(model.train);
+  ModelMemory a(&layout), b(&layout), c(&layout);
+  a.Initialize(1);
+  b.Initialize(1);
+  c.Initialize(2);
+  const int64_t n = layout.arena_elements();
+  EXPECT_EQ(std::memcmp(a.masters(), b.masters(), n * sizeof(float)), 0);
+  EXPECT_NE(std::memcmp(a.masters(), c.masters(), n * sizeof(float)), 0);
+  // Filters of 3x3x2 inputs: uniform in +-1/sqrt(18).
+  float largest = 0;
+  for (int64_t i = 0; i < a.Master(0).size(); ++i) largest = std::max(largest, std::abs(a.Master(0).as<float>()[i]));
+  EXPECT_LE(largest, 1 / std::sqrt(18.0f));
+  EXPECT_GE(largest, 0.9f / std::sqrt(18.0f));
+}
+
+TEST(ModelLayout, RefusesAnotherModelsGraph) {
+  const models::Model a = testing::BuildSmallNetwork(testing::SmallNetworks()[0], "mode: FP32", 8);
+  const models::Model b = testing::BuildSmallNetwork(testing::SmallNetworks()[1], "mode: FP32", 8);
+  EXPECT_TRUE(ModelLayout(a.train).Check(a.eval).ok());
+  EXPECT_EQ(ModelLayout(a.train).Check(b.train).code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(KernelTable, AGapIsNamed) {
+  const auto backend = MakeCpuBackend(1);
+  const auto kernel = backend->kernels().Prepare(
+      {.op = ir::OpKind::kRelu, .name = "act", .inputs = {{DType::kI64, {1}}}, .outputs = {{DType::kI64, {1}}}});
+  EXPECT_EQ(kernel.status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(kernel.status().message()),
+              ::testing::HasSubstr("[relu] no kernel for (i64) -> (i64), node act"));
+}
+
+}  // namespace
+}  // namespace ampd::runtime
