@@ -1,0 +1,325 @@
+#include "tests/unit/engine/backend/kernel_cases.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <utility>
+
+#include "engine/ops/op_def.h"
+
+namespace ampd::testing {
+namespace {
+
+using ir::Attributes;
+using ir::OpKind;
+using runtime::NodeDesc;
+using Ints = std::vector<int64_t>;
+using Signature = runtime::KernelTable::Signature;
+
+struct Shapes {
+  Attributes attributes;
+  std::vector<Shape> inputs;
+};
+
+struct WindowShape {
+  Shape image;   // [N,H,W,C]
+  Shape filter;  // [K,R,S,C]; R and S are a pool's size
+  Ints strides;
+  Ints pads;
+};
+
+Shape OutputOf(const WindowShape& w) {
+  const auto extent = [&](int axis) {
+    return (w.image[axis + 1] + w.pads[axis] + w.pads[axis + 2] - w.filter[axis + 1]) / w.strides[axis] + 1;
+  };
+  return {w.image[0], extent(0), extent(1), w.filter[0]};
+}
+
+std::vector<WindowShape> ConvShapes() {
+  return {
+      {{2, 5, 6, 3}, {4, 3, 3, 3}, {1, 1}, {1, 1, 1, 1}},
+      {{1, 7, 5, 17}, {19, 3, 2, 17}, {2, 1}, {0, 0, 1, 1}},  // more padding below and right
+      {{3, 4, 4, 1}, {1, 1, 1, 1}, {1, 1}, {0, 0, 0, 0}},
+      {{1, 1, 1, 1}, {1, 1, 1, 1}, {1, 1}, {0, 0, 0, 0}},
+      {{1, 1, 1, 5}, {7, 3, 3, 5}, {1, 1}, {1, 1, 1, 1}},  // filter larger than the image
+      {{2, 9, 9, 4}, {8, 2, 2, 4}, {3, 4}, {0, 0, 0, 0}},  // stride larger than the filter
+      {{2, 8, 8, 16}, {32, 5, 5, 16}, {1, 1}, {2, 2, 2, 2}},
+      {{2, 10, 9, 32}, {16, 3, 3, 32}, {2, 2}, {0, 0, 1, 1}},
+      {{4, 6, 6, 64}, {64, 1, 1, 64}, {2, 2}, {0, 0, 0, 0}},
+      {{3, 12, 12, 1}, {32, 5, 5, 1}, {1, 1}, {2, 2, 2, 2}},
+      {{1, 4, 3, 2}, {3, 2, 3, 2}, {1, 1}, {3, 2, 0, 1}},  // padding larger than the filter on one side
+  };
+}
+
+std::vector<WindowShape> PoolShapes() {
+  return {
+      {{2, 4, 4, 3}, {3, 2, 2, 3}, {2, 2}, {0, 0, 0, 0}}, {{1, 5, 7, 17}, {17, 3, 2, 17}, {1, 2}, {0, 0, 1, 1}},
+      {{3, 1, 1, 1}, {1, 1, 1, 1}, {1, 1}, {0, 0, 0, 0}}, {{2, 6, 5, 1}, {1, 3, 3, 1}, {2, 2}, {1, 1, 1, 1}},
+      {{2, 9, 9, 8}, {8, 2, 2, 8}, {3, 4}, {0, 0, 0, 0}}, {{5, 28, 28, 32}, {32, 2, 2, 32}, {2, 2}, {0, 0, 0, 0}},
+  };
+}
+
+std::vector<Shapes> FromConv(OpKind op) {
+  std::vector<Shapes> list;
+  for (const WindowShape& w : ConvShapes()) {
+    Attributes a = {{"strides", w.strides}, {"pads", w.pads}};
+    const Shape y = OutputOf(w);
+    if (op == OpKind::kConv2d) list.push_back({a, {w.image, w.filter}});
+    if (op == OpKind::kConv2dGradInput) {
+      a.Set("input_shape", Ints(w.image.begin(), w.image.end()));
+      list.push_back({a, {y, w.filter}});
+    }
+    if (op == OpKind::kConv2dGradFilter) {
+      a.Set("filter_shape", Ints(w.filter.begin(), w.filter.end()));
+      list.push_back({a, {y, w.image}});
+    }
+  }
+  return list;
+}
+
+std::vector<Shapes> FromPool(OpKind op) {
+  std::vector<Shapes> list;
+  for (const WindowShape& w : PoolShapes()) {
+    Attributes a = {{"size", Ints{w.filter[1], w.filter[2]}}, {"strides", w.strides}, {"pads", w.pads}};
+    const Shape y = OutputOf(w);
+    if (op == OpKind::kMaxPool2dGrad) {
+      list.push_back({a, {y, w.image, y}});
+    } else if (op == OpKind::kAvgPool2dGrad) {
+      a.Set("input_shape", Ints(w.image.begin(), w.image.end()));
+      list.push_back({a, {y}});
+    } else {
+      list.push_back({a, {w.image}});
+    }
+  }
+  return list;
+}
+
+std::vector<Shapes> Matmuls() {
+  std::vector<Shapes> list;
+  for (const Shape& mkn :
+       {Shape{1, 1, 1}, Shape{3, 5, 7}, Shape{1, 33, 10}, Shape{65, 17, 1}, Shape{2, 1, 9}, Shape{96, 130, 48}}) {
+    for (int64_t ta : {0, 1}) {
+      for (int64_t tb : {0, 1}) {
+        const Shape a = ta ? Shape{mkn[1], mkn[0]} : Shape{mkn[0], mkn[1]};
+        const Shape b = tb ? Shape{mkn[2], mkn[1]} : Shape{mkn[1], mkn[2]};
+        list.push_back({{{"transpose_a", ta}, {"transpose_b", tb}}, {a, b}});
+      }
+    }
+  }
+  return list;
+}
+
+const std::vector<Shape>& AnyShapes() {
+  static const auto* shapes = new std::vector<Shape>{{1}, {3, 5}, {2, 3, 5, 7}, {1, 1, 1, 1}, {1025}, {50, 1500}};
+  return *shapes;
+}
+
+const std::vector<Shape>& ChannelShapes() {
+  static const auto* shapes = new std::vector<Shape>{{1, 1},       {5, 3},    {2, 3, 5, 7}, {1, 1, 1, 9},
+                                                     {3, 1, 1, 1}, {9, 1500}, {70, 1025},   {4, 28, 28, 16}};
+  return *shapes;
+}
+
+std::vector<Shapes> Elementwise(int operands) {
+  std::vector<Shapes> list;
+  for (const Shape& s : AnyShapes()) list.push_back({{}, std::vector<Shape>(operands, s)});
+  return list;
+}
+
+std::vector<Shapes> Norms(OpKind op) {
+  std::vector<Shapes> list;
+  for (const Shape& s : ChannelShapes()) {
+    const Shape c = {s.back()};
+    const Attributes a = {{"epsilon", 1e-5}};
+    if (op == OpKind::kBatchNorm) list.push_back({a, {s, c, c}});
+    if (op == OpKind::kBatchNormGrad) list.push_back({a, {s, s, c, c, c}});
+    if (op == OpKind::kBatchNormInference) list.push_back({a, {s, c, c, c, c}});
+    if (op == OpKind::kBatchNormUpdate) {
+      list.push_back({{{"momentum", 0.1}, {"count", NumElements(s) / s.back()}}, {c, c, c, c, {}}});
+    }
+    if (op == OpKind::kBiasAdd) list.push_back({{}, {s, c}});
+    if (op == OpKind::kBiasAddGrad) list.push_back({{}, {s}});
+  }
+  return list;
+}
+
+std::vector<Shapes> GlobalPools(bool grad) {
+  std::vector<Shapes> list;
+  for (const Shape& s : {Shape{2, 3, 5, 7}, Shape{1, 1, 1, 1}, Shape{3, 2, 2, 1500}, Shape{8, 14, 14, 64}}) {
+    if (grad) {
+      list.push_back({{{"input_shape", Ints(s.begin(), s.end())}}, {{s[0], s[3]}}});
+    } else {
+      list.push_back({{}, {s}});
+    }
+  }
+  return list;
+}
+
+std::vector<Shapes> Rows(std::vector<int> kinds) {  // 1: [N], 2: [N,C]
+  std::vector<Shapes> list;
+  for (const Shape& s : {Shape{1, 1}, Shape{7, 10}, Shape{3, 1000}, Shape{600, 11}}) {
+    std::vector<Shape> inputs;
+    for (int kind : kinds) inputs.push_back(kind == 1 ? Shape{s[0]} : s);
+    list.push_back({{}, std::move(inputs)});
+  }
+  return list;
+}
+
+std::vector<Shapes> Dropouts() {
+  std::vector<Shapes> list;
+  for (const Shape& s : AnyShapes()) {
+    for (double rate : {0.0, 0.1, 0.5, 0.9}) list.push_back({{{"rate", rate}, {"stream", int64_t{0x89abcdef}}}, {s}});
+  }
+  return list;
+}
+
+std::vector<Shapes> Means(bool grad) {
+  std::vector<Shapes> list;
+  for (int64_t n : {1, 7, 1000}) {
+    if (grad) {
+      list.push_back({{{"shape", Ints{n}}}, {{}}});
+    } else {
+      list.push_back({{}, {{n}}});
+    }
+  }
+  return list;
+}
+
+std::vector<Shapes> ShapesOf(OpKind op) {
+  switch (op) {
+    case OpKind::kCast:
+    case OpKind::kRelu:
+      return Elementwise(1);
+    case OpKind::kAdd:
+    case OpKind::kReluGrad:
+    case OpKind::kAccumulateGrad:
+      return Elementwise(2);
+    case OpKind::kDropout:
+      return Dropouts();
+    case OpKind::kMatmul:
+      return Matmuls();
+    case OpKind::kConv2d:
+    case OpKind::kConv2dGradInput:
+    case OpKind::kConv2dGradFilter:
+      return FromConv(op);
+    case OpKind::kMaxPool2d:
+    case OpKind::kMaxPool2dGrad:
+    case OpKind::kAvgPool2d:
+    case OpKind::kAvgPool2dGrad:
+      return FromPool(op);
+    case OpKind::kGlobalAvgPool:
+    case OpKind::kGlobalAvgPoolGrad:
+      return GlobalPools(op == OpKind::kGlobalAvgPoolGrad);
+    case OpKind::kSoftmaxCrossEntropy:
+    case OpKind::kArgmaxEqual:
+      return Rows({2, 1});
+    case OpKind::kSoftmaxCrossEntropyGrad:
+      return Rows({1, 2, 1});
+    case OpKind::kSquaredError:
+      return Rows({2, 2});
+    case OpKind::kSquaredErrorGrad:
+      return Rows({1, 2, 2});
+    case OpKind::kReduceMean:
+    case OpKind::kReduceMeanGrad:
+      return Means(op == OpKind::kReduceMeanGrad);
+    default:
+      return Norms(op);
+  }
+}
+
+// Which inputs must not be negative, as bits: variances.
+uint32_t VarianceInputs(OpKind op) {
+  if (op == OpKind::kBatchNormGrad || op == OpKind::kBatchNormInference) return 1u << 4;
+  if (op == OpKind::kBatchNormUpdate) return (1u << 1) | (1u << 3);
+  return 0;
+}
+
+RefTensor MakeInput(const NodeDesc& desc, size_t i, Random* random) {
+  const ir::TensorType& type = desc.inputs[i];
+  if (type.dtype == DType::kI64) return Filled(type.shape, 41);
+  if (type.dtype == DType::kI32) {
+    // Labels from -1 to one past the last class.
+    const int64_t classes = desc.inputs[i - 1].shape.back();
+    RefTensor labels = Filled(type.shape);
+    for (double& label : labels.data) label = static_cast<double>(random->Below(classes + 2) - 1);
+    return labels;
+  }
+  if (VarianceInputs(desc.op) >> i & 1) return RandomTensor(random, type.shape, type.dtype, 0.01, 4);
+  return RandomTensor(random, type.shape, type.dtype, -3, 3);
+}
+
+std::vector<RefTensor> MakeInputs(const NodeDesc& desc, Random* random) {
+  std::vector<RefTensor> inputs;
+  for (size_t i = 0; i < desc.inputs.size(); ++i) inputs.push_back(MakeInput(desc, i, random));
+  if (desc.op == OpKind::kMaxPool2dGrad) {
+    NodeDesc forward = desc;
+    forward.op = OpKind::kMaxPool2d;
+    forward.outputs = {desc.inputs[2]};
+    inputs[2] = ReferenceOp(forward, {inputs[1]}, {})[0];
+  }
+  return inputs;
+}
+
+}  // namespace
+
+std::vector<std::pair<OpKind, Signature>> RequiredKernels() {
+  constexpr DType f = DType::kF32, i = DType::kI32;
+  std::vector<std::pair<OpKind, Signature>> list = {
+      {OpKind::kBatchNormUpdate, {{f, f, f, f, DType::kI64}, {}}},
+      {OpKind::kSoftmaxCrossEntropy, {{f, i}, {f}}},
+      {OpKind::kSoftmaxCrossEntropyGrad, {{f, f, i}, {f}}},
+      {OpKind::kSquaredError, {{f, f}, {f}}},
+      {OpKind::kSquaredErrorGrad, {{f, f, f}, {f}}},
+      {OpKind::kReduceMean, {{f}, {f}}},
+      {OpKind::kReduceMeanGrad, {{f}, {f}}},
+      {OpKind::kArgmaxEqual, {{f, i}, {f}}},
+  };
+  for (DType t : {DType::kF32, DType::kF16, DType::kBF16}) {
+    for (DType to : {DType::kF32, DType::kF16, DType::kBF16}) list.push_back({OpKind::kCast, {{t}, {to}}});
+    for (OpKind op : {OpKind::kRelu, OpKind::kDropout, OpKind::kMaxPool2d, OpKind::kAvgPool2d, OpKind::kAvgPool2dGrad,
+                      OpKind::kGlobalAvgPool, OpKind::kGlobalAvgPoolGrad}) {
+      list.push_back({op, {{t}, {t}}});
+    }
+    for (OpKind op : {OpKind::kAdd, OpKind::kReluGrad, OpKind::kMatmul, OpKind::kBiasAdd, OpKind::kConv2d,
+                      OpKind::kConv2dGradInput, OpKind::kConv2dGradFilter}) {
+      list.push_back({op, {{t, t}, {t}}});
+    }
+    list.push_back({OpKind::kBiasAddGrad, {{t}, {f}}});
+    list.push_back({OpKind::kMaxPool2dGrad, {{t, t, t}, {t}}});
+    list.push_back({OpKind::kBatchNorm, {{t, f, f}, {t, f, f}}});
+    list.push_back({OpKind::kBatchNormGrad, {{t, t, f, f, f}, {t, f, f}}});
+    list.push_back({OpKind::kBatchNormInference, {{t, f, f, f, f}, {t}}});
+    list.push_back({OpKind::kAccumulateGrad, {{t, f}, {}}});
+  }
+  return list;
+}
+
+std::vector<KernelCase> KernelCases(OpKind op, const Signature& signature) {
+  std::vector<KernelCase> cases;
+  Random random(static_cast<uint64_t>(op) + 1);
+  for (Shapes& shapes : ShapesOf(op)) {
+    NodeDesc desc{.op = op, .name = absl::StrCat("case", cases.size()), .attributes = shapes.attributes};
+    if (op == OpKind::kCast) desc.attributes.Set("dtype", std::string(DTypeName(signature.second[0])));
+    for (size_t i = 0; i < shapes.inputs.size(); ++i) desc.inputs.push_back({signature.first[i], shapes.inputs[i]});
+    auto outputs = ops::InferTypes(op, {desc.name, desc.attributes, desc.inputs});
+    if (!outputs.ok()) {
+      ADD_FAILURE() << Describe(desc) << ": " << outputs.status();
+      continue;
+    }
+    desc.outputs = *std::move(outputs);
+    std::vector<RefTensor> inputs = MakeInputs(desc, &random);
+    cases.push_back(
+        {desc, std::move(inputs), {.seed = 0x123456789abcdef, .attempted_step = 5'000'000'000, .first_sample = 12}});
+  }
+  return cases;
+}
+
+std::string Describe(const NodeDesc& desc) {
+  std::string text(ir::OpName(desc.op));
+  for (const ir::TensorType& t : desc.inputs) absl::StrAppend(&text, " ", DTypeName(t.dtype), ShapeString(t.shape));
+  absl::StrAppend(&text, " ->");
+  for (const ir::TensorType& t : desc.outputs) absl::StrAppend(&text, " ", DTypeName(t.dtype), ShapeString(t.shape));
+  return text;
+}
+
+}  // namespace ampd::testing
