@@ -39,7 +39,7 @@ std::string Line(const v1::OverflowSkip& skip) {
     absl::StrAppend(&line, "scale ", Figure(skip.scale_before()), " -> ", Figure(skip.scale_after()));
   }
   if (skip.kind() != v1::OverflowSkip::KIND_UNSPECIFIED) {
-    absl::StrAppend(&line, ", ", v1::OverflowSkip::Kind_Name(skip.kind()), " in ",
+    absl::StrAppend(&line, ", ", skip.kind() == v1::OverflowSkip::KIND_NAN ? "NaN" : "Inf", " in ",
                     v1::OverflowSkip::Stage_Name(skip.stage()));
     if (!skip.first_tensor().empty()) absl::StrAppend(&line, " ", Clean(skip.first_tensor()));
   }

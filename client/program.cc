@@ -1,0 +1,63 @@
+#include "client/program.h"
+
+#include <CLI/CLI.hpp>
+#include <map>
+
+#include "client/commands/command.h"
+#include "client/exit_code.h"
+
+namespace ampd::client {
+namespace {
+
+const std::map<std::string, Format> kFormats = {
+    {"table", Format::kTable}, {"json", Format::kJson}, {"jsonl", Format::kJsonl}, {"yaml", Format::kYaml}};
+
+void AddGlobalOptions(CLI::App* app, CommandContext* context) {
+  app->add_option("--server", context->server, "HOST:PORT of ampd; default 127.0.0.1:7070")
+      ->envname("AMPD_SERVER")
+      ->type_name("HOST:PORT");
+  app->add_option_function<std::string>(
+         "-o,--output",
+         [context](const std::string& name) { context->format = kFormats.at(CLI::detail::to_lower(name)); },
+         "table (default), json, jsonl or yaml")
+      ->check(CLI::IsMember({"table", "json", "jsonl", "yaml"}, CLI::ignore_case))
+      ->type_name("");
+  app->set_version_flag("--version", "ampctl " AMPD_VERSION);
+}
+
+void AddVerbs(CLI::App* app, CommandContext* context) {
+  AddSubmit(app, context);
+  AddWatch(app, context);
+  AddWait(app, context);
+  AddGet(app, context);
+  AddList(app, context);
+  AddCancel(app, context);
+  AddDevices(app, context);
+  AddDownload(app, context);
+  AddVersion(app, context);
+}
+
+}  // namespace
+
+int RunProgram(int argc, const char* const* argv, std::ostream* out, std::ostream* err, bool terminal) {
+  CommandContext context;
+  context.out = out;
+  context.err = err;
+  context.terminal = terminal;
+  CLI::App app("Submits training jobs to ampd, watches them and fetches their checkpoints.", "ampctl");
+  app.require_subcommand(1);
+  app.fallthrough();
+  AddGlobalOptions(&app, &context);
+  AddVerbs(&app, &context);
+  app.footer(
+      "Exit codes: 0 succeeded, 1 job failed, 2 usage or bad spec, 3 cancelled, 4 server unreachable, 5 not "
+      "authorised.\nExample:\n  ampctl submit glyphs-convnet.yaml --watch");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e, *out, *err) == 0 ? kExitSucceeded : kExitUsage;
+  }
+  return context.exit_code;
+}
+
+}  // namespace ampd::client

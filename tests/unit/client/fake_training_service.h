@@ -1,0 +1,68 @@
+// A TrainingService on a free port that does as it is told.
+#ifndef AMPD_TESTS_UNIT_CLIENT_FAKE_TRAINING_SERVICE_H_
+#define AMPD_TESTS_UNIT_CLIENT_FAKE_TRAINING_SERVICE_H_
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "ampd/v1/training_service.pb.h"
+
+namespace ampd::client {
+
+// One WatchJob stream: it sends the events after after_sequence up to `until`, then ends with `status`; or hangs until
+// the client goes away.
+struct StreamScript {
+  uint64_t until = UINT64_MAX;
+  absl::Status status;
+  bool hang = false;
+};
+
+class FakeTrainingService {
+ public:
+  FakeTrainingService();
+  ~FakeTrainingService();
+
+  const std::string& address() const { return address_; }
+  // Stops and starts listening on the same port.
+  void Stop();
+  void Start();
+
+  // Waits until `count` WatchJob streams were asked for.
+  void AwaitWatches(size_t count);
+
+  // Set before use; guarded by nothing.
+  v1::Job job;
+  std::vector<v1::JobEvent> events;
+  std::vector<v1::FileChunk> chunks;
+  std::deque<StreamScript> streams;  // For the first streams; the later ones send everything.
+  std::deque<absl::Status> creates;  // For the first CreateJob calls; the later ones succeed.
+  std::deque<absl::Status> downloads;
+  absl::Status get_status;
+
+  // What was asked. Read after the calls have ended.
+  std::vector<v1::CreateJobRequest> created;
+  std::vector<v1::WatchJobRequest> watched;
+  std::vector<v1::ListJobsRequest> listed;
+
+ private:
+  class Service;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::unique_ptr<Service> service_;
+  struct Server;
+  std::unique_ptr<Server> server_;
+  std::string address_ = "127.0.0.1:0";
+};
+
+// A job's events: QUEUED, STARTING, RUNNING, `steps` reports, an evaluation and the end.
+std::vector<v1::JobEvent> ExampleEvents(int steps, v1::Job::State end);
+
+}  // namespace ampd::client
+
+#endif  // AMPD_TESTS_UNIT_CLIENT_FAKE_TRAINING_SERVICE_H_

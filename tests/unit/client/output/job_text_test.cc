@@ -1,0 +1,65 @@
+#include "client/output/job_text.h"
+
+#include "google/protobuf/util/message_differencer.h"
+#include "gtest/gtest.h"
+#include "proto/spec/resolve.h"
+#include "proto/spec/yaml.h"
+
+namespace ampd::client {
+namespace {
+
+v1::Job Example() {
+  v1::Job job;
+  EXPECT_EQ(ParseYaml(R"(
+id: 01hq3v7m
+state: QUEUED
+queue_reason: RESOURCES
+queue_position: 2
+create_time: "2026-01-31T12:00:01Z"
+spec:
+  name: demo
+  precision: {mode: FP16}
+  model: {layers: [{dense: {units: 10}}], loss: {softmax_cross_entropy: {}}}
+  data: {train: {glyphs: {}}}
+failure: {class: DATA, message: "evil\nname: injected"}
+plan: {parameters: 7850, parameter_bytes: 2048, activation_bytes: 1024, input_shape: [28, 28, 1],
+       layers: [{name: dense_0, kind: dense, dtype: f16, output_shape: [10], parameters: 7850}]}
+)",
+                      "job", &job),
+            absl::OkStatus());
+  return job;
+}
+
+TEST(JobTextTest, ShowsWhatIsKnown) {
+  EXPECT_EQ(JobText(Example()),
+            "id:         01hq3v7m\n"
+            "name:       demo\n"
+            "state:      QUEUED (RESOURCES, 2 in line)\n"
+            "failure:    DATA: evil name: injected\n"
+            "mode:       FP16\n"
+            "created:    2026-01-31 12:00:01\n"
+            "parameters: 7850\n");
+}
+
+TEST(PlanTextTest, ListsLayers) {
+  EXPECT_EQ(PlanText(Example().plan()),
+            "LAYER    KIND   DTYPE  OUTPUT   PARAMETERS\n"
+            "input                  28x28x1\n"
+            "dense_0  dense  f16    10             7850\n"
+            "7850 parameters; memory: 2.0 KiB for them, 1.0 KiB for activations\n");
+}
+
+TEST(ResubmittableYamlTest, GivesTheSameSpecBack) {
+  v1::Job job = Example();
+  const absl::StatusOr<ResolvedJobSpec> resolved = ResolveJobSpec(job.spec());
+  ASSERT_TRUE(resolved.ok());
+  *job.mutable_spec() = resolved->proto();
+  v1::JobSpec again;
+  const std::string text = ResubmittableYaml(job);
+  ASSERT_EQ(ParseYaml(text, "again", &again), absl::OkStatus()) << text;
+  EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(job.spec(), again));
+  EXPECT_EQ(text.find("# id:         01hq3v7m\n"), 0);
+}
+
+}  // namespace
+}  // namespace ampd::client

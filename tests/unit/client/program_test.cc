@@ -1,0 +1,246 @@
+// Every verb, from arguments to text and exit code.
+#include "client/program.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/spec/resolve.h"
+#include "proto/spec/yaml.h"
+#include "tests/unit/client/fake_training_service.h"
+
+namespace ampd::client {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
+class ProgramTest : public testing::Test {
+ protected:
+  // Blocked in every thread, gRPC's too, so that only the program under test takes it.
+  static void SetUpTestSuite() {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  }
+  void SetUp() override {
+    folder_ = (std::filesystem::temp_directory_path() / "program_test_XXXXXX").string();
+    ASSERT_NE(mkdtemp(folder_.data()), nullptr);
+    file_ = folder_ + "/job.yaml";
+    std::ofstream(file_) << "name: demo\ntrain:\n  batch_size: 64\n";
+    fake_.job.set_id("01abc");
+    fake_.job.set_state(v1::Job::RUNNING);
+    fake_.job.mutable_spec()->set_name("demo");
+    fake_.events = ExampleEvents(3, v1::Job::SUCCEEDED);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  int Run(std::vector<std::string> arguments) {
+    out_.str("");
+    err_.str("");
+    arguments.insert(arguments.begin(), {"ampctl", "--server", fake_.address()});
+    std::vector<const char*> argv;
+    for (const std::string& argument : arguments) argv.push_back(argument.c_str());
+    return RunProgram(static_cast<int>(argv.size()), argv.data(), &out_, &err_, false);
+  }
+  std::string out() const { return out_.str(); }
+  std::string err() const { return err_.str(); }
+  int64_t Lines() const {
+    const std::string text = out();
+    return std::count(text.begin(), text.end(), '\n');
+  }
+
+  FakeTrainingService fake_;
+  std::string folder_, file_;
+  std::ostringstream out_, err_;
+};
+
+TEST_F(ProgramTest, SubmitPrintsTheJobInEveryFormat) {
+  EXPECT_EQ(Run({"submit", file_}), 0);
+  EXPECT_EQ(out(), "submitted 01abc demo RUNNING\n");
+  EXPECT_EQ(Run({"submit", "-q", file_, "--set", "train.batch_size=32", "--set", "seed=5"}), 0);
+  EXPECT_EQ(out(), "01abc\n");
+  EXPECT_EQ(fake_.created.back().spec().train().batch_size(), 32);
+  EXPECT_EQ(fake_.created.back().spec().seed(), 5);
+  EXPECT_EQ(Run({"-o", "json", "submit", file_}), 0);
+  EXPECT_THAT(out(), StartsWith("{\n  \"id\": \"01abc\",\n"));
+  EXPECT_EQ(Run({"submit", file_, "-o", "jsonl"}), 0);
+  EXPECT_THAT(out(), StartsWith("{\"id\":\"01abc\","));
+  EXPECT_EQ(Run({"submit", file_, "-o", "yaml"}), 0);
+  v1::JobSpec spec;
+  EXPECT_EQ(ParseYaml(out(), "out", &spec), absl::OkStatus());
+  EXPECT_EQ(spec.train().batch_size(), 64);
+}
+
+TEST_F(ProgramTest, SubmitRetriesUnderOneRequestId) {
+  fake_.creates = {absl::UnavailableError("lost"), absl::DeadlineExceededError("late")};
+  EXPECT_EQ(Run({"submit", "-q", file_}), 0);
+  ASSERT_EQ(fake_.created.size(), 3);
+  EXPECT_FALSE(fake_.created[0].request_id().empty());
+  EXPECT_EQ(fake_.created[1].request_id(), fake_.created[0].request_id());
+  EXPECT_EQ(fake_.created[2].request_id(), fake_.created[0].request_id());
+  EXPECT_EQ(Run({"submit", "-q", file_}), 0);
+  EXPECT_NE(fake_.created[3].request_id(), fake_.created[0].request_id());
+  EXPECT_EQ(Run({"submit", "-q", file_, "--request-id", "mine"}), 0);
+  EXPECT_EQ(fake_.created[4].request_id(), "mine");
+}
+
+TEST_F(ProgramTest, SubmitExplainsABadSpec) {
+  fake_.creates = {InvalidFields({{"train.batch_size", "too big"}, {"data.train", "required"}, {"seed", "odd"}})};
+  EXPECT_EQ(Run({"submit", file_, "--set", "seed=5"}), 2);
+  EXPECT_EQ(err(), file_ + ":3: train.batch_size: too big\n" + file_ + ": data.train: required\n" +
+                       "--set seed=5: seed: odd\n");
+  EXPECT_EQ(out(), "");
+  std::ofstream(file_) << "train:\n  batch_sise: 64\n";
+  EXPECT_EQ(Run({"submit", file_}), 2);
+  EXPECT_EQ(err(), file_ + ":2: train.batch_sise: no such field; did you mean batch_size?\n");
+  EXPECT_EQ(fake_.created.size(), 1);
+}
+
+TEST_F(ProgramTest, DryRunOnlyValidates) {
+  EXPECT_EQ(Run({"submit", file_, "--dry-run", "--watch"}), 0);
+  EXPECT_EQ(out(), "valid: demo; nothing was submitted\n");
+  EXPECT_TRUE(fake_.created[0].validate_only());
+  EXPECT_TRUE(fake_.watched.empty());
+}
+
+TEST_F(ProgramTest, WatchEndsWithTheJobsExitCode) {
+  EXPECT_EQ(Run({"watch", "01abc"}), 0);
+  EXPECT_THAT(out(), HasSubstr("step 3/3"));
+  EXPECT_THAT(out(), testing::EndsWith("\nSUCCEEDED accuracy=0.91 applied=3 skipped=0\n"));
+  EXPECT_EQ(Run({"submit", file_, "--watch", "-o", "jsonl"}), 0);
+  EXPECT_EQ(Lines(), 8);
+  EXPECT_EQ(err(), "submitted 01abc\n");
+  EXPECT_EQ(Run({"submit", file_, "--watch", "-q"}), 0);
+  EXPECT_EQ(out(), "01abc\n");
+  EXPECT_EQ(Run({"watch", "01abc", "--after", "6", "-o", "jsonl"}), 0);
+  EXPECT_EQ(Lines(), 2);
+  EXPECT_EQ(Run({"watch", "01abc", "-o", "json"}), 0);
+  EXPECT_THAT(out(), StartsWith("{\n  \"id\": \"01abc\",\n"));
+  fake_.events = ExampleEvents(3, v1::Job::FAILED);
+  EXPECT_EQ(Run({"watch", "01abc"}), 1);
+  EXPECT_THAT(out(), HasSubstr("\nFAILED DATA: x.npy: truncated\n"));
+  fake_.events = ExampleEvents(3, v1::Job::CANCELLED);
+  EXPECT_EQ(Run({"submit", file_, "--watch"}), 3);
+}
+
+TEST_F(ProgramTest, WatchDetachesOnASignal) {
+  fake_.streams = {{.until = 5, .hang = true}};
+  std::thread ctrl_c([this] {
+    fake_.AwaitWatches(1);
+    kill(getpid(), SIGINT);
+  });
+  EXPECT_EQ(Run({"watch", "01abc"}), 130);
+  ctrl_c.join();
+  EXPECT_EQ(err(), "detached; the job continues: ampctl watch 01abc\n");
+}
+
+TEST_F(ProgramTest, WaitTellsTheWorstEnd) {
+  fake_.job.set_state(v1::Job::SUCCEEDED);
+  fake_.job.mutable_summary()->set_accuracy(0.5);
+  EXPECT_EQ(Run({"wait", "01abc", "01abc"}), 0);
+  EXPECT_EQ(out(),
+            "01abc SUCCEEDED accuracy=0.5 applied=0 skipped=0\n01abc SUCCEEDED accuracy=0.5 applied=0 skipped=0\n");
+  fake_.job.set_state(v1::Job::FAILED);
+  EXPECT_EQ(Run({"wait", "01abc"}), 1);
+  fake_.job.set_state(v1::Job::CANCELLED);
+  EXPECT_EQ(Run({"wait", "01abc"}), 3);
+}
+
+TEST_F(ProgramTest, WaitFollowsAndTimesOut) {
+  fake_.streams = {{.until = 5, .hang = true}};
+  EXPECT_EQ(Run({"wait", "01abc", "--timeout", "0.05"}), 124);
+  EXPECT_EQ(err(), "ampctl: timed out; the job continues: ampctl watch 01abc\n");
+  fake_.job.set_last_sequence(4);
+  Run({"wait", "01abc"});
+  EXPECT_EQ(fake_.watched.back().after_sequence(), 4);
+}
+
+TEST_F(ProgramTest, TheOtherVerbs) {
+  EXPECT_EQ(Run({"get", "01abc"}), 0);
+  EXPECT_THAT(out(), StartsWith("id:         01abc\n"));
+  EXPECT_EQ(Run({"cancel", "01abc"}), 0);
+  EXPECT_EQ(out(), "01abc RUNNING\n");
+  EXPECT_EQ(Run({"devices"}), 0);
+  EXPECT_THAT(out(), HasSubstr("cpu-0  CPU"));
+  EXPECT_EQ(Run({"version"}), 0);
+  EXPECT_THAT(out(), HasSubstr("ampd 9.9.9 at " + fake_.address()));
+  EXPECT_EQ(Run({"-o", "json", "version"}), 0);
+  EXPECT_THAT(out(), HasSubstr("\"server\":{\"version\":\"9.9.9\""));
+}
+
+TEST_F(ProgramTest, ListFollowsPages) {
+  EXPECT_EQ(Run({"list", "--state", "running", "--state", "Queued", "-o", "jsonl"}), 0);
+  EXPECT_EQ(Lines(), 2);
+  EXPECT_EQ(fake_.listed[0].states_size(), 2);
+  EXPECT_EQ(fake_.listed[1].page_token(), "next");
+  EXPECT_EQ(Run({"list", "--limit", "1"}), 0);
+  EXPECT_THAT(out(), HasSubstr("more with --limit"));
+  EXPECT_EQ(Run({"list", "--state", "runing"}), 2);
+  EXPECT_THAT(err(), HasSubstr("no such state 'runing'; did you mean RUNNING?"));
+}
+
+TEST_F(ProgramTest, DownloadMakesTheFolderOnce) {
+  v1::FileChunk chunk;
+  chunk.set_file("model.safetensors");
+  chunk.set_file_size(3);
+  chunk.set_data("abc");
+  chunk.set_checkpoint("step-5");
+  fake_.chunks = {chunk};
+  fake_.downloads = {absl::UnavailableError("drop")};
+  EXPECT_EQ(Run({"download", "01abc", folder_ + "/out"}), 0) << err();
+  EXPECT_EQ(out(), "step-5: 1 files, 3 B in " + folder_ + "/out\n");
+  EXPECT_EQ(Run({"download", "01abc", folder_ + "/out"}), 2);
+  EXPECT_THAT(err(), HasSubstr("exists and is not an empty folder"));
+  fake_.chunks[0].set_file("../evil");
+  EXPECT_EQ(Run({"download", "01abc", folder_ + "/other"}), 1);
+  EXPECT_THAT(err(), HasSubstr("refused the file name '../evil'"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/other"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/evil"));
+}
+
+TEST_F(ProgramTest, ErrorsHaveTheirExitCodes) {
+  const std::vector<std::pair<absl::Status, int>> cases = {
+      {absl::NotFoundError("no such job"), 2},    {absl::UnauthenticatedError("who are you"), 5},
+      {absl::PermissionDeniedError("viewer"), 5}, {absl::UnavailableError("draining"), 4},
+      {absl::InternalError("oops"), 1},
+  };
+  for (const auto& [status, exit_code] : cases) {
+    fake_.get_status = status;
+    EXPECT_EQ(Run({"get", "01abc"}), exit_code);
+    EXPECT_THAT(err(), HasSubstr(std::string(status.message())));
+  }
+  EXPECT_EQ(Run({}), 2);
+  EXPECT_EQ(Run({"frobnicate"}), 2);
+  EXPECT_EQ(Run({"get"}), 2);
+  EXPECT_EQ(Run({"get", "a", "--no-such-flag"}), 2);
+  EXPECT_EQ(Run({"-o", "xml", "list"}), 2);
+  EXPECT_EQ(Run({"--server", "nowhere", "list"}), 2);
+  EXPECT_EQ(Run({"--help"}), 0);
+  fake_.Stop();
+  EXPECT_EQ(Run({"get", "01abc"}), 4);
+  EXPECT_EQ(Run({"watch", "01abc"}), 4);
+  EXPECT_EQ(Run({"version"}), 0);
+  EXPECT_THAT(out(), HasSubstr("not reachable"));
+}
+
+TEST_F(ProgramTest, EveryVerbShowsAnExample) {
+  for (const char* verb : {"submit", "watch", "wait", "get", "list", "cancel", "devices", "download", "version"}) {
+    EXPECT_EQ(Run({verb, "--help"}), 0);
+    EXPECT_THAT(out(), HasSubstr(std::string("Example:\n  ampctl ") + (verb == std::string("wait") ? "wait" : verb)));
+  }
+}
+
+}  // namespace
+}  // namespace ampd::client
