@@ -208,8 +208,11 @@ absl::StatusOr<LoadedCheckpoint> CheckpointStore::Load(const std::string& name, 
 }
 
 absl::StatusOr<absl::optional<LoadedCheckpoint>> CheckpointStore::LoadNewest(const std::string& spec_hash,
+                                                                             int64_t reported_step,
                                                                              std::vector<std::string>* refused) {
-  AMPD_ASSIGN_OR_RETURN(const std::vector<int64_t> steps, Steps());
+  AMPD_ASSIGN_OR_RETURN(std::vector<int64_t> steps, Steps());
+  // Those up to reported_step first; within either part newest first.
+  std::stable_partition(steps.begin(), steps.end(), [reported_step](int64_t step) { return step <= reported_step; });
   for (int64_t step : steps) {
     const std::string name = CheckpointName(step);
     absl::StatusOr<LoadedCheckpoint> loaded = Load(name, spec_hash);

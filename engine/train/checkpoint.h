@@ -44,10 +44,11 @@ class CheckpointStore {
   absl::StatusOr<SavedCheckpoint> Save(const TrainState& state, const std::vector<TensorSource>& model,
                                        const std::vector<TensorSource>& optimizer);
 
-  // The newest undamaged checkpoint; nullopt when there is none. Each damaged one that was passed over adds a line that
-  // names it and what is wrong to `refused`. FAILED_PRECONDITION, marked INVALID_SPEC, for one of another spec (with
-  // both hashes) or written in another format.
-  absl::StatusOr<absl::optional<LoadedCheckpoint>> LoadNewest(const std::string& spec_hash,
+  // The newest undamaged checkpoint of a step up to `reported_step`; where there is none, the newest at all; nullopt
+  // when there is none either. So a training does not skip over steps that nobody was told of, where it can help it.
+  // Each damaged one that was passed over adds a line that names it and what is wrong to `refused`.
+  // FAILED_PRECONDITION, marked INVALID_SPEC, for one of another spec (with both hashes) or written in another format.
+  absl::StatusOr<absl::optional<LoadedCheckpoint>> LoadNewest(const std::string& spec_hash, int64_t reported_step,
                                                               std::vector<std::string>* refused);
 
  private:

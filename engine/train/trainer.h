@@ -18,11 +18,13 @@ namespace ampd::train {
 struct TrainerOptions {
   // Folders beneath which datasets may lie.
   std::vector<std::string> data_roots;
-  // The job's checkpoints; created when missing. Training resumes from the newest undamaged one.
+  // The job's checkpoints; created when missing. Training resumes from the newest undamaged one of a step up to
+  // last_reported_step, so that no step goes unreported; where there is none, from the newest.
   std::string checkpoint_dir;
   // Threads of computation, >= 1. The bits of the result depend on it.
   int threads = 1;
-  // "cpu" backend only, for the present build; a CUDA device id is refused with UNIMPLEMENTED where no CUDA is built in.
+  // "cpu" backend only, for the present build; a CUDA device id is refused with UNIMPLEMENTED where no CUDA is built
+  // in.
   std::string device = "cpu-0";
   // Highest attempted step already reported by earlier attempts; resuming below it emits `rewound` first.
   int64_t last_reported_step = 0;

@@ -66,7 +66,7 @@ class CheckpointTest : public testing::Test {
   // The step of the newest checkpoint that loads; -1 when there is none.
   int64_t Newest(CheckpointStore& store) {
     refused_.clear();
-    auto loaded = store.LoadNewest(kSpec, &refused_);
+    auto loaded = store.LoadNewest(kSpec, 1 << 30, &refused_);
     EXPECT_TRUE(loaded.ok()) << loaded.status();
     if (!loaded.ok() || !loaded->has_value()) return -1;
     float weight;
@@ -203,6 +203,15 @@ TEST_F(CheckpointTest, LaterStepsThatTrainingWentBackBehindAreRemoved) {
   EXPECT_THAT(Names(), ElementsAre("step-000000020"));
 }
 
+TEST_F(CheckpointTest, OneThatNobodyWasToldOfComesLast) {
+  CheckpointStore store = Open();
+  ASSERT_TRUE(Save(store, 10).ok());
+  ASSERT_TRUE(Save(store, 20).ok());
+  EXPECT_EQ((*store.LoadNewest(kSpec, 15, &refused_))->state.step, 10);
+  EXPECT_EQ((*store.LoadNewest(kSpec, 20, &refused_))->state.step, 20);
+  EXPECT_EQ((*store.LoadNewest(kSpec, 5, &refused_))->state.step, 20);
+}
+
 TEST_F(CheckpointTest, WhatACutShortSaveLeftIsRemovedAtTheStart) {
   fs::create_directories(folder_ + "/.writing-step-000000007");
   Spill(folder_ + "/.writing-step-000000007/model.safetensors", "half");
@@ -216,7 +225,7 @@ TEST_F(CheckpointTest, AnotherSpecIsRefusedWithBothHashes) {
   CheckpointStore store = Open();
   ASSERT_TRUE(Save(store, 10).ok());
   const std::string other(64, '2');
-  const absl::Status status = store.LoadNewest(other, &refused_).status();
+  const absl::Status status = store.LoadNewest(other, 0, &refused_).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(FailureOf(status).class_(), v1::Failure::INVALID_SPEC);
   EXPECT_THAT(std::string(status.message()), HasSubstr(kSpec));

@@ -1,0 +1,88 @@
+#include "engine/train/attribution.h"
+
+#include "engine/core/status.h"
+
+namespace ampd::train {
+namespace {
+
+v1::OverflowSkip::Stage StageOf(const runtime::PlanStep& step) {
+  // Its input was looked at when it was written: what overflowed is the sum.
+  if (step.op == ir::OpKind::kAccumulateGrad) return v1::OverflowSkip::REDUCE;
+  switch (step.stage) {
+    case ir::Stage::kInput:
+      return v1::OverflowSkip::INPUT;
+    case ir::Stage::kForward:
+      return v1::OverflowSkip::FORWARD;
+    case ir::Stage::kLoss:
+      return v1::OverflowSkip::LOSS;
+    case ir::Stage::kGradient:
+      return v1::OverflowSkip::GRADIENT;
+  }
+  return v1::OverflowSkip::STAGE_UNSPECIFIED;
+}
+
+// Looks at tensors and keeps the first find.
+class Search {
+ public:
+  explicit Search(runtime::Backend* backend) : backend_(backend) {}
+
+  absl::Status Look(const TensorView& tensor, v1::OverflowSkip::Stage stage, absl::string_view name) {
+    bool found = false, is_nan = false;
+    if (find_.has_value()) return absl::OkStatus();
+    AMPD_RETURN_IF_ERROR(backend_->FindNonFinite(tensor, &found, &is_nan));
+    if (found) find_ = NonFinite{stage, std::string(name), KindOf(is_nan)};
+    return absl::OkStatus();
+  }
+
+  // Ends the run with CANCELLED once something is found.
+  absl::Status After(const runtime::PlanStep& step, absl::Span<const TensorView> outputs) {
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      AMPD_RETURN_IF_ERROR(Look(outputs[i], StageOf(step), step.outputs[i].name));
+    }
+    return find_.has_value() ? absl::CancelledError("found") : absl::OkStatus();
+  }
+
+  const absl::optional<NonFinite>& find() const { return find_; }
+
+ private:
+  runtime::Backend* backend_;
+  absl::optional<NonFinite> find_;
+};
+
+}  // namespace
+
+v1::OverflowSkip::Kind KindOf(bool is_nan) { return is_nan ? v1::OverflowSkip::KIND_NAN : v1::OverflowSkip::KIND_INF; }
+
+absl::StatusOr<absl::optional<NonFinite>> FindNonFiniteState(runtime::Backend* backend, runtime::ModelMemory* memory) {
+  const runtime::ModelLayout& layout = memory->layout();
+  Search search(backend);
+  for (size_t i = 0; i < layout.states().size(); ++i) {
+    const ir::Persistent& state = layout.states()[i];
+    const TensorView pending{memory->pending_state() + layout.state_offsets()[i], state.type.dtype, state.type.shape};
+    AMPD_RETURN_IF_ERROR(search.Look(pending, v1::OverflowSkip::FORWARD, state.name));
+  }
+  return search.find();
+}
+
+absl::StatusOr<absl::optional<NonFinite>> ReplayForNonFinite(const MicroBatches& step, const data::Batch& batch,
+                                                             const runtime::StepState& state, float loss_scale) {
+  runtime::Backend* backend = step.plan().backend.get();
+  Search search(backend);
+  // The whole batch first: an infinite input makes every later tensor look guilty.
+  AMPD_RETURN_IF_ERROR(search.Look(batch.inputs.view(), v1::OverflowSkip::INPUT, "x"));
+  if (!batch.targets.shape().empty()) {
+    AMPD_RETURN_IF_ERROR(search.Look(batch.targets.view(), v1::OverflowSkip::INPUT, "targets"));
+  }
+  if (search.find().has_value()) return search.find();
+  const absl::Status status =
+      step.Run(batch, state, loss_scale,
+               [&search](const runtime::PlanStep& planned, absl::Span<const TensorView> outputs) {
+                 return search.After(planned, outputs);
+               })
+          .status();
+  if (search.find().has_value()) return search.find();
+  AMPD_RETURN_IF_ERROR(status);
+  return FindNonFiniteState(backend, &step.model()->memory);
+}
+
+}  // namespace ampd::train

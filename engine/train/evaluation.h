@@ -1,0 +1,20 @@
+// Loss and accuracy over the whole evaluation set.
+#ifndef AMPD_ENGINE_TRAIN_EVALUATION_H_
+#define AMPD_ENGINE_TRAIN_EVALUATION_H_
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "ampd/v1/event.pb.h"
+#include "engine/train/planned_model.h"
+#include "engine/train/training_data.h"
+
+namespace ampd::train {
+
+// Runs the evaluation graph on every sample of data.eval() once; places that pad the last batch do not count. `step`
+// and `epoch` of the result are not set.
+absl::StatusOr<v1::Evaluation> Evaluate(const TrainingData& data, const PlannedModel& plan, LoadedModel* model);
+
+}  // namespace ampd::train
+
+#endif  // AMPD_ENGINE_TRAIN_EVALUATION_H_

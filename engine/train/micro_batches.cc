@@ -1,0 +1,46 @@
+#include "engine/train/micro_batches.h"
+
+#include "engine/core/status.h"
+
+namespace ampd::train {
+namespace {
+
+// The rows of `tensor` from `row` on.
+const void* Rows(const Tensor& tensor, int64_t row) {
+  const TensorView view = tensor.view();
+  return static_cast<const char*>(view.data) + view.bytes() / view.shape[0] * row;
+}
+
+}  // namespace
+
+MicroBatches::MicroBatches(const PlannedModel* plan, LoadedModel* model, int64_t batch_size, int64_t micro_batch)
+    : plan_(plan), model_(model), micro_batch_(micro_batch), count_(batch_size / micro_batch) {
+  const runtime::PlannedTensor& loss = plan->train.outputs.at("loss");
+  loss_ = reinterpret_cast<const float*>(model->arena.data() + loss.offset);
+}
+
+absl::Status MicroBatches::Bind(const data::Batch& batch, int64_t first_sample) const {
+  for (const runtime::PlannedTensor& input : plan_->train.inputs) {
+    const Tensor& source = input.name == "x" ? batch.inputs : input.name == "labels" ? batch.labels : batch.targets;
+    // With one-hot targets nothing in the training plan reads the labels, and the loader gives none.
+    if (source.shape().empty()) continue;
+    AMPD_RETURN_IF_ERROR(model_->train.BindInput(input.name, Rows(source, first_sample)));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<double> MicroBatches::Run(const data::Batch& batch, runtime::StepState step, float loss_scale,
+                                         const runtime::Executor::Hook& hook) const {
+  model_->memory.BeginUpdate();
+  step.loss_seed = loss_scale / static_cast<float>(count_);
+  double loss = 0;
+  for (int64_t m = 0; m < count_; ++m) {
+    step.first_sample = static_cast<uint32_t>(m * micro_batch_);
+    AMPD_RETURN_IF_ERROR(Bind(batch, m * micro_batch_));
+    AMPD_RETURN_IF_ERROR(model_->train.Run(step, hook));
+    loss += static_cast<double>(*loss_);
+  }
+  return loss / static_cast<double>(count_);
+}
+
+}  // namespace ampd::train

@@ -1,0 +1,42 @@
+// One step's passes over the network: a batch cut into micro-batches whose gradients add up.
+#ifndef AMPD_ENGINE_TRAIN_MICRO_BATCHES_H_
+#define AMPD_ENGINE_TRAIN_MICRO_BATCHES_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/data/loader.h"
+#include "engine/train/planned_model.h"
+
+namespace ampd::train {
+
+// Thread-compatible; allocates nothing while it runs.
+class MicroBatches {
+ public:
+  // Borrows both. `batch_size` is a multiple of `micro_batch`.
+  MicroBatches(const PlannedModel* plan, LoadedModel* model, int64_t batch_size, int64_t micro_batch);
+
+  // Starts a new update, then runs forward and backward for every micro-batch: gradients hold the sum, scaled by
+  // `loss_scale`, of the gradient of the mean loss; the pending state is written. `step` gives seed and attempted step.
+  // Returns the mean loss, unscaled. `hook` as in Executor.
+  absl::StatusOr<double> Run(const data::Batch& batch, runtime::StepState step, float loss_scale,
+                             const runtime::Executor::Hook& hook = nullptr) const;
+
+  int64_t count() const { return count_; }
+  const PlannedModel& plan() const { return *plan_; }
+  LoadedModel* model() const { return model_; }
+
+ private:
+  absl::Status Bind(const data::Batch& batch, int64_t first_sample) const;
+
+  const PlannedModel* plan_;
+  LoadedModel* model_;
+  int64_t micro_batch_;
+  int64_t count_;
+  const float* loss_ = nullptr;
+};
+
+}  // namespace ampd::train
+
+#endif  // AMPD_ENGINE_TRAIN_MICRO_BATCHES_H_

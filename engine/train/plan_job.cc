@@ -1,0 +1,101 @@
+#include <utility>
+
+#include "engine/core/status.h"
+#include "engine/train/planned_model.h"
+#include "engine/train/trainer.h"
+#include "engine/train/training_data.h"
+
+namespace ampd::train {
+namespace {
+
+// A plan's memory does not depend on the threads; one keeps the planning process small.
+constexpr int kThreads = 1;
+
+void AddErrors(const absl::Status& status, absl::string_view field, v1::PlanResponse* response) {
+  std::vector<FieldViolation> violations = FieldViolationsOf(status);
+  if (violations.empty()) violations = {{std::string(field), std::string(status.message())}};
+  for (FieldViolation& violation : violations) {
+    v1::FieldError* error = response->add_errors();
+    error->set_field(std::move(violation.field));
+    error->set_description(std::move(violation.description));
+  }
+}
+
+// What the spec got wrong about data that can be read, as opposed to data that cannot.
+bool IsSpecError(const absl::Status& status) {
+  return absl::IsInvalidArgument(status) || absl::IsUnimplemented(status);
+}
+
+// INVALID_ARGUMENT and UNIMPLEMENTED became errors of the response; anything else its data_error. nullopt after either.
+absl::optional<data::DatasetInfo> Describe(const v1::DatasetSpec& spec, const std::vector<std::string>& data_roots,
+                                           bool is_eval, v1::PlanResponse* response) {
+  const char* field = is_eval ? "data.eval" : "data.train";
+  absl::StatusOr<data::DatasetInfo> info = data::DescribeDataset(spec, data_roots, is_eval);
+  if (info.ok()) return *std::move(info);
+  if (IsSpecError(info.status())) {
+    AddErrors(info.status(), field, response);
+  } else {
+    response->set_data_error(std::string(Annotate(info.status(), field).message()));
+  }
+  return absl::nullopt;
+}
+
+void CheckData(const ResolvedJobSpec& spec, const data::DatasetInfo& train, v1::PlanResponse* response) {
+  const absl::Status transform = data::CheckTransform(spec.proto().data().image(), train);
+  if (!transform.ok()) AddErrors(transform, "data.image", response);
+  const int64_t batch_size = spec.proto().train().batch_size();
+  if (train.size < batch_size) {
+    AddErrors(absl::InvalidArgumentError(absl::StrCat("the training set ", train.name, " holds ", train.size,
+                                                      " samples, fewer than the batch size ", batch_size)),
+              "train.batch_size", response);
+  }
+}
+
+void CheckEval(const data::DatasetInfo& train, const data::DatasetInfo& eval, int64_t outputs,
+               v1::PlanResponse* response) {
+  if (eval.input_shape != train.input_shape || eval.target_kind != train.target_kind) {
+    AddErrors(absl::InvalidArgumentError(absl::StrCat("samples of ", eval.name, " are ", ShapeString(eval.input_shape),
+                                                      ", those of ", train.name, " ", ShapeString(train.input_shape),
+                                                      ", or their targets differ in kind")),
+              "data.eval", response);
+  } else if (eval.classes > outputs) {
+    AddErrors(absl::InvalidArgumentError(absl::StrCat(eval.name, " has labels up to ", eval.classes - 1,
+                                                      ", but the network has ", outputs, " outputs")),
+              "data.eval", response);
+  }
+}
+
+void FillPlan(const PlannedModel& planned, const Shape& input_shape, v1::ModelPlan* plan) {
+  plan->set_parameters(planned.parameters());
+  plan->set_parameter_bytes(planned.parameter_bytes());
+  plan->set_activation_bytes(planned.activation_bytes());
+  plan->mutable_input_shape()->Add(input_shape.begin(), input_shape.end());
+  for (const v1::LayerPlan& layer : planned.layers) *plan->add_layers() = layer;
+}
+
+}  // namespace
+
+v1::PlanResponse PlanJob(const ResolvedJobSpec& spec, const std::vector<std::string>& data_roots) {
+  v1::PlanResponse response;
+  const v1::DataSpec& data = spec.proto().data();
+  const absl::optional<data::DatasetInfo> train = Describe(data.train(), data_roots, false, &response);
+  absl::optional<data::DatasetInfo> eval;
+  if (data.has_eval()) eval = Describe(data.eval(), data_roots, true, &response);
+  if (!train.has_value()) return response;
+  CheckData(spec, *train, &response);
+  absl::StatusOr<std::unique_ptr<runtime::Backend>> backend = MakeBackend("cpu-0", kThreads);
+  if (!backend.ok()) {
+    AddErrors(backend.status(), "resources", &response);
+    return response;
+  }
+  const auto planned = PlanModel(spec, SampleInfoOf(*train), *std::move(backend), kThreads);
+  if (!planned.ok()) {
+    AddErrors(planned.status(), "model", &response);
+    return response;
+  }
+  if (eval.has_value()) CheckEval(*train, *eval, (*planned)->outputs, &response);
+  FillPlan(**planned, train->input_shape, response.mutable_plan());
+  return response;
+}
+
+}  // namespace ampd::train

@@ -1,0 +1,70 @@
+// A job's model made ready for one device: both plans, and where everything lies; then the memory to run it in.
+#ifndef AMPD_ENGINE_TRAIN_PLANNED_MODEL_H_
+#define AMPD_ENGINE_TRAIN_PLANNED_MODEL_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "ampd/v1/worker_link.pb.h"
+#include "engine/models/model.h"
+#include "engine/runtime/executor.h"
+#include "engine/runtime/plan.h"
+#include "engine/train/training_tensors.h"
+#include "proto/spec/resolve.h"
+
+namespace ampd::train {
+
+// "cpu-..." is the CPU backend; anything else is a CUDA device, whose backend's errors are returned.
+absl::StatusOr<std::unique_ptr<runtime::Backend>> MakeBackend(const std::string& device, int threads);
+
+// Samples of one run of the evaluation graph.
+int64_t EvaluationBatch(const v1::TrainSpec& train);
+
+// Holds no tensors. Not movable: plans point into it.
+struct PlannedModel {
+  explicit PlannedModel(const ir::Graph& graph) : layout(graph) {}
+  PlannedModel(const PlannedModel&) = delete;
+
+  std::unique_ptr<runtime::Backend> backend;
+  runtime::ModelLayout layout;
+  runtime::Plan train;
+  runtime::Plan eval;
+  std::vector<v1::LayerPlan> layers;
+  // Outputs of the network per sample.
+  int64_t outputs = 0;
+  // Of the optimizer, per parameter.
+  int moments = 0;
+
+  // Masters, gradients, moments, published copies and state; bytes.
+  int64_t parameter_bytes() const;
+  // The arena that both plans share; bytes.
+  int64_t activation_bytes() const;
+  // Trainable numbers.
+  int64_t parameters() const;
+};
+
+// INVALID_ARGUMENT with field violations when the model does not fit the data.
+absl::StatusOr<std::unique_ptr<PlannedModel>> PlanModel(const ResolvedJobSpec& spec, const models::SampleInfo& sample,
+                                                        std::unique_ptr<runtime::Backend> backend, int threads);
+
+// The memory of a planned model, and what runs in it. Not movable; `plan` outlives it.
+struct LoadedModel {
+  // RESOURCE_EXHAUSTED, with both figures, when the plan needs more than the machine's memory.
+  static absl::StatusOr<std::unique_ptr<LoadedModel>> Create(const PlannedModel& plan);
+  explicit LoadedModel(const PlannedModel& plan);
+  LoadedModel(const LoadedModel&) = delete;
+
+  runtime::ModelMemory memory;
+  Moments moments;
+  AlignedBuffer arena;
+  runtime::Executor train;
+  runtime::Executor eval;
+};
+
+}  // namespace ampd::train
+
+#endif  // AMPD_ENGINE_TRAIN_PLANNED_MODEL_H_

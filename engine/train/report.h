@@ -1,0 +1,79 @@
+// What a training tells its observer: step reports, coalesced, and notable events, never coalesced, in step order.
+#ifndef AMPD_ENGINE_TRAIN_REPORT_H_
+#define AMPD_ENGINE_TRAIN_REPORT_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "ampd/v1/event.pb.h"
+#include "ampd/v1/job.pb.h"
+#include "engine/train/trainer.h"
+
+namespace ampd::train {
+
+// What one attempted step adds to a report.
+struct StepRecord {
+  int64_t step = 0;   // from 1
+  int64_t epoch = 0;  // from 1
+  double loss = 0;
+  bool applied = false;
+  // Applied steps only.
+  double learning_rate = 0;
+  double gradient_norm = 0;
+  double loss_scale = 1;  // after the step
+  int64_t steps_applied = 0;
+  int64_t steps_skipped = 0;
+  int64_t samples = 0;
+  double seconds = 0;  // the whole step, waiting included
+  double wait_seconds = 0;
+};
+
+// Monotonic, seconds.
+using Clock = std::function<double()>;
+double SteadySeconds();
+
+// Not thread-safe. Errors are the observer's.
+class Reporter {
+ public:
+  // `observer` outlives it. `learning_rate` is reported until a step was applied.
+  Reporter(const v1::ReportSpec& spec, std::string phase, int64_t total_steps, double learning_rate,
+           TrainerObserver* observer, Clock clock = SteadySeconds);
+
+  // Adds the next step. Emits a report when one is due: every `every_steps` attempted steps (counted from the job's
+  // start), or when 1 / `max_per_second` has passed since the last; the first step is reported at once.
+  absl::Status AddStep(const StepRecord& record);
+
+  // Reports the steps not yet reported, if there are any.
+  absl::Status Flush();
+
+  // Flushes, then hands over `event` with its time set.
+  absl::Status Emit(v1::JobEvent event);
+  absl::Status Log(v1::LogLine::Severity severity, const std::string& text);
+
+ private:
+  bool Due(int64_t step);
+
+  const v1::ReportSpec spec_;
+  const std::string phase_;
+  const int64_t total_steps_;
+  TrainerObserver* observer_;
+  Clock clock_;
+  double last_report_;  // seconds of clock_
+
+  // The range not yet reported; first_step_ 0: empty.
+  int64_t first_step_ = 0;
+  StepRecord last_;
+  double loss_sum_ = 0;
+  int64_t finite_losses_ = 0;
+  double gradient_norm_;
+  double learning_rate_;
+  int64_t samples_ = 0;
+  double seconds_ = 0;
+  double wait_seconds_ = 0;
+};
+
+}  // namespace ampd::train
+
+#endif  // AMPD_ENGINE_TRAIN_REPORT_H_

@@ -1,0 +1,108 @@
+#include "engine/train/step_runner.h"
+
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "engine/core/half.h"
+#include "engine/core/status.h"
+#include "engine/optim/update_scalars.h"
+#include "engine/train/spec_configs.h"
+
+namespace ampd::train {
+namespace {
+
+void Round(DType dtype, float* values, int64_t size) {
+  for (int64_t i = 0; i < size; ++i) {
+    values[i] = dtype == DType::kF16 ? ToFloat(ToHalf(values[i])) : ToFloat(ToBFloat16(values[i]));
+  }
+}
+
+// What went wrong before the backward pass is not the scale's doing, even where the loss came out finite: relu turns an
+// overflow to -Inf into 0.
+bool IsOfTheGradient(const NonFinite& first) {
+  return first.stage == v1::OverflowSkip::GRADIENT || first.stage == v1::OverflowSkip::REDUCE;
+}
+
+}  // namespace
+
+StepRunner::StepRunner(const ResolvedJobSpec& spec, int64_t total_steps, PlannedModel* plan, LoadedModel* model)
+    : loss_scale_(LossScaleConfigOf(spec)),
+      schedule_(ScheduleConfigOf(spec, total_steps)),
+      clip_norm_(spec.proto().optimizer().clip_global_norm()),
+      seed_(spec.proto().seed()),
+      plan_(plan),
+      model_(model),
+      micro_batches_(plan, model, spec.proto().train().batch_size(), spec.proto().train().micro_batch_size()) {
+  for (int32_t parameter : plan->train.gradient_order) slots_.push_back(plan->layout.slots()[parameter]);
+  update_.config = OptimizerConfigOf(spec);
+  update_.masters = model->memory.masters();
+  update_.gradients = model->memory.gradients();
+  update_.moment1 = model->moments.arena(0);
+  update_.moment2 = model->moments.arena(1);
+  update_.size = plan->layout.arena_elements();
+  update_.round_to = MasterDType(spec);
+}
+
+absl::Status StepRunner::Prepare() {
+  if (update_.round_to != DType::kF32) Round(update_.round_to, update_.masters, update_.size);
+  return model_->memory.PublishAll();
+}
+
+runtime::StepState StepRunner::StateOf(const data::Batch& batch) const {
+  return {.seed = seed_, .attempted_step = static_cast<uint64_t>(batch.step)};
+}
+
+absl::StatusOr<StepResult> StepRunner::Run(const data::Batch& batch, optim::LossScalerState* scaler) {
+  StepResult result;
+  result.calibration = scaler->steps_applied == 0;
+  result.scale_before = scaler->scale;
+  AMPD_ASSIGN_OR_RETURN(result.loss, micro_batches_.Run(batch, StateOf(batch), scaler->scale));
+  runtime::GradientCheck check;
+  AMPD_RETURN_IF_ERROR(
+      plan_->backend->CheckGradients(model_->memory.gradients(), slots_, 1.0f / scaler->scale, &check));
+  // New running statistics can overflow though every gradient is finite; no scale cures that either.
+  AMPD_ASSIGN_OR_RETURN(const absl::optional<NonFinite> state,
+                        FindNonFiniteState(plan_->backend.get(), &model_->memory));
+  const bool clean = std::isfinite(result.loss) && check.finite && !state.has_value();
+  if (!clean) {
+    AMPD_ASSIGN_OR_RETURN(result.first_non_finite, Attribute(batch, check, state, result));
+  }
+  const optim::LossScalerState before = *scaler;
+  const optim::StepOutcome outcome{clean || IsOfTheGradient(result.first_non_finite), check.finite};
+  result.decision = optim::Update(loss_scale_, outcome, batch.step + 1, scaler);
+  result.scale_after = scaler->scale;
+  if (result.applied()) AMPD_RETURN_IF_ERROR(Apply(check, before, &result));
+  return result;
+}
+
+absl::Status StepRunner::Apply(const runtime::GradientCheck& check, const optim::LossScalerState& scaler,
+                               StepResult* result) {
+  result->learning_rate = LearningRate(scaler.steps_applied);
+  result->gradient_norm = std::sqrt(check.sum_of_squares);
+  const double clip = clip_norm_ > 0 ? optim::ClipFactor(result->gradient_norm, clip_norm_) : 1;
+  update_.scalars = optim::ComputeUpdateScalars(update_.config, result->learning_rate, scaler.steps_applied, clip,
+                                                static_cast<double>(scaler.scale));
+  AMPD_RETURN_IF_ERROR(plan_->backend->Update(update_));
+  model_->memory.CommitState();
+  return model_->memory.PublishAll();
+}
+
+absl::StatusOr<NonFinite> StepRunner::Attribute(const data::Batch& batch, const runtime::GradientCheck& check,
+                                                const absl::optional<NonFinite>& state,
+                                                const StepResult& result) const {
+  if (result.calibration) return WithoutReplay(check, state, result);
+  AMPD_ASSIGN_OR_RETURN(const absl::optional<NonFinite> found,
+                        ReplayForNonFinite(micro_batches_, batch, StateOf(batch), result.scale_before));
+  return found.has_value() ? *found : WithoutReplay(check, state, result);
+}
+
+NonFinite StepRunner::WithoutReplay(const runtime::GradientCheck& check, const absl::optional<NonFinite>& state,
+                                    const StepResult& result) const {
+  if (!std::isfinite(result.loss)) return {v1::OverflowSkip::LOSS, "loss", KindOf(std::isnan(result.loss))};
+  if (check.finite) return *state;
+  const int32_t parameter = plan_->train.gradient_order[check.first_bad_slot];
+  return {v1::OverflowSkip::GRADIENT, absl::StrCat(plan_->layout.parameters()[parameter].name, ".grad"),
+          KindOf(check.first_bad_is_nan)};
+}
+
+}  // namespace ampd::train

@@ -1,0 +1,75 @@
+// One attempted step: forward, backward, check, and the update, or a skip that changes nothing but the scaler.
+#ifndef AMPD_ENGINE_TRAIN_STEP_RUNNER_H_
+#define AMPD_ENGINE_TRAIN_STEP_RUNNER_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/optim/loss_scaler.h"
+#include "engine/optim/schedule.h"
+#include "engine/train/attribution.h"
+#include "engine/train/micro_batches.h"
+#include "proto/spec/resolve.h"
+
+namespace ampd::train {
+
+// What a step came to.
+struct StepResult {
+  // Mean over the batch, unscaled.
+  double loss = 0;
+  optim::ScalerDecision decision = optim::ScalerDecision::kApply;
+  // No step of the phase had been applied before.
+  bool calibration = false;
+  float scale_before = 1;
+  float scale_after = 1;
+  // Applied steps only: the rate used, and the L2 norm of the unscaled gradients before clipping.
+  double learning_rate = 0;
+  double gradient_norm = 0;
+  // Skipped steps only.
+  NonFinite first_non_finite;
+
+  bool applied() const { return decision == optim::ScalerDecision::kApply; }
+};
+
+// Thread-compatible. An applied step allocates nothing.
+class StepRunner {
+ public:
+  // Borrows plan and model. `total_steps`: planned for the job.
+  StepRunner(const ResolvedJobSpec& spec, int64_t total_steps, PlannedModel* plan, LoadedModel* model);
+
+  // Trains on `batch` (whose `step` is the attempted step, from 0) and moves `scaler`. Masters, moments and untrained
+  // state change only if the loss, every gradient and every new state is finite; this is so in every mode.
+  absl::StatusOr<StepResult> Run(const data::Batch& batch, optim::LossScalerState* scaler);
+
+  // Rounds masters as `precision.master_weights: false` asks and publishes them: once before the first step.
+  absl::Status Prepare();
+
+  // The schedule's rate after `applied_steps` applied ones.
+  double LearningRate(int64_t applied_steps) const { return optim::LearningRate(schedule_, applied_steps); }
+  const optim::LossScaleConfig& loss_scale() const { return loss_scale_; }
+
+ private:
+  absl::Status Apply(const runtime::GradientCheck& check, const optim::LossScalerState& scaler, StepResult* result);
+  absl::StatusOr<NonFinite> Attribute(const data::Batch& batch, const runtime::GradientCheck& check,
+                                      const absl::optional<NonFinite>& state, const StepResult& result) const;
+  NonFinite WithoutReplay(const runtime::GradientCheck& check, const absl::optional<NonFinite>& state,
+                          const StepResult& result) const;
+  runtime::StepState StateOf(const data::Batch& batch) const;
+
+  const optim::LossScaleConfig loss_scale_;
+  const optim::ScheduleConfig schedule_;
+  const double clip_norm_;  // 0: none
+  const uint64_t seed_;
+  PlannedModel* plan_;
+  LoadedModel* model_;
+  MicroBatches micro_batches_;
+  // In backward order.
+  std::vector<runtime::ArenaSlot> slots_;
+  runtime::UpdateArgs update_;
+};
+
+}  // namespace ampd::train
+
+#endif  // AMPD_ENGINE_TRAIN_STEP_RUNNER_H_

@@ -1,0 +1,81 @@
+// The trainer itself; engine/train/trainer.h is its contract.
+#ifndef AMPD_ENGINE_TRAIN_TRAINER_IMPL_H_
+#define AMPD_ENGINE_TRAIN_TRAINER_IMPL_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/train/checkpoint.h"
+#include "engine/train/planned_model.h"
+#include "engine/train/report.h"
+#include "engine/train/step_runner.h"
+#include "engine/train/train_state.h"
+#include "engine/train/trainer.h"
+#include "engine/train/training_data.h"
+
+namespace ampd::train {
+
+class TrainerImpl : public Trainer {
+ public:
+  TrainerImpl(const ResolvedJobSpec& spec, const TrainerOptions& options, TrainerObserver* observer);
+
+  // Called once, before anything else.
+  absl::Status Open();
+
+  absl::StatusOr<Outcome> Run() override;
+  void Request(Command command) override;
+  int64_t step() const override { return step_.load(std::memory_order_relaxed); }
+
+ private:
+  PhaseState& phase() { return state_.phases[0]; }
+  const v1::JobSpec& job() const { return spec_.proto(); }
+  int64_t EpochsCompleted() const { return state_.step / batches_per_epoch_; }
+
+  absl::Status OpenModel();
+  absl::Status Restore();
+  absl::Status Announce();
+  absl::StatusOr<Outcome> Loop();
+  absl::Status Step();
+  absl::Status ReportStep(const data::Batch& batch, const StepResult& result, double seconds);
+  absl::Status ReportSkip(const data::Batch& batch, const StepResult& result);
+  absl::Status ReportScale(const StepResult& result);
+  absl::Status CheckSkips(const StepResult& result);
+  absl::Status EvaluateIfDue();
+  // Writes a checkpoint when `asked`, or the spec says so, or the job is at its end.
+  absl::Status CheckpointIfDue(bool asked);
+  absl::Status EmitCheckpoint(double write_seconds);
+
+  const ResolvedJobSpec spec_;
+  const TrainerOptions options_;
+  TrainerObserver* const observer_;
+  const std::string spec_hash_;
+  std::unique_ptr<TrainingData> data_;
+  std::unique_ptr<PlannedModel> plan_;
+  std::unique_ptr<LoadedModel> model_;
+  std::unique_ptr<CheckpointStore> checkpoints_;
+  std::unique_ptr<StepRunner> runner_;
+  std::unique_ptr<Reporter> reporter_;
+  // After the data it borrows, so that its thread ends first.
+  std::unique_ptr<data::Loader> loader_;
+  int64_t batches_per_epoch_ = 1;
+  int64_t total_steps_ = 1;
+  SkipLimits skip_limits_;
+
+  TrainState state_;
+  // The newest checkpoint, and its step; -1: none.
+  SavedCheckpoint saved_;
+  int64_t saved_step_ = -1;
+  double saved_at_ = 0;  // SteadySeconds()
+  std::vector<std::string> refused_checkpoints_;
+
+  std::atomic<int64_t> step_{0};
+  std::atomic<bool> checkpoint_requested_{false};
+  std::atomic<bool> stop_requested_{false};
+};
+
+}  // namespace ampd::train
+
+#endif  // AMPD_ENGINE_TRAIN_TRAINER_IMPL_H_

@@ -1,0 +1,53 @@
+// The datasets of a job, opened and checked against its network.
+#ifndef AMPD_ENGINE_TRAIN_TRAINING_DATA_H_
+#define AMPD_ENGINE_TRAIN_TRAINING_DATA_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/data/dataset.h"
+#include "engine/data/loader.h"
+#include "engine/data/transform.h"
+#include "engine/models/model.h"
+#include "proto/spec/resolve.h"
+
+namespace ampd::train {
+
+models::SampleInfo SampleInfoOf(const data::DatasetInfo& info);
+
+// `status` of opening or reading data, annotated with the field and classed: what is missing or unreadable is DATA.
+absl::Status DataError(const absl::Status& status, absl::string_view field);
+
+// Immutable. Loaders borrow it.
+class TrainingData {
+ public:
+  // Errors carry their failure class.
+  static absl::StatusOr<std::unique_ptr<TrainingData>> Open(const ResolvedJobSpec& spec,
+                                                            const std::vector<std::string>& data_roots);
+
+  const data::Dataset& train() const { return *train_; }
+  // nullptr when the job has none.
+  const data::Dataset* eval() const { return eval_.get(); }
+
+  // `outputs`: of the network, per sample.
+  absl::StatusOr<std::unique_ptr<data::Loader>> TrainLoader(int64_t outputs, int64_t first_step) const;
+  // Needs eval().
+  absl::StatusOr<std::unique_ptr<data::Loader>> EvalLoader(int64_t outputs) const;
+
+ private:
+  explicit TrainingData(const ResolvedJobSpec& spec) : spec_(spec) {}
+  data::LoaderOptions Options(int64_t batch_size, int64_t outputs) const;
+
+  ResolvedJobSpec spec_;
+  std::unique_ptr<data::Dataset> train_;
+  std::unique_ptr<data::Dataset> eval_;
+  std::unique_ptr<data::Transform> transform_;
+};
+
+}  // namespace ampd::train
+
+#endif  // AMPD_ENGINE_TRAIN_TRAINING_DATA_H_
