@@ -1,0 +1,176 @@
+// Infinities, NaN and overflow through the CPU kernels, as IEEE 754 and docs/ops.md say.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "engine/backend/cpu/cpu_backend.h"
+#include "tests/unit/engine/backend/kernel_cases.h"
+#include "tests/unit/engine/backend/kernel_runner.h"
+
+namespace ampd::testing {
+namespace {
+
+using ir::OpKind;
+using runtime::NodeDesc;
+using Ints = std::vector<int64_t>;
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+class SpecialValues : public ::testing::TestWithParam<DType> {
+ protected:
+  SpecialValues() { RegisterCpuKernels(&table_); }
+
+  // The first result of `desc`, whose dtypes are set here.
+  std::vector<double> Run(NodeDesc desc, const std::vector<RefTensor>& inputs, const Shape& output) {
+    desc.name = "special";
+    if (desc.inputs.empty()) {
+      for (const RefTensor& t : inputs) desc.inputs.push_back({GetParam(), t.shape});
+    }
+    desc.outputs.insert(desc.outputs.begin(), {GetParam(), output});
+    const auto results = RunKernel(table_, desc, inputs, {});
+    EXPECT_TRUE(results.ok()) << results.status();
+    return FromTensor((*results)[0].view()).data;
+  }
+
+  // Column 1 of a product is infinite; row 0 of the other operand is zero there.
+  void ExpectInfTimesZero(NodeDesc desc, RefTensor a, RefTensor b, const Shape& y) {
+    const std::vector<double> result = Run(std::move(desc), {std::move(a), std::move(b)}, y);
+    EXPECT_TRUE(std::isnan(result[0])) << result[0];
+    EXPECT_EQ(result[1], kInf);
+  }
+
+  runtime::KernelTable table_;
+};
+
+MATCHER(IsNaN, "") { return std::isnan(arg); }
+
+TEST_P(SpecialValues, ReluKeepsNaNAndInfinity) {
+  const std::vector<double> y = Run({.op = OpKind::kRelu}, {{{5}, {kNaN, kInf, -kInf, -1, 2}}}, {5});
+  EXPECT_TRUE(std::isnan(y[0]));
+  EXPECT_EQ(std::vector<double>(y.begin() + 1, y.end()), (std::vector<double>{kInf, 0, 0, 2}));
+}
+
+TEST_P(SpecialValues, ReluGradPassesWhereTheOutputIsNaN) {
+  const std::vector<double> dx =
+      Run({.op = OpKind::kReluGrad}, {{{4}, {5, kInf, kNaN, 7}}, {{4}, {kNaN, 1, 1, 0}}}, {4});
+  EXPECT_EQ(dx[0], 5);
+  EXPECT_EQ(dx[1], kInf);
+  EXPECT_TRUE(std::isnan(dx[2]));
+  EXPECT_EQ(dx[3], 0);
+}
+
+TEST_P(SpecialValues, MaxPoolPropagatesNaNWhereverItStands) {
+  const ir::Attributes pool = {{"size", Ints{1, 3}}, {"strides", Ints{1, 3}}, {"pads", Ints{0, 0, 0, 0}}};
+  const RefTensor x = {{1, 1, 12, 1}, {kNaN, 1, 2, 1, kNaN, 2, 1, 2, kNaN, -kInf, -kInf, -kInf}};
+  const std::vector<double> y = Run({.op = OpKind::kMaxPool2d, .attributes = pool}, {x}, {1, 1, 4, 1});
+  EXPECT_THAT(std::vector<double>(y.begin(), y.begin() + 3), ::testing::Each(IsNaN()));
+  EXPECT_EQ(y[3], -kInf);
+
+  const std::vector<double> dx = Run({.op = OpKind::kMaxPool2dGrad, .attributes = pool},
+                                     {{{1, 1, 4, 1}, {3, 5, 7, 9}}, x, {{1, 1, 4, 1}, y}}, x.shape);
+  EXPECT_EQ(dx, (std::vector<double>{3, 0, 0, 0, 5, 0, 0, 0, 7, 9, 0, 0}));
+}
+
+TEST_P(SpecialValues, MatmulMakesNaNOfInfTimesZero) {
+  for (int64_t transpose : {0, 1}) {
+    // a is [2, 2] with the infinity in b's row 1; b [2, 1] or its transpose.
+    const RefTensor b = transpose ? RefTensor{{1, 2}, {1, kInf}} : RefTensor{{2, 1}, {1, kInf}};
+    ExpectInfTimesZero({.op = OpKind::kMatmul, .attributes = {{"transpose_b", transpose}}}, {{2, 2}, {1, 0, 1, 2}}, b,
+                       {2, 1});
+  }
+}
+
+TEST_P(SpecialValues, ConvolutionMakesNaNOfInfTimesZero) {
+  const ir::Attributes window = {{"strides", Ints{1, 1}}, {"pads", Ints{0, 0, 0, 0}}};
+  ExpectInfTimesZero({.op = OpKind::kConv2d, .attributes = window}, {{1, 1, 2, 2}, {1, 0, 1, 2}},
+                     {{1, 1, 1, 2}, {1, kInf}}, {1, 1, 2, 1});
+  ir::Attributes grad = window;
+  grad.Set("input_shape", Ints{1, 1, 2, 1});
+  ExpectInfTimesZero({.op = OpKind::kConv2dGradInput, .attributes = grad}, {{1, 1, 2, 2}, {1, 0, 1, 2}},
+                     {{2, 1, 1, 1}, {1, kInf}}, {1, 1, 2, 1});
+  ir::Attributes filter = window;
+  filter.Set("filter_shape", Ints{2, 1, 1, 1});
+  // dy [.., 2 filters] of two pixels, x infinite at the second.
+  ExpectInfTimesZero({.op = OpKind::kConv2dGradFilter, .attributes = filter}, {{1, 1, 2, 2}, {1, 1, 0, 2}},
+                     {{1, 1, 2, 1}, {1, kInf}}, {2, 1, 1, 1});
+}
+
+// One bad sample spoils its own outputs and no other's.
+TEST_P(SpecialValues, ConvolutionKeepsSamplesApart) {
+  const ir::Attributes window = {{"strides", Ints{1, 1}}, {"pads", Ints{1, 1, 1, 1}}};
+  RefTensor x = Filled({2, 6, 6, 16}, 1);
+  x.data[7] = kNaN;
+  const std::vector<double> y =
+      Run({.op = OpKind::kConv2d, .attributes = window}, {x, Filled({16, 3, 3, 16}, 0.5)}, {2, 6, 6, 16});
+  EXPECT_TRUE(std::isnan(y[0]));
+  for (size_t i = y.size() / 2; i < y.size(); ++i) ASSERT_TRUE(std::isfinite(y[i])) << i;
+}
+
+TEST_P(SpecialValues, LargeSumsOverflowOnlyWhenStored) {
+  // 4 * 30000 - 4 * 30000 + 7: the partial sums pass fp16's range, the result does not.
+  const RefTensor a = {{1, 3}, {30000, -30000, 1}};
+  const RefTensor b = {{3, 2}, {4, 4, 4, 0, 7, 7}};
+  const std::vector<double> y = Run({.op = OpKind::kMatmul}, {a, b}, {1, 2});
+  EXPECT_NEAR(y[0], 7, 512 * UnitRoundoff(GetParam()));
+  if (GetParam() == DType::kF16) {
+    EXPECT_EQ(y[1], kInf);
+  }
+}
+
+TEST_P(SpecialValues, DropoutKeepsOrZeroesInfinity) {
+  const std::vector<double> y = Run({.op = OpKind::kDropout, .attributes = {{"rate", 0.5}, {"stream", int64_t{1}}}},
+                                    {Filled({1, 64}, kInf)}, {1, 64});
+  int64_t kept = 0;
+  for (double v : y) {
+    EXPECT_TRUE(v == kInf || v == 0) << v;
+    kept += v == kInf;
+  }
+  EXPECT_GT(kept, 0);
+  EXPECT_LT(kept, 64);
+}
+
+TEST_P(SpecialValues, BatchNormOfAConstantChannelIsItsBias) {
+  const DType t = GetParam(), f = DType::kF32;
+  const NodeDesc desc{.op = OpKind::kBatchNorm,
+                      .attributes = {{"epsilon", 1e-5}},
+                      .inputs = {{t, {6, 1}}, {f, {1}}, {f, {1}}},
+                      .outputs = {{f, {1}}, {f, {1}}}};
+  EXPECT_THAT(Run(desc, {Filled({6, 1}, 30000), {{1}, {3}}, {{1}, {0.5}}}, {6, 1}), ::testing::Each(0.5));
+}
+
+TEST_P(SpecialValues, BatchNormOfANonFiniteChannelIsNaNThereOnly) {
+  const DType t = GetParam(), f = DType::kF32;
+  const NodeDesc desc{.op = OpKind::kBatchNorm,
+                      .attributes = {{"epsilon", 1e-5}},
+                      .inputs = {{t, {3, 2}}, {f, {2}}, {f, {2}}},
+                      .outputs = {{f, {2}}, {f, {2}}}};
+  const std::vector<double> y = Run(desc, {{{3, 2}, {kInf, 1, 2, 2, 3, 3}}, Filled({2}, 1), Filled({2}, 0)}, {3, 2});
+  for (size_t i = 0; i < y.size(); ++i) EXPECT_EQ(std::isnan(y[i]), i % 2 == 0) << i;
+}
+
+INSTANTIATE_TEST_SUITE_P(DTypes, SpecialValues, ::testing::Values(DType::kF32, DType::kF16, DType::kBF16),
+                         [](const auto& info) { return std::string(DTypeName(info.param)); });
+
+class SpecialLosses : public SpecialValues {};
+
+TEST_P(SpecialLosses, NonFiniteLogitsGiveNaN) {
+  const DType f = DType::kF32;
+  const RefTensor logits = {{5, 2}, {kInf, 0, -kInf, 0, kNaN, 0, 1e30, 0, kNaN, 0}};
+  const RefTensor labels = {{5}, {0, 1, 1, 0, -1}};
+  const std::vector<double> losses =
+      Run({.op = OpKind::kSoftmaxCrossEntropy, .inputs = {{f, {5, 2}}, {DType::kI32, {5}}}}, {logits, labels}, {5});
+  EXPECT_THAT(std::vector<double>(losses.begin(), losses.begin() + 3), ::testing::Each(IsNaN()));
+  EXPECT_EQ(losses[3], 0);
+  EXPECT_EQ(losses[4], 0) << "a row without a label";
+  const std::vector<double> hits =
+      Run({.op = OpKind::kArgmaxEqual, .inputs = {{f, {5, 2}}, {DType::kI32, {5}}}}, {logits, labels}, {5});
+  EXPECT_EQ(hits, (std::vector<double>{1, 1, 0, 1, 0}));
+}
+
+INSTANTIATE_TEST_SUITE_P(F32, SpecialLosses, ::testing::Values(DType::kF32));
+
+}  // namespace
+}  // namespace ampd::testing
