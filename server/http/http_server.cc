@@ -68,6 +68,10 @@ HttpServer::HttpServer(Options options) : options_(std::move(options)) {}
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(Options options) {
   AMPD_ASSIGN_OR_RETURN(const Address address, ParseAddress(options.listen));
+  if (absl::StartsWith(address.host, "[") && mg_check_feature(MG_FEATURES_IPV6) == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("http: \"", options.listen, "\": this system's civetweb has no IPv6; give an IPv4 address"));
+  }
   std::unique_ptr<HttpServer> server(new HttpServer(std::move(options)));
   const std::string threads = absl::StrCat(server->options_.threads);
   const std::string listen = absl::StrCat(address.host, ":", address.port);

@@ -17,7 +17,7 @@ namespace ampd {
 class HttpServer {
  public:
   struct Options {
-    // HOST:PORT, [IPV6]:PORT; port 0 picks a free one.
+    // HOST:PORT; port 0 picks a free one. [IPV6]:PORT where civetweb was built with IPv6 (Debian's was not).
     std::string listen = "127.0.0.1:7071";
     // The body of /metrics.
     std::function<std::string()> metrics;

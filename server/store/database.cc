@@ -117,8 +117,9 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& stat
   // Owns both from here on, whatever fails.
   std::unique_ptr<Database> database(new Database(db, lock_fd, path));
   if (code != SQLITE_OK) return database->ErrorOf(code, "open");
-  AMPD_RETURN_IF_ERROR(database->Configure(max_pages));
+  AMPD_RETURN_IF_ERROR(database->Configure());
   AMPD_RETURN_IF_ERROR(database->Migrate());
+  AMPD_RETURN_IF_ERROR(database->SetMaxPages(max_pages));
   AMPD_RETURN_IF_ERROR(SyncDirectory(state_dir));
   return database;
 }
@@ -129,14 +130,18 @@ Database::~Database() {
   close(lock_fd_);
 }
 
-absl::Status Database::Configure(int64_t max_pages) {
+absl::Status Database::Configure() {
   sqlite3_extended_result_codes(db_, 1);
   sqlite3_busy_timeout(db_, 5000);
   AMPD_RETURN_IF_ERROR(Execute("PRAGMA journal_mode=WAL"));
   AMPD_RETURN_IF_ERROR(Execute("PRAGMA synchronous=FULL"));
-  AMPD_RETURN_IF_ERROR(Execute("PRAGMA trusted_schema=OFF"));
-  if (max_pages > 0) AMPD_RETURN_IF_ERROR(Execute(absl::StrCat("PRAGMA max_page_count=", max_pages).c_str()));
-  return absl::OkStatus();
+  return Execute("PRAGMA trusted_schema=OFF");
+}
+
+absl::Status Database::SetMaxPages(int64_t max_pages) {
+  // SQLite's own largest number.
+  if (max_pages == 0) max_pages = 4294967294;
+  return Execute(absl::StrCat("PRAGMA max_page_count=", max_pages).c_str());
 }
 
 absl::Status Database::Execute(const char* sql) const {

@@ -35,6 +35,9 @@ class Database {
   Database(const Database&) = delete;
   Database& operator=(const Database&) = delete;
 
+  // Bounds the file, 4096-byte pages; 0 is no bound.
+  absl::Status SetMaxPages(int64_t max_pages);
+
   // A transaction; Apply and the reads may be used within.
   absl::Status Begin();
   absl::Status Commit();
@@ -71,7 +74,7 @@ class Database {
  private:
   friend class Statement;
   Database(sqlite3* db, int lock_fd, std::string path);
-  absl::Status Configure(int64_t max_pages);
+  absl::Status Configure();
   absl::Status Migrate();
   absl::Status MigrateTo(int version, const char* sql);
   absl::Status Execute(const char* sql) const;

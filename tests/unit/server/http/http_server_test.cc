@@ -1,0 +1,151 @@
+#include "server/http/http_server.h"
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+namespace ampd {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+int PortOf(const std::string& address) {
+  int port = 0;
+  EXPECT_TRUE(absl::SimpleAtoi(address.substr(address.rfind(':') + 1), &port));
+  return port;
+}
+
+// Sends `request` as it is, over a plain socket, and reads to the end.
+std::string Exchange(const std::string& address, const std::string& request) {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in to = {};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(static_cast<uint16_t>(PortOf(address)));
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof(to)), 0);
+  EXPECT_EQ(send(fd, request.data(), request.size(), MSG_NOSIGNAL), static_cast<ssize_t>(request.size()));
+  std::string answer;
+  char buffer[4096];
+  for (ssize_t got = 0; (got = read(fd, buffer, sizeof(buffer))) > 0;) answer.append(buffer, got);
+  close(fd);
+  return answer;
+}
+
+std::string Get(const std::string& address, const std::string& path) {
+  return Exchange(address, absl::StrCat("GET ", path, " HTTP/1.1\r\nHost: x\r\n\r\n"));
+}
+
+class HttpServerTest : public ::testing::Test {
+ protected:
+  HttpServerTest() {
+    HttpServer::Options options;
+    options.listen = "127.0.0.1:0";
+    options.metrics = [] { return std::string("ampd_up 1\n"); };
+    options.ready = [this] { return ready_ ? absl::OkStatus() : absl::UnavailableError("draining"); };
+    auto server = HttpServer::Start(std::move(options));
+    EXPECT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+  std::atomic<bool> ready_{true};
+  std::unique_ptr<HttpServer> server_;
+};
+
+TEST_F(HttpServerTest, TellsThePortItPicked) {
+  EXPECT_THAT(server_->address(), StartsWith("127.0.0.1:"));
+  EXPECT_GT(PortOf(server_->address()), 0);
+}
+
+TEST_F(HttpServerTest, ServesMetricsAndHealth) {
+  EXPECT_THAT(Get(server_->address(), "/metrics"),
+              AllOf(StartsWith("HTTP/1.1 200"), HasSubstr("version=0.0.4"), EndsWith("\r\n\r\nampd_up 1\n")));
+  EXPECT_THAT(Get(server_->address(), "/metrics?x=1"), StartsWith("HTTP/1.1 200"));
+  EXPECT_THAT(Get(server_->address(), "/healthz"), AllOf(StartsWith("HTTP/1.1 200"), EndsWith("ok\n")));
+}
+
+TEST_F(HttpServerTest, ReadinessFollowsTheDaemon) {
+  EXPECT_THAT(Get(server_->address(), "/readyz"), StartsWith("HTTP/1.1 200"));
+  ready_ = false;
+  EXPECT_THAT(Get(server_->address(), "/readyz"), AllOf(StartsWith("HTTP/1.1 503"), EndsWith("draining\n")));
+  EXPECT_THAT(Get(server_->address(), "/healthz"), StartsWith("HTTP/1.1 200"));
+}
+
+TEST_F(HttpServerTest, RefusesEverythingElse) {
+  EXPECT_THAT(Get(server_->address(), "/"), StartsWith("HTTP/1.1 404"));
+  EXPECT_THAT(Get(server_->address(), "/metrics/x"), StartsWith("HTTP/1.1 404"));
+  EXPECT_THAT(Get(server_->address(), "/../etc/passwd"), Not(HasSubstr("root:")));
+  EXPECT_THAT(Exchange(server_->address(), "POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"),
+              AllOf(StartsWith("HTTP/1.1 405"), HasSubstr("Allow: GET, HEAD")));
+  EXPECT_THAT(Exchange(server_->address(), "HEAD /healthz HTTP/1.1\r\nHost: x\r\n\r\n"),
+              AllOf(StartsWith("HTTP/1.1 200"), EndsWith("\r\n\r\n")));
+}
+
+TEST_F(HttpServerTest, SurvivesNonsense) {
+  EXPECT_THAT(Exchange(server_->address(), "\x01\x02\xff nonsense\r\n\r\n"), Not(HasSubstr("200 OK")));
+  const std::string huge = absl::StrCat("GET /", std::string(100000, 'a'), " HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_THAT(Exchange(server_->address(), huge), Not(HasSubstr("200 OK")));
+  EXPECT_THAT(Get(server_->address(), "/healthz"), StartsWith("HTTP/1.1 200"));
+}
+
+TEST_F(HttpServerTest, ServesManyAtOnce) {
+  std::vector<std::thread> threads;
+  std::atomic<int> served{0};
+  for (int i = 0; i < 16; ++i) {
+    threads.emplace_back([&] {
+      if (Get(server_->address(), "/metrics").find("ampd_up 1") != std::string::npos) ++served;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(served, 16);
+}
+
+TEST_F(HttpServerTest, ATakenPortIsAnErrorThatNamesIt) {
+  HttpServer::Options options;
+  options.listen = server_->address();
+  const auto second = HttpServer::Start(std::move(options));
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(second.status().message()), HasSubstr(server_->address()));
+}
+
+TEST(HttpServerAddressTest, RefusesWhatIsNoAddress) {
+  for (const char* listen :
+       {"", "7071", ":7071", "host:", "host:x", "host:70000", "host:-1", "127.0.0.1:1,2:0", "a b:1"}) {
+    HttpServer::Options options;
+    options.listen = listen;
+    EXPECT_EQ(HttpServer::Start(std::move(options)).status().code(), absl::StatusCode::kInvalidArgument) << listen;
+  }
+}
+
+TEST(HttpServerAddressTest, ListensOnNames) {
+  HttpServer::Options options;
+  options.listen = "localhost:0";
+  const auto server = HttpServer::Start(std::move(options));
+  ASSERT_TRUE(server.ok()) << server.status();
+  EXPECT_GT(PortOf((*server)->address()), 0);
+}
+
+TEST(HttpServerAddressTest, ListensOnIpv6OrSaysThatItCannot) {
+  HttpServer::Options options;
+  options.listen = "[::1]:0";
+  const auto server = HttpServer::Start(std::move(options));
+  if (server.ok()) {
+    EXPECT_GT(PortOf((*server)->address()), 0);
+  } else {
+    EXPECT_THAT(std::string(server.status().message()), HasSubstr("IPv6"));
+  }
+}
+
+}  // namespace
+}  // namespace ampd

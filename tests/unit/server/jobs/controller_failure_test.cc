@@ -1,0 +1,231 @@
+#include "tests/unit/server/jobs/controller_fixture.h"
+
+namespace ampd {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+using ControllerFailureTest = ControllerTest;
+
+TEST_F(ControllerFailureTest, ACrashedWorkerIsTriedAgainAfterAPause) {
+  const std::string id = Submit();
+  auto worker = AttachLaunched(0);
+  SendStep(worker, 1, 1);
+  EXPECT_TRUE(worker->WaitForAck(1));
+  EndWorker(worker, 0, {-1, 11});
+  const v1::Job retrying = WaitFor(id, v1::Job::RETRYING);
+  EXPECT_EQ(retrying.failures(), 1u);
+  EXPECT_EQ(retrying.failure().class_(), v1::Failure::WORKER_CRASH);
+  EXPECT_THAT(retrying.failure().message(), HasSubstr("SIGSEGV"));
+  Advance(absl::Milliseconds(999));
+  EXPECT_EQ(launcher_.launches(), 1u);
+  Advance(absl::Milliseconds(1));
+  auto second = AttachLaunched(1);
+  EXPECT_EQ(launcher_.Wait(1).request.attempt, 2u);
+  EXPECT_EQ(second->WaitForWelcome().last_reported_step(), 1);
+  EXPECT_EQ(second->WaitForWelcome().acknowledged_number(), 0u);
+  EXPECT_FALSE(WaitFor(id, v1::Job::RUNNING).has_failure());
+  // Numbers count anew in each attempt.
+  SendStep(second, 1, 2);
+  SendFinished(second, v1::WorkerFinished::SUCCEEDED, 1);
+  WaitFor(id, v1::Job::SUCCEEDED);
+  ExpectGapFree(id);
+  EXPECT_THAT(States(id), ElementsAre(v1::Job::QUEUED, v1::Job::STARTING, v1::Job::RUNNING, v1::Job::RETRYING,
+                                      v1::Job::QUEUED, v1::Job::STARTING, v1::Job::RUNNING, v1::Job::SUCCEEDED));
+}
+
+TEST_F(ControllerFailureTest, AttemptsAreBounded) {
+  const std::string id = Submit();
+  const absl::Duration pauses[] = {absl::Seconds(1), absl::Seconds(2)};
+  for (size_t attempt = 0; attempt < 3; ++attempt) {
+    auto worker = AttachLaunched(attempt);
+    SendFinished(worker, v1::WorkerFinished::FAILED, 0, v1::Failure::DISK_FULL);
+    EXPECT_TRUE(worker->WaitForGoodbye());
+    EndWorker(worker, attempt);
+    if (attempt < 2) {
+      Settle();
+      Advance(pauses[attempt]);
+    }
+  }
+  const v1::Job job = WaitFor(id, v1::Job::FAILED);
+  EXPECT_EQ(job.failures(), 3u);
+  EXPECT_EQ(job.failure().class_(), v1::Failure::DISK_FULL);
+  EXPECT_EQ(LastEvent(id).state_change().failure().message(), "as the worker says");
+}
+
+TEST_F(ControllerFailureTest, WhatCannotPassFailsAtOnce) {
+  const std::string id = Submit();
+  auto worker = AttachLaunched(0);
+  SendFinished(worker, v1::WorkerFinished::FAILED, 0, v1::Failure::DATA);
+  EXPECT_TRUE(worker->WaitForGoodbye());
+  const v1::Job job = *Get(id);
+  EXPECT_EQ(job.state(), v1::Job::FAILED);
+  EXPECT_EQ(job.failure().class_(), v1::Failure::DATA);
+  EndWorker(worker, 0);
+  Advance(absl::Hours(1));
+  EXPECT_EQ(launcher_.launches(), 1u);
+}
+
+TEST_F(ControllerFailureTest, TheNextAttemptWaitsForTheProcessOfTheLast) {
+  const std::string id = Submit();
+  auto worker = AttachLaunched(0);
+  SendFinished(worker, v1::WorkerFinished::FAILED, 0, v1::Failure::INTERNAL);
+  WaitFor(id, v1::Job::RETRYING);
+  Advance(absl::Seconds(30));
+  EXPECT_EQ(Get(id)->state(), v1::Job::QUEUED);
+  EXPECT_EQ(launcher_.launches(), 1u);
+  // It does not exit by itself.
+  Advance(absl::Seconds(30));
+  EXPECT_TRUE(launcher_.WasKilled(0));
+  controller_->WorkerDisconnected(worker);
+  launcher_.Wait(1);
+}
+
+TEST_F(ControllerFailureTest, AFinishedWorkerThatDiesBeforeItsGoodbyeHasFinished) {
+  const std::string id = Submit();
+  auto worker = AttachLaunched(0);
+  SendStep(worker, 1, 1);
+  SendFinished(worker, v1::WorkerFinished::SUCCEEDED, 1);
+  EndWorker(worker, 0, {-1, 9});
+  WaitFor(id, v1::Job::SUCCEEDED);
+  Settle();
+  EXPECT_EQ(Get(id)->failures(), 0u);
+}
+
+TEST_F(ControllerFailureTest, WhatAWorkerSentBeforeItsExitWasNoticedCounts) {
+  const std::string id = Submit();
+  auto worker = AttachLaunched(0);
+  WaitFor(id, v1::Job::RUNNING);
+  launcher_.End(launcher_.Wait(0).id, {0, 0});
+  Settle();
+  EXPECT_EQ(Get(id)->state(), v1::Job::RUNNING) << "its stream has not ended";
+  SendStep(worker, 1, 1);
+  SendFinished(worker, v1::WorkerFinished::SUCCEEDED, 1);
+  controller_->WorkerDisconnected(worker);
+  WaitFor(id, v1::Job::SUCCEEDED);
+}
+
+TEST_F(ControllerFailureTest, AStreamThatOutlivesItsProcessIsNotWaitedForLong) {
+  const std::string id = Submit();
+  auto worker = AttachLaunched(0);
+  WaitFor(id, v1::Job::RUNNING);
+  launcher_.End(launcher_.Wait(0).id, {7, 0});
+  Settle();
+  Advance(absl::Seconds(5));
+  EXPECT_THAT(WaitFor(id, v1::Job::RETRYING).failure().message(), HasSubstr("status 7"));
+  EXPECT_TRUE(worker->closed());
+}
+
+TEST_F(ControllerFailureTest, ASilentWorkerIsKilled) {
+  const std::string id = Submit();
+  auto worker = AttachLaunched(0);
+  Advance(absl::Seconds(40));
+  SendHeartbeat(worker);
+  Advance(absl::Seconds(59));
+  EXPECT_FALSE(launcher_.WasKilled(0));
+  Advance(absl::Seconds(1));
+  EXPECT_TRUE(launcher_.WasKilled(0));
+  controller_->WorkerDisconnected(worker);
+  const v1::Job job = WaitFor(id, v1::Job::RETRYING);
+  EXPECT_EQ(job.failure().class_(), v1::Failure::WORKER_CRASH);
+  EXPECT_THAT(job.failure().message(), HasSubstr("no sign of life"));
+}
+
+TEST_F(ControllerFailureTest, AWorkerThatNeverAttachesIsKilled) {
+  const std::string id = Submit();
+  launcher_.Wait(0);
+  Settle();
+  Advance(absl::Seconds(60));
+  EXPECT_TRUE(launcher_.WasKilled(0));
+  EXPECT_THAT(WaitFor(id, v1::Job::RETRYING).failure().message(), HasSubstr("did not attach"));
+}
+
+TEST_F(ControllerFailureTest, AWorkerThatCannotBeStartedIsAFailure) {
+  launcher_.Refuse(absl::NotFoundError("no such program"));
+  const std::string id = Submit();
+  const v1::Job job = WaitFor(id, v1::Job::RETRYING);
+  EXPECT_EQ(job.failure().class_(), v1::Failure::INTERNAL);
+  EXPECT_THAT(job.failure().message(), HasSubstr("no such program"));
+  launcher_.Refuse(absl::OkStatus());
+  Advance(absl::Seconds(1));
+  EXPECT_EQ(launcher_.Wait(0).request.attempt, 2u);
+}
+
+TEST_F(ControllerFailureTest, TheRunLimitStopsTheJob) {
+  CreateJobParams params = Params();
+  params.spec.mutable_limits()->set_max_run_seconds(100);
+  const std::string id = Submit(std::move(params));
+  auto worker = AttachLaunched(0);
+  for (int i = 0; i < 3; ++i) {
+    Advance(absl::Seconds(33));
+    SendHeartbeat(worker);
+  }
+  WaitFor(id, v1::Job::RUNNING);
+  Advance(absl::Seconds(1));
+  EXPECT_TRUE(worker->WaitForStop());
+  SendFinished(worker, v1::WorkerFinished::STOPPED, 0);
+  const v1::Job job = WaitFor(id, v1::Job::FAILED);
+  EXPECT_EQ(job.failure().class_(), v1::Failure::LIMIT);
+  EXPECT_THAT(job.failure().message(), HasSubstr("max_run_seconds"));
+}
+
+TEST_F(ControllerFailureTest, TheRunLimitCountsAllAttempts) {
+  CreateJobParams params = Params();
+  params.spec.mutable_limits()->set_max_run_seconds(50);
+  const std::string id = Submit(std::move(params));
+  auto worker = AttachLaunched(0);
+  Advance(absl::Seconds(40));
+  EndWorker(worker, 0, {-1, 9});
+  WaitFor(id, v1::Job::RETRYING);
+  Advance(absl::Seconds(1));
+  auto second = AttachLaunched(1);
+  WaitFor(id, v1::Job::RUNNING);
+  Advance(absl::Seconds(10));
+  EXPECT_TRUE(second->WaitForStop());
+  // It does not stop.
+  Advance(absl::Seconds(60));
+  EXPECT_TRUE(launcher_.WasKilled(1));
+  controller_->WorkerDisconnected(second);
+  EXPECT_EQ(WaitFor(id, v1::Job::FAILED).failure().class_(), v1::Failure::LIMIT);
+}
+
+TEST_F(ControllerFailureTest, AJobThatSucceedsWhileItIsAskedToStopForItsLimitHasSucceeded) {
+  CreateJobParams params = Params();
+  params.spec.mutable_limits()->set_max_run_seconds(10);
+  const std::string id = Submit(std::move(params));
+  auto worker = AttachLaunched(0);
+  Advance(absl::Seconds(10));
+  EXPECT_TRUE(worker->WaitForStop());
+  SendFinished(worker, v1::WorkerFinished::SUCCEEDED, 0);
+  WaitFor(id, v1::Job::SUCCEEDED);
+}
+
+TEST_F(ControllerFailureTest, AFullStoreKeepsNothingHalfAndGoesOnWhenThereIsRoom) {
+  StopDaemon();
+  StartDaemon(1, /*max_pages=*/64);
+  const std::string id = Submit();
+  auto worker = AttachLaunched(0);
+  WaitFor(id, v1::Job::RUNNING);
+  absl::Status full;
+  CreateJobParams big = Params();
+  big.spec.mutable_labels()->insert({"x", std::string(30000, 'x')});
+  for (int i = 0; i < 40 && full.ok(); ++i) full = Create(big).status();
+  EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted) << full;
+  // What does not fit is not acknowledged, yet not lost.
+  for (uint64_t number = 1; number <= 300; ++number) SendStep(worker, number, static_cast<int64_t>(number));
+  Settle();
+  const uint64_t before = Get(id)->last_sequence();
+  EXPECT_LT(before, 300u);
+  store_->Read(
+      [](const Database& database) { EXPECT_TRUE(const_cast<Database&>(database).SetMaxPages(1 << 20).ok()); });
+  Advance(absl::Seconds(1));
+  EXPECT_TRUE(worker->WaitForAck(300));
+  SendFinished(worker, v1::WorkerFinished::SUCCEEDED, 300);
+  EXPECT_TRUE(worker->WaitForGoodbye());
+  EXPECT_EQ(WaitFor(id, v1::Job::SUCCEEDED).summary().steps_applied(), 300);
+  ExpectGapFree(id);
+}
+
+}  // namespace
+}  // namespace ampd

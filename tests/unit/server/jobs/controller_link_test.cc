@@ -1,0 +1,147 @@
+#include "tests/unit/server/jobs/controller_fixture.h"
+
+namespace ampd {
+namespace {
+
+using ::testing::HasSubstr;
+
+using ControllerLinkTest = ControllerTest;
+
+TEST_F(ControllerLinkTest, DuplicateEventsAreDropped) {
+  const std::string id = Submit();
+  auto worker = AttachLaunched(0);
+  for (const uint64_t number : {1, 2, 2, 1, 3, 3, 3}) SendStep(worker, number, static_cast<int64_t>(number));
+  EXPECT_TRUE(worker->WaitForAck(3));
+  size_t steps = 0;
+  for (const auto& event : Events(id)) steps += event.has_step();
+  EXPECT_EQ(steps, 3u);
+  ExpectGapFree(id);
+}
+
+TEST_F(ControllerLinkTest, AGapMakesTheWorkerComeBackAndSendAgain) {
+  const std::string id = Submit();
+  auto worker = AttachLaunched(0);
+  const std::string key = worker->WaitForWelcome().session_key();
+  SendStep(worker, 1, 1);
+  SendStep(worker, 3, 3);
+  EXPECT_EQ(worker->WaitForClose().code(), absl::StatusCode::kUnavailable);
+  controller_->WorkerDisconnected(worker);
+  auto again = Attach(Hello(id, 1, key));
+  EXPECT_EQ(again->WaitForWelcome().acknowledged_number(), 1u);
+  for (uint64_t number = 1; number <= 3; ++number) SendStep(again, number, static_cast<int64_t>(number));
+  EXPECT_TRUE(again->WaitForAck(3));
+  SendFinished(again, v1::WorkerFinished::SUCCEEDED, 3);
+  WaitFor(id, v1::Job::SUCCEEDED);
+  ExpectGapFree(id);
+}
+
+TEST_F(ControllerLinkTest, FinishedWithEventsMissingIsNotTaken) {
+  const std::string id = Submit();
+  auto worker = AttachLaunched(0);
+  SendStep(worker, 1, 1);
+  SendFinished(worker, v1::WorkerFinished::SUCCEEDED, 5);
+  EXPECT_EQ(worker->WaitForClose().code(), absl::StatusCode::kUnavailable);
+  Settle();
+  EXPECT_EQ(Get(id)->state(), v1::Job::RUNNING);
+}
+
+TEST_F(ControllerLinkTest, WrongCredentialsAndAttemptsAreRefused) {
+  const std::string id = Submit();
+  const auto process = launcher_.Wait(0);
+  EXPECT_EQ(Attach(Hello(id, 1, "guess"))->WaitForClose().code(), absl::StatusCode::kUnauthenticated);
+  EXPECT_EQ(Attach(Hello(id, 1, ""))->WaitForClose().code(), absl::StatusCode::kUnauthenticated);
+  EXPECT_EQ(Attach(Hello(id, 2, process.request.one_time_token))->WaitForClose().code(),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Attach(Hello(TestId(9), 1, process.request.one_time_token))->WaitForClose().code(),
+            absl::StatusCode::kNotFound);
+  EXPECT_EQ(Attach(Hello("no id", 1, "x"))->WaitForClose().code(), absl::StatusCode::kInvalidArgument);
+  v1::WorkerHello newer = Hello(id, 1, process.request.one_time_token);
+  newer.set_min_protocol(2);
+  newer.set_max_protocol(3);
+  const absl::Status status = Attach(newer)->WaitForClose();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("protocol 2 to 3"));
+  Settle();
+  EXPECT_EQ(Get(id)->state(), v1::Job::STARTING);
+}
+
+TEST_F(ControllerLinkTest, TheTokenIsWorthNothingOnceTheSessionKeyWasUsed) {
+  const std::string id = Submit();
+  const auto process = launcher_.Wait(0);
+  const std::string token = process.request.one_time_token;
+  auto lost = AttachLaunched(0);
+  // The welcome may not have arrived: the worker may come with its token again.
+  auto worker = Attach(Hello(id, 1, token));
+  const std::string key = worker->WaitForWelcome().session_key();
+  EXPECT_EQ(lost->WaitForClose().code(), absl::StatusCode::kUnavailable);
+  EXPECT_NE(key, lost->WaitForWelcome().session_key());
+  SendStep(worker, 1, 1);
+  EXPECT_TRUE(worker->WaitForAck(1));
+  EXPECT_EQ(Attach(Hello(id, 1, token))->WaitForClose().code(), absl::StatusCode::kUnauthenticated);
+  EXPECT_FALSE(worker->closed());
+  auto again = Attach(Hello(id, 1, key));
+  EXPECT_EQ(again->WaitForWelcome().session_key(), key);
+}
+
+TEST_F(ControllerLinkTest, MessagesOfASupersededStreamAreIgnored) {
+  const std::string id = Submit();
+  auto old = AttachLaunched(0);
+  auto worker = Attach(Hello(id, 1, old->WaitForWelcome().session_key()));
+  worker->WaitForWelcome();
+  SendStep(old, 1, 77);
+  controller_->WorkerDisconnected(old);
+  SendStep(worker, 1, 1);
+  EXPECT_TRUE(worker->WaitForAck(1));
+  EXPECT_EQ(Get(id)->summary().step(), 1);
+}
+
+TEST_F(ControllerLinkTest, OnlySecretsHashesAreStored) {
+  const std::string id = Submit();
+  const std::string token = launcher_.Wait(0).request.one_time_token;
+  const std::string key = AttachLaunched(0)->WaitForWelcome().session_key();
+  Settle();
+  const auto record = store_->Await([&](const Database& database) { return database.FindJob(id); });
+  ASSERT_TRUE(record.ok());
+  EXPECT_EQ(record->session_key_hash.size(), 32u);
+  EXPECT_EQ(record->session_key_hash.find(key), std::string::npos);
+  EXPECT_EQ(record->token_hash.find(token), std::string::npos);
+}
+
+TEST_F(ControllerLinkTest, AWorkerCannotForgeStateChanges) {
+  const std::string id = Submit();
+  auto worker = AttachLaunched(0);
+  v1::WorkerMessage message;
+  message.mutable_event()->set_number(1);
+  message.mutable_event()->mutable_event()->mutable_state_change()->set_to(v1::Job::SUCCEEDED);
+  controller_->WorkerMessage(worker, message);
+  SendStep(worker, 2, 2);
+  EXPECT_TRUE(worker->WaitForAck(2));
+  EXPECT_EQ(Get(id)->state(), v1::Job::RUNNING);
+  EXPECT_EQ(States(id).back(), v1::Job::RUNNING);
+  ExpectGapFree(id);
+}
+
+TEST_F(ControllerLinkTest, ASecondHelloEndsTheStream) {
+  Submit();
+  auto worker = AttachLaunched(0);
+  v1::WorkerMessage message;
+  message.mutable_hello();
+  controller_->WorkerMessage(worker, message);
+  EXPECT_EQ(worker->WaitForClose().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(ControllerLinkTest, AReconnectWithinTheDaemonsLifeChangesNoState) {
+  const std::string id = Submit();
+  auto worker = AttachLaunched(0);
+  const std::string key = worker->WaitForWelcome().session_key();
+  SendStep(worker, 1, 1);
+  EXPECT_TRUE(worker->WaitForAck(1));
+  controller_->WorkerDisconnected(worker);
+  auto again = Attach(Hello(id, 1, key));
+  EXPECT_EQ(again->WaitForWelcome().acknowledged_number(), 1u);
+  EXPECT_EQ(Get(id)->state(), v1::Job::RUNNING);
+  EXPECT_EQ(Get(id)->last_sequence(), 4u);
+}
+
+}  // namespace
+}  // namespace ampd

@@ -1,0 +1,256 @@
+#include "tests/unit/server/jobs/controller_fixture.h"
+
+namespace ampd {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class ControllerRestartTest : public ControllerTest {
+ protected:
+  // A job whose worker sent events 1..`events` and heard that they are durable.
+  void RunJob(uint64_t events) {
+    id_ = Submit();
+    worker_ = AttachLaunched(0);
+    key_ = worker_->WaitForWelcome().session_key();
+    for (uint64_t number = 1; number <= events; ++number) SendStep(worker_, number, static_cast<int64_t>(number));
+    EXPECT_TRUE(events == 0 || worker_->WaitForAck(events));
+    WaitFor(id_, v1::Job::RUNNING);
+    Settle();
+  }
+
+  std::string id_;
+  std::string key_;
+  std::shared_ptr<FakeConnection> worker_;
+};
+
+TEST_F(ControllerRestartTest, AWorkerThatLivesComesBackAndNothingIsRepeated) {
+  RunJob(5);
+  RestartDaemon();
+  EXPECT_THAT(WaitFor(id_, v1::Job::RECOVERING).devices(), ElementsAre("cpu-0"));
+  const std::string other = Submit();
+  Settle();
+  EXPECT_EQ(launcher_.launches(), 1u) << "the device is still held";
+  auto worker = Attach(Hello(id_, 1, key_));
+  const v1::DaemonWelcome welcome = worker->WaitForWelcome();
+  EXPECT_EQ(welcome.acknowledged_number(), 5u);
+  EXPECT_EQ(welcome.last_reported_step(), 5);
+  EXPECT_EQ(welcome.session_key(), key_);
+  // It spooled 4..8 and sends what may have been lost.
+  for (uint64_t number = 4; number <= 8; ++number) SendStep(worker, number, static_cast<int64_t>(number));
+  SendFinished(worker, v1::WorkerFinished::SUCCEEDED, 8);
+  EXPECT_TRUE(worker->WaitForGoodbye());
+  const v1::Job job = *Get(id_);
+  EXPECT_EQ(job.state(), v1::Job::SUCCEEDED);
+  EXPECT_EQ(job.attempt(), 1u);
+  EXPECT_EQ(job.failures(), 0u);
+  ExpectGapFree(id_);
+  std::vector<int64_t> steps;
+  for (const auto& event : Events(id_)) {
+    if (event.has_step()) steps.push_back(event.step().last_step());
+  }
+  EXPECT_THAT(steps, ElementsAre(1, 2, 3, 4, 5, 6, 7, 8));
+}
+
+TEST_F(ControllerRestartTest, AWorkerThatDiedWithTheDaemonIsReplaced) {
+  RunJob(5);
+  StopDaemon();
+  launcher_.End(launcher_.Wait(0).id, {-1, 9});
+  StartDaemon();
+  auto worker = AttachLaunched(1);
+  EXPECT_EQ(launcher_.Wait(1).request.attempt, 2u);
+  EXPECT_EQ(worker->WaitForWelcome().last_reported_step(), 5);
+  EXPECT_EQ(worker->WaitForWelcome().acknowledged_number(), 0u);
+  EXPECT_EQ(WaitFor(id_, v1::Job::RUNNING).failures(), 0u);
+  ExpectGapFree(id_);
+}
+
+TEST_F(ControllerRestartTest, AJobThatTakesTheDaemonWithItIsNotTriedForEver) {
+  CreateJobParams params = Params();
+  params.spec.mutable_retry()->set_max_attempts(2);
+  const std::string id = Submit(std::move(params));
+  size_t launches = 0;
+  v1::Job::State state = v1::Job::QUEUED;
+  while (!IsTerminal(state) && launches < 20) {
+    AttachLaunched(launches);
+    WaitFor(id, v1::Job::RUNNING);
+    StopDaemon();
+    launcher_.End(launcher_.Wait(launches).id, {-1, 9});
+    ++launches;
+    StartDaemon();
+    Settle();
+    Advance(absl::Minutes(1));
+    state = Get(id)->state();
+  }
+  EXPECT_EQ(state, v1::Job::FAILED);
+  EXPECT_EQ(launches, 5u) << "three losses are forgiven, two are failures";
+  EXPECT_THAT(Get(id)->failure().message(), HasSubstr("lost together with the daemon"));
+}
+
+TEST_F(ControllerRestartTest, ACheckpointStartsTheCountOfLossesAnew) {
+  const std::string id = Submit();
+  for (size_t n = 0; n < 8; ++n) {
+    auto worker = AttachLaunched(n);
+    v1::WorkerMessage message;
+    message.mutable_event()->set_number(1);
+    message.mutable_event()->mutable_event()->mutable_checkpoint()->set_checkpoint("c");
+    controller_->WorkerMessage(worker, message);
+    EXPECT_TRUE(worker->WaitForAck(1));
+    StopDaemon();
+    launcher_.End(launcher_.Wait(n).id, {-1, 9});
+    StartDaemon();
+  }
+  launcher_.Wait(8);
+  EXPECT_EQ(Get(id)->failures(), 0u);
+}
+
+TEST_F(ControllerRestartTest, AWorkerThatDoesNotComeBackIsKilledAndReplaced) {
+  RunJob(2);
+  RestartDaemon();
+  WaitFor(id_, v1::Job::RECOVERING);
+  Advance(absl::Minutes(10) - absl::Seconds(1));
+  EXPECT_FALSE(launcher_.WasKilled(0));
+  Advance(absl::Seconds(1));
+  EXPECT_TRUE(launcher_.WasKilled(0));
+  EXPECT_EQ(launcher_.Wait(1).request.attempt, 2u);
+  EXPECT_EQ(Get(id_)->failures(), 0u);
+}
+
+TEST_F(ControllerRestartTest, AWorkerThatDiesBeforeItComesBackIsReplaced) {
+  RunJob(2);
+  RestartDaemon();
+  WaitFor(id_, v1::Job::RECOVERING);
+  // Nobody waits for another daemon's child: its end must be seen by looking.
+  launcher_.Report(nullptr);
+  launcher_.End(launcher_.Wait(0).id, {-1, 9});
+  Advance(absl::Seconds(1));
+  EXPECT_EQ(launcher_.Wait(1).request.attempt, 2u);
+}
+
+TEST_F(ControllerRestartTest, AnAdoptedWorkerThatCrashesLaterIsAFailure) {
+  RunJob(2);
+  RestartDaemon();
+  auto worker = Attach(Hello(id_, 1, key_));
+  worker->WaitForWelcome();
+  WaitFor(id_, v1::Job::RUNNING);
+  controller_->WorkerDisconnected(worker);
+  launcher_.Report(nullptr);
+  launcher_.End(launcher_.Wait(0).id, {-1, 9});
+  Advance(absl::Seconds(1));
+  EXPECT_EQ(WaitFor(id_, v1::Job::RETRYING).failures(), 1u);
+}
+
+TEST_F(ControllerRestartTest, QueuedJobsKeepTheirOrder) {
+  const std::string first = Submit();
+  const std::string second = Submit();
+  const std::string third = Submit();
+  launcher_.Wait(0);
+  RestartDaemon(3);
+  EXPECT_EQ(launcher_.Wait(1).request.job_id, second);
+  EXPECT_EQ(launcher_.Wait(2).request.job_id, third);
+  const std::string fourth = Submit();
+  EXPECT_GT(fourth, third);
+  EXPECT_EQ(Get(fourth)->queue_position(), 1);
+}
+
+TEST_F(ControllerRestartTest, AWorkerLaunchedJustBeforeTheCrashMayStillAttach) {
+  const std::string id = Submit();
+  const auto process = launcher_.Wait(0);
+  Settle();
+  RestartDaemon();
+  WaitFor(id, v1::Job::RECOVERING);
+  auto worker = Attach(Hello(id, 1, process.request.one_time_token, process.id.pid));
+  worker->WaitForWelcome();
+  EXPECT_EQ(WaitFor(id, v1::Job::RUNNING).attempt(), 1u);
+  EXPECT_EQ(launcher_.launches(), 1u);
+}
+
+TEST_F(ControllerRestartTest, TheEndOfAJobThatEndedBeforeTheCrashIsSaidAgain) {
+  RunJob(1);
+  SendFinished(worker_, v1::WorkerFinished::SUCCEEDED, 1);
+  WaitFor(id_, v1::Job::SUCCEEDED);
+  RestartDaemon();
+  EXPECT_EQ(Attach(Hello(id_, 1, "wrong"))->WaitForClose().code(), absl::StatusCode::kUnauthenticated);
+  auto worker = Attach(Hello(id_, 1, key_));
+  EXPECT_EQ(worker->WaitForWelcome().acknowledged_number(), 1u);
+  SendFinished(worker, v1::WorkerFinished::SUCCEEDED, 1);
+  EXPECT_TRUE(worker->WaitForGoodbye());
+  EXPECT_EQ(Events(id_).back().state_change().to(), v1::Job::SUCCEEDED);
+}
+
+TEST_F(ControllerRestartTest, ACancelledJobStaysCancelled) {
+  RunJob(1);
+  EXPECT_EQ(Cancel(id_)->state(), v1::Job::CANCELLING);
+  RestartDaemon();
+  auto worker = Attach(Hello(id_, 1, key_));
+  worker->WaitForWelcome();
+  EXPECT_TRUE(worker->WaitForStop());
+  SendFinished(worker, v1::WorkerFinished::STOPPED, 1);
+  WaitFor(id_, v1::Job::CANCELLED);
+}
+
+TEST_F(ControllerRestartTest, ACancelledJobWhoseWorkerDiedIsCancelled) {
+  RunJob(1);
+  EXPECT_EQ(Cancel(id_)->state(), v1::Job::CANCELLING);
+  StopDaemon();
+  launcher_.End(launcher_.Wait(0).id, {-1, 9});
+  StartDaemon();
+  WaitFor(id_, v1::Job::CANCELLED);
+}
+
+TEST_F(ControllerRestartTest, CancelWhileRecovering) {
+  RunJob(1);
+  RestartDaemon();
+  EXPECT_EQ(Cancel(id_)->state(), v1::Job::CANCELLING);
+  Advance(absl::Seconds(60));
+  EXPECT_TRUE(launcher_.WasKilled(0));
+  WaitFor(id_, v1::Job::CANCELLED);
+}
+
+TEST_F(ControllerRestartTest, RetryingJobsAreRetried) {
+  RunJob(1);
+  EndWorker(worker_, 0, {-1, 11});
+  WaitFor(id_, v1::Job::RETRYING);
+  RestartDaemon();
+  EXPECT_EQ(Get(id_)->state(), v1::Job::RETRYING);
+  Advance(absl::Seconds(1));
+  EXPECT_EQ(launcher_.Wait(1).request.attempt, 2u);
+}
+
+TEST_F(ControllerRestartTest, TimeWithoutDaemonAndWorkerIsNoRunTime) {
+  CreateJobParams params = Params();
+  params.spec.mutable_limits()->set_max_run_seconds(100);
+  const std::string id = Submit(std::move(params));
+  auto worker = AttachLaunched(0);
+  Advance(absl::Seconds(30));
+  SendStep(worker, 1, 1);
+  EXPECT_TRUE(worker->WaitForAck(1));
+  StopDaemon();
+  launcher_.End(launcher_.Wait(0).id, {-1, 9});
+  clock_.Advance(absl::Hours(5));
+  StartDaemon();
+  auto second = AttachLaunched(1);
+  WaitFor(id, v1::Job::RUNNING);
+  Advance(absl::Seconds(50));
+  EXPECT_EQ(Get(id)->state(), v1::Job::RUNNING);
+  SendHeartbeat(second);
+  Advance(absl::Seconds(20));
+  EXPECT_TRUE(second->WaitForStop());
+}
+
+TEST_F(ControllerRestartTest, DrainWaitsForARecoveringWorkerToStop) {
+  RunJob(1);
+  RestartDaemon();
+  std::promise<absl::Status> drained;
+  controller_->Drain(absl::Seconds(60), [&](absl::Status status) { drained.set_value(status); });
+  auto worker = Attach(Hello(id_, 1, key_));
+  EXPECT_TRUE(worker->WaitForStop());
+  SendFinished(worker, v1::WorkerFinished::STOPPED, 1);
+  EXPECT_TRUE(worker->WaitForGoodbye());
+  EndWorker(worker, 0);
+  EXPECT_TRUE(drained.get_future().get().ok());
+  EXPECT_EQ(Get(id_)->state(), v1::Job::QUEUED);
+}
+
+}  // namespace
+}  // namespace ampd

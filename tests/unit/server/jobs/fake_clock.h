@@ -1,0 +1,33 @@
+#ifndef AMPD_TESTS_UNIT_SERVER_JOBS_FAKE_CLOCK_H_
+#define AMPD_TESTS_UNIT_SERVER_JOBS_FAKE_CLOCK_H_
+
+#include <mutex>
+
+#include "server/events/clock.h"
+
+namespace ampd {
+
+// Stands still until told.
+class FakeClock : public Clock {
+ public:
+  absl::Time Now() const override {
+    std::lock_guard lock(mutex_);
+    return absl::FromUnixSeconds(1'800'000'000) + elapsed_;
+  }
+  absl::Duration Monotonic() const override {
+    std::lock_guard lock(mutex_);
+    return absl::Seconds(50) + elapsed_;
+  }
+  void Advance(absl::Duration by) {
+    std::lock_guard lock(mutex_);
+    elapsed_ += by;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  absl::Duration elapsed_;
+};
+
+}  // namespace ampd
+
+#endif  // AMPD_TESTS_UNIT_SERVER_JOBS_FAKE_CLOCK_H_

@@ -1,0 +1,152 @@
+#include "server/jobs/job.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <limits>
+
+#include "server/metrics/metrics.h"
+
+namespace ampd {
+namespace {
+
+const absl::Time kNow = absl::FromUnixSeconds(1'800'000'000);
+
+Job NewJob() {
+  v1::JobSpec spec;
+  spec.mutable_train()->set_batch_size(32);
+  return Job::New("01h00000000000000000000000", 1, spec, v1::ModelPlan(), kNow);
+}
+
+Job RunningJob() {
+  Job job = NewJob();
+  EXPECT_TRUE(job.TransitionTo(v1::Job::STARTING, "", kNow).ok());
+  EXPECT_TRUE(job.TransitionTo(v1::Job::RUNNING, "", kNow).ok());
+  return job;
+}
+
+v1::JobEvent Step(int64_t first, int64_t last, int64_t applied, double loss) {
+  v1::JobEvent event;
+  event.mutable_step()->set_first_step(first);
+  event.mutable_step()->set_last_step(last);
+  event.mutable_step()->set_total_steps(1000);
+  v1::PhaseReport& phase = *event.mutable_step()->add_phases();
+  phase.set_loss(loss);
+  phase.set_steps_applied(applied);
+  phase.set_steps_skipped(last - applied);
+  phase.set_loss_scale(1024);
+  return event;
+}
+
+TEST(JobTest, AnIllegalTransitionChangesNothing) {
+  Job job = NewJob();
+  job.TakeWrite();
+  job.WriteDone(true);
+  EXPECT_EQ(job.TransitionTo(v1::Job::SUCCEEDED, "", kNow).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(job.state(), v1::Job::QUEUED);
+  EXPECT_FALSE(job.dirty());
+  EXPECT_EQ(job.proto().last_sequence(), 1u);
+}
+
+TEST(JobTest, TransitionsBecomeEvents) {
+  Job job = RunningJob();
+  v1::Failure failure;
+  failure.set_class_(v1::Failure::DATA);
+  ASSERT_TRUE(job.TransitionTo(v1::Job::FAILED, "why", kNow, &failure).ok());
+  const JobWrite write = job.TakeWrite();
+  EXPECT_TRUE(write.create);
+  ASSERT_EQ(write.events.size(), 4u);
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(write.events[i].sequence(), i + 1);
+  EXPECT_EQ(write.events[1].attempt(), 1u);
+  EXPECT_EQ(write.events[3].state_change().from(), v1::Job::RUNNING);
+  EXPECT_EQ(write.events[3].state_change().reason(), "why");
+  EXPECT_EQ(write.events[3].state_change().failure().class_(), v1::Failure::DATA);
+  EXPECT_EQ(write.counter_deltas.at(kJobsFailedCounter), 1);
+  EXPECT_EQ(write.record.job.failure().class_(), v1::Failure::DATA);
+  EXPECT_TRUE(write.record.job.has_end_time());
+}
+
+TEST(JobTest, AFailedWriteIsPartOfTheNext) {
+  Job job = RunningJob();
+  job.TakeWrite();
+  job.AddWorkerEvent(Step(1, 10, 10, 1.0), 1, kNow);
+  job.WriteDone(false);
+  const JobWrite write = job.TakeWrite();
+  EXPECT_TRUE(write.create);
+  ASSERT_EQ(write.events.size(), 4u);
+  EXPECT_EQ(write.events[3].sequence(), 4u);
+  EXPECT_EQ(write.record.worker_number, 1u);
+  EXPECT_EQ(write.counter_deltas.at(kEventsCounter), 4);
+  job.WriteDone(true);
+  EXPECT_FALSE(job.dirty());
+  EXPECT_EQ(job.pending_events(), 0u);
+}
+
+TEST(JobTest, OnlyTheCreatingWriteHoldsTheSpec) {
+  Job job = NewJob();
+  EXPECT_TRUE(job.TakeWrite().record.job.has_spec());
+  job.WriteDone(true);
+  job.AddWorkerEvent(Step(1, 1, 1, 1.0), 1, kNow);
+  EXPECT_FALSE(job.TakeWrite().record.job.has_spec());
+  EXPECT_EQ(job.proto().spec().train().batch_size(), 32);
+}
+
+TEST(JobTest, SummaryAndCountersFollowTheEvents) {
+  Job job = RunningJob();
+  job.TakeWrite();
+  job.WriteDone(true);
+  job.AddWorkerEvent(Step(1, 10, 8, 0.5), 1, kNow);
+  job.AddWorkerEvent(Step(11, 20, 18, std::numeric_limits<double>::quiet_NaN()), 2, kNow);
+  v1::JobEvent evaluation;
+  evaluation.mutable_evaluation()->set_step(20);
+  evaluation.mutable_evaluation()->set_loss(0.25);
+  evaluation.mutable_evaluation()->set_accuracy(0.75);
+  job.AddWorkerEvent(evaluation, 3, kNow);
+  v1::JobEvent checkpoint;
+  checkpoint.mutable_checkpoint()->set_checkpoint("step-20");
+  job.AddWorkerEvent(checkpoint, 4, kNow);
+  const v1::JobSummary& summary = job.proto().summary();
+  EXPECT_EQ(summary.step(), 20);
+  EXPECT_EQ(summary.total_steps(), 1000);
+  EXPECT_EQ(summary.steps_applied(), 18);
+  EXPECT_EQ(summary.steps_skipped(), 2);
+  EXPECT_EQ(summary.loss(), 0.5) << "a NaN is no newest loss";
+  EXPECT_EQ(summary.accuracy(), 0.75);
+  EXPECT_EQ(summary.checkpoint(), "step-20");
+  const JobWrite write = job.TakeWrite();
+  EXPECT_EQ(write.counter_deltas.at(kStepsAppliedCounter), 18);
+  EXPECT_EQ(write.counter_deltas.at(kStepsSkippedCounter), 2);
+  EXPECT_EQ(write.counter_deltas.at(kSamplesCounter), 20 * 32);
+  EXPECT_EQ(write.counter_deltas.at(kEventsCounter), 4);
+}
+
+TEST(JobTest, LastReportedStepFollowsReportsSkipsAndRewinds) {
+  Job job = RunningJob();
+  job.AddWorkerEvent(Step(1, 10, 10, 1), 1, kNow);
+  v1::JobEvent skip;
+  skip.mutable_overflow_skip()->set_step(13);
+  job.AddWorkerEvent(skip, 2, kNow);
+  EXPECT_EQ(job.record().last_reported_step, 13);
+  v1::JobEvent rewound;
+  rewound.mutable_rewound()->set_to_step(5);
+  job.AddWorkerEvent(rewound, 3, kNow);
+  EXPECT_EQ(job.record().last_reported_step, 5);
+  EXPECT_EQ(job.proto().summary().step(), 5);
+  job.AddWorkerEvent(Step(6, 8, 8, 1), 4, kNow);
+  EXPECT_EQ(job.record().last_reported_step, 8);
+}
+
+TEST(JobTest, RunTimeAddsUpOverAttempts) {
+  Job job = RunningJob();
+  ASSERT_TRUE(job.TransitionTo(v1::Job::QUEUED, "", kNow + absl::Seconds(30)).ok());
+  EXPECT_EQ(job.RunTime(kNow + absl::Hours(1)), absl::Seconds(30));
+  ASSERT_TRUE(job.TransitionTo(v1::Job::STARTING, "", kNow + absl::Hours(1)).ok());
+  ASSERT_TRUE(job.TransitionTo(v1::Job::RUNNING, "", kNow + absl::Hours(2)).ok());
+  ASSERT_TRUE(job.TransitionTo(v1::Job::RECOVERING, "", kNow + absl::Hours(2) + absl::Seconds(10)).ok());
+  ASSERT_TRUE(job.TransitionTo(v1::Job::RUNNING, "", kNow + absl::Hours(2) + absl::Seconds(20)).ok());
+  EXPECT_EQ(job.RunTime(kNow + absl::Hours(2) + absl::Seconds(25)), absl::Seconds(55));
+  EXPECT_EQ(job.proto().start_time().seconds(), absl::ToUnixSeconds(kNow));
+}
+
+}  // namespace
+}  // namespace ampd

@@ -1,0 +1,40 @@
+#include "server/jobs/retry_policy.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+namespace ampd {
+namespace {
+
+TEST(RetryPolicyTest, EveryClass) {
+  const std::map<v1::Failure::Class, bool> expected = {
+      {v1::Failure::CLASS_UNSPECIFIED, false}, {v1::Failure::INVALID_SPEC, false}, {v1::Failure::DATA, false},
+      {v1::Failure::OUT_OF_MEMORY, false},     {v1::Failure::DIVERGED, false},     {v1::Failure::GPU_FAULT, true},
+      {v1::Failure::WORKER_CRASH, true},       {v1::Failure::LIMIT, false},        {v1::Failure::INTERNAL, true},
+      {v1::Failure::DISK_FULL, true},
+  };
+  ASSERT_EQ(expected.size(), static_cast<size_t>(v1::Failure::Class_ARRAYSIZE));
+  for (const auto& [failure_class, retryable] : expected) {
+    EXPECT_EQ(IsRetryable(failure_class), retryable) << v1::Failure::Class_Name(failure_class);
+  }
+}
+
+TEST(RetryPolicyTest, CountsFailures) {
+  EXPECT_TRUE(ShouldRetry(v1::Failure::WORKER_CRASH, 1, 3));
+  EXPECT_TRUE(ShouldRetry(v1::Failure::WORKER_CRASH, 2, 3));
+  EXPECT_FALSE(ShouldRetry(v1::Failure::WORKER_CRASH, 3, 3));
+  EXPECT_FALSE(ShouldRetry(v1::Failure::WORKER_CRASH, 1, 1));
+  EXPECT_FALSE(ShouldRetry(v1::Failure::DATA, 1, 3));
+}
+
+TEST(RetryPolicyTest, BacksOffByDoubling) {
+  EXPECT_EQ(RetryDelay(1), absl::Seconds(1));
+  EXPECT_EQ(RetryDelay(2), absl::Seconds(2));
+  EXPECT_EQ(RetryDelay(3), absl::Seconds(4));
+  EXPECT_EQ(RetryDelay(7), absl::Seconds(60));
+  EXPECT_EQ(RetryDelay(1'000'000), absl::Seconds(60));
+}
+
+}  // namespace
+}  // namespace ampd

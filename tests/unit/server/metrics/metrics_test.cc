@@ -1,0 +1,158 @@
+#include "server/metrics/metrics.h"
+
+#include <gmock/gmock.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "server/metrics/definitions.h"
+#include "tests/unit/server/jobs/fake_clock.h"
+
+namespace ampd {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+v1::JobEvent StepEvent(int64_t last_step, int64_t applied, int64_t skipped, double loss) {
+  v1::JobEvent event;
+  v1::StepReport& step = *event.mutable_step();
+  step.set_first_step(last_step);
+  step.set_last_step(last_step);
+  step.set_samples_per_second(1000);
+  step.set_input_wait_seconds(0.25);
+  v1::PhaseReport& phase = *step.add_phases();
+  phase.set_name("main");
+  phase.set_loss(loss);
+  phase.set_loss_scale(65536);
+  phase.set_learning_rate(0.001);
+  phase.set_gradient_norm(2.5);
+  phase.set_steps_applied(applied);
+  phase.set_steps_skipped(skipped);
+  return event;
+}
+
+v1::JobEvent StateEvent(v1::Job::State from, v1::Job::State to) {
+  v1::JobEvent event;
+  event.mutable_state_change()->set_from(from);
+  event.mutable_state_change()->set_to(to);
+  return event;
+}
+
+JobWrite WriteOf(const std::string& job, std::vector<v1::JobEvent> events, std::map<std::string, double> deltas = {}) {
+  JobWrite write;
+  write.record.job.set_id(job);
+  write.events = std::move(events);
+  write.counter_deltas = std::move(deltas);
+  return write;
+}
+
+class MetricsTest : public ::testing::Test {
+ protected:
+  FakeClock clock_;
+  Metrics metrics_{"1.2.3", &clock_};
+};
+
+TEST_F(MetricsTest, ShowsWhatTheEventsSay) {
+  metrics_.OnWrite(WriteOf("j1", {StepEvent(10, 8, 2, 0.5)}, {{kSamplesCounter, 320}, {kStepsAppliedCounter, 8}}));
+  v1::JobEvent evaluation;
+  evaluation.mutable_evaluation()->set_loss(0.75);
+  evaluation.mutable_evaluation()->set_accuracy(0.875);
+  v1::JobEvent scale;
+  scale.mutable_loss_scale_change()->set_phase("main");
+  scale.mutable_loss_scale_change()->set_scale_after(131072);
+  metrics_.OnWrite(WriteOf("j1", {evaluation, scale}));
+  const std::string text = metrics_.Serialize();
+  for (const char* line :
+       {"ampd_job_loss{job=\"j1\",phase=\"main\"} 0.5\n", "ampd_job_loss_scale{job=\"j1\",phase=\"main\"} 131072\n",
+        "ampd_job_learning_rate{job=\"j1\",phase=\"main\"} 0.001\n",
+        "ampd_job_gradient_norm{job=\"j1\",phase=\"main\"} 2.5\n",
+        "ampd_job_steps_applied_total{job=\"j1\",phase=\"main\"} 8\n",
+        "ampd_job_steps_skipped_total{job=\"j1\",phase=\"main\"} 2\n", "ampd_job_samples_total{job=\"j1\"} 320\n",
+        "ampd_job_samples_per_second{job=\"j1\"} 1000\n", "ampd_job_input_wait_seconds_total{job=\"j1\"} 0.25\n",
+        "ampd_job_evaluation_accuracy_ratio{job=\"j1\"} 0.875\n", "ampd_steps_applied_total 8\n",
+        "ampd_samples_total 320\n", "ampd_build_info{version=\"1.2.3\"} 1\n"}) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+}
+
+TEST_F(MetricsTest, CountersOfAJobNeverGoBack) {
+  metrics_.OnWrite(WriteOf("j1", {StepEvent(100, 100, 0, 0.5)}));
+  metrics_.OnWrite(WriteOf("j1", {StepEvent(51, 51, 0, 0.5)}));
+  EXPECT_THAT(metrics_.Serialize(), HasSubstr("ampd_job_steps_applied_total{job=\"j1\",phase=\"main\"} 100\n"));
+  metrics_.OnWrite(WriteOf("j1", {StepEvent(101, 101, 0, 0.5)}));
+  EXPECT_THAT(metrics_.Serialize(), HasSubstr("ampd_job_steps_applied_total{job=\"j1\",phase=\"main\"} 101\n"));
+}
+
+TEST_F(MetricsTest, StatesCountJobs) {
+  metrics_.Restore({{kStepsAppliedCounter, 1000}, {"of another version", 5}},
+                   {{v1::Job::QUEUED, 2}, {v1::Job::SUCCEEDED, 40}});
+  metrics_.OnWrite(WriteOf(
+      "j1", {StateEvent(v1::Job::STATE_UNSPECIFIED, v1::Job::QUEUED), StateEvent(v1::Job::QUEUED, v1::Job::STARTING)}));
+  metrics_.SetQueueDepth(2);
+  const std::string text = metrics_.Serialize();
+  EXPECT_THAT(text, HasSubstr("ampd_jobs{state=\"queued\"} 2\n"));
+  EXPECT_THAT(text, HasSubstr("ampd_jobs{state=\"starting\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("ampd_jobs{state=\"succeeded\"} 40\n"));
+  EXPECT_THAT(text, HasSubstr("ampd_queue_depth 2\n"));
+  EXPECT_THAT(text, HasSubstr("ampd_steps_applied_total 1000\n"));
+}
+
+TEST_F(MetricsTest, SeriesOfAJobGoFiveMinutesAfterItsEnd) {
+  metrics_.OnWrite(WriteOf("j1", {StepEvent(1, 1, 0, 0.5)}));
+  metrics_.OnWrite(WriteOf("j2", {StepEvent(1, 1, 0, 0.5)}));
+  clock_.Advance(absl::Hours(1));
+  metrics_.OnWrite(WriteOf("j1", {StateEvent(v1::Job::RUNNING, v1::Job::SUCCEEDED)}));
+  clock_.Advance(absl::Minutes(5) - absl::Seconds(1));
+  EXPECT_THAT(metrics_.Serialize(), HasSubstr("job=\"j1\""));
+  clock_.Advance(absl::Seconds(1));
+  const std::string text = metrics_.Serialize();
+  EXPECT_THAT(text, Not(HasSubstr("job=\"j1\"")));
+  EXPECT_THAT(text, HasSubstr("job=\"j2\""));
+}
+
+TEST_F(MetricsTest, Devices) {
+  v1::Device device;
+  device.set_id("cpu-0");
+  device.set_utilization(0.5);
+  device.set_memory_total_bytes(1 << 20);
+  device.set_job_id("j1");
+  metrics_.SetDevices({device});
+  const std::string text = metrics_.Serialize();
+  EXPECT_THAT(text, HasSubstr("ampd_device_utilization_ratio{device=\"cpu-0\"} 0.5\n"));
+  EXPECT_THAT(text, HasSubstr("ampd_device_busy{device=\"cpu-0\"} 1\n"));
+}
+
+TEST_F(MetricsTest, EveryMetricIsDeclaredOnceAndNamedByTheRules) {
+  std::set<std::string> names;
+  for (const Metric* metric : AllMetrics()) {
+    EXPECT_TRUE(names.insert(metric->name).second) << metric->name;
+    EXPECT_THAT(metric->name, ::testing::StartsWith("ampd_"));
+    const bool total = ::testing::Matches(::testing::EndsWith("_total"))(metric->name);
+    EXPECT_EQ(total, metric->type == Metric::kCounter) << metric->name;
+  }
+}
+
+TEST_F(MetricsTest, PromtoolFindsNothingToSay) {
+  if (system("command -v promtool >/dev/null 2>&1") != 0)
+    GTEST_SKIP() << "promtool (Debian: prometheus) is not installed";
+  metrics_.OnWrite(
+      WriteOf("j1", {StepEvent(10, 8, 2, std::numeric_limits<double>::quiet_NaN())}, {{kSamplesCounter, 320}}));
+  v1::JobEvent evaluation;
+  evaluation.mutable_evaluation()->set_accuracy(0.875);
+  metrics_.OnWrite(WriteOf("j1", {evaluation}));
+  metrics_.OnCommit(0.002);
+  v1::Device device;
+  device.set_id("cpu-0");
+  metrics_.SetDevices({device});
+  FILE* promtool = popen("promtool check metrics 2>&1", "w");
+  ASSERT_NE(promtool, nullptr);
+  fputs(metrics_.Serialize().c_str(), promtool);
+  EXPECT_EQ(pclose(promtool), 0) << "its complaints are above";
+}
+
+}  // namespace
+}  // namespace ampd
