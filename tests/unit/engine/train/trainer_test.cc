@@ -1,0 +1,265 @@
+#include "engine/train/trainer.h"
+
+#include <algorithm>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "engine/train/failure.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/unit/engine/train/training_run.h"
+
+namespace ampd::train {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+const std::string kEveryStep = "report { every_steps: 1 }";
+const std::string kBatches = "train { batch_size: 32 micro_batch_size: 16 epochs: 4 }";
+const std::string kMomentum = "optimizer { sgd { learning_rate: 0.05 momentum: 0.9 } schedule { cosine {} } }";
+
+class TrainerModes : public testing::TestWithParam<const char*> {};
+
+TEST_P(TrainerModes, TheLossFalls) {
+  const ScratchFolder folder;
+  Recorder recorder;
+  const auto spec = Spec({kConvNet, kGlyphs, kMomentum, kBatches, kEveryStep, GetParam()});
+  const auto outcome = Train(spec, Options(folder.path()), &recorder);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(*outcome, Outcome::kCompleted);
+  ASSERT_THAT(recorder.steps(), SizeIs(40));
+  EXPECT_LT(recorder.MeanLoss(35, 5), 0.7 * recorder.MeanLoss(0, 5));
+  ASSERT_THAT(recorder.evaluations(), SizeIs(4));
+  EXPECT_GT(recorder.evaluations()[3].accuracy(), 0.3);
+  EXPECT_EQ(recorder.evaluations()[3].samples(), 100);
+  EXPECT_EQ(recorder.evaluations()[3].epoch(), 4);
+  EXPECT_EQ(recorder.evaluations()[3].metrics().at("accuracy"), recorder.evaluations()[3].accuracy());
+  ASSERT_THAT(recorder.checkpoints(), SizeIs(1));
+  EXPECT_EQ(recorder.checkpoints()[0].checkpoint(), "step-000000040");
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, TrainerModes,
+                         testing::Values("precision { mode: FP32 }", "precision { mode: FP16 }",
+                                         "precision { mode: BF16 }"),
+                         [](const auto& info) { return std::string(info.param).substr(18, 4); });
+
+// Everything a training carries: momentum or Adam's moments, the scaler (which both grows and falls), batch norm,
+// dropout, the order of the samples.
+class TrainerResumes : public testing::TestWithParam<const char*> {};
+
+TEST_P(TrainerResumes, BitForBitFromEveryStep) {
+  const auto spec = Spec({kConvNet, kGlyphs, kBatches, kEveryStep, "train { epochs: 2 }",
+                          "data { image { random_flip: true random_crop_padding: 2 } }", GetParam()});
+  Recorder whole;
+  const ScratchFolder folder;
+  ASSERT_TRUE(Train(spec, Options(folder.path()), &whole).ok());
+  ASSERT_THAT(whole.losses(), SizeIs(20));
+  for (int64_t stop : {1, 9, 10, 13}) {
+    SCOPED_TRACE(stop);
+    const ScratchFolder parts;
+    Recorder recorder;
+    auto outcome = Train(spec, Options(parts.path()), &recorder, stop);
+    ASSERT_TRUE(outcome.ok()) << outcome.status();
+    EXPECT_EQ(*outcome, Outcome::kStopped);
+    EXPECT_EQ(recorder.checkpoints().back().step(), stop);
+    TrainerOptions options = Options(parts.path());
+    options.last_reported_step = stop;
+    outcome = Train(spec, options, &recorder);
+    ASSERT_TRUE(outcome.ok()) << outcome.status();
+    EXPECT_EQ(recorder.losses(), whole.losses());
+    EXPECT_THAT(recorder.rewound(), IsEmpty());
+    ASSERT_EQ(recorder.steps().size(), whole.steps().size());
+    for (size_t i = 0; i < whole.steps().size(); ++i) {
+      const v1::PhaseReport a = recorder.steps()[i].phases(0), b = whole.steps()[i].phases(0);
+      EXPECT_EQ(a.SerializeAsString(), b.SerializeAsString()) << a.DebugString() << b.DebugString();
+    }
+    ASSERT_EQ(recorder.evaluations().size(), whole.evaluations().size());
+    EXPECT_EQ(recorder.evaluations().back().loss(), whole.evaluations().back().loss());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Jobs, TrainerResumes,
+    testing::Values("precision { mode: FP16 loss_scale { init: 1e9 growth_interval: 3 } }"
+                    "optimizer { sgd { learning_rate: 0.05 momentum: 0.9 } schedule { cosine { warmup_steps: 3 } } }",
+                    "precision { mode: BF16 master_weights: false } optimizer { clip_global_norm: 0.5 }"));
+
+TEST(Trainer, RewindsToTheCheckpointBefore) {
+  const ScratchFolder folder;
+  const auto spec = Spec(
+      {kConvNet, kGlyphs, kMomentum, kBatches, kEveryStep, "train { epochs: 1 }", "checkpoint { every_steps: 4 }"});
+  Recorder first;
+  first.on_event = [](const v1::JobEvent& event) {
+    return event.has_step() && event.step().last_step() == 7 ? absl::UnavailableError("observer gone")
+                                                             : absl::OkStatus();
+  };
+  const auto failed = Trainer::Create(spec, Options(folder.path()), &first).value()->Run();
+  EXPECT_EQ(failed.status(), absl::UnavailableError("observer gone"));
+  TrainerOptions options = Options(folder.path());
+  options.last_reported_step = 7;
+  Recorder second;
+  ASSERT_TRUE(Train(spec, options, &second).ok());
+  ASSERT_TRUE(second.events.front().has_rewound());
+  EXPECT_EQ(second.events.front().rewound().to_step(), 4);
+  ASSERT_THAT(second.losses(), SizeIs(6));
+  EXPECT_EQ(second.losses()[0], first.losses()[4]);
+  EXPECT_EQ(second.losses()[2], first.losses()[6]);
+}
+
+TEST(Trainer, ADamagedCheckpointIsNamedAndTheOneBeforeIsUsed) {
+  const ScratchFolder folder;
+  const auto spec = Spec(
+      {kConvNet, kGlyphs, kMomentum, kBatches, kEveryStep, "train { epochs: 1 }", "checkpoint { every_steps: 4 }"});
+  Recorder whole;
+  ASSERT_TRUE(Train(spec, Options(folder.path()), &whole).ok());
+  std::ofstream(folder.path() + "/checkpoints/step-000000010/model.safetensors", std::ios::app) << "x";
+  TrainerOptions options = Options(folder.path());
+  options.last_reported_step = 10;
+  Recorder again;
+  ASSERT_TRUE(Train(spec, options, &again).ok());
+  ASSERT_THAT(again.logs(), SizeIs(1));
+  EXPECT_EQ(again.logs()[0].severity(), v1::LogLine::WARNING);
+  EXPECT_THAT(again.logs()[0].text(), HasSubstr("step-000000010"));
+  ASSERT_THAT(again.rewound(), SizeIs(1));
+  EXPECT_EQ(again.rewound()[0].to_step(), 8);
+  const std::vector<double> losses = whole.losses();
+  EXPECT_EQ(again.losses(), std::vector<double>(losses.begin() + 8, losses.end()));
+}
+
+TEST(Trainer, ACompletedJobTellsItsEndAgain) {
+  const ScratchFolder folder;
+  const auto spec = Spec({kConvNet, kGlyphs, kMomentum, kBatches, "train { epochs: 1 }"});
+  Recorder first, second;
+  ASSERT_TRUE(Train(spec, Options(folder.path()), &first).ok());
+  TrainerOptions options = Options(folder.path());
+  options.last_reported_step = 10;
+  const auto outcome = Train(spec, options, &second);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(*outcome, Outcome::kCompleted);
+  EXPECT_THAT(second.steps(), IsEmpty());
+  ASSERT_THAT(second.evaluations(), SizeIs(1));
+  EXPECT_EQ(second.evaluations()[0].loss(), first.evaluations().back().loss());
+  ASSERT_THAT(second.checkpoints(), SizeIs(1));
+  EXPECT_EQ(second.checkpoints()[0].size_bytes(), first.checkpoints()[0].size_bytes());
+}
+
+TEST(Trainer, ACheckpointOfAnotherSpecIsRefused) {
+  const ScratchFolder folder;
+  const std::vector<std::string> parts = {kConvNet, kGlyphs, kMomentum, kBatches, "train { epochs: 1 }"};
+  Recorder recorder;
+  ASSERT_TRUE(Train(Spec(parts), Options(folder.path()), &recorder).ok());
+  std::vector<std::string> other = parts;
+  other.push_back("seed: 5");
+  const auto refused = Train(Spec(other), Options(folder.path()), &recorder);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(FailureOf(refused.status()).class_(), v1::Failure::INVALID_SPEC);
+}
+
+TEST(Trainer, MicroBatchesAddUpToTheBatch) {
+  const std::string mlp =
+      "model { layers { flatten {} } layers { dense { units: 16 activation: RELU } } layers { dense { units: 10 } }"
+      "        loss { softmax_cross_entropy {} } }";
+  std::vector<std::vector<double>> losses;
+  for (const char* micro : {"train { micro_batch_size: 32 }", "train { micro_batch_size: 4 }"}) {
+    const ScratchFolder folder;
+    Recorder recorder;
+    ASSERT_TRUE(Train(Spec({mlp, kGlyphs, kMomentum, kBatches, kEveryStep, "train { epochs: 1 }", micro}),
+                      Options(folder.path()), &recorder)
+                    .ok());
+    losses.push_back(recorder.losses());
+  }
+  ASSERT_EQ(losses[0].size(), losses[1].size());
+  for (size_t i = 0; i < losses[0].size(); ++i) EXPECT_NEAR(losses[0][i], losses[1][i], 1e-5);
+}
+
+TEST(Trainer, EventsAreInStepOrder) {
+  const ScratchFolder folder;
+  Recorder recorder;
+  const auto spec = Spec({kConvNet, kGlyphs, kMomentum, kBatches, "report { max_per_second: 0.001 }",
+                          "precision { mode: FP16 loss_scale { init: 1e30 } }", "checkpoint { every_steps: 7 }",
+                          "train { epochs: 12 }"});
+  const auto outcome = Train(spec, Options(folder.path()), &recorder);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  int64_t at = 0, reported = 0;
+  for (const v1::JobEvent& event : recorder.events) {
+    if (event.has_step()) {
+      EXPECT_EQ(event.step().first_step(), reported + 1);
+      reported = event.step().last_step();
+    }
+    const int64_t step = event.has_step()            ? event.step().last_step()
+                         : event.has_overflow_skip() ? event.overflow_skip().step()
+                         : event.has_evaluation()    ? event.evaluation().step()
+                         : event.has_checkpoint()    ? event.checkpoint().step()
+                                                     : event.loss_scale_change().step();
+    EXPECT_GE(step, at);
+    EXPECT_EQ(reported, step) << event.DebugString();
+    at = step;
+  }
+  EXPECT_EQ(reported, 120);
+}
+
+TEST(Trainer, FloatTargetsAndOneHotLabels) {
+  const ScratchFolder folder;
+  Recorder recorder;
+  const auto spec =
+      Spec({"model { layers { flatten {} } layers { dense { units: 10 } } loss { mean_squared_error {} } }", kGlyphs,
+            kBatches, kEveryStep, "train { epochs: 1 }"});
+  const auto outcome = Train(spec, Options(folder.path()), &recorder);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  ASSERT_THAT(recorder.evaluations(), SizeIs(1));
+  EXPECT_TRUE(recorder.evaluations()[0].has_accuracy());
+}
+
+TEST(Trainer, ErrorsCarryTheirClass) {
+  const ScratchFolder folder;
+  Recorder recorder;
+  const auto class_of = [&](const std::vector<std::string>& parts, TrainerOptions options) {
+    return FailureOf(Train(Spec(parts), options, &recorder).status()).class_();
+  };
+  const TrainerOptions options = Options(folder.path());
+  EXPECT_EQ(class_of({kConvNet, "data { train { npy { inputs: 'x.npy' targets: 'y.npy' } } }"}, options),
+            v1::Failure::DATA);
+  EXPECT_EQ(class_of({kConvNet, kGlyphs, "train { batch_size: 1000 }"}, options), v1::Failure::INVALID_SPEC);
+  TrainerOptions cuda = options;
+  cuda.device = "GPU-0";
+  EXPECT_NE(class_of({kConvNet, kGlyphs}, cuda), v1::Failure::DATA);
+}
+
+TEST(PlanJob, CountsParametersAndMemory) {
+  const auto plan = PlanJob(Spec({kConvNet, kGlyphs, kBatches, "precision { mode: FP16 }"}), {});
+  EXPECT_THAT(plan.errors(), IsEmpty());
+  EXPECT_EQ(plan.data_error(), "");
+  // 3x3x1x6+6, two of 6, and 13x13x6 features to 10 units.
+  EXPECT_EQ(plan.plan().parameters(), 60 + 12 + 1014 * 10 + 10);
+  // Masters, gradients and Adam's two moments at least.
+  EXPECT_GE(plan.plan().parameter_bytes(), 16 * plan.plan().parameters());
+  // The input alone, in fp16, for one micro-batch.
+  EXPECT_GE(plan.plan().activation_bytes(), 16 * 28 * 28 * 2);
+  EXPECT_EQ(plan.plan().input_shape_size(), 3);
+  ASSERT_EQ(plan.plan().layers_size(), 5);
+  EXPECT_EQ(plan.plan().layers(4).name(), "head");
+  EXPECT_EQ(plan.plan().layers(4).dtype(), "f16");
+}
+
+TEST(PlanJob, NamesTheFieldThatDoesNotFit) {
+  const auto plan =
+      PlanJob(Spec({"model { layers { dense { units: 10 } } loss { softmax_cross_entropy {} } }", kGlyphs}), {});
+  ASSERT_FALSE(plan.errors().empty());
+  EXPECT_TRUE(absl::StartsWith(plan.errors(0).field(), "model")) << plan.errors(0).field();
+  const auto small = PlanJob(Spec({kConvNet, kGlyphs, "train { batch_size: 999 }"}), {});
+  ASSERT_FALSE(small.errors().empty());
+  EXPECT_EQ(small.errors(0).field(), "train.batch_size");
+}
+
+TEST(PlanJob, DataThatCannotBeReadIsNoError) {
+  const auto plan = PlanJob(Spec({kConvNet, "data { train { idx { images: 'a' labels: 'b' } } }"}), {"/nonexistent"});
+  EXPECT_THAT(plan.errors(), IsEmpty());
+  EXPECT_THAT(plan.data_error(), HasSubstr("data.train"));
+}
+
+}  // namespace
+}  // namespace ampd::train
