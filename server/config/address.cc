@@ -33,7 +33,7 @@ absl::StatusOr<Address> ParseAddress(absl::string_view text) {
   const absl::string_view port_text = text.substr(colon + 1);
   const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
   if (bracketed) host = host.substr(1, host.size() - 2);
-  if (host.empty() || (!bracketed && absl::StrContains(host, ":"))) return wrong();
+  if (host.empty() || (!bracketed && host.find_first_of(":[]") != absl::string_view::npos)) return wrong();
   const bool digits = std::all_of(port_text.begin(), port_text.end(), [](char c) { return c >= '0' && c <= '9'; });
   Address address{std::string(host), 0};
   if (!digits || !absl::SimpleAtoi(port_text, &address.port) || address.port > 65535) return wrong();

@@ -16,6 +16,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/launch/socket_address.h"
+#include "tests/unit/server/worker/fake_trainer.h"
 
 namespace ampd {
 namespace {
@@ -87,39 +88,6 @@ v1::DaemonMessage Command(v1::DaemonCommand::Kind kind) {
   message.mutable_command()->set_kind(kind);
   return message;
 }
-
-class FakeTrainer final : public train::Trainer {
- public:
-  using Body = std::function<absl::StatusOr<train::Outcome>(FakeTrainer&)>;
-  FakeTrainer(Body body, train::TrainerObserver* observer) : body_(std::move(body)), observer_(observer) {}
-
-  absl::StatusOr<train::Outcome> Run() override { return body_(*this); }
-  void Request(train::Command command) override {
-    const std::lock_guard lock(mutex_);
-    commands_.push_back(command);
-    changed_.notify_all();
-  }
-  int64_t step() const override { return 5; }
-
-  absl::Status Emit(const std::string& text) {
-    v1::JobEvent event;
-    event.mutable_log()->set_text(text);
-    return observer_->OnEvent(event);
-  }
-  // Waits for `count` commands in all.
-  std::vector<train::Command> AwaitCommands(size_t count) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return commands_.size() >= count; });
-    return commands_;
-  }
-
- private:
-  const Body body_;
-  train::TrainerObserver* const observer_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<train::Command> commands_;
-};
 
 class WorkerTest : public testing::Test {
  protected:

@@ -1,0 +1,139 @@
+#include "server/config/config.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/config/address.h"
+
+namespace ampd {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class Config : public testing::Test {
+ protected:
+  absl::StatusOr<Configuration> Load(std::vector<std::string> flags,
+                                     std::map<std::string, std::string> environment = {},
+                                     const std::string& file = "") {
+    const std::string path = testing::TempDir() + "/config_test_" + std::to_string(getpid()) + ".yaml";
+    if (!file.empty()) {
+      std::ofstream(path) << file;
+      flags.insert(flags.end(), {"--config", path});
+    }
+    if (!environment.count("AMPD_WORKER")) environment["AMPD_WORKER"] = "/bin/true";
+    const Environment lookup = [&](const std::string& name) -> std::optional<std::string> {
+      const auto found = environment.find(name);
+      return found == environment.end() ? std::nullopt : std::optional(found->second);
+    };
+    return LoadConfiguration(flags, lookup, "/programs");
+  }
+  void ExpectRefused(const absl::StatusOr<Configuration>& loaded, const std::string& text) {
+    EXPECT_EQ(loaded.status().code(), absl::StatusCode::kInvalidArgument) << loaded.status();
+    EXPECT_THAT(std::string(loaded.status().message()), HasSubstr(text));
+  }
+};
+
+TEST_F(Config, HasDefaultsForEverything) {
+  const auto loaded = Load({});
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  const v1::ServerConfig& config = loaded->config;
+  EXPECT_EQ(config.listen(), "127.0.0.1:7070");
+  EXPECT_EQ(config.http(), "127.0.0.1:7071");
+  EXPECT_EQ(config.state_dir(), std::filesystem::current_path().string() + "/ampd-state");
+  EXPECT_EQ(config.cpu_devices(), 1);
+  EXPECT_EQ(config.reattach_timeout_seconds(), 600);
+  EXPECT_EQ(config.heartbeat_timeout_seconds(), 60);
+  EXPECT_EQ(config.drain_timeout_seconds(), 60);
+  EXPECT_EQ(config.max_spec_bytes(), 1 << 20);
+  EXPECT_EQ(config.data_roots_size(), 0);
+  EXPECT_FALSE(config.insecure());
+  EXPECT_THAT(loaded->warnings, IsEmpty());
+}
+
+TEST_F(Config, FlagBeatsEnvironmentBeatsFileBeatsDefault) {
+  const std::string file = "listen: '127.0.0.1:1'\nhttp: '127.0.0.1:2'\ncpu_devices: 3\ndrain_timeout_seconds: 5\n";
+  const std::map<std::string, std::string> environment = {{"AMPD_LISTEN", "127.0.0.1:10"},
+                                                          {"AMPD_HTTP", "127.0.0.1:20"}};
+  const auto loaded = Load({"--listen", "127.0.0.1:100"}, environment, file);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(loaded->config.listen(), "127.0.0.1:100");
+  EXPECT_EQ(loaded->config.http(), "127.0.0.1:20");
+  EXPECT_EQ(loaded->config.cpu_devices(), 3);
+  EXPECT_EQ(loaded->config.drain_timeout_seconds(), 5);
+  EXPECT_EQ(loaded->config.heartbeat_timeout_seconds(), 60);
+}
+
+TEST_F(Config, AHigherLevelReplacesTheDataRootsAsAWhole) {
+  const std::string file = "data_roots: [/usr]\n";
+  EXPECT_THAT(Load({}, {}, file)->config.data_roots(), ElementsAre("/usr"));
+  EXPECT_THAT(Load({}, {{"AMPD_DATA_ROOTS", "/etc:/tmp/"}}, file)->config.data_roots(), ElementsAre("/etc", "/tmp"));
+  EXPECT_THAT(Load({"--data-root", "/usr/../bin", "--data-root", "/"}, {{"AMPD_DATA_ROOTS", "/etc"}}, file)
+                  ->config.data_roots(),
+              ElementsAre("/bin", "/"));
+}
+
+TEST_F(Config, RefusesToServeOtherMachinesUnlessToldTo) {
+  ExpectRefused(Load({"--listen", "0.0.0.0:7070"}), "TLS and tokens are not supported yet");
+  ExpectRefused(Load({"--listen", "[::]:7070"}), "reachable from other machines");
+  ExpectRefused(Load({"--listen", "gpu-box:7070"}), "reachable from other machines");
+  for (const char* loopback : {"localhost:0", "127.9.9.9:1", "[::1]:7070"}) {
+    EXPECT_TRUE(Load({"--listen", loopback}).ok()) << loopback;
+  }
+  const auto loaded = Load({"--listen", "0.0.0.0:7070", "--insecure"});
+  ASSERT_TRUE(loaded.ok());
+  EXPECT_THAT(loaded->warnings, ElementsAre(HasSubstr("insecure")));
+  EXPECT_EQ(Load({}, {}, "listen: '0.0.0.0:1'\ninsecure: true\n")->warnings.size(), 1u);
+}
+
+TEST_F(Config, NamesEverythingThatIsWrong) {
+  const auto loaded = Load({"--listen", "nonsense", "--cpu-devices", "0", "--data-root", "/no/such/folder"},
+                           {{"AMPD_WORKER", "/no/such/worker"}}, "heartbeat_timeout_seconds: 0\n");
+  for (const char* text :
+       {"listen: \"nonsense\" is not HOST:PORT", "cpu_devices: 0 is not from 1 to 1024", "no folder at /no/such/folder",
+        "no program at /no/such/worker", "heartbeat_timeout_seconds: 0"}) {
+    ExpectRefused(loaded, text);
+  }
+}
+
+TEST_F(Config, RefusesWhatItCannotRead) {
+  ExpectRefused(Load({"--no-such-flag"}), "--no-such-flag");
+  ExpectRefused(Load({"--cpu-devices", "many"}), "cpu-devices");
+  ExpectRefused(Load({}, {{"AMPD_CPU_DEVICES", "many"}}), "AMPD_CPU_DEVICES: \"many\"");
+  ExpectRefused(Load({}, {}, "lisen: '127.0.0.1:1'\n"), "did you mean listen");
+  ExpectRefused(Load({}, {}, "listen: '127.0.0.1:1'\nhttp: [1]\n"), ".yaml:2");
+  EXPECT_EQ(Load({"--config", "/no/such/file"}).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(Load({"--config", "/tmp"}).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(Config, LooksForTheWorkerBesideTheProgram) {
+  ExpectRefused(LoadConfiguration(
+                    {}, [](const std::string&) { return std::nullopt; }, "/programs"),
+                "/programs/ampd-worker");
+}
+
+TEST_F(Config, PrintsHelpAndVersion) {
+  EXPECT_THAT(*Load({"--help"})->print, HasSubstr("--state-dir"));
+  EXPECT_EQ(*Load({"--version"})->print, std::string("ampd ") + AMPD_VERSION + "\n");
+}
+
+TEST(ParseAddress, ReadsHostAndPort) {
+  EXPECT_EQ(ParseAddress("a.b:80")->ToString(), "a.b:80");
+  EXPECT_EQ(ParseAddress("[::1]:0")->host, "::1");
+  EXPECT_EQ(ParseAddress("[::1]:0")->ToString(), "[::1]:0");
+  for (const char* bad : {"", ":", "host", "host:", ":1", "host:65536", "host:-1", "host:+1", "::1:1", "host: 1",
+                          "host:1x", "[]:1", "host:99999999999999999999"}) {
+    EXPECT_FALSE(ParseAddress(bad).ok()) << bad;
+  }
+}
+
+}  // namespace
+}  // namespace ampd

@@ -1,0 +1,300 @@
+#include "server/service/training_service.h"
+
+#include <fstream>
+#include <future>
+#include <string>
+#include <vector>
+
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
+#include "tests/unit/server/service/service_fixture.h"
+
+namespace ampd {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// Fields of the google.rpc.BadRequest that an error carries.
+std::vector<std::string> ViolatedFields(const grpc::Status& status) {
+  google::rpc::Status details;
+  EXPECT_TRUE(details.ParseFromString(status.error_details()));
+  EXPECT_EQ(details.code(), status.error_code());
+  std::vector<std::string> fields;
+  for (const google::protobuf::Any& any : details.details()) {
+    google::rpc::BadRequest bad;
+    if (!any.UnpackTo(&bad)) continue;
+    for (const auto& violation : bad.field_violations()) fields.push_back(violation.field());
+  }
+  return fields;
+}
+
+absl::StatusOr<train::Outcome> ThreeEvents(FakeTrainer& trainer) {
+  for (const char* text : {"a", "b", "c"}) EXPECT_TRUE(trainer.Emit(text).ok());
+  return train::Outcome::kCompleted;
+}
+
+class TrainingServiceTest : public ServiceFixture {};
+
+TEST_F(TrainingServiceTest, AJobRunsFromSubmitToItsLastEvent) {
+  Train(ThreeEvents);
+  const std::string id = CreateGood();
+  std::vector<v1::JobEvent> events;
+  ASSERT_TRUE(Watch(id, 0, &events).ok());
+  ExpectGapless(events, 0);
+  EXPECT_THAT(Logs(events), ElementsAre("a", "b", "c"));
+  ASSERT_FALSE(events.empty());
+  EXPECT_EQ(events.back().state_change().to(), v1::Job::SUCCEEDED);
+  const v1::Job job = Get(id.substr(0, 20));
+  EXPECT_EQ(job.id(), id);
+  EXPECT_EQ(job.state(), v1::Job::SUCCEEDED);
+  EXPECT_EQ(job.plan().parameters(), 7850);
+  EXPECT_EQ(job.spec().train().batch_size(), 32) << "defaults are filled in";
+}
+
+TEST_F(TrainingServiceTest, ValidateOnlyDoesAllButCreate) {
+  Train(ThreeEvents);
+  v1::CreateJobRequest request = GoodRequest();
+  request.set_validate_only(true);
+  v1::Job job;
+  ASSERT_TRUE(Create(request, &job).ok());
+  EXPECT_THAT(job.id(), IsEmpty());
+  EXPECT_EQ(job.plan().parameters(), 7850);
+  grpc::ClientContext context;
+  v1::ListJobsResponse list;
+  ASSERT_TRUE(stub_->ListJobs(&context, {}, &list).ok());
+  EXPECT_EQ(list.jobs_size(), 0);
+}
+
+TEST_F(TrainingServiceTest, ABadSpecNamesItsFields) {
+  Train(ThreeEvents);
+  v1::CreateJobRequest request = GoodRequest();
+  request.mutable_spec()->mutable_train()->set_batch_size(0);
+  v1::Job job;
+  grpc::Status status = Create(request, &job);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(ViolatedFields(status), ElementsAre("train.batch_size"));
+
+  request = GoodRequest();
+  request.mutable_spec()->mutable_data()->mutable_train()->mutable_idx()->set_images("/etc/passwd");
+  request.mutable_spec()->mutable_data()->mutable_train()->mutable_idx()->set_labels("labels");
+  status = Create(request, &job);
+  EXPECT_THAT(ViolatedFields(status), ElementsAre("data.train.idx.images"));
+  EXPECT_THAT(status.error_message(), HasSubstr("outside the data roots"));
+
+  request = GoodRequest();
+  (*request.mutable_spec()->mutable_labels())["big"] = std::string(20000, 'x');
+  EXPECT_THAT(Create(request, &job).error_message(), HasSubstr("at most 10000"));
+
+  request = GoodRequest();
+  request.set_request_id(std::string(201, 'r'));
+  EXPECT_THAT(ViolatedFields(Create(request, &job)), ElementsAre("request_id"));
+}
+
+TEST_F(TrainingServiceTest, WhatThePlannerRefusesIsRefused) {
+  Train(ThreeEvents);
+  planner_ = [](const v1::PlanRequest& request) {
+    EXPECT_EQ(request.spec().train().batch_size(), 32);
+    EXPECT_THAT(request.data_roots(), ElementsAre("/data"));
+    v1::PlanResponse response;
+    response.add_errors()->set_field("model.layers[0]");
+    response.mutable_errors(0)->set_description("[dense] needs features, node head");
+    return response;
+  };
+  v1::Job job;
+  grpc::Status status = Create(GoodRequest(), &job);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(ViolatedFields(status), ElementsAre("model.layers[0]"));
+
+  planner_ = [](const v1::PlanRequest&) -> absl::StatusOr<v1::PlanResponse> {
+    return absl::InternalError("the planner was ended by signal 11");
+  };
+  status = Create(GoodRequest(), &job);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INTERNAL);
+  EXPECT_THAT(status.error_message(), HasSubstr("signal 11"));
+}
+
+TEST_F(TrainingServiceTest, DataThatIsMissingIsNoErrorAtSubmit) {
+  Train(ThreeEvents);
+  planner_ = [](const v1::PlanRequest&) {
+    v1::PlanResponse response;
+    response.set_data_error("no such file");
+    return response;
+  };
+  EXPECT_THAT(CreateGood(), testing::SizeIs(26));
+}
+
+TEST_F(TrainingServiceTest, ARepeatedRequestIsHarmlessAndPlansOnce) {
+  Train(ThreeEvents);
+  std::atomic<int> planned = 0;
+  planner_ = [&](const v1::PlanRequest&) {
+    ++planned;
+    return v1::PlanResponse();
+  };
+  v1::CreateJobRequest request = GoodRequest();
+  request.set_request_id("once");
+  v1::Job first, second;
+  ASSERT_TRUE(Create(request, &first).ok());
+  ASSERT_TRUE(Create(request, &second).ok());
+  EXPECT_EQ(first.id(), second.id());
+  EXPECT_EQ(planned, 1);
+  request.mutable_spec()->set_name("other");
+  EXPECT_EQ(Create(request, &second).error_code(), grpc::StatusCode::ALREADY_EXISTS);
+}
+
+TEST_F(TrainingServiceTest, WatchingGoesOnAfterWhatWasSeen) {
+  Train(ThreeEvents);
+  const std::string id = CreateGood();
+  std::vector<v1::JobEvent> all, rest, none;
+  ASSERT_TRUE(Watch(id, 0, &all).ok());
+  ASSERT_TRUE(Watch(id, 2, &rest).ok());
+  ExpectGapless(rest, 2);
+  EXPECT_EQ(rest.size(), all.size() - 2);
+  // One who has seen the terminal event is not kept waiting.
+  ASSERT_TRUE(Watch(id, all.back().sequence(), &none).ok());
+  EXPECT_THAT(none, IsEmpty());
+  EXPECT_EQ(Watch(id, all.back().sequence() + 1, &none).error_code(), grpc::StatusCode::OUT_OF_RANGE);
+  EXPECT_EQ(Watch("01hzzzzzzzzzzzzzzzzzzzzzzz", 0, &none).error_code(), grpc::StatusCode::NOT_FOUND);
+}
+
+TEST_F(TrainingServiceTest, ASlowWatcherMissesNothingAndDelaysNobody) {
+  constexpr int kEvents = 3000;
+  std::promise<void> written;
+  Train([&](FakeTrainer& trainer) -> absl::StatusOr<train::Outcome> {
+    for (int i = 0; i < kEvents; ++i) EXPECT_TRUE(trainer.Emit(std::string(1000, 'x')).ok());
+    written.set_value();
+    return train::Outcome::kCompleted;
+  });
+  const std::string id = CreateGood();
+  std::vector<v1::JobEvent> events;
+  // Reads its first event, then nothing until the trainer wrote 3 MB.
+  ASSERT_TRUE(Watch(id, 0, &events, [&](const v1::JobEvent& event) {
+                if (event.sequence() == 1) written.get_future().wait();
+                return false;
+              }).ok());
+  ExpectGapless(events, 0);
+  EXPECT_EQ(Logs(events).size(), static_cast<size_t>(kEvents));
+}
+
+TEST_F(TrainingServiceTest, AWatcherThatLeavesHarmsNobody) {
+  Train([](FakeTrainer& trainer) -> absl::StatusOr<train::Outcome> {
+    EXPECT_TRUE(trainer.Emit("first").ok());
+    trainer.AwaitCommands(1);
+    return train::Outcome::kStopped;
+  });
+  const std::string id = CreateGood();
+  std::vector<v1::JobEvent> events;
+  const auto until_log = [](const v1::JobEvent& event) { return event.has_log(); };
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_EQ(Watch(id, 0, &events, until_log).error_code(), grpc::StatusCode::CANCELLED);
+  }
+  EXPECT_EQ(Get(id).state(), v1::Job::RUNNING);
+  grpc::ClientContext context;
+  v1::CancelJobRequest cancel;
+  cancel.set_job_id(id);
+  v1::Job job;
+  ASSERT_TRUE(stub_->CancelJob(&context, cancel, &job).ok());
+  events.clear();
+  ASSERT_TRUE(Watch(id, 0, &events).ok());
+  EXPECT_EQ(events.back().state_change().to(), v1::Job::CANCELLED);
+}
+
+TEST_F(TrainingServiceTest, ADaemonThatRestartsRepeatsNothing) {
+  std::promise<void> restarted;
+  std::promise<void> half;
+  Train([&](FakeTrainer& trainer) -> absl::StatusOr<train::Outcome> {
+    for (int i = 0; i < 100; ++i) EXPECT_TRUE(trainer.Emit(absl::StrCat(i)).ok());
+    half.set_value();
+    for (int i = 100; i < 200; ++i) EXPECT_TRUE(trainer.Emit(absl::StrCat(i)).ok());
+    restarted.get_future().wait();
+    return train::Outcome::kCompleted;
+  });
+  const std::string id = CreateGood();
+  half.get_future().wait();
+  StopDaemon();
+  StartDaemon();
+  restarted.set_value();
+  std::vector<v1::JobEvent> events;
+  ASSERT_TRUE(Watch(id, 0, &events).ok());
+  ExpectGapless(events, 0);
+  std::vector<std::string> expected;
+  for (int i = 0; i < 200; ++i) expected.push_back(absl::StrCat(i));
+  EXPECT_EQ(Logs(events), expected);
+  EXPECT_EQ(LastState(events), v1::Job::SUCCEEDED);
+  EXPECT_EQ(Get(id).attempt(), 1u);
+}
+
+TEST_F(TrainingServiceTest, DrainingRefusesSubmitsAndRequeuesJobs) {
+  Train([](FakeTrainer& trainer) -> absl::StatusOr<train::Outcome> {
+    EXPECT_TRUE(trainer.Emit("running").ok());
+    trainer.AwaitCommands(1);
+    return train::Outcome::kStopped;
+  });
+  const std::string id = CreateGood();
+  std::vector<v1::JobEvent> events;
+  Watch(id, 0, &events, [](const v1::JobEvent& event) { return event.has_log(); });
+  std::promise<absl::Status> drained;
+  controller_->Drain(absl::Seconds(30), [&](const absl::Status& status) { drained.set_value(status); });
+  v1::Job job;
+  EXPECT_EQ(Create(GoodRequest(), &job).error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_TRUE(drained.get_future().get().ok());
+  EXPECT_EQ(Get(id).state(), v1::Job::QUEUED);
+  grpc::ClientContext context;
+  v1::ServerInfo info;
+  ASSERT_TRUE(stub_->GetServerInfo(&context, {}, &info).ok());
+  EXPECT_TRUE(info.draining());
+  EXPECT_EQ(info.version(), "1.2.3");
+  EXPECT_THAT(info.apis(), ElementsAre("ampd.v1"));
+}
+
+TEST_F(TrainingServiceTest, ListsDevices) {
+  Train(ThreeEvents);
+  grpc::ClientContext context;
+  v1::ListDevicesResponse devices;
+  ASSERT_TRUE(stub_->ListDevices(&context, {}, &devices).ok());
+  ASSERT_EQ(devices.devices_size(), 1);
+  EXPECT_EQ(devices.devices(0).id(), "cpu-0");
+}
+
+TEST_F(TrainingServiceTest, DownloadsACheckpointInChunks) {
+  Train(ThreeEvents);
+  const std::string id = CreateGood();
+  const std::string folder = absl::StrCat(state_dir_, "/checkpoints/", id, "/step-000000005");
+  std::filesystem::create_directories(folder);
+  std::string content;
+  for (uint32_t i = 0; i < (5u << 20) / 2; ++i) content += static_cast<char>(i * 7919 >> 5);
+  std::ofstream(folder + "/model.safetensors", std::ios::binary) << content;
+  std::ofstream(folder + "/empty");
+  const std::string make_manifest =
+      absl::StrCat("cd ", folder, "; for f in model.safetensors empty; do echo $(sha256sum < $f | cut -d' ' -f1) ",
+                   "$(stat -c %s $f) $f; done > body; (cat body; echo $(sha256sum < body | cut -d' ' -f1) ",
+                   "$(stat -c %s body) MANIFEST) > MANIFEST; rm body");
+  ASSERT_EQ(system(make_manifest.c_str()), 0);
+
+  std::map<std::string, std::string> files;
+  grpc::ClientContext context;
+  v1::DownloadCheckpointRequest request;
+  request.set_job_id(id);
+  const auto reader = stub_->DownloadCheckpoint(&context, request);
+  v1::FileChunk chunk;
+  while (reader->Read(&chunk)) {
+    EXPECT_EQ(chunk.checkpoint(), "step-000000005");
+    EXPECT_LE(chunk.data().size(), size_t{1} << 20);
+    EXPECT_EQ(chunk.offset(), static_cast<int64_t>(files[chunk.file()].size()));
+    files[chunk.file()] += chunk.data();
+  }
+  ASSERT_TRUE(reader->Finish().ok());
+  EXPECT_EQ(files.size(), 3u);
+  EXPECT_TRUE(files["model.safetensors"] == content);
+  EXPECT_EQ(files["empty"], "");
+
+  grpc::ClientContext other_context;
+  request.set_checkpoint("step-000000006");
+  const auto other = stub_->DownloadCheckpoint(&other_context, request);
+  EXPECT_FALSE(other->Read(&chunk));
+  EXPECT_EQ(other->Finish().error_code(), grpc::StatusCode::NOT_FOUND);
+}
+
+}  // namespace
+}  // namespace ampd
