@@ -4,12 +4,15 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "engine/core/shape.h"
 #include "engine/train/trainer.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
@@ -31,6 +34,20 @@ class ScratchFolder {
  private:
   std::string path_;
 };
+
+// A .npy file, version 1.0. `descr` is NumPy's name of T, e.g. "<f4".
+template <typename T>
+void WriteNpy(const std::string& path, const char* descr, const Shape& shape, const std::vector<T>& values) {
+  std::string header =
+      absl::StrCat("{'descr': '", descr, "', 'fortran_order': False, 'shape': (", absl::StrJoin(shape, ","), ",), }");
+  header.append(63 - (10 + header.size()) % 64, ' ');
+  header += "\n";
+  const uint16_t length = static_cast<uint16_t>(header.size());
+  std::ofstream out(path, std::ios::binary);
+  out.write("\x93NUMPY\x01\x00", 8).write(reinterpret_cast<const char*>(&length), 2) << header;
+  out.write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(values.size() * sizeof(T)));
+  EXPECT_TRUE(out.good()) << path;
+}
 
 // The parts, in protobuf's text format, merged in order; then resolved.
 inline ResolvedJobSpec Spec(const std::vector<std::string>& parts) {

@@ -1,0 +1,213 @@
+// Single steps on a network small enough to know every number: what is skipped, who is blamed, what stays untouched.
+#include "engine/train/step_runner.h"
+
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "engine/core/half.h"
+#include "engine/train/planned_model.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/unit/engine/train/training_run.h"
+
+namespace ampd::train {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr int64_t kBatch = 8;
+constexpr int64_t kFeatures = 4;
+const std::string kLinear =
+    "model { layers { name: 'linear' dense { units: 1 } } loss { mean_squared_error {} } }"
+    "data { train { npy { inputs: 'x.npy' targets: 'y.npy' } } } train { batch_size: 8 } "
+    "optimizer { sgd { learning_rate: 0.125 momentum: 0.5 } }";
+const std::string kNormed =
+    "model { layers { name: 'bn' batch_norm {} } layers { name: 'linear' dense { units: 1 } }"
+    "        loss { mean_squared_error {} } }"
+    "data { train { npy { inputs: 'x.npy' targets: 'y.npy' } } } train { batch_size: 8 } ";
+
+// One training, step by step, from zero weights.
+class Steps {
+ public:
+  explicit Steps(const std::vector<std::string>& parts)
+      : spec_(Spec(parts)),
+        plan_(PlanModel(spec_, {.input_shape = {kFeatures}, .target_features = 1}, MakeBackend("cpu-0", 1).value(), 1)
+                  .value()),
+        model_(*plan_),
+        runner_(spec_, 1000, plan_.get(), &model_),
+        scaler_(optim::InitialScalerState(runner_.loss_scale())) {
+    batch_.inputs = Tensor(DType::kF32, {kBatch, kFeatures});
+    batch_.targets = Tensor(DType::kF32, {kBatch, 1});
+    batch_.valid = kBatch;
+    SetInputs(1);
+    SetTargets(1);
+    EXPECT_TRUE(runner_.Prepare().ok());
+  }
+
+  // Sample n's input is x * (n + 1) / 8 in feature 0 and 0 elsewhere.
+  void SetInputs(float x) {
+    for (int64_t n = 0; n < kBatch; ++n) batch_.inputs.as<float>()[n * kFeatures] = x * (static_cast<float>(n) + 1) / 8;
+  }
+  void SetTargets(float y) {
+    for (float& target : batch_.targets.as<float>()) target = y;
+  }
+  StepResult Run() {
+    auto result = runner_.Run(batch_, &scaler_);
+    EXPECT_TRUE(result.ok()) << result.status();
+    ++batch_.step;
+    return result.value_or(StepResult());
+  }
+  // Past calibration.
+  void Calibrate() {
+    for (int i = 0; i < 3 && !Run().applied(); ++i) continue;
+    ASSERT_EQ(scaler_.steps_applied, 1);
+    scaler_.steps_skipped = 0;
+  }
+  // Everything that an update changes.
+  std::string Snapshot() {
+    const size_t arena = static_cast<size_t>(plan_->layout.arena_elements()) * 4;
+    std::string all(reinterpret_cast<const char*>(model_.memory.masters()), arena);
+    for (int i = 0; i < model_.moments.count(); ++i) {
+      all.append(reinterpret_cast<const char*>(model_.moments.arena(i)), arena);
+    }
+    all.append(model_.memory.state(), static_cast<size_t>(plan_->layout.state_bytes()));
+    return all.append(model_.memory.published(), static_cast<size_t>(plan_->layout.published_bytes()));
+  }
+  // A step that must be skipped and change nothing.
+  NonFinite Skip() {
+    const std::string before = Snapshot();
+    const StepResult result = Run();
+    EXPECT_FALSE(result.applied());
+    EXPECT_EQ(Snapshot(), before);
+    return result.first_non_finite;
+  }
+  float* weights() { return model_.memory.masters(); }
+  void Publish() { ASSERT_TRUE(model_.memory.PublishAll().ok()); }
+
+  optim::LossScalerState& scaler() { return scaler_; }
+  data::Batch& batch() { return batch_; }
+
+ private:
+  ResolvedJobSpec spec_;
+  std::unique_ptr<PlannedModel> plan_;
+  LoadedModel model_;
+  StepRunner runner_;
+  optim::LossScalerState scaler_;
+  data::Batch batch_;
+};
+
+TEST(StepRunner, AnAppliedStepIsTheOneWorkedOutByHand) {
+  Steps steps({kLinear, "optimizer { clip_global_norm: 1.25 }"});
+  steps.SetInputs(0);
+  const StepResult result = steps.Run();
+  // Zero weights, inputs 0, targets 1: loss 1; only the bias has a gradient, -2, which clipping makes -1.25.
+  EXPECT_TRUE(result.applied());
+  EXPECT_EQ(result.loss, 1);
+  EXPECT_NEAR(result.gradient_norm, 2, 1e-6);
+  EXPECT_EQ(result.learning_rate, 0.125);
+  float changed = 0;
+  for (int i = 0; i < 32; ++i) changed += steps.weights()[i];
+  EXPECT_NEAR(changed, 0.125 * 1.25, 1e-6);
+}
+
+TEST(StepRunner, ScalingLeavesTheUpdateAsItIs) {
+  Steps plain({kLinear}), scaled({kLinear, "precision { loss_scale { kind: STATIC init: 1024 } }"});
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_EQ(plain.Run().gradient_norm, scaled.Run().gradient_norm);
+    EXPECT_EQ(plain.Snapshot(), scaled.Snapshot());
+  }
+}
+
+TEST(StepRunner, AnInputBeyondFp16IsInput) {
+  Steps steps({kLinear, "precision { mode: FP16 }"});
+  steps.Calibrate();
+  steps.SetInputs(1e6f);
+  const NonFinite first = steps.Skip();
+  EXPECT_EQ(first.stage, v1::OverflowSkip::INPUT) << first.tensor;
+  EXPECT_EQ(first.kind, v1::OverflowSkip::KIND_INF);
+  EXPECT_EQ(steps.scaler().scale, 32768);
+}
+
+TEST(StepRunner, AnActivationBeyondFp16IsForward) {
+  Steps steps({kLinear, "precision { mode: FP16 }"});
+  steps.Calibrate();
+  steps.weights()[0] = 60000;
+  steps.Publish();
+  steps.SetInputs(1000);
+  const NonFinite first = steps.Skip();
+  EXPECT_EQ(first.stage, v1::OverflowSkip::FORWARD) << first.tensor;
+  EXPECT_EQ(steps.scaler().scale, 32768);
+}
+
+TEST(StepRunner, ALossBeyondFp32IsLoss) {
+  Steps steps({kLinear});
+  steps.Calibrate();
+  steps.SetTargets(1e25f);
+  const NonFinite first = steps.Skip();
+  EXPECT_EQ(first.stage, v1::OverflowSkip::LOSS) << first.tensor;
+  EXPECT_EQ(first.kind, v1::OverflowSkip::KIND_INF);
+}
+
+TEST(StepRunner, AGradientBeyondFp16IsGradientAndLowersTheScale) {
+  Steps steps({kLinear, "precision { mode: FP16 }"});
+  steps.Calibrate();
+  steps.scaler().scale = 0x1p30f;
+  const NonFinite first = steps.Skip();
+  EXPECT_EQ(first.stage, v1::OverflowSkip::GRADIENT) << first.tensor;
+  EXPECT_EQ(steps.scaler().scale, 0x1p29f);
+}
+
+TEST(StepRunner, ASumOverMicroBatchesBeyondFp32IsReduce) {
+  Steps steps({kLinear, "train { micro_batch_size: 4 } precision { loss_scale { kind: STATIC init: 1 } }"});
+  steps.Calibrate();
+  // Each half's bias gradient is about -5/2 * 2^126, in range; their sum is not.
+  steps.SetInputs(0);
+  steps.SetTargets(2.5f + steps.weights()[16] + steps.weights()[0]);
+  steps.scaler().scale = 0x1p126f;
+  const NonFinite first = steps.Skip();
+  EXPECT_EQ(first.stage, v1::OverflowSkip::REDUCE) << first.tensor;
+  EXPECT_EQ(first.kind, v1::OverflowSkip::KIND_INF);
+}
+
+TEST(StepRunner, InCalibrationAParameterGradientIsNamedWithoutReplay) {
+  Steps steps({kLinear, "precision { mode: FP16 loss_scale { init: 1e9 } }"});
+  const NonFinite first = steps.Skip();
+  EXPECT_EQ(first.stage, v1::OverflowSkip::GRADIENT);
+  EXPECT_THAT(first.tensor, testing::StartsWith("linear."));
+  EXPECT_THAT(first.tensor, testing::EndsWith(".grad"));
+}
+
+TEST(StepRunner, StatisticsThatOverflowAreNeverCommitted) {
+  Steps steps({kNormed});
+  steps.Calibrate();
+  steps.SetInputs(1e25f);
+  const NonFinite first = steps.Skip();
+  EXPECT_EQ(first.stage, v1::OverflowSkip::FORWARD) << first.tensor;
+}
+
+TEST(StepRunner, EveryModeSkips) {
+  for (const char* mode : {"FP32", "FP16", "BF16"}) {
+    Steps steps({kNormed, std::string("precision { mode: ") + mode + " }"});
+    steps.Calibrate();
+    steps.SetInputs(std::numeric_limits<float>::infinity());
+    const NonFinite first = steps.Skip();
+    EXPECT_EQ(first.stage, v1::OverflowSkip::INPUT) << mode;
+    EXPECT_EQ(first.tensor, "x");
+    EXPECT_EQ(steps.scaler().steps_skipped, 1);
+    EXPECT_EQ(steps.scaler().last_overflow_step, steps.batch().step);
+    steps.SetInputs(1);
+    EXPECT_TRUE(steps.Run().applied()) << mode;
+  }
+}
+
+TEST(StepRunner, MastersAreRoundedWhereAsked) {
+  Steps steps({kLinear, "precision { mode: FP16 master_weights: false }"});
+  steps.weights()[0] = 1.0f / 3;
+  steps.Calibrate();
+  for (int i = 0; i < 17; ++i) EXPECT_EQ(steps.weights()[i], ToFloat(ToHalf(steps.weights()[i])));
+}
+
+}  // namespace
+}  // namespace ampd::train
