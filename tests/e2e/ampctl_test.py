@@ -1,0 +1,172 @@
+"""ampctl against a real daemon: every verb, every output, every exit code."""
+
+import concurrent.futures
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+
+import grpc
+
+import ampd_process
+from ampd_process import DaemonTest, glyphs_job
+
+
+class AmpctlTest(DaemonTest):
+    def setUp(self):
+        super().setUp()
+        self.ampd = self.daemon()
+
+    def ctl(self, code, *arguments, **options):
+        result = self.ampd.ctl(*arguments, **options)
+        self.assertEqual(result.returncode, code, f"{arguments}\n{result.stdout}\n{result.stderr}")
+        return result
+
+    def submitted(self, spec):
+        return self.ctl(0, "submit", self.job_file(spec), "-q").stdout.strip()
+
+    def test_submit_and_watch_in_one(self):
+        result = self.ctl(0, "submit", self.job_file(glyphs_job(steps=30, mode="FP16")), "--watch")
+        lines = result.stdout.splitlines()
+        self.assertRegex(lines[0], "^submitted [0-9a-z]{26} glyphs QUEUED")
+        self.assertRegex(lines[-1], r"^SUCCEEDED accuracy=0?\.?\d+ applied=\d+ skipped=\d+$")
+        self.assertTrue(any("evaluation" in line for line in lines))
+
+    def test_a_terminal_has_one_live_line(self):
+        controller, terminal = pty.openpty()
+        watch = subprocess.Popen(
+            [ampd_process.program("ampctl"), "submit", self.job_file(glyphs_job(steps=60)), "--watch"],
+            stdout=terminal, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, env=self.ampd.ctl_environment())
+        os.close(terminal)
+        shown = b""
+        while True:
+            try:
+                part = os.read(controller, 65536)
+            except OSError:
+                break
+            if not part:
+                break
+            shown += part
+        os.close(controller)
+        self.assertEqual(watch.wait(timeout=60), 0)
+        text = shown.decode()
+        self.assertIn("\r\x1b[K", text)
+        self.assertIn("60/60", text)
+        self.assertRegex(text.strip().splitlines()[-1], "SUCCEEDED accuracy=")
+
+    def test_jsonl_is_the_events(self):
+        job_id = self.submitted(glyphs_job(steps=10))
+        lines = self.ctl(0, "watch", job_id, "-o", "jsonl").stdout.splitlines()
+        events = [json.loads(line) for line in lines]
+        self.assertEqual([int(e["sequence"]) for e in events], list(range(1, len(events) + 1)))
+        after = self.ctl(0, "watch", job_id, "-o", "jsonl", "--after", "5").stdout.splitlines()
+        self.assertEqual(after, lines[5:])
+
+    def test_get_and_list_and_devices(self):
+        job_id = self.submitted(glyphs_job("named so", steps=5))
+        self.ctl(0, "wait", job_id, "--timeout", "100")
+        job = json.loads(self.ctl(0, "get", job_id, "-o", "json").stdout)
+        self.assertEqual((job["id"], job["state"], job["spec"]["name"]), (job_id, "SUCCEEDED", "named so"))
+        # A unique prefix will do, and the YAML can be submitted again.
+        again = self.job_file(self.ctl(0, "get", job_id[:20], "-o", "yaml").stdout, "again.yaml")
+        self.ctl(0, "submit", again, "--dry-run")
+        self.assertIn(job_id, self.ctl(0, "list").stdout)
+        self.assertIn("named so", self.ctl(0, "list", "--state", "succeeded").stdout)
+        self.assertNotIn(job_id, self.ctl(0, "list", "--state", "failed").stdout)
+        self.assertIn("cpu-0", self.ctl(0, "devices").stdout)
+        self.assertIn("speaks ampd.v1", self.ctl(0, "version").stdout)
+
+    def test_set_changes_the_job(self):
+        path = self.job_file(glyphs_job(steps=5))
+        result = self.ctl(0, "submit", path, "--set", "precision.mode=BF16", "--set", "train.steps=2", "--dry-run", "-o",
+                          "json")
+        spec = json.loads(result.stdout)["spec"]
+        self.assertEqual((spec["precision"]["mode"], int(spec["train"]["steps"])), ("BF16", 2))
+        self.assertIn("--set train.steps=0", self.ctl(2, "submit", path, "--set", "train.steps=0").stderr)
+
+    def test_download_brings_the_checkpoint(self):
+        job_id = self.submitted(glyphs_job(steps=5))
+        self.ctl(0, "wait", job_id, "--timeout", "100")
+        folder = os.path.join(self.folder, "checkpoint")
+        self.ctl(0, "download", job_id, folder)
+        files = sorted(os.listdir(folder))
+        self.assertEqual(files, ["MANIFEST", "model.safetensors", "optimizer.safetensors", "state.json"])
+        # Nothing is overwritten.
+        self.assertNotEqual(self.ampd.ctl("download", job_id, folder).returncode, 0)
+
+    def test_exit_1_when_the_job_fails(self):
+        spec = glyphs_job(steps=5)
+        spec["optimizer"] = {"sgd": {"learning_rate": 1e30}}
+        spec["limits"] = {"max_run_seconds": 60}
+        spec["data"]["train"] = {"glyphs": {"samples": 64}}
+        spec["train"] = {"steps": 2000, "batch_size": 32}
+        result = self.ctl(1, "submit", self.job_file(spec), "--watch")
+        self.assertRegex(result.stdout.splitlines()[-1], "^FAILED DIVERGED")
+
+    def test_exit_2_for_bad_usage_and_bad_specs(self):
+        self.ctl(2, "submit")
+        self.ctl(2, "no-such-verb")
+        self.ctl(2, "submit", os.path.join(self.folder, "absent.yaml"))
+        self.ctl(2, "get", "01hzzzzzzzzzzzzzzzzzzzzzzz")
+        self.ctl(2, "submit", self.job_file(glyphs_job(batch_size=0)))
+
+    def test_exit_3_when_cancelled(self):
+        job_id = self.submitted(glyphs_job(steps=100000))
+        self.ampd.wait_for_step(job_id, 3)
+        watch = self.ampd.ctl_start("watch", job_id)
+        self.ctl(0, "cancel", job_id)
+        out, _ = watch.communicate(timeout=100)
+        self.assertEqual(watch.returncode, 3)
+        self.assertRegex(out.splitlines()[-1], "^CANCELLED")
+        self.ctl(3, "wait", job_id)
+
+    def test_exit_4_when_nobody_answers(self):
+        server = f"127.0.0.1:{ampd_process.free_port()}"
+        self.ctl(4, "list", server=server)
+        self.ctl(4, "submit", self.job_file(glyphs_job()), server=server)
+
+    def test_exit_5_when_not_authorised(self):
+        class Refuse(grpc.GenericRpcHandler):
+            def service(self, details):
+                def refuse(request, context):
+                    context.abort(grpc.StatusCode.UNAUTHENTICATED, "no token")
+                return grpc.unary_unary_rpc_method_handler(refuse)
+
+        server = grpc.server(concurrent.futures.ThreadPoolExecutor(2), handlers=[Refuse()])
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        self.addCleanup(server.stop, 0)
+        self.ctl(5, "list", server=f"127.0.0.1:{port}")
+
+    def test_exit_124_when_the_time_runs_out(self):
+        job_id = self.submitted(glyphs_job(steps=100000))
+        self.ctl(124, "wait", job_id, "--timeout", "0.2")
+        self.ctl(0, "cancel", job_id)
+
+    def test_exit_130_on_ctrl_c_and_the_job_goes_on(self):
+        job_id = self.submitted(glyphs_job(steps=400))
+        watch = self.ampd.ctl_start("watch", job_id)
+        self.assertTrue(watch.stdout.readline())
+        watch.send_signal(signal.SIGINT)
+        _, err = watch.communicate(timeout=60)
+        self.assertEqual(watch.returncode, 130)
+        self.assertIn(f"detached; the job continues: ampctl watch {job_id}", err)
+        self.assert_state(self.ampd.wait(job_id), "SUCCEEDED")
+
+    def test_a_watcher_outlives_the_daemon(self):
+        job_id = self.submitted(glyphs_job(steps=600))
+        watch = self.ampd.ctl_start("watch", job_id, "-o", "jsonl")
+        self.ampd.wait_for_step(job_id, 20)
+        self.ampd.kill()
+        self.ampd.start()
+        out, err = watch.communicate(timeout=ampd_process.DEADLINE)
+        self.assertEqual(watch.returncode, 0, err)
+        sequences = [int(json.loads(line)["sequence"]) for line in out.splitlines()]
+        self.assertEqual(sequences, list(range(1, len(sequences) + 1)))
+        self.assertRegex(err, re.compile("connection lost.*reconnected", re.S))
+
+
+if __name__ == "__main__":
+    ampd_process.main()
