@@ -78,11 +78,11 @@ double Progress::EtaSeconds() const {
 std::string Progress::Line(int columns) const {
   std::string line;
   if (state_ != v1::Job::RUNNING && state_ != v1::Job::STATE_UNSPECIFIED) {
-    absl::StrAppend(&line, v1::Job::State_Name(state_), "  ");
+    line = v1::Job::State_Name(state_);
   }
   if (summary_.step() > 0 || summary_.total_steps() > 0) {
     const v1::JobSummary& s = summary_;
-    absl::StrAppend(&line, "step ", s.step());
+    absl::StrAppend(&line, line.empty() ? "" : "  ", "step ", s.step());
     if (s.total_steps() > 0) absl::StrAppend(&line, "/", s.total_steps(), " ", 100 * s.step() / s.total_steps(), "%");
     if (s.has_loss()) absl::StrAppend(&line, "  loss ", Figure(s.loss()));
     absl::StrAppend(&line, "  scale ", Figure(s.loss_scale()), "  skips ", s.steps_skipped(), "  ",

@@ -29,7 +29,7 @@ TEST(ProgressTest, TellsStepLossScaleSkipsSpeedAndEta) {
   Progress progress;
   EXPECT_EQ(progress.Line(80), "");
   progress.Observe(Event(0, "state_change: {to: QUEUED}"));
-  EXPECT_EQ(progress.Line(80), "QUEUED  ");
+  EXPECT_EQ(progress.Line(80), "QUEUED");
   progress.Observe(Event(1, "state_change: {to: RUNNING}"));
   EXPECT_EQ(progress.Line(80), "RUNNING, before the first report");
   progress.Observe(Step(10, 40));
@@ -40,6 +40,8 @@ TEST(ProgressTest, TellsStepLossScaleSkipsSpeedAndEta) {
   EXPECT_EQ(progress.Line(12), "step 140/400");
   progress.Observe(Event(21, "overflow_skip: {scale_before: 8, scale_after: 4}"));
   EXPECT_EQ(progress.summary().loss_scale(), 4);
+  progress.Observe(Event(22, "state_change: {to: CANCELLING}"));
+  EXPECT_EQ(progress.Line(30), "CANCELLING  step 140/400 35%  ");
 }
 
 TEST(ProgressTest, EtaFollowsThePaceOfTheLastHalfMinute) {
