@@ -83,9 +83,10 @@ void Controller::Run() {
         return;
       }
     }
-    core_->timers().RunDue(clock_->Monotonic());
+    // Tasks first: what a worker said before a deadline must not lose against it because this thread was late.
     for (auto& task : tasks) task();
     tasks.clear();
+    core_->timers().RunDue(clock_->Monotonic());
     core_->Settle();
   }
 }

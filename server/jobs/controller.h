@@ -107,7 +107,7 @@ class Controller {
   // The launcher's report of a process that it started.
   void WorkerExited(WorkerProcess process, WorkerExit exit);
 
-  // Runs `task` on the controller's thread, after what was posted before; timers that are due run first.
+  // Runs `task` on the controller's thread, after what was posted before.
   void Post(std::function<void()> task);
 
  private:

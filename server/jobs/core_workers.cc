@@ -201,7 +201,7 @@ void ControllerCore::CheckHeartbeat(LiveJob& live) {
     live.heartbeat_timer = After(options_.heartbeat_timeout - silence, live, &ControllerCore::CheckHeartbeat);
     return;
   }
-  live.stop = Stop::kNoHeartbeat;
+  if (live.stop == Stop::kNone) live.stop = Stop::kNoHeartbeat;
   Kill(live);
 }
 

@@ -242,7 +242,7 @@ class ControllerTest : public ::testing::Test {
     return future.get();
   }
 
-  // What was posted before has been done, timers that are due have run.
+  // What was posted before has been done.
   void Sync() {
     std::promise<void> done;
     controller_->Post([&] { done.set_value(); });
@@ -361,6 +361,8 @@ class ControllerTest : public ::testing::Test {
     v1::WorkerMessage message;
     message.mutable_heartbeat()->set_cpu_seconds(cpu_seconds);
     controller_->WorkerMessage(connection, message);
+    // Heard at the clock's present time.
+    Sync();
   }
   void SendFinished(const std::shared_ptr<FakeConnection>& connection, v1::WorkerFinished::Outcome outcome,
                     uint64_t last_number, v1::Failure::Class failure_class = v1::Failure::CLASS_UNSPECIFIED) {
