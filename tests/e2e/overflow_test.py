@@ -62,7 +62,7 @@ class OverflowTest(DaemonTest):
 
         calibration = [e.overflow_skip for e in events if e.HasField("overflow_skip") and e.overflow_skip.calibration]
         self.assertGreater(len(calibration), 40)
-        scale = 1e30
+        scale = float(np.float32(1e30))
         for number, skip in enumerate(calibration, 1):
             self.assertEqual(skip.step, number)
             self.assertEqual((skip.scale_before, skip.scale_after), (scale, scale / 2))
