@@ -75,6 +75,9 @@ absl::StatusOr<WorkerProcess> LocalProcessLauncher::Launch(const LaunchRequest& 
                   request.job_id, "--attempt",    absl::StrCat(request.attempt)};
   options.environment = ScrubbedEnvironment();
   options.environment.push_back(absl::StrCat(kWorkerTokenVariable, "=", request.one_time_token));
+  // A worker's threads share the processors with other processes; spinning at a barrier, they would keep one another
+  // from reaching it. A setting inherited above stands first and so wins.
+  options.environment.push_back("OMP_WAIT_POLICY=passive");
   options.stdout_fd = log.get();
   options.stderr_fd = log.get();
   AMPD_ASSIGN_OR_RETURN(ProcessHandle process, Spawn(options));
