@@ -32,7 +32,8 @@ grpc::ChannelArguments ChannelOptions() {
   options.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   // A restarted daemon is found again within a second or two.
   options.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  options.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
+  // Also the time one attempt may take: a busy machine needs a while to answer.
+  options.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 10'000);
   options.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   // Notices a host that vanished; no more often than servers allow by default.
   options.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 320'000);

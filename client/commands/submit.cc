@@ -65,7 +65,11 @@ void PrintSubmitted(const v1::Job& job, const SubmitOptions& options, const Comm
 int PrintValid(const v1::Job& job, const SubmitOptions& options, const CommandContext& context) {
   if (options.quiet) return kExitSucceeded;
   if (context.format == Format::kTable) {
-    if (job.has_plan()) *context.out << PlanText(job.plan());
+    if (job.plan().layers().empty()) {
+      *context.out << "the data could not be read, so shapes were not checked\n";
+    } else {
+      *context.out << PlanText(job.plan());
+    }
     *context.out << "valid: " << job.spec().name() << "; nothing was submitted" << std::endl;
   } else {
     PrintJob(job, context);
