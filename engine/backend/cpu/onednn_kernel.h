@@ -54,7 +54,7 @@ dnnl::primitive_attr UserScratchpad();
 std::unique_ptr<runtime::Kernel> MakeOneDnnKernel(std::shared_ptr<OneDnn> onednn, const runtime::NodeDesc& desc,
                                                   PrimitiveSpec spec);
 
-// `make(compute_bf16)` with bf16 arithmetic for bf16 nodes where the processor has it, else through f32. A failure of
+// Calls `make` with bf16 arithmetic for bf16 nodes where the processor has it, else with f32. A failure of
 // oneDNN is INTERNAL, naming the node and its shapes.
 using MakeSpec =
     std::function<PrimitiveSpec(const OneDnn& onednn, const runtime::NodeDesc& desc, dnnl::memory::data_type compute)>;
