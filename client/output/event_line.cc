@@ -7,7 +7,9 @@ namespace ampd::client {
 namespace {
 
 // " gan" for a job of several phases; nothing for "main".
-std::string PhaseName(const std::string& name) { return name.empty() || name == "main" ? "" : " " + Clean(name); }
+std::string PhaseName(const std::string& name) {
+  return name.empty() || name == "main" ? "" : absl::StrCat(" ", Clean(name));
+}
 
 std::string Line(const v1::StateChange& change) {
   std::string line = v1::Job::State_Name(change.to());
@@ -67,7 +69,7 @@ std::string Line(const v1::CheckpointSaved& checkpoint) {
 }
 
 std::string Line(const v1::Rewound& rewound) {
-  const std::string reason = rewound.reason().empty() ? "" : ": " + Clean(rewound.reason());
+  const std::string reason = rewound.reason().empty() ? "" : absl::StrCat(": ", Clean(rewound.reason()));
   return absl::StrCat("rewound to step ", rewound.to_step(), reason);
 }
 
