@@ -4,6 +4,7 @@
 #include "engine/core/status.h"
 #include "server/jobs/core.h"
 #include "server/jobs/retry_policy.h"
+#include "server/launch/worker_contract.h"
 
 namespace ampd {
 namespace {
@@ -240,8 +241,12 @@ void ControllerCore::DecideUnfinished(LiveJob& live) {
                   absl::StrCat("the worker did not attach within ", absl::FormatDuration(options_.start_timeout),
                                "; it was killed"));
     default:
-      return Fail(live, v1::Failure::WORKER_CRASH, Describe(live.exit));
+      break;
   }
+  const int status = live.exit ? live.exit->exit_status : -1;
+  if (status == kWorkerOrphaned) return Enter(live, v1::Job::QUEUED, "the worker stopped: it did not reach the daemon");
+  if (status == kWorkerOutOfMemory) return Fail(live, v1::Failure::OUT_OF_MEMORY, "the worker ran out of memory");
+  Fail(live, v1::Failure::WORKER_CRASH, Describe(live.exit));
 }
 
 void ControllerCore::Drain(absl::Duration timeout, std::function<void(absl::Status)> done) {

@@ -18,6 +18,7 @@
 #include "absl/strings/string_view.h"
 #include "engine/core/status.h"
 #include "server/launch/process.h"
+#include "server/launch/worker_contract.h"
 
 namespace ampd {
 namespace {
@@ -117,7 +118,8 @@ class Exchange {
   }
 
   static absl::Status Judge(const ProcessExit& exit) {
-    if (exit.exit_code == 0) return absl::OkStatus();
+    if (exit.exit_code == kWorkerReported) return absl::OkStatus();
+    if (exit.exit_code == kWorkerOutOfMemory) return absl::ResourceExhaustedError("the planner ran out of memory");
     const std::string text = absl::StrCat("the planner ", DescribeExit(exit));
     const bool out_of_resources = exit.signal == SIGKILL || exit.signal == SIGXCPU;
     return out_of_resources ? absl::ResourceExhaustedError(text) : absl::InternalError(text);
