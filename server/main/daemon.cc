@@ -8,6 +8,7 @@
 #include <chrono>
 #include <filesystem>
 #include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -35,7 +36,8 @@ namespace {
 constexpr int kMaxStreamsPerConnection = 1000;
 // Room around a spec in its request.
 constexpr int kMessageSlackBytes = 64 << 10;
-constexpr std::chrono::seconds kShutdownGrace{2};
+// For calls that are being answered; an idle client's connection uses it up as well.
+constexpr std::chrono::milliseconds kShutdownGrace{500};
 
 absl::Status MakeStateDir(const std::string& directory) {
   std::error_code error;
@@ -106,7 +108,8 @@ class Daemon::Impl {
 };
 
 Daemon::Impl::~Impl() {
-  http_.reset();
+  // civetweb takes up to two seconds to notice.
+  std::thread http_end([this] { http_.reset(); });
   const auto deadline = std::chrono::system_clock::now() + kShutdownGrace;
   if (api_server_) api_server_->Shutdown(deadline);
   if (worker_server_) worker_server_->Shutdown(deadline);
@@ -114,6 +117,7 @@ Daemon::Impl::~Impl() {
   worker_server_.reset();
   api_service_.reset();
   if (launcher_) launcher_->SetExitHandler(nullptr);
+  http_end.join();
   controller_.reset();
 }
 
