@@ -1,1 +1,0 @@
-// Keeps a library whose sources are still being written configurable.
