@@ -80,7 +80,7 @@ job="$(sed -n 's/^submitted \([0-9a-z]*\) .*/\1/p;q' "$demo_dir/watch")"
 show ampctl list
 [[ -z "$job" ]] || show ampctl get "$job"
 say "\$ curl http://$http/metrics | grep ..."
-get /metrics | grep -E '^ampd_(job_(loss|loss_scale|steps|samples|evaluation_acc)|jobs\{state="SUCC|queue_depth|device_util|input_wait)'
+get /metrics | grep -E '^ampd_(job_(loss|loss_scale|steps|samples|evaluation_acc)|jobs[{]state="succ|queue_depth|device_util|input_wait)'
 if [[ $outcome == 0 ]]; then
   show ampctl download "$job" "$demo_dir/checkpoint"
   ls -l "$demo_dir/checkpoint"

@@ -104,7 +104,6 @@ class Daemon:
         self.log_path = os.path.join(self.folder, "ampd.log")
         self.process = None
         self.channel = None
-        self.started = 0
 
     # Processes
 
@@ -119,7 +118,6 @@ class Daemon:
             command += ["--data-root", root]
         with open(self.log_path, "a") as log:
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
-        self.started += 1
         line = self._ready_line()
         match = re.fullmatch(r"ampd ready grpc=(\S+) http=(\S+)\n", line)
         if match is None:
@@ -145,12 +143,14 @@ class Daemon:
         self.process.kill()
         self.process.wait()
         self._disconnect()
+        self.process.stdout.close()
 
     def terminate(self, seconds=90):
         """SIGTERM; the exit code."""
         self.process.terminate()
         code = self.process.wait(timeout=seconds)
         self._disconnect()
+        self.process.stdout.close()
         return code
 
     def worker_pids(self):

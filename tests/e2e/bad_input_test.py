@@ -137,7 +137,8 @@ class BadInputTest(DaemonTest):
         labels[17] = 10
         self.write("images", idx(images))
         self.write("labels", idx(labels))
-        self.fails({"idx": {"images": "images", "labels": "labels"}}, "DATA", "10")
+        self.refused(JOB.replace("glyphs: {samples: 100}", "idx: {images: images, labels: labels}"),
+                     r"bad\.yaml:6: model\.loss: .*10 outputs, the data has 11 classes")
 
     def test_arrays_that_are_none(self):
         images, labels = self.images()
@@ -151,7 +152,8 @@ class BadInputTest(DaemonTest):
         self.write("x.npy", good.replace(b"(40, 6, 6)", b"(-1, 6, 6)"))
         self.fails(files, "DATA", "x.npy")
         np.save(os.path.join(self.root, "x.npy"), np.array([{"a": 1}], dtype=object), allow_pickle=True)
-        self.fails(files, "DATA", "x.npy")
+        self.refused(JOB.replace("glyphs: {samples: 100}", "npy: {inputs: x.npy, targets: y.npy}"),
+                     r"bad\.yaml:8: data\.train: x\.npy: .*'\|O'")
         np.savez(os.path.join(self.root, "x.npz"), other=images)
         self.fails({"npy": {"inputs": "x.npz"}}, "DATA", "x.npz")
         self.assert_healthy(self.ampd)

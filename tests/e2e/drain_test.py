@@ -6,16 +6,20 @@ import struct
 import ampd_process
 from ampd_process import DaemonTest, glyphs_job, losses_by_step, state_name, states
 
-STEPS = 300
+STEPS = 800
+
+
+def job(name):
+    return glyphs_job(name, steps=STEPS, mode="FP16", batch_size=64)
 
 
 class DrainTest(DaemonTest):
     def test_a_drained_job_goes_on_as_if_nothing_had_happened(self):
         ampd = self.daemon()
-        plain = losses_by_step(ampd.events(ampd.submit(glyphs_job("plain", steps=STEPS, mode="FP16")).id))
-        drained = ampd.submit(glyphs_job("drained", steps=STEPS, mode="FP16")).id
+        plain = losses_by_step(ampd.events(ampd.submit(job("plain")).id))
+        drained = ampd.submit(job("drained")).id
         waiting = ampd.submit(glyphs_job("waiting", steps=3)).id
-        for step in (40, 150):
+        for step in (40, 200):
             ampd.wait_for_step(drained, step)
             self.assertEqual(ampd.terminate(), 0, ampd.log())
             self.assertEqual(ampd.worker_pids(), [])

@@ -5,12 +5,12 @@ import struct
 import ampd_process
 from ampd_process import DaemonTest, eventually, glyphs_job, losses_by_step, states
 
-STEPS = 400
-ROUNDS = 2
+STEPS = 1000
+ROUNDS = 3
 
 
 def job(name):
-    return glyphs_job(name, steps=STEPS, mode="FP16", every_steps=37, retry={"max_attempts": 20})
+    return glyphs_job(name, steps=STEPS, mode="FP16", batch_size=64, every_steps=37, retry={"max_attempts": 20})
 
 
 def bits(losses):

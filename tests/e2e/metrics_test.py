@@ -60,7 +60,7 @@ class MetricsTest(DaemonTest):
         applied, skipped = now["ampd_job_steps_applied_total", main], now["ampd_job_steps_skipped_total", main]
         self.assertGreaterEqual(applied + skipped, 20)
         self.assertEqual(now["ampd_job_samples_total", one], 32 * (applied + skipped))
-        self.assertEqual(now["ampd_jobs", '{state="RUNNING"}'], 1)
+        self.assertEqual(now["ampd_jobs", '{state="running"}'], 1)
         self.assertEqual(now["ampd_queue_depth", ""], 1)
         self.assertEqual(now["ampd_device_busy", '{device="cpu-0"}'], 1)
         self.assertGreater(now["ampd_device_memory_size_bytes", '{device="cpu-0"}'], 0)
@@ -75,7 +75,7 @@ class MetricsTest(DaemonTest):
         before = self.scrape()
         self.assertEqual(before["ampd_steps_applied_total", ""], 30)
         self.assertEqual(before["ampd_samples_total", ""], 30 * 32)
-        self.assertEqual(before["ampd_jobs", '{state="SUCCEEDED"}'], 1)
+        self.assertEqual(before["ampd_jobs", '{state="succeeded"}'], 1)
         self.assertEqual(before["ampd_jobs_succeeded_total", ""], 1)
         self.assertEqual(before["ampd_device_busy", '{device="cpu-0"}'], 0)
         self.ampd.kill()
@@ -83,7 +83,7 @@ class MetricsTest(DaemonTest):
         after = self.scrape()
         for name in ("ampd_steps_applied_total", "ampd_samples_total", "ampd_jobs_succeeded_total"):
             self.assertEqual(after[name, ""], before[name, ""])
-        self.assertEqual(after["ampd_jobs", '{state="SUCCEEDED"}'], 1)
+        self.assertEqual(after["ampd_jobs", '{state="succeeded"}'], 1)
 
     def test_health(self):
         self.assertEqual(self.ampd.http("/healthz")[0], 200)
