@@ -31,6 +31,9 @@ std::string Describe(const std::optional<WorkerExit>& exit) {
 absl::Status ControllerCore::Recover() {
   AMPD_ASSIGN_OR_RETURN(last_submit_sequence_,
                         store_->Await([](const Database& database) { return database.LastSubmitSequence(); }));
+  AMPD_ASSIGN_OR_RETURN(const std::string last_id,
+                        store_->Await([](const Database& database) { return database.LastJobId(); }));
+  ids_.StartAfter(last_id);
   AMPD_ASSIGN_OR_RETURN(std::vector<JobRecord> records,
                         store_->Await([](const Database& database) { return database.ActiveJobs(); }));
   for (JobRecord& record : records) RecoverJob(std::move(record));
@@ -216,13 +219,17 @@ void ControllerCore::WorkerGone(LiveJob& live) {
 
 void ControllerCore::DecideUnfinished(LiveJob& live) {
   if (live.job.state() == v1::Job::CANCELLING) return Enter(live, v1::Job::CANCELLED, "cancelled by request");
-  const bool lost = live.stop == Stop::kLost || (live.stop == Stop::kNone && live.job.state() == v1::Job::RECOVERING);
+  const bool orphaned = live.stop == Stop::kNone && live.exit && live.exit->exit_status == kWorkerOrphaned;
+  const bool lost =
+      live.stop == Stop::kLost || orphaned || (live.stop == Stop::kNone && live.job.state() == v1::Job::RECOVERING);
   if (lost && ++live.job.MutableRecord().lost_attempts <= kForgivenLosses) {
-    return Enter(live, v1::Job::QUEUED, "the worker was lost while the daemon was away");
+    return Enter(
+        live, v1::Job::QUEUED,
+        orphaned ? "the worker stopped: it did not reach the daemon" : "the worker was lost while the daemon was away");
   }
   if (lost) {
     return Fail(live, v1::Failure::WORKER_CRASH,
-                absl::StrCat("the worker was lost together with the daemon ", live.job.record().lost_attempts,
+                absl::StrCat("worker and daemon lost each other ", live.job.record().lost_attempts,
                              " times in a row without a checkpoint"));
   }
   switch (live.stop) {
@@ -244,7 +251,6 @@ void ControllerCore::DecideUnfinished(LiveJob& live) {
       break;
   }
   const int status = live.exit ? live.exit->exit_status : -1;
-  if (status == kWorkerOrphaned) return Enter(live, v1::Job::QUEUED, "the worker stopped: it did not reach the daemon");
   if (status == kWorkerOutOfMemory) return Fail(live, v1::Failure::OUT_OF_MEMORY, "the worker ran out of memory");
   Fail(live, v1::Failure::WORKER_CRASH, Describe(live.exit));
 }

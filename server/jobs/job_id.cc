@@ -27,6 +27,20 @@ std::string Encode(const std::array<uint8_t, 16>& value) {
 
 }  // namespace
 
+void JobIdGenerator::StartAfter(const std::string& id) {
+  if (id.size() != 26) return;
+  std::array<uint8_t, 16> value = {};
+  for (int digit = 0; digit < 26; ++digit) {
+    const char* found = std::find(kAlphabet, kAlphabet + 32, id[digit]);
+    if (found == kAlphabet + 32) return;
+    for (int i = 0; i < 5; ++i) {
+      const int bit = digit * 5 + i - 2;
+      if (bit >= 0 && ((found - kAlphabet) >> (4 - i) & 1) != 0) value[bit / 8] |= 1 << (7 - bit % 8);
+    }
+  }
+  last_ = value;
+}
+
 std::string JobIdGenerator::Next(absl::Time now) {
   std::array<uint8_t, 16> next;
   const std::string random = RandomBytes(10);

@@ -14,6 +14,9 @@ namespace ampd {
 // Not thread-safe.
 class JobIdGenerator {
  public:
+  // The next ids sort after `id`, that of an earlier generator. Without effect when `id` is no ULID.
+  void StartAfter(const std::string& id);
+
   // Each id sorts after the one before, also within a millisecond and when the clock goes back.
   std::string Next(absl::Time now);
 

@@ -434,4 +434,10 @@ absl::StatusOr<int64_t> Database::LastSubmitSequence() const {
   return query.IntAt(0);
 }
 
+absl::StatusOr<std::string> Database::LastJobId() const {
+  Statement query(*this, "SELECT id FROM jobs ORDER BY sequence DESC LIMIT 1");
+  AMPD_ASSIGN_OR_RETURN(const bool found, query.Step());
+  return found ? query.BytesAt(0) : std::string();
+}
+
 }  // namespace ampd

@@ -70,6 +70,8 @@ class Database {
   absl::StatusOr<std::map<v1::Job::State, int64_t>> JobCounts() const;
   // 0 when there is no job yet.
   absl::StatusOr<int64_t> LastSubmitSequence() const;
+  // Of the newest job; empty when there is none.
+  absl::StatusOr<std::string> LastJobId() const;
 
  private:
   friend class Statement;

@@ -1,3 +1,4 @@
+#include "server/launch/worker_contract.h"
 #include "tests/unit/server/jobs/controller_fixture.h"
 
 namespace ampd {
@@ -139,6 +140,25 @@ TEST_F(ControllerFailureTest, AWorkerThatNeverAttachesIsKilled) {
   Advance(absl::Seconds(60));
   EXPECT_TRUE(launcher_.WasKilled(0));
   EXPECT_THAT(WaitFor(id, v1::Job::RETRYING).failure().message(), HasSubstr("did not attach"));
+}
+
+TEST_F(ControllerFailureTest, AWorkerThatNeverReachesTheDaemonIsNotTriedForEver) {
+  const std::string id = Submit();
+  for (size_t n = 0; n < 3; ++n) {
+    launcher_.End(launcher_.Wait(n).id, {kWorkerOrphaned, 0});
+    launcher_.Wait(n + 1);
+    EXPECT_EQ(Get(id)->failures(), 0u);
+  }
+  Settle();
+  launcher_.End(launcher_.Wait(3).id, {kWorkerOrphaned, 0});
+  EXPECT_EQ(WaitFor(id, v1::Job::RETRYING).failures(), 1u);
+}
+
+TEST_F(ControllerFailureTest, AWorkerOutOfMemoryIsNotTriedAgain) {
+  const std::string id = Submit();
+  auto worker = AttachLaunched(0);
+  EndWorker(worker, 0, {kWorkerOutOfMemory, 0});
+  EXPECT_EQ(WaitFor(id, v1::Job::FAILED).failure().class_(), v1::Failure::OUT_OF_MEMORY);
 }
 
 TEST_F(ControllerFailureTest, AWorkerThatCannotBeStartedIsAFailure) {

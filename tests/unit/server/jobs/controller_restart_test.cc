@@ -84,7 +84,7 @@ TEST_F(ControllerRestartTest, AJobThatTakesTheDaemonWithItIsNotTriedForEver) {
   }
   EXPECT_EQ(state, v1::Job::FAILED);
   EXPECT_EQ(launches, 5u) << "three losses are forgiven, two are failures";
-  EXPECT_THAT(Get(id)->failure().message(), HasSubstr("lost together with the daemon"));
+  EXPECT_THAT(Get(id)->failure().message(), HasSubstr("lost each other"));
 }
 
 TEST_F(ControllerRestartTest, ACheckpointStartsTheCountOfLossesAnew) {

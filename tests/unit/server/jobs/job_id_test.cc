@@ -30,6 +30,21 @@ TEST(JobIdTest, RisesAlwaysAndNeverRepeats) {
   }
 }
 
+TEST(JobIdTest, ContinuesAfterAnEarlierGenerator) {
+  const absl::Time now = absl::FromUnixMillis(1469918176385);
+  for (int i = 0; i < 100; ++i) {
+    const std::string earlier = JobIdGenerator().Next(now);
+    JobIdGenerator later;
+    later.StartAfter(earlier);
+    EXPECT_GT(later.Next(now), earlier);
+    EXPECT_GT(later.Next(now - absl::Hours(1)), earlier);
+  }
+  JobIdGenerator generator;
+  generator.StartAfter("");
+  generator.StartAfter("no ulid, yet 26 characters");
+  EXPECT_EQ(generator.Next(now).substr(0, 10), "01aryz6s41");
+}
+
 TEST(JobIdTest, DifferentGeneratorsDiffer) {
   const absl::Time now = absl::FromUnixMillis(1);
   EXPECT_NE(JobIdGenerator().Next(now), JobIdGenerator().Next(now));
