@@ -39,8 +39,9 @@ ALLOWED = {
     "server/scheduling": STATUS | MESSAGES | {"server/scheduling"},
     "server/metrics": EVENTS | {"server/metrics"},
     "server/http": STATUS | {"server/http"},
-    # Jobs know launchers by an interface, server/jobs/launcher.h, which server/launch implements.
-    "server/jobs": EVENTS | {"server/jobs", "server/scheduling", "server/metrics"},
+    # Jobs know launchers by an interface, server/jobs/launcher.h, which server/launch implements. Of server/launch they
+    # know the constants alone that tell how a worker ended, whoever launched it.
+    "server/jobs": EVENTS | {"server/jobs", "server/scheduling", "server/metrics", "server/launch/worker_contract.h"},
     "server/launch": STATUS | MESSAGES | {"server/launch", "server/jobs/launcher.h"},
     "server/service": EVENTS | {"server/service", "server/jobs", "server/launch", "google/rpc"},
     "server/main": STATUS | MESSAGES | {"server"},
