@@ -16,8 +16,10 @@ double Decay(const ScheduleConfig& c, int64_t applied) {
   switch (c.kind) {
     case ScheduleKind::kConstant:
       return 1;
-    case ScheduleKind::kStep:
-      return std::pow(c.gamma, static_cast<double>(applied / c.every_steps));
+    case ScheduleKind::kStep: {
+      const int64_t falls = applied / c.every_steps;
+      return std::pow(c.gamma, static_cast<double>(falls));
+    }
     case ScheduleKind::kCosine: {
       const double p = Progress(done, c.total_steps - c.warmup_steps);
       return c.min_ratio + (1 - c.min_ratio) * 0.5 * (1 + std::cos(M_PI * p));
