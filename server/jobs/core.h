@@ -190,8 +190,8 @@ class ControllerCore {
   int64_t last_submit_sequence_ = 0;
   std::map<std::string, LiveJob> live_;
   std::unordered_map<WorkerConnection*, std::string> connections_;
-  // Workers of jobs that ended before this daemon started; they only need their `goodbye`.
-  std::set<WorkerConnection*> ended_;
+  // Workers of jobs that ended before this daemon started; they only need their `goodbye`. True once welcomed.
+  std::unordered_map<WorkerConnection*, bool> ended_;
   std::vector<DeviceSlot> devices_;
   std::set<std::string> touched_;
   bool needs_schedule_ = true;

@@ -168,7 +168,8 @@ void ControllerCore::SendStop(LiveJob& live) {
 }
 
 void ControllerCore::Kill(LiveJob& live) {
-  live.stop_timer = 0;
+  // Left alone it would kill the worker of the next attempt.
+  timers_.Cancel(&live.stop_timer);
   if (!live.has_worker || live.exit) return;
   const WorkerProcess process = live.job.record().worker;
   if (process.pid == 0) return WorkerGone(live);
@@ -200,6 +201,7 @@ void ControllerCore::CancelTimers(LiveJob& live) {
 }
 
 void ControllerCore::WorkerGone(LiveJob& live) {
+  if (!live.has_worker) return;
   CancelTimers(live);
   CloseConnection(live, absl::FailedPreconditionError("the attempt is over"));
   if (DeviceSlot* slot = FindDevice(live.device); slot != nullptr && slot->job_id == live.job.id()) {

@@ -33,15 +33,19 @@ void ControllerCore::Attach(const v1::WorkerHello& hello, std::shared_ptr<Worker
 }
 
 void ControllerCore::AttachEnded(const v1::WorkerHello& hello, std::shared_ptr<WorkerConnection> connection) {
+  // Before the read: a stream that ends meanwhile must not leave its address behind.
+  ended_.emplace(connection.get(), false);
   store_->Read([this, hello, connection = std::move(connection)](const Database& database) {
     post_([this, hello, connection, record = database.FindJob(hello.job_id())] {
+      const auto ended = ended_.find(connection.get());
+      if (ended == ended_.end()) return;
       if (!record.ok()) return connection->Close(record.status());
       const bool same = record->job.attempt() == hello.attempt() && record->job.id() == hello.job_id();
       if (!same || record->session_key_hash.empty()) return connection->Close(AttemptOver(hello));
       if (!MatchesHash(hello.credential(), record->session_key_hash)) {
         return connection->Close(absl::UnauthenticatedError("wrong credential"));
       }
-      ended_.insert(connection.get());
+      ended->second = true;
       v1::DaemonMessage message;
       v1::DaemonWelcome& welcome = *message.mutable_welcome();
       welcome.set_protocol(kProtocol);
@@ -70,6 +74,8 @@ void ControllerCore::AttachLive(LiveJob& live, const v1::WorkerHello& hello,
                                 std::shared_ptr<WorkerConnection> connection) {
   const absl::Status status = Authenticate(live, hello);
   if (!status.ok()) return connection->Close(status);
+  // Also where it is turned away: it lives, and the daemon's disk is not its fault.
+  live.last_heard = clock_->Monotonic();
   if (live.job.pending_events() >= kMaxPendingEvents / 2) {
     return connection->Close(absl::UnavailableError("the state directory takes no events at present"));
   }
@@ -82,6 +88,8 @@ void ControllerCore::AttachLive(LiveJob& live, const v1::WorkerHello& hello,
   }
   live.launched = true;
   if (live.adopted && live.poll_timer == 0) Poll(live);
+  // It died after it dialled.
+  if (!live.has_worker) return connection->Close(AttemptOver(hello));
   live.connection = connection;
   live.welcomed = false;
   connections_[connection.get()] = live.job.id();
@@ -90,7 +98,6 @@ void ControllerCore::AttachLive(LiveJob& live, const v1::WorkerHello& hello,
   if (state == v1::Job::STARTING || state == v1::Job::RECOVERING) {
     Enter(live, v1::Job::RUNNING, state == v1::Job::RECOVERING ? "the worker is back" : "");
   }
-  live.last_heard = clock_->Monotonic();
   CheckHeartbeat(live);
   const auto& limits = live.job.proto().spec().limits();
   if (limits.has_max_run_seconds() && live.run_timer == 0) {
@@ -123,7 +130,8 @@ void ControllerCore::Welcome(LiveJob& live) {
 
 void ControllerCore::Message(const std::shared_ptr<WorkerConnection>& connection, v1::WorkerMessage message) {
   v1::DaemonMessage answer;
-  if (ended_.count(connection.get()) > 0) {
+  if (const auto ended = ended_.find(connection.get()); ended != ended_.end()) {
+    if (!ended->second) return;
     if (message.has_event()) answer.set_acknowledged_number(message.event().number());
     if (message.has_finished()) answer.mutable_goodbye();
     if (answer.body_case() != v1::DaemonMessage::BODY_NOT_SET) connection->Send(std::move(answer));

@@ -247,5 +247,24 @@ TEST_F(ControllerFailureTest, AFullStoreKeepsNothingHalfAndGoesOnWhenThereIsRoom
   ExpectGapFree(id);
 }
 
+TEST_F(ControllerFailureTest, AWorkerTurnedAwayForAFullStoreIsNotSilent) {
+  StopDaemon();
+  StartDaemon(1, /*max_pages=*/64);
+  const std::string id = Submit();
+  auto worker = AttachLaunched(0);
+  const std::string key = worker->WaitForWelcome().session_key();
+  for (uint64_t number = 1; number <= 4096; ++number) SendStep(worker, number, static_cast<int64_t>(number));
+  Settle();
+  ASSERT_LT(Get(id)->last_sequence(), 2000u);
+  controller_->WorkerDisconnected(worker);
+  for (int i = 0; i < 4; ++i) {
+    Advance(absl::Seconds(40));
+    EXPECT_EQ(Attach(Hello(id, 1, key))->WaitForClose().code(), absl::StatusCode::kUnavailable);
+  }
+  EXPECT_FALSE(launcher_.WasKilled(0));
+  Advance(absl::Seconds(60));
+  EXPECT_TRUE(launcher_.WasKilled(0));
+}
+
 }  // namespace
 }  // namespace ampd

@@ -178,6 +178,27 @@ TEST_F(ControllerRestartTest, TheEndOfAJobThatEndedBeforeTheCrashIsSaidAgain) {
   EXPECT_EQ(Events(id_).back().state_change().to(), v1::Job::SUCCEEDED);
 }
 
+TEST_F(ControllerRestartTest, AStreamThatEndsBeforeItsAnswerLeavesNothingBehind) {
+  RunJob(1);
+  SendFinished(worker_, v1::WorkerFinished::SUCCEEDED, 1);
+  WaitFor(id_, v1::Job::SUCCEEDED);
+  RestartDaemon();
+  std::promise<void> go;
+  store_->Read([held = go.get_future().share()](const Database&) { held.wait(); });
+  auto stream = Attach(Hello(id_, 1, key_));
+  controller_->WorkerDisconnected(stream);
+  Sync();
+  go.set_value();
+  // Another worker's stream may well get the same address.
+  const std::string next = Submit();
+  const FakeLauncher::Process process = launcher_.Wait(1);
+  controller_->WorkerAttached(Hello(next, 1, process.request.one_time_token, process.id.pid), stream);
+  stream->WaitForWelcome();
+  SendStep(stream, 1, 1);
+  EXPECT_TRUE(stream->WaitForAck(1));
+  EXPECT_TRUE(LastEvent(next).has_step()) << LastEvent(next).ShortDebugString();
+}
+
 TEST_F(ControllerRestartTest, ACancelledJobStaysCancelled) {
   RunJob(1);
   EXPECT_EQ(Cancel(id_)->state(), v1::Job::CANCELLING);
