@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "engine/core/status.h"
 #include "engine/train/failure.h"
 #include "engine/train/planned_model.h"
@@ -31,6 +32,21 @@ absl::Status DataError(const absl::Status& status, absl::string_view field) {
   }
 }
 
+namespace {
+
+absl::string_view KindOfTargets(const data::DatasetInfo& info) {
+  return info.target_kind == data::TargetKind::kClass ? "class labels" : "floats";
+}
+
+// The evaluation graph is made for the targets of the training set.
+absl::Status CheckSameTargets(const data::DatasetInfo& train, const data::DatasetInfo& eval) {
+  if (train.target_kind == eval.target_kind) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("the targets of ", eval.name, " are ", KindOfTargets(eval),
+                                                 ", those of ", train.name, " ", KindOfTargets(train)));
+}
+
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<TrainingData>> TrainingData::Open(const ResolvedJobSpec& spec,
                                                                  const std::vector<std::string>& data_roots) {
   const v1::DataSpec& data = spec.proto().data();
@@ -45,6 +61,7 @@ absl::StatusOr<std::unique_ptr<TrainingData>> TrainingData::Open(const ResolvedJ
     auto eval = data::OpenDataset(data.eval(), data_roots, /*is_eval=*/true);
     if (!eval.ok()) return DataError(eval.status(), "data.eval");
     opened->eval_ = *std::move(eval);
+    AMPD_RETURN_IF_ERROR(DataError(CheckSameTargets(opened->train_->info(), opened->eval_->info()), "data.eval"));
   }
   return opened;
 }

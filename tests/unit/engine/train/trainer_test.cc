@@ -220,6 +220,26 @@ TEST(Trainer, FloatTargetsAndOneHotLabels) {
   EXPECT_TRUE(recorder.evaluations()[0].has_accuracy());
 }
 
+TEST(Trainer, EvaluationTargetsOfAnotherKindAreRefused) {
+  const ScratchFolder folder;
+  WriteNpy<float>(folder.path() + "/x.npy", "<f4", {4, 2}, std::vector<float>(8, 0.5f));
+  WriteNpy<int32_t>(folder.path() + "/labels.npy", "<i4", {4}, {0, 1, 2, 0});
+  WriteNpy<float>(folder.path() + "/floats.npy", "<f4", {4, 3}, std::vector<float>(12, 0.5f));
+  const auto status_of = [&](const std::string& train, const std::string& eval) {
+    Recorder recorder;
+    return Train(Spec({"model { layers { dense { units: 3 } } loss { mean_squared_error {} } } train { batch_size: 4 }",
+                       "data { train { npy { inputs: 'x.npy' targets: '" + train + "' } } }",
+                       "data { eval { npy { inputs: 'x.npy' targets: '" + eval + "' } } }"}),
+                 Options(folder.path()), &recorder)
+        .status();
+  };
+  EXPECT_TRUE(status_of("labels.npy", "labels.npy").ok());
+  for (const auto& status : {status_of("labels.npy", "floats.npy"), status_of("floats.npy", "labels.npy")}) {
+    EXPECT_EQ(FailureOf(status).class_(), v1::Failure::INVALID_SPEC) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("data.eval"));
+  }
+}
+
 TEST(Trainer, ErrorsCarryTheirClass) {
   const ScratchFolder folder;
   Recorder recorder;
