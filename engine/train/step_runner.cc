@@ -68,7 +68,10 @@ absl::StatusOr<StepResult> StepRunner::Run(const data::Batch& batch, optim::Loss
     AMPD_ASSIGN_OR_RETURN(result.first_non_finite, Attribute(batch, check, state, result));
   }
   const optim::LossScalerState before = *scaler;
-  const optim::StepOutcome outcome{clean || IsOfTheGradient(result.first_non_finite), check.finite};
+  // What the replay finds first need not be all: with micro-batches a loss can overflow after an earlier gradient did.
+  const bool forward_finite =
+      std::isfinite(result.loss) && !state.has_value() && (clean || IsOfTheGradient(result.first_non_finite));
+  const optim::StepOutcome outcome{forward_finite, check.finite};
   result.decision = optim::Update(loss_scale_, outcome, batch.step + 1, scaler);
   result.scale_after = scaler->scale;
   if (result.applied()) AMPD_RETURN_IF_ERROR(Apply(check, before, &result));

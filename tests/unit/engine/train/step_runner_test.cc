@@ -170,6 +170,17 @@ TEST(StepRunner, ASumOverMicroBatchesBeyondFp32IsReduce) {
   EXPECT_EQ(first.kind, v1::OverflowSkip::KIND_INF);
 }
 
+TEST(StepRunner, ALossThatOverflowsAfterAGradientLeavesTheScale) {
+  Steps steps({kLinear, "train { micro_batch_size: 4 } precision { mode: FP16 }"});
+  steps.Calibrate();
+  // The first half overflows in the gradient, the second in the loss, which no scale cures.
+  steps.scaler().scale = 0x1p30f;
+  for (int64_t n = kBatch / 2; n < kBatch; ++n) steps.batch().targets.as<float>()[n] = 1e25f;
+  const NonFinite first = steps.Skip();
+  EXPECT_EQ(first.stage, v1::OverflowSkip::GRADIENT) << first.tensor;
+  EXPECT_EQ(steps.scaler().scale, 0x1p30f);
+}
+
 TEST(StepRunner, InCalibrationAParameterGradientIsNamedWithoutReplay) {
   Steps steps({kLinear, "precision { mode: FP16 loss_scale { init: 1e9 } }"});
   const NonFinite first = steps.Skip();
