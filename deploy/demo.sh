@@ -9,7 +9,11 @@ source "$source_dir/deploy/packages.sh"
 daemon_pid=
 demo_dir=
 
-say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
+bold= plain=
+if [[ -t 1 ]]; then
+  bold=$'\033[1m' plain=$'\033[0m'
+fi
+say() { printf '\n%s%s%s\n' "$bold" "$*" "$plain"; }
 
 cleanup() {
   if [[ -n "$daemon_pid" ]] && kill -0 "$daemon_pid" 2>/dev/null; then
@@ -80,7 +84,7 @@ job="$(sed -n 's/^submitted \([0-9a-z]*\) .*/\1/p;q' "$demo_dir/watch")"
 show ampctl list
 [[ -z "$job" ]] || show ampctl get "$job"
 say "\$ curl http://$http/metrics | grep ..."
-get /metrics | grep -E '^ampd_(job_(loss|loss_scale|steps|samples|evaluation_acc)|jobs[{]state="succ|queue_depth|device_util|input_wait)'
+get /metrics | grep -E '^ampd_(job_(loss|loss_scale|steps|samples_total|evaluation_acc)|jobs[{]state="succ|queue_depth|device_util|input_wait)'
 if [[ $outcome == 0 ]]; then
   show ampctl download "$job" "$demo_dir/checkpoint"
   ls -l "$demo_dir/checkpoint"
