@@ -208,11 +208,15 @@ absl::StatusOr<LoadedCheckpoint> CheckpointStore::Load(const std::string& name, 
 }
 
 absl::StatusOr<absl::optional<LoadedCheckpoint>> CheckpointStore::LoadNewest(const std::string& spec_hash,
-                                                                             int64_t reported_step,
+                                                                             const absl::optional<std::string>& told,
                                                                              std::vector<std::string>* refused) {
   AMPD_ASSIGN_OR_RETURN(std::vector<int64_t> steps, Steps());
-  // Those up to reported_step first; within either part newest first.
-  std::stable_partition(steps.begin(), steps.end(), [reported_step](int64_t step) { return step <= reported_step; });
+  if (told.has_value()) {
+    if (told->empty()) return absl::optional<LoadedCheckpoint>();
+    // Those up to it first; within either part newest first.
+    const int64_t last = StepOf(*told).value_or(0);
+    std::stable_partition(steps.begin(), steps.end(), [last](int64_t step) { return step <= last; });
+  }
   for (int64_t step : steps) {
     const std::string name = CheckpointName(step);
     absl::StatusOr<LoadedCheckpoint> loaded = Load(name, spec_hash);

@@ -44,11 +44,12 @@ class CheckpointStore {
   absl::StatusOr<SavedCheckpoint> Save(const TrainState& state, const std::vector<TensorSource>& model,
                                        const std::vector<TensorSource>& optimizer);
 
-  // The newest undamaged checkpoint of a step up to `reported_step`; where there is none, the newest at all; nullopt
-  // when there is none either. So a training does not skip over steps that nobody was told of, where it can help it.
+  // The newest undamaged checkpoint up to the one named `told`; where those are gone or damaged, the newest at all.
+  // nullopt when there is none, or when `told` is empty: nobody was told of any. No `told`: the newest.
   // Each damaged one that was passed over adds a line that names it and what is wrong to `refused`.
   // FAILED_PRECONDITION, marked INVALID_SPEC, for one of another spec (with both hashes) or written in another format.
-  absl::StatusOr<absl::optional<LoadedCheckpoint>> LoadNewest(const std::string& spec_hash, int64_t reported_step,
+  absl::StatusOr<absl::optional<LoadedCheckpoint>> LoadNewest(const std::string& spec_hash,
+                                                              const absl::optional<std::string>& told,
                                                               std::vector<std::string>* refused);
 
  private:

@@ -55,7 +55,7 @@ absl::Status TrainerImpl::Restore() {
                         CheckpointStore::Open(options_.checkpoint_dir, job().checkpoint().keep_last()));
   checkpoints_ = std::make_unique<CheckpointStore>(std::move(store));
   AMPD_ASSIGN_OR_RETURN(absl::optional<LoadedCheckpoint> loaded,
-                        checkpoints_->LoadNewest(spec_hash_, options_.last_reported_step, &refused_checkpoints_));
+                        checkpoints_->LoadNewest(spec_hash_, options_.last_checkpoint, &refused_checkpoints_));
   saved_at_ = SteadySeconds();
   if (!loaded.has_value()) {
     state_.seed = job().seed();

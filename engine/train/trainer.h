@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/optional.h"
 #include "ampd/v1/event.pb.h"
 #include "ampd/v1/worker_link.pb.h"
 #include "proto/spec/resolve.h"
@@ -18,9 +19,11 @@ namespace ampd::train {
 struct TrainerOptions {
   // Folders beneath which datasets may lie.
   std::vector<std::string> data_roots;
-  // The job's checkpoints; created when missing. Training resumes from the newest undamaged one of a step up to
-  // last_reported_step, so that no step goes unreported; where there is none, from the newest.
+  // The job's checkpoints; created when missing. Training resumes from the newest undamaged one; see last_checkpoint.
   std::string checkpoint_dir;
+  // Name of the newest checkpoint whose event got out; empty: none did. Newer ones are left aside, so that no event
+  // between the two is lost, unless of those up to it all are gone or damaged. nullopt: every checkpoint will do.
+  absl::optional<std::string> last_checkpoint;
   // Threads of computation, >= 1. The bits of the result depend on it.
   int threads = 1;
   // "cpu" backend only, for the present build; a CUDA device id is refused with UNIMPLEMENTED where no CUDA is built

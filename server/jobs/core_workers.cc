@@ -124,6 +124,7 @@ void ControllerCore::Welcome(LiveJob& live) {
   welcome.set_acknowledged_number(live.durable_number);
   welcome.set_reattach_timeout_seconds(absl::ToInt64Seconds(options_.reattach_timeout));
   welcome.set_last_reported_step(live.job.record().last_reported_step);
+  welcome.set_last_checkpoint(live.job.proto().summary().checkpoint());
   live.connection->Send(std::move(message));
   if (live.stop != Stop::kNone && !live.finished) SendStop(live);
 }

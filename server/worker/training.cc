@@ -23,6 +23,7 @@ void Training::Start(const v1::DaemonWelcome& assignment) {
   options.threads = std::max(1, assignment.cpu_threads());
   options.device = assignment.device();
   options.last_reported_step = assignment.last_reported_step();
+  options.last_checkpoint = assignment.last_checkpoint();
   thread_ = std::thread([this, spec = *std::move(spec), options = std::move(options)] { Run(spec, options); });
 }
 

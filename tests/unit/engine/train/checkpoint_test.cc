@@ -66,7 +66,7 @@ class CheckpointTest : public testing::Test {
   // The step of the newest checkpoint that loads; -1 when there is none.
   int64_t Newest(CheckpointStore& store) {
     refused_.clear();
-    auto loaded = store.LoadNewest(kSpec, 1 << 30, &refused_);
+    auto loaded = store.LoadNewest(kSpec, absl::nullopt, &refused_);
     EXPECT_TRUE(loaded.ok()) << loaded.status();
     if (!loaded.ok() || !loaded->has_value()) return -1;
     float weight;
@@ -207,9 +207,12 @@ TEST_F(CheckpointTest, OneThatNobodyWasToldOfComesLast) {
   CheckpointStore store = Open();
   ASSERT_TRUE(Save(store, 10).ok());
   ASSERT_TRUE(Save(store, 20).ok());
-  EXPECT_EQ((*store.LoadNewest(kSpec, 15, &refused_))->state.step, 10);
-  EXPECT_EQ((*store.LoadNewest(kSpec, 20, &refused_))->state.step, 20);
-  EXPECT_EQ((*store.LoadNewest(kSpec, 5, &refused_))->state.step, 20);
+  EXPECT_EQ((*store.LoadNewest(kSpec, "step-000000010", &refused_))->state.step, 10);
+  EXPECT_EQ((*store.LoadNewest(kSpec, "step-000000020", &refused_))->state.step, 20);
+  // Told of one that is gone.
+  EXPECT_EQ((*store.LoadNewest(kSpec, "step-000000005", &refused_))->state.step, 20);
+  EXPECT_EQ((*store.LoadNewest(kSpec, absl::nullopt, &refused_))->state.step, 20);
+  EXPECT_FALSE(store.LoadNewest(kSpec, "", &refused_)->has_value());
 }
 
 TEST_F(CheckpointTest, WhatACutShortSaveLeftIsRemovedAtTheStart) {
@@ -225,7 +228,7 @@ TEST_F(CheckpointTest, AnotherSpecIsRefusedWithBothHashes) {
   CheckpointStore store = Open();
   ASSERT_TRUE(Save(store, 10).ok());
   const std::string other(64, '2');
-  const absl::Status status = store.LoadNewest(other, 0, &refused_).status();
+  const absl::Status status = store.LoadNewest(other, absl::nullopt, &refused_).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(FailureOf(status).class_(), v1::Failure::INVALID_SPEC);
   EXPECT_THAT(std::string(status.message()), HasSubstr(kSpec));

@@ -116,6 +116,31 @@ TEST(Trainer, RewindsToTheCheckpointBefore) {
   EXPECT_EQ(second.losses()[2], first.losses()[6]);
 }
 
+TEST(Trainer, ResumesFromTheNewestCheckpointThatGotOut) {
+  const ScratchFolder folder;
+  const auto spec = Spec({kConvNet, kGlyphs, kMomentum, kBatches, kEveryStep,
+                          "train { epochs: 2 eval_every_epochs: 1 }", "checkpoint { every_steps: 5 }"});
+  Recorder whole;
+  ASSERT_TRUE(Train(spec, Options(folder.path()), &whole).ok());
+  ASSERT_EQ(whole.checkpoints().back().step(), 20);
+  // Steps up to 20 were told, but neither the last evaluation nor the checkpoint after it.
+  TrainerOptions options = Options(folder.path());
+  options.last_reported_step = 20;
+  options.last_checkpoint = "step-000000015";
+  Recorder again;
+  ASSERT_TRUE(Train(spec, options, &again).ok());
+  ASSERT_TRUE(again.events.front().has_rewound());
+  EXPECT_EQ(again.events.front().rewound().to_step(), 15);
+  ASSERT_THAT(again.evaluations(), SizeIs(1));
+  EXPECT_EQ(again.evaluations()[0].loss(), whole.evaluations().back().loss());
+  // Nothing got out: from the start.
+  options.last_checkpoint = "";
+  options.last_reported_step = 0;
+  Recorder anew;
+  ASSERT_TRUE(Train(spec, options, &anew).ok());
+  EXPECT_EQ(anew.losses(), whole.losses());
+}
+
 TEST(Trainer, ADamagedCheckpointIsNamedAndTheOneBeforeIsUsed) {
   const ScratchFolder folder;
   const auto spec = Spec(

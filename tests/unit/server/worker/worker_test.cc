@@ -70,6 +70,7 @@ v1::DaemonMessage Welcome(uint64_t acknowledged = 0) {
   welcome.set_cpu_threads(3);
   welcome.set_checkpoint_dir("/checkpoints");
   welcome.set_last_reported_step(42);
+  welcome.set_last_checkpoint("step-000000040");
   v1::JobSpec& spec = *welcome.mutable_spec();
   spec.mutable_model()->add_layers()->mutable_dense()->set_units(10);
   spec.mutable_model()->mutable_loss()->mutable_softmax_cross_entropy();
@@ -154,6 +155,7 @@ TEST_F(WorkerTest, TrainsWhatItIsAssignedAndReports) {
   EXPECT_EQ(trainer_options_.threads, 3);
   EXPECT_EQ(trainer_options_.checkpoint_dir, "/checkpoints");
   EXPECT_EQ(trainer_options_.last_reported_step, 42);
+  EXPECT_EQ(trainer_options_.last_checkpoint, "step-000000040");
 }
 
 TEST_F(WorkerTest, ReconnectsWithItsSessionKeyAndResends) {
