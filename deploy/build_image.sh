@@ -32,22 +32,25 @@ stop_podman() {
   [[ -z "$container" ]] || podman "${podman_flags[@]}" rm -f -t 60 "$container" >/dev/null
 }
 
-# The machine's own apt mirror, so that what apt can reach here can be reached in the build.
+# The mirror of Debian itself that this machine's apt uses.
 own_mirror() {
-  awk '/^deb http/ && / bookworm / { print $2; exit }' /etc/apt/sources.list /etc/apt/sources.list.d/*.list 2>/dev/null
-  awk '/^URIs:/ { print $2; exit }' /etc/apt/sources.list.d/*.sources 2>/dev/null
+  cat /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null |
+    sed -n 's/^URIs: *//p; s/^deb \(\[[^]]*\] \)\?\(http[^ ]*\) .*/\2/p' | grep -m 1 '/debian/*$' || true
 }
 
+# A minimal Debian 12 that reaches packages as this machine does: its proxy, and how old a mirror may be.
 make_base() {
   ! podman --storage-driver vfs image exists "$base" || return 0
-  mirror="${mirror:-$(own_mirror | head -n 1)}"
+  mirror="${mirror:-$(own_mirror)}"
   [[ -n "$mirror" ]] || skip "no Debian mirror is configured; set AMPD_DEBIAN_MIRROR"
-  debootstrap --variant=minbase bookworm "$scratch/root" "$mirror" >"$scratch/debootstrap.log" 2>&1 ||
-    { tail -n 20 "$scratch/debootstrap.log"; skip "debootstrap from $mirror failed"; }
-  cp -r /etc/apt/apt.conf.d/. "$scratch/root/etc/apt/apt.conf.d/"
-  rm -f "$scratch/root/etc/apt/sources.list"
-  cp -r /etc/apt/sources.list* "$scratch/root/etc/apt/"
-  tar -C "$scratch/root" -c . | podman --storage-driver vfs import - "$base" >/dev/null
+  local root=$scratch/root
+  if ! debootstrap --variant=minbase bookworm "$root" "$mirror" >"$scratch/debootstrap.log" 2>&1; then
+    tail -n 5 "$scratch/debootstrap.log"
+    skip "debootstrap from $mirror failed"
+  fi
+  printf 'deb %s %s main\n' "$mirror" bookworm "$mirror" bookworm-updates >"$root/etc/apt/sources.list"
+  apt-config dump | grep -E '^Acquire::(https?::Proxy|Check-)' >"$root/etc/apt/apt.conf.d/90proxy" || true
+  tar -C "$root" -c . | podman --storage-driver vfs import - "$base" >/dev/null
 }
 
 build_with_buildah() {
