@@ -26,7 +26,7 @@ RUN apt-get update -qq && \
       libgrpc++1.51 libprotobuf32 libabsl20220623 libprometheus-cpp-core1.0 libcivetweb1 libsqlite3-0 libyaml-cpp0.7 \
       libssl3 zlib1g libdnnl2 libgomp1 && \
     rm -rf /var/lib/apt/lists/* && \
-    useradd --system --uid 7070 --home-dir /var/lib/ampd --create-home ampd && \
+    useradd --uid 7070 --shell /usr/sbin/nologin --home-dir /var/lib/ampd --create-home ampd && \
     mkdir -p /data
 COPY --from=build /src/build/release/bin/ampd /src/build/release/bin/ampd-worker /src/build/release/bin/ampctl /usr/local/bin/
 COPY --from=build /src/client/examples /usr/share/ampd/examples

@@ -57,7 +57,7 @@ build_with_buildah() {
   [[ "$(id -u)" == 0 ]] || skip "no Docker engine, and buildah with debootstrap needs root"
   ampd_install_packages debootstrap buildah podman runc || skip "debootstrap, buildah, podman cannot be installed"
   make_base
-  buildah bud --isolation chroot --storage-driver vfs --pull-never --network host --build-arg "BASE=$base" \
+  buildah bud --format docker --isolation chroot --storage-driver vfs --pull-never --network host --build-arg "BASE=$base" \
     --target cpu -t "localhost/$image" .
 }
 
