@@ -7,7 +7,17 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-using ControllerFailureTest = ControllerTest;
+class ControllerFailureTest : public ControllerTest {
+ protected:
+  // Creates jobs until the store has no room for another of 30,000 bytes.
+  void FillStore() {
+    CreateJobParams big = Params();
+    big.spec.mutable_labels()->insert({"x", std::string(30000, 'x')});
+    absl::Status full;
+    for (int i = 0; i < 40 && full.ok(); ++i) full = Create(big).status();
+    EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted) << full;
+  }
+};
 
 TEST_F(ControllerFailureTest, ACrashedWorkerIsTriedAgainAfterAPause) {
   const std::string id = Submit();
@@ -227,11 +237,7 @@ TEST_F(ControllerFailureTest, AFullStoreKeepsNothingHalfAndGoesOnWhenThereIsRoom
   const std::string id = Submit();
   auto worker = AttachLaunched(0);
   WaitFor(id, v1::Job::RUNNING);
-  absl::Status full;
-  CreateJobParams big = Params();
-  big.spec.mutable_labels()->insert({"x", std::string(30000, 'x')});
-  for (int i = 0; i < 40 && full.ok(); ++i) full = Create(big).status();
-  EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted) << full;
+  FillStore();
   // What does not fit is not acknowledged, yet not lost.
   for (uint64_t number = 1; number <= 300; ++number) SendStep(worker, number, static_cast<int64_t>(number));
   Settle();
@@ -253,6 +259,8 @@ TEST_F(ControllerFailureTest, AWorkerTurnedAwayForAFullStoreIsNotSilent) {
   const std::string id = Submit();
   auto worker = AttachLaunched(0);
   const std::string key = worker->WaitForWelcome().session_key();
+  FillStore();
+  // As many as the daemon holds for a store without room, and what little room the jobs above left.
   for (uint64_t number = 1; number <= 4096; ++number) SendStep(worker, number, static_cast<int64_t>(number));
   Settle();
   ASSERT_LT(Get(id)->last_sequence(), 2000u);
