@@ -1,5 +1,6 @@
 #include "engine/autodiff/differentiate.h"
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
@@ -112,7 +113,8 @@ absl::StatusOr<ir::Graph> Differentiate(ir::Graph forward, ir::ValueId loss) {
   walk.SetSeed(loss, seed);
   for (size_t n = forward_nodes; n-- > 0;) {
     const ir::Node& node = forward.nodes[n];
-    if (node.outputs.empty() || walk.gradient(node.outputs[0]) < 0 || !walk.wanted(node.outputs[0])) continue;
+    const auto counts = [&](ir::ValueId v) { return walk.gradient(v) >= 0 && walk.wanted(v); };
+    if (std::none_of(node.outputs.begin(), node.outputs.end(), counts)) continue;
     const ops::OpDef& def = ops::GetOpDef(node.op);
     if (def.gradient == nullptr) {
       return absl::InvalidArgumentError(absl::StrCat("[", ir::OpName(node.op), "] has no gradient, node ", node.name));

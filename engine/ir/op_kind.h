@@ -10,15 +10,21 @@ namespace ampd::ir {
 
 // One line an operation: enumerator, name. Gradient operations stand behind the operation they belong to.
 #define AMPD_OP_KINDS(X)                                    \
+  /* Elementwise */                                         \
   X(kCast, "cast")                                          \
-  X(kReshape, "reshape")                                    \
   X(kAdd, "add")                                            \
   X(kRelu, "relu")                                          \
   X(kReluGrad, "relu_grad")                                 \
   X(kDropout, "dropout")                                    \
-  X(kMatmul, "matmul")                                      \
   X(kBiasAdd, "bias_add")                                   \
   X(kBiasAddGrad, "bias_add_grad")                          \
+  /* Reductions */                                          \
+  X(kReduceMean, "reduce_mean")                             \
+  X(kReduceMeanGrad, "reduce_mean_grad")                    \
+  /* Moving data */                                         \
+  X(kReshape, "reshape")                                    \
+  /* Products, windows */                                   \
+  X(kMatmul, "matmul")                                      \
   X(kConv2d, "conv2d")                                      \
   X(kConv2dGradInput, "conv2d_grad_input")                  \
   X(kConv2dGradFilter, "conv2d_grad_filter")                \
@@ -28,17 +34,19 @@ namespace ampd::ir {
   X(kAvgPool2dGrad, "avg_pool2d_grad")                      \
   X(kGlobalAvgPool, "global_avg_pool")                      \
   X(kGlobalAvgPoolGrad, "global_avg_pool_grad")             \
+  /* Norms, attention */                                    \
   X(kBatchNorm, "batch_norm")                               \
   X(kBatchNormGrad, "batch_norm_grad")                      \
   X(kBatchNormInference, "batch_norm_inference")            \
   X(kBatchNormUpdate, "batch_norm_update")                  \
+  /* Sequences */                                           \
+  /* Losses, metrics */                                     \
   X(kSoftmaxCrossEntropy, "softmax_cross_entropy")          \
   X(kSoftmaxCrossEntropyGrad, "softmax_cross_entropy_grad") \
   X(kSquaredError, "squared_error")                         \
   X(kSquaredErrorGrad, "squared_error_grad")                \
-  X(kReduceMean, "reduce_mean")                             \
-  X(kReduceMeanGrad, "reduce_mean_grad")                    \
   X(kArgmaxEqual, "argmax_equal")                           \
+  /* The backward pass */                                   \
   X(kAccumulateGrad, "accumulate_grad")
 
 enum class OpKind : uint8_t {

@@ -1,4 +1,5 @@
-// The rows that each op's file defines, for registry.cc.
+// The files of engine/ops: each defines `std::vector<OpDef> <Name>Defs()`, the rows of its op and of that op's gradient
+// ops. A new op's file is one line here.
 #ifndef AMPD_ENGINE_OPS_DEFS_H_
 #define AMPD_ENGINE_OPS_DEFS_H_
 
@@ -6,25 +7,38 @@
 
 #include "engine/ops/op_def.h"
 
+#define AMPD_OP_FILES(X)  \
+  /* Elementwise */       \
+  X(Cast)                 \
+  X(Add)                  \
+  X(Relu)                 \
+  X(Dropout)              \
+  X(BiasAdd)              \
+  /* Reductions */        \
+  X(ReduceMean)           \
+  /* Moving data */       \
+  X(Reshape)              \
+  /* Products, windows */ \
+  X(Matmul)               \
+  X(Conv2d)               \
+  X(MaxPool2d)            \
+  X(AvgPool2d)            \
+  X(GlobalAvgPool)        \
+  /* Norms, attention */  \
+  X(BatchNorm)            \
+  /* Sequences */         \
+  /* Losses, metrics */   \
+  X(SoftmaxCrossEntropy)  \
+  X(SquaredError)         \
+  X(ArgmaxEqual)          \
+  /* The backward pass */ \
+  X(AccumulateGrad)
+
 namespace ampd::ops {
 
-std::vector<OpDef> CastDefs();
-std::vector<OpDef> ReshapeDefs();
-std::vector<OpDef> AddDefs();
-std::vector<OpDef> ReluDefs();
-std::vector<OpDef> DropoutDefs();
-std::vector<OpDef> MatmulDefs();
-std::vector<OpDef> BiasAddDefs();
-std::vector<OpDef> Conv2dDefs();
-std::vector<OpDef> MaxPool2dDefs();
-std::vector<OpDef> AvgPool2dDefs();
-std::vector<OpDef> GlobalAvgPoolDefs();
-std::vector<OpDef> BatchNormDefs();
-std::vector<OpDef> SoftmaxCrossEntropyDefs();
-std::vector<OpDef> SquaredErrorDefs();
-std::vector<OpDef> ReduceMeanDefs();
-std::vector<OpDef> ArgmaxEqualDefs();
-std::vector<OpDef> AccumulateGradDefs();
+#define X(name) std::vector<OpDef> name##Defs();
+AMPD_OP_FILES(X)
+#undef X
 
 }  // namespace ampd::ops
 

@@ -10,20 +10,33 @@
 namespace ampd::ops {
 namespace {
 
-absl::Status CheckRoles(const OpDef& def, const OpCall& call) {
-  if (call.inputs.size() != def.inputs.size()) {
-    return BadNode(def.kind, call, absl::StrCat("has ", call.inputs.size(), " inputs, takes ", def.inputs.size()));
+absl::Status CheckInputCount(const OpDef& def, const OpCall& call) {
+  const size_t least = def.inputs.size() - static_cast<size_t>(def.optional_inputs);
+  const size_t have = call.inputs.size();
+  if (have >= least && (have <= def.inputs.size() || def.variadic)) return absl::OkStatus();
+  std::string takes = absl::StrCat(least);
+  if (def.variadic) {
+    takes += " or more";
+  } else if (def.optional_inputs > 0) {
+    absl::StrAppend(&takes, " to ", def.inputs.size());
   }
+  return BadNode(def.kind, call, absl::StrCat("has ", have, " inputs, takes ", takes));
+}
+
+absl::Status CheckRoles(const OpDef& def, const OpCall& call) {
+  AMPD_RETURN_IF_ERROR(CheckInputCount(def, call));
   int first_data = -1;
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     const DType dtype = call.inputs[i].dtype;
     const auto wrong = [&](absl::string_view wanted) {
       return BadNode(def.kind, call, absl::StrCat("input ", i, " is ", DTypeName(dtype), ", must be ", wanted));
     };
-    switch (def.inputs[i]) {
+    const Role role = RoleOf(def, i);
+    switch (role) {
       case Role::kData:
-        if (!IsFloat(dtype)) return wrong("a float");
-        if (def.precision == PrecisionClass::kDeny && dtype != DType::kF32) return wrong("f32");
+      case Role::kNumber:
+        if (role == Role::kData && !IsFloat(dtype)) return wrong("a float");
+        if (def.precision == PrecisionClass::kDeny && IsFloat(dtype) && dtype != DType::kF32) return wrong("f32");
         if (first_data >= 0 && dtype != call.inputs[first_data].dtype) {
           return wrong(absl::StrCat(DTypeName(call.inputs[first_data].dtype), " as input ", first_data));
         }
@@ -34,6 +47,9 @@ absl::Status CheckRoles(const OpDef& def, const OpCall& call) {
         break;
       case Role::kIndex:
         if (dtype != DType::kI32) return wrong("i32");
+        break;
+      case Role::kBool:
+        if (dtype != DType::kBool) return wrong("bool");
         break;
       case Role::kAny:
         if (!IsFloat(dtype)) return wrong("a float");

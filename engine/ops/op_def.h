@@ -26,11 +26,13 @@ enum class PrecisionClass : uint8_t {
 
 // What an input is to passes/precision.
 enum class Role : uint8_t {
-  kData,   // takes the op's compute dtype
-  kFloat,  // f32 always: norm scales and statistics
-  kIndex,  // integers
-  kAny,    // any float dtype: gradients to be accumulated
-  kState,  // written as an effect (or read) in its own dtype
+  kData,    // a float; takes the op's compute dtype
+  kNumber,  // as kData if it is a float; an integer or bool stays what it is. All numbers of a node have one dtype
+  kFloat,   // f32 always: norm scales and statistics
+  kIndex,   // i32: labels, positions, lengths
+  kBool,    // bool: masks and conditions
+  kAny,     // any float dtype: gradients to be accumulated
+  kState,   // written as an effect (or read) in its own dtype
 };
 
 // A use of an op: what its rules look at. Points into its caller's memory.
@@ -44,11 +46,15 @@ struct OpDef {
   ir::OpKind kind = ir::OpKind::kAdd;
   PrecisionClass precision = PrecisionClass::kFixed;
   std::vector<Role> inputs;
+  // Inputs a node may leave out, counted from the end.
+  int optional_inputs = 0;
+  // The last role holds for one or more inputs, all of one dtype.
+  bool variadic = false;
   // By output: appended to the node's name to name the value; the first is usually "".
   std::vector<std::string> output_suffixes;
   // Types of the outputs. INVALID_ARGUMENT as "[op] what is wrong with which shapes, node NAME".
   absl::Status (*infer)(const OpCall& call, std::vector<ir::TensorType>* outputs) = nullptr;
-  // Emits the gradient; null: not differentiable.
+  // Emits the gradient; null: not differentiable. Called when the loss depends on any output through a wanted value.
   void (*gradient)(GradientContext& context) = nullptr;
   // Floating-point operations of one run (a multiply-add is two); null: one an output element.
   double (*flops)(const OpCall& call, const std::vector<ir::TensorType>& outputs) = nullptr;
@@ -57,6 +63,9 @@ struct OpDef {
   // The output is the first input's memory under another shape; no kernel runs.
   bool is_view = false;
 };
+
+// The role of input `i` of a use of `def`.
+inline Role RoleOf(const OpDef& def, size_t i) { return def.inputs[i < def.inputs.size() ? i : def.inputs.size() - 1]; }
 
 // The row of `kind`; every kind has one.
 const OpDef& GetOpDef(ir::OpKind kind);

@@ -10,9 +10,12 @@ namespace {
 
 std::vector<OpDef> MakeTable() {
   std::vector<OpDef> table(std::size(ir::kAllOpKinds));
-  for (auto* defs : {CastDefs, ReshapeDefs, AddDefs, ReluDefs, DropoutDefs, MatmulDefs, BiasAddDefs, Conv2dDefs,
-                     MaxPool2dDefs, AvgPool2dDefs, GlobalAvgPoolDefs, BatchNormDefs, SoftmaxCrossEntropyDefs,
-                     SquaredErrorDefs, ReduceMeanDefs, ArgmaxEqualDefs, AccumulateGradDefs}) {
+  static constexpr std::vector<OpDef> (*kFiles[])() = {
+#define X(name) name##Defs,
+      AMPD_OP_FILES(X)
+#undef X
+  };
+  for (auto* defs : kFiles) {
     for (OpDef& def : defs()) table[static_cast<size_t>(def.kind)] = std::move(def);
   }
   return table;

@@ -39,9 +39,11 @@ class Rewriter {
     const DType target = TargetOf(node, def);
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       ir::ValueId value = map_[node.inputs[i]];
-      if (def.precision != ops::PrecisionClass::kFixed && def.inputs[i] == ops::Role::kData) {
+      const ops::Role role = ops::RoleOf(def, i);
+      const bool follows = role == ops::Role::kData || (role == ops::Role::kNumber && IsFloat(to_.type(value).dtype));
+      if (def.precision != ops::PrecisionClass::kFixed && follows) {
         AMPD_ASSIGN_OR_RETURN(value, Cast(value, target, node.layer, node.stage));
-      } else if (def.inputs[i] == ops::Role::kFloat) {
+      } else if (role == ops::Role::kFloat) {
         AMPD_ASSIGN_OR_RETURN(value, Cast(value, DType::kF32, node.layer, node.stage));
       }
       node.inputs[i] = value;
@@ -60,7 +62,9 @@ class Rewriter {
     DType widest = DType::kF32;
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       const ir::Value& value = to_.values[map_[node.inputs[i]]];
-      if (def.inputs[i] != ops::Role::kData || value.kind == ir::ValueKind::kParameter) continue;
+      const ops::Role role = ops::RoleOf(def, i);
+      if ((role != ops::Role::kData && role != ops::Role::kNumber) || !IsFloat(value.type.dtype)) continue;
+      if (value.kind == ir::ValueKind::kParameter) continue;
       widest = any && value.type.dtype != widest ? DType::kF32 : value.type.dtype;
       any = true;
     }

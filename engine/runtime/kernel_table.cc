@@ -1,7 +1,10 @@
 #include "engine/runtime/kernel_table.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "engine/ops/op_def.h"
 
 namespace ampd::runtime {
 namespace {
@@ -13,10 +16,17 @@ std::string DTypesString(const std::vector<DType>& dtypes) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Kernel>> KernelTable::Prepare(const NodeDesc& desc) const {
-  Signature signature;
-  for (const ir::TensorType& type : desc.inputs) signature.first.push_back(type.dtype);
+KernelTable::Signature SignatureOf(const NodeDesc& desc) {
+  const ops::OpDef& def = ops::GetOpDef(desc.op);
+  const size_t listed = def.variadic ? std::min(desc.inputs.size(), def.inputs.size()) : desc.inputs.size();
+  KernelTable::Signature signature;
+  for (size_t i = 0; i < listed; ++i) signature.first.push_back(desc.inputs[i].dtype);
   for (const ir::TensorType& type : desc.outputs) signature.second.push_back(type.dtype);
+  return signature;
+}
+
+absl::StatusOr<std::unique_ptr<Kernel>> KernelTable::Prepare(const NodeDesc& desc) const {
+  const Signature signature = SignatureOf(desc);
   auto it = rows_.find({desc.op, signature});
   if (it == rows_.end()) {
     return absl::UnimplementedError(absl::StrCat("[", ir::OpName(desc.op), "] no kernel for ",

@@ -71,7 +71,9 @@ using PrepareKernel = std::function<absl::StatusOr<std::unique_ptr<Kernel>>(cons
 
 class KernelTable {
  public:
-  using Signature = std::pair<std::vector<DType>, std::vector<DType>>;  // inputs, outputs
+  // Dtypes of inputs and outputs. An op whose last input repeats (ops::OpDef::variadic) lists that one once; an input
+  // that a node leaves out is not listed.
+  using Signature = std::pair<std::vector<DType>, std::vector<DType>>;
 
   void Add(ir::OpKind op, std::vector<DType> inputs, std::vector<DType> outputs, PrepareKernel prepare) {
     rows_[{op, {std::move(inputs), std::move(outputs)}}] = std::move(prepare);
@@ -85,6 +87,9 @@ class KernelTable {
  private:
   std::map<std::pair<ir::OpKind, Signature>, PrepareKernel> rows_;
 };
+
+// The row that `desc` is looked up by.
+KernelTable::Signature SignatureOf(const NodeDesc& desc);
 
 }  // namespace ampd::runtime
 

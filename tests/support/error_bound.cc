@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/strings/str_format.h"
+#include "tests/support/op_rows.h"
 #include "tests/support/reference.h"
 
 namespace ampd::testing {
@@ -12,14 +13,10 @@ using ir::OpKind;
 using runtime::NodeDesc;
 using Tensors = std::vector<RefTensor>;
 
-constexpr double kU32 = 0x1p-24;
-
 RefTensor Magnitudes(RefTensor t) {
   for (double& v : t.data) v = std::fabs(v);
   return t;
 }
-
-double Gamma(double n) { return n * kU32 / (1 - n * kU32); }
 
 // Terms in the sum behind one output, and operations on it, of the ops that are linear in each input.
 double LinearTerms(const NodeDesc& desc) {
@@ -52,15 +49,13 @@ double LinearTerms(const NodeDesc& desc) {
   }
 }
 
-bool NeedsOwnValues(OpKind op) {
-  return op == OpKind::kMaxPool2dGrad || op == OpKind::kMaxPool2d || op == OpKind::kReluGrad || op == OpKind::kRelu;
-}
+bool NeedsOwnValues(OpKind op) { return op == OpKind::kMaxPool2dGrad || op == OpKind::kMaxPool2d; }
 
 // Sums of magnitudes: the op on the magnitudes of its inputs. Where values choose the path (which element is the
 // largest), only those that are summed lose their sign.
 Tensors SumsOfMagnitudes(const NodeDesc& desc, Tensors inputs, const runtime::StepState& step) {
   const size_t count = NeedsOwnValues(desc.op) ? 1 : inputs.size();
-  if (desc.op == OpKind::kMaxPool2d || desc.op == OpKind::kRelu) return ReferenceOp(desc, inputs, step);
+  if (desc.op == OpKind::kMaxPool2d) return ReferenceOp(desc, inputs, step);
   for (size_t i = 0; i < count; ++i) inputs[i] = Magnitudes(std::move(inputs[i]));
   if (desc.op == OpKind::kSquaredErrorGrad || desc.op == OpKind::kSquaredError) {
     for (double& v : inputs.back().data) v = -v;
@@ -86,9 +81,15 @@ Tensors NormMagnitudes(const NodeDesc& desc, const Tensors& in, const Tensors& o
     const double factor = std::fabs(in[1].data[c]) / std::sqrt(var.data[c] + desc.attributes.Double("epsilon"));
     bounds[0].data[i] = (std::fabs(in[0].data[i]) + std::fabs(mean.data[c])) * factor + std::fabs(in[2].data[c]);
   }
-  if (training) {
-    bounds.push_back(Magnitudes(mean));
-    bounds.push_back(Magnitudes(var));
+  if (!training) return bounds;
+  // Sums in double, of values that may cancel; kF32Roundoff times Gamma(8) is far above double's own roundoff.
+  bounds.push_back(Magnitudes(mean));
+  bounds.push_back(Magnitudes(var));
+  const double share = kF32Roundoff / static_cast<double>(in[0].size() / channels);
+  for (int64_t i = 0; i < in[0].size(); ++i) {
+    const double x = std::fabs(in[0].data[i]);
+    bounds[1].data[i % channels] += share * x;
+    bounds[2].data[i % channels] += share * x * x;
   }
   return bounds;
 }
@@ -160,8 +161,6 @@ double Factor(const NodeDesc& desc) {
     case OpKind::kBatchNormGrad:
       return Gamma(16);
     case OpKind::kCast:
-    case OpKind::kRelu:
-    case OpKind::kReluGrad:
     case OpKind::kMaxPool2d:
     case OpKind::kArgmaxEqual:
       return 0;
@@ -177,16 +176,31 @@ double HalfUlp(double value, DType dtype) {
   return std::max(std::fabs(value) * UnitRoundoff(dtype), smallest);
 }
 
+// Before the last rounding.
+Tensors ComputedError(const NodeDesc& desc, const Tensors& in, const Tensors& out, const runtime::StepState& step) {
+  if (const OpRow* row = FindOpRow(desc.op)) {
+    if (row->error) return row->error(desc, in, out);
+    Tensors exact;
+    for (const RefTensor& t : out) exact.push_back(Filled(t.shape));
+    return exact;
+  }
+  Tensors errors = OpMagnitudes(desc, in, out, step);
+  const double factor = Factor(desc);
+  for (RefTensor& error : errors) {
+    for (double& v : error.data) v = factor == 0 ? 0 : factor * v;
+  }
+  return errors;
+}
+
 }  // namespace
 
 Tensors ErrorBound(const NodeDesc& desc, const Tensors& inputs, const Tensors& outputs,
                    const runtime::StepState& step) {
-  Tensors bounds = OpMagnitudes(desc, inputs, outputs, step);
+  Tensors bounds = ComputedError(desc, inputs, outputs, step);
   const std::vector<DType> dtypes = ResultDTypes(desc);
-  const double factor = Factor(desc);
   for (size_t i = 0; i < bounds.size(); ++i) {
     for (int64_t e = 0; e < bounds[i].size(); ++e) {
-      const double computed = factor == 0 ? 0 : factor * bounds[i].data[e];
+      const double computed = bounds[i].data[e];
       bounds[i].data[e] = computed + HalfUlp(std::fabs(outputs[i].data[e]) + computed, dtypes[i]);
     }
   }

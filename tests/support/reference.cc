@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "engine/core/rng.h"
+#include "tests/support/op_rows.h"
 #include "tests/support/reference_internal.h"
 
 namespace ampd::testing {
@@ -96,6 +97,7 @@ RefTensor MeanGrad(const NodeDesc& desc, const RefTensor& dy) {
 }  // namespace
 
 RefTensors ReferenceOp(const NodeDesc& desc, const RefTensors& in, const StepState& step) {
+  if (const OpRow* row = FindOpRow(desc.op)) return row->reference(desc, in, step);
   switch (desc.op) {
     case OpKind::kCast:
       return {Cast(desc, in[0])};
@@ -103,10 +105,6 @@ RefTensors ReferenceOp(const NodeDesc& desc, const RefTensors& in, const StepSta
       return {Reshaped(desc, in[0])};
     case OpKind::kAdd:
       return {Map(in[0], in[1], [](double a, double b) { return a + b; })};
-    case OpKind::kRelu:
-      return {Map(in[0], in[0], [](double x, double) { return x > 0 || std::isnan(x) ? x : 0.0; })};
-    case OpKind::kReluGrad:
-      return {Map(in[0], in[1], [](double dy, double y) { return y > 0 || std::isnan(y) ? dy : 0.0; })};
     case OpKind::kDropout:
       return {Dropout(desc, in[0], step)};
     case OpKind::kMatmul:
@@ -157,8 +155,9 @@ RefTensors ReferenceOp(const NodeDesc& desc, const RefTensors& in, const StepSta
       return {ArgmaxEqualReference(in)};
     case OpKind::kAccumulateGrad:
       return {Map(in[0], in[1], [](double g, double sum) { return g + sum; })};
+    default:
+      return {};
   }
-  return {};
 }
 
 std::vector<DType> ResultDTypes(const NodeDesc& desc) {

@@ -4,11 +4,10 @@
 
 #include <vector>
 
+#include "tests/support/op_rows.h"
 #include "tests/support/reference.h"
 
 namespace ampd::testing {
-
-using RefTensors = std::vector<RefTensor>;
 
 RefTensor Conv2dReference(const runtime::NodeDesc& desc, const RefTensors& in);
 RefTensor Conv2dGradInputReference(const runtime::NodeDesc& desc, const RefTensors& in);

@@ -67,17 +67,9 @@ class CpuBackend : public runtime::Backend {
 }  // namespace
 
 void RegisterCpuKernels(runtime::KernelTable* table) {
-  cpu::RegisterAccumulateGrad(table);
-  cpu::RegisterBatchNorm(table);
-  cpu::RegisterBias(table);
-  cpu::RegisterCast(table);
-  cpu::RegisterConv2d(table);
-  cpu::RegisterDropout(table);
-  cpu::RegisterElementwise(table);
-  cpu::RegisterGlobalAvgPool(table);
-  cpu::RegisterLosses(table);
-  cpu::RegisterMatmul(table);
-  cpu::RegisterPool2d(table);
+#define X(name) cpu::Register##name(table);
+  AMPD_CPU_KERNEL_FILES(X)
+#undef X
 }
 
 std::unique_ptr<runtime::Backend> MakeCpuBackend(int threads) { return std::make_unique<CpuBackend>(threads); }

@@ -38,18 +38,31 @@ T* WorkspaceAt(const runtime::KernelArgs& args, int64_t offset) {
   return reinterpret_cast<T*>(static_cast<char*>(args.workspace) + offset);
 }
 
-// One family of ops each.
-void RegisterAccumulateGrad(runtime::KernelTable* table);
-void RegisterBatchNorm(runtime::KernelTable* table);
-void RegisterBias(runtime::KernelTable* table);
-void RegisterCast(runtime::KernelTable* table);
-void RegisterConv2d(runtime::KernelTable* table);
-void RegisterDropout(runtime::KernelTable* table);
-void RegisterElementwise(runtime::KernelTable* table);
-void RegisterGlobalAvgPool(runtime::KernelTable* table);
-void RegisterLosses(runtime::KernelTable* table);
-void RegisterMatmul(runtime::KernelTable* table);
-void RegisterPool2d(runtime::KernelTable* table);
+// The files of kernels: each defines `void Register<Name>(runtime::KernelTable*)`. A new file is one line here.
+#define AMPD_CPU_KERNEL_FILES(X) \
+  /* Elementwise */              \
+  X(Cast)                        \
+  X(Elementwise)                 \
+  X(Dropout)                     \
+  X(Bias)                        \
+  /* Reductions */               \
+  /* Moving data */              \
+  /* Products, windows */        \
+  X(Matmul)                      \
+  X(Conv2d)                      \
+  X(Pool2d)                      \
+  X(GlobalAvgPool)               \
+  /* Norms, attention */         \
+  X(BatchNorm)                   \
+  /* Sequences */                \
+  /* Losses, metrics */          \
+  X(Losses)                      \
+  /* The backward pass */        \
+  X(AccumulateGrad)
+
+#define X(name) void Register##name(runtime::KernelTable* table);
+AMPD_CPU_KERNEL_FILES(X)
+#undef X
 
 }  // namespace ampd::cpu
 

@@ -1,12 +1,14 @@
 // Every gradient rule against finite differences in float64: each op by itself, and whole small networks.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "engine/autodiff/differentiate.h"
 #include "engine/core/rng.h"
 #include "engine/ops/op_def.h"
 #include "tests/support/graph_reference.h"
+#include "tests/support/op_rows.h"
 #include "tests/support/small_networks.h"
 
 namespace ampd::testing {
@@ -57,7 +59,6 @@ std::vector<OpCase> DifferentiableOps() {
   return {
       {OpKind::kReshape, {{2, 6}}, {{"shape", Ints{3, 4}}}},
       {OpKind::kAdd, {{2, 3}, {2, 3}}, {}},
-      {OpKind::kRelu, {{4, 5}}, {}},
       {OpKind::kDropout, {{4, 5}}, {{"rate", 0.4}, {"stream", int64_t{17}}}},
       {OpKind::kMatmul, {{2, 3}, {3, 4}}, {}},
       {OpKind::kMatmul, {{3, 2}, {3, 4}}, t},
@@ -76,6 +77,42 @@ std::vector<OpCase> DifferentiableOps() {
   };
 }
 
+// The loss: for each of the first `count` outputs the mean squared distance from random targets, which gives every
+// element a weight of its own.
+ir::ValueId AddLoss(const std::vector<ir::ValueId>& outputs, int count, ir::Graph* g, GraphInputs* in) {
+  RngSequence rng(4, "targets");
+  ir::ValueId total = -1;
+  for (int i = 0; i < count; ++i) {
+    const std::string id = std::to_string(i);
+    const int64_t size = NumElements(g->type(outputs[i]).shape);
+    const auto emit = [&](OpKind op, const std::string& name, std::vector<ir::ValueId> inputs, ir::Attributes a) {
+      auto values =
+          ops::Emit(g, {.op = op, .name = name + id, .inputs = std::move(inputs), .attributes = std::move(a)});
+      EXPECT_TRUE(values.ok()) << values.status();
+      return (*values)[0];
+    };
+    const ir::ValueId flat = emit(OpKind::kReshape, "flat", {outputs[i]}, {{"shape", Ints{1, size}}});
+    const ir::ValueId target = g->AddInput("target" + id, {DType::kF32, {1, size}});
+    in->inputs["target" + id] = RandomTensor({1, size}, &rng, -2, 2);
+    const ir::ValueId losses = emit(OpKind::kSquaredError, "losses", {flat, target}, {});
+    const ir::ValueId mean = emit(OpKind::kReduceMean, "mean", {losses}, {});
+    total = total < 0 ? mean : emit(OpKind::kAdd, "total", {total, mean}, {});
+  }
+  return total;
+}
+
+void CheckOp(ir::Graph g, GraphInputs in, OpKind op, const std::vector<ir::ValueId>& operands,
+             const ir::Attributes& attributes, int differentiable_outputs, const std::string& what) {
+  auto y = ops::Emit(&g, {.op = op, .name = "op", .inputs = operands, .attributes = attributes});
+  ASSERT_TRUE(y.ok()) << y.status();
+  const ir::ValueId loss = AddLoss(*y, differentiable_outputs, &g, &in);
+  g.outputs["loss"] = loss;
+  auto graph = autodiff::Differentiate(g, loss);
+  ASSERT_TRUE(graph.ok()) << what << graph.status();
+  ASSERT_TRUE(ops::VerifyGraph(*graph).ok()) << what << ops::VerifyGraph(*graph);
+  CheckGradients(g, *graph, in, 50, what);
+}
+
 TEST(GradientCheck, EachOp) {
   for (const OpCase& c : DifferentiableOps()) {
     const std::string what(ir::OpName(c.op));
@@ -87,21 +124,54 @@ TEST(GradientCheck, EachOp) {
       operands.push_back(g.AddParameter({.name = "p" + std::to_string(i), .type = {DType::kF32, c.inputs[i]}}));
       in.parameters.push_back(RandomTensor(c.inputs[i], &rng, -1, 1));
     }
-    auto y = ops::Emit(&g, {.op = c.op, .name = "op", .inputs = operands, .attributes = c.attributes});
-    ASSERT_TRUE(y.ok()) << y.status();
-    // A squared error against random targets gives every output element a weight of its own.
-    const int64_t size = NumElements(g.type((*y)[0]).shape);
-    auto flat = ops::Emit(
-        &g, {.op = OpKind::kReshape, .name = "flat", .inputs = {(*y)[0]}, .attributes = {{"shape", Ints{1, size}}}});
-    const ir::ValueId target = g.AddInput("target", {DType::kF32, {1, size}});
-    in.inputs["target"] = RandomTensor({1, size}, &rng, -2, 2);
-    auto losses = ops::Emit(&g, {.op = OpKind::kSquaredError, .name = "losses", .inputs = {(*flat)[0], target}});
-    auto loss = ops::Emit(&g, {.op = OpKind::kReduceMean, .name = "mean", .inputs = {(*losses)[0]}});
-    g.outputs["loss"] = (*loss)[0];
-    auto graph = autodiff::Differentiate(g, (*loss)[0]);
-    ASSERT_TRUE(graph.ok()) << graph.status();
-    ASSERT_TRUE(ops::VerifyGraph(*graph).ok()) << ops::VerifyGraph(*graph);
-    CheckGradients(g, *graph, in, 50, what);
+    CheckOp(g, in, c.op, operands, c.attributes, 1, what);
+  }
+}
+
+// The first signature of as many inputs, with every float as f32.
+std::vector<ir::TensorType> GradientTypes(const OpRow& row, const OpShapes& shapes) {
+  std::vector<ir::TensorType> types;
+  for (const auto& signature : row.signatures) {
+    const auto& dtypes = signature.first;
+    if (dtypes.size() != shapes.inputs.size() && !ops::GetOpDef(row.op).variadic) continue;
+    for (size_t i = 0; i < shapes.inputs.size(); ++i) {
+      const DType dtype = dtypes[std::min(i, dtypes.size() - 1)];
+      types.push_back({IsFloat(dtype) ? DType::kF32 : dtype, shapes.inputs[i]});
+    }
+    break;
+  }
+  return types;
+}
+
+void CheckRow(const OpRow& row, const OpShapes& shapes, const std::string& what) {
+  Random random(11);
+  RngSequence rng(1, what);
+  ir::Graph g;
+  GraphInputs in;
+  const runtime::NodeDesc desc{
+      .op = row.op, .name = "op", .attributes = shapes.attributes, .inputs = GradientTypes(row, shapes)};
+  ASSERT_EQ(desc.inputs.size(), shapes.inputs.size()) << what << ": no signature of as many inputs";
+  RefTensors drawn = DrawInputs(row, desc, &random);
+  std::vector<ir::ValueId> operands;
+  for (size_t i = 0; i < drawn.size(); ++i) {
+    const std::string name = "p" + std::to_string(i);
+    if (!IsFloat(desc.inputs[i].dtype)) {
+      operands.push_back(g.AddInput(name, desc.inputs[i]));
+      in.inputs[name] = drawn[i];
+      continue;
+    }
+    operands.push_back(g.AddParameter({.name = name, .type = desc.inputs[i]}));
+    in.parameters.push_back(row.gradient_input ? row.gradient_input(desc, static_cast<int>(i), &random)
+                                               : RandomTensor(desc.inputs[i].shape, &rng, -1, 1));
+  }
+  CheckOp(g, in, row.op, operands, shapes.attributes, row.differentiable_outputs, what);
+}
+
+TEST(GradientCheck, EachRow) {
+  for (const OpRow& row : AllOpRows()) {
+    for (size_t i = 0; i < row.gradient_cases.size(); ++i) {
+      CheckRow(row, row.gradient_cases[i], std::string(ir::OpName(row.op)) + " case " + std::to_string(i));
+    }
   }
 }
 
@@ -110,6 +180,8 @@ TEST(GradientCheck, CoversEveryDifferentiableOp) {
     if (ops::GetOpDef(kind).gradient == nullptr) continue;
     bool covered = kind == OpKind::kSoftmaxCrossEntropy || kind == OpKind::kSquaredError || kind == OpKind::kReduceMean;
     for (const OpCase& c : DifferentiableOps()) covered = covered || c.op == kind;
+    const OpRow* row = FindOpRow(kind);
+    covered = covered || (row != nullptr && !row->gradient_cases.empty());
     EXPECT_TRUE(covered) << ir::OpName(kind);
   }
 }

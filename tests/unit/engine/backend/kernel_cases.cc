@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
 #include "engine/ops/op_def.h"
+#include "tests/support/op_rows.h"
 
 namespace ampd::testing {
 namespace {
@@ -16,10 +18,7 @@ using runtime::NodeDesc;
 using Ints = std::vector<int64_t>;
 using Signature = runtime::KernelTable::Signature;
 
-struct Shapes {
-  Attributes attributes;
-  std::vector<Shape> inputs;
-};
+using Shapes = OpShapes;
 
 struct WindowShape {
   Shape image;   // [N,H,W,C]
@@ -188,10 +187,8 @@ std::vector<Shapes> Means(bool grad) {
 std::vector<Shapes> ShapesOf(OpKind op) {
   switch (op) {
     case OpKind::kCast:
-    case OpKind::kRelu:
       return Elementwise(1);
     case OpKind::kAdd:
-    case OpKind::kReluGrad:
     case OpKind::kAccumulateGrad:
       return Elementwise(2);
     case OpKind::kDropout:
@@ -260,6 +257,15 @@ std::vector<RefTensor> MakeInputs(const NodeDesc& desc, Random* random) {
   return inputs;
 }
 
+std::vector<OpShapes> CasesFor(const OpRow& row, const Signature& signature) {
+  if (ops::GetOpDef(row.op).variadic) return row.cases;
+  std::vector<OpShapes> cases;
+  for (const OpShapes& shapes : row.cases) {
+    if (shapes.inputs.size() == signature.first.size()) cases.push_back(shapes);
+  }
+  return cases;
+}
+
 }  // namespace
 
 std::vector<std::pair<OpKind, Signature>> RequiredKernels() {
@@ -276,12 +282,12 @@ std::vector<std::pair<OpKind, Signature>> RequiredKernels() {
   };
   for (DType t : {DType::kF32, DType::kF16, DType::kBF16}) {
     for (DType to : {DType::kF32, DType::kF16, DType::kBF16}) list.push_back({OpKind::kCast, {{t}, {to}}});
-    for (OpKind op : {OpKind::kRelu, OpKind::kDropout, OpKind::kMaxPool2d, OpKind::kAvgPool2d, OpKind::kAvgPool2dGrad,
+    for (OpKind op : {OpKind::kDropout, OpKind::kMaxPool2d, OpKind::kAvgPool2d, OpKind::kAvgPool2dGrad,
                       OpKind::kGlobalAvgPool, OpKind::kGlobalAvgPoolGrad}) {
       list.push_back({op, {{t}, {t}}});
     }
-    for (OpKind op : {OpKind::kAdd, OpKind::kReluGrad, OpKind::kMatmul, OpKind::kBiasAdd, OpKind::kConv2d,
-                      OpKind::kConv2dGradInput, OpKind::kConv2dGradFilter}) {
+    for (OpKind op : {OpKind::kAdd, OpKind::kMatmul, OpKind::kBiasAdd, OpKind::kConv2d, OpKind::kConv2dGradInput,
+                      OpKind::kConv2dGradFilter}) {
       list.push_back({op, {{t, t}, {t}}});
     }
     list.push_back({OpKind::kBiasAddGrad, {{t}, {f}}});
@@ -291,23 +297,29 @@ std::vector<std::pair<OpKind, Signature>> RequiredKernels() {
     list.push_back({OpKind::kBatchNormInference, {{t, f, f, f, f}, {t}}});
     list.push_back({OpKind::kAccumulateGrad, {{t, f}, {}}});
   }
+  for (const OpRow& row : AllOpRows()) {
+    for (const Signature& signature : row.signatures) list.push_back({row.op, signature});
+  }
   return list;
 }
 
 std::vector<KernelCase> KernelCases(OpKind op, const Signature& signature) {
   std::vector<KernelCase> cases;
   Random random(static_cast<uint64_t>(op) + 1);
-  for (Shapes& shapes : ShapesOf(op)) {
+  const OpRow* row = FindOpRow(op);
+  for (const OpShapes& shapes : row != nullptr ? CasesFor(*row, signature) : ShapesOf(op)) {
     NodeDesc desc{.op = op, .name = absl::StrCat("case", cases.size()), .attributes = shapes.attributes};
     if (op == OpKind::kCast) desc.attributes.Set("dtype", std::string(DTypeName(signature.second[0])));
-    for (size_t i = 0; i < shapes.inputs.size(); ++i) desc.inputs.push_back({signature.first[i], shapes.inputs[i]});
+    for (size_t i = 0; i < shapes.inputs.size(); ++i) {
+      desc.inputs.push_back({signature.first[std::min(i, signature.first.size() - 1)], shapes.inputs[i]});
+    }
     auto outputs = ops::InferTypes(op, {desc.name, desc.attributes, desc.inputs});
     if (!outputs.ok()) {
       ADD_FAILURE() << Describe(desc) << ": " << outputs.status();
       continue;
     }
     desc.outputs = *std::move(outputs);
-    std::vector<RefTensor> inputs = MakeInputs(desc, &random);
+    std::vector<RefTensor> inputs = row != nullptr ? DrawInputs(*row, desc, &random) : MakeInputs(desc, &random);
     cases.push_back(
         {desc, std::move(inputs), {.seed = 0x123456789abcdef, .attempted_step = 5'000'000'000, .first_sample = 12}});
   }
