@@ -10,12 +10,12 @@ using ir::TensorType;
 
 absl::Status InferCast(const OpCall& call, std::vector<TensorType>* outputs) {
   const std::string to = call.attributes.String("dtype");
-  for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+  for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3, DType::kF8E5M2}) {
     if (absl::string_view(to) != DTypeName(dtype)) continue;
     outputs->push_back({dtype, call.inputs[0].shape});
     return absl::OkStatus();
   }
-  return BadNode(OpKind::kCast, call, absl::StrCat("dtype is \"", to, "\", needs f32, f16 or bf16"));
+  return BadNode(OpKind::kCast, call, absl::StrCat("dtype is \"", to, "\", needs f32, f16, bf16, e4m3fn or e5m2"));
 }
 
 void CastGradient(GradientContext& c) {

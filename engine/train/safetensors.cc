@@ -24,9 +24,9 @@ struct DTypeCode {
   absl::string_view code;
   DType dtype;
 };
-constexpr DTypeCode kDTypes[] = {{"F32", DType::kF32},  {"F16", DType::kF16}, {"BF16", DType::kBF16},
-                                 {"I32", DType::kI32},  {"I64", DType::kI64}, {"U8", DType::kU8},
-                                 {"BOOL", DType::kBool}};
+constexpr DTypeCode kDTypes[] = {{"F32", DType::kF32},        {"F16", DType::kF16},        {"BF16", DType::kBF16},
+                                 {"F8_E4M3", DType::kF8E4M3}, {"F8_E5M2", DType::kF8E5M2}, {"I32", DType::kI32},
+                                 {"I64", DType::kI64},        {"U8", DType::kU8},          {"BOOL", DType::kBool}};
 
 absl::string_view CodeOf(DType dtype) {
   for (const DTypeCode& row : kDTypes) {

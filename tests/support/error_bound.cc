@@ -169,11 +169,25 @@ double Factor(const NodeDesc& desc) {
   }
 }
 
+double HalfSmallest(DType dtype) {
+  switch (dtype) {
+    case DType::kF16:
+      return 0x1p-25;
+    case DType::kBF16:
+      return 0x1p-134;
+    case DType::kF8E4M3:
+      return 0x1p-10;
+    case DType::kF8E5M2:
+      return 0x1p-17;
+    default:
+      return 0x1p-150;
+  }
+}
+
 // Half the distance between two values of `dtype` next to each other, at `value` or among the smallest.
 double HalfUlp(double value, DType dtype) {
   if (!IsFloat(dtype)) return 0;
-  const double smallest = dtype == DType::kF16 ? 0x1p-25 : dtype == DType::kBF16 ? 0x1p-134 : 0x1p-150;
-  return std::max(std::fabs(value) * UnitRoundoff(dtype), smallest);
+  return std::max(std::fabs(value) * UnitRoundoff(dtype), HalfSmallest(dtype));
 }
 
 // Before the last rounding.

@@ -12,46 +12,67 @@ struct Format {
   int precision;     // significant bits
   int min_exponent;  // of normal values, as ilogb gives it
   int max_exponent;
+  int bits = 32;
 };
 
 Format FormatOf(DType dtype) {
   switch (dtype) {
     case DType::kF16:
-      return {11, -14, 15};
+      return {11, -14, 15, 16};
     case DType::kBF16:
-      return {8, -126, 127};
+      return {8, -126, 127, 16};
+    case DType::kF8E4M3:
+      return {4, -6, 8, 8};
+    case DType::kF8E5M2:
+      return {3, -14, 15, 8};
     default:
       return {24, -126, 127};
   }
 }
 
-// Sign, biased exponent and fraction of a value that the 16-bit format holds exactly.
-uint16_t Encode16(double value, DType dtype) {
+// e4m3fn spends its largest exponent on numbers: only the code of all ones is a NaN, and nothing is infinite.
+bool HasInfinity(DType dtype) { return dtype != DType::kF8E4M3; }
+
+int FractionMask(const Format& format) { return (1 << (format.precision - 1)) - 1; }
+
+// The exponent that stands for 1.0; the smallest normal value has exponent code 1.
+int Bias(const Format& format) { return 1 - format.min_exponent; }
+
+int NaNCode(DType dtype) {
   const Format format = FormatOf(dtype);
-  const int fraction_bits = format.precision - 1;
-  const uint16_t sign = std::signbit(value) ? 0x8000 : 0;
-  const uint16_t all_ones = static_cast<uint16_t>((2 * format.max_exponent + 1) << fraction_bits);
-  if (std::isnan(value)) return sign | all_ones | static_cast<uint16_t>(1 << (fraction_bits - 1));
-  if (std::isinf(value)) return sign | all_ones;
-  const double magnitude = std::fabs(value);
-  const int exponent = magnitude == 0 ? format.min_exponent : std::max(std::ilogb(magnitude), format.min_exponent);
-  const auto significand = static_cast<uint16_t>(std::ldexp(magnitude, fraction_bits - exponent));
-  const bool normal = significand >= (1 << fraction_bits);
-  const int biased = normal ? exponent + format.max_exponent : 0;
-  return static_cast<uint16_t>(sign | (biased << fraction_bits) | (significand & ((1 << fraction_bits) - 1)));
+  if (format.bits == 8) return 0x7f;
+  return (2 * format.max_exponent + 1) << (format.precision - 1) | 1 << (format.precision - 2);
 }
 
-double Decode16(uint16_t bits, DType dtype) {
+// Sign, biased exponent and fraction of a value that the 16- or 8-bit format holds exactly.
+uint16_t EncodeSmall(double value, DType dtype) {
   const Format format = FormatOf(dtype);
   const int fraction_bits = format.precision - 1;
-  const int fraction = bits & ((1 << fraction_bits) - 1);
-  const int biased = (bits & 0x7fff) >> fraction_bits;
-  const double sign = (bits & 0x8000) ? -1.0 : 1.0;
-  if (biased == 2 * format.max_exponent + 1) {
-    return fraction != 0 ? std::numeric_limits<double>::quiet_NaN() : sign * std::numeric_limits<double>::infinity();
+  const int sign = std::signbit(value) ? 1 << (format.bits - 1) : 0;
+  if (std::isnan(value)) return static_cast<uint16_t>(sign | NaNCode(dtype));
+  if (std::isinf(value)) return static_cast<uint16_t>(sign | (2 * format.max_exponent + 1) << fraction_bits);
+  const double magnitude = std::fabs(value);
+  const int exponent = magnitude == 0 ? format.min_exponent : std::max(std::ilogb(magnitude), format.min_exponent);
+  const int significand = static_cast<int>(std::ldexp(magnitude, fraction_bits - exponent));
+  const bool normal = significand > FractionMask(format);
+  const int biased = normal ? exponent + Bias(format) : 0;
+  return static_cast<uint16_t>(sign | (biased << fraction_bits) | (significand & FractionMask(format)));
+}
+
+double DecodeSmall(uint16_t bits, DType dtype) {
+  const Format format = FormatOf(dtype);
+  const int fraction_bits = format.precision - 1;
+  const int magnitude = bits & ((1 << (format.bits - 1)) - 1);
+  const int fraction = magnitude & FractionMask(format);
+  const int biased = magnitude >> fraction_bits;
+  const double sign = bits >> (format.bits - 1) != 0 ? -1.0 : 1.0;
+  const double nan = std::copysign(std::numeric_limits<double>::quiet_NaN(), sign);
+  if (!HasInfinity(dtype) && magnitude == NaNCode(dtype)) return nan;
+  if (HasInfinity(dtype) && biased == 2 * format.max_exponent + 1) {
+    return fraction != 0 ? nan : sign * std::numeric_limits<double>::infinity();
   }
   if (biased == 0) return sign * std::ldexp(fraction, format.min_exponent - fraction_bits);
-  return sign * std::ldexp(fraction + (1 << fraction_bits), biased - format.max_exponent - fraction_bits);
+  return sign * std::ldexp(fraction + FractionMask(format) + 1, biased - Bias(format) - fraction_bits);
 }
 
 template <typename T>
@@ -75,13 +96,16 @@ RefTensor Filled(Shape shape, double value) {
 
 double RoundToDType(double value, DType dtype) {
   if (!IsFloat(dtype)) return std::nearbyint(value);
-  if (!std::isfinite(value) || value == 0) return value;
+  if (std::isnan(value) || value == 0) return value;
+  const double overflow =
+      HasInfinity(dtype) ? std::numeric_limits<double>::infinity() : std::numeric_limits<double>::quiet_NaN();
+  if (std::isinf(value)) return std::copysign(overflow, value);
   const Format format = FormatOf(dtype);
   const int exponent = std::max(std::ilogb(value), format.min_exponent);
   const double ulp = std::ldexp(1.0, exponent - format.precision + 1);
   const double rounded = std::nearbyint(value / ulp) * ulp;
-  const double limit = std::ldexp(1.0, format.max_exponent + 1);
-  return std::fabs(rounded) < limit ? rounded : std::copysign(std::numeric_limits<double>::infinity(), value);
+  const double limit = HasInfinity(dtype) ? std::ldexp(1.0, format.max_exponent + 1) : 480;
+  return std::fabs(rounded) < limit ? rounded : std::copysign(overflow, value);
 }
 
 void CopyTo(const RefTensor& reference, const TensorView& tensor) {
@@ -93,7 +117,11 @@ void CopyTo(const RefTensor& reference, const TensorView& tensor) {
         break;
       case DType::kF16:
       case DType::kBF16:
-        Put(tensor.data, i, Encode16(value, tensor.dtype));
+        Put(tensor.data, i, EncodeSmall(value, tensor.dtype));
+        break;
+      case DType::kF8E4M3:
+      case DType::kF8E5M2:
+        Put(tensor.data, i, static_cast<uint8_t>(EncodeSmall(value, tensor.dtype)));
         break;
       case DType::kI32:
         Put(tensor.data, i, static_cast<int32_t>(value));
@@ -124,7 +152,11 @@ RefTensor FromTensor(const TensorView& tensor) {
         break;
       case DType::kF16:
       case DType::kBF16:
-        reference.data[i] = Decode16(Get<uint16_t>(tensor.data, i), tensor.dtype);
+        reference.data[i] = DecodeSmall(Get<uint16_t>(tensor.data, i), tensor.dtype);
+        break;
+      case DType::kF8E4M3:
+      case DType::kF8E5M2:
+        reference.data[i] = DecodeSmall(Get<uint8_t>(tensor.data, i), tensor.dtype);
         break;
       case DType::kI32:
         reference.data[i] = Get<int32_t>(tensor.data, i);

@@ -22,8 +22,8 @@ struct RefTensor {
 
 RefTensor Filled(Shape shape, double value = 0);
 
-// The nearest value of a float dtype, ties to even, infinite past the largest (IEEE 754-2019, section 4.3.1). Other
-// dtypes: the nearest integer.
+// The nearest value of a float dtype, ties to even, infinite past the largest (IEEE 754-2019, section 4.3.1); NaN in
+// e4m3fn, which has no infinity. Other dtypes: the nearest integer.
 double RoundToDType(double value, DType dtype);
 
 // Rounds into `dtype`.

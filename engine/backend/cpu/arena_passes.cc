@@ -64,6 +64,10 @@ int64_t FirstNonFiniteIn(DType dtype, const void* data, int64_t n) {
       return FirstAtLeast<uint16_t>(static_cast<const uint16_t*>(data), n, 0x7fff, 0x7c00);
     case DType::kBF16:
       return FirstAtLeast<uint16_t>(static_cast<const uint16_t*>(data), n, 0x7fff, 0x7f80);
+    case DType::kF8E4M3:
+      return FirstAtLeast<uint8_t>(static_cast<const uint8_t*>(data), n, 0x7f, 0x7f);
+    case DType::kF8E5M2:
+      return FirstAtLeast<uint8_t>(static_cast<const uint8_t*>(data), n, 0x7f, 0x7c);
     default:
       return -1;
   }

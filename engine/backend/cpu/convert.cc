@@ -1,6 +1,7 @@
 #include "engine/backend/cpu/convert.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "engine/backend/cpu/parallel.h"
@@ -90,7 +91,46 @@ AMPD_CPU_CLONES void FloatToBFloat16Loop(const uint32_t* __restrict from, int64_
   }
 }
 
+// All 256 codes; a look-up is faster than arithmetic on single bytes.
+template <typename Float8>
+std::array<float, 256> MakeFloat8Table() {
+  std::array<float, 256> table;
+  for (int code = 0; code < 256; ++code) table[code] = ToFloat(Float8{static_cast<uint8_t>(code)});
+  return table;
+}
+
+template <typename Float8>
+void Float8ToFloatLoop(const Float8* from, int64_t n, float* to) {
+  static const std::array<float, 256> table = MakeFloat8Table<Float8>();
+  for (int64_t i = 0; i < n; ++i) to[i] = table[from[i].bits];
+}
+
+AMPD_CPU_CLONES void FloatToE4M3Loop(const float* __restrict from, int64_t n, Float8E4M3* __restrict to) {
+  for (int64_t i = 0; i < n; ++i) to[i] = ToFloat8E4M3(from[i]);
+}
+AMPD_CPU_CLONES void FloatToE4M3SaturatingLoop(const float* __restrict from, int64_t n, Float8E4M3* __restrict to) {
+  for (int64_t i = 0; i < n; ++i) to[i] = ToFloat8E4M3Saturating(from[i]);
+}
+AMPD_CPU_CLONES void FloatToE5M2Loop(const float* __restrict from, int64_t n, Float8E5M2* __restrict to) {
+  for (int64_t i = 0; i < n; ++i) to[i] = ToFloat8E5M2(from[i]);
+}
+AMPD_CPU_CLONES void FloatToE5M2SaturatingLoop(const float* __restrict from, int64_t n, Float8E5M2* __restrict to) {
+  for (int64_t i = 0; i < n; ++i) to[i] = ToFloat8E5M2Saturating(from[i]);
+}
+
+AMPD_CPU_CLONES void Tf32Loop(const float* from, int64_t n, float* to) {
+  for (int64_t i = 0; i < n; ++i) to[i] = ampd::RoundToTf32(from[i]);
+}
+
 }  // namespace
+
+void Float8ToFloat(const Float8E4M3* from, int64_t n, float* to) { Float8ToFloatLoop(from, n, to); }
+void Float8ToFloat(const Float8E5M2* from, int64_t n, float* to) { Float8ToFloatLoop(from, n, to); }
+void FloatToFloat8(const float* from, int64_t n, Float8E4M3* to) { FloatToE4M3Loop(from, n, to); }
+void FloatToFloat8(const float* from, int64_t n, Float8E5M2* to) { FloatToE5M2Loop(from, n, to); }
+void FloatToFloat8Saturating(const float* from, int64_t n, Float8E4M3* to) { FloatToE4M3SaturatingLoop(from, n, to); }
+void FloatToFloat8Saturating(const float* from, int64_t n, Float8E5M2* to) { FloatToE5M2SaturatingLoop(from, n, to); }
+void RoundToTf32(const float* from, int64_t n, float* to) { Tf32Loop(from, n, to); }
 
 void HalfToFloat(const Half* from, int64_t n, float* to) { Routines().to_float(from, n, to); }
 
@@ -110,6 +150,10 @@ void ToF32(DType dtype, const void* from, int64_t n, float* to) {
       return HalfToFloat(static_cast<const Half*>(from), n, to);
     case DType::kBF16:
       return BFloat16ToFloat(static_cast<const BFloat16*>(from), n, to);
+    case DType::kF8E4M3:
+      return Float8ToFloat(static_cast<const Float8E4M3*>(from), n, to);
+    case DType::kF8E5M2:
+      return Float8ToFloat(static_cast<const Float8E5M2*>(from), n, to);
     default:
       std::memcpy(to, from, n * sizeof(float));
   }
@@ -121,6 +165,10 @@ void FromF32(const float* from, int64_t n, DType dtype, void* to) {
       return FloatToHalf(from, n, static_cast<Half*>(to));
     case DType::kBF16:
       return FloatToBFloat16(from, n, static_cast<BFloat16*>(to));
+    case DType::kF8E4M3:
+      return FloatToFloat8(from, n, static_cast<Float8E4M3*>(to));
+    case DType::kF8E5M2:
+      return FloatToFloat8(from, n, static_cast<Float8E5M2*>(to));
     default:
       std::memcpy(to, from, n * sizeof(float));
   }
@@ -163,8 +211,8 @@ void ParallelConvert(int threads, DType from_dtype, const void* from, int64_t n,
     alignas(64) float block[kBlock];
     for (int64_t i = begin; i < end; i += kBlock) {
       const int64_t m = std::min(kBlock, end - i);
-      ToF32(from_dtype, static_cast<const uint16_t*>(from) + i, m, block);
-      FromF32(block, m, to_dtype, static_cast<uint16_t*>(to) + i);
+      ToF32(from_dtype, static_cast<const char*>(from) + i * SizeOf(from_dtype), m, block);
+      FromF32(block, m, to_dtype, static_cast<char*>(to) + i * SizeOf(to_dtype));
     }
   });
 }

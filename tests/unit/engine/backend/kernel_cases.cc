@@ -280,8 +280,11 @@ std::vector<std::pair<OpKind, Signature>> RequiredKernels() {
       {OpKind::kReduceMeanGrad, {{f}, {f}}},
       {OpKind::kArgmaxEqual, {{f, i}, {f}}},
   };
+  constexpr DType kFloats[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3, DType::kF8E5M2};
+  for (DType from : kFloats) {
+    for (DType to : kFloats) list.push_back({OpKind::kCast, {{from}, {to}}});
+  }
   for (DType t : {DType::kF32, DType::kF16, DType::kBF16}) {
-    for (DType to : {DType::kF32, DType::kF16, DType::kBF16}) list.push_back({OpKind::kCast, {{t}, {to}}});
     for (OpKind op : {OpKind::kDropout, OpKind::kMaxPool2d, OpKind::kAvgPool2d, OpKind::kAvgPool2dGrad,
                       OpKind::kGlobalAvgPool, OpKind::kGlobalAvgPoolGrad}) {
       list.push_back({op, {{t}, {t}}});
