@@ -24,16 +24,31 @@ float Lowered(const LossScaleConfig& config, float scale) {
 
 void Apply(const LossScaleConfig& config, LossScalerState* state) {
   ++state->steps_applied;
-  state->hysteresis_left = config.hysteresis;
+  if (config.hysteresis_refill == HysteresisRefill::kOnAppliedStep) state->hysteresis_left = config.hysteresis;
   if (++state->good_steps < config.growth_interval || config.kind != LossScaleKind::kDynamic) return;
   state->good_steps = 0;
+  state->hysteresis_left = config.hysteresis;
   state->scale = Grown(config, state->scale);
+}
+
+ScalerDecision AtFloor(const LossScaleConfig& config, const LossScalerState& state) {
+  switch (config.on_floor) {
+    case OnFloor::kHold:
+      return ScalerDecision::kSkip;
+    case OnFloor::kFallbackBf16:
+      return ScalerDecision::kFallBack;
+    case OnFloor::kRollback:
+      return state.rollbacks < config.max_rollbacks ? ScalerDecision::kRollBack : ScalerDecision::kFail;
+    case OnFloor::kFail:
+      break;
+  }
+  return ScalerDecision::kFail;
 }
 
 ScalerDecision LowerAfterOverflow(const LossScaleConfig& config, LossScalerState* state) {
   state->hysteresis_left = std::max<int64_t>(state->hysteresis_left - 1, 0);
   if (state->hysteresis_left > 0) return ScalerDecision::kSkip;
-  if (state->scale <= Floor(config)) return ScalerDecision::kFloor;
+  if (state->scale <= Floor(config)) return AtFloor(config, *state);
   state->scale = Lowered(config, state->scale);
   return ScalerDecision::kSkip;
 }
@@ -57,6 +72,22 @@ ScalerDecision Update(const LossScaleConfig& config, const StepOutcome& outcome,
   state->good_steps = 0;
   if (!outcome.loss_finite || config.kind != LossScaleKind::kDynamic) return ScalerDecision::kSkip;
   return LowerAfterOverflow(config, state);
+}
+
+void FallBack(LossScalerState* state) {
+  const LossScalerState off = InitialScalerState({});
+  state->scale = off.scale;
+  state->good_steps = 0;
+  state->hysteresis_left = off.hysteresis_left;
+  state->fell_back = true;
+}
+
+void RollBack(const LossScaleConfig& config, const LossScalerState& before, LossScalerState* state) {
+  const LossScalerState fresh = InitialScalerState(config);
+  state->scale = fresh.scale;
+  state->good_steps = 0;
+  state->hysteresis_left = fresh.hysteresis_left;
+  state->rollbacks = before.rollbacks + 1;
 }
 
 }  // namespace ampd::optim

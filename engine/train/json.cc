@@ -234,6 +234,11 @@ absl::StatusOr<std::string> Json::AsString() const {
   return text_;
 }
 
+absl::StatusOr<bool> Json::AsBool() const {
+  if (kind_ != Kind::kBool) return absl::InvalidArgumentError("neither true nor false");
+  return text_ == "true";
+}
+
 absl::StatusOr<Json> ParseJson(absl::string_view text) { return JsonParser(text).ParseDocument(); }
 
 std::string JsonQuoted(absl::string_view text) {

@@ -31,6 +31,7 @@ class Json {
   // The nearest float; INVALID_ARGUMENT for another kind or one that overflows.
   absl::StatusOr<float> AsFloat() const;
   absl::StatusOr<std::string> AsString() const;
+  absl::StatusOr<bool> AsBool() const;
 
  private:
   friend class JsonParser;

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
+#include "engine/core/status.h"
 #include "engine/train/sha256.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
@@ -27,6 +29,19 @@ optim::OptimizerConfig AdamConfig(optim::OptimizerKind kind, const Adam& adam) {
 double BaseRate(const v1::OptimizerSpec& spec) {
   if (spec.has_sgd()) return spec.sgd().learning_rate();
   return spec.has_adam() ? spec.adam().learning_rate() : spec.adamw().learning_rate();
+}
+
+optim::OnFloor OnFloorOf(v1::LossScaleSpec::OnFloor on_floor) {
+  switch (on_floor) {
+    case v1::LossScaleSpec::HOLD:
+      return optim::OnFloor::kHold;
+    case v1::LossScaleSpec::FALLBACK_BF16:
+      return optim::OnFloor::kFallbackBf16;
+    case v1::LossScaleSpec::ROLLBACK:
+      return optim::OnFloor::kRollback;
+    default:
+      return optim::OnFloor::kFail;
+  }
 }
 
 std::string DeterministicBytes(const google::protobuf::Message& message) {
@@ -75,7 +90,25 @@ optim::LossScaleConfig LossScaleConfigOf(const ResolvedJobSpec& spec) {
   config.min = scale.min();
   config.max = scale.max();
   config.hysteresis = scale.hysteresis();
+  if (scale.hysteresis_refill() == v1::LossScaleSpec::ON_GROWTH) {
+    config.hysteresis_refill = optim::HysteresisRefill::kOnGrowth;
+  }
+  config.on_floor = OnFloorOf(scale.on_floor());
+  if (scale.has_max_rollbacks()) config.max_rollbacks = scale.max_rollbacks();
   return config;
+}
+
+absl::StatusOr<ResolvedJobSpec> WithMode(const ResolvedJobSpec& spec, v1::PrecisionSpec::Mode mode) {
+  v1::JobSpec changed = spec.proto();
+  v1::PrecisionSpec* precision = changed.mutable_precision();
+  for (v1::PrecisionRule& rule : *precision->mutable_rules()) {
+    if (rule.dtype() == precision->mode()) rule.set_dtype(mode);
+  }
+  precision->set_mode(mode);
+  precision->clear_loss_scale();
+  precision->mutable_loss_scale()->set_kind(v1::LossScaleSpec::NONE);
+  AMPD_ASSIGN_OR_RETURN(ResolvedJobSpec resolved, ResolveJobSpec(std::move(changed)));
+  return resolved;
 }
 
 optim::ScheduleConfig ScheduleConfigOf(const ResolvedJobSpec& spec, int64_t total_steps) {

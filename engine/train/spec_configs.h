@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "absl/status/statusor.h"
 #include "engine/core/dtype.h"
 #include "engine/optim/loss_scaler.h"
 #include "engine/optim/optimizer.h"
@@ -19,6 +20,10 @@ optim::OptimizerConfig OptimizerConfigOf(const ResolvedJobSpec& spec);
 optim::LossScaleConfig LossScaleConfigOf(const ResolvedJobSpec& spec);
 // `total_steps`: planned for the job, >= 1.
 optim::ScheduleConfig ScheduleConfigOf(const ResolvedJobSpec& spec, int64_t total_steps);
+
+// `spec` as it would be in another mode, without loss scaling; layers that a rule holds in the job's mode follow.
+// Errors are ResolveJobSpec's.
+absl::StatusOr<ResolvedJobSpec> WithMode(const ResolvedJobSpec& spec, v1::PrecisionSpec::Mode mode);
 
 // 64 hex digits over what the numbers of a training follow from: seed, model, data, precision, optimizer and train.
 // Checkpoints of one hash do not fit a job of another.

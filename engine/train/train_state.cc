@@ -15,10 +15,11 @@ std::string ToJson(const PhaseState& phase) {
   return absl::StrFormat(
       "    {\"name\": %s,\n"
       "     \"loss_scaler\": {\"scale\": %.9g, \"good_steps\": %d, \"hysteresis_left\": %d, \"steps_applied\": %d,\n"
-      "                     \"steps_skipped\": %d, \"last_overflow_step\": %d},\n"
+      "                     \"steps_skipped\": %d, \"last_overflow_step\": %d, \"rollbacks\": %d, \"fell_back\": %s},\n"
       "     \"skips\": {\"consecutive\": %d, \"recent\": [%s]}}",
       JsonQuoted(phase.name), s.scale, s.good_steps, s.hysteresis_left, s.steps_applied, s.steps_skipped,
-      s.last_overflow_step, phase.skips.consecutive, absl::StrJoin(phase.skips.recent, ","));
+      s.last_overflow_step, s.rollbacks, s.fell_back ? "true" : "false", phase.skips.consecutive,
+      absl::StrJoin(phase.skips.recent, ","));
 }
 
 // Reads the members of one object; the first error sticks.
@@ -40,6 +41,7 @@ class Reader {
     return value;
   }
   uint64_t Uint64(absl::string_view key) { return Take(key, Member(key).AsUint64()); }
+  bool Bool(absl::string_view key) { return Take(key, Member(key).AsBool()); }
   std::string String(absl::string_view key) { return Take(key, Member(key).AsString()); }
   float PositiveFloat(absl::string_view key) {
     const float value = Take(key, Member(key).AsFloat());
@@ -67,7 +69,7 @@ class Reader {
   absl::Status status_;
 };
 
-absl::StatusOr<optim::LossScalerState> ParseScaler(const Json& json) {
+absl::StatusOr<optim::LossScalerState> ParseScaler(const Json& json, int64_t version) {
   Reader reader(json, "loss_scaler");
   optim::LossScalerState state;
   state.scale = reader.PositiveFloat("scale");
@@ -76,6 +78,10 @@ absl::StatusOr<optim::LossScalerState> ParseScaler(const Json& json) {
   state.steps_applied = reader.Count("steps_applied");
   state.steps_skipped = reader.Count("steps_skipped");
   state.last_overflow_step = reader.Count("last_overflow_step");
+  if (version >= 2) {
+    state.rollbacks = reader.Count("rollbacks");
+    state.fell_back = reader.Bool("fell_back");
+  }
   AMPD_RETURN_IF_ERROR(reader.status());
   return state;
 }
@@ -93,14 +99,14 @@ absl::StatusOr<SkipHistory> ParseSkips(const Json& json) {
   return history;
 }
 
-absl::StatusOr<PhaseState> ParsePhase(const Json& json) {
+absl::StatusOr<PhaseState> ParsePhase(const Json& json, int64_t version) {
   Reader reader(json, "phase");
   PhaseState phase;
   phase.name = reader.String("name");
   const Json& scaler = reader.Member("loss_scaler");
   const Json& skips = reader.Member("skips");
   AMPD_RETURN_IF_ERROR(reader.status());
-  AMPD_ASSIGN_OR_RETURN(phase.scaler, ParseScaler(scaler));
+  AMPD_ASSIGN_OR_RETURN(phase.scaler, ParseScaler(scaler, version));
   AMPD_ASSIGN_OR_RETURN(phase.skips, ParseSkips(skips));
   return phase;
 }
@@ -119,16 +125,16 @@ absl::StatusOr<TrainState> TrainStateFromJson(absl::string_view json) {
   Reader reader(document, "state");
   const int64_t version = reader.Count("format_version");
   AMPD_RETURN_IF_ERROR(reader.status());
-  if (version != kStateFormatVersion) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("checkpoint format ", version, ", this build reads format ", kStateFormatVersion));
+  if (version != kStateFormatVersion && version != kStateFormatVersion - 1) {
+    return absl::FailedPreconditionError(absl::StrCat("checkpoint format ", version, ", this build reads formats ",
+                                                      kStateFormatVersion - 1, " and ", kStateFormatVersion));
   }
   TrainState state;
   state.step = reader.Count("step");
   state.seed = reader.Uint64("seed");
   state.spec_hash = reader.String("spec_hash");
   for (const Json& item : reader.Member("phases").items()) {
-    AMPD_ASSIGN_OR_RETURN(PhaseState phase, ParsePhase(item));
+    AMPD_ASSIGN_OR_RETURN(PhaseState phase, ParsePhase(item, version));
     state.phases.push_back(std::move(phase));
   }
   AMPD_RETURN_IF_ERROR(reader.status());

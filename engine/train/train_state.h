@@ -33,14 +33,14 @@ struct TrainState {
   bool operator==(const TrainState&) const = default;
 };
 
-// The version this build writes. It reads this one only: there is no older one.
-inline constexpr int64_t kStateFormatVersion = 1;
+// The version this build writes; it reads the one before too. 2 adds loss_scaler.rollbacks and loss_scaler.fell_back.
+inline constexpr int64_t kStateFormatVersion = 2;
 
 // As JSON; every number comes back exactly.
 std::string ToJson(const TrainState& state);
 
-// INVALID_ARGUMENT naming the field for anything that ToJson does not write; FAILED_PRECONDITION for another format
-// version.
+// INVALID_ARGUMENT naming the field for anything that ToJson of its version does not write; FAILED_PRECONDITION for a
+// format version that this build does not read.
 absl::StatusOr<TrainState> TrainStateFromJson(absl::string_view json);
 
 }  // namespace ampd::train

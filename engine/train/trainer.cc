@@ -5,7 +5,6 @@
 #include "absl/strings/str_cat.h"
 #include "engine/core/status.h"
 #include "engine/train/evaluation.h"
-#include "engine/train/failure.h"
 #include "engine/train/spec_configs.h"
 #include "engine/train/trainer_impl.h"
 
@@ -19,34 +18,17 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const ResolvedJobSpec& 
 }
 
 TrainerImpl::TrainerImpl(const ResolvedJobSpec& spec, const TrainerOptions& options, TrainerObserver* observer)
-    : spec_(spec), options_(options), observer_(observer), spec_hash_(SpecHash(spec)) {}
+    : spec_(spec), options_(options), observer_(observer), spec_hash_(SpecHash(spec)), active_spec_(spec) {}
 
 absl::Status TrainerImpl::Open() {
-  AMPD_RETURN_IF_ERROR(OpenModel());
+  AMPD_ASSIGN_OR_RETURN(data_, TrainingData::Open(spec_, options_.data_roots));
   const v1::TrainSpec& train = job().train();
   batches_per_epoch_ = data_->train().size() / train.batch_size();
-  // The loader refuses a dataset without a whole batch; it is made here to find that, and unfit targets, at once.
-  AMPD_RETURN_IF_ERROR(data_->TrainLoader(plan_->outputs, 0).status());
-  if (data_->eval() != nullptr) AMPD_RETURN_IF_ERROR(data_->EvalLoader(plan_->outputs).status());
   total_steps_ = train.has_steps() ? train.steps() : train.epochs() * batches_per_epoch_;
-  runner_ = std::make_unique<StepRunner>(spec_, total_steps_, plan_.get(), model_.get());
-  skip_limits_ = {.max_ratio = job().limits().max_skip_ratio(),
-                  .window = job().limits().skip_window_steps(),
-                  .total_steps = total_steps_,
-                  .hysteresis = runner_->loss_scale().hysteresis};
   AMPD_RETURN_IF_ERROR(Restore());
   reporter_ = std::make_unique<Reporter>(job().report(), phase().name, total_steps_,
                                          runner_->LearningRate(phase().scaler.steps_applied), observer_);
   AMPD_ASSIGN_OR_RETURN(loader_, data_->TrainLoader(plan_->outputs, state_.step));
-  return absl::OkStatus();
-}
-
-absl::Status TrainerImpl::OpenModel() {
-  AMPD_ASSIGN_OR_RETURN(std::unique_ptr<runtime::Backend> backend, MakeBackend(options_.device, options_.threads));
-  AMPD_ASSIGN_OR_RETURN(data_, TrainingData::Open(spec_, options_.data_roots));
-  AMPD_ASSIGN_OR_RETURN(plan_,
-                        PlanModel(spec_, SampleInfoOf(data_->train().info()), std::move(backend), options_.threads));
-  AMPD_ASSIGN_OR_RETURN(model_, LoadedModel::Create(*plan_));
   return absl::OkStatus();
 }
 
@@ -57,24 +39,60 @@ absl::Status TrainerImpl::Restore() {
   AMPD_ASSIGN_OR_RETURN(absl::optional<LoadedCheckpoint> loaded,
                         checkpoints_->LoadNewest(spec_hash_, options_.last_checkpoint, &refused_checkpoints_));
   saved_at_ = SteadySeconds();
-  if (!loaded.has_value()) {
+  if (loaded.has_value()) {
+    saved_ = {loaded->name, loaded->size_bytes};
+    saved_step_ = loaded->state.step;
+  }
+  return StartFrom(std::move(loaded));
+}
+
+absl::Status TrainerImpl::StartFrom(absl::optional<LoadedCheckpoint> checkpoint) {
+  active_spec_ = spec_;
+  if (checkpoint.has_value() && !checkpoint->state.phases.empty() && checkpoint->state.phases[0].scaler.fell_back) {
+    AMPD_ASSIGN_OR_RETURN(active_spec_, WithMode(spec_, v1::PrecisionSpec::BF16));
+  }
+  AMPD_RETURN_IF_ERROR(OpenModel());
+  if (checkpoint.has_value()) {
+    AMPD_RETURN_IF_ERROR(TakeOver(*std::move(checkpoint)));
+  } else {
+    state_.step = 0;
     state_.seed = job().seed();
     state_.spec_hash = spec_hash_;
     state_.phases = {{job().phases(0).name(), optim::InitialScalerState(runner_->loss_scale()), {}}};
     model_->memory.Initialize(job().seed());
-    return runner_->Prepare();
   }
-  AMPD_RETURN_IF_ERROR(Annotate(LoadModel(loaded->model, &model_->memory), loaded->name));
-  AMPD_RETURN_IF_ERROR(Annotate(LoadMoments(loaded->optimizer, plan_->layout, &model_->moments), loaded->name));
-  state_ = std::move(loaded->state);
-  if (state_.phases.size() != 1 || state_.step > total_steps_) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(loaded->name, ": ", state_.phases.size(), " phases, step ", state_.step, " of ", total_steps_));
-  }
-  saved_ = {loaded->name, loaded->size_bytes};
-  saved_step_ = state_.step;
   step_ = state_.step;
   return runner_->Prepare();
+}
+
+absl::Status TrainerImpl::OpenModel() {
+  runner_.reset();
+  model_.reset();
+  plan_.reset();
+  AMPD_ASSIGN_OR_RETURN(std::unique_ptr<runtime::Backend> backend, MakeBackend(options_.device, options_.threads));
+  AMPD_ASSIGN_OR_RETURN(
+      plan_, PlanModel(active_spec_, SampleInfoOf(data_->train().info()), std::move(backend), options_.threads));
+  AMPD_ASSIGN_OR_RETURN(model_, LoadedModel::Create(*plan_));
+  // The loader refuses a dataset without a whole batch; it is made here to find that, and unfit targets, at once.
+  AMPD_RETURN_IF_ERROR(data_->TrainLoader(plan_->outputs, 0).status());
+  if (data_->eval() != nullptr) AMPD_RETURN_IF_ERROR(data_->EvalLoader(plan_->outputs).status());
+  runner_ = std::make_unique<StepRunner>(active_spec_, total_steps_, plan_.get(), model_.get());
+  skip_limits_ = {.max_ratio = job().limits().max_skip_ratio(),
+                  .window = job().limits().skip_window_steps(),
+                  .total_steps = total_steps_,
+                  .hysteresis = runner_->loss_scale().hysteresis};
+  return absl::OkStatus();
+}
+
+absl::Status TrainerImpl::TakeOver(LoadedCheckpoint checkpoint) {
+  AMPD_RETURN_IF_ERROR(Annotate(LoadModel(checkpoint.model, &model_->memory), checkpoint.name));
+  AMPD_RETURN_IF_ERROR(Annotate(LoadMoments(checkpoint.optimizer, plan_->layout, &model_->moments), checkpoint.name));
+  state_ = std::move(checkpoint.state);
+  if (state_.phases.size() != 1 || state_.step > total_steps_) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(checkpoint.name, ": ", state_.phases.size(), " phases, step ", state_.step, " of ", total_steps_));
+  }
+  return absl::OkStatus();
 }
 
 void TrainerImpl::Request(Command command) {
@@ -103,7 +121,9 @@ absl::Status TrainerImpl::Announce() {
     return reporter_->Emit(std::move(event));
   }
   if (saved_step_ < 0) return absl::OkStatus();
-  return reporter_->Log(v1::LogLine::INFO, absl::StrCat("resumed from checkpoint ", saved_.name));
+  return reporter_->Log(v1::LogLine::INFO,
+                        absl::StrCat("resumed from checkpoint ", saved_.name,
+                                     phase().scaler.fell_back ? ", in BF16 since it fell back" : ""));
 }
 
 absl::StatusOr<Outcome> TrainerImpl::Loop() {
@@ -114,7 +134,9 @@ absl::StatusOr<Outcome> TrainerImpl::Loop() {
     return Outcome::kCompleted;
   }
   while (state_.step < total_steps_) {
-    AMPD_RETURN_IF_ERROR(Step());
+    AMPD_ASSIGN_OR_RETURN(const optim::ScalerDecision decision, Step());
+    // It wrote the checkpoint it stands at, and ends no epoch.
+    if (decision == optim::ScalerDecision::kRollBack) continue;
     const bool stop = stop_requested_.load();
     const bool asked = checkpoint_requested_.exchange(false) || stop;
     AMPD_RETURN_IF_ERROR(EvaluateIfDue());
@@ -124,7 +146,7 @@ absl::StatusOr<Outcome> TrainerImpl::Loop() {
   return Outcome::kCompleted;
 }
 
-absl::Status TrainerImpl::Step() {
+absl::StatusOr<optim::ScalerDecision> TrainerImpl::Step() {
   const double start = SteadySeconds();
   absl::StatusOr<data::Batch*> batch = loader_->Next();
   if (!batch.ok()) return DataError(batch.status(), "data.train");
@@ -133,9 +155,10 @@ absl::Status TrainerImpl::Step() {
   step_.store(state_.step, std::memory_order_relaxed);
   AMPD_RETURN_IF_ERROR(ReportStep(**batch, result, SteadySeconds() - start));
   if (!result.applied()) AMPD_RETURN_IF_ERROR(ReportSkip(**batch, result));
-  if (result.scale_after != result.scale_before) AMPD_RETURN_IF_ERROR(ReportScale(result));
+  AMPD_RETURN_IF_ERROR(ReportScale(result.scale_before, result.scale_after));
   loader_->Release(*batch);
-  return CheckSkips(result);
+  AMPD_RETURN_IF_ERROR(CheckSkips(result));
+  return result.decision;
 }
 
 absl::Status TrainerImpl::ReportStep(const data::Batch& batch, const StepResult& result, double seconds) {
@@ -170,26 +193,24 @@ absl::Status TrainerImpl::ReportSkip(const data::Batch& batch, const StepResult&
   return reporter_->Emit(std::move(event));
 }
 
-absl::Status TrainerImpl::ReportScale(const StepResult& result) {
+absl::Status TrainerImpl::ReportScale(double before, double after) {
+  if (before == after) return absl::OkStatus();
   v1::JobEvent event;
   v1::LossScaleChange* change = event.mutable_loss_scale_change();
   change->set_step(state_.step);
   change->set_phase(phase().name);
-  change->set_scale_before(result.scale_before);
-  change->set_scale_after(result.scale_after);
+  change->set_scale_before(before);
+  change->set_scale_after(after);
   return reporter_->Emit(std::move(event));
 }
 
 absl::Status TrainerImpl::CheckSkips(const StepResult& result) {
-  if (result.decision == optim::ScalerDecision::kFloor) {
-    return WithFailureClass(
-        absl::AbortedError(absl::StrCat("training diverged: the gradients overflow at the smallest loss scale, ",
-                                        result.scale_before, " (step ", state_.step, ", first in ",
-                                        result.first_non_finite.tensor, ")")),
-        v1::Failure::DIVERGED);
-  }
+  if (result.decision == optim::ScalerDecision::kFail) return Diverged(result);
+  if (result.decision == optim::ScalerDecision::kRollBack) return RollBack(result);
   const bool scale_moved = result.scale_after != result.scale_before;
-  return CountStep(skip_limits_, state_.step, result.applied(), result.calibration, scale_moved, &phase().skips);
+  AMPD_RETURN_IF_ERROR(
+      CountStep(skip_limits_, state_.step, result.applied(), result.calibration, scale_moved, &phase().skips));
+  return result.decision == optim::ScalerDecision::kFallBack ? FallBack(result) : absl::OkStatus();
 }
 
 absl::Status TrainerImpl::EvaluateIfDue() {
@@ -206,10 +227,15 @@ absl::Status TrainerImpl::EvaluateIfDue() {
 
 absl::Status TrainerImpl::CheckpointIfDue(bool asked) {
   const v1::CheckpointSpec& spec = job().checkpoint();
-  const double start = SteadySeconds();
+  const double now = SteadySeconds();
   const bool by_step = spec.every_steps() > 0 && state_.step % spec.every_steps() == 0;
-  const bool by_time = spec.every_seconds() > 0 && start - saved_at_ >= static_cast<double>(spec.every_seconds());
+  const bool by_time = spec.every_seconds() > 0 && now - saved_at_ >= static_cast<double>(spec.every_seconds());
   if (!asked && !by_step && !by_time && state_.step != total_steps_) return absl::OkStatus();
+  return WriteCheckpoint();
+}
+
+absl::Status TrainerImpl::WriteCheckpoint() {
+  const double start = SteadySeconds();
   AMPD_RETURN_IF_ERROR(reporter_->Flush());
   AMPD_ASSIGN_OR_RETURN(
       saved_, checkpoints_->Save(state_, ModelTensors(&model_->memory), MomentTensors(plan_->layout, model_->moments)));

@@ -34,24 +34,40 @@ class TrainerImpl : public Trainer {
   const v1::JobSpec& job() const { return spec_.proto(); }
   int64_t EpochsCompleted() const { return state_.step / batches_per_epoch_; }
 
-  absl::Status OpenModel();
   absl::Status Restore();
+  // Makes model and runner for the mode that `checkpoint` was in and takes over what it holds; nullopt: the initial
+  // weights.
+  absl::Status StartFrom(absl::optional<LoadedCheckpoint> checkpoint);
+  // Plan, memory and runner for active_spec_. Whatever was there is gone.
+  absl::Status OpenModel();
+  absl::Status TakeOver(LoadedCheckpoint checkpoint);
   absl::Status Announce();
   absl::StatusOr<Outcome> Loop();
-  absl::Status Step();
+  absl::StatusOr<optim::ScalerDecision> Step();
   absl::Status ReportStep(const data::Batch& batch, const StepResult& result, double seconds);
   absl::Status ReportSkip(const data::Batch& batch, const StepResult& result);
-  absl::Status ReportScale(const StepResult& result);
+  absl::Status ReportScale(double before, double after);
+  // Whether the training goes on after a skip, and how.
   absl::Status CheckSkips(const StepResult& result);
+  absl::Status Diverged(const StepResult& result) const;
+  // The two ways on from the scale's floor.
+  absl::Status FallBack(const StepResult& result);
+  absl::Status RollBack(const StepResult& result);
+  // The newest undamaged checkpoint, not newer than this step, whose last step was applied: one written amid skips
+  // holds the weights that led to them. Where there is none such the oldest; nullopt where there is none at all.
+  absl::StatusOr<absl::optional<LoadedCheckpoint>> LoadGoodCheckpoint();
   absl::Status EvaluateIfDue();
   // Writes a checkpoint when `asked`, or the spec says so, or the job is at its end.
   absl::Status CheckpointIfDue(bool asked);
+  absl::Status WriteCheckpoint();
   absl::Status EmitCheckpoint(double write_seconds);
 
   const ResolvedJobSpec spec_;
   const TrainerOptions options_;
   TrainerObserver* const observer_;
   const std::string spec_hash_;
+  // The job as it runs now: in BF16 once it fell back.
+  ResolvedJobSpec active_spec_;
   std::unique_ptr<TrainingData> data_;
   std::unique_ptr<PlannedModel> plan_;
   std::unique_ptr<LoadedModel> model_;

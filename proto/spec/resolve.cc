@@ -134,6 +134,8 @@ void ResolveReport(v1::ReportSpec* report, Violations* violations) {
     violations->CheckReal("report.max_per_second", report->max_per_second(),
                           {.low = 0, .high = 1000, .low_open = true});
   }
+  if (!report->has_diagnostics_every_steps()) report->set_diagnostics_every_steps(0);
+  violations->CheckInteger("report.diagnostics_every_steps", report->diagnostics_every_steps(), 0, kMaxSteps);
 }
 
 void ResolvePhases(v1::JobSpec* spec, Violations* violations) {

@@ -60,6 +60,10 @@ void FillDynamic(LossScaleSpec* scale) {
   if (!scale->has_max()) scale->set_max(kMaxScale);
   if (!scale->has_hysteresis()) scale->set_hysteresis(1);
   if (scale->on_floor() == LossScaleSpec::ON_FLOOR_UNSPECIFIED) scale->set_on_floor(LossScaleSpec::FAIL);
+  if (scale->hysteresis_refill() == LossScaleSpec::HYSTERESIS_REFILL_UNSPECIFIED) {
+    scale->set_hysteresis_refill(LossScaleSpec::ON_APPLIED_STEP);
+  }
+  if (scale->on_floor() == LossScaleSpec::ROLLBACK && !scale->has_max_rollbacks()) scale->set_max_rollbacks(3);
 }
 
 // Fields of another kind than the spec's own are checked too, so that one file serves every mode.
@@ -80,9 +84,9 @@ void CheckScaleFields(const LossScaleSpec& scale, Violations* violations) {
     violations->CheckInteger(path + "growth_interval", scale.growth_interval(), 1, kMaxInterval);
   }
   if (scale.has_hysteresis()) violations->CheckInteger(path + "hysteresis", scale.hysteresis(), 1, 1 << 20);
-  if (scale.on_floor() > LossScaleSpec::FAIL && LossScaleSpec::OnFloor_IsValid(scale.on_floor())) {
-    violations->Add(path + "on_floor",
-                    absl::StrCat(LossScaleSpec::OnFloor_Name(scale.on_floor()), " is not supported yet"));
+  if (scale.has_max_rollbacks()) {
+    violations->CheckInteger(path + "max_rollbacks", scale.max_rollbacks(), 1, 1000);
+    if (scale.on_floor() != LossScaleSpec::ROLLBACK) violations->Add(path + "max_rollbacks", "needs on_floor ROLLBACK");
   }
 }
 

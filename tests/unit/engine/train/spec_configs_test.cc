@@ -61,9 +61,34 @@ TEST(SpecConfigs, LossScaling) {
   EXPECT_EQ(dynamic.min, 4);
   EXPECT_EQ(dynamic.max, 0x1p126);
   EXPECT_EQ(dynamic.hysteresis, 3);
+  EXPECT_EQ(dynamic.hysteresis_refill, optim::HysteresisRefill::kOnAppliedStep);
+  EXPECT_EQ(dynamic.on_floor, optim::OnFloor::kFail);
+  const auto rollback = LossScaleConfigOf(Resolve(
+      "precision { mode: FP16 loss_scale { on_floor: ROLLBACK max_rollbacks: 7 hysteresis_refill: ON_GROWTH } }"));
+  EXPECT_EQ(rollback.hysteresis_refill, optim::HysteresisRefill::kOnGrowth);
+  EXPECT_EQ(rollback.on_floor, optim::OnFloor::kRollback);
+  EXPECT_EQ(rollback.max_rollbacks, 7);
+  EXPECT_EQ(LossScaleConfigOf(Resolve("precision { mode: FP16 loss_scale { on_floor: HOLD } }")).on_floor,
+            optim::OnFloor::kHold);
+  EXPECT_EQ(LossScaleConfigOf(Resolve("precision { mode: FP16 loss_scale { on_floor: FALLBACK_BF16 } }")).on_floor,
+            optim::OnFloor::kFallbackBf16);
   const auto fixed = LossScaleConfigOf(Resolve("precision { mode: FP16 loss_scale { kind: STATIC init: 0.5 } }"));
   EXPECT_EQ(fixed.kind, optim::LossScaleKind::kStatic);
   EXPECT_EQ(fixed.init, 0.5);
+}
+
+TEST(SpecConfigs, AnotherModeTakesTheLayersOfTheJobsModeAlong) {
+  const auto spec = Resolve(
+      "precision { mode: FP16 loss_scale { init: 8 on_floor: FALLBACK_BF16 }"
+      "            rules { match: '*' } rules { match: 'dense*' dtype: FP16 } }");
+  const auto bf16 = WithMode(spec, v1::PrecisionSpec::BF16);
+  ASSERT_TRUE(bf16.ok()) << bf16.status();
+  const v1::PrecisionSpec& precision = bf16->proto().precision();
+  EXPECT_EQ(precision.mode(), v1::PrecisionSpec::BF16);
+  EXPECT_EQ(precision.rules(0).dtype(), v1::PrecisionSpec::FP32);
+  EXPECT_EQ(precision.rules(1).dtype(), v1::PrecisionSpec::BF16);
+  EXPECT_EQ(LossScaleConfigOf(*bf16).kind, optim::LossScaleKind::kNone);
+  EXPECT_EQ(bf16->proto().optimizer().SerializeAsString(), spec.proto().optimizer().SerializeAsString());
 }
 
 TEST(SpecConfigs, MastersAreRoundedOnlyOnRequest) {

@@ -24,7 +24,9 @@ TrainState Example() {
                   .hysteresis_left = 2,
                   .steps_applied = 1000,
                   .steps_skipped = 3,
-                  .last_overflow_step = 990};
+                  .last_overflow_step = 990,
+                  .rollbacks = 2,
+                  .fell_back = true};
   phase.skips = {.consecutive = 4, .recent = {980, 985, 990}};
   state.phases = {phase, PhaseState{"second", {}, {}}};
   return state;
@@ -50,14 +52,32 @@ TEST(TrainState, EveryScaleComesBackBitForBit) {
 
 TEST(TrainState, RefusesAnotherVersion) {
   std::string json = ToJson(Example());
-  json.replace(json.find(": 1,"), 4, ": 2,");
+  json.replace(json.find(": 2,"), 4, ": 3,");
   const absl::Status status = TrainStateFromJson(json).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("format 2"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("format 3"));
+}
+
+// As the version before wrote it.
+TEST(TrainState, ReadsTheVersionBefore) {
+  const auto state = TrainStateFromJson(R"({
+  "format_version": 1, "step": 70, "seed": 3, "spec_hash": "ab",
+  "phases": [
+    {"name": "main",
+     "loss_scaler": {"scale": 65536, "good_steps": 17, "hysteresis_left": 1, "steps_applied": 60,
+                     "steps_skipped": 10, "last_overflow_step": 53},
+     "skips": {"consecutive": 0, "recent": []}}
+  ]
+})");
+  ASSERT_TRUE(state.ok()) << state.status();
+  EXPECT_EQ(state->phases[0].scaler.last_overflow_step, 53);
+  EXPECT_EQ(state->phases[0].scaler.rollbacks, 0);
+  EXPECT_FALSE(state->phases[0].scaler.fell_back);
 }
 
 TEST(TrainState, NamesTheFieldThatIsWrong) {
-  for (const char* field : {"step", "seed", "spec_hash", "phases", "scale", "good_steps", "recent", "name"}) {
+  for (const char* field :
+       {"step", "seed", "spec_hash", "phases", "scale", "good_steps", "recent", "name", "rollbacks", "fell_back"}) {
     std::string json = ToJson(Example());
     const size_t at = json.find(std::string("\"") + field + "\":");
     ASSERT_NE(at, std::string::npos) << field;

@@ -114,6 +114,7 @@ limits:
   skip_window_steps: 500
 report:
   max_per_second: 10
+  diagnostics_every_steps: 0
 phases:
   - name: main
     every: 1
@@ -136,6 +137,11 @@ TEST(ResolveJobSpecTest, DefaultsThatDependOnOtherFields) {
   EXPECT_EQ(scale.max(), 0x1p126);
   EXPECT_EQ(scale.hysteresis(), 1);
   EXPECT_EQ(scale.on_floor(), v1::LossScaleSpec::FAIL);
+  EXPECT_EQ(scale.hysteresis_refill(), v1::LossScaleSpec::ON_APPLIED_STEP);
+  EXPECT_FALSE(scale.has_max_rollbacks());
+  const v1::LossScaleSpec rollback =
+      resolve({"precision={mode: FP16, loss_scale: {on_floor: ROLLBACK}}"}).precision().loss_scale();
+  EXPECT_EQ(rollback.max_rollbacks(), 3);
   EXPECT_EQ(resolve({"precision.mode=BF16"}).precision().loss_scale().kind(), v1::LossScaleSpec::NONE);
   EXPECT_EQ(resolve({"data.eval={glyphs: {}}"}).data().eval().glyphs().seed(), 2);
   EXPECT_EQ(resolve({"data.eval={glyphs: {}}"}).train().eval_every_epochs(), 1);
@@ -258,8 +264,14 @@ TEST(ResolveJobSpecTest, ChecksLossScaling) {
       {"precision={mode: FP16, loss_scale: {hysteresis: 0}}",
        "precision.loss_scale.hysteresis: must be at least 1, is 0"},
       {"precision={mode: FP16, loss_scale: {kind: STATIC}}", "precision.loss_scale.init: required for a STATIC scale"},
-      {"precision={mode: FP16, loss_scale: {on_floor: ROLLBACK}}",
-       "precision.loss_scale.on_floor: ROLLBACK is not supported yet"},
+      {"precision={mode: FP16, loss_scale: {on_floor: ROLLBACK, max_rollbacks: 0}}",
+       "precision.loss_scale.max_rollbacks: must be at least 1, is 0"},
+      {"precision={mode: FP16, loss_scale: {max_rollbacks: 2}}",
+       "precision.loss_scale.max_rollbacks: needs on_floor ROLLBACK"},
+      {"precision={mode: FP16, loss_scale: {on_floor: ROLLBACK, max_rollbacks: 2}}", ""},
+      {"precision={mode: FP16, loss_scale: {on_floor: HOLD, hysteresis_refill: ON_GROWTH}}", ""},
+      {"precision={mode: FP16, loss_scale: {on_floor: FALLBACK_BF16}}", ""},
+      {"report.diagnostics_every_steps=-1", "report.diagnostics_every_steps: must be at least 0, is -1"},
       {"precision={mode: FP16, loss_scale: {kind: STATIC, init: 0.5}}", ""},
       {"precision={mode: FP32, loss_scale: {init: 4096}}", ""},
   });

@@ -1,0 +1,94 @@
+// How a training goes on when gradients overflow at the smallest loss scale.
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/core/status.h"
+#include "engine/train/failure.h"
+#include "engine/train/spec_configs.h"
+#include "engine/train/trainer_impl.h"
+
+namespace ampd::train {
+namespace {
+
+absl::StatusOr<Safetensors> InMemory(const std::vector<TensorSource>& tensors) {
+  std::string bytes;
+  AMPD_RETURN_IF_ERROR(WriteSafetensors(tensors, [&bytes](absl::string_view part) {
+    bytes.append(part.data(), part.size());
+    return absl::OkStatus();
+  }));
+  return Safetensors::Parse(std::move(bytes));
+}
+
+std::string AtTheFloor(const StepResult& result, int64_t step) {
+  return absl::StrCat("the gradients overflow at the smallest loss scale, ", result.scale_before, " (step ", step,
+                      ", first in ", result.first_non_finite.tensor, ")");
+}
+
+}  // namespace
+
+absl::Status TrainerImpl::Diverged(const StepResult& result) const {
+  const int64_t rollbacks = state_.phases[0].scaler.rollbacks;
+  return WithFailureClass(
+      absl::AbortedError(absl::StrCat("training diverged: ", AtTheFloor(result, state_.step),
+                                      rollbacks > 0 ? absl::StrCat(", after ", rollbacks, " rollbacks") : "")),
+      v1::Failure::DIVERGED);
+}
+
+// A checkpoint and a resume in the other mode, but in memory: one copy of the tensors instead of two models at once.
+absl::Status TrainerImpl::FallBack(const StepResult& result) {
+  AMPD_ASSIGN_OR_RETURN(Safetensors model, InMemory(ModelTensors(&model_->memory)));
+  AMPD_ASSIGN_OR_RETURN(Safetensors optimizer, InMemory(MomentTensors(plan_->layout, model_->moments)));
+  TrainState state = state_;
+  optim::FallBack(&state.phases[0].scaler);
+  AMPD_RETURN_IF_ERROR(
+      StartFrom(LoadedCheckpoint{"falling back to BF16", 0, std::move(state), std::move(model), std::move(optimizer)}));
+  v1::JobEvent event;
+  v1::PrecisionChange* change = event.mutable_precision_change();
+  change->set_step(state_.step);
+  change->set_phase(phase().name);
+  change->set_mode_before(job().precision().mode());
+  change->set_mode_after(active_spec_.proto().precision().mode());
+  change->set_reason(AtTheFloor(result, state_.step));
+  AMPD_RETURN_IF_ERROR(reporter_->Emit(std::move(event)));
+  return ReportScale(result.scale_after, phase().scaler.scale);
+}
+
+absl::StatusOr<absl::optional<LoadedCheckpoint>> TrainerImpl::LoadGoodCheckpoint() {
+  absl::optional<LoadedCheckpoint> oldest;
+  int64_t up_to = state_.step;
+  while (up_to >= 0) {
+    std::vector<std::string> refused;
+    AMPD_ASSIGN_OR_RETURN(absl::optional<LoadedCheckpoint> loaded,
+                          checkpoints_->LoadNewest(spec_hash_, CheckpointName(up_to), &refused));
+    for (const std::string& line : refused) AMPD_RETURN_IF_ERROR(reporter_->Log(v1::LogLine::WARNING, line));
+    // One of a later step: there are none up to it.
+    if (!loaded.has_value() || loaded->state.step > up_to || loaded->state.phases.size() != 1) break;
+    oldest = std::move(loaded);
+    if (oldest->state.phases[0].skips.consecutive == 0) break;
+    up_to = oldest->state.step - 1;
+  }
+  return oldest;
+}
+
+absl::Status TrainerImpl::RollBack(const StepResult& result) {
+  const optim::LossScalerState before = phase().scaler;
+  std::string reason = AtTheFloor(result, state_.step);
+  AMPD_ASSIGN_OR_RETURN(absl::optional<LoadedCheckpoint> checkpoint, LoadGoodCheckpoint());
+  const std::string where = checkpoint.has_value() ? absl::StrCat("checkpoint ", checkpoint->name) : "initial weights";
+  AMPD_RETURN_IF_ERROR(Annotate(StartFrom(std::move(checkpoint)), "rollback"));
+  optim::RollBack(runner_->loss_scale(), before, &phase().scaler);
+  phase().skips.consecutive = 0;
+  AMPD_ASSIGN_OR_RETURN(loader_, data_->TrainLoader(plan_->outputs, state_.step));
+  v1::JobEvent event;
+  event.mutable_rewound()->set_to_step(state_.step);
+  event.mutable_rewound()->set_reason(absl::StrCat(reason, ": rollback ", phase().scaler.rollbacks, " of ",
+                                                   runner_->loss_scale().max_rollbacks, " to ", where));
+  AMPD_RETURN_IF_ERROR(reporter_->Emit(std::move(event)));
+  AMPD_RETURN_IF_ERROR(ReportScale(result.scale_after, phase().scaler.scale));
+  // A worker that dies now must not forget the rollback, or it could go on for ever.
+  return WriteCheckpoint();
+}
+
+}  // namespace ampd::train
