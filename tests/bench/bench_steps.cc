@@ -1,0 +1,178 @@
+// Times whole training steps of a job on synthetic batches, without daemon, loader or reports:
+//   bench_steps JOB.yaml INPUT TARGET MODE THREADS
+// INPUT: extents of a sample, "64,64,3". TARGET: "classes=10" or "features=1". MODE: a precision mode.
+// Answers each line "N" of its input, after N attempted steps, with one line of JSON:
+//   {"median": seconds a step, "lowest": ..., "steps": N, "applied": M, "loss": of the last}
+// With "nodes" in place of N: runs one step and prints the time of each plan step, slowest kinds first.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "engine/core/rng.h"
+#include "engine/core/status.h"
+#include "engine/train/files.h"
+#include "engine/train/planned_model.h"
+#include "engine/train/step_runner.h"
+#include "proto/spec/resolve.h"
+#include "proto/spec/yaml.h"
+
+namespace ampd::train {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double Seconds(Clock::duration d) { return std::chrono::duration<double>(d).count(); }
+
+constexpr int64_t kMaxSpecBytes = 1 << 20;
+constexpr int64_t kPlannedSteps = 1 << 30;
+
+absl::StatusOr<ResolvedJobSpec> ReadSpec(const std::string& path, const std::string& mode) {
+  AMPD_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxSpecBytes));
+  v1::JobSpec spec;
+  AMPD_RETURN_IF_ERROR(ParseYaml(text, path, &spec));
+  AMPD_RETURN_IF_ERROR(ApplySet(&spec, absl::StrCat("precision.mode=", mode)));
+  return ResolveJobSpec(std::move(spec));
+}
+
+absl::StatusOr<models::SampleInfo> ParseSample(const std::string& input, const std::string& target) {
+  models::SampleInfo sample;
+  for (absl::string_view extent : absl::StrSplit(input, ',')) {
+    int64_t n = 0;
+    if (!absl::SimpleAtoi(extent, &n) || n < 1) return absl::InvalidArgumentError(absl::StrCat("INPUT: ", input));
+    sample.input_shape.push_back(n);
+  }
+  const std::vector<std::string> parts = absl::StrSplit(target, '=');
+  int64_t n = 0;
+  if (parts.size() != 2 || !absl::SimpleAtoi(parts[1], &n)) {
+    return absl::InvalidArgumentError(absl::StrCat("TARGET: ", target));
+  }
+  (parts[0] == "classes" ? sample.classes : sample.target_features) = n;
+  return sample;
+}
+
+class Bench {
+ public:
+  Bench(ResolvedJobSpec spec, std::unique_ptr<PlannedModel> plan)
+      : spec_(std::move(spec)),
+        plan_(std::move(plan)),
+        model_(*plan_),
+        runner_(spec_, kPlannedSteps, plan_.get(), &model_) {}
+
+  absl::Status Prepare(const models::SampleInfo& sample) {
+    const int64_t batch = spec_.proto().train().batch_size();
+    RngSequence rng(1, "bench");
+    Shape shape = sample.input_shape;
+    shape.insert(shape.begin(), batch);
+    batch_.inputs = Tensor(DType::kF32, shape);
+    for (float& v : batch_.inputs.as<float>()) v = 2 * rng.NextUniform() - 1;
+    if (sample.classes > 0) {
+      batch_.labels = Tensor(DType::kI32, {batch});
+      for (int32_t& v : batch_.labels.as<int32_t>()) v = static_cast<int32_t>(rng.NextBelow(sample.classes));
+    } else {
+      batch_.targets = Tensor(DType::kF32, {batch, sample.target_features});
+      for (float& v : batch_.targets.as<float>()) v = rng.NextUniform();
+    }
+    batch_.valid = batch;
+    model_.memory.Initialize(spec_.proto().seed());
+    scaler_ = optim::InitialScalerState(runner_.loss_scale());
+    return runner_.Prepare();
+  }
+
+  absl::Status Run(int64_t steps) {
+    std::vector<double> times;
+    const int64_t applied = scaler_.steps_applied;
+    double loss = 0;
+    for (int64_t i = 0; i < steps; ++i) {
+      const auto start = Clock::now();
+      AMPD_ASSIGN_OR_RETURN(const StepResult result, runner_.Run(batch_, &scaler_));
+      times.push_back(Seconds(Clock::now() - start));
+      loss = result.loss;
+      ++batch_.step;
+    }
+    std::sort(times.begin(), times.end());
+    std::printf("{\"median\": %.9f, \"lowest\": %.9f, \"steps\": %ld, \"applied\": %ld, \"loss\": %.6g}\n",
+                times[times.size() / 2], times[0], static_cast<long>(steps),
+                static_cast<long>(scaler_.steps_applied - applied), loss);
+    return absl::OkStatus();
+  }
+
+  // One pass over the network with a clock between the plan's steps.
+  absl::Status RunNodes() {
+    struct Entry {
+      double seconds = 0;
+      int count = 0;
+    };
+    std::map<std::string, Entry> entries;
+    auto last = Clock::now();
+    const auto hook = [&](const runtime::PlanStep& step, absl::Span<const TensorView>) {
+      const auto now = Clock::now();
+      Entry& entry = entries[absl::StrCat(ir::OpName(step.op), " ", step.name)];
+      entry.seconds += Seconds(now - last);
+      ++entry.count;
+      last = now;
+      return absl::OkStatus();
+    };
+    const MicroBatches passes(plan_.get(), &model_, spec_.proto().train().batch_size(),
+                              spec_.proto().train().micro_batch_size());
+    AMPD_RETURN_IF_ERROR(passes.Run(batch_, {}, 1).status());
+    last = Clock::now();
+    AMPD_RETURN_IF_ERROR(passes.Run(batch_, {}, 1, hook).status());
+    std::vector<std::pair<double, std::string>> order;
+    for (const auto& [name, entry] : entries) order.emplace_back(entry.seconds, name);
+    std::sort(order.rbegin(), order.rend());
+    for (const auto& [seconds, name] : order) std::printf("%10.1f us  %s\n", seconds * 1e6, name.c_str());
+    return absl::OkStatus();
+  }
+
+ private:
+  ResolvedJobSpec spec_;
+  std::unique_ptr<PlannedModel> plan_;
+  LoadedModel model_;
+  StepRunner runner_;
+  optim::LossScalerState scaler_;
+  data::Batch batch_;
+};
+
+absl::Status Main(const std::vector<std::string>& args) {
+  int threads = 0;
+  if (args.size() != 5 || !absl::SimpleAtoi(args[4], &threads)) {
+    return absl::InvalidArgumentError("usage: bench_steps JOB.yaml INPUT TARGET MODE THREADS");
+  }
+  AMPD_ASSIGN_OR_RETURN(ResolvedJobSpec spec, ReadSpec(args[0], args[3]));
+  AMPD_ASSIGN_OR_RETURN(const models::SampleInfo sample, ParseSample(args[1], args[2]));
+  AMPD_ASSIGN_OR_RETURN(auto backend, MakeBackend("cpu-0", threads));
+  AMPD_ASSIGN_OR_RETURN(auto plan, PlanModel(spec, sample, std::move(backend), threads));
+  Bench bench(std::move(spec), std::move(plan));
+  AMPD_RETURN_IF_ERROR(bench.Prepare(sample));
+  std::string line;
+  while (std::getline(std::cin, line)) {
+    int64_t steps = 0;
+    if (line == "nodes") {
+      AMPD_RETURN_IF_ERROR(bench.RunNodes());
+    } else if (absl::SimpleAtoi(line, &steps) && steps > 0) {
+      AMPD_RETURN_IF_ERROR(bench.Run(steps));
+    } else {
+      return absl::InvalidArgumentError(absl::StrCat("not a number of steps: ", line));
+    }
+    std::fflush(stdout);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace ampd::train
+
+int main(int argc, char** argv) {
+  const absl::Status status = ampd::train::Main(std::vector<std::string>(argv + 1, argv + argc));
+  if (status.ok()) return 0;
+  std::cerr << status << "\n";
+  return 1;
+}
