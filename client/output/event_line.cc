@@ -1,5 +1,7 @@
 #include "client/output/event_line.h"
 
+#include <cmath>
+
 #include "absl/strings/str_cat.h"
 #include "client/output/text.h"
 
@@ -54,6 +56,41 @@ std::string Line(const v1::LossScaleChange& change) {
                       Figure(change.scale_after()), " at step ", change.step());
 }
 
+std::string Line(const v1::PrecisionChange& change) {
+  return absl::StrCat("precision", PhaseName(change.phase()), " ", v1::PrecisionSpec::Mode_Name(change.mode_before()),
+                      " -> ", v1::PrecisionSpec::Mode_Name(change.mode_after()), " after step ", change.step(), ": ",
+                      Clean(change.reason()));
+}
+
+std::string Percent(double share) { return absl::StrCat(Figure(100 * share), "%"); }
+
+// "2^20" where that is what it is.
+std::string Power(double value) {
+  int exponent;
+  return std::frexp(value, &exponent) == 0.5 ? absl::StrCat("2^", exponent - 1) : Figure(value);
+}
+
+std::string Line(const v1::GradientDiagnostics& diagnostics) {
+  double nonzero = 0, unscaled = 0, scaled = 0;
+  const v1::TensorDiagnostics* worst = nullptr;
+  const v1::TensorDiagnostics* largest = nullptr;
+  for (const v1::TensorDiagnostics& tensor : diagnostics.tensors()) {
+    const double count = static_cast<double>(tensor.nonzero());
+    nonzero += count;
+    unscaled += tensor.flushed_unscaled() * count;
+    scaled += tensor.flushed_scaled() * count;
+    if (worst == nullptr || tensor.flushed_unscaled() > worst->flushed_unscaled()) worst = &tensor;
+    if (largest == nullptr || tensor.largest_safe_scale() < largest->largest_safe_scale()) largest = &tensor;
+  }
+  const std::string head = absl::StrCat("gradients", PhaseName(diagnostics.phase()), "  step ", diagnostics.step());
+  if (worst == nullptr || nonzero == 0) return absl::StrCat(head, ": all zero");
+  return absl::StrCat(head, ": fp16 flushes ", Percent(unscaled / nonzero), " to zero without a scale, ",
+                      Percent(scaled / nonzero), " with ", Power(diagnostics.scale()), "; most in ",
+                      Clean(worst->tensor()), ", ", Percent(worst->flushed_unscaled()), " and ",
+                      Percent(worst->flushed_scaled()), "; largest safe scale ",
+                      Power(diagnostics.largest_safe_scale()), " for ", Clean(largest->tensor()));
+}
+
 std::string Line(const v1::Evaluation& evaluation) {
   std::string line = absl::StrCat("evaluation  epoch ", evaluation.epoch(), "  step ", evaluation.step());
   if (evaluation.has_accuracy()) absl::StrAppend(&line, "  accuracy ", Figure(evaluation.accuracy()));
@@ -96,6 +133,10 @@ std::string Payload(const v1::JobEvent& event) {
       return Line(event.rewound());
     case v1::JobEvent::kLog:
       return Line(event.log());
+    case v1::JobEvent::kPrecisionChange:
+      return Line(event.precision_change());
+    case v1::JobEvent::kGradientDiagnostics:
+      return Line(event.gradient_diagnostics());
     case v1::JobEvent::PAYLOAD_NOT_SET:
       break;
   }

@@ -61,6 +61,12 @@ void FoldEvent(const v1::JobEvent& event, JobRecord* record, Deltas* deltas) {
       summary.set_loss_scale(event.loss_scale_change().scale_after());
       Reported(event.loss_scale_change().step(), record);
       break;
+    case v1::JobEvent::kPrecisionChange:
+      Reported(event.precision_change().step(), record);
+      break;
+    case v1::JobEvent::kGradientDiagnostics:
+      Reported(event.gradient_diagnostics().step(), record);
+      break;
     case v1::JobEvent::kEvaluation:
       summary.set_eval_loss(event.evaluation().loss());
       if (event.evaluation().has_accuracy()) summary.set_accuracy(event.evaluation().accuracy());

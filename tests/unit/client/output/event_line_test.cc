@@ -29,6 +29,17 @@ TEST(EventLineTest, SaysWhatHappened) {
             "12:00:01  overflow  step 12 skipped, scale stays 8, epoch 1 batch 0");
   EXPECT_EQ(LineOf("loss_scale_change: {step: 2000, phase: gan, scale_before: 65536, scale_after: 131072}"),
             "12:00:01  scale gan 65536 -> 131072 at step 2000");
+  EXPECT_EQ(
+      LineOf("precision_change: {step: 6, phase: main, mode_before: FP16, mode_after: BF16, reason: at the floor}"),
+      "12:00:01  precision FP16 -> BF16 after step 6: at the floor");
+  EXPECT_EQ(LineOf("gradient_diagnostics: {step: 500, phase: main, scale: 65536, largest_safe_scale: 1048576, tensors: "
+                   "[{tensor: head.grad, nonzero: 100, flushed_unscaled: 0.25, largest_safe_scale: 1048576}, "
+                   "{tensor: conv1.grad, nonzero: 300, flushed_unscaled: 0.5, flushed_scaled: 0.01, "
+                   "largest_safe_scale: 2097152}]}"),
+            "12:00:01  gradients  step 500: fp16 flushes 43.75% to zero without a scale, 0.75% with 2^16; most in "
+            "conv1.grad, 50% and 1%; largest safe scale 2^20 for head.grad");
+  EXPECT_EQ(LineOf("gradient_diagnostics: {step: 5, tensors: [{tensor: a, zeros: 3}]}"),
+            "12:00:01  gradients  step 5: all zero");
   EXPECT_EQ(LineOf("evaluation: {step: 400, epoch: 2, loss: 0.25, accuracy: 0.9134, metrics: {accuracy: 0.9134, loss: "
                    "0.25, top5: 0.99}}"),
             "12:00:01  evaluation  epoch 2  step 400  accuracy 0.9134  loss 0.25  top5 0.99");
