@@ -21,41 +21,28 @@ v1::OverflowSkip::Stage StageOf(const runtime::PlanStep& step) {
   return v1::OverflowSkip::STAGE_UNSPECIFIED;
 }
 
-// Looks at tensors and keeps the first find.
-class Search {
- public:
-  explicit Search(runtime::Backend* backend) : backend_(backend) {}
-
-  absl::Status Look(const TensorView& tensor, v1::OverflowSkip::Stage stage, absl::string_view name) {
-    bool found = false, is_nan = false;
-    if (find_.has_value()) return absl::OkStatus();
-    AMPD_RETURN_IF_ERROR(backend_->FindNonFinite(tensor, &found, &is_nan));
-    if (found) find_ = NonFinite{stage, std::string(name), KindOf(is_nan)};
-    return absl::OkStatus();
-  }
-
-  // Ends the run with CANCELLED once something is found.
-  absl::Status After(const runtime::PlanStep& step, absl::Span<const TensorView> outputs) {
-    for (size_t i = 0; i < outputs.size(); ++i) {
-      AMPD_RETURN_IF_ERROR(Look(outputs[i], StageOf(step), step.outputs[i].name));
-    }
-    return find_.has_value() ? absl::CancelledError("found") : absl::OkStatus();
-  }
-
-  const absl::optional<NonFinite>& find() const { return find_; }
-
- private:
-  runtime::Backend* backend_;
-  absl::optional<NonFinite> find_;
-};
-
 }  // namespace
 
 v1::OverflowSkip::Kind KindOf(bool is_nan) { return is_nan ? v1::OverflowSkip::KIND_NAN : v1::OverflowSkip::KIND_INF; }
 
+absl::Status NonFiniteSearch::Look(const TensorView& tensor, v1::OverflowSkip::Stage stage, absl::string_view name) {
+  bool found = false, is_nan = false;
+  if (find_.has_value()) return absl::OkStatus();
+  AMPD_RETURN_IF_ERROR(backend_->FindNonFinite(tensor, &found, &is_nan));
+  if (found) find_ = NonFinite{stage, std::string(name), KindOf(is_nan)};
+  return absl::OkStatus();
+}
+
+absl::Status NonFiniteSearch::After(const runtime::PlanStep& step, absl::Span<const TensorView> outputs) {
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    AMPD_RETURN_IF_ERROR(Look(outputs[i], StageOf(step), step.outputs[i].name));
+  }
+  return find_.has_value() ? absl::CancelledError("found") : absl::OkStatus();
+}
+
 absl::StatusOr<absl::optional<NonFinite>> FindNonFiniteState(runtime::Backend* backend, runtime::ModelMemory* memory) {
   const runtime::ModelLayout& layout = memory->layout();
-  Search search(backend);
+  NonFiniteSearch search(backend);
   for (size_t i = 0; i < layout.states().size(); ++i) {
     const ir::Persistent& state = layout.states()[i];
     const TensorView pending{memory->pending_state() + layout.state_offsets()[i], state.type.dtype, state.type.shape};
@@ -67,7 +54,7 @@ absl::StatusOr<absl::optional<NonFinite>> FindNonFiniteState(runtime::Backend* b
 absl::StatusOr<absl::optional<NonFinite>> ReplayForNonFinite(const MicroBatches& step, const data::Batch& batch,
                                                              const runtime::StepState& state, float loss_scale) {
   runtime::Backend* backend = step.plan().backend.get();
-  Search search(backend);
+  NonFiniteSearch search(backend);
   // The whole batch first: an infinite input makes every later tensor look guilty.
   AMPD_RETURN_IF_ERROR(search.Look(batch.inputs.view(), v1::OverflowSkip::INPUT, "x"));
   if (!batch.targets.shape().empty()) {

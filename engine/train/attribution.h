@@ -4,8 +4,11 @@
 
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
+#include "absl/types/span.h"
 #include "ampd/v1/event.pb.h"
 #include "engine/data/loader.h"
 #include "engine/train/micro_batches.h"
@@ -19,6 +22,25 @@ struct NonFinite {
 };
 
 v1::OverflowSkip::Kind KindOf(bool is_nan);
+
+// Looks at tensors in the order in which they are written and keeps the first find. Thread-compatible.
+class NonFiniteSearch {
+ public:
+  // `backend` outlives it.
+  explicit NonFiniteSearch(runtime::Backend* backend) : backend_(backend) {}
+
+  // Blames `name` and `stage` if `tensor` is the first that is not finite. Errors are the backend's.
+  absl::Status Look(const TensorView& tensor, v1::OverflowSkip::Stage stage, absl::string_view name);
+  // Looks at what a step has written; for runtime::Executor::Hook. A gradient that became non-finite by being added to
+  // others is REDUCE; else the stage is the step's own. CANCELLED, to end the run, once something is found.
+  absl::Status After(const runtime::PlanStep& step, absl::Span<const TensorView> outputs);
+
+  const absl::optional<NonFinite>& find() const { return find_; }
+
+ private:
+  runtime::Backend* backend_;
+  absl::optional<NonFinite> find_;
+};
 
 // The first of the model's pending untrained states (running statistics) that is not finite; nullopt when all are.
 absl::StatusOr<absl::optional<NonFinite>> FindNonFiniteState(runtime::Backend* backend, runtime::ModelMemory* memory);

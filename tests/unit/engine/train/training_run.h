@@ -23,7 +23,7 @@ namespace ampd::train {
 class ScratchFolder {
  public:
   ScratchFolder() {
-    std::string pattern = testing::TempDir() + "/ampd_train_XXXXXX";
+    std::string pattern = ::testing::TempDir() + "/ampd_train_XXXXXX";
     path_ = mkdtemp(pattern.data()) == nullptr ? "" : pattern;
     EXPECT_FALSE(path_.empty());
   }
