@@ -36,6 +36,14 @@ ValueId Graph::AddState(Persistent state) {
   return static_cast<ValueId>(values.size()) - 1;
 }
 
+ValueId Graph::AddConstant(std::string name, std::shared_ptr<const Tensor> data) {
+  values.push_back({.name = std::move(name),
+                    .type = {data->dtype(), data->shape()},
+                    .kind = ValueKind::kConstant,
+                    .data = std::move(data)});
+  return static_cast<ValueId>(values.size()) - 1;
+}
+
 ValueId Graph::AddLossSeed() {
   values.push_back({.name = "loss_seed", .type = {DType::kF32, {}}, .kind = ValueKind::kLossSeed});
   return static_cast<ValueId>(values.size()) - 1;

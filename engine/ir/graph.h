@@ -4,12 +4,14 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "engine/core/dtype.h"
 #include "engine/core/shape.h"
+#include "engine/core/tensor.h"
 #include "engine/ir/attributes.h"
 #include "engine/ir/op_kind.h"
 
@@ -24,6 +26,7 @@ enum class ValueKind : uint8_t {
   kParameter,   // an fp32 master
   kPublished,   // a copy of a parameter in another dtype, written once per applied step
   kState,       // persistent, not trained: batch-norm running statistics
+  kConstant,    // numbers that never change, e.g. an imported graph's
   kLossSeed,    // f32 scalar: the gradient of the loss, loss scale / micro-batches of the step
   kActivation,  // written by a node
 };
@@ -41,8 +44,9 @@ struct Value {
   std::string name;
   TensorType type;
   ValueKind kind = ValueKind::kActivation;
-  NodeId producer = -1;  // for kActivation
-  int32_t slot = -1;     // for kParameter and kPublished into parameters; for kState into states
+  NodeId producer = -1;                // for kActivation
+  int32_t slot = -1;                   // for kParameter and kPublished into parameters; for kState into states
+  std::shared_ptr<const Tensor> data;  // for kConstant, of `type`; shared by copies of the graph
 };
 
 struct Node {
@@ -91,6 +95,8 @@ struct Graph {
   ValueId AddInput(std::string name, TensorType type);
   ValueId AddParameter(Persistent parameter);
   ValueId AddState(Persistent state);
+  // `data` is not null.
+  ValueId AddConstant(std::string name, std::shared_ptr<const Tensor> data);
   // f32 scalar, at most one a graph.
   ValueId AddLossSeed();
   // A new activation; AddNode gives it its producer.

@@ -70,6 +70,12 @@ absl::Status VerifyValues(const ir::Graph& graph) {
       return absl::InternalError(absl::StrCat("value ", value.name, " has slot ", value.slot, " of ", slots));
     }
   }
+  for (const ir::Value& value : graph.values) {
+    if (value.kind != ir::ValueKind::kConstant) continue;
+    if (value.data == nullptr || value.type != ir::TensorType{value.data->dtype(), value.data->shape()}) {
+      return absl::InternalError(absl::StrCat("constant ", value.name, " has no data of its type"));
+    }
+  }
   for (const auto& [name, v] : graph.outputs) {
     if (v < 0 || static_cast<size_t>(v) >= graph.values.size()) {
       return absl::InternalError(absl::StrCat("output ", name, " is value ", v, " of ", graph.values.size()));

@@ -64,7 +64,7 @@ class Rewriter {
       const ir::Value& value = to_.values[map_[node.inputs[i]]];
       const ops::Role role = ops::RoleOf(def, i);
       if ((role != ops::Role::kData && role != ops::Role::kNumber) || !IsFloat(value.type.dtype)) continue;
-      if (value.kind == ir::ValueKind::kParameter) continue;
+      if (value.kind == ir::ValueKind::kParameter || value.kind == ir::ValueKind::kConstant) continue;
       widest = any && value.type.dtype != widest ? DType::kF32 : value.type.dtype;
       any = true;
     }

@@ -12,7 +12,7 @@ Executor::Executor(const Plan* plan, ModelMemory* memory, AlignedBuffer* arena)
       memory_(memory),
       arena_(arena),
       input_uses_(plan->inputs.size()),
-      input_bound_(plan->inputs.size(), false) {
+      bound_inputs_(plan->inputs.size(), nullptr) {
   for (const PlanStep& step : plan->steps) {
     BoundStep bound;
     for (const PlannedTensor& tensor : step.inputs) {
@@ -27,7 +27,7 @@ Executor::Executor(const Plan* plan, ModelMemory* memory, AlignedBuffer* arena)
   }
 }
 
-TensorView Executor::Bind(const PlannedTensor& tensor) {
+TensorView Executor::Bind(const PlannedTensor& tensor) const {
   TensorView view{nullptr, tensor.type.dtype, tensor.type.shape};
   switch (tensor.space) {
     case Space::kArena:
@@ -49,9 +49,13 @@ TensorView Executor::Bind(const PlannedTensor& tensor) {
       view.data = memory_->pending_state() + tensor.offset;
       break;
     case Space::kLossSeed:
-      view.data = &loss_seed_;
+      view.data = const_cast<float*>(&loss_seed_);
+      break;
+    case Space::kConstant:
+      view.data = plan_->constants[tensor.offset]->view().data;
       break;
     case Space::kInput:
+      view.data = const_cast<void*>(bound_inputs_[tensor.offset]);
       break;
   }
   return view;
@@ -61,7 +65,7 @@ absl::Status Executor::BindInput(absl::string_view name, const void* data) {
   for (size_t i = 0; i < plan_->inputs.size(); ++i) {
     if (absl::string_view(plan_->inputs[i].name) != name) continue;
     for (const auto& [step, operand] : input_uses_[i]) steps_[step].inputs[operand].data = const_cast<void*>(data);
-    input_bound_[i] = data != nullptr;
+    bound_inputs_[i] = data;
     return absl::OkStatus();
   }
   return absl::NotFoundError(absl::StrCat("[executor] the plan has no input ", name));
@@ -70,12 +74,12 @@ absl::Status Executor::BindInput(absl::string_view name, const void* data) {
 absl::StatusOr<TensorView> Executor::Output(absl::string_view name) const {
   auto it = plan_->outputs.find(std::string(name));
   if (it == plan_->outputs.end()) return absl::NotFoundError(absl::StrCat("[executor] the plan has no output ", name));
-  return TensorView{arena_->data() + it->second.offset, it->second.type.dtype, it->second.type.shape};
+  return Bind(it->second);
 }
 
 absl::Status Executor::Run(const StepState& step, const Hook& hook) {
-  for (size_t i = 0; i < input_bound_.size(); ++i) {
-    if (!input_bound_[i] && !input_uses_[i].empty()) {
+  for (size_t i = 0; i < bound_inputs_.size(); ++i) {
+    if (bound_inputs_[i] == nullptr && !input_uses_[i].empty()) {
       return absl::FailedPreconditionError(absl::StrCat("[executor] input ", plan_->inputs[i].name, " is not bound"));
     }
   }

@@ -44,7 +44,7 @@ class Executor {
     std::vector<TensorView> outputs;
     void* workspace = nullptr;
   };
-  TensorView Bind(const PlannedTensor& tensor);
+  TensorView Bind(const PlannedTensor& tensor) const;
 
   const Plan* plan_;
   ModelMemory* memory_;
@@ -53,7 +53,7 @@ class Executor {
   std::vector<BoundStep> steps_;
   // By plan input: the views that read it, as (step, operand).
   std::vector<std::vector<std::pair<int, int>>> input_uses_;
-  std::vector<bool> input_bound_;
+  std::vector<const void*> bound_inputs_;  // null: not bound
 };
 
 }  // namespace ampd::runtime

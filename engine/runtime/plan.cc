@@ -18,6 +18,7 @@ class Planner {
   absl::StatusOr<Plan> Run() {
     AMPD_RETURN_IF_ERROR(layout_->Check(graph_));
     FindRoots();
+    AMPD_RETURN_IF_ERROR(CheckOutputs());
     AMPD_RETURN_IF_ERROR(ListInputs());
     for (const ir::Node& node : graph_.nodes) {
       if (!ops::GetOpDef(node.op).is_view) AMPD_RETURN_IF_ERROR(AddStep(node));
@@ -33,6 +34,16 @@ class Planner {
     for (const ir::Node& node : graph_.nodes) {
       if (ops::GetOpDef(node.op).is_view) roots_[node.outputs[0]] = roots_[node.inputs[0]];
     }
+  }
+
+  // A published copy's layout is its readers', so an output cannot show it.
+  absl::Status CheckOutputs() const {
+    for (const auto& [name, v] : graph_.outputs) {
+      if (graph_.values[roots_[v]].kind == ir::ValueKind::kPublished) {
+        return absl::InvalidArgumentError(absl::StrCat("[plan] output ", name, " is a published copy of a parameter"));
+      }
+    }
+    return absl::OkStatus();
   }
 
   absl::Status ListInputs() {
@@ -82,26 +93,47 @@ class Planner {
     const ir::ValueId v = node.inputs[i];
     const ir::Value& root = graph_.values[roots_[v]];
     PlannedTensor tensor{graph_.values[v].name, graph_.type(v), Space::kArena, 0};
-    switch (root.kind) {
-      case ir::ValueKind::kActivation:
-        break;
-      case ir::ValueKind::kInput:
-        tensor.space = Space::kInput;
-        tensor.offset = input_index_[roots_[v]];
-        break;
-      case ir::ValueKind::kLossSeed:
-        tensor.space = Space::kLossSeed;
-        break;
-      case ir::ValueKind::kState:
-        tensor.space = ops::GetOpDef(node.op).has_effects ? Space::kPendingState : Space::kState;
-        tensor.offset = layout_->state_offsets()[root.slot];
-        break;
-      case ir::ValueKind::kParameter:
-      case ir::ValueKind::kPublished:
-        PlaceParameter(node, i, root, kernel, &tensor);
-        break;
+    if (root.kind == ir::ValueKind::kParameter || root.kind == ir::ValueKind::kPublished) {
+      PlaceParameter(node, i, root, kernel, &tensor);
+    } else {
+      Place(roots_[v], ops::GetOpDef(node.op).has_effects, &tensor);
     }
     return tensor;
+  }
+
+  // Where `root`, no published copy, lies; SetOffset tells where in the arena.
+  void Place(ir::ValueId root, bool pending, PlannedTensor* tensor) {
+    const ir::Value& value = graph_.values[root];
+    switch (value.kind) {
+      case ir::ValueKind::kActivation:
+      case ir::ValueKind::kPublished:
+        break;
+      case ir::ValueKind::kInput:
+        tensor->space = Space::kInput;
+        tensor->offset = input_index_[root];
+        break;
+      case ir::ValueKind::kConstant:
+        tensor->space = Space::kConstant;
+        tensor->offset = ConstantIndex(root);
+        break;
+      case ir::ValueKind::kLossSeed:
+        tensor->space = Space::kLossSeed;
+        break;
+      case ir::ValueKind::kState:
+        tensor->space = pending ? Space::kPendingState : Space::kState;
+        tensor->offset = layout_->state_offsets()[value.slot];
+        break;
+      case ir::ValueKind::kParameter:
+        tensor->space = Space::kMaster;
+        tensor->offset = layout_->slots()[value.slot].offset * static_cast<int64_t>(sizeof(float));
+        break;
+    }
+  }
+
+  int64_t ConstantIndex(ir::ValueId v) {
+    const auto [it, inserted] = constant_index_.insert({v, static_cast<int64_t>(plan_.constants.size())});
+    if (inserted) plan_.constants.push_back(graph_.values[v].data);
+    return it->second;
   }
 
   void PlaceParameter(const ir::Node& node, int i, const ir::Value& value, Kernel* kernel, PlannedTensor* tensor) {
@@ -112,11 +144,7 @@ class Planner {
       return;
     }
     absl::optional<PublishedLayout> layout = kernel->published_layout(i);
-    if (!layout && value.kind == ir::ValueKind::kParameter) {
-      tensor->space = Space::kMaster;
-      tensor->offset = layout_->slots()[value.slot].offset * static_cast<int64_t>(sizeof(float));
-      return;
-    }
+    if (!layout && value.kind == ir::ValueKind::kParameter) return Place(roots_[node.inputs[i]], false, tensor);
     if (!layout) layout = DenseCopy(value.type);
     tensor->space = Space::kPublished;
     tensor->offset = layout_->copies()[layout_->AddCopy(value.slot, *std::move(layout))].offset;
@@ -162,6 +190,7 @@ class Planner {
     }
     for (const auto& [name, v] : graph_.outputs) {
       PlannedTensor tensor{name, graph_.type(v), Space::kArena, 0};
+      Place(roots_[v], false, &tensor);
       SetOffset(v, memory, &tensor);
       plan_.outputs[name] = std::move(tensor);
     }
@@ -179,6 +208,7 @@ class Planner {
   Plan plan_;
   std::vector<ir::ValueId> roots_;
   std::map<ir::ValueId, int64_t> input_index_;
+  std::map<ir::ValueId, int64_t> constant_index_;
   std::vector<const ir::Node*> nodes_;  // by step
   std::vector<passes::LiveRange> ranges_;
   std::map<ir::ValueId, int> range_of_;

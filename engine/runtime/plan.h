@@ -24,7 +24,8 @@ enum class Space : uint8_t {
   kPublished,
   kState,  // committed
   kPendingState,
-  kInput,  // bound by the caller; offset is the input's index in Plan::inputs
+  kInput,     // bound by the caller; offset is the input's index in Plan::inputs
+  kConstant,  // offset is the index in Plan::constants
   kLossSeed,
 };
 
@@ -49,7 +50,9 @@ struct PlanStep {
 struct Plan {
   std::vector<PlanStep> steps;
   std::vector<PlannedTensor> inputs;
-  // "loss", "losses", "correct": in the arena, valid until the next run.
+  std::vector<std::shared_ptr<const Tensor>> constants;
+  // "loss", "losses", "correct": usually in the arena, valid until the next run. One that is an input, a constant or a
+  // parameter of the graph, or a view of one, shows that memory.
   std::map<std::string, PlannedTensor> outputs;
   // Parameters in the order in which the backward pass first adds to their gradients.
   std::vector<int32_t> gradient_order;

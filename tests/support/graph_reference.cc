@@ -29,6 +29,9 @@ void LoadValues(const ir::Graph& graph, const GraphInputs& in, GraphResults* res
       case ir::ValueKind::kState:
         slot = in.states.at(value.slot);
         break;
+      case ir::ValueKind::kConstant:
+        slot = FromTensor(value.data->view());
+        break;
       case ir::ValueKind::kLossSeed:
         slot = {{}, {in.step.loss_seed}};
         break;

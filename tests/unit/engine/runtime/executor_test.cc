@@ -10,6 +10,7 @@
 
 #include "engine/backend/cpu/cpu_backend.h"
 #include "engine/core/half.h"
+#include "engine/ops/op_def.h"
 #include "engine/runtime/plan.h"
 #include "tests/support/small_networks.h"
 
@@ -193,6 +194,36 @@ TEST(Executor, MissingInputsAndNames) {
   EXPECT_EQ(machine.executor().Output("nothing").status().code(), absl::StatusCode::kNotFound);
   ASSERT_TRUE(machine.executor().BindInput("x", nullptr).ok());
   EXPECT_EQ(machine.executor().Run(in.step).code(), absl::StatusCode::kFailedPrecondition);
+}
+
+// An input, a constant and a parameter as results, each through a view, beside one that a kernel computes.
+TEST(Executor, ResultsMayBeWhatNoKernelWrites) {
+  ir::Graph graph;
+  const ir::ValueId x = graph.AddInput("x", {DType::kF32, {2, 2}});
+  auto data = std::make_shared<Tensor>(DType::kF32, Shape{4});
+  for (int i = 0; i < 4; ++i) data->as<float>()[i] = static_cast<float>(10 + i);
+  const ir::ValueId c = graph.AddConstant("c", data);
+  const ir::ValueId p = graph.AddParameter({.name = "p", .type = {DType::kF32, {4}}});
+  const auto emit = [&](ir::OpKind op, std::string name, std::vector<ir::ValueId> inputs, ir::Attributes attributes) {
+    return (*ops::Emit(&graph, {.op = op, .name = name, .inputs = inputs, .attributes = attributes}))[0];
+  };
+  const ir::Attributes flat{{"shape", std::vector<int64_t>{4}}};
+  const ir::ValueId x4 = emit(ir::OpKind::kReshape, "x4", {x}, flat);
+  const ir::ValueId sum = emit(ir::OpKind::kAdd, "sum", {x4, c}, {});
+  graph.outputs = {{"x", x}, {"x4", x4}, {"c", c}, {"p", p}, {"sum", sum}};
+  ASSERT_TRUE(ops::VerifyGraph(graph).ok()) << ops::VerifyGraph(graph);
+  GraphInputs in;
+  in.inputs["x"] = {{2, 2}, {1, 2, 3, 4}};
+  in.parameters = {{{4}, {5, 6, 7, 8}}};
+  Machine machine(graph, in, 1);
+  machine.Run(in.step);
+  const GraphResults expected = testing::RunGraphReference(graph, in);
+  for (const auto& [name, v] : graph.outputs) {
+    const TensorView result = *machine.executor().Output(name);
+    EXPECT_EQ(result.shape, graph.type(v).shape) << name;
+    EXPECT_EQ(testing::FromTensor(result).data, expected.outputs.at(name).data) << name;
+  }
+  EXPECT_EQ(machine.plan().constants.size(), 1u);
 }
 
 TEST(MakePlan, TensorsAliveTogetherDoNotOverlap) {
