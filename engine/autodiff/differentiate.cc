@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/core/status.h"
+#include "engine/ops/compute.h"
 #include "engine/ops/gradient_context.h"
 #include "engine/ops/op_def.h"
 
@@ -88,6 +89,11 @@ class NodeContext : public ops::GradientContext {
   bool needs_grad(int i) const override { return walk_->wanted(node_.inputs[i]); }
   std::vector<ir::ValueId> Emit(ir::OpKind op, std::vector<ir::ValueId> inputs, ir::Attributes attributes,
                                 const std::string& suffix) override {
+    if (ops::GetOpDef(op).precision == ops::PrecisionClass::kAllow) {
+      for (const char* name : {ops::kComputeAttribute, ops::kScalesAttribute}) {
+        if (node_.attributes.Has(name)) attributes.Set(name, node_.attributes.String(name));
+      }
+    }
     return walk_->Emit({.op = op,
                         .name = absl::StrCat(node_.name, ".", suffix),
                         .layer = node_.layer,

@@ -81,6 +81,8 @@ struct Persistent {
   Initializer init;
   DiskLayout layout = DiskLayout::kSame;
   Shape flattened;
+  // Of states: false for what only a resumed training needs, which stays out of the file that PyTorch reads.
+  bool in_model_file = true;
 };
 
 // Plain data, copied by passes. Not thread-safe while it changes.

@@ -46,6 +46,10 @@ namespace ampd::ir {
   X(kSquaredError, "squared_error")                         \
   X(kSquaredErrorGrad, "squared_error_grad")                \
   X(kArgmaxEqual, "argmax_equal")                           \
+  /* 8-bit operands */                                      \
+  X(kQuantize, "quantize")                                  \
+  X(kDequantize, "dequantize")                              \
+  X(kAmaxUpdate, "amax_update")                             \
   /* The backward pass */                                   \
   X(kAccumulateGrad, "accumulate_grad")
 

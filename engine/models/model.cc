@@ -7,11 +7,13 @@
 #include "engine/autodiff/differentiate.h"
 #include "engine/core/status.h"
 #include "engine/models/layers.h"
+#include "engine/ops/compute.h"
 #include "engine/ops/op_def.h"
 #include "engine/passes/dead_nodes.h"
 #include "engine/passes/pipeline.h"
 #include "engine/passes/precision.h"
 #include "engine/passes/publish_parameters.h"
+#include "engine/passes/quantize_fp8.h"
 
 namespace ampd::models {
 namespace {
@@ -26,8 +28,12 @@ double Elements(const Shape& shape) {
   return n;
 }
 
-DType ComputeDType(v1::PrecisionSpec::Mode mode) {
+passes::ComputeType ComputeOf(v1::PrecisionSpec::Mode mode) {
   switch (mode) {
+    case v1::PrecisionSpec::TF32:
+      return passes::kTf32;
+    case v1::PrecisionSpec::FP8:
+      return passes::kFp8;
     case v1::PrecisionSpec::FP16:
       return DType::kF16;
     case v1::PrecisionSpec::BF16:
@@ -38,8 +44,8 @@ DType ComputeDType(v1::PrecisionSpec::Mode mode) {
 }
 
 passes::PrecisionPolicy PolicyOf(const v1::PrecisionSpec& spec) {
-  passes::PrecisionPolicy policy{.compute = ComputeDType(spec.mode())};
-  for (const v1::PrecisionRule& rule : spec.rules()) policy.rules.push_back({rule.match(), ComputeDType(rule.dtype())});
+  passes::PrecisionPolicy policy{.compute = ComputeOf(spec.mode())};
+  for (const v1::PrecisionRule& rule : spec.rules()) policy.rules.push_back({rule.match(), ComputeOf(rule.dtype())});
   return policy;
 }
 
@@ -155,18 +161,27 @@ std::string KindName(const v1::Layer& layer) {
   return field == nullptr ? "" : field->name();
 }
 
-// What a layer computes in: its ALLOW op's operands, else what it writes.
+std::string ComputeName(const ir::Graph& graph, const ir::Node& node) {
+  if (node.attributes.String(ops::kComputeAttribute) == ops::kComputeTf32) return ops::kComputeTf32;
+  const bool allow = ops::GetOpDef(node.op).precision == ops::PrecisionClass::kAllow;
+  return std::string(DTypeName(graph.type(allow ? node.inputs[0] : node.outputs[0]).dtype));
+}
+
+// What a layer computes in: its first ALLOW op's operands, else what it writes.
 std::vector<v1::LayerPlan> DescribeLayers(const v1::ModelSpec& model, const ir::Graph& train) {
   std::vector<v1::LayerPlan> plans;
   for (const v1::Layer& layer : model.layers()) {
     v1::LayerPlan plan;
     plan.set_name(layer.name());
     plan.set_kind(KindName(layer));
+    bool computes = false;  // has an ALLOW op
     for (const ir::Node& node : train.nodes) {
       if (node.layer != layer.name() || node.stage != ir::Stage::kForward || node.outputs.empty()) continue;
       if (node.op == ir::OpKind::kCast) continue;
       const ir::TensorType& type = train.type(node.outputs[0]);
-      if (plan.dtype().empty()) plan.set_dtype(std::string(DTypeName(type.dtype)));
+      const bool allow = ops::GetOpDef(node.op).precision == ops::PrecisionClass::kAllow;
+      if (plan.dtype().empty() || (allow && !computes)) plan.set_dtype(ComputeName(train, node));
+      computes = computes || allow;
       plan.clear_output_shape();
       for (size_t i = 1; i < type.shape.size(); ++i) plan.add_output_shape(type.shape[i]);
     }
@@ -187,6 +202,9 @@ absl::StatusOr<Model> BuildModel(const ResolvedJobSpec& resolved, const SampleIn
   const v1::JobSpec& spec = resolved.proto();
   const passes::PrecisionPolicy policy = PolicyOf(spec.precision());
   const auto precision = [&](ir::Graph g) { return passes::ApplyPrecision(g, policy); };
+  const auto quantize = [](bool training) {
+    return [training](ir::Graph g) { return passes::QuantizeFp8(std::move(g), training); };
+  };
   const auto differentiate = [](ir::Graph g) {
     const ir::ValueId loss = g.outputs.at("loss");
     return autodiff::Differentiate(std::move(g), loss);
@@ -196,12 +214,14 @@ absl::StatusOr<Model> BuildModel(const ResolvedJobSpec& resolved, const SampleIn
   AMPD_ASSIGN_OR_RETURN(model.train, passes::Pipeline()
                                          .Add("precision", precision)
                                          .Add("differentiate", differentiate)
+                                         .Add("quantize_fp8", quantize(true))
                                          .Add("publish_parameters", passes::PublishParameters)
                                          .Add("dead_nodes", passes::RemoveDeadNodes)
                                          .Run(std::move(train)));
   AMPD_ASSIGN_OR_RETURN(ir::Graph eval, ForwardBuilder(spec, sample, eval_batch, false).Build());
   AMPD_ASSIGN_OR_RETURN(model.eval, passes::Pipeline()
                                         .Add("precision", precision)
+                                        .Add("quantize_fp8", quantize(false))
                                         .Add("publish_parameters", passes::PublishParameters)
                                         .Add("dead_nodes", passes::RemoveDeadNodes)
                                         .Run(std::move(eval)));

@@ -8,26 +8,40 @@ namespace {
 using ir::OpKind;
 using ir::TensorType;
 
-absl::Status InferCast(const OpCall& call, std::vector<TensorType>* outputs) {
-  const std::string to = call.attributes.String("dtype");
-  for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3, DType::kF8E5M2}) {
-    if (absl::string_view(to) != DTypeName(dtype)) continue;
-    outputs->push_back({dtype, call.inputs[0].shape});
+absl::Status FloatNamed(const OpCall& call, const char* attribute, DType* dtype) {
+  const std::string name = call.attributes.String(attribute);
+  for (DType d : {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3, DType::kF8E5M2}) {
+    if (absl::string_view(name) != DTypeName(d)) continue;
+    *dtype = d;
     return absl::OkStatus();
   }
-  return BadNode(OpKind::kCast, call, absl::StrCat("dtype is \"", to, "\", needs f32, f16, bf16, e4m3fn or e5m2"));
+  return BadNode(OpKind::kCast, call,
+                 absl::StrCat(attribute, " is \"", name, "\", needs f32, f16, bf16, e4m3fn or e5m2"));
+}
+
+absl::Status InferCast(const OpCall& call, std::vector<TensorType>* outputs) {
+  DType dtype, gradient;
+  AMPD_RETURN_IF_ERROR(FloatNamed(call, "dtype", &dtype));
+  if (call.attributes.Has("gradient_dtype")) AMPD_RETURN_IF_ERROR(FloatNamed(call, "gradient_dtype", &gradient));
+  outputs->push_back({dtype, call.inputs[0].shape});
+  return absl::OkStatus();
+}
+
+ir::ValueId CastTo(GradientContext& c, ir::ValueId v, const std::string& dtype, const std::string& suffix) {
+  if (absl::string_view(dtype) == DTypeName(c.graph().type(v).dtype)) return v;
+  return c.Emit(OpKind::kCast, {v}, {{"dtype", dtype}}, suffix)[0];
 }
 
 void CastGradient(GradientContext& c) {
-  const ir::Value& input = c.graph().values[c.input(0)];
-  const DType from = c.graph().type(c.output_grad(0)).dtype;
+  const std::string through = c.node().attributes.String("gradient_dtype");
+  ir::ValueId gradient = c.output_grad(0);
+  if (!through.empty()) gradient = CastTo(c, gradient, through, "grad_rounded");
   // A parameter's gradient goes to the fp32 arena, which takes any dtype: a cast before it would only cost memory.
-  if (input.kind == ir::ValueKind::kParameter || from == input.type.dtype) {
-    c.AddInputGrad(0, c.output_grad(0));
-    return;
+  const ir::Value& input = c.graph().values[c.input(0)];
+  if (input.kind != ir::ValueKind::kParameter || !through.empty()) {
+    gradient = CastTo(c, gradient, std::string(DTypeName(input.type.dtype)), "grad");
   }
-  ir::Attributes to{{"dtype", std::string(DTypeName(input.type.dtype))}};
-  c.AddInputGrad(0, c.Emit(OpKind::kCast, {c.output_grad(0)}, to, "grad")[0]);
+  c.AddInputGrad(0, gradient);
 }
 
 }  // namespace

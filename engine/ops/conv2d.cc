@@ -92,19 +92,22 @@ std::vector<OpDef> Conv2dDefs() {
            .output_suffixes = {""},
            .infer = InferConv2d,
            .gradient = Conv2dGradient,
-           .flops = Conv2dFlops},
+           .flops = Conv2dFlops,
+           .bilinear = true},
           {.kind = OpKind::kConv2dGradInput,
            .precision = PrecisionClass::kAllow,
            .inputs = {Role::kData, Role::kData},
            .output_suffixes = {""},
            .infer = InferGradInput,
-           .flops = GradInputFlops},
+           .flops = GradInputFlops,
+           .bilinear = true},
           {.kind = OpKind::kConv2dGradFilter,
            .precision = PrecisionClass::kAllow,
            .inputs = {Role::kData, Role::kData},
            .output_suffixes = {""},
            .infer = InferGradFilter,
-           .flops = GradFilterFlops}};
+           .flops = GradFilterFlops,
+           .bilinear = true}};
 }
 
 }  // namespace ampd::ops

@@ -31,6 +31,8 @@
   X(SoftmaxCrossEntropy)  \
   X(SquaredError)         \
   X(ArgmaxEqual)          \
+  /* 8-bit operands */    \
+  X(Quantize)             \
   /* The backward pass */ \
   X(AccumulateGrad)
 

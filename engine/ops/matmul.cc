@@ -60,7 +60,8 @@ std::vector<OpDef> MatmulDefs() {
            .output_suffixes = {""},
            .infer = InferMatmul,
            .gradient = MatmulGradient,
-           .flops = MatmulFlops}};
+           .flops = MatmulFlops,
+           .bilinear = true}};
 }
 
 }  // namespace ampd::ops

@@ -37,7 +37,8 @@ absl::Status CheckRoles(const OpDef& def, const OpCall& call) {
       case Role::kNumber:
         if (role == Role::kData && !IsFloat(dtype)) return wrong("a float");
         if (def.precision == PrecisionClass::kDeny && IsFloat(dtype) && dtype != DType::kF32) return wrong("f32");
-        if (first_data >= 0 && dtype != call.inputs[first_data].dtype) {
+        if (first_data >= 0 && dtype != call.inputs[first_data].dtype &&
+            !(def.bilinear && IsF8(dtype) && IsF8(call.inputs[first_data].dtype))) {
           return wrong(absl::StrCat(DTypeName(call.inputs[first_data].dtype), " as input ", first_data));
         }
         if (first_data < 0) first_data = static_cast<int>(i);
@@ -118,7 +119,13 @@ absl::StatusOr<std::vector<ir::TensorType>> InferTypes(ir::OpKind kind, const Op
   const OpDef& def = GetOpDef(kind);
   AMPD_RETURN_IF_ERROR(CheckRoles(def, call));
   std::vector<ir::TensorType> outputs;
-  AMPD_RETURN_IF_ERROR(def.infer(call, &outputs));
+  if (!def.bilinear || !IsF8(call.inputs[0].dtype)) {
+    AMPD_RETURN_IF_ERROR(def.infer(call, &outputs));
+    return outputs;
+  }
+  std::vector<ir::TensorType> inputs = call.inputs;
+  for (ir::TensorType& type : inputs) type.dtype = DType::kF32;
+  AMPD_RETURN_IF_ERROR(def.infer({call.name, call.attributes, inputs}, &outputs));
   return outputs;
 }
 

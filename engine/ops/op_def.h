@@ -58,6 +58,9 @@ struct OpDef {
   void (*gradient)(GradientContext& context) = nullptr;
   // Floating-point operations of one run (a multiply-add is two); null: one an output element.
   double (*flops)(const OpCall& call, const std::vector<ir::TensorType>& outputs) = nullptr;
+  // Linear in each of its two data inputs, so that their scales can be taken out: may compute on 8-bit operands, each
+  // of either format, and then gives f32.
+  bool bilinear = false;
   // Writes memory that outlives it; never removed as dead.
   bool has_effects = false;
   // The output is the first input's memory under another shape; no kernel runs.

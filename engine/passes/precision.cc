@@ -3,8 +3,11 @@
 #include <map>
 #include <utility>
 
+#include "absl/types/optional.h"
 #include "engine/core/status.h"
+#include "engine/ops/compute.h"
 #include "engine/ops/op_def.h"
+#include "engine/passes/fp8_scales.h"
 
 namespace ampd::passes {
 namespace {
@@ -22,6 +25,7 @@ class Rewriter {
   }
 
   absl::StatusOr<ir::Graph> Run() {
+    FindEdges();
     for (const ir::Node& node : from_.nodes) AMPD_RETURN_IF_ERROR(Copy(node));
     for (const auto& [name, v] : from_.outputs) {
       ir::ValueId value = map_[v];
@@ -37,6 +41,7 @@ class Rewriter {
   absl::Status Copy(ir::Node node) {
     const ops::OpDef& def = ops::GetOpDef(node.op);
     const DType target = TargetOf(node, def);
+    Mark(def, &node);
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       ir::ValueId value = map_[node.inputs[i]];
       const ops::Role role = ops::RoleOf(def, i);
@@ -54,10 +59,48 @@ class Rewriter {
     return absl::OkStatus();
   }
 
+  // Layers at the ends of the network suffer most from 8 bits.
+  void FindEdges() {
+    for (const ir::Node& node : from_.nodes) {
+      if (ops::GetOpDef(node.op).precision != ops::PrecisionClass::kAllow) continue;
+      if (!first_) first_ = LayerOf(node);
+      last_ = LayerOf(node);
+    }
+  }
+
+  static std::string LayerOf(const ir::Node& node) { return node.layer.empty() ? node.name : node.layer; }
+
+  bool ComputesInFp8(const ops::OpDef& def, const ir::Node& node) const {
+    if (!def.bilinear || !IsF8(policy_.ForLayer(node.layer).dtype)) return false;
+    return (LayerOf(node) != first_ && LayerOf(node) != last_) || policy_.HasRule(node.layer);
+  }
+
+  void Mark(const ops::OpDef& def, ir::Node* node) {
+    if (def.precision != ops::PrecisionClass::kAllow) return;
+    if (policy_.ForLayer(node->layer).tf32) {
+      node->attributes.Set(ops::kComputeAttribute, std::string(ops::kComputeTf32));
+    } else if (ComputesInFp8(def, *node)) {
+      node->attributes.Set(ops::kComputeAttribute, std::string(ops::kComputeFp8));
+      node->attributes.Set(ops::kScalesAttribute, node->name);
+      for (const char* operand : kFp8Operands) AddScale(node->name, operand);
+    }
+  }
+
+  void AddScale(const std::string& node, const std::string& operand) {
+    to_.AddState(
+        {.name = Fp8HistoryName(node, operand), .type = {DType::kF32, {kAmaxHistory}}, .in_model_file = false});
+    to_.AddState({.name = Fp8CountName(node, operand), .type = {DType::kI64, {}}, .in_model_file = false});
+    to_.AddState({.name = Fp8ScaleName(node, operand),
+                  .type = {DType::kF32, {}},
+                  .init = {.kind = ir::Initializer::Kind::kOnes},
+                  .in_model_file = false});
+  }
+
   DType TargetOf(const ir::Node& node, const ops::OpDef& def) const {
-    if (def.precision == ops::PrecisionClass::kAllow) return policy_.ForLayer(node.layer);
+    const DType dtype = policy_.ForLayer(node.layer).dtype;
+    if (def.precision == ops::PrecisionClass::kAllow) return IsF8(dtype) ? DType::kBF16 : dtype;
     if (def.precision != ops::PrecisionClass::kInfer) return DType::kF32;
-    if (policy_.HasRule(node.layer) && policy_.ForLayer(node.layer) == DType::kF32) return DType::kF32;
+    if (policy_.HasRule(node.layer) && dtype == DType::kF32) return DType::kF32;
     bool any = false;
     DType widest = DType::kF32;
     for (size_t i = 0; i < node.inputs.size(); ++i) {
@@ -93,6 +136,7 @@ class Rewriter {
   ir::Graph to_;
   std::vector<ir::ValueId> map_;
   std::map<std::pair<ir::ValueId, DType>, ir::ValueId> casts_;
+  absl::optional<std::string> first_, last_;  // layers with an ALLOW op
 };
 
 }  // namespace
@@ -116,12 +160,12 @@ bool GlobMatch(absl::string_view pattern, absl::string_view text) {
   return p == pattern.size();
 }
 
-DType PrecisionPolicy::ForLayer(absl::string_view layer) const {
-  DType dtype = compute;
+ComputeType PrecisionPolicy::ForLayer(absl::string_view layer) const {
+  ComputeType type = compute;
   for (const PrecisionRule& rule : rules) {
-    if (GlobMatch(rule.match, layer)) dtype = rule.dtype;
+    if (GlobMatch(rule.match, layer)) type = rule.compute;
   }
-  return dtype;
+  return type;
 }
 
 bool PrecisionPolicy::HasRule(absl::string_view layer) const {

@@ -12,27 +12,45 @@
 
 namespace ampd::passes {
 
+// What ALLOW ops compute in.
+struct ComputeType {
+  // NOLINTNEXTLINE(google-explicit-constructor): a dtype says it all but for TF32.
+  constexpr ComputeType(DType dtype, bool tf32 = false) : dtype(dtype), tf32(tf32) {}
+
+  // f32, f16 or bf16 operands; kF8E4M3: 8-bit operands with delayed scaling, e4m3fn forward and e5m2 for gradients,
+  // and bf16 around them.
+  DType dtype;
+  // With f32: operands are rounded to TF32's 10 fraction bits.
+  bool tf32;
+};
+
+inline constexpr ComputeType kTf32{DType::kF32, true};
+inline constexpr ComputeType kFp8{DType::kF8E4M3};
+
 // An exception for the layers that `match` (a glob: '*' and '?') names.
 struct PrecisionRule {
   std::string match;
-  DType dtype = DType::kF32;
+  ComputeType compute = DType::kF32;
 };
 
 struct PrecisionPolicy {
-  // What ALLOW ops compute in: f32, f16 or bf16.
-  DType compute = DType::kF32;
+  ComputeType compute = DType::kF32;
   std::vector<PrecisionRule> rules;  // the last match holds
 
-  DType ForLayer(absl::string_view layer) const;
+  ComputeType ForLayer(absl::string_view layer) const;
   bool HasRule(absl::string_view layer) const;
 };
 
 // '*' any run of characters, '?' one character.
 bool GlobMatch(absl::string_view pattern, absl::string_view text);
 
-// Runs on an f32 forward graph. ALLOW ops compute in the policy's dtype; INFER ops follow their data inputs (the
+// Runs on an f32 forward graph. ALLOW ops compute as the policy says; INFER ops follow their data inputs (the
 // widest, where they differ), or the rule of their layer; DENY ops compute in f32. A value is cast at most once to each
 // dtype, and results named as graph outputs are f32.
+//
+// TF32 and FP8 are marks on ALLOW nodes (engine/ops/compute.h), which their gradient nodes inherit. FP8 marks bilinear
+// ops alone, and adds the state of their scales; other ALLOW ops (attention, recurrences) and, unless a rule of theirs
+// says FP8, the first and the last layer that has an ALLOW op compute in bf16.
 absl::StatusOr<ir::Graph> ApplyPrecision(const ir::Graph& forward, const PrecisionPolicy& policy);
 
 }  // namespace ampd::passes

@@ -78,6 +78,11 @@ class KernelTable {
   void Add(ir::OpKind op, std::vector<DType> inputs, std::vector<DType> outputs, PrepareKernel prepare) {
     rows_[{op, {std::move(inputs), std::move(outputs)}}] = std::move(prepare);
   }
+  // Null when there is none.
+  const PrepareKernel* Find(ir::OpKind op, const Signature& signature) const {
+    auto it = rows_.find({op, signature});
+    return it == rows_.end() ? nullptr : &it->second;
+  }
   bool Has(ir::OpKind op, const Signature& signature) const { return rows_.count({op, signature}) > 0; }
   // UNIMPLEMENTED, naming op and dtypes, when there is no row.
   absl::StatusOr<std::unique_ptr<Kernel>> Prepare(const NodeDesc& desc) const;

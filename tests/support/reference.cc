@@ -164,6 +164,7 @@ std::vector<DType> ResultDTypes(const NodeDesc& desc) {
   std::vector<DType> dtypes;
   for (const ir::TensorType& type : desc.outputs) dtypes.push_back(type.dtype);
   if (desc.op == OpKind::kBatchNormUpdate) dtypes = {DType::kF32, DType::kF32, DType::kI64};
+  if (desc.op == OpKind::kAmaxUpdate) dtypes = {DType::kF32, DType::kI64, DType::kF32};
   if (desc.op == OpKind::kAccumulateGrad) dtypes = {DType::kF32};
   return dtypes;
 }

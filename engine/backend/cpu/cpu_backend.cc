@@ -70,6 +70,7 @@ void RegisterCpuKernels(runtime::KernelTable* table) {
 #define X(name) cpu::Register##name(table);
   AMPD_CPU_KERNEL_FILES(X)
 #undef X
+  cpu::RegisterReducedOperands(table);
 }
 
 std::unique_ptr<runtime::Backend> MakeCpuBackend(int threads) { return std::make_unique<CpuBackend>(threads); }

@@ -57,8 +57,13 @@ T* WorkspaceAt(const runtime::KernelArgs& args, int64_t offset) {
   /* Sequences */                \
   /* Losses, metrics */          \
   X(Losses)                      \
+  /* 8-bit operands */           \
+  X(Quantize)                    \
   /* The backward pass */        \
   X(AccumulateGrad)
+
+// Runs last, on the rows of the others: gives ALLOW ops TF32 operands, and the bilinear among them 8-bit ones.
+void RegisterReducedOperands(runtime::KernelTable* table);
 
 #define X(name) void Register##name(runtime::KernelTable* table);
 AMPD_CPU_KERNEL_FILES(X)

@@ -14,7 +14,9 @@
   /* Products, windows */    \
   /* Norms, attention */     \
   /* Sequences */            \
-  /* Losses, metrics */
+  /* Losses, metrics */      \
+  /* 8-bit operands */       \
+  X(Quantize)
 
 namespace ampd::testing {
 

@@ -266,6 +266,20 @@ std::vector<OpShapes> CasesFor(const OpRow& row, const Signature& signature) {
   return cases;
 }
 
+// Bilinear ops take 8-bit operands as training needs them: forward, and with a gradient on either side.
+void AddFloat8Rows(std::vector<std::pair<OpKind, Signature>>* list) {
+  constexpr DType f = DType::kF32, forward = DType::kF8E4M3, gradient = DType::kF8E5M2;
+  std::vector<OpKind> ops;
+  for (const auto& [op, signature] : *list) {
+    if (ops::GetOpDef(op).bilinear && signature == Signature{{f, f}, {f}}) ops.push_back(op);
+  }
+  for (OpKind op : ops) {
+    for (auto [a, b] : {std::pair{forward, forward}, {gradient, forward}, {forward, gradient}}) {
+      list->push_back({op, {{a, b}, {f}}});
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<std::pair<OpKind, Signature>> RequiredKernels() {
@@ -303,6 +317,7 @@ std::vector<std::pair<OpKind, Signature>> RequiredKernels() {
   for (const OpRow& row : AllOpRows()) {
     for (const Signature& signature : row.signatures) list.push_back({row.op, signature});
   }
+  AddFloat8Rows(&list);
   return list;
 }
 
@@ -312,7 +327,8 @@ std::vector<KernelCase> KernelCases(OpKind op, const Signature& signature) {
   const OpRow* row = FindOpRow(op);
   for (const OpShapes& shapes : row != nullptr ? CasesFor(*row, signature) : ShapesOf(op)) {
     NodeDesc desc{.op = op, .name = absl::StrCat("case", cases.size()), .attributes = shapes.attributes};
-    if (op == OpKind::kCast) desc.attributes.Set("dtype", std::string(DTypeName(signature.second[0])));
+    if (op == OpKind::kCast || op == OpKind::kQuantize || op == OpKind::kDequantize)
+      desc.attributes.Set("dtype", std::string(DTypeName(signature.second[0])));
     for (size_t i = 0; i < shapes.inputs.size(); ++i) {
       desc.inputs.push_back({signature.first[std::min(i, signature.first.size() - 1)], shapes.inputs[i]});
     }

@@ -34,6 +34,7 @@ class GuardedBuffer {
 
 std::vector<int> WrittenInputs(ir::OpKind op) {
   if (op == ir::OpKind::kBatchNormUpdate) return {2, 3, 4};
+  if (op == ir::OpKind::kAmaxUpdate) return {1, 2, 3};
   if (op == ir::OpKind::kAccumulateGrad) return {1};
   return {};
 }

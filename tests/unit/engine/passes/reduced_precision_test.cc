@@ -1,0 +1,206 @@
+// TF32 and FP8 as marks on nodes, and FP8's quantization of the differentiated graph.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "engine/autodiff/differentiate.h"
+#include "engine/ir/printer.h"
+#include "engine/ops/compute.h"
+#include "engine/ops/op_def.h"
+#include "engine/passes/dead_nodes.h"
+#include "engine/passes/fp8_scales.h"
+#include "engine/passes/precision.h"
+#include "engine/passes/publish_parameters.h"
+#include "engine/passes/quantize_fp8.h"
+
+namespace ampd::passes {
+namespace {
+
+using ir::OpKind;
+using ::testing::ElementsAre;
+
+ir::ValueId Emit(ir::Graph* g, OpKind op, const std::string& layer, std::vector<ir::ValueId> inputs,
+                 ir::Attributes attributes = {}) {
+  auto outputs = ops::Emit(g, {.op = op,
+                               .name = layer + "." + std::string(ir::OpName(op)),
+                               .layer = layer,
+                               .inputs = inputs,
+                               .attributes = attributes});
+  EXPECT_TRUE(outputs.ok()) << outputs.status();
+  return (*outputs)[0];
+}
+
+// x -> matmul and relu of layers l0, l1, ... -> cross-entropy -> mean; every layer 6 wide.
+ir::Graph Chain(int layers) {
+  ir::Graph g;
+  ir::ValueId v = g.AddInput("x", {DType::kF32, {4, 6}});
+  const ir::ValueId labels = g.AddInput("labels", {DType::kI32, {4}});
+  for (int i = 0; i < layers; ++i) {
+    const std::string layer = "l" + std::to_string(i);
+    const ir::ValueId w = g.AddParameter({.name = layer + ".weight", .type = {DType::kF32, {6, 6}}});
+    v = Emit(&g, OpKind::kMatmul, layer, {v, w}, {{"transpose_b", int64_t{1}}});
+    v = Emit(&g, OpKind::kRelu, layer, {v});
+  }
+  v = Emit(&g, OpKind::kSoftmaxCrossEntropy, "", {v, labels});
+  g.outputs["loss"] = Emit(&g, OpKind::kReduceMean, "loss", {v});
+  return g;
+}
+
+ir::Graph Forward(int layers, const PrecisionPolicy& policy) {
+  auto g = ApplyPrecision(Chain(layers), policy);
+  EXPECT_TRUE(g.ok()) << g.status();
+  return *std::move(g);
+}
+
+ir::Graph Step(int layers, const PrecisionPolicy& policy) {
+  ir::Graph forward = Forward(layers, policy);
+  const ir::ValueId loss = forward.outputs.at("loss");
+  auto g = autodiff::Differentiate(std::move(forward), loss);
+  EXPECT_TRUE(g.ok()) << g.status();
+  g = QuantizeFp8(*std::move(g), true);
+  EXPECT_TRUE(g.ok()) << g.status();
+  EXPECT_TRUE(ops::VerifyGraph(*g).ok()) << ops::VerifyGraph(*g) << "\n" << ir::GraphString(*g);
+  g = RemoveDeadNodes(*PublishParameters(*std::move(g)));
+  EXPECT_TRUE(ops::VerifyGraph(*g).ok()) << ops::VerifyGraph(*g);
+  return *std::move(g);
+}
+
+// "compute" of every ALLOW node, by name; "" for none.
+std::map<std::string, std::string> Marks(const ir::Graph& g) {
+  std::map<std::string, std::string> marks;
+  for (const ir::Node& node : g.nodes) {
+    if (ops::GetOpDef(node.op).precision != ops::PrecisionClass::kAllow) continue;
+    marks[node.name] = node.attributes.String(ops::kComputeAttribute);
+  }
+  return marks;
+}
+
+const ir::Node& Find(const ir::Graph& g, const std::string& name) {
+  for (const ir::Node& node : g.nodes) {
+    if (node.name == name) return node;
+  }
+  ADD_FAILURE() << "no node " << name << " in\n" << ir::GraphString(g);
+  static const ir::Node none;
+  return none;
+}
+
+std::vector<DType> Operands(const ir::Graph& g, const std::string& name) {
+  std::vector<DType> dtypes;
+  for (ir::ValueId v : Find(g, name).inputs) dtypes.push_back(g.type(v).dtype);
+  return dtypes;
+}
+
+int Count(const ir::Graph& g, OpKind op) {
+  int n = 0;
+  for (const ir::Node& node : g.nodes) n += node.op == op;
+  return n;
+}
+
+TEST(Tf32, MarksEveryAllowNodeAndItsGradientsAndCastsNothing) {
+  const ir::Graph g = Step(2, {kTf32, {{"l1", DType::kF32}}});
+  for (const auto& [name, mark] : Marks(g)) EXPECT_EQ(mark, name.rfind("l0", 0) == 0 ? "tf32" : "") << name;
+  EXPECT_EQ(Marks(g).size(), 5u);
+  EXPECT_EQ(Count(g, OpKind::kCast), 0);
+  for (const ir::Value& value : g.values) EXPECT_FALSE(IsHalf(value.type.dtype)) << value.name;
+}
+
+TEST(Fp8, TheFirstAndTheLastLayerComputeInBf16) {
+  const ir::Graph g = Forward(4, {kFp8, {}});
+  EXPECT_EQ(Marks(g), (std::map<std::string, std::string>{
+                          {"l0.matmul", ""}, {"l1.matmul", "fp8"}, {"l2.matmul", "fp8"}, {"l3.matmul", ""}}));
+  EXPECT_THAT(Operands(g, "l0.matmul"), ElementsAre(DType::kBF16, DType::kBF16));
+  EXPECT_THAT(Operands(g, "l3.matmul"), ElementsAre(DType::kBF16, DType::kBF16));
+}
+
+TEST(Fp8, RulesOverrideTheEdges) {
+  const ir::Graph g = Forward(4, {kFp8, {{"l0", DType::kF32}, {"l?", kFp8}, {"l2", kTf32}, {"l3", DType::kF16}}});
+  EXPECT_EQ(Marks(g), (std::map<std::string, std::string>{
+                          {"l0.matmul", "fp8"}, {"l1.matmul", "fp8"}, {"l2.matmul", "tf32"}, {"l3.matmul", ""}}));
+  EXPECT_THAT(Operands(g, "l2.matmul"), ElementsAre(DType::kF32, DType::kF32));
+  EXPECT_THAT(Operands(g, "l3.matmul"), ElementsAre(DType::kF16, DType::kF16));
+}
+
+TEST(Fp8, AddsTheStateOfThreeScalesANodeOutsideTheModelFile) {
+  const ir::Graph g = Forward(3, {kFp8, {}});
+  ASSERT_EQ(g.states.size(), 9u);
+  std::set<std::string> names;
+  for (const ir::Persistent& state : g.states) {
+    names.insert(state.name);
+    EXPECT_FALSE(state.in_model_file) << state.name;
+  }
+  for (const char* operand : {"a", "b", "grad"}) {
+    EXPECT_EQ(names.count(Fp8ScaleName("l1.matmul", operand)), 1u);
+    EXPECT_EQ(names.count(Fp8CountName("l1.matmul", operand)), 1u);
+    EXPECT_EQ(names.count(Fp8HistoryName("l1.matmul", operand)), 1u);
+  }
+}
+
+TEST(QuantizeFp8, ForwardIsE4M3AndGradientsAreE5M2) {
+  const ir::Graph g = Step(3, {kFp8, {}});
+  EXPECT_THAT(Operands(g, "l1.matmul"), ElementsAre(DType::kF8E4M3, DType::kF8E4M3));
+  EXPECT_THAT(Operands(g, "l1.matmul.grad_a"), ElementsAre(DType::kF8E5M2, DType::kF8E4M3));
+  EXPECT_THAT(Operands(g, "l1.matmul.grad_b"), ElementsAre(DType::kF8E5M2, DType::kF8E4M3));
+  for (const char* name : {"l1.matmul", "l1.matmul.grad_a", "l1.matmul.grad_b"}) {
+    EXPECT_EQ(g.type(Find(g, name).outputs[0]).dtype, DType::kF32);
+    const ir::Node& dequantize = Find(g, std::string(name) + ".dequantize");
+    EXPECT_EQ(dequantize.inputs[0], Find(g, name).outputs[0]);
+    EXPECT_EQ(g.type(dequantize.outputs[0]).dtype, DType::kBF16);
+  }
+}
+
+TEST(QuantizeFp8, EachTensorOnceFromItsWidestValue) {
+  const ir::Graph g = Step(3, {kFp8, {}});
+  EXPECT_EQ(Count(g, OpKind::kQuantize), 3);
+  EXPECT_EQ(Count(g, OpKind::kAmaxUpdate), 3);
+  const ir::Node& weight = Find(g, "l1.matmul.b.quantize");
+  EXPECT_EQ(g.values[weight.inputs[0]].kind, ir::ValueKind::kParameter);
+  EXPECT_EQ(g.values[Find(g, "l1.matmul.a.quantize").inputs[0]].name, "l0.relu");
+  // One operand's scale never meets another's tensor.
+  const ir::Node& grad_a = Find(g, "l1.matmul.grad_a.dequantize");
+  EXPECT_EQ(g.values[grad_a.inputs[1]].name, "l1.matmul.grad.scale");
+  EXPECT_EQ(g.values[grad_a.inputs[2]].name, "l1.matmul.b.scale");
+}
+
+TEST(QuantizeFp8, EvaluationReadsScalesAndTracksNothing) {
+  const auto g = QuantizeFp8(Forward(3, {kFp8, {}}), false);
+  ASSERT_TRUE(g.ok()) << g.status();
+  EXPECT_TRUE(ops::VerifyGraph(*g).ok()) << ops::VerifyGraph(*g);
+  EXPECT_EQ(Count(*g, OpKind::kQuantize), 2);
+  EXPECT_EQ(Count(*g, OpKind::kAmaxUpdate), 0);
+  EXPECT_EQ(g->states.size(), 9u);
+}
+
+TEST(QuantizeFp8, LeavesOtherModesAlone) {
+  const ir::Graph g = Forward(3, {DType::kBF16, {}});
+  const auto same = QuantizeFp8(g, true);
+  ASSERT_TRUE(same.ok());
+  EXPECT_EQ(ir::GraphString(*same), ir::GraphString(g));
+}
+
+TEST(QuantizeFp8, AMissingScaleIsAnError) {
+  ir::Graph g = Forward(3, {kFp8, {}});
+  for (ir::Value& value : g.values) {
+    if (value.kind == ir::ValueKind::kState) value.name = "gone";
+  }
+  const auto status = QuantizeFp8(g, true).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+  EXPECT_NE(status.message().find("l1.matmul.a.scale"), absl::string_view::npos) << status;
+}
+
+// A cast that names its gradient's dtype rounds the gradient through it.
+TEST(Cast, CarriesAGradientDType) {
+  ir::Graph g;
+  const ir::ValueId w = g.AddParameter({.name = "w", .type = {DType::kF32, {4}}});
+  const ir::ValueId half =
+      Emit(&g, OpKind::kCast, "a", {w}, {{"dtype", std::string("bf16")}, {"gradient_dtype", std::string("e5m2")}});
+  const ir::ValueId wide = Emit(&g, OpKind::kCast, "b", {half}, {{"dtype", std::string("f32")}});
+  const ir::ValueId loss = Emit(&g, OpKind::kReduceMean, "loss", {wide});
+  const auto step = autodiff::Differentiate(g, loss);
+  ASSERT_TRUE(step.ok()) << step.status();
+  EXPECT_EQ(step->type(Find(*step, "a.cast.grad_rounded").outputs[0]).dtype, DType::kF8E5M2);
+  EXPECT_EQ(step->type(Find(*step, "w.grad").inputs[0]).dtype, DType::kF32);
+}
+
+}  // namespace
+}  // namespace ampd::passes
