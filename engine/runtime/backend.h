@@ -34,6 +34,15 @@ struct GradientCheck {
   int64_t zeros = 0;
 };
 
+// Parameters that are updated alike; for LAMB a single one, for its norms are taken over the range.
+struct UpdateRange {
+  ArenaSlot slot;
+  // Multiplies the scalars' learning rate.
+  float learning_rate_scale = 1;
+  // Takes the place of the config's.
+  float weight_decay = 0;
+};
+
 struct UpdateArgs {
   optim::OptimizerConfig config;
   optim::UpdateScalars scalars;
@@ -41,9 +50,14 @@ struct UpdateArgs {
   const float* gradients = nullptr;
   float* moment1 = nullptr;  // null where config.moments() < 1
   float* moment2 = nullptr;  // null where config.moments() < 2
-  int64_t size = 0;          // elements of each arena
+  float* moment3 = nullptr;  // null where config.moments() < 3
+  // Not overlapping; what lies in none stays as it is. Owned by the caller, and equal from step to step.
+  absl::Span<const UpdateRange> ranges;
   // Not kF32: round each new master to this 16-bit dtype (`master_weights: false`).
   DType round_to = DType::kF32;
+  // Not null: the running average of the masters, moved towards the new ones by average_weight, 1 - decay.
+  float* average = nullptr;
+  float average_weight = 0;
 };
 
 // Thread-compatible: one training uses one backend from one thread.
@@ -55,6 +69,7 @@ class Backend {
   // `factor` unscales, 1 / loss scale. `slots` in backward order.
   virtual absl::Status CheckGradients(const float* gradients, absl::Span<const ArenaSlot> slots, float factor,
                                       GradientCheck* check) = 0;
+  // Masters, moments and average after one applied step. INVALID_ARGUMENT when a moment is missing.
   virtual absl::Status Update(const UpdateArgs& args) = 0;
   // Dense copy of `size` elements of f32 in `dtype`.
   virtual absl::Status Publish(const float* masters, int64_t size, DType dtype, void* copy) = 0;

@@ -18,6 +18,7 @@ namespace {
 
 constexpr char kModel[] = "model.safetensors";
 constexpr char kOptimizer[] = "optimizer.safetensors";
+constexpr char kEma[] = "ema.safetensors";
 constexpr char kState[] = "state.json";
 constexpr char kManifest[] = "MANIFEST";
 constexpr char kPrefix[] = "step-";
@@ -148,12 +149,14 @@ absl::StatusOr<std::vector<int64_t>> CheckpointStore::Steps() const {
 
 absl::StatusOr<int64_t> CheckpointStore::WriteFolder(const std::string& path, const TrainState& state,
                                                      const std::vector<TensorSource>& model,
-                                                     const std::vector<TensorSource>& optimizer) const {
+                                                     const std::vector<TensorSource>& optimizer,
+                                                     const std::vector<TensorSource>& ema) const {
   std::string manifest;
   int64_t bytes = 0;
   AMPD_RETURN_IF_ERROR(MakeFolder(path));
   AMPD_RETURN_IF_ERROR(WriteFile(path, kModel, Tensors(model), &manifest, &bytes));
   AMPD_RETURN_IF_ERROR(WriteFile(path, kOptimizer, Tensors(optimizer), &manifest, &bytes));
+  if (!ema.empty()) AMPD_RETURN_IF_ERROR(WriteFile(path, kEma, Tensors(ema), &manifest, &bytes));
   AMPD_RETURN_IF_ERROR(WriteFile(path, kState, Text(ToJson(state)), &manifest, &bytes));
   const std::string sealed =
       absl::StrCat(manifest, Line(Sha256Hex(manifest), static_cast<int64_t>(manifest.size()), kManifest));
@@ -168,10 +171,11 @@ absl::Status CheckpointStore::Publish(const std::string& aside, const std::strin
 }
 
 absl::StatusOr<SavedCheckpoint> CheckpointStore::Save(const TrainState& state, const std::vector<TensorSource>& model,
-                                                      const std::vector<TensorSource>& optimizer) {
+                                                      const std::vector<TensorSource>& optimizer,
+                                                      const std::vector<TensorSource>& ema) {
   const std::string name = CheckpointName(state.step);
   const std::string aside = Path(absl::StrCat(kAside, name));
-  absl::StatusOr<int64_t> bytes = WriteFolder(aside, state, model, optimizer);
+  absl::StatusOr<int64_t> bytes = WriteFolder(aside, state, model, optimizer, ema);
   const absl::Status status = bytes.ok() ? Publish(aside, name) : bytes.status();
   // What a failure left half-written, or the checkpoint that the new one replaced.
   const absl::Status removed = RemoveTree(aside);
@@ -202,9 +206,13 @@ absl::StatusOr<LoadedCheckpoint> CheckpointStore::Load(const std::string& name, 
   if (CheckpointName(state.step) != name) return Damaged(absl::StrCat("state.json is of step ", state.step));
   AMPD_ASSIGN_OR_RETURN(Safetensors model, ReadTensors(folder, kModel, manifest));
   AMPD_ASSIGN_OR_RETURN(Safetensors optimizer, ReadTensors(folder, kOptimizer, manifest));
+  absl::optional<Safetensors> ema;
+  if (manifest.count(kEma) > 0) {
+    AMPD_ASSIGN_OR_RETURN(ema, ReadTensors(folder, kEma, manifest));
+  }
   int64_t bytes = static_cast<int64_t>(text->size());
   for (const auto& [file, line] : manifest) bytes += line.bytes;
-  return LoadedCheckpoint{name, bytes, std::move(state), std::move(model), std::move(optimizer)};
+  return LoadedCheckpoint{name, bytes, std::move(state), std::move(model), std::move(optimizer), std::move(ema)};
 }
 
 absl::StatusOr<absl::optional<LoadedCheckpoint>> CheckpointStore::LoadNewest(const std::string& spec_hash,

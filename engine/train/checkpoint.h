@@ -1,4 +1,5 @@
-// Checkpoints of one job: folders "step-%09d" of model.safetensors, optimizer.safetensors, state.json and MANIFEST.
+// Checkpoints of one job: folders "step-%09d" of model.safetensors, optimizer.safetensors, state.json, MANIFEST and,
+// where a running average is kept, ema.safetensors.
 //
 // MANIFEST is text, one line a file: "<sha256, 64 hex digits> <bytes> <name>\n". Its last line is about itself: sha256
 // and length of all the lines before, and the name "MANIFEST".
@@ -30,6 +31,8 @@ struct LoadedCheckpoint {
   TrainState state;
   Safetensors model;
   Safetensors optimizer;
+  // Where the checkpoint has one.
+  absl::optional<Safetensors> ema;
 };
 
 // Not thread-safe; one store owns its folder.
@@ -39,10 +42,12 @@ class CheckpointStore {
   static absl::StatusOr<CheckpointStore> Open(const std::string& folder, int64_t keep_last);
 
   // Writes the checkpoint of `state.step` aside, forces it to disk and gives it its name, all or nothing: after an
-  // error the folder holds what it held before. Then removes all but the keep_last newest, those refused by LoadNewest,
-  // and any of a later step (training went back behind them). A full disk is RESOURCE_EXHAUSTED marked DISK_FULL.
+  // error the folder holds what it held before. An empty `ema` makes no file. Then removes all but the keep_last
+  // newest, those refused by LoadNewest, and any of a later step (training went back behind them). A full disk is
+  // RESOURCE_EXHAUSTED marked DISK_FULL.
   absl::StatusOr<SavedCheckpoint> Save(const TrainState& state, const std::vector<TensorSource>& model,
-                                       const std::vector<TensorSource>& optimizer);
+                                       const std::vector<TensorSource>& optimizer,
+                                       const std::vector<TensorSource>& ema = {});
 
   // The newest undamaged checkpoint up to the one named `told`; where those are gone or damaged, the newest at all.
   // nullopt when there is none, or when `told` is empty: nobody was told of any. No `told`: the newest.
@@ -58,7 +63,8 @@ class CheckpointStore {
   absl::StatusOr<std::vector<int64_t>> Steps() const;
   absl::StatusOr<int64_t> WriteFolder(const std::string& path, const TrainState& state,
                                       const std::vector<TensorSource>& model,
-                                      const std::vector<TensorSource>& optimizer) const;
+                                      const std::vector<TensorSource>& optimizer,
+                                      const std::vector<TensorSource>& ema) const;
   absl::Status Publish(const std::string& aside, const std::string& name) const;
   absl::Status Prune(int64_t newest);
   absl::StatusOr<LoadedCheckpoint> Load(const std::string& name, const std::string& spec_hash) const;

@@ -10,6 +10,7 @@
 #include "engine/backend/cpu/cpu_backend.h"
 #include "engine/backend/cuda_backend.h"
 #include "engine/core/status.h"
+#include "engine/train/parameter_groups.h"
 #include "engine/train/spec_configs.h"
 
 namespace ampd::train {
@@ -33,7 +34,7 @@ int64_t EvaluationBatch(const v1::TrainSpec& train) {
 }
 
 int64_t PlannedModel::parameter_bytes() const {
-  const int64_t arenas = 2 + moments;
+  const int64_t arenas = 2 + optimizer.moments() + (keeps_average ? 1 : 0);
   return arenas * layout.arena_elements() * SizeOf(DType::kF32) + layout.published_bytes() + 2 * layout.state_bytes();
 }
 
@@ -56,7 +57,9 @@ absl::StatusOr<std::unique_ptr<PlannedModel>> PlanModel(const ResolvedJobSpec& s
   AMPD_ASSIGN_OR_RETURN(planned->eval, runtime::MakePlan(model.eval, *planned->backend, threads, &planned->layout));
   planned->layers = std::move(model.layers);
   planned->outputs = planned->eval.outputs.at("logits").type.shape.back();
-  planned->moments = OptimizerConfigOf(spec).moments();
+  planned->optimizer = OptimizerConfigOf(spec);
+  planned->keeps_average = spec.proto().optimizer().has_ema();
+  AMPD_ASSIGN_OR_RETURN(planned->update_ranges, UpdateRangesOf(spec, planned->layout));
   return planned;
 }
 
@@ -72,9 +75,19 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadedModel::Create(const PlannedMo
 
 LoadedModel::LoadedModel(const PlannedModel& plan)
     : memory(&plan.layout),
-      moments(plan.layout, plan.moments),
+      moments(plan.layout, plan.optimizer.moments(), plan.optimizer.initial_moment()),
+      average(plan.layout, plan.keeps_average ? 1 : 0),
       arena(plan.activation_bytes()),
       train(&plan.train, &memory, &arena),
       eval(&plan.eval, &memory, &arena) {}
+
+void LoadedModel::StartAverage() {
+  if (average.count() > 0) std::copy_n(memory.masters(), memory.layout().arena_elements(), average.arena(0));
+}
+
+absl::Status LoadedModel::SwapAverage() {
+  std::swap_ranges(memory.masters(), memory.masters() + memory.layout().arena_elements(), average.arena(0));
+  return memory.PublishAll();
+}
 
 }  // namespace ampd::train

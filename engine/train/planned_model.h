@@ -36,10 +36,13 @@ struct PlannedModel {
   std::vector<v1::LayerPlan> layers;
   // Outputs of the network per sample.
   int64_t outputs = 0;
-  // Of the optimizer, per parameter.
-  int moments = 0;
+  optim::OptimizerConfig optimizer;
+  // What each parameter's update takes from the optimizer's groups.
+  std::vector<runtime::UpdateRange> update_ranges;
+  // Whether a running average of the masters is kept.
+  bool keeps_average = false;
 
-  // Masters, gradients, moments, published copies and state; bytes.
+  // Masters, gradients, moments, average, published copies and state; bytes.
   int64_t parameter_bytes() const;
   // The arena that both plans share; bytes.
   int64_t activation_bytes() const;
@@ -47,7 +50,7 @@ struct PlannedModel {
   int64_t parameters() const;
 };
 
-// INVALID_ARGUMENT with field violations when the model does not fit the data.
+// INVALID_ARGUMENT with field violations when the model does not fit the data, or the optimizer's groups the model.
 absl::StatusOr<std::unique_ptr<PlannedModel>> PlanModel(const ResolvedJobSpec& spec, const models::SampleInfo& sample,
                                                         std::unique_ptr<runtime::Backend> backend, int threads);
 
@@ -58,8 +61,15 @@ struct LoadedModel {
   explicit LoadedModel(const PlannedModel& plan);
   LoadedModel(const LoadedModel&) = delete;
 
+  // Starts the running average, where one is kept, from the masters.
+  void StartAverage();
+  // Exchanges masters and running average, and publishes what are the masters then. An average must be kept.
+  absl::Status SwapAverage();
+
   runtime::ModelMemory memory;
   Moments moments;
+  // The running average of the masters, where one is kept; laid out as they are.
+  Moments average;
   AlignedBuffer arena;
   runtime::Executor train;
   runtime::Executor eval;

@@ -26,9 +26,134 @@ optim::OptimizerConfig AdamConfig(optim::OptimizerKind kind, const Adam& adam) {
   return config;
 }
 
+optim::OptimizerConfig SgdConfig(const v1::SgdOptimizer& sgd) {
+  optim::OptimizerConfig config;
+  config.kind = optim::OptimizerKind::kSgd;
+  config.momentum = static_cast<float>(sgd.momentum());
+  config.dampening = static_cast<float>(sgd.dampening());
+  config.nesterov = sgd.nesterov();
+  config.weight_decay = static_cast<float>(sgd.weight_decay());
+  return config;
+}
+
+optim::OptimizerConfig RmsPropConfig(const v1::RmsPropOptimizer& rmsprop) {
+  optim::OptimizerConfig config;
+  config.kind = optim::OptimizerKind::kRmsProp;
+  config.smoothing = BetaOf(rmsprop.smoothing());
+  config.epsilon = static_cast<float>(rmsprop.epsilon());
+  config.momentum = static_cast<float>(rmsprop.momentum());
+  config.centered = rmsprop.centered();
+  config.weight_decay = static_cast<float>(rmsprop.weight_decay());
+  return config;
+}
+
+optim::OptimizerConfig AdagradConfig(const v1::AdagradOptimizer& adagrad) {
+  optim::OptimizerConfig config;
+  config.kind = optim::OptimizerKind::kAdagrad;
+  config.rate_decay = adagrad.learning_rate_decay();
+  config.initial_accumulator = static_cast<float>(adagrad.initial_accumulator());
+  config.epsilon = static_cast<float>(adagrad.epsilon());
+  config.weight_decay = static_cast<float>(adagrad.weight_decay());
+  return config;
+}
+
+optim::OptimizerConfig KindConfig(const v1::OptimizerSpec& spec) {
+  switch (spec.kind_case()) {
+    case v1::OptimizerSpec::kSgd:
+      return SgdConfig(spec.sgd());
+    case v1::OptimizerSpec::kAdam:
+      return AdamConfig(optim::OptimizerKind::kAdam, spec.adam());
+    case v1::OptimizerSpec::kRmsprop:
+      return RmsPropConfig(spec.rmsprop());
+    case v1::OptimizerSpec::kAdagrad:
+      return AdagradConfig(spec.adagrad());
+    case v1::OptimizerSpec::kLamb:
+      return AdamConfig(optim::OptimizerKind::kLamb, spec.lamb());
+    case v1::OptimizerSpec::kAdamw:
+    case v1::OptimizerSpec::KIND_NOT_SET:
+      break;
+  }
+  return AdamConfig(optim::OptimizerKind::kAdamW, spec.adamw());
+}
+
 double BaseRate(const v1::OptimizerSpec& spec) {
-  if (spec.has_sgd()) return spec.sgd().learning_rate();
-  return spec.has_adam() ? spec.adam().learning_rate() : spec.adamw().learning_rate();
+  switch (spec.kind_case()) {
+    case v1::OptimizerSpec::kSgd:
+      return spec.sgd().learning_rate();
+    case v1::OptimizerSpec::kAdam:
+      return spec.adam().learning_rate();
+    case v1::OptimizerSpec::kRmsprop:
+      return spec.rmsprop().learning_rate();
+    case v1::OptimizerSpec::kAdagrad:
+      return spec.adagrad().learning_rate();
+    case v1::OptimizerSpec::kLamb:
+      return spec.lamb().learning_rate();
+    case v1::OptimizerSpec::kAdamw:
+    case v1::OptimizerSpec::KIND_NOT_SET:
+      break;
+  }
+  return spec.adamw().learning_rate();
+}
+
+void FillOneCycle(const v1::OneCycleSchedule& cycle, optim::ScheduleConfig* config) {
+  config->kind = optim::ScheduleKind::kOneCycle;
+  config->rising_share = cycle.rising_share();
+  config->start_divisor = cycle.start_divisor();
+  config->end_divisor = cycle.end_divisor();
+  config->three_phase = cycle.three_phase();
+  config->straight = cycle.shape() == v1::OneCycleSchedule::LINEAR;
+}
+
+void FillRestarts(const v1::CosineRestartsSchedule& restarts, optim::ScheduleConfig* config) {
+  config->kind = optim::ScheduleKind::kCosineRestarts;
+  config->period = restarts.period_steps();
+  config->period_factor = restarts.period_factor();
+  config->min_ratio = restarts.min_ratio();
+  config->warmup_steps = restarts.warmup_steps();
+}
+
+// Cosine, linear and polynomial have the same fields.
+template <typename Schedule>
+void FillFall(optim::ScheduleKind kind, const Schedule& schedule, optim::ScheduleConfig* config) {
+  config->kind = kind;
+  config->min_ratio = schedule.min_ratio();
+  config->warmup_steps = schedule.warmup_steps();
+}
+
+void FillSchedule(const v1::ScheduleSpec& schedule, optim::ScheduleConfig* config) {
+  switch (schedule.kind_case()) {
+    case v1::ScheduleSpec::kConstant:
+    case v1::ScheduleSpec::KIND_NOT_SET:
+      config->warmup_steps = schedule.constant().warmup_steps();
+      return;
+    case v1::ScheduleSpec::kStep:
+      config->kind = optim::ScheduleKind::kStep;
+      config->every_steps = schedule.step().every_steps();
+      config->gamma = schedule.step().gamma();
+      config->warmup_steps = schedule.step().warmup_steps();
+      return;
+    case v1::ScheduleSpec::kMultiStep:
+      config->kind = optim::ScheduleKind::kMultiStep;
+      config->milestones = {schedule.multi_step().milestones().begin(), schedule.multi_step().milestones().end()};
+      config->gamma = schedule.multi_step().gamma();
+      config->warmup_steps = schedule.multi_step().warmup_steps();
+      return;
+    case v1::ScheduleSpec::kCosine:
+      return FillFall(optim::ScheduleKind::kCosine, schedule.cosine(), config);
+    case v1::ScheduleSpec::kLinear:
+      return FillFall(optim::ScheduleKind::kLinear, schedule.linear(), config);
+    case v1::ScheduleSpec::kPolynomial:
+      config->power = schedule.polynomial().power();
+      return FillFall(optim::ScheduleKind::kPolynomial, schedule.polynomial(), config);
+    case v1::ScheduleSpec::kCosineRestarts:
+      return FillRestarts(schedule.cosine_restarts(), config);
+    case v1::ScheduleSpec::kOneCycle:
+      return FillOneCycle(schedule.one_cycle(), config);
+    case v1::ScheduleSpec::kInverseSquareRoot:
+      config->kind = optim::ScheduleKind::kInverseSquareRoot;
+      config->warmup_steps = schedule.inverse_square_root().warmup_steps();
+      return;
+  }
 }
 
 optim::OnFloor OnFloorOf(v1::LossScaleSpec::OnFloor on_floor) {
@@ -66,13 +191,8 @@ DType MasterDType(const ResolvedJobSpec& spec) {
 
 optim::OptimizerConfig OptimizerConfigOf(const ResolvedJobSpec& spec) {
   const v1::OptimizerSpec& optimizer = spec.proto().optimizer();
-  if (optimizer.has_adam()) return AdamConfig(optim::OptimizerKind::kAdam, optimizer.adam());
-  if (optimizer.has_adamw()) return AdamConfig(optim::OptimizerKind::kAdamW, optimizer.adamw());
-  optim::OptimizerConfig config;
-  config.kind = optim::OptimizerKind::kSgd;
-  config.momentum = static_cast<float>(optimizer.sgd().momentum());
-  config.nesterov = optimizer.sgd().nesterov();
-  config.weight_decay = static_cast<float>(optimizer.sgd().weight_decay());
+  optim::OptimizerConfig config = KindConfig(optimizer);
+  if (optimizer.has_clip_value()) config.clip_value = static_cast<float>(optimizer.clip_value());
   return config;
 }
 
@@ -112,26 +232,10 @@ absl::StatusOr<ResolvedJobSpec> WithMode(const ResolvedJobSpec& spec, v1::Precis
 }
 
 optim::ScheduleConfig ScheduleConfigOf(const ResolvedJobSpec& spec, int64_t total_steps) {
-  const v1::ScheduleSpec& schedule = spec.proto().optimizer().schedule();
   optim::ScheduleConfig config;
   config.learning_rate = BaseRate(spec.proto().optimizer());
   config.total_steps = total_steps;
-  if (schedule.has_step()) {
-    config.kind = optim::ScheduleKind::kStep;
-    config.every_steps = schedule.step().every_steps();
-    config.gamma = schedule.step().gamma();
-    config.warmup_steps = schedule.step().warmup_steps();
-  } else if (schedule.has_cosine()) {
-    config.kind = optim::ScheduleKind::kCosine;
-    config.min_ratio = schedule.cosine().min_ratio();
-    config.warmup_steps = schedule.cosine().warmup_steps();
-  } else if (schedule.has_linear()) {
-    config.kind = optim::ScheduleKind::kLinear;
-    config.min_ratio = schedule.linear().min_ratio();
-    config.warmup_steps = schedule.linear().warmup_steps();
-  } else {
-    config.warmup_steps = schedule.constant().warmup_steps();
-  }
+  FillSchedule(spec.proto().optimizer().schedule(), &config);
   return config;
 }
 

@@ -34,17 +34,20 @@ StepRunner::StepRunner(const ResolvedJobSpec& spec, int64_t total_steps, Planned
       model_(model),
       micro_batches_(plan, model, spec.proto().train().batch_size(), spec.proto().train().micro_batch_size()) {
   for (int32_t parameter : plan->train.gradient_order) slots_.push_back(plan->layout.slots()[parameter]);
-  update_.config = OptimizerConfigOf(spec);
+  update_.config = plan->optimizer;
+  update_.ranges = plan->update_ranges;
   update_.masters = model->memory.masters();
   update_.gradients = model->memory.gradients();
   update_.moment1 = model->moments.arena(0);
   update_.moment2 = model->moments.arena(1);
-  update_.size = plan->layout.arena_elements();
+  update_.moment3 = model->moments.arena(2);
   update_.round_to = MasterDType(spec);
+  update_.average = model->average.arena(0);
+  update_.average_weight = static_cast<float>(1 - spec.proto().optimizer().ema().decay());
 }
 
 absl::Status StepRunner::Prepare() {
-  if (update_.round_to != DType::kF32) Round(update_.round_to, update_.masters, update_.size);
+  if (update_.round_to != DType::kF32) Round(update_.round_to, update_.masters, plan_->layout.arena_elements());
   return model_->memory.PublishAll();
 }
 

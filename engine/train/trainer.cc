@@ -52,7 +52,8 @@ absl::Status TrainerImpl::StartFrom(absl::optional<LoadedCheckpoint> checkpoint)
     AMPD_ASSIGN_OR_RETURN(active_spec_, WithMode(spec_, v1::PrecisionSpec::BF16));
   }
   AMPD_RETURN_IF_ERROR(OpenModel());
-  if (checkpoint.has_value()) {
+  const bool resumes = checkpoint.has_value();
+  if (resumes) {
     AMPD_RETURN_IF_ERROR(TakeOver(*std::move(checkpoint)));
   } else {
     state_.step = 0;
@@ -62,7 +63,9 @@ absl::Status TrainerImpl::StartFrom(absl::optional<LoadedCheckpoint> checkpoint)
     model_->memory.Initialize(job().seed());
   }
   step_ = state_.step;
-  return runner_->Prepare();
+  AMPD_RETURN_IF_ERROR(runner_->Prepare());
+  if (!resumes) model_->StartAverage();
+  return absl::OkStatus();
 }
 
 absl::Status TrainerImpl::OpenModel() {
@@ -87,6 +90,12 @@ absl::Status TrainerImpl::OpenModel() {
 absl::Status TrainerImpl::TakeOver(LoadedCheckpoint checkpoint) {
   AMPD_RETURN_IF_ERROR(Annotate(LoadModel(checkpoint.model, &model_->memory), checkpoint.name));
   AMPD_RETURN_IF_ERROR(Annotate(LoadMoments(checkpoint.optimizer, plan_->layout, &model_->moments), checkpoint.name));
+  if (plan_->keeps_average) {
+    if (!checkpoint.ema.has_value()) {
+      return absl::FailedPreconditionError(absl::StrCat(checkpoint.name, ": no ema.safetensors"));
+    }
+    AMPD_RETURN_IF_ERROR(Annotate(LoadAverage(*checkpoint.ema, &model_->memory, &model_->average), checkpoint.name));
+  }
   state_ = std::move(checkpoint.state);
   if (state_.phases.size() != 1 || state_.step > total_steps_) {
     return absl::FailedPreconditionError(
@@ -219,7 +228,10 @@ absl::Status TrainerImpl::EvaluateIfDue() {
   const bool due = epoch_ended && EpochsCompleted() % job().train().eval_every_epochs() == 0;
   if (!due && state_.step != total_steps_) return absl::OkStatus();
   v1::JobEvent event;
+  const bool of_average = job().optimizer().ema().evaluate();
+  if (of_average) AMPD_RETURN_IF_ERROR(model_->SwapAverage());
   AMPD_ASSIGN_OR_RETURN(*event.mutable_evaluation(), Evaluate(*data_, *plan_, model_.get()));
+  if (of_average) AMPD_RETURN_IF_ERROR(model_->SwapAverage());
   event.mutable_evaluation()->set_step(state_.step);
   event.mutable_evaluation()->set_epoch(EpochsCompleted());
   return reporter_->Emit(std::move(event));
@@ -238,7 +250,8 @@ absl::Status TrainerImpl::WriteCheckpoint() {
   const double start = SteadySeconds();
   AMPD_RETURN_IF_ERROR(reporter_->Flush());
   AMPD_ASSIGN_OR_RETURN(
-      saved_, checkpoints_->Save(state_, ModelTensors(&model_->memory), MomentTensors(plan_->layout, model_->moments)));
+      saved_, checkpoints_->Save(state_, ModelTensors(&model_->memory), MomentTensors(plan_->layout, model_->moments),
+                                 AverageTensors(&model_->memory, model_->average)));
   saved_step_ = state_.step;
   saved_at_ = SteadySeconds();
   return EmitCheckpoint(saved_at_ - start);

@@ -40,10 +40,14 @@ absl::Status TrainerImpl::Diverged(const StepResult& result) const {
 absl::Status TrainerImpl::FallBack(const StepResult& result) {
   AMPD_ASSIGN_OR_RETURN(Safetensors model, InMemory(ModelTensors(&model_->memory)));
   AMPD_ASSIGN_OR_RETURN(Safetensors optimizer, InMemory(MomentTensors(plan_->layout, model_->moments)));
+  absl::optional<Safetensors> ema;
+  if (plan_->keeps_average) {
+    AMPD_ASSIGN_OR_RETURN(ema, InMemory(AverageTensors(&model_->memory, model_->average)));
+  }
   TrainState state = state_;
   optim::FallBack(&state.phases[0].scaler);
-  AMPD_RETURN_IF_ERROR(
-      StartFrom(LoadedCheckpoint{"falling back to BF16", 0, std::move(state), std::move(model), std::move(optimizer)}));
+  AMPD_RETURN_IF_ERROR(StartFrom(LoadedCheckpoint{"falling back to BF16", 0, std::move(state), std::move(model),
+                                                  std::move(optimizer), std::move(ema)}));
   v1::JobEvent event;
   v1::PrecisionChange* change = event.mutable_precision_change();
   change->set_step(state_.step);

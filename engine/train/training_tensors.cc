@@ -1,5 +1,6 @@
 #include "engine/train/training_tensors.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -18,12 +19,13 @@ struct Slot {
   void* data;
 };
 
-std::vector<Slot> ModelSlots(runtime::ModelMemory* memory) {
+// `masters`: the memory's own, or an arena like it.
+std::vector<Slot> ModelSlots(runtime::ModelMemory* memory, float* masters) {
   const runtime::ModelLayout& layout = memory->layout();
   std::vector<Slot> slots;
   for (size_t i = 0; i < layout.parameters().size(); ++i) {
     const ir::Persistent& parameter = layout.parameters()[i];
-    slots.push_back({parameter.name, &parameter, memory->masters() + layout.slots()[i].offset});
+    slots.push_back({parameter.name, &parameter, masters + layout.slots()[i].offset});
   }
   for (size_t i = 0; i < layout.states().size(); ++i) {
     const ir::Persistent& state = layout.states()[i];
@@ -86,18 +88,34 @@ absl::Status Load(const Safetensors& file, const std::vector<Slot>& slots) {
 
 }  // namespace
 
-Moments::Moments(const runtime::ModelLayout& layout, int count) {
-  for (int i = 0; i < count; ++i) arenas_.emplace_back(layout.arena_elements() * SizeOf(DType::kF32));
+Moments::Moments(const runtime::ModelLayout& layout, int count, float initial) {
+  for (int i = 0; i < count; ++i) {
+    arenas_.emplace_back(layout.arena_elements() * SizeOf(DType::kF32));
+    if (initial == 0) continue;
+    for (const runtime::ArenaSlot& slot : layout.slots()) std::fill_n(arena(i) + slot.offset, slot.size, initial);
+  }
 }
 
-std::vector<TensorSource> ModelTensors(runtime::ModelMemory* memory) { return Sources(ModelSlots(memory)); }
+std::vector<TensorSource> ModelTensors(runtime::ModelMemory* memory) {
+  return Sources(ModelSlots(memory, memory->masters()));
+}
+
+std::vector<TensorSource> AverageTensors(runtime::ModelMemory* memory, const Moments& average) {
+  if (average.count() == 0) return {};
+  return Sources(ModelSlots(memory, average.arena(0)));
+}
 
 std::vector<TensorSource> MomentTensors(const runtime::ModelLayout& layout, const Moments& moments) {
   return Sources(MomentSlots(layout, moments));
 }
 
 absl::Status LoadModel(const Safetensors& file, runtime::ModelMemory* memory) {
-  return Annotate(Load(file, ModelSlots(memory)), "model.safetensors");
+  return Annotate(Load(file, ModelSlots(memory, memory->masters())), "model.safetensors");
+}
+
+absl::Status LoadAverage(const Safetensors& file, runtime::ModelMemory* memory, Moments* average) {
+  // The states in the file are copies of the model's.
+  return Annotate(Load(file, ModelSlots(memory, average->arena(0))), "ema.safetensors");
 }
 
 absl::Status LoadMoments(const Safetensors& file, const runtime::ModelLayout& layout, Moments* moments) {

@@ -1,5 +1,7 @@
-// Every tensor that a training carries from step to step, and its two files: model.safetensors (fp32 masters and
-// untrained state, named and laid out as PyTorch's state_dict) and optimizer.safetensors ("<parameter>.m1", "...m2").
+// Every tensor that a training carries from step to step, and its files: model.safetensors (fp32 masters and untrained
+// state, named and laid out as PyTorch's state_dict), optimizer.safetensors ("<parameter>.m1", "...m2", "...m3", in the
+// order of OptimizerConfig::moments()) and, where a running average is kept, ema.safetensors, as model.safetensors with
+// the average in the masters' place.
 #ifndef AMPD_ENGINE_TRAIN_TRAINING_TENSORS_H_
 #define AMPD_ENGINE_TRAIN_TRAINING_TENSORS_H_
 
@@ -12,11 +14,11 @@
 
 namespace ampd::train {
 
-// The optimizer's fp32 arenas, laid out as the masters.
+// fp32 arenas laid out as the masters: the optimizer's, and the running average.
 class Moments {
  public:
-  // `count` of them: 0, 1 or 2; zero at first.
-  Moments(const runtime::ModelLayout& layout, int count);
+  // `count` of them, every parameter's elements `initial` at first.
+  Moments(const runtime::ModelLayout& layout, int count, float initial = 0);
   int count() const { return static_cast<int>(arenas_.size()); }
   // nullptr for i >= count().
   float* arena(int i) const { return i < count() ? reinterpret_cast<float*>(arenas_[i].data()) : nullptr; }
@@ -25,13 +27,17 @@ class Moments {
   std::vector<AlignedBuffer> arenas_;
 };
 
-// What to write. The sources borrow `memory` and `moments`.
+// What to write. The sources borrow `memory`, `moments` and `average`.
 std::vector<TensorSource> ModelTensors(runtime::ModelMemory* memory);
+// Empty where no average is kept.
+std::vector<TensorSource> AverageTensors(runtime::ModelMemory* memory, const Moments& average);
 std::vector<TensorSource> MomentTensors(const runtime::ModelLayout& layout, const Moments& moments);
 
-// Takes over what such a file holds. Both are strict: FAILED_PRECONDITION, naming it, for a tensor that is missing,
+// Takes over what such a file holds. All are strict: FAILED_PRECONDITION, naming it, for a tensor that is missing,
 // unknown, or of another dtype or shape; then nothing was changed.
 absl::Status LoadModel(const Safetensors& file, runtime::ModelMemory* memory);
+// The average only: the states are model.safetensors' to give.
+absl::Status LoadAverage(const Safetensors& file, runtime::ModelMemory* memory, Moments* average);
 absl::Status LoadMoments(const Safetensors& file, const runtime::ModelLayout& layout, Moments* moments);
 
 }  // namespace ampd::train

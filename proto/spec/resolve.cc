@@ -187,7 +187,7 @@ absl::StatusOr<ResolvedJobSpec> ResolveJobSpec(v1::JobSpec spec) {
   ResolveModel(spec.mutable_model(), &violations);
   ResolveData(spec.mutable_data(), &violations);
   ResolvePrecision(spec.model(), spec.mutable_precision(), &violations);
-  ResolveOptimizer(spec.mutable_optimizer(), &violations);
+  ResolveOptimizer(spec.data().has_eval(), spec.mutable_optimizer(), &violations);
   ResolveTrain(spec.data().has_eval(), spec.mutable_train(), &violations);
   ResolveCheckpoint(spec.mutable_checkpoint(), &violations);
   ResolveResources(spec.mutable_resources(), &violations);

@@ -16,7 +16,10 @@ void ResolveModel(v1::ModelSpec* model, Violations* violations);
 void ResolveData(v1::DataSpec* data, Violations* violations);
 // `model` is resolved: rules are matched against its layers' names.
 void ResolvePrecision(const v1::ModelSpec& model, v1::PrecisionSpec* precision, Violations* violations);
-void ResolveOptimizer(v1::OptimizerSpec* optimizer, Violations* violations);
+// `has_eval`: data.eval is given.
+void ResolveOptimizer(bool has_eval, v1::OptimizerSpec* optimizer, Violations* violations);
+// Of the optimizer.
+void ResolveSchedule(v1::ScheduleSpec* schedule, Violations* violations);
 void ResolveTrain(bool has_eval, v1::TrainSpec* train, Violations* violations);
 
 }  // namespace ampd

@@ -141,6 +141,8 @@ void MeasureUpdate(const char* name, optim::OptimizerConfig config) {
   benchmark::RegisterBenchmark(name, [config](benchmark::State& state) {
     constexpr int64_t kSize = 1 << 20;
     Tensor w(DType::kF32, {kSize}), g(DType::kF32, {kSize}), m1(DType::kF32, {kSize}), m2(DType::kF32, {kSize});
+    Tensor m3(DType::kF32, {kSize});
+    const runtime::UpdateRange range = {{0, kSize}, 1, config.weight_decay};
     const auto backend = MakeCpuBackend(kThreads);
     runtime::UpdateArgs args{.config = config,
                              .scalars = {.learning_rate = 1e-3f, .step_size = 1e-3f},
@@ -148,7 +150,8 @@ void MeasureUpdate(const char* name, optim::OptimizerConfig config) {
                              .gradients = g.as<float>().data(),
                              .moment1 = m1.as<float>().data(),
                              .moment2 = m2.as<float>().data(),
-                             .size = kSize};
+                             .moment3 = m3.as<float>().data(),
+                             .ranges = {&range, 1}};
     for (auto _ : state) benchmark::DoNotOptimize(backend->Update(args).ok());
     state.counters["Gelement/s"] = benchmark::Counter(kSize / 1e9, benchmark::Counter::kIsIterationInvariantRate);
   })->UseRealTime();
@@ -179,6 +182,8 @@ void RegisterAll() {
     MeasureMemoryBound(t);
   }
   MeasureUpdate("update/adamw", {});
+  MeasureUpdate("update/lamb", {.kind = optim::OptimizerKind::kLamb});
+  MeasureUpdate("update/rmsprop", {.kind = optim::OptimizerKind::kRmsProp});
   MeasureUpdate("update/sgd_momentum", {.kind = optim::OptimizerKind::kSgd, .momentum = 0.9f});
   MeasureCheck();
 }

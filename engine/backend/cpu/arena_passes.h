@@ -29,7 +29,27 @@ class GradientChecker {
   std::vector<Block> blocks_;
 };
 
-void RunUpdate(int threads, const runtime::UpdateArgs& args);
+// One update a step; keeps its lists between calls, as GradientChecker does. Norms have the same bits for all thread
+// counts.
+class Updater {
+ public:
+  void Run(int threads, const runtime::UpdateArgs& args);
+
+ private:
+  struct Block {
+    int64_t offset;
+    int64_t size;
+    int32_t range;
+    // Sums of squares, for LAMB: of the block, then of its whole range.
+    double weights;
+    double directions;
+  };
+  void Cut(absl::Span<const runtime::UpdateRange> ranges);
+  void AddUpRanges();
+  void RunLamb(int threads, const runtime::UpdateArgs& args);
+
+  std::vector<Block> blocks_;
+};
 
 // First element of `tensor` that is not finite: its index, or -1.
 int64_t FirstNonFinite(int threads, const TensorView& tensor);

@@ -30,12 +30,14 @@ class CpuBackend : public runtime::Backend {
   }
 
   absl::Status Update(const runtime::UpdateArgs& args) override {
-    const int moments = args.config.moments();
-    if ((moments >= 1 && args.moment1 == nullptr) || (moments >= 2 && args.moment2 == nullptr)) {
+    const int needed = args.config.moments();
+    const float* given[optim::kMaxMoments] = {args.moment1, args.moment2, args.moment3};
+    for (int i = 0; i < needed; ++i) {
+      if (given[i] != nullptr) continue;
       return absl::InvalidArgumentError(
-          absl::StrCat("cpu update: the optimizer keeps ", moments, " moments and was given fewer"));
+          absl::StrCat("cpu update: the optimizer keeps ", needed, " moments and was given fewer"));
     }
-    cpu::RunUpdate(threads_, args);
+    updater_.Run(threads_, args);
     return absl::OkStatus();
   }
 
@@ -62,6 +64,7 @@ class CpuBackend : public runtime::Backend {
   const int threads_;
   runtime::KernelTable kernels_;
   cpu::GradientChecker checker_;
+  cpu::Updater updater_;
 };
 
 }  // namespace

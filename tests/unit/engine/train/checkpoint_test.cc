@@ -44,7 +44,7 @@ class CheckpointTest : public testing::Test {
   }
 
   // A checkpoint of `step` whose one weight is the step.
-  absl::StatusOr<SavedCheckpoint> Save(CheckpointStore& store, int64_t step, size_t floats = 1) {
+  absl::StatusOr<SavedCheckpoint> Save(CheckpointStore& store, int64_t step, size_t floats = 1, bool ema = false) {
     std::vector<float> values(floats, static_cast<float>(step));
     const std::string bytes(reinterpret_cast<const char*>(values.data()), 4 * floats);
     const auto source = [&bytes]() -> absl::string_view { return bytes; };
@@ -53,7 +53,8 @@ class CheckpointTest : public testing::Test {
     state.step = step;
     state.spec_hash = kSpec;
     state.phases = {PhaseState{"main", {}, {}}};
-    return store.Save(state, {{"w", DType::kF32, shape, source}}, {{"w.m1", DType::kF32, shape, source}});
+    const std::vector<TensorSource> model = {{"w", DType::kF32, shape, source}};
+    return store.Save(state, model, {{"w.m1", DType::kF32, shape, source}}, ema ? model : std::vector<TensorSource>());
   }
 
   std::vector<std::string> Names() const {
@@ -111,6 +112,16 @@ TEST_F(CheckpointTest, TheNewestComesBack) {
   EXPECT_THAT(Names(), ElementsAre("step-000000009", "step-000000011"));
 }
 
+TEST_F(CheckpointTest, AnAverageIsAFileOfItsOwn) {
+  CheckpointStore store = Open();
+  ASSERT_TRUE(Save(store, 5).ok());
+  EXPECT_FALSE((*store.LoadNewest(kSpec, absl::nullopt, &refused_))->ema.has_value());
+  ASSERT_TRUE(Save(store, 6, 3, true).ok());
+  const auto loaded = *store.LoadNewest(kSpec, absl::nullopt, &refused_);
+  ASSERT_TRUE(loaded->ema.has_value());
+  EXPECT_EQ(loaded->ema->Bytes(loaded->ema->entries().at("w")), loaded->model.Bytes(loaded->model.entries().at("w")));
+}
+
 TEST_F(CheckpointTest, TheManifestIsWhatSha256sumSays) {
   CheckpointStore store = Open();
   ASSERT_TRUE(Save(store, 3).ok());
@@ -122,13 +133,13 @@ TEST_F(CheckpointTest, TheManifestIsWhatSha256sumSays) {
 }
 
 TEST_F(CheckpointTest, ADamagedFileMeansTheCheckpointBefore) {
-  for (const char* file : {"model.safetensors", "optimizer.safetensors", "state.json", "MANIFEST"}) {
+  for (const char* file : {"model.safetensors", "optimizer.safetensors", "ema.safetensors", "state.json", "MANIFEST"}) {
     for (const char* damage : {"missing", "empty", "short", "long", "flipped", "folder"}) {
       SCOPED_TRACE(absl::StrCat(file, " ", damage));
       fs::remove_all(folder_);
       CheckpointStore store = Open();
       ASSERT_TRUE(Save(store, 10).ok());
-      ASSERT_TRUE(Save(store, 20).ok());
+      ASSERT_TRUE(Save(store, 20, 1, true).ok());
       std::string bytes = Slurp(Path(20, file));
       fs::remove(Path(20, file));
       if (std::string(damage) == "empty") bytes.clear();

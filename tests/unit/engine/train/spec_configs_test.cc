@@ -1,6 +1,8 @@
 #include "engine/train/spec_configs.h"
 
+#include <cmath>
 #include <string>
+#include <vector>
 
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
@@ -36,6 +38,65 @@ TEST(SpecConfigs, Optimizers) {
   EXPECT_EQ(adam.beta1, 0.5f);
   EXPECT_LT(adam.beta2, 1.0f);
   EXPECT_EQ(adam.epsilon, 0.1f);
+}
+
+TEST(SpecConfigs, MoreOptimizers) {
+  EXPECT_EQ(OptimizerConfigOf(Resolve("optimizer { sgd { momentum: 0.5 dampening: 0.25 } }")).dampening, 0.25f);
+  const auto rmsprop =
+      OptimizerConfigOf(Resolve("optimizer { rmsprop { smoothing: 0.5 epsilon: 0.25 momentum: 0.75 centered: true "
+                                "weight_decay: 2 } clip_value: 3 }"));
+  EXPECT_EQ(rmsprop.kind, optim::OptimizerKind::kRmsProp);
+  EXPECT_EQ(rmsprop.smoothing, 0.5f);
+  EXPECT_EQ(rmsprop.epsilon, 0.25f);
+  EXPECT_EQ(rmsprop.momentum, 0.75f);
+  EXPECT_TRUE(rmsprop.centered);
+  EXPECT_EQ(rmsprop.weight_decay, 2);
+  EXPECT_EQ(rmsprop.clip_value, 3);
+  EXPECT_TRUE(std::isinf(OptimizerConfigOf(Resolve("")).clip_value));
+  const auto adagrad = OptimizerConfigOf(
+      Resolve("optimizer { adagrad { learning_rate_decay: 0.5 initial_accumulator: 0.25 epsilon: 0.125 } }"));
+  EXPECT_EQ(adagrad.kind, optim::OptimizerKind::kAdagrad);
+  EXPECT_EQ(adagrad.rate_decay, 0.5);
+  EXPECT_EQ(adagrad.initial_accumulator, 0.25f);
+  EXPECT_EQ(adagrad.epsilon, 0.125f);
+  const auto lamb = OptimizerConfigOf(Resolve("optimizer { lamb { beta1: 0.5 weight_decay: 0.25 } }"));
+  EXPECT_EQ(lamb.kind, optim::OptimizerKind::kLamb);
+  EXPECT_EQ(lamb.beta1, 0.5f);
+  EXPECT_EQ(lamb.weight_decay, 0.25f);
+}
+
+TEST(SpecConfigs, MoreSchedules) {
+  const auto of = [](const std::string& schedule) {
+    return ScheduleConfigOf(Resolve("optimizer { rmsprop { learning_rate: 0.5 } schedule { " + schedule + " } }"), 90);
+  };
+  const auto multi = of("multi_step { milestones: 3 milestones: 7 gamma: 0.5 warmup_steps: 2 }");
+  EXPECT_EQ(multi.kind, optim::ScheduleKind::kMultiStep);
+  EXPECT_EQ(multi.learning_rate, 0.5);
+  EXPECT_EQ(multi.milestones, (std::vector<int64_t>{3, 7}));
+  EXPECT_EQ(multi.gamma, 0.5);
+  EXPECT_EQ(multi.warmup_steps, 2);
+  const auto restarts = of("cosine_restarts { period_steps: 5 period_factor: 2 min_ratio: 0.5 warmup_steps: 3 }");
+  EXPECT_EQ(restarts.kind, optim::ScheduleKind::kCosineRestarts);
+  EXPECT_EQ(restarts.period, 5);
+  EXPECT_EQ(restarts.period_factor, 2);
+  EXPECT_EQ(restarts.min_ratio, 0.5);
+  EXPECT_EQ(restarts.warmup_steps, 3);
+  const auto polynomial = of("polynomial { power: 3 min_ratio: 0.5 warmup_steps: 3 }");
+  EXPECT_EQ(polynomial.kind, optim::ScheduleKind::kPolynomial);
+  EXPECT_EQ(polynomial.power, 3);
+  EXPECT_EQ(polynomial.min_ratio, 0.5);
+  EXPECT_EQ(polynomial.warmup_steps, 3);
+  const auto cycle =
+      of("one_cycle { rising_share: 0.25 start_divisor: 2 end_divisor: 4 three_phase: true shape: LINEAR }");
+  EXPECT_EQ(cycle.kind, optim::ScheduleKind::kOneCycle);
+  EXPECT_EQ(cycle.rising_share, 0.25);
+  EXPECT_EQ(cycle.start_divisor, 2);
+  EXPECT_EQ(cycle.end_divisor, 4);
+  EXPECT_TRUE(cycle.three_phase);
+  EXPECT_TRUE(cycle.straight);
+  EXPECT_EQ(cycle.total_steps, 90);
+  EXPECT_EQ(of("inverse_square_root { warmup_steps: 9 }").kind, optim::ScheduleKind::kInverseSquareRoot);
+  EXPECT_EQ(of("inverse_square_root { warmup_steps: 9 }").warmup_steps, 9);
 }
 
 TEST(SpecConfigs, SchedulesTakeTheOptimizersRate) {

@@ -1,6 +1,8 @@
 // Single steps on a network small enough to know every number: what is skipped, who is blamed, what stays untouched.
 #include "engine/train/step_runner.h"
 
+#include <algorithm>
+#include <cmath>
 #include <limits>
 #include <string>
 #include <vector>
@@ -71,6 +73,7 @@ class Steps {
     for (int i = 0; i < model_.moments.count(); ++i) {
       all.append(reinterpret_cast<const char*>(model_.moments.arena(i)), arena);
     }
+    if (model_.average.count() > 0) all.append(reinterpret_cast<const char*>(model_.average.arena(0)), arena);
     all.append(model_.memory.state(), static_cast<size_t>(plan_->layout.state_bytes()));
     return all.append(model_.memory.published(), static_cast<size_t>(plan_->layout.published_bytes()));
   }
@@ -83,6 +86,8 @@ class Steps {
     return result.first_non_finite;
   }
   float* weights() { return model_.memory.masters(); }
+  LoadedModel& model() { return model_; }
+  const PlannedModel& plan() const { return *plan_; }
   void Publish() { ASSERT_TRUE(model_.memory.PublishAll().ok()); }
 
   optim::LossScalerState& scaler() { return scaler_; }
@@ -109,6 +114,66 @@ TEST(StepRunner, AnAppliedStepIsTheOneWorkedOutByHand) {
   float changed = 0;
   for (int i = 0; i < 32; ++i) changed += steps.weights()[i];
   EXPECT_NEAR(changed, 0.125 * 1.25, 1e-6);
+}
+
+TEST(StepRunner, ClippingByValueIsOfUnscaledElements) {
+  Steps steps({kLinear, "optimizer { clip_value: 0.75 } precision { loss_scale { kind: STATIC init: 1024 } }"});
+  // The bias' gradient is -2; the weight's -2 times the mean input, 9/16.
+  const StepResult result = steps.Run();
+  EXPECT_NEAR(result.gradient_norm, 2 * std::hypot(1, 9.0 / 16), 1e-6) << "the norm is of what was there before";
+  std::vector<float> changed(steps.weights(), steps.weights() + 32);
+  std::sort(changed.begin(), changed.end());
+  EXPECT_NEAR(changed[31], 0.125 * 0.75, 1e-6);
+  EXPECT_NEAR(changed[30], 0.125 * 0.75, 1e-6);
+}
+
+TEST(StepRunner, GroupsScaleTheRateAndSetTheDecay) {
+  // Inputs 0: the weight has no gradient but its decay's, the bias one of -2.
+  Steps steps(
+      {kLinear,
+       "optimizer { sgd { weight_decay: 0.5 } decay_norms_and_biases: false"
+       "  groups { match: '*' learning_rate_scale: 7 } groups { match: 'linear.b*' learning_rate_scale: 0.5 } }"});
+  steps.SetInputs(0);
+  const runtime::ModelLayout& layout = steps.plan().layout;
+  ASSERT_EQ(layout.parameters().size(), 2u);
+  const int bias = layout.parameters()[0].name == "linear.bias" ? 0 : 1;
+  float* w = steps.weights() + layout.slots()[1 - bias].offset;
+  float* b = steps.weights() + layout.slots()[bias].offset;
+  w[0] = 1;
+  steps.Publish();
+  steps.Run();
+  EXPECT_NEAR(w[0], 1 - 0.125 * 7 * 0.5, 1e-6);
+  EXPECT_NEAR(b[0], 0.125 * 0.5 * 2, 1e-6);
+}
+
+TEST(StepRunner, TheAverageMovesWithAppliedStepsOnly) {
+  Steps steps({kLinear, "optimizer { ema { decay: 0.75 } } precision { mode: FP16 loss_scale { init: 1024 } }"});
+  std::vector<double> expected(32, 0.0);
+  for (int round = 0; round < 6; ++round) {
+    if (round == 3) {
+      steps.scaler().scale = 0x1p30f;
+      steps.Skip();
+      steps.scaler().scale = 1024;
+    }
+    ASSERT_TRUE(steps.Run().applied());
+    for (int i = 0; i < 32; ++i) {
+      expected[i] = 0.75 * expected[i] + 0.25 * steps.weights()[i];
+      EXPECT_NEAR(steps.model().average.arena(0)[i], expected[i], 1e-6);
+    }
+  }
+  EXPECT_GT(steps.weights()[0] + steps.weights()[16], 0);
+}
+
+TEST(StepRunner, SwappingTheAverageTwiceChangesNothing) {
+  Steps steps({kLinear, "optimizer { ema { decay: 0.75 } } precision { mode: FP16 }"});
+  steps.Calibrate();
+  const std::string before = steps.Snapshot();
+  const std::vector<float> average(steps.model().average.arena(0), steps.model().average.arena(0) + 32);
+  ASSERT_TRUE(steps.model().SwapAverage().ok());
+  EXPECT_EQ(std::vector<float>(steps.weights(), steps.weights() + 32), average);
+  EXPECT_NE(steps.Snapshot(), before);
+  ASSERT_TRUE(steps.model().SwapAverage().ok());
+  EXPECT_EQ(steps.Snapshot(), before);
 }
 
 TEST(StepRunner, ScalingLeavesTheUpdateAsItIs) {
@@ -217,7 +282,7 @@ TEST(StepRunner, AnAppliedStepAllocatesNothing) {
   const std::string network =
       "model { layers { batch_norm {} } layers { relu {} } loss { mean_squared_error {} } }"
       "data { train { npy { inputs: 'x.npy' targets: 'y.npy' } } } train { batch_size: 8 micro_batch_size: 4 } ";
-  for (const char* mode : {"FP32", "FP16"}) {
+  for (const char* mode : {"FP32", "FP16", "FP32 } optimizer { lamb {} ema {}", "FP32 } optimizer { rmsprop {}"}) {
     Steps steps({network, std::string("precision { mode: ") + mode + " }"}, kFeatures);
     steps.Calibrate();
     const int64_t before = AllocationCount();

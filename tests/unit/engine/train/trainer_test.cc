@@ -1,12 +1,15 @@
 #include "engine/train/trainer.h"
 
 #include <algorithm>
+#include <cstring>
 #include <fstream>
 #include <string>
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "engine/train/checkpoint.h"
 #include "engine/train/failure.h"
+#include "engine/train/files.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/unit/engine/train/training_run.h"
@@ -92,7 +95,52 @@ INSTANTIATE_TEST_SUITE_P(
     Jobs, TrainerResumes,
     testing::Values("precision { mode: FP16 loss_scale { init: 4e6 growth_interval: 3 } }"
                     "optimizer { sgd { learning_rate: 0.05 momentum: 0.9 } schedule { cosine { warmup_steps: 3 } } }",
-                    "precision { mode: BF16 master_weights: false } optimizer { clip_global_norm: 0.5 }"));
+                    "precision { mode: BF16 master_weights: false } optimizer { clip_global_norm: 0.5 }",
+                    "optimizer { rmsprop { learning_rate: 0.001 momentum: 0.5 centered: true } clip_value: 0.01"
+                    "  schedule { cosine_restarts { period_steps: 3 period_factor: 2 } } ema { evaluate: true } }",
+                    "optimizer { adagrad { initial_accumulator: 0.1 learning_rate_decay: 0.01 }"
+                    "  schedule { multi_step { milestones: 4 milestones: 12 } } }",
+                    "precision { mode: FP16 loss_scale { init: 4e6 growth_interval: 3 } }"
+                    "optimizer { lamb { learning_rate: 0.01 } decay_norms_and_biases: false ema { decay: 0.9 }"
+                    "  groups { match: 'bn1.*' learning_rate_scale: 0.5 } schedule { one_cycle {} } }",
+                    "optimizer { sgd { learning_rate: 0.05 momentum: 0.9 dampening: 0.5 }"
+                    "  schedule { inverse_square_root { warmup_steps: 5 } } }"));
+
+// What the average is, from the checkpoint of every step; and that evaluation uses it.
+TEST(Trainer, TheAverageIsKeptAndEvaluated) {
+  const ScratchFolder folder;
+  const std::vector<std::string> parts = {
+      kConvNet, kGlyphs,    kMomentum,
+      kBatches, kEveryStep, "train { epochs: 1 } checkpoint { every_steps: 1 keep_last: 99 }"};
+  std::vector<std::string> with = parts;
+  with.push_back("optimizer { ema { decay: 0.5 evaluate: true } }");
+  Recorder plain, averaged;
+  ASSERT_TRUE(Train(Spec(parts), Options(folder.path() + "/plain"), &plain).ok());
+  ASSERT_TRUE(Train(Spec(with), Options(folder.path() + "/ema"), &averaged).ok());
+  EXPECT_EQ(plain.losses(), averaged.losses()) << "training does not see the average";
+  EXPECT_NE(plain.evaluations().back().loss(), averaged.evaluations().back().loss());
+  EXPECT_FALSE(std::ifstream(folder.path() + "/plain/checkpoints/step-000000010/ema.safetensors").good());
+  std::vector<double> expected;
+  for (int step = 1; step <= 10; ++step) {
+    const std::string at = absl::StrCat(folder.path(), "/ema/checkpoints/", CheckpointName(step), "/");
+    const Safetensors model = Safetensors::Parse(*ReadFile(at + "model.safetensors", 1 << 30)).value();
+    const Safetensors ema = Safetensors::Parse(*ReadFile(at + "ema.safetensors", 1 << 30)).value();
+    ASSERT_EQ(model.entries().size(), ema.entries().size());
+    EXPECT_EQ(model.Bytes(model.entries().at("bn1.running_mean")), ema.Bytes(ema.entries().at("bn1.running_mean")));
+    const auto values = [](const Safetensors& file) {
+      const absl::string_view bytes = file.Bytes(file.entries().at("head.weight"));
+      std::vector<float> floats(bytes.size() / 4);
+      std::memcpy(floats.data(), bytes.data(), bytes.size());
+      return floats;
+    };
+    const std::vector<float> w = values(model), a = values(ema);
+    if (step == 1) expected.assign(a.begin(), a.end());
+    for (size_t i = 0; i < w.size(); ++i) {
+      if (step > 1) expected[i] = 0.5 * expected[i] + 0.5 * w[i];
+      ASSERT_NEAR(a[i], expected[i], 1e-6) << step;
+    }
+  }
+}
 
 TEST(Trainer, RewindsToTheCheckpointBefore) {
   const ScratchFolder folder;

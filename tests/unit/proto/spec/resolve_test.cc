@@ -96,6 +96,7 @@ optimizer:
     weight_decay: 0.01
   schedule:
     constant: {}
+  decay_norms_and_biases: true
 train:
   epochs: 1
   batch_size: 32
@@ -152,6 +153,31 @@ TEST(ResolveJobSpecTest, DefaultsThatDependOnOtherFields) {
   EXPECT_FALSE(resolve({"report.every_steps=1"}).report().has_max_per_second());
   EXPECT_EQ(resolve({"optimizer.sgd={}"}).optimizer().sgd().learning_rate(), 0.01);
   EXPECT_EQ(resolve({"optimizer.adam={}"}).optimizer().adam().weight_decay(), 0);
+  EXPECT_EQ(resolve({"optimizer.sgd={}"}).optimizer().sgd().dampening(), 0);
+  EXPECT_EQ(resolve({"optimizer.rmsprop={}"}).optimizer().rmsprop().smoothing(), 0.99);
+  EXPECT_EQ(resolve({"optimizer.rmsprop={}"}).optimizer().rmsprop().epsilon(), 1e-8);
+  EXPECT_EQ(resolve({"optimizer.adagrad={}"}).optimizer().adagrad().learning_rate(), 0.01);
+  EXPECT_EQ(resolve({"optimizer.adagrad={}"}).optimizer().adagrad().epsilon(), 1e-10);
+  EXPECT_EQ(resolve({"optimizer.lamb={}"}).optimizer().lamb().epsilon(), 1e-6);
+  EXPECT_EQ(resolve({"optimizer.lamb={}"}).optimizer().lamb().weight_decay(), 0.01);
+  EXPECT_FALSE(resolve({}).optimizer().has_ema());
+  EXPECT_EQ(resolve({"optimizer.ema={}"}).optimizer().ema().decay(), 0.999);
+  EXPECT_FALSE(resolve({"optimizer.ema={}"}).optimizer().ema().evaluate());
+  const v1::ParameterGroup group = resolve({"optimizer.groups=[{match: '*.bias'}]"}).optimizer().groups(0);
+  EXPECT_EQ(group.learning_rate_scale(), 1);
+  EXPECT_FALSE(group.has_weight_decay());
+  const v1::OneCycleSchedule cycle = resolve({"optimizer.schedule.one_cycle={}"}).optimizer().schedule().one_cycle();
+  EXPECT_EQ(cycle.rising_share(), 0.3);
+  EXPECT_EQ(cycle.start_divisor(), 25);
+  EXPECT_EQ(cycle.end_divisor(), 10000);
+  EXPECT_EQ(cycle.shape(), v1::OneCycleSchedule::COSINE);
+  const auto schedule = [&](const std::string& set) {
+    return resolve({"optimizer.schedule." + set}).optimizer().schedule();
+  };
+  EXPECT_EQ(schedule("inverse_square_root={}").inverse_square_root().warmup_steps(), 4000);
+  EXPECT_EQ(schedule("multi_step={milestones: [3]}").multi_step().gamma(), 0.1);
+  EXPECT_EQ(schedule("cosine_restarts={period_steps: 3}").cosine_restarts().period_factor(), 1);
+  EXPECT_EQ(schedule("polynomial={}").polynomial().power(), 1);
   EXPECT_EQ(resolve({"optimizer.schedule.step={every_steps: 5}"}).optimizer().schedule().step().gamma(), 0.1);
   EXPECT_EQ(resolve({"optimizer.schedule.linear={}"}).optimizer().schedule().linear().min_ratio(), 1);
   EXPECT_EQ(resolve({"model.layers[1]={batch_norm: {}}"}).model().layers(1).batch_norm().momentum(), 0.1);
@@ -167,6 +193,9 @@ TEST(ResolveJobSpecTest, IsIdempotentAlsoThroughYaml) {
       {"optimizer={sgd: {momentum: 0.9, nesterov: true}, schedule: {cosine: {warmup_steps: 3}}, clip_global_norm: 1}",
        "report.every_steps=1", "data.train={npy: {inputs: a.npz}}", "labels.a=b"},
       {"model.layers[1]={name: sum, add: {}, inputs: [input, conv2d_0]}"},
+      {"optimizer={rmsprop: {centered: true}, clip_value: 0.5, schedule: {multi_step: {milestones: [3, 9]}}, ema: {}, "
+       "groups: [{match: '*.bias', weight_decay: 0, learning_rate_scale: 0.1}, {match: '*'}]}"},
+      {"optimizer={lamb: {}, decay_norms_and_biases: false, schedule: {one_cycle: {shape: LINEAR}}}"},
   };
   for (const auto& sets : cases) {
     const absl::StatusOr<ResolvedJobSpec> once = ResolveJobSpec(Minimal(sets));
@@ -228,6 +257,45 @@ TEST(ResolveJobSpecTest, ChecksRanges) {
       {"optimizer={schedule: {linear: {warmup_steps: -1}}}",
        "optimizer.schedule.linear.warmup_steps: must be at least 0, is -1"},
       {"optimizer={clip_global_norm: 0}", "optimizer.clip_global_norm: must be in (0, 3.40282e+38], is 0"},
+      {"optimizer={sgd: {dampening: 0.5}}", "optimizer.sgd.dampening: needs momentum > 0"},
+      {"optimizer={sgd: {momentum: 0.5, dampening: 1.5}}", "optimizer.sgd.dampening: must be in [0, 1], is 1.5"},
+      {"optimizer={sgd: {momentum: 0.5, dampening: 0.5, nesterov: true}}", "optimizer.sgd.nesterov: needs dampening 0"},
+      {"optimizer={rmsprop: {smoothing: 1}}", "optimizer.rmsprop.smoothing: must be in [0, 1), is 1"},
+      {"optimizer={rmsprop: {momentum: -1}}", "optimizer.rmsprop.momentum: must be in [0, 1), is -1"},
+      {"optimizer={adagrad: {learning_rate_decay: -1}}",
+       "optimizer.adagrad.learning_rate_decay: must be in [0, 3.40282e+38], is -1"},
+      {"optimizer={adagrad: {initial_accumulator: -1}}",
+       "optimizer.adagrad.initial_accumulator: must be in [0, 3.40282e+38], is -1"},
+      {"optimizer={lamb: {beta2: 1}}", "optimizer.lamb.beta2: must be in [0, 1), is 1"},
+      {"optimizer={clip_value: 0}", "optimizer.clip_value: must be in (0, 3.40282e+38], is 0"},
+      {"optimizer={clip_value: 1, clip_global_norm: 1}",
+       "optimizer.clip_value: exactly one of clip_global_norm and clip_value may be set; both are"},
+      {"optimizer={groups: [{}]}", "optimizer.groups[0].match: required"},
+      {"optimizer={groups: [{match: a, weight_decay: -1}]}",
+       "optimizer.groups[0].weight_decay: must be in [0, 3.40282e+38], is -1"},
+      {"optimizer={groups: [{match: a}, {match: a, learning_rate_scale: -1}]}",
+       "optimizer.groups[1].learning_rate_scale: must be in [0, 3.40282e+38], is -1"},
+      {"optimizer={ema: {decay: 1}}", "optimizer.ema.decay: must be in [0, 1), is 1"},
+      {"optimizer={ema: {evaluate: true}}", "optimizer.ema.evaluate: needs data.eval"},
+      {"optimizer={schedule: {multi_step: {}}}", "optimizer.schedule.multi_step.milestones: required, at least one"},
+      {"optimizer={schedule: {multi_step: {milestones: [0]}}}",
+       "optimizer.schedule.multi_step.milestones[0]: must be at least 1, is 0"},
+      {"optimizer={schedule: {multi_step: {milestones: [4, 4]}}}",
+       "optimizer.schedule.multi_step.milestones[1]: must be more than the one before, 4, is 4"},
+      {"optimizer={schedule: {cosine_restarts: {}}}",
+       "optimizer.schedule.cosine_restarts.period_steps: required, at least 1"},
+      {"optimizer={schedule: {cosine_restarts: {period_steps: 1, period_factor: 0}}}",
+       "optimizer.schedule.cosine_restarts.period_factor: must be at least 1, is 0"},
+      {"optimizer={schedule: {polynomial: {power: 0}}}",
+       "optimizer.schedule.polynomial.power: must be in (0, 100], is 0"},
+      {"optimizer={schedule: {one_cycle: {rising_share: 2}}}",
+       "optimizer.schedule.one_cycle.rising_share: must be in [0, 1], is 2"},
+      {"optimizer={schedule: {one_cycle: {rising_share: 0.6, three_phase: true}}}",
+       "optimizer.schedule.one_cycle.rising_share: must be in [0, 0.5], is 0.6"},
+      {"optimizer={schedule: {one_cycle: {start_divisor: 0}}}",
+       "optimizer.schedule.one_cycle.start_divisor: must be in [1, 1e+30], is 0"},
+      {"optimizer={schedule: {inverse_square_root: {warmup_steps: 0}}}",
+       "optimizer.schedule.inverse_square_root.warmup_steps: must be at least 1, is 0"},
       {"checkpoint={keep_last: 0}", "checkpoint.keep_last: must be at least 1, is 0"},
       {"checkpoint={every_seconds: -1}", "checkpoint.every_seconds: must be at least 0, is -1"},
       {"resources={gpus: 0}", "resources.gpus: must be at least 1, is 0"},
