@@ -52,7 +52,7 @@ const std::string kNetwork =
     "        layers { dense { units: 1 } } loss { mean_squared_error {} } }"
     "data { train { npy { inputs: 'x.npy' targets: 'y.npy' } } } report { every_steps: 1 }"
     "train { batch_size: 32 micro_batch_size: 16 epochs: 5 }"
-    "optimizer { adamw { learning_rate: 0.01 } schedule { cosine {} } clip_global_norm: 1 }";
+    "optimizer { adamw { learning_rate: 0.01 } schedule { cosine {} } clip_global_norm: 1 ema {} }";
 
 std::string Scale(const std::string& policy, double init = 4 * kFloor, double min = kFloor) {
   return absl::StrCat("precision { mode: FP16 loss_scale { init: ", init, " min: ", min,
