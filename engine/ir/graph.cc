@@ -9,7 +9,7 @@ absl::string_view OpName(OpKind kind) {
 #define X(enumerator, name) \
   case OpKind::enumerator:  \
     return name;
-    AMPD_OP_KINDS(X)
+#include "engine/ir/op_kinds.def"
 #undef X
   }
   return "?";

@@ -49,6 +49,17 @@ struct Value {
   std::shared_ptr<const Tensor> data;  // for kConstant, of `type`; shared by copies of the graph
 };
 
+// One elementwise operation inside a fused node, on values of the node's shape that never reach memory.
+struct FusedStep {
+  OpKind op = OpKind::kAdd;
+  Attributes attributes;
+  // Below the node's number of inputs: that input; else the result of step `operand - inputs`, which is an earlier one.
+  std::vector<int32_t> operands;
+  // Of the result. Float results stay f32 between steps, except behind a cast, which rounds.
+  DType dtype = DType::kF32;
+  bool operator==(const FusedStep&) const = default;
+};
+
 struct Node {
   OpKind op = OpKind::kAdd;
   // Unique, e.g. "conv1.conv2d". Random streams are named after it, so no pass changes it.
@@ -59,6 +70,9 @@ struct Node {
   std::vector<ValueId> outputs;
   Attributes attributes;
   Stage stage = Stage::kForward;
+  // kFused alone: the steps in order, and by output which step it is the result of.
+  std::vector<FusedStep> steps;
+  std::vector<int32_t> results;
 };
 
 // How a tensor is drawn before the first step, from a stream named after it.

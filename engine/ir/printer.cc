@@ -21,6 +21,21 @@ std::string ValueString(const Graph& graph, ValueId v) {
   return absl::StrCat("%", graph.values[v].name, " ", TypeString(graph.values[v].type));
 }
 
+// "s0 = add(i0, i1); s1 = relu(s0) -> s1"
+std::string StepsString(const Node& node) {
+  const auto inputs = static_cast<int32_t>(node.inputs.size());
+  const auto operand = [&](std::string* out, int32_t o) {
+    absl::StrAppend(out, o < inputs ? "i" : "s", o < inputs ? o : o - inputs);
+  };
+  std::vector<std::string> parts;
+  for (size_t s = 0; s < node.steps.size(); ++s) {
+    const FusedStep& step = node.steps[s];
+    parts.push_back(
+        absl::StrCat("s", s, " = ", OpName(step.op), "(", absl::StrJoin(step.operands, ", ", operand), ")"));
+  }
+  return absl::StrCat(absl::StrJoin(parts, "; "), " -> s", absl::StrJoin(node.results, ", s"));
+}
+
 }  // namespace
 
 std::string TypeString(const TensorType& type) { return absl::StrCat(DTypeName(type.dtype), ShapeString(type.shape)); }
@@ -34,6 +49,7 @@ std::string NodeString(const Graph& graph, const Node& node) {
   }
   std::string text = outputs.empty() ? "" : absl::StrCat(absl::StrJoin(outputs, ", "), " = ");
   absl::StrAppend(&text, OpName(node.op), "(", absl::StrJoin(inputs, ", "), ")");
+  if (!node.steps.empty()) absl::StrAppend(&text, " [", StepsString(node), "]");
   if (!attributes.empty()) absl::StrAppend(&text, " {", absl::StrJoin(attributes, ", "), "}");
   if (!node.layer.empty()) absl::StrAppend(&text, " @", node.layer);
   return text;

@@ -26,7 +26,8 @@ std::vector<OpDef> AddDefs() {
            .inputs = {Role::kData, Role::kData},
            .output_suffixes = {""},
            .infer = InferAdd,
-           .gradient = AddGradient}};
+           .gradient = AddGradient,
+           .elementwise = true}};
 }
 
 }  // namespace ampd::ops

@@ -52,7 +52,8 @@ std::vector<OpDef> CastDefs() {
            .inputs = {Role::kAny},
            .output_suffixes = {""},
            .infer = InferCast,
-           .gradient = CastGradient}};
+           .gradient = CastGradient,
+           .elementwise = true}};
 }
 
 }  // namespace ampd::ops

@@ -93,7 +93,7 @@ absl::Status VerifyNode(const ir::Graph& graph, const ir::Node& node, std::vecto
     }
     inputs.push_back(graph.type(v));
   }
-  absl::StatusOr<std::vector<ir::TensorType>> types = InferTypes(node.op, {node.name, node.attributes, inputs});
+  absl::StatusOr<std::vector<ir::TensorType>> types = InferTypes(node.op, {node.name, node.attributes, inputs, &node});
   if (!types.ok()) return absl::InternalError(types.status().message());
   if (types->size() != node.outputs.size()) {
     return absl::InternalError(
@@ -144,7 +144,8 @@ Cost CostOf(ir::OpKind kind, const OpCall& call, const std::vector<ir::TensorTyp
 absl::StatusOr<std::vector<ir::ValueId>> Emit(ir::Graph* graph, ir::Node node) {
   std::vector<ir::TensorType> inputs;
   for (ir::ValueId v : node.inputs) inputs.push_back(graph->type(v));
-  AMPD_ASSIGN_OR_RETURN(std::vector<ir::TensorType> types, InferTypes(node.op, {node.name, node.attributes, inputs}));
+  AMPD_ASSIGN_OR_RETURN(std::vector<ir::TensorType> types,
+                        InferTypes(node.op, {node.name, node.attributes, inputs, &node}));
   const OpDef& def = GetOpDef(node.op);
   node.outputs.clear();
   for (size_t i = 0; i < types.size(); ++i) {

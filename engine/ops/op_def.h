@@ -40,6 +40,8 @@ struct OpCall {
   absl::string_view name;
   const ir::Attributes& attributes;
   const std::vector<ir::TensorType>& inputs;
+  // The node, for the one op whose meaning is more than its attributes: kFused. Else may be null.
+  const ir::Node* node = nullptr;
 };
 
 struct OpDef {
@@ -61,6 +63,10 @@ struct OpDef {
   // Linear in each of its two data inputs, so that their scales can be taken out: may compute on 8-bit operands, each
   // of either format, and then gives f32.
   bool bilinear = false;
+  // Each output element depends on its attributes and on the elements of the inputs at its own place (of an input with
+  // fewer elements: the one broadcast there), and the first output has the shape they broadcast to. What passes/fuse
+  // joins.
+  bool elementwise = false;
   // Writes memory that outlives it; never removed as dead.
   bool has_effects = false;
   // The output is the first input's memory under another shape; no kernel runs.

@@ -12,7 +12,7 @@ std::vector<OpDef> MakeTable() {
   std::vector<OpDef> table(std::size(ir::kAllOpKinds));
   static constexpr std::vector<OpDef> (*kFiles[])() = {
 #define X(name) name##Defs,
-      AMPD_OP_FILES(X)
+#include "engine/ops/op_files.def"
 #undef X
   };
   for (auto* defs : kFiles) {

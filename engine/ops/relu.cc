@@ -27,12 +27,14 @@ std::vector<OpDef> ReluDefs() {
            .inputs = {Role::kData},
            .output_suffixes = {""},
            .infer = InferRelu,
-           .gradient = ReluGradient},
+           .gradient = ReluGradient,
+           .elementwise = true},
           {.kind = OpKind::kReluGrad,
            .precision = PrecisionClass::kInfer,
            .inputs = {Role::kData, Role::kData},
            .output_suffixes = {""},
-           .infer = InferReluGrad}};
+           .infer = InferReluGrad,
+           .elementwise = true}};
 }
 
 }  // namespace ampd::ops

@@ -66,6 +66,8 @@ class Backend {
   virtual ~Backend() = default;
   virtual absl::string_view name() const = 0;  // "cpu"
   virtual const KernelTable& kernels() const = 0;
+  // Whether the backend's kernel for fused nodes can hold a step of this op.
+  virtual bool CanFuse(ir::OpKind /*op*/) const { return false; }
   // `factor` unscales, 1 / loss scale. `slots` in backward order.
   virtual absl::Status CheckGradients(const float* gradients, absl::Span<const ArenaSlot> slots, float factor,
                                       GradientCheck* check) = 0;

@@ -26,6 +26,7 @@ KernelTable::Signature SignatureOf(const NodeDesc& desc) {
 }
 
 absl::StatusOr<std::unique_ptr<Kernel>> KernelTable::Prepare(const NodeDesc& desc) const {
+  if (auto any = any_dtypes_.find(desc.op); any != any_dtypes_.end()) return any->second(desc);
   const Signature signature = SignatureOf(desc);
   auto it = rows_.find({desc.op, signature});
   if (it == rows_.end()) {

@@ -32,6 +32,9 @@ struct NodeDesc {
   // Which inputs are a parameter or a published copy of one: only for these may published_layout() name a layout, since
   // a kernel could not tell at Launch what it got. Shorter than `inputs`: the rest are false.
   std::vector<bool> parameter_inputs;
+  // As in ir::Node, of kFused alone.
+  std::vector<ir::FusedStep> steps;
+  std::vector<int32_t> results;
 
   bool IsParameter(size_t input) const { return input < parameter_inputs.size() && parameter_inputs[input]; }
 };
@@ -83,6 +86,8 @@ class KernelTable {
     auto it = rows_.find({op, signature});
     return it == rows_.end() ? nullptr : &it->second;
   }
+  // For an op whose kernel takes what dtypes its node has: kFused.
+  void AddForAnyDTypes(ir::OpKind op, PrepareKernel prepare) { any_dtypes_[op] = std::move(prepare); }
   bool Has(ir::OpKind op, const Signature& signature) const { return rows_.count({op, signature}) > 0; }
   // UNIMPLEMENTED, naming op and dtypes, when there is no row.
   absl::StatusOr<std::unique_ptr<Kernel>> Prepare(const NodeDesc& desc) const;
@@ -91,6 +96,7 @@ class KernelTable {
 
  private:
   std::map<std::pair<ir::OpKind, Signature>, PrepareKernel> rows_;
+  std::map<ir::OpKind, PrepareKernel> any_dtypes_;
 };
 
 // The row that `desc` is looked up by.

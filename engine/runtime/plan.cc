@@ -65,6 +65,8 @@ class Planner {
                                       (kind == ir::ValueKind::kParameter || kind == ir::ValueKind::kPublished));
     }
     for (ir::ValueId v : node.outputs) desc.outputs.push_back(graph_.type(v));
+    desc.steps = node.steps;
+    desc.results = node.results;
     PlanStep step{.name = node.name, .layer = node.layer, .op = node.op, .stage = node.stage};
     AMPD_ASSIGN_OR_RETURN(step.kernel, backend_.kernels().Prepare(desc));
     const int index = static_cast<int>(plan_.steps.size());

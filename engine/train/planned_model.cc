@@ -10,6 +10,8 @@
 #include "engine/backend/cpu/cpu_backend.h"
 #include "engine/backend/cuda_backend.h"
 #include "engine/core/status.h"
+#include "engine/passes/fuse.h"
+#include "engine/passes/pipeline.h"
 #include "engine/train/parameter_groups.h"
 #include "engine/train/spec_configs.h"
 
@@ -51,6 +53,11 @@ absl::StatusOr<std::unique_ptr<PlannedModel>> PlanModel(const ResolvedJobSpec& s
   const v1::TrainSpec& train = spec.proto().train();
   AMPD_ASSIGN_OR_RETURN(models::Model model,
                         models::BuildModel(spec, sample, train.micro_batch_size(), EvaluationBatch(train)));
+  const auto fuse = [&](ir::Graph g) {
+    return passes::Fuse(std::move(g), [&](ir::OpKind op) { return backend->CanFuse(op); });
+  };
+  AMPD_ASSIGN_OR_RETURN(model.train, passes::Pipeline().Add("fuse", fuse).Run(std::move(model.train)));
+  AMPD_ASSIGN_OR_RETURN(model.eval, passes::Pipeline().Add("fuse", fuse).Run(std::move(model.eval)));
   auto planned = std::make_unique<PlannedModel>(model.train);
   planned->backend = std::move(backend);
   AMPD_ASSIGN_OR_RETURN(planned->train, runtime::MakePlan(model.train, *planned->backend, threads, &planned->layout));

@@ -9,9 +9,32 @@ RefTensor Zeros(const Shape& shape) { return {shape, std::vector<double>(NumElem
 
 runtime::NodeDesc Describe(const ir::Graph& graph, const ir::Node& node) {
   runtime::NodeDesc desc{.op = node.op, .name = node.name, .attributes = node.attributes};
+  desc.steps = node.steps;
+  desc.results = node.results;
   for (ir::ValueId v : node.inputs) desc.inputs.push_back(graph.type(v));
   for (ir::ValueId v : node.outputs) desc.outputs.push_back(graph.type(v));
   return desc;
+}
+
+// A fused node, step by step. Casts round nothing here, as elsewhere in a reference graph.
+std::vector<RefTensor> RunFused(const ir::Graph& graph, const ir::Node& node, std::vector<RefTensor> values,
+                                const runtime::StepState& state) {
+  const Shape& shape = graph.type(node.outputs[0]).shape;
+  const size_t inputs = values.size();
+  for (const ir::FusedStep& step : node.steps) {
+    runtime::NodeDesc desc{.op = step.op, .name = node.name, .attributes = step.attributes};
+    std::vector<RefTensor> operands;
+    for (int32_t operand : step.operands) {
+      operands.push_back(values[operand]);
+      desc.inputs.push_back({DType::kF32, values[operand].shape});
+    }
+    desc.outputs = {{step.dtype, shape}};
+    const bool cast = step.op == ir::OpKind::kCast;
+    values.push_back(cast ? operands[0] : ReferenceOp(desc, operands, state)[0]);
+  }
+  std::vector<RefTensor> results;
+  for (int32_t result : node.results) results.push_back(values[inputs + static_cast<size_t>(result)]);
+  return results;
 }
 
 void LoadValues(const ir::Graph& graph, const GraphInputs& in, GraphResults* results) {
@@ -62,7 +85,9 @@ GraphResults RunGraphReference(const ir::Graph& graph, const GraphInputs& in) {
     }
     std::vector<RefTensor> inputs;
     for (ir::ValueId v : node.inputs) inputs.push_back(results.values[v]);
-    std::vector<RefTensor> outputs = ReferenceOp(Describe(graph, node), inputs, in.step);
+    std::vector<RefTensor> outputs = node.op == ir::OpKind::kFused
+                                         ? RunFused(graph, node, std::move(inputs), in.step)
+                                         : ReferenceOp(Describe(graph, node), inputs, in.step);
     for (size_t i = 0; i < outputs.size(); ++i) results.values[node.outputs[i]] = std::move(outputs[i]);
   }
   for (const auto& [name, v] : graph.outputs) results.outputs[name] = results.values[v];

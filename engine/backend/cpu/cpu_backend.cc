@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "engine/backend/cpu/arena_passes.h"
+#include "engine/backend/cpu/block_functions.h"
 #include "engine/backend/cpu/convert.h"
 #include "engine/backend/cpu/kernels.h"
 #include "engine/core/status.h"
@@ -22,6 +23,8 @@ class CpuBackend : public runtime::Backend {
 
   absl::string_view name() const override { return "cpu"; }
   const runtime::KernelTable& kernels() const override { return kernels_; }
+
+  bool CanFuse(ir::OpKind op) const override { return cpu::HasBlockFunction(op); }
 
   absl::Status CheckGradients(const float* gradients, absl::Span<const runtime::ArenaSlot> slots, float factor,
                               runtime::GradientCheck* check) override {
@@ -71,7 +74,7 @@ class CpuBackend : public runtime::Backend {
 
 void RegisterCpuKernels(runtime::KernelTable* table) {
 #define X(name) cpu::Register##name(table);
-  AMPD_CPU_KERNEL_FILES(X)
+#include "engine/backend/cpu/kernel_files.def"
 #undef X
   cpu::RegisterReducedOperands(table);
 }

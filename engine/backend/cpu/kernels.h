@@ -38,36 +38,13 @@ T* WorkspaceAt(const runtime::KernelArgs& args, int64_t offset) {
   return reinterpret_cast<T*>(static_cast<char*>(args.workspace) + offset);
 }
 
-// The files of kernels: each defines `void Register<Name>(runtime::KernelTable*)`. A new file is one line here.
-#define AMPD_CPU_KERNEL_FILES(X) \
-  /* Elementwise */              \
-  X(Cast)                        \
-  X(Elementwise)                 \
-  X(Dropout)                     \
-  X(Bias)                        \
-  /* Reductions */               \
-  /* Moving data */              \
-  /* Products, windows */        \
-  X(Matmul)                      \
-  X(Conv2d)                      \
-  X(Pool2d)                      \
-  X(GlobalAvgPool)               \
-  /* Norms, attention */         \
-  X(BatchNorm)                   \
-  /* Sequences */                \
-  /* Losses, metrics */          \
-  X(Losses)                      \
-  /* 8-bit operands */           \
-  X(Quantize)                    \
-  /* The backward pass */        \
-  X(AccumulateGrad)
+// What each file of kernel_files.def registers.
+#define X(name) void Register##name(runtime::KernelTable* table);
+#include "engine/backend/cpu/kernel_files.def"
+#undef X
 
 // Runs last, on the rows of the others: gives ALLOW ops TF32 operands, and the bilinear among them 8-bit ones.
 void RegisterReducedOperands(runtime::KernelTable* table);
-
-#define X(name) void Register##name(runtime::KernelTable* table);
-AMPD_CPU_KERNEL_FILES(X)
-#undef X
 
 }  // namespace ampd::cpu
 

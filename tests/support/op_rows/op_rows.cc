@@ -12,7 +12,7 @@ std::vector<OpRow> MakeRows() {
   std::vector<OpRow> all;
   static constexpr std::vector<OpRow> (*kFiles[])() = {
 #define X(name) name##Rows,
-      AMPD_OP_ROW_FILES(X)
+#include "tests/support/op_rows/row_files.def"
 #undef X
   };
   for (auto* rows : kFiles) {

@@ -1,4 +1,4 @@
-// The files of this folder: each defines `std::vector<OpRow> <Name>Rows()`. A new op's file is one line here.
+// The rows that each file of row_files.def defines.
 #ifndef AMPD_TESTS_SUPPORT_OP_ROWS_ROWS_H_
 #define AMPD_TESTS_SUPPORT_OP_ROWS_ROWS_H_
 
@@ -6,22 +6,10 @@
 
 #include "tests/support/op_rows.h"
 
-#define AMPD_OP_ROW_FILES(X) \
-  /* Elementwise */          \
-  X(Relu)                    \
-  /* Reductions */           \
-  /* Moving data */          \
-  /* Products, windows */    \
-  /* Norms, attention */     \
-  /* Sequences */            \
-  /* Losses, metrics */      \
-  /* 8-bit operands */       \
-  X(Quantize)
-
 namespace ampd::testing {
 
 #define X(name) std::vector<OpRow> name##Rows();
-AMPD_OP_ROW_FILES(X)
+#include "tests/support/op_rows/row_files.def"
 #undef X
 
 }  // namespace ampd::testing
