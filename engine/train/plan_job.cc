@@ -1,6 +1,7 @@
 #include <utility>
 
 #include "engine/core/status.h"
+#include "engine/train/gradient_diagnostics.h"
 #include "engine/train/planned_model.h"
 #include "engine/train/trainer.h"
 #include "engine/train/training_data.h"
@@ -73,6 +74,17 @@ void FillPlan(const PlannedModel& planned, const Shape& input_shape, v1::ModelPl
   for (const v1::LayerPlan& layer : planned.layers) *plan->add_layers() = layer;
 }
 
+// The memory of the second model that looks at gradients.
+void AddDiagnostics(const ResolvedJobSpec& spec, const data::DatasetInfo& train, v1::PlanResponse* response) {
+  absl::StatusOr<std::unique_ptr<runtime::Backend>> backend = MakeBackend("cpu-0", kThreads);
+  if (!backend.ok()) return AddErrors(backend.status(), "resources", response);
+  const auto planned = GradientDiagnostics::Plan(spec, SampleInfoOf(train), *std::move(backend), kThreads);
+  if (!planned.ok()) return AddErrors(planned.status(), "report.diagnostics_every_steps", response);
+  v1::ModelPlan* plan = response->mutable_plan();
+  plan->set_parameter_bytes(plan->parameter_bytes() + (*planned)->parameter_bytes());
+  plan->set_activation_bytes(plan->activation_bytes() + (*planned)->activation_bytes());
+}
+
 }  // namespace
 
 v1::PlanResponse PlanJob(const ResolvedJobSpec& spec, const std::vector<std::string>& data_roots) {
@@ -95,6 +107,7 @@ v1::PlanResponse PlanJob(const ResolvedJobSpec& spec, const std::vector<std::str
   }
   if (eval.has_value()) CheckEval(*train, *eval, (*planned)->outputs, &response);
   FillPlan(**planned, train->input_shape, response.mutable_plan());
+  if (spec.proto().report().diagnostics_every_steps() > 0) AddDiagnostics(spec, *train, &response);
   return response;
 }
 

@@ -49,6 +49,8 @@ class StepRunner {
   // The schedule's rate after `applied_steps` applied ones.
   double LearningRate(int64_t applied_steps) const { return optim::LearningRate(schedule_, applied_steps); }
   const optim::LossScaleConfig& loss_scale() const { return loss_scale_; }
+  // What `batch` is run with, but for the loss seed and the micro-batch's first sample.
+  runtime::StepState StateOf(const data::Batch& batch) const;
 
  private:
   absl::Status Apply(const runtime::GradientCheck& check, const optim::LossScalerState& scaler, StepResult* result);
@@ -56,7 +58,6 @@ class StepRunner {
                                       const absl::optional<NonFinite>& state, const StepResult& result) const;
   NonFinite WithoutReplay(const runtime::GradientCheck& check, const absl::optional<NonFinite>& state,
                           const StepResult& result) const;
-  runtime::StepState StateOf(const data::Batch& batch) const;
 
   const optim::LossScaleConfig loss_scale_;
   const optim::ScheduleConfig schedule_;

@@ -26,6 +26,11 @@ absl::Status TrainerImpl::Open() {
   batches_per_epoch_ = data_->train().size() / train.batch_size();
   total_steps_ = train.has_steps() ? train.steps() : train.epochs() * batches_per_epoch_;
   AMPD_RETURN_IF_ERROR(Restore());
+  if (job().report().diagnostics_every_steps() > 0) {
+    AMPD_ASSIGN_OR_RETURN(std::unique_ptr<runtime::Backend> backend, MakeBackend(options_.device, options_.threads));
+    AMPD_ASSIGN_OR_RETURN(diagnostics_, GradientDiagnostics::Create(spec_, SampleInfoOf(data_->train().info()),
+                                                                    std::move(backend), options_.threads));
+  }
   reporter_ = std::make_unique<Reporter>(job().report(), phase().name, total_steps_,
                                          runner_->LearningRate(phase().scaler.steps_applied), observer_);
   AMPD_ASSIGN_OR_RETURN(loader_, data_->TrainLoader(plan_->outputs, state_.step));
@@ -159,15 +164,31 @@ absl::StatusOr<optim::ScalerDecision> TrainerImpl::Step() {
   const double start = SteadySeconds();
   absl::StatusOr<data::Batch*> batch = loader_->Next();
   if (!batch.ok()) return DataError(batch.status(), "data.train");
+  v1::JobEvent diagnostics;
+  AMPD_RETURN_IF_ERROR(Diagnose(**batch, &diagnostics));
   AMPD_ASSIGN_OR_RETURN(const StepResult result, runner_->Run(**batch, &phase().scaler));
   ++state_.step;
   step_.store(state_.step, std::memory_order_relaxed);
   AMPD_RETURN_IF_ERROR(ReportStep(**batch, result, SteadySeconds() - start));
   if (!result.applied()) AMPD_RETURN_IF_ERROR(ReportSkip(**batch, result));
   AMPD_RETURN_IF_ERROR(ReportScale(result.scale_before, result.scale_after));
+  if (diagnostics.has_gradient_diagnostics()) AMPD_RETURN_IF_ERROR(reporter_->Emit(std::move(diagnostics)));
   loader_->Release(*batch);
   AMPD_RETURN_IF_ERROR(CheckSkips(result));
   return result.decision;
+}
+
+absl::Status TrainerImpl::Diagnose(const data::Batch& batch, v1::JobEvent* event) {
+  if (diagnostics_ == nullptr || (state_.step + 1) % job().report().diagnostics_every_steps() != 0) {
+    return absl::OkStatus();
+  }
+  const bool scaled = runner_->loss_scale().kind != optim::LossScaleKind::kNone;
+  AMPD_ASSIGN_OR_RETURN(*event->mutable_gradient_diagnostics(),
+                        diagnostics_->Run(batch, runner_->StateOf(batch),
+                                          scaled ? phase().scaler.scale : kFp16FirstScale, &model_->memory));
+  event->mutable_gradient_diagnostics()->set_step(state_.step + 1);
+  event->mutable_gradient_diagnostics()->set_phase(phase().name);
+  return absl::OkStatus();
 }
 
 absl::Status TrainerImpl::ReportStep(const data::Batch& batch, const StepResult& result, double seconds) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/train/checkpoint.h"
+#include "engine/train/gradient_diagnostics.h"
 #include "engine/train/planned_model.h"
 #include "engine/train/report.h"
 #include "engine/train/step_runner.h"
@@ -46,6 +47,8 @@ class TrainerImpl : public Trainer {
   absl::StatusOr<optim::ScalerDecision> Step();
   absl::Status ReportStep(const data::Batch& batch, const StepResult& result, double seconds);
   absl::Status ReportSkip(const data::Batch& batch, const StepResult& result);
+  // A gradient_diagnostics event of the step about to be taken on `batch`, where one is due; it goes out after it.
+  absl::Status Diagnose(const data::Batch& batch, v1::JobEvent* event);
   absl::Status ReportScale(double before, double after);
   // Whether the training goes on after a skip, and how.
   absl::Status CheckSkips(const StepResult& result);
@@ -73,6 +76,8 @@ class TrainerImpl : public Trainer {
   std::unique_ptr<LoadedModel> model_;
   std::unique_ptr<CheckpointStore> checkpoints_;
   std::unique_ptr<StepRunner> runner_;
+  // Null without report.diagnostics_every_steps.
+  std::unique_ptr<GradientDiagnostics> diagnostics_;
   std::unique_ptr<Reporter> reporter_;
   // After the data it borrows, so that its thread ends first.
   std::unique_ptr<data::Loader> loader_;

@@ -1,6 +1,8 @@
 #include "engine/train/training_tensors.h"
 
 #include <algorithm>
+#include <cstring>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -120,6 +122,28 @@ absl::Status LoadAverage(const Safetensors& file, runtime::ModelMemory* memory, 
 
 absl::Status LoadMoments(const Safetensors& file, const runtime::ModelLayout& layout, Moments* moments) {
   return Annotate(Load(file, MomentSlots(layout, *moments)), "optimizer.safetensors");
+}
+
+absl::Status CopyModel(runtime::ModelMemory* from, runtime::ModelMemory* to) {
+  const auto copy = [](const std::vector<ir::Persistent>& a, const std::vector<ir::Persistent>& b,
+                       const std::function<TensorView(int32_t)>& source,
+                       const std::function<TensorView(int32_t)>& target) -> absl::Status {
+    if (a.size() != b.size()) return absl::InternalError(absl::StrCat(a.size(), " tensors, not ", b.size()));
+    for (size_t i = 0; i < a.size(); ++i) {
+      const TensorView x = source(static_cast<int32_t>(i)), y = target(static_cast<int32_t>(i));
+      if (a[i].name != b[i].name || !(a[i].type == b[i].type) || x.bytes() != y.bytes()) {
+        return absl::InternalError(absl::StrCat(a[i].name, " and ", b[i].name, " are not the same"));
+      }
+      std::memcpy(y.data, x.data, static_cast<size_t>(x.bytes()));
+    }
+    return absl::OkStatus();
+  };
+  AMPD_RETURN_IF_ERROR(copy(
+      from->layout().parameters(), to->layout().parameters(), [from](int32_t i) { return from->Master(i); },
+      [to](int32_t i) { return to->Master(i); }));
+  return copy(
+      from->layout().states(), to->layout().states(), [from](int32_t i) { return from->State(i); },
+      [to](int32_t i) { return to->State(i); });
 }
 
 }  // namespace ampd::train

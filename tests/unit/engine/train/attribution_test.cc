@@ -214,14 +214,15 @@ int64_t Elements(const KernelCase& kernel_case) {
   return elements;
 }
 
-// Cases small enough to be run by the dozen, largest first: the smallest hold one element, which tells little.
+// Cases small enough to be run by the dozen first, the largest of them at the front: the smallest hold one element,
+// which tells little.
 std::vector<KernelCase> SmallCases(OpKind op, const KernelTable::Signature& signature) {
-  std::vector<KernelCase> cases;
-  for (KernelCase& kernel_case : testing::KernelCases(op, signature)) {
-    if (Elements(kernel_case) <= 3000) cases.push_back(std::move(kernel_case));
-  }
-  std::stable_sort(cases.begin(), cases.end(),
-                   [](const KernelCase& a, const KernelCase& b) { return Elements(a) > Elements(b); });
+  constexpr int64_t kSmall = 3000;
+  std::vector<KernelCase> cases = testing::KernelCases(op, signature);
+  std::stable_sort(cases.begin(), cases.end(), [](const KernelCase& a, const KernelCase& b) {
+    const int64_t x = Elements(a), y = Elements(b);
+    return (x <= kSmall) != (y <= kSmall) ? x <= kSmall : x <= kSmall ? x > y : x < y;
+  });
   return cases;
 }
 
