@@ -125,16 +125,16 @@ absl::Status LoadMoments(const Safetensors& file, const runtime::ModelLayout& la
 }
 
 absl::Status CopyModel(runtime::ModelMemory* from, runtime::ModelMemory* to) {
-  const auto copy = [](const std::vector<ir::Persistent>& a, const std::vector<ir::Persistent>& b,
+  const auto copy = [](const std::vector<ir::Persistent>& sources, const std::vector<ir::Persistent>& targets,
                        const std::function<TensorView(int32_t)>& source,
                        const std::function<TensorView(int32_t)>& target) -> absl::Status {
-    if (a.size() != b.size()) return absl::InternalError(absl::StrCat(a.size(), " tensors, not ", b.size()));
-    for (size_t i = 0; i < a.size(); ++i) {
-      const TensorView x = source(static_cast<int32_t>(i)), y = target(static_cast<int32_t>(i));
-      if (a[i].name != b[i].name || !(a[i].type == b[i].type) || x.bytes() != y.bytes()) {
-        return absl::InternalError(absl::StrCat(a[i].name, " and ", b[i].name, " are not the same"));
-      }
-      std::memcpy(y.data, x.data, static_cast<size_t>(x.bytes()));
+    for (size_t t = 0; t < targets.size(); ++t) {
+      const auto same = std::find_if(sources.begin(), sources.end(), [&](const ir::Persistent& p) {
+        return p.name == targets[t].name && p.type == targets[t].type;
+      });
+      if (same == sources.end()) return absl::InternalError(absl::StrCat("[copy model] no ", targets[t].name));
+      const TensorView x = source(static_cast<int32_t>(same - sources.begin())), y = target(static_cast<int32_t>(t));
+      std::memcpy(y.data, x.data, static_cast<size_t>(y.bytes()));
     }
     return absl::OkStatus();
   };

@@ -40,8 +40,8 @@ absl::Status LoadModel(const Safetensors& file, runtime::ModelMemory* memory);
 absl::Status LoadAverage(const Safetensors& file, runtime::ModelMemory* memory, Moments* average);
 absl::Status LoadMoments(const Safetensors& file, const runtime::ModelLayout& layout, Moments* moments);
 
-// Copies masters and committed states between two memories of one model. INTERNAL, naming it, for a parameter or state
-// that the two do not share. Published copies are the caller's to write.
+// Gives `to` the masters and committed states of `from`, by name; `from` may have more: a model's states differ with
+// its mode. INTERNAL, naming it, for one that `from` lacks. Published copies are the caller's to write.
 absl::Status CopyModel(runtime::ModelMemory* from, runtime::ModelMemory* to);
 
 }  // namespace ampd::train
