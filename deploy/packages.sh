@@ -5,7 +5,7 @@ AMPD_BUILD_PACKAGES=(
   g++ cmake ninja-build ccache pkg-config git ca-certificates
   libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libabsl-dev
   prometheus-cpp-dev libcivetweb-dev libsqlite3-dev libcli11-dev libyaml-cpp-dev libssl-dev zlib1g-dev
-  libdnnl-dev ocl-icd-opencl-dev
+  libdnnl-dev ocl-icd-opencl-dev libonnx-dev
 )
 # grpc_python_plugin comes with protobuf-compiler-grpc, promtool with prometheus.
 AMPD_TEST_PACKAGES=(libgtest-dev libgmock-dev python3 python3-grpcio python3-protobuf python3-numpy prometheus)

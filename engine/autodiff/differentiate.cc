@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/core/half.h"
 #include "engine/core/status.h"
 #include "engine/ops/compute.h"
 #include "engine/ops/gradient_context.h"
@@ -17,7 +18,14 @@ namespace {
 // The walk's state: which values want a gradient, and the gradients found so far.
 class Walk {
  public:
-  explicit Walk(ir::Graph* graph) : graph_(graph), gradients_(graph->values.size(), -1), wanted_(MarkWanted(*graph)) {}
+  // Gradients by `leaves`, or, where there are none, by the parameters, which are accumulated in their arena.
+  explicit Walk(ir::Graph* graph, const std::vector<ir::ValueId>& leaves = {})
+      : graph_(graph),
+        accumulates_(leaves.empty()),
+        gradients_(graph->values.size(), -1),
+        wanted_(MarkWanted(*graph, leaves)) {
+    for (const ir::Node& node : graph->nodes) names_[node.name] = 1;
+  }
 
   ir::Graph* graph() { return graph_; }
   const absl::Status& status() const { return status_; }
@@ -27,8 +35,11 @@ class Walk {
 
   std::vector<ir::ValueId> Emit(ir::Node node) {
     const size_t outputs = ops::GetOpDef(node.op).output_suffixes.size();
-    const int repeat = names_[node.name]++;
-    if (repeat > 0) absl::StrAppend(&node.name, "_", repeat);
+    const std::string name = node.name;
+    for (int repeat = names_[name]++; repeat > 0 && names_.count(node.name) > 0; repeat = names_[name]++) {
+      node.name = absl::StrCat(name, "_", repeat);
+    }
+    names_.insert({node.name, 1});
     node.stage = ir::Stage::kGradient;
     absl::StatusOr<std::vector<ir::ValueId>> values =
         status_.ok() ? ops::Emit(graph_, std::move(node)) : absl::StatusOr<std::vector<ir::ValueId>>(status_);
@@ -43,7 +54,7 @@ class Walk {
   void Contribute(ir::ValueId v, ir::ValueId gradient, const std::string& layer) {
     if (!wanted(v) || !status_.ok()) return;
     const std::string name = absl::StrCat(graph_->values[v].name, ".grad");
-    if (graph_->values[v].kind == ir::ValueKind::kParameter) {
+    if (accumulates_ && graph_->values[v].kind == ir::ValueKind::kParameter) {
       Emit({.op = ir::OpKind::kAccumulateGrad, .name = name, .layer = layer, .inputs = {gradient, v}});
       ++parameter_contributions_;
     } else if (gradients_[v] < 0) {
@@ -59,18 +70,22 @@ class Walk {
   int parameter_contributions() const { return parameter_contributions_; }
 
  private:
-  static std::vector<bool> MarkWanted(const ir::Graph& graph) {
+  static std::vector<bool> MarkWanted(const ir::Graph& graph, const std::vector<ir::ValueId>& leaves) {
     std::vector<bool> wanted;
-    for (const ir::Value& value : graph.values) wanted.push_back(value.kind == ir::ValueKind::kParameter);
+    for (const ir::Value& value : graph.values) {
+      wanted.push_back(leaves.empty() && value.kind == ir::ValueKind::kParameter);
+    }
+    for (ir::ValueId leaf : leaves) wanted[leaf] = true;
     for (const ir::Node& node : graph.nodes) {
       bool any = false;
       for (ir::ValueId v : node.inputs) any = any || wanted[v];
-      for (ir::ValueId v : node.outputs) wanted[v] = any && IsFloat(graph.type(v).dtype);
+      for (ir::ValueId v : node.outputs) wanted[v] = wanted[v] || (any && IsFloat(graph.type(v).dtype));
     }
     return wanted;
   }
 
   ir::Graph* graph_;
+  bool accumulates_;
   std::vector<ir::ValueId> gradients_;
   std::vector<bool> wanted_;
   std::map<std::string, int> names_;
@@ -107,6 +122,25 @@ class NodeContext : public ops::GradientContext {
   ir::Node node_;
 };
 
+// Emits the gradients of the first `nodes` nodes, last to first.
+absl::Status WalkBack(Walk* walk, size_t nodes) {
+  for (size_t n = nodes; n-- > 0;) {
+    const ir::Node& node = walk->graph()->nodes[n];
+    const auto counts = [&](ir::ValueId v) { return walk->gradient(v) >= 0 && walk->wanted(v); };
+    if (std::none_of(node.outputs.begin(), node.outputs.end(), counts)) continue;
+    const auto wanted = [&](ir::ValueId v) { return walk->wanted(v); };
+    if (std::none_of(node.inputs.begin(), node.inputs.end(), wanted)) continue;
+    const ops::OpDef& def = ops::GetOpDef(node.op);
+    if (def.gradient == nullptr) {
+      return absl::InvalidArgumentError(absl::StrCat("[", ir::OpName(node.op), "] has no gradient, node ", node.name));
+    }
+    NodeContext context(walk, node);
+    def.gradient(context);
+    AMPD_RETURN_IF_ERROR(Annotate(walk->status(), "gradient"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<ir::Graph> Differentiate(ir::Graph forward, ir::ValueId loss) {
@@ -117,22 +151,35 @@ absl::StatusOr<ir::Graph> Differentiate(ir::Graph forward, ir::ValueId loss) {
   const ir::ValueId seed = forward.AddLossSeed();
   Walk walk(&forward);
   walk.SetSeed(loss, seed);
-  for (size_t n = forward_nodes; n-- > 0;) {
-    const ir::Node& node = forward.nodes[n];
-    const auto counts = [&](ir::ValueId v) { return walk.gradient(v) >= 0 && walk.wanted(v); };
-    if (std::none_of(node.outputs.begin(), node.outputs.end(), counts)) continue;
-    const ops::OpDef& def = ops::GetOpDef(node.op);
-    if (def.gradient == nullptr) {
-      return absl::InvalidArgumentError(absl::StrCat("[", ir::OpName(node.op), "] has no gradient, node ", node.name));
-    }
-    NodeContext context(&walk, node);
-    def.gradient(context);
-    AMPD_RETURN_IF_ERROR(Annotate(walk.status(), "gradient"));
-  }
+  AMPD_RETURN_IF_ERROR(WalkBack(&walk, forward_nodes));
   if (walk.parameter_contributions() == 0) {
     return absl::InvalidArgumentError("[differentiate] the loss depends on no parameter: there is nothing to train");
   }
   return forward;
+}
+
+absl::StatusOr<std::vector<ir::ValueId>> AddGradients(ir::Graph* graph, ir::ValueId y,
+                                                      const std::vector<ir::ValueId>& leaves) {
+  const ir::TensorType type = graph->type(y);
+  if (leaves.empty()) return std::vector<ir::ValueId>{};
+  if (type.dtype != DType::kF32 && !IsHalf(type.dtype)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("[differentiate] ", graph->values[y].name, " is ", DTypeName(type.dtype)));
+  }
+  auto ones = std::make_shared<Tensor>(type.dtype, type.shape);
+  for (int64_t i = 0; i < ones->size(); ++i) {
+    if (type.dtype == DType::kF32) ones->as<float>()[i] = 1;
+    if (type.dtype == DType::kF16) ones->as<Half>()[i] = ToHalf(1);
+    if (type.dtype == DType::kBF16) ones->as<BFloat16>()[i] = ToBFloat16(1);
+  }
+  const size_t forward_nodes = graph->nodes.size();
+  const ir::ValueId seed = graph->AddConstant(absl::StrCat(graph->values[y].name, ".ones"), std::move(ones));
+  Walk walk(graph, leaves);
+  walk.SetSeed(y, seed);
+  AMPD_RETURN_IF_ERROR(WalkBack(&walk, forward_nodes));
+  std::vector<ir::ValueId> gradients;
+  for (ir::ValueId leaf : leaves) gradients.push_back(walk.gradient(leaf));
+  return gradients;
 }
 
 }  // namespace ampd::autodiff

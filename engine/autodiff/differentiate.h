@@ -2,6 +2,8 @@
 #ifndef AMPD_ENGINE_AUTODIFF_DIFFERENTIATE_H_
 #define AMPD_ENGINE_AUTODIFF_DIFFERENTIATE_H_
 
+#include <vector>
+
 #include "absl/status/statusor.h"
 #include "engine/ir/graph.h"
 
@@ -12,6 +14,11 @@ namespace ampd::autodiff {
 // fp32. Only what parameters depend on is differentiated. INVALID_ARGUMENT when an op on the way has no gradient, or
 // when no parameter reaches the loss.
 absl::StatusOr<ir::Graph> Differentiate(ir::Graph forward, ir::ValueId loss);
+
+// Adds to `graph` the gradients of the sum of the elements of `y` (f32, f16 or bf16) by each of `leaves`, which count
+// as independent: -1 where y does not depend on one. INVALID_ARGUMENT when an op on the way has no gradient.
+absl::StatusOr<std::vector<ir::ValueId>> AddGradients(ir::Graph* graph, ir::ValueId y,
+                                                      const std::vector<ir::ValueId>& leaves);
 
 }  // namespace ampd::autodiff
 

@@ -1,0 +1,315 @@
+#include "engine/models/onnx/importer.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "engine/core/status.h"
+#include "engine/models/onnx/tensor_proto.h"
+#include "engine/ops/op_def.h"
+#include "engine/passes/dead_nodes.h"
+
+namespace ampd::models::onnx {
+namespace {
+
+// Calls of functions may multiply nodes, so nodes are counted as they are translated.
+constexpr int64_t kMaxNodes = 1 << 18;
+// Of functions and branches within each other, and of nodes between an input and a constant that follows from it.
+constexpr int kMaxDepth = 64;
+constexpr int kMaxRecipeDepth = 1000;
+
+const std::vector<int64_t> kFilterInMemory = {0, 2, 3, 1};
+
+}  // namespace
+
+V Scope::Find(const std::string& name) const {
+  for (const Scope* scope = this; scope != nullptr; scope = scope->outer) {
+    const auto it = scope->values.find(name);
+    if (it != scope->values.end()) return it->second;
+  }
+  return nullptr;
+}
+
+Importer::Importer(const ::onnx::ModelProto& model, const ImportOptions& options)
+    : model_(model), options_(options), emitter_(&result_.graph, options.max_elements), nodes_left_(kMaxNodes) {
+  for (const ::onnx::FunctionProto& function : model.functions()) {
+    functions_[{function.domain(), function.name()}] = &function;
+  }
+}
+
+absl::StatusOr<ImportedModel> Importer::Run() {
+  Opsets opsets;
+  for (const ::onnx::OperatorSetIdProto& id : model_.opset_import()) opsets[id.domain()] = id.version();
+  Scope scope;
+  AMPD_RETURN_IF_ERROR(AddInitializers(model_.graph(), &scope, true));
+  for (const ::onnx::ValueInfoProto& info : model_.graph().input()) {
+    if (scope.Find(info.name()) != nullptr) continue;  // an initializer's value may be overridden; it is not, here
+    absl::Status status = AddInput(info, &scope);
+    if (!status.ok()) return Annotate(status, absl::StrCat("input \"", info.name(), "\""));
+  }
+  AMPD_RETURN_IF_ERROR(Translate(model_.graph().node(), opsets, &scope));
+  AMPD_RETURN_IF_ERROR(AddOutputs(scope));
+  AMPD_ASSIGN_OR_RETURN(result_.graph, passes::RemoveDeadNodes(std::move(result_.graph)));
+  AMPD_RETURN_IF_ERROR(ops::VerifyGraph(result_.graph));
+  return std::move(result_);
+}
+
+absl::Status Importer::AddInitializers(const ::onnx::GraphProto& graph, Scope* scope, bool main) {
+  if (graph.sparse_initializer_size() > 0) return absl::UnimplementedError("[onnx] sparse initializers");
+  for (const ::onnx::TensorProto& proto : graph.initializer()) {
+    if (main && options_.is_parameter != nullptr && options_.is_parameter(proto.name())) {
+      AMPD_ASSIGN_OR_RETURN(scope->values[proto.name()], AddParameter(proto));
+      continue;
+    }
+    AMPD_ASSIGN_OR_RETURN(TensorPtr tensor, ToTensor(proto));
+    scope->values[proto.name()] = emitter_.Known(std::move(tensor));
+  }
+  return absl::OkStatus();
+}
+
+// A filter that only convolutions read is kept as they read it; on disk it stays what it is in the model.
+absl::StatusOr<V> Importer::AddParameter(const ::onnx::TensorProto& proto) {
+  AMPD_ASSIGN_OR_RETURN(TensorPtr tensor, ToTensor(proto));
+  if (tensor->dtype() != DType::kF32 || tensor->size() == 0) {
+    return absl::InvalidArgumentError(absl::StrCat("[onnx] parameter \"", proto.name(), "\" is ",
+                                                   DTypeName(tensor->dtype()), ShapeString(tensor->shape()),
+                                                   ", only f32 is trained"));
+  }
+  bool filter = tensor->shape().size() == 4;
+  for (const ::onnx::NodeProto& node : model_.graph().node()) {
+    for (int i = 0; i < node.input_size(); ++i) {
+      if (node.input(i) == proto.name()) filter = filter && node.op_type() == "Conv" && i == 1;
+    }
+  }
+  if (!filter) {
+    result_.parameter_values.push_back(tensor);
+    return emitter_.FromGraph(
+        result_.graph.AddParameter({.name = proto.name(), .type = {DType::kF32, tensor->shape()}}));
+  }
+  const V permuted = emitter_.Transpose(emitter_.Known(tensor), kFilterInMemory);
+  result_.parameter_values.push_back(permuted->host);
+  return emitter_.FromImage(result_.graph.AddParameter(
+      {.name = proto.name(), .type = permuted->type, .layout = ir::DiskLayout::kConvFilter}));
+}
+
+absl::Status Importer::AddInput(const ::onnx::ValueInfoProto& info, Scope* scope) {
+  if (!info.type().has_tensor_type()) return absl::UnimplementedError("[onnx] an input that is no tensor");
+  const ::onnx::TypeProto::Tensor& type = info.type().tensor_type();
+  AMPD_ASSIGN_OR_RETURN(const DType dtype, ToDType(type.elem_type()));
+  Shape shape;
+  const auto given = options_.input_shapes.find(info.name());
+  if (given != options_.input_shapes.end()) {
+    shape = given->second;
+  } else {
+    if (!type.has_shape()) return absl::FailedPreconditionError("[onnx] its shape has to be given");
+    for (const auto& dim : type.shape().dim()) {
+      if (!dim.has_dim_value()) return absl::FailedPreconditionError("[onnx] its shape is open and has to be given");
+      shape.push_back(dim.dim_value());
+    }
+  }
+  double elements = 1;
+  for (int64_t extent : shape) {
+    if (extent < 0) return absl::InvalidArgumentError(absl::StrCat("[onnx] has the shape ", ShapeString(shape)));
+    elements *= static_cast<double>(extent);
+  }
+  if (elements > options_.max_elements) {
+    return absl::ResourceExhaustedError(absl::StrCat("[onnx] has the shape ", ShapeString(shape)));
+  }
+  if (elements == 0) {
+    scope->values[info.name()] = emitter_.Known(std::make_shared<Tensor>(dtype, shape));
+    return absl::OkStatus();
+  }
+  V v = emitter_.FromGraph(result_.graph.AddInput(info.name(), {dtype, shape}));
+  const auto value = options_.input_values.find(info.name());
+  if (value != options_.input_values.end()) {
+    if (value->second->dtype() != dtype || value->second->shape() != shape) {
+      return absl::InvalidArgumentError("[onnx] the value given is of another type");
+    }
+    v->specialised = value->second;
+  }
+  scope->values[info.name()] = v;
+  return absl::OkStatus();
+}
+
+absl::Status Importer::Translate(const google::protobuf::RepeatedPtrField<::onnx::NodeProto>& nodes,
+                                 const Opsets& opsets, Scope* scope) {
+  for (const ::onnx::NodeProto& proto : nodes) {
+    absl::Status status = TranslateNode(proto, opsets, scope);
+    if (!status.ok()) {
+      return Annotate(status, absl::StrCat(proto.op_type(), proto.name().empty() ? "" : " ", proto.name()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Importer::TranslateNode(const ::onnx::NodeProto& proto, const Opsets& opsets, Scope* scope) {
+  if (--nodes_left_ < 0) return absl::ResourceExhaustedError("[onnx] the model has too many nodes");
+  std::vector<V> inputs;
+  for (const std::string& name : proto.input()) {
+    V v = name.empty() ? nullptr : scope->Find(name);
+    if (!name.empty() && v == nullptr) {
+      return absl::InvalidArgumentError(absl::StrCat("[onnx] reads \"", name, "\", which nothing before it writes"));
+    }
+    inputs.push_back(v);
+  }
+  const auto function = functions_.find({proto.domain(), proto.op_type()});
+  if (function != functions_.end()) return CallFunction(proto, *function->second, inputs, scope);
+  return CallRule(proto, opsets, std::move(inputs), scope);
+}
+
+Node::Services Importer::ServicesFor(const Opsets& opsets, const Scope* scope) {
+  Node::Services services;
+  services.options = &options_;
+  services.specialise = [this](V v) { return Specialise(v, 0); };
+  services.find = [scope](const std::string& name) { return scope == nullptr ? nullptr : scope->Find(name); };
+  services.inline_graph = [this, opsets, scope](const ::onnx::GraphProto& graph) -> absl::StatusOr<std::vector<V>> {
+    if (scope == nullptr) return absl::FailedPreconditionError("[onnx] branches are translated once");
+    return InlineGraph(graph, opsets, *scope);
+  };
+  return services;
+}
+
+absl::Status Importer::CallRule(const ::onnx::NodeProto& proto, const Opsets& opsets, std::vector<V> inputs,
+                                Scope* scope) {
+  const Rule* rule = FindRule(proto.domain(), proto.op_type());
+  if (rule == nullptr) {
+    return absl::UnimplementedError(
+        absl::StrCat("[onnx] operation ", proto.domain(), proto.domain().empty() ? "" : ".", proto.op_type()));
+  }
+  const auto opset = opsets.find(proto.domain() == "ai.onnx" ? "" : proto.domain());
+  if (opset == opsets.end())
+    return absl::InvalidArgumentError("[onnx] the model imports no operator set of its domain");
+  Recipe recipe{&proto, rule, opset->second, inputs};
+  Node::Services services = ServicesFor(opsets, scope);
+  services.layer = LayerOf(proto);
+  emitter_.SetLayer(services.layer);
+  Node node(proto, opset->second, std::move(inputs), &emitter_, std::move(services));
+  for (int i = 0; i < rule->least_inputs; ++i) {
+    if (!node.Has(i)) return node.Bad(absl::StrCat("input ", i, " is missing"));
+  }
+  absl::Status status = rule->translate(node);
+  status.Update(emitter_.TakeStatus());
+  AMPD_RETURN_IF_ERROR(status);
+  for (int i = 0; i < node.outputs(); ++i) {
+    if (!node.Wants(i)) continue;
+    V v = node.results()[i];
+    if (v == nullptr) return node.Unsupported(absl::StrCat("output ", i));
+    if (v->host == nullptr && v->recipe == nullptr && v->specialised == nullptr) {
+      recipe.output = i;
+      recipes_.push_back(recipe);
+      v->recipe = &recipes_.back();
+    }
+    scope->values[proto.output(i)] = v;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Importer::CallFunction(const ::onnx::NodeProto& call, const ::onnx::FunctionProto& function,
+                                    const std::vector<V>& inputs, Scope* scope) {
+  if (depth_ >= kMaxDepth) return absl::InvalidArgumentError("[onnx] functions call each other too deeply");
+  if (static_cast<int>(inputs.size()) > function.input_size() || call.output_size() > function.output_size()) {
+    return absl::InvalidArgumentError("[onnx] the call has more inputs or outputs than the function");
+  }
+  Opsets opsets;
+  for (const ::onnx::OperatorSetIdProto& id : function.opset_import()) opsets[id.domain()] = id.version();
+  Scope body;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i] != nullptr) body.values[function.input(static_cast<int>(i))] = inputs[i];
+  }
+  ++depth_;
+  absl::Status status;
+  for (const ::onnx::NodeProto& node : function.node()) {
+    copies_.push_back(node);
+    ::onnx::NodeProto& copy = copies_.back();
+    copy.clear_attribute();
+    for (const ::onnx::AttributeProto& attribute : node.attribute()) {
+      if (attribute.ref_attr_name().empty()) {
+        *copy.add_attribute() = attribute;
+        continue;
+      }
+      for (const ::onnx::AttributeProto& given : call.attribute()) {
+        if (given.name() != attribute.ref_attr_name()) continue;
+        ::onnx::AttributeProto* filled = copy.add_attribute();
+        *filled = given;
+        filled->set_name(attribute.name());
+      }
+    }
+    for (std::string& name : *copy.mutable_input()) {
+      // An input that the call leaves out is left out in the body too.
+      const auto is_input = std::find(function.input().begin(), function.input().end(), name);
+      if (is_input != function.input().end() && body.Find(name) == nullptr) name.clear();
+    }
+    status = Annotate(TranslateNode(copy, opsets, &body), absl::StrCat("in ", call.op_type()));
+    if (!status.ok()) break;
+  }
+  --depth_;
+  AMPD_RETURN_IF_ERROR(status);
+  for (int i = 0; i < call.output_size(); ++i) {
+    V v = body.Find(function.output(i));
+    if (!call.output(i).empty() && v == nullptr) return absl::InvalidArgumentError("[onnx] an output is never written");
+    if (v != nullptr) scope->values[call.output(i)] = v;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<V>> Importer::InlineGraph(const ::onnx::GraphProto& graph, const Opsets& opsets,
+                                                     const Scope& outer) {
+  if (depth_ >= kMaxDepth) return absl::InvalidArgumentError("[onnx] branches stand too deep within each other");
+  Scope scope{&outer, {}};
+  AMPD_RETURN_IF_ERROR(AddInitializers(graph, &scope, false));
+  ++depth_;
+  absl::Status status = Translate(graph.node(), opsets, &scope);
+  --depth_;
+  AMPD_RETURN_IF_ERROR(status);
+  std::vector<V> outputs;
+  for (const ::onnx::ValueInfoProto& info : graph.output()) {
+    V v = scope.Find(info.name());
+    if (v == nullptr) return absl::InvalidArgumentError(absl::StrCat("[onnx] nothing writes \"", info.name(), "\""));
+    outputs.push_back(v);
+  }
+  return outputs;
+}
+
+// Does what a node does once more, on what its inputs are known to be; the graph's nodes that this may add are dead.
+TensorPtr Importer::Specialise(V v, int depth) {
+  if (v->host != nullptr) return v->host;
+  if (v->specialised != nullptr || v->recipe == nullptr || depth > kMaxRecipeDepth) return v->specialised;
+  const Recipe* recipe = v->recipe;
+  std::vector<V> inputs;
+  for (V input : recipe->inputs) {
+    TensorPtr tensor = input == nullptr ? nullptr : Specialise(input, depth + 1);
+    if (input != nullptr && tensor == nullptr) return nullptr;
+    inputs.push_back(input == nullptr ? nullptr : emitter_.Known(std::move(tensor)));
+  }
+  Node::Services services = ServicesFor({}, nullptr);
+  services.specialise = [](V known) { return known->host; };
+  Node node(*recipe->node, recipe->opset, std::move(inputs), &emitter_, std::move(services));
+  absl::Status before = emitter_.TakeStatus();
+  absl::Status status = recipe->rule->translate(node);
+  status.Update(emitter_.TakeStatus());
+  emitter_.Fail(before);
+  const V result = status.ok() ? node.results()[recipe->output] : nullptr;
+  if (result != nullptr) v->specialised = result->host;
+  return v->specialised;
+}
+
+absl::Status Importer::AddOutputs(const Scope& scope) {
+  for (const ::onnx::ValueInfoProto& info : model_.graph().output()) {
+    V v = scope.Find(info.name());
+    if (v == nullptr)
+      return absl::InvalidArgumentError(absl::StrCat("[onnx] nothing writes output \"", info.name(), "\""));
+    result_.graph.outputs[info.name()] = emitter_.Id(v);
+    AMPD_RETURN_IF_ERROR(emitter_.TakeStatus());
+  }
+  return absl::OkStatus();
+}
+
+std::string Importer::LayerOf(const ::onnx::NodeProto& proto) {
+  std::string layer = proto.name();
+  for (int i = 0; layer.empty() && i < proto.output_size(); ++i) layer = proto.output(i);
+  if (layer.empty()) layer = proto.op_type();
+  const int repeat = layers_[layer]++;
+  return repeat == 0 ? layer : absl::StrCat(layer, "#", repeat);
+}
+
+}  // namespace ampd::models::onnx

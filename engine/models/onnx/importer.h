@@ -1,0 +1,70 @@
+// Walks a model's graph and translates it node by node. Internal to the importer.
+#ifndef AMPD_ENGINE_MODELS_ONNX_IMPORTER_H_
+#define AMPD_ENGINE_MODELS_ONNX_IMPORTER_H_
+
+#include <deque>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "engine/models/onnx/emitter.h"
+#include "engine/models/onnx/import.h"
+#include "engine/models/onnx/node.h"
+
+namespace ampd::models::onnx {
+
+// Names of one graph or function body; those of the graphs around it are seen through `outer`.
+struct Scope {
+  const Scope* outer = nullptr;
+  std::map<std::string, V> values;
+  V Find(const std::string& name) const;
+};
+
+// How a value came about: to do it again for input values given at import.
+struct Recipe {
+  const ::onnx::NodeProto* node = nullptr;
+  const Rule* rule = nullptr;
+  int64_t opset = 0;
+  std::vector<V> inputs;
+  int output = 0;
+};
+
+// For one import. `model` and `options` outlive it.
+class Importer {
+ public:
+  Importer(const ::onnx::ModelProto& model, const ImportOptions& options);
+  absl::StatusOr<ImportedModel> Run();
+
+ private:
+  using Opsets = std::map<std::string, int64_t>;
+
+  absl::Status AddInitializers(const ::onnx::GraphProto& graph, Scope* scope, bool main);
+  absl::StatusOr<V> AddParameter(const ::onnx::TensorProto& proto);
+  absl::Status AddInput(const ::onnx::ValueInfoProto& info, Scope* scope);
+  absl::Status Translate(const google::protobuf::RepeatedPtrField<::onnx::NodeProto>& nodes, const Opsets& opsets,
+                         Scope* scope);
+  absl::Status TranslateNode(const ::onnx::NodeProto& proto, const Opsets& opsets, Scope* scope);
+  absl::Status CallRule(const ::onnx::NodeProto& proto, const Opsets& opsets, std::vector<V> inputs, Scope* scope);
+  absl::Status CallFunction(const ::onnx::NodeProto& call, const ::onnx::FunctionProto& function,
+                            const std::vector<V>& inputs, Scope* scope);
+  absl::StatusOr<std::vector<V>> InlineGraph(const ::onnx::GraphProto& graph, const Opsets& opsets, const Scope& outer);
+  Node::Services ServicesFor(const Opsets& opsets, const Scope* scope);
+  TensorPtr Specialise(V v, int depth);
+  absl::Status AddOutputs(const Scope& scope);
+  std::string LayerOf(const ::onnx::NodeProto& proto);
+
+  const ::onnx::ModelProto& model_;
+  const ImportOptions& options_;
+  ImportedModel result_;
+  Emitter emitter_;
+  std::map<std::pair<std::string, std::string>, const ::onnx::FunctionProto*> functions_;
+  std::deque<::onnx::NodeProto> copies_;  // nodes of function bodies, their attributes filled in
+  std::deque<Recipe> recipes_;
+  std::map<std::string, int> layers_;
+  int64_t nodes_left_;
+  int depth_ = 0;
+};
+
+}  // namespace ampd::models::onnx
+
+#endif  // AMPD_ENGINE_MODELS_ONNX_IMPORTER_H_
