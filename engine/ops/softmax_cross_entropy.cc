@@ -1,3 +1,5 @@
+#include <initializer_list>
+
 #include "engine/core/status.h"
 #include "engine/ops/defs.h"
 #include "engine/ops/rules.h"
@@ -8,46 +10,91 @@ namespace {
 using ir::OpKind;
 using ir::TensorType;
 
-absl::Status InferLosses(const OpCall& call, std::vector<TensorType>* outputs) {
-  AMPD_RETURN_IF_ERROR(RequireRank(OpKind::kSoftmaxCrossEntropy, call, 0, 2));
-  AMPD_RETURN_IF_ERROR(RequireShape(OpKind::kSoftmaxCrossEntropy, call, 1, {call.inputs[0].shape[0]}));
-  outputs->push_back({DType::kF32, {call.inputs[0].shape[0]}});
+// Extents of all axes but the last: one loss each.
+Shape Leading(const Shape& shape) { return Shape(shape.begin(), shape.end() - 1); }
+
+// What forward and gradient ops check alike. `logits` is the first of logits, labels (or targets), class weights.
+absl::Status CheckOperands(OpKind op, const OpCall& call, size_t logits, bool soft) {
+  const Shape& z = call.inputs[logits].shape;
+  if (z.size() < 2) {
+    return BadNode(op, call, absl::StrCat("logits have shape ", ShapeString(z), ", need [batch, ..., classes]"));
+  }
+  AMPD_RETURN_IF_ERROR(RequireShape(op, call, static_cast<int>(logits) + 1, soft ? z : Leading(z)));
+  if (call.inputs.size() > logits + 2) {
+    AMPD_RETURN_IF_ERROR(RequireShape(op, call, static_cast<int>(logits) + 2, {z.back()}));
+  }
+  const double smoothing = call.attributes.Double("smoothing");
+  if (smoothing >= 0 && smoothing <= 1) return absl::OkStatus();
+  return BadNode(op, call, absl::StrCat("smoothing is ", smoothing, ", must be in [0, 1]"));
+}
+
+absl::Status InferHard(const OpCall& call, std::vector<TensorType>* outputs) {
+  AMPD_RETURN_IF_ERROR(CheckOperands(OpKind::kSoftmaxCrossEntropy, call, 0, false));
+  outputs->assign(2, {DType::kF32, call.inputs[1].shape});
   return absl::OkStatus();
 }
 
-absl::Status InferLossesGrad(const OpCall& call, std::vector<TensorType>* outputs) {
-  AMPD_RETURN_IF_ERROR(RequireRank(OpKind::kSoftmaxCrossEntropyGrad, call, 1, 2));
-  AMPD_RETURN_IF_ERROR(RequireShape(OpKind::kSoftmaxCrossEntropyGrad, call, 0, {call.inputs[1].shape[0]}));
-  AMPD_RETURN_IF_ERROR(RequireShape(OpKind::kSoftmaxCrossEntropyGrad, call, 2, {call.inputs[1].shape[0]}));
+absl::Status InferSoft(const OpCall& call, std::vector<TensorType>* outputs) {
+  AMPD_RETURN_IF_ERROR(CheckOperands(OpKind::kSoftCrossEntropy, call, 0, true));
+  outputs->push_back({DType::kF32, Leading(call.inputs[0].shape)});
+  return absl::OkStatus();
+}
+
+absl::Status InferGrad(OpKind op, const OpCall& call, bool soft, std::vector<TensorType>* outputs) {
+  AMPD_RETURN_IF_ERROR(CheckOperands(op, call, 1, soft));
+  AMPD_RETURN_IF_ERROR(RequireShape(op, call, 0, Leading(call.inputs[1].shape)));
   outputs->push_back(call.inputs[1]);
   return absl::OkStatus();
 }
 
-void LossesGradient(GradientContext& c) {
-  c.AddInputGrad(0,
-                 c.Emit(OpKind::kSoftmaxCrossEntropyGrad, {c.output_grad(0), c.input(0), c.input(1)}, {}, "grad")[0]);
+absl::Status InferHardGrad(const OpCall& call, std::vector<TensorType>* outputs) {
+  return InferGrad(OpKind::kSoftmaxCrossEntropyGrad, call, false, outputs);
 }
 
+absl::Status InferSoftGrad(const OpCall& call, std::vector<TensorType>* outputs) {
+  return InferGrad(OpKind::kSoftCrossEntropyGrad, call, true, outputs);
+}
+
+void EmitGrad(GradientContext& c, OpKind op) {
+  if (c.output_grad(0) < 0 || !c.needs_grad(0)) return;
+  std::vector<ir::ValueId> inputs = {c.output_grad(0)};
+  inputs.insert(inputs.end(), c.node().inputs.begin(), c.node().inputs.end());
+  c.AddInputGrad(0, c.Emit(op, inputs, c.node().attributes, "grad")[0]);
+}
+
+void HardGradient(GradientContext& c) { EmitGrad(c, OpKind::kSoftmaxCrossEntropyGrad); }
+void SoftGradient(GradientContext& c) { EmitGrad(c, OpKind::kSoftCrossEntropyGrad); }
+
+// The logits are the largest operand.
 double LogitFlops(const OpCall& call, const std::vector<TensorType>&) {
-  return 5.0 * static_cast<double>(NumElements(call.inputs[call.inputs[0].shape.size() == 2 ? 0 : 1].shape));
+  int64_t logits = 0;
+  for (const TensorType& t : call.inputs) logits = std::max(logits, NumElements(t.shape));
+  return 5.0 * static_cast<double>(logits);
 }
 
 }  // namespace
 
 std::vector<OpDef> SoftmaxCrossEntropyDefs() {
-  return {{.kind = OpKind::kSoftmaxCrossEntropy,
-           .precision = PrecisionClass::kDeny,
-           .inputs = {Role::kData, Role::kIndex},
-           .output_suffixes = {""},
-           .infer = InferLosses,
-           .gradient = LossesGradient,
-           .flops = LogitFlops},
-          {.kind = OpKind::kSoftmaxCrossEntropyGrad,
-           .precision = PrecisionClass::kDeny,
-           .inputs = {Role::kData, Role::kData, Role::kIndex},
-           .output_suffixes = {""},
-           .infer = InferLossesGrad,
-           .flops = LogitFlops}};
+  const auto row = [](OpKind kind, std::vector<Role> inputs, auto infer) {
+    OpDef def;
+    def.kind = kind;
+    def.precision = PrecisionClass::kDeny;
+    def.inputs = std::move(inputs);
+    def.optional_inputs = 1;
+    def.output_suffixes = {""};
+    def.infer = infer;
+    def.flops = LogitFlops;
+    return def;
+  };
+  const Role data = Role::kData, index = Role::kIndex, weights = Role::kFloat;
+  std::vector<OpDef> defs = {row(OpKind::kSoftmaxCrossEntropy, {data, index, weights}, InferHard),
+                             row(OpKind::kSoftmaxCrossEntropyGrad, {data, data, index, weights}, InferHardGrad),
+                             row(OpKind::kSoftCrossEntropy, {data, data, weights}, InferSoft),
+                             row(OpKind::kSoftCrossEntropyGrad, {data, data, data, weights}, InferSoftGrad)};
+  defs[0].output_suffixes = {"", ":weights"};
+  defs[0].gradient = HardGradient;
+  defs[2].gradient = SoftGradient;
+  return defs;
 }
 
 }  // namespace ampd::ops

@@ -41,8 +41,6 @@ double LinearTerms(const NodeDesc& desc) {
       return static_cast<double>(2 * size[0] * size[1]);
     }
     case OpKind::kBatchNormUpdate:
-    case OpKind::kSquaredError:
-    case OpKind::kSquaredErrorGrad:
       return 8;
     default:
       return 2;
@@ -57,9 +55,6 @@ Tensors SumsOfMagnitudes(const NodeDesc& desc, Tensors inputs, const runtime::St
   const size_t count = NeedsOwnValues(desc.op) ? 1 : inputs.size();
   if (desc.op == OpKind::kMaxPool2d) return ReferenceOp(desc, inputs, step);
   for (size_t i = 0; i < count; ++i) inputs[i] = Magnitudes(std::move(inputs[i]));
-  if (desc.op == OpKind::kSquaredErrorGrad || desc.op == OpKind::kSquaredError) {
-    for (double& v : inputs.back().data) v = -v;
-  }
   return ReferenceOp(desc, inputs, step);
 }
 
@@ -116,24 +111,6 @@ Tensors NormGradMagnitudes(const NodeDesc& desc, const Tensors& in) {
   return bounds;
 }
 
-// |z| + 1 bounds what one rounding of an argument of exp and log costs.
-Tensors CrossEntropyMagnitudes(const NodeDesc& desc, const Tensors& in, const Tensors& out) {
-  const bool grad = desc.op == OpKind::kSoftmaxCrossEntropyGrad;
-  const RefTensor& z = in[grad ? 1 : 0];
-  const int64_t classes = z.shape[1];
-  Tensors bounds = {Filled(out[0].shape)};
-  for (int64_t n = 0; n < z.shape[0]; ++n) {
-    double largest = 1;
-    for (int64_t c = 0; c < classes; ++c) largest = std::max(largest, 1 + std::fabs(z.data[n * classes + c]));
-    if (!grad) {
-      bounds[0].data[n] = largest;
-      continue;
-    }
-    for (int64_t c = 0; c < classes; ++c) bounds[0].data[n * classes + c] = std::fabs(in[0].data[n]) * largest;
-  }
-  return bounds;
-}
-
 Tensors OpMagnitudes(const NodeDesc& desc, const Tensors& in, const Tensors& out, const runtime::StepState& step) {
   switch (desc.op) {
     case OpKind::kBatchNorm:
@@ -141,11 +118,6 @@ Tensors OpMagnitudes(const NodeDesc& desc, const Tensors& in, const Tensors& out
       return NormMagnitudes(desc, in, out);
     case OpKind::kBatchNormGrad:
       return NormGradMagnitudes(desc, in);
-    case OpKind::kSoftmaxCrossEntropy:
-    case OpKind::kSoftmaxCrossEntropyGrad:
-      return CrossEntropyMagnitudes(desc, in, out);
-    case OpKind::kArgmaxEqual:
-      return {Filled(out[0].shape)};
     default:
       return SumsOfMagnitudes(desc, in, step);
   }
@@ -155,14 +127,11 @@ double Factor(const NodeDesc& desc) {
   switch (desc.op) {
     case OpKind::kBatchNorm:
     case OpKind::kBatchNormInference:
-    case OpKind::kSoftmaxCrossEntropy:
-    case OpKind::kSoftmaxCrossEntropyGrad:
       return Gamma(8);
     case OpKind::kBatchNormGrad:
       return Gamma(16);
     case OpKind::kCast:
     case OpKind::kMaxPool2d:
-    case OpKind::kArgmaxEqual:
       return 0;
     default:
       return Gamma(LinearTerms(desc) + 2);

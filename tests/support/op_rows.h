@@ -31,6 +31,9 @@ struct OpRow {
   // Small uses whose gradient is compared with finite differences: float inputs are parameters. Empty for ops without a
   // gradient rule. Non-float inputs take their dtypes from the first signature of as many inputs.
   std::vector<OpShapes> gradient_cases;
+  // Float inputs that have no gradient, such as targets and weights: drawn as for `cases`, not parameters. Positions
+  // that a case does not have are passed over.
+  std::vector<int> constant_inputs;
   // How many of the first outputs have a gradient; the others are saved for the backward pass.
   int differentiable_outputs = 1;
   // Float inputs of gradient cases, away from kinks and poles; null: uniform in [-1, 1).

@@ -139,20 +139,10 @@ RefTensors ReferenceOp(const NodeDesc& desc, const RefTensors& in, const StepSta
       return {BatchNormInferenceReference(desc, in)};
     case OpKind::kBatchNormUpdate:
       return BatchNormUpdateReference(desc, in);
-    case OpKind::kSoftmaxCrossEntropy:
-      return {CrossEntropyReference(in)};
-    case OpKind::kSoftmaxCrossEntropyGrad:
-      return {CrossEntropyGradReference(in)};
-    case OpKind::kSquaredError:
-      return {SquaredErrorReference(in)};
-    case OpKind::kSquaredErrorGrad:
-      return {SquaredErrorGradReference(in)};
     case OpKind::kReduceMean:
       return {Mean(in[0])};
     case OpKind::kReduceMeanGrad:
       return {MeanGrad(desc, in[0])};
-    case OpKind::kArgmaxEqual:
-      return {ArgmaxEqualReference(in)};
     case OpKind::kAccumulateGrad:
       return {Map(in[0], in[1], [](double g, double sum) { return g + sum; })};
     default:

@@ -24,12 +24,6 @@ RefTensors BatchNormGradReference(const runtime::NodeDesc& desc, const RefTensor
 RefTensor BatchNormInferenceReference(const runtime::NodeDesc& desc, const RefTensors& in);
 RefTensors BatchNormUpdateReference(const runtime::NodeDesc& desc, const RefTensors& in);
 
-RefTensor CrossEntropyReference(const RefTensors& in);
-RefTensor CrossEntropyGradReference(const RefTensors& in);
-RefTensor SquaredErrorReference(const RefTensors& in);
-RefTensor SquaredErrorGradReference(const RefTensors& in);
-RefTensor ArgmaxEqualReference(const RefTensors& in);
-
 }  // namespace ampd::testing
 
 #endif  // AMPD_TESTS_SUPPORT_REFERENCE_INTERNAL_H_

@@ -1,9 +1,12 @@
+// Softmax cross-entropy against labels or distributions, and the mean of losses.
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "engine/backend/cpu/kernels.h"
 #include "engine/backend/cpu/parallel.h"
+#include "engine/backend/cpu/row_kernel.h"
+#include "engine/backend/cpu/vector_math.h"
 
 namespace ampd::cpu {
 namespace {
@@ -12,112 +15,174 @@ using runtime::KernelArgs;
 using runtime::NodeDesc;
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+// Partial results side by side, so that loops vectorise without changing the order of a sum.
+constexpr int64_t kLanes = 16;
+constexpr int64_t kSumBlock = 1024;
 
 // Largest of a row, or NaN where any element is not finite.
-float FiniteMax(const float* row, int64_t n) {
-  float largest = -std::numeric_limits<float>::infinity();
-  for (int64_t i = 0; i < n; ++i) {
-    if (!std::isfinite(row[i])) return kNaN;
-    largest = std::max(largest, row[i]);
-  }
-  return largest;
-}
-
-// Rows at which another thread pays, `cost` being elements a row times cheap operations an element.
-int RowParts(int threads, int64_t rows, int64_t cost) {
-  return static_cast<int>(std::min<int64_t>(PartsFor(threads, rows * cost, kMinElementsPerThread), rows));
-}
-
-void CrossEntropy(const KernelArgs& args, int64_t begin, int64_t end) {
-  const int64_t classes = args.inputs[0].shape[1];
-  for (int64_t n = begin; n < end; ++n) {
-    const float* z = args.inputs[0].as<float>() + n * classes;
-    const int64_t label = args.inputs[1].as<int32_t>()[n];
-    float* loss = args.outputs[0].as<float>() + n;
-    if (label < 0 || label >= classes) {
-      *loss = 0;
-      continue;
+AMPD_CPU_CLONES float FiniteMax(const float* row, int64_t n) {
+  float largest[kLanes];
+  int32_t bad[kLanes] = {};
+  std::fill_n(largest, kLanes, -kInfinity);
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (int64_t j = 0; j < kLanes; ++j) {
+      const float x = row[i + j];
+      largest[j] = x > largest[j] ? x : largest[j];
+      bad[j] |= !(std::fabs(x) < kInfinity);
     }
-    const float largest = FiniteMax(z, classes);
+  }
+  float result = -kInfinity;
+  bool finite = true;
+  for (; i < n; ++i) result = std::max(result, row[i]), finite &= std::isfinite(row[i]);
+  for (int64_t j = 0; j < kLanes; ++j) result = std::max(result, largest[j]), finite &= bad[j] == 0;
+  return finite ? result : kNaN;
+}
+
+// e[i] = exp(z[i] - largest) for at most kSumBlock elements; their sum, in f32 along the lanes.
+AMPD_CPU_CLONES float ExpBlock(const float* __restrict z, int64_t n, float largest, float* __restrict e) {
+  for (int64_t i = 0; i < n; ++i) e[i] = ExpF(z[i] - largest);
+  float sums[kLanes] = {};
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (int64_t j = 0; j < kLanes; ++j) sums[j] += e[i + j];
+  }
+  float sum = 0;
+  for (; i < n; ++i) sum += e[i];
+  for (int64_t j = 0; j < kLanes; ++j) sum += sums[j];
+  return sum;
+}
+
+// Sum of exp(z - largest); the terms go to `e` unless that is null.
+double ExpSum(const float* z, int64_t n, float largest, float* e) {
+  alignas(64) float buffer[kSumBlock];
+  double sum = 0;
+  for (int64_t i = 0; i < n; i += kSumBlock) {
+    sum += static_cast<double>(ExpBlock(z + i, std::min(kSumBlock, n - i), largest, e == nullptr ? buffer : e + i));
+  }
+  return sum;
+}
+
+AMPD_CPU_CLONES void Scale(float factor, int64_t n, float* x) {
+  for (int64_t i = 0; i < n; ++i) x[i] *= factor;
+}
+
+// What the loss compares a row's softmax with: weights q, of which the loss is the sum of q[c] (log sum exp z - z[c]).
+struct Goal {
+  double smoothing = 0;
+  bool ignores = false;
+  int64_t ignored = 0;
+  int64_t classes = 0;
+  const float* class_weights = nullptr;
+
+  Goal(const ir::Attributes& attributes, int64_t classes)
+      : smoothing(attributes.Double("smoothing")),
+        ignores(attributes.Has("ignore_index")),
+        ignored(attributes.Int("ignore_index")),
+        classes(classes) {}
+
+  Goal With(const KernelArgs& args, size_t weights_input) const {
+    Goal goal = *this;
+    if (args.inputs.size() > weights_input) goal.class_weights = args.inputs[weights_input].as<float>();
+    return goal;
+  }
+  double weight(int64_t c) const { return class_weights == nullptr ? 1 : static_cast<double>(class_weights[c]); }
+  bool counts(int64_t label) const { return label >= 0 && label < classes && !(ignores && label == ignored); }
+  // The even share of a class in q.
+  double even(int64_t c) const { return smoothing / static_cast<double>(classes) * weight(c); }
+  double even_sum() const {
+    if (smoothing == 0) return 0;
     double sum = 0;
-    for (int64_t c = 0; c < classes; ++c) sum += static_cast<double>(std::exp(z[c] - largest));
-    *loss = static_cast<float>(std::log(sum) - (static_cast<double>(z[label]) - static_cast<double>(largest)));
+    for (int64_t c = 0; c < classes; ++c) sum += even(c);
+    return sum;
   }
+  double soft(const float* target, int64_t c) const {
+    return (1 - smoothing) * static_cast<double>(target[c]) * weight(c) + even(c);
+  }
+};
+
+void HardRow(const Goal& goal, const float* z, int64_t label, float* loss, float* weight) {
+  *loss = *weight = 0;
+  if (!goal.counts(label)) return;
+  const float largest = FiniteMax(z, goal.classes);
+  const double log_sum = std::log(ExpSum(z, goal.classes, largest, nullptr));
+  const auto surprise = [&](int64_t c) { return log_sum - (static_cast<double>(z[c]) - static_cast<double>(largest)); };
+  double sum = (1 - goal.smoothing) * goal.weight(label) * surprise(label);
+  if (goal.smoothing > 0) {
+    for (int64_t c = 0; c < goal.classes; ++c) sum += goal.even(c) * surprise(c);
+  }
+  *loss = static_cast<float>(sum);
+  *weight = static_cast<float>(goal.weight(label));
 }
 
-void CrossEntropyGrad(const KernelArgs& args, int64_t begin, int64_t end) {
-  const int64_t classes = args.inputs[1].shape[1];
-  for (int64_t n = begin; n < end; ++n) {
-    const float* z = args.inputs[1].as<float>() + n * classes;
-    const int64_t label = args.inputs[2].as<int32_t>()[n];
-    float* dz = args.outputs[0].as<float>() + n * classes;
-    if (label < 0 || label >= classes) {
-      std::fill(dz, dz + classes, 0.0f);
-      continue;
+// dz = dloss * (sum(q) softmax - q).
+void HardGradRow(const Goal& goal, float dloss, const float* z, int64_t label, float* dz) {
+  if (!goal.counts(label)) {
+    std::fill_n(dz, goal.classes, 0.0f);
+    return;
+  }
+  const double sum = ExpSum(z, goal.classes, FiniteMax(z, goal.classes), dz);
+  const double at_label = (1 - goal.smoothing) * goal.weight(label);
+  const double factor = static_cast<double>(dloss) * (at_label + goal.even_sum()) / sum;
+  const double label_exp = static_cast<double>(dz[label]);
+  Scale(static_cast<float>(factor), goal.classes, dz);
+  if (goal.smoothing > 0) {
+    for (int64_t c = 0; c < goal.classes; ++c) {
+      dz[c] = static_cast<float>(static_cast<double>(dz[c]) - static_cast<double>(dloss) * goal.even(c));
     }
-    const float largest = FiniteMax(z, classes);
-    double sum = 0;
-    for (int64_t c = 0; c < classes; ++c) {
-      dz[c] = std::exp(z[c] - largest);
-      sum += static_cast<double>(dz[c]);
-    }
-    const double dloss = args.inputs[0].as<float>()[n];
-    for (int64_t c = 0; c < classes; ++c) {
-      const double softmax = static_cast<double>(dz[c]) / sum;
-      dz[c] = static_cast<float>(dloss * (c == label ? softmax - 1 : softmax));
-    }
+  }
+  dz[label] = static_cast<float>(factor * label_exp - static_cast<double>(dloss) * (at_label + goal.even(label)));
+}
+
+void SoftRow(const Goal& goal, const float* z, const float* target, float* loss) {
+  const float largest = FiniteMax(z, goal.classes);
+  const double log_sum = std::log(ExpSum(z, goal.classes, largest, nullptr));
+  double sum = 0;
+  for (int64_t c = 0; c < goal.classes; ++c) {
+    sum += goal.soft(target, c) * (log_sum - (static_cast<double>(z[c]) - static_cast<double>(largest)));
+  }
+  *loss = static_cast<float>(sum);
+}
+
+void SoftGradRow(const Goal& goal, float dloss, const float* z, const float* target, float* dz) {
+  const double sum = ExpSum(z, goal.classes, FiniteMax(z, goal.classes), dz);
+  double goal_sum = 0;
+  for (int64_t c = 0; c < goal.classes; ++c) goal_sum += goal.soft(target, c);
+  for (int64_t c = 0; c < goal.classes; ++c) {
+    const double softmax = static_cast<double>(dz[c]) / sum;
+    dz[c] = static_cast<float>(static_cast<double>(dloss) * (goal_sum * softmax - goal.soft(target, c)));
   }
 }
 
-void SquaredError(const KernelArgs& args, int64_t begin, int64_t end) {
-  const int64_t features = args.inputs[0].shape[1];
-  for (int64_t n = begin; n < end; ++n) {
-    const float* p = args.inputs[0].as<float>() + n * features;
-    const float* t = args.inputs[1].as<float>() + n * features;
-    double sum = 0;
-    for (int64_t f = 0; f < features; ++f) {
-      const double d = static_cast<double>(p[f]) - static_cast<double>(t[f]);
-      sum += d * d;
-    }
-    args.outputs[0].as<float>()[n] = static_cast<float>(sum / static_cast<double>(features));
-  }
+using RowFunction = void (*)(const Goal& goal, const KernelArgs& args, int64_t row);
+
+void Hard(const Goal& all, const KernelArgs& args, int64_t row) {
+  HardRow(all.With(args, 2), args.inputs[0].as<float>() + row * all.classes, args.inputs[1].as<int32_t>()[row],
+          args.outputs[0].as<float>() + row, args.outputs[1].as<float>() + row);
 }
 
-AMPD_CPU_CLONES void SquaredErrorGradLoop(const float* __restrict p, const float* __restrict t, int64_t n,
-                                          double factor, float* __restrict dp) {
-  for (int64_t i = 0; i < n; ++i) {
-    dp[i] = static_cast<float>(factor * (static_cast<double>(p[i]) - static_cast<double>(t[i])));
-  }
+void HardGrad(const Goal& all, const KernelArgs& args, int64_t row) {
+  HardGradRow(all.With(args, 3), args.inputs[0].as<float>()[row], args.inputs[1].as<float>() + row * all.classes,
+              args.inputs[2].as<int32_t>()[row], args.outputs[0].as<float>() + row * all.classes);
 }
 
-void SquaredErrorGrad(const KernelArgs& args, int64_t begin, int64_t end) {
-  const int64_t features = args.inputs[1].shape[1];
-  for (int64_t n = begin; n < end; ++n) {
-    const double factor = 2.0 * static_cast<double>(args.inputs[0].as<float>()[n]) / static_cast<double>(features);
-    const int64_t first = n * features;
-    SquaredErrorGradLoop(args.inputs[1].as<float>() + first, args.inputs[2].as<float>() + first, features, factor,
-                         args.outputs[0].as<float>() + first);
-  }
+void Soft(const Goal& all, const KernelArgs& args, int64_t row) {
+  SoftRow(all.With(args, 2), args.inputs[0].as<float>() + row * all.classes,
+          args.inputs[1].as<float>() + row * all.classes, args.outputs[0].as<float>() + row);
 }
 
-void ArgmaxEqual(const KernelArgs& args, int64_t begin, int64_t end) {
-  const int64_t classes = args.inputs[0].shape[1];
-  for (int64_t n = begin; n < end; ++n) {
-    const float* z = args.inputs[0].as<float>() + n * classes;
-    const bool has_nan = std::any_of(z, z + classes, [](float v) { return std::isnan(v); });
-    const int64_t largest = std::max_element(z, z + classes) - z;
-    args.outputs[0].as<float>()[n] = !has_nan && largest == args.inputs[1].as<int32_t>()[n] ? 1.0f : 0.0f;
-  }
+void SoftGrad(const Goal& all, const KernelArgs& args, int64_t row) {
+  SoftGradRow(all.With(args, 3), args.inputs[0].as<float>()[row], args.inputs[1].as<float>() + row * all.classes,
+              args.inputs[2].as<float>() + row * all.classes, args.outputs[0].as<float>() + row * all.classes);
 }
 
-// `logits` is the input of two dimensions that says how large the work is.
-runtime::PrepareKernel ByRow(void (*rows)(const KernelArgs&, int64_t begin, int64_t end), int logits, int cost) {
+// `logits` is the input that says how large the work is.
+runtime::PrepareKernel CrossEntropy(RowFunction function, int logits) {
   return [=](const NodeDesc& desc) {
-    const Shape& shape = desc.inputs[logits].shape;
-    const int parts = RowParts(desc.threads, shape[0], shape[1] * cost);
-    return MakeKernel(0, [=, n = shape[0]](const KernelArgs& args) {
-      ParallelRange(parts, n, 1, [&](int, int64_t begin, int64_t end) { rows(args, begin, end); });
-    });
+    const Goal goal(desc.attributes, desc.inputs[logits].shape.back());
+    return MakeRowKernel(desc, desc.inputs[logits].shape, 16,
+                         [=](const KernelArgs& args, int64_t row) { function(goal, args, row); });
   };
 }
 
@@ -139,11 +204,14 @@ void ReduceMeanGrad(const KernelArgs& args) {
 void RegisterLosses(runtime::KernelTable* table) {
   constexpr DType f = DType::kF32;
   constexpr DType i = DType::kI32;
-  table->Add(ir::OpKind::kSoftmaxCrossEntropy, {f, i}, {f}, ByRow(CrossEntropy, 0, 16));
-  table->Add(ir::OpKind::kSoftmaxCrossEntropyGrad, {f, f, i}, {f}, ByRow(CrossEntropyGrad, 1, 16));
-  table->Add(ir::OpKind::kSquaredError, {f, f}, {f}, ByRow(SquaredError, 0, 1));
-  table->Add(ir::OpKind::kSquaredErrorGrad, {f, f, f}, {f}, ByRow(SquaredErrorGrad, 1, 1));
-  table->Add(ir::OpKind::kArgmaxEqual, {f, i}, {f}, ByRow(ArgmaxEqual, 0, 2));
+  table->Add(ir::OpKind::kSoftmaxCrossEntropy, {f, i}, {f, f}, CrossEntropy(Hard, 0));
+  table->Add(ir::OpKind::kSoftmaxCrossEntropy, {f, i, f}, {f, f}, CrossEntropy(Hard, 0));
+  table->Add(ir::OpKind::kSoftmaxCrossEntropyGrad, {f, f, i}, {f}, CrossEntropy(HardGrad, 1));
+  table->Add(ir::OpKind::kSoftmaxCrossEntropyGrad, {f, f, i, f}, {f}, CrossEntropy(HardGrad, 1));
+  table->Add(ir::OpKind::kSoftCrossEntropy, {f, f}, {f}, CrossEntropy(Soft, 0));
+  table->Add(ir::OpKind::kSoftCrossEntropy, {f, f, f}, {f}, CrossEntropy(Soft, 0));
+  table->Add(ir::OpKind::kSoftCrossEntropyGrad, {f, f, f}, {f}, CrossEntropy(SoftGrad, 1));
+  table->Add(ir::OpKind::kSoftCrossEntropyGrad, {f, f, f, f}, {f}, CrossEntropy(SoftGrad, 1));
   table->Add(ir::OpKind::kReduceMean, {f}, {f}, [](const NodeDesc&) { return MakeKernel(0, ReduceMean); });
   table->Add(ir::OpKind::kReduceMeanGrad, {f}, {f}, [](const NodeDesc&) { return MakeKernel(0, ReduceMeanGrad); });
 }

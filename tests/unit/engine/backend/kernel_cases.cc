@@ -154,16 +154,6 @@ std::vector<Shapes> GlobalPools(bool grad) {
   return list;
 }
 
-std::vector<Shapes> Rows(std::vector<int> kinds) {  // 1: [N], 2: [N,C]
-  std::vector<Shapes> list;
-  for (const Shape& s : {Shape{1, 1}, Shape{7, 10}, Shape{3, 1000}, Shape{600, 11}}) {
-    std::vector<Shape> inputs;
-    for (int kind : kinds) inputs.push_back(kind == 1 ? Shape{s[0]} : s);
-    list.push_back({{}, std::move(inputs)});
-  }
-  return list;
-}
-
 std::vector<Shapes> Dropouts() {
   std::vector<Shapes> list;
   for (const Shape& s : AnyShapes()) {
@@ -207,15 +197,6 @@ std::vector<Shapes> ShapesOf(OpKind op) {
     case OpKind::kGlobalAvgPool:
     case OpKind::kGlobalAvgPoolGrad:
       return GlobalPools(op == OpKind::kGlobalAvgPoolGrad);
-    case OpKind::kSoftmaxCrossEntropy:
-    case OpKind::kArgmaxEqual:
-      return Rows({2, 1});
-    case OpKind::kSoftmaxCrossEntropyGrad:
-      return Rows({1, 2, 1});
-    case OpKind::kSquaredError:
-      return Rows({2, 2});
-    case OpKind::kSquaredErrorGrad:
-      return Rows({1, 2, 2});
     case OpKind::kReduceMean:
     case OpKind::kReduceMeanGrad:
       return Means(op == OpKind::kReduceMeanGrad);
@@ -234,13 +215,6 @@ uint32_t VarianceInputs(OpKind op) {
 RefTensor MakeInput(const NodeDesc& desc, size_t i, Random* random) {
   const ir::TensorType& type = desc.inputs[i];
   if (type.dtype == DType::kI64) return Filled(type.shape, 41);
-  if (type.dtype == DType::kI32) {
-    // Labels from -1 to one past the last class.
-    const int64_t classes = desc.inputs[i - 1].shape.back();
-    RefTensor labels = Filled(type.shape);
-    for (double& label : labels.data) label = static_cast<double>(random->Below(classes + 2) - 1);
-    return labels;
-  }
   if (VarianceInputs(desc.op) >> i & 1) return RandomTensor(random, type.shape, type.dtype, 0.01, 4);
   return RandomTensor(random, type.shape, type.dtype, -3, 3);
 }
@@ -283,16 +257,11 @@ void AddFloat8Rows(std::vector<std::pair<OpKind, Signature>>* list) {
 }  // namespace
 
 std::vector<std::pair<OpKind, Signature>> RequiredKernels() {
-  constexpr DType f = DType::kF32, i = DType::kI32;
+  constexpr DType f = DType::kF32;
   std::vector<std::pair<OpKind, Signature>> list = {
       {OpKind::kBatchNormUpdate, {{f, f, f, f, DType::kI64}, {}}},
-      {OpKind::kSoftmaxCrossEntropy, {{f, i}, {f}}},
-      {OpKind::kSoftmaxCrossEntropyGrad, {{f, f, i}, {f}}},
-      {OpKind::kSquaredError, {{f, f}, {f}}},
-      {OpKind::kSquaredErrorGrad, {{f, f, f}, {f}}},
       {OpKind::kReduceMean, {{f}, {f}}},
       {OpKind::kReduceMeanGrad, {{f}, {f}}},
-      {OpKind::kArgmaxEqual, {{f, i}, {f}}},
   };
   constexpr DType kFloats[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3, DType::kF8E5M2};
   for (DType from : kFloats) {

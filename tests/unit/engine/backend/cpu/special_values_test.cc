@@ -161,13 +161,52 @@ TEST_P(SpecialLosses, NonFiniteLogitsGiveNaN) {
   const RefTensor logits = {{5, 2}, {kInf, 0, -kInf, 0, kNaN, 0, 1e30, 0, kNaN, 0}};
   const RefTensor labels = {{5}, {0, 1, 1, 0, -1}};
   const std::vector<double> losses =
-      Run({.op = OpKind::kSoftmaxCrossEntropy, .inputs = {{f, {5, 2}}, {DType::kI32, {5}}}}, {logits, labels}, {5});
+      Run({.op = OpKind::kSoftmaxCrossEntropy, .inputs = {{f, {5, 2}}, {DType::kI32, {5}}}, .outputs = {{f, {5}}}},
+          {logits, labels}, {5});
   EXPECT_THAT(std::vector<double>(losses.begin(), losses.begin() + 3), ::testing::Each(IsNaN()));
   EXPECT_EQ(losses[3], 0);
   EXPECT_EQ(losses[4], 0) << "a row without a label";
   const std::vector<double> hits =
       Run({.op = OpKind::kArgmaxEqual, .inputs = {{f, {5, 2}}, {DType::kI32, {5}}}}, {logits, labels}, {5});
   EXPECT_EQ(hits, (std::vector<double>{1, 1, 0, 1, 0}));
+}
+
+TEST_P(SpecialLosses, NonFinitePredictionsShow) {
+  const RefTensor prediction = {{4, 1}, {kNaN, kInf, -kInf, 0}}, target = {{4, 1}, {1, 1, 0, 1}};
+  for (OpKind op : {OpKind::kSquaredError, OpKind::kL1Loss, OpKind::kSmoothL1Loss, OpKind::kHingeLoss,
+                    OpKind::kSigmoidCrossEntropy}) {
+    const std::vector<double> losses = Run({.op = op}, {prediction, target}, {4});
+    EXPECT_TRUE(std::isnan(losses[0])) << ir::OpName(op);
+    EXPECT_TRUE(std::isfinite(losses[3])) << ir::OpName(op);
+  }
+  // The far sides of sigmoid and hinge cost nothing.
+  const RefTensor far = {{2, 1}, {1e30, -1e30}}, sides = {{2, 1}, {1, 0}};
+  EXPECT_THAT(Run({.op = OpKind::kSigmoidCrossEntropy}, {far, sides}, {2}), ::testing::Each(0));
+  EXPECT_THAT(Run({.op = OpKind::kHingeLoss}, {far, sides}, {2}), ::testing::Each(0));
+}
+
+TEST_P(SpecialLosses, CtcRefusesWhatCannotBeRead) {
+  const DType f = DType::kF32, i = DType::kI32;
+  const NodeDesc desc{.op = OpKind::kCtcLoss, .inputs = {{f, {7, 2, 3}}, {i, {7, 2}}, {i, {7}}, {i, {7}}}};
+  RefTensor logits = Filled({7, 2, 3});
+  logits.data[5 * 6] = kNaN;
+  logits.data[6 * 6 + 2] = -kInf;
+  // A time too long, a label that is blank, one past the last class, labels too many for the tensor, labels that do not
+  // fit into the time, a NaN, and a class of no probability.
+  const RefTensor labels = {{7, 2}, {1, 1, 0, 1, 3, 1, 1, 2, 1, 1, 1, 2, 1, 1}};
+  const RefTensor times = {{7}, {3, 2, 2, 2, 2, 2, 2}}, lengths = {{7}, {1, 1, 1, 3, 2, 1, 1}};
+  const std::vector<double> losses = Run(desc, {logits, labels, times, lengths}, {7});
+  for (int n : {0, 1, 2, 3, 5}) EXPECT_TRUE(std::isnan(losses[n])) << n;
+  EXPECT_EQ(losses[4], kInf);
+  // Two steps, the first over two classes: paths 11, 1-, -1 of (1/2)(1/3) each.
+  EXPECT_NEAR(losses[6], -std::log(3 * (0.5 / 3)), 1e-6);
+}
+
+// The second result, the sum of whose elements is what the mean divides by.
+TEST_P(SpecialLosses, NothingCountedIsNoLoss) {
+  const RefTensor zero = {{3}, {0, 0, 0}};
+  EXPECT_THAT(Run({.op = OpKind::kNormalizedSum}, {zero, zero}, {}), ::testing::ElementsAre(0));
+  EXPECT_THAT(Run({.op = OpKind::kNormalizedSum}, {{{3}, {0, kNaN, 0}}, zero}, {}), ::testing::ElementsAre(IsNaN()));
 }
 
 INSTANTIATE_TEST_SUITE_P(F32, SpecialLosses, ::testing::Values(DType::kF32));
