@@ -59,8 +59,9 @@ double Sum(const TensorView& tensor) {
 
 void NormalizedSum(const KernelArgs& args) {
   const double sum = Sum(args.inputs[0]), weights = Sum(args.inputs[1]);
-  // Without weights there is nothing to divide by; a sum that is not finite must still show.
-  *args.outputs[0].as<float>() = static_cast<float>(weights == 0 ? sum * 0 : sum / weights);
+  // Without weights there is nothing to divide by. What is not finite must show, also where it would divide to zero.
+  const double mean = weights == 0 ? sum * 0 : sum / weights + weights * 0;
+  *args.outputs[0].as<float>() = static_cast<float>(mean);
 }
 
 void NormalizedSumGrad(const KernelArgs& args) {

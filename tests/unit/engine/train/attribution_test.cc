@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <set>
 #include <memory>
 #include <string>
 #include <utility>
@@ -59,9 +60,18 @@ struct Target {
   std::string tensor;
 };
 
-// Every float tensor that `graph` writes, named and staged by the graph itself.
+// The values that someone reads: another result of a node does no harm.
+std::set<ir::ValueId> ReadValues(const ir::Graph& graph) {
+  std::set<ir::ValueId> read;
+  for (const ir::Node& node : graph.nodes) read.insert(node.inputs.begin(), node.inputs.end());
+  for (const auto& [name, v] : graph.outputs) read.insert(v);
+  return read;
+}
+
+// Every float tensor that `graph` writes and reads, named and staged by the graph itself.
 std::vector<Target> TargetsOf(const ir::Graph& graph) {
   std::vector<Target> targets;
+  const std::set<ir::ValueId> read = ReadValues(graph);
   for (const ir::Node& node : graph.nodes) {
     const ops::OpDef& def = ops::GetOpDef(node.op);
     if (def.is_view) continue;
@@ -72,6 +82,7 @@ std::vector<Target> TargetsOf(const ir::Graph& graph) {
       if (IsFloat(dtype)) targets.push_back({node.name, index, is_state, dtype, stage, name});
     };
     for (size_t i = 0; i < node.outputs.size(); ++i) {
+      if (read.count(node.outputs[i]) == 0) continue;
       add(static_cast<int>(i), false, node.outputs[i], graph.values[node.outputs[i]].name);
     }
     if (node.op == OpKind::kAccumulateGrad) add(0, false, node.inputs[1], node.name);
