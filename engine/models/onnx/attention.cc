@@ -72,6 +72,7 @@ V RepeatHeads(Node& n, V x, int64_t heads) {
 
 // i32 [queries, keys]: key - query.
 V Distance(Node& n, const Operands& o) {
+  if (!n.e.AllowConstant(static_cast<double>(o.queries) * static_cast<double>(o.keys))) return n.e.Placeholder();
   auto distance = std::make_shared<Tensor>(DType::kI32, Shape{o.queries, o.keys});
   for (int64_t i = 0; i < distance->size(); ++i) {
     distance->as<int32_t>()[i] = static_cast<int32_t>(i % o.keys - i / o.keys);

@@ -58,6 +58,7 @@ absl::Status Dropout(Node& n) {
   if (n.Attribute("seed") == nullptr) {
     return n.Unsupported("in training mode without a seed, outside training: no result is the right one");
   }
+  if (!n.e.AllowConstant(static_cast<double>(Emitter::Size(n[0])))) return absl::OkStatus();
   const V mask = n.e.Known(ReferenceMask(n.shape(0), n.Int("seed", 0), s.ratio));
   const V zero = n.e.Scalar(n.dtype(0), 0);
   AMPD_RETURN_IF_ERROR(n.Out(0, n.e.MulScalar(n.e.Where(mask, n[0], zero), 1 / (1 - s.ratio))));

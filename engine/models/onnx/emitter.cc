@@ -13,6 +13,8 @@ using ir::OpKind;
 
 // Above this many elements a constant operation is left to the graph.
 constexpr double kMaxFoldedElements = 1 << 20;
+// Of a constant that an operation stands for.
+constexpr double kMaxConstantElements = 1 << 26;
 
 const std::vector<int64_t> kToImage = {0, 2, 3, 1};
 const std::vector<int64_t> kFromImage = {0, 3, 1, 2};
@@ -42,6 +44,8 @@ absl::StatusOr<OpKind> FindOp(absl::string_view name) {
   }
   return absl::UnimplementedError(absl::StrCat("[onnx] the engine has no operation ", name));
 }
+
+bool IsEmpty(const Shape& shape) { return std::find(shape.begin(), shape.end(), 0) != shape.end(); }
 
 double ElementsOf(const Shape& shape) {
   double n = 1;
@@ -108,6 +112,12 @@ bool Emitter::Fits(const Shape& shape) {
   if (elements_left_ >= 0) return true;
   Fail(absl::ResourceExhaustedError(
       absl::StrCat("[onnx] the model's tensors have too many elements, here ", ShapeString(shape), ", node ", layer_)));
+  return false;
+}
+
+bool Emitter::AllowConstant(double elements) {
+  if (elements <= kMaxConstantElements) return true;
+  Fail(absl::ResourceExhaustedError(absl::StrCat("[onnx] a constant of ", elements, " elements, node ", layer_)));
   return false;
 }
 
@@ -234,7 +244,7 @@ V Emitter::Binary(absl::string_view op, V a, V b) {
     return Fail(absl::InvalidArgumentError(
         absl::StrCat("[", op, "] operands ", type(a), " and ", type(b), " do not fit, node ", layer_)));
   }
-  if (NumElements(*shape) == 0 || Foldable({a, b}, ElementsOf(*shape))) {
+  if (IsEmpty(*shape) || Foldable({a, b}, ElementsOf(*shape))) {
     const auto known = [&](V v) { return v->host != nullptr ? v->host : HostFilled(v->type.dtype, v->type.shape, 0); };
     if (TensorPtr y = HostBinary(op, *known(a), *known(b))) return Known(std::move(y));
   }
@@ -248,7 +258,7 @@ V Emitter::Where(V condition, V a, V b) {
   if (!shape || a->type.dtype != b->type.dtype || condition->type.dtype != DType::kBool) {
     return Fail(absl::InvalidArgumentError(absl::StrCat("[where] operands do not fit, node ", layer_)));
   }
-  if (NumElements(*shape) == 0) return Empty(a->type.dtype, *shape);
+  if (IsEmpty(*shape)) return Empty(a->type.dtype, *shape);
   if (Foldable({condition, a, b}, ElementsOf(*shape))) return Known(HostWhere(*condition->host, *a->host, *b->host));
   return Elementwise("where", {condition, a, b}, {});
 }
@@ -295,7 +305,7 @@ V Emitter::Slice(V x, const std::vector<int64_t>& starts, const std::vector<int6
     const int64_t step = steps[a] > 0 ? steps[a] : -steps[a];
     shape.push_back(span <= 0 ? 0 : (span - 1) / step + 1);
   }
-  if (NumElements(shape) == 0) return Empty(x->type.dtype, shape);
+  if (IsEmpty(shape)) return Empty(x->type.dtype, shape);
   const bool whole = shape == x->type.shape && std::all_of(steps.begin(), steps.end(), [](int64_t s) { return s > 0; });
   if (whole) return x;
   if (x->host != nullptr) {
@@ -325,7 +335,7 @@ V Emitter::Expand(V x, const Shape& shape) {
     return Fail(absl::InvalidArgumentError(absl::StrCat(
         "[expand] ", ShapeString(x->type.shape), " does not broadcast to ", ShapeString(shape), ", node ", layer_)));
   }
-  if (NumElements(shape) == 0) return Empty(x->type.dtype, shape);
+  if (IsEmpty(shape)) return Empty(x->type.dtype, shape);
   if (Foldable({x}, ElementsOf(shape))) {
     return Known(HostStrided(*x->host, shape, BroadcastStrides(x->type.shape, shape), 0));
   }

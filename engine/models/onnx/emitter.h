@@ -45,6 +45,8 @@ class Emitter {
   void SetLayer(std::string name) { layer_ = std::move(name); }
   ir::Graph* graph() { return graph_; }
 
+  // False, and an error, where a constant of so many elements would be too large.
+  bool AllowConstant(double elements);
   V Known(TensorPtr tensor);
   V Ints(absl::Span<const int64_t> values) { return Known(HostInts(values)); }
   V Scalar(DType dtype, double value) { return Known(HostFilled(dtype, {}, value)); }

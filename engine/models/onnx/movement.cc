@@ -238,6 +238,7 @@ V Wrap(Node& n, V x, const Ints& pads) {
   for (int a = 0; a < n.rank(0); ++a) {
     const int64_t extent = Emitter::Extent(x, a), begin = pads[a], end = pads[n.rank(0) + a];
     std::vector<int64_t> indices;
+    if (!n.e.AllowConstant(static_cast<double>(extent + begin + end))) return x;
     for (int64_t i = -begin; extent > 0 && i < extent + end; ++i) indices.push_back(((i % extent) + extent) % extent);
     if (begin != 0 || end != 0) x = n.e.Gather(x, n.e.Ints(indices), a);
   }
@@ -287,6 +288,7 @@ absl::Status OneHot(Node& n) {
   Shape shape = n.shape(0), classes(static_cast<size_t>(n.rank(0) + 1), 1);
   shape.insert(shape.begin() + axis, 1);
   classes[axis] = depth;
+  if (!n.e.AllowConstant(static_cast<double>(depth))) return absl::OkStatus();
   auto counting = std::make_shared<Tensor>(DType::kI32, Shape{depth});
   std::iota(counting->as<int32_t>().begin(), counting->as<int32_t>().end(), 0);
   const V hit = n.e.Binary("equal", n.e.Reshape(indices, shape), n.e.Reshape(n.e.Known(std::move(counting)), classes));

@@ -9,8 +9,6 @@
 namespace ampd::models::onnx {
 namespace {
 
-constexpr double kMaxConstant = 1 << 26;
-
 absl::Status Constant(Node& n) {
   if (const auto* value = n.Attribute("value")) {
     AMPD_ASSIGN_OR_RETURN(TensorPtr tensor, ToTensor(value->t()));
@@ -37,8 +35,8 @@ absl::Status CheckConstant(Node& n, const std::vector<int64_t>& shape) {
     if (extent < 0) return n.Bad(absl::StrCat("shape is ", ShapeString(shape)));
     elements *= static_cast<double>(extent);
   }
-  if (elements <= kMaxConstant) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat("[", n.op(), "] a constant of the shape ", ShapeString(shape)));
+  n.e.AllowConstant(elements);
+  return n.e.status();
 }
 
 absl::Status ConstantOfShape(Node& n) {

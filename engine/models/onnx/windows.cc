@@ -1,6 +1,5 @@
 // Convolutions and pools. One spatial axis is an image of height 1; more than two are refused.
 #include <algorithm>
-#include <limits>
 #include <numeric>
 
 #include "engine/core/status.h"
@@ -224,38 +223,21 @@ absl::Status AveragePool(Node& n) {
   return n.Out(FromImage(n, y, spatial));
 }
 
-// The place of every window's maximum in the flattened input: the same pool over as many copies of the place as there
-// are elements would be large, so each place of the window is looked at in turn, the last first.
+// The place of every window's maximum in the flattened input, whose images are counted row by row or column by column.
 V MaxPlaces(Node& n, V x, V y, const Window& w) {
+  Emitter& e = n.e;
   const Shape s = x->type.shape;
-  const Shape o = y->type.shape;
-  const Ints pads = {0, 0, w.pads[0], w.pads[1], 0, 0, w.pads[2], w.pads[3]};
-  const double lowest = IsFloat(x->type.dtype) ? -std::numeric_limits<double>::infinity() : 0;
-  const V padded = n.e.Op1("pad", {x}, {{"pads", pads}, {"value", lowest}, {"mode", std::string("constant")}});
-  auto place = std::make_shared<Tensor>(DType::kI64, s);
-  const bool column_major = n.Int("storage_order", 0) != 0;
-  for (int64_t i = 0; i < place->size(); ++i) {
-    const int64_t column = i % s[3], row = i / s[3] % s[2], image = i / (s[2] * s[3]);
-    place->as<int64_t>()[i] = column_major ? (image * s[3] + column) * s[2] + row : i;
+  const int64_t images = s[0] * s[1];
+  V place = e.Cast(e.ImageOp("max_pool2d_index", {x, y}, {true, true}, PoolAttributes(w))[0], DType::kI64);
+  if (n.Int("storage_order", 0) != 0) {
+    const V width = e.Scalar(DType::kI64, static_cast<double>(s[3]));
+    const V row = e.Div(place, width), column = e.Sub(place, e.Mul(row, width));
+    place = e.Add(e.MulScalar(column, static_cast<double>(s[2])), row);
   }
-  V result = n.e.Known(HostFilled(DType::kI64, o, 0));
-  for (int64_t k = w.kernel[0] * w.kernel[1]; k-- > 0;) {
-    Ints starts = {0, 0, k / w.kernel[1] * w.dilations[0], k % w.kernel[1] * w.dilations[1]};
-    Ints ends = {s[0], s[1], starts[2] + (o[2] - 1) * w.strides[0] + 1, starts[3] + (o[3] - 1) * w.strides[1] + 1};
-    const V seen = n.e.Slice(padded, starts, ends, {1, 1, w.strides[0], w.strides[1]});
-    auto places = std::make_shared<Tensor>(DType::kI64, o);
-    auto inside = std::make_shared<Tensor>(DType::kBool, o);
-    for (int64_t i = 0; i < places->size(); ++i) {
-      const int64_t row = i / o[3] % o[2] * w.strides[0] + starts[2] - w.pads[0];
-      const int64_t column = i % o[3] * w.strides[1] + starts[3] - w.pads[1];
-      const bool in = row >= 0 && row < s[2] && column >= 0 && column < s[3];
-      inside->as<uint8_t>()[i] = in;
-      if (in) places->as<int64_t>()[i] = place->as<int64_t>()[(i / (o[2] * o[3]) * s[2] + row) * s[3] + column];
-    }
-    const V hit = n.e.Binary("logical_and", n.e.Binary("equal", seen, y), n.e.Known(std::move(inside)));
-    result = n.e.Where(hit, n.e.Known(std::move(places)), result);
-  }
-  return result;
+  if (!e.AllowConstant(static_cast<double>(images))) return place;
+  std::vector<int64_t> first(static_cast<size_t>(images));
+  for (int64_t i = 0; i < images; ++i) first[static_cast<size_t>(i)] = i * s[2] * s[3];
+  return e.Add(place, e.Reshape(e.Ints(first), {s[0], s[1], 1, 1}));
 }
 
 absl::Status MaxPool(Node& n) {
