@@ -108,6 +108,10 @@ ir::ValueId Emitter::ImageId(V v) {
 }
 
 bool Emitter::Fits(const Shape& shape) {
+  if (std::any_of(shape.begin(), shape.end(), [](int64_t extent) { return extent < 1; })) {
+    Fail(absl::InvalidArgumentError(absl::StrCat("[onnx] a tensor of ", ShapeString(shape), ", node ", layer_)));
+    return false;
+  }
   elements_left_ -= ElementsOf(shape);
   if (elements_left_ >= 0) return true;
   Fail(absl::ResourceExhaustedError(
@@ -232,7 +236,7 @@ V Emitter::Unary(absl::string_view op, V x, ir::Attributes attributes) {
   if (Foldable({x}, ElementsOf(x->type.shape)) && attributes.items().empty()) {
     if (TensorPtr y = HostUnary(op, *x->host)) return Known(std::move(y));
   }
-  if (Size(x) == 0) return x;
+  if (IsEmpty(x->type.shape)) return x;
   return Elementwise(op, {x}, std::move(attributes));
 }
 
@@ -265,7 +269,8 @@ V Emitter::Where(V condition, V a, V b) {
 
 V Emitter::Cast(V x, DType dtype, bool saturate) {
   if (!ok() || x->type.dtype == dtype) return x;
-  if (Foldable({x}, ElementsOf(x->type.shape)) || Size(x) == 0) return Known(HostCast(x->host, dtype, saturate));
+  if (Foldable({x}, ElementsOf(x->type.shape)) || IsEmpty(x->type.shape))
+    return Known(HostCast(x->host, dtype, saturate));
   ir::Attributes attributes{{"dtype", std::string(DTypeName(dtype))}};
   if (saturate && IsF8(dtype)) attributes.Set("saturate", int64_t{1});
   return Elementwise("cast", {x}, std::move(attributes));
@@ -359,7 +364,7 @@ V Emitter::Concat(const std::vector<V>& parts, int axis) {
                                                           ShapeString(parts[0]->type.shape), ", node ", layer_)));
     }
     shape[axis] += part->type.shape[axis];
-    if (Size(part) > 0) kept.push_back(part);
+    if (!IsEmpty(part->type.shape)) kept.push_back(part);
   }
   if (kept.size() == 1) return kept[0];
   if (kept.empty()) return Empty(parts[0]->type.dtype, shape);
@@ -397,7 +402,7 @@ V Emitter::Gather(V x, V indices, int axis) {
   Shape shape(x->type.shape.begin(), x->type.shape.begin() + axis);
   shape.insert(shape.end(), indices->type.shape.begin(), indices->type.shape.end());
   shape.insert(shape.end(), x->type.shape.begin() + axis + 1, x->type.shape.end());
-  if (Size(x) == 0 || Size(indices) == 0) return Empty(x->type.dtype, shape);
+  if (IsEmpty(x->type.shape) || IsEmpty(indices->type.shape)) return Empty(x->type.dtype, shape);
   if (Foldable({x, positions}, ElementsOf(shape))) {
     return Known(HostGather(*x->host, ToInts(*positions->host), positions->type.shape, axis));
   }
@@ -407,7 +412,7 @@ V Emitter::Gather(V x, V indices, int axis) {
 V Emitter::GatherElements(V x, V indices, int axis) {
   if (!ok()) return x;
   V positions = Positions(indices, Extent(x, axis));
-  if (Size(indices) == 0) return Empty(x->type.dtype, indices->type.shape);
+  if (IsEmpty(indices->type.shape)) return Empty(x->type.dtype, indices->type.shape);
   return Op1("gather_elements", {x, positions}, {{"axis", int64_t{axis}}});
 }
 
@@ -421,7 +426,7 @@ V Emitter::Reduce(absl::string_view op, V x, const std::vector<int64_t>& axes, b
     if (!reduced[a]) squeezed.push_back(x->type.shape[a]);
   }
   const Shape& shape = keepdims ? kept : squeezed;
-  if (Size(x) == 0 || Foldable({x}, ElementsOf(x->type.shape))) {
+  if (IsEmpty(x->type.shape) || Foldable({x}, ElementsOf(x->type.shape))) {
     return Known(HostReshape(HostReduce(op, *x->host, reduced), shape));
   }
   std::vector<int64_t> sorted;
