@@ -66,7 +66,7 @@ class Trainer {
 
   virtual void Request(Command command) = 0;
 
-  // Attempted steps so far.
+  // Attempted steps so far; a rollback from the floor of the loss scale takes it back.
   virtual int64_t step() const = 0;
 };
 
