@@ -49,15 +49,16 @@ int64_t PlannedModel::parameters() const {
 }
 
 absl::StatusOr<std::unique_ptr<PlannedModel>> PlanModel(const ResolvedJobSpec& spec, const models::SampleInfo& sample,
-                                                        std::unique_ptr<runtime::Backend> backend, int threads) {
+                                                        std::unique_ptr<runtime::Backend> backend, int threads,
+                                                        bool fuse) {
   const v1::TrainSpec& train = spec.proto().train();
   AMPD_ASSIGN_OR_RETURN(models::Model model,
                         models::BuildModel(spec, sample, train.micro_batch_size(), EvaluationBatch(train)));
-  const auto fuse = [&](ir::Graph g) {
-    return passes::Fuse(std::move(g), [&](ir::OpKind op) { return backend->CanFuse(op); });
+  const auto fuse_chains = [&](ir::Graph g) {
+    return passes::Fuse(std::move(g), [&](ir::OpKind op) { return fuse && backend->CanFuse(op); });
   };
-  AMPD_ASSIGN_OR_RETURN(model.train, passes::Pipeline().Add("fuse", fuse).Run(std::move(model.train)));
-  AMPD_ASSIGN_OR_RETURN(model.eval, passes::Pipeline().Add("fuse", fuse).Run(std::move(model.eval)));
+  AMPD_ASSIGN_OR_RETURN(model.train, passes::Pipeline().Add("fuse", fuse_chains).Run(std::move(model.train)));
+  AMPD_ASSIGN_OR_RETURN(model.eval, passes::Pipeline().Add("fuse", fuse_chains).Run(std::move(model.eval)));
   auto planned = std::make_unique<PlannedModel>(model.train);
   planned->backend = std::move(backend);
   AMPD_ASSIGN_OR_RETURN(planned->train, runtime::MakePlan(model.train, *planned->backend, threads, &planned->layout));

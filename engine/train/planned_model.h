@@ -51,8 +51,10 @@ struct PlannedModel {
 };
 
 // INVALID_ARGUMENT with field violations when the model does not fit the data, or the optimizer's groups the model.
+// Without `fuse` every value of the training graph is written to memory, for whoever wants to look at it.
 absl::StatusOr<std::unique_ptr<PlannedModel>> PlanModel(const ResolvedJobSpec& spec, const models::SampleInfo& sample,
-                                                        std::unique_ptr<runtime::Backend> backend, int threads);
+                                                        std::unique_ptr<runtime::Backend> backend, int threads,
+                                                        bool fuse = true);
 
 // The memory of a planned model, and what runs in it. Not movable; `plan` outlives it.
 struct LoadedModel {

@@ -10,6 +10,7 @@
 #include <set>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "engine/autodiff/differentiate.h"
 #include "engine/backend/cpu/cpu_backend.h"
 #include "engine/ops/op_def.h"
+#include "engine/passes/fuse.h"
 #include "engine/train/step_runner.h"
 #include "gtest/gtest.h"
 #include "tests/support/op_rows.h"
@@ -358,7 +360,7 @@ class PoisonedKernel : public runtime::Kernel {
 
 class PoisonedBackend : public runtime::Backend {
  public:
-  explicit PoisonedBackend(const Poison* poison) : cpu_(MakeCpuBackend(1)) {
+  PoisonedBackend(const Poison* poison, bool fuse) : cpu_(MakeCpuBackend(1)), fuse_(fuse) {
     for (const auto& [op, signature] : cpu_->kernels().Rows()) {
       table_.Add(op, signature.first, signature.second,
                  [this, poison](const runtime::NodeDesc& desc) -> absl::StatusOr<std::unique_ptr<runtime::Kernel>> {
@@ -370,6 +372,7 @@ class PoisonedBackend : public runtime::Backend {
   }
   absl::string_view name() const override { return cpu_->name(); }
   const runtime::KernelTable& kernels() const override { return table_; }
+  bool CanFuse(OpKind op) const override { return fuse_ && cpu_->CanFuse(op); }
   absl::Status CheckGradients(const float* gradients, absl::Span<const runtime::ArenaSlot> slots, float factor,
                               runtime::GradientCheck* check) override {
     return cpu_->CheckGradients(gradients, slots, factor, check);
@@ -384,6 +387,7 @@ class PoisonedBackend : public runtime::Backend {
 
  private:
   std::unique_ptr<runtime::Backend> cpu_;
+  const bool fuse_;
   runtime::KernelTable table_;
 };
 
@@ -392,11 +396,13 @@ constexpr int64_t kBatch = 4;
 // A network past calibration whose next steps can be attacked.
 class Victim {
  public:
-  Victim(const testing::SmallNetwork& network, const std::string& mode)
+  Victim(const testing::SmallNetwork& network, const std::string& mode, bool fuse)
       : spec_(Spec({"data { train { glyphs {} } } train { batch_size: 4 }", "model { " + network.model + " }",
                     "precision { mode: " + mode + " }"})),
-        plan_(PlanModel(spec_, network.sample, std::make_unique<PoisonedBackend>(&poison_), 1).value()),
-        graph_(models::BuildModel(spec_, network.sample, kBatch, kBatch)->train),
+        plan_(PlanModel(spec_, network.sample, std::make_unique<PoisonedBackend>(&poison_, fuse), 1).value()),
+        graph_(passes::Fuse(models::BuildModel(spec_, network.sample, kBatch, kBatch)->train,
+                            [this](OpKind op) { return plan_->backend->CanFuse(op); })
+                   .value()),
         model_(*plan_),
         runner_(spec_, 1000, plan_.get(), &model_),
         scaler_(optim::InitialScalerState(runner_.loss_scale())) {
@@ -464,12 +470,13 @@ class Victim {
   data::Batch batch_;
 };
 
-class WholeSteps : public ::testing::TestWithParam<const char*> {};
+// Mode, and whether chains of ops are fused.
+class WholeSteps : public ::testing::TestWithParam<std::tuple<const char*, bool>> {};
 
 TEST_P(WholeSteps, NothingPoisonedIsAppliedAndTheFirstTensorIsNamed) {
   for (const testing::SmallNetwork& network : testing::SmallNetworks()) {
     SCOPED_TRACE(network.name);
-    Victim victim(network, GetParam());
+    Victim victim(network, std::get<0>(GetParam()), std::get<1>(GetParam()));
     const std::vector<Target> targets = TargetsOf(victim.graph());
     EXPECT_GT(targets.size(), 5u);
     for (const Target& target : targets) {
@@ -480,8 +487,11 @@ TEST_P(WholeSteps, NothingPoisonedIsAppliedAndTheFirstTensorIsNamed) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, WholeSteps, ::testing::Values("FP32", "FP16", "BF16"),
-                         [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Modes, WholeSteps,
+                         ::testing::Combine(::testing::Values("FP32", "FP16", "BF16"), ::testing::Bool()),
+                         [](const auto& info) {
+                           return absl::StrCat(std::get<0>(info.param), std::get<1>(info.param) ? "Fused" : "");
+                         });
 
 }  // namespace
 }  // namespace ampd::train

@@ -14,15 +14,16 @@
 #include "engine/train/training_data.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/small_networks.h"
 #include "tests/unit/engine/train/training_run.h"
 
 namespace ampd::train {
 namespace {
 
-using testing::Contains;
-using testing::ElementsAre;
-using testing::IsEmpty;
-using testing::SizeIs;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
 
 v1::TensorDiagnostics FiguresOf(const std::vector<float>& values, float scale) {
   Fp16Figures figures(scale);
@@ -241,6 +242,37 @@ TEST(GradientDiagnostics, NameActivationsParametersAndLayers) {
   EXPECT_THAT(layers, Contains("a"));
   EXPECT_THAT(layers, Contains("b"));
   EXPECT_EQ(message.scale(), 1024);
+}
+
+// Every gradient that the same network, planned in FP16, stores in fp16 is among those looked at in fp32.
+TEST(GradientDiagnostics, MissNoTensorThatFp16Holds) {
+  for (const ampd::testing::SmallNetwork& network : ampd::testing::SmallNetworks()) {
+    SCOPED_TRACE(network.name);
+    const ResolvedJobSpec spec =
+        Spec({"data { train { glyphs {} } } train { batch_size: 4 }", "model { " + network.model + " }"});
+    auto plan = PlanModel(spec, network.sample, MakeBackend("cpu-0", 1).value(), 1).value();
+    LoadedModel model(*plan);
+    model.memory.Initialize(3);
+    auto diagnostics = GradientDiagnostics::Create(spec, network.sample, MakeBackend("cpu-0", 1).value(), 1).value();
+    const ir::Graph half = ampd::testing::BuildSmallNetwork(network, "mode: FP16", 4).train;
+    const ampd::testing::GraphInputs in = ampd::testing::RandomInputs(network, half);
+    data::Batch batch;
+    batch.inputs = ampd::testing::ToTensor(in.inputs.at("x"), DType::kF32);
+    if (in.inputs.count("labels") > 0) batch.labels = ampd::testing::ToTensor(in.inputs.at("labels"), DType::kI32);
+    if (in.inputs.count("targets") > 0) batch.targets = ampd::testing::ToTensor(in.inputs.at("targets"), DType::kF32);
+    const auto message = diagnostics->Run(batch, {}, 1, &model.memory);
+    ASSERT_TRUE(message.ok()) << message.status();
+    std::vector<std::string> names;
+    for (const v1::TensorDiagnostics& tensor : message->tensors()) names.push_back(tensor.tensor());
+    for (const ir::Node& node : half.nodes) {
+      if (node.stage != ir::Stage::kGradient || node.op == ir::OpKind::kCast || node.op == ir::OpKind::kReshape)
+        continue;
+      for (ir::ValueId v : node.outputs) {
+        if (half.type(v).dtype != DType::kF16) continue;
+        EXPECT_THAT(names, Contains(half.values[v].name)) << node.name;
+      }
+    }
+  }
 }
 
 // What an FP16 job keeps in fp32 by a rule is none of fp16's business.
