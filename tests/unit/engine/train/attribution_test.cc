@@ -7,8 +7,8 @@
 #include <cmath>
 #include <limits>
 #include <map>
-#include <set>
 #include <memory>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -361,14 +361,13 @@ class PoisonedKernel : public runtime::Kernel {
 class PoisonedBackend : public runtime::Backend {
  public:
   PoisonedBackend(const Poison* poison, bool fuse) : cpu_(MakeCpuBackend(1)), fuse_(fuse) {
-    for (const auto& [op, signature] : cpu_->kernels().Rows()) {
-      table_.Add(op, signature.first, signature.second,
-                 [this, poison](const runtime::NodeDesc& desc) -> absl::StatusOr<std::unique_ptr<runtime::Kernel>> {
-                   auto kernel = cpu_->kernels().Prepare(desc);
-                   if (!kernel.ok()) return kernel.status();
-                   return std::make_unique<PoisonedKernel>(*std::move(kernel), desc.name, poison);
-                 });
-    }
+    const auto prepare = [this,
+                          poison](const runtime::NodeDesc& desc) -> absl::StatusOr<std::unique_ptr<runtime::Kernel>> {
+      auto kernel = cpu_->kernels().Prepare(desc);
+      if (!kernel.ok()) return kernel.status();
+      return std::make_unique<PoisonedKernel>(*std::move(kernel), desc.name, poison);
+    };
+    for (OpKind op : ir::kAllOpKinds) table_.AddForAnyDTypes(op, prepare);
   }
   absl::string_view name() const override { return cpu_->name(); }
   const runtime::KernelTable& kernels() const override { return table_; }
@@ -474,17 +473,20 @@ class Victim {
 class WholeSteps : public ::testing::TestWithParam<std::tuple<const char*, bool>> {};
 
 TEST_P(WholeSteps, NothingPoisonedIsAppliedAndTheFirstTensorIsNamed) {
+  int64_t fused = 0;
   for (const testing::SmallNetwork& network : testing::SmallNetworks()) {
     SCOPED_TRACE(network.name);
     Victim victim(network, std::get<0>(GetParam()), std::get<1>(GetParam()));
     const std::vector<Target> targets = TargetsOf(victim.graph());
     EXPECT_GT(targets.size(), 5u);
+    for (const ir::Node& node : victim.graph().nodes) fused += node.op == OpKind::kFused ? 1 : 0;
     for (const Target& target : targets) {
       for (float poison : {kPoisons[0], kPoisons[2]}) victim.Attack(target, poison);
     }
     for (float poison : kPoisons) victim.AttackInput(poison);
     EXPECT_TRUE(victim.Step().applied()) << "the attacks left something behind";
   }
+  EXPECT_EQ(fused > 0, std::get<1>(GetParam()));
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, WholeSteps,
