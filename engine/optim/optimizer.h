@@ -23,7 +23,7 @@ struct OptimizerConfig {
   float beta1 = 0.9f;  // Adam, AdamW, LAMB
   float beta2 = 0.999f;
   float epsilon = 1e-8f;
-  float smoothing = 0.99f;  // RMSProp: torch's alpha
+  double smoothing = 0.99;  // RMSProp: torch's alpha
   bool centered = false;
   double rate_decay = 0;          // Adagrad: torch's lr_decay
   float initial_accumulator = 0;  // Adagrad
@@ -79,10 +79,12 @@ inline float ReadyGradient(const OptimizerConfig& c, const UpdateScalars& s, flo
 // it counts as 0.
 inline float RmsPropElement(const OptimizerConfig& c, const UpdateScalars& s, float w, float g, float& m1, float& m2,
                             float& m3) {
-  m1 = c.smoothing * m1 + (1 - c.smoothing) * g * g;
+  // No correction takes back what rounding 1 - smoothing would do: the difference is taken in double.
+  const float keep = static_cast<float>(c.smoothing), take = static_cast<float>(1 - c.smoothing);
+  m1 = keep * m1 + take * g * g;
   float variance = m1;
   if (c.centered) {
-    m2 += (1 - c.smoothing) * (g - m2);
+    m2 += take * (g - m2);
     variance -= m2 * m2;
     variance = variance > 0 ? variance : 0;
   }

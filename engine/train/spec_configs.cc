@@ -39,7 +39,7 @@ optim::OptimizerConfig SgdConfig(const v1::SgdOptimizer& sgd) {
 optim::OptimizerConfig RmsPropConfig(const v1::RmsPropOptimizer& rmsprop) {
   optim::OptimizerConfig config;
   config.kind = optim::OptimizerKind::kRmsProp;
-  config.smoothing = BetaOf(rmsprop.smoothing());
+  config.smoothing = rmsprop.smoothing();
   config.epsilon = static_cast<float>(rmsprop.epsilon());
   config.momentum = static_cast<float>(rmsprop.momentum());
   config.centered = rmsprop.centered();

@@ -1,5 +1,7 @@
 // Gives scripts in other languages what they compare against:
-//   checkpoint_tool train SPEC.json FOLDER             trains a job; checkpoints go to FOLDER
+//   checkpoint_tool train SPEC.json FOLDER [DATA EVENTS]  trains a job on data beneath DATA; checkpoints go to FOLDER,
+//   and
+//                                                         its events, a line of JSON each, to EVENTS
 //   checkpoint_tool logits SPEC.json CHECKPOINT IN OUT  evaluates a checkpoint: IN and OUT are raw f32, IN holds whole
 //                                                       evaluation batches of inputs in memory order (channels last)
 #include <cstdio>
@@ -20,9 +22,17 @@ namespace {
 
 constexpr int64_t kMaxBytes = int64_t{1} << 30;
 
-class NoObserver : public TrainerObserver {
+class Recorder : public TrainerObserver {
  public:
-  absl::Status OnEvent(v1::JobEvent) override { return absl::OkStatus(); }
+  absl::Status OnEvent(v1::JobEvent event) override {
+    google::protobuf::util::JsonPrintOptions options;
+    options.preserve_proto_field_names = true;
+    const auto printed = google::protobuf::util::MessageToJsonString(event, &lines, options);
+    lines += "\n";
+    return printed.ok() ? absl::OkStatus() : absl::InternalError(printed.ToString());
+  }
+
+  std::string lines;
 };
 
 absl::StatusOr<ResolvedJobSpec> ReadSpec(const std::string& path) {
@@ -33,12 +43,19 @@ absl::StatusOr<ResolvedJobSpec> ReadSpec(const std::string& path) {
   return ResolveJobSpec(std::move(spec));
 }
 
-absl::Status TrainJob(const ResolvedJobSpec& spec, const std::string& folder) {
-  NoObserver observer;
+// `data` and `events` may be empty.
+absl::Status TrainJob(const ResolvedJobSpec& spec, const std::string& folder, const std::string& data,
+                      const std::string& events) {
+  Recorder recorder;
   TrainerOptions options;
   options.checkpoint_dir = folder;
-  AMPD_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer, Trainer::Create(spec, options, &observer));
-  return trainer->Run().status();
+  if (!data.empty()) options.data_roots = {data};
+  AMPD_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer, Trainer::Create(spec, options, &recorder));
+  AMPD_RETURN_IF_ERROR(trainer->Run().status());
+  if (events.empty()) return absl::OkStatus();
+  AMPD_ASSIGN_OR_RETURN(FileWriter file, FileWriter::Create(events));
+  AMPD_RETURN_IF_ERROR(file.Append(recorder.lines));
+  return file.Close();
 }
 
 absl::Status WriteLogits(const ResolvedJobSpec& spec, const std::string& checkpoint, const std::string& in,
@@ -69,11 +86,13 @@ absl::Status WriteLogits(const ResolvedJobSpec& spec, const std::string& checkpo
 
 absl::Status Main(int argc, char** argv) {
   const std::string verb = argc > 1 ? argv[1] : "";
-  if (!(verb == "train" && argc == 4) && !(verb == "logits" && argc == 6)) {
-    return absl::InvalidArgumentError("usage: checkpoint_tool train SPEC FOLDER | logits SPEC CHECKPOINT IN OUT");
+  if (!(verb == "train" && (argc == 4 || argc == 6)) && !(verb == "logits" && argc == 6)) {
+    return absl::InvalidArgumentError(
+        "usage: checkpoint_tool train SPEC FOLDER [DATA EVENTS] | logits SPEC CHECKPOINT IN OUT");
   }
   AMPD_ASSIGN_OR_RETURN(const ResolvedJobSpec spec, ReadSpec(argv[2]));
-  return verb == "train" ? TrainJob(spec, argv[3]) : WriteLogits(spec, argv[3], argv[4], argv[5]);
+  if (verb == "logits") return WriteLogits(spec, argv[3], argv[4], argv[5]);
+  return TrainJob(spec, argv[3], argc == 6 ? argv[4] : "", argc == 6 ? argv[5] : "");
 }
 
 }  // namespace
