@@ -88,6 +88,9 @@ TEST_P(TrainerResumes, BitForBitFromEveryStep) {
     }
     ASSERT_EQ(recorder.evaluations().size(), whole.evaluations().size());
     EXPECT_EQ(recorder.evaluations().back().loss(), whole.evaluations().back().loss());
+    // Its checksums are those of every file: weights, moments, average and state.
+    const std::string manifest = "/checkpoints/step-000000020/MANIFEST";
+    EXPECT_EQ(*ReadFile(parts.path() + manifest, 1 << 16), *ReadFile(folder.path() + manifest, 1 << 16));
   }
 }
 
