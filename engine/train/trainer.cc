@@ -127,17 +127,15 @@ absl::Status TrainerImpl::Announce() {
   for (const std::string& line : refused_checkpoints_) {
     AMPD_RETURN_IF_ERROR(reporter_->Log(v1::LogLine::WARNING, line));
   }
+  const std::string resumed = absl::StrCat("resumed from checkpoint ", saved_.name,
+                                           phase().scaler.fell_back ? ", in BF16 since it fell back" : "");
   if (state_.step < options_.last_reported_step) {
     v1::JobEvent event;
     event.mutable_rewound()->set_to_step(state_.step);
-    event.mutable_rewound()->set_reason(saved_step_ < 0 ? "no checkpoint to resume from"
-                                                        : absl::StrCat("resumed from checkpoint ", saved_.name));
+    event.mutable_rewound()->set_reason(saved_step_ < 0 ? "no checkpoint to resume from" : resumed);
     return reporter_->Emit(std::move(event));
   }
-  if (saved_step_ < 0) return absl::OkStatus();
-  return reporter_->Log(v1::LogLine::INFO,
-                        absl::StrCat("resumed from checkpoint ", saved_.name,
-                                     phase().scaler.fell_back ? ", in BF16 since it fell back" : ""));
+  return saved_step_ < 0 ? absl::OkStatus() : reporter_->Log(v1::LogLine::INFO, resumed);
 }
 
 absl::StatusOr<Outcome> TrainerImpl::Loop() {

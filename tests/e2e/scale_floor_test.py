@@ -49,7 +49,7 @@ class ScaleFloorTest(DaemonTest):
     def test_fallback_is_told_and_survives_a_killed_worker(self):
         ampd = self.daemon(data_roots=[self.folder])
         # The worker is killed while the job runs in BF16.
-        job_id = ampd.submit(self.job({"on_floor": "FALLBACK_BF16"}, epochs=1500, checkpoint={"every_steps": 50})).id
+        job_id = ampd.submit(self.job({"on_floor": "FALLBACK_BF16"}, epochs=400, checkpoint={"every_steps": 50})).id
         ampd.wait_for_step(job_id, 400)
         ampd.kill_workers()
         events = ampd.events(job_id)
@@ -59,7 +59,8 @@ class ScaleFloorTest(DaemonTest):
         self.assertEqual(len(changes), 1)
         self.assertEqual(changes[0].step, BAD[-1] + 1)
         self.assertGreater(job.attempt, 1)
-        resumed = [e.log.text for e in events if e.HasField("log")]
+        resumed = [e.rewound.reason for e in events if e.HasField("rewound")]
+        resumed += [e.log.text for e in events if e.HasField("log")]
         self.assertTrue(any("BF16" in text for text in resumed), resumed)
         self.assertEqual(job.summary.steps_skipped, len(BAD))
         self.assertEqual(job.summary.loss_scale, 1)
