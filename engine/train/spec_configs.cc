@@ -186,7 +186,8 @@ DType MasterDType(const ResolvedJobSpec& spec) {
   const v1::PrecisionSpec& precision = spec.proto().precision();
   if (precision.master_weights()) return DType::kF32;
   if (precision.mode() == v1::PrecisionSpec::FP16) return DType::kF16;
-  return precision.mode() == v1::PrecisionSpec::BF16 ? DType::kBF16 : DType::kF32;
+  const bool bf16 = precision.mode() == v1::PrecisionSpec::BF16 || precision.mode() == v1::PrecisionSpec::FP8;
+  return bf16 ? DType::kBF16 : DType::kF32;
 }
 
 optim::OptimizerConfig OptimizerConfigOf(const ResolvedJobSpec& spec) {

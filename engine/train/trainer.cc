@@ -94,7 +94,8 @@ absl::Status TrainerImpl::OpenModel() {
 
 absl::Status TrainerImpl::TakeOver(LoadedCheckpoint checkpoint) {
   AMPD_RETURN_IF_ERROR(Annotate(LoadModel(checkpoint.model, &model_->memory), checkpoint.name));
-  AMPD_RETURN_IF_ERROR(Annotate(LoadMoments(checkpoint.optimizer, plan_->layout, &model_->moments), checkpoint.name));
+  AMPD_RETURN_IF_ERROR(
+      Annotate(LoadOptimizer(checkpoint.optimizer, &model_->memory, &model_->moments), checkpoint.name));
   if (plan_->keeps_average) {
     if (!checkpoint.ema.has_value()) {
       return absl::FailedPreconditionError(absl::StrCat(checkpoint.name, ": no ema.safetensors"));
@@ -268,9 +269,9 @@ absl::Status TrainerImpl::CheckpointIfDue(bool asked) {
 absl::Status TrainerImpl::WriteCheckpoint() {
   const double start = SteadySeconds();
   AMPD_RETURN_IF_ERROR(reporter_->Flush());
-  AMPD_ASSIGN_OR_RETURN(
-      saved_, checkpoints_->Save(state_, ModelTensors(&model_->memory), MomentTensors(plan_->layout, model_->moments),
-                                 AverageTensors(&model_->memory, model_->average)));
+  AMPD_ASSIGN_OR_RETURN(saved_, checkpoints_->Save(state_, ModelTensors(&model_->memory),
+                                                   OptimizerTensors(&model_->memory, model_->moments),
+                                                   AverageTensors(&model_->memory, model_->average)));
   saved_step_ = state_.step;
   saved_at_ = SteadySeconds();
   return EmitCheckpoint(saved_at_ - start);

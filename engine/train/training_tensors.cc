@@ -31,7 +31,17 @@ std::vector<Slot> ModelSlots(runtime::ModelMemory* memory, float* masters) {
   }
   for (size_t i = 0; i < layout.states().size(); ++i) {
     const ir::Persistent& state = layout.states()[i];
-    slots.push_back({state.name, &state, memory->state() + layout.state_offsets()[i]});
+    if (state.in_model_file) slots.push_back({state.name, &state, memory->state() + layout.state_offsets()[i]});
+  }
+  return slots;
+}
+
+std::vector<Slot> PrivateSlots(runtime::ModelMemory* memory) {
+  const runtime::ModelLayout& layout = memory->layout();
+  std::vector<Slot> slots;
+  for (size_t i = 0; i < layout.states().size(); ++i) {
+    const ir::Persistent& state = layout.states()[i];
+    if (!state.in_model_file) slots.push_back({state.name, &state, memory->state() + layout.state_offsets()[i]});
   }
   return slots;
 }
@@ -45,6 +55,12 @@ std::vector<Slot> MomentSlots(const runtime::ModelLayout& layout, const Moments&
           {absl::StrCat(parameter.name, ".m", m + 1), &parameter, moments.arena(m) + layout.slots()[i].offset});
     }
   }
+  return slots;
+}
+
+std::vector<Slot> OptimizerSlots(runtime::ModelMemory* memory, const Moments& moments) {
+  std::vector<Slot> slots = MomentSlots(memory->layout(), moments);
+  for (Slot& slot : PrivateSlots(memory)) slots.push_back(std::move(slot));
   return slots;
 }
 
@@ -111,6 +127,10 @@ std::vector<TensorSource> MomentTensors(const runtime::ModelLayout& layout, cons
   return Sources(MomentSlots(layout, moments));
 }
 
+std::vector<TensorSource> OptimizerTensors(runtime::ModelMemory* memory, const Moments& moments) {
+  return Sources(OptimizerSlots(memory, moments));
+}
+
 absl::Status LoadModel(const Safetensors& file, runtime::ModelMemory* memory) {
   return Annotate(Load(file, ModelSlots(memory, memory->masters())), "model.safetensors");
 }
@@ -120,8 +140,8 @@ absl::Status LoadAverage(const Safetensors& file, runtime::ModelMemory* memory, 
   return Annotate(Load(file, ModelSlots(memory, average->arena(0))), "ema.safetensors");
 }
 
-absl::Status LoadMoments(const Safetensors& file, const runtime::ModelLayout& layout, Moments* moments) {
-  return Annotate(Load(file, MomentSlots(layout, *moments)), "optimizer.safetensors");
+absl::Status LoadOptimizer(const Safetensors& file, runtime::ModelMemory* memory, Moments* moments) {
+  return Annotate(Load(file, OptimizerSlots(memory, *moments)), "optimizer.safetensors");
 }
 
 absl::Status CopyModel(runtime::ModelMemory* from, runtime::ModelMemory* to) {

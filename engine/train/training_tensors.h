@@ -1,7 +1,7 @@
 // Every tensor that a training carries from step to step, and its files: model.safetensors (fp32 masters and untrained
 // state, named and laid out as PyTorch's state_dict), optimizer.safetensors ("<parameter>.m1", "...m2", "...m3", in the
-// order of OptimizerConfig::moments()) and, where a running average is kept, ema.safetensors, as model.safetensors with
-// the average in the masters' place.
+// order of OptimizerConfig::moments(), and state that PyTorch's model does not have: the scales of FP8) and, where a
+// running average is kept, ema.safetensors, as model.safetensors with the average in the masters' place.
 #ifndef AMPD_ENGINE_TRAIN_TRAINING_TENSORS_H_
 #define AMPD_ENGINE_TRAIN_TRAINING_TENSORS_H_
 
@@ -31,6 +31,8 @@ class Moments {
 std::vector<TensorSource> ModelTensors(runtime::ModelMemory* memory);
 // Empty where no average is kept.
 std::vector<TensorSource> AverageTensors(runtime::ModelMemory* memory, const Moments& average);
+std::vector<TensorSource> OptimizerTensors(runtime::ModelMemory* memory, const Moments& moments);
+// The moments alone: what fits the same model in another mode.
 std::vector<TensorSource> MomentTensors(const runtime::ModelLayout& layout, const Moments& moments);
 
 // Takes over what such a file holds. All are strict: FAILED_PRECONDITION, naming it, for a tensor that is missing,
@@ -38,7 +40,7 @@ std::vector<TensorSource> MomentTensors(const runtime::ModelLayout& layout, cons
 absl::Status LoadModel(const Safetensors& file, runtime::ModelMemory* memory);
 // The average only: the states are model.safetensors' to give.
 absl::Status LoadAverage(const Safetensors& file, runtime::ModelMemory* memory, Moments* average);
-absl::Status LoadMoments(const Safetensors& file, const runtime::ModelLayout& layout, Moments* moments);
+absl::Status LoadOptimizer(const Safetensors& file, runtime::ModelMemory* memory, Moments* moments);
 
 // Gives `to` the masters and committed states of `from`, by name; `from` may have more: a model's states differ with
 // its mode. INTERNAL, naming it, for one that `from` lacks. Published copies are the caller's to write.

@@ -1,8 +1,10 @@
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "proto/spec/names.h"
 #include "proto/spec/resolve_internal.h"
 
@@ -21,9 +23,32 @@ const double kMaxScale = std::ldexp(1.0, 126);
 void ResolveMode(PrecisionSpec* precision, Violations* violations) {
   if (precision->mode() == PrecisionSpec::MODE_UNSPECIFIED) precision->set_mode(PrecisionSpec::FP32);
   const PrecisionSpec::Mode mode = precision->mode();
-  if (mode == PrecisionSpec::TF32 || mode == PrecisionSpec::FP8 || mode == PrecisionSpec::AUTO) {
-    violations->Add("precision.mode", absl::StrCat(PrecisionSpec::Mode_Name(mode), " is not supported yet"));
+  if (mode == PrecisionSpec::AUTO) violations->Add("precision.mode", "AUTO is not supported yet");
+}
+
+// What a layer of a job may compute in: as the job, or more precisely. FP16 needs the loss scaling that it brings.
+std::vector<PrecisionSpec::Mode> ModesOfRules(PrecisionSpec::Mode job) {
+  switch (job) {
+    case PrecisionSpec::TF32:
+      return {PrecisionSpec::FP32, PrecisionSpec::TF32};
+    case PrecisionSpec::FP16:
+      return {PrecisionSpec::FP32, PrecisionSpec::TF32, PrecisionSpec::BF16, PrecisionSpec::FP16};
+    case PrecisionSpec::BF16:
+      return {PrecisionSpec::FP32, PrecisionSpec::TF32, PrecisionSpec::BF16};
+    case PrecisionSpec::FP8:
+      return {PrecisionSpec::FP32, PrecisionSpec::TF32, PrecisionSpec::BF16, PrecisionSpec::FP8};
+    default:
+      return {PrecisionSpec::FP32};
   }
+}
+
+void CheckRuleMode(const std::string& field, PrecisionSpec::Mode job, PrecisionSpec::Mode mode,
+                   Violations* violations) {
+  const std::vector<PrecisionSpec::Mode> modes = ModesOfRules(job);
+  if (std::find(modes.begin(), modes.end(), mode) != modes.end()) return;
+  const auto name = [](std::string* out, PrecisionSpec::Mode m) { *out += PrecisionSpec::Mode_Name(m); };
+  violations->Add(field, absl::StrCat("must be ", absl::StrJoin(modes, " or ", name), " in a job of mode ",
+                                      PrecisionSpec::Mode_Name(job), ", is ", PrecisionSpec::Mode_Name(mode)));
 }
 
 bool MatchesALayer(const v1::ModelSpec& model, const std::string& pattern) {
@@ -36,11 +61,7 @@ bool MatchesALayer(const v1::ModelSpec& model, const std::string& pattern) {
 void ResolveRule(const std::string& path, const v1::ModelSpec& model, PrecisionSpec::Mode mode, v1::PrecisionRule* rule,
                  Violations* violations) {
   if (rule->dtype() == PrecisionSpec::MODE_UNSPECIFIED) rule->set_dtype(PrecisionSpec::FP32);
-  if (rule->dtype() != PrecisionSpec::FP32 && rule->dtype() != mode) {
-    violations->Add(absl::StrCat(path, ".dtype"),
-                    absl::StrCat("must be FP32 or the job's mode, ", PrecisionSpec::Mode_Name(mode), ", is ",
-                                 PrecisionSpec::Mode_Name(rule->dtype())));
-  }
+  CheckRuleMode(absl::StrCat(path, ".dtype"), mode, rule->dtype(), violations);
   const std::string field = absl::StrCat(path, ".match");
   if (rule->match().empty() || rule->match().size() > kMaxPatternBytes) {
     return violations->CheckText(field, rule->match(), kMaxPatternBytes);

@@ -352,15 +352,23 @@ TEST(ResolveJobSpecTest, ChecksPrecisionRules) {
        "precision.rules[0].match: no layer matches 'dense_4'; did you mean dense_3?"},
       {"precision={mode: FP16, rules: [{match: 'x*'}]}", "precision.rules[0].match: no layer matches 'x*'"},
       {"precision={mode: FP16, rules: [{}]}", "precision.rules[0].match: required"},
-      {"precision={mode: FP16, rules: [{match: '*', dtype: BF16}]}",
-       "precision.rules[0].dtype: must be FP32 or the job's mode, FP16, is BF16"},
+      {"precision={mode: FP32, rules: [{match: '*', dtype: BF16}]}",
+       "precision.rules[0].dtype: must be FP32 in a job of mode FP32, is BF16"},
+      {"precision={mode: TF32, rules: [{match: '*', dtype: BF16}]}",
+       "precision.rules[0].dtype: must be FP32 or TF32 in a job of mode TF32, is BF16"},
+      {"precision={mode: BF16, rules: [{match: '*', dtype: FP16}]}",
+       "precision.rules[0].dtype: must be FP32 or TF32 or BF16 in a job of mode BF16, is FP16"},
+      {"precision={mode: FP16, rules: [{match: '*', dtype: FP8}]}",
+       "precision.rules[0].dtype: must be FP32 or TF32 or BF16 or FP16 in a job of mode FP16, is FP8"},
+      {"precision={mode: FP16, rules: [{match: '*', dtype: BF16}, {match: '*', dtype: TF32}]}", ""},
+      {"precision={mode: BF16, rules: [{match: '*', dtype: TF32}]}", ""},
+      {"precision={mode: FP8, rules: [{match: '*', dtype: FP8}, {match: '*', dtype: BF16}]}", ""},
+      {"precision={mode: TF32}", ""},
   });
 }
 
 TEST(ResolveJobSpecTest, RefusesWhatIsNotSupportedYetByName) {
   ExpectViolations({
-      {"precision={mode: TF32}", "precision.mode: TF32 is not supported yet"},
-      {"precision={mode: FP8}", "precision.mode: FP8 is not supported yet"},
       {"precision={mode: AUTO}", "precision.mode: AUTO is not supported yet"},
       {"model.preset={name: resnet}", "model.preset: not supported yet"},
       {"model.onnx={path: a.onnx}", "model.onnx: not supported yet"},
