@@ -31,7 +31,7 @@ const std::string kDeepNet =
     "        loss { softmax_cross_entropy {} } }";
 const std::string kRun =
     "train { batch_size: 32 micro_batch_size: 16 epochs: 4 } report { every_steps: 1 }"
-    "optimizer { sgd { learning_rate: 0.05 momentum: 0.9 } }";
+    "optimizer { adam { learning_rate: 0.005 } }";
 
 ResolvedJobSpec DeepSpec(const std::string& precision) { return Spec({kDeepNet, kGlyphs, kRun, precision}); }
 
@@ -50,19 +50,18 @@ double MeanDifference(const std::vector<double>& a, const std::vector<double>& b
   return sum;
 }
 
-// Losses fall from about 2.3 to below 1.5 in these 40 steps.
 TEST(LowPrecision, TrainsCloseToFp32) {
   const std::vector<double> fp32 = Losses("precision { mode: FP32 }");
   ASSERT_THAT(fp32, SizeIs(40));
   EXPECT_LT(fp32.back(), 0.7 * fp32.front());
   const std::vector<double> tf32 = Losses("precision { mode: TF32 }");
   EXPECT_GT(MeanDifference(tf32, fp32), 0);
-  EXPECT_LT(MeanDifference(tf32, fp32), 0.01);
+  EXPECT_LT(MeanDifference(tf32, fp32), 0.03);
   const std::vector<double> fp8 = Losses("precision { mode: FP8 }");
   EXPECT_GT(MeanDifference(fp8, Losses("precision { mode: BF16 }")), 0);
-  EXPECT_LT(MeanDifference(fp8, fp32), 0.15);
+  EXPECT_LT(MeanDifference(fp8, fp32), 0.1);
   // Everything in 8 bits.
-  EXPECT_LT(MeanDifference(Losses("precision { mode: FP8 rules { match: '*' dtype: FP8 } }"), fp32), 0.3);
+  EXPECT_LT(MeanDifference(Losses("precision { mode: FP8 rules { match: '*' dtype: FP8 } }"), fp32), 0.1);
 }
 
 TEST(LowPrecision, Repeats) {
@@ -110,8 +109,8 @@ TEST(LowPrecision, ScalesAreKeptBesideTheMoments) {
   auto optimizer = Safetensors::Parse(ReadFile(path + "/optimizer.safetensors"));
   ASSERT_TRUE(model.ok() && optimizer.ok());
   EXPECT_EQ(model->entries().size(), 8u);  // weights and biases
-  // One moment each, and history, count and scale of three tensors of two products.
-  EXPECT_EQ(optimizer->entries().size(), 8u + 18u);
+  // Two moments each, and history, count and scale of three tensors of two products.
+  EXPECT_EQ(optimizer->entries().size(), 16u + 18u);
   const auto count = optimizer->entries().find("conv2.conv2d.grad.amax_count");
   ASSERT_NE(count, optimizer->entries().end());
   int64_t runs = 0;
