@@ -19,6 +19,10 @@ void PrintTable(const absl::StatusOr<v1::ServerInfo>& server, const CommandConte
     out << "ampd " << Clean(server->version()) << " at " << context.server << ", since "
         << DateAndTime(server->start_time()) << " UTC, speaks " << Clean(absl::StrJoin(server->apis(), ", "))
         << (server->draining() ? ", draining" : "") << "\n";
+    if (server->default_precision_mode() != v1::PrecisionSpec::MODE_UNSPECIFIED) {
+      out << "jobs that name no precision mode train in "
+          << v1::PrecisionSpec::Mode_Name(server->default_precision_mode()) << "\n";
+    }
   } else {
     out << "ampd at " << context.server << ": not reachable\n";
   }

@@ -10,6 +10,7 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -25,7 +26,7 @@ namespace fs = std::filesystem;
 
 struct Flags {
   std::string config_file;
-  std::optional<std::string> listen, http, state_dir, worker;
+  std::optional<std::string> listen, http, state_dir, worker, default_precision;
   std::vector<std::string> data_roots;
   std::optional<int32_t> cpu_devices;
   bool insecure = false;
@@ -39,11 +40,13 @@ void Describe(CLI::App& app, Flags& flags) {
   app.add_option("--state-dir", flags.state_dir, "folder of the database and the checkpoints [ampd-state]");
   app.add_option("--data-root", flags.data_roots, "folder beneath which datasets may lie; may be repeated");
   app.add_option("--cpu-devices", flags.cpu_devices, "virtual CPU devices; one job runs on each [1]");
+  app.add_option("--default-precision", flags.default_precision,
+                 "mode of jobs that name none: FP32, TF32, FP16, BF16 or FP8 [FP32]");
   app.add_flag("--insecure", flags.insecure, "serve gRPC beyond loopback although there is no TLS");
   app.add_option("--worker", flags.worker, "path of ampd-worker [beside ampd]");
   app.footer(
       "Environment: AMPD_LISTEN, AMPD_HTTP, AMPD_STATE_DIR, AMPD_DATA_ROOTS (':' between), AMPD_CPU_DEVICES, "
-      "AMPD_WORKER.\nA flag wins over the environment, that over the file.");
+      "AMPD_WORKER, AMPD_DEFAULT_PRECISION.\nA flag wins over the environment, that over the file.");
 }
 
 // The text to print for --help and --version; nullopt to go on.
@@ -81,6 +84,16 @@ absl::StatusOr<v1::ServerConfig> ReadFile(const std::string& path) {
   return config;
 }
 
+// `source`: the flag or variable that `value` came from.
+absl::Status SetDefaultPrecision(absl::string_view source, const std::string& value, v1::ServerConfig& config) {
+  v1::PrecisionSpec::Mode mode;
+  if (!v1::PrecisionSpec::Mode_Parse(absl::AsciiStrToUpper(value), &mode)) {
+    return absl::InvalidArgumentError(absl::StrCat(source, ": \"", value, "\" is no precision mode"));
+  }
+  config.set_default_precision_mode(mode);
+  return absl::OkStatus();
+}
+
 absl::Status ApplyEnvironment(const Environment& environment, v1::ServerConfig& config) {
   if (auto value = environment("AMPD_LISTEN")) config.set_listen(*value);
   if (auto value = environment("AMPD_HTTP")) config.set_http(*value);
@@ -99,19 +112,21 @@ absl::Status ApplyEnvironment(const Environment& environment, v1::ServerConfig& 
     }
     config.set_cpu_devices(devices);
   }
-  return absl::OkStatus();
+  const auto precision = environment("AMPD_DEFAULT_PRECISION");
+  return precision ? SetDefaultPrecision("AMPD_DEFAULT_PRECISION", *precision, config) : absl::OkStatus();
 }
 
-void ApplyFlags(const Flags& flags, v1::ServerConfig& config) {
+absl::Status ApplyFlags(const Flags& flags, v1::ServerConfig& config) {
   if (flags.listen) config.set_listen(*flags.listen);
   if (flags.http) config.set_http(*flags.http);
   if (flags.state_dir) config.set_state_dir(*flags.state_dir);
   if (flags.worker) config.set_worker(*flags.worker);
   if (flags.cpu_devices) config.set_cpu_devices(*flags.cpu_devices);
   if (flags.insecure) config.set_insecure(true);
-  if (flags.data_roots.empty()) return;
-  config.clear_data_roots();
+  if (!flags.data_roots.empty()) config.clear_data_roots();
   for (const std::string& root : flags.data_roots) config.add_data_roots(root);
+  if (!flags.default_precision) return absl::OkStatus();
+  return SetDefaultPrecision("--default-precision", *flags.default_precision, config);
 }
 
 void ApplyDefaults(const std::string& program_dir, v1::ServerConfig& config) {
@@ -125,6 +140,9 @@ void ApplyDefaults(const std::string& program_dir, v1::ServerConfig& config) {
   if (!config.has_heartbeat_timeout_seconds()) config.set_heartbeat_timeout_seconds(60);
   if (!config.has_drain_timeout_seconds()) config.set_drain_timeout_seconds(60);
   if (!config.has_max_spec_bytes()) config.set_max_spec_bytes(1 << 20);
+  if (config.default_precision_mode() == v1::PrecisionSpec::MODE_UNSPECIFIED) {
+    config.set_default_precision_mode(v1::PrecisionSpec::FP32);
+  }
 }
 
 // Absolute and normal, without a '/' at the end.
@@ -147,6 +165,9 @@ class Validation {
     CheckRange("heartbeat_timeout_seconds", config_.heartbeat_timeout_seconds(), 1, kMaxSeconds);
     CheckRange("drain_timeout_seconds", config_.drain_timeout_seconds(), 1, kMaxSeconds);
     CheckRange("max_spec_bytes", config_.max_spec_bytes(), 1, 64 << 20);
+    if (config_.default_precision_mode() == v1::PrecisionSpec::AUTO) {
+      Wrong("default_precision_mode", "AUTO is not supported yet");
+    }
     CheckPaths();
     if (wrong_.empty()) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrJoin(wrong_, "\n"));
@@ -203,7 +224,7 @@ absl::StatusOr<Configuration> LoadConfiguration(const std::vector<std::string>& 
   if (configuration.print) return configuration;
   AMPD_ASSIGN_OR_RETURN(configuration.config, ReadFile(flags.config_file));
   AMPD_RETURN_IF_ERROR(ApplyEnvironment(environment, configuration.config));
-  ApplyFlags(flags, configuration.config);
+  AMPD_RETURN_IF_ERROR(ApplyFlags(flags, configuration.config));
   ApplyDefaults(program_dir, configuration.config);
   AMPD_RETURN_IF_ERROR(Validation(configuration.config).Run(configuration.warnings));
   return configuration;

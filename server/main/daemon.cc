@@ -181,6 +181,7 @@ absl::Status Daemon::Impl::ServeApi() {
   options.checkpoint_root = CheckpointRoot();
   options.submit.data_roots = DataRoots();
   options.submit.max_spec_bytes = config_.max_spec_bytes();
+  options.submit.default_precision_mode = config_.default_precision_mode();
   api_service_ = std::make_unique<TrainingServiceImpl>(
       std::move(options),
       [worker = config_.worker()](const v1::PlanRequest& request) {

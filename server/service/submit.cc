@@ -78,7 +78,11 @@ absl::StatusOr<v1::JobSpec> Submitter::Resolve(const v1::CreateJobRequest& reque
     return InvalidFields({{"spec", absl::StrCat("has ", bytes, " bytes; this server takes at most ",
                                                 options_.max_spec_bytes, " (max_spec_bytes)")}});
   }
-  AMPD_ASSIGN_OR_RETURN(const ResolvedJobSpec resolved, ResolveJobSpec(request.spec()));
+  v1::JobSpec spec = request.spec();
+  if (spec.precision().mode() == v1::PrecisionSpec::MODE_UNSPECIFIED) {
+    spec.mutable_precision()->set_mode(options_.default_precision_mode);
+  }
+  AMPD_ASSIGN_OR_RETURN(const ResolvedJobSpec resolved, ResolveJobSpec(std::move(spec)));
   AMPD_RETURN_IF_ERROR(CheckDataPaths(resolved.proto(), options_.data_roots));
   return resolved.proto();
 }

@@ -25,6 +25,8 @@ class Submitter {
     std::vector<std::string> data_roots;
     // Of a serialized spec.
     int64_t max_spec_bytes = 1 << 20;
+    // Of jobs that name none.
+    v1::PrecisionSpec::Mode default_precision_mode = v1::PrecisionSpec::FP32;
     // Planned at once; up to max_waiting more wait their turn.
     int planners = 2;
     size_t max_waiting = 64;

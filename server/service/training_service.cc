@@ -95,6 +95,7 @@ grpc::ServerUnaryReactor* TrainingServiceImpl::GetServerInfo(grpc::CallbackServe
   *response->mutable_start_time() =
       google::protobuf::util::TimeUtil::NanosecondsToTimestamp(absl::ToUnixNanos(options_.start_time));
   response->set_draining(controller_->draining());
+  response->set_default_precision_mode(options_.submit.default_precision_mode);
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   reactor->Finish(grpc::Status::OK);
   return reactor;

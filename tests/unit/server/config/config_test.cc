@@ -56,6 +56,7 @@ TEST_F(Config, HasDefaultsForEverything) {
   EXPECT_EQ(config.max_spec_bytes(), 1 << 20);
   EXPECT_EQ(config.data_roots_size(), 0);
   EXPECT_FALSE(config.insecure());
+  EXPECT_EQ(config.default_precision_mode(), v1::PrecisionSpec::FP32);
   EXPECT_THAT(loaded->warnings, IsEmpty());
 }
 
@@ -70,6 +71,21 @@ TEST_F(Config, FlagBeatsEnvironmentBeatsFileBeatsDefault) {
   EXPECT_EQ(loaded->config.cpu_devices(), 3);
   EXPECT_EQ(loaded->config.drain_timeout_seconds(), 5);
   EXPECT_EQ(loaded->config.heartbeat_timeout_seconds(), 60);
+}
+
+TEST_F(Config, TheDefaultPrecisionComesFromEveryLevelInAnyCase) {
+  const auto mode = [this](std::vector<std::string> flags, std::map<std::string, std::string> environment) {
+    const auto loaded = Load(std::move(flags), std::move(environment), "default_precision_mode: tf32\n");
+    EXPECT_TRUE(loaded.ok()) << loaded.status();
+    return loaded.ok() ? loaded->config.default_precision_mode() : v1::PrecisionSpec::MODE_UNSPECIFIED;
+  };
+  EXPECT_EQ(mode({}, {}), v1::PrecisionSpec::TF32);
+  EXPECT_EQ(mode({}, {{"AMPD_DEFAULT_PRECISION", "bf16"}}), v1::PrecisionSpec::BF16);
+  EXPECT_EQ(mode({"--default-precision", "Fp8"}, {{"AMPD_DEFAULT_PRECISION", "bf16"}}), v1::PrecisionSpec::FP8);
+  ExpectRefused(Load({}, {{"AMPD_DEFAULT_PRECISION", "fp12"}}),
+                "AMPD_DEFAULT_PRECISION: \"fp12\" is no precision mode");
+  ExpectRefused(Load({"--default-precision", ""}), "--default-precision: \"\" is no precision mode");
+  ExpectRefused(Load({"--default-precision", "AUTO"}), "default_precision_mode: AUTO is not supported yet");
 }
 
 TEST_F(Config, AHigherLevelReplacesTheDataRootsAsAWhole) {

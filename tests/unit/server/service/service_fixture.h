@@ -135,6 +135,7 @@ class ServiceFixture : public testing::Test {
     TrainingServiceImpl::Options service_options{"1.2.3", absl::UnixEpoch(), options.checkpoint_root, {}};
     service_options.submit.data_roots = {"/data"};
     service_options.submit.max_spec_bytes = 10000;
+    service_options.submit.default_precision_mode = v1::PrecisionSpec::BF16;
     service_ = std::make_unique<TrainingServiceImpl>(
         service_options, [this](const v1::PlanRequest& request) { return planner_(request); }, controller_.get(),
         log_.get());

@@ -67,6 +67,24 @@ TEST_F(TrainingServiceTest, ValidateOnlyDoesAllButCreate) {
   EXPECT_EQ(list.jobs_size(), 0);
 }
 
+TEST_F(TrainingServiceTest, JobsThatNameNoModeGetTheServers) {
+  Train(ThreeEvents);
+  const auto mode = [this](v1::PrecisionSpec::Mode asked) {
+    v1::CreateJobRequest request = GoodRequest();
+    request.set_validate_only(true);
+    if (asked != v1::PrecisionSpec::MODE_UNSPECIFIED) request.mutable_spec()->mutable_precision()->set_mode(asked);
+    v1::Job job;
+    EXPECT_TRUE(Create(request, &job).ok());
+    return job.spec().precision().mode();
+  };
+  EXPECT_EQ(mode(v1::PrecisionSpec::MODE_UNSPECIFIED), v1::PrecisionSpec::BF16);
+  EXPECT_EQ(mode(v1::PrecisionSpec::FP32), v1::PrecisionSpec::FP32);
+  grpc::ClientContext context;
+  v1::ServerInfo info;
+  ASSERT_TRUE(stub_->GetServerInfo(&context, {}, &info).ok());
+  EXPECT_EQ(info.default_precision_mode(), v1::PrecisionSpec::BF16);
+}
+
 TEST_F(TrainingServiceTest, ABadSpecNamesItsFields) {
   Train(ThreeEvents);
   v1::CreateJobRequest request = GoodRequest();
