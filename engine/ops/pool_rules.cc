@@ -10,19 +10,26 @@ namespace ampd::ops {
 using ir::OpKind;
 
 absl::Status PoolOutput(OpKind op, const OpCall& call, const Shape& x, Shape* y) {
-  std::vector<int64_t> size, strides, pads;
+  std::vector<int64_t> size;
+  Window window;
   AMPD_RETURN_IF_ERROR(RequireInts(op, call, "size", 2, 1, &size));
-  AMPD_RETURN_IF_ERROR(RequireInts(op, call, "strides", 2, 1, &strides));
-  AMPD_RETURN_IF_ERROR(RequireInts(op, call, "pads", 4, 0, &pads));
+  AMPD_RETURN_IF_ERROR(ReadWindow(op, call, &window));
   if (x.size() != 4) return BadNode(op, call, absl::StrCat("needs an image [n, h, w, c], has ", ShapeString(x)));
-  // A window that lies wholly in the padding would have no value.
-  if (pads[0] >= size[0] || pads[2] >= size[0] || pads[1] >= size[1] || pads[3] >= size[1]) {
-    return BadNode(op, call, absl::StrCat("pads ", ShapeString(pads), " reach the window's size ", ShapeString(size)));
-  }
   int64_t p = 0, q = 0;
-  AMPD_RETURN_IF_ERROR(WindowOutput(op, call, x, size, strides, pads, &p, &q));
+  AMPD_RETURN_IF_ERROR(WindowOutput(op, call, x, size, window, &p, &q));
+  // A window that lies wholly in the padding would have no value.
+  for (int side = 0; side < 4; ++side) {
+    if (window.pads[side] < window.Span(size, side % 2)) continue;
+    return BadNode(op, call,
+                   absl::StrCat("pads ", ShapeString(window.pads), " reach the window's size ", ShapeString(size)));
+  }
   *y = {x[0], p, q, x[3]};
   return absl::OkStatus();
+}
+
+double WindowCells(const OpCall& call) {
+  const std::vector<int64_t> size = call.attributes.Ints("size");
+  return static_cast<double>(size[0]) * static_cast<double>(size[1]);
 }
 
 }  // namespace ampd::ops

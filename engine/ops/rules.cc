@@ -4,6 +4,12 @@
 #include "engine/ir/printer.h"
 
 namespace ampd::ops {
+namespace {
+
+constexpr int64_t kMaxWindowNumber = int64_t{1} << 30;
+constexpr int64_t kMaxImageExtent = int64_t{1} << 40;
+
+}  // namespace
 
 absl::Status BadNode(ir::OpKind op, const OpCall& call, const std::string& message) {
   return absl::InvalidArgumentError(absl::StrCat("[", ir::OpName(op), "] ", message, ", node ", call.name));
@@ -39,18 +45,46 @@ absl::Status SameAsFirst(const OpCall& call, std::vector<ir::TensorType>* output
   return absl::OkStatus();
 }
 
-absl::Status WindowOutput(ir::OpKind op, const OpCall& call, const Shape& input, const std::vector<int64_t>& kernel,
-                          const std::vector<int64_t>& strides, const std::vector<int64_t>& pads, int64_t* out_h,
-                          int64_t* out_w) {
-  const int64_t h = input[1] + pads[0] + pads[2];
-  const int64_t w = input[2] + pads[1] + pads[3];
-  if (h < kernel[0] || w < kernel[1]) {
-    return BadNode(op, call,
-                   absl::StrCat("window ", ShapeString(kernel), " is larger than the padded input [", h, ", ", w, "]"));
+absl::Status ReadWindow(ir::OpKind op, const OpCall& call, Window* window) {
+  AMPD_RETURN_IF_ERROR(RequireInts(op, call, "strides", 2, 1, &window->strides));
+  AMPD_RETURN_IF_ERROR(RequireInts(op, call, "pads", 4, 0, &window->pads));
+  window->dilations = {1, 1};
+  if (call.attributes.Has("dilations")) {
+    AMPD_RETURN_IF_ERROR(RequireInts(op, call, "dilations", 2, 1, &window->dilations));
   }
-  *out_h = (h - kernel[0]) / strides[0] + 1;
-  *out_w = (w - kernel[1]) / strides[1] + 1;
+  for (const auto* numbers : {&window->strides, &window->pads, &window->dilations}) {
+    for (int64_t v : *numbers) {
+      if (v > kMaxWindowNumber) return BadNode(op, call, absl::StrCat("window number ", v, " is above 2^30"));
+    }
+  }
   return absl::OkStatus();
+}
+
+absl::Status WindowOutput(ir::OpKind op, const OpCall& call, const Shape& input, const std::vector<int64_t>& size,
+                          const Window& window, int64_t* out_h, int64_t* out_w) {
+  int64_t extents[2];
+  for (int axis = 0; axis < 2; ++axis) {
+    if (size[axis] < 1 || size[axis] > kMaxWindowNumber || input[axis + 1] < 1 || input[axis + 1] > kMaxImageExtent) {
+      return BadNode(op, call,
+                     absl::StrCat("window ", ShapeString(size), " over ", ShapeString(input), " is out of range"));
+    }
+    extents[axis] = input[axis + 1] + window.pads[axis] + window.pads[axis + 2];
+  }
+  const int64_t span_h = window.Span(size, 0), span_w = window.Span(size, 1);
+  if (extents[0] < span_h || extents[1] < span_w) {
+    return BadNode(op, call,
+                   absl::StrCat("window ", ShapeString(std::vector<int64_t>{span_h, span_w}),
+                                " is larger than the padded input [", extents[0], ", ", extents[1], "]"));
+  }
+  *out_h = (extents[0] - span_h) / window.strides[0] + 1;
+  *out_w = (extents[1] - span_w) / window.strides[1] + 1;
+  return absl::OkStatus();
+}
+
+absl::Status ReadGroups(ir::OpKind op, const OpCall& call, int64_t* groups) {
+  *groups = call.attributes.Int("groups", 1);
+  if (*groups >= 1) return absl::OkStatus();
+  return BadNode(op, call, absl::StrCat("groups is ", *groups, ", must be at least 1"));
 }
 
 }  // namespace ampd::ops

@@ -28,10 +28,25 @@ absl::Status RequireInts(ir::OpKind op, const OpCall& call, const char* name, si
 // Output has the first input's type.
 absl::Status SameAsFirst(const OpCall& call, std::vector<ir::TensorType>* outputs);
 
-// Extents of a window sliding over [n, h, w, c]: ((h + pad_top + pad_bottom - kernel_h) / stride_h) + 1, and so for w.
-absl::Status WindowOutput(ir::OpKind op, const OpCall& call, const Shape& input, const std::vector<int64_t>& kernel,
-                          const std::vector<int64_t>& strides, const std::vector<int64_t>& pads, int64_t* out_h,
-                          int64_t* out_w);
+// How a window moves over an image: attributes `strides` [2], `pads` [top, left, bottom, right] and `dilations` [2]
+// (absent: [1, 1]).
+struct Window {
+  std::vector<int64_t> strides, pads, dilations;
+
+  // Cells that a window of `size` spans along `axis` (0 height, 1 width), holes included.
+  int64_t Span(const std::vector<int64_t>& size, int axis) const { return (size[axis] - 1) * dilations[axis] + 1; }
+};
+
+// INVALID_ARGUMENT unless each number is in its range; none is above 2^30, so that sums and products of two stay exact.
+absl::Status ReadWindow(ir::OpKind op, const OpCall& call, Window* window);
+
+// Extents of a window of `size` sliding over [n, h, w, c]: (h + pad_top + pad_bottom - span) / stride + 1, and so for
+// w.
+absl::Status WindowOutput(ir::OpKind op, const OpCall& call, const Shape& input, const std::vector<int64_t>& size,
+                          const Window& window, int64_t* out_h, int64_t* out_w);
+
+// Attribute `groups` (absent: 1), which must be at least 1.
+absl::Status ReadGroups(ir::OpKind op, const OpCall& call, int64_t* groups);
 
 inline Shape ToShape(const std::vector<int64_t>& v) { return Shape(v.begin(), v.end()); }
 inline std::vector<int64_t> ToInts(const Shape& s) { return {s.begin(), s.end()}; }

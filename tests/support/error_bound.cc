@@ -23,7 +23,7 @@ double LinearTerms(const NodeDesc& desc) {
   const auto& in = desc.inputs;
   switch (desc.op) {
     case OpKind::kMatmul:
-      return static_cast<double>(in[0].shape[desc.attributes.Bool("transpose_a") ? 0 : 1]);
+      return static_cast<double>(in[0].shape[in[0].shape.size() - (desc.attributes.Bool("transpose_a") ? 2 : 1)]);
     case OpKind::kConv2d:
       return static_cast<double>(in[1].shape[1] * in[1].shape[2] * in[1].shape[3]);
     case OpKind::kConv2dGradInput:

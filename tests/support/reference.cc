@@ -52,19 +52,31 @@ RefTensor Dropout(const NodeDesc& desc, const RefTensor& x, const StepState& ste
   return y;
 }
 
+// Where the matrix of `shape` for batch element `y_batch` of `y` begins: axes of extent 1 do not move.
+int64_t MatrixAt(const Shape& shape, const Shape& y, int64_t y_batch) {
+  int64_t at = 0, stride = shape[shape.size() - 1] * shape[shape.size() - 2];
+  for (size_t i = 3; i <= y.size(); ++i) {
+    const int64_t index = y_batch % y[y.size() - i];
+    y_batch /= y[y.size() - i];
+    if (i > shape.size()) continue;
+    const int64_t extent = shape[shape.size() - i];
+    at += extent == 1 ? 0 : index * stride;
+    stride *= extent;
+  }
+  return at;
+}
+
 RefTensor Matmul(const NodeDesc& desc, const RefTensors& in) {
   const bool ta = desc.attributes.Bool("transpose_a"), tb = desc.attributes.Bool("transpose_b");
   RefTensor y = Filled(desc.outputs[0].shape);
-  const int64_t inner = in[0].shape[ta ? 0 : 1];
-  for (int64_t m = 0; m < y.shape[0]; ++m) {
-    for (int64_t n = 0; n < y.shape[1]; ++n) {
-      double sum = 0;
-      for (int64_t k = 0; k < inner; ++k) {
-        const double a = in[0].data[ta ? k * in[0].shape[1] + m : m * in[0].shape[1] + k];
-        const double b = in[1].data[tb ? n * in[1].shape[1] + k : k * in[1].shape[1] + n];
-        sum += a * b;
-      }
-      y.data[m * y.shape[1] + n] = sum;
+  const Shape &a = in[0].shape, &b = in[1].shape;
+  const int64_t rows = y.shape[y.shape.size() - 2], columns = y.shape.back(), inner = a[a.size() - (ta ? 2 : 1)];
+  for (int64_t i = 0; i < y.size(); ++i) {
+    const int64_t batch = i / (rows * columns), m = i / columns % rows, n = i % columns;
+    const double* left = in[0].data.data() + MatrixAt(a, y.shape, batch);
+    const double* right = in[1].data.data() + MatrixAt(b, y.shape, batch);
+    for (int64_t k = 0; k < inner; ++k) {
+      y.data[i] += left[ta ? k * a.back() + m : m * a.back() + k] * right[tb ? n * b.back() + k : k * b.back() + n];
     }
   }
   return y;

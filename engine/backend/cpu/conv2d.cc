@@ -9,34 +9,50 @@ using dnnl::memory;
 using dnnl::prop_kind;
 using runtime::NodeDesc;
 
-// An NHWC image in oneDNN's logical order NCHW, or a KRSC filter in its OIHW.
-memory::desc ChannelsLast(const Shape& s, memory::data_type type) {
+// An NHWC image in oneDNN's logical order NCHW.
+memory::desc Image(const Shape& s, memory::data_type type) {
   return DenseDesc({s[0], s[3], s[1], s[2]}, type, {s[1] * s[2] * s[3], 1, s[2] * s[3], s[3]});
 }
 
+// A KRSC filter in oneDNN's OIHW, or GOIHW where there are several groups.
+memory::desc Filter(const Shape& s, int64_t groups, memory::data_type type) {
+  const int64_t cell = s[3], row = s[2] * s[3], filter = s[1] * s[2] * s[3];
+  if (groups == 1) return DenseDesc({s[0], s[3], s[1], s[2]}, type, {filter, 1, row, cell});
+  const int64_t each = s[0] / groups;
+  return DenseDesc({groups, each, s[3], s[1], s[2]}, type, {each * filter, filter, 1, row, cell});
+}
+
 struct Window {
-  memory::dims strides, before, after;
+  memory::dims strides, dilations, before, after;
+  int64_t groups;
 };
 
 Window MakeWindow(const NodeDesc& desc) {
   const std::vector<int64_t> strides = desc.attributes.Ints("strides");
   const std::vector<int64_t> pads = desc.attributes.Ints("pads");
-  return {{strides[0], strides[1]}, {pads[0], pads[1]}, {pads[2], pads[3]}};
+  std::vector<int64_t> dilations = desc.attributes.Ints("dilations");
+  if (dilations.empty()) dilations = {1, 1};
+  return {{strides[0], strides[1]},
+          {dilations[0] - 1, dilations[1] - 1},
+          {pads[0], pads[1]},
+          {pads[2], pads[3]},
+          desc.attributes.Int("groups", 1)};
 }
 
 dnnl::convolution_forward::primitive_desc ForwardDesc(const OneDnn& onednn, const Window& window, const memory::desc& x,
                                                       const memory::desc& w, const memory::desc& y) {
   return {dnnl::convolution_forward::desc(prop_kind::forward_training, algorithm::convolution_direct, x, w, y,
-                                          window.strides, window.before, window.after),
+                                          window.strides, window.dilations, window.before, window.after),
           UserScratchpad(), onednn.engine};
 }
 
 PrimitiveSpec MakeForward(const OneDnn& onednn, const NodeDesc& desc, memory::data_type compute) {
   const DType dtype = desc.inputs[0].dtype;
-  const memory::desc x = ChannelsLast(desc.inputs[0].shape, compute);
-  const memory::desc w = ChannelsLast(desc.inputs[1].shape, compute);
-  const memory::desc y = ChannelsLast(desc.outputs[0].shape, compute);
-  const auto pd = ForwardDesc(onednn, MakeWindow(desc), x, AnyLayout(w), y);
+  const Window window = MakeWindow(desc);
+  const memory::desc x = Image(desc.inputs[0].shape, compute);
+  const memory::desc w = Filter(desc.inputs[1].shape, window.groups, compute);
+  const memory::desc y = Image(desc.outputs[0].shape, compute);
+  const auto pd = ForwardDesc(onednn, window, x, AnyLayout(w), y);
   PrimitiveSpec spec;
   spec.primitive = dnnl::convolution_forward(pd);
   spec.scratchpad = pd.scratchpad_desc();
@@ -50,13 +66,13 @@ PrimitiveSpec MakeForward(const OneDnn& onednn, const NodeDesc& desc, memory::da
 PrimitiveSpec MakeGradInput(const OneDnn& onednn, const NodeDesc& desc, memory::data_type compute) {
   const DType dtype = desc.inputs[0].dtype;
   const Window window = MakeWindow(desc);
-  const memory::desc dy = ChannelsLast(desc.inputs[0].shape, compute);
-  const memory::desc w = ChannelsLast(desc.inputs[1].shape, compute);
-  const memory::desc dx = ChannelsLast(desc.outputs[0].shape, compute);
+  const memory::desc dy = Image(desc.inputs[0].shape, compute);
+  const memory::desc w = Filter(desc.inputs[1].shape, window.groups, compute);
+  const memory::desc dx = Image(desc.outputs[0].shape, compute);
   const auto forward = ForwardDesc(onednn, window, dx, AnyLayout(w), dy);
   const dnnl::convolution_backward_data::primitive_desc pd(
       dnnl::convolution_backward_data::desc(algorithm::convolution_direct, dx, AnyLayout(w), dy, window.strides,
-                                            window.before, window.after),
+                                            window.dilations, window.before, window.after),
       UserScratchpad(), onednn.engine, forward);
   PrimitiveSpec spec;
   spec.primitive = dnnl::convolution_backward_data(pd);
@@ -72,14 +88,14 @@ PrimitiveSpec MakeGradInput(const OneDnn& onednn, const NodeDesc& desc, memory::
 PrimitiveSpec MakeGradFilter(const OneDnn& onednn, const NodeDesc& desc, memory::data_type compute) {
   const DType dtype = desc.inputs[0].dtype;
   const Window window = MakeWindow(desc);
-  const memory::desc dy = ChannelsLast(desc.inputs[0].shape, compute);
-  const memory::desc x = ChannelsLast(desc.inputs[1].shape, compute);
-  const memory::desc w = ChannelsLast(desc.outputs[0].shape, compute);
-  const memory::desc dw = ChannelsLast(desc.outputs[0].shape, memory::data_type::f32);
+  const memory::desc dy = Image(desc.inputs[0].shape, compute);
+  const memory::desc x = Image(desc.inputs[1].shape, compute);
+  const memory::desc w = Filter(desc.outputs[0].shape, window.groups, compute);
+  const memory::desc dw = Filter(desc.outputs[0].shape, window.groups, memory::data_type::f32);
   const auto forward = ForwardDesc(onednn, window, x, AnyLayout(w), dy);
   const dnnl::convolution_backward_weights::primitive_desc pd(
       dnnl::convolution_backward_weights::desc(algorithm::convolution_direct, x, AnyLayout(dw), dy, window.strides,
-                                               window.before, window.after),
+                                               window.dilations, window.before, window.after),
       UserScratchpad(), onednn.engine, forward);
   PrimitiveSpec spec;
   spec.primitive = dnnl::convolution_backward_weights(pd);
@@ -90,7 +106,7 @@ PrimitiveSpec MakeGradFilter(const OneDnn& onednn, const NodeDesc& desc, memory:
   return spec;
 }
 
-// Of any of the three: every output pixel meets every cell of the filter.
+// Of any of them: every output pixel meets every cell of the filter.
 double Flops(const Shape& y, const Shape& filter) {
   return 2.0 * static_cast<double>(NumElements(y)) * static_cast<double>(filter[1] * filter[2] * filter[3]);
 }
@@ -103,9 +119,11 @@ void RegisterConv2d(runtime::KernelTable* table) {
     table->Add(ir::OpKind::kConv2d, {t, t}, {t}, [onednn](const NodeDesc& desc) {
       return PrepareOneDnn(onednn, desc, Flops(desc.outputs[0].shape, desc.inputs[1].shape), MakeForward);
     });
-    table->Add(ir::OpKind::kConv2dGradInput, {t, t}, {t}, [onednn](const NodeDesc& desc) {
-      return PrepareOneDnn(onednn, desc, Flops(desc.inputs[0].shape, desc.inputs[1].shape), MakeGradInput);
-    });
+    for (ir::OpKind op : {ir::OpKind::kConv2dGradInput, ir::OpKind::kConvTranspose2d}) {
+      table->Add(op, {t, t}, {t}, [onednn](const NodeDesc& desc) {
+        return PrepareOneDnn(onednn, desc, Flops(desc.inputs[0].shape, desc.inputs[1].shape), MakeGradInput);
+      });
+    }
     table->Add(ir::OpKind::kConv2dGradFilter, {t, t}, {t}, [onednn](const NodeDesc& desc) {
       return PrepareOneDnn(onednn, desc, Flops(desc.inputs[0].shape, desc.outputs[0].shape), MakeGradFilter);
     });

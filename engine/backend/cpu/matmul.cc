@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "engine/backend/cpu/kernels.h"
 #include "engine/backend/cpu/onednn_kernel.h"
 
@@ -7,19 +9,78 @@ namespace {
 using dnnl::memory;
 using runtime::NodeDesc;
 
-// A stored [rows, columns] matrix, seen as [columns, rows] if transposed.
-memory::desc Matrix(const Shape& stored, bool transposed, memory::data_type type) {
-  if (transposed) return DenseDesc({stored[1], stored[0]}, type, {1, stored[1]});
-  return DenseDesc({stored[0], stored[1]}, type, {stored[1], 1});
+// The product as oneDNN sees it: [batch..., rows, columns], with as few batch axes as the broadcasting leaves.
+struct Product {
+  memory::dims batch_a, batch_b;
+  int64_t rows, inner, columns;
+  bool transpose_a, transpose_b;
+};
+
+// Extents of the batch axes, of `rank` axes when padded with ones.
+memory::dims BatchOf(const Shape& shape, size_t rank) {
+  memory::dims batch(rank - (shape.size() - 2), 1);
+  batch.insert(batch.end(), shape.begin(), shape.end() - 2);
+  return batch;
+}
+
+// Axes next to each other over which the operands move alike are one axis.
+void MergeBatch(const Shape& a, const Shape& b, Product* product) {
+  const size_t rank = std::max(a.size(), b.size()) - 2;
+  const memory::dims from_a = BatchOf(a, rank), from_b = BatchOf(b, rank);
+  memory::dims& to_a = product->batch_a;
+  memory::dims& to_b = product->batch_b;
+  for (size_t i = 0; i < rank; ++i) {
+    if (from_a[i] == 1 && from_b[i] == 1) continue;
+    const bool merges =
+        !to_a.empty() && (from_a[i] == 1) == (to_a.back() == 1) && (from_b[i] == 1) == (to_b.back() == 1);
+    if (merges) {
+      to_a.back() *= from_a[i];
+      to_b.back() *= from_b[i];
+    } else {
+      to_a.push_back(from_a[i]);
+      to_b.push_back(from_b[i]);
+    }
+  }
+}
+
+Product MakeProduct(const NodeDesc& desc) {
+  const Shape& a = desc.inputs[0].shape;
+  const Shape& b = desc.inputs[1].shape;
+  const Shape& y = desc.outputs[0].shape;
+  Product p{.transpose_a = desc.attributes.Bool("transpose_a"), .transpose_b = desc.attributes.Bool("transpose_b")};
+  p.rows = y[y.size() - 2];
+  p.columns = y.back();
+  p.inner = a[a.size() - (p.transpose_a ? 2 : 1)];
+  MergeBatch(a, b, &p);
+  // One right operand for every left one: their rows are the rows of one matrix.
+  if (!p.transpose_a && p.batch_a.size() == 1 && p.batch_b[0] == 1) {
+    p.rows *= p.batch_a[0];
+    p.batch_a.clear();
+    p.batch_b.clear();
+  }
+  return p;
+}
+
+// Matrices [rows, columns] one behind the other, stored [columns, rows] if transposed.
+memory::desc Matrices(memory::dims batch, int64_t rows, int64_t columns, bool transposed, memory::data_type type) {
+  memory::dims strides(batch.size());
+  int64_t stride = rows * columns;
+  for (size_t i = batch.size(); i-- > 0; stride *= batch[i]) strides[i] = stride;
+  strides.push_back(transposed ? 1 : columns);
+  strides.push_back(transposed ? rows : 1);
+  batch.push_back(rows);
+  batch.push_back(columns);
+  return DenseDesc(batch, type, strides);
 }
 
 PrimitiveSpec MakeMatmul(const OneDnn& onednn, const NodeDesc& desc, memory::data_type compute) {
-  const bool transpose_a = desc.attributes.Bool("transpose_a");
-  const bool transpose_b = desc.attributes.Bool("transpose_b");
   const DType dtype = desc.inputs[0].dtype;
-  const memory::desc a = Matrix(desc.inputs[0].shape, transpose_a, compute);
-  const memory::desc b = Matrix(desc.inputs[1].shape, transpose_b, compute);
-  const memory::desc y = Matrix(desc.outputs[0].shape, false, compute);
+  const Product p = MakeProduct(desc);
+  memory::dims batch;
+  for (size_t i = 0; i < p.batch_a.size(); ++i) batch.push_back(std::max(p.batch_a[i], p.batch_b[i]));
+  const memory::desc a = Matrices(p.batch_a, p.rows, p.inner, p.transpose_a, compute);
+  const memory::desc b = Matrices(p.batch_b, p.inner, p.columns, p.transpose_b, compute);
+  const memory::desc y = Matrices(batch, p.rows, p.columns, false, compute);
   const dnnl::matmul::primitive_desc pd(dnnl::matmul::desc(a, desc.IsParameter(1) ? AnyLayout(b) : b, y),
                                         UserScratchpad(), onednn.engine);
   PrimitiveSpec spec;
@@ -28,7 +89,7 @@ PrimitiveSpec MakeMatmul(const OneDnn& onednn, const NodeDesc& desc, memory::dat
   spec.inputs[0] = {DNNL_ARG_SRC, dtype, a, pd.src_desc()};
   spec.inputs[1] = {DNNL_ARG_WEIGHTS, dtype, b, pd.weights_desc()};
   spec.output = {DNNL_ARG_DST, dtype, y, pd.dst_desc()};
-  spec.axes = transpose_b ? "matrix transposed" : "matrix";
+  spec.axes = p.transpose_b ? "matrix transposed" : "matrix";
   return spec;
 }
 
@@ -38,10 +99,8 @@ void RegisterMatmul(runtime::KernelTable* table) {
   auto onednn = std::make_shared<OneDnn>();
   for (DType t : kDataTypes) {
     table->Add(ir::OpKind::kMatmul, {t, t}, {t}, [onednn](const NodeDesc& desc) {
-      const Shape& a = desc.inputs[0].shape;
-      const Shape& y = desc.outputs[0].shape;
-      const int64_t inner = a[desc.attributes.Bool("transpose_a") ? 0 : 1];
-      const double flops = 2.0 * static_cast<double>(NumElements(y)) * static_cast<double>(inner);
+      const double outputs = static_cast<double>(NumElements(desc.outputs[0].shape));
+      const double flops = 2.0 * outputs * static_cast<double>(MakeProduct(desc).inner);
       return PrepareOneDnn(onednn, desc, flops, MakeMatmul);
     });
   }

@@ -54,6 +54,8 @@ struct OpCase {
 
 std::vector<OpCase> DifferentiableOps() {
   const ir::Attributes same{{"size", Ints{2, 3}}, {"strides", Ints{1, 2}}, {"pads", Ints{0, 1, 1, 1}}};
+  const ir::Attributes dilated{{"size", Ints{2, 3}},      {"strides", Ints{1, 2}},   {"pads", Ints{0, 1, 1, 1}},
+                               {"dilations", Ints{3, 2}}, {"ceil_pads", Ints{1, 0}}, {"count_include_pad", int64_t{1}}};
   const ir::Attributes t{{"transpose_a", int64_t{1}}}, tt{{"transpose_a", int64_t{1}}, {"transpose_b", int64_t{1}}},
       nt{{"transpose_b", int64_t{1}}};
   return {
@@ -68,6 +70,15 @@ std::vector<OpCase> DifferentiableOps() {
       {OpKind::kConv2d, {{2, 5, 6, 3}, {4, 3, 2, 3}}, {{"strides", Ints{1, 1}}, {"pads", Ints{0, 0, 0, 0}}}},
       {OpKind::kConv2d, {{2, 5, 6, 3}, {4, 3, 2, 3}}, {{"strides", Ints{2, 3}}, {"pads", Ints{1, 0, 2, 1}}}},
       {OpKind::kConv2d, {{1, 1, 1, 1}, {1, 1, 1, 1}}, {{"strides", Ints{1, 1}}, {"pads", Ints{0, 0, 0, 0}}}},
+      {OpKind::kConv2d,
+       {{2, 7, 6, 4}, {6, 3, 2, 2}},
+       {{"strides", Ints{2, 1}}, {"pads", Ints{1, 0, 2, 1}}, {"dilations", Ints{2, 3}}, {"groups", int64_t{2}}}},
+      {OpKind::kMatmul, {{3, 2, 3}, {3, 3, 4}}, {}},
+      {OpKind::kMatmul, {{2, 3, 4}, {4, 5}}, {}},
+      {OpKind::kMatmul, {{2, 3, 4}, {5, 4}}, nt},
+      {OpKind::kMatmul, {{2, 4, 3}, {2, 5, 4}}, tt},
+      {OpKind::kMaxPool2d, {{2, 9, 8, 3}}, dilated},
+      {OpKind::kAvgPool2d, {{2, 9, 8, 3}}, dilated},
       {OpKind::kMaxPool2d, {{2, 5, 6, 3}}, same},
       {OpKind::kAvgPool2d, {{2, 5, 6, 3}}, same},
       {OpKind::kGlobalAvgPool, {{2, 3, 4, 5}}, {}},

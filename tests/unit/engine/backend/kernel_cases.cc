@@ -25,11 +25,16 @@ struct WindowShape {
   Shape filter;  // [K,R,S,C]; R and S are a pool's size
   Ints strides;
   Ints pads;
+  Ints dilations = {};  // empty: without the attribute
+  int64_t groups = 1;
+  Attributes more = {};
 };
 
 Shape OutputOf(const WindowShape& w) {
   const auto extent = [&](int axis) {
-    return (w.image[axis + 1] + w.pads[axis] + w.pads[axis + 2] - w.filter[axis + 1]) / w.strides[axis] + 1;
+    const int64_t dilation = w.dilations.empty() ? 1 : w.dilations[axis];
+    const int64_t span = (w.filter[axis + 1] - 1) * dilation + 1;
+    return (w.image[axis + 1] + w.pads[axis] + w.pads[axis + 2] - span) / w.strides[axis] + 1;
   };
   return {w.image[0], extent(0), extent(1), w.filter[0]};
 }
@@ -47,14 +52,32 @@ std::vector<WindowShape> ConvShapes() {
       {{4, 6, 6, 64}, {64, 1, 1, 64}, {2, 2}, {0, 0, 0, 0}},
       {{3, 12, 12, 1}, {32, 5, 5, 1}, {1, 1}, {2, 2, 2, 2}},
       {{1, 4, 3, 2}, {3, 2, 3, 2}, {1, 1}, {3, 2, 0, 1}},  // padding larger than the filter on one side
+      {{2, 9, 8, 3}, {4, 3, 2, 3}, {1, 1}, {1, 0, 2, 1}, {2, 3}},
+      {{2, 7, 9, 6}, {4, 3, 3, 3}, {2, 1}, {1, 2, 0, 1}, {}, 2},
+      {{2, 6, 5, 16}, {16, 3, 3, 1}, {1, 1}, {1, 1, 1, 1}, {}, 16},  // one channel a group
+      {{1, 9, 9, 4}, {8, 3, 3, 1}, {2, 2}, {2, 2, 2, 2}, {2, 2}, 4},
+      {{2, 12, 12, 32}, {64, 3, 3, 16}, {1, 1}, {2, 2, 2, 2}, {2, 2}, 2},
   };
 }
 
 std::vector<WindowShape> PoolShapes() {
   return {
-      {{2, 4, 4, 3}, {3, 2, 2, 3}, {2, 2}, {0, 0, 0, 0}}, {{1, 5, 7, 17}, {17, 3, 2, 17}, {1, 2}, {0, 0, 1, 1}},
-      {{3, 1, 1, 1}, {1, 1, 1, 1}, {1, 1}, {0, 0, 0, 0}}, {{2, 6, 5, 1}, {1, 3, 3, 1}, {2, 2}, {1, 1, 1, 1}},
-      {{2, 9, 9, 8}, {8, 2, 2, 8}, {3, 4}, {0, 0, 0, 0}}, {{5, 28, 28, 32}, {32, 2, 2, 32}, {2, 2}, {0, 0, 0, 0}},
+      {{2, 4, 4, 3}, {3, 2, 2, 3}, {2, 2}, {0, 0, 0, 0}},
+      {{1, 5, 7, 17}, {17, 3, 2, 17}, {1, 2}, {0, 0, 1, 1}},
+      {{3, 1, 1, 1}, {1, 1, 1, 1}, {1, 1}, {0, 0, 0, 0}},
+      {{2, 6, 5, 1}, {1, 3, 3, 1}, {2, 2}, {1, 1, 1, 1}},
+      {{2, 9, 9, 8}, {8, 2, 2, 8}, {3, 4}, {0, 0, 0, 0}},
+      {{5, 28, 28, 32}, {32, 2, 2, 32}, {2, 2}, {0, 0, 0, 0}},
+      {{2, 9, 8, 5}, {5, 3, 2, 5}, {1, 2}, {2, 1, 1, 2}, {2, 3}},
+      {{2, 7, 6, 3}, {3, 3, 3, 3}, {2, 2}, {1, 1, 1, 1}, {}, 1, {{"count_include_pad", int64_t{1}}}},
+      {{1, 6, 7, 2},
+       {2, 3, 2, 2},
+       {2, 3},
+       {1, 0, 2, 1},
+       {1, 2},
+       1,
+       {{"count_include_pad", int64_t{1}}, {"ceil_pads", Ints{1, 1}}}},
+      {{1, 1, 1, 3}, {3, 2, 1, 3}, {1, 1}, {1, 0, 1, 0}, {2, 1}},  // its windows see nothing
   };
 }
 
@@ -62,6 +85,8 @@ std::vector<Shapes> FromConv(OpKind op) {
   std::vector<Shapes> list;
   for (const WindowShape& w : ConvShapes()) {
     Attributes a = {{"strides", w.strides}, {"pads", w.pads}};
+    if (!w.dilations.empty()) a.Set("dilations", w.dilations);
+    if (w.groups > 1) a.Set("groups", w.groups);
     const Shape y = OutputOf(w);
     if (op == OpKind::kConv2d) list.push_back({a, {w.image, w.filter}});
     if (op == OpKind::kConv2dGradInput) {
@@ -79,7 +104,11 @@ std::vector<Shapes> FromConv(OpKind op) {
 std::vector<Shapes> FromPool(OpKind op) {
   std::vector<Shapes> list;
   for (const WindowShape& w : PoolShapes()) {
-    Attributes a = {{"size", Ints{w.filter[1], w.filter[2]}}, {"strides", w.strides}, {"pads", w.pads}};
+    Attributes a = w.more;
+    a.Set("size", Ints{w.filter[1], w.filter[2]});
+    a.Set("strides", w.strides);
+    a.Set("pads", w.pads);
+    if (!w.dilations.empty()) a.Set("dilations", w.dilations);
     const Shape y = OutputOf(w);
     if (op == OpKind::kMaxPool2dGrad) {
       list.push_back({a, {y, w.image, y}});
@@ -93,6 +122,11 @@ std::vector<Shapes> FromPool(OpKind op) {
   return list;
 }
 
+Shape Joined(Shape batch, const Shape& matrix) {
+  batch.insert(batch.end(), matrix.begin(), matrix.end());
+  return batch;
+}
+
 std::vector<Shapes> Matmuls() {
   std::vector<Shapes> list;
   for (const Shape& mkn :
@@ -102,6 +136,16 @@ std::vector<Shapes> Matmuls() {
         const Shape a = ta ? Shape{mkn[1], mkn[0]} : Shape{mkn[0], mkn[1]};
         const Shape b = tb ? Shape{mkn[2], mkn[1]} : Shape{mkn[1], mkn[2]};
         list.push_back({{{"transpose_a", ta}, {"transpose_b", tb}}, {a, b}});
+        for (const auto& [batch_a, batch_b] : std::vector<std::pair<Shape, Shape>>{{{3}, {3}},
+                                                                                   {{2, 3}, {}},
+                                                                                   {{}, {2}},
+                                                                                   {{2, 1, 3}, {4, 1}},
+                                                                                   {{2, 3}, {2, 3}},
+                                                                                   {{1, 2}, {3, 1}},
+                                                                                   {{1}, {}}}) {
+          if (mkn[0] == 96 && batch_a.size() != 2) continue;
+          list.push_back({{{"transpose_a", ta}, {"transpose_b", tb}}, {Joined(batch_a, a), Joined(batch_b, b)}});
+        }
       }
     }
   }
@@ -215,6 +259,11 @@ uint32_t VarianceInputs(OpKind op) {
 RefTensor MakeInput(const NodeDesc& desc, size_t i, Random* random) {
   const ir::TensorType& type = desc.inputs[i];
   if (type.dtype == DType::kI64) return Filled(type.shape, 41);
+  if (type.dtype == DType::kU8) {
+    RefTensor bytes = Filled(type.shape);
+    for (double& v : bytes.data) v = static_cast<double>(random->Below(256));
+    return bytes;
+  }
   if (VarianceInputs(desc.op) >> i & 1) return RandomTensor(random, type.shape, type.dtype, 0.01, 4);
   return RandomTensor(random, type.shape, type.dtype, -3, 3);
 }
@@ -283,6 +332,7 @@ std::vector<std::pair<OpKind, Signature>> RequiredKernels() {
     list.push_back({OpKind::kBatchNormInference, {{t, f, f, f, f}, {t}}});
     list.push_back({OpKind::kAccumulateGrad, {{t, f}, {}}});
   }
+  list.push_back({OpKind::kMaxPool2d, {{DType::kU8}, {DType::kU8}}});
   for (const OpRow& row : AllOpRows()) {
     for (const Signature& signature : row.signatures) list.push_back({row.op, signature});
   }
