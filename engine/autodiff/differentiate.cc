@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "engine/core/half.h"
 #include "engine/core/status.h"
+#include "engine/core/tensor.h"
+#include "engine/ir/printer.h"
 #include "engine/ops/compute.h"
 #include "engine/ops/gradient_context.h"
 #include "engine/ops/op_def.h"
@@ -67,6 +70,14 @@ class Walk {
       gradients_[v] = sum[0];
     }
   }
+  // One constant a type, however many want it.
+  ir::ValueId Zeros(const ir::TensorType& type) {
+    const std::string name = absl::StrCat("zeros:", ir::TypeString(type));
+    const auto [it, added] = zeros_.insert({name, -1});
+    if (added) it->second = graph_->AddConstant(name, std::make_shared<Tensor>(type.dtype, type.shape));
+    gradients_.resize(graph_->values.size(), -1);
+    return it->second;
+  }
   int parameter_contributions() const { return parameter_contributions_; }
 
  private:
@@ -89,6 +100,7 @@ class Walk {
   std::vector<ir::ValueId> gradients_;
   std::vector<bool> wanted_;
   std::map<std::string, int> names_;
+  std::map<std::string, ir::ValueId> zeros_;
   absl::Status status_;
   int parameter_contributions_ = 0;
 };
@@ -115,6 +127,7 @@ class NodeContext : public ops::GradientContext {
                         .inputs = std::move(inputs),
                         .attributes = std::move(attributes)});
   }
+  ir::ValueId Zeros(const ir::TensorType& type) override { return walk_->Zeros(type); }
   void AddInputGrad(int i, ir::ValueId gradient) override { walk_->Contribute(node_.inputs[i], gradient, node_.layer); }
 
  private:

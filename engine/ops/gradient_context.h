@@ -24,6 +24,8 @@ class GradientContext {
   // Adds a node named "<node>.<suffix>" and returns its outputs.
   virtual std::vector<ir::ValueId> Emit(ir::OpKind op, std::vector<ir::ValueId> inputs, ir::Attributes attributes,
                                         const std::string& suffix) = 0;
+  // A constant of zeros: for an output whose gradient an op wants although the loss does not depend on it.
+  virtual ir::ValueId Zeros(const ir::TensorType& type) = 0;
   // Adds a contribution to the gradient of input `i`.
   virtual void AddInputGrad(int i, ir::ValueId gradient) = 0;
 
