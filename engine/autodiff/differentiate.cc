@@ -63,10 +63,13 @@ class Walk {
     } else if (gradients_[v] < 0) {
       gradients_[v] = gradient;
     } else {
+      // A 16-bit copy of a parameter takes sums of both widths; the parameter's own gradient is f32.
+      const bool mixed = graph_->type(gradients_[v]).dtype != graph_->type(gradient).dtype;
+      const ir::ValueId before = mixed ? ToF32(gradients_[v], name, layer) : gradients_[v];
       const std::vector<ir::ValueId> sum = Emit({.op = ir::OpKind::kAdd,
                                                  .name = absl::StrCat(name, "_sum"),
                                                  .layer = layer,
-                                                 .inputs = {gradients_[v], gradient}});
+                                                 .inputs = {before, mixed ? ToF32(gradient, name, layer) : gradient}});
       gradients_[v] = sum[0];
     }
   }
@@ -81,6 +84,15 @@ class Walk {
   int parameter_contributions() const { return parameter_contributions_; }
 
  private:
+  ir::ValueId ToF32(ir::ValueId v, const std::string& name, const std::string& layer) {
+    if (graph_->type(v).dtype == DType::kF32) return v;
+    return Emit({.op = ir::OpKind::kCast,
+                 .name = absl::StrCat(name, "_f32"),
+                 .layer = layer,
+                 .inputs = {v},
+                 .attributes = {{"dtype", std::string(DTypeName(DType::kF32))}}})[0];
+  }
+
   static std::vector<bool> MarkWanted(const ir::Graph& graph, const std::vector<ir::ValueId>& leaves) {
     std::vector<bool> wanted;
     for (const ir::Value& value : graph.values) {

@@ -8,21 +8,28 @@ namespace {
 using ir::OpKind;
 using ir::TensorType;
 
-absl::Status FloatNamed(const OpCall& call, const char* attribute, DType* dtype) {
+constexpr DType kFloats[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3, DType::kF8E5M2};
+constexpr DType kOthers[] = {DType::kI32, DType::kI64, DType::kU8, DType::kBool};
+
+absl::Status DTypeNamed(const OpCall& call, const char* attribute, bool floats_only, DType* dtype) {
   const std::string name = call.attributes.String(attribute);
-  for (DType d : {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3, DType::kF8E5M2}) {
-    if (absl::string_view(name) != DTypeName(d)) continue;
-    *dtype = d;
-    return absl::OkStatus();
+  for (DType d : kFloats) {
+    if (absl::string_view(name) == DTypeName(d)) return *dtype = d, absl::OkStatus();
+  }
+  for (DType d : kOthers) {
+    if (!floats_only && absl::string_view(name) == DTypeName(d)) return *dtype = d, absl::OkStatus();
   }
   return BadNode(OpKind::kCast, call,
-                 absl::StrCat(attribute, " is \"", name, "\", needs f32, f16, bf16, e4m3fn or e5m2"));
+                 absl::StrCat(attribute, " is \"", name, "\", needs f32, f16, bf16, e4m3fn or e5m2",
+                              floats_only ? "" : ", i32, i64, u8 or bool"));
 }
 
 absl::Status InferCast(const OpCall& call, std::vector<TensorType>* outputs) {
   DType dtype, gradient;
-  AMPD_RETURN_IF_ERROR(FloatNamed(call, "dtype", &dtype));
-  if (call.attributes.Has("gradient_dtype")) AMPD_RETURN_IF_ERROR(FloatNamed(call, "gradient_dtype", &gradient));
+  AMPD_RETURN_IF_ERROR(DTypeNamed(call, "dtype", false, &dtype));
+  if (call.attributes.Has("gradient_dtype")) {
+    AMPD_RETURN_IF_ERROR(DTypeNamed(call, "gradient_dtype", true, &gradient));
+  }
   outputs->push_back({dtype, call.inputs[0].shape});
   return absl::OkStatus();
 }
@@ -49,7 +56,7 @@ void CastGradient(GradientContext& c) {
 std::vector<OpDef> CastDefs() {
   return {{.kind = OpKind::kCast,
            .precision = PrecisionClass::kFixed,
-           .inputs = {Role::kAny},
+           .inputs = {Role::kNumber},
            .output_suffixes = {""},
            .infer = InferCast,
            .gradient = CastGradient,

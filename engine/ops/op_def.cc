@@ -62,6 +62,23 @@ absl::Status CheckRoles(const OpDef& def, const OpCall& call) {
   return absl::OkStatus();
 }
 
+// No tensor has more elements than this: sizes in bytes, and sums of a few of them, stay below 2^63.
+constexpr int64_t kMaxElements = int64_t{1} << 48;
+
+absl::Status CheckSizes(const OpDef& def, const OpCall& call, const std::vector<ir::TensorType>& outputs) {
+  for (const ir::TensorType& type : outputs) {
+    int64_t n = 1;
+    for (int64_t extent : type.shape) {
+      if (extent < 1 || n > kMaxElements / extent) {
+        return BadNode(def.kind, call,
+                       absl::StrCat("an output of shape ", ShapeString(type.shape), " is empty or too large"));
+      }
+      n *= extent;
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status VerifyValues(const ir::Graph& graph) {
   for (const ir::Value& value : graph.values) {
     const bool parameter = value.kind == ir::ValueKind::kParameter || value.kind == ir::ValueKind::kPublished;
@@ -121,11 +138,12 @@ absl::StatusOr<std::vector<ir::TensorType>> InferTypes(ir::OpKind kind, const Op
   std::vector<ir::TensorType> outputs;
   if (!def.bilinear || !IsF8(call.inputs[0].dtype)) {
     AMPD_RETURN_IF_ERROR(def.infer(call, &outputs));
-    return outputs;
+  } else {
+    std::vector<ir::TensorType> inputs = call.inputs;
+    for (ir::TensorType& type : inputs) type.dtype = DType::kF32;
+    AMPD_RETURN_IF_ERROR(def.infer({call.name, call.attributes, inputs}, &outputs));
   }
-  std::vector<ir::TensorType> inputs = call.inputs;
-  for (ir::TensorType& type : inputs) type.dtype = DType::kF32;
-  AMPD_RETURN_IF_ERROR(def.infer({call.name, call.attributes, inputs}, &outputs));
+  AMPD_RETURN_IF_ERROR(CheckSizes(def, call, outputs));
   return outputs;
 }
 

@@ -35,7 +35,7 @@ double NoFlops(const OpCall&, const std::vector<TensorType>&) { return 0; }
 std::vector<OpDef> ReshapeDefs() {
   return {{.kind = OpKind::kReshape,
            .precision = PrecisionClass::kInfer,
-           .inputs = {Role::kData},
+           .inputs = {Role::kNumber},
            .output_suffixes = {""},
            .infer = InferReshape,
            .gradient = ReshapeGradient,

@@ -45,6 +45,49 @@ absl::Status SameAsFirst(const OpCall& call, std::vector<ir::TensorType>* output
   return absl::OkStatus();
 }
 
+absl::Status BroadcastShape(ir::OpKind op, const OpCall& call, size_t first, Shape* shape) {
+  shape->clear();
+  for (size_t i = first; i < call.inputs.size(); ++i) {
+    const Shape& s = call.inputs[i].shape;
+    if (s.size() > shape->size()) shape->insert(shape->begin(), s.size() - shape->size(), 1);
+    for (size_t d = 0; d < s.size(); ++d) {
+      int64_t& extent = (*shape)[shape->size() - s.size() + d];
+      if (extent == 1) extent = s[d];
+      if (s[d] == 1 || s[d] == extent) continue;
+      return BadNode(
+          op, call,
+          absl::StrCat("input ", i, " has shape ", ShapeString(s), ", does not broadcast with ", ShapeString(*shape)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RequireAxis(ir::OpKind op, const OpCall& call, const char* name, int64_t fallback, size_t rank,
+                         size_t* axis) {
+  const int64_t given = call.attributes.Int(name, fallback);
+  const int64_t axes = static_cast<int64_t>(rank);
+  if (given < -axes || given >= axes) {
+    return BadNode(op, call, absl::StrCat(name, " is ", given, ", must be in [", -axes, ", ", axes, ")"));
+  }
+  *axis = AxisOf(call.attributes, name, fallback, rank);
+  return absl::OkStatus();
+}
+
+ir::ValueId SumToInput(GradientContext& c, ir::ValueId gradient, int i, const std::string& suffix) {
+  if (gradient < 0 || c.graph().type(gradient).shape == c.input_type(i).shape) return gradient;
+  const ir::Graph& graph = c.graph();
+  const ir::Value& input = graph.values[c.input(i)];
+  bool to_parameter = input.kind == ir::ValueKind::kParameter;
+  if (input.producer >= 0) {
+    const ir::Node& producer = graph.nodes[input.producer];
+    to_parameter =
+        producer.op == ir::OpKind::kCast && graph.values[producer.inputs[0]].kind == ir::ValueKind::kParameter;
+  }
+  const DType dtype = to_parameter ? DType::kF32 : input.type.dtype;
+  return c.Emit(ir::OpKind::kSumTo, {gradient},
+                {{"shape", ToInts(input.type.shape)}, {"dtype", std::string(DTypeName(dtype))}}, suffix)[0];
+}
+
 absl::Status ReadWindow(ir::OpKind op, const OpCall& call, Window* window) {
   AMPD_RETURN_IF_ERROR(RequireInts(op, call, "strides", 2, 1, &window->strides));
   AMPD_RETURN_IF_ERROR(RequireInts(op, call, "pads", 4, 0, &window->pads));

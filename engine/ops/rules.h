@@ -28,6 +28,23 @@ absl::Status RequireInts(ir::OpKind op, const OpCall& call, const char* name, si
 // Output has the first input's type.
 absl::Status SameAsFirst(const OpCall& call, std::vector<ir::TensorType>* outputs);
 
+// numpy's broadcasting of inputs `first` to the last: axes are matched from the end, an extent of one is repeated.
+absl::Status BroadcastShape(ir::OpKind op, const OpCall& call, size_t first, Shape* shape);
+
+// Attribute `name` (default `fallback`) as an axis of `rank` axes: negative counts from the end.
+absl::Status RequireAxis(ir::OpKind op, const OpCall& call, const char* name, int64_t fallback, size_t rank,
+                         size_t* axis);
+
+// The attribute as RequireAxis() reads it, of a node that it accepted.
+inline size_t AxisOf(const ir::Attributes& attributes, const char* name, int64_t fallback, size_t rank) {
+  const int64_t axis = attributes.Int(name, fallback);
+  return static_cast<size_t>(axis < 0 ? axis + static_cast<int64_t>(rank) : axis);
+}
+
+// `gradient` (-1 passes through), of the shape that input `i` was broadcast to, summed to the input's own. Sums run in
+// fp32 or better; one that only a parameter receives stays f32, others get the input's dtype.
+ir::ValueId SumToInput(GradientContext& context, ir::ValueId gradient, int i, const std::string& suffix);
+
 // How a window moves over an image: attributes `strides` [2], `pads` [top, left, bottom, right] and `dilations` [2]
 // (absent: [1, 1]).
 struct Window {

@@ -31,7 +31,6 @@ double LinearTerms(const NodeDesc& desc) {
     case OpKind::kConv2dGradFilter:
       return static_cast<double>(in[0].shape[0] * in[0].shape[1] * in[0].shape[2]);
     case OpKind::kBiasAddGrad:
-    case OpKind::kReduceMean:
     case OpKind::kGlobalAvgPool:
       return static_cast<double>(NumElements(in[0].shape));
     case OpKind::kMaxPool2dGrad:
@@ -130,7 +129,6 @@ double Factor(const NodeDesc& desc) {
       return Gamma(8);
     case OpKind::kBatchNormGrad:
       return Gamma(16);
-    case OpKind::kCast:
     case OpKind::kMaxPool2d:
       return 0;
     default:

@@ -13,13 +13,6 @@ using ir::OpKind;
 using runtime::NodeDesc;
 using runtime::StepState;
 
-DType DTypeNamed(const std::string& name) {
-  for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
-    if (DTypeName(dtype) == name) return dtype;
-  }
-  return DType::kF32;
-}
-
 template <typename F>
 RefTensor Map(const RefTensor& a, const RefTensor& b, F f) {
   RefTensor y = Filled(a.shape);
@@ -29,11 +22,6 @@ RefTensor Map(const RefTensor& a, const RefTensor& b, F f) {
 
 RefTensor Reshaped(const NodeDesc& desc, RefTensor x) {
   x.shape = desc.outputs[0].shape;
-  return x;
-}
-
-RefTensor Cast(const NodeDesc& desc, RefTensor x) {
-  for (double& v : x.data) v = RoundToDType(v, DTypeNamed(desc.attributes.String("dtype")));
   return x;
 }
 
@@ -94,29 +82,13 @@ RefTensor BiasAddGrad(const RefTensors& in) {
   return db;
 }
 
-RefTensor Mean(const RefTensor& x) {
-  RefTensor y = Filled(Shape{});
-  for (double v : x.data) y.data[0] += v / static_cast<double>(x.size());
-  return y;
-}
-
-RefTensor MeanGrad(const NodeDesc& desc, const RefTensor& dy) {
-  RefTensor dx = Filled(desc.outputs[0].shape);
-  for (double& v : dx.data) v = dy.data[0] / static_cast<double>(dx.size());
-  return dx;
-}
-
 }  // namespace
 
 RefTensors ReferenceOp(const NodeDesc& desc, const RefTensors& in, const StepState& step) {
   if (const OpRow* row = FindOpRow(desc.op)) return row->reference(desc, in, step);
   switch (desc.op) {
-    case OpKind::kCast:
-      return {Cast(desc, in[0])};
     case OpKind::kReshape:
       return {Reshaped(desc, in[0])};
-    case OpKind::kAdd:
-      return {Map(in[0], in[1], [](double a, double b) { return a + b; })};
     case OpKind::kDropout:
       return {Dropout(desc, in[0], step)};
     case OpKind::kMatmul:
@@ -151,10 +123,6 @@ RefTensors ReferenceOp(const NodeDesc& desc, const RefTensors& in, const StepSta
       return {BatchNormInferenceReference(desc, in)};
     case OpKind::kBatchNormUpdate:
       return BatchNormUpdateReference(desc, in);
-    case OpKind::kReduceMean:
-      return {Mean(in[0])};
-    case OpKind::kReduceMeanGrad:
-      return {MeanGrad(desc, in[0])};
     case OpKind::kAccumulateGrad:
       return {Map(in[0], in[1], [](double g, double sum) { return g + sum; })};
     default:

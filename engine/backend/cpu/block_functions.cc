@@ -1,53 +1,79 @@
 #include "engine/backend/cpu/block_functions.h"
 
-#include "engine/backend/cpu/parallel.h"
+#include <algorithm>
+#include <cmath>
+#include <limits>
 
 namespace ampd::cpu {
 namespace {
 
 using ir::OpKind;
 
-AMPD_CPU_CLONES void AddLoop(const float* __restrict a, const float* __restrict b, int64_t n, float* __restrict y) {
-  for (int64_t i = 0; i < n; ++i) y[i] = a[i] + b[i];
+// The integer next to `bound` on the side where `round` goes, within int64; doubles below 2^63 convert exactly.
+int64_t IntegerBound(double bound, double (*round)(double)) {
+  const double rounded = round(bound);
+  if (rounded >= 0x1p63) return std::numeric_limits<int64_t>::max();
+  if (!(rounded > -0x1p63)) return std::numeric_limits<int64_t>::min();
+  return static_cast<int64_t>(rounded);
 }
 
-// The negated comparison keeps NaN.
-AMPD_CPU_CLONES void ReluLoop(const float* __restrict x, int64_t n, float* __restrict y) {
-  for (int64_t i = 0; i < n; ++i) y[i] = x[i] <= 0 ? 0.0f : x[i];
-}
-
-AMPD_CPU_CLONES void ReluGradLoop(const float* __restrict dy, const float* __restrict y, int64_t n,
-                                  float* __restrict dx) {
-  for (int64_t i = 0; i < n; ++i) dx[i] = y[i] <= 0 ? 0.0f : dy[i];
-}
-
-using UnaryLoop = void (*)(const float* x, int64_t n, float* y);
-using BinaryLoop = void (*)(const float* a, const float* b, int64_t n, float* y);
-
-BlockFunction Unary(UnaryLoop loop) {
-  return [loop](const float* const* in, int64_t n, float* y) { loop(in[0], n, y); };
-}
-
-BlockFunction Binary(BinaryLoop loop) {
-  return [loop](const float* const* in, int64_t n, float* y) { loop(in[0], in[1], n, y); };
+int32_t FlagsOf(OpKind op, const ir::Attributes& attributes) {
+  switch (op) {
+    case OpKind::kMod:
+    case OpKind::kModGrad:
+      return attributes.Bool("fmod") ? 1 : 0;
+    case OpKind::kWhereGrad:
+      return static_cast<int32_t>(attributes.Int("branch"));
+    case OpKind::kIsInf:
+      return (attributes.Int("positive", 1) != 0 ? 1 : 0) | (attributes.Int("negative", 1) != 0 ? 2 : 0);
+    default:
+      return 0;
+  }
 }
 
 }  // namespace
 
+const BlockOp* FindBlockOp(OpKind op) {
+  for (absl::Span<const BlockOp> rows : {UnaryBlockOps(), ActivationBlockOps(), BinaryBlockOps()}) {
+    for (const BlockOp& row : rows) {
+      if (row.op == op) return &row;
+    }
+  }
+  return nullptr;
+}
+
+FloatLoop FloatsOf(const BlockOp& row, const ir::Attributes& attributes) {
+  return row.alternative != nullptr && attributes.String("approximate") == "tanh" ? row.alternative : row.floats;
+}
+
+ops::ElementwiseConstants ConstantsOf(OpKind op, const ir::Attributes& attributes) {
+  ops::ElementwiseConstants c;
+  c.flags = FlagsOf(op, attributes);
+  if (op == OpKind::kClip || op == OpKind::kClipGrad) {
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    const double low = attributes.Double("min", -kInfinity), high = attributes.Double("max", kInfinity);
+    c.alpha = static_cast<float>(low);
+    c.beta = static_cast<float>(high);
+    c.low = IntegerBound(low, std::ceil);
+    c.high = IntegerBound(high, std::floor);
+    return c;
+  }
+  const double alpha = op == OpKind::kLeakyRelu || op == OpKind::kLeakyReluGrad       ? 0.01
+                       : op == OpKind::kHardSigmoid || op == OpKind::kHardSigmoidGrad ? 0.2
+                                                                                      : 1.0;
+  c.alpha = static_cast<float>(attributes.Double("alpha", alpha));
+  c.beta = static_cast<float>(attributes.Double("beta", 0.5));
+  return c;
+}
+
 bool HasBlockFunction(OpKind op) { return op == OpKind::kCast || MakeBlockFunction(op, {}) != nullptr; }
 
-BlockFunction MakeBlockFunction(OpKind op, const ir::Attributes&) {
-  switch (op) {
-    case OpKind::kAdd:
-    case OpKind::kBiasAdd:
-      return Binary(AddLoop);
-    case OpKind::kRelu:
-      return Unary(ReluLoop);
-    case OpKind::kReluGrad:
-      return Binary(ReluGradLoop);
-    default:
-      return nullptr;
-  }
+BlockFunction MakeBlockFunction(OpKind op, const ir::Attributes& attributes) {
+  // A row beside a whole tensor is all that sets bias_add apart.
+  const BlockOp* row = FindBlockOp(op == OpKind::kBiasAdd ? OpKind::kAdd : op);
+  if (row == nullptr) return nullptr;
+  return [loop = FloatsOf(*row, attributes), constants = ConstantsOf(op, attributes)](
+             const float* const* operands, int64_t n, float* y) { loop(operands, n, constants, y); };
 }
 
 }  // namespace ampd::cpu

@@ -12,6 +12,9 @@
 namespace ampd::cpu {
 
 inline constexpr DType kDataTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
+// What ops that only move elements take.
+inline constexpr DType kAllDTypes[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3, DType::kF8E5M2,
+                                       DType::kI32, DType::kI64, DType::kU8,   DType::kBool};
 
 using LaunchFunction = std::function<void(const runtime::KernelArgs&)>;
 

@@ -186,19 +186,6 @@ runtime::PrepareKernel CrossEntropy(RowFunction function, int logits) {
   };
 }
 
-void ReduceMean(const KernelArgs& args) {
-  const int64_t n = args.inputs[0].size();
-  double sum = 0;
-  for (int64_t i = 0; i < n; ++i) sum += static_cast<double>(args.inputs[0].as<float>()[i]);
-  *args.outputs[0].as<float>() = static_cast<float>(sum / static_cast<double>(n));
-}
-
-void ReduceMeanGrad(const KernelArgs& args) {
-  const int64_t n = args.outputs[0].size();
-  const float share = *args.inputs[0].as<float>() / static_cast<float>(n);
-  std::fill_n(args.outputs[0].as<float>(), n, share);
-}
-
 }  // namespace
 
 void RegisterLosses(runtime::KernelTable* table) {
@@ -212,8 +199,6 @@ void RegisterLosses(runtime::KernelTable* table) {
   table->Add(ir::OpKind::kSoftCrossEntropy, {f, f, f}, {f}, CrossEntropy(Soft, 0));
   table->Add(ir::OpKind::kSoftCrossEntropyGrad, {f, f, f}, {f}, CrossEntropy(SoftGrad, 1));
   table->Add(ir::OpKind::kSoftCrossEntropyGrad, {f, f, f, f}, {f}, CrossEntropy(SoftGrad, 1));
-  table->Add(ir::OpKind::kReduceMean, {f}, {f}, [](const NodeDesc&) { return MakeKernel(0, ReduceMean); });
-  table->Add(ir::OpKind::kReduceMeanGrad, {f}, {f}, [](const NodeDesc&) { return MakeKernel(0, ReduceMeanGrad); });
 }
 
 }  // namespace ampd::cpu

@@ -60,7 +60,6 @@ std::vector<OpCase> DifferentiableOps() {
       nt{{"transpose_b", int64_t{1}}};
   return {
       {OpKind::kReshape, {{2, 6}}, {{"shape", Ints{3, 4}}}},
-      {OpKind::kAdd, {{2, 3}, {2, 3}}, {}},
       {OpKind::kDropout, {{4, 5}}, {{"rate", 0.4}, {"stream", int64_t{17}}}},
       {OpKind::kMatmul, {{2, 3}, {3, 4}}, {}},
       {OpKind::kMatmul, {{3, 2}, {3, 4}}, t},
@@ -84,7 +83,6 @@ std::vector<OpCase> DifferentiableOps() {
       {OpKind::kGlobalAvgPool, {{2, 3, 4, 5}}, {}},
       {OpKind::kBatchNorm, {{6, 3}, {3}, {3}}, {{"epsilon", 1e-5}}},
       {OpKind::kBatchNorm, {{2, 3, 2, 4}, {4}, {4}}, {{"epsilon", 1e-3}}},
-      {OpKind::kCast, {{3, 2}}, {{"dtype", std::string("f32")}}},
   };
 }
 
@@ -191,7 +189,7 @@ TEST(GradientCheck, EachRow) {
 TEST(GradientCheck, CoversEveryDifferentiableOp) {
   for (OpKind kind : ir::kAllOpKinds) {
     if (ops::GetOpDef(kind).gradient == nullptr) continue;
-    bool covered = kind == OpKind::kReduceMean;
+    bool covered = false;
     for (const OpCase& c : DifferentiableOps()) covered = covered || c.op == kind;
     const OpRow* row = FindOpRow(kind);
     covered = covered || (row != nullptr && !row->gradient_cases.empty());

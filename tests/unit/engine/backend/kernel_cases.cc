@@ -206,23 +206,8 @@ std::vector<Shapes> Dropouts() {
   return list;
 }
 
-std::vector<Shapes> Means(bool grad) {
-  std::vector<Shapes> list;
-  for (int64_t n : {1, 7, 1000}) {
-    if (grad) {
-      list.push_back({{{"shape", Ints{n}}}, {{}}});
-    } else {
-      list.push_back({{}, {{n}}});
-    }
-  }
-  return list;
-}
-
 std::vector<Shapes> ShapesOf(OpKind op) {
   switch (op) {
-    case OpKind::kCast:
-      return Elementwise(1);
-    case OpKind::kAdd:
     case OpKind::kAccumulateGrad:
       return Elementwise(2);
     case OpKind::kDropout:
@@ -241,9 +226,6 @@ std::vector<Shapes> ShapesOf(OpKind op) {
     case OpKind::kGlobalAvgPool:
     case OpKind::kGlobalAvgPoolGrad:
       return GlobalPools(op == OpKind::kGlobalAvgPoolGrad);
-    case OpKind::kReduceMean:
-    case OpKind::kReduceMeanGrad:
-      return Means(op == OpKind::kReduceMeanGrad);
     default:
       return Norms(op);
   }
@@ -309,20 +291,14 @@ std::vector<std::pair<OpKind, Signature>> RequiredKernels() {
   constexpr DType f = DType::kF32;
   std::vector<std::pair<OpKind, Signature>> list = {
       {OpKind::kBatchNormUpdate, {{f, f, f, f, DType::kI64}, {}}},
-      {OpKind::kReduceMean, {{f}, {f}}},
-      {OpKind::kReduceMeanGrad, {{f}, {f}}},
   };
-  constexpr DType kFloats[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3, DType::kF8E5M2};
-  for (DType from : kFloats) {
-    for (DType to : kFloats) list.push_back({OpKind::kCast, {{from}, {to}}});
-  }
   for (DType t : {DType::kF32, DType::kF16, DType::kBF16}) {
     for (OpKind op : {OpKind::kDropout, OpKind::kMaxPool2d, OpKind::kAvgPool2d, OpKind::kAvgPool2dGrad,
                       OpKind::kGlobalAvgPool, OpKind::kGlobalAvgPoolGrad}) {
       list.push_back({op, {{t}, {t}}});
     }
-    for (OpKind op : {OpKind::kAdd, OpKind::kMatmul, OpKind::kBiasAdd, OpKind::kConv2d, OpKind::kConv2dGradInput,
-                      OpKind::kConv2dGradFilter}) {
+    for (OpKind op :
+         {OpKind::kMatmul, OpKind::kBiasAdd, OpKind::kConv2d, OpKind::kConv2dGradInput, OpKind::kConv2dGradFilter}) {
       list.push_back({op, {{t, t}, {t}}});
     }
     list.push_back({OpKind::kBiasAddGrad, {{t}, {f}}});
@@ -346,7 +322,7 @@ std::vector<KernelCase> KernelCases(OpKind op, const Signature& signature) {
   const OpRow* row = FindOpRow(op);
   for (const OpShapes& shapes : row != nullptr ? CasesFor(*row, signature) : ShapesOf(op)) {
     NodeDesc desc{.op = op, .name = absl::StrCat("case", cases.size()), .attributes = shapes.attributes};
-    if (op == OpKind::kCast || op == OpKind::kQuantize || op == OpKind::kDequantize)
+    if (op == OpKind::kCast || op == OpKind::kSumTo || op == OpKind::kQuantize || op == OpKind::kDequantize)
       desc.attributes.Set("dtype", std::string(DTypeName(signature.second[0])));
     for (size_t i = 0; i < shapes.inputs.size(); ++i) {
       desc.inputs.push_back({signature.first[std::min(i, signature.first.size() - 1)], shapes.inputs[i]});
