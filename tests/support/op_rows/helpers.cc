@@ -53,6 +53,8 @@ int64_t ElementAt(const Shape& shape, const Shape& index) {
 }
 
 int64_t BroadcastElement(const Shape& from, const Shape& to, int64_t i) {
+  if (from == to) return i;
+  if (from.empty()) return 0;
   const Shape at = IndexOf(to, i);
   Shape index(from.size(), 0);
   for (size_t d = 0; d < from.size(); ++d) index[d] = from[d] == 1 ? 0 : at[to.size() - from.size() + d];

@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+
 #include "engine/ops/op_def.h"
 
 namespace ampd::ops {
@@ -12,7 +15,7 @@ using ir::TensorType;
 using ::testing::HasSubstr;
 using Ints = std::vector<int64_t>;
 
-constexpr DType F32 = DType::kF32, F16 = DType::kF16, I32 = DType::kI32, I64 = DType::kI64;
+constexpr DType F32 = DType::kF32, F16 = DType::kF16, I32 = DType::kI32, I64 = DType::kI64, U8 = DType::kU8;
 
 struct Case {
   OpKind op;
@@ -51,6 +54,53 @@ std::vector<Case> Cases() {
        "input 1 has shape [3, 2], does not broadcast with [2, 3]"},
       {OpKind::kAdd, {{F32, {2, 3}}, {F16, {2, 3}}}, {}, {}, "input 1 is f16, must be f32 as input 0"},
       {OpKind::kAdd, {{F32, {2, 3}}}, {}, {}, "has 1 inputs, takes 2"},
+      {OpKind::kMul, {{I32, {2, 1, 3}}, {I32, {4, 1}}}, {}, {{I32, {2, 4, 3}}}, ""},
+      {OpKind::kMul, {{F16, {}}, {F16, {4, 1}}}, {}, {{F16, {4, 1}}}, ""},
+      {OpKind::kMul, {{F32, {int64_t{1} << 40, 1}}, {F32, {1, int64_t{1} << 40}}}, {}, {}, "is empty or too large"},
+      {OpKind::kPow, {{F16, {3}}, {F16, {3}}}, {}, {}, "input 0 is f16, must be f32"},
+      {OpKind::kGelu, {{F16, {3}}}, {{"approximate", std::string("erf")}}, {}, "approximate is \"erf\""},
+      {OpKind::kElu, {{F32, {3}}}, {{"alpha", std::nan("")}}, {}, "alpha is nan"},
+      {OpKind::kClip, {{F32, {3}}}, {{"min", std::nan("")}}, {}, "min is not a number"},
+      {OpKind::kSiluGrad, {{F32, {3}}, {F32, {4}}}, {}, {}, "input 1 has shape [4], needs [3]"},
+      {OpKind::kLess, {{I64, {3, 1}}, {I64, {5}}}, {}, {{DType::kBool, {3, 5}}}, ""},
+      {OpKind::kWhere, {{DType::kBool, {3, 1}}, {F16, {5}}, {F16, {}}}, {}, {{F16, {3, 5}}}, ""},
+      {OpKind::kWhere, {{I32, {3, 1}}, {F16, {5}}, {F16, {}}}, {}, {}, "input 0 is i32, must be bool"},
+      {OpKind::kReduceSum, {{F32, {2, 3, 4}}}, {{"axes", Ints{0, -1}}}, {{F32, {3}}}, ""},
+      {OpKind::kReduceSum,
+       {{F32, {2, 3, 4}}},
+       {{"axes", Ints{0, -1}}, {"keepdims", int64_t{1}}},
+       {{F32, {1, 3, 1}}},
+       ""},
+      {OpKind::kReduceSum, {{F32, {2, 3, 4}}}, {{"axes", Ints{3}}}, {}, "each must be in [-3, 3) and stand once"},
+      {OpKind::kReduceSum, {{F32, {2, 3, 4}}}, {{"axes", Ints{1, -2}}}, {}, "each must be in [-3, 3) and stand once"},
+      {OpKind::kReduceMax, {{F16, {2, 3}}}, {}, {{F16, {}}}, ""},
+      {OpKind::kSumTo, {{F16, {2, 3}}}, {{"shape", Ints{3}}, {"dtype", std::string("f32")}}, {{F32, {3}}}, ""},
+      {OpKind::kSumTo,
+       {{F16, {2, 3}}},
+       {{"shape", Ints{2}}, {"dtype", std::string("f32")}},
+       {},
+       "[2, 3] cannot be summed to [2]"},
+      {OpKind::kBroadcastTo, {{I64, {3, 1}}}, {{"shape", Ints{2, 3, 4}}}, {{I64, {2, 3, 4}}}, ""},
+      {OpKind::kBroadcastTo, {{I64, {3}}}, {{"shape", Ints{3, 4}}}, {}, "[3] does not broadcast to [3, 4]"},
+      {OpKind::kBroadcastTo, {{I64, {1}}}, {{"shape", Ints{int64_t{1} << 62, 8}}}, {}, "is empty or too large"},
+      {OpKind::kTranspose, {{F32, {2, 3, 4}}}, {{"perm", Ints{2, 0, 1}}}, {{F32, {4, 2, 3}}}, ""},
+      {OpKind::kTranspose, {{F32, {2, 3, 4}}}, {{"perm", Ints{2, 0, 2}}}, {}, "must hold each of the 3 axes once"},
+      {OpKind::kTranspose, {{F32, {2, 3, 4}}}, {{"perm", Ints{3, 0, 1}}}, {}, "must hold each of the 3 axes once"},
+      {OpKind::kSlice, {{F32, {9}}}, {{"starts", Ints{7}}, {"ends", Ints{0}}, {"steps", Ints{-3}}}, {{F32, {3}}}, ""},
+      {OpKind::kSlice, {{F32, {9}}}, {{"starts", Ints{7}}, {"ends", Ints{10}}, {"steps", Ints{1}}}, {}, "outside"},
+      {OpKind::kSlice, {{F32, {9}}}, {{"starts", Ints{7}}, {"ends", Ints{8}}, {"steps", Ints{0}}}, {}, "picks nothing"},
+      {OpKind::kSlice,
+       {{F32, {9}}},
+       {{"starts", Ints{8}}, {"ends", Ints{-1}}, {"steps", Ints{std::numeric_limits<int64_t>::min()}}},
+       {{F32, {1}}},
+       ""},
+      {OpKind::kSlice, {{F32, {9}}}, {{"starts", Ints{7}}}, {}, "need 1 numbers each"},
+      {OpKind::kConcat, {{U8, {2, 3}}, {U8, {2, 1}}, {U8, {2, 2}}}, {{"axis", int64_t{-1}}}, {{U8, {2, 6}}}, ""},
+      {OpKind::kConcat, {{U8, {2, 3}}, {U8, {3, 3}}}, {{"axis", int64_t{1}}}, {}, "does not continue [2, 3]"},
+      {OpKind::kConcat, {{U8, {2, 3}}}, {{"axis", int64_t{2}}}, {}, "axis is 2, must be in [-2, 2)"},
+      {OpKind::kGather, {{F16, {5, 3}}, {I32, {2, 4}}}, {{"axis", int64_t{1}}}, {{F16, {5, 2, 4}}}, ""},
+      {OpKind::kGather, {{F16, {5, 3}}, {I64, {2}}}, {{"axis", int64_t{1}}}, {}, "input 1 is i64, must be i32"},
+      {OpKind::kGather, {{F16, {}}, {I32, {2}}}, {}, {}, "axis is 0, must be in [0, 0)"},
       {OpKind::kDropout, {{F32, {2, 3}}}, {{"rate", 1.0}}, {}, "rate is 1, must be in [0, 1)"},
       {OpKind::kMatmul, {{F32, {2, 3}}, {F32, {3, 5}}}, {}, {{F32, {2, 5}}}, ""},
       {OpKind::kMatmul,
