@@ -60,6 +60,10 @@ absl::StatusOr<LayerOutput> LayerBuilder::Add(const v1::Layer& layer, const std:
       return Flatten(layer, x);
     case v1::Layer::kDropout:
       return Dropout(layer, x);
+    case v1::Layer::kLstm:
+      return Recurrent(layer, OpKind::kLstm, layer.lstm(), x);
+    case v1::Layer::kGru:
+      return Recurrent(layer, OpKind::kGru, layer.gru(), x);
     case v1::Layer::kRelu: {
       AMPD_ASSIGN_OR_RETURN(const ir::ValueId y, Emit(OpKind::kRelu, layer.name(), {x.value}, {}));
       return LayerOutput{y, x.flattened};

@@ -36,6 +36,11 @@ class LayerBuilder {
                                    const LayerOutput& x);
   absl::StatusOr<LayerOutput> Flatten(const v1::Layer& layer, const LayerOutput& x);
   absl::StatusOr<LayerOutput> Dropout(const v1::Layer& layer, const LayerOutput& x);
+  absl::StatusOr<LayerOutput> Recurrent(const v1::Layer& layer, ir::OpKind op, const v1::RecurrentLayer& spec,
+                                        const LayerOutput& x);
+  // One of the stacked levels: every output of its node.
+  absl::StatusOr<std::vector<ir::ValueId>> RecurrentLevel(const std::string& layer, ir::OpKind op,
+                                                          const v1::RecurrentLayer& spec, int64_t level, ir::ValueId x);
   absl::StatusOr<LayerOutput> Sum(const v1::Layer& layer, const std::vector<LayerOutput>& inputs);
 
   absl::StatusOr<ir::ValueId> BiasAndActivation(const std::string& layer, ir::ValueId y, bool bias, double bound,

@@ -7,6 +7,7 @@
 #include "engine/autodiff/differentiate.h"
 #include "engine/core/status.h"
 #include "engine/models/layers.h"
+#include "engine/models/loss.h"
 #include "engine/ops/compute.h"
 #include "engine/ops/op_def.h"
 #include "engine/passes/dead_nodes.h"
@@ -76,7 +77,7 @@ class ForwardBuilder {
         AMPD_RETURN_IF_ERROR(Count(graph_.parameters[counted_].type.shape, field));
       }
     }
-    absl::Status status = AddLoss(last.value);
+    absl::Status status = AddLoss(spec_.model().loss(), sample_, training_, last.value, &graph_);
     if (!status.ok()) return InvalidField("model.loss", status.message());
     return std::move(graph_);
   }
@@ -100,48 +101,6 @@ class ForwardBuilder {
     }
     if (inputs.empty()) inputs.push_back(before);
     return layers_.Add(layer, inputs);
-  }
-
-  absl::Status AddLoss(ir::ValueId prediction) {
-    const Shape shape = graph_.type(prediction).shape;
-    const bool cross_entropy = spec_.model().loss().has_softmax_cross_entropy();
-    const char* op = cross_entropy ? "softmax_cross_entropy" : "squared_error";
-    if (shape.size() != 2) {
-      return absl::InvalidArgumentError(absl::StrCat("[", op, "] needs [batch, outputs] from the last layer, has ",
-                                                     ShapeString(shape), ", node loss"));
-    }
-    if (cross_entropy && sample_.classes == 0) {
-      return absl::InvalidArgumentError(
-          "[softmax_cross_entropy] needs class labels, the data has float targets, node loss");
-    }
-    const int64_t wanted = sample_.classes > 0 ? sample_.classes : sample_.target_features;
-    if (sample_.classes > 0 ? shape[1] < wanted : shape[1] != wanted) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("[", op, "] the last layer has ", shape[1], " outputs, the data has ", wanted,
-                       sample_.classes > 0 ? " classes" : " target features", ", node loss"));
-    }
-    ir::ValueId labels = -1;
-    if (sample_.classes > 0) labels = graph_.AddInput("labels", {DType::kI32, {batch_}});
-    const ir::ValueId targets = cross_entropy ? labels : graph_.AddInput("targets", {DType::kF32, shape});
-    AMPD_ASSIGN_OR_RETURN(
-        const ir::ValueId losses,
-        Emit(cross_entropy ? ir::OpKind::kSoftmaxCrossEntropy : ir::OpKind::kSquaredError, {prediction, targets}));
-    AMPD_ASSIGN_OR_RETURN(const ir::ValueId loss, Emit(ir::OpKind::kReduceMean, {losses}));
-    graph_.outputs = {{"losses", losses}, {"loss", loss}};
-    if (labels >= 0 && !training_) {
-      AMPD_ASSIGN_OR_RETURN(graph_.outputs["correct"], Emit(ir::OpKind::kArgmaxEqual, {prediction, labels}));
-    }
-    if (!training_) graph_.outputs["logits"] = prediction;
-    return absl::OkStatus();
-  }
-
-  absl::StatusOr<ir::ValueId> Emit(ir::OpKind op, std::vector<ir::ValueId> inputs) {
-    AMPD_ASSIGN_OR_RETURN(const std::vector<ir::ValueId> outputs,
-                          ops::Emit(&graph_, {.op = op,
-                                              .name = absl::StrCat("loss.", ir::OpName(op)),
-                                              .inputs = std::move(inputs),
-                                              .stage = ir::Stage::kLoss}));
-    return outputs[0];
   }
 
   const v1::JobSpec& spec_;

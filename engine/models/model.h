@@ -22,12 +22,17 @@ struct SampleInfo {
   // > 0: integer class labels 0..classes-1. 0: float targets.
   int64_t classes = 0;
   int64_t target_features = 0;  // float targets per sample
+  // With classes: extents of a sample's labels, [positions] where each position of a sequence has one. Empty: one label
+  // a sample.
+  Shape label_shape;
 };
 
-// Inputs: "x" f32 [batch, ...]; then "labels" i32 [batch] for softmax cross-entropy, or "targets" f32 [batch, features]
-// for mean squared error (one-hot where the data has classes; then "labels" too, for the accuracy).
-// Outputs: "loss" (f32 scalar, mean), "losses" (f32 [batch]), and "correct" (f32 [batch]) where the data has classes;
-// "logits", the last layer's output in f32, in the evaluation graph.
+// Inputs: "x" f32 [batch, ...]; then "labels" i32 [batch, ...] for softmax cross-entropy, or "targets" f32 [batch,
+// features] for the other losses (one-hot where the data has classes; then "labels" too, for the accuracy).
+// Outputs: "loss" (f32 scalar, mean) and "losses" (f32, labels' shape or [batch]). The evaluation graph also has
+// "logits", the last layer's output in f32; of softmax cross-entropy "loss_weights", by which its mean divides, and
+// "surprises", -log of the labels' probabilities; and where the data has classes "correct", "top5" (above 5 outputs) and
+// "counted", each 0 or 1 a label.
 struct Model {
   // Forward, loss, backward and gradient accumulation of one micro-batch, all passes run.
   ir::Graph train;

@@ -11,6 +11,9 @@
 
 namespace ampd::train {
 
+// metrics: "loss"; where the data has classes "accuracy", "top5" (above 5 outputs) and, of softmax cross-entropy,
+// "perplexity" (e to the mean of -log of the labels' probabilities), over the labels that are not ignored.
+//
 // Runs the evaluation graph on every sample of data.eval() once; places that pad the last batch do not count. `step`
 // and `epoch` of the result are not set.
 absl::StatusOr<v1::Evaluation> Evaluate(const TrainingData& data, const PlannedModel& plan, LoadedModel* model);

@@ -18,11 +18,13 @@ constexpr int kMaxLayers = 10000;
 constexpr int kMaxInputs = 1024;
 constexpr int64_t kMaxChannels = 1 << 20;
 constexpr int64_t kMaxKernel = 1024;
+constexpr int64_t kMaxRecurrentLayers = 64;
+constexpr double kMaxLossNumber = 1e6;
 constexpr size_t kMaxNameBytes = 200;
 constexpr char kBatch[] = "input";
 
 const char kLayerKinds[] =
-    "dense, conv2d, batch_norm, relu, max_pool, avg_pool, global_avg_pool, flatten, dropout, add";
+    "dense, conv2d, batch_norm, relu, max_pool, avg_pool, global_avg_pool, flatten, dropout, add, lstm, gru";
 
 // [height, width] from one number or two; `fallback` when none is given.
 void ResolvePair(const std::string& field, const std::vector<int64_t>& fallback, RepeatedField<int64_t>* pair,
@@ -86,6 +88,15 @@ void ResolvePool(const std::string& path, v1::Pool2dLayer* pool, Violations* vio
   pool->set_padding(OrValid(pool->padding()));
 }
 
+void ResolveRecurrent(const std::string& path, v1::RecurrentLayer* layer, Violations* violations) {
+  CheckCount(absl::StrCat(path, ".units"), layer->units(), violations);
+  if (!layer->has_layers()) layer->set_layers(1);
+  violations->CheckInteger(absl::StrCat(path, ".layers"), layer->layers(), 1, kMaxRecurrentLayers);
+  violations->CheckReal(absl::StrCat(path, ".dropout"), layer->dropout(), {.low = 0, .high = 1, .high_open = true});
+  if (!layer->has_bias()) layer->set_bias(true);
+  if (layer->output() == v1::RecurrentLayer::OUTPUT_UNSPECIFIED) layer->set_output(v1::RecurrentLayer::ALL_STEPS);
+}
+
 void ResolveKind(const std::string& path, v1::Layer* layer, Violations* violations) {
   switch (layer->kind_case()) {
     case v1::Layer::kDense:
@@ -101,6 +112,10 @@ void ResolveKind(const std::string& path, v1::Layer* layer, Violations* violatio
     case v1::Layer::kDropout:
       return violations->CheckReal(absl::StrCat(path, ".dropout.rate"), layer->dropout().rate(),
                                    {.low = 0, .high = 1, .high_open = true});
+    case v1::Layer::kLstm:
+      return ResolveRecurrent(absl::StrCat(path, ".lstm"), layer->mutable_lstm(), violations);
+    case v1::Layer::kGru:
+      return ResolveRecurrent(absl::StrCat(path, ".gru"), layer->mutable_gru(), violations);
     case v1::Layer::kRelu:
     case v1::Layer::kGlobalAvgPool:
     case v1::Layer::kFlatten:
@@ -169,9 +184,44 @@ class LayerNames {
   std::vector<std::string> order_;
 };
 
-void ResolveLoss(v1::ModelSpec* model, Violations* violations) {
-  if (model->loss().kind_case() == v1::LossSpec::KIND_NOT_SET) {
-    violations->Add("model.loss", "required, one of softmax_cross_entropy, mean_squared_error");
+void CheckWeights(const std::string& field, const RepeatedField<float>& weights, Violations* violations) {
+  if (weights.size() > kMaxChannels) {
+    return violations->Add(field, absl::StrCat("must be at most ", kMaxChannels, ", are ", weights.size()));
+  }
+  bool any = weights.empty();
+  for (int i = 0; i < weights.size(); ++i) {
+    const double weight = static_cast<double>(weights.Get(i));
+    violations->CheckReal(Indexed(field, i), weight, {.low = 0, .high = kMaxLossNumber});
+    any = any || weight > 0;
+  }
+  if (!any) violations->Add(field, "must not all be 0");
+}
+
+void ResolveLoss(v1::LossSpec* loss, Violations* violations) {
+  switch (loss->kind_case()) {
+    case v1::LossSpec::KIND_NOT_SET:
+      return violations->Add("model.loss",
+                             "required, one of softmax_cross_entropy, mean_squared_error, sigmoid_cross_entropy, l1, "
+                             "smooth_l1, hinge");
+    case v1::LossSpec::kSoftmaxCrossEntropy:
+      violations->CheckReal("model.loss.softmax_cross_entropy.label_smoothing",
+                            loss->softmax_cross_entropy().label_smoothing(), {.low = 0, .high = 1});
+      return CheckWeights("model.loss.softmax_cross_entropy.class_weights",
+                          loss->softmax_cross_entropy().class_weights(), violations);
+    case v1::LossSpec::kSigmoidCrossEntropy:
+      return CheckWeights("model.loss.sigmoid_cross_entropy.pos_weight", loss->sigmoid_cross_entropy().pos_weight(),
+                          violations);
+    case v1::LossSpec::kSmoothL1:
+      if (!loss->smooth_l1().has_beta()) loss->mutable_smooth_l1()->set_beta(1);
+      return violations->CheckReal("model.loss.smooth_l1.beta", loss->smooth_l1().beta(),
+                                   {.low = 0, .high = kMaxLossNumber});
+    case v1::LossSpec::kHinge:
+      if (!loss->hinge().has_margin()) loss->mutable_hinge()->set_margin(1);
+      return violations->CheckReal("model.loss.hinge.margin", loss->hinge().margin(),
+                                   {.low = 0, .high = kMaxLossNumber});
+    case v1::LossSpec::kMeanSquaredError:
+    case v1::LossSpec::kL1:
+      return;
   }
 }
 
@@ -180,7 +230,7 @@ void ResolveLoss(v1::ModelSpec* model, Violations* violations) {
 void ResolveModel(v1::ModelSpec* model, Violations* violations) {
   if (model->has_preset()) violations->AddUnsupported("model.preset");
   if (model->has_onnx()) violations->AddUnsupported("model.onnx");
-  ResolveLoss(model, violations);
+  ResolveLoss(model->mutable_loss(), violations);
   if (model->layers_size() > kMaxLayers) {
     return violations->Add("model.layers",
                            absl::StrCat("must be at most ", kMaxLayers, ", are ", model->layers_size()));

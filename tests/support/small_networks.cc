@@ -49,6 +49,17 @@ std::vector<SmallNetwork> SmallNetworks() {
             layers { dense { units: 4 } }
             loss { softmax_cross_entropy {} })pb",
        {.input_shape = {5, 5, 1}, .classes = 4}},
+      {"recurrent",
+       R"pb(layers { gru { units: 3 dropout: 0.2 layers: 2 } }
+            layers { lstm { units: 4 output: LAST_STEP } }
+            layers { dense { units: 3 } }
+            loss {
+              softmax_cross_entropy {
+                label_smoothing: 0.1
+                class_weights: [ 1, 0.5, 2 ]
+              }
+            })pb",
+       {.input_shape = {4, 2}, .classes = 3}},
   };
 }
 

@@ -18,7 +18,7 @@ struct SmallNetwork {
   models::SampleInfo sample;
 };
 
-// An MLP with dropout, a regression, a convnet with batch norm and flatten, and a residual DAG.
+// An MLP with dropout, a regression, a convnet with batch norm and flatten, a residual DAG, and a recurrent classifier.
 std::vector<SmallNetwork> SmallNetworks();
 
 // The network's graphs; `precision` is PrecisionSpec in text format. A gtest failure when it cannot be built.

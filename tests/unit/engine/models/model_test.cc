@@ -134,6 +134,51 @@ TEST(BuildModel, SquaredErrorOnClassesReadsOneHotTargetsAndLabels) {
   EXPECT_TRUE(model->eval.outputs.count("correct"));
 }
 
+TEST(BuildModel, RecurrentLayersHavePyTorchsParameters) {
+  const SampleInfo sequences{.input_shape = {7, 3}, .classes = 9};
+  auto model = BuildModel(Resolve(R"pb(
+                            layers {
+                              name: "rnn"
+                              lstm { units: 5 layers: 2 output: LAST_STEP }
+                            }
+                            layers {
+                              name: "head"
+                              dense { units: 9 }
+                            }
+                            loss { softmax_cross_entropy { ignore_index: 0 } })pb"),
+                          sequences, 2, 2);
+  ASSERT_TRUE(model.ok()) << model.status();
+  std::vector<std::string> names;
+  for (const ir::Persistent& p : model->train.parameters) names.push_back(p.name + ir::TypeString(p.type));
+  EXPECT_THAT(names, ::testing::ElementsAre(
+                         "rnn.weight_ih_l0f32[20, 3]", "rnn.weight_hh_l0f32[20, 5]", "rnn.bias_ih_l0f32[20]",
+                         "rnn.bias_hh_l0f32[20]", "rnn.weight_ih_l1f32[20, 5]", "rnn.weight_hh_l1f32[20, 5]",
+                         "rnn.bias_ih_l1f32[20]", "rnn.bias_hh_l1f32[20]", "head.weightf32[9, 5]", "head.biasf32[9]"));
+  for (const char* output : {"losses", "loss_weights", "surprises", "correct", "top5", "counted"}) {
+    EXPECT_TRUE(model->eval.outputs.count(output)) << output;
+  }
+}
+
+TEST(BuildModel, ALabelAtEachPosition) {
+  const SampleInfo text{.input_shape = {7, 3}, .classes = 6, .label_shape = {7}};
+  const std::string layers = "layers { name: 'rnn' gru { units: 6 bias: false } } loss { ";
+  auto model = BuildModel(Resolve(layers + "softmax_cross_entropy {} }", "mode: BF16"), text, 2, 4);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->eval.type(model->eval.outputs.at("losses")).shape, (Shape{4, 7}));
+  EXPECT_EQ(model->train.type(model->train.FindInput("labels")).shape, (Shape{2, 7}));
+  EXPECT_FALSE(BuildModel(Resolve(layers + "l1 {} }"), text, 2, 4).ok());
+}
+
+TEST(BuildModel, EveryLossOfFloatTargets) {
+  const SampleInfo vectors{.input_shape = {7}, .target_features = 2};
+  for (const char* loss : {"mean_squared_error {}", "l1 {}", "smooth_l1 { beta: 0.5 }", "hinge {}",
+                           "sigmoid_cross_entropy { pos_weight: [ 1, 3 ] }"}) {
+    auto model = BuildModel(Resolve(absl::StrCat("layers { dense { units: 2 } } loss { ", loss, " }")), vectors, 2, 2);
+    ASSERT_TRUE(model.ok()) << loss << model.status();
+    EXPECT_EQ(model->eval.type(model->eval.outputs.at("losses")).shape, Shape{2});
+  }
+}
+
 struct Misfit {
   std::string model;
   SampleInfo sample;
@@ -164,6 +209,10 @@ TEST(BuildModel, MisfitsNameLayerAndField) {
        {.input_shape = {7}, .target_features = 2},
        "model.loss",
        "3 outputs, the data has 2 target features"},
+      {"layers { name: 'h' dense { units: 4 } } loss { softmax_cross_entropy { class_weights: [ 1, 1, 1 ] } }", vectors,
+       "model.loss", "class_weights has 3 numbers, the last layer 4 outputs"},
+      {"layers { name: 'rnn' lstm { units: 4 } }" + loss, vectors, "model.layers[0]",
+       "[lstm] needs [batch, time, features], has [2, 7], node rnn"},
       {"layers { name: 'a' dense { units: 3 } } layers { name: 'b' dense { units: 2 } } layers { name: 's' add {} "
        "inputs: 'a' inputs: 'b' }" +
            loss,

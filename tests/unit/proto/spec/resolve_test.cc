@@ -400,10 +400,25 @@ TEST(ResolveJobSpecTest, ChecksNamesAndReferences) {
       {"model.layers[1]={add: {}}", "model.layers[1].inputs: add needs two or more, has 0"},
       {"model.layers[1]={name: x}",
        "model.layers[1]: needs a kind, one of dense, conv2d, batch_norm, relu, max_pool, avg_pool, global_avg_pool, "
-       "flatten, dropout, add"},
+       "flatten, dropout, add, lstm, gru"},
       {"model.layers=[]", "model.layers: required, at least one layer"},
-      {"model.loss=null", "model.loss: required, one of softmax_cross_entropy, mean_squared_error"},
-      {"model.loss={}", "model.loss: required, one of softmax_cross_entropy, mean_squared_error"},
+      {"model.loss=null",
+       "model.loss: required, one of softmax_cross_entropy, mean_squared_error, sigmoid_cross_entropy, l1, smooth_l1, "
+       "hinge"},
+      {"model.loss={softmax_cross_entropy: {label_smoothing: 2}}",
+       "model.loss.softmax_cross_entropy.label_smoothing: must be in [0, 1], is 2"},
+      {"model.loss={softmax_cross_entropy: {class_weights: [1, -1]}}",
+       "model.loss.softmax_cross_entropy.class_weights[1]: must be in [0, 1e+06], is -1"},
+      {"model.loss={sigmoid_cross_entropy: {pos_weight: [0]}}",
+       "model.loss.sigmoid_cross_entropy.pos_weight: must not all be 0"},
+      {"model.loss={smooth_l1: {beta: -1}}", "model.loss.smooth_l1.beta: must be in [0, 1e+06], is -1"},
+      {"model.loss={hinge: {margin: -1}}", "model.loss.hinge.margin: must be in [0, 1e+06], is -1"},
+      {"model.layers[1]={lstm: {layers: 3}}", "model.layers[1].lstm.units: required, at least 1"},
+      {"model.layers[1]={gru: {units: 2, layers: 65}}", "model.layers[1].gru.layers: must be at most 64, is 65"},
+      {"model.layers[1]={gru: {units: 2, dropout: 1}}", "model.layers[1].gru.dropout: must be in [0, 1), is 1"},
+      {"model.loss={}",
+       "model.loss: required, one of softmax_cross_entropy, mean_squared_error, sigmoid_cross_entropy, l1, smooth_l1, "
+       "hinge"},
       {"data.train=null", "data.train: required, one of idx, cifar10, npy, glyphs"},
       {"data.train={}", "data.train: needs a source, one of idx, cifar10, npy, glyphs"},
       {"data.eval={}", "data.eval: needs a source, one of idx, cifar10, npy, glyphs"},
@@ -419,7 +434,8 @@ TEST(ResolveJobSpecTest, ChecksNamesAndReferences) {
 
 TEST(ResolveJobSpecTest, ReportsEveryViolation) {
   EXPECT_EQ(Violated(v1::JobSpec()),
-            "model.loss: required, one of softmax_cross_entropy, mean_squared_error\n"
+            "model.loss: required, one of softmax_cross_entropy, mean_squared_error, sigmoid_cross_entropy, l1, "
+            "smooth_l1, hinge\n"
             "model.layers: required, at least one layer\n"
             "data.train: required, one of idx, cifar10, npy, glyphs");
 }

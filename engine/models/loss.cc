@@ -1,0 +1,181 @@
+#include "engine/models/loss.h"
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/core/status.h"
+#include "engine/core/tensor.h"
+#include "engine/ops/op_def.h"
+
+namespace ampd::models {
+namespace {
+
+using ir::OpKind;
+using ir::ValueId;
+
+constexpr int64_t kTopClasses = 5;
+
+// The op that a loss other than softmax cross-entropy is, and its numbers.
+std::pair<OpKind, ir::Attributes> ElementLoss(const v1::LossSpec& spec) {
+  switch (spec.kind_case()) {
+    case v1::LossSpec::kSigmoidCrossEntropy:
+      return {OpKind::kSigmoidCrossEntropy, {}};
+    case v1::LossSpec::kL1:
+      return {OpKind::kL1Loss, {}};
+    case v1::LossSpec::kSmoothL1:
+      return {OpKind::kSmoothL1Loss, {{"beta", spec.smooth_l1().beta()}}};
+    case v1::LossSpec::kHinge:
+      return {OpKind::kHingeLoss, {{"margin", spec.hinge().margin()}}};
+    default:
+      return {OpKind::kSquaredError, {}};
+  }
+}
+
+class LossBuilder {
+ public:
+  LossBuilder(const v1::LossSpec& spec, const SampleInfo& sample, bool training, ValueId prediction, ir::Graph* graph)
+      : spec_(spec), sample_(sample), training_(training), prediction_(prediction), graph_(graph) {}
+
+  absl::Status Build() {
+    AMPD_RETURN_IF_ERROR(CheckShapes());
+    if (sample_.classes > 0) labels_ = graph_->AddInput("labels", {DType::kI32, LabelShape()});
+    AMPD_RETURN_IF_ERROR(soft_max() ? AddSoftmaxCrossEntropy() : AddElementLoss());
+    if (training_) return absl::OkStatus();
+    graph_->outputs["logits"] = prediction_;
+    return labels_ >= 0 ? AddMetrics() : absl::OkStatus();
+  }
+
+ private:
+  bool soft_max() const { return spec_.has_softmax_cross_entropy(); }
+  const Shape& shape() const { return graph_->type(prediction_).shape; }
+  std::string op_name() const {
+    return std::string(ir::OpName(soft_max() ? OpKind::kSoftmaxCrossEntropy : ElementLoss(spec_).first));
+  }
+  Shape LabelShape() const {
+    Shape labels = {shape()[0]};
+    labels.insert(labels.end(), sample_.label_shape.begin(), sample_.label_shape.end());
+    return labels;
+  }
+
+  absl::Status Wrong(const std::string& what) const {
+    return absl::InvalidArgumentError(absl::StrCat("[", op_name(), "] ", what, ", node loss"));
+  }
+
+  absl::Status CheckShapes() const {
+    if (sample_.label_shape.empty() && shape().size() != 2) {
+      return Wrong(absl::StrCat("needs [batch, outputs] from the last layer, has ", ShapeString(shape())));
+    }
+    if (soft_max() && sample_.classes == 0) return Wrong("needs class labels, the data has float targets");
+    if (!sample_.label_shape.empty()) {
+      if (!soft_max()) return Wrong("needs one target a sample, the data has a label at each position");
+      Shape wanted = LabelShape();
+      if (shape().size() != wanted.size() + 1 || !std::equal(wanted.begin(), wanted.end(), shape().begin())) {
+        return Wrong(absl::StrCat("needs [batch, positions, classes] from the last layer for labels ",
+                                  ShapeString(wanted), ", has ", ShapeString(shape())));
+      }
+    }
+    const int64_t outputs = shape().back();
+    const int64_t wanted = sample_.classes > 0 ? sample_.classes : sample_.target_features;
+    if (sample_.classes > 0 ? outputs >= wanted : outputs == wanted) return absl::OkStatus();
+    return Wrong(absl::StrCat("the last layer has ", outputs, " outputs, the data has ", wanted,
+                              sample_.classes > 0 ? " classes" : " target features"));
+  }
+
+  // Appends the constant of weights that a loss may have.
+  absl::Status AppendWeights(const google::protobuf::RepeatedField<float>& weights, const char* name,
+                             std::vector<ValueId>* inputs) {
+    if (weights.empty()) return absl::OkStatus();
+    if (weights.size() != shape().back()) {
+      return Wrong(
+          absl::StrCat(name, " has ", weights.size(), " numbers, the last layer ", shape().back(), " outputs"));
+    }
+    auto tensor = std::make_shared<Tensor>(DType::kF32, Shape{weights.size()});
+    std::copy(weights.begin(), weights.end(), tensor->as<float>().begin());
+    inputs->push_back(graph_->AddConstant(absl::StrCat("loss.", name), std::move(tensor)));
+    return absl::OkStatus();
+  }
+
+  ir::Attributes Ignoring() const {
+    ir::Attributes attributes;
+    if (soft_max() && spec_.softmax_cross_entropy().has_ignore_index()) {
+      attributes.Set("ignore_index", int64_t{spec_.softmax_cross_entropy().ignore_index()});
+    }
+    return attributes;
+  }
+
+  absl::Status AddSoftmaxCrossEntropy() {
+    const v1::SoftmaxCrossEntropyLoss& loss = spec_.softmax_cross_entropy();
+    std::vector<ValueId> inputs = {prediction_, labels_};
+    AMPD_RETURN_IF_ERROR(AppendWeights(loss.class_weights(), "class_weights", &inputs));
+    ir::Attributes attributes = Ignoring();
+    if (loss.label_smoothing() > 0) attributes.Set("smoothing", loss.label_smoothing());
+    AMPD_ASSIGN_OR_RETURN(const std::vector<ValueId> losses, Emit(OpKind::kSoftmaxCrossEntropy, inputs, attributes));
+    AMPD_ASSIGN_OR_RETURN(const std::vector<ValueId> mean, Emit(OpKind::kNormalizedSum, losses, {}));
+    graph_->outputs = {{"losses", losses[0]}, {"loss", mean[0]}};
+    if (training_) return absl::OkStatus();
+    graph_->outputs["loss_weights"] = losses[1];
+    graph_->outputs["surprises"] = losses[0];
+    if (inputs.size() == 2 && loss.label_smoothing() == 0) return absl::OkStatus();
+    AMPD_ASSIGN_OR_RETURN(const std::vector<ValueId> plain,
+                          Emit(OpKind::kSoftmaxCrossEntropy, {prediction_, labels_}, Ignoring(), "_plain"));
+    graph_->outputs["surprises"] = plain[0];
+    return absl::OkStatus();
+  }
+
+  absl::Status AddElementLoss() {
+    const auto [op, attributes] = ElementLoss(spec_);
+    std::vector<ValueId> inputs = {prediction_, graph_->AddInput("targets", {DType::kF32, shape()})};
+    if (spec_.has_sigmoid_cross_entropy()) {
+      AMPD_RETURN_IF_ERROR(AppendWeights(spec_.sigmoid_cross_entropy().pos_weight(), "pos_weight", &inputs));
+    }
+    AMPD_ASSIGN_OR_RETURN(const std::vector<ValueId> losses, Emit(op, inputs, attributes));
+    AMPD_ASSIGN_OR_RETURN(const std::vector<ValueId> mean, Emit(OpKind::kReduceMean, losses, {}));
+    graph_->outputs = {{"losses", losses[0]}, {"loss", mean[0]}};
+    return absl::OkStatus();
+  }
+
+  absl::Status AddMetrics() {
+    const auto add = [&](const char* output, OpKind op, std::vector<ValueId> inputs, ir::Attributes attributes) {
+      auto values = Emit(op, std::move(inputs), std::move(attributes));
+      if (values.ok()) graph_->outputs[output] = (*values)[0];
+      return values.status();
+    };
+    const int64_t classes = shape().back();
+    AMPD_RETURN_IF_ERROR(add("correct", OpKind::kArgmaxEqual, {prediction_, labels_}, Ignoring()));
+    ir::Attributes counted = Ignoring();
+    counted.Set("classes", classes);
+    AMPD_RETURN_IF_ERROR(add("counted", OpKind::kLabelCounts, {labels_}, counted));
+    if (classes <= kTopClasses) return absl::OkStatus();
+    ir::Attributes top = Ignoring();
+    top.Set("k", kTopClasses);
+    return add("top5", OpKind::kTopKEqual, {prediction_, labels_}, top);
+  }
+
+  absl::StatusOr<std::vector<ValueId>> Emit(OpKind op, std::vector<ValueId> inputs, ir::Attributes attributes,
+                                            const std::string& suffix = "") {
+    return ops::Emit(graph_, {.op = op,
+                              .name = absl::StrCat("loss.", ir::OpName(op), suffix),
+                              .inputs = std::move(inputs),
+                              .attributes = std::move(attributes),
+                              .stage = ir::Stage::kLoss});
+  }
+
+  const v1::LossSpec& spec_;
+  const SampleInfo& sample_;
+  const bool training_;
+  const ValueId prediction_;
+  ir::Graph* graph_;
+  ValueId labels_ = -1;
+};
+
+}  // namespace
+
+absl::Status AddLoss(const v1::LossSpec& spec, const SampleInfo& sample, bool training, ValueId prediction,
+                     ir::Graph* graph) {
+  return LossBuilder(spec, sample, training, prediction, graph).Build();
+}
+
+}  // namespace ampd::models
