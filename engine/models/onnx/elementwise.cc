@@ -161,10 +161,7 @@ absl::Status Pow(Node& n) {
 
 // Python's % on integers and floats; with fmod, C's.
 absl::Status Mod(Node& n) {
-  if (n.Int("fmod", 0) == 0) {
-    if (IsFloat(n.dtype(0))) return n.Bad("floats need fmod=1");
-    return n.Out(n.e.Binary("mod", n[0], n[1]));
-  }
+  if (n.Int("fmod", 0) == 0) return n.Out(n.e.Binary("mod", n[0], n[1]));
   const V a = n[0], b = n[1];
   const DType t = n.dtype(0);
   const V zero = n.e.Scalar(t, 0);

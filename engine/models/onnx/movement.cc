@@ -318,7 +318,8 @@ absl::Status SpaceToDepth(Node& n) {
   const Shape& s = n.shape(0);
   if (s[2] % b != 0 || s[3] % b != 0) return n.Bad(absl::StrCat("image of ", s[2], " by ", s[3]));
   V x = n.e.Reshape(n[0], {s[0], s[1], s[2] / b, b, s[3] / b, b});
-  x = n.e.Transpose(x, {0, 3, 5, 1, 2, 4});
+  const bool columns_first = n.String("mode", "DCR") == "CRD";
+  x = n.e.Transpose(x, columns_first ? Ints{0, 1, 3, 5, 2, 4} : Ints{0, 3, 5, 1, 2, 4});
   return n.Out(n.e.Reshape(x, {s[0], s[1] * b * b, s[2] / b, s[3] / b}));
 }
 
