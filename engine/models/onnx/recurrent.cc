@@ -1,4 +1,5 @@
-// LSTM, GRU and RNN with everything ONNX allows, one time step after the other.
+// LSTM, GRU and RNN. LSTM and GRU with their usual functions are the engine's own; everything else that ONNX allows is
+// written out, one time step after the other.
 #include <algorithm>
 
 #include "absl/strings/match.h"
@@ -210,6 +211,49 @@ void RnnStep(Node& n, const Direction& d, V xw, V* h, V*) {
   *h = d.f[0](n, d.l.Clip(n, sum));
 }
 
+// Blocks of `hidden` rows of `v` in another order.
+V Reordered(Node& n, const Layer& l, V v, const std::vector<int64_t>& order) {
+  std::vector<V> blocks;
+  for (int64_t block : order) blocks.push_back(n.e.SliceAxis(v, 0, block * l.hidden, (block + 1) * l.hidden));
+  return n.e.Concat(blocks, 0);
+}
+
+// Whether the engine's own operation does what the node says.
+bool IsPlain(const Node& n, const Layer& l) {
+  const char* lstm[] = {"Sigmoid", "Tanh", "Tanh"};
+  if (n.op() == "RNN" || l.clip > 0 || n.Int("input_forget", 0) != 0) return false;
+  const size_t functions = l.activations.size() / static_cast<size_t>(l.directions);
+  for (size_t i = 0; i < l.activations.size(); ++i) {
+    if (l.activations[i].name != lstm[i % functions]) return false;
+  }
+  return true;
+}
+
+// As RunDirection, by the engine's lstm or gru: sequences are [batch, steps, ...] there, gates i, f, g, o or r, z, n.
+V RunPlain(Node& n, const Direction& d, bool backwards, V* h, V* c) {
+  Emitter& e = n.e;
+  const Layer& l = d.l;
+  const bool lstm = l.gates == 4;
+  const std::vector<int64_t> order = lstm ? std::vector<int64_t>{0, 2, 3, 1} : std::vector<int64_t>{1, 0, 2};
+  std::vector<V> inputs = {e.Transpose(l.x, {1, 0, 2}), Reordered(n, l, d.w, order), Reordered(n, l, d.r, order)};
+  const V no_bias = e.Expand(e.Scalar(DType::kF32, 0), {l.gates * l.hidden});
+  for (V b : {d.wb, d.rb}) inputs.push_back(b == nullptr ? no_bias : Reordered(n, l, b, order));
+  const bool states = n.Has(5) || n.Has(6) || d.p != nullptr;
+  if (states || l.lengths != nullptr) {
+    const V whole = e.Expand(e.Scalar(DType::kI32, static_cast<double>(l.steps)), {l.batch});
+    inputs.push_back(l.lengths == nullptr ? whole : e.Reshape(l.lengths, {l.batch}));
+  }
+  if (states) inputs.push_back(*h);
+  if (states && lstm) inputs.push_back(*c);
+  if (d.p != nullptr) inputs.push_back(e.Reshape(Reordered(n, l, d.p, {0, 2, 1}), {3, l.hidden}));
+  ir::Attributes attributes{{"direction", std::string(backwards ? "reverse" : "forward")}};
+  if (!lstm) attributes.Set("linear_before_reset", int64_t{n.Int("linear_before_reset", 0) != 0});
+  const std::vector<V> y = e.Op(lstm ? "lstm" : "gru", inputs, attributes);
+  *h = y[1];
+  if (lstm) *c = e.Cast(y[2], l.x->type.dtype);
+  return e.Reshape(e.Transpose(y[0], {1, 0, 2}), {l.steps, 1, l.batch, l.hidden});
+}
+
 using Step = void (*)(Node& n, const Direction& d, V xw, V* h, V* c);
 
 // y [steps, 1, batch, hidden] of one direction; h and c become the last ones. Past a sequence's end outputs are zero
@@ -242,7 +286,10 @@ absl::Status Run(Node& n, const Layer& l, Step step) {
   std::vector<V> y, h, c;
   for (int64_t d = 0; d < l.directions; ++d) {
     V state = Pick(n, l.h, d), cell = l.c == nullptr ? nullptr : Pick(n, l.c, d);
-    y.push_back(RunDirection(n, DirectionOf(n, l, d), l.reverse || d == 1, step, &state, &cell));
+    const Direction direction = DirectionOf(n, l, d);
+    const bool backwards = l.reverse || d == 1;
+    y.push_back(IsPlain(n, l) ? RunPlain(n, direction, backwards, &state, &cell)
+                              : RunDirection(n, direction, backwards, step, &state, &cell));
     h.push_back(e.Reshape(state, {1, l.batch, l.hidden}));
     if (cell != nullptr) c.push_back(e.Reshape(cell, {1, l.batch, l.hidden}));
     AMPD_RETURN_IF_ERROR(e.status());
