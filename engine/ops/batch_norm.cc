@@ -22,6 +22,12 @@ absl::Status InferBatchNorm(const OpCall& call, std::vector<TensorType>* outputs
   return absl::OkStatus();
 }
 
+absl::Status InferBatchNormStatistics(const OpCall& call, std::vector<TensorType>* outputs) {
+  AMPD_RETURN_IF_ERROR(RequireChannels(OpKind::kBatchNormStatistics, call, 0, {1}));
+  outputs->assign(3, {DType::kF32, {call.inputs[0].shape.back()}});
+  return absl::OkStatus();
+}
+
 absl::Status InferBatchNormGrad(const OpCall& call, std::vector<TensorType>* outputs) {
   AMPD_RETURN_IF_ERROR(RequireChannels(OpKind::kBatchNormGrad, call, 1, {2, 3, 4}));
   AMPD_RETURN_IF_ERROR(RequireShape(OpKind::kBatchNormGrad, call, 0, call.inputs[1].shape));
@@ -71,6 +77,12 @@ std::vector<OpDef> BatchNormDefs() {
            .inputs = {Role::kData, Role::kData, Role::kFloat, Role::kFloat, Role::kFloat},
            .output_suffixes = {"", "_scale", "_bias"},
            .infer = InferBatchNormGrad,
+           .flops = NormFlops},
+          {.kind = OpKind::kBatchNormStatistics,
+           .precision = PrecisionClass::kInfer,
+           .inputs = {Role::kData, Role::kFloat},
+           .output_suffixes = {".mean", ".var", ".factor"},
+           .infer = InferBatchNormStatistics,
            .flops = NormFlops},
           {.kind = OpKind::kBatchNormInference,
            .precision = PrecisionClass::kInfer,

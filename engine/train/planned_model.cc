@@ -12,6 +12,7 @@
 #include "engine/core/status.h"
 #include "engine/passes/fuse.h"
 #include "engine/passes/pipeline.h"
+#include "engine/passes/split_norms.h"
 #include "engine/train/parameter_groups.h"
 #include "engine/train/spec_configs.h"
 
@@ -54,11 +55,12 @@ absl::StatusOr<std::unique_ptr<PlannedModel>> PlanModel(const ResolvedJobSpec& s
   const v1::TrainSpec& train = spec.proto().train();
   AMPD_ASSIGN_OR_RETURN(models::Model model,
                         models::BuildModel(spec, sample, train.micro_batch_size(), EvaluationBatch(train)));
-  const auto fuse_chains = [&](ir::Graph g) {
-    return passes::Fuse(std::move(g), [&](ir::OpKind op) { return fuse && backend->CanFuse(op); });
-  };
-  AMPD_ASSIGN_OR_RETURN(model.train, passes::Pipeline().Add("fuse", fuse_chains).Run(std::move(model.train)));
-  AMPD_ASSIGN_OR_RETURN(model.eval, passes::Pipeline().Add("fuse", fuse_chains).Run(std::move(model.eval)));
+  const auto can_fuse = [&](ir::OpKind op) { return fuse && backend->CanFuse(op); };
+  passes::Pipeline fusion;
+  fusion.Add("split_norms", [&](ir::Graph g) { return passes::SplitNorms(std::move(g), can_fuse); })
+      .Add("fuse", [&](ir::Graph g) { return passes::Fuse(std::move(g), can_fuse); });
+  AMPD_ASSIGN_OR_RETURN(model.train, fusion.Run(std::move(model.train)));
+  AMPD_ASSIGN_OR_RETURN(model.eval, fusion.Run(std::move(model.eval)));
   auto planned = std::make_unique<PlannedModel>(model.train);
   planned->backend = std::move(backend);
   AMPD_ASSIGN_OR_RETURN(planned->train, runtime::MakePlan(model.train, *planned->backend, threads, &planned->layout));

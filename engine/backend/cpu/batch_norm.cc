@@ -110,7 +110,7 @@ void SetShift(const ChannelLoop& loop, const Vectors& vectors, const KernelArgs&
   vectors.Spread(args, 0);
 }
 
-void Moments(const Sums& sums, const Vectors& vectors, const KernelArgs& args) {
+void Moments(const Sums& sums, const Vectors& vectors, const KernelArgs& args, float* mean, float* variance) {
   sums.Clear(args);
   const float* shift = vectors(args, 0);
   sums.loop.ForEachPiece([&](int part, int64_t first, int64_t n, int64_t offset) {
@@ -123,16 +123,19 @@ void Moments(const Sums& sums, const Vectors& vectors, const KernelArgs& args) {
   for (int64_t c = 0; c < sums.loop.channels; ++c) {
     const double centred = WorkspaceAt<double>(args, sums.first_at)[c] * inverse_count;
     const double var = WorkspaceAt<double>(args, sums.second_at)[c] * inverse_count - centred * centred;
-    args.outputs[1].as<float>()[c] = static_cast<float>(static_cast<double>(shift[c]) + centred);
-    args.outputs[2].as<float>()[c] = static_cast<float>(var < 0 ? 0.0 : var);
+    mean[c] = static_cast<float>(static_cast<double>(shift[c]) + centred);
+    variance[c] = static_cast<float>(var < 0 ? 0.0 : var);
   }
+}
+
+float Factor(float var, double epsilon, float scale) {
+  return static_cast<float>(1.0 / std::sqrt(static_cast<double>(var) + epsilon) * static_cast<double>(scale));
 }
 
 void SetFactors(const Vectors& vectors, const KernelArgs& args, const float* mean, const float* var, double epsilon) {
   for (int64_t c = 0; c < vectors.loop.channels; ++c) {
-    const double inverse = 1.0 / std::sqrt(static_cast<double>(var[c]) + epsilon);
     vectors(args, 0)[c] = mean[c];
-    vectors(args, 1)[c] = static_cast<float>(inverse * static_cast<double>(args.inputs[1].as<float>()[c]));
+    vectors(args, 1)[c] = Factor(var[c], epsilon, args.inputs[1].as<float>()[c]);
     vectors(args, 2)[c] = args.inputs[2].as<float>()[c];
   }
 }
@@ -145,9 +148,25 @@ std::unique_ptr<runtime::Kernel> PrepareBatchNorm(const NodeDesc& desc) {
   const double epsilon = desc.attributes.Double("epsilon");
   return MakeKernel(workspace.bytes(), [=](const KernelArgs& args) {
     SetShift(loop, vectors, args);
-    Moments(sums, vectors, args);
+    Moments(sums, vectors, args, args.outputs[1].as<float>(), args.outputs[2].as<float>());
     SetFactors(vectors, args, args.outputs[1].as<float>(), args.outputs[2].as<float>(), epsilon);
     Normalize(loop, vectors, args);
+  });
+}
+
+std::unique_ptr<runtime::Kernel> PrepareBatchNormStatistics(const NodeDesc& desc) {
+  WorkspaceLayout workspace;
+  const ChannelLoop loop = MakeChannelLoop(desc.inputs[0].shape, desc.threads);
+  const Sums sums(loop, &workspace);
+  const Vectors vectors(loop, 1, &workspace);
+  const double epsilon = desc.attributes.Double("epsilon");
+  return MakeKernel(workspace.bytes(), [=](const KernelArgs& args) {
+    SetShift(loop, vectors, args);
+    float* var = args.outputs[1].as<float>();
+    Moments(sums, vectors, args, args.outputs[0].as<float>(), var);
+    for (int64_t c = 0; c < loop.channels; ++c) {
+      args.outputs[2].as<float>()[c] = Factor(var[c], epsilon, args.inputs[1].as<float>()[c]);
+    }
   });
 }
 
@@ -236,6 +255,7 @@ void RegisterBatchNorm(runtime::KernelTable* table) {
   for (DType t : kDataTypes) {
     table->Add(ir::OpKind::kBatchNorm, {t, f, f}, {t, f, f}, PrepareBatchNorm);
     table->Add(ir::OpKind::kBatchNormGrad, {t, t, f, f, f}, {t, f, f}, PrepareBatchNormGrad);
+    table->Add(ir::OpKind::kBatchNormStatistics, {t, f}, {f, f, f}, PrepareBatchNormStatistics);
     table->Add(ir::OpKind::kBatchNormInference, {t, f, f, f, f}, {t}, PrepareBatchNormInference);
   }
   table->Add(ir::OpKind::kBatchNormUpdate, {f, f, f, f, DType::kI64}, {}, PrepareBatchNormUpdate);

@@ -9,6 +9,7 @@
 #include "engine/passes/pipeline.h"
 #include "engine/passes/precision.h"
 #include "engine/passes/publish_parameters.h"
+#include "engine/passes/split_norms.h"
 #include "tests/support/random_graph.h"
 #include "tests/support/small_networks.h"
 #include "tests/unit/engine/runtime/machine.h"
@@ -32,6 +33,7 @@ ir::Graph Built(ir::Graph forward, DType compute, bool optimised) {
     const auto backend = MakeCpuBackend(1);
     const auto can_fuse = [&](ir::OpKind op) { return backend->CanFuse(op); };
     pipeline.Add("dead_nodes", passes::RemoveDeadNodes);
+    pipeline.Add("split_norms", [&](ir::Graph g) { return passes::SplitNorms(std::move(g), can_fuse); });
     pipeline.Add("fuse", [&](ir::Graph g) { return passes::Fuse(std::move(g), can_fuse); });
     auto graph = pipeline.Run(std::move(forward));
     EXPECT_TRUE(graph.ok()) << graph.status();

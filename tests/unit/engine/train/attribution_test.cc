@@ -19,6 +19,7 @@
 #include "engine/backend/cpu/cpu_backend.h"
 #include "engine/ops/op_def.h"
 #include "engine/passes/fuse.h"
+#include "engine/passes/split_norms.h"
 #include "engine/train/step_runner.h"
 #include "gtest/gtest.h"
 #include "tests/support/op_rows.h"
@@ -392,6 +393,11 @@ class PoisonedBackend : public runtime::Backend {
 
 constexpr int64_t kBatch = 4;
 
+ir::Graph Fused(ir::Graph graph, const runtime::Backend& backend) {
+  const auto can_fuse = [&](OpKind op) { return backend.CanFuse(op); };
+  return passes::Fuse(passes::SplitNorms(std::move(graph), can_fuse).value(), can_fuse).value();
+}
+
 // A network past calibration whose next steps can be attacked.
 class Victim {
  public:
@@ -399,9 +405,7 @@ class Victim {
       : spec_(Spec({"data { train { glyphs {} } } train { batch_size: 4 }", "model { " + network.model + " }",
                     "precision { mode: " + mode + " }"})),
         plan_(PlanModel(spec_, network.sample, std::make_unique<PoisonedBackend>(&poison_, fuse), 1).value()),
-        graph_(passes::Fuse(models::BuildModel(spec_, network.sample, kBatch, kBatch)->train,
-                            [this](OpKind op) { return plan_->backend->CanFuse(op); })
-                   .value()),
+        graph_(Fused(models::BuildModel(spec_, network.sample, kBatch, kBatch)->train, *plan_->backend)),
         model_(*plan_),
         runner_(spec_, 1000, plan_.get(), &model_),
         scaler_(optim::InitialScalerState(runner_.loss_scale())) {
