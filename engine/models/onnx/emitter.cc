@@ -1,6 +1,7 @@
 #include "engine/models/onnx/emitter.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "engine/core/status.h"
@@ -409,11 +410,46 @@ V Emitter::Gather(V x, V indices, int axis) {
   return Op1("gather", {x, positions}, {{"axis", int64_t{axis}}});
 }
 
+// By places in the flattened tensor: those of the other coordinates are known.
 V Emitter::GatherElements(V x, V indices, int axis) {
   if (!ok()) return x;
+  const Shape shape = indices->type.shape;
+  const std::vector<int64_t> strides = StridesOf(x->type.shape);
+  for (int a = 0; a < Rank(x); ++a) {
+    if (a == axis || shape[a] <= x->type.shape[a]) continue;
+    return Fail(absl::InvalidArgumentError(absl::StrCat("[gather_elements] indices ", ShapeString(shape), " for ",
+                                                        ShapeString(x->type.shape), ", node ", layer_)));
+  }
   V positions = Positions(indices, Extent(x, axis));
-  if (IsEmpty(indices->type.shape)) return Empty(x->type.dtype, indices->type.shape);
-  return Op1("gather_elements", {x, positions}, {{"axis", int64_t{axis}}});
+  if (IsEmpty(shape)) return Empty(x->type.dtype, shape);
+  if (!AllowConstant(ElementsOf(shape)) || !AllowIndices(x)) return x;
+  auto others = std::make_shared<Tensor>(DType::kI32, shape);
+  for (int64_t i = 0; i < others->size(); ++i) {
+    int64_t rest = i, place = 0;
+    for (int a = Rank(x); a-- > 0; rest /= shape[a]) place += a == axis ? 0 : rest % shape[a] * strides[a];
+    others->as<int32_t>()[i] = static_cast<int32_t>(place);
+  }
+  const V places = Add(MulScalar(positions, static_cast<double>(strides[axis])), Known(std::move(others)));
+  return Gather(Reshape(x, {Size(x)}), places, 0);
+}
+
+bool Emitter::AllowIndices(V x) {
+  if (Size(x) <= std::numeric_limits<int32_t>::max()) return true;
+  Fail(absl::ResourceExhaustedError(
+      absl::StrCat("[onnx] ", ShapeString(x->type.shape), " has more elements than an index counts, node ", layer_)));
+  return false;
+}
+
+V Emitter::Pad(V x, const std::vector<int64_t>& begins, const std::vector<int64_t>& ends, double value) {
+  for (int a = 0; ok() && a < Rank(x); ++a) {
+    const auto block = [&](int64_t extent) {
+      Shape shape = x->type.shape;
+      shape[a] = extent;
+      return Expand(Scalar(x->type.dtype, value), shape);
+    };
+    x = Concat({block(begins[a]), x, block(ends[a])}, a);
+  }
+  return x;
 }
 
 V Emitter::Reduce(absl::string_view op, V x, const std::vector<int64_t>& axes, bool keepdims) {

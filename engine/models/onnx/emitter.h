@@ -47,6 +47,8 @@ class Emitter {
 
   // False, and an error, where a constant of so many elements would be too large.
   bool AllowConstant(double elements);
+  // The same for a tensor of more elements than an i32 counts, which is to be indexed.
+  bool AllowIndices(V x);
   V Known(TensorPtr tensor);
   V Ints(absl::Span<const int64_t> values) { return Known(HostInts(values)); }
   V Scalar(DType dtype, double value) { return Known(HostFilled(dtype, {}, value)); }
@@ -93,7 +95,10 @@ class Emitter {
   V Concat(const std::vector<V>& parts, int axis);
   // `indices` are integers of any dtype, in -extent..extent-1.
   V Gather(V x, V indices, int axis);
+  // Element p of the result is x's element at p with coordinate `axis` replaced by indices[p].
   V GatherElements(V x, V indices, int axis);
+  // Adds begins[a] elements before and ends[a] behind those of every axis, all of them `value`.
+  V Pad(V x, const std::vector<int64_t>& begins, const std::vector<int64_t>& ends, double value);
   // i32, negative ones counted from the end of an axis of `extent`.
   V Positions(V indices, int64_t extent);
 

@@ -172,13 +172,27 @@ absl::Status GatherNd(Node& n) {
   if (rank < 1 || batch < 0 || batch >= rank || batch >= n.rank(0)) return n.Bad(absl::StrCat("batch_dims is ", batch));
   const int64_t depth = n.shape(1)[rank - 1];
   if (depth < 1 || batch + depth > n.rank(0)) return n.Bad(absl::StrCat("indices of ", depth, " axes"));
-  std::vector<V> columns;
+  // The axes that indices replace, and those of the batch, become one.
+  const Shape x = n.shape(0), to = n.shape(1);
+  const absl::Span<const int64_t> extents(x.data(), x.size()), given(to.data(), to.size());
+  const int64_t samples = NumElements(extents.subspan(0, batch)), inner = NumElements(extents.subspan(batch, depth));
+  if (!std::equal(x.begin(), x.begin() + batch, to.begin())) return n.Bad("batches of data and indices differ");
+  if (!n.e.AllowConstant(static_cast<double>(samples)) || !n.e.AllowIndices(n[0])) return absl::OkStatus();
+  auto first = std::make_shared<Tensor>(DType::kI32, Shape{samples, 1});
+  for (int64_t i = 0; i < samples; ++i) first->as<int32_t>()[i] = static_cast<int32_t>(i * inner);
+  const int64_t each = NumElements(given.subspan(batch, rank - 1 - batch));
+  V place = n.e.Known(std::move(first));
+  int64_t stride = inner;
   for (int64_t k = 0; k < depth; ++k) {
-    const V column = n.e.SliceAxis(n[1], static_cast<int>(rank - 1), k, k + 1);
-    columns.push_back(n.e.Positions(column, n.shape(0)[batch + k]));
+    stride /= std::max<int64_t>(x[batch + k], 1);
+    const V column = n.e.Reshape(n.e.SliceAxis(n[1], static_cast<int>(rank - 1), k, k + 1), {samples, each});
+    const V position = n.e.Positions(column, x[batch + k]);
+    place = n.e.Add(place, n.e.MulScalar(position, static_cast<double>(stride)));
   }
-  const V indices = n.e.Concat(columns, static_cast<int>(rank - 1));
-  return n.Out(n.e.Op1("gather_nd", {n[0], indices}, {{"batch_dims", batch}}));
+  Shape rows{samples * inner}, shape(to.begin(), to.end() - 1);
+  rows.insert(rows.end(), x.begin() + batch + depth, x.end());
+  shape.insert(shape.end(), x.begin() + batch + depth, x.end());
+  return n.Out(n.e.Reshape(n.e.Gather(n.e.Reshape(n[0], rows), place, 0), shape));
 }
 
 absl::Status Expand(Node& n) {
@@ -233,14 +247,26 @@ absl::StatusOr<Ints> PadsOf(const Node& n) {
   return all;
 }
 
-// numpy's "wrap": the tensor goes on from its other end.
-V Wrap(Node& n, V x, const Ints& pads) {
+// Which element of `extent` stands at `i`, which may lie outside, in a mode that repeats elements.
+int64_t Repeated(const std::string& mode, int64_t i, int64_t extent) {
+  const auto modulo = [](int64_t a, int64_t b) { return ((a % b) + b) % b; };
+  if (mode == "edge") return std::clamp<int64_t>(i, 0, extent - 1);
+  if (mode == "wrap" || extent == 1) return modulo(i, extent);
+  const int64_t place = modulo(i, 2 * (extent - 1));
+  return place < extent ? place : 2 * (extent - 1) - place;
+}
+
+// Pads with elements of the tensor itself: at its edge, mirrored at it, or going on from its other end.
+V PadWithItself(Node& n, V x, const Ints& pads, const std::string& mode) {
   for (int a = 0; a < n.rank(0); ++a) {
     const int64_t extent = Emitter::Extent(x, a), begin = pads[a], end = pads[n.rank(0) + a];
+    if (begin == 0 && end == 0) continue;
+    if (extent == 0) return n.e.Fail(n.Bad("pads an axis without elements by its elements"));
+    if (!n.e.AllowConstant(static_cast<double>(extent) + static_cast<double>(begin) + static_cast<double>(end)))
+      return x;
     std::vector<int64_t> indices;
-    if (!n.e.AllowConstant(static_cast<double>(extent + begin + end))) return x;
-    for (int64_t i = -begin; extent > 0 && i < extent + end; ++i) indices.push_back(((i % extent) + extent) % extent);
-    if (begin != 0 || end != 0) x = n.e.Gather(x, n.e.Ints(indices), a);
+    for (int64_t i = -begin; i < extent + end; ++i) indices.push_back(Repeated(mode, i, extent));
+    x = n.e.Gather(x, n.e.Ints(indices), a);
   }
   return x;
 }
@@ -265,15 +291,9 @@ absl::Status Pad(Node& n) {
     pads[rank + a] = std::max<int64_t>(pads[rank + a], 0);
   }
   const V x = n.e.Slice(n[0], starts, ends, Ints(rank, 1));
-  if (std::all_of(pads.begin(), pads.end(), [](int64_t p) { return p == 0; })) return n.Out(x);
-  if (mode == "wrap") return n.Out(Wrap(n, x, pads));
-  if (mode != "constant" && mode != "reflect" && mode != "edge") return n.Bad(absl::StrCat("mode is ", mode));
-  if (x->host != nullptr && Emitter::Size(x) == 0) {
-    Shape padded = x->type.shape;
-    for (size_t a = 0; a < rank; ++a) padded[a] += pads[a] + pads[rank + a];
-    return n.Out(n.e.Expand(n.e.Scalar(x->type.dtype, value), padded));
-  }
-  return n.Out(n.e.Op1("pad", {x}, {{"pads", pads}, {"value", value}, {"mode", mode}}));
+  if (mode == "wrap" || mode == "reflect" || mode == "edge") return n.Out(PadWithItself(n, x, pads, mode));
+  if (mode != "constant") return n.Bad(absl::StrCat("mode is ", mode));
+  return n.Out(n.e.Pad(x, Ints(pads.begin(), pads.begin() + rank), Ints(pads.begin() + rank, pads.end()), value));
 }
 
 absl::Status OneHot(Node& n) {

@@ -162,10 +162,10 @@ absl::Status ConvTranspose(Node& n) {
   if (!n.e.ok()) return absl::OkStatus();
   AMPD_RETURN_IF_ERROR(TransposedPads(n, x->type.shape, spatial, &w));
   // The engine's extra rows and columns stay below the stride; what is wanted beyond them no input reaches.
-  Ints beyond(8, 0);
+  Ints beyond(4, 0);
   for (int a = 0; a < 2; ++a) {
     const int64_t most = w.strides[a] - 1;
-    beyond[6 + a] = std::max<int64_t>(w.output_padding[a] - most, 0);
+    beyond[2 + a] = std::max<int64_t>(w.output_padding[a] - most, 0);
     w.output_padding[a] = std::min(w.output_padding[a], most);
   }
   V y = n.e.ImageOp("conv_transpose2d", {x, filter}, {true, true},
@@ -174,9 +174,7 @@ absl::Status ConvTranspose(Node& n) {
                      {"dilations", w.dilations},
                      {"groups", n.Int("group", 1)},
                      {"output_padding", w.output_padding}})[0];
-  if (beyond[6] + beyond[7] > 0) {
-    y = n.e.Op1("pad", {y}, {{"pads", beyond}, {"value", 0.0}, {"mode", std::string("constant")}});
-  }
+  y = n.e.Pad(y, Ints(4, 0), beyond, 0);
   return n.Out(FromImage(n, AddBias(n, y, 2), spatial));
 }
 
