@@ -100,7 +100,10 @@ class ProductGradient {
   ir::ValueId Reshape(ir::ValueId v, const Shape& shape, const char* suffix) {
     return c_.Emit(OpKind::kReshape, {v}, {{"shape", ToInts(shape)}}, suffix)[0];
   }
-  void AddSummed(int input, ir::ValueId gradient) { c_.AddInputGrad(input, gradient); }
+  // Over the batch axes along which the operand was broadcast.
+  void AddSummed(int input, ir::ValueId gradient) {
+    c_.AddInputGrad(input, SumToInput(c_, gradient, input, input == 0 ? "grad_a_sum" : "grad_b_sum"));
+  }
 
   GradientContext& c_;
   const bool ta_, tb_;

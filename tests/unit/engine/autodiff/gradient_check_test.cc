@@ -76,6 +76,8 @@ std::vector<OpCase> DifferentiableOps() {
       {OpKind::kMatmul, {{2, 3, 4}, {4, 5}}, {}},
       {OpKind::kMatmul, {{2, 3, 4}, {5, 4}}, nt},
       {OpKind::kMatmul, {{2, 4, 3}, {2, 5, 4}}, tt},
+      {OpKind::kMatmul, {{1, 2, 3, 4}, {3, 1, 4, 2}}, {}},
+      {OpKind::kMatmul, {{2, 3, 4}, {3, 2, 5, 4}}, nt},
       {OpKind::kMaxPool2d, {{2, 9, 8, 3}}, dilated},
       {OpKind::kAvgPool2d, {{2, 9, 8, 3}}, dilated},
       {OpKind::kMaxPool2d, {{2, 5, 6, 3}}, same},
