@@ -13,12 +13,18 @@ using ir::OpKind;
 
 absl::StatusOr<LayerOutput> LayerBuilder::Recurrent(const v1::Layer& layer, OpKind op, const v1::RecurrentLayer& spec,
                                                     const LayerOutput& x) {
-  const Shape& shape = graph_->type(x.value).shape;
+  ir::ValueId value = x.value;
+  Shape shape = graph_->type(value).shape;
+  if (shape.size() == 4) {
+    shape = {shape[0], shape[1], shape[2] * shape[3]};
+    AMPD_ASSIGN_OR_RETURN(value, Emit(OpKind::kReshape, layer.name(), {value},
+                                      {{"shape", std::vector<int64_t>(shape.begin(), shape.end())}}));
+  }
   if (shape.size() != 3) {
-    return absl::InvalidArgumentError(absl::StrCat("[", ir::OpName(op), "] needs [batch, time, features], has ",
+    return absl::InvalidArgumentError(absl::StrCat("[", ir::OpName(op),
+                                                   "] needs [batch, time, features] or an image, has ",
                                                    ShapeString(shape), ", node ", layer.name()));
   }
-  ir::ValueId value = x.value;
   for (int64_t level = 0; level < spec.layers(); ++level) {
     AMPD_ASSIGN_OR_RETURN(const std::vector<ir::ValueId> outputs, RecurrentLevel(layer.name(), op, spec, level, value));
     const bool last = level + 1 == spec.layers();

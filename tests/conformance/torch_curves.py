@@ -62,12 +62,31 @@ CONVNET = [{"name": "conv1", "conv2d": {"filters": 16, "kernel": [3, 3], "bias":
            {"name": "bn2", "batch_norm": {}}, {"name": "relu2", "relu": {}}, {"name": "gap", "global_avg_pool": {}},
            {"name": "head", "dense": {"units": CLASSES}}]
 
+class Recurrent(nn.Module):
+    """A recurrent layer whose last state a dense layer classifies."""
+
+    def __init__(self, kind, layers):
+        super().__init__()
+        self.rnn = kind(12, 24, num_layers=layers, batch_first=True)
+        self.head = nn.Linear(24, CLASSES)
+
+    def forward(self, x):
+        return self.head(self.rnn(x)[0][:, -1])
+
+
+def recurrent(kind, layers):
+    return [{"name": "rnn", kind: {"units": 24, "layers": layers, "output": "LAST_STEP"}},
+            {"name": "head", "dense": {"units": CLASSES}}]
+
+
 SGD = ({"sgd": {"learning_rate": 0.1, "momentum": 0.9}}, lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9))
 ADAM = ({"adam": {"learning_rate": 0.003}}, lambda p: torch.optim.Adam(p, lr=0.003))
 
 NETWORKS = {
     "MLP, SGD": (MLP, mlp, (20,), SGD),
     "convnet with BN, Adam": (CONVNET, convnet, (14, 14, 3), ADAM),
+    "GRU, Adam": (recurrent("gru", 1), lambda: Recurrent(nn.GRU, 1), (16, 12), ADAM),
+    "2-layer LSTM, Adam": (recurrent("lstm", 2), lambda: Recurrent(nn.LSTM, 2), (16, 12), ADAM),
 }
 
 

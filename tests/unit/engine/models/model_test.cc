@@ -212,7 +212,7 @@ TEST(BuildModel, MisfitsNameLayerAndField) {
       {"layers { name: 'h' dense { units: 4 } } loss { softmax_cross_entropy { class_weights: [ 1, 1, 1 ] } }", vectors,
        "model.loss", "class_weights has 3 numbers, the last layer 4 outputs"},
       {"layers { name: 'rnn' lstm { units: 4 } }" + loss, vectors, "model.layers[0]",
-       "[lstm] needs [batch, time, features], has [2, 7], node rnn"},
+       "[lstm] needs [batch, time, features] or an image, has [2, 7], node rnn"},
       {"layers { name: 'a' dense { units: 3 } } layers { name: 'b' dense { units: 2 } } layers { name: 's' add {} "
        "inputs: 'a' inputs: 'b' }" +
            loss,
