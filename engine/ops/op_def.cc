@@ -52,6 +52,9 @@ absl::Status CheckRoles(const OpDef& def, const OpCall& call) {
       case Role::kBool:
         if (dtype != DType::kBool) return wrong("bool");
         break;
+      case Role::kMask:
+        if (dtype != DType::kBool && dtype != DType::kF32) return wrong("bool or f32");
+        break;
       case Role::kAny:
         if (!IsFloat(dtype)) return wrong("a float");
         break;

@@ -31,6 +31,7 @@ enum class Role : uint8_t {
   kFloat,   // f32 always: norm scales and statistics
   kIndex,   // i32: labels, positions, lengths
   kBool,    // bool: masks and conditions
+  kMask,    // bool, or f32 that is added: what attention does to its scores
   kAny,     // any float dtype: gradients to be accumulated
   kState,   // written as an effect (or read) in its own dtype
 };

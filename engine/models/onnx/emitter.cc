@@ -193,7 +193,8 @@ std::vector<V> Emitter::ImageOp(absl::string_view op, const std::vector<V>& inpu
     const bool data = role == ops::Role::kData || role == ops::Role::kNumber;
     const bool denied = def.precision == ops::PrecisionClass::kDeny && data;
     if (denied && IsFloat(dtype) && dtype != DType::kF32) back = dtype;
-    if (IsFloat(dtype) && (denied || role == ops::Role::kFloat)) id = CastId(id, DType::kF32);
+    if (IsFloat(dtype) && (denied || role == ops::Role::kFloat || role == ops::Role::kMask))
+      id = CastId(id, DType::kF32);
     ids.push_back(id);
   }
   const bool any_image = std::any_of(images.begin(), images.end(), [](bool image) { return image; });

@@ -74,6 +74,8 @@ std::vector<OpCase> DifferentiableOps() {
        {{"strides", Ints{2, 1}}, {"pads", Ints{1, 0, 2, 1}}, {"dilations", Ints{2, 3}}, {"groups", int64_t{2}}}},
       {OpKind::kMatmul, {{3, 2, 3}, {3, 3, 4}}, {}},
       {OpKind::kMatmul, {{2, 3, 4}, {4, 5}}, {}},
+      {OpKind::kMatmul, {{4, 3}, {2, 4, 5}}, t},
+      {OpKind::kMatmul, {{2, 1, 3, 4}, {3, 4, 2}}, {}},
       {OpKind::kMatmul, {{2, 3, 4}, {5, 4}}, nt},
       {OpKind::kMatmul, {{2, 4, 3}, {2, 5, 4}}, tt},
       {OpKind::kMatmul, {{1, 2, 3, 4}, {3, 1, 4, 2}}, {}},

@@ -1,0 +1,309 @@
+// Attention by tiles of queries and keys with a running softmax (Dao et al. 2022): the scores are never all in memory.
+#include <omp.h>
+
+#include <cmath>
+#include <limits>
+
+#include "engine/backend/cpu/attention_tiles.h"
+#include "engine/backend/cpu/lane_sums.h"
+#include "engine/backend/cpu/parallel.h"
+
+namespace ampd::cpu {
+namespace {
+
+using ops::AttentionDims;
+using runtime::KernelArgs;
+using runtime::NodeDesc;
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+// Below this many multiply-adds and additions a second thread costs more than it saves.
+constexpr int64_t kMinFlopsPerThread = 1'000'000;
+
+// Largest of `start` and the row, or NaN where there is one.
+AMPD_CPU_CLONES float MaxOf(float start, const float* x, int64_t n) {
+  float lanes[kLanes];
+  std::fill(lanes, lanes + kLanes, -kInfinity);
+  ForEachLane(n,
+              [&](int64_t i, int lane) { lanes[lane] = (x[i] > lanes[lane]) | (x[i] != x[i]) ? x[i] : lanes[lane]; });
+  float largest = start;
+  for (float v : lanes) largest = (v > largest) | (v != v) ? v : largest;
+  return largest;
+}
+
+// x becomes e^(x - shift); their sum.
+AMPD_CPU_CLONES double ExpRow(float* x, float shift, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) x[i] = ExpF(x[i] - shift);
+  LaneSum sum;
+  ForEachLane(n, [&](int64_t i, int lane) { sum.lanes[lane] += static_cast<double>(x[i]); });
+  return sum.Total();
+}
+
+AMPD_CPU_CLONES void ScaleRow(float* x, float factor, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) x[i] *= factor;
+}
+
+AMPD_CPU_CLONES double DotOf(const float* a, const float* b, int64_t n) {
+  LaneSum sum;
+  ForEachLane(n,
+              [&](int64_t i, int lane) { sum.lanes[lane] += static_cast<double>(a[i]) * static_cast<double>(b[i]); });
+  return sum.Total();
+}
+
+// Gradient of the scores: weight * (gradient of the weight - delta).
+AMPD_CPU_CLONES void ScoreGradLoop(const float* __restrict weights, float delta, int64_t n, float* __restrict grads) {
+  for (int64_t i = 0; i < n; ++i) grads[i] = weights[i] * (grads[i] - delta);
+}
+
+AMPD_CPU_CLONES void MultiplyLoop(const float* __restrict factors, int64_t n, float* __restrict x) {
+  for (int64_t i = 0; i < n; ++i) x[i] *= factors[i];
+}
+
+// One part's buffers, f32, by name; those of a tensor that is f32 already are empty.
+struct Buffers {
+  int64_t k = 0, v = 0, q = 0, dy = 0, y = 0;
+  int64_t scores = 0, grads = 0, slope = 0, out = 0, dk = 0, dv = 0;
+  int64_t largest = 0, delta = 0, sum = 0;
+  int64_t stride = 0;
+
+  Buffers(const AttentionDims& d, bool converts, bool gradient) {
+    WorkspaceLayout layout;
+    const auto add = [&](bool wanted, int64_t rows, int64_t size) { return wanted ? layout.Add(rows * size * 4) : 0; };
+    k = add(converts, d.kv_length, d.head_size);
+    v = add(converts, d.kv_length, d.value_size);
+    q = add(converts, kTileQueries, d.head_size);
+    dy = add(converts && gradient, kTileQueries, d.value_size);
+    y = add(converts && gradient, kTileQueries, d.value_size);
+    scores = add(true, kTileQueries, kTileKeys);
+    grads = add(gradient, kTileQueries, kTileKeys);
+    slope = add(gradient && d.softcap > 0, kTileQueries, kTileKeys);
+    out = add(true, kTileQueries, gradient ? d.head_size : d.value_size);
+    dk = add(gradient, d.kv_length, d.head_size);
+    dv = add(gradient, d.kv_length, d.value_size);
+    largest = add(true, kTileQueries, 1);
+    delta = add(gradient, kTileQueries, 1);
+    sum = layout.Add(kTileQueries * 8);
+    stride = layout.bytes();
+  }
+};
+
+// A part's work on one key head and the query heads that read it.
+struct Task {
+  const AttentionDims& d;
+  const ScoreRules& rules;
+  const Buffers& at;
+  const KernelArgs& args;
+  int part;
+  int64_t batch, kv_head;
+
+  float* Buffer(int64_t offset) const { return WorkspaceAt<float>(args, part * at.stride + offset); }
+  HeadRows Queries(int64_t head, int64_t size) const { return HeadOf(d, batch, head, d.heads, d.q_length, size); }
+  HeadRows Keys(int64_t size) const { return HeadOf(d, batch, kv_head, d.kv_heads, d.kv_length, size); }
+  // body(query head, first query, past the last one) for every tile of queries.
+  template <typename Body>
+  void ForEachTile(const Body& body) const {
+    const int64_t group = d.heads / d.kv_heads;
+    for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+      for (int64_t i = 0; i < d.q_length; i += kTileQueries) body(head, i, std::min(i + kTileQueries, d.q_length));
+    }
+  }
+};
+
+// Replaces scores by weights relative to each row's largest so far, and rescales what was summed before.
+void SoftmaxStep(const Task& task, int64_t queries, int64_t keys, float* scores, float* out) {
+  float* largest = task.Buffer(task.at.largest);
+  double* sums = WorkspaceAt<double>(task.args, task.part * task.at.stride + task.at.sum);
+  for (int64_t i = 0; i < queries; ++i, scores += kTileKeys, out += task.d.value_size) {
+    const float before = largest[i];
+    largest[i] = MaxOf(before, scores, keys);
+    // Nothing to see yet: any finite shift gives weights of 0.
+    const float shift = largest[i] == -kInfinity ? 0.0f : largest[i];
+    const float kept = std::exp(before - shift);
+    sums[i] = sums[i] * static_cast<double>(kept) + ExpRow(scores, shift, keys);
+    if (kept != 1.0f) ScaleRow(out, kept, task.d.value_size);
+  }
+}
+
+void FinishTile(const Task& task, int64_t head, int64_t begin, int64_t end, float* out) {
+  const float* largest = task.Buffer(task.at.largest);
+  const double* sums = WorkspaceAt<double>(task.args, task.part * task.at.stride + task.at.sum);
+  float* log_sums = task.args.outputs[1].as<float>() + (task.batch * task.d.heads + head) * task.d.q_length;
+  for (int64_t i = 0; i < end - begin; ++i) {
+    const bool hidden = sums[i] == 0;
+    log_sums[begin + i] = hidden ? -kInfinity : static_cast<float>(static_cast<double>(largest[i]) + std::log(sums[i]));
+    float* row = out + i * task.d.value_size;
+    if (hidden) {
+      std::fill(row, row + task.d.value_size, 0.0f);
+    } else {
+      ScaleRow(row, static_cast<float>(1 / sums[i]), task.d.value_size);
+    }
+  }
+  StoreHead(out, task.args.outputs[0], task.Queries(head, task.d.value_size), begin, end);
+}
+
+void ForwardTask(const Task& task) {
+  const AttentionDims& d = task.d;
+  const FloatRows k = LoadHead(task.args.inputs[1], task.Keys(d.head_size), 0, d.kv_length, task.Buffer(task.at.k));
+  const FloatRows v = LoadHead(task.args.inputs[2], task.Keys(d.value_size), 0, d.kv_length, task.Buffer(task.at.v));
+  float* scores = task.Buffer(task.at.scores);
+  float* out = task.Buffer(task.at.out);
+  task.ForEachTile([&](int64_t head, int64_t begin, int64_t end) {
+    const int64_t n = end - begin;
+    const FloatRows q =
+        LoadHead(task.args.inputs[0], task.Queries(head, d.head_size), begin, end, task.Buffer(task.at.q));
+    std::fill_n(task.Buffer(task.at.largest), n, -kInfinity);
+    std::fill_n(WorkspaceAt<double>(task.args, task.part * task.at.stride + task.at.sum), n, 0.0);
+    std::fill_n(out, n * d.value_size, 0.0f);
+    const int64_t keys_end = task.rules.KeysEnd(end);
+    for (int64_t key = 0; key < keys_end; key += kTileKeys) {
+      const int64_t m = std::min(kTileKeys, keys_end - key);
+      TileProduct(false, true, n, m, d.head_size, static_cast<float>(d.scale), q, k.From(key), 0, scores, kTileKeys);
+      task.rules.Apply(task.batch, head, begin, n, key, m, scores, nullptr);
+      SoftmaxStep(task, n, m, scores, out);
+      TileProduct(false, false, n, d.value_size, m, 1, {scores, kTileKeys}, v.From(key), 1, out, d.value_size);
+    }
+    FinishTile(task, head, begin, end, out);
+  });
+}
+
+// Inputs of attention_grad.
+enum GradInput { kDy, kQ, kK, kV, kY, kLogSum, kMask };
+
+// The operands of one tile of queries.
+struct TileOperands {
+  int64_t head, begin, rows;
+  FloatRows q, dy;
+};
+
+TileOperands LoadTile(const Task& task, int64_t head, int64_t begin, int64_t end) {
+  const AttentionDims& d = task.d;
+  const HeadRows values = task.Queries(head, d.value_size);
+  TileOperands t{.head = head, .begin = begin, .rows = end - begin};
+  t.q = LoadHead(task.args.inputs[kQ], task.Queries(head, d.head_size), begin, end, task.Buffer(task.at.q));
+  t.dy = LoadHead(task.args.inputs[kDy], values, begin, end, task.Buffer(task.at.dy));
+  const FloatRows y = LoadHead(task.args.inputs[kY], values, begin, end, task.Buffer(task.at.y));
+  float* delta = task.Buffer(task.at.delta);
+  for (int64_t i = 0; i < t.rows; ++i) {
+    delta[i] = static_cast<float>(DotOf(t.dy.From(i).data, y.From(i).data, d.value_size));
+  }
+  return t;
+}
+
+// Scores of a tile of keys, then the weights in their place.
+void RecomputeWeights(const Task& task, const TileOperands& t, FloatRows k, int64_t key, int64_t m, float* weights) {
+  const AttentionDims& d = task.d;
+  TileProduct(false, true, t.rows, m, d.head_size, static_cast<float>(d.scale), t.q, k.From(key), 0, weights,
+              kTileKeys);
+  float* slope = task.rules.has_softcap() ? task.Buffer(task.at.slope) : nullptr;
+  task.rules.Apply(task.batch, t.head, t.begin, t.rows, key, m, weights, slope);
+  const float* log_sums =
+      task.args.inputs[kLogSum].as<float>() + (task.batch * d.heads + t.head) * d.q_length + t.begin;
+  for (int64_t i = 0; i < t.rows; ++i) {
+    // A row that sees nothing: every weight is 0.
+    ExpRow(weights + i * kTileKeys, log_sums[i] == -kInfinity ? kInfinity : log_sums[i], m);
+  }
+}
+
+// Weights of a tile of keys, and the gradients of its masked scores.
+void ScoreGrads(const Task& task, const TileOperands& t, FloatRows k, FloatRows v, int64_t key, int64_t m,
+                float* weights, float* grads) {
+  RecomputeWeights(task, t, k, key, m, weights);
+  TileProduct(false, true, t.rows, m, task.d.value_size, 1, t.dy, v.From(key), 0, grads, kTileKeys);
+  const float* delta = task.Buffer(task.at.delta);
+  for (int64_t i = 0; i < t.rows; ++i) ScoreGradLoop(weights + i * kTileKeys, delta[i], m, grads + i * kTileKeys);
+}
+
+void GradTile(const Task& task, const TileOperands& t, FloatRows k, FloatRows v) {
+  const AttentionDims& d = task.d;
+  float *weights = task.Buffer(task.at.scores), *grads = task.Buffer(task.at.grads), *dq = task.Buffer(task.at.out);
+  const auto scale = static_cast<float>(d.scale);
+  std::fill_n(dq, t.rows * d.head_size, 0.0f);
+  const int64_t keys_end = task.rules.KeysEnd(t.begin + t.rows);
+  for (int64_t key = 0; key < keys_end; key += kTileKeys) {
+    const int64_t m = std::min(kTileKeys, keys_end - key);
+    ScoreGrads(task, t, k, v, key, m, weights, grads);
+    TileProduct(true, false, m, d.value_size, t.rows, 1, {weights, kTileKeys}, t.dy, 1,
+                task.Buffer(task.at.dv) + key * d.value_size, d.value_size);
+    if (task.rules.has_softcap()) {
+      for (int64_t i = 0; i < t.rows; ++i) {
+        MultiplyLoop(task.Buffer(task.at.slope) + i * kTileKeys, m, grads + i * kTileKeys);
+      }
+    }
+    TileProduct(false, false, t.rows, d.head_size, m, scale, {grads, kTileKeys}, k.From(key), 1, dq, d.head_size);
+    TileProduct(true, false, m, d.head_size, t.rows, scale, {grads, kTileKeys}, t.q, 1,
+                task.Buffer(task.at.dk) + key * d.head_size, d.head_size);
+  }
+  StoreHead(dq, task.args.outputs[0], task.Queries(t.head, d.head_size), t.begin, t.begin + t.rows);
+}
+
+void GradTask(const Task& task) {
+  const AttentionDims& d = task.d;
+  const HeadRows keys = task.Keys(d.head_size), values = task.Keys(d.value_size);
+  const FloatRows k = LoadHead(task.args.inputs[kK], keys, 0, d.kv_length, task.Buffer(task.at.k));
+  const FloatRows v = LoadHead(task.args.inputs[kV], values, 0, d.kv_length, task.Buffer(task.at.v));
+  float *dk = task.Buffer(task.at.dk), *dv = task.Buffer(task.at.dv);
+  std::fill_n(dk, d.kv_length * d.head_size, 0.0f);
+  std::fill_n(dv, d.kv_length * d.value_size, 0.0f);
+  task.ForEachTile(
+      [&](int64_t head, int64_t begin, int64_t end) { GradTile(task, LoadTile(task, head, begin, end), k, v); });
+  StoreHead(dk, task.args.outputs[1], keys, 0, d.kv_length);
+  StoreHead(dv, task.args.outputs[2], values, 0, d.kv_length);
+}
+
+void MaskGradTask(const Task& task) {
+  const AttentionDims& d = task.d;
+  const FloatRows k = LoadHead(task.args.inputs[kK], task.Keys(d.head_size), 0, d.kv_length, task.Buffer(task.at.k));
+  const FloatRows v = LoadHead(task.args.inputs[kV], task.Keys(d.value_size), 0, d.kv_length, task.Buffer(task.at.v));
+  float *weights = task.Buffer(task.at.scores), *grads = task.Buffer(task.at.grads);
+  task.ForEachTile([&](int64_t head, int64_t begin, int64_t end) {
+    const TileOperands t = LoadTile(task, head, begin, end);
+    const int64_t keys_end = task.rules.KeysEnd(end);
+    for (int64_t key = 0; key < keys_end; key += kTileKeys) {
+      const int64_t m = std::min(kTileKeys, keys_end - key);
+      ScoreGrads(task, t, k, v, key, m, weights, grads);
+      task.rules.AddMaskGrad(task.batch, head, begin, t.rows, key, m, grads, task.args.outputs[0].as<float>());
+    }
+  });
+}
+
+enum class Pass { kForward, kGradient, kMaskGradient };
+
+std::unique_ptr<runtime::Kernel> Prepare(const NodeDesc& desc, Pass pass, void (*run)(const Task&)) {
+  const size_t first = pass == Pass::kForward ? 0 : kQ, mask = pass == Pass::kForward ? 3 : kMask;
+  const AttentionDims d = ops::AttentionDimsOf(desc.attributes, desc.inputs[first].shape, desc.inputs[first + 1].shape,
+                                               desc.inputs[first + 2].shape);
+  const Buffers at(d, desc.inputs[first].dtype != DType::kF32, pass != Pass::kForward);
+  const int64_t tasks = d.batch * d.kv_heads;
+  const int64_t flops = 2 * d.batch * d.heads * d.q_length * d.kv_length * (d.head_size + d.value_size);
+  // A mask's gradient is summed over heads and batch: in one order, by one thread.
+  const int threads = pass == Pass::kMaskGradient ? 1 : desc.threads;
+  const int parts = static_cast<int>(std::min<int64_t>(PartsFor(threads, flops, kMinFlopsPerThread), tasks));
+  return MakeKernel(parts * at.stride, [=](const KernelArgs& args) {
+    // The products inside run on the thread that calls them.
+    omp_set_num_threads(1);
+    const ScoreRules rules(d, args.inputs.size() > mask ? &args.inputs[mask] : nullptr);
+    if (pass == Pass::kMaskGradient) std::fill_n(args.outputs[0].as<float>(), args.outputs[0].size(), 0.0f);
+    ParallelRange(parts, tasks, 1, [&](int part, int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) run({d, rules, at, args, part, i / d.kv_heads, i % d.kv_heads});
+    });
+  });
+}
+
+}  // namespace
+
+void RegisterAttention(runtime::KernelTable* table) {
+  constexpr DType f = DType::kF32;
+  const auto forward = [](const NodeDesc& desc) { return Prepare(desc, Pass::kForward, ForwardTask); };
+  const auto gradient = [](const NodeDesc& desc) { return Prepare(desc, Pass::kGradient, GradTask); };
+  const auto mask_gradient = [](const NodeDesc& desc) { return Prepare(desc, Pass::kMaskGradient, MaskGradTask); };
+  for (DType t : kDataTypes) {
+    table->Add(ir::OpKind::kAttention, {t, t, t}, {t, f}, forward);
+    table->Add(ir::OpKind::kAttentionGrad, {t, t, t, t, t, f}, {t, t, t}, gradient);
+    for (DType mask : {DType::kBool, f}) {
+      table->Add(ir::OpKind::kAttention, {t, t, t, mask}, {t, f}, forward);
+      table->Add(ir::OpKind::kAttentionGrad, {t, t, t, t, t, f, mask}, {t, t, t}, gradient);
+    }
+    table->Add(ir::OpKind::kAttentionMaskGrad, {t, t, t, t, t, f, f}, {f}, mask_gradient);
+  }
+}
+
+}  // namespace ampd::cpu

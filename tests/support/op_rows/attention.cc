@@ -1,0 +1,328 @@
+// Attention with all its scores in memory, index by index (Vaswani et al. 2017, section 3.2.1).
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "tests/support/op_rows/rows.h"
+
+namespace ampd::testing {
+namespace {
+
+using ir::Attributes;
+using ir::OpKind;
+using runtime::KernelTable;
+using runtime::NodeDesc;
+using runtime::StepState;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// Index arithmetic of q, k, v and the mask, and the scores with a bound on their error.
+class Scores {
+ public:
+  // q stands at input `first`; the mask, if any, at input `mask`.
+  Scores(const NodeDesc& desc, const RefTensors& in, size_t first, size_t mask)
+      : q(in[first]), k(in[first + 1]), v(in[first + 2]), mask_(in.size() > mask ? &in[mask] : nullptr) {
+    const Attributes& a = desc.attributes;
+    packed_ = q.shape.size() == 3;
+    batch = q.shape[0];
+    heads = packed_ ? a.Int("heads", 1) : q.shape[1];
+    kv_heads = packed_ ? a.Int("kv_heads", heads) : k.shape[1];
+    queries = q.shape[packed_ ? 1 : 2];
+    keys = k.shape[packed_ ? 1 : 2];
+    size = packed_ ? q.shape[2] / heads : q.shape[3];
+    value_size = packed_ ? v.shape[2] / kv_heads : v.shape[3];
+    scale = a.Double("scale", 1 / std::sqrt(static_cast<double>(size)));
+    softcap = a.Double("softcap");
+    causal_ = a.Bool("causal");
+    offset_ = a.Int("causal_offset");
+    bool_mask_ = mask_ != nullptr && desc.inputs[mask].dtype == DType::kBool;
+  }
+
+  int64_t KvHead(int64_t h) const { return h / (heads / kv_heads); }
+  int64_t Q(int64_t b, int64_t h, int64_t i, int64_t e) const { return At(b, h, i, e, heads, queries, size); }
+  int64_t K(int64_t b, int64_t h, int64_t j, int64_t e) const { return At(b, KvHead(h), j, e, kv_heads, keys, size); }
+  int64_t V(int64_t b, int64_t h, int64_t j, int64_t e) const {
+    return At(b, KvHead(h), j, e, kv_heads, keys, value_size);
+  }
+  int64_t Y(int64_t b, int64_t h, int64_t i, int64_t e) const { return At(b, h, i, e, heads, queries, value_size); }
+  int64_t Row(int64_t b, int64_t h, int64_t i) const { return (b * heads + h) * queries + i; }
+  int64_t Mask(int64_t b, int64_t h, int64_t i, int64_t j) const {
+    const int64_t index[] = {b, h, i, j};
+    int64_t at = 0, stride = 1;
+    for (size_t d = 1; d <= mask_->shape.size(); ++d) {
+      const int64_t extent = mask_->shape[mask_->shape.size() - d];
+      at += extent == 1 ? 0 : index[4 - d] * stride;
+      stride *= extent;
+    }
+    return at;
+  }
+
+  struct Score {
+    double value;  // after softcap and mask; -infinity where hidden
+    double slope;  // of the softcap
+    double error;
+  };
+  Score Of(int64_t b, int64_t h, int64_t i, int64_t j) const {
+    double dot = 0, magnitude = 0;
+    for (int64_t e = 0; e < size; ++e) {
+      const double product = scale * q.data[Q(b, h, i, e)] * k.data[K(b, h, j, e)];
+      dot += product;
+      magnitude += std::fabs(product);
+    }
+    Score s{dot, 1, Gamma(static_cast<double>(size) + 3) * magnitude};
+    if (softcap > 0) {
+      s.value = softcap * std::tanh(dot / softcap);
+      s.slope = 1 - std::pow(s.value / softcap, 2);
+      s.error += Gamma(8) * std::fabs(s.value);
+    }
+    if (causal_ && j > i + offset_) s.value = -kInfinity;
+    if (mask_ != nullptr) {
+      const double m = mask_->data[Mask(b, h, i, j)];
+      if (!bool_mask_) s.value += m, s.error += std::isfinite(m) ? Gamma(1) * std::fabs(m) : 0;
+      if (bool_mask_ && m == 0) s.value = -kInfinity;
+    }
+    if (std::isfinite(s.value)) s.error += Gamma(1) * std::fabs(s.value);
+    return s;
+  }
+
+  const RefTensor &q, &k, &v;
+  int64_t batch, heads, kv_heads, queries, keys, size, value_size;
+  double scale, softcap;
+
+ private:
+  int64_t At(int64_t b, int64_t h, int64_t t, int64_t e, int64_t of_heads, int64_t length, int64_t of_size) const {
+    if (packed_) return ((b * length + t) * of_heads + h) * of_size + e;
+    return ((b * of_heads + h) * length + t) * of_size + e;
+  }
+  const RefTensor* mask_;
+  bool packed_, causal_, bool_mask_;
+  int64_t offset_;
+};
+
+template <typename Visit>
+void ForEachRow(const Scores& s, const Visit& visit) {
+  for (int64_t b = 0; b < s.batch; ++b) {
+    for (int64_t h = 0; h < s.heads; ++h) {
+      for (int64_t i = 0; i < s.queries; ++i) visit(b, h, i);
+    }
+  }
+}
+
+// y and the logarithm of the sum of exponentials; or bounds on their errors.
+RefTensors Forward(const NodeDesc& desc, const RefTensors& in, bool errors) {
+  const Scores s(desc, in, 0, 3);
+  RefTensors out = {Filled(desc.outputs[0].shape), Filled(desc.outputs[1].shape)};
+  ForEachRow(s, [&](int64_t b, int64_t h, int64_t i) {
+    std::vector<Scores::Score> row;
+    double largest = -kInfinity, error = 0, sum = 0;
+    for (int64_t j = 0; j < s.keys; ++j) {
+      row.push_back(s.Of(b, h, i, j));
+      largest = std::max(largest, row.back().value);
+    }
+    for (const auto& score : row) {
+      sum += largest == -kInfinity ? 0 : std::exp(score.value - largest);
+      if (std::isfinite(score.value)) error = std::max(error, score.error + Gamma(2) * (largest - score.value));
+    }
+    const double log_sum = sum == 0 ? -kInfinity : largest + std::log(sum);
+    const double tiles = static_cast<double>(s.keys) / 16 + 1;
+    const double relative = 2 * error + Gamma(static_cast<double>(s.keys) + 32 + 8 * tiles);
+    out[1].data[s.Row(b, h, i)] = errors ? (sum == 0 ? 0 : relative) : log_sum;
+    if (sum == 0) return;
+    for (int64_t j = 0; j < s.keys; ++j) {
+      const double weight = std::exp(row[j].value - log_sum);
+      for (int64_t e = 0; e < s.value_size; ++e) {
+        const double product = weight * s.v.data[s.V(b, h, j, e)];
+        out[0].data[s.Y(b, h, i, e)] += errors ? relative * std::fabs(product) + 0x1p-140 : product;
+      }
+    }
+  });
+  return out;
+}
+
+enum GradInput { kDy, kQ, kK, kV, kY, kLogSum, kMask };
+
+// Sums over e of dy v and of dy y, or of their magnitudes.
+struct Dots {
+  double weight = 0, delta = 0, magnitude = 0;
+
+  Dots(const Scores& s, const RefTensors& in, int64_t b, int64_t h, int64_t i, int64_t j) {
+    for (int64_t e = 0; e < s.value_size; ++e) {
+      const double g = in[kDy].data[s.Y(b, h, i, e)];
+      const double value = g * s.v.data[s.V(b, h, j, e)], output = g * in[kY].data[s.Y(b, h, i, e)];
+      weight += value;
+      delta += output;
+      magnitude += std::fabs(value) + std::fabs(output);
+    }
+  }
+};
+
+// Gradients by q, k and v, or of attention_mask_grad by the mask; or bounds on their errors.
+RefTensors Gradient(const NodeDesc& desc, const RefTensors& in, bool errors) {
+  const Scores s(desc, in, 1, kMask);
+  RefTensors out;
+  for (const ir::TensorType& t : desc.outputs) out.push_back(Filled(t.shape));
+  const double terms = static_cast<double>(std::max(s.keys, s.queries * s.heads) + s.value_size);
+  ForEachRow(s, [&](int64_t b, int64_t h, int64_t i) {
+    const double log_sum = in[kLogSum].data[s.Row(b, h, i)];
+    if (log_sum == -kInfinity) return;
+    for (int64_t j = 0; j < s.keys; ++j) {
+      const Scores::Score score = s.Of(b, h, i, j);
+      if (score.value == -kInfinity) continue;
+      const double weight = std::exp(score.value - log_sum);
+      const Dots dots(s, in, b, h, i, j);
+      double relative = 0;
+      if (errors) relative = score.error + Gamma(2) * (std::fabs(score.value) + std::fabs(log_sum)) + Gamma(terms + 16);
+      // The slope 1 - t^2 is exact to a few roundings of 1.
+      const double slope_error = s.softcap > 0 ? 2 * score.error / s.softcap + Gamma(16) : 0;
+      const double raw = errors ? weight * relative * dots.magnitude : weight * (dots.weight - dots.delta);
+      const double grad =
+          errors ? raw * std::fabs(score.slope) + weight * dots.magnitude * slope_error : raw * score.slope;
+      if (desc.op == OpKind::kAttentionMaskGrad) {
+        out[0].data[s.Mask(b, h, i, j)] += raw;
+        continue;
+      }
+      const auto f = [&](double v) { return errors ? std::fabs(v) : v; };
+      for (int64_t e = 0; e < s.size; ++e) {
+        out[0].data[s.Q(b, h, i, e)] += grad * f(s.scale * s.k.data[s.K(b, h, j, e)]);
+        out[1].data[s.K(b, h, j, e)] += grad * f(s.scale * s.q.data[s.Q(b, h, i, e)]);
+      }
+      for (int64_t e = 0; e < s.value_size; ++e) {
+        const double product = weight * in[kDy].data[s.Y(b, h, i, e)];
+        out[2].data[s.V(b, h, j, e)] += errors ? relative * std::fabs(product) : product;
+      }
+    }
+  });
+  return out;
+}
+
+// What the forward pass leaves, rounded as it stores it.
+void AdjustGradInputs(const NodeDesc& desc, RefTensors* inputs) {
+  NodeDesc forward{.op = OpKind::kAttention, .attributes = desc.attributes};
+  RefTensors in = {(*inputs)[kQ], (*inputs)[kK], (*inputs)[kV]};
+  for (size_t i : {kQ, kK, kV}) forward.inputs.push_back(desc.inputs[i]);
+  if (inputs->size() > kMask) {
+    in.push_back((*inputs)[kMask]);
+    forward.inputs.push_back(desc.inputs[kMask]);
+  }
+  forward.outputs = {desc.inputs[kY], desc.inputs[kLogSum]};
+  const RefTensors out = Forward(forward, in, false);
+  for (size_t o : {0, 1}) {
+    const size_t i = kY + o;
+    for (int64_t e = 0; e < out[o].size(); ++e) {
+      (*inputs)[i].data[e] = RoundToDType(out[o].data[e], desc.inputs[i].dtype);
+    }
+  }
+}
+
+// Bool masks hide a third, and every key of query 1; f32 masks have infinities too.
+RefTensor Input(const NodeDesc& desc, int i, Random* random) {
+  const size_t mask = desc.op == OpKind::kAttention ? 3 : kMask;
+  RefTensor drawn;
+  if (static_cast<size_t>(i) != mask) return drawn;
+  drawn = Filled(desc.inputs[i].shape);
+  const int64_t keys = drawn.shape.back(), rows = drawn.shape.size() > 1 ? drawn.shape[drawn.shape.size() - 2] : 1;
+  const bool bools = desc.inputs[i].dtype == DType::kBool;
+  for (int64_t e = 0; e < drawn.size(); ++e) {
+    const bool hidden = random->Below(3) == 0 || (rows > 1 && e / keys % rows == 1);
+    const double added = RoundToDType(random->Uniform(-2, 2), DType::kF32);
+    drawn.data[e] = bools ? (hidden ? 0 : 1) : hidden ? -kInfinity : added;
+  }
+  return drawn;
+}
+
+struct Use {
+  Attributes attributes;
+  Shape q, k, v, mask;  // mask: empty is none
+};
+
+std::vector<Use> Uses() {
+  const Attributes none, causal{{"causal", int64_t{1}}};
+  const auto heads = [](int64_t h, int64_t kv) { return Attributes{{"heads", h}, {"kv_heads", kv}}; };
+  const auto with = [](Attributes a, const std::string& name, ir::Attribute value) {
+    a.Set(name, std::move(value));
+    return a;
+  };
+  return {
+      {heads(1, 1), {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {}},
+      {heads(2, 2), {2, 3, 8}, {2, 5, 8}, {2, 5, 6}, {}},
+      {with(heads(4, 2), "causal", int64_t{1}), {2, 7, 12}, {2, 5, 6}, {2, 5, 10}, {}},
+      {none, {2, 3, 4, 5}, {2, 1, 6, 5}, {2, 1, 6, 7}, {}},
+      {causal, {1, 2, 150, 16}, {1, 2, 150, 16}, {1, 2, 150, 16}, {}},
+      {with(causal, "causal_offset", int64_t{-2}), {1, 2, 5, 3}, {1, 2, 6, 3}, {1, 2, 6, 3}, {}},
+      {with(none, "scale", 0.3), {1, 2, 70, 8}, {1, 2, 300, 8}, {1, 2, 300, 4}, {300}},
+      {with(causal, "softcap", 1.5), {2, 4, 5, 6}, {2, 2, 5, 6}, {2, 2, 5, 6}, {2, 1, 5, 5}},
+      {with(heads(2, 1), "softcap", 0.7), {2, 4, 8}, {2, 6, 4}, {2, 6, 3}, {4, 6}},
+      {none, {2, 2, 3, 4}, {2, 2, 5, 4}, {2, 2, 5, 4}, {2, 1, 1, 5}},
+      {causal, {2, 2, 3, 4}, {2, 2, 5, 4}, {2, 2, 5, 4}, {1, 2, 3, 1}},
+  };
+}
+
+std::vector<OpShapes> Cases(bool gradient) {
+  std::vector<OpShapes> list;
+  for (const Use& use : Uses()) {
+    std::vector<Shape> in = {use.q, use.k, use.v};
+    if (gradient) {
+      const bool packed = use.q.size() == 3;
+      const int64_t heads = packed ? use.attributes.Int("heads") : use.q[1];
+      Shape y = use.q;
+      y.back() = packed ? use.v[2] / use.attributes.Int("kv_heads") * heads : use.v[3];
+      in.insert(in.begin(), y);
+      in.push_back(y);
+      in.push_back({use.q[0], heads, use.q[packed ? 1 : 2]});
+    }
+    if (!use.mask.empty()) in.push_back(use.mask);
+    list.push_back({use.attributes, in});
+  }
+  return list;
+}
+
+std::vector<OpShapes> GradientCases() {
+  std::vector<OpShapes> list;
+  for (const OpShapes& c : Cases(false)) {
+    if (NumElements(c.inputs[1]) < 300) list.push_back(c);
+  }
+  return list;
+}
+
+OpRow ForwardRow() {
+  constexpr DType f = DType::kF32;
+  OpRow row{.op = OpKind::kAttention, .cases = Cases(false), .gradient_cases = GradientCases()};
+  for (DType t : {f, DType::kF16, DType::kBF16}) {
+    row.signatures.push_back({{t, t, t}, {t, f}});
+    for (DType mask : {f, DType::kBool}) row.signatures.push_back({{t, t, t, mask}, {t, f}});
+  }
+  row.reference = [](const NodeDesc& d, const RefTensors& in, const StepState&) { return Forward(d, in, false); };
+  row.error = [](const NodeDesc& d, const RefTensors& in, const RefTensors&) { return Forward(d, in, true); };
+  row.input = Input;
+  return row;
+}
+
+OpRow GradRow() {
+  constexpr DType f = DType::kF32;
+  OpRow row{.op = OpKind::kAttentionGrad, .cases = Cases(true)};
+  for (DType t : {f, DType::kF16, DType::kBF16}) {
+    row.signatures.push_back({{t, t, t, t, t, f}, {t, t, t}});
+    for (DType mask : {f, DType::kBool}) row.signatures.push_back({{t, t, t, t, t, f, mask}, {t, t, t}});
+  }
+  row.reference = [](const NodeDesc& d, const RefTensors& in, const StepState&) { return Gradient(d, in, false); };
+  row.error = [](const NodeDesc& d, const RefTensors& in, const RefTensors&) { return Gradient(d, in, true); };
+  row.input = Input;
+  row.adjust_inputs = AdjustGradInputs;
+  return row;
+}
+
+}  // namespace
+
+std::vector<OpRow> AttentionRows() {
+  OpRow mask_grad = GradRow();
+  mask_grad.op = OpKind::kAttentionMaskGrad;
+  mask_grad.signatures.clear();
+  constexpr DType f = DType::kF32;
+  for (DType t : {f, DType::kF16, DType::kBF16}) mask_grad.signatures.push_back({{t, t, t, t, t, f, f}, {f}});
+  mask_grad.cases.erase(std::remove_if(mask_grad.cases.begin(), mask_grad.cases.end(),
+                                       [](const OpShapes& c) { return c.inputs.size() <= kMask; }),
+                        mask_grad.cases.end());
+  return {ForwardRow(), GradRow(), mask_grad};
+}
+
+}  // namespace ampd::testing
