@@ -30,6 +30,9 @@ V SplitHeads(Node& n, V x, int64_t heads) {
 
 absl::Status CheckOperands(const Node& n, const Operands& o) {
   const Shape &q = o.q->type.shape, &k = o.k->type.shape, &v = o.v->type.shape;
+  for (const Shape* shape : {&q, &k, &v}) {
+    if (NumElements(*shape) == 0) return n.Unsupported(absl::StrCat("an operand of ", ShapeString(*shape)));
+  }
   const bool fits = q[0] == k[0] && q[0] == v[0] && k[1] == v[1] && k[2] == v[2] && q[3] == k[3] && q[1] % k[1] == 0;
   if (fits) return absl::OkStatus();
   return n.Bad(absl::StrCat("operands are ", ShapeString(q), ", ", ShapeString(k), ", ", ShapeString(v)));

@@ -464,6 +464,8 @@ V Emitter::Reduce(absl::string_view op, V x, const std::vector<int64_t>& axes, b
   }
   const Shape& shape = keepdims ? kept : squeezed;
   if (IsEmpty(x->type.shape) || Foldable({x}, ElementsOf(x->type.shape))) {
+    // Where there is nothing to reduce the other extents may be any.
+    if (!AllowConstant(ElementsOf(kept))) return x;
     return Known(HostReshape(HostReduce(op, *x->host, reduced), shape));
   }
   std::vector<int64_t> sorted;

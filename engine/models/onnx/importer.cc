@@ -108,14 +108,16 @@ absl::Status Importer::AddInput(const ::onnx::ValueInfoProto& info, Scope* scope
     }
   }
   double elements = 1;
+  bool empty = false;
   for (int64_t extent : shape) {
     if (extent < 0) return absl::InvalidArgumentError(absl::StrCat("[onnx] has the shape ", ShapeString(shape)));
-    elements *= static_cast<double>(extent);
+    empty = empty || extent == 0;
+    elements *= static_cast<double>(std::max<int64_t>(extent, 1));
   }
   if (elements > options_.max_elements) {
     return absl::ResourceExhaustedError(absl::StrCat("[onnx] has the shape ", ShapeString(shape)));
   }
-  if (elements == 0) {
+  if (empty) {
     scope->values[info.name()] = emitter_.Known(std::make_shared<Tensor>(dtype, shape));
     return absl::OkStatus();
   }
@@ -186,6 +188,10 @@ absl::Status Importer::CallRule(const ::onnx::NodeProto& proto, const Opsets& op
   Node node(proto, opset->second, std::move(inputs), &emitter_, std::move(services));
   for (int i = 0; i < rule->least_inputs; ++i) {
     if (!node.Has(i)) return node.Bad(absl::StrCat("input ", i, " is missing"));
+  }
+  for (int i = 0; i < node.inputs() && !rule->takes_empty; ++i) {
+    const auto empty = [&] { return std::count(node.shape(i).begin(), node.shape(i).end(), 0) > 0; };
+    if (node.Has(i) && empty()) return node.Unsupported(absl::StrCat("input ", i, " without elements"));
   }
   absl::Status status = rule->translate(node);
   status.Update(emitter_.TakeStatus());

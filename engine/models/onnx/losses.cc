@@ -60,7 +60,8 @@ absl::Status SoftmaxCrossEntropy(Node& n) {
 }  // namespace
 
 std::vector<Rule> LossRules() {
-  return {{"NegativeLogLikelihoodLoss", NegativeLogLikelihood, 2}, {"SoftmaxCrossEntropyLoss", SoftmaxCrossEntropy, 2}};
+  return NeverEmpty(
+      {{"NegativeLogLikelihoodLoss", NegativeLogLikelihood, 2}, {"SoftmaxCrossEntropyLoss", SoftmaxCrossEntropy, 2}});
 }
 
 }  // namespace ampd::models::onnx

@@ -29,6 +29,11 @@ const Table& Rules() {
 
 }  // namespace
 
+std::vector<Rule> NeverEmpty(std::vector<Rule> rules) {
+  for (Rule& rule : rules) rule.takes_empty = false;
+  return rules;
+}
+
 const Rule* FindRule(const std::string& domain, const std::string& op) {
   const auto it = Rules().find({domain == "ai.onnx" ? "" : domain, op});
   return it == Rules().end() ? nullptr : &it->second;

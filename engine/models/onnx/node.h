@@ -93,8 +93,12 @@ class Node {
 struct Rule {
   const char* op;
   absl::Status (*translate)(Node& node);
-  int least_inputs;  // inputs that have to be there
+  int least_inputs;         // inputs that have to be there
+  bool takes_empty = true;  // inputs may have no elements
 };
+
+// `rules` for operations whose inputs must have elements.
+std::vector<Rule> NeverEmpty(std::vector<Rule> rules);
 
 // One list a family, in the file of the same name.
 std::vector<Rule> ElementwiseRules();

@@ -154,7 +154,7 @@ absl::Status Softmax(Node& n) {
 }  // namespace
 
 std::vector<Rule> NormRules() {
-  return {
+  std::vector<Rule> rules = NeverEmpty({
       {"BatchNormalization", BatchNormalization, 5},
       {"InstanceNormalization", InstanceNormalization, 3},
       {"GroupNormalization", GroupNormalization, 3},
@@ -162,9 +162,9 @@ std::vector<Rule> NormRules() {
       {"RMSNormalization", RmsNormalization, 2},
       {"MeanVarianceNormalization", MeanVarianceNormalization, 1},
       {"LpNormalization", LpNormalization, 1},
-      {"Softmax", Softmax, 1},
-      {"LogSoftmax", Softmax, 1},
-  };
+  });
+  rules.insert(rules.end(), {{"Softmax", Softmax, 1}, {"LogSoftmax", Softmax, 1}});
+  return rules;
 }
 
 }  // namespace ampd::models::onnx

@@ -35,6 +35,6 @@ absl::Status Gemm(Node& n) {
 
 }  // namespace
 
-std::vector<Rule> ProductRules() { return {{"MatMul", MatMul, 2}, {"Gemm", Gemm, 2}}; }
+std::vector<Rule> ProductRules() { return NeverEmpty({{"MatMul", MatMul, 2}, {"Gemm", Gemm, 2}}); }
 
 }  // namespace ampd::models::onnx

@@ -321,6 +321,6 @@ absl::Status Rnn(Node& n) {
 
 }  // namespace
 
-std::vector<Rule> RecurrentRules() { return {{"LSTM", Lstm, 3}, {"GRU", Gru, 3}, {"RNN", Rnn, 3}}; }
+std::vector<Rule> RecurrentRules() { return NeverEmpty({{"LSTM", Lstm, 3}, {"GRU", Gru, 3}, {"RNN", Rnn, 3}}); }
 
 }  // namespace ampd::models::onnx

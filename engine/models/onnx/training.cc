@@ -121,7 +121,7 @@ absl::Status Gradient(Node& n) {
 }  // namespace
 
 std::vector<Rule> TrainingRules() {
-  return {{"Adagrad", Adagrad, 5}, {"Adam", Adam, 6}, {"Momentum", Momentum, 5}, {"Gradient", Gradient, 1}};
+  return NeverEmpty({{"Adagrad", Adagrad, 5}, {"Adam", Adam, 6}, {"Momentum", Momentum, 5}, {"Gradient", Gradient, 1}});
 }
 
 }  // namespace ampd::models::onnx

@@ -271,10 +271,14 @@ absl::Status GlobalPool(Node& n) {
 }  // namespace
 
 std::vector<Rule> WindowRules() {
-  return {
-      {"Conv", Conv, 2},       {"ConvTranspose", ConvTranspose, 2},  {"AveragePool", AveragePool, 1},
-      {"MaxPool", MaxPool, 1}, {"GlobalAveragePool", GlobalPool, 1}, {"GlobalMaxPool", GlobalPool, 1},
-  };
+  return NeverEmpty({
+      {"Conv", Conv, 2},
+      {"ConvTranspose", ConvTranspose, 2},
+      {"AveragePool", AveragePool, 1},
+      {"MaxPool", MaxPool, 1},
+      {"GlobalAveragePool", GlobalPool, 1},
+      {"GlobalMaxPool", GlobalPool, 1},
+  });
 }
 
 }  // namespace ampd::models::onnx

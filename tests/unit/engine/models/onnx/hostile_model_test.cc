@@ -87,6 +87,28 @@ TEST(HostileModel, HugeShapesTakeNoMemory) {
   ::onnx::ModelProto m = EmptyModel();
   AddInput(&m, "x", {huge, huge});
   EXPECT_EQ(Import(m).status().code(), absl::StatusCode::kResourceExhausted);
+  // Nothing to reduce, for each of very many results.
+  m = EmptyModel();
+  *m.mutable_graph()->add_initializer() = Ints("n", {0, huge});
+  AddNode(&m, "ConstantOfShape", {"n"}, {"x"});
+  SetInts(AddNode(&m, "ReduceMax", {"x"}, {"y"}), "axes", {0});
+  AddOutput(&m, "y");
+  EXPECT_EQ(Import(m).status().code(), absl::StatusCode::kResourceExhausted);
+  m = EmptyModel();
+  AddInput(&m, "x", {0, huge, huge});
+  EXPECT_EQ(Import(m).status().code(), absl::StatusCode::kResourceExhausted);
+}
+
+// Operations that divide by extents or counts.
+TEST(HostileModel, NothingIsDividedByZero) {
+  for (const char* op : {"GroupNormalization", "InstanceNormalization", "LayerNormalization", "BatchNormalization",
+                         "MatMul", "Conv", "LSTM", "Attention", "SoftmaxCrossEntropyLoss", "Softmax"}) {
+    ::onnx::ModelProto m = EmptyModel();
+    for (const char* name : {"a", "b", "c", "d", "e"}) AddInput(&m, name, {0, 0, 0, 0});
+    SetInt(AddNode(&m, op, {"a", "b", "c", "d", "e"}, {"y"}), "num_groups", 1);
+    AddOutput(&m, "y");
+    Import(m).status().IgnoreError();
+  }
 }
 
 // Each function calls the next one twice: 2^60 nodes, were they all translated.
