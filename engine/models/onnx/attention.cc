@@ -1,4 +1,5 @@
-// Scaled dot-product attention (Attention, opsets 23 and later).
+// Scaled dot-product attention (Attention, opsets 23 and later): the engine's own, which never holds all the scores,
+// unless they are asked for.
 #include <cmath>
 #include <limits>
 
@@ -85,15 +86,15 @@ V Distance(Node& n, const Operands& o) {
 
 V And(Node& n, V a, V b) { return a == nullptr ? b : n.e.Binary("logical_and", a, b); }
 
-// Which keys a query may see by position: causal, within a window, not padding. Null: all of them.
-V Allowed(Node& n, const Operands& o) {
+// Which keys a query may see by position: causal if `causal`, within a window, not padding. Null: all of them.
+V Allowed(Node& n, const Operands& o, bool causal) {
   V allowed = nullptr;
   const auto limit = [&](int64_t by) {
     return o.offset != nullptr ? n.e.AddScalar(o.offset, static_cast<double>(by))
                                : n.e.Scalar(DType::kI32, static_cast<double>(o.past + by));
   };
   const int64_t left = n.Int("left_window_size", -1), right = n.Int("right_window_size", -1);
-  if (n.Int("is_causal", 0) != 0) allowed = And(n, allowed, n.e.Binary("less_equal", Distance(n, o), limit(0)));
+  if (causal) allowed = And(n, allowed, n.e.Binary("less_equal", Distance(n, o), limit(0)));
   if (left >= 0) allowed = And(n, allowed, n.e.Binary("greater_equal", Distance(n, o), limit(-left)));
   if (right >= 0) allowed = And(n, allowed, n.e.Binary("less_equal", Distance(n, o), limit(right)));
   if (o.offset != nullptr) {
@@ -116,16 +117,21 @@ V FullMask(Node& n, const Operands& o) {
   return n.e.Concat({mask, filler}, Emitter::Rank(mask) - 1);
 }
 
-// What is added to the scores, broadcasting to them; null: nothing.
-V Bias(Node& n, const Operands& o) {
-  const V zero = n.e.Scalar(n.dtype(0), 0), masked = n.e.Scalar(n.dtype(0), -kInfinity);
-  V allowed = Allowed(n, o), mask = n.Has(3) ? FullMask(n, o) : nullptr;
+// What scores are masked by, broadcasting to them: a bool where none is added to, else numbers to be added; null:
+// nothing.
+V MaskOf(Node& n, const Operands& o, bool causal) {
+  V allowed = Allowed(n, o, causal), mask = n.Has(3) ? FullMask(n, o) : nullptr;
   if (mask != nullptr && mask->type.dtype == DType::kBool) {
     allowed = And(n, allowed, mask);
     mask = nullptr;
   }
-  if (allowed == nullptr) return mask;
-  return n.e.Where(allowed, mask == nullptr ? zero : mask, masked);
+  if (allowed == nullptr || mask == nullptr) return allowed == nullptr ? mask : allowed;
+  return n.e.Where(allowed, mask, n.e.Scalar(mask->type.dtype, -kInfinity));
+}
+
+V BiasOf(Node& n, V mask) {
+  if (mask == nullptr || mask->type.dtype != DType::kBool) return mask;
+  return n.e.Where(mask, n.e.Scalar(n.dtype(0), 0), n.e.Scalar(n.dtype(0), -kInfinity));
 }
 
 absl::StatusOr<V> SoftmaxOf(Node& n, V scores, V bias) {
@@ -147,6 +153,43 @@ absl::StatusOr<V> SoftmaxOf(Node& n, V scores, V bias) {
   return n.e.Where(blind, n.e.Scalar(n.dtype(0), 0), p);
 }
 
+struct Scaling {
+  double scale = 1, cap = 0;
+};
+
+V ByEngine(Node& n, const Operands& o, const Scaling& scaling) {
+  // A frontier that is the same for every sample is an attribute; others are masks.
+  const bool causal = n.Int("is_causal", 0) != 0, attribute = causal && o.offset == nullptr;
+  ir::Attributes attributes{{"scale", scaling.scale}};
+  if (scaling.cap > 0) attributes.Set("softcap", scaling.cap);
+  if (attribute) attributes.Set("causal", int64_t{1});
+  if (attribute && o.past > 0) attributes.Set("causal_offset", o.past);
+  std::vector<V> inputs = {o.q, o.k, o.v};
+  const V mask = MaskOf(n, o, causal && !attribute);
+  if (mask != nullptr) inputs.push_back(mask->type.dtype == DType::kBool ? mask : n.e.Cast(mask, DType::kF32));
+  return n.e.Op1("attention", inputs, attributes);
+}
+
+// Step by step, where the scores are an output; `shown` becomes what it holds.
+absl::StatusOr<V> ByScores(Node& n, const Operands& o, const Scaling& scaling, V* shown) {
+  const double root = std::sqrt(scaling.scale);
+  const V keys = RepeatHeads(n, o.k, o.heads), values = RepeatHeads(n, o.v, o.heads);
+  V scores = n.e.Matmul(n.e.MulScalar(o.q, root), n.e.MulScalar(keys, root), false, true);
+  *shown = scores;
+  const int64_t mode = n.Int("qk_matmul_output_mode", kRaw);
+  if (scaling.cap > 0) {
+    scores = n.e.MulScalar(n.e.Unary("tanh", n.e.MulScalar(scores, 1 / scaling.cap)), scaling.cap);
+  }
+  if (mode == kCapped) *shown = scores;
+  const V bias = BiasOf(n, MaskOf(n, o, n.Int("is_causal", 0) != 0));
+  if (bias != nullptr) scores = n.e.Add(scores, bias);
+  if (mode == kBiased) *shown = scores;
+  AMPD_RETURN_IF_ERROR(n.e.status());
+  AMPD_ASSIGN_OR_RETURN(const V p, SoftmaxOf(n, scores, bias));
+  if (mode == kProbabilities) *shown = p;
+  return n.e.Matmul(p, values);
+}
+
 absl::Status Attention(Node& n) {
   AMPD_ASSIGN_OR_RETURN(Operands o, ReadOperands(n));
   if (n.Has(6)) {
@@ -154,25 +197,16 @@ absl::Status Attention(Node& n) {
     const V valid = n.e.Reshape(n.e.Cast(n[6], DType::kI32), {o.batch, 1, 1, 1});
     o.offset = n.e.AddScalar(valid, -static_cast<double>(o.queries));
   }
-  const double scale =
-      n.Attribute("scale") != nullptr ? n.Float("scale", 1) : 1 / std::sqrt(static_cast<double>(o.size));
-  const double root = std::sqrt(scale);
-  const V keys = RepeatHeads(n, o.k, o.heads), values = RepeatHeads(n, o.v, o.heads);
-  V scores = n.e.Matmul(n.e.MulScalar(o.q, root), n.e.MulScalar(keys, root), false, true);
-  V shown = scores;
-  const int64_t mode = n.Int("qk_matmul_output_mode", kRaw);
-  const double cap = n.Float("softcap", 0);
-  if (cap > 0) scores = n.e.MulScalar(n.e.Unary("tanh", n.e.MulScalar(scores, 1 / cap)), cap);
-  if (mode == kCapped) shown = scores;
-  const V bias = Bias(n, o);
-  if (bias != nullptr) scores = n.e.Add(scores, bias);
-  if (mode == kBiased) shown = scores;
-  AMPD_RETURN_IF_ERROR(n.e.status());
-  AMPD_ASSIGN_OR_RETURN(const V p, SoftmaxOf(n, scores, bias));
-  if (mode == kProbabilities) shown = p;
-  V y = n.e.Matmul(p, values);
+  const double usual = 1 / std::sqrt(static_cast<double>(o.size));
+  const Scaling scaling{n.Attribute("scale") != nullptr ? n.Float("scale", 1) : usual, n.Float("softcap", 0)};
+  V y = nullptr, shown = nullptr;
+  if (n.Wants(3)) {
+    AMPD_ASSIGN_OR_RETURN(y, ByScores(n, o, scaling, &shown));
+  } else {
+    y = ByEngine(n, o, scaling);
+  }
   if (n.rank(0) == 3 && n.e.ok()) {
-    y = n.e.Reshape(n.e.Transpose(y, {0, 2, 1, 3}), {o.batch, o.queries, o.heads * values->type.shape[3]});
+    y = n.e.Reshape(n.e.Transpose(y, {0, 2, 1, 3}), {o.batch, o.queries, o.heads * y->type.shape[3]});
   }
   AMPD_RETURN_IF_ERROR(n.Out(0, y));
   AMPD_RETURN_IF_ERROR(n.Out(1, o.k));

@@ -43,7 +43,7 @@ absl::StatusOr<OpKind> FindOp(absl::string_view name) {
   for (OpKind kind : ir::kAllOpKinds) {
     if (ir::OpName(kind) == name) return kind;
   }
-  return absl::UnimplementedError(absl::StrCat("[onnx] the engine has no operation ", name));
+  return absl::InternalError(absl::StrCat("[onnx] the engine has no operation ", name));
 }
 
 bool IsEmpty(const Shape& shape) { return std::find(shape.begin(), shape.end(), 0) != shape.end(); }

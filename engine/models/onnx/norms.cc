@@ -1,8 +1,4 @@
 // Normalisations and softmax.
-#include <algorithm>
-#include <cmath>
-#include <numeric>
-
 #include "engine/core/status.h"
 #include "engine/models/onnx/node.h"
 
@@ -10,32 +6,6 @@ namespace ampd::models::onnx {
 namespace {
 
 using Ints = std::vector<int64_t>;
-
-Ints AxesFrom(int first, int rank) {
-  Ints axes(static_cast<size_t>(std::max(rank - first, 0)));
-  std::iota(axes.begin(), axes.end(), first);
-  return axes;
-}
-
-struct Normalized {
-  V y, mean, inverse;  // inverse: 1 / sqrt(variance + epsilon)
-};
-
-// (x - mean) / sqrt(variance + epsilon) over `axes`, the variance biased and of centred values.
-Normalized Normalize(Node& n, V x, const Ints& axes, double epsilon) {
-  const V mean = n.e.Reduce("reduce_mean", x, axes, true);
-  const V centred = n.e.Sub(x, mean);
-  const V variance = n.e.Reduce("reduce_mean", n.e.Mul(centred, centred), axes, true);
-  const V inverse = n.e.Unary("reciprocal", n.e.Unary("sqrt", n.e.AddScalar(variance, epsilon)));
-  return {n.e.Mul(centred, inverse), mean, inverse};
-}
-
-// A vector over the channels of [n, c, ...] with axes after it.
-V OverChannels(Node& n, V v, int rank) {
-  Shape shape{Emitter::Size(v)};
-  shape.resize(static_cast<size_t>(rank - 1), 1);
-  return n.e.Reshape(v, shape);
-}
 
 // [n, c, anything] as an image [n, c, 1, pixels].
 V AsImage(Node& n, V x) {
@@ -75,49 +45,64 @@ absl::Status BatchNormalization(Node& n) {
   return n.Out(n.e.Reshape(y, n.shape(0)));
 }
 
+// Over the pixels of groups of channels, with scale and bias (either may be null) a channel.
+V NormalizeGroups(Node& n, int64_t groups, V scale, V bias) {
+  const V x = AsImage(n, n[0]);
+  std::vector<V> inputs = {x};
+  if (scale != nullptr) inputs.insert(inputs.end(), {scale, bias});
+  std::vector<bool> images(inputs.size(), false);
+  images[0] = true;
+  const ir::Attributes attributes{{"groups", groups}, {"epsilon", n.Float("epsilon", 1e-5)}};
+  return n.e.Reshape(n.e.ImageOp("group_norm", inputs, images, attributes)[0], n.shape(0));
+}
+
 absl::Status InstanceNormalization(Node& n) {
   if (n.rank(0) < 3) return n.Bad(absl::StrCat("input is ", ShapeString(n.shape(0))));
-  const V x = n.e.Cast(n[0], DType::kF32);
-  const Normalized y = Normalize(n, x, AxesFrom(2, n.rank(0)), n.Float("epsilon", 1e-5));
-  const V scale = OverChannels(n, n.e.Cast(n[1], DType::kF32), n.rank(0));
-  const V bias = OverChannels(n, n.e.Cast(n[2], DType::kF32), n.rank(0));
-  return n.Out(n.e.Cast(n.e.Add(n.e.Mul(y.y, scale), bias), n.dtype(0)));
+  return n.Out(NormalizeGroups(n, n.shape(0)[1], n[1], n[2]));
 }
 
 // Scale and bias stand one a group before opset 21, one a channel from then on.
 absl::Status GroupNormalization(Node& n) {
   const int64_t groups = n.Int("num_groups", 0);
-  const Shape s = n.shape(0);
-  if (n.rank(0) < 3 || groups < 1 || s[1] % groups != 0)
+  const Shape& s = n.shape(0);
+  if (n.rank(0) < 3 || groups < 1 || s[1] % groups != 0) {
     return n.Bad(absl::StrCat(groups, " groups of ", ShapeString(s)));
-  const V x = n.e.Reshape(n.e.Cast(n[0], DType::kF32), {s[0], groups, Emitter::Size(n[0]) / s[0] / groups});
-  V y = Normalize(n, x, {2}, n.Float("epsilon", 1e-5)).y;
-  const bool by_group = n.opset() < 21 && Emitter::Size(n[1]) == groups;
-  if (!by_group) y = n.e.Reshape(y, s);
-  const int rank = by_group ? 3 : n.rank(0);
-  y = n.e.Mul(y, OverChannels(n, n.e.Cast(n[1], DType::kF32), rank));
-  y = n.e.Add(y, OverChannels(n, n.e.Cast(n[2], DType::kF32), rank));
-  return n.Out(n.e.Cast(n.e.Reshape(y, s), n.dtype(0)));
+  }
+  const auto by_channel = [&](V v) {
+    if (Emitter::Size(v) != groups) return v;
+    return n.e.Reshape(n.e.Expand(n.e.Reshape(v, {groups, 1}), {groups, s[1] / groups}), {s[1]});
+  };
+  return n.Out(NormalizeGroups(n, groups, by_channel(n[1]), by_channel(n[2])));
 }
 
+// Whether `v` has exactly the axes of the input from `axis` on, as the engine's scales and biases do.
+bool FitsRow(const Node& n, V v, int axis) {
+  return v->type.shape == Shape(n.shape(0).begin() + axis, n.shape(0).end());
+}
+
+// A scale or bias that only broadcasts is applied for itself.
 absl::Status LayerNormalization(Node& n) {
   AMPD_ASSIGN_OR_RETURN(const int axis, n.Axis(n.Int("axis", -1), n.rank(0)));
-  const Normalized norm =
-      Normalize(n, n.e.Cast(n[0], DType::kF32), AxesFrom(axis, n.rank(0)), n.Float("epsilon", 1e-5));
-  V y = n.e.Mul(n.e.Cast(norm.y, n.dtype(0)), n[1]);
-  if (n.Has(2)) y = n.e.Add(y, n[2]);
+  const ir::Attributes attributes{{"axis", int64_t{axis}}, {"epsilon", n.Float("epsilon", 1e-5)}};
+  const bool fits = FitsRow(n, n[1], axis) && (!n.Has(2) || FitsRow(n, n[2], axis));
+  std::vector<V> inputs = {n[0]};
+  if (fits) inputs.push_back(n[1]);
+  if (fits && n.Has(2)) inputs.push_back(n[2]);
+  if (fits && !n.Has(2)) inputs.push_back(n.e.Expand(n.e.Scalar(DType::kF32, 0), n[1]->type.shape));
+  const std::vector<V> norm = n.e.Op("layer_norm", inputs, attributes);
+  V y = norm[0];
+  if (!fits) y = n.e.Mul(y, n[1]);
+  if (!fits && n.Has(2)) y = n.e.Add(y, n[2]);
   AMPD_RETURN_IF_ERROR(n.Out(0, y));
-  AMPD_RETURN_IF_ERROR(n.Out(1, norm.mean));
-  return n.Out(2, norm.inverse);
+  AMPD_RETURN_IF_ERROR(n.Out(1, norm[1]));
+  return n.Out(2, norm[2]);
 }
 
-// Zhang and Sennrich 2019.
 absl::Status RmsNormalization(Node& n) {
   AMPD_ASSIGN_OR_RETURN(const int axis, n.Axis(n.Int("axis", -1), n.rank(0)));
-  const V x = n.e.Cast(n[0], DType::kF32);
-  const V square = n.e.Reduce("reduce_mean", n.e.Mul(x, x), AxesFrom(axis, n.rank(0)), true);
-  const V inverse = n.e.Unary("reciprocal", n.e.Unary("sqrt", n.e.AddScalar(square, n.Float("epsilon", 1e-5))));
-  return n.Out(n.e.Mul(n.e.Cast(n.e.Mul(x, inverse), n.dtype(0)), n[1]));
+  const ir::Attributes attributes{{"axis", int64_t{axis}}, {"epsilon", n.Float("epsilon", 1e-5)}};
+  if (FitsRow(n, n[1], axis)) return n.Out(n.e.Op1("rms_norm", {n[0], n[1]}, attributes));
+  return n.Out(n.e.Mul(n.e.Op1("rms_norm", {n[0]}, attributes), n[1]));
 }
 
 absl::Status MeanVarianceNormalization(Node& n) {
