@@ -20,12 +20,15 @@ Ints Pair(const google::protobuf::RepeatedField<int64_t>& field, const Ints& fal
   return field.size() == 1 ? Ints{field[0], field[0]} : Ints{field[0], field[1]};
 }
 
-// [top, left, bottom, right]. SAME keeps ceil(input / stride) outputs, an odd remainder going to bottom and right.
-Ints Pads(v1::Padding::Kind padding, const Shape& x, const Ints& kernel, const Ints& strides) {
+// [top, left, bottom, right]: `given`, if any, else by `padding`. SAME keeps ceil(input / stride) outputs, an odd
+// remainder going to bottom and right. `span`: the pixels that a kernel covers, holes included.
+Ints Pads(const google::protobuf::RepeatedField<int64_t>& given, v1::Padding::Kind padding, const Shape& x,
+          const Ints& span, const Ints& strides) {
+  if (given.size() == 4) return {given.begin(), given.end()};
   if (padding != v1::Padding::SAME) return {0, 0, 0, 0};
   const auto total = [&](int axis) {
     const int64_t outputs = (x[1 + axis] + strides[axis] - 1) / strides[axis];
-    return std::max<int64_t>((outputs - 1) * strides[axis] + kernel[axis] - x[1 + axis], 0);
+    return std::max<int64_t>((outputs - 1) * strides[axis] + span[axis] - x[1 + axis], 0);
   };
   const int64_t h = total(0), w = total(1);
   return {h / 2, w / 2, h - h / 2, w - w / 2};
@@ -44,6 +47,7 @@ ir::Persistent ChannelVector(std::string name, int64_t channels, const LayerOutp
 
 absl::StatusOr<LayerOutput> LayerBuilder::Add(const v1::Layer& layer, const std::vector<LayerOutput>& inputs) {
   if (layer.kind_case() == v1::Layer::kAdd) return Sum(layer, inputs);
+  if (layer.kind_case() == v1::Layer::kMultiHeadAttention) return Attention(layer, inputs);
   const LayerOutput& x = inputs[0];
   switch (layer.kind_case()) {
     case v1::Layer::kDense:
@@ -60,6 +64,20 @@ absl::StatusOr<LayerOutput> LayerBuilder::Add(const v1::Layer& layer, const std:
       return Flatten(layer, x);
     case v1::Layer::kDropout:
       return Dropout(layer, x);
+    case v1::Layer::kConvTranspose2D:
+      return ConvTranspose2d(layer, x);
+    case v1::Layer::kLayerNorm:
+      return LayerNorm(layer, x);
+    case v1::Layer::kRmsNorm:
+      return RmsNorm(layer, x);
+    case v1::Layer::kGroupNorm: {
+      const v1::GroupNormLayer& norm = layer.group_norm();
+      return GroupNorm(layer, norm.groups(), norm.epsilon(), norm.affine(), x);
+    }
+    case v1::Layer::kInstanceNorm: {
+      const v1::InstanceNormLayer& norm = layer.instance_norm();
+      return GroupNorm(layer, graph_->type(x.value).shape.back(), norm.epsilon(), norm.affine(), x);
+    }
     case v1::Layer::kLstm:
       return Recurrent(layer, OpKind::kLstm, layer.lstm(), x);
     case v1::Layer::kGru:
@@ -80,19 +98,19 @@ absl::StatusOr<LayerOutput> LayerBuilder::Add(const v1::Layer& layer, const std:
 
 absl::StatusOr<LayerOutput> LayerBuilder::Dense(const v1::Layer& layer, const LayerOutput& x) {
   const Shape& shape = graph_->type(x.value).shape;
-  if (shape.size() != 2) {
-    return absl::InvalidArgumentError(absl::StrCat("[dense] needs [batch, features], has ", ShapeString(shape),
-                                                   " (a flatten or global_avg_pool layer before it makes that), node ",
-                                                   layer.name()));
+  if (shape.size() != 2 && shape.size() != 3) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("[dense] needs [batch, features] or [batch, time, features], has ", ShapeString(shape),
+                     " (a flatten or global_avg_pool layer before it makes that), node ", layer.name()));
   }
   const v1::DenseLayer& dense = layer.dense();
-  const double bound = 1.0 / std::sqrt(static_cast<double>(shape[1]));
+  const int64_t features = shape.back();
+  const double bound = 1.0 / std::sqrt(static_cast<double>(features));
   ir::Persistent weight{
-      .name = layer.name() + ".weight", .type = {DType::kF32, {dense.units(), shape[1]}}, .init = Uniform(bound)};
+      .name = layer.name() + ".weight", .type = {DType::kF32, {dense.units(), features}}, .init = Uniform(bound)};
   if (!x.flattened.empty()) weight.layout = ir::DiskLayout::kChannelsLast, weight.flattened = x.flattened;
   const ir::ValueId w = graph_->AddParameter(std::move(weight));
-  AMPD_ASSIGN_OR_RETURN(ir::ValueId y,
-                        Emit(OpKind::kMatmul, layer.name(), {x.value, w}, {{"transpose_b", int64_t{1}}}));
+  AMPD_ASSIGN_OR_RETURN(ir::ValueId y, Product(layer.name(), x.value, w));
   AMPD_ASSIGN_OR_RETURN(y, BiasAndActivation(layer.name(), y, dense.bias(), bound, dense.activation()));
   return LayerOutput{y, {}};
 }
@@ -103,16 +121,29 @@ absl::StatusOr<LayerOutput> LayerBuilder::Conv2d(const v1::Layer& layer, const L
   const Shape& shape = graph_->type(x.value).shape;
   const Ints kernel = Pair(conv.kernel(), {1, 1});
   const Ints strides = Pair(conv.stride(), {1, 1});
-  const Ints pads = Pads(conv.padding(), shape, kernel, strides);
-  const double bound = 1.0 / std::sqrt(static_cast<double>(kernel[0] * kernel[1] * shape[3]));
+  const Ints dilations = Pair(conv.dilation(), {1, 1});
+  const Ints span = {(kernel[0] - 1) * dilations[0] + 1, (kernel[1] - 1) * dilations[1] + 1};
+  const int64_t groups = std::max<int64_t>(conv.groups(), 1);
+  if (shape[3] % groups != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("[conv2d] ", groups, " groups do not divide the input's ", shape[3],
+                                                   " channels, node ", layer.name()));
+  }
+  ir::Attributes attributes{{"strides", strides}, {"pads", Pads(conv.pads(), conv.padding(), shape, span, strides)}};
+  if (dilations != Ints{1, 1}) attributes.Set("dilations", dilations);
+  if (groups > 1) attributes.Set("groups", groups);
+  const Shape filter = {conv.filters(), kernel[0], kernel[1], shape[3] / groups};
+  const double bound = 1.0 / std::sqrt(static_cast<double>(filter[1] * filter[2] * filter[3]));
   const ir::ValueId w = graph_->AddParameter({.name = layer.name() + ".weight",
-                                              .type = {DType::kF32, {conv.filters(), kernel[0], kernel[1], shape[3]}},
+                                              .type = {DType::kF32, filter},
                                               .init = Uniform(bound),
                                               .layout = ir::DiskLayout::kConvFilter});
-  AMPD_ASSIGN_OR_RETURN(ir::ValueId y,
-                        Emit(OpKind::kConv2d, layer.name(), {x.value, w}, {{"strides", strides}, {"pads", pads}}));
+  AMPD_ASSIGN_OR_RETURN(ir::ValueId y, Emit(OpKind::kConv2d, layer.name(), {x.value, w}, attributes));
   AMPD_ASSIGN_OR_RETURN(y, BiasAndActivation(layer.name(), y, conv.bias(), bound, conv.activation()));
   return LayerOutput{y, {}};
+}
+
+ir::ValueId LayerBuilder::AddVector(std::string name, const LayerOutput& x, ir::Initializer::Kind init) {
+  return graph_->AddParameter(ChannelVector(std::move(name), graph_->type(x.value).shape.back(), x, init));
 }
 
 absl::StatusOr<LayerOutput> LayerBuilder::BatchNorm(const v1::Layer& layer, const LayerOutput& x) {
@@ -157,7 +188,7 @@ absl::StatusOr<LayerOutput> LayerBuilder::Pool(const v1::Layer& layer, OpKind op
   AMPD_RETURN_IF_ERROR(RequireImage(op, layer.name(), x.value));
   const Ints size = Pair(pool.size(), {1, 1});
   const Ints strides = Pair(pool.stride(), size);
-  const Ints pads = Pads(pool.padding(), graph_->type(x.value).shape, size, strides);
+  const Ints pads = Pads(pool.pads(), pool.padding(), graph_->type(x.value).shape, size, strides);
   AMPD_ASSIGN_OR_RETURN(const ir::ValueId y,
                         Emit(op, layer.name(), {x.value}, {{"size", size}, {"strides", strides}, {"pads", pads}}));
   return LayerOutput{y, {}};
@@ -166,6 +197,11 @@ absl::StatusOr<LayerOutput> LayerBuilder::Pool(const v1::Layer& layer, OpKind op
 absl::StatusOr<LayerOutput> LayerBuilder::Flatten(const v1::Layer& layer, const LayerOutput& x) {
   const Shape shape = graph_->type(x.value).shape;
   if (shape.size() == 2) return x;
+  if (shape.size() == 3) {
+    AMPD_ASSIGN_OR_RETURN(const ir::ValueId y, Emit(OpKind::kReshape, layer.name(), {x.value},
+                                                    {{"shape", Ints{shape[0], shape[1] * shape[2]}}}));
+    return LayerOutput{y, {}};
+  }
   AMPD_RETURN_IF_ERROR(RequireImage(OpKind::kReshape, layer.name(), x.value));
   AMPD_ASSIGN_OR_RETURN(const ir::ValueId y, Emit(OpKind::kReshape, layer.name(), {x.value},
                                                   {{"shape", Ints{shape[0], shape[1] * shape[2] * shape[3]}}}));

@@ -36,6 +36,15 @@ class LayerBuilder {
                                    const LayerOutput& x);
   absl::StatusOr<LayerOutput> Flatten(const v1::Layer& layer, const LayerOutput& x);
   absl::StatusOr<LayerOutput> Dropout(const v1::Layer& layer, const LayerOutput& x);
+  absl::StatusOr<LayerOutput> ConvTranspose2d(const v1::Layer& layer, const LayerOutput& x);
+  absl::StatusOr<LayerOutput> LayerNorm(const v1::Layer& layer, const LayerOutput& x);
+  absl::StatusOr<LayerOutput> RmsNorm(const v1::Layer& layer, const LayerOutput& x);
+  // group_norm, and instance_norm with as many groups as channels.
+  absl::StatusOr<LayerOutput> GroupNorm(const v1::Layer& layer, int64_t groups, double epsilon, bool affine,
+                                        const LayerOutput& x);
+  absl::StatusOr<LayerOutput> Attention(const v1::Layer& layer, const std::vector<LayerOutput>& inputs);
+  // q, k and v of an attention layer: x, which is also what they attend to, by one product; or x and `context`.
+  absl::StatusOr<std::vector<ir::ValueId>> Projections(const v1::Layer& layer, ir::ValueId x, ir::ValueId context);
   absl::StatusOr<LayerOutput> Recurrent(const v1::Layer& layer, ir::OpKind op, const v1::RecurrentLayer& spec,
                                         const LayerOutput& x);
   // One of the stacked levels: every output of its node.
@@ -48,6 +57,14 @@ class LayerBuilder {
   // A node "<layer>.<op>"; its first output.
   absl::StatusOr<ir::ValueId> Emit(ir::OpKind op, const std::string& layer, std::vector<ir::ValueId> inputs,
                                    ir::Attributes attributes, const std::string& suffix = "");
+  // x w^T + bias over the last axis of `x`, whatever axes stand before it; `bias` may be -1. Node names end in
+  // `suffix`.
+  absl::StatusOr<ir::ValueId> Product(const std::string& layer, ir::ValueId x, ir::ValueId w, ir::ValueId bias = -1,
+                                      const std::string& suffix = "");
+  // A parameter over the last axis of `x`, in the order that PyTorch's flatten gives it.
+  ir::ValueId AddVector(std::string name, const LayerOutput& x, ir::Initializer::Kind init);
+  absl::StatusOr<ir::ValueId> Reshape(const std::string& layer, ir::ValueId x, const Shape& shape,
+                                      const std::string& suffix);
   absl::Status RequireImage(ir::OpKind op, const std::string& layer, ir::ValueId x) const;
 
   ir::Graph* graph_;

@@ -24,7 +24,8 @@ constexpr size_t kMaxNameBytes = 200;
 constexpr char kBatch[] = "input";
 
 const char kLayerKinds[] =
-    "dense, conv2d, batch_norm, relu, max_pool, avg_pool, global_avg_pool, flatten, dropout, add, lstm, gru";
+    "dense, conv2d, batch_norm, relu, max_pool, avg_pool, global_avg_pool, flatten, dropout, add, conv_transpose2d, "
+    "layer_norm, group_norm, instance_norm, rms_norm, multi_head_attention, lstm, gru";
 
 // [height, width] from one number or two; `fallback` when none is given.
 void ResolvePair(const std::string& field, const std::vector<int64_t>& fallback, RepeatedField<int64_t>* pair,
@@ -38,6 +39,33 @@ void ResolvePair(const std::string& field, const std::vector<int64_t>& fallback,
   } else {
     for (int i = 0; i < 2; ++i) violations->CheckInteger(Indexed(field, i), pair->Get(i), 1, kMaxKernel);
   }
+}
+
+// [top, left, bottom, right] from one number, [height, width] or all four; left empty where none is given.
+void ResolvePads(const std::string& field, RepeatedField<int64_t>* pads, Violations* violations) {
+  const int given = pads->size();
+  if (given == 0) return;
+  if (given != 1 && given != 2 && given != 4) {
+    return violations->Add(
+        field,
+        absl::StrCat("must be one number, [height, width] or [top, left, bottom, right], has ", given, " numbers"));
+  }
+  while (pads->size() < 4) pads->Add(pads->Get(given == 1 ? 0 : pads->size() - 2));
+  for (int i = 0; i < 4; ++i) violations->CheckInteger(Indexed(field, i), pads->Get(i), 0, kMaxKernel);
+}
+
+// Explicit pads instead of a kind of padding, whose default is VALID.
+void ResolvePadding(const std::string& path, v1::Padding::Kind padding, RepeatedField<int64_t>* pads,
+                    Violations* violations) {
+  if (!pads->empty() && padding == v1::Padding::SAME) {
+    violations->Add(absl::StrCat(path, ".pads"), "cannot be given with padding SAME");
+  }
+  ResolvePads(absl::StrCat(path, ".pads"), pads, violations);
+}
+
+void CheckEpsilon(const std::string& path, double epsilon, Violations* violations) {
+  // Below 1e-30 an fp32 sum could lose it altogether.
+  violations->CheckReal(absl::StrCat(path, ".epsilon"), epsilon, {.low = 1e-30, .high = 1});
 }
 
 // A required count such as dense.units.
@@ -67,17 +95,85 @@ void ResolveConv2d(const std::string& path, v1::Conv2dLayer* conv, Violations* v
   CheckCount(absl::StrCat(path, ".filters"), conv->filters(), violations);
   ResolvePair(absl::StrCat(path, ".kernel"), {}, conv->mutable_kernel(), violations);
   ResolvePair(absl::StrCat(path, ".stride"), {1, 1}, conv->mutable_stride(), violations);
+  ResolvePair(absl::StrCat(path, ".dilation"), {1, 1}, conv->mutable_dilation(), violations);
+  ResolvePadding(path, conv->padding(), conv->mutable_pads(), violations);
   conv->set_padding(OrValid(conv->padding()));
+  if (!conv->has_groups()) conv->set_groups(1);
+  violations->CheckInteger(absl::StrCat(path, ".groups"), conv->groups(), 1, kMaxChannels);
+  if (conv->groups() > 0 && conv->filters() % conv->groups() != 0) {
+    violations->Add(absl::StrCat(path, ".groups"),
+                    absl::StrCat("must divide filters ", conv->filters(), ", is ", conv->groups()));
+  }
   if (!conv->has_bias()) conv->set_bias(true);
   conv->set_activation(OrNone(conv->activation()));
+}
+
+void ResolveOutputPadding(const std::string& field, v1::ConvTranspose2dLayer* conv, Violations* violations) {
+  RepeatedField<int64_t>* padding = conv->mutable_output_padding();
+  if (padding->empty()) padding->Add(0);
+  if (padding->size() == 1) padding->Add(padding->Get(0));
+  if (padding->size() != 2) {
+    return violations->Add(field,
+                           absl::StrCat("must be one number or [height, width], has ", padding->size(), " numbers"));
+  }
+  if (conv->stride_size() != 2) return;
+  for (int i = 0; i < 2; ++i) {
+    if (conv->stride(i) >= 1) violations->CheckInteger(Indexed(field, i), padding->Get(i), 0, conv->stride(i) - 1);
+  }
+}
+
+void ResolveConvTranspose2d(const std::string& path, v1::ConvTranspose2dLayer* conv, Violations* violations) {
+  CheckCount(absl::StrCat(path, ".filters"), conv->filters(), violations);
+  ResolvePair(absl::StrCat(path, ".kernel"), {}, conv->mutable_kernel(), violations);
+  ResolvePair(absl::StrCat(path, ".stride"), {1, 1}, conv->mutable_stride(), violations);
+  ResolvePair(absl::StrCat(path, ".dilation"), {1, 1}, conv->mutable_dilation(), violations);
+  if (conv->pads().empty()) conv->add_pads(0);
+  ResolvePads(absl::StrCat(path, ".pads"), conv->mutable_pads(), violations);
+  ResolveOutputPadding(absl::StrCat(path, ".output_padding"), conv, violations);
+  if (!conv->has_groups()) conv->set_groups(1);
+  violations->CheckInteger(absl::StrCat(path, ".groups"), conv->groups(), 1, kMaxChannels);
+  if (conv->groups() > 0 && conv->filters() % conv->groups() != 0) {
+    violations->Add(absl::StrCat(path, ".groups"),
+                    absl::StrCat("must divide filters ", conv->filters(), ", is ", conv->groups()));
+  }
+  if (!conv->has_bias()) conv->set_bias(true);
+  conv->set_activation(OrNone(conv->activation()));
+}
+
+void ResolveLayerNorm(const std::string& path, v1::LayerNormLayer* norm, Violations* violations) {
+  if (!norm->has_epsilon()) norm->set_epsilon(1e-5);
+  if (!norm->has_bias()) norm->set_bias(true);
+  CheckEpsilon(path, norm->epsilon(), violations);
+}
+
+void ResolveGroupNorm(const std::string& path, v1::GroupNormLayer* norm, Violations* violations) {
+  CheckCount(absl::StrCat(path, ".groups"), norm->groups(), violations);
+  if (!norm->has_epsilon()) norm->set_epsilon(1e-5);
+  if (!norm->has_affine()) norm->set_affine(true);
+  CheckEpsilon(path, norm->epsilon(), violations);
+}
+
+void ResolveInstanceNorm(const std::string& path, v1::InstanceNormLayer* norm, Violations* violations) {
+  if (!norm->has_epsilon()) norm->set_epsilon(1e-5);
+  if (!norm->has_affine()) norm->set_affine(false);
+  CheckEpsilon(path, norm->epsilon(), violations);
+}
+
+void ResolveRmsNorm(const std::string& path, v1::RmsNormLayer* norm, Violations* violations) {
+  if (!norm->has_epsilon()) norm->set_epsilon(0x1p-23);
+  CheckEpsilon(path, norm->epsilon(), violations);
+}
+
+void ResolveAttention(const std::string& path, v1::MultiHeadAttentionLayer* attention, Violations* violations) {
+  CheckCount(absl::StrCat(path, ".heads"), attention->heads(), violations);
+  if (!attention->has_bias()) attention->set_bias(true);
 }
 
 void ResolveBatchNorm(const std::string& path, v1::BatchNormLayer* norm, Violations* violations) {
   if (!norm->has_momentum()) norm->set_momentum(0.1);
   if (!norm->has_epsilon()) norm->set_epsilon(1e-5);
   violations->CheckReal(absl::StrCat(path, ".momentum"), norm->momentum(), {.low = 0, .high = 1, .low_open = true});
-  // Below 1e-30 an fp32 sum could lose it altogether.
-  violations->CheckReal(absl::StrCat(path, ".epsilon"), norm->epsilon(), {.low = 1e-30, .high = 1});
+  CheckEpsilon(path, norm->epsilon(), violations);
 }
 
 void ResolvePool(const std::string& path, v1::Pool2dLayer* pool, Violations* violations) {
@@ -85,6 +181,7 @@ void ResolvePool(const std::string& path, v1::Pool2dLayer* pool, Violations* vio
   const std::vector<int64_t> size(pool->size().begin(), pool->size().end());
   // Without a size there is nothing to default to, and one error is enough.
   if (size.size() == 2) ResolvePair(absl::StrCat(path, ".stride"), size, pool->mutable_stride(), violations);
+  ResolvePadding(path, pool->padding(), pool->mutable_pads(), violations);
   pool->set_padding(OrValid(pool->padding()));
 }
 
@@ -112,6 +209,20 @@ void ResolveKind(const std::string& path, v1::Layer* layer, Violations* violatio
     case v1::Layer::kDropout:
       return violations->CheckReal(absl::StrCat(path, ".dropout.rate"), layer->dropout().rate(),
                                    {.low = 0, .high = 1, .high_open = true});
+    case v1::Layer::kConvTranspose2D:
+      return ResolveConvTranspose2d(absl::StrCat(path, ".conv_transpose2d"), layer->mutable_conv_transpose2d(),
+                                    violations);
+    case v1::Layer::kLayerNorm:
+      return ResolveLayerNorm(absl::StrCat(path, ".layer_norm"), layer->mutable_layer_norm(), violations);
+    case v1::Layer::kGroupNorm:
+      return ResolveGroupNorm(absl::StrCat(path, ".group_norm"), layer->mutable_group_norm(), violations);
+    case v1::Layer::kInstanceNorm:
+      return ResolveInstanceNorm(absl::StrCat(path, ".instance_norm"), layer->mutable_instance_norm(), violations);
+    case v1::Layer::kRmsNorm:
+      return ResolveRmsNorm(absl::StrCat(path, ".rms_norm"), layer->mutable_rms_norm(), violations);
+    case v1::Layer::kMultiHeadAttention:
+      return ResolveAttention(absl::StrCat(path, ".multi_head_attention"), layer->mutable_multi_head_attention(),
+                              violations);
     case v1::Layer::kLstm:
       return ResolveRecurrent(absl::StrCat(path, ".lstm"), layer->mutable_lstm(), violations);
     case v1::Layer::kGru:
@@ -162,7 +273,9 @@ class LayerNames {
     const std::string field = absl::StrCat(path, ".inputs");
     if (layer->has_add() && layer->inputs_size() < 2) {
       violations_->Add(field, absl::StrCat("add needs two or more, has ", layer->inputs_size()));
-    } else if (!layer->has_add() && layer->inputs_size() > 1) {
+    } else if (layer->has_multi_head_attention() && layer->inputs_size() > 2) {
+      violations_->Add(field, absl::StrCat("multi_head_attention takes one or two, has ", layer->inputs_size()));
+    } else if (!layer->has_add() && !layer->has_multi_head_attention() && layer->inputs_size() > 1) {
       violations_->Add(field, absl::StrCat(KindName(*layer), " takes one, has ", layer->inputs_size()));
     } else if (layer->inputs_size() > kMaxInputs) {
       violations_->Add(field, absl::StrCat("must be at most ", kMaxInputs, ", are ", layer->inputs_size()));

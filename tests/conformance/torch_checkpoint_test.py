@@ -114,9 +114,83 @@ def residual_model():
         ("gap", nn.AdaptiveAvgPool2d(1)), ("flat", nn.Flatten()), ("head", nn.Linear(4, 10)))
 
 
+GROUP_LAYERS = [
+    {"name": "a", "conv2d": {"filters": 8, "kernel": [3], "stride": [2], "pads": [1]}},
+    {"name": "gn", "group_norm": {"groups": 4, "epsilon": 0.001}},
+    {"name": "b", "conv2d": {"filters": 6, "kernel": [3, 2], "groups": 2, "dilation": [2, 1], "pads": [1, 2],
+                             "activation": "RELU"}},
+    {"name": "up", "conv_transpose2d": {"filters": 4, "kernel": [4, 3], "stride": [2], "pads": [1],
+                                        "output_padding": [0, 1], "groups": 2}},
+    {"name": "in", "instance_norm": {"affine": True}},
+    {"name": "in2", "instance_norm": {}},
+    {"name": "down", "max_pool": {"size": [3], "stride": [4], "pads": [1]}},
+    {"name": "flat", "flatten": {}},
+    {"name": "ln", "layer_norm": {}},
+    {"name": "head", "dense": {"units": 10}},
+]
+
+
+def group_model():
+    return sequential(
+        ("a", nn.Conv2d(1, 8, 3, stride=2, padding=1)), ("gn", nn.GroupNorm(4, 8, eps=0.001)),
+        ("b", nn.Conv2d(8, 6, (3, 2), groups=2, dilation=(2, 1), padding=(1, 2))), ("relu", nn.ReLU()),
+        ("up", nn.ConvTranspose2d(6, 4, (4, 3), stride=2, padding=1, output_padding=(0, 1), groups=2)),
+        ("in", nn.InstanceNorm2d(4, affine=True)), ("in2", nn.InstanceNorm2d(4)),
+        ("down", nn.MaxPool2d(3, stride=4, padding=1)), ("flat", nn.Flatten()), ("ln", nn.LayerNorm(4 * 6 * 9)),
+        ("head", nn.Linear(4 * 6 * 9, 10)))
+
+
+class RmsNorm(nn.Module):
+    """torch.nn.RMSNorm, which came with PyTorch 2.4."""
+
+    def __init__(self, features):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(features))
+
+    def forward(self, x):
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 2**-23) * self.weight
+
+
+class Transformer(nn.Module):
+    """Rows of the image as a sequence, one block that attends to itself and one that attends to another layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.rnn = nn.GRU(28, 24, batch_first=True)
+        self.ln = nn.LayerNorm(24)
+        self.attend = nn.MultiheadAttention(24, 4, batch_first=True)
+        self.rms = RmsNorm(24)
+        self.cross = nn.MultiheadAttention(24, 3, bias=False, batch_first=True)
+        self.mix = nn.Linear(24, 12)
+        self.head = nn.Linear(28 * 12, 10)
+
+    def forward(self, images):
+        x, _ = self.rnn(images[:, 0])
+        y = self.ln(x)
+        hidden = torch.ones(28, 28, dtype=torch.bool).triu(1)
+        y = self.rms(x + self.attend(y, y, y, attn_mask=hidden)[0])
+        y = torch.relu(self.mix(self.cross(y, x, x)[0]))
+        return self.head(y.flatten(1))
+
+
+TRANSFORMER_LAYERS = [
+    {"name": "rnn", "gru": {"units": 24}},
+    {"name": "ln", "layer_norm": {}},
+    {"name": "attend", "multi_head_attention": {"heads": 4, "causal": True}},
+    {"name": "sum", "inputs": ["rnn", "attend"], "add": {}},
+    {"name": "rms", "rms_norm": {}},
+    {"name": "cross", "inputs": ["rms", "rnn"], "multi_head_attention": {"heads": 3, "bias": False}},
+    {"name": "mix", "dense": {"units": 12, "activation": "RELU"}},
+    {"name": "flat", "flatten": {}},
+    {"name": "head", "dense": {"units": 10}},
+]
+
 # The last number: largest difference of two logits, as a share of the largest logit.
 CASES = [("conv", CONV_LAYERS, conv_model, "FP32", 1e-5), ("residual", RESIDUAL_LAYERS, residual_model, "FP32", 1e-5),
-         ("conv", CONV_LAYERS, conv_model, "FP16", 5e-3), ("conv", CONV_LAYERS, conv_model, "BF16", 5e-2)]
+         ("groups", GROUP_LAYERS, group_model, "FP32", 1e-5),
+         ("transformer", TRANSFORMER_LAYERS, Transformer, "FP32", 1e-5),
+         ("conv", CONV_LAYERS, conv_model, "FP16", 5e-3), ("conv", CONV_LAYERS, conv_model, "BF16", 5e-2),
+         ("transformer", TRANSFORMER_LAYERS, Transformer, "BF16", 5e-2)]
 
 
 def spec_of(layers, mode):

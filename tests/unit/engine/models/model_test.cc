@@ -159,6 +159,102 @@ TEST(BuildModel, RecurrentLayersHavePyTorchsParameters) {
   }
 }
 
+std::vector<std::string> ParametersOf(const std::string& layers, const SampleInfo& sample, const std::string& mode) {
+  auto model = BuildModel(Resolve(layers + " loss { softmax_cross_entropy {} }", mode), sample, 2, 4);
+  EXPECT_TRUE(model.ok()) << model.status();
+  if (!model.ok()) return {};
+  EXPECT_TRUE(ops::VerifyGraph(model->train).ok()) << ops::VerifyGraph(model->train);
+  EXPECT_TRUE(ops::VerifyGraph(model->eval).ok()) << ops::VerifyGraph(model->eval);
+  std::vector<std::string> names;
+  for (const ir::Persistent& p : model->train.parameters) names.push_back(p.name + ir::TypeString(p.type));
+  return names;
+}
+
+TEST(BuildModel, AttentionAndRowNormsHavePyTorchsParameters) {
+  constexpr char kLayers[] = R"pb(
+    layers {
+      name: "embed"
+      dense { units: 12 }
+    }
+    layers {
+      name: "ln"
+      layer_norm {}
+    }
+    layers {
+      name: "self"
+      multi_head_attention { heads: 3 causal: true }
+    }
+    layers {
+      name: "sum"
+      add {}
+      inputs: "embed"
+      inputs: "self"
+    }
+    layers {
+      name: "rms"
+      rms_norm {}
+    }
+    layers {
+      name: "cross"
+      multi_head_attention { heads: 2 bias: false }
+      inputs: "rms"
+      inputs: "embed"
+    }
+    layers {
+      name: "flat"
+      flatten {}
+    }
+    layers {
+      name: "head"
+      dense { units: 4 }
+    }
+  )pb";
+  for (const char* mode : {"mode: FP32", "mode: TF32", "mode: FP16", "mode: BF16", "mode: FP8"}) {
+    EXPECT_THAT(ParametersOf(kLayers, {.input_shape = {7, 5}, .classes = 4}, mode),
+                ::testing::ElementsAre("embed.weightf32[12, 5]", "embed.biasf32[12]", "ln.weightf32[12]",
+                                       "ln.biasf32[12]", "self.in_proj_weightf32[36, 12]", "self.in_proj_biasf32[36]",
+                                       "self.out_proj.weightf32[12, 12]", "self.out_proj.biasf32[12]",
+                                       "rms.weightf32[12]", "cross.in_proj_weightf32[36, 12]",
+                                       "cross.out_proj.weightf32[12, 12]", "head.weightf32[4, 84]", "head.biasf32[4]"));
+  }
+}
+
+TEST(BuildModel, GroupsAndTransposedConvolutions) {
+  constexpr char kLayers[] = R"pb(
+    layers {
+      name: "a"
+      conv2d {
+        filters: 6
+        kernel: 3
+        groups: 3
+        dilation: 2
+        pads: [ 1, 2, 3, 2 ]
+      }
+    }
+    layers {
+      name: "up"
+      conv_transpose2d { filters: 4 kernel: 3 stride: 2 pads: 1 output_padding: 1 groups: 2 }
+    }
+    layers {
+      name: "gn"
+      group_norm { groups: 2 }
+    }
+    layers {
+      name: "in"
+      instance_norm {}
+    }
+    layers {
+      name: "gap"
+      global_avg_pool {}
+    }
+  )pb";
+  for (const char* mode : {"mode: FP32", "mode: BF16", "mode: FP8"}) {
+    EXPECT_THAT(ParametersOf(kLayers, kImages, mode),
+                ::testing::ElementsAre("a.weightf32[6, 3, 3, 1]", "a.biasf32[6]", "up.weightf32[6, 3, 3, 2]",
+                                       "up.biasf32[4]", "gn.weightf32[4]", "gn.biasf32[4]"));
+  }
+}
+
 TEST(BuildModel, ALabelAtEachPosition) {
   const SampleInfo text{.input_shape = {7, 3}, .classes = 6, .label_shape = {7}};
   const std::string layers = "layers { name: 'rnn' gru { units: 6 bias: false } } loss { ";
@@ -191,11 +287,23 @@ TEST(BuildModel, MisfitsNameLayerAndField) {
   const SampleInfo vectors{.input_shape = {7}, .classes = 4};
   const std::vector<Misfit> misfits = {
       {"layers { name: 'head' dense { units: 4 } }" + loss, kImages, "model.layers[0]",
-       "[dense] needs [batch, features], has [2, 8, 6, 3]"},
+       "[dense] needs [batch, features] or [batch, time, features], has [2, 8, 6, 3]"},
       {"layers { name: 'c' conv2d { filters: 4 kernel: 3 } }" + loss, vectors, "model.layers[0]",
        "[conv2d] needs [batch, height, width, channels], has [2, 7]"},
       {"layers { name: 'c' conv2d { filters: 4 kernel: 9 } }" + loss, kImages, "model.layers[0]",
        "larger than the padded input [8, 6], node c"},
+      {"layers { name: 'a' multi_head_attention { heads: 2 } }" + loss, vectors, "model.layers[0]",
+       "[multi_head_attention] needs [batch, time, features]"},
+      {"layers { name: 'a' multi_head_attention { heads: 2 } }" + loss,
+       {.input_shape = {3, 7}, .classes = 4},
+       "model.layers[0]",
+       "2 heads do not divide 7 features, node a"},
+      {"layers { name: 'g' group_norm { groups: 2 } }" + loss, kImages, "model.layers[0]",
+       "3 channels are not whole 2"},
+      {"layers { name: 'f' flatten {} } layers { name: 'g' group_norm { groups: 2 } }" + loss, kImages,
+       "model.layers[1]", "[group_norm] cannot follow a flatten layer"},
+      {"layers { name: 'c' conv2d { filters: 4 kernel: 3 groups: 2 } }" + loss, kImages, "model.layers[0]",
+       "2 groups do not divide the input's 3 channels"},
       {"layers { name: 'g' global_avg_pool {} } layers { name: 'p' max_pool { size: 2 } }" + loss, kImages,
        "model.layers[1]", "node p"},
       {"layers { name: 'g' global_avg_pool {} } layers { name: 'h' dense { units: 3 } }" + loss, kImages, "model.loss",

@@ -58,6 +58,8 @@ model:
         padding: VALID
         bias: true
         activation: NONE
+        dilation: [1, 1]
+        groups: 1
     - name: max_pool_1
       inputs: [conv2d_0]
       max_pool:
@@ -182,6 +184,61 @@ TEST(ResolveJobSpecTest, DefaultsThatDependOnOtherFields) {
   EXPECT_EQ(resolve({"optimizer.schedule.linear={}"}).optimizer().schedule().linear().min_ratio(), 1);
   EXPECT_EQ(resolve({"model.layers[1]={batch_norm: {}}"}).model().layers(1).batch_norm().momentum(), 0.1);
   EXPECT_EQ(resolve({"model.layers[1].max_pool.stride=[1]"}).model().layers(1).max_pool().stride(1), 1);
+}
+
+TEST(ResolveJobSpecTest, DefaultsOfConvolutionsNormsAndAttention) {
+  v1::JobSpec spec;
+  ASSERT_EQ(ParseYaml(R"(
+model:
+  layers:
+    - conv2d: {filters: 8, kernel: [3], pads: [1, 2]}
+    - conv_transpose2d: {filters: 8, kernel: [4], stride: [2], pads: [1], output_padding: [1]}
+    - group_norm: {groups: 4}
+    - instance_norm: {}
+    - layer_norm: {}
+    - rms_norm: {}
+    - multi_head_attention: {heads: 2}
+  loss: {softmax_cross_entropy: {}}
+data: {train: {glyphs: {}}}
+)",
+                      "f", &spec),
+            absl::OkStatus());
+  const absl::StatusOr<ResolvedJobSpec> resolved = ResolveJobSpec(spec);
+  ASSERT_TRUE(resolved.ok()) << resolved.status();
+  const auto kind = [&](int i) { return resolved->proto().model().layers(i).ShortDebugString(); };
+  EXPECT_THAT(kind(0), testing::HasSubstr("pads: 1 pads: 2 pads: 1 pads: 2"));
+  EXPECT_THAT(kind(1),
+              testing::HasSubstr("conv_transpose2d { filters: 8 kernel: 4 kernel: 4 stride: 2 stride: 2 pads: 1 "
+                                 "pads: 1 pads: 1 pads: 1 output_padding: 1 output_padding: 1 dilation: 1 "
+                                 "dilation: 1 groups: 1 bias: true activation: NONE }"));
+  EXPECT_THAT(kind(2), testing::HasSubstr("group_norm { groups: 4 epsilon: 1e-05 affine: true }"));
+  EXPECT_THAT(kind(3), testing::HasSubstr("instance_norm { epsilon: 1e-05 affine: false }"));
+  EXPECT_THAT(kind(4), testing::HasSubstr("layer_norm { epsilon: 1e-05 bias: true }"));
+  EXPECT_THAT(kind(5), testing::HasSubstr("rms_norm { epsilon: 1.1920928955078125e-07 }"));
+  EXPECT_THAT(kind(6), testing::HasSubstr("multi_head_attention { heads: 2 bias: true }"));
+}
+
+TEST(ResolveJobSpecTest, ChecksConvolutionsNormsAndAttention) {
+  const auto violated = [](const std::string& layer) {
+    v1::JobSpec spec;
+    const std::string yaml = absl::StrCat("model:\n  layers: [{name: l, ", layer,
+                                          "}]\n  loss: {softmax_cross_entropy: {}}\ndata: {train: {glyphs: {}}}\n");
+    EXPECT_EQ(ParseYaml(yaml, "f", &spec), absl::OkStatus()) << yaml;
+    return Violated(spec);
+  };
+  EXPECT_THAT(violated("conv2d: {filters: 8, kernel: [3], padding: SAME, pads: [1]}"),
+              testing::HasSubstr("conv2d.pads: cannot be given with padding SAME"));
+  EXPECT_THAT(violated("conv2d: {filters: 8, kernel: [3], pads: [1, 2, 3]}"), testing::HasSubstr("has 3 numbers"));
+  EXPECT_THAT(violated("conv2d: {filters: 8, kernel: [3], groups: 3}"),
+              testing::HasSubstr("conv2d.groups: must divide filters 8, is 3"));
+  EXPECT_THAT(violated("conv2d: {filters: 8, kernel: [3], groups: 0}"), testing::HasSubstr("conv2d.groups"));
+  EXPECT_THAT(violated("conv_transpose2d: {filters: 8, kernel: [3], output_padding: [1]}"),
+              testing::HasSubstr("output_padding[0]"));
+  EXPECT_THAT(violated("group_norm: {}"), testing::HasSubstr("group_norm.groups: required"));
+  EXPECT_THAT(violated("layer_norm: {epsilon: 0}"), testing::HasSubstr("layer_norm.epsilon"));
+  EXPECT_THAT(violated("multi_head_attention: {}"), testing::HasSubstr("multi_head_attention.heads: required"));
+  EXPECT_THAT(violated("inputs: [input, input, input], multi_head_attention: {heads: 1}"),
+              testing::HasSubstr("multi_head_attention takes one or two, has 3"));
 }
 
 TEST(ResolveJobSpecTest, IsIdempotentAlsoThroughYaml) {
@@ -400,7 +457,9 @@ TEST(ResolveJobSpecTest, ChecksNamesAndReferences) {
       {"model.layers[1]={add: {}}", "model.layers[1].inputs: add needs two or more, has 0"},
       {"model.layers[1]={name: x}",
        "model.layers[1]: needs a kind, one of dense, conv2d, batch_norm, relu, max_pool, avg_pool, global_avg_pool, "
-       "flatten, dropout, add, lstm, gru"},
+       "flatten, dropout, add, conv_transpose2d, layer_norm, group_norm, instance_norm, rms_norm, "
+       "multi_head_attention, "
+       "lstm, gru"},
       {"model.layers=[]", "model.layers: required, at least one layer"},
       {"model.loss=null",
        "model.loss: required, one of softmax_cross_entropy, mean_squared_error, sigmoid_cross_entropy, l1, smooth_l1, "
