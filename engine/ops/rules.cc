@@ -73,19 +73,22 @@ absl::Status RequireAxis(ir::OpKind op, const OpCall& call, const char* name, in
   return absl::OkStatus();
 }
 
-ir::ValueId SumToInput(GradientContext& c, ir::ValueId gradient, int i, const std::string& suffix) {
-  if (gradient < 0 || c.graph().type(gradient).shape == c.input_type(i).shape) return gradient;
+DType SumDType(GradientContext& c, int i) {
   const ir::Graph& graph = c.graph();
   const ir::Value& input = graph.values[c.input(i)];
-  bool to_parameter = input.kind == ir::ValueKind::kParameter;
-  if (input.producer >= 0) {
-    const ir::Node& producer = graph.nodes[input.producer];
-    to_parameter =
-        producer.op == ir::OpKind::kCast && graph.values[producer.inputs[0]].kind == ir::ValueKind::kParameter;
-  }
-  const DType dtype = to_parameter ? DType::kF32 : input.type.dtype;
-  return c.Emit(ir::OpKind::kSumTo, {gradient},
-                {{"shape", ToInts(input.type.shape)}, {"dtype", std::string(DTypeName(dtype))}}, suffix)[0];
+  if (input.kind == ir::ValueKind::kParameter) return DType::kF32;
+  if (input.producer < 0) return input.type.dtype;
+  const ir::Node& producer = graph.nodes[input.producer];
+  const bool copy =
+      producer.op == ir::OpKind::kCast && graph.values[producer.inputs[0]].kind == ir::ValueKind::kParameter;
+  return copy ? DType::kF32 : input.type.dtype;
+}
+
+ir::ValueId SumToInput(GradientContext& c, ir::ValueId gradient, int i, const std::string& suffix) {
+  const ir::TensorType& input = c.input_type(i);
+  if (gradient < 0 || c.graph().type(gradient).shape == input.shape) return gradient;
+  const std::string dtype(DTypeName(SumDType(c, i)));
+  return c.Emit(ir::OpKind::kSumTo, {gradient}, {{"shape", ToInts(input.shape)}, {"dtype", dtype}}, suffix)[0];
 }
 
 absl::Status ReadWindow(ir::OpKind op, const OpCall& call, Window* window) {

@@ -41,6 +41,9 @@ inline size_t AxisOf(const ir::Attributes& attributes, const char* name, int64_t
   return static_cast<size_t>(axis < 0 ? axis + static_cast<int64_t>(rank) : axis);
 }
 
+// The dtype a gradient op that sums should give input `i`: f32 where only a parameter receives it, else the input's.
+DType SumDType(GradientContext& context, int i);
+
 // `gradient` (-1 passes through), of the shape that input `i` was broadcast to, summed to the input's own. Sums run in
 // fp32 or better; one that only a parameter receives stays f32, others get the input's dtype.
 ir::ValueId SumToInput(GradientContext& context, ir::ValueId gradient, int i, const std::string& suffix);

@@ -124,16 +124,6 @@ void StoreResults(const int64_t* acc, double, int64_t first, int64_t n, const Te
   }
 }
 
-// The element of a view with linear index `i`.
-int64_t At(const StridedView& view, int64_t i) {
-  int64_t at = view.offset;
-  for (size_t d = view.extents.size(); d-- > 1;) {
-    at += i % view.extents[d] * view.strides[d];
-    i /= view.extents[d];
-  }
-  return view.extents.empty() ? at : at + i * view.strides[0];
-}
-
 struct ReduceKernel {
   OpKind op;
   double divisor = 1;   // mean

@@ -29,6 +29,16 @@ StridedView Collapsed(const StridedView& view);
 // A tensor of `from` as if broadcast to `to` (numpy's rules; the shapes fit). Collapsed.
 StridedView BroadcastView(const Shape& from, const Shape& to);
 
+// The element of a view with linear index `i`.
+inline int64_t At(const StridedView& view, int64_t i) {
+  int64_t at = view.offset;
+  for (size_t d = view.extents.size(); d-- > 1;) {
+    at += i % view.extents[d] * view.strides[d];
+    i /= view.extents[d];
+  }
+  return view.extents.empty() ? at : at + i * view.strides[0];
+}
+
 // Elements [first, first + n) of a collapsed view of `from`, in order, to `to`. Elements of 1, 2, 4 or 8 bytes.
 void ReadStrided(const StridedView& view, int64_t element_bytes, const void* from, int64_t first, int64_t n, void* to);
 

@@ -322,7 +322,8 @@ std::vector<KernelCase> KernelCases(OpKind op, const Signature& signature) {
   const OpRow* row = FindOpRow(op);
   for (const OpShapes& shapes : row != nullptr ? CasesFor(*row, signature) : ShapesOf(op)) {
     NodeDesc desc{.op = op, .name = absl::StrCat("case", cases.size()), .attributes = shapes.attributes};
-    if (op == OpKind::kCast || op == OpKind::kSumTo || op == OpKind::kQuantize || op == OpKind::kDequantize)
+    if (op == OpKind::kCast || op == OpKind::kSumTo || op == OpKind::kEmbeddingGrad || op == OpKind::kQuantize ||
+        op == OpKind::kDequantize)
       desc.attributes.Set("dtype", std::string(DTypeName(signature.second[0])));
     for (size_t i = 0; i < shapes.inputs.size(); ++i) {
       desc.inputs.push_back({signature.first[std::min(i, signature.first.size() - 1)], shapes.inputs[i]});
