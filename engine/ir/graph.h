@@ -77,9 +77,9 @@ struct Node {
 
 // How a tensor is drawn before the first step, from a stream named after it.
 struct Initializer {
-  enum class Kind { kZeros, kOnes, kUniform };
+  enum class Kind { kZeros, kOnes, kUniform, kNormal };
   Kind kind = Kind::kZeros;
-  double bound = 0;  // kUniform: in [-bound, bound)
+  double bound = 0;  // kUniform: in [-bound, bound); kNormal: the standard deviation, around 0
 };
 
 // How a tensor in memory relates to PyTorch's on disk.

@@ -46,7 +46,10 @@ ir::Persistent ChannelVector(std::string name, int64_t channels, const LayerOutp
 }  // namespace
 
 absl::StatusOr<LayerOutput> LayerBuilder::Add(const v1::Layer& layer, const std::vector<LayerOutput>& inputs) {
-  if (layer.kind_case() == v1::Layer::kAdd) return Sum(layer, inputs);
+  if (layer.kind_case() == v1::Layer::kAdd) return Combine(layer, OpKind::kAdd, false, inputs);
+  if (layer.kind_case() == v1::Layer::kMul) return Combine(layer, OpKind::kMul, true, inputs);
+  if (layer.kind_case() == v1::Layer::kConcat) return Concat(layer, inputs);
+  if (IsActivation(layer)) return ActivationLayer(layer, inputs[0]);
   if (layer.kind_case() == v1::Layer::kMultiHeadAttention) return Attention(layer, inputs);
   const LayerOutput& x = inputs[0];
   switch (layer.kind_case()) {
@@ -82,10 +85,10 @@ absl::StatusOr<LayerOutput> LayerBuilder::Add(const v1::Layer& layer, const std:
       return Recurrent(layer, OpKind::kLstm, layer.lstm(), x);
     case v1::Layer::kGru:
       return Recurrent(layer, OpKind::kGru, layer.gru(), x);
-    case v1::Layer::kRelu: {
-      AMPD_ASSIGN_OR_RETURN(const ir::ValueId y, Emit(OpKind::kRelu, layer.name(), {x.value}, {}));
-      return LayerOutput{y, x.flattened};
-    }
+    case v1::Layer::kEmbedding:
+      return Embedding(layer, x);
+    case v1::Layer::kReshape:
+      return Reshape(layer, x);
     case v1::Layer::kGlobalAvgPool: {
       AMPD_RETURN_IF_ERROR(RequireImage(OpKind::kGlobalAvgPool, layer.name(), x.value));
       AMPD_ASSIGN_OR_RETURN(const ir::ValueId y, Emit(OpKind::kGlobalAvgPool, layer.name(), {x.value}, {}));
@@ -217,20 +220,6 @@ absl::StatusOr<LayerOutput> LayerBuilder::Dropout(const v1::Layer& layer, const 
   return LayerOutput{y, x.flattened};
 }
 
-absl::StatusOr<LayerOutput> LayerBuilder::Sum(const v1::Layer& layer, const std::vector<LayerOutput>& inputs) {
-  LayerOutput sum = inputs[0];
-  for (size_t i = 1; i < inputs.size(); ++i) {
-    if (inputs[i].flattened != sum.flattened) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("[add] inputs 0 and ", i, " are flattened images of different shapes, ",
-                       ShapeString(sum.flattened), " and ", ShapeString(inputs[i].flattened), ", node ", layer.name()));
-    }
-    const std::string suffix = i + 1 == inputs.size() ? "" : absl::StrCat("_", i);
-    AMPD_ASSIGN_OR_RETURN(sum.value, Emit(OpKind::kAdd, layer.name(), {sum.value, inputs[i].value}, {}, suffix));
-  }
-  return sum;
-}
-
 absl::StatusOr<ir::ValueId> LayerBuilder::BiasAndActivation(const std::string& layer, ir::ValueId y, bool bias,
                                                             double bound, v1::Activation::Kind activation) {
   if (bias) {
@@ -238,10 +227,7 @@ absl::StatusOr<ir::ValueId> LayerBuilder::BiasAndActivation(const std::string& l
         {.name = layer + ".bias", .type = {DType::kF32, {graph_->type(y).shape.back()}}, .init = Uniform(bound)});
     AMPD_ASSIGN_OR_RETURN(y, Emit(OpKind::kBiasAdd, layer, {y, b}, {}));
   }
-  if (activation == v1::Activation::RELU) {
-    AMPD_ASSIGN_OR_RETURN(y, Emit(OpKind::kRelu, layer, {y}, {}));
-  }
-  return y;
+  return Activate(layer, y, activation);
 }
 
 absl::StatusOr<ir::ValueId> LayerBuilder::Emit(OpKind op, const std::string& layer, std::vector<ir::ValueId> inputs,

@@ -20,6 +20,9 @@ struct LayerOutput {
   Shape flattened;
 };
 
+// Whether a layer is a function of each element by itself, and has nothing to train.
+bool IsActivation(const v1::Layer& layer);
+
 // Adds nodes to one forward graph. `training` chooses between batch statistics and running ones, and turns dropout on.
 class LayerBuilder {
  public:
@@ -50,8 +53,16 @@ class LayerBuilder {
   // One of the stacked levels: every output of its node.
   absl::StatusOr<std::vector<ir::ValueId>> RecurrentLevel(const std::string& layer, ir::OpKind op,
                                                           const v1::RecurrentLayer& spec, int64_t level, ir::ValueId x);
-  absl::StatusOr<LayerOutput> Sum(const v1::Layer& layer, const std::vector<LayerOutput>& inputs);
+  absl::StatusOr<LayerOutput> ActivationLayer(const v1::Layer& layer, const LayerOutput& x);
+  absl::StatusOr<LayerOutput> Embedding(const v1::Layer& layer, const LayerOutput& x);
+  absl::StatusOr<LayerOutput> Reshape(const v1::Layer& layer, const LayerOutput& x);
+  absl::StatusOr<LayerOutput> Concat(const v1::Layer& layer, const std::vector<LayerOutput>& inputs);
+  // add and mul: inputs of one shape, or with `broadcast` of as many axes.
+  absl::StatusOr<LayerOutput> Combine(const v1::Layer& layer, ir::OpKind op, bool broadcast,
+                                      const std::vector<LayerOutput>& inputs);
 
+  // What follows a dense or convolution layer; `y` itself for NONE.
+  absl::StatusOr<ir::ValueId> Activate(const std::string& layer, ir::ValueId y, v1::Activation::Kind kind);
   absl::StatusOr<ir::ValueId> BiasAndActivation(const std::string& layer, ir::ValueId y, bool bias, double bound,
                                                 v1::Activation::Kind activation);
   // A node "<layer>.<op>"; its first output.

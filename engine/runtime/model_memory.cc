@@ -1,5 +1,6 @@
 #include "engine/runtime/model_memory.h"
 
+#include <cmath>
 #include <cstring>
 
 #include "engine/core/rng.h"
@@ -26,14 +27,22 @@ absl::Status CheckSame(absl::string_view what, const std::vector<ir::Persistent>
   return absl::OkStatus();
 }
 
+// Box and Muller 1958.
+float NextNormal(RngSequence* rng) {
+  constexpr double kTwoPi = 6.283185307179586477;
+  const double radius = std::sqrt(-2.0 * std::log(1.0 - static_cast<double>(rng->NextUniform())));
+  return static_cast<float>(radius * std::cos(kTwoPi * static_cast<double>(rng->NextUniform())));
+}
+
 void Draw(const ir::Persistent& p, uint64_t seed, TensorView view) {
   if (p.init.kind == ir::Initializer::Kind::kZeros || view.dtype != DType::kF32) return;
   RngSequence rng(seed, p.name);
   float* data = view.as<float>();
+  const auto bound = static_cast<float>(p.init.bound);
   for (int64_t i = 0; i < view.size(); ++i) {
-    data[i] = p.init.kind == ir::Initializer::Kind::kOnes
-                  ? 1.0f
-                  : static_cast<float>(p.init.bound) * (2.0f * rng.NextUniform() - 1.0f);
+    if (p.init.kind == ir::Initializer::Kind::kOnes) data[i] = 1.0f;
+    if (p.init.kind == ir::Initializer::Kind::kUniform) data[i] = bound * (2.0f * rng.NextUniform() - 1.0f);
+    if (p.init.kind == ir::Initializer::Kind::kNormal) data[i] = bound * NextNormal(&rng);
   }
 }
 

@@ -18,14 +18,17 @@ constexpr int kMaxLayers = 10000;
 constexpr int kMaxInputs = 1024;
 constexpr int64_t kMaxChannels = 1 << 20;
 constexpr int64_t kMaxKernel = 1024;
+constexpr double kMaxSlope = 1e6;
 constexpr int64_t kMaxRecurrentLayers = 64;
 constexpr double kMaxLossNumber = 1e6;
 constexpr size_t kMaxNameBytes = 200;
 constexpr char kBatch[] = "input";
 
 const char kLayerKinds[] =
-    "dense, conv2d, batch_norm, relu, max_pool, avg_pool, global_avg_pool, flatten, dropout, add, conv_transpose2d, "
-    "layer_norm, group_norm, instance_norm, rms_norm, multi_head_attention, lstm, gru";
+    "dense, conv2d, batch_norm, relu, leaky_relu, elu, gelu, silu, sigmoid, tanh, softplus, max_pool, avg_pool, "
+    "global_avg_pool, flatten, dropout, add, mul, concat, reshape, embedding, conv_transpose2d, layer_norm, "
+    "group_norm, "
+    "instance_norm, rms_norm, multi_head_attention, lstm, gru";
 
 // [height, width] from one number or two; `fallback` when none is given.
 void ResolvePair(const std::string& field, const std::vector<int64_t>& fallback, RepeatedField<int64_t>* pair,
@@ -194,6 +197,26 @@ void ResolveRecurrent(const std::string& path, v1::RecurrentLayer* layer, Violat
   if (layer->output() == v1::RecurrentLayer::OUTPUT_UNSPECIFIED) layer->set_output(v1::RecurrentLayer::ALL_STEPS);
 }
 
+void CheckReshape(const std::string& field, const RepeatedField<int64_t>& shape, Violations* violations) {
+  if (shape.empty() || shape.size() > 3) {
+    return violations->Add(field, absl::StrCat("must be one to three numbers, are ", shape.size()));
+  }
+  int left_open = 0;
+  for (int i = 0; i < shape.size(); ++i) {
+    if (shape.Get(i) == -1) {
+      ++left_open;
+    } else {
+      violations->CheckInteger(Indexed(field, i), shape.Get(i), 1, kMaxChannels);
+    }
+  }
+  if (left_open > 1) violations->Add(field, "only one extent may be -1");
+}
+
+void CheckConcatAxis(const std::string& field, int64_t axis, Violations* violations) {
+  violations->CheckInteger(field, axis, -3, 3);
+  if (axis == 0) violations->Add(field, "0 is the batch, which cannot be joined");
+}
+
 void ResolveKind(const std::string& path, v1::Layer* layer, Violations* violations) {
   switch (layer->kind_case()) {
     case v1::Layer::kDense:
@@ -227,10 +250,32 @@ void ResolveKind(const std::string& path, v1::Layer* layer, Violations* violatio
       return ResolveRecurrent(absl::StrCat(path, ".lstm"), layer->mutable_lstm(), violations);
     case v1::Layer::kGru:
       return ResolveRecurrent(absl::StrCat(path, ".gru"), layer->mutable_gru(), violations);
+    case v1::Layer::kLeakyRelu:
+      if (!layer->leaky_relu().has_negative_slope()) layer->mutable_leaky_relu()->set_negative_slope(0.01);
+      return violations->CheckReal(absl::StrCat(path, ".leaky_relu.negative_slope"),
+                                   layer->leaky_relu().negative_slope(), {.low = -kMaxSlope, .high = kMaxSlope});
+    case v1::Layer::kElu:
+      if (!layer->elu().has_alpha()) layer->mutable_elu()->set_alpha(1);
+      return violations->CheckReal(absl::StrCat(path, ".elu.alpha"), layer->elu().alpha(),
+                                   {.low = -kMaxSlope, .high = kMaxSlope});
+    case v1::Layer::kEmbedding:
+      CheckCount(absl::StrCat(path, ".embedding.vocabulary"), layer->embedding().vocabulary(), violations);
+      return CheckCount(absl::StrCat(path, ".embedding.features"), layer->embedding().features(), violations);
+    case v1::Layer::kReshape:
+      return CheckReshape(absl::StrCat(path, ".reshape.shape"), layer->reshape().shape(), violations);
+    case v1::Layer::kConcat:
+      if (!layer->concat().has_axis()) layer->mutable_concat()->set_axis(-1);
+      return CheckConcatAxis(absl::StrCat(path, ".concat.axis"), layer->concat().axis(), violations);
     case v1::Layer::kRelu:
+    case v1::Layer::kGelu:
+    case v1::Layer::kSilu:
+    case v1::Layer::kSigmoid:
+    case v1::Layer::kTanh:
+    case v1::Layer::kSoftplus:
     case v1::Layer::kGlobalAvgPool:
     case v1::Layer::kFlatten:
     case v1::Layer::kAdd:
+    case v1::Layer::kMul:
       return;
     case v1::Layer::KIND_NOT_SET:
       return violations->Add(path, absl::StrCat("needs a kind, one of ", kLayerKinds));
@@ -271,11 +316,12 @@ class LayerNames {
 
   void ResolveInputs(const std::string& path, v1::Layer* layer) {
     const std::string field = absl::StrCat(path, ".inputs");
-    if (layer->has_add() && layer->inputs_size() < 2) {
-      violations_->Add(field, absl::StrCat("add needs two or more, has ", layer->inputs_size()));
+    const bool many = layer->has_add() || layer->has_mul() || layer->has_concat();
+    if (many && layer->inputs_size() < 2) {
+      violations_->Add(field, absl::StrCat(KindName(*layer), " needs two or more, has ", layer->inputs_size()));
     } else if (layer->has_multi_head_attention() && layer->inputs_size() > 2) {
       violations_->Add(field, absl::StrCat("multi_head_attention takes one or two, has ", layer->inputs_size()));
-    } else if (!layer->has_add() && !layer->has_multi_head_attention() && layer->inputs_size() > 1) {
+    } else if (!many && !layer->has_multi_head_attention() && layer->inputs_size() > 1) {
       violations_->Add(field, absl::StrCat(KindName(*layer), " takes one, has ", layer->inputs_size()));
     } else if (layer->inputs_size() > kMaxInputs) {
       violations_->Add(field, absl::StrCat("must be at most ", kMaxInputs, ", are ", layer->inputs_size()));

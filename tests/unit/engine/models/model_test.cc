@@ -4,6 +4,8 @@
 #include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "engine/ir/printer.h"
 #include "engine/ops/op_def.h"
 
@@ -123,6 +125,70 @@ TEST(BuildModel, ResidualDag) {
                             loss { softmax_cross_entropy {} })pb"),
                           kImages, 2, 2);
   ASSERT_TRUE(model.ok()) << model.status();
+}
+
+// Ids to vectors, each activation once, a gate and a concatenation.
+TEST(BuildModel, ActivationsEmbeddingAndCombinations) {
+  auto model = BuildModel(Resolve(R"pb(
+                                    layers {
+                                      name: "table"
+                                      embedding { vocabulary: 11 features: 6 }
+                                    }
+                                    layers { leaky_relu { negative_slope: 0.2 } }
+                                    layers { elu {} }
+                                    layers { gelu { tanh: true } }
+                                    layers {
+                                      name: "a"
+                                      silu {}
+                                    }
+                                    layers {
+                                      name: "gate"
+                                      sigmoid {}
+                                    }
+                                    layers {
+                                      name: "gated"
+                                      mul {}
+                                      inputs: "a"
+                                      inputs: "gate"
+                                    }
+                                    layers {
+                                      name: "b"
+                                      tanh {}
+                                    }
+                                    layers {
+                                      name: "c"
+                                      softplus {}
+                                      inputs: "gated"
+                                    }
+                                    layers {
+                                      name: "both"
+                                      concat {}
+                                      inputs: "b"
+                                      inputs: "c"
+                                    }
+                                    layers {
+                                      name: "flat"
+                                      reshape { shape: -1 }
+                                    }
+                                    layers {
+                                      name: "head"
+                                      dense { units: 4 activation: GELU }
+                                    }
+                                    loss { softmax_cross_entropy {} })pb",
+                                  "mode: FP16"),
+                          {.input_shape = {5}, .classes = 4}, 2, 2);
+  ASSERT_TRUE(model.ok()) << model.status();
+  ASSERT_EQ(model->layers.size(), 12u);
+  EXPECT_EQ(model->layers[0].ShortDebugString(),
+            "name: \"table\" kind: \"embedding\" dtype: \"f16\" output_shape: 5 output_shape: 6 parameters: 66");
+  EXPECT_EQ(model->layers[9].ShortDebugString(),
+            "name: \"both\" kind: \"concat\" dtype: \"f16\" output_shape: 5 output_shape: 12");
+  EXPECT_EQ(model->train.parameters[1].type.shape, (Shape{4, 60}));
+  std::map<ir::OpKind, ir::Attributes> seen;
+  for (const ir::Node& node : model->train.nodes) seen[node.op] = node.attributes;
+  EXPECT_EQ(seen[ir::OpKind::kLeakyReluGrad].Double("alpha"), 0.2);
+  EXPECT_EQ(seen[ir::OpKind::kEluGrad].Double("alpha"), 1.0);
+  EXPECT_EQ(seen.count(ir::OpKind::kEmbeddingGrad), 1u);
 }
 
 TEST(BuildModel, SquaredErrorOnClassesReadsOneHotTargetsAndLabels) {
@@ -324,7 +390,12 @@ TEST(BuildModel, MisfitsNameLayerAndField) {
       {"layers { name: 'a' dense { units: 3 } } layers { name: 'b' dense { units: 2 } } layers { name: 's' add {} "
        "inputs: 'a' inputs: 'b' }" +
            loss,
-       vectors, "model.layers[2]", "node s.add"},
+       vectors, "model.layers[2]", "[add] input 1 has shape [2, 2], the others [2, 3], node s"},
+      {"layers { name: 'r' reshape { shape: [ 2, 3 ] } }" + loss, vectors, "model.layers[0]",
+       "shape [2, 7] does not fit into [2, 2, 3], node r.reshape"},
+      {"layers { name: 'r' reshape { shape: [ -1 ] } }" + loss, kImages, "model.layers[0]", "reads an image"},
+      {"layers { name: 'c' concat { axis: 2 } inputs: 'input' inputs: 'input' }" + loss, vectors, "model.layers[0]",
+       "[concat] axis is 2, the input has axes 1 to 1, node c"},
   };
   for (const Misfit& m : misfits) {
     auto model = BuildModel(Resolve(m.model), m.sample, 2, 2);

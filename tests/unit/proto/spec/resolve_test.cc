@@ -456,10 +456,19 @@ TEST(ResolveJobSpecTest, ChecksNamesAndReferences) {
       {"model.layers[2].inputs=[input, conv2d_0]", "model.layers[2].inputs: flatten takes one, has 2"},
       {"model.layers[1]={add: {}}", "model.layers[1].inputs: add needs two or more, has 0"},
       {"model.layers[1]={name: x}",
-       "model.layers[1]: needs a kind, one of dense, conv2d, batch_norm, relu, max_pool, avg_pool, global_avg_pool, "
-       "flatten, dropout, add, conv_transpose2d, layer_norm, group_norm, instance_norm, rms_norm, "
-       "multi_head_attention, "
-       "lstm, gru"},
+       "model.layers[1]: needs a kind, one of "
+       "dense, conv2d, batch_norm, relu, leaky_relu, elu, gelu, silu, sigmoid, tanh, softplus, max_pool, avg_pool, "
+       "global_avg_pool, flatten, dropout, add, mul, concat, reshape, embedding, conv_transpose2d, layer_norm, "
+       "group_norm, "
+       "instance_norm, rms_norm, multi_head_attention, lstm, gru"},
+      {"model.layers[1]={mul: {}}", "model.layers[1].inputs: mul needs two or more, has 0"},
+      {"model.layers[1]={inputs: [input, input], concat: {axis: 0}}",
+       "model.layers[1].concat.axis: 0 is the batch, which cannot be joined"},
+      {"model.layers[1]={elu: {alpha: 2e6}}", "model.layers[1].elu.alpha: must be in [-1e+06, 1e+06], is 2e+06"},
+      {"model.layers[1]={reshape: {}}", "model.layers[1].reshape.shape: must be one to three numbers, are 0"},
+      {"model.layers[1]={reshape: {shape: [-1, -1]}}", "model.layers[1].reshape.shape: only one extent may be -1"},
+      {"model.layers[1]={reshape: {shape: [0]}}", "model.layers[1].reshape.shape[0]: must be at least 1, is 0"},
+      {"model.layers[1]={embedding: {features: 3}}", "model.layers[1].embedding.vocabulary: required, at least 1"},
       {"model.layers=[]", "model.layers: required, at least one layer"},
       {"model.loss=null",
        "model.loss: required, one of softmax_cross_entropy, mean_squared_error, sigmoid_cross_entropy, l1, smooth_l1, "
