@@ -45,9 +45,9 @@ struct ImportOptions {
   std::map<std::string, std::shared_ptr<const Tensor>> input_values;
   // Which initializers become parameters; null: none. Only f32 ones can.
   std::function<bool(const std::string& initializer)> is_parameter;
-  // For training: dropout draws a new mask in every step, and batch norm in training mode keeps running statistics.
-  // Otherwise a Dropout node in training mode that has a seed uses the mask that ONNX's reference evaluator draws from
-  // it.
+  // For training: dropout draws a new mask in every step. (Batch norm in training mode gives its new running statistics
+  // as outputs, as ONNX has it; no state keeps them.) Otherwise a Dropout node in training mode that has a seed uses
+  // the mask that ONNX's reference evaluator draws from it.
   bool training = false;
   // Elements that all values together may have.
   double max_elements = 1e10;
