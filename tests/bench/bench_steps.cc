@@ -1,6 +1,7 @@
 // Times whole training steps of a job on synthetic batches, without daemon, loader or reports:
 //   bench_steps JOB.yaml INPUT TARGET MODE THREADS
-// INPUT: extents of a sample, "64,64,3". TARGET: "classes=10" or "features=1". MODE: a precision mode.
+// INPUT: extents of a sample, "64,64,3"; "ids=1000:128" are 128 whole numbers below 1000. TARGET: "classes=10",
+// "classes=1000:128" (a label for each of 128 positions) or "features=1". MODE: a precision mode.
 // Answers each line "N" of its input, after N attempted steps, with one line of JSON:
 //   {"median": seconds a step, "lowest": ..., "steps": N, "applied": M, "loss": of the last}
 // With "nodes" in place of N: runs one step and prints the time of each plan step, slowest kinds first.
@@ -16,6 +17,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "engine/core/rng.h"
 #include "engine/core/status.h"
 #include "engine/train/files.h"
@@ -42,19 +44,39 @@ absl::StatusOr<ResolvedJobSpec> ReadSpec(const std::string& path, const std::str
   return ResolveJobSpec(std::move(spec));
 }
 
-absl::StatusOr<models::SampleInfo> ParseSample(const std::string& input, const std::string& target) {
-  models::SampleInfo sample;
-  for (absl::string_view extent : absl::StrSplit(input, ',')) {
+// What the command line says of the batch.
+struct Sample {
+  models::SampleInfo info;
+  int64_t ids = 0;  // > 0: inputs are whole numbers below it
+};
+
+absl::StatusOr<std::vector<int64_t>> ParseNumbers(absl::string_view text, char separator) {
+  std::vector<int64_t> numbers;
+  for (absl::string_view part : absl::StrSplit(text, separator)) {
     int64_t n = 0;
-    if (!absl::SimpleAtoi(extent, &n) || n < 1) return absl::InvalidArgumentError(absl::StrCat("INPUT: ", input));
-    sample.input_shape.push_back(n);
+    if (!absl::SimpleAtoi(part, &n) || n < 1) return absl::InvalidArgumentError(absl::StrCat("no number: ", text));
+    numbers.push_back(n);
   }
-  const std::vector<std::string> parts = absl::StrSplit(target, '=');
-  int64_t n = 0;
-  if (parts.size() != 2 || !absl::SimpleAtoi(parts[1], &n)) {
+  return numbers;
+}
+
+absl::StatusOr<Sample> ParseSample(absl::string_view input, absl::string_view target) {
+  Sample sample;
+  if (absl::ConsumePrefix(&input, "ids=")) {
+    AMPD_ASSIGN_OR_RETURN(const std::vector<int64_t> ids, ParseNumbers(input, ':'));
+    sample.ids = ids[0];
+    sample.info.input_shape = {ids.back()};
+  } else {
+    AMPD_ASSIGN_OR_RETURN(const std::vector<int64_t> extents, ParseNumbers(input, ','));
+    sample.info.input_shape = Shape(extents.begin(), extents.end());
+  }
+  const bool classes = absl::ConsumePrefix(&target, "classes=");
+  if (!classes && !absl::ConsumePrefix(&target, "features=")) {
     return absl::InvalidArgumentError(absl::StrCat("TARGET: ", target));
   }
-  (parts[0] == "classes" ? sample.classes : sample.target_features) = n;
+  AMPD_ASSIGN_OR_RETURN(const std::vector<int64_t> numbers, ParseNumbers(target, ':'));
+  (classes ? sample.info.classes : sample.info.target_features) = numbers[0];
+  if (numbers.size() > 1) sample.info.label_shape = {numbers[1]};
   return sample;
 }
 
@@ -66,15 +88,20 @@ class Bench {
         model_(*plan_),
         runner_(spec_, kPlannedSteps, plan_.get(), &model_) {}
 
-  absl::Status Prepare(const models::SampleInfo& sample) {
+  absl::Status Prepare(const Sample& described) {
+    const models::SampleInfo& sample = described.info;
     const int64_t batch = spec_.proto().train().batch_size();
     RngSequence rng(1, "bench");
     Shape shape = sample.input_shape;
     shape.insert(shape.begin(), batch);
     batch_.inputs = Tensor(DType::kF32, shape);
-    for (float& v : batch_.inputs.as<float>()) v = 2 * rng.NextUniform() - 1;
+    for (float& v : batch_.inputs.as<float>()) {
+      v = described.ids > 0 ? static_cast<float>(rng.NextBelow(described.ids)) : 2 * rng.NextUniform() - 1;
+    }
     if (sample.classes > 0) {
-      batch_.labels = Tensor(DType::kI32, {batch});
+      Shape labels = sample.label_shape;
+      labels.insert(labels.begin(), batch);
+      batch_.labels = Tensor(DType::kI32, labels);
       for (int32_t& v : batch_.labels.as<int32_t>()) v = static_cast<int32_t>(rng.NextBelow(sample.classes));
     } else {
       batch_.targets = Tensor(DType::kF32, {batch, sample.target_features});
@@ -147,9 +174,9 @@ absl::Status Main(const std::vector<std::string>& args) {
     return absl::InvalidArgumentError("usage: bench_steps JOB.yaml INPUT TARGET MODE THREADS");
   }
   AMPD_ASSIGN_OR_RETURN(ResolvedJobSpec spec, ReadSpec(args[0], args[3]));
-  AMPD_ASSIGN_OR_RETURN(const models::SampleInfo sample, ParseSample(args[1], args[2]));
+  AMPD_ASSIGN_OR_RETURN(const Sample sample, ParseSample(args[1], args[2]));
   AMPD_ASSIGN_OR_RETURN(auto backend, MakeBackend("cpu-0", threads));
-  AMPD_ASSIGN_OR_RETURN(auto plan, PlanModel(spec, sample, std::move(backend), threads));
+  AMPD_ASSIGN_OR_RETURN(auto plan, PlanModel(spec, sample.info, std::move(backend), threads));
   Bench bench(std::move(spec), std::move(plan));
   AMPD_RETURN_IF_ERROR(bench.Prepare(sample));
   std::string line;

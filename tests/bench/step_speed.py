@@ -23,7 +23,7 @@ WORKLOADS = {
     "convnet256": ("convnet.yaml", "256,256,3", "classes=10", 1, True),
     "resnet20": ("resnet20.yaml", "32,32,3", "classes=10", 3, True),
     "lstm": ("lstm.yaml", "64,256", "classes=10", 6, False),
-    "transformer": ("transformer.yaml", "128", "classes=1000", 4, False),
+    "transformer": ("transformer.yaml", "ids=1000:128", "classes=1000:128", 4, False),
 }
 
 

@@ -79,13 +79,60 @@ def recurrent(kind, layers):
             {"name": "head", "dense": {"units": CLASSES}}]
 
 
+class Block(nn.Module):
+    """A pre-norm transformer block, 32 wide."""
+
+    def __init__(self):
+        super().__init__()
+        self.ln1, self.ln2 = nn.LayerNorm(32), nn.LayerNorm(32)
+        self.attn = nn.MultiheadAttention(32, 4, batch_first=True)
+        self.fc1, self.fc2 = nn.Linear(32, 64), nn.Linear(64, 32)
+
+    def forward(self, x):
+        mask = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
+        y = self.ln1(x)
+        x = self.attn(y, y, y, attn_mask=mask, need_weights=False)[0] + x
+        return self.fc2(functional.gelu(self.fc1(self.ln2(x)))) + x
+
+
+class Transformer(nn.Module):
+    """Two blocks over 12 steps of 16 features."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Linear(16, 32)
+        self.b0, self.b1 = Block(), Block()
+        self.norm = nn.LayerNorm(32)
+        self.head = nn.Linear(12 * 32, CLASSES)
+
+    def forward(self, x):
+        return self.head(self.norm(self.b1(self.b0(self.embed(x.view(-1, 12, 16))))).flatten(1))
+
+
+def block(name, before):
+    return [{"name": name + ".ln1", "inputs": [before], "layer_norm": {}},
+            {"name": name + ".attn", "multi_head_attention": {"heads": 4, "causal": True}},
+            {"name": name + ".sum1", "inputs": [name + ".attn", before], "add": {}},
+            {"name": name + ".ln2", "layer_norm": {}},
+            {"name": name + ".fc1", "dense": {"units": 64, "activation": "GELU"}},
+            {"name": name + ".fc2", "dense": {"units": 32}},
+            {"name": name + ".sum2", "inputs": [name + ".fc2", name + ".sum1"], "add": {}}]
+
+
+TRANSFORMER = [{"name": "steps", "reshape": {"shape": [12, 16]}}, {"name": "embed", "dense": {"units": 32}},
+               *block("b0", "embed"), *block("b1", "b0.sum2"), {"name": "norm", "layer_norm": {}},
+               {"name": "flat", "reshape": {"shape": [12 * 32]}}, {"name": "head", "dense": {"units": CLASSES}}]
+
 SGD = ({"sgd": {"learning_rate": 0.1, "momentum": 0.9}}, lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9))
 ADAM = ({"adam": {"learning_rate": 0.003}}, lambda p: torch.optim.Adam(p, lr=0.003))
+ADAMW = ({"adamw": {"learning_rate": 0.003, "weight_decay": 0.01}},
+         lambda p: torch.optim.AdamW(p, lr=0.003, weight_decay=0.01))
 
 NETWORKS = {
     "MLP, SGD": (MLP, mlp, (20,), SGD),
     "convnet with BN, Adam": (CONVNET, convnet, (14, 14, 3), ADAM),
     "GRU, Adam": (recurrent("gru", 1), lambda: Recurrent(nn.GRU, 1), (16, 12), ADAM),
+    "2-layer transformer, AdamW": (TRANSFORMER, Transformer, (12 * 16,), ADAMW),
     "2-layer LSTM, Adam": (recurrent("lstm", 2), lambda: Recurrent(nn.LSTM, 2), (16, 12), ADAM),
 }
 

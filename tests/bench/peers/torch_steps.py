@@ -65,7 +65,6 @@ class Transformer(nn.Module):
     def __init__(self):
         super().__init__()
         self.embed = nn.Embedding(1000, 256)
-        self.position = nn.Parameter(torch.zeros(1, 128, 256))
         block = lambda: nn.TransformerEncoderLayer(256, 4, 1024, dropout=0.0, activation="gelu", batch_first=True,
                                                    norm_first=True)
         self.blocks = nn.ModuleList(block() for _ in range(4))
@@ -74,7 +73,7 @@ class Transformer(nn.Module):
         self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(128))
 
     def forward(self, x):
-        y = self.embed(x) + self.position
+        y = self.embed(x)
         for block in self.blocks:
             y = block(y, src_mask=self.mask, is_causal=True)
         return self.head(self.norm(y))
