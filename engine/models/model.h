@@ -31,8 +31,8 @@ struct SampleInfo {
 // features] for the other losses (one-hot where the data has classes; then "labels" too, for the accuracy).
 // Outputs: "loss" (f32 scalar, mean) and "losses" (f32, labels' shape or [batch]). The evaluation graph also has
 // "logits", the last layer's output in f32; of softmax cross-entropy "loss_weights", by which its mean divides, and
-// "surprises", -log of the labels' probabilities; and where the data has classes "correct", "top5" (above 5 outputs) and
-// "counted", each 0 or 1 a label.
+// "surprises", -log of the labels' probabilities; and where the data has classes "correct", "top5" (above 5 outputs)
+// and "counted", each 0 or 1 a label.
 struct Model {
   // Forward, loss, backward and gradient accumulation of one micro-batch, all passes run.
   ir::Graph train;
