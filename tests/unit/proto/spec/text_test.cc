@@ -44,7 +44,8 @@ TEST(ToJsonTest, IndentsWhenPretty) {
   info.set_version("0.1.0");
   info.add_apis("ampd.v1");
   EXPECT_EQ(ToJson(info, JsonStyle::kPretty),
-            "{\n  \"version\": \"0.1.0\",\n  \"apis\": [\n    \"ampd.v1\"\n  ],\n  \"draining\": false\n}\n");
+            "{\n  \"version\": \"0.1.0\",\n  \"apis\": [\n    \"ampd.v1\"\n  ],\n  \"draining\": false,\n"
+            "  \"default_precision_mode\": \"MODE_UNSPECIFIED\"\n}\n");
 }
 
 TEST(ToJsonTest, ProtobufReadsItBack) {

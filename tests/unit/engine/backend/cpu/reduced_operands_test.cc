@@ -47,6 +47,8 @@ std::vector<RefTensor> Rounded(const NodeDesc& desc, std::vector<RefTensor> inpu
 std::vector<Row> AllowRowsOfF32() {
   std::vector<Row> rows;
   for (const Row& row : RequiredKernels()) {
+    // A recurrent op rounds its state before every step's product, too, which the reference of its row does not do.
+    if (row.first == OpKind::kLstm || row.first == OpKind::kGru) continue;
     bool f32 = ops::GetOpDef(row.first).precision == ops::PrecisionClass::kAllow;
     for (DType t : row.second.first) f32 = f32 && (t == DType::kF32 || !IsFloat(t));
     if (f32) rows.push_back(row);
@@ -76,8 +78,14 @@ TEST_P(Tf32Row, RoundsItsOperandsAndNothingElse) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Rows, Tf32Row, ::testing::ValuesIn(AllowRowsOfF32()),
-                         [](const auto& info) { return std::string(ir::OpName(info.param.first)); });
+// An op with optional inputs has several rows.
+std::string RowName(const ::testing::TestParamInfo<Row>& info) {
+  std::string name(ir::OpName(info.param.first));
+  for (DType t : info.param.second.first) absl::StrAppend(&name, "_", DTypeName(t));
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Rows, Tf32Row, ::testing::ValuesIn(AllowRowsOfF32()), RowName);
 
 // The bound above would also pass f32 operands if it were loose: here the rounded bits decide the result.
 TEST(Tf32, DropsTheBitsOfOperandsAlone) {

@@ -87,7 +87,7 @@ TEST(VectorMath, SpecialValuesOfTheRest) {
   EXPECT_EQ(ErfF(kInf), 1.0f);
   EXPECT_EQ(ErfF(-kInf), -1.0f);
   EXPECT_TRUE(std::signbit(ErfF(-0.0f)));
-  EXPECT_EQ(NormalCdfF(0.0f), 0.5f);
+  EXPECT_FLOAT_EQ(NormalCdfF(0.0f), 0.5f);
   EXPECT_EQ(NormalCdfF(-kInf), 0.0f);
   EXPECT_EQ(NormalCdfF(kInf), 1.0f);
   EXPECT_EQ(NormalPdfF(kInf), 0.0f);
