@@ -1,6 +1,7 @@
 """Whole training steps, ours against PyTorch's best, alternating in one run.
 
-usage: step_speed.py BENCH_STEPS [--python PYTHON] [--threads 2] [--rounds 5] [--workloads a,b] [--modes FP32,BF16,FP16] [--out FILE]
+usage: step_speed.py BENCH_STEPS [--python PYTHON] [--threads 2] [--rounds 5] [--workloads a,b] [--modes FP32,BF16,FP16]
+                     [--no-compile] [--out FILE]
 
 BENCH_STEPS: the program, built in the release preset with -DAMPD_BUILD_BENCHMARKS=ON. PYTHON: one with a recent torch. Every
 contestant of a row (ours, and PyTorch eager or compiled, contiguous or channels_last) is one process that waits for its
@@ -52,7 +53,8 @@ def contestants(args, workload, mode):
     environment = {"OMP_NUM_THREADS": threads}
     found = {"ours": Contestant([args.bench_steps, os.path.join(HERE, "workloads", job), sample, target, mode, threads],
                                 environment)}
-    variants = ["eager", "compile"] + (["eager+channels_last", "compile+channels_last"] if images else [])
+    variants = ["eager"] + ([] if args.no_compile else ["compile"])
+    variants += [f"{variant}+channels_last" for variant in variants] if images else []
     for variant in variants:
         command = [args.python, os.path.join(HERE, "peers", "torch_steps.py"), workload, mode, variant, threads]
         found[variant] = Contestant(command, environment)
@@ -108,11 +110,13 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--workloads", default=",".join(WORKLOADS))
     parser.add_argument("--modes", default="FP32,BF16,FP16")
+    parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out; the result says so")
     parser.add_argument("--out")
     args = parser.parse_args()
     version = subprocess.run([args.python, "-c", "import torch; print(torch.__version__)"], capture_output=True, text=True,
                              check=True).stdout.strip()
-    lines = [f"{datetime.date.today()}, {processor()}, {args.threads} threads, PyTorch {version}, {args.rounds} rounds. "
+    lines = [f"{datetime.date.today()}, {processor()}, {args.threads} threads, PyTorch {version}, {args.rounds} rounds"
+             f"{', torch.compile left out' if args.no_compile else ''}. "
              "Milliseconds a step: median over the rounds, then lowest-highest.", "",
              "| workload | mode | ours | spread | PyTorch's best | spread | variant | best / ours | eager / ours |",
              "|---|---|---|---|---|---|---|---|---|"]
