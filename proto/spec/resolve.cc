@@ -147,6 +147,10 @@ void ResolvePhases(v1::JobSpec* spec, Violations* violations) {
   v1::PhaseSpec* phase = spec->mutable_phases(0);
   if (phase->name().empty()) phase->set_name("main");
   if (!phase->has_every()) phase->set_every(1);
+  if (!phase->trains().empty()) violations->AddUnsupported("phases[0].trains");
+  if (!phase->calls().empty()) violations->AddUnsupported("phases[0].calls");
+  if (!phase->losses().empty()) violations->AddUnsupported("phases[0].losses");
+  if (phase->has_optimizer()) violations->AddUnsupported("phases[0].optimizer");
   if (phase->name() != "main") {
     violations->Add("phases[0].name",
                     absl::StrCat("other names than 'main' are not supported yet, is ", Quoted(phase->name())));

@@ -389,6 +389,8 @@ void ResolveLoss(v1::LossSpec* loss, Violations* violations) {
 void ResolveModel(v1::ModelSpec* model, Violations* violations) {
   if (model->has_preset()) violations->AddUnsupported("model.preset");
   if (model->has_onnx()) violations->AddUnsupported("model.onnx");
+  if (!model->networks().empty()) violations->AddUnsupported("model.networks");
+  if (!model->noise().empty()) violations->AddUnsupported("model.noise");
   ResolveLoss(model->mutable_loss(), violations);
   if (model->layers_size() > kMaxLayers) {
     return violations->Add("model.layers",
