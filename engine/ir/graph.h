@@ -27,7 +27,7 @@ enum class ValueKind : uint8_t {
   kPublished,   // a copy of a parameter in another dtype, written once per applied step
   kState,       // persistent, not trained: batch-norm running statistics
   kConstant,    // numbers that never change, e.g. an imported graph's
-  kLossSeed,    // f32 scalar: the gradient of the loss, loss scale / micro-batches of the step
+  kLossSeed,    // f32 scalar: the gradient of the loss: loss scale * share of the micro-batch
   kActivation,  // written by a node
 };
 

@@ -14,7 +14,7 @@ struct StepState {
   uint64_t attempted_step = 0;
   // Position within the global batch of the micro-batch's first sample.
   uint32_t first_sample = 0;
-  // Gradient of the loss: loss scale / number of micro-batches.
+  // Gradient of the loss: loss scale * share of the micro-batch in the mean over the batch.
   float loss_seed = 1.0f;
 };
 

@@ -29,18 +29,30 @@ absl::Status MicroBatches::Bind(const data::Batch& batch, int64_t first_sample) 
   return absl::OkStatus();
 }
 
+double MicroBatches::LabelWeight(const data::Batch& batch, int64_t first_sample, int64_t samples) const {
+  const int64_t labels = NumElements(batch.labels.shape()) / batch.labels.shape()[0];
+  return plan_->label_weights.Of(
+      {static_cast<const int32_t*>(Rows(batch.labels, first_sample)), static_cast<size_t>(samples * labels)});
+}
+
 absl::StatusOr<double> MicroBatches::Run(const data::Batch& batch, runtime::StepState step, float loss_scale,
                                          const runtime::Executor::Hook& hook) const {
   model_->memory.BeginUpdate();
-  step.loss_seed = loss_scale / static_cast<float>(count_);
+  const bool uneven = count_ > 1 && plan_->label_weights.uneven();
+  const double all = uneven ? LabelWeight(batch, 0, count_ * micro_batch_) : 0;
   double loss = 0;
   for (int64_t m = 0; m < count_; ++m) {
+    // Where no label counts there is no loss to share.
+    const bool shares = uneven && all > 0;
+    const double weight = shares ? LabelWeight(batch, m * micro_batch_, micro_batch_) : 1;
+    const double total = shares ? all : static_cast<double>(count_);
+    step.loss_seed = static_cast<float>(static_cast<double>(loss_scale) * weight / total);
     step.first_sample = static_cast<uint32_t>(m * micro_batch_);
     AMPD_RETURN_IF_ERROR(Bind(batch, m * micro_batch_));
     AMPD_RETURN_IF_ERROR(model_->train.Run(step, hook));
-    loss += static_cast<double>(*loss_);
+    loss += static_cast<double>(*loss_) * weight / total;
   }
-  return loss / static_cast<double>(count_);
+  return loss;
 }
 
 }  // namespace ampd::train

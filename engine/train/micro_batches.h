@@ -17,9 +17,10 @@ class MicroBatches {
   // Borrows both. `batch_size` is a multiple of `micro_batch`.
   MicroBatches(const PlannedModel* plan, LoadedModel* model, int64_t batch_size, int64_t micro_batch);
 
-  // Starts a new update, then runs forward and backward for every micro-batch: gradients hold the sum, scaled by
-  // `loss_scale`, of the gradient of the mean loss; the pending state is written. `step` gives seed and attempted step.
-  // Returns the mean loss, unscaled. `hook` as in Executor.
+  // Starts a new update, then runs forward and backward for every micro-batch: gradients hold, scaled by `loss_scale`,
+  // the gradient of the mean loss over the whole batch, whatever share of each micro-batch's labels counts; one whose
+  // labels weigh nothing adds nothing. The pending state is written. `step` gives seed and attempted step. Returns that
+  // mean, unscaled. `hook` as in Executor.
   absl::StatusOr<double> Run(const data::Batch& batch, runtime::StepState step, float loss_scale,
                              const runtime::Executor::Hook& hook = nullptr) const;
 
@@ -29,6 +30,8 @@ class MicroBatches {
 
  private:
   absl::Status Bind(const data::Batch& batch, int64_t first_sample) const;
+  // Of a micro-batch's labels, or of all of them.
+  double LabelWeight(const data::Batch& batch, int64_t first_sample, int64_t samples) const;
 
   const PlannedModel* plan_;
   LoadedModel* model_;

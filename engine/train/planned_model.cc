@@ -67,6 +67,7 @@ absl::StatusOr<std::unique_ptr<PlannedModel>> PlanModel(const ResolvedJobSpec& s
   AMPD_ASSIGN_OR_RETURN(planned->eval, runtime::MakePlan(model.eval, *planned->backend, threads, &planned->layout));
   planned->layers = std::move(model.layers);
   planned->outputs = planned->eval.outputs.at("logits").type.shape.back();
+  planned->label_weights = LabelWeights(spec.proto().model().loss(), planned->outputs);
   planned->optimizer = OptimizerConfigOf(spec);
   planned->keeps_average = spec.proto().optimizer().has_ema();
   AMPD_ASSIGN_OR_RETURN(planned->update_ranges, UpdateRangesOf(spec, planned->layout));

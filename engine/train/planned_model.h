@@ -13,6 +13,7 @@
 #include "engine/models/model.h"
 #include "engine/runtime/executor.h"
 #include "engine/runtime/plan.h"
+#include "engine/train/label_weights.h"
 #include "engine/train/training_tensors.h"
 #include "proto/spec/resolve.h"
 
@@ -36,6 +37,8 @@ struct PlannedModel {
   std::vector<v1::LayerPlan> layers;
   // Outputs of the network per sample.
   int64_t outputs = 0;
+  // What the mean of the training loss divides by.
+  LabelWeights label_weights;
   optim::OptimizerConfig optimizer;
   // What each parameter's update takes from the optimizer's groups.
   std::vector<runtime::UpdateRange> update_ranges;
