@@ -11,6 +11,7 @@
 #include "engine/ops/compute.h"
 #include "engine/ops/op_def.h"
 #include "engine/passes/dead_nodes.h"
+#include "engine/passes/pad_for_tensor_cores.h"
 #include "engine/passes/pipeline.h"
 #include "engine/passes/precision.h"
 #include "engine/passes/publish_parameters.h"
@@ -157,7 +158,7 @@ std::vector<v1::LayerPlan> DescribeLayers(const v1::ModelSpec& model, const ir::
 }  // namespace
 
 absl::StatusOr<Model> BuildModel(const ResolvedJobSpec& resolved, const SampleInfo& sample, int64_t train_batch,
-                                 int64_t eval_batch) {
+                                 int64_t eval_batch, const passes::PaddingPolicy& padding) {
   const v1::JobSpec& spec = resolved.proto();
   const passes::PrecisionPolicy policy = PolicyOf(spec.precision());
   const auto precision = [&](ir::Graph g) { return passes::ApplyPrecision(g, policy); };
@@ -168,23 +169,30 @@ absl::StatusOr<Model> BuildModel(const ResolvedJobSpec& resolved, const SampleIn
     const ir::ValueId loss = g.outputs.at("loss");
     return autodiff::Differentiate(std::move(g), loss);
   };
+  const auto finish = [&](ir::Graph graph, std::vector<passes::PaddedExtent>* padded) {
+    const auto pad = [&](ir::Graph g) { return passes::PadForTensorCores(std::move(g), padding, padded); };
+    return passes::Pipeline()
+        .Add("pad_for_tensor_cores", pad)
+        .Add("publish_parameters", passes::PublishParameters)
+        .Run(std::move(graph));
+  };
   Model model;
   AMPD_ASSIGN_OR_RETURN(ir::Graph train, ForwardBuilder(spec, sample, train_batch, true).Build());
-  AMPD_ASSIGN_OR_RETURN(model.train, passes::Pipeline()
-                                         .Add("precision", precision)
-                                         .Add("differentiate", differentiate)
-                                         .Add("quantize_fp8", quantize(true))
-                                         .Add("publish_parameters", passes::PublishParameters)
-                                         .Add("dead_nodes", passes::RemoveDeadNodes)
-                                         .Run(std::move(train)));
+  AMPD_ASSIGN_OR_RETURN(train, passes::Pipeline()
+                                   .Add("precision", precision)
+                                   .Add("differentiate", differentiate)
+                                   .Add("quantize_fp8", quantize(true))
+                                   .Add("dead_nodes", passes::RemoveDeadNodes)
+                                   .Run(std::move(train)));
+  model.layers = DescribeLayers(spec.model(), train);
+  AMPD_ASSIGN_OR_RETURN(model.train, finish(std::move(train), &model.padding));
   AMPD_ASSIGN_OR_RETURN(ir::Graph eval, ForwardBuilder(spec, sample, eval_batch, false).Build());
-  AMPD_ASSIGN_OR_RETURN(model.eval, passes::Pipeline()
-                                        .Add("precision", precision)
-                                        .Add("quantize_fp8", quantize(false))
-                                        .Add("publish_parameters", passes::PublishParameters)
-                                        .Add("dead_nodes", passes::RemoveDeadNodes)
-                                        .Run(std::move(eval)));
-  model.layers = DescribeLayers(spec.model(), model.train);
+  AMPD_ASSIGN_OR_RETURN(eval, passes::Pipeline()
+                                  .Add("precision", precision)
+                                  .Add("quantize_fp8", quantize(false))
+                                  .Add("dead_nodes", passes::RemoveDeadNodes)
+                                  .Run(std::move(eval)));
+  AMPD_ASSIGN_OR_RETURN(model.eval, finish(std::move(eval), nullptr));
   return model;
 }
 

@@ -12,6 +12,7 @@
 #include "engine/core/dtype.h"
 #include "engine/core/shape.h"
 #include "engine/ir/graph.h"
+#include "engine/passes/pad_for_tensor_cores.h"
 #include "proto/spec/resolve.h"
 
 namespace ampd::models {
@@ -39,12 +40,15 @@ struct Model {
   // Forward and loss, with running statistics and no dropout. Same parameters and states in the same order.
   ir::Graph eval;
   std::vector<v1::LayerPlan> layers;
+  // Of the training graph: which extents of which products are padded. Layers are described without it.
+  std::vector<passes::PaddedExtent> padding;
 };
 
-// Builds and verifies both graphs for the spec's precision. `eval_batch` is the evaluation graph's batch.
+// Builds and verifies both graphs for the spec's precision. `eval_batch` is the evaluation graph's batch,
+// `padding` what the backend pads products to.
 // INVALID_ARGUMENT with field violations ("model.layers[3]": `"[dense] ..., node head"`) when shapes do not fit.
 absl::StatusOr<Model> BuildModel(const ResolvedJobSpec& spec, const SampleInfo& sample, int64_t train_batch,
-                                 int64_t eval_batch);
+                                 int64_t eval_batch, const passes::PaddingPolicy& padding = {});
 
 }  // namespace ampd::models
 

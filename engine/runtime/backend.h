@@ -10,6 +10,7 @@
 #include "absl/types/span.h"
 #include "engine/core/dtype.h"
 #include "engine/optim/optimizer.h"
+#include "engine/passes/pad_for_tensor_cores.h"
 #include "engine/runtime/kernel_table.h"
 
 namespace ampd::runtime {
@@ -68,6 +69,8 @@ class Backend {
   virtual const KernelTable& kernels() const = 0;
   // Whether the backend's kernel for fused nodes can hold a step of this op.
   virtual bool CanFuse(ir::OpKind /*op*/) const { return false; }
+  // What passes/pad_for_tensor_cores pads products to.
+  virtual passes::PaddingPolicy padding() const { return {}; }
   // `factor` unscales, 1 / loss scale. `slots` in backward order.
   virtual absl::Status CheckGradients(const float* gradients, absl::Span<const ArenaSlot> slots, float factor,
                                       GradientCheck* check) = 0;

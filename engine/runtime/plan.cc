@@ -148,6 +148,8 @@ class Planner {
     absl::optional<PublishedLayout> layout = kernel->published_layout(i);
     if (!layout && value.kind == ir::ValueKind::kParameter) return Place(roots_[node.inputs[i]], false, tensor);
     if (!layout) layout = DenseCopy(value.type);
+    const Shape& shape = layout_->parameters()[value.slot].type.shape;
+    if (shape != value.type.shape) layout = Padded(*std::move(layout), shape, value.type.shape);
     tensor->space = Space::kPublished;
     tensor->offset = layout_->copies()[layout_->AddCopy(value.slot, *std::move(layout))].offset;
   }
@@ -161,6 +163,23 @@ class Planner {
             [backend, size, dtype](const float* master, void* copy) {
               return backend->Publish(master, size, dtype, copy);
             }};
+  }
+
+  // `layout` of a parameter of `shape` with zeros behind it up to `padded`: what the layout was made for.
+  static PublishedLayout Padded(PublishedLayout layout, const Shape& shape, const Shape& padded) {
+    layout.key = absl::StrCat(layout.key, " of ", ShapeString(padded));
+    layout.write = [write = std::move(layout.write), shape, padded](const float* master, void* copy) {
+      const AlignedBuffer wide(NumElements(padded) * static_cast<int64_t>(sizeof(float)));
+      const int64_t row = shape.back(), rows = NumElements(shape) / row;
+      for (int64_t r = 0; r < rows; ++r) {
+        int64_t at = 0, left = r, stride = padded.back();
+        for (size_t d = shape.size() - 1; d-- > 0; left /= shape[d], stride *= padded[d])
+          at += left % shape[d] * stride;
+        std::copy_n(master + r * row, row, reinterpret_cast<float*>(wide.data()) + at);
+      }
+      return write(reinterpret_cast<const float*>(wide.data()), copy);
+    };
+    return layout;
   }
 
   void Touch(ir::ValueId v, int step) {

@@ -53,8 +53,8 @@ absl::StatusOr<std::unique_ptr<PlannedModel>> PlanModel(const ResolvedJobSpec& s
                                                         std::unique_ptr<runtime::Backend> backend, int threads,
                                                         bool fuse) {
   const v1::TrainSpec& train = spec.proto().train();
-  AMPD_ASSIGN_OR_RETURN(models::Model model,
-                        models::BuildModel(spec, sample, train.micro_batch_size(), EvaluationBatch(train)));
+  AMPD_ASSIGN_OR_RETURN(models::Model model, models::BuildModel(spec, sample, train.micro_batch_size(),
+                                                                EvaluationBatch(train), backend->padding()));
   const auto can_fuse = [&](ir::OpKind op) { return fuse && backend->CanFuse(op); };
   passes::Pipeline fusion;
   fusion.Add("split_norms", [&](ir::Graph g) { return passes::SplitNorms(std::move(g), can_fuse); })

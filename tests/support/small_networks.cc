@@ -63,14 +63,15 @@ std::vector<SmallNetwork> SmallNetworks() {
   };
 }
 
-models::Model BuildSmallNetwork(const SmallNetwork& network, const std::string& precision, int64_t batch) {
+models::Model BuildSmallNetwork(const SmallNetwork& network, const std::string& precision, int64_t batch,
+                                const passes::PaddingPolicy& padding) {
   v1::JobSpec spec;
   const std::string text =
       "data { train { glyphs {} } } precision { " + precision + " } model { " + network.model + " }";
   EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &spec)) << text;
   auto resolved = ResolveJobSpec(spec);
   EXPECT_TRUE(resolved.ok()) << resolved.status();
-  auto model = models::BuildModel(*resolved, network.sample, batch, batch);
+  auto model = models::BuildModel(*resolved, network.sample, batch, batch, padding);
   EXPECT_TRUE(model.ok()) << model.status();
   return *std::move(model);
 }

@@ -22,7 +22,8 @@ struct SmallNetwork {
 std::vector<SmallNetwork> SmallNetworks();
 
 // The network's graphs; `precision` is PrecisionSpec in text format. A gtest failure when it cannot be built.
-models::Model BuildSmallNetwork(const SmallNetwork& network, const std::string& precision, int64_t batch);
+models::Model BuildSmallNetwork(const SmallNetwork& network, const std::string& precision, int64_t batch,
+                                const passes::PaddingPolicy& padding = {});
 
 // Uniform in [low, high).
 RefTensor RandomTensor(const Shape& shape, RngSequence* rng, double low, double high);

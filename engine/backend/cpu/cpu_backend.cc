@@ -16,7 +16,7 @@ namespace {
 
 class CpuBackend : public runtime::Backend {
  public:
-  explicit CpuBackend(int threads) : threads_(std::max(threads, 1)) {
+  CpuBackend(int threads, passes::PaddingPolicy padding) : threads_(std::max(threads, 1)), padding_(padding) {
     omp_set_num_threads(threads_);
     RegisterCpuKernels(&kernels_);
   }
@@ -25,6 +25,8 @@ class CpuBackend : public runtime::Backend {
   const runtime::KernelTable& kernels() const override { return kernels_; }
 
   bool CanFuse(ir::OpKind op) const override { return cpu::HasBlockFunction(op); }
+
+  passes::PaddingPolicy padding() const override { return padding_; }
 
   absl::Status CheckGradients(const float* gradients, absl::Span<const runtime::ArenaSlot> slots, float factor,
                               runtime::GradientCheck* check) override {
@@ -65,6 +67,7 @@ class CpuBackend : public runtime::Backend {
 
  private:
   const int threads_;
+  const passes::PaddingPolicy padding_;
   runtime::KernelTable kernels_;
   cpu::GradientChecker checker_;
   cpu::Updater updater_;
@@ -79,6 +82,8 @@ void RegisterCpuKernels(runtime::KernelTable* table) {
   cpu::RegisterReducedOperands(table);
 }
 
-std::unique_ptr<runtime::Backend> MakeCpuBackend(int threads) { return std::make_unique<CpuBackend>(threads); }
+std::unique_ptr<runtime::Backend> MakeCpuBackend(int threads, passes::PaddingPolicy padding) {
+  return std::make_unique<CpuBackend>(threads, padding);
+}
 
 }  // namespace ampd

@@ -18,8 +18,9 @@ namespace ampd {
 void RegisterCpuKernels(runtime::KernelTable* table);
 
 // A backend whose passes over the arenas use up to `threads` threads (at least 1). Never null. Kernels use the thread
-// count of their NodeDesc.
-std::unique_ptr<runtime::Backend> MakeCpuBackend(int threads);
+// count of their NodeDesc. `padding` is there to see on the CPU what padding does on a device that gains from it: here
+// it costs time and memory.
+std::unique_ptr<runtime::Backend> MakeCpuBackend(int threads, passes::PaddingPolicy padding = {});
 
 }  // namespace ampd
 
