@@ -46,6 +46,18 @@ ir::Persistent ChannelVector(std::string name, int64_t channels, const LayerOutp
 }  // namespace
 
 absl::StatusOr<LayerOutput> LayerBuilder::Add(const v1::Layer& layer, const std::vector<LayerOutput>& inputs) {
+  AMPD_RETURN_IF_ERROR(CheckPadded(layer, inputs));
+  AMPD_ASSIGN_OR_RETURN(LayerOutput y, AddKind(layer, inputs));
+  // Attention gives a step for each of its first input's; the others keep every axis of time that they are let read.
+  const bool last_step = (layer.has_lstm() && layer.lstm().output() == v1::RecurrentLayer::LAST_STEP) ||
+                         (layer.has_gru() && layer.gru().output() == v1::RecurrentLayer::LAST_STEP);
+  const auto padded = [](const LayerOutput& input) { return input.padded; };
+  y.padded = !last_step &&
+             (layer.has_multi_head_attention() ? inputs[0].padded : std::any_of(inputs.begin(), inputs.end(), padded));
+  return y;
+}
+
+absl::StatusOr<LayerOutput> LayerBuilder::AddKind(const v1::Layer& layer, const std::vector<LayerOutput>& inputs) {
   if (layer.kind_case() == v1::Layer::kAdd) return Combine(layer, OpKind::kAdd, false, inputs);
   if (layer.kind_case() == v1::Layer::kMul) return Combine(layer, OpKind::kMul, true, inputs);
   if (layer.kind_case() == v1::Layer::kConcat) return Concat(layer, inputs);
@@ -87,6 +99,12 @@ absl::StatusOr<LayerOutput> LayerBuilder::Add(const v1::Layer& layer, const std:
       return Recurrent(layer, OpKind::kGru, layer.gru(), x);
     case v1::Layer::kEmbedding:
       return Embedding(layer, x);
+    case v1::Layer::kPositionalEmbedding:
+      return PositionalEmbedding(layer, x);
+    case v1::Layer::kSlice:
+      return Slice(layer, x);
+    case v1::Layer::kTranspose:
+      return Transpose(layer, x);
     case v1::Layer::kReshape:
       return Reshape(layer, x);
     case v1::Layer::kGlobalAvgPool: {
@@ -191,9 +209,13 @@ absl::StatusOr<LayerOutput> LayerBuilder::Pool(const v1::Layer& layer, OpKind op
   AMPD_RETURN_IF_ERROR(RequireImage(op, layer.name(), x.value));
   const Ints size = Pair(pool.size(), {1, 1});
   const Ints strides = Pair(pool.stride(), size);
-  const Ints pads = Pads(pool.pads(), pool.padding(), graph_->type(x.value).shape, size, strides);
-  AMPD_ASSIGN_OR_RETURN(const ir::ValueId y,
-                        Emit(op, layer.name(), {x.value}, {{"size", size}, {"strides", strides}, {"pads", pads}}));
+  const Ints dilations = Pair(pool.dilation(), {1, 1});
+  const Ints span = {(size[0] - 1) * dilations[0] + 1, (size[1] - 1) * dilations[1] + 1};
+  const Ints pads = Pads(pool.pads(), pool.padding(), graph_->type(x.value).shape, span, strides);
+  ir::Attributes attributes{{"size", size}, {"strides", strides}, {"pads", pads}};
+  if (dilations != Ints{1, 1}) attributes.Set("dilations", dilations);
+  if (pool.count_include_pad()) attributes.Set("count_include_pad", int64_t{1});
+  AMPD_ASSIGN_OR_RETURN(const ir::ValueId y, Emit(op, layer.name(), {x.value}, attributes));
   return LayerOutput{y, {}};
 }
 

@@ -18,20 +18,27 @@ struct LayerOutput {
   ir::ValueId value = -1;
   // {h, w, c} when the last axis is a flattened image whose order differs from PyTorch's (c, h, w); else empty.
   Shape flattened;
+  // Axis 1 is time, and steps at and past a sample's length hold nothing that counts (finite values, though).
+  bool padded = false;
 };
 
 // Whether a layer is a function of each element by itself, and has nothing to train.
 bool IsActivation(const v1::Layer& layer);
 
 // Adds nodes to one forward graph. `training` chooses between batch statistics and running ones, and turns dropout on.
+// `lengths`: i32 [batch], the samples' steps, which padded inputs need; -1: none.
 class LayerBuilder {
  public:
-  LayerBuilder(ir::Graph* graph, bool training) : graph_(graph), training_(training) {}
+  LayerBuilder(ir::Graph* graph, bool training, ir::ValueId lengths = -1)
+      : graph_(graph), training_(training), lengths_(lengths) {}
 
-  // The layer's output. INVALID_ARGUMENT "[op] ..., node NAME" when shapes do not fit.
+  // The layer's output. INVALID_ARGUMENT "[op] ..., node NAME" when shapes do not fit, or when a layer would mix steps
+  // that count with steps that do not.
   absl::StatusOr<LayerOutput> Add(const v1::Layer& layer, const std::vector<LayerOutput>& inputs);
 
  private:
+  absl::StatusOr<LayerOutput> AddKind(const v1::Layer& layer, const std::vector<LayerOutput>& inputs);
+  absl::Status CheckPadded(const v1::Layer& layer, const std::vector<LayerOutput>& inputs) const;
   absl::StatusOr<LayerOutput> Dense(const v1::Layer& layer, const LayerOutput& x);
   absl::StatusOr<LayerOutput> Conv2d(const v1::Layer& layer, const LayerOutput& x);
   absl::StatusOr<LayerOutput> BatchNorm(const v1::Layer& layer, const LayerOutput& x);
@@ -50,12 +57,18 @@ class LayerBuilder {
   absl::StatusOr<std::vector<ir::ValueId>> Projections(const v1::Layer& layer, ir::ValueId x, ir::ValueId context);
   absl::StatusOr<LayerOutput> Recurrent(const v1::Layer& layer, ir::OpKind op, const v1::RecurrentLayer& spec,
                                         const LayerOutput& x);
-  // One of the stacked levels: every output of its node.
+  // One direction of one of the stacked levels, which reads `x`: every output of its node.
   absl::StatusOr<std::vector<ir::ValueId>> RecurrentLevel(const std::string& layer, ir::OpKind op,
-                                                          const v1::RecurrentLayer& spec, int64_t level, ir::ValueId x);
+                                                          const v1::RecurrentLayer& spec, const std::string& suffix,
+                                                          bool reverse, const LayerOutput& x);
+  // bool [batch, 1, 1, time]: which steps count. The same value for every layer.
+  absl::StatusOr<ir::ValueId> StepMask(int64_t time);
   absl::StatusOr<LayerOutput> ActivationLayer(const v1::Layer& layer, const LayerOutput& x);
   absl::StatusOr<LayerOutput> Embedding(const v1::Layer& layer, const LayerOutput& x);
   absl::StatusOr<LayerOutput> Reshape(const v1::Layer& layer, const LayerOutput& x);
+  absl::StatusOr<LayerOutput> PositionalEmbedding(const v1::Layer& layer, const LayerOutput& x);
+  absl::StatusOr<LayerOutput> Slice(const v1::Layer& layer, const LayerOutput& x);
+  absl::StatusOr<LayerOutput> Transpose(const v1::Layer& layer, const LayerOutput& x);
   absl::StatusOr<LayerOutput> Concat(const v1::Layer& layer, const std::vector<LayerOutput>& inputs);
   // add and mul: inputs of one shape, or with `broadcast` of as many axes.
   absl::StatusOr<LayerOutput> Combine(const v1::Layer& layer, ir::OpKind op, bool broadcast,
@@ -80,6 +93,8 @@ class LayerBuilder {
 
   ir::Graph* graph_;
   bool training_;
+  ir::ValueId lengths_;
+  ir::ValueId step_mask_ = -1;
 };
 
 }  // namespace ampd::models

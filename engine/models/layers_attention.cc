@@ -104,6 +104,10 @@ absl::StatusOr<LayerOutput> LayerBuilder::Attention(const v1::Layer& layer, cons
     return refuse(absl::StrCat(attention.heads(), " heads do not divide ", shape[2], " features"));
   }
   AMPD_ASSIGN_OR_RETURN(std::vector<ir::ValueId> qkv, Projections(layer, x, context));
+  if (inputs.back().padded) {
+    AMPD_ASSIGN_OR_RETURN(const ir::ValueId mask, StepMask(of_context[1]));
+    qkv.push_back(mask);
+  }
   ir::Attributes attributes{{"heads", attention.heads()}};
   if (attention.causal()) attributes.Set("causal", int64_t{1});
   AMPD_ASSIGN_OR_RETURN(const ir::ValueId y, Emit(OpKind::kAttention, layer.name(), std::move(qkv), attributes));

@@ -101,6 +101,72 @@ absl::StatusOr<LayerOutput> LayerBuilder::Embedding(const v1::Layer& layer, cons
   return LayerOutput{y, {}};
 }
 
+absl::StatusOr<LayerOutput> LayerBuilder::PositionalEmbedding(const v1::Layer& layer, const LayerOutput& x) {
+  const v1::PositionalEmbeddingLayer& spec = layer.positional_embedding();
+  const Shape shape = graph_->type(x.value).shape;
+  if (shape.size() != 3) {
+    return BadLayer("positional_embedding", layer,
+                    absl::StrCat("needs [batch, time, features], has ", ShapeString(shape)));
+  }
+  if (shape[1] > spec.positions()) {
+    return BadLayer("positional_embedding", layer,
+                    absl::StrCat("positions are ", spec.positions(), ", the sequence has ", shape[1], " steps"));
+  }
+  ir::ValueId rows = graph_->AddParameter({.name = layer.name() + ".weight",
+                                           .type = {DType::kF32, {spec.positions(), shape[2]}},
+                                           .init = {ir::Initializer::Kind::kNormal, spec.deviation()}});
+  if (shape[1] < spec.positions()) {
+    AMPD_ASSIGN_OR_RETURN(rows,
+                          Emit(OpKind::kSlice, layer.name(), {rows},
+                               {{"starts", Ints{0, 0}}, {"ends", Ints{shape[1], shape[2]}}, {"steps", Ints{1, 1}}}));
+  }
+  AMPD_ASSIGN_OR_RETURN(const ir::ValueId y, Emit(OpKind::kAdd, layer.name(), {x.value, rows}, {}));
+  return LayerOutput{y, {}};
+}
+
+absl::StatusOr<LayerOutput> LayerBuilder::Slice(const v1::Layer& layer, const LayerOutput& x) {
+  const v1::SliceLayer& spec = layer.slice();
+  const Shape shape = graph_->type(x.value).shape;
+  const int64_t rank = static_cast<int64_t>(shape.size());
+  if (!x.flattened.empty()) {
+    return BadLayer("slice", layer, "reads a flattened image, whose order in memory is not PyTorch's: cut the image");
+  }
+  const int64_t axis = spec.axis() < 0 ? spec.axis() + rank : spec.axis();
+  if (axis < 1 || axis >= rank) {
+    return BadLayer("slice", layer, absl::StrCat("axis is ", spec.axis(), ", the input has axes 1 to ", rank - 1));
+  }
+  const int64_t extent = shape[static_cast<size_t>(axis)];
+  const int64_t begin = spec.begin() < 0 ? spec.begin() + extent : spec.begin();
+  const int64_t end = !spec.has_end() ? extent : spec.end() < 0 ? spec.end() + extent : spec.end();
+  if (begin < 0 || begin >= end || end > extent) {
+    return BadLayer("slice", layer,
+                    absl::StrCat("begin and end are ", begin, " and ", end, ", axis ", axis, " has extent ", extent));
+  }
+  Ints starts(shape.size(), 0), ends(shape.begin(), shape.end());
+  starts[static_cast<size_t>(axis)] = begin;
+  ends[static_cast<size_t>(axis)] = end;
+  AMPD_ASSIGN_OR_RETURN(const ir::ValueId y,
+                        Emit(OpKind::kSlice, layer.name(), {x.value},
+                             {{"starts", starts}, {"ends", ends}, {"steps", Ints(shape.size(), 1)}}));
+  return LayerOutput{y, {}};
+}
+
+absl::StatusOr<LayerOutput> LayerBuilder::Transpose(const v1::Layer& layer, const LayerOutput& x) {
+  const size_t rank = graph_->type(x.value).shape.size();
+  if (rank == 4 || !x.flattened.empty()) {
+    return BadLayer("transpose", layer, "reads an image, whose order in memory is not PyTorch's");
+  }
+  Ints axes = {0};
+  axes.insert(axes.end(), layer.transpose().axes().begin(), layer.transpose().axes().end());
+  if (axes.size() == 1 && rank == 3) axes = {0, 2, 1};
+  if (axes.size() != rank || rank < 3) {
+    return BadLayer("transpose", layer,
+                    absl::StrCat(axes.size() - 1, " axes are given, the input has ", rank - 1, " behind the batch"));
+  }
+  AMPD_ASSIGN_OR_RETURN(const ir::ValueId y, Emit(OpKind::kTranspose, layer.name(), {x.value}, {{"perm", axes}}));
+  return LayerOutput{y, {}};
+}
+
 absl::StatusOr<LayerOutput> LayerBuilder::Reshape(const v1::Layer& layer, const LayerOutput& x) {
   const Shape from = graph_->type(x.value).shape;
   if (from.size() == 4 || !x.flattened.empty()) {

@@ -36,23 +36,36 @@ std::pair<OpKind, ir::Attributes> ElementLoss(const v1::LossSpec& spec) {
 
 class LossBuilder {
  public:
-  LossBuilder(const v1::LossSpec& spec, const SampleInfo& sample, bool training, ValueId prediction, ir::Graph* graph)
-      : spec_(spec), sample_(sample), training_(training), prediction_(prediction), graph_(graph) {}
+  LossBuilder(const v1::LossSpec& spec, const SampleInfo& sample, bool training, const LayerOutput& prediction,
+              ValueId lengths, ir::Graph* graph)
+      : spec_(spec),
+        sample_(sample),
+        training_(training),
+        prediction_(prediction.value),
+        padded_(prediction.padded),
+        lengths_(lengths),
+        graph_(graph) {}
 
   absl::Status Build() {
-    AMPD_RETURN_IF_ERROR(CheckShapes());
+    AMPD_RETURN_IF_ERROR(spec_.has_ctc() ? CheckCtcShapes() : CheckShapes());
     if (sample_.classes > 0) labels_ = graph_->AddInput("labels", {DType::kI32, LabelShape()});
-    AMPD_RETURN_IF_ERROR(soft_max() ? AddSoftmaxCrossEntropy() : AddElementLoss());
+    AMPD_RETURN_IF_ERROR(spec_.has_ctc() ? AddCtc()
+                         : !soft_max()   ? AddElementLoss()
+                         : labels_ >= 0  ? AddSoftmaxCrossEntropy()
+                                         : AddSoftCrossEntropy());
     if (training_) return absl::OkStatus();
     graph_->outputs["logits"] = prediction_;
-    return labels_ >= 0 ? AddMetrics() : absl::OkStatus();
+    return labels_ >= 0 && !spec_.has_ctc() ? AddMetrics() : absl::OkStatus();
   }
 
  private:
   bool soft_max() const { return spec_.has_softmax_cross_entropy(); }
   const Shape& shape() const { return graph_->type(prediction_).shape; }
   std::string op_name() const {
-    return std::string(ir::OpName(soft_max() ? OpKind::kSoftmaxCrossEntropy : ElementLoss(spec_).first));
+    const OpKind op = spec_.has_ctc() ? OpKind::kCtcLoss
+                      : soft_max()    ? OpKind::kSoftmaxCrossEntropy
+                                      : ElementLoss(spec_).first;
+    return std::string(ir::OpName(op));
   }
   Shape LabelShape() const {
     Shape labels = {shape()[0]};
@@ -68,7 +81,14 @@ class LossBuilder {
     if (sample_.label_shape.empty() && shape().size() != 2) {
       return Wrong(absl::StrCat("needs [batch, outputs] from the last layer, has ", ShapeString(shape())));
     }
-    if (soft_max() && sample_.classes == 0) return Wrong("needs class labels, the data has float targets");
+    if (sample_.label_lengths) return Wrong("takes no label lengths, which are for ctc");
+    if (sample_.label_shape.empty() && padded_) {
+      return Wrong(
+          "needs one output a sample, the last layer gives one for each step of samples that differ in length");
+    }
+    if (soft_max() && sample_.classes == 0 && spec_.softmax_cross_entropy().has_ignore_index()) {
+      return Wrong("has an ignore_index, but the data has float targets");
+    }
     if (!sample_.label_shape.empty()) {
       if (!soft_max()) return Wrong("needs one target a sample, the data has a label at each position");
       Shape wanted = LabelShape();
@@ -77,6 +97,22 @@ class LossBuilder {
                                   ShapeString(wanted), ", has ", ShapeString(shape())));
       }
     }
+    return CheckOutputs();
+  }
+
+  absl::Status CheckCtcShapes() const {
+    if (sample_.classes == 0 || sample_.label_shape.size() != 1) {
+      return Wrong("needs label sequences, integers [samples, labels], as targets");
+    }
+    if (shape().size() != 3) {
+      return Wrong(absl::StrCat("needs [batch, time, classes] from the last layer, has ", ShapeString(shape())));
+    }
+    if (sample_.lengths && !padded_)
+      return Wrong("needs the data's steps from the last layer, which ended the sequence");
+    return CheckOutputs();
+  }
+
+  absl::Status CheckOutputs() const {
     const int64_t outputs = shape().back();
     const int64_t wanted = sample_.classes > 0 ? sample_.classes : sample_.target_features;
     if (sample_.classes > 0 ? outputs >= wanted : outputs == wanted) return absl::OkStatus();
@@ -125,12 +161,43 @@ class LossBuilder {
     return absl::OkStatus();
   }
 
+  // torch.nn.CrossEntropyLoss against probabilities: the mean over the samples, whatever the classes' weights.
+  absl::Status AddSoftCrossEntropy() {
+    const v1::SoftmaxCrossEntropyLoss& loss = spec_.softmax_cross_entropy();
+    std::vector<ValueId> inputs = {prediction_, graph_->AddInput("targets", {DType::kF32, shape()})};
+    AMPD_RETURN_IF_ERROR(AppendWeights(loss.class_weights(), "class_weights", &inputs));
+    ir::Attributes attributes;
+    if (loss.label_smoothing() > 0) attributes.Set("smoothing", loss.label_smoothing());
+    return AddMean(OpKind::kSoftCrossEntropy, inputs, attributes);
+  }
+
+  // i32 [batch], all `value`.
+  ValueId Everywhere(const char* name, int64_t value) {
+    auto tensor = std::make_shared<Tensor>(DType::kI32, Shape{shape()[0]});
+    std::fill(tensor->as<int32_t>().begin(), tensor->as<int32_t>().end(), static_cast<int32_t>(value));
+    return graph_->AddConstant(absl::StrCat("loss.", name), std::move(tensor));
+  }
+
+  absl::Status AddCtc() {
+    const ValueId times = padded_ ? lengths_ : Everywhere("times", shape()[1]);
+    const ValueId label_lengths = sample_.label_lengths ? graph_->AddInput("label_lengths", {DType::kI32, {shape()[0]}})
+                                                        : Everywhere("label_lengths", sample_.label_shape[0]);
+    ir::Attributes attributes{{"blank", int64_t{spec_.ctc().blank()}}, {"mean_over_labels", int64_t{1}}};
+    if (spec_.ctc().zero_infinity()) attributes.Set("zero_infinity", int64_t{1});
+    return AddMean(OpKind::kCtcLoss, {prediction_, labels_, times, label_lengths}, attributes);
+  }
+
   absl::Status AddElementLoss() {
     const auto [op, attributes] = ElementLoss(spec_);
     std::vector<ValueId> inputs = {prediction_, graph_->AddInput("targets", {DType::kF32, shape()})};
     if (spec_.has_sigmoid_cross_entropy()) {
       AMPD_RETURN_IF_ERROR(AppendWeights(spec_.sigmoid_cross_entropy().pos_weight(), "pos_weight", &inputs));
     }
+    return AddMean(op, inputs, attributes);
+  }
+
+  // A loss that weighs every sample alike.
+  absl::Status AddMean(OpKind op, const std::vector<ValueId>& inputs, const ir::Attributes& attributes) {
     AMPD_ASSIGN_OR_RETURN(const std::vector<ValueId> losses, Emit(op, inputs, attributes));
     AMPD_ASSIGN_OR_RETURN(const std::vector<ValueId> mean, Emit(OpKind::kReduceMean, losses, {}));
     graph_->outputs = {{"losses", losses[0]}, {"loss", mean[0]}};
@@ -167,15 +234,17 @@ class LossBuilder {
   const SampleInfo& sample_;
   const bool training_;
   const ValueId prediction_;
+  const bool padded_;
+  const ValueId lengths_;
   ir::Graph* graph_;
   ValueId labels_ = -1;
 };
 
 }  // namespace
 
-absl::Status AddLoss(const v1::LossSpec& spec, const SampleInfo& sample, bool training, ValueId prediction,
-                     ir::Graph* graph) {
-  return LossBuilder(spec, sample, training, prediction, graph).Build();
+absl::Status AddLoss(const v1::LossSpec& spec, const SampleInfo& sample, bool training, const LayerOutput& prediction,
+                     ValueId lengths, ir::Graph* graph) {
+  return LossBuilder(spec, sample, training, prediction, lengths, graph).Build();
 }
 
 }  // namespace ampd::models

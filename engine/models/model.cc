@@ -59,17 +59,19 @@ absl::Status InvalidField(const std::string& field, absl::string_view descriptio
 class ForwardBuilder {
  public:
   ForwardBuilder(const v1::JobSpec& spec, const SampleInfo& sample, int64_t batch, bool training)
-      : spec_(spec), sample_(sample), batch_(batch), training_(training), layers_(&graph_, training) {}
+      : spec_(spec), sample_(sample), batch_(batch), training_(training) {}
 
   absl::StatusOr<ir::Graph> Build() {
     Shape input{batch_};
     input.insert(input.end(), sample_.input_shape.begin(), sample_.input_shape.end());
     AMPD_RETURN_IF_ERROR(Count(input, "data.train"));
-    outputs_["input"] = {graph_.AddInput("x", {DType::kF32, input}), {}};
+    outputs_["input"] = {graph_.AddInput("x", {DType::kF32, input}), {}, sample_.lengths};
+    if (sample_.lengths) lengths_ = graph_.AddInput("lengths", {DType::kI32, {batch_}});
+    LayerBuilder layers(&graph_, training_, lengths_);
     LayerOutput last = outputs_["input"];
     for (int i = 0; i < spec_.model().layers_size(); ++i) {
       const std::string field = absl::StrCat("model.layers[", i, "]");
-      absl::StatusOr<LayerOutput> output = AddLayer(spec_.model().layers(i), last);
+      absl::StatusOr<LayerOutput> output = AddLayer(spec_.model().layers(i), last, &layers);
       if (!output.ok()) return InvalidField(field, output.status().message());
       last = *output;
       outputs_[spec_.model().layers(i).name()] = last;
@@ -78,7 +80,7 @@ class ForwardBuilder {
         AMPD_RETURN_IF_ERROR(Count(graph_.parameters[counted_].type.shape, field));
       }
     }
-    absl::Status status = AddLoss(spec_.model().loss(), sample_, training_, last.value, &graph_);
+    absl::Status status = AddLoss(spec_.model().loss(), sample_, training_, last, lengths_, &graph_);
     if (!status.ok()) return InvalidField("model.loss", status.message());
     return std::move(graph_);
   }
@@ -90,7 +92,7 @@ class ForwardBuilder {
     return InvalidField(field, "the model's parameters and activations exceed 10^12 elements");
   }
 
-  absl::StatusOr<LayerOutput> AddLayer(const v1::Layer& layer, const LayerOutput& before) {
+  absl::StatusOr<LayerOutput> AddLayer(const v1::Layer& layer, const LayerOutput& before, LayerBuilder* layers) {
     std::vector<LayerOutput> inputs;
     for (const std::string& name : layer.inputs()) {
       auto it = outputs_.find(name);
@@ -101,7 +103,7 @@ class ForwardBuilder {
       inputs.push_back(it->second);
     }
     if (inputs.empty()) inputs.push_back(before);
-    return layers_.Add(layer, inputs);
+    return layers->Add(layer, inputs);
   }
 
   const v1::JobSpec& spec_;
@@ -109,7 +111,7 @@ class ForwardBuilder {
   const int64_t batch_;
   const bool training_;
   ir::Graph graph_;
-  LayerBuilder layers_;
+  ir::ValueId lengths_ = -1;
   std::map<std::string, LayerOutput> outputs_;
   size_t counted_ = 0;  // parameters
   double elements_ = 0;

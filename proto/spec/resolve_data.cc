@@ -13,6 +13,8 @@ constexpr size_t kMaxKeyBytes = 200;
 constexpr int kMaxFiles = 10000;
 constexpr int64_t kMaxSamples = int64_t{1} << 31;
 constexpr int64_t kMaxCropPadding = 1024;
+constexpr int kMaxBuckets = 64;
+constexpr int64_t kMaxLength = 1 << 20;
 const char kSources[] = "one of idx, cifar10, npy, glyphs";
 
 void CheckIdx(const std::string& path, const v1::IdxDataset& idx, Violations* violations) {
@@ -31,6 +33,23 @@ void CheckCifar10(const std::string& path, const v1::Cifar10Dataset& cifar, Viol
   }
 }
 
+// `file` and `key` are empty where the dataset has no such lengths.
+void ResolveLengths(const std::string& path, const std::string& name, const v1::NpyDataset& npy, std::string* file,
+                    std::string* key, Violations* violations) {
+  if (file->empty() && key->empty()) return;
+  if (file->empty()) {
+    if (absl::EndsWithIgnoreCase(npy.inputs(), ".npz")) {
+      *file = npy.inputs();
+    } else {
+      return violations->Add(absl::StrCat(path, ".", name),
+                             absl::StrCat("required with ", name, "_key unless inputs is an .npz"));
+    }
+  }
+  if (key->empty()) *key = name;
+  violations->CheckText(absl::StrCat(path, ".", name), *file, kMaxPathBytes);
+  violations->CheckText(absl::StrCat(path, ".", name, "_key"), *key, kMaxKeyBytes);
+}
+
 void ResolveNpy(const std::string& path, v1::NpyDataset* npy, Violations* violations) {
   violations->CheckText(absl::StrCat(path, ".inputs"), npy->inputs(), kMaxPathBytes);
   if (npy->targets().empty()) {
@@ -46,6 +65,9 @@ void ResolveNpy(const std::string& path, v1::NpyDataset* npy, Violations* violat
   if (npy->targets_key().empty()) npy->set_targets_key("y");
   violations->CheckText(absl::StrCat(path, ".inputs_key"), npy->inputs_key(), kMaxKeyBytes);
   violations->CheckText(absl::StrCat(path, ".targets_key"), npy->targets_key(), kMaxKeyBytes);
+  ResolveLengths(path, "lengths", *npy, npy->mutable_lengths(), npy->mutable_lengths_key(), violations);
+  ResolveLengths(path, "target_lengths", *npy, npy->mutable_target_lengths(), npy->mutable_target_lengths_key(),
+                 violations);
 }
 
 void ResolveGlyphs(const std::string& path, uint64_t seed, v1::GlyphsDataset* glyphs, Violations* violations) {
@@ -72,6 +94,31 @@ void ResolveDataset(const std::string& path, uint64_t glyphs_seed, v1::DatasetSp
   }
 }
 
+bool HasLengths(const v1::DatasetSpec& dataset) { return dataset.has_npy() && !dataset.npy().lengths().empty(); }
+
+// Batches of either set are padded to the same lengths.
+void CheckLengths(const v1::DataSpec& data, Violations* violations) {
+  const bool lengths = HasLengths(data.train());
+  if (data.has_eval() && HasLengths(data.eval()) != lengths) {
+    violations->Add("data.eval",
+                    lengths ? "needs lengths, as data.train has them" : "has lengths, data.train has none");
+  }
+  if (data.length_buckets().empty()) return;
+  const char field[] = "data.length_buckets";
+  if (!lengths) violations->Add(field, "needs a dataset with lengths");
+  if (data.length_buckets_size() > kMaxBuckets) {
+    return violations->Add(field, absl::StrCat("must be at most ", kMaxBuckets, ", are ", data.length_buckets_size()));
+  }
+  int64_t before = 0;
+  for (int i = 0; i < data.length_buckets_size(); ++i) {
+    const int64_t length = data.length_buckets(i);
+    violations->CheckInteger(Indexed(field, i), length, 8, kMaxLength);
+    if (length % 8 != 0) violations->Add(Indexed(field, i), absl::StrCat("must be a multiple of 8, is ", length));
+    if (length <= before) violations->Add(Indexed(field, i), "must be above the one before");
+    before = length;
+  }
+}
+
 }  // namespace
 
 void ResolveData(v1::DataSpec* data, Violations* violations) {
@@ -81,6 +128,7 @@ void ResolveData(v1::DataSpec* data, Violations* violations) {
     violations->Add("data.train", absl::StrCat("required, ", kSources));
   }
   if (data->has_eval()) ResolveDataset("data.eval", 2, data->mutable_eval(), violations);
+  CheckLengths(*data, violations);
   if (!data->has_shuffle()) data->set_shuffle(true);
   // `normalize` stays as it is: its default depends on the type of the samples, which is known once they are read.
   v1::ImageTransform* image = data->mutable_image();

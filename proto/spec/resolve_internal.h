@@ -13,6 +13,7 @@ namespace ampd {
 void CheckWellFormed(const google::protobuf::Message& message, Violations* violations);
 
 void ResolveModel(v1::ModelSpec* model, Violations* violations);
+void ResolveLoss(v1::LossSpec* loss, Violations* violations);
 void ResolveData(v1::DataSpec* data, Violations* violations);
 // `model` is resolved: rules are matched against its layers' names.
 void ResolvePrecision(const v1::ModelSpec& model, v1::PrecisionSpec* precision, Violations* violations);

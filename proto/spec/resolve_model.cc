@@ -17,18 +17,18 @@ using google::protobuf::RepeatedField;
 constexpr int kMaxLayers = 10000;
 constexpr int kMaxInputs = 1024;
 constexpr int64_t kMaxChannels = 1 << 20;
+constexpr int64_t kMaxExtent = int64_t{1} << 40;
 constexpr int64_t kMaxKernel = 1024;
 constexpr double kMaxSlope = 1e6;
 constexpr int64_t kMaxRecurrentLayers = 64;
-constexpr double kMaxLossNumber = 1e6;
+constexpr double kMaxDeviation = 10;
 constexpr size_t kMaxNameBytes = 200;
 constexpr char kBatch[] = "input";
 
 const char kLayerKinds[] =
     "dense, conv2d, batch_norm, relu, leaky_relu, elu, gelu, silu, sigmoid, tanh, softplus, max_pool, avg_pool, "
-    "global_avg_pool, flatten, dropout, add, mul, concat, reshape, embedding, conv_transpose2d, layer_norm, "
-    "group_norm, "
-    "instance_norm, rms_norm, multi_head_attention, lstm, gru";
+    "global_avg_pool, flatten, dropout, add, mul, concat, reshape, transpose, slice, embedding, positional_embedding, "
+    "conv_transpose2d, layer_norm, group_norm, instance_norm, rms_norm, multi_head_attention, lstm, gru";
 
 // [height, width] from one number or two; `fallback` when none is given.
 void ResolvePair(const std::string& field, const std::vector<int64_t>& fallback, RepeatedField<int64_t>* pair,
@@ -179,13 +179,19 @@ void ResolveBatchNorm(const std::string& path, v1::BatchNormLayer* norm, Violati
   CheckEpsilon(path, norm->epsilon(), violations);
 }
 
-void ResolvePool(const std::string& path, v1::Pool2dLayer* pool, Violations* violations) {
+void ResolvePool(const std::string& path, bool averages, v1::Pool2dLayer* pool, Violations* violations) {
   ResolvePair(absl::StrCat(path, ".size"), {}, pool->mutable_size(), violations);
   const std::vector<int64_t> size(pool->size().begin(), pool->size().end());
   // Without a size there is nothing to default to, and one error is enough.
   if (size.size() == 2) ResolvePair(absl::StrCat(path, ".stride"), size, pool->mutable_stride(), violations);
+  ResolvePair(absl::StrCat(path, ".dilation"), {1, 1}, pool->mutable_dilation(), violations);
   ResolvePadding(path, pool->padding(), pool->mutable_pads(), violations);
   pool->set_padding(OrValid(pool->padding()));
+  if (averages) {
+    pool->set_count_include_pad(pool->count_include_pad());
+  } else if (pool->has_count_include_pad()) {
+    violations->Add(absl::StrCat(path, ".count_include_pad"), "is for avg_pool; padding never wins a maximum");
+  }
 }
 
 void ResolveRecurrent(const std::string& path, v1::RecurrentLayer* layer, Violations* violations) {
@@ -217,6 +223,29 @@ void CheckConcatAxis(const std::string& field, int64_t axis, Violations* violati
   if (axis == 0) violations->Add(field, "0 is the batch, which cannot be joined");
 }
 
+void ResolvePositions(const std::string& path, v1::PositionalEmbeddingLayer* layer, Violations* violations) {
+  CheckCount(absl::StrCat(path, ".positions"), layer->positions(), violations);
+  if (!layer->has_deviation()) layer->set_deviation(0.02);
+  violations->CheckReal(absl::StrCat(path, ".deviation"), layer->deviation(), {.low = 0, .high = kMaxDeviation});
+}
+
+void ResolveSlice(const std::string& path, v1::SliceLayer* slice, Violations* violations) {
+  if (!slice->has_axis()) slice->set_axis(-1);
+  violations->CheckInteger(absl::StrCat(path, ".axis"), slice->axis(), -3, 3);
+  if (slice->axis() == 0) violations->Add(absl::StrCat(path, ".axis"), "0 is the batch, which cannot be cut");
+  violations->CheckInteger(absl::StrCat(path, ".begin"), slice->begin(), -kMaxExtent, kMaxExtent);
+  if (slice->has_end()) violations->CheckInteger(absl::StrCat(path, ".end"), slice->end(), -kMaxExtent, kMaxExtent);
+}
+
+void CheckTranspose(const std::string& field, const RepeatedField<int64_t>& axes, Violations* violations) {
+  std::vector<int64_t> sorted(axes.begin(), axes.end());
+  std::sort(sorted.begin(), sorted.end());
+  for (size_t i = 0; i < sorted.size(); ++i) {
+    if (sorted[i] == static_cast<int64_t>(i) + 1 && sorted.size() <= 3) continue;
+    return violations->Add(field, "must be 1 to the input's last axis, at most 3, each once");
+  }
+}
+
 void ResolveKind(const std::string& path, v1::Layer* layer, Violations* violations) {
   switch (layer->kind_case()) {
     case v1::Layer::kDense:
@@ -226,9 +255,9 @@ void ResolveKind(const std::string& path, v1::Layer* layer, Violations* violatio
     case v1::Layer::kBatchNorm:
       return ResolveBatchNorm(absl::StrCat(path, ".batch_norm"), layer->mutable_batch_norm(), violations);
     case v1::Layer::kMaxPool:
-      return ResolvePool(absl::StrCat(path, ".max_pool"), layer->mutable_max_pool(), violations);
+      return ResolvePool(absl::StrCat(path, ".max_pool"), false, layer->mutable_max_pool(), violations);
     case v1::Layer::kAvgPool:
-      return ResolvePool(absl::StrCat(path, ".avg_pool"), layer->mutable_avg_pool(), violations);
+      return ResolvePool(absl::StrCat(path, ".avg_pool"), true, layer->mutable_avg_pool(), violations);
     case v1::Layer::kDropout:
       return violations->CheckReal(absl::StrCat(path, ".dropout.rate"), layer->dropout().rate(),
                                    {.low = 0, .high = 1, .high_open = true});
@@ -261,6 +290,13 @@ void ResolveKind(const std::string& path, v1::Layer* layer, Violations* violatio
     case v1::Layer::kEmbedding:
       CheckCount(absl::StrCat(path, ".embedding.vocabulary"), layer->embedding().vocabulary(), violations);
       return CheckCount(absl::StrCat(path, ".embedding.features"), layer->embedding().features(), violations);
+    case v1::Layer::kPositionalEmbedding:
+      return ResolvePositions(absl::StrCat(path, ".positional_embedding"), layer->mutable_positional_embedding(),
+                              violations);
+    case v1::Layer::kSlice:
+      return ResolveSlice(absl::StrCat(path, ".slice"), layer->mutable_slice(), violations);
+    case v1::Layer::kTranspose:
+      return CheckTranspose(absl::StrCat(path, ".transpose.axes"), layer->transpose().axes(), violations);
     case v1::Layer::kReshape:
       return CheckReshape(absl::StrCat(path, ".reshape.shape"), layer->reshape().shape(), violations);
     case v1::Layer::kConcat:
@@ -342,47 +378,6 @@ class LayerNames {
   std::unordered_set<std::string> known_;
   std::vector<std::string> order_;
 };
-
-void CheckWeights(const std::string& field, const RepeatedField<float>& weights, Violations* violations) {
-  if (weights.size() > kMaxChannels) {
-    return violations->Add(field, absl::StrCat("must be at most ", kMaxChannels, ", are ", weights.size()));
-  }
-  bool any = weights.empty();
-  for (int i = 0; i < weights.size(); ++i) {
-    const double weight = static_cast<double>(weights.Get(i));
-    violations->CheckReal(Indexed(field, i), weight, {.low = 0, .high = kMaxLossNumber});
-    any = any || weight > 0;
-  }
-  if (!any) violations->Add(field, "must not all be 0");
-}
-
-void ResolveLoss(v1::LossSpec* loss, Violations* violations) {
-  switch (loss->kind_case()) {
-    case v1::LossSpec::KIND_NOT_SET:
-      return violations->Add("model.loss",
-                             "required, one of softmax_cross_entropy, mean_squared_error, sigmoid_cross_entropy, l1, "
-                             "smooth_l1, hinge");
-    case v1::LossSpec::kSoftmaxCrossEntropy:
-      violations->CheckReal("model.loss.softmax_cross_entropy.label_smoothing",
-                            loss->softmax_cross_entropy().label_smoothing(), {.low = 0, .high = 1});
-      return CheckWeights("model.loss.softmax_cross_entropy.class_weights",
-                          loss->softmax_cross_entropy().class_weights(), violations);
-    case v1::LossSpec::kSigmoidCrossEntropy:
-      return CheckWeights("model.loss.sigmoid_cross_entropy.pos_weight", loss->sigmoid_cross_entropy().pos_weight(),
-                          violations);
-    case v1::LossSpec::kSmoothL1:
-      if (!loss->smooth_l1().has_beta()) loss->mutable_smooth_l1()->set_beta(1);
-      return violations->CheckReal("model.loss.smooth_l1.beta", loss->smooth_l1().beta(),
-                                   {.low = 0, .high = kMaxLossNumber});
-    case v1::LossSpec::kHinge:
-      if (!loss->hinge().has_margin()) loss->mutable_hinge()->set_margin(1);
-      return violations->CheckReal("model.loss.hinge.margin", loss->hinge().margin(),
-                                   {.low = 0, .high = kMaxLossNumber});
-    case v1::LossSpec::kMeanSquaredError:
-    case v1::LossSpec::kL1:
-      return;
-  }
-}
 
 }  // namespace
 

@@ -331,10 +331,133 @@ TEST(BuildModel, ALabelAtEachPosition) {
   EXPECT_FALSE(BuildModel(Resolve(layers + "l1 {} }"), text, 2, 4).ok());
 }
 
+TEST(BuildModel, BidirectionalLayersHavePyTorchsParameters) {
+  constexpr char kLayers[] = R"pb(
+    layers {
+      name: "rnn"
+      gru { units: 5 layers: 2 bidirectional: true output: LAST_STEP }
+    }
+  )pb";
+  for (const char* mode : {"mode: FP32", "mode: FP16", "mode: FP8"}) {
+    EXPECT_THAT(ParametersOf(kLayers, {.input_shape = {7, 3}, .classes = 9}, mode),
+                ::testing::UnorderedElementsAre(
+                    "rnn.weight_ih_l0f32[15, 3]", "rnn.weight_hh_l0f32[15, 5]", "rnn.bias_ih_l0f32[15]",
+                    "rnn.bias_hh_l0f32[15]", "rnn.weight_ih_l0_reversef32[15, 3]", "rnn.weight_hh_l0_reversef32[15, 5]",
+                    "rnn.bias_ih_l0_reversef32[15]", "rnn.bias_hh_l0_reversef32[15]", "rnn.weight_ih_l1f32[15, 10]",
+                    "rnn.weight_hh_l1f32[15, 5]", "rnn.bias_ih_l1f32[15]", "rnn.bias_hh_l1f32[15]",
+                    "rnn.weight_ih_l1_reversef32[15, 10]", "rnn.weight_hh_l1_reversef32[15, 5]",
+                    "rnn.bias_ih_l1_reversef32[15]", "rnn.bias_hh_l1_reversef32[15]"));
+  }
+}
+
+constexpr char kSpeech[] = R"pb(
+  layers {
+    name: "embed"
+    dense { units: 8 }
+  }
+  layers {
+    name: "positions"
+    positional_embedding { positions: 20 }
+  }
+  layers {
+    name: "attend"
+    multi_head_attention { heads: 2 }
+  }
+  layers {
+    name: "half"
+    slice { begin: 4 }
+  }
+  layers {
+    name: "both"
+    concat {}
+    inputs: "attend"
+    inputs: "half"
+  }
+  layers {
+    name: "rnn"
+    lstm { units: 6 bias: false bidirectional: true }
+  }
+  layers {
+    name: "head"
+    dense { units: 5 }
+  }
+)pb";
+
+TEST(BuildModel, SamplesWithLengthsReachAttentionRecurrenceAndCtc) {
+  const SampleInfo speech{
+      .input_shape = {16, 3}, .classes = 5, .label_shape = {4}, .lengths = true, .label_lengths = true};
+  for (const char* mode : {"mode: FP32", "mode: FP16", "mode: FP8"}) {
+    auto model = BuildModel(Resolve(absl::StrCat(kSpeech, "loss { ctc { blank: 4 } }"), mode), speech, 2, 4);
+    ASSERT_TRUE(model.ok()) << model.status();
+    EXPECT_TRUE(ops::VerifyGraph(model->train).ok()) << ops::VerifyGraph(model->train);
+    EXPECT_EQ(model->train.type(model->train.FindInput("label_lengths")).shape, Shape{2});
+    const ir::ValueId lengths = model->train.FindInput("lengths");
+    std::map<ir::OpKind, int> readers;
+    for (const ir::Node& node : model->train.nodes) {
+      readers[node.op] += static_cast<int>(std::count(node.inputs.begin(), node.inputs.end(), lengths));
+      EXPECT_TRUE(node.op != ir::OpKind::kAttention || node.inputs.size() == 4);
+    }
+    EXPECT_EQ(readers[ir::OpKind::kLstm], 2);
+    EXPECT_EQ(readers[ir::OpKind::kCtcLoss], 1);
+    EXPECT_EQ(readers[ir::OpKind::kReshape], 1);
+    EXPECT_TRUE(model->eval.outputs.count("logits"));
+  }
+}
+
+TEST(BuildModel, WhatWouldMixStepsThatCountWithOthersIsRefused) {
+  SampleInfo sample{.input_shape = {16, 8}, .classes = 5, .lengths = true};
+  const std::string loss = "loss { softmax_cross_entropy {} }";
+  for (const char* layer :
+       {"batch_norm {}", "flatten {}", "reshape { shape: [ -1 ] }", "transpose {}", "slice { axis: 1 begin: 1 }",
+        "group_norm { groups: 2 }", "instance_norm {}", "concat { axis: 1 } inputs: 'd' inputs: 'd'"}) {
+    auto model = BuildModel(
+        Resolve(absl::StrCat("layers { name: 'd' dense { units: 8 } } layers { name: 'mix' ", layer, " }", loss)),
+        sample, 2, 2);
+    ASSERT_FALSE(model.ok()) << layer;
+    const std::vector<FieldViolation> violations = FieldViolationsOf(model.status());
+    ASSERT_EQ(violations.size(), 1u) << model.status();
+    EXPECT_EQ(violations[0].field, "model.layers[1]");
+    EXPECT_THAT(violations[0].description, HasSubstr("would mix steps")) << layer;
+  }
+  // Time in the last axis' place.
+  sample.input_shape = {16};
+  EXPECT_FALSE(BuildModel(Resolve("layers { dense { units: 5 } }" + loss), sample, 2, 2).ok());
+  // One output a sample from the sequence's end.
+  sample.input_shape = {16, 8};
+  EXPECT_TRUE(BuildModel(Resolve("layers { lstm { units: 5 output: LAST_STEP } } " + loss), sample, 2, 2).ok());
+  EXPECT_FALSE(BuildModel(Resolve("layers { lstm { units: 5 } } " + loss), sample, 2, 2).ok());
+}
+
+TEST(BuildModel, PoolsTakeDilationAndCountPadding) {
+  auto model = BuildModel(Resolve(R"pb(
+                            layers {
+                              max_pool {
+                                size: 2
+                                stride: 1
+                                dilation: [ 3, 2 ]
+                                pads: [ 0, 1, 2, 0 ]
+                              }
+                            }
+                            layers { avg_pool { size: 2 stride: 1 padding: SAME dilation: 2 count_include_pad: true } }
+                            layers { global_avg_pool {} }
+                            layers { dense { units: 4 } }
+                            loss { softmax_cross_entropy {} })pb"),
+                          {.input_shape = {8, 6, 4}, .classes = 4}, 2, 2);
+  ASSERT_TRUE(model.ok()) << model.status();
+  std::map<ir::OpKind, const ir::Node*> seen;
+  for (const ir::Node& node : model->train.nodes) seen[node.op] = &node;
+  // (8 + 2 - 4) + 1 high, (6 + 1 - 3) + 1 wide; SAME keeps that.
+  EXPECT_EQ(model->train.type(seen[ir::OpKind::kMaxPool2d]->outputs[0]).shape, (Shape{2, 7, 5, 4}));
+  EXPECT_EQ(model->train.type(seen[ir::OpKind::kAvgPool2d]->outputs[0]).shape, (Shape{2, 7, 5, 4}));
+  EXPECT_EQ(seen[ir::OpKind::kAvgPool2d]->attributes.Int("count_include_pad"), 1);
+  EXPECT_EQ(seen[ir::OpKind::kMaxPool2d]->attributes.Ints("dilations"), (std::vector<int64_t>{3, 2}));
+}
+
 TEST(BuildModel, EveryLossOfFloatTargets) {
   const SampleInfo vectors{.input_shape = {7}, .target_features = 2};
   for (const char* loss : {"mean_squared_error {}", "l1 {}", "smooth_l1 { beta: 0.5 }", "hinge {}",
-                           "sigmoid_cross_entropy { pos_weight: [ 1, 3 ] }"}) {
+                           "sigmoid_cross_entropy { pos_weight: [ 1, 3 ] }",
+                           "softmax_cross_entropy { label_smoothing: 0.1 class_weights: [ 1, 2 ] }"}) {
     auto model = BuildModel(Resolve(absl::StrCat("layers { dense { units: 2 } } loss { ", loss, " }")), vectors, 2, 2);
     ASSERT_TRUE(model.ok()) << loss << model.status();
     EXPECT_EQ(model->eval.type(model->eval.outputs.at("losses")).shape, Shape{2});
@@ -375,10 +498,26 @@ TEST(BuildModel, MisfitsNameLayerAndField) {
       {"layers { name: 'g' global_avg_pool {} } layers { name: 'h' dense { units: 3 } }" + loss, kImages, "model.loss",
        "the last layer has 3 outputs, the data has 4 classes"},
       {"layers { name: 'r' relu {} }" + loss, kImages, "model.loss", "needs [batch, outputs]"},
-      {"layers { name: 'h' dense { units: 3 } }" + loss,
+      {"layers { name: 'h' dense { units: 3 } } loss { softmax_cross_entropy { ignore_index: 1 } }",
        {.input_shape = {7}, .target_features = 3},
        "model.loss",
-       "needs class labels"},
+       "has an ignore_index, but the data has float targets"},
+      {"layers { name: 'p' positional_embedding { positions: 4 } }" + loss,
+       {.input_shape = {5, 2}, .classes = 2},
+       "model.layers[0]",
+       "positions are 4, the sequence has 5 steps, node p"},
+      {"layers { name: 's' slice { begin: 3 end: -4 } }" + loss, vectors, "model.layers[0]",
+       "[slice] begin and end are 3 and 3, axis 1 has extent 7, node s"},
+      {"layers { name: 's' slice { axis: 2 } }" + loss, vectors, "model.layers[0]",
+       "axis is 2, the input has axes 1 to 1"},
+      {"layers { name: 't' transpose {} }" + loss, kImages, "model.layers[0]", "[transpose] reads an image"},
+      {"layers { name: 't' transpose { axes: [ 1 ] } }" + loss, vectors, "model.layers[0]",
+       "[transpose] 1 axes are given"},
+      {"layers { name: 'h' dense { units: 3 } } loss { ctc {} }", vectors, "model.loss", "needs label sequences"},
+      {"layers { name: 'rnn' gru { units: 3 output: LAST_STEP } } loss { ctc {} }",
+       {.input_shape = {5, 2}, .classes = 3, .label_shape = {2}},
+       "model.loss",
+       "[ctc_loss] needs [batch, time, classes] from the last layer, has [2, 3]"},
       {"layers { name: 'h' dense { units: 3 } } loss { mean_squared_error {} }",
        {.input_shape = {7}, .target_features = 2},
        "model.loss",

@@ -66,6 +66,7 @@ model:
         size: [2, 2]
         stride: [2, 2]
         padding: VALID
+        dilation: [1, 1]
     - name: flatten_2
       inputs: [max_pool_1]
       flatten: {}
@@ -371,6 +372,61 @@ TEST(ResolveJobSpecTest, ChecksRanges) {
   });
 }
 
+constexpr char kSequences[] = R"(
+model:
+  layers: [{lstm: {units: 8, bidirectional: true}}, {positional_embedding: {positions: 9}}, {slice: {begin: 3}}]
+  loss: {ctc: {}}
+data: {train: {npy: {inputs: a.npz, lengths_key: n, target_lengths: b.npy}}}
+)";
+
+v1::JobSpec Sequences(const std::string& set) {
+  v1::JobSpec spec;
+  EXPECT_EQ(ParseYaml(kSequences, "f", &spec), absl::OkStatus());
+  EXPECT_EQ(ApplySet(&spec, set), absl::OkStatus());
+  return spec;
+}
+
+TEST(ResolveJobSpecTest, DefaultsOfSequences) {
+  const absl::StatusOr<ResolvedJobSpec> resolved = ResolveJobSpec(Sequences("name=x"));
+  ASSERT_TRUE(resolved.ok()) << resolved.status();
+  const v1::NpyDataset& npy = resolved->proto().data().train().npy();
+  EXPECT_EQ(npy.ShortDebugString(),
+            "inputs: \"a.npz\" targets: \"a.npz\" inputs_key: \"x\" targets_key: \"y\" lengths: \"a.npz\" lengths_key: "
+            "\"n\" target_lengths: \"b.npy\" target_lengths_key: \"target_lengths\"");
+  const v1::ModelSpec& model = resolved->proto().model();
+  EXPECT_EQ(model.layers(1).positional_embedding().deviation(), 0.02);
+  EXPECT_EQ(model.layers(2).slice().axis(), -1);
+  EXPECT_FALSE(model.layers(2).slice().has_end());
+  EXPECT_EQ(model.loss().ctc().blank(), 0);
+}
+
+TEST(ResolveJobSpecTest, ChecksSequences) {
+  const std::vector<Case> cases = {
+      {"model.layers[1].positional_embedding.positions=0",
+       "model.layers[1].positional_embedding.positions: required, at least 1"},
+      {"model.layers[1].positional_embedding.deviation=11",
+       "model.layers[1].positional_embedding.deviation: must be in [0, 10], is 11"},
+      {"model.layers[2].slice.axis=0", "model.layers[2].slice.axis: 0 is the batch, which cannot be cut"},
+      {"model.layers[2].slice.axis=4", "model.layers[2].slice.axis: must be at most 3, is 4"},
+      {"model.layers[2]={transpose: {axes: [2, 2]}}",
+       "model.layers[2].transpose.axes: must be 1 to the input's last axis, at most 3, each once"},
+      {"model.layers[2]={max_pool: {size: [2], dilation: [0, 1]}}",
+       "model.layers[2].max_pool.dilation[0]: must be at least 1, is 0"},
+      {"model.layers[2]={max_pool: {size: [2], count_include_pad: true}}",
+       "model.layers[2].max_pool.count_include_pad: is for avg_pool; padding never wins a maximum"},
+      {"model.loss.ctc.blank=-1", "model.loss.ctc.blank: must be at least 0, is -1"},
+      {"data.train={npy: {inputs: a.npy, targets: b.npy, lengths_key: n}}",
+       "data.train.npy.lengths: required with lengths_key unless inputs is an .npz"},
+      {"data.eval={npy: {inputs: a.npz}}", "data.eval: needs lengths, as data.train has them"},
+      {"data.length_buckets=[8, 12]", "data.length_buckets[1]: must be a multiple of 8, is 12"},
+      {"data.length_buckets=[16, 8]", "data.length_buckets[1]: must be above the one before"},
+      {"data.length_buckets=[0]",
+       "data.length_buckets[0]: must be at least 8, is 0\ndata.length_buckets[0]: must be above the one before"},
+  };
+  for (const Case& c : cases) EXPECT_EQ(Violated(Sequences(c.set)), c.violation) << c.set;
+  EXPECT_EQ(Violated(Minimal({"data.length_buckets=[8]"})), "data.length_buckets: needs a dataset with lengths");
+}
+
 TEST(ResolveJobSpecTest, ChecksLossScaling) {
   ExpectViolations({
       {"precision={mode: FP16, loss_scale: {init: 0.5}}",
@@ -458,9 +514,9 @@ TEST(ResolveJobSpecTest, ChecksNamesAndReferences) {
       {"model.layers[1]={name: x}",
        "model.layers[1]: needs a kind, one of "
        "dense, conv2d, batch_norm, relu, leaky_relu, elu, gelu, silu, sigmoid, tanh, softplus, max_pool, avg_pool, "
-       "global_avg_pool, flatten, dropout, add, mul, concat, reshape, embedding, conv_transpose2d, layer_norm, "
-       "group_norm, "
-       "instance_norm, rms_norm, multi_head_attention, lstm, gru"},
+       "global_avg_pool, flatten, dropout, add, mul, concat, reshape, transpose, slice, embedding, "
+       "positional_embedding, "
+       "conv_transpose2d, layer_norm, group_norm, instance_norm, rms_norm, multi_head_attention, lstm, gru"},
       {"model.layers[1]={mul: {}}", "model.layers[1].inputs: mul needs two or more, has 0"},
       {"model.layers[1]={inputs: [input, input], concat: {axis: 0}}",
        "model.layers[1].concat.axis: 0 is the batch, which cannot be joined"},
@@ -472,7 +528,7 @@ TEST(ResolveJobSpecTest, ChecksNamesAndReferences) {
       {"model.layers=[]", "model.layers: required, at least one layer"},
       {"model.loss=null",
        "model.loss: required, one of softmax_cross_entropy, mean_squared_error, sigmoid_cross_entropy, l1, smooth_l1, "
-       "hinge"},
+       "hinge, ctc"},
       {"model.loss={softmax_cross_entropy: {label_smoothing: 2}}",
        "model.loss.softmax_cross_entropy.label_smoothing: must be in [0, 1], is 2"},
       {"model.loss={softmax_cross_entropy: {class_weights: [1, -1]}}",
@@ -486,7 +542,7 @@ TEST(ResolveJobSpecTest, ChecksNamesAndReferences) {
       {"model.layers[1]={gru: {units: 2, dropout: 1}}", "model.layers[1].gru.dropout: must be in [0, 1), is 1"},
       {"model.loss={}",
        "model.loss: required, one of softmax_cross_entropy, mean_squared_error, sigmoid_cross_entropy, l1, smooth_l1, "
-       "hinge"},
+       "hinge, ctc"},
       {"data.train=null", "data.train: required, one of idx, cifar10, npy, glyphs"},
       {"data.train={}", "data.train: needs a source, one of idx, cifar10, npy, glyphs"},
       {"data.eval={}", "data.eval: needs a source, one of idx, cifar10, npy, glyphs"},
@@ -503,7 +559,7 @@ TEST(ResolveJobSpecTest, ChecksNamesAndReferences) {
 TEST(ResolveJobSpecTest, ReportsEveryViolation) {
   EXPECT_EQ(Violated(v1::JobSpec()),
             "model.loss: required, one of softmax_cross_entropy, mean_squared_error, sigmoid_cross_entropy, l1, "
-            "smooth_l1, hinge\n"
+            "smooth_l1, hinge, ctc\n"
             "model.layers: required, at least one layer\n"
             "data.train: required, one of idx, cifar10, npy, glyphs");
 }
