@@ -106,6 +106,9 @@ absl::Status DescribeTargets(const Array& array, DatasetInfo& info) {
 }
 
 absl::StatusOr<Parts> OpenParts(const v1::NpyDataset& spec, absl::Span<const std::string> roots) {
+  if (!spec.lengths().empty() || !spec.target_lengths().empty()) {
+    return absl::UnimplementedError("npy.lengths and npy.target_lengths are not supported yet");
+  }
   AMPD_ASSIGN_OR_RETURN(const std::string targets, TargetsPath(spec, roots));
   Parts parts;
   const std::string inputs_key = spec.inputs_key().empty() ? "x" : spec.inputs_key();
