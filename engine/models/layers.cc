@@ -234,6 +234,16 @@ absl::StatusOr<LayerOutput> LayerBuilder::Flatten(const v1::Layer& layer, const 
   return LayerOutput{y, same_order ? Shape{} : Shape{shape[1], shape[2], shape[3]}};
 }
 
+absl::StatusOr<LayerOutput> LayerBuilder::InTorchOrder(const std::string& layer, const LayerOutput& x) {
+  if (x.flattened.empty()) return x;
+  const Shape flat = graph_->type(x.value).shape;
+  AMPD_ASSIGN_OR_RETURN(ir::ValueId y,
+                        Reshape(layer, x.value, {flat[0], x.flattened[0] * x.flattened[1], x.flattened[2]}, ".pixels"));
+  AMPD_ASSIGN_OR_RETURN(y, Emit(OpKind::kTranspose, layer, {y}, {{"perm", Ints{0, 2, 1}}}, ".channels"));
+  AMPD_ASSIGN_OR_RETURN(y, Reshape(layer, y, flat, ".outputs"));
+  return LayerOutput{y, {}};
+}
+
 absl::StatusOr<LayerOutput> LayerBuilder::Dropout(const v1::Layer& layer, const LayerOutput& x) {
   if (!training_ || layer.dropout().rate() == 0) return x;
   const int64_t stream = RngStream(absl::StrCat(layer.name(), ".dropout"));

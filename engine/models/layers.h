@@ -35,6 +35,9 @@ class LayerBuilder {
   // The layer's output. INVALID_ARGUMENT "[op] ..., node NAME" when shapes do not fit, or when a layer would mix steps
   // that count with steps that do not.
   absl::StatusOr<LayerOutput> Add(const v1::Layer& layer, const std::vector<LayerOutput>& inputs);
+  // `x`, the output of `layer`, as the loss takes it: a flattened image in PyTorch's order, for which of the outputs a
+  // label or a target means must not depend on how images lie in memory.
+  absl::StatusOr<LayerOutput> InTorchOrder(const std::string& layer, const LayerOutput& x);
 
  private:
   absl::StatusOr<LayerOutput> AddKind(const v1::Layer& layer, const std::vector<LayerOutput>& inputs);

@@ -89,6 +89,9 @@ absl::StatusOr<ir::ValueId> LayerBuilder::Activate(const std::string& layer, ir:
 
 absl::StatusOr<LayerOutput> LayerBuilder::Embedding(const v1::Layer& layer, const LayerOutput& x) {
   const v1::EmbeddingLayer& spec = layer.embedding();
+  if (!x.flattened.empty()) {
+    return BadLayer("embedding", layer, "reads a flattened image, whose order in memory is not PyTorch's");
+  }
   const ir::ValueId table = graph_->AddParameter({.name = layer.name() + ".weight",
                                                   .type = {DType::kF32, {spec.vocabulary(), spec.features()}},
                                                   .init = {ir::Initializer::Kind::kNormal, 1}});

@@ -80,6 +80,7 @@ class ForwardBuilder {
         AMPD_RETURN_IF_ERROR(Count(graph_.parameters[counted_].type.shape, field));
       }
     }
+    AMPD_ASSIGN_OR_RETURN(last, layers.InTorchOrder(spec_.model().layers().rbegin()->name(), last));
     absl::Status status = AddLoss(spec_.model().loss(), sample_, training_, last, lengths_, &graph_);
     if (!status.ok()) return InvalidField("model.loss", status.message());
     return std::move(graph_);

@@ -59,6 +59,29 @@ TEST(Executor, NetworksAgreeWithFloat64InEveryMode) {
   }
 }
 
+// Which output a label means must not depend on the order of images in memory.
+TEST(Executor, AFlattenedImageGoesToTheLossInTorchOrder) {
+  const SmallNetwork network = {
+      "flat",
+      "layers { conv2d { filters: 2 kernel: 1 bias: false } } layers { flatten {} } layers { relu {} } "
+      "loss { mean_squared_error {} }",
+      {.input_shape = {3, 2, 2}, .target_features = 12}};
+  const models::Model model = testing::BuildSmallNetwork(network, "mode: FP32", 2);
+  GraphInputs in = testing::RandomInputs(network, model.eval);
+  in.parameters[0].data = {1, 0, 0, 1};
+  for (size_t i = 0; i < 24; ++i) in.inputs["x"].data[i] = static_cast<double>(i);
+  Machine machine(model.eval, in, 1);
+  machine.Run(in.step);
+  const TensorView logits = *machine.executor().Output("logits");
+  for (int64_t n = 0; n < 2; ++n) {
+    for (int64_t c = 0; c < 2; ++c) {
+      for (int64_t pixel = 0; pixel < 6; ++pixel) {
+        EXPECT_EQ(logits.as<float>()[n * 12 + c * 6 + pixel], static_cast<float>(n * 12 + pixel * 2 + c));
+      }
+    }
+  }
+}
+
 TEST(Executor, EqualThreadsGiveEqualBits) {
   for (const Mode& mode : kModes) {
     for (const SmallNetwork& network : testing::SmallNetworks()) {
