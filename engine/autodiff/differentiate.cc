@@ -56,6 +56,7 @@ class Walk {
 
   void Contribute(ir::ValueId v, ir::ValueId gradient, const std::string& layer) {
     if (!wanted(v) || !status_.ok()) return;
+    v = accumulates_ ? ParameterOf(v) : v;
     const std::string name = absl::StrCat(graph_->values[v].name, ".grad");
     if (accumulates_ && graph_->values[v].kind == ir::ValueKind::kParameter) {
       Emit({.op = ir::OpKind::kAccumulateGrad, .name = name, .layer = layer, .inputs = {gradient, v}});
@@ -63,7 +64,7 @@ class Walk {
     } else if (gradients_[v] < 0) {
       gradients_[v] = gradient;
     } else {
-      // A 16-bit copy of a parameter takes sums of both widths; the parameter's own gradient is f32.
+      // What views and casts make of a parameter takes sums of both widths.
       const bool mixed = graph_->type(gradients_[v]).dtype != graph_->type(gradient).dtype;
       const ir::ValueId before = mixed ? ToF32(gradients_[v], name, layer) : gradients_[v];
       const std::vector<ir::ValueId> sum = Emit({.op = ir::OpKind::kAdd,
@@ -91,6 +92,16 @@ class Walk {
                  .layer = layer,
                  .inputs = {v},
                  .attributes = {{"dtype", std::string(DTypeName(DType::kF32))}}})[0];
+  }
+
+  // The parameter that `v` is a copy of in another dtype, else `v`: the arena takes gradients of any dtype, and sums of
+  // several uses would be rounded to the copy's.
+  ir::ValueId ParameterOf(ir::ValueId v) const {
+    if (graph_->values[v].producer < 0) return v;
+    const ir::Node& node = graph_->nodes[graph_->values[v].producer];
+    const bool copy = node.op == ir::OpKind::kCast && !node.attributes.Has("gradient_dtype") &&
+                      graph_->values[node.inputs[0]].kind == ir::ValueKind::kParameter;
+    return copy ? node.inputs[0] : v;
   }
 
   static std::vector<bool> MarkWanted(const ir::Graph& graph, const std::vector<ir::ValueId>& leaves) {

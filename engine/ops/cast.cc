@@ -43,12 +43,7 @@ void CastGradient(GradientContext& c) {
   const std::string through = c.node().attributes.String("gradient_dtype");
   ir::ValueId gradient = c.output_grad(0);
   if (!through.empty()) gradient = CastTo(c, gradient, through, "grad_rounded");
-  // A parameter's gradient goes to the fp32 arena, which takes any dtype: a cast before it would only cost memory.
-  const ir::Value& input = c.graph().values[c.input(0)];
-  if (input.kind != ir::ValueKind::kParameter || !through.empty()) {
-    gradient = CastTo(c, gradient, std::string(DTypeName(input.type.dtype)), "grad");
-  }
-  c.AddInputGrad(0, gradient);
+  c.AddInputGrad(0, CastTo(c, gradient, std::string(DTypeName(c.input_type(0).dtype)), "grad"));
 }
 
 }  // namespace

@@ -8,9 +8,11 @@
 #include <cmath>
 #include <cstring>
 
+#include "engine/autodiff/differentiate.h"
 #include "engine/backend/cpu/cpu_backend.h"
 #include "engine/core/half.h"
 #include "engine/ops/op_def.h"
+#include "engine/passes/precision.h"
 #include "engine/runtime/plan.h"
 #include "tests/support/small_networks.h"
 #include "tests/unit/engine/runtime/machine.h"
@@ -80,6 +82,34 @@ TEST(Executor, AFlattenedImageGoesToTheLossInTorchOrder) {
       }
     }
   }
+}
+
+// In fp16 the sum would be 2048.
+TEST(Executor, UsesOfAParametersCopyAddUpInFp32) {
+  ir::Graph g;
+  const ir::ValueId w = g.AddParameter({.name = "w", .type = {DType::kF32, {1, 1}}});
+  const auto emit = [&g](ir::OpKind op, const char* name, std::vector<ir::ValueId> inputs) {
+    auto y = ops::Emit(&g, {.op = op, .name = name, .inputs = std::move(inputs)});
+    EXPECT_TRUE(y.ok()) << y.status();
+    return (*y)[0];
+  };
+  GraphInputs in;
+  std::vector<ir::ValueId> products;
+  for (const auto& [name, value] : {std::pair{"a", 2048.0}, {"b", 1.0}}) {
+    in.inputs[name] = {{1, 1}, {value}};
+    const ir::ValueId x = g.AddInput(name, {DType::kF32, {1, 1}});
+    products.push_back(emit(ir::OpKind::kMatmul, absl::StrCat("times_", name).c_str(), {x, w}));
+  }
+  g.outputs["loss"] = emit(ir::OpKind::kReduceSum, "loss", {emit(ir::OpKind::kAdd, "add", products)});
+  in.parameters = {{{1, 1}, {0.5}}};
+  auto half = passes::ApplyPrecision(g, {.compute = DType::kF16});
+  ASSERT_TRUE(half.ok()) << half.status();
+  const ir::ValueId loss = half->outputs.at("loss");
+  auto step = autodiff::Differentiate(*std::move(half), loss);
+  ASSERT_TRUE(step.ok()) << step.status();
+  Machine machine(*step, in, 1);
+  machine.Run({});
+  EXPECT_EQ(*machine.memory().Gradient(0).as<float>(), 2049);
 }
 
 TEST(Executor, EqualThreadsGiveEqualBits) {
