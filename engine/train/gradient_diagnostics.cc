@@ -18,14 +18,14 @@ namespace {
 constexpr double kFlushed = 0x1p-25;
 constexpr double kInfinite = 65520;
 
-// The spec in another mode, without an optimizer's moments.
+// The spec in another mode, without an optimizer's moments. In FP32 every layer is, whatever rules say.
 absl::StatusOr<ResolvedJobSpec> SpecIn(const ResolvedJobSpec& spec, v1::PrecisionSpec::Mode mode) {
-  AMPD_ASSIGN_OR_RETURN(const ResolvedJobSpec in_mode, WithMode(spec, mode));
-  v1::JobSpec bare = in_mode.proto();
+  v1::JobSpec bare = spec.proto();
   bare.clear_optimizer();
   bare.mutable_optimizer()->mutable_sgd();
-  AMPD_ASSIGN_OR_RETURN(ResolvedJobSpec resolved, ResolveJobSpec(std::move(bare)));
-  return resolved;
+  if (mode == v1::PrecisionSpec::FP32) bare.mutable_precision()->clear_rules();
+  AMPD_ASSIGN_OR_RETURN(const ResolvedJobSpec resolved, ResolveJobSpec(std::move(bare)));
+  return WithMode(resolved, mode);
 }
 
 // The value whose memory a view shows: steps write those.

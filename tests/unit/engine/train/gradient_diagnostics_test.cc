@@ -283,6 +283,15 @@ TEST(GradientDiagnostics, LeaveOutLayersHeldInFp32) {
   for (const v1::TensorDiagnostics& tensor : message.tensors()) EXPECT_NE(tensor.layer(), "a");
 }
 
+TEST(GradientDiagnostics, LeaveOutLayersHeldInOtherTypes) {
+  for (const char* dtype : {"BF16", "TF32"}) {
+    OneBatch one(absl::StrCat("mode: FP16 rules { match: 'a' dtype: ", dtype, " }"), 1);
+    const v1::GradientDiagnostics message = one.Diagnose(1);
+    EXPECT_GT(message.tensors_size(), 0);
+    for (const v1::TensorDiagnostics& tensor : message.tensors()) EXPECT_NE(tensor.layer(), "a") << dtype;
+  }
+}
+
 TEST(GradientDiagnostics, AreTheSameForEveryMode) {
   OneBatch fp32("mode: FP32", 1), fp16("mode: FP16", 1);
   EXPECT_EQ(fp32.Diagnose(64).SerializeAsString(), fp16.Diagnose(64).SerializeAsString());
