@@ -38,7 +38,8 @@ double MicroBatches::LabelWeight(const data::Batch& batch, int64_t first_sample,
 absl::StatusOr<double> MicroBatches::Run(const data::Batch& batch, runtime::StepState step, float loss_scale,
                                          const runtime::Executor::Hook& hook) const {
   model_->memory.BeginUpdate();
-  const bool uneven = count_ > 1 && plan_->label_weights.uneven();
+  // Against distributions there are no labels, and every sample counts alike.
+  const bool uneven = count_ > 1 && plan_->label_weights.uneven() && !batch.labels.shape().empty();
   const double all = uneven ? LabelWeight(batch, 0, count_ * micro_batch_) : 0;
   double loss = 0;
   for (int64_t m = 0; m < count_; ++m) {
