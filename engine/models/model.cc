@@ -158,44 +158,63 @@ std::vector<v1::LayerPlan> DescribeLayers(const v1::ModelSpec& model, const ir::
   return plans;
 }
 
+// The passes between a forward graph and the one that is planned.
+class Preparation {
+ public:
+  Preparation(const v1::PrecisionSpec& precision, const passes::PaddingPolicy& padding)
+      : policy_(PolicyOf(precision)), padding_(padding) {}
+
+  // With everything but padding, which layers are described without.
+  absl::StatusOr<ir::Graph> Train(ir::Graph forward) const {
+    const auto differentiate = [](ir::Graph g) {
+      const ir::ValueId loss = g.outputs.at("loss");
+      return autodiff::Differentiate(std::move(g), loss);
+    };
+    passes::Pipeline pipeline;
+    pipeline.Add("precision", [&](ir::Graph g) { return passes::ApplyPrecision(g, policy_); })
+        .Add("differentiate", differentiate)
+        .Add("quantize_fp8", [](ir::Graph g) { return passes::QuantizeFp8(std::move(g), true); })
+        .Add("dead_nodes", passes::RemoveDeadNodes);
+    return pipeline.Run(std::move(forward));
+  }
+
+  absl::StatusOr<ir::Graph> Evaluate(ir::Graph forward) const {
+    passes::Pipeline pipeline;
+    pipeline.Add("precision", [&](ir::Graph g) { return passes::ApplyPrecision(g, policy_); })
+        .Add("quantize_fp8", [](ir::Graph g) { return passes::QuantizeFp8(std::move(g), false); })
+        .Add("dead_nodes", passes::RemoveDeadNodes);
+    return pipeline.Run(std::move(forward));
+  }
+
+  absl::StatusOr<ir::Graph> Finish(ir::Graph graph, std::vector<passes::PaddedExtent>* padded) const {
+    const auto pad = [&](ir::Graph g) { return passes::PadForTensorCores(std::move(g), padding_, padded); };
+    passes::Pipeline pipeline;
+    pipeline.Add("pad_for_tensor_cores", pad).Add("publish_parameters", passes::PublishParameters);
+    return pipeline.Run(std::move(graph));
+  }
+
+ private:
+  const passes::PrecisionPolicy policy_;
+  const passes::PaddingPolicy padding_;
+};
+
 }  // namespace
 
 absl::StatusOr<Model> BuildModel(const ResolvedJobSpec& resolved, const SampleInfo& sample, int64_t train_batch,
-                                 int64_t eval_batch, const passes::PaddingPolicy& padding) {
+                                 int64_t eval_batch, const passes::PaddingPolicy& padding,
+                                 const std::vector<v1::PrecisionSpec>& precisions) {
   const v1::JobSpec& spec = resolved.proto();
-  const passes::PrecisionPolicy policy = PolicyOf(spec.precision());
-  const auto precision = [&](ir::Graph g) { return passes::ApplyPrecision(g, policy); };
-  const auto quantize = [](bool training) {
-    return [training](ir::Graph g) { return passes::QuantizeFp8(std::move(g), training); };
-  };
-  const auto differentiate = [](ir::Graph g) {
-    const ir::ValueId loss = g.outputs.at("loss");
-    return autodiff::Differentiate(std::move(g), loss);
-  };
-  const auto finish = [&](ir::Graph graph, std::vector<passes::PaddedExtent>* padded) {
-    const auto pad = [&](ir::Graph g) { return passes::PadForTensorCores(std::move(g), padding, padded); };
-    return passes::Pipeline()
-        .Add("pad_for_tensor_cores", pad)
-        .Add("publish_parameters", passes::PublishParameters)
-        .Run(std::move(graph));
-  };
+  const Preparation prepare(precisions.empty() ? spec.precision() : precisions[0], padding);
   Model model;
   AMPD_ASSIGN_OR_RETURN(ir::Graph train, ForwardBuilder(spec, sample, train_batch, true).Build());
-  AMPD_ASSIGN_OR_RETURN(train, passes::Pipeline()
-                                   .Add("precision", precision)
-                                   .Add("differentiate", differentiate)
-                                   .Add("quantize_fp8", quantize(true))
-                                   .Add("dead_nodes", passes::RemoveDeadNodes)
-                                   .Run(std::move(train)));
+  AMPD_ASSIGN_OR_RETURN(train, prepare.Train(std::move(train)));
   model.layers = DescribeLayers(spec.model(), train);
-  AMPD_ASSIGN_OR_RETURN(model.train, finish(std::move(train), &model.padding));
+  model.phases.emplace_back();
+  model.phases[0].trains.assign(train.parameters.size(), true);
+  AMPD_ASSIGN_OR_RETURN(model.phases[0].train, prepare.Finish(std::move(train), &model.padding));
   AMPD_ASSIGN_OR_RETURN(ir::Graph eval, ForwardBuilder(spec, sample, eval_batch, false).Build());
-  AMPD_ASSIGN_OR_RETURN(eval, passes::Pipeline()
-                                  .Add("precision", precision)
-                                  .Add("quantize_fp8", quantize(false))
-                                  .Add("dead_nodes", passes::RemoveDeadNodes)
-                                  .Run(std::move(eval)));
-  AMPD_ASSIGN_OR_RETURN(model.eval, finish(std::move(eval), nullptr));
+  AMPD_ASSIGN_OR_RETURN(eval, prepare.Evaluate(std::move(eval)));
+  AMPD_ASSIGN_OR_RETURN(model.eval, prepare.Finish(std::move(eval), nullptr));
   return model;
 }
 

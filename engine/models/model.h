@@ -40,21 +40,29 @@ struct SampleInfo {
 // "logits", the last layer's output in f32; of softmax cross-entropy "loss_weights", by which its mean divides, and
 // "surprises", -log of the labels' probabilities; and where the data has classes "correct", "top5" (above 5 outputs)
 // and "counted", each 0 or 1 a label.
-struct Model {
+struct PhaseGraph {
   // Forward, loss, backward and gradient accumulation of one micro-batch, all passes run.
   ir::Graph train;
-  // Forward and loss, with running statistics and no dropout. Same parameters and states in the same order.
+  // By parameter: whether the phase updates it.
+  std::vector<bool> trains;
+};
+
+struct Model {
+  // By phase of the job. Every graph has the same parameters and states in the same order.
+  std::vector<PhaseGraph> phases;
+  // Forward and loss, with running statistics and no dropout.
   ir::Graph eval;
   std::vector<v1::LayerPlan> layers;
-  // Of the training graph: which extents of which products are padded. Layers are described without it.
+  // Of the training graphs: which extents of which products are padded. Layers are described without it.
   std::vector<passes::PaddedExtent> padding;
 };
 
-// Builds and verifies both graphs for the spec's precision. `eval_batch` is the evaluation graph's batch,
-// `padding` what the backend pads products to.
-// INVALID_ARGUMENT with field violations ("model.layers[3]": `"[dense] ..., node head"`) when shapes do not fit.
+// Builds and verifies the graphs. `eval_batch` is the evaluation graph's batch, `padding` what the backend pads
+// products to. `precisions`: what each phase computes in; empty: all as the job. INVALID_ARGUMENT with field violations
+// ("model.layers[3]": `"[dense] ..., node head"`) when shapes do not fit.
 absl::StatusOr<Model> BuildModel(const ResolvedJobSpec& spec, const SampleInfo& sample, int64_t train_batch,
-                                 int64_t eval_batch, const passes::PaddingPolicy& padding = {});
+                                 int64_t eval_batch, const passes::PaddingPolicy& padding = {},
+                                 const std::vector<v1::PrecisionSpec>& precisions = {});
 
 }  // namespace ampd::models
 

@@ -1,5 +1,8 @@
 #include "engine/train/attribution.h"
 
+#include <algorithm>
+#include <vector>
+
 #include "engine/core/status.h"
 
 namespace ampd::train {
@@ -53,11 +56,15 @@ absl::StatusOr<absl::optional<NonFinite>> FindNonFiniteState(runtime::Backend* b
 
 absl::StatusOr<absl::optional<NonFinite>> ReplayForNonFinite(const MicroBatches& step, const data::Batch& batch,
                                                              const runtime::StepState& state, float loss_scale) {
-  runtime::Backend* backend = step.plan().backend.get();
+  runtime::Backend* backend = step.model_plan().backend.get();
   NonFiniteSearch search(backend);
   // The whole batch first: an infinite input makes every later tensor look guilty.
-  AMPD_RETURN_IF_ERROR(search.Look(batch.inputs.view(), v1::OverflowSkip::INPUT, "x"));
-  if (!batch.targets.shape().empty()) {
+  const auto reads = [&step](absl::string_view name) {
+    const std::vector<runtime::PlannedTensor>& inputs = step.plan().inputs;
+    return std::any_of(inputs.begin(), inputs.end(), [&](const auto& input) { return input.name == name; });
+  };
+  if (reads("x")) AMPD_RETURN_IF_ERROR(search.Look(batch.inputs.view(), v1::OverflowSkip::INPUT, "x"));
+  if (reads("targets") && !batch.targets.shape().empty()) {
     AMPD_RETURN_IF_ERROR(search.Look(batch.targets.view(), v1::OverflowSkip::INPUT, "targets"));
   }
   if (search.find().has_value()) return search.find();

@@ -23,6 +23,7 @@ absl::StatusOr<ResolvedJobSpec> SpecIn(const ResolvedJobSpec& spec, v1::Precisio
   v1::JobSpec bare = spec.proto();
   bare.clear_optimizer();
   bare.mutable_optimizer()->mutable_sgd();
+  for (v1::PhaseSpec& phase : *bare.mutable_phases()) phase.clear_optimizer();
   if (mode == v1::PrecisionSpec::FP32) bare.mutable_precision()->clear_rules();
   AMPD_ASSIGN_OR_RETURN(const ResolvedJobSpec resolved, ResolveJobSpec(std::move(bare)));
   return WithMode(resolved, mode);
@@ -138,24 +139,27 @@ absl::StatusOr<std::unique_ptr<GradientDiagnostics>> GradientDiagnostics::Create
   AMPD_ASSIGN_OR_RETURN(std::unique_ptr<LoadedModel> model, LoadedModel::Create(*plan));
   auto diagnostics =
       std::unique_ptr<GradientDiagnostics>(new GradientDiagnostics(spec, std::move(plan), std::move(model)));
-  diagnostics->watched_ = HeldInHalf(half.train);
+  for (const models::PhaseGraph& phase : half.phases) diagnostics->watched_.push_back(HeldInHalf(phase.train));
   return diagnostics;
 }
 
 GradientDiagnostics::GradientDiagnostics(const ResolvedJobSpec& spec, std::unique_ptr<PlannedModel> plan,
                                          std::unique_ptr<LoadedModel> model)
-    : plan_(std::move(plan)),
-      model_(std::move(model)),
-      micro_batches_(plan_.get(), model_.get(), spec.proto().train().batch_size(),
-                     spec.proto().train().micro_batch_size()) {}
+    : plan_(std::move(plan)), model_(std::move(model)) {
+  const v1::TrainSpec& train = spec.proto().train();
+  for (int i = 0; i < spec.proto().phases_size(); ++i) {
+    micro_batches_.emplace_back(plan_.get(), model_.get(), train.batch_size(), train.micro_batch_size(), i);
+  }
+}
 
-void GradientDiagnostics::Look(const runtime::PlanStep& step, absl::Span<const TensorView> outputs, float scale,
-                               std::vector<std::pair<std::string, Tensor>>* tensors) const {
+void GradientDiagnostics::Look(const std::map<std::string, bool>& watched_names, const runtime::PlanStep& step,
+                               absl::Span<const TensorView> outputs, float scale,
+                               std::vector<std::pair<std::string, Tensor>>* tensors) {
   if (step.stage != ir::Stage::kGradient || step.op == ir::OpKind::kAccumulateGrad) return;
   for (size_t i = 0; i < outputs.size(); ++i) {
     const std::string& name = step.outputs[i].name;
-    const auto watched = watched_.find(name);
-    if (watched == watched_.end() || outputs[i].dtype != DType::kF32) continue;
+    const auto watched = watched_names.find(name);
+    if (watched == watched_names.end() || outputs[i].dtype != DType::kF32) continue;
     auto it = std::find_if(tensors->begin(), tensors->end(), [&](const auto& t) { return t.first == name; });
     if (it == tensors->end()) {
       it = tensors->insert(tensors->end(), {name, Tensor{step.layer, watched->second, Fp16Figures(scale)}});
@@ -166,14 +170,14 @@ void GradientDiagnostics::Look(const runtime::PlanStep& step, absl::Span<const T
 
 absl::StatusOr<v1::GradientDiagnostics> GradientDiagnostics::Run(const data::Batch& batch,
                                                                  const runtime::StepState& state, float scale,
-                                                                 runtime::ModelMemory* memory) {
+                                                                 runtime::ModelMemory* memory, size_t phase) {
   AMPD_RETURN_IF_ERROR(CopyModel(memory, &model_->memory));
   AMPD_RETURN_IF_ERROR(model_->memory.PublishAll());
   std::vector<std::pair<std::string, Tensor>> tensors;
-  AMPD_RETURN_IF_ERROR(micro_batches_
+  AMPD_RETURN_IF_ERROR(micro_batches_[phase]
                            .Run(batch, state, 1.0f,
                                 [&](const runtime::PlanStep& step, absl::Span<const TensorView> outputs) {
-                                  Look(step, outputs, scale, &tensors);
+                                  Look(watched_[phase], step, outputs, scale, &tensors);
                                   return absl::OkStatus();
                                 })
                            .status());

@@ -65,11 +65,11 @@ class GradientDiagnostics {
   GradientDiagnostics(const GradientDiagnostics&) = delete;
   GradientDiagnostics& operator=(const GradientDiagnostics&) = delete;
 
-  // Runs `batch` forward and backward with the masters and states of `memory`, which it only reads. The tensors are
-  // those of the backward pass that an FP16 job of this spec would hold in fp16. `scale` as in Fp16Figures; `state` is
-  // the step's own, so that dropout is the same. Step and phase of the message are unset.
+  // Runs `batch` forward and backward, as phase `phase` does, with the masters and states of `memory`, which it only
+  // reads. The tensors are those of the backward pass that an FP16 job of this spec would hold in fp16. `scale` as in
+  // Fp16Figures; `state` is the step's own, so that dropout is the same. Step and phase of the message are unset.
   absl::StatusOr<v1::GradientDiagnostics> Run(const data::Batch& batch, const runtime::StepState& state, float scale,
-                                              runtime::ModelMemory* memory);
+                                              runtime::ModelMemory* memory, size_t phase = 0);
 
  private:
   struct Tensor {
@@ -80,14 +80,15 @@ class GradientDiagnostics {
 
   GradientDiagnostics(const ResolvedJobSpec& spec, std::unique_ptr<PlannedModel> plan,
                       std::unique_ptr<LoadedModel> model);
-  void Look(const runtime::PlanStep& step, absl::Span<const TensorView> outputs, float scale,
-            std::vector<std::pair<std::string, Tensor>>* tensors) const;
+  static void Look(const std::map<std::string, bool>& watched_names, const runtime::PlanStep& step,
+                   absl::Span<const TensorView> outputs, float scale,
+                   std::vector<std::pair<std::string, Tensor>>* tensors);
 
   std::unique_ptr<PlannedModel> plan_;
   std::unique_ptr<LoadedModel> model_;
-  MicroBatches micro_batches_;
-  // Names of the values that fp16 would hold, and whether a parameter's gradient sums them.
-  std::map<std::string, bool> watched_;
+  // By phase; names of the values that fp16 would hold, and whether a parameter's gradient sums them.
+  std::vector<MicroBatches> micro_batches_;
+  std::vector<std::map<std::string, bool>> watched_;
 };
 
 }  // namespace ampd::train

@@ -13,25 +13,32 @@ const void* Rows(const Tensor& tensor, int64_t row) {
 
 }  // namespace
 
-MicroBatches::MicroBatches(const PlannedModel* plan, LoadedModel* model, int64_t batch_size, int64_t micro_batch)
-    : plan_(plan), model_(model), micro_batch_(micro_batch), count_(batch_size / micro_batch) {
-  const runtime::PlannedTensor& loss = plan->train.outputs.at("loss");
+MicroBatches::MicroBatches(const PlannedModel* plan, LoadedModel* model, int64_t batch_size, int64_t micro_batch,
+                           int phase)
+    : model_plan_(plan),
+      model_(model),
+      label_weights_(&plan->phases[static_cast<size_t>(phase)].label_weights),
+      plan_(&plan->phases[static_cast<size_t>(phase)].plans[0]),
+      executor_(model->train[static_cast<size_t>(phase)][0].get()),
+      micro_batch_(micro_batch),
+      count_(batch_size / micro_batch) {
+  const runtime::PlannedTensor& loss = plan_->outputs.at("loss");
   loss_ = reinterpret_cast<const float*>(model->arena.data() + loss.offset);
 }
 
 absl::Status MicroBatches::Bind(const data::Batch& batch, int64_t first_sample) const {
-  for (const runtime::PlannedTensor& input : plan_->train.inputs) {
+  for (const runtime::PlannedTensor& input : plan_->inputs) {
     const Tensor& source = input.name == "x" ? batch.inputs : input.name == "labels" ? batch.labels : batch.targets;
     // With one-hot targets nothing in the training plan reads the labels, and the loader gives none.
     if (source.shape().empty()) continue;
-    AMPD_RETURN_IF_ERROR(model_->train.BindInput(input.name, Rows(source, first_sample)));
+    AMPD_RETURN_IF_ERROR(executor_->BindInput(input.name, Rows(source, first_sample)));
   }
   return absl::OkStatus();
 }
 
 double MicroBatches::LabelWeight(const data::Batch& batch, int64_t first_sample, int64_t samples) const {
   const int64_t labels = NumElements(batch.labels.shape()) / batch.labels.shape()[0];
-  return plan_->label_weights.Of(
+  return label_weights_->Of(
       {static_cast<const int32_t*>(Rows(batch.labels, first_sample)), static_cast<size_t>(samples * labels)});
 }
 
@@ -39,7 +46,7 @@ absl::StatusOr<double> MicroBatches::Run(const data::Batch& batch, runtime::Step
                                          const runtime::Executor::Hook& hook) const {
   model_->memory.BeginUpdate();
   // Against distributions there are no labels, and every sample counts alike.
-  const bool uneven = count_ > 1 && plan_->label_weights.uneven() && !batch.labels.shape().empty();
+  const bool uneven = count_ > 1 && label_weights_->uneven() && !batch.labels.shape().empty();
   const double all = uneven ? LabelWeight(batch, 0, count_ * micro_batch_) : 0;
   double loss = 0;
   for (int64_t m = 0; m < count_; ++m) {
@@ -50,7 +57,7 @@ absl::StatusOr<double> MicroBatches::Run(const data::Batch& batch, runtime::Step
     step.loss_seed = static_cast<float>(static_cast<double>(loss_scale) * weight / total);
     step.first_sample = static_cast<uint32_t>(m * micro_batch_);
     AMPD_RETURN_IF_ERROR(Bind(batch, m * micro_batch_));
-    AMPD_RETURN_IF_ERROR(model_->train.Run(step, hook));
+    AMPD_RETURN_IF_ERROR(executor_->Run(step, hook));
     loss += static_cast<double>(*loss_) * weight / total;
   }
   return loss;

@@ -14,8 +14,8 @@ namespace ampd::train {
 // Thread-compatible; allocates nothing while it runs.
 class MicroBatches {
  public:
-  // Borrows both. `batch_size` is a multiple of `micro_batch`.
-  MicroBatches(const PlannedModel* plan, LoadedModel* model, int64_t batch_size, int64_t micro_batch);
+  // Of phase `phase`. Borrows both. `batch_size` is a multiple of `micro_batch`.
+  MicroBatches(const PlannedModel* plan, LoadedModel* model, int64_t batch_size, int64_t micro_batch, int phase = 0);
 
   // Starts a new update, then runs forward and backward for every micro-batch: gradients hold, scaled by `loss_scale`,
   // the gradient of the mean loss over the whole batch, whatever share of each micro-batch's labels counts; one whose
@@ -25,7 +25,8 @@ class MicroBatches {
                              const runtime::Executor::Hook& hook = nullptr) const;
 
   int64_t count() const { return count_; }
-  const PlannedModel& plan() const { return *plan_; }
+  const PlannedModel& model_plan() const { return *model_plan_; }
+  const runtime::Plan& plan() const { return *plan_; }
   LoadedModel* model() const { return model_; }
 
  private:
@@ -33,8 +34,12 @@ class MicroBatches {
   // Of a micro-batch's labels, or of all of them.
   double LabelWeight(const data::Batch& batch, int64_t first_sample, int64_t samples) const;
 
-  const PlannedModel* plan_;
+  const PlannedModel* model_plan_;
   LoadedModel* model_;
+  // Of the phase.
+  const LabelWeights* label_weights_;
+  const runtime::Plan* plan_;
+  runtime::Executor* executor_;
   int64_t micro_batch_;
   int64_t count_;
   const float* loss_ = nullptr;

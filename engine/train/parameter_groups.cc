@@ -18,7 +18,8 @@ int GroupOf(const v1::OptimizerSpec& optimizer, absl::string_view parameter) {
   return -1;
 }
 
-absl::Status CheckGroups(const v1::OptimizerSpec& optimizer, const runtime::ModelLayout& layout) {
+absl::Status CheckGroups(const v1::OptimizerSpec& optimizer, const runtime::ModelLayout& layout,
+                         const std::string& field) {
   std::vector<std::string> names;
   for (const ir::Persistent& parameter : layout.parameters()) names.push_back(parameter.name);
   std::vector<FieldViolation> violations;
@@ -26,7 +27,7 @@ absl::Status CheckGroups(const v1::OptimizerSpec& optimizer, const runtime::Mode
     const std::string& match = optimizer.groups(i).match();
     const auto matches = [&match](const std::string& name) { return GlobMatches(match, name); };
     if (std::any_of(names.begin(), names.end(), matches)) continue;
-    violations.push_back({absl::StrCat("optimizer.groups[", i, "].match"),
+    violations.push_back({absl::StrCat(field, ".groups[", i, "].match"),
                           absl::StrCat("no parameter matches ", Quoted(match), DidYouMean(match, names))});
   }
   return violations.empty() ? absl::OkStatus() : InvalidFields(violations);
@@ -47,16 +48,19 @@ runtime::UpdateRange RangeOf(const v1::OptimizerSpec& optimizer, float weight_de
 }  // namespace
 
 absl::StatusOr<std::vector<runtime::UpdateRange>> UpdateRangesOf(const ResolvedJobSpec& spec,
-                                                                 const runtime::ModelLayout& layout) {
+                                                                 const runtime::ModelLayout& layout,
+                                                                 const std::vector<int32_t>& parameters,
+                                                                 const std::string& field) {
   const v1::OptimizerSpec& optimizer = spec.proto().optimizer();
-  const absl::Status status = CheckGroups(optimizer, layout);
+  const absl::Status status = CheckGroups(optimizer, layout, field);
   if (!status.ok()) return status;
   const optim::OptimizerConfig config = OptimizerConfigOf(spec);
   std::vector<runtime::UpdateRange> ranges;
-  for (size_t i = 0; i < layout.parameters().size(); ++i) {
+  for (size_t n = 0; n < parameters.size(); ++n) {
+    const int32_t i = parameters[n];
     runtime::UpdateRange range = RangeOf(optimizer, config.weight_decay, layout.parameters()[i]);
     range.slot = layout.slots()[i];
-    const bool alike = !ranges.empty() && ranges.back().weight_decay == range.weight_decay &&
+    const bool alike = n > 0 && parameters[n - 1] == i - 1 && ranges.back().weight_decay == range.weight_decay &&
                        ranges.back().learning_rate_scale == range.learning_rate_scale;
     if (alike && config.kind != optim::OptimizerKind::kLamb) {
       // The gap between the two is zero in every arena, and stays so.

@@ -2,6 +2,8 @@
 #ifndef AMPD_ENGINE_TRAIN_PARAMETER_GROUPS_H_
 #define AMPD_ENGINE_TRAIN_PARAMETER_GROUPS_H_
 
+#include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -11,11 +13,13 @@
 
 namespace ampd::train {
 
-// One range for each parameter, in order; neighbours that are updated alike share one, but under LAMB.
-// INVALID_ARGUMENT with a violation of "optimizer.groups[i].match", which proposes a near name, for each group that
+// One range for each of `parameters` (ascending), in order; neighbours that are updated alike share one, but under
+// LAMB. INVALID_ARGUMENT with a violation of "<field>.groups[i].match", which proposes a near name, for each group that
 // matches no parameter.
 absl::StatusOr<std::vector<runtime::UpdateRange>> UpdateRangesOf(const ResolvedJobSpec& spec,
-                                                                 const runtime::ModelLayout& layout);
+                                                                 const runtime::ModelLayout& layout,
+                                                                 const std::vector<int32_t>& parameters,
+                                                                 const std::string& field);
 
 }  // namespace ampd::train
 

@@ -72,6 +72,14 @@ void FillPlan(const PlannedModel& planned, const Shape& input_shape, v1::ModelPl
   plan->set_activation_bytes(planned.activation_bytes());
   plan->mutable_input_shape()->Add(input_shape.begin(), input_shape.end());
   for (const v1::LayerPlan& layer : planned.layers) *plan->add_layers() = layer;
+  for (const PlannedPhase& phase : planned.phases) {
+    v1::PhasePlan* of = plan->add_phases();
+    of->set_name(phase.name);
+    of->set_activation_bytes(phase.arena_bytes());
+    for (int32_t i : phase.parameters) {
+      of->set_parameters(of->parameters() + NumElements(planned.layout.parameters()[i].type.shape));
+    }
+  }
 }
 
 // The memory of the second model that looks at gradients.

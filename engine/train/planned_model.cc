@@ -36,12 +36,22 @@ int64_t EvaluationBatch(const v1::TrainSpec& train) {
   return std::max(train.micro_batch_size(), std::min(train.batch_size(), kLargestUsefulEvaluationBatch));
 }
 
+int64_t PlannedPhase::arena_bytes() const {
+  int64_t bytes = 0;
+  for (const runtime::Plan& plan : plans) bytes = std::max(bytes, plan.arena_bytes);
+  return bytes;
+}
+
 int64_t PlannedModel::parameter_bytes() const {
-  const int64_t arenas = 2 + optimizer.moments() + (keeps_average ? 1 : 0);
+  const int64_t arenas = 2 + moments + (keeps_average ? 1 : 0);
   return arenas * layout.arena_elements() * SizeOf(DType::kF32) + layout.published_bytes() + 2 * layout.state_bytes();
 }
 
-int64_t PlannedModel::activation_bytes() const { return std::max(train.arena_bytes, eval.arena_bytes); }
+int64_t PlannedModel::activation_bytes() const {
+  int64_t bytes = eval.arena_bytes;
+  for (const PlannedPhase& phase : phases) bytes = std::max(bytes, phase.arena_bytes());
+  return bytes;
+}
 
 int64_t PlannedModel::parameters() const {
   int64_t count = 0;
@@ -49,29 +59,94 @@ int64_t PlannedModel::parameters() const {
   return count;
 }
 
+namespace {
+
+absl::StatusOr<std::vector<PlannedPhase>> PhasesOf(const ResolvedJobSpec& spec, const std::vector<bool>& fell_back) {
+  std::vector<PlannedPhase> phases;
+  for (int i = 0; i < spec.proto().phases_size(); ++i) {
+    const bool bf16 = static_cast<size_t>(i) < fell_back.size() && fell_back[static_cast<size_t>(i)];
+    AMPD_ASSIGN_OR_RETURN(ResolvedJobSpec own, PhaseSpecOf(spec, i));
+    if (bf16) {
+      AMPD_ASSIGN_OR_RETURN(own, WithMode(own, v1::PrecisionSpec::BF16));
+    }
+    phases.emplace_back(std::move(own));
+    phases.back().name = spec.proto().phases(i).name();
+    phases.back().every = spec.proto().phases(i).every();
+    phases.back().optimizer = OptimizerConfigOf(phases.back().spec);
+  }
+  return phases;
+}
+
+bool Overlap(const std::vector<int32_t>& a, const std::vector<int32_t>& b) {
+  return std::find_first_of(a.begin(), a.end(), b.begin(), b.end()) != a.end();
+}
+
+// Gives phase `index` arenas that no earlier phase uses for one of its parameters.
+void PlaceMoments(size_t index, PlannedModel* planned) {
+  PlannedPhase& phase = planned->phases[index];
+  for (size_t i = 0; i < index; ++i) {
+    const PlannedPhase& earlier = planned->phases[i];
+    if (!Overlap(phase.parameters, earlier.parameters)) continue;
+    phase.first_moment = std::max(phase.first_moment, earlier.first_moment + earlier.optimizer.moments());
+  }
+  planned->moments = std::max(planned->moments, phase.first_moment + phase.optimizer.moments());
+}
+
+std::vector<int32_t> Indices(const std::vector<bool>& chosen) {
+  std::vector<int32_t> indices;
+  for (size_t i = 0; i < chosen.size(); ++i) {
+    if (chosen[i]) indices.push_back(static_cast<int32_t>(i));
+  }
+  return indices;
+}
+
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<PlannedModel>> PlanModel(const ResolvedJobSpec& spec, const models::SampleInfo& sample,
                                                         std::unique_ptr<runtime::Backend> backend, int threads,
-                                                        bool fuse) {
+                                                        bool fuse, const std::vector<bool>& fell_back) {
   const v1::TrainSpec& train = spec.proto().train();
-  AMPD_ASSIGN_OR_RETURN(models::Model model, models::BuildModel(spec, sample, train.micro_batch_size(),
-                                                                EvaluationBatch(train), backend->padding()));
-  const auto can_fuse = [&](ir::OpKind op) { return fuse && backend->CanFuse(op); };
+  AMPD_ASSIGN_OR_RETURN(std::vector<PlannedPhase> phases, PhasesOf(spec, fell_back));
+  std::vector<v1::PrecisionSpec> precisions;
+  for (const PlannedPhase& phase : phases) precisions.push_back(phase.spec.proto().precision());
+  AMPD_ASSIGN_OR_RETURN(models::Model model,
+                        models::BuildModel(spec, sample, train.micro_batch_size(), EvaluationBatch(train),
+                                           backend->padding(), precisions));
+  const auto can_fuse = [fuse, target = backend.get()](ir::OpKind op) { return fuse && target->CanFuse(op); };
   passes::Pipeline fusion;
   fusion.Add("split_norms", [&](ir::Graph g) { return passes::SplitNorms(std::move(g), can_fuse); })
       .Add("fuse", [&](ir::Graph g) { return passes::Fuse(std::move(g), can_fuse); });
-  AMPD_ASSIGN_OR_RETURN(model.train, fusion.Run(std::move(model.train)));
-  AMPD_ASSIGN_OR_RETURN(model.eval, fusion.Run(std::move(model.eval)));
-  auto planned = std::make_unique<PlannedModel>(model.train);
+  auto planned = std::make_unique<PlannedModel>(model.phases[0].train);
   planned->backend = std::move(backend);
-  AMPD_ASSIGN_OR_RETURN(planned->train, runtime::MakePlan(model.train, *planned->backend, threads, &planned->layout));
-  AMPD_ASSIGN_OR_RETURN(planned->eval, runtime::MakePlan(model.eval, *planned->backend, threads, &planned->layout));
+  planned->phases = std::move(phases);
+  for (size_t i = 0; i < planned->phases.size(); ++i) {
+    PlannedPhase& phase = planned->phases[i];
+    AMPD_ASSIGN_OR_RETURN(const ir::Graph graph, fusion.Run(std::move(model.phases[i].train)));
+    AMPD_ASSIGN_OR_RETURN(runtime::Plan plan, runtime::MakePlan(graph, *planned->backend, threads, &planned->layout));
+    phase.plans.push_back(std::move(plan));
+    phase.parameters = Indices(model.phases[i].trains);
+    AMPD_ASSIGN_OR_RETURN(phase.update_ranges, UpdateRangesOf(phase.spec, planned->layout, phase.parameters,
+                                                              OptimizerField(spec, static_cast<int>(i))));
+    PlaceMoments(i, planned.get());
+  }
+  AMPD_ASSIGN_OR_RETURN(const ir::Graph eval, fusion.Run(std::move(model.eval)));
+  AMPD_ASSIGN_OR_RETURN(planned->eval, runtime::MakePlan(eval, *planned->backend, threads, &planned->layout));
   planned->layers = std::move(model.layers);
   planned->outputs = planned->eval.outputs.at("logits").type.shape.back();
-  planned->label_weights = LabelWeights(spec.proto().model().loss(), planned->outputs);
-  planned->optimizer = OptimizerConfigOf(spec);
+  planned->phases[0].label_weights = LabelWeights(spec.proto().model().loss(), planned->outputs);
   planned->keeps_average = spec.proto().optimizer().has_ema();
-  AMPD_ASSIGN_OR_RETURN(planned->update_ranges, UpdateRangesOf(spec, planned->layout));
   return planned;
+}
+
+std::vector<PhaseMoments> MomentsOf(const PlannedModel& plan, const Moments& moments) {
+  std::vector<PhaseMoments> all;
+  for (const PlannedPhase& phase : plan.phases) {
+    const std::string prefix = plan.phases.size() > 1 ? absl::StrCat(phase.name, ".") : "";
+    PhaseMoments own{prefix, phase.parameters, {}};
+    for (int m = 0; m < phase.optimizer.moments(); ++m) own.arenas.push_back(moments.arena(phase.first_moment + m));
+    all.push_back(std::move(own));
+  }
+  return all;
 }
 
 absl::StatusOr<std::unique_ptr<LoadedModel>> LoadedModel::Create(const PlannedModel& plan) {
@@ -86,11 +161,20 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadedModel::Create(const PlannedMo
 
 LoadedModel::LoadedModel(const PlannedModel& plan)
     : memory(&plan.layout),
-      moments(plan.layout, plan.optimizer.moments(), plan.optimizer.initial_moment()),
+      moments(plan.layout, plan.moments),
       average(plan.layout, plan.keeps_average ? 1 : 0),
       arena(plan.activation_bytes()),
-      train(&plan.train, &memory, &arena),
-      eval(&plan.eval, &memory, &arena) {}
+      eval(&plan.eval, &memory, &arena) {
+  for (const PlannedPhase& phase : plan.phases) {
+    train.emplace_back();
+    for (const runtime::Plan& p : phase.plans) {
+      train.back().push_back(std::make_unique<runtime::Executor>(&p, &memory, &arena));
+    }
+    for (int m = 0; m < phase.optimizer.moments(); ++m) {
+      moments.Fill(phase.first_moment + m, phase.parameters, phase.optimizer.initial_moment());
+    }
+  }
+}
 
 void LoadedModel::StartAverage() {
   if (average.count() > 0) std::copy_n(memory.masters(), memory.layout().arena_elements(), average.arena(0));

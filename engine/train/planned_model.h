@@ -1,4 +1,4 @@
-// A job's model made ready for one device: both plans, and where everything lies; then the memory to run it in.
+// A job's model made ready for one device: every plan, and where everything lies; then the memory to run it in.
 #ifndef AMPD_ENGINE_TRAIN_PLANNED_MODEL_H_
 #define AMPD_ENGINE_TRAIN_PLANNED_MODEL_H_
 
@@ -25,6 +25,30 @@ absl::StatusOr<std::unique_ptr<runtime::Backend>> MakeBackend(const std::string&
 // Samples of one run of the evaluation graph.
 int64_t EvaluationBatch(const v1::TrainSpec& train);
 
+// One of the updates that make up a step.
+struct PlannedPhase {
+  explicit PlannedPhase(ResolvedJobSpec spec) : spec(std::move(spec)) {}
+
+  std::string name;
+  // It runs in the steps (from 1) that this divides.
+  int64_t every = 1;
+  // The job as this phase runs it: its own optimizer, and the mode it is in.
+  ResolvedJobSpec spec;
+  // What the mean of its loss divides by.
+  LabelWeights label_weights;
+  // Its training plans, one for each shape of a micro-batch; at least one.
+  std::vector<runtime::Plan> plans;
+  // The parameters that it updates, ascending.
+  std::vector<int32_t> parameters;
+  optim::OptimizerConfig optimizer;
+  // Its moments are the arenas [first_moment, first_moment + optimizer.moments()) of LoadedModel::moments.
+  int first_moment = 0;
+  // What each parameter's update takes from the optimizer's groups.
+  std::vector<runtime::UpdateRange> update_ranges;
+
+  int64_t arena_bytes() const;
+};
+
 // Holds no tensors. Not movable: plans point into it.
 struct PlannedModel {
   explicit PlannedModel(const ir::Graph& graph) : layout(graph) {}
@@ -32,32 +56,33 @@ struct PlannedModel {
 
   std::unique_ptr<runtime::Backend> backend;
   runtime::ModelLayout layout;
-  runtime::Plan train;
+  std::vector<PlannedPhase> phases;
   runtime::Plan eval;
   std::vector<v1::LayerPlan> layers;
   // Outputs of the network per sample.
   int64_t outputs = 0;
-  // What the mean of the training loss divides by.
-  LabelWeights label_weights;
-  optim::OptimizerConfig optimizer;
-  // What each parameter's update takes from the optimizer's groups.
-  std::vector<runtime::UpdateRange> update_ranges;
+  // Arenas of optimizer state. Phases that train the same parameters have their own; others share them.
+  int moments = 0;
   // Whether a running average of the masters is kept.
   bool keeps_average = false;
 
   // Masters, gradients, moments, average, published copies and state; bytes.
   int64_t parameter_bytes() const;
-  // The arena that both plans share; bytes.
+  // The arena that all plans share; bytes.
   int64_t activation_bytes() const;
   // Trainable numbers.
   int64_t parameters() const;
 };
 
 // INVALID_ARGUMENT with field violations when the model does not fit the data, or the optimizer's groups the model.
-// Without `fuse` every value of the training graph is written to memory, for whoever wants to look at it.
+// Without `fuse` every value of the training graph is written to memory, for whoever wants to look at it. `fell_back`:
+// by phase, whether it computes in BF16 whatever the spec says; empty: none does.
 absl::StatusOr<std::unique_ptr<PlannedModel>> PlanModel(const ResolvedJobSpec& spec, const models::SampleInfo& sample,
                                                         std::unique_ptr<runtime::Backend> backend, int threads,
-                                                        bool fuse = true);
+                                                        bool fuse = true, const std::vector<bool>& fell_back = {});
+
+// The optimizer's state of one phase, for checkpoints.
+std::vector<PhaseMoments> MomentsOf(const PlannedModel& plan, const Moments& moments);
 
 // The memory of a planned model, and what runs in it. Not movable; `plan` outlives it.
 struct LoadedModel {
@@ -76,7 +101,8 @@ struct LoadedModel {
   // The running average of the masters, where one is kept; laid out as they are.
   Moments average;
   AlignedBuffer arena;
-  runtime::Executor train;
+  // By phase and plan of the phase.
+  std::vector<std::vector<std::unique_ptr<runtime::Executor>>> train;
   runtime::Executor eval;
 };
 

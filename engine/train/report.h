@@ -5,18 +5,19 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "ampd/v1/event.pb.h"
 #include "ampd/v1/job.pb.h"
 #include "engine/train/trainer.h"
 
 namespace ampd::train {
 
-// What one attempted step adds to a report.
-struct StepRecord {
-  int64_t step = 0;   // from 1
-  int64_t epoch = 0;  // from 1
+// What one attempted step of a phase adds to a report.
+struct PhaseRecord {
+  size_t phase = 0;
   double loss = 0;
   bool applied = false;
   // Applied steps only.
@@ -25,9 +26,27 @@ struct StepRecord {
   double loss_scale = 1;  // after the step
   int64_t steps_applied = 0;
   int64_t steps_skipped = 0;
+};
+
+// What one attempted step adds to a report.
+struct StepRecord {
+  int64_t step = 0;   // from 1
+  int64_t epoch = 0;  // from 1
+  // Those that ran.
+  absl::Span<const PhaseRecord> phases;
   int64_t samples = 0;
   double seconds = 0;  // the whole step, waiting included
   double wait_seconds = 0;
+};
+
+// A phase as a training starts or resumes.
+struct PhaseStart {
+  std::string name;
+  // Reported until a step was applied.
+  double learning_rate = 0;
+  double loss_scale = 1;
+  int64_t steps_applied = 0;
+  int64_t steps_skipped = 0;
 };
 
 // Monotonic, seconds.
@@ -37,8 +56,8 @@ double SteadySeconds();
 // Not thread-safe. Errors are the observer's.
 class Reporter {
  public:
-  // `observer` outlives it. `learning_rate` is reported until a step was applied.
-  Reporter(const v1::ReportSpec& spec, std::string phase, int64_t total_steps, double learning_rate,
+  // `observer` outlives it.
+  Reporter(const v1::ReportSpec& spec, const std::vector<PhaseStart>& phases, int64_t total_steps,
            TrainerObserver* observer, Clock clock = SteadySeconds);
 
   // Adds the next step. Emits a report when one is due: every `every_steps` attempted steps (counted from the job's
@@ -56,19 +75,27 @@ class Reporter {
   bool Due(int64_t step);
 
   const v1::ReportSpec spec_;
-  const std::string phase_;
   const int64_t total_steps_;
   TrainerObserver* observer_;
   Clock clock_;
   double last_report_;  // seconds of clock_
 
+  // What of a phase is not yet reported.
+  struct Range {
+    std::string name;
+    PhaseRecord last;
+    double loss_sum = 0;
+    int64_t finite_losses = 0;
+    double gradient_norm;
+    double learning_rate;
+  };
+  static v1::PhaseReport ReportOf(const Range& range);
+
+  std::vector<Range> phases_;
   // The range not yet reported; first_step_ 0: empty.
   int64_t first_step_ = 0;
-  StepRecord last_;
-  double loss_sum_ = 0;
-  int64_t finite_losses_ = 0;
-  double gradient_norm_;
-  double learning_rate_;
+  int64_t last_step_ = 0;
+  int64_t epoch_ = 0;
   int64_t samples_ = 0;
   double seconds_ = 0;
   double wait_seconds_ = 0;

@@ -232,6 +232,20 @@ absl::StatusOr<ResolvedJobSpec> WithMode(const ResolvedJobSpec& spec, v1::Precis
   return resolved;
 }
 
+absl::StatusOr<ResolvedJobSpec> PhaseSpecOf(const ResolvedJobSpec& spec, int phase) {
+  const v1::PhaseSpec& of = spec.proto().phases(phase);
+  if (!of.has_optimizer()) return spec;
+  v1::JobSpec changed = spec.proto();
+  *changed.mutable_optimizer() = of.optimizer();
+  if (spec.proto().optimizer().has_ema()) *changed.mutable_optimizer()->mutable_ema() = spec.proto().optimizer().ema();
+  AMPD_ASSIGN_OR_RETURN(ResolvedJobSpec resolved, ResolveJobSpec(std::move(changed)));
+  return resolved;
+}
+
+std::string OptimizerField(const ResolvedJobSpec& spec, int phase) {
+  return spec.proto().phases(phase).has_optimizer() ? absl::StrCat("phases[", phase, "].optimizer") : "optimizer";
+}
+
 optim::ScheduleConfig ScheduleConfigOf(const ResolvedJobSpec& spec, int64_t total_steps) {
   optim::ScheduleConfig config;
   config.learning_rate = BaseRate(spec.proto().optimizer());

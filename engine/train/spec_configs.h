@@ -25,6 +25,11 @@ optim::ScheduleConfig ScheduleConfigOf(const ResolvedJobSpec& spec, int64_t tota
 // Errors are ResolveJobSpec's.
 absl::StatusOr<ResolvedJobSpec> WithMode(const ResolvedJobSpec& spec, v1::PrecisionSpec::Mode mode);
 
+// `spec` as phase `phase` runs it: with the phase's optimizer, and the job's running average, as the job's.
+absl::StatusOr<ResolvedJobSpec> PhaseSpecOf(const ResolvedJobSpec& spec, int phase);
+// Where the phase's optimizer stands: "optimizer" or "phases[1].optimizer".
+std::string OptimizerField(const ResolvedJobSpec& spec, int phase);
+
 // 64 hex digits over what the numbers of a training follow from: seed, model, data, precision, optimizer and train.
 // Checkpoints of one hash do not fit a job of another.
 std::string SpecHash(const ResolvedJobSpec& spec);

@@ -1,5 +1,6 @@
 #include "engine/train/step_runner.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
@@ -25,29 +26,39 @@ bool IsOfTheGradient(const NonFinite& first) {
 
 }  // namespace
 
-StepRunner::StepRunner(const ResolvedJobSpec& spec, int64_t total_steps, PlannedModel* plan, LoadedModel* model)
-    : loss_scale_(LossScaleConfigOf(spec)),
-      schedule_(ScheduleConfigOf(spec, total_steps)),
-      clip_norm_(spec.proto().optimizer().clip_global_norm()),
-      seed_(spec.proto().seed()),
+StepRunner::StepRunner(int64_t total_steps, PlannedModel* plan, LoadedModel* model, int phase)
+    : loss_scale_(LossScaleConfigOf(plan->phases[static_cast<size_t>(phase)].spec)),
+      schedule_(ScheduleConfigOf(plan->phases[static_cast<size_t>(phase)].spec,
+                                 std::max<int64_t>(total_steps / plan->phases[static_cast<size_t>(phase)].every, 1))),
+      clip_norm_(plan->phases[static_cast<size_t>(phase)].spec.proto().optimizer().clip_global_norm()),
+      seed_(plan->phases[static_cast<size_t>(phase)].spec.proto().seed()),
       plan_(plan),
+      phase_(&plan->phases[static_cast<size_t>(phase)]),
       model_(model),
-      micro_batches_(plan, model, spec.proto().train().batch_size(), spec.proto().train().micro_batch_size()) {
-  for (int32_t parameter : plan->train.gradient_order) slots_.push_back(plan->layout.slots()[parameter]);
-  update_.config = plan->optimizer;
-  update_.ranges = plan->update_ranges;
+      micro_batches_(plan, model, phase_->spec.proto().train().batch_size(),
+                     phase_->spec.proto().train().micro_batch_size(), phase) {
+  for (int32_t parameter : micro_batches_.plan().gradient_order) slots_.push_back(plan->layout.slots()[parameter]);
+  const auto moment = [&](int i) {
+    return i < phase_->optimizer.moments() ? model->moments.arena(phase_->first_moment + i) : nullptr;
+  };
+  update_.config = phase_->optimizer;
+  update_.ranges = phase_->update_ranges;
   update_.masters = model->memory.masters();
   update_.gradients = model->memory.gradients();
-  update_.moment1 = model->moments.arena(0);
-  update_.moment2 = model->moments.arena(1);
-  update_.moment3 = model->moments.arena(2);
-  update_.round_to = MasterDType(spec);
+  update_.moment1 = moment(0);
+  update_.moment2 = moment(1);
+  update_.moment3 = moment(2);
+  update_.round_to = MasterDType(phase_->spec);
   update_.average = model->average.arena(0);
-  update_.average_weight = static_cast<float>(1 - spec.proto().optimizer().ema().decay());
+  update_.average_weight = static_cast<float>(1 - phase_->spec.proto().optimizer().ema().decay());
 }
 
 absl::Status StepRunner::Prepare() {
-  if (update_.round_to != DType::kF32) Round(update_.round_to, update_.masters, plan_->layout.arena_elements());
+  if (update_.round_to != DType::kF32) {
+    for (const runtime::UpdateRange& range : update_.ranges) {
+      Round(update_.round_to, update_.masters + range.slot.offset, range.slot.size);
+    }
+  }
   return model_->memory.PublishAll();
 }
 
@@ -106,7 +117,7 @@ NonFinite StepRunner::WithoutReplay(const runtime::GradientCheck& check, const a
                                     const StepResult& result) const {
   if (!std::isfinite(result.loss)) return {v1::OverflowSkip::LOSS, "loss", KindOf(std::isnan(result.loss))};
   if (check.finite) return *state;
-  const int32_t parameter = plan_->train.gradient_order[check.first_bad_slot];
+  const int32_t parameter = micro_batches_.plan().gradient_order[check.first_bad_slot];
   return {v1::OverflowSkip::GRADIENT, absl::StrCat(plan_->layout.parameters()[parameter].name, ".grad"),
           KindOf(check.first_bad_is_nan)};
 }

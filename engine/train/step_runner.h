@@ -36,11 +36,12 @@ struct StepResult {
 // Thread-compatible. An applied step allocates nothing.
 class StepRunner {
  public:
-  // Borrows plan and model. `total_steps`: planned for the job.
-  StepRunner(const ResolvedJobSpec& spec, int64_t total_steps, PlannedModel* plan, LoadedModel* model);
+  // Of phase `phase`. Borrows plan and model. `total_steps`: planned for the job.
+  StepRunner(int64_t total_steps, PlannedModel* plan, LoadedModel* model, int phase = 0);
 
-  // Trains on `batch` (whose `step` is the attempted step, from 0) and moves `scaler`. Masters, moments and untrained
-  // state change only if the loss, every gradient and every new state is finite; this is so in every mode.
+  // Trains on `batch` (whose `step` is the attempted step, from 0) and moves `scaler`. Masters and moments of the
+  // phase's parameters, and untrained state, change only if the loss, every gradient and every new state is finite;
+  // this is so in every mode.
   absl::StatusOr<StepResult> Run(const data::Batch& batch, optim::LossScalerState* scaler);
 
   // Rounds masters as `precision.master_weights: false` asks and publishes them: once before the first step.
@@ -64,6 +65,7 @@ class StepRunner {
   const double clip_norm_;  // 0: none
   const uint64_t seed_;
   PlannedModel* plan_;
+  const PlannedPhase* phase_;
   LoadedModel* model_;
   MicroBatches micro_batches_;
   // In backward order.

@@ -18,7 +18,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const ResolvedJobSpec& 
 }
 
 TrainerImpl::TrainerImpl(const ResolvedJobSpec& spec, const TrainerOptions& options, TrainerObserver* observer)
-    : spec_(spec), options_(options), observer_(observer), spec_hash_(SpecHash(spec)), active_spec_(spec) {}
+    : spec_(spec), options_(options), observer_(observer), spec_hash_(SpecHash(spec)) {}
 
 absl::Status TrainerImpl::Open() {
   AMPD_ASSIGN_OR_RETURN(data_, TrainingData::Open(spec_, options_.data_roots));
@@ -31,8 +31,7 @@ absl::Status TrainerImpl::Open() {
     AMPD_ASSIGN_OR_RETURN(diagnostics_, GradientDiagnostics::Create(spec_, SampleInfoOf(data_->train().info()),
                                                                     std::move(backend), options_.threads));
   }
-  reporter_ = std::make_unique<Reporter>(job().report(), phase().name, total_steps_,
-                                         runner_->LearningRate(phase().scaler.steps_applied), observer_);
+  reporter_ = std::make_unique<Reporter>(job().report(), PhaseStarts(), total_steps_, observer_);
   AMPD_ASSIGN_OR_RETURN(loader_, data_->TrainLoader(plan_->outputs, state_.step));
   return absl::OkStatus();
 }
@@ -51,12 +50,22 @@ absl::Status TrainerImpl::Restore() {
   return StartFrom(std::move(loaded));
 }
 
-absl::Status TrainerImpl::StartFrom(absl::optional<LoadedCheckpoint> checkpoint) {
-  active_spec_ = spec_;
-  if (checkpoint.has_value() && !checkpoint->state.phases.empty() && checkpoint->state.phases[0].scaler.fell_back) {
-    AMPD_ASSIGN_OR_RETURN(active_spec_, WithMode(spec_, v1::PrecisionSpec::BF16));
+std::vector<PhaseStart> TrainerImpl::PhaseStarts() const {
+  std::vector<PhaseStart> starts;
+  for (size_t i = 0; i < state_.phases.size(); ++i) {
+    const PhaseState& phase = state_.phases[i];
+    starts.push_back({phase.name, runners_[i]->LearningRate(phase.scaler.steps_applied),
+                      static_cast<double>(phase.scaler.scale), phase.scaler.steps_applied, phase.scaler.steps_skipped});
   }
-  AMPD_RETURN_IF_ERROR(OpenModel());
+  return starts;
+}
+
+absl::Status TrainerImpl::StartFrom(absl::optional<LoadedCheckpoint> checkpoint) {
+  std::vector<bool> fell_back;
+  if (checkpoint.has_value()) {
+    for (const PhaseState& phase : checkpoint->state.phases) fell_back.push_back(phase.scaler.fell_back);
+  }
+  AMPD_RETURN_IF_ERROR(OpenModel(fell_back));
   const bool resumes = checkpoint.has_value();
   if (resumes) {
     AMPD_RETURN_IF_ERROR(TakeOver(*std::move(checkpoint)));
@@ -64,38 +73,44 @@ absl::Status TrainerImpl::StartFrom(absl::optional<LoadedCheckpoint> checkpoint)
     state_.step = 0;
     state_.seed = job().seed();
     state_.spec_hash = spec_hash_;
-    state_.phases = {{job().phases(0).name(), optim::InitialScalerState(runner_->loss_scale()), {}}};
+    state_.phases.clear();
+    for (size_t i = 0; i < runners_.size(); ++i) {
+      state_.phases.push_back({plan_->phases[i].name, optim::InitialScalerState(runners_[i]->loss_scale()), {}});
+    }
     model_->memory.Initialize(job().seed());
   }
   step_ = state_.step;
-  AMPD_RETURN_IF_ERROR(runner_->Prepare());
+  for (const std::unique_ptr<StepRunner>& runner : runners_) AMPD_RETURN_IF_ERROR(runner->Prepare());
   if (!resumes) model_->StartAverage();
   return absl::OkStatus();
 }
 
-absl::Status TrainerImpl::OpenModel() {
-  runner_.reset();
+absl::Status TrainerImpl::OpenModel(const std::vector<bool>& fell_back) {
+  runners_.clear();
+  skip_limits_.clear();
   model_.reset();
   plan_.reset();
   AMPD_ASSIGN_OR_RETURN(std::unique_ptr<runtime::Backend> backend, MakeBackend(options_.device, options_.threads));
-  AMPD_ASSIGN_OR_RETURN(
-      plan_, PlanModel(active_spec_, SampleInfoOf(data_->train().info()), std::move(backend), options_.threads));
+  AMPD_ASSIGN_OR_RETURN(plan_, PlanModel(spec_, SampleInfoOf(data_->train().info()), std::move(backend),
+                                         options_.threads, /*fuse=*/true, fell_back));
   AMPD_ASSIGN_OR_RETURN(model_, LoadedModel::Create(*plan_));
   // The loader refuses a dataset without a whole batch; it is made here to find that, and unfit targets, at once.
   AMPD_RETURN_IF_ERROR(data_->TrainLoader(plan_->outputs, 0).status());
   if (data_->eval() != nullptr) AMPD_RETURN_IF_ERROR(data_->EvalLoader(plan_->outputs).status());
-  runner_ = std::make_unique<StepRunner>(active_spec_, total_steps_, plan_.get(), model_.get());
-  skip_limits_ = {.max_ratio = job().limits().max_skip_ratio(),
-                  .window = job().limits().skip_window_steps(),
-                  .total_steps = total_steps_,
-                  .hysteresis = runner_->loss_scale().hysteresis};
+  for (size_t i = 0; i < plan_->phases.size(); ++i) {
+    runners_.push_back(std::make_unique<StepRunner>(total_steps_, plan_.get(), model_.get(), static_cast<int>(i)));
+    skip_limits_.push_back({.max_ratio = job().limits().max_skip_ratio(),
+                            .window = job().limits().skip_window_steps(),
+                            .total_steps = total_steps_,
+                            .hysteresis = runners_.back()->loss_scale().hysteresis});
+  }
   return absl::OkStatus();
 }
 
 absl::Status TrainerImpl::TakeOver(LoadedCheckpoint checkpoint) {
   AMPD_RETURN_IF_ERROR(Annotate(LoadModel(checkpoint.model, &model_->memory), checkpoint.name));
-  AMPD_RETURN_IF_ERROR(
-      Annotate(LoadOptimizer(checkpoint.optimizer, &model_->memory, &model_->moments), checkpoint.name));
+  AMPD_RETURN_IF_ERROR(Annotate(
+      LoadOptimizer(checkpoint.optimizer, &model_->memory, MomentsOf(*plan_, model_->moments)), checkpoint.name));
   if (plan_->keeps_average) {
     if (!checkpoint.ema.has_value()) {
       return absl::FailedPreconditionError(absl::StrCat(checkpoint.name, ": no ema.safetensors"));
@@ -103,9 +118,15 @@ absl::Status TrainerImpl::TakeOver(LoadedCheckpoint checkpoint) {
     AMPD_RETURN_IF_ERROR(Annotate(LoadAverage(*checkpoint.ema, &model_->memory, &model_->average), checkpoint.name));
   }
   state_ = std::move(checkpoint.state);
-  if (state_.phases.size() != 1 || state_.step > total_steps_) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(checkpoint.name, ": ", state_.phases.size(), " phases, step ", state_.step, " of ", total_steps_));
+  if (state_.phases.size() != plan_->phases.size() || state_.step > total_steps_) {
+    return absl::FailedPreconditionError(absl::StrCat(checkpoint.name, ": ", state_.phases.size(), " phases of ",
+                                                      plan_->phases.size(), ", step ", state_.step, " of ",
+                                                      total_steps_));
+  }
+  for (size_t i = 0; i < state_.phases.size(); ++i) {
+    if (state_.phases[i].name == plan_->phases[i].name) continue;
+    return absl::FailedPreconditionError(absl::StrCat(checkpoint.name, ": phase ", i, " is ", state_.phases[i].name,
+                                                      ", the job's is ", plan_->phases[i].name));
   }
   return absl::OkStatus();
 }
@@ -128,8 +149,12 @@ absl::Status TrainerImpl::Announce() {
   for (const std::string& line : refused_checkpoints_) {
     AMPD_RETURN_IF_ERROR(reporter_->Log(v1::LogLine::WARNING, line));
   }
-  const std::string resumed = absl::StrCat("resumed from checkpoint ", saved_.name,
-                                           phase().scaler.fell_back ? ", in BF16 since it fell back" : "");
+  std::string resumed = absl::StrCat("resumed from checkpoint ", saved_.name);
+  for (const PhaseState& phase : state_.phases) {
+    if (!phase.scaler.fell_back) continue;
+    absl::StrAppend(&resumed, state_.phases.size() > 1 ? absl::StrCat(", phase ", phase.name) : "",
+                    ", in BF16 since it fell back");
+  }
   if (state_.step < options_.last_reported_step) {
     v1::JobEvent event;
     event.mutable_rewound()->set_to_step(state_.step);
@@ -163,83 +188,112 @@ absl::StatusOr<optim::ScalerDecision> TrainerImpl::Step() {
   const double start = SteadySeconds();
   absl::StatusOr<data::Batch*> batch = loader_->Next();
   if (!batch.ok()) return DataError(batch.status(), "data.train");
-  v1::JobEvent diagnostics;
-  AMPD_RETURN_IF_ERROR(Diagnose(**batch, &diagnostics));
-  AMPD_ASSIGN_OR_RETURN(const StepResult result, runner_->Run(**batch, &phase().scaler));
+  AMPD_RETURN_IF_ERROR(RunPhases(**batch));
   ++state_.step;
   step_.store(state_.step, std::memory_order_relaxed);
-  AMPD_RETURN_IF_ERROR(ReportStep(**batch, result, SteadySeconds() - start));
-  if (!result.applied()) AMPD_RETURN_IF_ERROR(ReportSkip(**batch, result));
-  AMPD_RETURN_IF_ERROR(ReportScale(result.scale_before, result.scale_after));
-  if (diagnostics.has_gradient_diagnostics()) AMPD_RETURN_IF_ERROR(reporter_->Emit(std::move(diagnostics)));
+  AMPD_RETURN_IF_ERROR(ReportStep(**batch, SteadySeconds() - start));
+  for (const PhaseResult& result : results_) {
+    if (!result.step.applied()) AMPD_RETURN_IF_ERROR(ReportSkip(**batch, result));
+    AMPD_RETURN_IF_ERROR(ReportScale(result.phase, result.step.scale_before, result.step.scale_after));
+  }
+  for (v1::JobEvent& event : diagnosed_) AMPD_RETURN_IF_ERROR(reporter_->Emit(std::move(event)));
   loader_->Release(*batch);
-  AMPD_RETURN_IF_ERROR(CheckSkips(result));
-  return result.decision;
+  return CheckSkips();
 }
 
-absl::Status TrainerImpl::Diagnose(const data::Batch& batch, v1::JobEvent* event) {
-  if (diagnostics_ == nullptr || (state_.step + 1) % job().report().diagnostics_every_steps() != 0) {
-    return absl::OkStatus();
+absl::Status TrainerImpl::RunPhases(const data::Batch& batch) {
+  results_.clear();
+  diagnosed_.clear();
+  for (size_t i = 0; i < runners_.size(); ++i) {
+    if ((state_.step + 1) % plan_->phases[i].every != 0) continue;
+    AMPD_RETURN_IF_ERROR(Diagnose(batch, i));
+    AMPD_ASSIGN_OR_RETURN(StepResult result, runners_[i]->Run(batch, &state_.phases[i].scaler));
+    results_.push_back({i, std::move(result)});
   }
-  const bool scaled = runner_->loss_scale().kind != optim::LossScaleKind::kNone;
-  AMPD_ASSIGN_OR_RETURN(*event->mutable_gradient_diagnostics(),
-                        diagnostics_->Run(batch, runner_->StateOf(batch),
-                                          scaled ? phase().scaler.scale : kFp16FirstScale, &model_->memory));
-  event->mutable_gradient_diagnostics()->set_step(state_.step + 1);
-  event->mutable_gradient_diagnostics()->set_phase(phase().name);
   return absl::OkStatus();
 }
 
-absl::Status TrainerImpl::ReportStep(const data::Batch& batch, const StepResult& result, double seconds) {
-  const optim::LossScalerState& scaler = phase().scaler;
+absl::Status TrainerImpl::Diagnose(const data::Batch& batch, size_t phase) {
+  if (diagnostics_ == nullptr || (state_.step + 1) % job().report().diagnostics_every_steps() != 0) {
+    return absl::OkStatus();
+  }
+  const StepRunner& runner = *runners_[phase];
+  const bool scaled = runner.loss_scale().kind != optim::LossScaleKind::kNone;
+  const float scale = scaled ? state_.phases[phase].scaler.scale : kFp16FirstScale;
+  v1::JobEvent event;
+  AMPD_ASSIGN_OR_RETURN(*event.mutable_gradient_diagnostics(),
+                        diagnostics_->Run(batch, runner.StateOf(batch), scale, &model_->memory, phase));
+  event.mutable_gradient_diagnostics()->set_step(state_.step + 1);
+  event.mutable_gradient_diagnostics()->set_phase(state_.phases[phase].name);
+  diagnosed_.push_back(std::move(event));
+  return absl::OkStatus();
+}
+
+absl::Status TrainerImpl::ReportStep(const data::Batch& batch, double seconds) {
+  records_.clear();
+  for (const PhaseResult& result : results_) {
+    const optim::LossScalerState& scaler = state_.phases[result.phase].scaler;
+    records_.push_back({.phase = result.phase,
+                        .loss = result.step.loss,
+                        .applied = result.step.applied(),
+                        .learning_rate = result.step.learning_rate,
+                        .gradient_norm = result.step.gradient_norm,
+                        .loss_scale = static_cast<double>(scaler.scale),
+                        .steps_applied = scaler.steps_applied,
+                        .steps_skipped = scaler.steps_skipped});
+  }
   return reporter_->AddStep({.step = state_.step,
                              .epoch = batch.epoch,
-                             .loss = result.loss,
-                             .applied = result.applied(),
-                             .learning_rate = result.learning_rate,
-                             .gradient_norm = result.gradient_norm,
-                             .loss_scale = static_cast<double>(scaler.scale),
-                             .steps_applied = scaler.steps_applied,
-                             .steps_skipped = scaler.steps_skipped,
+                             .phases = records_,
                              .samples = batch.valid,
                              .seconds = seconds,
                              .wait_seconds = batch.wait_seconds});
 }
 
-absl::Status TrainerImpl::ReportSkip(const data::Batch& batch, const StepResult& result) {
+absl::Status TrainerImpl::ReportSkip(const data::Batch& batch, const PhaseResult& result) {
   v1::JobEvent event;
   v1::OverflowSkip* skip = event.mutable_overflow_skip();
   skip->set_step(state_.step);
-  skip->set_phase(phase().name);
-  skip->set_scale_before(result.scale_before);
-  skip->set_scale_after(result.scale_after);
-  skip->set_stage(result.first_non_finite.stage);
-  skip->set_first_tensor(result.first_non_finite.tensor);
-  skip->set_kind(result.first_non_finite.kind);
+  skip->set_phase(state_.phases[result.phase].name);
+  skip->set_scale_before(result.step.scale_before);
+  skip->set_scale_after(result.step.scale_after);
+  skip->set_stage(result.step.first_non_finite.stage);
+  skip->set_first_tensor(result.step.first_non_finite.tensor);
+  skip->set_kind(result.step.first_non_finite.kind);
   skip->set_epoch(batch.epoch);
   skip->set_batch(batch.batch);
-  skip->set_calibration(result.calibration);
+  skip->set_calibration(result.step.calibration);
   return reporter_->Emit(std::move(event));
 }
 
-absl::Status TrainerImpl::ReportScale(double before, double after) {
+absl::Status TrainerImpl::ReportScale(size_t phase, double before, double after) {
   if (before == after) return absl::OkStatus();
   v1::JobEvent event;
   v1::LossScaleChange* change = event.mutable_loss_scale_change();
   change->set_step(state_.step);
-  change->set_phase(phase().name);
+  change->set_phase(state_.phases[phase].name);
   change->set_scale_before(before);
   change->set_scale_after(after);
   return reporter_->Emit(std::move(event));
 }
 
-absl::Status TrainerImpl::CheckSkips(const StepResult& result) {
-  if (result.decision == optim::ScalerDecision::kFail) return Diverged(result);
-  if (result.decision == optim::ScalerDecision::kRollBack) return RollBack(result);
-  const bool scale_moved = result.scale_after != result.scale_before;
-  AMPD_RETURN_IF_ERROR(
-      CountStep(skip_limits_, state_.step, result.applied(), result.calibration, scale_moved, &phase().skips));
-  return result.decision == optim::ScalerDecision::kFallBack ? FallBack(result) : absl::OkStatus();
+absl::StatusOr<optim::ScalerDecision> TrainerImpl::CheckSkips() {
+  for (const PhaseResult& result : results_) {
+    const StepResult& step = result.step;
+    if (step.decision == optim::ScalerDecision::kFail) return Diverged(result);
+    if (step.decision == optim::ScalerDecision::kRollBack) {
+      // It undoes what the other phases did too.
+      AMPD_RETURN_IF_ERROR(RollBack(result));
+      return step.decision;
+    }
+    const bool scale_moved = step.scale_after != step.scale_before;
+    PhaseState& state = state_.phases[result.phase];
+    const absl::Status counted =
+        CountStep(skip_limits_[result.phase], state_.step, step.applied(), step.calibration, scale_moved, &state.skips);
+    if (!counted.ok()) return state_.phases.size() == 1 ? counted : Annotate(counted, "phase " + state.name);
+    if (step.decision == optim::ScalerDecision::kFallBack) AMPD_RETURN_IF_ERROR(FallBack(result));
+  }
+  return optim::ScalerDecision::kApply;
 }
 
 absl::Status TrainerImpl::EvaluateIfDue() {
@@ -269,9 +323,10 @@ absl::Status TrainerImpl::CheckpointIfDue(bool asked) {
 absl::Status TrainerImpl::WriteCheckpoint() {
   const double start = SteadySeconds();
   AMPD_RETURN_IF_ERROR(reporter_->Flush());
-  AMPD_ASSIGN_OR_RETURN(saved_, checkpoints_->Save(state_, ModelTensors(&model_->memory),
-                                                   OptimizerTensors(&model_->memory, model_->moments),
-                                                   AverageTensors(&model_->memory, model_->average)));
+  AMPD_ASSIGN_OR_RETURN(saved_,
+                        checkpoints_->Save(state_, ModelTensors(&model_->memory),
+                                           OptimizerTensors(&model_->memory, MomentsOf(*plan_, model_->moments)),
+                                           AverageTensors(&model_->memory, model_->average)));
   saved_step_ = state_.step;
   saved_at_ = SteadySeconds();
   return EmitCheckpoint(saved_at_ - start);

@@ -19,6 +19,12 @@
 
 namespace ampd::train {
 
+// What a phase's part of a step came to.
+struct PhaseResult {
+  size_t phase = 0;
+  StepResult step;
+};
+
 class TrainerImpl : public Trainer {
  public:
   TrainerImpl(const ResolvedJobSpec& spec, const TrainerOptions& options, TrainerObserver* observer);
@@ -31,31 +37,34 @@ class TrainerImpl : public Trainer {
   int64_t step() const override { return step_.load(std::memory_order_relaxed); }
 
  private:
-  PhaseState& phase() { return state_.phases[0]; }
   const v1::JobSpec& job() const { return spec_.proto(); }
   int64_t EpochsCompleted() const { return state_.step / batches_per_epoch_; }
 
   absl::Status Restore();
-  // Makes model and runner for the mode that `checkpoint` was in and takes over what it holds; nullopt: the initial
+  // Phases as the reporter starts with them.
+  std::vector<PhaseStart> PhaseStarts() const;
+  // Makes model and runners for the modes that `checkpoint` was in and takes over what it holds; nullopt: the initial
   // weights.
   absl::Status StartFrom(absl::optional<LoadedCheckpoint> checkpoint);
-  // Plan, memory and runner for active_spec_. Whatever was there is gone.
-  absl::Status OpenModel();
+  // Plan, memory and runners, with the phases in BF16 that fell back. Whatever was there is gone.
+  absl::Status OpenModel(const std::vector<bool>& fell_back);
   absl::Status TakeOver(LoadedCheckpoint checkpoint);
   absl::Status Announce();
   absl::StatusOr<Outcome> Loop();
   absl::StatusOr<optim::ScalerDecision> Step();
-  absl::Status ReportStep(const data::Batch& batch, const StepResult& result, double seconds);
-  absl::Status ReportSkip(const data::Batch& batch, const StepResult& result);
-  // A gradient_diagnostics event of the step about to be taken on `batch`, where one is due; it goes out after it.
-  absl::Status Diagnose(const data::Batch& batch, v1::JobEvent* event);
-  absl::Status ReportScale(double before, double after);
+  // Runs the phases that are due.
+  absl::Status RunPhases(const data::Batch& batch);
+  absl::Status ReportStep(const data::Batch& batch, double seconds);
+  absl::Status ReportSkip(const data::Batch& batch, const PhaseResult& result);
+  // A gradient_diagnostics event of the phase about to take its step on `batch`, where one is due.
+  absl::Status Diagnose(const data::Batch& batch, size_t phase);
+  absl::Status ReportScale(size_t phase, double before, double after);
   // Whether the training goes on after a skip, and how.
-  absl::Status CheckSkips(const StepResult& result);
-  absl::Status Diverged(const StepResult& result) const;
+  absl::StatusOr<optim::ScalerDecision> CheckSkips();
+  absl::Status Diverged(const PhaseResult& result) const;
   // The two ways on from the scale's floor.
-  absl::Status FallBack(const StepResult& result);
-  absl::Status RollBack(const StepResult& result);
+  absl::Status FallBack(const PhaseResult& result);
+  absl::Status RollBack(const PhaseResult& result);
   // The newest undamaged checkpoint, not newer than this step, whose last step was applied: one written amid skips
   // holds the weights that led to them. Where there is none such the oldest; nullopt where there is none at all.
   absl::StatusOr<absl::optional<LoadedCheckpoint>> LoadGoodCheckpoint();
@@ -69,13 +78,13 @@ class TrainerImpl : public Trainer {
   const TrainerOptions options_;
   TrainerObserver* const observer_;
   const std::string spec_hash_;
-  // The job as it runs now: in BF16 once it fell back.
-  ResolvedJobSpec active_spec_;
   std::unique_ptr<TrainingData> data_;
   std::unique_ptr<PlannedModel> plan_;
   std::unique_ptr<LoadedModel> model_;
   std::unique_ptr<CheckpointStore> checkpoints_;
-  std::unique_ptr<StepRunner> runner_;
+  // By phase.
+  std::vector<std::unique_ptr<StepRunner>> runners_;
+  std::vector<SkipLimits> skip_limits_;
   // Null without report.diagnostics_every_steps.
   std::unique_ptr<GradientDiagnostics> diagnostics_;
   std::unique_ptr<Reporter> reporter_;
@@ -83,7 +92,11 @@ class TrainerImpl : public Trainer {
   std::unique_ptr<data::Loader> loader_;
   int64_t batches_per_epoch_ = 1;
   int64_t total_steps_ = 1;
-  SkipLimits skip_limits_;
+
+  // Of the step being taken; kept to allocate nothing in a step.
+  std::vector<PhaseResult> results_;
+  std::vector<PhaseRecord> records_;
+  std::vector<v1::JobEvent> diagnosed_;
 
   TrainState state_;
   // The newest checkpoint, and its step; -1: none.

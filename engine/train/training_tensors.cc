@@ -46,19 +46,21 @@ std::vector<Slot> PrivateSlots(runtime::ModelMemory* memory) {
   return slots;
 }
 
-std::vector<Slot> MomentSlots(const runtime::ModelLayout& layout, const Moments& moments) {
+std::vector<Slot> MomentSlots(const runtime::ModelLayout& layout, const std::vector<PhaseMoments>& moments) {
   std::vector<Slot> slots;
-  for (size_t i = 0; i < layout.parameters().size(); ++i) {
-    const ir::Persistent& parameter = layout.parameters()[i];
-    for (int m = 0; m < moments.count(); ++m) {
-      slots.push_back(
-          {absl::StrCat(parameter.name, ".m", m + 1), &parameter, moments.arena(m) + layout.slots()[i].offset});
+  for (const PhaseMoments& phase : moments) {
+    for (int32_t i : phase.parameters) {
+      const ir::Persistent& parameter = layout.parameters()[i];
+      for (size_t m = 0; m < phase.arenas.size(); ++m) {
+        slots.push_back({absl::StrCat(phase.prefix, parameter.name, ".m", m + 1), &parameter,
+                         phase.arenas[m] + layout.slots()[i].offset});
+      }
     }
   }
   return slots;
 }
 
-std::vector<Slot> OptimizerSlots(runtime::ModelMemory* memory, const Moments& moments) {
+std::vector<Slot> OptimizerSlots(runtime::ModelMemory* memory, const std::vector<PhaseMoments>& moments) {
   std::vector<Slot> slots = MomentSlots(memory->layout(), moments);
   for (Slot& slot : PrivateSlots(memory)) slots.push_back(std::move(slot));
   return slots;
@@ -106,11 +108,14 @@ absl::Status Load(const Safetensors& file, const std::vector<Slot>& slots) {
 
 }  // namespace
 
-Moments::Moments(const runtime::ModelLayout& layout, int count, float initial) {
-  for (int i = 0; i < count; ++i) {
-    arenas_.emplace_back(layout.arena_elements() * SizeOf(DType::kF32));
-    if (initial == 0) continue;
-    for (const runtime::ArenaSlot& slot : layout.slots()) std::fill_n(arena(i) + slot.offset, slot.size, initial);
+Moments::Moments(const runtime::ModelLayout& layout, int count) : layout_(&layout) {
+  for (int i = 0; i < count; ++i) arenas_.emplace_back(layout.arena_elements() * SizeOf(DType::kF32));
+}
+
+void Moments::Fill(int i, const std::vector<int32_t>& parameters, float value) {
+  for (int32_t parameter : parameters) {
+    const runtime::ArenaSlot& slot = layout_->slots()[parameter];
+    std::fill_n(arena(i) + slot.offset, slot.size, value);
   }
 }
 
@@ -123,11 +128,11 @@ std::vector<TensorSource> AverageTensors(runtime::ModelMemory* memory, const Mom
   return Sources(ModelSlots(memory, average.arena(0)));
 }
 
-std::vector<TensorSource> MomentTensors(const runtime::ModelLayout& layout, const Moments& moments) {
+std::vector<TensorSource> MomentTensors(const runtime::ModelLayout& layout, const std::vector<PhaseMoments>& moments) {
   return Sources(MomentSlots(layout, moments));
 }
 
-std::vector<TensorSource> OptimizerTensors(runtime::ModelMemory* memory, const Moments& moments) {
+std::vector<TensorSource> OptimizerTensors(runtime::ModelMemory* memory, const std::vector<PhaseMoments>& moments) {
   return Sources(OptimizerSlots(memory, moments));
 }
 
@@ -140,8 +145,9 @@ absl::Status LoadAverage(const Safetensors& file, runtime::ModelMemory* memory, 
   return Annotate(Load(file, ModelSlots(memory, average->arena(0))), "ema.safetensors");
 }
 
-absl::Status LoadOptimizer(const Safetensors& file, runtime::ModelMemory* memory, Moments* moments) {
-  return Annotate(Load(file, OptimizerSlots(memory, *moments)), "optimizer.safetensors");
+absl::Status LoadOptimizer(const Safetensors& file, runtime::ModelMemory* memory,
+                           const std::vector<PhaseMoments>& moments) {
+  return Annotate(Load(file, OptimizerSlots(memory, moments)), "optimizer.safetensors");
 }
 
 absl::Status CopyModel(runtime::ModelMemory* from, runtime::ModelMemory* to) {

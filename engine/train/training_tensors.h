@@ -1,10 +1,13 @@
 // Every tensor that a training carries from step to step, and its files: model.safetensors (fp32 masters and untrained
 // state, named and laid out as PyTorch's state_dict), optimizer.safetensors ("<parameter>.m1", "...m2", "...m3", in the
-// order of OptimizerConfig::moments(), and state that PyTorch's model does not have: the scales of FP8) and, where a
-// running average is kept, ema.safetensors, as model.safetensors with the average in the masters' place.
+// order of OptimizerConfig::moments(), of a job with several phases "<phase>.<parameter>.m1", and state that PyTorch's
+// model does not have: the scales of FP8) and, where a running average is kept, ema.safetensors, as model.safetensors
+// with the average in the masters' place.
 #ifndef AMPD_ENGINE_TRAIN_TRAINING_TENSORS_H_
 #define AMPD_ENGINE_TRAIN_TRAINING_TENSORS_H_
 
+#include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -17,30 +20,42 @@ namespace ampd::train {
 // fp32 arenas laid out as the masters: the optimizer's, and the running average.
 class Moments {
  public:
-  // `count` of them, every parameter's elements `initial` at first.
-  Moments(const runtime::ModelLayout& layout, int count, float initial = 0);
+  // `count` of them, zero. `layout` outlives them.
+  Moments(const runtime::ModelLayout& layout, int count);
+  // Sets every element of these parameters in arena `i`.
+  void Fill(int i, const std::vector<int32_t>& parameters, float value);
   int count() const { return static_cast<int>(arenas_.size()); }
   // nullptr for i >= count().
   float* arena(int i) const { return i < count() ? reinterpret_cast<float*>(arenas_[i].data()) : nullptr; }
 
  private:
+  const runtime::ModelLayout* layout_;
   std::vector<AlignedBuffer> arenas_;
+};
+
+// What one optimizer keeps of the parameters that it updates.
+struct PhaseMoments {
+  // Before the parameters' names on disk: "<phase>." or nothing.
+  std::string prefix;
+  std::vector<int32_t> parameters;
+  std::vector<float*> arenas;  // borrowed
 };
 
 // What to write. The sources borrow `memory`, `moments` and `average`.
 std::vector<TensorSource> ModelTensors(runtime::ModelMemory* memory);
 // Empty where no average is kept.
 std::vector<TensorSource> AverageTensors(runtime::ModelMemory* memory, const Moments& average);
-std::vector<TensorSource> OptimizerTensors(runtime::ModelMemory* memory, const Moments& moments);
+std::vector<TensorSource> OptimizerTensors(runtime::ModelMemory* memory, const std::vector<PhaseMoments>& moments);
 // The moments alone: what fits the same model in another mode.
-std::vector<TensorSource> MomentTensors(const runtime::ModelLayout& layout, const Moments& moments);
+std::vector<TensorSource> MomentTensors(const runtime::ModelLayout& layout, const std::vector<PhaseMoments>& moments);
 
 // Takes over what such a file holds. All are strict: FAILED_PRECONDITION, naming it, for a tensor that is missing,
 // unknown, or of another dtype or shape; then nothing was changed.
 absl::Status LoadModel(const Safetensors& file, runtime::ModelMemory* memory);
 // The average only: the states are model.safetensors' to give.
 absl::Status LoadAverage(const Safetensors& file, runtime::ModelMemory* memory, Moments* average);
-absl::Status LoadOptimizer(const Safetensors& file, runtime::ModelMemory* memory, Moments* moments);
+absl::Status LoadOptimizer(const Safetensors& file, runtime::ModelMemory* memory,
+                           const std::vector<PhaseMoments>& moments);
 
 // Gives `to` the masters and committed states of `from`, by name; `from` may have more: a model's states differ with
 // its mode. INTERNAL, naming it, for one that `from` lacks. Published copies are the caller's to write.

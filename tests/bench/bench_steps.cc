@@ -83,10 +83,7 @@ absl::StatusOr<Sample> ParseSample(absl::string_view input, absl::string_view ta
 class Bench {
  public:
   Bench(ResolvedJobSpec spec, std::unique_ptr<PlannedModel> plan)
-      : spec_(std::move(spec)),
-        plan_(std::move(plan)),
-        model_(*plan_),
-        runner_(spec_, kPlannedSteps, plan_.get(), &model_) {}
+      : spec_(std::move(spec)), plan_(std::move(plan)), model_(*plan_), runner_(kPlannedSteps, plan_.get(), &model_) {}
 
   absl::Status Prepare(const Sample& described) {
     const models::SampleInfo& sample = described.info;

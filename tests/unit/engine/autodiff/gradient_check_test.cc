@@ -239,7 +239,8 @@ TEST(GradientCheck, AParameterUsedTwiceSumsBothUses) {
 TEST(GradientCheck, WholeNetworks) {
   for (const SmallNetwork& network : SmallNetworks()) {
     const models::Model model = BuildSmallNetwork(network, "mode: FP32", 4);
-    CheckGradients(model.train, model.train, RandomInputs(network, model.train), 12, network.name);
+    CheckGradients(model.phases[0].train, model.phases[0].train, RandomInputs(network, model.phases[0].train), 12,
+                   network.name);
   }
 }
 

@@ -57,18 +57,18 @@ TEST(BuildModel, ConvnetInEveryMode) {
   for (const char* mode : {"mode: FP32", "mode: FP16", "mode: BF16"}) {
     auto model = BuildModel(Resolve(kConvnet, mode), kImages, 16, 32);
     ASSERT_TRUE(model.ok()) << model.status();
-    EXPECT_TRUE(ops::VerifyGraph(model->train).ok());
+    EXPECT_TRUE(ops::VerifyGraph(model->phases[0].train).ok());
     EXPECT_TRUE(ops::VerifyGraph(model->eval).ok());
     std::vector<std::string> names;
-    for (const ir::Persistent& p : model->train.parameters) names.push_back(p.name + ir::TypeString(p.type));
+    for (const ir::Persistent& p : model->phases[0].train.parameters) names.push_back(p.name + ir::TypeString(p.type));
     // 8x6 by stride 2: 4x3; pool 2: 2x1, 5 channels.
     EXPECT_THAT(names, ::testing::ElementsAre("stem.weightf32[5, 3, 3, 3]", "stem.biasf32[5]", "bn.weightf32[5]",
                                               "bn.biasf32[5]", "head.weightf32[4, 10]", "head.biasf32[4]"));
-    EXPECT_EQ(model->train.parameters[4].layout, ir::DiskLayout::kChannelsLast);
-    EXPECT_EQ(model->train.parameters[4].flattened, (Shape{2, 1, 5}));
-    EXPECT_EQ(model->train.parameters[0].layout, ir::DiskLayout::kConvFilter);
-    EXPECT_EQ(model->train.states.size(), 3u);
-    for (const char* output : {"loss", "losses"}) EXPECT_TRUE(model->train.outputs.count(output)) << output;
+    EXPECT_EQ(model->phases[0].train.parameters[4].layout, ir::DiskLayout::kChannelsLast);
+    EXPECT_EQ(model->phases[0].train.parameters[4].flattened, (Shape{2, 1, 5}));
+    EXPECT_EQ(model->phases[0].train.parameters[0].layout, ir::DiskLayout::kConvFilter);
+    EXPECT_EQ(model->phases[0].train.states.size(), 3u);
+    for (const char* output : {"loss", "losses"}) EXPECT_TRUE(model->phases[0].train.outputs.count(output)) << output;
     for (const char* output : {"loss", "losses", "correct", "logits"}) {
       ASSERT_TRUE(model->eval.outputs.count(output)) << output;
       EXPECT_EQ(model->eval.type(model->eval.outputs.at(output)).dtype, DType::kF32) << output;
@@ -183,9 +183,9 @@ TEST(BuildModel, ActivationsEmbeddingAndCombinations) {
             "name: \"table\" kind: \"embedding\" dtype: \"f16\" output_shape: 5 output_shape: 6 parameters: 66");
   EXPECT_EQ(model->layers[9].ShortDebugString(),
             "name: \"both\" kind: \"concat\" dtype: \"f16\" output_shape: 5 output_shape: 12");
-  EXPECT_EQ(model->train.parameters[1].type.shape, (Shape{4, 60}));
+  EXPECT_EQ(model->phases[0].train.parameters[1].type.shape, (Shape{4, 60}));
   std::map<ir::OpKind, ir::Attributes> seen;
-  for (const ir::Node& node : model->train.nodes) seen[node.op] = node.attributes;
+  for (const ir::Node& node : model->phases[0].train.nodes) seen[node.op] = node.attributes;
   EXPECT_EQ(seen[ir::OpKind::kLeakyReluGrad].Double("alpha"), 0.2);
   EXPECT_EQ(seen[ir::OpKind::kEluGrad].Double("alpha"), 1.0);
   EXPECT_EQ(seen.count(ir::OpKind::kEmbeddingGrad), 1u);
@@ -215,7 +215,7 @@ TEST(BuildModel, RecurrentLayersHavePyTorchsParameters) {
                           sequences, 2, 2);
   ASSERT_TRUE(model.ok()) << model.status();
   std::vector<std::string> names;
-  for (const ir::Persistent& p : model->train.parameters) names.push_back(p.name + ir::TypeString(p.type));
+  for (const ir::Persistent& p : model->phases[0].train.parameters) names.push_back(p.name + ir::TypeString(p.type));
   EXPECT_THAT(names, ::testing::ElementsAre(
                          "rnn.weight_ih_l0f32[20, 3]", "rnn.weight_hh_l0f32[20, 5]", "rnn.bias_ih_l0f32[20]",
                          "rnn.bias_hh_l0f32[20]", "rnn.weight_ih_l1f32[20, 5]", "rnn.weight_hh_l1f32[20, 5]",
@@ -229,10 +229,10 @@ std::vector<std::string> ParametersOf(const std::string& layers, const SampleInf
   auto model = BuildModel(Resolve(layers + " loss { softmax_cross_entropy {} }", mode), sample, 2, 4);
   EXPECT_TRUE(model.ok()) << model.status();
   if (!model.ok()) return {};
-  EXPECT_TRUE(ops::VerifyGraph(model->train).ok()) << ops::VerifyGraph(model->train);
+  EXPECT_TRUE(ops::VerifyGraph(model->phases[0].train).ok()) << ops::VerifyGraph(model->phases[0].train);
   EXPECT_TRUE(ops::VerifyGraph(model->eval).ok()) << ops::VerifyGraph(model->eval);
   std::vector<std::string> names;
-  for (const ir::Persistent& p : model->train.parameters) names.push_back(p.name + ir::TypeString(p.type));
+  for (const ir::Persistent& p : model->phases[0].train.parameters) names.push_back(p.name + ir::TypeString(p.type));
   return names;
 }
 
@@ -327,7 +327,7 @@ TEST(BuildModel, ALabelAtEachPosition) {
   auto model = BuildModel(Resolve(layers + "softmax_cross_entropy {} }", "mode: BF16"), text, 2, 4);
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_EQ(model->eval.type(model->eval.outputs.at("losses")).shape, (Shape{4, 7}));
-  EXPECT_EQ(model->train.type(model->train.FindInput("labels")).shape, (Shape{2, 7}));
+  EXPECT_EQ(model->phases[0].train.type(model->phases[0].train.FindInput("labels")).shape, (Shape{2, 7}));
   EXPECT_FALSE(BuildModel(Resolve(layers + "l1 {} }"), text, 2, 4).ok());
 }
 
@@ -389,11 +389,11 @@ TEST(BuildModel, SamplesWithLengthsReachAttentionRecurrenceAndCtc) {
   for (const char* mode : {"mode: FP32", "mode: FP16", "mode: FP8"}) {
     auto model = BuildModel(Resolve(absl::StrCat(kSpeech, "loss { ctc { blank: 4 } }"), mode), speech, 2, 4);
     ASSERT_TRUE(model.ok()) << model.status();
-    EXPECT_TRUE(ops::VerifyGraph(model->train).ok()) << ops::VerifyGraph(model->train);
-    EXPECT_EQ(model->train.type(model->train.FindInput("label_lengths")).shape, Shape{2});
-    const ir::ValueId lengths = model->train.FindInput("lengths");
+    EXPECT_TRUE(ops::VerifyGraph(model->phases[0].train).ok()) << ops::VerifyGraph(model->phases[0].train);
+    EXPECT_EQ(model->phases[0].train.type(model->phases[0].train.FindInput("label_lengths")).shape, Shape{2});
+    const ir::ValueId lengths = model->phases[0].train.FindInput("lengths");
     std::map<ir::OpKind, int> readers;
-    for (const ir::Node& node : model->train.nodes) {
+    for (const ir::Node& node : model->phases[0].train.nodes) {
       readers[node.op] += static_cast<int>(std::count(node.inputs.begin(), node.inputs.end(), lengths));
       EXPECT_TRUE(node.op != ir::OpKind::kAttention || node.inputs.size() == 4);
     }
@@ -445,10 +445,10 @@ TEST(BuildModel, PoolsTakeDilationAndCountPadding) {
                           {.input_shape = {8, 6, 4}, .classes = 4}, 2, 2);
   ASSERT_TRUE(model.ok()) << model.status();
   std::map<ir::OpKind, const ir::Node*> seen;
-  for (const ir::Node& node : model->train.nodes) seen[node.op] = &node;
+  for (const ir::Node& node : model->phases[0].train.nodes) seen[node.op] = &node;
   // (8 + 2 - 4) + 1 high, (6 + 1 - 3) + 1 wide; SAME keeps that.
-  EXPECT_EQ(model->train.type(seen[ir::OpKind::kMaxPool2d]->outputs[0]).shape, (Shape{2, 7, 5, 4}));
-  EXPECT_EQ(model->train.type(seen[ir::OpKind::kAvgPool2d]->outputs[0]).shape, (Shape{2, 7, 5, 4}));
+  EXPECT_EQ(model->phases[0].train.type(seen[ir::OpKind::kMaxPool2d]->outputs[0]).shape, (Shape{2, 7, 5, 4}));
+  EXPECT_EQ(model->phases[0].train.type(seen[ir::OpKind::kAvgPool2d]->outputs[0]).shape, (Shape{2, 7, 5, 4}));
   EXPECT_EQ(seen[ir::OpKind::kAvgPool2d]->attributes.Int("count_include_pad"), 1);
   EXPECT_EQ(seen[ir::OpKind::kMaxPool2d]->attributes.Ints("dilations"), (std::vector<int64_t>{3, 2}));
 }

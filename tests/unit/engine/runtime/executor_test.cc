@@ -37,20 +37,20 @@ TEST(Executor, NetworksAgreeWithFloat64InEveryMode) {
     const double bound = 40 * UnitRoundoff(mode.dtype);
     for (const SmallNetwork& network : testing::SmallNetworks()) {
       const models::Model model = testing::BuildSmallNetwork(network, mode.precision, 8);
-      const GraphInputs in = testing::RandomInputs(network, model.train);
-      const GraphResults expected = testing::RunGraphReference(model.train, in);
+      const GraphInputs in = testing::RandomInputs(network, model.phases[0].train);
+      const GraphResults expected = testing::RunGraphReference(model.phases[0].train, in);
       // A bias before batch norm has no gradient but rounding errors, so each is held against the network's largest
       // too.
       double scale = 0;
       for (const RefTensor& gradient : expected.gradients) scale = std::max(scale, 0.1 * Largest(gradient));
       for (int threads : {1, 2}) {
-        Machine machine(model.train, in, threads);
+        Machine machine(model.phases[0].train, in, threads);
         machine.Run(in.step);
         EXPECT_LE(Deviation(expected.outputs.at("losses"), *machine.executor().Output("losses")), bound)
             << network.name << " " << mode.precision;
         for (size_t p = 0; p < expected.gradients.size(); ++p) {
           EXPECT_LE(Deviation(expected.gradients[p], machine.memory().Gradient(static_cast<int32_t>(p)), scale), bound)
-              << network.name << " " << mode.precision << " " << model.train.parameters[p].name;
+              << network.name << " " << mode.precision << " " << model.phases[0].train.parameters[p].name;
         }
       }
       const GraphResults eval = testing::RunGraphReference(model.eval, in);
@@ -116,8 +116,8 @@ TEST(Executor, EqualThreadsGiveEqualBits) {
   for (const Mode& mode : kModes) {
     for (const SmallNetwork& network : testing::SmallNetworks()) {
       const models::Model model = testing::BuildSmallNetwork(network, mode.precision, 8);
-      const GraphInputs in = testing::RandomInputs(network, model.train);
-      Machine a(model.train, in, 2), b(model.train, in, 2);
+      const GraphInputs in = testing::RandomInputs(network, model.phases[0].train);
+      Machine a(model.phases[0].train, in, 2), b(model.phases[0].train, in, 2);
       a.Run(in.step);
       b.Run(in.step);
       b.Run(in.step);
@@ -131,8 +131,8 @@ TEST(Executor, EqualThreadsGiveEqualBits) {
 TEST(Executor, GradientsAddUpOverMicroBatches) {
   const SmallNetwork network = testing::SmallNetworks()[1];
   const models::Model model = testing::BuildSmallNetwork(network, "mode: FP32", 8);
-  const GraphInputs in = testing::RandomInputs(network, model.train);
-  Machine once(model.train, in, 1), twice(model.train, in, 1);
+  const GraphInputs in = testing::RandomInputs(network, model.phases[0].train);
+  Machine once(model.phases[0].train, in, 1), twice(model.phases[0].train, in, 1);
   once.Run(in.step);
   twice.Run(in.step);
   ASSERT_TRUE(twice.executor().Run(in.step).ok());
@@ -144,8 +144,8 @@ TEST(Executor, GradientsAddUpOverMicroBatches) {
 TEST(Executor, RunningStatisticsStayPendingUntilCommitted) {
   const SmallNetwork network = testing::SmallNetworks()[2];
   const models::Model model = testing::BuildSmallNetwork(network, "mode: FP32", 8);
-  const GraphInputs in = testing::RandomInputs(network, model.train);
-  Machine machine(model.train, in, 1);
+  const GraphInputs in = testing::RandomInputs(network, model.phases[0].train);
+  Machine machine(model.phases[0].train, in, 1);
   const auto committed = [&] { return std::string(machine.memory().state(), machine.memory().layout().state_bytes()); };
   const std::string before = committed();
   machine.Run(in.step);
@@ -158,8 +158,8 @@ TEST(Executor, RunningStatisticsStayPendingUntilCommitted) {
 TEST(Executor, HookSeesEveryStepAndCanEndTheRun) {
   const SmallNetwork network = testing::SmallNetworks()[0];
   const models::Model model = testing::BuildSmallNetwork(network, "mode: FP16", 8);
-  const GraphInputs in = testing::RandomInputs(network, model.train);
-  Machine machine(model.train, in, 1);
+  const GraphInputs in = testing::RandomInputs(network, model.phases[0].train);
+  Machine machine(model.phases[0].train, in, 1);
   size_t seen = 0;
   machine.Run(in.step, [&](const PlanStep& step, absl::Span<const TensorView> outputs) {
     EXPECT_FALSE(outputs.empty() && step.op != ir::OpKind::kBatchNormUpdate) << step.name;
@@ -175,8 +175,8 @@ TEST(Executor, HookSeesEveryStepAndCanEndTheRun) {
 TEST(Executor, MissingInputsAndNames) {
   const SmallNetwork network = testing::SmallNetworks()[0];
   const models::Model model = testing::BuildSmallNetwork(network, "mode: FP32", 8);
-  const GraphInputs in = testing::RandomInputs(network, model.train);
-  Machine machine(model.train, in, 1);
+  const GraphInputs in = testing::RandomInputs(network, model.phases[0].train);
+  Machine machine(model.phases[0].train, in, 1);
   EXPECT_EQ(machine.executor().BindInput("nothing", nullptr).code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(machine.executor().Output("nothing").status().code(), absl::StatusCode::kNotFound);
   ASSERT_TRUE(machine.executor().BindInput("x", nullptr).ok());
@@ -216,7 +216,7 @@ TEST(Executor, ResultsMayBeWhatNoKernelWrites) {
 TEST(MakePlan, TensorsAliveTogetherDoNotOverlap) {
   for (const SmallNetwork& network : testing::SmallNetworks()) {
     const models::Model model = testing::BuildSmallNetwork(network, "mode: BF16", 8);
-    Machine machine(model.train, testing::RandomInputs(network, model.train), 1);
+    Machine machine(model.phases[0].train, testing::RandomInputs(network, model.phases[0].train), 1);
     // First write and last use of every arena tensor, by offset and first write: a later tensor may reuse the place.
     struct Life {
       int64_t begin, end;
@@ -253,7 +253,7 @@ TEST(MakePlan, TensorsAliveTogetherDoNotOverlap) {
 
 TEST(ModelMemory, InitialWeightsFollowFromSeedAndName) {
   const models::Model model = testing::BuildSmallNetwork(testing::SmallNetworks()[2], "mode: FP32", 8);
-  ModelLayout layout(model.train);
+  ModelLayout layout(model.phases[0].train);
   ModelMemory a(&layout), b(&layout), c(&layout);
   a.Initialize(1);
   b.Initialize(1);
@@ -271,8 +271,8 @@ TEST(ModelMemory, InitialWeightsFollowFromSeedAndName) {
 TEST(ModelLayout, RefusesAnotherModelsGraph) {
   const models::Model a = testing::BuildSmallNetwork(testing::SmallNetworks()[0], "mode: FP32", 8);
   const models::Model b = testing::BuildSmallNetwork(testing::SmallNetworks()[1], "mode: FP32", 8);
-  EXPECT_TRUE(ModelLayout(a.train).Check(a.eval).ok());
-  EXPECT_EQ(ModelLayout(a.train).Check(b.train).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(ModelLayout(a.phases[0].train).Check(a.eval).ok());
+  EXPECT_EQ(ModelLayout(a.phases[0].train).Check(b.phases[0].train).code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST(KernelTable, AGapIsNamed) {

@@ -239,9 +239,9 @@ TEST(Padding, OddNetworksGiveTheSameNumbersInEveryMode) {
       for (size_t i = 0; i < plain.layers.size(); ++i) {
         EXPECT_EQ(plain.layers[i].ShortDebugString(), padded.layers[i].ShortDebugString()) << what;
       }
-      const GraphInputs in = InputsFor(network, plain.train);
-      ExpectAlike(plain.train, padded.train, in, BoundOf(mode), what);
-      ExpectAlike(plain.train, Fused(padded.train), in, BoundOf(mode), what + " fused");
+      const GraphInputs in = InputsFor(network, plain.phases[0].train);
+      ExpectAlike(plain.phases[0].train, padded.phases[0].train, in, BoundOf(mode), what);
+      ExpectAlike(plain.phases[0].train, Fused(padded.phases[0].train), in, BoundOf(mode), what + " fused");
       ExpectAlike(plain.eval, padded.eval, in, BoundOf(mode), what + " eval");
     }
   }
@@ -252,7 +252,7 @@ TEST(Padding, Fp32AndAlignedGraphsStayAsTheyAre) {
     const models::Model plain = testing::BuildSmallNetwork(network, "mode: FP32", 6);
     const models::Model padded = testing::BuildSmallNetwork(network, "mode: FP32", 6, passes::kTensorCorePadding);
     EXPECT_TRUE(padded.padding.empty());
-    EXPECT_EQ(plain.train.nodes.size(), padded.train.nodes.size());
+    EXPECT_EQ(plain.phases[0].train.nodes.size(), padded.phases[0].train.nodes.size());
   }
 }
 
@@ -260,13 +260,13 @@ TEST(Padding, Fp32AndAlignedGraphsStayAsTheyAre) {
 TEST(Padding, ProductsReadAlignedRows) {
   for (const SmallNetwork& network : OddNetworks()) {
     const models::Model model = testing::BuildSmallNetwork(network, "mode: FP16", 6, passes::kTensorCorePadding);
-    for (const ir::Node& node : model.train.nodes) {
+    for (const ir::Node& node : model.phases[0].train.nodes) {
       const bool product = node.op == ir::OpKind::kMatmul || node.op == ir::OpKind::kConv2d ||
                            node.op == ir::OpKind::kConv2dGradFilter || node.op == ir::OpKind::kConv2dGradInput ||
                            node.op == ir::OpKind::kConvTranspose2d;
-      if (!product || model.train.type(node.inputs[0]).dtype != DType::kF16) continue;
+      if (!product || model.phases[0].train.type(node.inputs[0]).dtype != DType::kF16) continue;
       for (ir::ValueId v : {node.inputs[0], node.inputs[1], node.outputs[0]}) {
-        EXPECT_EQ(model.train.type(v).shape.back() % 8, 0) << network.name << " " << node.name;
+        EXPECT_EQ(model.phases[0].train.type(v).shape.back() % 8, 0) << network.name << " " << node.name;
       }
     }
   }

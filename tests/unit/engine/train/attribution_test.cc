@@ -405,9 +405,9 @@ class Victim {
       : spec_(Spec({"data { train { glyphs {} } } train { batch_size: 4 }", "model { " + network.model + " }",
                     "precision { mode: " + mode + " }"})),
         plan_(PlanModel(spec_, network.sample, std::make_unique<PoisonedBackend>(&poison_, fuse), 1).value()),
-        graph_(Fused(models::BuildModel(spec_, network.sample, kBatch, kBatch)->train, *plan_->backend)),
+        graph_(Fused(models::BuildModel(spec_, network.sample, kBatch, kBatch)->phases[0].train, *plan_->backend)),
         model_(*plan_),
-        runner_(spec_, 1000, plan_.get(), &model_),
+        runner_(1000, plan_.get(), &model_),
         scaler_(optim::InitialScalerState(runner_.loss_scale())) {
     const testing::GraphInputs in = testing::RandomInputs(network, graph_);
     batch_.inputs = testing::ToTensor(in.inputs.at("x"), DType::kF32);

@@ -254,7 +254,7 @@ TEST(GradientDiagnostics, MissNoTensorThatFp16Holds) {
     LoadedModel model(*plan);
     model.memory.Initialize(3);
     auto diagnostics = GradientDiagnostics::Create(spec, network.sample, MakeBackend("cpu-0", 1).value(), 1).value();
-    const ir::Graph half = ampd::testing::BuildSmallNetwork(network, "mode: FP16", 4).train;
+    const ir::Graph half = ampd::testing::BuildSmallNetwork(network, "mode: FP16", 4).phases[0].train;
     const ampd::testing::GraphInputs in = ampd::testing::RandomInputs(network, half);
     data::Batch batch;
     batch.inputs = ampd::testing::ToTensor(in.inputs.at("x"), DType::kF32);

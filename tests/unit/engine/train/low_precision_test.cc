@@ -128,7 +128,7 @@ class Steps {
                     "precision { mode: FP8 rules { match: 'linear' dtype: FP8 } }"})),
         plan_(PlanModel(spec_, {.input_shape = {4}, .target_features = 2}, MakeBackend("cpu-0", 1).value(), 1).value()),
         model_(*plan_),
-        runner_(spec_, 1000, plan_.get(), &model_),
+        runner_(1000, plan_.get(), &model_),
         scaler_(optim::InitialScalerState(runner_.loss_scale())) {
     batch_.inputs = Tensor(DType::kF32, {8, 4});
     batch_.targets = Tensor(DType::kF32, {8, 2});

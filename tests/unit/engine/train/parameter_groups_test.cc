@@ -21,7 +21,7 @@ std::map<std::string, runtime::UpdateRange> RangesOf(const PlannedModel& plan) {
   std::map<std::string, runtime::UpdateRange> found;
   for (size_t i = 0; i < plan.layout.parameters().size(); ++i) {
     const runtime::ArenaSlot slot = plan.layout.slots()[i];
-    for (const runtime::UpdateRange& range : plan.update_ranges) {
+    for (const runtime::UpdateRange& range : plan.phases[0].update_ranges) {
       if (range.slot.offset <= slot.offset && slot.offset + slot.size <= range.slot.offset + range.slot.size) {
         found[plan.layout.parameters()[i].name] = range;
       }
@@ -34,19 +34,19 @@ std::map<std::string, runtime::UpdateRange> RangesOf(const PlannedModel& plan) {
 TEST(ParameterGroups, WithoutGroupsOneRangeCoversAll) {
   const auto plan = Plan("adamw { weight_decay: 0.25 }");
   ASSERT_TRUE(plan.ok()) << plan.status();
-  ASSERT_EQ((*plan)->update_ranges.size(), 1u);
-  EXPECT_EQ((*plan)->update_ranges[0].weight_decay, 0.25f);
-  EXPECT_EQ((*plan)->update_ranges[0].learning_rate_scale, 1);
+  ASSERT_EQ((*plan)->phases[0].update_ranges.size(), 1u);
+  EXPECT_EQ((*plan)->phases[0].update_ranges[0].weight_decay, 0.25f);
+  EXPECT_EQ((*plan)->phases[0].update_ranges[0].learning_rate_scale, 1);
   for (const auto& [name, range] : RangesOf(**plan)) EXPECT_EQ(range.weight_decay, 0.25f) << name;
 }
 
 TEST(ParameterGroups, LambTakesEachParameterByItself) {
   const auto plan = Plan("lamb {}");
   ASSERT_TRUE(plan.ok()) << plan.status();
-  ASSERT_EQ((*plan)->update_ranges.size(), (*plan)->layout.parameters().size());
-  for (size_t i = 0; i < (*plan)->update_ranges.size(); ++i) {
-    EXPECT_EQ((*plan)->update_ranges[i].slot.offset, (*plan)->layout.slots()[i].offset);
-    EXPECT_EQ((*plan)->update_ranges[i].slot.size, (*plan)->layout.slots()[i].size);
+  ASSERT_EQ((*plan)->phases[0].update_ranges.size(), (*plan)->layout.parameters().size());
+  for (size_t i = 0; i < (*plan)->phases[0].update_ranges.size(); ++i) {
+    EXPECT_EQ((*plan)->phases[0].update_ranges[i].slot.offset, (*plan)->layout.slots()[i].offset);
+    EXPECT_EQ((*plan)->phases[0].update_ranges[i].slot.size, (*plan)->layout.slots()[i].size);
   }
 }
 

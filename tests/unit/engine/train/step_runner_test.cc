@@ -37,7 +37,7 @@ class Steps {
                         MakeBackend("cpu-0", 1).value(), 1)
                   .value()),
         model_(*plan_),
-        runner_(spec_, 1000, plan_.get(), &model_),
+        runner_(1000, plan_.get(), &model_),
         scaler_(optim::InitialScalerState(runner_.loss_scale())) {
     batch_.inputs = Tensor(DType::kF32, {kBatch, kFeatures});
     batch_.targets = Tensor(DType::kF32, {kBatch, outputs});
