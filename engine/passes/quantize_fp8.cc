@@ -54,8 +54,8 @@ class Rewriter {
         AMPD_RETURN_IF_ERROR(Quantize(node, scales, operand, source));
       }
       const Quantized& q = quantized_[{scales, source}];
-      node.inputs[i] = q.codes;
       factors.push_back(q.scale);
+      AMPD_ASSIGN_OR_RETURN(node.inputs[i], InShape(node, q.codes, graph_.type(node.inputs[i]).shape));
     }
     const ir::ValueId result = node.outputs[0];
     const ir::TensorType type = graph_.type(result);
@@ -77,14 +77,30 @@ class Rewriter {
     return old ? &old_[value.producer] : nullptr;
   }
 
-  // What casts narrowed.
+  // What casts narrowed and reshapes show: the backward pass of a product over rows makes its own views of what the
+  // forward pass read.
   ir::ValueId WidestSource(ir::ValueId v) const {
-    const ir::Node* node = Producer(v);
-    while (node != nullptr && node->op == ir::OpKind::kCast && graph_.type(node->inputs[0]).dtype == DType::kF32) {
+    for (const ir::Node* node = Producer(v); node != nullptr; node = Producer(v)) {
+      const bool narrows = node->op == ir::OpKind::kCast && graph_.type(node->inputs[0]).dtype == DType::kF32;
+      if (!narrows && node->op != ir::OpKind::kReshape) break;
       v = node->inputs[0];
-      node = Producer(v);
     }
     return v;
+  }
+
+  absl::StatusOr<ir::ValueId> InShape(const ir::Node& node, ir::ValueId codes, const Shape& shape) {
+    if (graph_.type(codes).shape == shape) return codes;
+    const auto [it, inserted] = views_.insert({{codes, shape}, -1});
+    if (!inserted) return it->second;
+    ir::Node reshape{.op = ir::OpKind::kReshape,
+                     .name = absl::StrCat(graph_.values[codes].name, ".view", views_.size()),
+                     .layer = node.layer,
+                     .inputs = {codes},
+                     .attributes = {{"shape", std::vector<int64_t>(shape.begin(), shape.end())}},
+                     .stage = node.stage};
+    AMPD_ASSIGN_OR_RETURN(const std::vector<ir::ValueId> view, ops::Emit(&graph_, reshape));
+    it->second = view[0];
+    return view[0];
   }
 
   bool FromGradient(ir::ValueId v) const {
@@ -132,6 +148,7 @@ class Rewriter {
   std::vector<ir::Node> old_;
   std::map<std::string, ir::ValueId> states_;
   std::map<std::pair<std::string, ir::ValueId>, Quantized> quantized_;
+  std::map<std::pair<ir::ValueId, Shape>, ir::ValueId> views_;  // of codes
   std::map<std::string, int> names_;
 };
 

@@ -72,7 +72,7 @@ GraphResults RunGraphReference(const ir::Graph& graph, const GraphInputs& in) {
   for (const ir::Persistent& p : graph.parameters) results.gradients.push_back(Zeros(p.type.shape));
   LoadValues(graph, in, &results);
   for (const ir::Node& node : graph.nodes) {
-    if (node.op == ir::OpKind::kBatchNormUpdate) continue;
+    if (node.op == ir::OpKind::kBatchNormUpdate || node.op == ir::OpKind::kAmaxUpdate) continue;
     if (node.op == ir::OpKind::kAccumulateGrad) {
       RefTensor& sum = results.gradients[graph.values[node.inputs[1]].slot];
       const RefTensor& gradient = results.values[node.inputs[0]];

@@ -89,7 +89,8 @@ struct Walk {
   Walk(const NodeDesc& desc, const RefTensors& in, size_t lengths, int64_t sample, int64_t steps)
       : reverse(desc.attributes.String("direction") == "reverse"),
         time(steps),
-        length(in.size() > lengths ? static_cast<int64_t>(in[lengths].data[sample]) : steps) {}
+        length(in.size() > lengths ? std::clamp<int64_t>(static_cast<int64_t>(in[lengths].data[sample]), 0, steps)
+                                   : steps) {}
   int64_t at(int64_t step) const { return reverse ? length - 1 - step : step; }
 };
 

@@ -162,6 +162,28 @@ TEST(QuantizeFp8, EachTensorOnceFromItsWidestValue) {
   EXPECT_EQ(g.values[grad_a.inputs[2]].name, "l1.matmul.b.scale");
 }
 
+// The backward pass of a product over [batch, time, features] makes rows of what the forward pass read whole.
+TEST(QuantizeFp8, ViewsOfATensorAreItsCodes) {
+  ir::Graph g;
+  ir::ValueId v = g.AddInput("x", {DType::kF32, {2, 3, 6}});
+  for (const char* layer : {"l0", "l1", "l2"}) {
+    const ir::ValueId w = g.AddParameter({.name = layer, .type = {DType::kF32, {6, 6}}});
+    v = Emit(&g, OpKind::kMatmul, layer, {v, w}, {{"transpose_b", int64_t{1}}});
+  }
+  g.outputs["loss"] = Emit(&g, OpKind::kReduceMean, "loss", {v});
+  g = *ApplyPrecision(g, {kFp8, {}});
+  const ir::ValueId loss = g.outputs.at("loss");
+  const auto step = QuantizeFp8(*autodiff::Differentiate(std::move(g), loss), true);
+  ASSERT_TRUE(step.ok()) << step.status();
+  EXPECT_TRUE(ops::VerifyGraph(*step).ok()) << ops::VerifyGraph(*step) << ir::GraphString(*step);
+  EXPECT_EQ(Count(*step, OpKind::kQuantize), 3);
+  EXPECT_EQ(Count(*step, OpKind::kAmaxUpdate), 3);
+  EXPECT_THAT(Operands(*step, "l1.matmul.grad_b"), ElementsAre(DType::kF8E5M2, DType::kF8E4M3));
+  const ir::Node& dequantize = Find(*step, "l1.matmul.grad_b.dequantize");
+  EXPECT_EQ(step->values[dequantize.inputs[1]].name, "l1.matmul.grad.scale");
+  EXPECT_EQ(step->values[dequantize.inputs[2]].name, "l1.matmul.a.scale");
+}
+
 TEST(QuantizeFp8, EvaluationReadsScalesAndTracksNothing) {
   const auto g = QuantizeFp8(Forward(3, {kFp8, {}}), false);
   ASSERT_TRUE(g.ok()) << g.status();

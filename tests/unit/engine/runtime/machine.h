@@ -50,6 +50,7 @@ class Machine {
     EXPECT_TRUE(status.ok()) << status;
   }
 
+  const Plan& plan() const { return *plan_; }
   Plan& plan() { return *plan_; }
   ModelMemory& memory() { return *memory_; }
   Executor& executor() { return *executor_; }
