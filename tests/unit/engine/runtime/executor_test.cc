@@ -128,6 +128,45 @@ TEST(Executor, EqualThreadsGiveEqualBits) {
   }
 }
 
+// Odd extents, so that the padding of blocked layouts lies in the arena too.
+TEST(Executor, NothingReadsWhatAnEarlierRunLeft) {
+  std::vector<SmallNetwork> networks = testing::SmallNetworks();
+  networks.push_back({"odd convolutions",
+                      R"pb(layers { conv2d { filters: 17 kernel: 3 activation: RELU } }
+                           layers { conv2d { filters: 33 kernel: 3 dilation: 2 pads: 2 activation: RELU } }
+                           layers { conv_transpose2d { filters: 19 kernel: 3 stride: 2 } }
+                           layers { conv2d { filters: 21 kernel: 1 } }
+                           layers { global_avg_pool {} }
+                           layers { dense { units: 3 } }
+                           loss { softmax_cross_entropy {} })pb",
+                      {.input_shape = {9, 7, 5}, .classes = 3}});
+  networks.push_back({"odd products",
+                      R"pb(layers { dense { units: 35 } }
+                           layers { multi_head_attention { heads: 5 } }
+                           layers { lstm { units: 13 } }
+                           layers { dense { units: 31 } }
+                           layers { gru { units: 7 output: LAST_STEP } }
+                           layers { dense { units: 3 } }
+                           loss { softmax_cross_entropy {} })pb",
+                      {.input_shape = {11, 9}, .classes = 3}});
+  for (const char* mode : {"mode: FP32", "mode: TF32", "mode: FP16", "mode: BF16", "mode: FP8"}) {
+    for (const SmallNetwork& network : networks) {
+      const models::Model model = testing::BuildSmallNetwork(network, mode, 7);
+      const GraphInputs in = testing::RandomInputs(network, model.train);
+      for (int threads : {1, 2}) {
+        Machine machine(model.train, in, threads);
+        const int64_t bytes = machine.memory().layout().arena_elements() * static_cast<int64_t>(sizeof(float));
+        machine.Run(in.step);
+        const std::string first(reinterpret_cast<const char*>(machine.memory().gradients()), bytes);
+        machine.Poison();
+        machine.Run(in.step);
+        EXPECT_EQ(std::memcmp(machine.memory().gradients(), first.data(), bytes), 0)
+            << network.name << " " << mode << " " << threads;
+      }
+    }
+  }
+}
+
 TEST(Executor, GradientsAddUpOverMicroBatches) {
   const SmallNetwork network = testing::SmallNetworks()[1];
   const models::Model model = testing::BuildSmallNetwork(network, "mode: FP32", 8);

@@ -35,7 +35,7 @@ class Machine {
     for (size_t s = 0; s < in.states.size(); ++s) Fill(in.states[s], memory_->State(static_cast<int32_t>(s)));
     EXPECT_TRUE(memory_->PublishAll().ok());
     arena_ = AlignedBuffer(plan_->arena_bytes);
-    std::memset(arena_.data(), 0xff, plan_->arena_bytes);  // NaN: nothing may read what was not written
+    Poison();
     executor_ = std::make_unique<Executor>(plan_.get(), memory_.get(), &arena_);
     for (const PlannedTensor& input : plan_->inputs) {
       inputs_.emplace_back(input.type.dtype, input.type.shape);
@@ -43,6 +43,9 @@ class Machine {
       EXPECT_TRUE(executor_->BindInput(input.name, inputs_.back().view().data).ok());
     }
   }
+
+  // Fills the arena with NaN: nothing may read what was not written in the same run.
+  void Poison() { std::memset(arena_.data(), 0xff, static_cast<size_t>(plan_->arena_bytes)); }
 
   void Run(const StepState& step, const Executor::Hook& hook = nullptr) {
     memory_->BeginUpdate();
