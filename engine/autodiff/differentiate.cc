@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,6 +26,7 @@ class Walk {
   explicit Walk(ir::Graph* graph, const std::vector<ir::ValueId>& leaves = {})
       : graph_(graph),
         accumulates_(leaves.empty()),
+        leaves_(leaves.begin(), leaves.end()),
         gradients_(graph->values.size(), -1),
         wanted_(MarkWanted(*graph, leaves)) {
     for (const ir::Node& node : graph->nodes) names_[node.name] = 1;
@@ -34,6 +36,8 @@ class Walk {
   const absl::Status& status() const { return status_; }
   bool wanted(ir::ValueId v) const { return static_cast<size_t>(v) < wanted_.size() && wanted_[v]; }
   ir::ValueId gradient(ir::ValueId v) const { return gradients_[v]; }
+  // What goes on to the node that made `v`: nothing from a leaf.
+  ir::ValueId flowing(ir::ValueId v) const { return leaves_.count(v) > 0 ? -1 : gradients_[v]; }
   void SetSeed(ir::ValueId v, ir::ValueId seed) { gradients_[v] = seed; }
 
   std::vector<ir::ValueId> Emit(ir::Node node) {
@@ -44,6 +48,10 @@ class Walk {
     }
     names_.insert({node.name, 1});
     node.stage = ir::Stage::kGradient;
+    if (status_.ok() && std::any_of(node.inputs.begin(), node.inputs.end(), [](ir::ValueId v) { return v < 0; })) {
+      status_ = absl::InvalidArgumentError(
+          absl::StrCat("[", ir::OpName(node.op), "] has no gradient through those outputs alone, node ", node.name));
+    }
     absl::StatusOr<std::vector<ir::ValueId>> values =
         status_.ok() ? ops::Emit(graph_, std::move(node)) : absl::StatusOr<std::vector<ir::ValueId>>(status_);
     if (!values.ok()) {
@@ -120,6 +128,7 @@ class Walk {
 
   ir::Graph* graph_;
   bool accumulates_;
+  std::set<ir::ValueId> leaves_;
   std::vector<ir::ValueId> gradients_;
   std::vector<bool> wanted_;
   std::map<std::string, int> names_;
@@ -131,11 +140,25 @@ class Walk {
 class NodeContext : public ops::GradientContext {
  public:
   // `node` is a copy: the graph's own nodes move as gradient nodes are added.
-  NodeContext(Walk* walk, ir::Node node) : walk_(walk), node_(std::move(node)) {}
+  NodeContext(Walk* walk, ir::Node node) : walk_(walk), node_(std::move(node)), asked_(node_.outputs.size(), false) {}
+
+  // A rule that does not ask for an output's gradient has none through it; what comes from there must not get lost.
+  absl::Status CheckAllAsked() const {
+    for (size_t i = 0; i < asked_.size(); ++i) {
+      const ir::ValueId v = node_.outputs[i];
+      if (asked_[i] || walk_->flowing(v) < 0 || !walk_->wanted(v)) continue;
+      return absl::InvalidArgumentError(absl::StrCat("[", ir::OpName(node_.op), "] has no gradient through its output ",
+                                                     graph().values[v].name, ", node ", node_.name));
+    }
+    return absl::OkStatus();
+  }
 
   const ir::Graph& graph() const override { return *walk_->graph(); }
   const ir::Node& node() const override { return node_; }
-  ir::ValueId output_grad(int i) const override { return walk_->gradient(node_.outputs[i]); }
+  ir::ValueId output_grad(int i) const override {
+    asked_[static_cast<size_t>(i)] = true;
+    return walk_->flowing(node_.outputs[i]);
+  }
   bool needs_grad(int i) const override { return walk_->wanted(node_.inputs[i]); }
   std::vector<ir::ValueId> Emit(ir::OpKind op, std::vector<ir::ValueId> inputs, ir::Attributes attributes,
                                 const std::string& suffix) override {
@@ -156,13 +179,14 @@ class NodeContext : public ops::GradientContext {
  private:
   Walk* walk_;
   ir::Node node_;
+  mutable std::vector<bool> asked_;
 };
 
 // Emits the gradients of the first `nodes` nodes, last to first.
 absl::Status WalkBack(Walk* walk, size_t nodes) {
   for (size_t n = nodes; n-- > 0;) {
     const ir::Node& node = walk->graph()->nodes[n];
-    const auto counts = [&](ir::ValueId v) { return walk->gradient(v) >= 0 && walk->wanted(v); };
+    const auto counts = [&](ir::ValueId v) { return walk->flowing(v) >= 0 && walk->wanted(v); };
     if (std::none_of(node.outputs.begin(), node.outputs.end(), counts)) continue;
     const auto wanted = [&](ir::ValueId v) { return walk->wanted(v); };
     if (std::none_of(node.inputs.begin(), node.inputs.end(), wanted)) continue;
@@ -172,6 +196,7 @@ absl::Status WalkBack(Walk* walk, size_t nodes) {
     }
     NodeContext context(walk, node);
     def.gradient(context);
+    AMPD_RETURN_IF_ERROR(context.CheckAllAsked());
     AMPD_RETURN_IF_ERROR(Annotate(walk->status(), "gradient"));
   }
   return absl::OkStatus();

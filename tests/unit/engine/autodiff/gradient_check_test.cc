@@ -244,5 +244,46 @@ TEST(GradientCheck, WholeNetworks) {
   }
 }
 
+// Batch norm gives its statistics away, but has no gradient through them: they must not silently count for nothing.
+TEST(Differentiate, RefusesALossOfStatistics) {
+  ir::Graph g;
+  std::vector<ir::ValueId> inputs;
+  for (const Shape& shape : {Shape{6, 3}, Shape{3}, Shape{3}}) {
+    const std::string name = "p" + std::to_string(inputs.size());
+    inputs.push_back(g.AddParameter({.name = name, .type = {DType::kF32, shape}}));
+  }
+  const auto outputs =
+      ops::Emit(&g, {.op = OpKind::kBatchNorm, .name = "bn", .inputs = inputs, .attributes = {{"epsilon", 1e-5}}});
+  ASSERT_TRUE(outputs.ok()) << outputs.status();
+  const auto mean = ops::Emit(&g, {.op = OpKind::kReduceMean, .name = "mean", .inputs = {(*outputs)[1]}});
+  const auto of_y = ops::Emit(&g, {.op = OpKind::kReduceMean, .name = "of_y", .inputs = {(*outputs)[0]}});
+  const auto both = ops::Emit(&g, {.op = OpKind::kAdd, .name = "both", .inputs = {(*mean)[0], (*of_y)[0]}});
+  ASSERT_TRUE(both.ok()) << both.status();
+  for (ir::ValueId loss : {(*mean)[0], (*both)[0]}) {
+    const auto graph = autodiff::Differentiate(g, loss);
+    EXPECT_EQ(graph.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_NE(graph.status().message().find("bn"), absl::string_view::npos) << graph.status();
+  }
+}
+
+// Of z = x * other and sum = z^2 x, with both x and z held as variables: z does not change with x.
+TEST(AddGradients, LeavesAreIndependentOfEachOther) {
+  ir::Graph g;
+  const ir::ValueId x = g.AddInput("x", {DType::kF32, {}}), other = g.AddInput("other", {DType::kF32, {}});
+  const auto mul = [&g](const char* name, ir::ValueId a, ir::ValueId b) {
+    return ops::Emit(&g, {.op = OpKind::kMul, .name = name, .inputs = {a, b}}).value()[0];
+  };
+  const ir::ValueId z = mul("z", x, other), y = mul("y", z, z), sum = mul("sum", y, x);
+  const auto gradients = autodiff::AddGradients(&g, sum, {x, z, other});
+  ASSERT_TRUE(gradients.ok()) << gradients.status();
+  EXPECT_EQ((*gradients)[2], -1);
+  g.outputs = {{"x", (*gradients)[0]}, {"z", (*gradients)[1]}};
+  GraphInputs in;
+  in.inputs = {{"x", {{}, {3}}}, {"other", {{}, {5}}}};
+  const GraphResults results = RunGraphReference(g, in);
+  EXPECT_EQ(results.outputs.at("x").data[0], 15 * 15);
+  EXPECT_EQ(results.outputs.at("z").data[0], 2 * 15 * 3);
+}
+
 }  // namespace
 }  // namespace ampd::testing
