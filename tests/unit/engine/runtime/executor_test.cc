@@ -152,9 +152,9 @@ TEST(Executor, NothingReadsWhatAnEarlierRunLeft) {
   for (const char* mode : {"mode: FP32", "mode: TF32", "mode: FP16", "mode: BF16", "mode: FP8"}) {
     for (const SmallNetwork& network : networks) {
       const models::Model model = testing::BuildSmallNetwork(network, mode, 7);
-      const GraphInputs in = testing::RandomInputs(network, model.train);
+      const GraphInputs in = testing::RandomInputs(network, model.phases[0].train);
       for (int threads : {1, 2}) {
-        Machine machine(model.train, in, threads);
+        Machine machine(model.phases[0].train, in, threads);
         const int64_t bytes = machine.memory().layout().arena_elements() * static_cast<int64_t>(sizeof(float));
         machine.Run(in.step);
         const std::string first(reinterpret_cast<const char*>(machine.memory().gradients()), bytes);
