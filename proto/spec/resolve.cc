@@ -123,7 +123,7 @@ void ResolveLimits(v1::LimitSpec* limits, Violations* violations) {
     violations->CheckReal("limits.max_skip_ratio", limits->max_skip_ratio(), {.low = 0, .high = 1, .low_open = true});
   }
   if (!limits->has_skip_window_steps()) limits->set_skip_window_steps(500);
-  // The window is kept in memory, a bit a step.
+  // The steps skipped within the window are kept in memory.
   violations->CheckInteger("limits.skip_window_steps", limits->skip_window_steps(), 1, 1 << 24);
 }
 
