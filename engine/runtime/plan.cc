@@ -69,6 +69,7 @@ class Planner {
     desc.results = node.results;
     PlanStep step{.name = node.name, .layer = node.layer, .op = node.op, .stage = node.stage};
     AMPD_ASSIGN_OR_RETURN(step.kernel, backend_.kernels().Prepare(desc));
+    step.cost = ops::CostOf(node.op, {node.name, node.attributes, desc.inputs, &node}, desc.outputs);
     const int index = static_cast<int>(plan_.steps.size());
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       step.inputs.push_back(PlaceInput(node, static_cast<int>(i), step.kernel.get()));

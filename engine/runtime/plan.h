@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/ir/graph.h"
+#include "engine/ops/op_def.h"
 #include "engine/runtime/backend.h"
 #include "engine/runtime/kernel_table.h"
 #include "engine/runtime/model_memory.h"
@@ -45,6 +46,7 @@ struct PlanStep {
   std::vector<PlannedTensor> outputs;
   std::unique_ptr<Kernel> kernel;
   int64_t workspace_offset = 0;  // bytes within the arena
+  ops::Cost cost;                // of one run
 };
 
 struct Plan {

@@ -4,7 +4,14 @@
 // "classes=1000:128" (a label for each of 128 positions) or "features=1". MODE: a precision mode.
 // Answers each line "N" of its input, after N attempted steps, with one line of JSON:
 //   {"median": seconds a step, "lowest": ..., "steps": N, "applied": M, "loss": of the last}
-// With "nodes" in place of N: runs one step and prints the time of each plan step, slowest kinds first.
+// With "nodes" in place of N: runs a few steps and prints the processor time of each plan step (with one thread: what
+// it takes where nobody else wants the processor), its FLOP/s and bytes/s, slowest first, then the same by op. With
+// "floor": one line of JSON with what the step computes and moves, what the machine is measured to do, and the seconds
+// that a step must take at least by that (tests/bench/floor.h), and with the memory that is planned and was used at
+// most.
+#include <sys/resource.h>
+#include <time.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -25,6 +32,7 @@
 #include "engine/train/step_runner.h"
 #include "proto/spec/resolve.h"
 #include "proto/spec/yaml.h"
+#include "tests/bench/floor.h"
 
 namespace ampd::train {
 namespace {
@@ -80,6 +88,30 @@ absl::StatusOr<Sample> ParseSample(absl::string_view input, absl::string_view ta
   return sample;
 }
 
+constexpr int kNodePasses = 3;
+
+double ProcessorSeconds() {
+  timespec now = {};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+struct NodeTime {
+  double seconds = 0;
+  ops::Cost cost;
+};
+
+void PrintTimes(const std::map<std::string, NodeTime>& times) {
+  std::vector<std::pair<double, std::string>> order;
+  for (const auto& [name, time] : times) order.emplace_back(time.seconds, name);
+  std::sort(order.rbegin(), order.rend());
+  for (const auto& [seconds, name] : order) {
+    const ops::Cost& cost = times.at(name).cost;
+    std::printf("%10.1f us %8.1f GFLOP/s %7.1f GB/s  %s\n", seconds * 1e6, cost.flops / seconds / 1e9,
+                cost.bytes / seconds / 1e9, name.c_str());
+  }
+}
+
 class Bench {
  public:
   Bench(ResolvedJobSpec spec, std::unique_ptr<PlannedModel> plan)
@@ -128,35 +160,58 @@ class Bench {
     return absl::OkStatus();
   }
 
-  // One pass over the network with a clock between the plan's steps.
+  absl::Status PrintFloor(int threads) const {
+    const int64_t arena = plan_->train.arena_bytes;
+    AMPD_ASSIGN_OR_RETURN(const bench::MachineRates rates,
+                          bench::MeasureRates(threads, arena + plan_->parameter_bytes()));
+    const bench::Floor floor = bench::FloorOf(plan_->train, UpdateBytes(), rates);
+    rusage usage = {};
+    getrusage(RUSAGE_SELF, &usage);
+    std::printf(
+        "{\"floor\": %.9f, \"gflop\": %.6f, \"gbytes\": %.6f, \"f32_gflops\": %.1f, \"bf16_gflops\": %.1f, "
+        "\"gbytes_per_second\": %.1f, \"activation_bytes\": %ld, \"parameter_bytes\": %ld, \"peak_bytes\": %ld}\n",
+        floor.seconds, floor.flops / 1e9, floor.bytes / 1e9, rates.f32_flops / 1e9, rates.bf16_flops / 1e9,
+        rates.bytes / 1e9, static_cast<long>(arena), static_cast<long>(plan_->parameter_bytes()),
+        usage.ru_maxrss * 1024);
+    return absl::OkStatus();
+  }
+
+  // Passes over the network with a clock between the plan's steps; the first one warms up.
   absl::Status RunNodes() {
-    struct Entry {
-      double seconds = 0;
-      int count = 0;
-    };
-    std::map<std::string, Entry> entries;
-    auto last = Clock::now();
+    std::map<std::string, NodeTime> nodes, kinds;
+    double last = 0;
     const auto hook = [&](const runtime::PlanStep& step, absl::Span<const TensorView>) {
-      const auto now = Clock::now();
-      Entry& entry = entries[absl::StrCat(ir::OpName(step.op), " ", step.name)];
-      entry.seconds += Seconds(now - last);
-      ++entry.count;
-      last = now;
+      const double now = ProcessorSeconds();
+      for (NodeTime* time :
+           {&nodes[absl::StrCat(ir::OpName(step.op), " ", step.name)], &kinds[std::string(ir::OpName(step.op))]}) {
+        time->seconds += (now - last) / kNodePasses;
+        time->cost.flops += step.cost.flops / kNodePasses;
+        time->cost.bytes += step.cost.bytes / kNodePasses;
+      }
+      last = ProcessorSeconds();
       return absl::OkStatus();
     };
     const MicroBatches passes(plan_.get(), &model_, spec_.proto().train().batch_size(),
                               spec_.proto().train().micro_batch_size());
     AMPD_RETURN_IF_ERROR(passes.Run(batch_, {}, 1).status());
-    last = Clock::now();
-    AMPD_RETURN_IF_ERROR(passes.Run(batch_, {}, 1, hook).status());
-    std::vector<std::pair<double, std::string>> order;
-    for (const auto& [name, entry] : entries) order.emplace_back(entry.seconds, name);
-    std::sort(order.rbegin(), order.rend());
-    for (const auto& [seconds, name] : order) std::printf("%10.1f us  %s\n", seconds * 1e6, name.c_str());
+    for (int i = 0; i < kNodePasses; ++i) {
+      last = ProcessorSeconds();
+      AMPD_RETURN_IF_ERROR(passes.Run(batch_, {}, 1, hook).status());
+    }
+    PrintTimes(nodes);
+    PrintTimes(kinds);
     return absl::OkStatus();
   }
 
  private:
+  // The check reads the gradients; the update reads them again, reads and writes masters and moments; publishing reads
+  // the masters and writes the copies.
+  double UpdateBytes() const {
+    const double arena = static_cast<double>(plan_->layout.arena_elements()) * SizeOf(DType::kF32);
+    const double copies = static_cast<double>(plan_->layout.published_bytes());
+    return arena * (2 + 2 * (1 + plan_->optimizer.moments())) + (copies > 0 ? arena + copies : 0);
+  }
+
   ResolvedJobSpec spec_;
   std::unique_ptr<PlannedModel> plan_;
   LoadedModel model_;
@@ -181,6 +236,8 @@ absl::Status Main(const std::vector<std::string>& args) {
     int64_t steps = 0;
     if (line == "nodes") {
       AMPD_RETURN_IF_ERROR(bench.RunNodes());
+    } else if (line == "floor") {
+      AMPD_RETURN_IF_ERROR(bench.PrintFloor(threads));
     } else if (absl::SimpleAtoi(line, &steps) && steps > 0) {
       AMPD_RETURN_IF_ERROR(bench.Run(steps));
     } else {

@@ -1,149 +1,290 @@
-// Speed of the CPU backend's kernels: GFLOP/s of GEMM and convolution, GB/s of what is bound by memory.
+// Speed of the CPU backend's kernels: FLOP/s and bytes/s, as the ops count them, for every family of operations.
+//   kernel_bench [--threads=N] [Google Benchmark's flags]
+// A row is OP/SIZES/DTYPE; the gradients of an op stand behind it. Inputs of the ops that compute in 16 bits have the
+// dtype of the row's name; ops that are fp32 in every mode have rows in f32 alone.
 #include <benchmark/benchmark.h>
 
+#include <cstring>
+#include <iostream>
 #include <memory>
+#include <set>
+#include <string>
 #include <vector>
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "engine/autodiff/differentiate.h"
 #include "engine/backend/cpu/cpu_backend.h"
-#include "engine/core/rng.h"
-#include "engine/ops/op_def.h"
+#include "engine/core/status.h"
+#include "engine/passes/fuse.h"
+#include "tests/bench/kernel_runner.h"
 
-namespace ampd {
+namespace ampd::bench {
 namespace {
 
+using ir::Attributes;
 using ir::OpKind;
+using ir::TensorType;
 using runtime::NodeDesc;
-
-constexpr int kThreads = 2;
 using Ints = std::vector<int64_t>;
 
-// A prepared kernel with its buffers.
-class Runner {
- public:
-  explicit Runner(const NodeDesc& desc) : desc_(desc) {
-    RegisterCpuKernels(&table_);
-    kernel_ = std::move(table_.Prepare(desc)).value();
-    for (size_t i = 0; i < desc.inputs.size(); ++i) inputs_.push_back(MakeInput(static_cast<int>(i)));
-    for (const ir::TensorType& t : desc.outputs) {
-      buffers_.emplace_back(NumElements(t.shape) * SizeOf(t.dtype));
-      outputs_.push_back({buffers_.back().data(), t.dtype, t.shape});
-    }
-    workspace_ = AlignedBuffer(kernel_->workspace_bytes());
-  }
+int threads = 2;
 
-  void Run(benchmark::State& state) {
+// The rate at which `amount` of something comes by each iteration.
+benchmark::Counter PerSecond(double amount) {
+  return benchmark::Counter(amount, benchmark::Counter::kIsIterationInvariantRate, benchmark::Counter::kIs1000);
+}
+
+void Measure(const std::string& name, const NodeDesc& desc, int64_t index_below) {
+  static std::set<std::string> names;
+  if (!names.insert(name).second) return;
+  benchmark::RegisterBenchmark(name.c_str(), [desc, index_below](benchmark::State& state) {
+    const auto runner = KernelRunner::Make(desc, index_below);
+    absl::Status status = runner.status();
+    if (status.ok()) status = (*runner)->Launch();
+    if (!status.ok()) return state.SkipWithError(status.ToString().c_str());
     for (auto _ : state) {
-      const absl::Status status = kernel_->Launch({inputs_, outputs_, workspace_.data(), &step_});
-      if (!status.ok()) state.SkipWithError(status.ToString().c_str());
+      if (!(*runner)->Launch().ok()) return state.SkipWithError("Launch");
     }
-    const ops::Cost cost = ops::CostOf(desc_.op, {desc_.name, desc_.attributes, desc_.inputs}, desc_.outputs);
-    state.counters["GFLOP/s"] = benchmark::Counter(cost.flops / 1e9, benchmark::Counter::kIsIterationInvariantRate);
-    state.counters["GB/s"] = benchmark::Counter(cost.bytes / 1e9, benchmark::Counter::kIsIterationInvariantRate);
+    state.counters["FLOP/s"] = PerSecond((*runner)->cost().flops);
+    state.counters["B/s"] = PerSecond((*runner)->cost().bytes);
+  })->UseRealTime();
+}
+
+NodeDesc DescOf(const ir::Graph& graph, const ir::Node& node, const std::set<ir::ValueId>& weights) {
+  NodeDesc desc{.op = node.op, .name = "bench", .attributes = node.attributes, .threads = threads};
+  for (ir::ValueId v : node.inputs) {
+    desc.inputs.push_back(graph.type(v));
+    desc.parameter_inputs.push_back(weights.count(v) > 0);
   }
-
- private:
-  TensorView MakeInput(int i) {
-    const ir::TensorType& type = desc_.inputs[i];
-    const int64_t n = NumElements(type.shape);
-    Tensor values(DType::kF32, {n});
-    RngSequence rng(1, "bench");
-    for (float& v : values.as<float>()) v = rng.NextUniform() - 0.25f;
-    const auto layout = desc_.IsParameter(i) ? kernel_->published_layout(i) : absl::nullopt;
-    buffers_.emplace_back(layout ? layout->bytes : n * SizeOf(type.dtype));
-    void* data = buffers_.back().data();
-    const absl::Status status = layout ? layout->write(values.as<float>().data(), data)
-                                       : backend_->Publish(values.as<float>().data(), n, type.dtype, data);
-    if (!status.ok()) std::abort();
-    return {data, type.dtype, type.shape};
-  }
-
-  NodeDesc desc_;
-  runtime::KernelTable table_;
-  std::unique_ptr<runtime::Backend> backend_ = MakeCpuBackend(kThreads);
-  std::unique_ptr<runtime::Kernel> kernel_;
-  std::vector<AlignedBuffer> buffers_;
-  std::vector<TensorView> inputs_, outputs_;
-  AlignedBuffer workspace_;
-  runtime::StepState step_;
-};
-
-constexpr DType kTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
-
-NodeDesc Finish(NodeDesc desc) {
-  desc.threads = kThreads;
-  desc.name = "bench";
-  desc.outputs = ops::InferTypes(desc.op, {desc.name, desc.attributes, desc.inputs}).value();
+  for (ir::ValueId v : node.outputs) desc.outputs.push_back(graph.type(v));
+  desc.steps = node.steps;
+  desc.results = node.results;
   return desc;
 }
 
-void Measure(const std::string& name, NodeDesc desc) {
-  benchmark::RegisterBenchmark(name.c_str(), [desc](benchmark::State& state) { Runner(Finish(desc)).Run(state); })
-      ->UseRealTime()
-      ->Unit(benchmark::kMicrosecond);
+// One use of an op.
+struct Use {
+  OpKind op = OpKind::kAdd;
+  Attributes attributes;
+  std::vector<TensorType> inputs;
+  // Inputs that are parameters: published in the layout that the kernel asks for.
+  std::set<int> weights;
+  // Of integer inputs.
+  int64_t index_below = 2;
+  bool gradients = true;
+};
+
+// Registers a row for the op and one for each kind of node among its gradients by all float inputs.
+absl::Status MeasureUse(const std::string& sizes, const Use& use) {
+  ir::Graph graph;
+  std::vector<ir::ValueId> inputs, leaves;
+  std::set<ir::ValueId> weights;
+  for (size_t i = 0; i < use.inputs.size(); ++i) {
+    inputs.push_back(graph.AddInput(absl::StrCat("x", i), use.inputs[i]));
+    if (IsFloat(use.inputs[i].dtype)) leaves.push_back(inputs.back());
+    if (use.weights.count(static_cast<int>(i)) > 0) weights.insert(inputs.back());
+  }
+  AMPD_ASSIGN_OR_RETURN(const std::vector<ir::ValueId> y,
+                        ops::Emit(&graph, {.op = use.op, .name = "y", .inputs = inputs, .attributes = use.attributes}));
+  const std::string suffix = absl::StrCat("/", sizes, "/", DTypeName(use.inputs[0].dtype));
+  Measure(absl::StrCat(ir::OpName(use.op), suffix), DescOf(graph, graph.nodes[0], weights), use.index_below);
+  if (!use.gradients || ops::GetOpDef(use.op).gradient == nullptr) return absl::OkStatus();
+  AMPD_RETURN_IF_ERROR(autodiff::AddGradients(&graph, y[0], leaves).status());
+  for (const ir::Node& node : graph.nodes) {
+    const bool seed = node.op == OpKind::kBroadcastTo || node.op == OpKind::kCast || node.inputs.empty();
+    if (node.name == "y" || seed || ops::GetOpDef(node.op).is_view) continue;
+    std::string name(ir::OpName(node.op));
+    if (node.op == use.op) absl::StrAppend(&name, "_as_gradient", node.attributes.Bool("transpose_a") ? "_of_b" : "");
+    Measure(name + suffix, DescOf(graph, node, weights), use.index_below);
+  }
+  return absl::OkStatus();
 }
 
-void MeasureConv(const std::string& name, DType t, int64_t batch, int64_t size, int64_t in, int64_t out,
-                 int64_t kernel) {
-  const Shape x = {batch, size, size, in}, w = {out, kernel, kernel, in}, y = {batch, size, size, out};
-  const int64_t pad = kernel / 2;
-  const ir::Attributes base = {{"strides", Ints{1, 1}}, {"pads", Ints{pad, pad, pad, pad}}};
-  const std::string suffix = absl::StrCat("/", name, "/", DTypeName(t));
-  NodeDesc desc{
-      .op = OpKind::kConv2d, .attributes = base, .inputs = {{t, x}, {t, w}}, .parameter_inputs = {false, true}};
-  Measure("conv2d" + suffix, desc);
-  desc.op = OpKind::kConv2dGradInput;
-  desc.attributes.Set("input_shape", Ints(x.begin(), x.end()));
-  desc.inputs[0].shape = y;
-  Measure("conv2d_grad_input" + suffix, desc);
-  desc.op = OpKind::kConv2dGradFilter;
-  desc.attributes.Set("filter_shape", Ints(w.begin(), w.end()));
-  desc.inputs[1].shape = x;
-  desc.parameter_inputs.clear();
-  Measure("conv2d_grad_filter" + suffix, desc);
+constexpr DType kF32 = DType::kF32, kI32 = DType::kI32;
+
+Attributes Window(int64_t size, int64_t stride, int64_t pad) {
+  return {{"size", Ints{size, size}}, {"strides", Ints{stride, stride}}, {"pads", Ints{pad, pad, pad, pad}}};
 }
 
-void MeasureMatmul(const std::string& name, DType t, int64_t m, int64_t k, int64_t n) {
-  const std::string suffix = absl::StrCat("/", name, "/", DTypeName(t));
-  NodeDesc desc{.op = OpKind::kMatmul, .inputs = {{t, {m, k}}, {t, {k, n}}}, .parameter_inputs = {false, true}};
-  Measure("matmul" + suffix, desc);
-  Measure("matmul_a_transposed" + suffix,
-          {.op = OpKind::kMatmul, .attributes = {{"transpose_a", int64_t{1}}}, .inputs = {{t, {m, k}}, {t, {m, n}}}});
-  Measure("matmul_b_transposed" + suffix, {.op = OpKind::kMatmul,
-                                           .attributes = {{"transpose_b", int64_t{1}}},
-                                           .inputs = {{t, {m, n}}, {t, {k, n}}},
-                                           .parameter_inputs = {false, true}});
+absl::Status MeasureConvolutions(DType t) {
+  struct Case {
+    int64_t kernel, in, out;
+  };
+  for (const Case& c : {Case{3, 64, 64}, {5, 32, 32}, {5, 1, 32}, {1, 64, 256}}) {
+    const Ints pads(4, c.kernel / 2);
+    AMPD_RETURN_IF_ERROR(MeasureUse(absl::StrCat("32x28x28x", c.in, ",", c.kernel, "x", c.kernel, "x", c.out),
+                                    {.op = OpKind::kConv2d,
+                                     .attributes = {{"strides", Ints{1, 1}}, {"pads", pads}},
+                                     .inputs = {{t, {32, 28, 28, c.in}}, {t, {c.out, c.kernel, c.kernel, c.in}}},
+                                     .weights = {1}}));
+  }
+  return MeasureUse("32x14x14x64,4x4x32", {.op = OpKind::kConvTranspose2d,
+                                           .attributes = {{"strides", Ints{2, 2}}, {"pads", Ints{1, 1, 1, 1}}},
+                                           .inputs = {{t, {32, 14, 14, 64}}, {t, {64, 4, 4, 32}}},
+                                           .weights = {1}});
 }
 
-void MeasureMemoryBound(DType t) {
-  const std::string suffix = absl::StrCat("/", DTypeName(t));
-  const ir::TensorType x = {t, {32, 28, 28, 64}}, c = {DType::kF32, {64}}, ct = {t, {64}};
-  const ir::TensorType pooled = {t, {32, 14, 14, 64}};
-  const ir::Attributes pool = {{"size", Ints{2, 2}}, {"strides", Ints{2, 2}}, {"pads", Ints{0, 0, 0, 0}}};
-  Measure("add" + suffix, {.op = OpKind::kAdd, .inputs = {x, x}});
-  Measure("relu" + suffix, {.op = OpKind::kRelu, .inputs = {x}});
-  Measure("relu_grad" + suffix, {.op = OpKind::kReluGrad, .inputs = {x, x}});
-  Measure("bias_add" + suffix, {.op = OpKind::kBiasAdd, .inputs = {x, ct}});
-  Measure("bias_add_grad" + suffix, {.op = OpKind::kBiasAddGrad, .inputs = {x}});
-  Measure("batch_norm" + suffix, {.op = OpKind::kBatchNorm, .attributes = {{"epsilon", 1e-5}}, .inputs = {x, c, c}});
-  Measure("batch_norm_grad" + suffix,
-          {.op = OpKind::kBatchNormGrad, .attributes = {{"epsilon", 1e-5}}, .inputs = {x, x, c, c, c}});
-  Measure("max_pool2d" + suffix, {.op = OpKind::kMaxPool2d, .attributes = pool, .inputs = {x}});
-  Measure("max_pool2d_grad" + suffix,
-          {.op = OpKind::kMaxPool2dGrad, .attributes = pool, .inputs = {pooled, x, pooled}});
-  Measure("dropout" + suffix,
-          {.op = OpKind::kDropout, .attributes = {{"rate", 0.5}, {"stream", int64_t{5}}}, .inputs = {x}});
-  Measure(
-      "cast_from_f32" + suffix,
-      {.op = OpKind::kCast, .attributes = {{"dtype", std::string(DTypeName(t))}}, .inputs = {{DType::kF32, x.shape}}});
+absl::Status MeasureProducts(DType t) {
+  struct Case {
+    int64_t m, k, n;
+  };
+  for (const Case& c : {Case{1024, 1024, 1024}, {512, 16, 32}, {128, 3136, 128}, {1024, 256, 1000}}) {
+    AMPD_RETURN_IF_ERROR(
+        MeasureUse(absl::StrCat(c.m, "x", c.k, "x", c.n),
+                   {.op = OpKind::kMatmul, .inputs = {{t, {c.m, c.k}}, {t, {c.k, c.n}}}, .weights = {1}}));
+  }
+  const TensorType q = {t, {8, 128, 256}}, long_q = {t, {1, 1024, 256}};
+  const Attributes heads = {{"heads", int64_t{4}}, {"kv_heads", int64_t{4}}, {"causal", int64_t{1}}};
+  AMPD_RETURN_IF_ERROR(
+      MeasureUse("8x128x256,causal", {.op = OpKind::kAttention, .attributes = heads, .inputs = {q, q, q}}));
+  AMPD_RETURN_IF_ERROR(MeasureUse("1x1024x256,causal",
+                                  {.op = OpKind::kAttention, .attributes = heads, .inputs = {long_q, long_q, long_q}}));
+  return MeasureUse("8x128x256,mask", {.op = OpKind::kAttention,
+                                       .attributes = {{"heads", int64_t{4}}, {"kv_heads", int64_t{4}}},
+                                       .inputs = {q, q, q, {kF32, {128, 128}}}});
 }
 
+absl::Status MeasureSequences(DType t) {
+  const TensorType x = {t, {32, 64, 256}};
+  const Attributes forward = {{"direction", std::string("forward")}};
+  AMPD_RETURN_IF_ERROR(
+      MeasureUse("32x64x256", {.op = OpKind::kLstm,
+                               .attributes = forward,
+                               .inputs = {x, {t, {1024, 256}}, {t, {1024, 256}}, {kF32, {1024}}, {kF32, {1024}}}}));
+  AMPD_RETURN_IF_ERROR(
+      MeasureUse("32x64x256", {.op = OpKind::kGru,
+                               .attributes = forward,
+                               .inputs = {x, {t, {768, 256}}, {t, {768, 256}}, {kF32, {768}}, {kF32, {768}}}}));
+  return MeasureUse("30000x256,4096",
+                    {.op = OpKind::kEmbedding, .inputs = {{t, {30000, 256}}, {kI32, {4096}}}, .index_below = 30000});
+}
+
+absl::Status MeasureWindows(DType t) {
+  const TensorType image = {t, {32, 28, 28, 64}}, channels = {kF32, {64}};
+  const Attributes epsilon = {{"epsilon", 1e-5}};
+  AMPD_RETURN_IF_ERROR(
+      MeasureUse("32x28x28x64,2x2", {.op = OpKind::kMaxPool2d, .attributes = Window(2, 2, 0), .inputs = {image}}));
+  AMPD_RETURN_IF_ERROR(
+      MeasureUse("32x28x28x64,3x3", {.op = OpKind::kAvgPool2d, .attributes = Window(3, 1, 1), .inputs = {image}}));
+  AMPD_RETURN_IF_ERROR(MeasureUse("32x28x28x64", {.op = OpKind::kGlobalAvgPool, .inputs = {image}}));
+  AMPD_RETURN_IF_ERROR(MeasureUse(
+      "32x28x28x64", {.op = OpKind::kBatchNorm, .attributes = epsilon, .inputs = {image, channels, channels}}));
+  AMPD_RETURN_IF_ERROR(MeasureUse("32x28x28x64,8 groups", {.op = OpKind::kGroupNorm,
+                                                           .attributes = {{"epsilon", 1e-5}, {"groups", int64_t{8}}},
+                                                           .inputs = {image, channels, channels}}));
+  return MeasureUse("32x28x28x64,by 2",
+                    {.op = OpKind::kPad, .attributes = {{"pads", Ints{0, 2, 2, 0, 0, 2, 2, 0}}}, .inputs = {image}});
+}
+
+absl::Status MeasureRows(DType t) {
+  const TensorType x = {t, {4096, 512}}, features = {kF32, {512}};
+  const Attributes norm = {{"axis", int64_t{1}}, {"epsilon", 1e-5}};
+  AMPD_RETURN_IF_ERROR(
+      MeasureUse("4096x512", {.op = OpKind::kLayerNorm, .attributes = norm, .inputs = {x, features, features}}));
+  AMPD_RETURN_IF_ERROR(MeasureUse("4096x512", {.op = OpKind::kRmsNorm, .attributes = norm, .inputs = {x, features}}));
+  AMPD_RETURN_IF_ERROR(MeasureUse("4096x512", {.op = OpKind::kBiasAdd, .inputs = {x, {t, {512}}}}));
+  return MeasureUse("4096x512",
+                    {.op = OpKind::kDropout, .attributes = {{"rate", 0.5}, {"stream", int64_t{5}}}, .inputs = {x}});
+}
+
+absl::Status MeasureMovement(DType t) {
+  const TensorType x = {t, {4096, 512}};
+  AMPD_RETURN_IF_ERROR(
+      MeasureUse("4096x512", {.op = OpKind::kTranspose, .attributes = {{"perm", Ints{1, 0}}}, .inputs = {x}}));
+  AMPD_RETURN_IF_ERROR(MeasureUse(
+      "32x128x4x64,0 2 1 3",
+      {.op = OpKind::kTranspose, .attributes = {{"perm", Ints{0, 2, 1, 3}}}, .inputs = {{t, {32, 128, 4, 64}}}}));
+  AMPD_RETURN_IF_ERROR(
+      MeasureUse("4096x512,half the columns",
+                 {.op = OpKind::kSlice,
+                  .attributes = {{"starts", Ints{0, 128}}, {"ends", Ints{4096, 384}}, {"steps", Ints{1, 1}}},
+                  .inputs = {x}}));
+  AMPD_RETURN_IF_ERROR(MeasureUse("two of 4096x512,columns",
+                                  {.op = OpKind::kConcat, .attributes = {{"axis", int64_t{1}}}, .inputs = {x, x}}));
+  return MeasureUse("4096x512,4096 rows", {.op = OpKind::kGather,
+                                           .attributes = {{"axis", int64_t{0}}},
+                                           .inputs = {x, {kI32, {4096}}},
+                                           .index_below = 4096});
+}
+
+absl::Status MeasureElementwise(DType t) {
+  const TensorType x = {t, {32, 28, 28, 64}};
+  for (OpKind op : {OpKind::kRelu, OpKind::kGelu, OpKind::kSilu, OpKind::kSigmoid, OpKind::kTanh, OpKind::kElu,
+                    OpKind::kSoftplus, OpKind::kAbs}) {
+    AMPD_RETURN_IF_ERROR(MeasureUse("32x28x28x64", {.op = op, .inputs = {x}}));
+  }
+  for (OpKind op : {OpKind::kAdd, OpKind::kMul, OpKind::kDiv, OpKind::kMax}) {
+    AMPD_RETURN_IF_ERROR(MeasureUse("32x28x28x64", {.op = op, .inputs = {x, x}}));
+  }
+  return MeasureUse("32x28x28x64 of f32", {.op = OpKind::kCast,
+                                           .attributes = {{"dtype", std::string(DTypeName(t))}},
+                                           .inputs = {{kF32, x.shape}},
+                                           .gradients = false});
+}
+
+// relu(x * scale + bias + residual), joined.
+absl::Status MeasureFusedChain(DType t) {
+  const TensorType x = {t, {32, 28, 28, 64}}, row = {t, {64}};
+  ir::Graph graph;
+  const ir::ValueId a = graph.AddInput("x", x), residual = graph.AddInput("residual", x);
+  const ir::ValueId scale = graph.AddInput("scale", row), bias = graph.AddInput("bias", row);
+  ir::ValueId y = a;
+  const auto then = [&](OpKind op, std::vector<ir::ValueId> inputs) -> absl::Status {
+    inputs.insert(inputs.begin(), y);
+    AMPD_ASSIGN_OR_RETURN(const auto outputs,
+                          ops::Emit(&graph, {.op = op,
+                                             .name = std::string(ir::OpName(op)) + std::to_string(graph.nodes.size()),
+                                             .inputs = inputs}));
+    y = outputs[0];
+    return absl::OkStatus();
+  };
+  AMPD_RETURN_IF_ERROR(then(OpKind::kMul, {scale}));
+  AMPD_RETURN_IF_ERROR(then(OpKind::kAdd, {bias}));
+  AMPD_RETURN_IF_ERROR(then(OpKind::kAdd, {residual}));
+  AMPD_RETURN_IF_ERROR(then(OpKind::kRelu, {}));
+  graph.outputs["y"] = y;
+  const auto backend = MakeCpuBackend(threads);
+  AMPD_ASSIGN_OR_RETURN(graph, passes::Fuse(std::move(graph), [&](OpKind op) { return backend->CanFuse(op); }));
+  Measure(absl::StrCat("fused/relu(x*s+b+r),32x28x28x64/", DTypeName(t)), DescOf(graph, graph.nodes[0], {}), 2);
+  return absl::OkStatus();
+}
+
+// What is fp32 in every mode.
+absl::Status MeasureFp32Only() {
+  const TensorType logits = {kF32, {1024, 1000}}, labels = {kI32, {1024}}, x = {kF32, {4096, 512}};
+  for (OpKind op : {OpKind::kSoftmax, OpKind::kLogSoftmax}) {
+    AMPD_RETURN_IF_ERROR(MeasureUse("1024x1000", {.op = op, .attributes = {{"axis", int64_t{1}}}, .inputs = {logits}}));
+  }
+  AMPD_RETURN_IF_ERROR(
+      MeasureUse("1024x1000", {.op = OpKind::kSoftmaxCrossEntropy, .inputs = {logits, labels}, .index_below = 1000}));
+  AMPD_RETURN_IF_ERROR(MeasureUse("16x200x64,20 labels",
+                                  {.op = OpKind::kCtcLoss,
+                                   .attributes = {{"blank", int64_t{63}}},
+                                   .inputs = {{kF32, {16, 200, 64}}, {kI32, {16, 20}}, {kI32, {16}}, {kI32, {16}}},
+                                   .index_below = 21}));
+  for (OpKind op : {OpKind::kReduceSum, OpKind::kReduceMean, OpKind::kReduceMax}) {
+    for (int64_t axis : {0, 1}) {
+      AMPD_RETURN_IF_ERROR(MeasureUse(absl::StrCat("4096x512,axis ", axis),
+                                      {.op = op,
+                                       .attributes = {{"axes", Ints{axis}}, {"keepdims", int64_t{0}}},
+                                       .inputs = {x},
+                                       .gradients = op != OpKind::kReduceSum}));
+    }
+  }
+  for (OpKind op : {OpKind::kExp, OpKind::kLog, OpKind::kSqrt}) {
+    AMPD_RETURN_IF_ERROR(MeasureUse("4096x512", {.op = op, .inputs = {x}, .gradients = false}));
+  }
+  return absl::OkStatus();
+}
+
+// Arrays read and written an element, four bytes each.
 void MeasureUpdate(const char* name, optim::OptimizerConfig config) {
   benchmark::RegisterBenchmark(name, [config](benchmark::State& state) {
     constexpr int64_t kSize = 1 << 20;
-    Tensor w(DType::kF32, {kSize}), g(DType::kF32, {kSize}), m1(DType::kF32, {kSize}), m2(DType::kF32, {kSize});
-    Tensor m3(DType::kF32, {kSize});
+    Tensor w(kF32, {kSize}), g(kF32, {kSize}), m1(kF32, {kSize}), m2(kF32, {kSize}), m3(kF32, {kSize});
     const runtime::UpdateRange range = {{0, kSize}, 1, config.weight_decay};
-    const auto backend = MakeCpuBackend(kThreads);
+    const auto backend = MakeCpuBackend(threads);
     runtime::UpdateArgs args{.config = config,
                              .scalars = {.learning_rate = 1e-3f, .step_size = 1e-3f},
                              .masters = w.as<float>().data(),
@@ -153,48 +294,61 @@ void MeasureUpdate(const char* name, optim::OptimizerConfig config) {
                              .moment3 = m3.as<float>().data(),
                              .ranges = {&range, 1}};
     for (auto _ : state) benchmark::DoNotOptimize(backend->Update(args).ok());
-    state.counters["Gelement/s"] = benchmark::Counter(kSize / 1e9, benchmark::Counter::kIsIterationInvariantRate);
+    state.counters["B/s"] = PerSecond(4.0 * kSize * (3 + 2 * config.moments()));
   })->UseRealTime();
 }
 
-void MeasureCheck() {
-  benchmark::RegisterBenchmark("check_gradients", [](benchmark::State& state) {
+void MeasureArenaPasses() {
+  MeasureUpdate("update/adamw/1048576", {});
+  MeasureUpdate("update/lamb/1048576", {.kind = optim::OptimizerKind::kLamb});
+  MeasureUpdate("update/rmsprop/1048576", {.kind = optim::OptimizerKind::kRmsProp});
+  MeasureUpdate("update/adagrad/1048576", {.kind = optim::OptimizerKind::kAdagrad});
+  MeasureUpdate("update/sgd/1048576", {.kind = optim::OptimizerKind::kSgd});
+  MeasureUpdate("update/sgd_momentum/1048576", {.kind = optim::OptimizerKind::kSgd, .momentum = 0.9f});
+  benchmark::RegisterBenchmark("check_gradients_and_norm/1048576", [](benchmark::State& state) {
     constexpr int64_t kSize = 1 << 20;
-    Tensor g(DType::kF32, {kSize});
-    const auto backend = MakeCpuBackend(kThreads);
+    Tensor g(kF32, {kSize});
+    const auto backend = MakeCpuBackend(threads);
     const runtime::ArenaSlot slot{0, kSize};
     runtime::GradientCheck check;
     for (auto _ : state) {
       benchmark::DoNotOptimize(backend->CheckGradients(g.as<float>().data(), {&slot, 1}, 1.0f, &check).ok());
     }
-    state.counters["Gelement/s"] = benchmark::Counter(kSize / 1e9, benchmark::Counter::kIsIterationInvariantRate);
+    state.counters["B/s"] = PerSecond(4.0 * kSize);
+    state.counters["FLOP/s"] = PerSecond(3.0 * kSize);
   })->UseRealTime();
 }
 
-void RegisterAll() {
-  for (DType t : kTypes) {
-    MeasureConv("3x3x64 32x28x28", t, 32, 28, 64, 64, 3);
-    MeasureConv("5x5x32 32x28x28", t, 32, 28, 32, 32, 5);
-    MeasureConv("5x5 1to32 32x28x28", t, 32, 28, 1, 32, 5);
-    MeasureMatmul("1024", t, 1024, 1024, 1024);
-    MeasureMatmul("512x16x32", t, 512, 16, 32);
-    MeasureMatmul("128x3136x128", t, 128, 3136, 128);
-    MeasureMemoryBound(t);
+absl::Status RegisterAll() {
+  for (DType t : {kF32, DType::kF16, DType::kBF16}) {
+    for (const auto family : {MeasureProducts, MeasureConvolutions, MeasureSequences, MeasureWindows, MeasureRows,
+                              MeasureMovement, MeasureElementwise, MeasureFusedChain}) {
+      AMPD_RETURN_IF_ERROR(family(t));
+    }
   }
-  MeasureUpdate("update/adamw", {});
-  MeasureUpdate("update/lamb", {.kind = optim::OptimizerKind::kLamb});
-  MeasureUpdate("update/rmsprop", {.kind = optim::OptimizerKind::kRmsProp});
-  MeasureUpdate("update/sgd_momentum", {.kind = optim::OptimizerKind::kSgd, .momentum = 0.9f});
-  MeasureCheck();
+  MeasureArenaPasses();
+  return MeasureFp32Only();
 }
 
 }  // namespace
-}  // namespace ampd
+}  // namespace ampd::bench
 
 int main(int argc, char** argv) {
-  ampd::RegisterAll();
   benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  constexpr absl::string_view kThreadsFlag = "--threads=";
+  for (int i = 1; i < argc; ++i) {
+    const absl::string_view argument = argv[i];
+    if (argument.substr(0, kThreadsFlag.size()) != kThreadsFlag ||
+        !absl::SimpleAtoi(argument.substr(kThreadsFlag.size()), &ampd::bench::threads)) {
+      std::cerr << "usage: kernel_bench [--threads=N] [--benchmark_...]\n";
+      return 2;
+    }
+  }
+  const absl::Status status = ampd::bench::RegisterAll();
+  if (!status.ok()) {
+    std::cerr << status << "\n";
+    return 1;
+  }
   benchmark::RunSpecifiedBenchmarks();
   return 0;
 }
