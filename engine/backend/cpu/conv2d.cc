@@ -22,6 +22,15 @@ memory::desc Filter(const Shape& s, int64_t groups, memory::data_type type) {
   return DenseDesc({groups, each, s[3], s[1], s[2]}, type, {each * filter, filter, 1, row, cell});
 }
 
+// Floating-point operations an element of image and result from which bringing both into another layout costs next to
+// nothing.
+constexpr double kFlopsToReorder = 2000;
+
+// Of any of the three: every output pixel meets every cell of the filter.
+double Flops(const Shape& y, const Shape& filter) {
+  return 2.0 * static_cast<double>(NumElements(y)) * static_cast<double>(filter[1] * filter[2] * filter[3]);
+}
+
 struct Window {
   memory::dims strides, dilations, before, after;
   int64_t groups;
@@ -52,7 +61,12 @@ PrimitiveSpec MakeForward(const OneDnn& onednn, const NodeDesc& desc, memory::da
   const memory::desc x = Image(desc.inputs[0].shape, compute);
   const memory::desc w = Filter(desc.inputs[1].shape, window.groups, compute);
   const memory::desc y = Image(desc.outputs[0].shape, compute);
-  const auto pd = ForwardDesc(onednn, window, x, AnyLayout(w), y);
+  // For large f32 filters oneDNN's faster kernels have the channels in blocks; its bf16 ones, and those of the
+  // gradients, gain nothing by it.
+  const double elements = static_cast<double>(NumElements(desc.inputs[0].shape) + NumElements(desc.outputs[0].shape));
+  const bool reorders = compute == memory::data_type::f32 &&
+                        Flops(desc.outputs[0].shape, desc.inputs[1].shape) >= kFlopsToReorder * elements;
+  const auto pd = ForwardDesc(onednn, window, reorders ? AnyLayout(x) : x, AnyLayout(w), reorders ? AnyLayout(y) : y);
   PrimitiveSpec spec;
   spec.primitive = dnnl::convolution_forward(pd);
   spec.scratchpad = pd.scratchpad_desc();
@@ -123,11 +137,6 @@ PrimitiveSpec MakeGradFilter(const OneDnn& onednn, const NodeDesc& desc, memory:
   spec.inputs[1] = {DNNL_ARG_SRC, dtype, x, pd.src_desc()};
   spec.output = {DNNL_ARG_DIFF_WEIGHTS, dtype, dw, pd.diff_weights_desc()};
   return spec;
-}
-
-// Of any of them: every output pixel meets every cell of the filter.
-double Flops(const Shape& y, const Shape& filter) {
-  return 2.0 * static_cast<double>(NumElements(y)) * static_cast<double>(filter[1] * filter[2] * filter[3]);
 }
 
 }  // namespace
