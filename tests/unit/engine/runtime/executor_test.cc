@@ -140,6 +140,14 @@ TEST(Executor, NothingReadsWhatAnEarlierRunLeft) {
                            layers { dense { units: 3 } }
                            loss { softmax_cross_entropy {} })pb",
                       {.input_shape = {9, 7, 5}, .classes = 3}});
+  // Large enough for other layouts of the image and of the result.
+  networks.push_back({"a large odd convolution",
+                      R"pb(layers { conv2d { filters: 250 kernel: 1 } }
+                           layers { conv2d { filters: 243 kernel: 3 activation: RELU } }
+                           layers { global_avg_pool {} }
+                           layers { dense { units: 3 } }
+                           loss { softmax_cross_entropy {} })pb",
+                      {.input_shape = {7, 6, 2}, .classes = 3}});
   networks.push_back({"odd products",
                       R"pb(layers { dense { units: 35 } }
                            layers { multi_head_attention { heads: 5 } }
