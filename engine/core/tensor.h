@@ -66,6 +66,8 @@ class Tensor {
   DType dtype() const { return dtype_; }
   const Shape& shape() const { return shape_; }
   int64_t size() const { return NumElements(shape_); }
+  // Gives it another shape, of no more elements than it was made with. The elements keep their order in memory.
+  void Reshape(Shape shape) { shape_ = std::move(shape); }
   template <typename T>
   absl::Span<T> as() const {
     return {reinterpret_cast<T*>(buffer_.data()), static_cast<size_t>(size())};

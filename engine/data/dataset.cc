@@ -7,6 +7,7 @@
 #include "engine/data/cifar10.h"
 #include "engine/data/glyphs.h"
 #include "engine/data/idx.h"
+#include "engine/data/memory_dataset.h"
 #include "engine/data/npy_dataset.h"
 
 namespace ampd::data {
@@ -57,6 +58,8 @@ absl::Status CheckLimit(const v1::DatasetSpec& spec) {
 
 }  // namespace
 
+void Dataset::ReadLabels(int64_t, absl::Span<int32_t> out) const { std::fill(out.begin(), out.end(), -1); }
+
 absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const v1::DatasetSpec& spec,
                                                      absl::Span<const std::string> data_roots, bool is_eval) {
   AMPD_RETURN_IF_ERROR(CheckLimit(spec));
@@ -73,7 +76,11 @@ absl::StatusOr<DatasetInfo> DescribeDataset(const v1::DatasetSpec& spec, absl::S
   AMPD_RETURN_IF_ERROR(CheckLimit(spec));
   try {
     AMPD_ASSIGN_OR_RETURN(DatasetInfo info, Describe(spec, data_roots, is_eval));
-    if (spec.limit() > 0) info.size = std::min(info.size, spec.limit());
+    if (spec.limit() > 0 && spec.limit() < info.size) {
+      info.size = spec.limit();
+      Shorten(info.lengths, info.size);
+      Shorten(info.label_lengths, info.size);
+    }
     return info;
   } catch (const std::bad_alloc&) {
     return absl::ResourceExhaustedError("no memory left while reading a dataset's header");

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -39,6 +40,13 @@ struct DatasetInfo {
   int64_t classes = 0;
   // kFloat: floats per sample, >= 1.
   int64_t target_features = 0;
+  // kClass: labels per sample, where those are sequences; 0: one label. Labels of sequences below 0 are -1 and stand
+  // for none; so do those past label_lengths or, without these and with as many labels as steps, past lengths.
+  int64_t label_count = 0;
+  // Of sequences, [time] or [time, features], the steps of each sample that count, 1 to time. Empty: all.
+  std::vector<int32_t> lengths;
+  // Of label sequences, the labels of each sample that count, 0 to label_count. Empty: all.
+  std::vector<int32_t> label_lengths;
 
   bool is_image() const { return input_shape.size() == 3; }
   int64_t input_elements() const { return NumElements(input_shape); }
@@ -58,8 +66,11 @@ class Dataset {
   // The values as stored (bytes as 0..255), channels last; `out` has info().input_elements() places.
   virtual void ReadInput(int64_t i, absl::Span<float> out) const = 0;
 
-  // kClass only.
+  // kClass with label_count 0 only.
   virtual int32_t ReadLabel(int64_t i) const = 0;
+
+  // kClass with a label_count only; `out` has as many places.
+  virtual void ReadLabels(int64_t i, absl::Span<int32_t> out) const;
 
   // kFloat only; `out` has info().target_features places.
   virtual void ReadTarget(int64_t i, absl::Span<float> out) const = 0;

@@ -5,7 +5,6 @@
 #include <numeric>
 #include <utility>
 
-#include "engine/core/rng.h"
 #include "engine/core/status.h"
 #include "engine/data/byte_source.h"
 
@@ -17,6 +16,10 @@ int64_t OwnWidth(const DatasetInfo& info) {
 }
 
 absl::Status CheckTargets(const DatasetInfo& info, const LoaderOptions& options) {
+  if (info.label_count > 0 && options.targets != TargetFormat::kLabels) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(info.name, " has label sequences, but the loss needs one target a sample"));
+  }
   if (info.target_kind == TargetKind::kClass) {
     if (info.classes <= options.target_width) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat(info.name, " has labels up to ", info.classes - 1,
@@ -34,13 +37,30 @@ absl::Status CheckTargets(const DatasetInfo& info, const LoaderOptions& options)
 
 // In floating point, in which absurd sizes do not wrap around.
 absl::Status CheckMemory(const DatasetInfo& info, const LoaderOptions& options) {
-  const double sample = 4.0 * (static_cast<double>(info.input_elements()) + static_cast<double>(options.target_width));
+  const double longer = options.buckets.empty()
+                            ? 1
+                            : static_cast<double>(options.buckets.back()) / static_cast<double>(info.input_shape[0]);
+  const double sample = 4.0 * (static_cast<double>(info.input_elements()) * std::max(longer, 1.0) +
+                               static_cast<double>(options.target_width + info.label_count));
   const double batches = options.depth * static_cast<double>(options.batch_size) * (sample + sizeof(int64_t));
-  const double order = options.shuffle ? static_cast<double>(info.size) * sizeof(int64_t) : 0;
+  const bool ordered = options.shuffle || !options.buckets.empty();
+  const double order = ordered ? 4.0 * static_cast<double>(info.size) * sizeof(int64_t) : 0;
   if (batches + order <= static_cast<double>(PhysicalMemory())) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat("batches of ", options.batch_size, " of the ", info.size,
                                                    " samples of ", info.name, " need ", batches + order,
                                                    " bytes in memory; this machine has ", PhysicalMemory()));
+}
+
+absl::Status CheckBuckets(const DatasetInfo& info, const LoaderOptions& options) {
+  if (info.lengths.empty() != options.buckets.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(info.name, info.lengths.empty() ? " has no lengths" : " has lengths",
+                                                   ", the loader got ", options.buckets.size(), " length buckets"));
+  }
+  if (info.lengths.empty()) return absl::OkStatus();
+  const int32_t longest = *std::max_element(info.lengths.begin(), info.lengths.end());
+  if (longest <= options.buckets.back()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(info.name, " has a sample of ", longest, " steps, the longest bucket is ", options.buckets.back()));
 }
 
 absl::Status CheckOptions(const DatasetInfo& info, const LoaderOptions& options, bool training) {
@@ -52,6 +72,7 @@ absl::Status CheckOptions(const DatasetInfo& info, const LoaderOptions& options,
     return absl::InvalidArgumentError(absl::StrCat("the training set ", info.name, " holds ", info.size,
                                                    " samples, fewer than the batch size ", options.batch_size));
   }
+  AMPD_RETURN_IF_ERROR(CheckBuckets(info, options));
   AMPD_RETURN_IF_ERROR(CheckMemory(info, options));
   return CheckTargets(info, options);
 }
@@ -61,14 +82,6 @@ int64_t BatchesPerEpoch(int64_t size, int64_t batch_size, bool training) {
 }
 
 }  // namespace
-
-std::vector<int64_t> EpochOrder(int64_t size, uint64_t seed, int64_t epoch) {
-  std::vector<int64_t> order(static_cast<size_t>(size));
-  std::iota(order.begin(), order.end(), 0);
-  RngSequence rng(seed, "data.shuffle", static_cast<uint64_t>(epoch));
-  for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[rng.NextBelow(i)]);
-  return order;
-}
 
 absl::StatusOr<std::unique_ptr<Loader>> Loader::CreateTraining(const Dataset& dataset, const Transform& transform,
                                                                const LoaderOptions& options) {
@@ -110,16 +123,21 @@ Loader::~Loader() {
 
 void Loader::AllocateBuffers() {
   Shape inputs = {options_.batch_size};
-  const Shape& sample = dataset_.info().input_shape;
-  inputs.insert(inputs.end(), sample.begin(), sample.end());
+  const DatasetInfo& info = dataset_.info();
+  inputs.insert(inputs.end(), info.input_shape.begin(), info.input_shape.end());
+  if (!options_.buckets.empty()) inputs[1] = options_.buckets.back();
+  Shape labels = {options_.batch_size};
+  if (info.label_count > 0) labels.push_back(LabelsByStep() ? inputs[1] : info.label_count);
   for (int i = 0; i < options_.depth; ++i) {
     auto batch = std::make_unique<Batch>();
     batch->inputs = Tensor(DType::kF32, inputs);
     if (options_.targets == TargetFormat::kLabels) {
-      batch->labels = Tensor(DType::kI32, {options_.batch_size});
+      batch->labels = Tensor(DType::kI32, labels);
     } else {
       batch->targets = Tensor(DType::kF32, {options_.batch_size, options_.target_width});
     }
+    if (!options_.buckets.empty()) batch->lengths = Tensor(DType::kI32, {options_.batch_size});
+    if (!info.label_lengths.empty()) batch->label_lengths = Tensor(DType::kI32, {options_.batch_size});
     free_.push_back(batch.get());
     buffers_.push_back(std::move(batch));
   }
@@ -183,18 +201,14 @@ absl::Status Loader::Fill(int64_t step, Batch& batch) {
   batch.step = step;
   batch.epoch = training_ ? step / batches_per_epoch_ + 1 : 0;
   batch.batch = step % batches_per_epoch_;
-  const int64_t first = batch.batch * options_.batch_size;
-  batch.valid = std::min(options_.batch_size, dataset_.size() - first);
-  const bool shuffled = training_ && options_.shuffle;
-  if (shuffled && order_epoch_ != batch.epoch) {
-    order_ = EpochOrder(dataset_.size(), options_.seed, batch.epoch);
-    order_epoch_ = batch.epoch;
+  if (options_.buckets.empty()) {
+    Choose(batch);
+  } else {
+    ChooseFromBuckets(batch);
   }
-  batch.samples.clear();
+  batch.valid = static_cast<int64_t>(batch.samples.size());
   for (int64_t i = 0; i < batch.valid; ++i) {
-    const int64_t sample = shuffled ? order_[static_cast<size_t>(first + i)] : first + i;
-    batch.samples.push_back(sample);
-    if (absl::Status status = FillSample(sample, i, batch); !status.ok()) {
+    if (absl::Status status = FillSample(batch.samples[static_cast<size_t>(i)], i, batch); !status.ok()) {
       const std::string where = training_ ? absl::StrCat("epoch ", batch.epoch, ", batch ") : "evaluation, batch ";
       return Annotate(status, absl::StrCat(where, batch.batch));
     }
@@ -203,8 +217,48 @@ absl::Status Loader::Fill(int64_t step, Batch& batch) {
   return absl::OkStatus();
 }
 
+void Loader::Choose(Batch& batch) {
+  const int64_t first = batch.batch * options_.batch_size;
+  const bool shuffled = training_ && options_.shuffle;
+  if (shuffled && order_epoch_ != batch.epoch) {
+    order_ = EpochOrder(dataset_.size(), options_.seed, batch.epoch);
+    order_epoch_ = batch.epoch;
+  }
+  batch.samples.clear();
+  for (int64_t i = first; i < std::min(first + options_.batch_size, dataset_.size()); ++i) {
+    batch.samples.push_back(shuffled ? order_[static_cast<size_t>(i)] : i);
+  }
+}
+
+void Loader::ChooseFromBuckets(Batch& batch) {
+  if (order_epoch_ != batch.epoch) {
+    const std::vector<int32_t>& lengths = dataset_.info().lengths;
+    if (training_) {
+      bucket_batches_ =
+          EpochBatches(lengths, options_.buckets, options_.batch_size, options_.shuffle, options_.seed, batch.epoch);
+    } else {
+      std::vector<int64_t> order(lengths.size());
+      std::iota(order.begin(), order.end(), 0);
+      bucket_batches_ = BucketBatches(lengths, options_.buckets, order, options_.batch_size);
+    }
+    order_epoch_ = batch.epoch;
+  }
+  const BucketBatch& chosen = bucket_batches_[static_cast<size_t>(batch.batch)];
+  batch.samples = chosen.samples;
+  batch.bucket = chosen.bucket;
+  const int64_t time = options_.buckets[chosen.bucket];
+  Shape inputs = batch.inputs.shape();
+  inputs[1] = time;
+  batch.inputs.Reshape(std::move(inputs));
+  if (LabelsByStep()) batch.labels.Reshape({options_.batch_size, time});
+}
+
 absl::Status Loader::FillSample(int64_t sample, int64_t position, Batch& batch) {
   AMPD_RETURN_IF_ERROR(dataset_.CheckFinite(sample));
+  if (!options_.buckets.empty()) {
+    FillSequence(sample, position, batch);
+    return FillTarget(sample, position, batch);
+  }
   const size_t elements = static_cast<size_t>(dataset_.info().input_elements());
   const auto out = batch.inputs.as<float>().subspan(static_cast<size_t>(position) * elements, elements);
   if (training_) {
@@ -212,23 +266,62 @@ absl::Status Loader::FillSample(int64_t sample, int64_t position, Batch& batch) 
   } else {
     transform_.ReadPlain(dataset_, sample, out);
   }
-  FillTarget(sample, position, batch);
-  return absl::OkStatus();
+  return FillTarget(sample, position, batch);
 }
 
-void Loader::FillTarget(int64_t sample, int64_t position, Batch& batch) {
+void Loader::FillSequence(int64_t sample, int64_t position, Batch& batch) {
+  scratch_.resize(static_cast<size_t>(dataset_.info().input_elements()));
+  transform_.ReadPlain(dataset_, sample, absl::MakeSpan(scratch_));
+  const size_t length = static_cast<size_t>(dataset_.info().lengths[static_cast<size_t>(sample)]);
+  const size_t counted = scratch_.size() / static_cast<size_t>(dataset_.info().input_shape[0]) * length;
+  const size_t elements = static_cast<size_t>(batch.inputs.size() / options_.batch_size);
+  const auto out = batch.inputs.as<float>().subspan(static_cast<size_t>(position) * elements, elements);
+  std::fill(std::copy_n(scratch_.begin(), counted, out.begin()), out.end(), 0.0f);
+  batch.lengths.as<int32_t>()[static_cast<size_t>(position)] = static_cast<int32_t>(length);
+}
+
+absl::Status Loader::FillTarget(int64_t sample, int64_t position, Batch& batch) {
+  if (dataset_.info().label_count > 0) return FillLabels(sample, position, batch);
   if (options_.targets == TargetFormat::kLabels) {
     batch.labels.as<int32_t>()[static_cast<size_t>(position)] = dataset_.ReadLabel(sample);
-    return;
+    return absl::OkStatus();
   }
   const size_t width = static_cast<size_t>(options_.target_width);
   const auto out = batch.targets.as<float>().subspan(static_cast<size_t>(position) * width, width);
   if (dataset_.info().target_kind == TargetKind::kFloat) {
     dataset_.ReadTarget(sample, out);
-    return;
+    return absl::OkStatus();
   }
   std::fill(out.begin(), out.end(), 0.0f);
   out[static_cast<size_t>(dataset_.ReadLabel(sample))] = 1.0f;
+  return absl::OkStatus();
+}
+
+bool Loader::LabelsByStep() const {
+  return dataset_.info().label_count > 0 && !options_.buckets.empty() && !options_.spelled_labels;
+}
+
+absl::Status Loader::FillLabels(int64_t sample, int64_t position, Batch& batch) {
+  const DatasetInfo& info = dataset_.info();
+  label_scratch_.resize(static_cast<size_t>(info.label_count));
+  dataset_.ReadLabels(sample, absl::MakeSpan(label_scratch_));
+  const size_t places = static_cast<size_t>(batch.labels.size() / options_.batch_size);
+  const auto out = batch.labels.as<int32_t>().subspan(static_cast<size_t>(position) * places, places);
+  const size_t given = std::min(places, label_scratch_.size());
+  std::fill(std::copy_n(label_scratch_.begin(), given, out.begin()), out.end(), -1);
+  if (!info.label_lengths.empty()) {
+    batch.label_lengths.as<int32_t>()[static_cast<size_t>(position)] = info.label_lengths[static_cast<size_t>(sample)];
+  }
+  if (!options_.spelled_labels) return absl::OkStatus();
+  const size_t counted =
+      info.label_lengths.empty() ? given : static_cast<size_t>(info.label_lengths[static_cast<size_t>(sample)]);
+  for (size_t i = 0; i < counted; ++i) {
+    if (out[i] >= 0 && out[i] != options_.blank) continue;
+    return absl::DataLossError(absl::StrCat(info.name, ": sample ", sample, " has ",
+                                            out[i] < 0 ? "no label" : "the blank", " at place ", i, " of its ", counted,
+                                            " labels"));
+  }
+  return absl::OkStatus();
 }
 
 void Loader::ClearPadding(Batch& batch) const {
@@ -237,6 +330,12 @@ void Loader::ClearPadding(Batch& batch) const {
     std::fill(values.begin() + used, values.end(), 0);
   };
   clear(batch.inputs.as<float>());
+  if (!batch.label_lengths.shape().empty()) clear(batch.label_lengths.as<int32_t>());
+  // Every sequence has a step.
+  if (!options_.buckets.empty()) {
+    const auto lengths = batch.lengths.as<int32_t>();
+    std::fill(lengths.begin() + batch.valid, lengths.end(), 1);
+  }
   if (options_.targets == TargetFormat::kLabels) {
     clear(batch.labels.as<int32_t>());
   } else {

@@ -14,6 +14,8 @@
 #include "absl/status/statusor.h"
 #include "engine/core/tensor.h"
 #include "engine/data/dataset.h"
+#include "engine/data/epoch_order.h"
+#include "engine/data/length_buckets.h"
 #include "engine/data/transform.h"
 
 namespace ampd::data {
@@ -39,14 +41,28 @@ struct LoaderOptions {
   int64_t first_step = 0;
   // Buffers, >= 2: batches prepared ahead and those that the caller holds.
   int depth = 3;
+  // Of datasets with lengths, and only of those: what LengthBuckets gave. Required for them.
+  std::vector<int64_t> buckets;
+  // Of label sequences: they are what is to be found in the input (ctc) rather than a label for each of its steps, must
+  // be classes and not `blank`. Needs TargetFormat::kLabels.
+  bool spelled_labels = false;
+  int32_t blank = 0;
 };
 
 // Reusable buffer owned by the loader.
 struct Batch {
-  // f32 [batch_size, sample shape], normalised.
+  // f32 [batch_size, sample shape], normalised. With buckets the sample's time is the bucket's length; steps past a
+  // sample's length are zeros.
   Tensor inputs;
-  // i32 [batch_size] for kLabels, else empty.
+  // i32 [batch_size] for kLabels, else empty. Of label sequences [batch_size, labels]; with buckets, and unless
+  // spelled_labels, labels go with the steps: those past a sample's length are -1.
   Tensor labels;
+  // i32 [batch_size] with buckets, else empty: steps that count; 1 in places that pad an evaluation's last batch.
+  Tensor lengths;
+  // i32 [batch_size] where the dataset has label_lengths, else empty.
+  Tensor label_lengths;
+  // Index into LoaderOptions::buckets; 0 without.
+  size_t bucket = 0;
   // f32 [batch_size, width] for kFloats, else empty.
   Tensor targets;
   // Index in the dataset of each of the `valid` samples.
@@ -63,23 +79,19 @@ struct Batch {
   double wait_seconds = 0;
 };
 
-// The samples of one epoch (from 1) in training order: a permutation of 0..size-1 drawn by Fisher-Yates from (seed,
-// epoch). Pure.
-std::vector<int64_t> EpochOrder(int64_t size, uint64_t seed, int64_t epoch);
-
 // Next() and Release() are called from one thread at a time; destruction, from any state, stops the loader's thread and
 // takes back every batch. `dataset` and `transform` outlive the loader.
 class Loader {
  public:
   // An endless sequence of full batches that depends on (seed, step) alone: attempted step s is batch
   // s % batches_per_epoch() of epoch s / batches_per_epoch() + 1; an epoch's partial last batch is dropped. So the
-  // cursor of a training is its attempted step. INVALID_ARGUMENT when the dataset is smaller than a batch, or its
-  // samples or targets do not fit transform and options; RESOURCE_EXHAUSTED when the batches do not fit the machine's
-  // memory.
+  // cursor of a training is its attempted step. With buckets the batches of an epoch are EpochBatches'.
+  // INVALID_ARGUMENT when the dataset is smaller than a batch, or its samples or targets do not fit transform and
+  // options; RESOURCE_EXHAUSTED when the batches do not fit the machine's memory.
   static absl::StatusOr<std::unique_ptr<Loader>> CreateTraining(const Dataset& dataset, const Transform& transform,
                                                                 const LoaderOptions& options);
 
-  // All samples once, in order, without augmentation.
+  // All samples once, in order (with buckets: in BucketBatches' order), without augmentation.
   static absl::StatusOr<std::unique_ptr<Loader>> CreateEvaluation(const Dataset& dataset, const Transform& transform,
                                                                   const LoaderOptions& options);
   ~Loader();
@@ -109,8 +121,15 @@ class Loader {
   Batch* TakeFree();
   void Publish(Prepared prepared);
   absl::Status Fill(int64_t step, Batch& batch);
+  // The samples of the batch that `batch` is, and its bucket.
+  void Choose(Batch& batch);
+  void ChooseFromBuckets(Batch& batch);
   absl::Status FillSample(int64_t sample, int64_t position, Batch& batch);
-  void FillTarget(int64_t sample, int64_t position, Batch& batch);
+  // Whether there is a label for each step, padded as the steps are.
+  bool LabelsByStep() const;
+  void FillSequence(int64_t sample, int64_t position, Batch& batch);
+  absl::Status FillTarget(int64_t sample, int64_t position, Batch& batch);
+  absl::Status FillLabels(int64_t sample, int64_t position, Batch& batch);
   void ClearPadding(Batch& batch) const;
 
   const Dataset& dataset_;
@@ -122,7 +141,10 @@ class Loader {
 
   // Used by the loader's thread alone.
   std::vector<int64_t> order_;
-  int64_t order_epoch_ = 0;
+  std::vector<BucketBatch> bucket_batches_;
+  // What order_ or bucket_batches_ is of; -1: nothing yet.
+  int64_t order_epoch_ = -1;
+  std::vector<int32_t> label_scratch_;
   std::vector<float> scratch_;
 
   std::mutex mutex_;

@@ -26,6 +26,11 @@ class MemoryDataset : public Dataset {
 
   int32_t ReadLabel(int64_t i) const override { return columns_.labels[static_cast<size_t>(i)]; }
 
+  void ReadLabels(int64_t i, absl::Span<int32_t> out) const override {
+    const int64_t n = info().label_count;
+    std::copy_n(columns_.labels.data() + i * n, n, out.data());
+  }
+
   void ReadTarget(int64_t i, absl::Span<float> out) const override {
     const int64_t n = info().target_features;
     std::copy_n(columns_.targets.data() + i * n, n, out.data());
@@ -48,15 +53,9 @@ bool Fits(const Columns& c) {
   const size_t inputs = n * static_cast<size_t>(c.info.input_elements());
   const bool is_class = c.info.target_kind == TargetKind::kClass;
   return n >= 1 && c.bytes.size() == (c.info.byte_inputs ? inputs : 0) &&
-         c.floats.size() == (c.info.byte_inputs ? 0 : inputs) && c.labels.size() == (is_class ? n : 0) &&
+         c.floats.size() == (c.info.byte_inputs ? 0 : inputs) &&
+         c.labels.size() == (is_class ? n * static_cast<size_t>(std::max<int64_t>(c.info.label_count, 1)) : 0) &&
          c.targets.size() == (is_class ? 0 : n * static_cast<size_t>(c.info.target_features));
-}
-
-template <typename T>
-void Shorten(std::vector<T>& values, int64_t size) {
-  if (values.empty()) return;
-  values.resize(static_cast<size_t>(size));
-  values.shrink_to_fit();
 }
 
 }  // namespace
@@ -67,7 +66,9 @@ absl::StatusOr<std::unique_ptr<Dataset>> MakeMemoryDataset(Columns columns, int6
     columns.info.size = limit;
     Shorten(columns.bytes, limit * columns.info.input_elements());
     Shorten(columns.floats, limit * columns.info.input_elements());
-    Shorten(columns.labels, limit);
+    Shorten(columns.labels, limit * std::max<int64_t>(columns.info.label_count, 1));
+    Shorten(columns.info.lengths, limit);
+    Shorten(columns.info.label_lengths, limit);
     Shorten(columns.targets, limit * columns.info.target_features);
   }
   return std::make_unique<MemoryDataset>(std::move(columns));
@@ -81,6 +82,26 @@ absl::StatusOr<int64_t> CountClasses(absl::Span<const int32_t> labels, absl::str
           absl::StrCat(name, ": sample ", i, " has label ", labels[i], "; class labels are 0 to ", kMaxClasses - 1));
     }
     highest = std::max(highest, labels[i]);
+  }
+  return int64_t{highest} + 1;
+}
+
+absl::StatusOr<int64_t> MarkAndCountClasses(const DatasetInfo& info, absl::string_view name,
+                                            std::vector<int32_t>& labels) {
+  const bool by_step = info.label_lengths.empty() && info.label_count == info.input_shape[0];
+  const std::vector<int32_t>& counts = by_step ? info.lengths : info.label_lengths;
+  int32_t highest = 0;
+  for (int64_t i = 0; i < info.size; ++i) {
+    const int64_t count = counts.empty() ? info.label_count : counts[static_cast<size_t>(i)];
+    for (int64_t p = 0; p < info.label_count; ++p) {
+      int32_t& label = labels[static_cast<size_t>(i * info.label_count + p)];
+      if (p >= count || label < 0) label = -1;
+      if (label >= kMaxClasses) {
+        return absl::DataLossError(absl::StrCat(name, ": sample ", i, " has label ", label, " at place ", p,
+                                                "; class labels are 0 to ", kMaxClasses - 1));
+      }
+      highest = std::max(highest, label);
+    }
   }
   return int64_t{highest} + 1;
 }

@@ -29,18 +29,30 @@ struct Columns {
   // Inputs: `bytes` when info.byte_inputs, else `floats`.
   std::vector<uint8_t> bytes;
   std::vector<float> floats;
-  // Targets: `labels` for kClass, else `targets`.
+  // Targets: `labels` for kClass, info.label_count a sample where that is not 0, else `targets`.
   std::vector<int32_t> labels;
   std::vector<float> targets;
   // In any order; several entries of a sample count once.
   std::vector<NonFinite> non_finite;
 };
 
+// Keeps the first `size` of what may be empty.
+template <typename T>
+void Shorten(std::vector<T>& values, int64_t size) {
+  if (values.empty()) return;
+  values.resize(static_cast<size_t>(size));
+  values.shrink_to_fit();
+}
+
 // Keeps the first `limit` samples (0: all) and hands the columns over. INTERNAL when the vectors do not fit info.
 absl::StatusOr<std::unique_ptr<Dataset>> MakeMemoryDataset(Columns columns, int64_t limit);
 
 // Labels as class numbers: DATA_LOSS naming `name` and the sample when one is negative or >= kMaxClasses.
 absl::StatusOr<int64_t> CountClasses(absl::Span<const int32_t> labels, absl::string_view name);
+
+// The same for info.label_count labels a sample, after marking those that stand for none with -1, as DatasetInfo says.
+absl::StatusOr<int64_t> MarkAndCountClasses(const DatasetInfo& info, absl::string_view name,
+                                            std::vector<int32_t>& labels);
 
 }  // namespace ampd::data
 

@@ -74,10 +74,6 @@ absl::StatusOr<std::string> TargetsPath(const v1::NpyDataset& spec, absl::Span<c
 
 absl::Status DescribeInputs(const Array& array, DatasetInfo& info) {
   const NpyHeader& header = array.header;
-  if (!header.is_byte() && header.kind != 'f') {
-    return absl::InvalidArgumentError(absl::StrCat(array.source->name(), ": inputs of dtype ", header.dtype(),
-                                                   "; supported are u1 (uint8), f2, f4, f8"));
-  }
   if (header.shape.size() < 2 || header.shape.size() > 4) {
     return absl::InvalidArgumentError(absl::StrCat(array.source->name(), ": inputs of shape ",
                                                    ShapeString(header.shape),
@@ -90,25 +86,82 @@ absl::Status DescribeInputs(const Array& array, DatasetInfo& info) {
   return absl::OkStatus();
 }
 
+// How many of the `extent` places of each of the `size` samples count: `low` to `extent`.
+absl::StatusOr<std::vector<int32_t>> ReadLengths(const std::string& path, const std::string& key, int64_t size,
+                                                 int64_t low, int64_t extent, absl::Span<const std::string> roots) {
+  AMPD_ASSIGN_OR_RETURN(const Array array, OpenArray(path, key, roots));
+  const absl::string_view name = array.source->name();
+  if (array.header.kind == 'f' || array.header.shape.size() != 1) {
+    return absl::InvalidArgumentError(absl::StrCat(name, ": lengths of dtype ", array.header.dtype(), " and shape ",
+                                                   ShapeString(array.header.shape), "; expected integers [n]"));
+  }
+  if (array.header.shape[0] != size) {
+    return absl::DataLossError(absl::StrCat(name, " holds ", array.header.shape[0], " lengths of ", size, " samples"));
+  }
+  AMPD_ASSIGN_OR_RETURN(std::vector<int32_t> lengths, ReadNpyIntegers(*array.source, array.header));
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    if (lengths[i] >= low && lengths[i] <= extent) continue;
+    return absl::DataLossError(
+        absl::StrCat(name, ": the length of sample ", i, " is ", lengths[i], "; lengths are ", low, " to ", extent));
+  }
+  return lengths;
+}
+
+absl::Status DescribeLengths(const v1::NpyDataset& spec, absl::Span<const std::string> roots, const Array& inputs,
+                             DatasetInfo& info) {
+  if (spec.lengths().empty()) return absl::OkStatus();
+  if (inputs.header.shape.size() > 3) {
+    return absl::InvalidArgumentError(absl::StrCat(info.name, ": inputs of shape ", ShapeString(inputs.header.shape),
+                                                   " cannot have lengths; expected [n, time] or [n, time, features]"));
+  }
+  info.input_shape.assign(inputs.header.shape.begin() + 1, inputs.header.shape.end());
+  AMPD_ASSIGN_OR_RETURN(info.lengths,
+                        ReadLengths(spec.lengths(), spec.lengths_key(), info.size, 1, info.input_shape[0], roots));
+  return absl::OkStatus();
+}
+
+absl::Status DescribeLabelLengths(const v1::NpyDataset& spec, absl::Span<const std::string> roots, DatasetInfo& info) {
+  if (spec.target_lengths().empty()) return absl::OkStatus();
+  if (info.label_count == 0) {
+    return absl::InvalidArgumentError("npy.target_lengths are of label sequences, integers [n, labels]");
+  }
+  AMPD_ASSIGN_OR_RETURN(info.label_lengths, ReadLengths(spec.target_lengths(), spec.target_lengths_key(), info.size, 0,
+                                                        info.label_count, roots));
+  return absl::OkStatus();
+}
+
+// Whole numbers that fp32 holds exactly, such as ids.
+absl::StatusOr<std::vector<float>> ReadIntegerInputs(const Array& array) {
+  constexpr int32_t kLargest = 1 << 24;
+  AMPD_ASSIGN_OR_RETURN(const std::vector<int32_t> values, ReadNpyIntegers(*array.source, array.header));
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (values[i] >= -kLargest && values[i] <= kLargest) continue;
+    return absl::DataLossError(
+        absl::StrCat(array.source->name(), ": element ", i, " is ", values[i], "; integers up to 2^24 can be inputs"));
+  }
+  return std::vector<float>(values.begin(), values.end());
+}
+
 absl::Status DescribeTargets(const Array& array, DatasetInfo& info) {
   const NpyHeader& header = array.header;
   info.target_kind = header.kind == 'f' ? TargetKind::kFloat : TargetKind::kClass;
-  const size_t max_rank = info.target_kind == TargetKind::kFloat ? 2 : 1;
-  if (header.shape.empty() || header.shape.size() > max_rank) {
+  if (header.shape.empty() || header.shape.size() > 2) {
     return absl::InvalidArgumentError(absl::StrCat(array.source->name(), ": targets of dtype ", header.dtype(),
                                                    " and shape ", ShapeString(header.shape),
-                                                   "; expected integers [n], or floats [n] or [n, features]"));
+                                                   "; expected integers [n] or [n, labels], or floats [n] or [n, "
+                                                   "features]"));
   }
-  if (info.target_kind == TargetKind::kFloat) info.target_features = header.shape.size() == 2 ? header.shape[1] : 1;
+  if (info.target_kind == TargetKind::kFloat) {
+    info.target_features = header.shape.size() == 2 ? header.shape[1] : 1;
+  } else if (header.shape.size() == 2) {
+    info.label_count = header.shape[1];
+  }
   if (header.shape[0] == info.size) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat(info.name, " holds ", info.size, " inputs, but ", array.source->name(),
                                           " holds ", header.shape[0], " targets"));
 }
 
 absl::StatusOr<Parts> OpenParts(const v1::NpyDataset& spec, absl::Span<const std::string> roots) {
-  if (!spec.lengths().empty() || !spec.target_lengths().empty()) {
-    return absl::UnimplementedError("npy.lengths and npy.target_lengths are not supported yet");
-  }
   AMPD_ASSIGN_OR_RETURN(const std::string targets, TargetsPath(spec, roots));
   Parts parts;
   const std::string inputs_key = spec.inputs_key().empty() ? "x" : spec.inputs_key();
@@ -117,10 +170,15 @@ absl::StatusOr<Parts> OpenParts(const v1::NpyDataset& spec, absl::Span<const std
   AMPD_ASSIGN_OR_RETURN(parts.targets, OpenArray(targets, targets_key, roots));
   parts.info.name = parts.inputs.source->name();
   AMPD_RETURN_IF_ERROR(DescribeInputs(parts.inputs, parts.info));
+  AMPD_RETURN_IF_ERROR(DescribeLengths(spec, roots, parts.inputs, parts.info));
   AMPD_RETURN_IF_ERROR(DescribeTargets(parts.targets, parts.info));
+  AMPD_RETURN_IF_ERROR(DescribeLabelLengths(spec, roots, parts.info));
   if (parts.info.target_kind == TargetKind::kClass) {
+    const std::string name = parts.targets.source->name();
     AMPD_ASSIGN_OR_RETURN(parts.labels, ReadNpyIntegers(*parts.targets.source, parts.targets.header));
-    AMPD_ASSIGN_OR_RETURN(parts.info.classes, CountClasses(parts.labels, parts.targets.source->name()));
+    AMPD_ASSIGN_OR_RETURN(parts.info.classes, parts.info.label_count > 0
+                                                  ? MarkAndCountClasses(parts.info, name, parts.labels)
+                                                  : CountClasses(parts.labels, name));
   }
   return parts;
 }
@@ -135,6 +193,8 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenNpy(const v1::NpyDataset& spec, abs
   columns.labels = std::move(parts.labels);
   if (columns.info.byte_inputs) {
     AMPD_ASSIGN_OR_RETURN(columns.bytes, ReadNpyBytes(*parts.inputs.source, parts.inputs.header));
+  } else if (parts.inputs.header.kind != 'f') {
+    AMPD_ASSIGN_OR_RETURN(columns.floats, ReadIntegerInputs(parts.inputs));
   } else {
     AMPD_ASSIGN_OR_RETURN(columns.floats, ReadNpyFloats(*parts.inputs.source, parts.inputs.header, columns.non_finite));
   }

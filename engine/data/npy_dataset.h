@@ -12,12 +12,14 @@
 
 namespace ampd::data {
 
-// Inputs: u1 (bytes) or f2, f4, f8 (floats) of [n, features], [n, h, w] or [n, h, w, c]. Targets: integers [n] (class
-// labels) or floats [n] or [n, features]. Errors as OpenDataset; `limit` 0 is all.
+// Inputs: u1 (bytes), other integers (read as floats, up to 2^24 in size) or f2, f4, f8 (floats) of [n, features], [n,
+// h, w] or [n, h, w, c]; with lengths [n, time] or [n, time, features], which are no images then. Targets: integers [n]
+// (class labels) or [n, labels] (label sequences), or floats [n] or [n, features]. Errors as OpenDataset; `limit` 0 is
+// all.
 absl::StatusOr<std::unique_ptr<Dataset>> OpenNpy(const v1::NpyDataset& spec, absl::Span<const std::string> roots,
                                                  int64_t limit);
 
-// Reads both headers, and the targets when they are class labels.
+// Reads the headers, all lengths, and the targets when they are class labels.
 absl::StatusOr<DatasetInfo> DescribeNpy(const v1::NpyDataset& spec, absl::Span<const std::string> roots);
 
 }  // namespace ampd::data

@@ -47,6 +47,9 @@ absl::Status CheckNormalize(const v1::ImageTransform& spec, const DatasetInfo& i
 absl::Status CheckTransform(const v1::ImageTransform& spec, const DatasetInfo& info) {
   if (spec.size() != 0) return absl::UnimplementedError("data.image.size: resizing is not supported yet");
   AMPD_RETURN_IF_ERROR(CheckNormalize(spec, info));
+  if (!info.lengths.empty() && spec.normalize() == Normalization::STANDARD) {
+    return Refuse("normalize", "STANDARD would count steps past the samples' lengths", info);
+  }
   if (spec.random_flip() && !info.is_image()) return Refuse("random_flip", "is for images", info);
   const int64_t padding = spec.random_crop_padding();
   if (padding == 0) return absl::OkStatus();
@@ -129,7 +132,10 @@ void Transform::FillTable() {
 }
 
 absl::Status Transform::CheckApplies(const DatasetInfo& info) const {
-  if (info.input_shape == info_.input_shape && info.byte_inputs == info_.byte_inputs) return absl::OkStatus();
+  Shape shape = info.input_shape;
+  // Sequences need not be stored with the same padding.
+  if (!info.lengths.empty() && !info_.lengths.empty()) shape[0] = info_.input_shape[0];
+  if (shape == info_.input_shape && info.byte_inputs == info_.byte_inputs) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("samples of ", info.name, " are ", ShapeString(info.input_shape),
                    info.byte_inputs ? " bytes" : " floats", ", but the training samples of ", info_.name, " are ",

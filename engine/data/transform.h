@@ -16,7 +16,7 @@ namespace ampd::data {
 
 // Whether the transform makes sense for such samples; INVALID_ARGUMENT naming field, values and dataset otherwise:
 // crop and flip need images, UNIT and IMAGENET bytes, IMAGENET three channels, the padding must be smaller than the
-// image. UNIMPLEMENTED for `size`.
+// image; samples with lengths cannot be measured for STANDARD. UNIMPLEMENTED for `size`.
 absl::Status CheckTransform(const v1::ImageTransform& spec, const DatasetInfo& info);
 
 // Names the random draws of one training sample. They follow from these values alone.
@@ -42,7 +42,8 @@ class Transform {
   // a value that is not finite.
   static absl::StatusOr<Transform> Create(const v1::ImageTransform& spec, const Dataset& train);
 
-  // INVALID_ARGUMENT when samples of `info` differ in shape or kind from those it was created for.
+  // INVALID_ARGUMENT when samples of `info` differ in shape (sequences with lengths: but for time) or kind from those
+  // it was created for.
   absl::Status CheckApplies(const DatasetInfo& info) const;
 
   // Sample `i` without randomness, for evaluation. `out` has info().input_elements() places, also below.

@@ -83,6 +83,161 @@ v1::ImageTransform Augmentation() {
   return spec;
 }
 
+// Sample i has lengths[i] steps of two features, i + 1 everywhere, then 99; its labels are the numbers of its steps,
+// then none.
+Columns MakeSequences(const std::vector<int32_t>& lengths, int64_t time) {
+  Columns columns;
+  columns.info.name = "sequences";
+  columns.info.size = static_cast<int64_t>(lengths.size());
+  columns.info.input_shape = {time, 2};
+  columns.info.label_count = time;
+  columns.info.lengths = lengths;
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    for (int64_t t = 0; t < time; ++t) {
+      const bool counts = t < lengths[i];
+      columns.floats.insert(columns.floats.end(), 2, counts ? static_cast<float>(i + 1) : 99.0f);
+      columns.labels.push_back(static_cast<int32_t>(t));
+    }
+  }
+  columns.info.classes = *MarkAndCountClasses(columns.info, "labels", columns.labels);
+  return columns;
+}
+
+TEST(LengthBucketsTest, AreThoseThatSamplesNeed) {
+  const std::vector<int32_t> train = {3, 8, 9, 40}, eval = {17, 1};
+  EXPECT_THAT(*LengthBuckets(train, eval, {}), ElementsAre(8, 16, 24, 40));
+  EXPECT_THAT(*LengthBuckets(train, {}, {}), ElementsAre(8, 16, 40));
+  EXPECT_THAT(*LengthBuckets(train, eval, {16, 48, 64}), ElementsAre(16, 48));
+  // 600 / 8 is 75: five times 8, of which 15 reach 600.
+  EXPECT_THAT(*LengthBuckets(std::vector<int32_t>{1, 600, 300}, {}, {}), ElementsAre(40, 320, 600));
+  const auto too_long = LengthBuckets(train, eval, {16, 32});
+  EXPECT_THAT(std::string(too_long.status().message()), AllOf(HasSubstr("end at 32"), HasSubstr("40 steps")));
+}
+
+TEST(LengthBucketsTest, WhatIsLeftOverGoesToTheNextBucket) {
+  const std::vector<int32_t> lengths = {5, 20, 6, 12, 7, 13, 8, 14, 1};
+  const std::vector<int64_t> buckets = {8, 16, 24}, order = {8, 7, 6, 5, 4, 3, 2, 1, 0};
+  const std::vector<BucketBatch> batches = BucketBatches(lengths, buckets, order, 2);
+  ASSERT_EQ(batches.size(), 5u);
+  // 8, 6, 4, 2 and 0 are short, of which 0 is left over; 7, 5, 3 are longer, and with 0 they make two batches.
+  EXPECT_THAT(batches[0].samples, ElementsAre(8, 6));
+  EXPECT_THAT(batches[1].samples, ElementsAre(4, 2));
+  EXPECT_THAT(batches[2].samples, ElementsAre(7, 5));
+  EXPECT_THAT(batches[3].samples, ElementsAre(3, 0));
+  EXPECT_THAT(batches[4].samples, ElementsAre(1));
+  EXPECT_EQ(batches[1].bucket, 0u);
+  EXPECT_EQ(batches[3].bucket, 1u);
+  EXPECT_EQ(batches[4].bucket, 2u);
+}
+
+TEST(LengthBucketsTest, AnEpochHasTheSamplesThatItHasWithoutBuckets) {
+  std::vector<int32_t> lengths;
+  for (int i = 0; i < 103; ++i) lengths.push_back(1 + i * 7 % 40);
+  const std::vector<int64_t> buckets = *LengthBuckets(lengths, {}, {});
+  std::set<std::vector<int64_t>> firsts;
+  for (int64_t epoch : {1, 2, 3}) {
+    const std::vector<BucketBatch> batches = EpochBatches(lengths, buckets, 10, true, 5, epoch);
+    std::vector<int64_t> samples, whole = EpochOrder(103, 5, epoch);
+    for (const BucketBatch& batch : batches) {
+      EXPECT_EQ(batch.samples.size(), 10u);
+      for (int64_t sample : batch.samples) EXPECT_LE(lengths[sample], buckets[batch.bucket]);
+      samples.insert(samples.end(), batch.samples.begin(), batch.samples.end());
+    }
+    firsts.insert(batches[0].samples);
+    whole.resize(100);
+    EXPECT_THAT(samples, ::testing::UnorderedElementsAreArray(whole));
+    // The buckets do not come in order.
+    EXPECT_FALSE(std::is_sorted(batches.begin(), batches.end(),
+                                [](const BucketBatch& a, const BucketBatch& b) { return a.bucket < b.bucket; }));
+  }
+  EXPECT_EQ(firsts.size(), 3u);
+}
+
+TEST(LoaderTest, PadsSequencesToTheirBucket) {
+  const Source source(MakeSequences({3, 12, 8, 9, 5, 20}, 21));
+  LoaderOptions options;
+  options.batch_size = 2;
+  options.target_width = 20;
+  options.buckets = {8, 16, 24};
+  auto loader = Loader::CreateEvaluation(*source.dataset, source.transform, options);
+  ASSERT_TRUE(loader.ok()) << loader.status();
+  std::vector<int64_t> times;
+  for (int i = 0; i < 3; ++i) {
+    const Batch* batch = *(*loader)->Next();
+    ASSERT_NE(batch, nullptr);
+    const int64_t time = options.buckets[batch->bucket];
+    times.push_back(time);
+    EXPECT_EQ(batch->inputs.shape(), (Shape{2, time, 2}));
+    EXPECT_EQ(batch->labels.shape(), (Shape{2, time}));
+    for (int64_t p = 0; p < batch->valid; ++p) {
+      const int64_t sample = batch->samples[p], length = source.dataset->info().lengths[sample];
+      EXPECT_EQ(batch->lengths.as<int32_t>()[p], length);
+      for (int64_t t = 0; t < time; ++t) {
+        EXPECT_EQ(batch->inputs.as<float>()[(p * time + t) * 2 + 1], t < length ? static_cast<float>(sample + 1) : 0);
+        EXPECT_EQ(batch->labels.as<int32_t>()[p * time + t], t < length ? t : -1);
+      }
+    }
+    (*loader)->Release(const_cast<Batch*>(batch));
+  }
+  // 0 and 2; then 4, left over, with 1; then 3 and 5.
+  EXPECT_THAT(times, ElementsAre(8, 16, 24));
+}
+
+TEST(LoaderTest, ResumesAmidBuckets) {
+  std::vector<int32_t> lengths;
+  for (int i = 0; i < 53; ++i) lengths.push_back(1 + i * 5 % 31);
+  const Source source(MakeSequences(lengths, 31));
+  LoaderOptions options;
+  options.batch_size = 4;
+  options.target_width = 31;
+  options.seed = 9;
+  options.buckets = *LengthBuckets(lengths, {}, {});
+  const std::vector<Seen> all = TakeMany(*source.Training(options), 40);
+  for (int64_t first : {1, 13, 26}) {
+    options.first_step = first;
+    const std::vector<Seen> rest = TakeMany(*source.Training(options), 8);
+    EXPECT_EQ(rest, std::vector<Seen>(all.begin() + first, all.begin() + first + 8)) << first;
+  }
+}
+
+TEST(LoaderTest, ChecksLabelsThatAreToBeFound) {
+  Columns columns = MakeSequences({3, 4}, 6);
+  columns.info.label_lengths = {3, 2};
+  LoaderOptions options;
+  options.batch_size = 2;
+  options.target_width = 6;
+  options.buckets = {8};
+  options.spelled_labels = true;
+  options.blank = 5;
+  {
+    const Source source(columns);
+    auto loader = source.Training(options);
+    const auto batch = loader->Next();
+    ASSERT_TRUE(batch.ok()) << batch.status();
+    EXPECT_EQ((*batch)->labels.shape(), (Shape{2, 6}));
+    EXPECT_EQ((*batch)->label_lengths.size(), 2);
+  }
+  options.blank = 2;
+  const Source with_blank(columns);
+  EXPECT_THAT(std::string(with_blank.Training(options)->Next().status().message()),
+              HasSubstr("sequences: sample 0 has the blank at place 2 of its 3 labels"));
+  columns.info.label_lengths = {3, 5};
+  options.blank = 5;
+  const Source too_few(columns);
+  EXPECT_THAT(std::string(too_few.Training(options)->Next().status().message()),
+              HasSubstr("sample 1 has no label at place 4 of its 5 labels"));
+}
+
+TEST(LoaderTest, LengthsAndBucketsBelongTogether) {
+  const Source plain(MakeColumns(4)), sequences(MakeSequences({3, 12}, 12));
+  LoaderOptions options;
+  options.target_width = 12;
+  EXPECT_FALSE(Loader::CreateTraining(*sequences.dataset, sequences.transform, options).ok());
+  options.buckets = {8};
+  EXPECT_FALSE(Loader::CreateTraining(*sequences.dataset, sequences.transform, options).ok());
+  EXPECT_FALSE(Loader::CreateTraining(*plain.dataset, plain.transform, options).ok());
+}
+
 TEST(EpochOrderTest, IsAPermutationOfItsOwnForEverySeedAndEpoch) {
   std::set<std::vector<int64_t>> orders;
   for (uint64_t seed : {0, 1, 2}) {

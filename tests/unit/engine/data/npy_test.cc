@@ -131,7 +131,71 @@ TEST_F(NpyTest, RefusesShapesThatDoNotFit) {
   EXPECT_EQ(Code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(Message(), AllOf(HasSubstr("2 inputs"), HasSubstr("3 targets")));
   Write("x.npy", FromBase64(kI4LabelsNpy));
-  EXPECT_THAT(Message(), HasSubstr("i4"));
+  EXPECT_THAT(Message(), HasSubstr("inputs of shape [3]"));
+}
+
+std::string NpyIntegers(const std::string& shape, const std::vector<int32_t>& values) {
+  return NpyFileBytes("{'descr': '<i4', 'fortran_order': False, 'shape': " + shape + ", }\n",
+                      std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(int32_t)));
+}
+
+TEST_F(NpyTest, ReadsSequencesWithLengthsAndALabelAtEachStep) {
+  spec_.mutable_npy()->set_lengths("n.npy");
+  Write("x.npy", NpyIntegers("(3, 2)", {7, 1 << 24, -3, 4, 5, 6}));
+  Write("n.npy", NpyIntegers("(3,)", {2, 1, 2}));
+  Write("y.npy", NpyIntegers("(3, 2)", {4, -100, 2, 9, 0, 3}));
+  const auto dataset = Open(spec_);
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  const DatasetInfo& info = (*dataset)->info();
+  EXPECT_THAT(info.input_shape, ElementsAre(2));
+  EXPECT_THAT(info.lengths, ElementsAre(2, 1, 2));
+  EXPECT_EQ(info.label_count, 2);
+  // Nine stands past the end of its sample.
+  EXPECT_EQ(info.classes, 5);
+  EXPECT_THAT(Input(**dataset, 0), ElementsAre(7, 16777216));
+  std::vector<int32_t> labels(2);
+  (*dataset)->ReadLabels(0, absl::MakeSpan(labels));
+  EXPECT_THAT(labels, ElementsAre(4, -1));
+  (*dataset)->ReadLabels(1, absl::MakeSpan(labels));
+  EXPECT_THAT(labels, ElementsAre(2, -1));
+  EXPECT_THAT(Describe(spec_)->lengths, ElementsAre(2, 1, 2));
+  spec_.set_limit(2);
+  EXPECT_THAT(Describe(spec_)->lengths, ElementsAre(2, 1));
+  EXPECT_THAT((*Open(spec_))->info().lengths, ElementsAre(2, 1));
+}
+
+TEST_F(NpyTest, ReadsSequencesOfFeaturesWithLabelsToFind) {
+  spec_.mutable_npy()->set_lengths("n.npy");
+  spec_.mutable_npy()->set_target_lengths("m.npy");
+  Write("x.npy", NpyFloats("(3, 2, 1)", {1, 2, 3, 4, 5, 6}));
+  Write("n.npy", NpyIntegers("(3,)", {2, 1, 2}));
+  Write("m.npy", NpyIntegers("(3,)", {2, 0, 1}));
+  Write("y.npy", NpyIntegers("(3, 2)", {1, 2, 50, 50, 3, 50}));
+  const auto dataset = Open(spec_);
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  EXPECT_THAT((*dataset)->info().input_shape, ElementsAre(2, 1));
+  EXPECT_THAT((*dataset)->info().label_lengths, ElementsAre(2, 0, 1));
+  EXPECT_EQ((*dataset)->info().classes, 4);
+}
+
+TEST_F(NpyTest, RefusesLengthsThatDoNotFit) {
+  spec_.mutable_npy()->set_lengths("n.npy");
+  Write("n.npy", NpyIntegers("(3,)", {2, 0, 2}));
+  EXPECT_THAT(Message(), HasSubstr("n.npy: the length of sample 1 is 0; lengths are 1 to 2"));
+  Write("n.npy", NpyIntegers("(3,)", {2, 1, 3}));
+  EXPECT_THAT(Message(), HasSubstr("the length of sample 2 is 3"));
+  Write("n.npy", NpyIntegers("(2,)", {2, 1}));
+  EXPECT_THAT(Message(), HasSubstr("n.npy holds 2 lengths of 3 samples"));
+  Write("n.npy", NpyFloats("(3,)", {1, 1, 1}));
+  EXPECT_EQ(Code(), absl::StatusCode::kInvalidArgument);
+  Write("n.npy", NpyIntegers("(3,)", {2, 1, 2}));
+  spec_.mutable_npy()->set_target_lengths("n.npy");
+  EXPECT_THAT(Message(), HasSubstr("npy.target_lengths are of label sequences"));
+  spec_.mutable_npy()->clear_target_lengths();
+  Write("x.npy", NpyFloats("(3, 1, 1, 2)", {1, 2, 3, 4, 5, 6}));
+  EXPECT_THAT(Message(), HasSubstr("cannot have lengths"));
+  Write("x.npy", NpyIntegers("(3, 2)", {7, (1 << 24) + 1, -3, 4, 5, 6}));
+  EXPECT_THAT(Message(), HasSubstr("element 1 is 16777217"));
 }
 
 TEST_F(NpyTest, RefusesLabelsThatAreNone) {
