@@ -28,6 +28,8 @@ struct SampleInfo {
   Shape label_shape;
   // Steps past a sample's length do not count: the input's first axis is time.
   bool lengths = false;
+  // With lengths: the extents of time for which there shall be training plans, ascending. The last is input_shape's.
+  std::vector<int64_t> buckets;
   // Of a sample's labels, for ctc, the first few count.
   bool label_lengths = false;
 };

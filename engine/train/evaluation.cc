@@ -11,6 +11,8 @@
 #include "absl/types/span.h"
 #include "engine/core/status.h"
 #include "engine/train/failure.h"
+#include "engine/train/label_errors.h"
+#include "engine/train/micro_batches.h"
 
 namespace ampd::train {
 namespace {
@@ -18,8 +20,8 @@ namespace {
 // The sums over the batches so far.
 class EvaluationRun {
  public:
-  EvaluationRun(const data::Dataset& dataset, const PlannedModel& plan, LoadedModel* model)
-      : dataset_(dataset), plan_(plan), model_(model) {}
+  EvaluationRun(const data::Dataset& dataset, const v1::LossSpec& loss, const PlannedModel& plan, LoadedModel* model)
+      : dataset_(dataset), plan_(plan), model_(model), spelled_(loss.has_ctc()), blank_(loss.ctc().blank()) {}
 
   absl::Status Add(const data::Batch& batch) {
     AMPD_RETURN_IF_ERROR(Bind(batch));
@@ -28,7 +30,7 @@ class EvaluationRun {
       if (plan_.eval.outputs.count(output) > 0) AMPD_RETURN_IF_ERROR(Sum(output, batch.valid, &sum));
     }
     samples_ += batch.valid;
-    return absl::OkStatus();
+    return spelled_ ? AddLabelErrors(batch) : absl::OkStatus();
   }
 
   v1::Evaluation Result() const {
@@ -37,6 +39,7 @@ class EvaluationRun {
     auto& metrics = *result.mutable_metrics();
     result.set_loss(Share("losses", Has("loss_weights") ? sums_.at("loss_weights") : static_cast<double>(samples_)));
     metrics["loss"] = result.loss();
+    if (spelled_) metrics["label_error_rate"] = labels_seen_ == 0 ? 0 : label_errors_ / labels_seen_;
     if (!Has("counted")) return result;
     const double counted = sums_.at("counted");
     result.set_accuracy(Share("correct", counted));
@@ -60,9 +63,7 @@ class EvaluationRun {
 
   absl::Status Bind(const data::Batch& batch) {
     for (const runtime::PlannedTensor& input : plan_.eval.inputs) {
-      const void* bytes = input.name == "x"        ? batch.inputs.view().data
-                          : input.name == "labels" ? Labels(batch)
-                                                   : batch.targets.view().data;
+      const void* bytes = input.name == "labels" ? Labels(batch) : TensorOf(batch, input.name).view().data;
       AMPD_RETURN_IF_ERROR(model_->eval.BindInput(input.name, bytes));
     }
     return absl::OkStatus();
@@ -84,6 +85,23 @@ class EvaluationRun {
     return absl::OkStatus();
   }
 
+  absl::Status AddLabelErrors(const data::Batch& batch) {
+    AMPD_ASSIGN_OR_RETURN(const TensorView logits, model_->eval.Output("logits"));
+    const int64_t time = logits.shape[1], classes = logits.shape[2], places = batch.labels.shape()[1];
+    for (int64_t i = 0; i < batch.valid; ++i) {
+      const size_t at = static_cast<size_t>(i);
+      const int64_t steps = batch.lengths.shape().empty() ? time : batch.lengths.as<int32_t>()[at];
+      const int64_t count = batch.label_lengths.shape().empty() ? places : batch.label_lengths.as<int32_t>()[at];
+      const auto labels =
+          batch.labels.as<int32_t>().subspan(at * static_cast<size_t>(places), static_cast<size_t>(count));
+      const absl::Span<const float> of_sample(logits.as<float>() + i * time * classes,
+                                              static_cast<size_t>(steps * classes));
+      label_errors_ += static_cast<double>(EditDistance(BestPathLabels(of_sample, classes, blank_), labels));
+      labels_seen_ += static_cast<double>(count);
+    }
+    return absl::OkStatus();
+  }
+
   const data::Dataset& dataset_;
   const PlannedModel& plan_;
   LoadedModel* model_;
@@ -92,13 +110,18 @@ class EvaluationRun {
   std::map<std::string, double> sums_ = {{"losses", 0},  {"loss_weights", 0}, {"surprises", 0},
                                          {"correct", 0}, {"top5", 0},         {"counted", 0}};
   int64_t samples_ = 0;
+  // Of ctc.
+  const bool spelled_;
+  const int32_t blank_;
+  double label_errors_ = 0;
+  double labels_seen_ = 0;
 };
 
 }  // namespace
 
 absl::StatusOr<v1::Evaluation> Evaluate(const TrainingData& data, const PlannedModel& plan, LoadedModel* model) {
   AMPD_ASSIGN_OR_RETURN(const std::unique_ptr<data::Loader> loader, data.EvalLoader(plan.outputs));
-  EvaluationRun run(*data.eval(), plan, model);
+  EvaluationRun run(*data.eval(), plan.phases[0].spec.proto().model().loss(), plan, model);
   while (true) {
     absl::StatusOr<data::Batch*> batch = loader->Next();
     if (!batch.ok()) return DataError(batch.status(), "data.eval");

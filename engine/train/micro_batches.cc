@@ -13,25 +13,28 @@ const void* Rows(const Tensor& tensor, int64_t row) {
 
 }  // namespace
 
+const Tensor& TensorOf(const data::Batch& batch, absl::string_view input) {
+  if (input == "x") return batch.inputs;
+  if (input == "labels") return batch.labels;
+  if (input == "lengths") return batch.lengths;
+  return input == "label_lengths" ? batch.label_lengths : batch.targets;
+}
+
 MicroBatches::MicroBatches(const PlannedModel* plan, LoadedModel* model, int64_t batch_size, int64_t micro_batch,
                            int phase)
     : model_plan_(plan),
       model_(model),
-      label_weights_(&plan->phases[static_cast<size_t>(phase)].label_weights),
-      plan_(&plan->phases[static_cast<size_t>(phase)].plans[0]),
-      executor_(model->train[static_cast<size_t>(phase)][0].get()),
+      phase_(static_cast<size_t>(phase)),
+      label_weights_(&plan->phases[phase_].label_weights),
       micro_batch_(micro_batch),
-      count_(batch_size / micro_batch) {
-  const runtime::PlannedTensor& loss = plan_->outputs.at("loss");
-  loss_ = reinterpret_cast<const float*>(model->arena.data() + loss.offset);
-}
+      count_(batch_size / micro_batch) {}
 
 absl::Status MicroBatches::Bind(const data::Batch& batch, int64_t first_sample) const {
-  for (const runtime::PlannedTensor& input : plan_->inputs) {
-    const Tensor& source = input.name == "x" ? batch.inputs : input.name == "labels" ? batch.labels : batch.targets;
+  for (const runtime::PlannedTensor& input : model_plan_->phases[phase_].plans[batch.bucket].inputs) {
+    const Tensor& source = TensorOf(batch, input.name);
     // With one-hot targets nothing in the training plan reads the labels, and the loader gives none.
     if (source.shape().empty()) continue;
-    AMPD_RETURN_IF_ERROR(executor_->BindInput(input.name, Rows(source, first_sample)));
+    AMPD_RETURN_IF_ERROR(executor(batch).BindInput(input.name, Rows(source, first_sample)));
   }
   return absl::OkStatus();
 }
@@ -48,6 +51,8 @@ absl::StatusOr<double> MicroBatches::Run(const data::Batch& batch, runtime::Step
   // Against distributions there are no labels, and every sample counts alike.
   const bool uneven = count_ > 1 && label_weights_->uneven() && !batch.labels.shape().empty();
   const double all = uneven ? LabelWeight(batch, 0, count_ * micro_batch_) : 0;
+  const runtime::PlannedTensor& output = model_plan_->phases[phase_].plans[batch.bucket].outputs.at("loss");
+  const auto* mean = reinterpret_cast<const float*>(model_->arena.data() + output.offset);
   double loss = 0;
   for (int64_t m = 0; m < count_; ++m) {
     // Where no label counts there is no loss to share.
@@ -57,8 +62,8 @@ absl::StatusOr<double> MicroBatches::Run(const data::Batch& batch, runtime::Step
     step.loss_seed = static_cast<float>(static_cast<double>(loss_scale) * weight / total);
     step.first_sample = static_cast<uint32_t>(m * micro_batch_);
     AMPD_RETURN_IF_ERROR(Bind(batch, m * micro_batch_));
-    AMPD_RETURN_IF_ERROR(executor_->Run(step, hook));
-    loss += static_cast<double>(*loss_) * weight / total;
+    AMPD_RETURN_IF_ERROR(executor(batch).Run(step, hook));
+    loss += static_cast<double>(*mean) * weight / total;
   }
   return loss;
 }

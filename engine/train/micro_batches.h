@@ -6,10 +6,14 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "engine/data/loader.h"
 #include "engine/train/planned_model.h"
 
 namespace ampd::train {
+
+// What the plans' input of this name reads; empty where the loader was not asked for it.
+const Tensor& TensorOf(const data::Batch& batch, absl::string_view input);
 
 // Thread-compatible; allocates nothing while it runs.
 class MicroBatches {
@@ -26,23 +30,22 @@ class MicroBatches {
 
   int64_t count() const { return count_; }
   const PlannedModel& model_plan() const { return *model_plan_; }
-  const runtime::Plan& plan() const { return *plan_; }
+  // The first bucket's; all have the same inputs and the same parameters in the same order.
+  const runtime::Plan& plan() const { return model_plan_->phases[phase_].plans[0]; }
   LoadedModel* model() const { return model_; }
 
  private:
+  runtime::Executor& executor(const data::Batch& batch) const { return *model_->train[phase_][batch.bucket]; }
   absl::Status Bind(const data::Batch& batch, int64_t first_sample) const;
   // Of a micro-batch's labels, or of all of them.
   double LabelWeight(const data::Batch& batch, int64_t first_sample, int64_t samples) const;
 
   const PlannedModel* model_plan_;
   LoadedModel* model_;
-  // Of the phase.
+  size_t phase_;
   const LabelWeights* label_weights_;
-  const runtime::Plan* plan_;
-  runtime::Executor* executor_;
   int64_t micro_batch_;
   int64_t count_;
-  const float* loss_ = nullptr;
 };
 
 }  // namespace ampd::train

@@ -54,7 +54,10 @@ void CheckData(const ResolvedJobSpec& spec, const data::DatasetInfo& train, v1::
 
 void CheckEval(const data::DatasetInfo& train, const data::DatasetInfo& eval, int64_t outputs,
                v1::PlanResponse* response) {
-  if (eval.input_shape != train.input_shape || eval.target_kind != train.target_kind) {
+  Shape input_shape = eval.input_shape;
+  // Sequences need not be stored with the same padding.
+  if (!eval.lengths.empty() && !train.lengths.empty()) input_shape[0] = train.input_shape[0];
+  if (input_shape != train.input_shape || eval.target_kind != train.target_kind) {
     AddErrors(absl::InvalidArgumentError(absl::StrCat("samples of ", eval.name, " are ", ShapeString(eval.input_shape),
                                                       ", those of ", train.name, " ", ShapeString(train.input_shape),
                                                       ", or their targets differ in kind")),
@@ -83,10 +86,10 @@ void FillPlan(const PlannedModel& planned, const Shape& input_shape, v1::ModelPl
 }
 
 // The memory of the second model that looks at gradients.
-void AddDiagnostics(const ResolvedJobSpec& spec, const data::DatasetInfo& train, v1::PlanResponse* response) {
+void AddDiagnostics(const ResolvedJobSpec& spec, const models::SampleInfo& sample, v1::PlanResponse* response) {
   absl::StatusOr<std::unique_ptr<runtime::Backend>> backend = MakeBackend("cpu-0", kThreads);
   if (!backend.ok()) return AddErrors(backend.status(), "resources", response);
-  const auto planned = GradientDiagnostics::Plan(spec, SampleInfoOf(train), *std::move(backend), kThreads);
+  const auto planned = GradientDiagnostics::Plan(spec, sample, *std::move(backend), kThreads);
   if (!planned.ok()) return AddErrors(planned.status(), "report.diagnostics_every_steps", response);
   v1::ModelPlan* plan = response->mutable_plan();
   plan->set_parameter_bytes(plan->parameter_bytes() + (*planned)->parameter_bytes());
@@ -108,14 +111,20 @@ v1::PlanResponse PlanJob(const ResolvedJobSpec& spec, const std::vector<std::str
     AddErrors(backend.status(), "resources", &response);
     return response;
   }
-  const auto planned = PlanModel(spec, SampleInfoOf(*train), *std::move(backend), kThreads);
+  const absl::StatusOr<models::SampleInfo> sample =
+      SampleInfoOf(spec.proto(), *train, eval.has_value() ? &*eval : nullptr);
+  if (!sample.ok()) {
+    AddErrors(sample.status(), "data", &response);
+    return response;
+  }
+  const auto planned = PlanModel(spec, *sample, *std::move(backend), kThreads);
   if (!planned.ok()) {
     AddErrors(planned.status(), "model", &response);
     return response;
   }
   if (eval.has_value()) CheckEval(*train, *eval, (*planned)->outputs, &response);
   FillPlan(**planned, train->input_shape, response.mutable_plan());
-  if (spec.proto().report().diagnostics_every_steps() > 0) AddDiagnostics(spec, *train, &response);
+  if (spec.proto().report().diagnostics_every_steps() > 0) AddDiagnostics(spec, *sample, &response);
   return response;
 }
 

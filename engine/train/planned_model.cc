@@ -100,6 +100,46 @@ std::vector<int32_t> Indices(const std::vector<bool>& chosen) {
   return indices;
 }
 
+// A layer whose parameters depend on the extent of time cannot be shared by buckets.
+absl::Status CheckSameParameters(const ir::Graph& graph, int64_t bucket, const runtime::ModelLayout& layout) {
+  const auto same = [](const ir::Persistent& a, const ir::Persistent& b) {
+    return a.name == b.name && a.type == b.type;
+  };
+  const std::vector<ir::Persistent>&parameters = layout.parameters(), &states = layout.states();
+  if (std::equal(parameters.begin(), parameters.end(), graph.parameters.begin(), graph.parameters.end(), same) &&
+      std::equal(states.begin(), states.end(), graph.states.begin(), graph.states.end(), same)) {
+    return absl::OkStatus();
+  }
+  return InvalidFields({{"model", absl::StrCat("has other parameters for sequences of ", bucket, " steps")}});
+}
+
+// `planned` has plans for the last bucket.
+absl::Status PlanShorterBuckets(const ResolvedJobSpec& spec, const models::SampleInfo& sample,
+                                const std::vector<v1::PrecisionSpec>& precisions, const passes::Pipeline& fusion,
+                                int threads, PlannedModel* planned) {
+  for (size_t b = 0; b + 1 < sample.buckets.size(); ++b) {
+    models::SampleInfo shorter = sample;
+    shorter.input_shape[0] = sample.buckets[b];
+    if (!sample.label_shape.empty() && !spec.proto().model().loss().has_ctc())
+      shorter.label_shape = {sample.buckets[b]};
+    const int64_t batch = spec.proto().train().micro_batch_size();
+    AMPD_ASSIGN_OR_RETURN(models::Model model,
+                          models::BuildModel(spec, shorter, batch, batch, planned->backend->padding(), precisions));
+    for (size_t i = 0; i < planned->phases.size(); ++i) {
+      std::vector<runtime::Plan>& plans = planned->phases[i].plans;
+      AMPD_ASSIGN_OR_RETURN(const ir::Graph graph, fusion.Run(std::move(model.phases[i].train)));
+      AMPD_RETURN_IF_ERROR(CheckSameParameters(graph, sample.buckets[b], planned->layout));
+      AMPD_ASSIGN_OR_RETURN(runtime::Plan plan, runtime::MakePlan(graph, *planned->backend, threads, &planned->layout));
+      if (plan.gradient_order != plans.back().gradient_order) {
+        return absl::InternalError(
+            absl::StrCat("[plan] gradients come in another order for sequences of ", sample.buckets[b], " steps"));
+      }
+      plans.insert(plans.end() - 1, std::move(plan));
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<PlannedModel>> PlanModel(const ResolvedJobSpec& spec, const models::SampleInfo& sample,
@@ -135,6 +175,7 @@ absl::StatusOr<std::unique_ptr<PlannedModel>> PlanModel(const ResolvedJobSpec& s
   planned->outputs = planned->eval.outputs.at("logits").type.shape.back();
   planned->phases[0].label_weights = LabelWeights(spec.proto().model().loss(), planned->outputs);
   planned->keeps_average = spec.proto().optimizer().has_ema();
+  AMPD_RETURN_IF_ERROR(PlanShorterBuckets(spec, sample, precisions, fusion, threads, planned.get()));
   return planned;
 }
 

@@ -36,7 +36,8 @@ struct PlannedPhase {
   ResolvedJobSpec spec;
   // What the mean of its loss divides by.
   LabelWeights label_weights;
-  // Its training plans, one for each shape of a micro-batch; at least one.
+  // Its training plans: one, or with length buckets one for each, as in SampleInfo::buckets. All have the same inputs
+  // and outputs but for the extent of time, and add up gradients in the same order.
   std::vector<runtime::Plan> plans;
   // The parameters that it updates, ascending.
   std::vector<int32_t> parameters;

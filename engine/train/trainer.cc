@@ -28,8 +28,8 @@ absl::Status TrainerImpl::Open() {
   AMPD_RETURN_IF_ERROR(Restore());
   if (job().report().diagnostics_every_steps() > 0) {
     AMPD_ASSIGN_OR_RETURN(std::unique_ptr<runtime::Backend> backend, MakeBackend(options_.device, options_.threads));
-    AMPD_ASSIGN_OR_RETURN(diagnostics_, GradientDiagnostics::Create(spec_, SampleInfoOf(data_->train().info()),
-                                                                    std::move(backend), options_.threads));
+    AMPD_ASSIGN_OR_RETURN(diagnostics_,
+                          GradientDiagnostics::Create(spec_, data_->sample(), std::move(backend), options_.threads));
   }
   reporter_ = std::make_unique<Reporter>(job().report(), PhaseStarts(), total_steps_, observer_);
   AMPD_ASSIGN_OR_RETURN(loader_, data_->TrainLoader(plan_->outputs, state_.step));
@@ -91,8 +91,8 @@ absl::Status TrainerImpl::OpenModel(const std::vector<bool>& fell_back) {
   model_.reset();
   plan_.reset();
   AMPD_ASSIGN_OR_RETURN(std::unique_ptr<runtime::Backend> backend, MakeBackend(options_.device, options_.threads));
-  AMPD_ASSIGN_OR_RETURN(plan_, PlanModel(spec_, SampleInfoOf(data_->train().info()), std::move(backend),
-                                         options_.threads, /*fuse=*/true, fell_back));
+  AMPD_ASSIGN_OR_RETURN(
+      plan_, PlanModel(spec_, data_->sample(), std::move(backend), options_.threads, /*fuse=*/true, fell_back));
   AMPD_ASSIGN_OR_RETURN(model_, LoadedModel::Create(*plan_));
   // The loader refuses a dataset without a whole batch; it is made here to find that, and unfit targets, at once.
   AMPD_RETURN_IF_ERROR(data_->TrainLoader(plan_->outputs, 0).status());

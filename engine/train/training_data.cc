@@ -9,14 +9,64 @@
 
 namespace ampd::train {
 
+namespace {
+
+absl::string_view KindOfTargets(const data::DatasetInfo& info) {
+  return info.target_kind == data::TargetKind::kClass ? "class labels" : "floats";
+}
+
+// The graphs are made for the samples of the training set.
+absl::Status CheckSameTargets(const v1::JobSpec& spec, const data::DatasetInfo& train, const data::DatasetInfo& eval) {
+  const auto refuse = [&](const std::string& what) {
+    return absl::InvalidArgumentError(absl::StrCat("data.eval: ", what));
+  };
+  if (train.target_kind != eval.target_kind) {
+    return refuse(absl::StrCat("the targets of ", eval.name, " are ", KindOfTargets(eval), ", those of ", train.name,
+                               " ", KindOfTargets(train)));
+  }
+  if (train.lengths.empty() != eval.lengths.empty() || train.label_lengths.empty() != eval.label_lengths.empty()) {
+    return refuse(absl::StrCat(eval.name, " and ", train.name, " must both have lengths, or neither"));
+  }
+  // Labels at each step are padded as the steps are.
+  const bool by_step = !train.lengths.empty() && !spec.model().loss().has_ctc() && eval.label_count > 0 &&
+                       eval.label_count == eval.input_shape[0] && train.label_count > 0;
+  if (by_step || train.label_count == eval.label_count) return absl::OkStatus();
+  return refuse(absl::StrCat("samples of ", eval.name, " have ", eval.label_count, " labels, those of ", train.name,
+                             " ", train.label_count));
+}
+
+}  // namespace
+
 models::SampleInfo SampleInfoOf(const data::DatasetInfo& info) {
   models::SampleInfo sample;
   sample.input_shape = info.input_shape;
   if (info.target_kind == data::TargetKind::kClass) {
     sample.classes = info.classes;
+    if (info.label_count > 0) sample.label_shape = {info.label_count};
+    sample.label_lengths = !info.label_lengths.empty();
   } else {
     sample.target_features = info.target_features;
   }
+  return sample;
+}
+
+absl::StatusOr<models::SampleInfo> SampleInfoOf(const v1::JobSpec& spec, const data::DatasetInfo& train,
+                                                const data::DatasetInfo* eval) {
+  models::SampleInfo sample = SampleInfoOf(train);
+  if (eval != nullptr) AMPD_RETURN_IF_ERROR(CheckSameTargets(spec, train, *eval));
+  if (train.lengths.empty()) return sample;
+  const bool labels_by_step = !sample.label_shape.empty() && !spec.model().loss().has_ctc();
+  if (labels_by_step && train.label_count != train.input_shape[0]) {
+    return absl::InvalidArgumentError(absl::StrCat(train.name, " has ", train.label_count, " labels a sample of ",
+                                                   train.input_shape[0], " steps; the loss needs one for each"));
+  }
+  const absl::Span<const int64_t> given = spec.data().length_buckets();
+  AMPD_ASSIGN_OR_RETURN(
+      sample.buckets,
+      data::LengthBuckets(train.lengths, eval == nullptr ? absl::Span<const int32_t>() : eval->lengths, given));
+  sample.lengths = true;
+  sample.input_shape[0] = sample.buckets.back();
+  if (labels_by_step) sample.label_shape = {sample.buckets.back()};
   return sample;
 }
 
@@ -32,21 +82,6 @@ absl::Status DataError(const absl::Status& status, absl::string_view field) {
   }
 }
 
-namespace {
-
-absl::string_view KindOfTargets(const data::DatasetInfo& info) {
-  return info.target_kind == data::TargetKind::kClass ? "class labels" : "floats";
-}
-
-// The evaluation graph is made for the targets of the training set.
-absl::Status CheckSameTargets(const data::DatasetInfo& train, const data::DatasetInfo& eval) {
-  if (train.target_kind == eval.target_kind) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("the targets of ", eval.name, " are ", KindOfTargets(eval),
-                                                 ", those of ", train.name, " ", KindOfTargets(train)));
-}
-
-}  // namespace
-
 absl::StatusOr<std::unique_ptr<TrainingData>> TrainingData::Open(const ResolvedJobSpec& spec,
                                                                  const std::vector<std::string>& data_roots) {
   const v1::DataSpec& data = spec.proto().data();
@@ -61,17 +96,25 @@ absl::StatusOr<std::unique_ptr<TrainingData>> TrainingData::Open(const ResolvedJ
     auto eval = data::OpenDataset(data.eval(), data_roots, /*is_eval=*/true);
     if (!eval.ok()) return DataError(eval.status(), "data.eval");
     opened->eval_ = *std::move(eval);
-    AMPD_RETURN_IF_ERROR(DataError(CheckSameTargets(opened->train_->info(), opened->eval_->info()), "data.eval"));
   }
+  const data::DatasetInfo* eval = opened->eval_ == nullptr ? nullptr : &opened->eval_->info();
+  auto sample = SampleInfoOf(spec.proto(), opened->train_->info(), eval);
+  if (!sample.ok()) return DataError(sample.status(), "data");
+  opened->sample_ = *std::move(sample);
   return opened;
 }
 
 data::LoaderOptions TrainingData::Options(int64_t batch_size, int64_t outputs) const {
   data::LoaderOptions options;
   options.batch_size = batch_size;
-  options.targets = spec_.proto().model().loss().has_softmax_cross_entropy() ? data::TargetFormat::kLabels
-                                                                             : data::TargetFormat::kFloats;
+  const v1::LossSpec& loss = spec_.proto().model().loss();
+  const bool labels =
+      train_->info().target_kind == data::TargetKind::kClass && (loss.has_softmax_cross_entropy() || loss.has_ctc());
+  options.targets = labels ? data::TargetFormat::kLabels : data::TargetFormat::kFloats;
   options.target_width = outputs;
+  options.buckets = sample_.buckets;
+  options.spelled_labels = loss.has_ctc();
+  options.blank = loss.ctc().blank();
   return options;
 }
 
@@ -86,8 +129,10 @@ absl::StatusOr<std::unique_ptr<data::Loader>> TrainingData::TrainLoader(int64_t 
 }
 
 absl::StatusOr<std::unique_ptr<data::Loader>> TrainingData::EvalLoader(int64_t outputs) const {
-  auto loader =
-      data::Loader::CreateEvaluation(*eval_, *transform_, Options(EvaluationBatch(spec_.proto().train()), outputs));
+  data::LoaderOptions options = Options(EvaluationBatch(spec_.proto().train()), outputs);
+  // The evaluation has one plan.
+  if (!options.buckets.empty()) options.buckets = {options.buckets.back()};
+  auto loader = data::Loader::CreateEvaluation(*eval_, *transform_, options);
   if (!loader.ok()) return DataError(loader.status(), "data.eval");
   return loader;
 }

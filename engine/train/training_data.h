@@ -17,7 +17,13 @@
 
 namespace ampd::train {
 
+// Of a dataset without lengths.
 models::SampleInfo SampleInfoOf(const data::DatasetInfo& info);
+
+// What the model of a job is made for. `eval` may be nullptr. Samples with lengths are as long as the longest bucket.
+// INVALID_ARGUMENT when buckets do not hold all samples, or the two sets differ in what a sample is.
+absl::StatusOr<models::SampleInfo> SampleInfoOf(const v1::JobSpec& spec, const data::DatasetInfo& train,
+                                                const data::DatasetInfo* eval);
 
 // `status` of opening or reading data, annotated with the field and classed: what is missing or unreadable is DATA.
 absl::Status DataError(const absl::Status& status, absl::string_view field);
@@ -33,9 +39,11 @@ class TrainingData {
   // nullptr when the job has none.
   const data::Dataset* eval() const { return eval_.get(); }
 
+  const models::SampleInfo& sample() const { return sample_; }
+
   // `outputs`: of the network, per sample.
   absl::StatusOr<std::unique_ptr<data::Loader>> TrainLoader(int64_t outputs, int64_t first_step) const;
-  // Needs eval().
+  // Needs eval(). Sequences with lengths are all padded to the longest bucket.
   absl::StatusOr<std::unique_ptr<data::Loader>> EvalLoader(int64_t outputs) const;
 
  private:
@@ -46,6 +54,7 @@ class TrainingData {
   std::unique_ptr<data::Dataset> train_;
   std::unique_ptr<data::Dataset> eval_;
   std::unique_ptr<data::Transform> transform_;
+  models::SampleInfo sample_;
 };
 
 }  // namespace ampd::train
