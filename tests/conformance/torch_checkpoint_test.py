@@ -140,6 +140,33 @@ def group_model():
         ("head", nn.Linear(4 * 6 * 9, 10)))
 
 
+POOL_LAYERS = [
+    {"name": "a", "conv2d": {"filters": 6, "kernel": [3]}},
+    {"name": "far", "max_pool": {"size": [3, 2], "stride": [1], "pads": [1], "dilation": [2, 3]}},
+    {"name": "counted", "avg_pool": {"size": [3], "stride": [2], "pads": [1], "count_include_pad": True}},
+    {"name": "uneven", "avg_pool": {"size": [2], "pads": [0, 1, 1, 0], "count_include_pad": True}},
+    {"name": "some", "slice": {"begin": 1, "end": -1}},
+    {"name": "real", "avg_pool": {"size": [3], "stride": [2], "pads": [1]}},
+    {"name": "flat", "flatten": {}},
+    {"name": "head", "dense": {"units": 10}},
+]
+
+
+class Some(nn.Module):
+    """Some of the channels."""
+
+    def forward(self, x):
+        return x[:, 1:-1]
+
+
+def pool_model():
+    return sequential(
+        ("a", nn.Conv2d(1, 6, 3)), ("far", nn.MaxPool2d((3, 2), stride=1, padding=1, dilation=(2, 3))),
+        ("counted", nn.AvgPool2d(3, stride=2, padding=1)), ("pad", nn.ZeroPad2d((1, 0, 0, 1))),
+        ("uneven", nn.AvgPool2d(2)), ("some", Some()), ("real", nn.AvgPool2d(3, 2, 1, count_include_pad=False)),
+        ("flat", nn.Flatten()), ("head", nn.Linear(4 * 3 * 4, 10)))
+
+
 class RmsNorm(nn.Module):
     """torch.nn.RMSNorm, which came with PyTorch 2.4."""
 
@@ -188,6 +215,7 @@ TRANSFORMER_LAYERS = [
 # The last number: largest difference of two logits, as a share of the largest logit.
 CASES = [("conv", CONV_LAYERS, conv_model, "FP32", 1e-5), ("residual", RESIDUAL_LAYERS, residual_model, "FP32", 1e-5),
          ("groups", GROUP_LAYERS, group_model, "FP32", 1e-5),
+         ("pools", POOL_LAYERS, pool_model, "FP32", 1e-5),
          ("transformer", TRANSFORMER_LAYERS, Transformer, "FP32", 1e-5),
          ("conv", CONV_LAYERS, conv_model, "FP16", 5e-3), ("conv", CONV_LAYERS, conv_model, "BF16", 5e-2),
          ("transformer", TRANSFORMER_LAYERS, Transformer, "BF16", 5e-2)]
