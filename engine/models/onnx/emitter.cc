@@ -379,11 +379,7 @@ V Emitter::Concat(const std::vector<V>& parts, int axis) {
 }
 
 V Emitter::Positions(V indices, int64_t extent) {
-  if (indices->host == nullptr) {
-    V i32 = Cast(indices, DType::kI32);
-    V zero = Scalar(DType::kI32, 0);
-    return Where(Binary("less", i32, zero), Add(i32, Scalar(DType::kI32, static_cast<double>(extent))), i32);
-  }
+  if (indices->host == nullptr) return Cast(indices, DType::kI32);
   std::vector<int64_t> positions = ToInts(*indices->host);
   auto tensor = std::make_shared<Tensor>(DType::kI32, indices->type.shape);
   for (size_t i = 0; i < positions.size(); ++i) {
@@ -411,7 +407,6 @@ V Emitter::Gather(V x, V indices, int axis) {
   return Op1("gather", {x, positions}, {{"axis", int64_t{axis}}});
 }
 
-// By places in the flattened tensor: those of the other coordinates are known.
 V Emitter::GatherElements(V x, V indices, int axis) {
   if (!ok()) return x;
   const Shape shape = indices->type.shape;
@@ -423,7 +418,11 @@ V Emitter::GatherElements(V x, V indices, int axis) {
   }
   V positions = Positions(indices, Extent(x, axis));
   if (IsEmpty(shape)) return Empty(x->type.dtype, shape);
-  if (!AllowConstant(ElementsOf(shape)) || !AllowIndices(x)) return x;
+  if (!ok() || !AllowConstant(ElementsOf(shape)) || !AllowIndices(x)) return x;
+  if (!Foldable({x, positions}, ElementsOf(shape))) {
+    return Op1("gather_elements", {x, positions}, {{"axis", int64_t{axis}}});
+  }
+  // By places in the flattened tensor.
   auto others = std::make_shared<Tensor>(DType::kI32, shape);
   for (int64_t i = 0; i < others->size(); ++i) {
     int64_t rest = i, place = 0;
@@ -442,6 +441,13 @@ bool Emitter::AllowIndices(V x) {
 }
 
 V Emitter::Pad(V x, const std::vector<int64_t>& begins, const std::vector<int64_t>& ends, double value) {
+  if (!ok()) return x;
+  if (x->host == nullptr && !IsEmpty(x->type.shape)) {
+    std::vector<int64_t> pads = begins;
+    pads.insert(pads.end(), ends.begin(), ends.end());
+    if (std::all_of(pads.begin(), pads.end(), [](int64_t pad) { return pad == 0; })) return x;
+    return Op1("pad", {x}, {{"pads", pads}, {"mode", std::string("constant")}, {"value", value}});
+  }
   for (int a = 0; ok() && a < Rank(x); ++a) {
     const auto block = [&](int64_t extent) {
       Shape shape = x->type.shape;

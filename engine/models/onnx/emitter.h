@@ -99,7 +99,7 @@ class Emitter {
   V GatherElements(V x, V indices, int axis);
   // Adds begins[a] elements before and ends[a] behind those of every axis, all of them `value`.
   V Pad(V x, const std::vector<int64_t>& begins, const std::vector<int64_t>& ends, double value);
-  // i32, negative ones counted from the end of an axis of `extent`.
+  // i32 as the gathering ops take them; known ones are in range of an axis of `extent` and not negative.
   V Positions(V indices, int64_t extent);
 
   // `op` is "reduce_sum", ...; without axes nothing is reduced.

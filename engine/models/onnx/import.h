@@ -58,8 +58,6 @@ struct ImportedModel {
   ir::Graph graph;
   // First values of graph.parameters, in memory layout.
   std::vector<std::shared_ptr<const Tensor>> parameter_values;
-  // First values of graph.states; null: as its Initializer says.
-  std::vector<std::shared_ptr<const Tensor>> state_values;
 };
 
 class Model {

@@ -178,6 +178,17 @@ absl::Status GatherNd(Node& n) {
   const int64_t samples = NumElements(extents.subspan(0, batch)), inner = NumElements(extents.subspan(batch, depth));
   if (!std::equal(x.begin(), x.begin() + batch, to.begin())) return n.Bad("batches of data and indices differ");
   if (!n.e.AllowConstant(static_cast<double>(samples)) || !n.e.AllowIndices(n[0])) return absl::OkStatus();
+  const bool elements = NumElements(x) > 0 && NumElements(to) > 0;
+  if (elements && (n[0]->host == nullptr || n[1]->host == nullptr)) {
+    std::vector<V> columns;
+    for (int64_t k = 0; n[1]->host != nullptr && k < depth; ++k) {
+      columns.push_back(n.e.Positions(n.e.SliceAxis(n[1], static_cast<int>(rank - 1), k, k + 1), x[batch + k]));
+    }
+    // The op knows negative indices; those that are known now are checked.
+    const V places =
+        n[1]->host == nullptr ? n.e.Cast(n[1], DType::kI32) : n.e.Concat(columns, static_cast<int>(rank - 1));
+    return n.Out(n.e.Op1("gather_nd", {n[0], places}, {{"batch_dims", batch}}));
+  }
   auto first = std::make_shared<Tensor>(DType::kI32, Shape{samples, 1});
   for (int64_t i = 0; i < samples; ++i) first->as<int32_t>()[i] = static_cast<int32_t>(i * inner);
   const int64_t each = NumElements(given.subspan(batch, rank - 1 - batch));
@@ -258,6 +269,13 @@ int64_t Repeated(const std::string& mode, int64_t i, int64_t extent) {
 
 // Pads with elements of the tensor itself: at its edge, mirrored at it, or going on from its other end.
 V PadWithItself(Node& n, V x, const Ints& pads, const std::string& mode) {
+  // What the op reaches: anything beyond the edge, less than the extent beyond a mirror.
+  bool reached = mode != "wrap" && x->host == nullptr;
+  for (int a = 0; a < n.rank(0); ++a) {
+    const int64_t most = mode == "edge" ? std::numeric_limits<int64_t>::max() : Emitter::Extent(x, a) - 1;
+    reached = reached && Emitter::Extent(x, a) > 0 && pads[a] <= most && pads[n.rank(0) + a] <= most;
+  }
+  if (reached) return n.e.Op1("pad", {x}, {{"pads", pads}, {"mode", mode}});
   for (int a = 0; a < n.rank(0); ++a) {
     const int64_t extent = Emitter::Extent(x, a), begin = pads[a], end = pads[n.rank(0) + a];
     if (begin == 0 && end == 0) continue;
