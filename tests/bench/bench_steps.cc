@@ -161,10 +161,11 @@ class Bench {
   }
 
   absl::Status PrintFloor(int threads) const {
-    const int64_t arena = plan_->train.arena_bytes;
+    const runtime::Plan& train = plan_->phases[0].plans[0];
+    const int64_t arena = train.arena_bytes;
     AMPD_ASSIGN_OR_RETURN(const bench::MachineRates rates,
                           bench::MeasureRates(threads, arena + plan_->parameter_bytes()));
-    const bench::Floor floor = bench::FloorOf(plan_->train, UpdateBytes(), rates);
+    const bench::Floor floor = bench::FloorOf(train, UpdateBytes(), rates);
     rusage usage = {};
     getrusage(RUSAGE_SELF, &usage);
     std::printf(
@@ -209,7 +210,7 @@ class Bench {
   double UpdateBytes() const {
     const double arena = static_cast<double>(plan_->layout.arena_elements()) * SizeOf(DType::kF32);
     const double copies = static_cast<double>(plan_->layout.published_bytes());
-    return arena * (2 + 2 * (1 + plan_->optimizer.moments())) + (copies > 0 ? arena + copies : 0);
+    return arena * (2 + 2 * (1 + plan_->phases[0].optimizer.moments())) + (copies > 0 ? arena + copies : 0);
   }
 
   ResolvedJobSpec spec_;

@@ -20,7 +20,11 @@ struct Step {
   std::vector<int32_t> operands;
   DType dtype = DType::kF32;
   int32_t output = -1;  // of the node
+  int32_t slot = -1;    // of the buffers: where it is computed; -1 where that is the node's output
 };
+
+// Buffers this far apart do not fall into the same sets of the first-level cache, as they would at a power of two.
+constexpr int64_t kSlotBytes = kBlock * static_cast<int64_t>(sizeof(float)) + 3 * kTensorAlignment;
 
 void LoadBlock(const TensorView& tensor, int64_t first, int64_t n, float* buffer) {
   if (tensor.dtype == DType::kBool) {
@@ -56,6 +60,7 @@ class FusedKernel : public runtime::Kernel {
       kernel->steps_.push_back(std::move(prepared));
     }
     for (size_t i = 0; i < desc.results.size(); ++i) kernel->steps_[desc.results[i]].output = static_cast<int32_t>(i);
+    kernel->AssignSlots(desc);
     return std::unique_ptr<runtime::Kernel>(std::move(kernel));
   }
 
@@ -68,9 +73,6 @@ class FusedKernel : public runtime::Kernel {
       row_at_.push_back(reach_.back() == Reach::kWhole ? 0 : layout_.Add(loop_.period * sizeof(float)));
     }
     dense_at_ = layout_.Add(loop_.channels * sizeof(float));
-    const auto buffers = static_cast<int64_t>(desc.inputs.size() + desc.steps.size());
-    part_bytes_ = AlignUp(buffers * (kBlock * sizeof(float) + sizeof(float*)));
-    parts_at_ = layout_.Add(part_bytes_ * loop_.parts);
   }
 
   int64_t workspace_bytes() const override { return layout_.bytes(); }
@@ -84,6 +86,49 @@ class FusedKernel : public runtime::Kernel {
   }
 
  private:
+  // Gives inputs that are converted, and steps whose result is not the node's f32 output, a buffer each while they are
+  // needed: few buffers stay in the first-level cache.
+  void AssignSlots(const NodeDesc& desc) {
+    const size_t inputs = desc.inputs.size();
+    std::vector<int32_t> slots(inputs + steps_.size(), -1), free;
+    const std::vector<size_t> last_use = LastUses(inputs);
+    int32_t count = 0;
+    for (size_t i = 0; i < inputs; ++i) {
+      if (reach_[i] == Reach::kWhole && desc.inputs[i].dtype != DType::kF32) slots[i] = count++;
+      input_slots_.push_back(slots[i]);
+    }
+    for (size_t s = 0; s < steps_.size(); ++s) {
+      const int32_t output = steps_[s].output;
+      if (!PassesOn(steps_[s]) && (output < 0 || desc.outputs[output].dtype != DType::kF32)) {
+        if (free.empty()) free.push_back(count++);
+        slots[inputs + s] = steps_[s].slot = free.back();
+        free.pop_back();
+      }
+      // Only now: a result overlaps no operand of its step.
+      for (size_t v = 0; v <= inputs + s; ++v) {
+        if (slots[v] >= 0 && last_use[v] == s) free.push_back(slots[v]);
+      }
+    }
+    slots_bytes_ = count * kSlotBytes;
+    part_bytes_ = AlignUp(slots_bytes_ + static_cast<int64_t>(slots.size() * sizeof(float*)));
+    parts_at_ = layout_.Add(part_bytes_ * loop_.parts);
+  }
+
+  // By value (inputs, then results): the last step that reads the memory it is in.
+  std::vector<size_t> LastUses(size_t inputs) const {
+    std::vector<size_t> last_use(inputs + steps_.size(), 0), owner(last_use.size());
+    for (size_t v = 0; v < owner.size(); ++v) owner[v] = v;
+    for (size_t s = 0; s < steps_.size(); ++s) {
+      last_use[inputs + s] = s;
+      if (PassesOn(steps_[s])) owner[inputs + s] = owner[steps_[s].operands[0]];
+      for (int32_t operand : steps_[s].operands) last_use[owner[operand]] = s;
+    }
+    return last_use;
+  }
+
+  // A cast to f32 that nobody outside reads: its result is its operand.
+  static bool PassesOn(const Step& step) { return !step.function && step.dtype == DType::kF32 && step.output < 0; }
+
   // Repeats a row or a scalar over the period.
   void SpreadRow(const KernelArgs& args, size_t i) const {
     if (reach_[i] == Reach::kWhole) return;
@@ -106,13 +151,16 @@ class FusedKernel : public runtime::Kernel {
     return buffer;
   }
 
+  static float* Slot(char* memory, int32_t slot) { return reinterpret_cast<float*>(memory + slot * kSlotBytes); }
+
   void RunPiece(const KernelArgs& args, char* memory, int64_t first, int64_t n, int64_t offset) const {
     const size_t inputs = reach_.size();
-    auto* buffer = reinterpret_cast<float*>(memory);
-    auto** values = reinterpret_cast<const float**>(buffer + (inputs + steps_.size()) * kBlock);
-    for (size_t i = 0; i < inputs; ++i, buffer += kBlock) values[i] = InputPiece(args, i, first, n, offset, buffer);
-    for (size_t s = 0; s < steps_.size(); ++s, buffer += kBlock) {
-      values[inputs + s] = RunStep(steps_[s], values, args, first, n, buffer);
+    auto** values = reinterpret_cast<const float**>(memory + slots_bytes_);
+    for (size_t i = 0; i < inputs; ++i) {
+      values[i] = InputPiece(args, i, first, n, offset, Slot(memory, input_slots_[i]));
+    }
+    for (size_t s = 0; s < steps_.size(); ++s) {
+      values[inputs + s] = RunStep(steps_[s], values, args, first, n, Slot(memory, steps_[s].slot));
     }
   }
 
@@ -120,7 +168,7 @@ class FusedKernel : public runtime::Kernel {
                        float* buffer) const {
     const TensorView* output = step.output < 0 ? nullptr : &args.outputs[step.output];
     const bool direct = output != nullptr && output->dtype == DType::kF32;
-    if (!step.function && step.dtype == DType::kF32 && output == nullptr) return values[step.operands[0]];
+    if (PassesOn(step)) return values[step.operands[0]];
     float* y = direct ? output->as<float>() + first : buffer;
     if (step.function) {
       const float* operands[3] = {};
@@ -137,8 +185,10 @@ class FusedKernel : public runtime::Kernel {
   std::vector<Step> steps_;
   std::vector<Reach> reach_;     // by input
   std::vector<int64_t> row_at_;  // by input
+  std::vector<int32_t> input_slots_;
   WorkspaceLayout layout_;
   int64_t dense_at_ = 0;
+  int64_t slots_bytes_ = 0;
   int64_t part_bytes_ = 0;
   int64_t parts_at_ = 0;
 };
