@@ -2,6 +2,7 @@
 #include <omp.h>
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "engine/backend/cpu/attention_tiles.h"
@@ -19,14 +20,26 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 // Below this many multiply-adds and additions a second thread costs more than it saves.
 constexpr int64_t kMinFlopsPerThread = 1'000'000;
 
-// Largest of `start` and the row, or NaN where there is one.
+using Lanes = float __attribute__((vector_size(kLanes * sizeof(float))));
+using LaneFlags = int32_t __attribute__((vector_size(kLanes * sizeof(float))));
+
+// Largest of `start` and the row, or NaN where there is one. By vectors: GCC does not make any of a maximum that keeps
+// NaN.
 AMPD_CPU_CLONES float MaxOf(float start, const float* x, int64_t n) {
-  float lanes[kLanes];
-  std::fill(lanes, lanes + kLanes, -kInfinity);
-  ForEachLane(n,
-              [&](int64_t i, int lane) { lanes[lane] = (x[i] > lanes[lane]) | (x[i] != x[i]) ? x[i] : lanes[lane]; });
+  Lanes lanes = {};
+  lanes -= kInfinity;
+  LaneFlags nan = {};
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    Lanes v;
+    std::memcpy(&v, x + i, sizeof(v));
+    lanes = v > lanes ? v : lanes;
+    nan |= v != v;
+  }
   float largest = start;
-  for (float v : lanes) largest = (v > largest) | (v != v) ? v : largest;
+  const auto add = [&](float v) { largest = (v > largest) | (v != v) ? v : largest; };
+  for (; i < n; ++i) add(x[i]);
+  for (int lane = 0; lane < kLanes; ++lane) add(nan[lane] != 0 ? std::numeric_limits<float>::quiet_NaN() : lanes[lane]);
   return largest;
 }
 
@@ -94,6 +107,8 @@ struct Task {
   const KernelArgs& args;
   int part;
   int64_t batch, kv_head;
+  // Which tiles of queries are this task's: first_tile and every tile_step-th behind it.
+  int64_t first_tile = 0, tile_step = 1;
 
   float* Buffer(int64_t offset) const { return WorkspaceAt<float>(args, part * at.stride + offset); }
   HeadRows Queries(int64_t head, int64_t size) const { return HeadOf(d, batch, head, d.heads, d.q_length, size); }
@@ -103,7 +118,9 @@ struct Task {
   void ForEachTile(const Body& body) const {
     const int64_t group = d.heads / d.kv_heads;
     for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-      for (int64_t i = 0; i < d.q_length; i += kTileQueries) body(head, i, std::min(i + kTileQueries, d.q_length));
+      for (int64_t i = first_tile * kTileQueries; i < d.q_length; i += tile_step * kTileQueries) {
+        body(head, i, std::min(i + kTileQueries, d.q_length));
+      }
     }
   }
 };
@@ -265,25 +282,57 @@ void MaskGradTask(const Task& task) {
   });
 }
 
-enum class Pass { kForward, kGradient, kMaskGradient };
+struct Work {
+  AttentionDims dims;
+  Buffers at;
+  int64_t tasks, flops;
 
-std::unique_ptr<runtime::Kernel> Prepare(const NodeDesc& desc, Pass pass, void (*run)(const Task&)) {
-  const size_t first = pass == Pass::kForward ? 0 : kQ, mask = pass == Pass::kForward ? 3 : kMask;
-  const AttentionDims d = ops::AttentionDimsOf(desc.attributes, desc.inputs[first].shape, desc.inputs[first + 1].shape,
-                                               desc.inputs[first + 2].shape);
-  const Buffers at(d, desc.inputs[first].dtype != DType::kF32, pass != Pass::kForward);
-  const int64_t tasks = d.batch * d.kv_heads;
-  const int64_t flops = 2 * d.batch * d.heads * d.q_length * d.kv_length * (d.head_size + d.value_size);
-  // A mask's gradient is summed over heads and batch: in one order, by one thread.
-  const int threads = pass == Pass::kMaskGradient ? 1 : desc.threads;
-  const int parts = static_cast<int>(std::min<int64_t>(PartsFor(threads, flops, kMinFlopsPerThread), tasks));
-  return MakeKernel(parts * at.stride, [=](const KernelArgs& args) {
+  // `first`: the input that is q.
+  Work(const NodeDesc& desc, size_t first, bool gradient)
+      : dims(ops::AttentionDimsOf(desc.attributes, desc.inputs[first].shape, desc.inputs[first + 1].shape,
+                                  desc.inputs[first + 2].shape)),
+        at(dims, desc.inputs[first].dtype != DType::kF32, gradient),
+        tasks(dims.batch * dims.kv_heads),
+        flops(2 * dims.batch * dims.heads * dims.q_length * dims.kv_length * (dims.head_size + dims.value_size)) {}
+
+  // Of at most `most` pieces.
+  int Parts(int threads, int64_t most) const {
+    return static_cast<int>(std::min<int64_t>(PartsFor(threads, flops, kMinFlopsPerThread), most));
+  }
+};
+
+std::unique_ptr<runtime::Kernel> Prepare(const NodeDesc& desc, bool gradient, void (*run)(const Task&)) {
+  const Work work(desc, gradient ? kQ : 0, gradient);
+  const size_t mask = gradient ? kMask : 3;
+  const int parts = work.Parts(desc.threads, work.tasks);
+  return MakeKernel(parts * work.at.stride, [=](const KernelArgs& args) {
     // The products inside run on the thread that calls them.
     omp_set_num_threads(1);
+    const AttentionDims& d = work.dims;
     const ScoreRules rules(d, args.inputs.size() > mask ? &args.inputs[mask] : nullptr);
-    if (pass == Pass::kMaskGradient) std::fill_n(args.outputs[0].as<float>(), args.outputs[0].size(), 0.0f);
-    ParallelRange(parts, tasks, 1, [&](int part, int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) run({d, rules, at, args, part, i / d.kv_heads, i % d.kv_heads});
+    ParallelRange(parts, work.tasks, 1, [&](int part, int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) run({d, rules, work.at, args, part, i / d.kv_heads, i % d.kv_heads});
+    });
+  });
+}
+
+// A mask's gradient is summed over heads and batch, in one order whatever the threads: they share out the tiles of
+// queries, whose rows of the mask differ unless it has but one.
+std::unique_ptr<runtime::Kernel> PrepareMaskGrad(const NodeDesc& desc) {
+  const Work work(desc, kQ, true);
+  const Shape& mask = desc.inputs[kMask].shape;
+  const bool has_rows = mask.size() > 1 && mask[mask.size() - 2] > 1;
+  const int64_t tiles = (work.dims.q_length + kTileQueries - 1) / kTileQueries;
+  const int parts = work.Parts(desc.threads, has_rows ? tiles : 1);
+  return MakeKernel(parts * work.at.stride, [=](const KernelArgs& args) {
+    omp_set_num_threads(1);
+    const AttentionDims& d = work.dims;
+    const ScoreRules rules(d, &args.inputs[kMask]);
+    std::fill_n(args.outputs[0].as<float>(), args.outputs[0].size(), 0.0f);
+    ParallelParts(parts, [&](int part) {
+      for (int64_t i = 0; i < work.tasks; ++i) {
+        MaskGradTask({d, rules, work.at, args, part, i / d.kv_heads, i % d.kv_heads, part, parts});
+      }
     });
   });
 }
@@ -292,9 +341,8 @@ std::unique_ptr<runtime::Kernel> Prepare(const NodeDesc& desc, Pass pass, void (
 
 void RegisterAttention(runtime::KernelTable* table) {
   constexpr DType f = DType::kF32;
-  const auto forward = [](const NodeDesc& desc) { return Prepare(desc, Pass::kForward, ForwardTask); };
-  const auto gradient = [](const NodeDesc& desc) { return Prepare(desc, Pass::kGradient, GradTask); };
-  const auto mask_gradient = [](const NodeDesc& desc) { return Prepare(desc, Pass::kMaskGradient, MaskGradTask); };
+  const auto forward = [](const NodeDesc& desc) { return Prepare(desc, false, ForwardTask); };
+  const auto gradient = [](const NodeDesc& desc) { return Prepare(desc, true, GradTask); };
   for (DType t : kDataTypes) {
     table->Add(ir::OpKind::kAttention, {t, t, t}, {t, f}, forward);
     table->Add(ir::OpKind::kAttentionGrad, {t, t, t, t, t, f}, {t, t, t}, gradient);
@@ -302,7 +350,7 @@ void RegisterAttention(runtime::KernelTable* table) {
       table->Add(ir::OpKind::kAttention, {t, t, t, mask}, {t, f}, forward);
       table->Add(ir::OpKind::kAttentionGrad, {t, t, t, t, t, f, mask}, {t, t, t}, gradient);
     }
-    table->Add(ir::OpKind::kAttentionMaskGrad, {t, t, t, t, t, f, f}, {f}, mask_gradient);
+    table->Add(ir::OpKind::kAttentionMaskGrad, {t, t, t, t, t, f, f}, {f}, PrepareMaskGrad);
   }
 }
 
