@@ -34,8 +34,8 @@ void ExpectNearReference(const KernelTable& table, const KernelCase& c) {
   }
 }
 
-// Every row but reshape, which has no kernel, and fused, which has no row (see fuse_test); and no row that the test
-// does not know.
+// Every row but reshape, which has no kernel, and fused, which has no row (see random_graph_test); and no row that the
+// test does not know.
 TEST(CpuKernels, CoverEveryOpAndDType) {
   const KernelTable table = CpuTable();
   std::set<std::pair<OpKind, KernelTable::Signature>> required;

@@ -151,6 +151,32 @@ TEST_P(SpecialValues, BatchNormOfANonFiniteChannelIsNaNThereOnly) {
   for (size_t i = 0; i < y.size(); ++i) EXPECT_EQ(std::isnan(y[i]), i % 2 == 0) << i;
 }
 
+TEST_P(SpecialValues, AttentionKeepsNaNAndInfinityToTheirRows) {
+  NodeDesc desc{.op = OpKind::kAttention, .attributes = {{"heads", int64_t{1}}, {"scale", 1.0}}};
+  desc.inputs.assign(3, {GetParam(), {1, 3, 1}});
+  desc.outputs = {{DType::kF32, {1, 1, 3}}};
+  const RefTensor q{{1, 3, 1}, {1, kNaN, kInf}}, k{{1, 3, 1}, {1, 2, 3}}, v{{1, 3, 1}, {4, 4, 4}};
+  const std::vector<double> y = Run(desc, {q, k, v}, {1, 3, 1});
+  EXPECT_EQ(y[0], 4);
+  EXPECT_TRUE(std::isnan(y[1])) << y[1];
+  EXPECT_TRUE(std::isnan(y[2])) << y[2];
+}
+
+// Memory grows with the sequence, not with its square.
+TEST_P(SpecialValues, AttentionNeverHoldsAllItsScores) {
+  const auto workspace = [&](int64_t length) {
+    const Shape shape = {1, length, 64};
+    NodeDesc desc{.op = OpKind::kAttentionGrad, .name = "long", .attributes = {{"heads", int64_t{1}}}};
+    desc.inputs.assign(5, {GetParam(), shape});
+    desc.inputs.push_back({DType::kF32, {1, 1, length}});
+    desc.outputs.assign(3, {GetParam(), shape});
+    const auto kernel = table_.Prepare(desc);
+    EXPECT_TRUE(kernel.ok()) << kernel.status();
+    return (*kernel)->workspace_bytes();
+  };
+  EXPECT_LT(workspace(1 << 16), 16 * workspace(1 << 12) + (1 << 20));
+}
+
 INSTANTIATE_TEST_SUITE_P(DTypes, SpecialValues, ::testing::Values(DType::kF32, DType::kF16, DType::kBF16),
                          [](const auto& info) { return std::string(DTypeName(info.param)); });
 
