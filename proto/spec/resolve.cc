@@ -50,10 +50,25 @@ class WellFormedCheck {
       if (field->cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE) {
         CheckFinite(reflection->GetDouble(message, field), path);
       }
-    } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE && !field->is_map()) {
-      for (int i = 0; i < reflection->FieldSize(message, field); ++i) {
-        Check(reflection->GetRepeatedMessage(message, field, i), Indexed(path, i));
-      }
+      if (field->cpp_type() == FieldDescriptor::CPPTYPE_FLOAT) CheckFinite(reflection->GetFloat(message, field), path);
+    } else if (!field->is_map()) {
+      for (int i = 0; i < reflection->FieldSize(message, field); ++i) CheckElement(message, field, i, Indexed(path, i));
+    }
+  }
+
+  void CheckElement(const Message& message, const FieldDescriptor* field, int i, const std::string& path) {
+    const auto* reflection = message.GetReflection();
+    switch (field->cpp_type()) {
+      case FieldDescriptor::CPPTYPE_MESSAGE:
+        return Check(reflection->GetRepeatedMessage(message, field, i), path);
+      case FieldDescriptor::CPPTYPE_ENUM:
+        return CheckEnum(field, reflection->GetRepeatedEnumValue(message, field, i), path);
+      case FieldDescriptor::CPPTYPE_DOUBLE:
+        return CheckFinite(reflection->GetRepeatedDouble(message, field, i), path);
+      case FieldDescriptor::CPPTYPE_FLOAT:
+        return CheckFinite(reflection->GetRepeatedFloat(message, field, i), path);
+      default:
+        return;
     }
   }
 

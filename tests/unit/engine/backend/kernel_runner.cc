@@ -12,7 +12,7 @@ namespace {
 using runtime::KernelArgs;
 using runtime::NodeDesc;
 
-constexpr int64_t kGuardBytes = 256;
+constexpr int64_t kGuardBytes = 65536;
 constexpr unsigned char kPoison = 0xff;  // a NaN in every float dtype
 
 // Memory full of NaN, with a guard behind `bytes`.

@@ -24,7 +24,8 @@ struct Convolution {
   ir::Attributes attributes;
 };
 
-// Kernels may be larger than the image, and whole rows and columns of them may see nothing but padding.
+// A third are pointwise. Else kernels may be larger than the image, and whole rows and columns of them may see nothing
+// but padding.
 Convolution RandomConvolution(Random* random) {
   const auto between = [&](int64_t low, int64_t high) { return low + random->Below(high - low + 1); };
   const int64_t groups = random->Below(3) == 0 ? between(1, 3) : 1;
@@ -32,9 +33,10 @@ Convolution RandomConvolution(Random* random) {
   const int64_t filters = groups * between(1, random->Below(4) == 0 ? 40 : 9);
   Convolution c{.image = {between(1, 4)}, .filter = {filters}, .output = {}};
   Ints strides, dilations, pads(4, 0);
+  const bool pointwise = random->Below(3) == 0;
   for (int axis = 0; axis < 2; ++axis) {
-    const int64_t extent = between(1, random->Below(3) == 0 ? 1 : 9),
-                  kernel = between(1, random->Below(3) == 0 ? 1 : 5);
+    const int64_t extent = between(1, pointwise ? 16 : random->Below(3) == 0 ? 1 : 9);
+    const int64_t kernel = pointwise ? 1 : between(1, 5);
     strides.push_back(between(1, 3));
     dilations.push_back(between(1, 2));
     const int64_t span = (kernel - 1) * dilations[axis] + 1;
