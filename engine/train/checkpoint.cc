@@ -1,4 +1,5 @@
 #include "engine/train/checkpoint.h"
+#include "engine/train/spec_configs.h"
 
 #include <algorithm>
 #include <map>
@@ -104,9 +105,16 @@ absl::StatusOr<TrainState> ReadState(const std::string& folder, const Manifest& 
   absl::StatusOr<TrainState> state = TrainStateFromJson(json);
   if (absl::IsInvalidArgument(state.status())) return Damaged(state.status().message());
   AMPD_RETURN_IF_ERROR(WithFailureClass(state.status(), v1::Failure::INVALID_SPEC));
-  if (state->spec_hash != spec_hash) {
+  absl::StatusOr<std::string> made_for = state->spec_hash;
+  if (!state->spec.empty()) made_for = HashOfHashedSpec(state->spec);
+  if (!made_for.ok()) {
+    return WithFailureClass(absl::FailedPreconditionError(
+                                absl::StrCat("made for a spec that this build refuses: ", made_for.status().message())),
+                            v1::Failure::INVALID_SPEC);
+  }
+  if (*made_for != spec_hash) {
     return WithFailureClass(absl::FailedPreconditionError(absl::StrCat(
-                                "made for a spec with hash ", state->spec_hash,
+                                "made for a spec with hash ", *made_for,
                                 ", the job's model, data, precision, optimizer and train have ", spec_hash)),
                             v1::Failure::INVALID_SPEC);
   }

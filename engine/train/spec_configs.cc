@@ -4,10 +4,13 @@
 #include <cmath>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "engine/core/status.h"
 #include "engine/train/sha256.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
+#include "google/protobuf/util/json_util.h"
+#include "proto/spec/text.h"
 
 namespace ampd::train {
 namespace {
@@ -254,7 +257,7 @@ optim::ScheduleConfig ScheduleConfigOf(const ResolvedJobSpec& spec, int64_t tota
   return config;
 }
 
-std::string SpecHash(const ResolvedJobSpec& spec) {
+v1::JobSpec HashedParts(const ResolvedJobSpec& spec) {
   v1::JobSpec parts;
   parts.set_seed(spec.proto().seed());
   *parts.mutable_model() = spec.proto().model();
@@ -262,7 +265,25 @@ std::string SpecHash(const ResolvedJobSpec& spec) {
   *parts.mutable_precision() = spec.proto().precision();
   *parts.mutable_optimizer() = spec.proto().optimizer();
   *parts.mutable_train() = spec.proto().train();
-  return Sha256Hex(DeterministicBytes(parts));
+  // The phase of a plain job says nothing.
+  if (spec.proto().phases_size() > 1 || spec.proto().model().networks_size() > 0) {
+    *parts.mutable_phases() = spec.proto().phases();
+  }
+  return parts;
+}
+
+std::string SpecHash(const ResolvedJobSpec& spec) { return Sha256Hex(DeterministicBytes(HashedParts(spec))); }
+
+std::string HashedSpec(const ResolvedJobSpec& spec) { return ToJson(HashedParts(spec), JsonStyle::kCompact); }
+
+absl::StatusOr<std::string> HashOfHashedSpec(const std::string& json) {
+  v1::JobSpec parts;
+  const auto parsed = google::protobuf::util::JsonStringToMessage(json, &parts);
+  if (!parsed.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("its spec cannot be read: ", std::string(parsed.message())));
+  }
+  AMPD_ASSIGN_OR_RETURN(const ResolvedJobSpec resolved, ResolveJobSpec(std::move(parts)));
+  return SpecHash(resolved);
 }
 
 }  // namespace ampd::train

@@ -31,8 +31,16 @@ absl::StatusOr<ResolvedJobSpec> PhaseSpecOf(const ResolvedJobSpec& spec, int pha
 std::string OptimizerField(const ResolvedJobSpec& spec, int phase);
 
 // 64 hex digits over what the numbers of a training follow from: seed, model, data, precision, optimizer and train.
-// Checkpoints of one hash do not fit a job of another.
+// Checkpoints of one hash do not fit a job of another. Hashes of other builds may be others, since fields may have been
+// added: a checkpoint is compared by HashOfHashedSpec().
 std::string SpecHash(const ResolvedJobSpec& spec);
+
+// What SpecHash() is of, as JSON; for checkpoints.
+std::string HashedSpec(const ResolvedJobSpec& spec);
+
+// SpecHash() of the spec that an earlier build's HashedSpec() tells of, with today's defaults for the fields that it
+// did not know. INVALID_ARGUMENT when this build does not know a field or accept the spec.
+absl::StatusOr<std::string> HashOfHashedSpec(const std::string& json);
 
 }  // namespace ampd::train
 

@@ -69,7 +69,7 @@ class Reader {
   absl::Status status_;
 };
 
-absl::StatusOr<optim::LossScalerState> ParseScaler(const Json& json, int64_t version) {
+absl::StatusOr<optim::LossScalerState> ParseScaler(const Json& json) {
   Reader reader(json, "loss_scaler");
   optim::LossScalerState state;
   state.scale = reader.PositiveFloat("scale");
@@ -78,10 +78,8 @@ absl::StatusOr<optim::LossScalerState> ParseScaler(const Json& json, int64_t ver
   state.steps_applied = reader.Count("steps_applied");
   state.steps_skipped = reader.Count("steps_skipped");
   state.last_overflow_step = reader.Count("last_overflow_step");
-  if (version >= 2) {
-    state.rollbacks = reader.Count("rollbacks");
-    state.fell_back = reader.Bool("fell_back");
-  }
+  state.rollbacks = reader.Count("rollbacks");
+  state.fell_back = reader.Bool("fell_back");
   AMPD_RETURN_IF_ERROR(reader.status());
   return state;
 }
@@ -99,14 +97,14 @@ absl::StatusOr<SkipHistory> ParseSkips(const Json& json) {
   return history;
 }
 
-absl::StatusOr<PhaseState> ParsePhase(const Json& json, int64_t version) {
+absl::StatusOr<PhaseState> ParsePhase(const Json& json) {
   Reader reader(json, "phase");
   PhaseState phase;
   phase.name = reader.String("name");
   const Json& scaler = reader.Member("loss_scaler");
   const Json& skips = reader.Member("skips");
   AMPD_RETURN_IF_ERROR(reader.status());
-  AMPD_ASSIGN_OR_RETURN(phase.scaler, ParseScaler(scaler, version));
+  AMPD_ASSIGN_OR_RETURN(phase.scaler, ParseScaler(scaler));
   AMPD_ASSIGN_OR_RETURN(phase.skips, ParseSkips(skips));
   return phase;
 }
@@ -117,7 +115,8 @@ std::string ToJson(const TrainState& state) {
   const auto phase = [](std::string* out, const PhaseState& p) { absl::StrAppend(out, ToJson(p)); };
   return absl::StrCat("{\n  \"format_version\": ", kStateFormatVersion, ",\n  \"step\": ", state.step,
                       ",\n  \"seed\": ", state.seed, ",\n  \"spec_hash\": ", JsonQuoted(state.spec_hash),
-                      ",\n  \"phases\": [\n", absl::StrJoin(state.phases, ",\n", phase), "\n  ]\n}\n");
+                      ",\n  \"spec\": ", JsonQuoted(state.spec), ",\n  \"phases\": [\n",
+                      absl::StrJoin(state.phases, ",\n", phase), "\n  ]\n}\n");
 }
 
 absl::StatusOr<TrainState> TrainStateFromJson(absl::string_view json) {
@@ -133,8 +132,9 @@ absl::StatusOr<TrainState> TrainStateFromJson(absl::string_view json) {
   state.step = reader.Count("step");
   state.seed = reader.Uint64("seed");
   state.spec_hash = reader.String("spec_hash");
+  if (version >= 3) state.spec = reader.String("spec");
   for (const Json& item : reader.Member("phases").items()) {
-    AMPD_ASSIGN_OR_RETURN(PhaseState phase, ParsePhase(item, version));
+    AMPD_ASSIGN_OR_RETURN(PhaseState phase, ParsePhase(item));
     state.phases.push_back(std::move(phase));
   }
   AMPD_RETURN_IF_ERROR(reader.status());

@@ -26,15 +26,17 @@ struct TrainState {
   // Attempted steps: also the data cursor and, with the seed, the whole state of every random stream.
   int64_t step = 0;
   uint64_t seed = 0;
-  // SpecHash() of the job.
+  // SpecHash() of the job, by the build that wrote it.
   std::string spec_hash;
+  // HashedSpec() of the job; empty in version 2.
+  std::string spec;
   std::vector<PhaseState> phases;
 
   bool operator==(const TrainState&) const = default;
 };
 
-// The version this build writes; it reads the one before too. 2 adds loss_scaler.rollbacks and loss_scaler.fell_back.
-inline constexpr int64_t kStateFormatVersion = 2;
+// The version this build writes; it reads the one before too. 3 adds spec.
+inline constexpr int64_t kStateFormatVersion = 3;
 
 // As JSON; every number comes back exactly.
 std::string ToJson(const TrainState& state);

@@ -72,13 +72,15 @@ absl::Status TrainerImpl::StartFrom(absl::optional<LoadedCheckpoint> checkpoint)
   } else {
     state_.step = 0;
     state_.seed = job().seed();
-    state_.spec_hash = spec_hash_;
     state_.phases.clear();
     for (size_t i = 0; i < runners_.size(); ++i) {
       state_.phases.push_back({plan_->phases[i].name, optim::InitialScalerState(runners_[i]->loss_scale()), {}});
     }
     model_->memory.Initialize(job().seed());
   }
+  // By this build, whichever wrote the checkpoint.
+  state_.spec_hash = spec_hash_;
+  state_.spec = HashedSpec(spec_);
   step_ = state_.step;
   for (const std::unique_ptr<StepRunner>& runner : runners_) AMPD_RETURN_IF_ERROR(runner->Prepare());
   if (!resumes) model_->StartAverage();

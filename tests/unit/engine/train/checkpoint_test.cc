@@ -1,4 +1,6 @@
 #include "engine/train/checkpoint.h"
+#include "engine/train/spec_configs.h"
+#include "google/protobuf/text_format.h"
 
 #include <sys/mount.h>
 #include <sys/resource.h>
@@ -52,6 +54,7 @@ class CheckpointTest : public testing::Test {
     TrainState state;
     state.step = step;
     state.spec_hash = kSpec;
+    state.spec = spec_json_;
     state.phases = {PhaseState{"main", {}, {}}};
     const std::vector<TensorSource> model = {{"w", DType::kF32, shape, source}};
     return store.Save(state, model, {{"w.m1", DType::kF32, shape, source}}, ema ? model : std::vector<TensorSource>());
@@ -83,6 +86,7 @@ class CheckpointTest : public testing::Test {
 
   std::string folder_;
   std::vector<std::string> refused_;
+  std::string spec_json_;
 };
 
 std::string Slurp(const std::string& path) {
@@ -244,6 +248,24 @@ TEST_F(CheckpointTest, AnotherSpecIsRefusedWithBothHashes) {
   EXPECT_EQ(FailureOf(status).class_(), v1::Failure::INVALID_SPEC);
   EXPECT_THAT(std::string(status.message()), HasSubstr(kSpec));
   EXPECT_THAT(std::string(status.message()), HasSubstr(other));
+}
+
+// By a build whose specs had other fields, and so other hashes.
+TEST_F(CheckpointTest, TheSpecCountsWhereTheCheckpointHoldsIt) {
+  v1::JobSpec text;
+  ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
+      "data { train { glyphs {} } } model { layers { dense { units: 3 } } loss { hinge {} } }", &text));
+  const ResolvedJobSpec spec = ResolveJobSpec(text).value();
+  spec_json_ = HashedSpec(spec);
+  CheckpointStore store = Open();
+  ASSERT_TRUE(Save(store, 10).ok());
+  EXPECT_TRUE(store.LoadNewest(SpecHash(spec), absl::nullopt, &refused_)->has_value());
+  absl::Status status = store.LoadNewest(kSpec, absl::nullopt, &refused_).status();
+  EXPECT_EQ(FailureOf(status).class_(), v1::Failure::INVALID_SPEC) << status;
+  spec_json_ = "{\"model\": {}}";
+  ASSERT_TRUE(Save(store, 20).ok());
+  status = store.LoadNewest(SpecHash(spec), absl::nullopt, &refused_).status();
+  EXPECT_EQ(FailureOf(status).class_(), v1::Failure::INVALID_SPEC) << status;
 }
 
 TEST_F(CheckpointTest, AFileSizeLimitLeavesNothingHalfWritten) {

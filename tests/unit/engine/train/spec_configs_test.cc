@@ -171,5 +171,36 @@ TEST(SpecConfigs, TheHashIsOfWhatTheNumbersFollowFrom) {
   }
 }
 
+// What an earlier build wrote has the fields that it knew.
+TEST(SpecConfigs, AHashedSpecOfAnEarlierBuildFitsWithNewDefaults) {
+  const auto spec = Resolve("seed: 9 optimizer { sgd { momentum: 0.9 } }");
+  EXPECT_EQ(HashOfHashedSpec(HashedSpec(spec)).value(), SpecHash(spec));
+  // As before momentum had a dampening, training a micro-batch and datasets a shuffle.
+  std::string json = HashedSpec(spec);
+  for (const std::string field : {"\"dampening\":0", "\"micro_batch_size\":32", "\"shuffle\":true"}) {
+    const size_t at = json.find(field);
+    ASSERT_NE(at, std::string::npos) << field << " in " << json;
+    const bool first = json[at - 1] == '{';
+    json.erase(first ? at : at - 1, field.size() + 1);
+  }
+  EXPECT_NE(json, HashedSpec(spec));
+  EXPECT_EQ(HashOfHashedSpec(json).value(), SpecHash(spec));
+}
+
+TEST(SpecConfigs, AHashedSpecThatSaysSomethingElseDoesNotFit) {
+  const auto spec = Resolve("seed: 9 optimizer { sgd { momentum: 0.9 } }");
+  std::string json = HashedSpec(spec);
+  json.replace(json.find("0.9"), 3, "0.8");
+  EXPECT_NE(HashOfHashedSpec(json).value(), SpecHash(spec));
+  for (const char* other : {"seed: 8 optimizer { sgd { momentum: 0.9 } }", "seed: 9 optimizer { sgd {} }"}) {
+    EXPECT_NE(HashOfHashedSpec(HashedSpec(Resolve(other))).value(), SpecHash(spec)) << other;
+  }
+  // Of a later build, which knows more.
+  std::string later = HashedSpec(spec);
+  later.insert(1, "\"new_field\": 1, ");
+  EXPECT_EQ(HashOfHashedSpec(later).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(HashOfHashedSpec("{}").status().code(), absl::StatusCode::kInvalidArgument);
+}
+
 }  // namespace
 }  // namespace ampd::train

@@ -17,6 +17,7 @@ TrainState Example() {
   state.step = 123456789012;
   state.seed = UINT64_MAX;
   state.spec_hash = std::string(64, 'a');
+  state.spec = "{\"model\": \"é\\n\"}";
   PhaseState phase;
   phase.name = "main \"x\"";
   phase.scaler = {.scale = 0.1f,
@@ -52,32 +53,33 @@ TEST(TrainState, EveryScaleComesBackBitForBit) {
 
 TEST(TrainState, RefusesAnotherVersion) {
   std::string json = ToJson(Example());
-  json.replace(json.find(": 2,"), 4, ": 3,");
+  json.replace(json.find(": 3,"), 4, ": 4,");
   const absl::Status status = TrainStateFromJson(json).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("format 3"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("format 4"));
 }
 
 // As the version before wrote it.
 TEST(TrainState, ReadsTheVersionBefore) {
   const auto state = TrainStateFromJson(R"({
-  "format_version": 1, "step": 70, "seed": 3, "spec_hash": "ab",
+  "format_version": 2, "step": 70, "seed": 3, "spec_hash": "ab",
   "phases": [
     {"name": "main",
      "loss_scaler": {"scale": 65536, "good_steps": 17, "hysteresis_left": 1, "steps_applied": 60,
-                     "steps_skipped": 10, "last_overflow_step": 53},
+                     "steps_skipped": 10, "last_overflow_step": 53, "rollbacks": 1, "fell_back": false},
      "skips": {"consecutive": 0, "recent": []}}
   ]
 })");
   ASSERT_TRUE(state.ok()) << state.status();
   EXPECT_EQ(state->phases[0].scaler.last_overflow_step, 53);
-  EXPECT_EQ(state->phases[0].scaler.rollbacks, 0);
+  EXPECT_EQ(state->phases[0].scaler.rollbacks, 1);
+  EXPECT_EQ(state->spec, "");
   EXPECT_FALSE(state->phases[0].scaler.fell_back);
 }
 
 TEST(TrainState, NamesTheFieldThatIsWrong) {
-  for (const char* field :
-       {"step", "seed", "spec_hash", "phases", "scale", "good_steps", "recent", "name", "rollbacks", "fell_back"}) {
+  for (const char* field : {"step", "seed", "spec_hash", "spec", "phases", "scale", "good_steps", "recent", "name",
+                            "rollbacks", "fell_back"}) {
     std::string json = ToJson(Example());
     const size_t at = json.find(std::string("\"") + field + "\":");
     ASSERT_NE(at, std::string::npos) << field;
