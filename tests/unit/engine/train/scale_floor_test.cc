@@ -308,5 +308,64 @@ TEST_F(RollBack, TheCountSurvivesAResume) {
   }
 }
 
+// 8-bit operands saturate, so only bf16's range overflows: the same gradients at larger scales.
+class Fp8Floor : public Floor {
+ protected:
+  static ResolvedJobSpec Job(const std::string& policy) {
+    return Spec({kNetwork, "model { layers { dense { units: 8 } } layers { dense { units: 1 } } }",
+                 absl::StrCat("precision { mode: FP8 loss_scale { kind: DYNAMIC init: 4e35 min: 1e35 max: 4e35 "
+                              "growth_interval: 1000 on_floor: ",
+                              policy, " } }")});
+  }
+};
+
+TEST_F(Fp8Floor, HoldGoesOn) {
+  Recorder recorder;
+  ASSERT_EQ(Train(Job("HOLD"), NewOptions(), &recorder).value(), Outcome::kCompleted);
+  ASSERT_FALSE(recorder.skips().empty());
+  EXPECT_EQ(recorder.skips()[0].step(), kFirstBad);
+  EXPECT_EQ(recorder.steps().back().last_step(), 5 * kStepsAnEpoch);
+}
+
+TEST_F(Fp8Floor, FailFails) {
+  Recorder recorder;
+  const auto outcome = Train(Job("FAIL"), NewOptions(), &recorder);
+  EXPECT_EQ(FailureOf(outcome.status()).class_(), v1::Failure::DIVERGED) << outcome.status();
+}
+
+TEST_F(Fp8Floor, RollBackReturnsToTheInitialWeights) {
+  Recorder recorder;
+  const auto outcome = Train(Job("ROLLBACK max_rollbacks: 1"), NewOptions(), &recorder);
+  ASSERT_THAT(recorder.rewound(), SizeIs(1)) << outcome.status();
+  EXPECT_EQ(recorder.rewound()[0].to_step(), 0);
+  // The amax histories and scales went back too: the same losses.
+  const std::vector<double> losses = recorder.losses();
+  const auto back = static_cast<size_t>(kLastBad);
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(losses.at(back + i), losses.at(i)) << i;
+}
+
+TEST_F(Fp8Floor, FallBackGoesOnInBf16AndSurvivesAResume) {
+  Recorder whole;
+  const TrainerOptions options = NewOptions();
+  ASSERT_EQ(Train(Job("FALLBACK_BF16"), options, &whole).value(), Outcome::kCompleted);
+  std::vector<v1::PrecisionChange> changes;
+  for (const v1::JobEvent& event : whole.events) {
+    if (event.has_precision_change()) changes.push_back(event.precision_change());
+  }
+  ASSERT_THAT(changes, SizeIs(1));
+  EXPECT_EQ(changes[0].mode_before(), v1::PrecisionSpec::FP8);
+  EXPECT_EQ(changes[0].mode_after(), v1::PrecisionSpec::BF16);
+  for (int64_t stop : {kFirstBad - 1, kLastBad - 1, kLastBad, kLastBad + 3}) {
+    SCOPED_TRACE(stop);
+    Recorder parts;
+    TrainerOptions own = NewOptions();
+    ASSERT_EQ(Train(Job("FALLBACK_BF16"), own, &parts, stop).value(), Outcome::kStopped);
+    own.last_reported_step = stop;
+    const auto outcome = Train(Job("FALLBACK_BF16"), own, &parts);
+    ASSERT_TRUE(outcome.ok()) << outcome.status();
+    EXPECT_EQ(parts.losses(), whole.losses());
+  }
+}
+
 }  // namespace
 }  // namespace ampd::train
