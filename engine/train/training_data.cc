@@ -55,6 +55,9 @@ absl::StatusOr<models::SampleInfo> SampleInfoOf(const v1::JobSpec& spec, const d
   models::SampleInfo sample = SampleInfoOf(train);
   if (eval != nullptr) AMPD_RETURN_IF_ERROR(CheckSameTargets(spec, train, *eval));
   if (train.lengths.empty()) return sample;
+  if (!spec.model().networks().empty()) {
+    return absl::InvalidArgumentError("datasets with lengths are not supported with model.networks yet");
+  }
   const bool labels_by_step = !sample.label_shape.empty() && !spec.model().loss().has_ctc();
   if (labels_by_step && train.label_count != train.input_shape[0]) {
     return absl::InvalidArgumentError(absl::StrCat(train.name, " has ", train.label_count, " labels a sample of ",

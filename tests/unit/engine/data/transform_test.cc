@@ -59,6 +59,18 @@ std::vector<float> Augmented(const v1::ImageTransform& spec, const Dataset& data
   return out;
 }
 
+TEST(TransformTest, StandardDoesNotMeasurePadding) {
+  DatasetInfo info;
+  info.name = "sequences";
+  info.size = 2;
+  info.input_shape = {3, 2};
+  info.lengths = {1, 3};
+  v1::ImageTransform spec;
+  EXPECT_TRUE(CheckTransform(spec, info).ok());
+  spec.set_normalize(v1::ImageTransform::STANDARD);
+  EXPECT_THAT(std::string(CheckTransform(spec, info).message()), ::testing::HasSubstr("past the samples' lengths"));
+}
+
 TEST(TransformTest, DefaultsToUnitForBytesAndNoneForFloats) {
   EXPECT_THAT(Plain({}, *Images({1, 3, 1}, {0, 51, 255}), 0), ElementsAre(0.0f, 51.0f / 255, 1.0f));
   EXPECT_THAT(Plain({}, *Floats({3}, {0, 51, 1e6f}), 0), ElementsAre(0, 51, 1e6f));
