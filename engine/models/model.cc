@@ -207,6 +207,7 @@ absl::StatusOr<Model> BuildModel(const ResolvedJobSpec& resolved, const SampleIn
   const Preparation prepare(precisions.empty() ? spec.precision() : precisions[0], padding);
   Model model;
   AMPD_ASSIGN_OR_RETURN(ir::Graph train, ForwardBuilder(spec, sample, train_batch, true).Build());
+  if (train.parameters.empty()) return InvalidField("model", "has no parameters: there is nothing to train");
   AMPD_ASSIGN_OR_RETURN(train, prepare.Train(std::move(train)));
   model.layers = DescribeLayers(spec.model(), train);
   model.phases.emplace_back();
