@@ -9,12 +9,17 @@
 // "floor": one line of JSON with what the step computes and moves, what the machine is measured to do, and the seconds
 // that a step must take at least by that (tests/bench/floor.h), and with the memory that is planned and was used at
 // most.
+// With "memory": what the plan says, and what the process holds, in bytes: {"parameters": masters, gradients, moments,
+// published copies and state, "activations": the arena, "inputs": the batch, "idle": resident when main began, "peak":
+// resident at most since}
+// With "arena": what lies in the arena when it is fullest, largest first.
 #include <sys/resource.h>
 #include <time.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <fstream>
 #include <iostream>
 #include <map>
 #include <memory>
@@ -40,6 +45,17 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 double Seconds(Clock::duration d) { return std::chrono::duration<double>(d).count(); }
+
+// A line of /proc/self/status, in bytes.
+int64_t StatusBytes(const std::string& key) {
+  std::ifstream status("/proc/self/status");
+  std::string word;
+  while (status >> word) {
+    int64_t kilobytes = 0;
+    if (word == key && status >> kilobytes) return kilobytes * 1024;
+  }
+  return 0;
+}
 
 constexpr int64_t kMaxSpecBytes = 1 << 20;
 constexpr int64_t kPlannedSteps = 1 << 30;
@@ -177,6 +193,54 @@ class Bench {
     return absl::OkStatus();
   }
 
+  void PrintMemory(int64_t idle) const {
+    const int64_t inputs = batch_.inputs.view().bytes() + batch_.labels.view().bytes() + batch_.targets.view().bytes();
+    std::printf(
+        "{\"parameters\": %ld, \"activations\": %ld, \"training_activations\": %ld, \"inputs\": %ld, "
+        "\"idle\": %ld, \"peak\": %ld}\n",
+        static_cast<long>(plan_->parameter_bytes()), static_cast<long>(plan_->activation_bytes()),
+        static_cast<long>(plan_->train.arena_bytes), static_cast<long>(inputs), static_cast<long>(idle),
+        static_cast<long>(StatusBytes("VmHWM:")));
+  }
+
+  // Of the step during which most of the arena is in use.
+  void PrintArena() const {
+    struct Use {
+      int first, last;
+      int64_t bytes;
+      std::string what;
+    };
+    std::map<std::pair<int64_t, std::string>, Use> uses;
+    const int steps = static_cast<int>(plan_->train.steps.size());
+    for (int s = 0; s < steps; ++s) {
+      const runtime::PlanStep& step = plan_->train.steps[s];
+      for (const auto* tensors : {&step.inputs, &step.outputs}) {
+        for (const runtime::PlannedTensor& t : *tensors) {
+          if (t.space != runtime::Space::kArena) continue;
+          const int64_t bytes = NumElements(t.type.shape) * SizeOf(t.type.dtype);
+          const std::string what = absl::StrCat(t.name, " ", DTypeName(t.type.dtype), ShapeString(t.type.shape));
+          uses.insert({{t.offset, t.name}, {s, s, bytes, what}}).first->second.last = s;
+        }
+      }
+      const int64_t workspace = step.kernel->workspace_bytes();
+      const std::string name = absl::StrCat("workspace of ", ir::OpName(step.op), " ", step.name);
+      uses.insert({{step.workspace_offset, name}, {s, s, workspace, name}});
+    }
+    std::vector<int64_t> load(steps);
+    for (const auto& [key, use] : uses) {
+      for (int s = use.first; s <= use.last; ++s) load[s] += use.bytes;
+    }
+    const int fullest = static_cast<int>(std::max_element(load.begin(), load.end()) - load.begin());
+    std::printf("%12ld arena\n%12ld in use during %s\n", static_cast<long>(plan_->train.arena_bytes),
+                static_cast<long>(load[fullest]), plan_->train.steps[fullest].name.c_str());
+    std::vector<std::pair<int64_t, std::string>> order;
+    for (const auto& [key, use] : uses) {
+      if (use.first <= fullest && fullest <= use.last) order.emplace_back(use.bytes, use.what);
+    }
+    std::sort(order.rbegin(), order.rend());
+    for (const auto& [bytes, what] : order) std::printf("%12ld %s\n", static_cast<long>(bytes), what.c_str());
+  }
+
   // Passes over the network with a clock between the plan's steps; the first one warms up.
   absl::Status RunNodes() {
     std::map<std::string, NodeTime> nodes, kinds;
@@ -222,6 +286,7 @@ class Bench {
 };
 
 absl::Status Main(const std::vector<std::string>& args) {
+  const int64_t idle = StatusBytes("VmHWM:");
   int threads = 0;
   if (args.size() != 5 || !absl::SimpleAtoi(args[4], &threads)) {
     return absl::InvalidArgumentError("usage: bench_steps JOB.yaml INPUT TARGET MODE THREADS");
@@ -239,6 +304,10 @@ absl::Status Main(const std::vector<std::string>& args) {
       AMPD_RETURN_IF_ERROR(bench.RunNodes());
     } else if (line == "floor") {
       AMPD_RETURN_IF_ERROR(bench.PrintFloor(threads));
+    } else if (line == "memory") {
+      bench.PrintMemory(idle);
+    } else if (line == "arena") {
+      bench.PrintArena();
     } else if (absl::SimpleAtoi(line, &steps) && steps > 0) {
       AMPD_RETURN_IF_ERROR(bench.Run(steps));
     } else {
