@@ -16,6 +16,7 @@
 #include "engine/passes/precision.h"
 #include "engine/passes/publish_parameters.h"
 #include "engine/passes/quantize_fp8.h"
+#include "engine/passes/recompute_inputs.h"
 
 namespace ampd::models {
 namespace {
@@ -189,7 +190,9 @@ class Preparation {
   absl::StatusOr<ir::Graph> Finish(ir::Graph graph, std::vector<passes::PaddedExtent>* padded) const {
     const auto pad = [&](ir::Graph g) { return passes::PadForTensorCores(std::move(g), padding_, padded); };
     passes::Pipeline pipeline;
-    pipeline.Add("pad_for_tensor_cores", pad).Add("publish_parameters", passes::PublishParameters);
+    pipeline.Add("pad_for_tensor_cores", pad)
+        .Add("publish_parameters", passes::PublishParameters)
+        .Add("recompute_inputs", passes::RecomputeInputs);
     return pipeline.Run(std::move(graph));
   }
 

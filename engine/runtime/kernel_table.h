@@ -52,9 +52,11 @@ struct PublishedLayout {
   // Copies of one parameter with equal keys are one copy. Names dtype and layout, e.g. "bf16:onednn:<descriptor>".
   std::string key;
   int64_t bytes = 0;
+  // Scratch memory that `write` needs.
+  int64_t workspace_bytes = 0;
   // Writes the copy (`bytes` at `copy`) from the f32 master, dense in the parameter's own shape. Rounds as ToHalf and
-  // ToBFloat16 do. Called once per applied step.
-  std::function<absl::Status(const float* master, void* copy)> write;
+  // ToBFloat16 do. Called once per applied step; `workspace` is aligned to kTensorAlignment, its contents undefined.
+  std::function<absl::Status(const float* master, void* copy, void* workspace)> write;
 };
 
 // A kernel prepared for one node. Launch is called from one thread at a time and allocates nothing.
@@ -65,8 +67,11 @@ class Kernel {
   // For an input that NodeDesc::parameter_inputs marks: the layout Launch reads instead of the dense one, in which case
   // inputs[i].data points at the copy. nullopt: dense, in the operand's dtype.
   virtual absl::optional<PublishedLayout> published_layout(int /*input*/) const { return absl::nullopt; }
-  // Outputs never alias inputs unless the op's definition says so. An effect op writes through its inputs as its
-  // definition says.
+  // The input of equal size that Launch may write `output` over, because it has read what it needs of it by then; -1:
+  // none. The planner then gives both one address where nobody reads that input afterwards.
+  virtual int overwrites(int /*output*/) const { return -1; }
+  // Outputs never alias inputs but as overwrites() allows. An effect op writes through its inputs as its definition
+  // says.
   virtual absl::Status Launch(const KernelArgs& args) = 0;
 };
 

@@ -1,5 +1,6 @@
 #include "engine/runtime/model_memory.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -69,6 +70,7 @@ int32_t ModelLayout::AddCopy(int32_t parameter, PublishedLayout layout) {
   const auto [it, inserted] = copy_index_.insert({{parameter, layout.key}, static_cast<int32_t>(copies_.size())});
   if (inserted) {
     const int64_t bytes = layout.bytes;
+    publish_workspace_bytes_ = std::max(publish_workspace_bytes_, layout.workspace_bytes);
     copies_.push_back({parameter, std::move(layout), published_bytes_});
     published_bytes_ += AlignUp(bytes);
   }
@@ -80,6 +82,7 @@ ModelMemory::ModelMemory(const ModelLayout* layout)
       masters_(layout->arena_elements() * static_cast<int64_t>(sizeof(float))),
       gradients_(layout->arena_elements() * static_cast<int64_t>(sizeof(float))),
       published_(layout->published_bytes()),
+      publish_workspace_(layout->publish_workspace_bytes()),
       state_(layout->state_bytes()),
       pending_state_(layout->state_bytes()) {}
 
@@ -96,7 +99,8 @@ void ModelMemory::Initialize(uint64_t seed) {
 
 absl::Status ModelMemory::PublishAll() {
   for (const ModelLayout::Copy& copy : layout_->copies()) {
-    absl::Status status = copy.layout.write(Master(copy.parameter).as<float>(), published() + copy.offset);
+    absl::Status status =
+        copy.layout.write(Master(copy.parameter).as<float>(), published() + copy.offset, publish_workspace_.data());
     if (!status.ok()) return Annotate(status, absl::StrCat("publishing ", layout_->parameters()[copy.parameter].name));
   }
   return absl::OkStatus();

@@ -45,6 +45,8 @@ class ModelLayout {
   int64_t arena_elements() const { return arena_elements_; }  // of masters, gradients and each moment
   int64_t state_bytes() const { return state_bytes_; }
   int64_t published_bytes() const { return published_bytes_; }
+  // Scratch memory of the publish stage, which writes one copy after the other.
+  int64_t publish_workspace_bytes() const { return publish_workspace_bytes_; }
 
  private:
   std::vector<ir::Persistent> parameters_;
@@ -56,6 +58,7 @@ class ModelLayout {
   int64_t arena_elements_ = 0;
   int64_t state_bytes_ = 0;
   int64_t published_bytes_ = 0;
+  int64_t publish_workspace_bytes_ = 0;
 };
 
 // The memory itself, on the host. Allocated once every plan of the model is made. Thread-compatible.
@@ -90,6 +93,7 @@ class ModelMemory {
   AlignedBuffer masters_;
   AlignedBuffer gradients_;
   AlignedBuffer published_;
+  AlignedBuffer publish_workspace_;
   AlignedBuffer state_;
   AlignedBuffer pending_state_;
 };

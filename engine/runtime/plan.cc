@@ -1,6 +1,7 @@
 #include "engine/runtime/plan.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "engine/core/status.h"
@@ -160,8 +161,9 @@ class Planner {
     auto* backend = const_cast<Backend*>(&backend_);
     const int64_t size = NumElements(type.shape);
     const DType dtype = type.dtype;
-    return {absl::StrCat(DTypeName(dtype), ":dense"), size * SizeOf(dtype),
-            [backend, size, dtype](const float* master, void* copy) {
+    return {.key = absl::StrCat(DTypeName(dtype), ":dense"),
+            .bytes = size * SizeOf(dtype),
+            .write = [backend, size, dtype](const float* master, void* copy, void*) {
               return backend->Publish(master, size, dtype, copy);
             }};
   }
@@ -169,16 +171,20 @@ class Planner {
   // `layout` of a parameter of `shape` with zeros behind it up to `padded`: what the layout was made for.
   static PublishedLayout Padded(PublishedLayout layout, const Shape& shape, const Shape& padded) {
     layout.key = absl::StrCat(layout.key, " of ", ShapeString(padded));
-    layout.write = [write = std::move(layout.write), shape, padded](const float* master, void* copy) {
-      const AlignedBuffer wide(NumElements(padded) * static_cast<int64_t>(sizeof(float)));
+    const int64_t bytes = AlignUp(NumElements(padded) * static_cast<int64_t>(sizeof(float)));
+    layout.workspace_bytes += bytes;
+    layout.write = [write = std::move(layout.write), shape, padded, bytes](const float* master, void* copy,
+                                                                           void* workspace) {
+      auto* wide = static_cast<char*>(workspace);
+      std::memset(wide, 0, bytes);
       const int64_t row = shape.back(), rows = NumElements(shape) / row;
       for (int64_t r = 0; r < rows; ++r) {
         int64_t at = 0, left = r, stride = padded.back();
         for (size_t d = shape.size() - 1; d-- > 0; left /= shape[d], stride *= padded[d])
           at += left % shape[d] * stride;
-        std::copy_n(master + r * row, row, reinterpret_cast<float*>(wide.data()) + at);
+        std::copy_n(master + r * row, row, reinterpret_cast<float*>(wide) + at);
       }
-      return write(reinterpret_cast<const float*>(wide.data()), copy);
+      return write(reinterpret_cast<const float*>(wide), copy, wide + bytes);
     };
     return layout;
   }
@@ -197,6 +203,8 @@ class Planner {
   void LayOut() {
     const int steps = static_cast<int>(plan_.steps.size());
     for (const auto& [name, v] : graph_.outputs) Touch(v, steps);
+    for (int s = 0; s < steps; ++s) Overwrite(s);
+    plan_.activation_bytes = passes::PlanMemory(ranges_).total_bytes;
     std::vector<int> workspaces;
     for (int s = 0; s < steps; ++s) {
       workspaces.push_back(static_cast<int>(ranges_.size()));
@@ -215,6 +223,26 @@ class Planner {
       Place(roots_[v], false, &tensor);
       SetOffset(v, memory, &tensor);
       plan_.outputs[name] = std::move(tensor);
+    }
+  }
+
+  // Gives outputs of step `s` the memory of inputs that end there, where the kernel allows it.
+  void Overwrite(int s) {
+    const ir::Node& node = *nodes_[s];
+    for (size_t o = 0; o < node.outputs.size(); ++o) {
+      const int i = plan_.steps[s].kernel->overwrites(static_cast<int>(o));
+      if (i < 0 || static_cast<size_t>(i) >= node.inputs.size()) continue;
+      const ir::ValueId from = roots_[node.inputs[i]];
+      const auto reads =
+          std::count_if(node.inputs.begin(), node.inputs.end(), [&](ir::ValueId v) { return roots_[v] == from; });
+      auto old = range_of_.find(from);
+      if (old == range_of_.end() || reads != 1) continue;
+      passes::LiveRange& memory = ranges_[old->second];
+      passes::LiveRange& output = ranges_[range_of_.at(node.outputs[o])];
+      if (memory.last != s || memory.bytes != output.bytes) continue;
+      memory.last = output.last;
+      output.bytes = 0;
+      range_of_[node.outputs[o]] = old->second;
     }
   }
 

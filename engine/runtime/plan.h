@@ -59,6 +59,8 @@ struct Plan {
   // Parameters in the order in which the backward pass first adds to their gradients.
   std::vector<int32_t> gradient_order;
   int64_t arena_bytes = 0;
+  // What the arena would hold without the workspace of kernels: the tensors that steps hand to each other.
+  int64_t activation_bytes = 0;
 };
 
 // Chooses kernels for every node of `graph`, adds the published copies they read to `layout`, and lays out the arena so

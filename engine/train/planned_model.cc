@@ -44,7 +44,8 @@ int64_t PlannedPhase::arena_bytes() const {
 
 int64_t PlannedModel::parameter_bytes() const {
   const int64_t arenas = 2 + moments + (keeps_average ? 1 : 0);
-  return arenas * layout.arena_elements() * SizeOf(DType::kF32) + layout.published_bytes() + 2 * layout.state_bytes();
+  return arenas * layout.arena_elements() * SizeOf(DType::kF32) + layout.published_bytes() +
+         layout.publish_workspace_bytes() + 2 * layout.state_bytes();
 }
 
 int64_t PlannedModel::activation_bytes() const {

@@ -67,7 +67,7 @@ struct PlannedModel {
   // Whether a running average of the masters is kept.
   bool keeps_average = false;
 
-  // Masters, gradients, moments, average, published copies and state; bytes.
+  // Masters, gradients, moments, average, published copies (and what writing them takes) and state; bytes.
   int64_t parameter_bytes() const;
   // The arena that all plans share; bytes.
   int64_t activation_bytes() const;

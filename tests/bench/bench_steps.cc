@@ -196,11 +196,11 @@ class Bench {
   void PrintMemory(int64_t idle) const {
     const int64_t inputs = batch_.inputs.view().bytes() + batch_.labels.view().bytes() + batch_.targets.view().bytes();
     std::printf(
-        "{\"parameters\": %ld, \"activations\": %ld, \"training_activations\": %ld, \"inputs\": %ld, "
+        "{\"parameters\": %ld, \"activations\": %ld, \"training_activations\": %ld, \"tensors\": %ld, \"inputs\": %ld, "
         "\"idle\": %ld, \"peak\": %ld}\n",
         static_cast<long>(plan_->parameter_bytes()), static_cast<long>(plan_->activation_bytes()),
-        static_cast<long>(plan_->train.arena_bytes), static_cast<long>(inputs), static_cast<long>(idle),
-        static_cast<long>(StatusBytes("VmHWM:")));
+        static_cast<long>(plan_->phases[0].plans[0].arena_bytes), static_cast<long>(plan_->phases[0].plans[0].activation_bytes),
+        static_cast<long>(inputs), static_cast<long>(idle), static_cast<long>(StatusBytes("VmHWM:")));
   }
 
   // Of the step during which most of the arena is in use.
@@ -211,9 +211,9 @@ class Bench {
       std::string what;
     };
     std::map<std::pair<int64_t, std::string>, Use> uses;
-    const int steps = static_cast<int>(plan_->train.steps.size());
+    const int steps = static_cast<int>(plan_->phases[0].plans[0].steps.size());
     for (int s = 0; s < steps; ++s) {
-      const runtime::PlanStep& step = plan_->train.steps[s];
+      const runtime::PlanStep& step = plan_->phases[0].plans[0].steps[s];
       for (const auto* tensors : {&step.inputs, &step.outputs}) {
         for (const runtime::PlannedTensor& t : *tensors) {
           if (t.space != runtime::Space::kArena) continue;
@@ -231,8 +231,8 @@ class Bench {
       for (int s = use.first; s <= use.last; ++s) load[s] += use.bytes;
     }
     const int fullest = static_cast<int>(std::max_element(load.begin(), load.end()) - load.begin());
-    std::printf("%12ld arena\n%12ld in use during %s\n", static_cast<long>(plan_->train.arena_bytes),
-                static_cast<long>(load[fullest]), plan_->train.steps[fullest].name.c_str());
+    std::printf("%12ld arena\n%12ld in use during %s\n", static_cast<long>(plan_->phases[0].plans[0].arena_bytes),
+                static_cast<long>(load[fullest]), plan_->phases[0].plans[0].steps[fullest].name.c_str());
     std::vector<std::pair<int64_t, std::string>> order;
     for (const auto& [key, use] : uses) {
       if (use.first <= fullest && fullest <= use.last) order.emplace_back(use.bytes, use.what);

@@ -44,7 +44,8 @@ absl::Status KernelRunner::AddInput(int i, int64_t index_below) {
   }
   Tensor values(DType::kF32, {n});
   for (float& v : values.as<float>()) v = rng.NextUniform() - 0.25f;
-  if (layout) return layout->write(values.as<float>().data(), data);
+  const AlignedBuffer workspace(layout ? layout->workspace_bytes : 0);
+  if (layout) return layout->write(values.as<float>().data(), data, workspace.data());
   return backend_->Publish(values.as<float>().data(), n, type.dtype, data);
 }
 

@@ -7,10 +7,11 @@ namespace {
 
 class FunctionKernel : public runtime::Kernel {
  public:
-  FunctionKernel(int64_t workspace_bytes, LaunchFunction launch)
-      : workspace_bytes_(workspace_bytes), launch_(std::move(launch)) {}
+  FunctionKernel(int64_t workspace_bytes, LaunchFunction launch, int overwrites)
+      : workspace_bytes_(workspace_bytes), launch_(std::move(launch)), overwrites_(overwrites) {}
 
   int64_t workspace_bytes() const override { return workspace_bytes_; }
+  int overwrites(int output) const override { return output == 0 ? overwrites_ : -1; }
 
   absl::Status Launch(const runtime::KernelArgs& args) override {
     launch_(args);
@@ -20,12 +21,13 @@ class FunctionKernel : public runtime::Kernel {
  private:
   const int64_t workspace_bytes_;
   const LaunchFunction launch_;
+  const int overwrites_;
 };
 
 }  // namespace
 
-std::unique_ptr<runtime::Kernel> MakeKernel(int64_t workspace_bytes, LaunchFunction launch) {
-  return std::make_unique<FunctionKernel>(workspace_bytes, std::move(launch));
+std::unique_ptr<runtime::Kernel> MakeKernel(int64_t workspace_bytes, LaunchFunction launch, int overwrites) {
+  return std::make_unique<FunctionKernel>(workspace_bytes, std::move(launch), overwrites);
 }
 
 }  // namespace ampd::cpu

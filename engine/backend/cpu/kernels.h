@@ -18,8 +18,8 @@ inline constexpr DType kAllDTypes[] = {DType::kF32, DType::kF16, DType::kBF16, D
 
 using LaunchFunction = std::function<void(const runtime::KernelArgs&)>;
 
-// A kernel that is one function and cannot fail.
-std::unique_ptr<runtime::Kernel> MakeKernel(int64_t workspace_bytes, LaunchFunction launch);
+// A kernel that is one function and cannot fail. `overwrites`: the input that its first output may be written over.
+std::unique_ptr<runtime::Kernel> MakeKernel(int64_t workspace_bytes, LaunchFunction launch, int overwrites = -1);
 
 // Hands out parts of a workspace, each aligned to kTensorAlignment.
 class WorkspaceLayout {

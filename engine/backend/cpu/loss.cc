@@ -40,8 +40,9 @@ AMPD_CPU_CLONES float FiniteMax(const float* row, int64_t n) {
   return finite ? result : kNaN;
 }
 
-// e[i] = exp(z[i] - largest) for at most kSumBlock elements; their sum, in f32 along the lanes.
-AMPD_CPU_CLONES float ExpBlock(const float* __restrict z, int64_t n, float largest, float* __restrict e) {
+// e[i] = exp(z[i] - largest) for at most kSumBlock elements, perhaps in place; their sum, in f32 along the lanes.
+AMPD_CPU_CLONES float ExpBlock(const float* z, int64_t n, float largest, float* e) {
+#pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) e[i] = ExpF(z[i] - largest);
   float sums[kLanes] = {};
   int64_t i = 0;
@@ -116,7 +117,7 @@ void HardRow(const Goal& goal, const float* z, int64_t label, float* loss, float
   *weight = static_cast<float>(goal.weight(label));
 }
 
-// dz = dloss * (sum(q) softmax - q).
+// dz = dloss * (sum(q) softmax - q). May replace z.
 void HardGradRow(const Goal& goal, float dloss, const float* z, int64_t label, float* dz) {
   if (!goal.counts(label)) {
     std::fill_n(dz, goal.classes, 0.0f);
@@ -145,6 +146,7 @@ void SoftRow(const Goal& goal, const float* z, const float* target, float* loss)
   *loss = static_cast<float>(sum);
 }
 
+// May replace z.
 void SoftGradRow(const Goal& goal, float dloss, const float* z, const float* target, float* dz) {
   const double sum = ExpSum(z, goal.classes, FiniteMax(z, goal.classes), dz);
   double goal_sum = 0;
@@ -177,12 +179,13 @@ void SoftGrad(const Goal& all, const KernelArgs& args, int64_t row) {
               args.inputs[2].as<float>() + row * all.classes, args.outputs[0].as<float>() + row * all.classes);
 }
 
-// `logits` is the input that says how large the work is.
-runtime::PrepareKernel CrossEntropy(RowFunction function, int logits) {
+// `logits` is the input that says how large the work is; a gradient may be written over it.
+runtime::PrepareKernel CrossEntropy(RowFunction function, int logits, bool gradient = false) {
   return [=](const NodeDesc& desc) {
     const Goal goal(desc.attributes, desc.inputs[logits].shape.back());
-    return MakeRowKernel(desc, desc.inputs[logits].shape, 16,
-                         [=](const KernelArgs& args, int64_t row) { function(goal, args, row); });
+    return MakeRowKernel(
+        desc, desc.inputs[logits].shape, 16, [=](const KernelArgs& args, int64_t row) { function(goal, args, row); },
+        gradient ? logits : -1);
   };
 }
 
@@ -193,12 +196,12 @@ void RegisterLosses(runtime::KernelTable* table) {
   constexpr DType i = DType::kI32;
   table->Add(ir::OpKind::kSoftmaxCrossEntropy, {f, i}, {f, f}, CrossEntropy(Hard, 0));
   table->Add(ir::OpKind::kSoftmaxCrossEntropy, {f, i, f}, {f, f}, CrossEntropy(Hard, 0));
-  table->Add(ir::OpKind::kSoftmaxCrossEntropyGrad, {f, f, i}, {f}, CrossEntropy(HardGrad, 1));
-  table->Add(ir::OpKind::kSoftmaxCrossEntropyGrad, {f, f, i, f}, {f}, CrossEntropy(HardGrad, 1));
+  table->Add(ir::OpKind::kSoftmaxCrossEntropyGrad, {f, f, i}, {f}, CrossEntropy(HardGrad, 1, true));
+  table->Add(ir::OpKind::kSoftmaxCrossEntropyGrad, {f, f, i, f}, {f}, CrossEntropy(HardGrad, 1, true));
   table->Add(ir::OpKind::kSoftCrossEntropy, {f, f}, {f}, CrossEntropy(Soft, 0));
   table->Add(ir::OpKind::kSoftCrossEntropy, {f, f, f}, {f}, CrossEntropy(Soft, 0));
-  table->Add(ir::OpKind::kSoftCrossEntropyGrad, {f, f, f}, {f}, CrossEntropy(SoftGrad, 1));
-  table->Add(ir::OpKind::kSoftCrossEntropyGrad, {f, f, f, f}, {f}, CrossEntropy(SoftGrad, 1));
+  table->Add(ir::OpKind::kSoftCrossEntropyGrad, {f, f, f}, {f}, CrossEntropy(SoftGrad, 1, true));
+  table->Add(ir::OpKind::kSoftCrossEntropyGrad, {f, f, f, f}, {f}, CrossEntropy(SoftGrad, 1, true));
 }
 
 }  // namespace ampd::cpu

@@ -105,12 +105,13 @@ class ParameterWriter {
         size_(Elements(operand.dense)),
         threads_(threads),
         reorder_(*onednn_, operand.dense, operand.used) {
-    if (!reorder_.execution.needed()) return;
-    if (dtype_ != DType::kF32) staging_ = AlignedBuffer(Bytes(operand.dense));
-    scratchpad_ = AlignedBuffer(reorder_.scratchpad_bytes);
+    if (reorder_.execution.needed() && dtype_ != DType::kF32) staging_bytes_ = AlignUp(Bytes(operand.dense));
   }
 
-  absl::Status Write(const float* master, void* copy) {
+  // The dense copy in the compute dtype, then oneDNN's scratchpad.
+  int64_t workspace_bytes() const { return staging_bytes_ + reorder_.scratchpad_bytes; }
+
+  absl::Status Write(const float* master, void* copy, void* workspace) {
     omp_set_num_threads(threads_);
     if (!reorder_.execution.needed()) {
       Convert(master, copy);
@@ -118,10 +119,10 @@ class ParameterWriter {
     }
     void* dense = const_cast<float*>(master);
     if (dtype_ != DType::kF32) {
-      dense = staging_.data();
+      dense = workspace;
       Convert(master, dense);
     }
-    return reorder_.execution.Run(*onednn_, {dense, copy, scratchpad_.data()});
+    return reorder_.execution.Run(*onednn_, {dense, copy, static_cast<char*>(workspace) + staging_bytes_});
   }
 
  private:
@@ -136,8 +137,7 @@ class ParameterWriter {
   int64_t size_;
   int threads_;
   Reorder reorder_;
-  AlignedBuffer staging_;
-  AlignedBuffer scratchpad_;
+  int64_t staging_bytes_ = 0;
 };
 
 // How an input gets from the graph's tensor to what the primitive reads.
@@ -174,7 +174,10 @@ class OneDnnKernel : public runtime::Kernel {
     layout.key = absl::StrCat(DTypeName(operand.dtype), ":onednn:", axes_, " ", LayoutName(operand.used));
     layout.bytes = Bytes(operand.used);
     auto writer = std::make_shared<ParameterWriter>(onednn_, operand, threads_);
-    layout.write = [writer](const float* master, void* copy) { return writer->Write(master, copy); };
+    layout.workspace_bytes = writer->workspace_bytes();
+    layout.write = [writer](const float* master, void* copy, void* workspace) {
+      return writer->Write(master, copy, workspace);
+    };
     return layout;
   }
 

@@ -50,17 +50,20 @@ class ReducedOperandKernel : public runtime::Kernel {
     const int64_t n = inputs_[input].elements;
     const int threads = threads_;
     if (!inner) {
-      return PublishedLayout{"f32:dense:tf32", n * SizeOf(DType::kF32), [n, threads](const float* master, void* copy) {
+      return PublishedLayout{.key = "f32:dense:tf32",
+                             .bytes = n * SizeOf(DType::kF32),
+                             .write = [n, threads](const float* master, void* copy, void*) {
                                ParallelRoundToTf32(threads, master, n, static_cast<float*>(copy));
                                return absl::OkStatus();
                              }};
     }
-    auto rounded = std::make_shared<AlignedBuffer>(n * SizeOf(DType::kF32));
+    const int64_t bytes = AlignUp(n * SizeOf(DType::kF32));
+    inner->workspace_bytes += bytes;
     inner->key += ":tf32";
-    inner->write = [n, threads, rounded, write = inner->write](const float* master, void* copy) {
-      auto* buffer = reinterpret_cast<float*>(rounded->data());
-      ParallelRoundToTf32(threads, master, n, buffer);
-      return write(buffer, copy);
+    inner->write = [n, threads, bytes, write = inner->write](const float* master, void* copy, void* workspace) {
+      auto* rounded = static_cast<float*>(workspace);
+      ParallelRoundToTf32(threads, master, n, rounded);
+      return write(rounded, copy, static_cast<char*>(workspace) + bytes);
     };
     return inner;
   }

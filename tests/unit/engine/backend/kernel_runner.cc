@@ -57,7 +57,8 @@ absl::Status PlaceInputs(const NodeDesc& desc, const runtime::Kernel& kernel, co
     }
     const bool given = i < masters.size() && masters[i] != nullptr;
     const Tensor master = ToTensor(given ? *masters[i] : inputs[i], DType::kF32);
-    AMPD_RETURN_IF_ERROR(layout->write(master.as<float>().data(), buffers->back().data()));
+    const AlignedBuffer workspace(layout->workspace_bytes);
+    AMPD_RETURN_IF_ERROR(layout->write(master.as<float>().data(), buffers->back().data(), workspace.data()));
   }
   return absl::OkStatus();
 }

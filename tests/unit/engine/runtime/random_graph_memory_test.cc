@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <set>
 
 #include "tests/support/random_graph.h"
 #include "tests/unit/engine/runtime/machine.h"
@@ -45,9 +46,24 @@ void ExpectNoOverlap(const ir::Graph& graph, const Plan& plan, const std::string
     it->second.last = step;
   };
   const int steps = static_cast<int>(plan.steps.size());
+  std::set<std::string> overwritten;
   for (int s = 0; s < steps; ++s) {
     const PlanStep& step = plan.steps[s];
-    for (const PlannedTensor& t : step.inputs) touch(t.name, t, s);
+    for (const PlannedTensor& t : step.inputs) {
+      EXPECT_EQ(overwritten.count(t.name), 0) << what << " " << step.name << " reads " << t.name;
+      touch(t.name, t, s);
+    }
+    for (size_t o = 0; o < step.outputs.size(); ++o) {
+      const int i = step.kernel->overwrites(static_cast<int>(o));
+      if (i < 0 || step.inputs[i].space != Space::kArena || step.inputs[i].offset != step.outputs[o].offset) continue;
+      const std::string memory = roots[step.inputs[i].name];
+      for (const auto& [name, root] : roots) {
+        if (root == memory) overwritten.insert(name);
+      }
+      for (auto& [name, root] : roots) {
+        if (root == step.outputs[o].name) root = memory;
+      }
+    }
     for (const PlannedTensor& t : step.outputs) touch(t.name, t, s);
     if (const int64_t bytes = step.kernel->workspace_bytes(); bytes > 0) {
       extents["workspace of " + step.name] = {s, s, step.workspace_offset, step.workspace_offset + bytes};
