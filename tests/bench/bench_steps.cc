@@ -199,8 +199,9 @@ class Bench {
         "{\"parameters\": %ld, \"activations\": %ld, \"training_activations\": %ld, \"tensors\": %ld, \"inputs\": %ld, "
         "\"idle\": %ld, \"peak\": %ld}\n",
         static_cast<long>(plan_->parameter_bytes()), static_cast<long>(plan_->activation_bytes()),
-        static_cast<long>(plan_->phases[0].plans[0].arena_bytes), static_cast<long>(plan_->phases[0].plans[0].activation_bytes),
-        static_cast<long>(inputs), static_cast<long>(idle), static_cast<long>(StatusBytes("VmHWM:")));
+        static_cast<long>(plan_->phases[0].plans[0].arena_bytes),
+        static_cast<long>(plan_->phases[0].plans[0].activation_bytes), static_cast<long>(inputs),
+        static_cast<long>(idle), static_cast<long>(StatusBytes("VmHWM:")));
   }
 
   // Of the step during which most of the arena is in use.

@@ -64,7 +64,8 @@ TEST(ActivationMemory, IsWithinTheArena) {
       workspace = std::max(workspace, step.kernel->workspace_bytes());
     }
     EXPECT_LE(plan->phases[0].plans[0].activation_bytes, plan->phases[0].plans[0].arena_bytes) << mode;
-    EXPECT_LE(plan->phases[0].plans[0].arena_bytes, plan->phases[0].plans[0].activation_bytes + AlignUp(workspace)) << mode;
+    EXPECT_LE(plan->phases[0].plans[0].arena_bytes, plan->phases[0].plans[0].activation_bytes + AlignUp(workspace))
+        << mode;
   }
 }
 
