@@ -75,8 +75,15 @@ std::string PlanText(const v1::ModelPlan& plan) {
     table.Add({layer.name(), layer.kind(), layer.dtype(), absl::StrJoin(layer.output_shape(), "x"),
                absl::StrCat(layer.parameters())});
   }
-  return absl::StrCat(table.ToString(), plan.parameters(), " parameters; memory: ", Bytes(plan.parameter_bytes()),
-                      " for them, ", Bytes(plan.activation_bytes()), " for activations\n");
+  std::string phases;
+  for (const v1::PhasePlan& phase : plan.phases()) {
+    if (plan.phases_size() == 1) break;
+    absl::StrAppend(&phases, "phase ", Clean(phase.name()), " trains ", phase.parameters(), " parameters, with ",
+                    Bytes(phase.activation_bytes()), " of activations\n");
+  }
+  return absl::StrCat(table.ToString(), phases, plan.parameters(),
+                      " parameters; memory: ", Bytes(plan.parameter_bytes()), " for them, ",
+                      Bytes(plan.activation_bytes()), " for activations\n");
 }
 
 std::string ResubmittableYaml(const v1::Job& job) {

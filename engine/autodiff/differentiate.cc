@@ -22,13 +22,14 @@ namespace {
 // The walk's state: which values want a gradient, and the gradients found so far.
 class Walk {
  public:
-  // Gradients by `leaves`, or, where there are none, by the parameters, which are accumulated in their arena.
-  explicit Walk(ir::Graph* graph, const std::vector<ir::ValueId>& leaves = {})
+  // Gradients by `leaves`, or, where there are none, by the parameters that are `trained` (empty: all), which are
+  // accumulated in their arena.
+  explicit Walk(ir::Graph* graph, const std::vector<ir::ValueId>& leaves, const std::vector<bool>& trained = {})
       : graph_(graph),
         accumulates_(leaves.empty()),
         leaves_(leaves.begin(), leaves.end()),
         gradients_(graph->values.size(), -1),
-        wanted_(MarkWanted(*graph, leaves)) {
+        wanted_(MarkWanted(*graph, leaves, trained)) {
     for (const ir::Node& node : graph->nodes) names_[node.name] = 1;
   }
 
@@ -112,10 +113,12 @@ class Walk {
     return copy ? node.inputs[0] : v;
   }
 
-  static std::vector<bool> MarkWanted(const ir::Graph& graph, const std::vector<ir::ValueId>& leaves) {
+  static std::vector<bool> MarkWanted(const ir::Graph& graph, const std::vector<ir::ValueId>& leaves,
+                                      const std::vector<bool>& trained) {
     std::vector<bool> wanted;
     for (const ir::Value& value : graph.values) {
-      wanted.push_back(leaves.empty() && value.kind == ir::ValueKind::kParameter);
+      const bool parameter = leaves.empty() && value.kind == ir::ValueKind::kParameter;
+      wanted.push_back(parameter && (trained.empty() || trained[static_cast<size_t>(value.slot)]));
     }
     for (ir::ValueId leaf : leaves) wanted[leaf] = true;
     for (const ir::Node& node : graph.nodes) {
@@ -204,17 +207,18 @@ absl::Status WalkBack(Walk* walk, size_t nodes) {
 
 }  // namespace
 
-absl::StatusOr<ir::Graph> Differentiate(ir::Graph forward, ir::ValueId loss) {
+absl::StatusOr<ir::Graph> Differentiate(ir::Graph forward, ir::ValueId loss, const std::vector<bool>& trained) {
   if (forward.type(loss) != ir::TensorType{DType::kF32, {}}) {
     return absl::InvalidArgumentError(absl::StrCat("[differentiate] ", forward.values[loss].name, " is no f32 scalar"));
   }
   const size_t forward_nodes = forward.nodes.size();
   const ir::ValueId seed = forward.AddLossSeed();
-  Walk walk(&forward);
+  Walk walk(&forward, {}, trained);
   walk.SetSeed(loss, seed);
   AMPD_RETURN_IF_ERROR(WalkBack(&walk, forward_nodes));
   if (walk.parameter_contributions() == 0) {
-    return absl::InvalidArgumentError("[differentiate] the loss depends on no parameter: there is nothing to train");
+    return absl::InvalidArgumentError(
+        "[differentiate] the loss depends on no parameter that is trained: there is nothing to train");
   }
   return forward;
 }

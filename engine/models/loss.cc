@@ -240,11 +240,98 @@ class LossBuilder {
   ValueId labels_ = -1;
 };
 
+// One loss of several, whose target is a value of the graph.
+class TermBuilder {
+ public:
+  TermBuilder(const v1::LossSpec& spec, const std::string& name, const SampleInfo& sample, ValueId prediction,
+              ValueId target, ir::Graph* graph)
+      : spec_(spec), name_(name), sample_(sample), prediction_(prediction), target_(target), graph_(graph) {}
+
+  absl::StatusOr<ValueId> Build() {
+    if (spec_.has_ctc()) return Wrong("is not supported in phases yet");
+    const bool hard = graph_->type(target_).dtype == DType::kI32;
+    if (hard != (spec_.has_softmax_cross_entropy() && hard)) return Wrong("takes no class labels");
+    AMPD_RETURN_IF_ERROR(hard ? CheckLabels() : CheckTarget());
+    AMPD_ASSIGN_OR_RETURN(const ValueId weights, Weights());
+    std::vector<ValueId> inputs = {prediction_, target_};
+    if (weights >= 0) inputs.push_back(weights);
+    auto [op, attributes] = ElementLoss(spec_);
+    if (spec_.has_softmax_cross_entropy()) {
+      op = hard ? OpKind::kSoftmaxCrossEntropy : OpKind::kSoftCrossEntropy;
+      const v1::SoftmaxCrossEntropyLoss& loss = spec_.softmax_cross_entropy();
+      if (loss.label_smoothing() > 0) attributes.Set("smoothing", loss.label_smoothing());
+      if (hard && loss.has_ignore_index()) attributes.Set("ignore_index", int64_t{loss.ignore_index()});
+    }
+    AMPD_ASSIGN_OR_RETURN(const std::vector<ValueId> losses, Emit(op, inputs, attributes));
+    AMPD_ASSIGN_OR_RETURN(const std::vector<ValueId> mean,
+                          hard ? Emit(OpKind::kNormalizedSum, losses, {}) : Emit(OpKind::kReduceMean, {losses[0]}, {}));
+    return mean[0];
+  }
+
+ private:
+  const Shape& shape() const { return graph_->type(prediction_).shape; }
+
+  absl::Status Wrong(const std::string& what) const {
+    const auto* field =
+        spec_.GetReflection()->GetOneofFieldDescriptor(spec_, v1::LossSpec::descriptor()->FindOneofByName("kind"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("[", field == nullptr ? "loss" : field->name(), "] ", what, ", node ", name_));
+  }
+
+  absl::Status CheckLabels() const {
+    const Shape& labels = graph_->type(target_).shape;
+    if (shape().size() != labels.size() + 1 || !std::equal(labels.begin(), labels.end(), shape().begin())) {
+      return Wrong(absl::StrCat("needs classes behind ", ShapeString(labels), ", the labels' shape, has ",
+                                ShapeString(shape())));
+    }
+    if (shape().back() >= sample_.classes) return absl::OkStatus();
+    return Wrong(absl::StrCat("has ", shape().back(), " outputs, the data has ", sample_.classes, " classes"));
+  }
+
+  absl::Status CheckTarget() const {
+    const Shape& target = graph_->type(target_).shape;
+    if (target == shape()) return absl::OkStatus();
+    return Wrong(absl::StrCat("is of ", ShapeString(shape()), " against ", ShapeString(target)));
+  }
+
+  absl::StatusOr<ValueId> Weights() const {
+    const auto& weights = spec_.has_softmax_cross_entropy() ? spec_.softmax_cross_entropy().class_weights()
+                                                            : spec_.sigmoid_cross_entropy().pos_weight();
+    if (weights.empty()) return -1;
+    if (weights.size() != shape().back()) {
+      return Wrong(absl::StrCat("has ", weights.size(), " weights for ", shape().back(), " outputs"));
+    }
+    auto tensor = std::make_shared<Tensor>(DType::kF32, Shape{weights.size()});
+    std::copy(weights.begin(), weights.end(), tensor->as<float>().begin());
+    return graph_->AddConstant(absl::StrCat(name_, ".weights"), std::move(tensor));
+  }
+
+  absl::StatusOr<std::vector<ValueId>> Emit(OpKind op, std::vector<ValueId> inputs, ir::Attributes attributes) {
+    return ops::Emit(graph_, {.op = op,
+                              .name = absl::StrCat(name_, ".", ir::OpName(op)),
+                              .inputs = std::move(inputs),
+                              .attributes = std::move(attributes),
+                              .stage = ir::Stage::kLoss});
+  }
+
+  const v1::LossSpec& spec_;
+  const std::string& name_;
+  const SampleInfo& sample_;
+  const ValueId prediction_;
+  const ValueId target_;
+  ir::Graph* graph_;
+};
+
 }  // namespace
 
 absl::Status AddLoss(const v1::LossSpec& spec, const SampleInfo& sample, bool training, const LayerOutput& prediction,
                      ValueId lengths, ir::Graph* graph) {
   return LossBuilder(spec, sample, training, prediction, lengths, graph).Build();
+}
+
+absl::StatusOr<ValueId> AddLossTerm(const v1::LossSpec& spec, const std::string& name, const SampleInfo& sample,
+                                    ValueId prediction, ValueId target, ir::Graph* graph) {
+  return TermBuilder(spec, name, sample, prediction, target, graph).Build();
 }
 
 }  // namespace ampd::models

@@ -2,7 +2,10 @@
 #ifndef AMPD_ENGINE_MODELS_LOSS_H_
 #define AMPD_ENGINE_MODELS_LOSS_H_
 
+#include <string>
+
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "ampd/v1/model.pb.h"
 #include "engine/ir/graph.h"
 #include "engine/models/layers.h"
@@ -14,6 +17,11 @@ namespace ampd::models {
 // input of that name, or -1. INVALID_ARGUMENT "[op] ..., node loss" when shapes, data and loss do not fit together.
 absl::Status AddLoss(const v1::LossSpec& spec, const SampleInfo& sample, bool training, const LayerOutput& prediction,
                      ir::ValueId lengths, ir::Graph* graph);
+
+// Adds the mean of a loss of `prediction` against `target` and returns it, an f32 scalar: labels (i32, one a row of the
+// prediction's last axis) or f32 of the prediction's shape. Nodes are named after `name`. Errors as above.
+absl::StatusOr<ir::ValueId> AddLossTerm(const v1::LossSpec& spec, const std::string& name, const SampleInfo& sample,
+                                        ir::ValueId prediction, ir::ValueId target, ir::Graph* graph);
 
 }  // namespace ampd::models
 

@@ -6,8 +6,11 @@
 
 #include "engine/autodiff/differentiate.h"
 #include "engine/core/status.h"
+#include "engine/models/build_layers.h"
+#include "engine/models/join_graphs.h"
 #include "engine/models/layers.h"
 #include "engine/models/loss.h"
+#include "engine/models/phase_forward.h"
 #include "engine/ops/compute.h"
 #include "engine/ops/op_def.h"
 #include "engine/passes/dead_nodes.h"
@@ -20,16 +23,6 @@
 
 namespace ampd::models {
 namespace {
-
-// Parameters and activations that a graph may have; far above any machine's memory, and small enough that no product of
-// extents overflows.
-constexpr double kMaxElements = 1e12;
-
-double Elements(const Shape& shape) {
-  double n = 1;
-  for (int64_t extent : shape) n *= static_cast<double>(extent);
-  return n;
-}
 
 passes::ComputeType ComputeOf(v1::PrecisionSpec::Mode mode) {
   switch (mode) {
@@ -52,72 +45,24 @@ passes::PrecisionPolicy PolicyOf(const v1::PrecisionSpec& spec) {
   return policy;
 }
 
-absl::Status InvalidField(const std::string& field, absl::string_view description) {
-  return InvalidFields({{field, std::string(description)}});
+// Layers and loss of a job without networks, in f32.
+absl::StatusOr<ir::Graph> BuildForward(const v1::ModelSpec& model, const SampleInfo& sample, int64_t batch,
+                                       bool training) {
+  ir::Graph graph;
+  ElementBudget budget;
+  Shape shape{batch};
+  shape.insert(shape.end(), sample.input_shape.begin(), sample.input_shape.end());
+  AMPD_RETURN_IF_ERROR(budget.Count(shape, "data.train"));
+  const LayerOutput input{graph.AddInput("x", {DType::kF32, shape}), {}, sample.lengths};
+  const ir::ValueId lengths = sample.lengths ? graph.AddInput("lengths", {DType::kI32, {batch}}) : -1;
+  LayerBuilder layers(&graph, training, lengths);
+  AMPD_ASSIGN_OR_RETURN(LayerOutput last,
+                        AddLayers(model.layers(), "model.layers", {{"input", input}}, &layers, &budget, &graph));
+  AMPD_ASSIGN_OR_RETURN(last, layers.InTorchOrder(model.layers().rbegin()->name(), last));
+  const absl::Status status = AddLoss(model.loss(), sample, training, last, lengths, &graph);
+  if (!status.ok()) return InvalidField("model.loss", status.message());
+  return graph;
 }
-
-// The forward graph and the loss, in f32.
-class ForwardBuilder {
- public:
-  ForwardBuilder(const v1::JobSpec& spec, const SampleInfo& sample, int64_t batch, bool training)
-      : spec_(spec), sample_(sample), batch_(batch), training_(training) {}
-
-  absl::StatusOr<ir::Graph> Build() {
-    Shape input{batch_};
-    input.insert(input.end(), sample_.input_shape.begin(), sample_.input_shape.end());
-    AMPD_RETURN_IF_ERROR(Count(input, "data.train"));
-    outputs_["input"] = {graph_.AddInput("x", {DType::kF32, input}), {}, sample_.lengths};
-    if (sample_.lengths) lengths_ = graph_.AddInput("lengths", {DType::kI32, {batch_}});
-    LayerBuilder layers(&graph_, training_, lengths_);
-    LayerOutput last = outputs_["input"];
-    for (int i = 0; i < spec_.model().layers_size(); ++i) {
-      const std::string field = absl::StrCat("model.layers[", i, "]");
-      absl::StatusOr<LayerOutput> output = AddLayer(spec_.model().layers(i), last, &layers);
-      if (!output.ok()) return InvalidField(field, output.status().message());
-      last = *output;
-      outputs_[spec_.model().layers(i).name()] = last;
-      AMPD_RETURN_IF_ERROR(Count(graph_.type(last.value).shape, field));
-      for (; counted_ < graph_.parameters.size(); ++counted_) {
-        AMPD_RETURN_IF_ERROR(Count(graph_.parameters[counted_].type.shape, field));
-      }
-    }
-    AMPD_ASSIGN_OR_RETURN(last, layers.InTorchOrder(spec_.model().layers().rbegin()->name(), last));
-    absl::Status status = AddLoss(spec_.model().loss(), sample_, training_, last, lengths_, &graph_);
-    if (!status.ok()) return InvalidField("model.loss", status.message());
-    return std::move(graph_);
-  }
-
- private:
-  absl::Status Count(const Shape& shape, const std::string& field) {
-    elements_ += Elements(shape);
-    if (elements_ <= kMaxElements) return absl::OkStatus();
-    return InvalidField(field, "the model's parameters and activations exceed 10^12 elements");
-  }
-
-  absl::StatusOr<LayerOutput> AddLayer(const v1::Layer& layer, const LayerOutput& before, LayerBuilder* layers) {
-    std::vector<LayerOutput> inputs;
-    for (const std::string& name : layer.inputs()) {
-      auto it = outputs_.find(name);
-      if (it == outputs_.end()) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("layer ", layer.name(), " reads ", name, ", which stands nowhere before it"));
-      }
-      inputs.push_back(it->second);
-    }
-    if (inputs.empty()) inputs.push_back(before);
-    return layers->Add(layer, inputs);
-  }
-
-  const v1::JobSpec& spec_;
-  const SampleInfo& sample_;
-  const int64_t batch_;
-  const bool training_;
-  ir::Graph graph_;
-  ir::ValueId lengths_ = -1;
-  std::map<std::string, LayerOutput> outputs_;
-  size_t counted_ = 0;  // parameters
-  double elements_ = 0;
-};
 
 std::string KindName(const v1::Layer& layer) {
   const google::protobuf::FieldDescriptor* field =
@@ -131,30 +76,47 @@ std::string ComputeName(const ir::Graph& graph, const ir::Node& node) {
   return std::string(DTypeName(graph.type(allow ? node.inputs[0] : node.outputs[0]).dtype));
 }
 
-// What a layer computes in: its first ALLOW op's operands, else what it writes.
-std::vector<v1::LayerPlan> DescribeLayers(const v1::ModelSpec& model, const ir::Graph& train) {
+// What a layer computes in: its first ALLOW op's operands, else what it writes. `name` is what its nodes say.
+v1::LayerPlan DescribeLayer(const std::string& name, const v1::Layer& layer, const ir::Graph& train) {
+  v1::LayerPlan plan;
+  plan.set_name(name);
+  plan.set_kind(KindName(layer));
+  bool computes = false;  // has an ALLOW op
+  for (const ir::Node& node : train.nodes) {
+    if (node.layer != name || node.stage != ir::Stage::kForward || node.outputs.empty()) continue;
+    if (node.op == ir::OpKind::kCast) continue;
+    const ir::TensorType& type = train.type(node.outputs[0]);
+    const bool allow = ops::GetOpDef(node.op).precision == ops::PrecisionClass::kAllow;
+    if (plan.dtype().empty() || (allow && !computes)) plan.set_dtype(ComputeName(train, node));
+    computes = computes || allow;
+    plan.clear_output_shape();
+    for (size_t i = 1; i < type.shape.size(); ++i) plan.add_output_shape(type.shape[i]);
+  }
+  for (const ir::Persistent& p : train.parameters) {
+    if (p.name.rfind(name + ".", 0) != 0 || p.name.find('.', name.size() + 1) != std::string::npos) continue;
+    plan.set_parameters(plan.parameters() + NumElements(p.type.shape));
+  }
+  return plan;
+}
+
+// A network's layers are described by the first phase that calls it.
+const ir::Graph& GraphOf(const v1::JobSpec& spec, const std::string& network, const std::vector<ir::Graph>& graphs) {
+  for (size_t i = 0; i < graphs.size(); ++i) {
+    for (const v1::NetworkCall& call : spec.phases(static_cast<int>(i)).calls()) {
+      if (call.network() == network) return graphs[i];
+    }
+  }
+  return graphs[0];
+}
+
+std::vector<v1::LayerPlan> DescribeLayers(const v1::JobSpec& spec, const std::vector<ir::Graph>& graphs) {
   std::vector<v1::LayerPlan> plans;
-  for (const v1::Layer& layer : model.layers()) {
-    v1::LayerPlan plan;
-    plan.set_name(layer.name());
-    plan.set_kind(KindName(layer));
-    bool computes = false;  // has an ALLOW op
-    for (const ir::Node& node : train.nodes) {
-      if (node.layer != layer.name() || node.stage != ir::Stage::kForward || node.outputs.empty()) continue;
-      if (node.op == ir::OpKind::kCast) continue;
-      const ir::TensorType& type = train.type(node.outputs[0]);
-      const bool allow = ops::GetOpDef(node.op).precision == ops::PrecisionClass::kAllow;
-      if (plan.dtype().empty() || (allow && !computes)) plan.set_dtype(ComputeName(train, node));
-      computes = computes || allow;
-      plan.clear_output_shape();
-      for (size_t i = 1; i < type.shape.size(); ++i) plan.add_output_shape(type.shape[i]);
+  for (const v1::Layer& layer : spec.model().layers()) plans.push_back(DescribeLayer(layer.name(), layer, graphs[0]));
+  for (const v1::Network& network : spec.model().networks()) {
+    const ir::Graph& graph = GraphOf(spec, network.name(), graphs);
+    for (const v1::Layer& layer : network.layers()) {
+      plans.push_back(DescribeLayer(absl::StrCat(network.name(), ".", layer.name()), layer, graph));
     }
-    for (const ir::Persistent& p : train.parameters) {
-      if (p.name.rfind(layer.name() + ".", 0) != 0 || p.name.find('.', layer.name().size() + 1) != std::string::npos)
-        continue;
-      plan.set_parameters(plan.parameters() + NumElements(p.type.shape));
-    }
-    plans.push_back(std::move(plan));
   }
   return plans;
 }
@@ -166,10 +128,10 @@ class Preparation {
       : policy_(PolicyOf(precision)), padding_(padding) {}
 
   // With everything but padding, which layers are described without.
-  absl::StatusOr<ir::Graph> Train(ir::Graph forward) const {
-    const auto differentiate = [](ir::Graph g) {
+  absl::StatusOr<ir::Graph> Train(ir::Graph forward, const std::vector<bool>& trained) const {
+    const auto differentiate = [&](ir::Graph g) {
       const ir::ValueId loss = g.outputs.at("loss");
-      return autodiff::Differentiate(std::move(g), loss);
+      return autodiff::Differentiate(std::move(g), loss, trained);
     };
     passes::Pipeline pipeline;
     pipeline.Add("precision", [&](ir::Graph g) { return passes::ApplyPrecision(g, policy_); })
@@ -201,24 +163,51 @@ class Preparation {
   const passes::PaddingPolicy padding_;
 };
 
+absl::StatusOr<ir::Graph> BuildPhase(const v1::JobSpec& spec, int phase, const SampleInfo& sample, int64_t batch,
+                                     const Preparation& prepare, ElementBudget* budget) {
+  if (spec.model().networks().empty()) {
+    AMPD_ASSIGN_OR_RETURN(ir::Graph forward, BuildForward(spec.model(), sample, batch, true));
+    if (forward.parameters.empty()) return InvalidField("model", "has no parameters: there is nothing to train");
+    return prepare.Train(std::move(forward), {});
+  }
+  AMPD_ASSIGN_OR_RETURN(ir::Graph forward, BuildPhaseForward(spec, phase, sample, batch, budget));
+  AMPD_ASSIGN_OR_RETURN(const std::vector<bool> trained, TrainedBy(spec, phase, forward));
+  absl::StatusOr<ir::Graph> graph = prepare.Train(std::move(forward), trained);
+  if (!graph.ok()) return InvalidField(absl::StrCat("phases[", phase, "].losses"), graph.status().message());
+  return graph;
+}
+
 }  // namespace
 
 absl::StatusOr<Model> BuildModel(const ResolvedJobSpec& resolved, const SampleInfo& sample, int64_t train_batch,
                                  int64_t eval_batch, const passes::PaddingPolicy& padding,
                                  const std::vector<v1::PrecisionSpec>& precisions) {
   const v1::JobSpec& spec = resolved.proto();
-  const Preparation prepare(precisions.empty() ? spec.precision() : precisions[0], padding);
+  std::vector<Preparation> prepare;
+  std::vector<ir::Graph> graphs;
+  std::vector<ir::Graph*> shared;
+  ElementBudget budget;
+  for (int i = 0; i < spec.phases_size(); ++i) {
+    prepare.emplace_back(precisions.empty() ? spec.precision() : precisions[static_cast<size_t>(i)], padding);
+    AMPD_ASSIGN_OR_RETURN(ir::Graph graph, BuildPhase(spec, i, sample, train_batch, prepare.back(), &budget));
+    graphs.push_back(std::move(graph));
+  }
+  for (ir::Graph& graph : graphs) shared.push_back(&graph);
+  const absl::Status status = ShareParameters(shared);
+  if (!status.ok()) return InvalidField("phases", status.message());
   Model model;
-  AMPD_ASSIGN_OR_RETURN(ir::Graph train, ForwardBuilder(spec, sample, train_batch, true).Build());
-  if (train.parameters.empty()) return InvalidField("model", "has no parameters: there is nothing to train");
-  AMPD_ASSIGN_OR_RETURN(train, prepare.Train(std::move(train)));
-  model.layers = DescribeLayers(spec.model(), train);
-  model.phases.emplace_back();
-  model.phases[0].trains.assign(train.parameters.size(), true);
-  AMPD_ASSIGN_OR_RETURN(model.phases[0].train, prepare.Finish(std::move(train), &model.padding));
-  AMPD_ASSIGN_OR_RETURN(ir::Graph eval, ForwardBuilder(spec, sample, eval_batch, false).Build());
-  AMPD_ASSIGN_OR_RETURN(eval, prepare.Evaluate(std::move(eval)));
-  AMPD_ASSIGN_OR_RETURN(model.eval, prepare.Finish(std::move(eval), nullptr));
+  model.layers = DescribeLayers(spec, graphs);
+  for (int i = 0; i < spec.phases_size(); ++i) {
+    const auto index = static_cast<size_t>(i);
+    PhaseGraph phase;
+    AMPD_ASSIGN_OR_RETURN(phase.trains, TrainedBy(spec, i, graphs[index]));
+    AMPD_ASSIGN_OR_RETURN(phase.train, prepare[index].Finish(std::move(graphs[index]), &model.padding));
+    model.phases.push_back(std::move(phase));
+  }
+  if (!spec.model().networks().empty()) return model;
+  AMPD_ASSIGN_OR_RETURN(ir::Graph eval, BuildForward(spec.model(), sample, eval_batch, false));
+  AMPD_ASSIGN_OR_RETURN(eval, prepare[0].Evaluate(std::move(eval)));
+  AMPD_ASSIGN_OR_RETURN(model.eval, prepare[0].Finish(std::move(eval), nullptr));
   return model;
 }
 

@@ -52,7 +52,7 @@ struct PhaseGraph {
 struct Model {
   // By phase of the job. Every graph has the same parameters and states in the same order.
   std::vector<PhaseGraph> phases;
-  // Forward and loss, with running statistics and no dropout.
+  // Forward and loss, with running statistics and no dropout; empty for a job with networks.
   ir::Graph eval;
   std::vector<v1::LayerPlan> layers;
   // Of the training graphs: which extents of which products are padded. Layers are described without it.

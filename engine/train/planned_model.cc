@@ -170,10 +170,15 @@ absl::StatusOr<std::unique_ptr<PlannedModel>> PlanModel(const ResolvedJobSpec& s
                                                               OptimizerField(spec, static_cast<int>(i))));
     PlaceMoments(i, planned.get());
   }
-  AMPD_ASSIGN_OR_RETURN(const ir::Graph eval, fusion.Run(std::move(model.eval)));
-  AMPD_ASSIGN_OR_RETURN(planned->eval, runtime::MakePlan(eval, *planned->backend, threads, &planned->layout));
+  const bool evaluates = spec.proto().model().networks().empty();
+  if (evaluates) {
+    AMPD_ASSIGN_OR_RETURN(const ir::Graph eval, fusion.Run(std::move(model.eval)));
+    AMPD_ASSIGN_OR_RETURN(planned->eval, runtime::MakePlan(eval, *planned->backend, threads, &planned->layout));
+  }
   planned->layers = std::move(model.layers);
-  planned->outputs = planned->eval.outputs.at("logits").type.shape.back();
+  planned->outputs = evaluates            ? planned->eval.outputs.at("logits").type.shape.back()
+                     : sample.classes > 0 ? sample.classes
+                                          : sample.target_features;
   planned->phases[0].label_weights = LabelWeights(spec.proto().model().loss(), planned->outputs);
   planned->keeps_average = spec.proto().optimizer().has_ema();
   AMPD_RETURN_IF_ERROR(PlanShorterBuckets(spec, sample, precisions, fusion, threads, planned.get()));

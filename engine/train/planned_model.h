@@ -58,9 +58,10 @@ struct PlannedModel {
   std::unique_ptr<runtime::Backend> backend;
   runtime::ModelLayout layout;
   std::vector<PlannedPhase> phases;
+  // Empty for a job with networks.
   runtime::Plan eval;
   std::vector<v1::LayerPlan> layers;
-  // Outputs of the network per sample.
+  // Outputs of the network per sample; with several networks, classes or target features of the data.
   int64_t outputs = 0;
   // Arenas of optimizer state. Phases that train the same parameters have their own; others share them.
   int moments = 0;

@@ -110,9 +110,11 @@ absl::StatusOr<std::unique_ptr<TrainingData>> TrainingData::Open(const ResolvedJ
 data::LoaderOptions TrainingData::Options(int64_t batch_size, int64_t outputs) const {
   data::LoaderOptions options;
   options.batch_size = batch_size;
+  // Networks take what the data has.
   const v1::LossSpec& loss = spec_.proto().model().loss();
-  const bool labels =
-      train_->info().target_kind == data::TargetKind::kClass && (loss.has_softmax_cross_entropy() || loss.has_ctc());
+  const bool networks = !spec_.proto().model().networks().empty();
+  const bool labels = train_->info().target_kind == data::TargetKind::kClass &&
+                      (networks || loss.has_softmax_cross_entropy() || loss.has_ctc());
   options.targets = labels ? data::TargetFormat::kLabels : data::TargetFormat::kFloats;
   options.target_width = outputs;
   options.buckets = sample_.buckets;

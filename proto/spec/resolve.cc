@@ -153,30 +153,6 @@ void ResolveReport(v1::ReportSpec* report, Violations* violations) {
   violations->CheckInteger("report.diagnostics_every_steps", report->diagnostics_every_steps(), 0, kMaxSteps);
 }
 
-void ResolvePhases(v1::JobSpec* spec, Violations* violations) {
-  if (spec->phases_size() > 1) {
-    violations->Add("phases", absl::StrCat("more than one is not supported yet, are ", spec->phases_size()));
-    return;
-  }
-  if (spec->phases().empty()) spec->add_phases();
-  v1::PhaseSpec* phase = spec->mutable_phases(0);
-  if (phase->name().empty()) phase->set_name("main");
-  if (!phase->has_every()) phase->set_every(1);
-  if (!phase->trains().empty()) violations->AddUnsupported("phases[0].trains");
-  if (!phase->calls().empty()) violations->AddUnsupported("phases[0].calls");
-  if (!phase->losses().empty()) violations->AddUnsupported("phases[0].losses");
-  if (phase->has_optimizer()) violations->AddUnsupported("phases[0].optimizer");
-  if (phase->name() != "main") {
-    violations->Add("phases[0].name",
-                    absl::StrCat("other names than 'main' are not supported yet, is ", Quoted(phase->name())));
-  }
-  if (phase->every() > 1) {
-    violations->Add("phases[0].every", absl::StrCat("more than 1 is not supported yet, is ", phase->every()));
-  } else {
-    violations->CheckInteger("phases[0].every", phase->every(), 1, 1);
-  }
-}
-
 void CheckLabels(const v1::JobSpec& spec, Violations* violations) {
   if (spec.labels_size() > kMaxLabels) {
     violations->Add("labels", absl::StrCat("must be at most ", kMaxLabels, ", are ", spec.labels_size()));

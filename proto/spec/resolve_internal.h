@@ -2,6 +2,9 @@
 #ifndef AMPD_PROTO_SPEC_RESOLVE_INTERNAL_H_
 #define AMPD_PROTO_SPEC_RESOLVE_INTERNAL_H_
 
+#include <string>
+#include <vector>
+
 #include "ampd/v1/job.pb.h"
 #include "google/protobuf/message.h"
 #include "proto/spec/violations.h"
@@ -13,7 +16,12 @@ namespace ampd {
 void CheckWellFormed(const google::protobuf::Message& message, Violations* violations);
 
 void ResolveModel(v1::ModelSpec* model, Violations* violations);
-void ResolveLoss(v1::LossSpec* loss, Violations* violations);
+// Layer names as precision rules see them: "<layer>", of networks "<network>.<layer>".
+std::vector<std::string> LayerNamesOf(const v1::ModelSpec& model);
+// `path`: where the loss stands, e.g. "model.loss".
+void ResolveLoss(const std::string& path, v1::LossSpec* loss, Violations* violations);
+// Everything but the phases is resolved.
+void ResolvePhases(v1::JobSpec* spec, Violations* violations);
 void ResolveData(v1::DataSpec* data, Violations* violations);
 // `model` is resolved: rules are matched against its layers' names.
 void ResolvePrecision(const v1::ModelSpec& model, v1::PrecisionSpec* precision, Violations* violations);

@@ -28,31 +28,30 @@ void CheckWeights(const std::string& field, const RepeatedField<float>& weights,
 
 }  // namespace
 
-void ResolveLoss(v1::LossSpec* loss, Violations* violations) {
+void ResolveLoss(const std::string& path, v1::LossSpec* loss, Violations* violations) {
   switch (loss->kind_case()) {
     case v1::LossSpec::KIND_NOT_SET:
-      return violations->Add("model.loss",
+      return violations->Add(path,
                              "required, one of softmax_cross_entropy, mean_squared_error, sigmoid_cross_entropy, l1, "
                              "smooth_l1, hinge, ctc");
     case v1::LossSpec::kSoftmaxCrossEntropy:
-      violations->CheckReal("model.loss.softmax_cross_entropy.label_smoothing",
+      violations->CheckReal(path + ".softmax_cross_entropy.label_smoothing",
                             loss->softmax_cross_entropy().label_smoothing(), {.low = 0, .high = 1});
-      return CheckWeights("model.loss.softmax_cross_entropy.class_weights",
-                          loss->softmax_cross_entropy().class_weights(), violations);
+      return CheckWeights(path + ".softmax_cross_entropy.class_weights", loss->softmax_cross_entropy().class_weights(),
+                          violations);
     case v1::LossSpec::kSigmoidCrossEntropy:
-      return CheckWeights("model.loss.sigmoid_cross_entropy.pos_weight", loss->sigmoid_cross_entropy().pos_weight(),
+      return CheckWeights(path + ".sigmoid_cross_entropy.pos_weight", loss->sigmoid_cross_entropy().pos_weight(),
                           violations);
     case v1::LossSpec::kSmoothL1:
       if (!loss->smooth_l1().has_beta()) loss->mutable_smooth_l1()->set_beta(1);
-      return violations->CheckReal("model.loss.smooth_l1.beta", loss->smooth_l1().beta(),
+      return violations->CheckReal(path + ".smooth_l1.beta", loss->smooth_l1().beta(),
                                    {.low = 0, .high = kMaxLossNumber});
     case v1::LossSpec::kHinge:
       if (!loss->hinge().has_margin()) loss->mutable_hinge()->set_margin(1);
-      return violations->CheckReal("model.loss.hinge.margin", loss->hinge().margin(),
-                                   {.low = 0, .high = kMaxLossNumber});
+      return violations->CheckReal(path + ".hinge.margin", loss->hinge().margin(), {.low = 0, .high = kMaxLossNumber});
     case v1::LossSpec::kCtc:
       if (!loss->ctc().has_blank()) loss->mutable_ctc()->set_blank(0);
-      return violations->CheckInteger("model.loss.ctc.blank", loss->ctc().blank(), 0, kMaxChannels - 1);
+      return violations->CheckInteger(path + ".ctc.blank", loss->ctc().blank(), 0, kMaxChannels - 1);
     case v1::LossSpec::kMeanSquaredError:
     case v1::LossSpec::kL1:
       return;

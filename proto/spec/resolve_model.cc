@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <string>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -16,6 +17,8 @@ using google::protobuf::RepeatedField;
 // Bounds that no sensible model meets, so that products of a few extents stay far below 2^63.
 constexpr int kMaxLayers = 10000;
 constexpr int kMaxInputs = 1024;
+constexpr int kMaxNetworks = 64;
+constexpr int kMaxNetworkInputs = 64;
 constexpr int64_t kMaxChannels = 1 << 20;
 constexpr int64_t kMaxExtent = int64_t{1} << 40;
 constexpr int64_t kMaxKernel = 1024;
@@ -327,10 +330,12 @@ std::string KindName(const v1::Layer& layer) {
 // Walks the layers in order and knows the names that may be read so far.
 class LayerNames {
  public:
-  explicit LayerNames(Violations* violations) : violations_(violations) {}
+  // `path` is the list's; `inputs` are the names, one at least, that layers read besides each other's.
+  LayerNames(std::string path, std::vector<std::string> inputs, Violations* violations)
+      : path_(std::move(path)), inputs_(std::move(inputs)), violations_(violations) {}
 
   void Resolve(int index, v1::Layer* layer) {
-    const std::string path = Indexed("model.layers", index);
+    const std::string path = Indexed(path_, index);
     if (layer->name().empty()) layer->set_name(absl::StrCat(KindName(*layer), "_", index));
     ResolveInputs(path, layer);
     CheckName(absl::StrCat(path, ".name"), layer->name());
@@ -343,8 +348,9 @@ class LayerNames {
       violations_->Add(field, absl::StrCat("must be at most ", kMaxNameBytes, " bytes, is ", name.size()));
     } else if (!IsMadeOf(name, "_-.")) {
       violations_->Add(field, absl::StrCat("may hold letters, digits, '_', '-' and '.' only, is ", Quoted(name)));
-    } else if (name == kBatch) {
-      violations_->Add(field, "'input' stands for the batch; a layer needs another name");
+    } else if (IsInput(name)) {
+      violations_->Add(field, name == kBatch ? "'input' stands for the batch; a layer needs another name"
+                                             : absl::StrCat(Quoted(name), " is an input of the network"));
     } else if (known_.count(name) != 0) {
       violations_->Add(field, absl::StrCat("duplicate name ", Quoted(name)));
     }
@@ -363,30 +369,119 @@ class LayerNames {
       violations_->Add(field, absl::StrCat("must be at most ", kMaxInputs, ", are ", layer->inputs_size()));
       return;
     }
-    if (layer->inputs().empty()) layer->add_inputs(order_.empty() ? kBatch : order_.back());
+    if (layer->inputs().empty()) layer->add_inputs(order_.empty() ? inputs_[0] : order_.back());
     for (int i = 0; i < layer->inputs_size(); ++i) CheckInput(Indexed(field, i), layer->inputs(i));
   }
 
   void CheckInput(const std::string& field, const std::string& input) {
-    if (input == kBatch || known_.count(input) != 0 || violations_->full()) return;
+    if (IsInput(input) || known_.count(input) != 0 || violations_->full()) return;
     std::vector<std::string> candidates = order_;
-    candidates.push_back(kBatch);
+    candidates.insert(candidates.end(), inputs_.begin(), inputs_.end());
     violations_->Add(field, absl::StrCat("no earlier layer is named ", Quoted(input), DidYouMean(input, candidates)));
   }
 
+  bool IsInput(const std::string& name) const {
+    return std::find(inputs_.begin(), inputs_.end(), name) != inputs_.end();
+  }
+
+  const std::string path_;
+  const std::vector<std::string> inputs_;
   Violations* violations_;
   std::unordered_set<std::string> known_;
   std::vector<std::string> order_;
 };
+
+void ResolveLayers(const std::string& path, const std::vector<std::string>& inputs,
+                   google::protobuf::RepeatedPtrField<v1::Layer>* layers, Violations* violations) {
+  LayerNames names(path, inputs, violations);
+  for (int i = 0; i < layers->size(); ++i) {
+    names.Resolve(i, layers->Mutable(i));
+    ResolveKind(Indexed(path, i), layers->Mutable(i), violations);
+  }
+}
+
+void CheckSimpleName(const std::string& field, const std::string& name, Violations* violations) {
+  violations->CheckText(field, name, kMaxNameBytes);
+  if (!name.empty() && name.size() <= kMaxNameBytes && !IsMadeOf(name, "_-")) {
+    violations->Add(field, absl::StrCat("may hold letters, digits, '_' and '-' only, is ", Quoted(name)));
+  }
+}
+
+void ResolveNetworkInputs(const std::string& path, v1::Network* network, Violations* violations) {
+  if (network->inputs().empty()) network->add_inputs(kBatch);
+  std::unordered_set<std::string> known;
+  for (int i = 0; i < network->inputs_size(); ++i) {
+    const std::string field = Indexed(path + ".inputs", i);
+    CheckSimpleName(field, network->inputs(i), violations);
+    if (!known.insert(network->inputs(i)).second) {
+      violations->Add(field, absl::StrCat("duplicate name ", Quoted(network->inputs(i))));
+    }
+  }
+}
+
+void ResolveNetworks(v1::ModelSpec* model, Violations* violations) {
+  std::unordered_set<std::string> known;
+  int64_t layers = 0;
+  for (int i = 0; i < model->networks_size(); ++i) {
+    v1::Network* network = model->mutable_networks(i);
+    const std::string path = Indexed("model.networks", i);
+    CheckSimpleName(path + ".name", network->name(), violations);
+    if (!known.insert(network->name()).second) {
+      violations->Add(path + ".name", absl::StrCat("duplicate name ", Quoted(network->name())));
+    }
+    layers += network->layers_size();
+    if (network->inputs_size() > kMaxNetworkInputs || layers > kMaxLayers) {
+      return violations->Add(
+          path, absl::StrCat("at most ", kMaxNetworkInputs, " inputs and, over all networks, ", kMaxLayers, " layers"));
+    }
+    ResolveNetworkInputs(path, network, violations);
+    if (network->layers().empty()) violations->Add(path + ".layers", "required, at least one layer");
+    ResolveLayers(path + ".layers", {network->inputs().begin(), network->inputs().end()}, network->mutable_layers(),
+                  violations);
+  }
+}
+
+void ResolveNoise(v1::ModelSpec* model, Violations* violations) {
+  std::unordered_set<std::string> known = {"data", "labels", "targets"};
+  for (int i = 0; i < model->noise_size(); ++i) {
+    v1::NoiseSource* noise = model->mutable_noise(i);
+    const std::string path = Indexed("model.noise", i);
+    CheckSimpleName(path + ".name", noise->name(), violations);
+    if (!known.insert(noise->name()).second) {
+      violations->Add(path + ".name", absl::StrCat("another source is named ", Quoted(noise->name()), " already"));
+    }
+    if (noise->shape().empty() || noise->shape_size() > 3) {
+      violations->Add(path + ".shape", absl::StrCat("must be one to three numbers, are ", noise->shape_size()));
+      continue;
+    }
+    for (int d = 0; d < noise->shape_size(); ++d) {
+      violations->CheckInteger(Indexed(path + ".shape", d), noise->shape(d), 1, kMaxChannels);
+    }
+    if (noise->distribution() == v1::NoiseSource::DISTRIBUTION_UNSPECIFIED) {
+      noise->set_distribution(v1::NoiseSource::NORMAL);
+    }
+  }
+}
+
+// Instead of layers and a loss.
+void ResolveNetworksModel(v1::ModelSpec* model, Violations* violations) {
+  if (!model->layers().empty()) violations->Add("model.layers", "cannot be given with networks");
+  if (model->has_loss()) violations->Add("model.loss", "goes with layers; the losses of networks are the phases'");
+  if (model->networks_size() > kMaxNetworks || model->noise_size() > kMaxNetworks) {
+    return violations->Add("model", absl::StrCat("at most ", kMaxNetworks, " networks and noise sources each, are ",
+                                                 model->networks_size(), " and ", model->noise_size()));
+  }
+  ResolveNetworks(model, violations);
+  ResolveNoise(model, violations);
+}
 
 }  // namespace
 
 void ResolveModel(v1::ModelSpec* model, Violations* violations) {
   if (model->has_preset()) violations->AddUnsupported("model.preset");
   if (model->has_onnx()) violations->AddUnsupported("model.onnx");
-  if (!model->networks().empty()) violations->AddUnsupported("model.networks");
-  if (!model->noise().empty()) violations->AddUnsupported("model.noise");
-  ResolveLoss(model->mutable_loss(), violations);
+  if (!model->networks().empty()) return ResolveNetworksModel(model, violations);
+  ResolveLoss("model.loss", model->mutable_loss(), violations);
   if (model->layers_size() > kMaxLayers) {
     return violations->Add("model.layers",
                            absl::StrCat("must be at most ", kMaxLayers, ", are ", model->layers_size()));
@@ -394,11 +489,16 @@ void ResolveModel(v1::ModelSpec* model, Violations* violations) {
   if (model->layers().empty() && !model->has_preset() && !model->has_onnx()) {
     violations->Add("model.layers", "required, at least one layer");
   }
-  LayerNames names(violations);
-  for (int i = 0; i < model->layers_size(); ++i) {
-    names.Resolve(i, model->mutable_layers(i));
-    ResolveKind(Indexed("model.layers", i), model->mutable_layers(i), violations);
+  ResolveLayers("model.layers", {kBatch}, model->mutable_layers(), violations);
+}
+
+std::vector<std::string> LayerNamesOf(const v1::ModelSpec& model) {
+  std::vector<std::string> names;
+  for (const v1::Layer& layer : model.layers()) names.push_back(layer.name());
+  for (const v1::Network& network : model.networks()) {
+    for (const v1::Layer& layer : network.layers()) names.push_back(absl::StrCat(network.name(), ".", layer.name()));
   }
+  return names;
 }
 
 }  // namespace ampd

@@ -51,25 +51,20 @@ void CheckRuleMode(const std::string& field, PrecisionSpec::Mode job, PrecisionS
                                       PrecisionSpec::Mode_Name(job), ", is ", PrecisionSpec::Mode_Name(mode)));
 }
 
-bool MatchesALayer(const v1::ModelSpec& model, const std::string& pattern) {
-  for (const v1::Layer& layer : model.layers()) {
-    if (GlobMatches(pattern, layer.name())) return true;
-  }
-  return false;
+bool MatchesALayer(const std::vector<std::string>& layers, const std::string& pattern) {
+  return std::any_of(layers.begin(), layers.end(), [&](const std::string& name) { return GlobMatches(pattern, name); });
 }
 
-void ResolveRule(const std::string& path, const v1::ModelSpec& model, PrecisionSpec::Mode mode, v1::PrecisionRule* rule,
-                 Violations* violations) {
+void ResolveRule(const std::string& path, const std::vector<std::string>& layers, PrecisionSpec::Mode mode,
+                 v1::PrecisionRule* rule, Violations* violations) {
   if (rule->dtype() == PrecisionSpec::MODE_UNSPECIFIED) rule->set_dtype(PrecisionSpec::FP32);
   CheckRuleMode(absl::StrCat(path, ".dtype"), mode, rule->dtype(), violations);
   const std::string field = absl::StrCat(path, ".match");
   if (rule->match().empty() || rule->match().size() > kMaxPatternBytes) {
     return violations->CheckText(field, rule->match(), kMaxPatternBytes);
   }
-  if (MatchesALayer(model, rule->match())) return;
-  std::vector<std::string> names;
-  for (const v1::Layer& layer : model.layers()) names.push_back(layer.name());
-  violations->Add(field, absl::StrCat("no layer matches ", Quoted(rule->match()), DidYouMean(rule->match(), names)));
+  if (MatchesALayer(layers, rule->match())) return;
+  violations->Add(field, absl::StrCat("no layer matches ", Quoted(rule->match()), DidYouMean(rule->match(), layers)));
 }
 
 void FillDynamic(LossScaleSpec* scale) {
@@ -140,8 +135,9 @@ void ResolvePrecision(const v1::ModelSpec& model, PrecisionSpec* precision, Viol
     return violations->Add("precision.rules",
                            absl::StrCat("must be at most ", kMaxRules, ", are ", precision->rules_size()));
   }
+  const std::vector<std::string> layers = LayerNamesOf(model);
   for (int i = 0; i < precision->rules_size(); ++i) {
-    ResolveRule(Indexed("precision.rules", i), model, precision->mode(), precision->mutable_rules(i), violations);
+    ResolveRule(Indexed("precision.rules", i), layers, precision->mode(), precision->mutable_rules(i), violations);
   }
 }
 

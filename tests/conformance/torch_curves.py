@@ -7,7 +7,7 @@ From equal weights on equal batches each network is trained by PyTorch in float6
 autocast, and by the daemon in FP32, BF16 and FP16. A curve's deviation is the root mean square over steps and seeds of
 its losses' distance from the float64 losses. Ours in FP32 may deviate at most twice as much as PyTorch's float32 does,
 and ours in 16 bits at most twice as much as PyTorch's autocast in the same type. FP16 needs a PyTorch whose CPU autocast
-knows it; exits with 77 (skipped) where PyTorch is not installed.
+knows it. CURVES=text runs the networks with that in their names only. Exits with 77 (skipped) where PyTorch is not installed.
 """
 import datetime
 import math
@@ -137,6 +137,143 @@ NETWORKS = {
 }
 
 
+# --- A DCGAN pair: z to 16x16 images and back to one logit, as Radford et al. 2015 build them, but small.
+
+NOISE = 16
+
+
+def generator():
+    return sequential(("ct1", nn.ConvTranspose2d(NOISE, 32, 4, bias=False)), ("bn1", nn.BatchNorm2d(32)), ("relu1", nn.ReLU()),
+                      ("ct2", nn.ConvTranspose2d(32, 16, 4, 2, 1, bias=False)), ("bn2", nn.BatchNorm2d(16)),
+                      ("relu2", nn.ReLU()), ("ct3", nn.ConvTranspose2d(16, 1, 4, 2, 1)), ("tanh", nn.Tanh()))
+
+
+def discriminator():
+    return sequential(("c1", nn.Conv2d(1, 16, 4, 2, 1)), ("lr1", nn.LeakyReLU(0.2)),
+                      ("c2", nn.Conv2d(16, 32, 4, 2, 1, bias=False)), ("bn2", nn.BatchNorm2d(32)), ("lr2", nn.LeakyReLU(0.2)),
+                      ("c3", nn.Conv2d(32, 1, 4)), ("flat", nn.Flatten()))
+
+
+def upsampling(name, filters, bias=False):
+    return {"name": name, "conv_transpose2d": {"filters": filters, "kernel": [4], "stride": [2], "pads": [1], "bias": bias}}
+
+
+def downsampling(name, filters, bias=True):
+    return {"name": name, "conv2d": {"filters": filters, "kernel": [4], "stride": [2], "pads": [1], "bias": bias}}
+
+
+DCGAN = {
+    "networks": [
+        {"name": "generator", "layers": [
+            {"name": "pixel", "reshape": {"shape": [1, 1, NOISE]}},
+            {"name": "ct1", "conv_transpose2d": {"filters": 32, "kernel": [4], "bias": False}},
+            {"name": "bn1", "batch_norm": {}}, {"name": "relu1", "relu": {}}, upsampling("ct2", 16),
+            {"name": "bn2", "batch_norm": {}}, {"name": "relu2", "relu": {}}, upsampling("ct3", 1, True),
+            {"name": "tanh", "tanh": {}}]},
+        {"name": "discriminator", "layers": [
+            downsampling("c1", 16), {"name": "lr1", "leaky_relu": {"negative_slope": 0.2}}, downsampling("c2", 32, False),
+            {"name": "bn2", "batch_norm": {}}, {"name": "lr2", "leaky_relu": {"negative_slope": 0.2}},
+            {"name": "c3", "conv2d": {"filters": 1, "kernel": [4]}}, {"name": "flat", "flatten": {}}]}],
+    "noise": [{"name": "z", "shape": [NOISE]}]}
+
+CROSS_ENTROPY = {"sigmoid_cross_entropy": {}}
+DCGAN_PHASES = [
+    {"name": "discriminator", "trains": ["discriminator"],
+     "calls": [{"name": "fake", "network": "generator", "inputs": ["z"]},
+               {"name": "on_real", "network": "discriminator", "inputs": ["data"]},
+               {"name": "on_fake", "network": "discriminator", "inputs": ["fake"]}],
+     "losses": [{"input": "on_real", "loss": CROSS_ENTROPY, "target": 1},
+                {"input": "on_fake", "loss": CROSS_ENTROPY, "target": 0}]},
+    {"name": "generator", "trains": ["generator"],
+     "calls": [{"name": "fake", "network": "generator", "inputs": ["z"]},
+               {"name": "on_fake", "network": "discriminator", "inputs": ["fake"]}],
+     "losses": [{"input": "on_fake", "loss": CROSS_ENTROPY, "target": 1}]}]
+
+
+def philox(counter, key):
+    """Philox4x32-10 (Salmon et al. 2011) over arrays of counters [4, n]."""
+    c = [x.astype(np.uint64) for x in counter]
+    low, mask = [key & 0xFFFFFFFF, key >> 32], np.uint64(0xFFFFFFFF)
+    for _ in range(10):
+        p0, p1 = np.uint64(0xD2511F53) * c[0], np.uint64(0xCD9E8D57) * c[2]
+        c = [(p1 >> np.uint64(32)) ^ c[1] ^ np.uint64(low[0]), p1 & mask,
+             (p0 >> np.uint64(32)) ^ c[3] ^ np.uint64(low[1]), p0 & mask]
+        low = [(low[0] + 0x9E3779B9) & 0xFFFFFFFF, (low[1] + 0xBB67AE85) & 0xFFFFFFFF]
+    return np.stack(c)
+
+
+def noise(seed, step, source):
+    """What docs/ops.md says random_normal draws for a batch: [BATCH, NOISE] in float64, rounded to float32."""
+    stream = 0xCBF29CE484222325
+    for byte in (source + ".noise").encode():
+        stream = (stream ^ byte) * 0x100000001B3 % 2**64
+    blocks = np.arange(NOISE // 2)
+    counter = np.zeros((4, BATCH, len(blocks)), np.uint64)
+    counter[0], counter[1] = blocks, np.arange(BATCH)[:, None]
+    counter[2], counter[3] = step, stream & 0xFFFFFFFF
+    words = philox(counter, seed)
+    u = (words >> np.uint64(8)).astype(np.float64) * 2.0**-24
+    even = np.sqrt(-2 * np.log(1 - u[0])) * np.cos(2 * np.pi * u[1])
+    odd = np.sqrt(-2 * np.log(1 - u[2])) * np.cos(2 * np.pi * u[3])
+    return np.stack([even, odd], -1).reshape(BATCH, NOISE).astype(np.float32)
+
+
+def gan_job(optimizer, mode, seed, steps):
+    spec = job([], optimizer, mode, seed, steps)
+    return {**spec, "model": DCGAN, "phases": DCGAN_PHASES}
+
+
+class Gan:
+    """The pair, as run_network wants it."""
+
+    adam = ({"adam": {"learning_rate": 0.001, "beta1": 0.5}}, lambda p: torch.optim.Adam(p, lr=0.001, betas=(0.5, 0.999)))
+    losses_a_step = 2
+
+    def data(self, folder, seed):
+        return Data(folder, (16, 16, 1), seed)
+
+    def weights(self, server, seed):
+        tensors = server.train(gan_job({"sgd": {"learning_rate": 0.0}}, "FP32", seed, 1))[1]
+        return OrderedDict((name, t) for name, t in tensors.items() if "running" not in name and "num_batches" not in name)
+
+    def our_curve(self, server, mode, seed):
+        events, _ = server.train(gan_job(self.adam[0], mode, seed, STEPS))
+        return [phase["loss"] for event in events if "step" in event for phase in event["step"]["phases"]]
+
+    def torch_curve(self, weights, data, seed, dtype, autocast):
+        nets = {"generator": generator(), "discriminator": discriminator()}
+        for name, net in nets.items():
+            own = OrderedDict((key[len(name) + 1:], t) for key, t in weights.items() if key.startswith(name + "."))
+            net.load_state_dict(own, strict=False)
+            nets[name] = net.to(dtype).train()
+        optimizers = {name: self.adam[1](net.parameters()) for name, net in nets.items()}
+        losses = []
+        for step in range(STEPS):
+            z = torch.from_numpy(noise(seed, step, "z")).to(dtype)[:, :, None, None]
+            real, _ = data.batch(step, dtype)
+            for name in ("discriminator", "generator"):
+                losses.append(self.update(nets, optimizers[name], name, real, z, autocast))
+        return losses
+
+    @staticmethod
+    def update(nets, optimizer, name, real, z, autocast):
+        for net in nets.values():
+            net.zero_grad()
+        critic, scale = nets["discriminator"], SCALE if autocast == torch.float16 else 1.0
+        with torch.autocast("cpu", dtype=autocast or torch.bfloat16, enabled=autocast is not None):
+            fake = nets["generator"](z)
+            judged = [(critic(real), 1.0), (critic(fake.detach()), 0.0)] if name == "discriminator" else [(critic(fake), 1.0)]
+        loss = 0
+        for logits, target in judged:
+            logits = logits if autocast is None else logits.float()
+            loss = loss + functional.binary_cross_entropy_with_logits(logits, torch.full_like(logits, target))
+        (loss * scale).backward()
+        for p in nets[name].parameters():
+            p.grad /= scale
+        optimizer.step()
+        return loss.item()
+
+
 class Data:
     """Samples with something to learn in them, as arrays and as files beneath `folder`."""
 
@@ -162,36 +299,47 @@ def job(layers, optimizer, mode, seed, steps):
             "checkpoint": {"every_seconds": 0}, "report": {"every_steps": 1}}
 
 
-def our_curve(server, layers, optimizer, mode, seed):
-    events, _ = server.train(job(layers, optimizer, mode, seed, STEPS))
-    return [event["step"]["phases"][0]["loss"] for event in events if "step" in event]
+class Classifier:
+    """One of NETWORKS, as run_network wants it."""
 
+    losses_a_step = 1
 
-def initial_weights(server, layers, seed):
-    """What a job of this network starts from: the weights after a step at rate 0."""
-    tensors = server.train(job(layers, {"sgd": {"learning_rate": 0.0}}, "FP32", seed, 1))[1]
-    return OrderedDict((name, t) for name, t in tensors.items() if "running" not in name and "num_batches" not in name)
+    def __init__(self, layers, build, shape, optimizer):
+        self.layers, self.build, self.shape = layers, build, shape
+        self.optimizer, self.make_optimizer = optimizer
 
+    def data(self, folder, seed):
+        return Data(folder, self.shape, seed)
 
-def torch_curve(build, weights, data, make_optimizer, dtype, autocast):
-    model = build()
-    model.load_state_dict(weights, strict=False)
-    model = model.to(dtype).train()
-    optimizer = make_optimizer(model.parameters())
-    scale = SCALE if autocast == torch.float16 else 1.0
-    losses = []
-    for step in range(STEPS):
-        x, y = data.batch(step, dtype)
-        optimizer.zero_grad()
-        with torch.autocast("cpu", dtype=autocast or torch.bfloat16, enabled=autocast is not None):
-            logits = model(x)
-        loss = functional.cross_entropy(logits if autocast is None else logits.float(), y)
-        (loss * scale).backward()
-        for p in model.parameters():
-            p.grad /= scale
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
+    def weights(self, server, seed):
+        """What a job of this network starts from: the weights after a step at rate 0."""
+        tensors = server.train(job(self.layers, {"sgd": {"learning_rate": 0.0}}, "FP32", seed, 1))[1]
+        return OrderedDict((name, t) for name, t in tensors.items() if "running" not in name and "num_batches" not in name)
+
+    def our_curve(self, server, mode, seed):
+        events, _ = server.train(job(self.layers, self.optimizer, mode, seed, STEPS))
+        return [event["step"]["phases"][0]["loss"] for event in events if "step" in event]
+
+    def torch_curve(self, weights, data, seed, dtype, autocast):
+        del seed  # nothing random
+        model = self.build()
+        model.load_state_dict(weights, strict=False)
+        model = model.to(dtype).train()
+        optimizer = self.make_optimizer(model.parameters())
+        scale = SCALE if autocast == torch.float16 else 1.0
+        losses = []
+        for step in range(STEPS):
+            x, y = data.batch(step, dtype)
+            optimizer.zero_grad()
+            with torch.autocast("cpu", dtype=autocast or torch.bfloat16, enabled=autocast is not None):
+                logits = model(x)
+            loss = functional.cross_entropy(logits if autocast is None else logits.float(), y)
+            (loss * scale).backward()
+            for p in model.parameters():
+                p.grad /= scale
+            optimizer.step()
+            losses.append(loss.item())
+        return losses
 
 
 def knows_fp16():
@@ -208,24 +356,23 @@ def deviation(curves, truths):
     return math.sqrt(sum(squares) / len(squares))
 
 
-def run_network(server, folder, name):
+def run_network(server, folder, name, network):
     """Rows of (network, mode, our deviation, PyTorch's)."""
-    layers, build, shape, (optimizer, make_optimizer) = NETWORKS[name]
     modes = {"FP32": None, "BF16": torch.bfloat16, **({"FP16": torch.float16} if knows_fp16() else {})}
     truths, ours, theirs = [], {mode: [] for mode in modes}, {mode: [] for mode in modes}
     for seed in SEEDS:
-        data = Data(folder, shape, seed)
-        weights = initial_weights(server, layers, seed)
-        truths.append(torch_curve(build, weights, data, make_optimizer, torch.float64, None))
+        data = network.data(folder, seed)
+        weights = network.weights(server, seed)
+        truths.append(network.torch_curve(weights, data, seed, torch.float64, None))
         for mode, autocast in modes.items():
             try:
-                curve = torch_curve(build, weights, data, make_optimizer, torch.float32, autocast)
+                curve = network.torch_curve(weights, data, seed, torch.float32, autocast)
             except RuntimeError as error:
                 print(f"SKIPPED: {name}, {mode}: this PyTorch cannot: {str(error).splitlines()[0]}")
                 continue
             theirs[mode].append(curve)
-            ours[mode].append(our_curve(server, layers, optimizer, mode, seed))
-            if len(ours[mode][-1]) != STEPS:
+            ours[mode].append(network.our_curve(server, mode, seed))
+            if len(ours[mode][-1]) != STEPS * network.losses_a_step:
                 raise RuntimeError(f"{name}, {mode}, seed {seed}: {len(ours[mode][-1])} losses")
     return [(name, mode, deviation(ours[mode], truths), deviation(theirs[mode], truths)) for mode in modes
             if len(ours[mode]) == len(SEEDS)]
@@ -234,13 +381,17 @@ def run_network(server, folder, name):
 def main():
     if len(sys.argv) not in (2, 3):
         sys.exit(__doc__)
+    networks = {name: Classifier(*network) for name, network in NETWORKS.items()}
+    networks["DCGAN pair, Adam (both losses)"] = Gan()
+    wanted = os.environ.get("CURVES", "")
+    networks = {name: network for name, network in networks.items() if wanted in name}
     torch.set_num_threads(1)
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         server = Server(sys.argv[1], folder)
         try:
-            for name in NETWORKS:
-                rows += run_network(server, folder, name)
+            for name, network in networks.items():
+                rows += run_network(server, folder, name, network)
         finally:
             server.stop()
     lines = ["| network | mode | our deviation | PyTorch's | ours / PyTorch's |", "|---|---|---|---|---|"]

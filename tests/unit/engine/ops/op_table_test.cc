@@ -347,6 +347,11 @@ std::vector<Case> Cases() {
       {OpKind::kSoftmaxCrossEntropy, {{F16, {4, 3}}, {I32, {4}}}, {}, {}, "input 0 is f16, must be f32"},
       {OpKind::kSoftmaxCrossEntropy, {{F32, {4, 3}}, {I64, {4}}}, {}, {}, "input 1 is i64, must be i32"},
       {OpKind::kSquaredError, {{F32, {4, 3}}, {F32, {4, 3}}}, {}, {{F32, {4}}}, ""},
+      {OpKind::kRandomNormal, {}, {{"shape", Ints{4, 3}}, {"stream", int64_t{1}}}, {{F32, {4, 3}}}, ""},
+      {OpKind::kRandomUniform, {}, {{"shape", Ints{4}}, {"stream", int64_t{1}}}, {{F32, {4}}}, ""},
+      {OpKind::kRandomUniform, {}, {}, {}, "shape has no batch axis"},
+      {OpKind::kRandomNormal, {}, {{"shape", Ints{4, 0}}}, {}, "extents must be >= 1"},
+      {OpKind::kRandomNormal, {}, {{"shape", Ints{1 << 30, 1 << 30, 1 << 30}}}, {}, "more than 10^12 elements"},
       {OpKind::kReduceMean, {{F32, {4}}}, {}, {{F32, {}}}, ""},
       {OpKind::kReduceMeanGrad, {{F32, {}}}, {{"shape", Ints{4}}}, {{F32, {4}}}, ""},
       {OpKind::kArgmaxEqual, {{F32, {4, 3}}, {I32, {4}}}, {}, {{F32, {4}}}, ""},
@@ -360,7 +365,8 @@ TEST(OpTable, EveryKindHasARow) {
     const OpDef& def = GetOpDef(kind);
     EXPECT_EQ(def.kind, kind) << ir::OpName(kind);
     EXPECT_NE(def.infer, nullptr) << ir::OpName(kind);
-    EXPECT_FALSE(def.inputs.empty()) << ir::OpName(kind);
+    const bool draws = kind == OpKind::kRandomNormal || kind == OpKind::kRandomUniform;
+    EXPECT_EQ(def.inputs.empty(), draws) << ir::OpName(kind);
     EXPECT_EQ(def.output_suffixes.empty(), def.has_effects) << ir::OpName(kind);
   }
 }

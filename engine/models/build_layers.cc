@@ -1,0 +1,67 @@
+#include "engine/models/build_layers.h"
+
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "engine/core/status.h"
+#include "proto/spec/resolve.h"
+
+namespace ampd::models {
+namespace {
+
+constexpr double kMaxElements = 1e12;
+
+absl::StatusOr<std::vector<LayerOutput>> InputsOf(const v1::Layer& layer,
+                                                  const std::map<std::string, LayerOutput>& outputs,
+                                                  const LayerOutput& before) {
+  std::vector<LayerOutput> inputs;
+  for (const std::string& name : layer.inputs()) {
+    const auto it = outputs.find(name);
+    if (it == outputs.end()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("layer ", layer.name(), " reads ", name, ", which stands nowhere before it"));
+    }
+    inputs.push_back(it->second);
+  }
+  if (inputs.empty()) inputs.push_back(before);
+  return inputs;
+}
+
+}  // namespace
+
+absl::Status InvalidField(const std::string& field, absl::string_view description) {
+  return InvalidFields({{field, std::string(description)}});
+}
+
+absl::Status ElementBudget::Count(const Shape& shape, const std::string& field) {
+  double elements = 1;
+  for (int64_t extent : shape) elements *= static_cast<double>(extent);
+  elements_ += elements;
+  if (elements_ <= kMaxElements) return absl::OkStatus();
+  return InvalidField(field, "the model's parameters and activations exceed 10^12 elements");
+}
+
+absl::StatusOr<LayerOutput> AddLayers(const google::protobuf::RepeatedPtrField<v1::Layer>& layers,
+                                      const std::string& field,
+                                      const std::vector<std::pair<std::string, LayerOutput>>& inputs,
+                                      LayerBuilder* builder, ElementBudget* budget, ir::Graph* graph) {
+  std::map<std::string, LayerOutput> outputs(inputs.begin(), inputs.end());
+  LayerOutput last = inputs[0].second;
+  size_t counted = graph->parameters.size();
+  for (int i = 0; i < layers.size(); ++i) {
+    const std::string layer_field = absl::StrCat(field, "[", i, "]");
+    absl::StatusOr<std::vector<LayerOutput>> read = InputsOf(layers[i], outputs, last);
+    if (!read.ok()) return InvalidField(layer_field, read.status().message());
+    absl::StatusOr<LayerOutput> output = builder->Add(layers[i], *read);
+    if (!output.ok()) return InvalidField(layer_field, output.status().message());
+    last = *output;
+    outputs[layers[i].name()] = last;
+    AMPD_RETURN_IF_ERROR(budget->Count(graph->type(last.value).shape, layer_field));
+    for (; counted < graph->parameters.size(); ++counted) {
+      AMPD_RETURN_IF_ERROR(budget->Count(graph->parameters[counted].type.shape, layer_field));
+    }
+  }
+  return last;
+}
+
+}  // namespace ampd::models
