@@ -55,7 +55,7 @@ class Rewriter {
       }
       const Quantized& q = quantized_[{scales, source}];
       factors.push_back(q.scale);
-      AMPD_ASSIGN_OR_RETURN(node.inputs[i], InShape(node, q.codes, graph_.type(node.inputs[i]).shape));
+      AMPD_ASSIGN_OR_RETURN(node.inputs[i], ViewAs(node.inputs[i], node, q.codes));
     }
     const ir::ValueId result = node.outputs[0];
     const ir::TensorType type = graph_.type(result);
@@ -88,16 +88,20 @@ class Rewriter {
     return v;
   }
 
-  absl::StatusOr<ir::ValueId> InShape(const ir::Node& node, ir::ValueId codes, const Shape& shape) {
+  // `codes` in the shape of `operand`, which `node` read. A reshape that stands for a layer's belongs to that layer.
+  absl::StatusOr<ir::ValueId> ViewAs(ir::ValueId operand, const ir::Node& node, ir::ValueId codes) {
+    const Shape& shape = graph_.type(operand).shape;
     if (graph_.type(codes).shape == shape) return codes;
+    const ir::Node* source = Producer(operand);
+    const ir::Node& owner = source != nullptr && source->op == ir::OpKind::kReshape ? *source : node;
     const auto [it, inserted] = views_.insert({{codes, shape}, -1});
     if (!inserted) return it->second;
     ir::Node reshape{.op = ir::OpKind::kReshape,
                      .name = absl::StrCat(graph_.values[codes].name, ".view", views_.size()),
-                     .layer = node.layer,
+                     .layer = owner.layer,
                      .inputs = {codes},
                      .attributes = {{"shape", std::vector<int64_t>(shape.begin(), shape.end())}},
-                     .stage = node.stage};
+                     .stage = owner.stage};
     AMPD_ASSIGN_OR_RETURN(const std::vector<ir::ValueId> view, ops::Emit(&graph_, reshape));
     it->second = view[0];
     return view[0];

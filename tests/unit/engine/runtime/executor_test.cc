@@ -271,21 +271,28 @@ TEST(MakePlan, TensorsAliveTogetherDoNotOverlap) {
     };
     std::vector<Life> lives;
     const auto& steps = machine.plan().steps;
+    const auto find = [&](const PlannedTensor& t, int s) {
+      return std::find_if(lives.rbegin(), lives.rend(), [&](const Life& l) {
+        return l.begin == t.offset && l.end == t.offset + NumElements(t.type.shape) * SizeOf(t.type.dtype) &&
+               l.first < s;
+      });
+    };
     for (int s = 0; s < static_cast<int>(steps.size()); ++s) {
       lives.push_back(
           {steps[s].workspace_offset, steps[s].workspace_offset + steps[s].kernel->workspace_bytes(), s, s});
       for (const PlannedTensor& t : steps[s].inputs) {
         if (t.space != Space::kArena) continue;
-        auto life = std::find_if(lives.rbegin(), lives.rend(), [&](const Life& l) {
-          return l.begin == t.offset && l.end == t.offset + NumElements(t.type.shape) * SizeOf(t.type.dtype) &&
-                 l.first < s;
-        });
+        const auto life = find(t, s);
         ASSERT_NE(life, lives.rend()) << steps[s].name << " reads " << t.name << " that nothing wrote";
         life->last = s;
       }
-      for (const PlannedTensor& t : steps[s].outputs) {
-        if (t.space == Space::kArena)
-          lives.push_back({t.offset, t.offset + NumElements(t.type.shape) * SizeOf(t.type.dtype), s, s});
+      for (size_t o = 0; o < steps[s].outputs.size(); ++o) {
+        const PlannedTensor& t = steps[s].outputs[o];
+        if (t.space != Space::kArena) continue;
+        // Written in place over an input, whose life ends where this one's begins.
+        const int input = steps[s].kernel->overwrites(static_cast<int>(o));
+        if (input >= 0 && steps[s].inputs[input].offset == t.offset) find(steps[s].inputs[input], s)->last = s - 1;
+        lives.push_back({t.offset, t.offset + NumElements(t.type.shape) * SizeOf(t.type.dtype), s, s});
       }
     }
     for (size_t i = 0; i < lives.size(); ++i) {

@@ -199,7 +199,8 @@ std::vector<std::string> LayerTypes(const std::string& precision) {
 
 TEST(PlanJob, NamesWhatEachLayerComputesIn) {
   EXPECT_THAT(LayerTypes("precision { mode: TF32 }"), ElementsAre("tf32", "tf32", "f32", "tf32", "tf32"));
-  EXPECT_THAT(LayerTypes("precision { mode: FP8 }"), ElementsAre("bf16", "e4m3fn", "bf16", "e4m3fn", "bf16"));
+  // What is flattened goes on as the 8-bit operand of the layer behind.
+  EXPECT_THAT(LayerTypes("precision { mode: FP8 }"), ElementsAre("bf16", "e4m3fn", "e4m3fn", "e4m3fn", "bf16"));
   EXPECT_THAT(
       LayerTypes("precision { mode: FP8 rules { match: 'h*' dtype: BF16 } rules { match: 'conv1' dtype: FP8 } }"),
       ElementsAre("e4m3fn", "e4m3fn", "bf16", "bf16", "bf16"));
