@@ -164,13 +164,14 @@ class Preparation {
 };
 
 absl::StatusOr<ir::Graph> BuildPhase(const v1::JobSpec& spec, int phase, const SampleInfo& sample, int64_t batch,
-                                     const Preparation& prepare, ElementBudget* budget) {
+                                     const Preparation& prepare, ElementBudget* budget,
+                                     std::vector<PhaseGraph::LabelShare>* shares) {
   if (spec.model().networks().empty()) {
     AMPD_ASSIGN_OR_RETURN(ir::Graph forward, BuildForward(spec.model(), sample, batch, true));
     if (forward.parameters.empty()) return InvalidField("model", "has no parameters: there is nothing to train");
     return prepare.Train(std::move(forward), {});
   }
-  AMPD_ASSIGN_OR_RETURN(ir::Graph forward, BuildPhaseForward(spec, phase, sample, batch, budget));
+  AMPD_ASSIGN_OR_RETURN(ir::Graph forward, BuildPhaseForward(spec, phase, sample, batch, budget, shares));
   AMPD_ASSIGN_OR_RETURN(const std::vector<bool> trained, TrainedBy(spec, phase, forward));
   absl::StatusOr<ir::Graph> graph = prepare.Train(std::move(forward), trained);
   if (!graph.ok()) return InvalidField(absl::StrCat("phases[", phase, "].losses"), graph.status().message());
@@ -187,9 +188,11 @@ absl::StatusOr<Model> BuildModel(const ResolvedJobSpec& resolved, const SampleIn
   std::vector<ir::Graph> graphs;
   std::vector<ir::Graph*> shared;
   ElementBudget budget;
+  std::vector<std::vector<PhaseGraph::LabelShare>> shares(static_cast<size_t>(spec.phases_size()));
   for (int i = 0; i < spec.phases_size(); ++i) {
     prepare.emplace_back(precisions.empty() ? spec.precision() : precisions[static_cast<size_t>(i)], padding);
-    AMPD_ASSIGN_OR_RETURN(ir::Graph graph, BuildPhase(spec, i, sample, train_batch, prepare.back(), &budget));
+    AMPD_ASSIGN_OR_RETURN(ir::Graph graph, BuildPhase(spec, i, sample, train_batch, prepare.back(), &budget,
+                                                      &shares[static_cast<size_t>(i)]));
     graphs.push_back(std::move(graph));
   }
   for (ir::Graph& graph : graphs) shared.push_back(&graph);
@@ -200,6 +203,7 @@ absl::StatusOr<Model> BuildModel(const ResolvedJobSpec& resolved, const SampleIn
   for (int i = 0; i < spec.phases_size(); ++i) {
     const auto index = static_cast<size_t>(i);
     PhaseGraph phase;
+    phase.label_shares = std::move(shares[index]);
     AMPD_ASSIGN_OR_RETURN(phase.trains, TrainedBy(spec, i, graphs[index]));
     AMPD_ASSIGN_OR_RETURN(phase.train, prepare[index].Finish(std::move(graphs[index]), &model.padding));
     model.phases.push_back(std::move(phase));

@@ -43,10 +43,21 @@ struct SampleInfo {
 // "surprises", -log of the labels' probabilities; and where the data has classes "correct", "top5" (above 5 outputs)
 // and "counted", each 0 or 1 a label.
 struct PhaseGraph {
+  // Of a job with micro-batches, an f32 scalar that the graph of a phase reads besides: how much of the batch's loss of
+  // this kind is the micro-batch's, times the number of micro-batches.
+  struct LabelShare {
+    std::string input;
+    v1::LossSpec loss;    // softmax cross-entropy against the labels
+    int64_t outputs = 0;  // classes of its prediction
+  };
+
   // Forward, loss, backward and gradient accumulation of one micro-batch, all passes run.
   ir::Graph train;
   // By parameter: whether the phase updates it.
   std::vector<bool> trains;
+  // One for each loss of a phase of networks whose mean divides by the labels that count, where there are
+  // micro-batches.
+  std::vector<LabelShare> label_shares;
 };
 
 struct Model {

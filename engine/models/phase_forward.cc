@@ -27,13 +27,15 @@ std::vector<int64_t> Ints(const Shape& shape) { return {shape.begin(), shape.end
 
 class PhaseBuilder {
  public:
-  PhaseBuilder(const v1::JobSpec& spec, int phase, const SampleInfo& sample, int64_t batch, ElementBudget* budget)
+  PhaseBuilder(const v1::JobSpec& spec, int phase, const SampleInfo& sample, int64_t batch, ElementBudget* budget,
+               std::vector<PhaseGraph::LabelShare>* shares)
       : spec_(spec),
         phase_(spec.phases(phase)),
         field_(absl::StrCat("phases[", phase, "]")),
         sample_(sample),
         batch_(batch),
         budget_(budget),
+        shares_(shares),
         inliner_(&graph_) {
     for (int i = 0; i < spec.model().networks_size(); ++i) networks_[spec.model().networks(i).name()] = i;
   }
@@ -135,9 +137,21 @@ class PhaseBuilder {
     AMPD_ASSIGN_OR_RETURN(const ValueId target, TargetOf(i, input.value, field));
     absl::StatusOr<ValueId> mean = AddLossTerm(loss.loss(), LossName(i), sample_, input.value, target, &graph_);
     if (!mean.ok()) return InvalidField(field, mean.status().message());
+    AMPD_ASSIGN_OR_RETURN(mean, AddShare(i, *mean, input.value, target));
     if (loss.weight() == 1) return *mean;
     return Emit(OpKind::kMul, absl::StrCat(LossName(i), ".weighted"),
                 {*mean, Scalar(LossName(i) + ".weight", loss.weight())});
+  }
+
+  // The micro-batches' means of a loss over labels count by how many labels do, each loss of a phase by its own.
+  absl::StatusOr<ValueId> AddShare(int i, ValueId mean, ValueId prediction, ValueId target) {
+    const v1::LossSpec& loss = phase_.losses(i).loss();
+    const bool over_labels = loss.has_softmax_cross_entropy() && graph_.type(target).dtype == DType::kI32;
+    if (!over_labels || spec_.train().micro_batch_size() == spec_.train().batch_size()) return mean;
+    const std::string input = LossName(i) + ".share";
+    shares_->push_back({input, loss, graph_.type(prediction).shape.back()});
+    const ValueId share = graph_.AddInput(input, {DType::kF32, {}});
+    return Emit(OpKind::kMul, LossName(i) + ".shared", {mean, share});
   }
 
   absl::StatusOr<ValueId> TargetOf(int i, ValueId prediction, const std::string& field) {
@@ -175,6 +189,7 @@ class PhaseBuilder {
   const SampleInfo& sample_;
   const int64_t batch_;
   ElementBudget* budget_;
+  std::vector<PhaseGraph::LabelShare>* shares_;
   ir::Graph graph_;
   GraphInliner inliner_;
   std::map<std::string, int> networks_;
@@ -184,8 +199,8 @@ class PhaseBuilder {
 }  // namespace
 
 absl::StatusOr<ir::Graph> BuildPhaseForward(const v1::JobSpec& spec, int phase, const SampleInfo& sample, int64_t batch,
-                                            ElementBudget* budget) {
-  return PhaseBuilder(spec, phase, sample, batch, budget).Build();
+                                            ElementBudget* budget, std::vector<PhaseGraph::LabelShare>* shares) {
+  return PhaseBuilder(spec, phase, sample, batch, budget, shares).Build();
 }
 
 absl::StatusOr<std::vector<bool>> TrainedBy(const v1::JobSpec& spec, int phase, const ir::Graph& graph) {

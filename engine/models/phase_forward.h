@@ -14,11 +14,12 @@
 namespace ampd::models {
 
 // Calls and losses of phase `phase` in f32, in training. `spec` is resolved. Inputs, as far as the phase reads them:
-// "x", "labels" and "targets", as in Model. Output: "loss", the weighted sum. A node of a call is named
+// "x", "labels" and "targets", as in Model. Output: "loss", the weighted sum. Where micro-batches share a
+// mean over labels, the inputs that are added to `shares`. A node of a call is named
 // "<phase>.<call>.<layer>.<op>", which makes random streams of their own; layers, parameters and states are
 // "<network>.<layer>...". INVALID_ARGUMENT with a violation of "model.networks[i].layers[j]" or "phases[i]....".
 absl::StatusOr<ir::Graph> BuildPhaseForward(const v1::JobSpec& spec, int phase, const SampleInfo& sample, int64_t batch,
-                                            ElementBudget* budget);
+                                            ElementBudget* budget, std::vector<PhaseGraph::LabelShare>* shares);
 
 // By parameter of `graph`: whether the phase updates it. INVALID_ARGUMENT with a violation of "phases[i].trains[j]",
 // which proposes near names, for an entry that matches no parameter. A phase of a job without networks updates all.

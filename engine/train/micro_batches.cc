@@ -27,21 +27,37 @@ MicroBatches::MicroBatches(const PlannedModel* plan, LoadedModel* model, int64_t
       phase_(static_cast<size_t>(phase)),
       label_weights_(&plan->phases[phase_].label_weights),
       micro_batch_(micro_batch),
-      count_(batch_size / micro_batch) {}
+      count_(batch_size / micro_batch),
+      shares_(plan->phases[phase_].label_shares.size(), 1.0f) {}
 
 absl::Status MicroBatches::Bind(const data::Batch& batch, int64_t first_sample) const {
   for (const runtime::PlannedTensor& input : model_plan_->phases[phase_].plans[batch.bucket].inputs) {
+    if (input.type.shape.empty()) continue;  // a share
     const Tensor& source = TensorOf(batch, input.name);
     // With one-hot targets nothing in the training plan reads the labels, and the loader gives none.
     if (source.shape().empty()) continue;
     AMPD_RETURN_IF_ERROR(executor(batch).BindInput(input.name, Rows(source, first_sample)));
   }
+  return BindShares(batch, first_sample);
+}
+
+absl::Status MicroBatches::BindShares(const data::Batch& batch, int64_t first_sample) const {
+  const auto& inputs = model_plan_->phases[phase_].label_shares;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const auto& [input, weights] = inputs[i];
+    const double all = LabelWeight(weights, batch, 0, count_ * micro_batch_);
+    const double own = LabelWeight(weights, batch, first_sample, micro_batch_);
+    // Where no label counts there is no loss to share.
+    shares_[i] = all > 0 ? static_cast<float>(own / all * static_cast<double>(count_)) : 1.0f;
+    AMPD_RETURN_IF_ERROR(executor(batch).BindInput(input, &shares_[i]));
+  }
   return absl::OkStatus();
 }
 
-double MicroBatches::LabelWeight(const data::Batch& batch, int64_t first_sample, int64_t samples) const {
+double MicroBatches::LabelWeight(const LabelWeights& weights, const data::Batch& batch, int64_t first_sample,
+                                 int64_t samples) const {
   const int64_t labels = NumElements(batch.labels.shape()) / batch.labels.shape()[0];
-  return label_weights_->Of(
+  return weights.Of(
       {static_cast<const int32_t*>(Rows(batch.labels, first_sample)), static_cast<size_t>(samples * labels)});
 }
 
@@ -50,14 +66,14 @@ absl::StatusOr<double> MicroBatches::Run(const data::Batch& batch, runtime::Step
   model_->memory.BeginUpdate();
   // Against distributions there are no labels, and every sample counts alike.
   const bool uneven = count_ > 1 && label_weights_->uneven() && !batch.labels.shape().empty();
-  const double all = uneven ? LabelWeight(batch, 0, count_ * micro_batch_) : 0;
+  const double all = uneven ? LabelWeight(*label_weights_, batch, 0, count_ * micro_batch_) : 0;
   const runtime::PlannedTensor& output = model_plan_->phases[phase_].plans[batch.bucket].outputs.at("loss");
   const auto* mean = reinterpret_cast<const float*>(model_->arena.data() + output.offset);
   double loss = 0;
   for (int64_t m = 0; m < count_; ++m) {
     // Where no label counts there is no loss to share.
     const bool shares = uneven && all > 0;
-    const double weight = shares ? LabelWeight(batch, m * micro_batch_, micro_batch_) : 1;
+    const double weight = shares ? LabelWeight(*label_weights_, batch, m * micro_batch_, micro_batch_) : 1;
     const double total = shares ? all : static_cast<double>(count_);
     step.loss_seed = static_cast<float>(static_cast<double>(loss_scale) * weight / total);
     step.first_sample = static_cast<uint32_t>(m * micro_batch_);

@@ -3,6 +3,7 @@
 #define AMPD_ENGINE_TRAIN_MICRO_BATCHES_H_
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -37,8 +38,10 @@ class MicroBatches {
  private:
   runtime::Executor& executor(const data::Batch& batch) const { return *model_->train[phase_][batch.bucket]; }
   absl::Status Bind(const data::Batch& batch, int64_t first_sample) const;
-  // Of a micro-batch's labels, or of all of them.
-  double LabelWeight(const data::Batch& batch, int64_t first_sample, int64_t samples) const;
+  // By `weights` of a micro-batch's labels, or of all of them.
+  double LabelWeight(const LabelWeights& weights, const data::Batch& batch, int64_t first_sample,
+                     int64_t samples) const;
+  absl::Status BindShares(const data::Batch& batch, int64_t first_sample) const;
 
   const PlannedModel* model_plan_;
   LoadedModel* model_;
@@ -46,6 +49,8 @@ class MicroBatches {
   const LabelWeights* label_weights_;
   int64_t micro_batch_;
   int64_t count_;
+  // What the plans' inputs of PlannedPhase::label_shares read.
+  mutable std::vector<float> shares_;
 };
 
 }  // namespace ampd::train

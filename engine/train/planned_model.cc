@@ -165,6 +165,9 @@ absl::StatusOr<std::unique_ptr<PlannedModel>> PlanModel(const ResolvedJobSpec& s
     AMPD_ASSIGN_OR_RETURN(const ir::Graph graph, fusion.Run(std::move(model.phases[i].train)));
     AMPD_ASSIGN_OR_RETURN(runtime::Plan plan, runtime::MakePlan(graph, *planned->backend, threads, &planned->layout));
     phase.plans.push_back(std::move(plan));
+    for (const models::PhaseGraph::LabelShare& share : model.phases[i].label_shares) {
+      phase.label_shares.push_back({share.input, LabelWeights(share.loss, share.outputs)});
+    }
     phase.parameters = Indices(model.phases[i].trains);
     AMPD_ASSIGN_OR_RETURN(phase.update_ranges, UpdateRangesOf(phase.spec, planned->layout, phase.parameters,
                                                               OptimizerField(spec, static_cast<int>(i))));
@@ -179,7 +182,7 @@ absl::StatusOr<std::unique_ptr<PlannedModel>> PlanModel(const ResolvedJobSpec& s
   planned->outputs = evaluates            ? planned->eval.outputs.at("logits").type.shape.back()
                      : sample.classes > 0 ? sample.classes
                                           : sample.target_features;
-  planned->phases[0].label_weights = LabelWeights(spec.proto().model().loss(), planned->outputs);
+  if (evaluates) planned->phases[0].label_weights = LabelWeights(spec.proto().model().loss(), planned->outputs);
   planned->keeps_average = spec.proto().optimizer().has_ema();
   AMPD_RETURN_IF_ERROR(PlanShorterBuckets(spec, sample, precisions, fusion, threads, planned.get()));
   return planned;

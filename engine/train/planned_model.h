@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -34,8 +35,10 @@ struct PlannedPhase {
   int64_t every = 1;
   // The job as this phase runs it: its own optimizer, and the mode it is in.
   ResolvedJobSpec spec;
-  // What the mean of its loss divides by.
+  // What the mean of its loss divides by; of a job with networks that of each of its losses, by the plans' input that
+  // takes the micro-batch's share.
   LabelWeights label_weights;
+  std::vector<std::pair<std::string, LabelWeights>> label_shares;
   // Its training plans: one, or with length buckets one for each, as in SampleInfo::buckets. All have the same inputs
   // and outputs but for the extent of time, and add up gradients in the same order.
   std::vector<runtime::Plan> plans;

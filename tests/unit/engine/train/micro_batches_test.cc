@@ -19,11 +19,11 @@ struct Result {
   std::vector<float> gradients;
 };
 
-Result RunStep(const std::string& loss, int64_t micro_batch, const std::vector<int32_t>& labels, float scale = 1) {
+Result RunPhase(int phase, const std::string& networks, int64_t micro_batch, const std::vector<int32_t>& labels,
+                float scale = 1) {
   const ResolvedJobSpec spec =
-      Spec({absl::StrCat("model { layers { name: 'head' dense { units: ", kClasses, " } } loss { ", loss, " } }",
-                         "data { train { npy { inputs: 'x.npy' targets: 'y.npy' } } } train { batch_size: ", kBatch,
-                         " micro_batch_size: ", micro_batch, " }")});
+      Spec({absl::StrCat(networks, "data { train { npy { inputs: 'x.npy' targets: 'y.npy' } } } train { batch_size: ",
+                         kBatch, " micro_batch_size: ", micro_batch, " }")});
   auto plan = PlanModel(spec, {.input_shape = {kFeatures}, .classes = kClasses}, MakeBackend("cpu-0", 1).value(), 1);
   EXPECT_TRUE(plan.ok()) << plan.status();
   LoadedModel model(**plan);
@@ -35,11 +35,17 @@ Result RunStep(const std::string& loss, int64_t micro_batch, const std::vector<i
   batch.valid = kBatch;
   for (int64_t i = 0; i < kBatch * kFeatures; ++i) batch.inputs.as<float>()[i] = static_cast<float>(i * i % 11) / 5 - 1;
   std::copy(labels.begin(), labels.end(), batch.labels.as<int32_t>().begin());
-  const MicroBatches step(plan->get(), &model, kBatch, micro_batch);
+  const MicroBatches step(plan->get(), &model, kBatch, micro_batch, phase);
   const auto mean = step.Run(batch, runtime::StepState(), scale);
   EXPECT_TRUE(mean.ok()) << mean.status();
   const float* gradients = model.memory.gradients();
   return {*mean, {gradients, gradients + (*plan)->layout.arena_elements()}};
+}
+
+Result RunStep(const std::string& loss, int64_t micro_batch, const std::vector<int32_t>& labels, float scale = 1) {
+  const std::string model =
+      absl::StrCat("model { layers { name: 'head' dense { units: ", kClasses, " } } loss { ", loss, " } }");
+  return RunPhase(0, model, micro_batch, labels, scale);
 }
 
 void ExpectWhole(const std::string& loss, const std::vector<int32_t>& labels) {
@@ -82,6 +88,35 @@ TEST(MicroBatches, TheScaleMultipliesGradientsAlone) {
   const Result one = RunStep(loss, 2, labels), scaled = RunStep(loss, 2, labels, 1024);
   EXPECT_EQ(scaled.loss, one.loss);
   for (size_t i = 0; i < one.gradients.size(); ++i) EXPECT_EQ(scaled.gradients[i], 1024 * one.gradients[i]);
+}
+
+// Every loss of a phase divides by the labels that count for it.
+TEST(MicroBatches, LossesOfPhasesHaveWeightsOfTheirOwn) {
+  const std::string model =
+      "model { networks { name: 'a' layers { name: 'fc' dense { units: 4 } } }"
+      "        networks { name: 'b' layers { name: 'fc' dense { units: 5 } } } }"
+      "phases { name: 'plain' trains: 'a' calls { name: 'a' network: 'a' inputs: 'data' }"
+      "  losses { input: 'a' loss { mean_squared_error {} } target: 1 } }"
+      "phases { name: 'one' trains: 'a' calls { name: 'a' network: 'a' inputs: 'data' }"
+      "  losses { input: 'a' loss { softmax_cross_entropy { ignore_index: 2 } } weight: 3 } }"
+      "phases { name: 'several' trains: ['a', 'b'] calls { name: 'a' network: 'a' inputs: 'data' }"
+      "  calls { name: 'b' network: 'b' inputs: 'data' }"
+      "  losses { input: 'a' loss { softmax_cross_entropy { ignore_index: 1 } } }"
+      "  losses { input: 'a' loss { mean_squared_error {} } target: 1 weight: 0.5 }"
+      "  losses { input: 'b' loss { softmax_cross_entropy { class_weights: [ 0.25, 1, 8, 0, 1 ] } } weight: 2 } } ";
+  for (int phase : {0, 1, 2}) {
+    const std::vector<int32_t> labels = {0, 1, 2, 2, 3, 2, -1, 1};
+    const Result whole = RunPhase(phase, model, kBatch, labels);
+    for (int64_t micro_batch : {1, 2, 4}) {
+      const Result parts = RunPhase(phase, model, micro_batch, labels);
+      EXPECT_NEAR(parts.loss, whole.loss, 1e-6) << phase << " by " << micro_batch;
+      for (size_t i = 0; i < whole.gradients.size(); ++i) {
+        EXPECT_NEAR(parts.gradients[i], whole.gradients[i], 1e-6) << phase << " by " << micro_batch << ", " << i;
+      }
+    }
+  }
+  const Result nothing = RunPhase(1, model, 2, std::vector<int32_t>(kBatch, 2));
+  EXPECT_EQ(nothing.loss, 0);
 }
 
 }  // namespace
