@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "engine/autodiff/differentiate.h"
@@ -195,7 +196,12 @@ absl::StatusOr<Model> BuildModel(const ResolvedJobSpec& resolved, const SampleIn
                                                       &shares[static_cast<size_t>(i)]));
     graphs.push_back(std::move(graph));
   }
-  for (ir::Graph& graph : graphs) shared.push_back(&graph);
+  std::vector<std::set<std::string>> own;
+  for (ir::Graph& graph : graphs) {
+    shared.push_back(&graph);
+    own.emplace_back();
+    for (const ir::Persistent& parameter : graph.parameters) own.back().insert(parameter.name);
+  }
   const absl::Status status = ShareParameters(shared);
   if (!status.ok()) return InvalidField("phases", status.message());
   Model model;
@@ -205,6 +211,10 @@ absl::StatusOr<Model> BuildModel(const ResolvedJobSpec& resolved, const SampleIn
     PhaseGraph phase;
     phase.label_shares = std::move(shares[index]);
     AMPD_ASSIGN_OR_RETURN(phase.trains, TrainedBy(spec, i, graphs[index]));
+    // A glob may name parameters of networks that only other phases call.
+    for (size_t p = 0; p < phase.trains.size(); ++p) {
+      phase.trains[p] = phase.trains[p] && own[index].count(graphs[index].parameters[p].name) > 0;
+    }
     AMPD_ASSIGN_OR_RETURN(phase.train, prepare[index].Finish(std::move(graphs[index]), &model.padding));
     model.phases.push_back(std::move(phase));
   }

@@ -289,6 +289,23 @@ TEST(Phases, TrainWhatGlobsName) {
   EXPECT_THAT(names, ElementsAre("g.fc.bias", "d.fc.bias"));
 }
 
+// What a glob names besides is another phase's business: no decay, no moments, no running average of it here.
+TEST(Phases, LeaveNetworksAloneThatTheyDoNotCall) {
+  Pair pair({kNetworks, kArtist + "}",
+             "phases { name: 'real' trains: '*.weight' calls { name: 'o' network: 'd' inputs: 'data' }"
+             " losses { input: 'o' loss { sigmoid_cross_entropy {} } target: 1 } }"
+             "optimizer { adamw { weight_decay: 0.5 } ema { decay: 0.5 } }"});
+  std::vector<std::string> names;
+  for (int32_t i : pair.plan().phases[1].parameters) names.push_back(pair.plan().layout.parameters()[i].name);
+  EXPECT_THAT(names, ElementsAre("d.fc.weight"));
+  EXPECT_EQ(pair.plan().phases[1].first_moment, 0);
+  ASSERT_TRUE(pair.Run(0).applied());
+  const std::string g = pair.Of("g"), d = pair.Of("d");
+  ASSERT_TRUE(pair.Run(1).applied());
+  EXPECT_EQ(pair.Of("g"), g);
+  EXPECT_NE(pair.Of("d"), d);
+}
+
 // Call by call, as PyTorch's modules in training mode do; each call by its own batch's statistics.
 TEST(Phases, BatchNormCalledTwiceUpdatesItsStatisticsTwice) {
   const std::string spec =
