@@ -33,6 +33,8 @@ struct LoadedCheckpoint {
   Safetensors optimizer;
   // Where the checkpoint has one.
   absl::optional<Safetensors> ema;
+  // Phases have changed their mode since: `optimizer` may hold scales that the model no longer has.
+  bool of_other_mode = false;
 };
 
 // Not thread-safe; one store owns its folder.

@@ -111,8 +111,9 @@ absl::Status TrainerImpl::OpenModel(const std::vector<bool>& fell_back) {
 
 absl::Status TrainerImpl::TakeOver(LoadedCheckpoint checkpoint) {
   AMPD_RETURN_IF_ERROR(Annotate(LoadModel(checkpoint.model, &model_->memory), checkpoint.name));
-  AMPD_RETURN_IF_ERROR(Annotate(
-      LoadOptimizer(checkpoint.optimizer, &model_->memory, MomentsOf(*plan_, model_->moments)), checkpoint.name));
+  AMPD_RETURN_IF_ERROR(Annotate(LoadOptimizer(checkpoint.optimizer, &model_->memory, MomentsOf(*plan_, model_->moments),
+                                              checkpoint.of_other_mode),
+                                checkpoint.name));
   if (plan_->keeps_average) {
     if (!checkpoint.ema.has_value()) {
       return absl::FailedPreconditionError(absl::StrCat(checkpoint.name, ": no ema.safetensors"));

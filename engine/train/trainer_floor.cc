@@ -44,7 +44,7 @@ absl::Status TrainerImpl::Diverged(const PhaseResult& result) const {
 absl::Status TrainerImpl::FallBack(const PhaseResult& result) {
   AMPD_ASSIGN_OR_RETURN(Safetensors model, InMemory(ModelTensors(&model_->memory)));
   AMPD_ASSIGN_OR_RETURN(Safetensors optimizer,
-                        InMemory(MomentTensors(plan_->layout, MomentsOf(*plan_, model_->moments))));
+                        InMemory(OptimizerTensors(&model_->memory, MomentsOf(*plan_, model_->moments))));
   absl::optional<Safetensors> ema;
   if (plan_->keeps_average) {
     AMPD_ASSIGN_OR_RETURN(ema, InMemory(AverageTensors(&model_->memory, model_->average)));
@@ -52,7 +52,7 @@ absl::Status TrainerImpl::FallBack(const PhaseResult& result) {
   TrainState state = state_;
   optim::FallBack(&state.phases[result.phase].scaler);
   AMPD_RETURN_IF_ERROR(StartFrom(LoadedCheckpoint{"falling back to BF16", 0, std::move(state), std::move(model),
-                                                  std::move(optimizer), std::move(ema)}));
+                                                  std::move(optimizer), std::move(ema), /*of_other_mode=*/true}));
   v1::JobEvent event;
   v1::PrecisionChange* change = event.mutable_precision_change();
   change->set_step(state_.step);

@@ -95,9 +95,9 @@ absl::Status CheckEntry(const Safetensors& file, const Slot& slot) {
   return absl::OkStatus();
 }
 
-absl::Status Load(const Safetensors& file, const std::vector<Slot>& slots) {
+absl::Status Load(const Safetensors& file, const std::vector<Slot>& slots, bool may_hold_more = false) {
   for (const Slot& slot : slots) AMPD_RETURN_IF_ERROR(CheckEntry(file, slot));
-  if (file.entries().size() != slots.size()) {
+  if (!may_hold_more && file.entries().size() != slots.size()) {
     return absl::FailedPreconditionError(absl::StrCat(file.entries().size(), " tensors, the model has ", slots.size()));
   }
   for (const Slot& slot : slots) {
@@ -128,10 +128,6 @@ std::vector<TensorSource> AverageTensors(runtime::ModelMemory* memory, const Mom
   return Sources(ModelSlots(memory, average.arena(0)));
 }
 
-std::vector<TensorSource> MomentTensors(const runtime::ModelLayout& layout, const std::vector<PhaseMoments>& moments) {
-  return Sources(MomentSlots(layout, moments));
-}
-
 std::vector<TensorSource> OptimizerTensors(runtime::ModelMemory* memory, const std::vector<PhaseMoments>& moments) {
   return Sources(OptimizerSlots(memory, moments));
 }
@@ -146,8 +142,8 @@ absl::Status LoadAverage(const Safetensors& file, runtime::ModelMemory* memory, 
 }
 
 absl::Status LoadOptimizer(const Safetensors& file, runtime::ModelMemory* memory,
-                           const std::vector<PhaseMoments>& moments) {
-  return Annotate(Load(file, OptimizerSlots(memory, moments)), "optimizer.safetensors");
+                           const std::vector<PhaseMoments>& moments, bool of_other_mode) {
+  return Annotate(Load(file, OptimizerSlots(memory, moments), of_other_mode), "optimizer.safetensors");
 }
 
 absl::Status CopyModel(runtime::ModelMemory* from, runtime::ModelMemory* to) {

@@ -46,16 +46,15 @@ std::vector<TensorSource> ModelTensors(runtime::ModelMemory* memory);
 // Empty where no average is kept.
 std::vector<TensorSource> AverageTensors(runtime::ModelMemory* memory, const Moments& average);
 std::vector<TensorSource> OptimizerTensors(runtime::ModelMemory* memory, const std::vector<PhaseMoments>& moments);
-// The moments alone: what fits the same model in another mode.
-std::vector<TensorSource> MomentTensors(const runtime::ModelLayout& layout, const std::vector<PhaseMoments>& moments);
 
 // Takes over what such a file holds. All are strict: FAILED_PRECONDITION, naming it, for a tensor that is missing,
 // unknown, or of another dtype or shape; then nothing was changed.
 absl::Status LoadModel(const Safetensors& file, runtime::ModelMemory* memory);
 // The average only: the states are model.safetensors' to give.
 absl::Status LoadAverage(const Safetensors& file, runtime::ModelMemory* memory, Moments* average);
+// `of_other_mode`: the file may hold tensors besides, for the scales that a model has differ with its phases' modes.
 absl::Status LoadOptimizer(const Safetensors& file, runtime::ModelMemory* memory,
-                           const std::vector<PhaseMoments>& moments);
+                           const std::vector<PhaseMoments>& moments, bool of_other_mode = false);
 
 // Gives `to` the masters and committed states of `from`, by name; `from` may have more: a model's states differ with
 // its mode. INTERNAL, naming it, for one that `from` lacks. Published copies are the caller's to write.

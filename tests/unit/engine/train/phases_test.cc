@@ -24,6 +24,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
+using testing::StartsWith;
 
 constexpr int kSteps = 6;
 constexpr int64_t kBatch = 4;
@@ -455,6 +456,36 @@ TEST(Phases, FallBackOneByOne) {
   EXPECT_EQ(last.phases(0).loss_scale(), 65536);
   EXPECT_EQ(last.phases(1).steps_applied(), kSteps - 1);
   EXPECT_EQ(last.phases(1).loss_scale(), 1);
+}
+
+// The phase that goes on in FP8 keeps its scales of operands.
+TEST(Phases, FallBackOneByOneFromFp8) {
+  const ScratchFolder folder;
+  WriteData(folder.path());
+  std::string artist = Overflowing();
+  artist.insert(artist.rfind('}'), " optimizer { sgd { learning_rate: 1e-9 } }");
+  std::string networks = kNetworks;
+  for (const char* output : {"dense { units: 2 }", "dense { units: 1 }"}) {
+    const std::string hidden =
+        "layers { name: 'in' dense { units: 16 } } layers { name: 'hidden' dense { units: 16 } } ";
+    networks.insert(networks.find(absl::StrCat("layers { name: 'fc' ", output)), hidden);
+  }
+  const auto spec = Spec({networks, kCritic + "}", artist, kSgd,
+                          "precision { mode: FP8 loss_scale { kind: DYNAMIC init: 4e35 min: 1e35 max: 4e35"
+                          " growth_interval: 1000 on_floor: FALLBACK_BF16 } }"});
+  Recorder recorder;
+  const auto outcome = Train(spec, Options(folder.path()), &recorder);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  std::vector<std::string> fallen;
+  for (const v1::JobEvent& event : recorder.events) {
+    if (event.has_precision_change()) fallen.push_back(event.precision_change().phase());
+  }
+  EXPECT_THAT(fallen, ElementsAre("artist"));
+  EXPECT_EQ(recorder.steps().back().phases(0).steps_applied(), kSteps);
+  const std::string optimizer = "/checkpoints/step-000000006/optimizer.safetensors";
+  const Safetensors file = Safetensors::Parse(*ReadFile(folder.path() + optimizer, 1 << 30)).value();
+  EXPECT_FALSE(file.entries().empty());
+  for (const auto& [name, entry] : file.entries()) EXPECT_THAT(name, StartsWith("critic."));
 }
 
 TEST(Phases, RollBackTogether) {
