@@ -272,7 +272,12 @@ v1::JobSpec HashedParts(const ResolvedJobSpec& spec) {
   return parts;
 }
 
-std::string SpecHash(const ResolvedJobSpec& spec) { return Sha256Hex(DeterministicBytes(HashedParts(spec))); }
+std::string SpecHash(const ResolvedJobSpec& spec) {
+  // As a checkpoint gives it back: JSON's -0 is read as 0.
+  v1::JobSpec read;
+  const bool same = google::protobuf::util::JsonStringToMessage(HashedSpec(spec), &read).ok();
+  return Sha256Hex(DeterministicBytes(same ? read : HashedParts(spec)));
+}
 
 std::string HashedSpec(const ResolvedJobSpec& spec) { return ToJson(HashedParts(spec), JsonStyle::kCompact); }
 

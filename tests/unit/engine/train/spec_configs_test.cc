@@ -187,6 +187,16 @@ TEST(SpecConfigs, AHashedSpecOfAnEarlierBuildFitsWithNewDefaults) {
   EXPECT_EQ(HashOfHashedSpec(json).value(), SpecHash(spec));
 }
 
+// JSON does not tell -0 from 0.
+TEST(SpecConfigs, AHashedSpecFitsWhateverItsNumbersAre) {
+  for (const char* text :
+       {"optimizer { sgd { momentum: -0.0 } }", "optimizer { sgd { learning_rate: 0.1234567890123456 } }",
+        "optimizer { sgd { learning_rate: 4.9e-324 } }"}) {
+    const auto spec = Resolve(text);
+    EXPECT_EQ(HashOfHashedSpec(HashedSpec(spec)).value(), SpecHash(spec)) << text;
+  }
+}
+
 TEST(SpecConfigs, AHashedSpecThatSaysSomethingElseDoesNotFit) {
   const auto spec = Resolve("seed: 9 optimizer { sgd { momentum: 0.9 } }");
   std::string json = HashedSpec(spec);
