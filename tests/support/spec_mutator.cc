@@ -15,6 +15,7 @@ using google::protobuf::Reflection;
 
 const std::vector<std::string>& SpecTexts() {
   static const std::string data = "data { train { glyphs { samples: 320 } } eval { glyphs { samples: 100 } } } ";
+  static const std::string unevaluated = "data { train { glyphs { samples: 320 } } } ";
   static const auto& texts = *new std::vector<std::string>{
       data +
           "model { layers { name: 'conv1' conv2d { filters: 6 kernel: 3 stride: 2 padding: SAME activation: RELU } }"
@@ -27,7 +28,8 @@ const std::vector<std::string>& SpecTexts() {
           "1 }"
           "train { batch_size: 32 micro_batch_size: 16 epochs: 2 }",
       data +
-          "model { layers { name: 'cut' slice { axis: 1 begin: 2 end: 24 } } layers { name: 'a' conv2d { filters: 4 kernel: 3"
+          "model { layers { name: 'cut' slice { axis: 1 begin: 2 end: 24 } } layers { name: 'a' conv2d { filters: 4 "
+          "kernel: 3"
           "  padding: SAME groups: 1 dilation: 2 } } layers { name: 'b' conv2d { filters: 4 kernel: [1, 3] pads: [0, "
           "1] }"
           "  inputs: 'cut' } layers { name: 'sum' add {} inputs: ['a', 'b'] } layers { name: 'both' concat {} inputs:"
@@ -39,7 +41,8 @@ const std::vector<std::string>& SpecTexts() {
           "optimizer { adamw { learning_rate: 0.01 } schedule { one_cycle {} } ema { decay: 0.9 evaluate: true }"
           "  groups { match: 'head.*' weight_decay: 0 learning_rate_scale: 0.5 } decay_norms_and_biases: false }",
       data +
-          "model { layers { flatten {} } layers { name: 'seq' reshape { shape: [28, 28] } } layers { name: 'in' dense { units: 12 } }"
+          "model { layers { flatten {} } layers { name: 'seq' reshape { shape: [28, 28] } } layers { name: 'in' dense "
+          "{ units: 12 } }"
           "  layers { positional_embedding { positions: 28 } } layers { name: 'ln' layer_norm {} }"
           "  layers { name: 'attn' multi_head_attention { heads: 3 causal: true } } layers { name: 'res' add {} inputs:"
           "  ['in', 'attn'] } layers { name: 'rms' rms_norm {} } layers { name: 'lstm' lstm { units: 5 layers: 2"
@@ -56,6 +59,36 @@ const std::vector<std::string>& SpecTexts() {
           "precision { mode: TF32 loss_scale { kind: STATIC init: 8 } }"
           "optimizer { rmsprop { centered: true } schedule { cosine_restarts { period_steps: 4 } } clip_value: 0.5 }"
           "report { every_steps: 1 diagnostics_every_steps: 3 } train { steps: 9 batch_size: 20 }",
+      unevaluated +
+          "model { networks { name: 'g' layers { name: 'fc' dense { units: 98 activation: RELU } }"
+          "  layers { name: 'bn' batch_norm {} } layers { name: 'grid' reshape { shape: [7, 7, 2] } }"
+          "  layers { name: 'up1' conv_transpose2d { filters: 4 kernel: 2 stride: 2 } } layers { leaky_relu {} }"
+          "  layers { name: 'up2' conv_transpose2d { filters: 1 kernel: 2 stride: 2 } } layers { tanh {} } }"
+          "  networks { name: 'trunk' layers { name: 'conv' conv2d { filters: 3 kernel: 4 stride: 4 } }"
+          "  layers { name: 'gn' group_norm { groups: 1 } } layers { global_avg_pool {} } layers { dropout { rate: 0.2 "
+          "} } }"
+          "  networks { name: 'critic' inputs: ['a', 'b'] layers { name: 'in' concat {} inputs: ['a', 'b'] }"
+          "  layers { name: 'out' dense { units: 1 } } }"
+          "  networks { name: 'classes' layers { name: 'head' dense { units: 10 } } }"
+          "  noise { name: 'z' shape: 6 } noise { name: 'u' shape: 4 distribution: UNIFORM } }"
+          "phases { name: 'judge' trains: ['trunk', 'critic', 'classes.*'] every: 2"
+          "  calls { name: 'fake' network: 'g' inputs: 'z' } calls { name: 'real' network: 'trunk' inputs: 'data' }"
+          "  calls { name: 'made' network: 'trunk' inputs: 'fake' }"
+          "  calls { name: 'on_real' network: 'critic' inputs: ['real', 'u'] }"
+          "  calls { name: 'on_fake' network: 'critic' inputs: ['made', 'u'] }"
+          "  calls { name: 'kind' network: 'classes' inputs: 'real' }"
+          "  losses { input: 'on_real' loss { sigmoid_cross_entropy {} } target: 1 }"
+          "  losses { input: 'on_fake' loss { hinge { margin: 1 } } target: -1 weight: 0.5 }"
+          "  losses { input: 'kind' loss { softmax_cross_entropy { label_smoothing: 0.1 } } target_from: 'labels' }"
+          "  optimizer { rmsprop {} schedule { cosine {} } clip_global_norm: 1 } }"
+          "phases { name: 'maker' trains: 'g' calls { name: 'fake' network: 'g' inputs: 'z' }"
+          "  calls { name: 'seen' network: 'trunk' inputs: 'fake' }"
+          "  calls { name: 'kind' network: 'classes' inputs: 'seen' }"
+          "  calls { name: 'true' network: 'trunk' inputs: 'data' }"
+          "  losses { input: 'kind' loss { softmax_cross_entropy { ignore_index: 3 } } weight: 2 }"
+          "  losses { input: 'seen' loss { smooth_l1 {} } target_from: 'true' } }"
+          "precision { mode: FP16 rules { match: 'critic.*' dtype: FP32 } }"
+          "optimizer { adam {} ema { decay: 0.9 } } train { batch_size: 8 micro_batch_size: 4 steps: 3 }",
   };
   return texts;
 }
@@ -242,6 +275,8 @@ v1::JobSpec SpecMutator::Spec() {
   for (int64_t changes = 1 + random_.Below(OneIn(2) ? 1 : 4); changes > 0; --changes) {
     if (OneIn(2)) {
       Change(spec.mutable_model());
+    } else if (spec.phases_size() > 0 && OneIn(2)) {
+      Change(spec.mutable_phases(static_cast<int>(random_.Below(spec.phases_size()))));
     } else {
       Change(&spec);
     }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/models/model.h"
+#include "engine/train/spec_configs.h"
 #include "engine/train/trainer.h"
 #include "google/protobuf/text_format.h"
 #include "google/protobuf/util/message_differencer.h"
@@ -88,6 +89,10 @@ void Plan(const v1::JobSpec& spec, Random* random, Tally* tally) {
   const auto again = ResolveJobSpec(resolved->proto());
   ASSERT_TRUE(again.ok()) << again.status();
   ASSERT_TRUE(google::protobuf::util::MessageDifferencer::Equals(again->proto(), resolved->proto()));
+  // A checkpoint of it fits it.
+  const auto hash = HashOfHashedSpec(HashedSpec(*resolved));
+  ASSERT_TRUE(hash.ok()) << hash.status();
+  ASSERT_EQ(*hash, SpecHash(*resolved)) << HashedSpec(*resolved);
   const v1::TrainSpec& train = resolved->proto().train();
   const auto model =
       models::BuildModel(*resolved, RandomSample(random), train.micro_batch_size(), train.micro_batch_size());
