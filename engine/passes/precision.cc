@@ -100,7 +100,8 @@ class Rewriter {
     const DType dtype = policy_.ForLayer(node.layer).dtype;
     if (def.precision == ops::PrecisionClass::kAllow) return IsF8(dtype) ? DType::kBF16 : dtype;
     if (def.precision != ops::PrecisionClass::kInfer) return DType::kF32;
-    if (policy_.HasRule(node.layer) && dtype == DType::kF32) return DType::kF32;
+    // The loss is no layer, whatever '*' matches.
+    if (node.stage != ir::Stage::kLoss && policy_.HasRule(node.layer)) return IsF8(dtype) ? DType::kBF16 : dtype;
     bool any = false;
     DType widest = DType::kF32;
     for (size_t i = 0; i < node.inputs.size(); ++i) {

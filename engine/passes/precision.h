@@ -27,7 +27,8 @@ struct ComputeType {
 inline constexpr ComputeType kTf32{DType::kF32, true};
 inline constexpr ComputeType kFp8{DType::kF8E4M3};
 
-// An exception for the layers that `match` (a glob: '*' and '?') names.
+// An exception for the layers that `match` (a glob: '*' and '?') names: what their ALLOW ops compute in, and their
+// INFER ops, which have no 8-bit or TF32 kernels (bf16 and f32 then).
 struct PrecisionRule {
   std::string match;
   ComputeType compute = DType::kF32;
@@ -44,9 +45,10 @@ struct PrecisionPolicy {
 // '*' any run of characters, '?' one character.
 bool GlobMatch(absl::string_view pattern, absl::string_view text);
 
-// Runs on an f32 forward graph. ALLOW ops compute as the policy says; INFER ops follow their data inputs (the
-// widest, where they differ), or the rule of their layer; DENY ops compute in f32. A value is cast at most once to each
-// dtype, and results named as graph outputs are f32.
+// Runs on an f32 forward graph. ALLOW ops compute as the policy says. INFER ops compute as a rule of their layer says,
+// whatever comes in; without a rule they follow their data inputs (the widest, where they differ). DENY ops compute in
+// f32 under any rule. The loss belongs to no layer. A value is cast at most once to each dtype, and results named as
+// graph outputs are f32.
 //
 // TF32 and FP8 are marks on ALLOW nodes (engine/ops/compute.h), which their gradient nodes inherit. FP8 marks bilinear
 // ops alone, and adds the state of their scales; other ALLOW ops (attention, recurrences) and, unless a rule of theirs

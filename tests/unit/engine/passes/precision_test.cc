@@ -87,6 +87,48 @@ TEST(ApplyPrecision, RulesNameLayers) {
   EXPECT_EQ(OutputOf(*g, "head.matmul"), DType::kF32);
 }
 
+// x -> act (relu) -> tail (relu), and a sum that belongs to the loss.
+ir::Graph Activations() {
+  ir::Graph g;
+  const ir::ValueId x = g.AddInput("x", {DType::kF32, {4, 6}});
+  ir::ValueId v = Emit(&g, OpKind::kRelu, "act", {x});
+  v = Emit(&g, OpKind::kRelu, "tail", {v});
+  auto sum =
+      ops::Emit(&g, {.op = OpKind::kAdd, .name = "loss.add", .layer = "", .inputs = {v, v}, .stage = ir::Stage::kLoss});
+  EXPECT_TRUE(sum.ok()) << sum.status();
+  g.outputs["loss"] = Emit(&g, OpKind::kReduceMean, "loss", {(*sum)[0]});
+  return g;
+}
+
+TEST(ApplyPrecision, RulesHoldForLayersWithoutProducts) {
+  const struct {
+    ComputeType job, rule;
+    DType act;
+  } cases[] = {{DType::kBF16, DType::kBF16, DType::kBF16}, {DType::kF16, DType::kF16, DType::kF16},
+               {DType::kF16, DType::kBF16, DType::kBF16},  {kFp8, kFp8, DType::kBF16},
+               {DType::kBF16, kTf32, DType::kF32},         {DType::kBF16, DType::kF32, DType::kF32}};
+  for (const auto& c : cases) {
+    auto g = ApplyPrecision(Activations(), {c.job, {{"act", c.rule}}});
+    ASSERT_TRUE(g.ok()) << g.status();
+    ASSERT_TRUE(ops::VerifyGraph(*g).ok()) << ops::VerifyGraph(*g);
+    EXPECT_EQ(OutputOf(*g, "act.relu"), c.act);
+    EXPECT_EQ(OutputOf(*g, "tail.relu"), c.act) << "follows";
+    // Nothing makes the first layer 16-bit by itself; a rule makes the last one f32 again.
+    g = ApplyPrecision(Activations(), {c.job, {{"act", c.rule}, {"tail", DType::kF32}}});
+    ASSERT_TRUE(g.ok()) << g.status();
+    EXPECT_EQ(OutputOf(*g, "tail.relu"), DType::kF32);
+    EXPECT_EQ(OutputOf(*ApplyPrecision(Activations(), {c.job, {}}), "act.relu"), DType::kF32);
+  }
+}
+
+TEST(ApplyPrecision, RulesLeaveTheLossAlone) {
+  auto g = ApplyPrecision(Activations(), {DType::kBF16, {{"*", DType::kBF16}, {"tail", DType::kF32}}});
+  ASSERT_TRUE(g.ok()) << g.status();
+  EXPECT_EQ(OutputOf(*g, "act.relu"), DType::kBF16);
+  EXPECT_EQ(OutputOf(*g, "tail.relu"), DType::kF32);
+  EXPECT_EQ(OutputOf(*g, "loss.add"), DType::kF32);
+}
+
 TEST(ApplyPrecision, GradientsTakeTheirValuesDTypeAndReachTheMastersUncast) {
   auto forward = ApplyPrecision(TwoLayers(), {DType::kF16, {}});
   ASSERT_TRUE(forward.ok());
