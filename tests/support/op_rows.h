@@ -58,6 +58,14 @@ const std::vector<OpRow>& AllOpRows();
 inline constexpr double kF32Roundoff = 0x1p-24;
 double Gamma(double n);
 
+// Set on a desc for the references (no kernel knows of it): operands of every product are rounded to 10 fraction bits,
+// inputs and what the op makes by itself alike, nothing else. Attention and the recurrences carry it out; what they
+// cannot know to the bit, such as weights relative to a running maximum, their errors allow for.
+inline constexpr char kRoundOperands[] = "round_operands";
+// 11 significant bits, ties to even, as TF32 keeps them; and the most that this changes a number relatively.
+double RoundTf32(double x);
+inline constexpr double kTf32Roundoff = 0x1p-11;
+
 // `roundings` fp32 roundings of each output's own magnitude: for elementwise functions of finite results.
 std::function<RefTensors(const runtime::NodeDesc&, const RefTensors&, const RefTensors&)> RelativeError(
     double roundings);

@@ -8,6 +8,7 @@
 #include "engine/backend/cpu/attention_tiles.h"
 #include "engine/backend/cpu/lane_sums.h"
 #include "engine/backend/cpu/parallel.h"
+#include "engine/ops/compute.h"
 
 namespace ampd::cpu {
 namespace {
@@ -71,21 +72,22 @@ AMPD_CPU_CLONES void MultiplyLoop(const float* __restrict factors, int64_t n, fl
   for (int64_t i = 0; i < n; ++i) x[i] *= factors[i];
 }
 
-// One part's buffers, f32, by name; those of a tensor that is f32 already are empty.
+// One part's buffers, f32, by name; those of a tensor that products read where it lies are empty.
 struct Buffers {
   int64_t k = 0, v = 0, q = 0, dy = 0, y = 0;
   int64_t scores = 0, grads = 0, slope = 0, out = 0, dk = 0, dv = 0;
   int64_t largest = 0, delta = 0, sum = 0;
   int64_t stride = 0;
 
-  Buffers(const AttentionDims& d, bool converts, bool gradient) {
+  // `converts`: of q, k, v and dy to what products read; `widens`: of y, which no product reads, to f32.
+  Buffers(const AttentionDims& d, bool converts, bool widens, bool gradient) {
     WorkspaceLayout layout;
     const auto add = [&](bool wanted, int64_t rows, int64_t size) { return wanted ? layout.Add(rows * size * 4) : 0; };
     k = add(converts, d.kv_length, d.head_size);
     v = add(converts, d.kv_length, d.value_size);
     q = add(converts, kTileQueries, d.head_size);
     dy = add(converts && gradient, kTileQueries, d.value_size);
-    y = add(converts && gradient, kTileQueries, d.value_size);
+    y = add(widens && gradient, kTileQueries, d.value_size);
     scores = add(true, kTileQueries, kTileKeys);
     grads = add(gradient, kTileQueries, kTileKeys);
     slope = add(gradient && d.softcap > 0, kTileQueries, kTileKeys);
@@ -104,6 +106,8 @@ struct Task {
   const AttentionDims& d;
   const ScoreRules& rules;
   const Buffers& at;
+  // Products round their operands to 10 fraction bits; sums and functions of the same values don't.
+  bool tf32;
   const KernelArgs& args;
   int part;
   int64_t batch, kv_head;
@@ -113,6 +117,13 @@ struct Task {
   float* Buffer(int64_t offset) const { return WorkspaceAt<float>(args, part * at.stride + offset); }
   HeadRows Queries(int64_t head, int64_t size) const { return HeadOf(d, batch, head, d.heads, d.q_length, size); }
   HeadRows Keys(int64_t size) const { return HeadOf(d, batch, kv_head, d.kv_heads, d.kv_length, size); }
+  FloatRows Load(int input, const HeadRows& head, int64_t begin, int64_t end, int64_t buffer) const {
+    return LoadHead(args.inputs[input], head, begin, end, tf32, Buffer(buffer));
+  }
+  // A tile [rows, kTileKeys] on its way to a product.
+  void RoundTile(float* tile, int64_t rows, int64_t keys) const {
+    for (int64_t i = 0; tf32 && i < rows; ++i) RoundToTf32(tile + i * kTileKeys, keys, tile + i * kTileKeys);
+  }
   // body(query head, first query, past the last one) for every tile of queries.
   template <typename Body>
   void ForEachTile(const Body& body) const {
@@ -159,14 +170,13 @@ void FinishTile(const Task& task, int64_t head, int64_t begin, int64_t end, floa
 
 void ForwardTask(const Task& task) {
   const AttentionDims& d = task.d;
-  const FloatRows k = LoadHead(task.args.inputs[1], task.Keys(d.head_size), 0, d.kv_length, task.Buffer(task.at.k));
-  const FloatRows v = LoadHead(task.args.inputs[2], task.Keys(d.value_size), 0, d.kv_length, task.Buffer(task.at.v));
+  const FloatRows k = task.Load(1, task.Keys(d.head_size), 0, d.kv_length, task.at.k);
+  const FloatRows v = task.Load(2, task.Keys(d.value_size), 0, d.kv_length, task.at.v);
   float* scores = task.Buffer(task.at.scores);
   float* out = task.Buffer(task.at.out);
   task.ForEachTile([&](int64_t head, int64_t begin, int64_t end) {
     const int64_t n = end - begin;
-    const FloatRows q =
-        LoadHead(task.args.inputs[0], task.Queries(head, d.head_size), begin, end, task.Buffer(task.at.q));
+    const FloatRows q = task.Load(0, task.Queries(head, d.head_size), begin, end, task.at.q);
     std::fill_n(task.Buffer(task.at.largest), n, -kInfinity);
     std::fill_n(WorkspaceAt<double>(task.args, task.part * task.at.stride + task.at.sum), n, 0.0);
     std::fill_n(out, n * d.value_size, 0.0f);
@@ -176,6 +186,7 @@ void ForwardTask(const Task& task) {
       TileProduct(false, true, n, m, d.head_size, static_cast<float>(d.scale), q, k.From(key), 0, scores, kTileKeys);
       task.rules.Apply(task.batch, head, begin, n, key, m, scores, nullptr);
       SoftmaxStep(task, n, m, scores, out);
+            task.RoundTile(scores, n, m);
       TileProduct(false, false, n, d.value_size, m, 1, {scores, kTileKeys}, v.From(key), 1, out, d.value_size);
     }
     FinishTile(task, head, begin, end, out);
@@ -195,13 +206,14 @@ TileOperands LoadTile(const Task& task, int64_t head, int64_t begin, int64_t end
   const AttentionDims& d = task.d;
   const HeadRows values = task.Queries(head, d.value_size);
   TileOperands t{.head = head, .begin = begin, .rows = end - begin};
-  t.q = LoadHead(task.args.inputs[kQ], task.Queries(head, d.head_size), begin, end, task.Buffer(task.at.q));
-  t.dy = LoadHead(task.args.inputs[kDy], values, begin, end, task.Buffer(task.at.dy));
-  const FloatRows y = LoadHead(task.args.inputs[kY], values, begin, end, task.Buffer(task.at.y));
+  const FloatRows dy = LoadHead(task.args.inputs[kDy], values, begin, end, false, task.Buffer(task.at.dy));
+  const FloatRows y = LoadHead(task.args.inputs[kY], values, begin, end, false, task.Buffer(task.at.y));
   float* delta = task.Buffer(task.at.delta);
   for (int64_t i = 0; i < t.rows; ++i) {
-    delta[i] = static_cast<float>(DotOf(t.dy.From(i).data, y.From(i).data, d.value_size));
+    delta[i] = static_cast<float>(DotOf(dy.From(i).data, y.From(i).data, d.value_size));
   }
+  t.q = task.Load(kQ, task.Queries(head, d.head_size), begin, end, task.at.q);
+  t.dy = task.tf32 ? task.Load(kDy, values, begin, end, task.at.dy) : dy;
   return t;
 }
 
@@ -238,6 +250,7 @@ void GradTile(const Task& task, const TileOperands& t, FloatRows k, FloatRows v)
   for (int64_t key = 0; key < keys_end; key += kTileKeys) {
     const int64_t m = std::min(kTileKeys, keys_end - key);
     ScoreGrads(task, t, k, v, key, m, weights, grads);
+    task.RoundTile(weights, t.rows, m);
     TileProduct(true, false, m, d.value_size, t.rows, 1, {weights, kTileKeys}, t.dy, 1,
                 task.Buffer(task.at.dv) + key * d.value_size, d.value_size);
     if (task.rules.has_softcap()) {
@@ -245,6 +258,7 @@ void GradTile(const Task& task, const TileOperands& t, FloatRows k, FloatRows v)
         MultiplyLoop(task.Buffer(task.at.slope) + i * kTileKeys, m, grads + i * kTileKeys);
       }
     }
+    task.RoundTile(grads, t.rows, m);
     TileProduct(false, false, t.rows, d.head_size, m, scale, {grads, kTileKeys}, k.From(key), 1, dq, d.head_size);
     TileProduct(true, false, m, d.head_size, t.rows, scale, {grads, kTileKeys}, t.q, 1,
                 task.Buffer(task.at.dk) + key * d.head_size, d.head_size);
@@ -255,8 +269,8 @@ void GradTile(const Task& task, const TileOperands& t, FloatRows k, FloatRows v)
 void GradTask(const Task& task) {
   const AttentionDims& d = task.d;
   const HeadRows keys = task.Keys(d.head_size), values = task.Keys(d.value_size);
-  const FloatRows k = LoadHead(task.args.inputs[kK], keys, 0, d.kv_length, task.Buffer(task.at.k));
-  const FloatRows v = LoadHead(task.args.inputs[kV], values, 0, d.kv_length, task.Buffer(task.at.v));
+  const FloatRows k = task.Load(kK, keys, 0, d.kv_length, task.at.k);
+  const FloatRows v = task.Load(kV, values, 0, d.kv_length, task.at.v);
   float *dk = task.Buffer(task.at.dk), *dv = task.Buffer(task.at.dv);
   std::fill_n(dk, d.kv_length * d.head_size, 0.0f);
   std::fill_n(dv, d.kv_length * d.value_size, 0.0f);
@@ -268,8 +282,8 @@ void GradTask(const Task& task) {
 
 void MaskGradTask(const Task& task) {
   const AttentionDims& d = task.d;
-  const FloatRows k = LoadHead(task.args.inputs[kK], task.Keys(d.head_size), 0, d.kv_length, task.Buffer(task.at.k));
-  const FloatRows v = LoadHead(task.args.inputs[kV], task.Keys(d.value_size), 0, d.kv_length, task.Buffer(task.at.v));
+  const FloatRows k = task.Load(kK, task.Keys(d.head_size), 0, d.kv_length, task.at.k);
+  const FloatRows v = task.Load(kV, task.Keys(d.value_size), 0, d.kv_length, task.at.v);
   float *weights = task.Buffer(task.at.scores), *grads = task.Buffer(task.at.grads);
   task.ForEachTile([&](int64_t head, int64_t begin, int64_t end) {
     const TileOperands t = LoadTile(task, head, begin, end);
@@ -284,6 +298,7 @@ void MaskGradTask(const Task& task) {
 
 struct Work {
   AttentionDims dims;
+  bool tf32;
   Buffers at;
   int64_t tasks, flops;
 
@@ -291,7 +306,8 @@ struct Work {
   Work(const NodeDesc& desc, size_t first, bool gradient)
       : dims(ops::AttentionDimsOf(desc.attributes, desc.inputs[first].shape, desc.inputs[first + 1].shape,
                                   desc.inputs[first + 2].shape)),
-        at(dims, desc.inputs[first].dtype != DType::kF32, gradient),
+        tf32(desc.attributes.String(ops::kComputeAttribute) == ops::kComputeTf32),
+        at(dims, tf32 || desc.inputs[first].dtype != DType::kF32, desc.inputs[first].dtype != DType::kF32, gradient),
         tasks(dims.batch * dims.kv_heads),
         flops(2 * dims.batch * dims.heads * dims.q_length * dims.kv_length * (dims.head_size + dims.value_size)) {}
 
@@ -311,7 +327,8 @@ std::unique_ptr<runtime::Kernel> Prepare(const NodeDesc& desc, bool gradient, vo
     const AttentionDims& d = work.dims;
     const ScoreRules rules(d, args.inputs.size() > mask ? &args.inputs[mask] : nullptr);
     ParallelRange(parts, work.tasks, 1, [&](int part, int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) run({d, rules, work.at, args, part, i / d.kv_heads, i % d.kv_heads});
+      for (int64_t i = begin; i < end; ++i)
+        run({d, rules, work.at, work.tf32, args, part, i / d.kv_heads, i % d.kv_heads});
     });
   });
 }
@@ -331,7 +348,7 @@ std::unique_ptr<runtime::Kernel> PrepareMaskGrad(const NodeDesc& desc) {
     std::fill_n(args.outputs[0].as<float>(), args.outputs[0].size(), 0.0f);
     ParallelParts(parts, [&](int part) {
       for (int64_t i = 0; i < work.tasks; ++i) {
-        MaskGradTask({d, rules, work.at, args, part, i / d.kv_heads, i % d.kv_heads, part, parts});
+        MaskGradTask({d, rules, work.at, work.tf32, args, part, i / d.kv_heads, i % d.kv_heads, part, parts});
       }
     });
   });

@@ -40,12 +40,16 @@ HeadRows HeadOf(const ops::AttentionDims& d, int64_t batch, int64_t head, int64_
   return {(batch * heads + head) * length * size, size, size};
 }
 
-FloatRows LoadHead(const TensorView& tensor, const HeadRows& head, int64_t begin, int64_t end, float* buffer) {
+FloatRows LoadHead(const TensorView& tensor, const HeadRows& head, int64_t begin, int64_t end, bool tf32,
+                   float* buffer) {
   const int64_t first = head.first + begin * head.stride;
-  if (tensor.dtype == DType::kF32) return {tensor.as<float>() + first, head.stride};
+  if (tensor.dtype == DType::kF32 && !tf32) return {tensor.as<float>() + first, head.stride};
   const bool dense = head.stride == head.size;
   const int64_t rows = dense ? 1 : end - begin, size = dense ? (end - begin) * head.size : head.size;
-  for (int64_t r = 0; r < rows; ++r) Load(tensor, first + r * head.stride, size, buffer + r * size);
+  for (int64_t r = 0; r < rows; ++r) {
+    const float* from = Load(tensor, first + r * head.stride, size, buffer + r * size);
+    if (tf32) RoundToTf32(from, size, buffer + r * size);
+  }
   return {buffer, head.size};
 }
 

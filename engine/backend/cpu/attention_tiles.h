@@ -32,8 +32,10 @@ struct HeadRows {
 
 HeadRows HeadOf(const ops::AttentionDims& d, int64_t batch, int64_t head, int64_t heads, int64_t length, int64_t size);
 
-// Times begin..end-1 as f32: in place if the tensor is f32, else in `buffer`.
-FloatRows LoadHead(const TensorView& tensor, const HeadRows& head, int64_t begin, int64_t end, float* buffer);
+// Times begin..end-1 as f32: in place if the tensor is f32, else in `buffer`. `tf32`: in `buffer`, rounded to 10
+// fraction bits.
+FloatRows LoadHead(const TensorView& tensor, const HeadRows& head, int64_t begin, int64_t end, bool tf32,
+                   float* buffer);
 // Writes rows [.., head.size], dense at `rows`, to times begin..end-1.
 void StoreHead(const float* rows, const TensorView& tensor, const HeadRows& head, int64_t begin, int64_t end);
 

@@ -46,7 +46,7 @@ T* WorkspaceAt(const runtime::KernelArgs& args, int64_t offset) {
 #include "engine/backend/cpu/kernel_files.def"
 #undef X
 
-// Runs last, on the rows of the others: gives ALLOW ops TF32 operands, and the bilinear among them 8-bit ones.
+// Runs last, on the rows of the others: gives bilinear ops TF32 and 8-bit operands.
 void RegisterReducedOperands(runtime::KernelTable* table);
 
 }  // namespace ampd::cpu

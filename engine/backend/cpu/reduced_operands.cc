@@ -1,6 +1,7 @@
 // Kernels of fp32 operands run on operands of fewer bits: TF32's rounding of f32, and 8-bit codes. Both are exact as
 // f32, as are products of two 8-bit codes, so that the kernel inside computes what a matrix unit of that format would:
-// exact products, accumulated in fp32.
+// exact products, accumulated in fp32. For ops that are a product of their inputs; others (attention, recurrences) make
+// operands of their own, read some inputs elsewhere too, and round for themselves.
 #include <utility>
 #include <vector>
 
@@ -144,10 +145,10 @@ void RegisterReducedOperands(runtime::KernelTable* table) {
   constexpr DType kForward = DType::kF8E4M3, kGradient = DType::kF8E5M2;
   for (const auto& [op, signature] : table->Rows()) {
     const ops::OpDef& def = ops::GetOpDef(op);
-    if (def.precision != ops::PrecisionClass::kAllow || !IsAllF32(signature.first)) continue;
+    if (!def.bilinear || !IsAllF32(signature.first)) continue;
     const runtime::PrepareKernel prepare = *table->Find(op, signature);
     table->Add(op, signature.first, signature.second, WithTf32(prepare));
-    if (!def.bilinear || signature.first.size() != 2) continue;
+    if (signature.first.size() != 2) continue;
     for (auto [a, b] : {std::pair{kForward, kForward}, {kGradient, kForward}, {kForward, kGradient}}) {
       table->Add(op, {a, b}, signature.second, WithFloat8(prepare));
     }

@@ -21,7 +21,11 @@ class Scores {
  public:
   // q stands at input `first`; the mask, if any, at input `mask`.
   Scores(const NodeDesc& desc, const RefTensors& in, size_t first, size_t mask)
-      : q(in[first]), k(in[first + 1]), v(in[first + 2]), mask_(in.size() > mask ? &in[mask] : nullptr) {
+      : q(Operand(desc, in[first])),
+        k(Operand(desc, in[first + 1])),
+        v(Operand(desc, in[first + 2])),
+        roundoff(desc.attributes.Bool(kRoundOperands) ? 1.01 * kTf32Roundoff : 0),
+        mask_(in.size() > mask ? &in[mask] : nullptr) {
     const Attributes& a = desc.attributes;
     packed_ = q.shape.size() == 3;
     batch = q.shape[0];
@@ -85,7 +89,15 @@ class Scores {
     return s;
   }
 
-  const RefTensor &q, &k, &v;
+  // As products read an input.
+  static RefTensor Operand(const NodeDesc& desc, RefTensor t) {
+    for (double& e : t.data) e = desc.attributes.Bool(kRoundOperands) ? RoundTf32(e) : e;
+    return t;
+  }
+
+  const RefTensor q, k, v;
+  // How far, relatively, an operand may be that was not an input.
+  double roundoff;
   int64_t batch, heads, kv_heads, queries, keys, size, value_size;
   double scale, softcap;
 
@@ -132,7 +144,7 @@ RefTensors Forward(const NodeDesc& desc, const RefTensors& in, bool errors) {
       const double weight = std::exp(row[j].value - log_sum);
       for (int64_t e = 0; e < s.value_size; ++e) {
         const double product = weight * s.v.data[s.V(b, h, j, e)];
-        out[0].data[s.Y(b, h, i, e)] += errors ? relative * std::fabs(product) + 0x1p-140 : product;
+        out[0].data[s.Y(b, h, i, e)] += errors ? (relative + s.roundoff) * std::fabs(product) + 0x1p-140 : product;
       }
     }
   });
@@ -141,14 +153,14 @@ RefTensors Forward(const NodeDesc& desc, const RefTensors& in, bool errors) {
 
 enum GradInput { kDy, kQ, kK, kV, kY, kLogSum, kMask };
 
-// Sums over e of dy v and of dy y, or of their magnitudes.
+// Sums over e of dy v, a product of operands, and of dy y, which is none; and of both magnitudes.
 struct Dots {
   double weight = 0, delta = 0, magnitude = 0;
 
-  Dots(const Scores& s, const RefTensors& in, int64_t b, int64_t h, int64_t i, int64_t j) {
+  Dots(const Scores& s, const RefTensor& dy, const RefTensors& in, int64_t b, int64_t h, int64_t i, int64_t j) {
     for (int64_t e = 0; e < s.value_size; ++e) {
-      const double g = in[kDy].data[s.Y(b, h, i, e)];
-      const double value = g * s.v.data[s.V(b, h, j, e)], output = g * in[kY].data[s.Y(b, h, i, e)];
+      const int64_t at = s.Y(b, h, i, e);
+      const double value = dy.data[at] * s.v.data[s.V(b, h, j, e)], output = in[kDy].data[at] * in[kY].data[at];
       weight += value;
       delta += output;
       magnitude += std::fabs(value) + std::fabs(output);
@@ -159,6 +171,7 @@ struct Dots {
 // Gradients by q, k and v, or of attention_mask_grad by the mask; or bounds on their errors.
 RefTensors Gradient(const NodeDesc& desc, const RefTensors& in, bool errors) {
   const Scores s(desc, in, 1, kMask);
+  const RefTensor dy = Scores::Operand(desc, in[kDy]);
   RefTensors out;
   for (const ir::TensorType& t : desc.outputs) out.push_back(Filled(t.shape));
   const double terms = static_cast<double>(std::max(s.keys, s.queries * s.heads) + s.value_size);
@@ -169,17 +182,20 @@ RefTensors Gradient(const NodeDesc& desc, const RefTensors& in, bool errors) {
       const Scores::Score score = s.Of(b, h, i, j);
       if (score.value == -kInfinity) continue;
       const double weight = std::exp(score.value - log_sum);
-      const Dots dots(s, in, b, h, i, j);
+      const Dots dots(s, dy, in, b, h, i, j);
       double relative = 0;
       if (errors) relative = score.error + Gamma(2) * (std::fabs(score.value) + std::fabs(log_sum)) + Gamma(terms + 16);
       // The slope 1 - t^2 is exact to a few roundings of 1.
       const double slope_error = s.softcap > 0 ? 2 * score.error / s.softcap + Gamma(16) : 0;
       const double raw = errors ? weight * relative * dots.magnitude : weight * (dots.weight - dots.delta);
-      const double grad =
-          errors ? raw * std::fabs(score.slope) + weight * dots.magnitude * slope_error : raw * score.slope;
       if (desc.op == OpKind::kAttentionMaskGrad) {
         out[0].data[s.Mask(b, h, i, j)] += raw;
         continue;
+      }
+      double grad = raw * score.slope;
+      if (errors) {
+        const double rounded = s.roundoff * weight * std::fabs((dots.weight - dots.delta) * score.slope);
+        grad = raw * std::fabs(score.slope) + weight * dots.magnitude * slope_error + rounded;
       }
       const auto f = [&](double v) { return errors ? std::fabs(v) : v; };
       for (int64_t e = 0; e < s.size; ++e) {
@@ -187,8 +203,8 @@ RefTensors Gradient(const NodeDesc& desc, const RefTensors& in, bool errors) {
         out[1].data[s.K(b, h, j, e)] += grad * f(s.scale * s.q.data[s.Q(b, h, i, e)]);
       }
       for (int64_t e = 0; e < s.value_size; ++e) {
-        const double product = weight * in[kDy].data[s.Y(b, h, i, e)];
-        out[2].data[s.V(b, h, j, e)] += errors ? relative * std::fabs(product) : product;
+        const double product = weight * dy.data[s.Y(b, h, i, e)];
+        out[2].data[s.V(b, h, j, e)] += errors ? (relative + s.roundoff) * std::fabs(product) : product;
       }
     }
   });

@@ -1,5 +1,6 @@
 #include "tests/support/op_rows.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -43,6 +44,12 @@ const OpRow* FindOpRow(ir::OpKind op) {
 }
 
 double Gamma(double n) { return n * kF32Roundoff / (1 - n * kF32Roundoff); }
+
+double RoundTf32(double x) {
+  if (x == 0 || !std::isfinite(x)) return x;
+  const double ulp = std::ldexp(1.0, std::max(std::ilogb(x), -126) - 10);
+  return std::nearbyint(x / ulp) * ulp;
+}
 
 std::function<RefTensors(const runtime::NodeDesc&, const RefTensors&, const RefTensors&)> RelativeError(
     double roundings) {

@@ -36,6 +36,12 @@ Num Tanh(Num a) { return {std::tanh(a.v), a.e + 4 * kU * std::fabs(std::tanh(a.v
 // Stored in the node's dtype and read again.
 Num Stored(Num a, DType dtype) { return {a.v, a.e + UnitRoundoff(dtype) * (std::fabs(a.v) + a.e) + 0x1p-25}; }
 
+// As a product's operand: wherever the kernel's value lies within the bound, so does what it rounds to.
+Num Tf32(Num a) {
+  const double v = RoundTf32(a.v);
+  return {v, std::max(RoundTf32(a.v + a.e) - v, v - RoundTf32(a.v - a.e))};
+}
+
 using Nums = std::vector<Num>;
 
 // A matrix of exact numbers, by rows.
@@ -44,13 +50,16 @@ struct Matrix {
   double at(int64_t row, int64_t column) const { return t.data[row * t.shape[1] + column]; }
 };
 
+bool RoundsOperands(const NodeDesc& desc) { return desc.attributes.Bool(kRoundOperands); }
+
 // Sum over k of a[k] * w(k), in any order, products exact in f32 or rounded.
 template <typename W>
-Num Dot(const Nums& a, const W& w) {
+Num Dot(bool tf32, Nums a, const W& w) {
+  if (tf32) std::transform(a.begin(), a.end(), a.begin(), Tf32);
   Num sum;
   double magnitude = 0;
   for (size_t k = 0; k < a.size(); ++k) {
-    const double b = w(static_cast<int64_t>(k));
+    const double exact = w(static_cast<int64_t>(k)), b = tf32 ? RoundTf32(exact) : exact;
     sum.v += a[k].v * b;
     sum.e += a[k].e * std::fabs(b);
     magnitude += (std::fabs(a[k].v) + a[k].e) * std::fabs(b);
@@ -102,15 +111,16 @@ Results MakeResults(const NodeDesc& desc) {
 
 // x W_ih^T + b_ih and h W_hh^T + b_hh of one gate's unit.
 struct Shares {
+  bool tf32;
   const RefTensors& in;
   Nums x, h;
 
   Num input(int64_t row) const {
-    const Num sum = Dot(x, [&](int64_t k) { return Matrix{in[1]}.at(row, k); });
+    const Num sum = Dot(tf32, x, [&](int64_t k) { return Matrix{in[1]}.at(row, k); });
     return in.size() > 3 ? sum + Num{in[3].data[row], 0} : sum;
   }
   Num hidden(int64_t row) const {
-    const Num sum = Dot(h, [&](int64_t k) { return Matrix{in[2]}.at(row, k); });
+    const Num sum = Dot(tf32, h, [&](int64_t k) { return Matrix{in[2]}.at(row, k); });
     return in.size() > 3 ? sum + Num{in[4].data[row], 0} : sum;
   }
 };
@@ -124,7 +134,7 @@ Results LstmRun(const NodeDesc& desc, const RefTensors& in) {
     Nums h = in.size() > 6 ? Exact(in[6], b * n, n) : Nums(n), c = in.size() > 6 ? Exact(in[7], b * n, n) : Nums(n);
     for (int64_t step = 0; step < walk.length; ++step) {
       const int64_t at = b * time + walk.at(step);
-      const Shares shares{in, Exact(in[0], at * features, features), h};
+      const Shares shares{RoundsOperands(desc), in, Exact(in[0], at * features, features), h};
       Nums next_h(n);
       for (int64_t j = 0; j < n; ++j) {
         const auto peep = [&](int64_t gate) { return in.size() > 8 ? Num{in[8].data[gate * n + j], 0} : Num{}; };
@@ -159,7 +169,7 @@ Results GruRun(const NodeDesc& desc, const RefTensors& in) {
     Nums h = in.size() > 6 ? Exact(in[6], b * n, n) : Nums(n);
     for (int64_t step = 0; step < walk.length; ++step) {
       const int64_t at = b * time + walk.at(step);
-      Shares shares{in, Exact(in[0], at * features, features), h};
+      Shares shares{RoundsOperands(desc), in, Exact(in[0], at * features, features), h};
       Nums reset(n), update(n), gated(n);
       for (int64_t j = 0; j < n; ++j) {
         reset[j] = Sigmoid(shares.input(j) + shares.hidden(j));
@@ -201,6 +211,7 @@ Results LstmGradRun(const NodeDesc& desc, const RefTensors& in) {
   const DType dtype = desc.outputs[0].dtype;
   const Num one{1, 0};
   Results r = MakeResults(desc);
+  const bool tf32 = RoundsOperands(desc);
   Nums dpeep(3 * n);
   for (int64_t b = 0; b < batch; ++b) {
     const Walk walk(desc, in, 7, b, time);
@@ -227,7 +238,7 @@ Results LstmGradRun(const NodeDesc& desc, const RefTensors& in) {
       }
       r.Put(0, at * 4 * n, dgates);
       for (Num& d : dgates) d = Stored(d, dtype);
-      for (int64_t j = 0; j < n; ++j) dh[j] = Dot(dgates, [&](int64_t k) { return Matrix{in[3]}.at(k, j); });
+      for (int64_t j = 0; j < n; ++j) dh[j] = Dot(tf32, dgates, [&](int64_t k) { return Matrix{in[3]}.at(k, j); });
     }
     r.Put(2, b * n, dh);
     r.Put(3, b * n, dc);
@@ -246,7 +257,7 @@ Results GruGradRun(const NodeDesc& desc, const RefTensors& in) {
   // Rows first..first+count-1 of w_hh times the gradients of their gates.
   const auto back = [&](Nums d, int64_t first, int64_t j) {
     for (Num& v : d) v = Stored(v, dtype);
-    return Dot(d, [&](int64_t k) { return Matrix{in[2]}.at(first + k, j); });
+    return Dot(RoundsOperands(desc), d, [&](int64_t k) { return Matrix{in[2]}.at(first + k, j); });
   };
   for (int64_t b = 0; b < batch; ++b) {
     const Walk walk(desc, in, 5, b, time);

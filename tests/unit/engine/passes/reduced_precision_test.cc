@@ -105,6 +105,39 @@ TEST(Tf32, MarksEveryAllowNodeAndItsGradientsAndCastsNothing) {
   for (const ir::Value& value : g.values) EXPECT_FALSE(IsHalf(value.type.dtype)) << value.name;
 }
 
+// Of ops whose gradients have products inside; the recurrences' are not ALLOW and bring the mark by themselves.
+TEST(Tf32, ReachesTheGradientsOfAttentionRecurrencesAndTransposedConvolutions) {
+  ir::Graph g;
+  const auto parameter = [&](const char* name, Shape shape) {
+    return g.AddParameter({.name = name, .type = {DType::kF32, std::move(shape)}});
+  };
+  ir::ValueId v = parameter("x", {2, 4, 6});
+  v = Emit(&g, OpKind::kLstm, "a", {v, parameter("a.ih", {24, 6}), parameter("a.hh", {24, 6})},
+           {{"direction", std::string("forward")}});
+  v = Emit(&g, OpKind::kGru, "b", {v, parameter("b.ih", {18, 6}), parameter("b.hh", {18, 6})},
+           {{"direction", std::string("forward")}});
+  v = Emit(&g, OpKind::kAttention, "c", {v, v, v}, {{"heads", int64_t{2}}});
+  v = Emit(&g, OpKind::kReshape, "d", {v}, {{"shape", std::vector<int64_t>{2, 2, 2, 6}}});
+  v = Emit(&g, OpKind::kConvTranspose2d, "e", {v, parameter("e.weight", {6, 2, 2, 3})},
+           {{"strides", std::vector<int64_t>{1, 1}}, {"pads", std::vector<int64_t>{0, 0, 0, 0}}});
+  const ir::ValueId loss = Emit(&g, OpKind::kReduceMean, "loss", {v});
+  g.outputs["loss"] = loss;
+  auto step = ApplyPrecision(g, {kTf32, {}});
+  ASSERT_TRUE(step.ok()) << step.status();
+  const ir::ValueId marked_loss = step->outputs.at("loss");
+  step = autodiff::Differentiate(*std::move(step), marked_loss);
+  ASSERT_TRUE(step.ok()) << step.status();
+  std::set<OpKind> marked;
+  for (const ir::Node& node : step->nodes) {
+    if (node.attributes.String(ops::kComputeAttribute) == ops::kComputeTf32) marked.insert(node.op);
+  }
+  EXPECT_THAT(marked,
+              ::testing::UnorderedElementsAre(OpKind::kLstm, OpKind::kLstmGrad, OpKind::kGru, OpKind::kGruGrad,
+                                              OpKind::kAttention, OpKind::kAttentionGrad, OpKind::kConvTranspose2d,
+                                              OpKind::kConv2d, OpKind::kConv2dGradFilter, OpKind::kMatmul));
+  for (const auto& [name, mark] : Marks(*step)) EXPECT_EQ(mark, "tf32") << name;
+}
+
 TEST(Fp8, TheFirstAndTheLastLayerComputeInBf16) {
   const ir::Graph g = Forward(4, {kFp8, {}});
   EXPECT_EQ(Marks(g), (std::map<std::string, std::string>{

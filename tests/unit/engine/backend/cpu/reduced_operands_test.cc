@@ -1,5 +1,5 @@
-// TF32 operands through every ALLOW kernel, against float64 references on operands rounded by this file's own rule; and
-// what 8-bit operands do with overflows.
+// TF32 operands through every kernel with a product in it, against float64 references on operands rounded by the tests'
+// own rule; and what 8-bit operands do with overflows.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,6 +9,7 @@
 #include "engine/backend/cpu/cpu_backend.h"
 #include "engine/ops/compute.h"
 #include "engine/ops/op_def.h"
+#include "tests/support/op_rows.h"
 #include "tests/unit/engine/backend/kernel_cases.h"
 #include "tests/unit/engine/backend/kernel_runner.h"
 
@@ -29,27 +30,25 @@ KernelTable CpuTable() {
   return table;
 }
 
-// 11 significant bits, ties to even.
-double RoundTf32(double x) {
-  if (x == 0 || !std::isfinite(x)) return x;
-  const double ulp = std::ldexp(1.0, std::max(std::ilogb(x), -126) - 10);
-  return std::nearbyint(x / ulp) * ulp;
-}
-
+// Others make operands of their own: their references round, inputs included, where a product reads.
 std::vector<RefTensor> Rounded(const NodeDesc& desc, std::vector<RefTensor> inputs) {
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (ops::RoleOf(ops::GetOpDef(desc.op), i) != ops::Role::kData) continue;
-    for (double& v : inputs[i].data) v = RoundTf32(v);
+  if (!ops::GetOpDef(desc.op).bilinear) return inputs;
+  for (RefTensor& input : inputs) {
+    for (double& v : input.data) v = RoundTf32(v);
   }
   return inputs;
 }
 
-std::vector<Row> AllowRowsOfF32() {
+// The gradients of recurrences are not ALLOW, but copy their forward node's attributes.
+bool HasProducts(OpKind op) {
+  return ops::GetOpDef(op).precision == ops::PrecisionClass::kAllow || op == OpKind::kLstmGrad ||
+         op == OpKind::kGruGrad;
+}
+
+std::vector<Row> RowsOfF32() {
   std::vector<Row> rows;
   for (const Row& row : RequiredKernels()) {
-    // A recurrent op rounds its state before every step's product, too, which the reference of its row does not do.
-    if (row.first == OpKind::kLstm || row.first == OpKind::kGru) continue;
-    bool f32 = ops::GetOpDef(row.first).precision == ops::PrecisionClass::kAllow;
+    bool f32 = HasProducts(row.first);
     for (DType t : row.second.first) f32 = f32 && (t == DType::kF32 || !IsFloat(t));
     if (f32) rows.push_back(row);
   }
@@ -63,8 +62,10 @@ TEST_P(Tf32Row, RoundsItsOperandsAndNothingElse) {
   for (KernelCase& c : KernelCases(GetParam().first, GetParam().second)) {
     c.desc.attributes.Set(ops::kComputeAttribute, std::string(ops::kComputeTf32));
     const std::vector<RefTensor> inputs = Rounded(c.desc, c.inputs);
-    const std::vector<RefTensor> expected = ReferenceOp(c.desc, inputs, c.step);
-    const std::vector<RefTensor> bounds = ErrorBound(c.desc, inputs, expected, c.step);
+    NodeDesc rounding = c.desc;
+    rounding.attributes.Set(kRoundOperands, int64_t{1});
+    const std::vector<RefTensor> expected = ReferenceOp(rounding, inputs, c.step);
+    const std::vector<RefTensor> bounds = ErrorBound(rounding, inputs, expected, c.step);
     for (bool published : {false, true}) {
       c.desc.parameter_inputs = {false, published};
       const auto results = RunKernel(table, c.desc, c.inputs, c.step);
@@ -78,14 +79,14 @@ TEST_P(Tf32Row, RoundsItsOperandsAndNothingElse) {
   }
 }
 
-// An op with optional inputs has several rows.
+// An op with optional inputs or outputs has several rows.
 std::string RowName(const ::testing::TestParamInfo<Row>& info) {
   std::string name(ir::OpName(info.param.first));
   for (DType t : info.param.second.first) absl::StrAppend(&name, "_", DTypeName(t));
-  return name;
+  return absl::StrCat(name, "_to_", info.param.second.second.size());
 }
 
-INSTANTIATE_TEST_SUITE_P(Rows, Tf32Row, ::testing::ValuesIn(AllowRowsOfF32()), RowName);
+INSTANTIATE_TEST_SUITE_P(Rows, Tf32Row, ::testing::ValuesIn(RowsOfF32()), RowName);
 
 // The bound above would also pass f32 operands if it were loose: here the rounded bits decide the result.
 TEST(Tf32, DropsTheBitsOfOperandsAlone) {
@@ -100,6 +101,54 @@ TEST(Tf32, DropsTheBitsOfOperandsAlone) {
   const auto y = RunKernel(CpuTable(), desc, {a, b}, {});
   ASSERT_TRUE(y.ok()) << y.status();
   EXPECT_EQ(FromTensor((*y)[0].view()).data[0], (1 + 0x1p-9) + (1 + 0x1p-8 + 0x1p-18));
+}
+
+NodeDesc Attention(OpKind op, std::vector<Shape> inputs, const std::vector<Shape>& outputs) {
+  NodeDesc desc{.op = op, .name = "attention", .attributes = {{"scale", 1.0}}};
+  desc.attributes.Set(ops::kComputeAttribute, std::string(ops::kComputeTf32));
+  for (Shape& shape : inputs) desc.inputs.push_back({DType::kF32, std::move(shape)});
+  for (const Shape& shape : outputs) desc.outputs.push_back({DType::kF32, shape});
+  return desc;
+}
+
+// One query and two keys, with scores 0 and less: weights are rounded for their product with v, their sum is not.
+TEST(Tf32, RoundsTheWeightsOfAttention) {
+  const Shape one = {1, 1, 1}, two = {1, 2, 1};
+  const double score = -1.2890625;  // has 10 fraction bits
+  const auto y = RunKernel(CpuTable(), Attention(OpKind::kAttention, {one, two, two}, {one, {1, 1, 1}}),
+                           {{one, {1}}, {two, {0, score}}, {two, {0, 1}}}, {});
+  ASSERT_TRUE(y.ok()) << y.status();
+  const double weight = std::exp(score);
+  ASSERT_GT(std::fabs(RoundTf32(weight) / weight - 1), 2e-4);
+  EXPECT_NEAR(FromTensor((*y)[0].view()).data[0], RoundTf32(weight) / (1 + weight), 1e-7);
+}
+
+// The same backward, where every gradient is a single product: dv = weight dy, dk = ds q, and dq = ds k of the one key
+// that is not 0. ds is made of the weight as it was.
+TEST(Tf32, RoundsWeightsAndScoreGradientsOfAttention) {
+  const Shape one = {1, 1, 1}, two = {1, 2, 1};
+  const double score = -1.2890625, sum = 1 + std::exp(score), dy = 1.5;
+  const double weights[] = {1 / sum, std::exp(score) / sum};
+  const auto round_f32 = [](double v) { return RoundToDType(v, DType::kF32); };
+  const auto grads =
+      RunKernel(CpuTable(), Attention(OpKind::kAttentionGrad, {one, one, two, two, one, one}, {one, two, two}),
+                {{one, {dy}},
+                 {one, {1}},
+                 {two, {0, score}},
+                 {two, {0, 1}},
+                 {one, {round_f32(weights[1])}},
+                 {one, {round_f32(std::log(sum))}}},
+                {});
+  ASSERT_TRUE(grads.ok()) << grads.status();
+  const double ds[] = {weights[0] * (0 - dy * weights[1]), weights[1] * (dy - dy * weights[1])};
+  const std::vector<double> dq = FromTensor((*grads)[0].view()).data, dk = FromTensor((*grads)[1].view()).data,
+                            dv = FromTensor((*grads)[2].view()).data;
+  for (double v : {weights[0], weights[1], ds[0], ds[1]}) ASSERT_GT(std::fabs(RoundTf32(v) / v - 1), 2e-4);
+  EXPECT_NEAR(dq[0], RoundTf32(ds[1]) * score, 1e-7);
+  for (int i : {0, 1}) {
+    EXPECT_NEAR(dk[i], RoundTf32(ds[i]), 1e-7);
+    EXPECT_NEAR(dv[i], RoundTf32(weights[i]) * dy, 1e-7);
+  }
 }
 
 // Two readings of one parameter, rounded and not, are two copies.
