@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <utility>
 
 #include "engine/autodiff/differentiate.h"
@@ -179,6 +178,16 @@ absl::StatusOr<ir::Graph> BuildPhase(const v1::JobSpec& spec, int phase, const S
   return graph;
 }
 
+// What a phase's losses do not depend on it does not update, as PyTorch's optimizers do not: a network that only other
+// phases call, though a glob names its parameters, or one whose results no loss reads.
+void KeepThoseWithGradients(const ir::Graph& graph, std::vector<bool>* trains) {
+  std::vector<bool> reached(trains->size(), false);
+  for (const ir::Node& node : graph.nodes) {
+    if (node.op == ir::OpKind::kAccumulateGrad) reached[static_cast<size_t>(graph.values[node.inputs[1]].slot)] = true;
+  }
+  for (size_t p = 0; p < trains->size(); ++p) (*trains)[p] = (*trains)[p] && reached[p];
+}
+
 }  // namespace
 
 absl::StatusOr<Model> BuildModel(const ResolvedJobSpec& resolved, const SampleInfo& sample, int64_t train_batch,
@@ -196,12 +205,7 @@ absl::StatusOr<Model> BuildModel(const ResolvedJobSpec& resolved, const SampleIn
                                                       &shares[static_cast<size_t>(i)]));
     graphs.push_back(std::move(graph));
   }
-  std::vector<std::set<std::string>> own;
-  for (ir::Graph& graph : graphs) {
-    shared.push_back(&graph);
-    own.emplace_back();
-    for (const ir::Persistent& parameter : graph.parameters) own.back().insert(parameter.name);
-  }
+  for (ir::Graph& graph : graphs) shared.push_back(&graph);
   const absl::Status status = ShareParameters(shared);
   if (!status.ok()) return InvalidField("phases", status.message());
   Model model;
@@ -211,10 +215,7 @@ absl::StatusOr<Model> BuildModel(const ResolvedJobSpec& resolved, const SampleIn
     PhaseGraph phase;
     phase.label_shares = std::move(shares[index]);
     AMPD_ASSIGN_OR_RETURN(phase.trains, TrainedBy(spec, i, graphs[index]));
-    // A glob may name parameters of networks that only other phases call.
-    for (size_t p = 0; p < phase.trains.size(); ++p) {
-      phase.trains[p] = phase.trains[p] && own[index].count(graphs[index].parameters[p].name) > 0;
-    }
+    if (!spec.model().networks().empty()) KeepThoseWithGradients(graphs[index], &phase.trains);
     AMPD_ASSIGN_OR_RETURN(phase.train, prepare[index].Finish(std::move(graphs[index]), &model.padding));
     model.phases.push_back(std::move(phase));
   }

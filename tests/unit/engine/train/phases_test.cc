@@ -307,6 +307,20 @@ TEST(Phases, LeaveNetworksAloneThatTheyDoNotCall) {
   EXPECT_NE(pair.Of("d"), d);
 }
 
+// PyTorch's optimizers pass over parameters without a gradient.
+TEST(Phases, DoNotDecayWhatNoLossReads) {
+  Pair pair({kNetworks, kArtist + "}",
+             "phases { name: 'idle' trains: ['d', 'g'] calls { name: 'o' network: 'd' inputs: 'data' }"
+             " calls { name: 'unread' network: 'g' inputs: 'z' }"
+             " losses { input: 'o' loss { sigmoid_cross_entropy {} } target: 1 } }"
+             "optimizer { adamw { weight_decay: 0.5 } }"});
+  ASSERT_TRUE(pair.Run(0).applied());
+  const std::string g = pair.Of("g"), d = pair.Of("d");
+  ASSERT_TRUE(pair.Run(1).applied());
+  EXPECT_EQ(pair.Of("g"), g);
+  EXPECT_NE(pair.Of("d"), d);
+}
+
 // Call by call, as PyTorch's modules in training mode do; each call by its own batch's statistics.
 TEST(Phases, BatchNormCalledTwiceUpdatesItsStatisticsTwice) {
   const std::string spec =
