@@ -16,7 +16,7 @@ absl::Status Diverged(absl::string_view what) {
 absl::Status CheckRatio(const SkipLimits& limits, int64_t step, SkipHistory* history) {
   auto& recent = history->recent;
   recent.erase(recent.begin(), std::upper_bound(recent.begin(), recent.end(), step - limits.window));
-  const int64_t window = std::min(limits.window, limits.total_steps);
+  const int64_t window = std::max<int64_t>(std::min(limits.window, limits.total_steps) / limits.every, 1);
   const int64_t skips = static_cast<int64_t>(recent.size());
   if (static_cast<double>(skips) <= limits.max_ratio * static_cast<double>(window)) return absl::OkStatus();
   return WithFailureClass(

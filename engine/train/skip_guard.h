@@ -19,6 +19,8 @@ struct SkipLimits {
   int64_t window = 500;
   // Of the job: a window longer than the job is cut to it.
   int64_t total_steps = 1;
+  // The phase attempts one step of so many, >= 1.
+  int64_t every = 1;
   // Overflows the loss scaler skips before it moves (optim::LossScaleConfig).
   int64_t hysteresis = 1;
 };
@@ -38,7 +40,8 @@ struct SkipHistory {
 //  - DIVERGED: in calibration, more skips in a row that did not move the scale than that (or than `hysteresis`, if it
 //  is
 //    more); those that lower it are no sign of divergence, and end at the scale's minimum.
-//  - LIMIT: more than max_ratio * min(window, total_steps) skips among the last `window` steps, calibration left out.
+//  - LIMIT: more than max_ratio * min(window, total_steps) / every skips among the last `window` steps, calibration left
+//    out.
 absl::Status CountStep(const SkipLimits& limits, int64_t step, bool applied, bool calibration, bool scale_moved,
                        SkipHistory* history);
 

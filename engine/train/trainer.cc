@@ -104,6 +104,7 @@ absl::Status TrainerImpl::OpenModel(const std::vector<bool>& fell_back) {
     skip_limits_.push_back({.max_ratio = job().limits().max_skip_ratio(),
                             .window = job().limits().skip_window_steps(),
                             .total_steps = total_steps_,
+                            .every = plan_->phases[i].every,
                             .hysteresis = runners_.back()->loss_scale().hysteresis});
   }
   return absl::OkStatus();

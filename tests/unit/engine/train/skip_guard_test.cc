@@ -51,6 +51,14 @@ TEST(SkipGuard, TheWindowSlides) {
   EXPECT_NE(status.message().find("max_skip_ratio"), absl::string_view::npos) << status;
 }
 
+// Of 20 attempts in the window, the sixth skip is too many: the share is of what the phase attempts.
+TEST(SkipGuard, APhaseThatRunsSeldomHasAShareOfItsOwnSteps) {
+  const SkipLimits limits{.max_ratio = 0.25, .window = 100, .total_steps = 1000, .every = 5};
+  SkipHistory history;
+  for (int i = 1; i <= 5; ++i) ASSERT_TRUE(CountStep(limits, 5 * i, kSkipped, false, false, &history).ok());
+  EXPECT_EQ(FailureOf(CountStep(limits, 30, kSkipped, false, false, &history)).class_(), v1::Failure::LIMIT);
+}
+
 TEST(SkipGuard, CalibrationDoesNotCountForTheRatio) {
   const SkipLimits limits{.max_ratio = 0.1, .window = 10, .total_steps = 1000};
   SkipHistory history;
