@@ -40,7 +40,8 @@ struct SkipHistory {
 //  - DIVERGED: in calibration, more skips in a row that did not move the scale than that (or than `hysteresis`, if it
 //  is
 //    more); those that lower it are no sign of divergence, and end at the scale's minimum.
-//  - LIMIT: more than max_ratio * min(window, total_steps) / every skips among the last `window` steps, calibration left
+//  - LIMIT: more than max_ratio * min(window, total_steps) / every skips among the last `window` steps, calibration
+//  left
 //    out.
 absl::Status CountStep(const SkipLimits& limits, int64_t step, bool applied, bool calibration, bool scale_moved,
                        SkipHistory* history);

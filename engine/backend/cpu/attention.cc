@@ -186,7 +186,7 @@ void ForwardTask(const Task& task) {
       TileProduct(false, true, n, m, d.head_size, static_cast<float>(d.scale), q, k.From(key), 0, scores, kTileKeys);
       task.rules.Apply(task.batch, head, begin, n, key, m, scores, nullptr);
       SoftmaxStep(task, n, m, scores, out);
-            task.RoundTile(scores, n, m);
+      task.RoundTile(scores, n, m);
       TileProduct(false, false, n, d.value_size, m, 1, {scores, kTileKeys}, v.From(key), 1, out, d.value_size);
     }
     FinishTile(task, head, begin, end, out);

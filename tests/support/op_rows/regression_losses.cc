@@ -45,7 +45,8 @@ Pair SigmoidCrossEntropy(double z, double t, double, double positive) {
 
 template <ElementFunction kElement>
 Pair At(const NodeDesc& desc, const RefTensors& in, size_t prediction, int64_t i) {
-  const double number = desc.attributes.Has("beta") ? desc.attributes.Double("beta") : desc.attributes.Double("margin", 1);
+  const double number =
+      desc.attributes.Has("beta") ? desc.attributes.Double("beta") : desc.attributes.Double("margin", 1);
   const int64_t last = in[prediction].shape.back();
   const double positive = in.size() > prediction + 2 ? in[prediction + 2].data[i % last] : 1;
   return kElement(in[prediction].data[i], in[prediction + 1].data[i], number, positive);
