@@ -35,8 +35,8 @@ std::vector<int64_t> DefaultBuckets(int64_t longest) {
 absl::StatusOr<std::vector<int64_t>> LengthBuckets(absl::Span<const int32_t> train, absl::Span<const int32_t> eval,
                                                    absl::Span<const int64_t> given) {
   const int64_t longest = std::max(Longest(train), Longest(eval));
-  std::vector<int64_t> buckets(given.begin(), given.end());
-  if (buckets.empty()) buckets = DefaultBuckets(longest);
+  const std::vector<int64_t> buckets =
+      given.empty() ? DefaultBuckets(longest) : std::vector<int64_t>(given.begin(), given.end());
   if (buckets.empty() || buckets.back() < longest) {
     return absl::InvalidArgumentError(absl::StrCat("data.length_buckets end at ", given.empty() ? 0 : given.back(),
                                                    ", the longest sample has ", longest, " steps"));
