@@ -97,13 +97,18 @@ void ResolveDense(const std::string& path, v1::DenseLayer* dense, Violations* vi
   dense->set_activation(OrNone(dense->activation()));
 }
 
-void ResolveConv2d(const std::string& path, v1::Conv2dLayer* conv, Violations* violations) {
+// What convolutions of both directions have: filters and where they are laid, ...
+template <typename Convolution>
+void ResolveWindow(const std::string& path, Convolution* conv, Violations* violations) {
   CheckCount(absl::StrCat(path, ".filters"), conv->filters(), violations);
   ResolvePair(absl::StrCat(path, ".kernel"), {}, conv->mutable_kernel(), violations);
   ResolvePair(absl::StrCat(path, ".stride"), {1, 1}, conv->mutable_stride(), violations);
   ResolvePair(absl::StrCat(path, ".dilation"), {1, 1}, conv->mutable_dilation(), violations);
-  ResolvePadding(path, conv->padding(), conv->mutable_pads(), violations);
-  conv->set_padding(OrValid(conv->padding()));
+}
+
+// ... groups, and what follows the sums.
+template <typename Convolution>
+void ResolveGroups(const std::string& path, Convolution* conv, Violations* violations) {
   if (!conv->has_groups()) conv->set_groups(1);
   violations->CheckInteger(absl::StrCat(path, ".groups"), conv->groups(), 1, kMaxChannels);
   if (conv->groups() > 0 && conv->filters() % conv->groups() != 0) {
@@ -112,6 +117,13 @@ void ResolveConv2d(const std::string& path, v1::Conv2dLayer* conv, Violations* v
   }
   if (!conv->has_bias()) conv->set_bias(true);
   conv->set_activation(OrNone(conv->activation()));
+}
+
+void ResolveConv2d(const std::string& path, v1::Conv2dLayer* conv, Violations* violations) {
+  ResolveWindow(path, conv, violations);
+  ResolvePadding(path, conv->padding(), conv->mutable_pads(), violations);
+  conv->set_padding(OrValid(conv->padding()));
+  ResolveGroups(path, conv, violations);
 }
 
 void ResolveOutputPadding(const std::string& field, v1::ConvTranspose2dLayer* conv, Violations* violations) {
@@ -129,21 +141,11 @@ void ResolveOutputPadding(const std::string& field, v1::ConvTranspose2dLayer* co
 }
 
 void ResolveConvTranspose2d(const std::string& path, v1::ConvTranspose2dLayer* conv, Violations* violations) {
-  CheckCount(absl::StrCat(path, ".filters"), conv->filters(), violations);
-  ResolvePair(absl::StrCat(path, ".kernel"), {}, conv->mutable_kernel(), violations);
-  ResolvePair(absl::StrCat(path, ".stride"), {1, 1}, conv->mutable_stride(), violations);
-  ResolvePair(absl::StrCat(path, ".dilation"), {1, 1}, conv->mutable_dilation(), violations);
+  ResolveWindow(path, conv, violations);
   if (conv->pads().empty()) conv->add_pads(0);
   ResolvePads(absl::StrCat(path, ".pads"), conv->mutable_pads(), violations);
   ResolveOutputPadding(absl::StrCat(path, ".output_padding"), conv, violations);
-  if (!conv->has_groups()) conv->set_groups(1);
-  violations->CheckInteger(absl::StrCat(path, ".groups"), conv->groups(), 1, kMaxChannels);
-  if (conv->groups() > 0 && conv->filters() % conv->groups() != 0) {
-    violations->Add(absl::StrCat(path, ".groups"),
-                    absl::StrCat("must divide filters ", conv->filters(), ", is ", conv->groups()));
-  }
-  if (!conv->has_bias()) conv->set_bias(true);
-  conv->set_activation(OrNone(conv->activation()));
+  ResolveGroups(path, conv, violations);
 }
 
 void ResolveLayerNorm(const std::string& path, v1::LayerNormLayer* norm, Violations* violations) {

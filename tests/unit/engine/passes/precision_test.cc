@@ -7,22 +7,13 @@
 #include "engine/ir/printer.h"
 #include "engine/ops/op_def.h"
 #include "engine/passes/publish_parameters.h"
+#include "tests/support/emit.h"
 
 namespace ampd::passes {
 namespace {
 
+using ampd::testing::Emit;
 using ir::OpKind;
-
-ir::ValueId Emit(ir::Graph* g, OpKind op, const std::string& layer, std::vector<ir::ValueId> inputs,
-                 ir::Attributes attributes = {}) {
-  auto outputs = ops::Emit(g, {.op = op,
-                               .name = layer + "." + std::string(ir::OpName(op)),
-                               .layer = layer,
-                               .inputs = inputs,
-                               .attributes = attributes});
-  EXPECT_TRUE(outputs.ok()) << outputs.status();
-  return (*outputs)[0];
-}
 
 // x -> hidden (matmul, bias, relu) -> head (matmul) -> cross-entropy -> mean.
 ir::Graph TwoLayers() {

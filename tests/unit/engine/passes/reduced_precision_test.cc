@@ -13,23 +13,14 @@
 #include "engine/passes/precision.h"
 #include "engine/passes/publish_parameters.h"
 #include "engine/passes/quantize_fp8.h"
+#include "tests/support/emit.h"
 
 namespace ampd::passes {
 namespace {
 
+using ampd::testing::Emit;
 using ir::OpKind;
 using ::testing::ElementsAre;
-
-ir::ValueId Emit(ir::Graph* g, OpKind op, const std::string& layer, std::vector<ir::ValueId> inputs,
-                 ir::Attributes attributes = {}) {
-  auto outputs = ops::Emit(g, {.op = op,
-                               .name = layer + "." + std::string(ir::OpName(op)),
-                               .layer = layer,
-                               .inputs = inputs,
-                               .attributes = attributes});
-  EXPECT_TRUE(outputs.ok()) << outputs.status();
-  return (*outputs)[0];
-}
 
 // x -> matmul and relu of layers l0, l1, ... -> cross-entropy -> mean; every layer 6 wide.
 ir::Graph Chain(int layers) {

@@ -15,12 +15,14 @@
 #include "engine/passes/precision.h"
 #include "engine/passes/publish_parameters.h"
 #include "engine/passes/split_norms.h"
+#include "tests/support/emit.h"
 #include "tests/support/small_networks.h"
 #include "tests/unit/engine/runtime/machine.h"
 
 namespace ampd::runtime {
 namespace {
 
+using ampd::testing::Emit;
 using ir::OpKind;
 using passes::PaddedExtent;
 using ::testing::ElementsAre;
@@ -270,17 +272,6 @@ TEST(Padding, ProductsReadAlignedRows) {
       }
     }
   }
-}
-
-ir::ValueId Emit(ir::Graph* g, OpKind op, const std::string& layer, std::vector<ir::ValueId> inputs,
-                 ir::Attributes attributes = {}) {
-  auto outputs = ops::Emit(g, {.op = op,
-                               .name = layer + "." + std::string(ir::OpName(op)),
-                               .layer = layer,
-                               .inputs = inputs,
-                               .attributes = attributes});
-  EXPECT_TRUE(outputs.ok()) << outputs.status();
-  return (*outputs)[0];
 }
 
 // The f16 step of `forward`, padded or not.
