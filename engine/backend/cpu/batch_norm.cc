@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "engine/backend/cpu/channel_loops.h"
 #include "engine/backend/cpu/channels.h"
 #include "engine/backend/cpu/kernels.h"
 
@@ -10,33 +11,6 @@ namespace {
 
 using runtime::KernelArgs;
 using runtime::NodeDesc;
-
-// Sums and sums of squares of x - shift. Double holds the square of an fp32 difference exactly, so the variance of
-// large, nearly equal values survives the subtraction of the mean's square.
-AMPD_CPU_CLONES void MomentsLoop(const float* __restrict x, const float* __restrict shift, int64_t n,
-                                 double* __restrict sum, double* __restrict square) {
-  for (int64_t i = 0; i < n; ++i) {
-    const double d = static_cast<double>(x[i]) - static_cast<double>(shift[i]);
-    sum[i] += d;
-    square[i] += d * d;
-  }
-}
-
-// Centring first keeps y accurate where the mean is large against the deviation.
-AMPD_CPU_CLONES void NormalizeLoop(const float* __restrict x, const float* __restrict mean,
-                                   const float* __restrict factor, const float* __restrict bias, int64_t n,
-                                   float* __restrict y) {
-  for (int64_t i = 0; i < n; ++i) y[i] = (x[i] - mean[i]) * factor[i] + bias[i];
-}
-
-AMPD_CPU_CLONES void GradSumsLoop(const float* __restrict dy, const float* __restrict x, const float* __restrict mean,
-                                  int64_t n, double* __restrict sum, double* __restrict product) {
-  for (int64_t i = 0; i < n; ++i) {
-    const double g = static_cast<double>(dy[i]);
-    sum[i] += g;
-    product[i] += g * (static_cast<double>(x[i]) - static_cast<double>(mean[i]));
-  }
-}
 
 // Sixteen channels at a time, so that the sums over the rows of a piece stay in registers; GCC does not find that
 // itself.
