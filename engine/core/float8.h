@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "engine/core/half.h"
+#include "engine/core/host_device.h"
 
 namespace ampd {
 
@@ -24,7 +25,7 @@ namespace internal {
 
 // `magnitude` is the bits of a float >= 0 within the format's range, `kBias` the format's exponent bias.
 template <int kFractionBits, int kBias>
-inline uint32_t RoundMagnitude(uint32_t magnitude) {
+AMPD_HOST_DEVICE inline uint32_t RoundMagnitude(uint32_t magnitude) {
   constexpr int kDropped = 23 - kFractionBits;
   // Adding a power of two whose last place is the format's smallest value leaves the rounded subnormal in the low bits.
   constexpr uint32_t kShift = static_cast<uint32_t>(128 - kBias + kDropped) << 23;
@@ -36,7 +37,7 @@ inline uint32_t RoundMagnitude(uint32_t magnitude) {
 
 // The code of `f`: `overflow` for magnitudes whose bits reach `limit`, 0x7f for NaN.
 template <int kFractionBits, int kBias>
-inline uint8_t ToFloat8Bits(float f, uint32_t limit, uint32_t overflow) {
+AMPD_HOST_DEVICE inline uint8_t ToFloat8Bits(float f, uint32_t limit, uint32_t overflow) {
   const uint32_t u = FloatBits(f);
   const uint32_t magnitude = u & 0x7fffffffu;
   uint32_t code = RoundMagnitude<kFractionBits, kBias>(magnitude);
@@ -48,15 +49,23 @@ inline uint8_t ToFloat8Bits(float f, uint32_t limit, uint32_t overflow) {
 }  // namespace internal
 
 // Past the largest value (after rounding: above 464) and for infinities: NaN.
-inline Float8E4M3 ToFloat8E4M3(float f) { return {internal::ToFloat8Bits<3, 7>(f, 0x43e80001u, 0x7fu)}; }
+AMPD_HOST_DEVICE inline Float8E4M3 ToFloat8E4M3(float f) {
+  return {internal::ToFloat8Bits<3, 7>(f, 0x43e80001u, 0x7fu)};
+}
 // Past the largest value and for infinities: +-448.
-inline Float8E4M3 ToFloat8E4M3Saturating(float f) { return {internal::ToFloat8Bits<3, 7>(f, 0x43e00000u, 0x7eu)}; }
+AMPD_HOST_DEVICE inline Float8E4M3 ToFloat8E4M3Saturating(float f) {
+  return {internal::ToFloat8Bits<3, 7>(f, 0x43e00000u, 0x7eu)};
+}
 // Past the largest value (from 61440 on) and for infinities: an infinity.
-inline Float8E5M2 ToFloat8E5M2(float f) { return {internal::ToFloat8Bits<2, 15>(f, 0x47700000u, 0x7cu)}; }
+AMPD_HOST_DEVICE inline Float8E5M2 ToFloat8E5M2(float f) {
+  return {internal::ToFloat8Bits<2, 15>(f, 0x47700000u, 0x7cu)};
+}
 // Past the largest value and for infinities: +-57344.
-inline Float8E5M2 ToFloat8E5M2Saturating(float f) { return {internal::ToFloat8Bits<2, 15>(f, 0x47600000u, 0x7bu)}; }
+AMPD_HOST_DEVICE inline Float8E5M2 ToFloat8E5M2Saturating(float f) {
+  return {internal::ToFloat8Bits<2, 15>(f, 0x47600000u, 0x7bu)};
+}
 
-inline float ToFloat(Float8E4M3 f) {
+AMPD_HOST_DEVICE inline float ToFloat(Float8E4M3 f) {
   const uint32_t sign = static_cast<uint32_t>(f.bits & 0x80u) << 24;
   const uint32_t magnitude = f.bits & 0x7fu;
   if (magnitude == 0x7fu) return FloatFromBits(sign | 0x7fc00000u);
@@ -64,11 +73,11 @@ inline float ToFloat(Float8E4M3 f) {
   return FloatFromBits(sign | ((magnitude << 20) + (120u << 23)));
 }
 
-inline float ToFloat(Float8E5M2 f) { return ToFloat(Half{static_cast<uint16_t>(f.bits << 8)}); }
+AMPD_HOST_DEVICE inline float ToFloat(Float8E5M2 f) { return ToFloat(Half{static_cast<uint16_t>(f.bits << 8)}); }
 
 // The nearest float with 10 fraction bits, ties to even: what a TF32 matrix unit sees of an operand. Values that round
 // past the largest become infinite; a NaN stays as it is.
-inline float RoundToTf32(float f) {
+AMPD_HOST_DEVICE inline float RoundToTf32(float f) {
   const uint32_t u = FloatBits(f);
   const uint32_t rounded = (u + 0xfffu + ((u >> 13) & 1u)) & ~0x1fffu;
   return FloatFromBits((u & 0x7fffffffu) >= 0x7f800000u ? u : rounded);

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "engine/core/host_device.h"
+
 namespace ampd {
 
 // IEEE 754 binary16: 1 sign, 5 exponent, 10 fraction bits.
@@ -19,27 +21,27 @@ struct BFloat16 {
   uint16_t bits;
 };
 
-inline uint32_t FloatBits(float f) {
+AMPD_HOST_DEVICE inline uint32_t FloatBits(float f) {
   uint32_t u;
   std::memcpy(&u, &f, sizeof(u));
   return u;
 }
 
-inline float FloatFromBits(uint32_t u) {
+AMPD_HOST_DEVICE inline float FloatFromBits(uint32_t u) {
   float f;
   std::memcpy(&f, &u, sizeof(f));
   return f;
 }
 
-inline BFloat16 ToBFloat16(float f) {
+AMPD_HOST_DEVICE inline BFloat16 ToBFloat16(float f) {
   const uint32_t u = FloatBits(f);
   if ((u & 0x7fffffffu) > 0x7f800000u) return {static_cast<uint16_t>((u >> 16) | 0x0040u)};  // keep NaN quiet
   return {static_cast<uint16_t>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16)};
 }
 
-inline float ToFloat(BFloat16 b) { return FloatFromBits(static_cast<uint32_t>(b.bits) << 16); }
+AMPD_HOST_DEVICE inline float ToFloat(BFloat16 b) { return FloatFromBits(static_cast<uint32_t>(b.bits) << 16); }
 
-inline Half ToHalf(float f) {
+AMPD_HOST_DEVICE inline Half ToHalf(float f) {
   const uint32_t u = FloatBits(f);
   const uint16_t sign = static_cast<uint16_t>((u >> 16) & 0x8000u);
   const uint32_t a = u & 0x7fffffffu;
@@ -54,7 +56,7 @@ inline Half ToHalf(float f) {
   return {static_cast<uint16_t>(sign | ((rounded - 0x38000000u) >> 13))};
 }
 
-inline float ToFloat(Half h) {
+AMPD_HOST_DEVICE inline float ToFloat(Half h) {
   const uint32_t sign = static_cast<uint32_t>(h.bits & 0x8000u) << 16;
   const uint32_t exponent = (h.bits >> 10) & 0x1fu;
   const uint32_t fraction = h.bits & 0x3ffu;

@@ -6,6 +6,8 @@
 #include <array>
 #include <cstdint>
 
+#include "engine/core/host_device.h"
+
 #include "absl/strings/string_view.h"
 
 namespace ampd {
@@ -13,7 +15,7 @@ namespace ampd {
 using PhiloxBlock = std::array<uint32_t, 4>;
 
 // Four random words for a 128-bit counter and a 64-bit key. Pure.
-inline PhiloxBlock Philox4x32(PhiloxBlock counter, uint64_t key) {
+AMPD_HOST_DEVICE inline PhiloxBlock Philox4x32(PhiloxBlock counter, uint64_t key) {
   uint32_t k0 = static_cast<uint32_t>(key);
   uint32_t k1 = static_cast<uint32_t>(key >> 32);
   for (int round = 0; round < 10; ++round) {
@@ -28,14 +30,15 @@ inline PhiloxBlock Philox4x32(PhiloxBlock counter, uint64_t key) {
 }
 
 // Uniform in [0, 1) with 24 random bits: exactly (u >> 8) * 2^-24.
-inline float UniformFloat(uint32_t u) { return static_cast<float>(u >> 8) * 0x1p-24f; }
+AMPD_HOST_DEVICE inline float UniformFloat(uint32_t u) { return static_cast<float>(u >> 8) * 0x1p-24f; }
 
 // Names a stream of random numbers: the low 32 bits of FNV-1a (64 bit) over `name`.
 uint32_t RngStream(absl::string_view name);
 
 // The counter of draw `element` for one sample at one attempted step; draws 4i..4i+3 are the four words of one block.
 // Word `element % 4` of Philox4x32(RngCounter(...), seed) is the draw.
-inline PhiloxBlock RngCounter(uint64_t attempted_step, uint32_t sample, uint64_t element, uint32_t stream) {
+AMPD_HOST_DEVICE inline PhiloxBlock RngCounter(uint64_t attempted_step, uint32_t sample, uint64_t element,
+                                               uint32_t stream) {
   return {static_cast<uint32_t>(element / 4), sample, static_cast<uint32_t>(attempted_step),
           stream ^ static_cast<uint32_t>(attempted_step >> 32)};
 }

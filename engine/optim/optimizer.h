@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <limits>
 
+#include "engine/core/host_device.h"
+
 namespace ampd::optim {
 
 enum class OptimizerKind : uint8_t { kSgd, kAdam, kAdamW, kRmsProp, kAdagrad, kLamb };
@@ -34,7 +36,7 @@ struct OptimizerConfig {
   //   SGD: the momentum buffer, where momentum is not 0. Adam, AdamW, LAMB: mean and mean square of the gradient.
   //   RMSProp: the mean square; the mean, where centered; the momentum buffer, where momentum is not 0.
   //   Adagrad: the sum of squares.
-  int moments() const {
+  AMPD_HOST_DEVICE int moments() const {
     switch (kind) {
       case OptimizerKind::kSgd:
         return momentum != 0 ? 1 : 0;
@@ -69,7 +71,7 @@ struct UpdateScalars {
 };
 
 // The gradient as the rules take it: unscaled, clipped. g is finite.
-inline float ReadyGradient(const OptimizerConfig& c, const UpdateScalars& s, float g) {
+AMPD_HOST_DEVICE inline float ReadyGradient(const OptimizerConfig& c, const UpdateScalars& s, float g) {
   g *= s.gradient_factor;
   g = g < -c.clip_value ? -c.clip_value : g;
   return g > c.clip_value ? c.clip_value : g;
@@ -77,8 +79,8 @@ inline float ReadyGradient(const OptimizerConfig& c, const UpdateScalars& s, flo
 
 // torch.optim.RMSprop (Hinton's lecture 6e; centered: Graves 2013). Where rounding makes the centered variance negative
 // it counts as 0.
-inline float RmsPropElement(const OptimizerConfig& c, const UpdateScalars& s, float w, float g, float& m1, float& m2,
-                            float& m3) {
+AMPD_HOST_DEVICE inline float RmsPropElement(const OptimizerConfig& c, const UpdateScalars& s, float w, float g,
+                                             float& m1, float& m2, float& m3) {
   // No correction takes back what rounding 1 - smoothing would do: the difference is taken in double.
   const float keep = static_cast<float>(c.smoothing), take = static_cast<float>(1 - c.smoothing);
   m1 = keep * m1 + take * g * g;
@@ -96,7 +98,7 @@ inline float RmsPropElement(const OptimizerConfig& c, const UpdateScalars& s, fl
 }
 
 // Moves the first moments(); Kingma and Ba 2015, algorithm 1.
-inline void AdamMoments(const OptimizerConfig& c, float g, float& m1, float& m2) {
+AMPD_HOST_DEVICE inline void AdamMoments(const OptimizerConfig& c, float g, float& m1, float& m2) {
   m1 += (1 - c.beta1) * (g - m1);
   m2 = c.beta2 * m2 + (1 - c.beta2) * g * g;
 }
@@ -105,8 +107,8 @@ inline void AdamMoments(const OptimizerConfig& c, float g, float& m1, float& m2)
 // moments() goes), g the scaled gradient.
 // SGD: torch.optim.SGD. Adam and AdamW: Kingma and Ba 2015; Loshchilov and Hutter 2019. Adagrad: Duchi et al. 2011. All
 // as torch.optim.
-inline float UpdateElement(const OptimizerConfig& c, const UpdateScalars& s, float w, float g, float& m1, float& m2,
-                           float& m3) {
+AMPD_HOST_DEVICE inline float UpdateElement(const OptimizerConfig& c, const UpdateScalars& s, float w, float g,
+                                            float& m1, float& m2, float& m3) {
   g = ReadyGradient(c, s, g);
   if (c.kind == OptimizerKind::kAdamW) {
     w -= s.learning_rate * c.weight_decay * w;
@@ -134,17 +136,20 @@ inline float UpdateElement(const OptimizerConfig& c, const UpdateScalars& s, flo
 //   r = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon) + weight_decay * x
 //   x -= learning_rate * trust * r,  trust = |x| / |r| (L2 norms over the tensor), 1 where either norm is 0.
 // The paper's phi is the identity. Two passes over the tensor: AdamMoments() and the norms, then the step.
-inline float LambDirection(const OptimizerConfig& c, const UpdateScalars& s, float w, float m1, float m2) {
+AMPD_HOST_DEVICE inline float LambDirection(const OptimizerConfig& c, const UpdateScalars& s, float w, float m1,
+                                            float m2) {
   const float adam = m1 * s.inverse_correction1 / (std::sqrt(m2) * s.inverse_root_correction2 + c.epsilon);
   return adam + c.weight_decay * w;
 }
 
-inline double LambTrustRatio(double weight_norm, double direction_norm) {
+AMPD_HOST_DEVICE inline double LambTrustRatio(double weight_norm, double direction_norm) {
   return weight_norm > 0 && direction_norm > 0 ? weight_norm / direction_norm : 1;
 }
 
 // The exponential moving average of a parameter element after a step that made it w; `weight` is 1 - decay.
-inline float AverageElement(float average, float w, float weight) { return average + weight * (w - average); }
+AMPD_HOST_DEVICE inline float AverageElement(float average, float w, float weight) {
+  return average + weight * (w - average);
+}
 
 }  // namespace ampd::optim
 

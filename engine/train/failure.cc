@@ -26,6 +26,8 @@ v1::Failure::Class ClassOfCode(absl::StatusCode code) {
       return v1::Failure::DATA;
     case absl::StatusCode::kResourceExhausted:
       return v1::Failure::OUT_OF_MEMORY;
+    case absl::StatusCode::kUnavailable:
+      return v1::Failure::GPU_FAULT;
     default:
       return v1::Failure::INTERNAL;
   }

@@ -11,7 +11,8 @@ namespace ampd::train {
 absl::Status WithFailureClass(const absl::Status& status, v1::Failure::Class failure_class);
 
 // The class marked on `status`, an error, and its message. Unmarked: INVALID_ARGUMENT and UNIMPLEMENTED are
-// INVALID_SPEC, DATA_LOSS is DATA, RESOURCE_EXHAUSTED is OUT_OF_MEMORY, the rest INTERNAL.
+// INVALID_SPEC, DATA_LOSS is DATA, RESOURCE_EXHAUSTED is OUT_OF_MEMORY, UNAVAILABLE (no device, or one that failed) is
+// GPU_FAULT, the rest INTERNAL.
 v1::Failure FailureOf(const absl::Status& status);
 
 }  // namespace ampd::train

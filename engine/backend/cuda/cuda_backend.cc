@@ -1,22 +1,16 @@
 #include "engine/backend/cuda_backend.h"
 
-#include <cuda_runtime_api.h>
+#include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "engine/backend/cuda/context.h"
+#include "engine/core/status.h"
 
 namespace ampd {
 
 absl::StatusOr<std::unique_ptr<runtime::Backend>> MakeCudaBackend() {
-  // Left untouched where the call fails.
-  int devices = 0;
-  const cudaError_t error = cudaGetDeviceCount(&devices);
-  if (error != cudaSuccess) {
-    return absl::UnavailableError(
-        absl::StrCat("CUDA backend: ", cudaGetErrorName(error), ": ", cudaGetErrorString(error)));
-  }
-  if (devices == 0) return absl::UnavailableError("CUDA backend: the driver lists no device");
-  return absl::UnimplementedError(
-      absl::StrCat("CUDA backend: training on CUDA devices is not supported yet (", devices, " found)"));
+  absl::StatusOr<std::unique_ptr<cuda::Context>> context = cuda::Context::Open("");
+  if (!context.ok()) return Annotate(context.status(), "CUDA backend");
+  return absl::UnimplementedError("CUDA backend: training on CUDA devices is not supported yet");
 }
 
 }  // namespace ampd

@@ -67,7 +67,8 @@ absl::Status PlaceInputs(const NodeDesc& desc, const runtime::Kernel& kernel, co
 
 absl::StatusOr<std::vector<Tensor>> RunKernel(const runtime::KernelTable& table, const NodeDesc& desc,
                                               const std::vector<RefTensor>& inputs, const runtime::StepState& step,
-                                              const std::vector<const RefTensor*>& masters) {
+                                              const std::vector<const RefTensor*>& masters,
+                                              const std::function<absl::Status()>& wait) {
   AMPD_ASSIGN_OR_RETURN(std::unique_ptr<runtime::Kernel> kernel, table.Prepare(desc));
   std::vector<GuardedBuffer> in, out;
   AMPD_RETURN_IF_ERROR(PlaceInputs(desc, *kernel, inputs, masters, &in));
@@ -81,6 +82,7 @@ absl::StatusOr<std::vector<Tensor>> RunKernel(const runtime::KernelTable& table,
   }
   const GuardedBuffer workspace(kernel->workspace_bytes());
   AMPD_RETURN_IF_ERROR(kernel->Launch({in_views, out_views, workspace.data(), &step}));
+  if (wait) AMPD_RETURN_IF_ERROR(wait());
   bool intact = workspace.intact();
   for (const GuardedBuffer& buffer : in) intact &= buffer.intact();
   for (const GuardedBuffer& buffer : out) intact &= buffer.intact();

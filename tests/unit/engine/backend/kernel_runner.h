@@ -2,6 +2,7 @@
 #ifndef AMPD_TESTS_UNIT_ENGINE_BACKEND_KERNEL_RUNNER_H_
 #define AMPD_TESTS_UNIT_ENGINE_BACKEND_KERNEL_RUNNER_H_
 
+#include <functional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -12,10 +13,11 @@ namespace ampd::testing {
 
 // The outputs, or for an effect op the inputs it writes. Outputs and workspace hold NaN before; a write behind either
 // is an INTERNAL error. Inputs that desc.parameter_inputs marks are published as the kernel asks, from masters
-// `masters[i]` (f32; null: the input itself).
+// `masters[i]` (f32; null: the input itself). `wait`, where given, waits for what the kernel enqueued.
 absl::StatusOr<std::vector<Tensor>> RunKernel(const runtime::KernelTable& table, const runtime::NodeDesc& desc,
                                               const std::vector<RefTensor>& inputs, const runtime::StepState& step,
-                                              const std::vector<const RefTensor*>& masters = {});
+                                              const std::vector<const RefTensor*>& masters = {},
+                                              const std::function<absl::Status()>& wait = nullptr);
 
 bool SameBits(const Tensor& a, const Tensor& b);
 

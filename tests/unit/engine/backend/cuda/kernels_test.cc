@@ -1,0 +1,89 @@
+// Walks every row of the CUDA backend's kernel table against the float64 references, as the CPU backend's test does.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "engine/backend/cuda/context.h"
+#include "engine/backend/cuda/kernels.h"
+#include "tests/unit/engine/backend/kernel_cases.h"
+#include "tests/unit/engine/backend/kernel_runner.h"
+
+namespace ampd::testing {
+namespace {
+
+using runtime::KernelTable;
+using Row = std::pair<ir::OpKind, KernelTable::Signature>;
+
+struct Device {
+  std::unique_ptr<cuda::Context> context;
+  KernelTable table;
+};
+
+// One for the whole program.
+Device& TheDevice() {
+  static Device& device = *[] {
+    auto* d = new Device();
+    absl::StatusOr<std::unique_ptr<cuda::Context>> context = cuda::Context::Open("");
+    EXPECT_TRUE(context.ok()) << context.status();
+    d->context = *std::move(context);
+    cuda::RegisterCudaKernels(&d->table, d->context.get());
+    return d;
+  }();
+  return device;
+}
+
+absl::StatusOr<std::vector<Tensor>> RunCase(const KernelCase& c) {
+  return RunKernel(TheDevice().table, c.desc, c.inputs, c.step, {}, [] { return TheDevice().context->Wait(); });
+}
+
+std::vector<Row> Rows() {
+  std::vector<Row> rows;
+  cuda::Context context{cuda::DeviceProperties()};
+  KernelTable table;
+  cuda::RegisterCudaKernels(&table, &context);
+  const std::vector<Row> required = RequiredKernels();
+  for (const Row& row : required) {
+    if (table.Has(row.first, row.second)) rows.push_back(row);
+  }
+  return rows;
+}
+
+class CudaKernelRow : public ::testing::TestWithParam<Row> {};
+
+TEST_P(CudaKernelRow, AgreesWithReference) {
+  for (const KernelCase& c : KernelCases(GetParam().first, GetParam().second)) {
+    const auto results = RunCase(c);
+    ASSERT_TRUE(results.ok()) << Describe(c.desc) << ": " << results.status();
+    const std::vector<RefTensor> expected = ReferenceOp(c.desc, c.inputs, c.step);
+    const std::vector<RefTensor> bounds = ErrorBound(c.desc, c.inputs, expected, c.step);
+    const std::vector<DType> dtypes = ResultDTypes(c.desc);
+    ASSERT_EQ(results->size(), expected.size()) << Describe(c.desc);
+    for (size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_EQ(Compare(FromTensor((*results)[i].view()), expected[i], bounds[i], dtypes[i]), "")
+          << Describe(c.desc) << ", " << c.desc.name << ", result " << i;
+    }
+  }
+}
+
+TEST_P(CudaKernelRow, RepeatsItsBits) {
+  for (const KernelCase& c : KernelCases(GetParam().first, GetParam().second)) {
+    const auto first = RunCase(c), second = RunCase(c);
+    ASSERT_TRUE(first.ok() && second.ok()) << Describe(c.desc);
+    for (size_t i = 0; i < first->size(); ++i) {
+      EXPECT_TRUE(SameBits((*first)[i], (*second)[i])) << Describe(c.desc) << ", result " << i;
+    }
+  }
+}
+
+std::string RowName(const ::testing::TestParamInfo<Row>& info) {
+  std::string name(ir::OpName(info.param.first));
+  for (DType t : info.param.second.first) absl::StrAppend(&name, "_", DTypeName(t));
+  absl::StrAppend(&name, "_to");
+  for (DType t : info.param.second.second) absl::StrAppend(&name, "_", DTypeName(t));
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Rows, CudaKernelRow, ::testing::ValuesIn(Rows()), RowName);
+
+}  // namespace
+}  // namespace ampd::testing
