@@ -12,6 +12,7 @@
 #include "engine/optim/optimizer.h"
 #include "engine/passes/pad_for_tensor_cores.h"
 #include "engine/runtime/kernel_table.h"
+#include "engine/runtime/memory.h"
 
 namespace ampd::runtime {
 
@@ -61,12 +62,15 @@ struct UpdateArgs {
   float average_weight = 0;
 };
 
-// Thread-compatible: one training uses one backend from one thread.
+// Thread-compatible: one training uses one backend from one thread. Every pointer that a pass, a kernel or a published
+// layout is given lies in memory().
 class Backend {
  public:
   virtual ~Backend() = default;
   virtual absl::string_view name() const = 0;  // "cpu"
   virtual const KernelTable& kernels() const = 0;
+  // Never null; the backend's, which outlives every buffer in it.
+  virtual Memory* memory() const { return HostMemory(); }
   // Whether the backend's kernel for fused nodes can hold a step of this op.
   virtual bool CanFuse(ir::OpKind /*op*/) const { return false; }
   // What passes/pad_for_tensor_cores pads products to.
@@ -78,6 +82,9 @@ class Backend {
   virtual absl::Status Update(const UpdateArgs& args) = 0;
   // Dense copy of `size` elements of f32 in `dtype`.
   virtual absl::Status Publish(const float* masters, int64_t size, DType dtype, void* copy) = 0;
+  // Copies the dense f32 tensor `from` of `shape` to the beginning of every dimension of `to`, dense of `padded`, and
+  // writes zeros to the rest of it. Both have one rank, at least 1, and no extent of `padded` is less than `shape`'s.
+  virtual absl::Status PadInto(const float* from, const Shape& shape, const Shape& padded, float* to) = 0;
   // Whether any of `size` elements is not finite, and whether the first such is a NaN. Integers are finite.
   virtual absl::Status FindNonFinite(const TensorView& tensor, bool* found, bool* is_nan) = 0;
 };

@@ -39,11 +39,13 @@ struct NodeDesc {
   bool IsParameter(size_t input) const { return input < parameter_inputs.size() && parameter_inputs[input]; }
 };
 
+// Every pointer lies in the backend's memory.
 struct KernelArgs {
   absl::Span<const TensorView> inputs;
   absl::Span<const TensorView> outputs;
   // workspace_bytes() of scratch memory, aligned to kTensorAlignment; its contents are undefined.
   void* workspace = nullptr;
+  // In the backend's memory too: of another than the host's only kernels read it.
   const StepState* step = nullptr;
 };
 
@@ -56,6 +58,7 @@ struct PublishedLayout {
   int64_t workspace_bytes = 0;
   // Writes the copy (`bytes` at `copy`) from the f32 master, dense in the parameter's own shape. Rounds as ToHalf and
   // ToBFloat16 do. Called once per applied step; `workspace` is aligned to kTensorAlignment, its contents undefined.
+  // All three lie in the backend's memory.
   std::function<absl::Status(const float* master, void* copy, void* workspace)> write;
 };
 

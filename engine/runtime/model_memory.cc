@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "engine/core/rng.h"
 #include "engine/core/status.h"
@@ -35,16 +34,20 @@ float NextNormal(RngSequence* rng) {
   return static_cast<float>(radius * std::cos(kTwoPi * static_cast<double>(rng->NextUniform())));
 }
 
-void Draw(const ir::Persistent& p, uint64_t seed, TensorView view) {
-  if (p.init.kind == ir::Initializer::Kind::kZeros || view.dtype != DType::kF32) return;
+void Draw(const ir::Persistent& p, uint64_t seed, float* data) {
   RngSequence rng(seed, p.name);
-  float* data = view.as<float>();
   const auto bound = static_cast<float>(p.init.bound);
-  for (int64_t i = 0; i < view.size(); ++i) {
+  for (int64_t i = 0; i < NumElements(p.type.shape); ++i) {
+    data[i] = 0;
     if (p.init.kind == ir::Initializer::Kind::kOnes) data[i] = 1.0f;
     if (p.init.kind == ir::Initializer::Kind::kUniform) data[i] = bound * (2.0f * rng.NextUniform() - 1.0f);
     if (p.init.kind == ir::Initializer::Kind::kNormal) data[i] = bound * NextNormal(&rng);
   }
+}
+
+absl::Status DrawInto(const ir::Persistent& p, uint64_t seed, const TensorView& view, Memory* memory) {
+  if (p.init.kind == ir::Initializer::Kind::kZeros || view.dtype != DType::kF32) return absl::OkStatus();
+  return WriteFromHost(memory, view.data, view.bytes(), [&](void* to) { Draw(p, seed, static_cast<float*>(to)); });
 }
 
 }  // namespace
@@ -77,24 +80,30 @@ int32_t ModelLayout::AddCopy(int32_t parameter, PublishedLayout layout) {
   return it->second;
 }
 
-ModelMemory::ModelMemory(const ModelLayout* layout)
-    : layout_(layout),
-      masters_(layout->arena_elements() * static_cast<int64_t>(sizeof(float))),
-      gradients_(layout->arena_elements() * static_cast<int64_t>(sizeof(float))),
-      published_(layout->published_bytes()),
-      publish_workspace_(layout->publish_workspace_bytes()),
-      state_(layout->state_bytes()),
-      pending_state_(layout->state_bytes()) {}
+absl::StatusOr<ModelMemory> ModelMemory::Create(const ModelLayout* layout, Memory* memory) {
+  ModelMemory model(layout, memory);
+  const int64_t arena = layout->arena_elements() * SizeOf(DType::kF32);
+  AMPD_ASSIGN_OR_RETURN(model.masters_, Buffer::Allocate(memory, arena, "parameters"));
+  AMPD_ASSIGN_OR_RETURN(model.gradients_, Buffer::Allocate(memory, arena, "gradients"));
+  AMPD_ASSIGN_OR_RETURN(model.published_,
+                        Buffer::Allocate(memory, layout->published_bytes(), "published copies of parameters"));
+  AMPD_ASSIGN_OR_RETURN(model.publish_workspace_,
+                        Buffer::Allocate(memory, layout->publish_workspace_bytes(), "workspace of publishing"));
+  AMPD_ASSIGN_OR_RETURN(model.state_, Buffer::Allocate(memory, layout->state_bytes(), "untrained state"));
+  AMPD_ASSIGN_OR_RETURN(model.pending_state_, Buffer::Allocate(memory, layout->state_bytes(), "pending state"));
+  return model;
+}
 
-void ModelMemory::Initialize(uint64_t seed) {
-  std::memset(masters_.data(), 0, masters_.bytes());
-  std::memset(state_.data(), 0, state_.bytes());
+absl::Status ModelMemory::Initialize(uint64_t seed) {
+  AMPD_RETURN_IF_ERROR(memory_->Zero(masters_.data(), masters_.bytes()));
+  AMPD_RETURN_IF_ERROR(memory_->Zero(state_.data(), state_.bytes()));
   for (size_t i = 0; i < layout_->parameters().size(); ++i) {
-    Draw(layout_->parameters()[i], seed, Master(static_cast<int32_t>(i)));
+    AMPD_RETURN_IF_ERROR(DrawInto(layout_->parameters()[i], seed, Master(static_cast<int32_t>(i)), memory_));
   }
   for (size_t i = 0; i < layout_->states().size(); ++i) {
-    Draw(layout_->states()[i], seed, State(static_cast<int32_t>(i)));
+    AMPD_RETURN_IF_ERROR(DrawInto(layout_->states()[i], seed, State(static_cast<int32_t>(i)), memory_));
   }
+  return absl::OkStatus();
 }
 
 absl::Status ModelMemory::PublishAll() {
@@ -106,12 +115,12 @@ absl::Status ModelMemory::PublishAll() {
   return absl::OkStatus();
 }
 
-void ModelMemory::BeginUpdate() {
-  std::memset(gradients_.data(), 0, gradients_.bytes());
-  std::memcpy(pending_state_.data(), state_.data(), state_.bytes());
+absl::Status ModelMemory::BeginUpdate() {
+  AMPD_RETURN_IF_ERROR(memory_->Zero(gradients_.data(), gradients_.bytes()));
+  return memory_->Copy(state_.data(), state_.bytes(), pending_state_.data());
 }
 
-void ModelMemory::CommitState() { std::memcpy(state_.data(), pending_state_.data(), state_.bytes()); }
+absl::Status ModelMemory::CommitState() { return memory_->Copy(pending_state_.data(), state_.bytes(), state_.data()); }
 
 TensorView ModelMemory::Master(int32_t parameter) {
   const ir::TensorType& type = layout_->parameters()[parameter].type;

@@ -14,6 +14,7 @@
 #include "engine/ir/graph.h"
 #include "engine/runtime/backend.h"
 #include "engine/runtime/kernel_table.h"
+#include "engine/runtime/memory.h"
 
 namespace ampd::runtime {
 
@@ -61,21 +62,23 @@ class ModelLayout {
   int64_t publish_workspace_bytes_ = 0;
 };
 
-// The memory itself, on the host. Allocated once every plan of the model is made. Thread-compatible.
+// The tensors themselves, in a backend's memory, which every pointer and view points into. Allocated once every plan of
+// the model is made. Movable, but not once an executor was made with it. Thread-compatible. Errors are the memory's.
 class ModelMemory {
  public:
-  // Zero-filled; call Initialize() or load a checkpoint, then PublishAll(). `layout` outlives it and no longer grows.
-  explicit ModelMemory(const ModelLayout* layout);
+  // Zero-filled; call Initialize() or load a checkpoint, then PublishAll(). `layout` outlives it and no longer grows,
+  // `memory` outlives it. RESOURCE_EXHAUSTED as Memory::Allocate.
+  static absl::StatusOr<ModelMemory> Create(const ModelLayout* layout, Memory* memory);
 
-  // Draws masters and states from `seed`; equal seeds and names give equal numbers on every machine.
-  void Initialize(uint64_t seed);
+  // Draws masters and states from `seed`, on the host; equal seeds and names give equal numbers on every machine.
+  absl::Status Initialize(uint64_t seed);
   // Rewrites every published copy from the masters.
   absl::Status PublishAll();
 
   // Starts an update: gradients are zero, the pending state is the committed one.
-  void BeginUpdate();
+  absl::Status BeginUpdate();
   // Makes the pending state the committed one.
-  void CommitState();
+  absl::Status CommitState();
 
   float* masters() { return reinterpret_cast<float*>(masters_.data()); }
   float* gradients() { return reinterpret_cast<float*>(gradients_.data()); }
@@ -87,15 +90,19 @@ class ModelMemory {
   TensorView Gradient(int32_t parameter);
   TensorView State(int32_t state);
   const ModelLayout& layout() const { return *layout_; }
+  Memory* memory() const { return memory_; }
 
  private:
+  ModelMemory(const ModelLayout* layout, Memory* memory) : layout_(layout), memory_(memory) {}
+
   const ModelLayout* layout_;
-  AlignedBuffer masters_;
-  AlignedBuffer gradients_;
-  AlignedBuffer published_;
-  AlignedBuffer publish_workspace_;
-  AlignedBuffer state_;
-  AlignedBuffer pending_state_;
+  Memory* memory_;
+  Buffer masters_;
+  Buffer gradients_;
+  Buffer published_;
+  Buffer publish_workspace_;
+  Buffer state_;
+  Buffer pending_state_;
 };
 
 }  // namespace ampd::runtime

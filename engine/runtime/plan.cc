@@ -1,7 +1,6 @@
 #include "engine/runtime/plan.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "engine/core/status.h"
@@ -53,6 +52,7 @@ class Planner {
       if (value.kind != ir::ValueKind::kInput) continue;
       input_index_[static_cast<ir::ValueId>(v)] = static_cast<int64_t>(plan_.inputs.size());
       plan_.inputs.push_back({value.name, value.type, Space::kInput, static_cast<int64_t>(plan_.inputs.size())});
+      plan_.input_bytes += AlignUp(BytesOf(plan_.inputs.back()));
     }
     return absl::OkStatus();
   }
@@ -136,7 +136,10 @@ class Planner {
 
   int64_t ConstantIndex(ir::ValueId v) {
     const auto [it, inserted] = constant_index_.insert({v, static_cast<int64_t>(plan_.constants.size())});
-    if (inserted) plan_.constants.push_back(graph_.values[v].data);
+    if (inserted) {
+      plan_.constants.push_back(graph_.values[v].data);
+      plan_.constant_bytes += AlignUp(plan_.constants.back()->view().bytes());
+    }
     return it->second;
   }
 
@@ -169,22 +172,16 @@ class Planner {
   }
 
   // `layout` of a parameter of `shape` with zeros behind it up to `padded`: what the layout was made for.
-  static PublishedLayout Padded(PublishedLayout layout, const Shape& shape, const Shape& padded) {
+  PublishedLayout Padded(PublishedLayout layout, const Shape& shape, const Shape& padded) const {
+    auto* backend = const_cast<Backend*>(&backend_);
     layout.key = absl::StrCat(layout.key, " of ", ShapeString(padded));
     const int64_t bytes = AlignUp(NumElements(padded) * static_cast<int64_t>(sizeof(float)));
     layout.workspace_bytes += bytes;
-    layout.write = [write = std::move(layout.write), shape, padded, bytes](const float* master, void* copy,
-                                                                           void* workspace) {
-      auto* wide = static_cast<char*>(workspace);
-      std::memset(wide, 0, bytes);
-      const int64_t row = shape.back(), rows = NumElements(shape) / row;
-      for (int64_t r = 0; r < rows; ++r) {
-        int64_t at = 0, left = r, stride = padded.back();
-        for (size_t d = shape.size() - 1; d-- > 0; left /= shape[d], stride *= padded[d])
-          at += left % shape[d] * stride;
-        std::copy_n(master + r * row, row, reinterpret_cast<float*>(wide) + at);
-      }
-      return write(reinterpret_cast<const float*>(wide), copy, wide + bytes);
+    layout.write = [backend, write = std::move(layout.write), shape, padded, bytes](const float* master, void* copy,
+                                                                                    void* workspace) -> absl::Status {
+      auto* wide = static_cast<float*>(workspace);
+      AMPD_RETURN_IF_ERROR(backend->PadInto(master, shape, padded, wide));
+      return write(wide, copy, static_cast<char*>(workspace) + bytes);
     };
     return layout;
   }
@@ -265,6 +262,8 @@ class Planner {
 };
 
 }  // namespace
+
+int64_t BytesOf(const PlannedTensor& tensor) { return NumElements(tensor.type.shape) * SizeOf(tensor.type.dtype); }
 
 absl::StatusOr<Plan> MakePlan(const ir::Graph& graph, const Backend& backend, int threads, ModelLayout* layout) {
   return Planner(graph, backend, threads, layout).Run();

@@ -25,9 +25,9 @@ enum class Space : uint8_t {
   kPublished,
   kState,  // committed
   kPendingState,
-  kInput,     // bound by the caller; offset is the input's index in Plan::inputs
+  kInput,     // the executor's; offset is the input's index in Plan::inputs
   kConstant,  // offset is the index in Plan::constants
-  kLossSeed,
+  kLossSeed,  // StepState::loss_seed
 };
 
 struct PlannedTensor {
@@ -36,6 +36,8 @@ struct PlannedTensor {
   Space space = Space::kArena;
   int64_t offset = 0;  // bytes
 };
+
+int64_t BytesOf(const PlannedTensor& tensor);
 
 struct PlanStep {
   std::string name;
@@ -52,7 +54,10 @@ struct PlanStep {
 struct Plan {
   std::vector<PlanStep> steps;
   std::vector<PlannedTensor> inputs;
-  std::vector<std::shared_ptr<const Tensor>> constants;
+  std::vector<std::shared_ptr<const Tensor>> constants;  // on the host
+  // What inputs and constants take where the backend's memory is not the host's, each tensor aligned.
+  int64_t input_bytes = 0;
+  int64_t constant_bytes = 0;
   // "loss", "losses", "correct": usually in the arena, valid until the next run. One that is an input, a constant or a
   // parameter of the graph, or a view of one, shows that memory.
   std::map<std::string, PlannedTensor> outputs;

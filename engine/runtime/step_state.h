@@ -7,6 +7,7 @@
 
 namespace ampd::runtime {
 
+// Trivially copyable: what runs a step copies it to the backend's memory, and kernels read it there.
 struct StepState {
   // Seed of every random stream of the job.
   uint64_t seed = 0;

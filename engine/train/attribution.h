@@ -29,8 +29,11 @@ class NonFiniteSearch {
   // `backend` outlives it.
   explicit NonFiniteSearch(runtime::Backend* backend) : backend_(backend) {}
 
-  // Blames `name` and `stage` if `tensor` is the first that is not finite. Errors are the backend's.
+  // Blames `name` and `stage` if `tensor`, in the backend's memory, is the first that is not finite. Errors are the
+  // backend's.
   absl::Status Look(const TensorView& tensor, v1::OverflowSkip::Stage stage, absl::string_view name);
+  // The same for f32 on the host.
+  void LookOnHost(absl::Span<const float> values, v1::OverflowSkip::Stage stage, absl::string_view name);
   // Looks at what a step has written; for runtime::Executor::Hook. A gradient that became non-finite by being added to
   // others is REDUCE; else the stage is the step's own. CANCELLED, to end the run, once something is found.
   absl::Status After(const runtime::PlanStep& step, absl::Span<const TensorView> outputs);

@@ -25,7 +25,7 @@ class EvaluationRun {
 
   absl::Status Add(const data::Batch& batch) {
     AMPD_RETURN_IF_ERROR(Bind(batch));
-    AMPD_RETURN_IF_ERROR(model_->eval.Run(runtime::StepState()));
+    AMPD_RETURN_IF_ERROR(model_->eval->Run(runtime::StepState()));
     for (auto& [output, sum] : sums_) {
       if (plan_.eval.outputs.count(output) > 0) AMPD_RETURN_IF_ERROR(Sum(output, batch.valid, &sum));
     }
@@ -64,7 +64,7 @@ class EvaluationRun {
   absl::Status Bind(const data::Batch& batch) {
     for (const runtime::PlannedTensor& input : plan_.eval.inputs) {
       const void* bytes = input.name == "labels" ? Labels(batch) : TensorOf(batch, input.name).view().data;
-      AMPD_RETURN_IF_ERROR(model_->eval.BindInput(input.name, bytes));
+      AMPD_RETURN_IF_ERROR(model_->eval->BindInput(input.name, bytes));
     }
     return absl::OkStatus();
   }
@@ -77,8 +77,14 @@ class EvaluationRun {
     return labels_.data();
   }
 
-  absl::Status Sum(absl::string_view output, int64_t valid, double* sum) const {
-    AMPD_ASSIGN_OR_RETURN(const TensorView values, model_->eval.Output(output));
+  // A result of the last run, for the host to read until the next is asked for.
+  absl::StatusOr<TensorView> Output(absl::string_view name) {
+    AMPD_ASSIGN_OR_RETURN(const TensorView values, model_->eval->Output(name));
+    return runtime::OnHost(model_->memory.memory(), values, &staging_);
+  }
+
+  absl::Status Sum(absl::string_view output, int64_t valid, double* sum) {
+    AMPD_ASSIGN_OR_RETURN(const TensorView values, Output(output));
     const int64_t rows = plan_.eval.outputs.at(std::string(output)).type.shape[0];
     const int64_t counted = values.size() / rows * valid;
     for (int64_t i = 0; i < counted; ++i) *sum += static_cast<double>(values.as<float>()[i]);
@@ -86,7 +92,7 @@ class EvaluationRun {
   }
 
   absl::Status AddLabelErrors(const data::Batch& batch) {
-    AMPD_ASSIGN_OR_RETURN(const TensorView logits, model_->eval.Output("logits"));
+    AMPD_ASSIGN_OR_RETURN(const TensorView logits, Output("logits"));
     const int64_t time = logits.shape[1], classes = logits.shape[2], places = batch.labels.shape()[1];
     for (int64_t i = 0; i < batch.valid; ++i) {
       const size_t at = static_cast<size_t>(i);
@@ -106,6 +112,7 @@ class EvaluationRun {
   const PlannedModel& plan_;
   LoadedModel* model_;
   std::vector<int32_t> labels_;
+  AlignedBuffer staging_;
   // By output, over the samples that do not pad a batch.
   std::map<std::string, double> sums_ = {{"losses", 0},  {"loss_weights", 0}, {"surprises", 0},
                                          {"correct", 0}, {"top5", 0},         {"counted", 0}};

@@ -152,10 +152,10 @@ GradientDiagnostics::GradientDiagnostics(const ResolvedJobSpec& spec, std::uniqu
   }
 }
 
-void GradientDiagnostics::Look(const std::map<std::string, bool>& watched_names, const runtime::PlanStep& step,
-                               absl::Span<const TensorView> outputs, float scale,
-                               std::vector<std::pair<std::string, Tensor>>* tensors) {
-  if (step.stage != ir::Stage::kGradient || step.op == ir::OpKind::kAccumulateGrad) return;
+absl::Status GradientDiagnostics::Look(const std::map<std::string, bool>& watched_names, const runtime::PlanStep& step,
+                                       absl::Span<const TensorView> outputs, float scale,
+                                       std::vector<std::pair<std::string, Tensor>>* tensors) {
+  if (step.stage != ir::Stage::kGradient || step.op == ir::OpKind::kAccumulateGrad) return absl::OkStatus();
   for (size_t i = 0; i < outputs.size(); ++i) {
     const std::string& name = step.outputs[i].name;
     const auto watched = watched_names.find(name);
@@ -164,8 +164,10 @@ void GradientDiagnostics::Look(const std::map<std::string, bool>& watched_names,
     if (it == tensors->end()) {
       it = tensors->insert(tensors->end(), {name, Tensor{step.layer, watched->second, Fp16Figures(scale)}});
     }
-    it->second.figures.Add({outputs[i].as<float>(), static_cast<size_t>(outputs[i].size())});
+    AMPD_ASSIGN_OR_RETURN(const TensorView values, runtime::OnHost(model_->memory.memory(), outputs[i], &staging_));
+    it->second.figures.Add({values.as<float>(), static_cast<size_t>(values.size())});
   }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<v1::GradientDiagnostics> GradientDiagnostics::Run(const data::Batch& batch,
@@ -177,8 +179,7 @@ absl::StatusOr<v1::GradientDiagnostics> GradientDiagnostics::Run(const data::Bat
   AMPD_RETURN_IF_ERROR(micro_batches_[phase]
                            .Run(batch, state, 1.0f,
                                 [&](const runtime::PlanStep& step, absl::Span<const TensorView> outputs) {
-                                  Look(watched_[phase], step, outputs, scale, &tensors);
-                                  return absl::OkStatus();
+                                  return Look(watched_[phase], step, outputs, scale, &tensors);
                                 })
                            .status());
   v1::GradientDiagnostics message;

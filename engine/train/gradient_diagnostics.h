@@ -80,15 +80,16 @@ class GradientDiagnostics {
 
   GradientDiagnostics(const ResolvedJobSpec& spec, std::unique_ptr<PlannedModel> plan,
                       std::unique_ptr<LoadedModel> model);
-  static void Look(const std::map<std::string, bool>& watched_names, const runtime::PlanStep& step,
-                   absl::Span<const TensorView> outputs, float scale,
-                   std::vector<std::pair<std::string, Tensor>>* tensors);
+  absl::Status Look(const std::map<std::string, bool>& watched_names, const runtime::PlanStep& step,
+                    absl::Span<const TensorView> outputs, float scale,
+                    std::vector<std::pair<std::string, Tensor>>* tensors);
 
   std::unique_ptr<PlannedModel> plan_;
   std::unique_ptr<LoadedModel> model_;
   // By phase; names of the values that fp16 would hold, and whether a parameter's gradient sums them.
   std::vector<MicroBatches> micro_batches_;
   std::vector<std::map<std::string, bool>> watched_;
+  AlignedBuffer staging_;
 };
 
 }  // namespace ampd::train

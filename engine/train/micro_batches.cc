@@ -63,12 +63,11 @@ double MicroBatches::LabelWeight(const LabelWeights& weights, const data::Batch&
 
 absl::StatusOr<double> MicroBatches::Run(const data::Batch& batch, runtime::StepState step, float loss_scale,
                                          const runtime::Executor::Hook& hook) const {
-  model_->memory.BeginUpdate();
+  AMPD_RETURN_IF_ERROR(model_->memory.BeginUpdate());
   // Against distributions there are no labels, and every sample counts alike.
   const bool uneven = count_ > 1 && label_weights_->uneven() && !batch.labels.shape().empty();
   const double all = uneven ? LabelWeight(*label_weights_, batch, 0, count_ * micro_batch_) : 0;
-  const runtime::PlannedTensor& output = model_plan_->phases[phase_].plans[batch.bucket].outputs.at("loss");
-  const auto* mean = reinterpret_cast<const float*>(model_->arena.data() + output.offset);
+  AMPD_ASSIGN_OR_RETURN(const TensorView output, executor(batch).Output("loss"));
   double loss = 0;
   for (int64_t m = 0; m < count_; ++m) {
     // Where no label counts there is no loss to share.
@@ -79,7 +78,9 @@ absl::StatusOr<double> MicroBatches::Run(const data::Batch& batch, runtime::Step
     step.first_sample = static_cast<uint32_t>(m * micro_batch_);
     AMPD_RETURN_IF_ERROR(Bind(batch, m * micro_batch_));
     AMPD_RETURN_IF_ERROR(executor(batch).Run(step, hook));
-    loss += static_cast<double>(*mean) * weight / total;
+    float mean = 0;
+    AMPD_RETURN_IF_ERROR(model_->memory.memory()->Download(output.data, sizeof(mean), &mean));
+    loss += static_cast<double>(mean) * weight / total;
   }
   return loss;
 }

@@ -1,7 +1,5 @@
 #include "engine/train/planned_model.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -21,8 +19,6 @@ namespace {
 
 // Enough to keep the threads busy; without gradients to keep, no more memory than a training step takes.
 constexpr int64_t kLargestUsefulEvaluationBatch = 128;
-
-int64_t MachineBytes() { return int64_t{sysconf(_SC_PHYS_PAGES)} * int64_t{sysconf(_SC_PAGESIZE)}; }
 
 }  // namespace
 
@@ -52,6 +48,18 @@ int64_t PlannedModel::activation_bytes() const {
   int64_t bytes = eval.arena_bytes;
   for (const PlannedPhase& phase : phases) bytes = std::max(bytes, phase.arena_bytes());
   return bytes;
+}
+
+int64_t PlannedModel::input_bytes() const {
+  if (backend->memory()->on_host()) return 0;
+  int64_t inputs = eval.input_bytes, constants = eval.constant_bytes;
+  for (const PlannedPhase& phase : phases) {
+    for (const runtime::Plan& plan : phase.plans) {
+      inputs = std::max(inputs, plan.input_bytes);
+      constants += plan.constant_bytes;
+    }
+  }
+  return inputs + constants;
 }
 
 int64_t PlannedModel::parameters() const {
@@ -200,38 +208,69 @@ std::vector<PhaseMoments> MomentsOf(const PlannedModel& plan, const Moments& mom
 }
 
 absl::StatusOr<std::unique_ptr<LoadedModel>> LoadedModel::Create(const PlannedModel& plan) {
-  const int64_t needed = plan.parameter_bytes() + plan.activation_bytes();
-  if (needed > MachineBytes()) {
-    return absl::ResourceExhaustedError(absl::StrCat("the model needs ", needed, " bytes (", plan.parameter_bytes(),
-                                                     " for parameters, ", plan.activation_bytes(),
-                                                     " for activations), the machine has ", MachineBytes()));
+  const int64_t needed = plan.parameter_bytes() + plan.activation_bytes() + plan.input_bytes();
+  const int64_t total = plan.backend->memory()->total_bytes();
+  const std::string needs = absl::StrCat(
+      "the model needs ", needed, " bytes (", plan.parameter_bytes(), " for parameters, ", plan.activation_bytes(),
+      " for activations",
+      plan.input_bytes() > 0 ? absl::StrCat(", ", plan.input_bytes(), " for batches and constants") : "", ")");
+  if (needed > total) {
+    return absl::ResourceExhaustedError(absl::StrCat(needs, ", the ", plan.backend->name(), " device has ", total));
   }
-  return std::make_unique<LoadedModel>(plan);
+  absl::StatusOr<std::unique_ptr<LoadedModel>> model = Allocate(plan);
+  if (absl::IsResourceExhausted(model.status())) return Annotate(model.status(), needs);
+  return model;
 }
 
-LoadedModel::LoadedModel(const PlannedModel& plan)
-    : memory(&plan.layout),
-      moments(plan.layout, plan.moments),
-      average(plan.layout, plan.keeps_average ? 1 : 0),
-      arena(plan.activation_bytes()),
-      eval(&plan.eval, &memory, &arena) {
+absl::StatusOr<std::unique_ptr<LoadedModel>> LoadedModel::Allocate(const PlannedModel& plan) {
+  runtime::Memory* device = plan.backend->memory();
+  AMPD_ASSIGN_OR_RETURN(runtime::ModelMemory memory, runtime::ModelMemory::Create(&plan.layout, device));
+  AMPD_ASSIGN_OR_RETURN(Moments moments, Moments::Create(plan.layout, plan.moments, device));
+  AMPD_ASSIGN_OR_RETURN(Moments average, Moments::Create(plan.layout, plan.keeps_average ? 1 : 0, device));
+  std::unique_ptr<LoadedModel> model(new LoadedModel(std::move(memory), std::move(moments), std::move(average)));
+  AMPD_ASSIGN_OR_RETURN(model->arena, runtime::Buffer::Allocate(device, plan.activation_bytes(), "activations"));
+  AMPD_RETURN_IF_ERROR(model->MakeExecutors(plan));
+  for (const PlannedPhase& phase : plan.phases) {
+    for (int m = 0; m < phase.optimizer.moments(); ++m) {
+      AMPD_RETURN_IF_ERROR(
+          model->moments.Fill(phase.first_moment + m, phase.parameters, phase.optimizer.initial_moment()));
+    }
+  }
+  return model;
+}
+
+absl::Status LoadedModel::MakeExecutors(const PlannedModel& plan) {
+  if (!memory.memory()->on_host()) {
+    int64_t bytes = plan.eval.input_bytes;
+    for (const PlannedPhase& phase : plan.phases) {
+      for (const runtime::Plan& p : phase.plans) bytes = std::max(bytes, p.input_bytes);
+    }
+    AMPD_ASSIGN_OR_RETURN(inputs, runtime::Buffer::Allocate(memory.memory(), bytes, "batches"));
+  }
   for (const PlannedPhase& phase : plan.phases) {
     train.emplace_back();
     for (const runtime::Plan& p : phase.plans) {
-      train.back().push_back(std::make_unique<runtime::Executor>(&p, &memory, &arena));
-    }
-    for (int m = 0; m < phase.optimizer.moments(); ++m) {
-      moments.Fill(phase.first_moment + m, phase.parameters, phase.optimizer.initial_moment());
+      AMPD_ASSIGN_OR_RETURN(std::unique_ptr<runtime::Executor> executor,
+                            runtime::Executor::Create(&p, &memory, &arena, &inputs));
+      train.back().push_back(std::move(executor));
     }
   }
+  AMPD_ASSIGN_OR_RETURN(eval, runtime::Executor::Create(&plan.eval, &memory, &arena, &inputs));
+  return absl::OkStatus();
 }
 
-void LoadedModel::StartAverage() {
-  if (average.count() > 0) std::copy_n(memory.masters(), memory.layout().arena_elements(), average.arena(0));
+absl::Status LoadedModel::StartAverage() {
+  if (average.count() == 0) return absl::OkStatus();
+  const int64_t bytes = memory.layout().arena_elements() * SizeOf(DType::kF32);
+  return memory.memory()->Copy(memory.masters(), bytes, average.arena(0));
 }
 
 absl::Status LoadedModel::SwapAverage() {
-  std::swap_ranges(memory.masters(), memory.masters() + memory.layout().arena_elements(), average.arena(0));
+  const int64_t bytes = memory.layout().arena_elements() * SizeOf(DType::kF32);
+  runtime::Memory* device = memory.memory();
+  AMPD_RETURN_IF_ERROR(device->Copy(memory.masters(), bytes, memory.gradients()));
+  AMPD_RETURN_IF_ERROR(device->Copy(average.arena(0), bytes, memory.masters()));
+  AMPD_RETURN_IF_ERROR(device->Copy(memory.gradients(), bytes, average.arena(0)));
   return memory.PublishAll();
 }
 

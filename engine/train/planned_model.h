@@ -75,6 +75,8 @@ struct PlannedModel {
   int64_t parameter_bytes() const;
   // The arena that all plans share; bytes.
   int64_t activation_bytes() const;
+  // Where the backend's memory is not the host's, what batches and constants take there besides; else 0. Bytes.
+  int64_t input_bytes() const;
   // Trainable numbers.
   int64_t parameters() const;
 };
@@ -89,26 +91,35 @@ absl::StatusOr<std::unique_ptr<PlannedModel>> PlanModel(const ResolvedJobSpec& s
 // The optimizer's state of one phase, for checkpoints.
 std::vector<PhaseMoments> MomentsOf(const PlannedModel& plan, const Moments& moments);
 
-// The memory of a planned model, and what runs in it. Not movable; `plan` outlives it.
+// The memory of a planned model, all of it the backend's, and what runs in it. Not movable; `plan` outlives it.
 struct LoadedModel {
-  // RESOURCE_EXHAUSTED, with both figures, when the plan needs more than the machine's memory.
+  // RESOURCE_EXHAUSTED, with both figures, when the plan needs more than the memory that the backend has, or, with what
+  // was asked and what was free, when less of it was free. Other errors are the memory's.
   static absl::StatusOr<std::unique_ptr<LoadedModel>> Create(const PlannedModel& plan);
-  explicit LoadedModel(const PlannedModel& plan);
   LoadedModel(const LoadedModel&) = delete;
 
   // Starts the running average, where one is kept, from the masters.
-  void StartAverage();
-  // Exchanges masters and running average, and publishes what are the masters then. An average must be kept.
+  absl::Status StartAverage();
+  // Exchanges masters and running average, and publishes what are the masters then. An average must be kept. The
+  // gradients are overwritten.
   absl::Status SwapAverage();
 
   runtime::ModelMemory memory;
   Moments moments;
   // The running average of the masters, where one is kept; laid out as they are.
   Moments average;
-  AlignedBuffer arena;
+  runtime::Buffer arena;
+  // What executors copy their inputs to where they must; they share it.
+  runtime::Buffer inputs;
   // By phase and plan of the phase.
   std::vector<std::vector<std::unique_ptr<runtime::Executor>>> train;
-  runtime::Executor eval;
+  std::unique_ptr<runtime::Executor> eval;
+
+ private:
+  LoadedModel(runtime::ModelMemory own_memory, Moments own_moments, Moments own_average)
+      : memory(std::move(own_memory)), moments(std::move(own_moments)), average(std::move(own_average)) {}
+  static absl::StatusOr<std::unique_ptr<LoadedModel>> Allocate(const PlannedModel& plan);
+  absl::Status MakeExecutors(const PlannedModel& plan);
 };
 
 }  // namespace ampd::train

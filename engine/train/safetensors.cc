@@ -135,7 +135,7 @@ absl::Status WriteSafetensors(const std::vector<TensorSource>& tensors,
   AMPD_RETURN_IF_ERROR(append({reinterpret_cast<const char*>(&length), sizeof(length)}));
   AMPD_RETURN_IF_ERROR(append(header));
   for (const TensorSource& tensor : tensors) {
-    const absl::string_view bytes = tensor.bytes();
+    AMPD_ASSIGN_OR_RETURN(const absl::string_view bytes, tensor.bytes());
     if (static_cast<int64_t>(bytes.size()) != NumElements(tensor.shape) * SizeOf(tensor.dtype)) {
       return absl::InternalError(
           absl::StrCat("safetensors: ", tensor.name, " ", ShapeString(tensor.shape), " gave ", bytes.size(), " bytes"));

@@ -23,8 +23,8 @@ struct TensorSource {
   DType dtype = DType::kF32;
   Shape shape;
   // Gives the tensor's bytes, NumElements(shape) * SizeOf(dtype) of them, dense and row-major. Called once; the bytes
-  // are read before the next call of any source.
-  std::function<absl::string_view()> bytes;
+  // are read before the next call of any source. An error ends the writing.
+  std::function<absl::StatusOr<absl::string_view>()> bytes;
 };
 
 // Writes a whole file through `append`, whose errors end the writing. Names are unique and none is "__metadata__".

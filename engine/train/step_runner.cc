@@ -56,7 +56,10 @@ StepRunner::StepRunner(int64_t total_steps, PlannedModel* plan, LoadedModel* mod
 absl::Status StepRunner::Prepare() {
   if (update_.round_to != DType::kF32) {
     for (const runtime::UpdateRange& range : update_.ranges) {
-      Round(update_.round_to, update_.masters + range.slot.offset, range.slot.size);
+      const runtime::ArenaSlot& slot = range.slot;
+      AMPD_RETURN_IF_ERROR(
+          runtime::EditOnHost(model_->memory.memory(), update_.masters + slot.offset, slot.size * SizeOf(DType::kF32),
+                              [&](void* values) { Round(update_.round_to, static_cast<float*>(values), slot.size); }));
     }
   }
   return model_->memory.PublishAll();
@@ -100,7 +103,7 @@ absl::Status StepRunner::Apply(const runtime::GradientCheck& check, const optim:
   update_.scalars = optim::ComputeUpdateScalars(update_.config, result->learning_rate, scaler.steps_applied, clip,
                                                 static_cast<double>(scaler.scale));
   AMPD_RETURN_IF_ERROR(plan_->backend->Update(update_));
-  model_->memory.CommitState();
+  AMPD_RETURN_IF_ERROR(model_->memory.CommitState());
   return model_->memory.PublishAll();
 }
 

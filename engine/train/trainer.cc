@@ -27,13 +27,17 @@ absl::Status TrainerImpl::Open() {
   total_steps_ = train.has_steps() ? train.steps() : train.epochs() * batches_per_epoch_;
   AMPD_RETURN_IF_ERROR(Restore());
   if (job().report().diagnostics_every_steps() > 0) {
-    AMPD_ASSIGN_OR_RETURN(std::unique_ptr<runtime::Backend> backend, MakeBackend(options_.device, options_.threads));
+    AMPD_ASSIGN_OR_RETURN(std::unique_ptr<runtime::Backend> backend, NewBackend());
     AMPD_ASSIGN_OR_RETURN(diagnostics_,
                           GradientDiagnostics::Create(spec_, data_->sample(), std::move(backend), options_.threads));
   }
   reporter_ = std::make_unique<Reporter>(job().report(), PhaseStarts(), total_steps_, observer_);
   AMPD_ASSIGN_OR_RETURN(loader_, data_->TrainLoader(plan_->outputs, state_.step));
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<runtime::Backend>> TrainerImpl::NewBackend() const {
+  return options_.make_backend ? options_.make_backend() : MakeBackend(options_.device, options_.threads);
 }
 
 absl::Status TrainerImpl::Restore() {
@@ -76,15 +80,14 @@ absl::Status TrainerImpl::StartFrom(absl::optional<LoadedCheckpoint> checkpoint)
     for (size_t i = 0; i < runners_.size(); ++i) {
       state_.phases.push_back({plan_->phases[i].name, optim::InitialScalerState(runners_[i]->loss_scale()), {}});
     }
-    model_->memory.Initialize(job().seed());
+    AMPD_RETURN_IF_ERROR(model_->memory.Initialize(job().seed()));
   }
   // By this build, whichever wrote the checkpoint.
   state_.spec_hash = spec_hash_;
   state_.spec = HashedSpec(spec_);
   step_ = state_.step;
   for (const std::unique_ptr<StepRunner>& runner : runners_) AMPD_RETURN_IF_ERROR(runner->Prepare());
-  if (!resumes) model_->StartAverage();
-  return absl::OkStatus();
+  return resumes ? absl::OkStatus() : model_->StartAverage();
 }
 
 absl::Status TrainerImpl::OpenModel(const std::vector<bool>& fell_back) {
@@ -92,7 +95,7 @@ absl::Status TrainerImpl::OpenModel(const std::vector<bool>& fell_back) {
   skip_limits_.clear();
   model_.reset();
   plan_.reset();
-  AMPD_ASSIGN_OR_RETURN(std::unique_ptr<runtime::Backend> backend, MakeBackend(options_.device, options_.threads));
+  AMPD_ASSIGN_OR_RETURN(std::unique_ptr<runtime::Backend> backend, NewBackend());
   AMPD_ASSIGN_OR_RETURN(
       plan_, PlanModel(spec_, data_->sample(), std::move(backend), options_.threads, /*fuse=*/true, fell_back));
   AMPD_ASSIGN_OR_RETURN(model_, LoadedModel::Create(*plan_));

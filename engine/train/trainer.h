@@ -3,6 +3,7 @@
 #define AMPD_ENGINE_TRAIN_TRAINER_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,6 +14,10 @@
 #include "ampd/v1/event.pb.h"
 #include "ampd/v1/worker_link.pb.h"
 #include "proto/spec/resolve.h"
+
+namespace ampd::runtime {
+class Backend;
+}  // namespace ampd::runtime
 
 namespace ampd::train {
 
@@ -29,6 +34,10 @@ struct TrainerOptions {
   // "cpu" backend only, for the present build; a CUDA device id is refused with UNIMPLEMENTED where no CUDA is built
   // in.
   std::string device = "cpu-0";
+  // Makes what computes, in place of `device`'s backend; empty: MakeBackend(device, threads). Called once for every
+  // model that the training makes: the one it starts with, one that looks at gradients, and one after each fall-back
+  // and rollback. Its errors are Create's or Run's.
+  std::function<absl::StatusOr<std::unique_ptr<runtime::Backend>>()> make_backend;
   // Highest attempted step already reported by earlier attempts; resuming below it emits `rewound` first.
   int64_t last_reported_step = 0;
 };

@@ -40,6 +40,7 @@ class TrainerImpl : public Trainer {
   const v1::JobSpec& job() const { return spec_.proto(); }
   int64_t EpochsCompleted() const { return state_.step / batches_per_epoch_; }
 
+  absl::StatusOr<std::unique_ptr<runtime::Backend>> NewBackend() const;
   absl::Status Restore();
   // Phases as the reporter starts with them.
   std::vector<PhaseStart> PhaseStarts() const;

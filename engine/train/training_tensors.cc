@@ -1,7 +1,6 @@
 #include "engine/train/training_tensors.h"
 
 #include <algorithm>
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
@@ -66,16 +65,22 @@ std::vector<Slot> OptimizerSlots(runtime::ModelMemory* memory, const std::vector
   return slots;
 }
 
-std::vector<TensorSource> Sources(const std::vector<Slot>& slots) {
+std::vector<TensorSource> Sources(runtime::Memory* memory, const std::vector<Slot>& slots) {
   // One buffer serves all: a source's bytes are read before the next is asked.
-  auto scratch = std::make_shared<std::string>();
+  struct Scratch {
+    AlignedBuffer staging;
+    std::string bytes;
+  };
+  auto scratch = std::make_shared<Scratch>();
   std::vector<TensorSource> sources;
   for (const Slot& slot : slots) {
-    const auto bytes = [slot, scratch]() -> absl::string_view {
+    const auto bytes = [slot, scratch, memory]() -> absl::StatusOr<absl::string_view> {
       const ir::TensorType& type = slot.tensor->type;
-      scratch->resize(static_cast<size_t>(NumElements(type.shape) * SizeOf(type.dtype)));
-      ToDisk(*slot.tensor, slot.data, scratch->data());
-      return *scratch;
+      AMPD_ASSIGN_OR_RETURN(const TensorView values,
+                            runtime::OnHost(memory, {slot.data, type.dtype, type.shape}, &scratch->staging));
+      scratch->bytes.resize(static_cast<size_t>(values.bytes()));
+      ToDisk(*slot.tensor, values.data, scratch->bytes.data());
+      return absl::string_view(scratch->bytes);
     };
     sources.push_back({slot.name, slot.tensor->type.dtype, DiskShape(*slot.tensor), bytes});
   }
@@ -95,68 +100,83 @@ absl::Status CheckEntry(const Safetensors& file, const Slot& slot) {
   return absl::OkStatus();
 }
 
-absl::Status Load(const Safetensors& file, const std::vector<Slot>& slots, bool may_hold_more = false) {
+absl::Status Load(const Safetensors& file, runtime::Memory* memory, const std::vector<Slot>& slots,
+                  bool may_hold_more = false) {
   for (const Slot& slot : slots) AMPD_RETURN_IF_ERROR(CheckEntry(file, slot));
   if (!may_hold_more && file.entries().size() != slots.size()) {
     return absl::FailedPreconditionError(absl::StrCat(file.entries().size(), " tensors, the model has ", slots.size()));
   }
   for (const Slot& slot : slots) {
-    FromDisk(*slot.tensor, file.Bytes(file.entries().at(slot.name)).data(), slot.data);
+    const absl::string_view bytes = file.Bytes(file.entries().at(slot.name));
+    AMPD_RETURN_IF_ERROR(runtime::WriteFromHost(memory, slot.data, static_cast<int64_t>(bytes.size()),
+                                                [&](void* to) { FromDisk(*slot.tensor, bytes.data(), to); }));
   }
   return absl::OkStatus();
 }
 
 }  // namespace
 
-Moments::Moments(const runtime::ModelLayout& layout, int count) : layout_(&layout) {
-  for (int i = 0; i < count; ++i) arenas_.emplace_back(layout.arena_elements() * SizeOf(DType::kF32));
+absl::StatusOr<Moments> Moments::Create(const runtime::ModelLayout& layout, int count, runtime::Memory* memory) {
+  Moments moments(&layout, memory);
+  for (int i = 0; i < count; ++i) {
+    AMPD_ASSIGN_OR_RETURN(runtime::Buffer arena,
+                          runtime::Buffer::Allocate(memory, layout.arena_elements() * SizeOf(DType::kF32), "moments"));
+    moments.arenas_.push_back(std::move(arena));
+  }
+  return moments;
 }
 
-void Moments::Fill(int i, const std::vector<int32_t>& parameters, float value) {
+absl::Status Moments::Fill(int i, const std::vector<int32_t>& parameters, float value) {
   for (int32_t parameter : parameters) {
     const runtime::ArenaSlot& slot = layout_->slots()[parameter];
-    std::fill_n(arena(i) + slot.offset, slot.size, value);
+    AMPD_RETURN_IF_ERROR(
+        runtime::WriteFromHost(memory_, arena(i) + slot.offset, slot.size * SizeOf(DType::kF32),
+                               [&](void* values) { std::fill_n(static_cast<float*>(values), slot.size, value); }));
   }
+  return absl::OkStatus();
 }
 
 std::vector<TensorSource> ModelTensors(runtime::ModelMemory* memory) {
-  return Sources(ModelSlots(memory, memory->masters()));
+  return Sources(memory->memory(), ModelSlots(memory, memory->masters()));
 }
 
 std::vector<TensorSource> AverageTensors(runtime::ModelMemory* memory, const Moments& average) {
   if (average.count() == 0) return {};
-  return Sources(ModelSlots(memory, average.arena(0)));
+  return Sources(memory->memory(), ModelSlots(memory, average.arena(0)));
 }
 
 std::vector<TensorSource> OptimizerTensors(runtime::ModelMemory* memory, const std::vector<PhaseMoments>& moments) {
-  return Sources(OptimizerSlots(memory, moments));
+  return Sources(memory->memory(), OptimizerSlots(memory, moments));
 }
 
 absl::Status LoadModel(const Safetensors& file, runtime::ModelMemory* memory) {
-  return Annotate(Load(file, ModelSlots(memory, memory->masters())), "model.safetensors");
+  return Annotate(Load(file, memory->memory(), ModelSlots(memory, memory->masters())), "model.safetensors");
 }
 
 absl::Status LoadAverage(const Safetensors& file, runtime::ModelMemory* memory, Moments* average) {
   // The states in the file are copies of the model's.
-  return Annotate(Load(file, ModelSlots(memory, average->arena(0))), "ema.safetensors");
+  return Annotate(Load(file, memory->memory(), ModelSlots(memory, average->arena(0))), "ema.safetensors");
 }
 
 absl::Status LoadOptimizer(const Safetensors& file, runtime::ModelMemory* memory,
                            const std::vector<PhaseMoments>& moments, bool of_other_mode) {
-  return Annotate(Load(file, OptimizerSlots(memory, moments), of_other_mode), "optimizer.safetensors");
+  return Annotate(Load(file, memory->memory(), OptimizerSlots(memory, moments), of_other_mode),
+                  "optimizer.safetensors");
 }
 
 absl::Status CopyModel(runtime::ModelMemory* from, runtime::ModelMemory* to) {
-  const auto copy = [](const std::vector<ir::Persistent>& sources, const std::vector<ir::Persistent>& targets,
-                       const std::function<TensorView(int32_t)>& source,
-                       const std::function<TensorView(int32_t)>& target) -> absl::Status {
+  AlignedBuffer staging;
+  const auto copy = [&](const std::vector<ir::Persistent>& sources, const std::vector<ir::Persistent>& targets,
+                        const std::function<TensorView(int32_t)>& source,
+                        const std::function<TensorView(int32_t)>& target) -> absl::Status {
     for (size_t t = 0; t < targets.size(); ++t) {
       const auto same = std::find_if(sources.begin(), sources.end(), [&](const ir::Persistent& p) {
         return p.name == targets[t].name && p.type == targets[t].type;
       });
       if (same == sources.end()) return absl::InternalError(absl::StrCat("[copy model] no ", targets[t].name));
       const TensorView x = source(static_cast<int32_t>(same - sources.begin())), y = target(static_cast<int32_t>(t));
-      std::memcpy(y.data, x.data, static_cast<size_t>(y.bytes()));
+      AMPD_ASSIGN_OR_RETURN(const TensorView values, runtime::OnHost(from->memory(), x, &staging));
+      AMPD_RETURN_IF_ERROR(to->memory()->Upload(values.data, values.bytes(), y.data));
     }
     return absl::OkStatus();
   };

@@ -11,26 +11,30 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "engine/core/tensor.h"
 #include "engine/runtime/model_memory.h"
 #include "engine/train/safetensors.h"
 
 namespace ampd::train {
 
-// fp32 arenas laid out as the masters: the optimizer's, and the running average.
+// fp32 arenas laid out as the masters: the optimizer's, and the running average. They lie in a backend's memory.
 class Moments {
  public:
-  // `count` of them, zero. `layout` outlives them.
-  Moments(const runtime::ModelLayout& layout, int count);
+  // `count` of them, zero. `layout` and `memory` outlive them. RESOURCE_EXHAUSTED as runtime::Memory::Allocate.
+  static absl::StatusOr<Moments> Create(const runtime::ModelLayout& layout, int count, runtime::Memory* memory);
   // Sets every element of these parameters in arena `i`.
-  void Fill(int i, const std::vector<int32_t>& parameters, float value);
+  absl::Status Fill(int i, const std::vector<int32_t>& parameters, float value);
   int count() const { return static_cast<int>(arenas_.size()); }
   // nullptr for i >= count().
   float* arena(int i) const { return i < count() ? reinterpret_cast<float*>(arenas_[i].data()) : nullptr; }
 
  private:
+  Moments(const runtime::ModelLayout* layout, runtime::Memory* memory) : layout_(layout), memory_(memory) {}
+
   const runtime::ModelLayout* layout_;
-  std::vector<AlignedBuffer> arenas_;
+  runtime::Memory* memory_;
+  std::vector<runtime::Buffer> arenas_;
 };
 
 // What one optimizer keeps of the parameters that it updates.
@@ -38,7 +42,7 @@ struct PhaseMoments {
   // Before the parameters' names on disk: "<phase>." or nothing.
   std::string prefix;
   std::vector<int32_t> parameters;
-  std::vector<float*> arenas;  // borrowed
+  std::vector<float*> arenas;  // borrowed; in the memory of the model that they belong to
 };
 
 // What to write. The sources borrow `memory`, `moments` and `average`.
@@ -56,8 +60,9 @@ absl::Status LoadAverage(const Safetensors& file, runtime::ModelMemory* memory, 
 absl::Status LoadOptimizer(const Safetensors& file, runtime::ModelMemory* memory,
                            const std::vector<PhaseMoments>& moments, bool of_other_mode = false);
 
-// Gives `to` the masters and committed states of `from`, by name; `from` may have more: a model's states differ with
-// its mode. INTERNAL, naming it, for one that `from` lacks. Published copies are the caller's to write.
+// Gives `to`, in whichever memory, the masters and committed states of `from`, by name; `from` may have more: a model's
+// states differ with its mode. INTERNAL, naming it, for one that `from` lacks. Published copies are the caller's to
+// write.
 absl::Status CopyModel(runtime::ModelMemory* from, runtime::ModelMemory* to);
 
 }  // namespace ampd::train

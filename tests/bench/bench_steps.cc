@@ -130,8 +130,12 @@ void PrintTimes(const std::map<std::string, NodeTime>& times) {
 
 class Bench {
  public:
-  Bench(ResolvedJobSpec spec, std::unique_ptr<PlannedModel> plan)
-      : spec_(std::move(spec)), plan_(std::move(plan)), model_(*plan_), runner_(kPlannedSteps, plan_.get(), &model_) {}
+  // `model` is of `plan`.
+  Bench(ResolvedJobSpec spec, std::unique_ptr<PlannedModel> plan, std::unique_ptr<LoadedModel> model)
+      : spec_(std::move(spec)),
+        plan_(std::move(plan)),
+        model_(std::move(model)),
+        runner_(kPlannedSteps, plan_.get(), model_.get()) {}
 
   absl::Status Prepare(const Sample& described) {
     const models::SampleInfo& sample = described.info;
@@ -153,7 +157,7 @@ class Bench {
       for (float& v : batch_.targets.as<float>()) v = rng.NextUniform();
     }
     batch_.valid = batch;
-    model_.memory.Initialize(spec_.proto().seed());
+    AMPD_RETURN_IF_ERROR(model_->memory.Initialize(spec_.proto().seed()));
     scaler_ = optim::InitialScalerState(runner_.loss_scale());
     return runner_.Prepare();
   }
@@ -257,7 +261,7 @@ class Bench {
       last = ProcessorSeconds();
       return absl::OkStatus();
     };
-    const MicroBatches passes(plan_.get(), &model_, spec_.proto().train().batch_size(),
+    const MicroBatches passes(plan_.get(), model_.get(), spec_.proto().train().batch_size(),
                               spec_.proto().train().micro_batch_size());
     AMPD_RETURN_IF_ERROR(passes.Run(batch_, {}, 1).status());
     for (int i = 0; i < kNodePasses; ++i) {
@@ -280,7 +284,7 @@ class Bench {
 
   ResolvedJobSpec spec_;
   std::unique_ptr<PlannedModel> plan_;
-  LoadedModel model_;
+  std::unique_ptr<LoadedModel> model_;
   StepRunner runner_;
   optim::LossScalerState scaler_;
   data::Batch batch_;
@@ -296,7 +300,8 @@ absl::Status Main(const std::vector<std::string>& args) {
   AMPD_ASSIGN_OR_RETURN(const Sample sample, ParseSample(args[1], args[2]));
   AMPD_ASSIGN_OR_RETURN(auto backend, MakeBackend("cpu-0", threads));
   AMPD_ASSIGN_OR_RETURN(auto plan, PlanModel(spec, sample.info, std::move(backend), threads));
-  Bench bench(std::move(spec), std::move(plan));
+  AMPD_ASSIGN_OR_RETURN(auto model, LoadedModel::Create(*plan));
+  Bench bench(std::move(spec), std::move(plan), std::move(model));
   AMPD_RETURN_IF_ERROR(bench.Prepare(sample));
   std::string line;
   while (std::getline(std::cin, line)) {

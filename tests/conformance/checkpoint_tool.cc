@@ -63,7 +63,8 @@ absl::Status WriteLogits(const ResolvedJobSpec& spec, const std::string& checkpo
   AMPD_ASSIGN_OR_RETURN(const auto info, data::DescribeDataset(spec.proto().data().train(), {}, false));
   AMPD_ASSIGN_OR_RETURN(auto backend, MakeBackend("cpu-0", 1));
   AMPD_ASSIGN_OR_RETURN(const auto plan, PlanModel(spec, SampleInfoOf(info), std::move(backend), 1));
-  LoadedModel model(*plan);
+  AMPD_ASSIGN_OR_RETURN(const std::unique_ptr<LoadedModel> loaded, LoadedModel::Create(*plan));
+  LoadedModel& model = *loaded;
   AMPD_ASSIGN_OR_RETURN(std::string bytes, ReadFile(checkpoint + "/model.safetensors", kMaxBytes));
   AMPD_ASSIGN_OR_RETURN(const Safetensors file, Safetensors::Parse(std::move(bytes)));
   AMPD_RETURN_IF_ERROR(LoadModel(file, &model.memory));
@@ -74,12 +75,14 @@ absl::Status WriteLogits(const ResolvedJobSpec& spec, const std::string& checkpo
   if (inputs.size() % batch != 0) return absl::InvalidArgumentError("the inputs are no whole batches");
   // Labels do not reach the logits; any will do.
   const std::string zeros(static_cast<size_t>(EvaluationBatch(spec.proto().train()) * plan->outputs) * 4, '\0');
-  for (const auto& input : plan->eval.inputs) AMPD_RETURN_IF_ERROR(model.eval.BindInput(input.name, zeros.data()));
+  for (const auto& input : plan->eval.inputs) AMPD_RETURN_IF_ERROR(model.eval->BindInput(input.name, zeros.data()));
+  AlignedBuffer staging;
   for (size_t at = 0; at < inputs.size(); at += batch) {
-    AMPD_RETURN_IF_ERROR(model.eval.BindInput("x", inputs.data() + at));
-    AMPD_RETURN_IF_ERROR(model.eval.Run(runtime::StepState()));
-    AMPD_ASSIGN_OR_RETURN(const TensorView view, model.eval.Output("logits"));
-    AMPD_RETURN_IF_ERROR(logits.Append({view.as<char>(), static_cast<size_t>(view.bytes())}));
+    AMPD_RETURN_IF_ERROR(model.eval->BindInput("x", inputs.data() + at));
+    AMPD_RETURN_IF_ERROR(model.eval->Run(runtime::StepState()));
+    AMPD_ASSIGN_OR_RETURN(const TensorView view, model.eval->Output("logits"));
+    AMPD_ASSIGN_OR_RETURN(const TensorView result, runtime::OnHost(model.memory.memory(), view, &staging));
+    AMPD_RETURN_IF_ERROR(logits.Append({result.as<char>(), static_cast<size_t>(result.bytes())}));
   }
   return logits.Close();
 }

@@ -54,6 +54,18 @@ class CpuBackend : public runtime::Backend {
     return absl::OkStatus();
   }
 
+  absl::Status PadInto(const float* from, const Shape& shape, const Shape& padded, float* to) override {
+    std::fill_n(to, NumElements(padded), 0.0f);
+    if (NumElements(shape) == 0) return absl::OkStatus();
+    const int64_t row = shape.back(), rows = NumElements(shape) / row;
+    for (int64_t r = 0; r < rows; ++r) {
+      int64_t at = 0, left = r, stride = padded.back();
+      for (size_t d = shape.size() - 1; d-- > 0; left /= shape[d], stride *= padded[d]) at += left % shape[d] * stride;
+      std::copy_n(from + r * row, row, to + at);
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status FindNonFinite(const TensorView& tensor, bool* found, bool* is_nan) override {
     const int64_t index = cpu::FirstNonFinite(threads_, tensor);
     *found = index >= 0;

@@ -197,7 +197,7 @@ TEST(Executor, RunningStatisticsStayPendingUntilCommitted) {
   const std::string before = committed();
   machine.Run(in.step);
   EXPECT_EQ(committed(), before);
-  machine.memory().CommitState();
+  EXPECT_TRUE(machine.memory().CommitState().ok());
   EXPECT_NE(committed(), before);
   EXPECT_EQ(*machine.memory().State(2).as<int64_t>(), static_cast<int64_t>(in.states[2].data[0]) + 1);
 }
@@ -308,10 +308,12 @@ TEST(MakePlan, TensorsAliveTogetherDoNotOverlap) {
 TEST(ModelMemory, InitialWeightsFollowFromSeedAndName) {
   const models::Model model = testing::BuildSmallNetwork(testing::SmallNetworks()[2], "mode: FP32", 8);
   ModelLayout layout(model.phases[0].train);
-  ModelMemory a(&layout), b(&layout), c(&layout);
-  a.Initialize(1);
-  b.Initialize(1);
-  c.Initialize(2);
+  ModelMemory a = ModelMemory::Create(&layout, HostMemory()).value();
+  ModelMemory b = ModelMemory::Create(&layout, HostMemory()).value();
+  ModelMemory c = ModelMemory::Create(&layout, HostMemory()).value();
+  EXPECT_TRUE(a.Initialize(1).ok());
+  EXPECT_TRUE(b.Initialize(1).ok());
+  EXPECT_TRUE(c.Initialize(2).ok());
   const int64_t n = layout.arena_elements();
   EXPECT_EQ(std::memcmp(a.masters(), b.masters(), n * sizeof(float)), 0);
   EXPECT_NE(std::memcmp(a.masters(), c.masters(), n * sizeof(float)), 0);

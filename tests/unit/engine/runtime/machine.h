@@ -30,13 +30,13 @@ class Machine {
     auto plan = MakePlan(graph, *backend_, threads, &layout_);
     EXPECT_TRUE(plan.ok()) << plan.status();
     plan_ = std::make_unique<Plan>(*std::move(plan));
-    memory_ = std::make_unique<ModelMemory>(&layout_);
+    memory_ = std::make_unique<ModelMemory>(ModelMemory::Create(&layout_, backend_->memory()).value());
     for (size_t p = 0; p < in.parameters.size(); ++p) Fill(in.parameters[p], memory_->Master(static_cast<int32_t>(p)));
     for (size_t s = 0; s < in.states.size(); ++s) Fill(in.states[s], memory_->State(static_cast<int32_t>(s)));
     EXPECT_TRUE(memory_->PublishAll().ok());
-    arena_ = AlignedBuffer(plan_->arena_bytes);
+    arena_ = Buffer::Allocate(backend_->memory(), plan_->arena_bytes, "arena").value();
     Poison();
-    executor_ = std::make_unique<Executor>(plan_.get(), memory_.get(), &arena_);
+    executor_ = Executor::Create(plan_.get(), memory_.get(), &arena_).value();
     for (const PlannedTensor& input : plan_->inputs) {
       inputs_.emplace_back(input.type.dtype, input.type.shape);
       Fill(in.inputs.at(input.name), inputs_.back().view());
@@ -48,7 +48,7 @@ class Machine {
   void Poison() { std::memset(arena_.data(), 0xff, static_cast<size_t>(plan_->arena_bytes)); }
 
   void Run(const StepState& step, const Executor::Hook& hook = nullptr) {
-    memory_->BeginUpdate();
+    EXPECT_TRUE(memory_->BeginUpdate().ok());
     const absl::Status status = executor_->Run(step, hook);
     EXPECT_TRUE(status.ok()) << status;
   }
@@ -71,7 +71,7 @@ class Machine {
   ModelLayout layout_;
   std::unique_ptr<Plan> plan_;
   std::unique_ptr<ModelMemory> memory_;
-  AlignedBuffer arena_;
+  Buffer arena_;
   std::unique_ptr<Executor> executor_;
   std::vector<Tensor> inputs_;
 };

@@ -116,13 +116,13 @@ class Machine {
         backend_(MakeCpuBackend(1)),
         layout_(graph_),
         plan_(runtime::MakePlan(graph_, *backend_, 1, &layout_).value()),
-        memory_(&layout_),
-        arena_(plan_.arena_bytes),
-        executor_(&plan_, &memory_, &arena_),
+        memory_(runtime::ModelMemory::Create(&layout_, backend_->memory()).value()),
+        arena_(runtime::Buffer::Allocate(backend_->memory(), plan_.arena_bytes, "arena").value()),
+        executor_(runtime::Executor::Create(&plan_, &memory_, &arena_).value()),
         step_(in.step) {
     for (const runtime::PlannedTensor& input : plan_.inputs) {
       inputs_.push_back(testing::ToTensor(in.inputs.at(input.name), input.type.dtype));
-      EXPECT_TRUE(executor_.BindInput(input.name, inputs_.back().view().data).ok());
+      EXPECT_TRUE(executor_->BindInput(input.name, inputs_.back().view().data).ok());
     }
     for (size_t i = 0; i < in.parameters.size(); ++i) {
       testing::CopyTo(in.parameters[i], memory_.Master(static_cast<int32_t>(i)));
@@ -135,10 +135,10 @@ class Machine {
 
   // What is found in a run in which `target`, if there is one, is overwritten as soon as it is written.
   absl::optional<NonFinite> Run(const Target* target, float poison) {
-    memory_.BeginUpdate();
+    EXPECT_TRUE(memory_.BeginUpdate().ok());
     NonFiniteSearch search(backend_.get());
     const absl::Status status =
-        executor_.Run(step_, [&](const runtime::PlanStep& step, absl::Span<const TensorView> outputs) {
+        executor_->Run(step_, [&](const runtime::PlanStep& step, absl::Span<const TensorView> outputs) {
           if (target != nullptr && step.name == target->node) {
             Fill(target->is_state ? Pending(step.inputs[static_cast<size_t>(target->index)])
                                   : outputs[static_cast<size_t>(target->index)],
@@ -166,8 +166,8 @@ class Machine {
   runtime::ModelLayout layout_;
   runtime::Plan plan_;
   runtime::ModelMemory memory_;
-  AlignedBuffer arena_;
-  runtime::Executor executor_;
+  runtime::Buffer arena_;
+  std::unique_ptr<runtime::Executor> executor_;
   runtime::StepState step_;
   std::vector<Tensor> inputs_;
 };
@@ -381,6 +381,9 @@ class PoisonedBackend : public runtime::Backend {
   absl::Status Publish(const float* masters, int64_t size, DType dtype, void* copy) override {
     return cpu_->Publish(masters, size, dtype, copy);
   }
+  absl::Status PadInto(const float* from, const Shape& shape, const Shape& padded, float* to) override {
+    return cpu_->PadInto(from, shape, padded, to);
+  }
   absl::Status FindNonFinite(const TensorView& tensor, bool* found, bool* is_nan) override {
     return cpu_->FindNonFinite(tensor, found, is_nan);
   }
@@ -406,7 +409,8 @@ class Victim {
                     "precision { mode: " + mode + " }"})),
         plan_(PlanModel(spec_, network.sample, std::make_unique<PoisonedBackend>(&poison_, fuse), 1).value()),
         graph_(Fused(models::BuildModel(spec_, network.sample, kBatch, kBatch)->phases[0].train, *plan_->backend)),
-        model_(*plan_),
+        loaded_(LoadedModel::Create(*plan_).value()),
+        model_(*loaded_),
         runner_(1000, plan_.get(), &model_),
         scaler_(optim::InitialScalerState(runner_.loss_scale())) {
     const testing::GraphInputs in = testing::RandomInputs(network, graph_);
@@ -414,7 +418,7 @@ class Victim {
     if (in.inputs.count("labels") > 0) batch_.labels = testing::ToTensor(in.inputs.at("labels"), DType::kI32);
     if (in.inputs.count("targets") > 0) batch_.targets = testing::ToTensor(in.inputs.at("targets"), DType::kF32);
     batch_.valid = kBatch;
-    model_.memory.Initialize(3);
+    EXPECT_TRUE(model_.memory.Initialize(3).ok());
     EXPECT_TRUE(runner_.Prepare().ok());
     for (int i = 0; i < 20 && !Step().applied(); ++i) continue;
     EXPECT_EQ(scaler_.steps_applied, 1);
@@ -467,7 +471,8 @@ class Victim {
   ResolvedJobSpec spec_;
   std::unique_ptr<PlannedModel> plan_;
   ir::Graph graph_;
-  LoadedModel model_;
+  std::unique_ptr<LoadedModel> loaded_;
+  LoadedModel& model_;
   StepRunner runner_;
   optim::LossScalerState scaler_;
   data::Batch batch_;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
@@ -156,7 +157,7 @@ class OneBatch {
     const models::SampleInfo sample = SampleInfoOf(data_->train().info());
     plan_ = PlanModel(*spec_, sample, MakeBackend("cpu-0", 1).value(), 1).value();
     model_ = LoadedModel::Create(*plan_).value();
-    model_->memory.Initialize(1);
+    EXPECT_TRUE(model_->memory.Initialize(1).ok());
     EXPECT_TRUE(model_->memory.PublishAll().ok());
     loader_ = data_->TrainLoader(plan_->outputs, 0).value();
     batch_ = loader_->Next().value();
@@ -251,8 +252,9 @@ TEST(GradientDiagnostics, MissNoTensorThatFp16Holds) {
     const ResolvedJobSpec spec =
         Spec({"data { train { glyphs {} } } train { batch_size: 4 }", "model { " + network.model + " }"});
     auto plan = PlanModel(spec, network.sample, MakeBackend("cpu-0", 1).value(), 1).value();
-    LoadedModel model(*plan);
-    model.memory.Initialize(3);
+    const std::unique_ptr<LoadedModel> loaded = LoadedModel::Create(*plan).value();
+    LoadedModel& model = *loaded;
+    EXPECT_TRUE(model.memory.Initialize(3).ok());
     auto diagnostics = GradientDiagnostics::Create(spec, network.sample, MakeBackend("cpu-0", 1).value(), 1).value();
     const ir::Graph half = ampd::testing::BuildSmallNetwork(network, "mode: FP16", 4).phases[0].train;
     const ampd::testing::GraphInputs in = ampd::testing::RandomInputs(network, half);

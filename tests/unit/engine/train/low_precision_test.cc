@@ -4,6 +4,7 @@
 #include <fstream>
 #include <iterator>
 #include <limits>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -127,13 +128,14 @@ class Steps {
                     "optimizer { sgd { learning_rate: 0.125 } }"
                     "precision { mode: FP8 rules { match: 'linear' dtype: FP8 } }"})),
         plan_(PlanModel(spec_, {.input_shape = {4}, .target_features = 2}, MakeBackend("cpu-0", 1).value(), 1).value()),
-        model_(*plan_),
+        loaded_(LoadedModel::Create(*plan_).value()),
+        model_(*loaded_),
         runner_(1000, plan_.get(), &model_),
         scaler_(optim::InitialScalerState(runner_.loss_scale())) {
     batch_.inputs = Tensor(DType::kF32, {8, 4});
     batch_.targets = Tensor(DType::kF32, {8, 2});
     batch_.valid = 8;
-    model_.memory.Initialize(1);
+    EXPECT_TRUE(model_.memory.Initialize(1).ok());
     for (float& target : batch_.targets.as<float>()) target = 1;
     EXPECT_TRUE(runner_.Prepare().ok());
   }
@@ -160,7 +162,8 @@ class Steps {
  private:
   ResolvedJobSpec spec_;
   std::unique_ptr<PlannedModel> plan_;
-  LoadedModel model_;
+  std::unique_ptr<LoadedModel> loaded_;
+  LoadedModel& model_;
   StepRunner runner_;
   optim::LossScalerState scaler_;
   data::Batch batch_;

@@ -26,8 +26,9 @@ Result RunPhase(int phase, const std::string& networks, int64_t micro_batch, con
                          kBatch, " micro_batch_size: ", micro_batch, " }")});
   auto plan = PlanModel(spec, {.input_shape = {kFeatures}, .classes = kClasses}, MakeBackend("cpu-0", 1).value(), 1);
   EXPECT_TRUE(plan.ok()) << plan.status();
-  LoadedModel model(**plan);
-  model.memory.Initialize(3);
+  const std::unique_ptr<LoadedModel> loaded = LoadedModel::Create(**plan).value();
+  LoadedModel& model = *loaded;
+  EXPECT_TRUE(model.memory.Initialize(3).ok());
   EXPECT_TRUE(model.memory.PublishAll().ok());
   data::Batch batch;
   batch.inputs = Tensor(DType::kF32, {kBatch, kFeatures});

@@ -1,5 +1,6 @@
 // Why half precision needs loss scaling and fp32 masters, and what happens when values overflow, on whole trainings.
 #include <cmath>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
@@ -86,8 +87,9 @@ TEST(LossScaling, FewerGradientsAreFlushedToZero) {
     const auto spec = Spec({kRegression, mode});
     const auto data = TrainingData::Open(spec, {folder.path()}).value();
     const auto plan = PlanModel(spec, SampleInfoOf(data->train().info()), MakeBackend("cpu-0", 1).value(), 1).value();
-    LoadedModel model(*plan);
-    model.memory.Initialize(1);
+    const std::unique_ptr<LoadedModel> loaded = LoadedModel::Create(*plan).value();
+    LoadedModel& model = *loaded;
+    EXPECT_TRUE(model.memory.Initialize(1).ok());
     EXPECT_TRUE(model.memory.PublishAll().ok());
     const auto loader = data->TrainLoader(plan->outputs, 0).value();
     const MicroBatches micro_batches(plan.get(), &model, 64, 64);

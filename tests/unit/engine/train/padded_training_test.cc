@@ -58,10 +58,11 @@ class Training {
         plan_(PlanModel(spec_, {.input_shape = {kSide, kSide, kChannels}, .classes = kClasses},
                         MakeCpuBackend(1, padding), 1)
                   .value()),
-        model_(*plan_),
+        loaded_(LoadedModel::Create(*plan_).value()),
+        model_(*loaded_),
         runner_(1000, plan_.get(), &model_),
         scaler_(optim::InitialScalerState(runner_.loss_scale())) {
-    model_.memory.Initialize(7);
+    EXPECT_TRUE(model_.memory.Initialize(7).ok());
     EXPECT_TRUE(runner_.Prepare().ok());
   }
 
@@ -100,7 +101,8 @@ class Training {
 
   ResolvedJobSpec spec_;
   std::unique_ptr<PlannedModel> plan_;
-  LoadedModel model_;
+  std::unique_ptr<LoadedModel> loaded_;
+  LoadedModel& model_;
   StepRunner runner_;
   optim::LossScalerState scaler_;
 };

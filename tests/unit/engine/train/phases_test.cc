@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -191,8 +192,9 @@ class Pair {
       : spec_(Spec(parts)),
         plan_(PlanModel(spec_, {.input_shape = {kFeatures}, .target_features = 1}, MakeBackend("cpu-0", 1).value(), 1)
                   .value()),
-        model_(*plan_) {
-    model_.memory.Initialize(3);
+        loaded_(LoadedModel::Create(*plan_).value()),
+        model_(*loaded_) {
+    EXPECT_TRUE(model_.memory.Initialize(3).ok());
     batch_.inputs = Tensor(DType::kF32, {kBatch, kFeatures});
     const std::vector<float> x = RealSamples();
     std::copy(x.begin(), x.end(), batch_.inputs.as<float>().begin());
@@ -241,7 +243,8 @@ class Pair {
  private:
   ResolvedJobSpec spec_;
   std::unique_ptr<PlannedModel> plan_;
-  LoadedModel model_;
+  std::unique_ptr<LoadedModel> loaded_;
+  LoadedModel& model_;
   data::Batch batch_;
   std::vector<std::unique_ptr<StepRunner>> runners_;
   std::vector<optim::LossScalerState> scalers_;

@@ -98,8 +98,9 @@ TEST_P(SequenceModes, AShortBucketComputesWhatTheLongestDoes) {
     ASSERT_TRUE(plan.ok()) << plan.status();
     ASSERT_EQ((*plan)->phases[0].plans.size(), 3u);
     EXPECT_LT((*plan)->phases[0].plans[0].arena_bytes, (*plan)->phases[0].plans[2].arena_bytes);
-    LoadedModel model(**plan);
-    model.memory.Initialize(3);
+    const std::unique_ptr<LoadedModel> loaded = LoadedModel::Create(**plan).value();
+    LoadedModel& model = *loaded;
+    EXPECT_TRUE(model.memory.Initialize(3).ok());
     ASSERT_TRUE(model.memory.PublishAll().ok());
     const MicroBatches step(plan->get(), &model, kBatch, 3);
     std::vector<double> losses;

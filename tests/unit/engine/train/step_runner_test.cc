@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -36,7 +37,8 @@ class Steps {
         plan_(PlanModel(spec_, {.input_shape = {kFeatures}, .target_features = outputs},
                         MakeBackend("cpu-0", 1).value(), 1)
                   .value()),
-        model_(*plan_),
+        loaded_(LoadedModel::Create(*plan_).value()),
+        model_(*loaded_),
         runner_(1000, plan_.get(), &model_),
         scaler_(optim::InitialScalerState(runner_.loss_scale())) {
     batch_.inputs = Tensor(DType::kF32, {kBatch, kFeatures});
@@ -96,7 +98,8 @@ class Steps {
  private:
   ResolvedJobSpec spec_;
   std::unique_ptr<PlannedModel> plan_;
-  LoadedModel model_;
+  std::unique_ptr<LoadedModel> loaded_;
+  LoadedModel& model_;
   StepRunner runner_;
   optim::LossScalerState scaler_;
   data::Batch batch_;
