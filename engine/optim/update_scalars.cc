@@ -1,11 +1,8 @@
 #include "engine/optim/update_scalars.h"
 
-#include <algorithm>
 #include <cmath>
 
 namespace ampd::optim {
-
-double ClipFactor(double norm, double max_norm) { return std::min(1.0, max_norm / (norm + 1e-6)); }
 
 UpdateScalars ComputeUpdateScalars(const OptimizerConfig& config, double learning_rate, int64_t applied_steps,
                                    double clip_factor, double loss_scale) {

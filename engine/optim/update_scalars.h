@@ -4,13 +4,17 @@
 
 #include <cstdint>
 
+#include "engine/core/host_device.h"
 #include "engine/optim/optimizer.h"
 
 namespace ampd::optim {
 
 // What gradients are multiplied by so that their joint L2 norm is at most `max_norm`: min(1, max_norm / (norm + 1e-6)),
 // as torch.nn.utils.clip_grad_norm_. `norm` is that of the unscaled gradients, finite; max_norm > 0.
-double ClipFactor(double norm, double max_norm);
+AMPD_HOST_DEVICE inline double ClipFactor(double norm, double max_norm) {
+  const double factor = max_norm / (norm + 1e-6);
+  return factor < 1.0 ? factor : 1.0;
+}
 
 // The scalars of the step that follows `applied_steps` applied ones. The gradients are multiplied by
 // clip_factor / loss_scale.

@@ -220,8 +220,12 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, F*, int t
   return cudaSuccess;
 }
 
+using std::isfinite;
+using std::isinf;
+using std::isnan;
 using std::max;
 using std::min;
+using std::signbit;
 
 #include "tests/support/cuda_on_host/dynamic_shared.h"
 
