@@ -53,6 +53,34 @@ const std::string kPair =
     "data { train { glyphs { samples: 96 } } }"
     "train { batch_size: 16 micro_batch_size: 8 epochs: 2 } report { every_steps: 1 } seed: 5";
 
+// Against one-hot targets; the evaluation makes labels of its own.
+const std::string kOneHot =
+    "model { layers { flatten {} } layers { dense { units: 10 } } loss { sigmoid_cross_entropy {} } }";
+// Plans for buckets of 8 to 24 steps, and best paths that the host reads.
+const std::string kSpelling =
+    "model { layers { gru { units: 5 bidirectional: true } } layers { positional_embedding { positions: 24 } }"
+    "        layers { multi_head_attention { heads: 2 } } layers { dense { units: 5 } } loss { ctc { blank: 4 } } }"
+    "data { train { npy { inputs: 'x.npy' targets: 'y.npy' lengths: 'n.npy' target_lengths: 'm.npy' } }"
+    "       eval { npy { inputs: 'x.npy' targets: 'y.npy' lengths: 'n.npy' target_lengths: 'm.npy' } } }"
+    "train { batch_size: 16 micro_batch_size: 8 epochs: 2 } report { every_steps: 1 } seed: 5";
+
+// For kSpelling.
+void WriteSequences(const std::string& folder) {
+  constexpr int64_t kSamples = 96, kTime = 20, kFeatures = 4, kLabels = 3;
+  std::vector<float> x(kSamples * kTime * kFeatures);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i * 7 % 23) / 12 - 1;
+  std::vector<int32_t> y(kSamples * kLabels), n(kSamples), m(kSamples);
+  for (size_t i = 0; i < y.size(); ++i) y[i] = static_cast<int32_t>(i * 5 % 4);
+  for (size_t i = 0; i < n.size(); ++i) {
+    n[i] = 6 + static_cast<int32_t>(i * 11 % 15);
+    m[i] = 1 + static_cast<int32_t>(i % 3);
+  }
+  WriteNpy(folder + "/x.npy", "<f4", {kSamples, kTime, kFeatures}, x);
+  WriteNpy(folder + "/y.npy", "<i4", {kSamples, kLabels}, y);
+  WriteNpy(folder + "/n.npy", "<i4", {kSamples}, n);
+  WriteNpy(folder + "/m.npy", "<i4", {kSamples}, m);
+}
+
 struct Job {
   std::string name;
   std::vector<std::string> parts;
@@ -83,6 +111,8 @@ std::vector<Job> Jobs() {
                  "optimizer { adam {} ema {} }", kTwelveSteps},
        .fall_backs = 1},
       {.name = "Phases", .parts = {kPair}},
+      {.name = "OneHot", .parts = {kOneHot, "optimizer { rmsprop {} }", kTwelveSteps}},
+      {.name = "Spelling", .parts = {kSpelling, "optimizer { adam {} }"}},
       {.name = "Diagnostics",
        .parts = {kNormed, "precision { mode: FP16 } report { diagnostics_every_steps: 4 }", kTwelveSteps},
        .diagnostics = 3},
@@ -112,11 +142,13 @@ class FarMemory : public ::testing::TestWithParam<Job> {
     return ReadFile(folder.path() + "/checkpoints/" + CheckpointName(kSteps) + "/MANIFEST", 1 << 16).value_or("none");
   }
   static TrainerOptions Near(const ScratchFolder& folder) {
+    WriteSequences(folder.path());
     TrainerOptions options = Options(folder.path());
     options.make_backend = [padding = GetParam().padding] { return MakeCpuBackend(1, padding); };
     return options;
   }
   static TrainerOptions Far(const ScratchFolder& folder) {
+    WriteSequences(folder.path());
     TrainerOptions options = Options(folder.path());
     options.make_backend = [padding = GetParam().padding] {
       return testing::MakeFarMemoryBackend(1, {.padding = padding});
