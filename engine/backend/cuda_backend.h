@@ -4,15 +4,16 @@
 #define AMPD_ENGINE_BACKEND_CUDA_BACKEND_H_
 
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "engine/runtime/backend.h"
 
 namespace ampd {
 
-// A backend on the current CUDA device. UNIMPLEMENTED: this build has no CUDA, or training on CUDA devices is not
-// supported by it. UNAVAILABLE, with CUDA's error: no driver or no device.
-absl::StatusOr<std::unique_ptr<runtime::Backend>> MakeCudaBackend();
+// A backend on the CUDA device of this UUID ("GPU-..."), or on the first one if it is empty. UNIMPLEMENTED: this build
+// has no CUDA. UNAVAILABLE, with CUDA's error: no driver, one that is too old, or no device. NOT_FOUND: no such device.
+absl::StatusOr<std::unique_ptr<runtime::Backend>> MakeCudaBackend(const std::string& uuid);
 
 }  // namespace ampd
 

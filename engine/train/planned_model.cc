@@ -24,7 +24,7 @@ constexpr int64_t kLargestUsefulEvaluationBatch = 128;
 
 absl::StatusOr<std::unique_ptr<runtime::Backend>> MakeBackend(const std::string& device, int threads) {
   if (absl::StartsWith(device, "cpu-")) return MakeCpuBackend(threads);
-  AMPD_ASSIGN_OR_RETURN(auto backend, MakeCudaBackend());
+  AMPD_ASSIGN_OR_RETURN(auto backend, MakeCudaBackend(device));
   return backend;
 }
 

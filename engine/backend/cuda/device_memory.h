@@ -26,6 +26,8 @@ class DeviceArray {
   }
   ~DeviceArray();
 
+  // Gives it up; the caller frees it by cudaFree().
+  void* Release() { return std::exchange(data_, nullptr); }
   template <typename T>
   T* as() const {
     return static_cast<T*>(data_);

@@ -7,7 +7,7 @@ namespace {
 
 // Whatever was built, and with or without a driver: an error that says which it is, never a crash.
 TEST(CudaBackend, SaysWhyItCannotTrain) {
-  const auto backend = MakeCudaBackend();
+  const auto backend = MakeCudaBackend("");
   ASSERT_FALSE(backend.ok());
   EXPECT_TRUE(backend.status().code() == absl::StatusCode::kUnavailable ||
               backend.status().code() == absl::StatusCode::kUnimplemented)
