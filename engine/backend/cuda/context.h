@@ -8,9 +8,11 @@
 #include <array>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/backend/cuda/autotune_cache.h"
 #include "engine/backend/cuda/device_properties.h"
 
 namespace ampd::cuda {
@@ -45,11 +47,17 @@ class Context {
   // stream.
   std::shared_ptr<void>& library(Library library) { return libraries_[static_cast<size_t>(library)]; }
 
+  // What was measured of the libraries' algorithms, and is still to be (autotune.h); null: nothing is measured, and
+  // every run of a program chooses alike. At first a cache in memory.
+  AutotuneCache* autotune() const { return autotune_.get(); }
+  void set_autotune(std::unique_ptr<AutotuneCache> cache) { autotune_ = std::move(cache); }
+
  private:
   DeviceProperties properties_;
   int device_ = 0;
   bool open_ = false;
   cudaStream_t stream_ = nullptr;
+  std::unique_ptr<AutotuneCache> autotune_ = std::make_unique<AutotuneCache>();
   std::array<std::shared_ptr<void>, static_cast<size_t>(Library::kCount)> libraries_;
 };
 
