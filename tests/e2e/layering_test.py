@@ -37,13 +37,16 @@ ALLOWED = {
     "server/store": STORE,
     "server/events": EVENTS,
     "server/scheduling": STATUS | MESSAGES | {"server/scheduling"},
+    "server/gpu": STATUS | MESSAGES | {"server/gpu", "server/events/clock.h"},
     "server/metrics": EVENTS | {"server/metrics"},
     "server/http": STATUS | {"server/http"},
     # Jobs know launchers by an interface, server/jobs/launcher.h, which server/launch implements. Of server/launch they
     # know the constants alone that tell how a worker ended, whoever launched it.
     "server/jobs": EVENTS | {"server/jobs", "server/scheduling", "server/metrics", "server/launch/worker_contract.h"},
     "server/launch": STATUS | MESSAGES | {"server/launch", "server/jobs/launcher.h"},
-    "server/service": EVENTS | {"server/service", "server/jobs", "server/launch", "google/rpc"},
+    # Of scheduling, what a submitted job is checked against.
+    "server/service": EVENTS | {"server/service", "server/jobs", "server/launch", "server/scheduling/capability.h",
+                                "google/rpc"},
     "server/main": STATUS | MESSAGES | {"server"},
     # The worker alone is both: a process of the daemon's, and the home of the engine.
     "server/worker": STATUS | MESSAGES | {"server/worker", "server/launch", "engine/train"},
