@@ -119,7 +119,7 @@ void ResolveResources(v1::ResourceSpec* resources, Violations* violations) {
                     absl::StrCat("other values than 0 are not supported yet, is ", resources->priority()));
   }
   if (resources->preemptible()) violations->Add("resources.preemptible", "true is not supported yet");
-  if (!resources->device().empty()) violations->Add("resources.device", "is not supported yet");
+  if (!resources->device().empty()) violations->CheckText("resources.device", resources->device(), 200);
   if (resources->has_cpu_threads()) {
     violations->CheckInteger("resources.cpu_threads", resources->cpu_threads(), 1, 4096);
   }

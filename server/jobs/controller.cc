@@ -123,6 +123,10 @@ void Controller::ListDevices(Done<std::vector<v1::Device>> done) {
   Post([this, reply] { reply->Send(core_->ListDevices()); });
 }
 
+void Controller::UpdateDevices(std::vector<v1::Device> devices) {
+  Post([this, devices = std::move(devices)]() mutable { core_->UpdateDevices(std::move(devices)); });
+}
+
 void Controller::Drain(absl::Duration timeout, std::function<void(absl::Status)> done) {
   Post([this, timeout, done = std::move(done)]() mutable { core_->Drain(timeout, std::move(done)); });
 }

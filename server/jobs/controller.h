@@ -33,8 +33,12 @@ class ControllerCore;
 class Metrics;
 
 struct ControllerOptions {
-  // At least one; see server/scheduling/devices.h. `job_id` and `utilization` are the controller's to fill.
+  // At least one; see server/scheduling/devices.h and server/gpu/nvml.h. The order is that in which they are used.
+  // `job_id`, and `utilization` of CPU devices, are the controller's to fill.
   std::vector<v1::Device> devices;
+  // Whether the pids that the GPUs' driver tells are those that this daemon knows its workers by; they are not in a
+  // container. Where false, what computes on a device that a job holds is taken for the job's.
+  bool same_pid_namespace = true;
   // Job J's checkpoints lie in checkpoint_root/J; an absolute path. The worker creates its folder.
   std::string checkpoint_root;
   // As they go to the workers.
@@ -88,6 +92,9 @@ class Controller {
   // Answers once the request to stop, or the end of a job without a worker, is durable.
   void CancelJob(std::string id, Done<v1::Job> done);
   void ListDevices(Done<std::vector<v1::Device>> done);
+  // New figures and conditions of devices, by id; unknown ids are passed over. Processes that are no worker of this
+  // daemon become FOREIGN_PROCESS; a device with a condition that blocks jobs gets none, while one that runs goes on.
+  void UpdateDevices(std::vector<v1::Device> devices);
 
   // Stops admitting and starting jobs, has every worker checkpoint and stop, requeues their jobs. `done` gets OK when
   // no worker is left, or DEADLINE_EXCEEDED naming the jobs whose workers were killed after `timeout` (they are

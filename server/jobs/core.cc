@@ -3,8 +3,6 @@
 #include "engine/core/status.h"
 #include "server/jobs/credentials.h"
 #include "server/metrics/metrics.h"
-#include "server/scheduling/devices.h"
-#include "server/scheduling/pick.h"
 
 namespace ampd {
 namespace {
@@ -110,26 +108,17 @@ void ControllerCore::AfterDurable(LiveJob& live, const Flight& flight) {
   live.connection->Send(std::move(message));
 }
 
-ControllerCore::DeviceSlot* ControllerCore::FindDevice(const std::string& id) {
-  for (DeviceSlot& slot : devices_) {
-    if (slot.device.id() == id) return &slot;
-  }
-  return nullptr;
-}
-
 void ControllerCore::Schedule() {
   needs_schedule_ = false;
   SchedulingSnapshot snapshot;
   snapshot.draining = draining_->load();
-  for (const auto& [id, live] : live_) {
+  for (auto& [id, live] : live_) {
     // The process of the attempt before must be gone: both would write the same checkpoints.
     if (live.job.state() == v1::Job::QUEUED && !live.has_worker) {
-      snapshot.queued.push_back({id, live.job.record().submit_sequence});
+      snapshot.queued.push_back({id, live.job.record().submit_sequence, UnusableDevices(live)});
     }
   }
-  for (const DeviceSlot& slot : devices_) {
-    if (slot.job_id.empty()) snapshot.free_devices.push_back(slot.device.id());
-  }
+  AddDevices(&snapshot);
   const Decision decision = Pick(snapshot, clock_->Now());
   waiting_.clear();
   for (const Waiting& waiting : decision.wait) waiting_[waiting.job_id] = {waiting.position, waiting.reason};
@@ -159,23 +148,6 @@ void ControllerCore::StartJob(LiveJob& live, const std::string& device) {
   record.worker_number = 0;
   record.token_hash = Sha256(live.token);
   record.session_key_hash.clear();
-}
-
-std::vector<v1::Device> ControllerCore::ListDevices() const {
-  std::vector<v1::Device> devices;
-  const int64_t memory_used = MemoryUsedBytes();
-  for (const DeviceSlot& slot : devices_) {
-    v1::Device& device = devices.emplace_back(slot.device);
-    device.set_job_id(slot.job_id);
-    if (device.kind() == v1::Device::CPU) device.set_memory_used_bytes(memory_used);
-    const auto live = live_.find(slot.job_id);
-    if (live != live_.end() && live->second.meter) device.set_utilization(live->second.meter->value());
-  }
-  return devices;
-}
-
-void ControllerCore::PublishDevices() {
-  if (metrics_ != nullptr) metrics_->SetDevices(ListDevices());
 }
 
 }  // namespace ampd

@@ -17,6 +17,7 @@
 #include "server/jobs/job.h"
 #include "server/jobs/job_id.h"
 #include "server/jobs/timer_queue.h"
+#include "server/scheduling/pick.h"
 #include "server/scheduling/utilization.h"
 
 namespace ampd {
@@ -56,6 +57,8 @@ struct LiveJob {
   Stop stop = Stop::kNone;
   std::optional<WorkerExit> exit;
   std::string device;
+  // Devices it cannot run on, once asked for.
+  std::optional<std::vector<std::string>> unusable_devices;
   // Until the launch.
   std::string token;
   // Highest worker's event number that is durable.
@@ -96,6 +99,7 @@ class ControllerCore {
   void ListJobs(const v1::ListJobsRequest& request, ReplyPtr<v1::ListJobsResponse> reply);
   void CancelJob(const std::string& id, ReplyPtr<v1::Job> reply);
   std::vector<v1::Device> ListDevices() const;
+  void UpdateDevices(std::vector<v1::Device> devices);
   void Drain(absl::Duration timeout, std::function<void(absl::Status)> done);
 
   void Attach(const v1::WorkerHello& hello, std::shared_ptr<WorkerConnection> connection);
@@ -117,6 +121,9 @@ class ControllerCore {
   struct DeviceSlot {
     v1::Device device;
     std::string job_id;
+    // The last worker that is gone, and when it went; 0 without one.
+    int64_t last_pid = 0;
+    absl::Duration freed = absl::ZeroDuration();
   };
   struct Creation {
     std::string body_hash;
@@ -135,9 +142,18 @@ class ControllerCore {
   void RetryWrite(LiveJob& live);
   void Schedule();
   void StartJob(LiveJob& live, const std::string& device);
+  void Log(const std::string& text) const;
+
+  // core_devices.cc
   DeviceSlot* FindDevice(const std::string& id);
   void PublishDevices();
-  void Log(const std::string& text) const;
+  // The devices' part of the snapshot.
+  void AddDevices(SchedulingSnapshot* snapshot) const;
+  const std::vector<std::string>& UnusableDevices(LiveJob& live) const;
+  void ReleaseDevice(LiveJob& live);
+  std::optional<std::string> JobOfProcess(const DeviceSlot& slot, int64_t pid) const;
+  void JudgeProcesses(DeviceSlot& slot) const;
+  void TakeConditions(DeviceSlot& slot, const v1::Device& before);
 
   // core_requests.cc
   void InsertJob(CreateJobParams params, std::string body_hash, ReplyPtr<v1::Job> reply);

@@ -93,7 +93,10 @@ void ControllerCore::StopLostRunClock(LiveJob& live) {
 }
 
 void ControllerCore::Launch(LiveJob& live) {
-  LaunchRequest request{live.job.id(), live.job.proto().attempt(), std::exchange(live.token, "")};
+  const DeviceSlot* slot = FindDevice(live.device);
+  const bool on_gpu = slot != nullptr && slot->device.kind() == v1::Device::CUDA;
+  const LaunchRequest request{live.job.id(), live.job.proto().attempt(), std::exchange(live.token, ""),
+                              on_gpu ? live.device : ""};
   const absl::StatusOr<WorkerProcess> process = launcher_->Launch(request);
   if (!process.ok()) {
     live.finished = true;
@@ -204,10 +207,7 @@ void ControllerCore::WorkerGone(LiveJob& live) {
   if (!live.has_worker) return;
   CancelTimers(live);
   CloseConnection(live, absl::FailedPreconditionError("the attempt is over"));
-  if (DeviceSlot* slot = FindDevice(live.device); slot != nullptr && slot->job_id == live.job.id()) {
-    slot->job_id.clear();
-  }
-  live.device.clear();
+  ReleaseDevice(live);
   live.meter.reset();
   live.has_worker = false;
   JobRecord& record = live.job.MutableRecord();

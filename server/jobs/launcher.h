@@ -16,6 +16,8 @@ struct LaunchRequest {
   uint32_t attempt = 0;
   // Reaches the worker through its environment; its first hello presents it as the credential.
   std::string one_time_token;
+  // UUID of the one GPU that the worker is to see; empty: it sees none.
+  std::string gpu;
 };
 
 // How a worker process ended.

@@ -75,6 +75,8 @@ absl::StatusOr<WorkerProcess> LocalProcessLauncher::Launch(const LaunchRequest& 
                   request.job_id, "--attempt",    absl::StrCat(request.attempt)};
   options.environment = ScrubbedEnvironment();
   options.environment.push_back(absl::StrCat(kWorkerTokenVariable, "=", request.one_time_token));
+  // Also where it is empty: a job of a CPU device must not take memory of a GPU.
+  options.environment.push_back(absl::StrCat("CUDA_VISIBLE_DEVICES=", request.gpu));
   // A worker's threads share the processors with other processes; spinning at a barrier, they would keep one another
   // from reaching it. A setting inherited above stands first and so wins.
   options.environment.push_back("OMP_WAIT_POLICY=passive");

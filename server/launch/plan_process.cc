@@ -160,6 +160,7 @@ absl::StatusOr<v1::PlanResponse> RunPlanProcess(const std::string& worker, const
   AMPD_ASSIGN_OR_RETURN(Channel output, OpenChannel());
   AMPD_ASSIGN_OR_RETURN(Channel errors, OpenChannel());
   SpawnOptions options{.argv = {worker, "--plan"}, .environment = ScrubbedEnvironment()};
+  options.environment.push_back("CUDA_VISIBLE_DEVICES=");
   options.stdin_fd = input.theirs.get();
   options.stdout_fd = output.theirs.get();
   options.stderr_fd = errors.theirs.get();

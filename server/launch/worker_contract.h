@@ -1,7 +1,8 @@
 // What ampd and ampd-worker agree on besides worker_link.proto: the command line, the environment and the exit codes.
 //
 //   ampd-worker --socket-dir DIR --work-dir DIR --job ID --attempt N
-//       trains; dials <socket-dir>/worker.sock with the token in AMPD_WORKER_TOKEN; spools events beneath the work dir
+//       trains; dials <socket-dir>/worker.sock with the token in AMPD_WORKER_TOKEN; spools events beneath the work dir.
+//       CUDA_VISIBLE_DEVICES is the UUID of its GPU, which is CUDA device 0 then, or empty
 //   ampd-worker --plan
 //       PlanRequest on stdin, PlanResponse on stdout
 #ifndef AMPD_SERVER_LAUNCH_WORKER_CONTRACT_H_

@@ -41,6 +41,37 @@ inline constexpr Metric kDeviceMemoryUsed = {Metric::kGauge, "ampd_device_memory
 inline constexpr Metric kDeviceMemoryTotal = {Metric::kGauge, "ampd_device_memory_size_bytes", "Memory in all."};
 inline constexpr Metric kDeviceBusy = {Metric::kGauge, "ampd_device_busy", "1 while a job holds the device, else 0."};
 
+inline constexpr Metric kDeviceCondition = {Metric::kGauge, "ampd_device_condition",
+                                            "1 for each thing that is wrong with the device, by label condition."};
+
+// Of a GPU, label device: its UUID. What the GPU or its driver does not tell has no series.
+inline constexpr Metric kGpuInfo = {Metric::kGauge, "ampd_gpu_info", "Always 1. Labels tell who the GPU is."};
+inline constexpr Metric kGpuMemoryUtilization = {
+    Metric::kGauge, "ampd_gpu_memory_utilization_ratio",
+    "Share of the last sample period in which memory was read or written, 0 to 1."};
+inline constexpr Metric kGpuMemoryFree = {Metric::kGauge, "ampd_gpu_memory_free_bytes", "Memory that is free."};
+inline constexpr Metric kGpuPower = {Metric::kGauge, "ampd_gpu_power_watts", "Power drawn."};
+inline constexpr Metric kGpuPowerLimit = {Metric::kGauge, "ampd_gpu_power_limit_watts", "Power it may draw."};
+inline constexpr Metric kGpuEnergy = {Metric::kCounter, "ampd_gpu_energy_joules_total",
+                                      "Energy used since the driver was loaded."};
+inline constexpr Metric kGpuTemperature = {Metric::kGauge, "ampd_gpu_temperature_celsius", "Temperature of the chip."};
+inline constexpr Metric kGpuSmClock = {Metric::kGauge, "ampd_gpu_sm_clock_hertz", "Clock of the multiprocessors."};
+inline constexpr Metric kGpuMemoryClock = {Metric::kGauge, "ampd_gpu_memory_clock_hertz", "Clock of the memory."};
+inline constexpr Metric kGpuTensorActive = {
+    Metric::kGauge, "ampd_gpu_tensor_active_ratio",
+    "Share of time in which tensor pipes were active, 0 to 1; Hopper and later."};
+inline constexpr Metric kGpuThrottled = {Metric::kGauge, "ampd_gpu_throttled", "1 while the clocks are held down."};
+inline constexpr Metric kGpuThrottleReason = {Metric::kGauge, "ampd_gpu_throttle_reason",
+                                              "1 for each thing that holds the clocks down, by label reason."};
+inline constexpr Metric kGpuEccErrors = {
+    Metric::kCounter, "ampd_gpu_ecc_errors_total",
+    "Memory errors since the driver was loaded, by label type: corrected or uncorrected."};
+inline constexpr Metric kGpuXidErrors = {
+    Metric::kCounter, "ampd_gpu_xid_errors_total",
+    "Errors the driver reported since the daemon started, by labels xid and class: application or hardware."};
+inline constexpr Metric kGpuForeignProcesses = {Metric::kGauge, "ampd_gpu_foreign_processes",
+                                                "Processes computing on the GPU that are no workers of this daemon."};
+
 // Of a job, labels job and phase; gone five minutes after the job's end.
 inline constexpr Metric kJobLoss = {Metric::kGauge, "ampd_job_loss", "Newest training loss; NaN when none was finite."};
 inline constexpr Metric kJobLossScale = {Metric::kGauge, "ampd_job_loss_scale", "Loss scale after the newest step."};
@@ -70,16 +101,19 @@ inline std::vector<const Metric*> FleetCounters() {
           &kEventsWritten, &kJobsSucceeded, &kJobsFailed, &kJobsCancelled};
 }
 
+inline std::vector<const Metric*> DeviceMetrics() {
+  return {&kDeviceUtilization, &kDeviceMemoryUsed,     &kDeviceMemoryTotal, &kDeviceBusy,     &kDeviceCondition,
+          &kGpuInfo,           &kGpuMemoryUtilization, &kGpuMemoryFree,     &kGpuPower,       &kGpuPowerLimit,
+          &kGpuEnergy,         &kGpuTemperature,       &kGpuSmClock,        &kGpuMemoryClock, &kGpuTensorActive,
+          &kGpuThrottled,      &kGpuThrottleReason,    &kGpuEccErrors,      &kGpuXidErrors,   &kGpuForeignProcesses};
+}
+
 inline std::vector<const Metric*> AllMetrics() {
   std::vector<const Metric*> all = {&kBuildInfo,
                                     &kUptime,
                                     &kJobs,
                                     &kQueueDepth,
                                     &kStoreCommitSeconds,
-                                    &kDeviceUtilization,
-                                    &kDeviceMemoryUsed,
-                                    &kDeviceMemoryTotal,
-                                    &kDeviceBusy,
                                     &kJobLoss,
                                     &kJobLossScale,
                                     &kJobLearningRate,
@@ -91,6 +125,7 @@ inline std::vector<const Metric*> AllMetrics() {
                                     &kJobInputWait,
                                     &kJobEvaluationLoss,
                                     &kJobEvaluationAccuracy};
+  for (const Metric* metric : DeviceMetrics()) all.push_back(metric);
   for (const Metric* metric : FleetCounters()) all.push_back(metric);
   return all;
 }

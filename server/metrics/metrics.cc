@@ -14,6 +14,7 @@
 
 #include "absl/strings/ascii.h"
 #include "server/metrics/definitions.h"
+#include "server/metrics/device_series.h"
 
 namespace ampd {
 namespace {
@@ -43,13 +44,13 @@ class Metrics::Impl {
   void OnStateChange(const std::string& job, const v1::StateChange& change);
   void OnStep(const std::string& job, const v1::StepReport& step);
   void OnEvaluation(const std::string& job, const v1::Evaluation& evaluation);
-  void SetDevices(const std::vector<v1::Device>& devices);
   std::string Serialize();
 
   std::mutex mutex;
   prometheus::Registry registry;
   Histogram* commit = nullptr;
   Gauge* queue_depth = nullptr;
+  DeviceSeries devices{&gauges_, &counters_};
 
  private:
   // The series of one job, so that they can go together.
@@ -180,16 +181,6 @@ void Metrics::Impl::OnEvaluation(const std::string& job, const v1::Evaluation& e
   if (evaluation.has_accuracy()) JobGauge(job, kJobEvaluationAccuracy, "").Set(evaluation.accuracy());
 }
 
-void Metrics::Impl::SetDevices(const std::vector<v1::Device>& devices) {
-  for (const v1::Device& device : devices) {
-    const Labels labels = {{"device", device.id()}};
-    gauges_[&kDeviceUtilization]->Add(labels).Set(device.utilization());
-    gauges_[&kDeviceMemoryUsed]->Add(labels).Set(static_cast<double>(device.memory_used_bytes()));
-    gauges_[&kDeviceMemoryTotal]->Add(labels).Set(static_cast<double>(device.memory_total_bytes()));
-    gauges_[&kDeviceBusy]->Add(labels).Set(device.job_id().empty() ? 0 : 1);
-  }
-}
-
 void Metrics::Impl::Drop(const std::string& /*job*/, JobSeries& series) {
   for (const auto& [key, gauge] : series.gauges) gauges_[key.first]->Remove(gauge);
   for (const auto& [key, counter] : series.counters) counters_[key.first]->Remove(counter);
@@ -239,7 +230,7 @@ void Metrics::SetQueueDepth(int64_t jobs) { impl_->queue_depth->Set(static_cast<
 
 void Metrics::SetDevices(const std::vector<v1::Device>& devices) {
   std::lock_guard lock(impl_->mutex);
-  impl_->SetDevices(devices);
+  impl_->devices.Set(devices);
 }
 
 std::string Metrics::Serialize() {

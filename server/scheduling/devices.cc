@@ -40,13 +40,13 @@ int64_t MemoryBytes(absl::string_view key) {
   return kilobytes > INT64_MAX / 1024 ? 0 : kilobytes * 1024;
 }
 
+}  // namespace
+
 int UsableCores() {
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
   return std::max(1u, std::thread::hardware_concurrency());
 }
-
-}  // namespace
 
 absl::StatusOr<std::vector<v1::Device>> CpuDevices(int count) {
   if (count < 1 || count > kMaxCpuDevices) {

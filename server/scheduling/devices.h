@@ -16,6 +16,9 @@ namespace ampd {
 // count <= 1024.
 absl::StatusOr<std::vector<v1::Device>> CpuDevices(int count);
 
+// Cores that this process may run on, >= 1.
+int UsableCores();
+
 // Bytes of memory in use on the machine: MemTotal - MemAvailable of /proc/meminfo; 0 when it cannot be read.
 int64_t MemoryUsedBytes();
 

@@ -3,6 +3,21 @@
 #include <algorithm>
 
 namespace ampd {
+namespace {
+
+bool CanUse(const QueuedJob& job, const std::string& device) {
+  return std::find(job.unusable_devices.begin(), job.unusable_devices.end(), device) == job.unusable_devices.end();
+}
+
+v1::Job::QueueReason ReasonOf(const QueuedJob& job, const SchedulingSnapshot& snapshot) {
+  if (snapshot.draining) return v1::Job::DRAINING;
+  for (const HeldBack& held : snapshot.held_back) {
+    if (CanUse(job, held.device_id)) return held.reason;
+  }
+  return v1::Job::RESOURCES;
+}
+
+}  // namespace
 
 Decision Pick(const SchedulingSnapshot& snapshot, absl::Time /*now*/) {
   std::vector<const QueuedJob*> order;
@@ -10,14 +25,17 @@ Decision Pick(const SchedulingSnapshot& snapshot, absl::Time /*now*/) {
   for (const QueuedJob& job : snapshot.queued) order.push_back(&job);
   std::sort(order.begin(), order.end(),
             [](const QueuedJob* a, const QueuedJob* b) { return a->submit_sequence < b->submit_sequence; });
-  const size_t startable = snapshot.draining ? 0 : std::min(order.size(), snapshot.free_devices.size());
-  const auto reason = snapshot.draining ? v1::Job::DRAINING : v1::Job::RESOURCES;
+  std::vector<std::string> free;
+  if (!snapshot.draining) free = snapshot.free_devices;
   Decision decision;
-  for (size_t i = 0; i < order.size(); ++i) {
-    if (i < startable) {
-      decision.start.push_back({order[i]->id, snapshot.free_devices[i]});
+  for (const QueuedJob* job : order) {
+    const auto device = std::find_if(free.begin(), free.end(), [&](const std::string& id) { return CanUse(*job, id); });
+    if (device != free.end()) {
+      decision.start.push_back({job->id, *device});
+      free.erase(device);
     } else {
-      decision.wait.push_back({order[i]->id, static_cast<int32_t>(i - startable + 1), reason});
+      const auto position = static_cast<int32_t>(decision.wait.size() + 1);
+      decision.wait.push_back({job->id, position, ReasonOf(*job, snapshot)});
     }
   }
   return decision;

@@ -15,6 +15,15 @@ struct QueuedJob {
   std::string id;
   // Order of submission; unique.
   int64_t submit_sequence = 0;
+  // Devices that it cannot run on, whether free or held.
+  std::vector<std::string> unusable_devices;
+};
+
+// A device that nobody holds and that is not to be used at present.
+struct HeldBack {
+  std::string device_id;
+  // What jobs that could use it wait for.
+  v1::Job::QueueReason reason = v1::Job::QUEUE_REASON_UNSPECIFIED;
 };
 
 struct SchedulingSnapshot {
@@ -24,6 +33,7 @@ struct SchedulingSnapshot {
   std::vector<std::string> free_devices;
   // Nothing starts any more.
   bool draining = false;
+  std::vector<HeldBack> held_back;
 };
 
 struct Assignment {
@@ -48,8 +58,10 @@ struct Decision {
   std::vector<Waiting> wait;
 };
 
-// First come, first served: the jobs of the lowest submit sequences each get one free device. `now` is for policies
-// that look at the time; this one does not.
+// First come, first served: in the order of their submit sequences, jobs each get the first free device that they can
+// use; one that finds none holds up no later job on devices that are not for it. A waiting job's reason is that of the
+// first device held back that it could use, RESOURCES without one. `now` is for policies that look at the time; this
+// one does not.
 Decision Pick(const SchedulingSnapshot& snapshot, absl::Time now);
 
 }  // namespace ampd

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/core/status.h"
 #include "proto/spec/resolve.h"
+#include "server/scheduling/capability.h"
 #include "server/service/data_paths.h"
 
 namespace ampd {
@@ -84,6 +85,7 @@ absl::StatusOr<v1::JobSpec> Submitter::Resolve(const v1::CreateJobRequest& reque
   }
   AMPD_ASSIGN_OR_RETURN(const ResolvedJobSpec resolved, ResolveJobSpec(std::move(spec)));
   AMPD_RETURN_IF_ERROR(CheckDataPaths(resolved.proto(), options_.data_roots));
+  AMPD_RETURN_IF_ERROR(CheckDevices(resolved.proto(), options_.devices));
   return resolved.proto();
 }
 

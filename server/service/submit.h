@@ -23,6 +23,8 @@ class Submitter {
 
   struct Options {
     std::vector<std::string> data_roots;
+    // What jobs run on; a job that none of them can run is refused. Conditions that pass do not count.
+    std::vector<v1::Device> devices;
     // Of a serialized spec.
     int64_t max_spec_bytes = 1 << 20;
     // Of jobs that name none.

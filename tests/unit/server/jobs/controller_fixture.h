@@ -199,6 +199,15 @@ class ControllerTest : public ::testing::Test {
   ~ControllerTest() override { StopDaemon(); }
 
   void StartDaemon(int devices = 1, int64_t max_pages = 0) {
+    std::vector<v1::Device> cpus;
+    for (int i = 0; i < devices; ++i) {
+      cpus.emplace_back().set_id(absl::StrCat("cpu-", i));
+      cpus.back().set_kind(v1::Device::CPU);
+      cpus.back().set_threads(2);
+    }
+    StartDaemonOn(std::move(cpus), max_pages);
+  }
+  void StartDaemonOn(std::vector<v1::Device> devices, int64_t max_pages = 0, bool same_pid_namespace = true) {
     Store::Options store_options;
     store_options.state_dir = dir_.path();
     store_options.max_pages = max_pages;
@@ -207,11 +216,8 @@ class ControllerTest : public ::testing::Test {
     metrics_ = std::make_unique<Metrics>("0", &clock_);
     log_->SetListener([this](const JobWrite& write) { metrics_->OnWrite(write); });
     ControllerOptions options;
-    for (int i = 0; i < devices; ++i) {
-      options.devices.emplace_back().set_id(absl::StrCat("cpu-", i));
-      options.devices.back().set_kind(v1::Device::CPU);
-      options.devices.back().set_threads(2);
-    }
+    options.devices = std::move(devices);
+    options.same_pid_namespace = same_pid_namespace;
     options.checkpoint_root = "/checkpoints";
     options.data_roots = {"/data"};
     auto controller =

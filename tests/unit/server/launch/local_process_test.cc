@@ -61,6 +61,18 @@ TEST_F(LocalProcess, RunsTheWorkerAndReportsItsEnd) {
   EXPECT_THAT(LogOf(3), HasSubstr("token s3cret-token secret\n"));
 }
 
+TEST_F(LocalProcess, TheWorkerSeesItsGpuAlone) {
+  setenv("CUDA_VISIBLE_DEVICES", "0,1,2", 1);
+  for (const std::string gpu : {"GPU-1234", ""}) {
+    auto launcher = WithWorker("echo sees ${CUDA_VISIBLE_DEVICES-everything}.");
+    std::promise<WorkerExit> ended;
+    launcher->SetExitHandler([&](const WorkerProcess&, const WorkerExit& e) { ended.set_value(e); });
+    ASSERT_TRUE(launcher->Launch({"job", 1, "token", gpu}).ok());
+    ended.get_future().wait();
+    EXPECT_THAT(LogOf(1), HasSubstr(absl::StrCat("sees ", gpu, ".\n")));
+  }
+}
+
 TEST_F(LocalProcess, TheTokenIsNotOnTheCommandLine) {
   auto launcher = WithWorker("exec sleep 1000");
   const auto process = launcher->Launch({"job", 1, "s3cret-token"}).value();

@@ -126,6 +126,73 @@ TEST_F(MetricsTest, Devices) {
   EXPECT_THAT(text, HasSubstr("ampd_device_busy{device=\"cpu-0\"} 1\n"));
 }
 
+TEST_F(MetricsTest, WhatAGpuDoesNotTellHasNoSeries) {
+  v1::Device gpu;
+  gpu.set_id("GPU-a");
+  gpu.set_name("NVIDIA H200");
+  gpu.set_kind(v1::Device::CUDA);
+  gpu.mutable_gpu()->set_driver_version("580.95.05");
+  metrics_.SetDevices({gpu});
+  std::string text = metrics_.Serialize();
+  EXPECT_THAT(text, HasSubstr("ampd_gpu_info{compute_capability=\"\",cuda_driver_version=\"\",device=\"GPU-a\","
+                              "driver_version=\"580.95.05\",name=\"NVIDIA H200\",pci_bus_id=\"\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("ampd_device_busy{device=\"GPU-a\"} 0\n"));
+  for (const char* name : {"ampd_device_utilization", "ampd_device_memory", "ampd_gpu_power", "ampd_gpu_energy",
+                           "ampd_gpu_ecc", "ampd_gpu_tensor", "ampd_gpu_throttle", "ampd_gpu_foreign"}) {
+    EXPECT_THAT(text, Not(HasSubstr(name)));
+  }
+}
+
+TEST_F(MetricsTest, AGpuTellsItsFiguresUntilItIsLost) {
+  v1::Device device;
+  device.set_id("GPU-a");
+  device.set_utilization(0.75);
+  v1::GpuStatus& gpu = *device.mutable_gpu();
+  gpu.set_power_watts(350.5);
+  gpu.set_energy_joules(1000);
+  gpu.set_tensor_active(0.425);
+  gpu.set_throttled(true);
+  gpu.add_throttle_reasons("SW_POWER_CAP");
+  gpu.set_ecc_corrected_errors(0);
+  gpu.set_ecc_uncorrected_errors(2);
+  gpu.set_process_count(0);
+  v1::XidError& xid = *gpu.add_xid_errors();
+  xid.set_xid(79);
+  xid.set_class_(v1::XidError::HARDWARE);
+  xid.set_count(3);
+  metrics_.SetDevices({device});
+  std::string text = metrics_.Serialize();
+  for (const char* line :
+       {"ampd_device_utilization_ratio{device=\"GPU-a\"} 0.75\n", "ampd_gpu_power_watts{device=\"GPU-a\"} 350.5\n",
+        "ampd_gpu_energy_joules_total{device=\"GPU-a\"} 1000\n",
+        "ampd_gpu_tensor_active_ratio{device=\"GPU-a\"} 0.425\n", "ampd_gpu_throttled{device=\"GPU-a\"} 1\n",
+        "ampd_gpu_throttle_reason{device=\"GPU-a\",reason=\"sw_power_cap\"} 1\n",
+        "ampd_gpu_ecc_errors_total{device=\"GPU-a\",type=\"corrected\"} 0\n",
+        "ampd_gpu_ecc_errors_total{device=\"GPU-a\",type=\"uncorrected\"} 2\n",
+        "ampd_gpu_xid_errors_total{class=\"hardware\",device=\"GPU-a\",xid=\"79\"} 3\n",
+        "ampd_gpu_foreign_processes{device=\"GPU-a\"} 0\n"}) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+  // The driver was loaded anew.
+  gpu.set_energy_joules(5);
+  gpu.set_throttled(false);
+  gpu.clear_throttle_reasons();
+  metrics_.SetDevices({device});
+  text = metrics_.Serialize();
+  EXPECT_THAT(text, HasSubstr("ampd_gpu_energy_joules_total{device=\"GPU-a\"} 5\n"));
+  EXPECT_THAT(text, HasSubstr("ampd_gpu_throttled{device=\"GPU-a\"} 0\n"));
+  EXPECT_THAT(text, Not(HasSubstr("ampd_gpu_throttle_reason")));
+  v1::Device lost;
+  lost.set_id("GPU-a");
+  lost.mutable_gpu();
+  lost.add_conditions()->set_kind(v1::DeviceCondition::GPU_LOST);
+  metrics_.SetDevices({lost});
+  text = metrics_.Serialize();
+  EXPECT_THAT(text, HasSubstr("ampd_device_condition{condition=\"gpu_lost\",device=\"GPU-a\"} 1\n"));
+  EXPECT_THAT(text, Not(HasSubstr("ampd_gpu_power")));
+  EXPECT_THAT(text, Not(HasSubstr("ampd_gpu_energy")));
+}
+
 TEST_F(MetricsTest, EveryMetricIsDeclaredOnceAndNamedByTheRules) {
   std::set<std::string> names;
   for (const Metric* metric : AllMetrics()) {

@@ -126,7 +126,7 @@ class ServiceFixture : public testing::Test {
     store_ = Store::Open({.state_dir = state_dir_}).value();
     log_ = std::make_unique<EventLog>(store_.get());
     ControllerOptions options;
-    options.devices = CpuDevices(1).value();
+    options.devices = devices_.empty() ? CpuDevices(1).value() : devices_;
     options.checkpoint_root = state_dir_ + "/checkpoints";
     controller_ =
         Controller::Start(options, store_.get(), log_.get(), launcher_.get(), nullptr, &SystemClock()).value();
@@ -134,6 +134,7 @@ class ServiceFixture : public testing::Test {
     worker_service_ = std::make_unique<WorkerLinkService>(controller_.get());
     TrainingServiceImpl::Options service_options{"1.2.3", absl::UnixEpoch(), options.checkpoint_root, {}};
     service_options.submit.data_roots = {"/data"};
+    service_options.submit.devices = options.devices;
     service_options.submit.max_spec_bytes = 10000;
     service_options.submit.default_precision_mode = v1::PrecisionSpec::BF16;
     service_ = std::make_unique<TrainingServiceImpl>(
@@ -240,6 +241,8 @@ class ServiceFixture : public testing::Test {
     return state;
   }
 
+  // Empty: one CPU device.
+  std::vector<v1::Device> devices_;
   std::string state_dir_;
   std::function<absl::StatusOr<v1::PlanResponse>(const v1::PlanRequest&)> planner_ = [](const v1::PlanRequest&) {
     v1::PlanResponse response;

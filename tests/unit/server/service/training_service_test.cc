@@ -110,6 +110,27 @@ TEST_F(TrainingServiceTest, ABadSpecNamesItsFields) {
   EXPECT_THAT(ViolatedFields(Create(request, &job)), ElementsAre("request_id"));
 }
 
+TEST_F(TrainingServiceTest, AModeThatNoDeviceCanDoIsRefused) {
+  v1::Device& t4 = devices_.emplace_back();
+  t4.set_id("GPU-a");
+  t4.set_kind(v1::Device::CUDA);
+  t4.set_name("Tesla T4");
+  t4.mutable_gpu()->set_compute_capability_major(7);
+  t4.mutable_gpu()->set_compute_capability_minor(5);
+  Train(ThreeEvents);
+  v1::CreateJobRequest request = GoodRequest();
+  request.set_validate_only(true);
+  v1::Job job;
+  const grpc::Status refused = Create(request, &job);
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(ViolatedFields(refused), ElementsAre("precision.mode"));
+  EXPECT_THAT(refused.error_message(),
+              HasSubstr("BF16 needs compute capability 8.0 or later; Tesla T4 (GPU-a) has 7.5"));
+  request.mutable_spec()->mutable_precision()->set_mode(v1::PrecisionSpec::FP16);
+  const grpc::Status taken = Create(request, &job);
+  EXPECT_TRUE(taken.ok()) << taken.error_message();
+}
+
 TEST_F(TrainingServiceTest, WhatThePlannerRefusesIsRefused) {
   Train(ThreeEvents);
   planner_ = [](const v1::PlanRequest& request) {

@@ -1,0 +1,159 @@
+#include "tests/unit/server/jobs/controller_fixture.h"
+
+namespace ampd {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+v1::Device Gpu(const std::string& id, int major, int minor) {
+  v1::Device device;
+  device.set_id(id);
+  device.set_kind(v1::Device::CUDA);
+  device.set_name("NVIDIA Something");
+  device.set_threads(4);
+  device.mutable_gpu()->set_compute_capability_major(major);
+  device.mutable_gpu()->set_compute_capability_minor(minor);
+  return device;
+}
+
+v1::Device WithProcess(v1::Device device, int64_t pid) {
+  device.mutable_gpu()->set_process_count(device.gpu().processes_size() + 1);
+  device.mutable_gpu()->add_processes()->set_pid(pid);
+  return device;
+}
+
+v1::Device WithCondition(v1::Device device, v1::DeviceCondition::Kind kind, bool blocks) {
+  v1::DeviceCondition& condition = *device.add_conditions();
+  condition.set_kind(kind);
+  condition.set_blocks_jobs(blocks);
+  return device;
+}
+
+class ControllerDevicesTest : public ControllerTest {
+ protected:
+  void Restart(std::vector<v1::Device> devices, bool same_pid_namespace = true) {
+    StopDaemon();
+    StartDaemonOn(std::move(devices), 0, same_pid_namespace);
+  }
+  CreateJobParams Job(v1::PrecisionSpec::Mode mode) {
+    CreateJobParams params = Params();
+    params.spec.mutable_precision()->set_mode(mode);
+    return params;
+  }
+  void Update(std::vector<v1::Device> devices) {
+    controller_->UpdateDevices(std::move(devices));
+    Settle();
+  }
+  std::vector<v1::Device> Devices() {
+    return Await<std::vector<v1::Device>>([&](auto done) { controller_->ListDevices(std::move(done)); }).value();
+  }
+  v1::Job::QueueReason ReasonOf(const std::string& id) { return Get(id)->queue_reason(); }
+};
+
+TEST_F(ControllerDevicesTest, AJobGetsADeviceThatCanDoItsMode) {
+  Restart({Gpu("GPU-t4", 7, 5), Gpu("GPU-h200", 9, 0)});
+  const std::string bf16 = Submit(Job(v1::PrecisionSpec::BF16));
+  const FakeLauncher::Process process = launcher_.Wait(0);
+  EXPECT_EQ(process.request.job_id, bf16);
+  EXPECT_EQ(process.request.gpu, "GPU-h200");
+  const std::string fp16 = Submit(Job(v1::PrecisionSpec::FP16));
+  EXPECT_EQ(launcher_.Wait(1).request.gpu, "GPU-t4");
+  EXPECT_EQ(Get(fp16)->devices(0), "GPU-t4");
+  const v1::DaemonWelcome welcome = AttachLaunched(0)->WaitForWelcome();
+  EXPECT_EQ(welcome.device(), "GPU-h200");
+  EXPECT_EQ(welcome.cpu_threads(), 4);
+}
+
+TEST_F(ControllerDevicesTest, AJobOnTheCpuSeesNoGpu) {
+  CreateJobParams params = Job(v1::PrecisionSpec::FP32);
+  params.spec.mutable_resources()->set_device("cpu-0");
+  v1::Device cpu;
+  cpu.set_id("cpu-0");
+  cpu.set_kind(v1::Device::CPU);
+  Restart({Gpu("GPU-a", 9, 0), cpu});
+  Submit(std::move(params));
+  EXPECT_EQ(launcher_.Wait(0).request.gpu, "");
+}
+
+TEST_F(ControllerDevicesTest, AProcessOfOthersHoldsJobsBack) {
+  const v1::Device gpu = Gpu("GPU-a", 9, 0);
+  Restart({gpu});
+  Update({WithProcess(gpu, 4242)});
+  const v1::Device held = Devices()[0];
+  ASSERT_THAT(held.conditions(), SizeIs(1));
+  EXPECT_EQ(held.conditions(0).kind(), v1::DeviceCondition::FOREIGN_PROCESS);
+  EXPECT_EQ(held.conditions(0).message(), "process 4242 of others computes on it");
+  EXPECT_TRUE(held.conditions(0).has_since_time());
+  EXPECT_EQ(held.threads(), 4);
+  EXPECT_THAT(metrics_->Serialize(), HasSubstr("ampd_gpu_foreign_processes{device=\"GPU-a\"} 1"));
+  const std::string id = Submit();
+  EXPECT_EQ(ReasonOf(id), v1::Job::FOREIGN_PROCESS);
+  // It stays since it came.
+  clock_.Advance(absl::Seconds(100));
+  Update({WithProcess(gpu, 4242)});
+  EXPECT_EQ(Devices()[0].conditions(0).since_time().seconds(), held.conditions(0).since_time().seconds());
+  EXPECT_EQ(launcher_.launches(), 0u);
+  Update({gpu});
+  EXPECT_EQ(launcher_.Wait(0).request.job_id, id);
+  EXPECT_THAT(Devices()[0].conditions(), IsEmpty());
+}
+
+TEST_F(ControllerDevicesTest, OurOwnWorkersAreNoForeigners) {
+  const v1::Device gpu = Gpu("GPU-a", 9, 0);
+  Restart({gpu});
+  const std::string id = Submit();
+  const int64_t pid = launcher_.Wait(0).id.pid;
+  auto worker = AttachLaunched(0);
+  Update({WithProcess(WithProcess(gpu, pid), 5)});
+  v1::Device device = Devices()[0];
+  EXPECT_EQ(device.gpu().processes(0).job_id(), id);
+  EXPECT_EQ(device.gpu().processes(1).job_id(), "");
+  EXPECT_EQ(device.conditions(0).message(), "process 5 of others computes on it");
+  EXPECT_EQ(Get(id)->state(), v1::Job::RUNNING) << "what runs goes on";
+  Update({WithProcess(gpu, pid)});
+  EXPECT_THAT(Devices()[0].conditions(), IsEmpty());
+  // The driver lets go of it a little later than it is gone.
+  EXPECT_TRUE(Cancel(id).ok());
+  EndWorker(worker, 0);
+  Settle();
+  Update({WithProcess(gpu, pid)});
+  EXPECT_THAT(Devices()[0].conditions(), IsEmpty());
+  Advance(absl::Seconds(11));
+  Update({WithProcess(gpu, pid)});
+  EXPECT_THAT(Devices()[0].conditions(), SizeIs(1)) << "another process with its pid";
+}
+
+TEST_F(ControllerDevicesTest, PidsOfAnotherNamespaceAreNotCompared) {
+  const v1::Device gpu = Gpu("GPU-a", 9, 0);
+  Restart({gpu}, false);
+  Update({WithProcess(gpu, 91)});
+  EXPECT_THAT(Devices()[0].conditions(), SizeIs(1));
+  Update({gpu});
+  const std::string id = Submit();
+  launcher_.Wait(0);
+  Update({WithProcess(gpu, 92)});
+  EXPECT_THAT(Devices()[0].conditions(), IsEmpty());
+  EXPECT_EQ(Devices()[0].gpu().processes(0).job_id(), id);
+}
+
+TEST_F(ControllerDevicesTest, ADeviceOutOfOrderGetsNoJob) {
+  const v1::Device gpu = Gpu("GPU-a", 9, 0);
+  Restart({gpu});
+  v1::Device lost;
+  lost.set_id("GPU-a");
+  lost.set_kind(v1::Device::CUDA);
+  Update({WithCondition(lost, v1::DeviceCondition::GPU_LOST, true)});
+  EXPECT_THAT(metrics_->Serialize(), HasSubstr("ampd_device_condition{condition=\"gpu_lost\",device=\"GPU-a\"} 1"));
+  const std::string id = Submit();
+  EXPECT_EQ(ReasonOf(id), v1::Job::DEVICE_UNHEALTHY);
+  Update({WithCondition(gpu, v1::DeviceCondition::HARDWARE_ERROR, false)});
+  EXPECT_EQ(launcher_.Wait(0).request.job_id, id);
+  Update({gpu});
+  EXPECT_THAT(metrics_->Serialize(), Not(HasSubstr("ampd_device_condition")));
+}
+
+}  // namespace
+}  // namespace ampd

@@ -1,0 +1,133 @@
+#include "server/scheduling/capability.h"
+
+#include <gmock/gmock.h>
+
+namespace ampd {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
+using Precision = v1::PrecisionSpec;
+
+v1::Device Gpu(const std::string& id, const std::string& name, int major, int minor) {
+  v1::Device device;
+  device.set_id(id);
+  device.set_kind(v1::Device::CUDA);
+  device.set_name(name);
+  device.mutable_gpu()->set_compute_capability_major(major);
+  device.mutable_gpu()->set_compute_capability_minor(minor);
+  return device;
+}
+
+v1::Device Cpu() {
+  v1::Device device;
+  device.set_id("cpu-0");
+  device.set_kind(v1::Device::CPU);
+  return device;
+}
+
+v1::JobSpec Spec(Precision::Mode mode) {
+  v1::JobSpec spec;
+  spec.mutable_precision()->set_mode(mode);
+  return spec;
+}
+
+// The table, GPU by GPU: Pascal, Volta, Turing, Ampere (both), Ada, Hopper, Blackwell (both).
+TEST(Capability, EveryModeOnEveryGeneration) {
+  struct Row {
+    int major, minor;
+    const char* modes;
+  };
+  const Row rows[] = {{6, 1, "FP32"},
+                      {7, 0, "FP32 FP16"},
+                      {7, 5, "FP32 FP16"},
+                      {8, 0, "FP32 TF32 FP16 BF16"},
+                      {8, 6, "FP32 TF32 FP16 BF16"},
+                      {8, 9, "FP32 TF32 FP16 BF16 FP8"},
+                      {9, 0, "FP32 TF32 FP16 BF16 FP8"},
+                      {10, 0, "FP32 TF32 FP16 BF16 FP8"},
+                      {12, 0, "FP32 TF32 FP16 BF16 FP8"}};
+  for (const Row& row : rows) {
+    std::string modes;
+    for (const auto mode : {Precision::FP32, Precision::TF32, Precision::FP16, Precision::BF16, Precision::FP8}) {
+      if (!CanRun(Spec(mode), Gpu("GPU-a", "x", row.major, row.minor))) continue;
+      modes += (modes.empty() ? "" : " ") + Precision::Mode_Name(mode);
+    }
+    EXPECT_EQ(modes, row.modes) << row.major << "." << row.minor;
+  }
+}
+
+TEST(Capability, TheCpuCanDoEverythingAndAnUnknownGpuIsNotRefused) {
+  EXPECT_TRUE(CanRun(Spec(Precision::FP8), Cpu()));
+  v1::Device unknown = Gpu("GPU-a", "x", 0, 0);
+  unknown.mutable_gpu()->clear_compute_capability_major();
+  EXPECT_TRUE(CanRun(Spec(Precision::FP8), unknown));
+}
+
+TEST(Capability, ARefusalNamesModeDeviceAndCapability) {
+  const auto status = CheckDevices(Spec(Precision::BF16), {Gpu("GPU-a", "Tesla T4", 7, 5)});
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  const auto violations = FieldViolationsOf(status);
+  ASSERT_THAT(violations, SizeIs(1));
+  EXPECT_EQ(violations[0].field, "precision.mode");
+  EXPECT_EQ(violations[0].description,
+            "no device can run this job: BF16 needs compute capability 8.0 or later; Tesla T4 (GPU-a) has 7.5");
+  EXPECT_THAT(Refusals(Spec(Precision::FP16), Gpu("GPU-p", "Tesla P40", 6, 1))[0].description,
+              HasSubstr("Tesla P40 (GPU-p) has 6.1, and no tensor cores"));
+}
+
+TEST(Capability, OneDeviceThatCanIsEnough) {
+  EXPECT_TRUE(CheckDevices(Spec(Precision::BF16), {Gpu("GPU-a", "Tesla T4", 7, 5), Cpu()}).ok());
+  const auto none = CheckDevices(Spec(Precision::FP8), {Gpu("GPU-a", "Tesla T4", 7, 5), Gpu("GPU-b", "A100", 8, 0)});
+  const auto violations = FieldViolationsOf(none);
+  ASSERT_THAT(violations, SizeIs(1));
+  EXPECT_THAT(violations[0].description, HasSubstr("Tesla T4 (GPU-a) has 7.5; FP8 needs"));
+  EXPECT_THAT(violations[0].description, HasSubstr("A100 (GPU-b) has 8.0"));
+}
+
+TEST(Capability, RulesAndTheFloorNeedModesToo) {
+  v1::JobSpec spec = Spec(Precision::FP16);
+  spec.mutable_precision()->add_rules()->set_dtype(Precision::FP32);
+  spec.mutable_precision()->add_rules()->set_dtype(Precision::TF32);
+  spec.mutable_precision()->mutable_loss_scale()->set_on_floor(v1::LossScaleSpec::FALLBACK_BF16);
+  const auto refusals = Refusals(spec, Gpu("GPU-a", "Tesla T4", 7, 5));
+  ASSERT_THAT(refusals, SizeIs(2));
+  EXPECT_EQ(refusals[0].field, "precision.rules[1].dtype");
+  EXPECT_EQ(refusals[1].field, "precision.loss_scale.on_floor");
+}
+
+TEST(Capability, AJobMayNameItsDevice) {
+  v1::JobSpec spec = Spec(Precision::BF16);
+  const std::vector<v1::Device> devices = {Gpu("GPU-a", "Tesla T4", 7, 5), Cpu()};
+  spec.mutable_resources()->set_device("cpu-0");
+  EXPECT_TRUE(CheckDevices(spec, devices).ok());
+  EXPECT_FALSE(CanRun(spec, devices[0]));
+  spec.mutable_resources()->set_device("GPU-a");
+  EXPECT_EQ(FieldViolationsOf(CheckDevices(spec, devices))[0].field, "precision.mode");
+  spec.mutable_resources()->set_device("GPU-z");
+  const auto violations = FieldViolationsOf(CheckDevices(spec, devices));
+  EXPECT_EQ(violations[0].field, "resources.device");
+  EXPECT_EQ(violations[0].description, "no such device; there are Tesla T4 (GPU-a), cpu-0");
+}
+
+TEST(Capability, ConditionsThatPassDoNotCount) {
+  v1::Device device = Gpu("GPU-a", "NVIDIA H200", 9, 0);
+  v1::DeviceCondition& condition = *device.add_conditions();
+  condition.set_blocks_jobs(true);
+  for (const auto kind : {v1::DeviceCondition::FOREIGN_PROCESS, v1::DeviceCondition::GPU_LOST,
+                          v1::DeviceCondition::NO_ANSWER, v1::DeviceCondition::HARDWARE_ERROR}) {
+    condition.set_kind(kind);
+    EXPECT_THAT(Refusals(Spec(Precision::FP8), device), IsEmpty()) << v1::DeviceCondition::Kind_Name(kind);
+  }
+  condition.set_kind(v1::DeviceCondition::DRIVER_TOO_OLD);
+  condition.set_message("driver 535 is old");
+  const auto refusals = Refusals(Spec(Precision::FP8), device);
+  ASSERT_THAT(refusals, Not(IsEmpty()));
+  EXPECT_EQ(refusals[0].field, "resources");
+  EXPECT_EQ(refusals[0].description, "NVIDIA H200 (GPU-a): DRIVER_TOO_OLD: driver 535 is old");
+}
+
+}  // namespace
+}  // namespace ampd
