@@ -1,9 +1,11 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "client/commands/command.h"
 #include "client/exit_code.h"
 #include "client/output/table.h"
@@ -12,15 +14,39 @@
 namespace ampd::client {
 namespace {
 
-void PrintTable(const v1::ListDevicesResponse& response, std::ostream& out) {
-  Table table({"ID", "KIND", "NAME", ">THREADS", ">MEMORY", ">USED", ">LOAD", "JOB"});
-  for (const v1::Device& device : response.devices()) {
-    table.Add({device.id(), v1::Device::Kind_Name(device.kind()), device.name(),
-               device.threads() > 0 ? absl::StrCat(device.threads()) : "-", Bytes(device.memory_total_bytes()),
-               Bytes(device.memory_used_bytes()), absl::StrFormat("%.0f%%", 100 * device.utilization()),
-               device.job_id().empty() ? "-" : device.job_id()});
+std::string Conditions(const v1::Device& device) {
+  std::vector<std::string> kinds;
+  for (const v1::DeviceCondition& condition : device.conditions()) {
+    kinds.push_back(v1::DeviceCondition::Kind_Name(condition.kind()));
   }
-  out << table.ToString() << std::flush;
+  return kinds.empty() ? "ok" : absl::StrJoin(kinds, ",");
+}
+
+// Figures that are not known are "-".
+void AddRow(const v1::Device& device, Table* table) {
+  const v1::GpuStatus& gpu = device.gpu();
+  table->Add({device.id(), v1::Device::Kind_Name(device.kind()), device.name(), absl::StrCat(device.threads()),
+              device.has_memory_total_bytes() ? Bytes(device.memory_total_bytes()) : "-",
+              device.has_memory_used_bytes() ? Bytes(device.memory_used_bytes()) : "-",
+              device.has_utilization() ? absl::StrFormat("%.0f%%", 100 * device.utilization()) : "-",
+              gpu.has_tensor_active() ? absl::StrFormat("%.0f%%", 100 * gpu.tensor_active()) : "-",
+              gpu.has_power_watts() ? absl::StrFormat("%.0f W", gpu.power_watts()) : "-",
+              gpu.has_temperature_celsius() ? absl::StrFormat("%.0f C", gpu.temperature_celsius()) : "-",
+              device.job_id().empty() ? "-" : device.job_id(), Conditions(device)});
+}
+
+void PrintTable(const v1::ListDevicesResponse& response, std::ostream& out) {
+  Table table({"ID", "KIND", "NAME", ">THREADS", ">MEMORY", ">USED", ">LOAD", ">TENSOR", ">POWER", ">TEMP", "JOB",
+               "CONDITION"});
+  for (const v1::Device& device : response.devices()) AddRow(device, &table);
+  out << table.ToString();
+  for (const v1::Device& device : response.devices()) {
+    for (const v1::DeviceCondition& condition : device.conditions()) {
+      out << device.id() << ": " << v1::DeviceCondition::Kind_Name(condition.kind()) << ": "
+          << Clean(condition.message()) << (condition.blocks_jobs() ? "; no job starts on it\n" : "\n");
+    }
+  }
+  out << std::flush;
 }
 
 int RunDevices(const CommandContext& context) {

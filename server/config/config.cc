@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 
 struct Flags {
   std::string config_file;
-  std::optional<std::string> listen, http, state_dir, worker, default_precision;
+  std::optional<std::string> listen, http, state_dir, worker, default_precision, nvml_library;
   std::vector<std::string> data_roots;
   std::optional<int32_t> cpu_devices;
   bool insecure = false;
@@ -39,14 +39,17 @@ void Describe(CLI::App& app, Flags& flags) {
   app.add_option("--http", flags.http, "HOST:PORT of /metrics, /healthz and /readyz [127.0.0.1:7071]");
   app.add_option("--state-dir", flags.state_dir, "folder of the database and the checkpoints [ampd-state]");
   app.add_option("--data-root", flags.data_roots, "folder beneath which datasets may lie; may be repeated");
-  app.add_option("--cpu-devices", flags.cpu_devices, "virtual CPU devices; one job runs on each [1]");
+  app.add_option("--cpu-devices", flags.cpu_devices,
+                 "virtual CPU devices; one job runs on each [1, or 0 where jobs can use a GPU]");
+  app.add_option("--nvml-library", flags.nvml_library,
+                 "NVIDIA's management library, by name or path; empty: no GPUs [libnvidia-ml.so.1]");
   app.add_option("--default-precision", flags.default_precision,
                  "mode of jobs that name none: FP32, TF32, FP16, BF16 or FP8 [FP32]");
   app.add_flag("--insecure", flags.insecure, "serve gRPC beyond loopback although there is no TLS");
   app.add_option("--worker", flags.worker, "path of ampd-worker [beside ampd]");
   app.footer(
       "Environment: AMPD_LISTEN, AMPD_HTTP, AMPD_STATE_DIR, AMPD_DATA_ROOTS (':' between), AMPD_CPU_DEVICES, "
-      "AMPD_WORKER, AMPD_DEFAULT_PRECISION.\nA flag wins over the environment, that over the file.");
+      "AMPD_WORKER, AMPD_DEFAULT_PRECISION, AMPD_NVML_LIBRARY.\nA flag wins over the environment, that over the file.");
 }
 
 // The text to print for --help and --version; nullopt to go on.
@@ -99,6 +102,7 @@ absl::Status ApplyEnvironment(const Environment& environment, v1::ServerConfig& 
   if (auto value = environment("AMPD_HTTP")) config.set_http(*value);
   if (auto value = environment("AMPD_STATE_DIR")) config.set_state_dir(*value);
   if (auto value = environment("AMPD_WORKER")) config.set_worker(*value);
+  if (auto value = environment("AMPD_NVML_LIBRARY")) config.set_nvml_library(*value);
   if (auto value = environment("AMPD_DATA_ROOTS")) {
     config.clear_data_roots();
     for (const absl::string_view root : absl::StrSplit(*value, ':', absl::SkipEmpty())) {
@@ -121,6 +125,7 @@ absl::Status ApplyFlags(const Flags& flags, v1::ServerConfig& config) {
   if (flags.http) config.set_http(*flags.http);
   if (flags.state_dir) config.set_state_dir(*flags.state_dir);
   if (flags.worker) config.set_worker(*flags.worker);
+  if (flags.nvml_library) config.set_nvml_library(*flags.nvml_library);
   if (flags.cpu_devices) config.set_cpu_devices(*flags.cpu_devices);
   if (flags.insecure) config.set_insecure(true);
   if (!flags.data_roots.empty()) config.clear_data_roots();
@@ -133,8 +138,8 @@ void ApplyDefaults(const std::string& program_dir, v1::ServerConfig& config) {
   if (!config.has_listen()) config.set_listen("127.0.0.1:7070");
   if (!config.has_http()) config.set_http("127.0.0.1:7071");
   if (!config.has_state_dir()) config.set_state_dir("ampd-state");
-  if (!config.has_cpu_devices()) config.set_cpu_devices(1);
   if (!config.has_insecure()) config.set_insecure(false);
+  if (!config.has_nvml_library()) config.set_nvml_library("libnvidia-ml.so.1");
   if (!config.has_worker()) config.set_worker(absl::StrCat(program_dir, "/ampd-worker"));
   if (!config.has_reattach_timeout_seconds()) config.set_reattach_timeout_seconds(600);
   if (!config.has_heartbeat_timeout_seconds()) config.set_heartbeat_timeout_seconds(60);
@@ -160,7 +165,7 @@ class Validation {
   absl::Status Run(std::vector<std::string>& warnings) {
     CheckListen(warnings);
     if (auto http = ParseAddress(config_.http()); !http.ok()) Wrong("http", http.status().message());
-    CheckRange("cpu_devices", config_.cpu_devices(), 1, 1024);
+    CheckRange("cpu_devices", config_.cpu_devices(), 0, 1024);
     CheckRange("reattach_timeout_seconds", config_.reattach_timeout_seconds(), 1, kMaxSeconds);
     CheckRange("heartbeat_timeout_seconds", config_.heartbeat_timeout_seconds(), 1, kMaxSeconds);
     CheckRange("drain_timeout_seconds", config_.drain_timeout_seconds(), 1, kMaxSeconds);

@@ -17,12 +17,15 @@
 #include "server/config/address.h"
 #include "server/events/clock.h"
 #include "server/events/event_log.h"
+#include "server/gpu/gpu_ledger.h"
+#include "server/gpu/gpu_monitor.h"
 #include "server/http/http_server.h"
 #include "server/jobs/controller.h"
 #include "server/launch/local_process.h"
 #include "server/launch/plan_process.h"
 #include "server/launch/socket_address.h"
 #include "server/launch/worker_contract.h"
+#include "server/main/gpus.h"
 #include "server/main/log.h"
 #include "server/metrics/metrics.h"
 #include "server/scheduling/devices.h"
@@ -86,18 +89,24 @@ class Daemon::Impl {
   std::vector<std::string> DataRoots() const { return {config_.data_roots().begin(), config_.data_roots().end()}; }
   std::string CheckpointRoot() const { return absl::StrCat(config_.state_dir(), "/checkpoints"); }
   absl::Status OpenStore();
+  absl::Status FindDevices();
   absl::Status StartController();
   absl::Status ServeWorkers();
   absl::Status ServeApi();
   absl::Status ServeHttp();
 
   const v1::ServerConfig config_;
+  // Moved from once watched.
+  Gpus gpus_;
+  // GPUs first.
+  std::vector<v1::Device> devices_;
   // In the order of what uses what: the last is destroyed first.
   Metrics metrics_;
   std::unique_ptr<Store> store_;
   std::unique_ptr<EventLog> log_;
   std::unique_ptr<LocalProcessLauncher> launcher_;
   std::unique_ptr<Controller> controller_;
+  std::unique_ptr<GpuMonitor> gpu_monitor_;
   std::unique_ptr<WorkerLinkService> worker_service_;
   std::unique_ptr<TrainingServiceImpl> api_service_;
   std::unique_ptr<SocketAddress> worker_socket_;
@@ -118,12 +127,14 @@ Daemon::Impl::~Impl() {
   api_service_.reset();
   if (launcher_) launcher_->SetExitHandler(nullptr);
   http_end.join();
+  gpu_monitor_.reset();
   controller_.reset();
 }
 
 absl::Status Daemon::Impl::Start() {
   AMPD_RETURN_IF_ERROR(MakeStateDir(config_.state_dir()));
   AMPD_RETURN_IF_ERROR(OpenStore());
+  AMPD_RETURN_IF_ERROR(FindDevices());
   AMPD_RETURN_IF_ERROR(StartController());
   AMPD_RETURN_IF_ERROR(ServeWorkers());
   AMPD_RETURN_IF_ERROR(ServeApi());
@@ -146,10 +157,24 @@ absl::Status Daemon::Impl::OpenStore() {
   return absl::OkStatus();
 }
 
+absl::Status Daemon::Impl::FindDevices() {
+  gpus_ = FindGpus(config_.nvml_library(), config_.worker());
+  devices_ = GpuLedger(gpus_.devices).Devices();
+  const int cpu_devices = config_.has_cpu_devices() ? config_.cpu_devices() : (AnyUsable(devices_) ? 0 : 1);
+  if (cpu_devices > 0) {
+    AMPD_ASSIGN_OR_RETURN(const std::vector<v1::Device> cpus, CpuDevices(cpu_devices));
+    devices_.insert(devices_.end(), cpus.begin(), cpus.end());
+  }
+  if (devices_.empty()) return absl::InvalidArgumentError("cpu_devices: 0, and there is no GPU: nothing to train on");
+  return absl::OkStatus();
+}
+
 absl::Status Daemon::Impl::StartController() {
   AMPD_ASSIGN_OR_RETURN(launcher_, LocalProcessLauncher::Create(config_.worker(), config_.state_dir()));
   ControllerOptions options;
-  AMPD_ASSIGN_OR_RETURN(options.devices, CpuDevices(config_.cpu_devices()));
+  options.devices = devices_;
+  options.same_pid_namespace = InFirstPidNamespace();
+  options.log = [](const std::string& text) { Log(Severity::kWarning, text); };
   options.checkpoint_root = CheckpointRoot();
   options.data_roots = DataRoots();
   options.reattach_timeout = absl::Seconds(config_.reattach_timeout_seconds());
@@ -158,6 +183,12 @@ absl::Status Daemon::Impl::StartController() {
                                                        &metrics_, &SystemClock()));
   launcher_->SetExitHandler(
       [this](const WorkerProcess& process, const WorkerExit& exit) { controller_->WorkerExited(process, exit); });
+  if (gpus_.nvml == nullptr) return absl::OkStatus();
+  GpuMonitorOptions monitor;
+  monitor.publish = [this](std::vector<v1::Device> devices) { controller_->UpdateDevices(std::move(devices)); };
+  monitor.log = [](const std::string& text) { Log(Severity::kWarning, text); };
+  gpu_monitor_ =
+      std::make_unique<GpuMonitor>(std::move(gpus_.nvml), std::move(gpus_.devices), std::move(monitor), &SystemClock());
   return absl::OkStatus();
 }
 
@@ -180,6 +211,7 @@ absl::Status Daemon::Impl::ServeApi() {
   options.start_time = SystemClock().Now();
   options.checkpoint_root = CheckpointRoot();
   options.submit.data_roots = DataRoots();
+  options.submit.devices = devices_;
   options.submit.max_spec_bytes = config_.max_spec_bytes();
   options.submit.default_precision_mode = config_.default_precision_mode();
   api_service_ = std::make_unique<TrainingServiceImpl>(

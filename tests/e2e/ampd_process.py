@@ -93,12 +93,15 @@ def glyphs_job(name="glyphs", steps=40, mode="FP32", batch_size=32, every_steps=
 class Daemon:
     """One state directory and the daemons that serve it, one after another, on the same ports."""
 
-    def __init__(self, state_dir=None, data_roots=(), config=None, cpu_devices=1):
+    def __init__(self, state_dir=None, data_roots=(), config=None, cpu_devices=1, environment=None):
         self.folder = tempfile.mkdtemp(prefix="ampd-e2e-")
         self.state_dir = state_dir or os.path.join(self.folder, "state")
         self.data_roots = [os.path.realpath(root) for root in data_roots]
-        self.config = config or {}
+        # GPUs of the machine stay out of it unless a test asks.
+        self.config = {"nvml_library": "", **(config or {})}
+        # None: not told.
         self.cpu_devices = cpu_devices
+        self.environment = environment or {}
         self.grpc_address = "127.0.0.1:0"
         self.http_address = "127.0.0.1:0"
         self.log_path = os.path.join(self.folder, "ampd.log")
@@ -113,11 +116,13 @@ class Daemon:
             json.dump(self.config, file)
         command = [program("ampd"), "--config", config_path, "--listen", self.grpc_address]
         command += ["--http", self.http_address, "--state-dir", self.state_dir]
-        command += ["--cpu-devices", str(self.cpu_devices)]
+        if self.cpu_devices is not None:
+            command += ["--cpu-devices", str(self.cpu_devices)]
         for root in self.data_roots:
             command += ["--data-root", root]
         with open(self.log_path, "a") as log:
-            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log,
+                                            env=dict(os.environ, **self.environment))
         line = self._ready_line()
         match = re.fullmatch(r"ampd ready grpc=(\S+) http=(\S+)\n", line)
         if match is None:

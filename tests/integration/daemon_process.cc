@@ -31,7 +31,8 @@ DaemonProcess::DaemonProcess(const std::string& state_dir, std::vector<std::stri
   int fds[2];
   EXPECT_EQ(pipe2(fds, O_CLOEXEC), 0);
   SpawnOptions options;
-  options.argv = {AMPD_BIN_DIR "/ampd", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--state-dir", state_dir};
+  options.argv = {AMPD_BIN_DIR "/ampd", "--listen", "127.0.0.1:0",    "--http", "127.0.0.1:0",
+                  "--state-dir",        state_dir,  "--nvml-library", ""};
   options.argv.insert(options.argv.end(), flags.begin(), flags.end());
   options.environment = ScrubbedEnvironment();
   options.stdout_fd = fds[1];

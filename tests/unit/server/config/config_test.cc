@@ -49,7 +49,8 @@ TEST_F(Config, HasDefaultsForEverything) {
   EXPECT_EQ(config.listen(), "127.0.0.1:7070");
   EXPECT_EQ(config.http(), "127.0.0.1:7071");
   EXPECT_EQ(config.state_dir(), std::filesystem::current_path().string() + "/ampd-state");
-  EXPECT_EQ(config.cpu_devices(), 1);
+  EXPECT_FALSE(config.has_cpu_devices());
+  EXPECT_EQ(config.nvml_library(), "libnvidia-ml.so.1");
   EXPECT_EQ(config.reattach_timeout_seconds(), 600);
   EXPECT_EQ(config.heartbeat_timeout_seconds(), 60);
   EXPECT_EQ(config.drain_timeout_seconds(), 60);
@@ -111,11 +112,11 @@ TEST_F(Config, RefusesToServeOtherMachinesUnlessToldTo) {
 }
 
 TEST_F(Config, NamesEverythingThatIsWrong) {
-  const auto loaded = Load({"--listen", "nonsense", "--cpu-devices", "0", "--data-root", "/no/such/folder"},
+  const auto loaded = Load({"--listen", "nonsense", "--cpu-devices", "-1", "--data-root", "/no/such/folder"},
                            {{"AMPD_WORKER", "/no/such/worker"}}, "heartbeat_timeout_seconds: 0\n");
   for (const char* text :
-       {"listen: \"nonsense\" is not HOST:PORT", "cpu_devices: 0 is not from 1 to 1024", "no folder at /no/such/folder",
-        "no program at /no/such/worker", "heartbeat_timeout_seconds: 0"}) {
+       {"listen: \"nonsense\" is not HOST:PORT", "cpu_devices: -1 is not from 0 to 1024",
+        "no folder at /no/such/folder", "no program at /no/such/worker", "heartbeat_timeout_seconds: 0"}) {
     ExpectRefused(loaded, text);
   }
 }
