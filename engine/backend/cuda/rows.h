@@ -1,0 +1,160 @@
+// How kernels work on tensors row by row: a team of threads takes a row, keeps its share of it in registers where the
+// row is short enough, and adds up across the team. For .cu files.
+//
+//   template <typename T, typename Team>
+//   __global__ void Kernel(const T* x, int64_t rows, int64_t n, float* sums) {
+//     for (int64_t row = Team::First(); row < rows; row += Team::Step()) {
+//       const Row<T, Team> values(x + row * n, n);     // the one read of memory
+//       float sum = 0;
+//       Team::ForEach(n, [&](int item, auto column) {
+//         float v[Team::kWidth];
+//         values.Get(item, column, v);
+//         sum += PairwiseSum(v);
+//       });
+//       sum = Team::Sum(sum);                          // all threads of the team get it
+//       if (Team::rank() == 0) sums[row] = sum;
+//     }
+//   }
+#ifndef AMPD_ENGINE_BACKEND_CUDA_ROWS_H_
+#define AMPD_ENGINE_BACKEND_CUDA_ROWS_H_
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+#include "engine/backend/cuda/block_sum.h"
+#include "engine/backend/cuda/launch.h"
+#include "engine/backend/cuda/vectors.h"
+
+namespace ampd::cuda {
+
+// A warp of a block of several, or the whole block. A thread of it reads kWidth neighbouring elements at a time, kItems
+// times a row; kItems is 0 where rows are too long to be kept: they are then read again for each pass over them, most
+// likely from the L2 cache.
+template <int kWidth_, int kItems_, bool kIsWarp_>
+struct RowTeam {
+  static constexpr int kWidth = kWidth_;
+  static constexpr int kItems = kItems_;
+  static constexpr bool kIsWarp = kIsWarp_;
+  // The most threads a block of such teams has.
+  static constexpr int kMostThreads = kIsWarp ? 128 : 1024;
+  // Items of an array that belongs to a row; at least one, so that it can be declared.
+  static constexpr int kKept = kItems > 0 ? kItems : 1;
+  // Columns of rows that are kept fit an int.
+  using Column = std::conditional_t<(kItems > 0), int, int64_t>;
+
+  __device__ __forceinline__ static int rank() { return static_cast<int>(kIsWarp ? threadIdx.x % kWarp : threadIdx.x); }
+  __device__ __forceinline__ static int size() { return kIsWarp ? kWarp : static_cast<int>(blockDim.x); }
+  // The team's first row, and the distance to its next.
+  __device__ __forceinline__ static int64_t First() {
+    return kIsWarp ? static_cast<int64_t>(blockIdx.x) * (blockDim.x / kWarp) + threadIdx.x / kWarp : blockIdx.x;
+  }
+  __device__ __forceinline__ static int64_t Step() {
+    return static_cast<int64_t>(gridDim.x) * (kIsWarp ? blockDim.x / kWarp : 1);
+  }
+
+  // body(item, column) for every pack of the row that is the thread's.
+  template <typename Body>
+  __device__ __forceinline__ static void ForEach(int64_t n, const Body& body) {
+    if constexpr (kItems > 0) {
+#pragma unroll
+      for (int item = 0; item < kItems; ++item) {
+        const int column = (item * size() + rank()) * kWidth;
+        if (column < static_cast<int>(n)) body(item, column);
+      }
+    } else {
+      for (int64_t column = static_cast<int64_t>(rank()) * kWidth; column < n; column += int64_t{kWidth} * size()) {
+        body(0, column);
+      }
+    }
+  }
+
+  // Over the team, all of whose threads call it and get it.
+  template <typename T, typename Combine>
+  __device__ __forceinline__ static T Reduce(T value, T identity, Combine combine) {
+    if constexpr (kIsWarp) return WarpReduce(value, combine);
+    return BlockReduce(value, identity, combine);
+  }
+  template <typename T>
+  __device__ __forceinline__ static T Sum(T value) {
+    return Reduce(value, T{0}, SumOf());
+  }
+};
+
+// A team's row of T in memory, aligned for reads of Team::kWidth elements.
+template <typename T, typename Team>
+class Row {
+ public:
+  __device__ __forceinline__ Row(const T* row, int64_t n) : row_(row) {
+    if constexpr (Team::kItems > 0) {
+      Team::ForEach(n, [&](int item, int column) { kept_[item] = *reinterpret_cast<const Packed*>(row + column); });
+    }
+  }
+
+  // The elements from `column` on, as ForEach gave it with `item`.
+  __device__ __forceinline__ void Get(int item, typename Team::Column column, float (&values)[Team::kWidth]) const {
+    if constexpr (Team::kItems > 0) {
+#pragma unroll
+      for (int j = 0; j < Team::kWidth; ++j) values[j] = Load(kept_[item].values[j]);
+    } else {
+      LoadFloats<Team::kWidth>(row_ + column, values);
+    }
+  }
+
+ private:
+  using Packed = Pack<T, Team::kWidth>;
+  const T* row_;
+  Packed kept_[Team::kKept];
+};
+
+// How many threads, and which team, a tensor of rows is worked on by.
+struct RowPlan {
+  bool packed = false;  // 16 bytes at a time; else single elements
+  bool warp = true;
+  bool one_item = true;  // of a warp's
+  bool kept = true;      // of a block's
+  int threads = 128;     // of a block
+  unsigned blocks = 1;
+
+  // Teams there are.
+  int64_t teams() const { return warp ? int64_t{blocks} * (threads / kWarp) : blocks; }
+};
+
+inline constexpr int kWarpItems = 4;
+// Items of a block that keeps its row, when it reads single elements: `packed` being those of 16 bytes.
+constexpr int ScalarItems(int packed) { return 2 * packed; }
+
+// Rows of `n` elements of which `pack` are 16 bytes; `block_items` as given to VisitRowPlan. `most_teams` bounds the
+// grid; teams then take several rows each.
+inline RowPlan PlanRows(int64_t rows, int64_t n, int pack, int block_items = 4, int64_t most_teams = int64_t{1} << 30) {
+  RowPlan plan;
+  plan.packed = n % pack == 0;
+  const int64_t packs = plan.packed ? n / pack : n;
+  plan.one_item = packs <= kWarp;
+  plan.warp = packs <= kWarp * kWarpItems;
+  const int items = plan.packed ? block_items : ScalarItems(block_items);
+  while (!plan.warp && plan.threads < 1024 && packs > plan.threads * items) plan.threads *= 2;
+  plan.kept = packs <= plan.threads * items;
+  const int64_t teams = std::clamp<int64_t>(rows, 1, most_teams);
+  plan.blocks = static_cast<unsigned>(plan.warp ? CeilDiv(teams, plan.threads / kWarp) : teams);
+  return plan;
+}
+
+// Calls f(team) with a RowTeam value of the plan's type; `kPacked` is the width where plan.packed. Kernels for more
+// than a warp's rows get blocks of up to 1024 threads, so of at most 64 registers each: kBlockItems is chosen for that.
+template <int kPacked, int kBlockItems = 4, typename F>
+auto VisitRowPlan(const RowPlan& plan, F&& f) {
+  const auto visit = [&](auto width, auto items) {
+    constexpr int kWidth = decltype(width)::value, kItems = decltype(items)::value;
+    if (plan.warp) return plan.one_item ? f(RowTeam<kWidth, 1, true>()) : f(RowTeam<kWidth, kWarpItems, true>());
+    return plan.kept ? f(RowTeam<kWidth, kItems, false>()) : f(RowTeam<kWidth, 0, false>());
+  };
+  if (plan.packed) return visit(std::integral_constant<int, kPacked>(), std::integral_constant<int, kBlockItems>());
+  return visit(std::integral_constant<int, 1>(), std::integral_constant<int, ScalarItems(kBlockItems)>());
+}
+
+}  // namespace ampd::cuda
+
+#endif  // AMPD_ENGINE_BACKEND_CUDA_ROWS_H_
