@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <utility>
 #include <vector>
 
@@ -20,6 +21,9 @@ namespace ampd::cuda {
 namespace {
 
 constexpr char kHeader[] = "ampd autotune 1";
+// A process that was stopped while it held the lock must not stop the others: half a second at most.
+constexpr int kLockTries = 100;
+constexpr timespec kLockPause = {0, 5'000'000};
 
 class File {
  public:
@@ -45,6 +49,15 @@ std::string Checksum(absl::string_view text) {
   uint64_t hash = 0xcbf29ce484222325;
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
   return absl::StrCat(absl::Hex(hash, absl::kZeroPad16));
+}
+
+bool Lock(int fd) {
+  for (int i = 0; i < kLockTries; ++i) {
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0) return true;
+    if (errno != EWOULDBLOCK && errno != EINTR) return false;
+    nanosleep(&kLockPause, nullptr);
+  }
+  return false;
 }
 
 bool ReadAll(int fd, int64_t bytes, std::string* text) {
@@ -85,7 +98,7 @@ absl::optional<std::string> AutotuneCache::Find(const std::string& key) const {
 void AutotuneCache::Put(const std::string& key, const std::string& value) {
   if (key.size() > kMaxKeyBytes || value.size() > kMaxValueBytes) return;
   Insert(key, value);
-  if (!directory_.empty()) status_ = WriteFile();
+  if (!directory_.empty() && status_.ok()) status_ = WriteFile();
 }
 
 void AutotuneCache::Insert(std::string key, std::string value) {
@@ -137,7 +150,7 @@ void AutotuneCache::ReadFile() {
 absl::Status AutotuneCache::WriteFile() {
   const std::string path = absl::StrCat(directory_, "/", kFileName), lock_path = absl::StrCat(path, ".lock");
   const File lock(open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  if (lock.fd() < 0 || flock(lock.fd(), LOCK_EX) != 0) return Failed("cannot be locked", lock_path);
+  if (lock.fd() < 0 || !Lock(lock.fd())) return Failed("cannot be locked", lock_path);
   // What others wrote since, with this process's choices as the newer ones.
   Entries mine;
   mine.swap(entries_);

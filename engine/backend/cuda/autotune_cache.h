@@ -33,11 +33,11 @@ class AutotuneCache {
   // Any bytes; the key names all that the choice depends on (AutotuneKey), the value means something to its writer
   // alone, who checks it again when it comes back.
   absl::optional<std::string> Find(const std::string& key) const;
-  // Takes the place of an older value, and replaces the file atomically. Where that fails the choice is kept in memory,
-  // and status() says why.
+  // Takes the place of an older value, and replaces the file atomically. Where that fails, status() says why, and this
+  // cache keeps to memory from then on.
   void Put(const std::string& key, const std::string& value);
 
-  // Of the last attempt to write the file.
+  // Of writing the file.
   const absl::Status& status() const { return status_; }
   int64_t size() const { return static_cast<int64_t>(entries_.size()); }
 

@@ -33,6 +33,9 @@ int64_t PinnedBytes();
 // Streams, events, graphs and executable graphs that are not destroyed.
 int64_t Handles();
 
+// Makes what events measure across this moment longer by `milliseconds`: from work that stands for slow work.
+void Delay(double milliseconds);
+
 // Runs `work` when the stream comes to it: for stand-ins of CUDA's libraries.
 cudaError_t Enqueue(cudaStream_t stream, const std::string& name, std::function<void()> work);
 

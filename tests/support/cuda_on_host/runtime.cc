@@ -99,6 +99,7 @@ class Machine {
   cudaError_t sticky = cudaSuccess;
   cudaError_t last = cudaSuccess;
   int capturing = 0;
+  std::chrono::steady_clock::duration delayed{};
   Stream default_stream;
 
   // Records the call and gives the fault that stands for it; with `mutex` held.
@@ -268,6 +269,13 @@ int64_t Handles() {
   Machine& m = TheMachine();
   const std::lock_guard<std::mutex> lock(m.mutex);
   return m.handles;
+}
+
+void Delay(double milliseconds) {
+  Machine& m = TheMachine();
+  const std::lock_guard<std::mutex> lock(m.mutex);
+  m.delayed += std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+      std::chrono::duration<double, std::milli>(milliseconds));
 }
 
 cudaError_t Enqueue(cudaStream_t stream, const std::string& name, std::function<void()> work) {
@@ -542,7 +550,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
                     Machine& machine = TheMachine();
                     const std::lock_guard<std::mutex> guard(machine.mutex);
                     ++event->reached;
-                    event->at = std::chrono::steady_clock::now();
+                    event->at = std::chrono::steady_clock::now() + machine.delayed;
                     machine.changed.notify_all();
                   }});
   return cudaSuccess;
