@@ -43,8 +43,6 @@ const BlockOp* FindBlockOp(ir::OpKind op);
 // The function of a node on floats: `row.floats`, or its alternative where the attributes say so.
 FloatLoop FloatsOf(const BlockOp& row, const ir::Attributes& attributes);
 
-ops::ElementwiseConstants ConstantsOf(ir::OpKind op, const ir::Attributes& attributes);
-
 // y[i] = f(operands[0][i], operands[1][i], ...) for i in 0..n-1. `y` overlaps no operand.
 using BlockFunction = std::function<void(const float* const* operands, int64_t n, float* y)>;
 

@@ -10,6 +10,7 @@
 #include "engine/backend/cpu/kernels.h"
 #include "engine/backend/cpu/parallel.h"
 #include "engine/backend/cpu/strided.h"
+#include "engine/ops/elementwise_functions.h"
 
 namespace ampd::cpu {
 namespace {
@@ -141,7 +142,7 @@ struct ElementwiseKernel {
 
 std::unique_ptr<runtime::Kernel> PrepareElementwise(const NodeDesc& desc) {
   const BlockOp& row = *FindBlockOp(desc.op);
-  ElementwiseKernel kernel{desc.threads, {}, ConstantsOf(desc.op, desc.attributes)};
+  ElementwiseKernel kernel{desc.threads, {}, ops::ConstantsOf(desc.op, desc.attributes)};
   bool floats = row.integers == nullptr;
   for (const ir::TensorType& input : desc.inputs) {
     kernel.operands.push_back(MakeOperand(input.shape, desc.outputs[0].shape));
@@ -155,63 +156,15 @@ std::unique_ptr<runtime::Kernel> PrepareElementwise(const NodeDesc& desc) {
       0, [kernel = std::move(kernel), function = row.integers](const KernelArgs& args) { kernel.Run(function, args); });
 }
 
-constexpr DType kIntegers[] = {DType::kI32, DType::kI64, DType::kU8};
-
-// The dtypes of an op's data operands.
-std::vector<DType> DTypesOf(const BlockOp& row) {
-  std::vector<DType> dtypes;
-  const OpKind op = row.op;
-  const bool deny = op == OpKind::kExp || op == OpKind::kLog || op == OpKind::kReciprocal ||
-                    op == OpKind::kReciprocalGrad || op == OpKind::kPow || op == OpKind::kPowGradBase ||
-                    op == OpKind::kPowGradExponent;
-  if (row.floats != nullptr) {
-    dtypes.push_back(DType::kF32);
-    if (!deny) dtypes.insert(dtypes.end(), {DType::kF16, DType::kBF16});
-    if (row.integers != nullptr) dtypes.insert(dtypes.end(), std::begin(kIntegers), std::end(kIntegers));
-  }
-  return dtypes;
-}
-
-void Add(runtime::KernelTable* table, OpKind op, std::vector<DType> inputs, DType output) {
-  table->Add(op, std::move(inputs), {output}, PrepareElementwise);
-}
-
-void RegisterRow(runtime::KernelTable* table, const BlockOp& row) {
-  constexpr DType kBool = DType::kBool;
-  const std::vector<DType> dtypes = DTypesOf(row);
-  const size_t count = static_cast<size_t>(row.inputs);
-  switch (row.op) {
-    case OpKind::kLogicalNot:
-    case OpKind::kLogicalAnd:
-    case OpKind::kLogicalOr:
-    case OpKind::kLogicalXor:
-      return Add(table, row.op, std::vector<DType>(count, kBool), kBool);
-    case OpKind::kIsNan:
-    case OpKind::kIsInf:
-    case OpKind::kEqual:
-    case OpKind::kLess:
-    case OpKind::kGreater:
-    case OpKind::kLessEqual:
-    case OpKind::kGreaterEqual:
-      for (DType t : dtypes) Add(table, row.op, std::vector<DType>(count, t), kBool);
-      if (row.op == OpKind::kEqual) Add(table, row.op, {kBool, kBool}, kBool);
-      return;
-    case OpKind::kWhere:
-      for (DType t : dtypes) Add(table, row.op, {kBool, t, t}, t);
-      return Add(table, row.op, {kBool, kBool, kBool}, kBool);
-    case OpKind::kWhereGrad:
-      for (DType t : dtypes) Add(table, row.op, {kBool, t}, t);
-      return;
-    default:
-      for (DType t : dtypes) Add(table, row.op, std::vector<DType>(count, t), t);
-  }
-}
-
 }  // namespace
 
 void RegisterElementwise(runtime::KernelTable* table) {
   for (absl::Span<const BlockOp> rows : {UnaryBlockOps(), ActivationBlockOps(), BinaryBlockOps()}) {
-    for (const BlockOp& row : rows) RegisterRow(table, row);
+    for (const BlockOp& row : rows) {
+      for (auto& [inputs, outputs] : ops::ElementwiseSignatures(row.op)) {
+        table->Add(row.op, inputs, outputs, PrepareElementwise);
+      }
+    }
   }
 }
 

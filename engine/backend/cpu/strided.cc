@@ -91,36 +91,6 @@ void ByElement(int64_t bytes, const Function& function) {
 
 }  // namespace
 
-Shape DenseStrides(const Shape& shape) {
-  Shape strides(shape.size(), 1);
-  for (size_t d = shape.size(); d-- > 1;) strides[d - 1] = strides[d] * shape[d];
-  return strides;
-}
-
-StridedView Collapsed(const StridedView& view) {
-  StridedView y{{}, {}, view.offset};
-  for (size_t d = 0; d < view.extents.size(); ++d) {
-    if (view.extents[d] == 1) continue;
-    if (!y.extents.empty() && y.strides.back() == view.strides[d] * view.extents[d]) {
-      y.extents.back() *= view.extents[d];
-      y.strides.back() = view.strides[d];
-    } else {
-      y.extents.push_back(view.extents[d]);
-      y.strides.push_back(view.strides[d]);
-    }
-  }
-  return y;
-}
-
-StridedView BroadcastView(const Shape& from, const Shape& to) {
-  const Shape dense = DenseStrides(from);
-  StridedView view{to, Shape(to.size(), 0), 0};
-  for (size_t d = 0; d < from.size(); ++d) {
-    if (from[d] != 1) view.strides[to.size() - from.size() + d] = dense[d];
-  }
-  return Collapsed(view);
-}
-
 void ReadStrided(const StridedView& view, int64_t element_bytes, const void* from, int64_t first, int64_t n, void* to) {
   ByElement(element_bytes, [&](auto element) {
     using T = decltype(element);
