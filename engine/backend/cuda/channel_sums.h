@@ -3,10 +3,15 @@
 // a second kernel adds up what they left. What is added in which order depends on the shape alone. For .cu files.
 //
 // A *body* says what is summed; it derives from WideSums or RunSums and defines
-//   template <int kWidth> __device__ void operator()(int64_t row, int64_t channel, Term (&sums)[kSums][kWidth]) const
-// which adds row `row` (of outer * rows) at channels channel to channel + kWidth - 1 to `sums`. A *finish* is called
-// once for every channel with its sums:
+//   template <int kWidth, typename Constants>
+//   __device__ void operator()(int64_t row, int64_t channel, const Constants&, Term (&sums)[kSums][kWidth]) const
+// which adds row `row` (of outer * rows) at channels channel to channel + kWidth - 1 to `sums`, and perhaps
+//   template <int kWidth> __device__ Constants Begin(int64_t outer, int64_t channel) const
+// for what is the same in all rows. A *finish* is called once for every channel, with its sums:
 //   __device__ void operator()(int64_t outer, int64_t channel, const Total (&sums)[kSums]) const
+// MapChannels() goes over a tensor in the same way, to write another: its body has the same Begin, and
+//   template <typename Constants> __device__ void operator()(int64_t element, const Constants&) const
+// for the kWidth elements from `element` on.
 #ifndef AMPD_ENGINE_BACKEND_CUDA_CHANNEL_SUMS_H_
 #define AMPD_ENGINE_BACKEND_CUDA_CHANNEL_SUMS_H_
 
@@ -37,6 +42,9 @@ struct ChannelPlan {
   // What the parts leave for the second kernel; 0 if there is none.
   int64_t workspace_bytes(int sums) const { return splits == 1 ? 0 : outer * splits * sums * channels * 8; }
 };
+
+// Elements of a dtype in 16 bytes.
+inline int PackOf(DType dtype) { return 16 / static_cast<int>(SizeOf(dtype)); }
 
 // `pack` elements are 16 bytes.
 inline ChannelPlan PlanChannels(int64_t outer, int64_t rows, int64_t channels, int pack) {
@@ -71,9 +79,17 @@ struct ChannelThread {
   }
 };
 
+// A body without constants of its channels.
+struct NoConstants {
+  template <int kWidth>
+  __device__ NoConstants Begin(int64_t, int64_t) const {
+    return {};
+  }
+};
+
 // Every term is added exactly or nearly so.
 template <int kSums_>
-struct WideSums {
+struct WideSums : NoConstants {
   static constexpr int kSums = kSums_;
   static constexpr int kRun = 1;
   using Term = Wide;
@@ -102,17 +118,17 @@ __device__ __forceinline__ void SumRows(const Body& body, const ChannelPlan& pla
                                         typename Body::Sum (&sums)[Body::kSums][kWidth]) {
   constexpr int kRun = Body::kRun;
   const int64_t first = at.outer * plan.rows;
+  const auto constants = body.template Begin<kWidth>(at.outer, at.channel);
   if constexpr (kRun == 1) {
 #pragma unroll 4
-    for (int64_t row = at.begin; row < at.end; row += at.lines)
-      body.template operator()<kWidth>(first + row, at.channel, sums);
+    for (int64_t row = at.begin; row < at.end; row += at.lines) body(first + row, at.channel, constants, sums);
   } else {
     for (int64_t row = at.begin; row < at.end; row += int64_t{kRun} * at.lines) {
       typename Body::Term run[Body::kSums][kWidth] = {};
 #pragma unroll
       for (int k = 0; k < kRun; ++k) {
         if (row + k * at.lines < at.end) {
-          body.template operator()<kWidth>(first + row + k * at.lines, at.channel, run);
+          body(first + row + k * at.lines, at.channel, constants, run);
         }
       }
 #pragma unroll
@@ -209,6 +225,18 @@ __global__ void __launch_bounds__(kChannelThreads)
   finish(outer, channel, totals);
 }
 
+template <int kWidth, typename Body>
+__global__ void __launch_bounds__(kChannelThreads) MapKernel(Body body, ChannelPlan plan) {
+  const ChannelThread at(plan);
+  if (at.channel >= plan.channels) return;
+  const auto constants = body.template Begin<kWidth>(at.outer, at.channel);
+  const int64_t first = at.outer * plan.rows;
+#pragma unroll 4
+  for (int64_t row = at.begin; row < at.end; row += at.lines) {
+    body((first + row) * plan.channels + at.channel, constants);
+  }
+}
+
 }  // namespace channel_sums
 
 // Calls f(width) with the plan's width as a compile-time constant; `kPacked` is that of 16 bytes.
@@ -234,6 +262,14 @@ absl::Status SumChannels(absl::string_view what, const ChannelPlan& plan, const 
     const auto blocks = static_cast<unsigned>(plan.outer * CeilDiv(plan.channels, kWarp));
     return Launch(what, channel_sums::FinishKernel<Body, Finish>, blocks, kChannelThreads, 0, stream, finish, plan,
                   partial);
+  });
+}
+
+template <int kPacked, typename Body>
+absl::Status MapChannels(absl::string_view what, const ChannelPlan& plan, const Body& body, cudaStream_t stream) {
+  return VisitChannelWidth<kPacked>(plan, [&](auto width) {
+    return Launch(what, channel_sums::MapKernel<width.value, Body>, plan.blocks(), kChannelThreads, 0, stream, body,
+                  plan);
   });
 }
 

@@ -72,19 +72,25 @@ __device__ __forceinline__ ExpSum ExpSumOf(const Row<float, Team>& row, int64_t 
     float v[Team::kWidth];
     row.Get(item, column, v);
     visit(column, v);
-    if constexpr (Team::kItems == 0) return running.Add(v);
+    if constexpr (Team::kItems == 0) {
+      running.Add(v);
+    } else {
       // The row is in registers, so a second pass costs less than scaling.
 #pragma unroll
-    for (float value : v) running.largest = MaxOf()(running.largest, value);
+      for (float value : v) running.largest = MaxOf()(running.largest, value);
+    }
   });
-  if constexpr (Team::kItems == 0) return running.template Join<Team>();
-  running.largest = Team::Reduce(running.largest, kLowest, MaxOf());
-  Team::ForEach(n, [&](int item, auto column) {
-    float v[Team::kWidth];
-    row.Get(item, column, v);
-    running.AddTerms(v);
-  });
-  return {running.largest, Team::Sum(ToDouble(running.sum))};
+  if constexpr (Team::kItems == 0) {
+    return running.template Join<Team>();
+  } else {
+    running.largest = Team::Reduce(running.largest, kLowest, MaxOf());
+    Team::ForEach(n, [&](int item, auto column) {
+      float v[Team::kWidth];
+      row.Get(item, column, v);
+      running.AddTerms(v);
+    });
+    return {running.largest, Team::Sum(ToDouble(running.sum))};
+  }
 }
 
 }  // namespace ampd::cuda

@@ -89,18 +89,20 @@ __device__ __forceinline__ RowSums SumsOf(const RowGoal<kKind>& goal, const Row<
   if constexpr (kKind == GoalKind::kLabel) {
     const double q = goal.at_label, dot = kDot ? q * static_cast<double>(row[goal.label]) : 0.0;
     return {ExpSumOf<Team, true>(z, n, [](auto, const auto&) {}), q, dot};
-  }
-  Wide q_sum{}, q_dot{};
-  const ExpSum exp = ExpSumOf<Team, true>(z, n, [&](auto column, const float(&v)[Team::kWidth]) {
-    float q[Team::kWidth];
-    goal.Get(column, q);
-    q_sum += Wide(PairwiseSum(q));
-    if constexpr (!kDot) return;
+  } else {
+    Wide q_sum{}, q_dot{};
+    const ExpSum exp = ExpSumOf<Team, true>(z, n, [&](auto column, const float(&v)[Team::kWidth]) {
+      float q[Team::kWidth];
+      goal.Get(column, q);
+      q_sum += Wide(PairwiseSum(q));
+      if constexpr (kDot) {
 #pragma unroll
-    for (int j = 0; j < Team::kWidth; ++j) q[j] *= v[j];
-    q_dot += Wide(PairwiseSum(q));
-  });
-  return {exp, Team::Sum(ToDouble(q_sum)), kDot ? Team::Sum(ToDouble(q_dot)) : 0.0};
+        for (int j = 0; j < Team::kWidth; ++j) q[j] *= v[j];
+        q_dot += Wide(PairwiseSum(q));
+      }
+    });
+    return {exp, Team::Sum(ToDouble(q_sum)), kDot ? Team::Sum(ToDouble(q_dot)) : 0.0};
+  }
 }
 
 template <typename Team, GoalKind kKind>

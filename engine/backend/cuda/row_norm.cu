@@ -208,7 +208,7 @@ struct TeamSums : RunSums<1> {
   int64_t columns;
 
   template <int kWidth>
-  __device__ void operator()(int64_t row, int64_t column, float (&total)[1][kWidth]) const {
+  __device__ void operator()(int64_t row, int64_t column, NoConstants, float (&total)[1][kWidth]) const {
     float v[kWidth];
     LoadFloats(sums + row * columns + column, v);
 #pragma unroll
@@ -223,7 +223,7 @@ struct ColumnSums : RunSums<2> {
   int64_t columns;
 
   template <int kWidth>
-  __device__ void operator()(int64_t row, int64_t column, float (&total)[2][kWidth]) const {
+  __device__ void operator()(int64_t row, int64_t column, NoConstants, float (&total)[2][kWidth]) const {
     float g[kWidth], v[kWidth];
     LoadFloats(o.dy + row * columns + column, g);
     LoadFloats(o.x + row * columns + column, v);
@@ -313,7 +313,7 @@ absl::Status LaunchBackward(const Context& context, const std::string& name, con
 
 std::unique_ptr<runtime::Kernel> PrepareBackward(Context* context, const NodeDesc& desc, bool centred) {
   const GradPlan plan(RowNorm(desc, desc.inputs[1].shape, centred), desc.inputs.size() > (centred ? 4u : 3u),
-                      16 / static_cast<int>(SizeOf(desc.inputs[0].dtype)));
+                      PackOf(desc.inputs[0].dtype));
   return MakeKernel(plan.workspace_bytes, [=, name = desc.name](const KernelArgs& args) {
     return VisitData(args.inputs[0].dtype, [&](auto tag) {
       return LaunchBackward<typename decltype(tag)::type>(*context, name, plan, args);
