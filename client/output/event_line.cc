@@ -32,7 +32,10 @@ std::string Line(const v1::StepReport& step) {
                     Figure(phase.learning_rate()), "  scale ", Figure(phase.loss_scale()), "  skips ",
                     phase.steps_skipped());
   }
-  return absl::StrCat(line, "  ", Count(step.samples_per_second()), " samples/s");
+  absl::StrAppend(&line, "  ", Count(step.samples_per_second()), " samples/s");
+  if (step.has_step_seconds()) absl::StrAppend(&line, "  ", StepTime(step.step_seconds()), " a step");
+  if (step.has_model_flops_utilization()) absl::StrAppend(&line, "  MFU ", Percent(step.model_flops_utilization()));
+  return line;
 }
 
 std::string Line(const v1::OverflowSkip& skip) {

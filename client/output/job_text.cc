@@ -63,6 +63,8 @@ std::string JobText(const v1::Job& job) {
   if (summary.has_eval_loss()) lines.Add("eval loss", Figure(summary.eval_loss()));
   if (summary.has_accuracy()) lines.Add("accuracy", Figure(summary.accuracy()));
   if (summary.samples_per_second() > 0) lines.Add("speed", Count(summary.samples_per_second()) + " samples/s");
+  if (summary.has_step_seconds()) lines.Add("step time", StepTime(summary.step_seconds()));
+  if (summary.has_model_flops_utilization()) lines.Add("MFU", Percent(summary.model_flops_utilization()));
   lines.Add("checkpoint", summary.checkpoint());
   if (job.has_plan()) lines.Add("parameters", absl::StrCat(job.plan().parameters()));
   return lines.text();

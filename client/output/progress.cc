@@ -52,6 +52,8 @@ void Progress::ObserveStep(absl::Time time, const v1::StepReport& step) {
   summary_.set_total_steps(step.total_steps());
   summary_.set_epoch(step.epoch());
   summary_.set_samples_per_second(step.samples_per_second());
+  summary_.clear_model_flops_utilization();
+  if (step.has_model_flops_utilization()) summary_.set_model_flops_utilization(step.model_flops_utilization());
   summary_.set_steps_applied(0);
   summary_.set_steps_skipped(0);
   for (const v1::PhaseReport& phase : step.phases()) {
@@ -87,6 +89,7 @@ std::string Progress::Line(int columns) const {
     if (s.has_loss()) absl::StrAppend(&line, "  loss ", Figure(s.loss()));
     absl::StrAppend(&line, "  scale ", Figure(s.loss_scale()), "  skips ", s.steps_skipped(), "  ",
                     Count(s.samples_per_second()), " samples/s");
+    if (s.has_model_flops_utilization()) absl::StrAppend(&line, "  MFU ", Percent(s.model_flops_utilization()));
     const double eta = EtaSeconds();
     absl::StrAppend(&line, "  ETA ", eta < 0 ? "-" : Duration(eta));
   } else if (state_ == v1::Job::RUNNING) {

@@ -51,6 +51,13 @@ std::string Duration(double seconds) {
   return absl::StrFormat("%d:%02d", s / 60, s % 60);
 }
 
+std::string StepTime(double seconds) {
+  if (seconds < 1e-3) return absl::StrFormat("%.3g us", seconds * 1e6);
+  return seconds < 1 ? absl::StrFormat("%.3g ms", seconds * 1e3) : absl::StrFormat("%.3g s", seconds);
+}
+
+std::string Percent(double ratio) { return absl::StrFormat("%.1f%%", 100 * ratio); }
+
 std::string TimeOfDay(const google::protobuf::Timestamp& time) { return FormatUtc("%H:%M:%S", time); }
 
 std::string DateAndTime(const google::protobuf::Timestamp& time) {

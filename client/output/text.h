@@ -22,6 +22,12 @@ std::string Bytes(int64_t bytes);
 // "0:07", "12:05", "3:00:07", "2d 4h".
 std::string Duration(double seconds);
 
+// A short time: "12.5 us", "1.25 ms", "2.1 s"; three significant digits.
+std::string StepTime(double seconds);
+
+// Of a ratio: "41.2%".
+std::string Percent(double ratio);
+
 // "12:00:01" in UTC.
 std::string TimeOfDay(const google::protobuf::Timestamp& time);
 

@@ -3,6 +3,7 @@
 #include "engine/core/status.h"
 #include "engine/train/gradient_diagnostics.h"
 #include "engine/train/planned_model.h"
+#include "engine/train/step_flops.h"
 #include "engine/train/trainer.h"
 #include "engine/train/training_data.h"
 
@@ -124,6 +125,8 @@ v1::PlanResponse PlanJob(const ResolvedJobSpec& spec, const std::vector<std::str
   }
   if (eval.has_value()) CheckEval(*train, *eval, (*planned)->outputs, &response);
   FillPlan(**planned, train->input_shape, response.mutable_plan());
+  const absl::optional<double> flops = StepFlops(**planned, spec.proto().train());
+  if (flops.has_value()) response.mutable_plan()->set_step_flops(*flops);
   if (spec.proto().report().diagnostics_every_steps() > 0) AddDiagnostics(spec, *sample, &response);
   return response;
 }

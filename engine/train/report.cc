@@ -57,6 +57,7 @@ absl::Status Reporter::AddStep(const StepRecord& record) {
     }
   }
   samples_ += record.samples;
+  ++steps_;
   seconds_ += record.seconds;
   wait_seconds_ += record.wait_seconds;
   return Due(record.step) ? Flush() : absl::OkStatus();
@@ -82,6 +83,7 @@ absl::Status Reporter::Flush() {
   report->set_last_step(last_step_);
   report->set_samples_per_second(seconds_ > 0 ? static_cast<double>(samples_) / seconds_ : 0);
   report->set_input_wait_seconds(wait_seconds_);
+  if (steps_ > 0) report->set_step_seconds(seconds_ / static_cast<double>(steps_));
   report->set_total_steps(total_steps_);
   report->set_epoch(epoch_);
   for (Range& range : phases_) {
@@ -90,7 +92,7 @@ absl::Status Reporter::Flush() {
     range.finite_losses = 0;
     range.gradient_norm = kNone;
   }
-  first_step_ = samples_ = 0;
+  first_step_ = samples_ = steps_ = 0;
   seconds_ = wait_seconds_ = 0;
   last_report_ = clock_();
   return Emit(std::move(event));

@@ -97,6 +97,7 @@ class Reporter {
   int64_t last_step_ = 0;
   int64_t epoch_ = 0;
   int64_t samples_ = 0;
+  int64_t steps_ = 0;
   double seconds_ = 0;
   double wait_seconds_ = 0;
 };

@@ -153,6 +153,8 @@ class ControllerCore {
   void ReleaseDevice(LiveJob& live);
   std::optional<std::string> JobOfProcess(const DeviceSlot& slot, int64_t pid) const;
   void JudgeProcesses(DeviceSlot& slot) const;
+  // Adds to a worker's report what only the daemon knows: how much of its device it uses.
+  void RateStep(const LiveJob& live, v1::StepReport* step);
   void TakeConditions(DeviceSlot& slot, const v1::Device& before);
 
   // core_requests.cc

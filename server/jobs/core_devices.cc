@@ -10,6 +10,7 @@
 #include "server/metrics/metrics.h"
 #include "server/scheduling/capability.h"
 #include "server/scheduling/devices.h"
+#include "server/scheduling/peak.h"
 
 namespace ampd {
 namespace {
@@ -107,6 +108,15 @@ std::optional<std::string> ControllerCore::JobOfProcess(const DeviceSlot& slot, 
   }
   if (just_freed && slot.last_pid == pid) return std::nullopt;
   return "";
+}
+
+void ControllerCore::RateStep(const LiveJob& live, v1::StepReport* step) {
+  step->clear_model_flops_utilization();
+  const v1::Job& job = live.job.proto();
+  const DeviceSlot* slot = FindDevice(live.device);
+  if (slot == nullptr || !job.plan().has_step_flops() || !(step->step_seconds() > 0)) return;
+  const std::optional<double> peak = PeakFlops(slot->device, job.spec().precision().mode());
+  if (peak) step->set_model_flops_utilization(job.plan().step_flops() / step->step_seconds() / *peak);
 }
 
 // Names the jobs of the device's processes; a process of others becomes a condition.

@@ -169,6 +169,7 @@ void ControllerCore::OnEvent(LiveJob& live, v1::WorkerEvent event) {
   if (live.job.pending_events() >= kMaxPendingEvents) {
     return CloseConnection(live, absl::UnavailableError("the state directory takes no events at present"));
   }
+  if (event.event().has_step()) RateStep(live, event.mutable_event()->mutable_step());
   if (IsWorkerPayload(event.event())) {
     live.job.AddWorkerEvent(std::move(*event.mutable_event()), event.number(), clock_->Now());
   } else {

@@ -38,6 +38,10 @@ void FoldStep(const v1::StepReport& step, JobRecord* record, Deltas* deltas) {
   summary.set_steps_applied(applied);
   summary.set_steps_skipped(skipped);
   summary.set_samples_per_second(step.samples_per_second());
+  summary.clear_step_seconds();
+  summary.clear_model_flops_utilization();
+  if (step.has_step_seconds()) summary.set_step_seconds(step.step_seconds());
+  if (step.has_model_flops_utilization()) summary.set_model_flops_utilization(step.model_flops_utilization());
 }
 
 void Reported(int64_t step, JobRecord* record) {

@@ -89,6 +89,11 @@ inline constexpr Metric kJobSamples = {
     "Training samples of the job since the daemon started; repeated ones count again."};
 inline constexpr Metric kJobSamplesPerSecond = {Metric::kGauge, "ampd_job_samples_per_second",
                                                 "Training samples a second over the newest report."};
+inline constexpr Metric kJobStepSeconds = {Metric::kGauge, "ampd_job_step_seconds",
+                                           "Mean time of a step over the newest report, input wait included."};
+inline constexpr Metric kJobFlopsUtilization = {
+    Metric::kGauge, "ampd_job_model_flops_utilization_ratio",
+    "Model FLOPs a second over the device's peak in the job's mode, 0 to 1; only where that peak is known."};
 inline constexpr Metric kJobInputWait = {Metric::kCounter, "ampd_job_input_wait_seconds_total",
                                          "Time the job's trainer waited for a batch since the daemon started."};
 inline constexpr Metric kJobEvaluationLoss = {Metric::kGauge, "ampd_job_evaluation_loss",
@@ -122,6 +127,8 @@ inline std::vector<const Metric*> AllMetrics() {
                                     &kJobStepsSkipped,
                                     &kJobSamples,
                                     &kJobSamplesPerSecond,
+                                    &kJobStepSeconds,
+                                    &kJobFlopsUtilization,
                                     &kJobInputWait,
                                     &kJobEvaluationLoss,
                                     &kJobEvaluationAccuracy};

@@ -173,6 +173,10 @@ void Metrics::Impl::OnStep(const std::string& job, const v1::StepReport& step) {
     RaiseTo(job, kJobStepsSkipped, phase.name(), static_cast<double>(phase.steps_skipped()));
   }
   JobGauge(job, kJobSamplesPerSecond, "").Set(step.samples_per_second());
+  if (step.has_step_seconds()) JobGauge(job, kJobStepSeconds, "").Set(step.step_seconds());
+  if (step.has_model_flops_utilization()) {
+    JobGauge(job, kJobFlopsUtilization, "").Set(step.model_flops_utilization());
+  }
   if (step.input_wait_seconds() > 0) JobCounter(job, kJobInputWait, "").Increment(step.input_wait_seconds());
 }
 

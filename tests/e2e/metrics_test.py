@@ -53,8 +53,11 @@ class MetricsTest(DaemonTest):
         for name, labels in [("ampd_job_loss", main), ("ampd_job_loss_scale", main), ("ampd_job_learning_rate", main),
                              ("ampd_job_gradient_norm", main), ("ampd_job_steps_applied_total", main),
                              ("ampd_job_steps_skipped_total", main), ("ampd_job_samples_total", one),
-                             ("ampd_job_input_wait_seconds_total", one), ("ampd_job_samples_per_second", one)]:
+                             ("ampd_job_input_wait_seconds_total", one), ("ampd_job_samples_per_second", one),
+                             ("ampd_job_step_seconds", one)]:
             self.assertIn((name, labels), now)
+        # A CPU's peak is not known.
+        self.assertNotIn(("ampd_job_model_flops_utilization_ratio", one), now)
         self.assertGreater(now["ampd_job_loss", main], 0)
         self.assertGreaterEqual(now["ampd_job_loss_scale", main], 1)
         applied, skipped = now["ampd_job_steps_applied_total", main], now["ampd_job_steps_skipped_total", main]

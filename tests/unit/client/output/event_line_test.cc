@@ -21,6 +21,9 @@ TEST(EventLineTest, SaysWhatHappened) {
   EXPECT_EQ(LineOf("step: {first_step: 1, last_step: 40, total_steps: 400, epoch: 2, samples_per_second: 9100, phases: "
                    "[{name: main, loss: 0.31214, loss_scale: 65536, learning_rate: 0.001, steps_skipped: 3}]}"),
             "12:00:01  step 40/400  epoch 2  loss 0.3121  lr 0.001  scale 65536  skips 3  9.1k samples/s");
+  EXPECT_EQ(LineOf("step: {last_step: 40, epoch: 2, samples_per_second: 9100, step_seconds: 0.00125, "
+                   "model_flops_utilization: 0.4125}"),
+            "12:00:01  step 40  epoch 2  9.1k samples/s  1.25 ms a step  MFU 41.2%");
   EXPECT_EQ(LineOf("overflow_skip: {step: 12, phase: main, scale_before: 65536, scale_after: 32768, stage: GRADIENT, "
                    "first_tensor: conv1.weight, kind: KIND_INF, epoch: 1, batch: 3, calibration: true}"),
             "12:00:01  overflow  step 12 skipped, scale 65536 -> 32768, Inf in GRADIENT conv1.weight, epoch 1 batch 3 "

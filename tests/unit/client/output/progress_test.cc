@@ -44,6 +44,14 @@ TEST(ProgressTest, TellsStepLossScaleSkipsSpeedAndEta) {
   EXPECT_EQ(progress.Line(30), "CANCELLING  step 140/400 35%  ");
 }
 
+TEST(ProgressTest, TellsTheUseOfTheDeviceWhereItIsKnown) {
+  Progress progress;
+  progress.Observe(Event(21,
+                         "step: {last_step: 150, total_steps: 400, samples_per_second: 9100, "
+                         "model_flops_utilization: 0.4125}"));
+  EXPECT_NE(progress.Line(120).find("9.1k samples/s  MFU 41.2%  ETA"), std::string::npos);
+}
+
 TEST(ProgressTest, EtaFollowsThePaceOfTheLastHalfMinute) {
   Progress progress;
   for (int i = 0; i <= 100; ++i) progress.Observe(Step(i, i));                 // One step a second,

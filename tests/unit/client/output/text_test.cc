@@ -35,6 +35,14 @@ TEST(TextTest, ByteCounts) {
   EXPECT_EQ(Bytes(INT64_MAX), "8192 PiB");
 }
 
+TEST(TextTest, StepTimesAndShares) {
+  EXPECT_EQ(StepTime(9.87654e-6), "9.88 us");
+  EXPECT_EQ(StepTime(0.00125), "1.25 ms");
+  EXPECT_EQ(StepTime(2.1), "2.1 s");
+  EXPECT_EQ(Percent(0.4125), "41.2%");
+  EXPECT_EQ(Percent(0), "0.0%");
+}
+
 TEST(TextTest, Durations) {
   EXPECT_EQ(Duration(0), "0:00");
   EXPECT_EQ(Duration(7.4), "0:07");

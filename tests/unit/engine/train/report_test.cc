@@ -62,6 +62,7 @@ TEST_F(ReporterTest, AReportCoversTheStepsSinceTheOneBefore) {
   EXPECT_EQ(report.total_steps(), 100);
   EXPECT_EQ(report.phases(0).loss(), 1.5);
   EXPECT_EQ(report.samples_per_second(), 40);
+  EXPECT_EQ(report.step_seconds(), 0.25);
   EXPECT_EQ(report.input_wait_seconds(), 0.375);
   EXPECT_EQ(report.phases(0).gradient_norm(), 2);
   EXPECT_EQ(report.phases(0).loss_scale(), 8);

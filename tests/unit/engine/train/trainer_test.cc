@@ -347,6 +347,16 @@ TEST(PlanJob, CountsParametersAndMemory) {
   EXPECT_EQ(plan.plan().layers(4).dtype(), "f16");
 }
 
+TEST(PlanJob, CountsTheModelsProducts) {
+  const auto plan = PlanJob(Spec({kConvNet, kGlyphs, kBatches}), {});
+  // The filter of 3x3x1x6 at 13x13 places, forward and for its own gradient (the input needs none); the matrix of
+  // 1014x10 forward and for both gradients; multiply and add; over a batch of 32.
+  const double conv = 2 * 2.0 * 13 * 13 * 6 * 9, dense = 3 * 2.0 * 1014 * 10;
+  EXPECT_EQ(plan.plan().step_flops(), 32 * (conv + dense));
+  const auto whole = PlanJob(Spec({kConvNet, kGlyphs, "train { batch_size: 32 }", "precision { mode: BF16 }"}), {});
+  EXPECT_EQ(whole.plan().step_flops(), plan.plan().step_flops());
+}
+
 TEST(PlanJob, NamesTheFieldThatDoesNotFit) {
   const auto plan =
       PlanJob(Spec({"model { layers { dense { units: 10 } } loss { softmax_cross_entropy {} } }", kGlyphs}), {});

@@ -139,6 +139,42 @@ TEST_F(ControllerDevicesTest, PidsOfAnotherNamespaceAreNotCompared) {
   EXPECT_EQ(Devices()[0].gpu().processes(0).job_id(), id);
 }
 
+TEST_F(ControllerDevicesTest, AStepIsRatedByItsDevicesPeak) {
+  v1::Device gpu = Gpu("GPU-a", 9, 0);
+  gpu.set_name("NVIDIA H200");
+  Restart({gpu});
+  CreateJobParams params = Job(v1::PrecisionSpec::BF16);
+  params.plan.set_step_flops(98.95e12);
+  const std::string id = Submit(std::move(params));
+  auto worker = AttachLaunched(0);
+  v1::WorkerMessage message;
+  message.mutable_event()->set_number(1);
+  v1::StepReport& step = *message.mutable_event()->mutable_event()->mutable_step();
+  step.set_first_step(1);
+  step.set_last_step(4);
+  step.set_step_seconds(0.25);
+  // Not for the worker to say.
+  step.set_model_flops_utilization(17);
+  controller_->WorkerMessage(worker, message);
+  EXPECT_TRUE(worker->WaitForAck(1));
+  EXPECT_DOUBLE_EQ(LastEvent(id).step().model_flops_utilization(), 0.4);
+  EXPECT_DOUBLE_EQ(Get(id)->summary().model_flops_utilization(), 0.4);
+  EXPECT_DOUBLE_EQ(Get(id)->summary().step_seconds(), 0.25);
+  EXPECT_THAT(metrics_->Serialize(), HasSubstr("ampd_job_step_seconds{job=\"" + id + "\"} 0.25"));
+  EXPECT_THAT(metrics_->Serialize(), HasSubstr("ampd_job_model_flops_utilization_ratio{job=\"" + id + "\"} 0.4"));
+}
+
+TEST_F(ControllerDevicesTest, AJobOnTheCpuIsNotRated) {
+  CreateJobParams params = Params();
+  params.plan.set_step_flops(1e12);
+  const std::string id = Submit(std::move(params));
+  auto worker = AttachLaunched(0);
+  SendStep(worker, 1, 1);
+  EXPECT_TRUE(worker->WaitForAck(1));
+  EXPECT_FALSE(LastEvent(id).step().has_model_flops_utilization());
+  EXPECT_THAT(metrics_->Serialize(), Not(HasSubstr("flops_utilization")));
+}
+
 TEST_F(ControllerDevicesTest, ADeviceOutOfOrderGetsNoJob) {
   const v1::Device gpu = Gpu("GPU-a", 9, 0);
   Restart({gpu});

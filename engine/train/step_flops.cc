@@ -1,0 +1,42 @@
+#include "engine/train/step_flops.h"
+
+namespace ampd::train {
+namespace {
+
+// Of `cost`, the share that is the model's products.
+double ShareOfProducts(ir::OpKind op) {
+  switch (op) {
+    case ir::OpKind::kMatmul:
+    case ir::OpKind::kConv2d:
+    case ir::OpKind::kConv2dGradInput:
+    case ir::OpKind::kConv2dGradFilter:
+    case ir::OpKind::kConvTranspose2d:
+    case ir::OpKind::kAttention:
+    case ir::OpKind::kLstm:
+    case ir::OpKind::kLstmGrad:
+    case ir::OpKind::kGru:
+    case ir::OpKind::kGruGrad:
+      return 1;
+    case ir::OpKind::kAttentionGrad:
+      // The fifth makes the probabilities again.
+      return 0.8;
+    default:
+      return 0;
+  }
+}
+
+}  // namespace
+
+absl::optional<double> StepFlops(const PlannedModel& planned, const v1::TrainSpec& train) {
+  double flops = 0;
+  for (const PlannedPhase& phase : planned.phases) {
+    if (phase.plans.size() != 1) return absl::nullopt;
+    double micro_batch = 0;
+    for (const runtime::PlanStep& step : phase.plans[0].steps)
+      micro_batch += ShareOfProducts(step.op) * step.cost.flops;
+    flops += micro_batch / static_cast<double>(phase.every);
+  }
+  return flops * static_cast<double>(train.batch_size()) / static_cast<double>(train.micro_batch_size());
+}
+
+}  // namespace ampd::train
