@@ -3,9 +3,11 @@
 #define AMPD_ENGINE_RUNTIME_BACKEND_H_
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "engine/core/dtype.h"
@@ -15,6 +17,9 @@
 #include "engine/runtime/memory.h"
 
 namespace ampd::runtime {
+
+class StepLoop;
+struct StepLoopConfig;
 
 // A parameter's place in the flat arenas (masters, gradients, moments), in elements.
 struct ArenaSlot {
@@ -85,6 +90,8 @@ class Backend {
   // Copies the dense f32 tensor `from` of `shape` to the beginning of every dimension of `to`, dense of `padded`, and
   // writes zeros to the rest of it. Both have one rank, at least 1, and no extent of `padded` is less than `shape`'s.
   virtual absl::Status PadInto(const float* from, const Shape& shape, const Shape& padded, float* to) = 0;
+  // Steps that the device takes by itself. UNIMPLEMENTED where it cannot; then the host decides every step.
+  virtual absl::StatusOr<std::unique_ptr<StepLoop>> MakeStepLoop(const StepLoopConfig& config);
   // Whether any of `size` elements is not finite, and whether the first such is a NaN. Integers are finite.
   virtual absl::Status FindNonFinite(const TensorView& tensor, bool* found, bool* is_nan) = 0;
 };

@@ -49,6 +49,7 @@ class Executor {
   // Launches every step in order, upon the inputs and the step state that lie in the backend's memory by then. It waits
   // for nothing, unless the hook does. FAILED_PRECONDITION when an input is not bound. Errors name the step.
   absl::Status Launch(const Hook& hook = nullptr);
+  const Plan& plan() const { return *plan_; }
   // What kernels read as KernelArgs::step, in the backend's memory, and the loss seed in it; at one address for life.
   StepState* step_state() const { return reinterpret_cast<StepState*>(step_.data()); }
 

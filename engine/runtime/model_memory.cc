@@ -107,12 +107,14 @@ absl::Status ModelMemory::Initialize(uint64_t seed) {
 }
 
 absl::Status ModelMemory::PublishAll() {
-  for (const ModelLayout::Copy& copy : layout_->copies()) {
-    absl::Status status =
-        copy.layout.write(Master(copy.parameter).as<float>(), published() + copy.offset, publish_workspace_.data());
-    if (!status.ok()) return Annotate(status, absl::StrCat("publishing ", layout_->parameters()[copy.parameter].name));
-  }
+  for (const ModelLayout::Copy& copy : layout_->copies()) AMPD_RETURN_IF_ERROR(Publish(copy));
   return absl::OkStatus();
+}
+
+absl::Status ModelMemory::Publish(const ModelLayout::Copy& copy) {
+  const absl::Status status =
+      copy.layout.write(Master(copy.parameter).as<float>(), published() + copy.offset, publish_workspace_.data());
+  return Annotate(status, absl::StrCat("publishing ", layout_->parameters()[copy.parameter].name));
 }
 
 absl::Status ModelMemory::BeginUpdate() {

@@ -74,6 +74,8 @@ class ModelMemory {
   absl::Status Initialize(uint64_t seed);
   // Rewrites every published copy from the masters.
   absl::Status PublishAll();
+  // Rewrites one of layout().copies().
+  absl::Status Publish(const ModelLayout::Copy& copy);
 
   // Starts an update: gradients are zero, the pending state is the committed one.
   absl::Status BeginUpdate();

@@ -164,7 +164,7 @@ class Planner {
     auto* backend = const_cast<Backend*>(&backend_);
     const int64_t size = NumElements(type.shape);
     const DType dtype = type.dtype;
-    return {.key = absl::StrCat(DTypeName(dtype), ":dense"),
+    return {.key = DenseCopyKey(dtype),
             .bytes = size * SizeOf(dtype),
             .write = [backend, size, dtype](const float* master, void* copy, void*) {
               return backend->Publish(master, size, dtype, copy);
@@ -264,6 +264,8 @@ class Planner {
 }  // namespace
 
 int64_t BytesOf(const PlannedTensor& tensor) { return NumElements(tensor.type.shape) * SizeOf(tensor.type.dtype); }
+
+std::string DenseCopyKey(DType dtype) { return absl::StrCat(DTypeName(dtype), ":dense"); }
 
 absl::StatusOr<Plan> MakePlan(const ir::Graph& graph, const Backend& backend, int threads, ModelLayout* layout) {
   return Planner(graph, backend, threads, layout).Run();

@@ -68,6 +68,9 @@ struct Plan {
   int64_t activation_bytes = 0;
 };
 
+// The key of a published copy that is the parameter's own elements in `dtype`, dense.
+std::string DenseCopyKey(DType dtype);
+
 // Chooses kernels for every node of `graph`, adds the published copies they read to `layout`, and lays out the arena so
 // that no two tensors alive at once overlap. UNIMPLEMENTED names the node that has no kernel.
 absl::StatusOr<Plan> MakePlan(const ir::Graph& graph, const Backend& backend, int threads, ModelLayout* layout);

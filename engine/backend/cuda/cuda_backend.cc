@@ -6,6 +6,7 @@
 
 #include "engine/backend/cuda/cuda_backend_impl.h"
 #include "engine/backend/cuda/kernels.h"
+#include "engine/backend/cuda/step_loop.h"
 #include "engine/core/status.h"
 
 namespace ampd {
@@ -117,6 +118,10 @@ absl::Status CudaBackend::Update(const runtime::UpdateArgs& args) {
   const UpdateControl control = {1, args.scalars};
   AMPD_RETURN_IF_ERROR(memory_.Upload(&control, sizeof(control), &scratch->update));
   return pass->Enqueue(&scratch->update);
+}
+
+absl::StatusOr<std::unique_ptr<runtime::StepLoop>> CudaBackend::MakeStepLoop(const runtime::StepLoopConfig& config) {
+  return cuda::MakeStepLoop(context_.get(), config);
 }
 
 }  // namespace cuda

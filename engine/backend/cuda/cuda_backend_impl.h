@@ -39,6 +39,8 @@ class CudaBackend : public runtime::Backend {
     return cuda::PadInto(context_.get(), from, shape, padded, to);
   }
 
+  absl::StatusOr<std::unique_ptr<runtime::StepLoop>> MakeStepLoop(const runtime::StepLoopConfig& config) override;
+
   Context* context() const { return context_.get(); }
 
  private:

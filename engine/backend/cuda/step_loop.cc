@@ -1,0 +1,449 @@
+#include "engine/backend/cuda/step_loop.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/backend/cuda/device_memory.h"
+#include "engine/backend/cuda/handles.h"
+#include "engine/backend/cuda/status.h"
+#include "engine/backend/cuda/step_control.h"
+#include "engine/core/status.h"
+
+namespace ampd::cuda {
+namespace {
+
+using runtime::StepLoopPhase;
+using runtime::StepRecord;
+
+// Page-locked memory that batches are fed through, and as much on the device.
+constexpr int64_t kFeedBytes = int64_t{256} << 20;
+constexpr int64_t kMostSlots = 256;
+// Records and scalars of updates ahead; more than can be in flight.
+constexpr int64_t kRecords = 4096;
+constexpr int64_t kTable = 4096;
+static_assert(kMostSlots * 8 < kRecords && kMostSlots < kTable);
+// Steps captured in one graph where many are launched at once, if they are of few kernels.
+constexpr int64_t kUnrolled = 16;
+constexpr int64_t kFewKernels = 128;
+
+// Where an input of one micro-batch lies in a slot.
+struct FeedPlace {
+  int64_t offset = 0;  // of the first micro-batch
+  int64_t bytes = 0;   // of one micro-batch
+  int64_t stride = 0;  // from one to the next
+};
+
+// By the inputs' names.
+using FeedLayout = std::map<std::string, FeedPlace, std::less<>>;
+
+int64_t InputBytes(const runtime::PlannedTensor& input) {
+  return NumElements(input.type.shape) * SizeOf(input.type.dtype);
+}
+
+class CudaStepLoop : public runtime::StepLoop {
+ public:
+  CudaStepLoop(Context* context, const runtime::StepLoopConfig& config)
+      : context_(context), config_(config), launched_by_phase_(config.phases.size(), 0) {}
+  ~CudaStepLoop() override {
+    // What is in flight uses what is about to be freed.
+    context_->Wait().IgnoreError();
+    if (copies_) static_cast<void>(cudaStreamSynchronize(copies_.get()));
+  }
+
+  absl::Status Open();
+
+  int64_t slots() const override { return ring_.slots; }
+  absl::Status Start(uint64_t attempted_step, absl::Span<const optim::LossScalerState> scalers) override;
+  absl::Status Feed(size_t bucket, absl::Span<const runtime::FedInput> inputs,
+                    absl::Span<const runtime::MicroBatchWeight> weights) override;
+  absl::Status Launch(size_t bucket, uint64_t phases, int64_t steps) override;
+  absl::StatusOr<absl::optional<StepRecord>> Next() override;
+
+ private:
+  // A phase's passes, and copies of parameters that its update does not write.
+  struct PhasePasses {
+    std::unique_ptr<GradientCheckPass> check;
+    std::unique_ptr<UpdatePass> update;
+    std::vector<const runtime::ModelLayout::Copy*> copies;
+  };
+  // Launched at once, with the event behind them.
+  struct Window {
+    uint64_t end = 0;
+    int32_t last_phase = 0;
+    EventHandle done;
+  };
+  using GraphKey = std::pair<std::pair<size_t, uint64_t>, int64_t>;
+
+  absl::Status LayOutFeed();
+  absl::Status AllocateFeed();
+  absl::Status MakePasses(const StepLoopPhase& phase);
+  absl::Status WarmUp();
+  absl::Status FillTable(size_t phase, int64_t until);
+  absl::Status Enqueue(size_t bucket, uint64_t phases);
+  absl::Status EnqueuePhase(size_t phase, size_t bucket);
+  absl::Status EnqueueMicroBatch(size_t phase, size_t bucket, int64_t index);
+  absl::Status EnqueueUpdate(size_t phase);
+  absl::StatusOr<cudaGraphExec_t> Capture(size_t bucket, uint64_t phases, int64_t steps);
+  absl::Status LaunchSome(size_t bucket, uint64_t phases, int64_t steps);
+  absl::StatusOr<EventHandle> TakeEvent();
+
+  PhaseControl* phase_control(size_t phase) const { return phase_controls_.as<PhaseControl>() + phase; }
+  StepControl* control() const { return control_.as<StepControl>(); }
+  optim::UpdateScalars* table(size_t phase) const {
+    return tables_.as<optim::UpdateScalars>() + static_cast<int64_t>(phase) * kTable;
+  }
+  const cudaStream_t& stream() const { return stream_; }
+
+  Context* const context_;
+  const runtime::StepLoopConfig config_;
+  cudaStream_t stream_ = nullptr;
+  int64_t kernels_ = 0;  // plan steps of one step of all phases
+
+  StreamHandle copies_;
+  std::vector<FeedLayout> feed_;  // by bucket
+  FeedRing ring_;
+  DeviceArray ring_memory_, control_, phase_controls_, tables_;
+  PinnedArray staging_, records_memory_;
+  RecordRing records_;
+  std::vector<EventHandle> fed_events_;  // by slot
+  std::vector<PhasePasses> passes_;
+  std::map<GraphKey, GraphHandle> graphs_;
+  std::vector<EventHandle> free_events_;
+  std::deque<Window> windows_;
+
+  bool started_ = false;
+  // Steps: the first without its last record; fed; launched.
+  uint64_t oldest_ = 0;
+  uint64_t fed_end_ = 0;
+  uint64_t launched_end_ = 0;
+  uint64_t consumed_ = 0;  // records
+  // By phase: applied steps when the loop was started, steps launched since, and up to where the table is filled.
+  std::vector<int64_t> applied_at_start_;
+  std::vector<int64_t> launched_by_phase_;
+  std::vector<int64_t> table_end_;
+};
+
+absl::Status CudaStepLoop::Open() {
+  stream_ = context_->stream();
+  const auto phases = static_cast<int64_t>(config_.phases.size());
+  AMPD_ASSIGN_OR_RETURN(copies_, StreamHandle::Create());
+  AMPD_RETURN_IF_ERROR(LayOutFeed());
+  AMPD_RETURN_IF_ERROR(AllocateFeed());
+  AMPD_ASSIGN_OR_RETURN(control_, DeviceArray::Allocate(sizeof(StepControl), "the step's control"));
+  AMPD_ASSIGN_OR_RETURN(phase_controls_, DeviceArray::Allocate(phases * sizeof(PhaseControl), "the phases' control"));
+  AMPD_ASSIGN_OR_RETURN(
+      tables_, DeviceArray::Allocate(phases * kTable * sizeof(optim::UpdateScalars), "the tables of update scalars"));
+  AMPD_ASSIGN_OR_RETURN(records_memory_,
+                        PinnedArray::Allocate(kRecords * sizeof(StepRecord) + sizeof(uint64_t), "step records"));
+  records_.records = records_memory_.as<StepRecord>();
+  records_.count = reinterpret_cast<uint64_t*>(records_.records + kRecords);
+  records_.size = kRecords;
+  *records_.count = 0;
+  for (const StepLoopPhase& phase : config_.phases) {
+    AMPD_RETURN_IF_ERROR(MakePasses(phase));
+    kernels_ += static_cast<int64_t>(phase.executors.front()->plan().steps.size()) * config_.micro_batches;
+  }
+  return WarmUp();
+}
+
+// Every input of any phase, for each bucket; behind the weights.
+absl::Status CudaStepLoop::LayOutFeed() {
+  const auto weights = static_cast<int64_t>(config_.phases.size()) * config_.micro_batches *
+                       static_cast<int64_t>(sizeof(runtime::MicroBatchWeight));
+  feed_.resize(config_.phases.front().executors.size());
+  for (size_t b = 0; b < feed_.size(); ++b) {
+    int64_t end = AlignUp(weights);
+    for (const StepLoopPhase& phase : config_.phases) {
+      for (const runtime::PlannedTensor& input : phase.executors[b]->plan().inputs) {
+        const int64_t bytes = InputBytes(input), stride = AlignUp(bytes);
+        const auto [it, inserted] = feed_[b].insert({input.name, {end, bytes, stride}});
+        if (!inserted && it->second.bytes != bytes) {
+          return absl::InternalError(absl::StrCat("[cuda step loop] input ", input.name, " has ", bytes,
+                                                  " bytes in one phase and ", it->second.bytes, " in another"));
+        }
+        if (inserted) end += stride * config_.micro_batches;
+      }
+    }
+    ring_.bytes_per_slot = std::max(ring_.bytes_per_slot, end);
+  }
+  ring_.slots = std::clamp<int64_t>(kFeedBytes / ring_.bytes_per_slot, 2, kMostSlots);
+  return absl::OkStatus();
+}
+
+absl::Status CudaStepLoop::AllocateFeed() {
+  const int64_t bytes = ring_.slots * ring_.bytes_per_slot;
+  AMPD_ASSIGN_OR_RETURN(ring_memory_, DeviceArray::Allocate(bytes, "batches"));
+  AMPD_ASSIGN_OR_RETURN(staging_, PinnedArray::Allocate(bytes, "batches"));
+  ring_.data = ring_memory_.as<char>();
+  for (int64_t i = 0; i < ring_.slots; ++i) {
+    AMPD_ASSIGN_OR_RETURN(EventHandle event, EventHandle::Create());
+    fed_events_.push_back(std::move(event));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaStepLoop::MakePasses(const StepLoopPhase& phase) {
+  runtime::ModelMemory* memory = config_.memory;
+  const runtime::ModelLayout& layout = memory->layout();
+  std::vector<StateSlot> states;
+  for (size_t i = 0; i < layout.states().size(); ++i) {
+    // A state of another dtype has no place in the list but keeps its index.
+    const ir::TensorType& type = layout.states()[i].type;
+    const auto* data = reinterpret_cast<const float*>(memory->pending_state() + layout.state_offsets()[i]);
+    states.push_back({data, type.dtype == DType::kF32 ? NumElements(type.shape) : 0});
+  }
+  PhasePasses passes;
+  AMPD_ASSIGN_OR_RETURN(passes.check, GradientCheckPass::Create(context_, memory->gradients(), phase.slots, states));
+  std::vector<DenseCopy> dense;
+  for (const runtime::ModelLayout::Copy& copy : layout.copies()) {
+    const runtime::ArenaSlot& slot = layout.slots()[copy.parameter];
+    const bool updated = std::any_of(phase.update.ranges.begin(), phase.update.ranges.end(), [&](const auto& range) {
+      return slot.offset >= range.slot.offset && slot.offset + slot.size <= range.slot.offset + range.slot.size;
+    });
+    if (!updated) continue;
+    const bool taken = !dense.empty() && dense.back().slot.offset == slot.offset;
+    const auto dtype = copy.layout.key == runtime::DenseCopyKey(DType::kF16) ? DType::kF16 : DType::kBF16;
+    if (copy.layout.key == runtime::DenseCopyKey(dtype) && !taken) {
+      dense.push_back({slot, dtype, memory->published() + copy.offset});
+    } else {
+      passes.copies.push_back(&copy);
+    }
+  }
+  AMPD_ASSIGN_OR_RETURN(passes.update, UpdatePass::Create(context_, phase.update, dense));
+  passes_.push_back(std::move(passes));
+  return absl::OkStatus();
+}
+
+absl::Status CudaStepLoop::WarmUp() {
+  for (const StepLoopPhase& phase : config_.phases) {
+    for (runtime::Executor* executor : phase.executors) {
+      for (const runtime::PlannedTensor& input : executor->plan().inputs) {
+        AMPD_ASSIGN_OR_RETURN(void* const buffer, executor->InputBuffer(input.name));
+        AMPD_RETURN_IF_ERROR(config_.memory->memory()->Zero(buffer, InputBytes(input)));
+      }
+      AMPD_RETURN_IF_ERROR(config_.memory->BeginUpdate());
+      AMPD_RETURN_IF_ERROR(Annotate(executor->Run({.seed = config_.seed}), "warming up"));
+      AMPD_RETURN_IF_ERROR(Annotate(context_->Wait(), "warming up"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaStepLoop::Start(uint64_t attempted_step, absl::Span<const optim::LossScalerState> scalers) {
+  if (!windows_.empty()) return absl::FailedPreconditionError("[cuda step loop] steps are in flight");
+  const StepControl control = {.attempted_step = attempted_step, .halt = 0, .records = consumed_};
+  runtime::Memory* memory = config_.memory->memory();
+  AMPD_RETURN_IF_ERROR(memory->Upload(&control, sizeof(control), control_.as<void>()));
+  applied_at_start_.clear();
+  for (size_t p = 0; p < scalers.size(); ++p) {
+    PhaseControl phase;
+    phase.scaler = scalers[p];
+    AMPD_RETURN_IF_ERROR(memory->Upload(&phase, sizeof(phase), phase_control(p)));
+    applied_at_start_.push_back(scalers[p].steps_applied);
+  }
+  table_end_ = applied_at_start_;
+  std::fill(launched_by_phase_.begin(), launched_by_phase_.end(), 0);
+  if (!started_ || attempted_step < oldest_ || attempted_step > fed_end_) fed_end_ = attempted_step;
+  oldest_ = launched_end_ = attempted_step;
+  started_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status CudaStepLoop::Feed(size_t bucket, absl::Span<const runtime::FedInput> inputs,
+                                absl::Span<const runtime::MicroBatchWeight> weights) {
+  if (static_cast<int64_t>(fed_end_ - oldest_) >= ring_.slots) {
+    return absl::FailedPreconditionError(absl::StrCat("[cuda step loop] all ", ring_.slots, " slots hold batches"));
+  }
+  const auto slot = static_cast<int64_t>(fed_end_ % static_cast<uint64_t>(ring_.slots));
+  char* host = staging_.as<char>() + slot * ring_.bytes_per_slot;
+  // The copy from it before is done: its step was recorded.
+  std::memcpy(host, weights.data(), weights.size() * sizeof(runtime::MicroBatchWeight));
+  int64_t end = AlignUp(static_cast<int64_t>(weights.size() * sizeof(runtime::MicroBatchWeight)));
+  for (const auto& [name, place] : feed_[bucket]) {
+    const auto input = std::find_if(inputs.begin(), inputs.end(),
+                                    [&n = name](const auto& in) { return in.name == absl::string_view(n); });
+    if (input == inputs.end() || input->bytes != place.bytes * config_.micro_batches) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("[cuda step loop] input ", name, ": ", input == inputs.end() ? 0 : input->bytes,
+                       " bytes fed, the plans read ", place.bytes * config_.micro_batches));
+    }
+    for (int64_t m = 0; m < config_.micro_batches; ++m) {
+      std::memcpy(host + place.offset + m * place.stride, static_cast<const char*>(input->data) + m * place.bytes,
+                  static_cast<size_t>(place.bytes));
+    }
+    end = std::max(end, place.offset + place.stride * config_.micro_batches);
+  }
+  AMPD_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(const_cast<char*>(ring_.data) + slot * ring_.bytes_per_slot, host,
+                                            static_cast<size_t>(end), cudaMemcpyHostToDevice, copies_.get()),
+                            "feeding a batch");
+  AMPD_CUDA_RETURN_IF_ERROR(cudaEventRecord(fed_events_[static_cast<size_t>(slot)].get(), copies_.get()),
+                            "feeding a batch");
+  ++fed_end_;
+  return absl::OkStatus();
+}
+
+// Entries behind table_end_ are of no step in flight.
+absl::Status CudaStepLoop::FillTable(size_t phase, int64_t until) {
+  int64_t& end = table_end_[phase];
+  while (end < until) {
+    const int64_t first = end % kTable, count = std::min(until - end, kTable - first);
+    std::vector<optim::UpdateScalars> entries;
+    for (int64_t i = 0; i < count; ++i) entries.push_back(config_.phases[phase].scalars(end + i));
+    AMPD_RETURN_IF_ERROR(config_.memory->memory()->Upload(
+        entries.data(), count * static_cast<int64_t>(sizeof(optim::UpdateScalars)), table(phase) + first));
+    end += count;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaStepLoop::Launch(size_t bucket, uint64_t phases, int64_t steps) {
+  if (!started_ || steps < 1 || launched_end_ + static_cast<uint64_t>(steps) > fed_end_) {
+    return absl::FailedPreconditionError(absl::StrCat("[cuda step loop] ", steps, " steps asked for, ",
+                                                      fed_end_ - launched_end_, " fed and not launched"));
+  }
+  for (size_t p = 0; p < config_.phases.size(); ++p) {
+    if ((phases >> p & 1) == 0) continue;
+    launched_by_phase_[p] += steps;
+    AMPD_RETURN_IF_ERROR(FillTable(p, applied_at_start_[p] + launched_by_phase_[p]));
+  }
+  const uint64_t end = launched_end_ + static_cast<uint64_t>(steps);
+  // Batches are copied in order, so the last one's event is enough.
+  const auto last = (end - 1) % static_cast<uint64_t>(ring_.slots);
+  AMPD_CUDA_RETURN_IF_ERROR(cudaStreamWaitEvent(stream(), fed_events_[last].get(), 0), "waiting for a batch");
+  for (int64_t left = steps; left > 0;) {
+    const int64_t some = left >= kUnrolled && kernels_ <= kFewKernels ? kUnrolled : 1;
+    AMPD_RETURN_IF_ERROR(LaunchSome(bucket, phases, some));
+    left -= some;
+  }
+  AMPD_ASSIGN_OR_RETURN(EventHandle done, TakeEvent());
+  AMPD_CUDA_RETURN_IF_ERROR(cudaEventRecord(done.get(), stream()), "launching steps");
+  int32_t last_phase = 0;
+  for (size_t p = 0; p < config_.phases.size(); ++p) {
+    if ((phases >> p & 1) != 0) last_phase = static_cast<int32_t>(p);
+  }
+  windows_.push_back({end, last_phase, std::move(done)});
+  launched_end_ = end;
+  return absl::OkStatus();
+}
+
+absl::Status CudaStepLoop::LaunchSome(size_t bucket, uint64_t phases, int64_t steps) {
+  if (!config_.capture) {
+    for (int64_t i = 0; i < steps; ++i) AMPD_RETURN_IF_ERROR(Enqueue(bucket, phases));
+    return absl::OkStatus();
+  }
+  AMPD_ASSIGN_OR_RETURN(const cudaGraphExec_t graph, Capture(bucket, phases, steps));
+  return ToStatus(cudaGraphLaunch(graph, stream()), "launching a captured step");
+}
+
+absl::StatusOr<cudaGraphExec_t> CudaStepLoop::Capture(size_t bucket, uint64_t phases, int64_t steps) {
+  const GraphKey key = {{bucket, phases}, steps};
+  if (const auto it = graphs_.find(key); it != graphs_.end()) return it->second.get();
+  AMPD_CUDA_RETURN_IF_ERROR(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeThreadLocal), "capturing a step");
+  absl::Status status;
+  for (int64_t i = 0; i < steps && status.ok(); ++i) status = Enqueue(bucket, phases);
+  cudaGraph_t graph = nullptr;
+  const cudaError_t ended = cudaStreamEndCapture(stream(), &graph);
+  if (!status.ok() || ended != cudaSuccess) {
+    if (graph != nullptr) static_cast<void>(cudaGraphDestroy(graph));
+    return status.ok() ? ToStatus(ended, "capturing a step") : Annotate(status, "capturing a step");
+  }
+  AMPD_ASSIGN_OR_RETURN(GraphHandle handle, GraphHandle::Instantiate(graph));
+  return graphs_.emplace(key, std::move(handle)).first->second.get();
+}
+
+absl::Status CudaStepLoop::Enqueue(size_t bucket, uint64_t phases) {
+  for (size_t p = 0; p < config_.phases.size(); ++p) {
+    if ((phases >> p & 1) != 0) AMPD_RETURN_IF_ERROR(EnqueuePhase(p, bucket));
+  }
+  return EnqueueEndStep(stream(), control());
+}
+
+absl::Status CudaStepLoop::EnqueuePhase(size_t phase, size_t bucket) {
+  AMPD_RETURN_IF_ERROR(config_.memory->BeginUpdate());
+  AMPD_RETURN_IF_ERROR(EnqueueBeginPhase(stream(), phase_control(phase)));
+  for (int64_t m = 0; m < config_.micro_batches; ++m) AMPD_RETURN_IF_ERROR(EnqueueMicroBatch(phase, bucket, m));
+  return EnqueueUpdate(phase);
+}
+
+absl::Status CudaStepLoop::EnqueueMicroBatch(size_t phase, size_t bucket, int64_t index) {
+  runtime::Executor* executor = config_.phases[phase].executors[bucket];
+  const auto p = static_cast<int32_t>(phase);
+  AMPD_RETURN_IF_ERROR(EnqueueBeginMicroBatch(stream(), control(), phase_control(phase), ring_, p, index,
+                                              config_.micro_batches, config_.micro_batch_size, config_.seed,
+                                              executor->step_state()));
+  for (const runtime::PlannedTensor& input : executor->plan().inputs) {
+    const FeedPlace& place = feed_[bucket].find(input.name)->second;
+    AMPD_ASSIGN_OR_RETURN(void* const buffer, executor->InputBuffer(input.name));
+    AMPD_RETURN_IF_ERROR(EnqueueGather(stream(), context_->properties().sm_count, control(), ring_,
+                                       place.offset + index * place.stride, place.bytes, buffer));
+  }
+  AMPD_RETURN_IF_ERROR(executor->Launch());
+  AMPD_ASSIGN_OR_RETURN(const TensorView mean, executor->Output("loss"));
+  return EnqueueAddLoss(stream(), control(), ring_, p, index, config_.micro_batches, mean.as<float>(),
+                        phase_control(phase));
+}
+
+absl::Status CudaStepLoop::EnqueueUpdate(size_t phase) {
+  const StepLoopPhase& config = config_.phases[phase];
+  PhaseControl* own = phase_control(phase);
+  AMPD_RETURN_IF_ERROR(passes_[phase].check->Enqueue(&own->unscale, &own->check));
+  const DecisionConfig decision = {.phase = static_cast<int32_t>(phase),
+                                   .loss_scale = config.loss_scale,
+                                   .clip_norm = config.clip_norm,
+                                   .table = table(phase),
+                                   .table_size = kTable};
+  AMPD_RETURN_IF_ERROR(EnqueueDecide(stream(), control(), own, decision, records_));
+  AMPD_RETURN_IF_ERROR(passes_[phase].update->Enqueue(&own->update));
+  // Of a step that was not applied they are written as they were.
+  for (const runtime::ModelLayout::Copy* copy : passes_[phase].copies) {
+    AMPD_RETURN_IF_ERROR(config_.memory->Publish(*copy));
+  }
+  return EnqueueCommitState(stream(), context_->properties().sm_count, own, config_.memory->pending_state(),
+                            config_.memory->layout().state_bytes(), config_.memory->state());
+}
+
+absl::StatusOr<EventHandle> CudaStepLoop::TakeEvent() {
+  if (free_events_.empty()) return EventHandle::Create();
+  EventHandle event = std::move(free_events_.back());
+  free_events_.pop_back();
+  return event;
+}
+
+absl::StatusOr<absl::optional<StepRecord>> CudaStepLoop::Next() {
+  while (true) {
+    if (*const_cast<volatile uint64_t*>(records_.count) > consumed_) {
+      std::atomic_thread_fence(std::memory_order_acquire);
+      const StepRecord record = records_.records[consumed_++ % kRecords];
+      const bool whole = !windows_.empty() && record.phase == windows_.front().last_phase;
+      oldest_ = record.attempted_step + (record.decided && whole ? 1 : 0);
+      if (!windows_.empty() && oldest_ == windows_.front().end) {
+        free_events_.push_back(std::move(windows_.front().done));
+        windows_.pop_front();
+      }
+      return absl::optional<StepRecord>(record);
+    }
+    if (windows_.empty()) return absl::optional<StepRecord>();
+    AMPD_CUDA_RETURN_IF_ERROR(cudaEventSynchronize(windows_.front().done.get()), "waiting for a step");
+    if (*const_cast<volatile uint64_t*>(records_.count) > consumed_) continue;
+    free_events_.push_back(std::move(windows_.front().done));
+    windows_.pop_front();
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<runtime::StepLoop>> MakeStepLoop(Context* context,
+                                                                const runtime::StepLoopConfig& config) {
+  auto loop = std::make_unique<CudaStepLoop>(context, config);
+  AMPD_RETURN_IF_ERROR(Annotate(loop->Open(), "step loop"));
+  return std::unique_ptr<runtime::StepLoop>(std::move(loop));
+}
+
+}  // namespace ampd::cuda
