@@ -1,5 +1,7 @@
 #include "engine/train/micro_batches.h"
 
+#include <algorithm>
+
 #include "engine/core/status.h"
 
 namespace ampd::train {
@@ -44,14 +46,17 @@ absl::Status MicroBatches::Bind(const data::Batch& batch, int64_t first_sample) 
 absl::Status MicroBatches::BindShares(const data::Batch& batch, int64_t first_sample) const {
   const auto& inputs = model_plan_->phases[phase_].label_shares;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    const auto& [input, weights] = inputs[i];
-    const double all = LabelWeight(weights, batch, 0, count_ * micro_batch_);
-    const double own = LabelWeight(weights, batch, first_sample, micro_batch_);
-    // Where no label counts there is no loss to share.
-    shares_[i] = all > 0 ? static_cast<float>(own / all * static_cast<double>(count_)) : 1.0f;
-    AMPD_RETURN_IF_ERROR(executor(batch).BindInput(input, &shares_[i]));
+    shares_[i] = Share(inputs[i].second, batch, first_sample);
+    AMPD_RETURN_IF_ERROR(executor(batch).BindInput(inputs[i].first, &shares_[i]));
   }
   return absl::OkStatus();
+}
+
+float MicroBatches::Share(const LabelWeights& weights, const data::Batch& batch, int64_t first_sample) const {
+  const double all = LabelWeight(weights, batch, 0, count_ * micro_batch_);
+  const double own = LabelWeight(weights, batch, first_sample, micro_batch_);
+  // Where no label counts there is no loss to share.
+  return all > 0 ? static_cast<float>(own / all * static_cast<double>(count_)) : 1.0f;
 }
 
 double MicroBatches::LabelWeight(const LabelWeights& weights, const data::Batch& batch, int64_t first_sample,
@@ -61,26 +66,52 @@ double MicroBatches::LabelWeight(const LabelWeights& weights, const data::Batch&
       {static_cast<const int32_t*>(Rows(batch.labels, first_sample)), static_cast<size_t>(samples * labels)});
 }
 
+double MicroBatches::AllWeight(const data::Batch& batch) const {
+  // Against distributions there are no labels, and every sample counts alike.
+  const bool uneven = count_ > 1 && label_weights_->uneven() && !batch.labels.shape().empty();
+  return uneven ? LabelWeight(*label_weights_, batch, 0, count_ * micro_batch_) : 0;
+}
+
+runtime::MicroBatchWeight MicroBatches::WeightOf(const data::Batch& batch, int64_t index, double all) const {
+  // Where no label counts there is no loss to share.
+  if (all <= 0) return {1, static_cast<double>(count_)};
+  return {LabelWeight(*label_weights_, batch, index * micro_batch_, micro_batch_), all};
+}
+
+void MicroBatches::Describe(const data::Batch& batch, std::vector<runtime::FedInput>* inputs,
+                            std::vector<runtime::MicroBatchWeight>* weights,
+                            std::vector<std::vector<float>>* shares) const {
+  for (const runtime::PlannedTensor& input : model_plan_->phases[phase_].plans[batch.bucket].inputs) {
+    const Tensor& source = TensorOf(batch, input.name);
+    const bool known = std::any_of(inputs->begin(), inputs->end(),
+                                   [&](const auto& fed) { return fed.name == absl::string_view(input.name); });
+    if (known || input.type.shape.empty() || source.shape().empty()) continue;
+    inputs->push_back({input.name, source.view().data, source.view().bytes()});
+  }
+  for (const auto& [input, of_loss] : model_plan_->phases[phase_].label_shares) {
+    shares->emplace_back();
+    for (int64_t m = 0; m < count_; ++m) shares->back().push_back(Share(of_loss, batch, m * micro_batch_));
+    inputs->push_back({input, shares->back().data(), count_ * static_cast<int64_t>(sizeof(float))});
+  }
+  const double all = AllWeight(batch);
+  for (int64_t m = 0; m < count_; ++m) weights->push_back(WeightOf(batch, m, all));
+}
+
 absl::StatusOr<double> MicroBatches::Run(const data::Batch& batch, runtime::StepState step, float loss_scale,
                                          const runtime::Executor::Hook& hook) const {
   AMPD_RETURN_IF_ERROR(model_->memory.BeginUpdate());
-  // Against distributions there are no labels, and every sample counts alike.
-  const bool uneven = count_ > 1 && label_weights_->uneven() && !batch.labels.shape().empty();
-  const double all = uneven ? LabelWeight(*label_weights_, batch, 0, count_ * micro_batch_) : 0;
+  const double all = AllWeight(batch);
   AMPD_ASSIGN_OR_RETURN(const TensorView output, executor(batch).Output("loss"));
   double loss = 0;
   for (int64_t m = 0; m < count_; ++m) {
-    // Where no label counts there is no loss to share.
-    const bool shares = uneven && all > 0;
-    const double weight = shares ? LabelWeight(*label_weights_, batch, m * micro_batch_, micro_batch_) : 1;
-    const double total = shares ? all : static_cast<double>(count_);
-    step.loss_seed = static_cast<float>(static_cast<double>(loss_scale) * weight / total);
+    const runtime::MicroBatchWeight w = WeightOf(batch, m, all);
+    step.loss_seed = static_cast<float>(static_cast<double>(loss_scale) * w.weight / w.total);
     step.first_sample = static_cast<uint32_t>(m * micro_batch_);
     AMPD_RETURN_IF_ERROR(Bind(batch, m * micro_batch_));
     AMPD_RETURN_IF_ERROR(executor(batch).Run(step, hook));
     float mean = 0;
     AMPD_RETURN_IF_ERROR(model_->memory.memory()->Download(output.data, sizeof(mean), &mean));
-    loss += static_cast<double>(mean) * weight / total;
+    loss += static_cast<double>(mean) * w.weight / w.total;
   }
   return loss;
 }

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "engine/data/loader.h"
+#include "engine/runtime/step_loop.h"
 #include "engine/train/planned_model.h"
 
 namespace ampd::train {
@@ -29,6 +30,11 @@ class MicroBatches {
   absl::StatusOr<double> Run(const data::Batch& batch, runtime::StepState step, float loss_scale,
                              const runtime::Executor::Hook& hook = nullptr) const;
 
+  // What a step loop is fed for `batch`: appends the inputs that are not there yet, which point into the batch and into
+  // `shares`, and the weights of this phase's micro-batches.
+  void Describe(const data::Batch& batch, std::vector<runtime::FedInput>* inputs,
+                std::vector<runtime::MicroBatchWeight>* weights, std::vector<std::vector<float>>* shares) const;
+
   int64_t count() const { return count_; }
   const PlannedModel& model_plan() const { return *model_plan_; }
   // The first bucket's; all have the same inputs and the same parameters in the same order.
@@ -42,6 +48,10 @@ class MicroBatches {
   double LabelWeight(const LabelWeights& weights, const data::Batch& batch, int64_t first_sample,
                      int64_t samples) const;
   absl::Status BindShares(const data::Batch& batch, int64_t first_sample) const;
+  float Share(const LabelWeights& weights, const data::Batch& batch, int64_t first_sample) const;
+  // Of micro-batch `index`; `all` is the weight of all labels, 0 where samples count alike.
+  runtime::MicroBatchWeight WeightOf(const data::Batch& batch, int64_t index, double all) const;
+  double AllWeight(const data::Batch& batch) const;
 
   const PlannedModel* model_plan_;
   LoadedModel* model_;

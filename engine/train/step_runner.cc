@@ -70,16 +70,23 @@ runtime::StepState StepRunner::StateOf(const data::Batch& batch) const {
 }
 
 absl::StatusOr<StepResult> StepRunner::Run(const data::Batch& batch, optim::LossScalerState* scaler) {
-  StepResult result;
-  result.calibration = scaler->steps_applied == 0;
-  result.scale_before = scaler->scale;
-  AMPD_ASSIGN_OR_RETURN(result.loss, micro_batches_.Run(batch, StateOf(batch), scaler->scale));
+  AMPD_ASSIGN_OR_RETURN(const double loss, micro_batches_.Run(batch, StateOf(batch), scaler->scale));
   runtime::GradientCheck check;
   AMPD_RETURN_IF_ERROR(
       plan_->backend->CheckGradients(model_->memory.gradients(), slots_, 1.0f / scaler->scale, &check));
   // New running statistics can overflow though every gradient is finite; no scale cures that either.
   AMPD_ASSIGN_OR_RETURN(const absl::optional<NonFinite> state,
                         FindNonFiniteState(plan_->backend.get(), &model_->memory));
+  return Finish(batch, loss, check, state, scaler);
+}
+
+absl::StatusOr<StepResult> StepRunner::Finish(const data::Batch& batch, double loss,
+                                              const runtime::GradientCheck& check,
+                                              const absl::optional<NonFinite>& state, optim::LossScalerState* scaler) {
+  StepResult result;
+  result.calibration = scaler->steps_applied == 0;
+  result.scale_before = scaler->scale;
+  result.loss = loss;
   const bool clean = std::isfinite(result.loss) && check.finite && !state.has_value();
   if (!clean) {
     AMPD_ASSIGN_OR_RETURN(result.first_non_finite, Attribute(batch, check, state, result));
@@ -93,6 +100,48 @@ absl::StatusOr<StepResult> StepRunner::Run(const data::Batch& batch, optim::Loss
   result.scale_after = scaler->scale;
   if (result.applied()) AMPD_RETURN_IF_ERROR(Apply(check, before, &result));
   return result;
+}
+
+absl::optional<NonFinite> StepRunner::BadStateOf(const runtime::StepRecord& record) const {
+  if (record.first_bad_state < 0) return absl::nullopt;
+  const std::string& name = plan_->layout.states()[static_cast<size_t>(record.first_bad_state)].name;
+  return NonFinite{v1::OverflowSkip::FORWARD, name, KindOf(record.first_bad_state_is_nan)};
+}
+
+absl::StatusOr<StepResult> StepRunner::Resolve(const data::Batch& batch, const runtime::StepRecord& record,
+                                               optim::LossScalerState* scaler) {
+  return Finish(batch, record.loss, record.check, BadStateOf(record), scaler);
+}
+
+StepResult StepRunner::ResultOf(const runtime::StepRecord& record) const {
+  StepResult result;
+  result.loss = record.loss;
+  result.decision = record.decision;
+  result.scale_before = record.scale_before;
+  result.scale_after = record.scaler.scale;
+  result.calibration = record.scaler.steps_applied == (result.applied() ? 1 : 0);
+  if (result.applied()) {
+    result.learning_rate = LearningRate(record.scaler.steps_applied - 1);
+    result.gradient_norm = std::sqrt(record.check.sum_of_squares);
+  } else {
+    result.first_non_finite = WithoutReplay(record.check, BadStateOf(record), result);
+  }
+  return result;
+}
+
+runtime::StepLoopPhase StepRunner::LoopPhase() const {
+  runtime::StepLoopPhase phase;
+  for (const auto& executor : model_->train[static_cast<size_t>(phase_ - plan_->phases.data())]) {
+    phase.executors.push_back(executor.get());
+  }
+  phase.loss_scale = loss_scale_;
+  phase.clip_norm = clip_norm_;
+  phase.update = update_;
+  phase.slots = slots_;
+  phase.scalars = [this](int64_t applied_steps) {
+    return optim::ComputeUpdateScalars(update_.config, LearningRate(applied_steps), applied_steps, 1, 1);
+  };
+  return phase;
 }
 
 absl::Status StepRunner::Apply(const runtime::GradientCheck& check, const optim::LossScalerState& scaler,

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "engine/optim/loss_scaler.h"
 #include "engine/optim/schedule.h"
+#include "engine/runtime/step_loop.h"
 #include "engine/train/attribution.h"
 #include "engine/train/micro_batches.h"
 #include "proto/spec/resolve.h"
@@ -44,6 +45,16 @@ class StepRunner {
   // this is so in every mode.
   absl::StatusOr<StepResult> Run(const data::Batch& batch, optim::LossScalerState* scaler);
 
+  // What a device made of a step of this phase and decided.
+  StepResult ResultOf(const runtime::StepRecord& record) const;
+  // As Run(), of a step that a device has taken up to the check but not decided: on unchanged parameters, the same
+  // batch and the same scaler.
+  absl::StatusOr<StepResult> Resolve(const data::Batch& batch, const runtime::StepRecord& record,
+                                     optim::LossScalerState* scaler);
+  // This phase, for a device that takes steps by itself. Borrows the runner.
+  runtime::StepLoopPhase LoopPhase() const;
+  const MicroBatches& micro_batches() const { return micro_batches_; }
+
   // Rounds masters as `precision.master_weights: false` asks and publishes them: once before the first step.
   absl::Status Prepare();
 
@@ -54,6 +65,10 @@ class StepRunner {
   runtime::StepState StateOf(const data::Batch& batch) const;
 
  private:
+  // What follows the check.
+  absl::StatusOr<StepResult> Finish(const data::Batch& batch, double loss, const runtime::GradientCheck& check,
+                                    const absl::optional<NonFinite>& state, optim::LossScalerState* scaler);
+  absl::optional<NonFinite> BadStateOf(const runtime::StepRecord& record) const;
   absl::Status Apply(const runtime::GradientCheck& check, const optim::LossScalerState& scaler, StepResult* result);
   absl::StatusOr<NonFinite> Attribute(const data::Batch& batch, const runtime::GradientCheck& check,
                                       const absl::optional<NonFinite>& state, const StepResult& result) const;

@@ -1,5 +1,6 @@
 #include "engine/train/trainer.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -32,7 +33,13 @@ absl::Status TrainerImpl::Open() {
                           GradientDiagnostics::Create(spec_, data_->sample(), std::move(backend), options_.threads));
   }
   reporter_ = std::make_unique<Reporter>(job().report(), PhaseStarts(), total_steps_, observer_);
-  AMPD_ASSIGN_OR_RETURN(loader_, data_->TrainLoader(plan_->outputs, state_.step));
+  return OpenLoader();
+}
+
+absl::Status TrainerImpl::OpenLoader() {
+  // What the device runs ahead by, and one to be filled meanwhile.
+  const int64_t batches = captured_ == nullptr ? 0 : captured_->most_batches() + 1;
+  AMPD_ASSIGN_OR_RETURN(loader_, data_->TrainLoader(plan_->outputs, state_.step, batches));
   return absl::OkStatus();
 }
 
@@ -91,6 +98,7 @@ absl::Status TrainerImpl::StartFrom(absl::optional<LoadedCheckpoint> checkpoint)
 }
 
 absl::Status TrainerImpl::OpenModel(const std::vector<bool>& fell_back) {
+  captured_.reset();
   runners_.clear();
   skip_limits_.clear();
   model_.reset();
@@ -110,6 +118,9 @@ absl::Status TrainerImpl::OpenModel(const std::vector<bool>& fell_back) {
                             .every = plan_->phases[i].every,
                             .hysteresis = runners_.back()->loss_scale().hysteresis});
   }
+  if (options_.steps == StepMode::kHost) return absl::OkStatus();
+  AMPD_ASSIGN_OR_RETURN(captured_,
+                        CapturedSteps::Create(*plan_, model_.get(), &runners_, options_.steps == StepMode::kCaptured));
   return absl::OkStatus();
 }
 
@@ -182,6 +193,8 @@ absl::StatusOr<Outcome> TrainerImpl::Loop() {
     AMPD_ASSIGN_OR_RETURN(const optim::ScalerDecision decision, Step());
     // It wrote the checkpoint it stands at, and ends no epoch.
     if (decision == optim::ScalerDecision::kRollBack) continue;
+    // The model is steps ahead of what was reported.
+    if (captured_ != nullptr && !captured_->idle()) continue;
     const bool stop = stop_requested_.load();
     const bool asked = checkpoint_requested_.exchange(false) || stop;
     AMPD_RETURN_IF_ERROR(EvaluateIfDue());
@@ -193,24 +206,50 @@ absl::StatusOr<Outcome> TrainerImpl::Loop() {
 
 absl::StatusOr<optim::ScalerDecision> TrainerImpl::Step() {
   const double start = SteadySeconds();
-  absl::StatusOr<data::Batch*> batch = loader_->Next();
-  if (!batch.ok()) return DataError(batch.status(), "data.train");
-  AMPD_RETURN_IF_ERROR(RunPhases(**batch));
+  AMPD_ASSIGN_OR_RETURN(data::Batch * batch, TakeStep());
   ++state_.step;
   step_.store(state_.step, std::memory_order_relaxed);
-  AMPD_RETURN_IF_ERROR(ReportStep(**batch, SteadySeconds() - start));
+  AMPD_RETURN_IF_ERROR(ReportStep(*batch, SteadySeconds() - start));
   for (const PhaseResult& result : results_) {
-    if (!result.step.applied()) AMPD_RETURN_IF_ERROR(ReportSkip(**batch, result));
+    if (!result.step.applied()) AMPD_RETURN_IF_ERROR(ReportSkip(*batch, result));
     AMPD_RETURN_IF_ERROR(ReportScale(result.phase, result.step.scale_before, result.step.scale_after));
   }
   for (v1::JobEvent& event : diagnosed_) AMPD_RETURN_IF_ERROR(reporter_->Emit(std::move(event)));
-  loader_->Release(*batch);
+  loader_->Release(batch);
   return CheckSkips();
+}
+
+absl::StatusOr<data::Batch*> TrainerImpl::TakeStep() {
+  diagnosed_.clear();
+  if (captured_ != nullptr && !DiagnosticsDue(state_.step + 1)) {
+    return captured_->Next(state_.step, StepsAhead(), loader_.get(), &state_.phases, &results_);
+  }
+  absl::StatusOr<data::Batch*> batch = loader_->Next();
+  if (!batch.ok()) return DataError(batch.status(), "data.train");
+  AMPD_RETURN_IF_ERROR(RunPhases(**batch));
+  if (captured_ != nullptr) captured_->Interrupt();
+  return *batch;
+}
+
+bool TrainerImpl::DiagnosticsDue(int64_t step) const {
+  return diagnostics_ != nullptr && step % job().report().diagnostics_every_steps() == 0;
+}
+
+int64_t TrainerImpl::StepsAhead() const {
+  const v1::CheckpointSpec& checkpoint = job().checkpoint();
+  const auto until = [this](int64_t every) { return every - state_.step % every; };
+  const bool due_by_time =
+      checkpoint.every_seconds() > 0 && SteadySeconds() - saved_at_ >= static_cast<double>(checkpoint.every_seconds());
+  if (due_by_time || checkpoint_requested_.load() || stop_requested_.load()) return 1;
+  int64_t steps = total_steps_ - state_.step;
+  if (data_->eval() != nullptr) steps = std::min(steps, until(batches_per_epoch_));
+  if (checkpoint.every_steps() > 0) steps = std::min(steps, until(checkpoint.every_steps()));
+  if (diagnostics_ != nullptr) steps = std::min(steps, until(job().report().diagnostics_every_steps()) - 1);
+  return steps;
 }
 
 absl::Status TrainerImpl::RunPhases(const data::Batch& batch) {
   results_.clear();
-  diagnosed_.clear();
   for (size_t i = 0; i < runners_.size(); ++i) {
     if ((state_.step + 1) % plan_->phases[i].every != 0) continue;
     AMPD_RETURN_IF_ERROR(Diagnose(batch, i));
@@ -221,9 +260,7 @@ absl::Status TrainerImpl::RunPhases(const data::Batch& batch) {
 }
 
 absl::Status TrainerImpl::Diagnose(const data::Batch& batch, size_t phase) {
-  if (diagnostics_ == nullptr || (state_.step + 1) % job().report().diagnostics_every_steps() != 0) {
-    return absl::OkStatus();
-  }
+  if (!DiagnosticsDue(state_.step + 1)) return absl::OkStatus();
   const StepRunner& runner = *runners_[phase];
   const bool scaled = runner.loss_scale().kind != optim::LossScaleKind::kNone;
   const float scale = scaled ? state_.phases[phase].scaler.scale : kFp16FirstScale;

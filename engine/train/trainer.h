@@ -21,6 +21,13 @@ class Backend;
 
 namespace ampd::train {
 
+// Who takes the steps of a training on a device that can take them by itself.
+enum class StepMode {
+  kCaptured,  // the device, each step captured once and replayed
+  kEnqueued,  // the device, each kernel launched anew: to look into a step with a debugger or profiler
+  kHost,      // the host, which waits for every result
+};
+
 struct TrainerOptions {
   // Folders beneath which datasets may lie.
   std::vector<std::string> data_roots;
@@ -31,13 +38,14 @@ struct TrainerOptions {
   absl::optional<std::string> last_checkpoint;
   // Threads of computation, >= 1. The bits of the result depend on it.
   int threads = 1;
-  // "cpu" backend only, for the present build; a CUDA device id is refused with UNIMPLEMENTED where no CUDA is built
-  // in.
+  // "cpu-..." or the UUID of a CUDA device; that is refused with UNIMPLEMENTED where no CUDA is built in.
   std::string device = "cpu-0";
   // Makes what computes, in place of `device`'s backend; empty: MakeBackend(device, threads). Called once for every
   // model that the training makes: the one it starts with, one that looks at gradients, and one after each fall-back
   // and rollback. Its errors are Create's or Run's.
   std::function<absl::StatusOr<std::unique_ptr<runtime::Backend>>()> make_backend;
+  // Backends that leave steps to the host pass it over. The results are the same, to the bit.
+  StepMode steps = StepMode::kCaptured;
   // Highest attempted step already reported by earlier attempts; resuming below it emits `rewound` first.
   int64_t last_reported_step = 0;
 };

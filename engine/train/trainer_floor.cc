@@ -53,6 +53,8 @@ absl::Status TrainerImpl::FallBack(const PhaseResult& result) {
   optim::FallBack(&state.phases[result.phase].scaler);
   AMPD_RETURN_IF_ERROR(StartFrom(LoadedCheckpoint{"falling back to BF16", 0, std::move(state), std::move(model),
                                                   std::move(optimizer), std::move(ema), /*of_other_mode=*/true}));
+  // Batches of steps that a device had not come to must be read again.
+  if (captured_ != nullptr) AMPD_RETURN_IF_ERROR(OpenLoader());
   v1::JobEvent event;
   v1::PrecisionChange* change = event.mutable_precision_change();
   change->set_step(state_.step);
@@ -94,7 +96,7 @@ absl::Status TrainerImpl::RollBack(const PhaseResult& result) {
   const optim::LossScaleConfig& config = runners_[result.phase]->loss_scale();
   optim::RollBack(config, before[result.phase].scaler, &phase.scaler);
   phase.skips.consecutive = 0;
-  AMPD_ASSIGN_OR_RETURN(loader_, data_->TrainLoader(plan_->outputs, state_.step));
+  AMPD_RETURN_IF_ERROR(OpenLoader());
   v1::JobEvent event;
   event.mutable_rewound()->set_to_step(state_.step);
   event.mutable_rewound()->set_reason(

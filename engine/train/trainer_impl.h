@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/train/captured_steps.h"
 #include "engine/train/checkpoint.h"
 #include "engine/train/gradient_diagnostics.h"
 #include "engine/train/planned_model.h"
@@ -18,12 +19,6 @@
 #include "engine/train/training_data.h"
 
 namespace ampd::train {
-
-// What a phase's part of a step came to.
-struct PhaseResult {
-  size_t phase = 0;
-  StepResult step;
-};
 
 class TrainerImpl : public Trainer {
  public:
@@ -53,8 +48,15 @@ class TrainerImpl : public Trainer {
   absl::Status Announce();
   absl::StatusOr<Outcome> Loop();
   absl::StatusOr<optim::ScalerDecision> Step();
+  // Takes the next step, by the device or by the host; the batch goes back to the loader.
+  absl::StatusOr<data::Batch*> TakeStep();
   // Runs the phases that are due.
   absl::Status RunPhases(const data::Batch& batch);
+  bool DiagnosticsDue(int64_t step) const;
+  // Steps up to the next at whose end the model must be as it is then, or before which it must be looked at.
+  int64_t StepsAhead() const;
+  // Makes the loader that the steps from state_.step on are read from.
+  absl::Status OpenLoader();
   absl::Status ReportStep(const data::Batch& batch, double seconds);
   absl::Status ReportSkip(const data::Batch& batch, const PhaseResult& result);
   // A gradient_diagnostics event of the phase about to take its step on `batch`, where one is due.
@@ -86,6 +88,8 @@ class TrainerImpl : public Trainer {
   // By phase.
   std::vector<std::unique_ptr<StepRunner>> runners_;
   std::vector<SkipLimits> skip_limits_;
+  // Null where the host takes every step.
+  std::unique_ptr<CapturedSteps> captured_;
   // Null without report.diagnostics_every_steps.
   std::unique_ptr<GradientDiagnostics> diagnostics_;
   std::unique_ptr<Reporter> reporter_;

@@ -1,5 +1,6 @@
 #include "engine/train/training_data.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -123,11 +124,13 @@ data::LoaderOptions TrainingData::Options(int64_t batch_size, int64_t outputs) c
   return options;
 }
 
-absl::StatusOr<std::unique_ptr<data::Loader>> TrainingData::TrainLoader(int64_t outputs, int64_t first_step) const {
+absl::StatusOr<std::unique_ptr<data::Loader>> TrainingData::TrainLoader(int64_t outputs, int64_t first_step,
+                                                                        int64_t batches) const {
   data::LoaderOptions options = Options(spec_.proto().train().batch_size(), outputs);
   options.seed = spec_.proto().seed();
   options.shuffle = spec_.proto().data().shuffle();
   options.first_step = first_step;
+  options.depth = std::max(options.depth, static_cast<int>(batches));
   auto loader = data::Loader::CreateTraining(*train_, *transform_, options);
   if (!loader.ok()) return DataError(loader.status(), "data.train");
   return loader;

@@ -41,8 +41,9 @@ class TrainingData {
 
   const models::SampleInfo& sample() const { return sample_; }
 
-  // `outputs`: of the network, per sample.
-  absl::StatusOr<std::unique_ptr<data::Loader>> TrainLoader(int64_t outputs, int64_t first_step) const;
+  // `outputs`: of the network, per sample. `batches`: buffers, if more than the loader's own default.
+  absl::StatusOr<std::unique_ptr<data::Loader>> TrainLoader(int64_t outputs, int64_t first_step,
+                                                            int64_t batches = 0) const;
   // Needs eval(). Sequences with lengths are all padded to the longest bucket.
   absl::StatusOr<std::unique_ptr<data::Loader>> EvalLoader(int64_t outputs) const;
 

@@ -47,6 +47,16 @@ int64_t InputBytes(const runtime::PlannedTensor& input) {
   return NumElements(input.type.shape) * SizeOf(input.type.dtype);
 }
 
+// Whether any step reads input `index`; what none reads is not fed.
+bool Reads(const runtime::Plan& plan, size_t index) {
+  const auto reads = [index](const runtime::PlannedTensor& tensor) {
+    return tensor.space == runtime::Space::kInput && tensor.offset == static_cast<int64_t>(index);
+  };
+  return std::any_of(plan.steps.begin(), plan.steps.end(), [&](const runtime::PlanStep& step) {
+    return std::any_of(step.inputs.begin(), step.inputs.end(), reads);
+  });
+}
+
 class CudaStepLoop : public runtime::StepLoop {
  public:
   CudaStepLoop(Context* context, const runtime::StepLoopConfig& config)
@@ -119,6 +129,8 @@ class CudaStepLoop : public runtime::StepLoop {
   std::deque<Window> windows_;
 
   bool started_ = false;
+  // An undecided step was met.
+  bool stopped_ = false;
   // Steps: the first without its last record; fed; launched.
   uint64_t oldest_ = 0;
   uint64_t fed_end_ = 0;
@@ -161,7 +173,10 @@ absl::Status CudaStepLoop::LayOutFeed() {
   for (size_t b = 0; b < feed_.size(); ++b) {
     int64_t end = AlignUp(weights);
     for (const StepLoopPhase& phase : config_.phases) {
-      for (const runtime::PlannedTensor& input : phase.executors[b]->plan().inputs) {
+      const runtime::Plan& plan = phase.executors[b]->plan();
+      for (size_t i = 0; i < plan.inputs.size(); ++i) {
+        if (!Reads(plan, i)) continue;
+        const runtime::PlannedTensor& input = plan.inputs[i];
         const int64_t bytes = InputBytes(input), stride = AlignUp(bytes);
         const auto [it, inserted] = feed_[b].insert({input.name, {end, bytes, stride}});
         if (!inserted && it->second.bytes != bytes) {
@@ -253,6 +268,7 @@ absl::Status CudaStepLoop::Start(uint64_t attempted_step, absl::Span<const optim
   if (!started_ || attempted_step < oldest_ || attempted_step > fed_end_) fed_end_ = attempted_step;
   oldest_ = launched_end_ = attempted_step;
   started_ = true;
+  stopped_ = false;
   return absl::OkStatus();
 }
 
@@ -379,7 +395,9 @@ absl::Status CudaStepLoop::EnqueueMicroBatch(size_t phase, size_t bucket, int64_
                                               config_.micro_batches, config_.micro_batch_size, config_.seed,
                                               executor->step_state()));
   for (const runtime::PlannedTensor& input : executor->plan().inputs) {
-    const FeedPlace& place = feed_[bucket].find(input.name)->second;
+    const auto found = feed_[bucket].find(input.name);
+    if (found == feed_[bucket].end()) continue;
+    const FeedPlace& place = found->second;
     AMPD_ASSIGN_OR_RETURN(void* const buffer, executor->InputBuffer(input.name));
     AMPD_RETURN_IF_ERROR(EnqueueGather(stream(), context_->properties().sm_count, control(), ring_,
                                        place.offset + index * place.stride, place.bytes, buffer));
@@ -421,6 +439,7 @@ absl::StatusOr<absl::optional<StepRecord>> CudaStepLoop::Next() {
     if (*const_cast<volatile uint64_t*>(records_.count) > consumed_) {
       std::atomic_thread_fence(std::memory_order_acquire);
       const StepRecord record = records_.records[consumed_++ % kRecords];
+      stopped_ = stopped_ || !record.decided;
       const bool whole = !windows_.empty() && record.phase == windows_.front().last_phase;
       oldest_ = record.attempted_step + (record.decided && whole ? 1 : 0);
       if (!windows_.empty() && oldest_ == windows_.front().end) {
@@ -432,6 +451,8 @@ absl::StatusOr<absl::optional<StepRecord>> CudaStepLoop::Next() {
     if (windows_.empty()) return absl::optional<StepRecord>();
     AMPD_CUDA_RETURN_IF_ERROR(cudaEventSynchronize(windows_.front().done.get()), "waiting for a step");
     if (*const_cast<volatile uint64_t*>(records_.count) > consumed_) continue;
+    // Steps in which no phase was due leave no record.
+    if (!stopped_) oldest_ = std::max(oldest_, windows_.front().end);
     free_events_.push_back(std::move(windows_.front().done));
     windows_.pop_front();
   }

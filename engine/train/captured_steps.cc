@@ -1,0 +1,162 @@
+#include "engine/train/captured_steps.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/core/status.h"
+#include "engine/train/report.h"
+#include "engine/train/training_data.h"
+
+namespace ampd::train {
+namespace {
+
+// How far the device may be ahead of what was reported: a stop must not take longer to be heeded.
+constexpr double kMostSecondsAhead = 0.1;
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<CapturedSteps>> CapturedSteps::Create(
+    const PlannedModel& plan, LoadedModel* model, const std::vector<std::unique_ptr<StepRunner>>* runners,
+    bool capture) {
+  runtime::StepLoopConfig config;
+  config.memory = &model->memory;
+  config.capture = capture;
+  const v1::TrainSpec& train = plan.phases[0].spec.proto().train();
+  config.micro_batch_size = train.micro_batch_size();
+  config.micro_batches = train.batch_size() / train.micro_batch_size();
+  config.seed = plan.phases[0].spec.proto().seed();
+  for (const std::unique_ptr<StepRunner>& runner : *runners) config.phases.push_back(runner->LoopPhase());
+  std::unique_ptr<CapturedSteps> steps(new CapturedSteps(plan, runners));
+  absl::StatusOr<std::unique_ptr<runtime::StepLoop>> loop = plan.backend->MakeStepLoop(config);
+  if (absl::IsUnimplemented(loop.status())) return nullptr;
+  AMPD_RETURN_IF_ERROR(loop.status());
+  steps->loop_ = *std::move(loop);
+  return steps;
+}
+
+uint64_t CapturedSteps::PhasesDue(int64_t step) const {
+  uint64_t due = 0;
+  for (size_t p = 0; p < plan_.phases.size(); ++p) {
+    if ((step + 1) % plan_.phases[p].every == 0) due |= uint64_t{1} << p;
+  }
+  return due;
+}
+
+absl::Status CapturedSteps::Start(int64_t step, const std::vector<PhaseState>& phases) {
+  std::vector<optim::LossScalerState> scalers;
+  for (const PhaseState& phase : phases) scalers.push_back(phase.scaler);
+  AMPD_RETURN_IF_ERROR(loop_->Start(static_cast<uint64_t>(step), scalers));
+  // Those that were launched behind the step at which the device stopped have done nothing.
+  unlaunched_ = static_cast<int64_t>(queue_.size());
+  running_ = true;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<data::Batch*> CapturedSteps::Next(int64_t step, int64_t ahead, data::Loader* loader,
+                                                 std::vector<PhaseState>* phases, std::vector<PhaseResult>* results) {
+  results->clear();
+  if (!running_) {
+    AMPD_RETURN_IF_ERROR(Start(step, *phases));
+    last_finished_ = SteadySeconds();
+  }
+  AMPD_RETURN_IF_ERROR(RunAhead(step, ahead, loader));
+  if (queue_.empty()) return std::exchange(data_error_, absl::OkStatus());
+  const Fed fed = queue_.front();
+  queue_.pop_front();
+  AMPD_RETURN_IF_ERROR(Finish(fed, phases, results));
+  Measure();
+  return fed.batch;
+}
+
+absl::Status CapturedSteps::RunAhead(int64_t step, int64_t ahead, data::Loader* loader) {
+  const int64_t target = std::max<int64_t>(1, std::min(ahead, InFlightTarget()));
+  while (data_error_.ok() && static_cast<int64_t>(queue_.size()) < target) {
+    const int64_t at = step + static_cast<int64_t>(queue_.size());
+    absl::StatusOr<data::Batch*> batch = loader->Next();
+    if (!batch.ok()) {
+      data_error_ = DataError(batch.status(), "data.train");
+      break;
+    }
+    AMPD_RETURN_IF_ERROR(Feed(**batch, at));
+    queue_.push_back({*batch, PhasesDue(at)});
+    ++unlaunched_;
+    // A device that waits gets what there is; one at work is given many steps at once.
+    const bool waits = unlaunched_ == static_cast<int64_t>(queue_.size());
+    if (waits || unlaunched_ * 2 >= target) AMPD_RETURN_IF_ERROR(LaunchFed());
+  }
+  return LaunchFed();
+}
+
+absl::Status CapturedSteps::Feed(const data::Batch& batch, int64_t) {
+  inputs_.clear();
+  weights_.clear();
+  shares_.clear();
+  for (const std::unique_ptr<StepRunner>& runner : *runners_) {
+    runner->micro_batches().Describe(batch, &inputs_, &weights_, &shares_);
+  }
+  return loop_->Feed(batch.bucket, inputs_, weights_);
+}
+
+absl::Status CapturedSteps::LaunchFed() {
+  while (unlaunched_ > 0) {
+    const auto first = queue_.end() - unlaunched_;
+    const auto end = std::find_if(first, queue_.end(), [&](const Fed& fed) {
+      return fed.phases != first->phases || fed.batch->bucket != first->batch->bucket;
+    });
+    const auto steps = static_cast<int64_t>(end - first);
+    AMPD_RETURN_IF_ERROR(loop_->Launch(first->batch->bucket, first->phases, steps));
+    unlaunched_ -= steps;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CapturedSteps::Finish(const Fed& fed, std::vector<PhaseState>* phases, std::vector<PhaseResult>* results) {
+  for (size_t p = 0; p < plan_.phases.size(); ++p) {
+    if ((fed.phases >> p & 1) == 0) continue;
+    AMPD_ASSIGN_OR_RETURN(const absl::optional<runtime::StepRecord> record, loop_->Next());
+    if (!record.has_value() || static_cast<size_t>(record->phase) != p ||
+        record->attempted_step != static_cast<uint64_t>(fed.batch->step)) {
+      return absl::InternalError(absl::StrCat("[captured steps] step ", fed.batch->step, ", phase ", p,
+                                              record.has_value() ? ": the record is another's" : ": no record"));
+    }
+    if (!record->decided) return TakeOver(fed, *record, phases, results);
+    results->push_back({p, (*runners_)[p]->ResultOf(*record)});
+    (*phases)[p].scaler = record->scaler;
+    // The device has stopped: whoever reads the result goes on with another model, or not at all.
+    if (!results->back().step.applied() && record->decision != optim::ScalerDecision::kSkip) running_ = false;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CapturedSteps::TakeOver(const Fed& fed, const runtime::StepRecord& record, std::vector<PhaseState>* phases,
+                                     std::vector<PhaseResult>* results) {
+  AMPD_ASSIGN_OR_RETURN(const absl::optional<runtime::StepRecord> none, loop_->Next());
+  if (none.has_value()) return absl::InternalError("[captured steps] a record behind an undecided step");
+  for (auto p = static_cast<size_t>(record.phase); p < plan_.phases.size(); ++p) {
+    if ((fed.phases >> p & 1) == 0) continue;
+    StepRunner& runner = *(*runners_)[p];
+    optim::LossScalerState* scaler = &(*phases)[p].scaler;
+    absl::StatusOr<StepResult> result = p == static_cast<size_t>(record.phase)
+                                            ? runner.Resolve(*fed.batch, record, scaler)
+                                            : runner.Run(*fed.batch, scaler);
+    AMPD_RETURN_IF_ERROR(result.status());
+    results->push_back({p, *std::move(result)});
+  }
+  return Start(fed.batch->step + 1, *phases);
+}
+
+void CapturedSteps::Measure() {
+  const double now = SteadySeconds();
+  const double seconds = now - last_finished_;
+  last_finished_ = now;
+  // Records come in bursts; a slow average levels them out.
+  step_seconds_ = step_seconds_ == 0 ? seconds : 0.9 * step_seconds_ + 0.1 * seconds;
+}
+
+int64_t CapturedSteps::InFlightTarget() const {
+  if (step_seconds_ == 0) return 2;
+  const double steps = kMostSecondsAhead / step_seconds_;
+  return std::clamp<int64_t>(static_cast<int64_t>(std::min(steps, 1e6)), 2, loop_->slots());
+}
+
+}  // namespace ampd::train

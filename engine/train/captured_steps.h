@@ -1,0 +1,88 @@
+// Takes steps on a device that decides them by itself (runtime::StepLoop), running ahead of what the trainer reports.
+// The host steps in where the device stops: a skip outside calibration is replayed and decided by StepRunner.
+#ifndef AMPD_ENGINE_TRAIN_CAPTURED_STEPS_H_
+#define AMPD_ENGINE_TRAIN_CAPTURED_STEPS_H_
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/data/loader.h"
+#include "engine/runtime/step_loop.h"
+#include "engine/train/planned_model.h"
+#include "engine/train/step_runner.h"
+#include "engine/train/train_state.h"
+
+namespace ampd::train {
+
+// What a phase's part of a step came to.
+struct PhaseResult {
+  size_t phase = 0;
+  StepResult step;
+};
+
+// Thread-compatible.
+class CapturedSteps {
+ public:
+  // Borrows all. nullptr where the backend leaves every step to the host. Errors are the backend's. `capture` as in
+  // StepLoopConfig.
+  static absl::StatusOr<std::unique_ptr<CapturedSteps>> Create(const PlannedModel& plan, LoadedModel* model,
+                                                               const std::vector<std::unique_ptr<StepRunner>>* runners,
+                                                               bool capture);
+
+  // Batches that it may hold at once; a loader needs as many buffers, and one that it fills.
+  int64_t most_batches() const { return loop_->slots() + 1; }
+  // No step is under way that has not been returned.
+  bool idle() const { return queue_.empty(); }
+  // Parameters, scalers or the step were changed by others; it must be idle.
+  void Interrupt() { running_ = false; }
+
+  // The next step: its batch, which the caller gives back to `loader`, what each phase that was due came to, and the
+  // scalers after it in `phases`. `step` is the step's number, from 0. Up to `ahead` steps, this one counted, may be
+  // under way when it returns; those before the last DATA error are returned first.
+  absl::StatusOr<data::Batch*> Next(int64_t step, int64_t ahead, data::Loader* loader, std::vector<PhaseState>* phases,
+                                    std::vector<PhaseResult>* results);
+
+ private:
+  struct Fed {
+    data::Batch* batch;
+    uint64_t phases;  // bits of those that are due
+  };
+
+  CapturedSteps(const PlannedModel& plan, const std::vector<std::unique_ptr<StepRunner>>* runners)
+      : plan_(plan), runners_(runners) {}
+  uint64_t PhasesDue(int64_t step) const;
+  absl::Status Start(int64_t step, const std::vector<PhaseState>& phases);
+  absl::Status RunAhead(int64_t step, int64_t ahead, data::Loader* loader);
+  absl::Status Feed(const data::Batch& batch, int64_t step);
+  absl::Status LaunchFed();
+  absl::Status Finish(const Fed& fed, std::vector<PhaseState>* phases, std::vector<PhaseResult>* results);
+  // The device stopped at `record`: it and the step's later phases are taken by the host.
+  absl::Status TakeOver(const Fed& fed, const runtime::StepRecord& record, std::vector<PhaseState>* phases,
+                        std::vector<PhaseResult>* results);
+  void Measure();
+  int64_t InFlightTarget() const;
+
+  const PlannedModel& plan_;
+  const std::vector<std::unique_ptr<StepRunner>>* runners_;
+  std::unique_ptr<runtime::StepLoop> loop_;
+  bool running_ = false;
+  // Fed and not returned, in order; the last `unlaunched_` are not launched.
+  std::deque<Fed> queue_;
+  int64_t unlaunched_ = 0;
+  // Of the loader, for a batch behind those in the queue.
+  absl::Status data_error_;
+  double last_finished_ = 0;
+  // Seconds a step takes, as seen of late; 0: not known.
+  double step_seconds_ = 0;
+  std::vector<runtime::FedInput> inputs_;
+  std::vector<runtime::MicroBatchWeight> weights_;
+  std::vector<std::vector<float>> shares_;
+};
+
+}  // namespace ampd::train
+
+#endif  // AMPD_ENGINE_TRAIN_CAPTURED_STEPS_H_
