@@ -1,0 +1,92 @@
+// Whole trainings on the CUDA backend: decided by the host, by the device kernel after kernel, and by the device in
+// captured steps, all with the same bits; and near the CPU backend's, whose numerics are the reference.
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/backend/cpu/cpu_backend.h"
+#include "engine/backend/cuda_backend.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/unit/engine/train/device_jobs.h"
+
+namespace ampd::train {
+namespace {
+
+class CudaTraining : public ::testing::TestWithParam<Job> {
+ protected:
+  void SetUp() override {
+    const auto backend = MakeCudaBackend("");
+    if (!backend.ok()) GTEST_SKIP() << backend.status();
+  }
+  static TrainerOptions On(const ScratchFolder& folder, StepMode steps) {
+    WriteSequences(folder.path());
+    TrainerOptions options = Options(folder.path());
+    options.steps = steps;
+    options.make_backend = [] { return MakeCudaBackend(""); };
+    return options;
+  }
+  static TrainerOptions OnCpu(const ScratchFolder& folder) {
+    TrainerOptions options = On(folder, StepMode::kHost);
+    options.make_backend = [] { return MakeCpuBackend(1, passes::kTensorCorePadding); };
+    return options;
+  }
+};
+
+TEST_P(CudaTraining, HasTheSameBitsWhoeverDecides) {
+  const ScratchFolder host_folder;
+  Recorder host;
+  auto outcome = Train(Spec(GetParam().parts), On(host_folder, StepMode::kHost), &host);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_NE(Manifest(host_folder), "none");
+  for (StepMode steps : {StepMode::kEnqueued, StepMode::kCaptured}) {
+    const ScratchFolder folder;
+    Recorder recorder;
+    outcome = Train(Spec(GetParam().parts), On(folder, steps), &recorder);
+    ASSERT_TRUE(outcome.ok()) << outcome.status();
+    EXPECT_EQ(Told(recorder), Told(host)) << static_cast<int>(steps);
+    EXPECT_EQ(Manifest(folder), Manifest(host_folder)) << static_cast<int>(steps);
+  }
+}
+
+TEST_P(CudaTraining, ResumesWithTheSameBits) {
+  const ScratchFolder whole_folder, parts_folder;
+  Recorder whole, parts;
+  ASSERT_TRUE(Train(Spec(GetParam().parts), On(whole_folder, StepMode::kCaptured), &whole).ok());
+  auto outcome = Train(Spec(GetParam().parts), On(parts_folder, StepMode::kCaptured), &parts, 5);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  ASSERT_EQ(*outcome, Outcome::kStopped);
+  outcome = Train(Spec(GetParam().parts), On(parts_folder, StepMode::kCaptured), &parts);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(Manifest(parts_folder), Manifest(whole_folder));
+}
+
+TEST_P(CudaTraining, StaysNearTheCpus) {
+  const ScratchFolder cpu_folder, cuda_folder;
+  Recorder cpu, cuda;
+  ASSERT_TRUE(Train(Spec(GetParam().parts), OnCpu(cpu_folder), &cpu).ok());
+  const auto outcome = Train(Spec(GetParam().parts), On(cuda_folder, StepMode::kCaptured), &cuda);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  const auto losses = [](const Recorder& recorder) {
+    std::vector<double> all;
+    for (const v1::JobEvent& event : recorder.events) {
+      for (const v1::PhaseReport& phase : event.step().phases()) all.push_back(phase.loss());
+    }
+    return all;
+  };
+  const std::vector<double> expected = losses(cpu), found = losses(cuda);
+  ASSERT_EQ(found.size(), expected.size());
+  ASSERT_FALSE(found.empty());
+  for (size_t i = 0; i < found.size(); ++i) {
+    // The first steps differ by roundings alone; later ones by what training makes of them.
+    EXPECT_NEAR(found[i], expected[i], (i == 0 ? 2e-3 : 5e-2) * std::max(1.0, std::abs(expected[i]))) << "step " << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Jobs, CudaTraining, ::testing::ValuesIn(Jobs()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace ampd::train

@@ -1,0 +1,119 @@
+#include "tests/unit/engine/train/device_jobs.h"
+
+#include "engine/train/checkpoint.h"
+#include "engine/train/files.h"
+
+namespace ampd::train {
+namespace {
+
+// Six steps of two micro-batches an epoch, with an evaluation behind each epoch.
+const std::string kTwelveSteps =
+    "data { train { glyphs { samples: 96 } } eval { glyphs { samples: 40 } } }"
+    "train { batch_size: 16 micro_batch_size: 8 epochs: 2 } report { every_steps: 1 } seed: 5";
+
+const std::string kMlp =
+    "model { layers { flatten {} } layers { dense { units: 12 activation: GELU } } layers { dropout { rate: 0.2 } }"
+    "        layers { dense { units: 10 } } loss { softmax_cross_entropy {} } }";
+const std::string kNormed =
+    "model { layers { conv2d { filters: 5 kernel: 3 stride: 3 } } layers { batch_norm {} } layers { relu {} }"
+    "        layers { conv2d { filters: 6 kernel: 3 stride: 2 } } layers { batch_norm {} }"
+    "        layers { global_avg_pool {} } layers { dense { units: 10 } } loss { softmax_cross_entropy {} } }";
+const std::string kLstm =
+    "model { layers { max_pool { size: 4 } } layers { lstm { units: 6 output: LAST_STEP } }"
+    "        layers { dense { units: 10 } } loss { softmax_cross_entropy {} } }";
+// Overflows at first, then grows, and overflows again: the second time the step is replayed.
+const std::string kScaled = "precision { mode: FP16 loss_scale { init: 3e7 growth_interval: 2 } }";
+const std::string kPair =
+    "model { networks { name: 'g' layers { name: 'fc' dense { units: 784 } } }"
+    "        networks { name: 'd' layers { flatten {} } layers { name: 'fc' dense { units: 1 } } }"
+    "        noise { name: 'z' shape: 3 } }"
+    "phases { name: 'critic' trains: 'd' optimizer { adam {} }"
+    "  calls { name: 'fake' network: 'g' inputs: 'z' } calls { name: 'on_real' network: 'd' inputs: 'data' }"
+    "  calls { name: 'on_fake' network: 'd' inputs: 'fake' }"
+    "  losses { input: 'on_real' loss { sigmoid_cross_entropy {} } target: 1 }"
+    "  losses { input: 'on_fake' loss { sigmoid_cross_entropy {} } target: 0 weight: 0.5 } }"
+    "phases { name: 'artist' trains: 'g' every: 2 optimizer { sgd { momentum: 0.9 } }"
+    "  calls { name: 'fake' network: 'g' inputs: 'z' } calls { name: 'on_fake' network: 'd' inputs: 'fake' }"
+    "  losses { input: 'on_fake' loss { sigmoid_cross_entropy {} } target: 1 } }"
+    "data { train { glyphs { samples: 96 } } }"
+    "train { batch_size: 16 micro_batch_size: 8 epochs: 2 } report { every_steps: 1 } seed: 5";
+
+// Against one-hot targets; the evaluation makes labels of its own.
+const std::string kOneHot =
+    "model { layers { flatten {} } layers { dense { units: 10 } } loss { sigmoid_cross_entropy {} } }";
+// Plans for buckets of 8 to 24 steps, and best paths that the host reads.
+const std::string kSpelling =
+    "model { layers { gru { units: 5 bidirectional: true } } layers { positional_embedding { positions: 24 } }"
+    "        layers { multi_head_attention { heads: 2 } } layers { dense { units: 5 } } loss { ctc { blank: 4 } } }"
+    "data { train { npy { inputs: 'x.npy' targets: 'y.npy' lengths: 'n.npy' target_lengths: 'm.npy' } }"
+    "       eval { npy { inputs: 'x.npy' targets: 'y.npy' lengths: 'n.npy' target_lengths: 'm.npy' } } }"
+    "train { batch_size: 16 micro_batch_size: 8 epochs: 2 } report { every_steps: 1 } seed: 5";
+
+}  // namespace
+
+void WriteSequences(const std::string& folder) {
+  constexpr int64_t kSamples = 96, kTime = 20, kFeatures = 4, kLabels = 3;
+  std::vector<float> x(kSamples * kTime * kFeatures);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i * 7 % 23) / 12 - 1;
+  std::vector<int32_t> y(kSamples * kLabels), n(kSamples), m(kSamples);
+  for (size_t i = 0; i < y.size(); ++i) y[i] = static_cast<int32_t>(i * 5 % 4);
+  for (size_t i = 0; i < n.size(); ++i) {
+    n[i] = 6 + static_cast<int32_t>(i * 11 % 15);
+    m[i] = 1 + static_cast<int32_t>(i % 3);
+  }
+  WriteNpy(folder + "/x.npy", "<f4", {kSamples, kTime, kFeatures}, x);
+  WriteNpy(folder + "/y.npy", "<i4", {kSamples, kLabels}, y);
+  WriteNpy(folder + "/n.npy", "<i4", {kSamples}, n);
+  WriteNpy(folder + "/m.npy", "<i4", {kSamples}, m);
+}
+
+void PrintTo(const Job& job, std::ostream* out) { *out << job.name; }
+
+std::vector<Job> Jobs() {
+  return {
+      {.name = "Mlp",
+       .parts = {kMlp, "optimizer { adamw {} ema { decay: 0.5 evaluate: true } clip_global_norm: 1 }", kTwelveSteps}},
+      {.name = "Adagrad", .parts = {kMlp, "optimizer { adagrad { initial_accumulator: 0.1 } }", kTwelveSteps}},
+      {.name = "Normed", .parts = {kNormed, "optimizer { sgd { momentum: 0.9 } }", kTwelveSteps}},
+      {.name = "Fp16", .parts = {kNormed, kScaled, "optimizer { adam {} }", kTwelveSteps}, .replays = 1},
+      {.name = "Fp8", .parts = {kMlp, "precision { mode: FP8 } optimizer { adamw {} }", kTwelveSteps}},
+      {.name = "NoMasters",
+       .parts = {kLstm, "precision { mode: BF16 master_weights: false } optimizer { lamb {} }", kTwelveSteps}},
+      {.name = "Padded",
+       .parts = {kNormed, "precision { mode: FP16 } optimizer { adam {} }", kTwelveSteps},
+       .padding = passes::kTensorCorePadding},
+      {.name = "FallsBack",
+       .parts = {kMlp, "precision { mode: FP16 loss_scale { init: 1e9 min: 5e8 on_floor: FALLBACK_BF16 } }",
+                 "optimizer { adam {} ema {} }", kTwelveSteps},
+       .fall_backs = 1},
+      {.name = "Phases", .parts = {kPair}},
+      {.name = "OneHot", .parts = {kOneHot, "optimizer { rmsprop {} }", kTwelveSteps}},
+      {.name = "Spelling", .parts = {kSpelling, "optimizer { adam {} }"}},
+      {.name = "Diagnostics",
+       .parts = {kNormed, "precision { mode: FP16 } report { diagnostics_every_steps: 4 }", kTwelveSteps},
+       .diagnostics = 3},
+  };
+}
+
+std::vector<std::string> MlpParts() { return {kMlp, "optimizer { adamw {} ema {} }", kTwelveSteps}; }
+
+std::vector<std::string> Told(const Recorder& recorder) {
+  std::vector<std::string> told;
+  for (const v1::JobEvent& event : recorder.events) {
+    if (event.has_step()) {
+      for (const v1::PhaseReport& phase : event.step().phases()) told.push_back(phase.SerializeAsString());
+    } else if (event.has_checkpoint()) {
+      told.push_back(event.checkpoint().checkpoint());
+    } else {
+      v1::JobEvent without_time = event;
+      without_time.clear_time();
+      told.push_back(without_time.ShortDebugString());
+    }
+  }
+  return told;
+}
+std::string Manifest(const ScratchFolder& folder) {
+  return ReadFile(folder.path() + "/checkpoints/" + CheckpointName(kSteps) + "/MANIFEST", 1 << 16).value_or("none");
+}
+
+}  // namespace ampd::train
