@@ -1,6 +1,7 @@
 #include "engine/train/micro_batches.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "engine/core/status.h"
 
@@ -23,13 +24,15 @@ const Tensor& TensorOf(const data::Batch& batch, absl::string_view input) {
 }
 
 MicroBatches::MicroBatches(const PlannedModel* plan, LoadedModel* model, int64_t batch_size, int64_t micro_batch,
-                           int phase)
+                           int phase, Replica replica)
     : model_plan_(plan),
       model_(model),
       phase_(static_cast<size_t>(phase)),
       label_weights_(&plan->phases[phase_].label_weights),
       micro_batch_(micro_batch),
       count_(batch_size / micro_batch),
+      first_(count_ / replica.count * replica.rank),
+      last_(count_ / replica.count * (replica.rank + 1)),
       shares_(plan->phases[phase_].label_shares.size(), 1.0f) {}
 
 absl::Status MicroBatches::Bind(const data::Batch& batch, int64_t first_sample) const {
@@ -97,18 +100,33 @@ void MicroBatches::Describe(const data::Batch& batch, std::vector<runtime::FedIn
   for (int64_t m = 0; m < count_; ++m) weights->push_back(WeightOf(batch, m, all));
 }
 
+absl::Status MicroBatches::RunOne(const data::Batch& batch, const runtime::StepState& step,
+                                  const runtime::Executor::Hook& hook, runtime::GradientReducer* reducer) const {
+  AMPD_RETURN_IF_ERROR(Bind(batch, step.first_sample));
+  if (reducer == nullptr) return executor(batch).Run(step, hook);
+  reducer->Begin();
+  const auto after = [&](const runtime::PlanStep& planned, absl::Span<const TensorView> outputs) -> absl::Status {
+    AMPD_RETURN_IF_ERROR(reducer->After(planned));
+    return hook ? hook(planned, outputs) : absl::OkStatus();
+  };
+  // By reference: that allocates nothing.
+  AMPD_RETURN_IF_ERROR(executor(batch).Run(step, std::cref(after)));
+  return reducer->Finish();
+}
+
 absl::StatusOr<double> MicroBatches::Run(const data::Batch& batch, runtime::StepState step, float loss_scale,
-                                         const runtime::Executor::Hook& hook) const {
+                                         const runtime::Executor::Hook& hook,
+                                         absl::Span<runtime::GradientReducer> reducers) const {
   AMPD_RETURN_IF_ERROR(model_->memory.BeginUpdate());
   const double all = AllWeight(batch);
   AMPD_ASSIGN_OR_RETURN(const TensorView output, executor(batch).Output("loss"));
   double loss = 0;
-  for (int64_t m = 0; m < count_; ++m) {
+  for (int64_t m = first_; m < last_; ++m) {
     const runtime::MicroBatchWeight w = WeightOf(batch, m, all);
     step.loss_seed = static_cast<float>(static_cast<double>(loss_scale) * w.weight / w.total);
     step.first_sample = static_cast<uint32_t>(m * micro_batch_);
-    AMPD_RETURN_IF_ERROR(Bind(batch, m * micro_batch_));
-    AMPD_RETURN_IF_ERROR(executor(batch).Run(step, hook));
+    const bool completes = m + 1 == last_ && !reducers.empty();
+    AMPD_RETURN_IF_ERROR(RunOne(batch, step, hook, completes ? &reducers[batch.bucket] : nullptr));
     float mean = 0;
     AMPD_RETURN_IF_ERROR(model_->memory.memory()->Download(output.data, sizeof(mean), &mean));
     loss += static_cast<double>(mean) * w.weight / w.total;

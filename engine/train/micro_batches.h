@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "engine/data/loader.h"
+#include "engine/runtime/gradient_reducer.h"
 #include "engine/runtime/step_loop.h"
 #include "engine/train/planned_model.h"
 
@@ -17,18 +18,29 @@ namespace ampd::train {
 // What the plans' input of this name reads; empty where the loader was not asked for it.
 const Tensor& TensorOf(const data::Batch& batch, absl::string_view input);
 
+// Which replica of a data-parallel training, 0..count-1.
+struct Replica {
+  int rank = 0;
+  int count = 1;
+};
+
 // Thread-compatible; allocates nothing while it runs.
 class MicroBatches {
  public:
-  // Of phase `phase`. Borrows both. `batch_size` is a multiple of `micro_batch`.
-  MicroBatches(const PlannedModel* plan, LoadedModel* model, int64_t batch_size, int64_t micro_batch, int phase = 0);
+  // Of phase `phase`. Borrows both. `batch_size` is a multiple of `micro_batch` times replica.count; of its samples a
+  // replica takes the rank-th part.
+  MicroBatches(const PlannedModel* plan, LoadedModel* model, int64_t batch_size, int64_t micro_batch, int phase = 0,
+               Replica replica = {});
 
   // Starts a new update, then runs forward and backward for every micro-batch: gradients hold, scaled by `loss_scale`,
   // the gradient of the mean loss over the whole batch, whatever share of each micro-batch's labels counts; one whose
   // labels weigh nothing adds nothing. The pending state is written. `step` gives seed and attempted step. Returns that
   // mean, unscaled. `hook` as in Executor.
+  // Of several replicas the samples of others are left out of both: what each one gets adds up to the whole. With
+  // `reducers`, one for each of the phase's plans, the gradients are that sum.
   absl::StatusOr<double> Run(const data::Batch& batch, runtime::StepState step, float loss_scale,
-                             const runtime::Executor::Hook& hook = nullptr) const;
+                             const runtime::Executor::Hook& hook = nullptr,
+                             absl::Span<runtime::GradientReducer> reducers = {}) const;
 
   // What a step loop is fed for `batch`: appends the inputs that are not there yet, which point into the batch and into
   // `shares`, and the weights of this phase's micro-batches.
@@ -48,6 +60,9 @@ class MicroBatches {
   double LabelWeight(const LabelWeights& weights, const data::Batch& batch, int64_t first_sample,
                      int64_t samples) const;
   absl::Status BindShares(const data::Batch& batch, int64_t first_sample) const;
+  // `reducer` may be null.
+  absl::Status RunOne(const data::Batch& batch, const runtime::StepState& step, const runtime::Executor::Hook& hook,
+                      runtime::GradientReducer* reducer) const;
   float Share(const LabelWeights& weights, const data::Batch& batch, int64_t first_sample) const;
   // Of micro-batch `index`; `all` is the weight of all labels, 0 where samples count alike.
   runtime::MicroBatchWeight WeightOf(const data::Batch& batch, int64_t index, double all) const;
@@ -58,7 +73,10 @@ class MicroBatches {
   size_t phase_;
   const LabelWeights* label_weights_;
   int64_t micro_batch_;
+  // Of the whole batch, and which of them are this replica's: [first_, last_).
   int64_t count_;
+  int64_t first_;
+  int64_t last_;
   // What the plans' inputs of PlannedPhase::label_shares read.
   mutable std::vector<float> shares_;
 };

@@ -7,6 +7,7 @@
 #include "engine/core/half.h"
 #include "engine/core/status.h"
 #include "engine/optim/update_scalars.h"
+#include "engine/train/fp8_agreement.h"
 #include "engine/train/spec_configs.h"
 
 namespace ampd::train {
@@ -24,9 +25,14 @@ bool IsOfTheGradient(const NonFinite& first) {
   return first.stage == v1::OverflowSkip::GRADIENT || first.stage == v1::OverflowSkip::REDUCE;
 }
 
+Replica ReplicaOf(const runtime::Collective* collective) {
+  return collective == nullptr ? Replica() : Replica{collective->rank(), collective->size()};
+}
+
 }  // namespace
 
-StepRunner::StepRunner(int64_t total_steps, PlannedModel* plan, LoadedModel* model, int phase)
+StepRunner::StepRunner(int64_t total_steps, PlannedModel* plan, LoadedModel* model, int phase,
+                       runtime::Collective* collective, int64_t bucket_bytes)
     : loss_scale_(LossScaleConfigOf(plan->phases[static_cast<size_t>(phase)].spec)),
       schedule_(ScheduleConfigOf(plan->phases[static_cast<size_t>(phase)].spec,
                                  std::max<int64_t>(total_steps / plan->phases[static_cast<size_t>(phase)].every, 1))),
@@ -35,8 +41,12 @@ StepRunner::StepRunner(int64_t total_steps, PlannedModel* plan, LoadedModel* mod
       plan_(plan),
       phase_(&plan->phases[static_cast<size_t>(phase)]),
       model_(model),
+      collective_(collective),
       micro_batches_(plan, model, phase_->spec.proto().train().batch_size(),
-                     phase_->spec.proto().train().micro_batch_size(), phase) {
+                     phase_->spec.proto().train().micro_batch_size(), phase, ReplicaOf(collective)) {
+  for (const runtime::Plan& own : phase_->plans) {
+    if (collective != nullptr) reducers_.emplace_back(&own, &model->memory, collective, bucket_bytes);
+  }
   for (int32_t parameter : micro_batches_.plan().gradient_order) slots_.push_back(plan->layout.slots()[parameter]);
   const auto moment = [&](int i) {
     return i < phase_->optimizer.moments() ? model->moments.arena(phase_->first_moment + i) : nullptr;
@@ -70,35 +80,58 @@ runtime::StepState StepRunner::StateOf(const data::Batch& batch) const {
 }
 
 absl::StatusOr<StepResult> StepRunner::Run(const data::Batch& batch, optim::LossScalerState* scaler) {
-  AMPD_ASSIGN_OR_RETURN(const double loss, micro_batches_.Run(batch, StateOf(batch), scaler->scale));
-  runtime::GradientCheck check;
+  Findings found;
+  AMPD_ASSIGN_OR_RETURN(found.loss,
+                        micro_batches_.Run(batch, StateOf(batch), scaler->scale, nullptr, absl::MakeSpan(reducers_)));
   AMPD_RETURN_IF_ERROR(
-      plan_->backend->CheckGradients(model_->memory.gradients(), slots_, 1.0f / scaler->scale, &check));
+      plan_->backend->CheckGradients(model_->memory.gradients(), slots_, 1.0f / scaler->scale, &found.check));
   // New running statistics can overflow though every gradient is finite; no scale cures that either.
   AMPD_ASSIGN_OR_RETURN(const absl::optional<NonFinite> state,
                         FindNonFiniteState(plan_->backend.get(), &model_->memory));
-  return Finish(batch, loss, check, state, scaler);
+  found.state_finite = !state.has_value();
+  if (collective_ != nullptr) AMPD_RETURN_IF_ERROR(Agree(&found));
+  return Finish(batch, found, state, scaler);
 }
 
-absl::StatusOr<StepResult> StepRunner::Finish(const data::Batch& batch, double loss,
-                                              const runtime::GradientCheck& check,
+// The gradients are the same everywhere, but the first replica's check is everybody's: on devices of unlike sizes the
+// norm need not be summed in one order.
+absl::Status StepRunner::Agree(Findings* findings) const {
+  std::vector<Findings> all;
+  AMPD_RETURN_IF_ERROR(collective_->group()->AllGather(collective_->rank(), *findings, &all));
+  *findings = {0, all[0].check, true};
+  for (const Findings& of : all) {
+    findings->loss += of.loss;
+    findings->state_finite = findings->state_finite && of.state_finite;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<absl::optional<NonFinite>> StepRunner::FirstOf(const absl::optional<NonFinite>& own) const {
+  if (collective_ == nullptr) return own;
+  std::vector<absl::optional<NonFinite>> all;
+  AMPD_RETURN_IF_ERROR(collective_->group()->AllGather(collective_->rank(), own, &all));
+  const auto first = std::find_if(all.begin(), all.end(), [](const auto& find) { return find.has_value(); });
+  return first == all.end() ? absl::nullopt : *first;
+}
+
+absl::StatusOr<StepResult> StepRunner::Finish(const data::Batch& batch, const Findings& found,
                                               const absl::optional<NonFinite>& state, optim::LossScalerState* scaler) {
   StepResult result;
   result.calibration = scaler->steps_applied == 0;
   result.scale_before = scaler->scale;
-  result.loss = loss;
-  const bool clean = std::isfinite(result.loss) && check.finite && !state.has_value();
+  result.loss = found.loss;
+  const bool clean = std::isfinite(result.loss) && found.check.finite && found.state_finite;
   if (!clean) {
-    AMPD_ASSIGN_OR_RETURN(result.first_non_finite, Attribute(batch, check, state, result));
+    AMPD_ASSIGN_OR_RETURN(result.first_non_finite, Attribute(batch, found.check, state, result));
   }
   const optim::LossScalerState before = *scaler;
   // What the replay finds first need not be all: with micro-batches a loss can overflow after an earlier gradient did.
   const bool forward_finite =
-      std::isfinite(result.loss) && !state.has_value() && (clean || IsOfTheGradient(result.first_non_finite));
-  const optim::StepOutcome outcome{forward_finite, check.finite};
+      std::isfinite(result.loss) && found.state_finite && (clean || IsOfTheGradient(result.first_non_finite));
+  const optim::StepOutcome outcome{forward_finite, found.check.finite};
   result.decision = optim::Update(loss_scale_, outcome, batch.step + 1, scaler);
   result.scale_after = scaler->scale;
-  if (result.applied()) AMPD_RETURN_IF_ERROR(Apply(check, before, &result));
+  if (result.applied()) AMPD_RETURN_IF_ERROR(Apply(found.check, before, &result));
   return result;
 }
 
@@ -110,7 +143,8 @@ absl::optional<NonFinite> StepRunner::BadStateOf(const runtime::StepRecord& reco
 
 absl::StatusOr<StepResult> StepRunner::Resolve(const data::Batch& batch, const runtime::StepRecord& record,
                                                optim::LossScalerState* scaler) {
-  return Finish(batch, record.loss, record.check, BadStateOf(record), scaler);
+  const absl::optional<NonFinite> state = BadStateOf(record);
+  return Finish(batch, {record.loss, record.check, !state.has_value()}, state, scaler);
 }
 
 StepResult StepRunner::ResultOf(const runtime::StepRecord& record) const {
@@ -152,17 +186,25 @@ absl::Status StepRunner::Apply(const runtime::GradientCheck& check, const optim:
   update_.scalars = optim::ComputeUpdateScalars(update_.config, result->learning_rate, scaler.steps_applied, clip,
                                                 static_cast<double>(scaler.scale));
   AMPD_RETURN_IF_ERROR(plan_->backend->Update(update_));
+  if (collective_ != nullptr) AMPD_RETURN_IF_ERROR(AgreeOnFp8Scales(collective_, &model_->memory));
   AMPD_RETURN_IF_ERROR(model_->memory.CommitState());
   return model_->memory.PublishAll();
 }
 
+// Every replica replays its own share: the first one's find is what one device would have come upon first.
 absl::StatusOr<NonFinite> StepRunner::Attribute(const data::Batch& batch, const runtime::GradientCheck& check,
                                                 const absl::optional<NonFinite>& state,
                                                 const StepResult& result) const {
-  if (result.calibration) return WithoutReplay(check, state, result);
-  AMPD_ASSIGN_OR_RETURN(const absl::optional<NonFinite> found,
+  AMPD_ASSIGN_OR_RETURN(const absl::optional<NonFinite> first_state, FirstOf(state));
+  NonFinite without = WithoutReplay(check, first_state, result);
+  if (result.calibration) return without;
+  AMPD_ASSIGN_OR_RETURN(const absl::optional<NonFinite> own,
                         ReplayForNonFinite(micro_batches_, batch, StateOf(batch), result.scale_before));
-  return found.has_value() ? *found : WithoutReplay(check, state, result);
+  AMPD_ASSIGN_OR_RETURN(const absl::optional<NonFinite> found, FirstOf(own));
+  if (found.has_value()) return *found;
+  // Every share is finite, their sum is not.
+  if (collective_ != nullptr && without.stage == v1::OverflowSkip::GRADIENT) without.stage = v1::OverflowSkip::REDUCE;
+  return without;
 }
 
 NonFinite StepRunner::WithoutReplay(const runtime::GradientCheck& check, const absl::optional<NonFinite>& state,

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "engine/optim/loss_scaler.h"
 #include "engine/optim/schedule.h"
+#include "engine/runtime/collective.h"
 #include "engine/runtime/step_loop.h"
 #include "engine/train/attribution.h"
 #include "engine/train/micro_batches.h"
@@ -34,15 +35,20 @@ struct StepResult {
   bool applied() const { return decision == optim::ScalerDecision::kApply; }
 };
 
-// Thread-compatible. An applied step allocates nothing.
+// Thread-compatible. An applied step of one replica allocates nothing.
 class StepRunner {
  public:
-  // Of phase `phase`. Borrows plan and model. `total_steps`: planned for the job.
-  StepRunner(int64_t total_steps, PlannedModel* plan, LoadedModel* model, int phase = 0);
+  // Of phase `phase`. Borrows plan and model. `total_steps`: planned for the job. `collective`: of one of several
+  // replicas, borrowed; the others have runners of their own, and models that are equal but for running statistics.
+  StepRunner(int64_t total_steps, PlannedModel* plan, LoadedModel* model, int phase = 0,
+             runtime::Collective* collective = nullptr, int64_t bucket_bytes = runtime::kGradientBucketBytes);
 
   // Trains on `batch` (whose `step` is the attempted step, from 0) and moves `scaler`. Masters and moments of the
   // phase's parameters, and untrained state, change only if the loss, every gradient and every new state is finite;
   // this is so in every mode.
+  // Of several replicas all run the same batch, each in its own thread, and take their share of it: the result, what
+  // becomes of `scaler`, and the bits of masters, moments, average and FP8 scales are the same in all. A replica that
+  // gets an error of its own must abort the collective's group, which the others wait for.
   absl::StatusOr<StepResult> Run(const data::Batch& batch, optim::LossScalerState* scaler);
 
   // What a device made of a step of this phase and decided.
@@ -65,9 +71,18 @@ class StepRunner {
   runtime::StepState StateOf(const data::Batch& batch) const;
 
  private:
-  // What follows the check.
-  absl::StatusOr<StepResult> Finish(const data::Batch& batch, double loss, const runtime::GradientCheck& check,
+  // What a batch came to before anything is decided; of all replicas, once they agree.
+  struct Findings {
+    double loss = 0;
+    runtime::GradientCheck check;
+    bool state_finite = true;
+  };
+  absl::Status Agree(Findings* findings) const;
+  // What follows the check. `state`: this replica's own.
+  absl::StatusOr<StepResult> Finish(const data::Batch& batch, const Findings& found,
                                     const absl::optional<NonFinite>& state, optim::LossScalerState* scaler);
+  // Of the first replica that has one.
+  absl::StatusOr<absl::optional<NonFinite>> FirstOf(const absl::optional<NonFinite>& own) const;
   absl::optional<NonFinite> BadStateOf(const runtime::StepRecord& record) const;
   absl::Status Apply(const runtime::GradientCheck& check, const optim::LossScalerState& scaler, StepResult* result);
   absl::StatusOr<NonFinite> Attribute(const data::Batch& batch, const runtime::GradientCheck& check,
@@ -82,7 +97,10 @@ class StepRunner {
   PlannedModel* plan_;
   const PlannedPhase* phase_;
   LoadedModel* model_;
+  runtime::Collective* collective_;  // null: there is one replica
   MicroBatches micro_batches_;
+  // Of several replicas; by plan of the phase.
+  std::vector<runtime::GradientReducer> reducers_;
   // In backward order.
   std::vector<runtime::ArenaSlot> slots_;
   runtime::UpdateArgs update_;

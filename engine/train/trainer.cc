@@ -24,13 +24,14 @@ TrainerImpl::TrainerImpl(const ResolvedJobSpec& spec, const TrainerOptions& opti
 absl::Status TrainerImpl::Open() {
   AMPD_ASSIGN_OR_RETURN(data_, TrainingData::Open(spec_, options_.data_roots));
   const v1::TrainSpec& train = job().train();
+  AMPD_RETURN_IF_ERROR(CheckShares(train, static_cast<int64_t>(Devices().size())));
   batches_per_epoch_ = data_->train().size() / train.batch_size();
   total_steps_ = train.has_steps() ? train.steps() : train.epochs() * batches_per_epoch_;
   AMPD_RETURN_IF_ERROR(Restore());
   if (job().report().diagnostics_every_steps() > 0) {
     AMPD_ASSIGN_OR_RETURN(std::unique_ptr<runtime::Backend> backend, NewBackend());
     AMPD_ASSIGN_OR_RETURN(diagnostics_,
-                          GradientDiagnostics::Create(spec_, data_->sample(), std::move(backend), options_.threads));
+                          GradientDiagnostics::Create(spec_, data_->sample(), std::move(backend), ThreadsPerReplica()));
   }
   reporter_ = std::make_unique<Reporter>(job().report(), PhaseStarts(), total_steps_, observer_);
   return OpenLoader();
@@ -43,8 +44,16 @@ absl::Status TrainerImpl::OpenLoader() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<runtime::Backend>> TrainerImpl::NewBackend() const {
-  return options_.make_backend ? options_.make_backend() : MakeBackend(options_.device, options_.threads);
+std::vector<std::string> TrainerImpl::Devices() const {
+  return options_.devices.empty() ? std::vector<std::string>{options_.device} : options_.devices;
+}
+
+int TrainerImpl::ThreadsPerReplica() const {
+  return std::max(1, options_.threads / static_cast<int>(Devices().size()));
+}
+
+absl::StatusOr<std::unique_ptr<runtime::Backend>> TrainerImpl::NewBackend(size_t rank) const {
+  return options_.make_backend ? options_.make_backend() : MakeBackend(Devices()[rank], ThreadsPerReplica());
 }
 
 absl::Status TrainerImpl::Restore() {
@@ -94,33 +103,54 @@ absl::Status TrainerImpl::StartFrom(absl::optional<LoadedCheckpoint> checkpoint)
   state_.spec = HashedSpec(spec_);
   step_ = state_.step;
   for (const std::unique_ptr<StepRunner>& runner : runners_) AMPD_RETURN_IF_ERROR(runner->Prepare());
-  return resumes ? absl::OkStatus() : model_->StartAverage();
+  if (!resumes) AMPD_RETURN_IF_ERROR(model_->StartAverage());
+  return replicas_ == nullptr ? absl::OkStatus() : replicas_->TakeOver(model_.get());
 }
 
 absl::Status TrainerImpl::OpenModel(const std::vector<bool>& fell_back) {
   captured_.reset();
   runners_.clear();
   skip_limits_.clear();
+  replicas_.reset();
   model_.reset();
   plan_.reset();
   AMPD_ASSIGN_OR_RETURN(std::unique_ptr<runtime::Backend> backend, NewBackend());
   AMPD_ASSIGN_OR_RETURN(
-      plan_, PlanModel(spec_, data_->sample(), std::move(backend), options_.threads, /*fuse=*/true, fell_back));
+      plan_, PlanModel(spec_, data_->sample(), std::move(backend), ThreadsPerReplica(), /*fuse=*/true, fell_back));
   AMPD_ASSIGN_OR_RETURN(model_, LoadedModel::Create(*plan_));
+  if (Devices().size() > 1) AMPD_RETURN_IF_ERROR(OpenReplicas(fell_back));
   // The loader refuses a dataset without a whole batch; it is made here to find that, and unfit targets, at once.
   AMPD_RETURN_IF_ERROR(data_->TrainLoader(plan_->outputs, 0).status());
   if (data_->eval() != nullptr) AMPD_RETURN_IF_ERROR(data_->EvalLoader(plan_->outputs).status());
   for (size_t i = 0; i < plan_->phases.size(); ++i) {
-    runners_.push_back(std::make_unique<StepRunner>(total_steps_, plan_.get(), model_.get(), static_cast<int>(i)));
+    runners_.push_back(std::make_unique<StepRunner>(total_steps_, plan_.get(), model_.get(), static_cast<int>(i),
+                                                    replicas_ == nullptr ? nullptr : replicas_->collective(),
+                                                    options_.gradient_bucket_bytes));
     skip_limits_.push_back({.max_ratio = job().limits().max_skip_ratio(),
                             .window = job().limits().skip_window_steps(),
                             .total_steps = total_steps_,
                             .every = plan_->phases[i].every,
                             .hysteresis = runners_.back()->loss_scale().hysteresis});
   }
-  if (options_.steps == StepMode::kHost) return absl::OkStatus();
+  // What the replicas agree upon goes through the host.
+  if (options_.steps == StepMode::kHost || replicas_ != nullptr) return absl::OkStatus();
   AMPD_ASSIGN_OR_RETURN(captured_,
                         CapturedSteps::Create(*plan_, model_.get(), &runners_, options_.steps == StepMode::kCaptured));
+  return absl::OkStatus();
+}
+
+absl::Status TrainerImpl::OpenReplicas(const std::vector<bool>& fell_back) {
+  ReplicaOptions options;
+  options.spec = &spec_;
+  options.sample = &data_->sample();
+  options.fell_back = fell_back;
+  options.total_steps = total_steps_;
+  options.devices = Devices();
+  options.threads = ThreadsPerReplica();
+  options.bucket_bytes = options_.gradient_bucket_bytes;
+  options.make_backend = [this](int rank) { return NewBackend(static_cast<size_t>(rank)); };
+  options.make_collectives = options_.make_collectives;
+  AMPD_ASSIGN_OR_RETURN(replicas_, Replicas::Create(options, plan_->backend.get()));
   return absl::OkStatus();
 }
 
@@ -248,12 +278,21 @@ int64_t TrainerImpl::StepsAhead() const {
   return steps;
 }
 
+absl::StatusOr<StepResult> TrainerImpl::RunPhase(const data::Batch& batch, size_t phase) {
+  StepRunner* runner = runners_[phase].get();
+  optim::LossScalerState* scaler = &state_.phases[phase].scaler;
+  if (replicas_ == nullptr) return runner->Run(batch, scaler);
+  absl::StatusOr<StepResult> result = replicas_->Run(phase, batch, scaler, runner);
+  if (result.ok() && options_.compare_replicas) AMPD_RETURN_IF_ERROR(replicas_->CheckEqual(model_.get()));
+  return result;
+}
+
 absl::Status TrainerImpl::RunPhases(const data::Batch& batch) {
   results_.clear();
   for (size_t i = 0; i < runners_.size(); ++i) {
     if ((state_.step + 1) % plan_->phases[i].every != 0) continue;
     AMPD_RETURN_IF_ERROR(Diagnose(batch, i));
-    AMPD_ASSIGN_OR_RETURN(StepResult result, runners_[i]->Run(batch, &state_.phases[i].scaler));
+    AMPD_ASSIGN_OR_RETURN(StepResult result, RunPhase(batch, i));
     results_.push_back({i, std::move(result)});
   }
   return absl::OkStatus();
@@ -367,6 +406,7 @@ absl::Status TrainerImpl::CheckpointIfDue(bool asked) {
 absl::Status TrainerImpl::WriteCheckpoint() {
   const double start = SteadySeconds();
   AMPD_RETURN_IF_ERROR(reporter_->Flush());
+  if (replicas_ != nullptr) AMPD_RETURN_IF_ERROR(replicas_->CheckEqual(model_.get()));
   AMPD_ASSIGN_OR_RETURN(saved_,
                         checkpoints_->Save(state_, ModelTensors(&model_->memory),
                                            OptimizerTensors(&model_->memory, MomentsOf(*plan_, model_->moments)),

@@ -11,12 +11,14 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/optional.h"
+#include "absl/types/span.h"
 #include "ampd/v1/event.pb.h"
 #include "ampd/v1/worker_link.pb.h"
 #include "proto/spec/resolve.h"
 
 namespace ampd::runtime {
 class Backend;
+class Collective;
 }  // namespace ampd::runtime
 
 namespace ampd::train {
@@ -27,6 +29,10 @@ enum class StepMode {
   kEnqueued,  // the device, each kernel launched anew: to look into a step with a debugger or profiler
   kHost,      // the host, which waits for every result
 };
+
+// What adds up the gradients of replicas, by rank, whose backends are given.
+using MakeCollectivesFunction = std::function<absl::StatusOr<std::vector<std::unique_ptr<runtime::Collective>>>(
+    absl::Span<runtime::Backend* const> backends)>;
 
 struct TrainerOptions {
   // Folders beneath which datasets may lie.
@@ -40,10 +46,23 @@ struct TrainerOptions {
   int threads = 1;
   // "cpu-..." or the UUID of a CUDA device; that is refused with UNIMPLEMENTED where no CUDA is built in.
   std::string device = "cpu-0";
+  // More than one: the training is data parallel, and `device` is not looked at. Each takes an equal part of every
+  // batch, whole micro-batches, and of `threads`, one at least; the first also evaluates, and its running statistics
+  // (of batch norm, which sees its own part of a batch alone) are those in checkpoints. The draws, the loss and, but
+  // for the order of sums, the gradients are those of one device. The host takes the steps. Empty: `device` alone.
+  std::vector<std::string> devices;
+  // Of several devices: bytes of gradients that are added up in one go, >= 1.
+  int64_t gradient_bucket_bytes = int64_t{25} << 20;
+  // Of several devices: compares the bits of their masters after every step, not only at checkpoints. INTERNAL, from
+  // Run(), where they differ.
+  bool compare_replicas = false;
   // Makes what computes, in place of `device`'s backend; empty: MakeBackend(device, threads). Called once for every
   // model that the training makes: the one it starts with, one that looks at gradients, and one after each fall-back
-  // and rollback. Its errors are Create's or Run's.
+  // and rollback; of several devices for each, in their order and on the thread that uses it. Its errors are Create's
+  // or Run's.
   std::function<absl::StatusOr<std::unique_ptr<runtime::Backend>>()> make_backend;
+  // Of several devices: in place of MakeCollectives (engine/train/replicas.h), and called as often as a model is made.
+  MakeCollectivesFunction make_collectives;
   // Backends that leave steps to the host pass it over. The results are the same, to the bit.
   StepMode steps = StepMode::kCaptured;
   // Highest attempted step already reported by earlier attempts; resuming below it emits `rewound` first.

@@ -12,6 +12,7 @@
 #include "engine/train/checkpoint.h"
 #include "engine/train/gradient_diagnostics.h"
 #include "engine/train/planned_model.h"
+#include "engine/train/replicas.h"
 #include "engine/train/report.h"
 #include "engine/train/step_runner.h"
 #include "engine/train/train_state.h"
@@ -35,7 +36,11 @@ class TrainerImpl : public Trainer {
   const v1::JobSpec& job() const { return spec_.proto(); }
   int64_t EpochsCompleted() const { return state_.step / batches_per_epoch_; }
 
-  absl::StatusOr<std::unique_ptr<runtime::Backend>> NewBackend() const;
+  // What the training runs on; at least one.
+  std::vector<std::string> Devices() const;
+  // Of the device of replica `rank`, and what threads each has.
+  absl::StatusOr<std::unique_ptr<runtime::Backend>> NewBackend(size_t rank = 0) const;
+  int ThreadsPerReplica() const;
   absl::Status Restore();
   // Phases as the reporter starts with them.
   std::vector<PhaseStart> PhaseStarts() const;
@@ -44,12 +49,15 @@ class TrainerImpl : public Trainer {
   absl::Status StartFrom(absl::optional<LoadedCheckpoint> checkpoint);
   // Plan, memory and runners, with the phases in BF16 that fell back. Whatever was there is gone.
   absl::Status OpenModel(const std::vector<bool>& fell_back);
+  absl::Status OpenReplicas(const std::vector<bool>& fell_back);
   absl::Status TakeOver(LoadedCheckpoint checkpoint);
   absl::Status Announce();
   absl::StatusOr<Outcome> Loop();
   absl::StatusOr<optim::ScalerDecision> Step();
   // Takes the next step, by the device or by the host; the batch goes back to the loader.
   absl::StatusOr<data::Batch*> TakeStep();
+  // The host's step of one phase, on every device.
+  absl::StatusOr<StepResult> RunPhase(const data::Batch& batch, size_t phase);
   // Runs the phases that are due.
   absl::Status RunPhases(const data::Batch& batch);
   bool DiagnosticsDue(int64_t step) const;
@@ -84,6 +92,8 @@ class TrainerImpl : public Trainer {
   std::unique_ptr<TrainingData> data_;
   std::unique_ptr<PlannedModel> plan_;
   std::unique_ptr<LoadedModel> model_;
+  // The model's likes on the other devices; null: there is one device.
+  std::unique_ptr<Replicas> replicas_;
   std::unique_ptr<CheckpointStore> checkpoints_;
   // By phase.
   std::vector<std::unique_ptr<StepRunner>> runners_;
