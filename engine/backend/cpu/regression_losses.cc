@@ -1,8 +1,7 @@
 // Losses of a prediction against a target, averaged over all axes but the first.
-#include <cmath>
-
 #include "engine/backend/cpu/kernels.h"
 #include "engine/backend/cpu/row_kernel.h"
+#include "engine/ops/loss_elements.h"
 
 namespace ampd::cpu {
 namespace {
@@ -10,54 +9,12 @@ namespace {
 using runtime::KernelArgs;
 using runtime::NodeDesc;
 
-// One element: its prediction, its target, the op's number (beta or margin), the weight of a positive target.
-struct Element {
-  double p, t, number, positive;
-};
-
-double Squared(const Element& e) { return (e.p - e.t) * (e.p - e.t); }
-double SquaredGrad(const Element& e) { return 2 * (e.p - e.t); }
-
-double Absolute(const Element& e) { return std::fabs(e.p - e.t); }
-// 0 at 0; NaN stays NaN.
-double AbsoluteGrad(const Element& e) {
-  const double d = e.p - e.t;
-  return d > 0 ? 1 : d < 0 ? -1 : d;
-}
-
-double SmoothAbsolute(const Element& e) {
-  const double d = std::fabs(e.p - e.t);
-  return d < e.number ? 0.5 * d * d / e.number : d - 0.5 * e.number;
-}
-double SmoothAbsoluteGrad(const Element& e) {
-  const double d = e.p - e.t;
-  return std::fabs(d) < e.number ? d / e.number : AbsoluteGrad(e);
-}
-
-double Side(const Element& e) { return e.t > 0 ? 1 : -1; }
-double Hinge(const Element& e) {
-  const double short_of = e.number - Side(e) * e.p;
-  return short_of <= 0 ? 0 : short_of;
-}
-double HingeGrad(const Element& e) { return e.number - Side(e) * e.p <= 0 ? 0 : -Side(e); }
-
-// (1 - t) z + (1 + (positive - 1) t) log(1 + e^-z), with e of a number that is never positive.
-double SigmoidCrossEntropy(const Element& e) {
-  const double softplus = std::log1p(std::exp(-std::fabs(e.p))) + (e.p < 0 ? -e.p : 0.0);
-  return (1 - e.t) * e.p + (1 + (e.positive - 1) * e.t) * softplus;
-}
-double SigmoidCrossEntropyGrad(const Element& e) {
-  const double z = std::exp(-std::fabs(e.p));
-  const double negative = (e.p >= 0 ? z : 1.0) / (1 + z);  // 1 - sigmoid(p)
-  return (1 - e.t) - (1 + (e.positive - 1) * e.t) * negative;
-}
-
-template <double (*kElement)(const Element&)>
+template <ops::LossFunction kElement>
 double ElementAt(const KernelArgs& args, size_t prediction, int64_t i, int64_t last, double number) {
   const bool weighted = args.inputs.size() > prediction + 2;
-  const Element e{static_cast<double>(args.inputs[prediction].as<float>()[i]),
-                  static_cast<double>(args.inputs[prediction + 1].as<float>()[i]), number,
-                  weighted ? static_cast<double>(args.inputs[prediction + 2].as<float>()[i % last]) : 1.0};
+  const ops::LossElement e{static_cast<double>(args.inputs[prediction].as<float>()[i]),
+                           static_cast<double>(args.inputs[prediction + 1].as<float>()[i]), number,
+                           weighted ? static_cast<double>(args.inputs[prediction + 2].as<float>()[i % last]) : 1.0};
   return kElement(e);
 }
 
@@ -66,7 +23,7 @@ double NumberOf(const NodeDesc& desc) { return desc.attributes.Double("beta", de
 // Samples of `features` elements as rows.
 Shape Rows(const Shape& shape) { return {shape[0], NumElements(shape) / shape[0]}; }
 
-template <double (*kElement)(const Element&)>
+template <ops::LossFunction kElement>
 std::unique_ptr<runtime::Kernel> Forward(const NodeDesc& desc) {
   const Shape rows = Rows(desc.inputs[0].shape);
   return MakeRowKernel(desc, rows, 4,
@@ -80,7 +37,7 @@ std::unique_ptr<runtime::Kernel> Forward(const NodeDesc& desc) {
                        });
 }
 
-template <double (*kElement)(const Element&)>
+template <ops::LossFunction kElement>
 std::unique_ptr<runtime::Kernel> Backward(const NodeDesc& desc) {
   const Shape rows = Rows(desc.inputs[1].shape);
   return MakeRowKernel(
@@ -98,18 +55,18 @@ std::unique_ptr<runtime::Kernel> Backward(const NodeDesc& desc) {
 
 void RegisterRegressionLosses(runtime::KernelTable* table) {
   constexpr DType f = DType::kF32;
-  table->Add(ir::OpKind::kSquaredError, {f, f}, {f}, Forward<Squared>);
-  table->Add(ir::OpKind::kSquaredErrorGrad, {f, f, f}, {f}, Backward<SquaredGrad>);
-  table->Add(ir::OpKind::kL1Loss, {f, f}, {f}, Forward<Absolute>);
-  table->Add(ir::OpKind::kL1LossGrad, {f, f, f}, {f}, Backward<AbsoluteGrad>);
-  table->Add(ir::OpKind::kSmoothL1Loss, {f, f}, {f}, Forward<SmoothAbsolute>);
-  table->Add(ir::OpKind::kSmoothL1LossGrad, {f, f, f}, {f}, Backward<SmoothAbsoluteGrad>);
-  table->Add(ir::OpKind::kHingeLoss, {f, f}, {f}, Forward<Hinge>);
-  table->Add(ir::OpKind::kHingeLossGrad, {f, f, f}, {f}, Backward<HingeGrad>);
-  table->Add(ir::OpKind::kSigmoidCrossEntropy, {f, f}, {f}, Forward<SigmoidCrossEntropy>);
-  table->Add(ir::OpKind::kSigmoidCrossEntropy, {f, f, f}, {f}, Forward<SigmoidCrossEntropy>);
-  table->Add(ir::OpKind::kSigmoidCrossEntropyGrad, {f, f, f}, {f}, Backward<SigmoidCrossEntropyGrad>);
-  table->Add(ir::OpKind::kSigmoidCrossEntropyGrad, {f, f, f, f}, {f}, Backward<SigmoidCrossEntropyGrad>);
+  table->Add(ir::OpKind::kSquaredError, {f, f}, {f}, Forward<ops::SquaredError>);
+  table->Add(ir::OpKind::kSquaredErrorGrad, {f, f, f}, {f}, Backward<ops::SquaredErrorGrad>);
+  table->Add(ir::OpKind::kL1Loss, {f, f}, {f}, Forward<ops::L1Loss>);
+  table->Add(ir::OpKind::kL1LossGrad, {f, f, f}, {f}, Backward<ops::L1LossGrad>);
+  table->Add(ir::OpKind::kSmoothL1Loss, {f, f}, {f}, Forward<ops::SmoothL1Loss>);
+  table->Add(ir::OpKind::kSmoothL1LossGrad, {f, f, f}, {f}, Backward<ops::SmoothL1LossGrad>);
+  table->Add(ir::OpKind::kHingeLoss, {f, f}, {f}, Forward<ops::HingeLoss>);
+  table->Add(ir::OpKind::kHingeLossGrad, {f, f, f}, {f}, Backward<ops::HingeLossGrad>);
+  table->Add(ir::OpKind::kSigmoidCrossEntropy, {f, f}, {f}, Forward<ops::SigmoidCrossEntropy>);
+  table->Add(ir::OpKind::kSigmoidCrossEntropy, {f, f, f}, {f}, Forward<ops::SigmoidCrossEntropy>);
+  table->Add(ir::OpKind::kSigmoidCrossEntropyGrad, {f, f, f}, {f}, Backward<ops::SigmoidCrossEntropyGrad>);
+  table->Add(ir::OpKind::kSigmoidCrossEntropyGrad, {f, f, f, f}, {f}, Backward<ops::SigmoidCrossEntropyGrad>);
 }
 
 }  // namespace ampd::cpu

@@ -19,6 +19,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
+#include <type_traits>
+#include <utility>
 
 #include "engine/backend/cuda/launch.h"
 #include "engine/backend/cuda/vectors.h"
@@ -38,7 +41,7 @@ struct ChannelPlan {
   int64_t splits = 1;      // blocks that share the rows
   int64_t split_rows = 1;  // rows each of them takes
 
-  unsigned blocks() const { return static_cast<unsigned>(outer * tiles * splits); }
+  int64_t blocks() const { return outer * tiles * splits; }
   // What the parts leave for the second kernel; 0 if there is none.
   int64_t workspace_bytes(int sums) const { return splits == 1 ? 0 : outer * splits * sums * channels * 8; }
 };
@@ -52,7 +55,9 @@ inline ChannelPlan PlanChannels(int64_t outer, int64_t rows, int64_t channels, i
   constexpr int64_t kBlocks = 1024, kRowsOfThread = 8;
   ChannelPlan plan{.outer = outer, .rows = rows, .channels = channels};
   plan.width = channels % pack == 0 ? pack : 1;
-  while (plan.lanes < kWarp && plan.lanes * plan.width < channels) plan.lanes *= 2;
+  // A tile has no more channels than the block has threads, each of which finishes one.
+  const int most_lanes = std::min(kWarp, kChannelThreads / plan.width);
+  while (plan.lanes < most_lanes && plan.lanes * plan.width < channels) plan.lanes *= 2;
   plan.tiles = CeilDiv(channels, int64_t{plan.lanes} * plan.width);
   const int64_t lines = kChannelThreads / plan.lanes;
   const int64_t splits = std::clamp<int64_t>(kBlocks / (outer * plan.tiles), 1, CeilDiv(rows, lines * kRowsOfThread));
@@ -170,6 +175,17 @@ __device__ __forceinline__ void JoinLines(const ChannelPlan& plan, const Channel
   }
 }
 
+// A grid has fewer than 2^31 blocks.
+template <typename... Parameters, typename... Arguments>
+absl::Status LaunchBlocks(absl::string_view what, void (*kernel)(Parameters...), int64_t blocks, cudaStream_t stream,
+                          Arguments&&... arguments) {
+  if (blocks > std::numeric_limits<int32_t>::max()) {
+    return absl::UnimplementedError(absl::StrCat("[cuda] ", what, ": too many short columns: ", blocks, " blocks"));
+  }
+  return Launch(what, kernel, static_cast<unsigned>(blocks), kChannelThreads, 0, stream,
+                std::forward<Arguments>(arguments)...);
+}
+
 template <int kWidth, bool kSplit, typename Body, typename Finish>
 __global__ void __launch_bounds__(kChannelThreads)
     SumKernel(Body body, Finish finish, ChannelPlan plan, typename Body::Total* __restrict__ partial) {
@@ -250,26 +266,25 @@ auto VisitChannelWidth(const ChannelPlan& plan, F&& f) {
 template <int kPacked, typename Body, typename Finish>
 absl::Status SumChannels(absl::string_view what, const ChannelPlan& plan, const Body& body, const Finish& finish,
                          void* workspace, cudaStream_t stream) {
+  using channel_sums::FinishKernel, channel_sums::LaunchBlocks, channel_sums::SumKernel;
   auto* partial = static_cast<typename Body::Total*>(workspace);
   return VisitChannelWidth<kPacked>(plan, [&](auto width) -> absl::Status {
-    using channel_sums::SumKernel;
     if (plan.splits == 1) {
-      return Launch(what, SumKernel<width.value, false, Body, Finish>, plan.blocks(), kChannelThreads, 0, stream, body,
-                    finish, plan, partial);
+      return LaunchBlocks(what, SumKernel<width.value, false, Body, Finish>, plan.blocks(), stream, body, finish, plan,
+                          partial);
     }
-    AMPD_RETURN_IF_ERROR(Launch(what, SumKernel<width.value, true, Body, Finish>, plan.blocks(), kChannelThreads, 0,
-                                stream, body, finish, plan, partial));
-    const auto blocks = static_cast<unsigned>(plan.outer * CeilDiv(plan.channels, kWarp));
-    return Launch(what, channel_sums::FinishKernel<Body, Finish>, blocks, kChannelThreads, 0, stream, finish, plan,
-                  partial);
+    AMPD_RETURN_IF_ERROR(LaunchBlocks(what, SumKernel<width.value, true, Body, Finish>, plan.blocks(), stream, body,
+                                      finish, plan, partial));
+    return LaunchBlocks(what, FinishKernel<Body, Finish>, plan.outer * CeilDiv(plan.channels, kWarp), stream, finish,
+                        plan, partial);
   });
 }
 
 template <int kPacked, typename Body>
 absl::Status MapChannels(absl::string_view what, const ChannelPlan& plan, const Body& body, cudaStream_t stream) {
   return VisitChannelWidth<kPacked>(plan, [&](auto width) {
-    return Launch(what, channel_sums::MapKernel<width.value, Body>, plan.blocks(), kChannelThreads, 0, stream, body,
-                  plan);
+    return channel_sums::LaunchBlocks(what, channel_sums::MapKernel<width.value, Body>, plan.blocks(), stream, body,
+                                      plan);
   });
 }
 

@@ -72,15 +72,15 @@ __device__ __forceinline__ ExpSum ExpSumOf(const Row<float, Team>& row, int64_t 
     float v[Team::kWidth];
     row.Get(item, column, v);
     visit(column, v);
-    if constexpr (Team::kItems == 0) {
+    if constexpr (Team::kItems == kReadAgain) {
       running.Add(v);
     } else {
-      // The row is in registers, so a second pass costs less than scaling.
+      // The row is at hand, so a second pass costs less than scaling.
 #pragma unroll
       for (float value : v) running.largest = MaxOf()(running.largest, value);
     }
   });
-  if constexpr (Team::kItems == 0) {
+  if constexpr (Team::kItems == kReadAgain) {
     return running.template Join<Team>();
   } else {
     running.largest = Team::Reduce(running.largest, kLowest, MaxOf());

@@ -181,19 +181,31 @@ struct CrossEntropy {
 };
 
 template <GoalKind kKind>
+absl::Status LaunchLosses(const Context& context, const std::string& name, const CrossEntropy& c,
+                          const KernelArgs& args) {
+  float* weights = kKind == GoalKind::kTargets ? nullptr : args.outputs[1].as<float>();
+  return VisitRowPlan<kPack<float>>(c.plan, [&](auto team) {
+    return LaunchTeams(name, Losses<decltype(team), kKind>, c.plan, context.stream(), team, args.inputs[0].as<float>(),
+                       c.With(args), c.rows, args.outputs[0].as<float>(), weights);
+  });
+}
+
+template <GoalKind kKind>
+absl::Status LaunchGrad(const Context& context, const std::string& name, const CrossEntropy& c,
+                        const KernelArgs& args) {
+  RowPlan plan = c.plan;
+  KeepInSharedMemory(c.goal.classes * 4, context.properties(), &plan);
+  return VisitSharedRowPlan<kPack<float>>(plan, [&](auto team) {
+    return LaunchTeams(name, LossesGrad<decltype(team), kKind>, plan, context.stream(), team,
+                       args.inputs[0].as<float>(), args.inputs[1].as<float>(), c.With(args), c.rows,
+                       args.outputs[0].as<float>());
+  });
+}
+
+template <GoalKind kKind>
 absl::Status LaunchRows(const Context& context, const std::string& name, const CrossEntropy& c,
                         const KernelArgs& args) {
-  return VisitRowPlan<kPack<float>>(c.plan, [&](auto team) {
-    using Team = decltype(team);
-    if (c.gradient) {
-      return Launch(name, LossesGrad<Team, kKind>, c.plan.blocks, c.plan.threads, 0, context.stream(), team,
-                    args.inputs[0].as<float>(), args.inputs[1].as<float>(), c.With(args), c.rows,
-                    args.outputs[0].as<float>());
-    }
-    float* weights = kKind == GoalKind::kTargets ? nullptr : args.outputs[1].as<float>();
-    return Launch(name, Losses<Team, kKind>, c.plan.blocks, c.plan.threads, 0, context.stream(), team,
-                  args.inputs[0].as<float>(), c.With(args), c.rows, args.outputs[0].as<float>(), weights);
-  });
+  return c.gradient ? LaunchGrad<kKind>(context, name, c, args) : LaunchLosses<kKind>(context, name, c, args);
 }
 
 runtime::PrepareKernel Prepare(Context* context, bool soft, bool gradient) {

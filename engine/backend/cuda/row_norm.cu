@@ -106,8 +106,8 @@ absl::Status LaunchForward(const Context& context, const std::string& name, cons
   const double inverse_n = 1.0 / static_cast<double>(norm.row);
   return VisitRowPlan<kPack<T>>(plan, [&](auto team) {
     using Team = decltype(team);
-    return Launch(name, norm.centred ? Forward<T, Team, true> : Forward<T, Team, false>, plan.blocks, plan.threads, 0,
-                  context.stream(), team, operands, norm.rows, norm.row, norm.epsilon, inverse_n);
+    return LaunchTeams(name, norm.centred ? Forward<T, Team, true> : Forward<T, Team, false>, plan, context.stream(),
+                       team, operands, norm.rows, norm.row, norm.epsilon, inverse_n);
   });
 }
 
@@ -296,9 +296,8 @@ absl::Status LaunchBackward(const Context& context, const std::string& name, con
                                  .dx = args.outputs[0].as<T>(),
                                  .sums = plan.in_teams ? WorkspaceAt<float>(args, plan.sums_at) : nullptr};
   AMPD_RETURN_IF_ERROR((VisitRowPlan<kPack<T>, kGradItems>(plan.rows, [&](auto team) {
-    return Launch(name, BackwardKernel<T, decltype(team)>(norm.centred, plan.in_teams), plan.rows.blocks,
-                  plan.rows.threads, 0, context.stream(), team, operands, norm.rows, norm.row,
-                  1.0 / static_cast<double>(norm.row));
+    return LaunchTeams(name, BackwardKernel<T, decltype(team)>(norm.centred, plan.in_teams), plan.rows,
+                       context.stream(), team, operands, norm.rows, norm.row, 1.0 / static_cast<double>(norm.row));
   })));
   if (!plan.has_scale) return absl::OkStatus();
   const VectorGrads finish{args.outputs[1].as<float>(), norm.centred ? args.outputs[2].as<float>() : nullptr, norm.row};

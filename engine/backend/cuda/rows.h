@@ -23,16 +23,23 @@
 #include <algorithm>
 #include <cstdint>
 #include <type_traits>
+#include <utility>
 
 #include "engine/backend/cuda/block_sum.h"
+#include "engine/backend/cuda/device_properties.h"
+#include "engine/backend/cuda/dynamic_shared.h"
 #include "engine/backend/cuda/launch.h"
 #include "engine/backend/cuda/vectors.h"
+#include "engine/core/status.h"
 
 namespace ampd::cuda {
 
+// kItems of teams that keep their row in the block's dynamic shared memory, and of those that do not keep it but read
+// it again for each pass over it, most likely from the L2 cache.
+inline constexpr int kInSharedMemory = -1, kReadAgain = 0;
+
 // A warp of a block of several, or the whole block. A thread of it reads kWidth neighbouring elements at a time, kItems
-// times a row; kItems is 0 where rows are too long to be kept: they are then read again for each pass over them, most
-// likely from the L2 cache.
+// times a row.
 template <int kWidth_, int kItems_, bool kIsWarp_>
 struct RowTeam {
   static constexpr int kWidth = kWidth_;
@@ -65,6 +72,7 @@ struct RowTeam {
         if (column < static_cast<int>(n)) body(item, column);
       }
     } else {
+#pragma unroll 4
       for (int64_t column = static_cast<int64_t>(rank()) * kWidth; column < n; column += int64_t{kWidth} * size()) {
         body(0, column);
       }
@@ -83,13 +91,19 @@ struct RowTeam {
   }
 };
 
-// A team's row of T in memory, aligned for reads of Team::kWidth elements.
+// A team's row of T in memory, aligned for reads of Team::kWidth elements. In shared memory there is room for one.
 template <typename T, typename Team>
 class Row {
  public:
   __device__ __forceinline__ Row(const T* row, int64_t n) : row_(row) {
     if constexpr (Team::kItems > 0) {
       Team::ForEach(n, [&](int item, int column) { kept_[item] = *reinterpret_cast<const Packed*>(row + column); });
+    } else if constexpr (Team::kItems == kInSharedMemory) {
+      // A thread reads what it wrote itself, so nobody has to wait.
+      row_ = DynamicShared<T>();
+      Team::ForEach(n, [&](int, int64_t column) {
+        *reinterpret_cast<Packed*>(DynamicShared<T>() + column) = *reinterpret_cast<const Packed*>(row + column);
+      });
     }
   }
 
@@ -113,9 +127,10 @@ class Row {
 struct RowPlan {
   bool packed = false;  // 16 bytes at a time; else single elements
   bool warp = true;
-  bool one_item = true;  // of a warp's
-  bool kept = true;      // of a block's
-  int threads = 128;     // of a block
+  bool one_item = true;      // of a warp's
+  bool kept = true;          // of a block's
+  int threads = 128;         // of a block
+  int64_t shared_bytes = 0;  // > 0: of a block that keeps its row there
   unsigned blocks = 1;
 
   // Teams there are.
@@ -149,10 +164,41 @@ auto VisitRowPlan(const RowPlan& plan, F&& f) {
   const auto visit = [&](auto width, auto items) {
     constexpr int kWidth = decltype(width)::value, kItems = decltype(items)::value;
     if (plan.warp) return plan.one_item ? f(RowTeam<kWidth, 1, true>()) : f(RowTeam<kWidth, kWarpItems, true>());
-    return plan.kept ? f(RowTeam<kWidth, kItems, false>()) : f(RowTeam<kWidth, 0, false>());
+    return plan.kept ? f(RowTeam<kWidth, kItems, false>()) : f(RowTeam<kWidth, kReadAgain, false>());
   };
   if (plan.packed) return visit(std::integral_constant<int, kPacked>(), std::integral_constant<int, kBlockItems>());
   return visit(std::integral_constant<int, 1>(), std::integral_constant<int, ScalarItems(kBlockItems)>());
+}
+
+// Lets blocks that would read their row of `bytes` again keep it in shared memory, where that holds it.
+inline void KeepInSharedMemory(int64_t bytes, const DeviceProperties& device, RowPlan* plan) {
+  constexpr int64_t kForReductions = 1024;
+  if (!plan->warp && !plan->kept && bytes + kForReductions <= device.shared_bytes_per_block) plan->shared_bytes = bytes;
+}
+
+// As VisitRowPlan, for plans that KeepInSharedMemory() has seen.
+template <int kPacked, int kBlockItems = 4, typename F>
+auto VisitSharedRowPlan(const RowPlan& plan, F&& f) {
+  if (plan.shared_bytes == 0) return VisitRowPlan<kPacked, kBlockItems>(plan, f);
+  return plan.packed ? f(RowTeam<kPacked, kInSharedMemory, false>()) : f(RowTeam<1, kInSharedMemory, false>());
+}
+
+// Launch() with the plan's blocks, threads and shared memory.
+template <typename... Parameters, typename... Arguments>
+absl::Status LaunchTeams(absl::string_view what, void (*kernel)(Parameters...), const RowPlan& plan,
+                         cudaStream_t stream, Arguments&&... arguments) {
+  // What a launch may ask for without leave.
+  if (plan.shared_bytes > 48 << 10) AMPD_RETURN_IF_ERROR(AllowSharedMemory(what, kernel, plan.shared_bytes));
+  return Launch(what, kernel, plan.blocks, plan.threads, plan.shared_bytes, stream,
+                std::forward<Arguments>(arguments)...);
+}
+
+// The same for kernels that go over a row once, for which nothing is kept.
+template <int kPacked, typename F>
+auto VisitOnePass(const RowPlan& plan, F&& f) {
+  if (plan.packed)
+    return plan.warp ? f(RowTeam<kPacked, kReadAgain, true>()) : f(RowTeam<kPacked, kReadAgain, false>());
+  return plan.warp ? f(RowTeam<1, kReadAgain, true>()) : f(RowTeam<1, kReadAgain, false>());
 }
 
 }  // namespace ampd::cuda

@@ -148,10 +148,11 @@ absl::Status LaunchForward(const Context& context, const std::string& name, cons
     return Launch(name, ForwardColumns<kLog>, blocks, kThreads, 0, context.stream(), x, columns, axis.extent,
                   axis.inner, y);
   }
-  const RowPlan plan = PlanRows(axis.outer, axis.extent, kPack<float>);
-  return VisitRowPlan<kPack<float>>(plan, [&](auto team) {
-    return Launch(name, ForwardRows<decltype(team), kLog>, plan.blocks, plan.threads, 0, context.stream(), team, x,
-                  axis.outer, axis.extent, y);
+  RowPlan plan = PlanRows(axis.outer, axis.extent, kPack<float>);
+  KeepInSharedMemory(axis.extent * 4, context.properties(), &plan);
+  return VisitSharedRowPlan<kPack<float>>(plan, [&](auto team) {
+    return LaunchTeams(name, ForwardRows<decltype(team), kLog>, plan, context.stream(), team, x, axis.outer,
+                       axis.extent, y);
   });
 }
 
@@ -167,8 +168,8 @@ absl::Status LaunchBackward(const Context& context, const std::string& name, con
   }
   const RowPlan plan = PlanRows(axis.outer, axis.extent, kPack<float>);
   return VisitRowPlan<kPack<float>>(plan, [&](auto team) {
-    return Launch(name, BackwardRows<decltype(team), kLog>, plan.blocks, plan.threads, 0, context.stream(), team, dy, y,
-                  axis.outer, axis.extent, dx);
+    return LaunchTeams(name, BackwardRows<decltype(team), kLog>, plan, context.stream(), team, dy, y, axis.outer,
+                       axis.extent, dx);
   });
 }
 

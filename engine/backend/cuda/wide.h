@@ -1,4 +1,4 @@
-// A number of at least 48 significant bits for sums whose terms may cancel, such as a mean's and a variance's: double
+// A number of at least 46 significant bits for sums whose terms may cancel, such as a mean's and a variance's: double
 // where the GPU computes it at half the speed of fp32, else a pair of fp32 numbers, which costs less there. For .cu
 // files.
 #ifndef AMPD_ENGINE_BACKEND_CUDA_WIDE_H_
@@ -29,8 +29,11 @@ struct FloatPair {
   }
   AMPD_HOST_DEVICE FloatPair& operator+=(FloatPair other) {
     const FloatPair sum = Sum(high, other.high);
-    high = sum.high;
-    low += sum.low + other.low;
+    float rest = sum.low + (low + other.low);
+    // What is lost of an infinity is NaN, and must not get into it.
+    rest = rest == rest ? rest : 0.0f;
+    high = sum.high + rest;
+    low = rest - (high - sum.high);
     return *this;
   }
   AMPD_HOST_DEVICE FloatPair operator*(FloatPair other) const {

@@ -1,0 +1,287 @@
+// Kernels over rows and channels at sizes that the walk over all kernels does not reach, because other plans are made
+// for them there (rows too long for registers, rows whose sums are shared), and on values that are not finite.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "engine/backend/cuda/context.h"
+#include "engine/backend/cuda/cuda_backend_impl.h"
+#include "engine/backend/cuda/wide.h"
+#include "engine/ops/op_def.h"
+#include "tests/support/op_rows.h"
+#include "tests/unit/engine/backend/kernel_cases.h"
+#include "tests/unit/engine/backend/kernel_runner.h"
+
+namespace ampd::testing {
+namespace {
+
+using ir::Attributes;
+using ir::OpKind;
+using runtime::NodeDesc;
+using Ints = std::vector<int64_t>;
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+constexpr DType kF = DType::kF32, kH = DType::kF16, kB = DType::kBF16, kI = DType::kI32;
+
+class CudaRows : public ::testing::Test {
+ protected:
+  CudaRows() : backend_(*cuda::Context::Open("")) {}
+
+  static NodeDesc Describe(OpKind op, const Attributes& attributes, const std::vector<ir::TensorType>& inputs) {
+    NodeDesc desc{.op = op, .name = "rows", .attributes = attributes, .inputs = inputs};
+    const auto outputs = ops::InferTypes(op, {desc.name, desc.attributes, desc.inputs});
+    EXPECT_TRUE(outputs.ok()) << outputs.status();
+    if (outputs.ok()) desc.outputs = *outputs;
+    return desc;
+  }
+
+  std::vector<Tensor> Run(const NodeDesc& desc, const std::vector<RefTensor>& inputs) {
+    auto results = RunKernel(backend_.kernels(), desc, inputs, {}, {}, backend_.memory());
+    EXPECT_TRUE(results.ok()) << results.status();
+    return results.ok() ? *std::move(results) : std::vector<Tensor>(desc.outputs.size());
+  }
+
+  // The op on drawn inputs, against float64.
+  void ExpectAgrees(OpKind op, const Attributes& attributes, const std::vector<ir::TensorType>& inputs) {
+    const NodeDesc desc = Describe(op, attributes, inputs);
+    Random random(7);
+    std::vector<RefTensor> drawn;
+    if (const OpRow* row = FindOpRow(op)) {
+      drawn = DrawInputs(*row, desc, &random);
+    } else {
+      for (const ir::TensorType& t : inputs) drawn.push_back(RandomTensor(&random, t.shape, t.dtype, 0.01, 3));
+    }
+    const std::vector<Tensor> results = Run(desc, drawn);
+    const std::vector<RefTensor> expected = ReferenceOp(desc, drawn, {});
+    const std::vector<RefTensor> bounds = ErrorBound(desc, drawn, expected, {});
+    for (size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_EQ(Compare(FromTensor(results[i].view()), expected[i], bounds[i], desc.outputs[i].dtype), "")
+          << testing::Describe(desc) << ", result " << i;
+    }
+  }
+
+  // The first result.
+  std::vector<double> Results(OpKind op, const Attributes& attributes, const std::vector<ir::TensorType>& types,
+                              const std::vector<RefTensor>& inputs) {
+    return FromTensor(Run(Describe(op, attributes, types), inputs)[0].view()).data;
+  }
+
+  cuda::CudaBackend backend_;
+};
+
+TEST_F(CudaRows, NormsOfLongRows) {
+  for (const auto& [t, n] : {std::pair{kF, int64_t{40000}}, {kF, 9001}, {kB, 33000}, {kH, 9001}}) {
+    const ir::TensorType x{t, {3, n}}, vector{kF, {n}}, statistic{kF, {3, 1}};
+    const Attributes a{{"axis", int64_t{1}}, {"epsilon", 1e-5}};
+    ExpectAgrees(OpKind::kLayerNorm, a, {x, vector, vector});
+    ExpectAgrees(OpKind::kLayerNormGrad, a, {x, x, statistic, statistic, vector});
+    ExpectAgrees(OpKind::kRmsNorm, a, {x});
+    ExpectAgrees(OpKind::kRmsNormGrad, a, {x, x, statistic, vector});
+  }
+}
+
+TEST_F(CudaRows, NormGradientsOfManyRows) {
+  const Attributes a{{"axis", int64_t{1}}, {"epsilon", 1e-5}};
+  for (const auto& [t, n] : {std::pair{kF, int64_t{24}}, {kB, 264}, {kH, 1032}, {kF, 33}}) {
+    const ir::TensorType x{t, {1700, n}}, vector{kF, {n}}, statistic{kF, {1700, 1}};
+    ExpectAgrees(OpKind::kLayerNormGrad, a, {x, x, statistic, statistic, vector});
+  }
+}
+
+TEST_F(CudaRows, SoftmaxOfLongRows) {
+  for (int64_t n : {70000, 33333, 8200, 2052}) {
+    const ir::TensorType x{kF, {2, n}};
+    for (OpKind op : {OpKind::kSoftmax, OpKind::kLogSoftmax}) ExpectAgrees(op, {{"axis", int64_t{1}}}, {x});
+    for (OpKind op : {OpKind::kSoftmaxGrad, OpKind::kLogSoftmaxGrad}) ExpectAgrees(op, {{"axis", int64_t{1}}}, {x, x});
+  }
+}
+
+TEST_F(CudaRows, CrossEntropyOfLargeVocabularies) {
+  for (int64_t n : {50304, 50257, 8200, 4096}) {
+    const ir::TensorType z{kF, {3, n}}, labels{kI, {3}}, losses{kF, {3}}, weights{kF, {n}};
+    for (const Attributes& a : {Attributes{}, Attributes{{"smoothing", 0.1}}}) {
+      ExpectAgrees(OpKind::kSoftmaxCrossEntropy, a, {z, labels, weights});
+      ExpectAgrees(OpKind::kSoftmaxCrossEntropyGrad, a, {losses, z, labels, weights});
+    }
+    ExpectAgrees(OpKind::kSoftCrossEntropy, {{"smoothing", 0.1}}, {z, z});
+    ExpectAgrees(OpKind::kSoftCrossEntropyGrad, {}, {losses, z, z});
+    ExpectAgrees(OpKind::kTopKEqual, {{"k", int64_t{5}}}, {z, labels});
+  }
+}
+
+TEST_F(CudaRows, GradientOverItsLogits) {
+  for (int64_t n : {10, 1000, 50257}) {
+    for (double smoothing : {0.0, 0.1}) {
+      const NodeDesc desc =
+          Describe(OpKind::kSoftmaxCrossEntropyGrad, {{"smoothing", smoothing}}, {{kF, {3}}, {kF, {3, n}}, {kI, {3}}});
+      Random random(3);
+      const std::vector<RefTensor> inputs = DrawInputs(*FindOpRow(desc.op), desc, &random);
+      const std::vector<Tensor> apart = Run(desc, inputs);
+      runtime::Memory* const memory = backend_.memory();
+      const auto kernel = backend_.kernels().Prepare(desc);
+      ASSERT_TRUE(kernel.ok()) << kernel.status();
+      ASSERT_EQ((*kernel)->overwrites(0), 1);
+      std::vector<runtime::Buffer> buffers;
+      std::vector<TensorView> in;
+      for (size_t i = 0; i < inputs.size(); ++i) {
+        const Tensor host = ToTensor(inputs[i], desc.inputs[i].dtype);
+        buffers.push_back(*runtime::Buffer::Allocate(memory, host.view().bytes(), "input"));
+        ASSERT_TRUE(memory->Upload(host.view().data, host.view().bytes(), buffers.back().data()).ok());
+        in.push_back({buffers.back().data(), desc.inputs[i].dtype, desc.inputs[i].shape});
+      }
+      ASSERT_TRUE((*kernel)->Launch({.inputs = in, .outputs = {&in[1], 1}}).ok());
+      const Tensor logits(kF, desc.inputs[1].shape);
+      ASSERT_TRUE(memory->Download(in[1].data, logits.view().bytes(), logits.view().data).ok());
+      EXPECT_TRUE(SameBits(apart[0], logits)) << n;
+    }
+  }
+}
+
+TEST_F(CudaRows, ChannelsOfManyRows) {
+  for (const auto& [t, shape] :
+       {std::pair{kF, Shape{70000, 3}}, {kB, {3000, 520}}, {kH, {20000, 16}}, {kF, {2100, 36}}, {kB, {9000, 7}}}) {
+    const ir::TensorType x{t, shape}, vector{kF, {shape.back()}};
+    const Attributes a{{"epsilon", 1e-5}};
+    ExpectAgrees(OpKind::kBatchNormStatistics, a, {x, vector});
+    ExpectAgrees(OpKind::kBatchNorm, a, {x, vector, vector});
+    ExpectAgrees(OpKind::kBatchNormGrad, a, {x, x, vector, vector, vector});
+    ExpectAgrees(OpKind::kSumTo, {{"shape", Ints{shape.back()}}, {"dtype", "f32"}}, {x});
+  }
+}
+
+TEST_F(CudaRows, GroupsAndPoolsOfLargeImages) {
+  const ir::TensorType x{kB, {2, 90, 100, 24}}, vector{kF, {24}}, statistic{kF, {2, 3}};
+  const Attributes a{{"groups", int64_t{3}}, {"epsilon", 1e-5}};
+  ExpectAgrees(OpKind::kGroupNorm, a, {x, vector, vector});
+  ExpectAgrees(OpKind::kGroupNormGrad, a, {x, x, statistic, statistic, vector});
+  ExpectAgrees(OpKind::kGlobalAvgPool, {}, {x});
+}
+
+TEST_F(CudaRows, ReductionsOfEveryPattern) {
+  for (OpKind op : {OpKind::kReduceSum, OpKind::kReduceMax, OpKind::kReduceProd}) {
+    for (const auto& [axes, shape] : {std::pair{Ints{0}, Shape{300000}},
+                                      {Ints{0, 2}, Shape{11, 8, 5, 12}},
+                                      {Ints{1, 3}, Shape{6, 50, 4, 60}},
+                                      {Ints{0, 2, 4}, Shape{3, 4, 5, 6, 8}},
+                                      {Ints{1, 3, 5}, Shape{3, 4, 5, 2, 2, 8}},
+                                      {Ints{1}, Shape{3, 40000}},
+                                      {Ints{0}, Shape{20000, 5}}}) {
+      if (op == OpKind::kReduceProd && NumElements(shape) > 20000) continue;
+      ExpectAgrees(op, {{"axes", axes}, {"keepdims", int64_t{0}}}, {{kF, shape}});
+    }
+  }
+}
+
+TEST_F(CudaRows, RefusesToReadMoreAxesThanItCan) {
+  Ints axes;
+  Shape shape;
+  for (int64_t d = 0; d < 20; ++d) {
+    shape.push_back(2);
+    if (d % 2 == 0) axes.push_back(d);
+  }
+  const NodeDesc desc = Describe(OpKind::kReduceSum, {{"axes", axes}, {"keepdims", int64_t{0}}}, {{kF, shape}});
+  EXPECT_EQ(backend_.kernels().Prepare(desc).status().code(), absl::StatusCode::kUnimplemented);
+}
+
+TEST_F(CudaRows, SoftmaxOfRowsThatAreNotFinite) {
+  for (int64_t n : {4, 5, 300, 9000}) {
+    RefTensor x = Filled({4, n}, 0.5);
+    x.data[0] = -kInf;
+    x.data[n + 1] = kInf;
+    x.data[2 * n + 2] = kNaN;
+    std::fill(x.data.end() - n, x.data.end(), -kInf);
+    const std::vector<double> y = Results(OpKind::kSoftmax, {{"axis", int64_t{1}}}, {{kF, x.shape}}, {x});
+    EXPECT_EQ(y[0], 0);
+    EXPECT_NEAR(y[1], 1.0 / static_cast<double>(n - 1), 1e-6);
+    for (int64_t i = n; i < 4 * n; ++i) EXPECT_TRUE(std::isnan(y[i])) << n << " " << i;
+    const std::vector<double> log_y = Results(OpKind::kLogSoftmax, {{"axis", int64_t{1}}}, {{kF, x.shape}}, {x});
+    EXPECT_EQ(log_y[0], -kInf);
+    EXPECT_NEAR(log_y[1], -std::log(static_cast<double>(n - 1)), 1e-5);
+    for (int64_t i = n; i < 4 * n; ++i) EXPECT_TRUE(std::isnan(log_y[i])) << n << " " << i;
+  }
+}
+
+TEST_F(CudaRows, SoftmaxOfColumnsThatAreNotFinite) {
+  const RefTensor x{{3, 4}, {-kInf, 1, 1, -kInf, 2, kInf, kNaN, -kInf, 2, 1, 1, -kInf}};
+  const std::vector<double> y = Results(OpKind::kSoftmax, {{"axis", int64_t{0}}}, {{kF, x.shape}}, {x});
+  for (int64_t i = 0; i < 12; ++i) {
+    if (i % 4 != 0) {
+      EXPECT_TRUE(std::isnan(y[i])) << i;
+    }
+  }
+  EXPECT_EQ((std::vector<double>{y[0], y[4], y[8]}), (std::vector<double>{0, 0.5, 0.5}));
+}
+
+TEST_F(CudaRows, CrossEntropyOfLogitsThatAreNotFinite) {
+  for (int64_t n : {4, 300, 9000, 40004}) {
+    for (double bad : {kInf, -kInf, kNaN}) {
+      RefTensor z = Filled({2, n}, 0.5);
+      z.data[n - 1] = bad;
+      const RefTensor labels{{2}, {0, 1}};
+      const std::vector<double> losses =
+          Results(OpKind::kSoftmaxCrossEntropy, {}, {{kF, z.shape}, {kI, {2}}}, {z, labels});
+      EXPECT_TRUE(std::isnan(losses[0])) << n << " " << bad;
+      EXPECT_NEAR(losses[1], std::log(static_cast<double>(n)), 1e-5);
+      const std::vector<double> dz = Results(OpKind::kSoftmaxCrossEntropyGrad, {},
+                                             {{kF, {2}}, {kF, z.shape}, {kI, {2}}}, {Filled({2}, 1), z, labels});
+      EXPECT_TRUE(std::isnan(dz[1])) << n << " " << bad;
+      EXPECT_TRUE(std::isfinite(dz[n]));
+    }
+  }
+}
+
+TEST_F(CudaRows, SumsOfInfinitiesAreInfinite) {
+  RefTensor x = Filled({2, 5000}, 1);
+  x.data[17] = kInf;
+  x.data[5003] = kInf;
+  x.data[7003] = -kInf;
+  const std::vector<double> y =
+      Results(OpKind::kReduceSum, {{"axes", Ints{1}}, {"keepdims", int64_t{0}}}, {{kF, x.shape}}, {x});
+  EXPECT_EQ(y[0], kInf);
+  EXPECT_TRUE(std::isnan(y[1]));
+}
+
+// One unit in the last place of the values is a fifth of their deviation.
+TEST_F(CudaRows, VarianceOfLargeNearlyEqualValues) {
+  const double base = 0x1p20;
+  RefTensor x = Filled({4096, 4});
+  for (int64_t i = 0; i < x.size(); ++i) x.data[i] = base + 0.125 * static_cast<double>(i / 4 % 16);
+  const NodeDesc desc = Describe(OpKind::kBatchNormStatistics, {{"epsilon", 1e-5}}, {{kF, x.shape}, {kF, {4}}});
+  const std::vector<Tensor> results = Run(desc, {x, Filled({4}, 1)});
+  for (double var : FromTensor(results[1].view()).data) EXPECT_NEAR(var, 0.125 * 0.125 * 255.0 / 12, 1e-6);
+}
+
+// What GPUs with slow double use: each sum loses at most a 2^-46th, whatever cancels.
+TEST(FloatPair, KeepsTwiceAFloatsDigits) {
+  Random random(5);
+  cuda::FloatPair sum, squares;
+  double expected = 0, expected_squares = 0, magnitude = 0;
+  for (int i = 0; i < 20000; ++i) {
+    const auto x = static_cast<float>(random.Uniform(-1, 1) * std::exp2(static_cast<double>(random.Below(20))));
+    const auto shift = static_cast<float>(random.Uniform(0, 1000));
+    const auto difference = cuda::DifferenceOf<cuda::FloatPair>(x, shift);
+    const double exact = static_cast<double>(x) - static_cast<double>(shift);
+    ASSERT_NEAR(cuda::ToDouble(difference), exact, std::fabs(exact) * 0x1p-47);
+    sum += difference;
+    squares += difference * difference;
+    expected += exact;
+    expected_squares += exact * exact;
+    magnitude += std::fabs(exact);
+  }
+  EXPECT_NEAR(cuda::ToDouble(sum), expected, magnitude * 0x1p-40);
+  EXPECT_NEAR(cuda::ToDouble(squares), expected_squares, expected_squares * 0x1p-40);
+}
+
+TEST(FloatPair, KeepsInfinities) {
+  cuda::FloatPair sum(1.0f);
+  sum += cuda::FloatPair(std::numeric_limits<float>::infinity());
+  sum += cuda::FloatPair(2.0f);
+  EXPECT_EQ(cuda::ToDouble(sum), kInf);
+  sum += cuda::FloatPair(-std::numeric_limits<float>::infinity());
+  EXPECT_TRUE(std::isnan(cuda::ToDouble(sum)));
+}
+
+}  // namespace
+}  // namespace ampd::testing
