@@ -29,7 +29,8 @@ enum class ConvFusion {
   // come the gradients of batch norm's scale and bias, and the coefficients of the gradient by x:
   // dx = coefficient_dy * result + coefficient_x * x + coefficient_1.
   kReluBatchNormGrad,
-  // Gradient by the filter where the image is relu(scale * x + bias).
+  // Gradient by the filter where the image is relu(scale * x + bias); scale and bias have the operands' dtype, and what
+  // is computed on the way may be rounded to it.
   kScaleBiasRelu,
 };
 
@@ -57,14 +58,14 @@ struct ConvDesc {
 //   forward      a = image, b = filter, result = output
 //   grad input   a = gradient by the output, b = filter, result = gradient by the image
 //   grad filter  a = gradient by the output, b = image, result = gradient by the filter
-// The others as the fusion says: vectors of one value a channel, f32 but for kBias's and kBiasRelu's.
+// The others as the fusion says: vectors of one value a channel, f32 where nothing else is said.
 struct ConvArgs {
   const void* a = nullptr;
   const void* b = nullptr;
   void* result = nullptr;
   void* workspace = nullptr;  // workspace_bytes()
   const void* bias = nullptr;
-  const float* scale = nullptr;
+  const void* scale = nullptr;
   float* sum = nullptr;
   float* sum_of_squares = nullptr;
   // Of kReluBatchNormGrad: the input of batch norm in the operands' dtype, its statistics, and what comes out.

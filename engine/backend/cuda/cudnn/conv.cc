@@ -24,8 +24,24 @@ class CudnnConv : public Conv {
   CudnnConv(std::string name, const ConvDesc& desc, Context* context)
       : name_(std::move(name)), desc_(desc), context_(context) {}
 
+  // Some fusions have engines only where what is computed on the way is rounded to the operands' dtype.
   absl::Status Init() {
-    AMPD_ASSIGN_OR_RETURN(cudnn::ConvGraph described, cudnn::DescribeConv(desc_));
+    const absl::Status status = InitWith(DType::kF32);
+    if (!absl::IsUnimplemented(status) || desc_.fusion != ConvFusion::kScaleBiasRelu) return status;
+    return InitWith(desc_.operands);
+  }
+
+  int64_t workspace_bytes() const override { return workspace_bytes_; }
+  std::string algorithm() const override { return algorithm_; }
+
+  absl::Status Run(const ConvArgs& args) override {
+    if (plan_.descriptor == nullptr) AMPD_RETURN_IF_ERROR(Annotate(Choose(args), Where()));
+    return Annotate(Execute(plan_, args), Where());
+  }
+
+ private:
+  absl::Status InitWith(DType intermediate) {
+    AMPD_ASSIGN_OR_RETURN(cudnn::ConvGraph described, cudnn::DescribeConv(desc_, intermediate));
     operands_ = std::move(described.operands);
     AMPD_ASSIGN_OR_RETURN(graph_, cudnn::Graph::Make(described.graph));
     AMPD_ASSIGN_OR_RETURN(std::vector<Engine> engines,
@@ -38,24 +54,14 @@ class CudnnConv : public Conv {
       if (status.ok() && plan->workspace_bytes <= kMaxConvWorkspace) break;
       engines.erase(engines.begin());
     }
-    if (engines.empty())
-      return absl::UnimplementedError(absl::StrCat("none of the engines builds: ", status.message()));
-    algorithm_ = engines.front().name;
+    if (engines.empty()) return absl::UnimplementedError(absl::StrCat("no engine builds: ", status.message()));
+    algorithm_ = absl::StrCat(engines.front().name, engines.front().matrix_units ? ", matrix units" : "");
     engines.resize(std::min(engines.size(), kCandidates));
     for (const Engine& engine : engines) workspace_bytes_ = std::max(workspace_bytes_, engine.workspace_bytes);
     workspace_bytes_ = AlignUp(workspace_bytes_);
     return absl::OkStatus();
   }
 
-  int64_t workspace_bytes() const override { return workspace_bytes_; }
-  std::string algorithm() const override { return algorithm_; }
-
-  absl::Status Run(const ConvArgs& args) override {
-    if (plan_.descriptor == nullptr) AMPD_RETURN_IF_ERROR(Annotate(Choose(args), Where()));
-    return Annotate(Execute(plan_, args), Where());
-  }
-
- private:
   std::string Where() const { return absl::StrCat("[conv] ", name_); }
 
   cudnn::Limits LimitsWithin(int64_t bytes) const {

@@ -20,7 +20,7 @@ Op OpOf(ConvKind kind) {
 
 class Builder {
  public:
-  explicit Builder(const ConvDesc& desc) : desc_(desc) {}
+  Builder(const ConvDesc& desc, DType intermediate) : desc_(desc), intermediate_(intermediate) {}
 
   int Stored(Tensor tensor, ConvOperand operand) {
     const int id = Add(std::move(tensor));
@@ -31,9 +31,9 @@ class Builder {
   int Vector(int64_t channels, DType dtype, ConvOperand operand) {
     return Stored(ChannelsLast({1, 1, 1, channels}, dtype), operand);
   }
-  // As `like`, in f32, never stored.
+  // As `like`, never stored.
   int Virtual(const Dims& like) {
-    Tensor tensor = ChannelsLast(like, DType::kF32);
+    Tensor tensor = ChannelsLast(like, intermediate_);
     tensor.is_virtual = true;
     return Add(std::move(tensor));
   }
@@ -66,6 +66,7 @@ class Builder {
   }
 
   const ConvDesc& desc_;
+  const DType intermediate_;
   ConvGraph out_;
 };
 
@@ -91,8 +92,8 @@ void AddStatistics(const ConvDesc& desc, Builder* b) {
 int ScaleBiasRelu(const ConvDesc& desc, int x, Builder* b) {
   const int64_t channels = desc.image[3];
   const int scaled = b->Virtual(desc.image), sum = b->Virtual(desc.image), image = b->Virtual(desc.image);
-  b->Emit(Op::kMultiply, {x, b->Vector(channels, DType::kF32, ConvOperand::kScale)}, {scaled});
-  b->Emit(Op::kAdd, {scaled, b->Vector(channels, DType::kF32, ConvOperand::kBias)}, {sum});
+  b->Emit(Op::kMultiply, {x, b->Vector(channels, desc.operands, ConvOperand::kScale)}, {scaled});
+  b->Emit(Op::kAdd, {scaled, b->Vector(channels, desc.operands, ConvOperand::kBias)}, {sum});
   b->Emit(Op::kRelu, {sum}, {image});
   return image;
 }
@@ -132,11 +133,11 @@ ConvKind KindOf(ConvFusion fusion, ConvKind otherwise) {
 
 }  // namespace
 
-absl::StatusOr<ConvGraph> DescribeConv(const ConvDesc& desc) {
+absl::StatusOr<ConvGraph> DescribeConv(const ConvDesc& desc, DType intermediate) {
   if (desc.kind != KindOf(desc.fusion, desc.kind)) {
     return absl::InvalidArgumentError(absl::StrCat("[conv] no such fusion: ", ConvKey(desc)));
   }
-  Builder b(desc);
+  Builder b(desc, intermediate);
   switch (desc.fusion) {
     case ConvFusion::kNone:
       b.EmitConv(b.A(), b.B(), b.Result());

@@ -35,8 +35,9 @@ struct ConvGraph {
   std::vector<std::pair<int, ConvOperand>> operands;
 };
 
-// INVALID_ARGUMENT when the fusion is not one of the kind.
-absl::StatusOr<ConvGraph> DescribeConv(const ConvDesc& desc);
+// `intermediate`: the dtype of what is computed on the way and never stored. INVALID_ARGUMENT when the fusion is not
+// one of the kind.
+absl::StatusOr<ConvGraph> DescribeConv(const ConvDesc& desc, DType intermediate = DType::kF32);
 
 void* PointerOf(const ConvArgs& args, ConvOperand operand);
 

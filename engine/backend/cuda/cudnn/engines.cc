@@ -37,47 +37,38 @@ std::vector<T> Values(const Descriptor& d, cudnnBackendAttributeName_t attribute
   return values;
 }
 
-// The descriptors that an attribute holds: cuDNN fills descriptors that the caller has made.
+// The descriptors that an attribute holds, `largest` of them at most: cuDNN fills those that the caller has made.
 absl::StatusOr<std::vector<Descriptor>> Parts(const Descriptor& of, cudnnBackendAttributeName_t attribute,
-                                              cudnnBackendDescriptorType_t type, const char* what) {
-  int64_t count = 0;
-  AMPD_RETURN_IF_ERROR(
-      ToStatus(cudnnBackendGetAttribute(of.get(), attribute, CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &count, nullptr), what));
+                                              cudnnBackendDescriptorType_t type, int64_t largest, const char* what) {
   std::vector<Descriptor> parts;
   std::vector<void*> pointers;
-  for (int64_t i = 0; i < count; ++i) {
+  for (int64_t i = 0; i < largest; ++i) {
     AMPD_ASSIGN_OR_RETURN(Descriptor part, NewDescriptor(type, what));
     pointers.push_back(part.get());
     parts.push_back(std::move(part));
   }
-  if (count == 0) return parts;
+  int64_t count = 0;
   AMPD_RETURN_IF_ERROR(ToStatus(
-      cudnnBackendGetAttribute(of.get(), attribute, CUDNN_TYPE_BACKEND_DESCRIPTOR, count, &count, pointers.data()),
+      cudnnBackendGetAttribute(of.get(), attribute, CUDNN_TYPE_BACKEND_DESCRIPTOR, largest, &count, pointers.data()),
       what));
-  parts.resize(static_cast<size_t>(count));
+  parts.resize(static_cast<size_t>(std::clamp<int64_t>(count, 0, largest)));
   return parts;
 }
 
-bool WillDo(const Descriptor& engine, const Limits& limits) {
-  for (const cudnnBackendNumericalNote_t note : Values<cudnnBackendNumericalNote_t>(
-           engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT)) {
-    switch (note) {
-      case CUDNN_NUMERICAL_NOTE_TENSOR_CORE:
-        if (!limits.matrix_units) return false;
-        break;
-      case CUDNN_NUMERICAL_NOTE_STRICT_NAN_PROP:
-        break;
-      default:
-        return false;
-    }
-  }
-  return true;
+using Notes = std::vector<cudnnBackendNumericalNote_t>;
+
+bool WillDo(const Notes& notes, const Limits& limits) {
+  return std::all_of(notes.begin(), notes.end(), [&](cudnnBackendNumericalNote_t note) {
+    return note == CUDNN_NUMERICAL_NOTE_STRICT_NAN_PROP ||
+           (note == CUDNN_NUMERICAL_NOTE_TENSOR_CORE && limits.matrix_units);
+  });
 }
 
 std::string NameOf(const Descriptor& config, const Descriptor& engine) {
   const auto number = Values<int64_t>(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1);
   std::string name = absl::StrCat("engine ", number.empty() ? -1 : number[0]);
-  const auto knobs = Parts(config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, "knobs");
+  const auto knobs = Parts(config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR,
+                           CUDNN_KNOB_TYPE_COUNTS, "knobs");
   if (!knobs.ok()) return name;
   std::vector<std::pair<int, int64_t>> choices;
   for (const Descriptor& knob : *knobs) {
@@ -168,18 +159,25 @@ absl::StatusOr<std::vector<Engine>> Graph::Engines(const DeviceProperties* devic
 }
 
 absl::Status Graph::Append(const Descriptor& heuristics, const Limits& limits, std::vector<Engine>* engines) {
-  AMPD_ASSIGN_OR_RETURN(
-      const std::vector<Descriptor> configs,
-      Parts(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, "heuristics' results"));
+  int64_t count = 0;
+  AMPD_RETURN_IF_ERROR(ToStatus(cudnnBackendGetAttribute(heuristics.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                                         CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &count, nullptr),
+                                "heuristics' results"));
+  AMPD_ASSIGN_OR_RETURN(const std::vector<Descriptor> configs,
+                        Parts(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, count,
+                              "heuristics' results"));
   for (const Descriptor& config : configs) {
     AMPD_ASSIGN_OR_RETURN(const std::vector<Descriptor> engine,
-                          Parts(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_BACKEND_ENGINE_DESCRIPTOR, "engine"));
+                          Parts(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_BACKEND_ENGINE_DESCRIPTOR, 1, "engine"));
     const auto workspace = Values<int64_t>(config, CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1);
     if (engine.empty() || workspace.empty() || workspace[0] > limits.workspace_bytes) continue;
-    if (!WillDo(engine[0], limits)) continue;
+    const auto notes = Values<cudnnBackendNumericalNote_t>(engine[0], CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
+                                                           CUDNN_TYPE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT);
+    if (!WillDo(notes, limits)) continue;
+    const bool matrix_units = std::count(notes.begin(), notes.end(), CUDNN_NUMERICAL_NOTE_TENSOR_CORE) > 0;
     std::string name = NameOf(config, engine[0]);
     const bool known = std::any_of(engines->begin(), engines->end(), [&](const Engine& e) { return e.name == name; });
-    if (!known) engines->push_back({config, std::move(name), workspace[0]});
+    if (!known) engines->push_back({config, std::move(name), workspace[0], matrix_units});
   }
   return absl::OkStatus();
 }

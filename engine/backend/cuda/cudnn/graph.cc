@@ -96,11 +96,14 @@ cudnnPointwiseMode_t PointwiseMode(Op op) {
 }
 
 absl::StatusOr<Descriptor> MakePointwise(const Node& node, const Parts& tensors) {
-  AMPD_ASSIGN_OR_RETURN(const Descriptor mode,
-                        Maker(CUDNN_BACKEND_POINTWISE_DESCRIPTOR, "pointwise")
-                            .Set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, PointwiseMode(node.op))
-                            .Set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT)
-                            .Finish());
+  Maker mode_maker(CUDNN_BACKEND_POINTWISE_DESCRIPTOR, "pointwise");
+  mode_maker.Set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, PointwiseMode(node.op))
+      .Set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT);
+  if (node.op == Op::kRelu) {
+    // The default makes a 0 of a NaN.
+    mode_maker.Set(CUDNN_ATTR_POINTWISE_NAN_PROPAGATION, CUDNN_TYPE_NAN_PROPOGATION, CUDNN_PROPAGATE_NAN);
+  }
+  AMPD_ASSIGN_OR_RETURN(const Descriptor mode, mode_maker.Finish());
   Maker maker(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, "pointwise");
   maker.Set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, mode);
   if (node.op == Op::kReluGrad) {

@@ -75,6 +75,7 @@ struct Engine {
   // library.
   std::string name;
   int64_t workspace_bytes = 0;
+  bool matrix_units = false;
 };
 
 // Ready to run on the device that it was built for.
