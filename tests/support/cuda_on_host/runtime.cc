@@ -201,6 +201,12 @@ thread_local int current_device = 0;
   std::unique_lock<std::mutex> lock(m.mutex); \
   if (const cudaError_t fault = m.Enter(name); fault != cudaSuccess) return fault
 
+// As ENTER, of a call that gives something back: it does so even of a device that failed.
+#define ENTER_TO_FREE(name)                   \
+  Machine& m = TheMachine();                  \
+  std::unique_lock<std::mutex> lock(m.mutex); \
+  [[maybe_unused]] const cudaError_t fault = m.Enter(name)
+
 bool IsCapturing(const Stream* stream) { return stream != nullptr && stream->capture != nullptr; }
 
 }  // namespace
@@ -416,15 +422,15 @@ cudaError_t cudaMalloc(void** memory, size_t bytes) {
   return cudaSuccess;
 }
 cudaError_t cudaFree(void* memory) {
-  ENTER("cudaFree");
-  if (memory == nullptr) return cudaSuccess;
+  ENTER_TO_FREE("cudaFree");
+  if (memory == nullptr) return fault;
   m.WaitForAll(lock);
   const auto it = m.allocations.find(static_cast<char*>(memory));
   if (it == m.allocations.end()) return m.last = cudaErrorInvalidValue;
   m.device_bytes -= it->second;
   m.allocations.erase(it);
   std::free(memory);
-  return cudaSuccess;
+  return fault;
 }
 cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned) {
   ENTER("cudaHostAlloc");
@@ -437,15 +443,15 @@ cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned) {
 }
 cudaError_t cudaMallocHost(void** memory, size_t bytes) { return cudaHostAlloc(memory, bytes, 0); }
 cudaError_t cudaFreeHost(void* memory) {
-  ENTER("cudaFreeHost");
-  if (memory == nullptr) return cudaSuccess;
+  ENTER_TO_FREE("cudaFreeHost");
+  if (memory == nullptr) return fault;
   m.WaitForAll(lock);
   const auto it = m.pinned.find(static_cast<char*>(memory));
   if (it == m.pinned.end()) return m.last = cudaErrorInvalidValue;
   m.pinned_bytes -= it->second;
   m.pinned.erase(it);
   std::free(memory);
-  return cudaSuccess;
+  return fault;
 }
 cudaError_t cudaHostGetDevicePointer(void** device, void* host, unsigned) {
   ENTER("cudaHostGetDevicePointer");
@@ -488,13 +494,13 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  ENTER("cudaStreamDestroy");
+  ENTER_TO_FREE("cudaStreamDestroy");
   m.Wait(lock, *stream);
   for (auto it = m.streams.begin(); it != m.streams.end(); ++it) {
     if (it->get() != stream) continue;
     m.streams.erase(it);
     --m.handles;
-    return cudaSuccess;
+    return fault;
   }
   return m.last = cudaErrorInvalidResourceHandle;
 }
@@ -532,11 +538,11 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
-  ENTER("cudaEventDestroy");
+  ENTER_TO_FREE("cudaEventDestroy");
   m.WaitForAll(lock);
   --m.handles;
   delete event;
-  return cudaSuccess;
+  return fault;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   ENTER("cudaEventRecord");
@@ -602,14 +608,14 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
-  ENTER("cudaGraphExecDestroy");
+  ENTER_TO_FREE("cudaGraphExecDestroy");
   --m.handles;
   delete exec;
-  return cudaSuccess;
+  return fault;
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
-  ENTER("cudaGraphDestroy");
+  ENTER_TO_FREE("cudaGraphDestroy");
   --m.handles;
   delete graph;
-  return cudaSuccess;
+  return fault;
 }
