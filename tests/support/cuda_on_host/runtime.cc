@@ -163,7 +163,8 @@ class Machine {
     const auto look = [&](Stream* stream) {
       if (stream->queue.empty()) return;
       const Work& head = stream->queue.front();
-      if (head.event == nullptr || head.event->reached >= head.count) ready.push_back(stream);
+      // What a failed device still holds is passed over, not waited for.
+      if (head.event == nullptr || head.event->reached >= head.count || sticky != cudaSuccess) ready.push_back(stream);
     };
     look(&default_stream);
     for (const auto& stream : streams) look(stream.get());
