@@ -1,0 +1,185 @@
+#include "engine/backend/nccl_collective.h"
+
+#include <nccl.h>
+
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "absl/functional/function_ref.h"
+#include "absl/strings/str_cat.h"
+#include "engine/backend/cuda/context.h"
+#include "engine/backend/cuda/cuda_backend_impl.h"
+#include "engine/backend/cuda/status.h"
+#include "engine/core/status.h"
+
+namespace ampd {
+namespace cuda {
+namespace {
+
+absl::Status ToStatus(ncclResult_t result, absl::string_view what) {
+  if (result == ncclSuccess) return absl::OkStatus();
+  const std::string message = absl::StrCat("[nccl] ", what, ": ", ncclGetErrorString(result));
+  // The device, another one or what is between them failed.
+  const bool of_devices = result == ncclUnhandledCudaError || result == ncclSystemError || result == ncclRemoteError;
+  return of_devices ? absl::UnavailableError(message) : absl::InternalError(message);
+}
+
+// NCCL's communicators, one a replica. They do not block: a call that waits for the other replicas returns, and is
+// looked at again until it is done, so that an abort always finds the communicator free.
+class Communicators {
+ public:
+  explicit Communicators(int size) : group_(std::make_shared<runtime::ReplicaGroup>(size)), members_(size) {
+    group_->OnAbort([this] { Abort(); });
+  }
+  ~Communicators() {
+    group_->OnAbort(nullptr);
+    Abort();
+  }
+
+  const std::shared_ptr<runtime::ReplicaGroup>& group() const { return group_; }
+
+  // On the calling thread's behalf for all devices; leaves the last one current.
+  absl::Status Open(const std::vector<Context*>& contexts) {
+    ncclUniqueId id;
+    AMPD_RETURN_IF_ERROR(ToStatus(ncclGetUniqueId(&id), "naming the group"));
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    AMPD_RETURN_IF_ERROR(ToStatus(ncclGroupStart(), "opening"));
+    absl::Status status;
+    for (size_t rank = 0; rank < contexts.size() && status.ok(); ++rank) {
+      status = contexts[rank]->Enter();
+      if (!status.ok()) break;
+      const ncclResult_t result = ncclCommInitRankConfig(&members_[rank].comm, static_cast<int>(contexts.size()), id,
+                                                         static_cast<int>(rank), &config);
+      if (result != ncclInProgress) status = ToStatus(result, absl::StrCat("opening replica ", rank));
+    }
+    const ncclResult_t ended = ncclGroupEnd();
+    AMPD_RETURN_IF_ERROR(status);
+    if (ended != ncclInProgress) AMPD_RETURN_IF_ERROR(ToStatus(ended, "opening"));
+    for (size_t rank = 0; rank < contexts.size(); ++rank) AMPD_RETURN_IF_ERROR(Settle(rank, ncclInProgress, "opening"));
+    return absl::OkStatus();
+  }
+
+  // Makes `call`, and returns once it has enqueued what it asks for.
+  absl::Status Call(size_t rank, absl::string_view what, absl::FunctionRef<ncclResult_t(ncclComm_t)> call) {
+    ncclResult_t result = ncclSuccess;
+    {
+      const std::lock_guard lock(members_[rank].mutex);
+      if (members_[rank].comm == nullptr) return group_->status();
+      result = call(members_[rank].comm);
+    }
+    return Settle(rank, result, what);
+  }
+
+ private:
+  struct Member {
+    std::mutex mutex;
+    // Guarded by mutex; null: aborted.
+    ncclComm_t comm = nullptr;
+  };
+
+  absl::Status Settle(size_t rank, ncclResult_t result, absl::string_view what) {
+    while (result == ncclInProgress) {
+      std::this_thread::yield();
+      const std::lock_guard lock(members_[rank].mutex);
+      if (members_[rank].comm == nullptr) return group_->status();
+      AMPD_RETURN_IF_ERROR(ToStatus(ncclCommGetAsyncError(members_[rank].comm, &result), what));
+    }
+    return ToStatus(result, what);
+  }
+
+  // Ends kernels that wait for other devices, and frees what a communicator holds without asking the others.
+  void Abort() {
+    for (Member& member : members_) {
+      const std::lock_guard lock(member.mutex);
+      if (member.comm != nullptr) static_cast<void>(ncclCommAbort(std::exchange(member.comm, nullptr)));
+    }
+  }
+
+  const std::shared_ptr<runtime::ReplicaGroup> group_;
+  std::vector<Member> members_;
+};
+
+class NcclCollective : public runtime::Collective {
+ public:
+  NcclCollective(int rank, std::shared_ptr<Communicators> communicators, Context* context)
+      : Collective(rank, communicators->group()), communicators_(std::move(communicators)), context_(context) {}
+  ~NcclCollective() override {
+    if (started_ != nullptr) static_cast<void>(cudaEventDestroy(started_));
+    if (done_ != nullptr) static_cast<void>(cudaEventDestroy(done_));
+    if (stream_ != nullptr) static_cast<void>(cudaStreamDestroy(stream_));
+  }
+
+  absl::Status Open() {
+    AMPD_RETURN_IF_ERROR(context_->Enter());
+    AMPD_CUDA_RETURN_IF_ERROR(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "stream of sums");
+    AMPD_CUDA_RETURN_IF_ERROR(cudaEventCreateWithFlags(&started_, cudaEventDisableTiming), "event of sums");
+    AMPD_CUDA_RETURN_IF_ERROR(cudaEventCreateWithFlags(&done_, cudaEventDisableTiming), "event of sums");
+    return absl::OkStatus();
+  }
+
+  absl::Status AllReduceSum(float* arena, absl::Span<const runtime::ArenaSlot> ranges) override {
+    AMPD_CUDA_RETURN_IF_ERROR(cudaEventRecord(started_, context_->stream()), "begin of a sum");
+    AMPD_CUDA_RETURN_IF_ERROR(cudaStreamWaitEvent(stream_, started_, 0), "begin of a sum");
+    AMPD_RETURN_IF_ERROR(communicators_->Call(static_cast<size_t>(rank()), "sum of gradients", [&](ncclComm_t comm) {
+      ncclResult_t first = ncclGroupStart();
+      for (const runtime::ArenaSlot& range : ranges) {
+        float* at = arena + range.offset;
+        const ncclResult_t result =
+            ncclAllReduce(at, at, static_cast<size_t>(range.size), ncclFloat32, ncclSum, comm, stream_);
+        if (first == ncclSuccess) first = result;
+      }
+      const ncclResult_t ended = ncclGroupEnd();
+      return first == ncclSuccess || first == ncclInProgress ? ended : first;
+    }));
+    AMPD_CUDA_RETURN_IF_ERROR(cudaEventRecord(done_, stream_), "end of a sum");
+    return absl::OkStatus();
+  }
+
+  absl::Status Finish() override {
+    AMPD_RETURN_IF_ERROR(group()->status());
+    AMPD_CUDA_RETURN_IF_ERROR(cudaStreamWaitEvent(context_->stream(), done_, 0), "end of sums");
+    return absl::OkStatus();
+  }
+
+  bool Done() override { return cudaEventQuery(done_) == cudaSuccess; }
+
+ private:
+  const std::shared_ptr<Communicators> communicators_;
+  Context* const context_;
+  cudaStream_t stream_ = nullptr;
+  cudaEvent_t started_ = nullptr;
+  cudaEvent_t done_ = nullptr;
+};
+
+}  // namespace
+}  // namespace cuda
+
+absl::StatusOr<std::vector<std::unique_ptr<runtime::Collective>>> MakeNcclCollectives(
+    absl::Span<runtime::Backend* const> backends) {
+  std::vector<cuda::Context*> contexts;
+  for (runtime::Backend* backend : backends) {
+    auto* of_cuda = dynamic_cast<cuda::CudaBackend*>(backend);
+    if (of_cuda == nullptr) {
+      return absl::UnimplementedError(
+          absl::StrCat("training on several devices: NCCL does not serve the ", backend->name(), " backend"));
+    }
+    contexts.push_back(of_cuda->context());
+  }
+  const auto communicators = std::make_shared<cuda::Communicators>(static_cast<int>(contexts.size()));
+  std::vector<std::unique_ptr<runtime::Collective>> collectives;
+  absl::Status status = communicators->Open(contexts);
+  for (size_t rank = 0; rank < contexts.size() && status.ok(); ++rank) {
+    auto collective = std::make_unique<cuda::NcclCollective>(static_cast<int>(rank), communicators, contexts[rank]);
+    status = collective->Open();
+    collectives.push_back(std::move(collective));
+  }
+  // The calling thread goes on with the first replica's device.
+  if (!contexts.empty() && status.ok()) status = contexts[0]->Enter();
+  if (!status.ok()) return status;
+  return collectives;
+}
+
+}  // namespace ampd
