@@ -32,4 +32,26 @@ StridedView BroadcastView(const Shape& from, const Shape& to) {
   return Collapsed(view);
 }
 
+StridedView TransposedView(const Shape& from, absl::Span<const int64_t> perm) {
+  const Shape dense = DenseStrides(from);
+  StridedView view;
+  for (int64_t axis : perm) {
+    view.extents.push_back(from[axis]);
+    view.strides.push_back(dense[axis]);
+  }
+  return Collapsed(view);
+}
+
+StridedView SliceView(const Shape& whole, const Shape& part, absl::Span<const int64_t> starts,
+                      absl::Span<const int64_t> steps) {
+  const Shape dense = DenseStrides(whole);
+  StridedView view{part, {}, 0};
+  for (size_t d = 0; d < whole.size(); ++d) {
+    view.offset += starts[d] * dense[d];
+    // A step past the end is never taken; as it stands, the product could overflow.
+    view.strides.push_back(part[d] == 1 ? 0 : dense[d] * steps[d]);
+  }
+  return Collapsed(view);
+}
+
 }  // namespace ampd

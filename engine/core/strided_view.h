@@ -29,6 +29,13 @@ StridedView Collapsed(const StridedView& view);
 // A tensor of `from` as if broadcast to `to` (numpy's rules; the shapes fit). Collapsed.
 StridedView BroadcastView(const Shape& from, const Shape& to);
 
+// A tensor of `from` with its axes in the order `perm`. Collapsed.
+StridedView TransposedView(const Shape& from, absl::Span<const int64_t> perm);
+
+// Of a tensor of `whole`, `part` elements along each axis, from starts[d] on, steps[d] apart. Collapsed.
+StridedView SliceView(const Shape& whole, const Shape& part, absl::Span<const int64_t> starts,
+                      absl::Span<const int64_t> steps);
+
 // The element of a view with linear index `i`.
 inline int64_t At(const StridedView& view, int64_t i) {
   int64_t at = view.offset;

@@ -65,11 +65,7 @@ struct PlaneTranspose {
 };
 
 std::unique_ptr<runtime::Kernel> PrepareTranspose(const NodeDesc& desc) {
-  const Ints perm = desc.attributes.Ints("perm");
-  const Shape dense = DenseStrides(desc.inputs[0].shape);
-  StridedView view{desc.outputs[0].shape, {}, 0};
-  for (int64_t axis : perm) view.strides.push_back(dense[axis]);
-  view = Collapsed(view);
+  StridedView view = TransposedView(desc.inputs[0].shape, desc.attributes.Ints("perm"));
   const size_t rank = view.extents.size();
   const bool planes = rank >= 2 && view.strides[rank - 2] == 1 && view.strides[rank - 1] == view.extents[rank - 2] &&
                       (rank == 2 || (rank == 3 && view.strides[0] == view.extents[1] * view.extents[2]));
@@ -84,24 +80,17 @@ std::unique_ptr<runtime::Kernel> PrepareTranspose(const NodeDesc& desc) {
   });
 }
 
-StridedView SliceView(const NodeDesc& desc, const Shape& whole, const Shape& part) {
-  const Ints starts = desc.attributes.Ints("starts"), steps = desc.attributes.Ints("steps");
-  const Shape dense = DenseStrides(whole);
-  StridedView view{part, {}, 0};
-  for (size_t d = 0; d < whole.size(); ++d) {
-    view.offset += starts[d] * dense[d];
-    // A step past the end is never taken; as it stands, the product could overflow.
-    view.strides.push_back(part[d] == 1 ? 0 : dense[d] * steps[d]);
-  }
-  return Collapsed(view);
+// Of the attributes of a slice.
+StridedView CutView(const NodeDesc& desc, const Shape& whole, const Shape& part) {
+  return SliceView(whole, part, desc.attributes.Ints("starts"), desc.attributes.Ints("steps"));
 }
 
 std::unique_ptr<runtime::Kernel> PrepareSlice(const NodeDesc& desc) {
-  return Reading(SliceView(desc, desc.inputs[0].shape, desc.outputs[0].shape), desc.threads);
+  return Reading(CutView(desc, desc.inputs[0].shape, desc.outputs[0].shape), desc.threads);
 }
 
 std::unique_ptr<runtime::Kernel> PrepareSliceGrad(const NodeDesc& desc) {
-  const StridedView view = SliceView(desc, desc.outputs[0].shape, desc.inputs[0].shape);
+  const StridedView view = CutView(desc, desc.outputs[0].shape, desc.inputs[0].shape);
   return MakeKernel(0, [view, threads = desc.threads](const KernelArgs& args) {
     const TensorView& y = args.outputs[0];
     const int64_t n = args.inputs[0].size(), bytes = SizeOf(y.dtype);

@@ -12,11 +12,11 @@
 
 namespace ampd::cuda {
 
-// Dense copy of `size` masters in `dtype`, a float's; both begin at multiples of 16 bytes.
+// Dense copy of `size` masters in `dtype`, a float's, rounded as casts round.
 absl::Status PublishDense(Context* context, const float* masters, int64_t size, DType dtype, void* copy);
 
 // The dense tensor `from` of `shape` at the beginning of every dimension of `to`, dense of `padded`; zeros elsewhere.
-// At most eight dimensions.
+// INVALID_ARGUMENT unless both have one rank and no extent of `padded` is less than `shape`'s.
 absl::Status PadInto(Context* context, const float* from, const Shape& shape, const Shape& padded, float* to);
 
 // What FindNonFinite leaves.
@@ -26,7 +26,7 @@ struct NonFiniteFind {
   bool is_nan = false;
 };
 
-// Of `size` floats of `dtype` in device memory. `find` is in device memory.
+// Of `size` elements of `dtype` in device memory; integers are finite. `find` is in device memory.
 absl::Status FindNonFinite(Context* context, const void* values, int64_t size, DType dtype, NonFiniteFind* find);
 
 }  // namespace ampd::cuda

@@ -1,0 +1,177 @@
+#include <algorithm>
+#include <cmath>
+
+#include "engine/backend/cuda/block_sum.h"
+#include "engine/backend/cuda/convert.h"
+#include "engine/backend/cuda/dispatch.h"
+#include "engine/backend/cuda/index_math.h"
+#include "engine/backend/cuda/kernels.h"
+#include "engine/backend/cuda/launch.h"
+#include "engine/backend/cuda/vectors.h"
+#include "engine/core/status.h"
+
+namespace ampd::cuda {
+namespace {
+
+using ir::OpKind;
+using runtime::KernelArgs;
+using runtime::NodeDesc;
+
+constexpr int kThreads = 256;
+// Elements of one thread at a time: 16 bytes of 16-bit values.
+constexpr int kN = 8;
+// Parts of a tensor whose largest magnitudes are found on their own, at most; the second launch combines them.
+constexpr int kMostParts = 1024;
+// Scales stay where both they and their reciprocals are normal floats.
+constexpr float kLargestScale = 0x1p126f;
+
+// y = f(x), element by element, in f32.
+template <typename T, typename Y, typename F>
+__device__ __forceinline__ void ForEach(const T* x, int64_t size, Y* y, const F& f) {
+  const int64_t first = ThreadInGrid<int64_t>();
+  for (int64_t i = first; i < size / kN; i += ThreadsInGrid<int64_t>()) {
+    float values[kN];
+    LoadFloats<kN>(x + i * kN, values);
+#pragma unroll
+    for (int j = 0; j < kN; ++j) values[j] = f(values[j]);
+    StoreFloats<kN>(values, y + i * kN);
+  }
+  const int64_t rest = size / kN * kN + first;
+  if (rest < size) y[rest] = Store<Y>(f(Load(x[rest])));
+}
+
+// Finite values saturate; infinities and NaN stay, so that the step's check still sees an overflow.
+template <typename T, typename Code>
+__global__ void Quantize(const T* __restrict__ x, const float* __restrict__ scale, float limit, int64_t size,
+                         Code* __restrict__ y) {
+  const float factor = *scale;
+  ForEach(x, size, y, [=](float value) {
+    const float scaled = value * factor;
+    const float above = scaled > limit ? limit : scaled;
+    const float clamped = above < -limit ? -limit : above;
+    return (FloatBits(value) & 0x7fffffffu) < 0x7f800000u ? clamped : value;
+  });
+}
+
+template <typename T>
+__global__ void Dequantize(const float* __restrict__ x, const float* __restrict__ scale_a,
+                           const float* __restrict__ scale_b, int64_t size, T* __restrict__ y) {
+  const float a = 1.0f / *scale_a, b = 1.0f / *scale_b;
+  ForEach(x, size, y, [=](float value) { return value * a * b; });
+}
+
+// The bits of magnitudes order as the magnitudes do, with NaN above infinity.
+__device__ __forceinline__ uint32_t MagnitudeBits(float x) { return FloatBits(x) & 0x7fffffffu; }
+
+template <typename T>
+__global__ void MaxMagnitude(const T* __restrict__ x, int64_t size, uint32_t* __restrict__ by_part) {
+  uint32_t largest = 0;
+  const int64_t first = ThreadInGrid<int64_t>();
+  for (int64_t i = first; i < size / kN; i += ThreadsInGrid<int64_t>()) {
+    float values[kN];
+    LoadFloats<kN>(x + i * kN, values);
+#pragma unroll
+    for (int j = 0; j < kN; ++j) largest = max(largest, MagnitudeBits(values[j]));
+  }
+  const int64_t rest = size / kN * kN + first;
+  if (rest < size) largest = max(largest, MagnitudeBits(Load(x[rest])));
+  largest = BlockReduce(largest, 0u, MaxOf());
+  if (threadIdx.x == 0) by_part[blockIdx.x] = largest;
+}
+
+// Transformer Engine's delayed scaling, "max" of the history: scale = largest value of the format / amax / 2^margin.
+// One block.
+__global__ void RecordMax(const uint32_t* __restrict__ by_part, int parts, float largest_over_margin,
+                          float* __restrict__ history, int64_t entries, int64_t* __restrict__ count,
+                          float* __restrict__ scale) {
+  uint32_t bits = 0;
+  for (int i = static_cast<int>(threadIdx.x); i < parts; i += kThreads) bits = max(bits, by_part[i]);
+  bits = BlockReduce(bits, 0u, MaxOf());
+  // Not finite: nothing changes.
+  if (bits >= 0x7f800000u) return;
+  const float amax = FloatFromBits(bits);
+  const auto slot = static_cast<int64_t>(static_cast<uint64_t>(*count) % static_cast<uint64_t>(entries));
+  float largest = 0;
+  for (int64_t i = threadIdx.x; i < entries; i += kThreads) largest = MaxOf()(largest, i == slot ? amax : history[i]);
+  // By now every thread has read the count and the history.
+  largest = BlockReduce(largest, 0.0f, MaxOf());
+  if (threadIdx.x != 0) return;
+  history[slot] = amax;
+  *count += 1;
+  if (largest > 0) *scale = min(max(largest_over_margin / largest, 1.0f / kLargestScale), kLargestScale);
+}
+
+unsigned BlocksOf(const Context& context, int64_t size) {
+  return BlocksFor(CeilDiv(size, kN), kThreads, context.properties().sm_count);
+}
+
+runtime::PrepareKernel PrepareQuantize(Context* context) {
+  return [context](const NodeDesc& desc) {
+    return MakeKernel(0, [context, name = desc.name](const KernelArgs& args) {
+      const TensorView &x = args.inputs[0], &y = args.outputs[0];
+      const auto limit = static_cast<float>(MaxFinite(y.dtype));
+      return VisitData(x.dtype, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        const auto launch = [&](auto code) {
+          using Code = decltype(code);
+          return Launch(name, Quantize<T, Code>, BlocksOf(*context, x.size()), kThreads, 0, context->stream(),
+                        x.as<T>(), args.inputs[1].as<float>(), limit, x.size(), y.as<Code>());
+        };
+        return y.dtype == DType::kF8E4M3 ? launch(Float8E4M3()) : launch(Float8E5M2());
+      });
+    });
+  };
+}
+
+runtime::PrepareKernel PrepareDequantize(Context* context) {
+  return [context](const NodeDesc& desc) {
+    return MakeKernel(0, [context, name = desc.name](const KernelArgs& args) {
+      const TensorView &x = args.inputs[0], &y = args.outputs[0];
+      return VisitData(y.dtype, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        return Launch(name, Dequantize<T>, BlocksOf(*context, x.size()), kThreads, 0, context->stream(), x.as<float>(),
+                      args.inputs[1].as<float>(), args.inputs[2].as<float>(), x.size(), y.as<T>());
+      });
+    });
+  };
+}
+
+// Of the attributes.
+float LargestOverMargin(const NodeDesc& desc) {
+  const bool e4m3 = absl::string_view(desc.attributes.String("dtype")) == DTypeName(DType::kF8E4M3);
+  const double largest = MaxFinite(e4m3 ? DType::kF8E4M3 : DType::kF8E5M2);
+  return static_cast<float>(std::ldexp(largest, -static_cast<int>(desc.attributes.Int("margin"))));
+}
+
+runtime::PrepareKernel PrepareAmaxUpdate(Context* context) {
+  return [context](const NodeDesc& desc) {
+    const unsigned parts = std::min<unsigned>(BlocksOf(*context, NumElements(desc.inputs[0].shape)), kMostParts);
+    const auto workspace = static_cast<int64_t>(parts * sizeof(uint32_t));
+    return MakeKernel(workspace, [=, name = desc.name, over_margin = LargestOverMargin(desc)](const KernelArgs& args) {
+      const TensorView& x = args.inputs[0];
+      auto* by_part = WorkspaceAt<uint32_t>(args, 0);
+      AMPD_RETURN_IF_ERROR(VisitData(x.dtype, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        return Launch(name, MaxMagnitude<T>, parts, kThreads, 0, context->stream(), x.as<T>(), x.size(), by_part);
+      }));
+      return Launch(name, RecordMax, 1, kThreads, 0, context->stream(), by_part, static_cast<int>(parts), over_margin,
+                    args.inputs[1].as<float>(), args.inputs[1].size(), args.inputs[2].as<int64_t>(),
+                    args.inputs[3].as<float>());
+    });
+  };
+}
+
+}  // namespace
+
+void RegisterQuantize(runtime::KernelTable* table, Context* context) {
+  constexpr DType f = DType::kF32;
+  for (DType t : kDataTypes) {
+    for (DType f8 : {DType::kF8E4M3, DType::kF8E5M2}) {
+      table->Add(OpKind::kQuantize, {t, f}, {f8}, PrepareQuantize(context));
+    }
+    table->Add(OpKind::kAmaxUpdate, {t, f, DType::kI64, f}, {}, PrepareAmaxUpdate(context));
+    table->Add(OpKind::kDequantize, {f, f, f}, {t}, PrepareDequantize(context));
+  }
+}
+
+}  // namespace ampd::cuda
