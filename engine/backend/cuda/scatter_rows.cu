@@ -66,12 +66,16 @@ __global__ void SumWindows(const T* __restrict__ x, const Rows<kN> rows, Y* __re
     bool from_before = rows.Crosses(begin);
     for (int64_t k = begin; k < end; k += kAhead) {
       uint32_t keys[kAhead];
-      float values[kAhead][kN];
+      // As stored, which takes fewer registers than f32.
+      Pack<T, kN> values[kAhead];
 #pragma unroll
       for (int u = 0; u < kAhead; ++u) {
         if (k + u >= end) break;
         keys[u] = rows.keys[k + u];
-        if (keys[u] < rows.rows) LoadFloats<kN>(x + rows.Place(lane, rows.count, rows.positions[k + u]), values[u]);
+        if (keys[u] < rows.rows) {
+          const int64_t from = rows.Place(lane, rows.count, rows.positions[k + u]);
+          values[u] = *reinterpret_cast<const Pack<T, kN>*>(x + from);
+        }
       }
 #pragma unroll
       for (int u = 0; u < kAhead; ++u) {
@@ -88,7 +92,7 @@ __global__ void SumWindows(const T* __restrict__ x, const Rows<kN> rows, Y* __re
         }
         // Keys of what is left out are the last.
         if (row >= rows.rows) break;
-        for (int j = 0; j < kN; ++j) sums[j] += values[u][j];
+        for (int j = 0; j < kN; ++j) sums[j] += Load(values[u].values[j]);
       }
     }
     if (row >= rows.rows) continue;
