@@ -18,6 +18,9 @@ using cudnn::Plan;
 
 // Engines that are measured, of those that cuDNN expects to be fastest.
 constexpr size_t kCandidates = 10;
+// cuDNN 9.19 writes past its own memory while it plans batch norm's gradient fused into the gradient by the input, for
+// filters of 9x9 and 11x21; 7x7 and 5x11 are sound.
+constexpr int64_t kMostFusedCells = 49;
 
 class CudnnConv : public Conv {
  public:
@@ -41,6 +44,9 @@ class CudnnConv : public Conv {
 
  private:
   absl::Status InitWith(DType intermediate) {
+    if (desc_.fusion == ConvFusion::kReluBatchNormGrad && desc_.filter[1] * desc_.filter[2] > kMostFusedCells) {
+      return absl::UnimplementedError(absl::StrCat("not fused with a filter of more than ", kMostFusedCells, " cells"));
+    }
     AMPD_ASSIGN_OR_RETURN(cudnn::ConvGraph described, cudnn::DescribeConv(desc_, intermediate));
     operands_ = std::move(described.operands);
     AMPD_ASSIGN_OR_RETURN(graph_, cudnn::Graph::Make(described.graph));

@@ -231,6 +231,15 @@ TEST(ConvPlans, SixteenBitOperandsHaveNoF32Result) {
   }
 }
 
+// Asked for it, cuDNN 9.19 ends the process.
+TEST(ConvPlans, LargeFiltersAreNotFusedWithBatchNormsGradient) {
+  cuda::Context context(Gpus()[1]);
+  ConvDesc desc = With(CentredConv("9x9", {32, 64, 64, 32}, 32, 9, 1).conv, kModes[0], Gpus()[1]);
+  desc.kind = ConvKind::kGradInput;
+  desc.fusion = ConvFusion::kReluBatchNormGrad;
+  EXPECT_TRUE(absl::IsUnimplemented(Conv::Create("conv", desc, &context).status()));
+}
+
 TEST(ConvPlans, NamesWhyThereIsNone) {
   cuda::Context context(Gpus()[0]);
   ConvDesc desc = ConvWorkloads()[2].conv;
