@@ -1,7 +1,10 @@
-// Attention by tiles of queries and keys with a running softmax (Dao et al. 2022): the scores are never in memory.
+// Attention by tiles of queries and keys with a running softmax (Dao et al. 2022): the scores are never in memory. A
+// library's kernel where it takes the use, else the backend's own.
 #include "engine/backend/cuda/attention_tiles.h"
 #include "engine/backend/cuda/block_sum.h"
 #include "engine/backend/cuda/dispatch.h"
+#include "engine/backend/cuda/fused_attention.h"
+#include "engine/core/status.h"
 
 namespace ampd::cuda {
 namespace {
@@ -123,8 +126,9 @@ absl::Status LaunchForward(const Context& context, const std::string& name, cons
   return Launch(name, Forward<T, kColumns>, blocks, kThreads, kShared, context.stream(), p, t, chunks);
 }
 
-absl::StatusOr<std::unique_ptr<runtime::Kernel>> Prepare(Context* context, const NodeDesc& desc) {
-  constexpr size_t kMask = 3;
+constexpr size_t kMask = 3;
+
+std::unique_ptr<runtime::Kernel> PrepareOwn(Context* context, const NodeDesc& desc) {
   const Problem problem = attention::ProblemOf(desc, 0, kMask);
   return MakeKernel(0, [context, problem, name = desc.name](const KernelArgs& args) {
     Problem p = problem;
@@ -135,6 +139,28 @@ absl::StatusOr<std::unique_ptr<runtime::Kernel>> Prepare(Context* context, const
       return LaunchForward<T, 2 * kTile>(*context, name, p, args);
     });
   });
+}
+
+std::unique_ptr<runtime::Kernel> MakeFused(const std::string& name, const std::shared_ptr<FusedAttention>& fused) {
+  return MakeKernel(fused->workspace_bytes(), [name, fused](const KernelArgs& args) {
+    FusedAttentionArgs a;
+    a.q = args.inputs[0].data, a.k = args.inputs[1].data, a.v = args.inputs[2].data;
+    a.y = args.outputs[0].data;
+    a.log_sum = args.outputs[1].as<float>();
+    a.workspace = args.workspace;
+    return Annotate(fused->Run(a), name);
+  });
+}
+
+absl::StatusOr<std::unique_ptr<runtime::Kernel>> Prepare(Context* context, const NodeDesc& desc) {
+  if (desc.inputs.size() > kMask) return PrepareOwn(context, desc);
+  const FusedAttentionDesc fused = {
+      .dtype = desc.inputs[0].dtype,
+      .dims = ops::AttentionDimsOf(desc.attributes, desc.inputs[0].shape, desc.inputs[1].shape, desc.inputs[2].shape)};
+  const absl::StatusOr<std::shared_ptr<FusedAttention>> made = FusedAttention::Create(fused, context);
+  if (made.ok()) return MakeFused(desc.name, *made);
+  if (absl::IsUnimplemented(made.status())) return PrepareOwn(context, desc);
+  return Annotate(made.status(), desc.name);
 }
 
 }  // namespace

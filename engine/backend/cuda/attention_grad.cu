@@ -4,6 +4,7 @@
 #include "engine/backend/cuda/attention_tiles.h"
 #include "engine/backend/cuda/block_sum.h"
 #include "engine/backend/cuda/dispatch.h"
+#include "engine/backend/cuda/fused_attention.h"
 #include "engine/core/status.h"
 
 namespace ampd::cuda {
@@ -293,7 +294,7 @@ struct Work {
   }
 };
 
-std::unique_ptr<runtime::Kernel> Prepare(Context* context, const NodeDesc& desc) {
+std::unique_ptr<runtime::Kernel> PrepareOwn(Context* context, const NodeDesc& desc) {
   const Work work{context, desc.name, attention::ProblemOf(desc, kQ, kMask)};
   const bool of_mask = desc.op == ir::OpKind::kAttentionMaskGrad;
   const int64_t deltas = work.problem.batch * work.problem.heads * work.problem.queries.length * 4;
@@ -308,6 +309,31 @@ std::unique_ptr<runtime::Kernel> Prepare(Context* context, const NodeDesc& desc)
       return of_mask ? work.MaskGradient(p, t, args) : work.Gradients(p, t, args);
     });
   });
+}
+
+std::unique_ptr<runtime::Kernel> MakeFused(const std::string& name, const std::shared_ptr<FusedAttention>& fused) {
+  return MakeKernel(fused->workspace_bytes(), [name, fused](const KernelArgs& args) {
+    FusedAttentionArgs a;
+    a.dy = args.inputs[kDy].data;
+    a.q = args.inputs[kQ].data, a.k = args.inputs[kK].data, a.v = args.inputs[kV].data;
+    a.y = args.inputs[kY].data;
+    a.log_sum = args.inputs[kLogSum].as<float>();
+    a.dq = args.outputs[0].data, a.dk = args.outputs[1].data, a.dv = args.outputs[2].data;
+    a.workspace = args.workspace;
+    return Annotate(fused->Run(a), name);
+  });
+}
+
+absl::StatusOr<std::unique_ptr<runtime::Kernel>> Prepare(Context* context, const NodeDesc& desc) {
+  if (desc.inputs.size() > kMask) return PrepareOwn(context, desc);
+  const FusedAttentionDesc fused = {.gradient = true,
+                                    .dtype = desc.inputs[kQ].dtype,
+                                    .dims = ops::AttentionDimsOf(desc.attributes, desc.inputs[kQ].shape,
+                                                                 desc.inputs[kK].shape, desc.inputs[kV].shape)};
+  const absl::StatusOr<std::shared_ptr<FusedAttention>> made = FusedAttention::Create(fused, context);
+  if (made.ok()) return MakeFused(desc.name, *made);
+  if (absl::IsUnimplemented(made.status())) return PrepareOwn(context, desc);
+  return Annotate(made.status(), desc.name);
 }
 
 }  // namespace

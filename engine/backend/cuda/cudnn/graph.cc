@@ -15,6 +15,8 @@ constexpr int64_t kAlignment = 16;
 cudnnDataType_t DataType(DType dtype) {
   if (dtype == DType::kF16) return CUDNN_DATA_HALF;
   if (dtype == DType::kBF16) return CUDNN_DATA_BFLOAT16;
+  if (dtype == DType::kI32) return CUDNN_DATA_INT32;
+  if (dtype == DType::kBool) return CUDNN_DATA_BOOLEAN;
   return CUDNN_DATA_FLOAT;
 }
 
@@ -26,6 +28,7 @@ absl::StatusOr<Descriptor> MakeTensor(const Tensor& tensor, int64_t id) {
       .Set(CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, id)
       .Set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, kAlignment)
       .Set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, tensor.is_virtual)
+      .Set(CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, tensor.by_value)
       .Finish();
 }
 
@@ -89,21 +92,51 @@ absl::StatusOr<Descriptor> MakeConv(const Node& node, const Parts& tensors) {
 }
 
 cudnnPointwiseMode_t PointwiseMode(Op op) {
-  if (op == Op::kAdd) return CUDNN_POINTWISE_ADD;
-  if (op == Op::kSubtract) return CUDNN_POINTWISE_SUB;
-  if (op == Op::kMultiply) return CUDNN_POINTWISE_MUL;
-  return op == Op::kRelu ? CUDNN_POINTWISE_RELU_FWD : CUDNN_POINTWISE_RELU_BWD;
+  switch (op) {
+    case Op::kAdd:
+      return CUDNN_POINTWISE_ADD;
+    case Op::kSubtract:
+      return CUDNN_POINTWISE_SUB;
+    case Op::kMultiply:
+      return CUDNN_POINTWISE_MUL;
+    case Op::kDivide:
+      return CUDNN_POINTWISE_DIV;
+    case Op::kExp:
+      return CUDNN_POINTWISE_EXP;
+    case Op::kLog:
+      return CUDNN_POINTWISE_LOG;
+    case Op::kRowIndex:
+    case Op::kColumnIndex:
+      return CUDNN_POINTWISE_GEN_INDEX;
+    case Op::kGreaterEqual:
+      return CUDNN_POINTWISE_CMP_GE;
+    case Op::kSelect:
+      return CUDNN_POINTWISE_BINARY_SELECT;
+    case Op::kRelu:
+      return CUDNN_POINTWISE_RELU_FWD;
+    case Op::kReluGrad:
+      return CUDNN_POINTWISE_RELU_BWD;
+    default:
+      return CUDNN_POINTWISE_IDENTITY;
+  }
+}
+
+absl::StatusOr<Descriptor> MakePointwiseMode(Op op) {
+  const cudnnDataType_t precision = op == Op::kGreaterEqual ? CUDNN_DATA_BOOLEAN : CUDNN_DATA_FLOAT;
+  Maker maker(CUDNN_BACKEND_POINTWISE_DESCRIPTOR, "pointwise");
+  maker.Set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, PointwiseMode(op))
+      .Set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, precision);
+  // The default makes a 0 of a NaN.
+  if (op == Op::kRelu) {
+    maker.Set(CUDNN_ATTR_POINTWISE_NAN_PROPAGATION, CUDNN_TYPE_NAN_PROPOGATION, CUDNN_PROPAGATE_NAN);
+  }
+  if (op == Op::kRowIndex) maker.Set(CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, int64_t{2});
+  if (op == Op::kColumnIndex) maker.Set(CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, int64_t{3});
+  return maker.Finish();
 }
 
 absl::StatusOr<Descriptor> MakePointwise(const Node& node, const Parts& tensors) {
-  Maker mode_maker(CUDNN_BACKEND_POINTWISE_DESCRIPTOR, "pointwise");
-  mode_maker.Set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, PointwiseMode(node.op))
-      .Set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT);
-  if (node.op == Op::kRelu) {
-    // The default makes a 0 of a NaN.
-    mode_maker.Set(CUDNN_ATTR_POINTWISE_NAN_PROPAGATION, CUDNN_TYPE_NAN_PROPOGATION, CUDNN_PROPAGATE_NAN);
-  }
-  AMPD_ASSIGN_OR_RETURN(const Descriptor mode, mode_maker.Finish());
+  AMPD_ASSIGN_OR_RETURN(const Descriptor mode, MakePointwiseMode(node.op));
   Maker maker(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, "pointwise");
   maker.Set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, mode);
   if (node.op == Op::kReluGrad) {
@@ -114,7 +147,42 @@ absl::StatusOr<Descriptor> MakePointwise(const Node& node, const Parts& tensors)
   }
   maker.Set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, tensors[node.inputs[0]]);
   if (node.inputs.size() > 1) maker.Set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, tensors[node.inputs[1]]);
+  if (node.inputs.size() > 2) maker.Set(CUDNN_ATTR_OPERATION_POINTWISE_TDESC, tensors[node.inputs[2]]);
   return maker.Set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, tensors[node.outputs[0]]).Finish();
+}
+
+absl::StatusOr<Descriptor> MakeMatmul(const Node& node, const Parts& tensors) {
+  AMPD_ASSIGN_OR_RETURN(const Descriptor product,
+                        Maker(CUDNN_BACKEND_MATMUL_DESCRIPTOR, "matmul")
+                            .Set(CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT)
+                            .Finish());
+  return Maker(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR, "matmul")
+      .Set(CUDNN_ATTR_OPERATION_MATMUL_DESC, product)
+      .Set(CUDNN_ATTR_OPERATION_MATMUL_ADESC, tensors[node.inputs[0]])
+      .Set(CUDNN_ATTR_OPERATION_MATMUL_BDESC, tensors[node.inputs[1]])
+      .Set(CUDNN_ATTR_OPERATION_MATMUL_CDESC, tensors[node.outputs[0]])
+      .Finish();
+}
+
+absl::StatusOr<Descriptor> MakeReduction(const Node& node, const Parts& tensors) {
+  const cudnnReduceTensorOp_t kind = node.op == Op::kSum ? CUDNN_REDUCE_TENSOR_ADD : CUDNN_REDUCE_TENSOR_MAX;
+  AMPD_ASSIGN_OR_RETURN(const Descriptor reduction,
+                        Maker(CUDNN_BACKEND_REDUCTION_DESCRIPTOR, "reduction")
+                            .Set(CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, kind)
+                            .Set(CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT)
+                            .Finish());
+  return Maker(CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR, "reduction")
+      .Set(CUDNN_ATTR_OPERATION_REDUCTION_DESC, reduction)
+      .Set(CUDNN_ATTR_OPERATION_REDUCTION_XDESC, tensors[node.inputs[0]])
+      .Set(CUDNN_ATTR_OPERATION_REDUCTION_YDESC, tensors[node.outputs[0]])
+      .Finish();
+}
+
+absl::StatusOr<Descriptor> MakeReshape(const Node& node, const Parts& tensors) {
+  return Maker(CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR, "reshape")
+      .Set(CUDNN_ATTR_OPERATION_RESHAPE_XDESC, tensors[node.inputs[0]])
+      .Set(CUDNN_ATTR_OPERATION_RESHAPE_YDESC, tensors[node.outputs[0]])
+      .Finish();
 }
 
 absl::StatusOr<Descriptor> MakeStatistics(const Node& node, const Parts& tensors) {
@@ -170,6 +238,13 @@ absl::StatusOr<Descriptor> MakeOperation(const Node& node, const Parts& tensors)
     case Op::kConvGradInput:
     case Op::kConvGradFilter:
       return MakeConv(node, tensors);
+    case Op::kMatmul:
+      return MakeMatmul(node, tensors);
+    case Op::kMaximum:
+    case Op::kSum:
+      return MakeReduction(node, tensors);
+    case Op::kReshape:
+      return MakeReshape(node, tensors);
     case Op::kStatistics:
       return MakeStatistics(node, tensors);
     case Op::kBatchNormFinalize:

@@ -22,12 +22,14 @@
 namespace ampd::cuda::cudnn {
 
 // Dimensions in cuDNN's order, batch and channels first, whatever lies innermost in memory. A virtual tensor is never
-// stored; its dtype is that of the arithmetic.
+// stored; its dtype is that of the arithmetic. A tensor of one f32 may be passed by value: its address in Execute is
+// the host's.
 struct Tensor {
   std::vector<int64_t> dims;
   std::vector<int64_t> strides;
   DType dtype = DType::kF32;
   bool is_virtual = false;
+  bool by_value = false;
 };
 
 enum class Op {
@@ -37,6 +39,18 @@ enum class Op {
   kAdd,             // x, y -> z; y may be a vector of one value a channel, here and below
   kSubtract,
   kMultiply,
+  kDivide,
+  kExp,  // x -> y, as the next two
+  kLog,
+  kIdentity,
+  kRowIndex,  // x -> y, i32: the place along the last axis but one, here and below the last
+  kColumnIndex,
+  kGreaterEqual,  // x, y -> z, bool
+  kSelect,        // x, y, condition -> z
+  kMatmul,        // [..., m, k], [..., k, n] -> [..., m, n]
+  kMaximum,       // x -> y: over the axes that have one place in y, here and below
+  kSum,
+  kReshape,            // x -> y: by the strides of both
   kRelu,               // x -> y
   kReluGrad,           // y's gradient, x -> x's gradient
   kStatistics,         // x -> sum, sum of squares
