@@ -87,7 +87,7 @@ TEST_F(CudaFaults, AFailedCallEndsTheTrainingWithItsClass) {
            {"cudaEventRecord", cudaErrorInvalidResourceHandle, 7, v1::Failure::INTERNAL},
            {"cudaGraphInstantiate", cudaErrorMemoryAllocation, 0, v1::Failure::OUT_OF_MEMORY},
            {"cudaStreamBeginCapture", cudaErrorNotSupported, 0, v1::Failure::INTERNAL},
-           {"cudaLaunchKernel", cudaErrorInvalidConfiguration, 400, v1::Failure::INTERNAL},
+           {"cudaLaunchKernel", cudaErrorInvalidConfiguration, 60, v1::Failure::INTERNAL},
            {"cudaHostAlloc", cudaErrorMemoryAllocation, 0, v1::Failure::OUT_OF_MEMORY},
        }) {
     SCOPED_TRACE(absl::StrCat(c.call, " after ", c.after));
