@@ -116,7 +116,7 @@ void ControllerCore::Welcome(LiveJob& live) {
   *welcome.mutable_spec() = live.job.proto().spec();
   welcome.set_checkpoint_dir(absl::StrCat(options_.checkpoint_root, "/", live.job.id()));
   for (const std::string& root : options_.data_roots) welcome.add_data_roots(root);
-  welcome.set_device(live.device);
+  welcome.add_devices(live.device);
   const auto& resources = live.job.proto().spec().resources();
   const DeviceSlot* slot = FindDevice(live.device);
   const int threads = slot == nullptr ? 1 : slot->device.threads();

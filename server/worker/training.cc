@@ -21,7 +21,7 @@ void Training::Start(const v1::DaemonWelcome& assignment) {
   options.data_roots.assign(assignment.data_roots().begin(), assignment.data_roots().end());
   options.checkpoint_dir = assignment.checkpoint_dir();
   options.threads = std::max(1, assignment.cpu_threads());
-  options.device = assignment.device();
+  options.devices.assign(assignment.devices().begin(), assignment.devices().end());
   options.last_reported_step = assignment.last_reported_step();
   options.last_checkpoint = assignment.last_checkpoint();
   thread_ = std::thread([this, spec = *std::move(spec), options = std::move(options)] { Run(spec, options); });

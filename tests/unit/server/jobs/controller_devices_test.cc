@@ -63,7 +63,7 @@ TEST_F(ControllerDevicesTest, AJobGetsADeviceThatCanDoItsMode) {
   EXPECT_EQ(launcher_.Wait(1).request.gpu, "GPU-t4");
   EXPECT_EQ(Get(fp16)->devices(0), "GPU-t4");
   const v1::DaemonWelcome welcome = AttachLaunched(0)->WaitForWelcome();
-  EXPECT_EQ(welcome.device(), "GPU-h200");
+  EXPECT_THAT(welcome.devices(), testing::ElementsAre("GPU-h200"));
   EXPECT_EQ(welcome.cpu_threads(), 4);
 }
 

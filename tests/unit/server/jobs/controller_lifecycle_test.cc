@@ -19,7 +19,7 @@ TEST_F(ControllerLifecycleTest, AJobRunsToItsEnd) {
   EXPECT_EQ(welcome.spec().train().batch_size(), 32);
   EXPECT_EQ(welcome.checkpoint_dir(), "/checkpoints/" + id);
   EXPECT_THAT(welcome.data_roots(), ElementsAre("/data"));
-  EXPECT_EQ(welcome.device(), "cpu-0");
+  EXPECT_THAT(welcome.devices(), testing::ElementsAre("cpu-0"));
   EXPECT_EQ(welcome.cpu_threads(), 2);
   EXPECT_EQ(welcome.acknowledged_number(), 0u);
   EXPECT_EQ(welcome.last_reported_step(), 0);

@@ -68,6 +68,8 @@ v1::DaemonMessage Welcome(uint64_t acknowledged = 0) {
   welcome.set_reattach_timeout_seconds(600);
   welcome.set_acknowledged_number(acknowledged);
   welcome.set_cpu_threads(3);
+  welcome.add_devices("cpu-4");
+  welcome.add_devices("cpu-7");
   welcome.set_checkpoint_dir("/checkpoints");
   welcome.set_last_reported_step(42);
   welcome.set_last_checkpoint("step-000000040");
@@ -153,6 +155,7 @@ TEST_F(WorkerTest, TrainsWhatItIsAssignedAndReports) {
   EXPECT_EQ(finished.last_event_number(), 2u);
   EXPECT_TRUE(spec_.model().layers(0).has_dense());
   EXPECT_EQ(trainer_options_.threads, 3);
+  EXPECT_THAT(trainer_options_.devices, ElementsAre("cpu-4", "cpu-7"));
   EXPECT_EQ(trainer_options_.checkpoint_dir, "/checkpoints");
   EXPECT_EQ(trainer_options_.last_reported_step, 42);
   EXPECT_EQ(trainer_options_.last_checkpoint, "step-000000040");
