@@ -1,17 +1,24 @@
 // Times whole training steps of a job on synthetic batches, without daemon, loader or reports:
-//   bench_steps JOB.yaml INPUT TARGET MODE THREADS
-// INPUT: extents of a sample, "64,64,3"; "ids=1000:128" are 128 whole numbers below 1000. TARGET: "classes=10",
-// "classes=1000:128" (a label for each of 128 positions) or "features=1". MODE: a precision mode.
-// Answers each line "N" of its input, after N attempted steps, with one line of JSON:
-//   {"median": seconds a step, "lowest": ..., "steps": N, "applied": M, "loss": of the last}
-// With "nodes" in place of N: runs a few steps and prints the processor time of each plan step (with one thread: what
-// it takes where nobody else wants the processor), its FLOP/s and bytes/s, slowest first, then the same by op. With
-// "floor": one line of JSON with what the step computes and moves, what the machine is measured to do, and the seconds
-// that a step must take at least by that (tests/bench/floor.h), and with the memory that is planned and was used at
-// most.
+//   bench_steps [--device=DEVICE] [--steps=captured|enqueued|host] [--set=PATH=VALUE]... JOB.yaml INPUT TARGET MODE
+//   THREADS
+// DEVICE: "cpu-0" (default), "cuda" (the first one) or a GPU's UUID. --steps, of a device that takes steps by itself:
+// whether it replays captured ones (default), has each kernel launched anew, or leaves them to the host. INPUT and
+// TARGET are as bench_job.h says. MODE: a precision mode. Answers each line "N" of its input, after N attempted steps,
+// with one line of JSON:
+//   {"median": seconds a step, "lowest": ..., "highest": ..., "host": seconds a step that the host is busy with it,
+//    "steps": N, "applied": M, "replayed": R, "loss": of the last}
+// A device that takes steps by itself has the batches of a window of steps in its memory before the clock starts;
+// with "fed N" batches are copied to it meanwhile, one a step.
+// With "soak N": after N such steps in ten parts one line of JSON with what was in use at first, after the first part
+// and at the end, of the device's memory and of the process's: {"device_bytes": [...], "resident_bytes": [...], "loss":
+// ...} With "nodes" in place of N: runs a few steps and prints the time of each plan step (on the CPU its processor
+// time, with one thread: what it takes where nobody else wants the processor; on a device from launch to end), its
+// FLOP/s and bytes/s, slowest first, then the same by op. With "floor", on the CPU: one line of JSON with what the step
+// computes and moves, what the machine is measured to do, and the seconds that a step must take at least by that
+// (tests/bench/floor.h), and with the memory that is planned and was used at most.
 // With "memory": what the plan says, and what the process holds, in bytes: {"parameters": masters, gradients, moments,
-// published copies and state, "activations": the arena, "inputs": the batch, "idle": resident when main began, "peak":
-// resident at most since}
+// published copies and state, "activations": the arena, "inputs": the batch, "gflop": of a step, "idle": resident when
+// main began, "peak": resident at most since, "device": in use beyond what was before the model was made}
 // With "arena": what lies in the arena when it is fullest, largest first.
 #include <sys/resource.h>
 #include <time.h>
@@ -28,16 +35,15 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "engine/core/rng.h"
+#include "engine/backend/cuda_backend.h"
 #include "engine/core/status.h"
-#include "engine/train/files.h"
 #include "engine/train/planned_model.h"
 #include "engine/train/step_runner.h"
-#include "proto/spec/resolve.h"
-#include "proto/spec/yaml.h"
+#include "tests/bench/bench_job.h"
+#include "tests/bench/device_steps.h"
 #include "tests/bench/floor.h"
+#include "tests/bench/wait_for_device.h"
 
 namespace ampd::train {
 namespace {
@@ -57,53 +63,8 @@ int64_t StatusBytes(const std::string& key) {
   return 0;
 }
 
-constexpr int64_t kMaxSpecBytes = 1 << 20;
 constexpr int64_t kPlannedSteps = 1 << 30;
-
-absl::StatusOr<ResolvedJobSpec> ReadSpec(const std::string& path, const std::string& mode) {
-  AMPD_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxSpecBytes));
-  v1::JobSpec spec;
-  AMPD_RETURN_IF_ERROR(ParseYaml(text, path, &spec));
-  AMPD_RETURN_IF_ERROR(ApplySet(&spec, absl::StrCat("precision.mode=", mode)));
-  return ResolveJobSpec(std::move(spec));
-}
-
-// What the command line says of the batch.
-struct Sample {
-  models::SampleInfo info;
-  int64_t ids = 0;  // > 0: inputs are whole numbers below it
-};
-
-absl::StatusOr<std::vector<int64_t>> ParseNumbers(absl::string_view text, char separator) {
-  std::vector<int64_t> numbers;
-  for (absl::string_view part : absl::StrSplit(text, separator)) {
-    int64_t n = 0;
-    if (!absl::SimpleAtoi(part, &n) || n < 1) return absl::InvalidArgumentError(absl::StrCat("no number: ", text));
-    numbers.push_back(n);
-  }
-  return numbers;
-}
-
-absl::StatusOr<Sample> ParseSample(absl::string_view input, absl::string_view target) {
-  Sample sample;
-  if (absl::ConsumePrefix(&input, "ids=")) {
-    AMPD_ASSIGN_OR_RETURN(const std::vector<int64_t> ids, ParseNumbers(input, ':'));
-    sample.ids = ids[0];
-    sample.info.input_shape = {ids.back()};
-  } else {
-    AMPD_ASSIGN_OR_RETURN(const std::vector<int64_t> extents, ParseNumbers(input, ','));
-    sample.info.input_shape = Shape(extents.begin(), extents.end());
-  }
-  const bool classes = absl::ConsumePrefix(&target, "classes=");
-  if (!classes && !absl::ConsumePrefix(&target, "features=")) {
-    return absl::InvalidArgumentError(absl::StrCat("TARGET: ", target));
-  }
-  AMPD_ASSIGN_OR_RETURN(const std::vector<int64_t> numbers, ParseNumbers(target, ':'));
-  (classes ? sample.info.classes : sample.info.target_features) = numbers[0];
-  if (numbers.size() > 1) sample.info.label_shape = {numbers[1]};
-  return sample;
-}
-
+constexpr int kSoakParts = 10;
 constexpr int kNodePasses = 3;
 
 double ProcessorSeconds() {
@@ -128,59 +89,69 @@ void PrintTimes(const std::map<std::string, NodeTime>& times) {
   }
 }
 
+enum class Steps { kCaptured, kEnqueued, kHost };
+
 class Bench {
  public:
-  // `model` is of `plan`.
-  Bench(ResolvedJobSpec spec, std::unique_ptr<PlannedModel> plan, std::unique_ptr<LoadedModel> model)
-      : spec_(std::move(spec)),
-        plan_(std::move(plan)),
-        model_(std::move(model)),
-        runner_(kPlannedSteps, plan_.get(), model_.get()) {}
-
-  absl::Status Prepare(const Sample& described) {
-    const models::SampleInfo& sample = described.info;
-    const int64_t batch = spec_.proto().train().batch_size();
-    RngSequence rng(1, "bench");
-    Shape shape = sample.input_shape;
-    shape.insert(shape.begin(), batch);
-    batch_.inputs = Tensor(DType::kF32, shape);
-    for (float& v : batch_.inputs.as<float>()) {
-      v = described.ids > 0 ? static_cast<float>(rng.NextBelow(described.ids)) : 2 * rng.NextUniform() - 1;
+  // `model` is of `plan`, `free_before` what was free of its memory before both were made.
+  Bench(ResolvedJobSpec spec, std::unique_ptr<PlannedModel> plan, std::unique_ptr<LoadedModel> model,
+        int64_t free_before)
+      : spec_(std::move(spec)), plan_(std::move(plan)), model_(std::move(model)), free_before_(free_before) {
+    for (size_t p = 0; p < plan_->phases.size(); ++p) {
+      runners_.push_back(std::make_unique<StepRunner>(kPlannedSteps, plan_.get(), model_.get(), static_cast<int>(p)));
     }
-    if (sample.classes > 0) {
-      Shape labels = sample.label_shape;
-      labels.insert(labels.begin(), batch);
-      batch_.labels = Tensor(DType::kI32, labels);
-      for (int32_t& v : batch_.labels.as<int32_t>()) v = static_cast<int32_t>(rng.NextBelow(sample.classes));
-    } else {
-      batch_.targets = Tensor(DType::kF32, {batch, sample.target_features});
-      for (float& v : batch_.targets.as<float>()) v = rng.NextUniform();
-    }
-    batch_.valid = batch;
-    AMPD_RETURN_IF_ERROR(model_->memory.Initialize(spec_.proto().seed()));
-    scaler_ = optim::InitialScalerState(runner_.loss_scale());
-    return runner_.Prepare();
   }
 
-  absl::Status Run(int64_t steps) {
-    std::vector<double> times;
-    const int64_t applied = scaler_.steps_applied;
-    double loss = 0;
-    for (int64_t i = 0; i < steps; ++i) {
-      const auto start = Clock::now();
-      AMPD_ASSIGN_OR_RETURN(const StepResult result, runner_.Run(batch_, &scaler_));
-      times.push_back(Seconds(Clock::now() - start));
-      loss = result.loss;
-      ++batch_.step;
+  absl::Status Prepare(const bench::Sample& sample, Steps steps) {
+    batch_ = bench::DrawBatch(sample, spec_.proto().train().batch_size());
+    AMPD_RETURN_IF_ERROR(model_->memory.Initialize(spec_.proto().seed()));
+    for (const auto& runner : runners_) {
+      scalers_.push_back(optim::InitialScalerState(runner->loss_scale()));
+      AMPD_RETURN_IF_ERROR(runner->Prepare());
     }
-    std::sort(times.begin(), times.end());
-    std::printf("{\"median\": %.9f, \"lowest\": %.9f, \"steps\": %ld, \"applied\": %ld, \"loss\": %.6g}\n",
-                times[times.size() / 2], times[0], static_cast<long>(steps),
-                static_cast<long>(scaler_.steps_applied - applied), loss);
+    if (on_host() || steps == Steps::kHost) return absl::OkStatus();
+    AMPD_ASSIGN_OR_RETURN(device_, bench::DeviceSteps::Create(*plan_, model_.get(), &runners_, &batch_,
+                                                              steps == Steps::kCaptured, bench::WaitForDevice));
+    return absl::OkStatus();
+  }
+
+  absl::Status Run(int64_t steps, bool fed) {
+    bench::DeviceTimes times;
+    if (device_ != nullptr) {
+      AMPD_ASSIGN_OR_RETURN(times, fed ? device_->Fed(steps) : device_->Resident(steps));
+    } else {
+      AMPD_ASSIGN_OR_RETURN(times, RunByHost(steps));
+    }
+    std::vector<double>& seconds = times.windows;
+    std::sort(seconds.begin(), seconds.end());
+    std::printf(
+        "{\"median\": %.9f, \"lowest\": %.9f, \"highest\": %.9f, \"host\": %.9f, \"steps\": %ld, \"applied\": %ld, "
+        "\"replayed\": %ld, \"loss\": %.6g}\n",
+        seconds[seconds.size() / 2], seconds.front(), seconds.back(), times.host, static_cast<long>(times.steps),
+        static_cast<long>(times.applied), static_cast<long>(times.replayed), times.loss);
+    return absl::OkStatus();
+  }
+
+  absl::Status Soak(int64_t steps) {
+    if (device_ == nullptr) return absl::InvalidArgumentError("soak: the host takes the steps here");
+    std::string device, resident;
+    double loss = 0;
+    for (int part = 0; part <= kSoakParts; ++part) {
+      if (part <= 1 || part == kSoakParts) {
+        absl::StrAppend(&device, part > 0 ? ", " : "", DeviceBytes());
+        absl::StrAppend(&resident, part > 0 ? ", " : "", StatusBytes("VmRSS:"));
+      }
+      if (part == kSoakParts) break;
+      AMPD_ASSIGN_OR_RETURN(const bench::DeviceTimes times, device_->Fed((steps + kSoakParts - 1) / kSoakParts));
+      loss = times.loss;
+    }
+    std::printf("{\"device_bytes\": [%s], \"resident_bytes\": [%s], \"loss\": %.6g}\n", device.c_str(),
+                resident.c_str(), loss);
     return absl::OkStatus();
   }
 
   absl::Status PrintFloor(int threads) const {
+    if (!on_host()) return absl::InvalidArgumentError("floor: the rates measured are the CPU's");
     const runtime::Plan& train = plan_->phases[0].plans[0];
     const int64_t arena = train.arena_bytes;
     AMPD_ASSIGN_OR_RETURN(const bench::MachineRates rates,
@@ -198,14 +169,20 @@ class Bench {
   }
 
   void PrintMemory(int64_t idle) const {
-    const int64_t inputs = batch_.inputs.view().bytes() + batch_.labels.view().bytes() + batch_.targets.view().bytes();
+    int64_t inputs = 0;
+    for (const Tensor* t : {&batch_.inputs, &batch_.labels, &batch_.targets}) inputs += t->view().bytes();
+    double flops = 0;
+    for (const PlannedPhase& phase : plan_->phases) {
+      for (const runtime::PlanStep& step : phase.plans[0].steps) flops += step.cost.flops;
+    }
     std::printf(
         "{\"parameters\": %ld, \"activations\": %ld, \"training_activations\": %ld, \"tensors\": %ld, \"inputs\": %ld, "
-        "\"idle\": %ld, \"peak\": %ld}\n",
+        "\"gflop\": %.6f, \"idle\": %ld, \"peak\": %ld, \"device\": %ld}\n",
         static_cast<long>(plan_->parameter_bytes()), static_cast<long>(plan_->activation_bytes()),
         static_cast<long>(plan_->phases[0].plans[0].arena_bytes),
-        static_cast<long>(plan_->phases[0].plans[0].activation_bytes), static_cast<long>(inputs),
-        static_cast<long>(idle), static_cast<long>(StatusBytes("VmHWM:")));
+        static_cast<long>(plan_->phases[0].plans[0].activation_bytes), static_cast<long>(inputs), flops / 1e9,
+        static_cast<long>(idle), static_cast<long>(StatusBytes("VmHWM:")),
+        static_cast<long>(on_host() ? 0 : free_before_ - model_->memory.memory()->free_bytes()));
   }
 
   // Of the step during which most of the arena is in use.
@@ -251,21 +228,22 @@ class Bench {
     std::map<std::string, NodeTime> nodes, kinds;
     double last = 0;
     const auto hook = [&](const runtime::PlanStep& step, absl::Span<const TensorView>) {
-      const double now = ProcessorSeconds();
+      if (!on_host()) AMPD_RETURN_IF_ERROR(bench::WaitForDevice());
+      const double now = Now();
       for (NodeTime* time :
            {&nodes[absl::StrCat(ir::OpName(step.op), " ", step.name)], &kinds[std::string(ir::OpName(step.op))]}) {
         time->seconds += (now - last) / kNodePasses;
         time->cost.flops += step.cost.flops / kNodePasses;
         time->cost.bytes += step.cost.bytes / kNodePasses;
       }
-      last = ProcessorSeconds();
+      last = Now();
       return absl::OkStatus();
     };
     const MicroBatches passes(plan_.get(), model_.get(), spec_.proto().train().batch_size(),
                               spec_.proto().train().micro_batch_size());
     AMPD_RETURN_IF_ERROR(passes.Run(batch_, {}, 1).status());
     for (int i = 0; i < kNodePasses; ++i) {
-      last = ProcessorSeconds();
+      last = Now();
       AMPD_RETURN_IF_ERROR(passes.Run(batch_, {}, 1, hook).status());
     }
     PrintTimes(nodes);
@@ -274,6 +252,34 @@ class Bench {
   }
 
  private:
+  bool on_host() const { return plan_->backend->memory()->on_host(); }
+  double Now() const {
+    return on_host() ? ProcessorSeconds() : std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
+  }
+  int64_t DeviceBytes() const {
+    const runtime::Memory* memory = plan_->backend->memory();
+    return memory->total_bytes() - memory->free_bytes();
+  }
+
+  // Every phase that is due, decided by the host.
+  absl::StatusOr<bench::DeviceTimes> RunByHost(int64_t steps) {
+    bench::DeviceTimes times;
+    for (int64_t i = 0; i < steps; ++i) {
+      const auto start = Clock::now();
+      for (size_t p = 0; p < runners_.size(); ++p) {
+        if ((batch_.step + 1) % plan_->phases[p].every != 0) continue;
+        AMPD_ASSIGN_OR_RETURN(const StepResult result, runners_[p]->Run(batch_, &scalers_[p]));
+        times.loss = result.loss;
+        times.applied += result.applied() ? 1 : 0;
+      }
+      times.windows.push_back(Seconds(Clock::now() - start));
+      times.host += times.windows.back() / static_cast<double>(steps);
+      ++times.steps;
+      ++batch_.step;
+    }
+    return times;
+  }
+
   // The check reads the gradients; the update reads them again, reads and writes masters and moments; publishing reads
   // the masters and writes the copies.
   double UpdateBytes() const {
@@ -285,40 +291,84 @@ class Bench {
   ResolvedJobSpec spec_;
   std::unique_ptr<PlannedModel> plan_;
   std::unique_ptr<LoadedModel> model_;
-  StepRunner runner_;
-  optim::LossScalerState scaler_;
+  const int64_t free_before_;
+  // By phase.
+  std::vector<std::unique_ptr<StepRunner>> runners_;
+  std::vector<optim::LossScalerState> scalers_;
   data::Batch batch_;
+  // Null where the host takes the steps.
+  std::unique_ptr<bench::DeviceSteps> device_;
 };
+
+struct Arguments {
+  std::string device = "cpu-0";
+  Steps steps = Steps::kCaptured;
+  std::vector<std::string> settings;
+  std::vector<std::string> rest;
+  int threads = 0;
+};
+
+absl::StatusOr<Arguments> Parse(const std::vector<std::string>& args) {
+  Arguments parsed;
+  for (absl::string_view arg : args) {
+    if (absl::ConsumePrefix(&arg, "--device=")) {
+      parsed.device = std::string(arg);
+    } else if (absl::ConsumePrefix(&arg, "--set=")) {
+      parsed.settings.emplace_back(arg);
+    } else if (arg == "--steps=enqueued") {
+      parsed.steps = Steps::kEnqueued;
+    } else if (arg == "--steps=host") {
+      parsed.steps = Steps::kHost;
+    } else if (arg != "--steps=captured") {
+      parsed.rest.emplace_back(arg);
+    }
+  }
+  if (parsed.rest.size() != 5 || !absl::SimpleAtoi(parsed.rest[4], &parsed.threads)) {
+    return absl::InvalidArgumentError(
+        "usage: bench_steps [--device=cpu-0|cuda|UUID] [--steps=captured|enqueued|host] [--set=PATH=VALUE]... "
+        "JOB.yaml INPUT TARGET MODE THREADS");
+  }
+  return parsed;
+}
+
+absl::StatusOr<std::unique_ptr<runtime::Backend>> OpenBackend(const Arguments& arguments) {
+  if (arguments.device == "cuda") return MakeCudaBackend("");
+  return MakeBackend(arguments.device, arguments.threads);
+}
+
+absl::Status Answer(const std::string& line, int threads, int64_t idle, Bench* bench) {
+  absl::string_view count = line;
+  const bool fed = absl::ConsumePrefix(&count, "fed "), soak = absl::ConsumePrefix(&count, "soak ");
+  int64_t steps = 0;
+  if (line == "nodes") return bench->RunNodes();
+  if (line == "floor") return bench->PrintFloor(threads);
+  if (line == "memory") {
+    bench->PrintMemory(idle);
+  } else if (line == "arena") {
+    bench->PrintArena();
+  } else if (absl::SimpleAtoi(count, &steps) && steps > 0) {
+    return soak ? bench->Soak(steps) : bench->Run(steps, fed);
+  } else {
+    return absl::InvalidArgumentError(absl::StrCat("not a number of steps: ", line));
+  }
+  return absl::OkStatus();
+}
 
 absl::Status Main(const std::vector<std::string>& args) {
   const int64_t idle = StatusBytes("VmHWM:");
-  int threads = 0;
-  if (args.size() != 5 || !absl::SimpleAtoi(args[4], &threads)) {
-    return absl::InvalidArgumentError("usage: bench_steps JOB.yaml INPUT TARGET MODE THREADS");
-  }
-  AMPD_ASSIGN_OR_RETURN(ResolvedJobSpec spec, ReadSpec(args[0], args[3]));
-  AMPD_ASSIGN_OR_RETURN(const Sample sample, ParseSample(args[1], args[2]));
-  AMPD_ASSIGN_OR_RETURN(auto backend, MakeBackend("cpu-0", threads));
-  AMPD_ASSIGN_OR_RETURN(auto plan, PlanModel(spec, sample.info, std::move(backend), threads));
+  AMPD_ASSIGN_OR_RETURN(const Arguments arguments, Parse(args));
+  AMPD_ASSIGN_OR_RETURN(ResolvedJobSpec spec,
+                        bench::ReadSpec(arguments.rest[0], arguments.rest[3], arguments.settings));
+  AMPD_ASSIGN_OR_RETURN(const bench::Sample sample, bench::ParseSample(arguments.rest[1], arguments.rest[2]));
+  AMPD_ASSIGN_OR_RETURN(auto backend, OpenBackend(arguments));
+  const int64_t free_before = backend->memory()->free_bytes();
+  AMPD_ASSIGN_OR_RETURN(auto plan, PlanModel(spec, sample.info, std::move(backend), arguments.threads));
   AMPD_ASSIGN_OR_RETURN(auto model, LoadedModel::Create(*plan));
-  Bench bench(std::move(spec), std::move(plan), std::move(model));
-  AMPD_RETURN_IF_ERROR(bench.Prepare(sample));
+  Bench bench(std::move(spec), std::move(plan), std::move(model), free_before);
+  AMPD_RETURN_IF_ERROR(bench.Prepare(sample, arguments.steps));
   std::string line;
   while (std::getline(std::cin, line)) {
-    int64_t steps = 0;
-    if (line == "nodes") {
-      AMPD_RETURN_IF_ERROR(bench.RunNodes());
-    } else if (line == "floor") {
-      AMPD_RETURN_IF_ERROR(bench.PrintFloor(threads));
-    } else if (line == "memory") {
-      bench.PrintMemory(idle);
-    } else if (line == "arena") {
-      bench.PrintArena();
-    } else if (absl::SimpleAtoi(line, &steps) && steps > 0) {
-      AMPD_RETURN_IF_ERROR(bench.Run(steps));
-    } else {
-      return absl::InvalidArgumentError(absl::StrCat("not a number of steps: ", line));
-    }
+    AMPD_RETURN_IF_ERROR(Answer(line, arguments.threads, idle, &bench));
     std::fflush(stdout);
   }
   return absl::OkStatus();

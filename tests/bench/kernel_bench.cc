@@ -1,23 +1,23 @@
-// Speed of the CPU backend's kernels: FLOP/s and bytes/s, as the ops count them, for every family of operations.
-//   kernel_bench [--threads=N] [Google Benchmark's flags]
+// Speed of a backend's kernels: FLOP/s and bytes/s, as the ops count them, for every family of operations.
+//   kernel_bench [--device=cpu-0|cuda|UUID] [--threads=N] [--sweep] [Google Benchmark's flags]
+// --sweep: products and convolutions of many sizes instead (kernel_sweeps.cc).
 // A row is OP/SIZES/DTYPE; the gradients of an op stand behind it. Inputs of the ops that compute in 16 bits have the
 // dtype of the row's name; ops that are fp32 in every mode have rows in f32 alone.
 #include <benchmark/benchmark.h>
 
-#include <cstring>
 #include <iostream>
 #include <memory>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "engine/autodiff/differentiate.h"
+#include "absl/strings/strip.h"
 #include "engine/backend/cpu/cpu_backend.h"
+#include "engine/backend/cuda_backend.h"
 #include "engine/core/status.h"
 #include "engine/passes/fuse.h"
-#include "tests/bench/kernel_runner.h"
+#include "tests/bench/kernel_rows.h"
 
 namespace ampd::bench {
 namespace {
@@ -25,81 +25,7 @@ namespace {
 using ir::Attributes;
 using ir::OpKind;
 using ir::TensorType;
-using runtime::NodeDesc;
 using Ints = std::vector<int64_t>;
-
-int threads = 2;
-
-// The rate at which `amount` of something comes by each iteration.
-benchmark::Counter PerSecond(double amount) {
-  return benchmark::Counter(amount, benchmark::Counter::kIsIterationInvariantRate, benchmark::Counter::kIs1000);
-}
-
-void Measure(const std::string& name, const NodeDesc& desc, int64_t index_below) {
-  static std::set<std::string> names;
-  if (!names.insert(name).second) return;
-  benchmark::RegisterBenchmark(name.c_str(), [desc, index_below](benchmark::State& state) {
-    const auto runner = KernelRunner::Make(desc, index_below);
-    absl::Status status = runner.status();
-    if (status.ok()) status = (*runner)->Launch();
-    if (!status.ok()) return state.SkipWithError(status.ToString().c_str());
-    for (auto _ : state) {
-      if (!(*runner)->Launch().ok()) return state.SkipWithError("Launch");
-    }
-    state.counters["FLOP/s"] = PerSecond((*runner)->cost().flops);
-    state.counters["B/s"] = PerSecond((*runner)->cost().bytes);
-  })->UseRealTime();
-}
-
-NodeDesc DescOf(const ir::Graph& graph, const ir::Node& node, const std::set<ir::ValueId>& weights) {
-  NodeDesc desc{.op = node.op, .name = "bench", .attributes = node.attributes, .threads = threads};
-  for (ir::ValueId v : node.inputs) {
-    desc.inputs.push_back(graph.type(v));
-    desc.parameter_inputs.push_back(weights.count(v) > 0);
-  }
-  for (ir::ValueId v : node.outputs) desc.outputs.push_back(graph.type(v));
-  desc.steps = node.steps;
-  desc.results = node.results;
-  return desc;
-}
-
-// One use of an op.
-struct Use {
-  OpKind op = OpKind::kAdd;
-  Attributes attributes;
-  std::vector<TensorType> inputs;
-  // Inputs that are parameters: published in the layout that the kernel asks for.
-  std::set<int> weights;
-  // Of integer inputs.
-  int64_t index_below = 2;
-  bool gradients = true;
-};
-
-// Registers a row for the op and one for each kind of node among its gradients by all float inputs.
-absl::Status MeasureUse(const std::string& sizes, const Use& use) {
-  ir::Graph graph;
-  std::vector<ir::ValueId> inputs, leaves;
-  std::set<ir::ValueId> weights;
-  for (size_t i = 0; i < use.inputs.size(); ++i) {
-    inputs.push_back(graph.AddInput(absl::StrCat("x", i), use.inputs[i]));
-    if (IsFloat(use.inputs[i].dtype)) leaves.push_back(inputs.back());
-    if (use.weights.count(static_cast<int>(i)) > 0) weights.insert(inputs.back());
-  }
-  AMPD_ASSIGN_OR_RETURN(const std::vector<ir::ValueId> y,
-                        ops::Emit(&graph, {.op = use.op, .name = "y", .inputs = inputs, .attributes = use.attributes}));
-  const std::string suffix = absl::StrCat("/", sizes, "/", DTypeName(use.inputs[0].dtype));
-  Measure(absl::StrCat(ir::OpName(use.op), suffix), DescOf(graph, graph.nodes[0], weights), use.index_below);
-  if (!use.gradients || ops::GetOpDef(use.op).gradient == nullptr) return absl::OkStatus();
-  AMPD_RETURN_IF_ERROR(autodiff::AddGradients(&graph, y[0], leaves).status());
-  for (const ir::Node& node : graph.nodes) {
-    const bool seed = node.op == OpKind::kBroadcastTo || node.op == OpKind::kCast || node.inputs.empty();
-    if (node.name == "y" || seed || ops::GetOpDef(node.op).is_view) continue;
-    std::string name(ir::OpName(node.op));
-    if (node.op == use.op) absl::StrAppend(&name, "_as_gradient", node.attributes.Bool("transpose_a") ? "_of_b" : "");
-    Measure(name + suffix, DescOf(graph, node, weights), use.index_below);
-  }
-  return absl::OkStatus();
-}
 
 constexpr DType kF32 = DType::kF32, kI32 = DType::kI32;
 
@@ -244,7 +170,9 @@ absl::Status MeasureFusedChain(DType t) {
   AMPD_RETURN_IF_ERROR(then(OpKind::kAdd, {residual}));
   AMPD_RETURN_IF_ERROR(then(OpKind::kRelu, {}));
   graph.outputs["y"] = y;
-  const auto backend = MakeCpuBackend(threads);
+  const std::unique_ptr<runtime::Backend> cpu = MakeCpuBackend(rows().threads);
+  const runtime::Backend* backend = rows().device != nullptr ? rows().device : cpu.get();
+  if (!backend->CanFuse(OpKind::kRelu)) return absl::OkStatus();
   AMPD_ASSIGN_OR_RETURN(graph, passes::Fuse(std::move(graph), [&](OpKind op) { return backend->CanFuse(op); }));
   Measure(absl::StrCat("fused/relu(x*s+b+r),32x28x28x64/", DTypeName(t)), DescOf(graph, graph.nodes[0], {}), 2);
   return absl::OkStatus();
@@ -284,7 +212,7 @@ void MeasureUpdate(const char* name, optim::OptimizerConfig config) {
     constexpr int64_t kSize = 1 << 20;
     Tensor w(kF32, {kSize}), g(kF32, {kSize}), m1(kF32, {kSize}), m2(kF32, {kSize}), m3(kF32, {kSize});
     const runtime::UpdateRange range = {{0, kSize}, 1, config.weight_decay};
-    const auto backend = MakeCpuBackend(threads);
+    const auto backend = MakeCpuBackend(rows().threads);
     runtime::UpdateArgs args{.config = config,
                              .scalars = {.learning_rate = 1e-3f, .step_size = 1e-3f},
                              .masters = w.as<float>().data(),
@@ -308,7 +236,7 @@ void MeasureArenaPasses() {
   benchmark::RegisterBenchmark("check_gradients_and_norm/1048576", [](benchmark::State& state) {
     constexpr int64_t kSize = 1 << 20;
     Tensor g(kF32, {kSize});
-    const auto backend = MakeCpuBackend(threads);
+    const auto backend = MakeCpuBackend(rows().threads);
     const runtime::ArenaSlot slot{0, kSize};
     runtime::GradientCheck check;
     for (auto _ : state) {
@@ -326,8 +254,43 @@ absl::Status RegisterAll() {
       AMPD_RETURN_IF_ERROR(family(t));
     }
   }
-  MeasureArenaPasses();
+  // These take host memory.
+  if (rows().device == nullptr) MeasureArenaPasses();
   return MeasureFp32Only();
+}
+
+struct Options {
+  std::string device = "cpu-0";
+  bool sweep = false;
+};
+
+// What Google Benchmark has left of the command line.
+absl::StatusOr<Options> Parse(int argc, char** argv) {
+  Options options;
+  for (int i = 1; i < argc; ++i) {
+    absl::string_view argument = argv[i];
+    if (argument == "--sweep") {
+      options.sweep = true;
+    } else if (absl::ConsumePrefix(&argument, "--device=")) {
+      options.device = std::string(argument);
+    } else if (!absl::ConsumePrefix(&argument, "--threads=") || !absl::SimpleAtoi(argument, &rows().threads)) {
+      return absl::InvalidArgumentError(
+          "usage: kernel_bench [--device=cpu-0|cuda|UUID] [--threads=N] [--sweep] [--benchmark_...]");
+    }
+  }
+  return options;
+}
+
+absl::Status Main(int argc, char** argv) {
+  AMPD_ASSIGN_OR_RETURN(const Options options, Parse(argc, argv));
+  std::unique_ptr<runtime::Backend> device;
+  if (options.device != "cpu-0") {
+    AMPD_ASSIGN_OR_RETURN(device, MakeCudaBackend(options.device == "cuda" ? "" : options.device));
+    rows().device = device.get();
+  }
+  AMPD_RETURN_IF_ERROR(options.sweep ? RegisterSweeps() : RegisterAll());
+  benchmark::RunSpecifiedBenchmarks();
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -335,20 +298,8 @@ absl::Status RegisterAll() {
 
 int main(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
-  constexpr absl::string_view kThreadsFlag = "--threads=";
-  for (int i = 1; i < argc; ++i) {
-    const absl::string_view argument = argv[i];
-    if (argument.substr(0, kThreadsFlag.size()) != kThreadsFlag ||
-        !absl::SimpleAtoi(argument.substr(kThreadsFlag.size()), &ampd::bench::threads)) {
-      std::cerr << "usage: kernel_bench [--threads=N] [--benchmark_...]\n";
-      return 2;
-    }
-  }
-  const absl::Status status = ampd::bench::RegisterAll();
-  if (!status.ok()) {
-    std::cerr << status << "\n";
-    return 1;
-  }
-  benchmark::RunSpecifiedBenchmarks();
-  return 0;
+  const absl::Status status = ampd::bench::Main(argc, argv);
+  if (status.ok()) return 0;
+  std::cerr << status << "\n";
+  return 1;
 }

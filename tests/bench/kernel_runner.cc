@@ -8,48 +8,77 @@
 
 namespace ampd::bench {
 
-absl::StatusOr<std::unique_ptr<KernelRunner>> KernelRunner::Make(runtime::NodeDesc desc, int64_t index_below) {
+using runtime::Buffer;
+
+absl::StatusOr<std::unique_ptr<KernelRunner>> KernelRunner::Make(runtime::NodeDesc desc, int64_t index_below,
+                                                                 runtime::Backend* backend) {
   std::unique_ptr<KernelRunner> runner(new KernelRunner(std::move(desc)));
+  if (backend == nullptr) {
+    runner->own_backend_ = MakeCpuBackend(runner->desc_.threads);
+    backend = runner->own_backend_.get();
+  }
+  runner->backend_ = backend;
   AMPD_RETURN_IF_ERROR(runner->Prepare(index_below));
   return runner;
 }
 
 absl::Status KernelRunner::Prepare(int64_t index_below) {
-  backend_ = MakeCpuBackend(desc_.threads);
+  runtime::Memory* memory = backend_->memory();
   AMPD_ASSIGN_OR_RETURN(kernel_, backend_->kernels().Prepare(desc_));
   for (size_t i = 0; i < desc_.inputs.size(); ++i) AMPD_RETURN_IF_ERROR(AddInput(static_cast<int>(i), index_below));
   for (const ir::TensorType& t : desc_.outputs) {
-    buffers_.emplace_back(NumElements(t.shape) * SizeOf(t.dtype));
-    outputs_.push_back({buffers_.back().data(), t.dtype, t.shape});
+    AMPD_ASSIGN_OR_RETURN(Buffer buffer, Buffer::Allocate(memory, NumElements(t.shape) * SizeOf(t.dtype), "output"));
+    outputs_.push_back({buffer.data(), t.dtype, t.shape});
+    buffers_.push_back(std::move(buffer));
   }
-  workspace_ = AlignedBuffer(kernel_->workspace_bytes());
-  return absl::OkStatus();
+  AMPD_ASSIGN_OR_RETURN(workspace_, Buffer::Allocate(memory, kernel_->workspace_bytes(), "workspace"));
+  AMPD_ASSIGN_OR_RETURN(step_, Buffer::Allocate(memory, sizeof(runtime::StepState), "step state"));
+  const runtime::StepState step;
+  return memory->Upload(&step, sizeof(step), step_.data());
 }
 
 absl::Status KernelRunner::AddInput(int i, int64_t index_below) {
   const ir::TensorType& type = desc_.inputs[i];
-  const int64_t n = NumElements(type.shape);
   const auto layout = desc_.IsParameter(i) ? kernel_->published_layout(i) : absl::nullopt;
-  buffers_.emplace_back(layout ? layout->bytes : n * SizeOf(type.dtype));
-  void* data = buffers_.back().data();
-  inputs_.push_back({data, type.dtype, type.shape});
+  const int64_t bytes = layout ? layout->bytes : NumElements(type.shape) * SizeOf(type.dtype);
+  AMPD_ASSIGN_OR_RETURN(Buffer buffer, Buffer::Allocate(backend_->memory(), bytes, "input"));
+  inputs_.push_back({buffer.data(), type.dtype, type.shape});
+  buffers_.push_back(std::move(buffer));
+  return Fill(type, index_below, layout ? &*layout : nullptr, buffers_.back().data());
+}
+
+absl::Status KernelRunner::Fill(const ir::TensorType& type, int64_t index_below, const runtime::PublishedLayout* layout,
+                                char* to) {
+  runtime::Memory* memory = backend_->memory();
+  const int64_t n = NumElements(type.shape);
   RngSequence rng(1, "bench");
   if (!IsFloat(type.dtype)) {
-    if (type.dtype != DType::kI32) {
-      std::memset(data, 1, static_cast<size_t>(n * SizeOf(type.dtype)));
-      return absl::OkStatus();
+    Tensor values(type.dtype, {n});
+    std::memset(values.view().data, 1, static_cast<size_t>(values.view().bytes()));
+    if (type.dtype == DType::kI32) {
+      for (int32_t& v : values.as<int32_t>()) v = static_cast<int32_t>(rng.NextBelow(index_below));
     }
-    for (int64_t k = 0; k < n; ++k) inputs_.back().as<int32_t>()[k] = static_cast<int32_t>(rng.NextBelow(index_below));
-    return absl::OkStatus();
+    return memory->Upload(values.view().data, values.view().bytes(), to);
   }
   Tensor values(DType::kF32, {n});
   for (float& v : values.as<float>()) v = rng.NextUniform() - 0.25f;
-  const AlignedBuffer workspace(layout ? layout->workspace_bytes : 0);
-  if (layout) return layout->write(values.as<float>().data(), data, workspace.data());
-  return backend_->Publish(values.as<float>().data(), n, type.dtype, data);
+  AMPD_ASSIGN_OR_RETURN(const Buffer master, Buffer::Allocate(memory, values.view().bytes(), "values"));
+  AMPD_ASSIGN_OR_RETURN(const Buffer workspace,
+                        Buffer::Allocate(memory, layout ? layout->workspace_bytes : 0, "workspace"));
+  AMPD_RETURN_IF_ERROR(memory->Upload(values.view().data, values.view().bytes(), master.data()));
+  const auto* floats = reinterpret_cast<const float*>(master.data());
+  AMPD_RETURN_IF_ERROR(layout ? layout->write(floats, to, workspace.data())
+                              : backend_->Publish(floats, n, type.dtype, to));
+  return memory->Wait();
 }
 
-absl::Status KernelRunner::Launch() { return kernel_->Launch({inputs_, outputs_, workspace_.data(), &step_}); }
+absl::Status KernelRunner::Launch(int times) {
+  const auto* step = reinterpret_cast<const runtime::StepState*>(step_.data());
+  for (int i = 0; i < times; ++i) {
+    AMPD_RETURN_IF_ERROR(kernel_->Launch({inputs_, outputs_, workspace_.data(), step}));
+  }
+  return backend_->memory()->Wait();
+}
 
 ops::Cost KernelRunner::cost() const {
   ir::Node node;
