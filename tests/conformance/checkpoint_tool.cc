@@ -2,6 +2,7 @@
 //   checkpoint_tool train SPEC.json FOLDER [DATA EVENTS]  trains a job on data beneath DATA; checkpoints go to FOLDER,
 //   and
 //                                                         its events, a line of JSON each, to EVENTS
+//   checkpoint_tool --device=DEVICE train ...           the same on that device: "cuda" or a GPU's UUID
 //   checkpoint_tool logits SPEC.json CHECKPOINT IN OUT  evaluates a checkpoint: IN and OUT are raw f32, IN holds whole
 //                                                       evaluation batches of inputs in memory order (channels last)
 #include <cstdio>
@@ -10,6 +11,8 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/strip.h"
+#include "engine/backend/cuda_backend.h"
 #include "engine/core/status.h"
 #include "engine/train/files.h"
 #include "engine/train/planned_model.h"
@@ -45,9 +48,11 @@ absl::StatusOr<ResolvedJobSpec> ReadSpec(const std::string& path) {
 
 // `data` and `events` may be empty.
 absl::Status TrainJob(const ResolvedJobSpec& spec, const std::string& folder, const std::string& data,
-                      const std::string& events) {
+                      const std::string& events, const std::string& device) {
   Recorder recorder;
   TrainerOptions options;
+  options.device = device;
+  if (device == "cuda") options.make_backend = [] { return MakeCudaBackend(""); };
   options.checkpoint_dir = folder;
   if (!data.empty()) options.data_roots = {data};
   AMPD_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer, Trainer::Create(spec, options, &recorder));
@@ -88,14 +93,21 @@ absl::Status WriteLogits(const ResolvedJobSpec& spec, const std::string& checkpo
 }
 
 absl::Status Main(int argc, char** argv) {
+  std::string device = "cpu-0";
+  absl::string_view first = argc > 1 ? argv[1] : "";
+  if (absl::ConsumePrefix(&first, "--device=")) {
+    device = std::string(first);
+    --argc;
+    ++argv;
+  }
   const std::string verb = argc > 1 ? argv[1] : "";
   if (!(verb == "train" && (argc == 4 || argc == 6)) && !(verb == "logits" && argc == 6)) {
     return absl::InvalidArgumentError(
-        "usage: checkpoint_tool train SPEC FOLDER [DATA EVENTS] | logits SPEC CHECKPOINT IN OUT");
+        "usage: checkpoint_tool [--device=DEVICE] train SPEC FOLDER [DATA EVENTS] | logits SPEC CHECKPOINT IN OUT");
   }
   AMPD_ASSIGN_OR_RETURN(const ResolvedJobSpec spec, ReadSpec(argv[2]));
   if (verb == "logits") return WriteLogits(spec, argv[3], argv[4], argv[5]);
-  return TrainJob(spec, argv[3], argc == 6 ? argv[4] : "", argc == 6 ? argv[5] : "");
+  return TrainJob(spec, argv[3], argc == 6 ? argv[4] : "", argc == 6 ? argv[5] : "", device);
 }
 
 }  // namespace

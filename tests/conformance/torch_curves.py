@@ -2,6 +2,9 @@
 """Fifty steps of training against PyTorch: is our arithmetic as near to the truth as PyTorch's own?
 
 usage: torch_curves.py FOLDER_OF_THE_PROGRAMS [RESULT_FILE]
+       torch_curves.py --tool CHECKPOINT_TOOL [--device DEVICE] [--torch cpu|cuda] [RESULT_FILE]
+
+The first trains through the daemon; the second by checkpoint_tool on DEVICE (default cpu-0), with PyTorch where --torch says.
 
 From equal weights on equal batches each network is trained by PyTorch in float64 (the truth), in float32 and under
 autocast, and by the daemon in FP32, BF16 and FP16. A curve's deviation is the root mean square over steps and seeds of
@@ -9,9 +12,13 @@ its losses' distance from the float64 losses. Ours in FP32 may deviate at most t
 and ours in 16 bits at most twice as much as PyTorch's autocast in the same type. FP16 needs a PyTorch whose CPU autocast
 knows it. CURVES=text runs the networks with that in their names only. Exits with 77 (skipped) where PyTorch is not installed.
 """
+import argparse
 import datetime
+import json
 import math
 import os
+import shutil
+import subprocess
 import sys
 import tempfile
 import warnings
@@ -26,7 +33,7 @@ except ImportError:
     print("SKIPPED: PyTorch is not installed for", sys.executable)
     sys.exit(77)
 
-from torch_checkpoint_test import sequential
+from torch_checkpoint_test import read_safetensors, sequential
 from torch_training import Server
 
 STEPS = 50
@@ -34,6 +41,8 @@ BATCH = 32
 SEEDS = (1, 2, 3)
 CLASSES = 10
 SCALE = 1024.0
+# Where PyTorch trains.
+DEVICE = "cpu"
 FACTOR = 2.0
 
 
@@ -89,7 +98,7 @@ class Block(nn.Module):
         self.fc1, self.fc2 = nn.Linear(32, 64), nn.Linear(64, 32)
 
     def forward(self, x):
-        mask = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
+        mask = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).triu(1)
         y = self.ln1(x)
         x = self.attn(y, y, y, attn_mask=mask, need_weights=False)[0] + x
         return self.fc2(functional.gelu(self.fc1(self.ln2(x)))) + x
@@ -245,11 +254,11 @@ class Gan:
         for name, net in nets.items():
             own = OrderedDict((key[len(name) + 1:], t) for key, t in weights.items() if key.startswith(name + "."))
             net.load_state_dict(own, strict=False)
-            nets[name] = net.to(dtype).train()
+            nets[name] = net.to(DEVICE, dtype).train()
         optimizers = {name: self.adam[1](net.parameters()) for name, net in nets.items()}
         losses = []
         for step in range(STEPS):
-            z = torch.from_numpy(noise(seed, step, "z")).to(dtype)[:, :, None, None]
+            z = torch.from_numpy(noise(seed, step, "z")).to(DEVICE, dtype)[:, :, None, None]
             real, _ = data.batch(step, dtype)
             for name in ("discriminator", "generator"):
                 losses.append(self.update(nets, optimizers[name], name, real, z, autocast))
@@ -260,7 +269,7 @@ class Gan:
         for net in nets.values():
             net.zero_grad()
         critic, scale = nets["discriminator"], SCALE if autocast == torch.float16 else 1.0
-        with torch.autocast("cpu", dtype=autocast or torch.bfloat16, enabled=autocast is not None):
+        with torch.autocast(DEVICE, dtype=autocast or torch.bfloat16, enabled=autocast is not None):
             fake = nets["generator"](z)
             judged = [(critic(real), 1.0), (critic(fake.detach()), 0.0)] if name == "discriminator" else [(critic(fake), 1.0)]
         loss = 0
@@ -287,8 +296,8 @@ class Data:
 
     def batch(self, step, dtype):
         rows = slice(step % 4 * BATCH, step % 4 * BATCH + BATCH)
-        x = torch.from_numpy(self.inputs[rows]).to(dtype)
-        return (x.permute(0, 3, 1, 2) if x.dim() == 4 else x), torch.from_numpy(self.labels[rows])
+        x = torch.from_numpy(self.inputs[rows]).to(DEVICE, dtype)
+        return (x.permute(0, 3, 1, 2) if x.dim() == 4 else x), torch.from_numpy(self.labels[rows]).to(DEVICE)
 
 
 def job(layers, optimizer, mode, seed, steps):
@@ -324,14 +333,14 @@ class Classifier:
         del seed  # nothing random
         model = self.build()
         model.load_state_dict(weights, strict=False)
-        model = model.to(dtype).train()
+        model = model.to(DEVICE, dtype).train()
         optimizer = self.make_optimizer(model.parameters())
         scale = SCALE if autocast == torch.float16 else 1.0
         losses = []
         for step in range(STEPS):
             x, y = data.batch(step, dtype)
             optimizer.zero_grad()
-            with torch.autocast("cpu", dtype=autocast or torch.bfloat16, enabled=autocast is not None):
+            with torch.autocast(DEVICE, dtype=autocast or torch.bfloat16, enabled=autocast is not None):
                 logits = model(x)
             loss = functional.cross_entropy(logits if autocast is None else logits.float(), y)
             (loss * scale).backward()
@@ -342,11 +351,36 @@ class Classifier:
         return losses
 
 
+class Tool:
+    """What Server is, by a program that trains a job by itself."""
+
+    def __init__(self, program, device, folder):
+        self.command, self.folder = [program, f"--device={device}", "train"], folder
+
+    def train(self, spec):
+        path, target, events = (os.path.join(self.folder, name) for name in ("job.json", "checkpoints", "events.jsonl"))
+        shutil.rmtree(target, ignore_errors=True)
+        if os.path.exists(events):
+            os.remove(events)
+        with open(path, "w") as f:
+            json.dump(spec, f)
+        subprocess.run([*self.command, path, target, self.folder, events], check=True)
+        with open(events) as f:
+            told = [json.loads(line) for line in f]
+        for root, _, files in sorted(os.walk(target)):
+            if "model.safetensors" in files:
+                return told, read_safetensors(os.path.join(root, "model.safetensors"))
+        raise RuntimeError(f"no model.safetensors in {target}")
+
+    def stop(self):
+        pass
+
+
 def knows_fp16():
     warnings.filterwarnings("ignore", "In CPU autocast")
     try:
-        with torch.autocast("cpu", dtype=torch.float16):
-            return torch.mm(torch.ones(2, 2), torch.ones(2, 2)).dtype == torch.float16
+        with torch.autocast(DEVICE, dtype=torch.float16):
+            return torch.mm(torch.ones(2, 2, device=DEVICE), torch.ones(2, 2, device=DEVICE)).dtype == torch.float16
     except RuntimeError:
         return False
 
@@ -379,8 +413,18 @@ def run_network(server, folder, name, network):
 
 
 def main():
-    if len(sys.argv) not in (2, 3):
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("--tool")
+    parser.add_argument("--device", default="cpu-0")
+    parser.add_argument("--torch", default="cpu")
+    parser.add_argument("paths", nargs="*")
+    arguments = parser.parse_args()
+    paths = arguments.paths[:] if arguments.tool else arguments.paths[1:]
+    if len(paths) > 1 or (not arguments.tool and not arguments.paths):
         sys.exit(__doc__)
+    global DEVICE
+    DEVICE = arguments.torch
+    torch.backends.cudnn.allow_tf32 = False
     networks = {name: Classifier(*network) for name, network in NETWORKS.items()}
     networks["DCGAN pair, Adam (both losses)"] = Gan()
     wanted = os.environ.get("CURVES", "")
@@ -388,7 +432,7 @@ def main():
     torch.set_num_threads(1)
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        server = Server(sys.argv[1], folder)
+        server = Tool(arguments.tool, arguments.device, folder) if arguments.tool else Server(arguments.paths[0], folder)
         try:
             for name, network in networks.items():
                 rows += run_network(server, folder, name, network)
@@ -397,8 +441,8 @@ def main():
     lines = ["| network | mode | our deviation | PyTorch's | ours / PyTorch's |", "|---|---|---|---|---|"]
     lines += [f"| {name} | {mode} | {a:.2e} | {b:.2e} | {a / b:.2f} |" for name, mode, a, b in rows]
     print("\n".join(lines))
-    if len(sys.argv) == 3:
-        with open(sys.argv[2], "w") as file:
+    if paths:
+        with open(paths[0], "w") as file:
             file.write(f"# Training curves against PyTorch\n\n{datetime.date.today()}, PyTorch {torch.__version__}, {STEPS} "
                        f"steps, seeds {SEEDS}. Root mean square distance of the losses from PyTorch's in float64; "
                        "`tests/conformance/torch_curves.py`.\n\n" + "\n".join(lines) + "\n")
