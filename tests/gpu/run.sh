@@ -70,7 +70,8 @@ write_wrappers() {
   mkdir -p "$state/bin"
   local program
   for program in "$root"/bin/*; do
-    printf '#!/bin/bash\nexport LD_LIBRARY_PATH=%q\nexec %q "$@"\n' "$libraries" "$program" >"$state/bin/${program##*/}"
+    # The driver's own folder may be on the path already.
+    printf '#!/bin/bash\nexport LD_LIBRARY_PATH=%q\nexec %q "$@"\n' "$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$program" >"$state/bin/${program##*/}"
     chmod +x "$state/bin/${program##*/}"
   done
 }
@@ -93,7 +94,7 @@ describe_machine() {
       2>/dev/null || echo "PyTorch: none"
   fi
   echo "$libraries" | tr : '\n' | while read -r folder; do
-    find "$folder" -maxdepth 1 \( -name 'libcublasLt.so.*' -o -name 'libcudnn.so.*' -o -name "libnccl.so.*" \) -exec readlink -f {} \; 2>/dev/null
+    find "$folder" -maxdepth 1 -regextype posix-extended -regex '.*/lib(cublasLt|cudnn|nccl)[.]so[.].*' -exec readlink -f {} \; 2>/dev/null
   done | sort -u | sed 's/^/library: /'
   echo "machine: $(nproc) cores, $(awk '/MemTotal/ {printf "%.0f GiB", $2 / 2^20}' /proc/meminfo), $(uname -r), glibc $(getconf GNU_LIBC_VERSION | cut -d' ' -f2)"
 }
@@ -230,13 +231,12 @@ stage_correctness() {
 }
 
 sanitized() {  # TOOL SHARD SHARDS FILTER
-  GTEST_TOTAL_SHARDS=$3 GTEST_SHARD_INDEX=$2 LD_LIBRARY_PATH=$libraries compute-sanitizer --tool "$1" --error-exitcode 9 \
-    "$root/bin/cuda_kernels_test" "--gtest_filter=$4"
+  GTEST_TOTAL_SHARDS=$3 GTEST_SHARD_INDEX=$2 compute-sanitizer --tool "$1" --error-exitcode 9 --target-processes all \
+    "$bin/cuda_kernels_test" "--gtest_filter=$4"
 }
 
 # The walk over kernels that compares with the references; half of the rows, so that 16 cores are done in time.
 stage_sanitize() {
-  export libraries
   export -f sanitized sanitized_all
   if ! command -v compute-sanitizer >/dev/null; then
     PATH=$PATH:/usr/local/cuda/bin:/usr/local/cuda/compute-sanitizer
