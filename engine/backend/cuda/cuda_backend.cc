@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/backend/cuda/cuda_backend_impl.h"
+#include "engine/backend/cuda/fused.h"
 #include "engine/backend/cuda/kernels.h"
 #include "engine/backend/cuda/step_loop.h"
 #include "engine/core/status.h"
@@ -57,7 +58,7 @@ CudaBackend::CudaBackend(std::unique_ptr<Context> context) : context_(std::move(
   RegisterCudaKernels(&kernels_, context_.get());
 }
 
-bool CudaBackend::CanFuse(ir::OpKind) const { return false; }
+bool CudaBackend::CanFuse(ir::OpKind op) const { return cuda::CanFuse(op); }
 
 absl::StatusOr<CudaBackend::Scratch*> CudaBackend::DeviceScratch() {
   if (!has_scratch_) {
