@@ -1,6 +1,8 @@
 // Walks every row of the CUDA backend's kernel table against the float64 references, as the CPU backend's test does.
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "engine/backend/cuda/context.h"
 #include "engine/backend/cuda/cuda_backend_impl.h"
 #include "engine/backend/cuda/kernels.h"
@@ -36,6 +38,19 @@ std::vector<Row> Rows() {
     if (table.Has(row.first, row.second)) rows.push_back(row);
   }
   return rows;
+}
+
+// Every row that every backend must have, and none that the test does not know.
+TEST(CudaKernels, CoverEveryOpAndDType) {
+  cuda::Context context{cuda::DeviceProperties()};
+  KernelTable table;
+  cuda::RegisterCudaKernels(&table, &context);
+  std::set<Row> required;
+  for (const Row& row : RequiredKernels()) {
+    required.insert(row);
+    EXPECT_TRUE(table.Has(row.first, row.second)) << ir::OpName(row.first);
+  }
+  for (const Row& row : table.Rows()) EXPECT_EQ(required.count(row), 1u) << ir::OpName(row.first);
 }
 
 class CudaKernelRow : public ::testing::TestWithParam<Row> {
