@@ -80,6 +80,9 @@ TEST_P(CudaTraining, StaysNearTheCpus) {
   ASSERT_EQ(found.size(), expected.size());
   ASSERT_FALSE(found.empty());
   for (size_t i = 0; i < found.size(); ++i) {
+    // A report of a phase that was not due.
+    EXPECT_EQ(std::isnan(found[i]), std::isnan(expected[i])) << "step " << i;
+    if (std::isnan(expected[i])) continue;
     // The first steps differ by roundings alone; later ones by what training makes of them.
     EXPECT_NEAR(found[i], expected[i], (i == 0 ? 2e-3 : 5e-2) * std::max(1.0, std::abs(expected[i]))) << "step " << i;
   }
