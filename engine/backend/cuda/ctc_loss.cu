@@ -20,8 +20,10 @@ using runtime::NodeDesc;
 
 constexpr int kRowThreads = 128;
 constexpr int kRowsPerBlock = kRowThreads / kWarp;
-// Rows of states up to here are kept in shared memory.
-constexpr int64_t kMostSharedBytes = 48 << 10;
+constexpr int kMostLatticeThreads = 1024;
+// Rows of states up to here are kept in shared memory: what a launch may ask for without leave, but for the block's
+// sums.
+constexpr int64_t kMostSharedBytes = (48 << 10) - 1024;
 constexpr double kLn2 = 0.69314718055994530942;
 constexpr double kLog2E = 1.44269504088896340736;
 
@@ -259,7 +261,7 @@ __device__ void LinkLabels(const CtcShape& s, const Tensors& in, const Tables& t
 }
 
 // One block a sample and direction (blockIdx.y): alpha with the likelihood, or beta.
-__global__ void Lattice(CtcShape s, Tensors in, Tables tables, float* losses) {
+__global__ void __launch_bounds__(kMostLatticeThreads) Lattice(CtcShape s, Tensors in, Tables tables, float* losses) {
   const int64_t n = blockIdx.x;
   const bool valid = ValidSample(s, in, n), forward = blockIdx.y == 0;
   Scaled* rows = tables.rows == nullptr ? DynamicShared<Scaled>() : tables.rows + (2 * n + blockIdx.y) * 2 * s.states();
@@ -362,7 +364,8 @@ class CtcPlan {
     const Tensors in(args, first_);
     const Tables tables = TablesIn(args);
     const unsigned row_blocks = BlocksFor(s_.batch * s_.time * kWarp, kRowThreads, context_->properties().sm_count);
-    const auto threads = static_cast<unsigned>(std::min<int64_t>(1024, CeilDiv(s_.states(), kWarp) * kWarp));
+    const auto threads =
+        static_cast<unsigned>(std::min<int64_t>(kMostLatticeThreads, CeilDiv(s_.states(), kWarp) * kWarp));
     const dim3 lattice(static_cast<unsigned>(s_.batch), gradient_ ? 2 : 1);
     AMPD_RETURN_IF_ERROR(
         cuda::Launch(name_, Emissions, row_blocks, kRowThreads, 0, context_->stream(), s_, in, tables));

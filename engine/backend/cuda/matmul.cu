@@ -123,7 +123,7 @@ constexpr int kTileWords = kTile / kWord;
 // in, words out, and a shared row is a word longer than the tile, so that a column's bytes lie in different banks.
 __global__ void TransposeBytes(const uint8_t* __restrict__ from, int64_t rows, int64_t columns,
                                uint8_t* __restrict__ to) {
-  __shared__ uint8_t tile[kTile][kTile + kWord];
+  alignas(kWord) __shared__ uint8_t tile[kTile][kTile + kWord];
   const int64_t tiles_across = (columns + kTile - 1) / kTile, tiles_down = (rows + kTile - 1) / kTile;
   const int64_t matrix = blockIdx.x / (tiles_across * tiles_down);
   const int64_t place = blockIdx.x % (tiles_across * tiles_down);

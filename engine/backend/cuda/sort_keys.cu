@@ -22,8 +22,8 @@ constexpr int kTile = kThreads * kRounds;
 constexpr int kScanThreads = 1024;
 
 // Batcher's bitonic sort of (key, position), which makes all of them different, so that the order is the stable one.
-__global__ void SortFew(const uint32_t* __restrict__ keys, int count, int padded, uint32_t* __restrict__ sorted,
-                        int32_t* __restrict__ positions) {
+__global__ void __launch_bounds__(kFewThreads) SortFew(const uint32_t* __restrict__ keys, int count, int padded,
+                                                       uint32_t* __restrict__ sorted, int32_t* __restrict__ positions) {
   __shared__ uint64_t pairs[kFew];
   const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
   for (int i = thread; i < padded; i += threads) {
@@ -80,7 +80,7 @@ __device__ int SumBefore(int value) {
 }
 
 // Each of `size` counts becomes the sum of those before it. One block.
-__global__ void ScanCounts(int* __restrict__ counts, int size) {
+__global__ void __launch_bounds__(kScanThreads) ScanCounts(int* __restrict__ counts, int size) {
   const int share = (size + kScanThreads - 1) / kScanThreads;
   const int begin = min(static_cast<int>(threadIdx.x) * share, size), end = min(begin + share, size);
   int sum = 0;
