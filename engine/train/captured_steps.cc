@@ -123,7 +123,20 @@ absl::Status CapturedSteps::Finish(const Fed& fed, std::vector<PhaseState>* phas
     results->push_back({p, (*runners_)[p]->ResultOf(*record)});
     (*phases)[p].scaler = record->scaler;
     // The device has stopped: whoever reads the result goes on with another model, or not at all.
-    if (!results->back().step.applied() && record->decision != optim::ScalerDecision::kSkip) running_ = false;
+    if (!results->back().step.applied() && record->decision != optim::ScalerDecision::kSkip) {
+      running_ = false;
+      return TakePhases(fed, p + 1, phases, results);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CapturedSteps::TakePhases(const Fed& fed, size_t first, std::vector<PhaseState>* phases,
+                                       std::vector<PhaseResult>* results) {
+  for (size_t p = first; p < plan_.phases.size(); ++p) {
+    if ((fed.phases >> p & 1) == 0) continue;
+    AMPD_ASSIGN_OR_RETURN(StepResult result, (*runners_)[p]->Run(*fed.batch, &(*phases)[p].scaler));
+    results->push_back({p, std::move(result)});
   }
   return absl::OkStatus();
 }
@@ -132,16 +145,10 @@ absl::Status CapturedSteps::TakeOver(const Fed& fed, const runtime::StepRecord& 
                                      std::vector<PhaseResult>* results) {
   AMPD_ASSIGN_OR_RETURN(const absl::optional<runtime::StepRecord> none, loop_->Next());
   if (none.has_value()) return absl::InternalError("[captured steps] a record behind an undecided step");
-  for (auto p = static_cast<size_t>(record.phase); p < plan_.phases.size(); ++p) {
-    if ((fed.phases >> p & 1) == 0) continue;
-    StepRunner& runner = *(*runners_)[p];
-    optim::LossScalerState* scaler = &(*phases)[p].scaler;
-    absl::StatusOr<StepResult> result = p == static_cast<size_t>(record.phase)
-                                            ? runner.Resolve(*fed.batch, record, scaler)
-                                            : runner.Run(*fed.batch, scaler);
-    AMPD_RETURN_IF_ERROR(result.status());
-    results->push_back({p, *std::move(result)});
-  }
+  const auto p = static_cast<size_t>(record.phase);
+  AMPD_ASSIGN_OR_RETURN(StepResult result, (*runners_)[p]->Resolve(*fed.batch, record, &(*phases)[p].scaler));
+  results->push_back({p, std::move(result)});
+  AMPD_RETURN_IF_ERROR(TakePhases(fed, p + 1, phases, results));
   return Start(fed.batch->step + 1, *phases);
 }
 

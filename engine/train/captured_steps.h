@@ -63,6 +63,9 @@ class CapturedSteps {
   // The device stopped at `record`: it and the step's later phases are taken by the host.
   absl::Status TakeOver(const Fed& fed, const runtime::StepRecord& record, std::vector<PhaseState>* phases,
                         std::vector<PhaseResult>* results);
+  // The host's part of a step in which the device stopped: the phases from `first` on that are due.
+  absl::Status TakePhases(const Fed& fed, size_t first, std::vector<PhaseState>* phases,
+                          std::vector<PhaseResult>* results);
   void Measure();
   int64_t InFlightTarget() const;
 

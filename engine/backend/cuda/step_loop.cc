@@ -136,7 +136,8 @@ class CudaStepLoop : public runtime::StepLoop {
   uint64_t fed_end_ = 0;
   uint64_t launched_end_ = 0;
   uint64_t consumed_ = 0;  // records
-  // By phase: applied steps when the loop was started, steps launched since, and up to where the table is filled.
+  // By phase: applied steps when the loop was started, steps launched since that are not known to be skipped, and up to
+  // where the table is filled.
   std::vector<int64_t> applied_at_start_;
   std::vector<int64_t> launched_by_phase_;
   std::vector<int64_t> table_end_;
@@ -223,7 +224,9 @@ absl::Status CudaStepLoop::MakePasses(const StepLoopPhase& phase) {
       return slot.offset >= range.slot.offset && slot.offset + slot.size <= range.slot.offset + range.slot.size;
     });
     if (!updated) continue;
-    const bool taken = !dense.empty() && dense.back().slot.offset == slot.offset;
+    // Of a parameter that phases read in either dtype the pass writes one copy.
+    const bool taken = std::any_of(dense.begin(), dense.end(),
+                                   [&](const DenseCopy& other) { return other.slot.offset == slot.offset; });
     const auto dtype = copy.layout.key == runtime::DenseCopyKey(DType::kF16) ? DType::kF16 : DType::kBF16;
     if (copy.layout.key == runtime::DenseCopyKey(dtype) && !taken) {
       dense.push_back({slot, dtype, memory->published() + copy.offset});
@@ -440,6 +443,8 @@ absl::StatusOr<absl::optional<StepRecord>> CudaStepLoop::Next() {
       std::atomic_thread_fence(std::memory_order_acquire);
       const StepRecord record = records_.records[consumed_++ % kRecords];
       stopped_ = stopped_ || !record.decided;
+      // A skipped step took no entry of the table: of many in a row none may run round it.
+      if (record.decided && record.decision != optim::ScalerDecision::kApply) --launched_by_phase_[record.phase];
       const bool whole = !windows_.empty() && record.phase == windows_.front().last_phase;
       oldest_ = record.attempted_step + (record.decided && whole ? 1 : 0);
       if (!windows_.empty() && oldest_ == windows_.front().end) {

@@ -38,6 +38,23 @@ const std::string kPair =
     "data { train { glyphs { samples: 96 } } }"
     "train { batch_size: 16 micro_batch_size: 8 epochs: 2 } report { every_steps: 1 } seed: 5";
 
+// The critic falls back in a step of both phases; from then on its parameters have copies in either dtype.
+const std::string kMixedPair =
+    "model { networks { name: 'g' layers { dense { units: 6 } } layers { dense { units: 784 } } }"
+    "        networks { name: 'd' layers { flatten {} } layers { dense { units: 6 } } layers { dense { units: 1 } } }"
+    "        noise { name: 'z' shape: 3 } }"
+    "phases { name: 'critic' trains: 'd' optimizer { adam {} }"
+    "  calls { name: 'fake' network: 'g' inputs: 'z' } calls { name: 'on_real' network: 'd' inputs: 'data' }"
+    "  calls { name: 'on_fake' network: 'd' inputs: 'fake' }"
+    "  losses { input: 'on_real' loss { sigmoid_cross_entropy {} } target: 1 }"
+    "  losses { input: 'on_fake' loss { sigmoid_cross_entropy {} } target: 0 } }"
+    "phases { name: 'artist' trains: 'g' every: 2 optimizer { adam {} }"
+    "  calls { name: 'fake' network: 'g' inputs: 'z' } calls { name: 'on_fake' network: 'd' inputs: 'fake' }"
+    "  losses { input: 'on_fake' loss { sigmoid_cross_entropy {} } target: 1 weight: 1e-6 } }"
+    "precision { mode: FP16 loss_scale { init: 1e9 min: 5e8 on_floor: FALLBACK_BF16 } }"
+    "data { train { glyphs { samples: 96 } } }"
+    "train { batch_size: 16 micro_batch_size: 8 epochs: 2 } report { every_steps: 1 } seed: 5";
+
 // Against one-hot targets; the evaluation makes labels of its own.
 const std::string kOneHot =
     "model { layers { flatten {} } layers { dense { units: 10 } } loss { sigmoid_cross_entropy {} } }";
@@ -87,6 +104,7 @@ std::vector<Job> Jobs() {
                  "optimizer { adam {} ema {} }", kTwelveSteps},
        .fall_backs = 1},
       {.name = "Phases", .parts = {kPair}},
+      {.name = "PhaseFallsBack", .parts = {kMixedPair}, .fall_backs = 1},
       {.name = "OneHot", .parts = {kOneHot, "optimizer { rmsprop {} }", kTwelveSteps}},
       {.name = "Spelling", .parts = {kSpelling, "optimizer { adam {} }"}},
       {.name = "Diagnostics",
