@@ -16,7 +16,8 @@ namespace ampd {
 struct Configuration {
   // Set for --help and --version: print this and exit with 0; the rest is empty then.
   std::optional<std::string> print;
-  // Every field set and valid, but for cpu_devices, which stays unset where nobody set it. Paths are absolute; data_roots are normal and end without '/'.
+  // Every field set and valid, but for cpu_devices, which stays unset where nobody set it. Paths are absolute;
+  // data_roots are normal and end without '/'.
   v1::ServerConfig config;
   // To be logged at every start.
   std::vector<std::string> warnings;
