@@ -14,8 +14,9 @@ namespace ampd::data {
 namespace {
 
 absl::Status UnsupportedSource(const v1::DatasetSpec& spec) {
-  if (spec.source_case() == v1::DatasetSpec::kImageFolder) {
-    return absl::UnimplementedError("image_folder datasets are not supported yet");
+  const auto* source = v1::DatasetSpec::descriptor()->FindFieldByNumber(spec.source_case());
+  if (source != nullptr) {
+    return absl::UnimplementedError(absl::StrCat(source->name(), " datasets are not supported yet"));
   }
   return absl::InvalidArgumentError("a dataset needs a source: one of idx, cifar10, npy, glyphs");
 }

@@ -87,10 +87,10 @@ void ResolveDataset(const std::string& path, uint64_t glyphs_seed, v1::DatasetSp
       return ResolveNpy(absl::StrCat(path, ".npy"), dataset->mutable_npy(), violations);
     case v1::DatasetSpec::kGlyphs:
       return ResolveGlyphs(absl::StrCat(path, ".glyphs"), glyphs_seed, dataset->mutable_glyphs(), violations);
-    case v1::DatasetSpec::kImageFolder:
-      return violations->AddUnsupported(absl::StrCat(path, ".image_folder"));
     case v1::DatasetSpec::SOURCE_NOT_SET:
       return violations->Add(path, absl::StrCat("needs a source, ", kSources));
+    default:
+      return;
   }
 }
 
@@ -132,7 +132,6 @@ void ResolveData(v1::DataSpec* data, Violations* violations) {
   if (!data->has_shuffle()) data->set_shuffle(true);
   // `normalize` stays as it is: its default depends on the type of the samples, which is known once they are read.
   v1::ImageTransform* image = data->mutable_image();
-  if (image->size() != 0) violations->AddUnsupported("data.image.size");
   violations->CheckInteger("data.image.random_crop_padding", image->random_crop_padding(), 0, kMaxCropPadding);
 }
 

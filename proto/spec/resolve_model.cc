@@ -480,8 +480,6 @@ void ResolveNetworksModel(v1::ModelSpec* model, Violations* violations) {
 }  // namespace
 
 void ResolveModel(v1::ModelSpec* model, Violations* violations) {
-  if (model->has_preset()) violations->AddUnsupported("model.preset");
-  if (model->has_onnx()) violations->AddUnsupported("model.onnx");
   if (!model->networks().empty()) return ResolveNetworksModel(model, violations);
   ResolveLoss("model.loss", model->mutable_loss(), violations);
   if (model->layers_size() > kMaxLayers) {
