@@ -118,6 +118,34 @@ std::string Line(const v1::LogLine& log) {
   return absl::StrCat(plain ? "" : v1::LogLine::Severity_Name(log.severity()), plain ? "" : " ", Clean(log.text()));
 }
 
+std::string Line(const v1::ArtifactSaved& artifact) {
+  return absl::StrCat("artifact ", Clean(artifact.name()), "  ", Bytes(artifact.size_bytes()), "  after step ",
+                      artifact.step());
+}
+
+std::string Line(const v1::TextSample& sample) {
+  return absl::StrCat("sample after step ", sample.step(), ": ", Clean(sample.prompt()), Clean(sample.text()));
+}
+
+std::string Line(const v1::BenchCell& cell) {
+  std::string line = absl::StrCat("measured ", v1::PrecisionSpec::Mode_Name(cell.mode()));
+  if (!cell.size().empty()) absl::StrAppend(&line, "  ", Clean(cell.size()));
+  if (cell.batch_size() > 0) absl::StrAppend(&line, "  batch ", cell.batch_size());
+  if (cell.has_failure()) return absl::StrCat(line, "  ", FailureText(cell.failure()));
+  absl::StrAppend(&line, "  ", StepTime(cell.step_seconds()), " a step");
+  if (cell.has_speed_up()) absl::StrAppend(&line, "  ", Figure(cell.speed_up()), "x of FP32's speed");
+  return line;
+}
+
+std::string Line(const v1::ModeChosen& chosen) {
+  return absl::StrCat("AUTO takes ", v1::PrecisionSpec::Mode_Name(chosen.mode()), ": ", Clean(chosen.reason()));
+}
+
+std::string Line(const v1::CorruptSample& sample) {
+  return absl::StrCat("corrupt sample ", Clean(sample.file()), ": ", Clean(sample.reason()), "; ", sample.corrupt(),
+                      " of ", sample.samples(), " so far");
+}
+
 std::string Payload(const v1::JobEvent& event) {
   switch (event.payload_case()) {
     case v1::JobEvent::kStateChange:
@@ -140,6 +168,16 @@ std::string Payload(const v1::JobEvent& event) {
       return Line(event.precision_change());
     case v1::JobEvent::kGradientDiagnostics:
       return Line(event.gradient_diagnostics());
+    case v1::JobEvent::kArtifact:
+      return Line(event.artifact());
+    case v1::JobEvent::kTextSample:
+      return Line(event.text_sample());
+    case v1::JobEvent::kBenchCell:
+      return Line(event.bench_cell());
+    case v1::JobEvent::kModeChosen:
+      return Line(event.mode_chosen());
+    case v1::JobEvent::kCorruptSample:
+      return Line(event.corrupt_sample());
     case v1::JobEvent::PAYLOAD_NOT_SET:
       break;
   }

@@ -71,6 +71,12 @@ void FoldEvent(const v1::JobEvent& event, JobRecord* record, Deltas* deltas) {
     case v1::JobEvent::kGradientDiagnostics:
       Reported(event.gradient_diagnostics().step(), record);
       break;
+    case v1::JobEvent::kArtifact:
+      Reported(event.artifact().step(), record);
+      break;
+    case v1::JobEvent::kTextSample:
+      Reported(event.text_sample().step(), record);
+      break;
     case v1::JobEvent::kEvaluation:
       summary.set_eval_loss(event.evaluation().loss());
       if (event.evaluation().has_accuracy()) summary.set_accuracy(event.evaluation().accuracy());
