@@ -8,6 +8,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "proto/spec/names.h"
+#include "proto/spec/presets.h"
 #include "proto/spec/resolve_internal.h"
 
 namespace ampd {
@@ -52,9 +53,7 @@ const absl::flat_hash_set<std::string>& UnsupportedFields() {
       "ampd.v1.MultiHeadAttentionLayer.out_init",
       "ampd.v1.PrecisionSpec.auto",
       "ampd.v1.PresetModel.acgan",
-      "ampd.v1.PresetModel.convnet",
       "ampd.v1.PresetModel.gpt2",
-      "ampd.v1.PresetModel.mlp",
       "ampd.v1.PresetModel.resnet",
       "ampd.v1.PresetModel.speech",
       "ampd.v1.PresetModel.ssd",
@@ -229,6 +228,9 @@ void CheckWellFormed(const Message& message, Violations* violations) { WellForme
 absl::StatusOr<ResolvedJobSpec> ResolveJobSpec(v1::JobSpec spec) {
   Violations violations;
   CheckWellFormed(spec, &violations);
+  ExpandPreset(&spec, &violations);
+  // What a preset that could not be expanded stands for is not known.
+  if (spec.model().has_preset()) return InvalidFields(violations.list());
   ResolveName(&spec, &violations);
   if (!spec.has_seed()) spec.set_seed(0);
   ResolveModel(spec.mutable_model(), &violations);

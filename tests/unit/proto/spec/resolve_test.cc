@@ -483,7 +483,6 @@ TEST(ResolveJobSpecTest, ChecksPrecisionRules) {
 TEST(ResolveJobSpecTest, RefusesWhatIsNotSupportedYetByName) {
   ExpectViolations({
       {"precision={mode: AUTO}", "precision.mode: AUTO is not supported yet"},
-      {"model.preset={resnet: {depth: 20}}", "model.preset.resnet: not supported yet"},
       {"model.onnx={path: a.onnx}", "model.onnx: not supported yet"},
       {"data.train={image_folder: {path: a}}", "data.train.image_folder: not supported yet"},
       {"data.image={size: 224}", "data.image.size: not supported yet"},

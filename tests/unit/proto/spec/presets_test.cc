@@ -1,0 +1,99 @@
+#include "proto/spec/presets.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "gtest/gtest.h"
+#include "proto/spec/resolve.h"
+#include "proto/spec/text.h"
+#include "proto/spec/yaml.h"
+
+namespace ampd {
+namespace {
+
+v1::JobSpec Parse(const std::string& yaml) {
+  v1::JobSpec spec;
+  EXPECT_EQ(ParseYaml(absl::StrCat(yaml, "\ndata: {train: {glyphs: {}}}"), "f", &spec), absl::OkStatus());
+  return spec;
+}
+
+v1::JobSpec Resolved(const std::string& yaml) {
+  const absl::StatusOr<ResolvedJobSpec> resolved = ResolveJobSpec(Parse(yaml));
+  EXPECT_TRUE(resolved.ok()) << yaml << ": " << resolved.status();
+  return resolved.ok() ? resolved->proto() : v1::JobSpec();
+}
+
+std::string Violated(const std::string& yaml) {
+  const absl::StatusOr<ResolvedJobSpec> resolved = ResolveJobSpec(Parse(yaml));
+  if (resolved.ok()) return "";
+  return absl::StrJoin(FieldViolationsOf(resolved.status()), "\n", [](std::string* out, const FieldViolation& v) {
+    absl::StrAppend(out, v.field, ": ", v.description);
+  });
+}
+
+// Presets that stand for layers, one of each family at least.
+const std::vector<std::string>& Families() {
+  static const auto* const families = new std::vector<std::string>{"mlp: {}", "convnet: {}"};
+  return *families;
+}
+
+TEST(PresetsTest, ArePutInTheirPlaceOnce) {
+  for (const std::string& family : Families()) {
+    const v1::JobSpec spec = Resolved(absl::StrCat("model: {preset: {", family, "}}"));
+    EXPECT_FALSE(spec.model().has_preset()) << family;
+    EXPECT_EQ(spec.model().made_from(), family.substr(0, family.find(':')));
+    EXPECT_GT(spec.model().layers_size(), 0) << family;
+    EXPECT_TRUE(spec.model().has_loss()) << family;
+    const absl::StatusOr<ResolvedJobSpec> again = ResolveJobSpec(spec);
+    ASSERT_TRUE(again.ok()) << family << ": " << again.status();
+    EXPECT_EQ(ToYaml(again->proto()), ToYaml(spec)) << family;
+  }
+}
+
+TEST(PresetsTest, TakeAnotherLoss) {
+  const v1::JobSpec spec =
+      Resolved("model: {preset: {convnet: {}}, loss: {softmax_cross_entropy: {label_smoothing: 0.1}}}");
+  EXPECT_EQ(spec.model().loss().softmax_cross_entropy().label_smoothing(), 0.1);
+}
+
+TEST(PresetsTest, HaveLayersThatRulesName) {
+  EXPECT_EQ(Violated("model: {preset: {convnet: {}}}\nprecision: {mode: FP16, rules: [{match: head, dtype: FP32}]}"),
+            "");
+  EXPECT_NE(Violated("model: {preset: {convnet: {}}}\nprecision: {mode: FP16, rules: [{match: hed, dtype: FP32}]}"),
+            "");
+}
+
+TEST(PresetsTest, StandAlone) {
+  EXPECT_EQ(Violated("model: {preset: {mlp: {}}, layers: [{dense: {units: 1}}]}"),
+            "model.layers: cannot be given with preset");
+  EXPECT_EQ(Violated("model: {preset: {mlp: {}}, networks: [{name: a, layers: [{dense: {units: 1}}]}]}"),
+            "model.networks: cannot be given with preset");
+  EXPECT_EQ(Violated("model: {preset: {}}"),
+            "model.preset: required, one of mlp, convnet, acgan, resnet, gpt2, speech, unet, ssd");
+}
+
+TEST(PresetsTest, NameTheirFields) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"mlp: {hidden: [0]}", "model.preset.mlp.hidden[0]: must be at least 1, is 0"},
+      {"mlp: {outputs: -1}", "model.preset.mlp.outputs: must be at least 1, is -1"},
+      {"convnet: {filters: [1]}",
+       "model.preset.convnet.kernels: must be as many as filters, which are 1, and at most 40, are 3"},
+      {"convnet: {kernels: [5, 7, 1025]}", "model.preset.convnet.kernels[2]: must be at most 1024, is 1025"},
+  };
+  for (const auto& [family, violation] : cases) {
+    EXPECT_EQ(Violated(absl::StrCat("model: {preset: {", family, "}}")), violation);
+  }
+  EXPECT_EQ(Violated("model: {preset: {mlp: {loss: {l1: {}}}}, loss: {l1: {}}}"),
+            "model.preset.mlp.loss: model.loss is given too: give one of them");
+}
+
+TEST(PresetsTest, GivePerceptronsTheLossOfTheirOutputs) {
+  EXPECT_TRUE(Resolved("model: {preset: {mlp: {}}}").model().loss().has_mean_squared_error());
+  EXPECT_TRUE(Resolved("model: {preset: {mlp: {outputs: 3}}}").model().loss().has_softmax_cross_entropy());
+  EXPECT_TRUE(Resolved("model: {preset: {mlp: {loss: {l1: {}}}}}").model().loss().has_l1());
+}
+
+}  // namespace
+}  // namespace ampd
