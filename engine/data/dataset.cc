@@ -9,6 +9,7 @@
 #include "engine/data/idx.h"
 #include "engine/data/memory_dataset.h"
 #include "engine/data/npy_dataset.h"
+#include "engine/data/text.h"
 
 namespace ampd::data {
 namespace {
@@ -18,7 +19,7 @@ absl::Status UnsupportedSource(const v1::DatasetSpec& spec) {
   if (source != nullptr) {
     return absl::UnimplementedError(absl::StrCat(source->name(), " datasets are not supported yet"));
   }
-  return absl::InvalidArgumentError("a dataset needs a source: one of idx, cifar10, npy, glyphs");
+  return absl::InvalidArgumentError("a dataset needs a source: one of idx, cifar10, npy, glyphs, text, tokens");
 }
 
 absl::StatusOr<std::unique_ptr<Dataset>> Open(const v1::DatasetSpec& spec, absl::Span<const std::string> roots,
@@ -32,6 +33,10 @@ absl::StatusOr<std::unique_ptr<Dataset>> Open(const v1::DatasetSpec& spec, absl:
       return OpenNpy(spec.npy(), roots, spec.limit());
     case v1::DatasetSpec::kGlyphs:
       return OpenGlyphs(spec.glyphs(), is_eval, spec.limit());
+    case v1::DatasetSpec::kText:
+      return OpenText(spec.text(), roots, spec.limit());
+    case v1::DatasetSpec::kTokens:
+      return OpenTokens(spec.tokens(), roots, spec.limit());
     default:
       return UnsupportedSource(spec);
   }
@@ -47,6 +52,10 @@ absl::StatusOr<DatasetInfo> Describe(const v1::DatasetSpec& spec, absl::Span<con
       return DescribeNpy(spec.npy(), roots);
     case v1::DatasetSpec::kGlyphs:
       return DescribeGlyphs(spec.glyphs(), is_eval);
+    case v1::DatasetSpec::kText:
+      return DescribeText(spec.text(), roots);
+    case v1::DatasetSpec::kTokens:
+      return DescribeTokens(spec.tokens(), roots);
     default:
       return UnsupportedSource(spec);
   }

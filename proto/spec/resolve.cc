@@ -36,8 +36,6 @@ const absl::flat_hash_set<std::string>& UnsupportedFields() {
       "ampd.v1.DatasetSpec.image_folder",
       "ampd.v1.DatasetSpec.quickdraw",
       "ampd.v1.DatasetSpec.safetensors",
-      "ampd.v1.DatasetSpec.text",
-      "ampd.v1.DatasetSpec.tokens",
       "ampd.v1.DatasetSpec.wav_folder",
       "ampd.v1.DenseLayer.init",
       "ampd.v1.DenseLayer.weight_of",

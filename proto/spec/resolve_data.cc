@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -15,7 +16,9 @@ constexpr int64_t kMaxSamples = int64_t{1} << 31;
 constexpr int64_t kMaxCropPadding = 1024;
 constexpr int kMaxBuckets = 64;
 constexpr int64_t kMaxLength = 1 << 20;
-const char kSources[] = "one of idx, cifar10, npy, glyphs";
+constexpr int64_t kMaxStride = int64_t{1} << 40;
+constexpr int64_t kMaxVocabulary = 1 << 16;
+const char kSources[] = "one of idx, cifar10, npy, glyphs, text, tokens";
 
 void CheckIdx(const std::string& path, const v1::IdxDataset& idx, Violations* violations) {
   violations->CheckText(absl::StrCat(path, ".images"), idx.images(), kMaxPathBytes);
@@ -76,6 +79,32 @@ void ResolveGlyphs(const std::string& path, uint64_t seed, v1::GlyphsDataset* gl
   violations->CheckInteger(absl::StrCat(path, ".samples"), glyphs->samples(), 1, kMaxSamples);
 }
 
+// Of text and tokens.
+template <typename Windows>
+void ResolveWindows(const std::string& path, Windows* windows, Violations* violations) {
+  violations->CheckText(absl::StrCat(path, ".path"), windows->path(), kMaxPathBytes);
+  if (windows->sequence_length() == 0) {
+    violations->Add(absl::StrCat(path, ".sequence_length"), "required, at least 1");
+  } else {
+    violations->CheckInteger(absl::StrCat(path, ".sequence_length"), windows->sequence_length(), 1, kMaxLength);
+  }
+  if (!windows->has_stride()) windows->set_stride(std::max<int64_t>(windows->sequence_length(), 1));
+  violations->CheckInteger(absl::StrCat(path, ".stride"), windows->stride(), 1, kMaxStride);
+  if (!windows->has_end()) windows->set_end(1);
+  violations->CheckReal(absl::StrCat(path, ".begin"), windows->begin(), {.low = 0, .high = 1, .high_open = true});
+  violations->CheckReal(absl::StrCat(path, ".end"), windows->end(), {.low = 0, .high = 1, .low_open = true});
+  if (windows->begin() >= windows->end()) {
+    violations->Add(absl::StrCat(path, ".end"),
+                    absl::StrCat("must be above begin ", windows->begin(), ", is ", windows->end()));
+  }
+}
+
+void ResolveTokens(const std::string& path, v1::TokensDataset* tokens, Violations* violations) {
+  ResolveWindows(path, tokens, violations);
+  if (tokens->vocabulary() == 0) return violations->Add(absl::StrCat(path, ".vocabulary"), "required, at least 1");
+  violations->CheckInteger(absl::StrCat(path, ".vocabulary"), tokens->vocabulary(), 1, kMaxVocabulary);
+}
+
 void ResolveDataset(const std::string& path, uint64_t glyphs_seed, v1::DatasetSpec* dataset, Violations* violations) {
   violations->CheckInteger(absl::StrCat(path, ".limit"), dataset->limit(), 0, kMaxSamples);
   switch (dataset->source_case()) {
@@ -87,6 +116,10 @@ void ResolveDataset(const std::string& path, uint64_t glyphs_seed, v1::DatasetSp
       return ResolveNpy(absl::StrCat(path, ".npy"), dataset->mutable_npy(), violations);
     case v1::DatasetSpec::kGlyphs:
       return ResolveGlyphs(absl::StrCat(path, ".glyphs"), glyphs_seed, dataset->mutable_glyphs(), violations);
+    case v1::DatasetSpec::kText:
+      return ResolveWindows(absl::StrCat(path, ".text"), dataset->mutable_text(), violations);
+    case v1::DatasetSpec::kTokens:
+      return ResolveTokens(absl::StrCat(path, ".tokens"), dataset->mutable_tokens(), violations);
     case v1::DatasetSpec::SOURCE_NOT_SET:
       return violations->Add(path, absl::StrCat("needs a source, ", kSources));
     default:
@@ -119,6 +152,8 @@ void CheckLengths(const v1::DataSpec& data, Violations* violations) {
   }
 }
 
+bool IsText(const v1::DatasetSpec& dataset) { return dataset.has_text() || dataset.has_tokens(); }
+
 }  // namespace
 
 void ResolveData(v1::DataSpec* data, Violations* violations) {
@@ -133,6 +168,9 @@ void ResolveData(v1::DataSpec* data, Violations* violations) {
   // `normalize` stays as it is: its default depends on the type of the samples, which is known once they are read.
   v1::ImageTransform* image = data->mutable_image();
   violations->CheckInteger("data.image.random_crop_padding", image->random_crop_padding(), 0, kMaxCropPadding);
+  if (image->normalize() > v1::ImageTransform::NONE && (IsText(data->train()) || IsText(data->eval()))) {
+    violations->Add("data.image.normalize", "is for images and features; the numbers of text are names");
+  }
 }
 
 }  // namespace ampd

@@ -27,6 +27,8 @@ class PathCheck {
     }
     Path(field + ".npy.inputs", dataset.npy().inputs());
     Path(field + ".npy.targets", dataset.npy().targets());
+    Path(field + ".text.path", dataset.text().path());
+    Path(field + ".tokens.path", dataset.tokens().path());
   }
 
   absl::Status Result() const { return violations_.empty() ? absl::OkStatus() : InvalidFields(violations_); }

@@ -543,15 +543,24 @@ TEST(ResolveJobSpecTest, ChecksNamesAndReferences) {
       {"model.loss={}",
        "model.loss: required, one of softmax_cross_entropy, mean_squared_error, sigmoid_cross_entropy, l1, smooth_l1, "
        "hinge, ctc"},
-      {"data.train=null", "data.train: required, one of idx, cifar10, npy, glyphs"},
-      {"data.train={}", "data.train: needs a source, one of idx, cifar10, npy, glyphs"},
-      {"data.eval={}", "data.eval: needs a source, one of idx, cifar10, npy, glyphs"},
+      {"data.train=null", "data.train: required, one of idx, cifar10, npy, glyphs, text, tokens"},
+      {"data.train={}", "data.train: needs a source, one of idx, cifar10, npy, glyphs, text, tokens"},
+      {"data.eval={}", "data.eval: needs a source, one of idx, cifar10, npy, glyphs, text, tokens"},
       {"data.train={idx: {images: a}}", "data.train.idx.labels: required"},
       {"data.train={cifar10: {}}", "data.train.cifar10.paths: required, at least one file"},
       {"data.train={cifar10: {paths: ['']}}", "data.train.cifar10.paths[0]: required"},
       {"data.train={npy: {inputs: a.npy}}", "data.train.npy.targets: required unless inputs is an .npz"},
       {"data.train={npy: {inputs: \"a\\tb\", targets: b}}",
        "data.train.npy.inputs: must not hold control characters, is 'a\\tb'"},
+      {"data.train={text: {path: a}}", "data.train.text.sequence_length: required, at least 1"},
+      {"data.train={text: {path: a, sequence_length: 8, begin: 0.5, end: 0.25, stride: 0}}",
+       "data.train.text.stride: must be at least 1, is 0\ndata.train.text.end: must be above begin 0.5, is 0.25"},
+      {"data.train={text: {sequence_length: 2000000, begin: -1}}",
+       "data.train.text.path: required\ndata.train.text.sequence_length: must be at most 1048576, is 2000000\n"
+       "data.train.text.begin: must be in [0, 1), is -1"},
+      {"data.train={tokens: {path: a, sequence_length: 8}}", "data.train.tokens.vocabulary: required, at least 1"},
+      {"data.train={tokens: {path: a, sequence_length: 8, vocabulary: 65537}}",
+       "data.train.tokens.vocabulary: must be at most 65536, is 65537"},
       {"labels.a=" + std::string(201, 'x'), "labels.a: must be at most 200 bytes, is 201"},
   });
 }
@@ -561,7 +570,7 @@ TEST(ResolveJobSpecTest, ReportsEveryViolation) {
             "model.loss: required, one of softmax_cross_entropy, mean_squared_error, sigmoid_cross_entropy, l1, "
             "smooth_l1, hinge, ctc\n"
             "model.layers: required, at least one layer\n"
-            "data.train: required, one of idx, cifar10, npy, glyphs");
+            "data.train: required, one of idx, cifar10, npy, glyphs, text, tokens");
 }
 
 TEST(ResolveJobSpecTest, BoundsHostileSpecs) {
