@@ -6,6 +6,7 @@
 
 #include "engine/core/rng.h"
 #include "engine/core/status.h"
+#include "engine/models/weight_init.h"
 #include "engine/ops/op_def.h"
 
 namespace ampd::models {
@@ -127,8 +128,10 @@ absl::StatusOr<LayerOutput> LayerBuilder::Dense(const v1::Layer& layer, const La
   const v1::DenseLayer& dense = layer.dense();
   const int64_t features = shape.back();
   const double bound = 1.0 / std::sqrt(static_cast<double>(features));
-  ir::Persistent weight{
-      .name = layer.name() + ".weight", .type = {DType::kF32, {dense.units(), features}}, .init = Uniform(bound)};
+  const Shape matrix = {dense.units(), features};
+  ir::Persistent weight{.name = layer.name() + ".weight",
+                        .type = {DType::kF32, matrix},
+                        .init = WeightInitializer(dense.init(), matrix, Uniform(bound))};
   if (!x.flattened.empty()) weight.layout = ir::DiskLayout::kChannelsLast, weight.flattened = x.flattened;
   const ir::ValueId w = graph_->AddParameter(std::move(weight));
   AMPD_ASSIGN_OR_RETURN(ir::ValueId y, Product(layer.name(), x.value, w));
@@ -156,7 +159,7 @@ absl::StatusOr<LayerOutput> LayerBuilder::Conv2d(const v1::Layer& layer, const L
   const double bound = 1.0 / std::sqrt(static_cast<double>(filter[1] * filter[2] * filter[3]));
   const ir::ValueId w = graph_->AddParameter({.name = layer.name() + ".weight",
                                               .type = {DType::kF32, filter},
-                                              .init = Uniform(bound),
+                                              .init = WeightInitializer(conv.init(), filter, Uniform(bound)),
                                               .layout = ir::DiskLayout::kConvFilter});
   AMPD_ASSIGN_OR_RETURN(ir::ValueId y, Emit(OpKind::kConv2d, layer.name(), {x.value, w}, attributes));
   AMPD_ASSIGN_OR_RETURN(y, BiasAndActivation(layer.name(), y, conv.bias(), bound, conv.activation()));
@@ -181,7 +184,8 @@ absl::StatusOr<LayerOutput> LayerBuilder::BatchNorm(const v1::Layer& layer, cons
   const auto parameter = [&](const char* name, ir::Initializer::Kind init) {
     return graph_->AddParameter(ChannelVector(absl::StrCat(layer.name(), name), channels, x, init));
   };
-  const ir::ValueId scale = parameter(".weight", ir::Initializer::Kind::kOnes);
+  const bool zero = layer.batch_norm().zero_weight();
+  const ir::ValueId scale = parameter(".weight", zero ? ir::Initializer::Kind::kZeros : ir::Initializer::Kind::kOnes);
   const ir::ValueId bias = parameter(".bias", ir::Initializer::Kind::kZeros);
   const ir::ValueId mean = state(".running_mean", ir::Initializer::Kind::kZeros);
   const ir::ValueId var = state(".running_var", ir::Initializer::Kind::kOnes);

@@ -4,6 +4,7 @@
 
 #include "engine/core/status.h"
 #include "engine/models/layers.h"
+#include "engine/models/weight_init.h"
 
 namespace ampd::models {
 namespace {
@@ -50,9 +51,12 @@ absl::StatusOr<std::vector<ir::ValueId>> LayerBuilder::Projections(const v1::Lay
   const std::string& name = layer.name();
   const int64_t features = graph_->type(x).shape[2];
   // Xavier's bound for [3 features, features].
-  const ir::ValueId w = graph_->AddParameter({.name = name + ".in_proj_weight",
-                                              .type = {DType::kF32, {3 * features, features}},
-                                              .init = UniformIn(std::sqrt(6.0 / static_cast<double>(4 * features)))});
+  const Shape matrix = {3 * features, features};
+  const ir::Initializer xavier = UniformIn(std::sqrt(6.0 / static_cast<double>(4 * features)));
+  const ir::ValueId w =
+      graph_->AddParameter({.name = name + ".in_proj_weight",
+                            .type = {DType::kF32, matrix},
+                            .init = WeightInitializer(layer.multi_head_attention().init(), matrix, xavier)});
   ir::ValueId bias = -1;
   if (layer.multi_head_attention().bias()) {
     bias = graph_->AddParameter({.name = name + ".in_proj_bias", .type = {DType::kF32, {3 * features}}});
@@ -111,9 +115,11 @@ absl::StatusOr<LayerOutput> LayerBuilder::Attention(const v1::Layer& layer, cons
   ir::Attributes attributes{{"heads", attention.heads()}};
   if (attention.causal()) attributes.Set("causal", int64_t{1});
   AMPD_ASSIGN_OR_RETURN(const ir::ValueId y, Emit(OpKind::kAttention, layer.name(), std::move(qkv), attributes));
+  const Shape matrix = {shape[2], shape[2]};
+  const ir::Initializer uniform = UniformIn(1.0 / std::sqrt(static_cast<double>(shape[2])));
   const ir::ValueId w = graph_->AddParameter({.name = layer.name() + ".out_proj.weight",
-                                              .type = {DType::kF32, {shape[2], shape[2]}},
-                                              .init = UniformIn(1.0 / std::sqrt(static_cast<double>(shape[2])))});
+                                              .type = {DType::kF32, matrix},
+                                              .init = WeightInitializer(attention.out_init(), matrix, uniform)});
   ir::ValueId bias = -1;
   if (attention.bias()) {
     bias = graph_->AddParameter({.name = layer.name() + ".out_proj.bias", .type = {DType::kF32, {shape[2]}}});

@@ -4,6 +4,7 @@
 
 #include "engine/core/status.h"
 #include "engine/models/layers.h"
+#include "engine/models/weight_init.h"
 
 namespace ampd::models {
 namespace {
@@ -65,9 +66,10 @@ absl::StatusOr<LayerOutput> LayerBuilder::ConvTranspose2d(const v1::Layer& layer
   // PyTorch counts the inputs of a filter from the weight's second extent, here the outputs of a group.
   const Shape filter = {channels, conv.kernel(0), conv.kernel(1), conv.filters() / groups};
   const double bound = 1.0 / std::sqrt(static_cast<double>(filter[1] * filter[2] * filter[3]));
+  const ir::Initializer uniform = {ir::Initializer::Kind::kUniform, bound};
   const ir::ValueId w = graph_->AddParameter({.name = layer.name() + ".weight",
                                               .type = {DType::kF32, filter},
-                                              .init = {ir::Initializer::Kind::kUniform, bound},
+                                              .init = WeightInitializer(conv.init(), filter, uniform),
                                               .layout = ir::DiskLayout::kConvFilter});
   AMPD_ASSIGN_OR_RETURN(ir::ValueId y, Emit(OpKind::kConvTranspose2d, layer.name(), {x.value, w},
                                             {{"strides", ints(conv.stride())},

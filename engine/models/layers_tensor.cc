@@ -3,6 +3,7 @@
 
 #include "engine/core/status.h"
 #include "engine/models/layers.h"
+#include "engine/models/weight_init.h"
 
 namespace ampd::models {
 namespace {
@@ -92,9 +93,11 @@ absl::StatusOr<LayerOutput> LayerBuilder::Embedding(const v1::Layer& layer, cons
   if (!x.flattened.empty()) {
     return BadLayer("embedding", layer, "reads a flattened image, whose order in memory is not PyTorch's");
   }
+  const Shape rows = {spec.vocabulary(), spec.features()};
+  const ir::Initializer standard = {ir::Initializer::Kind::kNormal, 1};
   const ir::ValueId table = graph_->AddParameter({.name = layer.name() + ".weight",
-                                                  .type = {DType::kF32, {spec.vocabulary(), spec.features()}},
-                                                  .init = {ir::Initializer::Kind::kNormal, 1}});
+                                                  .type = {DType::kF32, rows},
+                                                  .init = WeightInitializer(spec.init(), rows, standard)});
   ir::ValueId ids = x.value;
   // The batch is f32, which holds ids up to 2^24 exactly.
   if (graph_->type(ids).dtype != DType::kI32) {

@@ -24,10 +24,8 @@ constexpr int kMaxLabels = 64;
 
 // Fields of which nothing is done yet, wherever they stand.
 const absl::flat_hash_set<std::string>& UnsupportedFields() {
+  // clang-format off
   static const auto* const fields = new absl::flat_hash_set<std::string>{
-      "ampd.v1.BatchNormLayer.zero_weight",
-      "ampd.v1.Conv2dLayer.init",
-      "ampd.v1.ConvTranspose2dLayer.init",
       "ampd.v1.CtcLoss.beam_width",
       "ampd.v1.DataSpec.cache",
       "ampd.v1.DataSpec.decode_threads",
@@ -37,9 +35,7 @@ const absl::flat_hash_set<std::string>& UnsupportedFields() {
       "ampd.v1.DatasetSpec.quickdraw",
       "ampd.v1.DatasetSpec.safetensors",
       "ampd.v1.DatasetSpec.wav_folder",
-      "ampd.v1.DenseLayer.init",
       "ampd.v1.DenseLayer.weight_of",
-      "ampd.v1.EmbeddingLayer.init",
       "ampd.v1.ImageTransform.channels",
       "ampd.v1.ImageTransform.random_resized_crop",
       "ampd.v1.ImageTransform.resize",
@@ -47,8 +43,6 @@ const absl::flat_hash_set<std::string>& UnsupportedFields() {
       "ampd.v1.JobSpec.bench",
       "ampd.v1.JobSpec.start_from",
       "ampd.v1.ModelSpec.onnx",
-      "ampd.v1.MultiHeadAttentionLayer.init",
-      "ampd.v1.MultiHeadAttentionLayer.out_init",
       "ampd.v1.PrecisionSpec.auto",
       "ampd.v1.PresetModel.acgan",
       "ampd.v1.PresetModel.gpt2",
@@ -58,6 +52,7 @@ const absl::flat_hash_set<std::string>& UnsupportedFields() {
       "ampd.v1.PresetModel.unet",
       "ampd.v1.ReportSpec.samples",
   };
+  // clang-format on
   return *fields;
 }
 

@@ -25,6 +25,7 @@ constexpr int64_t kMaxKernel = 1024;
 constexpr double kMaxSlope = 1e6;
 constexpr int64_t kMaxRecurrentLayers = 64;
 constexpr double kMaxDeviation = 10;
+constexpr double kMaxInit = 100;
 constexpr size_t kMaxNameBytes = 200;
 constexpr char kBatch[] = "input";
 
@@ -91,10 +92,35 @@ v1::Padding::Kind OrValid(v1::Padding::Kind kind) {
   return kind == v1::Padding::PADDING_UNSPECIFIED ? v1::Padding::VALID : kind;
 }
 
+void CheckInit(const std::string& field, const v1::WeightInit& init, Violations* violations) {
+  const Interval deviation = {.low = 0, .high = kMaxInit, .low_open = true};
+  switch (init.kind_case()) {
+    case v1::WeightInit::kNormal:
+      return violations->CheckReal(absl::StrCat(field, ".normal"), init.normal(), deviation);
+    case v1::WeightInit::kUniform:
+      return violations->CheckReal(absl::StrCat(field, ".uniform"), init.uniform(), deviation);
+    case v1::WeightInit::kHeFanOut:
+      if (!init.he_fan_out()) violations->Add(absl::StrCat(field, ".he_fan_out"), "must be true, or left out");
+      return;
+    case v1::WeightInit::kHeFanIn:
+      if (!init.he_fan_in()) violations->Add(absl::StrCat(field, ".he_fan_in"), "must be true, or left out");
+      return;
+    case v1::WeightInit::KIND_NOT_SET:
+      return violations->Add(field, "needs one of normal, uniform, he_fan_out, he_fan_in");
+  }
+}
+
+// Of a layer that has such a field.
+template <typename LayerOfKind>
+void CheckInitOf(const std::string& path, const LayerOfKind& layer, Violations* violations) {
+  if (layer.has_init()) CheckInit(absl::StrCat(path, ".init"), layer.init(), violations);
+}
+
 void ResolveDense(const std::string& path, v1::DenseLayer* dense, Violations* violations) {
   CheckCount(absl::StrCat(path, ".units"), dense->units(), violations);
   if (!dense->has_bias()) dense->set_bias(true);
   dense->set_activation(OrNone(dense->activation()));
+  CheckInitOf(path, *dense, violations);
 }
 
 // What convolutions of both directions have: filters and where they are laid, ...
@@ -117,6 +143,7 @@ void ResolveGroups(const std::string& path, Convolution* conv, Violations* viola
   }
   if (!conv->has_bias()) conv->set_bias(true);
   conv->set_activation(OrNone(conv->activation()));
+  CheckInitOf(path, *conv, violations);
 }
 
 void ResolveConv2d(const std::string& path, v1::Conv2dLayer* conv, Violations* violations) {
@@ -175,6 +202,8 @@ void ResolveRmsNorm(const std::string& path, v1::RmsNormLayer* norm, Violations*
 void ResolveAttention(const std::string& path, v1::MultiHeadAttentionLayer* attention, Violations* violations) {
   CheckCount(absl::StrCat(path, ".heads"), attention->heads(), violations);
   if (!attention->has_bias()) attention->set_bias(true);
+  CheckInitOf(path, *attention, violations);
+  if (attention->has_out_init()) CheckInit(absl::StrCat(path, ".out_init"), attention->out_init(), violations);
 }
 
 void ResolveBatchNorm(const std::string& path, v1::BatchNormLayer* norm, Violations* violations) {
@@ -294,6 +323,7 @@ void ResolveKind(const std::string& path, v1::Layer* layer, Violations* violatio
                                    {.low = -kMaxSlope, .high = kMaxSlope});
     case v1::Layer::kEmbedding:
       CheckCount(absl::StrCat(path, ".embedding.vocabulary"), layer->embedding().vocabulary(), violations);
+      CheckInitOf(absl::StrCat(path, ".embedding"), layer->embedding(), violations);
       return CheckCount(absl::StrCat(path, ".embedding.features"), layer->embedding().features(), violations);
     case v1::Layer::kPositionalEmbedding:
       return ResolvePositions(absl::StrCat(path, ".positional_embedding"), layer->mutable_positional_embedding(),

@@ -4,6 +4,7 @@
 #include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 
 #include "engine/ir/printer.h"
@@ -75,6 +76,105 @@ TEST(BuildModel, ConvnetInEveryMode) {
     }
     EXPECT_EQ(model->eval.type(model->eval.outputs.at("losses")).shape, Shape{32});
   }
+}
+
+// Kinds and bounds of every parameter of `layers`, by name.
+std::map<std::string, std::pair<ir::Initializer::Kind, double>> InitialWeights(const std::string& layers,
+                                                                               const SampleInfo& sample) {
+  auto model = BuildModel(Resolve(layers + " loss { softmax_cross_entropy {} }"), sample, 4, 4);
+  EXPECT_TRUE(model.ok()) << model.status();
+  std::map<std::string, std::pair<ir::Initializer::Kind, double>> weights;
+  if (!model.ok()) return weights;
+  for (const ir::Persistent& p : model->phases[0].train.parameters) weights[p.name] = {p.init.kind, p.init.bound};
+  return weights;
+}
+
+// torch.nn.init counts fans from the weight on disk: outputs first, for a transposed convolution its inputs.
+TEST(BuildModel, DrawsWeightsAsAskedFor) {
+  using Kind = ir::Initializer::Kind;
+  auto weights = InitialWeights(
+      R"pb(layers {
+             name: "a"
+             conv2d {
+               filters: 10
+               kernel: 3
+               groups: 1
+               init { he_fan_out: true }
+             }
+           }
+           layers {
+             name: "b"
+             conv2d {
+               filters: 4
+               kernel: 2
+               groups: 2
+               init { he_fan_in: true }
+             }
+           }
+           layers {
+             name: "c"
+             conv_transpose2d {
+               filters: 6
+               kernel: 2
+               init { he_fan_out: true }
+             }
+           }
+           layers {
+             name: "n"
+             batch_norm { zero_weight: true }
+           }
+           layers {
+             name: "p"
+             global_avg_pool {}
+           }
+           layers {
+             name: "d"
+             dense {
+               units: 8
+               init { uniform: 0.25 }
+             }
+           }
+           layers {
+             name: "e"
+             dense {
+               units: 4
+               init { normal: 0.02 }
+             }
+           })pb",
+      kImages);
+  EXPECT_EQ(weights["a.weight"], std::make_pair(Kind::kNormal, std::sqrt(2.0 / (10 * 9))));
+  EXPECT_EQ(weights["b.weight"], std::make_pair(Kind::kNormal, std::sqrt(2.0 / (5 * 4))));
+  EXPECT_EQ(weights["c.weight"], std::make_pair(Kind::kNormal, std::sqrt(2.0 / (4 * 4))));
+  EXPECT_EQ(weights["n.weight"].first, Kind::kZeros);
+  EXPECT_EQ(weights["d.weight"], std::make_pair(Kind::kUniform, 0.25));
+  EXPECT_EQ(weights["e.weight"], std::make_pair(Kind::kNormal, 0.02));
+  // Biases stay PyTorch's.
+  EXPECT_EQ(weights["e.bias"], std::make_pair(Kind::kUniform, 1 / std::sqrt(8.0)));
+  weights = InitialWeights(
+      R"pb(layers {
+             name: "e"
+             embedding {
+               vocabulary: 7
+               features: 8
+               init { normal: 0.5 }
+             }
+           }
+           layers {
+             name: "m"
+             multi_head_attention {
+               heads: 2
+               init { normal: 0.1 }
+               out_init { uniform: 0.3 }
+             }
+           }
+           layers {
+             name: "h"
+             dense { units: 4 }
+           })pb",
+      {.input_shape = {5}, .classes = 4, .label_shape = {5}});
+  EXPECT_EQ(weights["e.weight"], std::make_pair(Kind::kNormal, 0.5));
+  EXPECT_EQ(weights["m.in_proj_weight"], std::make_pair(Kind::kNormal, 0.1));
+  EXPECT_EQ(weights["m.out_proj.weight"], std::make_pair(Kind::kUniform, 0.3));
 }
 
 TEST(BuildModel, DescribesLayers) {
