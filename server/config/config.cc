@@ -30,6 +30,7 @@ struct Flags {
   std::vector<std::string> data_roots;
   std::optional<int32_t> cpu_devices;
   bool insecure = false;
+  bool no_tensorboard = false;
 };
 
 void Describe(CLI::App& app, Flags& flags) {
@@ -46,6 +47,7 @@ void Describe(CLI::App& app, Flags& flags) {
   app.add_option("--default-precision", flags.default_precision,
                  "mode of jobs that name none: FP32, TF32, FP16, BF16 or FP8 [FP32]");
   app.add_flag("--insecure", flags.insecure, "serve gRPC beyond loopback although there is no TLS");
+  app.add_flag("--no-tensorboard", flags.no_tensorboard, "keep no event files for TensorBoard");
   app.add_option("--worker", flags.worker, "path of ampd-worker [beside ampd]");
   app.footer(
       "Environment: AMPD_LISTEN, AMPD_HTTP, AMPD_STATE_DIR, AMPD_DATA_ROOTS (':' between), AMPD_CPU_DEVICES, "
@@ -128,6 +130,7 @@ absl::Status ApplyFlags(const Flags& flags, v1::ServerConfig& config) {
   if (flags.nvml_library) config.set_nvml_library(*flags.nvml_library);
   if (flags.cpu_devices) config.set_cpu_devices(*flags.cpu_devices);
   if (flags.insecure) config.set_insecure(true);
+  if (flags.no_tensorboard) config.set_tensorboard(false);
   if (!flags.data_roots.empty()) config.clear_data_roots();
   for (const std::string& root : flags.data_roots) config.add_data_roots(root);
   if (!flags.default_precision) return absl::OkStatus();
@@ -139,6 +142,7 @@ void ApplyDefaults(const std::string& program_dir, v1::ServerConfig& config) {
   if (!config.has_http()) config.set_http("127.0.0.1:7071");
   if (!config.has_state_dir()) config.set_state_dir("ampd-state");
   if (!config.has_insecure()) config.set_insecure(false);
+  if (!config.has_tensorboard()) config.set_tensorboard(true);
   if (!config.has_nvml_library()) config.set_nvml_library("libnvidia-ml.so.1");
   if (!config.has_worker()) config.set_worker(absl::StrCat(program_dir, "/ampd-worker"));
   if (!config.has_reattach_timeout_seconds()) config.set_reattach_timeout_seconds(600);

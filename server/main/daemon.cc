@@ -32,6 +32,7 @@
 #include "server/service/training_service.h"
 #include "server/service/worker_link_service.h"
 #include "server/store/store.h"
+#include "server/tensorboard/exporter.h"
 
 namespace ampd {
 namespace {
@@ -89,6 +90,7 @@ class Daemon::Impl {
   std::vector<std::string> DataRoots() const { return {config_.data_roots().begin(), config_.data_roots().end()}; }
   std::string CheckpointRoot() const { return absl::StrCat(config_.state_dir(), "/checkpoints"); }
   absl::Status OpenStore();
+  void StartTensorBoard();
   absl::Status FindDevices();
   absl::Status StartController();
   absl::Status ServeWorkers();
@@ -103,6 +105,7 @@ class Daemon::Impl {
   // In the order of what uses what: the last is destroyed first.
   Metrics metrics_;
   std::unique_ptr<Store> store_;
+  std::unique_ptr<TensorBoardExporter> tensorboard_;
   std::unique_ptr<EventLog> log_;
   std::unique_ptr<LocalProcessLauncher> launcher_;
   std::unique_ptr<Controller> controller_;
@@ -129,6 +132,7 @@ Daemon::Impl::~Impl() {
   http_end.join();
   gpu_monitor_.reset();
   controller_.reset();
+  if (tensorboard_) tensorboard_->Stop();
 }
 
 absl::Status Daemon::Impl::Start() {
@@ -150,11 +154,26 @@ absl::Status Daemon::Impl::OpenStore() {
   log_->SetListener([this](const JobWrite& write) {
     metrics_.OnWrite(write);
     LogStateChanges(write);
+    if (tensorboard_ != nullptr) tensorboard_->OnWrite(write);
   });
+  if (config_.tensorboard()) StartTensorBoard();
   AMPD_ASSIGN_OR_RETURN(const auto counters, store_->Await([](const Database& db) { return db.Counters(); }));
   AMPD_ASSIGN_OR_RETURN(const auto job_counts, store_->Await([](const Database& db) { return db.JobCounts(); }));
   metrics_.Restore(counters, job_counts);
   return absl::OkStatus();
+}
+
+void Daemon::Impl::StartTensorBoard() {
+  TensorBoardExporter::Options options;
+  options.directory = absl::StrCat(config_.state_dir(), "/tensorboard");
+  options.artifact_root = absl::StrCat(config_.state_dir(), "/artifacts");
+  options.find_job = [this](const std::string& id) -> absl::StatusOr<v1::Job> {
+    AMPD_ASSIGN_OR_RETURN(JobRecord record, store_->Await([&](const Database& db) { return db.FindJob(id); }));
+    return std::move(record.job);
+  };
+  options.log = [](const std::string& text) { Log(Severity::kWarning, text); };
+  tensorboard_ = std::make_unique<TensorBoardExporter>(std::move(options), &SystemClock());
+  tensorboard_->Start(log_.get());
 }
 
 absl::Status Daemon::Impl::FindDevices() {

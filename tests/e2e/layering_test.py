@@ -39,6 +39,7 @@ ALLOWED = {
     "server/scheduling": STATUS | MESSAGES | {"server/scheduling"},
     "server/gpu": STATUS | MESSAGES | {"server/gpu", "server/events/clock.h"},
     "server/metrics": EVENTS | {"server/metrics"},
+    "server/tensorboard": EVENTS | {"server/tensorboard", "tensorboard"},
     "server/http": STATUS | {"server/http"},
     # Jobs know launchers by an interface, server/jobs/launcher.h, which server/launch implements. Of server/launch they
     # know the constants alone that tell how a worker ended, whoever launched it.
@@ -52,7 +53,7 @@ ALLOWED = {
     "server/worker": STATUS | MESSAGES | {"server/worker", "server/launch", "engine/train"},
     "client": MESSAGES | {"client", "google/rpc"},
 }
-PROJECT = ("engine/", "server/", "client/", "proto/", "ampd/", "google/rpc/", "tests/", "cmake/")
+PROJECT = ("engine/", "server/", "client/", "proto/", "ampd/", "google/rpc/", "tensorboard/", "tests/", "cmake/")
 GRPC_USERS = ("server/service", "server/main", "server/worker", "server/launch", "client")
 SOURCES = re.compile(r"^(engine|server|client|proto)/.*\.(h|cc|cu|cuh)$")
 

@@ -1,0 +1,98 @@
+// Keeps an event file for TensorBoard beside every job.
+#ifndef AMPD_SERVER_TENSORBOARD_EXPORTER_H_
+#define AMPD_SERVER_TENSORBOARD_EXPORTER_H_
+
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "server/events/clock.h"
+#include "server/events/event_log.h"
+#include "server/store/records.h"
+#include "server/tensorboard/event_file.h"
+#include "server/tensorboard/summaries.h"
+
+namespace ampd {
+
+// Follows every job on a thread of its own, a page of events at a time, reading the event log as watchers do: it
+// neither slows nor fails a job. After a restart of the daemon it goes on where a file ends. Thread-safe.
+class TensorBoardExporter {
+ public:
+  struct Options {
+    // Files are DIRECTORY/<job's name>-<job's id>/events.out.tfevents.<time of creation>.ampd.
+    std::string directory;
+    // As the daemon's: a job's pictures are in <artifact_root>/<id>.
+    std::string artifact_root;
+    // The job of an id with its spec; called on the exporter's thread.
+    std::function<absl::StatusOr<v1::Job>(const std::string& id)> find_job;
+    // Told of files that cannot be written, once for each job and cause.
+    std::function<void(const std::string&)> log;
+    // After a file could not be written.
+    absl::Duration retry = absl::Seconds(30);
+  };
+
+  // `clock` outlives this.
+  TensorBoardExporter(Options options, const Clock* clock);
+  // As Stop().
+  ~TensorBoardExporter();
+  TensorBoardExporter(const TensorBoardExporter&) = delete;
+  TensorBoardExporter& operator=(const TensorBoardExporter&) = delete;
+
+  // Call once. `log` outlives this, or the call of Stop().
+  void Start(EventLog* log);
+  // Leaves what was not written yet to the next start. OnWrite has no effect from then on.
+  void Stop();
+
+  // A durable change, as EventLog's listener gets it. Does not block.
+  void OnWrite(const JobWrite& write);
+  // Waits until everything before the call is in the files, or could not be written, or nothing more is to come.
+  void Flush();
+
+ private:
+  struct Followed {
+    std::string path;
+    std::unique_ptr<Summaries> summaries;
+    // Null while it is not open.
+    std::unique_ptr<EventFile> file;
+    absl::Duration retry_at = -absl::InfiniteDuration();
+    std::string last_error;
+    bool ended = false;
+  };
+
+  void Run();
+  std::string PathOf(const v1::Job& job) const;
+  // Whether all that there is was written.
+  bool Follow(const std::string& job_id, Followed* job);
+  absl::Status Prepare(const std::string& job_id, Followed* job);
+  absl::Status WritePages(const std::string& job_id, Followed* job);
+
+  const Options options_;
+  const Clock* const clock_;
+  // Set before the thread starts.
+  EventLog* log_ = nullptr;
+  // Used by the thread alone.
+  std::map<std::string, Followed> jobs_;
+  // To be tried again.
+  std::set<std::string> failed_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  // Guarded by mutex_. Ids of jobs with events that were not looked at yet.
+  std::set<std::string> news_;
+  bool busy_ = false;
+  bool stopping_ = false;
+
+  std::thread thread_;
+};
+
+}  // namespace ampd
+
+#endif  // AMPD_SERVER_TENSORBOARD_EXPORTER_H_

@@ -1,0 +1,117 @@
+#include "server/tensorboard/exporter.h"
+
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <future>
+#include <mutex>
+
+#include "tests/unit/server/store/store_test_util.h"
+
+namespace ampd {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+JobWrite StepWrite(uint64_t sequence, int64_t step) {
+  JobWrite write = EventWrite(1, sequence);
+  v1::JobEvent& event = write.events[0];
+  event.mutable_time()->set_seconds(1000 + step);
+  event.mutable_step()->set_last_step(step);
+  event.mutable_step()->add_phases()->set_loss(1);
+  return write;
+}
+
+class ExporterTest : public ::testing::Test {
+ protected:
+  ExporterTest() {
+    Store::Options options;
+    options.state_dir = dir_.path();
+    store_ = *Store::Open(std::move(options));
+  }
+  ~ExporterTest() override { Stop(); }
+
+  void Start(absl::Duration retry = absl::Hours(1)) {
+    TensorBoardExporter::Options options;
+    options.directory = dir_.path() + "/tensorboard";
+    options.artifact_root = dir_.path() + "/artifacts";
+    options.retry = retry;
+    options.find_job = [this](const std::string& id) -> absl::StatusOr<v1::Job> {
+      const auto record = store_->Await([&](const Database& db) { return db.FindJob(id); });
+      if (!record.ok()) return record.status();
+      return record->job;
+    };
+    options.log = [this](const std::string& text) {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      logged_.push_back(text);
+    };
+    exporter_ = std::make_unique<TensorBoardExporter>(std::move(options), &SystemClock());
+    log_ = std::make_unique<EventLog>(store_.get());
+    log_->SetListener([this](const JobWrite& write) { exporter_->OnWrite(write); });
+    exporter_->Start(log_.get());
+  }
+
+  void Stop() {
+    if (exporter_ != nullptr) exporter_->Stop();
+    log_.reset();
+    exporter_.reset();
+  }
+
+  void Append(JobWrite write) {
+    std::promise<absl::Status> done;
+    log_->Append(std::move(write), [&](const absl::Status& status) { done.set_value(status); });
+    ASSERT_TRUE(done.get_future().get().ok());
+    log_->Flush();
+    exporter_->Flush();
+  }
+
+  std::string Path() const { return dir_.path() + "/tensorboard/job_1-" + TestId(1) + "/events.out.tfevents.0.ampd"; }
+  uint64_t Written() const { return (*EventFile::Open(Path()))->sequence(); }
+  std::vector<std::string> logged() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return logged_;
+  }
+
+  TempDir dir_;
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<EventLog> log_;
+  std::unique_ptr<TensorBoardExporter> exporter_;
+  std::mutex mutex_;
+  std::vector<std::string> logged_;
+};
+
+TEST_F(ExporterTest, FollowsAJobAndGoesOnAfterARestart) {
+  Start();
+  Append(CreateWrite(1));
+  Append(StepWrite(2, 10));
+  EXPECT_EQ(Written(), 2u);
+  const auto size = std::filesystem::file_size(Path());
+  Stop();
+  Start();
+  Append(StepWrite(3, 20));
+  EXPECT_EQ(Written(), 3u);
+  EXPECT_GT(std::filesystem::file_size(Path()), size);
+  EXPECT_LT(std::filesystem::file_size(Path()), 2 * size);
+  EXPECT_THAT(logged(), IsEmpty());
+}
+
+TEST_F(ExporterTest, WhatCannotBeWrittenIsToldOnceAndTriedAgain) {
+  // A file stands where the folder shall be.
+  std::filesystem::create_directories(dir_.path() + "/tensorboard");
+  const std::string folder = dir_.path() + "/tensorboard/job_1-" + TestId(1);
+  fclose(fopen(folder.c_str(), "w"));
+  Start(absl::ZeroDuration());
+  Append(CreateWrite(1));
+  Append(StepWrite(2, 10));
+  Append(StepWrite(3, 20));
+  ASSERT_THAT(logged(), SizeIs(1));
+  EXPECT_THAT(logged()[0], HasSubstr(folder));
+  std::filesystem::remove(folder);
+  Append(StepWrite(4, 30));
+  EXPECT_EQ(Written(), 4u);
+}
+
+}  // namespace
+}  // namespace ampd
