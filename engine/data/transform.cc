@@ -51,6 +51,11 @@ absl::Status CheckTransform(const v1::ImageTransform& spec, const DatasetInfo& i
     return Refuse("normalize", "STANDARD would count steps past the samples' lengths", info);
   }
   if (spec.random_flip() && !info.is_image()) return Refuse("random_flip", "is for images", info);
+  if (info.is_image() && info.label_count > 1 && info.label_count == info.input_shape[0] * info.input_shape[1]) {
+    constexpr char kMoves[] = "would move pixels away from their labels";
+    if (spec.random_flip()) return Refuse("random_flip", kMoves, info);
+    if (spec.random_crop_padding() != 0) return Refuse("random_crop_padding", kMoves, info);
+  }
   const int64_t padding = spec.random_crop_padding();
   if (padding == 0) return absl::OkStatus();
   if (!info.is_image()) return Refuse("random_crop_padding", "is for images", info);

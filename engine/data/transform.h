@@ -15,8 +15,9 @@
 namespace ampd::data {
 
 // Whether the transform makes sense for such samples; INVALID_ARGUMENT naming field, values and dataset otherwise:
-// crop and flip need images, UNIT and IMAGENET bytes, IMAGENET three channels, the padding must be smaller than the
-// image; samples with lengths cannot be measured for STANDARD. UNIMPLEMENTED for `size`.
+// crop and flip need images, not such with a label a pixel, UNIT and IMAGENET bytes, IMAGENET three channels, the
+// padding must be smaller than the image; samples with lengths cannot be measured for STANDARD. UNIMPLEMENTED for
+// `size`.
 absl::Status CheckTransform(const v1::ImageTransform& spec, const DatasetInfo& info);
 
 // Names the random draws of one training sample. They follow from these values alone.

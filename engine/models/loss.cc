@@ -47,6 +47,7 @@ class LossBuilder {
         graph_(graph) {}
 
   absl::Status Build() {
+    if (soft_max()) AMPD_RETURN_IF_ERROR(PixelsAsPositions());
     AMPD_RETURN_IF_ERROR(spec_.has_ctc() ? CheckCtcShapes() : CheckShapes());
     if (sample_.classes > 0) labels_ = graph_->AddInput("labels", {DType::kI32, LabelShape()});
     AMPD_RETURN_IF_ERROR(spec_.has_ctc() ? AddCtc()
@@ -75,6 +76,20 @@ class LossBuilder {
 
   absl::Status Wrong(const std::string& what) const {
     return absl::InvalidArgumentError(absl::StrCat("[", op_name(), "] ", what, ", node loss"));
+  }
+
+  // Labels of an image's pixels come row by row, as pixels lie in memory.
+  absl::Status PixelsAsPositions() {
+    const Shape image = shape();
+    if (image.size() != 4 || sample_.label_shape.size() != 1) return absl::OkStatus();
+    if (image[1] * image[2] != sample_.label_shape[0]) {
+      return Wrong(absl::StrCat("needs a label for each of ", image[1], " x ", image[2], " pixels of the last layer, ",
+                                "the data has ", sample_.label_shape[0], " a sample"));
+    }
+    const std::vector<int64_t> rows = {image[0], image[1] * image[2], image[3]};
+    AMPD_ASSIGN_OR_RETURN(const std::vector<ValueId> pixels, Emit(OpKind::kReshape, {prediction_}, {{"shape", rows}}));
+    prediction_ = pixels[0];
+    return absl::OkStatus();
   }
 
   absl::Status CheckShapes() const {
@@ -233,7 +248,7 @@ class LossBuilder {
   const v1::LossSpec& spec_;
   const SampleInfo& sample_;
   const bool training_;
-  const ValueId prediction_;
+  ValueId prediction_;
   const bool padded_;
   const ValueId lengths_;
   ir::Graph* graph_;

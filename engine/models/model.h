@@ -23,8 +23,8 @@ struct SampleInfo {
   // > 0: integer class labels 0..classes-1. 0: float targets.
   int64_t classes = 0;
   int64_t target_features = 0;  // float targets per sample
-  // With classes: extents of a sample's labels, [positions] where each position of a sequence has one, [labels] for
-  // ctc. Empty: one label a sample.
+  // With classes: extents of a sample's labels, [positions] where each position of a sequence has one (or, row by row,
+  // each pixel of the last layer's image), [labels] for ctc. Empty: one label a sample.
   Shape label_shape;
   // Steps past a sample's length do not count: the input's first axis is time.
   bool lengths = false;
@@ -39,7 +39,7 @@ struct SampleInfo {
 // softmax cross-entropy against distributions (one-hot where the data has classes; then "labels" too, for the
 // accuracy). A label below 0 counts in no loss and no metric, which is how labels past a sample's length are marked.
 // Outputs: "loss" (f32 scalar, mean) and "losses" (f32, labels' shape or [batch]). The evaluation graph also has
-// "logits", the last layer's output in f32; of softmax cross-entropy "loss_weights", by which its mean divides, and
+// "logits", the last layer's output in f32 (an image with labels as [batch, pixels, classes]); of softmax cross-entropy "loss_weights", by which its mean divides, and
 // "surprises", -log of the labels' probabilities; and where the data has classes "correct", "top5" (above 5 outputs)
 // and "counted", each 0 or 1 a label.
 struct PhaseGraph {

@@ -46,10 +46,8 @@ const absl::flat_hash_set<std::string>& UnsupportedFields() {
       "ampd.v1.PrecisionSpec.auto",
       "ampd.v1.PresetModel.acgan",
       "ampd.v1.PresetModel.gpt2",
-      "ampd.v1.PresetModel.resnet",
       "ampd.v1.PresetModel.speech",
       "ampd.v1.PresetModel.ssd",
-      "ampd.v1.PresetModel.unet",
       "ampd.v1.ReportSpec.samples",
   };
   // clang-format on

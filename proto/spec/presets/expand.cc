@@ -16,6 +16,10 @@ void Expand(const v1::PresetModel& preset, v1::JobSpec* spec, Violations* violat
       return presets::ExpandMlp(preset.mlp(), spec, violations);
     case v1::PresetModel::kConvnet:
       return presets::ExpandConvnet(preset.convnet(), spec, violations);
+    case v1::PresetModel::kResnet:
+      return presets::ExpandResnet(preset.resnet(), spec, violations);
+    case v1::PresetModel::kUnet:
+      return presets::ExpandUnet(preset.unet(), spec, violations);
     case v1::PresetModel::FAMILY_NOT_SET:
       return violations->Add("model.preset", "required, one of mlp, convnet, acgan, resnet, gpt2, speech, unet, ssd");
     default:

@@ -41,6 +41,8 @@ void SetDefaultLoss(const v1::LossSpec& loss, v1::ModelSpec* model);
 
 void ExpandMlp(const v1::MlpPreset& preset, v1::JobSpec* spec, Violations* violations);
 void ExpandConvnet(const v1::ConvnetPreset& preset, v1::JobSpec* spec, Violations* violations);
+void ExpandResnet(const v1::ResnetPreset& preset, v1::JobSpec* spec, Violations* violations);
+void ExpandUnet(const v1::UnetPreset& preset, v1::JobSpec* spec, Violations* violations);
 
 }  // namespace ampd::presets
 

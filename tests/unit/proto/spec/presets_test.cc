@@ -35,7 +35,8 @@ std::string Violated(const std::string& yaml) {
 
 // Presets that stand for layers, one of each family at least.
 const std::vector<std::string>& Families() {
-  static const auto* const families = new std::vector<std::string>{"mlp: {}", "convnet: {}"};
+  static const auto* const families =
+      new std::vector<std::string>{"mlp: {}", "convnet: {}", "resnet: {depth: 20}", "resnet: {depth: 50}", "unet: {}"};
   return *families;
 }
 
@@ -80,6 +81,17 @@ TEST(PresetsTest, NameTheirFields) {
       {"mlp: {outputs: -1}", "model.preset.mlp.outputs: must be at least 1, is -1"},
       {"convnet: {filters: [1]}",
        "model.preset.convnet.kernels: must be as many as filters, which are 1, and at most 40, are 3"},
+      {"resnet: {}",
+       "model.preset.resnet.depth: required, one of 20, 32, 44, 56, 110 for small images and 18, 34, 50, 101, 152 for "
+       "large ones"},
+      {"resnet: {depth: 21}",
+       "model.preset.resnet.depth: must be one of 20, 32, 44, 56, 110 for small images and 18, 34, 50, 101, 152 for "
+       "large ones, is 21"},
+      {"resnet: {depth: 110, width: 0}", "model.preset.resnet.width: must be at least 1, is 0"},
+      {"resnet: {depth: 110, classes: 0}", "model.preset.resnet.classes: must be at least 1, is 0"},
+      {"unet: {depth: 9}", "model.preset.unet.depth: must be at most 8, is 9"},
+      {"unet: {width: 5000}", "model.preset.unet.width: must be at most 4096, is 5000"},
+      {"unet: {classes: 1}", "model.preset.unet.classes: must be at least 2, is 1"},
       {"convnet: {kernels: [5, 7, 1025]}", "model.preset.convnet.kernels[2]: must be at most 1024, is 1025"},
   };
   for (const auto& [family, violation] : cases) {
