@@ -24,7 +24,7 @@ LABEL org.opencontainers.image.title="ampd" \
 RUN apt-get update -qq && \
     DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends \
       libgrpc++1.51 libprotobuf32 libabsl20220623 libprometheus-cpp-core1.0 libcivetweb1 libsqlite3-0 libyaml-cpp0.7 \
-      libssl3 zlib1g libdnnl2 libgomp1 && \
+      libssl3 zlib1g libjpeg62-turbo libpng16-16 libdnnl2 libgomp1 && \
     rm -rf /var/lib/apt/lists/* && \
     useradd --uid 7070 --shell /usr/sbin/nologin --home-dir /var/lib/ampd --create-home ampd && \
     mkdir -p /data

@@ -12,6 +12,8 @@ find_package(gRPC CONFIG REQUIRED)
 find_package(absl CONFIG REQUIRED)
 find_package(OpenMP REQUIRED)
 find_package(ZLIB REQUIRED)
+find_package(JPEG REQUIRED)
+find_package(PNG REQUIRED)
 find_package(PkgConfig REQUIRED)
 
 # GCC 12 sees uninitialised reads in every temporary absl::InlinedVector, hence -Wno-maybe-uninitialized.

@@ -3,18 +3,23 @@
 #include <algorithm>
 #include <new>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "engine/core/status.h"
 #include "engine/data/cifar10.h"
 #include "engine/data/glyphs.h"
 #include "engine/data/idx.h"
+#include "engine/data/image_folder.h"
 #include "engine/data/memory_dataset.h"
 #include "engine/data/npy_dataset.h"
+#include "engine/data/resized_dataset.h"
 #include "engine/data/text.h"
 
 namespace ampd::data {
 namespace {
 
 absl::Status UnsupportedSource(const v1::DatasetSpec& spec) {
+  if (spec.has_image_folder()) return absl::InvalidArgumentError("image_folder: its images need the job's data.image");
   const auto* source = v1::DatasetSpec::descriptor()->FindFieldByNumber(spec.source_case());
   if (source != nullptr) {
     return absl::UnimplementedError(absl::StrCat(source->name(), " datasets are not supported yet"));
@@ -68,6 +73,24 @@ absl::Status CheckLimit(const v1::DatasetSpec& spec) {
 
 }  // namespace
 
+absl::Status Dataset::ReadSample(int64_t i, const Draw*, absl::Span<float> out) const {
+  AMPD_RETURN_IF_ERROR(CheckFinite(i));
+  ReadInput(i, out);
+  return absl::OkStatus();
+}
+
+absl::Status Dataset::NoteDamage(int64_t i, const absl::Status& status) const {
+  if (info_.max_damaged < 0 || !absl::IsDataLoss(status)) return status;
+  const std::string file = SampleName(i);
+  absl::string_view reason = status.message();
+  if (absl::ConsumePrefix(&reason, file)) absl::ConsumePrefix(&reason, ": ");
+  const int64_t found = damage_.Add({i, file, std::string(reason)});
+  if (found <= info_.max_damaged) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat(info_.name, ": ", found, " of ", info_.size,
+                                          " samples are damaged, of which data.max_corrupt_ratio allows ",
+                                          info_.max_damaged, "; the last found is ", status.message()));
+}
+
 void Dataset::ReadLabels(int64_t, absl::Span<int32_t> out) const { std::fill(out.begin(), out.end(), -1); }
 
 absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const v1::DatasetSpec& spec,
@@ -95,6 +118,30 @@ absl::StatusOr<DatasetInfo> DescribeDataset(const v1::DatasetSpec& spec, absl::S
   } catch (const std::bad_alloc&) {
     return absl::ResourceExhaustedError("no memory left while reading a dataset's header");
   }
+}
+
+absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const v1::DataSpec& data, absl::Span<const std::string> data_roots,
+                                                     bool is_eval, std::shared_ptr<SampleCache> cache) {
+  const v1::DatasetSpec& spec = is_eval ? data.eval() : data.train();
+  if (spec.has_image_folder()) {
+    AMPD_RETURN_IF_ERROR(CheckLimit(spec));
+    return OpenImageFolder(data, is_eval, data_roots, std::move(cache));
+  }
+  AMPD_ASSIGN_OR_RETURN(std::unique_ptr<Dataset> dataset, OpenDataset(spec, data_roots, is_eval));
+  if (data.image().size() == 0) return dataset;
+  return MakeResizedDataset(std::move(dataset), data.image(), is_eval);
+}
+
+absl::StatusOr<DatasetInfo> DescribeDataset(const v1::DataSpec& data, absl::Span<const std::string> data_roots,
+                                            bool is_eval) {
+  const v1::DatasetSpec& spec = is_eval ? data.eval() : data.train();
+  if (spec.has_image_folder()) {
+    AMPD_RETURN_IF_ERROR(CheckLimit(spec));
+    return DescribeImageFolder(data, is_eval, data_roots);
+  }
+  AMPD_ASSIGN_OR_RETURN(DatasetInfo info, DescribeDataset(spec, data_roots, is_eval));
+  if (data.image().size() == 0) return info;
+  return ResizedInfo(data.image(), std::move(info));
 }
 
 }  // namespace ampd::data

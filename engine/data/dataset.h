@@ -13,8 +13,11 @@
 #include "absl/types/span.h"
 #include "ampd/v1/data.pb.h"
 #include "engine/core/shape.h"
+#include "engine/data/damage.h"
 
 namespace ampd::data {
+
+class SampleCache;
 
 // Classes a dataset may have; a label at or above it is refused.
 inline constexpr int64_t kMaxClasses = int64_t{1} << 20;
@@ -47,12 +50,30 @@ struct DatasetInfo {
   std::vector<int32_t> lengths;
   // Of label sequences, the labels of each sample that count, 0 to label_count. Empty: all.
   std::vector<int32_t> label_lengths;
+  // Targets tell where in an image something is (a label a pixel, row by row, or boxes), so an image must not be moved,
+  // mirrored or resized without them.
+  bool targets_in_space = false;
+  // Reading a sample takes work, which threads may share.
+  bool decodes = false;
+  // How many samples may be damaged, which are then left out, below `size`; -1: damage is an error.
+  int64_t max_damaged = -1;
 
   bool is_image() const { return input_shape.size() == 3; }
   int64_t input_elements() const { return NumElements(input_shape); }
 };
 
-// Immutable once opened: every method may be called from any thread. Indices are 0 <= i < size().
+// Names the random draws of one training sample. They follow from these values alone.
+struct Draw {
+  // The job's.
+  uint64_t seed = 0;
+  // Attempted step, from 0.
+  int64_t step = 0;
+  // Place in the step's whole batch, from 0.
+  int64_t position = 0;
+};
+
+// Immutable once opened, but for the damage that readers note: every method may be called from any thread. Indices are
+// 0 <= i < size().
 class Dataset {
  public:
   explicit Dataset(DatasetInfo info) : info_(std::move(info)) {}
@@ -65,6 +86,21 @@ class Dataset {
 
   // The values as stored (bytes as 0..255), channels last; `out` has info().input_elements() places.
   virtual void ReadInput(int64_t i, absl::Span<float> out) const = 0;
+
+  // What readers call. The same as ReadInput after CheckFinite, but for datasets that decode samples as they are read:
+  // there it may fail, and `draw`, of a training sample, chooses what of the stored image is given (nullptr: what
+  // evaluation sees). With info().max_damaged >= 0 DATA_LOSS means that the sample is damaged, whatever the draw.
+  virtual absl::Status ReadSample(int64_t i, const Draw* draw, absl::Span<float> out) const;
+
+  // The file that a sample is in.
+  virtual std::string SampleName(int64_t) const { return info_.name; }
+
+  // To be called by readers when ReadSample failed with `status`: OK when the sample is to be left out, and noted as
+  // such; `status` when it is no damage, or damage is an error; DATA_LOSS that says how many when there are too many.
+  absl::Status NoteDamage(int64_t i, const absl::Status& status) const;
+
+  // The damaged samples that were noted; any thread may take them.
+  DamageLog& damage() const { return damage_; }
 
   // kClass with label_count 0 only.
   virtual int32_t ReadLabel(int64_t i) const = 0;
@@ -81,18 +117,29 @@ class Dataset {
 
  private:
   DatasetInfo info_;
+  mutable DamageLog damage_;
 };
 
 // Opens a dataset and decodes it into memory. `is_eval` chooses the default seed of `glyphs`.
 // Errors: NOT_FOUND and PERMISSION_DENIED for paths (engine/data/path.h); DATA_LOSS for content that is wrong, naming
 // file, expected and found; INVALID_ARGUMENT for a spec that makes no sense; RESOURCE_EXHAUSTED for data that does not
-// fit the machine's memory; UNIMPLEMENTED for sources that are not supported yet.
+// fit the machine's memory; UNIMPLEMENTED for sources that are not supported yet. Sources that need more than their own
+// spec (image_folder) are INVALID_ARGUMENT; they are opened as below.
 absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const v1::DatasetSpec& spec,
                                                      absl::Span<const std::string> data_roots, bool is_eval);
 
 // What OpenDataset(...)->info() would be, from headers, file sizes and labels alone. The errors are the same, but it
 // does not see damage within the inputs.
 absl::StatusOr<DatasetInfo> DescribeDataset(const v1::DatasetSpec& spec, absl::Span<const std::string> data_roots,
+                                            bool is_eval);
+
+// The training (`is_eval`: the evaluation) samples of a job: what its source holds, decoded and resized as data.image
+// and its kin say. What follows there from the draw of a step (random_resized_crop) is part of it, for training; what
+// every image gets (normalisation, flip, padded crop) is Transform's. `cache` keeps decoded samples; nullptr: nothing
+// does. INVALID_ARGUMENT also where data.image.size does not fit the samples.
+absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const v1::DataSpec& data, absl::Span<const std::string> data_roots,
+                                                     bool is_eval, std::shared_ptr<SampleCache> cache = nullptr);
+absl::StatusOr<DatasetInfo> DescribeDataset(const v1::DataSpec& data, absl::Span<const std::string> data_roots,
                                             bool is_eval);
 
 }  // namespace ampd::data

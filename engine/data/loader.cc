@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <numeric>
 #include <utility>
 
@@ -64,9 +65,10 @@ absl::Status CheckBuckets(const DatasetInfo& info, const LoaderOptions& options)
 }
 
 absl::Status CheckOptions(const DatasetInfo& info, const LoaderOptions& options, bool training) {
-  if (options.batch_size < 1 || options.first_step < 0 || options.depth < 2) {
+  if (options.batch_size < 1 || options.first_step < 0 || options.depth < 2 || options.threads < 1) {
     return absl::InvalidArgumentError(absl::StrCat("loader: batch size ", options.batch_size, ", first step ",
-                                                   options.first_step, ", depth ", options.depth));
+                                                   options.first_step, ", depth ", options.depth, ", threads ",
+                                                   options.threads));
   }
   if (training && info.size < options.batch_size) {
     return absl::InvalidArgumentError(absl::StrCat("the training set ", info.name, " holds ", info.size,
@@ -110,7 +112,9 @@ Loader::Loader(const Dataset& dataset, const Transform& transform, const LoaderO
       transform_(transform),
       options_(options),
       training_(training),
-      batches_per_epoch_(BatchesPerEpoch(dataset.size(), options.batch_size, training)) {}
+      batches_per_epoch_(BatchesPerEpoch(dataset.size(), options.batch_size, training)),
+      pool_(dataset.info().decodes ? options.threads : 1),
+      scratch_(static_cast<size_t>(pool_.threads())) {}
 
 Loader::~Loader() {
   {
@@ -207,14 +211,70 @@ absl::Status Loader::Fill(int64_t step, Batch& batch) {
     ChooseFromBuckets(batch);
   }
   batch.valid = static_cast<int64_t>(batch.samples.size());
-  for (int64_t i = 0; i < batch.valid; ++i) {
-    if (absl::Status status = FillSample(batch.samples[static_cast<size_t>(i)], i, batch); !status.ok()) {
-      const std::string where = training_ ? absl::StrCat("epoch ", batch.epoch, ", batch ") : "evaluation, batch ";
-      return Annotate(status, absl::StrCat(where, batch.batch));
-    }
+  if (const absl::Status status = FillSamples(batch); !status.ok()) {
+    const std::string where = training_ ? absl::StrCat("epoch ", batch.epoch, ", batch ") : "evaluation, batch ";
+    return Annotate(status, absl::StrCat(where, batch.batch));
   }
   ClearPadding(batch);
   return absl::OkStatus();
+}
+
+absl::Status Loader::FillSamples(Batch& batch) {
+  places_.assign(batch.samples.size(), Place());
+  pool_.ForEach(batch.valid, [&](int64_t i, int worker) {
+    FillPlace(i, batch, scratch_[static_cast<size_t>(worker)], places_[static_cast<size_t>(i)]);
+  });
+  AMPD_RETURN_IF_ERROR(NoteRefused(batch));
+  DropLeftOut(batch);
+  return absl::OkStatus();
+}
+
+void Loader::FillPlace(int64_t position, Batch& batch, Scratch& scratch, Place& place) {
+  const int64_t first = batch.samples[static_cast<size_t>(position)], size = dataset_.size();
+  const int64_t max_damaged = dataset_.info().max_damaged;
+  for (int64_t i = 0; i < size; ++i) {
+    const int64_t sample = (first + i) % size;
+    batch.samples[static_cast<size_t>(position)] = sample;
+    place.status = FillSample(sample, position, batch, scratch);
+    if (max_damaged < 0 || !absl::IsDataLoss(place.status)) return;
+    place.refused.push_back({sample, std::exchange(place.status, absl::OkStatus())});
+    place.left_out = !training_;
+    if (place.left_out || static_cast<int64_t>(place.refused.size()) > max_damaged) return;
+  }
+}
+
+// In the order of the batch, whichever thread was first.
+absl::Status Loader::NoteRefused(Batch& batch) {
+  for (int64_t i = 0; i < batch.valid; ++i) {
+    const Place& place = places_[static_cast<size_t>(i)];
+    for (const Refused& refused : place.refused) {
+      AMPD_RETURN_IF_ERROR(dataset_.NoteDamage(refused.sample, refused.status));
+    }
+    AMPD_RETURN_IF_ERROR(place.status);
+  }
+  return absl::OkStatus();
+}
+
+void Loader::DropLeftOut(Batch& batch) {
+  int64_t kept = 0;
+  const auto move_row = [&](Tensor& tensor, int64_t from) {
+    if (tensor.shape().empty()) return;
+    const size_t row = static_cast<size_t>(tensor.view().bytes() / options_.batch_size);
+    char* data = static_cast<char*>(tensor.view().data);
+    std::memmove(data + static_cast<size_t>(kept) * row, data + static_cast<size_t>(from) * row, row);
+  };
+  for (int64_t i = 0; i < batch.valid; ++i) {
+    if (places_[static_cast<size_t>(i)].left_out) continue;
+    if (i != kept) {
+      for (Tensor* tensor : {&batch.inputs, &batch.labels, &batch.lengths, &batch.label_lengths, &batch.targets}) {
+        move_row(*tensor, i);
+      }
+      batch.samples[static_cast<size_t>(kept)] = batch.samples[static_cast<size_t>(i)];
+    }
+    ++kept;
+  }
+  batch.valid = kept;
+  batch.samples.resize(static_cast<size_t>(kept));
 }
 
 void Loader::Choose(Batch& batch) {
@@ -253,35 +313,37 @@ void Loader::ChooseFromBuckets(Batch& batch) {
   if (LabelsByStep()) batch.labels.Reshape({options_.batch_size, time});
 }
 
-absl::Status Loader::FillSample(int64_t sample, int64_t position, Batch& batch) {
-  AMPD_RETURN_IF_ERROR(dataset_.CheckFinite(sample));
+absl::Status Loader::FillSample(int64_t sample, int64_t position, Batch& batch, Scratch& scratch) {
   if (!options_.buckets.empty()) {
-    FillSequence(sample, position, batch);
-    return FillTarget(sample, position, batch);
+    AMPD_RETURN_IF_ERROR(FillSequence(sample, position, batch, scratch));
+    return FillTarget(sample, position, batch, scratch);
   }
   const size_t elements = static_cast<size_t>(dataset_.info().input_elements());
   const auto out = batch.inputs.as<float>().subspan(static_cast<size_t>(position) * elements, elements);
   if (training_) {
-    transform_.ReadAugmented(dataset_, sample, {options_.seed, batch.step, position}, scratch_, out);
+    const Draw draw = {options_.seed, batch.step, position};
+    AMPD_RETURN_IF_ERROR(transform_.ReadAugmented(dataset_, sample, draw, scratch.values, out));
   } else {
-    transform_.ReadPlain(dataset_, sample, out);
+    AMPD_RETURN_IF_ERROR(transform_.ReadPlain(dataset_, sample, out));
   }
-  return FillTarget(sample, position, batch);
+  return FillTarget(sample, position, batch, scratch);
 }
 
-void Loader::FillSequence(int64_t sample, int64_t position, Batch& batch) {
-  scratch_.resize(static_cast<size_t>(dataset_.info().input_elements()));
-  transform_.ReadPlain(dataset_, sample, absl::MakeSpan(scratch_));
+absl::Status Loader::FillSequence(int64_t sample, int64_t position, Batch& batch, Scratch& scratch) {
+  std::vector<float>& values = scratch.values;
+  values.resize(static_cast<size_t>(dataset_.info().input_elements()));
+  AMPD_RETURN_IF_ERROR(transform_.ReadPlain(dataset_, sample, absl::MakeSpan(values)));
   const size_t length = static_cast<size_t>(dataset_.info().lengths[static_cast<size_t>(sample)]);
-  const size_t counted = scratch_.size() / static_cast<size_t>(dataset_.info().input_shape[0]) * length;
+  const size_t counted = values.size() / static_cast<size_t>(dataset_.info().input_shape[0]) * length;
   const size_t elements = static_cast<size_t>(batch.inputs.size() / options_.batch_size);
   const auto out = batch.inputs.as<float>().subspan(static_cast<size_t>(position) * elements, elements);
-  std::fill(std::copy_n(scratch_.begin(), counted, out.begin()), out.end(), 0.0f);
+  std::fill(std::copy_n(values.begin(), counted, out.begin()), out.end(), 0.0f);
   batch.lengths.as<int32_t>()[static_cast<size_t>(position)] = static_cast<int32_t>(length);
+  return absl::OkStatus();
 }
 
-absl::Status Loader::FillTarget(int64_t sample, int64_t position, Batch& batch) {
-  if (dataset_.info().label_count > 0) return FillLabels(sample, position, batch);
+absl::Status Loader::FillTarget(int64_t sample, int64_t position, Batch& batch, Scratch& scratch) {
+  if (dataset_.info().label_count > 0) return FillLabels(sample, position, batch, scratch);
   if (options_.targets == TargetFormat::kLabels) {
     batch.labels.as<int32_t>()[static_cast<size_t>(position)] = dataset_.ReadLabel(sample);
     return absl::OkStatus();
@@ -301,14 +363,14 @@ bool Loader::LabelsByStep() const {
   return dataset_.info().label_count > 0 && !options_.buckets.empty() && !options_.spelled_labels;
 }
 
-absl::Status Loader::FillLabels(int64_t sample, int64_t position, Batch& batch) {
+absl::Status Loader::FillLabels(int64_t sample, int64_t position, Batch& batch, Scratch& scratch) {
   const DatasetInfo& info = dataset_.info();
-  label_scratch_.resize(static_cast<size_t>(info.label_count));
-  dataset_.ReadLabels(sample, absl::MakeSpan(label_scratch_));
+  scratch.labels.resize(static_cast<size_t>(info.label_count));
+  dataset_.ReadLabels(sample, absl::MakeSpan(scratch.labels));
   const size_t places = static_cast<size_t>(batch.labels.size() / options_.batch_size);
   const auto out = batch.labels.as<int32_t>().subspan(static_cast<size_t>(position) * places, places);
-  const size_t given = std::min(places, label_scratch_.size());
-  std::fill(std::copy_n(label_scratch_.begin(), given, out.begin()), out.end(), -1);
+  const size_t given = std::min(places, scratch.labels.size());
+  std::fill(std::copy_n(scratch.labels.begin(), given, out.begin()), out.end(), -1);
   if (!info.label_lengths.empty()) {
     batch.label_lengths.as<int32_t>()[static_cast<size_t>(position)] = info.label_lengths[static_cast<size_t>(sample)];
   }

@@ -1,4 +1,4 @@
-// Batches, prepared ahead on another thread.
+// Batches, prepared ahead on other threads.
 #ifndef AMPD_ENGINE_DATA_LOADER_H_
 #define AMPD_ENGINE_DATA_LOADER_H_
 
@@ -17,6 +17,7 @@
 #include "engine/data/epoch_order.h"
 #include "engine/data/length_buckets.h"
 #include "engine/data/transform.h"
+#include "engine/data/worker_pool.h"
 
 namespace ampd::data {
 
@@ -41,6 +42,8 @@ struct LoaderOptions {
   int64_t first_step = 0;
   // Buffers, >= 2: batches prepared ahead and those that the caller holds.
   int depth = 3;
+  // Threads that read samples which have to be decoded (DatasetInfo::decodes), >= 1. They change nothing in a batch.
+  int threads = 1;
   // Of datasets with lengths, and only of those: what LengthBuckets gave. Required for them.
   std::vector<int64_t> buckets;
   // Of label sequences: they are what is to be found in the input (ctc) rather than a label for each of its steps, must
@@ -73,7 +76,8 @@ struct Batch {
   int64_t epoch = 0;
   // Within the epoch or the evaluation, from 0.
   int64_t batch = 0;
-  // Samples that count: batch_size, but fewer in the last batch of an evaluation, whose other places are zeros.
+  // Samples that count: batch_size, but fewer in an evaluation's last batch and in those of which a damaged sample was
+  // left out; the other places are zeros.
   int64_t valid = 0;
   // How long Next() waited for it.
   double wait_seconds = 0;
@@ -81,6 +85,10 @@ struct Batch {
 
 // Next() and Release() are called from one thread at a time; destruction, from any state, stops the loader's thread and
 // takes back every batch. `dataset` and `transform` outlive the loader.
+//
+// A damaged sample (Dataset::NoteDamage) is noted and left out. In training the next sample of the dataset takes its
+// place, the first after the last, whatever was met before: so what a step sees follows from the files alone, after a
+// resume too. An evaluation has fewer samples.
 class Loader {
  public:
   // An endless sequence of full batches that depends on (seed, step) alone: attempted step s is batch
@@ -100,7 +108,8 @@ class Loader {
 
   // Waits for the next batch, which the caller holds until Release(); nullptr after the last one of an evaluation.
   // DATA_LOSS, in place of the batch concerned and of all later ones, when a sample's source is not finite: names file,
-  // sample, epoch and batch. FAILED_PRECONDITION when the caller holds every buffer.
+  // sample, epoch and batch; or when too many samples are damaged. FAILED_PRECONDITION when the caller holds every
+  // buffer.
   absl::StatusOr<Batch*> Next();
   void Release(Batch* batch);
 
@@ -124,12 +133,35 @@ class Loader {
   // The samples of the batch that `batch` is, and its bucket.
   void Choose(Batch& batch);
   void ChooseFromBuckets(Batch& batch);
-  absl::Status FillSample(int64_t sample, int64_t position, Batch& batch);
+  // Of one thread.
+  struct Scratch {
+    std::vector<float> values;
+    std::vector<int32_t> labels;
+  };
+  // A sample that could not be read, and why.
+  struct Refused {
+    int64_t sample;
+    absl::Status status;
+  };
+  // How reading the sample of one place of a batch went.
+  struct Place {
+    // In the order in which they were tried.
+    std::vector<Refused> refused;
+    absl::Status status;
+    bool left_out = false;
+  };
+  absl::Status FillSamples(Batch& batch);
+  // Reads the sample of a place, or the one that takes its place.
+  void FillPlace(int64_t position, Batch& batch, Scratch& scratch, Place& place);
+  absl::Status NoteRefused(Batch& batch);
+  // Closes the gaps that left-out samples made.
+  void DropLeftOut(Batch& batch);
+  absl::Status FillSample(int64_t sample, int64_t position, Batch& batch, Scratch& scratch);
   // Whether there is a label for each step, padded as the steps are.
   bool LabelsByStep() const;
-  void FillSequence(int64_t sample, int64_t position, Batch& batch);
-  absl::Status FillTarget(int64_t sample, int64_t position, Batch& batch);
-  absl::Status FillLabels(int64_t sample, int64_t position, Batch& batch);
+  absl::Status FillSequence(int64_t sample, int64_t position, Batch& batch, Scratch& scratch);
+  absl::Status FillTarget(int64_t sample, int64_t position, Batch& batch, Scratch& scratch);
+  absl::Status FillLabels(int64_t sample, int64_t position, Batch& batch, Scratch& scratch);
   void ClearPadding(Batch& batch) const;
 
   const Dataset& dataset_;
@@ -139,13 +171,14 @@ class Loader {
   const int64_t batches_per_epoch_;
   std::vector<std::unique_ptr<Batch>> buffers_;
 
-  // Used by the loader's thread alone.
+  // Used by the loader's thread, and what it lends to its pool's.
   std::vector<int64_t> order_;
   std::vector<BucketBatch> bucket_batches_;
   // What order_ or bucket_batches_ is of; -1: nothing yet.
   int64_t order_epoch_ = -1;
-  std::vector<int32_t> label_scratch_;
-  std::vector<float> scratch_;
+  WorkerPool pool_;
+  std::vector<Scratch> scratch_;
+  std::vector<Place> places_;
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -15,6 +15,9 @@
 namespace ampd::data {
 namespace {
 
+// Of a box: class, and corners or centre and sides.
+constexpr int64_t kBoxFeatures = 5;
+
 // An array read up to its values.
 struct Array {
   std::unique_ptr<ByteSource> source;
@@ -142,20 +145,28 @@ absl::StatusOr<std::vector<float>> ReadIntegerInputs(const Array& array) {
   return std::vector<float>(values.begin(), values.end());
 }
 
+// `shape` with the samples.
+absl::Status DescribeTargetShape(bool floats, const std::string& dtype, const Shape& shape, DatasetInfo& info) {
+  info.target_kind = floats ? TargetKind::kFloat : TargetKind::kClass;
+  info.targets_in_space = shape.size() == 3;
+  const bool pixels = info.is_image() && shape.size() == 3 && shape[1] == info.input_shape[0] &&
+                      shape[2] == info.input_shape[1] && info.lengths.empty();
+  if (shape.empty() || shape.size() > 3 || (shape.size() == 3 && !(floats ? shape[2] == kBoxFeatures : pixels))) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "targets of dtype ", dtype, " and shape ", ShapeString(shape), " for inputs ", ShapeString(info.input_shape),
+        "; expected integers [n], [n, labels] or, with a label a pixel, [n, h, w], or floats [n], [n, features] or [n, "
+        "boxes, 5]"));
+  }
+  int64_t& places = floats ? info.target_features : info.label_count;
+  places = floats ? 1 : 0;
+  if (shape.size() > 1) places = shape[1] * (shape.size() == 3 ? shape[2] : 1);
+  return absl::OkStatus();
+}
+
 absl::Status DescribeTargets(const Array& array, DatasetInfo& info) {
   const NpyHeader& header = array.header;
-  info.target_kind = header.kind == 'f' ? TargetKind::kFloat : TargetKind::kClass;
-  if (header.shape.empty() || header.shape.size() > 2) {
-    return absl::InvalidArgumentError(absl::StrCat(array.source->name(), ": targets of dtype ", header.dtype(),
-                                                   " and shape ", ShapeString(header.shape),
-                                                   "; expected integers [n] or [n, labels], or floats [n] or [n, "
-                                                   "features]"));
-  }
-  if (info.target_kind == TargetKind::kFloat) {
-    info.target_features = header.shape.size() == 2 ? header.shape[1] : 1;
-  } else if (header.shape.size() == 2) {
-    info.label_count = header.shape[1];
-  }
+  AMPD_RETURN_IF_ERROR(
+      Annotate(DescribeTargetShape(header.kind == 'f', header.dtype(), header.shape, info), array.source->name()));
   if (header.shape[0] == info.size) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat(info.name, " holds ", info.size, " inputs, but ", array.source->name(),
                                           " holds ", header.shape[0], " targets"));

@@ -14,8 +14,8 @@ namespace ampd::data {
 
 // Inputs: u1 (bytes), other integers (read as floats, up to 2^24 in size) or f2, f4, f8 (floats) of [n, features], [n,
 // h, w] or [n, h, w, c]; with lengths [n, time] or [n, time, features], which are no images then. Targets: integers [n]
-// (class labels) or [n, labels] (label sequences), or floats [n] or [n, features]. Errors as OpenDataset; `limit` 0 is
-// all.
+// (class labels), [n, labels] (label sequences) or, for images, [n, h, w] (h * w labels, row by row), or floats [n],
+// [n, features] or [n, boxes, 5] (boxes * 5 features). Errors as OpenDataset; `limit` 0 is all.
 absl::StatusOr<std::unique_ptr<Dataset>> OpenNpy(const v1::NpyDataset& spec, absl::Span<const std::string> roots,
                                                  int64_t limit);
 

@@ -1,9 +1,11 @@
 #include "engine/data/path.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <cstdlib>
@@ -114,19 +116,57 @@ absl::StatusOr<std::shared_ptr<const InputFile>> OpenChecked(int path_fd, absl::
   return std::make_shared<const InputFile>(fd, std::string(path), st.st_size);
 }
 
-}  // namespace
+bool IsFolder(int folder_fd, const dirent& entry) {
+  if (entry.d_type != DT_LNK && entry.d_type != DT_UNKNOWN) return entry.d_type == DT_DIR;
+  struct stat st = {};
+  return ::fstatat(folder_fd, entry.d_name, &st, 0) == 0 && S_ISDIR(st.st_mode);
+}
 
-absl::StatusOr<std::shared_ptr<const InputFile>> OpenBeneath(absl::string_view path,
-                                                             absl::Span<const std::string> roots) {
+absl::StatusOr<std::vector<FolderEntry>> ListChecked(int path_fd, absl::string_view path,
+                                                     absl::Span<const std::string> roots) {
+  if (!LiesBeneathAny(PathOfDescriptor(path_fd), roots)) return Denied(path, "leads outside the data roots", roots);
+  struct stat st = {};
+  if (::fstat(path_fd, &st) != 0) return Denied(path, std::strerror(errno), roots);
+  if (!S_ISDIR(st.st_mode)) return Denied(path, "is not a folder", roots);
+  DIR* folder = ::opendir(absl::StrCat("/proc/self/fd/", path_fd).c_str());
+  if (folder == nullptr) return Denied(path, absl::StrCat("cannot be opened: ", std::strerror(errno)), roots);
+  const auto close = [](DIR* open) { ::closedir(open); };
+  const std::unique_ptr<DIR, decltype(close)> owner(folder, close);
+  std::vector<FolderEntry> entries;
+  errno = 0;
+  while (const dirent* entry = ::readdir(folder)) {
+    if (entry->d_name[0] != '.') entries.push_back({entry->d_name, IsFolder(::dirfd(folder), *entry)});
+    errno = 0;
+  }
+  if (errno != 0) return absl::DataLossError(absl::StrCat(path, ": cannot be listed: ", std::strerror(errno)));
+  std::sort(entries.begin(), entries.end(), [](const FolderEntry& a, const FolderEntry& b) { return a.name < b.name; });
+  return entries;
+}
+
+// Hands the first root's file or folder to `open`, by a descriptor that only names it.
+template <typename Open>
+auto Find(absl::string_view path, absl::Span<const std::string> roots, absl::string_view what, Open open)
+    -> decltype(open(0, path, roots)) {
   AMPD_RETURN_IF_ERROR(CheckSpelling(path, roots));
   const std::vector<std::string> candidates = Candidates(path, roots);
   if (candidates.empty() && !roots.empty()) return Denied(path, "lies outside the data roots", roots);
   for (const std::string& candidate : candidates) {
     const PathDescriptor fd(candidate);
-    if (fd.get() >= 0) return OpenChecked(fd.get(), path, roots);
+    if (fd.get() >= 0) return open(fd.get(), path, roots);
     if (errno != ENOENT && errno != ENOTDIR) return Denied(path, std::strerror(errno), roots);
   }
-  return absl::NotFoundError(absl::StrCat(path, ": no such file (", RootList(roots), ")"));
+  return absl::NotFoundError(absl::StrCat(path, ": no such ", what, " (", RootList(roots), ")"));
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const InputFile>> OpenBeneath(absl::string_view path,
+                                                             absl::Span<const std::string> roots) {
+  return Find(path, roots, "file", OpenChecked);
+}
+
+absl::StatusOr<std::vector<FolderEntry>> ListBeneath(absl::string_view path, absl::Span<const std::string> roots) {
+  return Find(path, roots, "folder", ListChecked);
 }
 
 }  // namespace ampd::data

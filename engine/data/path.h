@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -22,6 +23,17 @@ namespace ampd::data {
 // contains a zero byte.
 absl::StatusOr<std::shared_ptr<const InputFile>> OpenBeneath(absl::string_view path,
                                                              absl::Span<const std::string> roots);
+
+struct FolderEntry {
+  std::string name;
+  // A folder, or a link to one.
+  bool is_folder = false;
+};
+
+// What the folder that `path` names beneath one of `roots` holds, in the order of the names' bytes; names that start
+// with a dot are left out. Which root, and the errors, as of OpenBeneath, but for PERMISSION_DENIED when it is no
+// folder. What an entry leads to is not looked at: that is left to who opens it.
+absl::StatusOr<std::vector<FolderEntry>> ListBeneath(absl::string_view path, absl::Span<const std::string> roots);
 
 }  // namespace ampd::data
 

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "engine/core/rng.h"
 #include "engine/core/status.h"
+#include "engine/data/worker_pool.h"
 
 namespace ampd::data {
 namespace {
@@ -42,30 +44,75 @@ absl::Status CheckNormalize(const v1::ImageTransform& spec, const DatasetInfo& i
   return absl::OkStatus();
 }
 
+// Per channel, over the samples that one thread read. Whole numbers, so that no order of adding changes them; the sums
+// of 2^47 bytes fit.
+struct ByteSums {
+  int64_t samples = 0;
+  std::vector<uint64_t> sum;
+  std::vector<uint64_t> squares;
+  std::vector<std::pair<int64_t, absl::Status>> refused;
+  std::vector<float> sample;
+
+  void Add(const Dataset& train, int64_t i) {
+    const size_t channels = static_cast<size_t>(train.info().input_shape.back());
+    sample.resize(static_cast<size_t>(train.info().input_elements()));
+    Reserve(channels);
+    if (absl::Status status = train.ReadSample(i, nullptr, absl::MakeSpan(sample)); !status.ok()) {
+      refused.emplace_back(i, std::move(status));
+      return;
+    }
+    ++samples;
+    for (size_t at = 0; at < sample.size(); at += channels) {
+      for (size_t c = 0; c < channels; ++c) {
+        const uint64_t value = static_cast<uint64_t>(sample[at + c]);
+        sum[c] += value;
+        squares[c] += value * value;
+      }
+    }
+  }
+
+  void Add(const ByteSums& other) {
+    Reserve(other.sum.size());
+    samples += other.samples;
+    for (size_t c = 0; c < other.sum.size(); ++c) {
+      sum[c] += other.sum[c];
+      squares[c] += other.squares[c];
+    }
+    refused.insert(refused.end(), other.refused.begin(), other.refused.end());
+  }
+
+  void Reserve(size_t channels) {
+    sum.resize(std::max(sum.size(), channels));
+    squares.resize(sum.size());
+  }
+};
+
 }  // namespace
 
 absl::Status CheckTransform(const v1::ImageTransform& spec, const DatasetInfo& info) {
-  if (spec.size() != 0) return absl::UnimplementedError("data.image.size: resizing is not supported yet");
+  const bool resized = info.is_image() && info.input_shape[0] == spec.size() && info.input_shape[1] == spec.size();
+  if (spec.size() != 0 && !resized) return Refuse("size", absl::StrCat(spec.size(), " is another size"), info);
   AMPD_RETURN_IF_ERROR(CheckNormalize(spec, info));
   if (!info.lengths.empty() && spec.normalize() == Normalization::STANDARD) {
     return Refuse("normalize", "STANDARD would count steps past the samples' lengths", info);
   }
   if (spec.random_flip() && !info.is_image()) return Refuse("random_flip", "is for images", info);
-  if (info.is_image() && info.label_count > 1 && info.label_count == info.input_shape[0] * info.input_shape[1]) {
-    constexpr char kMoves[] = "would move pixels away from their labels";
-    if (spec.random_flip()) return Refuse("random_flip", kMoves, info);
-    if (spec.random_crop_padding() != 0) return Refuse("random_crop_padding", kMoves, info);
+  if (spec.random_flip() && info.targets_in_space) {
+    return Refuse("random_flip", "the targets would not be mirrored with the images", info);
   }
   const int64_t padding = spec.random_crop_padding();
   if (padding == 0) return absl::OkStatus();
   if (!info.is_image()) return Refuse("random_crop_padding", "is for images", info);
+  if (info.targets_in_space) {
+    return Refuse("random_crop_padding", "the targets would not be moved with the images", info);
+  }
   if (padding < 0 || padding >= std::min(info.input_shape[0], info.input_shape[1])) {
     return Refuse("random_crop_padding", absl::StrCat(padding, " is not in 0..side-1"), info);
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<Transform> Transform::Create(const v1::ImageTransform& spec, const Dataset& train) {
+absl::StatusOr<Transform> Transform::Create(const v1::ImageTransform& spec, const Dataset& train, int threads) {
   AMPD_RETURN_IF_ERROR(CheckTransform(spec, train.info()));
   Transform transform;
   transform.info_ = train.info();
@@ -73,7 +120,7 @@ absl::StatusOr<Transform> Transform::Create(const v1::ImageTransform& spec, cons
   transform.padding_ = spec.random_crop_padding();
   switch (Resolve(spec, train.info())) {
     case Normalization::STANDARD:
-      AMPD_RETURN_IF_ERROR(transform.Measure(train));
+      AMPD_RETURN_IF_ERROR(transform.Measure(train, threads));
       break;
     case Normalization::IMAGENET:
       for (size_t c = 0; c < 3; ++c) {
@@ -96,16 +143,39 @@ void Transform::SetUniform(double scale) {
   std_ = {scale};
 }
 
-absl::Status Transform::Measure(const Dataset& train) {
+absl::Status Transform::Measure(const Dataset& train, int threads) {
   const size_t channels = static_cast<size_t>(info_.input_shape.back());
+  mean_.assign(channels, 0);
+  std_.assign(channels, 0);
+  AMPD_RETURN_IF_ERROR(info_.byte_inputs ? MeasureBytes(train, threads) : MeasureFloats(train));
+  for (double& s : std_) s = s > 0 ? std::sqrt(s) : 1;
+  return absl::OkStatus();
+}
+
+absl::Status Transform::MeasureBytes(const Dataset& train, int threads) {
+  WorkerPool pool(train.info().decodes ? threads : 1);
+  std::vector<ByteSums> sums(static_cast<size_t>(pool.threads()));
+  pool.ForEach(train.size(), [&](int64_t i, int worker) { sums[static_cast<size_t>(worker)].Add(train, i); });
+  for (size_t w = 1; w < sums.size(); ++w) sums[0].Add(sums[w]);
+  std::sort(sums[0].refused.begin(), sums[0].refused.end(),
+            [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (const auto& [sample, status] : sums[0].refused) AMPD_RETURN_IF_ERROR(train.NoteDamage(sample, status));
+  const double pixels = static_cast<double>(info_.input_elements()) / static_cast<double>(mean_.size());
+  const double count = static_cast<double>(sums[0].samples) * pixels;
+  for (size_t c = 0; c < mean_.size(); ++c) {
+    mean_[c] = static_cast<double>(sums[0].sum[c]) / count;
+    std_[c] = std::max(0.0, static_cast<double>(sums[0].squares[c]) / count - mean_[c] * mean_[c]);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Transform::MeasureFloats(const Dataset& train) {
+  const size_t channels = mean_.size();
   const double count =
       static_cast<double>(info_.size) * static_cast<double>(info_.input_elements()) / static_cast<double>(channels);
   std::vector<float> sample(static_cast<size_t>(info_.input_elements()));
-  mean_.assign(channels, 0);
-  std_.assign(channels, 0);
   for (int64_t i = 0; i < train.size(); ++i) {
-    AMPD_RETURN_IF_ERROR(train.CheckFinite(i));
-    train.ReadInput(i, absl::MakeSpan(sample));
+    AMPD_RETURN_IF_ERROR(train.ReadSample(i, nullptr, absl::MakeSpan(sample)));
     for (size_t e = 0; e < sample.size(); ++e) {
       if (!std::isfinite(sample[e])) {
         return absl::DataLossError(
@@ -116,13 +186,13 @@ absl::Status Transform::Measure(const Dataset& train) {
   }
   for (double& m : mean_) m /= count;
   for (int64_t i = 0; i < train.size(); ++i) {
-    train.ReadInput(i, absl::MakeSpan(sample));
+    AMPD_RETURN_IF_ERROR(train.ReadSample(i, nullptr, absl::MakeSpan(sample)));
     for (size_t e = 0; e < sample.size(); ++e) {
       const double d = sample[e] - mean_[e % channels];
       std_[e % channels] += d * d;
     }
   }
-  for (double& s : std_) s = s > 0 ? std::sqrt(s / count) : 1;
+  for (double& s : std_) s /= count;
   return absl::OkStatus();
 }
 
@@ -157,14 +227,19 @@ void Transform::Normalize(absl::Span<float> values) const {
   }
 }
 
-void Transform::ReadPlain(const Dataset& dataset, int64_t i, absl::Span<float> out) const {
-  dataset.ReadInput(i, out);
+absl::Status Transform::ReadPlain(const Dataset& dataset, int64_t i, absl::Span<float> out) const {
+  AMPD_RETURN_IF_ERROR(dataset.ReadSample(i, nullptr, out));
   Normalize(out);
+  return absl::OkStatus();
 }
 
-void Transform::ReadAugmented(const Dataset& dataset, int64_t i, const Draw& draw, std::vector<float>& scratch,
-                              absl::Span<float> out) const {
-  if (!flip_ && padding_ == 0) return ReadPlain(dataset, i, out);
+absl::Status Transform::ReadAugmented(const Dataset& dataset, int64_t i, const Draw& draw, std::vector<float>& scratch,
+                                      absl::Span<float> out) const {
+  if (!flip_ && padding_ == 0) {
+    AMPD_RETURN_IF_ERROR(dataset.ReadSample(i, &draw, out));
+    Normalize(out);
+    return absl::OkStatus();
+  }
   const uint64_t step = static_cast<uint64_t>(draw.step);
   const uint32_t position = static_cast<uint32_t>(draw.position);
   RngSequence crop(draw.seed, "data.random_crop", step, position);
@@ -175,7 +250,7 @@ void Transform::ReadAugmented(const Dataset& dataset, int64_t i, const Draw& dra
   const bool flip = flip_ && (mirror.NextWord() >> 31) != 0;
 
   scratch.resize(static_cast<size_t>(info_.input_elements()));
-  dataset.ReadInput(i, absl::MakeSpan(scratch));
+  AMPD_RETURN_IF_ERROR(dataset.ReadSample(i, &draw, absl::MakeSpan(scratch)));
   const int64_t height = info_.input_shape[0], width = info_.input_shape[1], channels = info_.input_shape[2];
   for (int64_t y = 0; y < height; ++y) {
     for (int64_t x = 0; x < width; ++x) {
@@ -190,6 +265,7 @@ void Transform::ReadAugmented(const Dataset& dataset, int64_t i, const Draw& dra
     }
   }
   Normalize(out);
+  return absl::OkStatus();
 }
 
 }  // namespace ampd::data

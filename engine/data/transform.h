@@ -15,20 +15,10 @@
 namespace ampd::data {
 
 // Whether the transform makes sense for such samples; INVALID_ARGUMENT naming field, values and dataset otherwise:
-// crop and flip need images, not such with a label a pixel, UNIT and IMAGENET bytes, IMAGENET three channels, the
-// padding must be smaller than the image; samples with lengths cannot be measured for STANDARD. UNIMPLEMENTED for
-// `size`.
+// crop and flip need images whose targets do not tell where in them something is, UNIT and IMAGENET bytes, IMAGENET
+// three channels, the padding must be smaller than the image; samples with lengths cannot be measured for STANDARD.
+// With `size` the samples are those of a dataset that resizes them.
 absl::Status CheckTransform(const v1::ImageTransform& spec, const DatasetInfo& info);
-
-// Names the random draws of one training sample. They follow from these values alone.
-struct Draw {
-  // The job's.
-  uint64_t seed = 0;
-  // Attempted step, from 0.
-  int64_t step = 0;
-  // Place in the step's whole batch, from 0.
-  int64_t position = 0;
-};
 
 // Immutable; may be used from any thread.
 //
@@ -39,20 +29,22 @@ struct Draw {
 // as 1.
 class Transform {
  public:
-  // Reads the whole of `train` for STANDARD. Errors: CheckTransform's; DATA_LOSS naming the sample when STANDARD meets
-  // a value that is not finite.
-  static absl::StatusOr<Transform> Create(const v1::ImageTransform& spec, const Dataset& train);
+  // Reads the whole of `train` for STANDARD, on `threads`, which do not change the result; damaged samples are noted
+  // and left out. Errors: CheckTransform's; DATA_LOSS naming the sample when STANDARD meets a value that is not finite,
+  // or when too many samples are damaged.
+  static absl::StatusOr<Transform> Create(const v1::ImageTransform& spec, const Dataset& train, int threads = 1);
 
   // INVALID_ARGUMENT when samples of `info` differ in shape (sequences with lengths: but for time) or kind from those
   // it was created for.
   absl::Status CheckApplies(const DatasetInfo& info) const;
 
-  // Sample `i` without randomness, for evaluation. `out` has info().input_elements() places, also below.
-  void ReadPlain(const Dataset& dataset, int64_t i, absl::Span<float> out) const;
+  // Sample `i` without randomness, for evaluation. `out` has info().input_elements() places, also below. The errors are
+  // those of Dataset::ReadSample.
+  absl::Status ReadPlain(const Dataset& dataset, int64_t i, absl::Span<float> out) const;
 
   // Sample `i` cropped and mirrored as `draw` says. `scratch` is memory to reuse.
-  void ReadAugmented(const Dataset& dataset, int64_t i, const Draw& draw, std::vector<float>& scratch,
-                     absl::Span<float> out) const;
+  absl::Status ReadAugmented(const Dataset& dataset, int64_t i, const Draw& draw, std::vector<float>& scratch,
+                             absl::Span<float> out) const;
 
   // Per channel, or one for all channels.
   const std::vector<double>& mean() const { return mean_; }
@@ -61,7 +53,10 @@ class Transform {
  private:
   Transform() = default;
   void SetUniform(double scale);
-  absl::Status Measure(const Dataset& train);
+  // The mean and, as yet, the variance in std_.
+  absl::Status MeasureBytes(const Dataset& train, int threads);
+  absl::Status MeasureFloats(const Dataset& train);
+  absl::Status Measure(const Dataset& train, int threads);
   void FillTable();
   void Normalize(absl::Span<float> values) const;
 

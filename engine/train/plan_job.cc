@@ -29,7 +29,7 @@ bool IsSpecError(const absl::Status& status) {
 }
 
 // INVALID_ARGUMENT and UNIMPLEMENTED became errors of the response; anything else its data_error. nullopt after either.
-absl::optional<data::DatasetInfo> Describe(const v1::DatasetSpec& spec, const std::vector<std::string>& data_roots,
+absl::optional<data::DatasetInfo> Describe(const v1::DataSpec& spec, const std::vector<std::string>& data_roots,
                                            bool is_eval, v1::PlanResponse* response) {
   const char* field = is_eval ? "data.eval" : "data.train";
   absl::StatusOr<data::DatasetInfo> info = data::DescribeDataset(spec, data_roots, is_eval);
@@ -102,9 +102,9 @@ void AddDiagnostics(const ResolvedJobSpec& spec, const models::SampleInfo& sampl
 v1::PlanResponse PlanJob(const ResolvedJobSpec& spec, const std::vector<std::string>& data_roots) {
   v1::PlanResponse response;
   const v1::DataSpec& data = spec.proto().data();
-  const absl::optional<data::DatasetInfo> train = Describe(data.train(), data_roots, false, &response);
+  const absl::optional<data::DatasetInfo> train = Describe(data, data_roots, false, &response);
   absl::optional<data::DatasetInfo> eval;
-  if (data.has_eval()) eval = Describe(data.eval(), data_roots, true, &response);
+  if (data.has_eval()) eval = Describe(data, data_roots, true, &response);
   if (!train.has_value()) return response;
   CheckData(spec, *train, &response);
   absl::StatusOr<std::unique_ptr<runtime::Backend>> backend = MakeBackend("cpu-0", kThreads);

@@ -22,7 +22,8 @@ TrainerImpl::TrainerImpl(const ResolvedJobSpec& spec, const TrainerOptions& opti
     : spec_(spec), options_(options), observer_(observer), spec_hash_(SpecHash(spec)) {}
 
 absl::Status TrainerImpl::Open() {
-  AMPD_ASSIGN_OR_RETURN(data_, TrainingData::Open(spec_, options_.data_roots));
+  AMPD_ASSIGN_OR_RETURN(data_,
+                        TrainingData::Open(spec_, options_.data_roots, options_.checkpoint_dir, options_.threads));
   const v1::TrainSpec& train = job().train();
   AMPD_RETURN_IF_ERROR(CheckShares(train, static_cast<int64_t>(Devices().size())));
   batches_per_epoch_ = data_->train().size() / train.batch_size();
@@ -188,7 +189,8 @@ absl::StatusOr<Outcome> TrainerImpl::Run() {
   AMPD_RETURN_IF_ERROR(Announce());
   absl::StatusOr<Outcome> outcome = Loop();
   if (outcome.ok()) return outcome;
-  // The steps before the failure happened; where the observer is what failed, its error stands.
+  // The steps before the failure happened, and so did the damage; where the observer is what failed, its error stands.
+  ReportCorrupt().IgnoreError();
   reporter_->Flush().IgnoreError();
   return outcome;
 }
@@ -237,6 +239,7 @@ absl::StatusOr<Outcome> TrainerImpl::Loop() {
 absl::StatusOr<optim::ScalerDecision> TrainerImpl::Step() {
   const double start = SteadySeconds();
   AMPD_ASSIGN_OR_RETURN(data::Batch * batch, TakeStep());
+  AMPD_RETURN_IF_ERROR(ReportCorrupt());
   ++state_.step;
   step_.store(state_.step, std::memory_order_relaxed);
   AMPD_RETURN_IF_ERROR(ReportStep(*batch, SteadySeconds() - start));
@@ -333,6 +336,15 @@ absl::Status TrainerImpl::ReportStep(const data::Batch& batch, double seconds) {
                              .wait_seconds = batch.wait_seconds});
 }
 
+absl::Status TrainerImpl::ReportCorrupt() {
+  for (v1::CorruptSample& sample : data_->TakeCorrupt()) {
+    v1::JobEvent event;
+    *event.mutable_corrupt_sample() = std::move(sample);
+    AMPD_RETURN_IF_ERROR(reporter_->Emit(std::move(event)));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status TrainerImpl::ReportSkip(const data::Batch& batch, const PhaseResult& result) {
   v1::JobEvent event;
   v1::OverflowSkip* skip = event.mutable_overflow_skip();
@@ -389,6 +401,7 @@ absl::Status TrainerImpl::EvaluateIfDue() {
   if (of_average) AMPD_RETURN_IF_ERROR(model_->SwapAverage());
   AMPD_ASSIGN_OR_RETURN(*event.mutable_evaluation(), Evaluate(*data_, *plan_, model_.get()));
   if (of_average) AMPD_RETURN_IF_ERROR(model_->SwapAverage());
+  AMPD_RETURN_IF_ERROR(ReportCorrupt());
   event.mutable_evaluation()->set_step(state_.step);
   event.mutable_evaluation()->set_epoch(EpochsCompleted());
   return reporter_->Emit(std::move(event));

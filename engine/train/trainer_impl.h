@@ -66,6 +66,8 @@ class TrainerImpl : public Trainer {
   // Makes the loader that the steps from state_.step on are read from.
   absl::Status OpenLoader();
   absl::Status ReportStep(const data::Batch& batch, double seconds);
+  // What the readers found damaged, ahead of the steps as they read.
+  absl::Status ReportCorrupt();
   absl::Status ReportSkip(const data::Batch& batch, const PhaseResult& result);
   // A gradient_diagnostics event of the phase about to take its step on `batch`, where one is due.
   absl::Status Diagnose(const data::Batch& batch, size_t phase);

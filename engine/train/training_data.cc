@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/core/status.h"
+#include "engine/data/sample_cache.h"
 #include "engine/train/failure.h"
 #include "engine/train/planned_model.h"
 
@@ -34,6 +35,24 @@ absl::Status CheckSameTargets(const v1::JobSpec& spec, const data::DatasetInfo& 
   if (by_step || train.label_count == eval.label_count) return absl::OkStatus();
   return refuse(absl::StrCat("samples of ", eval.name, " have ", eval.label_count, " labels, those of ", train.name,
                              " ", train.label_count));
+}
+
+absl::StatusOr<std::shared_ptr<data::SampleCache>> MakeCache(const v1::DataSpec& data, const std::string& folder) {
+  if (!data.has_cache()) return std::shared_ptr<data::SampleCache>();
+  auto cache = data::SampleCache::Create(data.cache(), folder);
+  // What cannot be written here may be elsewhere, or later; it is no fault of a device.
+  if (!cache.ok()) return WithFailureClass(cache.status(), v1::Failure::INTERNAL);
+  return cache;
+}
+
+void AddCorrupt(const data::Dataset& dataset, std::vector<v1::CorruptSample>* corrupt) {
+  for (const data::DamagedSample& damaged : dataset.damage().Take()) {
+    v1::CorruptSample& sample = corrupt->emplace_back();
+    sample.set_file(damaged.file);
+    sample.set_reason(damaged.reason);
+    sample.set_corrupt(damaged.found);
+    sample.set_samples(dataset.size());
+  }
 }
 
 }  // namespace
@@ -87,17 +106,20 @@ absl::Status DataError(const absl::Status& status, absl::string_view field) {
 }
 
 absl::StatusOr<std::unique_ptr<TrainingData>> TrainingData::Open(const ResolvedJobSpec& spec,
-                                                                 const std::vector<std::string>& data_roots) {
+                                                                 const std::vector<std::string>& data_roots,
+                                                                 const std::string& folder, int threads) {
   const v1::DataSpec& data = spec.proto().data();
-  std::unique_ptr<TrainingData> opened(new TrainingData(spec));
-  auto train = data::OpenDataset(data.train(), data_roots, /*is_eval=*/false);
+  if (data.has_decode_threads()) threads = data.decode_threads();
+  std::unique_ptr<TrainingData> opened(new TrainingData(spec, threads));
+  AMPD_ASSIGN_OR_RETURN(const std::shared_ptr<data::SampleCache> cache, MakeCache(data, folder));
+  auto train = data::OpenDataset(data, data_roots, /*is_eval=*/false, cache);
   if (!train.ok()) return DataError(train.status(), "data.train");
   opened->train_ = *std::move(train);
-  auto transform = data::Transform::Create(data.image(), *opened->train_);
+  auto transform = data::Transform::Create(data.image(), *opened->train_, threads);
   if (!transform.ok()) return DataError(transform.status(), "data.image");
   opened->transform_ = std::make_unique<data::Transform>(*std::move(transform));
   if (data.has_eval()) {
-    auto eval = data::OpenDataset(data.eval(), data_roots, /*is_eval=*/true);
+    auto eval = data::OpenDataset(data, data_roots, /*is_eval=*/true, cache);
     if (!eval.ok()) return DataError(eval.status(), "data.eval");
     opened->eval_ = *std::move(eval);
   }
@@ -121,7 +143,15 @@ data::LoaderOptions TrainingData::Options(int64_t batch_size, int64_t outputs) c
   options.buckets = sample_.buckets;
   options.spelled_labels = loss.has_ctc();
   options.blank = loss.ctc().blank();
+  options.threads = threads_;
   return options;
+}
+
+std::vector<v1::CorruptSample> TrainingData::TakeCorrupt() const {
+  std::vector<v1::CorruptSample> corrupt;
+  AddCorrupt(*train_, &corrupt);
+  if (eval_ != nullptr) AddCorrupt(*eval_, &corrupt);
+  return corrupt;
 }
 
 absl::StatusOr<std::unique_ptr<data::Loader>> TrainingData::TrainLoader(int64_t outputs, int64_t first_step,

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "ampd/v1/event.pb.h"
 #include "engine/data/dataset.h"
 #include "engine/data/loader.h"
 #include "engine/data/transform.h"
@@ -31,15 +32,20 @@ absl::Status DataError(const absl::Status& status, absl::string_view field);
 // Immutable. Loaders borrow it.
 class TrainingData {
  public:
-  // Errors carry their failure class.
+  // `folder`: where a cache on disk is kept. `threads`: that decode samples, unless the spec says. Errors carry their
+  // failure class.
   static absl::StatusOr<std::unique_ptr<TrainingData>> Open(const ResolvedJobSpec& spec,
-                                                            const std::vector<std::string>& data_roots);
+                                                            const std::vector<std::string>& data_roots,
+                                                            const std::string& folder, int threads);
 
   const data::Dataset& train() const { return *train_; }
   // nullptr when the job has none.
   const data::Dataset* eval() const { return eval_.get(); }
 
   const models::SampleInfo& sample() const { return sample_; }
+
+  // What became known of damaged samples since the last call.
+  std::vector<v1::CorruptSample> TakeCorrupt() const;
 
   // `outputs`: of the network, per sample. `batches`: buffers, if more than the loader's own default.
   absl::StatusOr<std::unique_ptr<data::Loader>> TrainLoader(int64_t outputs, int64_t first_step,
@@ -48,10 +54,11 @@ class TrainingData {
   absl::StatusOr<std::unique_ptr<data::Loader>> EvalLoader(int64_t outputs) const;
 
  private:
-  explicit TrainingData(const ResolvedJobSpec& spec) : spec_(spec) {}
+  TrainingData(const ResolvedJobSpec& spec, int threads) : spec_(spec), threads_(threads) {}
   data::LoaderOptions Options(int64_t batch_size, int64_t outputs) const;
 
   ResolvedJobSpec spec_;
+  int threads_;
   std::unique_ptr<data::Dataset> train_;
   std::unique_ptr<data::Dataset> eval_;
   std::unique_ptr<data::Transform> transform_;

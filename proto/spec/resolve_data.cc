@@ -13,12 +13,11 @@ constexpr size_t kMaxPathBytes = 4096;
 constexpr size_t kMaxKeyBytes = 200;
 constexpr int kMaxFiles = 10000;
 constexpr int64_t kMaxSamples = int64_t{1} << 31;
-constexpr int64_t kMaxCropPadding = 1024;
 constexpr int kMaxBuckets = 64;
 constexpr int64_t kMaxLength = 1 << 20;
 constexpr int64_t kMaxStride = int64_t{1} << 40;
 constexpr int64_t kMaxVocabulary = 1 << 16;
-const char kSources[] = "one of idx, cifar10, npy, glyphs, text, tokens";
+const char kSources[] = "one of idx, cifar10, npy, glyphs, image_folder, text, tokens";
 
 void CheckIdx(const std::string& path, const v1::IdxDataset& idx, Violations* violations) {
   violations->CheckText(absl::StrCat(path, ".images"), idx.images(), kMaxPathBytes);
@@ -116,6 +115,8 @@ void ResolveDataset(const std::string& path, uint64_t glyphs_seed, v1::DatasetSp
       return ResolveNpy(absl::StrCat(path, ".npy"), dataset->mutable_npy(), violations);
     case v1::DatasetSpec::kGlyphs:
       return ResolveGlyphs(absl::StrCat(path, ".glyphs"), glyphs_seed, dataset->mutable_glyphs(), violations);
+    case v1::DatasetSpec::kImageFolder:
+      return CheckImageFolder(absl::StrCat(path, ".image_folder"), dataset->image_folder(), violations);
     case v1::DatasetSpec::kText:
       return ResolveWindows(absl::StrCat(path, ".text"), dataset->mutable_text(), violations);
     case v1::DatasetSpec::kTokens:
@@ -165,10 +166,9 @@ void ResolveData(v1::DataSpec* data, Violations* violations) {
   if (data->has_eval()) ResolveDataset("data.eval", 2, data->mutable_eval(), violations);
   CheckLengths(*data, violations);
   if (!data->has_shuffle()) data->set_shuffle(true);
-  // `normalize` stays as it is: its default depends on the type of the samples, which is known once they are read.
-  v1::ImageTransform* image = data->mutable_image();
-  violations->CheckInteger("data.image.random_crop_padding", image->random_crop_padding(), 0, kMaxCropPadding);
-  if (image->normalize() > v1::ImageTransform::NONE && (IsText(data->train()) || IsText(data->eval()))) {
+  ResolveImages(data, violations);
+  ResolveDecoding(data, violations);
+  if (data->image().normalize() > v1::ImageTransform::NONE && (IsText(data->train()) || IsText(data->eval()))) {
     violations->Add("data.image.normalize", "is for images and features; the numbers of text are names");
   }
 }

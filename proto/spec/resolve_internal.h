@@ -23,6 +23,11 @@ void ResolveLoss(const std::string& path, v1::LossSpec* loss, Violations* violat
 // Everything but the phases is resolved.
 void ResolvePhases(v1::JobSpec* spec, Violations* violations);
 void ResolveData(v1::DataSpec* data, Violations* violations);
+// `path`: where the source stands, e.g. "data.train.image_folder".
+void CheckImageFolder(const std::string& path, const v1::ImageFolderDataset& folder, Violations* violations);
+// data.image, and how samples are decoded; sources are resolved.
+void ResolveImages(v1::DataSpec* data, Violations* violations);
+void ResolveDecoding(v1::DataSpec* data, Violations* violations);
 // `model` is resolved: rules are matched against its layers' names.
 void ResolvePrecision(const v1::ModelSpec& model, v1::PrecisionSpec* precision, Violations* violations);
 // `has_eval`: data.eval is given.

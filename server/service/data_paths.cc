@@ -27,6 +27,7 @@ class PathCheck {
     }
     Path(field + ".npy.inputs", dataset.npy().inputs());
     Path(field + ".npy.targets", dataset.npy().targets());
+    Path(field + ".image_folder.path", dataset.image_folder().path());
     Path(field + ".text.path", dataset.text().path());
     Path(field + ".tokens.path", dataset.tokens().path());
   }

@@ -141,8 +141,9 @@ TEST_F(IdxTest, RefusesSpecsWithoutSupportedSource) {
   EXPECT_EQ(Open(v1::DatasetSpec()).status().code(), absl::StatusCode::kInvalidArgument);
   v1::DatasetSpec folder;
   folder.mutable_image_folder()->set_path("x");
-  EXPECT_EQ(Open(folder).status().code(), absl::StatusCode::kUnimplemented);
-  EXPECT_EQ(Describe(folder).status().code(), absl::StatusCode::kUnimplemented);
+  // It needs the job's data.image.
+  EXPECT_EQ(Open(folder).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Describe(folder).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

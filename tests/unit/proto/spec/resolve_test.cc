@@ -480,12 +480,28 @@ TEST(ResolveJobSpecTest, ChecksPrecisionRules) {
   });
 }
 
+TEST(ResolveJobSpecTest, ChecksImagesAndHowTheyAreDecoded) {
+  const std::string decoded = "is for sources whose samples are decoded one by one: image_folder, wav_folder";
+  ExpectViolations({
+      {"data.train={image_folder: {path: a}}", "data.image.size: required for image_folder"},
+      {"data.train={image_folder: {path: a, classes: ['']}}",
+       "data.train.image_folder.classes[0]: required\ndata.image.size: required for image_folder"},
+      {"data.image={size: 8193}", "data.image.size: must be at most 8192, is 8193"},
+      {"data.image={resize: STRETCH}", "data.image.resize: needs size"},
+      {"data.image={random_resized_crop: {}}", "data.image.random_resized_crop: needs size"},
+      {"data.image={size: 8, random_resized_crop: {min_area: 0.5, max_area: 0.4}}",
+       "data.image.random_resized_crop.max_area: must be in [0.5, 1], is 0.4"},
+      {"data.image={channels: 3}", "data.image.channels: is for image_folder"},
+      {"data.cache={kind: DISK}", "data.cache: " + decoded},
+      {"data.max_corrupt_ratio=0.5", "data.max_corrupt_ratio: " + decoded},
+      {"data.decode_threads=0", "data.decode_threads: must be at least 1, is 0"},
+  });
+}
+
 TEST(ResolveJobSpecTest, RefusesWhatIsNotSupportedYetByName) {
   ExpectViolations({
       {"precision={mode: AUTO}", "precision.mode: AUTO is not supported yet"},
       {"model.onnx={path: a.onnx}", "model.onnx: not supported yet"},
-      {"data.train={image_folder: {path: a}}", "data.train.image_folder: not supported yet"},
-      {"data.image={size: 224}", "data.image.size: not supported yet"},
       {"checkpoint={keep_best: accuracy}", "checkpoint.keep_best: not supported yet"},
       {"limits={max_cost_usd: 5}", "limits.max_cost_usd: not supported yet"},
       {"resources={gpus: 2}", "resources.gpus: more than 1 is not supported yet, is 2"},
@@ -549,9 +565,9 @@ TEST(ResolveJobSpecTest, ChecksNamesAndReferences) {
       {"model.loss={}",
        "model.loss: required, one of softmax_cross_entropy, mean_squared_error, sigmoid_cross_entropy, l1, smooth_l1, "
        "hinge, ctc"},
-      {"data.train=null", "data.train: required, one of idx, cifar10, npy, glyphs, text, tokens"},
-      {"data.train={}", "data.train: needs a source, one of idx, cifar10, npy, glyphs, text, tokens"},
-      {"data.eval={}", "data.eval: needs a source, one of idx, cifar10, npy, glyphs, text, tokens"},
+      {"data.train=null", "data.train: required, one of idx, cifar10, npy, glyphs, image_folder, text, tokens"},
+      {"data.train={}", "data.train: needs a source, one of idx, cifar10, npy, glyphs, image_folder, text, tokens"},
+      {"data.eval={}", "data.eval: needs a source, one of idx, cifar10, npy, glyphs, image_folder, text, tokens"},
       {"data.train={idx: {images: a}}", "data.train.idx.labels: required"},
       {"data.train={cifar10: {}}", "data.train.cifar10.paths: required, at least one file"},
       {"data.train={cifar10: {paths: ['']}}", "data.train.cifar10.paths[0]: required"},
@@ -576,7 +592,7 @@ TEST(ResolveJobSpecTest, ReportsEveryViolation) {
             "model.loss: required, one of softmax_cross_entropy, mean_squared_error, sigmoid_cross_entropy, l1, "
             "smooth_l1, hinge, ctc\n"
             "model.layers: required, at least one layer\n"
-            "data.train: required, one of idx, cifar10, npy, glyphs, text, tokens");
+            "data.train: required, one of idx, cifar10, npy, glyphs, image_folder, text, tokens");
 }
 
 TEST(ResolveJobSpecTest, BoundsHostileSpecs) {

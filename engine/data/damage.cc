@@ -1,0 +1,25 @@
+#include "engine/data/damage.h"
+
+#include <utility>
+
+namespace ampd::data {
+
+int64_t DamageLog::Add(DamagedSample damaged) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!known_.insert(damaged.sample).second) return static_cast<int64_t>(known_.size());
+  damaged.found = static_cast<int64_t>(known_.size());
+  fresh_.push_back(std::move(damaged));
+  return fresh_.back().found;
+}
+
+int64_t DamageLog::count() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return static_cast<int64_t>(known_.size());
+}
+
+std::vector<DamagedSample> DamageLog::Take() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return std::exchange(fresh_, {});
+}
+
+}  // namespace ampd::data

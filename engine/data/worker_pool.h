@@ -1,0 +1,53 @@
+// Threads that share out the items of a loop.
+#ifndef AMPD_ENGINE_DATA_WORKER_POOL_H_
+#define AMPD_ENGINE_DATA_WORKER_POOL_H_
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+
+namespace ampd::data {
+
+// ForEach() is called from one thread at a time.
+class WorkerPool {
+ public:
+  // What is done with item `i`, by worker 0 <= `worker` < threads(). Must not throw.
+  using Work = absl::FunctionRef<void(int64_t i, int worker)>;
+
+  // The caller of ForEach() is one of the `threads`, >= 1; the others wait for it meanwhile.
+  explicit WorkerPool(int threads);
+  ~WorkerPool();
+  WorkerPool(const WorkerPool&) = delete;
+  WorkerPool& operator=(const WorkerPool&) = delete;
+
+  int threads() const { return static_cast<int>(threads_.size()) + 1; }
+
+  // Does `work` once for each of 0..count-1, in any order and on any thread, and returns when all is done.
+  void ForEach(int64_t count, Work work);
+
+ private:
+  void Run(int worker);
+  void Take(int worker);
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  // Guarded by mutex_: rounds started, and threads still in the present one.
+  int64_t round_ = 0;
+  size_t busy_ = 0;
+  bool stopping_ = false;
+  // Of the present round; set before it starts.
+  const Work* work_ = nullptr;
+  int64_t count_ = 0;
+  std::atomic<int64_t> next_{0};
+
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace ampd::data
+
+#endif  // AMPD_ENGINE_DATA_WORKER_POOL_H_
