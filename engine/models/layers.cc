@@ -126,17 +126,33 @@ absl::StatusOr<LayerOutput> LayerBuilder::Dense(const v1::Layer& layer, const La
                      " (a flatten or global_avg_pool layer before it makes that), node ", layer.name()));
   }
   const v1::DenseLayer& dense = layer.dense();
-  const int64_t features = shape.back();
-  const double bound = 1.0 / std::sqrt(static_cast<double>(features));
-  const Shape matrix = {dense.units(), features};
-  ir::Persistent weight{.name = layer.name() + ".weight",
-                        .type = {DType::kF32, matrix},
-                        .init = WeightInitializer(dense.init(), matrix, Uniform(bound))};
-  if (!x.flattened.empty()) weight.layout = ir::DiskLayout::kChannelsLast, weight.flattened = x.flattened;
-  const ir::ValueId w = graph_->AddParameter(std::move(weight));
+  const double bound = 1.0 / std::sqrt(static_cast<double>(shape.back()));
+  AMPD_ASSIGN_OR_RETURN(const ir::ValueId w, DenseWeight(layer, x, bound));
   AMPD_ASSIGN_OR_RETURN(ir::ValueId y, Product(layer.name(), x.value, w));
   AMPD_ASSIGN_OR_RETURN(y, BiasAndActivation(layer.name(), y, dense.bias(), bound, dense.activation()));
   return LayerOutput{y, {}};
+}
+
+absl::StatusOr<ir::ValueId> LayerBuilder::DenseWeight(const v1::Layer& layer, const LayerOutput& x, double bound) {
+  const v1::DenseLayer& dense = layer.dense();
+  const Shape matrix = {dense.units(), graph_->type(x.value).shape.back()};
+  if (dense.weight_of().empty()) {
+    ir::Persistent weight{.name = layer.name() + ".weight",
+                          .type = {DType::kF32, matrix},
+                          .init = WeightInitializer(dense.init(), matrix, Uniform(bound))};
+    if (!x.flattened.empty()) weight.layout = ir::DiskLayout::kChannelsLast, weight.flattened = x.flattened;
+    return graph_->AddParameter(std::move(weight));
+  }
+  const auto refuse = [&](const std::string& what) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("[dense] weight_of ", dense.weight_of(), ": ", what, ", node ", layer.name()));
+  };
+  const auto table = tables_.find(dense.weight_of());
+  if (table == tables_.end()) return refuse("no earlier embedding layer has that name");
+  if (!x.flattened.empty()) return refuse("the layer reads a flattened image, whose order in memory is not PyTorch's");
+  const Shape& shape = graph_->type(table->second).shape;
+  if (shape == matrix) return table->second;
+  return refuse(absl::StrCat("its table is ", ShapeString(shape), ", a weight of ", ShapeString(matrix), " is needed"));
 }
 
 absl::StatusOr<LayerOutput> LayerBuilder::Conv2d(const v1::Layer& layer, const LayerOutput& x) {

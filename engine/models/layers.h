@@ -2,6 +2,7 @@
 #ifndef AMPD_ENGINE_MODELS_LAYERS_H_
 #define AMPD_ENGINE_MODELS_LAYERS_H_
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,8 @@ class LayerBuilder {
   absl::StatusOr<LayerOutput> AddKind(const v1::Layer& layer, const std::vector<LayerOutput>& inputs);
   absl::Status CheckPadded(const v1::Layer& layer, const std::vector<LayerOutput>& inputs) const;
   absl::StatusOr<LayerOutput> Dense(const v1::Layer& layer, const LayerOutput& x);
+  // The weight of a dense layer: one of its own, or the table of the embedding that it names.
+  absl::StatusOr<ir::ValueId> DenseWeight(const v1::Layer& layer, const LayerOutput& x, double bound);
   absl::StatusOr<LayerOutput> Conv2d(const v1::Layer& layer, const LayerOutput& x);
   absl::StatusOr<LayerOutput> BatchNorm(const v1::Layer& layer, const LayerOutput& x);
   absl::StatusOr<LayerOutput> Pool(const v1::Layer& layer, ir::OpKind op, const v1::Pool2dLayer& pool,
@@ -98,6 +101,8 @@ class LayerBuilder {
   bool training_;
   ir::ValueId lengths_;
   ir::ValueId step_mask_ = -1;
+  // By embedding layer.
+  std::map<std::string, ir::ValueId> tables_;
 };
 
 }  // namespace ampd::models

@@ -98,6 +98,7 @@ absl::StatusOr<LayerOutput> LayerBuilder::Embedding(const v1::Layer& layer, cons
   const ir::ValueId table = graph_->AddParameter({.name = layer.name() + ".weight",
                                                   .type = {DType::kF32, rows},
                                                   .init = WeightInitializer(spec.init(), rows, standard)});
+  tables_[layer.name()] = table;
   ir::ValueId ids = x.value;
   // The batch is f32, which holds ids up to 2^24 exactly.
   if (graph_->type(ids).dtype != DType::kI32) {

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -118,7 +119,7 @@ void CheckInitOf(const std::string& path, const LayerOfKind& layer, Violations* 
 
 void ResolveDense(const std::string& path, v1::DenseLayer* dense, Violations* violations) {
   CheckCount(absl::StrCat(path, ".units"), dense->units(), violations);
-  if (!dense->has_bias()) dense->set_bias(true);
+  if (!dense->has_bias()) dense->set_bias(dense->weight_of().empty());
   dense->set_activation(OrNone(dense->activation()));
   CheckInitOf(path, *dense, violations);
 }
@@ -423,12 +424,35 @@ class LayerNames {
   std::vector<std::string> order_;
 };
 
+// `tables`: of the embeddings before the layer, by name, how many rows they have.
+void CheckWeightOf(const std::string& path, const v1::DenseLayer& dense,
+                   const std::unordered_map<std::string, int64_t>& tables, Violations* violations) {
+  if (dense.weight_of().empty() || violations->full()) return;
+  const auto table = tables.find(dense.weight_of());
+  if (dense.has_init()) violations->Add(absl::StrCat(path, ".init"), "goes to the embedding that weight_of names");
+  if (table == tables.end()) {
+    std::vector<std::string> names;
+    for (const auto& [name, rows] : tables) names.push_back(name);
+    std::sort(names.begin(), names.end());
+    violations->Add(absl::StrCat(path, ".weight_of"),
+                    absl::StrCat("no earlier embedding layer is named ", Quoted(dense.weight_of()),
+                                 DidYouMean(dense.weight_of(), names)));
+  } else if (table->second != dense.units()) {
+    violations->Add(absl::StrCat(path, ".units"), absl::StrCat("must be ", table->second, ", the vocabulary of ",
+                                                               table->first, ", is ", dense.units()));
+  }
+}
+
 void ResolveLayers(const std::string& path, const std::vector<std::string>& inputs,
                    google::protobuf::RepeatedPtrField<v1::Layer>* layers, Violations* violations) {
   LayerNames names(path, inputs, violations);
+  std::unordered_map<std::string, int64_t> tables;
   for (int i = 0; i < layers->size(); ++i) {
-    names.Resolve(i, layers->Mutable(i));
-    ResolveKind(Indexed(path, i), layers->Mutable(i), violations);
+    v1::Layer* layer = layers->Mutable(i);
+    names.Resolve(i, layer);
+    ResolveKind(Indexed(path, i), layer, violations);
+    if (layer->has_dense()) CheckWeightOf(absl::StrCat(Indexed(path, i), ".dense"), layer->dense(), tables, violations);
+    if (layer->has_embedding()) tables.insert({layer->name(), layer->embedding().vocabulary()});
   }
 }
 

@@ -20,6 +20,8 @@ void Expand(const v1::PresetModel& preset, v1::JobSpec* spec, Violations* violat
       return presets::ExpandResnet(preset.resnet(), spec, violations);
     case v1::PresetModel::kUnet:
       return presets::ExpandUnet(preset.unet(), spec, violations);
+    case v1::PresetModel::kGpt2:
+      return presets::ExpandGpt2(preset.gpt2(), spec, violations);
     case v1::PresetModel::FAMILY_NOT_SET:
       return violations->Add("model.preset", "required, one of mlp, convnet, acgan, resnet, gpt2, speech, unet, ssd");
     default:
