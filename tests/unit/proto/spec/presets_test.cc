@@ -35,8 +35,8 @@ std::string Violated(const std::string& yaml) {
 
 // Presets that stand for layers, one of each family at least.
 const std::vector<std::string>& Families() {
-  static const auto* const families =
-      new std::vector<std::string>{"mlp: {}", "convnet: {}", "resnet: {depth: 20}", "resnet: {depth: 50}", "unet: {}"};
+  static const auto* const families = new std::vector<std::string>{
+      "mlp: {}", "convnet: {}", "resnet: {depth: 20}", "resnet: {depth: 50}", "unet: {}", "gpt2: {layers: 2}"};
   return *families;
 }
 
@@ -51,6 +51,63 @@ TEST(PresetsTest, ArePutInTheirPlaceOnce) {
     ASSERT_TRUE(again.ok()) << family << ": " << again.status();
     EXPECT_EQ(ToYaml(again->proto()), ToYaml(spec)) << family;
   }
+}
+
+const v1::Layer& LayerOf(const v1::JobSpec& spec, const std::string& name) {
+  for (const v1::Layer& layer : spec.model().layers()) {
+    if (layer.name() == name) return layer;
+  }
+  ADD_FAILURE() << "no layer " << name;
+  return v1::Layer::default_instance();
+}
+
+TEST(PresetsTest, Gpt2IsTiedAndStartsSmall) {
+  const v1::JobSpec spec = Resolved("model: {preset: {gpt2: {layers: 8, heads: 4, features: 64, positions: 32}}}");
+  EXPECT_EQ(spec.model().layers_size(), 3 + 8 * 9 + 2);
+  EXPECT_EQ(LayerOf(spec, "wte").embedding().vocabulary(), 50257);
+  EXPECT_EQ(LayerOf(spec, "wte").embedding().init().normal(), 0.02);
+  EXPECT_EQ(LayerOf(spec, "wpe").positional_embedding().positions(), 32);
+  EXPECT_EQ(LayerOf(spec, "wpe").positional_embedding().deviation(), 0.02);
+  const v1::MultiHeadAttentionLayer& attention = LayerOf(spec, "h.7.attn").multi_head_attention();
+  EXPECT_TRUE(attention.causal());
+  EXPECT_EQ(attention.heads(), 4);
+  EXPECT_EQ(attention.init().normal(), 0.02);
+  EXPECT_DOUBLE_EQ(attention.out_init().normal(), 0.005);
+  EXPECT_DOUBLE_EQ(LayerOf(spec, "h.0.mlp.c_proj").dense().init().normal(), 0.005);
+  EXPECT_EQ(LayerOf(spec, "h.0.mlp.c_fc").dense().units(), 256);
+  EXPECT_EQ(LayerOf(spec, "h.0.mlp.c_fc").dense().activation(), v1::Activation::GELU_TANH);
+  EXPECT_EQ(absl::StrJoin(LayerOf(spec, "h.0.add_1").inputs(), " "), "drop h.0.resid_dropout");
+  EXPECT_EQ(absl::StrJoin(LayerOf(spec, "h.0.add_2").inputs(), " "), "h.0.add_1 h.0.mlp.dropout");
+  EXPECT_EQ(absl::StrJoin(LayerOf(spec, "h.1.add_1").inputs(), " "), "h.0.add_2 h.1.resid_dropout");
+  EXPECT_EQ(LayerOf(spec, "drop").dropout().rate(), 0.1);
+  const v1::DenseLayer& head = spec.model().layers().rbegin()->dense();
+  EXPECT_EQ(head.units(), 50257);
+  EXPECT_EQ(head.weight_of(), "wte");
+  EXPECT_FALSE(head.bias());
+  EXPECT_TRUE(spec.model().loss().has_softmax_cross_entropy());
+}
+
+TEST(PresetsTest, Gpt2ReadsBytesWhereTheDataIsText) {
+  v1::JobSpec spec = Parse("model: {preset: {gpt2: {layers: 1, dropout: 0}}}");
+  v1::TextDataset* text = spec.mutable_data()->mutable_train()->mutable_text();
+  text->set_path("a");
+  text->set_sequence_length(8);
+  const absl::StatusOr<ResolvedJobSpec> resolved = ResolveJobSpec(spec);
+  ASSERT_TRUE(resolved.ok()) << resolved.status();
+  EXPECT_EQ(LayerOf(resolved->proto(), "wte").embedding().vocabulary(), 256);
+  for (const v1::Layer& layer : resolved->proto().model().layers()) EXPECT_FALSE(layer.has_dropout()) << layer.name();
+}
+
+TEST(PresetsTest, Gpt2RefusesWhatDoesNotFit) {
+  EXPECT_EQ(Violated("model: {preset: {gpt2: {heads: 5, features: 12, dropout: 1, layers: 0}}}"),
+            "model.preset.gpt2.layers: must be at least 1, is 0\n"
+            "model.preset.gpt2.dropout: must be in [0, 1), is 1\n"
+            "model.preset.gpt2.heads: must divide features 12, is 5");
+  EXPECT_EQ(Violated("model: {preset: {gpt2: {heads: 0, vocabulary: -1, positions: 2000000, features: 1000000}}}"),
+            "model.preset.gpt2.vocabulary: must be at least 1, is -1\n"
+            "model.preset.gpt2.positions: must be at most 1048576, is 2000000\n"
+            "model.preset.gpt2.heads: must be at least 1, is 0\n"
+            "model.preset.gpt2.features: must be at most 65536, is 1000000");
 }
 
 TEST(PresetsTest, TakeAnotherLoss) {

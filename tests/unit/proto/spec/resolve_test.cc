@@ -514,6 +514,26 @@ TEST(ResolveJobSpecTest, RefusesWhatIsNotSupportedYetByName) {
   });
 }
 
+TEST(ResolveJobSpecTest, TiedWeights) {
+  const auto violated = [](const std::string& dense) {
+    v1::JobSpec spec;
+    const std::string yaml =
+        absl::StrCat("model: {layers: [{name: table, embedding: {vocabulary: 7, features: 4}}, {name: head, dense: {",
+                     dense, "}}], loss: {softmax_cross_entropy: {}}}\ndata: {train: {glyphs: {}}}\n");
+    EXPECT_EQ(ParseYaml(yaml, "f", &spec), absl::OkStatus()) << yaml;
+    return Violated(spec);
+  };
+  EXPECT_EQ(violated("units: 7, weight_of: table"), "");
+  EXPECT_EQ(violated("units: 7, weight_of: tabel"),
+            "model.layers[1].dense.weight_of: no earlier embedding layer is named 'tabel'; did you mean table?");
+  EXPECT_EQ(violated("units: 7, weight_of: head"),
+            "model.layers[1].dense.weight_of: no earlier embedding layer is named 'head'");
+  EXPECT_EQ(violated("units: 7, weight_of: table, init: {normal: 1}"),
+            "model.layers[1].dense.init: goes to the embedding that weight_of names");
+  EXPECT_EQ(violated("weight_of: table, units: 8"),
+            "model.layers[1].dense.units: must be 7, the vocabulary of table, is 8");
+}
+
 TEST(ResolveJobSpecTest, ChecksNamesAndReferences) {
   ExpectViolations({
       {"name='a/b'", "name: may hold letters, digits, '_', '-', '.' and spaces only, is 'a/b'"},
@@ -583,6 +603,8 @@ TEST(ResolveJobSpecTest, ChecksNamesAndReferences) {
       {"data.train={tokens: {path: a, sequence_length: 8}}", "data.train.tokens.vocabulary: required, at least 1"},
       {"data.train={tokens: {path: a, sequence_length: 8, vocabulary: 65537}}",
        "data.train.tokens.vocabulary: must be at most 65536, is 65537"},
+      {"model.layers[1]={dense: {units: 4, weight_of: conv2d_0}}",
+       "model.layers[1].dense.weight_of: no earlier embedding layer is named 'conv2d_0'"},
       {"labels.a=" + std::string(201, 'x'), "labels.a: must be at most 200 bytes, is 201"},
   });
 }
