@@ -22,8 +22,10 @@ class Lines {
   std::string text_;
 };
 
-std::string ProgressText(const v1::JobSummary& summary) {
+std::string ProgressText(const v1::Job& job) {
+  const v1::JobSummary& summary = job.summary();
   if (summary.total_steps() == 0 && summary.step() == 0) return "";
+  if (job.spec().has_bench()) return absl::StrCat("cell ", summary.step(), "/", summary.total_steps());
   return absl::StrCat("step ", summary.step(), "/", summary.total_steps(), ", epoch ", summary.epoch(), ", ",
                       summary.steps_applied(), " applied, ", summary.steps_skipped(), " skipped");
 }
@@ -34,6 +36,15 @@ std::string AttemptText(const v1::Job& job) {
 }
 
 }  // namespace
+
+std::string ModeText(const v1::Job& job) {
+  if (job.spec().has_bench()) return "bench";
+  const v1::PrecisionSpec::Mode mode = job.spec().precision().mode();
+  if (mode != v1::PrecisionSpec::AUTO || job.summary().mode() == v1::PrecisionSpec::MODE_UNSPECIFIED) {
+    return v1::PrecisionSpec::Mode_Name(mode);
+  }
+  return absl::StrCat(v1::PrecisionSpec::Mode_Name(job.summary().mode()), " (AUTO)");
+}
 
 std::string StateText(const v1::Job& job) {
   std::string text = v1::Job::State_Name(job.state());
@@ -51,13 +62,13 @@ std::string JobText(const v1::Job& job) {
   lines.Add("name", job.spec().name());
   lines.Add("state", StateText(job));
   if (job.has_failure()) lines.Add("failure", FailureText(job.failure()));
-  lines.Add("mode", v1::PrecisionSpec::Mode_Name(job.spec().precision().mode()));
+  lines.Add("mode", ModeText(job));
   lines.Add("created", DateAndTime(job.create_time()));
   if (job.has_start_time()) lines.Add("started", DateAndTime(job.start_time()));
   if (job.has_end_time()) lines.Add("ended", DateAndTime(job.end_time()));
   lines.Add("attempt", AttemptText(job));
   lines.Add("devices", absl::StrJoin(job.devices(), ", "));
-  lines.Add("progress", ProgressText(summary));
+  lines.Add("progress", ProgressText(job));
   if (summary.has_loss()) lines.Add("loss", Figure(summary.loss()));
   if (summary.loss_scale() != 0) lines.Add("loss scale", Figure(summary.loss_scale()));
   if (summary.has_eval_loss()) lines.Add("eval loss", Figure(summary.eval_loss()));

@@ -18,6 +18,9 @@ std::string PlanText(const v1::ModelPlan& plan);
 // The job's spec as YAML that `submit` takes, with the job's state in comments above.
 std::string ResubmittableYaml(const v1::Job& job);
 
+// "FP16", of a job of mode AUTO that has chosen "BF16 (AUTO)", of one that measures "bench".
+std::string ModeText(const v1::Job& job);
+
 // "RUNNING", or "QUEUED (RESOURCES, 2 in line)".
 std::string StateText(const v1::Job& job);
 

@@ -38,6 +38,10 @@ void Progress::Observe(const v1::JobEvent& event) {
       summary_.set_eval_loss(event.evaluation().loss());
       if (event.evaluation().has_accuracy()) summary_.set_accuracy(event.evaluation().accuracy());
       break;
+    case v1::JobEvent::kBenchCell:
+      summary_.set_step(event.bench_cell().index());
+      summary_.set_total_steps(event.bench_cell().total());
+      break;
     case v1::JobEvent::kRewound:
       summary_.set_step(event.rewound().to_step());
       marks_.clear();

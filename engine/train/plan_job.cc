@@ -101,6 +101,8 @@ void AddDiagnostics(const ResolvedJobSpec& spec, const models::SampleInfo& sampl
 
 v1::PlanResponse PlanJob(const ResolvedJobSpec& spec, const std::vector<std::string>& data_roots) {
   v1::PlanResponse response;
+  // Single operations have no layers.
+  if (spec.proto().bench().has_sweep()) return response;
   const v1::DataSpec& data = spec.proto().data();
   const absl::optional<data::DatasetInfo> train = Describe(data, data_roots, false, &response);
   absl::optional<data::DatasetInfo> eval;

@@ -5,6 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/core/status.h"
+#include "engine/train/auto_mode.h"
+#include "engine/train/benchmark.h"
 #include "engine/train/evaluation.h"
 #include "engine/train/spec_configs.h"
 #include "engine/train/trainer_impl.h"
@@ -13,6 +15,10 @@ namespace ampd::train {
 
 absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const ResolvedJobSpec& spec, const TrainerOptions& options,
                                                          TrainerObserver* observer) {
+  if (spec.proto().has_bench()) return std::make_unique<Benchmark>(spec, options, observer);
+  if (spec.proto().precision().mode() == v1::PrecisionSpec::AUTO) {
+    return std::make_unique<AutoTrainer>(spec, options, observer);
+  }
   auto trainer = std::make_unique<TrainerImpl>(spec, options, observer);
   AMPD_RETURN_IF_ERROR(trainer->Open());
   return trainer;

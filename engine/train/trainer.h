@@ -65,8 +65,13 @@ struct TrainerOptions {
   MakeCollectivesFunction make_collectives;
   // Backends that leave steps to the host pass it over. The results are the same, to the bit.
   StepMode steps = StepMode::kCaptured;
-  // Highest attempted step already reported by earlier attempts; resuming below it emits `rewound` first.
+  // Highest attempted step already reported by earlier attempts; resuming below it emits `rewound` first. Of a job with
+  // `bench` cells.
   int64_t last_reported_step = 0;
+  // What is known of the device; unset where nothing is.
+  absl::optional<v1::DeviceModel> device_model;
+  // What steps are measured by, seconds: of jobs with `bench` or mode AUTO. Empty: the machine's steady clock.
+  std::function<double()> clock;
 };
 
 // Receives what happens. Called on the thread that runs Run().
@@ -90,8 +95,8 @@ enum class Outcome { kCompleted, kStopped };
 // Run() is called once, from one thread. Request() and step() may be called from any thread at any time.
 class Trainer {
  public:
-  // Opens the data, builds and plans the model, and loads the newest undamaged checkpoint. `observer` outlives the
-  // trainer. Errors carry a failure class (engine/train/failure.h).
+  // Opens the data, builds and plans the model, and loads the newest undamaged checkpoint; of jobs with `bench` or mode
+  // AUTO Run() does that. `observer` outlives the trainer. Errors carry a failure class (engine/train/failure.h).
   static absl::StatusOr<std::unique_ptr<Trainer>> Create(const ResolvedJobSpec& spec, const TrainerOptions& options,
                                                          TrainerObserver* observer);
   virtual ~Trainer() = default;

@@ -155,8 +155,8 @@ std::vector<v1::CorruptSample> TrainingData::TakeCorrupt() const {
 }
 
 absl::StatusOr<std::unique_ptr<data::Loader>> TrainingData::TrainLoader(int64_t outputs, int64_t first_step,
-                                                                        int64_t batches) const {
-  data::LoaderOptions options = Options(spec_.proto().train().batch_size(), outputs);
+                                                                        int64_t batches, int64_t batch_size) const {
+  data::LoaderOptions options = Options(batch_size > 0 ? batch_size : spec_.proto().train().batch_size(), outputs);
   options.seed = spec_.proto().seed();
   options.shuffle = spec_.proto().data().shuffle();
   options.first_step = first_step;

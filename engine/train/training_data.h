@@ -47,9 +47,10 @@ class TrainingData {
   // What became known of damaged samples since the last call.
   std::vector<v1::CorruptSample> TakeCorrupt() const;
 
-  // `outputs`: of the network, per sample. `batches`: buffers, if more than the loader's own default.
-  absl::StatusOr<std::unique_ptr<data::Loader>> TrainLoader(int64_t outputs, int64_t first_step,
-                                                            int64_t batches = 0) const;
+  // `outputs`: of the network, per sample. `batches`: buffers, if more than the loader's own default. `batch_size`: in
+  // place of the job's.
+  absl::StatusOr<std::unique_ptr<data::Loader>> TrainLoader(int64_t outputs, int64_t first_step, int64_t batches = 0,
+                                                            int64_t batch_size = 0) const;
   // Needs eval(). Sequences with lengths are all padded to the longest bucket.
   absl::StatusOr<std::unique_ptr<data::Loader>> EvalLoader(int64_t outputs) const;
 

@@ -31,10 +31,8 @@ const absl::flat_hash_set<std::string>& UnsupportedFields() {
       "ampd.v1.DatasetSpec.quickdraw",
       "ampd.v1.DatasetSpec.safetensors",
       "ampd.v1.DatasetSpec.wav_folder",
-      "ampd.v1.JobSpec.bench",
       "ampd.v1.JobSpec.start_from",
       "ampd.v1.ModelSpec.onnx",
-      "ampd.v1.PrecisionSpec.auto",
       "ampd.v1.PresetModel.acgan",
       "ampd.v1.PresetModel.speech",
       "ampd.v1.PresetModel.ssd",
@@ -214,8 +212,12 @@ absl::StatusOr<ResolvedJobSpec> ResolveJobSpec(v1::JobSpec spec) {
   if (spec.model().has_preset()) return InvalidFields(violations.list());
   ResolveName(&spec, &violations);
   if (!spec.has_seed()) spec.set_seed(0);
-  ResolveModel(spec.mutable_model(), &violations);
-  ResolveData(spec.mutable_data(), &violations);
+  // One that multiplies matrices has neither model nor data.
+  const bool of_model = !spec.bench().has_sweep();
+  if (of_model) {
+    ResolveModel(spec.mutable_model(), &violations);
+    ResolveData(spec.mutable_data(), &violations);
+  }
   ResolvePrecision(spec.model(), spec.mutable_precision(), &violations);
   ResolveOptimizer(spec.data().has_eval(), spec.mutable_optimizer(), &violations);
   ResolveTrain(spec.data().has_eval(), spec.mutable_train(), &violations);
@@ -224,7 +226,9 @@ absl::StatusOr<ResolvedJobSpec> ResolveJobSpec(v1::JobSpec spec) {
   ResolveRetry(spec.mutable_retry(), &violations);
   ResolveLimits(spec.mutable_limits(), &violations);
   ResolveReport(spec.mutable_report(), &violations);
-  ResolvePhases(&spec, &violations);
+  if (of_model) ResolvePhases(&spec, &violations);
+  if (spec.has_bench()) ResolveBench(&spec, &violations);
+  ResolveAuto(&spec, &violations);
   CheckLabels(spec, &violations);
   if (!violations.empty()) return InvalidFields(violations.list());
   return ResolvedJobSpec(std::move(spec));

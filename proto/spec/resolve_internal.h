@@ -35,6 +35,10 @@ void ResolveOptimizer(bool has_eval, v1::OptimizerSpec* optimizer, Violations* v
 // Of the optimizer.
 void ResolveSchedule(v1::ScheduleSpec* schedule, Violations* violations);
 void ResolveTrain(bool has_eval, v1::TrainSpec* train, Violations* violations);
+// `spec` has `bench`; everything else that goes with it is resolved.
+void ResolveBench(v1::JobSpec* spec, Violations* violations);
+// What mode AUTO needs; the model, with its preset expanded, and the mode are resolved.
+void ResolveAuto(v1::JobSpec* spec, Violations* violations);
 
 }  // namespace ampd
 

@@ -20,10 +20,8 @@ constexpr int kMaxRules = 100;
 constexpr int64_t kMaxInterval = int64_t{1} << 40;
 const double kMaxScale = std::ldexp(1.0, 126);
 
-void ResolveMode(PrecisionSpec* precision, Violations* violations) {
+void ResolveMode(PrecisionSpec* precision) {
   if (precision->mode() == PrecisionSpec::MODE_UNSPECIFIED) precision->set_mode(PrecisionSpec::FP32);
-  const PrecisionSpec::Mode mode = precision->mode();
-  if (mode == PrecisionSpec::AUTO) violations->Add("precision.mode", "AUTO is not supported yet");
 }
 
 // What a layer of a job may compute in: as the job, or more precisely. FP16 needs the loss scaling that it brings.
@@ -107,7 +105,8 @@ void CheckScaleFields(const LossScaleSpec& scale, Violations* violations) {
 }
 
 void ResolveLossScale(PrecisionSpec::Mode mode, LossScaleSpec* scale, Violations* violations) {
-  if (scale->kind() == LossScaleSpec::KIND_UNSPECIFIED) {
+  // Which it is follows from the mode that AUTO takes.
+  if (scale->kind() == LossScaleSpec::KIND_UNSPECIFIED && mode != PrecisionSpec::AUTO) {
     scale->set_kind(mode == PrecisionSpec::FP16 ? LossScaleSpec::DYNAMIC : LossScaleSpec::NONE);
   }
   if (scale->kind() == LossScaleSpec::DYNAMIC) FillDynamic(scale);
@@ -128,7 +127,7 @@ void ResolveLossScale(PrecisionSpec::Mode mode, LossScaleSpec* scale, Violations
 }  // namespace
 
 void ResolvePrecision(const v1::ModelSpec& model, PrecisionSpec* precision, Violations* violations) {
-  ResolveMode(precision, violations);
+  ResolveMode(precision);
   if (!precision->has_master_weights()) precision->set_master_weights(true);
   ResolveLossScale(precision->mode(), precision->mutable_loss_scale(), violations);
   if (precision->rules_size() > kMaxRules) {

@@ -175,7 +175,7 @@ class Validation {
     CheckRange("drain_timeout_seconds", config_.drain_timeout_seconds(), 1, kMaxSeconds);
     CheckRange("max_spec_bytes", config_.max_spec_bytes(), 1, 64 << 20);
     if (config_.default_precision_mode() == v1::PrecisionSpec::AUTO) {
-      Wrong("default_precision_mode", "AUTO is not supported yet");
+      Wrong("default_precision_mode", "AUTO is for jobs that ask for it: a default is a mode to train in");
     }
     CheckPaths();
     if (wrong_.empty()) return absl::OkStatus();

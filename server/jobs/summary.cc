@@ -82,6 +82,16 @@ void FoldEvent(const v1::JobEvent& event, JobRecord* record, Deltas* deltas) {
       if (event.evaluation().has_accuracy()) summary.set_accuracy(event.evaluation().accuracy());
       Reported(event.evaluation().step(), record);
       break;
+    case v1::JobEvent::kBenchCell:
+      summary.set_step(event.bench_cell().index());
+      summary.set_total_steps(event.bench_cell().total());
+      Reported(event.bench_cell().index(), record);
+      // What an attempt after it need not do again, as with a checkpoint.
+      record->lost_attempts = 0;
+      break;
+    case v1::JobEvent::kModeChosen:
+      summary.set_mode(event.mode_chosen().mode());
+      break;
     case v1::JobEvent::kCheckpoint:
       summary.set_checkpoint(event.checkpoint().checkpoint());
       record->lost_attempts = 0;

@@ -17,8 +17,14 @@ struct Need {
 };
 
 std::vector<Need> NeedsOf(const v1::JobSpec& spec) {
+  // A mode that the device cannot do is a cell that says so.
+  if (spec.has_bench()) return {};
   const PrecisionSpec& precision = spec.precision();
   std::vector<Need> needs = {{"precision.mode", precision.mode()}};
+  // Modes that nobody named are those that the device can do.
+  for (int i = 0; precision.mode() == PrecisionSpec::AUTO && i < precision.auto_().modes_size(); ++i) {
+    needs.push_back({absl::StrCat("precision.auto.modes[", i, "]"), precision.auto_().modes(i)});
+  }
   for (int i = 0; i < precision.rules_size(); ++i) {
     needs.push_back({absl::StrCat("precision.rules[", i, "].dtype"), precision.rules(i).dtype()});
   }

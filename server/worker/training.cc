@@ -24,6 +24,7 @@ void Training::Start(const v1::DaemonWelcome& assignment) {
   options.devices.assign(assignment.devices().begin(), assignment.devices().end());
   options.last_reported_step = assignment.last_reported_step();
   options.last_checkpoint = assignment.last_checkpoint();
+  if (assignment.has_device_model()) options.device_model = assignment.device_model();
   thread_ = std::thread([this, spec = *std::move(spec), options = std::move(options)] { Run(spec, options); });
 }
 

@@ -86,7 +86,7 @@ TEST_F(Config, TheDefaultPrecisionComesFromEveryLevelInAnyCase) {
   ExpectRefused(Load({}, {{"AMPD_DEFAULT_PRECISION", "fp12"}}),
                 "AMPD_DEFAULT_PRECISION: \"fp12\" is no precision mode");
   ExpectRefused(Load({"--default-precision", ""}), "--default-precision: \"\" is no precision mode");
-  ExpectRefused(Load({"--default-precision", "AUTO"}), "default_precision_mode: AUTO is not supported yet");
+  ExpectRefused(Load({"--default-precision", "AUTO"}), "default_precision_mode: AUTO is for jobs that ask for it");
 }
 
 TEST_F(Config, AHigherLevelReplacesTheDataRootsAsAWhole) {

@@ -1,0 +1,180 @@
+#include "engine/train/auto_mode.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "engine/core/status.h"
+#include "engine/train/bench_cell.h"
+#include "engine/train/comparison.h"
+#include "engine/train/failure.h"
+#include "engine/train/files.h"
+#include "engine/train/sha256.h"
+#include "engine/train/training_data.h"
+#include "google/protobuf/util/json_util.h"
+#include "proto/spec/text.h"
+
+namespace ampd::train {
+namespace {
+
+using v1::PrecisionSpec;
+
+// FP8 changes more than how a product is rounded: it is not taken unasked.
+constexpr PrecisionSpec::Mode kModes[] = {PrecisionSpec::TF32, PrecisionSpec::FP16, PrecisionSpec::BF16};
+constexpr char kFile[] = "mode_chosen.json";
+constexpr int64_t kMaxFileBytes = 1 << 20;
+
+bool HasFiniteLoss(const v1::BenchCell& cell) { return cell.has_loss() && std::isfinite(cell.loss()); }
+
+bool IsNear(const v1::BenchCell& cell, const v1::BenchCell& fp32, double tolerance) {
+  return HasFiniteLoss(cell) && HasFiniteLoss(fp32) && cell.loss() - fp32.loss() <= tolerance * std::fabs(fp32.loss());
+}
+
+double SpeedUp(const v1::BenchCell& cell, const v1::BenchCell& fp32) {
+  return cell.step_seconds() > 0 ? fp32.step_seconds() / cell.step_seconds() : 0;
+}
+
+// "FP16: 1.62 times as fast as FP32, its loss 0.4% above"
+std::string Sentence(const v1::BenchCell& cell, const v1::BenchCell& fp32, double tolerance) {
+  const std::string name = PrecisionSpec::Mode_Name(cell.mode());
+  if (cell.has_failure()) {
+    return absl::StrCat(name, ": ", v1::Failure::Class_Name(cell.failure().class_()), ", ", cell.failure().message());
+  }
+  std::string text = absl::StrFormat("%s: %.2f times as fast as FP32", name, SpeedUp(cell, fp32));
+  if (!HasFiniteLoss(cell) || !HasFiniteLoss(fp32)) return text + ", no finite loss to compare";
+  const double gap = fp32.loss() == 0 ? 0 : (cell.loss() - fp32.loss()) / std::fabs(fp32.loss());
+  absl::StrAppendFormat(&text, ", its loss %.2g%% %s", 100 * std::fabs(gap), gap >= 0 ? "above" : "below");
+  if (!IsNear(cell, fp32, tolerance)) absl::StrAppendFormat(&text, ", which is more than %g%%", 100 * tolerance);
+  return text;
+}
+
+}  // namespace
+
+v1::ModeChosen ChooseMode(const std::vector<v1::BenchCell>& cells, double tolerance) {
+  const v1::BenchCell& fp32 = cells.front();
+  const v1::BenchCell* best = &fp32;
+  std::vector<std::string> sentences;
+  v1::ModeChosen chosen;
+  for (const v1::BenchCell& cell : cells) {
+    *chosen.add_cells() = cell;
+    if (&cell == &fp32) continue;
+    sentences.push_back(Sentence(cell, fp32, tolerance));
+    if (cell.has_failure() || !IsNear(cell, fp32, tolerance) || SpeedUp(cell, fp32) < kLeastSpeedUp) continue;
+    if (cell.step_seconds() < best->step_seconds()) best = &cell;
+  }
+  chosen.set_mode(best->mode());
+  if (best == &fp32) sentences.insert(sentences.begin(), "no mode is faster than FP32 with a loss as good");
+  chosen.set_reason(absl::StrJoin(sentences, "; "));
+  return chosen;
+}
+
+absl::Status SaveChosenMode(const std::string& folder, const v1::ModeChosen& chosen) {
+  AMPD_RETURN_IF_ERROR(MakeFolder(folder));
+  const std::string path = absl::StrCat(folder, "/", kFile), aside = absl::StrCat(path, ".new");
+  const std::string json = ToJson(chosen, JsonStyle::kCompact);
+  AMPD_RETURN_IF_ERROR(RemoveTree(aside));
+  AMPD_ASSIGN_OR_RETURN(FileWriter file, FileWriter::Create(aside));
+  AMPD_RETURN_IF_ERROR(file.Append(absl::StrCat(Sha256Hex(json), "\n", json)));
+  AMPD_RETURN_IF_ERROR(file.Close());
+  AMPD_RETURN_IF_ERROR(RenameOrSwap(aside, path));
+  AMPD_RETURN_IF_ERROR(RemoveTree(aside));
+  return SyncFolder(folder);
+}
+
+absl::StatusOr<absl::optional<v1::ModeChosen>> LoadChosenMode(const std::string& folder) {
+  const std::string path = absl::StrCat(folder, "/", kFile);
+  const absl::StatusOr<std::string> bytes = ReadFile(path, kMaxFileBytes);
+  if (absl::IsNotFound(bytes.status())) return absl::optional<v1::ModeChosen>();
+  AMPD_RETURN_IF_ERROR(bytes.status());
+  const size_t line = bytes->find('\n');
+  v1::ModeChosen chosen;
+  const bool intact = line != std::string::npos && bytes->substr(0, line) == Sha256Hex(bytes->substr(line + 1)) &&
+                      google::protobuf::util::JsonStringToMessage(bytes->substr(line + 1), &chosen).ok();
+  if (!intact) return absl::DataLossError(absl::StrCat(path, ": is damaged; it says in which mode the job trains"));
+  return absl::optional<v1::ModeChosen>(std::move(chosen));
+}
+
+absl::StatusOr<ResolvedJobSpec> InChosenMode(const ResolvedJobSpec& spec, PrecisionSpec::Mode mode) {
+  v1::JobSpec changed = spec.proto();
+  changed.mutable_precision()->set_mode(mode);
+  changed.mutable_precision()->clear_auto_();
+  AMPD_ASSIGN_OR_RETURN(ResolvedJobSpec resolved, ResolveJobSpec(std::move(changed)));
+  return resolved;
+}
+
+AutoTrainer::AutoTrainer(const ResolvedJobSpec& spec, const TrainerOptions& options, TrainerObserver* observer)
+    : spec_(spec), options_(options), observer_(observer), reporter_(spec.proto().report(), {}, 0, observer) {}
+
+void AutoTrainer::Request(Command command) {
+  const std::lock_guard lock(mutex_);
+  if (command == Command::kCheckpointAndStop) stop_requested_ = true;
+  if (trainer_ != nullptr) {
+    trainer_->Request(command);
+  } else {
+    pending_.push_back(command);
+  }
+}
+
+int64_t AutoTrainer::step() const {
+  const std::lock_guard lock(mutex_);
+  return trainer_ == nullptr ? 0 : trainer_->step();
+}
+
+absl::StatusOr<std::vector<v1::BenchCell>> AutoTrainer::Compare() {
+  const v1::AutoSpec& choice = spec_.proto().precision().auto_();
+  const int64_t batch = spec_.proto().train().batch_size();
+  const auto modes = ModesToMeasure(choice.modes(), options_.device_model, kModes);
+  const auto name = [](std::string* out, PrecisionSpec::Mode mode) { out->append(PrecisionSpec::Mode_Name(mode)); };
+  AMPD_RETURN_IF_ERROR(reporter_.Log(v1::LogLine::INFO, absl::StrCat("AUTO compares ", absl::StrJoin(modes, ", ", name),
+                                                                     ", ", choice.steps(), " steps each")));
+  AMPD_ASSIGN_OR_RETURN(const ResolvedJobSpec plain, InMode(spec_, PrecisionSpec::FP32, batch));
+  AMPD_ASSIGN_OR_RETURN(const auto data, TrainingData::Open(plain, options_.data_roots));
+  ComparisonOptions options{
+      .trainer = options_, .batch_size = batch, .modes = modes, .steps = choice.steps(), .applied_steps = true};
+  options.turns.what = "AUTO";
+  options.turns.stop = [this] { return stop_requested_.load(); };
+  options.turns.on_step = [] {};
+  options.turns.warn = [this](const std::string& text) { return reporter_.Log(v1::LogLine::WARNING, text); };
+  return CompareModes(spec_, *data, options);
+}
+
+absl::StatusOr<absl::optional<v1::ModeChosen>> AutoTrainer::Choose() {
+  AMPD_ASSIGN_OR_RETURN(absl::optional<v1::ModeChosen> chosen, LoadChosenMode(options_.checkpoint_dir));
+  if (chosen.has_value()) return chosen;
+  absl::StatusOr<std::vector<v1::BenchCell>> cells = Compare();
+  if (absl::IsCancelled(cells.status()) && stop_requested_) return absl::optional<v1::ModeChosen>();
+  AMPD_RETURN_IF_ERROR(cells.status());
+  const v1::BenchCell& fp32 = cells->front();
+  if (fp32.has_failure()) {
+    return WithFailureClass(absl::AbortedError(absl::StrCat("AUTO compares modes with FP32, which cannot train here: ",
+                                                            fp32.failure().message())),
+                            fp32.failure().class_());
+  }
+  chosen = ChooseMode(*cells, spec_.proto().precision().auto_().tolerance());
+  AMPD_RETURN_IF_ERROR(SaveChosenMode(options_.checkpoint_dir, *chosen));
+  return chosen;
+}
+
+absl::StatusOr<Trainer*> AutoTrainer::OpenTrainer(PrecisionSpec::Mode mode) {
+  AMPD_ASSIGN_OR_RETURN(const ResolvedJobSpec spec, InChosenMode(spec_, mode));
+  AMPD_ASSIGN_OR_RETURN(std::unique_ptr<Trainer> trainer, Trainer::Create(spec, options_, observer_));
+  const std::lock_guard lock(mutex_);
+  trainer_ = std::move(trainer);
+  for (const Command command : pending_) trainer_->Request(command);
+  return trainer_.get();
+}
+
+absl::StatusOr<Outcome> AutoTrainer::Run() {
+  AMPD_ASSIGN_OR_RETURN(const absl::optional<v1::ModeChosen> chosen, Choose());
+  if (!chosen.has_value()) return Outcome::kStopped;
+  v1::JobEvent event;
+  *event.mutable_mode_chosen() = *chosen;
+  AMPD_RETURN_IF_ERROR(reporter_.Emit(std::move(event)));
+  AMPD_ASSIGN_OR_RETURN(Trainer* const trainer, OpenTrainer(chosen->mode()));
+  return trainer->Run();
+}
+
+}  // namespace ampd::train

@@ -1,0 +1,69 @@
+// Precision mode AUTO: several modes compared on the job's own device and data before its first step, and the training
+// in the one that was chosen.
+#ifndef AMPD_ENGINE_TRAIN_AUTO_MODE_H_
+#define AMPD_ENGINE_TRAIN_AUTO_MODE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/optional.h"
+#include "ampd/v1/event.pb.h"
+#include "engine/train/report.h"
+#include "engine/train/trainer.h"
+
+namespace ampd::train {
+
+// How much faster than FP32 a mode must be, at the median, to be taken in its place.
+inline constexpr double kLeastSpeedUp = 1.02;
+
+// The mode that `cells`, FP32's first, speak for: the fastest whose loss exceeds FP32's by at most the share
+// `tolerance` of it, and FP32 where none is at least kLeastSpeedUp as fast. One without figures, or without a finite
+// loss, is out. FP32's has figures.
+v1::ModeChosen ChooseMode(const std::vector<v1::BenchCell>& cells, double tolerance);
+
+// The decision of a job whose checkpoints are in `folder`: durable, and what SaveChosenMode() wrote last or nullopt.
+// DATA_LOSS for a file that it did not write.
+absl::Status SaveChosenMode(const std::string& folder, const v1::ModeChosen& chosen);
+absl::StatusOr<absl::optional<v1::ModeChosen>> LoadChosenMode(const std::string& folder);
+
+// The job in the mode that was chosen.
+absl::StatusOr<ResolvedJobSpec> InChosenMode(const ResolvedJobSpec& spec, v1::PrecisionSpec::Mode mode);
+
+// A mode_chosen event precedes everything else that an attempt tells; the first attempt that gets so far chooses, and
+// later ones tell of it again.
+class AutoTrainer : public Trainer {
+ public:
+  // As Trainer::Create's; `spec` is of mode AUTO.
+  AutoTrainer(const ResolvedJobSpec& spec, const TrainerOptions& options, TrainerObserver* observer);
+
+  absl::StatusOr<Outcome> Run() override;
+  void Request(Command command) override;
+  // Of the training; 0 while modes are compared.
+  int64_t step() const override;
+
+ private:
+  // nullopt after a stop.
+  absl::StatusOr<absl::optional<v1::ModeChosen>> Choose();
+  absl::StatusOr<std::vector<v1::BenchCell>> Compare();
+  absl::StatusOr<Trainer*> OpenTrainer(v1::PrecisionSpec::Mode mode);
+
+  const ResolvedJobSpec spec_;
+  const TrainerOptions options_;
+  TrainerObserver* const observer_;
+  Reporter reporter_;
+  std::atomic<bool> stop_requested_{false};
+  mutable std::mutex mutex_;
+  // Guarded by mutex_, as what was requested before there was one.
+  std::unique_ptr<Trainer> trainer_;
+  std::vector<Command> pending_;
+};
+
+}  // namespace ampd::train
+
+#endif  // AMPD_ENGINE_TRAIN_AUTO_MODE_H_
