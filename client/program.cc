@@ -31,6 +31,7 @@ void AddVerbs(CLI::App* app, CommandContext* context) {
   AddWait(app, context);
   AddGet(app, context);
   AddList(app, context);
+  AddBench(app, context);
   AddCancel(app, context);
   AddDevices(app, context);
   AddDownload(app, context);

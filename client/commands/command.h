@@ -31,6 +31,7 @@ struct CommandContext {
 };
 
 // Each adds its verb; the callback sets context->exit_code. `context` outlives `app`.
+void AddBench(CLI::App* app, CommandContext* context);
 void AddCancel(CLI::App* app, CommandContext* context);
 void AddDevices(CLI::App* app, CommandContext* context);
 void AddDownload(CLI::App* app, CommandContext* context);

@@ -1,15 +1,14 @@
 #include <CLI/CLI.hpp>
 #include <memory>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "client/commands/command.h"
+#include "client/commands/create_job.h"
 #include "client/exit_code.h"
 #include "client/job_file.h"
 #include "client/output/job_text.h"
-#include "client/retry.h"
 
 namespace ampd::client {
 namespace {
@@ -22,33 +21,6 @@ struct SubmitOptions {
   bool dry_run = false;
   std::string request_id;
 };
-
-std::string NewRequestId() {
-  std::random_device random;
-  std::string id = "ampctl-";
-  for (int i = 0; i < 4; ++i) absl::StrAppend(&id, absl::Hex(random(), absl::kZeroPad8));
-  return id;
-}
-
-// Repeats are harmless: the request id makes them one job.
-absl::StatusOr<v1::Job> Create(Connection* connection, const v1::CreateJobRequest& request, Interrupt* interrupt) {
-  constexpr int kAttempts = 5;
-  Backoff backoff(absl::Milliseconds(200), absl::Seconds(2));
-  absl::StatusOr<v1::Job> job = connection->CreateJob(request);
-  for (int attempt = 1; attempt < kAttempts && !job.ok() && IsTransient(job.status()); ++attempt) {
-    if (!interrupt->SleepFor(backoff.Next())) break;
-    job = connection->CreateJob(request);
-  }
-  return job;
-}
-
-int Refused(const JobFile& file, const absl::Status& status, const CommandContext& context) {
-  const std::vector<FieldViolation> violations = FieldViolationsOf(status);
-  if (violations.empty()) return Fail(context, status);
-  for (const FieldViolation& violation : violations) *context.err << file.Explain(violation) << "\n";
-  context.err->flush();
-  return kExitUsage;
-}
 
 void PrintSubmitted(const v1::Job& job, const SubmitOptions& options, const CommandContext& context) {
   if (options.quiet) {
@@ -92,7 +64,7 @@ int RunSubmit(const SubmitOptions& options, const CommandContext& context) {
   *request.mutable_spec() = file->spec();
   request.set_validate_only(options.dry_run);
   if (!options.dry_run) request.set_request_id(options.request_id.empty() ? NewRequestId() : options.request_id);
-  const absl::StatusOr<v1::Job> job = Create(connection->get(), request, &interrupt);
+  const absl::StatusOr<v1::Job> job = CreateJob(connection->get(), request, &interrupt);
   if (!job.ok()) return Refused(*file, job.status(), context);
   if (options.dry_run) return PrintValid(*job, options, context);
   PrintSubmitted(*job, options, context);

@@ -19,7 +19,7 @@
 
 namespace ampd::train {
 
-// How much faster than FP32 a mode must be, at the median, to be taken in its place.
+// How much faster than FP32 a mode must be, at the median and at the 10th percentile, to be taken in its place.
 inline constexpr double kLeastSpeedUp = 1.02;
 
 // The mode that `cells`, FP32's first, speak for: the fastest whose loss exceeds FP32's by at most the share

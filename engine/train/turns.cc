@@ -54,9 +54,12 @@ class Turns {
     for (size_t i = first; i < end; ++i) {
       if (!failed(i)) AMPD_RETURN_IF_ERROR(Note(i, contenders_[i]->Load()));
     }
-    for (bool any = true; any;) {
+    // Each round begins with another, so that none always follows the same one.
+    bool any = true;
+    for (size_t round = 0; any; ++round) {
       any = false;
-      for (size_t i = first; i < end; ++i) {
+      for (size_t k = 0; k < end - first; ++k) {
+        const size_t i = first + (round + k) % (end - first);
         if (!running(i)) continue;
         any = true;
         if (options_.stop()) return absl::CancelledError("stopped");

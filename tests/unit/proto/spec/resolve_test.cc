@@ -500,7 +500,6 @@ TEST(ResolveJobSpecTest, ChecksImagesAndHowTheyAreDecoded) {
 
 TEST(ResolveJobSpecTest, RefusesWhatIsNotSupportedYetByName) {
   ExpectViolations({
-      {"precision={mode: AUTO}", "precision.mode: AUTO is not supported yet"},
       {"model.onnx={path: a.onnx}", "model.onnx: not supported yet"},
       {"checkpoint={keep_best: accuracy}", "checkpoint.keep_best: not supported yet"},
       {"limits={max_cost_usd: 5}", "limits.max_cost_usd: not supported yet"},

@@ -34,6 +34,22 @@ v1::JobSpec Spec(Precision::Mode mode) {
   return spec;
 }
 
+TEST(Capability, AutoNeedsWhatItNamesAndMeasurementsNothing) {
+  const v1::Device t4 = Gpu("GPU-a", "Tesla T4", 7, 5);
+  v1::JobSpec spec = Spec(Precision::AUTO);
+  EXPECT_TRUE(CanRun(spec, t4)) << "it compares what the device can do";
+  spec.mutable_precision()->mutable_auto_()->add_modes(Precision::FP16);
+  EXPECT_TRUE(CanRun(spec, t4));
+  spec.mutable_precision()->mutable_auto_()->add_modes(Precision::BF16);
+  const std::vector<FieldViolation> refusals = Refusals(spec, t4);
+  ASSERT_THAT(refusals, SizeIs(1));
+  EXPECT_EQ(refusals[0].field, "precision.auto.modes[1]");
+  EXPECT_TRUE(CanRun(spec, Cpu()));
+  v1::JobSpec bench = Spec(Precision::FP8);
+  bench.mutable_bench()->add_modes(Precision::BF16);
+  EXPECT_TRUE(CanRun(bench, t4)) << "such a cell says that it cannot";
+}
+
 // The table, GPU by GPU: Pascal, Volta, Turing, Ampere (both), Ada, Hopper, Blackwell (both).
 TEST(Capability, EveryModeOnEveryGeneration) {
   struct Row {

@@ -1,0 +1,38 @@
+#include "client/commands/create_job.h"
+
+#include <random>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client/exit_code.h"
+#include "client/retry.h"
+
+namespace ampd::client {
+
+std::string NewRequestId() {
+  std::random_device random;
+  std::string id = "ampctl-";
+  for (int i = 0; i < 4; ++i) absl::StrAppend(&id, absl::Hex(random(), absl::kZeroPad8));
+  return id;
+}
+
+absl::StatusOr<v1::Job> CreateJob(Connection* connection, const v1::CreateJobRequest& request, Interrupt* interrupt) {
+  constexpr int kAttempts = 5;
+  Backoff backoff(absl::Milliseconds(200), absl::Seconds(2));
+  absl::StatusOr<v1::Job> job = connection->CreateJob(request);
+  for (int attempt = 1; attempt < kAttempts && !job.ok() && IsTransient(job.status()); ++attempt) {
+    if (!interrupt->SleepFor(backoff.Next())) break;
+    job = connection->CreateJob(request);
+  }
+  return job;
+}
+
+int Refused(const JobFile& file, const absl::Status& status, const CommandContext& context) {
+  const std::vector<FieldViolation> violations = FieldViolationsOf(status);
+  if (violations.empty()) return Fail(context, status);
+  for (const FieldViolation& violation : violations) *context.err << file.Explain(violation) << "\n";
+  context.err->flush();
+  return kExitUsage;
+}
+
+}  // namespace ampd::client
