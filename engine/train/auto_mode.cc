@@ -140,7 +140,8 @@ absl::StatusOr<std::vector<v1::BenchCell>> AutoTrainer::Compare() {
   AMPD_RETURN_IF_ERROR(reporter_.Log(v1::LogLine::INFO, absl::StrCat("AUTO compares ", absl::StrJoin(modes, ", ", name),
                                                                      ", ", choice.steps(), " steps each")));
   AMPD_ASSIGN_OR_RETURN(const ResolvedJobSpec plain, InMode(spec_, PrecisionSpec::FP32, batch));
-  AMPD_ASSIGN_OR_RETURN(const auto data, TrainingData::Open(plain, options_.data_roots));
+  AMPD_ASSIGN_OR_RETURN(const auto data,
+                        TrainingData::Open(plain, options_.data_roots, options_.checkpoint_dir, options_.threads));
   ComparisonOptions options{
       .trainer = options_, .batch_size = batch, .modes = modes, .steps = choice.steps(), .applied_steps = true};
   options.turns.what = "AUTO";

@@ -44,7 +44,8 @@ absl::Status Benchmark::Open() {
   if (bench().has_sweep()) return absl::OkStatus();
   AMPD_ASSIGN_OR_RETURN(const ResolvedJobSpec plain,
                         InMode(spec_, PrecisionSpec::FP32, spec_.proto().train().batch_size()));
-  AMPD_ASSIGN_OR_RETURN(data_, TrainingData::Open(plain, options_.data_roots));
+  AMPD_ASSIGN_OR_RETURN(data_,
+                        TrainingData::Open(plain, options_.data_roots, options_.checkpoint_dir, options_.threads));
   return absl::OkStatus();
 }
 
