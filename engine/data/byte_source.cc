@@ -122,9 +122,13 @@ class InflateSource : public ByteSource {
 }  // namespace
 
 uint64_t PhysicalMemory() {
-  const int64_t pages = ::sysconf(_SC_PHYS_PAGES);
-  const int64_t page = ::sysconf(_SC_PAGESIZE);
-  return pages > 0 && page > 0 ? static_cast<uint64_t>(pages) * static_cast<uint64_t>(page) : kMaxProduct;
+  // Asking the system reads a file.
+  static const uint64_t bytes = [] {
+    const int64_t pages = ::sysconf(_SC_PHYS_PAGES);
+    const int64_t page = ::sysconf(_SC_PAGESIZE);
+    return pages > 0 && page > 0 ? static_cast<uint64_t>(pages) * static_cast<uint64_t>(page) : kMaxProduct;
+  }();
+  return bytes;
 }
 
 std::unique_ptr<ByteSource> MakeFileSource(std::shared_ptr<const InputFile> file, int64_t offset, int64_t size,

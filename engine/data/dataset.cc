@@ -7,12 +7,15 @@
 #include "absl/strings/strip.h"
 #include "engine/core/status.h"
 #include "engine/data/cifar10.h"
+#include "engine/data/csv.h"
 #include "engine/data/glyphs.h"
 #include "engine/data/idx.h"
 #include "engine/data/image_folder.h"
 #include "engine/data/memory_dataset.h"
 #include "engine/data/npy_dataset.h"
+#include "engine/data/quickdraw.h"
 #include "engine/data/resized_dataset.h"
+#include "engine/data/safetensors_dataset.h"
 #include "engine/data/text.h"
 
 namespace ampd::data {
@@ -24,7 +27,9 @@ absl::Status UnsupportedSource(const v1::DatasetSpec& spec) {
   if (source != nullptr) {
     return absl::UnimplementedError(absl::StrCat(source->name(), " datasets are not supported yet"));
   }
-  return absl::InvalidArgumentError("a dataset needs a source: one of idx, cifar10, npy, glyphs, text, tokens");
+  return absl::InvalidArgumentError(
+      "a dataset needs a source: one of idx, cifar10, npy, glyphs, image_folder, quickdraw, csv, text, tokens, "
+      "safetensors");
 }
 
 absl::StatusOr<std::unique_ptr<Dataset>> Open(const v1::DatasetSpec& spec, absl::Span<const std::string> roots,
@@ -38,6 +43,12 @@ absl::StatusOr<std::unique_ptr<Dataset>> Open(const v1::DatasetSpec& spec, absl:
       return OpenNpy(spec.npy(), roots, spec.limit());
     case v1::DatasetSpec::kGlyphs:
       return OpenGlyphs(spec.glyphs(), is_eval, spec.limit());
+    case v1::DatasetSpec::kQuickdraw:
+      return OpenQuickDraw(spec.quickdraw(), roots, spec.limit());
+    case v1::DatasetSpec::kCsv:
+      return OpenCsv(spec.csv(), roots, spec.limit());
+    case v1::DatasetSpec::kSafetensors:
+      return OpenSafetensors(spec.safetensors(), roots, spec.limit());
     case v1::DatasetSpec::kText:
       return OpenText(spec.text(), roots, spec.limit());
     case v1::DatasetSpec::kTokens:
@@ -57,6 +68,12 @@ absl::StatusOr<DatasetInfo> Describe(const v1::DatasetSpec& spec, absl::Span<con
       return DescribeNpy(spec.npy(), roots);
     case v1::DatasetSpec::kGlyphs:
       return DescribeGlyphs(spec.glyphs(), is_eval);
+    case v1::DatasetSpec::kQuickdraw:
+      return DescribeQuickDraw(spec.quickdraw(), roots);
+    case v1::DatasetSpec::kCsv:
+      return DescribeCsv(spec.csv(), roots);
+    case v1::DatasetSpec::kSafetensors:
+      return DescribeSafetensors(spec.safetensors(), roots);
     case v1::DatasetSpec::kText:
       return DescribeText(spec.text(), roots);
     case v1::DatasetSpec::kTokens:

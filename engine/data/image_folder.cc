@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "engine/core/status.h"
 #include "engine/data/image_file.h"
 #include "engine/data/path.h"
@@ -147,7 +148,9 @@ class ImageFolder : public Dataset {
       absl::StatusOr<Image> image = DecodeFile(i);
       if (image.ok()) return WithChannels(*std::move(image), info().input_shape[2]);
       if (absl::IsResourceExhausted(image.status())) return image;
-      return absl::DataLossError(image.status().message());
+      absl::string_view reason = image.status().message();
+      absl::ConsumePrefix(&reason, absl::StrCat(SampleName(i), ": "));
+      return absl::DataLossError(reason);
     } catch (const std::bad_alloc&) {
       return absl::ResourceExhaustedError("no memory left to decode it");
     }

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_join.h"
 #include "engine/core/status.h"
+#include "engine/data/array_dataset.h"
 #include "engine/data/byte_source.h"
 #include "engine/data/memory_dataset.h"
 #include "engine/data/npy.h"
@@ -14,23 +15,6 @@
 
 namespace ampd::data {
 namespace {
-
-// Of a box: class, and corners or centre and sides.
-constexpr int64_t kBoxFeatures = 5;
-
-// An array read up to its values.
-struct Array {
-  std::unique_ptr<ByteSource> source;
-  NpyHeader header;
-};
-
-struct Parts {
-  Array inputs;
-  Array targets;
-  DatasetInfo info;
-  // Read already when the targets are class labels.
-  std::vector<int32_t> labels;
-};
 
 absl::StatusOr<bool> IsZip(const InputFile& file) {
   std::array<uint8_t, 4> start = {};
@@ -73,20 +57,6 @@ absl::StatusOr<std::string> TargetsPath(const v1::NpyDataset& spec, absl::Span<c
   if (is_zip) return spec.inputs();
   return absl::InvalidArgumentError(
       absl::StrCat("npy.targets is not given, and npy.inputs (", spec.inputs(), ") is no .npz archive"));
-}
-
-absl::Status DescribeInputs(const Array& array, DatasetInfo& info) {
-  const NpyHeader& header = array.header;
-  if (header.shape.size() < 2 || header.shape.size() > 4) {
-    return absl::InvalidArgumentError(absl::StrCat(array.source->name(), ": inputs of shape ",
-                                                   ShapeString(header.shape),
-                                                   "; expected [n, features], [n, h, w] or [n, h, w, c]"));
-  }
-  info.size = header.shape[0];
-  info.byte_inputs = header.is_byte();
-  info.input_shape.assign(header.shape.begin() + 1, header.shape.end());
-  if (header.shape.size() == 3) info.input_shape.push_back(1);
-  return absl::OkStatus();
 }
 
 // How many of the `extent` places of each of the `size` samples count: `low` to `extent`.
@@ -133,48 +103,9 @@ absl::Status DescribeLabelLengths(const v1::NpyDataset& spec, absl::Span<const s
   return absl::OkStatus();
 }
 
-// Whole numbers that fp32 holds exactly, such as ids.
-absl::StatusOr<std::vector<float>> ReadIntegerInputs(const Array& array) {
-  constexpr int32_t kLargest = 1 << 24;
-  AMPD_ASSIGN_OR_RETURN(const std::vector<int32_t> values, ReadNpyIntegers(*array.source, array.header));
-  for (size_t i = 0; i < values.size(); ++i) {
-    if (values[i] >= -kLargest && values[i] <= kLargest) continue;
-    return absl::DataLossError(
-        absl::StrCat(array.source->name(), ": element ", i, " is ", values[i], "; integers up to 2^24 can be inputs"));
-  }
-  return std::vector<float>(values.begin(), values.end());
-}
-
-// `shape` with the samples.
-absl::Status DescribeTargetShape(bool floats, const std::string& dtype, const Shape& shape, DatasetInfo& info) {
-  info.target_kind = floats ? TargetKind::kFloat : TargetKind::kClass;
-  info.targets_in_space = shape.size() == 3;
-  const bool pixels = info.is_image() && shape.size() == 3 && shape[1] == info.input_shape[0] &&
-                      shape[2] == info.input_shape[1] && info.lengths.empty();
-  if (shape.empty() || shape.size() > 3 || (shape.size() == 3 && !(floats ? shape[2] == kBoxFeatures : pixels))) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "targets of dtype ", dtype, " and shape ", ShapeString(shape), " for inputs ", ShapeString(info.input_shape),
-        "; expected integers [n], [n, labels] or, with a label a pixel, [n, h, w], or floats [n], [n, features] or [n, "
-        "boxes, 5]"));
-  }
-  int64_t& places = floats ? info.target_features : info.label_count;
-  places = floats ? 1 : 0;
-  if (shape.size() > 1) places = shape[1] * (shape.size() == 3 ? shape[2] : 1);
-  return absl::OkStatus();
-}
-
-absl::Status DescribeTargets(const Array& array, DatasetInfo& info) {
-  const NpyHeader& header = array.header;
-  AMPD_RETURN_IF_ERROR(
-      Annotate(DescribeTargetShape(header.kind == 'f', header.dtype(), header.shape, info), array.source->name()));
-  if (header.shape[0] == info.size) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat(info.name, " holds ", info.size, " inputs, but ", array.source->name(),
-                                          " holds ", header.shape[0], " targets"));
-}
-
-absl::StatusOr<Parts> OpenParts(const v1::NpyDataset& spec, absl::Span<const std::string> roots) {
+absl::StatusOr<ArrayParts> OpenParts(const v1::NpyDataset& spec, absl::Span<const std::string> roots) {
   AMPD_ASSIGN_OR_RETURN(const std::string targets, TargetsPath(spec, roots));
-  Parts parts;
+  ArrayParts parts;
   const std::string inputs_key = spec.inputs_key().empty() ? "x" : spec.inputs_key();
   const std::string targets_key = spec.targets_key().empty() ? "y" : spec.targets_key();
   AMPD_ASSIGN_OR_RETURN(parts.inputs, OpenArray(spec.inputs(), inputs_key, roots));
@@ -184,13 +115,7 @@ absl::StatusOr<Parts> OpenParts(const v1::NpyDataset& spec, absl::Span<const std
   AMPD_RETURN_IF_ERROR(DescribeLengths(spec, roots, parts.inputs, parts.info));
   AMPD_RETURN_IF_ERROR(DescribeTargets(parts.targets, parts.info));
   AMPD_RETURN_IF_ERROR(DescribeLabelLengths(spec, roots, parts.info));
-  if (parts.info.target_kind == TargetKind::kClass) {
-    const std::string name = parts.targets.source->name();
-    AMPD_ASSIGN_OR_RETURN(parts.labels, ReadNpyIntegers(*parts.targets.source, parts.targets.header));
-    AMPD_ASSIGN_OR_RETURN(parts.info.classes, parts.info.label_count > 0
-                                                  ? MarkAndCountClasses(parts.info, name, parts.labels)
-                                                  : CountClasses(parts.labels, name));
-  }
+  AMPD_RETURN_IF_ERROR(ReadClassLabels(parts));
   return parts;
 }
 
@@ -198,26 +123,12 @@ absl::StatusOr<Parts> OpenParts(const v1::NpyDataset& spec, absl::Span<const std
 
 absl::StatusOr<std::unique_ptr<Dataset>> OpenNpy(const v1::NpyDataset& spec, absl::Span<const std::string> roots,
                                                  int64_t limit) {
-  AMPD_ASSIGN_OR_RETURN(Parts parts, OpenParts(spec, roots));
-  Columns columns;
-  columns.info = std::move(parts.info);
-  columns.labels = std::move(parts.labels);
-  if (columns.info.byte_inputs) {
-    AMPD_ASSIGN_OR_RETURN(columns.bytes, ReadNpyBytes(*parts.inputs.source, parts.inputs.header));
-  } else if (parts.inputs.header.kind != 'f') {
-    AMPD_ASSIGN_OR_RETURN(columns.floats, ReadIntegerInputs(parts.inputs));
-  } else {
-    AMPD_ASSIGN_OR_RETURN(columns.floats, ReadNpyFloats(*parts.inputs.source, parts.inputs.header, columns.non_finite));
-  }
-  if (columns.info.target_kind == TargetKind::kFloat) {
-    AMPD_ASSIGN_OR_RETURN(columns.targets,
-                          ReadNpyFloats(*parts.targets.source, parts.targets.header, columns.non_finite));
-  }
-  return MakeMemoryDataset(std::move(columns), limit);
+  AMPD_ASSIGN_OR_RETURN(ArrayParts parts, OpenParts(spec, roots));
+  return MakeArrayDataset(std::move(parts), limit);
 }
 
 absl::StatusOr<DatasetInfo> DescribeNpy(const v1::NpyDataset& spec, absl::Span<const std::string> roots) {
-  AMPD_ASSIGN_OR_RETURN(Parts parts, OpenParts(spec, roots));
+  AMPD_ASSIGN_OR_RETURN(ArrayParts parts, OpenParts(spec, roots));
   return std::move(parts.info);
 }
 

@@ -1,64 +1,7 @@
-// The safetensors format: 8 bytes little-endian header length, a JSON header {name: {dtype, shape, data_offsets}}, then
-// the tensors' bytes, little-endian. https://huggingface.co/docs/safetensors
+// Its place is engine/core/safetensors.h, where datasets read it too.
 #ifndef AMPD_ENGINE_TRAIN_SAFETENSORS_H_
 #define AMPD_ENGINE_TRAIN_SAFETENSORS_H_
 
-#include <cstdint>
-#include <functional>
-#include <map>
-#include <string>
-#include <vector>
-
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
-#include "engine/core/dtype.h"
-#include "engine/core/shape.h"
-
-namespace ampd::train {
-
-// One tensor to write.
-struct TensorSource {
-  std::string name;
-  DType dtype = DType::kF32;
-  Shape shape;
-  // Gives the tensor's bytes, NumElements(shape) * SizeOf(dtype) of them, dense and row-major. Called once; the bytes
-  // are read before the next call of any source. An error ends the writing.
-  std::function<absl::StatusOr<absl::string_view>()> bytes;
-};
-
-// Writes a whole file through `append`, whose errors end the writing. Names are unique and none is "__metadata__".
-absl::Status WriteSafetensors(const std::vector<TensorSource>& tensors,
-                              const std::function<absl::Status(absl::string_view)>& append);
-
-// A file that was read and found well-formed. Immutable.
-class Safetensors {
- public:
-  struct Entry {
-    DType dtype = DType::kF32;
-    Shape shape;
-    size_t begin = 0;  // bytes from the start of the file
-    size_t end = 0;
-  };
-
-  // `file` is the whole file. INVALID_ARGUMENT naming the tensor for anything that is not well-formed: a header length
-  // beyond the file or over 100 MB, JSON that is wrong, a key twice, a dtype this build does not know, a size that does
-  // not agree with dtype and shape, offsets out of range, tensors that overlap, or bytes that belong to none.
-  static absl::StatusOr<Safetensors> Parse(std::string file);
-
-  // By name; "__metadata__" is left out.
-  const std::map<std::string, Entry>& entries() const { return entries_; }
-  absl::string_view Bytes(const Entry& entry) const {
-    return absl::string_view(file_).substr(entry.begin, entry.end - entry.begin);
-  }
-
- private:
-  Safetensors(std::string file, std::map<std::string, Entry> entries)
-      : file_(std::move(file)), entries_(std::move(entries)) {}
-  std::string file_;
-  std::map<std::string, Entry> entries_;
-};
-
-}  // namespace ampd::train
+#include "engine/core/safetensors.h"  // IWYU pragma: export
 
 #endif  // AMPD_ENGINE_TRAIN_SAFETENSORS_H_

@@ -17,7 +17,7 @@ constexpr int kMaxBuckets = 64;
 constexpr int64_t kMaxLength = 1 << 20;
 constexpr int64_t kMaxStride = int64_t{1} << 40;
 constexpr int64_t kMaxVocabulary = 1 << 16;
-const char kSources[] = "one of idx, cifar10, npy, glyphs, image_folder, text, tokens";
+const char kSources[] = "one of idx, cifar10, npy, glyphs, image_folder, quickdraw, csv, text, tokens, safetensors";
 
 void CheckIdx(const std::string& path, const v1::IdxDataset& idx, Violations* violations) {
   violations->CheckText(absl::StrCat(path, ".images"), idx.images(), kMaxPathBytes);
@@ -72,6 +72,51 @@ void ResolveNpy(const std::string& path, v1::NpyDataset* npy, Violations* violat
                  violations);
 }
 
+void CheckNames(const std::string& field, const google::protobuf::RepeatedPtrField<std::string>& names,
+                Violations* violations) {
+  if (names.size() > kMaxFiles) {
+    return violations->Add(field, absl::StrCat("must be at most ", kMaxFiles, ", are ", names.size()));
+  }
+  for (int i = 0; i < names.size() && !violations->full(); ++i) {
+    violations->CheckText(Indexed(field, i), names[i], kMaxKeyBytes);
+  }
+}
+
+void CheckQuickDraw(const std::string& path, const v1::QuickDrawDataset& quickdraw, Violations* violations) {
+  violations->CheckText(absl::StrCat(path, ".path"), quickdraw.path(), kMaxPathBytes);
+  CheckNames(absl::StrCat(path, ".classes"), quickdraw.classes(), violations);
+  violations->CheckInteger(absl::StrCat(path, ".skip_per_class"), quickdraw.skip_per_class(), 0, kMaxSamples);
+  violations->CheckInteger(absl::StrCat(path, ".samples_per_class"), quickdraw.samples_per_class(), 0, kMaxSamples);
+}
+
+void ResolveCsv(const std::string& path, v1::CsvDataset* csv, Violations* violations) {
+  violations->CheckText(absl::StrCat(path, ".path"), csv->path(), kMaxPathBytes);
+  CheckNames(absl::StrCat(path, ".inputs"), csv->inputs(), violations);
+  CheckNames(absl::StrCat(path, ".targets"), csv->targets(), violations);
+  if (csv->label().empty() == csv->targets().empty()) {
+    violations->Add(path, "needs exactly one of label and targets");
+  } else if (!csv->label().empty()) {
+    violations->CheckText(absl::StrCat(path, ".label"), csv->label(), kMaxKeyBytes);
+  }
+  if (csv->delimiter().empty()) csv->set_delimiter(",");
+  const std::string& delimiter = csv->delimiter();
+  if (delimiter.size() != 1 || delimiter == "\"" || delimiter == "\n" || delimiter == "\r") {
+    violations->Add(absl::StrCat(path, ".delimiter"), "must be one character of one byte, no quote and no line end");
+  }
+}
+
+void ResolveSafetensors(const std::string& path, v1::SafetensorsDataset* tensors, Violations* violations) {
+  violations->CheckText(absl::StrCat(path, ".path"), tensors->path(), kMaxPathBytes);
+  if (tensors->targets_path().empty()) tensors->set_targets_path(tensors->path());
+  if (tensors->inputs_key().empty()) tensors->set_inputs_key("x");
+  if (tensors->targets_key().empty()) tensors->set_targets_key("y");
+  if (!tensors->path().empty()) {
+    violations->CheckText(absl::StrCat(path, ".targets_path"), tensors->targets_path(), kMaxPathBytes);
+  }
+  violations->CheckText(absl::StrCat(path, ".inputs_key"), tensors->inputs_key(), kMaxKeyBytes);
+  violations->CheckText(absl::StrCat(path, ".targets_key"), tensors->targets_key(), kMaxKeyBytes);
+}
+
 void ResolveGlyphs(const std::string& path, uint64_t seed, v1::GlyphsDataset* glyphs, Violations* violations) {
   if (!glyphs->has_samples()) glyphs->set_samples(10000);
   if (!glyphs->has_seed()) glyphs->set_seed(seed);
@@ -117,6 +162,12 @@ void ResolveDataset(const std::string& path, uint64_t glyphs_seed, v1::DatasetSp
       return ResolveGlyphs(absl::StrCat(path, ".glyphs"), glyphs_seed, dataset->mutable_glyphs(), violations);
     case v1::DatasetSpec::kImageFolder:
       return CheckImageFolder(absl::StrCat(path, ".image_folder"), dataset->image_folder(), violations);
+    case v1::DatasetSpec::kQuickdraw:
+      return CheckQuickDraw(absl::StrCat(path, ".quickdraw"), dataset->quickdraw(), violations);
+    case v1::DatasetSpec::kCsv:
+      return ResolveCsv(absl::StrCat(path, ".csv"), dataset->mutable_csv(), violations);
+    case v1::DatasetSpec::kSafetensors:
+      return ResolveSafetensors(absl::StrCat(path, ".safetensors"), dataset->mutable_safetensors(), violations);
     case v1::DatasetSpec::kText:
       return ResolveWindows(absl::StrCat(path, ".text"), dataset->mutable_text(), violations);
     case v1::DatasetSpec::kTokens:

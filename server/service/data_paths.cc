@@ -28,6 +28,10 @@ class PathCheck {
     Path(field + ".npy.inputs", dataset.npy().inputs());
     Path(field + ".npy.targets", dataset.npy().targets());
     Path(field + ".image_folder.path", dataset.image_folder().path());
+    Path(field + ".quickdraw.path", dataset.quickdraw().path());
+    Path(field + ".csv.path", dataset.csv().path());
+    Path(field + ".safetensors.path", dataset.safetensors().path());
+    Path(field + ".safetensors.targets_path", dataset.safetensors().targets_path());
     Path(field + ".text.path", dataset.text().path());
     Path(field + ".tokens.path", dataset.tokens().path());
   }

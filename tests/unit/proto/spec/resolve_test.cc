@@ -480,6 +480,22 @@ TEST(ResolveJobSpecTest, ChecksPrecisionRules) {
   });
 }
 
+TEST(ResolveJobSpecTest, ChecksTablesAndDrawings) {
+  ExpectViolations({
+      {"data.train={csv: {path: a.csv}}", "data.train.csv: needs exactly one of label and targets"},
+      {"data.train={csv: {path: a.csv, label: y, delimiter: ';;'}}",
+       "data.train.csv.delimiter: must be one character of one byte, no quote and no line end"},
+      {"data.train={csv: {label: y}}", "data.train.csv.path: required"},
+      {"data.train={csv: {path: a.csv, targets: ['']}}", "data.train.csv.targets[0]: required"},
+      {"data.train={quickdraw: {}}", "data.train.quickdraw.path: required"},
+      {"data.train={quickdraw: {path: a, skip_per_class: -1}}",
+       "data.train.quickdraw.skip_per_class: must be at least 0, is -1"},
+      {"data.train={safetensors: {}}", "data.train.safetensors.path: required"},
+      {"data.train={safetensors: {path: a}}", ""},
+      {"data.train={csv: {path: a.csv, targets: [y, z], delimiter: ;}}", ""},
+  });
+}
+
 TEST(ResolveJobSpecTest, ChecksImagesAndHowTheyAreDecoded) {
   const std::string decoded = "is for sources whose samples are decoded one by one: image_folder, wav_folder";
   ExpectViolations({
@@ -584,9 +600,15 @@ TEST(ResolveJobSpecTest, ChecksNamesAndReferences) {
       {"model.loss={}",
        "model.loss: required, one of softmax_cross_entropy, mean_squared_error, sigmoid_cross_entropy, l1, smooth_l1, "
        "hinge, ctc"},
-      {"data.train=null", "data.train: required, one of idx, cifar10, npy, glyphs, image_folder, text, tokens"},
-      {"data.train={}", "data.train: needs a source, one of idx, cifar10, npy, glyphs, image_folder, text, tokens"},
-      {"data.eval={}", "data.eval: needs a source, one of idx, cifar10, npy, glyphs, image_folder, text, tokens"},
+      {"data.train=null",
+       "data.train: required, one of idx, cifar10, npy, glyphs, image_folder, quickdraw, csv, text, tokens, "
+       "safetensors"},
+      {"data.train={}",
+       "data.train: needs a source, one of idx, cifar10, npy, glyphs, image_folder, quickdraw, csv, text, tokens, "
+       "safetensors"},
+      {"data.eval={}",
+       "data.eval: needs a source, one of idx, cifar10, npy, glyphs, image_folder, quickdraw, csv, text, tokens, "
+       "safetensors"},
       {"data.train={idx: {images: a}}", "data.train.idx.labels: required"},
       {"data.train={cifar10: {}}", "data.train.cifar10.paths: required, at least one file"},
       {"data.train={cifar10: {paths: ['']}}", "data.train.cifar10.paths[0]: required"},
@@ -613,7 +635,8 @@ TEST(ResolveJobSpecTest, ReportsEveryViolation) {
             "model.loss: required, one of softmax_cross_entropy, mean_squared_error, sigmoid_cross_entropy, l1, "
             "smooth_l1, hinge, ctc\n"
             "model.layers: required, at least one layer\n"
-            "data.train: required, one of idx, cifar10, npy, glyphs, image_folder, text, tokens");
+            "data.train: required, one of idx, cifar10, npy, glyphs, image_folder, quickdraw, csv, text, tokens, "
+            "safetensors");
 }
 
 TEST(ResolveJobSpecTest, BoundsHostileSpecs) {

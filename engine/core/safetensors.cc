@@ -1,4 +1,4 @@
-#include "engine/train/safetensors.h"
+#include "engine/core/safetensors.h"
 
 #include <algorithm>
 #include <bit>
@@ -8,10 +8,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/optional.h"
+#include "engine/core/json.h"
 #include "engine/core/status.h"
-#include "engine/train/json.h"
 
-namespace ampd::train {
+namespace ampd {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "tensors are written as they lie in memory");
@@ -27,6 +27,22 @@ struct DTypeCode {
 constexpr DTypeCode kDTypes[] = {{"F32", DType::kF32},        {"F16", DType::kF16},        {"BF16", DType::kBF16},
                                  {"F8_E4M3", DType::kF8E4M3}, {"F8_E5M2", DType::kF8E5M2}, {"I32", DType::kI32},
                                  {"I64", DType::kI64},        {"U8", DType::kU8},          {"BOOL", DType::kBool}};
+
+// Every dtype of the format, and the bytes of a value.
+struct CodeSize {
+  absl::string_view code;
+  uint64_t bytes;
+};
+constexpr CodeSize kCodes[] = {{"BOOL", 1}, {"U8", 1},  {"I8", 1},  {"F8_E4M3", 1}, {"F8_E5M2", 1},
+                               {"U16", 2},  {"I16", 2}, {"F16", 2}, {"BF16", 2},    {"U32", 4},
+                               {"I32", 4},  {"F32", 4}, {"U64", 8}, {"I64", 8},     {"F64", 8}};
+
+absl::StatusOr<uint64_t> BytesOf(absl::string_view code) {
+  for (const CodeSize& row : kCodes) {
+    if (row.code == code) return row.bytes;
+  }
+  return absl::InvalidArgumentError(absl::StrCat("unknown dtype '", code.substr(0, 20), "'"));
+}
 
 absl::string_view CodeOf(DType dtype) {
   for (const DTypeCode& row : kDTypes) {
@@ -64,21 +80,19 @@ absl::Status ParseShape(const Json& list, Shape* shape, uint64_t* elements) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Safetensors::Entry> ParseEntry(const Json& json, size_t data_begin, size_t file_bytes) {
+absl::StatusOr<SafetensorsEntry> ParseEntry(const Json& json, uint64_t data_begin, uint64_t file_bytes) {
   const Json* dtype = Member(json, "dtype", Json::Kind::kString);
   const Json* shape = Member(json, "shape", Json::Kind::kArray);
   const Json* offsets = Member(json, "data_offsets", Json::Kind::kArray);
   if (dtype == nullptr || shape == nullptr || offsets == nullptr || json.members().size() != 3) {
     return absl::InvalidArgumentError("needs exactly dtype, shape and data_offsets");
   }
-  Safetensors::Entry entry;
-  const std::string code = *dtype->AsString();
-  const absl::optional<DType> known = DTypeOf(code);
-  if (!known.has_value()) return absl::InvalidArgumentError(absl::StrCat("unknown dtype '", code.substr(0, 20), "'"));
-  entry.dtype = *known;
+  SafetensorsEntry entry;
+  entry.code = *dtype->AsString();
+  AMPD_ASSIGN_OR_RETURN(const uint64_t value_bytes, BytesOf(entry.code));
   uint64_t bytes;
   AMPD_RETURN_IF_ERROR(ParseShape(*shape, &entry.shape, &bytes));
-  if (__builtin_mul_overflow(bytes, static_cast<uint64_t>(SizeOf(entry.dtype)), &bytes)) {
+  if (__builtin_mul_overflow(bytes, value_bytes, &bytes)) {
     return absl::InvalidArgumentError("a shape that overflows");
   }
   if (offsets->items().size() != 2) return absl::InvalidArgumentError("data_offsets are not two");
@@ -89,18 +103,19 @@ absl::StatusOr<Safetensors::Entry> ParseEntry(const Json& json, size_t data_begi
         absl::StrCat("data_offsets [", begin, ", ", end, "] beyond the ", file_bytes - data_begin, " bytes of data"));
   }
   if (end - begin != bytes) {
-    return absl::InvalidArgumentError(absl::StrCat(end - begin, " bytes for ", ShapeString(entry.shape), " of ", code));
+    return absl::InvalidArgumentError(
+        absl::StrCat(end - begin, " bytes for ", ShapeString(entry.shape), " of ", entry.code));
   }
   entry.begin = data_begin + begin;
   entry.end = data_begin + end;
   return entry;
 }
 
-absl::Status CheckCoverage(const std::map<std::string, Safetensors::Entry>& entries, size_t begin, size_t end) {
-  std::vector<std::pair<size_t, size_t>> spans;
+absl::Status CheckCoverage(const std::map<std::string, SafetensorsEntry>& entries, uint64_t begin, uint64_t end) {
+  std::vector<std::pair<uint64_t, uint64_t>> spans;
   for (const auto& [name, entry] : entries) spans.emplace_back(entry.begin, entry.end);
   std::sort(spans.begin(), spans.end());
-  size_t covered = begin;
+  uint64_t covered = begin;
   for (const auto& [from, to] : spans) {
     if (from < covered) return Malformed(absl::StrCat("tensors overlap at byte ", from));
     if (from > covered) return Malformed(absl::StrCat("bytes from ", covered, " to ", from, " belong to no tensor"));
@@ -145,26 +160,47 @@ absl::Status WriteSafetensors(const std::vector<TensorSource>& tensors,
   return absl::OkStatus();
 }
 
-absl::StatusOr<Safetensors> Safetensors::Parse(std::string file) {
+absl::StatusOr<uint64_t> SafetensorsHeaderBytes(absl::string_view start, uint64_t file_bytes) {
   uint64_t length;
-  if (file.size() < kLengthBytes) return Malformed(absl::StrCat("only ", file.size(), " bytes"));
-  std::memcpy(&length, file.data(), sizeof(length));
-  if (length > kMaxHeaderBytes || length > file.size() - kLengthBytes) {
-    return Malformed(absl::StrCat("a header of ", length, " bytes in a file of ", file.size()));
+  if (start.size() < kLengthBytes || file_bytes < kLengthBytes) {
+    return Malformed(absl::StrCat("only ", file_bytes, " bytes"));
   }
-  const size_t data_begin = kLengthBytes + length;
-  absl::StatusOr<Json> header = ParseJson(absl::string_view(file).substr(kLengthBytes, length));
-  if (!header.ok()) return Malformed(header.status().message());
-  if (header->kind() != Json::Kind::kObject) return Malformed("the header is no object");
-  std::map<std::string, Entry> entries;
-  for (const auto& [name, json] : header->members()) {
+  std::memcpy(&length, start.data(), sizeof(length));
+  if (length > kMaxHeaderBytes || length > file_bytes - kLengthBytes) {
+    return Malformed(absl::StrCat("a header of ", length, " bytes in a file of ", file_bytes));
+  }
+  return kLengthBytes + length;
+}
+
+absl::StatusOr<std::map<std::string, SafetensorsEntry>> ParseSafetensorsHeader(absl::string_view header,
+                                                                               uint64_t file_bytes) {
+  absl::StatusOr<Json> json = ParseJson(header.substr(kLengthBytes));
+  if (!json.ok()) return Malformed(json.status().message());
+  if (json->kind() != Json::Kind::kObject) return Malformed("the header is no object");
+  std::map<std::string, SafetensorsEntry> entries;
+  for (const auto& [name, member] : json->members()) {
     if (name == kMetadata) continue;
-    absl::StatusOr<Entry> entry = ParseEntry(json, data_begin, file.size());
+    absl::StatusOr<SafetensorsEntry> entry = ParseEntry(member, header.size(), file_bytes);
     if (!entry.ok()) return Malformed(absl::StrCat("'", name.substr(0, 100), "': ", entry.status().message()));
     entries.emplace(name, *std::move(entry));
   }
-  AMPD_RETURN_IF_ERROR(CheckCoverage(entries, data_begin, file.size()));
+  AMPD_RETURN_IF_ERROR(CheckCoverage(entries, header.size(), file_bytes));
+  return entries;
+}
+
+absl::StatusOr<Safetensors> Safetensors::Parse(std::string file) {
+  AMPD_ASSIGN_OR_RETURN(const uint64_t header_bytes, SafetensorsHeaderBytes(file, file.size()));
+  AMPD_ASSIGN_OR_RETURN(const auto parsed,
+                        ParseSafetensorsHeader(absl::string_view(file).substr(0, header_bytes), file.size()));
+  std::map<std::string, Entry> entries;
+  for (const auto& [name, entry] : parsed) {
+    const absl::optional<DType> dtype = DTypeOf(entry.code);
+    if (!dtype.has_value()) {
+      return Malformed(absl::StrCat("'", name.substr(0, 100), "': unknown dtype '", entry.code, "'"));
+    }
+    entries.emplace(name, Entry{*dtype, entry.shape, entry.begin, entry.end});
+  }
   return Safetensors(std::move(file), std::move(entries));
 }
 
-}  // namespace ampd::train
+}  // namespace ampd

@@ -1,4 +1,4 @@
-#include "engine/train/json.h"
+#include "engine/core/json.h"
 
 #include <cmath>
 
@@ -9,7 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "engine/core/status.h"
 
-namespace ampd::train {
+namespace ampd {
 
 constexpr int kMaxDepth = 16;
 
@@ -256,4 +256,4 @@ std::string JsonQuoted(absl::string_view text) {
   return quoted + "\"";
 }
 
-}  // namespace ampd::train
+}  // namespace ampd
