@@ -48,6 +48,16 @@ bool IsAddress(const std::string& address) {
          port < 65536 && address.find('/') == std::string::npos;
 }
 
+absl::Status ReadChunks(grpc::ClientReader<v1::FileChunk>* reader, grpc::ClientContext* context,
+                        const std::function<absl::Status(const v1::FileChunk&)>& on_chunk) {
+  v1::FileChunk chunk;
+  absl::Status status;
+  while (status.ok() && reader->Read(&chunk)) status = on_chunk(chunk);
+  if (!status.ok()) context->TryCancel();
+  const grpc::Status finished = reader->Finish();
+  return status.ok() ? ToAbsl(finished) : status;
+}
+
 }  // namespace
 
 struct Connection::Channel {
@@ -122,13 +132,13 @@ absl::Status Connection::WatchJob(const v1::WatchJobRequest& request, absl::Time
 absl::Status Connection::DownloadCheckpoint(const v1::DownloadCheckpointRequest& request,
                                             const std::function<absl::Status(const v1::FileChunk&)>& on_chunk) {
   grpc::ClientContext context;
-  const auto reader = channel_->stub->DownloadCheckpoint(&context, request);
-  v1::FileChunk chunk;
-  absl::Status status;
-  while (status.ok() && reader->Read(&chunk)) status = on_chunk(chunk);
-  if (!status.ok()) context.TryCancel();
-  const grpc::Status finished = reader->Finish();
-  return status.ok() ? ToAbsl(finished) : status;
+  return ReadChunks(channel_->stub->DownloadCheckpoint(&context, request).get(), &context, on_chunk);
+}
+
+absl::Status Connection::DownloadArtifact(const v1::DownloadArtifactRequest& request,
+                                          const std::function<absl::Status(const v1::FileChunk&)>& on_chunk) {
+  grpc::ClientContext context;
+  return ReadChunks(channel_->stub->DownloadArtifact(&context, request).get(), &context, on_chunk);
 }
 
 }  // namespace ampd::client

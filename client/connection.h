@@ -40,9 +40,11 @@ class Connection {
   absl::Status WatchJob(const v1::WatchJobRequest& request, absl::Time deadline, Interrupt* interrupt,
                         const std::function<void(const v1::JobEvent&)>& on_event);
 
-  // Calls `on_chunk` for each chunk; its first error ends the stream and is returned.
+  // Each calls `on_chunk` for each chunk; its first error ends the stream and is returned.
   absl::Status DownloadCheckpoint(const v1::DownloadCheckpointRequest& request,
                                   const std::function<absl::Status(const v1::FileChunk&)>& on_chunk);
+  absl::Status DownloadArtifact(const v1::DownloadArtifactRequest& request,
+                                const std::function<absl::Status(const v1::FileChunk&)>& on_chunk);
 
  private:
   struct Channel;

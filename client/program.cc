@@ -35,6 +35,7 @@ void AddVerbs(CLI::App* app, CommandContext* context) {
   AddCancel(app, context);
   AddDevices(app, context);
   AddDownload(app, context);
+  AddArtifacts(app, context);
   AddVersion(app, context);
 }
 

@@ -31,6 +31,7 @@ struct CommandContext {
 };
 
 // Each adds its verb; the callback sets context->exit_code. `context` outlives `app`.
+void AddArtifacts(CLI::App* app, CommandContext* context);
 void AddBench(CLI::App* app, CommandContext* context);
 void AddCancel(CLI::App* app, CommandContext* context);
 void AddDevices(CLI::App* app, CommandContext* context);

@@ -11,6 +11,7 @@
 #include "engine/models/layers.h"
 #include "engine/models/loss.h"
 #include "engine/models/phase_forward.h"
+#include "engine/models/sample_forward.h"
 #include "engine/ops/compute.h"
 #include "engine/ops/op_def.h"
 #include "engine/passes/dead_nodes.h"
@@ -188,6 +189,17 @@ void KeepThoseWithGradients(const ir::Graph& graph, std::vector<bool>* trains) {
   for (size_t p = 0; p < trains->size(); ++p) (*trains)[p] = (*trains)[p] && reached[p];
 }
 
+// Scales of FP8 belong to calls in phases, of which a sample is none.
+v1::PrecisionSpec SamplePrecision(const v1::JobSpec& spec, const std::vector<v1::PrecisionSpec>& precisions) {
+  v1::PrecisionSpec precision =
+      precisions.empty() ? spec.precision() : precisions[static_cast<size_t>(SampledPhase(spec))];
+  if (precision.mode() == v1::PrecisionSpec::FP8) precision.set_mode(v1::PrecisionSpec::BF16);
+  for (v1::PrecisionRule& rule : *precision.mutable_rules()) {
+    if (rule.dtype() == v1::PrecisionSpec::FP8) rule.set_dtype(v1::PrecisionSpec::BF16);
+  }
+  return precision;
+}
+
 }  // namespace
 
 absl::StatusOr<Model> BuildModel(const ResolvedJobSpec& resolved, const SampleInfo& sample, int64_t train_batch,
@@ -206,6 +218,13 @@ absl::StatusOr<Model> BuildModel(const ResolvedJobSpec& resolved, const SampleIn
     graphs.push_back(std::move(graph));
   }
   for (ir::Graph& graph : graphs) shared.push_back(&graph);
+  const Preparation prepare_sample(SamplePrecision(spec, precisions), padding);
+  AMPD_ASSIGN_OR_RETURN(ir::Graph sampled, BuildSampleForward(spec, sample, &budget));
+  const bool samples = !sampled.nodes.empty();
+  if (samples) {
+    AMPD_ASSIGN_OR_RETURN(sampled, prepare_sample.Evaluate(std::move(sampled)));
+    shared.push_back(&sampled);
+  }
   const absl::Status status = ShareParameters(shared);
   if (!status.ok()) return InvalidField("phases", status.message());
   Model model;
@@ -218,6 +237,9 @@ absl::StatusOr<Model> BuildModel(const ResolvedJobSpec& resolved, const SampleIn
     if (!spec.model().networks().empty()) KeepThoseWithGradients(graphs[index], &phase.trains);
     AMPD_ASSIGN_OR_RETURN(phase.train, prepare[index].Finish(std::move(graphs[index]), &model.padding));
     model.phases.push_back(std::move(phase));
+  }
+  if (samples) {
+    AMPD_ASSIGN_OR_RETURN(model.sample, prepare_sample.Finish(std::move(sampled), nullptr));
   }
   if (!spec.model().networks().empty()) return model;
   AMPD_ASSIGN_OR_RETURN(ir::Graph eval, BuildForward(spec.model(), sample, eval_batch, false));

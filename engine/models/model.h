@@ -65,6 +65,9 @@ struct Model {
   std::vector<PhaseGraph> phases;
   // Forward and loss, with running statistics and no dropout; empty for a job with networks.
   ir::Graph eval;
+  // What report.samples runs, in the mode of the first phase that calls the network (of FP8 in BF16), with running
+  // statistics: see engine/models/sample_forward.h. Empty without it.
+  ir::Graph sample;
   std::vector<v1::LayerPlan> layers;
   // Of the training graphs: which extents of which products are padded. Layers are described without it.
   std::vector<passes::PaddedExtent> padding;

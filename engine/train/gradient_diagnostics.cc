@@ -23,6 +23,7 @@ absl::StatusOr<ResolvedJobSpec> SpecIn(const ResolvedJobSpec& spec, v1::Precisio
   v1::JobSpec bare = spec.proto();
   bare.clear_optimizer();
   bare.mutable_optimizer()->mutable_sgd();
+  bare.mutable_report()->clear_samples();
   for (v1::PhaseSpec& phase : *bare.mutable_phases()) phase.clear_optimizer();
   if (mode == v1::PrecisionSpec::FP32) bare.mutable_precision()->clear_rules();
   AMPD_ASSIGN_OR_RETURN(const ResolvedJobSpec resolved, ResolveJobSpec(std::move(bare)));

@@ -45,14 +45,15 @@ int64_t PlannedModel::parameter_bytes() const {
 }
 
 int64_t PlannedModel::activation_bytes() const {
-  int64_t bytes = eval.arena_bytes;
+  int64_t bytes = std::max(eval.arena_bytes, sample.arena_bytes);
   for (const PlannedPhase& phase : phases) bytes = std::max(bytes, phase.arena_bytes());
   return bytes;
 }
 
 int64_t PlannedModel::input_bytes() const {
   if (backend->memory()->on_host()) return 0;
-  int64_t inputs = eval.input_bytes, constants = eval.constant_bytes;
+  int64_t inputs = std::max(eval.input_bytes, sample.input_bytes);
+  int64_t constants = eval.constant_bytes + sample.constant_bytes;
   for (const PlannedPhase& phase : phases) {
     for (const runtime::Plan& plan : phase.plans) {
       inputs = std::max(inputs, plan.input_bytes);
@@ -186,6 +187,10 @@ absl::StatusOr<std::unique_ptr<PlannedModel>> PlanModel(const ResolvedJobSpec& s
     AMPD_ASSIGN_OR_RETURN(const ir::Graph eval, fusion.Run(std::move(model.eval)));
     AMPD_ASSIGN_OR_RETURN(planned->eval, runtime::MakePlan(eval, *planned->backend, threads, &planned->layout));
   }
+  if (!model.sample.nodes.empty()) {
+    AMPD_ASSIGN_OR_RETURN(const ir::Graph sampled, fusion.Run(std::move(model.sample)));
+    AMPD_ASSIGN_OR_RETURN(planned->sample, runtime::MakePlan(sampled, *planned->backend, threads, &planned->layout));
+  }
   planned->layers = std::move(model.layers);
   planned->outputs = evaluates            ? planned->eval.outputs.at("logits").type.shape.back()
                      : sample.classes > 0 ? sample.classes
@@ -241,7 +246,7 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadedModel::Allocate(const Planned
 
 absl::Status LoadedModel::MakeExecutors(const PlannedModel& plan) {
   if (!memory.memory()->on_host()) {
-    int64_t bytes = plan.eval.input_bytes;
+    int64_t bytes = std::max(plan.eval.input_bytes, plan.sample.input_bytes);
     for (const PlannedPhase& phase : plan.phases) {
       for (const runtime::Plan& p : phase.plans) bytes = std::max(bytes, p.input_bytes);
     }
@@ -256,6 +261,7 @@ absl::Status LoadedModel::MakeExecutors(const PlannedModel& plan) {
     }
   }
   AMPD_ASSIGN_OR_RETURN(eval, runtime::Executor::Create(&plan.eval, &memory, &arena, &inputs));
+  AMPD_ASSIGN_OR_RETURN(sample, runtime::Executor::Create(&plan.sample, &memory, &arena, &inputs));
   return absl::OkStatus();
 }
 

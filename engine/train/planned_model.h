@@ -63,6 +63,8 @@ struct PlannedModel {
   std::vector<PlannedPhase> phases;
   // Empty for a job with networks.
   runtime::Plan eval;
+  // Of models::Model::sample; empty without report.samples.
+  runtime::Plan sample;
   std::vector<v1::LayerPlan> layers;
   // Outputs of the network per sample; with several networks, classes or target features of the data.
   int64_t outputs = 0;
@@ -114,6 +116,7 @@ struct LoadedModel {
   // By phase and plan of the phase.
   std::vector<std::vector<std::unique_ptr<runtime::Executor>>> train;
   std::unique_ptr<runtime::Executor> eval;
+  std::unique_ptr<runtime::Executor> sample;
 
  private:
   LoadedModel(runtime::ModelMemory own_memory, Moments own_moments, Moments own_average)

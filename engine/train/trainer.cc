@@ -25,7 +25,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const ResolvedJobSpec& 
 }
 
 TrainerImpl::TrainerImpl(const ResolvedJobSpec& spec, const TrainerOptions& options, TrainerObserver* observer)
-    : spec_(spec), options_(options), observer_(observer), spec_hash_(SpecHash(spec)) {}
+    : spec_(spec), options_(options), observer_(observer), spec_hash_(SpecHash(spec)), artifacts_(options.artifact_dir) {}
 
 absl::Status TrainerImpl::Open() {
   AMPD_ASSIGN_OR_RETURN(data_,
@@ -117,6 +117,7 @@ absl::Status TrainerImpl::StartFrom(absl::optional<LoadedCheckpoint> checkpoint)
 absl::Status TrainerImpl::OpenModel(const std::vector<bool>& fell_back) {
   captured_.reset();
   runners_.clear();
+  sampler_.reset();
   skip_limits_.clear();
   replicas_.reset();
   model_.reset();
@@ -125,6 +126,7 @@ absl::Status TrainerImpl::OpenModel(const std::vector<bool>& fell_back) {
   AMPD_ASSIGN_OR_RETURN(
       plan_, PlanModel(spec_, data_->sample(), std::move(backend), ThreadsPerReplica(), /*fuse=*/true, fell_back));
   AMPD_ASSIGN_OR_RETURN(model_, LoadedModel::Create(*plan_));
+  AMPD_ASSIGN_OR_RETURN(sampler_, MakeSampler(spec_, *plan_));
   if (Devices().size() > 1) AMPD_RETURN_IF_ERROR(OpenReplicas(fell_back));
   // The loader refuses a dataset without a whole batch; it is made here to find that, and unfit targets, at once.
   AMPD_RETURN_IF_ERROR(data_->TrainLoader(plan_->outputs, 0).status());
@@ -224,6 +226,7 @@ absl::StatusOr<Outcome> TrainerImpl::Loop() {
   if (state_.step == total_steps_) {
     // The attempt before came this far, but its last events may not have got out.
     AMPD_RETURN_IF_ERROR(EvaluateIfDue());
+    AMPD_RETURN_IF_ERROR(SampleIfDue());
     AMPD_RETURN_IF_ERROR(EmitCheckpoint(0));
     return Outcome::kCompleted;
   }
@@ -236,6 +239,7 @@ absl::StatusOr<Outcome> TrainerImpl::Loop() {
     const bool stop = stop_requested_.load();
     const bool asked = checkpoint_requested_.exchange(false) || stop;
     AMPD_RETURN_IF_ERROR(EvaluateIfDue());
+    AMPD_RETURN_IF_ERROR(SampleIfDue());
     AMPD_RETURN_IF_ERROR(CheckpointIfDue(asked));
     if (stop && state_.step < total_steps_) return Outcome::kStopped;
   }
@@ -282,6 +286,7 @@ int64_t TrainerImpl::StepsAhead() const {
   if (due_by_time || checkpoint_requested_.load() || stop_requested_.load()) return 1;
   int64_t steps = total_steps_ - state_.step;
   if (data_->eval() != nullptr) steps = std::min(steps, until(batches_per_epoch_));
+  if (sampler_ != nullptr) steps = std::min(steps, until(job().report().samples().every_steps()));
   if (checkpoint.every_steps() > 0) steps = std::min(steps, until(checkpoint.every_steps()));
   if (diagnostics_ != nullptr) steps = std::min(steps, until(job().report().diagnostics_every_steps()) - 1);
   return steps;

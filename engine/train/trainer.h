@@ -42,6 +42,8 @@ struct TrainerOptions {
   // Name of the newest checkpoint whose event got out; empty: none did. Newer ones are left aside, so that no event
   // between the two is lost, unless of those up to it all are gone or damaged. nullopt: every checkpoint will do.
   absl::optional<std::string> last_checkpoint;
+  // Where files to look at go; made with the first of them. Empty: none are made.
+  std::string artifact_dir;
   // Threads of computation, >= 1. The bits of the result depend on it.
   int threads = 1;
   // "cpu-..." or the UUID of a CUDA device; that is refused with UNIMPLEMENTED where no CUDA is built in.

@@ -8,12 +8,14 @@
 #include <string>
 #include <vector>
 
+#include "engine/train/artifacts.h"
 #include "engine/train/captured_steps.h"
 #include "engine/train/checkpoint.h"
 #include "engine/train/gradient_diagnostics.h"
 #include "engine/train/planned_model.h"
 #include "engine/train/replicas.h"
 #include "engine/train/report.h"
+#include "engine/train/samples.h"
 #include "engine/train/step_runner.h"
 #include "engine/train/train_state.h"
 #include "engine/train/trainer.h"
@@ -82,6 +84,10 @@ class TrainerImpl : public Trainer {
   // holds the weights that led to them. Where there is none such the oldest; nullopt where there is none at all.
   absl::StatusOr<absl::optional<LoadedCheckpoint>> LoadGoodCheckpoint();
   absl::Status EvaluateIfDue();
+  // report.samples, where they are due.
+  absl::Status SampleIfDue();
+  // Writes the artifact and tells of it; a file that cannot be written is a warning.
+  absl::Status Keep(const Artifact& artifact);
   // Writes a checkpoint when `asked`, or the spec says so, or the job is at its end.
   absl::Status CheckpointIfDue(bool asked);
   absl::Status WriteCheckpoint();
@@ -94,9 +100,12 @@ class TrainerImpl : public Trainer {
   std::unique_ptr<TrainingData> data_;
   std::unique_ptr<PlannedModel> plan_;
   std::unique_ptr<LoadedModel> model_;
+  // Null without report.samples.
+  std::unique_ptr<Sampler> sampler_;
   // The model's likes on the other devices; null: there is one device.
   std::unique_ptr<Replicas> replicas_;
   std::unique_ptr<CheckpointStore> checkpoints_;
+  const ArtifactStore artifacts_;
   // By phase.
   std::vector<std::unique_ptr<StepRunner>> runners_;
   std::vector<SkipLimits> skip_limits_;

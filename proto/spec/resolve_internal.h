@@ -34,6 +34,8 @@ void ResolvePrecision(const v1::ModelSpec& model, v1::PrecisionSpec* precision, 
 void ResolveOptimizer(bool has_eval, v1::OptimizerSpec* optimizer, Violations* violations);
 // Of the optimizer.
 void ResolveSchedule(v1::ScheduleSpec* schedule, Violations* violations);
+// `model` is resolved.
+void ResolveSamples(const v1::ModelSpec& model, v1::SampleSpec* samples, Violations* violations);
 void ResolveTrain(bool has_eval, v1::TrainSpec* train, Violations* violations);
 // `spec` has `bench`; everything else that goes with it is resolved.
 void ResolveBench(v1::JobSpec* spec, Violations* violations);

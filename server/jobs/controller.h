@@ -41,6 +41,8 @@ struct ControllerOptions {
   bool same_pid_namespace = true;
   // Job J's checkpoints lie in checkpoint_root/J; an absolute path. The worker creates its folder.
   std::string checkpoint_root;
+  // Job J's artifacts lie in artifact_root/J, likewise.
+  std::string artifact_root;
   // As they go to the workers.
   std::vector<std::string> data_roots;
   absl::Duration reattach_timeout = absl::Minutes(10);

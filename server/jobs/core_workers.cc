@@ -115,6 +115,7 @@ void ControllerCore::Welcome(LiveJob& live) {
   welcome.set_session_key(live.session_key);
   *welcome.mutable_spec() = live.job.proto().spec();
   welcome.set_checkpoint_dir(absl::StrCat(options_.checkpoint_root, "/", live.job.id()));
+  welcome.set_artifact_dir(absl::StrCat(options_.artifact_root, "/", live.job.id()));
   for (const std::string& root : options_.data_roots) welcome.add_data_roots(root);
   welcome.add_devices(live.device);
   const auto& resources = live.job.proto().spec().resources();

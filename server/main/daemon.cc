@@ -89,6 +89,7 @@ class Daemon::Impl {
  private:
   std::vector<std::string> DataRoots() const { return {config_.data_roots().begin(), config_.data_roots().end()}; }
   std::string CheckpointRoot() const { return absl::StrCat(config_.state_dir(), "/checkpoints"); }
+  std::string ArtifactRoot() const { return absl::StrCat(config_.state_dir(), "/artifacts"); }
   absl::Status OpenStore();
   void StartTensorBoard();
   absl::Status FindDevices();
@@ -166,7 +167,7 @@ absl::Status Daemon::Impl::OpenStore() {
 void Daemon::Impl::StartTensorBoard() {
   TensorBoardExporter::Options options;
   options.directory = absl::StrCat(config_.state_dir(), "/tensorboard");
-  options.artifact_root = absl::StrCat(config_.state_dir(), "/artifacts");
+  options.artifact_root = ArtifactRoot();
   options.find_job = [this](const std::string& id) -> absl::StatusOr<v1::Job> {
     AMPD_ASSIGN_OR_RETURN(JobRecord record, store_->Await([&](const Database& db) { return db.FindJob(id); }));
     return std::move(record.job);
@@ -195,6 +196,7 @@ absl::Status Daemon::Impl::StartController() {
   options.same_pid_namespace = InFirstPidNamespace();
   options.log = [](const std::string& text) { Log(Severity::kWarning, text); };
   options.checkpoint_root = CheckpointRoot();
+  options.artifact_root = ArtifactRoot();
   options.data_roots = DataRoots();
   options.reattach_timeout = absl::Seconds(config_.reattach_timeout_seconds());
   options.heartbeat_timeout = absl::Seconds(config_.heartbeat_timeout_seconds());
@@ -229,6 +231,7 @@ absl::Status Daemon::Impl::ServeApi() {
   options.version = AMPD_VERSION;
   options.start_time = SystemClock().Now();
   options.checkpoint_root = CheckpointRoot();
+  options.artifact_root = ArtifactRoot();
   options.submit.data_roots = DataRoots();
   options.submit.devices = devices_;
   options.submit.max_spec_bytes = config_.max_spec_bytes();

@@ -166,6 +166,21 @@ absl::StatusOr<OpenCheckpoint> OpenCheckpointFiles(const std::string& directory,
   return newest_error;
 }
 
+absl::StatusOr<OpenCheckpoint> OpenArtifact(const std::string& directory, const std::string& name) {
+  if (!IsPlainFileName(name) || name[0] == '.') {
+    return absl::InvalidArgumentError("name: an artifact's name is that of a file, without '/' and no '.' in front");
+  }
+  const UniqueFd parent = OpenDirectory(AT_FDCWD, directory);
+  if (!parent.valid()) return absl::NotFoundError("the job has no artifact");
+  absl::StatusOr<CheckpointFile> file = OpenFile(parent.get(), name);
+  if (!file.ok()) {
+    return absl::NotFoundError(absl::StrCat("the job has no artifact ", absl::CHexEscape(file.status().message())));
+  }
+  OpenCheckpoint opened;
+  opened.files.push_back(*std::move(file));
+  return opened;
+}
+
 absl::StatusOr<std::string> ReadChunk(const CheckpointFile& file, int64_t offset, int64_t size) {
   const int64_t wanted = std::min(size, file.size - offset);
   std::string bytes(static_cast<size_t>(std::max<int64_t>(wanted, 0)), '\0');

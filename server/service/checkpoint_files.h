@@ -1,4 +1,4 @@
-// Reads a job's checkpoints for sending: which there are, whether they are whole, and their bytes.
+// Reads a job's checkpoints and artifacts for sending: which there are, whether they are whole, and their bytes.
 #ifndef AMPD_SERVER_SERVICE_CHECKPOINT_FILES_H_
 #define AMPD_SERVER_SERVICE_CHECKPOINT_FILES_H_
 
@@ -19,8 +19,9 @@ struct CheckpointFile {
 };
 
 struct OpenCheckpoint {
+  // Empty for an artifact.
   std::string name;
-  // What MANIFEST lists, then MANIFEST itself.
+  // What MANIFEST lists, then MANIFEST itself; or the one artifact.
   std::vector<CheckpointFile> files;
 };
 
@@ -30,6 +31,11 @@ struct OpenCheckpoint {
 // INVALID_ARGUMENT for a name that cannot be a checkpoint's, NOT_FOUND when there is none, DATA_LOSS naming what is
 // damaged when the named one, or every one, is.
 absl::StatusOr<OpenCheckpoint> OpenCheckpointFiles(const std::string& directory, const std::string& name);
+
+// Opens the artifact `name` in `directory`, a job's folder of artifacts. No symbolic link is followed.
+// INVALID_ARGUMENT for a name that cannot be an artifact's: one with a '/', or a '.' in front, as files that are being
+// written have; NOT_FOUND when there is none.
+absl::StatusOr<OpenCheckpoint> OpenArtifact(const std::string& directory, const std::string& name);
 
 // Up to `size` bytes at `offset`. DATA_LOSS when the file ends before.
 absl::StatusOr<std::string> ReadChunk(const CheckpointFile& file, int64_t offset, int64_t size);

@@ -22,14 +22,13 @@ void DownloadStream::InPool(void (DownloadStream::*step)()) {
   FinishOnce(absl::ResourceExhaustedError("too many downloads"));
 }
 
-void DownloadStream::Start(const std::string& directory, const std::string& name) {
-  directory_ = directory;
-  name_ = name;
+void DownloadStream::Start(Opener open) {
+  open_ = std::move(open);
   InPool(&DownloadStream::Open);
 }
 
 void DownloadStream::Open() {
-  absl::StatusOr<OpenCheckpoint> opened = OpenCheckpointFiles(directory_, name_);
+  absl::StatusOr<OpenCheckpoint> opened = open_();
   if (!opened.ok()) return FinishOnce(opened.status());
   checkpoint_ = *std::move(opened);
   SendNext();

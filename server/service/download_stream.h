@@ -1,30 +1,34 @@
-// One DownloadCheckpoint call.
+// One DownloadCheckpoint or DownloadArtifact call.
 #ifndef AMPD_SERVER_SERVICE_DOWNLOAD_STREAM_H_
 #define AMPD_SERVER_SERVICE_DOWNLOAD_STREAM_H_
 
 #include <grpcpp/support/server_callback.h>
 
+#include <functional>
 #include <memory>
 #include <mutex>
-#include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "ampd/v1/training_service.pb.h"
 #include "server/service/checkpoint_files.h"
 #include "server/service/work_pool.h"
 
 namespace ampd {
 
-// Sends a checkpoint's files in chunks of at most 1 MiB, one held at a time; an empty file is one empty chunk. Frees
-// itself once the call is over.
+// Sends files in chunks of at most 1 MiB, one held at a time; an empty file is one empty chunk. Frees itself once the
+// call is over.
 class DownloadStream : public grpc::ServerWriteReactor<v1::FileChunk>,
                        public std::enable_shared_from_this<DownloadStream> {
  public:
   // `pool` outlives the call.
   static std::shared_ptr<DownloadStream> Create(WorkPool* pool);
 
-  // Opens the checkpoint `name` (empty: newest) of `directory`. Call this or Fail() once.
-  void Start(const std::string& directory, const std::string& name);
+  // Opens the files. Runs in the pool.
+  using Opener = std::function<absl::StatusOr<OpenCheckpoint>()>;
+
+  // Sends what `open` gives, or ends with its error. Call this or Fail() once.
+  void Start(Opener open);
   void Fail(const absl::Status& status) { FinishOnce(status); }
 
  private:
@@ -42,8 +46,7 @@ class DownloadStream : public grpc::ServerWriteReactor<v1::FileChunk>,
   WorkPool* const pool_;
   std::shared_ptr<DownloadStream> self_;
   // Used by one step at a time.
-  std::string directory_;
-  std::string name_;
+  Opener open_;
   OpenCheckpoint checkpoint_;
   size_t file_ = 0;
   int64_t offset_ = 0;

@@ -106,7 +106,19 @@ grpc::ServerWriteReactor<v1::FileChunk>* TrainingServiceImpl::DownloadCheckpoint
   const std::shared_ptr<DownloadStream> stream = DownloadStream::Create(&readers_);
   controller_->GetJob(request->job_id(), [this, stream, name = request->checkpoint()](absl::StatusOr<v1::Job> job) {
     if (!job.ok()) return stream->Fail(job.status());
-    stream->Start(absl::StrCat(options_.checkpoint_root, "/", job->id()), name);
+    const std::string folder = absl::StrCat(options_.checkpoint_root, "/", job->id());
+    stream->Start([folder, name] { return OpenCheckpointFiles(folder, name); });
+  });
+  return stream.get();
+}
+
+grpc::ServerWriteReactor<v1::FileChunk>* TrainingServiceImpl::DownloadArtifact(
+    grpc::CallbackServerContext*, const v1::DownloadArtifactRequest* request) {
+  const std::shared_ptr<DownloadStream> stream = DownloadStream::Create(&readers_);
+  controller_->GetJob(request->job_id(), [this, stream, name = request->name()](absl::StatusOr<v1::Job> job) {
+    if (!job.ok()) return stream->Fail(job.status());
+    const std::string folder = absl::StrCat(options_.artifact_root, "/", job->id());
+    stream->Start([folder, name] { return OpenArtifact(folder, name); });
   });
   return stream.get();
 }

@@ -20,6 +20,8 @@ class TrainingServiceImpl final : public v1::TrainingService::CallbackService {
     absl::Time start_time;
     // As ControllerOptions::checkpoint_root.
     std::string checkpoint_root;
+    // As ControllerOptions::artifact_root.
+    std::string artifact_root;
     Submitter::Options submit;
   };
 
@@ -42,6 +44,8 @@ class TrainingServiceImpl final : public v1::TrainingService::CallbackService {
                                           v1::ServerInfo* response) override;
   grpc::ServerWriteReactor<v1::FileChunk>* DownloadCheckpoint(grpc::CallbackServerContext* context,
                                                               const v1::DownloadCheckpointRequest* request) override;
+  grpc::ServerWriteReactor<v1::FileChunk>* DownloadArtifact(grpc::CallbackServerContext* context,
+                                                            const v1::DownloadArtifactRequest* request) override;
 
  private:
   const Options options_;

@@ -20,6 +20,7 @@ void Training::Start(const v1::DaemonWelcome& assignment) {
   train::TrainerOptions options;
   options.data_roots.assign(assignment.data_roots().begin(), assignment.data_roots().end());
   options.checkpoint_dir = assignment.checkpoint_dir();
+  options.artifact_dir = assignment.artifact_dir();
   options.threads = std::max(1, assignment.cpu_threads());
   options.devices.assign(assignment.devices().begin(), assignment.devices().end());
   options.last_reported_step = assignment.last_reported_step();

@@ -22,6 +22,8 @@ void Expand(const v1::PresetModel& preset, v1::JobSpec* spec, Violations* violat
       return presets::ExpandUnet(preset.unet(), spec, violations);
     case v1::PresetModel::kGpt2:
       return presets::ExpandGpt2(preset.gpt2(), spec, violations);
+    case v1::PresetModel::kAcgan:
+      return presets::ExpandAcgan(preset.acgan(), spec, violations);
     case v1::PresetModel::FAMILY_NOT_SET:
       return violations->Add("model.preset", "required, one of mlp, convnet, acgan, resnet, gpt2, speech, unet, ssd");
     default:

@@ -39,6 +39,7 @@ class LayerWriter {
 // Gives the model a preset's loss, unless the job gives one.
 void SetDefaultLoss(const v1::LossSpec& loss, v1::ModelSpec* model);
 
+void ExpandAcgan(const v1::AcganPreset& preset, v1::JobSpec* spec, Violations* violations);
 void ExpandMlp(const v1::MlpPreset& preset, v1::JobSpec* spec, Violations* violations);
 void ExpandConvnet(const v1::ConvnetPreset& preset, v1::JobSpec* spec, Violations* violations);
 void ExpandResnet(const v1::ResnetPreset& preset, v1::JobSpec* spec, Violations* violations);

@@ -110,6 +110,42 @@ TEST(PresetsTest, Gpt2RefusesWhatDoesNotFit) {
             "model.preset.gpt2.features: must be at most 65536, is 1000000");
 }
 
+TEST(PresetsTest, AcganIsNetworksAndPhases) {
+  const v1::JobSpec spec = Resolved("model: {preset: {acgan: {size: 32, channels: 3, classes: 7, width: 8}}}");
+  EXPECT_EQ(spec.model().made_from(), "acgan");
+  std::vector<std::string> networks;
+  for (const v1::Network& network : spec.model().networks()) networks.push_back(network.name());
+  EXPECT_EQ(networks, (std::vector<std::string>{"generator", "trunk", "source", "class"}));
+  ASSERT_EQ(spec.phases_size(), 2);
+  for (const v1::PhaseSpec& phase : spec.phases()) {
+    EXPECT_EQ(phase.optimizer().adam().beta1(), 0.5);
+    EXPECT_EQ(phase.optimizer().adam().learning_rate(), 0.0002);
+  }
+  EXPECT_EQ(spec.report().samples().images().rows(), 7);
+  EXPECT_EQ(spec.report().samples().every_steps(), 500);
+  const absl::StatusOr<ResolvedJobSpec> again = ResolveJobSpec(spec);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(ToYaml(again->proto()), ToYaml(spec));
+}
+
+TEST(PresetsTest, AcganLeavesReportsToTheUser) {
+  const v1::JobSpec spec = Resolved(
+      "model: {preset: {acgan: {}}}\nreport: {samples: {every_steps: 7, images: {network: generator, rows: 2}}}");
+  EXPECT_EQ(spec.report().samples().every_steps(), 7);
+  EXPECT_EQ(spec.report().samples().images().rows(), 2);
+  EXPECT_EQ(spec.report().samples().images().low(), -1);
+}
+
+TEST(PresetsTest, AcganRefusesWhatItWouldPassOver) {
+  EXPECT_EQ(Violated("model: {preset: {acgan: {}}}\noptimizer: {adam: {learning_rate: 1}}"),
+            "optimizer: the phases of acgan have their own: give model.preset.acgan.generator_learning_rate and "
+            "discriminator_learning_rate");
+  EXPECT_EQ(Violated("model: {preset: {acgan: {}}}\noptimizer: {ema: {}}"), "");
+  EXPECT_EQ(Violated("model: {preset: {acgan: {}}, loss: {hinge: {}}}\nphases: [{name: a}]"),
+            "phases: cannot be given with preset acgan, which has its own\n"
+            "model.loss: cannot be given with preset acgan, which has its own");
+}
+
 TEST(PresetsTest, TakeAnotherLoss) {
   const v1::JobSpec spec =
       Resolved("model: {preset: {convnet: {}}, loss: {softmax_cross_entropy: {label_smoothing: 0.1}}}");
@@ -136,6 +172,12 @@ TEST(PresetsTest, NameTheirFields) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"mlp: {hidden: [0]}", "model.preset.mlp.hidden[0]: must be at least 1, is 0"},
       {"mlp: {outputs: -1}", "model.preset.mlp.outputs: must be at least 1, is -1"},
+      {"acgan: {size: 30}", "model.preset.acgan.size: must be a multiple of 4, is 30"},
+      {"acgan: {size: 0}", "model.preset.acgan.size: must be at least 1, is 0"},
+      {"acgan: {channels: 2}", "model.preset.acgan.channels: must be 1 or 3, are 2"},
+      {"acgan: {classes: 0}", "model.preset.acgan.classes: must be at least 1, is 0"},
+      {"acgan: {width: 1000000000000}", "model.preset.acgan.width: must be at most 262144, is 1000000000000"},
+      {"acgan: {class_weight: -1}", "model.preset.acgan.class_weight: must be in [0, 1e+06], is -1"},
       {"convnet: {filters: [1]}",
        "model.preset.convnet.kernels: must be as many as filters, which are 1, and at most 40, are 3"},
       {"resnet: {}",

@@ -219,6 +219,7 @@ class ControllerTest : public ::testing::Test {
     options.devices = std::move(devices);
     options.same_pid_namespace = same_pid_namespace;
     options.checkpoint_root = "/checkpoints";
+    options.artifact_root = "/artifacts";
     options.data_roots = {"/data"};
     auto controller =
         Controller::Start(std::move(options), store_.get(), log_.get(), &launcher_, metrics_.get(), &clock_);

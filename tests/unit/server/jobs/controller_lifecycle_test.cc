@@ -18,6 +18,7 @@ TEST_F(ControllerLifecycleTest, AJobRunsToItsEnd) {
   const v1::DaemonWelcome welcome = worker->WaitForWelcome();
   EXPECT_EQ(welcome.spec().train().batch_size(), 32);
   EXPECT_EQ(welcome.checkpoint_dir(), "/checkpoints/" + id);
+  EXPECT_EQ(welcome.artifact_dir(), "/artifacts/" + id);
   EXPECT_THAT(welcome.data_roots(), ElementsAre("/data"));
   EXPECT_THAT(welcome.devices(), testing::ElementsAre("cpu-0"));
   EXPECT_EQ(welcome.cpu_threads(), 2);

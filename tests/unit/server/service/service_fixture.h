@@ -128,11 +128,13 @@ class ServiceFixture : public testing::Test {
     ControllerOptions options;
     options.devices = devices_.empty() ? CpuDevices(1).value() : devices_;
     options.checkpoint_root = state_dir_ + "/checkpoints";
+    options.artifact_root = state_dir_ + "/artifacts";
     controller_ =
         Controller::Start(options, store_.get(), log_.get(), launcher_.get(), nullptr, &SystemClock()).value();
     launcher_->SetController(controller_.get());
     worker_service_ = std::make_unique<WorkerLinkService>(controller_.get());
-    TrainingServiceImpl::Options service_options{"1.2.3", absl::UnixEpoch(), options.checkpoint_root, {}};
+    TrainingServiceImpl::Options service_options{"1.2.3", absl::UnixEpoch(), options.checkpoint_root,
+                                                  options.artifact_root, {}};
     service_options.submit.data_roots = {"/data"};
     service_options.submit.devices = options.devices;
     service_options.submit.max_spec_bytes = 10000;

@@ -335,5 +335,63 @@ TEST_F(TrainingServiceTest, DownloadsACheckpointInChunks) {
   EXPECT_EQ(other->Finish().error_code(), grpc::StatusCode::NOT_FOUND);
 }
 
+class ArtifactTest : public TrainingServiceTest {
+ protected:
+  // The artifact's bytes, or the call's error.
+  absl::StatusOr<std::string> Download(const std::string& id, const std::string& name) {
+    grpc::ClientContext context;
+    v1::DownloadArtifactRequest request;
+    request.set_job_id(id);
+    request.set_name(name);
+    const auto reader = stub_->DownloadArtifact(&context, request);
+    std::string bytes;
+    v1::FileChunk chunk;
+    while (reader->Read(&chunk)) {
+      EXPECT_EQ(chunk.file(), name);
+      EXPECT_EQ(chunk.checkpoint(), "");
+      EXPECT_EQ(chunk.offset(), static_cast<int64_t>(bytes.size()));
+      bytes += chunk.data();
+    }
+    const grpc::Status status = reader->Finish();
+    if (!status.ok()) {
+      return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+    }
+    EXPECT_EQ(chunk.file_size(), static_cast<int64_t>(bytes.size()));
+    return bytes;
+  }
+};
+
+TEST_F(ArtifactTest, ComesInChunks) {
+  Train(ThreeEvents);
+  const std::string id = CreateGood();
+  EXPECT_EQ(Download(id, "samples.png").status().code(), absl::StatusCode::kNotFound);
+  const std::string folder = absl::StrCat(state_dir_, "/artifacts/", id);
+  std::filesystem::create_directories(folder);
+  std::string content;
+  for (uint32_t i = 0; i < (5u << 20) / 2; ++i) content += static_cast<char>(i * 7919 >> 5);
+  std::ofstream(folder + "/samples.png", std::ios::binary) << content;
+  std::ofstream(folder + "/empty");
+  EXPECT_TRUE(Download(id, "samples.png").value() == content);
+  EXPECT_EQ(Download(id, "empty").value(), "");
+  EXPECT_EQ(Download(id, "other").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(Download("01hzzzzzzzzzzzzzzzzzzzzzzz", "empty").status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(ArtifactTest, NoNameLeadsOutOfTheFolder) {
+  Train(ThreeEvents);
+  const std::string id = CreateGood();
+  const std::string folder = absl::StrCat(state_dir_, "/artifacts/", id);
+  std::filesystem::create_directories(folder + "/folder");
+  std::ofstream(state_dir_ + "/artifacts/secret") << "secret";
+  std::ofstream(folder + "/.writing-x") << "half";
+  std::filesystem::create_symlink("../secret", folder + "/link");
+  for (const std::string name : {"", ".", "..", "../secret", "folder/../../secret", "/etc/passwd", ".writing-x"}) {
+    EXPECT_EQ(Download(id, name).status().code(), absl::StatusCode::kInvalidArgument) << name;
+  }
+  EXPECT_EQ(Download(id, "link").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(Download(id, "folder").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(Download(id, std::string("a\0b", 3)).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
 }  // namespace
 }  // namespace ampd

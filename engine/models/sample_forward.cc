@@ -1,0 +1,147 @@
+#include "engine/models/sample_forward.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/core/rng.h"
+#include "engine/core/status.h"
+#include "engine/core/tensor.h"
+#include "engine/models/join_graphs.h"
+#include "engine/ops/op_def.h"
+#include "proto/spec/names.h"
+
+namespace ampd::models {
+namespace {
+
+using ir::OpKind;
+using ir::ValueId;
+
+constexpr char kField[] = "report.samples.images";
+// Of a whole picture; libpng and viewers have their limits, too.
+constexpr int64_t kMaxPixels = int64_t{1} << 26;
+
+std::string NetworkField() { return absl::StrCat(kField, ".network"); }
+
+class ImageSampleBuilder {
+ public:
+  ImageSampleBuilder(const v1::JobSpec& spec, const SampleInfo& sample, ElementBudget* budget)
+      : spec_(spec), images_(spec.report().samples().images()), sample_(sample), budget_(budget), inliner_(&graph_) {}
+
+  absl::StatusOr<ir::Graph> Build() {
+    const auto& networks = spec_.model().networks();
+    const auto network = std::find_if(networks.begin(), networks.end(),
+                                      [&](const v1::Network& n) { return n.name() == images_.network(); });
+    if (network == networks.end()) return InvalidField(NetworkField(), "names no network");
+    AMPD_ASSIGN_OR_RETURN(const v1::NetworkCall* call, FindCall());
+    ir::Graph sub;
+    std::vector<ValueId> values;
+    std::vector<std::pair<std::string, LayerOutput>> inputs;
+    for (int i = 0; i < call->inputs_size(); ++i) {
+      AMPD_ASSIGN_OR_RETURN(const ValueId value, AddSource(call->inputs(i)));
+      values.push_back(value);
+      inputs.push_back({network->inputs(i), LayerOutput{sub.AddInput(network->inputs(i), graph_.type(value)), {}}});
+    }
+    LayerBuilder layers(&sub, /*training=*/false);
+    const std::string field = absl::StrCat("model.networks[", network - networks.begin(), "].layers");
+    AMPD_ASSIGN_OR_RETURN(const LayerOutput last, AddLayers(network->layers(), field, inputs, &layers, budget_, &sub));
+    const auto map =
+        inliner_.Inline(sub, values, absl::StrCat("samples.", network->name(), "."), network->name() + ".");
+    if (!map.ok()) return InvalidField(NetworkField(), map.status().message());
+    graph_.outputs = {{"samples", (*map)[static_cast<size_t>(last.value)]}};
+    AMPD_RETURN_IF_ERROR(CheckImage(graph_.type(graph_.outputs.at("samples"))));
+    return std::move(graph_);
+  }
+
+ private:
+  int64_t count() const { return images_.rows() * images_.columns(); }
+
+  bool IsNoise(const std::string& name) const {
+    const auto& noise = spec_.model().noise();
+    return std::any_of(noise.begin(), noise.end(), [&](const v1::NoiseSource& n) { return n.name() == name; });
+  }
+
+  absl::StatusOr<const v1::NetworkCall*> FindCall() const {
+    for (const v1::PhaseSpec& phase : spec_.phases()) {
+      for (const v1::NetworkCall& call : phase.calls()) {
+        const bool of_sources = std::all_of(call.inputs().begin(), call.inputs().end(), [&](const std::string& input) {
+          return input == "labels" || IsNoise(input);
+        });
+        if (call.network() == images_.network() && of_sources) return &call;
+      }
+    }
+    return InvalidField(NetworkField(),
+                        absl::StrCat("no phase calls ", Quoted(images_.network()), " on noise and labels alone"));
+  }
+
+  absl::StatusOr<ValueId> AddSource(const std::string& name) {
+    if (name == "labels") return AddRows();
+    const auto& noise = spec_.model().noise();
+    const auto source =
+        std::find_if(noise.begin(), noise.end(), [&](const v1::NoiseSource& n) { return n.name() == name; });
+    Shape shape{count()};
+    shape.insert(shape.end(), source->shape().begin(), source->shape().end());
+    AMPD_RETURN_IF_ERROR(budget_->Count(shape, kField));
+    const std::string stream = absl::StrCat("samples.", name, ".noise");
+    const bool uniform = source->distribution() == v1::NoiseSource::UNIFORM;
+    ir::Attributes attributes{{"shape", std::vector<int64_t>(shape.begin(), shape.end())},
+                              {"stream", int64_t{RngStream(stream)}}};
+    AMPD_ASSIGN_OR_RETURN(const std::vector<ValueId> outputs,
+                          ops::Emit(&graph_, {.op = uniform ? OpKind::kRandomUniform : OpKind::kRandomNormal,
+                                              .name = stream,
+                                              .attributes = std::move(attributes),
+                                              .stage = ir::Stage::kForward}));
+    return outputs[0];
+  }
+
+  absl::StatusOr<ValueId> AddRows() {
+    if (!sample_.label_shape.empty()) {
+      return InvalidField(NetworkField(), "reads labels, of which the data has many a sample: a row is of one class");
+    }
+    if (images_.rows() > sample_.classes) {
+      return InvalidField(
+          absl::StrCat(kField, ".rows"),
+          absl::StrCat("are ", images_.rows(), ", a row a class, but the ", "data has ", sample_.classes, " classes"));
+    }
+    auto rows = std::make_shared<Tensor>(DType::kI32, Shape{count()});
+    for (int64_t i = 0; i < count(); ++i) rows->as<int32_t>()[i] = static_cast<int32_t>(i / images_.columns());
+    return graph_.AddConstant("samples.rows", std::move(rows));
+  }
+
+  absl::Status CheckImage(const ir::TensorType& type) const {
+    const bool image = IsFloat(type.dtype) && type.shape.size() == 4 && (type.shape[3] == 1 || type.shape[3] == 3);
+    if (!image) {
+      return InvalidField(NetworkField(), absl::StrCat("gives ", ShapeString(type.shape),
+                                                       ", no images [samples, height, width, 1 or 3 channels]"));
+    }
+    if (NumElements(type.shape) <= kMaxPixels) return absl::OkStatus();
+    return InvalidField(kField,
+                        absl::StrCat("a picture of ", NumElements(type.shape), " values, at most ", kMaxPixels));
+  }
+
+  const v1::JobSpec& spec_;
+  const v1::ImageSamples& images_;
+  const SampleInfo& sample_;
+  ElementBudget* budget_;
+  ir::Graph graph_;
+  GraphInliner inliner_;
+};
+
+}  // namespace
+
+absl::StatusOr<ir::Graph> BuildSampleForward(const v1::JobSpec& spec, const SampleInfo& sample, ElementBudget* budget) {
+  if (!spec.report().samples().has_images()) return ir::Graph();
+  return ImageSampleBuilder(spec, sample, budget).Build();
+}
+
+int SampledPhase(const v1::JobSpec& spec) {
+  for (int i = 0; i < spec.phases_size(); ++i) {
+    for (const v1::NetworkCall& call : spec.phases(i).calls()) {
+      if (call.network() == spec.report().samples().images().network()) return i;
+    }
+  }
+  return 0;
+}
+
+}  // namespace ampd::models

@@ -1,0 +1,18 @@
+#include "engine/train/samples.h"
+
+namespace ampd::train {
+
+absl::StatusOr<std::unique_ptr<Sampler>> MakeSampler(const ResolvedJobSpec& spec, const PlannedModel&) {
+  const v1::ReportSpec& report = spec.proto().report();
+  switch (report.samples().kind_case()) {
+    case v1::SampleSpec::kImages:
+      return MakeImageSampler(spec);
+    case v1::SampleSpec::kText:
+      return absl::UnimplementedError("report.samples.text: not supported yet");
+    case v1::SampleSpec::KIND_NOT_SET:
+      break;
+  }
+  return std::unique_ptr<Sampler>();
+}
+
+}  // namespace ampd::train
