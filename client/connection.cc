@@ -94,6 +94,10 @@ absl::StatusOr<v1::Job> Connection::CreateJob(const v1::CreateJobRequest& reques
   return channel_->Call(&v1::TrainingService::Stub::CreateJob, request, timeout);
 }
 
+absl::StatusOr<v1::PlanReport> Connection::PlanJob(const v1::PlanJobRequest& request, absl::Duration timeout) {
+  return channel_->Call(&v1::TrainingService::Stub::PlanJob, request, timeout);
+}
+
 absl::StatusOr<v1::Job> Connection::GetJob(const std::string& job_id, absl::Duration timeout) {
   v1::GetJobRequest request;
   request.set_job_id(job_id);
@@ -127,6 +131,24 @@ absl::Status Connection::WatchJob(const v1::WatchJobRequest& request, absl::Time
   v1::JobEvent event;
   while (reader->Read(&event)) on_event(event);
   return ToAbsl(reader->Finish());
+}
+
+absl::StatusOr<std::vector<v1::JobEvent>> Connection::ReadEvents(const std::string& job_id, uint64_t last_sequence,
+                                                                 absl::Duration timeout) {
+  std::vector<v1::JobEvent> events;
+  if (last_sequence == 0) return events;
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+  v1::WatchJobRequest request;
+  request.set_job_id(job_id);
+  const auto reader = channel_->stub->WatchJob(&context, request);
+  v1::JobEvent event;
+  while ((events.empty() || events.back().sequence() < last_sequence) && reader->Read(&event)) events.push_back(event);
+  const bool whole = !events.empty() && events.back().sequence() >= last_sequence;
+  if (whole) context.TryCancel();
+  const grpc::Status status = reader->Finish();
+  if (whole) return events;
+  return status.ok() ? absl::DataLossError("the event stream ended early") : ToAbsl(status);
 }
 
 absl::Status Connection::DownloadCheckpoint(const v1::DownloadCheckpointRequest& request,

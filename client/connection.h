@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -28,6 +29,7 @@ class Connection {
 
   // Each waits at most `timeout` for its answer.
   absl::StatusOr<v1::Job> CreateJob(const v1::CreateJobRequest& request, absl::Duration timeout = absl::Seconds(60));
+  absl::StatusOr<v1::PlanReport> PlanJob(const v1::PlanJobRequest& request, absl::Duration timeout = absl::Seconds(60));
   absl::StatusOr<v1::Job> GetJob(const std::string& job_id, absl::Duration timeout = absl::Seconds(30));
   absl::StatusOr<v1::Job> CancelJob(const std::string& job_id, absl::Duration timeout = absl::Seconds(30));
   absl::StatusOr<v1::ListJobsResponse> ListJobs(const v1::ListJobsRequest& request,
@@ -39,6 +41,10 @@ class Connection {
   // DEADLINE_EXCEEDED past `deadline`.
   absl::Status WatchJob(const v1::WatchJobRequest& request, absl::Time deadline, Interrupt* interrupt,
                         const std::function<void(const v1::JobEvent&)>& on_event);
+
+  // The events of the job up to `last_sequence`, which must have happened already: a running job is not waited for.
+  absl::StatusOr<std::vector<v1::JobEvent>> ReadEvents(const std::string& job_id, uint64_t last_sequence,
+                                                       absl::Duration timeout = absl::Seconds(120));
 
   // Each calls `on_chunk` for each chunk; its first error ends the stream and is returned.
   absl::Status DownloadCheckpoint(const v1::DownloadCheckpointRequest& request,

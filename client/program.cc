@@ -27,6 +27,7 @@ void AddGlobalOptions(CLI::App* app, CommandContext* context) {
 
 void AddVerbs(CLI::App* app, CommandContext* context) {
   AddSubmit(app, context);
+  AddPlan(app, context);
   AddWatch(app, context);
   AddWait(app, context);
   AddGet(app, context);
@@ -36,6 +37,10 @@ void AddVerbs(CLI::App* app, CommandContext* context) {
   AddDevices(app, context);
   AddDownload(app, context);
   AddArtifacts(app, context);
+  AddWhy(app, context);
+  AddCost(app, context);
+  AddHistogram(app, context);
+  AddDiff(app, context);
   AddVersion(app, context);
 }
 

@@ -34,14 +34,19 @@ struct CommandContext {
 void AddArtifacts(CLI::App* app, CommandContext* context);
 void AddBench(CLI::App* app, CommandContext* context);
 void AddCancel(CLI::App* app, CommandContext* context);
+void AddCost(CLI::App* app, CommandContext* context);
+void AddDiff(CLI::App* app, CommandContext* context);
 void AddDevices(CLI::App* app, CommandContext* context);
 void AddDownload(CLI::App* app, CommandContext* context);
+void AddHistogram(CLI::App* app, CommandContext* context);
 void AddGet(CLI::App* app, CommandContext* context);
 void AddList(CLI::App* app, CommandContext* context);
+void AddPlan(CLI::App* app, CommandContext* context);
 void AddSubmit(CLI::App* app, CommandContext* context);
 void AddVersion(CLI::App* app, CommandContext* context);
 void AddWait(CLI::App* app, CommandContext* context);
 void AddWatch(CLI::App* app, CommandContext* context);
+void AddWhy(CLI::App* app, CommandContext* context);
 
 // Says what went wrong on context.err and gives the exit code for it.
 int Fail(const CommandContext& context, const absl::Status& status);

@@ -71,6 +71,8 @@ class Planner {
     PlanStep step{.name = node.name, .layer = node.layer, .op = node.op, .stage = node.stage};
     AMPD_ASSIGN_OR_RETURN(step.kernel, backend_.kernels().Prepare(desc));
     step.cost = ops::CostOf(node.op, {node.name, node.attributes, desc.inputs, &node}, desc.outputs);
+    step.attributes = node.attributes;
+    for (const ir::FusedStep& fused : node.steps) step.fused.push_back(fused.op);
     const int index = static_cast<int>(plan_.steps.size());
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       step.inputs.push_back(PlaceInput(node, static_cast<int>(i), step.kernel.get()));

@@ -49,6 +49,9 @@ struct PlanStep {
   std::unique_ptr<Kernel> kernel;
   int64_t workspace_offset = 0;  // bytes within the arena
   ops::Cost cost;                // of one run
+  ir::Attributes attributes;
+  // Of a fused step: what it does, in order.
+  std::vector<ir::OpKind> fused;
 };
 
 struct Plan {

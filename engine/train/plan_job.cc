@@ -2,6 +2,7 @@
 
 #include "engine/core/status.h"
 #include "engine/train/gradient_diagnostics.h"
+#include "engine/train/plan_report.h"
 #include "engine/train/planned_model.h"
 #include "engine/train/step_flops.h"
 #include "engine/train/trainer.h"
@@ -97,9 +98,17 @@ void AddDiagnostics(const ResolvedJobSpec& spec, const models::SampleInfo& sampl
   plan->set_activation_bytes(plan->activation_bytes() + (*planned)->activation_bytes());
 }
 
+void AddReport(const ResolvedJobSpec& spec, const models::SampleInfo& sample, const v1::DeviceModel& device,
+               const std::vector<v1::PrecisionSpec::Mode>& modes, v1::PlanResponse* response) {
+  absl::StatusOr<v1::PlanReport> report = MakePlanReport(spec, sample, device, modes);
+  if (!report.ok()) return AddErrors(report.status(), "model", response);
+  *response->mutable_report() = *std::move(report);
+}
+
 }  // namespace
 
-v1::PlanResponse PlanJob(const ResolvedJobSpec& spec, const std::vector<std::string>& data_roots) {
+v1::PlanResponse PlanJob(const ResolvedJobSpec& spec, const std::vector<std::string>& data_roots,
+                         const v1::DeviceModel* device, const std::vector<v1::PrecisionSpec::Mode>& modes) {
   v1::PlanResponse response;
   // Single operations have no layers.
   if (spec.proto().bench().has_sweep()) return response;
@@ -130,6 +139,7 @@ v1::PlanResponse PlanJob(const ResolvedJobSpec& spec, const std::vector<std::str
   const absl::optional<double> flops = StepFlops(**planned, spec.proto().train());
   if (flops.has_value()) response.mutable_plan()->set_step_flops(*flops);
   if (spec.proto().report().diagnostics_every_steps() > 0) AddDiagnostics(spec, *sample, &response);
+  if (device != nullptr && response.errors().empty()) AddReport(spec, *sample, *device, modes, &response);
   return response;
 }
 

@@ -192,6 +192,7 @@ absl::StatusOr<std::unique_ptr<PlannedModel>> PlanModel(const ResolvedJobSpec& s
     AMPD_ASSIGN_OR_RETURN(planned->sample, runtime::MakePlan(sampled, *planned->backend, threads, &planned->layout));
   }
   planned->layers = std::move(model.layers);
+  planned->padding = std::move(model.padding);
   planned->outputs = evaluates            ? planned->eval.outputs.at("logits").type.shape.back()
                      : sample.classes > 0 ? sample.classes
                                           : sample.target_features;

@@ -66,6 +66,8 @@ struct PlannedModel {
   // Of models::Model::sample; empty without report.samples.
   runtime::Plan sample;
   std::vector<v1::LayerPlan> layers;
+  // As models::Model::padding.
+  std::vector<passes::PaddedExtent> padding;
   // Outputs of the network per sample; with several networks, classes or target features of the data.
   int64_t outputs = 0;
   // Arenas of optimizer state. Phases that train the same parameters have their own; others share them.

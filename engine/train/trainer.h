@@ -115,7 +115,10 @@ class Trainer {
 
 // What can be said of a job without training it: parameters, memory, per-layer dtypes and shapes. Reads dataset headers
 // for the input's shape; data that cannot be read is `data_error`, not an error.
-v1::PlanResponse PlanJob(const ResolvedJobSpec& spec, const std::vector<std::string>& data_roots);
+// `device` not null: with a report for this kind of device and these modes (v1::PlanRequest.modes).
+v1::PlanResponse PlanJob(const ResolvedJobSpec& spec, const std::vector<std::string>& data_roots,
+                         const v1::DeviceModel* device = nullptr,
+                         const std::vector<v1::PrecisionSpec::Mode>& modes = {});
 
 }  // namespace ampd::train
 

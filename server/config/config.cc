@@ -16,6 +16,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "engine/core/status.h"
+#include "proto/spec/device_models.h"
 #include "proto/spec/yaml.h"
 #include "server/config/address.h"
 
@@ -176,6 +177,9 @@ class Validation {
     CheckRange("max_spec_bytes", config_.max_spec_bytes(), 1, 64 << 20);
     if (config_.default_precision_mode() == v1::PrecisionSpec::AUTO) {
       Wrong("default_precision_mode", "AUTO is for jobs that ask for it: a default is a mode to train in");
+    }
+    if (const auto models = DeviceModelsWith(config_.device_models()); !models.ok()) {
+      wrong_.push_back(std::string(models.status().message()));
     }
     CheckPaths();
     if (wrong_.empty()) return absl::OkStatus();

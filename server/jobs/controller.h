@@ -21,6 +21,7 @@
 #include "ampd/v1/job.pb.h"
 #include "ampd/v1/training_service.pb.h"
 #include "ampd/v1/worker_link.pb.h"
+#include "proto/spec/device_models.h"
 #include "server/events/clock.h"
 #include "server/events/event_log.h"
 #include "server/jobs/launcher.h"
@@ -36,6 +37,8 @@ struct ControllerOptions {
   // At least one; see server/scheduling/devices.h and server/gpu/nvml.h. The order is that in which they are used.
   // `job_id`, and `utilization` of CPU devices, are the controller's to fill.
   std::vector<v1::Device> devices;
+  // Kinds of devices, for rating steps and for workers; see proto/spec/device_models.h.
+  std::vector<v1::DeviceModel> device_models = BuiltInDeviceModels();
   // Whether the pids that the GPUs' driver tells are those that this daemon knows its workers by; they are not in a
   // container. Where false, what computes on a device that a job holds is taken for the job's.
   bool same_pid_namespace = true;

@@ -117,7 +117,7 @@ void ControllerCore::RateStep(const LiveJob& live, v1::StepReport* step) {
   if (slot == nullptr || !job.plan().has_step_flops() || !(step->step_seconds() > 0)) return;
   const v1::PrecisionSpec::Mode asked = job.spec().precision().mode();
   const std::optional<double> peak =
-      PeakFlops(slot->device, asked == v1::PrecisionSpec::AUTO ? job.summary().mode() : asked);
+      PeakFlops(options_.device_models, slot->device, asked == v1::PrecisionSpec::AUTO ? job.summary().mode() : asked);
   if (peak) step->set_model_flops_utilization(job.plan().step_flops() / step->step_seconds() / *peak);
 }
 

@@ -122,6 +122,8 @@ void ControllerCore::Welcome(LiveJob& live) {
   const DeviceSlot* slot = FindDevice(live.device);
   const int threads = slot == nullptr ? 1 : slot->device.threads();
   welcome.set_cpu_threads(resources.has_cpu_threads() ? resources.cpu_threads() : threads);
+  const v1::DeviceModel* kind = slot == nullptr ? nullptr : ModelOfDevice(options_.device_models, slot->device);
+  if (kind != nullptr) *welcome.mutable_device_model() = *kind;
   welcome.set_acknowledged_number(live.durable_number);
   welcome.set_reattach_timeout_seconds(absl::ToInt64Seconds(options_.reattach_timeout));
   welcome.set_last_reported_step(live.job.record().last_reported_step);

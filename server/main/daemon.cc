@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/core/status.h"
+#include "proto/spec/device_models.h"
 #include "server/config/address.h"
 #include "server/events/clock.h"
 #include "server/events/event_log.h"
@@ -193,6 +194,7 @@ absl::Status Daemon::Impl::StartController() {
   AMPD_ASSIGN_OR_RETURN(launcher_, LocalProcessLauncher::Create(config_.worker(), config_.state_dir()));
   ControllerOptions options;
   options.devices = devices_;
+  AMPD_ASSIGN_OR_RETURN(options.device_models, DeviceModelsWith(config_.device_models()));
   options.same_pid_namespace = InFirstPidNamespace();
   options.log = [](const std::string& text) { Log(Severity::kWarning, text); };
   options.checkpoint_root = CheckpointRoot();
@@ -234,6 +236,7 @@ absl::Status Daemon::Impl::ServeApi() {
   options.artifact_root = ArtifactRoot();
   options.submit.data_roots = DataRoots();
   options.submit.devices = devices_;
+  AMPD_ASSIGN_OR_RETURN(options.submit.device_models, DeviceModelsWith(config_.device_models()));
   options.submit.max_spec_bytes = config_.max_spec_bytes();
   options.submit.default_precision_mode = config_.default_precision_mode();
   api_service_ = std::make_unique<TrainingServiceImpl>(

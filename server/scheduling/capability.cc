@@ -61,20 +61,6 @@ std::vector<FieldViolation> ModeRefusals(const v1::JobSpec& spec, const v1::Devi
 
 }  // namespace
 
-ComputeCapability LowestCapability(PrecisionSpec::Mode mode) {
-  switch (mode) {
-    case PrecisionSpec::FP16:
-      return {7, 0};
-    case PrecisionSpec::BF16:
-    case PrecisionSpec::TF32:
-      return {8, 0};
-    case PrecisionSpec::FP8:
-      return {8, 9};
-    default:
-      return {0, 0};
-  }
-}
-
 std::vector<FieldViolation> Refusals(const v1::JobSpec& spec, const v1::Device& device) {
   const std::string& wanted = spec.resources().device();
   if (!wanted.empty() && wanted != device.id()) {

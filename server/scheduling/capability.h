@@ -2,28 +2,16 @@
 #ifndef AMPD_SERVER_SCHEDULING_CAPABILITY_H_
 #define AMPD_SERVER_SCHEDULING_CAPABILITY_H_
 
-#include <compare>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "ampd/v1/device.pb.h"
 #include "ampd/v1/job.pb.h"
+#include "proto/spec/device_models.h"
 #include "proto/spec/resolve.h"
 
 namespace ampd {
-
-struct ComputeCapability {
-  int major = 0;
-  int minor = 0;
-
-  friend auto operator<=>(const ComputeCapability&, const ComputeCapability&) = default;
-};
-
-// The lowest compute capability whose tensor cores compute in `mode` (CUDA C++ Programming Guide, arithmetic of tensor
-// cores): FP16 7.0, BF16 and TF32 8.0, FP8 8.9. 0.0 for FP32, which needs none. Earlier GPUs that store fp16 (5.3, 6.x)
-// have no tensor cores to multiply it on.
-ComputeCapability LowestCapability(v1::PrecisionSpec::Mode mode);
 
 // Why `device` cannot run a job of the resolved `spec`, by field; empty: it can. A CPU device can do every mode, and so
 // can, as far as is known, a GPU whose compute capability is not. A condition of the device that passes (a process of

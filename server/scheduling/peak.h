@@ -3,16 +3,18 @@
 #define AMPD_SERVER_SCHEDULING_PEAK_H_
 
 #include <optional>
+#include <vector>
 
 #include "ampd/v1/device.pb.h"
 #include "ampd/v1/precision.pb.h"
 
 namespace ampd {
 
-// Floating-point operations a second at which NVIDIA's data sheet of the GPU puts dense products (without sparsity)
-// with operands of `mode`, on tensor cores where the mode uses them, at boost clocks. nullopt: for a CPU, a GPU that is
-// not in the table (it goes by the name that the driver tells), and a mode that the GPU cannot do.
-std::optional<double> PeakFlops(const v1::Device& device, v1::PrecisionSpec::Mode mode);
+// Floating-point operations a second that the device's kind among `models` (proto/spec/device_models.h) has for dense
+// products with operands of `mode`. nullopt: for a device of no kind that is known, and a mode that its kind has no
+// peak for, as the built-in CPU has none.
+std::optional<double> PeakFlops(const std::vector<v1::DeviceModel>& models, const v1::Device& device,
+                                v1::PrecisionSpec::Mode mode);
 
 }  // namespace ampd
 

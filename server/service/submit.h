@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "ampd/v1/training_service.pb.h"
 #include "ampd/v1/worker_link.pb.h"
+#include "proto/spec/device_models.h"
 #include "server/jobs/controller.h"
 #include "server/service/work_pool.h"
 
@@ -25,6 +26,8 @@ class Submitter {
     std::vector<std::string> data_roots;
     // What jobs run on; a job that none of them can run is refused. Conditions that pass do not count.
     std::vector<v1::Device> devices;
+    // What plans are made for.
+    std::vector<v1::DeviceModel> device_models = BuiltInDeviceModels();
     // Of a serialized spec.
     int64_t max_spec_bytes = 1 << 20;
     // Of jobs that name none.
@@ -40,12 +43,18 @@ class Submitter {
   // TrainingService.CreateJob; `done` is called once, on any thread. `request` is not used after the call returns.
   void Create(const v1::CreateJobRequest& request, Controller::Done<v1::Job> done);
 
+  // TrainingService.PlanJob; as Create().
+  void PlanReport(const v1::PlanJobRequest& request, Controller::Done<v1::PlanReport> done);
+
  private:
   struct Submission;
 
   void PlanLater(Submission submission);
   void Plan(Submission submission);
-  absl::StatusOr<v1::JobSpec> Resolve(const v1::CreateJobRequest& request) const;
+  absl::StatusOr<v1::JobSpec> Resolve(v1::JobSpec spec) const;
+  // For a plan of the resolved `spec`; what it does not know of the kind, a device of it tells.
+  absl::StatusOr<v1::DeviceModel> ModelFor(const std::string& name, const v1::JobSpec& spec) const;
+  absl::StatusOr<v1::PlanReport> Report(const v1::PlanJobRequest& request) const;
 
   const Options options_;
   const Planner planner_;

@@ -43,6 +43,13 @@ grpc::ServerUnaryReactor* TrainingServiceImpl::CreateJob(grpc::CallbackServerCon
   return reactor;
 }
 
+grpc::ServerUnaryReactor* TrainingServiceImpl::PlanJob(grpc::CallbackServerContext* context,
+                                                       const v1::PlanJobRequest* request, v1::PlanReport* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  submitter_.PlanReport(*request, Answer(reactor, response));
+  return reactor;
+}
+
 grpc::ServerUnaryReactor* TrainingServiceImpl::GetJob(grpc::CallbackServerContext* context,
                                                       const v1::GetJobRequest* request, v1::Job* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
@@ -96,6 +103,7 @@ grpc::ServerUnaryReactor* TrainingServiceImpl::GetServerInfo(grpc::CallbackServe
       google::protobuf::util::TimeUtil::NanosecondsToTimestamp(absl::ToUnixNanos(options_.start_time));
   response->set_draining(controller_->draining());
   response->set_default_precision_mode(options_.submit.default_precision_mode);
+  response->mutable_device_models()->Assign(options_.submit.device_models.begin(), options_.submit.device_models.end());
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   reactor->Finish(grpc::Status::OK);
   return reactor;

@@ -13,7 +13,10 @@ namespace {
 v1::PlanResponse Plan(const v1::PlanRequest& request) {
   absl::StatusOr<ResolvedJobSpec> spec = ResolveJobSpec(request.spec());
   if (spec.ok()) {
-    return train::PlanJob(*spec, {request.data_roots().begin(), request.data_roots().end()});
+    std::vector<v1::PrecisionSpec::Mode> modes;
+    for (const int mode : request.modes()) modes.push_back(static_cast<v1::PrecisionSpec::Mode>(mode));
+    return train::PlanJob(*spec, {request.data_roots().begin(), request.data_roots().end()},
+                          request.has_device_model() ? &request.device_model() : nullptr, modes);
   }
   v1::PlanResponse refused;
   for (const FieldViolation& violation : FieldViolationsOf(spec.status())) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "proto/spec/device_models.h"
+
 namespace ampd {
 namespace {
 
@@ -11,7 +13,7 @@ double Tera(const std::string& name, Precision::Mode mode) {
   v1::Device device;
   device.set_kind(v1::Device::CUDA);
   device.set_name(name);
-  return PeakFlops(device, mode).value_or(0) / 1e12;
+  return PeakFlops(BuiltInDeviceModels(), device, mode).value_or(0) / 1e12;
 }
 
 TEST(Peak, GoesByTheNameThatTheDriverTells) {
@@ -36,7 +38,18 @@ TEST(Peak, WhatIsNotKnownIsAbsent) {
   v1::Device cpu;
   cpu.set_kind(v1::Device::CPU);
   cpu.set_name("Intel T4 A100");
-  EXPECT_FALSE(PeakFlops(cpu, Precision::FP32));
+  EXPECT_FALSE(PeakFlops(BuiltInDeviceModels(), cpu, Precision::FP32));
+}
+
+TEST(Peak, OwnFiguresAreUsed) {
+  google::protobuf::RepeatedPtrField<v1::DeviceModel> own;
+  own.Add()->set_name("cpu");
+  own[0].set_bf16_flops(2e12);
+  v1::Device cpu;
+  cpu.set_kind(v1::Device::CPU);
+  cpu.set_name("AMD EPYC");
+  EXPECT_EQ(PeakFlops(*DeviceModelsWith(own), cpu, Precision::BF16), 2e12);
+  EXPECT_FALSE(PeakFlops(*DeviceModelsWith(own), cpu, Precision::FP32));
 }
 
 }  // namespace

@@ -1,0 +1,190 @@
+#include "client/analysis/diff.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "client/analysis/json_text.h"
+#include "client/output/table.h"
+#include "client/output/text.h"
+#include "google/protobuf/text_format.h"
+
+namespace ampd::client {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+
+constexpr size_t kMostFields = 200;
+constexpr size_t kMostSteps = 10;
+
+// A message on one line; a value as it is.
+std::string ValueText(const Message& message, const FieldDescriptor* field, int index) {
+  std::string text;
+  google::protobuf::TextFormat::Printer printer;
+  printer.SetSingleLineMode(true);
+  printer.PrintFieldValueToString(message, field, index, &text);
+  return std::string(absl::StripSuffix(text, " "));
+}
+
+// Walks two messages of one type side by side.
+class Comparer {
+ public:
+  void Compare(const Message& a, const Message& b, const std::string& path) {
+    const auto* descriptor = a.GetDescriptor();
+    for (int i = 0; i < descriptor->field_count(); ++i) {
+      const FieldDescriptor* field = descriptor->field(i);
+      CompareField(a, b, field, path.empty() ? field->name() : absl::StrCat(path, ".", field->name()));
+    }
+  }
+
+  std::vector<FieldDifference> Take() {
+    if (differences_.size() > kMostFields) {
+      const size_t more = differences_.size() - kMostFields;
+      differences_.resize(kMostFields);
+      differences_.push_back({"...", absl::StrCat(more, " more"), ""});
+    }
+    return std::move(differences_);
+  }
+
+ private:
+  void CompareField(const Message& a, const Message& b, const FieldDescriptor* field, const std::string& path) {
+    if (field->is_repeated()) return CompareList(a, b, field, path);
+    const auto* of = a.GetReflection();
+    const bool in_a = Has(a, field), in_b = Has(b, field);
+    if (!in_a && !in_b) return;
+    if (in_a && in_b && field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+      return Compare(of->GetMessage(a, field), of->GetMessage(b, field), path);
+    }
+    Note(path, in_a ? ValueText(a, field, -1) : "-", in_b ? ValueText(b, field, -1) : "-");
+  }
+
+  static bool Has(const Message& message, const FieldDescriptor* field) {
+    return !field->has_presence() || message.GetReflection()->HasField(message, field);
+  }
+
+  void CompareList(const Message& a, const Message& b, const FieldDescriptor* field, const std::string& path) {
+    const auto* of = a.GetReflection();
+    const int in_a = of->FieldSize(a, field), in_b = of->FieldSize(b, field);
+    for (int i = 0; i < std::max(in_a, in_b); ++i) {
+      const std::string at = absl::StrCat(path, "[", i, "]");
+      if (i < in_a && i < in_b && field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE && !field->is_map()) {
+        Compare(of->GetRepeatedMessage(a, field, i), of->GetRepeatedMessage(b, field, i), at);
+      } else {
+        Note(at, i < in_a ? ValueText(a, field, i) : "-", i < in_b ? ValueText(b, field, i) : "-");
+      }
+    }
+  }
+
+  void Note(const std::string& path, const std::string& a, const std::string& b) {
+    if (a != b) differences_.push_back({path, a, b});
+  }
+
+  std::vector<FieldDifference> differences_;
+};
+
+struct CommonStep {
+  int64_t step;
+  double a, b;
+};
+
+std::map<std::string, std::vector<CommonStep>> CommonCurves(const Events& a, const Events& b) {
+  std::map<std::string, std::vector<CommonStep>> common;
+  const auto of_a = LossCurves(a), of_b = LossCurves(b);
+  for (const auto& [phase, curve] : of_a) {
+    const auto other = of_b.find(phase);
+    if (other == of_b.end()) continue;
+    for (const auto& [step, loss] : curve) {
+      const auto same = other->second.find(step);
+      if (same != other->second.end()) common[phase].push_back({step, loss, same->second});
+    }
+  }
+  return common;
+}
+
+std::string CurveText(const std::string& phase, const std::vector<CommonStep>& steps) {
+  Table table({">STEP", ">LOSS A", ">LOSS B", ">B - A"});
+  const size_t shown = std::min(kMostSteps, steps.size());
+  for (size_t i = 0; i < shown; ++i) {
+    const CommonStep& s = steps[shown == 1 ? 0 : i * (steps.size() - 1) / (shown - 1)];
+    table.Add({absl::StrCat(s.step), Figure(s.a), Figure(s.b), absl::StrFormat("%+.3g", s.b - s.a)});
+  }
+  size_t equal = 0;
+  for (const CommonStep& s : steps) equal += s.a == s.b ? 1 : 0;
+  return absl::StrCat("loss", phase == "main" ? "" : absl::StrCat(" of ", Clean(phase)), " at ", steps.size(),
+                      " steps that both reported, equal to the bit at ", equal, "\n", table.ToString());
+}
+
+std::string Or(bool has, const std::string& value) { return has ? value : "-"; }
+
+void AddFigures(const v1::Job& a, const v1::Job& b, Table* table) {
+  const auto add = [&](const std::string& name, const auto& value) { table->Add({name, value(a), value(b)}); };
+  add("state", [](const v1::Job& j) { return v1::Job::State_Name(j.state()); });
+  add("device", [](const v1::Job& j) {
+    if (!j.devices().empty()) return absl::StrJoin(j.devices(), ", ");
+    return j.spec().resources().device().empty() ? std::string("-") : j.spec().resources().device();
+  });
+  add("parameters", [](const v1::Job& j) { return Or(j.has_plan(), absl::StrCat(j.plan().parameters())); });
+  add("steps", [](const v1::Job& j) { return absl::StrCat(j.summary().step(), "/", j.summary().total_steps()); });
+  add("skipped", [](const v1::Job& j) { return absl::StrCat(j.summary().steps_skipped()); });
+  add("loss", [](const v1::Job& j) { return Or(j.summary().has_loss(), Figure(j.summary().loss())); });
+  add("eval loss", [](const v1::Job& j) { return Or(j.summary().has_eval_loss(), Figure(j.summary().eval_loss())); });
+  add("accuracy", [](const v1::Job& j) { return Or(j.summary().has_accuracy(), Figure(j.summary().accuracy())); });
+  add("step time",
+      [](const v1::Job& j) { return Or(j.summary().has_step_seconds(), StepTime(j.summary().step_seconds())); });
+  add("samples/s", [](const v1::Job& j) { return Count(j.summary().samples_per_second()); });
+}
+
+std::string JsonNumber(double value) { return std::isfinite(value) ? absl::StrFormat("%.17g", value) : "null"; }
+
+}  // namespace
+
+std::vector<FieldDifference> SpecDifferences(const v1::JobSpec& a, const v1::JobSpec& b) {
+  Comparer comparer;
+  comparer.Compare(a, b, "");
+  return comparer.Take();
+}
+
+std::string DiffText(const JobAndEvents& a, const JobAndEvents& b) {
+  std::string text = absl::StrCat("A  ", a.job.id(), " ", Clean(a.job.spec().name()), "\nB  ", b.job.id(), " ",
+                                  Clean(b.job.spec().name()), "\n\n");
+  const std::vector<FieldDifference> fields = SpecDifferences(a.job.spec(), b.job.spec());
+  Table specs({"FIELD", "A", "B"});
+  for (const FieldDifference& f : fields) {
+    specs.Add({Clean(f.field), Truncate(Clean(f.a), 36), Truncate(Clean(f.b), 36)});
+  }
+  absl::StrAppend(&text, fields.empty() ? "the specs are equal\n" : specs.ToString(), "\n");
+  Table figures({"", "A", "B"});
+  AddFigures(a.job, b.job, &figures);
+  text += figures.ToString();
+  const auto curves = CommonCurves(a.events, b.events);
+  for (const auto& [phase, steps] : curves) absl::StrAppend(&text, "\n", CurveText(phase, steps));
+  if (curves.empty()) text += "\nno step was reported by both\n";
+  return text;
+}
+
+std::string DiffJson(const JobAndEvents& a, const JobAndEvents& b) {
+  std::vector<std::string> fields, curves;
+  for (const FieldDifference& f : SpecDifferences(a.job.spec(), b.job.spec())) {
+    fields.push_back(
+        absl::StrCat("{\"field\": ", JsonText(f.field), ", \"a\": ", JsonText(f.a), ", \"b\": ", JsonText(f.b), "}"));
+  }
+  for (const auto& [phase, steps] : CommonCurves(a.events, b.events)) {
+    curves.push_back(absl::StrCat(JsonText(phase), ": [",
+                                  absl::StrJoin(steps, ", ",
+                                                [](std::string* out, const CommonStep& s) {
+                                                  absl::StrAppend(out, "[", s.step, ", ", JsonNumber(s.a), ", ",
+                                                                  JsonNumber(s.b), "]");
+                                                }),
+                                  "]"));
+  }
+  return absl::StrCat("{\"a\": ", JsonText(a.job.id()), ", \"b\": ", JsonText(b.job.id()), ", \"fields\": [",
+                      absl::StrJoin(fields, ", "), "], \"curves\": {", absl::StrJoin(curves, ", "), "}}\n");
+}
+
+}  // namespace ampd::client

@@ -1,0 +1,37 @@
+// How two jobs differ. Pure.
+#ifndef AMPD_CLIENT_ANALYSIS_DIFF_H_
+#define AMPD_CLIENT_ANALYSIS_DIFF_H_
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ampd/v1/job.pb.h"
+#include "client/analysis/events.h"
+
+namespace ampd::client {
+
+// A field of the resolved specs that differs: "precision.mode", and the two values as the job file would say them; "-"
+// where one has none.
+struct FieldDifference {
+  std::string field;
+  std::string a, b;
+};
+
+// In the order of the proto; name and labels count. At most 200; the rest is one entry "...".
+std::vector<FieldDifference> SpecDifferences(const v1::JobSpec& a, const v1::JobSpec& b);
+
+struct JobAndEvents {
+  v1::Job job;
+  Events events;
+};
+
+// Specs field by field; devices and figures; and the losses of both at up to ten steps that both reported, by phase.
+std::string DiffText(const JobAndEvents& a, const JobAndEvents& b);
+// One JSON object: {"a", "b", "fields": [{"field", "a", "b"}], "curves": {phase: [[step, a, b], ...]}}, every step that
+// both reported; a loss that is no number is null.
+std::string DiffJson(const JobAndEvents& a, const JobAndEvents& b);
+
+}  // namespace ampd::client
+
+#endif  // AMPD_CLIENT_ANALYSIS_DIFF_H_

@@ -1,0 +1,278 @@
+#include "client/analysis/histogram.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "client/output/text.h"
+
+namespace ampd::client {
+namespace {
+
+constexpr int kBarColumns = 32;
+// Of numbers in fp32.
+constexpr int kLowest = -149, kHighest = 127;
+
+bool Glob(absl::string_view pattern, absl::string_view text) {
+  size_t p = 0, t = 0, star = absl::string_view::npos, resume = 0;
+  while (t < text.size()) {
+    if (p < pattern.size() && (pattern[p] == '?' || (pattern[p] != '*' && pattern[p] == text[t]))) {
+      ++p, ++t;
+    } else if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      resume = t;
+    } else if (star != absl::string_view::npos) {
+      p = star + 1;
+      t = ++resume;
+    } else {
+      return false;
+    }
+  }
+  return pattern.find_first_not_of('*', p) == absl::string_view::npos;
+}
+
+// floor(log2(scale)): exact for the powers of two that scales are.
+int ShiftOf(double scale) {
+  return scale > 0 && std::isfinite(scale) ? std::clamp(std::ilogb(scale), kLowest, kHighest) : 0;
+}
+
+void Add(const v1::TensorDiagnostics& tensor, Histogram* h) {
+  const auto count = static_cast<double>(tensor.nonzero());
+  for (int i = 0; i < tensor.exponent_counts_size(); ++i) {
+    const int64_t exponent = int64_t{tensor.first_exponent()} + i;
+    if (exponent < kLowest || exponent > kHighest || tensor.exponent_counts(i) <= 0) continue;
+    h->counts[static_cast<int>(exponent)] += tensor.exponent_counts(i);
+  }
+  h->nonzero += tensor.nonzero();
+  h->zeros += tensor.zeros();
+  h->non_finite += tensor.non_finite();
+  h->flushed_unscaled += tensor.flushed_unscaled() * count;
+  h->flushed_scaled += tensor.flushed_scaled() * count;
+  h->overflowed_scaled += tensor.overflowed_scaled() * count;
+  if (h->tensors == 0 || tensor.largest_safe_scale() < h->largest_safe_scale) {
+    h->largest_safe_scale = tensor.largest_safe_scale();
+  }
+  if (h->tensors++ == 0 || tensor.flushed_unscaled() > h->worst_flushed) {
+    h->worst = tensor.tensor();
+    h->worst_flushed = tensor.flushed_unscaled();
+  }
+}
+
+const char* NameOf(Fp16Range range) {
+  switch (range) {
+    case Fp16Range::kFlushed:
+      return "flushed to 0";
+    case Fp16Range::kSubnormal:
+      return "subnormal";
+    case Fp16Range::kNormal:
+      return "normal";
+    case Fp16Range::kInfinite:
+      return "infinite";
+  }
+  return "";
+}
+
+std::string Power(double value) {
+  int exponent;
+  return std::frexp(value, &exponent) == 0.5 ? absl::StrCat("2^", exponent - 1) : Figure(value);
+}
+
+std::string Small(double share) {
+  return share > 0 && share < 0.001 ? absl::StrFormat("%.2g%%", 100 * share) : Percent(share);
+}
+
+int64_t CountAt(const Histogram& h, int exponent) {
+  const auto it = h.counts.find(exponent);
+  return it == h.counts.end() ? 0 : it->second;
+}
+
+struct Rows {
+  int first = 0, last = 0;
+  int64_t most = 1;
+  int shift = 0;
+};
+
+// Exponents that either histogram has, with fp16's borders in view.
+Rows RowsOf(const Histogram& h) {
+  Rows rows;
+  rows.shift = ShiftOf(h.scale);
+  rows.first = h.counts.empty() ? -24 : h.counts.begin()->first;
+  rows.last = h.counts.empty() ? 0 : h.counts.rbegin()->first;
+  rows.first = std::min(rows.first, rows.first + rows.shift);
+  rows.last = std::max(rows.last, rows.last + rows.shift);
+  for (const auto& [exponent, count] : h.counts) rows.most = std::max(rows.most, count);
+  return rows;
+}
+
+std::string Bar(int64_t count, int64_t most) {
+  if (count == 0) return "";
+  const int columns =
+      static_cast<int>(std::lround(static_cast<double>(count) / static_cast<double>(most) * kBarColumns));
+  return std::string(static_cast<size_t>(std::max(1, columns)), '#');
+}
+
+std::string Verdict(const Histogram& h) {
+  std::string text =
+      absl::StrCat("fp16 flushes ", Small(h.flushed_unscaled), " of the values that are not 0 without a scale, ",
+                   Small(h.flushed_scaled), " with ", Power(h.scale));
+  if (h.overflowed_scaled > 0) absl::StrAppend(&text, ", and makes ", Small(h.overflowed_scaled), " infinite");
+  absl::StrAppend(&text, ".\nMost is lost in ", Clean(h.worst), ": ", Small(h.worst_flushed), " without a scale.\n");
+  if (h.largest_safe_scale > 0) {
+    absl::StrAppend(&text, "Nothing overflows up to scale ", Power(h.largest_safe_scale), "; as a static scale ",
+                    Power(h.largest_safe_scale / 2),
+                    " leaves gradients room to double:\n  precision: {loss_scale: {kind: STATIC, init: ",
+                    Figure(h.largest_safe_scale / 2), "}}\n");
+  } else {
+    absl::StrAppend(&text, h.non_finite, " values are not finite in fp32 either: no scale helps.\n");
+  }
+  return text;
+}
+
+// A drawing of one histogram.
+class Panel {
+ public:
+  Panel(const Rows& rows, double top) : rows_(rows), top_(top) {}
+
+  std::string Draw(const Histogram& h, int shift, const std::string& title) const {
+    std::string svg =
+        absl::StrFormat("<text x='60' y='%.0f' font-size='14' font-weight='bold'>%s</text>\n", top_ - 8, title);
+    for (int e = rows_.first; e <= rows_.last; ++e) {
+      const double share = static_cast<double>(CountAt(h, e - shift)) / static_cast<double>(rows_.most);
+      const double height = share > 0 ? std::max(1.0, share * kHeight) : 0;
+      absl::StrAppendFormat(&svg, "<rect x='%.1f' y='%.1f' width='%.1f' height='%.1f' fill='%s'/>\n", X(e) + 0.5,
+                            top_ + kHeight - height, Width() - 1, height, Colour(RangeOf(e)));
+    }
+    absl::StrAppendFormat(&svg, "<line x1='60' y1='%.0f' x2='930' y2='%.0f' stroke='#444'/>\n", top_ + kHeight,
+                          top_ + kHeight);
+    for (int e = rows_.first; e <= rows_.last; ++e) {
+      if (e % 4 != 0) continue;
+      absl::StrAppendFormat(&svg, "<text x='%.1f' y='%.0f' font-size='11' text-anchor='middle'>2^%d</text>\n", X(e),
+                            top_ + kHeight + 14, e);
+    }
+    for (const auto& [e, name] :
+         {std::pair<int, const char*>{-25, "0 below"}, {-14, "normal from"}, {16, "infinite from"}}) {
+      if (e < rows_.first || e > rows_.last) continue;
+      absl::StrAppendFormat(&svg,
+                            "<line x1='%.1f' y1='%.0f' x2='%.1f' y2='%.0f' stroke='#999' stroke-dasharray='4 3'/>"
+                            "<text x='%.1f' y='%.0f' font-size='11' fill='#555'>%s</text>\n",
+                            X(e), top_, X(e), top_ + kHeight, X(e) + 3, top_ + 10, name);
+    }
+    return svg;
+  }
+
+ private:
+  static constexpr double kHeight = 170;
+
+  static const char* Colour(Fp16Range range) {
+    switch (range) {
+      case Fp16Range::kFlushed:
+        return "#c0392b";
+      case Fp16Range::kSubnormal:
+        return "#e6a23c";
+      case Fp16Range::kNormal:
+        return "#2e7d5b";
+      case Fp16Range::kInfinite:
+        return "#6a1b9a";
+    }
+    return "";
+  }
+
+  double Width() const { return 870.0 / (rows_.last - rows_.first + 1); }
+  double X(int exponent) const { return 60 + Width() * (exponent - rows_.first); }
+
+  const Rows& rows_;
+  const double top_;
+};
+
+std::string Escaped(absl::string_view text) {
+  return absl::StrReplaceAll(Clean(text), {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}});
+}
+
+}  // namespace
+
+Fp16Range RangeOf(int exponent) {
+  if (exponent < -25) return Fp16Range::kFlushed;
+  if (exponent < -14) return Fp16Range::kSubnormal;
+  return exponent < 16 ? Fp16Range::kNormal : Fp16Range::kInfinite;
+}
+
+absl::StatusOr<Histogram> HistogramOf(const Events& events, absl::string_view phase, absl::string_view glob) {
+  const v1::GradientDiagnostics* newest = nullptr;
+  for (const v1::JobEvent& event : events) {
+    if (!event.has_gradient_diagnostics()) continue;
+    if (phase.empty() || event.gradient_diagnostics().phase() == phase) newest = &event.gradient_diagnostics();
+  }
+  if (newest == nullptr) {
+    return absl::NotFoundError(
+        "the job has no gradient_diagnostics events; report: {diagnostics_every_steps: 100} in its file makes them");
+  }
+  Histogram h;
+  h.step = newest->step();
+  h.phase = newest->phase();
+  h.scale = newest->scale();
+  std::vector<std::string> names;
+  for (const v1::TensorDiagnostics& tensor : newest->tensors()) {
+    names.push_back(tensor.tensor());
+    if (glob.empty() || Glob(glob, tensor.tensor())) Add(tensor, &h);
+  }
+  if (h.tensors == 0) {
+    return absl::NotFoundError(absl::StrCat("no tensor matches '", glob, "'; there are ", absl::StrJoin(names, ", ")));
+  }
+  if (h.nonzero > 0) {
+    for (double* share : {&h.flushed_unscaled, &h.flushed_scaled, &h.overflowed_scaled}) {
+      *share /= static_cast<double>(h.nonzero);
+    }
+  }
+  return h;
+}
+
+std::string HistogramText(const Histogram& h) {
+  const Rows rows = RowsOf(h);
+  std::string text = absl::StrCat(
+      "step ", h.step, h.phase.empty() || h.phase == "main" ? "" : absl::StrCat(", phase ", Clean(h.phase)), ": ",
+      Count(static_cast<double>(h.nonzero)), " values that are not 0 in ", h.tensors,
+      h.tensors == 1 ? " tensor, " : " tensors, ", Count(static_cast<double>(h.zeros)), " zeros\n");
+  absl::StrAppendFormat(&text, "%6s  %-*s  %-*s  %s\n", "|v| >=", kBarColumns, "as they are", kBarColumns,
+                        absl::StrCat("times ", Power(h.scale)), "in fp16");
+  for (int e = rows.last; e >= rows.first; --e) {
+    const bool border = e == rows.last || RangeOf(e) != RangeOf(e + 1);
+    absl::StrAppendFormat(&text, "%6s  %-*s  %-*s  %s\n", absl::StrCat("2^", e), kBarColumns,
+                          Bar(CountAt(h, e), rows.most), kBarColumns, Bar(CountAt(h, e - rows.shift), rows.most),
+                          border ? absl::StrCat("- ", NameOf(RangeOf(e))) : "|");
+  }
+  return absl::StrCat(text, Verdict(h));
+}
+
+std::string HistogramSvg(const Histogram& h, absl::string_view title) {
+  const Rows rows = RowsOf(h);
+  std::string svg =
+      "<svg xmlns='http://www.w3.org/2000/svg' width='960' height='560' viewBox='0 0 960 560' "
+      "font-family='sans-serif'>\n"
+      "<rect width='960' height='560' fill='white'/>\n";
+  absl::StrAppendFormat(&svg, "<text x='60' y='28' font-size='17'>%s</text>\n", Escaped(title));
+  svg += Panel(rows, 80).Draw(h, 0, "gradients as they are: " + Small(h.flushed_unscaled) + " flushed to 0 by fp16");
+  svg += Panel(rows, 310).Draw(h, rows.shift,
+                               "times " + Power(h.scale) + ": " + Small(h.flushed_scaled) + " flushed to 0, " +
+                                   Small(h.overflowed_scaled) + " infinite");
+  const std::pair<const char*, const char*> legend[] = {
+      {"#c0392b", "flushed to 0"}, {"#e6a23c", "subnormal"}, {"#2e7d5b", "normal"}, {"#6a1b9a", "infinite"}};
+  double x = 60;
+  for (const auto& [colour, name] : legend) {
+    absl::StrAppendFormat(&svg,
+                          "<rect x='%.0f' y='522' width='12' height='12' fill='%s'/>"
+                          "<text x='%.0f' y='533' font-size='12'>%s</text>\n",
+                          x, colour, x + 18, name);
+    x += 130;
+  }
+  if (h.largest_safe_scale > 0) {
+    absl::StrAppendFormat(&svg, "<text x='930' y='533' font-size='12' text-anchor='end'>largest safe scale %s</text>\n",
+                          Power(h.largest_safe_scale));
+  }
+  return svg + "</svg>\n";
+}
+
+}  // namespace ampd::client

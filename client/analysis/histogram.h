@@ -1,0 +1,51 @@
+// Which of a job's gradients fp16 can hold, from its gradient_diagnostics events. Pure.
+#ifndef AMPD_CLIENT_ANALYSIS_HISTOGRAM_H_
+#define AMPD_CLIENT_ANALYSIS_HISTOGRAM_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "client/analysis/events.h"
+
+namespace ampd::client {
+
+// What fp16 makes of 2^e <= |v| < 2^(e+1).
+enum class Fp16Range { kFlushed, kSubnormal, kNormal, kInfinite };
+// Round to nearest: below 2^-25 all is 0 (what lies above 2^-25 itself rounds up to 2^-24), from 2^-14 on normal, from
+// 2^16 on infinite (and so is what lies above 65,520 below it).
+Fp16Range RangeOf(int exponent);
+
+struct Histogram {
+  int64_t step = 0;
+  std::string phase;
+  // Powers of two make the second histogram the first, moved.
+  double scale = 1;
+  // Of all tensors that were chosen: values by exponent, unscaled.
+  std::map<int, int64_t> counts;
+  int64_t nonzero = 0, zeros = 0, non_finite = 0;
+  // Of `nonzero`.
+  double flushed_unscaled = 0, flushed_scaled = 0, overflowed_scaled = 0;
+  int tensors = 0;
+  // The tensor that loses most without a scale.
+  std::string worst;
+  double worst_flushed = 0;
+  // The largest power of two at which nothing overflows; half of it leaves room for gradients to grow.
+  double largest_safe_scale = 0;
+};
+
+// Of the newest gradient_diagnostics event (of `phase`, where that is not empty), its tensors whose names match `glob`
+// ('*', '?'; empty: those that are activations' gradients and parameters' alike). NOT_FOUND: there is no such event, or
+// no tensor matches, with the names that there are.
+absl::StatusOr<Histogram> HistogramOf(const Events& events, absl::string_view phase, absl::string_view glob);
+
+// Bars for a terminal of 100 columns, fp16's ranges marked; before and after scaling side by side.
+std::string HistogramText(const Histogram& histogram);
+// A picture of both, 960 x 560.
+std::string HistogramSvg(const Histogram& histogram, absl::string_view title);
+
+}  // namespace ampd::client
+
+#endif  // AMPD_CLIENT_ANALYSIS_HISTOGRAM_H_

@@ -1,0 +1,314 @@
+#include "client/analysis/why.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "client/analysis/json_text.h"
+#include "client/exit_code.h"
+#include "client/output/event_line.h"
+#include "client/output/job_text.h"
+#include "client/output/text.h"
+
+namespace ampd::client {
+namespace {
+
+using v1::Failure;
+using v1::Job;
+
+constexpr double kInputBound = 0.2;
+constexpr double kLaunchBound = 4;
+// A share of skipped steps above the one that a growing scale makes by itself: one in growth_interval (2,000) steps.
+constexpr double kManySkips = 0.01;
+
+std::string NameOf(const Job& job) { return absl::StrCat(job.id(), " ", Clean(job.spec().name())); }
+
+std::string Does(Job::QueueReason reason) {
+  switch (reason) {
+    case Job::RESOURCES:
+      return "every device that could run it is held by another job";
+    case Job::FOREIGN_PROCESS:
+      return "a device that nobody holds is used by a process that is no worker of this server";
+    case Job::DEVICE_UNHEALTHY:
+      return "a device that nobody holds is out of order";
+    case Job::DRAINING:
+      return "the server is shutting down";
+    default:
+      return Job::QueueReason_Name(reason);
+  }
+}
+
+Finding Queued(const WhyInput& input) {
+  const Job& job = input.job;
+  Finding finding{
+      "queued", {absl::StrCat(Job::QueueReason_Name(job.queue_reason()), ": ", Does(job.queue_reason()))}, {}};
+  std::vector<std::string> ahead, holding;
+  for (const Job& other : input.others) {
+    if (other.id() == job.id()) continue;
+    const bool before = other.state() == Job::QUEUED && other.queue_position() < job.queue_position();
+    if (before) ahead.push_back(NameOf(other));
+    if (!other.devices().empty()) {
+      holding.push_back(absl::StrCat(NameOf(other), " holds ", absl::StrJoin(other.devices(), ", "), " at step ",
+                                     other.summary().step(), "/", other.summary().total_steps()));
+    }
+  }
+  finding.because.push_back(absl::StrCat("it is number ", job.queue_position(), " in line",
+                                         ahead.empty() ? "" : ", behind ", absl::StrJoin(ahead, ", ")));
+  finding.because.insert(finding.because.end(), holding.begin(), holding.end());
+  for (const v1::Device& device : input.devices) {
+    for (const v1::DeviceCondition& condition : device.conditions()) {
+      finding.because.push_back(absl::StrCat(device.id(), ": ", v1::DeviceCondition::Kind_Name(condition.kind()), ": ",
+                                             Clean(condition.message())));
+    }
+  }
+  const std::string& wanted = job.spec().resources().device();
+  if (!wanted.empty()) {
+    finding.advice.push_back(absl::StrCat("it asks for ", Clean(wanted),
+                                          " alone (resources.device); any other would do"
+                                          " without that"));
+  }
+  return finding;
+}
+
+// What of a device and a model is known of a step's floor.
+const v1::ModeEstimate* OwnMode(const WhyInput& input) {
+  if (!input.plan) return nullptr;
+  for (const v1::ModeEstimate& mode : input.plan->modes()) {
+    if (mode.mode() == input.job.spec().precision().mode() && mode.step_seconds() > 0) return &mode;
+  }
+  return nullptr;
+}
+
+double MemoryBoundShare(const v1::PlanReport& plan) {
+  double memory = 0, all = 0;
+  for (const v1::LayerCost& layer : plan.layers()) {
+    all += layer.seconds();
+    if (layer.bound() == v1::LayerCost::MEMORY) memory += layer.seconds();
+  }
+  return all > 0 ? memory / all : 0;
+}
+
+Finding InputBound(const StepCount& steps) {
+  const double share = steps.input_wait_seconds / steps.total_seconds;
+  Finding finding{"slow: input-bound", {}, {}};
+  finding.because.push_back(absl::StrCat("the trainer waited for batches ", Percent(share),
+                                         " of the time: ", StepTime(share * steps.step_seconds), " of ",
+                                         StepTime(steps.step_seconds), " a step"));
+  if (share < 0.99) {
+    finding.because.push_back(absl::StrFormat("fed in time it could go %.2f times as fast", 1 / (1 - share)));
+  }
+  finding.advice = {"give it more threads for batches (resources.cpu_threads)",
+                    "keep decoded samples (data.cache), or store them at the size that is trained on"};
+  return finding;
+}
+
+std::string UtilizationText(const Job& job) {
+  return job.summary().has_model_flops_utilization()
+             ? absl::StrCat("; it uses ", Percent(job.summary().model_flops_utilization()),
+                            " of the device's peak in its mode")
+             : "";
+}
+
+Finding WithFloor(const WhyInput& input, const StepCount& steps, double floor) {
+  const double busy = steps.step_seconds - steps.input_wait_seconds / std::max<double>(1, steps.attempted);
+  const double times = busy / floor;
+  const std::string figures =
+      absl::StrFormat("a step takes %s, %.1f times the floor of %s that the device's peaks allow", StepTime(busy),
+                      times, StepTime(floor));
+  const double memory = MemoryBoundShare(*input.plan);
+  Finding finding;
+  finding.because.push_back(absl::StrCat(figures, UtilizationText(input.job)));
+  if (times > kLaunchBound) {
+    finding.what = "slow: launch-bound";
+    finding.because.push_back("most of the time is between kernels or in ones too small for the device");
+    finding.advice.push_back("raise train.batch_size");
+  } else if (memory > 0.5) {
+    finding.what = "speed: memory-bound";
+    finding.because.push_back(absl::StrCat(Percent(memory), " of the floor is moving data, not computing"));
+    finding.advice.push_back("a 16-bit mode halves what is moved; larger batches and wider layers compute more on it");
+  } else {
+    finding.what = "speed: compute-bound";
+    finding.because.push_back(absl::StrCat(Percent(1 - memory), " of the floor is computing"));
+    finding.advice.push_back("only a faster mode or device makes it faster");
+  }
+  for (const v1::Advice& advice : input.plan->advice()) finding.advice.push_back(Clean(advice.text()));
+  return finding;
+}
+
+std::vector<Finding> Speed(const WhyInput& input) {
+  const StepCount steps = StepsOf(input.events);
+  if (steps.attempted == 0 || !(steps.total_seconds > 0)) return {};
+  if (steps.input_wait_seconds > kInputBound * steps.total_seconds) return {InputBound(steps)};
+  const v1::ModeEstimate* mode = OwnMode(input);
+  if (mode != nullptr) return {WithFloor(input, steps, mode->step_seconds())};
+  const double share = steps.input_wait_seconds / steps.total_seconds;
+  Finding finding{"speed", {}, {}};
+  finding.because.push_back(absl::StrCat("a step takes ", StepTime(steps.step_seconds), ", ", Percent(share),
+                                         " of it waiting for batches", UtilizationText(input.job)));
+  finding.because.push_back(
+      "whether memory or computing bounds it is not known: the peaks of its device are not "
+      "(device_models in the daemon's configuration)");
+  return {finding};
+}
+
+// The scale's way: from the first skip outside calibration to the last.
+std::string Trend(const std::vector<const v1::OverflowSkip*>& skips) {
+  const double first = skips.front()->scale_before(), last = skips.back()->scale_after();
+  if (first == last) return absl::StrCat("the scale stays at ", Figure(last));
+  return absl::StrCat("the scale went from ", Figure(first), " to ", Figure(last));
+}
+
+std::string MostCommon(const std::map<std::string, int>& counts) {
+  const auto most =
+      std::max_element(counts.begin(), counts.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  return absl::StrCat(most->first, " (", most->second, " times)");
+}
+
+Finding Skipping(const std::vector<const v1::OverflowSkip*>& skips, int64_t attempted) {
+  std::map<std::string, int> tensors, stages;
+  int in_loss = 0;
+  for (const v1::OverflowSkip* skip : skips) {
+    ++tensors[Clean(skip->first_tensor())];
+    ++stages[v1::OverflowSkip::Stage_Name(skip->stage())];
+    in_loss += skip->scale_before() == skip->scale_after() ? 1 : 0;
+  }
+  const v1::OverflowSkip& last = *skips.back();
+  Finding finding{"skipping", {}, {}};
+  finding.because.push_back(
+      absl::StrCat(skips.size(), " of ", attempted, " steps were skipped after calibration, the last ", last.step()));
+  finding.because.push_back(absl::StrCat("first not finite: ", MostCommon(tensors), "; stage ", MostCommon(stages)));
+  finding.because.push_back(Trend(skips));
+  const auto stage =
+      std::max_element(stages.begin(), stages.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  if (stage->first == "FORWARD" || stage->first == "LOSS" || stage->first == "INPUT") {
+    finding.advice.push_back(
+        absl::StrCat("no loss scale cures what overflows forward: use BF16, or keep the layer in "
+                     "FP32 with precision.rules [{match: ",
+                     Clean(last.first_tensor()).substr(0, Clean(last.first_tensor()).find('.')), ", dtype: FP32}]"));
+  } else {
+    finding.advice.push_back(
+        "a skip now and then is how a dynamic scale finds its height; if they do not stop, lower the "
+        "learning rate, clip gradients (optimizer.clip_global_norm) or use BF16");
+  }
+  return finding;
+}
+
+std::vector<Finding> Skips(const WhyInput& input) {
+  std::vector<const v1::OverflowSkip*> skips;
+  int64_t attempted = 0;
+  for (const v1::JobEvent& event : input.events) {
+    if (event.has_overflow_skip() && !event.overflow_skip().calibration()) skips.push_back(&event.overflow_skip());
+    if (event.has_step()) attempted = event.step().last_step();
+  }
+  if (skips.empty()) return {};
+  const bool many =
+      static_cast<double>(skips.size()) > kManySkips * static_cast<double>(std::max<int64_t>(attempted, 1));
+  Finding finding = Skipping(skips, attempted);
+  if (!many) finding.what = "skips, few";
+  return {finding};
+}
+
+std::vector<std::string> ToTry(const Failure& failure) {
+  switch (failure.class_()) {
+    case Failure::INVALID_SPEC:
+      return {"correct the field that the message names and submit again"};
+    case Failure::DATA:
+      return {"look at the sample or file that the message names"};
+    case Failure::OUT_OF_MEMORY:
+      return {"ampctl plan FILE tells the largest batch that fits; train.micro_batch_size cuts a batch in pieces",
+              "a 16-bit mode halves activations"};
+    case Failure::DIVERGED:
+      return {"lower the learning rate, warm it up, or clip gradients (optimizer.clip_global_norm)",
+              "BF16 has FP32's range; precision.loss_scale.on_floor: FALLBACK_BF16 changes over by itself"};
+    case Failure::GPU_FAULT:
+      return {"ampctl devices shows the device's condition; the job may run elsewhere (resources.device)"};
+    case Failure::WORKER_CRASH:
+      return {
+          "the worker's log lies in the state directory, jobs/JOB; with little memory the kernel may have ended it"};
+    case Failure::LIMIT:
+      return {"raise the limit that the message names (limits), or make the job cheaper: ampctl plan FILE"};
+    case Failure::DISK_FULL:
+      return {"make room in the daemon's state directory"};
+    default:
+      return {"this is a fault of the server's: its log and the worker's tell more"};
+  }
+}
+
+Finding Failed(const WhyInput& input) {
+  const Failure& failure = input.job.failure();
+  Finding finding{
+      input.job.state() == Job::RETRYING ? "failed, will try again" : "failed", {FailureText(failure)}, ToTry(failure)};
+  finding.because.push_back(absl::StrCat("attempt ", input.job.attempt(), ", ", input.job.failures(),
+                                         " failures of at most ", input.job.spec().retry().max_attempts()));
+  for (auto event = input.events.rbegin(); event != input.events.rend(); ++event) {
+    if (!event->has_log() || event->log().severity() < v1::LogLine::WARNING) continue;
+    finding.because.push_back(absl::StrCat("the last warning: ", Clean(event->log().text())));
+    break;
+  }
+  return finding;
+}
+
+Finding Succeeded(const WhyInput& input) {
+  const v1::JobSummary& summary = input.job.summary();
+  Finding finding{"succeeded", {}, {}};
+  std::string text = absl::StrCat(summary.step(), " steps, ", summary.steps_skipped(), " skipped");
+  if (summary.has_loss()) absl::StrAppend(&text, ", loss ", Figure(summary.loss()));
+  if (summary.has_accuracy()) absl::StrAppend(&text, ", accuracy ", Figure(summary.accuracy()));
+  finding.because.push_back(text);
+  const HeldTime held = HeldTimeOf(input.events, SecondsOf(input.job.end_time()));
+  finding.because.push_back(absl::StrCat("it ran ", Duration(held.running_seconds)));
+  return finding;
+}
+
+}  // namespace
+
+std::vector<Finding> Why(const WhyInput& input) {
+  std::vector<Finding> findings;
+  const Job& job = input.job;
+  if (job.state() == Job::QUEUED) findings.push_back(Queued(input));
+  if (job.has_failure()) findings.push_back(Failed(input));
+  if (job.state() == Job::SUCCEEDED) findings.push_back(Succeeded(input));
+  if (job.state() == Job::CANCELLED) findings.push_back({"cancelled", {"somebody asked for it"}, {}});
+  if (job.state() == Job::RECOVERING) {
+    findings.push_back({"recovering", {"the daemon restarted and waits for the job's worker"}, {}});
+  }
+  if (job.state() == Job::STARTING)
+    findings.push_back({"starting", {"its worker plans the model and opens the data"}, {}});
+  for (Finding& finding : Skips(input)) findings.push_back(std::move(finding));
+  for (Finding& finding : Speed(input)) findings.push_back(std::move(finding));
+  if (findings.empty())
+    findings.push_back({absl::AsciiStrToLower(Job::State_Name(job.state())), {"nothing was reported yet"}, {}});
+  return findings;
+}
+
+std::string WhyText(const Job& job, const std::vector<Finding>& findings) {
+  std::string text = absl::StrCat(NameOf(job), ": ", StateText(job), "\n");
+  for (const Finding& finding : findings) {
+    absl::StrAppend(&text, finding.what, "\n");
+    for (const std::string& line : finding.because) absl::StrAppend(&text, "  ", line, "\n");
+    for (const std::string& line : finding.advice) absl::StrAppend(&text, "  -> ", line, "\n");
+  }
+  return text;
+}
+
+std::string WhyJson(const Job& job, const std::vector<Finding>& findings) {
+  const auto list = [](const std::vector<std::string>& lines) {
+    return absl::StrCat(
+        "[",
+        absl::StrJoin(lines, ", ",
+                      [](std::string* out, const std::string& line) { absl::StrAppend(out, JsonText(line)); }),
+        "]");
+  };
+  std::vector<std::string> items;
+  for (const Finding& f : findings) {
+    items.push_back(absl::StrCat("{\"what\": ", JsonText(f.what), ", \"because\": ", list(f.because),
+                                 ", \"advice\": ", list(f.advice), "}"));
+  }
+  return absl::StrCat("{\"job_id\": ", JsonText(job.id()), ", \"findings\": [", absl::StrJoin(items, ", "), "]}\n");
+}
+
+}  // namespace ampd::client

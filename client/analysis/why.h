@@ -1,0 +1,50 @@
+// Why a job is as it is: queued, slow, skipping, failed. Pure.
+#ifndef AMPD_CLIENT_ANALYSIS_WHY_H_
+#define AMPD_CLIENT_ANALYSIS_WHY_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/types/optional.h"
+#include "ampd/v1/device.pb.h"
+#include "ampd/v1/job.pb.h"
+#include "ampd/v1/plan.pb.h"
+#include "client/analysis/events.h"
+
+namespace ampd::client {
+
+struct WhyInput {
+  v1::Job job;
+  Events events;
+  // Jobs that have not ended, in any order.
+  std::vector<v1::Job> others;
+  std::vector<v1::Device> devices;
+  // The plan for the job's device, where it could be had.
+  absl::optional<v1::PlanReport> plan;
+  // Unix seconds.
+  double now = 0;
+};
+
+struct Finding {
+  // "queued", "slow: input-bound", "skipping", "failed", "succeeded", ...
+  std::string what;
+  // Sentences with the figures.
+  std::vector<std::string> because;
+  // What to do about it.
+  std::vector<std::string> advice;
+};
+
+// In the order of importance; at least one.
+//
+// Slow is told from the step reports of the newest attempt: input-bound where the trainer waited for batches for more
+// than a fifth of the time; else, where a floor is known, launch-bound where a step takes more than four times its
+// floor, else memory- or compute-bound by what most of the floor is. Without a floor the utilisation is told.
+std::vector<Finding> Why(const WhyInput& input);
+
+std::string WhyText(const v1::Job& job, const std::vector<Finding>& findings);
+// One JSON object: {"job_id", "findings": [{"what", "because": [...], "advice": [...]}]}.
+std::string WhyJson(const v1::Job& job, const std::vector<Finding>& findings);
+
+}  // namespace ampd::client
+
+#endif  // AMPD_CLIENT_ANALYSIS_WHY_H_

@@ -1,0 +1,332 @@
+#include "engine/train/plan_advice.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/types/optional.h"
+#include "engine/core/status.h"
+#include "engine/train/spec_configs.h"
+#include "proto/spec/device_models.h"
+#include "proto/spec/yaml.h"
+
+namespace ampd::train {
+namespace {
+
+using v1::Advice;
+using v1::PrecisionSpec;
+
+// Gains below these are not worth a change.
+constexpr double kAlignGain = 1.005;
+constexpr double kBatchGain = 1.1;
+constexpr double kWidenGain = 1.1;
+constexpr double kModeGain = 1.05;
+// An output that many wide is a vocabulary, not a handful of classes.
+constexpr int64_t kVocabulary = 1000;
+// Of each kind, so that a large model is planned a bounded number of times.
+constexpr size_t kMostAligned = 8;
+constexpr int64_t kMostTimesTheBatch = 8;
+
+std::string Time(double seconds) {
+  if (seconds < 1e-3) return absl::StrFormat("%.3g us", seconds * 1e6);
+  return seconds < 1 ? absl::StrFormat("%.3g ms", seconds * 1e3) : absl::StrFormat("%.3g s", seconds);
+}
+
+std::string Gibibytes(int64_t bytes) { return absl::StrFormat("%.3g GiB", static_cast<double>(bytes) / (1 << 30)); }
+
+// A number of the spec that says how wide a layer is.
+struct Width {
+  std::string field;
+  std::string layer;
+  int64_t value = 0;
+  bool is_vocabulary = false;
+  // Of a network's last layer: what is predicted, not how.
+  bool is_output = false;
+};
+
+void AddWidths(const google::protobuf::RepeatedPtrField<v1::Layer>& layers, const std::string& path,
+               const std::string& prefix, std::vector<Width>* widths) {
+  for (int i = 0; i < layers.size(); ++i) {
+    const v1::Layer& layer = layers[i];
+    const std::string at = absl::StrCat(path, "[", i, "]."), name = prefix + layer.name();
+    const auto add = [&](const char* field, int64_t value, bool vocabulary = false) {
+      widths->push_back({at + field, name, value, vocabulary, i + 1 == layers.size()});
+    };
+    if (layer.has_dense()) add("dense.units", layer.dense().units());
+    if (layer.has_conv2d() && layer.conv2d().groups() <= 1) add("conv2d.filters", layer.conv2d().filters());
+    if (layer.has_conv_transpose2d()) add("conv_transpose2d.filters", layer.conv_transpose2d().filters());
+    if (layer.has_lstm()) add("lstm.units", layer.lstm().units());
+    if (layer.has_gru()) add("gru.units", layer.gru().units());
+    if (layer.has_embedding()) add("embedding.features", layer.embedding().features());
+    if (layer.has_embedding()) add("embedding.vocabulary", layer.embedding().vocabulary(), true);
+  }
+}
+
+std::vector<Width> WidthsOf(const v1::JobSpec& spec) {
+  std::vector<Width> widths;
+  AddWidths(spec.model().layers(), "model.layers", "", &widths);
+  for (int i = 0; i < spec.model().networks_size(); ++i) {
+    const v1::Network& network = spec.model().networks(i);
+    AddWidths(network.layers(), absl::StrCat("model.networks[", i, "].layers"), network.name() + ".", &widths);
+  }
+  return widths;
+}
+
+class Adviser {
+ public:
+  Adviser(const DevicePlanner& planner, const ResolvedJobSpec& spec, const PlannedModel& planned,
+          const StepCosts& costs, const google::protobuf::RepeatedPtrField<v1::ModeEstimate>& modes)
+      : planner_(planner),
+        spec_(spec),
+        planned_(planned),
+        costs_(costs),
+        modes_(modes),
+        widths_(WidthsOf(spec.proto())) {}
+
+  std::vector<Advice> Run() {
+    AdviseMemory();
+    if (costs_.seconds > 0) {
+      AdviseMode();
+      AdviseAlignment();
+      AdviseBatch();
+      AdviseWidth();
+    }
+    return std::move(advice_);
+  }
+
+ private:
+  int64_t batch() const { return spec_.proto().train().batch_size(); }
+  bool in_one_piece() const { return batch() == spec_.proto().train().micro_batch_size(); }
+  PrecisionSpec::Mode mode() const { return spec_.proto().precision().mode(); }
+
+  int64_t Multiple() const {
+    if (mode() == PrecisionSpec::FP8) return 16;
+    return mode() == PrecisionSpec::TF32 ? 4 : mode() == PrecisionSpec::FP32 ? 1 : 8;
+  }
+
+  absl::optional<StepCosts> CostsWith(const ResolvedJobSpec& spec) const {
+    const auto planned = planner_.Plan(spec);
+    if (!planned.ok()) return absl::nullopt;
+    return planner_.Costs(spec, **planned);
+  }
+
+  absl::optional<StepCosts> CostsWith(const std::vector<Width>& widths, int64_t value) const {
+    v1::JobSpec changed = spec_.proto();
+    for (const Width& width : widths) {
+      if (!ApplySet(&changed, absl::StrCat(width.field, "=", value)).ok()) return absl::nullopt;
+    }
+    const auto resolved = ResolveJobSpec(std::move(changed));
+    if (!resolved.ok()) return absl::nullopt;
+    return CostsWith(*resolved);
+  }
+
+  Advice* Add(Advice::Kind kind, const std::string& layer, const std::string& text) {
+    advice_.emplace_back();
+    advice_.back().set_kind(kind);
+    advice_.back().set_layer(layer);
+    advice_.back().set_text(text);
+    return &advice_.back();
+  }
+
+  std::string Gain(double before, double after) const {
+    return absl::StrCat("the step's floor falls from ", Time(before), " to ", Time(after));
+  }
+
+  void AdviseMemory() {
+    const int64_t needed = TotalBytes(planned_), has = planner_.model().memory_bytes();
+    if (has == 0 || needed <= has) return;
+    const v1::ModeEstimate* own = nullptr;
+    for (const v1::ModeEstimate& m : modes_) own = m.mode() == mode() ? &m : own;
+    int64_t micro = own == nullptr ? 0 : own->largest_batch();
+    while (micro > 0 && batch() % micro != 0) --micro;
+    const std::string head =
+        absl::StrCat("needs ", Gibibytes(needed), ", ", planner_.model().name(), " has ", Gibibytes(has), ": ");
+    if (micro == 0) {
+      Add(Advice::MEMORY, "", head + "one sample does not fit either");
+      return;
+    }
+    Advice* advice = Add(
+        Advice::MEMORY, "",
+        absl::StrCat(head, "micro-batches of ", micro, " fit, and batch ", batch(), " is still what an update sees"));
+    advice->set_field("train.micro_batch_size");
+    advice->set_value(absl::StrCat(micro));
+  }
+
+  // Of modes whose floors differ by less than kModeGain the simplest is best: they stand in that order but for FP16,
+  // which alone needs a loss scale.
+  const v1::ModeEstimate* BestMode() const {
+    const v1::ModeEstimate* best = nullptr;
+    for (const v1::ModeEstimate& m : modes_) {
+      if (!m.supported() || !(m.step_seconds() > 0)) continue;
+      const bool same_class = best != nullptr && best->mode() == PrecisionSpec::FP16 && m.mode() == PrecisionSpec::BF16;
+      const double needed = same_class ? 1 : kModeGain;
+      if (best == nullptr || best->step_seconds() >= needed * m.step_seconds()) best = &m;
+    }
+    return best;
+  }
+
+  void AdviseMode() {
+    const v1::ModeEstimate *best = BestMode(), *own = nullptr;
+    for (const v1::ModeEstimate& m : modes_) own = m.mode() == mode() && m.supported() ? &m : own;
+    if (best == nullptr || (own != nullptr && own->mode() == best->mode())) return;
+    const std::string name = PrecisionSpec::Mode_Name(best->mode()), current = PrecisionSpec::Mode_Name(mode());
+    std::string text;
+    if (own == nullptr) {
+      text = absl::StrCat(planner_.model().name(), " cannot do ", current, "; ", name, " is its fastest mode");
+    } else if (own->step_seconds() >= kModeGain * best->step_seconds()) {
+      text =
+          absl::StrFormat("%s would be %.2f times as fast as %s: %s", name, own->step_seconds() / best->step_seconds(),
+                          current, Gain(own->step_seconds(), best->step_seconds()));
+    } else if (best->mode() == PrecisionSpec::FP32) {
+      text = absl::StrFormat("%s does not pay here: its floor is %s a step, FP32's %s", current,
+                             Time(own->step_seconds()), Time(best->step_seconds()));
+    } else {
+      return;
+    }
+    Advice* advice = Add(Advice::MODE, "", text);
+    advice->set_field("precision.mode");
+    advice->set_value(name);
+  }
+
+  void AdviseAlignment() {
+    const int64_t multiple = Multiple();
+    if (multiple == 1) return;
+    // Layers of one width often have to keep one width.
+    std::map<int64_t, std::vector<Width>> groups;
+    std::vector<int64_t> order;
+    for (const Width& width : widths_) {
+      if (width.value % multiple == 0 || (width.is_output && width.value < kVocabulary)) continue;
+      if (groups[width.value].empty()) order.push_back(width.value);
+      groups[width.value].push_back(width);
+    }
+    for (size_t i = 0; i < std::min(order.size(), kMostAligned); ++i) TryAligned(groups[order[i]], multiple);
+    if (batch() % multiple != 0 && in_one_piece()) TryAlignedBatch(multiple);
+  }
+
+  void TryAligned(const std::vector<Width>& widths, int64_t multiple) {
+    const int64_t from = widths[0].value;
+    int64_t to = (from + multiple - 1) / multiple * multiple;
+    absl::optional<StepCosts> costs = CostsWith(widths, to);
+    // Heads and groups may have to divide it.
+    for (int i = 0; i < 3 && !costs; ++i) costs = CostsWith(widths, to += multiple);
+    if (!costs) return;
+    const double rate = costs->useful_flops / costs->seconds / (costs_.useful_flops / costs_.seconds);
+    const bool faster = costs_.seconds >= kAlignGain * costs->seconds;
+    if (!faster && rate < kAlignGain) return;
+    const std::string gain = faster
+                                 ? Gain(costs_.seconds, costs->seconds)
+                                 : absl::StrFormat("the step does %.3f times the operations a second that count", rate);
+    const bool vocabulary = from >= kVocabulary && std::any_of(widths.begin(), widths.end(), [](const Width& w) {
+                              return w.is_vocabulary || w.is_output;
+                            });
+    std::set<std::string> seen;
+    std::vector<std::string> names;
+    for (const Width& w : widths) {
+      if (seen.insert(w.layer).second) names.push_back(w.layer);
+    }
+    if (names.size() > 4) names.resize(4), names.push_back("...");
+    Advice* advice = Add(vocabulary ? Advice::PAD_VOCABULARY : Advice::ALIGN, widths.size() == 1 ? widths[0].layer : "",
+                         absl::StrCat(absl::StrJoin(names, ", "), ": ", from, " is no multiple of ", multiple,
+                                      "; with ", to, " ", gain));
+    if (widths.size() != 1 || !spec_.proto().model().made_from().empty()) return;
+    advice->set_field(widths[0].field);
+    advice->set_value(absl::StrCat(to));
+  }
+
+  absl::optional<double> SecondsASample(int64_t batch) const {
+    const auto changed = WithBatch(spec_, batch);
+    if (!changed.ok()) return absl::nullopt;
+    const auto planned = planner_.Plan(*changed);
+    if (!planned.ok()) return absl::nullopt;
+    const int64_t memory = planner_.model().memory_bytes();
+    if (memory > 0 && TotalBytes(**planned) > memory) return absl::nullopt;
+    return planner_.Costs(*changed, **planned).seconds / static_cast<double>(batch);
+  }
+
+  void AdviseBatchOf(Advice::Kind kind, int64_t to, double before, double after, const std::string& why) {
+    Advice* advice = Add(kind, "",
+                         absl::StrCat("batch ", batch(), why, "; with ", to, " the floor a sample falls from ",
+                                      Time(before), " to ", Time(after)));
+    advice->set_field("train.batch_size");
+    advice->set_value(absl::StrCat(to));
+  }
+
+  void TryAlignedBatch(int64_t multiple) {
+    const int64_t to = (batch() + multiple - 1) / multiple * multiple;
+    const double before = costs_.seconds / static_cast<double>(batch());
+    const absl::optional<double> after = SecondsASample(to);
+    if (!after || before < kAlignGain * *after) return;
+    AdviseBatchOf(Advice::ALIGN, to, before, *after, absl::StrCat(" is no multiple of ", multiple));
+  }
+
+  // Doubles the batch while that pays: what an update costs besides is shared by more samples, and so are weights read.
+  void AdviseBatch() {
+    if (!in_one_piece()) return;
+    const double before = costs_.seconds / static_cast<double>(batch());
+    const int64_t multiple = std::max<int64_t>(Multiple(), 1);
+    int64_t best = 0;
+    double best_seconds = before;
+    for (int64_t to = (2 * batch() + multiple - 1) / multiple * multiple; to <= kMostTimesTheBatch * batch() + multiple;
+         to *= 2) {
+      const absl::optional<double> after = SecondsASample(to);
+      if (!after || best_seconds < kBatchGain * *after) break;
+      best = to, best_seconds = *after;
+    }
+    if (best == 0) return;
+    AdviseBatchOf(Advice::RAISE_BATCH, best, before, best_seconds, " leaves weights and updates to few samples");
+  }
+
+  // The layer with a product that memory bounds the longest.
+  void AdviseWidth() {
+    if (costs_.product_flops == 0) return;
+    const v1::LayerCost* worst = nullptr;
+    for (const v1::LayerCost& layer : costs_.layers) {
+      if (!layer.tensor_core_eligible() || layer.bound() != v1::LayerCost::MEMORY) continue;
+      if (worst == nullptr || layer.seconds() > worst->seconds()) worst = &layer;
+    }
+    if (worst == nullptr || worst->seconds() < 0.1 * costs_.seconds) return;
+    const auto width = std::find_if(widths_.begin(), widths_.end(),
+                                    [&](const Width& w) { return w.layer == worst->layer() && !w.is_vocabulary; });
+    if (width == widths_.end() || width->is_output) return;
+    std::vector<Width> group;
+    for (const Width& w : widths_) {
+      if (w.value == width->value && !w.is_vocabulary && !w.is_output) group.push_back(w);
+    }
+    const int64_t to = 2 * width->value;
+    const absl::optional<StepCosts> costs = CostsWith(group, to);
+    if (!costs) return;
+    const double before = costs_.useful_flops / costs_.seconds, after = costs->useful_flops / costs->seconds;
+    if (after < kWidenGain * before) return;
+    Advice* advice = Add(
+        Advice::WIDEN, worst->layer(),
+        absl::StrFormat("%s: memory bounds it, %.0f operations a byte where the ridge is %.0f; %d wide instead of %d "
+                        "the step does %.2f times the operations a second",
+                        worst->layer(), worst->intensity(), worst->ridge(), to, width->value, after / before));
+    if (group.size() != 1 || !spec_.proto().model().made_from().empty()) return;
+    advice->set_field(group[0].field);
+    advice->set_value(absl::StrCat(to));
+  }
+
+  const DevicePlanner& planner_;
+  const ResolvedJobSpec& spec_;
+  const PlannedModel& planned_;
+  const StepCosts& costs_;
+  const google::protobuf::RepeatedPtrField<v1::ModeEstimate>& modes_;
+  const std::vector<Width> widths_;
+  std::vector<Advice> advice_;
+};
+
+}  // namespace
+
+std::vector<Advice> AdviceFor(const DevicePlanner& planner, const ResolvedJobSpec& spec, const PlannedModel& planned,
+                              const StepCosts& costs,
+                              const google::protobuf::RepeatedPtrField<v1::ModeEstimate>& modes) {
+  return Adviser(planner, spec, planned, costs, modes).Run();
+}
+
+}  // namespace ampd::train

@@ -1,0 +1,354 @@
+#include "engine/train/plan_costs.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "engine/ops/attention_dims.h"
+#include "engine/ops/compute.h"
+#include "engine/passes/precision.h"
+#include "proto/spec/device_models.h"
+
+namespace ampd::train {
+namespace {
+
+using ir::OpKind;
+using runtime::PlanStep;
+
+constexpr int64_t kTile = 8;
+constexpr char kLossLayer[] = "loss";
+
+const Shape& In(const PlanStep& step, size_t i) { return step.inputs[i].type.shape; }
+
+ProductShape MatrixProduct(const PlanStep& step) {
+  const Shape &a = In(step, 0), &b = In(step, 1), &y = step.outputs[0].type.shape;
+  const bool ta = step.attributes.Bool("transpose_a"), tb = step.attributes.Bool("transpose_b");
+  ProductShape p;
+  p.k = a[a.size() - (ta ? 2 : 1)];
+  p.n = y.back();
+  // One matrix for all of a batch multiplies all of its rows at once.
+  p.m = b.size() == 2 ? NumElements(y) / p.n : y[y.size() - 2];
+  const int64_t rows = y[y.size() - 2];
+  p.contiguous.push_back(ta ? std::pair<std::string, int64_t>{"M", rows} : std::pair<std::string, int64_t>{"K", p.k});
+  p.contiguous.push_back(tb ? std::pair<std::string, int64_t>{"K", p.k} : std::pair<std::string, int64_t>{"N", p.n});
+  p.contiguous.push_back({"N", p.n});
+  return p;
+}
+
+// `image` and `output` are the convolution's, whichever of them the step writes.
+ProductShape Convolution(const PlanStep& step, const Shape& image, const Shape& filter, const Shape& output) {
+  const int64_t groups = std::max<int64_t>(1, step.attributes.Int("groups", 1));
+  const int64_t window = filter[1] * filter[2], channels = filter[3], filters = filter[0] / groups;
+  const int64_t pixels = output[0] * output[1] * output[2];
+  ProductShape p;
+  p.contiguous = {{"channels", channels}, {"filters", filters}};
+  if (step.op == OpKind::kConv2d) {
+    p.m = pixels, p.n = filters, p.k = window * channels;
+  } else if (step.op == OpKind::kConv2dGradFilter) {
+    p.m = filters, p.n = window * channels, p.k = pixels;
+  } else {
+    p.m = image[0] * image[1] * image[2], p.n = channels, p.k = window * filters;
+  }
+  return p;
+}
+
+ProductShape Attention(const PlanStep& step) {
+  const bool gradient = step.op == OpKind::kAttentionGrad;
+  const size_t first = gradient ? 1 : 0;
+  ProductShape p;
+  if (step.inputs.size() < first + 3) return p;
+  const ops::AttentionDims d =
+      ops::AttentionDimsOf(step.attributes, In(step, first), In(step, first + 1), In(step, first + 2));
+  p.m = d.q_length, p.n = d.kv_length, p.k = d.head_size;
+  p.contiguous = {{"head size", d.head_size}, {"value size", d.value_size}};
+  return p;
+}
+
+ProductShape Recurrence(const PlanStep& step) {
+  ProductShape p;
+  const Shape& states = step.op == OpKind::kLstm || step.op == OpKind::kGru ? step.outputs[0].type.shape : In(step, 0);
+  if (states.size() != 3) return p;
+  const int64_t gates = step.op == OpKind::kLstm || step.op == OpKind::kLstmGrad ? 4 : 3;
+  p.m = states[0], p.n = gates * states[2], p.k = states[2];
+  p.contiguous = {{"units", states[2]}};
+  return p;
+}
+
+absl::optional<ProductShape> ShapeOf(const PlanStep& step) {
+  switch (step.op) {
+    case OpKind::kMatmul:
+      return MatrixProduct(step);
+    case OpKind::kConv2d:
+      return Convolution(step, In(step, 0), In(step, 1), step.outputs[0].type.shape);
+    case OpKind::kConv2dGradInput:
+    case OpKind::kConvTranspose2d:
+      return Convolution(step, step.outputs[0].type.shape, In(step, 1), In(step, 0));
+    case OpKind::kConv2dGradFilter:
+      return Convolution(step, In(step, 1), step.outputs[0].type.shape, In(step, 0));
+    case OpKind::kAttention:
+    case OpKind::kAttentionGrad:
+      return Attention(step);
+    case OpKind::kLstm:
+    case OpKind::kLstmGrad:
+    case OpKind::kGru:
+    case OpKind::kGruGrad:
+      return Recurrence(step);
+    default:
+      return absl::nullopt;
+  }
+}
+
+bool InTiles(OpKind op) { return op != OpKind::kAttention && op != OpKind::kAttentionGrad; }
+
+// Rows, columns and sums that whole tiles have, over those that count.
+double TileGrowth(const ProductShape& p) {
+  double growth = 1;
+  for (const int64_t extent : {p.m, p.n, p.k}) {
+    growth *= static_cast<double>((extent + kTile - 1) / kTile * kTile) / static_cast<double>(extent);
+  }
+  return growth;
+}
+
+v1::PrecisionSpec::Mode ModeOfDType(const std::string& dtype) {
+  if (dtype == "tf32") return v1::PrecisionSpec::TF32;
+  if (dtype == "f16") return v1::PrecisionSpec::FP16;
+  if (dtype == "bf16") return v1::PrecisionSpec::BF16;
+  if (absl::StartsWith(dtype, "e4m3") || absl::StartsWith(dtype, "e5m2")) return v1::PrecisionSpec::FP8;
+  return v1::PrecisionSpec::FP32;
+}
+
+// Adds up what a step costs, by phase and layer.
+class Adder {
+ public:
+  Adder(const ResolvedJobSpec& spec, const PlannedModel& planned, const v1::DeviceModel& model)
+      : spec_(spec.proto()), planned_(planned), model_(model) {
+    for (const passes::PaddedExtent& extent : planned.padding) padded_[extent.node].push_back(extent);
+    for (const v1::LayerPlan& layer : planned.layers) plans_[layer.name()] = &layer;
+  }
+
+  StepCosts Run() {
+    const double micro_batches = static_cast<double>(spec_.train().batch_size()) /
+                                 static_cast<double>(std::max<int64_t>(1, spec_.train().micro_batch_size()));
+    for (const PlannedPhase& phase : planned_.phases) {
+      phase_ = planned_.phases.size() > 1 ? phase.name : "";
+      weight_ = 1.0 / static_cast<double>(phase.every);
+      for (const PlanStep& step : phase.plans.back().steps) AddStep(step, micro_batches);
+      AddUpdate(phase);
+    }
+    for (v1::LayerCost& layer : costs_.layers) Finish(&layer);
+    return std::move(costs_);
+  }
+
+ private:
+  v1::LayerCost* LayerOf(const std::string& name) {
+    const auto [it, inserted] = index_.insert({{phase_, name}, costs_.layers.size()});
+    if (inserted) {
+      v1::LayerCost layer;
+      layer.set_phase(phase_);
+      layer.set_layer(name);
+      Describe(name, &layer);
+      costs_.layers.push_back(std::move(layer));
+    }
+    return &costs_.layers[it->second];
+  }
+
+  void Describe(const std::string& name, v1::LayerCost* layer) const {
+    const auto plan = plans_.find(name);
+    if (plan == plans_.end()) {
+      layer->set_kind(kLossLayer);
+      layer->set_dtype("f32");
+      layer->set_dtype_reason("losses stay f32");
+      return;
+    }
+    layer->set_kind(plan->second->kind());
+    layer->set_dtype(plan->second->dtype());
+  }
+
+  std::string ReasonOf(const v1::LayerCost& layer) const {
+    const v1::PrecisionSpec& precision = spec_.precision();
+    const v1::PrecisionRule* rule = nullptr;
+    for (const v1::PrecisionRule& r : precision.rules()) {
+      if (passes::GlobMatch(r.match(), layer.layer())) rule = &r;
+    }
+    if (rule != nullptr) return absl::StrCat("rule ", rule->match());
+    if (layer.mnk().empty()) return layer.dtype() == "f32" ? "f32 or its inputs'" : "as its inputs";
+    const bool other = ModeOfDType(layer.dtype()) != precision.mode();
+    if (other && precision.mode() == v1::PrecisionSpec::FP8) return "FP8 spares ends and attention";
+    return absl::StrCat("mode ", v1::PrecisionSpec::Mode_Name(precision.mode()));
+  }
+
+  void AddStep(const PlanStep& step, double times) {
+    v1::LayerCost* layer = LayerOf(step.layer.empty() ? kLossLayer : step.layer);
+    const absl::optional<ProductShape> product = ProductOf(step);
+    double peak = model_.fp32_flops(), flops = step.cost.flops;
+    if (product) {
+      const std::string why_not = WhyNotEligible(*product, model_);
+      NoteProduct(step, *product, why_not, layer);
+      costs_.product_flops += times * weight_ * flops;
+      costs_.useful_flops += times * weight_ * flops * UsefulShare(step);
+      if (why_not.empty()) {
+        costs_.eligible_flops += times * weight_ * flops;
+        peak = PeakFlops(model_, product->mode());
+        if (InTiles(step.op)) flops *= TileGrowth(*product);
+      }
+    }
+    NoteFused(step, layer);
+    const double seconds = times * Add(step.cost.flops, flops, step.cost.bytes, peak, times, layer);
+    if (product) costs_.products[absl::StrCat(phase_, "/", step.name)] += seconds * weight_;
+  }
+
+  // Returns the floor of one run.
+  double Add(double flops, double tiled_flops, double bytes, double peak, double times, v1::LayerCost* layer) {
+    double seconds = 0;
+    if (peak > 0 && model_.memory_bandwidth() > 0) {
+      seconds = std::max(tiled_flops / peak, bytes / model_.memory_bandwidth());
+    }
+    layer->set_flops(layer->flops() + times * weight_ * flops);
+    layer->set_bytes(layer->bytes() + times * weight_ * bytes);
+    layer->set_seconds(layer->seconds() + times * weight_ * seconds);
+    costs_.flops += times * weight_ * flops;
+    costs_.bytes += times * weight_ * bytes;
+    costs_.seconds += times * weight_ * seconds;
+    return seconds;
+  }
+
+  void NoteProduct(const PlanStep& step, const ProductShape& product, const std::string& why_not,
+                   v1::LayerCost* layer) {
+    const bool first = layer->mnk().empty();
+    if (first) layer->set_tensor_core_eligible(true);
+    if (!why_not.empty() && layer->tensor_core_eligible()) {
+      layer->set_tensor_core_eligible(false);
+      layer->set_tensor_core_reason(why_not);
+    }
+    if (step.stage != ir::Stage::kForward) return;
+    const ProductShape logical = WithoutPadding(step, product);
+    if (!first && static_cast<double>(logical.m) * static_cast<double>(logical.n) * static_cast<double>(logical.k) <=
+                      static_cast<double>(layer->mnk(0)) * static_cast<double>(layer->mnk(1)) *
+                          static_cast<double>(layer->mnk(2))) {
+      return;
+    }
+    layer->clear_mnk();
+    for (const int64_t extent : {logical.m, logical.n, logical.k}) layer->add_mnk(extent);
+    const auto padded = padded_.find(step.name);
+    if (padded == padded_.end()) return;
+    layer->set_padding(absl::StrJoin(padded->second, ", ", [](std::string* out, const passes::PaddedExtent& e) {
+      absl::StrAppend(out, Name(e.dimension), " ", e.from, " -> ", e.to);
+    }));
+  }
+
+  static std::string Name(const std::string& dimension) {
+    if (dimension == "rows") return "M";
+    if (dimension == "inner") return "K";
+    return dimension == "columns" ? "N" : dimension;
+  }
+
+  ProductShape WithoutPadding(const PlanStep& step, ProductShape p) const {
+    const auto padded = padded_.find(step.name);
+    if (padded == padded_.end()) return p;
+    for (const passes::PaddedExtent& e : padded->second) {
+      if (e.dimension == "rows") p.m = p.m / e.to * e.from;
+      if (e.dimension == "inner" || e.dimension == "channels") p.k = p.k / e.to * e.from;
+      if (e.dimension == "columns" || e.dimension == "filters") p.n = p.n / e.to * e.from;
+    }
+    return p;
+  }
+
+  double UsefulShare(const PlanStep& step) const {
+    const auto padded = padded_.find(step.name);
+    double share = 1;
+    if (padded == padded_.end()) return share;
+    for (const passes::PaddedExtent& e : padded->second) {
+      share *= static_cast<double>(e.from) / static_cast<double>(e.to);
+    }
+    return share;
+  }
+
+  static void NoteFused(const PlanStep& step, v1::LayerCost* layer) {
+    if (step.fused.size() < 2 || step.stage == ir::Stage::kGradient || !layer->fused().empty()) return;
+    layer->set_fused(absl::StrJoin(
+        step.fused, ", ", [](std::string* out, OpKind op) { absl::StrAppend(out, std::string(ir::OpName(op))); }));
+  }
+
+  // The check reads every gradient; the update reads it, the master and the moments, writes the last two and the copies
+  // that kernels read, and clears the gradient.
+  void AddUpdate(const PlannedPhase& phase) {
+    const double touched = 1 + 1 + 1 + 2 + 2 * phase.optimizer.moments() + (planned_.keeps_average ? 2 : 0);
+    std::map<int32_t, int64_t> copies;
+    for (const runtime::ModelLayout::Copy& copy : planned_.layout.copies()) copies[copy.parameter] += copy.layout.bytes;
+    for (const int32_t i : phase.parameters) {
+      const ir::Persistent& parameter = planned_.layout.parameters()[static_cast<size_t>(i)];
+      const double count = static_cast<double>(NumElements(parameter.type.shape));
+      const double bytes = count * 4 * touched + static_cast<double>(copies[i]);
+      const double flops = count * 2 * (1 + phase.optimizer.moments());
+      Add(flops, flops, bytes, model_.fp32_flops(), 1, LayerOf(LayerOfParameter(parameter.name)));
+    }
+  }
+
+  std::string LayerOfParameter(std::string name) const {
+    while (plans_.count(name) == 0) {
+      const size_t dot = name.rfind('.');
+      if (dot == std::string::npos) return kLossLayer;
+      name.resize(dot);
+    }
+    return name;
+  }
+
+  void Finish(v1::LayerCost* layer) const {
+    if (layer->dtype_reason().empty()) layer->set_dtype_reason(ReasonOf(*layer));
+    if (layer->mnk().empty()) layer->set_tensor_core_reason("no product");
+    layer->set_intensity(layer->bytes() > 0 ? layer->flops() / layer->bytes() : 0);
+    if (!(model_.memory_bandwidth() > 0) || !(model_.fp32_flops() > 0)) return;
+    const double peak = layer->tensor_core_eligible() ? PeakFlops(model_, ModeOfDType(layer->dtype())) : 0;
+    layer->set_ridge((peak > 0 ? peak : model_.fp32_flops()) / model_.memory_bandwidth());
+    layer->set_bound(layer->intensity() < layer->ridge() ? v1::LayerCost::MEMORY : v1::LayerCost::COMPUTE);
+  }
+
+  const v1::JobSpec& spec_;
+  const PlannedModel& planned_;
+  const v1::DeviceModel& model_;
+  std::map<std::string, std::vector<passes::PaddedExtent>> padded_;
+  std::map<std::string, const v1::LayerPlan*> plans_;
+  std::map<std::pair<std::string, std::string>, size_t> index_;
+  std::string phase_;
+  double weight_ = 1;
+  StepCosts costs_;
+};
+
+}  // namespace
+
+v1::PrecisionSpec::Mode ProductShape::mode() const {
+  if (IsF8(dtype)) return v1::PrecisionSpec::FP8;
+  if (dtype == DType::kF16) return v1::PrecisionSpec::FP16;
+  if (dtype == DType::kBF16) return v1::PrecisionSpec::BF16;
+  return tf32 ? v1::PrecisionSpec::TF32 : v1::PrecisionSpec::FP32;
+}
+
+absl::optional<ProductShape> ProductOf(const PlanStep& step) {
+  absl::optional<ProductShape> product = ShapeOf(step);
+  if (!product) return absl::nullopt;
+  product->dtype = step.inputs[0].type.dtype;
+  product->tf32 = step.attributes.String(ops::kComputeAttribute) == ops::kComputeTf32;
+  return product;
+}
+
+std::string WhyNotEligible(const ProductShape& product, const v1::DeviceModel& model) {
+  const v1::PrecisionSpec::Mode mode = product.mode();
+  if (mode == v1::PrecisionSpec::FP32) return "f32";
+  if (!model.tensor_cores()) return absl::StrCat(model.name(), " has no Tensor Cores");
+  if (!(PeakFlops(model, mode) > 0)) {
+    return absl::StrCat(model.name(), " has none for ", v1::PrecisionSpec::Mode_Name(mode));
+  }
+  for (const auto& [name, extent] : product.contiguous) {
+    if (extent % product.multiple() == 0) continue;
+    return absl::StrCat(name, " = ", extent, " is no multiple of ", product.multiple());
+  }
+  return "";
+}
+
+StepCosts CostsOf(const ResolvedJobSpec& spec, const PlannedModel& planned, const v1::DeviceModel& model) {
+  return Adder(spec, planned, model).Run();
+}
+
+}  // namespace ampd::train

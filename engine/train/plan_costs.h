@@ -1,0 +1,63 @@
+// What a step of a planned model costs on a kind of device, layer by layer, by the roofline model.
+#ifndef AMPD_ENGINE_TRAIN_PLAN_COSTS_H_
+#define AMPD_ENGINE_TRAIN_PLAN_COSTS_H_
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/types/optional.h"
+#include "ampd/v1/device.pb.h"
+#include "ampd/v1/plan.pb.h"
+#include "engine/train/planned_model.h"
+
+namespace ampd::train {
+
+// A product as a matrix unit sees it: result [m, n] by sums over k; a convolution as the implicit one.
+struct ProductShape {
+  int64_t m = 1, n = 1, k = 1;
+  // Extents that lie contiguous in memory, which is what alignment is asked of, by name: "K", "N", "channels", ...
+  std::vector<std::pair<std::string, int64_t>> contiguous;
+  // Of the operands; tf32: f32 that may be rounded.
+  DType dtype = DType::kF32;
+  bool tf32 = false;
+
+  // What contiguous extents must be multiples of for a matrix unit: 16 bytes of operands.
+  int64_t multiple() const { return IsF8(dtype) ? 16 : tf32 || dtype == DType::kF32 ? 4 : 8; }
+  // The mode whose peak it has.
+  v1::PrecisionSpec::Mode mode() const;
+};
+
+// nullopt: the step is no product.
+absl::optional<ProductShape> ProductOf(const runtime::PlanStep& step);
+
+// Why `product` cannot run on the model's matrix unit; empty: it can.
+std::string WhyNotEligible(const ProductShape& product, const v1::DeviceModel& model);
+
+struct StepCosts {
+  // In the order in which layers first run; what belongs to no layer is "loss". One entry a phase and layer.
+  std::vector<v1::LayerCost> layers;
+  double flops = 0;
+  double bytes = 0;
+  // 0 where the device's peaks or bandwidth are not known.
+  double seconds = 0;
+  // Floor of each product, by the phase's name and the node's; seconds.
+  std::map<std::string, double> products;
+  // Operations in products, and those of them that matrix units do.
+  double product_flops = 0;
+  double eligible_flops = 0;
+  // Of those in products, what is not padding.
+  double useful_flops = 0;
+};
+
+// Of one step (an update) of `planned`: every micro-batch, forward and backward, and the parameters' update; a phase by
+// the share of steps in which it runs; with length buckets, the longest.
+//
+// A kernel takes at least its operations over the peak of its kind (products on matrix units: the peak of their dtype,
+// whole tiles of 8 rows, columns and sums counted; anything else: FP32's) and its bytes over the memory's bandwidth:
+// inputs read once, outputs written once. Floors of kernels add up.
+StepCosts CostsOf(const ResolvedJobSpec& spec, const PlannedModel& planned, const v1::DeviceModel& model);
+
+}  // namespace ampd::train
+
+#endif  // AMPD_ENGINE_TRAIN_PLAN_COSTS_H_

@@ -1,0 +1,213 @@
+#include "proto/spec/device_models.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+
+namespace ampd {
+namespace {
+
+using v1::DeviceModel;
+using v1::PrecisionSpec;
+
+struct Row {
+  const char* name;
+  std::vector<std::string> words;
+  int major, minor;
+  // Tera-operations a second; 0: no unit for the mode.
+  double fp32, tf32, fp16, bf16, fp8;
+  // 1e9 bytes a second, 1e9 bytes.
+  double bandwidth, memory;
+  double usd;
+};
+
+// NVIDIA's data sheets: H200 (2024), H100 (2023), A100 (2021), A30, A40 and A10 (2021), L40S and L4 (2023), V100
+// (2020), T4 (2019), P100 (2016); HGX B200 (a GPU at 1,000 W, eight of which have 1.44 TB of memory).
+// P100 halves its fp16 operands in vector units, 21.2 TFLOP/s: it has no tensor cores, and jobs in FP16 need them.
+// Prices, US dollars a GPU and hour, found on 2026-11-22: H100, H200 and B200 as rented singly (RunPod's list of March
+// 2026), A100 as an eighth of a p4d.24xlarge (AWS, on demand, June 2026).
+const std::vector<Row>& Rows() {
+  static const auto* const rows = new std::vector<Row>{
+      {"B200", {"B200"}, 10, 0, 80, 1100, 2250, 2250, 4500, 8000, 180, 5.98},
+      {"H200-NVL", {"H200", "NVL"}, 9, 0, 60, 417.5, 835.5, 835.5, 1671, 4800, 141, 0},
+      {"H200", {"H200"}, 9, 0, 67, 494.5, 989.5, 989.5, 1979, 4800, 141, 3.59},
+      {"H100-NVL", {"H100", "NVL"}, 9, 0, 60, 417.5, 835.5, 835.5, 1671, 3900, 94, 0},
+      {"H100-PCIe", {"H100", "PCIe"}, 9, 0, 51, 378, 756, 756, 1513, 2000, 80, 0},
+      {"H100-SXM", {"H100", "HBM3"}, 9, 0, 67, 494.5, 989.5, 989.5, 1979, 3350, 80, 2.69},
+      {"A100-PCIe-40GB", {"A100", "PCIE", "40GB"}, 8, 0, 19.5, 156, 312, 312, 0, 1555, 40, 0},
+      {"A100-PCIe-80GB", {"A100", "PCIe", "80GB"}, 8, 0, 19.5, 156, 312, 312, 0, 1935, 80, 0},
+      {"A100-SXM-80GB", {"A100", "80GB"}, 8, 0, 19.5, 156, 312, 312, 0, 2039, 80, 0},
+      {"A100-SXM-40GB", {"A100"}, 8, 0, 19.5, 156, 312, 312, 0, 1555, 40, 4.10},
+      {"A30", {"A30"}, 8, 0, 10.3, 82, 165, 165, 0, 933, 24, 0},
+      {"A40", {"A40"}, 8, 6, 37.4, 74.8, 149.7, 149.7, 0, 696, 48, 0},
+      {"A10", {"A10"}, 8, 6, 31.2, 62.5, 125, 125, 0, 600, 24, 0},
+      {"L40S", {"L40S"}, 8, 9, 91.6, 183, 362, 362, 733, 864, 48, 0},
+      {"L4", {"L4"}, 8, 9, 30.3, 60, 121, 121, 242.5, 300, 24, 0},
+      {"V100-SXM2-32GB", {"V100", "SXM2", "32GB"}, 7, 0, 15.7, 0, 125, 0, 0, 900, 32, 0},
+      {"V100-SXM2", {"V100", "SXM2"}, 7, 0, 15.7, 0, 125, 0, 0, 900, 16, 0},
+      {"V100-PCIe", {"V100", "PCIE"}, 7, 0, 14, 0, 112, 0, 0, 900, 16, 0},
+      {"P100", {"P100", "SXM2"}, 6, 0, 10.6, 0, 0, 0, 0, 732, 16, 0},
+      {"P100-PCIe", {"P100", "PCIE"}, 6, 0, 9.3, 0, 0, 0, 0, 732, 16, 0},
+      {"T4", {"T4"}, 7, 5, 8.1, 0, 65, 0, 0, 320, 16, 0},
+  };
+  return *rows;
+}
+
+DeviceModel FromRow(const Row& row) {
+  DeviceModel model;
+  model.set_name(row.name);
+  model.mutable_words()->Assign(row.words.begin(), row.words.end());
+  model.set_kind(v1::Device::CUDA);
+  model.set_compute_capability_major(row.major);
+  model.set_compute_capability_minor(row.minor);
+  model.set_fp32_flops(row.fp32 * 1e12);
+  model.set_tf32_flops(row.tf32 * 1e12);
+  model.set_fp16_flops(row.fp16 * 1e12);
+  model.set_bf16_flops(row.bf16 * 1e12);
+  model.set_fp8_flops(row.fp8 * 1e12);
+  model.set_memory_bandwidth(row.bandwidth * 1e9);
+  model.set_memory_bytes(static_cast<int64_t>(row.memory * 1e9));
+  model.set_usd_per_hour(row.usd);
+  model.set_tensor_cores(row.major >= 7);
+  return model;
+}
+
+bool SameName(const DeviceModel& a, absl::string_view name) { return absl::EqualsIgnoreCase(a.name(), name); }
+
+// "" when all of its numbers can be computed with.
+std::string WrongNumber(const DeviceModel& model) {
+  const auto* descriptor = DeviceModel::descriptor();
+  const auto* reflection = model.GetReflection();
+  for (int i = 0; i < descriptor->field_count(); ++i) {
+    const auto* field = descriptor->field(i);
+    if (field->is_repeated()) continue;
+    double value = 0;
+    if (field->cpp_type() == google::protobuf::FieldDescriptor::CPPTYPE_DOUBLE) {
+      value = reflection->GetDouble(model, field);
+    } else if (field->cpp_type() == google::protobuf::FieldDescriptor::CPPTYPE_INT64) {
+      value = static_cast<double>(reflection->GetInt64(model, field));
+    } else if (field->cpp_type() == google::protobuf::FieldDescriptor::CPPTYPE_INT32) {
+      value = reflection->GetInt32(model, field);
+    }
+    if (!std::isfinite(value) || value < 0) return absl::StrCat(field->name(), ": must be 0 or more, is ", value);
+  }
+  return "";
+}
+
+std::string WhatIsWrong(const DeviceModel& model, bool known, std::set<std::string>* names) {
+  if (model.name().empty()) return "name: must be given";
+  if (!names->insert(absl::AsciiStrToLower(model.name())).second) {
+    return absl::StrCat("name: ", model.name(), " stands twice");
+  }
+  const bool of_a_kind = model.kind() == v1::Device::CPU || model.kind() == v1::Device::CUDA;
+  if (!known && !of_a_kind) return "kind: must be CPU or CUDA for a kind that is not built in";
+  return WrongNumber(model);
+}
+
+}  // namespace
+
+ComputeCapability LowestCapability(PrecisionSpec::Mode mode) {
+  switch (mode) {
+    case PrecisionSpec::FP16:
+      return {7, 0};
+    case PrecisionSpec::BF16:
+    case PrecisionSpec::TF32:
+      return {8, 0};
+    case PrecisionSpec::FP8:
+      return {8, 9};
+    default:
+      return {0, 0};
+  }
+}
+
+const std::vector<DeviceModel>& BuiltInDeviceModels() {
+  static const auto* const models = [] {
+    auto* all = new std::vector<DeviceModel>;
+    for (const Row& row : Rows()) all->push_back(FromRow(row));
+    DeviceModel cpu;
+    cpu.set_name("CPU");
+    cpu.set_kind(v1::Device::CPU);
+    all->push_back(std::move(cpu));
+    return all;
+  }();
+  return *models;
+}
+
+absl::StatusOr<std::vector<DeviceModel>> DeviceModelsWith(
+    const google::protobuf::RepeatedPtrField<DeviceModel>& configured) {
+  std::vector<DeviceModel> built_in = BuiltInDeviceModels(), own;
+  std::vector<std::string> wrong;
+  std::set<std::string> names;
+  for (int i = 0; i < configured.size(); ++i) {
+    const DeviceModel& model = configured[i];
+    const auto known =
+        std::find_if(built_in.begin(), built_in.end(), [&](const auto& m) { return SameName(m, model.name()); });
+    const std::string what = WhatIsWrong(model, known != built_in.end(), &names);
+    if (!what.empty()) wrong.push_back(absl::StrCat("device_models[", i, "].", what));
+    if (known == built_in.end()) {
+      own.push_back(model);
+      continue;
+    }
+    // A merge appends to lists.
+    if (!model.words().empty()) known->clear_words();
+    known->MergeFrom(model);
+  }
+  if (!wrong.empty()) return absl::InvalidArgumentError(absl::StrJoin(wrong, "\n"));
+  own.insert(own.end(), built_in.begin(), built_in.end());
+  return own;
+}
+
+const DeviceModel* FindDeviceModel(const std::vector<DeviceModel>& models, absl::string_view name) {
+  const auto found = std::find_if(models.begin(), models.end(), [&](const auto& m) { return SameName(m, name); });
+  return found == models.end() ? nullptr : &*found;
+}
+
+const DeviceModel* ModelOfDevice(const std::vector<DeviceModel>& models, const v1::Device& device) {
+  const std::vector<std::string> name = absl::StrSplit(device.name(), absl::ByAnyChar(" -"));
+  const auto stands = [&](const std::string& word) { return std::find(name.begin(), name.end(), word) != name.end(); };
+  for (const DeviceModel& model : models) {
+    if (model.kind() != device.kind()) continue;
+    if (model.words().empty() && model.kind() == v1::Device::CUDA) continue;
+    if (std::all_of(model.words().begin(), model.words().end(), stands)) return &model;
+  }
+  return nullptr;
+}
+
+double PeakFlops(const DeviceModel& model, PrecisionSpec::Mode mode) {
+  switch (mode) {
+    case PrecisionSpec::FP32:
+      return model.fp32_flops();
+    case PrecisionSpec::TF32:
+      return model.tf32_flops();
+    case PrecisionSpec::FP16:
+      return model.fp16_flops();
+    case PrecisionSpec::BF16:
+      return model.bf16_flops();
+    case PrecisionSpec::FP8:
+      return model.fp8_flops();
+    default:
+      return 0;
+  }
+}
+
+std::string ModeRefusal(const DeviceModel& model, PrecisionSpec::Mode mode) {
+  if (model.kind() != v1::Device::CUDA || mode == PrecisionSpec::FP32) return "";
+  const std::string name = PrecisionSpec::Mode_Name(mode);
+  const ComputeCapability has{model.compute_capability_major(), model.compute_capability_minor()};
+  if (has == ComputeCapability{}) {
+    return PeakFlops(model, mode) > 0 ? "" : absl::StrCat(model.name(), " has no peak for ", name);
+  }
+  const ComputeCapability lowest = LowestCapability(mode);
+  if (has >= lowest) return "";
+  return absl::StrCat(name, " needs compute capability ", lowest.major, ".", lowest.minor, ", ", model.name(), " has ",
+                      has.major, ".", has.minor, has.major < 7 ? " and no tensor cores" : "");
+}
+
+}  // namespace ampd

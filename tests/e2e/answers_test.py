@@ -1,0 +1,133 @@
+"""plan, why, cost, histogram and diff against a real daemon."""
+
+import json
+import os
+import unittest
+import xml.etree.ElementTree
+
+from ampd_process import DaemonTest, glyphs_job
+
+MISALIGNED = {
+    "name": "misaligned",
+    "model": {
+        "layers": [
+            {"name": "stem", "conv2d": {"filters": 30, "kernel": [3, 3], "padding": "SAME", "activation": "RELU"}},
+            {"name": "conv", "conv2d": {"filters": 30, "kernel": [3, 3], "padding": "SAME", "activation": "RELU"}},
+            {"name": "pool", "max_pool": {"size": [4, 4]}},
+            {"name": "flat", "flatten": {}},
+            {"name": "hidden", "dense": {"units": 100, "activation": "RELU"}},
+            {"name": "head", "dense": {"units": 50257}},
+        ],
+        "loss": {"softmax_cross_entropy": {}},
+    },
+    "data": {"train": {"glyphs": {"samples": 256}}},
+    "precision": {"mode": "FP16"},
+    "train": {"steps": 1, "batch_size": 33},
+}
+
+
+class AnswersTest(DaemonTest):
+    def ctl(self, ampd, code, *arguments):
+        result = ampd.ctl(*arguments)
+        self.assertEqual(result.returncode, code, f"{arguments}\n{result.stdout}\n{result.stderr}")
+        return result.stdout if code == 0 else result.stderr
+
+    def plan(self, ampd, spec, *arguments):
+        return json.loads(self.ctl(ampd, 0, "plan", self.job_file(spec), "-o", "json", *arguments))
+
+    def test_plan_for_a_gpu_that_is_not_here(self):
+        ampd = self.daemon()
+        text = self.ctl(ampd, 0, "plan", self.job_file(MISALIGNED), "--gpu", "a100-sxm-40gb", "--modes", "fp16,bf16")
+        rows = text[:text.index("Advice")].splitlines()
+        self.assertLessEqual(max(map(len, rows)), 120, text)
+        for part in ("A100-SXM-40GB:", "C 30->32, F 30->32", "MAX BATCH", "SPEED-UP", "Advice", "50264"):
+            self.assertIn(part, text)
+        self.assertNotIn("TF32  ", text)
+        self.assertIn("no tensor cores", self.ctl(ampd, 0, "plan", self.job_file(MISALIGNED), "--gpu", "P100"))
+
+    def test_advice_that_is_followed_helps(self):
+        ampd = self.daemon()
+        before = self.plan(ampd, MISALIGNED, "--gpu", "A100-SXM-40GB", "--modes", "FP16")
+        self.assertGreaterEqual(len(before["advice"]), 3)
+        followed = [a for a in before["advice"] if a["field"] and a["kind"] in ("ALIGN", "PAD_VOCABULARY")]
+        self.assertTrue(followed)
+        sets = [part for a in followed for part in ("--set", f"{a['field']}={a['value']}")]
+        after = self.plan(ampd, MISALIGNED, "--gpu", "A100-SXM-40GB", "--modes", "FP16", *sets)
+
+        def seconds_a_sample(report):
+            floor = next(m for m in report["modes"] if m["mode"] == "FP16")["step_seconds"]
+            return floor / int(report["spec"]["train"]["batch_size"])
+
+        self.assertLess(seconds_a_sample(after), seconds_a_sample(before))
+
+    def test_a_plan_for_this_machine_tells_memory_and_invents_no_times(self):
+        ampd = self.daemon()
+        report = self.plan(ampd, glyphs_job(mode="BF16"))
+        self.assertEqual(report["device_model"]["name"], "CPU")
+        self.assertGreater(int(report["device_model"]["memory_bytes"]), 0)
+        bf16 = next(m for m in report["modes"] if m["mode"] == "BF16")
+        self.assertEqual(int(bf16["total_bytes"]) // 4096 > 0, True)
+        self.assertGreater(int(bf16["largest_batch"]), 32)
+        self.assertEqual(bf16["step_seconds"], 0)
+        self.assertIn("is not known", self.ctl(ampd, 0, "plan", self.job_file(glyphs_job())))
+
+    def test_what_cannot_be_planned_is_told_by_field(self):
+        ampd = self.daemon()
+        error = self.ctl(ampd, 2, "plan", self.job_file(glyphs_job()), "--gpu", "Abacus")
+        self.assertIn("no kind of device is called 'Abacus'; there are", error)
+        self.ctl(ampd, 2, "plan", self.job_file(glyphs_job()), "--modes", "fp12")
+        self.assertIn("train.batch_size", self.ctl(ampd, 2, "plan", self.job_file(glyphs_job()), "--set", "train.batch_size=0"))
+
+    def test_why_cost_and_diff(self):
+        ampd = self.daemon(config={"device_models": [{"name": "CPU", "usd_per_hour": 7.2}]})
+        first = ampd.run(glyphs_job(steps=20, mode="FP16")).id
+        second = ampd.run(glyphs_job(steps=20, mode="FP32", batch_size=16)).id
+        self.assertIn("succeeded", self.ctl(ampd, 0, "why", first))
+        long = ampd.submit(glyphs_job(steps=1000000)).id
+        waiting = ampd.submit(glyphs_job(steps=1)).id
+        ampd.wait_for_step(long, 5)
+        why = self.ctl(ampd, 0, "why", waiting)
+        self.assertIn("queued", why)
+        self.assertIn(f"{long} glyphs holds cpu-0", why)
+        self.assertIn("speed", self.ctl(ampd, 0, "why", long))
+        json.loads(self.ctl(ampd, 0, "why", long, "-o", "json"))
+        cost = json.loads(self.ctl(ampd, 0, "cost", first, "-o", "json"))
+        self.assertAlmostEqual(cost["usd"], cost["device_seconds"] * 7.2 / 3600)
+        self.assertEqual(cost["useful_samples"], (20 - cost["steps_skipped"]) * 32)
+        self.assertIn("$7.20 an hour of CPU", self.ctl(ampd, 0, "cost", first))
+        self.ctl(ampd, 0, "cost", waiting)
+        diff = json.loads(self.ctl(ampd, 0, "diff", first, second, "-o", "json"))
+        self.assertIn({"field": "precision.mode", "a": "FP16", "b": "FP32"}, diff["fields"])
+        self.assertEqual(diff["curves"]["main"][-1][0], 20)
+        self.assertIn("train.batch_size", self.ctl(ampd, 0, "diff", first, second))
+        self.ctl(ampd, 0, "cancel", long)
+
+    def test_why_names_what_failed(self):
+        ampd = self.daemon()
+        spec = glyphs_job(steps=20, mode="FP16")
+        spec["optimizer"] = {"sgd": {"learning_rate": 1e30}}
+        spec["retry"] = {"max_attempts": 1}
+        spec["limits"] = {"max_skip_ratio": 0.1, "skip_window_steps": 10}
+        job = ampd.run(spec)
+        self.assert_state(job, "FAILED")
+        why = self.ctl(ampd, 0, "why", job.id)
+        self.assertRegex(why, "failed\n  (DIVERGED|LIMIT): ")
+        self.assertIn("  -> ", why)
+
+    def test_histogram(self):
+        ampd = self.daemon()
+        job = ampd.run(glyphs_job(steps=4, mode="FP16", report={"diagnostics_every_steps": 2})).id
+        picture = os.path.join(self.folder, "gradients.svg")
+        text = self.ctl(ampd, 0, "histogram", job, "--svg", picture)
+        self.assertIn("step 4: ", text)
+        self.assertIn("- normal", text)
+        self.assertRegex(text, r"loss_scale: \{kind: STATIC, init: \d+\}")
+        self.assertEqual(xml.etree.ElementTree.parse(picture).getroot().attrib["width"], "960")
+        self.ctl(ampd, 0, "histogram", job, "--tensor", "head*")
+        self.assertIn("no tensor matches", self.ctl(ampd, 2, "histogram", job, "--tensor", "nothing*"))
+        other = ampd.run(glyphs_job(steps=1)).id
+        self.assertIn("diagnostics_every_steps", self.ctl(ampd, 2, "histogram", other))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

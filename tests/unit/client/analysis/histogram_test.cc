@@ -1,0 +1,97 @@
+#include "client/analysis/histogram.h"
+
+#include <cmath>
+
+#include "gmock/gmock.h"
+#include "tests/unit/client/analysis/example_events.h"
+
+namespace ampd::client {
+namespace {
+
+using testing::HasSubstr;
+
+// conv: 10 values at 2^-30, 30 at 2^-20; head: 60 at 2^-3. Scale 2^16.
+Events Diagnostics() {
+  return EventsOf({R"(
+gradient_diagnostics:
+  step: 100
+  phase: main
+  scale: 65536
+  largest_safe_scale: 131072
+  tensors:
+    - {tensor: conv.grad, layer: conv, nonzero: 40, zeros: 5, first_exponent: -30,
+       exponent_counts: [10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 30], flushed_unscaled: 0.25, flushed_scaled: 0,
+       largest_safe_scale: 1048576}
+    - {tensor: head.grad, layer: head, nonzero: 60, first_exponent: -3, exponent_counts: [60], flushed_unscaled: 0,
+       flushed_scaled: 0, largest_safe_scale: 131072}
+)"});
+}
+
+TEST(Histogram, AddsUpTheTensorsOfTheNewestEvent) {
+  const auto h = HistogramOf(Diagnostics(), "", "");
+  ASSERT_TRUE(h.ok()) << h.status();
+  EXPECT_EQ(h->nonzero, 100);
+  EXPECT_EQ(h->zeros, 5);
+  EXPECT_EQ(h->counts.at(-30), 10);
+  EXPECT_EQ(h->counts.at(-20), 30);
+  EXPECT_EQ(h->counts.at(-3), 60);
+  EXPECT_DOUBLE_EQ(h->flushed_unscaled, 0.1);
+  EXPECT_EQ(h->worst, "conv.grad");
+  EXPECT_EQ(h->largest_safe_scale, 131072);
+}
+
+TEST(Histogram, AGlobChoosesTensors) {
+  const auto h = HistogramOf(Diagnostics(), "main", "conv*");
+  ASSERT_TRUE(h.ok());
+  EXPECT_EQ(h->tensors, 1);
+  EXPECT_EQ(h->largest_safe_scale, 1048576);
+  EXPECT_EQ(HistogramOf(Diagnostics(), "", "x?").status().message(),
+            "no tensor matches 'x?'; there are conv.grad, head.grad");
+  EXPECT_THAT(std::string(HistogramOf({}, "", "").status().message()), HasSubstr("diagnostics_every_steps"));
+}
+
+// 2^-25 itself rounds to 0, what is above it to 2^-24; 2^-24 is the smallest subnormal, 2^-14 the smallest normal, and
+// 65504 < 2^16 the largest.
+TEST(Histogram, RangesAreFp16s) {
+  EXPECT_EQ(RangeOf(-26), Fp16Range::kFlushed);
+  EXPECT_EQ(RangeOf(-25), Fp16Range::kSubnormal);
+  EXPECT_EQ(RangeOf(-15), Fp16Range::kSubnormal);
+  EXPECT_EQ(RangeOf(-14), Fp16Range::kNormal);
+  EXPECT_EQ(RangeOf(15), Fp16Range::kNormal);
+  EXPECT_EQ(RangeOf(16), Fp16Range::kInfinite);
+}
+
+std::string RowOf(const std::string& text, const std::string& label) {
+  const size_t at = text.find(label + "  ");
+  return at == std::string::npos ? "" : text.substr(at, text.find('\n', at) - at);
+}
+
+TEST(Histogram, BarsMoveByTheScale) {
+  const std::string text = HistogramText(*HistogramOf(Diagnostics(), "", ""));
+  // 60 values are the longest bar, 32 columns.
+  EXPECT_THAT(RowOf(text, " 2^-3"), HasSubstr(std::string(32, '#')));
+  EXPECT_THAT(RowOf(text, " 2^13"), HasSubstr(std::string(32, '#')));
+  EXPECT_THAT(RowOf(text, "2^-20"), HasSubstr(std::string(16, '#')));
+  // 10 at 2^-30, before; 2^-14 after.
+  EXPECT_THAT(RowOf(text, "2^-30"), HasSubstr("#####"));
+  EXPECT_THAT(RowOf(text, "2^-14"), HasSubstr("#####"));
+  EXPECT_THAT(text, HasSubstr("fp16 flushes 10.0% of the values that are not 0 without a scale, 0.0% with 2^16"));
+  EXPECT_THAT(text, HasSubstr("loss_scale: {kind: STATIC, init: 65536}"));
+}
+
+TEST(Histogram, HostileEventsAreDrawnAllTheSame) {
+  v1::JobEvent event;
+  v1::TensorDiagnostics* tensor = event.mutable_gradient_diagnostics()->add_tensors();
+  tensor->set_tensor("</text><script>");
+  tensor->set_first_exponent(INT32_MAX);
+  tensor->add_exponent_counts(1);
+  tensor->add_exponent_counts(-5);
+  event.mutable_gradient_diagnostics()->set_scale(NAN);
+  const auto h = HistogramOf({event}, "", "");
+  ASSERT_TRUE(h.ok());
+  EXPECT_FALSE(HistogramText(*h).empty());
+  EXPECT_THAT(HistogramSvg(*h, "<script>&"), testing::Not(HasSubstr("<script>")));
+}
+
+}  // namespace
+}  // namespace ampd::client

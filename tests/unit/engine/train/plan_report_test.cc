@@ -1,0 +1,277 @@
+#include "engine/train/plan_report.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "proto/spec/device_models.h"
+#include "proto/spec/yaml.h"
+
+namespace ampd::train {
+namespace {
+
+using v1::PrecisionSpec;
+
+constexpr char kMisaligned[] = R"(
+model:
+  layers:
+    - {name: stem, conv2d: {filters: 30, kernel: [3, 3], padding: SAME, activation: RELU}}
+    - {name: bn, batch_norm: {}}
+    - {name: conv, conv2d: {filters: 30, kernel: [3, 3], padding: SAME, activation: RELU}}
+    - {name: pool, max_pool: {size: [4, 4]}}
+    - {name: flat, flatten: {}}
+    - {name: hidden, dense: {units: 100, activation: RELU}}
+    - {name: head, dense: {units: 50257}}
+  loss: {softmax_cross_entropy: {}}
+data: {train: {glyphs: {}}}
+precision: {mode: FP16}
+optimizer: {adamw: {}}
+train: {batch_size: 33}
+)";
+
+const models::SampleInfo kGlyphs{.input_shape = {28, 28, 1}, .classes = 10};
+
+v1::JobSpec Spec(const std::string& yaml, const std::vector<std::string>& sets = {}) {
+  v1::JobSpec spec;
+  EXPECT_EQ(ParseYaml(yaml, "job", &spec), absl::OkStatus());
+  for (const std::string& set : sets) EXPECT_EQ(ApplySet(&spec, set), absl::OkStatus()) << set;
+  return spec;
+}
+
+ResolvedJobSpec Resolved(const v1::JobSpec& spec) {
+  auto resolved = ResolveJobSpec(spec);
+  EXPECT_TRUE(resolved.ok()) << resolved.status();
+  return *std::move(resolved);
+}
+
+v1::DeviceModel Model(const std::string& name) { return *FindDeviceModel(BuiltInDeviceModels(), name); }
+
+v1::PlanReport Report(const v1::JobSpec& spec, const v1::DeviceModel& model,
+                      const std::vector<PrecisionSpec::Mode>& modes = {}) {
+  auto report = MakePlanReport(Resolved(spec), kGlyphs, model, modes);
+  EXPECT_TRUE(report.ok()) << report.status();
+  return *std::move(report);
+}
+
+const v1::LayerCost& Layer(const v1::PlanReport& report, const std::string& name) {
+  for (const v1::LayerCost& layer : report.layers()) {
+    if (layer.layer() == name) return layer;
+  }
+  ADD_FAILURE() << "no layer " << name;
+  return v1::LayerCost::default_instance();
+}
+
+const v1::ModeEstimate& Mode(const v1::PlanReport& report, PrecisionSpec::Mode mode) {
+  for (const v1::ModeEstimate& m : report.modes()) {
+    if (m.mode() == mode) return m;
+  }
+  ADD_FAILURE() << "no mode " << PrecisionSpec::Mode_Name(mode);
+  return v1::ModeEstimate::default_instance();
+}
+
+StepCosts Costs(const v1::JobSpec& spec, const v1::DeviceModel& model) {
+  const ResolvedJobSpec resolved = Resolved(spec);
+  const DevicePlanner planner(kGlyphs, &model);
+  const auto planned = planner.Plan(resolved);
+  EXPECT_TRUE(planned.ok()) << planned.status();
+  return planner.Costs(resolved, **planned);
+}
+
+constexpr char kDense[] = R"(
+model: {layers: [{name: flat, flatten: {}}, {name: a, dense: {units: 256, bias: false}}, {name: b, dense: {units: 16, bias: false}}],
+        loss: {softmax_cross_entropy: {}}}
+data: {train: {glyphs: {}}}
+optimizer: {sgd: {}}
+train: {batch_size: 64}
+)";
+
+// y = x W^T: 2 m n k forward, as many for the weights' gradient, and for the input's where there is a layer below.
+TEST(PlanReport, CountsOperationsOfProducts) {
+  const v1::PlanReport report = Report(Spec(kDense), Model("H100-SXM"));
+  const double a = 2.0 * 64 * 256 * 784, b = 2.0 * 64 * 16 * 256;
+  // The update: one multiply-add a parameter, with SGD.
+  EXPECT_EQ(Layer(report, "a").flops(), 2 * a + 2 * 256 * 784);
+  EXPECT_EQ(Layer(report, "b").flops(), 3 * b + 2 * 16 * 256);
+  EXPECT_EQ(Layer(report, "a").mnk(0), 64);
+  EXPECT_EQ(Layer(report, "a").mnk(1), 256);
+  EXPECT_EQ(Layer(report, "a").mnk(2), 784);
+}
+
+TEST(PlanReport, TheFloorIsTheRooflines) {
+  v1::DeviceModel model = Model("H100-SXM");
+  const StepCosts costs = Costs(Spec(kDense), model);
+  // Bytes alone: what no peak can make faster.
+  v1::DeviceModel unbounded = model;
+  unbounded.set_fp32_flops(1e30);
+  EXPECT_NEAR(Costs(Spec(kDense), unbounded).seconds, costs.bytes / model.memory_bandwidth(), 1e-12);
+  // Operations alone.
+  unbounded = model;
+  unbounded.set_memory_bandwidth(1e30);
+  EXPECT_NEAR(Costs(Spec(kDense), unbounded).seconds, costs.flops / model.fp32_flops(), 1e-12);
+  EXPECT_GE(costs.seconds, costs.bytes / model.memory_bandwidth());
+  EXPECT_GE(costs.seconds, costs.flops / model.fp32_flops());
+}
+
+TEST(PlanReport, SaysWhyALayerIsNotEligible) {
+  const v1::PlanReport report =
+      Report(Spec(kMisaligned, {"precision.rules=[{match: head, dtype: FP32}]"}), Model("T4"));
+  EXPECT_EQ(Layer(report, "stem").tensor_core_reason(), "channels = 1 is no multiple of 8");
+  EXPECT_TRUE(Layer(report, "conv").tensor_core_eligible());
+  EXPECT_EQ(Layer(report, "conv").padding(), "channels 30 -> 32, filters 30 -> 32");
+  EXPECT_EQ(Layer(report, "hidden").padding(), "K 1470 -> 1472, N 100 -> 104");
+  EXPECT_EQ(Layer(report, "head").tensor_core_reason(), "f32");
+  EXPECT_EQ(Layer(report, "head").dtype_reason(), "rule head");
+  EXPECT_EQ(Layer(report, "conv").dtype_reason(), "mode FP16");
+  EXPECT_EQ(Layer(report, "bn").tensor_core_reason(), "no product");
+  EXPECT_EQ(Layer(report, "loss").dtype_reason(), "losses stay f32");
+}
+
+TEST(PlanReport, FP8WantsSixteen) {
+  const v1::PlanReport report = Report(Spec(kMisaligned, {"precision.mode=FP8"}), Model("H100-SXM"));
+  EXPECT_EQ(Layer(report, "hidden").padding(), "K 1470 -> 1472, N 100 -> 112");
+}
+
+TEST(PlanReport, AModeThatTheDeviceCannotDoIsSaidTo) {
+  const v1::PlanReport report = Report(Spec(kDense), Model("P100"));
+  for (const auto mode : {PrecisionSpec::TF32, PrecisionSpec::FP16, PrecisionSpec::BF16, PrecisionSpec::FP8}) {
+    EXPECT_FALSE(Mode(report, mode).supported());
+    EXPECT_NE(Mode(report, mode).reason().find("no tensor cores"), std::string::npos) << Mode(report, mode).reason();
+  }
+  EXPECT_TRUE(Mode(report, PrecisionSpec::FP32).supported());
+  EXPECT_EQ(Layer(report, "a").tensor_core_reason(), "f32");
+}
+
+TEST(PlanReport, MemoryAddsUpAndHalvesWhereItShould) {
+  const v1::PlanReport report = Report(Spec(kMisaligned), Model("A100-SXM-40GB"));
+  for (const v1::ModeEstimate& mode : report.modes()) {
+    if (!mode.supported()) continue;
+    EXPECT_EQ(mode.total_bytes(), mode.weight_bytes() + mode.gradient_bytes() + mode.optimizer_bytes() +
+                                      mode.activation_bytes() + mode.workspace_bytes());
+    // AdamW: two moments in fp32.
+    EXPECT_EQ(mode.optimizer_bytes(), 2 * mode.gradient_bytes());
+  }
+  EXPECT_LT(Mode(report, PrecisionSpec::FP16).activation_bytes(), Mode(report, PrecisionSpec::FP32).activation_bytes());
+  // Masters stay; the 16-bit copies come on top.
+  EXPECT_GT(Mode(report, PrecisionSpec::FP16).weight_bytes(), Mode(report, PrecisionSpec::FP32).weight_bytes());
+}
+
+TEST(PlanReport, TheLargestBatchFitsAndOneMoreDoesNot) {
+  v1::DeviceModel model = Model("T4");
+  model.set_memory_bytes(int64_t{900} << 20);
+  const ResolvedJobSpec spec = Resolved(Spec(kMisaligned));
+  const DevicePlanner planner(kGlyphs, &model);
+  const int64_t largest = LargestBatch(planner, spec);
+  ASSERT_GT(largest, 33);
+  const auto bytes = [&](int64_t batch) { return TotalBytes(**planner.Plan(*WithBatch(spec, batch))); };
+  EXPECT_LE(bytes(largest), model.memory_bytes());
+  EXPECT_GT(bytes(largest + 1), model.memory_bytes());
+  model.set_memory_bytes(1 << 20);
+  EXPECT_EQ(LargestBatch(planner, spec), 0) << "the weights alone are larger";
+}
+
+TEST(PlanReport, SpeedUpAndAmdahlAgreeWhereAllIsProducts) {
+  // With memory for nothing, the step is its operations.
+  v1::DeviceModel model = Model("V100-SXM2");
+  model.set_memory_bandwidth(1e30);
+  const v1::PlanReport report = Report(Spec(kDense), model, {PrecisionSpec::FP16});
+  const v1::ModeEstimate& half = Mode(report, PrecisionSpec::FP16);
+  EXPECT_NEAR(half.accelerated_by(), 125 / 15.7, 0.01);
+  const double amdahl = 1 / (1 - half.accelerated_share() + half.accelerated_share() / half.accelerated_by());
+  EXPECT_NEAR(half.speed_up(), amdahl, 0.05 * amdahl);
+  EXPECT_EQ(report.modes_size(), 2) << "FP32 and what was asked for";
+  EXPECT_EQ(Mode(report, PrecisionSpec::FP32).speed_up(), 1);
+}
+
+TEST(PlanReport, WithoutPeaksThereAreNoTimes) {
+  const v1::PlanReport report = Report(Spec(kDense), Model("CPU"));
+  for (const v1::LayerCost& layer : report.layers()) {
+    EXPECT_EQ(layer.seconds(), 0);
+    EXPECT_EQ(layer.bound(), v1::LayerCost::BOUND_UNSPECIFIED);
+    EXPECT_GT(layer.bytes(), 0) << layer.layer();
+  }
+  EXPECT_GT(Mode(report, PrecisionSpec::BF16).total_bytes(), 0);
+  EXPECT_TRUE(report.advice().empty());
+}
+
+TEST(PlanReport, EqualQuestionsHaveEqualAnswers) {
+  const v1::DeviceModel model = Model("L4");
+  EXPECT_EQ(Report(Spec(kMisaligned), model).SerializeAsString(), Report(Spec(kMisaligned), model).SerializeAsString());
+}
+
+// The job with one piece of advice followed.
+v1::JobSpec Following(v1::JobSpec spec, const v1::Advice& advice) {
+  EXPECT_EQ(ApplySet(&spec, absl::StrCat(advice.field(), "=", advice.value())), absl::OkStatus());
+  return spec;
+}
+
+TEST(PlanAdvice, IsRight) {
+  const v1::DeviceModel model = Model("A100-SXM-40GB");
+  const v1::JobSpec spec = Spec(kMisaligned);
+  const StepCosts before = Costs(spec, model);
+  const v1::PlanReport report = Report(spec, model);
+  std::set<v1::Advice::Kind> kinds;
+  for (const v1::Advice& advice : report.advice()) {
+    kinds.insert(advice.kind());
+    if (advice.field().empty() || advice.kind() == v1::Advice::MODE) continue;
+    const v1::JobSpec followed = Following(spec, advice);
+    const StepCosts after = Costs(followed, model);
+    const double samples = static_cast<double>(Resolved(followed).proto().train().batch_size()) / 33;
+    const bool faster = after.seconds / samples < before.seconds;
+    const bool denser = after.useful_flops / after.seconds > before.useful_flops / before.seconds;
+    EXPECT_TRUE(faster || denser) << advice.text();
+  }
+  EXPECT_EQ(kinds.count(v1::Advice::ALIGN), 1);
+  EXPECT_EQ(kinds.count(v1::Advice::PAD_VOCABULARY), 1);
+  EXPECT_EQ(kinds.count(v1::Advice::RAISE_BATCH), 1);
+}
+
+TEST(PlanAdvice, FollowedUntilNothingIsMisaligned) {
+  const v1::DeviceModel model = Model("A100-SXM-40GB");
+  v1::JobSpec spec = Spec(kMisaligned);
+  const StepCosts before = Costs(spec, model);
+  for (const char* set :
+       {"model.layers[0].conv2d.filters=32", "model.layers[2].conv2d.filters=32", "model.layers[5].dense.units=104",
+        "model.layers[6].dense.units=50264", "train.batch_size=40"}) {
+    ASSERT_EQ(ApplySet(&spec, set), absl::OkStatus());
+  }
+  const StepCosts after = Costs(spec, model);
+  EXPECT_GE(after.eligible_flops / after.product_flops, before.eligible_flops / before.product_flops);
+  // No product does padding any more.
+  EXPECT_EQ(after.useful_flops, after.product_flops);
+  EXPECT_LT(before.useful_flops, before.product_flops);
+  EXPECT_LT(after.seconds / 40, before.seconds / 33);
+  for (const v1::Advice& advice : Report(spec, model).advice()) {
+    EXPECT_NE(advice.kind(), v1::Advice::ALIGN) << advice.text();
+    EXPECT_NE(advice.kind(), v1::Advice::PAD_VOCABULARY) << advice.text();
+  }
+}
+
+TEST(PlanAdvice, AJobThatDoesNotFitIsCutSoThatItDoes) {
+  v1::DeviceModel model = Model("T4");
+  model.set_memory_bytes(int64_t{700} << 20);
+  const v1::JobSpec spec = Spec(kMisaligned, {"train.batch_size=1024"});
+  const v1::PlanReport report = Report(spec, model);
+  ASSERT_FALSE(report.advice().empty());
+  const v1::Advice& advice = report.advice(0);
+  ASSERT_EQ(advice.kind(), v1::Advice::MEMORY);
+  ASSERT_EQ(advice.field(), "train.micro_batch_size");
+  const DevicePlanner planner(kGlyphs, &model);
+  EXPECT_LE(TotalBytes(**planner.Plan(Resolved(Following(spec, advice)))), model.memory_bytes());
+}
+
+TEST(PlanAdvice, NamesTheFasterMode) {
+  const v1::JobSpec spec = Spec(kMisaligned, {"precision.mode=FP32"});
+  const v1::DeviceModel model = Model("H100-SXM");
+  const v1::PlanReport report = Report(spec, model);
+  const auto mode = std::find_if(report.advice().begin(), report.advice().end(),
+                                 [](const auto& a) { return a.kind() == v1::Advice::MODE; });
+  ASSERT_NE(mode, report.advice().end());
+  EXPECT_LT(Costs(Following(spec, *mode), model).seconds, Costs(spec, model).seconds);
+}
+
+}  // namespace
+}  // namespace ampd::train
