@@ -128,9 +128,33 @@ class ImageSampleBuilder {
   GraphInliner inliner_;
 };
 
+// A network that continues text gives classes, bytes among them, at each step.
+absl::Status CheckText(const LayerOutput& last, const Shape& shape, int64_t time) {
+  constexpr int64_t kBytes = 256;
+  if (last.flattened.empty() && shape.size() == 3 && shape[1] == time && shape[2] >= kBytes) return absl::OkStatus();
+  return InvalidField("report.samples.text", absl::StrCat("the network gives ", ShapeString(shape), ", not [1, ", time,
+                                                          ", 256]: what each of a sequence's bytes is followed by"));
+}
+
+absl::StatusOr<ir::Graph> BuildText(const v1::JobSpec& spec, const SampleInfo& sample, ElementBudget* budget) {
+  ir::Graph graph;
+  const int64_t time = sample.input_shape[0];
+  if (sample.input_shape.size() != 1 || sample.lengths) {
+    return InvalidField("report.samples.text", "needs sequences of one length");
+  }
+  const LayerOutput input{graph.AddInput("x", {DType::kF32, {1, time}}), {}};
+  LayerBuilder layers(&graph, /*training=*/false);
+  AMPD_ASSIGN_OR_RETURN(const LayerOutput last,
+                        AddLayers(spec.model().layers(), "model.layers", {{"input", input}}, &layers, budget, &graph));
+  AMPD_RETURN_IF_ERROR(CheckText(last, graph.type(last.value).shape, time));
+  graph.outputs = {{"logits", last.value}};
+  return graph;
+}
+
 }  // namespace
 
 absl::StatusOr<ir::Graph> BuildSampleForward(const v1::JobSpec& spec, const SampleInfo& sample, ElementBudget* budget) {
+  if (spec.report().samples().has_text()) return BuildText(spec, sample, budget);
   if (!spec.report().samples().has_images()) return ir::Graph();
   return ImageSampleBuilder(spec, sample, budget).Build();
 }

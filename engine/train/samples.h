@@ -34,6 +34,9 @@ class Sampler {
 // sampler.
 absl::StatusOr<std::unique_ptr<Sampler>> MakeSampler(const ResolvedJobSpec& spec, const PlannedModel& plan);
 
+// Of report.samples.text: a text_sample event. `plan` has a sample plan of text.
+std::unique_ptr<Sampler> MakeTextSampler(const ResolvedJobSpec& spec, const PlannedModel& plan);
+
 // Of report.samples.images: an artifact "samples-<step, nine digits>.png".
 std::unique_ptr<Sampler> MakeImageSampler(const ResolvedJobSpec& spec);
 

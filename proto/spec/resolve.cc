@@ -32,7 +32,6 @@ const absl::flat_hash_set<std::string>& UnsupportedFields() {
       "ampd.v1.ModelSpec.onnx",
       "ampd.v1.PresetModel.speech",
       "ampd.v1.PresetModel.ssd",
-      "ampd.v1.SampleSpec.text",
   };
   // clang-format on
   return *fields;
@@ -168,7 +167,8 @@ void ResolveLimits(v1::LimitSpec* limits, Violations* violations) {
   violations->CheckInteger("limits.skip_window_steps", limits->skip_window_steps(), 1, 1 << 24);
 }
 
-void ResolveReport(const v1::ModelSpec& model, v1::ReportSpec* report, Violations* violations) {
+void ResolveReport(v1::JobSpec* spec, Violations* violations) {
+  v1::ReportSpec* report = spec->mutable_report();
   if (report->has_every_steps()) violations->CheckInteger("report.every_steps", report->every_steps(), 1, kMaxSteps);
   if (!report->has_max_per_second() && !report->has_every_steps()) report->set_max_per_second(10);
   if (report->has_max_per_second()) {
@@ -177,7 +177,7 @@ void ResolveReport(const v1::ModelSpec& model, v1::ReportSpec* report, Violation
   }
   if (!report->has_diagnostics_every_steps()) report->set_diagnostics_every_steps(0);
   violations->CheckInteger("report.diagnostics_every_steps", report->diagnostics_every_steps(), 0, kMaxSteps);
-  if (report->has_samples()) ResolveSamples(model, report->mutable_samples(), violations);
+  if (report->has_samples()) ResolveSamples(*spec, report->mutable_samples(), violations);
 }
 
 void CheckLabels(const v1::JobSpec& spec, Violations* violations) {
@@ -222,7 +222,7 @@ absl::StatusOr<ResolvedJobSpec> ResolveJobSpec(v1::JobSpec spec) {
   ResolveResources(spec.mutable_resources(), &violations);
   ResolveRetry(spec.mutable_retry(), &violations);
   ResolveLimits(spec.mutable_limits(), &violations);
-  ResolveReport(spec.model(), spec.mutable_report(), &violations);
+  ResolveReport(&spec, &violations);
   if (of_model) ResolvePhases(&spec, &violations);
   if (spec.has_bench()) ResolveBench(&spec, &violations);
   ResolveAuto(&spec, &violations);

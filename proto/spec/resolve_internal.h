@@ -35,7 +35,7 @@ void ResolveOptimizer(bool has_eval, v1::OptimizerSpec* optimizer, Violations* v
 // Of the optimizer.
 void ResolveSchedule(v1::ScheduleSpec* schedule, Violations* violations);
 // `model` is resolved.
-void ResolveSamples(const v1::ModelSpec& model, v1::SampleSpec* samples, Violations* violations);
+void ResolveSamples(const v1::JobSpec& spec, v1::SampleSpec* samples, Violations* violations);
 void ResolveTrain(bool has_eval, v1::TrainSpec* train, Violations* violations);
 // `spec` has `bench`; everything else that goes with it is resolved.
 void ResolveBench(v1::JobSpec* spec, Violations* violations);

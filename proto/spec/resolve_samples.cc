@@ -11,6 +11,8 @@ namespace {
 
 constexpr int64_t kMaxSteps = int64_t{1} << 40;
 constexpr int64_t kMaxSide = 100;
+constexpr size_t kMaxPromptBytes = 4096;
+constexpr int64_t kMaxLength = 1 << 16;
 const Interval kValue = {.low = -1e6, .high = 1e6};
 
 void ResolveImages(const v1::ModelSpec& model, v1::ImageSamples* images, Violations* violations) {
@@ -41,15 +43,33 @@ void ResolveImages(const v1::ModelSpec& model, v1::ImageSamples* images, Violati
   }
 }
 
+void ResolveText(const v1::JobSpec& spec, v1::TextSamples* text, Violations* violations) {
+  const std::string path = "report.samples.text";
+  if (!spec.data().train().has_text()) violations->Add(path, "needs data.train.text");
+  if (!spec.model().networks().empty()) violations->Add(path, "needs model.layers");
+  if (!text->has_prompt()) text->set_prompt("\n");
+  if (!text->has_length()) text->set_length(200);
+  if (!text->has_temperature()) text->set_temperature(0.8);
+  if (text->prompt().empty()) violations->Add(path + ".prompt", "must not be empty: something has to be continued");
+  if (text->prompt().size() > kMaxPromptBytes) {
+    violations->Add(path + ".prompt",
+                    absl::StrCat("must be at most ", kMaxPromptBytes, " bytes, is ", text->prompt().size()));
+  }
+  violations->CheckInteger(path + ".length", text->length(), 1, kMaxLength);
+  violations->CheckReal(path + ".temperature", text->temperature(), {.low = 0, .high = 1e6});
+  if (text->has_top_k()) violations->CheckInteger(path + ".top_k", text->top_k(), 1, kMaxLength);
+}
+
 }  // namespace
 
-void ResolveSamples(const v1::ModelSpec& model, v1::SampleSpec* samples, Violations* violations) {
+void ResolveSamples(const v1::JobSpec& spec, v1::SampleSpec* samples, Violations* violations) {
   if (!samples->has_every_steps()) samples->set_every_steps(500);
   violations->CheckInteger("report.samples.every_steps", samples->every_steps(), 1, kMaxSteps);
   if (samples->kind_case() == v1::SampleSpec::KIND_NOT_SET) {
     violations->Add("report.samples", "required: images, or text");
   }
-  if (samples->has_images()) ResolveImages(model, samples->mutable_images(), violations);
+  if (samples->has_text()) ResolveText(spec, samples->mutable_text(), violations);
+  if (samples->has_images()) ResolveImages(spec.model(), samples->mutable_images(), violations);
 }
 
 }  // namespace ampd
