@@ -5,11 +5,13 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/types/span.h"
 #include "engine/core/status.h"
+#include "engine/train/detection_score.h"
 #include "engine/train/failure.h"
 #include "engine/train/label_errors.h"
 #include "engine/train/micro_batches.h"
@@ -21,7 +23,9 @@ namespace {
 class EvaluationRun {
  public:
   EvaluationRun(const data::Dataset& dataset, const v1::LossSpec& loss, const PlannedModel& plan, LoadedModel* model)
-      : dataset_(dataset), plan_(plan), model_(model), spelled_(loss.has_ctc()), blank_(loss.ctc().blank()) {}
+      : dataset_(dataset), plan_(plan), model_(model), spelled_(loss.has_ctc()), blank_(loss.ctc().blank()) {
+    if (loss.has_multibox()) detections_.emplace(loss.multibox());
+  }
 
   absl::Status Add(const data::Batch& batch) {
     AMPD_RETURN_IF_ERROR(Bind(batch));
@@ -30,6 +34,7 @@ class EvaluationRun {
       if (plan_.eval.outputs.count(output) > 0) AMPD_RETURN_IF_ERROR(Sum(output, batch.valid, &sum));
     }
     samples_ += batch.valid;
+    if (detections_) return AddDetections(batch);
     return spelled_ ? AddLabelErrors(batch) : absl::OkStatus();
   }
 
@@ -40,6 +45,7 @@ class EvaluationRun {
     result.set_loss(Share("losses", Has("loss_weights") ? sums_.at("loss_weights") : static_cast<double>(samples_)));
     metrics["loss"] = result.loss();
     if (spelled_) metrics["label_error_rate"] = labels_seen_ == 0 ? 0 : label_errors_ / labels_seen_;
+    if (detections_) metrics["mean_average_precision"] = detections_->MeanAveragePrecision();
     if (!Has("counted")) return result;
     const double counted = sums_.at("counted");
     result.set_accuracy(Share("correct", counted));
@@ -108,6 +114,17 @@ class EvaluationRun {
     return absl::OkStatus();
   }
 
+  absl::Status AddDetections(const data::Batch& batch) {
+    AMPD_ASSIGN_OR_RETURN(const TensorView predictions, Output("logits"));
+    const int64_t outputs = predictions.shape[2], of_image = predictions.shape[1] * outputs;
+    const auto numbers = static_cast<size_t>(batch.targets.shape()[1]);
+    for (int64_t i = 0; i < batch.valid; ++i) {
+      detections_->Add(predictions.as<float>() + i * of_image, outputs,
+                       batch.targets.as<float>().subspan(static_cast<size_t>(i) * numbers, numbers));
+    }
+    return absl::OkStatus();
+  }
+
   const data::Dataset& dataset_;
   const PlannedModel& plan_;
   LoadedModel* model_;
@@ -122,6 +139,8 @@ class EvaluationRun {
   const int32_t blank_;
   double label_errors_ = 0;
   double labels_seen_ = 0;
+  // Of multibox.
+  std::optional<DetectionScore> detections_;
 };
 
 }  // namespace

@@ -142,5 +142,61 @@ TEST(UnetTest, RefusesToMirrorImagesAwayFromTheirLabels) {
   }
 }
 
+// Images with one bright rectangle each, and its box as the only target of two.
+void WriteBoxes(const std::string& folder) {
+  const int64_t samples = 160, side = 64;
+  std::vector<float> x(static_cast<size_t>(samples * side * side), 0.0f), y;
+  for (int64_t n = 0; n < samples; ++n) {
+    const int64_t left = n * 7 % 30, top = n * 11 % 26, width = 16 + n % 15, height = 12 + n * 3 % 24;
+    for (int64_t r = top; r < top + height; ++r) {
+      for (int64_t c = left; c < left + width; ++c) x[static_cast<size_t>((n * side + r) * side + c)] = 1;
+    }
+    const auto share = [&](int64_t pixels) { return static_cast<float>(pixels) / static_cast<float>(side); };
+    y.insert(y.end(), {static_cast<float>(width > height), share(left), share(top), share(left + width),
+                       share(top + height), -1, 0, 0, 0, 0});
+  }
+  WriteNpy(folder + "/x.npy", "<f4", {samples, side, side}, x);
+  WriteNpy(folder + "/y.npy", "<f4", {samples, 10}, y);
+}
+
+constexpr char kSsd[] = "ssd { classes: 2 size: 64 width: 4 }";
+
+TEST(SsdTest, TrainsInEveryMode) {
+  ScratchFolder folder;
+  for (const char* mode : {"FP32", "FP16", "BF16"}) {
+    std::filesystem::create_directory(folder.path() + "/" + mode);
+    WriteBoxes(folder.path() + "/" + mode);
+  }
+  TrainsInEveryMode(kSsd, kPixels, folder.path());
+}
+
+TEST(SsdTest, LearnsWhereBoxesAreWithMicroBatchesToo) {
+  ScratchFolder folder;
+  WriteBoxes(folder.path());
+  std::vector<std::vector<double>> losses;
+  for (const char* micro : {"16", "8"}) {
+    Recorder recorder;
+    const auto outcome =
+        Train(Spec({std::string("model { preset { ") + kSsd + " } }", kPixels,
+                    "optimizer { adam { learning_rate: 0.002 } } report { every_steps: 1 }",
+                    std::string("train { steps: 60 batch_size: 16 micro_batch_size: ") + micro + " }"}),
+              Options(folder.path()), &recorder);
+    ASSERT_TRUE(outcome.ok()) << outcome.status();
+    losses.push_back(recorder.losses());
+    EXPECT_LT(recorder.MeanLoss(50, 10), 0.7 * recorder.MeanLoss(0, 5));
+    std::filesystem::remove_all(folder.path() + "/checkpoints");
+  }
+  for (size_t i = 0; i < 10; ++i) EXPECT_NEAR(losses[0][i], losses[1][i], 1e-3 * losses[0][i]) << i;
+}
+
+TEST(SsdTest, RefusesTargetsThatAreNoBoxes) {
+  ScratchFolder folder;
+  WritePixels(folder.path(), 1);
+  Recorder recorder;
+  const auto outcome =
+      Train(Spec({std::string("model { preset { ") + kSsd + " } }", kPixels}), Options(folder.path()), &recorder);
+  EXPECT_THAT(std::string(outcome.status().message()), testing::HasSubstr("node"));
+}
+
 }  // namespace
 }  // namespace ampd::train
