@@ -41,8 +41,9 @@ absl::Status CheckMemory(const DatasetInfo& info, const LoaderOptions& options) 
   const double longer = options.buckets.empty()
                             ? 1
                             : static_cast<double>(options.buckets.back()) / static_cast<double>(info.input_shape[0]);
-  const double sample = 4.0 * (static_cast<double>(info.input_elements()) * std::max(longer, 1.0) +
-                               static_cast<double>(options.target_width + info.label_count));
+  const double sample =
+      4.0 * (static_cast<double>(info.input_elements()) * std::max(longer, 1.0) +
+             static_cast<double>(options.target_width + std::max(info.label_count, options.label_places)));
   const double batches = options.depth * static_cast<double>(options.batch_size) * (sample + sizeof(int64_t));
   const bool ordered = options.shuffle || !options.buckets.empty();
   const double order = ordered ? 4.0 * static_cast<double>(info.size) * sizeof(int64_t) : 0;
@@ -131,7 +132,9 @@ void Loader::AllocateBuffers() {
   inputs.insert(inputs.end(), info.input_shape.begin(), info.input_shape.end());
   if (!options_.buckets.empty()) inputs[1] = options_.buckets.back();
   Shape labels = {options_.batch_size};
-  if (info.label_count > 0) labels.push_back(LabelsByStep() ? inputs[1] : info.label_count);
+  if (info.label_count > 0) {
+    labels.push_back(LabelsByStep() ? inputs[1] : std::max(info.label_count, options_.label_places));
+  }
   for (int i = 0; i < options_.depth; ++i) {
     auto batch = std::make_unique<Batch>();
     batch->inputs = Tensor(DType::kF32, inputs);
@@ -234,6 +237,7 @@ void Loader::FillPlace(int64_t position, Batch& batch, Scratch& scratch, Place& 
   const int64_t max_damaged = dataset_.info().max_damaged;
   for (int64_t i = 0; i < size; ++i) {
     const int64_t sample = (first + i) % size;
+    if (i > 0 && !FitsBucket(sample, batch)) continue;
     batch.samples[static_cast<size_t>(position)] = sample;
     place.status = FillSample(sample, position, batch, scratch);
     if (max_damaged < 0 || !absl::IsDataLoss(place.status)) return;
@@ -241,6 +245,12 @@ void Loader::FillPlace(int64_t position, Batch& batch, Scratch& scratch, Place& 
     place.left_out = !training_;
     if (place.left_out || static_cast<int64_t>(place.refused.size()) > max_damaged) return;
   }
+  place.status = Annotate(place.refused[0].status, "no whole sample is as short as this damaged one's bucket");
+}
+
+bool Loader::FitsBucket(int64_t sample, const Batch& batch) const {
+  return options_.buckets.empty() ||
+         dataset_.info().lengths[static_cast<size_t>(sample)] <= options_.buckets[batch.bucket];
 }
 
 // In the order of the batch, whichever thread was first.

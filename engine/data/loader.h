@@ -49,6 +49,9 @@ struct LoaderOptions {
   // Of label sequences: they are what is to be found in the input (ctc) rather than a label for each of its steps, must
   // be classes and not `blank`. Needs TargetFormat::kLabels.
   bool spelled_labels = false;
+  // Of those, where the dataset has label_lengths: places that a sample's labels get, at least the dataset's
+  // label_count. 0: as many.
+  int64_t label_places = 0;
   int32_t blank = 0;
 };
 
@@ -153,6 +156,8 @@ class Loader {
   absl::Status FillSamples(Batch& batch);
   // Reads the sample of a place, or the one that takes its place.
   void FillPlace(int64_t position, Batch& batch, Scratch& scratch, Place& place);
+  // Whether a batch has room for a sample's steps, which one that takes another's place may lack.
+  bool FitsBucket(int64_t sample, const Batch& batch) const;
   absl::Status NoteRefused(Batch& batch);
   // Closes the gaps that left-out samples made.
   void DropLeftOut(Batch& batch);

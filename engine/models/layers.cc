@@ -22,9 +22,10 @@ Ints Pair(const google::protobuf::RepeatedField<int64_t>& field, const Ints& fal
 }
 
 // [top, left, bottom, right]: `given`, if any, else by `padding`. SAME keeps ceil(input / stride) outputs, an odd
-// remainder going to bottom and right. `span`: the pixels that a kernel covers, holes included.
+// remainder going to bottom and right. `span`: the pixels that a kernel covers, holes included. Of `padded` sequences
+// the place of the first window must not depend on the bucket: it is that of an extent which the stride divides.
 Ints Pads(const google::protobuf::RepeatedField<int64_t>& given, v1::Padding::Kind padding, const Shape& x,
-          const Ints& span, const Ints& strides) {
+          const Ints& span, const Ints& strides, bool padded) {
   if (given.size() == 4) return {given.begin(), given.end()};
   if (padding != v1::Padding::SAME) return {0, 0, 0, 0};
   const auto total = [&](int axis) {
@@ -32,7 +33,13 @@ Ints Pads(const google::protobuf::RepeatedField<int64_t>& given, v1::Padding::Ki
     return std::max<int64_t>((outputs - 1) * strides[axis] + span[axis] - x[1 + axis], 0);
   };
   const int64_t h = total(0), w = total(1);
-  return {h / 2, w / 2, h - h / 2, w - w / 2};
+  const int64_t top = padded ? std::max<int64_t>(span[0] - strides[0], 0) / 2 : h / 2;
+  return {top, w / 2, std::max<int64_t>(h - top, 0), w - w / 2};
+}
+
+// Shortened()'s addend for windows that are placed so.
+int64_t MoreSteps(bool same, const Ints& pads, int64_t span, int64_t stride) {
+  return same ? stride - 1 : pads[0] + pads[2] - span + stride;
 }
 
 ir::Initializer Uniform(double bound) { return {ir::Initializer::Kind::kUniform, bound}; }
@@ -49,12 +56,16 @@ ir::Persistent ChannelVector(std::string name, int64_t channels, const LayerOutp
 absl::StatusOr<LayerOutput> LayerBuilder::Add(const v1::Layer& layer, const std::vector<LayerOutput>& inputs) {
   AMPD_RETURN_IF_ERROR(CheckPadded(layer, inputs));
   AMPD_ASSIGN_OR_RETURN(LayerOutput y, AddKind(layer, inputs));
+  if (y.padded()) return y;
   // Attention gives a step for each of its first input's; the others keep every axis of time that they are let read.
   const bool last_step = (layer.has_lstm() && layer.lstm().output() == v1::RecurrentLayer::LAST_STEP) ||
                          (layer.has_gru() && layer.gru().output() == v1::RecurrentLayer::LAST_STEP);
-  const auto padded = [](const LayerOutput& input) { return input.padded; };
-  y.padded = !last_step &&
-             (layer.has_multi_head_attention() ? inputs[0].padded : std::any_of(inputs.begin(), inputs.end(), padded));
+  if (last_step) return y;
+  if (layer.has_multi_head_attention()) {
+    y.lengths = inputs[0].lengths;
+    return y;
+  }
+  for (const LayerOutput& input : inputs) y.lengths = std::max(y.lengths, input.lengths);
   return y;
 }
 
@@ -155,8 +166,10 @@ absl::StatusOr<ir::ValueId> LayerBuilder::DenseWeight(const v1::Layer& layer, co
   return refuse(absl::StrCat("its table is ", ShapeString(shape), ", a weight of ", ShapeString(matrix), " is needed"));
 }
 
-absl::StatusOr<LayerOutput> LayerBuilder::Conv2d(const v1::Layer& layer, const LayerOutput& x) {
+absl::StatusOr<LayerOutput> LayerBuilder::Conv2d(const v1::Layer& layer, const LayerOutput& input) {
+  AMPD_ASSIGN_OR_RETURN(LayerOutput x, AsImage(layer.name(), input));
   AMPD_RETURN_IF_ERROR(RequireImage(OpKind::kConv2d, layer.name(), x.value));
+  AMPD_ASSIGN_OR_RETURN(x.value, ZeroedPastLengths(layer.name(), x));
   const v1::Conv2dLayer& conv = layer.conv2d();
   const Shape& shape = graph_->type(x.value).shape;
   const Ints kernel = Pair(conv.kernel(), {1, 1});
@@ -168,7 +181,9 @@ absl::StatusOr<LayerOutput> LayerBuilder::Conv2d(const v1::Layer& layer, const L
     return absl::InvalidArgumentError(absl::StrCat("[conv2d] ", groups, " groups do not divide the input's ", shape[3],
                                                    " channels, node ", layer.name()));
   }
-  ir::Attributes attributes{{"strides", strides}, {"pads", Pads(conv.pads(), conv.padding(), shape, span, strides)}};
+  const Ints pads = Pads(conv.pads(), conv.padding(), shape, span, strides, x.padded());
+  const bool same = conv.pads().empty() && conv.padding() == v1::Padding::SAME;
+  ir::Attributes attributes{{"strides", strides}, {"pads", pads}};
   if (dilations != Ints{1, 1}) attributes.Set("dilations", dilations);
   if (groups > 1) attributes.Set("groups", groups);
   const Shape filter = {conv.filters(), kernel[0], kernel[1], shape[3] / groups};
@@ -179,7 +194,9 @@ absl::StatusOr<LayerOutput> LayerBuilder::Conv2d(const v1::Layer& layer, const L
                                               .layout = ir::DiskLayout::kConvFilter});
   AMPD_ASSIGN_OR_RETURN(ir::ValueId y, Emit(OpKind::kConv2d, layer.name(), {x.value, w}, attributes));
   AMPD_ASSIGN_OR_RETURN(y, BiasAndActivation(layer.name(), y, conv.bias(), bound, conv.activation()));
-  return LayerOutput{y, {}};
+  AMPD_ASSIGN_OR_RETURN(const ir::ValueId lengths,
+                        Shortened(x.lengths, MoreSteps(same, pads, span[0], strides[0]), strides[0]));
+  return LayerOutput{y, {}, lengths};
 }
 
 ir::ValueId LayerBuilder::AddVector(std::string name, const LayerOutput& x, ir::Initializer::Kind init) {
@@ -231,12 +248,21 @@ absl::StatusOr<LayerOutput> LayerBuilder::Pool(const v1::Layer& layer, OpKind op
   const Ints strides = Pair(pool.stride(), size);
   const Ints dilations = Pair(pool.dilation(), {1, 1});
   const Ints span = {(size[0] - 1) * dilations[0] + 1, (size[1] - 1) * dilations[1] + 1};
-  const Ints pads = Pads(pool.pads(), pool.padding(), graph_->type(x.value).shape, span, strides);
+  const bool same = pool.pads().empty() && pool.padding() == v1::Padding::SAME;
+  const Ints pads = Pads(pool.pads(), pool.padding(), graph_->type(x.value).shape, span, strides, x.padded());
+  if (x.padded() && span[0] > 1 && (same || pads[0] + pads[2] > 0)) {
+    return absl::InvalidArgumentError(absl::StrCat("[", ir::OpName(op),
+                                                   "] would mix steps that count with padding: of "
+                                                   "samples with lengths, windows over time need padding VALID, node ",
+                                                   layer.name()));
+  }
   ir::Attributes attributes{{"size", size}, {"strides", strides}, {"pads", pads}};
   if (dilations != Ints{1, 1}) attributes.Set("dilations", dilations);
   if (pool.count_include_pad()) attributes.Set("count_include_pad", int64_t{1});
   AMPD_ASSIGN_OR_RETURN(const ir::ValueId y, Emit(op, layer.name(), {x.value}, attributes));
-  return LayerOutput{y, {}};
+  AMPD_ASSIGN_OR_RETURN(const ir::ValueId lengths,
+                        Shortened(x.lengths, MoreSteps(same, pads, span[0], strides[0]), strides[0]));
+  return LayerOutput{y, {}, lengths};
 }
 
 absl::StatusOr<LayerOutput> LayerBuilder::Flatten(const v1::Layer& layer, const LayerOutput& x) {

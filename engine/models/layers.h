@@ -4,6 +4,8 @@
 
 #include <map>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -19,19 +21,20 @@ struct LayerOutput {
   ir::ValueId value = -1;
   // {h, w, c} when the last axis is a flattened image whose order differs from PyTorch's (c, h, w); else empty.
   Shape flattened;
-  // Axis 1 is time, and steps at and past a sample's length hold nothing that counts (finite values, though).
-  bool padded = false;
+  // i32 [batch]: axis 1 is time, and steps at and past a sample's length, which these are, hold nothing that counts
+  // (finite values, though). -1: every step counts, or there is no time.
+  ir::ValueId lengths = -1;
+
+  bool padded() const { return lengths >= 0; }
 };
 
 // Whether a layer is a function of each element by itself, and has nothing to train.
 bool IsActivation(const v1::Layer& layer);
 
 // Adds nodes to one forward graph. `training` chooses between batch statistics and running ones, and turns dropout on.
-// `lengths`: i32 [batch], the samples' steps, which padded inputs need; -1: none.
 class LayerBuilder {
  public:
-  LayerBuilder(ir::Graph* graph, bool training, ir::ValueId lengths = -1)
-      : graph_(graph), training_(training), lengths_(lengths) {}
+  LayerBuilder(ir::Graph* graph, bool training) : graph_(graph), training_(training) {}
 
   // The layer's output. INVALID_ARGUMENT "[op] ..., node NAME" when shapes do not fit, or when a layer would mix steps
   // that count with steps that do not.
@@ -46,7 +49,7 @@ class LayerBuilder {
   absl::StatusOr<LayerOutput> Dense(const v1::Layer& layer, const LayerOutput& x);
   // The weight of a dense layer: one of its own, or the table of the embedding that it names.
   absl::StatusOr<ir::ValueId> DenseWeight(const v1::Layer& layer, const LayerOutput& x, double bound);
-  absl::StatusOr<LayerOutput> Conv2d(const v1::Layer& layer, const LayerOutput& x);
+  absl::StatusOr<LayerOutput> Conv2d(const v1::Layer& layer, const LayerOutput& input);
   absl::StatusOr<LayerOutput> BatchNorm(const v1::Layer& layer, const LayerOutput& x);
   absl::StatusOr<LayerOutput> Pool(const v1::Layer& layer, ir::OpKind op, const v1::Pool2dLayer& pool,
                                    const LayerOutput& x);
@@ -67,8 +70,18 @@ class LayerBuilder {
   absl::StatusOr<std::vector<ir::ValueId>> RecurrentLevel(const std::string& layer, ir::OpKind op,
                                                           const v1::RecurrentLayer& spec, const std::string& suffix,
                                                           bool reverse, const LayerOutput& x);
-  // bool [batch, 1, 1, time]: which steps count. The same value for every layer.
-  absl::StatusOr<ir::ValueId> StepMask(int64_t time);
+  // bool [batch, 1, 1, 1] but for `axis`, 1 or 3, which is time: which steps count. One value for all that ask alike.
+  absl::StatusOr<ir::ValueId> StepMask(ir::ValueId lengths, int64_t time, size_t axis);
+  // max(lengths + more, 0) / stride: of the steps, those of a window over them. One value for all that ask alike, so
+  // that sequences shortened alike have the same lengths.
+  absl::StatusOr<ir::ValueId> Shortened(ir::ValueId lengths, int64_t more, int64_t stride);
+  // `x`, an image whose rows are steps, with zeros in the steps that do not count; as it is where all count.
+  absl::StatusOr<ir::ValueId> ZeroedPastLengths(const std::string& layer, const LayerOutput& x);
+  // [batch, time, features] as an image of one channel; images as they are.
+  absl::StatusOr<LayerOutput> AsImage(const std::string& layer, const LayerOutput& x);
+  // An op of no layer, on lengths; its output.
+  absl::StatusOr<ir::ValueId> EmitOnLengths(ir::OpKind op, const std::string& name, std::vector<ir::ValueId> inputs,
+                                            ir::Attributes attributes = {});
   absl::StatusOr<LayerOutput> ActivationLayer(const v1::Layer& layer, const LayerOutput& x);
   absl::StatusOr<LayerOutput> Embedding(const v1::Layer& layer, const LayerOutput& x);
   absl::StatusOr<LayerOutput> Reshape(const v1::Layer& layer, const LayerOutput& x);
@@ -99,10 +112,11 @@ class LayerBuilder {
 
   ir::Graph* graph_;
   bool training_;
-  ir::ValueId lengths_;
-  ir::ValueId step_mask_ = -1;
   // By embedding layer.
   std::map<std::string, ir::ValueId> tables_;
+  // By lengths and axis; by lengths, addend and stride.
+  std::map<std::pair<ir::ValueId, size_t>, ir::ValueId> step_masks_;
+  std::map<std::tuple<ir::ValueId, int64_t, int64_t>, ir::ValueId> shortened_;
 };
 
 }  // namespace ampd::models

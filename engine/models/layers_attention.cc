@@ -108,8 +108,8 @@ absl::StatusOr<LayerOutput> LayerBuilder::Attention(const v1::Layer& layer, cons
     return refuse(absl::StrCat(attention.heads(), " heads do not divide ", shape[2], " features"));
   }
   AMPD_ASSIGN_OR_RETURN(std::vector<ir::ValueId> qkv, Projections(layer, x, context));
-  if (inputs.back().padded) {
-    AMPD_ASSIGN_OR_RETURN(const ir::ValueId mask, StepMask(of_context[1]));
+  if (inputs.back().padded()) {
+    AMPD_ASSIGN_OR_RETURN(const ir::ValueId mask, StepMask(inputs.back().lengths, of_context[1], 3));
     qkv.push_back(mask);
   }
   ir::Attributes attributes{{"heads", attention.heads()}};

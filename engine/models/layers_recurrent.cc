@@ -31,7 +31,7 @@ absl::StatusOr<LayerOutput> LayerBuilder::Recurrent(const v1::Layer& layer, OpKi
     const bool last = level + 1 == spec.layers();
     const size_t output = last && spec.output() == v1::RecurrentLayer::LAST_STEP ? 1 : 0;
     const std::string suffix = absl::StrCat("_l", level);
-    const LayerOutput input{value, {}, x.padded};
+    const LayerOutput input{value, {}, x.lengths};
     AMPD_ASSIGN_OR_RETURN(const std::vector<ir::ValueId> forward,
                           RecurrentLevel(layer.name(), op, spec, suffix, false, input));
     value = forward[output];
@@ -66,13 +66,13 @@ absl::StatusOr<std::vector<ir::ValueId>> LayerBuilder::RecurrentLevel(const std:
   if (spec.bias()) {
     inputs.push_back(parameter("bias_ih", {gates}));
     inputs.push_back(parameter("bias_hh", {gates}));
-  } else if (x.padded) {
+  } else if (x.padded()) {
     // The op takes lengths behind biases only.
     const auto zeros = std::make_shared<Tensor>(DType::kF32, Shape{gates});
     inputs.push_back(graph_->AddConstant(absl::StrCat(layer, ".no_bias_ih", suffix), zeros));
     inputs.push_back(graph_->AddConstant(absl::StrCat(layer, ".no_bias_hh", suffix), zeros));
   }
-  if (x.padded) inputs.push_back(lengths_);
+  if (x.padded()) inputs.push_back(x.lengths);
   return ops::Emit(graph_, {.op = op,
                             .name = absl::StrCat(layer, ".", ir::OpName(op), suffix),
                             .layer = layer,

@@ -38,13 +38,12 @@ std::pair<OpKind, ir::Attributes> ElementLoss(const v1::LossSpec& spec) {
 class LossBuilder {
  public:
   LossBuilder(const v1::LossSpec& spec, const SampleInfo& sample, bool training, const LayerOutput& prediction,
-              ValueId lengths, ir::Graph* graph)
+              ir::Graph* graph)
       : spec_(spec),
         sample_(sample),
         training_(training),
         prediction_(prediction.value),
-        padded_(prediction.padded),
-        lengths_(lengths),
+        lengths_(prediction.lengths),
         graph_(graph) {}
 
   absl::Status Build() {
@@ -58,10 +57,12 @@ class LossBuilder {
                                          : AddSoftCrossEntropy());
     if (training_) return absl::OkStatus();
     graph_->outputs["logits"] = prediction_;
+    if (spec_.has_ctc() && padded() && lengths_ != graph_->FindInput("lengths")) graph_->outputs["times"] = lengths_;
     return labels_ >= 0 && !spec_.has_ctc() ? AddMetrics() : absl::OkStatus();
   }
 
  private:
+  bool padded() const { return lengths_ >= 0; }
   bool soft_max() const { return spec_.has_softmax_cross_entropy(); }
   const Shape& shape() const { return graph_->type(prediction_).shape; }
   std::string op_name() const {
@@ -99,7 +100,7 @@ class LossBuilder {
       return Wrong(absl::StrCat("needs [batch, outputs] from the last layer, has ", ShapeString(shape())));
     }
     if (sample_.label_lengths) return Wrong("takes no label lengths, which are for ctc");
-    if (sample_.label_shape.empty() && padded_) {
+    if (sample_.label_shape.empty() && padded()) {
       return Wrong(
           "needs one output a sample, the last layer gives one for each step of samples that differ in length");
     }
@@ -124,7 +125,7 @@ class LossBuilder {
     if (shape().size() != 3) {
       return Wrong(absl::StrCat("needs [batch, time, classes] from the last layer, has ", ShapeString(shape())));
     }
-    if (sample_.lengths && !padded_)
+    if (sample_.lengths && !padded())
       return Wrong("needs the data's steps from the last layer, which ended the sequence");
     return CheckOutputs();
   }
@@ -209,7 +210,7 @@ class LossBuilder {
   }
 
   absl::Status AddCtc() {
-    const ValueId times = padded_ ? lengths_ : Everywhere("times", shape()[1]);
+    const ValueId times = padded() ? lengths_ : Everywhere("times", shape()[1]);
     const ValueId label_lengths = sample_.label_lengths ? graph_->AddInput("label_lengths", {DType::kI32, {shape()[0]}})
                                                         : Everywhere("label_lengths", sample_.label_shape[0]);
     ir::Attributes attributes{{"blank", int64_t{spec_.ctc().blank()}}, {"mean_over_labels", int64_t{1}}};
@@ -264,7 +265,6 @@ class LossBuilder {
   const SampleInfo& sample_;
   const bool training_;
   ValueId prediction_;
-  const bool padded_;
   const ValueId lengths_;
   ir::Graph* graph_;
   ValueId labels_ = -1;
@@ -355,8 +355,8 @@ class TermBuilder {
 }  // namespace
 
 absl::Status AddLoss(const v1::LossSpec& spec, const SampleInfo& sample, bool training, const LayerOutput& prediction,
-                     ValueId lengths, ir::Graph* graph) {
-  return LossBuilder(spec, sample, training, prediction, lengths, graph).Build();
+                     ir::Graph* graph) {
+  return LossBuilder(spec, sample, training, prediction, graph).Build();
 }
 
 absl::StatusOr<ValueId> AddLossTerm(const v1::LossSpec& spec, const std::string& name, const SampleInfo& sample,

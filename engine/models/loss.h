@@ -13,10 +13,10 @@
 
 namespace ampd::models {
 
-// Adds the inputs and outputs that model.h lists, behind `prediction`, the last layer's output. `lengths`: the graph's
-// input of that name, or -1. INVALID_ARGUMENT "[op] ..., node loss" when shapes, data and loss do not fit together.
+// Adds the inputs and outputs that model.h lists, behind `prediction`, the last layer's output.
+// INVALID_ARGUMENT "[op] ..., node loss" when shapes, data and loss do not fit together.
 absl::Status AddLoss(const v1::LossSpec& spec, const SampleInfo& sample, bool training, const LayerOutput& prediction,
-                     ir::ValueId lengths, ir::Graph* graph);
+                     ir::Graph* graph);
 
 // Adds the mean of a loss of `prediction` against `target` and returns it, an f32 scalar: labels (i32, one a row of the
 // prediction's last axis) or f32 of the prediction's shape. Nodes are named after `name`. Errors as above.

@@ -54,13 +54,13 @@ absl::StatusOr<ir::Graph> BuildForward(const v1::ModelSpec& model, const SampleI
   Shape shape{batch};
   shape.insert(shape.end(), sample.input_shape.begin(), sample.input_shape.end());
   AMPD_RETURN_IF_ERROR(budget.Count(shape, "data.train"));
-  const LayerOutput input{graph.AddInput("x", {DType::kF32, shape}), {}, sample.lengths};
-  const ir::ValueId lengths = sample.lengths ? graph.AddInput("lengths", {DType::kI32, {batch}}) : -1;
-  LayerBuilder layers(&graph, training, lengths);
+  LayerOutput input{graph.AddInput("x", {DType::kF32, shape}), {}};
+  if (sample.lengths) input.lengths = graph.AddInput("lengths", {DType::kI32, {batch}});
+  LayerBuilder layers(&graph, training);
   AMPD_ASSIGN_OR_RETURN(LayerOutput last,
                         AddLayers(model.layers(), "model.layers", {{"input", input}}, &layers, &budget, &graph));
   AMPD_ASSIGN_OR_RETURN(last, layers.InTorchOrder(model.layers().rbegin()->name(), last));
-  const absl::Status status = AddLoss(model.loss(), sample, training, last, lengths, &graph);
+  const absl::Status status = AddLoss(model.loss(), sample, training, last, &graph);
   if (!status.ok()) return InvalidField("model.loss", status.message());
   return graph;
 }

@@ -11,6 +11,7 @@
 
 #include "absl/types/span.h"
 #include "engine/core/status.h"
+#include "engine/train/beam_search.h"
 #include "engine/train/detection_score.h"
 #include "engine/train/failure.h"
 #include "engine/train/label_errors.h"
@@ -23,7 +24,7 @@ namespace {
 class EvaluationRun {
  public:
   EvaluationRun(const data::Dataset& dataset, const v1::LossSpec& loss, const PlannedModel& plan, LoadedModel* model)
-      : dataset_(dataset), plan_(plan), model_(model), spelled_(loss.has_ctc()), blank_(loss.ctc().blank()) {
+      : dataset_(dataset), plan_(plan), model_(model), spelled_(loss.has_ctc()), ctc_(loss.ctc()) {
     if (loss.has_multibox()) detections_.emplace(loss.multibox());
   }
 
@@ -44,8 +45,9 @@ class EvaluationRun {
     auto& metrics = *result.mutable_metrics();
     result.set_loss(Share("losses", Has("loss_weights") ? sums_.at("loss_weights") : static_cast<double>(samples_)));
     metrics["loss"] = result.loss();
-    if (spelled_) metrics["label_error_rate"] = labels_seen_ == 0 ? 0 : label_errors_ / labels_seen_;
     if (detections_) metrics["mean_average_precision"] = detections_->MeanAveragePrecision();
+    if (spelled_) AddSpelling("", best_path_, &metrics);
+    if (ctc_.beam_width() > 0) AddSpelling("beam_", beam_, &metrics);
     if (!Has("counted")) return result;
     const double counted = sums_.at("counted");
     result.set_accuracy(Share("correct", counted));
@@ -56,6 +58,12 @@ class EvaluationRun {
   }
 
  private:
+  static void AddSpelling(const std::string& prefix, const SpellingErrors& errors,
+                          google::protobuf::Map<std::string, double>* metrics) {
+    (*metrics)[prefix + "label_error_rate"] = errors.LabelErrorRate();
+    (*metrics)[prefix + "exact_match"] = errors.ExactMatch();
+  }
+
   bool Has(const std::string& output) const { return plan_.eval.outputs.count(output) > 0; }
 
   // 0 of a set in which no label counts.
@@ -97,19 +105,33 @@ class EvaluationRun {
     return absl::OkStatus();
   }
 
+  // Steps of each sample that count among the last layer's; empty: all.
+  absl::StatusOr<std::vector<int32_t>> Times(const data::Batch& batch) {
+    if (Has("times")) {
+      AMPD_ASSIGN_OR_RETURN(const TensorView times, Output("times"));
+      return std::vector<int32_t>(times.as<int32_t>(), times.as<int32_t>() + times.size());
+    }
+    if (batch.lengths.shape().empty()) return std::vector<int32_t>();
+    const auto lengths = batch.lengths.as<int32_t>();
+    return std::vector<int32_t>(lengths.begin(), lengths.end());
+  }
+
   absl::Status AddLabelErrors(const data::Batch& batch) {
+    AMPD_ASSIGN_OR_RETURN(const std::vector<int32_t> times, Times(batch));
     AMPD_ASSIGN_OR_RETURN(const TensorView logits, Output("logits"));
     const int64_t time = logits.shape[1], classes = logits.shape[2], places = batch.labels.shape()[1];
     for (int64_t i = 0; i < batch.valid; ++i) {
       const size_t at = static_cast<size_t>(i);
-      const int64_t steps = batch.lengths.shape().empty() ? time : batch.lengths.as<int32_t>()[at];
+      const int64_t steps = times.empty() ? time : times[at];
       const int64_t count = batch.label_lengths.shape().empty() ? places : batch.label_lengths.as<int32_t>()[at];
       const auto labels =
           batch.labels.as<int32_t>().subspan(at * static_cast<size_t>(places), static_cast<size_t>(count));
       const absl::Span<const float> of_sample(logits.as<float>() + i * time * classes,
                                               static_cast<size_t>(steps * classes));
-      label_errors_ += static_cast<double>(EditDistance(BestPathLabels(of_sample, classes, blank_), labels));
-      labels_seen_ += static_cast<double>(count);
+      best_path_.Add(BestPathLabels(of_sample, classes, ctc_.blank()), labels);
+      if (ctc_.beam_width() > 0) {
+        beam_.Add(BeamSearch(of_sample, classes, ctc_.blank(), ctc_.beam_width()).labels, labels);
+      }
     }
     return absl::OkStatus();
   }
@@ -136,11 +158,10 @@ class EvaluationRun {
   int64_t samples_ = 0;
   // Of ctc.
   const bool spelled_;
-  const int32_t blank_;
-  double label_errors_ = 0;
-  double labels_seen_ = 0;
   // Of multibox.
   std::optional<DetectionScore> detections_;
+  const v1::CtcLoss& ctc_;
+  SpellingErrors best_path_, beam_;
 };
 
 }  // namespace

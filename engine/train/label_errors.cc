@@ -36,4 +36,15 @@ int64_t EditDistance(absl::Span<const int32_t> a, absl::Span<const int32_t> b) {
   return row.back();
 }
 
+void SpellingErrors::Add(absl::Span<const int32_t> found, absl::Span<const int32_t> labels) {
+  const int64_t distance = EditDistance(found, labels);
+  errors_ += static_cast<double>(distance);
+  labels_ += static_cast<double>(labels.size());
+  exact_ += distance == 0 ? 1 : 0;
+  samples_ += 1;
+}
+
+double SpellingErrors::LabelErrorRate() const { return labels_ == 0 ? 0 : errors_ / labels_; }
+double SpellingErrors::ExactMatch() const { return samples_ == 0 ? 0 : exact_ / samples_; }
+
 }  // namespace ampd::train

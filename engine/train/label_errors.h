@@ -16,6 +16,20 @@ std::vector<int32_t> BestPathLabels(absl::Span<const float> logits, int64_t clas
 // Insertions, deletions and substitutions that it takes at least to turn one into the other (Levenshtein 1966).
 int64_t EditDistance(absl::Span<const int32_t> a, absl::Span<const int32_t> b);
 
+// How well samples were spelled, summed up.
+class SpellingErrors {
+ public:
+  void Add(absl::Span<const int32_t> found, absl::Span<const int32_t> labels);
+
+  // Edit distances over the number of labels; of characters the character error rate. 0 without labels.
+  double LabelErrorRate() const;
+  // Share of samples without any error. 0 without samples.
+  double ExactMatch() const;
+
+ private:
+  double errors_ = 0, labels_ = 0, exact_ = 0, samples_ = 0;
+};
+
 }  // namespace ampd::train
 
 #endif  // AMPD_ENGINE_TRAIN_LABEL_ERRORS_H_

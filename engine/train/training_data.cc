@@ -32,7 +32,9 @@ absl::Status CheckSameTargets(const v1::JobSpec& spec, const data::DatasetInfo& 
   // Labels at each step are padded as the steps are.
   const bool by_step = !train.lengths.empty() && !spec.model().loss().has_ctc() && eval.label_count > 0 &&
                        eval.label_count == eval.input_shape[0] && train.label_count > 0;
-  if (by_step || train.label_count == eval.label_count) return absl::OkStatus();
+  // Where lengths tell which labels count, the shorter ones are padded.
+  const bool counted = spec.model().loss().has_ctc() && !train.label_lengths.empty();
+  if (by_step || counted || train.label_count == eval.label_count) return absl::OkStatus();
   return refuse(absl::StrCat("samples of ", eval.name, " have ", eval.label_count, " labels, those of ", train.name,
                              " ", train.label_count));
 }
@@ -73,7 +75,10 @@ models::SampleInfo SampleInfoOf(const data::DatasetInfo& info) {
 absl::StatusOr<models::SampleInfo> SampleInfoOf(const v1::JobSpec& spec, const data::DatasetInfo& train,
                                                 const data::DatasetInfo* eval) {
   models::SampleInfo sample = SampleInfoOf(train);
-  if (eval != nullptr) AMPD_RETURN_IF_ERROR(CheckSameTargets(spec, train, *eval));
+  if (eval != nullptr) {
+    AMPD_RETURN_IF_ERROR(CheckSameTargets(spec, train, *eval));
+    if (sample.label_lengths) sample.label_shape[0] = std::max(sample.label_shape[0], eval->label_count);
+  }
   if (train.lengths.empty()) return sample;
   if (!spec.model().networks().empty()) {
     return absl::InvalidArgumentError("datasets with lengths are not supported with model.networks yet");
@@ -145,6 +150,7 @@ data::LoaderOptions TrainingData::Options(int64_t batch_size, int64_t outputs) c
   options.spelled_labels = loss.has_ctc();
   options.blank = loss.ctc().blank();
   options.threads = threads_;
+  if (sample_.label_lengths) options.label_places = sample_.label_shape[0];
   return options;
 }
 

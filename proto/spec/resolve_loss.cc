@@ -15,6 +15,7 @@ constexpr double kMaxLossNumber = 1e6;
 constexpr int kMaxMaps = 64;
 constexpr int kMaxRatios = 16;
 constexpr int64_t kMaxPriors = 1 << 20;
+constexpr int64_t kMaxBeamWidth = 256;
 
 void CheckWeights(const std::string& field, const RepeatedField<float>& weights, Violations* violations) {
   if (weights.size() > kMaxChannels) {
@@ -97,6 +98,7 @@ void ResolveLoss(const std::string& path, v1::LossSpec* loss, Violations* violat
       return violations->CheckReal(path + ".hinge.margin", loss->hinge().margin(), {.low = 0, .high = kMaxLossNumber});
     case v1::LossSpec::kCtc:
       if (!loss->ctc().has_blank()) loss->mutable_ctc()->set_blank(0);
+      violations->CheckInteger(path + ".ctc.beam_width", loss->ctc().beam_width(), 0, kMaxBeamWidth);
       return violations->CheckInteger(path + ".ctc.blank", loss->ctc().blank(), 0, kMaxChannels - 1);
     case v1::LossSpec::kMultibox:
       return ResolveMultibox(path + ".multibox", loss->mutable_multibox(), violations);

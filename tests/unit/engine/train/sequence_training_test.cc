@@ -34,6 +34,25 @@ const std::string kAttend =
     "layers { name: 'sum' add {} inputs: 'where' inputs: 'drop' } layers { name: 'ln' layer_norm {} }"
     "layers { name: 'rnn' gru { units: 6 } } layers { name: 'head' dense { units: 5 } }";
 
+// What pads the samples is not zero and, behind a bias, no convolution's result there is.
+const std::string kConvolve =
+    "layers { name: 'c1' conv2d { filters: 4 kernel: [ 5, 3 ] stride: [ 2, 1 ] padding: SAME activation: RELU } }"
+    "layers { name: 'ln' layer_norm {} }"
+    "layers { name: 'c2' conv2d { filters: 6 kernel: 3 pads: 1 stride: [ 1, 2 ] activation: GELU } }"
+    "layers { name: 'side' conv2d { filters: 6 kernel: 1 stride: [ 1, 2 ] } inputs: 'ln' }"
+    "layers { name: 'sum' add {} inputs: 'c2' inputs: 'side' }"
+    "layers { name: 'rnn' gru { units: 6 bidirectional: true } } layers { name: 'head' dense { units: 5 } }";
+// A stride that does not divide the buckets, and windows within the samples alone.
+const std::string kStrides =
+    "layers { name: 'c1' conv2d { filters: 6 kernel: [ 4, 2 ] stride: [ 3, 1 ] padding: SAME } }"
+    "layers { name: 'pool' max_pool { size: [ 1, 2 ] stride: [ 1, 1 ] padding: SAME } }"
+    "layers { name: 'rnn' lstm { units: 6 bidirectional: true output: LAST_STEP } } layers { name: 'head' dense { "
+    "units: 5 } }";
+const std::string kWindows =
+    "layers { name: 'c1' conv2d { filters: 6 kernel: [ 2, 4 ] } }"
+    "layers { name: 'pool' avg_pool { size: [ 2, 1 ] stride: [ 1, 1 ] } }"
+    "layers { name: 'rnn' lstm { units: 6 output: LAST_STEP } } layers { name: 'head' dense { units: 5 } }";
+
 struct Job {
   std::string layers, loss;
   bool a_label_each_step = false, spelled = false;
@@ -42,7 +61,10 @@ struct Job {
 const std::vector<Job> kJobs = {{kTag, "softmax_cross_entropy { label_smoothing: 0.1 }", true, false},
                                 {kLast, "softmax_cross_entropy {}", false, false},
                                 {kAttend, "softmax_cross_entropy {}", true, false},
-                                {kAttend, "ctc { blank: 4 }", false, true}};
+                                {kAttend, "ctc { blank: 4 }", false, true},
+                                {kConvolve, "ctc { blank: 4 }", false, true},
+                                {kStrides, "softmax_cross_entropy {}", false, false},
+                                {kWindows, "softmax_cross_entropy {}", false, false}};
 
 models::SampleInfo SampleOf(const Job& job) {
   models::SampleInfo sample{.input_shape = {24, kFeatures}, .classes = kClasses};
@@ -193,6 +215,27 @@ TEST(SequenceTraining, LearnsToSpell) {
   EXPECT_LT(recorder.evaluations().back().loss(), 0.5 * recorder.evaluations().front().loss());
   EXPECT_LT(recorder.evaluations().back().metrics().at("label_error_rate"), 0.3);
   EXPECT_EQ(recorder.evaluations().back().metrics().count("accuracy"), 0u);
+}
+
+// The evaluation decodes the steps that the strides leave: more would add labels, fewer would lose some.
+TEST(SequenceTraining, DecodesTheStepsThatConvolutionsLeave) {
+  const std::string model =
+      "model { layers { name: 'conv' conv2d { filters: 8 kernel: 3 pads: 1 stride: [ 2, 1 ] activation: RELU } }"
+      "        layers { name: 'rnn' gru { units: 16 bidirectional: true } } layers { name: 'head' dense { units: 5 } "
+      "} ";
+  const ScratchFolder folder;
+  WriteData(folder.path(), "", 1);
+  WriteData(folder.path(), "e", 2);
+  Recorder recorder;
+  const auto outcome = Train(Spec({model + "loss { ctc { blank: 4 zero_infinity: true beam_width: 8 } } }", kCtcData,
+                                   kTraining, "train { epochs: 60 eval_every_epochs: 30 }"}),
+                             Options(folder.path()), &recorder);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  const auto metrics = recorder.evaluations().back().metrics();
+  EXPECT_LT(metrics.at("label_error_rate"), 0.4);
+  EXPECT_GT(metrics.at("exact_match"), 0.3);
+  EXPECT_LE(metrics.at("beam_label_error_rate"), metrics.at("label_error_rate") + 0.1);
+  EXPECT_GE(metrics.at("beam_exact_match"), metrics.at("exact_match") - 0.1);
 }
 
 TEST(SequenceTraining, CountsLabelsOfRealStepsOnly) {
