@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <new>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -17,6 +18,7 @@
 #include "engine/data/resized_dataset.h"
 #include "engine/data/safetensors_dataset.h"
 #include "engine/data/text.h"
+#include "engine/data/wav_folder.h"
 
 namespace ampd::data {
 namespace {
@@ -29,7 +31,7 @@ absl::Status UnsupportedSource(const v1::DatasetSpec& spec) {
   }
   return absl::InvalidArgumentError(
       "a dataset needs a source: one of idx, cifar10, npy, glyphs, image_folder, quickdraw, csv, text, tokens, "
-      "safetensors");
+      "safetensors, wav_folder");
 }
 
 absl::StatusOr<std::unique_ptr<Dataset>> Open(const v1::DatasetSpec& spec, absl::Span<const std::string> roots,
@@ -51,6 +53,8 @@ absl::StatusOr<std::unique_ptr<Dataset>> Open(const v1::DatasetSpec& spec, absl:
       return OpenSafetensors(spec.safetensors(), roots, spec.limit());
     case v1::DatasetSpec::kText:
       return OpenText(spec.text(), roots, spec.limit());
+    case v1::DatasetSpec::kWavFolder:
+      return OpenWavFolder(spec.wav_folder(), roots, spec.limit(), 0, 1);
     case v1::DatasetSpec::kTokens:
       return OpenTokens(spec.tokens(), roots, spec.limit());
     default:
@@ -76,6 +80,8 @@ absl::StatusOr<DatasetInfo> Describe(const v1::DatasetSpec& spec, absl::Span<con
       return DescribeSafetensors(spec.safetensors(), roots);
     case v1::DatasetSpec::kText:
       return DescribeText(spec.text(), roots);
+    case v1::DatasetSpec::kWavFolder:
+      return DescribeWavFolder(spec.wav_folder(), roots, spec.limit(), 0);
     case v1::DatasetSpec::kTokens:
       return DescribeTokens(spec.tokens(), roots);
     default:
@@ -86,6 +92,23 @@ absl::StatusOr<DatasetInfo> Describe(const v1::DatasetSpec& spec, absl::Span<con
 absl::Status CheckLimit(const v1::DatasetSpec& spec) {
   if (spec.limit() >= 0) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("limit is ", spec.limit(), "; it must be >= 0"));
+}
+
+double MaxCorruptRatio(const v1::DataSpec& data) {
+  return data.has_max_corrupt_ratio() ? data.max_corrupt_ratio() : 0.01;
+}
+
+absl::StatusOr<std::unique_ptr<Dataset>> OpenSounds(const v1::DataSpec& data, const v1::DatasetSpec& spec,
+                                                    absl::Span<const std::string> roots) {
+  constexpr int kMaxThreads = 256;
+  AMPD_RETURN_IF_ERROR(CheckLimit(spec));
+  const auto processors = static_cast<int>(std::thread::hardware_concurrency());
+  const int threads = std::clamp(data.has_decode_threads() ? data.decode_threads() : processors, 1, kMaxThreads);
+  try {
+    return OpenWavFolder(spec.wav_folder(), roots, spec.limit(), MaxCorruptRatio(data), threads);
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError("no memory left while reading sounds");
+  }
 }
 
 }  // namespace
@@ -144,6 +167,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const v1::DataSpec& data, a
     AMPD_RETURN_IF_ERROR(CheckLimit(spec));
     return OpenImageFolder(data, is_eval, data_roots, std::move(cache));
   }
+  if (spec.has_wav_folder()) return OpenSounds(data, spec, data_roots);
   AMPD_ASSIGN_OR_RETURN(std::unique_ptr<Dataset> dataset, OpenDataset(spec, data_roots, is_eval));
   if (data.image().size() == 0) return dataset;
   return MakeResizedDataset(std::move(dataset), data.image(), is_eval);
@@ -155,6 +179,10 @@ absl::StatusOr<DatasetInfo> DescribeDataset(const v1::DataSpec& data, absl::Span
   if (spec.has_image_folder()) {
     AMPD_RETURN_IF_ERROR(CheckLimit(spec));
     return DescribeImageFolder(data, is_eval, data_roots);
+  }
+  if (spec.has_wav_folder()) {
+    AMPD_RETURN_IF_ERROR(CheckLimit(spec));
+    return DescribeWavFolder(spec.wav_folder(), data_roots, spec.limit(), MaxCorruptRatio(data));
   }
   AMPD_ASSIGN_OR_RETURN(DatasetInfo info, DescribeDataset(spec, data_roots, is_eval));
   if (data.image().size() == 0) return info;

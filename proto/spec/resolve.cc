@@ -26,11 +26,8 @@ constexpr int kMaxLabels = 64;
 const absl::flat_hash_set<std::string>& UnsupportedFields() {
   // clang-format off
   static const auto* const fields = new absl::flat_hash_set<std::string>{
-      "ampd.v1.CtcLoss.beam_width",
-      "ampd.v1.DatasetSpec.wav_folder",
       "ampd.v1.JobSpec.start_from",
       "ampd.v1.ModelSpec.onnx",
-      "ampd.v1.PresetModel.speech",
   };
   // clang-format on
   return *fields;

@@ -17,7 +17,7 @@ constexpr int kMaxBuckets = 64;
 constexpr int64_t kMaxLength = 1 << 20;
 constexpr int64_t kMaxStride = int64_t{1} << 40;
 constexpr int64_t kMaxVocabulary = 1 << 16;
-const char kSources[] = "one of idx, cifar10, npy, glyphs, image_folder, quickdraw, csv, text, tokens, safetensors";
+const char kSources[] = "one of idx, cifar10, npy, glyphs, image_folder, quickdraw, csv, text, tokens, safetensors, wav_folder";
 
 void CheckIdx(const std::string& path, const v1::IdxDataset& idx, Violations* violations) {
   violations->CheckText(absl::StrCat(path, ".images"), idx.images(), kMaxPathBytes);
@@ -172,6 +172,8 @@ void ResolveDataset(const std::string& path, uint64_t glyphs_seed, v1::DatasetSp
       return ResolveWindows(absl::StrCat(path, ".text"), dataset->mutable_text(), violations);
     case v1::DatasetSpec::kTokens:
       return ResolveTokens(absl::StrCat(path, ".tokens"), dataset->mutable_tokens(), violations);
+    case v1::DatasetSpec::kWavFolder:
+      return ResolveWavFolder(absl::StrCat(path, ".wav_folder"), dataset->mutable_wav_folder(), violations);
     case v1::DatasetSpec::SOURCE_NOT_SET:
       return violations->Add(path, absl::StrCat("needs a source, ", kSources));
     default:
@@ -179,7 +181,9 @@ void ResolveDataset(const std::string& path, uint64_t glyphs_seed, v1::DatasetSp
   }
 }
 
-bool HasLengths(const v1::DatasetSpec& dataset) { return dataset.has_npy() && !dataset.npy().lengths().empty(); }
+bool HasLengths(const v1::DatasetSpec& dataset) {
+  return dataset.has_wav_folder() || (dataset.has_npy() && !dataset.npy().lengths().empty());
+}
 
 // Batches of either set are padded to the same lengths.
 void CheckLengths(const v1::DataSpec& data, Violations* violations) {
@@ -216,6 +220,7 @@ void ResolveData(v1::DataSpec* data, Violations* violations) {
   }
   if (data->has_eval()) ResolveDataset("data.eval", 2, data->mutable_eval(), violations);
   CheckLengths(*data, violations);
+  CheckSameSpeech(*data, violations);
   if (!data->has_shuffle()) data->set_shuffle(true);
   ResolveImages(data, violations);
   ResolveDecoding(data, violations);

@@ -22,6 +22,10 @@ std::vector<std::string> LayerNamesOf(const v1::ModelSpec& model);
 void ResolveLoss(const std::string& path, v1::LossSpec* loss, Violations* violations);
 // Everything but the phases is resolved.
 void ResolvePhases(v1::JobSpec* spec, Violations* violations);
+// `path`: where the dataset stands, e.g. "data.train.wav_folder".
+void ResolveWavFolder(const std::string& path, v1::WavFolderDataset* wav, Violations* violations);
+// Two wav_folders must mean the same by a frame and a label.
+void CheckSameSpeech(const v1::DataSpec& data, Violations* violations);
 void ResolveData(v1::DataSpec* data, Violations* violations);
 // `path`: where the source stands, e.g. "data.train.image_folder".
 void CheckImageFolder(const std::string& path, const v1::ImageFolderDataset& folder, Violations* violations);

@@ -32,6 +32,8 @@ class PathCheck {
     Path(field + ".csv.path", dataset.csv().path());
     Path(field + ".safetensors.path", dataset.safetensors().path());
     Path(field + ".safetensors.targets_path", dataset.safetensors().targets_path());
+    Path(field + ".wav_folder.path", dataset.wav_folder().path());
+    Path(field + ".wav_folder.transcripts", dataset.wav_folder().transcripts());
     Path(field + ".text.path", dataset.text().path());
     Path(field + ".tokens.path", dataset.tokens().path());
   }

@@ -26,6 +26,8 @@ void Expand(const v1::PresetModel& preset, v1::JobSpec* spec, Violations* violat
       return presets::ExpandGpt2(preset.gpt2(), spec, violations);
     case v1::PresetModel::kAcgan:
       return presets::ExpandAcgan(preset.acgan(), spec, violations);
+    case v1::PresetModel::kSpeech:
+      return presets::ExpandSpeech(preset.speech(), spec, violations);
     case v1::PresetModel::FAMILY_NOT_SET:
       return violations->Add("model.preset", "required, one of mlp, convnet, acgan, resnet, gpt2, speech, unet, ssd");
     default:

@@ -100,6 +100,27 @@ TEST_F(PathTest, RefusesOddSpellings) {
   EXPECT_NE(CodeOf(std::string(10000, 'x')), absl::StatusCode::kOk);
 }
 
+TEST_F(PathTest, ListsFoldersAsItOpensFiles) {
+  for (const char* d : {"/b/sub", "/b/sub/z", "/outside/sub"}) std::filesystem::create_directory(root_ + d);
+  for (const char* name : {"b/sub/b", "b/sub/.hidden", "b/sub/B"}) Write(name, "");
+  std::filesystem::create_symlink("../second", root_ + "/b/sub/link");
+  std::filesystem::create_symlink("nowhere", root_ + "/b/sub/broken");
+  std::filesystem::create_directory_symlink(root_ + "/outside/sub", root_ + "/b/out");
+  const auto names = [&](const std::string& path) {
+    std::string names;
+    const auto entries = ListBeneath(path, roots_);
+    if (!entries.ok()) return entries.status().ToString();
+    for (const FolderEntry& entry : *entries) names += entry.name + (entry.is_folder ? "/ " : " ");
+    return names;
+  };
+  EXPECT_EQ(names("sub"), "B b broken link z/ ");
+  EXPECT_EQ(names(root_ + "/b/sub"), "B b broken link z/ ");
+  EXPECT_THAT(names("out"), HasSubstr("leads outside"));
+  EXPECT_THAT(names("first"), HasSubstr("is not a folder"));
+  EXPECT_THAT(names("none"), HasSubstr("none: no such folder"));
+  EXPECT_THAT(names("../outside"), HasSubstr("PERMISSION_DENIED"));
+}
+
 TEST_F(PathTest, SaysWhenAFileMayNotBeRead) {
   if (::geteuid() == 0) GTEST_SKIP() << "root may read every file";
   ASSERT_EQ(::chmod((root_ + "/a/first").c_str(), 0), 0);

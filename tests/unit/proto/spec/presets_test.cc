@@ -36,8 +36,15 @@ std::string Violated(const std::string& yaml) {
 // Presets that stand for layers, one of each family at least.
 const std::vector<std::string>& Families() {
   static const auto* const families =
-      new std::vector<std::string>{"mlp: {}",  "convnet: {}",       "resnet: {depth: 20}",        "resnet: {depth: 50}",
-                                   "unet: {}", "gpt2: {layers: 2}", "ssd: {classes: 3, size: 64}"};
+      new std::vector<std::string>{"mlp: {}",
+                                   "convnet: {}",
+                                   "resnet: {depth: 20}",
+                                   "resnet: {depth: 50}",
+                                   "unet: {}",
+                                   "gpt2: {layers: 2}",
+                                   "ssd: {classes: 3, size: 64}",
+                                   "speech: {}",
+                                   "speech: {recurrent: GRU, units: 32, layers: 1, dropout: 0}"};
   return *families;
 }
 

@@ -607,17 +607,16 @@ TEST(ResolveJobSpecTest, ChecksNamesAndReferences) {
       {"model.layers[1]={gru: {units: 2, dropout: 1}}", "model.layers[1].gru.dropout: must be in [0, 1), is 1"},
       {"model.loss={}",
        "model.loss: required, one of softmax_cross_entropy, mean_squared_error, sigmoid_cross_entropy, l1, smooth_l1, "
-        "hinge, ctc, multibox"},
+       "hinge, ctc, multibox"},
       {"data.train=null",
        "data.train: required, one of idx, cifar10, npy, glyphs, image_folder, quickdraw, csv, text, tokens, "
-       "safetensors"},
+       "safetensors, wav_folder"},
       {"data.train={}",
        "data.train: needs a source, one of idx, cifar10, npy, glyphs, image_folder, quickdraw, csv, text, tokens, "
-       "safetensors"},
+       "safetensors, wav_folder"},
       {"data.eval={}",
        "data.eval: needs a source, one of idx, cifar10, npy, glyphs, image_folder, quickdraw, csv, text, tokens, "
-       "safetensors"},
-       "hinge, ctc, multibox"},
+       "safetensors, wav_folder"},
       {"data.train={idx: {images: a}}", "data.train.idx.labels: required"},
       {"data.train={cifar10: {}}", "data.train.cifar10.paths: required, at least one file"},
       {"data.train={cifar10: {paths: ['']}}", "data.train.cifar10.paths[0]: required"},
@@ -635,6 +634,20 @@ TEST(ResolveJobSpecTest, ChecksNamesAndReferences) {
        "data.train.tokens.vocabulary: must be at most 65536, is 65537"},
       {"model.layers[1]={dense: {units: 4, weight_of: conv2d_0}}",
        "model.layers[1].dense.weight_of: no earlier embedding layer is named 'conv2d_0'"},
+      {"data.train={wav_folder: {path: a}}",
+       "data.train.wav_folder: needs exactly one of transcripts and transcript_by_prefix"},
+      {"data.train={wav_folder: {transcripts: a, transcript_by_prefix: {b: c}, include: ['']}}",
+       "data.train.wav_folder.path: required\ndata.train.wav_folder.include[0]: required\n"
+       "data.train.wav_folder: needs exactly one of transcripts and transcript_by_prefix"},
+      {"data.train={wav_folder: {path: a, transcripts: b, log_mel: {mels: 513, hop_seconds: 0, high_hz: 10}}}",
+       "data.train.wav_folder.log_mel.mels: must be at most 512, is 513\n"
+       "data.train.wav_folder.log_mel.hop_seconds: must be in (0, 60], is 0\n"
+       "data.train.wav_folder.log_mel.high_hz: must be in (20, 1048576], is 10"},
+      {"data={train: {wav_folder: {path: a, transcripts: b}}, eval: {wav_folder: {path: a, transcripts: b, alphabet: "
+       "ab, log_mel: {mels: 20}}}}",
+       "data.eval.wav_folder.alphabet: must be that of data.train\ndata.eval.wav_folder.log_mel: must be that of "
+       "data.train"},
+      {"model.loss={ctc: {beam_width: 257}}", "model.loss.ctc.beam_width: must be at most 256, is 257"},
       {"labels.a=" + std::string(201, 'x'), "labels.a: must be at most 200 bytes, is 201"},
   });
 }
@@ -645,7 +658,7 @@ TEST(ResolveJobSpecTest, ReportsEveryViolation) {
             "smooth_l1, hinge, ctc, multibox\n"
             "model.layers: required, at least one layer\n"
             "data.train: required, one of idx, cifar10, npy, glyphs, image_folder, quickdraw, csv, text, tokens, "
-            "safetensors");
+            "safetensors, wav_folder");
 }
 
 TEST(ResolveJobSpecTest, BoundsHostileSpecs) {
