@@ -63,7 +63,7 @@ sanitizers() {
 accuracy() {
   local stubs=$source_dir/build/dev/tests/e2e/gen code=0
   AMPD_BIN_DIR=$source_dir/build/dev/bin PYTHONPATH=$stubs PYTHONDONTWRITEBYTECODE=1 \
-    /usr/bin/python3 -u tests/e2e/fashion_mnist_accuracy.py || code=$?
+    /usr/bin/python3 -u "tests/e2e/$1_accuracy.py" || code=$?
   [[ $code == 0 || $code == 77 ]]
 }
 
@@ -86,7 +86,8 @@ fi
 part "the tests" build_and_test dev
 part "clang-tidy" check_tidy
 sanitizers
-part "accuracy of the modes, three seeds each" accuracy
+part "accuracy of the modes, three seeds each" accuracy fashion_mnist
+part "spelling of spoken digits" accuracy speech
 part "the image" image
 if [[ ${#failed[@]} -gt 0 ]]; then
   say "FAILED: ${failed[*]}"
