@@ -17,7 +17,8 @@ constexpr int kMaxBuckets = 64;
 constexpr int64_t kMaxLength = 1 << 20;
 constexpr int64_t kMaxStride = int64_t{1} << 40;
 constexpr int64_t kMaxVocabulary = 1 << 16;
-const char kSources[] = "one of idx, cifar10, npy, glyphs, image_folder, quickdraw, csv, text, tokens, safetensors, wav_folder";
+const char kSources[] =
+    "one of idx, cifar10, npy, glyphs, image_folder, quickdraw, csv, text, tokens, safetensors, wav_folder";
 
 void CheckIdx(const std::string& path, const v1::IdxDataset& idx, Violations* violations) {
   violations->CheckText(absl::StrCat(path, ".images"), idx.images(), kMaxPathBytes);
