@@ -15,7 +15,7 @@ constexpr size_t kMaxAlphabetBytes = 1 << 16;
 constexpr int kMaxPatterns = 1000;
 constexpr size_t kMaxPrefixes = 10000;
 constexpr double kMaxSeconds = 60;
-constexpr double kMaxHz = 1 << 20;
+constexpr double kMaxHz = 1e6;
 const char kDefaultAlphabet[] = " 'abcdefghijklmnopqrstuvwxyz";
 
 void CheckPatterns(const std::string& path, const google::protobuf::RepeatedPtrField<std::string>& patterns,

@@ -642,7 +642,7 @@ TEST(ResolveJobSpecTest, ChecksNamesAndReferences) {
       {"data.train={wav_folder: {path: a, transcripts: b, log_mel: {mels: 513, hop_seconds: 0, high_hz: 10}}}",
        "data.train.wav_folder.log_mel.mels: must be at most 512, is 513\n"
        "data.train.wav_folder.log_mel.hop_seconds: must be in (0, 60], is 0\n"
-       "data.train.wav_folder.log_mel.high_hz: must be in (20, 1048576], is 10"},
+       "data.train.wav_folder.log_mel.high_hz: must be in (20, 1e+06], is 10"},
       {"data={train: {wav_folder: {path: a, transcripts: b}}, eval: {wav_folder: {path: a, transcripts: b, alphabet: "
        "ab, log_mel: {mels: 20}}}}",
        "data.eval.wav_folder.alphabet: must be that of data.train\ndata.eval.wav_folder.log_mel: must be that of "
