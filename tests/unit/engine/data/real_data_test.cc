@@ -67,5 +67,38 @@ TEST_F(RealDataTest, Cifar10) {
   EXPECT_NEAR(Mean(**test) / 255, 0.473, 0.01);  // CIFAR-10's mean over all channels
 }
 
+// None is damaged. 22 of the photographs are stored in grayscale; one stored in colour has none.
+TEST_F(RealDataTest, Imagenette) {
+  v1::DataSpec data;
+  data.mutable_train()->mutable_image_folder()->set_path("imagenette224/train");
+  data.mutable_eval()->mutable_image_folder()->set_path("imagenette224/val");
+  data.mutable_image()->set_size(32);
+  int64_t gray = 0;
+  for (const bool is_eval : {false, true}) {
+    const auto dataset = OpenDataset(data, roots_, is_eval);
+    ASSERT_TRUE(dataset.ok()) << dataset.status();
+    EXPECT_THAT(CountLabels(**dataset), Each(is_eval ? 40 : 120));
+    std::vector<float> image(32 * 32 * 3);
+    for (int64_t i = 0; i < (*dataset)->size(); ++i) {
+      const absl::Status status = (*dataset)->ReadSample(i, nullptr, absl::MakeSpan(image));
+      ASSERT_TRUE(status.ok()) << status;
+      bool same = true;
+      for (size_t p = 0; p < image.size(); p += 3) same = same && image[p] == image[p + 1] && image[p] == image[p + 2];
+      gray += same ? 1 : 0;
+    }
+  }
+  EXPECT_EQ(gray, 22 + 1);
+}
+
+TEST_F(RealDataTest, QuickDraw) {
+  v1::DatasetSpec spec;
+  spec.mutable_quickdraw()->set_path("quickdraw");
+  spec.mutable_quickdraw()->set_skip_per_class(1900);
+  const auto dataset = OpenDataset(spec, roots_, false);
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  EXPECT_EQ((*dataset)->info().classes, 15);
+  EXPECT_EQ((*dataset)->size(), 15 * 100);
+}
+
 }  // namespace
 }  // namespace ampd::data
