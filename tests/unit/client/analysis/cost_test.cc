@@ -68,7 +68,7 @@ TEST(Cost, WithoutAPriceSaysHowToGiveOne) {
   EXPECT_FALSE(cost.usd);
   const std::string text = CostText(ExampleJob(), cost);
   EXPECT_THAT(text, HasSubstr("device_models: [{name: CPU, usd_per_hour: 1.20}]"));
-  EXPECT_THAT(text, HasSubstr("device time:  0:22"));
+  EXPECT_THAT(text, HasSubstr("device time:   0:22 on 1 device"));
   EXPECT_THAT(CostJson(ExampleJob(), cost), testing::Not(HasSubstr("usd")));
 }
 

@@ -9,12 +9,12 @@ namespace {
 using testing::Contains;
 using testing::HasSubstr;
 
-const Finding* Find(const std::vector<Finding>& findings, const std::string& what) {
+Finding Find(const std::vector<Finding>& findings, const std::string& what) {
   for (const Finding& finding : findings) {
-    if (finding.what == what) return &finding;
+    if (finding.what == what) return finding;
   }
   ADD_FAILURE() << "no finding '" << what << "', the first is '" << findings[0].what << "'";
-  return &findings[0];
+  return findings[0];
 }
 
 TEST(Why, AQueuedJobWaitsForThoseAhead) {
@@ -39,9 +39,9 @@ TEST(Why, AQueuedJobWaitsForThoseAhead) {
 
 TEST(Why, InputBoundWhereTheTrainerWaits) {
   WhyInput input{.job = ExampleJob(v1::Job::RUNNING), .events = ExampleRun(6)};
-  const Finding* finding = Find(Why(input), "slow: input-bound");
-  EXPECT_THAT(finding->because[0], HasSubstr("50.0% of the time: 50.0 ms of 100 ms a step"));
-  EXPECT_THAT(finding->because[1], HasSubstr("2.00 times as fast"));
+  const Finding finding = Find(Why(input), "slow: input-bound");
+  EXPECT_THAT(finding.because[0], HasSubstr("50.0% of the time: 50.0 ms of 100 ms a step"));
+  EXPECT_THAT(finding.because[1], HasSubstr("2.00 times as fast"));
 }
 
 v1::PlanReport PlanWithFloor(double seconds, v1::LayerCost::Bound bound) {
@@ -57,22 +57,22 @@ v1::PlanReport PlanWithFloor(double seconds, v1::LayerCost::Bound bound) {
 TEST(Why, ComparesAStepWithItsFloor) {
   WhyInput input{.job = ExampleJob(v1::Job::RUNNING), .events = ExampleRun(0)};
   input.plan = PlanWithFloor(0.01, v1::LayerCost::MEMORY);
-  EXPECT_THAT(Find(Why(input), "slow: launch-bound")->because[0],
+  EXPECT_THAT(Find(Why(input), "slow: launch-bound").because[0],
               HasSubstr("a step takes 100 ms, 10.0 times the floor of 10.0 ms"));
   input.plan = PlanWithFloor(0.05, v1::LayerCost::MEMORY);
   Find(Why(input), "speed: memory-bound");
   input.plan = PlanWithFloor(0.05, v1::LayerCost::COMPUTE);
   Find(Why(input), "speed: compute-bound");
   input.plan.reset();
-  EXPECT_THAT(Find(Why(input), "speed")->because, Contains(HasSubstr("is not known")));
+  EXPECT_THAT(Find(Why(input), "speed").because, Contains(HasSubstr("is not known")));
 }
 
 TEST(Why, SkipsNameTensorStageAndScale) {
   WhyInput input{.job = ExampleJob(v1::Job::RUNNING), .events = ExampleRun()};
-  const Finding* finding = Find(Why(input), "skips, few");
-  EXPECT_EQ(finding->because[0], "1 of 100 steps were skipped after calibration, the last 101");
-  EXPECT_EQ(finding->because[1], "first not finite: conv1.weight (1 times); stage GRADIENT (1 times)");
-  EXPECT_EQ(finding->because[2], "the scale went from 32768 to 16384");
+  const Finding finding = Find(Why(input), "skips, few");
+  EXPECT_EQ(finding.because[0], "1 of 100 steps were skipped after calibration, the last 101");
+  EXPECT_EQ(finding.because[1], "first not finite: conv1.weight (1 times); stage GRADIENT (1 times)");
+  EXPECT_EQ(finding.because[2], "the scale went from 32768 to 16384");
 }
 
 TEST(Why, ManyForwardSkipsAskForAnotherDtype) {
@@ -82,21 +82,21 @@ TEST(Why, ManyForwardSkipsAskForAnotherDtype) {
         {R"({overflow_skip: {step: 90, phase: main, scale_before: 8, scale_after: 8, stage: FORWARD, first_tensor: "fc1.matmul", kind: KIND_INF}})"});
     input.events.push_back(more[0]);
   }
-  const Finding* finding = Find(Why(input), "skipping");
-  EXPECT_THAT(finding->advice, Contains(HasSubstr("rules [{match: fc1, dtype: FP32}]")));
+  const Finding finding = Find(Why(input), "skipping");
+  EXPECT_THAT(finding.advice, Contains(HasSubstr("rules [{match: fc1, dtype: FP32}]")));
 }
 
 TEST(Why, AFailureTellsWhatToTry) {
   WhyInput input{.job = ExampleJob(v1::Job::FAILED)};
   input.job.mutable_failure()->set_class_(v1::Failure::OUT_OF_MEMORY);
   input.job.mutable_failure()->set_message("the model needs 9 bytes");
-  const Finding* finding = Find(Why(input), "failed");
-  EXPECT_EQ(finding->because[0], "OUT_OF_MEMORY: the model needs 9 bytes");
-  EXPECT_THAT(finding->advice, Contains(HasSubstr("micro_batch_size")));
+  const Finding finding = Find(Why(input), "failed");
+  EXPECT_EQ(finding.because[0], "OUT_OF_MEMORY: the model needs 9 bytes");
+  EXPECT_THAT(finding.advice, Contains(HasSubstr("micro_batch_size")));
   for (int c = 1; c < v1::Failure::Class_descriptor()->value_count(); ++c) {
     input.job.mutable_failure()->set_class_(
         static_cast<v1::Failure::Class>(v1::Failure::Class_descriptor()->value(c)->number()));
-    EXPECT_FALSE(Find(Why(input), "failed")->advice.empty()) << c;
+    EXPECT_FALSE(Find(Why(input), "failed").advice.empty()) << c;
   }
 }
 
@@ -113,9 +113,9 @@ TEST(Why, EveryStateHasAnAnswer) {
 
 TEST(Why, ASucceededJobIsSummedUp) {
   WhyInput input{.job = ExampleJob(), .events = ExampleRun()};
-  const Finding* finding = Find(Why(input), "succeeded");
-  EXPECT_EQ(finding->because[0], "100 steps, 2 skipped, loss 2, accuracy 0.5");
-  EXPECT_EQ(finding->because[1], "it ran 0:20");
+  const Finding finding = Find(Why(input), "succeeded");
+  EXPECT_EQ(finding.because[0], "100 steps, 2 skipped, loss 2, accuracy 0.5");
+  EXPECT_EQ(finding.because[1], "it ran 0:20");
   EXPECT_THAT(WhyText(input.job, Why(input)), testing::StartsWith("01hq3v7m demo: SUCCEEDED\nsucceeded\n  100 steps"));
 }
 

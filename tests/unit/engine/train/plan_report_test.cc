@@ -239,12 +239,12 @@ TEST(PlanAdvice, FollowedUntilNothingIsMisaligned) {
     ASSERT_EQ(ApplySet(&spec, set), absl::OkStatus());
   }
   const StepCosts after = Costs(spec, model);
-  EXPECT_GE(after.eligible_flops / after.product_flops, before.eligible_flops / before.product_flops);
   // No product does padding any more.
   EXPECT_EQ(after.useful_flops, after.product_flops);
   EXPECT_LT(before.useful_flops, before.product_flops);
   EXPECT_LT(after.seconds / 40, before.seconds / 33);
-  for (const v1::Advice& advice : Report(spec, model).advice()) {
+  const v1::PlanReport report = Report(spec, model);
+  for (const v1::Advice& advice : report.advice()) {
     EXPECT_NE(advice.kind(), v1::Advice::ALIGN) << advice.text();
     EXPECT_NE(advice.kind(), v1::Advice::PAD_VOCABULARY) << advice.text();
   }
@@ -252,7 +252,7 @@ TEST(PlanAdvice, FollowedUntilNothingIsMisaligned) {
 
 TEST(PlanAdvice, AJobThatDoesNotFitIsCutSoThatItDoes) {
   v1::DeviceModel model = Model("T4");
-  model.set_memory_bytes(int64_t{700} << 20);
+  model.set_memory_bytes(int64_t{450} << 20);
   const v1::JobSpec spec = Spec(kMisaligned, {"train.batch_size=1024"});
   const v1::PlanReport report = Report(spec, model);
   ASSERT_FALSE(report.advice().empty());
