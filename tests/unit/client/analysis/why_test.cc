@@ -40,7 +40,7 @@ TEST(Why, AQueuedJobWaitsForThoseAhead) {
 TEST(Why, InputBoundWhereTheTrainerWaits) {
   WhyInput input{.job = ExampleJob(v1::Job::RUNNING), .events = ExampleRun(6)};
   const Finding finding = Find(Why(input), "slow: input-bound");
-  EXPECT_THAT(finding.because[0], HasSubstr("50.0% of the time: 50.0 ms of 100 ms a step"));
+  EXPECT_THAT(finding.because[0], HasSubstr("50.0% of the time: 50 ms of 100 ms a step"));
   EXPECT_THAT(finding.because[1], HasSubstr("2.00 times as fast"));
 }
 
@@ -58,7 +58,7 @@ TEST(Why, ComparesAStepWithItsFloor) {
   WhyInput input{.job = ExampleJob(v1::Job::RUNNING), .events = ExampleRun(0)};
   input.plan = PlanWithFloor(0.01, v1::LayerCost::MEMORY);
   EXPECT_THAT(Find(Why(input), "slow: launch-bound").because[0],
-              HasSubstr("a step takes 100 ms, 10.0 times the floor of 10.0 ms"));
+              HasSubstr("a step takes 100 ms, 10.0 times the floor of 10 ms"));
   input.plan = PlanWithFloor(0.05, v1::LayerCost::MEMORY);
   Find(Why(input), "speed: memory-bound");
   input.plan = PlanWithFloor(0.05, v1::LayerCost::COMPUTE);
