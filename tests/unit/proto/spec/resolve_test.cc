@@ -480,40 +480,6 @@ TEST(ResolveJobSpecTest, ChecksPrecisionRules) {
   });
 }
 
-TEST(ResolveJobSpecTest, ChecksTablesAndDrawings) {
-  ExpectViolations({
-      {"data.train={csv: {path: a.csv}}", "data.train.csv: needs exactly one of label and targets"},
-      {"data.train={csv: {path: a.csv, label: y, delimiter: ';;'}}",
-       "data.train.csv.delimiter: must be one character of one byte, no quote and no line end"},
-      {"data.train={csv: {label: y}}", "data.train.csv.path: required"},
-      {"data.train={csv: {path: a.csv, targets: ['']}}", "data.train.csv.targets[0]: required"},
-      {"data.train={quickdraw: {}}", "data.train.quickdraw.path: required"},
-      {"data.train={quickdraw: {path: a, skip_per_class: -1}}",
-       "data.train.quickdraw.skip_per_class: must be at least 0, is -1"},
-      {"data.train={safetensors: {}}", "data.train.safetensors.path: required"},
-      {"data.train={safetensors: {path: a}}", ""},
-      {"data.train={csv: {path: a.csv, targets: [y, z], delimiter: ;}}", ""},
-  });
-}
-
-TEST(ResolveJobSpecTest, ChecksImagesAndHowTheyAreDecoded) {
-  const std::string decoded = "is for sources whose samples are decoded one by one: image_folder, wav_folder";
-  ExpectViolations({
-      {"data.train={image_folder: {path: a}}", "data.image.size: required for image_folder"},
-      {"data.train={image_folder: {path: a, classes: ['']}}",
-       "data.train.image_folder.classes[0]: required\ndata.image.size: required for image_folder"},
-      {"data.image={size: 8193}", "data.image.size: must be at most 8192, is 8193"},
-      {"data.image={resize: STRETCH}", "data.image.resize: needs size"},
-      {"data.image={random_resized_crop: {}}", "data.image.random_resized_crop: needs size"},
-      {"data.image={size: 8, random_resized_crop: {min_area: 0.5, max_area: 0.4}}",
-       "data.image.random_resized_crop.max_area: must be in [0.5, 1], is 0.4"},
-      {"data.image={channels: 3}", "data.image.channels: is for image_folder"},
-      {"data.cache={kind: DISK}", "data.cache: " + decoded},
-      {"data.max_corrupt_ratio=0.5", "data.max_corrupt_ratio: " + decoded},
-      {"data.decode_threads=0", "data.decode_threads: must be at least 1, is 0"},
-  });
-}
-
 TEST(ResolveJobSpecTest, RefusesWhatIsNotSupportedYetByName) {
   ExpectViolations({
       {"model.onnx={path: a.onnx}", "model.onnx: not supported yet"},

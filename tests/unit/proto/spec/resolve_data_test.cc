@@ -1,0 +1,84 @@
+// What is asked of datasets.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/spec/resolve.h"
+#include "proto/spec/yaml.h"
+
+namespace ampd {
+namespace {
+
+constexpr char kMinimal[] = R"(
+model:
+  layers: [{conv2d: {filters: 8, kernel: [3]}}, {max_pool: {size: [2]}}, {flatten: {}}, {dense: {units: 10}}]
+  loss: {softmax_cross_entropy: {}}
+data: {train: {glyphs: {}}}
+)";
+
+v1::JobSpec Minimal(const std::vector<std::string>& sets = {}) {
+  v1::JobSpec spec;
+  EXPECT_EQ(ParseYaml(kMinimal, "f", &spec), absl::OkStatus());
+  for (const std::string& set : sets) EXPECT_EQ(ApplySet(&spec, set), absl::OkStatus());
+  return spec;
+}
+
+// The violations, one a line.
+std::string Violated(const v1::JobSpec& spec) {
+  const absl::StatusOr<ResolvedJobSpec> resolved = ResolveJobSpec(spec);
+  if (resolved.ok()) return "";
+  EXPECT_EQ(resolved.status().code(), absl::StatusCode::kInvalidArgument);
+  return absl::StrJoin(FieldViolationsOf(resolved.status()), "\n", [](std::string* out, const FieldViolation& v) {
+    absl::StrAppend(out, v.field, ": ", v.description);
+  });
+}
+
+struct Case {
+  std::string set;
+  std::string violation;
+};
+
+void ExpectViolations(const std::vector<Case>& cases) {
+  for (const Case& c : cases) EXPECT_EQ(Violated(Minimal({c.set})), c.violation) << c.set;
+}
+
+TEST(ResolveDataTest, ChecksTablesAndDrawings) {
+  ExpectViolations({
+      {"data.train={csv: {path: a.csv}}", "data.train.csv: needs exactly one of label and targets"},
+      {"data.train={csv: {path: a.csv, label: y, delimiter: ';;'}}",
+       "data.train.csv.delimiter: must be one character of one byte, no quote and no line end"},
+      {"data.train={csv: {label: y}}", "data.train.csv.path: required"},
+      {"data.train={csv: {path: a.csv, targets: ['']}}", "data.train.csv.targets[0]: required"},
+      {"data.train={quickdraw: {}}", "data.train.quickdraw.path: required"},
+      {"data.train={quickdraw: {path: a, skip_per_class: -1}}",
+       "data.train.quickdraw.skip_per_class: must be at least 0, is -1"},
+      {"data.train={safetensors: {}}", "data.train.safetensors.path: required"},
+      {"data.train={safetensors: {path: a}}", ""},
+      {"data.train={csv: {path: a.csv, targets: [y, z], delimiter: ;}}", ""},
+  });
+}
+
+TEST(ResolveDataTest, ChecksImagesAndHowTheyAreDecoded) {
+  const std::string decoded = "is for sources whose samples are decoded one by one: image_folder, wav_folder";
+  ExpectViolations({
+      {"data.train={image_folder: {path: a}}", "data.image.size: required for image_folder"},
+      {"data.train={image_folder: {path: a, classes: ['']}}",
+       "data.train.image_folder.classes[0]: required\ndata.image.size: required for image_folder"},
+      {"data.image={size: 8193}", "data.image.size: must be at most 8192, is 8193"},
+      {"data.image={resize: STRETCH}", "data.image.resize: needs size"},
+      {"data.image={random_resized_crop: {}}", "data.image.random_resized_crop: needs size"},
+      {"data.image={size: 8, random_resized_crop: {min_area: 0.5, max_area: 0.4}}",
+       "data.image.random_resized_crop.max_area: must be in [0.5, 1], is 0.4"},
+      {"data.image={channels: 3}", "data.image.channels: is for image_folder"},
+      {"data.cache={kind: DISK}", "data.cache: " + decoded},
+      {"data.max_corrupt_ratio=0.5", "data.max_corrupt_ratio: " + decoded},
+      {"data.decode_threads=0", "data.decode_threads: must be at least 1, is 0"},
+  });
+}
+
+}  // namespace
+}  // namespace ampd
