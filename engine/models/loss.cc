@@ -8,7 +8,6 @@
 
 #include "engine/core/status.h"
 #include "engine/core/tensor.h"
-#include "engine/models/multibox.h"
 #include "engine/ops/op_def.h"
 
 namespace ampd::models {
@@ -47,7 +46,6 @@ class LossBuilder {
         graph_(graph) {}
 
   absl::Status Build() {
-    if (spec_.has_multibox()) return AddMultibox();
     if (soft_max()) AMPD_RETURN_IF_ERROR(PixelsAsPositions());
     AMPD_RETURN_IF_ERROR(spec_.has_ctc() ? CheckCtcShapes() : CheckShapes());
     if (sample_.classes > 0) labels_ = graph_->AddInput("labels", {DType::kI32, LabelShape()});
@@ -189,19 +187,6 @@ class LossBuilder {
     return AddMean(OpKind::kSoftCrossEntropy, inputs, attributes);
   }
 
-  absl::Status AddMultibox() {
-    if (sample_.classes > 0) {
-      return absl::InvalidArgumentError(
-          "[multibox] needs float targets, five numbers a box; the data has class labels, node loss");
-    }
-    const ValueId targets = graph_->AddInput("targets", {DType::kF32, {shape()[0], sample_.target_features}});
-    AMPD_ASSIGN_OR_RETURN(const ValueId losses, AddMultiboxLosses(spec_.multibox(), prediction_, targets, graph_));
-    AMPD_ASSIGN_OR_RETURN(const std::vector<ValueId> mean, Emit(OpKind::kReduceMean, {losses}, {}));
-    graph_->outputs = {{"losses", losses}, {"loss", mean[0]}};
-    if (!training_) graph_->outputs["logits"] = prediction_;
-    return absl::OkStatus();
-  }
-
   // i32 [batch], all `value`.
   ValueId Everywhere(const char* name, int64_t value) {
     auto tensor = std::make_shared<Tensor>(DType::kI32, Shape{shape()[0]});
@@ -278,7 +263,7 @@ class TermBuilder {
       : spec_(spec), name_(name), sample_(sample), prediction_(prediction), target_(target), graph_(graph) {}
 
   absl::StatusOr<ValueId> Build() {
-    if (spec_.has_ctc() || spec_.has_multibox()) return Wrong("is not supported in phases yet");
+    if (spec_.has_ctc()) return Wrong("is not supported in phases yet");
     const bool hard = graph_->type(target_).dtype == DType::kI32;
     if (hard != (spec_.has_softmax_cross_entropy() && hard)) return Wrong("takes no class labels");
     AMPD_RETURN_IF_ERROR(hard ? CheckLabels() : CheckTarget());

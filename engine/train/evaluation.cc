@@ -12,7 +12,6 @@
 #include "absl/types/span.h"
 #include "engine/core/status.h"
 #include "engine/train/beam_search.h"
-#include "engine/train/detection_score.h"
 #include "engine/train/failure.h"
 #include "engine/train/label_errors.h"
 #include "engine/train/micro_batches.h"
@@ -24,9 +23,7 @@ namespace {
 class EvaluationRun {
  public:
   EvaluationRun(const data::Dataset& dataset, const v1::LossSpec& loss, const PlannedModel& plan, LoadedModel* model)
-      : dataset_(dataset), plan_(plan), model_(model), spelled_(loss.has_ctc()), ctc_(loss.ctc()) {
-    if (loss.has_multibox()) detections_.emplace(loss.multibox());
-  }
+      : dataset_(dataset), plan_(plan), model_(model), spelled_(loss.has_ctc()), ctc_(loss.ctc()) {}
 
   absl::Status Add(const data::Batch& batch) {
     AMPD_RETURN_IF_ERROR(Bind(batch));
@@ -35,7 +32,6 @@ class EvaluationRun {
       if (plan_.eval.outputs.count(output) > 0) AMPD_RETURN_IF_ERROR(Sum(output, batch.valid, &sum));
     }
     samples_ += batch.valid;
-    if (detections_) return AddDetections(batch);
     return spelled_ ? AddLabelErrors(batch) : absl::OkStatus();
   }
 
@@ -45,7 +41,6 @@ class EvaluationRun {
     auto& metrics = *result.mutable_metrics();
     result.set_loss(Share("losses", Has("loss_weights") ? sums_.at("loss_weights") : static_cast<double>(samples_)));
     metrics["loss"] = result.loss();
-    if (detections_) metrics["mean_average_precision"] = detections_->MeanAveragePrecision();
     if (spelled_) AddSpelling("", best_path_, &metrics);
     if (ctc_.beam_width() > 0) AddSpelling("beam_", beam_, &metrics);
     if (!Has("counted")) return result;
@@ -136,17 +131,6 @@ class EvaluationRun {
     return absl::OkStatus();
   }
 
-  absl::Status AddDetections(const data::Batch& batch) {
-    AMPD_ASSIGN_OR_RETURN(const TensorView predictions, Output("logits"));
-    const int64_t outputs = predictions.shape[2], of_image = predictions.shape[1] * outputs;
-    const auto numbers = static_cast<size_t>(batch.targets.shape()[1]);
-    for (int64_t i = 0; i < batch.valid; ++i) {
-      detections_->Add(predictions.as<float>() + i * of_image, outputs,
-                       batch.targets.as<float>().subspan(static_cast<size_t>(i) * numbers, numbers));
-    }
-    return absl::OkStatus();
-  }
-
   const data::Dataset& dataset_;
   const PlannedModel& plan_;
   LoadedModel* model_;
@@ -158,8 +142,6 @@ class EvaluationRun {
   int64_t samples_ = 0;
   // Of ctc.
   const bool spelled_;
-  // Of multibox.
-  std::optional<DetectionScore> detections_;
   const v1::CtcLoss& ctc_;
   SpellingErrors best_path_, beam_;
 };

@@ -144,8 +144,7 @@ data::LoaderOptions TrainingData::Options(int64_t batch_size, int64_t outputs) c
   const bool labels = train_->info().target_kind == data::TargetKind::kClass &&
                       (networks || loss.has_softmax_cross_entropy() || loss.has_ctc());
   options.targets = labels ? data::TargetFormat::kLabels : data::TargetFormat::kFloats;
-  // Boxes are other numbers than those that are predicted.
-  options.target_width = loss.has_multibox() ? sample_.target_features : outputs;
+  options.target_width = outputs;
   options.buckets = sample_.buckets;
   options.spelled_labels = loss.has_ctc();
   options.blank = loss.ctc().blank();

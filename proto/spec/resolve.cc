@@ -27,7 +27,9 @@ const absl::flat_hash_set<std::string>& UnsupportedFields() {
   // clang-format off
   static const auto* const fields = new absl::flat_hash_set<std::string>{
       "ampd.v1.JobSpec.start_from",
+      "ampd.v1.LossSpec.multibox",
       "ampd.v1.ModelSpec.onnx",
+      "ampd.v1.PresetModel.ssd",
   };
   // clang-format on
   return *fields;
@@ -176,16 +178,6 @@ void ResolveReport(v1::JobSpec* spec, Violations* violations) {
   if (report->has_samples()) ResolveSamples(*spec, report->mutable_samples(), violations);
 }
 
-// Boxes stay where they are when an image moves.
-void CheckBoxes(const v1::JobSpec& spec, Violations* violations) {
-  if (!spec.model().loss().has_multibox()) return;
-  constexpr char kMoves[] = "would move images away from the boxes that are the multibox loss's targets";
-  const v1::ImageTransform& image = spec.data().image();
-  if (image.random_flip()) violations->Add("data.image.random_flip", kMoves);
-  if (image.random_crop_padding() != 0) violations->Add("data.image.random_crop_padding", kMoves);
-  if (image.has_random_resized_crop()) violations->Add("data.image.random_resized_crop", kMoves);
-}
-
 void CheckLabels(const v1::JobSpec& spec, Violations* violations) {
   if (spec.labels_size() > kMaxLabels) {
     violations->Add("labels", absl::StrCat("must be at most ", kMaxLabels, ", are ", spec.labels_size()));
@@ -232,7 +224,6 @@ absl::StatusOr<ResolvedJobSpec> ResolveJobSpec(v1::JobSpec spec) {
   if (of_model) ResolvePhases(&spec, &violations);
   if (spec.has_bench()) ResolveBench(&spec, &violations);
   ResolveAuto(&spec, &violations);
-  CheckBoxes(spec, &violations);
   CheckLabels(spec, &violations);
   if (!violations.empty()) return InvalidFields(violations.list());
   return ResolvedJobSpec(std::move(spec));

@@ -12,9 +12,6 @@ using google::protobuf::RepeatedField;
 // As many as a layer may have channels.
 constexpr int64_t kMaxChannels = 1 << 20;
 constexpr double kMaxLossNumber = 1e6;
-constexpr int kMaxMaps = 64;
-constexpr int kMaxRatios = 16;
-constexpr int64_t kMaxPriors = 1 << 20;
 constexpr int64_t kMaxBeamWidth = 256;
 
 void CheckWeights(const std::string& field, const RepeatedField<float>& weights, Violations* violations) {
@@ -30,49 +27,6 @@ void CheckWeights(const std::string& field, const RepeatedField<float>& weights,
   if (!any) violations->Add(field, "must not all be 0");
 }
 
-void ResolvePriorMap(const std::string& path, v1::PriorMap* map, int64_t* priors, Violations* violations) {
-  const Interval side = {.low = 0, .high = 10, .low_open = true};
-  violations->CheckInteger(path + ".height", map->height(), 1, kMaxChannels);
-  violations->CheckInteger(path + ".width", map->width(), 1, kMaxChannels);
-  violations->CheckReal(path + ".scale", map->scale(), side);
-  if (map->has_extra_scale()) violations->CheckReal(path + ".extra_scale", map->extra_scale(), side);
-  if (map->ratios().empty()) {
-    for (const double ratio : {1.0, 2.0, 0.5}) map->add_ratios(ratio);
-  }
-  if (map->ratios_size() > kMaxRatios) {
-    return violations->Add(path + ".ratios",
-                           absl::StrCat("must be at most ", kMaxRatios, ", are ", map->ratios_size()));
-  }
-  for (int i = 0; i < map->ratios_size(); ++i) {
-    violations->CheckReal(Indexed(path + ".ratios", i), map->ratios(i), {.low = 0, .high = 100, .low_open = true});
-  }
-  if (map->height() > kMaxChannels || map->width() > kMaxChannels) return;
-  *priors += map->height() * map->width() * (map->ratios_size() + (map->has_extra_scale() ? 1 : 0));
-}
-
-void ResolveMultibox(const std::string& path, v1::MultiboxLoss* loss, Violations* violations) {
-  if (loss->maps().empty() || loss->maps_size() > kMaxMaps) {
-    return violations->Add(path + ".maps", absl::StrCat("must be 1 to ", kMaxMaps, ", are ", loss->maps_size()));
-  }
-  if (!loss->has_threshold()) loss->set_threshold(0.5);
-  if (!loss->has_negative_ratio()) loss->set_negative_ratio(3);
-  if (!loss->has_location_weight()) loss->set_location_weight(1);
-  if (!loss->has_center_variance()) loss->set_center_variance(0.1);
-  if (!loss->has_size_variance()) loss->set_size_variance(0.2);
-  violations->CheckReal(path + ".threshold", loss->threshold(), {.low = 0, .high = 1});
-  violations->CheckReal(path + ".negative_ratio", loss->negative_ratio(), {.low = 0, .high = kMaxLossNumber});
-  violations->CheckReal(path + ".location_weight", loss->location_weight(), {.low = 0, .high = kMaxLossNumber});
-  violations->CheckReal(path + ".center_variance", loss->center_variance(), {.low = 1e-3, .high = 1e3});
-  violations->CheckReal(path + ".size_variance", loss->size_variance(), {.low = 1e-3, .high = 1e3});
-  int64_t priors = 0;
-  for (int i = 0; i < loss->maps_size(); ++i) {
-    ResolvePriorMap(Indexed(path + ".maps", i), loss->mutable_maps(i), &priors, violations);
-  }
-  if (priors > kMaxPriors) {
-    violations->Add(path + ".maps", absl::StrCat("have ", priors, " priors in all, at most ", kMaxPriors));
-  }
-}
-
 }  // namespace
 
 void ResolveLoss(const std::string& path, v1::LossSpec* loss, Violations* violations) {
@@ -80,7 +34,7 @@ void ResolveLoss(const std::string& path, v1::LossSpec* loss, Violations* violat
     case v1::LossSpec::KIND_NOT_SET:
       return violations->Add(path,
                              "required, one of softmax_cross_entropy, mean_squared_error, sigmoid_cross_entropy, l1, "
-                             "smooth_l1, hinge, ctc, multibox");
+                             "smooth_l1, hinge, ctc");
     case v1::LossSpec::kSoftmaxCrossEntropy:
       violations->CheckReal(path + ".softmax_cross_entropy.label_smoothing",
                             loss->softmax_cross_entropy().label_smoothing(), {.low = 0, .high = 1});
@@ -100,8 +54,8 @@ void ResolveLoss(const std::string& path, v1::LossSpec* loss, Violations* violat
       if (!loss->ctc().has_blank()) loss->mutable_ctc()->set_blank(0);
       violations->CheckInteger(path + ".ctc.beam_width", loss->ctc().beam_width(), 0, kMaxBeamWidth);
       return violations->CheckInteger(path + ".ctc.blank", loss->ctc().blank(), 0, kMaxChannels - 1);
+    // Refused by name, as not supported yet.
     case v1::LossSpec::kMultibox:
-      return ResolveMultibox(path + ".multibox", loss->mutable_multibox(), violations);
     case v1::LossSpec::kMeanSquaredError:
     case v1::LossSpec::kL1:
       return;

@@ -131,77 +131,6 @@ class Unet(nn.Module):
         return self.head(x).flatten(2)
 
 
-class Ssd(nn.Module):
-    def __init__(self, classes=3, width=8):
-        super().__init__()
-        self.classes, channels = classes, 1
-        for stage, filters, count in ((1, 1, 1), (2, 2, 1), (3, 4, 2), (4, 4, 2), (5, 4, 2)):
-            for i in range(count):
-                self.add_module(f"conv{stage}_{i + 1}", nn.Conv2d(channels, filters * width, 3, padding=1))
-                channels = filters * width
-        for i in (1, 2, 3):
-            self.add_module(f"head{i}", nn.Conv2d(channels, 4 * (5 + classes), 3, padding=1))
-
-    def forward(self, x):
-        predictions = []
-        for stage in range(1, 6):
-            for i in (1, 2)[:1 if stage < 3 else 2]:
-                x = functional.relu(getattr(self, f"conv{stage}_{i}")(x))
-            x = functional.max_pool2d(x, 2)
-            if stage >= 3:
-                head = getattr(self, f"head{stage - 2}")(x)
-                predictions.append(head.permute(0, 2, 3, 1).reshape(len(x), -1, 5 + self.classes))
-        return torch.cat(predictions, 1)
-
-
-def ssd_priors(size):
-    """(center x, center y, width, height) of each prior, of the preset's default maps."""
-    scales, rows = (0.2, 0.4, 0.7, 1.0), []
-    for i in range(3):
-        cells = size // 8 >> i
-        sides = [(scales[i] * r ** 0.5, scales[i] / r ** 0.5) for r in (1, 2, 0.5)]
-        sides.append(((scales[i] * scales[i + 1]) ** 0.5,) * 2)
-        rows += [((c + 0.5) / cells, (r + 0.5) / cells, *side)
-                 for r in range(cells) for c in range(cells) for side in sides]
-    return np.array(rows)
-
-
-def match(priors, boxes):
-    """A sample's labels and offsets, as Liu et al. 2016 (2.2) has them."""
-    boxes = boxes[boxes[:, 0] >= 0]
-    labels, offsets = np.zeros(len(priors), np.int64), np.zeros((len(priors), 4))
-    if not len(boxes):
-        return labels, offsets
-    low, high = priors[:, :2] - priors[:, 2:] / 2, priors[:, :2] + priors[:, 2:] / 2
-    sides = np.minimum(high[:, None], boxes[None, :, 3:]) - np.maximum(low[:, None], boxes[None, :, 1:3])
-    both = sides.clip(0).prod(2)
-    jaccard = both / ((high - low).prod(1)[:, None] + (boxes[:, 3:] - boxes[:, 1:3]).prod(1) - both)
-    of = np.where(jaccard.max(1) > 0.5, jaccard.argmax(1), -1)
-    for _ in boxes:
-        prior, box = np.unravel_index(jaccard.argmax(), jaccard.shape)
-        of[prior], jaccard[prior], jaccard[:, box] = box, -1, -1
-    matched = of >= 0
-    box, prior = boxes[of[matched]], priors[matched]
-    labels[matched] = box[:, 0] + 1
-    offsets[matched, :2] = ((box[:, 1:3] + box[:, 3:]) / 2 - prior[:, :2]) / prior[:, 2:] / 0.1
-    offsets[matched, 2:] = np.log((box[:, 3:] - box[:, 1:3]) / prior[:, 2:]) / 0.2
-    return labels, offsets
-
-
-def multibox(predictions, targets):
-    priors = ssd_priors(64)
-    pairs = [match(priors, sample.reshape(-1, 5)) for sample in targets.double().numpy()]
-    labels = torch.from_numpy(np.stack([labels for labels, _ in pairs]))
-    offsets = torch.from_numpy(np.stack([offsets for _, offsets in pairs])).to(predictions.dtype)
-    surprises = functional.cross_entropy(predictions[..., 4:].transpose(1, 2), labels, reduction="none")
-    positive = labels > 0
-    count = positive.sum(1, keepdim=True)
-    hardness = surprises.detach().masked_fill(positive, -1).argsort(1, descending=True).argsort(1)
-    counted = positive | (hardness < 3 * count)
-    places = functional.smooth_l1_loss(predictions[..., :4], offsets, reduction="none").sum(2)
-    return ((surprises * counted + places * positive).sum(1) / count[:, 0].clamp(min=1)).mean()
-
-
 # By name: the preset, PyTorch's model, the shape of a sample, the batch, the number of parameters (None: PyTorch's).
 CASES = {
     "mlp": ({"mlp": {}}, Mlp, (8,), 512, 433),
@@ -212,7 +141,6 @@ CASES = {
     "resnet50": ({"resnet": {"depth": 50, "classes": 10}}, lambda: Resnet((3, 4, 6, 3), bottleneck=True),
                  (40, 40, 3), 6, 25557032 - 990 * 2049),
     "unet": ({"unet": {}}, Unet, (16, 24, 3), 4, None),
-    "ssd": ({"ssd": {"classes": 3, "size": 64, "width": 8}}, Ssd, (64, 64, 1), 4, None),
 }
 
 
@@ -221,12 +149,6 @@ def make_data(name, shape, samples):
     x = rng.standard_normal((samples,) + shape).astype(np.float32)
     if name == "mlp":
         return x, rng.standard_normal((samples, 1)).astype(np.float32), functional.mse_loss
-    if name == "ssd":
-        low = rng.uniform(0, 0.5, (samples, 3, 2))
-        corners = np.concatenate([low, low + rng.uniform(0.15, 0.5, (samples, 3, 2))], 2)
-        boxes = np.concatenate([rng.integers(-1, 3, (samples, 3, 1)), corners], 2)
-        boxes[0, :, 0] = -1
-        return x, boxes.reshape(samples, 15).astype(np.float32), multibox
     labels = (samples, shape[0] * shape[1]) if name == "unet" else (samples,)
     y = rng.integers(0, 2 if name == "unet" else 10, labels)
     # Every class, so that the data has as many as the head.

@@ -18,8 +18,6 @@ void Expand(const v1::PresetModel& preset, v1::JobSpec* spec, Violations* violat
       return presets::ExpandConvnet(preset.convnet(), spec, violations);
     case v1::PresetModel::kResnet:
       return presets::ExpandResnet(preset.resnet(), spec, violations);
-    case v1::PresetModel::kSsd:
-      return presets::ExpandSsd(preset.ssd(), spec, violations);
     case v1::PresetModel::kUnet:
       return presets::ExpandUnet(preset.unet(), spec, violations);
     case v1::PresetModel::kGpt2:

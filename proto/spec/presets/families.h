@@ -43,7 +43,6 @@ void ExpandAcgan(const v1::AcganPreset& preset, v1::JobSpec* spec, Violations* v
 void ExpandMlp(const v1::MlpPreset& preset, v1::JobSpec* spec, Violations* violations);
 void ExpandConvnet(const v1::ConvnetPreset& preset, v1::JobSpec* spec, Violations* violations);
 void ExpandResnet(const v1::ResnetPreset& preset, v1::JobSpec* spec, Violations* violations);
-void ExpandSsd(const v1::SsdPreset& preset, v1::JobSpec* spec, Violations* violations);
 void ExpandUnet(const v1::UnetPreset& preset, v1::JobSpec* spec, Violations* violations);
 void ExpandGpt2(v1::Gpt2Preset preset, v1::JobSpec* spec, Violations* violations);
 void ExpandSpeech(const v1::SpeechPreset& preset, v1::JobSpec* spec, Violations* violations);

@@ -42,7 +42,6 @@ const std::vector<std::string>& Families() {
                                    "resnet: {depth: 50}",
                                    "unet: {}",
                                    "gpt2: {layers: 2}",
-                                   "ssd: {classes: 3, size: 64}",
                                    "speech: {}",
                                    "speech: {recurrent: GRU, units: 32, layers: 1, dropout: 0}"};
   return *families;
@@ -196,9 +195,6 @@ TEST(PresetsTest, NameTheirFields) {
        "large ones, is 21"},
       {"resnet: {depth: 110, width: 0}", "model.preset.resnet.width: must be at least 1, is 0"},
       {"resnet: {depth: 110, classes: 0}", "model.preset.resnet.classes: must be at least 1, is 0"},
-      {"ssd: {}", "model.preset.ssd.classes: required, at least 1\nmodel.preset.ssd.size: required, a multiple of 32"},
-      {"ssd: {classes: 2, size: 100}", "model.preset.ssd.size: must be a multiple of 32, is 100"},
-      {"ssd: {classes: -1, size: 64}", "model.preset.ssd.classes: must be at least 1, is -1"},
       {"unet: {depth: 9}", "model.preset.unet.depth: must be at most 8, is 9"},
       {"unet: {width: 5000}", "model.preset.unet.width: must be at most 4096, is 5000"},
       {"unet: {classes: 1}", "model.preset.unet.classes: must be at least 2, is 1"},
@@ -209,14 +205,6 @@ TEST(PresetsTest, NameTheirFields) {
   }
   EXPECT_EQ(Violated("model: {preset: {mlp: {loss: {l1: {}}}}, loss: {l1: {}}}"),
             "model.preset.mlp.loss: model.loss is given too: give one of them");
-}
-
-TEST(PresetsTest, DoNotMoveImagesAwayFromTheirBoxes) {
-  v1::JobSpec spec = Parse("model: {preset: {ssd: {classes: 1, size: 64}}}");
-  EXPECT_EQ(ResolveJobSpec(spec).status(), absl::OkStatus());
-  spec.mutable_data()->mutable_image()->set_random_flip(true);
-  ASSERT_EQ(FieldViolationsOf(ResolveJobSpec(spec).status()).size(), 1u);
-  EXPECT_EQ(FieldViolationsOf(ResolveJobSpec(spec).status())[0].field, "data.image.random_flip");
 }
 
 TEST(PresetsTest, GivePerceptronsTheLossOfTheirOutputs) {

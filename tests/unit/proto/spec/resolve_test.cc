@@ -526,14 +526,6 @@ TEST(ResolveJobSpecTest, ChecksNamesAndReferences) {
        "model.layers[2].inputs[0]: no earlier layer is named 'conv2d_1'; did you mean conv2d_0?"},
       {"model.layers[2].inputs=[flatten_2]", "model.layers[2].inputs[0]: no earlier layer is named 'flatten_2'"},
       {"model.layers[2].inputs=[dense_3]", "model.layers[2].inputs[0]: no earlier layer is named 'dense_3'"},
-      {"model.loss={multibox: {}}", "model.loss.multibox.maps: must be 1 to 64, are 0"},
-      {"model.loss={multibox: {maps: [{height: 0, width: 2, scale: 0, ratios: [0]}], threshold: 2}}",
-       "model.loss.multibox.threshold: must be in [0, 1], is 2\n"
-       "model.loss.multibox.maps[0].height: must be at least 1, is 0\n"
-       "model.loss.multibox.maps[0].scale: must be in (0, 10], is 0\n"
-       "model.loss.multibox.maps[0].ratios[0]: must be in (0, 100], is 0"},
-      {"model.loss={multibox: {maps: [{height: 1000, width: 1000, scale: 1}]}}",
-       "model.loss.multibox.maps: have 3000000 priors in all, at most 1048576"},
       {"model.layers[0].conv2d.init={}",
        "model.layers[0].conv2d.init: needs one of normal, uniform, he_fan_out, he_fan_in"},
       {"model.layers[0].conv2d.init={normal: 0}", "model.layers[0].conv2d.init.normal: must be in (0, 100], is 0"},
@@ -559,7 +551,7 @@ TEST(ResolveJobSpecTest, ChecksNamesAndReferences) {
       {"model.layers=[]", "model.layers: required, at least one layer"},
       {"model.loss=null",
        "model.loss: required, one of softmax_cross_entropy, mean_squared_error, sigmoid_cross_entropy, l1, smooth_l1, "
-       "hinge, ctc, multibox"},
+       "hinge, ctc"},
       {"model.loss={softmax_cross_entropy: {label_smoothing: 2}}",
        "model.loss.softmax_cross_entropy.label_smoothing: must be in [0, 1], is 2"},
       {"model.loss={softmax_cross_entropy: {class_weights: [1, -1]}}",
@@ -573,7 +565,7 @@ TEST(ResolveJobSpecTest, ChecksNamesAndReferences) {
       {"model.layers[1]={gru: {units: 2, dropout: 1}}", "model.layers[1].gru.dropout: must be in [0, 1), is 1"},
       {"model.loss={}",
        "model.loss: required, one of softmax_cross_entropy, mean_squared_error, sigmoid_cross_entropy, l1, smooth_l1, "
-       "hinge, ctc, multibox"},
+       "hinge, ctc"},
       {"data.train=null",
        "data.train: required, one of idx, cifar10, npy, glyphs, image_folder, quickdraw, csv, text, tokens, "
        "safetensors, wav_folder"},
@@ -621,7 +613,7 @@ TEST(ResolveJobSpecTest, ChecksNamesAndReferences) {
 TEST(ResolveJobSpecTest, ReportsEveryViolation) {
   EXPECT_EQ(Violated(v1::JobSpec()),
             "model.loss: required, one of softmax_cross_entropy, mean_squared_error, sigmoid_cross_entropy, l1, "
-            "smooth_l1, hinge, ctc, multibox\n"
+            "smooth_l1, hinge, ctc\n"
             "model.layers: required, at least one layer\n"
             "data.train: required, one of idx, cifar10, npy, glyphs, image_folder, quickdraw, csv, text, tokens, "
             "safetensors, wav_folder");
