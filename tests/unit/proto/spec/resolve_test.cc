@@ -483,6 +483,7 @@ TEST(ResolveJobSpecTest, ChecksPrecisionRules) {
 TEST(ResolveJobSpecTest, RefusesWhatIsNotSupportedYetByName) {
   ExpectViolations({
       {"model.onnx={path: a.onnx}", "model.onnx: not supported yet"},
+      {"model.loss={multibox: {}}", "model.loss.multibox: not supported yet"},
       {"checkpoint={keep_best: accuracy}", "checkpoint.keep_best: not supported yet"},
       {"limits={max_cost_usd: 5}", "limits.max_cost_usd: not supported yet"},
       {"resources={gpus: 2}", "resources.gpus: more than 1 is not supported yet, is 2"},
