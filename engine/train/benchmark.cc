@@ -73,6 +73,13 @@ absl::StatusOr<Outcome> Benchmark::Run() {
 
 absl::Status Benchmark::Measure(int64_t size) {
   AMPD_ASSIGN_OR_RETURN(std::vector<v1::BenchCell> cells, CellsOf(size));
+  if (data_ != nullptr) {
+    for (v1::CorruptSample& sample : data_->TakeCorrupt()) {
+      v1::JobEvent event;
+      *event.mutable_corrupt_sample() = std::move(sample);
+      AMPD_RETURN_IF_ERROR(reporter_.Emit(std::move(event)));
+    }
+  }
   const auto modes = static_cast<int64_t>(modes_.size());
   for (size_t i = 0; i < cells.size(); ++i) {
     v1::JobEvent event;
