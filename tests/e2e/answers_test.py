@@ -89,7 +89,8 @@ class AnswersTest(DaemonTest):
         why = self.ctl(ampd, 0, "why", waiting)
         self.assertIn("queued", why)
         self.assertIn(f"{long} glyphs holds cpu-0", why)
-        self.assertIn("speed", self.ctl(ampd, 0, "why", long))
+        # What bounds it depends on the machine and its load.
+        self.assertRegex(self.ctl(ampd, 0, "why", long), r"glyphs: RUNNING\n(slow|speed)")
         json.loads(self.ctl(ampd, 0, "why", long, "-o", "json"))
         cost = json.loads(self.ctl(ampd, 0, "cost", first, "-o", "json"))
         self.assertAlmostEqual(cost["usd"], cost["device_seconds"] * 7.2 / 3600)
