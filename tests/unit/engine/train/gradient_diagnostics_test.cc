@@ -153,7 +153,7 @@ class OneBatch {
   OneBatch(const std::string& mode, double size) {
     WriteData(folder_.path(), size);
     spec_ = std::make_unique<ResolvedJobSpec>(Spec({kNetwork, "precision { " + mode + " }"}));
-    data_ = TrainingData::Open(*spec_, {folder_.path()}).value();
+    data_ = TrainingData::Open(*spec_, {folder_.path()}, folder_.path(), 1).value();
     const models::SampleInfo sample = SampleInfoOf(data_->train().info());
     plan_ = PlanModel(*spec_, sample, MakeBackend("cpu-0", 1).value(), 1).value();
     model_ = LoadedModel::Create(*plan_).value();

@@ -85,7 +85,7 @@ TEST(LossScaling, FewerGradientsAreFlushedToZero) {
   WriteRegression(folder.path(), kTinyScale);
   const auto zeros_at = [&](const char* mode, float scale) {
     const auto spec = Spec({kRegression, mode});
-    const auto data = TrainingData::Open(spec, {folder.path()}).value();
+    const auto data = TrainingData::Open(spec, {folder.path()}, folder.path(), 1).value();
     const auto plan = PlanModel(spec, SampleInfoOf(data->train().info()), MakeBackend("cpu-0", 1).value(), 1).value();
     const std::unique_ptr<LoadedModel> loaded = LoadedModel::Create(*plan).value();
     LoadedModel& model = *loaded;
