@@ -41,6 +41,9 @@ absl::Status DescribeTargetShape(bool floats, const std::string& dtype, const Sh
   int64_t& places = floats ? info.target_features : info.label_count;
   places = floats ? 1 : 0;
   if (shape.size() > 1) places = shape[1] * (shape.size() == 3 ? shape[2] : 1);
+  // A row of as many numbers as there are pixels, or several for each, is taken for theirs.
+  const int64_t pixels_of_image = info.is_image() ? info.input_shape[0] * info.input_shape[1] : 0;
+  if (pixels_of_image > 1 && places > 0 && places % pixels_of_image == 0) info.targets_in_space = true;
   return absl::OkStatus();
 }
 
