@@ -56,8 +56,7 @@ void PrintTable(const v1::ListJobsResponse& response, std::ostream& out) {
   Table table({"ID", "NAME", "STATE", "MODE", ">STEP", ">LOSS", ">ACCURACY", ">SKIPPED", "CREATED"});
   for (const v1::Job& job : response.jobs()) {
     const v1::JobSummary& summary = job.summary();
-    table.Add({job.id(), Truncate(job.spec().name(), 40), StateText(job),
-               ModeText(job), StepText(summary),
+    table.Add({job.id(), Truncate(job.spec().name(), 40), StateText(job), ModeText(job), StepText(summary),
                summary.has_loss() ? Figure(summary.loss()) : "-",
                summary.has_accuracy() ? Figure(summary.accuracy()) : "-", absl::StrCat(summary.steps_skipped()),
                DateAndTime(job.create_time())});

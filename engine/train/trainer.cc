@@ -25,7 +25,11 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const ResolvedJobSpec& 
 }
 
 TrainerImpl::TrainerImpl(const ResolvedJobSpec& spec, const TrainerOptions& options, TrainerObserver* observer)
-    : spec_(spec), options_(options), observer_(observer), spec_hash_(SpecHash(spec)), artifacts_(options.artifact_dir) {}
+    : spec_(spec),
+      options_(options),
+      observer_(observer),
+      spec_hash_(SpecHash(spec)),
+      artifacts_(options.artifact_dir) {}
 
 absl::Status TrainerImpl::Open() {
   AMPD_ASSIGN_OR_RETURN(data_,

@@ -73,7 +73,7 @@ TEST_F(ImageTrainingTest, AResumeAndCachesAndDecodingThreadsChangeNoBit) {
   Recorder whole;
   ASSERT_TRUE(Train(Spec({kJob}), OptionsOf("whole"), &whole).ok());
   for (const std::string how : {"cache { kind: NONE }", "cache { kind: DISK } decode_threads: 3",
-                                 "cache { kind: MEMORY max_bytes: 2000 } decode_threads: 2"}) {
+                                "cache { kind: MEMORY max_bytes: 2000 } decode_threads: 2"}) {
     const ResolvedJobSpec spec = Spec({kJob, "data { " + how + " }"});
     const std::string run = "run" + std::to_string(how.size());
     Recorder first, second;

@@ -45,7 +45,7 @@ TEST(ToJsonTest, IndentsWhenPretty) {
   info.add_apis("ampd.v1");
   EXPECT_EQ(ToJson(info, JsonStyle::kPretty),
             "{\n  \"version\": \"0.1.0\",\n  \"apis\": [\n    \"ampd.v1\"\n  ],\n  \"draining\": false,\n"
-            "  \"default_precision_mode\": \"MODE_UNSPECIFIED\"\n}\n");
+            "  \"default_precision_mode\": \"MODE_UNSPECIFIED\",\n  \"device_models\": []\n}\n");
 }
 
 TEST(ToJsonTest, ProtobufReadsItBack) {

@@ -133,8 +133,8 @@ class ServiceFixture : public testing::Test {
         Controller::Start(options, store_.get(), log_.get(), launcher_.get(), nullptr, &SystemClock()).value();
     launcher_->SetController(controller_.get());
     worker_service_ = std::make_unique<WorkerLinkService>(controller_.get());
-    TrainingServiceImpl::Options service_options{"1.2.3", absl::UnixEpoch(), options.checkpoint_root,
-                                                  options.artifact_root, {}};
+    TrainingServiceImpl::Options service_options{
+        "1.2.3", absl::UnixEpoch(), options.checkpoint_root, options.artifact_root, {}};
     service_options.submit.data_roots = {"/data"};
     service_options.submit.devices = options.devices;
     service_options.submit.max_spec_bytes = 10000;
