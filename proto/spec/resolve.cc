@@ -1,12 +1,16 @@
 #include "proto/spec/resolve.h"
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <string>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "proto/spec/labels.h"
 #include "proto/spec/names.h"
 #include "proto/spec/presets.h"
 #include "proto/spec/resolve_internal.h"
@@ -20,16 +24,12 @@ using google::protobuf::Message;
 constexpr int64_t kMaxSeconds = int64_t{1} << 40;
 constexpr int64_t kMaxSteps = int64_t{1} << 40;
 constexpr size_t kMaxNameBytes = 200;
-constexpr int kMaxLabels = 64;
+constexpr double kMaxBackoffSeconds = 86400;
 
 // Fields of which nothing is done yet, wherever they stand.
 const absl::flat_hash_set<std::string>& UnsupportedFields() {
   // clang-format off
   static const auto* const fields = new absl::flat_hash_set<std::string>{
-      "ampd.v1.JobSpec.start_from",
-      "ampd.v1.LossSpec.multibox",
-      "ampd.v1.ModelSpec.onnx",
-      "ampd.v1.PresetModel.ssd",
   };
   // clang-format on
   return *fields;
@@ -117,6 +117,28 @@ void ResolveName(v1::JobSpec* spec, Violations* violations) {
   }
 }
 
+// What Evaluation.metrics may hold; a model has some of them.
+constexpr absl::string_view kMetrics[] = {"loss",
+                                          "accuracy",
+                                          "top5",
+                                          "perplexity",
+                                          "label_error_rate",
+                                          "exact_match",
+                                          "beam_exact_match",
+                                          "beam_label_error_rate",
+                                          "mean_average_precision"};
+
+void CheckKeepBest(const v1::JobSpec& spec, Violations* violations) {
+  const std::string& metric = spec.checkpoint().keep_best();
+  if (metric.empty()) return;
+  if (std::find(std::begin(kMetrics), std::end(kMetrics), metric) == std::end(kMetrics)) {
+    violations->Add("checkpoint.keep_best",
+                    absl::StrCat("no metric is named ", Quoted(metric), ", but ", absl::StrJoin(kMetrics, ", ")));
+  }
+  if (spec.has_bench()) violations->Add("checkpoint.keep_best", "a job with bench keeps no checkpoints");
+  if (!spec.has_bench() && !spec.data().has_eval()) violations->Add("checkpoint.keep_best", "needs data.eval");
+}
+
 void ResolveCheckpoint(v1::CheckpointSpec* checkpoint, Violations* violations) {
   if (!checkpoint->has_every_seconds()) checkpoint->set_every_seconds(300);
   if (!checkpoint->has_every_steps()) checkpoint->set_every_steps(0);
@@ -124,36 +146,28 @@ void ResolveCheckpoint(v1::CheckpointSpec* checkpoint, Violations* violations) {
   violations->CheckInteger("checkpoint.every_seconds", checkpoint->every_seconds(), 0, kMaxSeconds);
   violations->CheckInteger("checkpoint.every_steps", checkpoint->every_steps(), 0, kMaxSteps);
   violations->CheckInteger("checkpoint.keep_last", checkpoint->keep_last(), 1, 10000);
-  if (!checkpoint->keep_best().empty()) violations->AddUnsupported("checkpoint.keep_best");
-}
-
-void ResolveResources(v1::ResourceSpec* resources, Violations* violations) {
-  if (!resources->has_gpus()) resources->set_gpus(1);
-  if (!resources->has_priority()) resources->set_priority(0);
-  if (!resources->has_preemptible()) resources->set_preemptible(false);
-  if (resources->gpus() > 1) {
-    violations->Add("resources.gpus", absl::StrCat("more than 1 is not supported yet, is ", resources->gpus()));
-  } else {
-    violations->CheckInteger("resources.gpus", resources->gpus(), 1, 1);
-  }
-  if (resources->priority() != 0) {
-    violations->Add("resources.priority",
-                    absl::StrCat("other values than 0 are not supported yet, is ", resources->priority()));
-  }
-  if (resources->preemptible()) violations->Add("resources.preemptible", "true is not supported yet");
-  if (!resources->device().empty()) violations->CheckText("resources.device", resources->device(), 200);
-  if (resources->has_cpu_threads()) {
-    violations->CheckInteger("resources.cpu_threads", resources->cpu_threads(), 1, 4096);
-  }
 }
 
 void ResolveRetry(v1::RetrySpec* retry, Violations* violations) {
   if (!retry->has_max_attempts()) retry->set_max_attempts(3);
   violations->CheckInteger("retry.max_attempts", retry->max_attempts(), 1, 1000);
+  if (!retry->has_backoff_seconds()) retry->set_backoff_seconds(1);
+  // One that only asks for a long first pause means at least that.
+  if (!retry->has_max_backoff_seconds()) retry->set_max_backoff_seconds(std::max(60.0, retry->backoff_seconds()));
+  violations->CheckReal("retry.backoff_seconds", retry->backoff_seconds(), {.low = 0, .high = kMaxBackoffSeconds});
+  violations->CheckReal("retry.max_backoff_seconds", retry->max_backoff_seconds(),
+                        {.low = 0, .high = kMaxBackoffSeconds});
+  if (retry->max_backoff_seconds() < retry->backoff_seconds()) {
+    violations->Add("retry.max_backoff_seconds",
+                    absl::StrCat("must be at least retry.backoff_seconds, ", retry->backoff_seconds(), ", is ",
+                                 retry->max_backoff_seconds()));
+  }
 }
 
 void ResolveLimits(v1::LimitSpec* limits, Violations* violations) {
-  if (limits->has_max_cost_usd()) violations->AddUnsupported("limits.max_cost_usd");
+  if (limits->has_max_cost_usd()) {
+    violations->CheckReal("limits.max_cost_usd", limits->max_cost_usd(), {.low = 0, .low_open = true});
+  }
   if (limits->has_max_run_seconds()) {
     violations->CheckInteger("limits.max_run_seconds", limits->max_run_seconds(), 1, kMaxSeconds);
   }
@@ -178,23 +192,6 @@ void ResolveReport(v1::JobSpec* spec, Violations* violations) {
   if (report->has_samples()) ResolveSamples(*spec, report->mutable_samples(), violations);
 }
 
-void CheckLabels(const v1::JobSpec& spec, Violations* violations) {
-  if (spec.labels_size() > kMaxLabels) {
-    violations->Add("labels", absl::StrCat("must be at most ", kMaxLabels, ", are ", spec.labels_size()));
-    return;
-  }
-  for (const auto& [key, value] : spec.labels()) {
-    const std::string field = absl::StrCat("labels.", absl::CHexEscape(key.substr(0, kMaxNameBytes)));
-    if (key.empty()) violations->Add("labels", "a key must not be empty");
-    if (key.size() > kMaxNameBytes) {
-      violations->Add(field, absl::StrCat("the key must be at most ", kMaxNameBytes, " bytes, is ", key.size()));
-    }
-    if (value.size() > kMaxNameBytes) {
-      violations->Add(field, absl::StrCat("must be at most ", kMaxNameBytes, " bytes, is ", value.size()));
-    }
-  }
-}
-
 }  // namespace
 
 void CheckWellFormed(const Message& message, Violations* violations) { WellFormedCheck(violations).Check(message, ""); }
@@ -212,19 +209,25 @@ absl::StatusOr<ResolvedJobSpec> ResolveJobSpec(v1::JobSpec spec) {
   if (of_model) {
     ResolveModel(spec.mutable_model(), &violations);
     ResolveData(spec.mutable_data(), &violations);
+    CheckBoxesStay(spec, &violations);
   }
   ResolvePrecision(spec.model(), spec.mutable_precision(), &violations);
   ResolveOptimizer(spec.data().has_eval(), spec.mutable_optimizer(), &violations);
+  ShareMicroBatches(&spec);
   ResolveTrain(spec.data().has_eval(), spec.mutable_train(), &violations);
   ResolveCheckpoint(spec.mutable_checkpoint(), &violations);
-  ResolveResources(spec.mutable_resources(), &violations);
+  CheckKeepBest(spec, &violations);
+  ResolveResources(&spec, &violations);
+  CheckTurn(spec, &violations);
   ResolveRetry(spec.mutable_retry(), &violations);
   ResolveLimits(spec.mutable_limits(), &violations);
   ResolveReport(&spec, &violations);
   if (of_model) ResolvePhases(&spec, &violations);
   if (spec.has_bench()) ResolveBench(&spec, &violations);
+  if (spec.has_start_from()) ResolveStartFrom(spec, &violations);
   ResolveAuto(&spec, &violations);
-  CheckLabels(spec, &violations);
+  if (spec.has_sweep()) violations.Add("sweep", "a job has none; CreateSweep makes the jobs of one (ampctl submit)");
+  for (const FieldViolation& violation : LabelViolations(spec)) violations.Add(violation.field, violation.description);
   if (!violations.empty()) return InvalidFields(violations.list());
   return ResolvedJobSpec(std::move(spec));
 }

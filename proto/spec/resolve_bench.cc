@@ -103,7 +103,6 @@ void ResolveBench(v1::JobSpec* spec, Violations* violations) {
   if (!bench->has_warmup_steps()) bench->set_warmup_steps(5);
   violations->CheckInteger("bench.steps", bench->steps(), 1, kMaxSteps);
   violations->CheckInteger("bench.warmup_steps", bench->warmup_steps(), 0, kMaxSteps);
-  if (spec->has_start_from()) violations->Add("start_from", "is not used with bench, which trains nothing");
   if (bench->has_sweep()) {
     ResolveSweep(bench->mutable_sweep(), violations);
     return CheckBare(*spec, violations);

@@ -20,6 +20,8 @@ void ResolveModel(v1::ModelSpec* model, Violations* violations);
 std::vector<std::string> LayerNamesOf(const v1::ModelSpec& model);
 // `path`: where the loss stands, e.g. "model.loss".
 void ResolveLoss(const std::string& path, v1::LossSpec* loss, Violations* violations);
+// Images are not moved away from the boxes of the multibox loss. The data is resolved.
+void CheckBoxesStay(const v1::JobSpec& spec, Violations* violations);
 // Everything but the phases is resolved.
 void ResolvePhases(v1::JobSpec* spec, Violations* violations);
 // `path`: where the dataset stands, e.g. "data.train.wav_folder".
@@ -41,8 +43,17 @@ void ResolveSchedule(v1::ScheduleSpec* schedule, Violations* violations);
 // `model` is resolved.
 void ResolveSamples(const v1::JobSpec& spec, v1::SampleSpec* samples, Violations* violations);
 void ResolveTrain(bool has_eval, v1::TrainSpec* train, Violations* violations);
+// The default of train.micro_batch_size where several devices share a batch: a device's part of it. Before
+// ResolveTrain.
+void ShareMicroBatches(v1::JobSpec* spec);
+// `spec->train` is resolved.
+void ResolveResources(v1::JobSpec* spec, Violations* violations);
+// not_before, after, after_ok. Whether there are such jobs is not looked at.
+void CheckTurn(const v1::JobSpec& spec, Violations* violations);
 // `spec` has `bench`; everything else that goes with it is resolved.
 void ResolveBench(v1::JobSpec* spec, Violations* violations);
+// `spec` has `start_from`. Whether there is such a file, job or checkpoint is not looked at.
+void ResolveStartFrom(const v1::JobSpec& spec, Violations* violations);
 // What mode AUTO needs; the model, with its preset expanded, and the mode are resolved.
 void ResolveAuto(v1::JobSpec* spec, Violations* violations);
 

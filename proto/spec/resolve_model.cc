@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/spec/names.h"
 #include "proto/spec/resolve_internal.h"
+#include "proto/spec/resolve_onnx.h"
 
 namespace ampd {
 namespace {
@@ -522,6 +523,7 @@ void ResolveNoise(v1::ModelSpec* model, Violations* violations) {
 // Instead of layers and a loss.
 void ResolveNetworksModel(v1::ModelSpec* model, Violations* violations) {
   if (!model->layers().empty()) violations->Add("model.layers", "cannot be given with networks");
+  if (model->has_onnx()) violations->Add("model.onnx", "cannot be given with networks");
   if (model->has_loss()) violations->Add("model.loss", "goes with layers; the losses of networks are the phases'");
   if (model->networks_size() > kMaxNetworks || model->noise_size() > kMaxNetworks) {
     return violations->Add("model", absl::StrCat("at most ", kMaxNetworks, " networks and noise sources each, are ",
@@ -536,11 +538,12 @@ void ResolveNetworksModel(v1::ModelSpec* model, Violations* violations) {
 void ResolveModel(v1::ModelSpec* model, Violations* violations) {
   if (!model->networks().empty()) return ResolveNetworksModel(model, violations);
   ResolveLoss("model.loss", model->mutable_loss(), violations);
+  if (model->has_onnx()) return ResolveOnnx(model, violations);
   if (model->layers_size() > kMaxLayers) {
     return violations->Add("model.layers",
                            absl::StrCat("must be at most ", kMaxLayers, ", are ", model->layers_size()));
   }
-  if (model->layers().empty() && !model->has_preset() && !model->has_onnx()) {
+  if (model->layers().empty() && !model->has_preset()) {
     violations->Add("model.layers", "required, at least one layer");
   }
   ResolveLayers("model.layers", {kBatch}, model->mutable_layers(), violations);

@@ -53,7 +53,8 @@ bool MatchesALayer(const std::vector<std::string>& layers, const std::string& pa
   return std::any_of(layers.begin(), layers.end(), [&](const std::string& name) { return GlobMatches(pattern, name); });
 }
 
-void ResolveRule(const std::string& path, const std::vector<std::string>& layers, PrecisionSpec::Mode mode,
+// `layers` is null where they are not known yet.
+void ResolveRule(const std::string& path, const std::vector<std::string>* layers, PrecisionSpec::Mode mode,
                  v1::PrecisionRule* rule, Violations* violations) {
   if (rule->dtype() == PrecisionSpec::MODE_UNSPECIFIED) rule->set_dtype(PrecisionSpec::FP32);
   CheckRuleMode(absl::StrCat(path, ".dtype"), mode, rule->dtype(), violations);
@@ -61,8 +62,8 @@ void ResolveRule(const std::string& path, const std::vector<std::string>& layers
   if (rule->match().empty() || rule->match().size() > kMaxPatternBytes) {
     return violations->CheckText(field, rule->match(), kMaxPatternBytes);
   }
-  if (MatchesALayer(layers, rule->match())) return;
-  violations->Add(field, absl::StrCat("no layer matches ", Quoted(rule->match()), DidYouMean(rule->match(), layers)));
+  if (layers == nullptr || MatchesALayer(*layers, rule->match())) return;
+  violations->Add(field, absl::StrCat("no layer matches ", Quoted(rule->match()), DidYouMean(rule->match(), *layers)));
 }
 
 void FillDynamic(LossScaleSpec* scale) {
@@ -136,7 +137,8 @@ void ResolvePrecision(const v1::ModelSpec& model, PrecisionSpec* precision, Viol
   }
   const std::vector<std::string> layers = LayerNamesOf(model);
   for (int i = 0; i < precision->rules_size(); ++i) {
-    ResolveRule(Indexed("precision.rules", i), layers, precision->mode(), precision->mutable_rules(i), violations);
+    ResolveRule(Indexed("precision.rules", i), model.has_onnx() ? nullptr : &layers, precision->mode(),
+                precision->mutable_rules(i), violations);
   }
 }
 

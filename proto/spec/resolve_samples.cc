@@ -46,7 +46,7 @@ void ResolveImages(const v1::ModelSpec& model, v1::ImageSamples* images, Violati
 void ResolveText(const v1::JobSpec& spec, v1::TextSamples* text, Violations* violations) {
   const std::string path = "report.samples.text";
   if (!spec.data().train().has_text()) violations->Add(path, "needs data.train.text");
-  if (!spec.model().networks().empty()) violations->Add(path, "needs model.layers");
+  if (!spec.model().networks().empty() || spec.model().has_onnx()) violations->Add(path, "needs model.layers");
   if (!text->has_prompt()) text->set_prompt("\n");
   if (!text->has_length()) text->set_length(200);
   if (!text->has_temperature()) text->set_temperature(0.8);

@@ -5,9 +5,11 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "proto/spec/names.h"
+#include "proto/spec/resolve.h"
 #include "proto/spec/yaml.h"
 #include "proto/spec/yaml_reader.h"
 #include "proto/spec/yaml_tree.h"
+#include "proto/spec/yaml_value.h"
 
 namespace ampd {
 namespace {
@@ -16,7 +18,7 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
 absl::Status Fail(absl::string_view path, absl::string_view what) {
-  return absl::InvalidArgumentError(absl::StrCat("--set ", path, ": ", what));
+  return InvalidFields({{std::string(path), std::string(what)}});
 }
 
 // One name of a path, with its list index when it has one: "layers[2]".
@@ -142,9 +144,17 @@ absl::Status ApplySet(Message* message, absl::string_view assignment) {
   // On a copy, so that an error halfway leaves no trace.
   std::unique_ptr<Message> changed(message->New());
   changed->CopyFrom(*message);
-  if (absl::Status status = Setter(path, *value).Apply(changed.get(), path); !status.ok()) return status;
+  if (absl::Status status = Setter(path, *value).Apply(changed.get(), path); !status.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("--set ", status.message()));
+  }
   message->GetReflection()->Swap(message, changed.get());
   return absl::OkStatus();
+}
+
+absl::Status SetField(Message* message, absl::string_view path, const google::protobuf::Value& value) {
+  const absl::StatusOr<YamlNode> node = ValueToNode(value);
+  if (!node.ok()) return Fail(path, node.status().message());
+  return Setter(path, *node).Apply(message, path);
 }
 
 }  // namespace ampd

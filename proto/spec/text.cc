@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -10,36 +12,23 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "google/protobuf/struct.pb.h"
 #include "google/protobuf/timestamp.pb.h"
 #include "google/protobuf/util/time_util.h"
 #include "proto/spec/names.h"
+#include "proto/spec/utf8.h"
 #include "proto/spec/yaml_tree.h"
 
 namespace ampd {
 namespace {
 
 using google::protobuf::FieldDescriptor;
+using google::protobuf::ListValue;
 using google::protobuf::Message;
+using google::protobuf::Struct;
 using google::protobuf::Timestamp;
-
-std::string QuoteJson(absl::string_view text) {
-  std::string out = "\"";
-  for (char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
-      absl::StrAppend(&out, "\\", absl::string_view(&c, 1));
-    } else if (c == '\n') {
-      out += "\\n";
-    } else if (c == '\t') {
-      out += "\\t";
-    } else if (byte < 0x20 || byte == 0x7f) {
-      absl::StrAppend(&out, "\\u", absl::Hex(byte, absl::kZeroPad4));
-    } else {
-      out.push_back(c);
-    }
-  }
-  return out + "\"";
-}
+using google::protobuf::Value;
 
 // Without quotes where it reads back as this string in every YAML reader.
 std::string QuoteYaml(absl::string_view text) {
@@ -122,6 +111,54 @@ class FieldText {
 
 std::string TimeText(const Timestamp& time) { return QuoteJson(google::protobuf::util::TimeUtil::ToString(time)); }
 
+std::string ValueText(const Value& value);
+
+std::string ListText(const ListValue& list) {
+  return absl::StrCat(
+      "[", absl::StrJoin(list.values(), ", ", [](std::string* out, const Value& v) { *out += ValueText(v); }), "]");
+}
+
+std::string StructText(const Struct& fields) {
+  const std::map<std::string, const Value*> sorted = [&] {
+    std::map<std::string, const Value*> entries;
+    for (const auto& [name, value] : fields.fields()) entries[name] = &value;
+    return entries;
+  }();
+  return absl::StrCat("{",
+                      absl::StrJoin(sorted, ", ",
+                                    [](std::string* out, const auto& entry) {
+                                      absl::StrAppend(out, QuoteJson(entry.first), ": ", ValueText(*entry.second));
+                                    }),
+                      "}");
+}
+
+// JSON, which is YAML too, on one line.
+std::string ValueText(const Value& value) {
+  switch (value.kind_case()) {
+    case Value::kNumberValue:
+      return RealText(value.number_value());
+    case Value::kStringValue:
+      return QuoteJson(value.string_value());
+    case Value::kBoolValue:
+      return value.bool_value() ? "true" : "false";
+    case Value::kListValue:
+      return ListText(value.list_value());
+    case Value::kStructValue:
+      return StructText(value.struct_value());
+    default:
+      return "null";
+  }
+}
+
+// What is written in one piece; nullopt: field by field.
+std::optional<std::string> PieceText(const Message& message) {
+  if (const auto* time = dynamic_cast<const Timestamp*>(&message)) return TimeText(*time);
+  if (const auto* value = dynamic_cast<const Value*>(&message)) return ValueText(*value);
+  if (const auto* list = dynamic_cast<const ListValue*>(&message)) return ListText(*list);
+  if (const auto* fields = dynamic_cast<const Struct*>(&message)) return StructText(*fields);
+  return std::nullopt;
+}
+
 bool IsMessage(const FieldDescriptor* field) { return field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE; }
 
 const Message& MessageAt(const Message& message, const FieldDescriptor* field, int index) {
@@ -146,8 +183,8 @@ class JsonWriter {
   explicit JsonWriter(bool pretty) : pretty_(pretty) {}
 
   void Write(const Message& message) {
-    if (const auto* time = dynamic_cast<const Timestamp*>(&message)) {
-      out_ += TimeText(*time);
+    if (const std::optional<std::string> piece = PieceText(message)) {
+      out_ += *piece;
       return;
     }
     Open('{');
@@ -256,6 +293,10 @@ class YamlWriter {
 
   void WriteItem(const Message& item, int indent) {
     absl::StrAppend(&out_, std::string(indent, ' '), "- ");
+    if (const std::optional<std::string> piece = PieceText(item)) {
+      absl::StrAppend(&out_, *piece, "\n");
+      return;
+    }
     const size_t before = out_.size();
     WriteFields(item, indent + 2, true);
     if (out_.size() == before) out_ += "{}\n";
@@ -276,8 +317,8 @@ class YamlWriter {
       return;
     }
     const Message& child = MessageAt(message, field, -1);
-    if (const auto* time = dynamic_cast<const Timestamp*>(&child)) {
-      absl::StrAppend(&out_, " ", TimeText(*time), "\n");
+    if (const std::optional<std::string> piece = PieceText(child)) {
+      absl::StrAppend(&out_, " ", *piece, "\n");
       return;
     }
     YamlWriter below;
@@ -289,6 +330,29 @@ class YamlWriter {
 };
 
 }  // namespace
+
+std::string QuoteJson(absl::string_view text) {
+  std::string out = "\"";
+  while (!text.empty()) {
+    const size_t length = Utf8Length(text);
+    const auto byte = static_cast<unsigned char>(text[0]);
+    if (length == 0) {
+      out += "\xEF\xBF\xBD";
+    } else if (byte == '"' || byte == '\\') {
+      absl::StrAppend(&out, "\\", text.substr(0, 1));
+    } else if (byte == '\n') {
+      out += "\\n";
+    } else if (byte == '\t') {
+      out += "\\t";
+    } else if (byte < 0x20 || byte == 0x7f) {
+      absl::StrAppend(&out, "\\u", absl::Hex(byte, absl::kZeroPad4));
+    } else {
+      absl::StrAppend(&out, text.substr(0, length));
+    }
+    text.remove_prefix(length == 0 ? 1 : length);
+  }
+  return out + "\"";
+}
 
 std::string ToJson(const Message& message, JsonStyle style) {
   JsonWriter writer(style == JsonStyle::kPretty);

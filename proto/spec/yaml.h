@@ -12,6 +12,9 @@
 //   repeated    a list; nothing else, not even for one element
 //   maps        a map
 //   Timestamp   RFC 3339
+//   Value       anything: numbers (of which a double holds whole ones up to 2^53; others in quotes), strings, bools,
+//   null,
+//               lists and maps; ListValue is a list of it, Struct a map
 // Refused: unknown fields, a second value of a oneof, duplicate keys, nulls, anchors and aliases, tags, more than one
 // document, text that is not UTF-8, text over 4 MiB, nesting deeper than 64.
 #ifndef AMPD_PROTO_SPEC_YAML_H_
@@ -23,6 +26,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "google/protobuf/message.h"
+#include "google/protobuf/struct.pb.h"
 
 namespace ampd {
 
@@ -53,6 +57,10 @@ absl::Status ParseYaml(absl::string_view text, absl::string_view filename, googl
 // A key of a map field follows a dot: "labels.team=vision".
 // INVALID_ARGUMENT "--set PATH=VALUE: what is wrong"; `message` is then unchanged.
 absl::Status ApplySet(google::protobuf::Message* message, absl::string_view assignment);
+
+// As ApplySet, with the value as it is. INVALID_ARGUMENT with a violation of the field (proto/spec/resolve.h);
+// `message` is then in an unspecified state.
+absl::Status SetField(google::protobuf::Message* message, absl::string_view path, const google::protobuf::Value& value);
 
 }  // namespace ampd
 

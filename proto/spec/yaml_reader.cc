@@ -216,6 +216,9 @@ void YamlReader::ReadValue(const YamlNode& node, const std::string& path, const 
   if (field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) return ReadScalar(node, path, field, add, message);
   const auto* reflection = message->GetReflection();
   Message* child = add ? reflection->AddMessage(message, field) : reflection->MutableMessage(message, field);
+  if (auto* value = dynamic_cast<google::protobuf::Value*>(child)) return ReadFreeValue(node, path, value);
+  if (auto* list = dynamic_cast<google::protobuf::ListValue*>(child)) return ReadFreeList(node, path, list);
+  if (auto* fields = dynamic_cast<google::protobuf::Struct*>(child)) return ReadFreeMap(node, path, fields);
   auto* time = dynamic_cast<Timestamp*>(child);
   if (time == nullptr) return ReadMessage(node, path, child);
   if (node.kind != YamlNode::Kind::kScalar || !google::protobuf::util::TimeUtil::FromString(node.scalar, time)) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "google/protobuf/message.h"
+#include "google/protobuf/struct.pb.h"
 #include "proto/spec/yaml.h"
 #include "proto/spec/yaml_tree.h"
 
@@ -49,6 +50,10 @@ class YamlReader {
                  bool add, google::protobuf::Message* message);
   bool RefusedAsNull(const YamlNode& node, int line, const std::string& path,
                      const google::protobuf::FieldDescriptor* field);
+  // What has no schema; in yaml_value.cc.
+  void ReadFreeValue(const YamlNode& node, const std::string& path, google::protobuf::Value* value);
+  void ReadFreeList(const YamlNode& node, const std::string& path, google::protobuf::ListValue* list);
+  void ReadFreeMap(const YamlNode& node, const std::string& path, google::protobuf::Struct* fields);
   void Fail(int line, const std::string& path, std::string what);
 
   FieldLines* lines_;

@@ -7,6 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "proto/spec/names.h"
+#include "proto/spec/utf8.h"
 #include "yaml-cpp/depthguard.h"
 #include "yaml-cpp/eventhandler.h"
 #include "yaml-cpp/exceptions.h"
@@ -25,24 +26,6 @@ absl::Status At(absl::string_view filename, int line, absl::string_view what) {
 }
 
 int LineOf(const YAML::Mark& mark) { return mark.line + 1; }
-
-// Bytes of the UTF-8 character at the start of `text`; 0 when there is none (RFC 3629: shortest form, no surrogates).
-size_t Utf8Length(absl::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const auto follows = [&](size_t i) { return i < text.size() && (byte(i) & 0xC0) == 0x80; };
-  const unsigned first = byte(0);
-  if (first < 0x80) return 1;
-  if (first < 0xC2) return 0;
-  if (first < 0xE0) return follows(1) ? 2 : 0;
-  if (first < 0xF0) {
-    if (!follows(1) || !follows(2)) return 0;
-    const bool bad = (first == 0xE0 && byte(1) < 0xA0) || (first == 0xED && byte(1) > 0x9F);
-    return bad ? 0 : 3;
-  }
-  if (first > 0xF4 || !follows(1) || !follows(2) || !follows(3)) return 0;
-  const bool bad = (first == 0xF0 && byte(1) < 0x90) || (first == 0xF4 && byte(1) > 0x8F);
-  return bad ? 0 : 4;
-}
 
 absl::Status CheckText(absl::string_view text, absl::string_view filename) {
   if (text.size() > kMaxBytes) {

@@ -66,7 +66,9 @@ void AddGenerator(const Sizes& sizes, v1::ModelSpec* model) {
   v1::EmbeddingLayer* table = layers.Add("table", {"label"})->mutable_embedding();
   table->set_vocabulary(sizes.classes);
   table->set_features(sizes.noise);
-  layers.Add("both", {"noise", "table"})->mutable_concat();
+  // A product, as in Keras's AC-GAN: what ignores the noise cannot tell the class either. Side by side, the noise is
+  // soon ignored, and every image of a class is the same.
+  layers.Add("both", {"noise", "table"})->mutable_mul();
   const int64_t side = sizes.size / 4;
   v1::DenseLayer* project = layers.Dense("project", side * side * 4 * sizes.width);
   project->set_bias(false);
@@ -86,14 +88,10 @@ void AddGenerator(const Sizes& sizes, v1::ModelSpec* model) {
   paint->mutable_init()->set_normal(kWeightDeviation);
 }
 
+// Without batch norm: real and generated images come in batches of their own, whose statistics would tell them apart.
 void Look(const char* number, int64_t filters, int64_t kernel, int64_t stride, LayerWriter* layers) {
   v1::Conv2dLayer* conv = layers->Conv2d(absl::StrCat("down", number), filters, kernel, stride);
   conv->mutable_init()->set_normal(kWeightDeviation);
-  // Of the images themselves the statistics would tell real from false.
-  if (number[0] != '1') {
-    conv->set_bias(false);
-    layers->BatchNorm(absl::StrCat("bn", number));
-  }
   layers->Add(absl::StrCat("lrelu", number))->mutable_leaky_relu()->set_negative_slope(0.2);
   layers->Add(absl::StrCat("drop", number))->mutable_dropout()->set_rate(0.3);
 }

@@ -26,11 +26,10 @@ void Expand(const v1::PresetModel& preset, v1::JobSpec* spec, Violations* violat
       return presets::ExpandAcgan(preset.acgan(), spec, violations);
     case v1::PresetModel::kSpeech:
       return presets::ExpandSpeech(preset.speech(), spec, violations);
+    case v1::PresetModel::kSsd:
+      return presets::ExpandSsd(preset.ssd(), spec, violations);
     case v1::PresetModel::FAMILY_NOT_SET:
       return violations->Add("model.preset", "required, one of mlp, convnet, acgan, resnet, gpt2, speech, unet, ssd");
-    default:
-      // Others are named by the check for fields that are not supported yet.
-      return;
   }
 }
 

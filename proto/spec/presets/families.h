@@ -46,6 +46,7 @@ void ExpandResnet(const v1::ResnetPreset& preset, v1::JobSpec* spec, Violations*
 void ExpandUnet(const v1::UnetPreset& preset, v1::JobSpec* spec, Violations* violations);
 void ExpandGpt2(v1::Gpt2Preset preset, v1::JobSpec* spec, Violations* violations);
 void ExpandSpeech(const v1::SpeechPreset& preset, v1::JobSpec* spec, Violations* violations);
+void ExpandSsd(const v1::SsdPreset& preset, v1::JobSpec* spec, Violations* violations);
 
 }  // namespace ampd::presets
 
