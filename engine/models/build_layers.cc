@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/core/status.h"
+#include "engine/models/model.h"
 #include "proto/spec/resolve.h"
 
 namespace ampd::models {
@@ -62,6 +63,20 @@ absl::StatusOr<LayerOutput> AddLayers(const google::protobuf::RepeatedPtrField<v
     }
   }
   return last;
+}
+
+absl::StatusOr<LayerOutput> AddModelLayers(const v1::ModelSpec& model, const SampleInfo& sample, int64_t batch,
+                                           bool training, ir::Graph* graph) {
+  ElementBudget budget;
+  Shape shape{batch};
+  shape.insert(shape.end(), sample.input_shape.begin(), sample.input_shape.end());
+  AMPD_RETURN_IF_ERROR(budget.Count(shape, "data.train"));
+  LayerOutput input{graph->AddInput("x", {DType::kF32, shape}), {}};
+  if (sample.lengths) input.lengths = graph->AddInput("lengths", {DType::kI32, {batch}});
+  LayerBuilder layers(graph, training);
+  AMPD_ASSIGN_OR_RETURN(const LayerOutput last,
+                        AddLayers(model.layers(), "model.layers", {{"input", input}}, &layers, &budget, graph));
+  return layers.InTorchOrder(model.layers().rbegin()->name(), last);
 }
 
 }  // namespace ampd::models

@@ -15,6 +15,8 @@
 
 namespace ampd::models {
 
+struct SampleInfo;
+
 // INVALID_ARGUMENT with one violation.
 absl::Status InvalidField(const std::string& field, absl::string_view description);
 
@@ -35,6 +37,11 @@ absl::StatusOr<LayerOutput> AddLayers(const google::protobuf::RepeatedPtrField<v
                                       const std::string& field,
                                       const std::vector<std::pair<std::string, LayerOutput>>& inputs,
                                       LayerBuilder* builder, ElementBudget* budget, ir::Graph* graph);
+
+// The same for all of a job's model without networks, on `batch` samples: inputs "x" f32 [batch, ...] and, where
+// samples differ in length, "lengths" i32 [batch] are added first. A flattened image comes in PyTorch's order.
+absl::StatusOr<LayerOutput> AddModelLayers(const v1::ModelSpec& model, const SampleInfo& sample, int64_t batch,
+                                           bool training, ir::Graph* graph);
 
 }  // namespace ampd::models
 

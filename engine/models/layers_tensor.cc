@@ -176,11 +176,14 @@ absl::StatusOr<LayerOutput> LayerBuilder::Transpose(const v1::Layer& layer, cons
 
 absl::StatusOr<LayerOutput> LayerBuilder::Reshape(const v1::Layer& layer, const LayerOutput& x) {
   const Shape from = graph_->type(x.value).shape;
-  if (from.size() == 4 || !x.flattened.empty()) {
-    return BadLayer("reshape", layer,
-                    "reads an image, whose order in memory is not PyTorch's: flatten or pool it first");
-  }
   Ints to(layer.reshape().shape().begin(), layer.reshape().shape().end());
+  // Rows of whole pixels, or of a pixel's parts, are the same in either order.
+  const bool rows_of_pixels = from.size() == 4 && to.size() == 2 && to[0] == -1 && from[3] % to[1] == 0;
+  if ((from.size() == 4 && !rows_of_pixels) || !x.flattened.empty()) {
+    return BadLayer("reshape", layer,
+                    "reads an image, whose order in memory is not PyTorch's: flatten or pool it first, or take [-1, "
+                    "features] with features that divide the channels");
+  }
   const int64_t features = NumElements(from) / from[0];
   int64_t known = 1;
   for (int64_t extent : to) {

@@ -8,6 +8,8 @@
 
 #include "engine/core/status.h"
 #include "engine/core/tensor.h"
+#include "engine/models/prior_boxes.h"
+#include "engine/ops/multibox_elements.h"
 #include "engine/ops/op_def.h"
 
 namespace ampd::models {
@@ -47,12 +49,15 @@ class LossBuilder {
 
   absl::Status Build() {
     if (soft_max()) AMPD_RETURN_IF_ERROR(PixelsAsPositions());
-    AMPD_RETURN_IF_ERROR(spec_.has_ctc() ? CheckCtcShapes() : CheckShapes());
+    AMPD_RETURN_IF_ERROR(spec_.has_ctc()        ? CheckCtcShapes()
+                         : spec_.has_multibox() ? CheckMultiboxShapes()
+                                                : CheckShapes());
     if (sample_.classes > 0) labels_ = graph_->AddInput("labels", {DType::kI32, LabelShape()});
-    AMPD_RETURN_IF_ERROR(spec_.has_ctc() ? AddCtc()
-                         : !soft_max()   ? AddElementLoss()
-                         : labels_ >= 0  ? AddSoftmaxCrossEntropy()
-                                         : AddSoftCrossEntropy());
+    AMPD_RETURN_IF_ERROR(spec_.has_ctc()        ? AddCtc()
+                         : spec_.has_multibox() ? AddMultibox()
+                         : !soft_max()          ? AddElementLoss()
+                         : labels_ >= 0         ? AddSoftmaxCrossEntropy()
+                                                : AddSoftCrossEntropy());
     if (training_) return absl::OkStatus();
     graph_->outputs["logits"] = prediction_;
     if (spec_.has_ctc() && padded() && lengths_ != graph_->FindInput("lengths")) graph_->outputs["times"] = lengths_;
@@ -64,9 +69,10 @@ class LossBuilder {
   bool soft_max() const { return spec_.has_softmax_cross_entropy(); }
   const Shape& shape() const { return graph_->type(prediction_).shape; }
   std::string op_name() const {
-    const OpKind op = spec_.has_ctc() ? OpKind::kCtcLoss
-                      : soft_max()    ? OpKind::kSoftmaxCrossEntropy
-                                      : ElementLoss(spec_).first;
+    const OpKind op = spec_.has_ctc()        ? OpKind::kCtcLoss
+                      : spec_.has_multibox() ? OpKind::kMultiboxLoss
+                      : soft_max()           ? OpKind::kSoftmaxCrossEntropy
+                                             : ElementLoss(spec_).first;
     return std::string(ir::OpName(op));
   }
   Shape LabelShape() const {
@@ -126,6 +132,18 @@ class LossBuilder {
     if (sample_.lengths && !padded())
       return Wrong("needs the data's steps from the last layer, which ended the sequence");
     return CheckOutputs();
+  }
+
+  absl::Status CheckMultiboxShapes() const {
+    if (sample_.classes > 0 || sample_.target_features % ops::kBoxNumbers != 0) {
+      const std::string has = sample_.classes > 0 ? "class labels" : absl::StrCat(sample_.target_features);
+      return Wrong(absl::StrCat("needs five float targets for each box, the data has ", has, " a sample"));
+    }
+    if (padded()) return Wrong("needs images, the data has samples that differ in length");
+    const int64_t priors = CountPriors(spec_.multibox());
+    if (shape().size() == 3 && shape()[1] == priors && shape()[2] > ops::kOffsets + 1) return absl::OkStatus();
+    return Wrong(absl::StrCat("needs [batch, ", priors, " priors, 5 + classes] from the last layer, has ",
+                              ShapeString(shape())));
   }
 
   absl::Status CheckOutputs() const {
@@ -203,6 +221,19 @@ class LossBuilder {
     return AddMean(OpKind::kCtcLoss, {prediction_, labels_, times, label_lengths}, attributes);
   }
 
+  absl::Status AddMultibox() {
+    const v1::MultiboxLoss& loss = spec_.multibox();
+    const ValueId priors = graph_->AddConstant("loss.priors", std::make_shared<Tensor>(PriorBoxes(loss)));
+    const ValueId targets = graph_->AddInput("targets", {DType::kF32, {shape()[0], sample_.target_features}});
+    AMPD_ASSIGN_OR_RETURN(const std::vector<ValueId> matched, Emit(OpKind::kMultiboxMatch, {priors, targets},
+                                                                   {{"classes", shape()[2] - ops::kOffsets - 1},
+                                                                    {"threshold", loss.threshold()},
+                                                                    {"center_variance", loss.center_variance()},
+                                                                    {"size_variance", loss.size_variance()}}));
+    return AddMean(OpKind::kMultiboxLoss, {prediction_, matched[0], matched[1]},
+                   {{"negative_ratio", loss.negative_ratio()}, {"location_weight", loss.location_weight()}});
+  }
+
   absl::Status AddElementLoss() {
     const auto [op, attributes] = ElementLoss(spec_);
     std::vector<ValueId> inputs = {prediction_, graph_->AddInput("targets", {DType::kF32, shape()})};
@@ -215,7 +246,7 @@ class LossBuilder {
   // A loss that weighs every sample alike.
   absl::Status AddMean(OpKind op, const std::vector<ValueId>& inputs, const ir::Attributes& attributes) {
     AMPD_ASSIGN_OR_RETURN(const std::vector<ValueId> losses, Emit(op, inputs, attributes));
-    AMPD_ASSIGN_OR_RETURN(const std::vector<ValueId> mean, Emit(OpKind::kReduceMean, losses, {}));
+    AMPD_ASSIGN_OR_RETURN(const std::vector<ValueId> mean, Emit(OpKind::kReduceMean, {losses[0]}, {}));
     graph_->outputs = {{"losses", losses[0]}, {"loss", mean[0]}};
     return absl::OkStatus();
   }
@@ -263,7 +294,7 @@ class TermBuilder {
       : spec_(spec), name_(name), sample_(sample), prediction_(prediction), target_(target), graph_(graph) {}
 
   absl::StatusOr<ValueId> Build() {
-    if (spec_.has_ctc()) return Wrong("is not supported in phases yet");
+    if (spec_.has_ctc() || spec_.has_multibox()) return Wrong("is not supported in phases yet");
     const bool hard = graph_->type(target_).dtype == DType::kI32;
     if (hard != (spec_.has_softmax_cross_entropy() && hard)) return Wrong("takes no class labels");
     AMPD_RETURN_IF_ERROR(hard ? CheckLabels() : CheckTarget());

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "engine/autodiff/differentiate.h"
 #include "engine/core/status.h"
 #include "engine/models/build_layers.h"
+#include "engine/models/imported.h"
 #include "engine/models/join_graphs.h"
 #include "engine/models/layers.h"
 #include "engine/models/loss.h"
@@ -50,16 +52,7 @@ passes::PrecisionPolicy PolicyOf(const v1::PrecisionSpec& spec) {
 absl::StatusOr<ir::Graph> BuildForward(const v1::ModelSpec& model, const SampleInfo& sample, int64_t batch,
                                        bool training) {
   ir::Graph graph;
-  ElementBudget budget;
-  Shape shape{batch};
-  shape.insert(shape.end(), sample.input_shape.begin(), sample.input_shape.end());
-  AMPD_RETURN_IF_ERROR(budget.Count(shape, "data.train"));
-  LayerOutput input{graph.AddInput("x", {DType::kF32, shape}), {}};
-  if (sample.lengths) input.lengths = graph.AddInput("lengths", {DType::kI32, {batch}});
-  LayerBuilder layers(&graph, training);
-  AMPD_ASSIGN_OR_RETURN(LayerOutput last,
-                        AddLayers(model.layers(), "model.layers", {{"input", input}}, &layers, &budget, &graph));
-  AMPD_ASSIGN_OR_RETURN(last, layers.InTorchOrder(model.layers().rbegin()->name(), last));
+  AMPD_ASSIGN_OR_RETURN(const LayerOutput last, AddModelLayers(model, sample, batch, training, &graph));
   const absl::Status status = AddLoss(model.loss(), sample, training, last, &graph);
   if (!status.ok()) return InvalidField("model.loss", status.message());
   return graph;
@@ -93,11 +86,23 @@ v1::LayerPlan DescribeLayer(const std::string& name, const v1::Layer& layer, con
     plan.clear_output_shape();
     for (size_t i = 1; i < type.shape.size(); ++i) plan.add_output_shape(type.shape[i]);
   }
-  for (const ir::Persistent& p : train.parameters) {
-    if (p.name.rfind(name + ".", 0) != 0 || p.name.find('.', name.size() + 1) != std::string::npos) continue;
-    plan.set_parameters(plan.parameters() + NumElements(p.type.shape));
-  }
   return plan;
+}
+
+// Of layers "a" and "a.b", "a.b.weight" is the latter's; of "a" alone, its own ("attend.out_proj.weight").
+void CountParameters(const std::vector<ir::Persistent>& parameters, std::vector<v1::LayerPlan>* plans) {
+  std::map<absl::string_view, v1::LayerPlan*> by_name;
+  for (v1::LayerPlan& plan : *plans) by_name[plan.name()] = &plan;
+  for (const ir::Persistent& p : parameters) {
+    absl::string_view owner = p.name;
+    for (size_t dot = owner.rfind('.'); dot != absl::string_view::npos; dot = owner.rfind('.')) {
+      owner = owner.substr(0, dot);
+      const auto found = by_name.find(owner);
+      if (found == by_name.end()) continue;
+      found->second->set_parameters(found->second->parameters() + NumElements(p.type.shape));
+      break;
+    }
+  }
 }
 
 // A network's layers are described by the first phase that calls it.
@@ -119,6 +124,7 @@ std::vector<v1::LayerPlan> DescribeLayers(const v1::JobSpec& spec, const std::ve
       plans.push_back(DescribeLayer(absl::StrCat(network.name(), ".", layer.name()), layer, graph));
     }
   }
+  CountParameters(graphs[0].parameters, &plans);
   return plans;
 }
 
@@ -164,9 +170,22 @@ class Preparation {
   const passes::PaddingPolicy padding_;
 };
 
+// The one phase of a job with model.onnx; what became of its file goes to `forward`.
+absl::StatusOr<ir::Graph> BuildImportedPhase(const v1::JobSpec& spec, const SampleInfo& sample, int64_t batch,
+                                             const Preparation& prepare, ImportedForward* forward) {
+  AMPD_ASSIGN_OR_RETURN(*forward, BuildImportedForward(spec.model(), sample, batch, /*training=*/true));
+  if (forward->graph.parameters.empty()) return InvalidField("model.onnx.path", "has no parameters to train");
+  AMPD_RETURN_IF_ERROR(CheckRules(spec.precision(), *forward));
+  AMPD_ASSIGN_OR_RETURN(const std::vector<bool> trained, NotFrozen(spec.model().onnx(), forward->graph));
+  absl::StatusOr<ir::Graph> graph = prepare.Train(std::move(forward->graph), trained);
+  if (!graph.ok()) return InvalidField("model.onnx.path", graph.status().message());
+  return graph;
+}
+
 absl::StatusOr<ir::Graph> BuildPhase(const v1::JobSpec& spec, int phase, const SampleInfo& sample, int64_t batch,
                                      const Preparation& prepare, ElementBudget* budget,
-                                     std::vector<PhaseGraph::LabelShare>* shares) {
+                                     std::vector<PhaseGraph::LabelShare>* shares, ImportedForward* imported) {
+  if (spec.model().has_onnx()) return BuildImportedPhase(spec, sample, batch, prepare, imported);
   if (spec.model().networks().empty()) {
     AMPD_ASSIGN_OR_RETURN(ir::Graph forward, BuildForward(spec.model(), sample, batch, true));
     if (forward.parameters.empty()) return InvalidField("model", "has no parameters: there is nothing to train");
@@ -200,6 +219,30 @@ v1::PrecisionSpec SamplePrecision(const v1::JobSpec& spec, const std::vector<v1:
   return precision;
 }
 
+// Which of the graph's parameters phase `phase` updates.
+absl::StatusOr<std::vector<bool>> UpdatedBy(const v1::JobSpec& spec, int phase, const ir::Graph& graph) {
+  const bool onnx = spec.model().has_onnx();
+  AMPD_ASSIGN_OR_RETURN(std::vector<bool> trains,
+                        onnx ? NotFrozen(spec.model().onnx(), graph) : TrainedBy(spec, phase, graph));
+  if (onnx || !spec.model().networks().empty()) KeepThoseWithGradients(graph, &trains);
+  return trains;
+}
+
+std::set<std::string> PersistentNames(const ir::Graph& graph) {
+  std::set<std::string> names;
+  for (const ir::Persistent& parameter : graph.parameters) names.insert(parameter.name);
+  for (const ir::Persistent& state : graph.states) names.insert(state.name);
+  return names;
+}
+
+// Forward and loss for evaluation, of a job without networks. `kept`: as of BuildImportedForward.
+absl::StatusOr<ir::Graph> BuildEvaluation(const v1::ModelSpec& model, const SampleInfo& sample, int64_t batch,
+                                          const std::set<std::string>& kept) {
+  if (!model.has_onnx()) return BuildForward(model, sample, batch, /*training=*/false);
+  AMPD_ASSIGN_OR_RETURN(ImportedForward forward, BuildImportedForward(model, sample, batch, /*training=*/false, &kept));
+  return std::move(forward.graph);
+}
+
 }  // namespace
 
 absl::StatusOr<Model> BuildModel(const ResolvedJobSpec& resolved, const SampleInfo& sample, int64_t train_batch,
@@ -210,11 +253,12 @@ absl::StatusOr<Model> BuildModel(const ResolvedJobSpec& resolved, const SampleIn
   std::vector<ir::Graph> graphs;
   std::vector<ir::Graph*> shared;
   ElementBudget budget;
+  ImportedForward imported;
   std::vector<std::vector<PhaseGraph::LabelShare>> shares(static_cast<size_t>(spec.phases_size()));
   for (int i = 0; i < spec.phases_size(); ++i) {
     prepare.emplace_back(precisions.empty() ? spec.precision() : precisions[static_cast<size_t>(i)], padding);
     AMPD_ASSIGN_OR_RETURN(ir::Graph graph, BuildPhase(spec, i, sample, train_batch, prepare.back(), &budget,
-                                                      &shares[static_cast<size_t>(i)]));
+                                                      &shares[static_cast<size_t>(i)], &imported));
     graphs.push_back(std::move(graph));
   }
   for (ir::Graph& graph : graphs) shared.push_back(&graph);
@@ -228,13 +272,13 @@ absl::StatusOr<Model> BuildModel(const ResolvedJobSpec& resolved, const SampleIn
   const absl::Status status = ShareParameters(shared);
   if (!status.ok()) return InvalidField("phases", status.message());
   Model model;
-  model.layers = DescribeLayers(spec, graphs);
+  model.layers = spec.model().has_onnx() ? DescribeImported(imported, graphs[0]) : DescribeLayers(spec, graphs);
+  const std::set<std::string> kept = PersistentNames(graphs[0]);
   for (int i = 0; i < spec.phases_size(); ++i) {
     const auto index = static_cast<size_t>(i);
     PhaseGraph phase;
     phase.label_shares = std::move(shares[index]);
-    AMPD_ASSIGN_OR_RETURN(phase.trains, TrainedBy(spec, i, graphs[index]));
-    if (!spec.model().networks().empty()) KeepThoseWithGradients(graphs[index], &phase.trains);
+    AMPD_ASSIGN_OR_RETURN(phase.trains, UpdatedBy(spec, i, graphs[index]));
     AMPD_ASSIGN_OR_RETURN(phase.train, prepare[index].Finish(std::move(graphs[index]), &model.padding));
     model.phases.push_back(std::move(phase));
   }
@@ -242,7 +286,7 @@ absl::StatusOr<Model> BuildModel(const ResolvedJobSpec& resolved, const SampleIn
     AMPD_ASSIGN_OR_RETURN(model.sample, prepare_sample.Finish(std::move(sampled), nullptr));
   }
   if (!spec.model().networks().empty()) return model;
-  AMPD_ASSIGN_OR_RETURN(ir::Graph eval, BuildForward(spec.model(), sample, eval_batch, false));
+  AMPD_ASSIGN_OR_RETURN(ir::Graph eval, BuildEvaluation(spec.model(), sample, eval_batch, kept));
   AMPD_ASSIGN_OR_RETURN(eval, prepare[0].Evaluate(std::move(eval)));
   AMPD_ASSIGN_OR_RETURN(model.eval, prepare[0].Finish(std::move(eval), nullptr));
   return model;

@@ -37,13 +37,12 @@ struct SampleInfo {
 // Inputs: "x" f32 [batch, ...]; "lengths" and "label_lengths" i32 [batch] as the data has them; then "labels" i32
 // [batch, ...] for softmax cross-entropy and ctc, or "targets" f32 [batch, features] for the other losses and for
 // softmax cross-entropy against distributions (one-hot where the data has classes; then "labels" too, for the
-// accuracy). A label below 0 counts in no loss and no metric, which is how labels past a sample's length are marked.
-// Outputs: "loss" (f32 scalar, mean) and "losses" (f32, labels' shape or [batch]). The evaluation graph also has
-// "logits", the last layer's output in f32 (an image with labels as [batch, pixels, classes]); of softmax cross-entropy
-// "loss_weights", by which its mean divides, and "surprises", -log of the labels' probabilities; of ctc "times" (i32
-// [batch]), the last layer's steps that count, where layers made them fewer than the data's; and where the data has
-// classes "correct", "top5" (above 5 outputs)
-// and "counted", each 0 or 1 a label.
+// accuracy); of multibox [batch, boxes * 5]. A label below 0 counts in no loss and no metric, which is how labels past
+// a sample's length are marked. Outputs: "loss" (f32 scalar, mean) and "losses" (f32, labels' shape or [batch]). The
+// evaluation graph also has "logits", the last layer's output in f32 (an image with labels as [batch, pixels,
+// classes]); of softmax cross-entropy "loss_weights", by which its mean divides, and "surprises", -log of the labels'
+// probabilities; of ctc "times" (i32 [batch]), the last layer's steps that count, where layers made them fewer than the
+// data's; and where the data has classes "correct", "top5" (above 5 outputs) and "counted", each 0 or 1 a label.
 struct PhaseGraph {
   // Of a job with micro-batches, an f32 scalar that the graph of a phase reads besides: how much of the batch's loss of
   // this kind is the micro-batch's, times the number of micro-batches.

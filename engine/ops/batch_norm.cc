@@ -58,6 +58,24 @@ void BatchNormGradient(GradientContext& c) {
   }
 }
 
+// The statistics count as constants, so that x has no part in them: dx = dy * scale / sqrt(var + eps), which is
+// batch_norm_inference without mean and bias. By scale and bias as of batch_norm.
+void BatchNormInferenceGradient(GradientContext& c) {
+  const ir::Attributes& attributes = c.node().attributes;
+  const ir::ValueId dy = c.output_grad(0);
+  if (c.needs_grad(0)) {
+    const ir::ValueId zeros = c.Zeros(c.input_type(2));
+    c.AddInputGrad(0, c.Emit(OpKind::kBatchNormInference, {dy, c.input(1), zeros, zeros, c.input(4)}, attributes,
+                             "grad_input")[0]);
+  }
+  if (!c.needs_grad(1) && !c.needs_grad(2)) return;
+  const std::vector<ir::ValueId> grads =
+      c.Emit(OpKind::kBatchNormGrad, {dy, c.input(0), c.input(1), c.input(3), c.input(4)}, attributes, "grad");
+  for (int i = 1; i < 3; ++i) {
+    if (c.needs_grad(i)) c.AddInputGrad(i, grads[i]);
+  }
+}
+
 double NormFlops(const OpCall& call, const std::vector<TensorType>&) {
   return 8.0 * static_cast<double>(NumElements(call.inputs[0].shape));
 }
@@ -89,6 +107,7 @@ std::vector<OpDef> BatchNormDefs() {
            .inputs = {Role::kData, Role::kFloat, Role::kFloat, Role::kState, Role::kState},
            .output_suffixes = {""},
            .infer = InferBatchNormInference,
+           .gradient = BatchNormInferenceGradient,
            .flops = NormFlops},
           {.kind = OpKind::kBatchNormUpdate,
            .precision = PrecisionClass::kFixed,

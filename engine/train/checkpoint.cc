@@ -11,6 +11,8 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "engine/core/status.h"
+#include "engine/train/checkpoint_mirror.h"
+#include "engine/train/checkpoint_weights.h"
 #include "engine/train/failure.h"
 #include "engine/train/files.h"
 
@@ -25,12 +27,6 @@ constexpr char kManifest[] = "MANIFEST";
 constexpr char kPrefix[] = "step-";
 constexpr char kAside[] = ".writing-";
 constexpr int64_t kMaxManifestBytes = 1 << 16;
-
-struct ManifestLine {
-  std::string sha256;
-  int64_t bytes = 0;
-};
-using Manifest = std::map<std::string, ManifestLine>;
 
 std::string Line(absl::string_view sha256, int64_t bytes, absl::string_view name) {
   return absl::StrCat(sha256, " ", bytes, " ", name, "\n");
@@ -59,26 +55,6 @@ std::function<absl::Status(FileWriter*)> Text(const std::string& text) {
 
 // Damage, as opposed to a checkpoint that is whole but not for us.
 absl::Status Damaged(absl::string_view what) { return absl::DataLossError(what); }
-
-absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
-  const size_t last = text.substr(0, text.empty() ? 0 : text.size() - 1).rfind('\n');
-  if (last == absl::string_view::npos) return Damaged("MANIFEST is cut short");
-  const absl::string_view body = text.substr(0, last + 1);
-  if (text.substr(last + 1) != Line(Sha256Hex(body), static_cast<int64_t>(body.size()), kManifest)) {
-    return Damaged("MANIFEST does not match its own checksum");
-  }
-  Manifest manifest;
-  for (absl::string_view line : absl::StrSplit(body, '\n', absl::SkipEmpty())) {
-    const std::vector<std::string> parts = absl::StrSplit(line, absl::MaxSplits(' ', 2));
-    ManifestLine entry;
-    if (parts.size() != 3 || !absl::SimpleAtoi(parts[1], &entry.bytes) || entry.bytes < 0) {
-      return Damaged("MANIFEST has a line that is none");
-    }
-    entry.sha256 = parts[0];
-    manifest[parts[2]] = std::move(entry);
-  }
-  return manifest;
-}
 
 absl::StatusOr<std::string> ReadListed(const std::string& folder, const std::string& name, const Manifest& manifest) {
   const auto it = manifest.find(name);
@@ -130,14 +106,46 @@ absl::optional<int64_t> StepOf(absl::string_view name) {
 
 }  // namespace
 
+absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
+  const size_t last = text.substr(0, text.empty() ? 0 : text.size() - 1).rfind('\n');
+  if (last == absl::string_view::npos) return Damaged("MANIFEST is cut short");
+  const absl::string_view body = text.substr(0, last + 1);
+  if (text.substr(last + 1) != Line(Sha256Hex(body), static_cast<int64_t>(body.size()), kManifest)) {
+    return Damaged("MANIFEST does not match its own checksum");
+  }
+  Manifest manifest;
+  for (absl::string_view line : absl::StrSplit(body, '\n', absl::SkipEmpty())) {
+    const std::vector<std::string> parts = absl::StrSplit(line, absl::MaxSplits(' ', 2));
+    ManifestLine entry;
+    if (parts.size() != 3 || !absl::SimpleAtoi(parts[1], &entry.bytes) || entry.bytes < 0) {
+      return Damaged("MANIFEST has a line that is none");
+    }
+    entry.sha256 = parts[0];
+    manifest[parts[2]] = std::move(entry);
+  }
+  return manifest;
+}
+
 std::string CheckpointName(int64_t step) { return absl::StrFormat("%s%09d", kPrefix, step); }
+
+absl::StatusOr<Safetensors> ReadWeights(const std::string& folder, bool ema) {
+  AMPD_RETURN_IF_ERROR(ListFolder(folder).status());
+  absl::StatusOr<std::string> text = ReadFile(absl::StrCat(folder, "/", kManifest), kMaxManifestBytes);
+  if (!text.ok()) return Damaged(text.status().message());
+  AMPD_ASSIGN_OR_RETURN(const Manifest manifest, ParseManifest(*text));
+  if (ema && manifest.count(kEma) == 0) {
+    return absl::FailedPreconditionError("ema: the checkpoint has no running average, the job keeps none");
+  }
+  return ReadTensors(folder, ema ? kEma : kModel, manifest);
+}
 
 std::string CheckpointStore::Path(absl::string_view name) const { return absl::StrCat(folder_, "/", name); }
 
-absl::StatusOr<CheckpointStore> CheckpointStore::Open(const std::string& folder, int64_t keep_last) {
+absl::StatusOr<CheckpointStore> CheckpointStore::Open(const std::string& folder, int64_t keep_last,
+                                                      std::string mirror) {
   AMPD_RETURN_IF_ERROR(MakeFolder(folder));
   AMPD_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFolder(folder));
-  CheckpointStore store(folder, keep_last);
+  CheckpointStore store(folder, keep_last, std::move(mirror));
   for (const std::string& name : names) {
     if (absl::StartsWith(name, kAside)) AMPD_RETURN_IF_ERROR(RemoveTree(store.Path(name)));
   }
@@ -156,14 +164,16 @@ absl::StatusOr<std::vector<int64_t>> CheckpointStore::Steps() const {
 }
 
 absl::StatusOr<int64_t> CheckpointStore::WriteFolder(const std::string& path, const TrainState& state,
-                                                     const std::vector<TensorSource>& model,
-                                                     const std::vector<TensorSource>& optimizer,
-                                                     const std::vector<TensorSource>& ema) const {
+                                                     std::vector<TensorSource> model,
+                                                     std::vector<TensorSource> optimizer,
+                                                     std::vector<TensorSource> ema) const {
   std::string manifest;
   int64_t bytes = 0;
   AMPD_RETURN_IF_ERROR(MakeFolder(path));
   AMPD_RETURN_IF_ERROR(WriteFile(path, kModel, Tensors(model), &manifest, &bytes));
+  model.clear();
   AMPD_RETURN_IF_ERROR(WriteFile(path, kOptimizer, Tensors(optimizer), &manifest, &bytes));
+  optimizer.clear();
   if (!ema.empty()) AMPD_RETURN_IF_ERROR(WriteFile(path, kEma, Tensors(ema), &manifest, &bytes));
   AMPD_RETURN_IF_ERROR(WriteFile(path, kState, Text(ToJson(state)), &manifest, &bytes));
   const std::string sealed =
@@ -178,31 +188,54 @@ absl::Status CheckpointStore::Publish(const std::string& aside, const std::strin
   return SyncFolder(folder_);
 }
 
-absl::StatusOr<SavedCheckpoint> CheckpointStore::Save(const TrainState& state, const std::vector<TensorSource>& model,
-                                                      const std::vector<TensorSource>& optimizer,
-                                                      const std::vector<TensorSource>& ema) {
+absl::StatusOr<SavedCheckpoint> CheckpointStore::Save(const TrainState& state, std::vector<TensorSource> model,
+                                                      std::vector<TensorSource> optimizer,
+                                                      std::vector<TensorSource> ema) {
   const std::string name = CheckpointName(state.step);
   const std::string aside = Path(absl::StrCat(kAside, name));
-  absl::StatusOr<int64_t> bytes = WriteFolder(aside, state, model, optimizer, ema);
+  absl::StatusOr<int64_t> bytes = WriteFolder(aside, state, std::move(model), std::move(optimizer), std::move(ema));
   const absl::Status status = bytes.ok() ? Publish(aside, name) : bytes.status();
   // What a failure left half-written, or the checkpoint that the new one replaced.
   const absl::Status removed = RemoveTree(aside);
   AMPD_RETURN_IF_ERROR(Annotate(status, absl::StrCat("checkpoint ", name)));
   AMPD_RETURN_IF_ERROR(removed);
   damaged_.erase(state.step);
-  AMPD_RETURN_IF_ERROR(Prune(state.step));
-  return SavedCheckpoint{name, *bytes};
+  AMPD_RETURN_IF_ERROR(Prune(state));
+  return SavedCheckpoint{name, *bytes, std::string(Mirror(name).message())};
 }
 
-absl::Status CheckpointStore::Prune(int64_t newest) {
+absl::Status CheckpointStore::Mirror(const std::string& name) const {
+  if (mirror_.empty()) return absl::OkStatus();
+  AMPD_RETURN_IF_ERROR(MirrorCheckpoint(folder_, name, mirror_));
+  AMPD_ASSIGN_OR_RETURN(const std::vector<int64_t> steps, Steps());
+  std::set<std::string> kept;
+  for (const int64_t step : steps) kept.insert(CheckpointName(step));
+  AMPD_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFolder(mirror_));
+  for (const std::string& copy : names) {
+    if (StepOf(copy) && kept.count(copy) == 0) AMPD_RETURN_IF_ERROR(RemoveMirrored(mirror_, copy));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointStore::Prune(const TrainState& newest) {
   AMPD_ASSIGN_OR_RETURN(const std::vector<int64_t> steps, Steps());
   int64_t kept = 0;
   for (int64_t step : steps) {
-    if (step <= newest && damaged_.count(step) == 0 && ++kept <= keep_last_) continue;
-    AMPD_RETURN_IF_ERROR(RemoveTree(Path(CheckpointName(step))));
+    const bool whole = step <= newest.step && damaged_.count(step) == 0;
+    if (whole && (++kept <= keep_last_ || (newest.best && newest.best->step == step))) continue;
+    AMPD_RETURN_IF_ERROR(Remove(CheckpointName(step)));
     damaged_.erase(step);
   }
   return absl::OkStatus();
+}
+
+// Of one whose removal is cut short nothing is left under its name; Open() takes away the rest.
+absl::Status CheckpointStore::Remove(const std::string& name) const {
+  const std::string aside = Path(absl::StrCat(kAside, name));
+  AMPD_RETURN_IF_ERROR(RemoveTree(aside));
+  AMPD_RETURN_IF_ERROR(RenameOrSwap(Path(name), aside));
+  AMPD_RETURN_IF_ERROR(SyncFolder(folder_));
+  return RemoveTree(aside);
 }
 
 absl::StatusOr<LoadedCheckpoint> CheckpointStore::Load(const std::string& name, const std::string& spec_hash) const {

@@ -7,22 +7,37 @@
 #define AMPD_ENGINE_TRAIN_CHECKPOINT_H_
 
 #include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
-#include "engine/train/safetensors.h"
+#include "engine/core/safetensors.h"
 #include "engine/train/train_state.h"
 
 namespace ampd::train {
+
+// What MANIFEST says of one file.
+struct ManifestLine {
+  std::string sha256;
+  int64_t bytes = 0;
+};
+// By name.
+using Manifest = std::map<std::string, ManifestLine>;
+
+// DATA_LOSS for text that does not match its own last line, or holds a line that is none.
+absl::StatusOr<Manifest> ParseManifest(absl::string_view text);
 
 struct SavedCheckpoint {
   std::string name;
   // All files.
   int64_t size_bytes = 0;
+  // Why the mirror has no copy of it; empty: it has, or there is no mirror.
+  std::string mirror_error;
 };
 
 struct LoadedCheckpoint {
@@ -40,16 +55,18 @@ struct LoadedCheckpoint {
 // Not thread-safe; one store owns its folder.
 class CheckpointStore {
  public:
-  // Makes `folder` when it is missing and removes what a save that was cut short has left. keep_last >= 1.
-  static absl::StatusOr<CheckpointStore> Open(const std::string& folder, int64_t keep_last);
+  // Makes `folder` when it is missing and removes what a save that was cut short has left. keep_last >= 1. `mirror`: a
+  // folder, on another disk perhaps, that gets a copy of each checkpoint and loses what `folder` loses; empty: none.
+  static absl::StatusOr<CheckpointStore> Open(const std::string& folder, int64_t keep_last, std::string mirror = "");
 
   // Writes the checkpoint of `state.step` aside, forces it to disk and gives it its name, all or nothing: after an
   // error the folder holds what it held before. An empty `ema` makes no file. Then removes all but the keep_last
-  // newest, those refused by LoadNewest, and any of a later step (training went back behind them). A full disk is
-  // RESOURCE_EXHAUSTED marked DISK_FULL.
-  absl::StatusOr<SavedCheckpoint> Save(const TrainState& state, const std::vector<TensorSource>& model,
-                                       const std::vector<TensorSource>& optimizer,
-                                       const std::vector<TensorSource>& ema = {});
+  // newest and that of state.best, those refused by LoadNewest, and any of a later step (training went back behind
+  // them). Last it brings the mirror up to that; what goes wrong there is in the result. A full disk is
+  // RESOURCE_EXHAUSTED marked DISK_FULL. A list's sources are let go once they are written, and the memory they hold
+  // with them.
+  absl::StatusOr<SavedCheckpoint> Save(const TrainState& state, std::vector<TensorSource> model,
+                                       std::vector<TensorSource> optimizer, std::vector<TensorSource> ema = {});
 
   // The newest undamaged checkpoint up to the one named `told`; where those are gone or damaged, the newest at all.
   // nullopt when there is none, or when `told` is empty: nobody was told of any. No `told`: the newest.
@@ -60,19 +77,21 @@ class CheckpointStore {
                                                               std::vector<std::string>* refused);
 
  private:
-  CheckpointStore(std::string folder, int64_t keep_last) : folder_(std::move(folder)), keep_last_(keep_last) {}
+  CheckpointStore(std::string folder, int64_t keep_last, std::string mirror)
+      : folder_(std::move(folder)), keep_last_(keep_last), mirror_(std::move(mirror)) {}
   std::string Path(absl::string_view name) const;
   absl::StatusOr<std::vector<int64_t>> Steps() const;
-  absl::StatusOr<int64_t> WriteFolder(const std::string& path, const TrainState& state,
-                                      const std::vector<TensorSource>& model,
-                                      const std::vector<TensorSource>& optimizer,
-                                      const std::vector<TensorSource>& ema) const;
+  absl::StatusOr<int64_t> WriteFolder(const std::string& path, const TrainState& state, std::vector<TensorSource> model,
+                                      std::vector<TensorSource> optimizer, std::vector<TensorSource> ema) const;
   absl::Status Publish(const std::string& aside, const std::string& name) const;
-  absl::Status Prune(int64_t newest);
+  absl::Status Prune(const TrainState& newest);
+  absl::Status Remove(const std::string& name) const;
+  absl::Status Mirror(const std::string& name) const;
   absl::StatusOr<LoadedCheckpoint> Load(const std::string& name, const std::string& spec_hash) const;
 
   std::string folder_;
   int64_t keep_last_;
+  std::string mirror_;
   // Steps of damaged checkpoints.
   std::set<int64_t> damaged_;
 };

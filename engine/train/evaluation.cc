@@ -11,6 +11,8 @@
 
 #include "absl/types/span.h"
 #include "engine/core/status.h"
+#include "engine/models/prior_boxes.h"
+#include "engine/train/average_precision.h"
 #include "engine/train/beam_search.h"
 #include "engine/train/failure.h"
 #include "engine/train/label_errors.h"
@@ -23,7 +25,9 @@ namespace {
 class EvaluationRun {
  public:
   EvaluationRun(const data::Dataset& dataset, const v1::LossSpec& loss, const PlannedModel& plan, LoadedModel* model)
-      : dataset_(dataset), plan_(plan), model_(model), spelled_(loss.has_ctc()), ctc_(loss.ctc()) {}
+      : dataset_(dataset), plan_(plan), model_(model), spelled_(loss.has_ctc()), ctc_(loss.ctc()) {
+    if (loss.has_multibox()) detector_.emplace(loss.multibox(), plan.outputs);
+  }
 
   absl::Status Add(const data::Batch& batch) {
     AMPD_RETURN_IF_ERROR(Bind(batch));
@@ -32,6 +36,7 @@ class EvaluationRun {
       if (plan_.eval.outputs.count(output) > 0) AMPD_RETURN_IF_ERROR(Sum(output, batch.valid, &sum));
     }
     samples_ += batch.valid;
+    if (detector_.has_value()) return AddDetections(batch);
     return spelled_ ? AddLabelErrors(batch) : absl::OkStatus();
   }
 
@@ -41,6 +46,7 @@ class EvaluationRun {
     auto& metrics = *result.mutable_metrics();
     result.set_loss(Share("losses", Has("loss_weights") ? sums_.at("loss_weights") : static_cast<double>(samples_)));
     metrics["loss"] = result.loss();
+    if (detector_.has_value()) metrics["mean_average_precision"] = detector_->precision.Mean();
     if (spelled_) AddSpelling("", best_path_, &metrics);
     if (ctc_.beam_width() > 0) AddSpelling("beam_", beam_, &metrics);
     if (!Has("counted")) return result;
@@ -53,6 +59,17 @@ class EvaluationRun {
   }
 
  private:
+  // Of multibox.
+  struct Detector {
+    const v1::MultiboxLoss& loss;
+    const Tensor priors;
+    AveragePrecision precision;
+
+    // `outputs` of a prior: offsets, the background's logit and the classes'.
+    Detector(const v1::MultiboxLoss& multibox, int64_t outputs)
+        : loss(multibox), priors(models::PriorBoxes(multibox)), precision(outputs - ops::kOffsets - 1) {}
+  };
+
   static void AddSpelling(const std::string& prefix, const SpellingErrors& errors,
                           google::protobuf::Map<std::string, double>* metrics) {
     (*metrics)[prefix + "label_error_rate"] = errors.LabelErrorRate();
@@ -131,6 +148,18 @@ class EvaluationRun {
     return absl::OkStatus();
   }
 
+  absl::Status AddDetections(const data::Batch& batch) {
+    AMPD_ASSIGN_OR_RETURN(const TensorView predictions, Output("logits"));
+    const int64_t width = predictions.shape[2], numbers = predictions.shape[1] * width;
+    const auto places = static_cast<size_t>(batch.targets.shape()[1]);
+    for (int64_t i = 0; i < batch.valid; ++i) {
+      const absl::Span<const float> of_sample(predictions.as<float>() + i * numbers, static_cast<size_t>(numbers));
+      const auto targets = batch.targets.as<float>().subspan(static_cast<size_t>(i) * places, places);
+      detector_->precision.Add(Detections(detector_->loss, detector_->priors, of_sample, width), targets);
+    }
+    return absl::OkStatus();
+  }
+
   const data::Dataset& dataset_;
   const PlannedModel& plan_;
   LoadedModel* model_;
@@ -144,9 +173,18 @@ class EvaluationRun {
   const bool spelled_;
   const v1::CtcLoss& ctc_;
   SpellingErrors best_path_, beam_;
+  std::optional<Detector> detector_;
 };
 
 }  // namespace
+
+std::set<std::string> MetricNames(const TrainingData& data, const PlannedModel& plan) {
+  const EvaluationRun none(*data.eval(), plan.phases[0].spec.proto().model().loss(), plan, nullptr);
+  std::set<std::string> names;
+  const v1::Evaluation result = none.Result();
+  for (const auto& [name, value] : result.metrics()) names.insert(name);
+  return names;
+}
 
 absl::StatusOr<v1::Evaluation> Evaluate(const TrainingData& data, const PlannedModel& plan, LoadedModel* model) {
   AMPD_ASSIGN_OR_RETURN(const std::unique_ptr<data::Loader> loader, data.EvalLoader(plan.outputs));

@@ -3,6 +3,8 @@
 #define AMPD_ENGINE_TRAIN_EVALUATION_H_
 
 #include <cstdint>
+#include <set>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "ampd/v1/event.pb.h"
@@ -13,11 +15,15 @@ namespace ampd::train {
 
 // metrics: "loss"; where the data has classes "accuracy", "top5" (above 5 outputs) and, of softmax cross-entropy,
 // "perplexity" (e to the mean of -log of the labels' probabilities), over the labels that are not ignored; of ctc
-// "label_error_rate": edit distances between the best paths' labels and the targets, over the number of labels.
+// "label_error_rate": edit distances between the best paths' labels and the targets, over the number of labels; of
+// multibox "mean_average_precision" (average_precision.h).
 //
 // Runs the evaluation graph on every sample of data.eval() once; places that pad the last batch do not count. `step`
 // and `epoch` of the result are not set.
 absl::StatusOr<v1::Evaluation> Evaluate(const TrainingData& data, const PlannedModel& plan, LoadedModel* model);
+
+// The names of the metrics that Evaluate() gives of this model and data. data.eval() must be there.
+std::set<std::string> MetricNames(const TrainingData& data, const PlannedModel& plan);
 
 }  // namespace ampd::train
 

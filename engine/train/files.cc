@@ -99,8 +99,16 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, int64_t max_bytes)
 
 absl::Status MakeFolder(const std::string& path) {
   std::error_code error;
+  std::vector<fs::path> made;
+  for (fs::path missing = path; !missing.empty() && !fs::exists(missing, error); missing = missing.parent_path()) {
+    made.push_back(missing);
+  }
   fs::create_directories(path, error);
-  return error ? ErrnoError(error.value(), "create folder", path) : absl::OkStatus();
+  if (error) return ErrnoError(error.value(), "create folder", path);
+  for (const fs::path& folder : made) {
+    AMPD_RETURN_IF_ERROR(SyncFolder(folder.has_parent_path() ? folder.parent_path().string() : "."));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status SyncFolder(const std::string& path) {

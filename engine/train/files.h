@@ -42,7 +42,7 @@ class FileWriter {
 // The whole of a regular file; NOT_FOUND when there is none, OUT_OF_RANGE when it is larger than `max_bytes`.
 absl::StatusOr<std::string> ReadFile(const std::string& path, int64_t max_bytes);
 
-// Makes a folder, and its parents.
+// Makes a folder, and its parents, and forces their names to disk.
 absl::Status MakeFolder(const std::string& path);
 // Forces a folder's list of names to disk.
 absl::Status SyncFolder(const std::string& path);

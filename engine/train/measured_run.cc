@@ -11,6 +11,7 @@
 #include "engine/train/available_memory.h"
 #include "engine/train/failure.h"
 #include "engine/train/gradient_diagnostics.h"
+#include "engine/train/start_weights.h"
 
 namespace ampd::train {
 namespace {
@@ -19,8 +20,6 @@ using v1::PrecisionSpec;
 
 // Of a device that takes steps by itself, whose records come in bursts.
 constexpr int64_t kStepsAtATime = 5;
-// What a loader holds where nobody asks for more.
-constexpr int64_t kLoaderBatches = 3;
 
 bool IsAllowed(PrecisionSpec::Mode mode, PrecisionSpec::Mode rule) {
   switch (rule) {
@@ -59,6 +58,7 @@ absl::StatusOr<ResolvedJobSpec> InMode(const ResolvedJobSpec& spec, PrecisionSpe
   v1::JobSpec changed = spec.proto();
   changed.clear_bench();
   changed.mutable_data()->clear_eval();
+  changed.mutable_report()->clear_samples();
   if (changed.optimizer().has_ema()) changed.mutable_optimizer()->mutable_ema()->clear_evaluate();
   v1::TrainSpec* train = changed.mutable_train();
   train->clear_eval_every_epochs();
@@ -103,9 +103,7 @@ int64_t MeasuredRun::device_bytes() const {
   return plan_->parameter_bytes() + plan_->activation_bytes() + plan_->input_bytes();
 }
 
-int64_t MeasuredRun::batch_bytes() const {
-  return kLoaderBatches * train().batch_size() * NumElements(data_->sample().input_shape) * SizeOf(DType::kF32);
-}
+int64_t MeasuredRun::batch_bytes() const { return LoaderBytes(data_->sample(), train().batch_size()); }
 
 absl::Status MeasuredRun::Load() {
   AMPD_RETURN_IF_ERROR(CheckAvailable(*plan_->backend->memory(), bytes()));
@@ -114,7 +112,7 @@ absl::Status MeasuredRun::Load() {
     runners_.push_back(std::make_unique<StepRunner>(total_steps_, plan_.get(), model_.get(), static_cast<int>(i)));
     phases_.push_back({plan_->phases[i].name, optim::InitialScalerState(runners_[i]->loss_scale()), {}});
   }
-  AMPD_RETURN_IF_ERROR(model_->memory.Initialize(spec_.proto().seed()));
+  AMPD_RETURN_IF_ERROR(SetFirstWeights(spec_, options_, &model_->memory, nullptr));
   for (const auto& runner : runners_) AMPD_RETURN_IF_ERROR(runner->Prepare());
   AMPD_RETURN_IF_ERROR(model_->StartAverage());
   if (options_.steps != StepMode::kHost) {

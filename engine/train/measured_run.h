@@ -1,5 +1,5 @@
-// A job's first steps in one mode and batch size, taken to be measured: a model of its own, drawn from the job's seed,
-// that nothing is kept of.
+// A job's first steps in one mode and batch size, taken to be measured: a model of its own, with the first weights
+// of the job, that nothing is kept of.
 #ifndef AMPD_ENGINE_TRAIN_MEASURED_RUN_H_
 #define AMPD_ENGINE_TRAIN_MEASURED_RUN_H_
 
@@ -56,7 +56,7 @@ class MeasuredRun {
   const PlannedModel& plan() const { return *plan_; }
   const v1::TrainSpec& train() const { return spec_.proto().train(); }
 
-  // Allocates, draws the first weights and opens the loader. RESOURCE_EXHAUSTED where less memory is left than it
+  // Allocates, sets the first weights and opens the loader. RESOURCE_EXHAUSTED where less memory is left than it
   // takes: the process would not survive to tell.
   absl::Status Load();
   // Gives all memory back; the steps stay.

@@ -2,8 +2,10 @@
 
 #include "engine/core/status.h"
 #include "engine/train/gradient_diagnostics.h"
+#include "engine/train/onnx_file.h"
 #include "engine/train/plan_report.h"
 #include "engine/train/planned_model.h"
+#include "engine/train/start_weights.h"
 #include "engine/train/step_flops.h"
 #include "engine/train/trainer.h"
 #include "engine/train/training_data.h"
@@ -105,10 +107,21 @@ void AddReport(const ResolvedJobSpec& spec, const models::SampleInfo& sample, co
   *response->mutable_report() = *std::move(report);
 }
 
+// A file beneath a data root may be put in place after the submit, as data may.
+void CheckStart(const v1::WeightSource& source, const StartSources& sources, const PlannedModel& planned,
+                v1::PlanResponse* response) {
+  const absl::StatusOr<StartWeights> weights = StartWeights::Open(source, sources);
+  const absl::Status status = weights.ok() ? weights->Check(planned.layout).status() : weights.status();
+  if (status.ok()) return;
+  if (IsSpecError(status)) return AddErrors(status, "start_from", response);
+  response->set_data_error(std::string(Annotate(status, "start_from").message()));
+}
+
 }  // namespace
 
 v1::PlanResponse PlanJob(const ResolvedJobSpec& spec, const std::vector<std::string>& data_roots,
-                         const v1::DeviceModel* device, const std::vector<v1::PrecisionSpec::Mode>& modes) {
+                         const std::string& upload_dir, const v1::DeviceModel* device,
+                         const std::vector<v1::PrecisionSpec::Mode>& modes, const std::string& start_checkpoint_dir) {
   v1::PlanResponse response;
   // Single operations have no layers.
   if (spec.proto().bench().has_sweep()) return response;
@@ -129,12 +142,20 @@ v1::PlanResponse PlanJob(const ResolvedJobSpec& spec, const std::vector<std::str
     AddErrors(sample.status(), "data", &response);
     return response;
   }
+  const absl::Status read = ReadOnnxFile(spec, data_roots, upload_dir);
+  if (!read.ok()) {
+    AddErrors(read, "model.onnx.path", &response);
+    return response;
+  }
   const auto planned = PlanModel(spec, *sample, *std::move(backend), kThreads);
   if (!planned.ok()) {
     AddErrors(planned.status(), "model", &response);
     return response;
   }
   if (eval.has_value()) CheckEval(*train, *eval, (*planned)->outputs, &response);
+  if (spec.proto().has_start_from()) {
+    CheckStart(spec.proto().start_from(), {data_roots, upload_dir, start_checkpoint_dir}, **planned, &response);
+  }
   FillPlan(**planned, train->input_shape, response.mutable_plan());
   const absl::optional<double> flops = StepFlops(**planned, spec.proto().train());
   if (flops.has_value()) response.mutable_plan()->set_step_flops(*flops);

@@ -121,20 +121,16 @@ class Reporter {
 };
 
 int64_t TensorBytes(const PlannedModel& planned) {
-  int64_t bytes = planned.eval.activation_bytes;
+  int64_t bytes = std::max(planned.eval.activation_bytes, planned.sample.activation_bytes);
   for (const PlannedPhase& phase : planned.phases) {
     for (const runtime::Plan& plan : phase.plans) bytes = std::max(bytes, plan.activation_bytes);
   }
   return bytes;
 }
 
+// On the device: a loader's batches are the host's.
 int64_t BatchBytes(const PlannedModel& planned) {
-  if (!planned.backend->memory()->on_host()) return planned.input_bytes();
-  int64_t bytes = 0;
-  for (const PlannedPhase& phase : planned.phases) {
-    for (const runtime::Plan& plan : phase.plans) bytes = std::max(bytes, plan.input_bytes);
-  }
-  return bytes;
+  return planned.backend->memory()->on_host() ? planned.loader_bytes : planned.input_bytes();
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "engine/backend/cpu/cpu_backend.h"
 #include "engine/backend/cuda_backend.h"
 #include "engine/core/status.h"
+#include "engine/data/loader.h"
 #include "engine/passes/fuse.h"
 #include "engine/passes/pipeline.h"
 #include "engine/passes/split_norms.h"
@@ -152,6 +153,12 @@ absl::Status PlanShorterBuckets(const ResolvedJobSpec& spec, const models::Sampl
 
 }  // namespace
 
+int64_t LoaderBytes(const models::SampleInfo& sample, int64_t batch_size) {
+  const int64_t labels = sample.label_shape.empty() ? 1 : NumElements(sample.label_shape);
+  const int64_t numbers = NumElements(sample.input_shape) + (sample.classes > 0 ? labels : sample.target_features);
+  return data::LoaderOptions().depth * batch_size * numbers * SizeOf(DType::kF32);
+}
+
 absl::StatusOr<std::unique_ptr<PlannedModel>> PlanModel(const ResolvedJobSpec& spec, const models::SampleInfo& sample,
                                                         std::unique_ptr<runtime::Backend> backend, int threads,
                                                         bool fuse, const std::vector<bool>& fell_back) {
@@ -198,6 +205,7 @@ absl::StatusOr<std::unique_ptr<PlannedModel>> PlanModel(const ResolvedJobSpec& s
                                           : sample.target_features;
   if (evaluates) planned->phases[0].label_weights = LabelWeights(spec.proto().model().loss(), planned->outputs);
   planned->keeps_average = spec.proto().optimizer().has_ema();
+  planned->loader_bytes = LoaderBytes(sample, train.batch_size());
   AMPD_RETURN_IF_ERROR(PlanShorterBuckets(spec, sample, precisions, fusion, threads, planned.get()));
   return planned;
 }

@@ -74,6 +74,8 @@ struct PlannedModel {
   int moments = 0;
   // Whether a running average of the masters is kept.
   bool keeps_average = false;
+  // LoaderBytes of the job.
+  int64_t loader_bytes = 0;
 
   // Masters, gradients, moments, average, published copies (and what writing them takes) and state; bytes.
   int64_t parameter_bytes() const;
@@ -84,6 +86,9 @@ struct PlannedModel {
   // Trainable numbers.
   int64_t parameters() const;
 };
+
+// What a training's loader takes for its batches where nobody asks for more of them, in the host's memory; bytes.
+int64_t LoaderBytes(const models::SampleInfo& sample, int64_t batch_size);
 
 // INVALID_ARGUMENT with field violations when the model does not fit the data, or the optimizer's groups the model.
 // Without `fuse` every value of the training graph is written to memory, for whoever wants to look at it. `fell_back`:

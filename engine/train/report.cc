@@ -100,7 +100,10 @@ absl::Status Reporter::Flush() {
 
 absl::Status Reporter::Emit(v1::JobEvent event) {
   AMPD_RETURN_IF_ERROR(Flush());
-  *event.mutable_time() = google::protobuf::util::TimeUtil::GetCurrentTime();
+  // TimeUtil::GetCurrentTime() knows whole seconds only.
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  *event.mutable_time() = google::protobuf::util::TimeUtil::NanosecondsToTimestamp(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
   return observer_->OnEvent(std::move(event));
 }
 

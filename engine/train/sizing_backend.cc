@@ -62,6 +62,9 @@ int64_t WorkspaceOf(const runtime::NodeDesc& desc, int64_t gemm_bytes) {
     case ir::OpKind::kGruGrad:
     case ir::OpKind::kCtcLoss:
       return ResultBytes(desc);
+    // A double for each prior, beside the result's float.
+    case ir::OpKind::kMultiboxLoss:
+      return 2 * ResultBytes(desc);
     default:
       return 0;
   }

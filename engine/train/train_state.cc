@@ -1,10 +1,11 @@
 #include "engine/train/train_state.h"
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "engine/core/json.h"
 #include "engine/core/status.h"
-#include "engine/train/json.h"
 
 namespace ampd::train {
 namespace {
@@ -97,6 +98,26 @@ absl::StatusOr<SkipHistory> ParseSkips(const Json& json) {
   return history;
 }
 
+// Absent in checkpoints of jobs that keep none, and in those of earlier builds.
+absl::StatusOr<std::optional<BestEvaluation>> ParseBest(const Json* json) {
+  if (json == nullptr) return std::optional<BestEvaluation>();
+  Reader reader(*json, "best");
+  BestEvaluation best;
+  best.step = reader.Count("step");
+  // As text: the parser's numbers are whole ones and floats.
+  const std::string metric = reader.String("metric");
+  AMPD_RETURN_IF_ERROR(reader.status());
+  if (!absl::SimpleAtod(metric, &best.metric)) reader.Fail(absl::StrCat("metric is ", metric));
+  AMPD_RETURN_IF_ERROR(reader.status());
+  return std::optional<BestEvaluation>(best);
+}
+
+std::string BestToJson(const std::optional<BestEvaluation>& best) {
+  if (!best) return "";
+  // Seventeen significant digits name a double exactly.
+  return absl::StrFormat("  \"best\": {\"step\": %d, \"metric\": \"%.17g\"},\n", best->step, best->metric);
+}
+
 absl::StatusOr<PhaseState> ParsePhase(const Json& json) {
   Reader reader(json, "phase");
   PhaseState phase;
@@ -115,7 +136,7 @@ std::string ToJson(const TrainState& state) {
   const auto phase = [](std::string* out, const PhaseState& p) { absl::StrAppend(out, ToJson(p)); };
   return absl::StrCat("{\n  \"format_version\": ", kStateFormatVersion, ",\n  \"step\": ", state.step,
                       ",\n  \"seed\": ", state.seed, ",\n  \"spec_hash\": ", JsonQuoted(state.spec_hash),
-                      ",\n  \"spec\": ", JsonQuoted(state.spec), ",\n  \"phases\": [\n",
+                      ",\n  \"spec\": ", JsonQuoted(state.spec), ",\n", BestToJson(state.best), "  \"phases\": [\n",
                       absl::StrJoin(state.phases, ",\n", phase), "\n  ]\n}\n");
 }
 
@@ -133,6 +154,7 @@ absl::StatusOr<TrainState> TrainStateFromJson(absl::string_view json) {
   state.seed = reader.Uint64("seed");
   state.spec_hash = reader.String("spec_hash");
   if (version >= 3) state.spec = reader.String("spec");
+  AMPD_ASSIGN_OR_RETURN(state.best, ParseBest(document.Find("best")));
   for (const Json& item : reader.Member("phases").items()) {
     AMPD_ASSIGN_OR_RETURN(PhaseState phase, ParsePhase(item));
     state.phases.push_back(std::move(phase));

@@ -3,6 +3,7 @@
 #define AMPD_ENGINE_TRAIN_TRAIN_STATE_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,14 @@ struct PhaseState {
   bool operator==(const PhaseState&) const = default;
 };
 
+// Of the evaluations so far the one that checkpoint.keep_best prefers.
+struct BestEvaluation {
+  int64_t step = 0;
+  double metric = 0;
+
+  bool operator==(const BestEvaluation&) const = default;
+};
+
 struct TrainState {
   // Attempted steps: also the data cursor and, with the seed, the whole state of every random stream.
   int64_t step = 0;
@@ -31,6 +40,8 @@ struct TrainState {
   // HashedSpec() of the job; empty in version 2.
   std::string spec;
   std::vector<PhaseState> phases;
+  // Its checkpoint is kept. nullopt: nothing is kept so, or nothing was evaluated yet.
+  std::optional<BestEvaluation> best;
 
   bool operator==(const TrainState&) const = default;
 };

@@ -8,13 +8,17 @@
 #include "engine/train/auto_mode.h"
 #include "engine/train/benchmark.h"
 #include "engine/train/evaluation.h"
+#include "engine/train/onnx_file.h"
 #include "engine/train/spec_configs.h"
+#include "engine/train/start_weights.h"
 #include "engine/train/trainer_impl.h"
 
 namespace ampd::train {
 
 absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const ResolvedJobSpec& spec, const TrainerOptions& options,
                                                          TrainerObserver* observer) {
+  const absl::Status read = ReadOnnxFile(spec, options.data_roots, options.upload_dir);
+  if (!read.ok()) return DataError(read, "model.onnx.path");
   if (spec.proto().has_bench()) return std::make_unique<Benchmark>(spec, options, observer);
   if (spec.proto().precision().mode() == v1::PrecisionSpec::AUTO) {
     return std::make_unique<AutoTrainer>(spec, options, observer);
@@ -39,6 +43,7 @@ absl::Status TrainerImpl::Open() {
   batches_per_epoch_ = data_->train().size() / train.batch_size();
   total_steps_ = train.has_steps() ? train.steps() : train.epochs() * batches_per_epoch_;
   AMPD_RETURN_IF_ERROR(Restore());
+  AMPD_RETURN_IF_ERROR(CheckKeepBest());
   if (job().report().diagnostics_every_steps() > 0) {
     AMPD_ASSIGN_OR_RETURN(std::unique_ptr<runtime::Backend> backend, NewBackend());
     AMPD_ASSIGN_OR_RETURN(diagnostics_,
@@ -68,14 +73,15 @@ absl::StatusOr<std::unique_ptr<runtime::Backend>> TrainerImpl::NewBackend(size_t
 }
 
 absl::Status TrainerImpl::Restore() {
-  AMPD_ASSIGN_OR_RETURN(CheckpointStore store,
-                        CheckpointStore::Open(options_.checkpoint_dir, job().checkpoint().keep_last()));
+  AMPD_ASSIGN_OR_RETURN(
+      CheckpointStore store,
+      CheckpointStore::Open(options_.checkpoint_dir, job().checkpoint().keep_last(), options_.mirror_dir));
   checkpoints_ = std::make_unique<CheckpointStore>(std::move(store));
   AMPD_ASSIGN_OR_RETURN(absl::optional<LoadedCheckpoint> loaded,
                         checkpoints_->LoadNewest(spec_hash_, options_.last_checkpoint, &refused_checkpoints_));
   saved_at_ = SteadySeconds();
   if (loaded.has_value()) {
-    saved_ = {loaded->name, loaded->size_bytes};
+    saved_ = {loaded->name, loaded->size_bytes, ""};
     saved_step_ = loaded->state.step;
   }
   return StartFrom(std::move(loaded));
@@ -104,10 +110,11 @@ absl::Status TrainerImpl::StartFrom(absl::optional<LoadedCheckpoint> checkpoint)
     state_.step = 0;
     state_.seed = job().seed();
     state_.phases.clear();
+    state_.best.reset();
     for (size_t i = 0; i < runners_.size(); ++i) {
       state_.phases.push_back({plan_->phases[i].name, optim::InitialScalerState(runners_[i]->loss_scale()), {}});
     }
-    AMPD_RETURN_IF_ERROR(model_->memory.Initialize(job().seed()));
+    AMPD_RETURN_IF_ERROR(SetFirstWeights(spec_, options_, &model_->memory, &start_notes_));
   }
   // By this build, whichever wrote the checkpoint.
   state_.spec_hash = spec_hash_;
@@ -211,6 +218,11 @@ absl::Status TrainerImpl::Announce() {
   for (const std::string& line : refused_checkpoints_) {
     AMPD_RETURN_IF_ERROR(reporter_->Log(v1::LogLine::WARNING, line));
   }
+  if (saved_step_ < 0 && job().has_start_from()) {
+    for (const std::string& note : start_notes_) AMPD_RETURN_IF_ERROR(reporter_->Log(v1::LogLine::WARNING, note));
+    AMPD_RETURN_IF_ERROR(
+        reporter_->Log(v1::LogLine::INFO, absl::StrCat("starts from ", StartName(job().start_from()))));
+  }
   std::string resumed = absl::StrCat("resumed from checkpoint ", saved_.name);
   for (const PhaseState& phase : state_.phases) {
     if (!phase.scaler.fell_back) continue;
@@ -244,7 +256,7 @@ absl::StatusOr<Outcome> TrainerImpl::Loop() {
     const bool asked = checkpoint_requested_.exchange(false) || stop;
     AMPD_RETURN_IF_ERROR(EvaluateIfDue());
     AMPD_RETURN_IF_ERROR(SampleIfDue());
-    AMPD_RETURN_IF_ERROR(CheckpointIfDue(asked));
+    AMPD_RETURN_IF_ERROR(CheckpointIfDue(std::exchange(evaluation_due_to_save_, false) || asked));
     if (stop && state_.step < total_steps_) return Outcome::kStopped;
   }
   return Outcome::kCompleted;
@@ -419,6 +431,7 @@ absl::Status TrainerImpl::EvaluateIfDue() {
   AMPD_RETURN_IF_ERROR(ReportCorrupt());
   event.mutable_evaluation()->set_step(state_.step);
   event.mutable_evaluation()->set_epoch(EpochsCompleted());
+  JudgeEvaluation(event.evaluation());
   return reporter_->Emit(std::move(event));
 }
 
@@ -451,6 +464,11 @@ absl::Status TrainerImpl::EmitCheckpoint(double write_seconds) {
   checkpoint->set_checkpoint(saved_.name);
   checkpoint->set_size_bytes(saved_.size_bytes);
   checkpoint->set_write_seconds(write_seconds);
+  checkpoint->set_mirror_error(saved_.mirror_error);
+  if (state_.best && state_.best->step == saved_step_) {
+    checkpoint->set_best(true);
+    checkpoint->set_metric(state_.best->metric);
+  }
   return reporter_->Emit(std::move(event));
 }
 

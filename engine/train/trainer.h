@@ -37,11 +37,19 @@ using MakeCollectivesFunction = std::function<absl::StatusOr<std::vector<std::un
 struct TrainerOptions {
   // Folders beneath which datasets may lie.
   std::vector<std::string> data_roots;
+  // Where files named "upload:<sha256>" lie, as <sha256>. Empty: there are none.
+  std::string upload_dir;
+  // With start_from.job_id: the folder of the checkpoint that the first weights come from; model.safetensors and
+  // MANIFEST are read there, and only where the job has no checkpoint of its own.
+  std::string start_checkpoint_dir;
   // The job's checkpoints; created when missing. Training resumes from the newest undamaged one; see last_checkpoint.
   std::string checkpoint_dir;
   // Name of the newest checkpoint whose event got out; empty: none did. Newer ones are left aside, so that no event
   // between the two is lost, unless of those up to it all are gone or damaged. nullopt: every checkpoint will do.
   absl::optional<std::string> last_checkpoint;
+  // Where each checkpoint is copied once it is whole; made when missing. What cannot be copied is told by the
+  // checkpoint's event and stops nothing. Empty: nowhere.
+  std::string mirror_dir;
   // Where files to look at go; made with the first of them. Empty: none are made.
   std::string artifact_dir;
   // Threads of computation, >= 1. The bits of the result depend on it.
@@ -115,10 +123,13 @@ class Trainer {
 
 // What can be said of a job without training it: parameters, memory, per-layer dtypes and shapes. Reads dataset headers
 // for the input's shape; data that cannot be read is `data_error`, not an error.
-// `device` not null: with a report for this kind of device and these modes (v1::PlanRequest.modes).
+// `upload_dir`: as in TrainerOptions. `device` not null: with a report for this kind of device and these modes
+// (v1::PlanRequest.modes). `start_checkpoint_dir`: as in TrainerOptions; whether its weights, or those of
+// start_from.path, have the model's names and shapes is looked at, their values are not.
 v1::PlanResponse PlanJob(const ResolvedJobSpec& spec, const std::vector<std::string>& data_roots,
-                         const v1::DeviceModel* device = nullptr,
-                         const std::vector<v1::PrecisionSpec::Mode>& modes = {});
+                         const std::string& upload_dir = "", const v1::DeviceModel* device = nullptr,
+                         const std::vector<v1::PrecisionSpec::Mode>& modes = {},
+                         const std::string& start_checkpoint_dir = "");
 
 }  // namespace ampd::train
 

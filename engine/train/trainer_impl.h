@@ -84,6 +84,9 @@ class TrainerImpl : public Trainer {
   // holds the weights that led to them. Where there is none such the oldest; nullopt where there is none at all.
   absl::StatusOr<absl::optional<LoadedCheckpoint>> LoadGoodCheckpoint();
   absl::Status EvaluateIfDue();
+  // checkpoint.keep_best: whether the evaluations have its metric; what becomes of it by one more evaluation.
+  absl::Status CheckKeepBest() const;
+  void JudgeEvaluation(const v1::Evaluation& evaluation);
   // report.samples, where they are due.
   absl::Status SampleIfDue();
   // Writes the artifact and tells of it; a file that cannot be written is a warning.
@@ -129,7 +132,11 @@ class TrainerImpl : public Trainer {
   SavedCheckpoint saved_;
   int64_t saved_step_ = -1;
   double saved_at_ = 0;  // SteadySeconds()
+  // There was an evaluation, whose checkpoint is still to be written.
+  bool evaluation_due_to_save_ = false;
   std::vector<std::string> refused_checkpoints_;
+  // Of weights that came from elsewhere.
+  std::vector<std::string> start_notes_;
 
   std::atomic<int64_t> step_{0};
   std::atomic<bool> checkpoint_requested_{false};

@@ -29,6 +29,10 @@ absl::Status CheckSameTargets(const v1::JobSpec& spec, const data::DatasetInfo& 
   if (train.lengths.empty() != eval.lengths.empty() || train.label_lengths.empty() != eval.label_lengths.empty()) {
     return refuse(absl::StrCat(eval.name, " and ", train.name, " must both have lengths, or neither"));
   }
+  if (spec.model().loss().has_multibox() && train.target_features != eval.target_features) {
+    return refuse(absl::StrCat("samples of ", eval.name, " have ", eval.target_features, " numbers of boxes, those of ",
+                               train.name, " ", train.target_features));
+  }
   // Labels at each step are padded as the steps are.
   const bool by_step = !train.lengths.empty() && !spec.model().loss().has_ctc() && eval.label_count > 0 &&
                        eval.label_count == eval.input_shape[0] && train.label_count > 0;
@@ -144,7 +148,7 @@ data::LoaderOptions TrainingData::Options(int64_t batch_size, int64_t outputs) c
   const bool labels = train_->info().target_kind == data::TargetKind::kClass &&
                       (networks || loss.has_softmax_cross_entropy() || loss.has_ctc());
   options.targets = labels ? data::TargetFormat::kLabels : data::TargetFormat::kFloats;
-  options.target_width = outputs;
+  options.target_width = loss.has_multibox() ? sample_.target_features : outputs;
   options.buckets = sample_.buckets;
   options.spelled_labels = loss.has_ctc();
   options.blank = loss.ctc().blank();

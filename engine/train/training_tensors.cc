@@ -78,6 +78,9 @@ std::vector<TensorSource> Sources(runtime::Memory* memory, const std::vector<Slo
       const ir::TensorType& type = slot.tensor->type;
       AMPD_ASSIGN_OR_RETURN(const TensorView values,
                             runtime::OnHost(memory, {slot.data, type.dtype, type.shape}, &scratch->staging));
+      if (slot.tensor->layout == ir::DiskLayout::kSame) {
+        return absl::string_view(static_cast<const char*>(values.data), static_cast<size_t>(values.bytes()));
+      }
       scratch->bytes.resize(static_cast<size_t>(values.bytes()));
       ToDisk(*slot.tensor, values.data, scratch->bytes.data());
       return absl::string_view(scratch->bytes);

@@ -12,9 +12,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/core/safetensors.h"
 #include "engine/core/tensor.h"
 #include "engine/runtime/model_memory.h"
-#include "engine/train/safetensors.h"
 
 namespace ampd::train {
 

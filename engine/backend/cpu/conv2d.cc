@@ -111,13 +111,18 @@ bool HasBlindCells(const Window& window, const Shape& image, const Shape& filter
   return false;
 }
 
-// Where oneDNN 2.6's bf16 kernel for filter gradients cannot be trusted: it leaves the gradients of cells that see only
-// padding as it finds them, reads past an image of one channel that is narrower than its stride, and writes past its
-// scratchpad for 1x1 filters with a stride on a few channels.
-bool NeedsF32(const Window& window, const Shape& image, const Shape& filter, const Shape& output) {
+// Where oneDNN 2.6's own kernels for the gradients of 1x1 filters cannot be trusted: with a stride on a few channels
+// they write past their scratchpad (bf16's with AVX-512, f32's with AVX2).
+bool OverrunsScratchpad(const Window& window, const Shape& filter) {
   const bool strided = window.strides[0] > 1 || window.strides[1] > 1;
-  if (filter[1] == 1 && filter[2] == 1 && strided && filter[3] % 16 != 0) return true;
-  return window.strides[1] > image[2] || HasBlindCells(window, image, filter, output);
+  return filter[1] == 1 && filter[2] == 1 && strided && filter[3] % 16 != 0;
+}
+
+// Where oneDNN 2.6's bf16 kernel for filter gradients cannot be trusted: it leaves the gradients of cells that see only
+// padding as it finds them, and reads past an image of one channel that is narrower than its stride.
+bool NeedsF32(const Window& window, const Shape& image, const Shape& filter, const Shape& output) {
+  return OverrunsScratchpad(window, filter) || window.strides[1] > image[2] ||
+         HasBlindCells(window, image, filter, output);
 }
 
 // The filter's gradient is computed in f32 whatever the data, and rounded once.
@@ -132,9 +137,12 @@ PrimitiveSpec MakeGradFilter(const OneDnn& onednn, const NodeDesc& desc, memory:
   const memory::desc w = Filter(desc.outputs[0].shape, window.groups, compute);
   const memory::desc dw = Filter(desc.outputs[0].shape, window.groups, memory::data_type::f32);
   const auto forward = ForwardDesc(onednn, window, x, AnyLayout(w), dy);
+  // With the channels in blocks the scratchpad is large enough for what is written.
+  const bool blocks = OverrunsScratchpad(window, desc.outputs[0].shape);
   const dnnl::convolution_backward_weights::primitive_desc pd(
-      dnnl::convolution_backward_weights::desc(algorithm::convolution_direct, x, AnyLayout(dw), dy, window.strides,
-                                               window.dilations, window.before, window.after),
+      dnnl::convolution_backward_weights::desc(algorithm::convolution_direct, blocks ? AnyLayout(x) : x, AnyLayout(dw),
+                                               blocks ? AnyLayout(dy) : dy, window.strides, window.dilations,
+                                               window.before, window.after),
       UserScratchpad(), onednn.engine, forward);
   PrimitiveSpec spec;
   spec.primitive = dnnl::convolution_backward_weights(pd);

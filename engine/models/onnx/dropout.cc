@@ -38,7 +38,8 @@ absl::StatusOr<Setting> SettingOf(const Node& n) {
     if (training->size() != 1) return n.Bad("training_mode has to be one bool");
     s.training = IntAt(training->view(), 0) != 0;
   }
-  s.training = s.training || n.options().training;
+  const bool of_job = n.options().updates_statistic != nullptr;
+  s.training = n.options().training || (s.training && !of_job);
   if (!(s.ratio >= 0 && s.ratio < 1)) return n.Bad(absl::StrCat("ratio is ", s.ratio));
   return s;
 }
@@ -53,7 +54,14 @@ absl::Status Dropout(Node& n) {
   }
   if (n.options().training) {
     const int64_t stream = RngStream(absl::StrCat(n.services().layer, ".dropout"));
-    return n.Out(0, n.e.Op1("dropout", {n[0]}, {{"rate", s.ratio}, {"stream", stream}}));
+    const ir::Attributes attributes{{"rate", s.ratio}, {"stream", stream}};
+    AMPD_RETURN_IF_ERROR(n.Out(0, n.e.Op1("dropout", {n[0]}, attributes)));
+    if (!n.Wants(1)) return absl::OkStatus();
+    // What is kept of ones, by the same stream.
+    const V zero = n.e.Scalar(n.dtype(0), 0);
+    const V ones = n.e.Expand(n.e.Scalar(n.dtype(0), 1), n.shape(0));
+    const V mask = n.e.Binary("greater", n.e.Op1("dropout", {ones}, attributes), zero);
+    return n.Out(1, n.opset() < 10 ? n.e.Cast(mask, n.dtype(0)) : mask);
   }
   if (n.Attribute("seed") == nullptr) {
     return n.Unsupported("in training mode without a seed, outside training: no result is the right one");

@@ -24,6 +24,7 @@ struct Value {
   TensorPtr host;          // known at import; always so for tensors without elements
   ir::ValueId ir = -1;     // in the graph, laid out as ONNX does
   ir::ValueId image = -1;  // in the graph, as [N, H, W, C]
+  bool of_shape = false;   // known, and computed from the shape of something
   const Recipe* recipe = nullptr;
   TensorPtr specialised;  // what it is for the input values given at import, once someone asked
 };

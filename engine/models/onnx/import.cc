@@ -8,6 +8,7 @@
 
 #include "engine/core/status.h"
 #include "engine/models/onnx/importer.h"
+#include "engine/models/onnx/initializers.h"
 #include "engine/models/onnx/tensor_proto.h"
 
 namespace ampd::models::onnx {
@@ -65,12 +66,12 @@ absl::StatusOr<Model> Model::Parse(absl::string_view bytes) {
 }
 
 std::vector<ModelValue> Model::inputs() const {
+  std::set<std::string> initialized;
+  for (const ::onnx::TensorProto& tensor : impl_->proto.graph().initializer()) initialized.insert(tensor.name());
   std::vector<ModelValue> values;
   for (const ::onnx::ValueInfoProto& info : impl_->proto.graph().input()) {
     values.push_back(Describe(info));
-    for (const ::onnx::TensorProto& tensor : impl_->proto.graph().initializer()) {
-      values.back().initialized = values.back().initialized || tensor.name() == info.name();
-    }
+    values.back().initialized = initialized.count(info.name()) > 0;
   }
   return values;
 }
@@ -80,6 +81,8 @@ std::vector<ModelValue> Model::outputs() const {
   for (const ::onnx::ValueInfoProto& info : impl_->proto.graph().output()) values.push_back(Describe(info));
   return values;
 }
+
+std::set<std::string> Model::Trainable() const { return TrainableInitializers(impl_->proto.graph()); }
 
 absl::StatusOr<ImportedModel> Model::Import(const ImportOptions& options) const {
   return Importer(impl_->proto, options).Run();

@@ -7,7 +7,9 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -43,21 +45,45 @@ struct ImportOptions {
   // What is known of graph inputs at import. It is used only where a shape, an axis or another constant of an operation
   // has to follow from an input's value; the graph is then right for these values alone.
   std::map<std::string, std::shared_ptr<const Tensor>> input_values;
-  // Which initializers become parameters; null: none. Only f32 ones can.
+  // Which initializers become parameters; null: none. Only f32 ones can. An operation that needs a constant takes what
+  // the file says.
   std::function<bool(const std::string& initializer)> is_parameter;
   // For training: dropout draws a new mask in every step. (Batch norm in training mode gives its new running statistics
-  // as outputs, as ONNX has it; no state keeps them.) Otherwise a Dropout node in training mode that has a seed uses
-  // the mask that ONNX's reference evaluator draws from it.
+  // as outputs, as ONNX has it; no state keeps them, unless there is `updates_statistic`.) Otherwise a Dropout node in
+  // training mode that has a seed uses the mask that ONNX's reference evaluator draws from it.
   bool training = false;
+  // Given for a network that a job trains and evaluates: dropout and batch norm do what `training` says, whatever their
+  // nodes say, and parameters that batch norms alone read, as mean and variance, are states instead, with a count of
+  // batches beside them as PyTorch keeps one. Tells, by a state's name in the graph, whether training moves it. A batch
+  // norm whose mean and variance both move normalises by its batch and moves them while training; every other one, and
+  // all in evaluation, normalise by what they are.
+  std::function<bool(const std::string& state)> updates_statistic;
+  // Inputs, and outputs of 4 axes, that the graph has as the engine has images, [N, H, W, C] for [N, C, H, W]. An image
+  // of input_shapes is given in ONNX's order all the same.
+  std::set<std::string> image_inputs;
+  std::set<std::string> image_outputs;
+  // Any values of the model's own graph, in place of its outputs. Empty: its outputs.
+  std::vector<std::string> outputs;
+  // The model was written down for batches of `written_batch`, >= 1, and its inputs are of `batch`, >= 1: a Reshape
+  // whose constant shape begins with the one, of a tensor that begins with the other, begins with the other. 0: batches
+  // are as written.
+  int64_t written_batch = 0;
+  int64_t batch = 0;
   // Elements that all values together may have.
   double max_elements = 1e10;
 };
 
 struct ImportedModel {
-  // Inputs and outputs are named, typed and laid out as in the model.
+  // Inputs and outputs are named, typed and laid out as in the model, unless the options say otherwise. Parameters,
+  // states and layers are named as initializers and nodes are, as far as they can be: names are printable ASCII without
+  // quotes and backslashes, at most 200 bytes, and differ.
   ir::Graph graph;
   // First values of graph.parameters, in memory layout.
   std::vector<std::shared_ptr<const Tensor>> parameter_values;
+  // First values of graph.states; null: zero.
+  std::vector<std::shared_ptr<const Tensor>> state_values;
+  // Nodes of the graph say which layer they belong to: layers by name, in the model's order, with the ONNX operation.
+  std::vector<std::pair<std::string, std::string>> layers;
 };
 
 class Model {
@@ -70,6 +96,9 @@ class Model {
 
   std::vector<ModelValue> inputs() const;
   std::vector<ModelValue> outputs() const;
+  // The initializers that a training changes, as far as a file tells weights from tables: f32 ones without infinities;
+  // single numbers only where an operation reads them as weights (of a convolution, a product, a norm, ...).
+  std::set<std::string> Trainable() const;
 
   // Errors name the node. UNIMPLEMENTED: an operation, element type or spatial rank that the engine has not;
   // FAILED_PRECONDITION: a shape or constant follows from an input whose value is not in `options`; RESOURCE_EXHAUSTED:

@@ -4,6 +4,9 @@
 #include <set>
 #include <utility>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "engine/core/status.h"
 #include "engine/models/onnx/tensor_proto.h"
 #include "engine/ops/op_def.h"
@@ -20,6 +23,20 @@ constexpr int kMaxRecipeDepth = 1000;
 
 const std::vector<int64_t> kFilterInMemory = {0, 2, 3, 1};
 
+constexpr char kRunningMean[] = "running_mean";
+constexpr char kBatchCount[] = "num_batches_tracked";
+
+// Longer names would only be seen cut.
+constexpr size_t kMaxNameBytes = 200;
+
+std::string Printable(absl::string_view name) {
+  std::string safe(name.substr(0, kMaxNameBytes));
+  for (char& c : safe) {
+    if (c <= ' ' || c > '~' || c == '"' || c == '\'' || c == '\\') c = '_';
+  }
+  return safe;
+}
+
 }  // namespace
 
 V Scope::Find(const std::string& name) const {
@@ -31,7 +48,15 @@ V Scope::Find(const std::string& name) const {
 }
 
 Importer::Importer(const ::onnx::ModelProto& model, const ImportOptions& options)
-    : model_(model), options_(options), emitter_(&result_.graph, options.max_elements), nodes_left_(kMaxNodes) {
+    : model_(model),
+      options_(options),
+      emitter_(&result_.graph, options.max_elements),
+      uses_(UsesOfInitializers(model.graph())),
+      // What safetensors keeps for itself.
+      tensor_names_({"__metadata__"}),
+      // What losses are named.
+      layers_({{"loss", 1}}),
+      nodes_left_(kMaxNodes) {
   for (const ::onnx::FunctionProto& function : model.functions()) {
     functions_[{function.domain(), function.name()}] = &function;
   }
@@ -57,6 +82,9 @@ absl::StatusOr<ImportedModel> Importer::Run() {
 absl::Status Importer::AddInitializers(const ::onnx::GraphProto& graph, Scope* scope, bool main) {
   if (graph.sparse_initializer_size() > 0) return absl::UnimplementedError("[onnx] sparse initializers");
   for (const ::onnx::TensorProto& proto : graph.initializer()) {
+    if (scope->values.count(proto.name()) > 0) {
+      return absl::InvalidArgumentError(absl::StrCat("[onnx] two initializers are named \"", proto.name(), "\""));
+    }
     if (main && options_.is_parameter != nullptr && options_.is_parameter(proto.name())) {
       AMPD_ASSIGN_OR_RETURN(scope->values[proto.name()], AddParameter(proto));
       continue;
@@ -75,21 +103,34 @@ absl::StatusOr<V> Importer::AddParameter(const ::onnx::TensorProto& proto) {
                                                    DTypeName(tensor->dtype()), ShapeString(tensor->shape()),
                                                    ", only f32 is trained"));
   }
-  bool filter = tensor->shape().size() == 4;
-  for (const ::onnx::NodeProto& node : model_.graph().node()) {
-    for (int i = 0; i < node.input_size(); ++i) {
-      if (node.input(i) == proto.name()) filter = filter && node.op_type() == "Conv" && i == 1;
-    }
+  const std::string name = TensorName(proto.name());
+  const auto found = uses_.find(proto.name());
+  const std::vector<InitializerUse>& uses = found == uses_.end() ? std::vector<InitializerUse>{} : found->second;
+  if (options_.updates_statistic != nullptr && AreStatistics(uses)) {
+    return AddStatistic(name, std::move(tensor), uses[0].input == kMeanInput);
   }
-  if (!filter) {
-    result_.parameter_values.push_back(tensor);
-    return emitter_.FromGraph(
-        result_.graph.AddParameter({.name = proto.name(), .type = {DType::kF32, tensor->shape()}}));
-  }
-  const V permuted = emitter_.Transpose(emitter_.Known(tensor), kFilterInMemory);
+  const bool filter = tensor->shape().size() == 4 && AreFilters(uses);
+  const V permuted = filter ? emitter_.Transpose(emitter_.Known(tensor), kFilterInMemory) : emitter_.Known(tensor);
+  const ir::ValueId id = result_.graph.AddParameter(
+      {.name = name, .type = permuted->type, .layout = filter ? ir::DiskLayout::kConvFilter : ir::DiskLayout::kSame});
   result_.parameter_values.push_back(permuted->host);
-  return emitter_.FromImage(result_.graph.AddParameter(
-      {.name = proto.name(), .type = permuted->type, .layout = ir::DiskLayout::kConvFilter}));
+  V parameter = filter ? emitter_.FromImage(id) : emitter_.FromGraph(id);
+  // Whoever needs a constant takes it as it is in the file.
+  parameter->specialised = std::move(tensor);
+  return parameter;
+}
+
+// The count of batches is named as PyTorch names it beside a running mean.
+V Importer::AddStatistic(const std::string& name, TensorPtr tensor, bool mean) {
+  const ir::ValueId id = result_.graph.AddState({.name = name, .type = {tensor->dtype(), tensor->shape()}});
+  result_.state_values.push_back(std::move(tensor));
+  if (mean) {
+    const bool torch = absl::EndsWith(name, kRunningMean);
+    const std::string count = absl::StrCat(absl::StripSuffix(name, kRunningMean), torch ? "" : ".", kBatchCount);
+    batches_[id] = emitter_.FromGraph(result_.graph.AddState({.name = TensorName(count), .type = {DType::kI64, {}}}));
+    result_.state_values.push_back(nullptr);
+  }
+  return emitter_.FromGraph(id);
 }
 
 absl::Status Importer::AddInput(const ::onnx::ValueInfoProto& info, Scope* scope) {
@@ -121,7 +162,7 @@ absl::Status Importer::AddInput(const ::onnx::ValueInfoProto& info, Scope* scope
     scope->values[info.name()] = emitter_.Known(std::make_shared<Tensor>(dtype, shape));
     return absl::OkStatus();
   }
-  V v = emitter_.FromGraph(result_.graph.AddInput(info.name(), {dtype, shape}));
+  AMPD_ASSIGN_OR_RETURN(V v, MakeInput(info.name(), {dtype, shape}));
   const auto value = options_.input_values.find(info.name());
   if (value != options_.input_values.end()) {
     if (value->second->dtype() != dtype || value->second->shape() != shape) {
@@ -131,6 +172,13 @@ absl::Status Importer::AddInput(const ::onnx::ValueInfoProto& info, Scope* scope
   }
   scope->values[info.name()] = v;
   return absl::OkStatus();
+}
+
+absl::StatusOr<V> Importer::MakeInput(const std::string& name, ir::TensorType type) {
+  if (options_.image_inputs.count(name) == 0) return emitter_.FromGraph(result_.graph.AddInput(name, std::move(type)));
+  const Shape& s = type.shape;
+  if (s.size() != 4) return absl::InvalidArgumentError(absl::StrCat("[onnx] ", ShapeString(s), " is no image"));
+  return emitter_.FromImage(result_.graph.AddInput(name, {type.dtype, {s[0], s[2], s[3], s[1]}}));
 }
 
 absl::Status Importer::Translate(const google::protobuf::RepeatedPtrField<::onnx::NodeProto>& nodes,
@@ -163,6 +211,10 @@ Node::Services Importer::ServicesFor(const Opsets& opsets, const Scope* scope) {
   Node::Services services;
   services.options = &options_;
   services.specialise = [this](V v) { return Specialise(v, 0); };
+  services.batches = [this](V mean) -> V {
+    const auto known = batches_.find(mean->ir);
+    return known == batches_.end() ? nullptr : known->second;
+  };
   services.find = [scope](const std::string& name) { return scope == nullptr ? nullptr : scope->Find(name); };
   services.inline_graph = [this, opsets, scope](const ::onnx::GraphProto& graph) -> absl::StatusOr<std::vector<V>> {
     if (scope == nullptr) return absl::FailedPreconditionError("[onnx] branches are translated once");
@@ -196,10 +248,13 @@ absl::Status Importer::CallRule(const ::onnx::NodeProto& proto, const Opsets& op
   absl::Status status = rule->translate(node);
   status.Update(emitter_.TakeStatus());
   AMPD_RETURN_IF_ERROR(status);
+  bool of_shape = proto.op_type() == "Shape" || proto.op_type() == "Size";
+  for (V input : recipe.inputs) of_shape = of_shape || (input != nullptr && input->of_shape);
   for (int i = 0; i < node.outputs(); ++i) {
     if (!node.Wants(i)) continue;
     V v = node.results()[i];
     if (v == nullptr) return node.Unsupported(absl::StrCat("output ", i));
+    v->of_shape = v->of_shape || (of_shape && v->host != nullptr);
     if (v->host == nullptr && v->recipe == nullptr && v->specialised == nullptr) {
       recipe.output = i;
       recipes_.push_back(recipe);
@@ -300,22 +355,36 @@ TensorPtr Importer::Specialise(V v, int depth) {
 }
 
 absl::Status Importer::AddOutputs(const Scope& scope) {
+  for (const std::string& name : options_.outputs) AMPD_RETURN_IF_ERROR(AddOutput(scope, name));
+  if (!options_.outputs.empty()) return absl::OkStatus();
   for (const ::onnx::ValueInfoProto& info : model_.graph().output()) {
-    V v = scope.Find(info.name());
-    if (v == nullptr)
-      return absl::InvalidArgumentError(absl::StrCat("[onnx] nothing writes output \"", info.name(), "\""));
-    result_.graph.outputs[info.name()] = emitter_.Id(v);
-    AMPD_RETURN_IF_ERROR(emitter_.TakeStatus());
+    AMPD_RETURN_IF_ERROR(AddOutput(scope, info.name()));
   }
   return absl::OkStatus();
 }
 
+absl::Status Importer::AddOutput(const Scope& scope, const std::string& name) {
+  V v = scope.Find(name);
+  if (v == nullptr) return absl::InvalidArgumentError(absl::StrCat("[onnx] nothing writes output \"", name, "\""));
+  const bool image = options_.image_outputs.count(name) > 0 && Emitter::Rank(v) == 4;
+  result_.graph.outputs[name] = image ? emitter_.ImageId(v) : emitter_.Id(v);
+  return emitter_.TakeStatus();
+}
+
 std::string Importer::LayerOf(const ::onnx::NodeProto& proto) {
-  std::string layer = proto.name();
-  for (int i = 0; layer.empty() && i < proto.output_size(); ++i) layer = proto.output(i);
-  if (layer.empty()) layer = proto.op_type();
-  const int repeat = layers_[layer]++;
-  return repeat == 0 ? layer : absl::StrCat(layer, "#", repeat);
+  std::string layer = Printable(proto.name());
+  for (int i = 0; layer.empty() && i < proto.output_size(); ++i) layer = Printable(proto.output(i));
+  if (layer.empty()) layer = Printable(proto.op_type());
+  for (int repeat = layers_[layer]++; repeat > 0; repeat = layers_[layer]++) absl::StrAppend(&layer, "#", repeat);
+  result_.layers.push_back({layer, Printable(proto.op_type())});
+  return layer;
+}
+
+std::string Importer::TensorName(const std::string& name) {
+  const std::string safe = name.empty() ? "unnamed" : Printable(name);
+  std::string unique = safe;
+  for (int repeat = 1; !tensor_names_.insert(unique).second; ++repeat) unique = absl::StrCat(safe, "_", repeat);
+  return unique;
 }
 
 }  // namespace ampd::models::onnx

@@ -4,11 +4,14 @@
 
 #include <deque>
 #include <map>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/models/onnx/emitter.h"
 #include "engine/models/onnx/import.h"
+#include "engine/models/onnx/initializers.h"
 #include "engine/models/onnx/node.h"
 
 namespace ampd::models::onnx {
@@ -40,7 +43,9 @@ class Importer {
 
   absl::Status AddInitializers(const ::onnx::GraphProto& graph, Scope* scope, bool main);
   absl::StatusOr<V> AddParameter(const ::onnx::TensorProto& proto);
+  V AddStatistic(const std::string& name, TensorPtr tensor, bool mean);
   absl::Status AddInput(const ::onnx::ValueInfoProto& info, Scope* scope);
+  absl::StatusOr<V> MakeInput(const std::string& name, ir::TensorType type);
   absl::Status Translate(const google::protobuf::RepeatedPtrField<::onnx::NodeProto>& nodes, const Opsets& opsets,
                          Scope* scope);
   absl::Status TranslateNode(const ::onnx::NodeProto& proto, const Opsets& opsets, Scope* scope);
@@ -51,7 +56,10 @@ class Importer {
   Node::Services ServicesFor(const Opsets& opsets, const Scope* scope);
   TensorPtr Specialise(V v, int depth);
   absl::Status AddOutputs(const Scope& scope);
+  absl::Status AddOutput(const Scope& scope, const std::string& name);
   std::string LayerOf(const ::onnx::NodeProto& proto);
+  // `name` as the graph may have it, and no other tensor has it.
+  std::string TensorName(const std::string& name);
 
   const ::onnx::ModelProto& model_;
   const ImportOptions& options_;
@@ -60,6 +68,10 @@ class Importer {
   std::map<std::pair<std::string, std::string>, const ::onnx::FunctionProto*> functions_;
   std::deque<::onnx::NodeProto> copies_;  // nodes of function bodies, their attributes filled in
   std::deque<Recipe> recipes_;
+  const InitializerUses uses_;
+  // By mean of a batch norm: how many batches it saw.
+  std::map<ir::ValueId, V> batches_;
+  std::set<std::string> tensor_names_;
   std::map<std::string, int> layers_;
   int64_t nodes_left_;
   int depth_ = 0;

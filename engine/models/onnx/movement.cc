@@ -22,10 +22,31 @@ absl::StatusOr<Ints> InputOrAttribute(const Node& n, int input, const char* attr
   return Ints{};
 }
 
+// A shape that the model has for the batches it was written for becomes that of the actual ones: where it does not fit
+// otherwise, or leaves another extent open, which would take in the samples of the batch. What the model computes from
+// shapes follows the actual batch already.
+void TakeActualBatch(const Node& n, Ints* to) {
+  const ImportOptions& options = n.options();
+  const int64_t written = options.written_batch, batch = options.batch;
+  if (written == 0 || batch == written || to->empty() || n.rank(0) == 0) return;
+  if ((*to)[0] < 1 || (*to)[0] % written != 0 || (n.Has(1) && n[1]->of_shape)) return;
+  double elements = 1;
+  for (size_t a = 0; a < to->size(); ++a) {
+    const bool copied = (*to)[a] == 0 && static_cast<int>(a) < n.rank(0);
+    elements *= static_cast<double>(copied ? n.shape(0)[a] : (*to)[a]);
+  }
+  const bool open = elements < 0 && n.shape(0)[0] % batch == 0;
+  const double size = static_cast<double>(Emitter::Size(n[0]));
+  if (open || elements * static_cast<double>(batch) == size * static_cast<double>(written)) {
+    (*to)[0] = (*to)[0] / written * batch;
+  }
+}
+
 absl::Status Reshape(Node& n) {
   bool given = false;
   AMPD_ASSIGN_OR_RETURN(Ints to, InputOrAttribute(n, 1, "shape", &given));
   if (!given) return n.Bad("has no shape");
+  TakeActualBatch(n, &to);
   const bool allow_zero = n.Int("allowzero", 0) != 0;
   int64_t open = -1;
   double known = 1;

@@ -26,6 +26,8 @@ class Node {
     std::function<absl::StatusOr<std::vector<V>>(const ::onnx::GraphProto& graph)> inline_graph;
     // The value named `name` in the node's scope; null when there is none.
     std::function<V(const std::string& name)> find;
+    // The state that counts the batches of the batch norm whose mean this is; null where the mean is no state.
+    std::function<V(V mean)> batches;
     // Model-wide random seed source for nodes that have none: the node's layer name.
     std::string layer;
   };

@@ -29,6 +29,51 @@ absl::Status TrainingBatchNorm(Node& n, V x) {
   return absl::OkStatus();
 }
 
+// Outputs besides the first: the statistics, of older opsets twice.
+absl::Status KeepStatistics(Node& n) {
+  for (int i = 1; i < 5; ++i) {
+    if (n.Wants(i)) AMPD_RETURN_IF_ERROR(n.Out(i, n[i % 2 == 1 ? 3 : 4]));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status InferenceBatchNorm(Node& n, V x) {
+  const bool image = Emitter::Rank(x) == 4;
+  const V y = n.e.ImageOp("batch_norm_inference", {x, n[1], n[2], n[3], n[4]}, {image, false, false, false, false},
+                          {{"epsilon", n.Float("epsilon", 1e-5)}})[0];
+  return n.Out(n.e.Reshape(y, n.shape(0)));
+}
+
+// Whether training moves what is normalised by.
+bool MovesStatistics(const Node& n) {
+  const auto moves = [&](V v) {
+    if (v->ir < 0) return false;
+    const ir::Value& value = n.e.graph()->values[static_cast<size_t>(v->ir)];
+    return value.kind == ir::ValueKind::kState && n.options().updates_statistic(value.name);
+  };
+  return n.services().batches(n[3]) != nullptr && moves(n[3]) && moves(n[4]);
+}
+
+// Of a network that a job trains. ONNX's momentum is the share that stays, the engine's, as PyTorch's, that which is
+// new.
+absl::Status JobBatchNorm(Node& n, V x) {
+  AMPD_RETURN_IF_ERROR(KeepStatistics(n));
+  if (!n.options().training || !MovesStatistics(n)) return InferenceBatchNorm(n, x);
+  const bool image = Emitter::Rank(x) == 4;
+  const double kept = n.Float("momentum", 0.9);
+  if (!(kept >= 0 && kept <= 1)) return n.Bad(absl::StrCat("momentum is ", kept));
+  const int64_t count = Emitter::Size(x) / n.shape(0)[1];
+  if (count < 2) {
+    return n.Bad(absl::StrCat("needs more than one value a channel to train, has ", ShapeString(n.shape(0))));
+  }
+  const std::vector<V> y =
+      n.e.ImageOp("batch_norm", {x, n[1], n[2]}, {image, false, false}, {{"epsilon", n.Float("epsilon", 1e-5)}});
+  if (!n.e.ok()) return absl::OkStatus();
+  n.e.Op("batch_norm_update", {y[1], y[2], n[3], n[4], n.services().batches(n[3])},
+         {{"momentum", 1 - kept}, {"count", count}});
+  return n.Out(n.e.Reshape(y[0], n.shape(0)));
+}
+
 absl::Status BatchNormalization(Node& n) {
   if (n.rank(0) < 2) return n.Bad(absl::StrCat("input is ", ShapeString(n.shape(0))));
   for (int i = 1; i < 5; ++i) {
@@ -37,12 +82,9 @@ absl::Status BatchNormalization(Node& n) {
   if (n.Int("spatial", 1) == 0) return n.Unsupported("spatial=0");
   const V x = AsImage(n, n[0]);
   if (!n.e.ok()) return absl::OkStatus();
+  if (n.options().updates_statistic != nullptr) return JobBatchNorm(n, x);
   const bool training = n.opset() >= 14 ? n.Int("training_mode", 0) != 0 : n.Wants(1);
-  if (training) return TrainingBatchNorm(n, x);
-  const bool image = Emitter::Rank(x) == 4;
-  const V y = n.e.ImageOp("batch_norm_inference", {x, n[1], n[2], n[3], n[4]}, {image, false, false, false, false},
-                          {{"epsilon", n.Float("epsilon", 1e-5)}})[0];
-  return n.Out(n.e.Reshape(y, n.shape(0)));
+  return training ? TrainingBatchNorm(n, x) : InferenceBatchNorm(n, x);
 }
 
 // Over the pixels of groups of channels, with scale and bias (either may be null) a channel.

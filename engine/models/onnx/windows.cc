@@ -103,10 +103,10 @@ void CeilPad(const Shape& x, Window* w) {
 // A filter [k, c, r, s], which the engine reads as [k, r, s, c].
 V Filter(Node& n, V w) { return AsImage(n, w); }
 
-// Adds a bias [c] to an image [n, c, h, w].
+// Adds a bias [c] to an image [n, c, h, w]. As it is, not given four axes: precision follows the image.
 V AddBias(Node& n, V y, int input) {
-  if (!n.Has(input)) return y;
-  return n.e.Add(y, n.e.Reshape(n[input], {1, Emitter::Size(n[input]), 1, 1}));
+  if (!n.Has(input) || !n.e.ok()) return y;
+  return n.e.ImageOp("bias_add", {y, n[input]}, {true, false}, {})[0];
 }
 
 absl::Status Conv(Node& n) {

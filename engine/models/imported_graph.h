@@ -1,0 +1,29 @@
+// What an imported graph goes through before it is trained. Used by imported.cc.
+#ifndef AMPD_ENGINE_MODELS_IMPORTED_GRAPH_H_
+#define AMPD_ENGINE_MODELS_IMPORTED_GRAPH_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "ampd/v1/model.pb.h"
+#include "engine/ir/graph.h"
+
+namespace ampd::models {
+
+// Drops nodes on which output `output` does not depend, and effects of what was dropped. Parameters, states and
+// constants that nothing reads any more lose their values in the graph, though not their slots.
+void KeepWhatReaches(const std::string& output, ir::Graph* graph);
+
+// Takes away what the loss does by itself: a softmax or its logarithm over the classes before softmax_cross_entropy or
+// ctc, a sigmoid before sigmoid_cross_entropy. Only operations that move elements may stand behind it. Classes are the
+// last axis of `output`. Run KeepWhatReaches before and after. INVALID_ARGUMENT where the softmax is over another axis.
+absl::Status StripLossActivation(const v1::LossSpec& loss, const std::string& output, ir::Graph* graph);
+
+// Has every parameter drawn anew, by what reads it: weights of products, convolutions and recurrences, and tables,
+// uniform in +-1/sqrt(fan in); scales 1; biases, slopes of PRelu, and whatever else there is, 0. Running means start at
+// 0, variances at 1.
+void DrawAnew(ir::Graph* graph);
+
+}  // namespace ampd::models
+
+#endif  // AMPD_ENGINE_MODELS_IMPORTED_GRAPH_H_

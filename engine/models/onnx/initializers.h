@@ -1,0 +1,40 @@
+// What a model's operations read its initializers as. Internal to the importer.
+#ifndef AMPD_ENGINE_MODELS_ONNX_INITIALIZERS_H_
+#define AMPD_ENGINE_MODELS_ONNX_INITIALIZERS_H_
+
+#include <onnx/onnx_pb.h>
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace ampd::models::onnx {
+
+// Of BatchNormalization.
+inline constexpr int kMeanInput = 3;
+inline constexpr int kVarianceInput = 4;
+
+struct InitializerUse {
+  const ::onnx::NodeProto* node = nullptr;
+  int input = 0;
+};
+// By name. Points into the graph.
+using InitializerUses = std::map<std::string, std::vector<InitializerUse>>;
+
+// Of the graph's initializers, by its nodes and those of graphs within them; a call of a function counts as one use.
+InitializerUses UsesOfInitializers(const ::onnx::GraphProto& graph);
+
+// Whether all uses are as filters of convolutions, or there are none.
+bool AreFilters(const std::vector<InitializerUse>& uses);
+// Whether all uses, one at least, are as means of batch norms, or all as variances.
+bool AreStatistics(const std::vector<InitializerUse>& uses);
+// Whether an operation reads `tensor` where its weights stand: a factor of a product, a convolution's filter, what a
+// norm multiplies with, a bias, ...
+bool IsWeight(const ::onnx::TensorProto& tensor, const std::vector<InitializerUse>& uses);
+// Model::Trainable.
+std::set<std::string> TrainableInitializers(const ::onnx::GraphProto& graph);
+
+}  // namespace ampd::models::onnx
+
+#endif  // AMPD_ENGINE_MODELS_ONNX_INITIALIZERS_H_

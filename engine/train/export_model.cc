@@ -1,0 +1,164 @@
+#include "engine/train/export_model.h"
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/core/half.h"
+#include "engine/core/status.h"
+#include "engine/models/export_forward.h"
+#include "engine/models/onnx/export.h"
+#include "engine/train/checkpoint_weights.h"
+#include "engine/train/disk_layout.h"
+#include "engine/train/files.h"
+#include "engine/train/onnx_file.h"
+
+namespace ampd::train {
+namespace {
+
+using Form = v1::ExportModelRequest;
+
+// Training pads sequences to multiples of it (SampleInfo::buckets).
+constexpr int64_t kLengthStep = 8;
+// Two batches, by whose difference the exporter knows what follows the batch.
+constexpr int64_t kBatch = 2, kTwinBatch = 3;
+
+absl::StatusOr<DType> DTypeOf(const v1::ExportModelRequest& request) {
+  switch (request.dtype()) {
+    case Form::DTYPE_UNSPECIFIED:
+    case Form::FLOAT32:
+      return DType::kF32;
+    case Form::FLOAT16:
+      return DType::kF16;
+    case Form::BFLOAT16:
+      return DType::kBF16;
+    default:
+      return absl::InvalidArgumentError(absl::StrCat("dtype: ", request.dtype(), " is not known"));
+  }
+}
+
+absl::Status Write(const std::string& path, const std::function<absl::Status(FileWriter*)>& write) {
+  AMPD_ASSIGN_OR_RETURN(FileWriter file, FileWriter::Create(path));
+  AMPD_RETURN_IF_ERROR(write(&file));
+  return file.Close();
+}
+
+uint16_t Rounded(float value, DType dtype) {
+  return dtype == DType::kF16 ? ToHalf(value).bits : ToBFloat16(value).bits;
+}
+
+float Widened(uint16_t bits, DType dtype) {
+  return dtype == DType::kF16 ? ToFloat(Half{bits}) : ToFloat(BFloat16{bits});
+}
+
+// f32 numbers, little-endian, in 16 bits.
+absl::StatusOr<std::string> InSixteenBits(const std::string& name, absl::string_view bytes, DType dtype) {
+  const size_t count = bytes.size() / sizeof(float);
+  std::string result(count * sizeof(uint16_t), '\0');
+  for (size_t i = 0; i < count; ++i) {
+    float value;
+    std::memcpy(&value, bytes.data() + i * sizeof(float), sizeof(float));
+    const uint16_t rounded = Rounded(value, dtype);
+    if (std::isfinite(value) && !std::isfinite(Widened(rounded, dtype))) {
+      return absl::FailedPreconditionError(absl::StrCat(name, "[", i, "] is ", value, ", which is infinite in ",
+                                                        DTypeName(dtype), "; the largest number there is ",
+                                                        MaxFinite(dtype)));
+    }
+    std::memcpy(result.data() + i * sizeof(uint16_t), &rounded, sizeof(uint16_t));
+  }
+  return result;
+}
+
+absl::Status WriteTensors(const Safetensors& weights, DType dtype, const std::string& path) {
+  std::vector<TensorSource> sources;
+  std::string converted;
+  for (const auto& [name, entry] : weights.entries()) {
+    const bool rounds = entry.dtype == DType::kF32 && dtype != DType::kF32;
+    const auto bytes = [&weights, &converted, &name = name, &entry = entry, rounds,
+                        dtype]() -> absl::StatusOr<absl::string_view> {
+      if (!rounds) return weights.Bytes(entry);
+      AMPD_ASSIGN_OR_RETURN(converted, InSixteenBits(name, weights.Bytes(entry), dtype));
+      return absl::string_view(converted);
+    };
+    sources.push_back({name, rounds ? dtype : entry.dtype, entry.shape, bytes});
+  }
+  return Write(path, [&](FileWriter* file) {
+    return WriteSafetensors(sources, [file](absl::string_view bytes) { return file->Append(bytes); });
+  });
+}
+
+// The data is not read, so what it would say of lengths is taken from the spec: these are the datasets that have them.
+models::SampleInfo SampleOf(const v1::JobSpec& spec, const v1::ModelPlan& plan) {
+  models::SampleInfo sample;
+  sample.input_shape.assign(plan.input_shape().begin(), plan.input_shape().end());
+  const v1::DatasetSpec& train = spec.data().train();
+  sample.lengths = train.has_wav_folder() || !train.npy().lengths().empty();
+  if (!sample.lengths || sample.input_shape.empty()) return sample;
+  int64_t& time = sample.input_shape[0];
+  time = spec.data().length_buckets().empty() ? (time + kLengthStep - 1) / kLengthStep * kLengthStep
+                                              : *spec.data().length_buckets().rbegin();
+  return sample;
+}
+
+absl::StatusOr<absl::string_view> BytesOf(const Safetensors& weights, const ir::Persistent& tensor) {
+  const auto it = weights.entries().find(tensor.name);
+  if (it == weights.entries().end()) {
+    return absl::FailedPreconditionError("the checkpoint has no such tensor: it is of another model");
+  }
+  const Shape expected = DiskShape(tensor);
+  if (it->second.dtype != tensor.type.dtype || it->second.shape != expected) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "is ", DTypeName(it->second.dtype), " ", ShapeString(it->second.shape), " in the checkpoint, ",
+        DTypeName(tensor.type.dtype), " ", ShapeString(expected), " in the model: the checkpoint is of another one"));
+  }
+  return weights.Bytes(it->second);
+}
+
+// The graph's images are channels last, and so are the model's where it came as a file whose are.
+std::vector<int64_t> ImageAxes(const v1::ModelSpec& model, const ir::TensorType& type) {
+  const bool as_they_are = type.shape.size() != 4 || (model.has_onnx() && !model.onnx().channels_first());
+  return as_they_are ? std::vector<int64_t>() : std::vector<int64_t>{0, 3, 1, 2};
+}
+
+absl::Status WriteOnnx(const ResolvedJobSpec& spec, const v1::ExportRequest& request, const Safetensors& weights,
+                       const std::string& path) {
+  const models::SampleInfo sample = SampleOf(spec.proto(), request.plan());
+  if (sample.input_shape.empty()) {
+    return absl::FailedPreconditionError(
+        "what shape samples have is not known: the data could not be read when the job was submitted");
+  }
+  AMPD_RETURN_IF_ERROR(
+      ReadOnnxFile(spec, {request.data_roots().begin(), request.data_roots().end()}, request.upload_dir()));
+  AMPD_ASSIGN_OR_RETURN(const ir::Graph graph, models::BuildExportForward(spec.proto(), sample, kBatch));
+  AMPD_ASSIGN_OR_RETURN(const ir::Graph twin, models::BuildExportForward(spec.proto(), sample, kTwinBatch));
+  models::onnx::ExportOptions options;
+  options.name = spec.proto().name().empty() ? "ampd" : spec.proto().name();
+  options.producer_version = AMPD_VERSION;
+  options.inputs = {{"x", "input", ImageAxes(spec.proto().model(), graph.type(graph.FindInput("x")))}};
+  if (graph.FindInput("lengths") >= 0) options.inputs.push_back({"lengths", "lengths", {}});
+  options.outputs = {{"output", "output", ImageAxes(spec.proto().model(), graph.type(graph.outputs.at("output")))}};
+  options.bytes = [&](const ir::Persistent& tensor) { return BytesOf(weights, tensor); };
+  AMPD_ASSIGN_OR_RETURN(const std::string model, models::onnx::ExportGraph(graph, twin, options));
+  return Write(path, [&](FileWriter* file) { return file->Append(model); });
+}
+
+}  // namespace
+
+absl::Status ExportModel(const ResolvedJobSpec& spec, const v1::ExportRequest& request, const std::string& path) {
+  const v1::ExportModelRequest& asked = request.request();
+  AMPD_ASSIGN_OR_RETURN(const DType dtype, DTypeOf(asked));
+  if (asked.form() == Form::ONNX && dtype != DType::kF32) {
+    return absl::InvalidArgumentError("dtype: an ONNX model is FLOAT32");
+  }
+  if (!Form::Form_IsValid(asked.form())) {
+    return absl::InvalidArgumentError(absl::StrCat("form: ", asked.form(), " is not known"));
+  }
+  AMPD_ASSIGN_OR_RETURN(const Safetensors weights, ReadWeights(request.checkpoint_dir(), asked.ema()));
+  if (asked.form() == Form::ONNX) return WriteOnnx(spec, request, weights, path);
+  return WriteTensors(weights, dtype, path);
+}
+
+}  // namespace ampd::train

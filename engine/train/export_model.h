@@ -1,0 +1,27 @@
+// A trained model in another form, in one file: what `ampd-worker --export FILE` does.
+#ifndef AMPD_ENGINE_TRAIN_EXPORT_MODEL_H_
+#define AMPD_ENGINE_TRAIN_EXPORT_MODEL_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "ampd/v1/worker_link.pb.h"
+#include "proto/spec/resolve.h"
+
+namespace ampd::train {
+
+// Writes the weights of the checkpoint `request.checkpoint_dir` to the new file `path`: as safetensors, names and
+// layouts as in model.safetensors, f32 tensors rounded to the dtype asked for, others as they are; or as ONNX
+// (engine/models/onnx/export.h), for which samples are of the shape that request.plan has. Input "input", of samples
+// with lengths also "lengths" i32 [batch]; output "output". `spec` is request.spec.
+//
+// INVALID_ARGUMENT: a form or dtype that there is not, or ONNX in 16 bits. FAILED_PRECONDITION: the model has what the
+// form cannot say, naming it; a finite weight is infinite in the dtype, naming the tensor; the running average is asked
+// for and the job keeps none; the checkpoint is of another model. NOT_FOUND: there is no such checkpoint. DATA_LOSS: it
+// is damaged. RESOURCE_EXHAUSTED, marked DISK_FULL: no room for the file. After an error what `path` holds is
+// undefined.
+absl::Status ExportModel(const ResolvedJobSpec& spec, const v1::ExportRequest& request, const std::string& path);
+
+}  // namespace ampd::train
+
+#endif  // AMPD_ENGINE_TRAIN_EXPORT_MODEL_H_

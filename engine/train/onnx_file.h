@@ -1,0 +1,26 @@
+// The file of model.onnx: read for whoever plans or trains a job, and the numbers that its weights begin with.
+#ifndef AMPD_ENGINE_TRAIN_ONNX_FILE_H_
+#define AMPD_ENGINE_TRAIN_ONNX_FILE_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "engine/runtime/model_memory.h"
+#include "proto/spec/resolve.h"
+
+namespace ampd::train {
+
+// Reads the file and provides it (engine/models/imported_files.h); does nothing for a job without. Errors are
+// ReadModelFile's, of at most 2^31 - 1 bytes as ONNX files have, and onnx::Model::Parse's.
+absl::Status ReadOnnxFile(const ResolvedJobSpec& spec, const std::vector<std::string>& data_roots,
+                          const std::string& upload_dir);
+
+// Sets masters and committed states of the model that was planned last to the file's numbers, but for those that the
+// spec draws anew. Published copies are
+// the caller's to write. Does nothing for a job without a file; INTERNAL where a shape is not the model's.
+absl::Status TakeOnnxWeights(const ResolvedJobSpec& spec, runtime::ModelMemory* memory);
+
+}  // namespace ampd::train
+
+#endif  // AMPD_ENGINE_TRAIN_ONNX_FILE_H_
