@@ -19,6 +19,7 @@
 #include "proto/spec/device_models.h"
 #include "proto/spec/yaml.h"
 #include "server/config/address.h"
+#include "server/config/http_url.h"
 
 namespace ampd {
 namespace {
@@ -27,7 +28,7 @@ namespace fs = std::filesystem;
 
 struct Flags {
   std::string config_file;
-  std::optional<std::string> listen, http, state_dir, worker, default_precision, nvml_library;
+  std::optional<std::string> listen, http, state_dir, worker, default_precision, nvml_library, log_format;
   std::vector<std::string> data_roots;
   std::optional<int32_t> cpu_devices;
   bool insecure = false;
@@ -49,10 +50,12 @@ void Describe(CLI::App& app, Flags& flags) {
                  "mode of jobs that name none: FP32, TF32, FP16, BF16 or FP8 [FP32]");
   app.add_flag("--insecure", flags.insecure, "serve gRPC beyond loopback although there is no TLS");
   app.add_flag("--no-tensorboard", flags.no_tensorboard, "keep no event files for TensorBoard");
+  app.add_option("--log-format", flags.log_format, "of the daemon's log: TEXT, or JSON, an object a line [TEXT]");
   app.add_option("--worker", flags.worker, "path of ampd-worker [beside ampd]");
   app.footer(
       "Environment: AMPD_LISTEN, AMPD_HTTP, AMPD_STATE_DIR, AMPD_DATA_ROOTS (':' between), AMPD_CPU_DEVICES, "
-      "AMPD_WORKER, AMPD_DEFAULT_PRECISION, AMPD_NVML_LIBRARY.\nA flag wins over the environment, that over the file.");
+      "AMPD_WORKER, AMPD_DEFAULT_PRECISION, AMPD_NVML_LIBRARY, AMPD_LOG_FORMAT.\nA flag wins over the environment, "
+      "that over the file.");
 }
 
 // The text to print for --help and --version; nullopt to go on.
@@ -100,6 +103,15 @@ absl::Status SetDefaultPrecision(absl::string_view source, const std::string& va
   return absl::OkStatus();
 }
 
+absl::Status SetLogFormat(absl::string_view source, const std::string& value, v1::ServerConfig& config) {
+  v1::ServerConfig::LogFormat format;
+  if (!v1::ServerConfig::LogFormat_Parse(absl::AsciiStrToUpper(value), &format)) {
+    return absl::InvalidArgumentError(absl::StrCat(source, ": \"", value, "\" is neither TEXT nor JSON"));
+  }
+  config.set_log_format(format);
+  return absl::OkStatus();
+}
+
 absl::Status ApplyEnvironment(const Environment& environment, v1::ServerConfig& config) {
   if (auto value = environment("AMPD_LISTEN")) config.set_listen(*value);
   if (auto value = environment("AMPD_HTTP")) config.set_http(*value);
@@ -119,6 +131,9 @@ absl::Status ApplyEnvironment(const Environment& environment, v1::ServerConfig& 
     }
     config.set_cpu_devices(devices);
   }
+  if (auto value = environment("AMPD_LOG_FORMAT")) {
+    AMPD_RETURN_IF_ERROR(SetLogFormat("AMPD_LOG_FORMAT", *value, config));
+  }
   const auto precision = environment("AMPD_DEFAULT_PRECISION");
   return precision ? SetDefaultPrecision("AMPD_DEFAULT_PRECISION", *precision, config) : absl::OkStatus();
 }
@@ -134,6 +149,7 @@ absl::Status ApplyFlags(const Flags& flags, v1::ServerConfig& config) {
   if (flags.no_tensorboard) config.set_tensorboard(false);
   if (!flags.data_roots.empty()) config.clear_data_roots();
   for (const std::string& root : flags.data_roots) config.add_data_roots(root);
+  if (flags.log_format) AMPD_RETURN_IF_ERROR(SetLogFormat("--log-format", *flags.log_format, config));
   if (!flags.default_precision) return absl::OkStatus();
   return SetDefaultPrecision("--default-precision", *flags.default_precision, config);
 }
@@ -149,7 +165,20 @@ void ApplyDefaults(const std::string& program_dir, v1::ServerConfig& config) {
   if (!config.has_reattach_timeout_seconds()) config.set_reattach_timeout_seconds(600);
   if (!config.has_heartbeat_timeout_seconds()) config.set_heartbeat_timeout_seconds(60);
   if (!config.has_drain_timeout_seconds()) config.set_drain_timeout_seconds(60);
+  v1::ServerConfig::Retention& retention = *config.mutable_retention();
+  if (!retention.has_step_reports()) retention.set_step_reports(10000);
+  if (!config.has_spot_notice_seconds()) config.set_spot_notice_seconds(30);
+  if (!config.has_preemption_grace_seconds()) config.set_preemption_grace_seconds(60);
   if (!config.has_max_spec_bytes()) config.set_max_spec_bytes(1 << 20);
+  if (!config.has_max_upload_bytes()) config.set_max_upload_bytes(int64_t{4} << 30);
+  if (!config.has_max_uploads_bytes()) config.set_max_uploads_bytes(int64_t{64} << 30);
+  if (config.log_format() == v1::ServerConfig::LOG_FORMAT_UNSPECIFIED) config.set_log_format(v1::ServerConfig::TEXT);
+  if (!config.has_max_running_devices_per_user()) config.set_max_running_devices_per_user(0);
+  if (!config.has_max_queued_jobs_per_user()) config.set_max_queued_jobs_per_user(0);
+  if (!config.has_fair_share_half_life_seconds()) config.set_fair_share_half_life_seconds(7 * 24 * 3600);
+  if (!config.has_preemption_min_run_seconds()) config.set_preemption_min_run_seconds(300);
+  if (!config.has_max_jobs_per_shared_device()) config.set_max_jobs_per_shared_device(8);
+  if (!config.has_max_sweep_bytes()) config.set_max_sweep_bytes(int64_t{64} << 20);
   if (config.default_precision_mode() == v1::PrecisionSpec::MODE_UNSPECIFIED) {
     config.set_default_precision_mode(v1::PrecisionSpec::FP32);
   }
@@ -174,7 +203,25 @@ class Validation {
     CheckRange("reattach_timeout_seconds", config_.reattach_timeout_seconds(), 1, kMaxSeconds);
     CheckRange("heartbeat_timeout_seconds", config_.heartbeat_timeout_seconds(), 1, kMaxSeconds);
     CheckRange("drain_timeout_seconds", config_.drain_timeout_seconds(), 1, kMaxSeconds);
+    CheckRange("retention.step_reports", config_.retention().step_reports(), 0, kMaxBytes);
+    CheckRange("retention.event_days", config_.retention().event_days(), 0, kMaxDays);
+    CheckRange("retention.checkpoint_days", config_.retention().checkpoint_days(), 0, kMaxDays);
+    CheckRange("retention.checkpoint_bytes", config_.retention().checkpoint_bytes(), 0, kMaxBytes);
+    CheckRange("spot_notice_seconds", config_.spot_notice_seconds(), 1, kMaxSeconds);
+    CheckRange("preemption_grace_seconds", config_.preemption_grace_seconds(), 1, kMaxSeconds);
+    if (!config_.spot_notice_url().empty()) {
+      if (auto url = ParseHttpUrl(config_.spot_notice_url()); !url.ok())
+        Wrong("spot_notice_url", url.status().message());
+    }
     CheckRange("max_spec_bytes", config_.max_spec_bytes(), 1, 64 << 20);
+    CheckRange("max_upload_bytes", config_.max_upload_bytes(), 1, kMaxBytes);
+    CheckRange("max_uploads_bytes", config_.max_uploads_bytes(), 1, kMaxBytes);
+    CheckRange("max_running_devices_per_user", config_.max_running_devices_per_user(), 0, INT32_MAX);
+    CheckRange("max_queued_jobs_per_user", config_.max_queued_jobs_per_user(), 0, INT32_MAX);
+    CheckRange("fair_share_half_life_seconds", config_.fair_share_half_life_seconds(), 60, kMaxSeconds);
+    CheckRange("preemption_min_run_seconds", config_.preemption_min_run_seconds(), 0, kMaxSeconds);
+    CheckRange("max_jobs_per_shared_device", config_.max_jobs_per_shared_device(), 1, 1024);
+    CheckRange("max_sweep_bytes", config_.max_sweep_bytes(), 1, kMaxBytes);
     if (config_.default_precision_mode() == v1::PrecisionSpec::AUTO) {
       Wrong("default_precision_mode", "AUTO is for jobs that ask for it: a default is a mode to train in");
     }
@@ -188,6 +235,8 @@ class Validation {
 
  private:
   static constexpr int64_t kMaxSeconds = 366 * 24 * 3600;
+  static constexpr int64_t kMaxDays = 36600;
+  static constexpr int64_t kMaxBytes = int64_t{1} << 60;
 
   void Wrong(absl::string_view field, absl::string_view what) { wrong_.push_back(absl::StrCat(field, ": ", what)); }
 
@@ -215,6 +264,10 @@ class Validation {
     config_.set_worker(NormalPath(config_.worker()));
     if (access(config_.worker().c_str(), X_OK) != 0) {
       Wrong("worker", absl::StrCat("no program at ", config_.worker(), " (--worker PATH)"));
+    }
+    if (!config_.mirror_dir().empty()) config_.set_mirror_dir(NormalPath(config_.mirror_dir()));
+    if (config_.mirror_dir() == config_.state_dir() + "/checkpoints") {
+      Wrong("mirror_dir", absl::StrCat(config_.mirror_dir(), " is where the checkpoints themselves are"));
     }
     for (std::string& root : *config_.mutable_data_roots()) {
       root = NormalPath(root);

@@ -1,5 +1,6 @@
 #include "server/events/event_log.h"
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -38,14 +39,16 @@ class EventLog::Impl {
     if (notifier.joinable()) notifier.join();
   }
 
-  // On the store's thread, once `write` is durable. `done` runs under the lock, so that whoever reads the new events
+  // On the store's thread, once `writes` are durable. `done` runs under the lock, so that whoever reads the new events
   // comes after it.
-  void Publish(JobWrite write, const Store::Done& done) {
+  void Publish(std::vector<JobWrite> writes, const Store::Done& done) {
     {
       std::lock_guard lock(mutex);
-      for (const v1::JobEvent& event : write.events) cache.Add(write.record.job.id(), event);
+      for (const JobWrite& write : writes) {
+        for (const v1::JobEvent& event : write.events) cache.Add(write.record.job.id(), event);
+      }
       if (done) done(absl::OkStatus());
-      pending.push_back(std::move(write));
+      for (JobWrite& write : writes) pending.push_back(std::move(write));
     }
     changed.notify_all();
   }
@@ -106,6 +109,7 @@ class EventLog::Impl {
   bool busy = false;
   bool stopping = false;
   std::unordered_multimap<std::string, std::shared_ptr<Watcher>> watchers;
+  std::atomic<uint64_t> store_reads{0};
   std::function<void(const JobWrite&)> listen;
   std::thread notifier;
 };
@@ -119,12 +123,18 @@ EventLog::~EventLog() {
 }
 
 void EventLog::Append(JobWrite write, Store::Done done) {
+  std::vector<JobWrite> writes;
+  writes.push_back(std::move(write));
+  AppendAll(std::move(writes), std::move(done));
+}
+
+void EventLog::AppendAll(std::vector<JobWrite> writes, Store::Done done) {
   // The events go to the store and, unread from there, to the readers.
-  JobWrite copy = write;
-  impl_->store->Write(std::move(copy), [impl = impl_.get(), write = std::move(write),
-                                        done = std::move(done)](const absl::Status& status) mutable {
+  std::vector<JobWrite> copy = writes;
+  impl_->store->WriteAll(std::move(copy), [impl = impl_.get(), writes = std::move(writes),
+                                           done = std::move(done)](const absl::Status& status) mutable {
     if (status.ok()) {
-      impl->Publish(std::move(write), done);
+      impl->Publish(std::move(writes), done);
     } else if (done) {
       done(status);
     }
@@ -136,6 +146,7 @@ absl::StatusOr<EventPage> EventLog::Read(const std::string& job_id, uint64_t aft
     std::lock_guard lock(impl_->mutex);
     if (auto page = impl_->cache.Read(job_id, after_sequence, limit)) return *std::move(page);
   }
+  ++impl_->store_reads;
   AMPD_ASSIGN_OR_RETURN(EventPage page, impl_->store->Await([&](const Database& database) {
     return database.ReadEvents(job_id, after_sequence, limit);
   }));
@@ -181,6 +192,13 @@ void EventLog::SetListener(std::function<void(const JobWrite&)> listen) {
   std::lock_guard lock(impl_->mutex);
   impl_->listen = std::move(listen);
 }
+
+int64_t EventLog::watchers() const {
+  std::lock_guard lock(impl_->mutex);
+  return static_cast<int64_t>(impl_->watchers.size());
+}
+
+uint64_t EventLog::store_reads() const { return impl_->store_reads.load(); }
 
 void EventLog::Flush() {
   std::unique_lock lock(impl_->mutex);

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -36,6 +37,8 @@ class EventLog {
   // nothing is readable, and `done` gets the error. `done` runs on the store's thread; it must neither block nor call
   // the log.
   void Append(JobWrite write, Store::Done done);
+  // As Append, of several as one: all become durable or none.
+  void AppendAll(std::vector<JobWrite> writes, Store::Done done);
 
   // The events of `job_id` (a whole id) after `after_sequence`, oldest first, at most `limit` (>= 1); empty when there
   // is none yet. NOT_FOUND for an unknown job; OUT_OF_RANGE when `after_sequence` is beyond the newest event; the
@@ -54,6 +57,11 @@ class EventLog {
 
   // `listen` runs on the log's own thread with each durable write, in order. Set before the first Append.
   void SetListener(std::function<void(const JobWrite&)> listen);
+
+  // Subscriptions there are.
+  int64_t watchers() const;
+  // Reads so far of events that had left the cache.
+  uint64_t store_reads() const;
 
   // Waits until the listener and the wake-ups of every event readable at the call have run.
   void Flush();

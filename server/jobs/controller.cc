@@ -66,7 +66,7 @@ std::deque<std::function<void()>> Controller::Take() {
   if (deadline) sleep = std::clamp(*deadline - clock_->Monotonic(), absl::ZeroDuration(), kMaxSleep);
   std::unique_lock lock(mutex_);
   wake_.wait_until(lock,
-                   std::chrono::system_clock::now() + absl::ToChronoMicroseconds(sleep) + std::chrono::microseconds(1),
+                   std::chrono::steady_clock::now() + absl::ToChronoMicroseconds(sleep) + std::chrono::microseconds(1),
                    [this] { return stopping_ || !queue_.empty(); });
   return std::exchange(queue_, {});
 }
@@ -96,6 +96,21 @@ void Controller::CreateJob(CreateJobParams params, Done<v1::Job> done) {
   Post([this, params = std::move(params), reply]() mutable { core_->CreateJob(std::move(params), std::move(reply)); });
 }
 
+void Controller::CreateSweep(std::vector<CreateJobParams> params, Done<v1::JobSweep> done) {
+  auto reply = std::make_shared<Reply<v1::JobSweep>>(std::move(done));
+  Post([this, params = std::move(params), reply]() mutable { core_->CreateSweep(std::move(params), reply); });
+}
+
+void Controller::GetSweep(std::string id, Done<v1::JobSweep> done) {
+  auto reply = std::make_shared<Reply<v1::JobSweep>>(std::move(done));
+  Post([this, id = std::move(id), reply] { core_->GetSweep(id, reply); });
+}
+
+void Controller::CancelSweep(std::string id, Done<v1::JobSweep> done) {
+  auto reply = std::make_shared<Reply<v1::JobSweep>>(std::move(done));
+  Post([this, id = std::move(id), reply] { core_->CancelSweep(id, reply); });
+}
+
 void Controller::FindRequest(std::string request_id, std::string body, Done<std::optional<v1::Job>> done) {
   auto reply = std::make_shared<Reply<std::optional<v1::Job>>>(std::move(done));
   Post([this, request_id = std::move(request_id), body = std::move(body), reply] {
@@ -118,6 +133,37 @@ void Controller::CancelJob(std::string id, Done<v1::Job> done) {
   Post([this, id = std::move(id), reply] { core_->CancelJob(id, reply); });
 }
 
+void Controller::PauseJob(std::string id, Done<v1::Job> done) {
+  auto reply = std::make_shared<Reply<v1::Job>>(std::move(done));
+  Post([this, id = std::move(id), reply] { core_->PauseJob(id, reply); });
+}
+
+void Controller::ResumeJob(std::string id, Done<v1::Job> done) {
+  auto reply = std::make_shared<Reply<v1::Job>>(std::move(done));
+  Post([this, id = std::move(id), reply] { core_->ResumeJob(id, reply); });
+}
+
+void Controller::CheckpointJob(std::string id, Done<v1::Checkpoint> done) {
+  auto reply = std::make_shared<Reply<v1::Checkpoint>>(std::move(done));
+  Post([this, id = std::move(id), reply] { core_->CheckpointJob(id, reply); });
+}
+
+void Controller::RetryJob(std::string id, std::shared_ptr<HeldWeights> start, Done<v1::Job> done) {
+  auto reply = std::make_shared<Reply<v1::Job>>(std::move(done));
+  Post([this, id = std::move(id), start = std::move(start), reply] { core_->RetryJob(id, start, reply); });
+}
+
+void Controller::UpdateJob(v1::UpdateJobRequest request, Done<v1::Job> done) {
+  auto reply = std::make_shared<Reply<v1::Job>>(std::move(done));
+  Post([this, request = std::move(request), reply] { core_->UpdateJob(request, reply); });
+}
+
+void Controller::PreemptJob(std::string id, std::string for_job, Done<bool> done) {
+  auto reply = std::make_shared<Reply<bool>>(std::move(done));
+  Post(
+      [this, id = std::move(id), for_job = std::move(for_job), reply] { reply->Send(core_->PreemptJob(id, for_job)); });
+}
+
 void Controller::ListDevices(Done<std::vector<v1::Device>> done) {
   auto reply = std::make_shared<Reply<std::vector<v1::Device>>>(std::move(done));
   Post([this, reply] { reply->Send(core_->ListDevices()); });
@@ -127,8 +173,29 @@ void Controller::UpdateDevices(std::vector<v1::Device> devices) {
   Post([this, devices = std::move(devices)]() mutable { core_->UpdateDevices(std::move(devices)); });
 }
 
-void Controller::Drain(absl::Duration timeout, std::function<void(absl::Status)> done) {
-  Post([this, timeout, done = std::move(done)]() mutable { core_->Drain(timeout, std::move(done)); });
+void Controller::CountWorkers(Done<int> done) {
+  auto reply = std::make_shared<Reply<int>>(std::move(done));
+  Post([this, reply] { reply->Send(core_->Workers()); });
+}
+
+void Controller::DrainDevice(v1::DrainDeviceRequest request, Done<v1::Device> done) {
+  auto reply = std::make_shared<Reply<v1::Device>>(std::move(done));
+  Post([this, request = std::move(request), reply] { core_->DrainDevice(request, reply); });
+}
+
+void Controller::UndrainDevice(std::string id, Done<v1::Device> done) {
+  auto reply = std::make_shared<Reply<v1::Device>>(std::move(done));
+  Post([this, id = std::move(id), reply] { core_->UndrainDevice(id, reply); });
+}
+
+void Controller::Drain(absl::Duration timeout, std::string reason, std::function<void(absl::Status)> done) {
+  Post([this, timeout, reason = std::move(reason), done = std::move(done)]() mutable {
+    core_->Drain(timeout, reason, std::move(done));
+  });
+}
+
+void Controller::Detach(std::function<void()> done) {
+  Post([this, done = std::move(done)]() mutable { core_->Detach(std::move(done)); });
 }
 
 void Controller::WorkerAttached(v1::WorkerHello hello, std::shared_ptr<WorkerConnection> connection) {

@@ -25,7 +25,9 @@
 #include "server/events/clock.h"
 #include "server/events/event_log.h"
 #include "server/jobs/launcher.h"
+#include "server/jobs/start_folders.h"
 #include "server/jobs/worker_connection.h"
+#include "server/scheduling/pick.h"
 #include "server/store/store.h"
 
 namespace ampd {
@@ -44,8 +46,13 @@ struct ControllerOptions {
   bool same_pid_namespace = true;
   // Job J's checkpoints lie in checkpoint_root/J; an absolute path. The worker creates its folder.
   std::string checkpoint_root;
+  // Where they are copied to, likewise; empty: nowhere.
+  std::string mirror_root;
   // Job J's artifacts lie in artifact_root/J, likewise.
   std::string artifact_root;
+  // Where uploaded files lie, and what is held of the weights that jobs start from; absolute paths.
+  std::string upload_dir;
+  std::string start_root;
   // As they go to the workers.
   std::vector<std::string> data_roots;
   absl::Duration reattach_timeout = absl::Minutes(10);
@@ -54,6 +61,16 @@ struct ControllerOptions {
   absl::Duration start_timeout = absl::Seconds(60);
   // Time a worker has to checkpoint and stop when its job is cancelled or over a limit, and to exit after `goodbye`.
   absl::Duration stop_grace = absl::Seconds(60);
+  // How devices are given out; its stop_grace is the one above.
+  SchedulingPolicy scheduling;
+  // Time in which half of a user's usage is forgotten; see server/scheduling/fair_share.h.
+  absl::Duration usage_half_life = absl::Hours(7 * 24);
+  // QUEUED jobs that a user may have; 0: no limit.
+  int max_queued_jobs_per_user = 0;
+  // Time a job that is to be preempted has for a checkpoint; without one it is left running.
+  absl::Duration preempt_grace = absl::Seconds(60);
+  // Draws from [0, 1), to spread retries; empty: at random.
+  std::function<double()> draw;
   // Told, in words, what an operator should know: failed writes, workers killed. May be empty. Controller's thread.
   std::function<void(const std::string&)> log;
 };
@@ -62,10 +79,16 @@ struct CreateJobParams {
   // Resolved.
   v1::JobSpec spec;
   v1::ModelPlan plan;
+  // Who submits; empty where nobody is told apart.
+  std::string user;
   // Empty: none.
   std::string request_id;
   // The spec as the client sent it, serialised deterministically; compared (as a hash) when a request id comes again.
   std::string body;
+  // With start_from.job_id: the weights, which become the job's.
+  std::shared_ptr<HeldWeights> start;
+  // Of a sweep's job: all but the sweep's id, which the controller gives.
+  std::optional<v1::SweepPoint> sweep;
 };
 
 // Thread-safe. Callbacks (`done`) run on the controller's thread or the store's; they must not block, nor wait for the
@@ -85,10 +108,17 @@ class Controller {
   Controller& operator=(const Controller&) = delete;
 
   // Errors of TrainingService.CreateJob: UNAVAILABLE while draining, ALREADY_EXISTS for a request id with another
-  // body, RESOURCE_EXHAUSTED when the state directory is full.
+  // body, RESOURCE_EXHAUSTED when the state directory is full or the user has max_queued_jobs_per_user.
   void CreateJob(CreateJobParams params, Done<v1::Job> done);
-  // The job that `request_id` already made, so that a repeat need not be planned; empty when there is none.
-  // ALREADY_EXISTS when it was used with another body.
+  // All jobs of a sweep or none, in this order. At least one; each has its `sweep`, the first the request's id and
+  // body, as the other jobs do not. Errors as CreateJob's.
+  void CreateSweep(std::vector<CreateJobParams> params, Done<v1::JobSweep> done);
+  // `id`: whole, or a unique prefix of at least 4 characters. Errors as Database::FindSweep.
+  void GetSweep(std::string id, Done<v1::JobSweep> done);
+  // Answers once the requests to stop are durable.
+  void CancelSweep(std::string id, Done<v1::JobSweep> done);
+  // The job that `request_id` already made, of a sweep the first, so that a repeat need not be planned; empty when
+  // there is none. ALREADY_EXISTS when it was used with another body.
   void FindRequest(std::string request_id, std::string body, Done<std::optional<v1::Job>> done);
   // `id`: whole, or a unique prefix of at least 4 characters. Errors as Database::FindJob.
   void GetJob(std::string id, Done<v1::Job> done);
@@ -96,7 +126,24 @@ class Controller {
   void ListJobs(v1::ListJobsRequest request, Done<v1::ListJobsResponse> done);
   // Answers once the request to stop, or the end of a job without a worker, is durable.
   void CancelJob(std::string id, Done<v1::Job> done);
+  // The next three answer as TrainingService's calls do, the first two once what was asked for is durable: a running
+  // job is PREEMPTING then and becomes PAUSED when its worker has stopped.
+  void PauseJob(std::string id, Done<v1::Job> done);
+  void ResumeJob(std::string id, Done<v1::Job> done);
+  void CheckpointJob(std::string id, Done<v1::Checkpoint> done);
+  // With start_from.job_id `start` holds the weights anew: those of before were let go of when the job ended. Null
+  // where it needs none, or has checkpoints of its own.
+  void RetryJob(std::string id, std::shared_ptr<HeldWeights> start, Done<v1::Job> done);
+  void UpdateJob(v1::UpdateJobRequest request, Done<v1::Job> done);
+  // Stops a running job for job `for_job`, as scheduling does by itself for one of higher priority;
+  // ControllerCore::Preempt says how. False where that cannot be. `id` is whole.
+  void PreemptJob(std::string id, std::string for_job, Done<bool> done);
+  // Jobs whose workers train at present.
+  void CountWorkers(Done<int> done);
   void ListDevices(Done<std::vector<v1::Device>> done);
+  // Answer as TrainingService's calls do. Drains outlive the daemon.
+  void DrainDevice(v1::DrainDeviceRequest request, Done<v1::Device> done);
+  void UndrainDevice(std::string id, Done<v1::Device> done);
   // New figures and conditions of devices, by id; unknown ids are passed over. Processes that are no worker of this
   // daemon become FOREIGN_PROCESS; a device with a condition that blocks jobs gets none, while one that runs goes on.
   void UpdateDevices(std::vector<v1::Device> devices);
@@ -104,7 +151,12 @@ class Controller {
   // Stops admitting and starting jobs, has every worker checkpoint and stop, requeues their jobs. `done` gets OK when
   // no worker is left, or DEADLINE_EXCEEDED naming the jobs whose workers were killed after `timeout` (they are
   // requeued too). A second call joins the first.
-  void Drain(absl::Duration timeout, std::function<void(absl::Status)> done);
+  // `reason`, which may be empty, goes into the jobs' events.
+  void Drain(absl::Duration timeout, std::function<void(absl::Status)> done) { Drain(timeout, "", std::move(done)); }
+  void Drain(absl::Duration timeout, std::string reason, std::function<void(absl::Status)> done);
+  // Stops admitting and starting jobs, and leaves their workers alone. `done` is called once what is known of every one
+  // is durable, so that the next daemon takes them all up. A second call joins the first.
+  void Detach(std::function<void()> done);
   bool draining() const { return draining_.load(); }
 
   // The worker link. The first message of a stream goes to WorkerAttached, the others to WorkerMessage, the end of the

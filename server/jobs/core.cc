@@ -1,8 +1,6 @@
 #include "server/jobs/core.h"
 
 #include "engine/core/status.h"
-#include "server/jobs/credentials.h"
-#include "server/metrics/metrics.h"
 
 namespace ampd {
 namespace {
@@ -15,14 +13,16 @@ ControllerCore::ControllerCore(ControllerOptions options, Store* store, EventLog
                                Metrics* metrics, const Clock* clock, std::function<void(std::function<void()>)> post,
                                std::atomic<bool>* draining)
     : options_(std::move(options)),
+      starts_(options_.start_root),
       store_(store),
       log_(log),
       launcher_(launcher),
       metrics_(metrics),
       clock_(clock),
       post_(std::move(post)),
-      draining_(draining) {
-  for (const v1::Device& device : options_.devices) devices_.push_back({device, ""});
+      draining_(draining),
+      usage_(options_.usage_half_life) {
+  for (const v1::Device& device : options_.devices) devices_.push_back({device, {}});
 }
 
 LiveJob* ControllerCore::Find(const std::string& id) {
@@ -37,6 +37,7 @@ TimerId ControllerCore::After(absl::Duration delay, const LiveJob& live, void (C
 }
 
 void ControllerCore::Enter(LiveJob& live, v1::Job::State to, const std::string& reason, const v1::Failure* failure) {
+  live.job.Tick(clock_->Monotonic());
   const absl::Status status = live.job.TransitionTo(to, reason, clock_->Now(), failure);
   if (!status.ok()) Log(std::string(status.message()));
   needs_schedule_ = true;
@@ -54,9 +55,13 @@ void ControllerCore::Settle() {
     if (live == nullptr) continue;
     Flush(*live);
     const bool over = IsTerminal(live->job.state()) && !live->has_worker;
-    if (over && !live->job.dirty() && !live->job.in_flight()) live_.erase(id);
+    if (!over || live->job.dirty() || live->job.in_flight()) continue;
+    if (live->job.proto().spec().has_start_from()) starts_.Release(id);
+    ForgetDependencies(*live);
+    live_.erase(id);
   }
   CheckDrained();
+  CheckDetached();
 }
 
 void ControllerCore::Flush(LiveJob& live) {
@@ -64,6 +69,7 @@ void ControllerCore::Flush(LiveJob& live) {
     for (const Waiter& waiter : std::exchange(live.waiters, {})) waiter(absl::OkStatus());
   }
   if (!live.job.dirty() || live.job.in_flight() || live.write_timer != 0) return;
+  live.job.Tick(clock_->Monotonic());
   JobWrite write = live.job.TakeWrite();
   auto flight = std::make_shared<Flight>(Flight{live.job.id(), write.record.job.attempt(), write.record.job.state(),
                                                 write.record.worker_number, live.finished,
@@ -106,48 +112,6 @@ void ControllerCore::AfterDurable(LiveJob& live, const Flight& flight) {
   if (!flight.finished) return;
   message.mutable_goodbye();
   live.connection->Send(std::move(message));
-}
-
-void ControllerCore::Schedule() {
-  needs_schedule_ = false;
-  SchedulingSnapshot snapshot;
-  snapshot.draining = draining_->load();
-  for (auto& [id, live] : live_) {
-    // The process of the attempt before must be gone: both would write the same checkpoints.
-    if (live.job.state() == v1::Job::QUEUED && !live.has_worker) {
-      snapshot.queued.push_back({id, live.job.record().submit_sequence, UnusableDevices(live)});
-    }
-  }
-  AddDevices(&snapshot);
-  const Decision decision = Pick(snapshot, clock_->Now());
-  waiting_.clear();
-  for (const Waiting& waiting : decision.wait) waiting_[waiting.job_id] = {waiting.position, waiting.reason};
-  for (const Assignment& assignment : decision.start) StartJob(*Find(assignment.job_id), assignment.device_id);
-  needs_schedule_ = false;
-  if (metrics_ != nullptr) metrics_->SetQueueDepth(static_cast<int64_t>(decision.wait.size()));
-  PublishDevices();
-}
-
-void ControllerCore::StartJob(LiveJob& live, const std::string& device) {
-  DeviceSlot* slot = FindDevice(device);
-  slot->job_id = live.job.id();
-  live.device = device;
-  live.has_worker = true;
-  live.launched = false;
-  live.adopted = false;
-  live.finished = false;
-  live.stop = Stop::kNone;
-  live.exit.reset();
-  live.durable_number = 0;
-  live.meter.emplace(slot->device.threads());
-  live.token = NewCredential();
-  Enter(live, v1::Job::STARTING, absl::StrCat("on ", device));
-  JobRecord& record = live.job.MutableRecord();
-  record.job.add_devices(device);
-  record.worker = WorkerProcess();
-  record.worker_number = 0;
-  record.token_hash = Sha256(live.token);
-  record.session_key_hash.clear();
 }
 
 }  // namespace ampd

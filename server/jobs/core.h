@@ -17,7 +17,9 @@
 #include "server/jobs/job.h"
 #include "server/jobs/job_id.h"
 #include "server/jobs/timer_queue.h"
+#include "server/scheduling/fair_share.h"
 #include "server/scheduling/pick.h"
+#include "server/scheduling/queue_info.h"
 #include "server/scheduling/utilization.h"
 
 namespace ampd {
@@ -40,7 +42,16 @@ using ReplyPtr = std::shared_ptr<Reply<T>>;
 using Waiter = std::function<void(const absl::Status&)>;
 
 // Why the controller asks a worker to stop, or kills it; decides what becomes of the job.
-enum class Stop { kNone, kCancel, kDrain, kLimit, kNoHeartbeat, kNoAttach, kLost };
+enum class Stop { kNone, kCancel, kDrain, kPause, kMove, kPreempt, kLimit, kCost, kNoHeartbeat, kNoAttach, kLost };
+
+// A CheckpointJob call that waits for its checkpoint.
+struct CheckpointWaiter {
+  ReplyPtr<v1::Checkpoint> reply;
+  // When it was asked for.
+  absl::Time since;
+  // The newest checkpoint that came afterwards, though begun before.
+  std::optional<v1::Checkpoint> older;
+};
 
 // A job that has not ended, or whose end is not durable, or whose worker is not gone.
 struct LiveJob {
@@ -56,9 +67,17 @@ struct LiveJob {
   bool finished = false;
   Stop stop = Stop::kNone;
   std::optional<WorkerExit> exit;
-  std::string device;
-  // Devices it cannot run on, once asked for.
-  std::optional<std::vector<std::string>> unusable_devices;
+  // Ids of those it holds, and since when.
+  std::vector<std::string> devices;
+  absl::Time held_since = absl::InfinitePast();
+  // Jobs that it started ahead of, on what is reserved for them.
+  std::vector<std::string> overtook;
+  // Devices it can run on, once asked for.
+  std::optional<DeviceSet> usable_devices;
+  // Jobs it waits for before its first start.
+  std::vector<std::string> waits_for;
+  // The longest time a checkpoint of it took since the daemon started.
+  std::optional<absl::Duration> checkpoint_time;
   // Until the launch.
   std::string token;
   // Highest worker's event number that is durable.
@@ -68,6 +87,8 @@ struct LiveJob {
   bool welcomed = false;
   std::string session_key;
   absl::Duration last_heard;
+  // When its silence was first looked into.
+  std::optional<absl::Duration> suspected;
   std::optional<UtilizationMeter> meter;
 
   TimerId attach_timer = 0;
@@ -78,6 +99,16 @@ struct LiveJob {
   TimerId poll_timer = 0;
   TimerId retry_timer = 0;
   TimerId write_timer = 0;
+  // While it runs on because it is not known yet whether it can write a checkpoint in time; then for whom it stops.
+  TimerId preempt_timer = 0;
+  std::string preempted_for;
+  // When it was last left running because it could not.
+  std::optional<absl::Duration> left_running;
+  std::vector<CheckpointWaiter> checkpoint_waiters;
+  // Up to when its devices were paid for, by the monotonic clock; unset while it holds none.
+  std::optional<absl::Duration> charged_until;
+  double usd_per_second = 0;
+  TimerId cost_timer = 0;
   // Told when the changes so far are durable.
   std::vector<Waiter> waiters;
 };
@@ -95,12 +126,26 @@ class ControllerCore {
 
   void CreateJob(CreateJobParams params, ReplyPtr<v1::Job> reply);
   void FindRequest(const std::string& request_id, const std::string& body, ReplyPtr<std::optional<v1::Job>> reply);
+  void CreateSweep(std::vector<CreateJobParams> params, ReplyPtr<v1::JobSweep> reply);
+  void GetSweep(const std::string& id, ReplyPtr<v1::JobSweep> reply);
+  void CancelSweep(const std::string& id, ReplyPtr<v1::JobSweep> reply);
   void GetJob(const std::string& id, ReplyPtr<v1::Job> reply);
   void ListJobs(const v1::ListJobsRequest& request, ReplyPtr<v1::ListJobsResponse> reply);
   void CancelJob(const std::string& id, ReplyPtr<v1::Job> reply);
+  void PauseJob(const std::string& id, ReplyPtr<v1::Job> reply);
+  void ResumeJob(const std::string& id, ReplyPtr<v1::Job> reply);
+  void CheckpointJob(const std::string& id, ReplyPtr<v1::Checkpoint> reply);
+  void RetryJob(const std::string& id, std::shared_ptr<HeldWeights> start, ReplyPtr<v1::Job> reply);
+  void UpdateJob(const v1::UpdateJobRequest& request, ReplyPtr<v1::Job> reply);
+  bool PreemptJob(const std::string& id, const std::string& for_job);
   std::vector<v1::Device> ListDevices() const;
   void UpdateDevices(std::vector<v1::Device> devices);
-  void Drain(absl::Duration timeout, std::function<void(absl::Status)> done);
+  void Drain(absl::Duration timeout, const std::string& reason, std::function<void(absl::Status)> done);
+  void Detach(std::function<void()> done);
+  // Jobs whose workers train.
+  int Workers() const;
+  void DrainDevice(const v1::DrainDeviceRequest& request, ReplyPtr<v1::Device> reply);
+  void UndrainDevice(const std::string& id, ReplyPtr<v1::Device> reply);
 
   void Attach(const v1::WorkerHello& hello, std::shared_ptr<WorkerConnection> connection);
   void Message(const std::shared_ptr<WorkerConnection>& connection, v1::WorkerMessage message);
@@ -120,19 +165,25 @@ class ControllerCore {
   };
   struct DeviceSlot {
     v1::Device device;
-    std::string job_id;
+    // Of those that hold it; more than one where they share it.
+    std::vector<std::string> job_ids;
     // The last worker that is gone, and when it went; 0 without one.
     int64_t last_pid = 0;
     absl::Duration freed = absl::ZeroDuration();
+    // Why no job starts on it, where that was asked for.
+    std::optional<DrainRecord> drain;
   };
   struct Creation {
     std::string body_hash;
     std::vector<ReplyPtr<v1::Job>> replies;
   };
 
-  // core.cc: jobs, writes, scheduling.
+  // core.cc: jobs, writes.
   LiveJob* Find(const std::string& id);
-  void Touch(const LiveJob& live) { touched_.insert(live.job.id()); }
+  void Touch(const LiveJob& live) {
+    touched_.insert(live.job.id());
+    unsynced_.insert(live.job.id());
+  }
   TimerId After(absl::Duration delay, const LiveJob& live, void (ControllerCore::*action)(LiveJob&));
   // A transition that the logic knows to be legal.
   void Enter(LiveJob& live, v1::Job::State to, const std::string& reason, const v1::Failure* failure = nullptr);
@@ -140,17 +191,46 @@ class ControllerCore {
   void Written(Flight flight, const absl::Status& status);
   void AfterDurable(LiveJob& live, const Flight& flight);
   void RetryWrite(LiveJob& live);
-  void Schedule();
-  void StartJob(LiveJob& live, const std::string& device);
   void Log(const std::string& text) const;
+
+  // core_schedule.cc
+  void Schedule();
+  void SyncQueue(const std::string& id);
+  void FillSnapshot();
+  RunningJob RunningOf(const LiveJob& live) const;
+  // The longest time the job holds devices from now on; infinite without limits.max_run_seconds.
+  absl::Duration HoldLimit(const LiveJob& live) const;
+  absl::Time ExpectedEnd(const LiveJob& live) const;
+  // Devices it holds, as usage counts them: of one that is shared the part that its plan takes.
+  double DevicesOf(const LiveJob& live) const;
+  void StartJob(LiveJob& live, const Assignment& assignment);
+  void ArmRelease();
+  void PublishQueue() const;
+  // RESOURCE_EXHAUSTED where `more` jobs of the user are more than may be queued; and the end of one's insertion.
+  absl::Status CheckQueueQuota(const std::string& user, int more) const;
+  void Inserted(const std::string& user);
+  void NoteCheckpoint(LiveJob& live, const v1::CheckpointSaved& checkpoint);
+  void ChargeUsage(LiveJob& live);
+  absl::Status RestoreUsage();
+  v1::Job WithQueueInfo(v1::Job job) const;
+
+  // core_dependencies.cc
+  // Has the job wait for those it names; returns those of them that have ended, for LookUpDependencies.
+  std::vector<std::string> AddDependencies(LiveJob& live);
+  void LookUpDependencies(const std::vector<std::string>& ids);
+  // Those that wait for the job do so no more; those that need its success are cancelled without it. STATE_UNSPECIFIED:
+  // there is no such job.
+  void DependencyEnded(const std::string& id, v1::Job::State state);
+  void ForgetDependencies(const LiveJob& live);
+  std::string DescribeDependencies(const QueuedJob& job) const;
 
   // core_devices.cc
   DeviceSlot* FindDevice(const std::string& id);
   void PublishDevices();
   // The devices' part of the snapshot.
   void AddDevices(SchedulingSnapshot* snapshot) const;
-  const std::vector<std::string>& UnusableDevices(LiveJob& live) const;
-  void ReleaseDevice(LiveJob& live);
+  const DeviceSet& UsableDevices(LiveJob& live) const;
+  void ReleaseDevices(LiveJob& live);
   std::optional<std::string> JobOfProcess(const DeviceSlot& slot, int64_t pid) const;
   void JudgeProcesses(DeviceSlot& slot) const;
   // Adds to a worker's report what only the daemon knows: how much of its device it uses.
@@ -158,10 +238,73 @@ class ControllerCore {
   void TakeConditions(DeviceSlot& slot, const v1::Device& before);
 
   // core_requests.cc
-  void InsertJob(CreateJobParams params, std::string body_hash, ReplyPtr<v1::Job> reply);
+  // Jobs that become durable as one, and are answered with the first of them. The first of `params` has the request's
+  // id.
+  void CreateJobs(std::vector<CreateJobParams> params, ReplyPtr<v1::Job> reply);
+  void InsertJobs(std::vector<CreateJobParams> params, std::string body_hash, ReplyPtr<v1::Job> reply);
+  absl::StatusOr<std::shared_ptr<Job>> NewJob(CreateJobParams params, absl::Time now);
+  void JobsInserted(std::vector<std::shared_ptr<Job>> jobs, const absl::Status& status, const ReplyPtr<v1::Job>& reply);
   void AnswerRequest(const std::string& request_id, const absl::StatusOr<v1::Job>& job);
   void CancelLive(LiveJob& live);
-  v1::Job WithQueueInfo(v1::Job job) const;
+  // Finds the job, has `change` change it, and answers with it once that is durable. `change`'s errors go to the
+  // caller, as does FAILED_PRECONDITION for a job that has ended.
+  void ChangeJob(const std::string& id, std::function<absl::Status(LiveJob&)> change, ReplyPtr<v1::Job> reply);
+
+  // core_pause.cc
+  absl::Status PauseLive(LiveJob& live);
+  absl::Status ResumeLive(LiveJob& live);
+  // Ends an attempt of a job that is to go on later; a running one is PREEMPTING until its worker has stopped.
+  void StopForLater(LiveJob& live, Stop stop, const std::string& reason);
+  // The attempt is over and nothing failed: QUEUED, or PAUSED where that was asked for.
+  void Requeue(LiveJob& live, const std::string& reason);
+
+  // core_cost.cc
+  // Its devices are the job's from `since` on.
+  void StartCharging(LiveJob& live, absl::Duration since);
+  void Charge(LiveJob& live);
+  // Charges up to now; to be called before `event` is added to the job.
+  void ChargeEvent(LiveJob& live, const v1::JobEvent& event);
+  void AddWaste(LiveJob& live, double seconds);
+  bool HasPrice(const v1::Device& device) const;
+  void ArmCostLimit(LiveJob& live);
+  void OnCostLimit(LiveJob& live);
+  std::string CostLimitText(const LiveJob& live) const;
+
+  // core_drain_device.cc
+  absl::Status RecoverDrains();
+  void SetDrain(DeviceSlot& slot, std::optional<DrainRecord> drain);
+  void AddDrainCondition(DeviceSlot& slot) const;
+  absl::StatusOr<v1::Device> GetDevice(const std::string& id) const;
+  // Whether a device that it holds was drained of its jobs.
+  bool MustLeave(const LiveJob& live);
+  void StopJobsOn(const std::string& device);
+
+  // core_retry.cc
+  absl::Status Revive(JobRecord record, const std::shared_ptr<HeldWeights>& start);
+
+  // core_update.cc
+  absl::Status UpdateLive(LiveJob& live, const v1::UpdateJobRequest& request);
+
+  // core_preempt.cc
+  // Begins to stop a running job for job `for_job`: PREEMPTING, and QUEUED once its worker stopped after a checkpoint.
+  // It is asked for a checkpoint first, and stopped once one has come; where none comes within preempt_grace it is
+  // left running. False, and nothing happens, where it does not run, is being stopped already, cannot be told, or was
+  // left running not long ago.
+  bool Preempt(LiveJob& live, const std::string& for_job);
+  bool LeftRunningLately(const LiveJob& live) const;
+  void OnPreemptGrace(LiveJob& live);
+  void StopPreempted(LiveJob& live);
+  void RequeuePreempted(LiveJob& live);
+
+  // core_checkpoint.cc
+  void OnCheckpoint(LiveJob& live, const v1::JobEvent& event);
+  void AnswerCheckpoint(LiveJob& live, const ReplyPtr<v1::Checkpoint>& reply, const v1::Checkpoint& checkpoint);
+  // The attempt is over. Where it did all its steps, nothing is newer than the last checkpoint that came.
+  void EndCheckpointWaiters(LiveJob& live, bool succeeded);
+  void SendCommand(LiveJob& live, v1::DaemonCommand::Kind kind);
+
+  // core_sweeps.cc
+  void CancelAll(const v1::JobSweep& sweep, ReplyPtr<v1::JobSweep> reply);
 
   // core_workers.cc
   void AttachLive(LiveJob& live, const v1::WorkerHello& hello, std::shared_ptr<WorkerConnection> connection);
@@ -177,7 +320,7 @@ class ControllerCore {
   // core_lifecycle.cc: how attempts begin and end.
   void RecoverJob(JobRecord record);
   void RecoverWorker(LiveJob& live);
-  void StopLostRunClock(LiveJob& live);
+  absl::Duration BackOff(const LiveJob& live) const;
   void Launch(LiveJob& live);
   void Finish(LiveJob& live, const v1::WorkerFinished& finished);
   void Fail(LiveJob& live, v1::Failure::Class failure_class, const std::string& message);
@@ -186,6 +329,7 @@ class ControllerCore {
   void SendStop(LiveJob& live);
   void Kill(LiveJob& live);
   void OnNoAttach(LiveJob& live);
+  void ArmLimits(LiveJob& live);
   void OnRunLimit(LiveJob& live);
   void Poll(LiveJob& live);
   void WorkerGone(LiveJob& live);
@@ -193,8 +337,15 @@ class ControllerCore {
   void CancelTimers(LiveJob& live);
   void OnDrainTimeout();
   void CheckDrained();
+  std::string StoppedWithDaemon() const;
+
+  // core_orphans.cc: workers that outlive a daemon, and those that nobody wants any more.
+  void CheckDetached();
+  void AdoptOrEnd(const FoundWorker& found);
+  void EndOrphan(const FoundWorker& found, const std::string& why);
 
   const ControllerOptions options_;
+  const StartFolders starts_;
   Store* const store_;
   EventLog* const log_;
   Launcher* const launcher_;
@@ -213,11 +364,26 @@ class ControllerCore {
   std::vector<DeviceSlot> devices_;
   std::set<std::string> touched_;
   bool needs_schedule_ = true;
-  std::unordered_map<std::string, std::pair<int32_t, v1::Job::QueueReason>> waiting_;
+  // Jobs that changed since the queue was last looked at.
+  std::set<std::string> unsynced_;
+  JobQueue queue_;
+  // By user, jobs on their way to the store.
+  std::map<std::string, int64_t> inserting_;
+  // Of the last round.
+  SchedulingSnapshot snapshot_;
+  Decision decision_;
+  mutable std::optional<std::unordered_map<std::string, absl::Time>> estimates_;
+  UsageLedger usage_;
+  TimerId release_timer_ = 0;
+  absl::Time release_at_ = absl::InfiniteFuture();
+  // By the job that they wait for.
+  std::unordered_map<std::string, std::set<std::string>> dependents_;
   // By request id: submits under way.
   std::map<std::string, Creation> creating_;
   std::vector<std::function<void(absl::Status)>> drain_done_;
   std::string drain_late_;
+  std::vector<std::function<void()>> detach_done_;
+  std::string drain_reason_;
 };
 
 }  // namespace ampd

@@ -9,6 +9,7 @@
 #include "server/jobs/core.h"
 #include "server/metrics/metrics.h"
 #include "server/scheduling/capability.h"
+#include "server/scheduling/device_groups.h"
 #include "server/scheduling/devices.h"
 #include "server/scheduling/peak.h"
 
@@ -32,12 +33,24 @@ bool Blocked(const v1::Device& device) {
 
 // What keeps jobs off a blocked device.
 v1::Job::QueueReason ReasonOf(const v1::Device& device) {
+  v1::Job::QueueReason reason = v1::Job::FOREIGN_PROCESS;
   for (const v1::DeviceCondition& condition : device.conditions()) {
-    if (condition.blocks_jobs() && condition.kind() != v1::DeviceCondition::FOREIGN_PROCESS) {
-      return v1::Job::DEVICE_UNHEALTHY;
+    if (!condition.blocks_jobs() || condition.kind() == v1::DeviceCondition::FOREIGN_PROCESS) continue;
+    // Whoever drained it knows why, whatever else is wrong with it.
+    if (condition.kind() == v1::DeviceCondition::DRAINED) return v1::Job::GPU_DRAINED;
+    reason = v1::Job::DEVICE_UNHEALTHY;
+  }
+  return reason;
+}
+
+std::string MessageOf(const v1::Device& device) {
+  std::vector<std::string> texts;
+  for (const v1::DeviceCondition& condition : device.conditions()) {
+    if (condition.blocks_jobs()) {
+      texts.push_back(absl::StrCat(v1::DeviceCondition::Kind_Name(condition.kind()), ": ", condition.message()));
     }
   }
-  return v1::Job::FOREIGN_PROCESS;
+  return absl::StrJoin(texts, "; ");
 }
 
 }  // namespace
@@ -54,11 +67,21 @@ std::vector<v1::Device> ControllerCore::ListDevices() const {
   const int64_t memory_used = MemoryUsedBytes();
   for (const DeviceSlot& slot : devices_) {
     v1::Device& device = devices.emplace_back(slot.device);
-    device.set_job_id(slot.job_id);
+    double utilization = 0;
+    int64_t planned = 0;
+    for (const std::string& id : slot.job_ids) {
+      device.add_job_ids(id);
+      const auto live = live_.find(id);
+      if (live == live_.end()) continue;
+      const v1::ModelPlan& plan = live->second.job.proto().plan();
+      planned += plan.parameter_bytes() + plan.activation_bytes();
+      if (live->second.meter) utilization += live->second.meter->value();
+    }
+    device.set_reserved_memory_bytes(planned);
+    if (!slot.job_ids.empty()) device.set_job_id(slot.job_ids.front());
     if (device.kind() != v1::Device::CPU) continue;
     device.set_memory_used_bytes(memory_used);
-    const auto live = live_.find(slot.job_id);
-    device.set_utilization(live != live_.end() && live->second.meter ? live->second.meter->value() : 0);
+    device.set_utilization(std::min(1.0, utilization));
   }
   return devices;
 }
@@ -68,40 +91,50 @@ void ControllerCore::PublishDevices() {
 }
 
 void ControllerCore::AddDevices(SchedulingSnapshot* snapshot) const {
-  for (const DeviceSlot& slot : devices_) {
-    if (!slot.job_id.empty()) continue;
-    if (Blocked(slot.device)) {
-      snapshot->held_back.push_back({slot.device.id(), ReasonOf(slot.device)});
-    } else {
-      snapshot->free_devices.push_back(slot.device.id());
+  if (snapshot->devices.empty()) {
+    std::vector<v1::Device> devices;
+    for (const DeviceSlot& slot : devices_) devices.push_back(slot.device);
+    const std::vector<int> groups = DeviceGroups(devices);
+    for (size_t i = 0; i < devices.size(); ++i) {
+      snapshot->devices.push_back({devices[i].id(), groups[i], ShareBytes(devices, i)});
     }
   }
-}
-
-const std::vector<std::string>& ControllerCore::UnusableDevices(LiveJob& live) const {
-  if (live.unusable_devices) return *live.unusable_devices;
-  live.unusable_devices.emplace();
-  for (const DeviceSlot& slot : devices_) {
-    if (!CanRun(live.job.proto().spec(), slot.device)) live.unusable_devices->push_back(slot.device.id());
+  for (size_t i = 0; i < devices_.size(); ++i) {
+    DeviceState& state = snapshot->devices[i];
+    const bool blocked = Blocked(devices_[i].device);
+    state.held_back = blocked ? ReasonOf(devices_[i].device) : v1::Job::QUEUE_REASON_UNSPECIFIED;
+    state.held_back_message = blocked ? MessageOf(devices_[i].device) : "";
   }
-  return *live.unusable_devices;
 }
 
-void ControllerCore::ReleaseDevice(LiveJob& live) {
-  if (DeviceSlot* slot = FindDevice(live.device); slot != nullptr && slot->job_id == live.job.id()) {
-    slot->job_id.clear();
+const DeviceSet& ControllerCore::UsableDevices(LiveJob& live) const {
+  if (live.usable_devices) return *live.usable_devices;
+  live.usable_devices.emplace();
+  for (const DeviceSlot& slot : devices_) {
+    const v1::JobSpec& spec = live.job.proto().spec();
+    const bool unpriced = spec.limits().has_max_cost_usd() && !HasPrice(slot.device);
+    live.usable_devices->push_back(!unpriced && CanRun(spec, slot.device));
+  }
+  return *live.usable_devices;
+}
+
+void ControllerCore::ReleaseDevices(LiveJob& live) {
+  ChargeUsage(live);
+  for (const std::string& device : live.devices) {
+    DeviceSlot* slot = FindDevice(device);
+    if (slot == nullptr || std::erase(slot->job_ids, live.job.id()) == 0) continue;
     slot->last_pid = live.job.record().worker.pid;
     slot->freed = clock_->Monotonic();
   }
-  live.device.clear();
+  live.devices.clear();
 }
 
 // The job whose worker `pid` is; "" for a process of others; nullopt for what will be gone soon.
 std::optional<std::string> ControllerCore::JobOfProcess(const DeviceSlot& slot, int64_t pid) const {
   const bool just_freed = slot.last_pid != 0 && clock_->Monotonic() - slot.freed < kAfterWorker;
   if (!options_.same_pid_namespace) {
-    if (slot.job_id.empty() && just_freed) return std::nullopt;
-    return slot.job_id;
+    if (slot.job_ids.empty() && just_freed) return std::nullopt;
+    return slot.job_ids.empty() ? "" : slot.job_ids.front();
   }
   for (const auto& [id, live] : live_) {
     if (live.has_worker && live.job.record().worker.pid == pid) return id;
@@ -113,12 +146,13 @@ std::optional<std::string> ControllerCore::JobOfProcess(const DeviceSlot& slot, 
 void ControllerCore::RateStep(const LiveJob& live, v1::StepReport* step) {
   step->clear_model_flops_utilization();
   const v1::Job& job = live.job.proto();
-  const DeviceSlot* slot = FindDevice(live.device);
+  const DeviceSlot* slot = live.devices.empty() ? nullptr : FindDevice(live.devices.front());
   if (slot == nullptr || !job.plan().has_step_flops() || !(step->step_seconds() > 0)) return;
   const v1::PrecisionSpec::Mode asked = job.spec().precision().mode();
   const std::optional<double> peak =
       PeakFlops(options_.device_models, slot->device, asked == v1::PrecisionSpec::AUTO ? job.summary().mode() : asked);
-  if (peak) step->set_model_flops_utilization(job.plan().step_flops() / step->step_seconds() / *peak);
+  const auto devices = static_cast<double>(live.devices.size());
+  if (peak) step->set_model_flops_utilization(job.plan().step_flops() / step->step_seconds() / (*peak * devices));
 }
 
 // Names the jobs of the device's processes; a process of others becomes a condition.
@@ -164,6 +198,7 @@ void ControllerCore::UpdateDevices(std::vector<v1::Device> devices) {
     const v1::Device before = std::exchange(slot->device, std::move(device));
     slot->device.set_threads(before.threads());
     if (slot->device.has_gpu()) JudgeProcesses(*slot);
+    AddDrainCondition(*slot);
     TakeConditions(*slot, before);
   }
   PublishDevices();

@@ -1,6 +1,9 @@
 // How attempts begin and end.
 #include <string.h>
 
+#include <algorithm>
+#include <random>
+
 #include "engine/core/status.h"
 #include "server/jobs/core.h"
 #include "server/jobs/retry_policy.h"
@@ -36,7 +39,19 @@ absl::Status ControllerCore::Recover() {
   ids_.StartAfter(last_id);
   AMPD_ASSIGN_OR_RETURN(std::vector<JobRecord> records,
                         store_->Await([](const Database& database) { return database.ActiveJobs(); }));
+  AMPD_RETURN_IF_ERROR(RecoverDrains());
+  std::set<std::string> ids;
+  for (const JobRecord& record : records) ids.insert(record.job.id());
+  starts_.KeepOnly(ids);
+  AMPD_RETURN_IF_ERROR(RestoreUsage());
   for (JobRecord& record : records) RecoverJob(std::move(record));
+  std::set<std::string> ended;
+  for (auto& [id, live] : live_) {
+    for (const std::string& other : AddDependencies(live)) ended.insert(other);
+    Touch(live);
+  }
+  LookUpDependencies({ended.begin(), ended.end()});
+  for (const FoundWorker& found : launcher_->FindWorkers()) AdoptOrEnd(found);
   return absl::OkStatus();
 }
 
@@ -51,8 +66,7 @@ void ControllerCore::RecoverJob(JobRecord record) {
     Touch(live);
   }
   if (live.job.state() == v1::Job::RETRYING) {
-    const int failures = static_cast<int>(live.job.proto().failures());
-    live.retry_timer = After(RetryDelay(failures), live, &ControllerCore::RetryNow);
+    live.retry_timer = After(BackOff(live), live, &ControllerCore::RetryNow);
   }
 }
 
@@ -60,15 +74,34 @@ void ControllerCore::RecoverWorker(LiveJob& live) {
   live.has_worker = true;
   live.launched = true;
   live.adopted = true;
-  if (live.job.proto().devices_size() > 0) live.device = live.job.proto().devices(0);
-  DeviceSlot* slot = FindDevice(live.device);
-  if (slot != nullptr) slot->job_id = live.job.id();
-  live.meter.emplace(slot == nullptr ? 1 : slot->device.threads());
+  int threads = 0;
+  for (const std::string& device : live.job.proto().devices()) {
+    live.devices.push_back(device);
+    DeviceSlot* slot = FindDevice(device);
+    if (slot == nullptr) continue;
+    slot->job_ids.push_back(live.job.id());
+    threads += slot->device.threads();
+  }
+  // When a later attempt began is not known any more.
+  const v1::Job& job = live.job.proto();
+  live.held_since = clock_->Now();
+  if (job.attempt() == 1 && job.has_start_time()) {
+    live.held_since = std::min(live.held_since, absl::FromUnixSeconds(job.start_time().seconds()));
+  }
+  live.meter.emplace(threads);
   const WorkerProcess process = live.job.record().worker;
   if (process.pid != 0 && !launcher_->IsAlive(process)) {
-    StopLostRunClock(live);
+    live.job.StopRunClock();
     live.stop = Stop::kLost;
     return WorkerGone(live);
+  }
+  // It held its devices while no daemon was there.
+  const absl::Duration now = clock_->Monotonic();
+  StartCharging(live, std::min(now, live.job.record().run_counted.value_or(now)));
+  if (live.job.proto().pause_reason() != v1::Job::PAUSE_REASON_UNSPECIFIED) {
+    live.stop = Stop::kPause;
+  } else if (MustLeave(live)) {
+    live.stop = Stop::kMove;
   }
   if (live.job.state() == v1::Job::CANCELLING) {
     AskToStop(live, Stop::kCancel);
@@ -81,22 +114,12 @@ void ControllerCore::RecoverWorker(LiveJob& live) {
   if (process.pid != 0) live.poll_timer = After(kPollInterval, live, &ControllerCore::Poll);
 }
 
-// The time since the last sign of life was not spent running.
-void ControllerCore::StopLostRunClock(LiveJob& live) {
-  if (live.job.record().running_since == absl::InfinitePast()) return;
-  const uint64_t last = live.job.proto().last_sequence();
-  const absl::StatusOr<EventPage> page = store_->Await(
-      [&](const Database& database) { return database.ReadEvents(live.job.id(), last > 0 ? last - 1 : 0, 1); });
-  if (!page.ok() || page->events.empty()) return;
-  const auto& time = page->events.back().time();
-  live.job.StopRunClock(absl::FromUnixSeconds(time.seconds()) + absl::Nanoseconds(time.nanos()));
-}
-
 void ControllerCore::Launch(LiveJob& live) {
-  const DeviceSlot* slot = FindDevice(live.device);
-  const bool on_gpu = slot != nullptr && slot->device.kind() == v1::Device::CUDA;
-  const LaunchRequest request{live.job.id(), live.job.proto().attempt(), std::exchange(live.token, ""),
-                              on_gpu ? live.device : ""};
+  LaunchRequest request{live.job.id(), live.job.proto().attempt(), std::exchange(live.token, ""), {}};
+  for (const std::string& device : live.devices) {
+    const DeviceSlot* slot = FindDevice(device);
+    if (slot != nullptr && slot->device.kind() == v1::Device::CUDA) request.gpus.push_back(device);
+  }
   const absl::StatusOr<WorkerProcess> process = launcher_->Launch(request);
   if (!process.ok()) {
     live.finished = true;
@@ -118,8 +141,11 @@ void ControllerCore::OnNoAttach(LiveJob& live) {
 
 void ControllerCore::Finish(LiveJob& live, const v1::WorkerFinished& finished) {
   live.finished = true;
+  EndCheckpointWaiters(live, finished.outcome() == v1::WorkerFinished::SUCCEEDED);
   timers_.Cancel(&live.heartbeat_timer);
   timers_.Cancel(&live.run_timer);
+  timers_.Cancel(&live.preempt_timer);
+  timers_.Cancel(&live.cost_timer);
   timers_.Cancel(&live.stop_timer);
   live.stop_timer = After(options_.stop_grace, live, &ControllerCore::Kill);
   if (live.job.state() == v1::Job::CANCELLING) return Enter(live, v1::Job::CANCELLED, "cancelled by request");
@@ -127,8 +153,10 @@ void ControllerCore::Finish(LiveJob& live, const v1::WorkerFinished& finished) {
     case v1::WorkerFinished::SUCCEEDED:
       return Enter(live, v1::Job::SUCCEEDED, "");
     case v1::WorkerFinished::STOPPED:
-      if (live.stop == Stop::kLimit) return DecideUnfinished(live);
-      return Enter(live, v1::Job::QUEUED, live.stop == Stop::kDrain ? "stopped with the daemon" : "the worker stopped");
+      if (live.stop == Stop::kLimit || live.stop == Stop::kCost) return DecideUnfinished(live);
+      if (live.stop == Stop::kPreempt) return RequeuePreempted(live);
+      if (live.stop == Stop::kMove) return Requeue(live, "its device is drained");
+      return Requeue(live, live.stop == Stop::kDrain ? StoppedWithDaemon() : "the worker stopped");
     case v1::WorkerFinished::FAILED:
       return Fail(live, finished.failure().class_(), finished.failure().message());
     default:
@@ -146,10 +174,18 @@ void ControllerCore::Fail(LiveJob& live, v1::Failure::Class failure_class, const
   const auto& retry = record.job.spec().retry();
   const int max_attempts = retry.has_max_attempts() ? retry.max_attempts() : 3;
   if (!ShouldRetry(failure.class_(), failures, max_attempts)) return Enter(live, v1::Job::FAILED, "", &failure);
-  const absl::Duration delay = RetryDelay(failures);
+  const absl::Duration delay = BackOff(live);
   Enter(live, v1::Job::RETRYING,
         absl::StrCat("failure ", failures, " of ", max_attempts, ", again in ", absl::FormatDuration(delay)), &failure);
+  if (live.job.proto().pause_reason() != v1::Job::PAUSE_REASON_UNSPECIFIED) return Requeue(live, "");
   live.retry_timer = After(delay, live, &ControllerCore::RetryNow);
+}
+
+absl::Duration ControllerCore::BackOff(const LiveJob& live) const {
+  const v1::Job& job = live.job.proto();
+  static std::mt19937_64& random = *new std::mt19937_64(std::random_device()());
+  const double draw = options_.draw ? options_.draw() : std::uniform_real_distribution(0.0, 1.0)(random);
+  return RetryDelay(job.spec().retry(), static_cast<int>(job.failures()), draw);
 }
 
 void ControllerCore::RetryNow(LiveJob& live) {
@@ -164,11 +200,7 @@ void ControllerCore::AskToStop(LiveJob& live, Stop reason) {
   if (live.connection != nullptr && live.welcomed) SendStop(live);
 }
 
-void ControllerCore::SendStop(LiveJob& live) {
-  v1::DaemonMessage message;
-  message.mutable_command()->set_kind(v1::DaemonCommand::CHECKPOINT_AND_STOP);
-  live.connection->Send(std::move(message));
-}
+void ControllerCore::SendStop(LiveJob& live) { SendCommand(live, v1::DaemonCommand::CHECKPOINT_AND_STOP); }
 
 void ControllerCore::Kill(LiveJob& live) {
   // Left alone it would kill the worker of the next attempt.
@@ -179,6 +211,15 @@ void ControllerCore::Kill(LiveJob& live) {
   Log(absl::StrCat("job ", live.job.id(), ": killing its worker, pid ", process.pid));
   launcher_->Kill(process);
   if (live.poll_timer == 0) live.poll_timer = After(kPollInterval, live, &ControllerCore::Poll);
+}
+
+void ControllerCore::ArmLimits(LiveJob& live) {
+  ArmCostLimit(live);
+  const auto& limits = live.job.proto().spec().limits();
+  if (!limits.has_max_run_seconds() || live.run_timer != 0) return;
+  live.job.Tick(clock_->Monotonic());
+  const absl::Duration left = absl::Seconds(limits.max_run_seconds()) - live.job.RunTime();
+  live.run_timer = After(left, live, &ControllerCore::OnRunLimit);
 }
 
 void ControllerCore::OnRunLimit(LiveJob& live) {
@@ -198,7 +239,7 @@ void ControllerCore::Poll(LiveJob& live) {
 
 void ControllerCore::CancelTimers(LiveJob& live) {
   for (TimerId* timer : {&live.attach_timer, &live.heartbeat_timer, &live.stop_timer, &live.run_timer, &live.exit_timer,
-                         &live.poll_timer}) {
+                         &live.poll_timer, &live.preempt_timer, &live.cost_timer}) {
     timers_.Cancel(timer);
   }
 }
@@ -207,7 +248,10 @@ void ControllerCore::WorkerGone(LiveJob& live) {
   if (!live.has_worker) return;
   CancelTimers(live);
   CloseConnection(live, absl::FailedPreconditionError("the attempt is over"));
-  ReleaseDevice(live);
+  ReleaseDevices(live);
+  EndCheckpointWaiters(live, false);
+  Charge(live);
+  live.charged_until.reset();
   live.meter.reset();
   live.has_worker = false;
   JobRecord& record = live.job.MutableRecord();
@@ -225,9 +269,8 @@ void ControllerCore::DecideUnfinished(LiveJob& live) {
   const bool lost =
       live.stop == Stop::kLost || orphaned || (live.stop == Stop::kNone && live.job.state() == v1::Job::RECOVERING);
   if (lost && ++live.job.MutableRecord().lost_attempts <= kForgivenLosses) {
-    return Enter(
-        live, v1::Job::QUEUED,
-        orphaned ? "the worker stopped: it did not reach the daemon" : "the worker was lost while the daemon was away");
+    return Requeue(live, orphaned ? "the worker stopped: it did not reach the daemon"
+                                  : "the worker was lost while the daemon was away");
   }
   if (lost) {
     return Fail(live, v1::Failure::WORKER_CRASH,
@@ -236,11 +279,19 @@ void ControllerCore::DecideUnfinished(LiveJob& live) {
   }
   switch (live.stop) {
     case Stop::kDrain:
-      return Enter(live, v1::Job::QUEUED, "ended with the daemon");
+      return Requeue(live, StoppedWithDaemon());
+    case Stop::kPause:
+      return Requeue(live, "");
+    case Stop::kMove:
+      return Requeue(live, "its device is drained");
+    case Stop::kPreempt:
+      return RequeuePreempted(live);
     case Stop::kLimit:
       return Fail(live, v1::Failure::LIMIT,
                   absl::StrCat("limits.max_run_seconds: ran for more than ",
                                live.job.proto().spec().limits().max_run_seconds(), " s"));
+    case Stop::kCost:
+      return Fail(live, v1::Failure::LIMIT, CostLimitText(live));
     case Stop::kNoHeartbeat:
       return Fail(live, v1::Failure::WORKER_CRASH,
                   absl::StrCat("no sign of life from the worker for ", absl::FormatDuration(options_.heartbeat_timeout),
@@ -257,8 +308,18 @@ void ControllerCore::DecideUnfinished(LiveJob& live) {
   Fail(live, v1::Failure::WORKER_CRASH, Describe(live.exit));
 }
 
-void ControllerCore::Drain(absl::Duration timeout, std::function<void(absl::Status)> done) {
+std::string ControllerCore::StoppedWithDaemon() const {
+  return absl::StrCat("stopped with the daemon", drain_reason_.empty() ? "" : ": ", drain_reason_);
+}
+
+int ControllerCore::Workers() const {
+  return static_cast<int>(std::count_if(
+      live_.begin(), live_.end(), [](const auto& entry) { return entry.second.has_worker && !entry.second.finished; }));
+}
+
+void ControllerCore::Drain(absl::Duration timeout, const std::string& reason, std::function<void(absl::Status)> done) {
   const bool first = !draining_->exchange(true);
+  if (first) drain_reason_ = reason;
   drain_done_.push_back(std::move(done));
   needs_schedule_ = true;
   if (!first) return;

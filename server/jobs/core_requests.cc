@@ -17,30 +17,36 @@ absl::Status OtherBody(const std::string& request_id) {
 }  // namespace
 
 void ControllerCore::CreateJob(CreateJobParams params, ReplyPtr<v1::Job> reply) {
-  if (params.request_id.size() > kMaxRequestId) {
-    return reply->Send(absl::InvalidArgumentError(
-        absl::StrCat("request_id: ", params.request_id.size(), " bytes, at most ", kMaxRequestId)));
+  std::vector<CreateJobParams> one;
+  one.push_back(std::move(params));
+  CreateJobs(std::move(one), std::move(reply));
+}
+
+void ControllerCore::CreateJobs(std::vector<CreateJobParams> params, ReplyPtr<v1::Job> reply) {
+  const std::string request_id = params[0].request_id;
+  if (request_id.size() > kMaxRequestId) {
+    return reply->Send(
+        absl::InvalidArgumentError(absl::StrCat("request_id: ", request_id.size(), " bytes, at most ", kMaxRequestId)));
   }
-  const std::string body_hash = Sha256(params.body);
-  if (params.request_id.empty()) return InsertJob(std::move(params), body_hash, std::move(reply));
-  const auto under_way = creating_.find(params.request_id);
+  const std::string body = params[0].body;
+  const std::string body_hash = Sha256(body);
+  if (request_id.empty()) return InsertJobs(std::move(params), body_hash, std::move(reply));
+  const auto under_way = creating_.find(request_id);
   if (under_way != creating_.end()) {
-    if (under_way->second.body_hash != body_hash) return reply->Send(OtherBody(params.request_id));
+    if (under_way->second.body_hash != body_hash) return reply->Send(OtherBody(request_id));
     under_way->second.replies.push_back(std::move(reply));
     return;
   }
-  creating_[params.request_id] = {body_hash, {std::move(reply)}};
-  const std::string request_id = params.request_id;
-  const std::string body = params.body;
-  auto found = std::make_shared<Reply<std::optional<v1::Job>>>([this, body_hash, params = std::move(params)](
-                                                                   absl::StatusOr<std::optional<v1::Job>> job) mutable {
-    const std::string id = params.request_id;
-    if (!job.ok()) return AnswerRequest(id, job.status());
-    if (job->has_value()) return AnswerRequest(id, **std::move(job));
-    InsertJob(
-        std::move(params), body_hash,
-        std::make_shared<Reply<v1::Job>>([this, id](absl::StatusOr<v1::Job> created) { AnswerRequest(id, created); }));
-  });
+  creating_[request_id] = {body_hash, {std::move(reply)}};
+  auto found =
+      std::make_shared<Reply<std::optional<v1::Job>>>([this, id = request_id, body_hash, params = std::move(params)](
+                                                          absl::StatusOr<std::optional<v1::Job>> job) mutable {
+        if (!job.ok()) return AnswerRequest(id, job.status());
+        if (job->has_value()) return AnswerRequest(id, **std::move(job));
+        InsertJobs(std::move(params), body_hash,
+                   std::make_shared<Reply<v1::Job>>(
+                       [this, id](absl::StatusOr<v1::Job> created) { AnswerRequest(id, created); }));
+      });
   FindRequest(request_id, body, std::move(found));
 }
 
@@ -67,35 +73,61 @@ void ControllerCore::FindRequest(const std::string& request_id, const std::strin
   });
 }
 
-void ControllerCore::InsertJob(CreateJobParams params, std::string body_hash, ReplyPtr<v1::Job> reply) {
-  if (draining_->load()) return reply->Send(absl::UnavailableError("the daemon is shutting down"));
-  const absl::Time now = clock_->Now();
+absl::StatusOr<std::shared_ptr<Job>> ControllerCore::NewJob(CreateJobParams params, absl::Time now) {
   auto job = std::make_shared<Job>(
       Job::New(ids_.Next(now), ++last_submit_sequence_, std::move(params.spec), std::move(params.plan), now));
-  JobWrite write = job->TakeWrite();
-  write.request_id = params.request_id;
-  write.body_hash = std::move(body_hash);
-  log_->Append(std::move(write), [this, job, reply](const absl::Status& status) {
-    post_([this, job, reply, status] {
-      if (!status.ok()) return reply->Send(status);
-      job->WriteDone(true);
-      const std::string id = job->id();
-      live_.emplace(id, LiveJob(std::move(*job)));
-      // The answer shows the job's place in the queue, or that it starts.
-      Schedule();
-      Touch(*Find(id));
-      GetJob(id, reply);
+  if (!params.user.empty()) job->MutableRecord().job.set_user(params.user);
+  if (params.sweep) *job->MutableRecord().job.mutable_sweep() = *std::move(params.sweep);
+  if (params.start != nullptr) AMPD_RETURN_IF_ERROR(params.start->GiveTo(job->id()));
+  return job;
+}
+
+void ControllerCore::InsertJobs(std::vector<CreateJobParams> params, std::string body_hash, ReplyPtr<v1::Job> reply) {
+  if (draining_->load()) return reply->Send(absl::UnavailableError("the daemon is shutting down"));
+  const std::string user = params[0].user;
+  if (const absl::Status quota = CheckQueueQuota(user, static_cast<int>(params.size())); !quota.ok()) {
+    return reply->Send(quota);
+  }
+  const absl::Time now = clock_->Now();
+  const std::string request_id = params[0].request_id;
+  std::vector<std::shared_ptr<Job>> jobs;
+  std::vector<JobWrite> writes;
+  for (CreateJobParams& one : params) {
+    absl::StatusOr<std::shared_ptr<Job>> job = NewJob(std::move(one), now);
+    if (!job.ok()) return JobsInserted(std::move(jobs), job.status(), reply);
+    writes.push_back((*job)->TakeWrite());
+    jobs.push_back(*std::move(job));
+  }
+  writes[0].request_id = request_id;
+  writes[0].body_hash = std::move(body_hash);
+  writes[0].sweep_id = jobs[0]->proto().sweep().sweep_id();
+  writes[0].sweep_jobs = static_cast<int64_t>(jobs.size());
+  inserting_[user] += static_cast<int64_t>(jobs.size());
+  log_->AppendAll(std::move(writes), [this, jobs, user, reply](const absl::Status& status) {
+    post_([this, jobs, user, reply, status] {
+      for (size_t i = 0; i < jobs.size(); ++i) Inserted(user);
+      JobsInserted(jobs, status, reply);
     });
   });
 }
 
-v1::Job ControllerCore::WithQueueInfo(v1::Job job) const {
-  if (job.state() != v1::Job::QUEUED) return job;
-  const auto waiting = waiting_.find(job.id());
-  if (waiting == waiting_.end()) return job;
-  job.set_queue_position(waiting->second.first);
-  job.set_queue_reason(waiting->second.second);
-  return job;
+void ControllerCore::JobsInserted(std::vector<std::shared_ptr<Job>> jobs, const absl::Status& status,
+                                  const ReplyPtr<v1::Job>& reply) {
+  if (!status.ok()) {
+    for (const std::shared_ptr<Job>& job : jobs) starts_.Release(job->id());
+    return reply->Send(status);
+  }
+  const std::string first = jobs[0]->id();
+  for (const std::shared_ptr<Job>& job : jobs) {
+    job->WriteDone(true);
+    const std::string id = job->id();
+    LiveJob& live = live_.emplace(id, LiveJob(std::move(*job))).first->second;
+    LookUpDependencies(AddDependencies(live));
+    Touch(live);
+  }
+  // The answer shows the job's place in the queue, or that it starts.
+  Schedule();
+  GetJob(first, reply);
 }
 
 void ControllerCore::GetJob(const std::string& id, ReplyPtr<v1::Job> reply) {
@@ -113,6 +145,8 @@ void ControllerCore::ListJobs(const v1::ListJobsRequest& request, ReplyPtr<v1::L
     return reply->Send(
         absl::InvalidArgumentError(absl::StrCat("page_size: ", request.page_size(), " is not in 1..", kMaxPageSize)));
   }
+  if (!request.filter().empty()) return reply->Send(absl::InvalidArgumentError("filter: not supported yet"));
+  if (!request.order_by().empty()) return reply->Send(absl::InvalidArgumentError("order_by: not supported yet"));
   store_->Read([this, request, reply = std::move(reply)](const Database& database) {
     std::vector<v1::Job::State> states;
     for (const int state : request.states()) states.push_back(static_cast<v1::Job::State>(state));

@@ -1,4 +1,6 @@
 // The worker link: attaching, events, heartbeats, the end of a stream.
+#include <algorithm>
+
 #include "engine/core/status.h"
 #include "server/jobs/core.h"
 #include "server/jobs/credentials.h"
@@ -9,6 +11,8 @@ namespace {
 constexpr uint32_t kProtocol = 1;
 // Events of one job that may wait for the store; beyond it the worker keeps them.
 constexpr size_t kMaxPendingEvents = 4096;
+// Of the heartbeat's time, what is left after the first look.
+constexpr absl::Duration kHearingGrace = absl::Seconds(1);
 // Time for the rest of a stream after its process ended.
 constexpr absl::Duration kExitGrace = absl::Seconds(5);
 
@@ -98,12 +102,11 @@ void ControllerCore::AttachLive(LiveJob& live, const v1::WorkerHello& hello,
   if (state == v1::Job::STARTING || state == v1::Job::RECOVERING) {
     Enter(live, v1::Job::RUNNING, state == v1::Job::RECOVERING ? "the worker is back" : "");
   }
-  CheckHeartbeat(live);
-  const auto& limits = live.job.proto().spec().limits();
-  if (limits.has_max_run_seconds() && live.run_timer == 0) {
-    const absl::Duration left = absl::Seconds(limits.max_run_seconds()) - live.job.RunTime(clock_->Now());
-    live.run_timer = After(left, live, &ControllerCore::OnRunLimit);
+  if ((live.stop == Stop::kPause || live.stop == Stop::kMove) && live.job.state() == v1::Job::RUNNING) {
+    Enter(live, v1::Job::PREEMPTING, live.stop == Stop::kPause ? "to be paused" : "its device is drained");
   }
+  CheckHeartbeat(live);
+  ArmLimits(live);
   Touch(live);
 }
 
@@ -115,13 +118,23 @@ void ControllerCore::Welcome(LiveJob& live) {
   welcome.set_session_key(live.session_key);
   *welcome.mutable_spec() = live.job.proto().spec();
   welcome.set_checkpoint_dir(absl::StrCat(options_.checkpoint_root, "/", live.job.id()));
+  if (!options_.mirror_root.empty()) welcome.set_mirror_dir(absl::StrCat(options_.mirror_root, "/", live.job.id()));
   welcome.set_artifact_dir(absl::StrCat(options_.artifact_root, "/", live.job.id()));
   for (const std::string& root : options_.data_roots) welcome.add_data_roots(root);
-  welcome.add_devices(live.device);
+  welcome.set_upload_dir(options_.upload_dir);
+  const v1::WeightSource& start = live.job.proto().spec().start_from();
+  if (!start.job_id().empty()) welcome.set_start_checkpoint_dir(starts_.PathOf(live.job.id(), start.checkpoint()));
   const auto& resources = live.job.proto().spec().resources();
-  const DeviceSlot* slot = FindDevice(live.device);
-  const int threads = slot == nullptr ? 1 : slot->device.threads();
-  welcome.set_cpu_threads(resources.has_cpu_threads() ? resources.cpu_threads() : threads);
+  const DeviceSlot* slot = nullptr;
+  int threads = 0;
+  for (const std::string& device : live.devices) {
+    welcome.add_devices(device);
+    const DeviceSlot* found = FindDevice(device);
+    if (found == nullptr) continue;
+    if (slot == nullptr) slot = found;
+    threads += found->device.threads();
+  }
+  welcome.set_cpu_threads(resources.has_cpu_threads() ? resources.cpu_threads() : std::max(1, threads));
   const v1::DeviceModel* kind = slot == nullptr ? nullptr : ModelOfDevice(options_.device_models, slot->device);
   if (kind != nullptr) *welcome.mutable_device_model() = *kind;
   welcome.set_acknowledged_number(live.durable_number);
@@ -129,7 +142,10 @@ void ControllerCore::Welcome(LiveJob& live) {
   welcome.set_last_reported_step(live.job.record().last_reported_step);
   welcome.set_last_checkpoint(live.job.proto().summary().checkpoint());
   live.connection->Send(std::move(message));
-  if (live.stop != Stop::kNone && !live.finished) SendStop(live);
+  if (live.finished) return;
+  if (live.stop != Stop::kNone) return SendStop(live);
+  // A command may have gone down with the connection before.
+  if (live.preempt_timer != 0 || !live.checkpoint_waiters.empty()) SendCommand(live, v1::DaemonCommand::CHECKPOINT);
 }
 
 void ControllerCore::Message(const std::shared_ptr<WorkerConnection>& connection, v1::WorkerMessage message) {
@@ -173,6 +189,9 @@ void ControllerCore::OnEvent(LiveJob& live, v1::WorkerEvent event) {
     return CloseConnection(live, absl::UnavailableError("the state directory takes no events at present"));
   }
   if (event.event().has_step()) RateStep(live, event.mutable_event()->mutable_step());
+  if (event.event().has_checkpoint()) NoteCheckpoint(live, event.event().checkpoint());
+  ChargeEvent(live, event.event());
+  if (event.event().has_checkpoint()) OnCheckpoint(live, event.event());
   if (IsWorkerPayload(event.event())) {
     live.job.AddWorkerEvent(std::move(*event.mutable_event()), event.number(), clock_->Now());
   } else {
@@ -209,9 +228,17 @@ void ControllerCore::CloseConnection(LiveJob& live, const absl::Status& status) 
 
 void ControllerCore::CheckHeartbeat(LiveJob& live) {
   timers_.Cancel(&live.heartbeat_timer);
-  const absl::Duration silence = clock_->Monotonic() - live.last_heard;
-  if (silence < options_.heartbeat_timeout) {
-    live.heartbeat_timer = After(options_.heartbeat_timeout - silence, live, &ControllerCore::CheckHeartbeat);
+  const absl::Duration now = clock_->Monotonic();
+  const absl::Duration grace = std::min(kHearingGrace, options_.heartbeat_timeout / 2);
+  const absl::Duration quiet = live.last_heard + options_.heartbeat_timeout - grace - now;
+  if (quiet > absl::ZeroDuration()) {
+    live.heartbeat_timer = After(quiet, live, &ControllerCore::CheckHeartbeat);
+    return;
+  }
+  // A daemon that was stopped itself has yet to hear what was said meanwhile.
+  if (!live.suspected || *live.suspected <= live.last_heard) {
+    live.suspected = now;
+    live.heartbeat_timer = After(grace, live, &ControllerCore::CheckHeartbeat);
     return;
   }
   if (live.stop == Stop::kNone) live.stop = Stop::kNoHeartbeat;

@@ -50,8 +50,9 @@ absl::Status Job::TransitionTo(v1::Job::State to, const std::string& reason, abs
   KeepTimes(to, now);
   record_.job.set_state(to);
   if (to == v1::Job::STARTING) record_.job.set_attempt(record_.job.attempt() + 1);
-  if (to == v1::Job::QUEUED || to == v1::Job::RETRYING || IsTerminal(to)) record_.job.clear_devices();
+  if (!HoldsDevice(to)) record_.job.clear_devices();
   record_.job.clear_failure();
+  if (to == v1::Job::QUEUED || IsTerminal(to)) record_.job.clear_pause_reason();
   v1::JobEvent event;
   v1::StateChange& change = *event.mutable_state_change();
   change.set_from(from);
@@ -69,25 +70,26 @@ absl::Status Job::TransitionTo(v1::Job::State to, const std::string& reason, abs
 
 void Job::KeepTimes(v1::Job::State to, absl::Time now) {
   // A worker whose daemon is away trains on: the time until it is back, or given up, is run time as well.
-  const bool was_running = record_.running_since != absl::InfinitePast();
+  const bool was_running = record_.run_counted.has_value();
   const bool keeps_running = to == v1::Job::RUNNING || HoldsDevice(to);
-  if (was_running && !keeps_running) StopRunClock(now);
-  if (!was_running && to == v1::Job::RUNNING) record_.running_since = now;
+  if (was_running && !keeps_running) StopRunClock();
+  if (!was_running && to == v1::Job::RUNNING) record_.run_counted = ticked_;
   if (to == v1::Job::RUNNING && !record_.job.has_start_time()) SetTime(now, record_.job.mutable_start_time());
   if (IsTerminal(to)) SetTime(now, record_.job.mutable_end_time());
 }
 
-void Job::StopRunClock(absl::Time at) {
-  record_.run_seconds = absl::ToDoubleSeconds(RunTime(at));
-  record_.running_since = absl::InfinitePast();
-  dirty_ = true;
+void Job::Tick(absl::Duration monotonic) {
+  ticked_ = monotonic;
+  if (!record_.run_counted) return;
+  // It is ahead in a database that a daemon wrote before the machine was started anew, and by one that counted by the
+  // wall clock.
+  if (monotonic > *record_.run_counted) record_.run_seconds += absl::ToDoubleSeconds(monotonic - *record_.run_counted);
+  record_.run_counted = monotonic;
 }
 
-absl::Duration Job::RunTime(absl::Time now) const {
-  absl::Duration total = absl::Seconds(record_.run_seconds);
-  if (record_.running_since != absl::InfinitePast() && now > record_.running_since)
-    total += now - record_.running_since;
-  return total;
+void Job::StopRunClock() {
+  record_.run_counted.reset();
+  dirty_ = true;
 }
 
 void Job::AddWorkerEvent(v1::JobEvent event, uint64_t number, absl::Time now) {
@@ -112,15 +114,26 @@ JobRecord& Job::MutableRecord() {
   return record_;
 }
 
+void Job::AddToCounters(const std::map<std::string, double>& deltas) {
+  for (const auto& [name, delta] : deltas) pending_.counter_deltas[name] += delta;
+  dirty_ = true;
+}
+
+void Job::ReplaceSpec(v1::JobSpec spec) {
+  *record_.job.mutable_spec() = std::move(spec);
+  pending_.new_spec = true;
+  dirty_ = true;
+}
+
 JobWrite Job::TakeWrite() {
   JobWrite write = std::exchange(pending_, JobWrite());
   in_flight_ = write;
   dirty_ = false;
-  if (write.create) {
+  if (write.create || write.new_spec) {
     write.record = record_;
     return write;
   }
-  // Neither changes, and both can be large.
+  // Both can be large.
   v1::JobSpec spec = std::move(*record_.job.mutable_spec());
   v1::ModelPlan plan = std::move(*record_.job.mutable_plan());
   record_.job.clear_spec();
@@ -136,6 +149,7 @@ void Job::WriteDone(bool ok) {
   if (ok) return;
   flown.events.insert(flown.events.end(), std::make_move_iterator(pending_.events.begin()),
                       std::make_move_iterator(pending_.events.end()));
+  flown.new_spec = flown.new_spec || pending_.new_spec;
   for (const auto& [name, delta] : pending_.counter_deltas) flown.counter_deltas[name] += delta;
   pending_ = std::move(flown);
   dirty_ = true;

@@ -3,6 +3,7 @@
 #define AMPD_SERVER_JOBS_JOB_H_
 
 #include <cstddef>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -39,17 +40,26 @@ class Job {
   // Adds to what the next write stores; the state, the events and the fields they feed are changed only by the above.
   JobRecord& MutableRecord();
 
-  // Time in RUNNING up to `now`, over all attempts.
-  absl::Duration RunTime(absl::Time now) const;
+  // Adds to the fleet's counters with the next write.
+  void AddToCounters(const std::map<std::string, double>& deltas);
+  // Changes what of the spec may change.
+  void ReplaceSpec(v1::JobSpec spec);
 
-  // Ends the stretch of run time under way at `at`: for a worker that was found dead.
-  void StopRunClock(absl::Time at);
+  // Tells the time of the clock that never goes back, by which run time is counted: before a transition, before
+  // TakeWrite and before RunTime. The wall clock may be set while a job runs.
+  void Tick(absl::Duration monotonic);
+
+  // Time in RUNNING up to the last Tick, over all attempts.
+  absl::Duration RunTime() const { return absl::Seconds(record_.run_seconds); }
+
+  // What passed since the last write was not spent running: for a worker that was found dead. Before the first Tick.
+  void StopRunClock();
 
   bool dirty() const { return dirty_; }
   size_t pending_events() const { return pending_.events.size() + (in_flight_ ? in_flight_->events.size() : 0); }
   bool in_flight() const { return in_flight_.has_value(); }
-  // What is to be written next; one write is in flight at a time, until WriteDone. Spec and plan go only with the
-  // write that creates the job.
+  // What is to be written next; one write is in flight at a time, until WriteDone. The plan goes only with the write
+  // that creates the job, the spec with that and after ReplaceSpec.
   JobWrite TakeWrite();
   // After a failure the same changes are part of the next write.
   void WriteDone(bool ok);
@@ -59,6 +69,7 @@ class Job {
   void KeepTimes(v1::Job::State to, absl::Time now);
 
   JobRecord record_;
+  absl::Duration ticked_;
   bool dirty_ = false;
   // Events and counters only; the record is taken when the write is.
   JobWrite pending_;

@@ -12,32 +12,55 @@ struct Edge {
 };
 
 constexpr Edge kEdges[] = {
-    {v1::Job::QUEUED, v1::Job::STARTING},       {v1::Job::QUEUED, v1::Job::PAUSED},
+    {v1::Job::QUEUED, v1::Job::STARTING},
+    {v1::Job::QUEUED, v1::Job::PAUSED},
     {v1::Job::QUEUED, v1::Job::CANCELLED},
 
-    {v1::Job::STARTING, v1::Job::RUNNING},      {v1::Job::STARTING, v1::Job::QUEUED},
-    {v1::Job::STARTING, v1::Job::RETRYING},     {v1::Job::STARTING, v1::Job::RECOVERING},
-    {v1::Job::STARTING, v1::Job::CANCELLING},   {v1::Job::STARTING, v1::Job::FAILED},
+    {v1::Job::STARTING, v1::Job::RUNNING},
+    {v1::Job::STARTING, v1::Job::QUEUED},
+    {v1::Job::STARTING, v1::Job::RETRYING},
+    {v1::Job::STARTING, v1::Job::RECOVERING},
+    {v1::Job::STARTING, v1::Job::CANCELLING},
+    {v1::Job::STARTING, v1::Job::FAILED},
+    {v1::Job::STARTING, v1::Job::PAUSED},
 
-    {v1::Job::RUNNING, v1::Job::QUEUED},        {v1::Job::RUNNING, v1::Job::PREEMPTING},
-    {v1::Job::RUNNING, v1::Job::RETRYING},      {v1::Job::RUNNING, v1::Job::RECOVERING},
-    {v1::Job::RUNNING, v1::Job::CANCELLING},    {v1::Job::RUNNING, v1::Job::SUCCEEDED},
+    {v1::Job::RUNNING, v1::Job::QUEUED},
+    {v1::Job::RUNNING, v1::Job::PREEMPTING},
+    {v1::Job::RUNNING, v1::Job::RETRYING},
+    {v1::Job::RUNNING, v1::Job::RECOVERING},
+    {v1::Job::RUNNING, v1::Job::CANCELLING},
+    {v1::Job::RUNNING, v1::Job::SUCCEEDED},
     {v1::Job::RUNNING, v1::Job::FAILED},
+    {v1::Job::RUNNING, v1::Job::PAUSED},
 
-    {v1::Job::PREEMPTING, v1::Job::QUEUED},     {v1::Job::PREEMPTING, v1::Job::PAUSED},
-    {v1::Job::PREEMPTING, v1::Job::RETRYING},   {v1::Job::PREEMPTING, v1::Job::RECOVERING},
-    {v1::Job::PREEMPTING, v1::Job::CANCELLING}, {v1::Job::PREEMPTING, v1::Job::SUCCEEDED},
+    {v1::Job::PREEMPTING, v1::Job::QUEUED},
+    {v1::Job::PREEMPTING, v1::Job::PAUSED},
+    {v1::Job::PREEMPTING, v1::Job::RETRYING},
+    {v1::Job::PREEMPTING, v1::Job::RECOVERING},
+    {v1::Job::PREEMPTING, v1::Job::CANCELLING},
+    {v1::Job::PREEMPTING, v1::Job::SUCCEEDED},
     {v1::Job::PREEMPTING, v1::Job::FAILED},
+    {v1::Job::PREEMPTING, v1::Job::RUNNING},
 
-    {v1::Job::PAUSED, v1::Job::QUEUED},         {v1::Job::PAUSED, v1::Job::CANCELLED},
+    {v1::Job::PAUSED, v1::Job::QUEUED},
+    {v1::Job::PAUSED, v1::Job::CANCELLED},
 
-    {v1::Job::RETRYING, v1::Job::QUEUED},       {v1::Job::RETRYING, v1::Job::CANCELLED},
+    {v1::Job::RETRYING, v1::Job::QUEUED},
+    {v1::Job::RETRYING, v1::Job::CANCELLED},
+    {v1::Job::RETRYING, v1::Job::PAUSED},
 
-    {v1::Job::RECOVERING, v1::Job::RUNNING},    {v1::Job::RECOVERING, v1::Job::QUEUED},
-    {v1::Job::RECOVERING, v1::Job::RETRYING},   {v1::Job::RECOVERING, v1::Job::CANCELLING},
+    {v1::Job::RECOVERING, v1::Job::RUNNING},
+    {v1::Job::RECOVERING, v1::Job::QUEUED},
+    {v1::Job::RECOVERING, v1::Job::RETRYING},
+    {v1::Job::RECOVERING, v1::Job::CANCELLING},
     {v1::Job::RECOVERING, v1::Job::FAILED},
+    {v1::Job::RECOVERING, v1::Job::PAUSED},
 
     {v1::Job::CANCELLING, v1::Job::CANCELLED},
+
+    // Retried by request.
+    {v1::Job::FAILED, v1::Job::QUEUED},
+    {v1::Job::CANCELLED, v1::Job::QUEUED},
 };
 
 }  // namespace

@@ -6,7 +6,8 @@
 
 namespace ampd {
 
-// True when a job in `from` may enter `to`. Never for from == to, unspecified states or out of a terminal state.
+// True when a job in `from` may enter `to`. Never for from == to and unspecified states. Of the
+// terminal states FAILED and CANCELLED may be left, for QUEUED.
 bool IsLegalTransition(v1::Job::State from, v1::Job::State to);
 
 // SUCCEEDED, FAILED and CANCELLED.

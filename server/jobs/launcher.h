@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -16,8 +17,8 @@ struct LaunchRequest {
   uint32_t attempt = 0;
   // Reaches the worker through its environment; its first hello presents it as the credential.
   std::string one_time_token;
-  // UUID of the one GPU that the worker is to see; empty: it sees none.
-  std::string gpu;
+  // UUIDs of the GPUs that the worker is to see, and no others.
+  std::vector<std::string> gpus;
 };
 
 // How a worker process ended.
@@ -26,6 +27,13 @@ struct WorkerExit {
   int exit_status = -1;
   // The signal that ended it; 0 when none did or nobody saw.
   int signal = 0;
+};
+
+// A worker that is running.
+struct FoundWorker {
+  WorkerProcess process;
+  std::string job_id;
+  uint32_t attempt = 0;
 };
 
 // Every function is called on the controller's thread and must not block for longer than starting a process takes.
@@ -41,6 +49,8 @@ class Launcher {
   virtual bool IsAlive(const WorkerProcess& process) = 0;
   // The process that has `pid` now. NOT_FOUND when there is none.
   virtual absl::StatusOr<WorkerProcess> Identify(int64_t pid) = 0;
+  // Every worker of this state directory that is running, whichever daemon started it.
+  virtual std::vector<FoundWorker> FindWorkers() { return {}; }
 };
 
 }  // namespace ampd

@@ -1,18 +1,32 @@
 #include "server/jobs/retry_policy.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace ampd {
 
 bool IsRetryable(v1::Failure::Class failure_class) {
-  return failure_class == v1::Failure::GPU_FAULT || failure_class == v1::Failure::WORKER_CRASH ||
-         failure_class == v1::Failure::INTERNAL || failure_class == v1::Failure::DISK_FULL;
+  switch (failure_class) {
+    case v1::Failure::OUT_OF_MEMORY:
+    case v1::Failure::GPU_FAULT:
+    case v1::Failure::WORKER_CRASH:
+    case v1::Failure::INTERNAL:
+    case v1::Failure::DISK_FULL:
+      return true;
+    default:
+      return false;
+  }
 }
 
 bool ShouldRetry(v1::Failure::Class failure_class, int failures, int max_attempts) {
   return IsRetryable(failure_class) && failures < max_attempts;
 }
 
-absl::Duration RetryDelay(int failures) { return absl::Seconds(std::min(60, 1 << std::clamp(failures - 1, 0, 6))); }
+absl::Duration RetryDelay(const v1::RetrySpec& retry, int failures, double draw) {
+  const double first = retry.has_backoff_seconds() ? retry.backoff_seconds() : 1;
+  const double longest = retry.has_max_backoff_seconds() ? retry.max_backoff_seconds() : 60;
+  const double seconds = std::min(longest, std::ldexp(first, std::clamp(failures - 1, 0, 60)));
+  return absl::Seconds(seconds * (0.8 + 0.4 * draw));
+}
 
 }  // namespace ampd

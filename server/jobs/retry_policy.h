@@ -7,14 +7,16 @@
 
 namespace ampd {
 
-// True for classes that may pass by themselves: GPU_FAULT, WORKER_CRASH, INTERNAL, DISK_FULL.
+// False for classes that come again whenever the same is done: INVALID_SPEC, DATA, DIVERGED and LIMIT.
 bool IsRetryable(v1::Failure::Class failure_class);
 
 // `failures` counts this failure, >= 1; `max_attempts` >= 1 is the spec's retry.max_attempts.
 bool ShouldRetry(v1::Failure::Class failure_class, int failures, int max_attempts);
 
-// Pause before the next attempt: 1, 2, 4, ... seconds after the 1st, 2nd, 3rd, ... failure, at most 60.
-absl::Duration RetryDelay(int failures);
+// Pause before the next attempt: retry.backoff_seconds after the first failure, doubled with each further one, at most
+// max_backoff_seconds (1 and 60 where the spec has none), times a factor from 0.8 to 1.2 that `draw`, in [0, 1), gives:
+// jobs that failed together do not come back together.
+absl::Duration RetryDelay(const v1::RetrySpec& retry, int failures, double draw);
 
 }  // namespace ampd
 

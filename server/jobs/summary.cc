@@ -94,6 +94,7 @@ void FoldEvent(const v1::JobEvent& event, JobRecord* record, Deltas* deltas) {
       break;
     case v1::JobEvent::kCheckpoint:
       summary.set_checkpoint(event.checkpoint().checkpoint());
+      AddDelta(deltas, kCheckpointBytesCounter, static_cast<double>(event.checkpoint().size_bytes()));
       record->lost_attempts = 0;
       break;
     case v1::JobEvent::kRewound:

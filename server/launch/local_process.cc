@@ -3,12 +3,19 @@
 #include <fcntl.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <system_error>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "engine/core/status.h"
 #include "server/launch/process.h"
 #include "server/launch/worker_contract.h"
@@ -38,6 +45,19 @@ absl::StatusOr<UniqueFd> OpenLog(const std::string& directory, uint32_t attempt)
   UniqueFd log(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (log.valid()) return log;
   return absl::Status(absl::ErrnoToStatusCode(errno), absl::StrCat("cannot open ", path, ": ", strerror(errno)));
+}
+
+std::vector<std::string> CommandLine(const std::string& pid) {
+  std::ifstream file(absl::StrCat("/proc/", pid, "/cmdline"), std::ios::binary);
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  // Each argument is followed by a zero.
+  return absl::StrSplit(absl::StripSuffix(text, absl::string_view("\0", 1)), '\0');
+}
+
+// What follows the flag; empty where it is missing.
+std::string ValueOf(absl::string_view flag, const std::vector<std::string>& arguments) {
+  const auto found = std::find(arguments.begin(), arguments.end(), flag);
+  return found == arguments.end() || found + 1 == arguments.end() ? "" : *(found + 1);
 }
 
 }  // namespace
@@ -76,7 +96,7 @@ absl::StatusOr<WorkerProcess> LocalProcessLauncher::Launch(const LaunchRequest& 
   options.environment = ScrubbedEnvironment();
   options.environment.push_back(absl::StrCat(kWorkerTokenVariable, "=", request.one_time_token));
   // Also where it is empty: a job of a CPU device must not take memory of a GPU.
-  options.environment.push_back(absl::StrCat("CUDA_VISIBLE_DEVICES=", request.gpu));
+  options.environment.push_back(absl::StrCat("CUDA_VISIBLE_DEVICES=", absl::StrJoin(request.gpus, ",")));
   // A worker's threads share the processors with other processes; spinning at a barrier, they would keep one another
   // from reaching it. A setting inherited above stands first and so wins.
   options.environment.push_back("OMP_WAIT_POLICY=passive");
@@ -101,6 +121,25 @@ void LocalProcessLauncher::Kill(const WorkerProcess& process) {
 bool LocalProcessLauncher::IsAlive(const WorkerProcess& process) {
   const absl::StatusOr<ProcessHandle> handle = ProcessHandle::Open(IdentityOf(process));
   return handle.ok() && handle->running();
+}
+
+std::vector<FoundWorker> LocalProcessLauncher::FindWorkers() {
+  std::vector<FoundWorker> workers;
+  std::error_code error;
+  for (std::filesystem::directory_iterator it("/proc", error), end; !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    int64_t pid = 0;
+    if (!absl::SimpleAtoi(name, &pid)) continue;
+    // Before the command line is read: another process may get the pid meanwhile.
+    const absl::StatusOr<WorkerProcess> process = Identify(pid);
+    if (!process.ok()) continue;
+    const std::vector<std::string> arguments = CommandLine(name);
+    FoundWorker worker{*process, ValueOf("--job", arguments)};
+    const bool ours = ValueOf("--socket-dir", arguments) == state_dir_ && !worker.job_id.empty() &&
+                      absl::SimpleAtoi(ValueOf("--attempt", arguments), &worker.attempt);
+    if (ours && IsAlive(worker.process)) workers.push_back(std::move(worker));
+  }
+  return workers;
 }
 
 absl::StatusOr<WorkerProcess> LocalProcessLauncher::Identify(int64_t pid) {

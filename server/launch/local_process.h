@@ -34,6 +34,8 @@ class LocalProcessLauncher : public Launcher {
   void Kill(const WorkerProcess& process) override;
   bool IsAlive(const WorkerProcess& process) override;
   absl::StatusOr<WorkerProcess> Identify(int64_t pid) override;
+  // By their command lines, as Launch() makes them.
+  std::vector<FoundWorker> FindWorkers() override;
 
  private:
   LocalProcessLauncher(std::string worker, std::string state_dir)

@@ -3,24 +3,15 @@
 #ifndef AMPD_SERVER_LAUNCH_PLAN_PROCESS_H_
 #define AMPD_SERVER_LAUNCH_PLAN_PROCESS_H_
 
-#include <cstddef>
-#include <cstdint>
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
 #include "ampd/v1/worker_link.pb.h"
+#include "server/launch/worker_exchange.h"
 
 namespace ampd {
 
-struct PlanLimits {
-  absl::Duration timeout = absl::Seconds(30);
-  // 0 is unlimited, for both.
-  uint64_t cpu_seconds = 20;
-  uint64_t address_space_bytes = 0;
-  // Of the answer.
-  size_t max_output_bytes = 16u << 20;
-};
+using PlanLimits = ExchangeLimits;
 
 // The limits of production; the address space is left unlimited under sanitizers, which map terabytes.
 PlanLimits DefaultPlanLimits();

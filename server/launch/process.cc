@@ -12,7 +12,6 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <iterator>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -91,14 +90,11 @@ absl::StatusOr<ProcessHandle> OpenPid(pid_t pid) {
 
 }  // namespace
 
-void UniqueFd::Reset(int fd) {
-  if (fd_ >= 0) close(fd_);
-  fd_ = fd;
-}
-
 absl::StatusOr<ProcessIdentity> IdentifyProcess(pid_t pid) {
   std::ifstream file(absl::StrCat("/proc/", pid, "/stat"));
-  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  // By getline, which takes the end of a process between opening and reading for no line; an iterator would throw.
+  std::string text;
+  std::getline(file, text, '\0');
   // The program's name, field 2, may hold spaces and parentheses; it ends at the last ')'.
   const size_t name_end = text.rfind(')');
   if (name_end == std::string::npos) return absl::NotFoundError(absl::StrCat("no process has pid ", pid));

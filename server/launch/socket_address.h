@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "server/launch/process.h"
+#include "server/files/unique_fd.h"
 
 namespace ampd {
 

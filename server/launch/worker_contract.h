@@ -2,9 +2,11 @@
 //
 //   ampd-worker --socket-dir DIR --work-dir DIR --job ID --attempt N
 //       trains; dials <socket-dir>/worker.sock with the token in AMPD_WORKER_TOKEN; spools events beneath the work dir.
-//       CUDA_VISIBLE_DEVICES is the UUID of its GPU, which is CUDA device 0 then, or empty
+//       CUDA_VISIBLE_DEVICES is the UUIDs of its GPUs with ',' between, or empty
 //   ampd-worker --plan
 //       PlanRequest on stdin, PlanResponse on stdout
+//   ampd-worker --export FILE
+//       ExportRequest on stdin, ExportResponse on stdout; FILE is new
 #ifndef AMPD_SERVER_LAUNCH_WORKER_CONTRACT_H_
 #define AMPD_SERVER_LAUNCH_WORKER_CONTRACT_H_
 
@@ -17,7 +19,7 @@ inline constexpr char kWorkerSocketName[] = "worker.sock";
 enum WorkerExitCode : int {
   // The daemon knows how the attempt ended and said goodbye.
   kWorkerReported = 0,
-  // Bad command line, environment or plan request.
+  // Bad command line, environment, plan or export request.
   kWorkerUsage = 2,
   // The daemon refused the credential or the attempt: another attempt owns the job by now.
   kWorkerStale = 3,

@@ -4,9 +4,12 @@
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <optional>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -16,21 +19,27 @@
 #include "engine/core/status.h"
 #include "proto/spec/device_models.h"
 #include "server/config/address.h"
+#include "server/config/http_url.h"
 #include "server/events/clock.h"
 #include "server/events/event_log.h"
 #include "server/gpu/gpu_ledger.h"
 #include "server/gpu/gpu_monitor.h"
 #include "server/http/http_server.h"
 #include "server/jobs/controller.h"
+#include "server/launch/export_process.h"
 #include "server/launch/local_process.h"
 #include "server/launch/plan_process.h"
 #include "server/launch/socket_address.h"
 #include "server/launch/worker_contract.h"
 #include "server/main/gpus.h"
 #include "server/main/log.h"
+#include "server/main/spot_notice.h"
+#include "server/main/upkeep.h"
 #include "server/metrics/metrics.h"
 #include "server/scheduling/devices.h"
+#include "server/service/rpc_metrics.h"
 #include "server/service/training_service.h"
+#include "server/service/upload_store.h"
 #include "server/service/worker_link_service.h"
 #include "server/store/store.h"
 #include "server/tensorboard/exporter.h"
@@ -39,8 +48,14 @@ namespace ampd {
 namespace {
 
 constexpr int kMaxStreamsPerConnection = 1000;
-// Room around a spec in its request.
+// Of an uploaded file, in a message.
+constexpr int kChunkBytes = 1 << 20;
+// Room around a spec or a chunk in its request.
 constexpr int kMessageSlackBytes = 64 << 10;
+// From a connection to its first HTTP/2 settings.
+constexpr int kHandshakeTimeoutMs = 10000;
+// After the last call of a connection; clients connect again by themselves.
+constexpr int kIdleConnectionMs = 30 * 60 * 1000;
 // For calls that are being answered; an idle client's connection uses it up as well.
 constexpr std::chrono::milliseconds kShutdownGrace{500};
 
@@ -52,17 +67,25 @@ absl::Status MakeStateDir(const std::string& directory) {
                       absl::StrCat("cannot make the state directory ", directory, ": ", error.message()));
 }
 
+// For this user, root or not.
+std::optional<int64_t> FreeBytes(const std::string& directory) {
+  struct statvfs info {};
+  if (statvfs(directory.c_str(), &info) != 0) return std::nullopt;
+  return static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize);
+}
+
 void LogStateChanges(const JobWrite& write) {
   for (const v1::JobEvent& event : write.events) {
     if (!event.has_state_change()) continue;
     const v1::StateChange& change = event.state_change();
-    std::string text = absl::StrCat("job ", write.record.job.id(), " ", v1::Job::State_Name(change.to()));
+    std::string text = v1::Job::State_Name(change.to());
     if (!change.reason().empty()) absl::StrAppend(&text, ": ", change.reason());
     if (change.has_failure()) {
       absl::StrAppend(&text, ": ", v1::Failure::Class_Name(change.failure().class_()), ": ",
                       change.failure().message());
     }
-    Log(change.has_failure() ? Severity::kWarning : Severity::kInfo, text);
+    Log(change.has_failure() ? Severity::kWarning : Severity::kInfo, text,
+        {.job_id = write.record.job.id(), .attempt = event.attempt()});
   }
 }
 
@@ -74,6 +97,12 @@ void ConfigureKeepalive(grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsPerConnection);
 }
 
+// What a connection that is none of a client may take. Those that began as HTTP/2 does are kept alive, see above.
+void ConfigureHostileClients(grpc::ServerBuilder& builder) {
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleConnectionMs);
+}
+
 }  // namespace
 
 class Daemon::Impl {
@@ -82,7 +111,9 @@ class Daemon::Impl {
   ~Impl();
 
   absl::Status Start();
-  void Drain(absl::Duration timeout, std::function<void(absl::Status)> done);
+  void Drain(absl::Duration timeout, const std::string& reason, std::function<void(absl::Status)> done);
+  void Detach(std::function<void()> done);
+  const DrainRequests& drain_requests() const { return drain_requests_; }
 
   const std::string& grpc_address() const { return grpc_address_; }
   const std::string& http_address() const { return http_->address(); }
@@ -91,13 +122,17 @@ class Daemon::Impl {
   std::vector<std::string> DataRoots() const { return {config_.data_roots().begin(), config_.data_roots().end()}; }
   std::string CheckpointRoot() const { return absl::StrCat(config_.state_dir(), "/checkpoints"); }
   std::string ArtifactRoot() const { return absl::StrCat(config_.state_dir(), "/artifacts"); }
+  std::string StartRoot() const { return absl::StrCat(config_.state_dir(), "/starts"); }
   absl::Status OpenStore();
+  absl::Status OpenUploads();
   void StartTensorBoard();
+  void StartUpkeep();
   absl::Status FindDevices();
   absl::Status StartController();
   absl::Status ServeWorkers();
   absl::Status ServeApi();
   absl::Status ServeHttp();
+  void WatchForNotice();
 
   const v1::ServerConfig config_;
   // Moved from once watched.
@@ -105,10 +140,13 @@ class Daemon::Impl {
   // GPUs first.
   std::vector<v1::Device> devices_;
   // In the order of what uses what: the last is destroyed first.
+  DrainRequests drain_requests_;
   Metrics metrics_;
   std::unique_ptr<Store> store_;
   std::unique_ptr<TensorBoardExporter> tensorboard_;
   std::unique_ptr<EventLog> log_;
+  std::unique_ptr<Upkeep> upkeep_;
+  std::unique_ptr<UploadStore> uploads_;
   std::unique_ptr<LocalProcessLauncher> launcher_;
   std::unique_ptr<Controller> controller_;
   std::unique_ptr<GpuMonitor> gpu_monitor_;
@@ -118,10 +156,12 @@ class Daemon::Impl {
   std::unique_ptr<grpc::Server> worker_server_;
   std::unique_ptr<grpc::Server> api_server_;
   std::unique_ptr<HttpServer> http_;
+  std::unique_ptr<SpotNotice> spot_notice_;
   std::string grpc_address_;
 };
 
 Daemon::Impl::~Impl() {
+  spot_notice_.reset();
   // civetweb takes up to two seconds to notice.
   std::thread http_end([this] { http_.reset(); });
   const auto deadline = std::chrono::system_clock::now() + kShutdownGrace;
@@ -140,10 +180,13 @@ Daemon::Impl::~Impl() {
 absl::Status Daemon::Impl::Start() {
   AMPD_RETURN_IF_ERROR(MakeStateDir(config_.state_dir()));
   AMPD_RETURN_IF_ERROR(OpenStore());
+  AMPD_RETURN_IF_ERROR(OpenUploads());
   AMPD_RETURN_IF_ERROR(FindDevices());
   AMPD_RETURN_IF_ERROR(StartController());
   AMPD_RETURN_IF_ERROR(ServeWorkers());
   AMPD_RETURN_IF_ERROR(ServeApi());
+  StartUpkeep();
+  WatchForNotice();
   return ServeHttp();
 }
 
@@ -162,6 +205,23 @@ absl::Status Daemon::Impl::OpenStore() {
   AMPD_ASSIGN_OR_RETURN(const auto counters, store_->Await([](const Database& db) { return db.Counters(); }));
   AMPD_ASSIGN_OR_RETURN(const auto job_counts, store_->Await([](const Database& db) { return db.JobCounts(); }));
   metrics_.Restore(counters, job_counts);
+  metrics_.SetSampler([this] {
+    return SampledFigures{log_->watchers(), log_->store_reads(), FreeBytes(config_.state_dir())};
+  });
+  return absl::OkStatus();
+}
+
+void Daemon::Impl::StartUpkeep() {
+  Upkeep::Options options;
+  options.retention = config_.retention();
+  options.checkpoint_roots = {CheckpointRoot(), config_.mirror_dir()};
+  options.log = [](const std::string& text) { Log(Severity::kInfo, text); };
+  upkeep_ = std::make_unique<Upkeep>(std::move(options), store_.get(), &SystemClock());
+}
+
+absl::Status Daemon::Impl::OpenUploads() {
+  const UploadStore::Limits limits{config_.max_upload_bytes(), config_.max_uploads_bytes()};
+  AMPD_ASSIGN_OR_RETURN(uploads_, UploadStore::Open(absl::StrCat(config_.state_dir(), "/uploads"), limits));
   return absl::OkStatus();
 }
 
@@ -198,10 +258,19 @@ absl::Status Daemon::Impl::StartController() {
   options.same_pid_namespace = InFirstPidNamespace();
   options.log = [](const std::string& text) { Log(Severity::kWarning, text); };
   options.checkpoint_root = CheckpointRoot();
+  options.mirror_root = config_.mirror_dir();
   options.artifact_root = ArtifactRoot();
+  options.upload_dir = uploads_->folder();
+  options.start_root = StartRoot();
   options.data_roots = DataRoots();
   options.reattach_timeout = absl::Seconds(config_.reattach_timeout_seconds());
+  options.preempt_grace = absl::Seconds(config_.preemption_grace_seconds());
   options.heartbeat_timeout = absl::Seconds(config_.heartbeat_timeout_seconds());
+  options.scheduling.max_running_devices_per_user = config_.max_running_devices_per_user();
+  options.scheduling.max_sharing = config_.max_jobs_per_shared_device();
+  options.scheduling.min_run = absl::Seconds(config_.preemption_min_run_seconds());
+  options.usage_half_life = absl::Seconds(config_.fair_share_half_life_seconds());
+  options.max_queued_jobs_per_user = config_.max_queued_jobs_per_user();
   AMPD_ASSIGN_OR_RETURN(controller_, Controller::Start(std::move(options), store_.get(), log_.get(), launcher_.get(),
                                                        &metrics_, &SystemClock()));
   launcher_->SetExitHandler(
@@ -234,11 +303,25 @@ absl::Status Daemon::Impl::ServeApi() {
   options.start_time = SystemClock().Now();
   options.checkpoint_root = CheckpointRoot();
   options.artifact_root = ArtifactRoot();
+  options.uploads = uploads_.get();
+  options.drain_server = [this](std::optional<absl::Duration> timeout, const std::string& reason) {
+    drain_requests_.Ask({timeout, reason});
+  };
   options.submit.data_roots = DataRoots();
+  options.submit.checkpoint_root = CheckpointRoot();
+  options.submit.start_root = StartRoot();
+  options.submit.uploads = uploads_.get();
   options.submit.devices = devices_;
   AMPD_ASSIGN_OR_RETURN(options.submit.device_models, DeviceModelsWith(config_.device_models()));
   options.submit.max_spec_bytes = config_.max_spec_bytes();
+  options.submit.max_sweep_bytes = config_.max_sweep_bytes();
+  options.submit.plans.files = {config_.worker()};
   options.submit.default_precision_mode = config_.default_precision_mode();
+  options.export_scratch_dir = absl::StrCat(config_.state_dir(), "/exports");
+  options.export_runner = [worker = config_.worker()](const v1::ExportRequest& request, const std::string& path,
+                                                      int64_t checkpoint_bytes) {
+    return RunExportProcess(worker, request, path, ExportLimits(checkpoint_bytes));
+  };
   api_service_ = std::make_unique<TrainingServiceImpl>(
       std::move(options),
       [worker = config_.worker()](const v1::PlanRequest& request) {
@@ -252,11 +335,18 @@ absl::Status Daemon::Impl::ServeApi() {
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
   ConfigureKeepalive(builder);
+  ConfigureHostileClients(builder);
   // Else a second daemon could take half of this one's calls.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  builder.SetMaxReceiveMessageSize(static_cast<int>(config_.max_spec_bytes()) + kMessageSlackBytes);
+  builder.SetMaxReceiveMessageSize(std::max(static_cast<int>(config_.max_spec_bytes()), kChunkBytes) +
+                                   kMessageSlackBytes);
   builder.AddListeningPort(address.ToString(), grpc::InsecureServerCredentials(), &address.port);
   builder.RegisterService(api_service_.get());
+  std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
+  interceptors.push_back(MakeRpcMetrics([this](const std::string& method, const std::string& code, double seconds) {
+    metrics_.OnRpc(method, code, seconds);
+  }));
+  builder.experimental().SetInterceptorCreators(std::move(interceptors));
   api_server_ = builder.BuildAndStart();
   if (api_server_ == nullptr || address.port == 0) {
     return absl::UnavailableError(absl::StrCat("cannot listen on ", config_.listen(), " for gRPC: is it taken?"));
@@ -264,6 +354,17 @@ absl::Status Daemon::Impl::ServeApi() {
   api_server_->GetHealthCheckService()->SetServingStatus(v1::TrainingService::service_full_name(), true);
   grpc_address_ = address.ToString();
   return absl::OkStatus();
+}
+
+void Daemon::Impl::WatchForNotice() {
+  SpotNotice::Options options;
+  options.file = config_.spot_notice_file();
+  // Checked with the configuration.
+  if (!config_.spot_notice_url().empty()) options.url = *ParseHttpUrl(config_.spot_notice_url());
+  if (options.file.empty() && !options.url) return;
+  spot_notice_ = std::make_unique<SpotNotice>(std::move(options), [this](const std::string& what) {
+    drain_requests_.Ask({absl::Seconds(config_.spot_notice_seconds()), absl::StrCat("notice at ", what)});
+  });
 }
 
 absl::Status Daemon::Impl::ServeHttp() {
@@ -277,9 +378,14 @@ absl::Status Daemon::Impl::ServeHttp() {
   return absl::OkStatus();
 }
 
-void Daemon::Impl::Drain(absl::Duration timeout, std::function<void(absl::Status)> done) {
+void Daemon::Impl::Drain(absl::Duration timeout, const std::string& reason, std::function<void(absl::Status)> done) {
   api_server_->GetHealthCheckService()->SetServingStatus(false);
-  controller_->Drain(timeout, std::move(done));
+  controller_->Drain(timeout, reason, std::move(done));
+}
+
+void Daemon::Impl::Detach(std::function<void()> done) {
+  api_server_->GetHealthCheckService()->SetServingStatus(false);
+  controller_->Detach(std::move(done));
 }
 
 Daemon::Daemon(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -294,8 +400,12 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const v1::ServerConfig& co
 const std::string& Daemon::grpc_address() const { return impl_->grpc_address(); }
 const std::string& Daemon::http_address() const { return impl_->http_address(); }
 
-void Daemon::Drain(absl::Duration timeout, std::function<void(absl::Status)> done) {
-  impl_->Drain(timeout, std::move(done));
+void Daemon::Drain(absl::Duration timeout, const std::string& reason, std::function<void(absl::Status)> done) {
+  impl_->Drain(timeout, reason, std::move(done));
 }
+
+void Daemon::Detach(std::function<void()> done) { impl_->Detach(std::move(done)); }
+
+const DrainRequests& Daemon::drain_requests() const { return impl_->drain_requests(); }
 
 }  // namespace ampd

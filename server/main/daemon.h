@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "ampd/v1/config.pb.h"
+#include "server/main/drain_requests.h"
 
 namespace ampd {
 
@@ -27,7 +28,14 @@ class Daemon {
 
   // Stops admitting jobs, reports NOT_SERVING, and has every worker checkpoint and stop. `done` is called once, on
   // another thread, when none is left or `timeout` has passed.
-  void Drain(absl::Duration timeout, std::function<void(absl::Status)> done);
+  // `reason`, which may be empty, goes into the jobs' events.
+  void Drain(absl::Duration timeout, const std::string& reason, std::function<void(absl::Status)> done);
+  // Stops admitting jobs, reports NOT_SERVING, and leaves the workers alone. `done` is called once, on another thread,
+  // when this object may be destroyed; the next daemon takes them up, and no step is lost.
+  void Detach(std::function<void()> done);
+
+  // What DrainServer and notices ask for; whoever called Start() obeys.
+  const DrainRequests& drain_requests() const;
 
  private:
   class Impl;

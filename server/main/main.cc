@@ -1,5 +1,5 @@
-// ampd: the daemon. Exit codes: 0 after a drain (also when workers had to be killed), 1 when it cannot start, 2 for a
-// bad command line or configuration, 3 when a second signal cut the drain short.
+// ampd: the daemon. Exit codes: 0 after a drain (also when workers had to be killed) or a detach, 1 when it cannot
+// start, 2 for a bad command line or configuration, 3 when a second signal cut the drain short.
 #include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
@@ -8,13 +8,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "server/config/config.h"
 #include "server/main/daemon.h"
 #include "server/main/log.h"
@@ -23,6 +26,9 @@ namespace ampd {
 namespace {
 
 enum ExitCode : int { kDrained = 0, kCannotStart = 1, kUsage = 2, kCutShort = 3 };
+
+// Of the end of a drain's time workers that do not stop are killed, and the servers take their leave.
+absl::Duration Reserve(absl::Duration timeout) { return std::min(timeout / 4, absl::Seconds(5)); }
 
 // Before any thread starts, so that every thread inherits the mask and only the main one sees the signals.
 int BlockStopSignals() {
@@ -52,25 +58,62 @@ int TakeSignal(int signal_fd) {
   return read(signal_fd, &info, sizeof(info)) == sizeof(info) ? static_cast<int>(info.ssi_signo) : 0;
 }
 
-int Serve(Daemon& daemon, int signal_fd, absl::Duration drain_timeout) {
-  printf("ampd ready grpc=%s http=%s\n", daemon.grpc_address().c_str(), daemon.http_address().c_str());
-  fflush(stdout);
-  const int signal = TakeSignal(signal_fd);
-  Log(Severity::kInfo, absl::StrCat("signal ", signal, ": draining, at most ", absl::FormatDuration(drain_timeout)));
-
-  const int drained_fd = eventfd(0, EFD_CLOEXEC);
-  daemon.Drain(drain_timeout, [drained_fd](const absl::Status& status) {
-    if (!status.ok()) Log(Severity::kWarning, status.message());
-    eventfd_write(drained_fd, 1);
-  });
-  std::array<pollfd, 2> fds = {pollfd{drained_fd, POLLIN, 0}, pollfd{signal_fd, POLLIN, 0}};
+// Waits for a signal, or for somebody to ask for a drain.
+std::optional<DrainRequest> AwaitStop(const Daemon& daemon, int signal_fd) {
+  std::array<pollfd, 2> fds = {pollfd{signal_fd, POLLIN, 0}, pollfd{daemon.drain_requests().fd(), POLLIN, 0}};
   while (poll(fds.data(), fds.size(), -1) < 0) {
   }
-  if (fds[0].revents == 0) {
+  if (fds[0].revents == 0) return daemon.drain_requests().Get();
+  Log(Severity::kInfo, absl::StrCat("signal ", TakeSignal(signal_fd)));
+  return std::nullopt;
+}
+
+// Both tell `done_fd` when the daemon may go.
+void Drain(Daemon& daemon, absl::Duration timeout, const std::string& reason, int done_fd) {
+  Log(Severity::kInfo,
+      absl::StrCat("draining, at most ", absl::FormatDuration(timeout), reason.empty() ? "" : ": ", reason));
+  daemon.Drain(timeout - Reserve(timeout), reason, [done_fd](const absl::Status& status) {
+    if (!status.ok()) Log(Severity::kWarning, status.message());
+    eventfd_write(done_fd, 1);
+  });
+}
+
+void Detach(Daemon& daemon, int done_fd) {
+  Log(Severity::kInfo, "detaching: workers train on until a daemon returns");
+  daemon.Detach([done_fd] { eventfd_write(done_fd, 1); });
+}
+
+int Serve(Daemon& daemon, int signal_fd, const v1::ServerConfig& config) {
+  printf("ampd ready grpc=%s http=%s\n", daemon.grpc_address().c_str(), daemon.http_address().c_str());
+  fflush(stdout);
+  const std::optional<DrainRequest> request = AwaitStop(daemon, signal_fd);
+  absl::Duration timeout = absl::Seconds(config.drain_timeout_seconds());
+  if (request && request->timeout) timeout = *request->timeout;
+
+  const int done_fd = eventfd(0, EFD_CLOEXEC);
+  // Who asks for a drain gets one.
+  const bool detach = !request && config.on_stop() == v1::ServerConfig::DETACH;
+  if (detach) {
+    Detach(daemon, done_fd);
+  } else {
+    Drain(daemon, timeout, request ? request->reason : "", done_fd);
+  }
+  std::array<pollfd, 2> fds = {pollfd{done_fd, POLLIN, 0}, pollfd{signal_fd, POLLIN, 0}};
+  const absl::Time deadline = absl::Now() + timeout - Reserve(timeout) / 2;
+  int ready = -1;
+  while (ready < 0) {
+    const absl::Duration left = std::clamp(deadline - absl::Now(), absl::ZeroDuration(), absl::Hours(24));
+    ready = poll(fds.data(), fds.size(), static_cast<int>(absl::ToInt64Milliseconds(left)));
+    // The longest wait is shorter than the longest time.
+    if (ready == 0 && absl::Now() < deadline) ready = -1;
+  }
+  // A state directory without room, say.
+  if (ready == 0) Log(Severity::kWarning, "the time is over: exiting; the next daemon finds what is left");
+  if (ready > 0 && fds[0].revents == 0) {
     Log(Severity::kWarning, "second signal: exiting at once; workers train on until a daemon returns");
     _exit(kCutShort);
   }
-  Log(Severity::kInfo, "drained");
+  if (ready > 0) Log(Severity::kInfo, detach ? "detached" : "drained");
   return kDrained;
 }
 
@@ -87,6 +130,7 @@ int Run(const std::vector<std::string>& arguments) {
   const int signal_fd = BlockStopSignals();
   RaiseFileLimit();
   umask(077);
+  SetLogFormat(loaded->config.log_format());
   CaptureGrpcLog();
   for (const std::string& warning : loaded->warnings) Log(Severity::kWarning, warning);
   const auto daemon = Daemon::Start(loaded->config);
@@ -95,7 +139,7 @@ int Run(const std::vector<std::string>& arguments) {
     return kCannotStart;
   }
   Log(Severity::kInfo, absl::StrCat("ampd ", AMPD_VERSION, " serves ", loaded->config.state_dir()));
-  return Serve(**daemon, signal_fd, absl::Seconds(loaded->config.drain_timeout_seconds()));
+  return Serve(**daemon, signal_fd, loaded->config);
 }
 
 }  // namespace

@@ -20,8 +20,33 @@ inline constexpr Metric kBuildInfo = {Metric::kGauge, "ampd_build_info", "Always
 inline constexpr Metric kUptime = {Metric::kGauge, "ampd_uptime_seconds", "Time since the daemon started."};
 inline constexpr Metric kJobs = {Metric::kGauge, "ampd_jobs", "Jobs in the store, by label state."};
 inline constexpr Metric kQueueDepth = {Metric::kGauge, "ampd_queue_depth", "Jobs that wait for a device."};
+inline constexpr Metric kJobsQueued = {Metric::kGauge, "ampd_jobs_queued",
+                                       "Jobs that wait, by label reason: what each waits for first."};
+inline constexpr Metric kOldestQueued = {Metric::kGauge, "ampd_oldest_queued_seconds",
+                                         "Time since the submit of the oldest job that waits; 0 without one."};
+inline constexpr Metric kStateDirFree = {Metric::kGauge, "ampd_state_dir_free_bytes",
+                                         "Room for the daemon in the file system of its state directory."};
+inline constexpr Metric kWatchers = {Metric::kGauge, "ampd_watchers", "Streams that follow a job's events."};
+inline constexpr Metric kWatchStoreReads = {
+    Metric::kCounter, "ampd_watch_store_reads_total",
+    "Reads of events that had left memory: of watchers that begin with old events or have fallen behind."};
 inline constexpr Metric kStoreCommitSeconds = {Metric::kHistogram, "ampd_store_commit_seconds",
                                                "Time to commit one group of writes, fsync included."};
+
+// Histograms of times, in seconds.
+inline constexpr Metric kQueueSeconds = {Metric::kHistogram, "ampd_job_queue_seconds",
+                                         "Time from a job's entry into the queue to its start on a device."};
+inline constexpr Metric kStartSeconds = {Metric::kHistogram, "ampd_job_start_seconds",
+                                         "Time from a job's start on a device to its first training step."};
+inline constexpr Metric kCheckpointWriteSeconds = {Metric::kHistogram, "ampd_checkpoint_write_seconds",
+                                                   "Time to write a checkpoint."};
+inline constexpr Metric kEventLagSeconds = {Metric::kHistogram, "ampd_event_lag_seconds",
+                                            "Time from an event in a worker until it was durable and readable here."};
+inline constexpr Metric kRpcSeconds = {
+    Metric::kHistogram, "ampd_rpc_seconds",
+    "Time to answer a call, by label method; of calls with one request and one answer."};
+// By labels method and code.
+inline constexpr Metric kRpcs = {Metric::kCounter, "ampd_rpcs_total", "Calls that have ended, streams included."};
 
 // Of the fleet: over all jobs, across restarts of the daemon. Work repeated after a crash counts again.
 inline constexpr Metric kStepsApplied = {Metric::kCounter, kStepsAppliedCounter, "Steps that updated parameters."};
@@ -29,6 +54,7 @@ inline constexpr Metric kStepsSkipped = {Metric::kCounter, kStepsSkippedCounter,
                                          "Steps skipped because a gradient was not finite."};
 inline constexpr Metric kSamples = {Metric::kCounter, kSamplesCounter, "Training samples processed."};
 inline constexpr Metric kInputWait = {Metric::kCounter, kInputWaitCounter, "Time trainers waited for a batch."};
+inline constexpr Metric kCheckpointBytes = {Metric::kCounter, kCheckpointBytesCounter, "Bytes of checkpoints written."};
 inline constexpr Metric kEventsWritten = {Metric::kCounter, kEventsCounter, "Events in the log of all jobs."};
 inline constexpr Metric kJobsSucceeded = {Metric::kCounter, kJobsSucceededCounter, "Jobs that ended in SUCCEEDED."};
 inline constexpr Metric kJobsFailed = {Metric::kCounter, kJobsFailedCounter, "Jobs that ended in FAILED."};
@@ -96,13 +122,33 @@ inline constexpr Metric kJobFlopsUtilization = {
     "Model FLOPs a second over the device's peak in the job's mode, 0 to 1; only where that peak is known."};
 inline constexpr Metric kJobInputWait = {Metric::kCounter, "ampd_job_input_wait_seconds_total",
                                          "Time the job's trainer waited for a batch since the daemon started."};
+inline constexpr Metric kJobOverflows = {
+    Metric::kCounter, "ampd_job_overflows_total",
+    "Skipped steps of the job since the daemon started, by labels phase, stage and kind: where the first value that "
+    "was not finite stood, and whether it was inf or nan. Repeated steps count again."};
+inline constexpr Metric kJobLastProgress = {Metric::kGauge, "ampd_job_last_progress_timestamp_seconds",
+                                            "When the job's newest steps ended, in Unix time."};
+inline constexpr Metric kJobLastCheckpoint = {Metric::kGauge, "ampd_job_last_checkpoint_timestamp_seconds",
+                                              "When the job's newest checkpoint was written, in Unix time."};
+inline constexpr Metric kJobCheckpointSeconds = {Metric::kGauge, "ampd_job_checkpoint_seconds",
+                                                 "Time to write the job's newest checkpoint."};
+inline constexpr Metric kJobCheckpointBytes = {Metric::kGauge, "ampd_job_checkpoint_bytes",
+                                               "Size of the job's newest checkpoint."};
+inline constexpr Metric kJobRunning = {Metric::kGauge, "ampd_job_running",
+                                       "1 while the job trains, 0 while it is paused, queued again or stopping."};
+inline constexpr Metric kJobCheckpointInterval = {
+    Metric::kGauge, "ampd_job_checkpoint_interval_seconds",
+    "Time between checkpoints that the job asks for; none where it asks for none by time."};
+inline constexpr Metric kJobLossScaleFloor = {
+    Metric::kGauge, "ampd_job_loss_scale_floor",
+    "Smallest scale that the job's dynamic loss scaling goes to; none without it."};
 inline constexpr Metric kJobEvaluationLoss = {Metric::kGauge, "ampd_job_evaluation_loss",
                                               "Loss of the newest evaluation."};
 inline constexpr Metric kJobEvaluationAccuracy = {Metric::kGauge, "ampd_job_evaluation_accuracy_ratio",
                                                   "Share of samples the newest evaluation classified rightly, 0 to 1."};
 
 inline std::vector<const Metric*> FleetCounters() {
-  return {&kStepsApplied,  &kStepsSkipped,  &kSamples,    &kInputWait,
+  return {&kStepsApplied,  &kStepsSkipped,  &kSamples,    &kInputWait,    &kCheckpointBytes,
           &kEventsWritten, &kJobsSucceeded, &kJobsFailed, &kJobsCancelled};
 }
 
@@ -118,7 +164,18 @@ inline std::vector<const Metric*> AllMetrics() {
                                     &kUptime,
                                     &kJobs,
                                     &kQueueDepth,
+                                    &kJobsQueued,
+                                    &kOldestQueued,
+                                    &kStateDirFree,
+                                    &kWatchers,
+                                    &kWatchStoreReads,
                                     &kStoreCommitSeconds,
+                                    &kQueueSeconds,
+                                    &kStartSeconds,
+                                    &kCheckpointWriteSeconds,
+                                    &kEventLagSeconds,
+                                    &kRpcSeconds,
+                                    &kRpcs,
                                     &kJobLoss,
                                     &kJobLossScale,
                                     &kJobLearningRate,
@@ -130,6 +187,14 @@ inline std::vector<const Metric*> AllMetrics() {
                                     &kJobStepSeconds,
                                     &kJobFlopsUtilization,
                                     &kJobInputWait,
+                                    &kJobOverflows,
+                                    &kJobLastProgress,
+                                    &kJobLastCheckpoint,
+                                    &kJobCheckpointSeconds,
+                                    &kJobCheckpointBytes,
+                                    &kJobRunning,
+                                    &kJobCheckpointInterval,
+                                    &kJobLossScaleFloor,
                                     &kJobEvaluationLoss,
                                     &kJobEvaluationAccuracy};
   for (const Metric* metric : DeviceMetrics()) all.push_back(metric);

@@ -4,11 +4,14 @@
 #define AMPD_SERVER_METRICS_METRICS_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "ampd/v1/device.pb.h"
 #include "ampd/v1/job.pb.h"
 #include "server/events/clock.h"
@@ -25,6 +28,22 @@ inline constexpr char kJobsSucceededCounter[] = "ampd_jobs_succeeded_total";
 inline constexpr char kJobsFailedCounter[] = "ampd_jobs_failed_total";
 inline constexpr char kJobsCancelledCounter[] = "ampd_jobs_cancelled_total";
 inline constexpr char kInputWaitCounter[] = "ampd_input_wait_seconds_total";
+inline constexpr char kCheckpointBytesCounter[] = "ampd_checkpoint_bytes_total";
+
+// Jobs that wait for a device.
+struct QueueFigures {
+  std::map<v1::Job::QueueReason, int64_t> by_reason;
+  // Submit of the oldest; absl::InfiniteFuture() without one.
+  absl::Time oldest = absl::InfiniteFuture();
+};
+
+// What is looked up when Prometheus asks.
+struct SampledFigures {
+  int64_t watchers = 0;
+  // Since the daemon's start.
+  uint64_t watch_store_reads = 0;
+  std::optional<int64_t> state_dir_free_bytes;
+};
 
 // Thread-safe.
 class Metrics {
@@ -41,7 +60,12 @@ class Metrics {
   void OnWrite(const JobWrite& write);
   // A commit of the store: Store::Options::on_commit.
   void OnCommit(double seconds);
-  void SetQueueDepth(int64_t jobs);
+  void SetQueue(const QueueFigures& queue);
+  // A call that has ended. `method`: of the service, e.g. "GetJob"; `code`: e.g. "NOT_FOUND". `seconds` is negative for
+  // a stream, whose length says nothing.
+  void OnRpc(const std::string& method, const std::string& code, double seconds);
+  // Called by Serialize; set before the first. It must be thread-safe and must not call the metrics.
+  void SetSampler(std::function<SampledFigures()> sampler);
   void SetDevices(const std::vector<v1::Device>& devices);
 
   // The text exposition format, version 0.0.4. Series of jobs that ended more than five minutes ago are dropped first.

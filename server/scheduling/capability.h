@@ -20,8 +20,14 @@ std::vector<FieldViolation> Refusals(const v1::JobSpec& spec, const v1::Device& 
 
 inline bool CanRun(const v1::JobSpec& spec, const v1::Device& device) { return Refusals(spec, device).empty(); }
 
-// OK when one of `devices` can run the job; else INVALID_ARGUMENT, the refusals of every device by field.
+// OK when one of `devices` can run the job, of one kind and model as many as resources.gpus asks for; else
+// INVALID_ARGUMENT, the refusals of every device by field.
 absl::Status CheckDevices(const v1::JobSpec& spec, const std::vector<v1::Device>& devices);
+
+// OK when the job has no limits.max_cost_usd, or one of `devices` that can run it has a price among `models`; else
+// INVALID_ARGUMENT: what cannot be enforced is refused.
+absl::Status CheckPrices(const v1::JobSpec& spec, const std::vector<v1::Device>& devices,
+                         const std::vector<v1::DeviceModel>& models);
 
 }  // namespace ampd
 

@@ -1,44 +1,255 @@
 #include "server/scheduling/pick.h"
 
 #include <algorithm>
+#include <unordered_map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "server/scheduling/device_pool.h"
+#include "server/scheduling/preemption.h"
 
 namespace ampd {
 namespace {
 
-bool CanUse(const QueuedJob& job, const std::string& device) {
-  return std::find(job.unusable_devices.begin(), job.unusable_devices.end(), device) == job.unusable_devices.end();
+// Waiting jobs that devices are reserved for, and times that others are looked for who could stop, in one round.
+constexpr int kMaxReservations = 16;
+constexpr int kMaxStops = 32;
+
+std::string Devices(int count) { return absl::StrCat(count, count == 1 ? " device" : " devices"); }
+
+class Picker {
+ public:
+  Picker(const SchedulingSnapshot& snapshot, absl::Time now)
+      : snapshot_(snapshot), queue_(*snapshot.queue), pool_(snapshot, now), preemption_(snapshot, &pool_, now) {}
+
+  Decision Run() &&;
+
+ private:
+  // The first job of a class that may start.
+  struct Front {
+    int cls = 0;
+    const QueueClass::Key* key = nullptr;
+    const QueueLine* line = nullptr;
+    const QueuedJob* job = nullptr;
+    // It was the first after so many changes, and with this usage of its user.
+    int changes = 0;
+    double usage = 0;
+  };
+
+  void CountRunning();
+  bool FindFront(int cls, Front* front) const;
+  bool ComesBefore(const Front& a, const Front& b) const;
+  void Push(int cls);
+  bool Pop(Front* front);
+  // Whether it has all that it may; then its line waits.
+  bool OverQuota(const Front& front);
+  bool Start(const Front& front);
+  void Wait(const Front& front);
+  bool IsDone() const;
+  ClassBlock WhyNot(const Requirement& need) const;
+  bool MakeRoom(const Front& front);
+  void AddPreemption(const Front& front);
+
+  const SchedulingSnapshot& snapshot_;
+  const JobQueue& queue_;
+  DevicePool pool_;
+  PreemptionPlanner preemption_;
+  Decision decision_;
+  // A heap, the first job on top: of each class of which something may start yet.
+  std::vector<Front> fronts_;
+  // How often lines and usage changed.
+  int changes_ = 0;
+  // Jobs of a line that started in this round; -1: its jobs wait.
+  std::unordered_map<const QueueLine*, int64_t> taken_;
+  // Devices held, by user; jobs that hold any, by sweep.
+  std::vector<int> held_;
+  std::unordered_map<std::string, int> sweeps_;
+  int reservations_ = 0;
+  int stops_ = 0;
+};
+
+void Picker::CountRunning() {
+  const std::vector<std::string>& users = queue_.users();
+  held_.assign(users.size(), 0);
+  std::unordered_map<std::string, size_t> index;
+  for (size_t i = 0; i < users.size(); ++i) {
+    index[users[i]] = i;
+    const auto usage = snapshot_.usage.find(users[i]);
+    decision_.usage.push_back(usage == snapshot_.usage.end() ? 0 : usage->second);
+  }
+  for (const RunningJob& running : snapshot_.running) {
+    if (const auto user = index.find(running.user); user != index.end()) {
+      held_[user->second] += static_cast<int>(running.devices.size());
+    }
+    if (!running.sweep_id.empty()) ++sweeps_[running.sweep_id];
+  }
 }
 
-v1::Job::QueueReason ReasonOf(const QueuedJob& job, const SchedulingSnapshot& snapshot) {
-  if (snapshot.draining) return v1::Job::DRAINING;
-  for (const HeldBack& held : snapshot.held_back) {
-    if (CanUse(job, held.device_id)) return held.reason;
+bool Picker::ComesBefore(const Front& a, const Front& b) const {
+  if (a.line->priority != b.line->priority) return a.line->priority > b.line->priority;
+  if (a.usage != b.usage) return a.usage < b.usage;
+  return a.job->submit_sequence < b.job->submit_sequence;
+}
+
+bool Picker::FindFront(int cls, Front* front) const {
+  bool found = false;
+  for (const auto& [key, line] : queue_.classes()[static_cast<size_t>(cls)].lines) {
+    if (found && line.priority < front->line->priority) break;
+    int64_t next = 0;
+    if (!taken_.empty()) {
+      const auto taken = taken_.find(&line);
+      if (taken != taken_.end()) next = taken->second;
+    }
+    if (next < 0 || next >= static_cast<int64_t>(line.jobs.size())) continue;
+    const Front candidate{cls,      &key,
+                          &line,    line.jobs[static_cast<size_t>(next)],
+                          changes_, decision_.usage[static_cast<size_t>(line.user)]};
+    if (!found || ComesBefore(candidate, *front)) *front = candidate;
+    found = true;
   }
-  return v1::Job::RESOURCES;
+  return found;
+}
+
+// Adds the first job of the class, if it has one left. What starts makes others come later, never sooner: so the first
+// of the heap, once it is found to be as it was, is the first of all.
+void Picker::Push(int cls) {
+  Front front;
+  if (!FindFront(cls, &front)) return;
+  fronts_.push_back(front);
+  std::push_heap(fronts_.begin(), fronts_.end(), [&](const Front& a, const Front& b) { return ComesBefore(b, a); });
+}
+
+bool Picker::Pop(Front* front) {
+  const auto later = [&](const Front& a, const Front& b) { return ComesBefore(b, a); };
+  while (!fronts_.empty()) {
+    // Usage is part of the order; only that of users who start something changes.
+    std::pop_heap(fronts_.begin(), fronts_.end(), later);
+    *front = fronts_.back();
+    fronts_.pop_back();
+    if (front->changes == changes_) return true;
+    Push(front->cls);
+  }
+  return false;
+}
+
+bool Picker::OverQuota(const Front& front) {
+  const int limit = snapshot_.policy.max_running_devices_per_user;
+  const int held = held_[static_cast<size_t>(front.line->user)];
+  const int gpus = front.job->requirement.gpus;
+  std::string why;
+  if (limit > 0 && held + gpus > limit) {
+    const std::string& user = queue_.users()[static_cast<size_t>(front.line->user)];
+    why = absl::StrCat(user.empty() ? "jobs" : absl::StrCat("jobs of ", user), " hold ", held, " of the ",
+                       Devices(limit), " that a user may have (max_running_devices_per_user), and it needs ", gpus);
+  } else if (front.line->sweep_max_parallel > 0) {
+    const int running = sweeps_[front.line->sweep_id];
+    if (running < front.line->sweep_max_parallel) return false;
+    why = absl::StrCat(running, running == 1 ? " job" : " jobs", " of its sweep run, as many as max_parallel allows");
+  } else {
+    return false;
+  }
+  decision_.line_blocks[{front.cls, *front.key}] = {v1::Job::QUOTA, std::move(why)};
+  taken_[front.line] = -1;
+  return true;
+}
+
+bool Picker::Start(const Front& front) {
+  const Requirement& need = queue_.classes()[static_cast<size_t>(front.cls)].requirement;
+  const std::vector<int> devices = pool_.Place(need);
+  if (devices.empty()) return false;
+  Assignment assignment{front.job->id, {}, {}};
+  for (const int device : devices) {
+    assignment.device_ids.push_back(snapshot_.devices[static_cast<size_t>(device)].id);
+    const std::string& waits = pool_.slots()[static_cast<size_t>(device)].reserved_by;
+    const bool known =
+        std::find(assignment.overtook.begin(), assignment.overtook.end(), waits) != assignment.overtook.end();
+    if (!waits.empty() && !known) assignment.overtook.push_back(waits);
+  }
+  pool_.Take(devices, need);
+  decision_.start.push_back(std::move(assignment));
+  ++taken_[front.line];
+  held_[static_cast<size_t>(front.line->user)] += need.gpus;
+  decision_.usage[static_cast<size_t>(front.line->user)] +=
+      absl::ToDoubleSeconds(snapshot_.policy.start_charge) * need.gpus;
+  if (!front.line->sweep_id.empty()) ++sweeps_[front.line->sweep_id];
+  return true;
+}
+
+ClassBlock Picker::WhyNot(const Requirement& need) const {
+  ClassBlock block;
+  for (const int device : pool_.roomy()) {
+    if (!pool_.IsOpen(device, need) || !pool_.HasRoom(device, need)) continue;
+    ++block.free;
+    if (block.kept_for.empty()) block.kept_for = pool_.slots()[static_cast<size_t>(device)].reserved_by;
+  }
+  return block;
+}
+
+// What it waits for is the end of jobs that stop already.
+void Picker::AddPreemption(const Front& front) {
+  const std::vector<std::string>& stopping = preemption_.stopping();
+  const auto is_for_another = [&](const RunningJob& running) {
+    return !running.stops_for.empty() && std::find(stopping.begin(), stopping.end(), running.id) != stopping.end();
+  };
+  const bool preempted = (!decision_.preempt.empty() && decision_.preempt.back().for_job == front.job->id) ||
+                         std::any_of(snapshot_.running.begin(), snapshot_.running.end(), is_for_another);
+  decision_.job_blocks[front.job->id] = {
+      preempted ? v1::Job::PREEMPTION : v1::Job::RESOURCES,
+      absl::StrCat(absl::StrJoin(stopping, ", "), stopping.size() == 1 ? " stops" : " stop",
+                   preempted ? " for a job of this queue, and it is next" : ", and it is next")};
+}
+
+bool Picker::MakeRoom(const Front& front) {
+  const Requirement& need = queue_.classes()[static_cast<size_t>(front.cls)].requirement;
+  if (++stops_ > kMaxStops || !preemption_.MakeRoom(*front.job, need, &decision_.preempt)) return false;
+  AddPreemption(front);
+  return true;
+}
+
+void Picker::Wait(const Front& front) {
+  const Requirement& need = queue_.classes()[static_cast<size_t>(front.cls)].requirement;
+  ClassBlock block = WhyNot(need);
+  if (block.free > 0) decision_.class_blocks[front.cls] = std::move(block);
+  bool makes_room = MakeRoom(front);
+  if (!makes_room && reservations_ < kMaxReservations) {
+    ++reservations_;
+    pool_.Reserve(*front.job, need);
+    makes_room = MakeRoom(front);
+  }
+  if (!makes_room) return;
+  // Where others stop for it the next one of its class may need more of them.
+  ++taken_[front.line];
+  ++changes_;
+  Push(front.cls);
+}
+
+// Nothing starts, and nobody stops, any more.
+bool Picker::IsDone() const { return pool_.roomy().empty() && stops_ >= kMaxStops; }
+
+Decision Picker::Run() && {
+  CountRunning();
+  decision_.draining = snapshot_.draining;
+  for (size_t cls = 0; cls < queue_.classes().size() && !snapshot_.draining; ++cls) Push(static_cast<int>(cls));
+  Front front;
+  while (!IsDone() && Pop(&front)) {
+    if (OverQuota(front) || Start(front)) {
+      ++changes_;
+      Push(front.cls);
+    } else {
+      Wait(front);
+    }
+  }
+  for (const DevicePool::Slot& slot : pool_.slots()) decision_.free_at.push_back(slot.free_at);
+  return std::move(decision_);
 }
 
 }  // namespace
 
-Decision Pick(const SchedulingSnapshot& snapshot, absl::Time /*now*/) {
-  std::vector<const QueuedJob*> order;
-  order.reserve(snapshot.queued.size());
-  for (const QueuedJob& job : snapshot.queued) order.push_back(&job);
-  std::sort(order.begin(), order.end(),
-            [](const QueuedJob* a, const QueuedJob* b) { return a->submit_sequence < b->submit_sequence; });
-  std::vector<std::string> free;
-  if (!snapshot.draining) free = snapshot.free_devices;
-  Decision decision;
-  for (const QueuedJob* job : order) {
-    const auto device = std::find_if(free.begin(), free.end(), [&](const std::string& id) { return CanUse(*job, id); });
-    if (device != free.end()) {
-      decision.start.push_back({job->id, *device});
-      free.erase(device);
-    } else {
-      const auto position = static_cast<int32_t>(decision.wait.size() + 1);
-      decision.wait.push_back({job->id, position, ReasonOf(*job, snapshot)});
-    }
-  }
-  return decision;
+bool CheckpointFits(const std::optional<absl::Duration>& checkpoint_time, absl::Duration stop_grace) {
+  return !checkpoint_time || 1.5 * *checkpoint_time <= stop_grace;
 }
+
+Decision Pick(const SchedulingSnapshot& snapshot, absl::Time now) { return Picker(snapshot, now).Run(); }
 
 }  // namespace ampd

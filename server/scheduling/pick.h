@@ -1,67 +1,154 @@
-// Which job starts where: a pure function over a snapshot.
+// Which job starts where, and which stops for another: a pure function over a snapshot.
 #ifndef AMPD_SERVER_SCHEDULING_PICK_H_
 #define AMPD_SERVER_SCHEDULING_PICK_H_
 
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
 #include "ampd/v1/job.pb.h"
+#include "server/scheduling/job_queue.h"
 
 namespace ampd {
 
-struct QueuedJob {
+struct DeviceState {
   std::string id;
-  // Order of submission; unique.
-  int64_t submit_sequence = 0;
-  // Devices that it cannot run on, whether free or held.
-  std::vector<std::string> unusable_devices;
+  // Equal for devices of one kind and model; from 0, without gaps.
+  int group = 0;
+  // What jobs that share it may plan together, bytes; 0: nobody shares it.
+  int64_t share_bytes = 0;
+  // Set when nothing is to start on it at present, and what jobs that could use it wait for; the same in words.
+  v1::Job::QueueReason held_back = v1::Job::QUEUE_REASON_UNSPECIFIED;
+  std::string held_back_message;
 };
 
-// A device that nobody holds and that is not to be used at present.
-struct HeldBack {
-  std::string device_id;
-  // What jobs that could use it wait for.
-  v1::Job::QueueReason reason = v1::Job::QUEUE_REASON_UNSPECIFIED;
+// A job that holds devices.
+struct RunningJob {
+  std::string id;
+  std::string user;
+  int32_t priority = 0;
+  // By index.
+  std::vector<int> devices;
+  bool share = false;
+  int64_t memory_bytes = 0;
+  // When it took them.
+  absl::Time start = absl::InfinitePast();
+  // When it lets go of them, at the latest or as expected; infinite future: cannot be told.
+  absl::Time end = absl::InfiniteFuture();
+  bool preemptible = false;
+  // Jobs before it in line that what it has is reserved for: it started ahead of them, as Assignment told.
+  std::vector<std::string> overtook;
+  // Asked to stop already, for whatever reason; and the job that it stops for, if one.
+  bool stopping = false;
+  std::string stops_for;
+  // The longest time that a checkpoint of it took; unset: there was none yet.
+  std::optional<absl::Duration> checkpoint_time;
+  std::string sweep_id;
 };
+
+struct SchedulingPolicy {
+  // Devices that a user's jobs hold at the same time (a shared one counts once a job); 0: no limit.
+  int max_running_devices_per_user = 0;
+  // What a start adds to its user's usage at once, a device; so that devices that become free together are shared.
+  absl::Duration start_charge = absl::Minutes(1);
+  // Jobs on one shared device, >= 1.
+  int max_sharing = 8;
+  // A job is not stopped for one of higher priority before it held its devices so long.
+  absl::Duration min_run = absl::Minutes(5);
+  // Time that a job has to write its checkpoint when it is to stop.
+  absl::Duration stop_grace = absl::Minutes(1);
+};
+
+// Its checkpoint is written within the grace, by what those before took: with a third of it to spare.
+bool CheckpointFits(const std::optional<absl::Duration>& checkpoint_time, absl::Duration stop_grace);
 
 struct SchedulingSnapshot {
-  // In any order.
-  std::vector<QueuedJob> queued;
-  // Devices that nobody holds, in the order in which they are to be used.
-  std::vector<std::string> free_devices;
+  // Borrowed; not null in Pick and Describe.
+  const JobQueue* queue = nullptr;
+  // In the order in which they are to be used.
+  std::vector<DeviceState> devices;
+  std::vector<RunningJob> running;
+  // Device-seconds by user, decayed; a user that is missing has had none. See fair_share.h.
+  std::map<std::string, double> usage;
   // Nothing starts any more.
   bool draining = false;
-  std::vector<HeldBack> held_back;
+  SchedulingPolicy policy;
 };
 
 struct Assignment {
   std::string job_id;
-  std::string device_id;
+  std::vector<std::string> device_ids;
+  // Waiting jobs that the devices are reserved for; the running job's `overtook` in snapshots to come.
+  std::vector<std::string> overtook;
 
   friend bool operator==(const Assignment&, const Assignment&) = default;
 };
 
-struct Waiting {
+// `job_id` is to write a checkpoint and stop.
+struct Preemption {
   std::string job_id;
-  // 1 is next.
-  int32_t position = 0;
-  v1::Job::QueueReason reason = v1::Job::QUEUE_REASON_UNSPECIFIED;
+  std::string for_job;
 
-  friend bool operator==(const Waiting&, const Waiting&) = default;
+  friend bool operator==(const Preemption&, const Preemption&) = default;
+};
+
+// Why a job does not start.
+struct Block {
+  v1::Job::QueueReason reason = v1::Job::RESOURCES;
+  std::string message;
+};
+
+// Why no job of a class does: of the devices that it could use.
+struct ClassBlock {
+  // With room for it now.
+  int free = 0;
+  // The job before it that what is free is kept for; empty: none.
+  std::string kept_for;
 };
 
 struct Decision {
   std::vector<Assignment> start;
-  // Every other queued job, next first.
-  std::vector<Waiting> wait;
+  std::vector<Preemption> preempt;
+
+  // For Describe and EstimateStarts.
+  struct Line {
+    int cls = 0;
+    QueueClass::Key key;
+    friend auto operator<=>(const Line&, const Line&) = default;
+  };
+  // The most special one holds: of the job, of its line (quotas), of its class.
+  std::map<std::string, Block> job_blocks;
+  std::map<Line, Block> line_blocks;
+  // Without one, none of them has room.
+  std::unordered_map<int, ClassBlock> class_blocks;
+  // By the queue's index of users, and by device, when it will be free; after what starts.
+  std::vector<double> usage;
+  std::vector<absl::Time> free_at;
+  bool draining = false;
 };
 
-// First come, first served: in the order of their submit sequences, jobs each get the first free device that they can
-// use; one that finds none holds up no later job on devices that are not for it. A waiting job's reason is that of the
-// first device held back that it could use, RESOURCES without one. `now` is for policies that look at the time; this
-// one does not.
+// Jobs in line come by priority, higher first, then by their user's usage, less first, then by submit sequence. Each
+// gets the first devices that it can have:
+// - a gang all of its devices, of one group, or none;
+// - one that shares, a device that others share where the memory that all of them planned fits, else a free one.
+// A job that must wait is given a reservation: devices of one group, and the time at which they will be free when all
+// who hold them take the time they may. Jobs behind it pass it only
+// - on devices that it cannot use, or
+// - where they are sure to be gone by then (max_hold), or can be stopped (preemptible). Where that time cannot be told,
+//   only the latter do, and on every device that it could use.
+// So nobody who overtakes a job delays it. A job whose user has all the devices that the quota allows, or whose sweep
+// runs as many as it may, keeps nothing from others; neither does one that only devices held back would make possible.
+//
+// For a job that must wait, running ones stop where that makes it possible at once: preemptible ones of lower priority,
+// after policy.min_run, the lowest and then the newest first; and those that overtook it, at any time. None is stopped
+// whose checkpoint took more than two thirds of the grace before. What they leave is kept for the job.
+//
+// Its cost grows with the number of classes, users and devices, not with the length of the queue.
 Decision Pick(const SchedulingSnapshot& snapshot, absl::Time now);
 
 }  // namespace ampd

@@ -106,35 +106,70 @@ absl::StatusOr<std::string> ReadManifest(const CheckpointFile& file) {
   return absl::DataLossError(absl::StrCat(kManifest, " does not match its own checksum"));
 }
 
-absl::StatusOr<CheckpointFile> OpenListed(int directory, absl::string_view line) {
-  AMPD_ASSIGN_OR_RETURN(const Listed listed, ParseLine(line));
+absl::StatusOr<CheckpointFile> OpenListed(int directory, const Listed& listed) {
   AMPD_ASSIGN_OR_RETURN(CheckpointFile file, OpenFile(directory, listed.name));
-  if (file.size != listed.size) {
-    return absl::DataLossError(absl::StrCat(file.name, " has ", file.size, " bytes, not ", listed.size));
-  }
+  if (file.size == listed.size) return file;
+  return absl::DataLossError(absl::StrCat(file.name, " has ", file.size, " bytes, not ", listed.size));
+}
+
+absl::Status CompareWith(const Listed& listed, const CheckpointFile& file) {
   AMPD_ASSIGN_OR_RETURN(const std::string checksum, Sha256OfFile(file));
-  if (checksum == listed.checksum) return file;
+  if (checksum == listed.checksum) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat(file.name, " does not match its checksum"));
 }
 
-absl::StatusOr<OpenCheckpoint> OpenWhole(int parent, const std::string& name) {
+absl::StatusOr<OpenCheckpoint> OpenWhole(int parent, const std::string& name, const std::string& only) {
   const UniqueFd directory = OpenDirectory(parent, name);
   if (!directory.valid()) return absl::NotFoundError(absl::StrCat("no checkpoint ", name));
   AMPD_ASSIGN_OR_RETURN(CheckpointFile manifest, OpenFile(directory.get(), kManifest));
   AMPD_ASSIGN_OR_RETURN(const std::string text, ReadManifest(manifest));
-  OpenCheckpoint checkpoint{name, {}};
+  OpenCheckpoint checkpoint;
+  checkpoint.name = name;
+  std::vector<Listed> lines;
   for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
-    AMPD_ASSIGN_OR_RETURN(CheckpointFile file, OpenListed(directory.get(), line));
+    AMPD_ASSIGN_OR_RETURN(Listed listed, ParseLine(line));
+    if (!only.empty() && listed.name != only) continue;
+    lines.push_back(std::move(listed));
+  }
+  if (!only.empty() && lines.empty() && only != kManifest) {
+    return absl::NotFoundError(absl::StrCat(kManifest, " does not list ", absl::CHexEscape(only.substr(0, 100))));
+  }
+  // All are open before the first is read, which may take longer than a running job leaves the checkpoint there.
+  for (const Listed& listed : lines) {
+    AMPD_ASSIGN_OR_RETURN(CheckpointFile file, OpenListed(directory.get(), listed));
     checkpoint.files.push_back(std::move(file));
   }
+  for (size_t i = 0; i < lines.size(); ++i) AMPD_RETURN_IF_ERROR(CompareWith(lines[i], checkpoint.files[i]));
   checkpoint.files.push_back(std::move(manifest));
   return checkpoint;
+}
+
+// Fills in size and time; an error is the damage.
+absl::Status Describe(int parent, v1::Checkpoint* checkpoint) {
+  const UniqueFd directory = OpenDirectory(parent, checkpoint->name());
+  if (!directory.valid()) return absl::DataLossError(absl::StrCat("the folder cannot be opened: ", strerror(errno)));
+  AMPD_ASSIGN_OR_RETURN(const CheckpointFile manifest, OpenFile(directory.get(), kManifest));
+  struct stat info {};
+  if (fstat(manifest.fd.get(), &info) == 0) {
+    checkpoint->mutable_time()->set_seconds(info.st_mtim.tv_sec);
+    checkpoint->mutable_time()->set_nanos(static_cast<int32_t>(info.st_mtim.tv_nsec));
+  }
+  AMPD_ASSIGN_OR_RETURN(const std::string text, ReadManifest(manifest));
+  int64_t bytes = manifest.size;
+  for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
+    AMPD_ASSIGN_OR_RETURN(const Listed listed, ParseLine(line));
+    AMPD_RETURN_IF_ERROR(OpenListed(directory.get(), listed).status());
+    bytes += listed.size;
+  }
+  checkpoint->set_size_bytes(bytes);
+  return absl::OkStatus();
 }
 
 // Newest first.
 std::vector<std::string> CheckpointNames(int directory) {
   std::vector<std::string> names;
-  DIR* listing = fdopendir(dup(directory));
+  // Not a duplicate, which would share the position with the listing before.
+  DIR* listing = fdopendir(openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (listing == nullptr) return names;
   while (const dirent* entry = readdir(listing)) {
     if (IsCheckpointName(entry->d_name)) names.emplace_back(entry->d_name);
@@ -146,24 +181,59 @@ std::vector<std::string> CheckpointNames(int directory) {
   return names;
 }
 
+absl::StatusOr<OpenCheckpoint> OpenFirstWhole(int parent, const std::vector<std::string>& names,
+                                              const std::string& only) {
+  absl::Status first_error = absl::NotFoundError("the job has no checkpoint");
+  for (size_t i = 0; i < names.size(); ++i) {
+    absl::StatusOr<OpenCheckpoint> checkpoint = OpenWhole(parent, names[i], only);
+    if (checkpoint.ok()) return checkpoint;
+    if (i == 0) first_error = Annotate(checkpoint.status(), absl::StrCat("checkpoint ", names[i]));
+  }
+  return first_error;
+}
+
 }  // namespace
 
-absl::StatusOr<OpenCheckpoint> OpenCheckpointFiles(const std::string& directory, const std::string& name) {
+std::vector<std::string> ListCheckpoints(const std::string& directory) {
+  const UniqueFd fd = OpenDirectory(AT_FDCWD, directory);
+  return fd.valid() ? CheckpointNames(fd.get()) : std::vector<std::string>();
+}
+
+std::vector<v1::Checkpoint> DescribeCheckpoints(const std::string& directory) {
+  std::vector<v1::Checkpoint> checkpoints;
+  const UniqueFd parent = OpenDirectory(AT_FDCWD, directory);
+  if (!parent.valid()) return checkpoints;
+  for (const std::string& name : CheckpointNames(parent.get())) {
+    v1::Checkpoint& checkpoint = checkpoints.emplace_back();
+    checkpoint.set_name(name);
+    int64_t step = 0;
+    if (absl::SimpleAtoi(absl::string_view(name).substr(strlen("step-")), &step)) checkpoint.set_step(step);
+    const absl::Status status = Describe(parent.get(), &checkpoint);
+    if (status.ok()) continue;
+    checkpoint.set_damage(absl::CHexEscape(status.message()));
+    // A running job deletes old ones.
+    if (!OpenDirectory(parent.get(), name).valid()) checkpoints.pop_back();
+  }
+  return checkpoints;
+}
+
+absl::StatusOr<OpenCheckpoint> OpenCheckpointFiles(const std::string& directory, const std::string& name,
+                                                   const std::string& only) {
   if (!name.empty() && !IsCheckpointName(name)) {
     return absl::InvalidArgumentError("a checkpoint's name is \"step-\" and digits");
   }
   const UniqueFd parent = OpenDirectory(AT_FDCWD, directory);
   if (!parent.valid()) return absl::NotFoundError("the job has no checkpoint");
-  const std::vector<std::string> names = name.empty() ? CheckpointNames(parent.get()) : std::vector{name};
-  absl::Status newest_error = absl::NotFoundError("the job has no checkpoint");
-  bool first = true;
-  for (const std::string& candidate : names) {
-    absl::StatusOr<OpenCheckpoint> checkpoint = OpenWhole(parent.get(), candidate);
+  if (!name.empty()) return OpenFirstWhole(parent.get(), {name}, only);
+  std::vector<std::string> names = CheckpointNames(parent.get());
+  while (true) {
+    absl::StatusOr<OpenCheckpoint> checkpoint = OpenFirstWhole(parent.get(), names, only);
     if (checkpoint.ok()) return checkpoint;
-    if (std::exchange(first, false))
-      newest_error = Annotate(checkpoint.status(), absl::StrCat("checkpoint ", candidate));
+    // A running job may have replaced all of them meanwhile.
+    std::vector<std::string> now = CheckpointNames(parent.get());
+    if (now == names) return checkpoint;
+    names = std::move(now);
   }
-  return newest_error;
 }
 
 absl::StatusOr<OpenCheckpoint> OpenArtifact(const std::string& directory, const std::string& name) {

@@ -3,11 +3,13 @@
 #define AMPD_SERVER_SERVICE_CHECKPOINT_FILES_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "server/launch/process.h"
+#include "ampd/v1/training_service.pb.h"
+#include "server/files/unique_fd.h"
 
 namespace ampd {
 
@@ -23,14 +25,26 @@ struct OpenCheckpoint {
   std::string name;
   // What MANIFEST lists, then MANIFEST itself; or the one artifact.
   std::vector<CheckpointFile> files;
+  // Of the only file, what is asked for: from which byte, up to which; none: to its end.
+  int64_t begin = 0;
+  std::optional<int64_t> end;
 };
 
 // Opens the checkpoint `name` in `directory`, a job's folder of checkpoints; empty: the newest whole one. No symbolic
 // link is followed, and only plain file names are accepted from MANIFEST, whose lines are "<sha256> <size> <name>" and
-// whose last line is about the lines before it. Every file is read and compared.
-// INVALID_ARGUMENT for a name that cannot be a checkpoint's, NOT_FOUND when there is none, DATA_LOSS naming what is
-// damaged when the named one, or every one, is.
-absl::StatusOr<OpenCheckpoint> OpenCheckpointFiles(const std::string& directory, const std::string& name);
+// whose last line is about the lines before it. Every file is read and compared; with `only` that one and MANIFEST
+// alone are opened; MANIFEST is one as well.
+// INVALID_ARGUMENT for a name that cannot be a checkpoint's, NOT_FOUND when there is none, or no file `only` in it,
+// DATA_LOSS naming what is damaged when the named one, or every one, is.
+absl::StatusOr<OpenCheckpoint> OpenCheckpointFiles(const std::string& directory, const std::string& name,
+                                                   const std::string& only = "");
+
+// Names of the checkpoints in `directory`, whole or not, newest first; none where there is no such folder.
+std::vector<std::string> ListCheckpoints(const std::string& directory);
+
+// The checkpoints in `directory`, newest first, whole or not: `damage` says what MANIFEST and the sizes of the files
+// show; checksums are not compared, and `best` is left open. The time is MANIFEST's.
+std::vector<v1::Checkpoint> DescribeCheckpoints(const std::string& directory);
 
 // Opens the artifact `name` in `directory`, a job's folder of artifacts. No symbolic link is followed.
 // INVALID_ARGUMENT for a name that cannot be an artifact's: one with a '/', or a '.' in front, as files that are being

@@ -1,12 +1,14 @@
 #include "server/service/data_paths.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "proto/spec/resolve.h"
+#include "proto/spec/upload_path.h"
 
 namespace ampd {
 namespace {
@@ -15,62 +17,76 @@ bool IsBeneath(const std::string& path, const std::string& root) {
   return root == "/" || (absl::StartsWith(path, root) && path.size() > root.size() && path[root.size()] == '/');
 }
 
-class PathCheck {
+class PathList {
  public:
-  explicit PathCheck(const std::vector<std::string>& roots) : roots_(roots) {}
-
   void Dataset(const std::string& field, const v1::DatasetSpec& dataset) {
-    Path(field + ".idx.images", dataset.idx().images());
-    Path(field + ".idx.labels", dataset.idx().labels());
+    Add(field + ".idx.images", dataset.idx().images());
+    Add(field + ".idx.labels", dataset.idx().labels());
     for (int i = 0; i < dataset.cifar10().paths_size(); ++i) {
-      Path(absl::StrCat(field, ".cifar10.paths[", i, "]"), dataset.cifar10().paths(i));
+      Add(absl::StrCat(field, ".cifar10.paths[", i, "]"), dataset.cifar10().paths(i));
     }
-    Path(field + ".npy.inputs", dataset.npy().inputs());
-    Path(field + ".npy.targets", dataset.npy().targets());
-    Path(field + ".image_folder.path", dataset.image_folder().path());
-    Path(field + ".quickdraw.path", dataset.quickdraw().path());
-    Path(field + ".csv.path", dataset.csv().path());
-    Path(field + ".safetensors.path", dataset.safetensors().path());
-    Path(field + ".safetensors.targets_path", dataset.safetensors().targets_path());
-    Path(field + ".wav_folder.path", dataset.wav_folder().path());
-    Path(field + ".wav_folder.transcripts", dataset.wav_folder().transcripts());
-    Path(field + ".text.path", dataset.text().path());
-    Path(field + ".tokens.path", dataset.tokens().path());
+    Add(field + ".npy.inputs", dataset.npy().inputs());
+    Add(field + ".npy.targets", dataset.npy().targets());
+    Add(field + ".npy.lengths", dataset.npy().lengths());
+    Add(field + ".npy.target_lengths", dataset.npy().target_lengths());
+    Add(field + ".image_folder.path", dataset.image_folder().path());
+    Add(field + ".quickdraw.path", dataset.quickdraw().path());
+    Add(field + ".csv.path", dataset.csv().path());
+    Add(field + ".safetensors.path", dataset.safetensors().path());
+    Add(field + ".safetensors.targets_path", dataset.safetensors().targets_path());
+    Add(field + ".wav_folder.path", dataset.wav_folder().path());
+    Add(field + ".wav_folder.transcripts", dataset.wav_folder().transcripts());
+    Add(field + ".text.path", dataset.text().path());
+    Add(field + ".tokens.path", dataset.tokens().path());
   }
 
-  absl::Status Result() const { return violations_.empty() ? absl::OkStatus() : InvalidFields(violations_); }
+  void Model(const std::string& field, const std::string& path) {
+    if (!path.empty()) paths_.push_back({field, path, true});
+  }
+
+  std::vector<NamedPath> Take() && { return std::move(paths_); }
 
  private:
-  void Path(const std::string& field, const std::string& path) {
-    if (path.empty()) return;
-    if (const std::string wrong = WhatIsWrong(path); !wrong.empty()) violations_.push_back({field, wrong});
+  void Add(const std::string& field, const std::string& path) {
+    if (!path.empty()) paths_.push_back({field, path, false});
   }
 
-  std::string WhatIsWrong(const std::string& path) const {
-    if (path.find('\0') != std::string::npos) return "a path cannot hold a zero byte";
-    if (roots_.empty()) {
-      return absl::StrCat("\"", path, "\" cannot be read: the server has no data root (ampd --data-root DIR)");
-    }
-    for (const absl::string_view part : absl::StrSplit(path, '/')) {
-      if (part == "..") return absl::StrCat("\"", path, "\" leaves the data roots: \"..\" is not allowed");
-    }
-    const bool beneath =
-        std::any_of(roots_.begin(), roots_.end(), [&](const std::string& root) { return IsBeneath(path, root); });
-    if (path[0] != '/' || beneath) return "";
-    return absl::StrCat("\"", path, "\" is outside the data roots (", absl::StrJoin(roots_, ", "), ")");
-  }
-
-  const std::vector<std::string>& roots_;
-  std::vector<FieldViolation> violations_;
+  std::vector<NamedPath> paths_;
 };
+
+std::string WhatIsWrong(const std::string& path, const std::vector<std::string>& roots) {
+  if (path.find('\0') != std::string::npos) return "a path cannot hold a zero byte";
+  if (roots.empty()) {
+    return absl::StrCat("\"", path, "\" cannot be read: the server has no data root (ampd --data-root DIR)");
+  }
+  for (const absl::string_view part : absl::StrSplit(path, '/')) {
+    if (part == "..") return absl::StrCat("\"", path, "\" leaves the data roots: \"..\" is not allowed");
+  }
+  const bool beneath =
+      std::any_of(roots.begin(), roots.end(), [&](const std::string& root) { return IsBeneath(path, root); });
+  if (path[0] != '/' || beneath) return "";
+  return absl::StrCat("\"", path, "\" is outside the data roots (", absl::StrJoin(roots, ", "), ")");
+}
 
 }  // namespace
 
+std::vector<NamedPath> PathsOf(const v1::JobSpec& spec) {
+  PathList list;
+  list.Dataset("data.train", spec.data().train());
+  list.Dataset("data.eval", spec.data().eval());
+  list.Model("model.onnx.path", spec.model().onnx().path());
+  list.Model("start_from.path", spec.start_from().path());
+  return std::move(list).Take();
+}
+
 absl::Status CheckDataPaths(const v1::JobSpec& spec, const std::vector<std::string>& data_roots) {
-  PathCheck check(data_roots);
-  check.Dataset("data.train", spec.data().train());
-  check.Dataset("data.eval", spec.data().eval());
-  return check.Result();
+  std::vector<FieldViolation> violations;
+  for (const NamedPath& named : PathsOf(spec)) {
+    if (named.is_model && NamesUpload(named.path)) continue;
+    std::string wrong = WhatIsWrong(named.path, data_roots);
+    if (!wrong.empty()) violations.push_back({named.field, std::move(wrong)});
+  }
+  return violations.empty() ? absl::OkStatus() : InvalidFields(violations);
 }
 
 }  // namespace ampd

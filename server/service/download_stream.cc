@@ -1,5 +1,6 @@
 #include "server/service/download_stream.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "server/service/grpc_status.h"
@@ -17,27 +18,29 @@ std::shared_ptr<DownloadStream> DownloadStream::Create(WorkPool* pool) {
   return stream;
 }
 
-void DownloadStream::InPool(void (DownloadStream::*step)()) {
-  if (pool_->Post([stream = shared_from_this(), step] { (stream.get()->*step)(); })) return;
+void DownloadStream::InPool(WorkPool* pool, void (DownloadStream::*step)()) {
+  if (pool->Post([stream = shared_from_this(), step] { (stream.get()->*step)(); })) return;
   FinishOnce(absl::ResourceExhaustedError("too many downloads"));
 }
 
-void DownloadStream::Start(Opener open) {
+void DownloadStream::Start(Opener open, WorkPool* open_in) {
   open_ = std::move(open);
-  InPool(&DownloadStream::Open);
+  InPool(open_in == nullptr ? pool_ : open_in, &DownloadStream::Open);
 }
 
 void DownloadStream::Open() {
   absl::StatusOr<OpenCheckpoint> opened = open_();
   if (!opened.ok()) return FinishOnce(opened.status());
   checkpoint_ = *std::move(opened);
+  offset_ = checkpoint_.begin;
   SendNext();
 }
 
 void DownloadStream::SendNext() {
   if (file_ == checkpoint_.files.size()) return FinishOnce(absl::OkStatus());
   const CheckpointFile& file = checkpoint_.files[file_];
-  absl::StatusOr<std::string> bytes = ReadChunk(file, offset_, kChunkBytes);
+  const int64_t end = checkpoint_.end.value_or(file.size);
+  absl::StatusOr<std::string> bytes = ReadChunk(file, offset_, std::min(kChunkBytes, end - offset_));
   if (!bytes.ok()) return FinishOnce(bytes.status());
   chunk_.set_checkpoint(checkpoint_.name);
   chunk_.set_file(file.name);
@@ -45,7 +48,7 @@ void DownloadStream::SendNext() {
   chunk_.set_offset(offset_);
   offset_ += static_cast<int64_t>(bytes->size());
   chunk_.set_data(*std::move(bytes));
-  if (offset_ == file.size) {
+  if (offset_ == end) {
     ++file_;
     offset_ = 0;
   }
@@ -56,7 +59,7 @@ void DownloadStream::SendNext() {
 
 void DownloadStream::OnWriteDone(bool ok) {
   if (!ok) return FinishOnce(absl::CancelledError("the receiver is gone"));
-  InPool(&DownloadStream::SendNext);
+  InPool(pool_, &DownloadStream::SendNext);
 }
 
 void DownloadStream::FinishOnce(const absl::Status& status) {

@@ -1,4 +1,4 @@
-// One DownloadCheckpoint or DownloadArtifact call.
+// One DownloadCheckpoint, DownloadArtifact or ExportModel call.
 #ifndef AMPD_SERVER_SERVICE_DOWNLOAD_STREAM_H_
 #define AMPD_SERVER_SERVICE_DOWNLOAD_STREAM_H_
 
@@ -27,8 +27,9 @@ class DownloadStream : public grpc::ServerWriteReactor<v1::FileChunk>,
   // Opens the files. Runs in the pool.
   using Opener = std::function<absl::StatusOr<OpenCheckpoint>()>;
 
-  // Sends what `open` gives, or ends with its error. Call this or Fail() once.
-  void Start(Opener open);
+  // Sends what `open` gives, or ends with its error. `open_in`: where it runs, if elsewhere; outlives the call. Call
+  // this or Fail() once.
+  void Start(Opener open, WorkPool* open_in = nullptr);
   void Fail(const absl::Status& status) { FinishOnce(status); }
 
  private:
@@ -38,7 +39,7 @@ class DownloadStream : public grpc::ServerWriteReactor<v1::FileChunk>,
   void OnCancel() override { FinishOnce(absl::CancelledError("the download was cancelled")); }
   void OnDone() override { self_.reset(); }
 
-  void InPool(void (DownloadStream::*step)());
+  void InPool(WorkPool* pool, void (DownloadStream::*step)());
   void Open();
   void SendNext();
   void FinishOnce(const absl::Status& status);

@@ -1,9 +1,8 @@
 #include "server/service/submit.h"
 
-#include <google/protobuf/io/coded_stream.h>
-#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
-
+#include <future>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,25 +11,17 @@
 #include "proto/spec/resolve.h"
 #include "server/scheduling/capability.h"
 #include "server/service/data_paths.h"
+#include "server/service/deterministic_bytes.h"
+#include "server/service/start_source.h"
 
 namespace ampd {
 namespace {
 
 constexpr size_t kMaxRequestIdBytes = 200;
+constexpr int kResolvers = 2;
 
 // What is planned for where no device of a known kind could run the job.
 constexpr char kModelWithoutDevice[] = "H100-SXM";
-
-// Maps have no order on the wire otherwise, and equal requests must compare equal.
-std::string SerializeDeterministically(const google::protobuf::Message& message) {
-  std::string bytes;
-  google::protobuf::io::StringOutputStream stream(&bytes);
-  google::protobuf::io::CodedOutputStream coded(&stream);
-  coded.SetSerializationDeterministic(true);
-  message.SerializeToCodedStream(&coded);
-  coded.Trim();
-  return bytes;
-}
 
 absl::Status PlanErrors(const v1::PlanResponse& response) {
   if (response.errors().empty()) return absl::OkStatus();
@@ -51,30 +42,82 @@ Submitter::Submitter(Options options, Planner planner, Controller* controller)
     : options_(std::move(options)),
       planner_(std::move(planner)),
       controller_(controller),
-      pool_(options_.planners, options_.max_waiting) {}
+      starts_(options_.start_root),
+      plans_(options_.plans, planner_, &pool_, options_.clock),
+      pool_(options_.planners, options_.max_waiting),
+      resolvers_(kResolvers, options_.max_submits),
+      sweeps_(1, options_.max_sweeps) {}
 
 void Submitter::Create(const v1::CreateJobRequest& request, Controller::Done<v1::Job> done) {
   if (request.request_id().size() > kMaxRequestIdBytes) {
     return done(InvalidFields({{"request_id", absl::StrCat("longer than ", kMaxRequestIdBytes, " bytes")}}));
   }
   auto submission =
-      std::make_shared<Submission>(Submission{request, SerializeDeterministically(request.spec()), std::move(done)});
-  if (request.request_id().empty() || request.validate_only()) return PlanLater(std::move(*submission));
+      std::make_shared<Submission>(Submission{request, DeterministicBytes(request.spec()), std::move(done)});
+  if (request.request_id().empty() || request.validate_only()) return ResolveLater(std::move(submission));
   controller_->FindRequest(request.request_id(), submission->body,
                            [this, submission](absl::StatusOr<std::optional<v1::Job>> found) {
                              if (!found.ok()) return submission->done(found.status());
                              if (*found) return submission->done(**std::move(found));
-                             PlanLater(std::move(*submission));
+                             ResolveLater(submission);
                            });
 }
 
-void Submitter::PlanLater(Submission submission) {
-  if (controller_->draining() && !submission.request.validate_only()) {
-    return submission.done(absl::UnavailableError("the server is shutting down"));
+void Submitter::ResolveLater(std::shared_ptr<Submission> submission) {
+  if (controller_->draining() && !submission->request.validate_only()) {
+    return submission->done(absl::UnavailableError("the server is shutting down"));
   }
-  auto shared = std::make_shared<Submission>(std::move(submission));
-  if (pool_.Post([this, shared] { Plan(std::move(*shared)); })) return;
-  shared->done(absl::UnavailableError(absl::StrCat(options_.max_waiting, " submits wait already; try again")));
+  if (resolvers_.Post([this, submission] { Plan(submission); })) return;
+  submission->done(absl::UnavailableError(absl::StrCat(options_.max_submits, " submits wait already; try again")));
+}
+
+void Submitter::Plan(std::shared_ptr<Submission> submission) {
+  absl::StatusOr<Prepared> prepared = PrepareJob(std::move(*submission->request.mutable_spec()));
+  if (!prepared.ok()) return submission->done(prepared.status());
+  auto shared = std::make_shared<Prepared>(*std::move(prepared));
+  plans_.Plan(shared->request, [this, submission, shared](absl::StatusOr<v1::PlanResponse> response) {
+    absl::StatusOr<CreateJobParams> params = ParamsOf(std::move(*shared), std::move(response));
+    if (!params.ok()) return submission->done(params.status());
+    Finish(std::move(*submission), *std::move(params));
+  });
+}
+
+void Submitter::Finish(Submission submission, CreateJobParams params) {
+  if (submission.request.validate_only()) {
+    // Let go before the answer: who has it finds nothing held.
+    params.start.reset();
+    v1::Job job;
+    *job.mutable_spec() = std::move(params.spec);
+    *job.mutable_plan() = std::move(params.plan);
+    return submission.done(std::move(job));
+  }
+  params.request_id = submission.request.request_id();
+  params.body = std::move(submission.body);
+  controller_->CreateJob(std::move(params), std::move(submission.done));
+}
+
+absl::StatusOr<std::shared_ptr<HeldWeights>> Submitter::HoldAgain(const std::string& job_id) const {
+  AMPD_ASSIGN_OR_RETURN(const v1::Job job, FindJob(job_id));
+  if (!job.spec().start_from().has_job_id()) return nullptr;
+  v1::WeightSource source = job.spec().start_from();
+  absl::StatusOr<std::shared_ptr<HeldWeights>> held =
+      HoldStart([this](const std::string& id) { return FindJob(id); }, options_.checkpoint_root, starts_, &source);
+  if (held.ok()) return held;
+  // One that goes on from a checkpoint of its own reads them no more.
+  if (!job.summary().checkpoint().empty()) return nullptr;
+  return absl::FailedPreconditionError(
+      absl::StrCat("job ", job.id(), " has no checkpoint, and what it starts from is gone: ", held.status().message()));
+}
+
+void Submitter::Retry(const std::string& job_id, Controller::Done<v1::Job> done) {
+  auto shared = std::make_shared<std::pair<std::string, Controller::Done<v1::Job>>>(job_id, std::move(done));
+  const bool posted = pool_.Post([this, shared] {
+    absl::StatusOr<std::shared_ptr<HeldWeights>> start = HoldAgain(shared->first);
+    if (!start.ok()) return shared->second(start.status());
+    controller_->RetryJob(shared->first, *std::move(start), std::move(shared->second));
+  });
+  if (!posted)
+    shared->second(absl::UnavailableError(absl::StrCat(options_.max_waiting, " submits wait already; try again")));
 }
 
 void Submitter::PlanReport(const v1::PlanJobRequest& request, Controller::Done<v1::PlanReport> done) {
@@ -105,10 +148,9 @@ absl::StatusOr<v1::DeviceModel> Submitter::ModelFor(const std::string& name, con
 }
 
 absl::StatusOr<v1::PlanReport> Submitter::Report(const v1::PlanJobRequest& asked) const {
-  v1::PlanRequest request;
-  AMPD_ASSIGN_OR_RETURN(*request.mutable_spec(), Resolve(asked.spec()));
+  AMPD_ASSIGN_OR_RETURN(Prepared prepared, Prepare(asked.spec()));
+  v1::PlanRequest& request = prepared.request;
   AMPD_ASSIGN_OR_RETURN(*request.mutable_device_model(), ModelFor(asked.device_model(), request.spec()));
-  for (const std::string& root : options_.data_roots) request.add_data_roots(root);
   *request.mutable_modes() = asked.modes();
   AMPD_ASSIGN_OR_RETURN(v1::PlanResponse response, planner_(request));
   AMPD_RETURN_IF_ERROR(PlanErrors(response));
@@ -138,29 +180,65 @@ absl::StatusOr<v1::JobSpec> Submitter::Resolve(v1::JobSpec spec) const {
   return resolved.proto();
 }
 
-void Submitter::Plan(Submission submission) {
-  absl::StatusOr<v1::JobSpec> spec = Resolve(submission.request.spec());
-  if (!spec.ok()) return submission.done(spec.status());
-  if (absl::Status devices = CheckDevices(*spec, options_.devices); !devices.ok()) return submission.done(devices);
-  v1::PlanRequest request;
-  *request.mutable_spec() = *spec;
-  for (const std::string& root : options_.data_roots) request.add_data_roots(root);
-  absl::StatusOr<v1::PlanResponse> response = planner_(request);
-  if (!response.ok()) return submission.done(response.status());
-  if (absl::Status errors = PlanErrors(*response); !errors.ok()) return submission.done(errors);
+absl::StatusOr<v1::Job> Submitter::FindJob(const std::string& id) const {
+  auto found = std::make_shared<std::promise<absl::StatusOr<v1::Job>>>();
+  controller_->GetJob(id, [found](absl::StatusOr<v1::Job> job) { found->set_value(std::move(job)); });
+  return found->get_future().get();
+}
 
-  if (submission.request.validate_only()) {
-    v1::Job job;
-    *job.mutable_spec() = *std::move(spec);
-    *job.mutable_plan() = std::move(*response->mutable_plan());
-    return submission.done(std::move(job));
+absl::Status Submitter::FindDependencies(const std::string& field,
+                                         google::protobuf::RepeatedPtrField<std::string>* ids) const {
+  for (int i = 0; i < ids->size(); ++i) {
+    const absl::StatusOr<v1::Job> job = FindJob(ids->Get(i));
+    if (!job.ok()) {
+      if (job.status().code() != absl::StatusCode::kNotFound &&
+          job.status().code() != absl::StatusCode::kInvalidArgument) {
+        return job.status();
+      }
+      return InvalidFields({{absl::StrCat(field, "[", i, "]"), std::string(job.status().message())}});
+    }
+    const v1::Job::State state = job->state();
+    if (field == "after_ok" && (state == v1::Job::FAILED || state == v1::Job::CANCELLED)) {
+      return InvalidFields(
+          {{absl::StrCat(field, "[", i, "]"), absl::StrCat("job ", job->id(), " ended ", v1::Job::State_Name(state))}});
+    }
+    *ids->Mutable(i) = job->id();
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Submitter::Prepared> Submitter::Prepare(v1::JobSpec spec) const {
+  Prepared prepared;
+  v1::PlanRequest& request = prepared.request;
+  AMPD_ASSIGN_OR_RETURN(*request.mutable_spec(), Resolve(std::move(spec)));
+  AMPD_RETURN_IF_ERROR(CheckUploads(request.spec(), options_.uploads));
+  for (const std::string& root : options_.data_roots) request.add_data_roots(root);
+  if (options_.uploads != nullptr) request.set_upload_dir(options_.uploads->folder());
+  AMPD_RETURN_IF_ERROR(FindDependencies("after", request.mutable_spec()->mutable_after()));
+  AMPD_RETURN_IF_ERROR(FindDependencies("after_ok", request.mutable_spec()->mutable_after_ok()));
+  if (!request.spec().start_from().has_job_id()) return prepared;
+  AMPD_ASSIGN_OR_RETURN(prepared.start,
+                        HoldStart([this](const std::string& id) { return FindJob(id); }, options_.checkpoint_root,
+                                  starts_, request.mutable_spec()->mutable_start_from()));
+  request.set_start_checkpoint_dir(prepared.start->checkpoint_dir());
+  return prepared;
+}
+
+absl::StatusOr<Submitter::Prepared> Submitter::PrepareJob(v1::JobSpec spec) const {
+  AMPD_ASSIGN_OR_RETURN(Prepared prepared, Prepare(std::move(spec)));
+  AMPD_RETURN_IF_ERROR(CheckDevices(prepared.request.spec(), options_.devices));
+  AMPD_RETURN_IF_ERROR(CheckPrices(prepared.request.spec(), options_.devices, options_.device_models));
+  return prepared;
+}
+
+absl::StatusOr<CreateJobParams> Submitter::ParamsOf(Prepared prepared, absl::StatusOr<v1::PlanResponse> response) {
+  AMPD_RETURN_IF_ERROR(response.status());
+  AMPD_RETURN_IF_ERROR(PlanErrors(*response));
   CreateJobParams params;
-  params.spec = *std::move(spec);
+  params.spec = std::move(*prepared.request.mutable_spec());
   params.plan = std::move(*response->mutable_plan());
-  params.request_id = submission.request.request_id();
-  params.body = std::move(submission.body);
-  controller_->CreateJob(std::move(params), std::move(submission.done));
+  params.start = std::move(prepared.start);
+  return params;
 }
 
 }  // namespace ampd

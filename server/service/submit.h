@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -11,7 +12,11 @@
 #include "ampd/v1/training_service.pb.h"
 #include "ampd/v1/worker_link.pb.h"
 #include "proto/spec/device_models.h"
+#include "server/events/clock.h"
 #include "server/jobs/controller.h"
+#include "server/jobs/start_folders.h"
+#include "server/service/plan_cache.h"
+#include "server/service/upload_store.h"
 #include "server/service/work_pool.h"
 
 namespace ampd {
@@ -24,6 +29,11 @@ class Submitter {
 
   struct Options {
     std::vector<std::string> data_roots;
+    // As ControllerOptions'.
+    std::string checkpoint_root;
+    std::string start_root;
+    // Outlives the submitter; null: nothing was ever uploaded.
+    const UploadStore* uploads = nullptr;
     // What jobs run on; a job that none of them can run is refused. Conditions that pass do not count.
     std::vector<v1::Device> devices;
     // What plans are made for.
@@ -32,9 +42,17 @@ class Submitter {
     int64_t max_spec_bytes = 1 << 20;
     // Of jobs that name none.
     v1::PrecisionSpec::Mode default_precision_mode = v1::PrecisionSpec::FP32;
-    // Planned at once; up to max_waiting more wait their turn.
+    // Planned at once; up to max_waiting more wait their turn. Submits whose plan is known need no planner.
     int planners = 2;
     size_t max_waiting = 64;
+    // Submits that wait to be resolved, and sweeps that wait for the one before.
+    size_t max_submits = 4096;
+    size_t max_sweeps = 16;
+    // Of the resolved specs and plans of a sweep's jobs together.
+    int64_t max_sweep_bytes = int64_t{64} << 20;
+    // See PlanCache.
+    PlanCache::Options plans;
+    const Clock* clock = &SystemClock();
   };
 
   // `controller` outlives this.
@@ -43,15 +61,45 @@ class Submitter {
   // TrainingService.CreateJob; `done` is called once, on any thread. `request` is not used after the call returns.
   void Create(const v1::CreateJobRequest& request, Controller::Done<v1::Job> done);
 
+  // TrainingService.RetryJob; as Create(). Weights of another job that the job starts from are held for it anew.
+  void Retry(const std::string& job_id, Controller::Done<v1::Job> done);
+  // TrainingService.CreateSweep; as Create(). `cancelled` is asked, on any thread and until `done` is called, whether
+  // the caller is still there.
+  void CreateSweep(const v1::CreateSweepRequest& request, std::function<bool()> cancelled,
+                   Controller::Done<v1::JobSweep> done);
+
   // TrainingService.PlanJob; as Create().
   void PlanReport(const v1::PlanJobRequest& request, Controller::Done<v1::PlanReport> done);
 
  private:
   struct Submission;
+  struct SweepSubmission;
 
-  void PlanLater(Submission submission);
-  void Plan(Submission submission);
+  void ResolveLater(std::shared_ptr<Submission> submission);
+  void Plan(std::shared_ptr<Submission> submission);
+  void Finish(Submission submission, CreateJobParams params);
+  // submit_sweep.cc
+  void PlanSweepLater(std::shared_ptr<SweepSubmission> submission);
+  void PlanSweep(SweepSubmission submission);
+  absl::StatusOr<std::vector<CreateJobParams>> PlanPoints(const SweepSubmission& submission);
+  absl::StatusOr<CreateJobParams> PlanPoint(v1::JobSpec asked);
   absl::StatusOr<v1::JobSpec> Resolve(v1::JobSpec spec) const;
+  // What the planner is asked of a spec: resolved, its files found, the checkpoint it starts from chosen and held.
+  struct Prepared {
+    v1::PlanRequest request;
+    std::shared_ptr<HeldWeights> start;
+  };
+  absl::StatusOr<Prepared> Prepare(v1::JobSpec spec) const;
+  // Of a job to create.
+  absl::StatusOr<Prepared> PrepareJob(v1::JobSpec spec) const;
+  // All but the request's own of it.
+  static absl::StatusOr<CreateJobParams> ParamsOf(Prepared prepared, absl::StatusOr<v1::PlanResponse> response);
+  // Waits for the controller.
+  absl::StatusOr<v1::Job> FindJob(const std::string& id) const;
+  // Makes whole ids of `after` or `after_ok`.
+  absl::Status FindDependencies(const std::string& field, google::protobuf::RepeatedPtrField<std::string>* ids) const;
+  // Null where the job needs none.
+  absl::StatusOr<std::shared_ptr<HeldWeights>> HoldAgain(const std::string& job_id) const;
   // For a plan of the resolved `spec`; what it does not know of the kind, a device of it tells.
   absl::StatusOr<v1::DeviceModel> ModelFor(const std::string& name, const v1::JobSpec& spec) const;
   absl::StatusOr<v1::PlanReport> Report(const v1::PlanJobRequest& request) const;
@@ -59,8 +107,12 @@ class Submitter {
   const Options options_;
   const Planner planner_;
   Controller* const controller_;
-  // Last: its threads use the rest.
+  const StartFolders starts_;
+  PlanCache plans_;
+  // Last: their threads use the rest, each those before it. Planners; what resolves; what makes sweeps.
   WorkPool pool_;
+  WorkPool resolvers_;
+  WorkPool sweeps_;
 };
 
 }  // namespace ampd

@@ -6,25 +6,23 @@
 
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/util/time_util.h"
+#include "server/service/answer.h"
+#include "server/service/checkpoint_range.h"
 #include "server/service/download_stream.h"
 #include "server/service/grpc_status.h"
+#include "server/service/upload_stream.h"
 #include "server/service/watch_stream.h"
 
 namespace ampd {
 namespace {
 
 constexpr int kReaders = 4;
+constexpr int kWriters = 2;
 // One read of each call at most waits, so this bounds the calls that stream at once.
 constexpr size_t kMaxReads = 10000;
-
-// Answers a unary call from any thread.
-template <typename T>
-Controller::Done<T> Answer(grpc::ServerUnaryReactor* reactor, T* response) {
-  return [reactor, response](absl::StatusOr<T> result) {
-    if (result.ok()) *response = *std::move(result);
-    reactor->Finish(ToGrpcStatus(result.status()));
-  };
-}
+// Models exported at once, and calls that wait for their turn.
+constexpr int kExporters = 2;
+constexpr size_t kMaxExports = 64;
 
 }  // namespace
 
@@ -34,12 +32,41 @@ TrainingServiceImpl::TrainingServiceImpl(Options options, Submitter::Planner pla
       controller_(controller),
       log_(log),
       submitter_(options_.submit, std::move(planner), controller),
-      readers_(kReaders, kMaxReads) {}
+      exporter_({options_.checkpoint_root, options_.export_scratch_dir, options_.submit.data_roots,
+                 options_.uploads == nullptr ? "" : options_.uploads->folder()},
+                options_.export_runner),
+      readers_(kReaders, kMaxReads),
+      writers_(kWriters, kMaxReads),
+      exports_(kExporters, kMaxExports) {}
 
 grpc::ServerUnaryReactor* TrainingServiceImpl::CreateJob(grpc::CallbackServerContext* context,
                                                          const v1::CreateJobRequest* request, v1::Job* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   submitter_.Create(*request, Answer(reactor, response));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* TrainingServiceImpl::CreateSweep(grpc::CallbackServerContext* context,
+                                                           const v1::CreateSweepRequest* request,
+                                                           v1::JobSweep* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  submitter_.CreateSweep(
+      *request, [context] { return context->IsCancelled(); }, Answer(reactor, response));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* TrainingServiceImpl::GetSweep(grpc::CallbackServerContext* context,
+                                                        const v1::GetSweepRequest* request, v1::JobSweep* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  controller_->GetSweep(request->sweep_id(), Answer(reactor, response));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* TrainingServiceImpl::CancelSweep(grpc::CallbackServerContext* context,
+                                                           const v1::CancelSweepRequest* request,
+                                                           v1::JobSweep* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  controller_->CancelSweep(request->sweep_id(), Answer(reactor, response));
   return reactor;
 }
 
@@ -112,10 +139,10 @@ grpc::ServerUnaryReactor* TrainingServiceImpl::GetServerInfo(grpc::CallbackServe
 grpc::ServerWriteReactor<v1::FileChunk>* TrainingServiceImpl::DownloadCheckpoint(
     grpc::CallbackServerContext*, const v1::DownloadCheckpointRequest* request) {
   const std::shared_ptr<DownloadStream> stream = DownloadStream::Create(&readers_);
-  controller_->GetJob(request->job_id(), [this, stream, name = request->checkpoint()](absl::StatusOr<v1::Job> job) {
+  controller_->GetJob(request->job_id(), [this, stream, request = *request](absl::StatusOr<v1::Job> job) {
     if (!job.ok()) return stream->Fail(job.status());
     const std::string folder = absl::StrCat(options_.checkpoint_root, "/", job->id());
-    stream->Start([folder, name] { return OpenCheckpointFiles(folder, name); });
+    stream->Start([folder, request] { return OpenAskedFiles(folder, request); });
   });
   return stream.get();
 }
@@ -127,6 +154,21 @@ grpc::ServerWriteReactor<v1::FileChunk>* TrainingServiceImpl::DownloadArtifact(
     if (!job.ok()) return stream->Fail(job.status());
     const std::string folder = absl::StrCat(options_.artifact_root, "/", job->id());
     stream->Start([folder, name] { return OpenArtifact(folder, name); });
+  });
+  return stream.get();
+}
+
+grpc::ServerReadReactor<v1::UploadModelRequest>* TrainingServiceImpl::UploadModel(grpc::CallbackServerContext*,
+                                                                                  v1::UploadModelResponse* response) {
+  return UploadStream::Start(options_.uploads, &writers_, response).get();
+}
+
+grpc::ServerWriteReactor<v1::FileChunk>* TrainingServiceImpl::ExportModel(grpc::CallbackServerContext*,
+                                                                          const v1::ExportModelRequest* request) {
+  const std::shared_ptr<DownloadStream> stream = DownloadStream::Create(&readers_);
+  controller_->GetJob(request->job_id(), [this, stream, request = *request](absl::StatusOr<v1::Job> job) {
+    if (!job.ok()) return stream->Fail(job.status());
+    stream->Start([this, job = *std::move(job), request] { return exporter_.Export(job, request); }, &exports_);
   });
   return stream.get();
 }

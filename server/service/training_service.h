@@ -2,12 +2,15 @@
 #ifndef AMPD_SERVER_SERVICE_TRAINING_SERVICE_H_
 #define AMPD_SERVER_SERVICE_TRAINING_SERVICE_H_
 
+#include <functional>
+#include <optional>
 #include <string>
 
 #include "absl/time/time.h"
 #include "ampd/v1/training_service.grpc.pb.h"
 #include "server/events/event_log.h"
 #include "server/jobs/controller.h"
+#include "server/service/model_export.h"
 #include "server/service/submit.h"
 #include "server/service/work_pool.h"
 
@@ -23,6 +26,14 @@ class TrainingServiceImpl final : public v1::TrainingService::CallbackService {
     // As ControllerOptions::artifact_root.
     std::string artifact_root;
     Submitter::Options submit;
+    // Outlives the service; required.
+    UploadStore* uploads = nullptr;
+    // Of ModelExporter.
+    std::string export_scratch_dir;
+    ModelExporter::Runner export_runner;
+    // Begins what SIGTERM does, with all of `timeout` until the process has ended (default: what it has after SIGTERM).
+    // Empty: DrainServer is not served.
+    std::function<void(std::optional<absl::Duration> timeout, const std::string& reason)> drain_server;
   };
 
   // `controller` and `log` outlive the server of this service.
@@ -30,6 +41,12 @@ class TrainingServiceImpl final : public v1::TrainingService::CallbackService {
 
   grpc::ServerUnaryReactor* CreateJob(grpc::CallbackServerContext* context, const v1::CreateJobRequest* request,
                                       v1::Job* response) override;
+  grpc::ServerUnaryReactor* CreateSweep(grpc::CallbackServerContext* context, const v1::CreateSweepRequest* request,
+                                        v1::JobSweep* response) override;
+  grpc::ServerUnaryReactor* GetSweep(grpc::CallbackServerContext* context, const v1::GetSweepRequest* request,
+                                     v1::JobSweep* response) override;
+  grpc::ServerUnaryReactor* CancelSweep(grpc::CallbackServerContext* context, const v1::CancelSweepRequest* request,
+                                        v1::JobSweep* response) override;
   grpc::ServerUnaryReactor* PlanJob(grpc::CallbackServerContext* context, const v1::PlanJobRequest* request,
                                     v1::PlanReport* response) override;
   grpc::ServerUnaryReactor* GetJob(grpc::CallbackServerContext* context, const v1::GetJobRequest* request,
@@ -48,14 +65,44 @@ class TrainingServiceImpl final : public v1::TrainingService::CallbackService {
                                                               const v1::DownloadCheckpointRequest* request) override;
   grpc::ServerWriteReactor<v1::FileChunk>* DownloadArtifact(grpc::CallbackServerContext* context,
                                                             const v1::DownloadArtifactRequest* request) override;
+  grpc::ServerReadReactor<v1::UploadModelRequest>* UploadModel(grpc::CallbackServerContext* context,
+                                                               v1::UploadModelResponse* response) override;
+  grpc::ServerWriteReactor<v1::FileChunk>* ExportModel(grpc::CallbackServerContext* context,
+                                                       const v1::ExportModelRequest* request) override;
+
+  // lifecycle_calls.cc
+  grpc::ServerUnaryReactor* PauseJob(grpc::CallbackServerContext* context, const v1::PauseJobRequest* request,
+                                     v1::Job* response) override;
+  grpc::ServerUnaryReactor* ResumeJob(grpc::CallbackServerContext* context, const v1::ResumeJobRequest* request,
+                                      v1::Job* response) override;
+  grpc::ServerUnaryReactor* RetryJob(grpc::CallbackServerContext* context, const v1::RetryJobRequest* request,
+                                     v1::Job* response) override;
+  grpc::ServerUnaryReactor* UpdateJob(grpc::CallbackServerContext* context, const v1::UpdateJobRequest* request,
+                                      v1::Job* response) override;
+  grpc::ServerUnaryReactor* CheckpointJob(grpc::CallbackServerContext* context, const v1::CheckpointJobRequest* request,
+                                          v1::Checkpoint* response) override;
+  grpc::ServerUnaryReactor* DrainDevice(grpc::CallbackServerContext* context, const v1::DrainDeviceRequest* request,
+                                        v1::Device* response) override;
+  grpc::ServerUnaryReactor* UndrainDevice(grpc::CallbackServerContext* context, const v1::UndrainDeviceRequest* request,
+                                          v1::Device* response) override;
+  grpc::ServerUnaryReactor* DrainServer(grpc::CallbackServerContext* context, const v1::DrainServerRequest* request,
+                                        v1::DrainServerResponse* response) override;
+  grpc::ServerUnaryReactor* ListCheckpoints(grpc::CallbackServerContext* context,
+                                            const v1::ListCheckpointsRequest* request,
+                                            v1::ListCheckpointsResponse* response) override;
 
  private:
   const Options options_;
   Controller* const controller_;
   EventLog* const log_;
   Submitter submitter_;
+  const ModelExporter exporter_;
   // For reads of the log and of files.
   WorkPool readers_;
+  // For writes of files that clients send.
+  WorkPool writers_;
+  // Wait for the exporter.
+  WorkPool exports_;
 };
 
 }  // namespace ampd

@@ -10,10 +10,6 @@ namespace {
 
 constexpr int kPageEvents = 64;
 
-bool IsTerminalEvent(const v1::JobEvent& event) {
-  return event.has_state_change() && IsTerminal(event.state_change().to());
-}
-
 }  // namespace
 
 std::shared_ptr<WatchStream> WatchStream::Create(EventLog* log, WorkPool* pool) {
@@ -46,6 +42,11 @@ void WatchStream::Start(const std::string& job_id, uint64_t after_sequence) {
   ReadSoon();
 }
 
+// A terminal event with others behind it is that of a job which was retried.
+bool WatchStream::EndsTheLog(const v1::JobEvent& event) const {
+  return event.has_state_change() && IsTerminal(event.state_change().to()) && event.sequence() >= last_known_;
+}
+
 void WatchStream::Fail(const absl::Status& status) { FinishOnce(status); }
 
 void WatchStream::ReadSoon() {
@@ -65,7 +66,8 @@ absl::StatusOr<EventPage> WatchStream::ReadPage() {
     absl::StatusOr<EventPage> last = log_->Read(job_id_, after_ - 1, 1);
     if (!last.ok()) return last;
     const std::lock_guard lock(mutex_);
-    ended_ = !last->events.empty() && last->events[0].sequence() == after_ && IsTerminalEvent(last->events[0]);
+    last_known_ = last->last_sequence;
+    ended_ = !last->events.empty() && last->events[0].sequence() == after_ && EndsTheLog(last->events[0]);
   }
   checked_start_ = true;
   return log_->Read(job_id_, after_, kPageEvents);
@@ -79,6 +81,7 @@ void WatchStream::Read() {
     reading_ = false;
     // What was appended while reading is told by a wake-up; what did not fit into the page is not.
     if (!page->events.empty()) unread_ = true;
+    last_known_ = page->last_sequence;
     for (v1::JobEvent& event : page->events) page_.push_back(std::move(event));
   }
   Advance();
@@ -107,7 +110,7 @@ void WatchStream::OnWriteDone(bool ok) {
     const std::lock_guard lock(mutex_);
     writing_ = false;
     after_ = current_.sequence();
-    ended_ = IsTerminalEvent(current_);
+    ended_ = EndsTheLog(current_);
   }
   if (!ok) return FinishOnce(absl::CancelledError("the watcher is gone"));
   Advance();

@@ -42,6 +42,7 @@ class WatchStream : public grpc::ServerWriteReactor<v1::JobEvent>, public std::e
   // Writes the next event of the page, asks for another page, or ends the call.
   void Advance();
   void FinishOnce(const absl::Status& status);
+  bool EndsTheLog(const v1::JobEvent& event) const;
 
   EventLog* const log_;
   WorkPool* const pool_;
@@ -54,6 +55,8 @@ class WatchStream : public grpc::ServerWriteReactor<v1::JobEvent>, public std::e
   std::deque<v1::JobEvent> page_;
   v1::JobEvent current_;
   uint64_t after_ = 0;
+  // The newest event when the last page was read.
+  uint64_t last_known_ = 0;
   bool checked_start_ = false;
   bool reading_ = false;
   bool unread_ = true;

@@ -13,7 +13,10 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "engine/core/status.h"
+#include "server/files/files.h"
 #include "server/store/schema.h"
 #include "server/store/statement.h"
 
@@ -24,39 +27,26 @@ constexpr char kRecordColumns[] =
     "j.sequence, j.job, s.spec, s.plan, j.worker_pid, j.worker_start_time, j.token_hash, j.session_key_hash, "
     "j.worker_number, j.last_reported_step, j.run_seconds, j.running_since, j.lost_attempts";
 
-absl::Status FileError(const std::string& path, const char* what) {
-  const int error = errno;
-  const std::string message = absl::StrCat(what, " ", path, ": ", strerror(error));
-  return error == ENOSPC || error == EDQUOT ? absl::ResourceExhaustedError(message) : absl::InternalError(message);
-}
-
-// Makes new entries of `dir` survive power loss.
-absl::Status SyncDirectory(const std::string& dir) {
-  const int fd = open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return FileError(dir, "open");
-  const int result = fsync(fd);
-  const absl::Status status = result == 0 ? absl::OkStatus() : FileError(dir, "fsync");
-  close(fd);
-  return status;
-}
+// Looking through this much takes well under a second.
+constexpr uintmax_t kMaxCheckedBytes = 64 << 20;
 
 absl::Status MakeStateDir(const std::string& dir) {
   std::error_code error;
   if (std::filesystem::is_directory(dir, error)) return absl::OkStatus();
   std::filesystem::create_directories(dir, error);
   if (error) return absl::InternalError(absl::StrCat("create state directory ", dir, ": ", error.message()));
-  if (chmod(dir.c_str(), 0700) != 0) return FileError(dir, "chmod");
-  return SyncDirectory(std::filesystem::absolute(dir).parent_path().string());
+  if (chmod(dir.c_str(), 0700) != 0) return FileError(absl::StrCat("chmod ", dir), errno);
+  return SyncFolder(std::filesystem::absolute(dir).parent_path().string());
 }
 
 // The lock belongs to the open file, so it ends with the process however that ends.
 absl::StatusOr<int> LockStateDir(const std::string& dir) {
   const std::string path = absl::StrCat(dir, "/ampd.lock");
   const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (fd < 0) return FileError(path, "open");
+  if (fd < 0) return FileError(absl::StrCat("open ", path), errno);
   if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
     const bool held = errno == EWOULDBLOCK;
-    const absl::Status error = FileError(path, "lock");
+    const absl::Status error = FileError(absl::StrCat("lock ", path), errno);
     char owner[32] = {};
     const ssize_t size = pread(fd, owner, sizeof(owner) - 1, 0);
     close(fd);
@@ -69,8 +59,6 @@ absl::StatusOr<int> LockStateDir(const std::string& dir) {
   if (ftruncate(fd, 0) == 0 && pwrite(fd, pid.data(), pid.size(), 0) < 0) errno = 0;
   return fd;
 }
-
-absl::Time TimeFromNanos(int64_t nanos) { return absl::FromUnixNanos(nanos); }
 
 absl::StatusOr<JobRecord> RecordAt(const Statement& row) {
   JobRecord record;
@@ -85,7 +73,7 @@ absl::StatusOr<JobRecord> RecordAt(const Statement& row) {
   record.worker_number = static_cast<uint64_t>(row.IntAt(8));
   record.last_reported_step = row.IntAt(9);
   record.run_seconds = row.RealAt(10);
-  if (!row.NullAt(11)) record.running_since = TimeFromNanos(row.IntAt(11));
+  if (!row.NullAt(11)) record.run_counted = absl::Nanoseconds(row.IntAt(11));
   record.lost_attempts = static_cast<int32_t>(row.IntAt(12));
   return record;
 }
@@ -103,6 +91,16 @@ bool IsIdPrefix(absl::string_view prefix) {
          prefix.find_first_not_of("0123456789abcdefghjkmnpqrstvwxyz") == absl::string_view::npos;
 }
 
+// The first column of every row, a line each; SQLite's code.
+int QueryLines(sqlite3* db, const std::string& sql, std::string* lines) {
+  const auto add = [](void* out, int, char** values, char**) {
+    std::string* text = static_cast<std::string*>(out);
+    absl::StrAppend(text, text->empty() ? "" : "\n", values[0] == nullptr ? "" : values[0]);
+    return 0;
+  };
+  return sqlite3_exec(db, sql.c_str(), add, lines, nullptr);
+}
+
 }  // namespace
 
 Database::Database(sqlite3* db, int lock_fd, std::string path) : db_(db), lock_fd_(lock_fd), path_(std::move(path)) {}
@@ -118,9 +116,10 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& stat
   std::unique_ptr<Database> database(new Database(db, lock_fd, path));
   if (code != SQLITE_OK) return database->ErrorOf(code, "open");
   AMPD_RETURN_IF_ERROR(database->Configure());
+  AMPD_RETURN_IF_ERROR(database->Check());
   AMPD_RETURN_IF_ERROR(database->Migrate());
   AMPD_RETURN_IF_ERROR(database->SetMaxPages(max_pages));
-  AMPD_RETURN_IF_ERROR(SyncDirectory(state_dir));
+  AMPD_RETURN_IF_ERROR(SyncFolder(state_dir));
   return database;
 }
 
@@ -135,7 +134,31 @@ absl::Status Database::Configure() {
   sqlite3_busy_timeout(db_, 5000);
   AMPD_RETURN_IF_ERROR(Execute("PRAGMA journal_mode=WAL"));
   AMPD_RETURN_IF_ERROR(Execute("PRAGMA synchronous=FULL"));
+  AMPD_RETURN_IF_ERROR(Execute("PRAGMA cell_size_check=ON"));
   return Execute("PRAGMA trusted_schema=OFF");
+}
+
+absl::Status Database::Check() const {
+  std::error_code error;
+  const uintmax_t bytes = std::filesystem::file_size(path_, error);
+  if (error || bytes > kMaxCheckedBytes) return absl::OkStatus();
+  std::string found;
+  int code = QueryLines(db_, "PRAGMA quick_check(3)", &found);
+  if (code == SQLITE_OK && found == "ok") return absl::OkStatus();
+  // Some damage ends the check itself.
+  if (code != SQLITE_OK && (code & 0xff) != SQLITE_CORRUPT) return ErrorOf(code, "quick_check");
+  if (code != SQLITE_OK) absl::StrAppend(&found, found.empty() ? "" : "\n", sqlite3_errmsg(db_));
+  std::string tables;
+  code = QueryLines(db_, "SELECT name FROM sqlite_schema WHERE type = 'table'", &tables);
+  if (code != SQLITE_OK) return ErrorOf(code, "tables");
+  std::vector<std::string> damaged;
+  for (const absl::string_view table : absl::StrSplit(tables, '\n')) {
+    std::string of_table;
+    code = QueryLines(db_, absl::StrCat("PRAGMA quick_check('", table, "')"), &of_table);
+    if (code != SQLITE_OK || of_table != "ok") damaged.emplace_back(table);
+  }
+  return absl::DataLossError(absl::StrCat(path_, " is damaged, in tables ", absl::StrJoin(damaged, ", "), ": ",
+                                          absl::StrReplaceAll(found, {{"\n", "; "}})));
 }
 
 absl::Status Database::SetMaxPages(int64_t max_pages) {
@@ -215,6 +238,11 @@ void Database::Rollback() {
 }
 
 absl::Status Database::Apply(const JobWrite& write) {
+  const absl::Status status = ApplyParts(write);
+  return absl::IsDataLoss(status) ? Annotate(status, absl::StrCat("job ", write.record.job.id())) : status;
+}
+
+absl::Status Database::ApplyParts(const JobWrite& write) {
   uint64_t last_sequence = 0;
   if (write.create) {
     AMPD_RETURN_IF_ERROR(InsertJob(write));
@@ -222,6 +250,7 @@ absl::Status Database::Apply(const JobWrite& write) {
     AMPD_ASSIGN_OR_RETURN(last_sequence, LastSequence(write.record.submit_sequence));
   }
   AMPD_RETURN_IF_ERROR(UpdateJob(write.record));
+  if (write.new_spec) AMPD_RETURN_IF_ERROR(UpdateSpec(write.record));
   AMPD_RETURN_IF_ERROR(AppendEvents(write, last_sequence));
   return AddToCounters(write.counter_deltas);
 }
@@ -238,7 +267,23 @@ absl::Status Database::InsertJob(const JobWrite& write) {
                            .Blob(record.job.spec().SerializeAsString())
                            .Blob(record.job.plan().SerializeAsString())
                            .Run());
+  if (!write.sweep_id.empty()) AMPD_RETURN_IF_ERROR(InsertSweep(write));
   return write.request_id.empty() ? absl::OkStatus() : InsertRequest(write);
+}
+
+absl::Status Database::UpdateSpec(const JobRecord& record) {
+  return Statement(*this, "UPDATE job_specs SET spec=?2 WHERE sequence=?1")
+      .Int(record.submit_sequence)
+      .Blob(record.job.spec().SerializeAsString())
+      .Run();
+}
+
+absl::Status Database::InsertSweep(const JobWrite& write) {
+  return Statement(*this, "INSERT INTO sweeps VALUES(?1, ?2, ?3)")
+      .Text(write.sweep_id)
+      .Int(write.record.submit_sequence)
+      .Int(write.sweep_jobs)
+      .Run();
 }
 
 absl::Status Database::InsertRequest(const JobWrite& write) {
@@ -266,10 +311,10 @@ absl::Status Database::UpdateJob(const JobRecord& record) {
       .Int(static_cast<int64_t>(record.worker_number))
       .Int(record.last_reported_step)
       .Real(record.run_seconds);
-  if (record.running_since == absl::InfinitePast()) {
-    update.Null();
+  if (record.run_counted) {
+    update.Int(absl::ToInt64Nanoseconds(*record.run_counted));
   } else {
-    update.Int(absl::ToUnixNanos(record.running_since));
+    update.Null();
   }
   return update.Int(record.lost_attempts).Run();
 }
@@ -343,6 +388,32 @@ absl::StatusOr<JobRecord> Database::FindJob(absl::string_view prefix) const {
   return record;
 }
 
+absl::StatusOr<SweepRecord> Database::FindSweep(absl::string_view prefix) const {
+  if (!IsIdPrefix(prefix)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "\"", prefix.substr(0, 40), "\" is no sweep's id: 26 lower-case letters and digits, or at least the first 4"));
+  }
+  Statement query(*this, "SELECT id, first, jobs FROM sweeps WHERE id >= ?1 AND id < ?2 ORDER BY id LIMIT 2");
+  query.Text(prefix).Text(absl::StrCat(prefix, "~"));
+  AMPD_ASSIGN_OR_RETURN(const bool found, query.Step());
+  if (!found) return absl::NotFoundError(absl::StrCat("no sweep ", prefix));
+  SweepRecord sweep{query.BytesAt(0), query.IntAt(1), query.IntAt(2)};
+  AMPD_ASSIGN_OR_RETURN(const bool second, query.Step());
+  if (second) return absl::InvalidArgumentError(absl::StrCat("several sweeps begin with ", prefix));
+  return sweep;
+}
+
+absl::StatusOr<std::vector<v1::Job>> Database::SweepJobs(const SweepRecord& sweep) const {
+  Statement query(*this, "SELECT job FROM jobs WHERE sequence >= ?1 AND sequence < ?1 + ?2 ORDER BY sequence");
+  query.Int(sweep.first).Int(sweep.jobs);
+  std::vector<v1::Job> jobs;
+  while (true) {
+    AMPD_ASSIGN_OR_RETURN(const bool row, query.Step());
+    if (!row) return jobs;
+    AMPD_RETURN_IF_ERROR(query.ParseAt(0, &jobs.emplace_back()));
+  }
+}
+
 absl::StatusOr<std::vector<JobRecord>> Database::ActiveJobs() const {
   static const std::string& sql = *new std::string(
       absl::StrCat("SELECT ", kRecordColumns, " FROM jobs j JOIN job_specs s USING(sequence) WHERE j.state < ",
@@ -386,6 +457,12 @@ absl::StatusOr<JobPage> Database::ListJobs(int page_size, absl::string_view page
 }
 
 absl::StatusOr<EventPage> Database::ReadEvents(absl::string_view job_id, uint64_t after_sequence, int limit) const {
+  absl::StatusOr<EventPage> page = ReadEventsOf(job_id, after_sequence, limit);
+  if (!absl::IsDataLoss(page.status())) return page;
+  return Annotate(page.status(), absl::StrCat("job ", job_id, ", events after ", after_sequence));
+}
+
+absl::StatusOr<EventPage> Database::ReadEventsOf(absl::string_view job_id, uint64_t after_sequence, int limit) const {
   Statement job(*this, "SELECT sequence, last_event FROM jobs WHERE id=?1");
   AMPD_ASSIGN_OR_RETURN(const bool found, job.Text(job_id).Step());
   if (!found) return absl::NotFoundError(absl::StrCat("no job ", job_id));

@@ -27,7 +27,9 @@ class Statement;
 class Database {
  public:
   // Opens `state_dir`/ampd.db, creating both when missing, and brings the schema up to this program's version.
-  // FAILED_PRECONDITION when another daemon uses `state_dir`, or a newer program wrote the database.
+  // FAILED_PRECONDITION when another daemon uses `state_dir`, or a newer program wrote the database; DATA_LOSS, naming
+  // the damaged tables, when pages of a file of at most 64 MiB are damaged. Those of larger ones are found as they are
+  // read.
   // `max_pages` bounds the file (4096-byte pages); 0 is no bound.
   static absl::StatusOr<std::unique_ptr<Database>> Open(const std::string& state_dir, int64_t max_pages = 0);
 
@@ -52,6 +54,11 @@ class Database {
   // INVALID_ARGUMENT when the prefix is too short, not lower-case ULID letters, or several jobs begin with it.
   absl::StatusOr<JobRecord> FindJob(absl::string_view prefix) const;
 
+  // Likewise of a sweep.
+  absl::StatusOr<SweepRecord> FindSweep(absl::string_view prefix) const;
+  // Its jobs by submit sequence, without specs and plans.
+  absl::StatusOr<std::vector<v1::Job>> SweepJobs(const SweepRecord& sweep) const;
+
   // Every job that has not ended, by submit sequence.
   absl::StatusOr<std::vector<JobRecord>> ActiveJobs() const;
 
@@ -65,6 +72,12 @@ class Database {
   // Empty when the request id was never used.
   absl::StatusOr<std::optional<RequestRecord>> FindRequest(absl::string_view request_id) const;
 
+  // database_drains.cc. In place of what was said of the device before.
+  absl::Status SetDrain(const DrainRecord& drain);
+  // Harmless where there is none.
+  absl::Status ClearDrain(absl::string_view device);
+  absl::StatusOr<std::vector<DrainRecord>> Drains() const;
+
   absl::StatusOr<std::map<std::string, double>> Counters() const;
   // How many jobs are in each state; states without one are absent.
   absl::StatusOr<std::map<v1::Job::State, int64_t>> JobCounts() const;
@@ -77,12 +90,18 @@ class Database {
   friend class Statement;
   Database(sqlite3* db, int lock_fd, std::string path);
   absl::Status Configure();
+  // That every page can be read and is what its table expects, of a file that is small enough to look through.
+  absl::Status Check() const;
   absl::Status Migrate();
   absl::Status MigrateTo(int version, const char* sql);
   absl::Status Execute(const char* sql) const;
+  absl::Status ApplyParts(const JobWrite& write);
+  absl::StatusOr<EventPage> ReadEventsOf(absl::string_view job_id, uint64_t after_sequence, int limit) const;
   absl::Status InsertJob(const JobWrite& write);
   absl::Status InsertRequest(const JobWrite& write);
+  absl::Status InsertSweep(const JobWrite& write);
   absl::Status UpdateJob(const JobRecord& record);
+  absl::Status UpdateSpec(const JobRecord& record);
   absl::Status AppendEvents(const JobWrite& write, uint64_t last_sequence);
   absl::Status InsertCheckpoint(int64_t job, const v1::JobEvent& event);
   absl::Status AddToCounters(const std::map<std::string, double>& deltas);

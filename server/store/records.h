@@ -39,24 +39,31 @@ struct JobRecord {
   uint64_t worker_number = 0;
   // Highest attempted step that the events report since the last `rewound`.
   int64_t last_reported_step = 0;
-  // Seconds in RUNNING over the attempts and stretches that are over.
+  // Seconds in RUNNING over all attempts, up to `run_counted`.
   double run_seconds = 0;
-  // Since when the job is RUNNING; absl::InfinitePast() when it is not.
-  absl::Time running_since = absl::InfinitePast();
+  // While it is RUNNING: up to when that is counted, on the clock that never goes back (Clock::Monotonic), which counts
+  // on over restarts of the daemon for as long as the machine runs.
+  std::optional<absl::Duration> run_counted;
   // Attempts in a row, without a checkpoint between them, whose worker was lost together with the daemon.
   int32_t lost_attempts = 0;
 };
 
 // One durable change of one job; applied as a whole or not at all.
 struct JobWrite {
-  // Creates the job; otherwise it must exist, and the record's spec and plan are left alone.
+  // Creates the job; otherwise it must exist, and the stored spec and plan are left alone.
   bool create = false;
+  // The record's spec takes the place of the stored one.
+  bool new_spec = false;
   // With `create`, and not empty: remembered together with `body_hash`.
   std::string request_id;
   std::string body_hash;
   JobRecord record;
   // Appended to the event log; sequences follow the job's last one without a gap.
   std::vector<v1::JobEvent> events;
+  // With `create`, of the first job of a sweep: its id, and how many jobs it has, whose submit sequences follow each
+  // other. Empty: none.
+  std::string sweep_id;
+  int64_t sweep_jobs = 0;
   // Added to the fleet's counters.
   std::map<std::string, double> counter_deltas;
 };
@@ -65,6 +72,23 @@ struct JobWrite {
 struct RequestRecord {
   std::string body_hash;
   std::string job_id;
+};
+
+// A device on which no job is to start.
+struct DrainRecord {
+  std::string device;
+  // For people.
+  std::string reason;
+  absl::Time time;
+  // Jobs that ran on it were to stop.
+  bool stop_jobs = false;
+};
+
+// The jobs of a sweep by their submit sequences.
+struct SweepRecord {
+  std::string id;
+  int64_t first = 0;
+  int64_t jobs = 0;
 };
 
 struct EventPage {

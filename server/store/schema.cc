@@ -49,10 +49,27 @@ constexpr char kVersion1[] = R"sql(
     value REAL NOT NULL) WITHOUT ROWID;
 )sql";
 
+// A device need not be there at present.
+constexpr char kDeviceDrains[] = R"sql(
+  CREATE TABLE device_drains(
+    device TEXT PRIMARY KEY,
+    reason TEXT NOT NULL,
+    time INTEGER NOT NULL,
+    stop_jobs INTEGER NOT NULL) WITHOUT ROWID;
+)sql";
+
+// A sweep's jobs have consecutive sequences from `first`.
+constexpr char kSweeps[] = R"sql(
+  CREATE TABLE sweeps(
+    id TEXT PRIMARY KEY,
+    first INTEGER NOT NULL,
+    jobs INTEGER NOT NULL) WITHOUT ROWID;
+)sql";
+
 }  // namespace
 
 const std::vector<const char*>& SchemaMigrations() {
-  static const std::vector<const char*>& migrations = *new std::vector<const char*>{kVersion1};
+  static const std::vector<const char*>& migrations = *new std::vector<const char*>{kVersion1, kDeviceDrains, kSweeps};
   return migrations;
 }
 

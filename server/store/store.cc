@@ -24,9 +24,15 @@ Store::~Store() {
 }
 
 void Store::Write(JobWrite write, Done done) {
+  std::vector<JobWrite> writes;
+  writes.push_back(std::move(write));
+  WriteAll(std::move(writes), std::move(done));
+}
+
+void Store::WriteAll(std::vector<JobWrite> writes, Done done) {
   {
     std::lock_guard lock(mutex_);
-    queue_.push_back({nullptr, std::move(write), std::move(done)});
+    queue_.push_back({nullptr, nullptr, std::move(writes), std::move(done)});
   }
   wake_.notify_one();
 }
@@ -34,22 +40,30 @@ void Store::Write(JobWrite write, Done done) {
 void Store::Read(std::function<void(const Database&)> read) {
   {
     std::lock_guard lock(mutex_);
-    queue_.push_back({std::move(read), JobWrite(), nullptr});
+    queue_.push_back({std::move(read), nullptr, {}, nullptr});
   }
   wake_.notify_one();
 }
 
-// One read, or a run of writes; empty when the store is to stop.
+void Store::Change(std::function<absl::Status(Database&)> change, Done done) {
+  {
+    std::lock_guard lock(mutex_);
+    queue_.push_back({nullptr, std::move(change), {}, std::move(done)});
+  }
+  wake_.notify_one();
+}
+
+// One read or change, or a run of writes; empty when the store is to stop.
 std::deque<Store::Operation> Store::Take() {
   std::unique_lock lock(mutex_);
   wake_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
   std::deque<Operation> group;
   while (!queue_.empty() && group.size() < options_.max_group) {
-    const bool is_read = queue_.front().read != nullptr;
-    if (is_read && !group.empty()) break;
+    const bool alone = !queue_.front().is_write();
+    if (alone && !group.empty()) break;
     group.push_back(std::move(queue_.front()));
     queue_.pop_front();
-    if (is_read) break;
+    if (alone) break;
   }
   return group;
 }
@@ -58,15 +72,27 @@ void Store::Run() {
   for (auto group = Take(); !group.empty(); group = Take()) {
     if (group.front().read) {
       group.front().read(*database_);
+    } else if (group.front().change) {
+      RunChange(group.front());
     } else {
       CommitGroup(group);
     }
   }
 }
 
+void Store::RunChange(Operation& operation) {
+  absl::Status status = database_->Begin();
+  if (status.ok()) status = operation.change(*database_);
+  if (status.ok()) status = database_->Commit();
+  if (!status.ok()) database_->Rollback();
+  if (operation.done) operation.done(status);
+}
+
 absl::Status Store::ApplyAll(const std::deque<Operation>& group) {
   AMPD_RETURN_IF_ERROR(database_->Begin());
-  for (const Operation& operation : group) AMPD_RETURN_IF_ERROR(database_->Apply(operation.write));
+  for (const Operation& operation : group) {
+    for (const JobWrite& write : operation.writes) AMPD_RETURN_IF_ERROR(database_->Apply(write));
+  }
   return database_->Commit();
 }
 

@@ -13,6 +13,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -48,6 +49,12 @@ class Store {
   // writes are applied in the order of the calls. One write's failure leaves the others of its group unharmed.
   // `done` must not block.
   void Write(JobWrite write, Done done);
+  // As Write, of several as one: all become durable or none.
+  void WriteAll(std::vector<JobWrite> writes, Done done);
+
+  // Runs `change` on the store's thread, after every write queued before it, in a transaction of its own, which an
+  // error takes back. `done` as of Write. For upkeep: while it runs nothing else is written or read.
+  void Change(std::function<absl::Status(Database&)> change, Done done);
 
   // Runs `read` on the store's thread, after every write queued before it. It sees durable data only.
   void Read(std::function<void(const Database&)> read);
@@ -63,16 +70,20 @@ class Store {
 
  private:
   struct Operation {
-    // Empty function: this is a write.
+    // With neither function this is a write.
     std::function<void(const Database&)> read;
-    JobWrite write;
+    std::function<absl::Status(Database&)> change;
+    std::vector<JobWrite> writes;
     Done done;
+
+    bool is_write() const { return read == nullptr && change == nullptr; }
   };
 
   Store(Options options, std::unique_ptr<Database> database);
   void Run();
   std::deque<Operation> Take();
   void CommitGroup(std::deque<Operation>& group);
+  void RunChange(Operation& operation);
   absl::Status ApplyAll(const std::deque<Operation>& group);
 
   const Options options_;

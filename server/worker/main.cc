@@ -1,4 +1,5 @@
-// ampd-worker: trains one attempt of one job, or plans a model (--plan). Started by ampd; see
+// ampd-worker: trains one attempt of one job, plans a model (--plan), or writes a trained one in another form
+// (--export). Started by ampd; see
 // server/launch/worker_contract.h for its command line, environment and exit codes.
 #include <signal.h>
 #include <sys/prctl.h>
@@ -11,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <functional>
 #include <iostream>
 #include <iterator>
 #include <new>
@@ -20,6 +22,7 @@
 #include "proto/spec/resolve.h"
 #include "server/launch/socket_address.h"
 #include "server/launch/worker_contract.h"
+#include "server/worker/export_mode.h"
 #include "server/worker/plan_mode.h"
 #include "server/worker/worker.h"
 
@@ -28,6 +31,7 @@ namespace {
 
 struct CommandLine {
   bool plan = false;
+  std::string export_path;
   std::string socket_dir;
   std::string work_dir;
   WorkerIdentity identity;
@@ -63,21 +67,28 @@ int BlockStopSignals() {
 void Describe(CLI::App& app, CommandLine& line) {
   app.set_version_flag("--version", AMPD_VERSION);
   app.add_flag("--plan", line.plan, "read a PlanRequest on stdin, write a PlanResponse on stdout");
+  app.add_option("--export", line.export_path,
+                 "read an ExportRequest on stdin, write the model to this new file and an ExportResponse on stdout");
   app.add_option("--socket-dir", line.socket_dir, "folder of the daemon's socket");
   app.add_option("--work-dir", line.work_dir, "folder for spooled events");
   app.add_option("--job", line.identity.job_id, "job id");
   app.add_option("--attempt", line.identity.attempt, "attempt, from 1");
 }
 
-int Plan() {
+// Of --plan and --export: from all of stdin to stdout.
+int Answer(const std::function<absl::StatusOr<std::string>(absl::string_view)>& answer) {
   const std::string request((std::istreambuf_iterator<char>(std::cin)), std::istreambuf_iterator<char>());
-  const absl::StatusOr<std::string> response = PlanFromBytes(request);
+  const absl::StatusOr<std::string> response = answer(request);
   if (!response.ok()) {
     std::cerr << "ampd-worker: " << response.status().message() << '\n';
     return kWorkerUsage;
   }
   std::cout << *response << std::flush;
   return std::cout.good() ? kWorkerReported : kWorkerUsage;
+}
+
+int Export(const std::string& path) {
+  return Answer([&](absl::string_view request) { return ExportFromBytes(request, path); });
 }
 
 int Train(CommandLine line) {
@@ -122,5 +133,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : static_cast<int>(ampd::kWorkerUsage);
   }
-  return line.plan ? ampd::Plan() : ampd::Train(std::move(line));
+  if (line.plan) return ampd::Answer(ampd::PlanFromBytes);
+  if (!line.export_path.empty()) return ampd::Export(line.export_path);
+  return ampd::Train(std::move(line));
 }

@@ -15,8 +15,9 @@ v1::PlanResponse Plan(const v1::PlanRequest& request) {
   if (spec.ok()) {
     std::vector<v1::PrecisionSpec::Mode> modes;
     for (const int mode : request.modes()) modes.push_back(static_cast<v1::PrecisionSpec::Mode>(mode));
-    return train::PlanJob(*spec, {request.data_roots().begin(), request.data_roots().end()},
-                          request.has_device_model() ? &request.device_model() : nullptr, modes);
+    return train::PlanJob(*spec, {request.data_roots().begin(), request.data_roots().end()}, request.upload_dir(),
+                          request.has_device_model() ? &request.device_model() : nullptr, modes,
+                          request.start_checkpoint_dir());
   }
   v1::PlanResponse refused;
   for (const FieldViolation& violation : FieldViolationsOf(spec.status())) {

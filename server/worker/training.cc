@@ -19,7 +19,10 @@ void Training::Start(const v1::DaemonWelcome& assignment) {
   if (!spec.ok()) return Finish(spec.status());
   train::TrainerOptions options;
   options.data_roots.assign(assignment.data_roots().begin(), assignment.data_roots().end());
+  options.upload_dir = assignment.upload_dir();
+  options.start_checkpoint_dir = assignment.start_checkpoint_dir();
   options.checkpoint_dir = assignment.checkpoint_dir();
+  options.mirror_dir = assignment.mirror_dir();
   options.artifact_dir = assignment.artifact_dir();
   options.threads = std::max(1, assignment.cpu_threads());
   options.devices.assign(assignment.devices().begin(), assignment.devices().end());

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "server/launch/process.h"
+#include "server/files/unique_fd.h"
 #include "server/launch/worker_contract.h"
 #include "server/worker/event_outbox.h"
 #include "server/worker/link_protocol.h"

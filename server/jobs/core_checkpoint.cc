@@ -1,0 +1,97 @@
+// Checkpoints that a running job is asked for.
+#include <google/protobuf/util/time_util.h>
+
+#include <utility>
+
+#include "engine/core/status.h"
+#include "server/jobs/core.h"
+
+namespace ampd {
+namespace {
+
+absl::Time TimeOf(const v1::JobEvent& event) {
+  return absl::FromUnixNanos(google::protobuf::util::TimeUtil::TimestampToNanoseconds(event.time()));
+}
+
+v1::Checkpoint CheckpointOf(const v1::JobEvent& event) {
+  v1::Checkpoint checkpoint;
+  checkpoint.set_name(event.checkpoint().checkpoint());
+  checkpoint.set_step(event.checkpoint().step());
+  checkpoint.set_size_bytes(event.checkpoint().size_bytes());
+  checkpoint.set_best(event.checkpoint().best());
+  *checkpoint.mutable_time() = event.time();
+  return checkpoint;
+}
+
+absl::Status DoesNotRun(const v1::Job& job) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("job ", job.id(), " does not run, it is ", v1::Job::State_Name(job.state())));
+}
+
+}  // namespace
+
+void ControllerCore::SendCommand(LiveJob& live, v1::DaemonCommand::Kind kind) {
+  v1::DaemonMessage message;
+  message.mutable_command()->set_kind(kind);
+  live.connection->Send(std::move(message));
+}
+
+void ControllerCore::CheckpointJob(const std::string& id, ReplyPtr<v1::Checkpoint> reply) {
+  auto found = std::make_shared<Reply<v1::Job>>([this, reply](absl::StatusOr<v1::Job> job) {
+    if (!job.ok()) return reply->Send(job.status());
+    LiveJob* live = Find(job->id());
+    if (live == nullptr) return reply->Send(DoesNotRun(*job));
+    const v1::Job::State state = live->job.state();
+    if (live->finished || (state != v1::Job::RUNNING && state != v1::Job::PREEMPTING)) {
+      return reply->Send(DoesNotRun(live->job.proto()));
+    }
+    if (live->job.proto().spec().has_bench()) {
+      return reply->Send(absl::FailedPreconditionError(
+          absl::StrCat("job ", job->id(), " measures (bench): it writes no checkpoints")));
+    }
+    live->checkpoint_waiters.push_back({reply, clock_->Now(), std::nullopt});
+    if (live->connection != nullptr && live->welcomed) SendCommand(*live, v1::DaemonCommand::CHECKPOINT);
+  });
+  GetJob(id, std::move(found));
+}
+
+void ControllerCore::OnCheckpoint(LiveJob& live, const v1::JobEvent& event) {
+  if (live.job.state() == v1::Job::PREEMPTING && live.stop == Stop::kNone) StopPreempted(live);
+  const absl::Time begun = TimeOf(event) - absl::Seconds(event.checkpoint().write_seconds());
+  std::vector<CheckpointWaiter> waiters = std::exchange(live.checkpoint_waiters, {});
+  for (CheckpointWaiter& waiter : waiters) {
+    // A worker writes one at a time: the second that comes after a command was begun after the call, whatever the
+    // clocks say.
+    if (begun >= waiter.since || waiter.older) {
+      AnswerCheckpoint(live, waiter.reply, CheckpointOf(event));
+    } else {
+      waiter.older = CheckpointOf(event);
+      live.checkpoint_waiters.push_back(std::move(waiter));
+    }
+  }
+  // What came may have been what the command brought about.
+  if (live.checkpoint_waiters.empty() || live.connection == nullptr || !live.welcomed) return;
+  SendCommand(live, v1::DaemonCommand::CHECKPOINT);
+}
+
+void ControllerCore::AnswerCheckpoint(LiveJob& live, const ReplyPtr<v1::Checkpoint>& reply,
+                                      const v1::Checkpoint& checkpoint) {
+  live.waiters.push_back([reply, checkpoint](const absl::Status& status) {
+    if (!status.ok()) return reply->Send(status);
+    reply->Send(checkpoint);
+  });
+  Touch(live);
+}
+
+void ControllerCore::EndCheckpointWaiters(LiveJob& live, bool succeeded) {
+  for (const CheckpointWaiter& waiter : std::exchange(live.checkpoint_waiters, {})) {
+    if (succeeded && waiter.older) {
+      AnswerCheckpoint(live, waiter.reply, *waiter.older);
+      continue;
+    }
+    waiter.reply->Send(absl::FailedPreconditionError(
+        absl::StrCat("job ", live.job.id(), ": attempt ", live.job.proto().attempt(), " ended before it wrote one")));
+  }
+}
+
+}  // namespace ampd

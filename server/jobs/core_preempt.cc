@@ -1,0 +1,55 @@
+// Stopping a running job for another one. A worker that was told to stop cannot be told otherwise, so it is asked for a
+// checkpoint alone first: that shows that it can write one in time (docs/decisions/0032-lifecycle-verbs.md).
+#include "engine/core/status.h"
+#include "server/jobs/core.h"
+
+namespace ampd {
+namespace {
+
+// A job that was left running is not asked again for so many times its grace.
+constexpr int kPauseGraces = 10;
+
+}  // namespace
+
+bool ControllerCore::LeftRunningLately(const LiveJob& live) const {
+  return live.left_running && clock_->Monotonic() - *live.left_running < kPauseGraces * options_.preempt_grace;
+}
+
+bool ControllerCore::Preempt(LiveJob& live, const std::string& for_job) {
+  if (live.job.state() != v1::Job::RUNNING || live.stop != Stop::kNone) return false;
+  if (live.connection == nullptr || !live.welcomed) return false;
+  if (LeftRunningLately(live)) return false;
+  live.preempted_for = for_job;
+  Enter(live, v1::Job::PREEMPTING, absl::StrCat("to make room for job ", for_job));
+  live.preempt_timer = After(options_.preempt_grace, live, &ControllerCore::OnPreemptGrace);
+  SendCommand(live, v1::DaemonCommand::CHECKPOINT);
+  return true;
+}
+
+bool ControllerCore::PreemptJob(const std::string& id, const std::string& for_job) {
+  LiveJob* live = Find(id);
+  return live != nullptr && Preempt(*live, for_job);
+}
+
+void ControllerCore::OnPreemptGrace(LiveJob& live) {
+  live.preempt_timer = 0;
+  if (live.job.state() != v1::Job::PREEMPTING || live.stop != Stop::kNone) return;
+  live.left_running = clock_->Monotonic();
+  Enter(live, v1::Job::RUNNING,
+        absl::StrCat("left running: no checkpoint within ", absl::FormatDuration(options_.preempt_grace)));
+  ArmLimits(live);
+}
+
+void ControllerCore::StopPreempted(LiveJob& live) {
+  timers_.Cancel(&live.preempt_timer);
+  live.stop = Stop::kPreempt;
+  if (live.connection != nullptr && live.welcomed) SendStop(live);
+}
+
+void ControllerCore::RequeuePreempted(LiveJob& live) {
+  v1::Job& job = live.job.MutableRecord().job;
+  job.set_preemptions(job.preemptions() + 1);
+  Requeue(live, absl::StrCat("stopped for job ", live.preempted_for));
+}
+
+}  // namespace ampd

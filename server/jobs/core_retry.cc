@@ -1,0 +1,68 @@
+// Queuing jobs again that have ended.
+#include <utility>
+
+#include "engine/core/status.h"
+#include "server/jobs/core.h"
+
+namespace ampd {
+namespace {
+
+// Why the job would only end as it did.
+absl::Status CannotRetry(const v1::Job& job, absl::Duration run_time) {
+  if (job.state() != v1::Job::FAILED && job.state() != v1::Job::CANCELLED) {
+    return absl::FailedPreconditionError(absl::StrCat("job ", job.id(), " is ", v1::Job::State_Name(job.state()),
+                                                      ": only FAILED and CANCELLED ones are retried"));
+  }
+  const v1::LimitSpec& limits = job.spec().limits();
+  if (limits.has_max_run_seconds() && run_time >= absl::Seconds(limits.max_run_seconds())) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "job ", job.id(), " ran for ", absl::FormatDuration(run_time), " of limits.max_run_seconds: ",
+        limits.max_run_seconds(), "; a new job may start from its checkpoint (start_from.job_id) with another limit"));
+  }
+  if (limits.has_max_cost_usd() && job.cost_usd() >= limits.max_cost_usd()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("job ", job.id(), " cost ", job.cost_usd(), " of limits.max_cost_usd: ", limits.max_cost_usd(),
+                     "; a new job may start from its checkpoint (start_from.job_id) with another limit"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void ControllerCore::RetryJob(const std::string& id, std::shared_ptr<HeldWeights> start, ReplyPtr<v1::Job> reply) {
+  store_->Read([this, id, start = std::move(start), reply = std::move(reply)](const Database& database) {
+    post_([this, start, reply, record = database.FindJob(id)]() mutable {
+      if (!record.ok()) return reply->Send(record.status());
+      const std::string whole_id = record->job.id();
+      if (const absl::Status status = Revive(*std::move(record), start); !status.ok()) return reply->Send(status);
+      LiveJob& live = *Find(whole_id);
+      live.waiters.push_back([this, whole_id, reply](const absl::Status& status) {
+        if (!status.ok()) return reply->Send(status);
+        GetJob(whole_id, reply);
+      });
+    });
+  });
+}
+
+absl::Status ControllerCore::Revive(JobRecord record, const std::shared_ptr<HeldWeights>& start) {
+  if (draining_->load()) return absl::UnavailableError("the daemon is shutting down");
+  // An ended job that is not in memory has not changed since it was read: its next change would have made it live.
+  const std::string id = record.job.id();
+  LiveJob* live = Find(id);
+  Job ended = live == nullptr ? Job(std::move(record)) : live->job;
+  AMPD_RETURN_IF_ERROR(CannotRetry(ended.proto(), ended.RunTime()));
+  if (live == nullptr) {
+    if (start != nullptr) AMPD_RETURN_IF_ERROR(start->GiveTo(id));
+    live = &live_.emplace(id, LiveJob(std::move(ended))).first->second;
+  }
+  Enter(*live, v1::Job::QUEUED, "retried by request");
+  JobRecord& revived = live->job.MutableRecord();
+  // Left over by a daemon that ended before it saw the worker end.
+  if (!live->has_worker && revived.worker.pid != 0) launcher_->Kill(std::exchange(revived.worker, WorkerProcess()));
+  revived.job.clear_end_time();
+  revived.job.clear_failures();
+  revived.lost_attempts = 0;
+  return absl::OkStatus();
+}
+
+}  // namespace ampd

@@ -1,0 +1,277 @@
+// The queue: what waits and why, what starts where, whose turn it is by what its user had.
+#include <google/protobuf/util/time_util.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "server/jobs/core.h"
+#include "server/jobs/credentials.h"
+#include "server/metrics/metrics.h"
+
+namespace ampd {
+namespace {
+
+using google::protobuf::util::TimeUtil;
+
+// Jobs whose start is estimated: those next in line.
+constexpr int kEstimated = 200;
+// What a worker takes on its device besides what is planned: the process's context with its kernels and libraries.
+constexpr int64_t kProcessBytes = int64_t{512} << 20;
+// What is left of a run may go slower than its last steps did.
+constexpr double kProgressSlack = 1.25;
+
+absl::Time FromTimestamp(const google::protobuf::Timestamp& time) {
+  return absl::FromUnixSeconds(time.seconds()) + absl::Nanoseconds(time.nanos());
+}
+
+int64_t PlannedBytes(const v1::Job& job) {
+  return job.plan().parameter_bytes() + job.plan().activation_bytes() + kProcessBytes;
+}
+
+// A job whose memory is not known shares with nobody.
+bool Shares(const v1::Job& job) {
+  const bool known = job.plan().parameter_bytes() + job.plan().activation_bytes() > 0;
+  return job.spec().resources().share() && known;
+}
+
+int GpusOf(const v1::Job& job) { return std::max(1, job.spec().resources().gpus()); }
+
+}  // namespace
+
+absl::Duration ControllerCore::HoldLimit(const LiveJob& live) const {
+  const auto& limits = live.job.proto().spec().limits();
+  if (!limits.has_max_run_seconds()) return absl::InfiniteDuration();
+  absl::Duration ran = live.job.RunTime();
+  const std::optional<absl::Duration> counted = live.job.record().run_counted;
+  if (counted) ran += std::max(absl::ZeroDuration(), clock_->Monotonic() - *counted);
+  const absl::Duration left = absl::Seconds(limits.max_run_seconds()) - ran;
+  return std::max(absl::ZeroDuration(), left) + options_.start_timeout + options_.stop_grace;
+}
+
+// Takes the job up, lets it go, or takes note of what has changed about it.
+void ControllerCore::SyncQueue(const std::string& id) {
+  LiveJob* live = Find(id);
+  // The process of the attempt before must be gone: both would write the same checkpoints.
+  if (live == nullptr || live->job.state() != v1::Job::QUEUED || live->has_worker) return queue_.Remove(id);
+  const v1::Job& job = live->job.proto();
+  const auto& resources = job.spec().resources();
+  const QueuedJob* known = queue_.Find(id);
+  if (known != nullptr && known->priority == resources.priority() && known->waits_for == live->waits_for) return;
+  QueuedJob queued;
+  queued.id = id;
+  queued.submit_sequence = live->job.record().submit_sequence;
+  queued.user = job.user();
+  queued.priority = resources.priority();
+  queued.waits_for = live->waits_for;
+  if (job.attempt() == 0 && job.spec().has_not_before()) queued.not_before = FromTimestamp(job.spec().not_before());
+  if (job.sweep().max_parallel() > 0) {
+    queued.sweep_id = job.sweep().sweep_id();
+    queued.sweep_max_parallel = job.sweep().max_parallel();
+  }
+  Requirement& need = queued.requirement;
+  need.gpus = GpusOf(job);
+  need.share = Shares(job);
+  need.memory_bytes = need.share ? PlannedBytes(job) : 0;
+  need.usable = UsableDevices(*live);
+  need.preemptible = resources.preemptible() && CheckpointFits(live->checkpoint_time, options_.preempt_grace);
+  need.max_hold = HoldLimit(*live);
+  queue_.Put(std::move(queued), clock_->Now());
+}
+
+// When the job lets go of its devices: by its limit, else as its steps go.
+absl::Time ControllerCore::ExpectedEnd(const LiveJob& live) const {
+  const absl::Time now = clock_->Now();
+  const absl::Duration limit = HoldLimit(live);
+  if (limit != absl::InfiniteDuration()) return now + limit;
+  const v1::JobSummary& summary = live.job.proto().summary();
+  if (summary.step() <= 0 || summary.total_steps() <= 0 || !(summary.step_seconds() > 0)) return absl::InfiniteFuture();
+  const auto left = static_cast<double>(std::max<int64_t>(0, summary.total_steps() - summary.step()));
+  return now + absl::Seconds(left * summary.step_seconds() * kProgressSlack);
+}
+
+RunningJob ControllerCore::RunningOf(const LiveJob& live) const {
+  const v1::Job& job = live.job.proto();
+  RunningJob running;
+  running.id = job.id();
+  running.user = job.user();
+  running.priority = job.spec().resources().priority();
+  for (size_t i = 0; i < devices_.size(); ++i) {
+    if (std::find(live.devices.begin(), live.devices.end(), devices_[i].device.id()) != live.devices.end()) {
+      running.devices.push_back(static_cast<int>(i));
+    }
+  }
+  running.share = Shares(job);
+  running.memory_bytes = running.share ? PlannedBytes(job) : 0;
+  running.start = live.held_since;
+  running.end = ExpectedEnd(live);
+  running.preemptible =
+      job.spec().resources().preemptible() && job.state() == v1::Job::RUNNING && !LeftRunningLately(live);
+  running.overtook = live.overtook;
+  running.stopping = live.stop != Stop::kNone || live.finished || job.state() == v1::Job::CANCELLING ||
+                     job.state() == v1::Job::PREEMPTING;
+  const bool is_asked = job.state() == v1::Job::PREEMPTING && live.stop == Stop::kNone;
+  if (is_asked || live.stop == Stop::kPreempt) running.stops_for = live.preempted_for;
+  running.checkpoint_time = live.checkpoint_time;
+  if (job.sweep().max_parallel() > 0) running.sweep_id = job.sweep().sweep_id();
+  return running;
+}
+
+double ControllerCore::DevicesOf(const LiveJob& live) const {
+  if (!Shares(live.job.proto()) || live.devices.empty()) return static_cast<double>(live.devices.size());
+  for (const DeviceState& device : snapshot_.devices) {
+    if (device.id != live.devices[0] || device.share_bytes <= 0) continue;
+    return std::min(1.0, static_cast<double>(PlannedBytes(live.job.proto())) / static_cast<double>(device.share_bytes));
+  }
+  return 1;
+}
+
+void ControllerCore::FillSnapshot() {
+  const absl::Time now = clock_->Now();
+  snapshot_.queue = &queue_;
+  snapshot_.draining = draining_->load();
+  snapshot_.policy = options_.scheduling;
+  snapshot_.policy.stop_grace = options_.preempt_grace;
+  AddDevices(&snapshot_);
+  snapshot_.usage.clear();
+  for (const std::string& user : queue_.users()) snapshot_.usage[user] = usage_.At(user, now);
+  snapshot_.running.clear();
+  std::set<std::string> seen;
+  for (const DeviceSlot& slot : devices_) {
+    for (const std::string& id : slot.job_ids) {
+      const LiveJob* live = Find(id);
+      if (live == nullptr || !seen.insert(id).second) continue;
+      snapshot_.running.push_back(RunningOf(*live));
+      // What has only begun counts as the charge of its start, so that devices that become free together are shared.
+      const double held = DecayedSeconds(live->held_since, now, now, usage_.half_life());
+      snapshot_.usage[live->job.proto().user()] +=
+          DevicesOf(*live) * std::max(held, absl::ToDoubleSeconds(options_.scheduling.start_charge));
+    }
+  }
+}
+
+void ControllerCore::Schedule() {
+  needs_schedule_ = false;
+  for (const std::string& id : std::exchange(unsynced_, {})) SyncQueue(id);
+  queue_.Release(clock_->Now());
+  FillSnapshot();
+  decision_ = Pick(snapshot_, clock_->Now());
+  estimates_.reset();
+  for (const Assignment& assignment : decision_.start) StartJob(*Find(assignment.job_id), assignment);
+  for (const Preemption& preemption : decision_.preempt) Preempt(*Find(preemption.job_id), preemption.for_job);
+  needs_schedule_ = false;
+  ArmRelease();
+  PublishQueue();
+  PublishDevices();
+}
+
+void ControllerCore::PublishQueue() const {
+  if (metrics_ == nullptr) return;
+  QueueFigures figures;
+  figures.by_reason = CountReasons(snapshot_, decision_);
+  const QueuedJob* oldest = OldestJob(queue_);
+  const auto live = oldest == nullptr ? live_.end() : live_.find(oldest->id);
+  if (live != live_.end()) figures.oldest = FromTimestamp(live->second.job.proto().create_time());
+  metrics_->SetQueue(figures);
+}
+
+absl::Status ControllerCore::CheckQueueQuota(const std::string& user, int more) const {
+  const int64_t limit = options_.max_queued_jobs_per_user;
+  const auto inserting = inserting_.find(user);
+  const int64_t queued =
+      static_cast<int64_t>(queue_.SizeOf(user)) + (inserting == inserting_.end() ? 0 : inserting->second);
+  if (limit <= 0 || queued + more <= limit) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(user.empty() ? "there are " : absl::StrCat(user, " has "), queued,
+                                                   " queued jobs, and ", more, " more; a user may have ", limit,
+                                                   " (max_queued_jobs_per_user)"));
+}
+
+void ControllerCore::Inserted(const std::string& user) {
+  const auto inserting = inserting_.find(user);
+  if (inserting != inserting_.end() && --inserting->second == 0) inserting_.erase(inserting);
+}
+
+// Schedules again when the next not_before has come.
+void ControllerCore::ArmRelease() {
+  const absl::Time next = queue_.NextRelease();
+  if (next == release_at_) return;
+  timers_.Cancel(&release_timer_);
+  release_at_ = next;
+  if (next == absl::InfiniteFuture()) return;
+  release_timer_ = timers_.Add(clock_->Monotonic() + (next - clock_->Now()), [this] {
+    release_timer_ = 0;
+    release_at_ = absl::InfiniteFuture();
+    needs_schedule_ = true;
+  });
+}
+
+void ControllerCore::StartJob(LiveJob& live, const Assignment& assignment) {
+  queue_.Remove(live.job.id());
+  int threads = 0;
+  for (const std::string& device : assignment.device_ids) {
+    DeviceSlot* slot = FindDevice(device);
+    slot->job_ids.push_back(live.job.id());
+    threads += slot->device.threads();
+  }
+  live.devices = assignment.device_ids;
+  live.overtook = assignment.overtook;
+  live.held_since = clock_->Now();
+  live.has_worker = true;
+  live.launched = false;
+  live.adopted = false;
+  live.finished = false;
+  live.stop = Stop::kNone;
+  live.exit.reset();
+  live.durable_number = 0;
+  live.meter.emplace(threads);
+  live.token = NewCredential();
+  Enter(live, v1::Job::STARTING, absl::StrCat("on ", absl::StrJoin(live.devices, ", ")));
+  JobRecord& record = live.job.MutableRecord();
+  for (const std::string& device : live.devices) record.job.add_devices(device);
+  record.worker = WorkerProcess();
+  record.worker_number = 0;
+  record.token_hash = Sha256(live.token);
+  record.session_key_hash.clear();
+  StartCharging(live, clock_->Monotonic());
+}
+
+void ControllerCore::NoteCheckpoint(LiveJob& live, const v1::CheckpointSaved& checkpoint) {
+  if (!(checkpoint.write_seconds() >= 0)) return;
+  const absl::Duration took = absl::Seconds(checkpoint.write_seconds());
+  live.checkpoint_time = std::max(live.checkpoint_time.value_or(took), took);
+}
+
+// Counts what the job had of the devices for its user; part of the job's next write.
+void ControllerCore::ChargeUsage(LiveJob& live) {
+  const absl::Time now = clock_->Now();
+  if (live.devices.empty() || now <= live.held_since) return;
+  const double devices = DevicesOf(live);
+  usage_.Add(live.job.proto().user(), devices, live.held_since, now);
+  live.job.AddToCounters(UsageCounters(live.job.proto().user(), devices, live.held_since, now));
+}
+
+absl::Status ControllerCore::RestoreUsage() {
+  const auto counters = store_->Await([](const Database& database) { return database.Counters(); });
+  if (!counters.ok()) return counters.status();
+  for (const auto& [name, value] : *counters) AddUsageCounter(name, value, clock_->Now(), &usage_);
+  return absl::OkStatus();
+}
+
+v1::Job ControllerCore::WithQueueInfo(v1::Job job) const {
+  if (job.state() != v1::Job::QUEUED) return job;
+  const QueuedJob* queued = queue_.Find(job.id());
+  if (queued == nullptr) return job;
+  const QueueInfo info = Describe(snapshot_, decision_, *queued);
+  job.set_queue_position(static_cast<int32_t>(std::min<int64_t>(info.position, INT32_MAX)));
+  job.set_queue_reason(info.reason);
+  job.set_queue_message(info.reason == v1::Job::DEPENDENCY ? DescribeDependencies(*queued) : info.message);
+  if (!estimates_) estimates_ = EstimateStarts(snapshot_, decision_, clock_->Now(), kEstimated);
+  const auto estimate = estimates_->find(job.id());
+  if (estimate == estimates_->end()) return job;
+  *job.mutable_estimated_start_time() =
+      TimeUtil::NanosecondsToTimestamp(absl::ToUnixNanos(std::max(estimate->second, clock_->Now())));
+  return job;
+}
+
+}  // namespace ampd

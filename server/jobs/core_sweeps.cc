@@ -1,0 +1,67 @@
+// What clients ask of sweeps. A sweep is its jobs: nothing else of it changes.
+#include "engine/core/status.h"
+#include "server/jobs/core.h"
+
+namespace ampd {
+
+void ControllerCore::CreateSweep(std::vector<CreateJobParams> params, ReplyPtr<v1::JobSweep> reply) {
+  if (params.empty()) return reply->Send(absl::InvalidArgumentError("a sweep without jobs"));
+  const std::string sweep_id = ids_.Next(clock_->Now());
+  for (CreateJobParams& one : params) one.sweep->set_sweep_id(sweep_id);
+  CreateJobs(std::move(params), std::make_shared<Reply<v1::Job>>([this, reply](absl::StatusOr<v1::Job> first) {
+               if (!first.ok()) return reply->Send(first.status());
+               // Another's id where the request was made before.
+               GetSweep(first->sweep().sweep_id(), reply);
+             }));
+}
+
+void ControllerCore::GetSweep(const std::string& id, ReplyPtr<v1::JobSweep> reply) {
+  store_->Read([this, id, reply = std::move(reply)](const Database& database) {
+    const auto look_up = [&]() -> absl::StatusOr<v1::JobSweep> {
+      AMPD_ASSIGN_OR_RETURN(const SweepRecord record, database.FindSweep(id));
+      AMPD_ASSIGN_OR_RETURN(std::vector<v1::Job> jobs, database.SweepJobs(record));
+      v1::JobSweep sweep;
+      sweep.set_id(record.id);
+      sweep.set_count(static_cast<int32_t>(record.jobs));
+      for (v1::Job& job : jobs) sweep.add_jobs()->Swap(&job);
+      return sweep;
+    };
+    post_([this, reply, sweep = look_up()]() mutable {
+      if (!sweep.ok()) return reply->Send(sweep.status());
+      for (v1::Job& job : *sweep->mutable_jobs()) job = WithQueueInfo(std::move(job));
+      reply->Send(std::move(sweep));
+    });
+  });
+}
+
+void ControllerCore::CancelSweep(const std::string& id, ReplyPtr<v1::JobSweep> reply) {
+  GetSweep(id, std::make_shared<Reply<v1::JobSweep>>([this, reply](absl::StatusOr<v1::JobSweep> sweep) {
+             if (!sweep.ok()) return reply->Send(sweep.status());
+             CancelAll(*sweep, reply);
+           }));
+}
+
+void ControllerCore::CancelAll(const v1::JobSweep& sweep, ReplyPtr<v1::JobSweep> reply) {
+  struct Pending {
+    int left = 0;
+    absl::Status status;
+  };
+  auto pending = std::make_shared<Pending>();
+  const Waiter durable = [this, pending, id = sweep.id(), reply](const absl::Status& status) {
+    pending->status.Update(status);
+    if (--pending->left > 0) return;
+    if (!pending->status.ok()) return reply->Send(pending->status);
+    GetSweep(id, reply);
+  };
+  for (const v1::Job& job : sweep.jobs()) {
+    LiveJob* live = Find(job.id());
+    if (live == nullptr) continue;
+    CancelLive(*live);
+    ++pending->left;
+    live->waiters.push_back(durable);
+    Touch(*live);
+  }
+  if (pending->left == 0) GetSweep(sweep.id(), std::move(reply));
+}
+
+}  // namespace ampd

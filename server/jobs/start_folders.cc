@@ -1,0 +1,92 @@
+#include "server/jobs/start_folders.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+#include "engine/core/status.h"
+#include "server/files/files.h"
+#include "server/files/unique_fd.h"
+
+namespace ampd {
+namespace {
+
+namespace fs = std::filesystem;
+
+// MANIFEST last: what it is missing from is no checkpoint.
+constexpr const char* kFiles[] = {"model.safetensors", "MANIFEST"};
+constexpr char kNew[] = ".new-";
+
+// The files of the folder that was opened, whatever has its name by now.
+absl::Status LinkFiles(int directory, const std::string& target) {
+  for (const char* name : kFiles) {
+    const UniqueFd file(openat(directory, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+    if (!file.valid()) return FileError(name, errno);
+    AMPD_RETURN_IF_ERROR(LinkOrCopy(file.get(), absl::StrCat(target, "/", name)));
+  }
+  return absl::OkStatus();
+}
+
+void Remove(const std::string& path) {
+  std::error_code ignored;
+  fs::remove_all(path, ignored);
+}
+
+absl::Status MakeRoot(const std::string& root) {
+  std::error_code error;
+  fs::create_directories(root, error);
+  return error ? FileError(root, error.value()) : absl::OkStatus();
+}
+
+}  // namespace
+
+HeldWeights::~HeldWeights() {
+  if (!given_) Remove(folder_);
+}
+
+absl::Status HeldWeights::GiveTo(const std::string& job_id) {
+  const std::string path = absl::StrCat(root_, "/", job_id);
+  if (rename(folder_.c_str(), path.c_str()) != 0) return FileError(path, errno);
+  folder_ = path;
+  AMPD_RETURN_IF_ERROR(SyncFolder(root_));
+  given_ = true;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<HeldWeights>> StartFolders::Hold(const std::string& directory,
+                                                                const std::string& name) const {
+  const std::string source = absl::StrCat(directory, "/", name);
+  const UniqueFd from(open(source.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!from.valid()) return FileError(absl::StrCat("checkpoint ", name), errno);
+  AMPD_RETURN_IF_ERROR(MakeRoot(root_));
+  std::string folder = absl::StrCat(root_, "/", kNew, "XXXXXX");
+  if (mkdtemp(folder.data()) == nullptr) return FileError(folder, errno);
+  std::shared_ptr<HeldWeights> held(new HeldWeights(root_, folder, name));
+  if (mkdir(held->checkpoint_dir().c_str(), 0700) != 0) return FileError(held->checkpoint_dir(), errno);
+  AMPD_RETURN_IF_ERROR(Annotate(LinkFiles(from.get(), held->checkpoint_dir()), absl::StrCat("checkpoint ", name)));
+  AMPD_RETURN_IF_ERROR(SyncFolder(held->checkpoint_dir()));
+  AMPD_RETURN_IF_ERROR(SyncFolder(folder));
+  return held;
+}
+
+std::string StartFolders::PathOf(const std::string& job_id, const std::string& checkpoint) const {
+  return absl::StrCat(root_, "/", job_id, "/", checkpoint);
+}
+
+void StartFolders::Release(const std::string& job_id) const { Remove(absl::StrCat(root_, "/", job_id)); }
+
+void StartFolders::KeepOnly(const std::set<std::string>& job_ids) const {
+  std::error_code error;
+  for (fs::directory_iterator it(root_, error), end; !error && it != end; it.increment(error)) {
+    if (job_ids.count(it->path().filename().string()) == 0) Remove(it->path().string());
+  }
+}
+
+}  // namespace ampd

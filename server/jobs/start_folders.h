@@ -1,0 +1,68 @@
+// Weights that jobs start from, held for them until they end: root/JOB/CHECKPOINT has links to model.safetensors and
+// MANIFEST of another job's checkpoint, which that job's own retention may delete meanwhile.
+#ifndef AMPD_SERVER_JOBS_START_FOLDERS_H_
+#define AMPD_SERVER_JOBS_START_FOLDERS_H_
+
+#include <memory>
+#include <set>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace ampd {
+
+// What is held for a job that is being submitted; gone with this object unless it was given to the job.
+class HeldWeights {
+ public:
+  ~HeldWeights();
+  HeldWeights(const HeldWeights&) = delete;
+  HeldWeights& operator=(const HeldWeights&) = delete;
+
+  // Holds one folder, named as the checkpoint.
+  const std::string& folder() const { return folder_; }
+  const std::string& checkpoint() const { return checkpoint_; }
+  std::string checkpoint_dir() const { return folder_ + "/" + checkpoint_; }
+
+  // Makes it the job's, durably: StartFolders::PathOf() finds it. Once.
+  absl::Status GiveTo(const std::string& job_id);
+
+ private:
+  friend class StartFolders;
+  HeldWeights(std::string root, std::string folder, std::string checkpoint)
+      : root_(std::move(root)), folder_(std::move(folder)), checkpoint_(std::move(checkpoint)) {}
+
+  std::string root_;
+  std::string folder_;
+  std::string checkpoint_;
+  bool given_ = false;
+};
+
+// Thread safe; every function blocks on the disk.
+class StartFolders {
+ public:
+  // `root` is made when it is first needed; an absolute path on the file system of the checkpoints, or weights are
+  // copied instead of linked.
+  explicit StartFolders(std::string root) : root_(std::move(root)) {}
+
+  // Holds the checkpoint `name` in `directory`, a job's folder of checkpoints. What it holds is not checked, but cannot
+  // change any more. NOT_FOUND when there is none of the name, or it lacks either file; RESOURCE_EXHAUSTED when there
+  // is no room; else the file system's error with the path.
+  absl::StatusOr<std::shared_ptr<HeldWeights>> Hold(const std::string& directory, const std::string& name) const;
+
+  // The folder of the checkpoint that was given to the job.
+  std::string PathOf(const std::string& job_id, const std::string& checkpoint) const;
+
+  // Lets go of what the job was given; harmless where it was given nothing.
+  void Release(const std::string& job_id) const;
+
+  // Lets go of everything but what was given to `job_ids`: for the start of a daemon.
+  void KeepOnly(const std::set<std::string>& job_ids) const;
+
+ private:
+  const std::string root_;
+};
+
+}  // namespace ampd
+
+#endif  // AMPD_SERVER_JOBS_START_FOLDERS_H_

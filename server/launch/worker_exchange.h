@@ -1,0 +1,39 @@
+// One question to an `ampd-worker` of its own, on stdin, and its answer on stdout: what crashes or exhausts that
+// process costs its asker an error and the daemon nothing.
+#ifndef AMPD_SERVER_LAUNCH_WORKER_EXCHANGE_H_
+#define AMPD_SERVER_LAUNCH_WORKER_EXCHANGE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+namespace ampd {
+
+struct ExchangeLimits {
+  absl::Duration timeout = absl::Seconds(30);
+  // 0 is unlimited, for both.
+  uint64_t cpu_seconds = 20;
+  uint64_t address_space_bytes = 0;
+  // Of the answer.
+  size_t max_output_bytes = 16u << 20;
+};
+
+// What errors call the process and what it does.
+struct ExchangeWords {
+  std::string who = "planner";
+  std::string doing = "planning the model";
+};
+
+// Runs `argv` and waits for it; no device is visible to it. Thread safe; blocks up to limits.timeout.
+// UNAVAILABLE when the program cannot be started, DEADLINE_EXCEEDED when it takes too long, RESOURCE_EXHAUSTED when a
+// limit or the kernel ended it, INTERNAL when it crashed. The message ends with what it wrote to stderr, shortened.
+absl::StatusOr<std::string> AskWorker(std::vector<std::string> argv, std::string request, const ExchangeLimits& limits,
+                                      const ExchangeWords& words);
+
+}  // namespace ampd
+
+#endif  // AMPD_SERVER_LAUNCH_WORKER_EXCHANGE_H_

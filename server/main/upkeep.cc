@@ -1,0 +1,185 @@
+#include "server/main/upkeep.h"
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <future>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "engine/core/status.h"
+#include "server/files/files.h"
+#include "server/jobs/job_state.h"
+#include "server/store/retention.h"
+
+namespace ampd {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kPage = 100;
+// Looked at in one transaction: some milliseconds.
+constexpr int kEvents = 1000;
+constexpr char kRemoving[] = ".removing-";
+// As workers name what they write: engine/train/checkpoint.cc and checkpoint_mirror.cc.
+constexpr absl::string_view kUnfinished[] = {".writing-", ".copying-"};
+constexpr absl::Duration kAfterEnd = absl::Hours(1);
+
+absl::Time EndOf(const v1::Job& job) {
+  return absl::FromUnixSeconds(job.end_time().seconds()) + absl::Nanoseconds(job.end_time().nanos());
+}
+
+void RemoveBeginningWith(absl::string_view prefix, const std::string& folder) {
+  std::error_code error;
+  std::vector<fs::path> left;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    if (absl::StartsWith(it->path().filename().string(), prefix)) left.push_back(it->path());
+  }
+  for (const fs::path& path : left) fs::remove_all(path, error);
+}
+
+}  // namespace
+
+Upkeep::Upkeep(Options options, Store* store, const Clock* clock)
+    : options_(std::move(options)), store_(store), clock_(clock), thread_([this] { Run(); }) {}
+
+Upkeep::~Upkeep() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_all();
+  thread_.join();
+}
+
+bool Upkeep::stopping() {
+  const std::lock_guard lock(mutex_);
+  return stopping_;
+}
+
+void Upkeep::Run() {
+  for (const std::string& root : options_.checkpoint_roots) {
+    // What was begun before a daemon ended.
+    if (!root.empty()) RemoveBeginningWith(kRemoving, root);
+  }
+  while (true) {
+    if (const absl::Status status = Sweep(); !status.ok()) options_.log(absl::StrCat("upkeep: ", status.message()));
+    std::unique_lock lock(mutex_);
+    wake_.wait_for(lock, absl::ToChronoMilliseconds(options_.period), [this] { return stopping_; });
+    if (stopping_) return;
+  }
+}
+
+absl::Status Upkeep::Sweep() {
+  std::vector<Kept> kept;
+  std::string token;
+  do {
+    AMPD_ASSIGN_OR_RETURN(const JobPage page,
+                          store_->Await([&](const Database& database) { return database.ListJobs(kPage, token, {}); }));
+    for (const v1::Job& job : page.jobs) {
+      if (stopping()) return absl::OkStatus();
+      AMPD_RETURN_IF_ERROR(MergeEvents(job));
+      if (!IsTerminal(job.state())) continue;
+      RemoveLeftovers(job);
+      if (const int64_t bytes = CheckpointBytes(job.id()); bytes > 0) kept.push_back({EndOf(job), job.id(), bytes});
+    }
+    token = page.next_page_token;
+  } while (!token.empty());
+  RemoveCheckpoints(std::move(kept));
+  return absl::OkStatus();
+}
+
+absl::Status Upkeep::MergeEvents(const v1::Job& job) {
+  const v1::ServerConfig::Retention& retention = options_.retention;
+  const bool ended = IsTerminal(job.state());
+  if (ended && merged_.count(job.id()) > 0) return absl::OkStatus();
+  const absl::Duration age = clock_->Now() - EndOf(job);
+  if (ended && retention.event_days() > 0 && age > absl::Hours(24 * retention.event_days())) {
+    AMPD_RETURN_IF_ERROR(MergeUntil(job.id(), 0, /*once=*/false));
+    merged_.insert(job.id());
+    return absl::OkStatus();
+  }
+  const int64_t keep = retention.step_reports();
+  if (keep == 0 || static_cast<int64_t>(job.last_sequence()) <= 2 * keep) return absl::OkStatus();
+  AMPD_ASSIGN_OR_RETURN(const int64_t events,
+                        store_->Await([&](const Database& database) { return CountEvents(database, job.id()); }));
+  return events > 2 * keep ? MergeUntil(job.id(), keep, /*once=*/true) : absl::OkStatus();
+}
+
+// `once`: every pair of neighbours; else until none is left.
+absl::Status Upkeep::MergeUntil(const std::string& job_id, int64_t keep, bool once) {
+  MergePass pass;
+  int64_t merged = 0;
+  while (!stopping()) {
+    std::promise<absl::Status> done;
+    store_->Change(
+        [&](Database& database) -> absl::Status {
+          AMPD_ASSIGN_OR_RETURN(pass, MergeOldReports(database, job_id, pass.after_sequence, keep, kEvents));
+          return absl::OkStatus();
+        },
+        [&done](const absl::Status& status) { done.set_value(status); });
+    AMPD_RETURN_IF_ERROR(Annotate(done.get_future().get(), absl::StrCat("job ", job_id)));
+    merged += pass.merged;
+    if (pass.after_sequence != 0) continue;
+    if (once || merged == 0) break;
+    merged = 0;
+  }
+  return absl::OkStatus();
+}
+
+void Upkeep::RemoveLeftovers(const v1::Job& job) const {
+  // Long after its last worker is gone.
+  if (clock_->Now() - EndOf(job) < kAfterEnd) return;
+  for (const std::string& root : options_.checkpoint_roots) {
+    if (root.empty()) continue;
+    for (const absl::string_view prefix : kUnfinished) RemoveBeginningWith(prefix, absl::StrCat(root, "/", job.id()));
+  }
+}
+
+int64_t Upkeep::CheckpointBytes(const std::string& job_id) const {
+  std::error_code error;
+  int64_t bytes = 0;
+  const std::string folder = absl::StrCat(options_.checkpoint_roots.front(), "/", job_id);
+  for (fs::recursive_directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    std::error_code unreadable;
+    const uintmax_t size = it->is_regular_file(unreadable) ? it->file_size(unreadable) : 0;
+    if (!unreadable) bytes += static_cast<int64_t>(size);
+  }
+  return bytes;
+}
+
+void Upkeep::RemoveCheckpoints(std::vector<Kept> kept) {
+  const v1::ServerConfig::Retention& retention = options_.retention;
+  std::sort(kept.begin(), kept.end(), [](const Kept& a, const Kept& b) { return a.ended < b.ended; });
+  int64_t bytes = 0;
+  for (const Kept& job : kept) bytes += job.bytes;
+  for (const Kept& job : kept) {
+    if (stopping()) return;
+    const int64_t days = retention.checkpoint_days(), bound = retention.checkpoint_bytes();
+    if (days > 0 && clock_->Now() - job.ended > absl::Hours(24 * days)) {
+      Remove(job, absl::StrCat("the job ended more than ", days, " days ago"));
+    } else if (bound > 0 && bytes > bound) {
+      Remove(job, absl::StrCat("those of ended jobs take ", bytes, " bytes of ", bound));
+    } else {
+      continue;
+    }
+    bytes -= job.bytes;
+  }
+}
+
+// Renamed first, so that none is ever found in part. What jobs start from has links of its own.
+void Upkeep::Remove(const Kept& kept, const std::string& why) {
+  for (const std::string& root : options_.checkpoint_roots) {
+    std::error_code error;
+    const fs::path folder = fs::path(root) / kept.job_id, aside = fs::path(root) / (kRemoving + kept.job_id);
+    if (root.empty() || !fs::exists(folder, error)) continue;
+    fs::rename(folder, aside, error);
+    if (!error && SyncFolder(root).ok()) fs::remove_all(aside, error);
+    if (error) options_.log(absl::StrCat("upkeep: cannot remove ", folder.string(), ": ", error.message()));
+  }
+  options_.log(absl::StrCat("job ", kept.job_id, ": removed its checkpoints: ", why));
+}
+
+}  // namespace ampd

@@ -1,0 +1,75 @@
+// Keeps the state directory from growing for ever: old step reports are merged, checkpoints of ended jobs removed.
+#ifndef AMPD_SERVER_MAIN_UPKEEP_H_
+#define AMPD_SERVER_MAIN_UPKEEP_H_
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "ampd/v1/config.pb.h"
+#include "server/events/clock.h"
+#include "server/store/store.h"
+
+namespace ampd {
+
+// One thread, which begins at once and again after each period. What fails is logged and tried again then.
+class Upkeep {
+ public:
+  struct Options {
+    // Every field set.
+    v1::ServerConfig::Retention retention;
+    // Job J's checkpoints lie in ROOT/J for each of these; empty ones are passed over.
+    std::vector<std::string> checkpoint_roots;
+    absl::Duration period = absl::Hours(1);
+    // Told, in words, what was removed and what failed.
+    std::function<void(const std::string&)> log;
+  };
+
+  // The pointers must outlive this.
+  Upkeep(Options options, Store* store, const Clock* clock);
+  // Ends the thread, within a transaction's time or that of removing a folder.
+  ~Upkeep();
+  Upkeep(const Upkeep&) = delete;
+  Upkeep& operator=(const Upkeep&) = delete;
+
+ private:
+  // What is left of an ended job on disk.
+  struct Kept {
+    absl::Time ended;
+    std::string job_id;
+    int64_t bytes;
+  };
+
+  void Run();
+  bool stopping();
+  absl::Status Sweep();
+  absl::Status MergeEvents(const v1::Job& job);
+  absl::Status MergeUntil(const std::string& job_id, int64_t keep, bool once);
+  // Removes those that are too old, and the oldest of the others until they fit.
+  void RemoveCheckpoints(std::vector<Kept> kept);
+  void Remove(const Kept& kept, const std::string& why);
+  // What a worker that was killed amid a checkpoint has left, and none after it took away.
+  void RemoveLeftovers(const v1::Job& job) const;
+  int64_t CheckpointBytes(const std::string& job_id) const;
+
+  const Options options_;
+  Store* const store_;
+  const Clock* const clock_;
+  // Ended jobs whose reports are merged as far as they go.
+  std::set<std::string> merged_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace ampd
+
+#endif  // AMPD_SERVER_MAIN_UPKEEP_H_

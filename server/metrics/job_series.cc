@@ -1,0 +1,139 @@
+#include "server/metrics/job_series.h"
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/strip.h"
+
+namespace ampd {
+namespace {
+
+constexpr absl::Duration kSeriesLife = absl::Minutes(5);
+
+using prometheus::Counter;
+using prometheus::Gauge;
+using prometheus::Labels;
+
+bool IsOver(v1::Job::State state) {
+  return state == v1::Job::SUCCEEDED || state == v1::Job::FAILED || state == v1::Job::CANCELLED;
+}
+
+Labels OfPhase(const std::string& phase) { return {{"phase", phase}}; }
+
+double UnixSeconds(const google::protobuf::Timestamp& time) {
+  return static_cast<double>(time.seconds()) + time.nanos() * 1e-9;
+}
+
+}  // namespace
+
+Gauge& JobSeries::GaugeOf(const std::string& job, const Metric& metric, Labels labels) {
+  labels["job"] = job;
+  Gauge*& gauge = jobs_[job].gauges[{&metric, labels}];
+  if (gauge == nullptr) gauge = &gauges_->at(&metric)->Add(labels);
+  return *gauge;
+}
+
+Counter& JobSeries::CounterOf(const std::string& job, const Metric& metric, Labels labels) {
+  labels["job"] = job;
+  Counter*& counter = jobs_[job].counters[{&metric, labels}];
+  if (counter == nullptr) counter = &counters_->at(&metric)->Add(labels);
+  return *counter;
+}
+
+void JobSeries::RaiseTo(const std::string& job, const Metric& metric, const Labels& labels, double total) {
+  Counter& counter = CounterOf(job, metric, labels);
+  if (total > counter.Value()) counter.Increment(total - counter.Value());
+}
+
+void JobSeries::OnWrite(const JobWrite& write) {
+  const std::string& job = write.record.job.id();
+  for (const v1::JobEvent& event : write.events) OnEvent(write.record.job, event);
+  if (jobs_.count(job) == 0) return;
+  const auto samples = write.counter_deltas.find(kSamplesCounter);
+  if (samples != write.counter_deltas.end()) CounterOf(job, kJobSamples).Increment(samples->second);
+}
+
+void JobSeries::OnEvent(const v1::Job& record, const v1::JobEvent& event) {
+  const std::string& job = record.id();
+  switch (event.payload_case()) {
+    case v1::JobEvent::kStep:
+      GaugeOf(job, kJobLastProgress).Set(UnixSeconds(event.time()));
+      return OnStep(job, event.step());
+    case v1::JobEvent::kBenchCell:
+      return GaugeOf(job, kJobLastProgress).Set(UnixSeconds(event.time()));
+    case v1::JobEvent::kOverflowSkip:
+      return OnOverflow(job, event.overflow_skip());
+    case v1::JobEvent::kLossScaleChange: {
+      const v1::LossScaleChange& change = event.loss_scale_change();
+      return GaugeOf(job, kJobLossScale, OfPhase(change.phase())).Set(change.scale_after());
+    }
+    case v1::JobEvent::kEvaluation:
+      return OnEvaluation(job, event.evaluation());
+    case v1::JobEvent::kCheckpoint:
+      GaugeOf(job, kJobLastCheckpoint).Set(UnixSeconds(event.time()));
+      GaugeOf(job, kJobCheckpointSeconds).Set(event.checkpoint().write_seconds());
+      return GaugeOf(job, kJobCheckpointBytes).Set(static_cast<double>(event.checkpoint().size_bytes()));
+    case v1::JobEvent::kStateChange:
+      return OnStateChange(record, event.state_change());
+    default:
+      return;
+  }
+}
+
+void JobSeries::OnStateChange(const v1::Job& job, const v1::StateChange& change) {
+  const bool running = change.to() == v1::Job::RUNNING;
+  const auto series = jobs_.find(job.id());
+  // A hundred thousand queued jobs have no series.
+  if (series == jobs_.end() && !running) return;
+  GaugeOf(job.id(), kJobRunning).Set(running ? 1 : 0);
+  // A job that failed may be asked to go on.
+  jobs_[job.id()].expires = IsOver(change.to()) ? clock_->Monotonic() + kSeriesLife : absl::InfiniteDuration();
+  if (!running) return;
+  const int64_t interval = job.spec().checkpoint().every_seconds();
+  if (interval > 0) GaugeOf(job.id(), kJobCheckpointInterval).Set(static_cast<double>(interval));
+  const v1::LossScaleSpec& scale = job.spec().precision().loss_scale();
+  if (scale.kind() == v1::LossScaleSpec::DYNAMIC) GaugeOf(job.id(), kJobLossScaleFloor).Set(scale.min());
+}
+
+void JobSeries::OnStep(const std::string& job, const v1::StepReport& step) {
+  for (const v1::PhaseReport& phase : step.phases()) {
+    const Labels labels = OfPhase(phase.name());
+    GaugeOf(job, kJobLoss, labels).Set(phase.loss());
+    GaugeOf(job, kJobLossScale, labels).Set(phase.loss_scale());
+    GaugeOf(job, kJobLearningRate, labels).Set(phase.learning_rate());
+    GaugeOf(job, kJobGradientNorm, labels).Set(phase.gradient_norm());
+    RaiseTo(job, kJobStepsApplied, labels, static_cast<double>(phase.steps_applied()));
+    RaiseTo(job, kJobStepsSkipped, labels, static_cast<double>(phase.steps_skipped()));
+  }
+  GaugeOf(job, kJobSamplesPerSecond).Set(step.samples_per_second());
+  if (step.has_step_seconds()) GaugeOf(job, kJobStepSeconds).Set(step.step_seconds());
+  if (step.has_model_flops_utilization()) GaugeOf(job, kJobFlopsUtilization).Set(step.model_flops_utilization());
+  if (step.input_wait_seconds() > 0) CounterOf(job, kJobInputWait).Increment(step.input_wait_seconds());
+}
+
+void JobSeries::OnOverflow(const std::string& job, const v1::OverflowSkip& skip) {
+  GaugeOf(job, kJobLossScale, OfPhase(skip.phase())).Set(skip.scale_after());
+  const std::string stage = absl::AsciiStrToLower(v1::OverflowSkip::Stage_Name(skip.stage()));
+  const std::string kind = absl::AsciiStrToLower(v1::OverflowSkip::Kind_Name(skip.kind()));
+  const Labels labels = {
+      {"phase", skip.phase()}, {"stage", stage}, {"kind", std::string(absl::StripPrefix(kind, "kind_"))}};
+  CounterOf(job, kJobOverflows, labels).Increment();
+}
+
+void JobSeries::OnEvaluation(const std::string& job, const v1::Evaluation& evaluation) {
+  GaugeOf(job, kJobEvaluationLoss).Set(evaluation.loss());
+  if (evaluation.has_accuracy()) GaugeOf(job, kJobEvaluationAccuracy).Set(evaluation.accuracy());
+}
+
+void JobSeries::DropExpired() {
+  const absl::Duration now = clock_->Monotonic();
+  for (auto job = jobs_.begin(); job != jobs_.end();) {
+    if (job->second.expires > now) {
+      ++job;
+      continue;
+    }
+    for (const auto& [key, gauge] : job->second.gauges) gauges_->at(key.first)->Remove(gauge);
+    for (const auto& [key, counter] : job->second.counters) counters_->at(key.first)->Remove(counter);
+    job = jobs_.erase(job);
+  }
+}
+
+}  // namespace ampd

@@ -1,0 +1,62 @@
+// The series of single jobs, which go five minutes after the job's end.
+#ifndef AMPD_SERVER_METRICS_JOB_SERIES_H_
+#define AMPD_SERVER_METRICS_JOB_SERIES_H_
+
+#include <prometheus/counter.h>
+#include <prometheus/family.h>
+#include <prometheus/gauge.h>
+#include <prometheus/labels.h>
+
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "absl/time/time.h"
+#include "server/events/clock.h"
+#include "server/metrics/definitions.h"
+#include "server/store/records.h"
+
+namespace ampd {
+
+// Not thread-safe.
+class JobSeries {
+ public:
+  using Gauges = std::unordered_map<const Metric*, prometheus::Family<prometheus::Gauge>*>;
+  using Counters = std::unordered_map<const Metric*, prometheus::Family<prometheus::Counter>*>;
+
+  // Both hold every metric of jobs by the time of OnWrite and, with `clock`, outlive this.
+  JobSeries(const Gauges* gauges, const Counters* counters, const Clock* clock)
+      : gauges_(gauges), counters_(counters), clock_(clock) {}
+
+  void OnWrite(const JobWrite& write);
+  void DropExpired();
+
+ private:
+  struct Series {
+    std::map<std::pair<const Metric*, prometheus::Labels>, prometheus::Gauge*> gauges;
+    std::map<std::pair<const Metric*, prometheus::Labels>, prometheus::Counter*> counters;
+    // When they go; far away while the job is under way.
+    absl::Duration expires = absl::InfiniteDuration();
+  };
+
+  // `labels` beside that of the job.
+  prometheus::Gauge& GaugeOf(const std::string& job, const Metric& metric, prometheus::Labels labels = {});
+  prometheus::Counter& CounterOf(const std::string& job, const Metric& metric, prometheus::Labels labels = {});
+  // Counters follow a figure that counts from the job's start and may go back when training does.
+  void RaiseTo(const std::string& job, const Metric& metric, const prometheus::Labels& labels, double total);
+  void OnStep(const std::string& job, const v1::StepReport& step);
+  void OnOverflow(const std::string& job, const v1::OverflowSkip& skip);
+  void OnEvaluation(const std::string& job, const v1::Evaluation& evaluation);
+  void OnStateChange(const v1::Job& job, const v1::StateChange& change);
+  void OnEvent(const v1::Job& record, const v1::JobEvent& event);
+
+  const Gauges* const gauges_;
+  const Counters* const counters_;
+  const Clock* const clock_;
+  std::unordered_map<std::string, Series> jobs_;
+};
+
+}  // namespace ampd
+
+#endif  // AMPD_SERVER_METRICS_JOB_SERIES_H_

@@ -1,0 +1,212 @@
+#include "server/scheduling/queue_info.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "server/scheduling/device_pool.h"
+
+namespace ampd {
+namespace {
+
+std::string Devices(int count) { return absl::StrCat(count, count == 1 ? " device" : " devices"); }
+
+double UsageOf(const Decision& decision, int user) {
+  // A user who came since has had none.
+  return static_cast<size_t>(user) < decision.usage.size() ? decision.usage[static_cast<size_t>(user)] : 0;
+}
+
+int64_t InLineBefore(const SchedulingSnapshot& snapshot, const Decision& decision, const QueuedJob& job) {
+  const QueueLine& own = snapshot.queue->LineOf(job);
+  const double usage = UsageOf(decision, own.user);
+  int64_t before = 0;
+  for (const QueueClass& cls : snapshot.queue->classes()) {
+    for (const auto& [key, line] : cls.lines) {
+      if (line.priority < own.priority) break;
+      const double other = UsageOf(decision, line.user);
+      if (line.priority > own.priority || other < usage) {
+        before += static_cast<int64_t>(line.jobs.size());
+      } else if (other == usage) {
+        const auto end = std::lower_bound(
+            line.jobs.begin(), line.jobs.end(), job.submit_sequence,
+            [](const QueuedJob* candidate, int64_t sequence) { return candidate->submit_sequence < sequence; });
+        before += end - line.jobs.begin();
+      }
+    }
+  }
+  return before;
+}
+
+Block Held(const QueuedJob& job) {
+  if (job.waits_for.empty()) {
+    return {v1::Job::NOT_BEFORE,
+            absl::StrCat("not before ", absl::FormatTime("%Y-%m-%d %H:%M:%SZ", job.not_before, absl::UTCTimeZone()))};
+  }
+  const size_t more = job.waits_for.size() - 1;
+  return {v1::Job::DEPENDENCY, absl::StrCat("waits for ", job.waits_for.front(),
+                                            more == 0 ? "" : absl::StrCat(" and ", more, " more"), " to end")};
+}
+
+// The first device that it could use, that nobody holds, and that is held back; null: none.
+const DeviceState* HeldBack(const SchedulingSnapshot& snapshot, const Requirement& need) {
+  std::vector<char> is_held(snapshot.devices.size(), 0);
+  for (const RunningJob& running : snapshot.running) {
+    for (const int device : running.devices) is_held[static_cast<size_t>(device)] = 1;
+  }
+  for (size_t i = 0; i < snapshot.devices.size() && i < need.usable.size(); ++i) {
+    const bool is_held_back = snapshot.devices[i].held_back != v1::Job::QUEUE_REASON_UNSPECIFIED;
+    if (need.usable[i] && is_held_back && is_held[i] == 0) return &snapshot.devices[i];
+  }
+  return nullptr;
+}
+
+bool FitsAny(const SchedulingSnapshot& snapshot, const Requirement& need) {
+  for (size_t i = 0; i < snapshot.devices.size() && i < need.usable.size(); ++i) {
+    if (need.usable[i] && need.memory_bytes <= snapshot.devices[i].share_bytes) return true;
+  }
+  return false;
+}
+
+Block OfClass(const SchedulingSnapshot& snapshot, const ClassBlock& block, const QueuedJob& job) {
+  const Requirement& need = job.requirement;
+  const auto usable = static_cast<int>(std::count(need.usable.begin(), need.usable.end(), true));
+  if (usable < need.gpus) {
+    return {v1::Job::RESOURCES, absl::StrCat("it needs ", Devices(need.gpus), "; ", usable, " can run it")};
+  }
+  if (block.free >= need.gpus && !block.kept_for.empty() && block.kept_for != job.id) {
+    return {v1::Job::PRIORITY, absl::StrCat("what is free is kept for ", block.kept_for, ", which is before it")};
+  }
+  if (block.free >= need.gpus && need.gpus > 1) {
+    return {v1::Job::RESOURCES, absl::StrCat(block.free, " devices that it could use are free, but not ", need.gpus,
+                                             " of one model that nobody before it waits for")};
+  }
+  if (block.free >= need.gpus) return {v1::Job::PRIORITY, "a job before it waits for what is free"};
+  if (const DeviceState* device = HeldBack(snapshot, need); device != nullptr) {
+    return {device->held_back, absl::StrCat(device->id, ": ", device->held_back_message)};
+  }
+  if (need.share && !FitsAny(snapshot, need)) {
+    return {v1::Job::GPU_MEMORY, absl::StrCat("its plan takes ", need.memory_bytes,
+                                              " bytes: more than any device has for jobs that share it")};
+  }
+  const int held = usable - block.free;
+  return {v1::Job::RESOURCES,
+          absl::StrCat(block.free, " of ", Devices(need.gpus), " free: of ", usable, " that it could use ", held,
+                       held == 1 ? " is" : " are", need.share ? " held or full" : " held")};
+}
+
+Block BlockOf(const SchedulingSnapshot& snapshot, const Decision& decision, const QueuedJob& job) {
+  if (decision.draining) return {v1::Job::DRAINING, "the daemon is shutting down"};
+  if (snapshot.queue->IsHeld(job)) return Held(job);
+  if (const auto own = decision.job_blocks.find(job.id); own != decision.job_blocks.end()) return own->second;
+  const int cls = snapshot.queue->ClassOf(job);
+  const QueueLine& line = snapshot.queue->LineOf(job);
+  const auto quota = decision.line_blocks.find({cls, {-int64_t{line.priority}, line.user, line.sweep_id}});
+  if (quota != decision.line_blocks.end()) return quota->second;
+  const auto found = decision.class_blocks.find(cls);
+  return OfClass(snapshot, found == decision.class_blocks.end() ? ClassBlock() : found->second, job);
+}
+
+// The jobs in line, in order.
+class Walk {
+ public:
+  Walk(const SchedulingSnapshot& snapshot, const Decision& decision) : decision_(decision) {
+    const auto& classes = snapshot.queue->classes();
+    for (size_t cls = 0; cls < classes.size(); ++cls) {
+      for (const auto& [key, line] : classes[cls].lines) {
+        const bool waits = decision.line_blocks.contains({static_cast<int>(cls), key});
+        if (!waits) heads_.push_back({&classes[cls].requirement, &line, 0});
+      }
+    }
+    const auto after = [this](const Head& a, const Head& b) { return IsBefore(b, a); };
+    std::make_heap(heads_.begin(), heads_.end(), after);
+  }
+  // Null at the end.
+  const QueuedJob* Next(const Requirement** need) {
+    const auto after = [this](const Head& a, const Head& b) { return IsBefore(b, a); };
+    if (heads_.empty()) return nullptr;
+    std::pop_heap(heads_.begin(), heads_.end(), after);
+    Head& head = heads_.back();
+    const QueuedJob* job = head.line->jobs[head.next++];
+    *need = head.need;
+    if (head.next < head.line->jobs.size()) {
+      std::push_heap(heads_.begin(), heads_.end(), after);
+    } else {
+      heads_.pop_back();
+    }
+    return job;
+  }
+
+ private:
+  struct Head {
+    const Requirement* need;
+    const QueueLine* line;
+    size_t next;
+  };
+  bool IsBefore(const Head& a, const Head& b) const {
+    if (a.line->priority != b.line->priority) return a.line->priority > b.line->priority;
+    const double usage_a = UsageOf(decision_, a.line->user), usage_b = UsageOf(decision_, b.line->user);
+    if (usage_a != usage_b) return usage_a < usage_b;
+    return a.line->jobs[a.next]->submit_sequence < b.line->jobs[b.next]->submit_sequence;
+  }
+
+  const Decision& decision_;
+  std::vector<Head> heads_;
+};
+
+}  // namespace
+
+QueueInfo Describe(const SchedulingSnapshot& snapshot, const Decision& decision, const QueuedJob& job) {
+  const JobQueue& queue = *snapshot.queue;
+  QueueInfo info;
+  info.position = 1 + (queue.IsHeld(job) ? static_cast<int64_t>(queue.size() - queue.held() + queue.HeldBefore(job))
+                                         : InLineBefore(snapshot, decision, job));
+  Block block = BlockOf(snapshot, decision, job);
+  info.reason = block.reason;
+  info.message = std::move(block.message);
+  return info;
+}
+
+std::unordered_map<std::string, absl::Time> EstimateStarts(const SchedulingSnapshot& snapshot, const Decision& decision,
+                                                           absl::Time now, int limit) {
+  std::unordered_map<std::string, absl::Time> starts;
+  if (decision.draining) return starts;
+  DevicePool pool(snapshot, now);
+  pool.Resume(decision.free_at);
+  Walk walk(snapshot, decision);
+  const Requirement* need = nullptr;
+  for (int i = 0; i < limit; ++i) {
+    const QueuedJob* job = walk.Next(&need);
+    if (job == nullptr) break;
+    const absl::Time at = pool.Plan(*job, *need);
+    if (at != absl::InfiniteFuture()) starts[job->id] = at;
+  }
+  return starts;
+}
+
+std::map<v1::Job::QueueReason, int64_t> CountReasons(const SchedulingSnapshot& snapshot, const Decision& decision) {
+  std::map<v1::Job::QueueReason, int64_t> counts;
+  for (const QueueClass& cls : snapshot.queue->classes()) {
+    for (const auto& [key, line] : cls.lines) {
+      counts[BlockOf(snapshot, decision, *line.jobs.back()).reason] += static_cast<int64_t>(line.jobs.size());
+    }
+  }
+  const auto timed = static_cast<int64_t>(snapshot.queue->timed());
+  const auto dependent = static_cast<int64_t>(snapshot.queue->held()) - timed;
+  if (timed > 0) counts[decision.draining ? v1::Job::DRAINING : v1::Job::NOT_BEFORE] += timed;
+  if (dependent > 0) counts[decision.draining ? v1::Job::DRAINING : v1::Job::DEPENDENCY] += dependent;
+  return counts;
+}
+
+const QueuedJob* OldestJob(const JobQueue& queue) {
+  const QueuedJob* oldest = queue.FirstHeld();
+  for (const QueueClass& cls : queue.classes()) {
+    for (const auto& [key, line] : cls.lines) {
+      const QueuedJob* first = line.jobs.front();
+      if (oldest == nullptr || first->submit_sequence < oldest->submit_sequence) oldest = first;
+    }
+  }
+  return oldest;
+}
+
+}  // namespace ampd

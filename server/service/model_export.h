@@ -1,0 +1,48 @@
+// What TrainingService.ExportModel does: a checkpoint's weights in another form.
+#ifndef AMPD_SERVER_SERVICE_MODEL_EXPORT_H_
+#define AMPD_SERVER_SERVICE_MODEL_EXPORT_H_
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "ampd/v1/job.pb.h"
+#include "ampd/v1/training_service.pb.h"
+#include "ampd/v1/worker_link.pb.h"
+#include "server/service/checkpoint_files.h"
+
+namespace ampd {
+
+// Thread safe.
+class ModelExporter {
+ public:
+  struct Options {
+    // As ControllerOptions::checkpoint_root.
+    std::string checkpoint_root;
+    // Where files are written until they are sent; made when it is missing. What lies there is removed at the start.
+    std::string scratch_dir;
+    std::vector<std::string> data_roots;
+    // Where uploaded files lie; may be empty.
+    std::string upload_dir;
+  };
+  // Writes the model to a new file; RunExportProcess in the daemon. `checkpoint_bytes`: of the whole checkpoint.
+  using Runner =
+      std::function<absl::Status(const v1::ExportRequest& request, const std::string& path, int64_t checkpoint_bytes)>;
+
+  ModelExporter(Options options, Runner runner);
+
+  // The model as the one file of an opened checkpoint, "model.onnx" or "model.safetensors"; nothing of it is left in
+  // any folder. Blocks while the runner does. INVALID_ARGUMENT with field violations ("dtype"), OpenCheckpointFiles's
+  // errors, or the runner's.
+  absl::StatusOr<OpenCheckpoint> Export(const v1::Job& job, const v1::ExportModelRequest& request) const;
+
+ private:
+  const Options options_;
+  const Runner runner_;
+};
+
+}  // namespace ampd
+
+#endif  // AMPD_SERVER_SERVICE_MODEL_EXPORT_H_

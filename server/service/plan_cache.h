@@ -1,0 +1,81 @@
+// Plans that were made already, for specs that differ only in what no plan depends on.
+#ifndef AMPD_SERVER_SERVICE_PLAN_CACHE_H_
+#define AMPD_SERVER_SERVICE_PLAN_CACHE_H_
+
+#include <cstddef>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "ampd/v1/job.pb.h"
+#include "ampd/v1/worker_link.pb.h"
+#include "server/events/clock.h"
+#include "server/service/work_pool.h"
+
+namespace ampd {
+
+// The resolved `spec` without the fields that neither the planner's answer nor its errors depend on: name, seed,
+// labels, how long it trains and how fast it learns, checkpoints, retries, limits, and what only scheduling reads. A
+// field that is not known to be one of these stays.
+v1::JobSpec PlannedPart(const v1::JobSpec& spec);
+
+// Thread safe. A plan is used again only while the files it was made from, the planner's program among them, are what
+// they were (server/service/file_identity.h), and files that changed within the last two seconds are not relied on.
+// Only whole plans are kept: no errors, and none whose data could not be read. Equal questions at the same time are
+// asked once.
+class PlanCache {
+ public:
+  using Planner = std::function<absl::StatusOr<v1::PlanResponse>(const v1::PlanRequest&)>;
+  using Done = std::function<void(absl::StatusOr<v1::PlanResponse>)>;
+
+  struct Options {
+    // Of the answers kept, serialized; the least recently used go first. 0: nothing is kept.
+    size_t max_bytes = 16 << 20;
+    // What plans depend on besides what requests name: the planner's program.
+    std::vector<std::string> files;
+  };
+
+  // `planner` runs in `pool`; both, and `clock`, outlive this and every call that is under way.
+  PlanCache(Options options, Planner planner, WorkPool* pool, const Clock* clock);
+
+  // `done` is called once: at once for a plan that is there or when `pool` is full (RESOURCE_EXHAUSTED), else in the
+  // pool with the planner's answer. `request` is of a resolved spec and asks for no report.
+  void Plan(const v1::PlanRequest& request, Done done);
+
+ private:
+  struct Entry {
+    std::string key;
+    v1::PlanResponse response;
+    size_t bytes = 0;
+  };
+  struct Question;
+
+  std::shared_ptr<const v1::PlanResponse> Find(const std::string& key);
+  void Ask(std::shared_ptr<Question> question);
+  void Answer(const std::shared_ptr<Question>& question);
+  // In the pool, without looking or keeping.
+  void AskAlone(v1::PlanRequest request, Done done);
+  void Keep(const std::string& key, const v1::PlanResponse& response);
+
+  const Options options_;
+  const Planner planner_;
+  WorkPool* const pool_;
+  const Clock* const clock_;
+
+  std::mutex mutex_;
+  // Most recently used first.
+  std::list<Entry> kept_;
+  std::unordered_map<std::string, std::list<Entry>::iterator> by_key_;
+  size_t bytes_ = 0;
+  std::unordered_map<std::string, std::shared_ptr<Question>> asked_;
+};
+
+}  // namespace ampd
+
+#endif  // AMPD_SERVER_SERVICE_PLAN_CACHE_H_

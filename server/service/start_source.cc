@@ -1,0 +1,74 @@
+#include "server/service/start_source.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/core/status.h"
+#include "proto/spec/resolve.h"
+#include "proto/spec/upload_path.h"
+#include "server/service/checkpoint_files.h"
+
+namespace ampd {
+namespace {
+
+constexpr char kWeights[] = "model.safetensors";
+
+absl::StatusOr<std::shared_ptr<HeldWeights>> HoldWhole(const std::string& directory, const std::string& name,
+                                                       const StartFolders& starts) {
+  AMPD_ASSIGN_OR_RETURN(std::shared_ptr<HeldWeights> held, starts.Hold(directory, name));
+  // What is held, not what it was linked from: that may be another by now.
+  const absl::Status whole = OpenCheckpointFiles(held->folder(), name, kWeights).status();
+  if (!whole.ok()) return Annotate(whole, absl::StrCat("checkpoint ", name));
+  return held;
+}
+
+// Of the checkpoint, as opposed to the disk's or the process's.
+bool IsOfTheCheckpoint(const absl::Status& status) {
+  return absl::IsNotFound(status) || absl::IsDataLoss(status) || absl::IsInvalidArgument(status);
+}
+
+}  // namespace
+
+absl::Status CheckUploads(const v1::JobSpec& spec, const UploadStore* uploads) {
+  std::vector<FieldViolation> violations;
+  const auto check = [&](const char* field, const std::string& path) {
+    if (!NamesUpload(path)) return;
+    const std::string checksum = UploadChecksum(path);
+    if (!checksum.empty() && uploads != nullptr && uploads->Size(checksum)) return;
+    violations.push_back({field, absl::StrCat("no file was uploaded with the checksum of \"", path.substr(0, 100),
+                                              "\" (UploadModel; ampctl submit sends local files)")});
+  };
+  check("model.onnx.path", spec.model().onnx().path());
+  check("start_from.path", spec.start_from().path());
+  return violations.empty() ? absl::OkStatus() : InvalidFields(violations);
+}
+
+absl::StatusOr<std::shared_ptr<HeldWeights>> HoldStart(const JobFinder& find, const std::string& checkpoint_root,
+                                                       const StartFolders& starts, v1::WeightSource* source) {
+  const absl::StatusOr<v1::Job> job = find(source->job_id());
+  if (absl::IsNotFound(job.status()) || absl::IsInvalidArgument(job.status())) {
+    return InvalidFields({{"start_from.job_id", std::string(job.status().message())}});
+  }
+  AMPD_RETURN_IF_ERROR(job.status());
+  const std::string directory = absl::StrCat(checkpoint_root, "/", job->id());
+  const bool named = !source->checkpoint().empty();
+  const std::vector<std::string> names =
+      named ? std::vector<std::string>{source->checkpoint()} : ListCheckpoints(directory);
+  absl::Status first_error = absl::NotFoundError("it has none");
+  for (size_t i = 0; i < names.size(); ++i) {
+    absl::StatusOr<std::shared_ptr<HeldWeights>> held = HoldWhole(directory, names[i], starts);
+    if (held.ok()) {
+      source->set_job_id(job->id());
+      source->set_checkpoint(names[i]);
+      return held;
+    }
+    if (!IsOfTheCheckpoint(held.status())) return held.status();
+    if (i == 0) first_error = held.status();
+  }
+  return InvalidFields(
+      {{named ? "start_from.checkpoint" : "start_from.job_id",
+        absl::StrCat("job ", job->id(), " has no checkpoint to start from: ", std::string(first_error.message()))}});
+}
+
+}  // namespace ampd

@@ -1,0 +1,33 @@
+// The uploads and checkpoints that a job names: whether they are there, and which checkpoint it is to be.
+#ifndef AMPD_SERVER_SERVICE_START_SOURCE_H_
+#define AMPD_SERVER_SERVICE_START_SOURCE_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "ampd/v1/job.pb.h"
+#include "server/jobs/start_folders.h"
+#include "server/service/upload_store.h"
+
+namespace ampd {
+
+// INVALID_ARGUMENT with a violation for each upload that the resolved `spec` names and `uploads` (null: there are none)
+// does not have.
+absl::Status CheckUploads(const v1::JobSpec& spec, const UploadStore* uploads);
+
+// The job of an id or a prefix of one; errors as Controller::GetJob's.
+using JobFinder = std::function<absl::StatusOr<v1::Job>(const std::string& id)>;
+
+// Chooses the checkpoint that `source`, which names a job, asks for, the newest that is whole where it names none;
+// writes the job's whole id and the checkpoint's name into it, and holds the checkpoint in `starts`. Its weights are
+// read and compared with their checksum. INVALID_ARGUMENT with the field for a job or checkpoint that is not there, or
+// when it, or every one, is damaged; else the file system's error.
+absl::StatusOr<std::shared_ptr<HeldWeights>> HoldStart(const JobFinder& find, const std::string& checkpoint_root,
+                                                       const StartFolders& starts, v1::WeightSource* source);
+
+}  // namespace ampd
+
+#endif  // AMPD_SERVER_SERVICE_START_SOURCE_H_

@@ -1,0 +1,137 @@
+#include "server/service/upload_store.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "engine/core/status.h"
+#include "proto/spec/upload_path.h"
+#include "server/files/files.h"
+
+namespace ampd {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kPartial[] = ".partial-";
+// Clients read it: without a path of the server's.
+constexpr char kCannotKeep[] = "the server cannot keep the file";
+
+std::string HexDigest(EVP_MD_CTX* context) {
+  unsigned char digest[EVP_MAX_MD_SIZE];
+  unsigned int size = 0;
+  EVP_DigestFinal_ex(context, digest, &size);
+  return absl::BytesToHexString(absl::string_view(reinterpret_cast<const char*>(digest), size));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<UploadStore>> UploadStore::Open(const std::string& folder, const Limits& limits) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) return FileError(folder, error.value());
+  std::unique_ptr<UploadStore> store(new UploadStore(folder, limits));
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    std::error_code ignored;
+    if (absl::StartsWith(name, kPartial)) {
+      fs::remove(it->path(), ignored);
+    } else if (const std::optional<int64_t> size = store->Size(name)) {
+      store->used_ += *size;
+    }
+  }
+  if (error) return FileError(folder, error.value());
+  return store;
+}
+
+std::string UploadStore::PathOf(const std::string& checksum) const { return absl::StrCat(folder_, "/", checksum); }
+
+std::optional<int64_t> UploadStore::Size(const std::string& checksum) const {
+  struct stat info {};
+  if (!IsUploadChecksum(checksum) || lstat(PathOf(checksum).c_str(), &info) != 0 || !S_ISREG(info.st_mode)) {
+    return std::nullopt;
+  }
+  return info.st_size;
+}
+
+absl::StatusOr<std::unique_ptr<UploadStore::Upload>> UploadStore::Begin(const std::string& checksum) {
+  if (!IsUploadChecksum(checksum)) {
+    return absl::InvalidArgumentError("sha256: must be 64 lower-case hex digits, in the first message");
+  }
+  std::string path = absl::StrCat(folder_, "/", kPartial, "XXXXXX");
+  UniqueFd fd(mkostemp(path.data(), O_CLOEXEC));
+  if (!fd.valid()) return FileError(kCannotKeep, errno);
+  return std::unique_ptr<Upload>(new Upload(this, checksum, std::move(path), std::move(fd)));
+}
+
+absl::Status UploadStore::Reserve(int64_t file_bytes, int64_t more) {
+  if (file_bytes + more > limits_.file_bytes) {
+    return absl::ResourceExhaustedError(absl::StrCat("the file has more than ", limits_.file_bytes,
+                                                     " bytes, the most this server takes (max_upload_bytes)"));
+  }
+  const std::lock_guard lock(mutex_);
+  if (used_ + more > limits_.all_bytes) {
+    return absl::ResourceExhaustedError(absl::StrCat("the files that were uploaded take ", used_,
+                                                     " bytes; with this one they would be more than ",
+                                                     limits_.all_bytes, " (max_uploads_bytes)"));
+  }
+  used_ += more;
+  return absl::OkStatus();
+}
+
+void UploadStore::GiveBack(int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  used_ -= bytes;
+}
+
+absl::StatusOr<bool> UploadStore::Publish(const std::string& path, const std::string& checksum) {
+  const std::lock_guard lock(mutex_);
+  if (Size(checksum)) return false;
+  if (rename(path.c_str(), PathOf(checksum).c_str()) != 0) return FileError(kCannotKeep, errno);
+  AMPD_RETURN_IF_ERROR(SyncFolder(folder_));
+  return true;
+}
+
+UploadStore::Upload::Upload(UploadStore* store, std::string checksum, std::string path, UniqueFd fd)
+    : store_(store),
+      checksum_(std::move(checksum)),
+      path_(std::move(path)),
+      fd_(std::move(fd)),
+      digest_(EVP_MD_CTX_new(), &EVP_MD_CTX_free) {
+  EVP_DigestInit_ex(digest_.get(), EVP_sha256(), nullptr);
+}
+
+UploadStore::Upload::~Upload() {
+  if (kept_) return;
+  unlink(path_.c_str());
+  store_->GiveBack(bytes_);
+}
+
+absl::Status UploadStore::Upload::Append(absl::string_view bytes) {
+  AMPD_RETURN_IF_ERROR(store_->Reserve(bytes_, static_cast<int64_t>(bytes.size())));
+  bytes_ += static_cast<int64_t>(bytes.size());
+  EVP_DigestUpdate(digest_.get(), bytes.data(), bytes.size());
+  return WriteAll(fd_.get(), bytes, kCannotKeep);
+}
+
+absl::StatusOr<int64_t> UploadStore::Upload::Finish() {
+  const std::string found = HexDigest(digest_.get());
+  if (found != checksum_) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("sha256: ", checksum_, " was announced, the ", bytes_, " bytes that came have ", found));
+  }
+  if (fsync(fd_.get()) != 0) return FileError(kCannotKeep, errno);
+  AMPD_ASSIGN_OR_RETURN(kept_, store_->Publish(path_, checksum_));
+  return bytes_;
+}
+
+}  // namespace ampd

@@ -1,0 +1,84 @@
+// Model files that clients sent, by the SHA-256 of their bytes: folder/<sha256>. Nothing deletes one yet.
+#ifndef AMPD_SERVER_SERVICE_UPLOAD_STORE_H_
+#define AMPD_SERVER_SERVICE_UPLOAD_STORE_H_
+
+#include <openssl/evp.h>
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "server/files/unique_fd.h"
+
+namespace ampd {
+
+// Thread safe; every function blocks on the disk.
+class UploadStore {
+ public:
+  struct Limits {
+    // Of one file, and of all together, those that are under way included.
+    int64_t file_bytes = int64_t{4} << 30;
+    int64_t all_bytes = int64_t{64} << 30;
+  };
+
+  // A file under way; what was written of it goes with this object. Not thread safe.
+  class Upload {
+   public:
+    ~Upload();
+    Upload(const Upload&) = delete;
+    Upload& operator=(const Upload&) = delete;
+
+    // RESOURCE_EXHAUSTED beyond a limit, naming it, or when the disk is full.
+    absl::Status Append(absl::string_view bytes);
+    // Forces the file to disk and gives it its name; its size in bytes. INVALID_ARGUMENT, with both checksums, when the
+    // bytes do not have the one announced; RESOURCE_EXHAUSTED when the disk is full. Once.
+    absl::StatusOr<int64_t> Finish();
+
+   private:
+    friend class UploadStore;
+    Upload(UploadStore* store, std::string checksum, std::string path, UniqueFd fd);
+
+    UploadStore* const store_;
+    const std::string checksum_;
+    const std::string path_;
+    UniqueFd fd_;
+    const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> digest_;
+    int64_t bytes_ = 0;
+    bool kept_ = false;
+  };
+
+  // Makes `folder` where it is missing, and removes what an earlier daemon left half-written there. One store owns its
+  // folder.
+  static absl::StatusOr<std::unique_ptr<UploadStore>> Open(const std::string& folder, const Limits& limits);
+
+  const std::string& folder() const { return folder_; }
+
+  // The size in bytes of the file with this checksum; nullopt when there is none. Anything but 64 lower-case hex digits
+  // is no checksum.
+  std::optional<int64_t> Size(const std::string& checksum) const;
+
+  // INVALID_ARGUMENT for what is no checksum. This outlives the upload.
+  absl::StatusOr<std::unique_ptr<Upload>> Begin(const std::string& checksum);
+
+ private:
+  UploadStore(std::string folder, const Limits& limits) : folder_(std::move(folder)), limits_(limits) {}
+  std::string PathOf(const std::string& checksum) const;
+  absl::Status Reserve(int64_t file_bytes, int64_t more);
+  void GiveBack(int64_t bytes);
+  // False: the same file is there by now.
+  absl::StatusOr<bool> Publish(const std::string& path, const std::string& checksum);
+
+  const std::string folder_;
+  const Limits limits_;
+  std::mutex mutex_;
+  int64_t used_ = 0;
+};
+
+}  // namespace ampd
+
+#endif  // AMPD_SERVER_SERVICE_UPLOAD_STORE_H_
