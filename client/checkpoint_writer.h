@@ -30,7 +30,14 @@ class CheckpointWriter {
   // DATA_LOSS when the last file is not complete or there is none.
   absl::Status Commit();
 
+  // Of the files so far; empty before the first.
   const std::string& checkpoint() const { return checkpoint_; }
+  // Whether the file was begun.
+  bool Has(const std::string& file) const { return names_.count(file) > 0; }
+  // The file that was begun last, how much of it is there, and how much is not.
+  const std::string& file() const { return name_; }
+  int64_t written() const { return written_; }
+  int64_t missing_bytes() const { return file_size_ - written_; }
   int64_t files() const { return static_cast<int64_t>(names_.size()); }
   int64_t bytes() const { return bytes_; }
 

@@ -94,6 +94,22 @@ absl::StatusOr<v1::Job> Connection::CreateJob(const v1::CreateJobRequest& reques
   return channel_->Call(&v1::TrainingService::Stub::CreateJob, request, timeout);
 }
 
+absl::StatusOr<v1::JobSweep> Connection::CreateSweep(const v1::CreateSweepRequest& request, absl::Duration timeout) {
+  return channel_->Call(&v1::TrainingService::Stub::CreateSweep, request, timeout);
+}
+
+absl::StatusOr<v1::JobSweep> Connection::GetSweep(const std::string& sweep_id, absl::Duration timeout) {
+  v1::GetSweepRequest request;
+  request.set_sweep_id(sweep_id);
+  return channel_->Call(&v1::TrainingService::Stub::GetSweep, request, timeout);
+}
+
+absl::StatusOr<v1::JobSweep> Connection::CancelSweep(const std::string& sweep_id, absl::Duration timeout) {
+  v1::CancelSweepRequest request;
+  request.set_sweep_id(sweep_id);
+  return channel_->Call(&v1::TrainingService::Stub::CancelSweep, request, timeout);
+}
+
 absl::StatusOr<v1::PlanReport> Connection::PlanJob(const v1::PlanJobRequest& request, absl::Duration timeout) {
   return channel_->Call(&v1::TrainingService::Stub::PlanJob, request, timeout);
 }
@@ -108,6 +124,56 @@ absl::StatusOr<v1::Job> Connection::CancelJob(const std::string& job_id, absl::D
   v1::CancelJobRequest request;
   request.set_job_id(job_id);
   return channel_->Call(&v1::TrainingService::Stub::CancelJob, request, timeout);
+}
+
+absl::StatusOr<v1::Job> Connection::PauseJob(const std::string& job_id, absl::Duration timeout) {
+  v1::PauseJobRequest request;
+  request.set_job_id(job_id);
+  return channel_->Call(&v1::TrainingService::Stub::PauseJob, request, timeout);
+}
+
+absl::StatusOr<v1::Job> Connection::ResumeJob(const std::string& job_id, absl::Duration timeout) {
+  v1::ResumeJobRequest request;
+  request.set_job_id(job_id);
+  return channel_->Call(&v1::TrainingService::Stub::ResumeJob, request, timeout);
+}
+
+absl::StatusOr<v1::Job> Connection::RetryJob(const std::string& job_id, absl::Duration timeout) {
+  v1::RetryJobRequest request;
+  request.set_job_id(job_id);
+  return channel_->Call(&v1::TrainingService::Stub::RetryJob, request, timeout);
+}
+
+absl::StatusOr<v1::Job> Connection::UpdateJob(const v1::UpdateJobRequest& request, absl::Duration timeout) {
+  return channel_->Call(&v1::TrainingService::Stub::UpdateJob, request, timeout);
+}
+
+absl::StatusOr<v1::Checkpoint> Connection::CheckpointJob(const std::string& job_id, absl::Duration timeout) {
+  v1::CheckpointJobRequest request;
+  request.set_job_id(job_id);
+  return channel_->Call(&v1::TrainingService::Stub::CheckpointJob, request, timeout);
+}
+
+absl::StatusOr<v1::Device> Connection::DrainDevice(const v1::DrainDeviceRequest& request, absl::Duration timeout) {
+  return channel_->Call(&v1::TrainingService::Stub::DrainDevice, request, timeout);
+}
+
+absl::StatusOr<v1::Device> Connection::UndrainDevice(const std::string& device_id, absl::Duration timeout) {
+  v1::UndrainDeviceRequest request;
+  request.set_device_id(device_id);
+  return channel_->Call(&v1::TrainingService::Stub::UndrainDevice, request, timeout);
+}
+
+absl::StatusOr<v1::DrainServerResponse> Connection::DrainServer(const v1::DrainServerRequest& request,
+                                                                absl::Duration timeout) {
+  return channel_->Call(&v1::TrainingService::Stub::DrainServer, request, timeout);
+}
+
+absl::StatusOr<v1::ListCheckpointsResponse> Connection::ListCheckpoints(const std::string& job_id,
+                                                                        absl::Duration timeout) {
+  v1::ListCheckpointsRequest request;
+  request.set_job_id(job_id);
+  return channel_->Call(&v1::TrainingService::Stub::ListCheckpoints, request, timeout);
 }
 
 absl::StatusOr<v1::ListJobsResponse> Connection::ListJobs(const v1::ListJobsRequest& request, absl::Duration timeout) {
@@ -161,6 +227,38 @@ absl::Status Connection::DownloadArtifact(const v1::DownloadArtifactRequest& req
                                           const std::function<absl::Status(const v1::FileChunk&)>& on_chunk) {
   grpc::ClientContext context;
   return ReadChunks(channel_->stub->DownloadArtifact(&context, request).get(), &context, on_chunk);
+}
+
+absl::StatusOr<v1::UploadModelResponse> Connection::UploadModel(
+    const std::string& sha256, const std::function<absl::StatusOr<std::string>()>& next, Interrupt* interrupt) {
+  grpc::ClientContext context;
+  Interrupt::Scope scope(interrupt, [&context] { context.TryCancel(); });
+  v1::UploadModelResponse response;
+  const auto writer = channel_->stub->UploadModel(&context, &response);
+  v1::UploadModelRequest request;
+  request.set_sha256(sha256);
+  absl::Status status;
+  // A write fails once the server has answered.
+  for (bool more = true; more && writer->Write(request);) {
+    absl::StatusOr<std::string> piece = next();
+    status = piece.status();
+    more = status.ok() && !piece->empty();
+    if (!more) break;
+    request.clear_sha256();
+    request.set_data(*std::move(piece));
+  }
+  if (!status.ok()) context.TryCancel();
+  writer->WritesDone();
+  const grpc::Status finished = writer->Finish();
+  if (!status.ok()) return status;
+  if (!finished.ok()) return ToAbsl(finished);
+  return response;
+}
+
+absl::Status Connection::ExportModel(const v1::ExportModelRequest& request,
+                                     const std::function<absl::Status(const v1::FileChunk&)>& on_chunk) {
+  grpc::ClientContext context;
+  return ReadChunks(channel_->stub->ExportModel(&context, request).get(), &context, on_chunk);
 }
 
 }  // namespace ampd::client

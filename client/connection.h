@@ -29,9 +29,26 @@ class Connection {
 
   // Each waits at most `timeout` for its answer.
   absl::StatusOr<v1::Job> CreateJob(const v1::CreateJobRequest& request, absl::Duration timeout = absl::Seconds(60));
+  // Every job of it is planned.
+  absl::StatusOr<v1::JobSweep> CreateSweep(const v1::CreateSweepRequest& request,
+                                           absl::Duration timeout = absl::Minutes(15));
+  absl::StatusOr<v1::JobSweep> GetSweep(const std::string& sweep_id, absl::Duration timeout = absl::Seconds(30));
+  absl::StatusOr<v1::JobSweep> CancelSweep(const std::string& sweep_id, absl::Duration timeout = absl::Seconds(60));
   absl::StatusOr<v1::PlanReport> PlanJob(const v1::PlanJobRequest& request, absl::Duration timeout = absl::Seconds(60));
   absl::StatusOr<v1::Job> GetJob(const std::string& job_id, absl::Duration timeout = absl::Seconds(30));
   absl::StatusOr<v1::Job> CancelJob(const std::string& job_id, absl::Duration timeout = absl::Seconds(30));
+  absl::StatusOr<v1::Job> PauseJob(const std::string& job_id, absl::Duration timeout = absl::Seconds(30));
+  absl::StatusOr<v1::Job> ResumeJob(const std::string& job_id, absl::Duration timeout = absl::Seconds(30));
+  absl::StatusOr<v1::Job> RetryJob(const std::string& job_id, absl::Duration timeout = absl::Seconds(60));
+  absl::StatusOr<v1::Job> UpdateJob(const v1::UpdateJobRequest& request, absl::Duration timeout = absl::Seconds(30));
+  absl::StatusOr<v1::Checkpoint> CheckpointJob(const std::string& job_id, absl::Duration timeout);
+  absl::StatusOr<v1::Device> DrainDevice(const v1::DrainDeviceRequest& request,
+                                         absl::Duration timeout = absl::Seconds(30));
+  absl::StatusOr<v1::Device> UndrainDevice(const std::string& device_id, absl::Duration timeout = absl::Seconds(30));
+  absl::StatusOr<v1::DrainServerResponse> DrainServer(const v1::DrainServerRequest& request,
+                                                      absl::Duration timeout = absl::Seconds(30));
+  absl::StatusOr<v1::ListCheckpointsResponse> ListCheckpoints(const std::string& job_id,
+                                                              absl::Duration timeout = absl::Seconds(30));
   absl::StatusOr<v1::ListJobsResponse> ListJobs(const v1::ListJobsRequest& request,
                                                 absl::Duration timeout = absl::Seconds(30));
   absl::StatusOr<v1::ListDevicesResponse> ListDevices(absl::Duration timeout = absl::Seconds(30));
@@ -46,11 +63,19 @@ class Connection {
   absl::StatusOr<std::vector<v1::JobEvent>> ReadEvents(const std::string& job_id, uint64_t last_sequence,
                                                        absl::Duration timeout = absl::Seconds(120));
 
+  // Sends a file of which `next` gives piece after piece, at most 1 MiB each, empty at its end; its first error ends
+  // the call and is returned. A file that the server has is not sent. CANCELLED when `interrupt` (may be null) comes.
+  absl::StatusOr<v1::UploadModelResponse> UploadModel(const std::string& sha256,
+                                                      const std::function<absl::StatusOr<std::string>()>& next,
+                                                      Interrupt* interrupt);
+
   // Each calls `on_chunk` for each chunk; its first error ends the stream and is returned.
   absl::Status DownloadCheckpoint(const v1::DownloadCheckpointRequest& request,
                                   const std::function<absl::Status(const v1::FileChunk&)>& on_chunk);
   absl::Status DownloadArtifact(const v1::DownloadArtifactRequest& request,
                                 const std::function<absl::Status(const v1::FileChunk&)>& on_chunk);
+  absl::Status ExportModel(const v1::ExportModelRequest& request,
+                           const std::function<absl::Status(const v1::FileChunk&)>& on_chunk);
 
  private:
   struct Channel;

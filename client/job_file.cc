@@ -42,7 +42,10 @@ absl::StatusOr<JobFile> JobFile::Read(const std::string& path, const std::vector
     text = ReadStream(file, name);
   }
   if (!text.ok()) return text.status();
-  return Parse(*text, name, sets);
+  absl::StatusOr<JobFile> parsed = Parse(*text, name, sets);
+  const size_t slash = path.rfind('/');
+  if (parsed.ok() && slash != std::string::npos) parsed->folder_ = slash == 0 ? "/" : path.substr(0, slash);
+  return parsed;
 }
 
 absl::StatusOr<JobFile> JobFile::Parse(const std::string& text, const std::string& name,
@@ -57,13 +60,19 @@ absl::StatusOr<JobFile> JobFile::Parse(const std::string& text, const std::strin
   return file;
 }
 
+const std::string* JobFile::SetOf(const std::string& path) const {
+  for (auto set = sets_.rbegin(); set != sets_.rend(); ++set) {
+    if (IsWithin(path, set->substr(0, set->find('=')))) return &*set;
+  }
+  return nullptr;
+}
+
+std::string JobFile::FolderOf(const std::string& path) const { return SetOf(path) == nullptr ? folder_ : "."; }
+
 std::string JobFile::Explain(const FieldViolation& violation) const {
   const std::string what =
       violation.field.empty() ? violation.description : absl::StrCat(violation.field, ": ", violation.description);
-  // The newest one holds.
-  for (auto set = sets_.rbegin(); set != sets_.rend(); ++set) {
-    if (IsWithin(violation.field, set->substr(0, set->find('=')))) return absl::StrCat("--set ", *set, ": ", what);
-  }
+  if (const std::string* set = SetOf(violation.field)) return absl::StrCat("--set ", *set, ": ", what);
   const int line = lines_.LineOf(violation.field);
   return line == 0 ? absl::StrCat(name_, ": ", what) : absl::StrCat(name_, ":", line, ": ", what);
 }

@@ -23,12 +23,20 @@ class JobFile {
 
   const v1::JobSpec& spec() const { return spec_; }
 
+  // The folder that relative paths in the field at `path` start from: the file's, or the current one where the field
+  // was set on the command line or the file is standard input.
+  std::string FolderOf(const std::string& path) const;
+
   // "job.yaml:12: train.batch_size: must be ..." for a field the file has, "--set train.batch_size=0: ..." for one set
   // on the command line, "job.yaml: ..." otherwise.
   std::string Explain(const FieldViolation& violation) const;
 
  private:
+  // Of --set, the newest that holds `path`; null: none does.
+  const std::string* SetOf(const std::string& path) const;
+
   std::string name_;
+  std::string folder_ = ".";
   std::vector<std::string> sets_;
   FieldLines lines_;
   v1::JobSpec spec_;

@@ -34,7 +34,16 @@ void AddVerbs(CLI::App* app, CommandContext* context) {
   AddList(app, context);
   AddBench(app, context);
   AddCancel(app, context);
+  AddPause(app, context);
+  AddResume(app, context);
+  AddRetry(app, context);
+  AddUpdate(app, context);
+  AddCheckpoint(app, context);
+  AddCheckpoints(app, context);
+  AddSweep(app, context);
   AddDevices(app, context);
+  AddDrain(app, context);
+  AddUndrain(app, context);
   AddDownload(app, context);
   AddArtifacts(app, context);
   AddWhy(app, context);

@@ -50,7 +50,9 @@ class Watcher {
 
   void OnEvent(const v1::JobEvent& event) {
     ever_connected_ = true;
-    if (end_.has_value() || !gap_.ok() || event.sequence() <= last_sequence_) return;
+    if (!gap_.ok() || event.sequence() <= last_sequence_) return;
+    // A job that had ended was retried.
+    end_.reset();
     if (event.first_sequence() > last_sequence_ + 1) {
       gap_ = absl::DataLossError(
           absl::StrCat("the server left out the events ", last_sequence_ + 1, " to ", event.first_sequence() - 1));

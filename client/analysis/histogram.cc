@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "client/output/text.h"
+#include "proto/spec/names.h"
 
 namespace ampd::client {
 namespace {
@@ -16,24 +17,6 @@ namespace {
 constexpr int kBarColumns = 32;
 // Of numbers in fp32.
 constexpr int kLowest = -149, kHighest = 127;
-
-bool Glob(absl::string_view pattern, absl::string_view text) {
-  size_t p = 0, t = 0, star = absl::string_view::npos, resume = 0;
-  while (t < text.size()) {
-    if (p < pattern.size() && (pattern[p] == '?' || (pattern[p] != '*' && pattern[p] == text[t]))) {
-      ++p, ++t;
-    } else if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      resume = t;
-    } else if (star != absl::string_view::npos) {
-      p = star + 1;
-      t = ++resume;
-    } else {
-      return false;
-    }
-  }
-  return pattern.find_first_not_of('*', p) == absl::string_view::npos;
-}
 
 // floor(log2(scale)): exact for the powers of two that scales are.
 int ShiftOf(double scale) {
@@ -217,7 +200,7 @@ absl::StatusOr<Histogram> HistogramOf(const Events& events, absl::string_view ph
   std::vector<std::string> names;
   for (const v1::TensorDiagnostics& tensor : newest->tensors()) {
     names.push_back(tensor.tensor());
-    if (glob.empty() || Glob(glob, tensor.tensor())) Add(tensor, &h);
+    if (glob.empty() || GlobMatches(glob, tensor.tensor())) Add(tensor, &h);
   }
   if (h.tensors == 0) {
     return absl::NotFoundError(absl::StrCat("no tensor matches '", glob, "'; there are ", absl::StrJoin(names, ", ")));

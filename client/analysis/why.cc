@@ -44,8 +44,12 @@ std::string Does(Job::QueueReason reason) {
 
 Finding Queued(const WhyInput& input) {
   const Job& job = input.job;
-  Finding finding{
-      "queued", {absl::StrCat(Job::QueueReason_Name(job.queue_reason()), ": ", Does(job.queue_reason()))}, {}};
+  const std::string why = job.queue_message().empty() ? Does(job.queue_reason()) : Clean(job.queue_message());
+  Finding finding{"queued", {absl::StrCat(Job::QueueReason_Name(job.queue_reason()), ": ", why)}, {}};
+  if (job.has_estimated_start_time()) {
+    finding.because.push_back(absl::StrCat("it starts by ", DateAndTime(job.estimated_start_time()),
+                                           ", if the jobs before it take the time they may"));
+  }
   std::vector<std::string> ahead, holding;
   for (const Job& other : input.others) {
     if (other.id() == job.id()) continue;

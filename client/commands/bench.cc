@@ -11,6 +11,7 @@
 #include "client/commands/create_job.h"
 #include "client/exit_code.h"
 #include "client/job_file.h"
+#include "client/local_files.h"
 #include "client/output/bench_table.h"
 #include "client/output/event_line.h"
 #include "client/output/text.h"
@@ -143,6 +144,8 @@ int RunBench(const BenchOptions& options, const CommandContext& context) {
   interrupt.CatchSignals();
   const absl::StatusOr<std::unique_ptr<Connection>> connection = Connection::Open(context.server);
   if (!connection.ok()) return Fail(context, connection.status());
+  const absl::Status sent = UploadLocalFiles(*file, connection->get(), &interrupt, context.err, request.mutable_spec());
+  if (!sent.ok()) return Refused(*file, sent, context);
   request.set_request_id(NewRequestId());
   const absl::StatusOr<v1::Job> job = CreateJob(connection->get(), request, &interrupt);
   if (!job.ok()) return Refused(*file, job.status(), context);
@@ -174,9 +177,9 @@ void AddBench(CLI::App* app, CommandContext* context) {
       ->check(CLI::IsMember({"table", "csv", "json"}, CLI::ignore_case))
       ->type_name("");
   verb->add_option("--svg", options->svg, "Write a plot of step time and speed-up to this file")->type_name("FILE");
-  verb->footer(
-      "Example:\n  ampctl bench glyphs-convnet.yaml --modes fp32,bf16 --batch 32,64,128 --svg bench.svg\n"
-      "  ampctl bench gemm --sizes 512,1024,2048 --modes bf16 -o csv");
+  verb->footer(std::string(kLocalFilesHelp) +
+               "\nExample:\n  ampctl bench glyphs-convnet.yaml --modes fp32,bf16 --batch 32,64,128 --svg bench.svg\n"
+               "  ampctl bench gemm --sizes 512,1024,2048 --modes bf16 -o csv");
   verb->callback([options, context] { context->exit_code = RunBench(*options, *context); });
 }
 

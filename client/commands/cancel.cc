@@ -6,36 +6,46 @@
 
 #include "client/commands/command.h"
 #include "client/exit_code.h"
-#include "client/output/job_text.h"
 
 namespace ampd::client {
 namespace {
 
-int RunCancel(const std::vector<std::string>& ids, const CommandContext& context) {
-  absl::StatusOr<std::unique_ptr<Connection>> connection = Connection::Open(context.server);
+struct CancelOptions {
+  std::vector<std::string> ids;
+  std::string sweep_id;
+};
+
+int CancelSweep(const std::string& id, const CommandContext& context) {
+  const absl::StatusOr<std::unique_ptr<Connection>> connection = Connection::Open(context.server);
   if (!connection.ok()) return Fail(context, connection.status());
-  int exit_code = kExitSucceeded;
-  for (const std::string& id : ids) {
-    const absl::StatusOr<v1::Job> job = (*connection)->CancelJob(id);
-    if (!job.ok()) {
-      exit_code = std::max(exit_code, Fail(context, job.status()));
-    } else if (context.format == Format::kTable) {
-      *context.out << job->id() << " " << StateText(*job) << std::endl;
-    } else {
-      PrintJob(*job, context);
-    }
+  const absl::StatusOr<v1::JobSweep> sweep = (*connection)->CancelSweep(id);
+  if (!sweep.ok()) return Fail(context, sweep.status());
+  PrintSweep(*sweep, context);
+  return kExitSucceeded;
+}
+
+int RunCancel(const CancelOptions& options, const CommandContext& context) {
+  if (options.ids.empty() && options.sweep_id.empty()) {
+    *context.err << "ampctl: cancel needs JOB or --sweep SWEEP" << std::endl;
+    return kExitUsage;
   }
-  return exit_code;
+  int exit_code = kExitSucceeded;
+  if (!options.sweep_id.empty()) exit_code = CancelSweep(options.sweep_id, context);
+  if (options.ids.empty()) return exit_code;
+  const int of_jobs = ForEachJob(
+      options.ids, context, [](Connection& connection, const std::string& id) { return connection.CancelJob(id); });
+  return std::max(exit_code, of_jobs);
 }
 
 }  // namespace
 
 void AddCancel(CLI::App* app, CommandContext* context) {
   CLI::App* verb = app->add_subcommand("cancel", "Stop jobs; a running one writes a checkpoint first");
-  auto ids = std::make_shared<std::vector<std::string>>();
-  verb->add_option("JOB", *ids, "Job ids, or unique prefixes of at least 4 characters")->required();
-  verb->footer("Example:\n  ampctl cancel 01hq3v7m && ampctl wait 01hq3v7m");
-  verb->callback([ids, context] { context->exit_code = RunCancel(*ids, *context); });
+  auto options = std::make_shared<CancelOptions>();
+  verb->add_option("JOB", options->ids, "Job ids, or unique prefixes of at least 4 characters");
+  verb->add_option("--sweep", options->sweep_id, "Every job of this sweep that has not ended");
+  verb->footer("Example:\n  ampctl cancel 01hq3v7m && ampctl wait 01hq3v7m\n  ampctl cancel --sweep 01hq4b2x");
+  verb->callback([options, context] { context->exit_code = RunCancel(*options, *context); });
 }
 
 }  // namespace ampd::client

@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "client/exit_code.h"
 #include "client/output/job_text.h"
 #include "client/output/text.h"
@@ -34,6 +36,24 @@ void PrintJob(const v1::Job& job, const CommandContext& context) {
   } else {
     PrintMessage(job, context.format, *context.out);
   }
+}
+
+int ForEachJob(const std::vector<std::string>& ids, const CommandContext& context,
+               const std::function<absl::StatusOr<v1::Job>(Connection&, const std::string&)>& call) {
+  absl::StatusOr<std::unique_ptr<Connection>> connection = Connection::Open(context.server);
+  if (!connection.ok()) return Fail(context, connection.status());
+  int exit_code = kExitSucceeded;
+  for (const std::string& id : ids) {
+    const absl::StatusOr<v1::Job> job = call(**connection, id);
+    if (!job.ok()) {
+      exit_code = std::max(exit_code, Fail(context, job.status()));
+    } else if (context.format == Format::kTable) {
+      *context.out << job->id() << " " << StateText(*job) << std::endl;
+    } else {
+      PrintJob(*job, context);
+    }
+  }
+  return exit_code;
 }
 
 int Detach(const std::string& job_id, const CommandContext& context) {

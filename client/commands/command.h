@@ -2,9 +2,11 @@
 #ifndef AMPD_CLIENT_COMMANDS_COMMAND_H_
 #define AMPD_CLIENT_COMMANDS_COMMAND_H_
 
+#include <functional>
 #include <memory>
 #include <ostream>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -34,15 +36,24 @@ struct CommandContext {
 void AddArtifacts(CLI::App* app, CommandContext* context);
 void AddBench(CLI::App* app, CommandContext* context);
 void AddCancel(CLI::App* app, CommandContext* context);
+void AddCheckpoint(CLI::App* app, CommandContext* context);
+void AddCheckpoints(CLI::App* app, CommandContext* context);
 void AddCost(CLI::App* app, CommandContext* context);
 void AddDiff(CLI::App* app, CommandContext* context);
 void AddDevices(CLI::App* app, CommandContext* context);
 void AddDownload(CLI::App* app, CommandContext* context);
+void AddDrain(CLI::App* app, CommandContext* context);
 void AddHistogram(CLI::App* app, CommandContext* context);
 void AddGet(CLI::App* app, CommandContext* context);
 void AddList(CLI::App* app, CommandContext* context);
+void AddPause(CLI::App* app, CommandContext* context);
 void AddPlan(CLI::App* app, CommandContext* context);
+void AddResume(CLI::App* app, CommandContext* context);
+void AddRetry(CLI::App* app, CommandContext* context);
 void AddSubmit(CLI::App* app, CommandContext* context);
+void AddUndrain(CLI::App* app, CommandContext* context);
+void AddUpdate(CLI::App* app, CommandContext* context);
+void AddSweep(CLI::App* app, CommandContext* context);
 void AddVersion(CLI::App* app, CommandContext* context);
 void AddWait(CLI::App* app, CommandContext* context);
 void AddWatch(CLI::App* app, CommandContext* context);
@@ -53,6 +64,14 @@ int Fail(const CommandContext& context, const absl::Status& status);
 
 // A job in the chosen format: text, JSON, or the spec as resubmittable YAML.
 void PrintJob(const v1::Job& job, const CommandContext& context);
+
+// Makes `call` for each of the jobs and shows what it answers: an id and a state a line, or the job in the chosen
+// format. All are tried; the highest exit code is returned.
+int ForEachJob(const std::vector<std::string>& ids, const CommandContext& context,
+               const std::function<absl::StatusOr<v1::Job>(Connection&, const std::string&)>& call);
+
+// A sweep in the chosen format.
+void PrintSweep(const v1::JobSweep& sweep, const CommandContext& context);
 
 struct FollowOptions {
   std::string job_id;

@@ -16,15 +16,29 @@ std::string NewRequestId() {
   return id;
 }
 
-absl::StatusOr<v1::Job> CreateJob(Connection* connection, const v1::CreateJobRequest& request, Interrupt* interrupt) {
+namespace {
+
+template <typename Call>
+auto WithRetries(Interrupt* interrupt, Call call) -> decltype(call()) {
   constexpr int kAttempts = 5;
   Backoff backoff(absl::Milliseconds(200), absl::Seconds(2));
-  absl::StatusOr<v1::Job> job = connection->CreateJob(request);
-  for (int attempt = 1; attempt < kAttempts && !job.ok() && IsTransient(job.status()); ++attempt) {
+  auto result = call();
+  for (int attempt = 1; attempt < kAttempts && !result.ok() && IsTransient(result.status()); ++attempt) {
     if (!interrupt->SleepFor(backoff.Next())) break;
-    job = connection->CreateJob(request);
+    result = call();
   }
-  return job;
+  return result;
+}
+
+}  // namespace
+
+absl::StatusOr<v1::Job> CreateJob(Connection* connection, const v1::CreateJobRequest& request, Interrupt* interrupt) {
+  return WithRetries(interrupt, [&] { return connection->CreateJob(request); });
+}
+
+absl::StatusOr<v1::JobSweep> CreateSweep(Connection* connection, const v1::CreateSweepRequest& request,
+                                         Interrupt* interrupt) {
+  return WithRetries(interrupt, [&] { return connection->CreateSweep(request); });
 }
 
 int Refused(const JobFile& file, const absl::Status& status, const CommandContext& context) {

@@ -17,6 +17,10 @@ std::string NewRequestId();
 // makes repeats one job.
 absl::StatusOr<v1::Job> CreateJob(Connection* connection, const v1::CreateJobRequest& request, Interrupt* interrupt);
 
+// As CreateJob.
+absl::StatusOr<v1::JobSweep> CreateSweep(Connection* connection, const v1::CreateSweepRequest& request,
+                                         Interrupt* interrupt);
+
 // Says on context.err what is wrong with `file`, and gives the exit code for it.
 int Refused(const JobFile& file, const absl::Status& status, const CommandContext& context);
 

@@ -1,63 +1,144 @@
 #include <CLI/CLI.hpp>
+#include <filesystem>
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 
+#include "absl/strings/str_cat.h"
+#include "client/checkpoint_download.h"
 #include "client/checkpoint_writer.h"
 #include "client/commands/command.h"
 #include "client/exit_code.h"
+#include "client/file_download.h"
 #include "client/output/text.h"
 #include "client/retry.h"
 
 namespace ampd::client {
 namespace {
 
+using Export = v1::ExportModelRequest;
+
 struct DownloadOptions {
   std::string job_id;
-  std::string folder;
+  std::string path;
   std::string checkpoint;
+  // Of the one file to write in place of a checkpoint's folder.
+  bool one_file = false;
+  Export::Form form = Export::SAFETENSORS;
+  Export::Dtype dtype = Export::FLOAT32;
+  bool ema = false;
 };
 
-absl::Status DownloadOnce(Connection* connection, const DownloadOptions& options, const CommandContext& context) {
-  absl::StatusOr<std::unique_ptr<CheckpointWriter>> writer = CheckpointWriter::Create(options.folder);
-  if (!writer.ok()) return writer.status();
+// Where the one file goes.
+std::string FilePath(const DownloadOptions& options) {
+  const std::string name = options.form == Export::ONNX ? "model.onnx" : "model.safetensors";
+  std::error_code error;
+  const bool folder = std::filesystem::is_directory(options.path, error);
+  return folder ? (std::filesystem::path(options.path) / name).string() : options.path;
+}
+
+absl::Status ExportOnce(Connection* connection, const DownloadOptions& options, const CommandContext& context) {
+  const std::string path = FilePath(options);
+  absl::StatusOr<std::unique_ptr<FileDownload>> file = FileDownload::Create(path);
+  if (!file.ok()) return file.status();
+  Export request;
+  request.set_job_id(options.job_id);
+  request.set_checkpoint(options.checkpoint);
+  request.set_form(options.form);
+  request.set_dtype(options.dtype);
+  request.set_ema(options.ema);
+  std::string checkpoint;
+  absl::Status status = connection->ExportModel(request, [&](const v1::FileChunk& chunk) {
+    checkpoint = chunk.checkpoint();
+    return (*file)->Add(chunk);
+  });
+  if (status.ok()) status = (*file)->Commit();
+  if (!status.ok()) return status;
+  *context.out << Clean(checkpoint) << ": " << Bytes((*file)->bytes()) << " in " << path << std::endl;
+  return absl::OkStatus();
+}
+
+// Calls `fetch` until it gives no transient error, a few times at most.
+absl::Status WithRetries(const std::function<absl::Status()>& fetch) {
+  constexpr int kAttempts = 5;
+  Backoff backoff(absl::Milliseconds(200), absl::Seconds(2));
+  Interrupt never;
+  absl::Status status = fetch();
+  for (int attempt = 1; attempt < kAttempts && IsTransient(status); ++attempt) {
+    never.SleepFor(backoff.Next());
+    status = fetch();
+  }
+  return status;
+}
+
+absl::Status FetchInto(Connection* connection, const DownloadOptions& options,
+                       std::unique_ptr<CheckpointWriter>* writer) {
   v1::DownloadCheckpointRequest request;
   request.set_job_id(options.job_id);
   request.set_checkpoint(options.checkpoint);
-  absl::Status status =
-      connection->DownloadCheckpoint(request, [&](const v1::FileChunk& chunk) { return (*writer)->Add(chunk); });
-  if (status.ok()) status = (*writer)->Commit();
+  if (*writer != nullptr && !(*writer)->checkpoint().empty()) {
+    const absl::Status status = ResumeCheckpoint(connection, request, writer->get());
+    // What cannot be resumed, because the checkpoint is gone for example, is begun anew.
+    if (status.ok() || IsTransient(status)) return status;
+  }
+  writer->reset();
+  absl::StatusOr<std::unique_ptr<CheckpointWriter>> fresh = CheckpointWriter::Create(options.path);
+  if (!fresh.ok()) return fresh.status();
+  *writer = *std::move(fresh);
+  return FetchCheckpoint(connection, request, writer->get());
+}
+
+absl::Status DownloadCheckpoint(Connection* connection, const DownloadOptions& options, const CommandContext& context) {
+  std::unique_ptr<CheckpointWriter> writer;
+  absl::Status status = WithRetries([&] { return FetchInto(connection, options, &writer); });
+  if (status.ok()) status = writer->Commit();
   if (!status.ok()) return status;
-  *context.out << Clean((*writer)->checkpoint()) << ": " << (*writer)->files() << " files, "
-               << Bytes((*writer)->bytes()) << " in " << options.folder << std::endl;
+  *context.out << Clean(writer->checkpoint()) << ": " << writer->files() << " files, " << Bytes(writer->bytes())
+               << " in " << options.path << std::endl;
   return absl::OkStatus();
 }
 
 int RunDownload(const DownloadOptions& options, const CommandContext& context) {
   absl::StatusOr<std::unique_ptr<Connection>> connection = Connection::Open(context.server);
   if (!connection.ok()) return Fail(context, connection.status());
-  constexpr int kAttempts = 5;
-  Backoff backoff(absl::Milliseconds(200), absl::Seconds(2));
-  Interrupt never;
-  absl::Status status = DownloadOnce(connection->get(), options, context);
-  for (int attempt = 1; attempt < kAttempts && IsTransient(status); ++attempt) {
-    never.SleepFor(backoff.Next());
-    status = DownloadOnce(connection->get(), options, context);
-  }
+  const absl::Status status = options.one_file
+                                  ? WithRetries([&] { return ExportOnce(connection->get(), options, context); })
+                                  : DownloadCheckpoint(connection->get(), options, context);
   return status.ok() ? kExitSucceeded : Fail(context, status);
 }
 
 }  // namespace
 
 void AddDownload(CLI::App* app, CommandContext* context) {
-  CLI::App* verb = app->add_subcommand("download", "Fetch a checkpoint into a new folder");
+  static const std::map<std::string, Export::Form> kForms = {{"safetensors", Export::SAFETENSORS},
+                                                             {"onnx", Export::ONNX}};
+  static const std::map<std::string, Export::Dtype> kDtypes = {
+      {"fp32", Export::FLOAT32}, {"fp16", Export::FLOAT16}, {"bf16", Export::BFLOAT16}};
+  CLI::App* verb = app->add_subcommand("download", "Fetch a checkpoint into a new folder, or its model as one file");
   auto options = std::make_shared<DownloadOptions>();
   verb->add_option("JOB", options->job_id, "Job id, or a unique prefix of at least 4 characters")->required();
-  verb->add_option("DIR", options->folder, "Folder to make; it must not exist yet, or be empty")->required();
+  verb->add_option("PATH", options->path,
+                   "Folder to make; it must not exist yet, or be empty. With --form, --dtype or --ema the new file, or "
+                   "a folder for it")
+      ->required();
   verb->add_option("--checkpoint", options->checkpoint, "Name from a checkpoint event; default: the newest");
+  CLI::Option* form =
+      verb->add_option("--form", options->form, "The model alone: safetensors (PyTorch's names) or onnx")
+          ->transform(CLI::CheckedTransformer(kForms, CLI::ignore_case).description("FORM"));
+  CLI::Option* dtype =
+      verb->add_option("--dtype", options->dtype, "The model alone, its weights as fp32, fp16 or bf16; onnx is fp32")
+          ->transform(CLI::CheckedTransformer(kDtypes, CLI::ignore_case).description("DTYPE"));
+  CLI::Option* ema = verb->add_flag("--ema", options->ema, "The model alone, with the running average of its weights");
   verb->footer(
-      "Nothing is overwritten, and all of the checkpoint arrives or nothing does.\n"
-      "Example:\n  ampctl download 01hq3v7m ./glyphs && ls glyphs/model.safetensors");
-  verb->callback([options, context] { context->exit_code = RunDownload(*options, *context); });
+      "Nothing is overwritten, and all of it arrives or nothing does. A checkpoint goes on where a connection broke.\n"
+      "Example:\n  ampctl download 01hq3v7m ./glyphs && ls glyphs/model.safetensors\n"
+      "  ampctl download 01hq3v7m glyphs.onnx --form onnx\n"
+      "  ampctl download 01hq3v7m glyphs.safetensors --dtype bf16 --ema");
+  verb->callback([options, context, form, dtype, ema] {
+    options->one_file = form->count() + dtype->count() + ema->count() > 0;
+    context->exit_code = RunDownload(*options, *context);
+  });
 }
 
 }  // namespace ampd::client

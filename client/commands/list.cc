@@ -52,14 +52,22 @@ std::string StepText(const v1::JobSummary& summary) {
   return summary.total_steps() > 0 ? absl::StrCat(summary.step(), "/", summary.total_steps()) : "-";
 }
 
+// Of a queued job, why, and until when at the latest.
+std::string WaitText(const v1::Job& job) {
+  if (job.state() != v1::Job::QUEUED || job.queue_message().empty()) return "-";
+  const std::string message = Truncate(job.queue_message(), 80);
+  if (!job.has_estimated_start_time()) return message;
+  return absl::StrCat(message, "; starts by ", DateAndTime(job.estimated_start_time()));
+}
+
 void PrintTable(const v1::ListJobsResponse& response, std::ostream& out) {
-  Table table({"ID", "NAME", "STATE", "MODE", ">STEP", ">LOSS", ">ACCURACY", ">SKIPPED", "CREATED"});
+  Table table({"ID", "NAME", "STATE", "MODE", ">STEP", ">LOSS", ">ACCURACY", ">SKIPPED", "CREATED", "WAITS"});
   for (const v1::Job& job : response.jobs()) {
     const v1::JobSummary& summary = job.summary();
     table.Add({job.id(), Truncate(job.spec().name(), 40), StateText(job), ModeText(job), StepText(summary),
                summary.has_loss() ? Figure(summary.loss()) : "-",
                summary.has_accuracy() ? Figure(summary.accuracy()) : "-", absl::StrCat(summary.steps_skipped()),
-               DateAndTime(job.create_time())});
+               DateAndTime(job.create_time()), WaitText(job)});
   }
   out << table.ToString();
   if (!response.next_page_token().empty()) out << "more with --limit\n";

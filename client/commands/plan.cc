@@ -9,6 +9,7 @@
 #include "client/commands/create_job.h"
 #include "client/exit_code.h"
 #include "client/job_file.h"
+#include "client/local_files.h"
 #include "client/output/plan_text.h"
 #include "proto/spec/names.h"
 
@@ -48,6 +49,9 @@ int RunPlan(const PlanOptions& options, const CommandContext& context) {
   if (const absl::Status modes = AddModes(options.modes, &request); !modes.ok()) return Fail(context, modes);
   const absl::StatusOr<std::unique_ptr<Connection>> connection = Connection::Open(context.server);
   if (!connection.ok()) return Fail(context, connection.status());
+  Interrupt interrupt;
+  const absl::Status sent = UploadLocalFiles(*file, connection->get(), &interrupt, context.err, request.mutable_spec());
+  if (!sent.ok()) return Refused(*file, sent, context);
   const absl::StatusOr<v1::PlanReport> report = (*connection)->PlanJob(request);
   if (!report.ok()) return Refused(*file, report.status(), context);
   if (context.format == Format::kTable) {
@@ -73,7 +77,8 @@ void AddPlan(CLI::App* app, CommandContext* context) {
       ->type_name("NAME");
   verb->add_option("--modes", options->modes, "Modes to compare with FP32, e.g. fp16,bf16; default: all")
       ->delimiter(',');
-  verb->footer("Example:\n  ampctl plan job.yaml --gpu A100-SXM-40GB --modes fp16,bf16");
+  verb->footer(std::string(kLocalFilesHelp) +
+               "\nExample:\n  ampctl plan job.yaml --gpu A100-SXM-40GB --modes fp16,bf16");
   verb->callback([options, context] { context->exit_code = RunPlan(*options, *context); });
 }
 

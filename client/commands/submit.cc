@@ -1,6 +1,7 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -8,7 +9,9 @@
 #include "client/commands/create_job.h"
 #include "client/exit_code.h"
 #include "client/job_file.h"
+#include "client/local_files.h"
 #include "client/output/job_text.h"
+#include "client/output/sweep_text.h"
 
 namespace ampd::client {
 namespace {
@@ -20,6 +23,7 @@ struct SubmitOptions {
   bool quiet = false;
   bool dry_run = false;
   std::string request_id;
+  std::string resume_from;
 };
 
 void PrintSubmitted(const v1::Job& job, const SubmitOptions& options, const CommandContext& context) {
@@ -49,11 +53,33 @@ int PrintValid(const v1::Job& job, const SubmitOptions& options, const CommandCo
   return kExitSucceeded;
 }
 
+int SubmitSweep(const JobFile& file, v1::JobSpec spec, Connection* connection, Interrupt* interrupt,
+                const SubmitOptions& options, const CommandContext& context) {
+  v1::CreateSweepRequest request;
+  *request.mutable_spec() = std::move(spec);
+  request.set_validate_only(options.dry_run);
+  if (!options.dry_run) request.set_request_id(options.request_id.empty() ? NewRequestId() : options.request_id);
+  const absl::StatusOr<v1::JobSweep> sweep = CreateSweep(connection, request, interrupt);
+  if (!sweep.ok()) return Refused(file, sweep.status(), context);
+  if (options.quiet) {
+    if (!options.dry_run) *context.out << sweep->id() << std::endl;
+  } else if (options.dry_run && context.format == Format::kTable) {
+    *context.out << "valid: a sweep of " << SweepCounts(*sweep) << "; nothing was submitted" << std::endl;
+  } else {
+    PrintSweep(*sweep, context);
+  }
+  return kExitSucceeded;
+}
+
 int RunSubmit(const SubmitOptions& options, const CommandContext& context) {
   const absl::StatusOr<JobFile> file = JobFile::Read(options.file, options.sets);
   if (!file.ok()) {
     // Each line names its place already.
     *context.err << file.status().message() << std::endl;
+    return kExitUsage;
+  }
+  if (options.watch && file->spec().has_sweep()) {
+    *context.err << "--watch follows one job, and a sweep has many; ampctl sweep SWEEP shows it" << std::endl;
     return kExitUsage;
   }
   Interrupt interrupt;
@@ -62,6 +88,20 @@ int RunSubmit(const SubmitOptions& options, const CommandContext& context) {
   if (!connection.ok()) return Fail(context, connection.status());
   v1::CreateJobRequest request;
   *request.mutable_spec() = file->spec();
+  if (!options.resume_from.empty()) {
+    absl::StatusOr<v1::WeightSource> source = ParseResumeFrom(options.resume_from);
+    if (!source.ok()) {
+      *context.err << source.status().message() << std::endl;
+      return kExitUsage;
+    }
+    *request.mutable_spec()->mutable_start_from() = *std::move(source);
+  }
+  const absl::Status sent = UploadLocalFiles(*file, connection->get(), &interrupt,
+                                             options.quiet ? nullptr : context.err, request.mutable_spec());
+  if (!sent.ok()) return Refused(*file, sent, context);
+  if (request.spec().has_sweep()) {
+    return SubmitSweep(*file, std::move(*request.mutable_spec()), connection->get(), &interrupt, options, context);
+  }
   request.set_validate_only(options.dry_run);
   if (!options.dry_run) request.set_request_id(options.request_id.empty() ? NewRequestId() : options.request_id);
   const absl::StatusOr<v1::Job> job = CreateJob(connection->get(), request, &interrupt);
@@ -75,19 +115,28 @@ int RunSubmit(const SubmitOptions& options, const CommandContext& context) {
 }  // namespace
 
 void AddSubmit(CLI::App* app, CommandContext* context) {
-  CLI::App* verb = app->add_subcommand("submit", "Queue a job described by a YAML or JSON file");
+  CLI::App* verb =
+      app->add_subcommand("submit", "Queue the job, or the sweep of jobs, that a YAML or JSON file describes");
   auto options = std::make_shared<SubmitOptions>();
   verb->add_option("FILE", options->file, "Job file; - is standard input")->required();
   verb->add_option("--set", options->sets, "PATH=VALUE: change a field of the file; null clears it. May be given again")
       ->allow_extra_args(false);
   verb->add_flag("--watch", options->watch, "Follow the job to its end, and exit as watch does");
-  verb->add_flag("-q,--quiet", options->quiet, "Print the job's id and nothing else");
-  verb->add_flag("--dry-run", options->dry_run, "Validate and plan the job, and submit nothing");
+  verb->add_flag("-q,--quiet", options->quiet, "Print the id of the job, or the sweep, and nothing else");
+  verb->add_option(
+          "--resume-from", options->resume_from,
+          "Start from these weights, in place of start_from: FILE.safetensors of this machine, JOB (an id or a "
+          "prefix; its newest checkpoint) or JOB@CHECKPOINT. The optimizer, the loss scale and the steps begin anew")
+      ->type_name("FILE|JOB");
+  verb->add_flag("--dry-run", options->dry_run,
+                 "Validate and plan the job, and submit nothing; local files are sent all the same");
   verb->add_option("--request-id", options->request_id,
                    "Makes a repeated submit one job; default: a new one, so that only retries within a submit are one");
   verb->footer(
-      "Example:\n  ampctl submit glyphs-convnet.yaml --set precision.mode=BF16 --set train.epochs=2 --watch\n"
-      "  ampctl submit job.yaml --set 'model.layers[0].conv2d.filters=64' --dry-run");
+      std::string(kLocalFilesHelp) +
+      "\nExample:\n  ampctl submit glyphs-convnet.yaml --set precision.mode=BF16 --set train.epochs=2 --watch\n"
+      "  ampctl submit job.yaml --set 'model.layers[0].conv2d.filters=64' --dry-run\n"
+      "  ampctl submit finetune.yaml --resume-from 01hq3v7m@step-000000500");
   verb->callback([options, context] { context->exit_code = RunSubmit(*options, *context); });
 }
 

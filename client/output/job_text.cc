@@ -1,6 +1,7 @@
 #include "client/output/job_text.h"
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "client/output/event_line.h"
 #include "client/output/table.h"
@@ -30,6 +31,10 @@ std::string ProgressText(const v1::Job& job) {
                       summary.steps_applied(), " applied, ", summary.steps_skipped(), " skipped");
 }
 
+std::string CostText(const v1::Job& job) {
+  return absl::StrFormat("$%.4g, of which $%.4g for steps lost or skipped", job.cost_usd(), job.wasted_usd());
+}
+
 std::string AttemptText(const v1::Job& job) {
   if (job.attempt() == 0) return "";
   return absl::StrCat(job.attempt(), ", ", job.failures(), " failures of at most ", job.spec().retry().max_attempts());
@@ -48,6 +53,9 @@ std::string ModeText(const v1::Job& job) {
 
 std::string StateText(const v1::Job& job) {
   std::string text = v1::Job::State_Name(job.state());
+  const bool pauses = job.pause_reason() != v1::Job::PAUSE_REASON_UNSPECIFIED;
+  if (pauses && job.state() != v1::Job::PAUSED) return absl::StrCat(text, " (to be paused)");
+  if (pauses) return absl::StrCat(text, " (", v1::Job::PauseReason_Name(job.pause_reason()), ")");
   if (job.state() != v1::Job::QUEUED) return text;
   std::string reason;
   if (job.queue_reason() != v1::Job::QUEUE_REASON_UNSPECIFIED) reason = v1::Job::QueueReason_Name(job.queue_reason());
@@ -61,12 +69,18 @@ std::string JobText(const v1::Job& job) {
   lines.Add("id", job.id());
   lines.Add("name", job.spec().name());
   lines.Add("state", StateText(job));
+  if (job.state() == v1::Job::QUEUED) {
+    lines.Add("waits", job.queue_message());
+    if (job.has_estimated_start_time()) lines.Add("starts by", DateAndTime(job.estimated_start_time()));
+  }
   if (job.has_failure()) lines.Add("failure", FailureText(job.failure()));
   lines.Add("mode", ModeText(job));
   lines.Add("created", DateAndTime(job.create_time()));
   if (job.has_start_time()) lines.Add("started", DateAndTime(job.start_time()));
   if (job.has_end_time()) lines.Add("ended", DateAndTime(job.end_time()));
   lines.Add("attempt", AttemptText(job));
+  if (job.has_cost_usd()) lines.Add("cost", CostText(job));
+  if (job.preemptions() > 0) lines.Add("preempted", absl::StrCat(job.preemptions(), " times"));
   lines.Add("devices", absl::StrJoin(job.devices(), ", "));
   lines.Add("progress", ProgressText(job));
   if (summary.has_loss()) lines.Add("loss", Figure(summary.loss()));

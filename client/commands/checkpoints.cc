@@ -1,0 +1,53 @@
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "client/commands/command.h"
+#include "client/exit_code.h"
+#include "client/output/table.h"
+#include "client/output/text.h"
+
+namespace ampd::client {
+namespace {
+
+void PrintTable(const v1::ListCheckpointsResponse& response, std::ostream& out) {
+  Table table({"CHECKPOINT", ">STEP", ">SIZE", "WRITTEN", "STATE"});
+  for (const v1::Checkpoint& checkpoint : response.checkpoints()) {
+    const std::string state = checkpoint.damage().empty() ? (checkpoint.best() ? "whole, the best" : "whole")
+                                                          : absl::StrCat("damaged: ", Clean(checkpoint.damage()));
+    table.Add({Clean(checkpoint.name()), absl::StrCat(checkpoint.step()),
+               checkpoint.size_bytes() > 0 ? Bytes(checkpoint.size_bytes()) : "-",
+               checkpoint.has_time() ? DateAndTime(checkpoint.time()) : "-", state});
+  }
+  out << table.ToString() << std::flush;
+}
+
+int RunCheckpoints(const std::string& id, const CommandContext& context) {
+  absl::StatusOr<std::unique_ptr<Connection>> connection = Connection::Open(context.server);
+  if (!connection.ok()) return Fail(context, connection.status());
+  const absl::StatusOr<v1::ListCheckpointsResponse> response = (*connection)->ListCheckpoints(id);
+  if (!response.ok()) return Fail(context, response.status());
+  if (context.format == Format::kTable) {
+    PrintTable(*response, *context.out);
+  } else if (context.format == Format::kJsonl) {
+    for (const v1::Checkpoint& checkpoint : response->checkpoints()) {
+      PrintMessage(checkpoint, context.format, *context.out);
+    }
+  } else {
+    PrintMessage(*response, context.format, *context.out);
+  }
+  return kExitSucceeded;
+}
+
+}  // namespace
+
+void AddCheckpoints(CLI::App* app, CommandContext* context) {
+  CLI::App* verb = app->add_subcommand("checkpoints", "List a job's checkpoints, the newest first");
+  auto id = std::make_shared<std::string>();
+  verb->add_option("JOB", *id, "Job id, or a unique prefix of at least 4 characters")->required();
+  verb->footer("Example:\n  ampctl checkpoints 01hq3v7m");
+  verb->callback([id, context] { context->exit_code = RunCheckpoints(*id, *context); });
+}
+
+}  // namespace ampd::client

@@ -1,0 +1,62 @@
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client/commands/command.h"
+#include "client/exit_code.h"
+
+namespace ampd::client {
+namespace {
+
+struct UpdateOptions {
+  std::vector<std::string> ids;
+  std::optional<int> priority;
+  // KEY=VALUE.
+  std::vector<std::string> labels;
+  std::vector<std::string> removed;
+};
+
+absl::StatusOr<v1::UpdateJobRequest> RequestOf(const UpdateOptions& options) {
+  v1::UpdateJobRequest request;
+  if (options.priority) request.set_priority(*options.priority);
+  for (const std::string& label : options.labels) {
+    const size_t equals = label.find('=');
+    if (equals == std::string::npos || equals == 0) {
+      return absl::InvalidArgumentError(absl::StrCat("--label: expected KEY=VALUE, got '", label, "'"));
+    }
+    (*request.mutable_set_labels())[label.substr(0, equals)] = label.substr(equals + 1);
+  }
+  for (const std::string& key : options.removed) request.add_remove_labels(key);
+  if (!options.priority && options.labels.empty() && options.removed.empty()) {
+    return absl::InvalidArgumentError("nothing to change: give --priority, --label or --remove-label");
+  }
+  return request;
+}
+
+int RunUpdate(const UpdateOptions& options, const CommandContext& context) {
+  const absl::StatusOr<v1::UpdateJobRequest> request = RequestOf(options);
+  if (!request.ok()) return Fail(context, request.status());
+  return ForEachJob(options.ids, context, [&request](Connection& connection, const std::string& id) {
+    v1::UpdateJobRequest of_job = *request;
+    of_job.set_job_id(id);
+    return connection.UpdateJob(of_job);
+  });
+}
+
+}  // namespace
+
+void AddUpdate(CLI::App* app, CommandContext* context) {
+  CLI::App* verb = app->add_subcommand("update", "Change the priority or the labels of jobs that have not ended");
+  auto options = std::make_shared<UpdateOptions>();
+  verb->add_option("JOB", options->ids, "Job ids, or unique prefixes of at least 4 characters")->required();
+  verb->add_option("--priority", options->priority, "Higher runs first, -1000 to 1000");
+  verb->add_option("--label", options->labels, "KEY=VALUE; may be given again")->allow_extra_args(false);
+  verb->add_option("--remove-label", options->removed, "KEY; may be given again")->allow_extra_args(false);
+  verb->footer("Example:\n  ampctl update 01hq3v7m --priority 10 --label team=vision");
+  verb->callback([options, context] { context->exit_code = RunUpdate(*options, *context); });
+}
+
+}  // namespace ampd::client

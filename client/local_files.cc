@@ -1,0 +1,160 @@
+#include "client/local_files.h"
+
+#include <openssl/evp.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <system_error>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "client/output/text.h"
+#include "client/retry.h"
+#include "proto/spec/names.h"
+#include "proto/spec/upload_path.h"
+
+namespace ampd::client {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kPieceBytes = 1 << 20;
+constexpr char kWeightsSuffix[] = ".safetensors";
+
+bool IsFile(const std::string& path) {
+  std::error_code error;
+  return fs::is_regular_file(path, error);
+}
+
+absl::StatusOr<std::ifstream> OpenFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return absl::NotFoundError(absl::StrCat(path, ": ", std::strerror(errno)));
+  return file;
+}
+
+// Empty at the file's end.
+absl::StatusOr<std::string> ReadPiece(std::ifstream* file, const std::string& path) {
+  std::string piece(kPieceBytes, '\0');
+  file->read(piece.data(), static_cast<std::streamsize>(piece.size()));
+  if (file->bad()) return absl::DataLossError(absl::StrCat(path, ": cannot be read"));
+  piece.resize(static_cast<size_t>(file->gcount()));
+  return piece;
+}
+
+absl::StatusOr<v1::UploadModelResponse> UploadOnce(Connection* connection, const std::string& path,
+                                                   const std::string& checksum, Interrupt* interrupt) {
+  absl::StatusOr<std::ifstream> file = OpenFile(path);
+  if (!file.ok()) return file.status();
+  return connection->UploadModel(
+      checksum, [&] { return ReadPiece(&*file, path); }, interrupt);
+}
+
+// The upload's name in specs.
+absl::StatusOr<std::string> Upload(Connection* connection, const std::string& path, Interrupt* interrupt,
+                                   std::ostream* log) {
+  constexpr int kAttempts = 5;
+  const absl::StatusOr<std::string> checksum = Sha256OfFile(path);
+  if (!checksum.ok()) return checksum.status();
+  std::error_code error;
+  if (log != nullptr) {
+    *log << "sending " << path << ", " << Bytes(static_cast<int64_t>(fs::file_size(path, error)))
+         << ", unless the server has it" << std::endl;
+  }
+  Backoff backoff(absl::Milliseconds(200), absl::Seconds(2));
+  absl::StatusOr<v1::UploadModelResponse> answer = UploadOnce(connection, path, *checksum, interrupt);
+  for (int attempt = 1; attempt < kAttempts && !answer.ok() && IsTransient(answer.status()); ++attempt) {
+    if (!interrupt->SleepFor(backoff.Next())) break;
+    answer = UploadOnce(connection, path, *checksum, interrupt);
+  }
+  if (answer.ok()) return answer->path();
+  return absl::Status(answer.status().code(), absl::StrCat(path, ": ", std::string(answer.status().message())));
+}
+
+bool IsOfTheFile(const absl::Status& status) { return absl::IsNotFound(status) || absl::IsDataLoss(status); }
+
+}  // namespace
+
+absl::StatusOr<std::string> LocalFileOf(const std::string& path, const std::string& folder) {
+  if (path.empty() || NamesUpload(path)) return "";
+  // Nothing more is tidied: behind a link ".." is not what it looks like.
+  const absl::string_view plain = absl::StripPrefix(path, "./");
+  const std::string local = path[0] == '/' || folder == "." ? std::string(plain) : absl::StrCat(folder, "/", plain);
+  if (IsFile(local)) return local;
+  if (!absl::StartsWith(path, "./") && !absl::StartsWith(path, "../")) return "";
+  return absl::NotFoundError(absl::StrCat("no file ", local, " on this machine"));
+}
+
+absl::StatusOr<std::string> Sha256OfFile(const std::string& path) {
+  absl::StatusOr<std::ifstream> file = OpenFile(path);
+  if (!file.ok()) return file.status();
+  const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(), &EVP_MD_CTX_free);
+  EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr);
+  while (true) {
+    const absl::StatusOr<std::string> piece = ReadPiece(&*file, path);
+    if (!piece.ok()) return piece.status();
+    if (piece->empty()) break;
+    EVP_DigestUpdate(context.get(), piece->data(), piece->size());
+  }
+  unsigned char digest[EVP_MAX_MD_SIZE];
+  unsigned int size = 0;
+  EVP_DigestFinal_ex(context.get(), digest, &size);
+  return absl::BytesToHexString(absl::string_view(reinterpret_cast<const char*>(digest), size));
+}
+
+absl::Status UploadLocalFiles(const JobFile& file, Connection* connection, Interrupt* interrupt, std::ostream* log,
+                              v1::JobSpec* spec) {
+  struct Named {
+    const char* field;
+    std::string* path;
+  };
+  std::vector<Named> named;
+  if (spec->model().has_onnx()) {
+    named.push_back({"model.onnx.path", spec->mutable_model()->mutable_onnx()->mutable_path()});
+  }
+  if (spec->start_from().has_path()) named.push_back({"start_from.path", spec->mutable_start_from()->mutable_path()});
+  for (const Named& one : named) {
+    const absl::StatusOr<std::string> local = LocalFileOf(*one.path, file.FolderOf(one.field));
+    if (!local.ok()) return InvalidFields({{one.field, std::string(local.status().message())}});
+    if (local->empty()) continue;
+    const absl::StatusOr<std::string> upload = Upload(connection, *local, interrupt, log);
+    if (IsOfTheFile(upload.status())) return InvalidFields({{one.field, std::string(upload.status().message())}});
+    if (!upload.ok()) return upload.status();
+    *one.path = *upload;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::WeightSource> ParseResumeFrom(const std::string& source) {
+  v1::WeightSource weights;
+  if (NamesUpload(source)) {
+    weights.set_path(source);
+    return weights;
+  }
+  if (IsFile(source)) {
+    weights.set_path(fs::absolute(source).string());
+    return weights;
+  }
+  if (absl::EndsWith(source, kWeightsSuffix) || source.find('/') != std::string::npos) {
+    return absl::NotFoundError(absl::StrCat("--resume-from: no file ", source,
+                                            " on this machine; one beneath the server's data roots is named by --set "
+                                            "start_from.path=PATH"));
+  }
+  const size_t at = source.find('@');
+  const std::string job = source.substr(0, at);
+  const std::string checkpoint = at == std::string::npos ? "" : source.substr(at + 1);
+  if (job.empty() || (at != std::string::npos && checkpoint.empty())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--resume-from: expected FILE.safetensors, JOB or JOB@CHECKPOINT, got ", Quoted(source)));
+  }
+  weights.set_job_id(job);
+  weights.set_checkpoint(checkpoint);
+  return weights;
+}
+
+}  // namespace ampd::client
