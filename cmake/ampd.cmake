@@ -10,7 +10,15 @@ find_package(Threads REQUIRED)
 find_package(Protobuf REQUIRED)
 find_package(gRPC CONFIG REQUIRED)
 find_package(absl CONFIG REQUIRED)
-find_package(OpenMP REQUIRED)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  # Its OpenMP is a package of its own, which fuzz targets do not need.
+  find_package(OpenMP)
+  if(NOT TARGET OpenMP::OpenMP_CXX)
+    add_library(OpenMP::OpenMP_CXX INTERFACE IMPORTED)
+  endif()
+else()
+  find_package(OpenMP REQUIRED)
+endif()
 find_package(ZLIB REQUIRED)
 find_package(JPEG REQUIRED)
 find_package(PNG REQUIRED)
@@ -19,12 +27,19 @@ find_package(PkgConfig REQUIRED)
 # GCC 12 sees uninitialised reads in every temporary absl::InlinedVector, hence -Wno-maybe-uninitialized.
 # Third-party headers are included as system headers, so their warnings are theirs.
 add_library(ampd_options INTERFACE)
-target_compile_options(ampd_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Werror -Wno-missing-field-initializers -Wno-maybe-uninitialized>)
+# GCC's warnings are the project's; of clang's, those about locks.
+target_compile_options(ampd_options INTERFACE
+  $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wall -Wextra -Werror -Wno-missing-field-initializers -Wno-maybe-uninitialized>
+  $<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wthread-safety -Werror=thread-safety>)
 target_include_directories(ampd_options INTERFACE ${PROJECT_SOURCE_DIR})
 target_compile_definitions(ampd_options INTERFACE AMPD_VERSION="${PROJECT_VERSION}")
 if(AMPD_SANITIZER)
   target_compile_options(ampd_options INTERFACE -fsanitize=${AMPD_SANITIZER} -fno-omit-frame-pointer -g)
   target_link_options(ampd_options INTERFACE -fsanitize=${AMPD_SANITIZER})
+  if(AMPD_SANITIZER MATCHES "fuzzer")
+    # Every finding ends the run. The packaged protobuf has no type information that vptr could ask.
+    target_compile_options(ampd_options INTERFACE -fno-sanitize-recover=all -fno-sanitize=vptr)
+  endif()
   if(AMPD_SANITIZER MATCHES "thread")
     # Protobuf's map fields have another layout where this is defined, and the packaged library was built without.
     target_compile_options(ampd_options INTERFACE -U__SANITIZE_THREAD__)

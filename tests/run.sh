@@ -87,6 +87,7 @@ part "the tests" build_and_test dev
 part "clang-tidy" check_tidy
 sanitizers
 part "accuracy of the modes, three seeds each" accuracy fashion_mnist
+part "accuracy on photographs, three seeds each" accuracy imagenette
 part "spelling of spoken digits" accuracy speech
 part "the image" image
 if [[ ${#failed[@]} -gt 0 ]]; then

@@ -191,6 +191,10 @@ absl::Status MeasureFp32Only() {
                                    .attributes = {{"blank", int64_t{63}}},
                                    .inputs = {{kF32, {16, 200, 64}}, {kI32, {16, 20}}, {kI32, {16}}, {kI32, {16}}},
                                    .index_below = 21}));
+  AMPD_RETURN_IF_ERROR(
+      MeasureUse("32x8732x25", {.op = OpKind::kMultiboxLoss,
+                                .inputs = {{kF32, {32, 8732, 25}}, {kI32, {32, 8732}}, {kF32, {32, 8732, 4}}},
+                                .index_below = 2}));
   for (OpKind op : {OpKind::kReduceSum, OpKind::kReduceMean, OpKind::kReduceMax}) {
     for (int64_t axis : {0, 1}) {
       AMPD_RETURN_IF_ERROR(MeasureUse(absl::StrCat("4096x512,axis ", axis),

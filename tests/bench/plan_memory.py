@@ -1,10 +1,10 @@
 """What `ampctl plan` says of memory against what the job's worker takes.
 
-usage: plan_memory.py BIN_DIR [--threads 2] [--out FILE]
+usage: plan_memory.py BIN_DIR [--threads 2] [--only NAME,...] [--out FILE]
 
 BIN_DIR holds ampd, ampd-worker and ampctl. Each row is a job of a few steps through a daemon of its own, on generated data of
-little more than a batch; its worker's high-water mark (VmHWM) less that of the smallest job (mlp) in the same mode, itself less
-what that job's plan says, is "measured over idle", as in memory_report.py. What the data takes beside the batch is in both.
+little more than a batch. Idle is the high-water mark (VmHWM) of a worker that trains the same preset at next to no size on the same
+data in the same mode, less what that job's plan says; the job's own mark less idle is "measured over idle".
 """
 import argparse
 import json
@@ -14,15 +14,19 @@ import subprocess
 import sys
 import tempfile
 import time
+import wave
 
 MIB = 2**20
 MODES = ("FP32", "BF16", "FP16")
 
 
-def job(name, model, data, batch, mode):
-    return {"name": name, "model": model, "data": {"train": data}, "precision": {"mode": mode},
+def job(name, model, data, batch, mode, threads):
+    spec = {"name": name, "model": model, "data": {"train": data}, "precision": {"mode": mode},
             "optimizer": {"adamw": {"learning_rate": 1e-3}}, "train": {"steps": 6, "batch_size": batch},
-            "checkpoint": {"every_seconds": 0}, "report": {"every_steps": 1}, "resources": {"cpu_threads": 2}}
+            "checkpoint": {"every_seconds": 0}, "report": {"every_steps": 1}, "resources": {"cpu_threads": threads}}
+    if "acgan" in model["preset"]:
+        del spec["optimizer"]  # its phases have their own
+    return spec
 
 
 def npy_data(folder, name, shape, classes, batch, targets=0):
@@ -33,17 +37,68 @@ def npy_data(folder, name, shape, classes, batch, targets=0):
     numpy.save(inputs, generator.standard_normal((batch, *shape), dtype=numpy.float32))
     if targets:
         numpy.save(labels, generator.standard_normal((batch, targets), dtype=numpy.float32))
-        return {"npy": {"inputs": os.path.basename(inputs), "targets": os.path.basename(labels)}}
-    numpy.save(labels, generator.integers(0, classes, batch).astype(numpy.int32))
+    else:
+        places = (batch, shape[0] * shape[1]) if name == "unet" else batch
+        numpy.save(labels, generator.integers(0, classes, places).astype(numpy.int32))
     return {"npy": {"inputs": os.path.basename(inputs), "targets": os.path.basename(labels)}}
+
+
+def text_data(folder, length, batch):
+    with open(os.path.join(folder, "input.txt"), "wb") as file:
+        file.write(bytes(range(32, 127)) * (2 * length * batch // 95 + 1))
+    return {"text": {"path": "input.txt", "sequence_length": length}}
+
+
+def box_data(folder, side, batch):
+    """Noise, and one box an image."""
+    import numpy
+    generator = numpy.random.default_rng(1)
+    numpy.save(os.path.join(folder, "ssd-x.npy"), generator.random((batch, side, side, 3), dtype=numpy.float32))
+    boxes = numpy.tile(numpy.array([[[1, 0.2, 0.2, 0.6, 0.6]]], numpy.float32), (batch, 1, 1))
+    numpy.save(os.path.join(folder, "ssd-y.npy"), boxes)
+    return {"npy": {"inputs": "ssd-x.npy", "targets": "ssd-y.npy"}}
+
+
+def sound_data(folder, batch):
+    """Noise of a second at 8 kHz, "digits" to spell."""
+    import numpy
+    generator = numpy.random.default_rng(1)
+    os.makedirs(os.path.join(folder, "sounds"), exist_ok=True)
+    for i in range(batch):
+        with wave.open(os.path.join(folder, "sounds", f"7_noise_{i}.wav"), "wb") as file:
+            file.setparams((1, 2, 8000, 0, "NONE", None))
+            file.writeframes(generator.integers(-9000, 9000, 8000).astype("<i2").tobytes())
+    return {"wav_folder": {"path": "sounds", "transcript_by_prefix": {"7": "seven"}}}
 
 
 def networks(folder):
     """Name, model, data, batch."""
-    yield "mlp", {"preset": {"mlp": {}}}, npy_data(folder, "mlp", (8,), 0, 512, targets=1), 512
+    regression = npy_data(folder, "mlp", (8,), 0, 512, targets=1)
+    yield "mlp", {"preset": {"mlp": {"hidden": [256, 256, 256]}}}, regression, 512
     yield "convnet", {"preset": {"convnet": {}}}, npy_data(folder, "convnet", (64, 64, 3), 10, 64), 64
     yield "resnet20", {"preset": {"resnet": {"depth": 20}}}, npy_data(folder, "resnet20", (32, 32, 3), 10, 128), 128
     yield "resnet18", {"preset": {"resnet": {"depth": 18}}}, npy_data(folder, "resnet18", (128, 128, 3), 10, 16), 16
+    unet = {"preset": {"unet": {"classes": 2, "depth": 3, "width": 16}}}
+    yield "unet", unet, npy_data(folder, "unet", (64, 64, 3), 2, 16), 16
+    yield "acgan", {"preset": {"acgan": {}}}, npy_data(folder, "acgan", (28, 28, 1), 10, 64), 64
+    gpt2 = {"preset": {"gpt2": {"vocabulary": 256, "layers": 4, "heads": 4, "features": 128, "positions": 128}}}
+    yield "gpt2", gpt2, text_data(folder, 128, 12), 12
+    yield "speech", {"preset": {"speech": {"filters": 16, "units": 64}}}, sound_data(folder, 32), 32
+    yield "ssd", {"preset": {"ssd": {"classes": 3, "size": 64}}}, box_data(folder, 64, 16), 16
+
+
+# Each family at next to no size, on the same data: what a worker takes besides the model.
+SMALLEST = {
+    "mlp": {"mlp": {"hidden": [8]}},
+    "convnet": {"convnet": {"filters": [2, 2, 2]}},
+    "resnet20": {"resnet": {"depth": 20, "width": 1}},
+    "resnet18": {"resnet": {"depth": 18, "width": 1}},
+    "unet": {"unet": {"classes": 2, "depth": 3, "width": 1}},
+    "acgan": {"acgan": {"width": 1, "noise": 8}},
+    "gpt2": {"gpt2": {"vocabulary": 256, "layers": 1, "heads": 1, "features": 8, "positions": 128}},
+    "speech": {"speech": {"filters": 1, "units": 8}},
+    "ssd": {"ssd": {"classes": 3, "size": 64, "width": 1}},
+}
 
 
 class Daemon:
@@ -95,21 +150,26 @@ def peak_of(daemon, path):
     return peak
 
 
+def planned_and_peak(daemon, path, spec):
+    with open(path, "w") as file:
+        json.dump(spec, file)
+    mode = spec["precision"]["mode"]
+    report = json.loads(daemon.ctl("plan", path, "--modes", mode, "-o", "json"))
+    return int(next(m for m in report["modes"] if m["mode"] == mode)["total_bytes"]), peak_of(daemon, path)
+
+
 def rows(args, folder):
     daemon = Daemon(args.bin_dir, folder)
+    path = os.path.join(folder, "job.json")
     try:
         for mode in MODES:
-            idle = None
             for name, model, data, batch in networks(folder):
-                path = os.path.join(folder, "job.json")
-                with open(path, "w") as file:
-                    json.dump(job(name, model, data, batch, mode), file)
-                report = json.loads(daemon.ctl("plan", path, "--modes", mode, "-o", "json"))
-                planned = int(next(m for m in report["modes"] if m["mode"] == mode)["total_bytes"])
-                peak = peak_of(daemon, path)
-                if idle is None:
-                    idle = peak - planned
+                if args.only and name not in args.only.split(","):
                     continue
+                nothing = {"preset": SMALLEST[name]}
+                planned, peak = planned_and_peak(daemon, path, job(name, nothing, data, batch, mode, args.threads))
+                idle = peak - planned
+                planned, peak = planned_and_peak(daemon, path, job(name, model, data, batch, mode, args.threads))
                 yield name, mode, planned, peak - idle, idle
     finally:
         daemon.process.send_signal(signal.SIGTERM)
@@ -119,6 +179,8 @@ def rows(args, folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("bin_dir")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--only")
     parser.add_argument("--out")
     args = parser.parse_args()
     lines = ["| network | mode | planned | measured over idle | planned / measured | idle |", "|---|---|---|---|---|---|"]

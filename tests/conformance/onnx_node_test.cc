@@ -1,7 +1,9 @@
-// onnx_node_test DIR [NAME...]: runs ONNX's backend tests, DIR/test_*/{model.onnx,
+// onnx_node_test [--exported] DIR [NAME...]: runs ONNX's backend tests, DIR/test_*/{model.onnx,
 // test_data_set_N/{input,output}_M.pb}, on the CPU backend. A line a case, and last "N passed, N failed, N skipped".
 // Exit code 1 when one failed, 77 when DIR is not there. A case is skipped when the importer says UNIMPLEMENTED: an
 // operation, element type or spatial rank that the engine does not claim; everything else that goes wrong is a failure.
+// With --exported what runs is the imported graph written as a model and read again; cases that the exporter refuses as
+// FAILED_PRECONDITION are skipped, too.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -15,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/backend/cpu/cpu_backend.h"
 #include "engine/core/status.h"
+#include "engine/models/onnx/export.h"
 #include "engine/models/onnx/import.h"
 #include "tests/conformance/graph_runner.h"
 #include "tests/support/ref_tensor.h"
@@ -79,7 +82,20 @@ struct Outcome {
   bool skipped = false;
 };
 
-Outcome RunDataSet(const models::onnx::Model& model, const fs::path& folder) {
+// The graph as a model, read again.
+absl::StatusOr<models::onnx::ImportedModel> WrittenAndRead(const models::onnx::Model& model, const ir::Graph& graph,
+                                                           const models::onnx::ImportOptions& import) {
+  models::onnx::ExportOptions options;
+  for (const models::onnx::ModelValue& input : model.inputs()) {
+    if (graph.FindInput(input.name) >= 0) options.inputs.push_back({input.name, input.name, {}});
+  }
+  for (const auto& [name, value] : graph.outputs) options.outputs.push_back({name, name, {}});
+  AMPD_ASSIGN_OR_RETURN(const std::string bytes, models::onnx::ExportGraph(graph, graph, options));
+  AMPD_ASSIGN_OR_RETURN(const models::onnx::Model written, models::onnx::Model::Parse(bytes));
+  return written.Import(import);
+}
+
+Outcome RunDataSet(const models::onnx::Model& model, const fs::path& folder, bool exported) {
   const auto refused = [](const absl::Status& status) {
     return Outcome{status, status.code() == absl::StatusCode::kUnimplemented};
   };
@@ -104,6 +120,8 @@ Outcome RunDataSet(const models::onnx::Model& model, const fs::path& folder) {
   }
   absl::StatusOr<models::onnx::ImportedModel> imported = model.Import(options);
   if (!imported.ok()) return refused(imported.status());
+  if (exported) imported = WrittenAndRead(model, imported->graph, options);
+  if (!imported.ok()) return {imported.status(), absl::IsFailedPrecondition(imported.status())};
   absl::StatusOr<std::map<std::string, Tensor>> results = testing::RunImported(*imported, options.input_values, 2);
   if (!results.ok()) return {results.status()};
   const std::vector<models::onnx::ModelValue> results_declared = model.outputs();
@@ -116,14 +134,14 @@ Outcome RunDataSet(const models::onnx::Model& model, const fs::path& folder) {
   return {absl::OkStatus()};
 }
 
-Outcome RunCase(const fs::path& folder) {
+Outcome RunCase(const fs::path& folder, bool exported) {
   absl::StatusOr<std::string> bytes = ReadFile(folder / "model.onnx");
   if (!bytes.ok()) return {bytes.status()};
   absl::StatusOr<models::onnx::Model> model = models::onnx::Model::Parse(*bytes);
   if (!model.ok()) return {model.status()};
   int data_sets = 0;
   for (; fs::exists(folder / absl::StrCat("test_data_set_", data_sets)); ++data_sets) {
-    Outcome outcome = RunDataSet(*model, folder / absl::StrCat("test_data_set_", data_sets));
+    Outcome outcome = RunDataSet(*model, folder / absl::StrCat("test_data_set_", data_sets), exported);
     if (!outcome.status.ok()) return outcome;
   }
   if (data_sets == 0) return {absl::NotFoundError("has no data set")};
@@ -131,8 +149,13 @@ Outcome RunCase(const fs::path& folder) {
 }
 
 int Main(int argc, char** argv) {
+  const bool exported = argc > 1 && std::string(argv[1]) == "--exported";
+  if (exported) {
+    --argc;
+    ++argv;
+  }
   if (argc < 2) {
-    std::cerr << "usage: onnx_node_test DIR [NAME...]\n";
+    std::cerr << "usage: onnx_node_test [--exported] DIR [NAME...]\n";
     return 2;
   }
   if (!fs::is_directory(argv[1])) {
@@ -149,7 +172,7 @@ int Main(int argc, char** argv) {
   std::sort(folders.begin(), folders.end());
   int passed = 0, failed = 0, skipped = 0;
   for (const fs::path& folder : folders) {
-    const Outcome outcome = RunCase(folder);
+    const Outcome outcome = RunCase(folder, exported);
     const char* word = outcome.status.ok() ? "passed " : outcome.skipped ? "skipped " : "failed ";
     (outcome.status.ok() ? passed : outcome.skipped ? skipped : failed) += 1;
     std::cout << word << folder.filename().string();

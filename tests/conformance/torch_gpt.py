@@ -7,9 +7,7 @@ PyTorch trains torch.nn's modules in float64; what it does in float32 is the mea
 as much, and in BF16 by what BF16_LOSS says. Compared are the loss of every step, and the weights at the end, which are
 loaded strictly once "lm_head.weight" is given the embedding's. Exits with 77 (skipped) where PyTorch is not installed.
 """
-import json
 import os
-import subprocess
 import sys
 import tempfile
 
@@ -22,7 +20,7 @@ except ImportError:
     print("SKIPPED: PyTorch is not installed for", sys.executable)
     sys.exit(77)
 
-from torch_checkpoint_test import read_safetensors
+from tool_training import train_by_tool
 
 # A vocabulary that is no multiple of 8, and sequences shorter than the table of positions.
 VOCABULARY, POSITIONS, LAYERS, HEADS, FEATURES = 61, 40, 2, 2, 24
@@ -92,16 +90,7 @@ def train(tool, folder, rate, steps, mode):
         "train": {"steps": steps, "batch_size": BATCH, "micro_batch_size": BATCH // 2},
         "report": {"every_steps": 1},
     }
-    with tempfile.TemporaryDirectory() as out:
-        paths = {name: os.path.join(out, name) for name in ("spec.json", "checkpoints", "events")}
-        with open(paths["spec.json"], "w") as f:
-            json.dump(spec, f)
-        subprocess.run([tool, "train", paths["spec.json"], paths["checkpoints"], folder, paths["events"]], check=True)
-        with open(paths["events"]) as f:
-            events = [json.loads(line) for line in f]
-        (name,) = os.listdir(paths["checkpoints"])
-        weights = read_safetensors(os.path.join(paths["checkpoints"], name, "model.safetensors"))
-    return [e["step"]["phases"][0]["loss"] for e in events if "step" in e], weights
+    return train_by_tool(tool, folder, spec)
 
 
 def batch_of(tokens, step):

@@ -7,6 +7,7 @@ Compared are the names and numbers of parameters, the losses of a few steps and 
 the gradients. The reference is PyTorch in float64; what it does in float32 is the measure. FP16 and BF16 are held
 against FP32. Exits with 77 (skipped) where PyTorch is not installed.
 """
+import math
 import os
 import sys
 import tempfile
@@ -131,6 +132,78 @@ class Unet(nn.Module):
         return self.head(x).flatten(2)
 
 
+class Ssd(nn.Module):
+    def __init__(self, classes=3, width=4):
+        super().__init__()
+        channels, self.outputs = 3, 5 + classes
+        for stage in range(6):
+            for i in (1, 2):
+                self.add_module(f"conv{stage}_{i}", nn.Conv2d(channels, width << min(stage, 3), 3, padding=1))
+                channels = width << min(stage, 3)
+            if stage >= 3:
+                self.add_module(f"head{stage - 3}", nn.Conv2d(channels, 4 * self.outputs, 3, padding=1))
+
+    def forward(self, x):
+        predictions = []
+        for stage in range(6):
+            x = functional.max_pool2d(x, 2) if stage else x
+            for i in (1, 2):
+                x = functional.relu(getattr(self, f"conv{stage}_{i}")(x))
+            if stage >= 3:
+                y = getattr(self, f"head{stage - 3}")(x)
+                predictions.append(y.permute(0, 2, 3, 1).reshape(len(x), -1, self.outputs))
+        return torch.cat(predictions, 1)
+
+
+def ssd_priors(size):
+    """float64 [priors, 4]: centers and sides."""
+    rows = []
+    for i, scale in enumerate((0.2, 0.55, 0.9)):
+        cells, extra = size >> (3 + i), math.sqrt(scale * (scale + 0.35))
+        sides = [(scale * math.sqrt(r), scale / math.sqrt(r)) for r in (1, 2, 0.5)] + [(extra, extra)]
+        rows += [((x + 0.5) / cells, (y + 0.5) / cells, w, h) for y in range(cells) for x in range(cells)
+                 for w, h in sides]
+    return np.float64(np.float32(rows))
+
+
+def overlap_matrix(boxes, priors):
+    """float64 [boxes, priors]: Jaccard overlaps."""
+    low, high = priors[:, :2] - priors[:, 2:] / 2, priors[:, :2] + priors[:, 2:] / 2
+    shared = (np.minimum(boxes[:, None, 2:], high) - np.maximum(boxes[:, None, :2], low)).clip(0).prod(2)
+    return shared / ((boxes[:, 2:] - boxes[:, :2]).prod(1)[:, None] + (high - low).prod(1) - shared)
+
+
+def match(boxes, priors):
+    """By prior, the box that it stands for, or -1: Liu et al. 2016, section 2.2."""
+    overlaps = overlap_matrix(boxes, priors)
+    box_of = np.where(overlaps.max(0) > 0.5, overlaps.argmax(0), -1)
+    left = overlaps.copy()
+    for _ in boxes:
+        box, prior = np.unravel_index(left.argmax(), left.shape)
+        box_of[prior], left[box, :], left[:, prior] = box, -1, -1
+    return box_of
+
+
+def multibox_loss(predictions, targets):
+    priors, losses = ssd_priors(32), []
+    for prediction, target in zip(predictions, targets):
+        boxes = target.detach().double().numpy()
+        boxes = boxes[boxes[:, 0] >= 0]
+        box_of = match(boxes[:, 1:], priors)
+        matched = box_of >= 0
+        classes = torch.from_numpy(np.where(matched, boxes[box_of, 0] + 1, 0).astype(np.int64))
+        entropies = functional.cross_entropy(prediction[:, 4:], classes, reduction="none")
+        negative = entropies.detach().masked_fill(torch.from_numpy(matched), -1)
+        hardest = torch.argsort(negative, descending=True, stable=True)[:min(3 * matched.sum(), (~matched).sum())]
+        box, prior = boxes[box_of[matched], 1:], priors[matched]
+        offsets = np.concatenate([((box[:, :2] + box[:, 2:]) / 2 - prior[:, :2]) / prior[:, 2:] / 0.1,
+                                  np.log((box[:, 2:] - box[:, :2]) / prior[:, 2:]) / 0.2], 1)
+        location = functional.smooth_l1_loss(prediction[matched, :4], torch.from_numpy(offsets).to(prediction.dtype),
+                                             reduction="sum")
+        losses.append((location + entropies[matched].sum() + entropies[hardest].sum()) / matched.sum())
+    return torch.stack(losses).mean()
+
+
 # By name: the preset, PyTorch's model, the shape of a sample, the batch, the number of parameters (None: PyTorch's).
 CASES = {
     "mlp": ({"mlp": {}}, Mlp, (8,), 512, 433),
@@ -141,6 +214,7 @@ CASES = {
     "resnet50": ({"resnet": {"depth": 50, "classes": 10}}, lambda: Resnet((3, 4, 6, 3), bottleneck=True),
                  (40, 40, 3), 6, 25557032 - 990 * 2049),
     "unet": ({"unet": {}}, Unet, (16, 24, 3), 4, None),
+    "ssd": ({"ssd": {"classes": 3, "size": 32, "width": 4}}, Ssd, (32, 32, 3), 4, None),
 }
 
 
@@ -149,6 +223,11 @@ def make_data(name, shape, samples):
     x = rng.standard_normal((samples,) + shape).astype(np.float32)
     if name == "mlp":
         return x, rng.standard_normal((samples, 1)).astype(np.float32), functional.mse_loss
+    if name == "ssd":
+        low, sides = rng.uniform(0, 0.4, (samples, 3, 2)), rng.uniform(0.15, 0.6, (samples, 3, 2))
+        classes = np.where(rng.random((samples, 3, 1)) < 0.3, -1, rng.integers(0, 3, (samples, 3, 1)))
+        classes[:, 0] = rng.integers(0, 3, (samples, 1))
+        return x, np.concatenate([classes, low, low + sides], 2).astype(np.float32), multibox_loss
     labels = (samples, shape[0] * shape[1]) if name == "unet" else (samples,)
     y = rng.integers(0, 2 if name == "unet" else 10, labels)
     # Every class, so that the data has as many as the head.

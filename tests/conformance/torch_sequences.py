@@ -8,9 +8,7 @@ with a key_padding_mask, and computes in float64; what it does in float32 is the
 times as much. Compared are the loss of every step and the weights at the end, loaded strictly. Exits with 77 (skipped)
 where PyTorch is not installed.
 """
-import json
 import os
-import subprocess
 import sys
 import tempfile
 
@@ -24,7 +22,7 @@ except ImportError:
     print("SKIPPED: PyTorch is not installed for", sys.executable)
     sys.exit(77)
 
-from torch_checkpoint_test import read_safetensors
+from tool_training import train_by_tool
 
 SAMPLES, TIME, FEATURES, CLASSES, LABELS, BATCH, EPOCHS = 44, 45, 6, 7, 4, 8, 8
 BUCKETS = [16, 24, 48]
@@ -128,16 +126,7 @@ def train(tool, folder, layers, loss, targets, rate, steps):
         "train": {"steps": steps, "batch_size": BATCH, "micro_batch_size": BATCH // 2},
         "report": {"every_steps": 1},
     }
-    with tempfile.TemporaryDirectory() as out:
-        paths = {name: os.path.join(out, name) for name in ("spec.json", "checkpoints", "events")}
-        with open(paths["spec.json"], "w") as f:
-            json.dump(spec, f)
-        subprocess.run([tool, "train", paths["spec.json"], paths["checkpoints"], folder, paths["events"]], check=True)
-        with open(paths["events"]) as f:
-            events = [json.loads(line) for line in f]
-        (name,) = os.listdir(paths["checkpoints"])
-        weights = read_safetensors(os.path.join(paths["checkpoints"], name, "model.safetensors"))
-    return [e["step"]["phases"][0]["loss"] for e in events if "step" in e], weights
+    return train_by_tool(tool, folder, spec)
 
 
 def loss_of(model, data, samples, loss, targets, dtype):

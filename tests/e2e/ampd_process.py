@@ -110,7 +110,8 @@ class Daemon:
 
     # Processes
 
-    def start(self):
+    def spawn(self):
+        """Starts the process and does not wait for it."""
         config_path = os.path.join(self.folder, "ampd.yaml")
         with open(config_path, "w") as file:
             json.dump(self.config, file)
@@ -123,6 +124,9 @@ class Daemon:
         with open(self.log_path, "a") as log:
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log,
                                             env=dict(os.environ, **self.environment))
+
+    def start(self):
+        self.spawn()
         line = self._ready_line()
         match = re.fullmatch(r"ampd ready grpc=(\S+) http=(\S+)\n", line)
         if match is None:
@@ -322,6 +326,20 @@ class DaemonTest(unittest.TestCase):
             next_sequence = event.sequence + 1
         ends = [e.sequence for e in events if e.HasField("state_change") and e.state_change.to in TERMINAL]
         self.assertEqual(ends, [events[-1].sequence])
+
+
+class OneDaemonTest(DaemonTest):
+    """Every test has one daemon, self.ampd."""
+
+    def setUp(self):
+        super().setUp()
+        self.ampd = self.daemon()
+
+    def ctl(self, code, *arguments):
+        """Runs ampctl, which must exit with `code`; what it gave."""
+        result = self.ampd.ctl(*arguments)
+        self.assertEqual(result.returncode, code, f"{arguments}\n{result.stdout}\n{result.stderr}")
+        return result
 
 
 def states(events):

@@ -79,7 +79,7 @@ class BadInputTest(DaemonTest):
         self.refused(JOB.replace("batch_size: 10", "batch_size: 0"), r"bad\.yaml:9: train\.batch_size: ")
         self.refused(JOB.replace("steps: 2", "steps: -1"), r"train\.steps: ")
         self.refused(JOB.replace("softmax_cross_entropy: {}", ""), r"model\.loss")
-        self.refused(JOB + "checkpoint: {keep_best: accuracy}\n", r"bad\.yaml:10: checkpoint\.keep_best: .*not supported yet")
+        self.refused(JOB + "checkpoint: {keep_best: accuracy}\n", r"bad\.yaml:10: checkpoint\.keep_best: needs data\.eval")
         self.refused(JOB + "precision: {mode: FP16, rules: [{match: heat, dtype: FP32}]}\n",
                      r"bad\.yaml:10: precision\.rules\[0\]\.match: .*head")
         self.refused(JOB + "limits: {max_cost_usd: 5}\n", r"bad\.yaml:10: limits\.max_cost_usd: ")

@@ -4,8 +4,11 @@ import os
 import subprocess
 import tempfile
 
+import grpc
+
 import ampd_process
 from ampd_process import DaemonTest, eventually, failure_class, glyphs_job
+from ampd.v1 import training_service_pb2
 
 
 def mount_tmpfs(folder, size):
@@ -44,6 +47,18 @@ class DiskFullTest(DaemonTest):
         self.assertEqual(failure_class(job.failure), "DISK_FULL", job.failure.message)
         self.assertEqual(self.partial_files(), [])
         self.assert_sequence(ampd.events(job.id))
+        self.assert_healthy(ampd)
+
+    def test_an_upload_that_does_not_fit(self):
+        ampd = self.daemon(state_dir=self.small)
+        data = bytes(1 << 20)
+        requests = [training_service_pb2.UploadModelRequest(sha256="0" * 64)]
+        requests += [training_service_pb2.UploadModelRequest(data=data)] * 16
+        with self.assertRaises(grpc.RpcError) as caught:
+            ampd.api().UploadModel(iter(requests), timeout=60)
+        self.assertEqual(caught.exception.code(), grpc.StatusCode.RESOURCE_EXHAUSTED)
+        self.assertIn("cannot keep the file", caught.exception.details())
+        self.assertEqual(os.listdir(os.path.join(self.small, "uploads")), [])
         self.assert_healthy(ampd)
 
     def test_no_room_for_a_submit(self):

@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+import time
 
 import ampd_process
 from ampd_process import DaemonTest, eventually, glyphs_job
@@ -54,8 +55,16 @@ class MetricsTest(DaemonTest):
                              ("ampd_job_gradient_norm", main), ("ampd_job_steps_applied_total", main),
                              ("ampd_job_steps_skipped_total", main), ("ampd_job_samples_total", one),
                              ("ampd_job_input_wait_seconds_total", one), ("ampd_job_samples_per_second", one),
-                             ("ampd_job_step_seconds", one)]:
+                             ("ampd_job_step_seconds", one), ("ampd_job_last_progress_timestamp_seconds", one)]:
             self.assertIn((name, labels), now)
+        self.assertLess(abs(now["ampd_job_last_progress_timestamp_seconds", one] - time.time()), 60)
+        self.assertEqual(now["ampd_jobs_queued", '{reason="resources"}'], 1)
+        self.assertLess(now["ampd_oldest_queued_seconds", ""], 60)
+        self.assertEqual(now["ampd_rpcs_total", '{code="OK",method="CreateJob"}'], 2)
+        self.assertEqual(now["ampd_rpc_seconds_count", '{method="CreateJob"}'], 2)
+        self.assertGreater(now["ampd_state_dir_free_bytes", ""], 1e6)
+        self.assertEqual(now["ampd_job_queue_seconds_count", ""], 1)
+        self.assertGreater(now["ampd_event_lag_seconds_count", ""], 0)
         # A CPU's peak is not known.
         self.assertNotIn(("ampd_job_model_flops_utilization_ratio", one), now)
         self.assertGreater(now["ampd_job_loss", main], 0)

@@ -4,32 +4,23 @@ import os
 import re
 
 import ampd_process
-from ampd_process import DaemonTest
+from ampd_process import OneDaemonTest
 
 JOB = os.path.join(ampd_process.SOURCE, "client/examples/glyphs-dcgan.yaml")
 SMALL = ["--set", "train={steps: 6, batch_size: 16}", "--set", "report={every_steps: 1}",
          "--set", "data.train.glyphs.samples=64", "--set", "resources.cpu_threads=1"]
 
 
-class PhasesTest(DaemonTest):
-    def setUp(self):
-        super().setUp()
-        self.ampd = self.daemon()
-
-    def ctl(self, code, *arguments):
-        result = self.ampd.ctl(*arguments)
-        self.assertEqual(result.returncode, code, f"{arguments}\n{result.stdout}\n{result.stderr}")
-        return result.stdout
-
+class PhasesTest(OneDaemonTest):
     def test_a_plan_shows_both_phases(self):
-        plan = self.ctl(0, "submit", JOB, *SMALL, "--dry-run")
+        plan = self.ctl(0, "submit", JOB, *SMALL, "--dry-run").stdout
         self.assertRegex(plan, r"generator\.up1 +conv_transpose2d +f16 +7x7x64")
         self.assertRegex(plan, r"discriminator\.judge +conv2d +f16 +1x1x1")
         for phase in ("discriminator", "generator"):
             self.assertRegex(plan, rf"phase {phase} trains \d+ parameters, with [\d.]+ \w+ of activations")
 
     def test_both_losses_are_watched_and_measured(self):
-        shown = self.ctl(0, "submit", JOB, *SMALL, "--set", "precision.mode=BF16", "--watch")
+        shown = self.ctl(0, "submit", JOB, *SMALL, "--set", "precision.mode=BF16", "--watch").stdout
         steps = re.findall(r"step (\d)/6 .* discriminator loss ([\d.]+) .* generator loss ([\d.]+) ", shown)
         self.assertEqual(steps[-1][0], "6", shown)
         metrics = self.ampd.http("/metrics")[1]

@@ -6,11 +6,10 @@ mistake. Run by `tests/run.sh --full`; exits with 77 where the data is absent.
 
 import datetime
 import os
-import subprocess
 import sys
 
 import ampd_process
-from fashion_mnist_accuracy import processor
+import mode_accuracy
 
 MODES = ("FP32", "BF16", "FP16")
 FLOOR = 0.95
@@ -19,7 +18,7 @@ JOB = os.path.join(ampd_process.SOURCE, "client/examples/fsdd-speech.yaml")
 
 def run(ampd, mode):
     """(metrics of the last evaluation, job) of one training."""
-    result = ampd.ctl("submit", JOB, "-q", "--set", f"precision.mode={mode}")
+    result = ampd.ctl("submit", JOB, "-q", "--set", f"precision.mode={mode}", "--set", "resources.cpu_threads=1")
     if result.returncode != 0:
         raise SystemExit(result.stderr)
     job = ampd.wait(result.stdout.strip(), seconds=4 * 3600)
@@ -32,12 +31,10 @@ def run(ampd, mode):
 
 
 def report(runs, load):
-    revision = subprocess.run(["git", "-C", ampd_process.SOURCE, "rev-parse", "--short", "HEAD"], text=True,
-                              capture_output=True).stdout.strip()
     lines = [
         "# Free Spoken Digit Dataset, 2,700 training files, 300 of takes 0 to 4, through the daemon", "",
-        f"{datetime.date.today()}, revision {revision or 'unknown'}, {processor()}. Job file "
-        "`client/examples/fsdd-speech.yaml`;", "only `precision.mode` was changed; one job at a time. A word is right when every "
+        f"{datetime.date.today()}, revision {mode_accuracy.revision()}, {mode_accuracy.processor()}. Job file "
+        "`client/examples/fsdd-speech.yaml`;", "only `precision.mode` was changed; one job at a time, on one thread. A word is right when every "
         "letter is. Load average of the", f"machine before and after: {load[0]:.1f}, {load[1]:.1f}.", "",
         "| mode | words right | character error rate | words right, beam | character error rate, beam | steps | skipped | seconds |",
         "|---|---|---|---|---|---|---|---|"
@@ -62,12 +59,7 @@ def main():
     finally:
         ampd.close()
     load.append(os.getloadavg()[0])
-    text = report(runs, load)
-    folder = os.path.join(ampd_process.SOURCE, "tests/bench/results")
-    path = os.path.join(folder, f"{datetime.date.today()}-fsdd-speech.md")
-    with open(path, "w") as file:
-        file.write(text)
-    print(text + f"written to {os.path.relpath(path, ampd_process.SOURCE)}")
+    mode_accuracy.write_result("fsdd-speech", report(runs, load))
     low = [mode for mode, (metrics, _) in runs.items() if metrics["exact_match"] < FLOOR]
     if low:
         sys.exit(f"below {FLOOR}: {low}")

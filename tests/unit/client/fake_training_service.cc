@@ -2,7 +2,9 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <utility>
 
 #include "absl/strings/cord.h"
@@ -95,8 +97,50 @@ class FakeTrainingService::Service : public v1::TrainingService::Service {
     return ToGrpc(script.status);
   }
 
-  grpc::Status DownloadCheckpoint(grpc::ServerContext*, const v1::DownloadCheckpointRequest*,
+  grpc::Status PlanJob(grpc::ServerContext*, const v1::PlanJobRequest* request, v1::PlanReport*) override {
+    std::lock_guard<std::mutex> lock(fake_.mutex_);
+    fake_.planned.push_back(*request);
+    return grpc::Status::OK;
+  }
+
+  grpc::Status UploadModel(grpc::ServerContext*, grpc::ServerReader<v1::UploadModelRequest>* reader,
+                           v1::UploadModelResponse* response) override {
+    v1::UploadModelRequest request;
+    if (!reader->Read(&request)) return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "no message");
+    const std::string checksum = request.sha256();
+    response->set_path("upload:" + checksum);
+    if (fake_.known_uploads.count(checksum) > 0) return grpc::Status::OK;
+    std::string bytes = request.data();
+    while (reader->Read(&request)) bytes += request.data();
+    std::lock_guard<std::mutex> lock(fake_.mutex_);
+    fake_.uploaded[checksum] = bytes;
+    return ToGrpc(PopOr(&fake_.uploads, absl::OkStatus()));
+  }
+
+  grpc::Status DownloadCheckpoint(grpc::ServerContext*, const v1::DownloadCheckpointRequest* request,
                                   grpc::ServerWriter<v1::FileChunk>* writer) override {
+    fake_.downloaded.push_back(*request);
+    const bool scripted = !fake_.checkpoint_downloads.empty();
+    FakeTrainingService::DownloadScript script{SIZE_MAX, absl::OkStatus()};
+    if (scripted) script = fake_.checkpoint_downloads.front();
+    if (scripted) fake_.checkpoint_downloads.pop_front();
+    for (v1::FileChunk chunk : fake_.chunks) {
+      if (!request->file().empty() && chunk.file() != request->file()) continue;
+      const int64_t skipped = std::max<int64_t>(request->offset() - chunk.offset(), 0);
+      if (skipped > 0 && skipped >= static_cast<int64_t>(chunk.data().size())) continue;
+      chunk.mutable_data()->erase(0, static_cast<size_t>(skipped));
+      chunk.set_offset(chunk.offset() + skipped);
+      if (chunk.data().size() > script.bytes) chunk.mutable_data()->resize(script.bytes);
+      script.bytes -= chunk.data().size();
+      writer->Write(chunk);
+      if (script.bytes == 0) break;
+    }
+    return ToGrpc(scripted ? script.status : PopOr(&fake_.downloads, absl::OkStatus()));
+  }
+
+  grpc::Status ExportModel(grpc::ServerContext*, const v1::ExportModelRequest* request,
+                           grpc::ServerWriter<v1::FileChunk>* writer) override {
+    fake_.exported.push_back(*request);
     for (const v1::FileChunk& chunk : fake_.chunks) writer->Write(chunk);
     return ToGrpc(PopOr(&fake_.downloads, absl::OkStatus()));
   }

@@ -4,8 +4,10 @@
 
 #include <condition_variable>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -41,13 +43,28 @@ class FakeTrainingService {
   std::vector<v1::FileChunk> chunks;
   std::deque<StreamScript> streams;  // For the first streams; the later ones send everything.
   std::deque<absl::Status> creates;  // For the first CreateJob calls; the later ones succeed.
+  // For the first DownloadCheckpoint calls: sends chunks until `bytes` were sent, then ends with `status`; the later
+  // calls send all that is asked for.
+  struct DownloadScript {
+    size_t bytes = 0;
+    absl::Status status;
+  };
+  std::deque<DownloadScript> checkpoint_downloads;
   std::deque<absl::Status> downloads;
+  std::deque<absl::Status> uploads;  // For the first UploadModel calls.
+  // Checksums of files that are there already.
+  std::set<std::string> known_uploads;
   absl::Status get_status;
 
   // What was asked. Read after the calls have ended.
   std::vector<v1::CreateJobRequest> created;
+  std::vector<v1::PlanJobRequest> planned;
+  // What came, by the checksum announced.
+  std::map<std::string, std::string> uploaded;
   std::vector<v1::WatchJobRequest> watched;
   std::vector<v1::ListJobsRequest> listed;
+  std::vector<v1::ExportModelRequest> exported;
+  std::vector<v1::DownloadCheckpointRequest> downloaded;
 
  private:
   class Service;

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -24,6 +25,11 @@ namespace {
 
 using testing::HasSubstr;
 using testing::StartsWith;
+
+std::string ReadFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return std::string((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+}
 
 class ProgramTest : public testing::Test {
  protected:
@@ -208,6 +214,79 @@ TEST_F(ProgramTest, DownloadMakesTheFolderOnce) {
   EXPECT_THAT(err(), HasSubstr("refused the file name '../evil'"));
   EXPECT_FALSE(std::filesystem::exists(folder_ + "/other"));
   EXPECT_FALSE(std::filesystem::exists(folder_ + "/evil"));
+}
+
+TEST_F(ProgramTest, ABrokenDownloadGoesOnWhereItBroke) {
+  const std::string manifest = "aa 6 model.safetensors\nbb 3 state.json\ncc 9 MANIFEST\n";
+  const auto add = [&](const std::string& file, int64_t size, int64_t offset, const std::string& data) {
+    v1::FileChunk& chunk = fake_.chunks.emplace_back();
+    chunk.set_checkpoint("step-5");
+    chunk.set_file(file);
+    chunk.set_file_size(size);
+    chunk.set_offset(offset);
+    chunk.set_data(data);
+  };
+  add("model.safetensors", 6, 0, "abc");
+  add("model.safetensors", 6, 3, "def");
+  add("state.json", 3, 0, "xyz");
+  add("MANIFEST", static_cast<int64_t>(manifest.size()), 0, manifest);
+  // Within the first file, then within the list, then within the second file.
+  fake_.checkpoint_downloads = {{2, absl::UnavailableError("drop")},
+                                {SIZE_MAX, absl::OkStatus()},
+                                {5, absl::UnavailableError("drop")},
+                                {SIZE_MAX, absl::OkStatus()},
+                                {1, absl::UnavailableError("drop")}};
+  EXPECT_EQ(Run({"download", "01abc", folder_ + "/out"}), 0) << err();
+  EXPECT_EQ(ReadFile(folder_ + "/out/model.safetensors"), "abcdef");
+  EXPECT_EQ(ReadFile(folder_ + "/out/state.json"), "xyz");
+  EXPECT_EQ(ReadFile(folder_ + "/out/MANIFEST"), manifest);
+  ASSERT_GE(fake_.downloaded.size(), 6u);
+  EXPECT_EQ(fake_.downloaded[0].file(), "");
+  EXPECT_EQ(fake_.downloaded[1].checkpoint(), "step-5");
+  EXPECT_EQ(fake_.downloaded[1].file(), "model.safetensors");
+  EXPECT_EQ(fake_.downloaded[1].offset(), 2);
+  EXPECT_EQ(fake_.downloaded[2].file(), "MANIFEST");
+  EXPECT_EQ(fake_.downloaded[4].file(), "state.json");
+  EXPECT_EQ(fake_.downloaded[5].file(), "state.json");
+  EXPECT_EQ(fake_.downloaded[5].offset(), 1);
+}
+
+TEST_F(ProgramTest, WhatCannotBeResumedIsBegunAnew) {
+  v1::FileChunk& chunk = fake_.chunks.emplace_back();
+  chunk.set_checkpoint("step-5");
+  chunk.set_file("model.safetensors");
+  chunk.set_file_size(3);
+  chunk.set_data("abc");
+  fake_.checkpoint_downloads = {{2, absl::UnavailableError("drop")}, {1, absl::NotFoundError("gone")}};
+  EXPECT_EQ(Run({"download", "01abc", folder_ + "/out"}), 0) << err();
+  EXPECT_EQ(ReadFile(folder_ + "/out/model.safetensors"), "abc");
+}
+
+TEST_F(ProgramTest, DownloadsTheModelAsOneFile) {
+  v1::FileChunk chunk;
+  chunk.set_file("model.onnx");
+  chunk.set_file_size(3);
+  chunk.set_data("abc");
+  chunk.set_checkpoint("step-5");
+  fake_.chunks = {chunk};
+  fake_.downloads = {absl::UnavailableError("drop")};
+  std::filesystem::create_directory(folder_);
+  EXPECT_EQ(Run({"download", "01abc", folder_ + "/a.onnx", "--form", "ONNX", "--checkpoint", "step-5"}), 0) << err();
+  EXPECT_EQ(out(), "step-5: 3 B in " + folder_ + "/a.onnx\n");
+  EXPECT_EQ(fake_.exported.back().form(), v1::ExportModelRequest::ONNX);
+  EXPECT_EQ(fake_.exported.back().checkpoint(), "step-5");
+  EXPECT_EQ(Run({"download", "01abc", folder_ + "/a.onnx", "--form", "onnx"}), 2);
+  EXPECT_THAT(err(), HasSubstr("exists already"));
+  EXPECT_EQ(Run({"download", "01abc", folder_, "--dtype", "bf16", "--ema"}), 0) << err();
+  EXPECT_EQ(fake_.exported.back().form(), v1::ExportModelRequest::SAFETENSORS);
+  EXPECT_EQ(fake_.exported.back().dtype(), v1::ExportModelRequest::BFLOAT16);
+  EXPECT_TRUE(fake_.exported.back().ema());
+  EXPECT_TRUE(std::filesystem::exists(folder_ + "/model.safetensors"));
+  fake_.downloads = {absl::FailedPreconditionError("layer a: op b")};
+  EXPECT_NE(Run({"download", "01abc", folder_ + "/c.onnx", "--form", "onnx"}), 0);
+  EXPECT_THAT(err(), HasSubstr("layer a: op b"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/c.onnx"));
+  EXPECT_EQ(Run({"download", "01abc", folder_ + "/d", "--form", "pickle"}), 2);
 }
 
 TEST_F(ProgramTest, ErrorsHaveTheirExitCodes) {

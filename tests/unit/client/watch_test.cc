@@ -1,5 +1,6 @@
 #include "client/watch.h"
 
+#include <future>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -27,6 +28,7 @@ class WatchTest : public testing::Test {
                          {.on_event =
                               [this](const v1::JobEvent& event) {
                                 seen_.push_back(event.sequence());
+                                if (seen_.size() == 1) first_seen_.set_value();
                                 if (seen_.size() == interrupt_after_) interrupt_.Raise();
                               },
                           .on_lost = [this](const absl::Status& status) { lost_.push_back(status); },
@@ -46,6 +48,7 @@ class WatchTest : public testing::Test {
   Interrupt interrupt_;
   size_t interrupt_after_ = SIZE_MAX;
   std::vector<uint64_t> seen_;
+  std::promise<void> first_seen_;
   std::vector<absl::Status> lost_;
   int resumed_ = 0;
 };
@@ -103,7 +106,8 @@ TEST_F(WatchTest, NoticesAGap) {
 TEST_F(WatchTest, SurvivesAServerThatStopsAndComesBack) {
   fake_.streams = {{.until = 5, .hang = true}};
   std::thread restart([this] {
-    fake_.AwaitWatches(1);
+    // A server that stops before it was heard was never there.
+    first_seen_.get_future().wait();
     fake_.Stop();
     fake_.Start();
   });

@@ -48,8 +48,9 @@ void CheckGradients(const ir::Graph& forward, const ir::Graph& graph, GraphInput
 
 struct OpCase {
   OpKind op;
-  std::vector<Shape> inputs;  // each a parameter
+  std::vector<Shape> inputs;  // each a parameter, but for the last `constants`, which are in [0.5, 2)
   ir::Attributes attributes;
+  size_t constants = 0;
 };
 
 std::vector<OpCase> DifferentiableOps() {
@@ -87,6 +88,8 @@ std::vector<OpCase> DifferentiableOps() {
       {OpKind::kGlobalAvgPool, {{2, 3, 4, 5}}, {}},
       {OpKind::kBatchNorm, {{6, 3}, {3}, {3}}, {{"epsilon", 1e-5}}},
       {OpKind::kBatchNorm, {{2, 3, 2, 4}, {4}, {4}}, {{"epsilon", 1e-3}}},
+      {OpKind::kBatchNormInference, {{6, 3}, {3}, {3}, {3}, {3}}, {{"epsilon", 1e-3}}, 2},
+      {OpKind::kBatchNormInference, {{2, 3, 2, 4}, {4}, {4}, {4}, {4}}, {{"epsilon", 0.1}}, 2},
   };
 }
 
@@ -134,6 +137,12 @@ TEST(GradientCheck, EachOp) {
     GraphInputs in;
     std::vector<ir::ValueId> operands;
     for (size_t i = 0; i < c.inputs.size(); ++i) {
+      if (i + c.constants >= c.inputs.size()) {
+        const std::string name = "c" + std::to_string(i);
+        operands.push_back(g.AddInput(name, {DType::kF32, c.inputs[i]}));
+        in.inputs[name] = RandomTensor(c.inputs[i], &rng, 0.5, 2);
+        continue;
+      }
       operands.push_back(g.AddParameter({.name = "p" + std::to_string(i), .type = {DType::kF32, c.inputs[i]}}));
       in.parameters.push_back(RandomTensor(c.inputs[i], &rng, -1, 1));
     }

@@ -227,6 +227,110 @@ TEST_P(SpecialLosses, CtcRefusesWhatCannotBeRead) {
   EXPECT_NEAR(losses[6], -std::log(3 * (0.5 / 3)), 1e-6);
 }
 
+// Priors: two beside each other, of a half of the image each, and one far outside.
+const RefTensor kThreePriors = {{3, 4}, {0.25, 0.5, 0.5, 1, 0.75, 0.5, 0.5, 1, 9, 9, 1, 1}};
+
+class SpecialBoxes : public SpecialLosses {
+ protected:
+  // The class of each prior for one target.
+  std::vector<double> Matched(const std::vector<double>& targets) {
+    const auto numbers = static_cast<int64_t>(targets.size());
+    const NodeDesc desc{.op = OpKind::kMultiboxMatch,
+                        .name = "special",
+                        .attributes = {{"classes", int64_t{4}}},
+                        .inputs = {{DType::kF32, {3, 4}}, {DType::kF32, {1, numbers}}},
+                        .outputs = {{DType::kI32, {1, 3}}, {DType::kF32, {1, 3, 4}}}};
+    const auto results = RunTested(desc, {kThreePriors, {{1, numbers}, targets}});
+    EXPECT_TRUE(results.ok()) << results.status();
+    offsets_ = FromTensor((*results)[1].view()).data;
+    return FromTensor((*results)[0].view()).data;
+  }
+
+  std::vector<double> offsets_;
+};
+
+TEST_P(SpecialBoxes, WhatIsNoBoxCountsForNothing) {
+  const std::vector<double> none = {0, 0, 0}, wrong = {-1, -1, -1};
+  EXPECT_EQ(Matched({-1, 0, 0, 1, 1}), none);
+  EXPECT_EQ(Matched({-2.5, kNaN, 0, 1, 1}), none) << "numbers of no box";
+  EXPECT_EQ(Matched({1, 0.5, 0, 0.5, 1}), none) << "no width";
+  EXPECT_EQ(Matched({1, 0, 1, 0.5, 0}), none) << "upside down";
+  EXPECT_EQ(Matched({1, -9, -9, -8, -8}), none) << "far from every prior";
+  EXPECT_EQ(Matched({4, 0, 0, 1, 1}), wrong);
+  EXPECT_EQ(Matched({0.5, 0, 0, 1, 1}), wrong);
+  EXPECT_EQ(Matched({kNaN, 0, 0, 1, 1}), wrong);
+  EXPECT_EQ(Matched({kInf, 0, 0, 1, 1}), wrong);
+  for (int i = 1; i < 5; ++i) {
+    for (double bad : {kNaN, kInf, -kInf}) {
+      std::vector<double> targets = {2, 0, 0, 1, 1};
+      targets[i] = bad;
+      EXPECT_EQ(Matched(targets), wrong) << i << " " << bad;
+    }
+  }
+}
+
+// Of equal overlaps the first box and the first prior win; who loses a prior has the next.
+TEST_P(SpecialBoxes, ContentionAndTiesAreSettledByOrder) {
+  EXPECT_EQ(Matched({2, 0, 0, 1, 1}), (std::vector<double>{3, 0, 0})) << "half of each: not above the threshold";
+  EXPECT_EQ(Matched({2, 0, 0, 1, 1, 3, 0, 0, 1, 1}), (std::vector<double>{3, 4, 0}));
+  // The second overlaps the left prior whole, so that the first must go to the right one.
+  EXPECT_EQ(Matched({0, 0, 0, 1, 1, 3, 0, 0, 0.5, 1}), (std::vector<double>{4, 1, 0}));
+  EXPECT_EQ(offsets_, (std::vector<double>{0, 0, 0, 0, -5, 0, offsets_[6], 0, 0, 0, 0, 0}));
+  EXPECT_NEAR(offsets_[6], std::log(2.0) / 0.2, 1e-6);
+  // More boxes than overlapping priors.
+  EXPECT_EQ(Matched({0, 0, 0, 1, 1, 1, 0, 0, 1, 1, 2, 0, 0, 1, 1}), (std::vector<double>{1, 2, 0}));
+}
+
+TEST_P(SpecialBoxes, MiningFindsNaNFirstAndBreaksTiesByOrder) {
+  // One matched prior, then four others of which one counts.
+  const auto shares = [&](const std::vector<double>& background) {
+    NodeDesc desc{.op = OpKind::kMultiboxLoss,
+                  .name = "special",
+                  .attributes = {{"negative_ratio", 1.0}},
+                  .inputs = {{DType::kF32, {1, 5, 6}}, {DType::kI32, {1, 5}}, {DType::kF32, {1, 5, 4}}},
+                  .outputs = {{DType::kF32, {1}}, {DType::kF32, {1, 5}}}};
+    RefTensor z = Filled({1, 5, 6});
+    for (int p = 0; p < 4; ++p) z.data[(p + 1) * 6 + 4] = background[p];
+    const auto results = RunTested(desc, {z, {{1, 5}, {1, 0, 0, 0, 0}}, Filled({1, 5, 4})});
+    EXPECT_TRUE(results.ok()) << results.status();
+    offsets_ = FromTensor((*results)[0].view()).data;
+    return FromTensor((*results)[1].view()).data;
+  };
+  EXPECT_EQ(shares({0, 0, 0, 0}), (std::vector<double>{1, 1, 0, 0, 0}));
+  EXPECT_NEAR(offsets_[0], 2 * std::log(2.0), 1e-6);
+  EXPECT_EQ(shares({2, -1, 3, -1}), (std::vector<double>{1, 0, 1, 0, 0}));
+  EXPECT_EQ(shares({900, 900, 900, 900}), (std::vector<double>{1, 1, 0, 0, 0})) << "no loss at all";
+  EXPECT_EQ(shares({0, -kInf, -kInf, 0}), (std::vector<double>{1, 0, 1, 0, 0}));
+  EXPECT_EQ(offsets_[0], kInf);
+  EXPECT_EQ(shares({0, -kInf, 0, kNaN}), (std::vector<double>{1, 0, 0, 0, 1}));
+  EXPECT_TRUE(std::isnan(offsets_[0]));
+  EXPECT_EQ(shares({0, 0, kInf, 0}), (std::vector<double>{1, 0, 0, 1, 0})) << "whose softmax is NaN";
+}
+
+// Classes outside the predictions' make loss and gradient NaN; a sample without boxes has neither.
+TEST_P(SpecialBoxes, WrongTargetsShow) {
+  NodeDesc desc{.op = OpKind::kMultiboxLoss,
+                .name = "special",
+                .inputs = {{DType::kF32, {4, 2, 6}}, {DType::kI32, {4, 2}}, {DType::kF32, {4, 2, 4}}},
+                .outputs = {{DType::kF32, {4}}, {DType::kF32, {4, 2}}}};
+  const RefTensor z = Filled({4, 2, 6}), classes = {{4, 2}, {1, -1, 0, 2, 0, 0, 0, 1}}, offsets = Filled({4, 2, 4});
+  const auto results = RunTested(desc, {z, classes, offsets});
+  ASSERT_TRUE(results.ok()) << results.status();
+  const std::vector<double> losses = FromTensor((*results)[0].view()).data;
+  EXPECT_TRUE(std::isnan(losses[0]) && std::isnan(losses[1]));
+  EXPECT_EQ(losses[2], 0);
+  EXPECT_NEAR(losses[3], 2 * std::log(2.0), 1e-6);
+  const std::vector<double> dz =
+      Run({.op = OpKind::kMultiboxLossGrad,
+           .inputs = {{DType::kF32, {4}}, desc.inputs[0], desc.inputs[1], desc.inputs[2], {DType::kF32, {4, 2}}}},
+          {{{4}, {1, 1, kInf, 1}}, z, classes, offsets, FromTensor((*results)[1].view())}, {4, 2, 6});
+  for (int i = 0; i < 24; ++i) EXPECT_TRUE(std::isnan(dz[i])) << i;
+  for (int i = 24; i < 36; ++i) EXPECT_EQ(dz[i], 0) << i;
+  EXPECT_EQ(std::vector<double>(dz.begin() + 40, dz.end()), (std::vector<double>{-0.5, 0.5, 0, 0, 0, 0, 0.5, -0.5}));
+}
+
+INSTANTIATE_TEST_SUITE_P(F32, SpecialBoxes, ::testing::Values(DType::kF32));
+
 // The second result, the sum of whose elements is what the mean divides by.
 TEST_P(SpecialLosses, NothingCountedIsNoLoss) {
   const RefTensor zero = {{3}, {0, 0, 0}};

@@ -1,7 +1,6 @@
 #include "engine/models/model.h"
 
 #include <gmock/gmock.h>
-#include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,20 +9,12 @@
 
 #include "engine/ir/printer.h"
 #include "engine/ops/op_def.h"
+#include "tests/unit/engine/models/model_test_util.h"
 
 namespace ampd::models {
 namespace {
 
 using ::testing::HasSubstr;
-
-ResolvedJobSpec Resolve(const std::string& model, const std::string& precision = "mode: FP32") {
-  v1::JobSpec spec;
-  const std::string text = "data { train { glyphs {} } } precision { " + precision + " } model { " + model + " }";
-  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &spec)) << text;
-  auto resolved = ResolveJobSpec(spec);
-  EXPECT_TRUE(resolved.ok()) << resolved.status();
-  return *resolved;
-}
 
 const SampleInfo kImages{.input_shape = {8, 6, 3}, .classes = 4};
 
@@ -657,6 +648,20 @@ TEST(BuildModel, HugeModelsAreRefusedWithoutOverflow) {
   model = BuildModel(Resolve(wide + " loss { softmax_cross_entropy {} }"),
                      {.input_shape = {int64_t{1} << 31, int64_t{1} << 31, 1 << 20}, .classes = 2}, 1 << 20, 2);
   ASSERT_FALSE(model.ok());
+}
+
+TEST(BuildModel, LayersOwnTheParametersBeneathTheirNames) {
+  // 3 * 8 * 8 and 24 going in, 8 * 8 and 8 coming out; "attend.norm" is a layer of its own.
+  const std::string model =
+      "layers { name: 'attend' multi_head_attention { heads: 2 } } layers { name: 'attend.norm' layer_norm {} } "
+      "layers { name: 'head' dense { units: 4 } } loss { softmax_cross_entropy {} }";
+  const SampleInfo steps{.input_shape = {5, 8}, .classes = 4, .label_shape = {5}};
+  const auto built = BuildModel(Resolve(model), steps, 2, 2);
+  ASSERT_TRUE(built.ok()) << built.status();
+  ASSERT_EQ(built->layers.size(), 3u);
+  EXPECT_EQ(built->layers[0].parameters(), 192 + 24 + 64 + 8);
+  EXPECT_EQ(built->layers[1].parameters(), 16);
+  EXPECT_EQ(built->layers[2].parameters(), 32 + 4);
 }
 
 TEST(BuildModel, NothingToTrain) {

@@ -1,6 +1,5 @@
 // A dense layer whose weight is an embedding's table, as in GPT-2.
 #include <gmock/gmock.h>
-#include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,20 +7,12 @@
 #include <vector>
 
 #include "engine/models/model.h"
+#include "tests/unit/engine/models/model_test_util.h"
 
 namespace ampd::models {
 namespace {
 
 using ::testing::HasSubstr;
-
-ResolvedJobSpec Resolve(const std::string& model, const std::string& precision = "mode: FP32") {
-  v1::JobSpec spec;
-  const std::string text = "data { train { glyphs {} } } precision { " + precision + " } model { " + model + " }";
-  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &spec)) << text;
-  auto resolved = ResolveJobSpec(spec);
-  EXPECT_TRUE(resolved.ok()) << resolved.status();
-  return *resolved;
-}
 
 // Bytes or tokens, each labelled with what follows it.
 SampleInfo Text(int64_t length, int64_t classes) {

@@ -39,8 +39,8 @@ class CheckpointTest : public testing::Test {
   }
   void TearDown() override { fs::remove_all(folder_); }
 
-  CheckpointStore Open(int64_t keep_last = 2) {
-    auto store = CheckpointStore::Open(folder_, keep_last);
+  CheckpointStore Open(int64_t keep_last = 2, const std::string& mirror = "") {
+    auto store = CheckpointStore::Open(folder_, keep_last, mirror);
     EXPECT_TRUE(store.ok()) << store.status();
     return *std::move(store);
   }
@@ -56,13 +56,15 @@ class CheckpointTest : public testing::Test {
     state.spec_hash = kSpec;
     state.spec = spec_json_;
     state.phases = {PhaseState{"main", {}, {}}};
+    state.best = best_;
     const std::vector<TensorSource> model = {{"w", DType::kF32, shape, source}};
     return store.Save(state, model, {{"w.m1", DType::kF32, shape, source}}, ema ? model : std::vector<TensorSource>());
   }
 
-  std::vector<std::string> Names() const {
+  std::vector<std::string> Names() const { return NamesIn(folder_); }
+  static std::vector<std::string> NamesIn(const std::string& folder) {
     std::vector<std::string> names;
-    for (const auto& entry : fs::directory_iterator(folder_)) names.push_back(entry.path().filename());
+    for (const auto& entry : fs::directory_iterator(folder)) names.push_back(entry.path().filename());
     std::sort(names.begin(), names.end());
     return names;
   }
@@ -87,7 +89,73 @@ class CheckpointTest : public testing::Test {
   std::string folder_;
   std::vector<std::string> refused_;
   std::string spec_json_;
+  std::optional<BestEvaluation> best_;
 };
+
+std::string Contents(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+TEST_F(CheckpointTest, TheBestStaysUntilABetterOneComes) {
+  CheckpointStore store = Open(2);
+  for (const int64_t step : {10, 20, 30, 40}) {
+    if (step == 10 || step == 40) best_ = BestEvaluation{step, 0.5};
+    ASSERT_TRUE(Save(store, step).ok());
+  }
+  EXPECT_THAT(Names(), ElementsAre("step-000000030", "step-000000040"));
+  for (const int64_t step : {50, 60, 70}) ASSERT_TRUE(Save(store, step).ok());
+  EXPECT_THAT(Names(), ElementsAre("step-000000040", "step-000000060", "step-000000070"));
+  CheckpointStore next = Open(2);
+  auto loaded = next.LoadNewest(kSpec, absl::nullopt, &refused_);
+  ASSERT_TRUE(loaded.ok() && loaded->has_value());
+  EXPECT_EQ((*loaded)->state.best, (BestEvaluation{40, 0.5}));
+  // Training goes back behind it.
+  best_.reset();
+  ASSERT_TRUE(Save(store, 35).ok());
+  EXPECT_THAT(Names(), ElementsAre("step-000000035"));
+}
+
+TEST_F(CheckpointTest, AMirrorHoldsTheSameFiles) {
+  const std::string mirror = folder_ + "/elsewhere/copies", originals = folder_ + "/originals";
+  folder_ = originals;
+  CheckpointStore store = Open(2, mirror);
+  for (const int64_t step : {10, 20, 30, 30}) {
+    const auto saved = Save(store, step, 100'000, /*ema=*/true);
+    ASSERT_TRUE(saved.ok()) << saved.status();
+    EXPECT_EQ(saved->mirror_error, "");
+    EXPECT_EQ(NamesIn(mirror), Names());
+  }
+  for (const std::string& name : Names()) {
+    const std::vector<std::string> files = NamesIn(originals + "/" + name);
+    EXPECT_EQ(NamesIn(mirror + "/" + name), files);
+    EXPECT_THAT(files, SizeIs(5));
+    for (const std::string& file : files) {
+      EXPECT_EQ(Contents(originals + "/" + name + "/" + file), Contents(mirror + "/" + name + "/" + file)) << file;
+    }
+  }
+  // Training resumes from the copies alone.
+  CheckpointStore copies = *CheckpointStore::Open(mirror, 2);
+  EXPECT_EQ(Newest(copies), 30);
+  folder_ = fs::path(originals).parent_path();
+}
+
+TEST_F(CheckpointTest, AMirrorThatCannotBeWrittenStopsNothingAndSaysWhy) {
+  const std::string blocked = folder_ + "/file";
+  std::ofstream(blocked) << "in the way";
+  CheckpointStore store = Open(2, blocked + "/copies");
+  const auto saved = Save(store, 10);
+  ASSERT_TRUE(saved.ok()) << saved.status();
+  EXPECT_THAT(saved->mirror_error, HasSubstr(blocked));
+  EXPECT_EQ(Newest(store), 10);
+  // It comes back: the next checkpoint is copied, and what a copy that was cut short has left goes.
+  fs::remove(blocked);
+  fs::create_directories(blocked + "/copies/.copying-step-000000010");
+  const auto next = Save(store, 20);
+  ASSERT_TRUE(next.ok()) << next.status();
+  EXPECT_EQ(next->mirror_error, "");
+  EXPECT_THAT(NamesIn(blocked + "/copies"), ElementsAre("step-000000020"));
+}
 
 std::string Slurp(const std::string& path) {
   std::ifstream in(path, std::ios::binary);

@@ -59,8 +59,8 @@ TEST_F(CudaDataParallel, GivesTheBitsOfOneDevice) {
     outcome = Train(spec, On(all_folder, 2), &all);
     ASSERT_TRUE(outcome.ok()) << outcome.status();
     EXPECT_EQ(Told(all), Told(one));
-    EXPECT_EQ(Manifest(all_folder), Manifest(one_folder));
-    EXPECT_NE(Manifest(all_folder), "none");
+    EXPECT_EQ(ManifestOf(all_folder), ManifestOf(one_folder));
+    EXPECT_NE(ManifestOf(all_folder), "none");
     EXPECT_EQ(all.skips().empty(), more.find("FP16") == std::string::npos);
   }
 }

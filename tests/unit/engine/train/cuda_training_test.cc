@@ -40,14 +40,14 @@ TEST_P(CudaTraining, HasTheSameBitsWhoeverDecides) {
   Recorder host;
   auto outcome = Train(Spec(GetParam().parts), On(host_folder, StepMode::kHost), &host);
   ASSERT_TRUE(outcome.ok()) << outcome.status();
-  EXPECT_NE(Manifest(host_folder), "none");
+  EXPECT_NE(ManifestOf(host_folder), "none");
   for (StepMode steps : {StepMode::kEnqueued, StepMode::kCaptured}) {
     const ScratchFolder folder;
     Recorder recorder;
     outcome = Train(Spec(GetParam().parts), On(folder, steps), &recorder);
     ASSERT_TRUE(outcome.ok()) << outcome.status();
     EXPECT_EQ(Told(recorder), Told(host)) << static_cast<int>(steps);
-    EXPECT_EQ(Manifest(folder), Manifest(host_folder)) << static_cast<int>(steps);
+    EXPECT_EQ(ManifestOf(folder), ManifestOf(host_folder)) << static_cast<int>(steps);
   }
 }
 
@@ -63,7 +63,7 @@ TEST_P(CudaTraining, ResumesWithTheSameBits) {
   ASSERT_EQ(*outcome, Outcome::kStopped);
   outcome = Train(Spec(job), On(parts_folder, StepMode::kCaptured), &parts);
   ASSERT_TRUE(outcome.ok()) << outcome.status();
-  EXPECT_EQ(Manifest(parts_folder), Manifest(whole_folder));
+  EXPECT_EQ(ManifestOf(parts_folder), ManifestOf(whole_folder));
 }
 
 TEST_P(CudaTraining, StaysNearTheCpus) {

@@ -130,7 +130,7 @@ std::vector<std::string> Told(const Recorder& recorder) {
   }
   return told;
 }
-std::string Manifest(const ScratchFolder& folder) {
+std::string ManifestOf(const ScratchFolder& folder) {
   return ReadFile(folder.path() + "/checkpoints/" + CheckpointName(kSteps) + "/MANIFEST", 1 << 16).value_or("none");
 }
 

@@ -37,7 +37,7 @@ void WriteSequences(const std::string& folder);
 std::vector<std::string> Told(const Recorder& recorder);
 // The checksums of weights, moments, average, statistics, histories, scaler and counters after the last step; "none"
 // where there is no checkpoint of it.
-std::string Manifest(const ScratchFolder& folder);
+std::string ManifestOf(const ScratchFolder& folder);
 
 }  // namespace ampd::train
 

@@ -47,8 +47,8 @@ TEST_P(FarMemory, GivesTheBitsOfTheHosts) {
   const auto on_device = Train(Spec(GetParam().parts), Far(far_folder), &far);
   ASSERT_TRUE(on_device.ok()) << on_device.status();
   EXPECT_EQ(Told(far), Told(near));
-  EXPECT_EQ(Manifest(far_folder), Manifest(near_folder));
-  EXPECT_NE(Manifest(far_folder), "none");
+  EXPECT_EQ(ManifestOf(far_folder), ManifestOf(near_folder));
+  EXPECT_NE(ManifestOf(far_folder), "none");
   const auto count = [&near](const auto& is) { return std::count_if(near.events.begin(), near.events.end(), is); };
   using Event = v1::JobEvent;
   EXPECT_GE(count([](const Event& e) { return e.has_overflow_skip() && !e.overflow_skip().calibration(); }),
@@ -66,7 +66,7 @@ TEST_P(FarMemory, ResumesFromTheCheckpointOfTheHosts) {
   ASSERT_EQ(*outcome, Outcome::kStopped);
   outcome = Train(Spec(GetParam().parts), Far(parts_folder), &parts);
   ASSERT_TRUE(outcome.ok()) << outcome.status();
-  EXPECT_EQ(Manifest(parts_folder), Manifest(whole_folder));
+  EXPECT_EQ(ManifestOf(parts_folder), ManifestOf(whole_folder));
 }
 
 INSTANTIATE_TEST_SUITE_P(Jobs, FarMemory, ::testing::ValuesIn(Jobs()),

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/core/safetensors.h"
 #include "engine/train/planned_model.h"
-#include "engine/train/safetensors.h"
 #include "engine/train/step_runner.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

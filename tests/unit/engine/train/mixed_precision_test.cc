@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "engine/core/safetensors.h"
 #include "engine/data/loader.h"
 #include "engine/train/failure.h"
 #include "engine/train/files.h"
 #include "engine/train/micro_batches.h"
-#include "engine/train/safetensors.h"
 #include "engine/train/training_data.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "engine/backend/cpu/cpu_backend.h"
+#include "engine/core/safetensors.h"
 #include "engine/train/planned_model.h"
-#include "engine/train/safetensors.h"
 #include "engine/train/step_runner.h"
 #include "engine/train/training_tensors.h"
 #include "gtest/gtest.h"

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "engine/core/rng.h"
+#include "engine/core/safetensors.h"
 #include "engine/train/checkpoint.h"
 #include "engine/train/files.h"
 #include "engine/train/planned_model.h"
-#include "engine/train/safetensors.h"
 #include "engine/train/step_runner.h"
 #include "engine/train/trainer.h"
 #include "gmock/gmock.h"

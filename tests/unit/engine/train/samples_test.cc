@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "engine/core/safetensors.h"
 #include "engine/models/model.h"
 #include "engine/train/files.h"
 #include "engine/train/image_grid.h"
-#include "engine/train/safetensors.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/unit/engine/train/training_run.h"

@@ -1,5 +1,6 @@
 #include "proto/spec/presets.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,7 @@ const std::vector<std::string>& Families() {
                                    "unet: {}",
                                    "gpt2: {layers: 2}",
                                    "speech: {}",
+                                   "ssd: {classes: 3, size: 64}",
                                    "speech: {recurrent: GRU, units: 32, layers: 1, dropout: 0}"};
   return *families;
 }
@@ -130,6 +132,14 @@ TEST(PresetsTest, AcganIsNetworksAndPhases) {
   }
   EXPECT_EQ(spec.report().samples().images().rows(), 7);
   EXPECT_EQ(spec.report().samples().every_steps(), 500);
+  // The class reaches an image through the noise alone, and what judges has no statistics of batches.
+  const auto with = [&spec](int network, auto has) {
+    const auto& layers = spec.model().networks(network).layers();
+    return std::count_if(layers.begin(), layers.end(), has);
+  };
+  EXPECT_EQ(with(0, [](const v1::Layer& layer) { return layer.has_mul(); }), 1);
+  EXPECT_EQ(with(0, [](const v1::Layer& layer) { return layer.has_concat(); }), 0);
+  EXPECT_EQ(with(1, [](const v1::Layer& layer) { return layer.has_batch_norm(); }), 0);
   const absl::StatusOr<ResolvedJobSpec> again = ResolveJobSpec(spec);
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_EQ(ToYaml(again->proto()), ToYaml(spec));

@@ -53,6 +53,9 @@ TEST(ResolveBench, SweepsHaveNoModel) {
     EXPECT_EQ(ResolveJobSpec(resolved->proto())->proto().SerializeAsString(), resolved->proto().SerializeAsString());
   }
   ExpectRefused(kJob + "bench: {sweep: {kind: GEMM}}\n", "model: is not given with bench.sweep");
+  ExpectRefused("bench: {sweep: {kind: GEMM}}\nstart_from: {job_id: 01hq3v7m}\n",
+                "start_from: is not given with bench.sweep");
+  EXPECT_TRUE(Resolve(kJob + "bench: {}\nstart_from: {job_id: 01hq3v7m}\n").ok());
   ExpectRefused("bench: {sweep: {}}\n", "bench.sweep.kind: required, GEMM or CONV");
   ExpectRefused("bench: {sweep: {kind: GEMM, kernels: [3]}}\n", "bench.sweep.kernels: needs kind CONV");
   ExpectRefused("bench: {sweep: {kind: GEMM, sizes: [9223372036854775807]}}\n", "bench.sweep.sizes[0]: must be");

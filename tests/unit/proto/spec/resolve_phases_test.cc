@@ -9,26 +9,12 @@
 #include "gtest/gtest.h"
 #include "proto/spec/resolve.h"
 #include "proto/spec/yaml.h"
+#include "tests/unit/proto/spec/resolve_test_util.h"
 
 namespace ampd {
 namespace {
 
 using google::protobuf::util::MessageDifferencer;
-
-// The violations, one a line.
-std::string Violated(const v1::JobSpec& spec) {
-  const absl::StatusOr<ResolvedJobSpec> resolved = ResolveJobSpec(spec);
-  if (resolved.ok()) return "";
-  EXPECT_EQ(resolved.status().code(), absl::StatusCode::kInvalidArgument);
-  return absl::StrJoin(FieldViolationsOf(resolved.status()), "\n", [](std::string* out, const FieldViolation& v) {
-    absl::StrAppend(out, v.field, ": ", v.description);
-  });
-}
-
-struct Case {
-  std::string set;
-  std::string violation;
-};
 
 constexpr char kPair[] = R"(
 model:

@@ -12,35 +12,12 @@
 #include "gtest/gtest.h"
 #include "proto/spec/text.h"
 #include "proto/spec/yaml.h"
+#include "tests/unit/proto/spec/resolve_test_util.h"
 
 namespace ampd {
 namespace {
 
 using google::protobuf::util::MessageDifferencer;
-
-constexpr char kMinimal[] = R"(
-model:
-  layers: [{conv2d: {filters: 8, kernel: [3]}}, {max_pool: {size: [2]}}, {flatten: {}}, {dense: {units: 10}}]
-  loss: {softmax_cross_entropy: {}}
-data: {train: {glyphs: {}}}
-)";
-
-v1::JobSpec Minimal(const std::vector<std::string>& sets = {}) {
-  v1::JobSpec spec;
-  EXPECT_EQ(ParseYaml(kMinimal, "f", &spec), absl::OkStatus());
-  for (const std::string& set : sets) EXPECT_EQ(ApplySet(&spec, set), absl::OkStatus());
-  return spec;
-}
-
-// The violations, one a line.
-std::string Violated(const v1::JobSpec& spec) {
-  const absl::StatusOr<ResolvedJobSpec> resolved = ResolveJobSpec(spec);
-  if (resolved.ok()) return "";
-  EXPECT_EQ(resolved.status().code(), absl::StatusCode::kInvalidArgument);
-  return absl::StrJoin(FieldViolationsOf(resolved.status()), "\n", [](std::string* out, const FieldViolation& v) {
-    absl::StrAppend(out, v.field, ": ", v.description);
-  });
-}
 
 TEST(ResolveJobSpecTest, FillsEveryDefault) {
   const absl::StatusOr<ResolvedJobSpec> resolved = ResolveJobSpec(Minimal());
@@ -112,8 +89,11 @@ resources:
   gpus: 1
   priority: 0
   preemptible: false
+  share: false
 retry:
   max_attempts: 3
+  backoff_seconds: 1
+  max_backoff_seconds: 60
 limits:
   skip_window_steps: 500
 report:
@@ -267,15 +247,6 @@ TEST(ResolveJobSpecTest, IsIdempotentAlsoThroughYaml) {
   }
 }
 
-struct Case {
-  std::string set;
-  std::string violation;
-};
-
-void ExpectViolations(const std::vector<Case>& cases) {
-  for (const Case& c : cases) EXPECT_EQ(Violated(Minimal({c.set})), c.violation) << c.set;
-}
-
 TEST(ResolveJobSpecTest, ChecksRanges) {
   ExpectViolations({
       {"train.batch_size=0", "train.batch_size: must be at least 1, is 0"},
@@ -357,8 +328,14 @@ TEST(ResolveJobSpecTest, ChecksRanges) {
       {"checkpoint={keep_last: 0}", "checkpoint.keep_last: must be at least 1, is 0"},
       {"checkpoint={every_seconds: -1}", "checkpoint.every_seconds: must be at least 0, is -1"},
       {"resources={gpus: 0}", "resources.gpus: must be at least 1, is 0"},
+      {"resources={gpus: 3}", "train.batch_size: 32 samples cannot be shared evenly by 3 devices"},
+      {"resources={gpus: 2, share: true}", "resources.share: goes with one device; resources.gpus is 2"},
       {"resources={cpu_threads: 0}", "resources.cpu_threads: must be at least 1, is 0"},
       {"retry={max_attempts: 0}", "retry.max_attempts: must be at least 1, is 0"},
+      {"retry={backoff_seconds: -1}", "retry.backoff_seconds: must be in [0, 86400], is -1"},
+      {"retry={backoff_seconds: 20, max_backoff_seconds: 10}",
+       "retry.max_backoff_seconds: must be at least retry.backoff_seconds, 20, is 10"},
+      {"limits={max_cost_usd: 0}", "limits.max_cost_usd: must be > 0, is 0"},
       {"limits={max_run_seconds: 0}", "limits.max_run_seconds: must be at least 1, is 0"},
       {"limits={max_skip_ratio: 0}", "limits.max_skip_ratio: must be in (0, 1], is 0"},
       {"limits={skip_window_steps: 0}", "limits.skip_window_steps: must be at least 1, is 0"},
@@ -480,19 +457,50 @@ TEST(ResolveJobSpecTest, ChecksPrecisionRules) {
   });
 }
 
+TEST(ResolveJobSpecTest, KeepsTheBestCheckpointOfWhatIsEvaluated) {
+  ExpectViolations({
+      {"checkpoint={keep_best: accuracy}", "checkpoint.keep_best: needs data.eval"},
+      {"checkpoint={keep_best: elegance}",
+       "checkpoint.keep_best: no metric is named 'elegance', but loss, accuracy, top5, perplexity, label_error_rate, "
+       "exact_match, beam_exact_match, beam_label_error_rate, mean_average_precision\n"
+       "checkpoint.keep_best: needs data.eval"},
+  });
+  EXPECT_EQ(Violated(Minimal({"bench={}", "checkpoint={keep_best: loss}"})),
+            "checkpoint.keep_best: a job with bench keeps no checkpoints");
+}
+
 TEST(ResolveJobSpecTest, RefusesWhatIsNotSupportedYetByName) {
   ExpectViolations({
-      {"model.onnx={path: a.onnx}", "model.onnx: not supported yet"},
-      {"model.loss={multibox: {}}", "model.loss.multibox: not supported yet"},
-      {"checkpoint={keep_best: accuracy}", "checkpoint.keep_best: not supported yet"},
-      {"limits={max_cost_usd: 5}", "limits.max_cost_usd: not supported yet"},
-      {"resources={gpus: 2}", "resources.gpus: more than 1 is not supported yet, is 2"},
-      {"resources={priority: 1}", "resources.priority: other values than 0 are not supported yet, is 1"},
-      {"resources={preemptible: true}", "resources.preemptible: true is not supported yet"},
       {"phases=[{}, {}]",
        "phases[0].name: required\nphases[1].name: required\nphases[1].name: duplicate name ''\n"
        "phases: more than one needs model.networks, are 2"},
       {"phases=[{every: 2}]", "phases[0].every: one phase at least must run in every step"},
+  });
+}
+
+TEST(ResolveJobSpecTest, ChecksWhereWeightsComeFrom) {
+  const std::string sum(64, 'a');
+  ExpectViolations({
+      {"start_from={path: w.safetensors}", ""},
+      {"start_from={path: w.safetensors, allow_missing: true}", ""},
+      {"start_from={path: 'upload:" + sum + "'}", ""},
+      {"start_from={job_id: 01hq3v7m}", ""},
+      {"start_from={job_id: 01hq3v7m, checkpoint: step-000000500}", ""},
+      {"start_from={}", "start_from: needs path, a file of weights, or job_id, a job of this server"},
+      {"start_from={path: 'upload:" + sum + "a'}",
+       "start_from.path: must be \"upload:\" and a SHA-256 of 64 lower-case hex digits, is 'upload:" +
+           std::string(53, 'a') + "...'"},
+      {"start_from={path: 'upload:'}",
+       "start_from.path: must be \"upload:\" and a SHA-256 of 64 lower-case hex digits, is 'upload:'"},
+      {"start_from={path: w.pt}", "start_from.path: must be a .safetensors file, is 'w.pt'"},
+      {"start_from={path: w.safetensors, checkpoint: step-000000500}",
+       "start_from.checkpoint: goes with job_id: a path names one file"},
+      {"start_from={job_id: 01h}",
+       "start_from.job_id: must be a job's id, or a prefix of one of at least 4 characters, is '01h'"},
+      {"start_from={job_id: ../../etc}",
+       "start_from.job_id: must be a job's id, or a prefix of one of at least 4 characters, is '../../etc'"},
+      {"start_from={job_id: 01hq3v7m, checkpoint: ../step-1}",
+       "start_from.checkpoint: must be a checkpoint's name, such as step-000000500, is '../step-1'"},
   });
 }
 
@@ -552,7 +560,7 @@ TEST(ResolveJobSpecTest, ChecksNamesAndReferences) {
       {"model.layers=[]", "model.layers: required, at least one layer"},
       {"model.loss=null",
        "model.loss: required, one of softmax_cross_entropy, mean_squared_error, sigmoid_cross_entropy, l1, smooth_l1, "
-       "hinge, ctc"},
+       "hinge, ctc, multibox"},
       {"model.loss={softmax_cross_entropy: {label_smoothing: 2}}",
        "model.loss.softmax_cross_entropy.label_smoothing: must be in [0, 1], is 2"},
       {"model.loss={softmax_cross_entropy: {class_weights: [1, -1]}}",
@@ -566,7 +574,7 @@ TEST(ResolveJobSpecTest, ChecksNamesAndReferences) {
       {"model.layers[1]={gru: {units: 2, dropout: 1}}", "model.layers[1].gru.dropout: must be in [0, 1), is 1"},
       {"model.loss={}",
        "model.loss: required, one of softmax_cross_entropy, mean_squared_error, sigmoid_cross_entropy, l1, smooth_l1, "
-       "hinge, ctc"},
+       "hinge, ctc, multibox"},
       {"data.train=null",
        "data.train: required, one of idx, cifar10, npy, glyphs, image_folder, quickdraw, csv, text, tokens, "
        "safetensors, wav_folder"},
@@ -614,7 +622,7 @@ TEST(ResolveJobSpecTest, ChecksNamesAndReferences) {
 TEST(ResolveJobSpecTest, ReportsEveryViolation) {
   EXPECT_EQ(Violated(v1::JobSpec()),
             "model.loss: required, one of softmax_cross_entropy, mean_squared_error, sigmoid_cross_entropy, l1, "
-            "smooth_l1, hinge, ctc\n"
+            "smooth_l1, hinge, ctc, multibox\n"
             "model.layers: required, at least one layer\n"
             "data.train: required, one of idx, cifar10, npy, glyphs, image_folder, quickdraw, csv, text, tokens, "
             "safetensors, wav_folder");

@@ -11,6 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/config/address.h"
+#include "server/config/http_url.h"
 
 namespace ampd {
 namespace {
@@ -55,10 +56,40 @@ TEST_F(Config, HasDefaultsForEverything) {
   EXPECT_EQ(config.heartbeat_timeout_seconds(), 60);
   EXPECT_EQ(config.drain_timeout_seconds(), 60);
   EXPECT_EQ(config.max_spec_bytes(), 1 << 20);
+  EXPECT_EQ(config.max_upload_bytes(), int64_t{4} << 30);
+  EXPECT_EQ(config.max_uploads_bytes(), int64_t{64} << 30);
   EXPECT_EQ(config.data_roots_size(), 0);
+  EXPECT_EQ(config.mirror_dir(), "");
+  EXPECT_EQ(config.on_stop(), v1::ServerConfig::DRAIN);
+  EXPECT_EQ(config.retention().step_reports(), 10000);
+  EXPECT_EQ(config.retention().checkpoint_bytes(), 0);
+  EXPECT_EQ(config.log_format(), v1::ServerConfig::TEXT);
   EXPECT_FALSE(config.insecure());
   EXPECT_EQ(config.default_precision_mode(), v1::PrecisionSpec::FP32);
   EXPECT_THAT(loaded->warnings, IsEmpty());
+}
+
+TEST_F(Config, ANoticeIsLookedForAtAnAddress) {
+  const auto loaded = Load({}, {}, "spot_notice_url: 'http://169.254.169.254/latest/meta-data/spot/instance-action'\n");
+  EXPECT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(loaded->config.spot_notice_seconds(), 30);
+  const auto url = ParseHttpUrl("http://[fe80::1]:8080?x=1");
+  EXPECT_FALSE(url.ok()) << "a query needs a path";
+  const auto whole = ParseHttpUrl("http://[::1]:8080/a?b=c");
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  EXPECT_EQ(whole->host, "::1");
+  EXPECT_EQ(whole->port, 8080);
+  EXPECT_EQ(whole->path, "/a?b=c");
+  EXPECT_EQ(whole->ToString(), "http://[::1]:8080/a?b=c");
+  EXPECT_EQ(ParseHttpUrl("http://127.0.0.1")->path, "/");
+  EXPECT_EQ(ParseHttpUrl("http://127.0.0.1")->port, 80);
+  for (const char* bad :
+       {"https://127.0.0.1/", "http://metadata/x", "http://", "http://127.0.0.1:0/", "ftp://127.0.0.1",
+        "http://127.0.0.1:99999/", "http://127.0.0.1/a b", "http://127.0.0.1/\r\nX: y", ""}) {
+    EXPECT_FALSE(ParseHttpUrl(bad).ok()) << bad;
+  }
+  ExpectRefused(Load({}, {}, "spot_notice_url: 'https://10.0.0.1/'\n"), "spot_notice_url: \"https://10.0.0.1/\"");
+  ExpectRefused(Load({}, {}, "spot_notice_seconds: 0\n"), "spot_notice_seconds: 0 is not from 1");
 }
 
 TEST_F(Config, FlagBeatsEnvironmentBeatsFileBeatsDefault) {
@@ -121,6 +152,18 @@ TEST_F(Config, NamesEverythingThatIsWrong) {
   }
 }
 
+TEST_F(Config, ChecksWhatIsKeptAndCopied) {
+  const auto loaded =
+      Load({}, {}, "mirror_dir: copies/\nretention: {step_reports: 0, checkpoint_days: 7}\non_stop: DETACH\n");
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(loaded->config.mirror_dir(), std::filesystem::current_path().string() + "/copies");
+  EXPECT_EQ(loaded->config.retention().step_reports(), 0);
+  EXPECT_EQ(loaded->config.on_stop(), v1::ServerConfig::DETACH);
+  ExpectRefused(Load({}, {}, "retention: {event_days: -1}\n"), "retention.event_days: -1 is not from 0 to 36600");
+  ExpectRefused(Load({"--state-dir", "/s"}, {}, "mirror_dir: /s/checkpoints\n"),
+                "mirror_dir: /s/checkpoints is where the checkpoints themselves are");
+}
+
 TEST_F(Config, RefusesWhatItCannotRead) {
   ExpectRefused(Load({"--no-such-flag"}), "--no-such-flag");
   ExpectRefused(Load({"--cpu-devices", "many"}), "cpu-devices");
@@ -150,6 +193,13 @@ TEST(ParseAddress, ReadsHostAndPort) {
                           "host:1x", "[]:1", "host:99999999999999999999"}) {
     EXPECT_FALSE(ParseAddress(bad).ok()) << bad;
   }
+}
+
+TEST_F(Config, LogFormat) {
+  EXPECT_EQ(Load({}, {{"AMPD_LOG_FORMAT", "json"}})->config.log_format(), v1::ServerConfig::JSON);
+  EXPECT_EQ(Load({"--log-format", "TEXT"}, {{"AMPD_LOG_FORMAT", "json"}})->config.log_format(), v1::ServerConfig::TEXT);
+  EXPECT_EQ(Load({}, {}, "log_format: JSON\n")->config.log_format(), v1::ServerConfig::JSON);
+  ExpectRefused(Load({"--log-format", "xml"}), "\"xml\" is neither TEXT nor JSON");
 }
 
 }  // namespace

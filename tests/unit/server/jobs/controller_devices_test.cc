@@ -3,6 +3,7 @@
 namespace ampd {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -58,9 +59,9 @@ TEST_F(ControllerDevicesTest, AJobGetsADeviceThatCanDoItsMode) {
   const std::string bf16 = Submit(Job(v1::PrecisionSpec::BF16));
   const FakeLauncher::Process process = launcher_.Wait(0);
   EXPECT_EQ(process.request.job_id, bf16);
-  EXPECT_EQ(process.request.gpu, "GPU-h200");
+  EXPECT_THAT(process.request.gpus, ElementsAre("GPU-h200"));
   const std::string fp16 = Submit(Job(v1::PrecisionSpec::FP16));
-  EXPECT_EQ(launcher_.Wait(1).request.gpu, "GPU-t4");
+  EXPECT_THAT(launcher_.Wait(1).request.gpus, ElementsAre("GPU-t4"));
   EXPECT_EQ(Get(fp16)->devices(0), "GPU-t4");
   const v1::DaemonWelcome welcome = AttachLaunched(0)->WaitForWelcome();
   EXPECT_THAT(welcome.devices(), testing::ElementsAre("GPU-h200"));
@@ -75,7 +76,7 @@ TEST_F(ControllerDevicesTest, AJobOnTheCpuSeesNoGpu) {
   cpu.set_kind(v1::Device::CPU);
   Restart({Gpu("GPU-a", 9, 0), cpu});
   Submit(std::move(params));
-  EXPECT_EQ(launcher_.Wait(0).request.gpu, "");
+  EXPECT_THAT(launcher_.Wait(0).request.gpus, IsEmpty());
 }
 
 TEST_F(ControllerDevicesTest, AProcessOfOthersHoldsJobsBack) {
@@ -160,6 +161,7 @@ TEST_F(ControllerDevicesTest, AStepIsRatedByItsDevicesPeak) {
   EXPECT_DOUBLE_EQ(LastEvent(id).step().model_flops_utilization(), 0.4);
   EXPECT_DOUBLE_EQ(Get(id)->summary().model_flops_utilization(), 0.4);
   EXPECT_DOUBLE_EQ(Get(id)->summary().step_seconds(), 0.25);
+  log_->Flush();
   EXPECT_THAT(metrics_->Serialize(), HasSubstr("ampd_job_step_seconds{job=\"" + id + "\"} 0.25"));
   EXPECT_THAT(metrics_->Serialize(), HasSubstr("ampd_job_model_flops_utilization_ratio{job=\"" + id + "\"} 0.4"));
 }
@@ -189,6 +191,79 @@ TEST_F(ControllerDevicesTest, ADeviceOutOfOrderGetsNoJob) {
   EXPECT_EQ(launcher_.Wait(0).request.job_id, id);
   Update({gpu});
   EXPECT_THAT(metrics_->Serialize(), Not(HasSubstr("ampd_device_condition")));
+}
+
+class ControllerDrainDeviceTest : public ControllerDevicesTest {
+ protected:
+  absl::StatusOr<v1::Device> Drain(const std::string& id, const std::string& reason, bool stop_jobs = false) {
+    v1::DrainDeviceRequest request;
+    request.set_device_id(id);
+    request.set_reason(reason);
+    request.set_stop_jobs(stop_jobs);
+    return Await<v1::Device>([&](auto done) { controller_->DrainDevice(request, std::move(done)); });
+  }
+  absl::StatusOr<v1::Device> Undrain(const std::string& id) {
+    return Await<v1::Device>([&](auto done) { controller_->UndrainDevice(id, std::move(done)); });
+  }
+};
+
+TEST_F(ControllerDrainDeviceTest, NoJobStartsOnADrainedDeviceUntilItIsTakenBack) {
+  const v1::Device gpu = Gpu("GPU-a", 9, 0);
+  Restart({gpu});
+  const auto drained = Drain("GPU-a", "fan replaced");
+  ASSERT_TRUE(drained.ok()) << drained.status();
+  ASSERT_THAT(drained->conditions(), SizeIs(1));
+  EXPECT_EQ(drained->conditions(0).kind(), v1::DeviceCondition::DRAINED);
+  EXPECT_EQ(drained->conditions(0).message(), "fan replaced");
+  EXPECT_TRUE(drained->conditions(0).blocks_jobs());
+  const std::string id = Submit();
+  EXPECT_EQ(ReasonOf(id), v1::Job::GPU_DRAINED);
+  Update({gpu});
+  EXPECT_EQ(ReasonOf(id), v1::Job::GPU_DRAINED) << "new figures do not take it back";
+  EXPECT_EQ(Drain("GPU-a", "another")->conditions(0).message(), "another");
+  Restart({gpu});
+  Settle();
+  EXPECT_EQ(launcher_.launches(), 0u) << "a drain outlives the daemon";
+  EXPECT_EQ(Devices()[0].conditions(0).message(), "another");
+  EXPECT_THAT(Undrain("GPU-a")->conditions(), IsEmpty());
+  EXPECT_EQ(launcher_.Wait(0).request.job_id, id);
+  EXPECT_TRUE(Undrain("GPU-a").ok()) << "harmless";
+  Restart({gpu});
+  EXPECT_THAT(Devices()[0].conditions(), IsEmpty());
+}
+
+TEST_F(ControllerDrainDeviceTest, JobsRunOnOrMoveAway) {
+  Restart({Gpu("GPU-a", 9, 0)});
+  const std::string id = Submit();
+  auto worker = AttachLaunched(0);
+  WaitFor(id, v1::Job::RUNNING);
+  EXPECT_TRUE(Drain("GPU-a", "soon").ok());
+  Settle();
+  EXPECT_EQ(Get(id)->state(), v1::Job::RUNNING);
+  EXPECT_TRUE(Drain("GPU-a", "now", true).ok());
+  EXPECT_TRUE(worker->WaitForStop());
+  WaitFor(id, v1::Job::PREEMPTING);
+  // Also over a restart.
+  const std::string key = worker->WaitForWelcome().session_key();
+  Restart({Gpu("GPU-a", 9, 0)});
+  auto again = Attach(Hello(id, 1, key, launcher_.Wait(0).id.pid));
+  EXPECT_TRUE(again->WaitForStop());
+  SendFinished(again, v1::WorkerFinished::STOPPED, 0);
+  WaitFor(id, v1::Job::QUEUED);
+  EndWorker(again, 0);
+  Settle();
+  EXPECT_EQ(ReasonOf(id), v1::Job::GPU_DRAINED);
+  EXPECT_EQ(Get(id)->failures(), 0u);
+  EXPECT_EQ(launcher_.launches(), 1u);
+}
+
+TEST_F(ControllerDrainDeviceTest, SaysWhatIsWrong) {
+  EXPECT_EQ(Drain("cpu-9", "why").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(Undrain("cpu-9").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(Drain("cpu-0", "").status().code(), absl::StatusCode::kInvalidArgument);
+  const absl::Status long_reason = Drain("cpu-0", std::string(201, 'x')).status();
+  EXPECT_THAT(std::string(long_reason.message()), HasSubstr("reason: must be at most 200 bytes, is 201"));
+  EXPECT_THAT(Devices()[0].conditions(), IsEmpty());
 }
 
 }  // namespace

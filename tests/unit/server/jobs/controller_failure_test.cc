@@ -9,13 +9,15 @@ using ::testing::HasSubstr;
 
 class ControllerFailureTest : public ControllerTest {
  protected:
-  // Creates jobs until the store has no room for another of 30,000 bytes.
+  // Creates jobs until the store has no room for another of 30,000 bytes, nor for a smaller one.
   void FillStore() {
-    CreateJobParams big = Params();
-    big.spec.mutable_labels()->insert({"x", std::string(30000, 'x')});
-    absl::Status full;
-    for (int i = 0; i < 40 && full.ok(); ++i) full = Create(big).status();
-    EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted) << full;
+    for (const size_t bytes : {30000, 1000}) {
+      CreateJobParams params = Params();
+      params.spec.mutable_labels()->insert({"x", std::string(bytes, 'x')});
+      absl::Status full;
+      for (int i = 0; i < 40 && full.ok(); ++i) full = Create(params).status();
+      EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted) << full;
+    }
   }
 };
 
@@ -143,6 +145,18 @@ TEST_F(ControllerFailureTest, ASilentWorkerIsKilled) {
   EXPECT_THAT(job.failure().message(), HasSubstr("no sign of life"));
 }
 
+TEST_F(ControllerFailureTest, WhatADaemonDidNotHearWhileItStoodStillIsNoSilence) {
+  Submit();
+  auto worker = AttachLaunched(0);
+  Advance(absl::Hours(1));
+  SendHeartbeat(worker);
+  Advance(absl::Seconds(1));
+  EXPECT_FALSE(launcher_.WasKilled(0));
+  Advance(absl::Seconds(58));
+  Advance(absl::Seconds(1));
+  EXPECT_TRUE(launcher_.WasKilled(0));
+}
+
 TEST_F(ControllerFailureTest, AWorkerThatNeverAttachesIsKilled) {
   const std::string id = Submit();
   launcher_.Wait(0);
@@ -164,11 +178,11 @@ TEST_F(ControllerFailureTest, AWorkerThatNeverReachesTheDaemonIsNotTriedForEver)
   EXPECT_EQ(WaitFor(id, v1::Job::RETRYING).failures(), 1u);
 }
 
-TEST_F(ControllerFailureTest, AWorkerOutOfMemoryIsNotTriedAgain) {
+TEST_F(ControllerFailureTest, AWorkerOutOfMemoryIsTriedAgain) {
   const std::string id = Submit();
   auto worker = AttachLaunched(0);
   EndWorker(worker, 0, {kWorkerOutOfMemory, 0});
-  EXPECT_EQ(WaitFor(id, v1::Job::FAILED).failure().class_(), v1::Failure::OUT_OF_MEMORY);
+  EXPECT_EQ(WaitFor(id, v1::Job::RETRYING).failure().class_(), v1::Failure::OUT_OF_MEMORY);
 }
 
 TEST_F(ControllerFailureTest, AWorkerThatCannotBeStartedIsAFailure) {
@@ -270,8 +284,137 @@ TEST_F(ControllerFailureTest, AWorkerTurnedAwayForAFullStoreIsNotSilent) {
     EXPECT_EQ(Attach(Hello(id, 1, key))->WaitForClose().code(), absl::StatusCode::kUnavailable);
   }
   EXPECT_FALSE(launcher_.WasKilled(0));
-  Advance(absl::Seconds(60));
+  Advance(absl::Seconds(59));
+  Advance(absl::Seconds(1));
   EXPECT_TRUE(launcher_.WasKilled(0));
+}
+
+TEST_F(ControllerFailureTest, TheSpecSaysHowLongToWait) {
+  CreateJobParams params = Params();
+  params.spec.mutable_retry()->set_backoff_seconds(20);
+  params.spec.mutable_retry()->set_max_backoff_seconds(30);
+  const std::string id = Submit(std::move(params));
+  EndWorker(AttachLaunched(0), 0, {-1, 11});
+  WaitFor(id, v1::Job::RETRYING);
+  Advance(absl::Seconds(19));
+  EXPECT_EQ(launcher_.launches(), 1u);
+  Advance(absl::Seconds(1));
+  EndWorker(AttachLaunched(1), 1, {-1, 11});
+  WaitFor(id, v1::Job::RETRYING);
+  Advance(absl::Seconds(29));
+  EXPECT_EQ(launcher_.launches(), 2u);
+  Advance(absl::Seconds(1));
+  EXPECT_EQ(launcher_.Wait(2).request.attempt, 3u);
+}
+
+class ControllerCostTest : public ControllerTest {
+ protected:
+  // The daemon's devices cost 36 dollars an hour: a cent a second.
+  ControllerCostTest() {
+    for (v1::DeviceModel& model : device_models_) model.set_usd_per_hour(36);
+    RestartDaemon();
+  }
+  // 100 seconds with a sign of life now and then.
+  void Run(const std::shared_ptr<FakeConnection>& worker, absl::Duration time) {
+    for (absl::Duration done; done < time; done += absl::Seconds(20)) {
+      Advance(absl::Seconds(20));
+      SendHeartbeat(worker);
+    }
+  }
+};
+
+TEST_F(ControllerCostTest, AllTimeOnDevicesCosts) {
+  const std::string id = Submit();
+  launcher_.Wait(0);
+  Advance(absl::Seconds(10));
+  auto worker = AttachLaunched(0);
+  Run(worker, absl::Seconds(100));
+  SendStep(worker, 1, 1);
+  EXPECT_TRUE(worker->WaitForAck(1));
+  EXPECT_NEAR(Get(id)->cost_usd(), 1.1, 1e-9) << "starting up included";
+  EXPECT_EQ(Get(id)->wasted_usd(), 0);
+  const std::string key = worker->WaitForWelcome().session_key();
+  StopDaemon();
+  clock_.Advance(absl::Seconds(40));
+  StartDaemon();
+  auto again = Attach(Hello(id, 1, key, launcher_.Wait(0).id.pid));
+  Run(again, absl::Seconds(20));
+  SendFinished(again, v1::WorkerFinished::SUCCEEDED, 1);
+  WaitFor(id, v1::Job::SUCCEEDED);
+  EndWorker(again, 0);
+  Settle();
+  EXPECT_NEAR(Get(id)->cost_usd(), 1.7, 1e-6) << "also while the daemon was away";
+}
+
+TEST_F(ControllerCostTest, SkippedAndLostStepsAreWaste) {
+  const std::string id = Submit();
+  auto worker = AttachLaunched(0);
+  const auto send = [&](uint64_t number, int64_t first, int64_t last, int64_t applied, int64_t skipped) {
+    v1::WorkerMessage message;
+    message.mutable_event()->set_number(number);
+    v1::StepReport& report = *message.mutable_event()->mutable_event()->mutable_step();
+    report.set_first_step(first);
+    report.set_last_step(last);
+    report.set_step_seconds(2);
+    report.add_phases()->set_steps_applied(applied);
+    report.mutable_phases(0)->set_steps_skipped(skipped);
+    controller_->WorkerMessage(worker, message);
+    EXPECT_TRUE(worker->WaitForAck(number));
+  };
+  Run(worker, absl::Seconds(40));
+  send(1, 1, 20, 17, 3);
+  EXPECT_NEAR(Get(id)->wasted_usd(), 0.06, 1e-9);
+  v1::WorkerMessage message;
+  message.mutable_event()->set_number(2);
+  message.mutable_event()->mutable_event()->mutable_rewound()->set_to_step(15);
+  controller_->WorkerMessage(worker, message);
+  EXPECT_TRUE(worker->WaitForAck(2));
+  EXPECT_NEAR(Get(id)->wasted_usd(), 0.16, 1e-9) << "five steps of two seconds more";
+  EXPECT_NEAR(Get(id)->cost_usd(), 0.4, 1e-9);
+}
+
+TEST_F(ControllerCostTest, TheCostLimitStopsTheJobOverAllAttempts) {
+  CreateJobParams params = Params();
+  params.spec.mutable_limits()->set_max_cost_usd(1);
+  const std::string id = Submit(std::move(params));
+  auto worker = AttachLaunched(0);
+  Run(worker, absl::Seconds(60));
+  EndWorker(worker, 0, {-1, 11});
+  WaitFor(id, v1::Job::RETRYING);
+  Advance(absl::Seconds(1));
+  worker = AttachLaunched(1);
+  Run(worker, absl::Seconds(20));
+  Advance(absl::Seconds(19));
+  EXPECT_EQ(Get(id)->state(), v1::Job::RUNNING);
+  SendHeartbeat(worker);
+  Advance(absl::Seconds(1));
+  EXPECT_TRUE(worker->WaitForStop());
+  SendFinished(worker, v1::WorkerFinished::STOPPED, 0);
+  const v1::Job job = WaitFor(id, v1::Job::FAILED);
+  EXPECT_EQ(job.failure().class_(), v1::Failure::LIMIT);
+  EXPECT_THAT(job.failure().message(), HasSubstr("limits.max_cost_usd"));
+  EndWorker(worker, 1);
+  Settle();
+  const auto retried = Await<v1::Job>([&](auto done) { controller_->RetryJob(id, nullptr, std::move(done)); });
+  EXPECT_EQ(retried.status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(ControllerCostTest, WithoutAPriceThereIsNoCostAndNoDeviceForALimit) {
+  device_models_ = BuiltInDeviceModels();
+  RestartDaemon();
+  const std::string id = Submit();
+  auto worker = AttachLaunched(0);
+  Run(worker, absl::Seconds(20));
+  SendStep(worker, 1, 1);
+  EXPECT_TRUE(worker->WaitForAck(1));
+  EXPECT_FALSE(Get(id)->has_cost_usd());
+  SendFinished(worker, v1::WorkerFinished::SUCCEEDED, 1);
+  EndWorker(worker, 0);
+  CreateJobParams params = Params();
+  params.spec.mutable_limits()->set_max_cost_usd(1);
+  const std::string limited = Submit(std::move(params));
+  Settle();
+  EXPECT_EQ(Get(limited)->state(), v1::Job::QUEUED);
 }
 
 }  // namespace

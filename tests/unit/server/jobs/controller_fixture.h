@@ -73,6 +73,14 @@ class FakeLauncher : public Launcher {
     }
     return absl::NotFoundError("no such process");
   }
+  std::vector<FoundWorker> FindWorkers() override {
+    std::lock_guard lock(mutex_);
+    std::vector<FoundWorker> found;
+    for (const Process& process : processes_) {
+      if (process.alive) found.push_back({process.id, process.request.job_id, process.request.attempt});
+    }
+    return found;
+  }
 
   // Whom to tell of ends; none while no daemon lives.
   void Report(std::function<void(WorkerProcess, WorkerExit)> report) {
@@ -221,6 +229,11 @@ class ControllerTest : public ::testing::Test {
     options.checkpoint_root = "/checkpoints";
     options.artifact_root = "/artifacts";
     options.data_roots = {"/data"};
+    options.scheduling = scheduling_;
+    options.max_queued_jobs_per_user = max_queued_jobs_per_user_;
+    options.device_models = device_models_;
+    // Retries wait for just their back-off.
+    options.draw = [] { return 0.5; };
     auto controller =
         Controller::Start(std::move(options), store_.get(), log_.get(), &launcher_, metrics_.get(), &clock_);
     ASSERT_TRUE(controller.ok()) << controller.status();
@@ -388,7 +401,12 @@ class ControllerTest : public ::testing::Test {
     launcher_.End(launcher_.Wait(n).id, exit);
   }
 
+  // Of the daemons started from now on.
+  SchedulingPolicy scheduling_;
+  int max_queued_jobs_per_user_ = 0;
   TempDir dir_;
+  // Of the next daemon.
+  std::vector<v1::DeviceModel> device_models_ = BuiltInDeviceModels();
   FakeClock clock_;
   FakeLauncher launcher_;
   std::unique_ptr<Store> store_;

@@ -178,6 +178,61 @@ TEST_F(ControllerRestartTest, TheEndOfAJobThatEndedBeforeTheCrashIsSaidAgain) {
   EXPECT_EQ(Events(id_).back().state_change().to(), v1::Job::SUCCEEDED);
 }
 
+TEST_F(ControllerRestartTest, ARepeatedSubmitGetsTheSameJobFromTheNextDaemon) {
+  const auto first = Create(Params("once"));
+  ASSERT_TRUE(first.ok()) << first.status();
+  for (int restart = 0; restart < 2; ++restart) {
+    RestartDaemon();
+    const auto again = Create(Params("once"));
+    ASSERT_TRUE(again.ok()) << again.status();
+    EXPECT_EQ(again->id(), first->id());
+    EXPECT_EQ(Create(Params("once", "another body")).status().code(), absl::StatusCode::kAlreadyExists);
+  }
+  const auto listed = Await<v1::ListJobsResponse>([&](auto done) { controller_->ListJobs({}, std::move(done)); });
+  EXPECT_EQ(listed->jobs_size(), 1);
+}
+
+TEST_F(ControllerRestartTest, AWorkerThatNobodyKnowsIsEnded) {
+  StopDaemon();
+  ASSERT_TRUE(launcher_.Launch({"01hzzzzzzzzzzzzzzzzzzzzzzz", 1, "", {}}).ok());
+  StartDaemon();
+  // Its job may have ended: then it waits for a goodbye.
+  Advance(absl::Seconds(59));
+  EXPECT_FALSE(launcher_.WasKilled(0));
+  Advance(absl::Seconds(1));
+  EXPECT_TRUE(launcher_.WasKilled(0));
+}
+
+TEST_F(ControllerRestartTest, AWorkerOfAnAttemptThatIsOverIsEndedAtOnce) {
+  RunJob(1);
+  StopDaemon();
+  // Of the same job: it would write the same checkpoints.
+  ASSERT_TRUE(launcher_.Launch({id_, 0, "", {}}).ok());
+  StartDaemon();
+  Settle();
+  EXPECT_TRUE(launcher_.WasKilled(1));
+  EXPECT_FALSE(launcher_.WasKilled(0));
+}
+
+TEST_F(ControllerRestartTest, AfterADetachTheNextDaemonGoesOnWithTheWorker) {
+  RunJob(5);
+  const std::string waiting = Submit();
+  auto detached = std::make_shared<std::promise<void>>();
+  controller_->Detach([detached] { detached->set_value(); });
+  ASSERT_EQ(detached->get_future().wait_for(kDeadline), std::future_status::ready);
+  EXPECT_EQ(Create(Params()).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_FALSE(launcher_.WasKilled(0));
+  EXPECT_EQ(launcher_.launches(), 1u);
+  RestartDaemon();
+  auto worker = Attach(Hello(id_, 1, key_));
+  EXPECT_EQ(worker->WaitForWelcome().acknowledged_number(), 5u);
+  SendStep(worker, 6, 6);
+  SendFinished(worker, v1::WorkerFinished::SUCCEEDED, 6);
+  EXPECT_TRUE(worker->WaitForGoodbye());
+  EXPECT_EQ(Get(id_)->attempt(), 1u);
+  EXPECT_EQ(Get(id_)->state(), v1::Job::SUCCEEDED);
+}
+
 TEST_F(ControllerRestartTest, AStreamThatEndsBeforeItsAnswerLeavesNothingBehind) {
   RunJob(1);
   SendFinished(worker_, v1::WorkerFinished::SUCCEEDED, 1);

@@ -12,10 +12,10 @@ namespace {
 // SUCCEEDED FAILED CANCELLED; 'x' is legal. Written from the lifecycle, not from the table under test.
 const std::map<v1::Job::State, std::string> kExpected = {
     //                    Q S R P A T C L U F X
-    {v1::Job::QUEUED, /**/ ".x..x.....x"}, {v1::Job::STARTING, "x.x..xxx.x."},   {v1::Job::RUNNING, "x..x.xxxxx."},
-    {v1::Job::PREEMPTING, "x...xxxxxx."},  {v1::Job::PAUSED, "x.........x"},     {v1::Job::RETRYING, "x.........x"},
-    {v1::Job::RECOVERING, "x.x..x.x.x."},  {v1::Job::CANCELLING, "..........x"}, {v1::Job::SUCCEEDED, "..........."},
-    {v1::Job::FAILED, "..........."},      {v1::Job::CANCELLED, "..........."},
+    {v1::Job::QUEUED, /**/ ".x..x.....x"}, {v1::Job::STARTING, "x.x.xxxx.x."},   {v1::Job::RUNNING, "x..xxxxxxx."},
+    {v1::Job::PREEMPTING, "x.x.xxxxxx."},  {v1::Job::PAUSED, "x.........x"},     {v1::Job::RETRYING, "x...x.....x"},
+    {v1::Job::RECOVERING, "x.x.xx.x.x."},  {v1::Job::CANCELLING, "..........x"}, {v1::Job::SUCCEEDED, "..........."},
+    {v1::Job::FAILED, "x.........."},      {v1::Job::CANCELLED, "x.........."},
 };
 
 TEST(JobStateTest, EveryPair) {

@@ -20,6 +20,7 @@ Job NewJob() {
 
 Job RunningJob() {
   Job job = NewJob();
+  job.Tick(absl::Seconds(100));
   EXPECT_TRUE(job.TransitionTo(v1::Job::STARTING, "", kNow).ok());
   EXPECT_TRUE(job.TransitionTo(v1::Job::RUNNING, "", kNow).ok());
   return job;
@@ -136,16 +137,41 @@ TEST(JobTest, LastReportedStepFollowsReportsSkipsAndRewinds) {
   EXPECT_EQ(job.record().last_reported_step, 8);
 }
 
-TEST(JobTest, RunTimeAddsUpOverAttempts) {
+// RunningJob() ticked 100 s.
+TEST(JobTest, RunTimeAddsUpOverAttemptsWhateverTheWallClockSays) {
   Job job = RunningJob();
-  ASSERT_TRUE(job.TransitionTo(v1::Job::QUEUED, "", kNow + absl::Seconds(30)).ok());
-  EXPECT_EQ(job.RunTime(kNow + absl::Hours(1)), absl::Seconds(30));
-  ASSERT_TRUE(job.TransitionTo(v1::Job::STARTING, "", kNow + absl::Hours(1)).ok());
-  ASSERT_TRUE(job.TransitionTo(v1::Job::RUNNING, "", kNow + absl::Hours(2)).ok());
-  ASSERT_TRUE(job.TransitionTo(v1::Job::RECOVERING, "", kNow + absl::Hours(2) + absl::Seconds(10)).ok());
-  ASSERT_TRUE(job.TransitionTo(v1::Job::RUNNING, "", kNow + absl::Hours(2) + absl::Seconds(20)).ok());
-  EXPECT_EQ(job.RunTime(kNow + absl::Hours(2) + absl::Seconds(25)), absl::Seconds(55));
+  const auto enter = [&](v1::Job::State to, absl::Duration monotonic, absl::Time wall) {
+    job.Tick(monotonic);
+    ASSERT_TRUE(job.TransitionTo(to, "", wall).ok());
+  };
+  enter(v1::Job::QUEUED, absl::Seconds(130), kNow - absl::Hours(1));
+  job.Tick(absl::Hours(1));
+  EXPECT_EQ(job.RunTime(), absl::Seconds(30));
+  enter(v1::Job::STARTING, absl::Hours(1), kNow + absl::Hours(1000));
+  enter(v1::Job::RUNNING, absl::Hours(2), kNow + absl::Hours(2));
+  enter(v1::Job::RECOVERING, absl::Hours(2) + absl::Seconds(10), kNow + absl::Hours(50));
+  enter(v1::Job::RUNNING, absl::Hours(2) + absl::Seconds(20), kNow);
+  job.Tick(absl::Hours(2) + absl::Seconds(25));
+  EXPECT_EQ(job.RunTime(), absl::Seconds(55));
   EXPECT_EQ(job.proto().start_time().seconds(), absl::ToUnixSeconds(kNow));
+}
+
+TEST(JobTest, RunTimeGoesOnInTheNextDaemonUnlessTheWorkerIsGone) {
+  Job before = RunningJob();
+  before.Tick(absl::Seconds(110));
+  const JobRecord record = before.TakeWrite().record;
+  Job after(record);
+  after.Tick(absl::Seconds(150));
+  EXPECT_EQ(after.RunTime(), absl::Seconds(50));
+  Job lost(record);
+  lost.StopRunClock();
+  lost.Tick(absl::Seconds(150));
+  EXPECT_EQ(lost.RunTime(), absl::Seconds(10));
+  // The machine was started anew: its clock is behind what was counted.
+  Job rebooted(record);
+  rebooted.Tick(absl::Seconds(3));
+  rebooted.Tick(absl::Seconds(5));
+  EXPECT_EQ(rebooted.RunTime(), absl::Seconds(12));
 }
 
 }  // namespace

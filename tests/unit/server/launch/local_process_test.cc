@@ -11,6 +11,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/launch/worker_contract.h"
@@ -29,9 +30,10 @@ class LocalProcess : public testing::Test {
   }
   ~LocalProcess() override { fs::remove_all(state_dir_); }
 
-  // A launcher whose worker is this shell script.
+  // A launcher whose worker is this shell script, in a file of its own: another's shell may not have read its script
+  // yet.
   std::unique_ptr<LocalProcessLauncher> WithWorker(const std::string& script) {
-    const std::string path = state_dir_ + "/worker.sh";
+    const std::string path = absl::StrCat(state_dir_, "/worker-", ++scripts_, ".sh");
     std::ofstream(path) << "#!/bin/sh\n" << script << "\n";
     chmod(path.c_str(), 0700);
     return LocalProcessLauncher::Create(path, state_dir_).value();
@@ -43,6 +45,7 @@ class LocalProcess : public testing::Test {
   }
 
   std::string state_dir_;
+  int scripts_ = 0;
 };
 
 TEST_F(LocalProcess, RunsTheWorkerAndReportsItsEnd) {
@@ -61,15 +64,15 @@ TEST_F(LocalProcess, RunsTheWorkerAndReportsItsEnd) {
   EXPECT_THAT(LogOf(3), HasSubstr("token s3cret-token secret\n"));
 }
 
-TEST_F(LocalProcess, TheWorkerSeesItsGpuAlone) {
+TEST_F(LocalProcess, TheWorkerSeesItsGpusAlone) {
   setenv("CUDA_VISIBLE_DEVICES", "0,1,2", 1);
-  for (const std::string gpu : {"GPU-1234", ""}) {
+  for (const std::vector<std::string>& gpus : {std::vector<std::string>{"GPU-1234"}, {"GPU-1", "GPU-2"}, {}}) {
     auto launcher = WithWorker("echo sees ${CUDA_VISIBLE_DEVICES-everything}.");
     std::promise<WorkerExit> ended;
     launcher->SetExitHandler([&](const WorkerProcess&, const WorkerExit& e) { ended.set_value(e); });
-    ASSERT_TRUE(launcher->Launch({"job", 1, "token", gpu}).ok());
+    ASSERT_TRUE(launcher->Launch({"job", 1, "token", gpus}).ok());
     ended.get_future().wait();
-    EXPECT_THAT(LogOf(1), HasSubstr(absl::StrCat("sees ", gpu, ".\n")));
+    EXPECT_THAT(LogOf(1), HasSubstr(absl::StrCat("sees ", absl::StrJoin(gpus, ","), ".\n")));
   }
 }
 
@@ -117,6 +120,31 @@ TEST_F(LocalProcess, WorkersOutliveTheirLauncher) {
   EXPECT_TRUE(launcher->IsAlive(process));
   launcher->Kill(process);
   while (launcher->IsAlive(process)) {
+  }
+}
+
+TEST_F(LocalProcess, FindsItsWorkersAndNoOthers) {
+  // The shell's own command line stays.
+  auto launcher = WithWorker("while :; do sleep 0.05; done");
+  const WorkerProcess first = launcher->Launch({"job", 1, "t"}).value();
+  const WorkerProcess second = launcher->Launch({"other", 7, "t"}).value();
+  auto elsewhere = LocalProcessLauncher::Create("/no/such/worker", state_dir_ + "/jobs").value();
+  EXPECT_THAT(elsewhere->FindWorkers(), testing::IsEmpty());
+  const auto names = [&] {
+    std::vector<std::string> found;
+    for (const FoundWorker& worker : launcher->FindWorkers()) {
+      found.push_back(
+          absl::StrCat(worker.job_id, " ", worker.attempt, " ", worker.process == first ? "first" : "second"));
+    }
+    return found;
+  };
+  EXPECT_THAT(names(), testing::UnorderedElementsAre("job 1 first", "other 7 second"));
+  launcher->Kill(first);
+  while (launcher->IsAlive(first)) {
+  }
+  EXPECT_THAT(names(), testing::ElementsAre("other 7 second"));
+  launcher->Kill(second);
+  while (launcher->IsAlive(second)) {
   }
 }
 

@@ -92,13 +92,109 @@ TEST_F(MetricsTest, StatesCountJobs) {
                    {{v1::Job::QUEUED, 2}, {v1::Job::SUCCEEDED, 40}});
   metrics_.OnWrite(WriteOf(
       "j1", {StateEvent(v1::Job::STATE_UNSPECIFIED, v1::Job::QUEUED), StateEvent(v1::Job::QUEUED, v1::Job::STARTING)}));
-  metrics_.SetQueueDepth(2);
+  clock_.Advance(absl::Seconds(100));
+  metrics_.SetQueue({{{v1::Job::RESOURCES, 3}}, clock_.Now()});
+  metrics_.SetQueue({{{v1::Job::PRIORITY, 2}}, clock_.Now() - absl::Seconds(90)});
   const std::string text = metrics_.Serialize();
   EXPECT_THAT(text, HasSubstr("ampd_jobs{state=\"queued\"} 2\n"));
   EXPECT_THAT(text, HasSubstr("ampd_jobs{state=\"starting\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("ampd_jobs{state=\"succeeded\"} 40\n"));
   EXPECT_THAT(text, HasSubstr("ampd_queue_depth 2\n"));
+  EXPECT_THAT(text, HasSubstr("ampd_jobs_queued{reason=\"priority\"} 2\n"));
+  EXPECT_THAT(text, HasSubstr("ampd_jobs_queued{reason=\"resources\"} 0\n"));
+  EXPECT_THAT(text, HasSubstr("ampd_oldest_queued_seconds 90\n"));
   EXPECT_THAT(text, HasSubstr("ampd_steps_applied_total 1000\n"));
+}
+
+// `event` happened `ago`.
+v1::JobEvent At(const FakeClock& clock, absl::Duration ago, v1::JobEvent event) {
+  const int64_t nanos = absl::ToUnixNanos(clock.Now() - ago);
+  event.mutable_time()->set_seconds(nanos / 1'000'000'000);
+  event.mutable_time()->set_nanos(static_cast<int32_t>(nanos % 1'000'000'000));
+  return event;
+}
+
+TEST_F(MetricsTest, TimesBetweenStates) {
+  clock_.Advance(absl::Hours(1));
+  metrics_.OnWrite(
+      WriteOf("j1", {At(clock_, absl::Seconds(30), StateEvent(v1::Job::STATE_UNSPECIFIED, v1::Job::QUEUED)),
+                     At(clock_, absl::Seconds(20), StateEvent(v1::Job::QUEUED, v1::Job::STARTING)),
+                     At(clock_, absl::Seconds(18), StateEvent(v1::Job::STARTING, v1::Job::RUNNING)),
+                     At(clock_, absl::Seconds(8), StateEvent(v1::Job::RUNNING, v1::Job::FAILED))}));
+  const std::string text = metrics_.Serialize();
+  EXPECT_THAT(text, HasSubstr("ampd_job_queue_seconds_sum 10\n"));
+  EXPECT_THAT(text, HasSubstr("ampd_job_start_seconds_sum 2\n"));
+  EXPECT_THAT(text, HasSubstr("ampd_job_start_seconds_count 1\n"));
+}
+
+TEST_F(MetricsTest, ProgressCheckpointsAndOverflows) {
+  clock_.Advance(absl::Hours(1));
+  v1::JobEvent checkpoint, skip;
+  checkpoint.mutable_checkpoint()->set_write_seconds(0.5);
+  checkpoint.mutable_checkpoint()->set_size_bytes(1000);
+  skip.mutable_overflow_skip()->set_phase("main");
+  skip.mutable_overflow_skip()->set_stage(v1::OverflowSkip::GRADIENT);
+  skip.mutable_overflow_skip()->set_kind(v1::OverflowSkip::KIND_INF);
+  metrics_.OnWrite(WriteOf(
+      "j1",
+      {At(clock_, absl::Seconds(2), StepEvent(1, 1, 0, 0.5)), skip, skip, At(clock_, absl::Seconds(1), checkpoint)},
+      {{kCheckpointBytesCounter, 1000}}));
+  const std::string text = metrics_.Serialize();
+  EXPECT_THAT(text,
+              HasSubstr("ampd_job_overflows_total{job=\"j1\",kind=\"inf\",phase=\"main\",stage=\"gradient\"} 2\n"));
+  EXPECT_THAT(text, HasSubstr("ampd_job_checkpoint_seconds{job=\"j1\"} 0.5\n"));
+  EXPECT_THAT(text, HasSubstr("ampd_job_checkpoint_bytes{job=\"j1\"} 1000\n"));
+  EXPECT_THAT(text, HasSubstr("ampd_checkpoint_bytes_total 1000\n"));
+  EXPECT_THAT(text, HasSubstr("ampd_checkpoint_write_seconds_count 1\n"));
+  // Two events had a time: three seconds of lag in all.
+  EXPECT_THAT(text, HasSubstr("ampd_event_lag_seconds_sum 3\n"));
+  const auto value = [&](const std::string& name) {
+    return std::stod(text.substr(text.find("\n" + name) + name.size() + 1));
+  };
+  EXPECT_NEAR(value("ampd_job_last_progress_timestamp_seconds{job=\"j1\"} "),
+              absl::ToDoubleSeconds(clock_.Now() - absl::UnixEpoch()) - 2, 1e-3);
+  EXPECT_NEAR(value("ampd_job_last_checkpoint_timestamp_seconds{job=\"j1\"} "),
+              absl::ToDoubleSeconds(clock_.Now() - absl::UnixEpoch()) - 1, 1e-3);
+}
+
+TEST_F(MetricsTest, WhatAlertsCompareWith) {
+  JobWrite queued = WriteOf("j1", {StateEvent(v1::Job::STATE_UNSPECIFIED, v1::Job::QUEUED)});
+  metrics_.OnWrite(queued);
+  EXPECT_THAT(metrics_.Serialize(), Not(HasSubstr("job=\"j1\"")));
+  JobWrite write = WriteOf("j1", {StateEvent(v1::Job::STARTING, v1::Job::RUNNING)});
+  write.record.job.mutable_spec()->mutable_checkpoint()->set_every_seconds(300);
+  v1::LossScaleSpec& scale = *write.record.job.mutable_spec()->mutable_precision()->mutable_loss_scale();
+  scale.set_kind(v1::LossScaleSpec::DYNAMIC);
+  scale.set_min(2);
+  metrics_.OnWrite(write);
+  std::string text = metrics_.Serialize();
+  EXPECT_THAT(text, HasSubstr("ampd_job_running{job=\"j1\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("ampd_job_checkpoint_interval_seconds{job=\"j1\"} 300\n"));
+  EXPECT_THAT(text, HasSubstr("ampd_job_loss_scale_floor{job=\"j1\"} 2\n"));
+  metrics_.OnWrite(WriteOf("j1", {StateEvent(v1::Job::RUNNING, v1::Job::PAUSED)}));
+  EXPECT_THAT(metrics_.Serialize(), HasSubstr("ampd_job_running{job=\"j1\"} 0\n"));
+  // Gone when it is over, back when it goes on after all.
+  metrics_.OnWrite(WriteOf("j1", {StateEvent(v1::Job::RUNNING, v1::Job::FAILED)}));
+  clock_.Advance(absl::Minutes(4));
+  metrics_.OnWrite(WriteOf("j1", {StateEvent(v1::Job::FAILED, v1::Job::QUEUED)}));
+  clock_.Advance(absl::Minutes(4));
+  EXPECT_THAT(metrics_.Serialize(), HasSubstr("ampd_job_running{job=\"j1\"} 0\n"));
+}
+
+TEST_F(MetricsTest, CallsAndWhatIsSampled) {
+  metrics_.OnRpc("GetJob", "OK", 0.002);
+  metrics_.OnRpc("GetJob", "NOT_FOUND", 0.001);
+  metrics_.OnRpc("WatchJob", "CANCELLED", -1);
+  metrics_.SetSampler([] { return SampledFigures{7, 9, 1 << 20}; });
+  metrics_.Serialize();
+  const std::string text = metrics_.Serialize();
+  EXPECT_THAT(text, HasSubstr("ampd_rpcs_total{code=\"NOT_FOUND\",method=\"GetJob\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("ampd_rpcs_total{code=\"CANCELLED\",method=\"WatchJob\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("ampd_rpc_seconds_count{method=\"GetJob\"} 2\n"));
+  EXPECT_THAT(text, Not(HasSubstr("ampd_rpc_seconds_count{method=\"WatchJob\"}")));
+  EXPECT_THAT(text, HasSubstr("ampd_watchers 7\n"));
+  EXPECT_THAT(text, HasSubstr("ampd_watch_store_reads_total 9\n"));
+  EXPECT_THAT(text, HasSubstr("ampd_state_dir_free_bytes 1048576\n"));
 }
 
 TEST_F(MetricsTest, SeriesOfAJobGoFiveMinutesAfterItsEnd) {

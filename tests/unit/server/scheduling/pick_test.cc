@@ -2,62 +2,280 @@
 
 #include <gmock/gmock.h>
 
-#include "absl/time/clock.h"
+#include "tests/unit/server/scheduling/pick_world.h"
 
 namespace ampd {
 namespace {
 
-using ::testing::ElementsAreArray;
+using ::testing::HasSubstr;
 
-struct PickCase {
-  const char* name;
-  SchedulingSnapshot snapshot;
-  std::vector<Assignment> start;
-  std::vector<Waiting> wait;
-};
-
-class PickTest : public ::testing::TestWithParam<PickCase> {};
-
-TEST_P(PickTest, Decides) {
-  const Decision decision = Pick(GetParam().snapshot, absl::Now());
-  EXPECT_THAT(decision.start, ElementsAreArray(GetParam().start));
-  EXPECT_THAT(decision.wait, ElementsAreArray(GetParam().wait));
+TEST(PickOrder, PriorityThenUsageThenSequence) {
+  PickWorld world({1});
+  const auto add = [&](const std::string& id, int priority, const std::string& user) {
+    QueuedJob job = world.Job(id);
+    job.priority = priority;
+    job.user = user;
+    world.Queue(job);
+  };
+  add("late-low", 0, "bob");
+  add("ada-1", 5, "ada");
+  add("ada-2", 5, "ada");
+  add("eve-1", 5, "eve");
+  add("new-user", 5, "zoe");
+  add("low", -3, "zoe");
+  world.snapshot.usage = {{"ada", 100}, {"eve", 50}};
+  EXPECT_EQ(world.Starts(), "new-user@d0");
+  world.queue.Remove("new-user");
+  // Once it has started, its user has had a minute; the others' usage is higher still.
+  const std::vector<std::string> order = {"eve-1", "ada-1", "ada-2", "late-low", "low"};
+  for (size_t i = 0; i < order.size(); ++i) EXPECT_EQ(world.Info(order[i]).position, i + 1) << order[i];
 }
 
-constexpr auto kResources = v1::Job::RESOURCES;
-constexpr auto kDraining = v1::Job::DRAINING;
+TEST(PickOrder, DevicesThatBecomeFreeTogetherAreShared) {
+  PickWorld world({4});
+  for (int i = 0; i < 4; ++i) world.Queue(absl::StrCat("a", i));
+  for (int i = 0; i < 4; ++i) {
+    QueuedJob job = world.Job(absl::StrCat("b", i));
+    job.user = "bob";
+    world.Queue(job);
+  }
+  world.snapshot.usage = {{"ada", 0}, {"bob", 30}};
+  EXPECT_EQ(world.Starts(), "a0@d0, b0@d1, a1@d2, b1@d3");
+}
 
-INSTANTIATE_TEST_SUITE_P(
-    Table, PickTest,
-    ::testing::Values(
-        PickCase{"Nothing", {}, {}, {}}, PickCase{"NoJobs", {{}, {"cpu-0"}, false}, {}, {}},
-        PickCase{"NoDevices", {{{"a", 1}}, {}, false}, {}, {{"a", 1, kResources}}},
-        PickCase{"One", {{{"a", 1}}, {"cpu-0"}, false}, {{"a", "cpu-0"}}, {}},
-        PickCase{"OldestFirst",
-                 {{{"c", 3}, {"a", 1}, {"b", 2}}, {"cpu-1"}, false},
-                 {{"a", "cpu-1"}},
-                 {{"b", 1, kResources}, {"c", 2, kResources}}},
-        PickCase{"DevicesInOrder",
-                 {{{"b", 9}, {"a", 4}}, {"cpu-1", "cpu-3", "cpu-0"}, false},
-                 {{"a", "cpu-1"}, {"b", "cpu-3"}},
-                 {}},
-        PickCase{"Draining", {{{"b", 2}, {"a", 1}}, {"cpu-0"}, true}, {}, {{"a", 1, kDraining}, {"b", 2, kDraining}}},
-        PickCase{"OnlyWhatTheyCanUse",
-                 {{{"a", 1, {"t4"}}, {"b", 2}}, {"t4", "h200"}, false},
-                 {{"a", "h200"}, {"b", "t4"}},
-                 {}},
-        PickCase{"NoneHoldsUpAnother",
-                 {{{"a", 1, {"t4"}}, {"b", 2}, {"c", 3}}, {"t4"}, false},
-                 {{"b", "t4"}},
-                 {{"a", 1, kResources}, {"c", 2, kResources}}},
-        PickCase{"HeldBack",
-                 {{{"a", 1, {"t4", "h200"}}, {"b", 2, {"t4"}}, {"c", 3}},
-                  {},
-                  false,
-                  {{"t4", v1::Job::FOREIGN_PROCESS}, {"h200", v1::Job::DEVICE_UNHEALTHY}}},
-                 {},
-                 {{"a", 1, kResources}, {"b", 2, v1::Job::DEVICE_UNHEALTHY}, {"c", 3, v1::Job::FOREIGN_PROCESS}}}),
-    [](const auto& info) { return info.param.name; });
+TEST(PickOrder, DevicesInOrderAndOnlyWhatTheyCanUse) {
+  PickWorld world({1, 1});
+  QueuedJob picky = world.Job("a");
+  picky.requirement.usable = PickWorld::Only(2, {1});
+  world.Queue(picky);
+  world.Queue("b");
+  EXPECT_EQ(world.Starts(), "a@d1, b@d0");
+}
+
+TEST(PickOrder, NoneHoldsUpAnotherOnDevicesThatItCannotUse) {
+  PickWorld world({1, 1});
+  world.Run("r", {1});
+  QueuedJob picky = world.Job("a");
+  picky.requirement.usable = PickWorld::Only(2, {1});
+  world.Queue(picky);
+  world.Queue("b");
+  world.Queue("c");
+  EXPECT_EQ(world.Starts(), "b@d0");
+  EXPECT_EQ(world.Reason("a"), v1::Job::RESOURCES);
+  world.queue.Remove("b");
+  EXPECT_EQ(world.Info("c").position, 2);
+}
+
+TEST(PickOrder, DrainingStartsNothing) {
+  PickWorld world({1});
+  world.Queue("a");
+  world.snapshot.draining = true;
+  EXPECT_EQ(world.Starts(), "");
+  EXPECT_EQ(world.Reason("a"), v1::Job::DRAINING);
+  EXPECT_TRUE(EstimateStarts(world.snapshot, world.decision, world.now, 10).empty());
+}
+
+TEST(PickOrder, HeldBackDevicesGiveTheReason) {
+  PickWorld world({1, 1});
+  world.snapshot.devices[0].held_back = v1::Job::FOREIGN_PROCESS;
+  world.snapshot.devices[0].held_back_message = "process 7 computes on it";
+  world.snapshot.devices[1].held_back = v1::Job::DEVICE_UNHEALTHY;
+  QueuedJob picky = world.Job("b");
+  picky.requirement.usable = PickWorld::Only(2, {1});
+  world.Queue("a");
+  world.Queue(picky);
+  EXPECT_EQ(world.Starts(), "");
+  EXPECT_EQ(world.Reason("a"), v1::Job::FOREIGN_PROCESS);
+  EXPECT_EQ(world.Info("a").message, "d0: process 7 computes on it");
+  EXPECT_EQ(world.Reason("b"), v1::Job::DEVICE_UNHEALTHY);
+}
+
+TEST(PickGangs, AllOrNothingOfOneGroup) {
+  PickWorld world({3, 2});
+  world.Run("r", {0});
+  world.Queue("gang", 3);
+  EXPECT_EQ(world.Starts(), "");
+  EXPECT_THAT(world.Info("gang").message, HasSubstr("4 devices that it could use are free, but not 3 of one model"));
+  world.Queue("pair", 2);
+  world.snapshot.running.clear();
+  EXPECT_EQ(world.Starts(), "gang@d0+d1+d2, pair@d3+d4");
+}
+
+TEST(PickGangs, TheHeadKeepsWhatItWaitsFor) {
+  PickWorld world({2});
+  world.Run("r", {0});
+  world.Queue("gang", 2);
+  world.Queue("single");
+  EXPECT_EQ(world.Starts(), "");
+  EXPECT_EQ(world.Reason("gang"), v1::Job::RESOURCES);
+  EXPECT_EQ(world.Info("gang").message, "1 of 2 devices free: of 2 that it could use 1 is held");
+  EXPECT_EQ(world.Reason("single"), v1::Job::PRIORITY);
+  EXPECT_THAT(world.Info("single").message, HasSubstr("kept for gang"));
+}
+
+struct BackfillCase {
+  const char* name;
+  // Of the running job, and of the one that would overtake; seconds, 0: none.
+  int running;
+  int overtaker;
+  bool preemptible;
+  bool starts;
+};
+
+class PickBackfill : public ::testing::TestWithParam<BackfillCase> {};
+
+TEST_P(PickBackfill, NeverDelaysTheHead) {
+  PickWorld world({2});
+  RunningJob running = world.Running("r", {0});
+  if (GetParam().running > 0) running.end = world.now + absl::Seconds(GetParam().running);
+  world.Run(running);
+  world.Queue("gang", 2);
+  QueuedJob small = world.Job("small");
+  small.requirement.preemptible = GetParam().preemptible;
+  if (GetParam().overtaker > 0) small.requirement.max_hold = absl::Seconds(GetParam().overtaker);
+  world.Queue(small);
+  EXPECT_EQ(world.Starts(), GetParam().starts ? "small@d1*" : "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, PickBackfill,
+                         ::testing::Values(BackfillCase{"Fits", 1000, 800, false, true},
+                                           BackfillCase{"TooLong", 1000, 1100, false, false},
+                                           BackfillCase{"Unbounded", 1000, 0, false, false},
+                                           BackfillCase{"UnboundedButPreemptible", 1000, 0, true, true},
+                                           BackfillCase{"TheHeadsTimeIsNotKnown", 0, 1, false, false},
+                                           BackfillCase{"NotKnownButPreemptible", 0, 0, true, true}),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(PickBackfill, OnlyUpToTheFirstReservation) {
+  PickWorld world({3});
+  RunningJob soon = world.Running("soon", {0}), later = world.Running("later", {1});
+  soon.end = world.now + absl::Seconds(100);
+  later.end = world.now + absl::Seconds(5000);
+  world.Run(soon);
+  world.Run(later);
+  // It has d0 and d2 after 100 seconds.
+  world.Queue("gang", 2);
+  QueuedJob small = world.Job("small");
+  small.requirement.max_hold = absl::Seconds(200);
+  world.Queue(small);
+  EXPECT_EQ(world.Starts(), "");
+  const auto starts = EstimateStarts(world.snapshot, world.decision, world.now, 10);
+  EXPECT_EQ(starts.at("gang"), world.now + absl::Seconds(100));
+  EXPECT_EQ(starts.at("small"), world.now + absl::Seconds(5000));
+}
+
+TEST(PickBackfill, WhatCannotHelpTheHeadIsNotKeptForIt) {
+  PickWorld world({2});
+  world.snapshot.devices[0].held_back = v1::Job::GPU_DRAINED;
+  world.snapshot.devices[0].held_back_message = "drained";
+  world.Queue("gang", 2);
+  world.Queue("single");
+  EXPECT_EQ(world.Starts(), "single@d1");
+  EXPECT_EQ(world.Reason("gang"), v1::Job::GPU_DRAINED);
+}
+
+QueuedJob Sharing(PickWorld& world, const std::string& id, int64_t gib) {
+  QueuedJob job = world.Job(id);
+  job.requirement.share = true;
+  job.requirement.memory_bytes = gib * kGiB;
+  return job;
+}
+
+TEST(PickSharing, WhereThePlansFitTogether) {
+  PickWorld world({2});
+  for (const auto& [id, gib] : {std::pair{"a", 8}, {"b", 8}, {"c", 8}, {"d", 12}}) world.Queue(Sharing(world, id, gib));
+  EXPECT_EQ(world.Starts(), "a@d0, b@d0, c@d1");
+  EXPECT_EQ(world.Reason("d"), v1::Job::RESOURCES);
+}
+
+TEST(PickSharing, ExclusiveJobsShareWithNobody) {
+  PickWorld world({2});
+  world.Run("r", {0});
+  RunningJob sharing = world.Running("s", {1});
+  sharing.share = true;
+  sharing.memory_bytes = kGiB;
+  world.Run(sharing);
+  world.Queue("exclusive");
+  QueuedJob small = Sharing(world, "small", 1);
+  small.priority = 1;
+  world.Queue(small);
+  EXPECT_EQ(world.Starts(), "small@d1");
+  world.snapshot.policy.max_sharing = 1;
+  EXPECT_EQ(world.Starts(), "");
+}
+
+TEST(PickSharing, TooLargeForAnyDevice) {
+  PickWorld world({1});
+  world.Queue(Sharing(world, "a", 17));
+  world.Queue("b");
+  EXPECT_EQ(world.Starts(), "b@d0");
+  EXPECT_EQ(world.Reason("a"), v1::Job::GPU_MEMORY);
+}
+
+TEST(PickHeld, NotBeforeAndDependencies) {
+  PickWorld world({1});
+  QueuedJob timed = world.Job("timed"), dependent = world.Job("dependent");
+  timed.not_before = world.now + absl::Seconds(10);
+  dependent.waits_for = {"x", "y"};
+  world.Queue(timed);
+  world.Queue(dependent);
+  world.Queue("free");
+  EXPECT_EQ(world.Starts(), "free@d0");
+  EXPECT_EQ(world.Reason("timed"), v1::Job::NOT_BEFORE);
+  EXPECT_EQ(world.Info("timed").message, "not before 1970-01-12 13:46:50Z");
+  EXPECT_EQ(world.Reason("dependent"), v1::Job::DEPENDENCY);
+  EXPECT_EQ(world.Info("dependent").message, "waits for x and 1 more to end");
+  EXPECT_EQ(world.Info("timed").position, 2);
+  EXPECT_EQ(world.Info("dependent").position, 3);
+  EXPECT_EQ(CountReasons(world.snapshot, world.decision).at(v1::Job::DEPENDENCY), 1);
+  world.queue.Remove("free");
+
+  dependent.waits_for = {"y"};
+  world.Queue(dependent);
+  EXPECT_EQ(world.Starts(), "");
+  dependent.waits_for = {};
+  world.Queue(dependent);
+  EXPECT_EQ(world.Starts(), "dependent@d0");
+  world.queue.Remove("dependent");
+  EXPECT_EQ(world.queue.NextRelease(), timed.not_before);
+  world.queue.Release(timed.not_before - absl::Nanoseconds(1));
+  EXPECT_EQ(world.Starts(), "");
+  world.queue.Release(timed.not_before);
+  EXPECT_EQ(world.Starts(), "timed@d0");
+  world.queue.Remove("timed");
+  EXPECT_EQ(world.queue.size(), 0);
+  EXPECT_EQ(world.queue.NextRelease(), absl::InfiniteFuture());
+}
+
+TEST(PickQuotas, KeepNothingFromOthers) {
+  PickWorld world({4});
+  world.snapshot.policy.max_running_devices_per_user = 2;
+  world.Run("r", {0});
+  world.Queue("pair", 2);
+  world.Queue("one");
+  QueuedJob other = world.Job("other");
+  other.user = "bob";
+  world.Queue(other);
+  EXPECT_EQ(world.Starts(), "one@d1, other@d2");
+  world.queue.Remove("one");
+  EXPECT_EQ(world.Reason("pair"), v1::Job::QUOTA);
+  EXPECT_THAT(world.Info("pair").message, HasSubstr("jobs of ada hold 1 of the 2 devices"));
+  EXPECT_FALSE(EstimateStarts(world.snapshot, world.decision, world.now, 10).contains("pair"));
+}
+
+TEST(PickQuotas, ASweepRunsAsManyAsItMay) {
+  PickWorld world({4});
+  for (int i = 0; i < 3; ++i) {
+    QueuedJob job = world.Job(absl::StrCat("s", i));
+    job.sweep_id = "sweep";
+    job.sweep_max_parallel = 2;
+    world.Queue(job);
+  }
+  world.Queue("other");
+  EXPECT_EQ(world.Starts(), "s0@d0, s1@d1, other@d2");
+  EXPECT_EQ(world.Reason("s2"), v1::Job::QUOTA);
+  EXPECT_EQ(world.Info("s2").message, "2 jobs of its sweep run, as many as max_parallel allows");
+}
 
 }  // namespace
 }  // namespace ampd

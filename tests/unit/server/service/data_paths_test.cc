@@ -35,8 +35,17 @@ TEST(DataPaths, RefusesWhatLiesElsewhere) {
   EXPECT_THAT(std::string(Check("x", {}).message()), HasSubstr("no data root"));
 }
 
+TEST(DataPaths, UploadsAreNoPaths) {
+  v1::JobSpec spec;
+  spec.mutable_model()->mutable_onnx()->set_path("upload:../x");
+  spec.mutable_start_from()->set_path("upload:x");
+  EXPECT_TRUE(CheckDataPaths(spec, {}).ok());
+}
+
 TEST(DataPaths, NamesEveryField) {
   v1::JobSpec spec;
+  spec.mutable_model()->mutable_onnx()->set_path("/bad.onnx");
+  spec.mutable_start_from()->set_path("../w.safetensors");
   spec.mutable_data()->mutable_train()->mutable_cifar10()->add_paths("ok");
   spec.mutable_data()->mutable_train()->mutable_cifar10()->add_paths("/bad");
   spec.mutable_data()->mutable_eval()->mutable_npy()->set_inputs("../x");
@@ -45,8 +54,8 @@ TEST(DataPaths, NamesEveryField) {
   for (const FieldViolation& violation : FieldViolationsOf(CheckDataPaths(spec, {"/data"}))) {
     fields.push_back(violation.field);
   }
-  EXPECT_THAT(fields,
-              testing::ElementsAre("data.train.cifar10.paths[1]", "data.eval.npy.inputs", "data.eval.npy.targets"));
+  EXPECT_THAT(fields, testing::ElementsAre("data.train.cifar10.paths[1]", "data.eval.npy.inputs",
+                                           "data.eval.npy.targets", "model.onnx.path", "start_from.path"));
 }
 
 }  // namespace

@@ -125,17 +125,24 @@ class ServiceFixture : public testing::Test {
   void StartDaemon() {
     store_ = Store::Open({.state_dir = state_dir_}).value();
     log_ = std::make_unique<EventLog>(store_.get());
+    uploads_ = UploadStore::Open(state_dir_ + "/uploads", {.file_bytes = 200000}).value();
     ControllerOptions options;
     options.devices = devices_.empty() ? CpuDevices(1).value() : devices_;
     options.checkpoint_root = state_dir_ + "/checkpoints";
     options.artifact_root = state_dir_ + "/artifacts";
+    options.upload_dir = state_dir_ + "/uploads";
+    options.start_root = state_dir_ + "/starts";
     controller_ =
         Controller::Start(options, store_.get(), log_.get(), launcher_.get(), nullptr, &SystemClock()).value();
     launcher_->SetController(controller_.get());
     worker_service_ = std::make_unique<WorkerLinkService>(controller_.get());
     TrainingServiceImpl::Options service_options{
         "1.2.3", absl::UnixEpoch(), options.checkpoint_root, options.artifact_root, {}};
+    service_options.uploads = uploads_.get();
     service_options.submit.data_roots = {"/data"};
+    service_options.submit.checkpoint_root = options.checkpoint_root;
+    service_options.submit.start_root = options.start_root;
+    service_options.submit.uploads = uploads_.get();
     service_options.submit.devices = options.devices;
     service_options.submit.max_spec_bytes = 10000;
     service_options.submit.default_precision_mode = v1::PrecisionSpec::BF16;
@@ -172,6 +179,7 @@ class ServiceFixture : public testing::Test {
     service_.reset();
     launcher_->SetController(nullptr);
     controller_.reset();
+    uploads_.reset();
     log_.reset();
     store_.reset();
   }
@@ -255,6 +263,7 @@ class ServiceFixture : public testing::Test {
   std::unique_ptr<ThreadLauncher> launcher_;
   std::unique_ptr<Store> store_;
   std::unique_ptr<EventLog> log_;
+  std::unique_ptr<UploadStore> uploads_;
   std::unique_ptr<Controller> controller_;
   std::unique_ptr<WorkerLinkService> worker_service_;
   std::unique_ptr<TrainingServiceImpl> service_;

@@ -335,6 +335,93 @@ TEST_F(TrainingServiceTest, DownloadsACheckpointInChunks) {
   EXPECT_EQ(other->Finish().error_code(), grpc::StatusCode::NOT_FOUND);
 }
 
+// What DownloadCheckpoint sends, or the call's error.
+class RangeTest : public TrainingServiceTest {
+ protected:
+  void MakeCheckpoint(const std::string& id) {
+    const std::string folder = absl::StrCat(state_dir_, "/checkpoints/", id, "/step-000000005");
+    std::filesystem::create_directories(folder);
+    std::ofstream(folder + "/model.safetensors", std::ios::binary) << kContent;
+    const std::string make_manifest =
+        absl::StrCat("cd ", folder, "; echo $(sha256sum < model.safetensors | cut -d' ' -f1) ", kContent.size(),
+                     " model.safetensors > body; (cat body; echo $(sha256sum < body | cut -d' ' -f1) $(stat -c %s "
+                     "body) MANIFEST) > ",
+                     "MANIFEST; rm body");
+    ASSERT_EQ(system(make_manifest.c_str()), 0);
+  }
+  grpc::Status Fetch(v1::DownloadCheckpointRequest request, std::string* bytes) {
+    grpc::ClientContext context;
+    const auto reader = stub_->DownloadCheckpoint(&context, request);
+    int64_t next = request.offset();
+    for (v1::FileChunk chunk; reader->Read(&chunk);) {
+      EXPECT_EQ(chunk.file(), request.file());
+      EXPECT_EQ(chunk.offset(), next);
+      next += static_cast<int64_t>(chunk.data().size());
+      *bytes += chunk.data();
+    }
+    return reader->Finish();
+  }
+
+  const std::string kContent = std::string(3 << 20, 'a') + "the end";
+};
+
+TEST_F(RangeTest, AFileOrAPartOfItIsSentAlone) {
+  Train(ThreeEvents);
+  v1::DownloadCheckpointRequest request;
+  request.set_job_id(CreateGood());
+  MakeCheckpoint(request.job_id());
+  request.set_file("model.safetensors");
+  std::string bytes;
+  ASSERT_TRUE(Fetch(request, &bytes).ok());
+  EXPECT_TRUE(bytes == kContent);
+  request.set_checkpoint("step-000000005");
+  const int64_t size = static_cast<int64_t>(kContent.size());
+  const std::vector<std::pair<int64_t, int64_t>> ranges = {{1, 0},        {0, 3},    {size - 7, 0},
+                                                           {size - 7, 7}, {size, 0}, {1 << 20, (1 << 20) + 1}};
+  for (const auto& [offset, length] : ranges) {
+    request.set_offset(offset);
+    request.set_length(length);
+    bytes.clear();
+    ASSERT_TRUE(Fetch(request, &bytes).ok()) << offset;
+    const std::string expected = kContent.substr(static_cast<size_t>(offset));
+    EXPECT_TRUE(bytes == (length == 0 ? expected : expected.substr(0, static_cast<size_t>(length)))) << offset;
+  }
+  request.set_offset(0);
+  request.set_length(0);
+  request.set_file("MANIFEST");
+  bytes.clear();
+  ASSERT_TRUE(Fetch(request, &bytes).ok());
+  EXPECT_THAT(bytes, HasSubstr(" model.safetensors\n"));
+}
+
+TEST_F(RangeTest, WhatIsNotThereIsRefused) {
+  Train(ThreeEvents);
+  v1::DownloadCheckpointRequest request;
+  request.set_job_id(CreateGood());
+  MakeCheckpoint(request.job_id());
+  std::string bytes;
+  request.set_offset(1);
+  EXPECT_THAT(ViolatedFields(Fetch(request, &bytes)), ElementsAre("file", "checkpoint"));
+  request.set_checkpoint("step-000000005");
+  request.set_file("model.safetensors");
+  request.set_offset(static_cast<int64_t>(kContent.size()) + 1);
+  EXPECT_EQ(Fetch(request, &bytes).error_code(), grpc::StatusCode::OUT_OF_RANGE);
+  request.set_offset(2);
+  request.set_length(static_cast<int64_t>(kContent.size()));
+  EXPECT_EQ(Fetch(request, &bytes).error_code(), grpc::StatusCode::OUT_OF_RANGE);
+  request.set_length(INT64_MAX);
+  EXPECT_EQ(Fetch(request, &bytes).error_code(), grpc::StatusCode::OUT_OF_RANGE);
+  request.set_length(-1);
+  EXPECT_THAT(ViolatedFields(Fetch(request, &bytes)), ElementsAre("length"));
+  request.set_length(0);
+  request.set_offset(0);
+  for (const char* file : {"optimizer.safetensors", "../MANIFEST", "/etc/passwd"}) {
+    request.set_file(file);
+    EXPECT_EQ(Fetch(request, &bytes).error_code(), grpc::StatusCode::NOT_FOUND) << file;
+  }
+  EXPECT_EQ(bytes, "");
+}
+
 class ArtifactTest : public TrainingServiceTest {
  protected:
   // The artifact's bytes, or the call's error.

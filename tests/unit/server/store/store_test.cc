@@ -39,7 +39,7 @@ TEST(StoreTest, KeepsEveryFieldOfARecord) {
   record.worker_number = 12;
   record.last_reported_step = 500;
   record.run_seconds = 1.5;
-  record.running_since = absl::FromUnixNanos(1'700'000'000'123'456'789);
+  record.run_counted = absl::Nanoseconds(1'700'000'000'123'456'789);
   record.lost_attempts = 2;
   {
     auto store = OpenStore(dir);
@@ -56,7 +56,7 @@ TEST(StoreTest, KeepsEveryFieldOfARecord) {
   EXPECT_EQ(found->worker_number, 12u);
   EXPECT_EQ(found->last_reported_step, 500);
   EXPECT_EQ(found->run_seconds, 1.5);
-  EXPECT_EQ(found->running_since, record.running_since);
+  EXPECT_EQ(found->run_counted, record.run_counted);
   EXPECT_EQ(found->lost_attempts, 2);
 }
 

@@ -72,6 +72,7 @@ v1::DaemonMessage Welcome(uint64_t acknowledged = 0) {
   welcome.add_devices("cpu-7");
   welcome.set_checkpoint_dir("/checkpoints");
   welcome.set_artifact_dir("/artifacts");
+  welcome.set_upload_dir("/uploads");
   welcome.set_last_reported_step(42);
   welcome.set_last_checkpoint("step-000000040");
   v1::JobSpec& spec = *welcome.mutable_spec();
@@ -159,6 +160,7 @@ TEST_F(WorkerTest, TrainsWhatItIsAssignedAndReports) {
   EXPECT_THAT(trainer_options_.devices, ElementsAre("cpu-4", "cpu-7"));
   EXPECT_EQ(trainer_options_.checkpoint_dir, "/checkpoints");
   EXPECT_EQ(trainer_options_.artifact_dir, "/artifacts");
+  EXPECT_EQ(trainer_options_.upload_dir, "/uploads");
   EXPECT_EQ(trainer_options_.last_reported_step, 42);
   EXPECT_EQ(trainer_options_.last_checkpoint, "step-000000040");
 }

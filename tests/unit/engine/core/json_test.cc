@@ -1,4 +1,4 @@
-#include "engine/train/json.h"
+#include "engine/core/json.h"
 
 #include <cfloat>
 #include <string>
@@ -6,7 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace ampd::train {
+namespace ampd {
 namespace {
 
 using testing::HasSubstr;
@@ -61,4 +61,4 @@ TEST(Json, QuotedTextComesBack) {
 }
 
 }  // namespace
-}  // namespace ampd::train
+}  // namespace ampd

@@ -1,4 +1,4 @@
-#include "engine/train/safetensors.h"
+#include "engine/core/safetensors.h"
 
 #include <cstring>
 #include <random>
@@ -9,7 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace ampd::train {
+namespace ampd {
 namespace {
 
 using testing::HasSubstr;
@@ -151,4 +151,4 @@ TEST(Safetensors, NoMutationOfAFileIsReadOutOfBounds) {
 }
 
 }  // namespace
-}  // namespace ampd::train
+}  // namespace ampd

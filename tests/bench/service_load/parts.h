@@ -1,0 +1,51 @@
+// What the program measures, one part after another.
+#ifndef AMPD_TESTS_BENCH_SERVICE_LOAD_PARTS_H_
+#define AMPD_TESTS_BENCH_SERVICE_LOAD_PARTS_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "tests/bench/service_load/figures.h"
+#include "tests/bench/service_load/load_daemon.h"
+
+namespace ampd::load {
+
+struct Sizes {
+  // Jobs submitted, and how many CreateJob calls are under way at a time.
+  int jobs = 10000;
+  int concurrency = 64;
+  int watchers = 1000;
+  // Of watching, seconds; also of looking at the idle daemon.
+  int seconds = 10;
+  // Jobs in the store that a daemon starts with.
+  int stored = 100000;
+  // Steps of the training that is timed, and how often it is repeated.
+  int steps = 600;
+  int rounds = 3;
+};
+
+// The id of a job that sends ten events a second, once it runs; it holds the only device.
+absl::StatusOr<std::string> StartTicking(LoadDaemon* daemon);
+
+// Submits jobs while somebody asks for them, lists pages of a short and a long queue, kills the daemon, and looks
+// whether every acknowledged job is there. `daemon` is a new one on the same state in the end.
+absl::Status MeasureSubmits(const Sizes& sizes, const DaemonOptions& options, std::unique_ptr<LoadDaemon>* daemon,
+                            Figures* figures);
+
+// Many watchers of the ticking job.
+absl::Status MeasureWatchers(const Sizes& sizes, const std::string& ticking, LoadDaemon* daemon, Figures* figures);
+
+// The daemon while nobody asks anything: the ticking job is ended, another holds the device and is silent.
+absl::Status MeasureIdle(const Sizes& sizes, const std::string& ticking, LoadDaemon* daemon, Figures* figures);
+
+// Fills the store of a daemon that is gone, and times the next one's start.
+absl::Status MeasureRestart(const Sizes& sizes, const DaemonOptions& options, Figures* figures);
+
+// The same training in this process, and through the daemon and the real worker.
+absl::Status MeasureTraining(const Sizes& sizes, const std::string& folder, Figures* figures);
+
+}  // namespace ampd::load
+
+#endif  // AMPD_TESTS_BENCH_SERVICE_LOAD_PARTS_H_

@@ -1,0 +1,154 @@
+"""Which checkpoints are kept, the best among them; copies in a mirror; a damaged one is named and the one before used."""
+
+import hashlib
+import os
+
+import ampd_process
+from ampd_process import DaemonTest, eventually, glyphs_job, losses_by_step
+
+
+def job(name="best", **checkpoint):
+    """Evaluated every 32 steps, 12 times; a learning rate at which the accuracy goes up and down."""
+    return glyphs_job(name, steps=384, optimizer={"adamw": {"learning_rate": 0.03}},
+                      checkpoint={"every_seconds": 0, "keep_last": 2, **checkpoint})
+
+
+def saved(events):
+    return [event.checkpoint for event in events if event.HasField("checkpoint")]
+
+
+def files_beneath(folder):
+    found = {}
+    for path, _, names in os.walk(folder):
+        for name in names:
+            with open(os.path.join(path, name), "rb") as file:
+                digest = hashlib.sha256(file.read()).hexdigest()
+            found[os.path.relpath(os.path.join(path, name), folder)] = digest
+    return found
+
+
+class CheckpointsTest(DaemonTest):
+    def check_best(self, ampd, job_id, metric, better):
+        """`best` is told of every evaluation that is better than all before, and that one's checkpoint is there."""
+        events = ampd.events(job_id)
+        self.assert_sequence(events)
+        metrics = {e.evaluation.step: e.evaluation.metrics[metric] for e in events if e.HasField("evaluation")}
+        self.assertEqual(len(metrics), 12)
+        best, told = None, {}
+        for step in sorted(metrics):
+            if best is None or better(metrics[step], metrics[best]):
+                best = step
+                told[step] = metrics[step]
+        checkpoints = {checkpoint.step: checkpoint for checkpoint in saved(events)}
+        self.assertLessEqual(set(metrics), set(checkpoints), "a checkpoint after each evaluation")
+        self.assertEqual({step: c.metric for step, c in checkpoints.items() if c.best}, told)
+        self.assertGreater(len(told), 1, metrics)
+        kept = {f"step-{step:09d}" for step in sorted(checkpoints)[-2:] + [best]}
+        self.assertEqual(set(os.listdir(os.path.join(ampd.state_dir, "checkpoints", job_id))), kept)
+        return best
+
+    def test_the_best_is_kept_through_a_lost_worker(self):
+        ampd = self.daemon()
+        job_id = ampd.submit(job(keep_best="accuracy")).id
+        ampd.wait_for_step(job_id, 200)
+        ampd.kill_workers()
+        self.assert_state(ampd.wait(job_id), "SUCCEEDED")
+        self.check_best(ampd, job_id, "accuracy", lambda a, b: a > b)
+        lowest = ampd.submit(job(keep_best="loss")).id
+        self.assert_state(ampd.wait(lowest), "SUCCEEDED")
+        self.check_best(ampd, lowest, "loss", lambda a, b: a < b)
+
+    def test_a_metric_that_the_model_has_not(self):
+        ampd = self.daemon()
+        ended = ampd.run(job(keep_best="mean_average_precision"))
+        self.assert_state(ended, "FAILED")
+        self.assertIn("the evaluations have no metric mean_average_precision, but accuracy, loss", ended.failure.message)
+        self.assertEqual(ampd_process.failure_class(ended.failure), "INVALID_SPEC")
+
+    def test_a_mirror_has_what_the_state_directory_has(self):
+        mirror = os.path.join(self.folder, "mirror")
+        ampd = self.daemon(config={"mirror_dir": mirror})
+        job_id = ampd.submit(job(keep_best="accuracy")).id
+        self.assert_state(ampd.wait(job_id), "SUCCEEDED")
+        self.assertEqual({c.mirror_error for c in saved(ampd.events(job_id))}, {""})
+        originals = files_beneath(os.path.join(ampd.state_dir, "checkpoints"))
+        self.assertGreater(len(originals), 7)
+        self.assertEqual(files_beneath(mirror), originals)
+
+    def test_a_mirror_out_of_order_is_told(self):
+        mirror = os.path.join(self.folder, "mirror")
+        with open(mirror, "w") as file:
+            file.write("a file where the folder should be")
+        ampd = self.daemon(config={"mirror_dir": mirror})
+        job_id = ampd.submit(job(keep_best="accuracy")).id
+        self.assert_state(ampd.wait(job_id), "SUCCEEDED")
+        for checkpoint in saved(ampd.events(job_id)):
+            self.assertIn(mirror, checkpoint.mirror_error)
+
+    def test_a_damaged_checkpoint_is_named_and_the_one_before_used(self):
+        ampd = self.daemon()
+        plain = losses_by_step(ampd.events(ampd.submit(glyphs_job(steps=300, every_steps=50)).id))
+        job_id = ampd.submit(glyphs_job(steps=300, every_steps=50)).id
+        ampd.wait_for_step(job_id, 120)
+        self.assertEqual(ampd.terminate(), 0)
+        folder = os.path.join(ampd.state_dir, "checkpoints", job_id)
+        before, newest = sorted(os.listdir(folder))[-2:]
+        with open(os.path.join(folder, newest, "optimizer.safetensors"), "r+b") as file:
+            file.seek(-5, os.SEEK_END)
+            byte = file.read(1)
+            file.seek(-5, os.SEEK_END)
+            file.write(bytes([byte[0] ^ 1]))
+        ampd.start()
+        self.assert_state(ampd.wait(job_id), "SUCCEEDED")
+        events = ampd.events(job_id)
+        self.assert_sequence(events)
+        text = " ".join(event.log.text for event in events if event.HasField("log"))
+        self.assertIn(f"checkpoint {newest} is damaged and not used: optimizer.safetensors", text)
+        rewound = [event.rewound.to_step for event in events if event.HasField("rewound")]
+        self.assertEqual(rewound, [int(before.removeprefix("step-"))])
+        self.assertEqual(losses_by_step(events), plain)
+        self.assertNotIn(newest, os.listdir(folder), "it goes with the next checkpoint")
+
+    def test_what_is_kept_of_ended_jobs(self):
+        """Step reports become coarser, checkpoints go, and nothing that is told of a job contradicts it."""
+        ampd = self.daemon(config={"retention": {"step_reports": 100}})
+        spec = glyphs_job("old", steps=450, every_steps=30)
+        job_id = ampd.submit(spec).id
+        self.assert_state(ampd.wait(job_id), "SUCCEEDED")
+        before = ampd.events(job_id)
+        self.assertEqual(len([e for e in before if e.HasField("step")]), 450)
+        self.assertEqual(ampd.terminate(), 0)
+        ampd.start()
+        eventually(lambda: len(ampd.events(job_id)) < len(before) - 100, "fewer events")
+        events = ampd.events(job_id)
+        self.assert_sequence(events)
+        self.assertEqual(events[-100:], before[-100:], "the newest stay as they are")
+        told = [e for e in events if not e.HasField("step")]
+        self.assertEqual(told, [e for e in before if not e.HasField("step")])
+        steps = [e.step for e in events if e.HasField("step")]
+        self.assertEqual([s for step in steps for s in range(step.first_step, step.last_step + 1)], list(range(1, 451)))
+        losses = losses_by_step(before)
+        for step in steps:
+            mean = sum(losses[s] for s in range(step.first_step, step.last_step + 1)) / (step.last_step - step.first_step + 1)
+            self.assertAlmostEqual(step.phases[0].loss, mean, 9)
+            self.assertEqual(step.phases[0].steps_applied, step.last_step)
+        # A watcher that was in the middle of what is one event now gets that event.
+        merged = next(e for e in events if e.first_sequence < e.sequence)
+        self.assertEqual(next(iter(ampd.watch(job_id, after=merged.first_sequence))), merged)
+
+        self.assertTrue(os.path.isdir(os.path.join(ampd.state_dir, "checkpoints", job_id)))
+        running = ampd.submit(glyphs_job("running", steps=100000, every_steps=10)).id
+        ampd.wait_for_step(running, 50)
+        ampd.kill()
+        ampd.config["retention"]["checkpoint_bytes"] = 1
+        ampd.start()
+        eventually(lambda: not os.path.exists(os.path.join(ampd.state_dir, "checkpoints", job_id)), "no checkpoints of it")
+        self.assertTrue(os.listdir(os.path.join(ampd.state_dir, "checkpoints", running)))
+        eventually(lambda: f"job {job_id}: removed its checkpoints" in ampd.log(), "a line in the log")
+        result = ampd.ctl("submit", self.job_file(dict(spec, start_from={"job_id": job_id})))
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn("start_from", result.stderr)
+
+
+if __name__ == "__main__":
+    ampd_process.main()

@@ -1,0 +1,229 @@
+"""Pause, resume, retry, update, checkpoint and drain, by the client's verbs, with real daemons and workers."""
+
+import http.server
+import json
+import os
+import signal
+import struct
+import threading
+
+import ampd_process
+from ampd_process import DaemonTest, OneDaemonTest, eventually, glyphs_job, losses_by_step, state_name, states
+
+ENDLESS = 1000000
+
+
+class VerbsTest(OneDaemonTest):
+    def state(self, job_id):
+        return state_name(self.ampd.get(job_id).state)
+
+    def await_state(self, job_id, state):
+        eventually(lambda: self.state(job_id) == state, f"{state} of {job_id}")
+
+    def test_a_paused_job_gives_its_device_back_and_loses_no_step(self):
+        ampd = self.ampd
+        plain = losses_by_step(ampd.events(ampd.submit(glyphs_job("plain", steps=600, mode="FP16")).id))
+        job = ampd.submit(glyphs_job("paused", steps=600, mode="FP16")).id
+        ampd.wait_for_step(job, 20)
+        self.assertIn("PREEMPTING (to be paused)", self.ctl(0, "pause", job).stdout)
+        self.await_state(job, "PAUSED")
+        self.assertIn("PAUSED (REQUESTED)", self.ctl(0, "list").stdout)
+        # The device is free.
+        self.assert_state(ampd.run(glyphs_job("between", steps=3)), "SUCCEEDED")
+        eventually(lambda: not ampd.worker_pids(), "the end of the workers")
+        self.ctl(1, "resume", ampd.submit(glyphs_job("never paused", steps=3)).id)
+        # A paused job stays so over a crash of the daemon.
+        ampd.kill()
+        ampd.start()
+        self.assertEqual(self.state(job), "PAUSED")
+        self.assertIn("QUEUED", self.ctl(0, "resume", job).stdout)
+        self.assert_state(ampd.wait(job), "SUCCEEDED")
+        events = ampd.events(job)
+        self.assert_sequence(events)
+        self.assertEqual(states(events), ["QUEUED", "STARTING", "RUNNING", "PREEMPTING", "PAUSED", "QUEUED", "STARTING",
+                                          "RUNNING", "SUCCEEDED"])
+        reported = [e.step.last_step for e in events if e.HasField("step")]
+        self.assertEqual(reported, list(range(1, 601)), "nothing is repeated")
+        again = losses_by_step(events)
+        self.assertEqual([s for s in plain if struct.pack("<d", plain[s]) != struct.pack("<d", again[s])], [])
+        self.assertEqual(ampd.get(job).failures, 0)
+
+    def test_a_pause_that_a_crash_interrupts(self):
+        ampd = self.ampd
+        job = ampd.submit(glyphs_job("crash", steps=ENDLESS, every_steps=10)).id
+        ampd.wait_for_step(job, 10)
+        self.ctl(0, "pause", job)
+        ampd.kill()
+        ampd.start()
+        self.await_state(job, "PAUSED")
+        eventually(lambda: not ampd.worker_pids(), "the end of the worker")
+        self.ctl(3, "wait", self.cancelled(job))
+
+    def cancelled(self, job):
+        self.ctl(0, "cancel", job)
+        return job
+
+    def test_checkpoints_on_request(self):
+        ampd = self.ampd
+        job = ampd.submit(glyphs_job("checkpoint", steps=ENDLESS)).id
+        ampd.wait_for_step(job, 5)
+        self.assertNotIn("step-", self.ctl(0, "checkpoints", job).stdout)
+        before = ampd.get(job).summary.step
+        first = json.loads(self.ctl(0, "checkpoint", job, "-o", "json").stdout)
+        self.assertGreaterEqual(int(first["step"]), before)
+        self.assertEqual(ampd.get(job).summary.checkpoint, first["name"], "durable when it is answered")
+        second = json.loads(self.ctl(0, "checkpoint", job, "-o", "json").stdout)
+        self.assertGreater(int(second["step"]), int(first["step"]))
+        listed = json.loads(self.ctl(0, "checkpoints", job, "-o", "json").stdout)["checkpoints"]
+        self.assertEqual([c["name"] for c in listed], [second["name"], first["name"]])
+        self.assertEqual([c["size_bytes"] for c in listed], [second["size_bytes"], first["size_bytes"]])
+        self.assertEqual([c["damage"] for c in listed], ["", ""])
+        with open(f"{ampd.state_dir}/checkpoints/{job}/{first['name']}/model.safetensors", "r+b") as file:
+            file.truncate(100)
+        self.assertIn("damaged: model.safetensors has 100 bytes", self.ctl(0, "checkpoints", job).stdout)
+        self.ctl(3, "wait", self.cancelled(job))
+        self.assertIn("does not run, it is CANCELLED", self.ctl(1, "checkpoint", job).stderr)
+
+    def test_a_retried_job_goes_on_where_it_was(self):
+        ampd = self.ampd
+        job = ampd.submit(glyphs_job("retried", steps=400)).id
+        ampd.wait_for_step(job, 20)
+        self.ctl(3, "wait", self.cancelled(job))
+        watch = ampd.ctl_start("watch", job)
+        self.assertEqual(watch.wait(timeout=60), 3, "it has ended")
+        watch.communicate()
+        self.assertIn("retry", self.ctl(0, "retry", "--help").stdout)
+        self.ctl(0, "retry", job)
+        self.assert_state(ampd.wait(job), "SUCCEEDED")
+        # From the first event on, over the end in between.
+        events = list(ampd.watch(job))
+        self.assertEqual(states(events), ["QUEUED", "STARTING", "RUNNING", "CANCELLING", "CANCELLED", "QUEUED",
+                                          "STARTING", "RUNNING", "SUCCEEDED"])
+        reported = [e.step.last_step for e in events if e.HasField("step")]
+        self.assertEqual(reported, list(range(1, 401)), "nothing is repeated")
+        self.assertIn("only FAILED and CANCELLED", self.ctl(1, "retry", job).stderr)
+        self.assertEqual(self.ctl(0, "watch", job).returncode, 0)
+
+    def test_updates(self):
+        ampd = self.ampd
+        running = ampd.submit(glyphs_job("running", steps=ENDLESS)).id
+        job = ampd.submit(glyphs_job("updated", steps=3, labels={"team": "vision", "stale": "yes"})).id
+        ampd.wait_for_step(running, 1)
+        self.ctl(0, "update", job, "--priority", "7", "--label", "team=speech", "--label", "run=a=b", "--remove-label",
+                 "stale")
+        ampd.kill()
+        ampd.start()
+        spec = ampd.get(job).spec
+        self.assertEqual(spec.resources.priority, 7)
+        self.assertEqual(dict(spec.labels), {"team": "speech", "run": "a=b"})
+        self.assertIn("priority: must be from -1000 to 1000, is 1001",
+                      self.ctl(2, "update", job, "--priority", "1001").stderr)
+        self.assertIn("no label \"none\"", self.ctl(2, "update", job, "--remove-label", "none").stderr)
+        self.ctl(2, "update", job)
+        self.ctl(3, "wait", self.cancelled(running))
+        self.assert_state(ampd.wait(job), "SUCCEEDED")
+        self.ctl(1, "update", job, "--priority", "1")
+
+    def test_a_drained_device_takes_no_job(self):
+        ampd = self.ampd
+        job = ampd.submit(glyphs_job("moved", steps=600)).id
+        ampd.wait_for_step(job, 10)
+        self.ctl(2, "drain", "cpu-0")
+        self.ctl(2, "drain", "cpu-7", "--reason", "none")
+        self.ctl(2, "drain", "cpu-0", "--server")
+        self.ctl(0, "drain", "cpu-0", "--reason", "new fan", "--stop-jobs")
+        self.await_state(job, "QUEUED")
+        self.assertIn("GPU_DRAINED", self.ctl(0, "get", job).stdout)
+        ampd.kill()
+        ampd.start()
+        self.assertIn("DRAINED: new fan; no job starts on it", self.ctl(0, "devices").stdout)
+        self.assertIn("GPU_DRAINED", self.ctl(0, "get", job).stdout)
+        self.ctl(0, "undrain", "cpu-0")
+        self.assert_state(ampd.wait(job), "SUCCEEDED")
+        events = ampd.events(job)
+        self.assertEqual([e.step.last_step for e in events if e.HasField("step")], list(range(1, 601)))
+
+
+class DrainServerTest(DaemonTest):
+    def running(self, **config):
+        ampd = self.daemon(config=config)
+        job = ampd.submit(glyphs_job("drained", steps=ENDLESS)).id
+        ampd.wait_for_step(job, 5)
+        return ampd, job
+
+    def assert_drained(self, ampd, job, reason):
+        """The daemon exits with 0 by itself, and nothing of the job is lost."""
+        self.assertEqual(ampd.process.wait(timeout=60), 0, ampd.log())
+        self.assertEqual(ampd.worker_pids(), [])
+        ampd.kill()
+        ampd.start()
+        changes = []
+        for event in ampd.watch(job):
+            if event.HasField("state_change"):
+                changes.append(event.state_change)
+            if len(changes) == 4:
+                break
+        self.assertEqual(state_name(changes[3].to), "QUEUED")
+        self.assertIn(reason, changes[3].reason)
+        self.assertNotEqual(ampd.get(job).summary.checkpoint, "")
+        self.assertEqual(ampd.ctl("cancel", job).returncode, 0)
+
+    def test_by_a_call(self):
+        ampd, job = self.running()
+        result = ampd.ctl("drain", "--server", "--reason", "new kernel", "--timeout", "60")
+        self.assertEqual((result.returncode, result.stdout), (0, "draining; 1 job stops\n"), result.stderr)
+        self.assert_drained(ampd, job, "stopped with the daemon: new kernel")
+
+    def test_by_a_notice_in_a_file(self):
+        notice = os.path.join(self.folder, "notice")
+        ampd, job = self.running(spot_notice_file=notice)
+        with open(notice, "w"):
+            pass
+        self.assertEqual(ampd.process.wait(timeout=60), 0, ampd.log())
+        # The next one would obey it, too.
+        os.remove(notice)
+        self.assert_drained(ampd, job, f"notice at {notice}")
+
+    def test_by_a_notice_at_a_url(self):
+        answers = {"code": 404}
+        asked = threading.Event()
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                self.send_response(answers["code"] if self.path == "/spot?now" else 500)
+                self.end_headers()
+                asked.set()
+
+            def log_message(self, *_):
+                pass
+
+        server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+        self.addCleanup(server.server_close)
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        self.addCleanup(thread.join)
+        self.addCleanup(server.shutdown)
+        ampd, job = self.running(spot_notice_url=f"http://127.0.0.1:{server.server_port}/spot?now")
+        self.assertTrue(asked.wait(60))
+        self.assertIsNone(ampd.process.poll())
+        answers["code"] = 200
+        eventually(lambda: ampd.process.poll() is not None, "the daemon's end")
+        # The next one has the same notice to obey.
+        answers["code"] = 404
+        self.assert_drained(ampd, job, "/spot?now")
+
+    def test_a_worker_that_cannot_stop_does_not_hold_up_the_end(self):
+        ampd, job = self.running()
+        for pid in ampd.worker_pids():
+            os.kill(pid, signal.SIGSTOP)
+        self.assertEqual(ampd.ctl("drain", "--server", "--timeout", "16").returncode, 0)
+        self.assertEqual(ampd.process.wait(timeout=16), 0, "gone before the deadline")
+        self.assertEqual(ampd.worker_pids(), [])
+        ampd.kill()
+        ampd.start()
+        ampd.wait_for_step(job, 5)
+        self.assertEqual(ampd.ctl("cancel", job).returncode, 0)
+
+
+if __name__ == "__main__":
+    ampd_process.main()

@@ -1,0 +1,486 @@
+// Models written as ONNX and read again by the importer compute what the float64 reference does for the graph they were
+// written from, at a batch that neither graph had.
+#include <gmock/gmock.h>
+#include <google/protobuf/text_format.h>
+#include <gtest/gtest.h>
+#include <onnx/onnx_pb.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "engine/models/export_forward.h"
+#include "engine/models/onnx/export.h"
+#include "engine/models/onnx/import.h"
+#include "engine/train/disk_layout.h"
+#include "proto/spec/resolve.h"
+#include "tests/conformance/graph_runner.h"
+#include "tests/support/emit.h"
+#include "tests/support/graph_reference.h"
+#include "tests/support/ref_tensor.h"
+
+namespace ampd::models {
+namespace {
+
+using ampd::testing::GraphInputs;
+using ampd::testing::RefTensor;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr int64_t kRunBatch = 5;
+
+struct Network {
+  std::string name;
+  std::string layers;  // text format of ModelSpec
+  SampleInfo sample;
+  double largest_id = 0;  // above 0: inputs are whole numbers below it
+};
+
+v1::JobSpec SpecOf(const std::string& model) {
+  v1::JobSpec spec;
+  const std::string text = "data { train { glyphs {} } } model { " + model + " loss { softmax_cross_entropy {} } }";
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &spec)) << text;
+  auto resolved = ResolveJobSpec(spec);
+  EXPECT_TRUE(resolved.ok()) << resolved.status();
+  return resolved.ok() ? resolved->proto() : v1::JobSpec();
+}
+
+ir::Graph GraphOf(const Network& network, int64_t batch) {
+  auto graph = BuildExportForward(SpecOf(network.layers), network.sample, batch);
+  EXPECT_TRUE(graph.ok()) << network.name << ": " << graph.status();
+  return graph.ok() ? *std::move(graph) : ir::Graph();
+}
+
+RefTensor RandomTensor(const Shape& shape, ampd::testing::Random* random, double low, double high) {
+  RefTensor t = ampd::testing::Filled(shape);
+  for (double& x : t.data) x = static_cast<float>(random->Uniform(low, high));
+  return t;
+}
+
+// Parameters, states and a batch.
+GraphInputs InputsOf(const Network& network, const ir::Graph& graph) {
+  ampd::testing::Random random(7);
+  GraphInputs in;
+  for (const ir::Persistent& p : graph.parameters) {
+    in.parameters.push_back(RandomTensor(p.type.shape, &random, -0.7, 0.7));
+  }
+  for (const ir::Persistent& s : graph.states) in.states.push_back(RandomTensor(s.type.shape, &random, 0.5, 1));
+  for (const ir::Value& value : graph.values) {
+    if (value.kind != ir::ValueKind::kInput) continue;
+    const bool lengths = value.name == "lengths";
+    RefTensor t = RandomTensor(value.type.shape, &random, -1, 1);
+    for (double& x : t.data) {
+      if (lengths) x = std::floor((x + 1) / 2 * static_cast<double>(network.sample.input_shape[0])) + 1;
+      if (!lengths && network.largest_id > 0) x = std::floor((x + 1) / 2 * network.largest_id);
+    }
+    in.inputs[value.name] = t;
+  }
+  return in;
+}
+
+std::vector<int64_t> Axes(const ir::TensorType& type) {
+  return type.shape.size() == 4 ? std::vector<int64_t>{0, 3, 1, 2} : std::vector<int64_t>();
+}
+
+// [N, H, W, C] as [N, C, H, W]; others as they are.
+RefTensor ChannelsFirst(const RefTensor& x) {
+  if (x.shape.size() != 4) return x;
+  RefTensor y = ampd::testing::Filled({x.shape[0], x.shape[3], x.shape[1], x.shape[2]});
+  size_t i = 0;
+  for (int64_t n = 0; n < x.shape[0]; ++n) {
+    for (int64_t p = 0; p < x.shape[1] * x.shape[2]; ++p) {
+      for (int64_t c = 0; c < x.shape[3]; ++c) {
+        y.data[static_cast<size_t>((n * x.shape[3] + c) * x.shape[1] * x.shape[2] + p)] = x.data[i++];
+      }
+    }
+  }
+  return y;
+}
+
+absl::StatusOr<std::string> Export(const ir::Graph& graph, const ir::Graph& twin, const GraphInputs& values) {
+  std::map<std::string, std::string> bytes;
+  const auto add = [&](const std::vector<ir::Persistent>& list, const std::vector<RefTensor>& data) {
+    for (size_t i = 0; i < list.size(); ++i) {
+      const Tensor tensor = ampd::testing::ToTensor(data[i], list[i].type.dtype);
+      std::string& disk = bytes[list[i].name];
+      disk.resize(static_cast<size_t>(tensor.view().bytes()));
+      train::ToDisk(list[i], tensor.view().data, disk.data());
+    }
+  };
+  add(graph.parameters, values.parameters);
+  add(graph.states, values.states);
+  onnx::ExportOptions options;
+  options.inputs = {{"x", "input", Axes(graph.type(graph.FindInput("x")))}};
+  if (graph.FindInput("lengths") >= 0) options.inputs.push_back({"lengths", "lengths", {}});
+  options.outputs = {{"output", "output", Axes(graph.type(graph.outputs.at("output")))}};
+  options.bytes = [&](const ir::Persistent& tensor) -> absl::StatusOr<absl::string_view> { return bytes[tensor.name]; };
+  return onnx::ExportGraph(graph, twin, options);
+}
+
+::onnx::ModelProto ModelOf(const Network& network) {
+  const ir::Graph graph = GraphOf(network, 2);
+  const auto bytes = Export(graph, GraphOf(network, 3), InputsOf(network, graph));
+  EXPECT_TRUE(bytes.ok()) << network.name << ": " << bytes.status();
+  ::onnx::ModelProto model;
+  EXPECT_TRUE(bytes.ok() && model.ParseFromString(*bytes));
+  return model;
+}
+
+std::vector<std::string> Operations(const ::onnx::ModelProto& model) {
+  std::vector<std::string> operations;
+  for (const auto& node : model.graph().node()) operations.push_back(node.op_type());
+  return operations;
+}
+
+RefTensor RunAgain(const std::string& bytes, const GraphInputs& in) {
+  const auto model = onnx::Model::Parse(bytes);
+  EXPECT_TRUE(model.ok()) << model.status();
+  onnx::ImportOptions options;
+  std::map<std::string, std::shared_ptr<const Tensor>> inputs;
+  for (const onnx::ModelValue& value : model->inputs()) {
+    const RefTensor& given = value.name == "lengths" ? in.inputs.at("lengths") : in.inputs.at("x");
+    const DType dtype = value.element_type == "INT64"   ? DType::kI64
+                        : value.element_type == "INT32" ? DType::kI32
+                                                        : DType::kF32;
+    inputs[value.name] = std::make_shared<Tensor>(ampd::testing::ToTensor(ChannelsFirst(given), dtype));
+    options.input_shapes[value.name] = inputs[value.name]->shape();
+  }
+  const auto imported = model->Import(options);
+  EXPECT_TRUE(imported.ok()) << imported.status();
+  if (!imported.ok()) return {};
+  const auto outputs = ampd::testing::RunImported(*imported, inputs, 1);
+  EXPECT_TRUE(outputs.ok()) << outputs.status();
+  return outputs.ok() ? ampd::testing::FromTensor(outputs->at("output").view()) : RefTensor();
+}
+
+const std::vector<Network>& Networks() {
+  static const auto& networks = *new std::vector<Network>{
+      {"mlp",
+       "layers { flatten {} } layers { dense { units: 7 activation: RELU } } layers { dense { units: 3 } }",
+       {.input_shape = {4, 3, 2}}},
+      {"convnet",
+       R"pb(layers {
+              name: "conv"
+              conv2d { filters: 4 kernel: 3 stride: 2 padding: SAME }
+            }
+            layers {
+              name: "bn"
+              batch_norm {}
+            }
+            layers { relu {} }
+            layers { max_pool { size: 2 } }
+            layers { flatten {} }
+            layers {
+              name: "flat_bn"
+              batch_norm {}
+            }
+            layers { layer_norm {} }
+            layers {
+              name: "head"
+              dense { units: 3 }
+            })pb",
+       {.input_shape = {9, 8, 2}}},
+      {"flattened output",
+       "layers { conv2d { filters: 3 kernel: 2 } } layers { flatten {} } layers { tanh {} }",
+       {.input_shape = {4, 5, 2}}},
+      {"image output",
+       R"pb(layers {
+              name: "a"
+              conv2d { filters: 4 kernel: 3 padding: SAME }
+            }
+            layers { layer_norm {} }
+            layers { rms_norm {} }
+            layers { group_norm { groups: 2 } }
+            layers { instance_norm { affine: true } }
+            layers { instance_norm {} }
+            layers {
+              conv_transpose2d {
+                filters: 6
+                kernel: 4
+                stride: 2
+                pads: 1
+                groups: 2
+                output_padding: [ 0, 1 ]
+              }
+            })pb",
+       {.input_shape = {5, 4, 3}}},
+      {"residual",
+       R"pb(layers {
+              name: "a"
+              conv2d { filters: 3 kernel: 3 padding: SAME activation: GELU }
+            }
+            layers {
+              name: "b"
+              conv2d { filters: 3 kernel: 3 pads: 2 dilation: 2 groups: 3 activation: SILU }
+            }
+            layers {
+              name: "sum"
+              add {}
+              inputs: "a"
+              inputs: "b"
+            }
+            layers {
+              name: "both"
+              concat { axis: -1 }
+              inputs: "sum"
+              inputs: "a"
+            }
+            layers {
+              name: "some"
+              slice { begin: 1 end: -1 }
+            }
+            layers {
+              name: "gate"
+              sigmoid {}
+            }
+            layers {
+              name: "gated"
+              mul {}
+              inputs: "some"
+              inputs: "gate"
+            }
+            layers { global_avg_pool {} }
+            layers { dense { units: 4 activation: SOFTPLUS } })pb",
+       {.input_shape = {6, 5, 3}}},
+      {"pools",
+       R"pb(layers {
+              max_pool {
+                size: [ 3, 2 ]
+                stride: 1
+                pads: 1
+                dilation: [ 2, 3 ]
+              }
+            }
+            layers { avg_pool { size: 3 stride: 2 pads: 1 count_include_pad: true } }
+            layers { avg_pool { size: 3 stride: 2 pads: 1 } }
+            layers {
+              avg_pool {
+                size: 3
+                stride: 1
+                pads: [ 1, 0, 2, 1 ]
+              }
+            }
+            layers { avg_pool { size: 2 stride: 1 pads: 1 dilation: 2 count_include_pad: true } })pb",
+       {.input_shape = {15, 14, 2}}},
+      {"activations",
+       R"pb(layers { dense { units: 6 activation: LEAKY_RELU } }
+            layers { dense { units: 6 activation: GELU_TANH } }
+            layers { dense { units: 6 activation: ELU } }
+            layers { elu { alpha: 0.3 } }
+            layers { leaky_relu { negative_slope: 0.2 } }
+            layers { dropout { rate: 0.5 } }
+            layers { dense { units: 2 bias: false } })pb",
+       {.input_shape = {5}}},
+      {"transformer",
+       R"pb(layers {
+              name: "rnn"
+              gru { units: 6 }
+            }
+            layers {
+              name: "ln"
+              layer_norm {}
+            }
+            layers {
+              name: "self"
+              multi_head_attention { heads: 2 causal: true }
+            }
+            layers {
+              name: "sum"
+              add {}
+              inputs: "rnn"
+              inputs: "self"
+            }
+            layers {
+              name: "rms"
+              rms_norm {}
+            }
+            layers {
+              name: "cross"
+              multi_head_attention { heads: 3 bias: false }
+              inputs: "rms"
+              inputs: "rnn"
+            }
+            layers { transpose {} }
+            layers { reshape { shape: [ 3, -1 ] } }
+            layers { dense { units: 4 } }
+            layers { flatten {} })pb",
+       {.input_shape = {4, 5}}},
+      {"gpt",
+       R"pb(layers {
+              name: "wte"
+              embedding { vocabulary: 11 features: 6 }
+            }
+            layers { positional_embedding { positions: 9 } }
+            layers { multi_head_attention { heads: 2 causal: true } }
+            layers { dense { units: 6 activation: GELU_TANH } }
+            layers { dense { units: 11 weight_of: "wte" bias: false } })pb",
+       {.input_shape = {7}},
+       11},
+      {"stacked",
+       R"pb(layers { lstm { units: 4 layers: 2 bidirectional: true } }
+            layers { gru { units: 3 layers: 2 bidirectional: true bias: false } }
+            layers { lstm { units: 4 output: LAST_STEP } }
+            layers { dense { units: 3 } })pb",
+       {.input_shape = {4, 2}}},
+      {"speech",
+       R"pb(layers { conv2d { filters: 3 kernel: 3 stride: 2 padding: SAME activation: RELU } }
+            layers { layer_norm {} }
+            layers { lstm { units: 4 bidirectional: true } }
+            layers { gru { units: 5 bias: false } }
+            layers { multi_head_attention { heads: 1 } }
+            layers { dense { units: 6 } })pb",
+       {.input_shape = {8, 6}, .lengths = true}},
+  };
+  return networks;
+}
+
+class ExportTest : public ::testing::TestWithParam<size_t> {};
+
+TEST_P(ExportTest, ComputesWhatTheReferenceDoes) {
+  const Network& network = Networks()[GetParam()];
+  const ir::Graph run = GraphOf(network, kRunBatch);
+  ASSERT_FALSE(run.nodes.empty());
+  const GraphInputs in = InputsOf(network, run);
+  const RefTensor expected = ChannelsFirst(ampd::testing::RunGraphReference(run, in).outputs.at("output"));
+  const auto bytes = Export(GraphOf(network, 2), GraphOf(network, 3), in);
+  ASSERT_TRUE(bytes.ok()) << bytes.status();
+  const RefTensor got = RunAgain(*bytes, in);
+  ASSERT_EQ(ShapeString(got.shape), ShapeString(expected.shape));
+  double largest = 0;
+  for (double x : expected.data) largest = std::max(largest, std::abs(x));
+  EXPECT_GT(largest, 0.01);
+  for (size_t i = 0; i < got.data.size(); ++i) {
+    ASSERT_NEAR(got.data[i], expected.data[i], 1e-5 * std::max(largest, 1.0)) << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Networks, ExportTest, ::testing::Range(size_t{0}, Networks().size()), [](const auto& info) {
+  std::string name = Networks()[info.param].name;
+  std::replace(name.begin(), name.end(), ' ', '_');
+  return name;
+});
+
+TEST(ExportForm, ConvnetsLookAsPeopleExpect) {
+  const ::onnx::ModelProto model = ModelOf({"plain",
+                                            R"pb(layers {
+                                                   name: "conv"
+                                                   conv2d { filters: 4 kernel: 3 activation: RELU }
+                                                 }
+                                                 layers {
+                                                   name: "bn"
+                                                   batch_norm {}
+                                                 }
+                                                 layers { max_pool { size: 2 } }
+                                                 layers {
+                                                   name: "conv2"
+                                                   conv2d { filters: 5 kernel: 2 bias: false }
+                                                 }
+                                                 layers { flatten {} }
+                                                 layers {
+                                                   name: "fc"
+                                                   dense { units: 6 activation: RELU }
+                                                 }
+                                                 layers {
+                                                   name: "head"
+                                                   dense { units: 3 }
+                                                 })pb",
+                                            {.input_shape = {8, 8, 2}}});
+  EXPECT_THAT(Operations(model),
+              ElementsAre("Conv", "Relu", "BatchNormalization", "MaxPool", "Conv", "Flatten", "Gemm", "Relu", "Gemm"));
+  const auto& input = model.graph().input(0);
+  EXPECT_EQ(input.name(), "input");
+  EXPECT_EQ(input.type().tensor_type().shape().dim(0).dim_param(), "batch");
+  EXPECT_EQ(input.type().tensor_type().shape().dim(1).dim_value(), 2);
+  EXPECT_EQ(model.graph().output(0).name(), "output");
+  EXPECT_EQ(model.graph().output(0).type().tensor_type().shape().dim(0).dim_param(), "batch");
+  std::map<std::string, std::vector<int64_t>> shapes;
+  for (const auto& tensor : model.graph().initializer()) {
+    shapes[tensor.name()] = {tensor.dims().begin(), tensor.dims().end()};
+  }
+  EXPECT_EQ(shapes.at("conv.weight"), (std::vector<int64_t>{4, 2, 3, 3}));
+  EXPECT_EQ(shapes.at("fc.weight"), (std::vector<int64_t>{6, 20}));
+  EXPECT_EQ(shapes.count("bn.running_mean"), 1u);
+  EXPECT_EQ(shapes.count("bn.num_batches_tracked"), 0u);
+  EXPECT_EQ(shapes.size(), 2u + 4 + 1 + 2 + 2);
+}
+
+TEST(ExportForm, RecurrencesTurnTimeFirstOnce) {
+  const ::onnx::ModelProto model =
+      ModelOf({"stacked",
+               "layers { name: 'rnn' lstm { units: 4 layers: 2 } } layers { gru { units: 3 output: LAST_STEP } }",
+               {.input_shape = {4, 2}}});
+  std::vector<std::string> operations = Operations(model);
+  EXPECT_EQ(std::count(operations.begin(), operations.end(), "Transpose"), 1);
+  EXPECT_EQ(std::count(operations.begin(), operations.end(), "LSTM"), 2);
+  int64_t biases = 0;
+  for (const auto& tensor : model.graph().initializer()) {
+    if (tensor.name() == "rnn.bias_l1") biases = tensor.dims(1);
+  }
+  EXPECT_EQ(biases, 2 * 4 * 4);
+}
+
+TEST(ExportForm, IdsAreIntegers) {
+  const ::onnx::ModelProto model = ModelOf(Networks()[8]);
+  EXPECT_EQ(model.graph().input(0).type().tensor_type().elem_type(), ::onnx::TensorProto::INT64);
+}
+
+TEST(ExportRefusal, NamesLayerOperationAndNode) {
+  ir::Graph graph;
+  const ir::ValueId x = graph.AddInput("x", {DType::kF32, {2, 4, 4, 1}});
+  const ir::Attributes window{{"size", std::vector<int64_t>{2, 2}},
+                              {"strides", std::vector<int64_t>{2, 2}},
+                              {"pads", std::vector<int64_t>{0, 0, 0, 0}}};
+  const ir::ValueId y = ampd::testing::Emit(&graph, ir::OpKind::kMaxPool2d, "pool", {x}, window);
+  graph.outputs = {{"output", ampd::testing::Emit(&graph, ir::OpKind::kMaxPool2dIndex, "places", {x, y}, window)}};
+  const auto bytes = Export(graph, graph, {});
+  EXPECT_EQ(bytes.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(bytes.status().message()),
+              HasSubstr("layer places: max_pool2d_index has no form in ONNX, node places.max_pool2d_index"));
+}
+
+ir::Graph WithConstant(int64_t batch, bool uniform) {
+  ir::Graph graph;
+  const ir::ValueId x = graph.AddInput("x", {DType::kF32, {batch, 3}});
+  auto constant = std::make_shared<Tensor>(DType::kF32, Shape{batch, 3});
+  for (int64_t i = 0; i < constant->size(); ++i) {
+    constant->as<float>()[static_cast<size_t>(i)] = static_cast<float>(uniform ? i % 3 : i);
+  }
+  const ir::ValueId c = graph.AddConstant("c", constant);
+  graph.outputs = {{"output", ampd::testing::Emit(&graph, ir::OpKind::kAdd, "sum", {x, c})}};
+  return graph;
+}
+
+TEST(ExportRefusal, ConstantsMaySayNoMoreThanTheSameOfEverySample) {
+  const auto refused = Export(WithConstant(2, false), WithConstant(3, false), {});
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("c depends on the size of the batch"));
+  const auto bytes = Export(WithConstant(2, true), WithConstant(3, true), {});
+  ASSERT_TRUE(bytes.ok()) << bytes.status();
+  GraphInputs in;
+  in.inputs["x"] = ampd::testing::Filled({kRunBatch, 3}, 1);
+  const RefTensor got = RunAgain(*bytes, in);
+  ASSERT_EQ(got.size(), 3 * kRunBatch);
+  for (size_t i = 0; i < got.data.size(); ++i) EXPECT_EQ(got.data[i], 1.0 + static_cast<double>(i % 3));
+}
+
+TEST(ExportRefusal, NoLayers) {
+  v1::JobSpec spec = SpecOf("layers { dense { units: 3 } }");
+  spec.mutable_model()->clear_layers();
+  EXPECT_TRUE(absl::IsFailedPrecondition(BuildExportForward(spec, {.input_shape = {4}}, 2).status()));
+}
+
+TEST(ExportRefusal, OneNetworkOnly) {
+  v1::JobSpec spec = SpecOf("layers { dense { units: 3 } }");
+  spec.mutable_model()->clear_layers();
+  spec.mutable_model()->add_networks()->set_name("g");
+  spec.mutable_model()->add_networks()->set_name("d");
+  const auto graph = BuildExportForward(spec, {.input_shape = {4}}, 2);
+  EXPECT_EQ(graph.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(graph.status().message()), HasSubstr("2 networks"));
+}
+
+}  // namespace
+}  // namespace ampd::models

@@ -1,0 +1,143 @@
+#include "engine/train/export_model.h"
+
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/models/onnx/import.h"
+#include "engine/train/checkpoint.h"
+#include "engine/train/checkpoint_weights.h"
+#include "engine/train/files.h"
+#include "gmock/gmock.h"
+#include "tests/unit/engine/train/training_run.h"
+
+namespace ampd::train {
+namespace {
+
+using ::testing::HasSubstr;
+using Form = v1::ExportModelRequest;
+
+const char kModel[] = "model { layers { name: 'head' dense { units: 2 } } loss { softmax_cross_entropy {} } }";
+
+class ExportModelTest : public ::testing::Test {
+ protected:
+  // A checkpoint of a dense layer [2, 3] whose first weights are given; its folder.
+  std::string Save(const std::vector<float>& weights, bool ema = false) {
+    std::vector<float> all = {0, 0, 0, 0, 0, 0};
+    std::copy(weights.begin(), weights.end(), all.begin());
+    const std::string w(reinterpret_cast<const char*>(all.data()), 4 * all.size()), b(8, '\0');
+    const auto from = [](const std::string& bytes) { return [&bytes]() -> absl::string_view { return bytes; }; };
+    const std::vector<TensorSource> model = {{"head.weight", DType::kF32, {2, 3}, from(w)},
+                                             {"head.bias", DType::kF32, {2}, from(b)}};
+    TrainState state;
+    state.step = 5;
+    state.spec_hash = std::string(64, '1');
+    state.phases = {PhaseState{"main", {}, {}}};
+    auto store = CheckpointStore::Open(folder_.path(), 1);
+    EXPECT_TRUE(store.ok()) << store.status();
+    const auto saved = store->Save(state, model, {}, ema ? model : std::vector<TensorSource>());
+    EXPECT_TRUE(saved.ok()) << saved.status();
+    return folder_.path() + "/step-000000005";
+  }
+
+  absl::Status Export(const std::string& checkpoint, Form::Form form, Form::Dtype dtype, bool ema = false,
+                      const std::string& model = kModel) {
+    v1::ExportRequest request;
+    request.set_checkpoint_dir(checkpoint);
+    request.mutable_plan()->add_input_shape(3);
+    request.mutable_request()->set_form(form);
+    request.mutable_request()->set_dtype(dtype);
+    request.mutable_request()->set_ema(ema);
+    const ResolvedJobSpec spec = Spec({"data { train { glyphs {} } }", model});
+    *request.mutable_spec() = spec.proto();
+    std::filesystem::remove(path_);
+    return ExportModel(spec, request, path_);
+  }
+
+  std::string Written() const {
+    const auto bytes = ReadFile(path_, 1 << 20);
+    EXPECT_TRUE(bytes.ok()) << bytes.status();
+    return bytes.value_or("");
+  }
+
+  ScratchFolder folder_, other_;
+  const std::string path_ = other_.path() + "/model";
+};
+
+TEST_F(ExportModelTest, RoundsToNearestEven) {
+  // Between two fp16 numbers: to the even one; 65519 is the largest that is not infinite; below the least: 0.
+  const std::string folder = Save({1 + 0x1p-11f, 1 + 3 * 0x1p-11f, 65519, -0x1p-24f, 0x1p-26f, -0.0f});
+  ASSERT_TRUE(Export(folder, Form::SAFETENSORS, Form::FLOAT16).ok());
+  const auto file = Safetensors::Parse(Written());
+  ASSERT_TRUE(file.ok()) << file.status();
+  const Safetensors::Entry& entry = file->entries().at("head.weight");
+  EXPECT_EQ(entry.dtype, DType::kF16);
+  EXPECT_EQ(entry.shape, (Shape{2, 3}));
+  std::vector<uint16_t> bits(6);
+  std::memcpy(bits.data(), file->Bytes(entry).data(), 12);
+  EXPECT_EQ(bits, (std::vector<uint16_t>{0x3c00, 0x3c02, 0x7bff, 0x8001, 0x0000, 0x8000}));
+}
+
+TEST_F(ExportModelTest, NamesWhatBecomesInfinite) {
+  const std::string folder = Save({1, 2, 3, 70000});
+  const absl::Status half = Export(folder, Form::SAFETENSORS, Form::FLOAT16);
+  EXPECT_EQ(half.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(half.message()), HasSubstr("head.weight[3] is 70000, which is infinite in f16"));
+  EXPECT_TRUE(Export(folder, Form::SAFETENSORS, Form::BFLOAT16).ok());
+  EXPECT_THAT(std::string(Export(Save({3.4e38f}), Form::SAFETENSORS, Form::BFLOAT16).message()), HasSubstr("bf16"));
+  // What was infinite in training is so at home.
+  EXPECT_TRUE(Export(Save({std::numeric_limits<float>::infinity()}), Form::SAFETENSORS, Form::FLOAT16).ok());
+}
+
+TEST_F(ExportModelTest, WritesOnnxThatTheImporterReads) {
+  ASSERT_TRUE(Export(Save({1, 2, 3}), Form::ONNX, Form::FLOAT32).ok());
+  const auto model = models::onnx::Model::Parse(Written());
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->inputs()[0].name, "input");
+  EXPECT_EQ(model->inputs()[0].shape, (Shape{-1, 3}));
+  EXPECT_EQ(model->outputs()[0].name, "output");
+}
+
+TEST_F(ExportModelTest, RefusesWhatTheFormHasNot) {
+  const std::string folder = Save({});
+  EXPECT_TRUE(absl::IsInvalidArgument(Export(folder, Form::ONNX, Form::BFLOAT16)));
+  EXPECT_TRUE(absl::IsInvalidArgument(Export(folder, static_cast<Form::Form>(9), Form::FLOAT32)));
+  EXPECT_TRUE(absl::IsFailedPrecondition(Export(folder, Form::SAFETENSORS, Form::FLOAT32, true)));
+  EXPECT_TRUE(Export(Save({}, true), Form::SAFETENSORS, Form::FLOAT32, true).ok());
+  // Of another model: another shape, another name.
+  for (const char* layer : {"name: 'head' dense { units: 4 }", "name: 'tail' dense { units: 2 }"}) {
+    const absl::Status other =
+        Export(folder, Form::ONNX, Form::FLOAT32, false,
+               absl::StrCat("model { layers { ", layer, " } loss { softmax_cross_entropy {} } }"));
+    EXPECT_TRUE(absl::IsFailedPrecondition(other)) << other;
+    EXPECT_THAT(std::string(other.message()), HasSubstr(".weight"));
+  }
+}
+
+TEST_F(ExportModelTest, ReadsNothingThatIsDamaged) {
+  const std::string folder = Save({});
+  EXPECT_TRUE(absl::IsNotFound(Export(folder + "1", Form::ONNX, Form::FLOAT32)));
+  const std::string path = folder + "/model.safetensors";
+  const auto size = std::filesystem::file_size(path);
+  for (size_t at = 0; at < size; at += 7) {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(static_cast<std::streamoff>(at));
+    const char was = static_cast<char>(file.get());
+    file.seekp(static_cast<std::streamoff>(at));
+    file.put(static_cast<char>(was ^ 0x20)).flush();
+    EXPECT_TRUE(absl::IsDataLoss(ReadWeights(folder, false).status())) << at;
+    file.seekp(static_cast<std::streamoff>(at));
+    file.put(was);
+  }
+  EXPECT_TRUE(ReadWeights(folder, false).ok());
+  std::filesystem::remove(folder + "/MANIFEST");
+  EXPECT_TRUE(absl::IsDataLoss(Export(folder, Form::SAFETENSORS, Form::FLOAT32)));
+}
+
+}  // namespace
+}  // namespace ampd::train

@@ -1,0 +1,354 @@
+// Pausing, resuming and stopping jobs for others.
+#include "tests/unit/server/jobs/controller_fixture.h"
+
+namespace ampd {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr auto kQueued = v1::Job::QUEUED;
+constexpr auto kStarting = v1::Job::STARTING;
+constexpr auto kRunning = v1::Job::RUNNING;
+constexpr auto kPreempting = v1::Job::PREEMPTING;
+constexpr auto kPaused = v1::Job::PAUSED;
+
+class ControllerPauseTest : public ControllerTest {
+ protected:
+  absl::StatusOr<v1::Job> Pause(const std::string& id) {
+    return Await<v1::Job>([&](auto done) { controller_->PauseJob(id, std::move(done)); });
+  }
+  absl::StatusOr<v1::Job> Resume(const std::string& id) {
+    return Await<v1::Job>([&](auto done) { controller_->ResumeJob(id, std::move(done)); });
+  }
+  bool Preempt(const std::string& id, const std::string& for_job) {
+    return *Await<bool>([&](auto done) { controller_->PreemptJob(id, for_job, std::move(done)); });
+  }
+  void SendCheckpoint(const std::shared_ptr<FakeConnection>& connection, uint64_t number, int64_t step) {
+    v1::WorkerMessage message;
+    message.mutable_event()->set_number(number);
+    v1::CheckpointSaved& saved = *message.mutable_event()->mutable_event()->mutable_checkpoint();
+    saved.set_step(step);
+    saved.set_checkpoint(absl::StrCat("step-", step));
+    controller_->WorkerMessage(connection, message);
+  }
+  static bool WaitForCommand(const std::shared_ptr<FakeConnection>& connection, v1::DaemonCommand::Kind kind) {
+    return connection->WaitUntil([kind](const auto& messages) {
+      return std::any_of(messages.begin(), messages.end(),
+                         [kind](const auto& m) { return m.command().kind() == kind; });
+    });
+  }
+  int Commands(const std::shared_ptr<FakeConnection>& connection, v1::DaemonCommand::Kind kind) {
+    Settle();
+    int64_t count = 0;
+    connection->WaitUntil([&](const auto& messages) {
+      count =
+          std::count_if(messages.begin(), messages.end(), [kind](const auto& m) { return m.command().kind() == kind; });
+      return true;
+    });
+    return static_cast<int>(count);
+  }
+};
+
+TEST_F(ControllerPauseTest, AQueuedJobKeepsItsPlace) {
+  const std::string running = Submit();
+  const std::string first = Submit();
+  const std::string second = Submit();
+  auto worker = AttachLaunched(0);
+  const auto paused = Pause(first);
+  ASSERT_TRUE(paused.ok()) << paused.status();
+  EXPECT_EQ(paused->state(), kPaused);
+  EXPECT_EQ(paused->pause_reason(), v1::Job::REQUESTED);
+  EXPECT_EQ(Get(second)->queue_position(), 1);
+  EXPECT_EQ(Pause(first)->state(), kPaused) << "as it is";
+  SendFinished(worker, v1::WorkerFinished::SUCCEEDED, 0);
+  EndWorker(worker, 0);
+  EXPECT_EQ(launcher_.Wait(1).request.job_id, second) << "a paused job does not start";
+  const std::string third = Submit();
+  const auto resumed = Resume(first);
+  ASSERT_TRUE(resumed.ok()) << resumed.status();
+  EXPECT_EQ(resumed->state(), kQueued);
+  EXPECT_EQ(resumed->pause_reason(), v1::Job::PAUSE_REASON_UNSPECIFIED);
+  EXPECT_EQ(resumed->queue_position(), 1) << "ahead of those that came later";
+  EXPECT_EQ(Get(third)->queue_position(), 2);
+  EXPECT_THAT(States(first), ElementsAre(kQueued, kPaused, kQueued));
+}
+
+TEST_F(ControllerPauseTest, ARunningJobStopsAndGivesItsDeviceBack) {
+  const std::string id = Submit();
+  const std::string other = Submit();
+  auto worker = AttachLaunched(0);
+  WaitFor(id, kRunning);
+  const auto asked = Pause(id);
+  ASSERT_TRUE(asked.ok()) << asked.status();
+  EXPECT_EQ(asked->state(), kPreempting);
+  EXPECT_TRUE(worker->WaitForStop());
+  EXPECT_EQ(Resume(id).status().code(), absl::StatusCode::kFailedPrecondition);
+  SendHeartbeat(worker);
+  Advance(absl::Seconds(59));
+  SendHeartbeat(worker);
+  Advance(absl::Seconds(59));
+  EXPECT_FALSE(launcher_.WasKilled(0)) << "it may take its time";
+  SendCheckpoint(worker, 1, 7);
+  SendFinished(worker, v1::WorkerFinished::STOPPED, 1);
+  EXPECT_TRUE(worker->WaitForGoodbye());
+  const v1::Job job = *Get(id);
+  EXPECT_EQ(job.state(), kPaused);
+  EXPECT_EQ(job.pause_reason(), v1::Job::REQUESTED);
+  EXPECT_TRUE(job.devices().empty());
+  EXPECT_EQ(job.failures(), 0u);
+  EndWorker(worker, 0);
+  EXPECT_EQ(launcher_.Wait(1).request.job_id, other);
+  auto second = AttachLaunched(1);
+  EXPECT_EQ(Resume(id)->state(), kQueued);
+  SendFinished(second, v1::WorkerFinished::SUCCEEDED, 0);
+  EndWorker(second, 1);
+  EXPECT_EQ(AttachLaunched(2)->WaitForWelcome().last_checkpoint(), "step-7");
+  EXPECT_THAT(States(id),
+              ElementsAre(kQueued, kStarting, kRunning, kPreempting, kPaused, kQueued, kStarting, kRunning));
+  ExpectGapFree(id);
+}
+
+TEST_F(ControllerPauseTest, APauseOutlivesTheDaemon) {
+  const std::string id = Submit();
+  auto worker = AttachLaunched(0);
+  WaitFor(id, kRunning);
+  const std::string key = worker->WaitForWelcome().session_key();
+  EXPECT_EQ(Pause(id)->state(), kPreempting);
+  RestartDaemon();
+  EXPECT_EQ(Get(id)->state(), v1::Job::RECOVERING);
+  auto again = Attach(Hello(id, 1, key, launcher_.Wait(0).id.pid));
+  EXPECT_TRUE(again->WaitForStop());
+  WaitFor(id, kPreempting);
+  SendFinished(again, v1::WorkerFinished::STOPPED, 0);
+  WaitFor(id, kPaused);
+  EndWorker(again, 0);
+  RestartDaemon();
+  Settle();
+  EXPECT_EQ(Get(id)->state(), kPaused);
+  EXPECT_EQ(launcher_.launches(), 1u);
+  EXPECT_TRUE(Resume(id).ok());
+  EXPECT_EQ(launcher_.Wait(1).request.attempt, 2u);
+}
+
+TEST_F(ControllerPauseTest, AWorkerLostWithTheDaemonLeavesTheJobPaused) {
+  const std::string id = Submit();
+  auto worker = AttachLaunched(0);
+  WaitFor(id, kRunning);
+  Pause(id).IgnoreError();
+  StopDaemon();
+  launcher_.End(launcher_.Wait(0).id, {-1, 9});
+  StartDaemon();
+  const v1::Job job = WaitFor(id, kPaused);
+  EXPECT_EQ(job.pause_reason(), v1::Job::REQUESTED);
+  EXPECT_THAT(LastEvent(id).state_change().reason(), HasSubstr("lost while the daemon was away"));
+}
+
+TEST_F(ControllerPauseTest, BeforeTheWorkerAttachedAndWhileAFailureWaits) {
+  const std::string id = Submit();
+  launcher_.Wait(0);
+  Settle();
+  EXPECT_EQ(Pause(id)->pause_reason(), v1::Job::REQUESTED);
+  EXPECT_TRUE(launcher_.WasKilled(0)) << "a worker that never attached has nothing to save";
+  WaitFor(id, kPaused);
+  EXPECT_EQ(Resume(id)->state(), kStarting);
+  auto worker = AttachLaunched(1);
+  SendFinished(worker, v1::WorkerFinished::FAILED, 0, v1::Failure::INTERNAL);
+  WaitFor(id, v1::Job::RETRYING);
+  EndWorker(worker, 1);
+  EXPECT_EQ(Pause(id)->state(), kPaused);
+  Advance(absl::Minutes(5));
+  EXPECT_EQ(launcher_.launches(), 2u);
+  EXPECT_EQ(Get(id)->failures(), 1u);
+}
+
+TEST_F(ControllerPauseTest, AFailureWhileStoppingIsCountedAndTheJobPaused) {
+  const std::string id = Submit();
+  auto worker = AttachLaunched(0);
+  WaitFor(id, kRunning);
+  Pause(id).IgnoreError();
+  SendFinished(worker, v1::WorkerFinished::FAILED, 0, v1::Failure::INTERNAL);
+  const v1::Job job = WaitFor(id, kPaused);
+  EXPECT_EQ(job.failures(), 1u);
+  EXPECT_THAT(States(id), ElementsAre(kQueued, kStarting, kRunning, kPreempting, v1::Job::RETRYING, kPaused));
+  EndWorker(worker, 0);
+}
+
+TEST_F(ControllerPauseTest, WhatCannotBePaused) {
+  const std::string id = Submit();
+  auto worker = AttachLaunched(0);
+  WaitFor(id, kRunning);
+  EXPECT_EQ(Resume(id).status().code(), absl::StatusCode::kFailedPrecondition);
+  Cancel(id).IgnoreError();
+  EXPECT_EQ(Pause(id).status().code(), absl::StatusCode::kFailedPrecondition);
+  SendFinished(worker, v1::WorkerFinished::STOPPED, 0);
+  WaitFor(id, v1::Job::CANCELLED);
+  EndWorker(worker, 0);
+  Settle();
+  const absl::Status ended = Pause(id).status();
+  EXPECT_EQ(ended.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(ended.message()), HasSubstr("is CANCELLED"));
+  EXPECT_EQ(Pause("zzzz").status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(ControllerPauseTest, CancellingAPausedJobEndsIt) {
+  Submit();
+  const std::string id = Submit();
+  Pause(id).IgnoreError();
+  EXPECT_EQ(Cancel(id)->state(), v1::Job::CANCELLED);
+  EXPECT_EQ(Get(id)->pause_reason(), v1::Job::PAUSE_REASON_UNSPECIFIED);
+}
+
+TEST_F(ControllerPauseTest, APreemptedJobStopsOnceItHasACheckpoint) {
+  const std::string id = Submit();
+  const std::string other = Submit();
+  auto worker = AttachLaunched(0);
+  WaitFor(id, kRunning);
+  EXPECT_TRUE(Preempt(id, other));
+  EXPECT_FALSE(Preempt(id, other)) << "once is enough";
+  EXPECT_TRUE(WaitForCommand(worker, v1::DaemonCommand::CHECKPOINT));
+  WaitFor(id, kPreempting);
+  EXPECT_EQ(Commands(worker, v1::DaemonCommand::CHECKPOINT_AND_STOP), 0);
+  SendCheckpoint(worker, 1, 5);
+  EXPECT_TRUE(worker->WaitForStop());
+  SendHeartbeat(worker);
+  Advance(absl::Seconds(59));
+  SendHeartbeat(worker);
+  Advance(absl::Seconds(59));
+  EXPECT_FALSE(launcher_.WasKilled(0));
+  EXPECT_EQ(Get(id)->state(), kPreempting) << "its grace was for the first checkpoint";
+  SendCheckpoint(worker, 2, 6);
+  SendFinished(worker, v1::WorkerFinished::STOPPED, 2);
+  const v1::Job job = WaitFor(id, kQueued);
+  EXPECT_EQ(job.preemptions(), 1u);
+  EXPECT_EQ(job.failures(), 0u);
+  EXPECT_THAT(LastEvent(id).state_change().reason(), HasSubstr(other));
+  EndWorker(worker, 0);
+}
+
+TEST_F(ControllerPauseTest, AJobWithoutACheckpointInTimeIsLeftRunning) {
+  CreateJobParams params = Params();
+  params.spec.mutable_limits()->set_max_run_seconds(1000);
+  const std::string id = Submit(std::move(params));
+  auto worker = AttachLaunched(0);
+  WaitFor(id, kRunning);
+  EXPECT_TRUE(Preempt(id, "other"));
+  SendHeartbeat(worker);
+  Advance(absl::Seconds(59));
+  SendHeartbeat(worker);
+  Advance(absl::Seconds(1));
+  WaitFor(id, kRunning);
+  EXPECT_FALSE(launcher_.WasKilled(0));
+  SendCheckpoint(worker, 1, 9);
+  EXPECT_EQ(Commands(worker, v1::DaemonCommand::CHECKPOINT_AND_STOP), 0) << "too late: it runs on";
+  EXPECT_FALSE(Preempt(id, "other")) << "not at once again";
+  EXPECT_EQ(Get(id)->preemptions(), 0u);
+  for (int i = 0; i < 12; ++i) {
+    Advance(absl::Seconds(50));
+    SendHeartbeat(worker);
+  }
+  EXPECT_TRUE(Preempt(id, "other"));
+  WaitFor(id, kPreempting);
+  EXPECT_THAT(States(id), ElementsAre(kQueued, kStarting, kRunning, kPreempting, kRunning, kPreempting));
+  // The limit on its run time was not forgotten.
+  Advance(absl::Seconds(55));
+  SendHeartbeat(worker);
+  Advance(absl::Seconds(5));
+  SendHeartbeat(worker);
+  for (int i = 0; i < 6; ++i) {
+    Advance(absl::Seconds(50));
+    SendHeartbeat(worker);
+  }
+  EXPECT_TRUE(worker->WaitForStop());
+}
+
+TEST_F(ControllerPauseTest, ACommandLostWithTheConnectionIsSentAgain) {
+  const std::string id = Submit();
+  auto worker = AttachLaunched(0);
+  WaitFor(id, kRunning);
+  const std::string key = worker->WaitForWelcome().session_key();
+  EXPECT_TRUE(Preempt(id, "other"));
+  controller_->WorkerDisconnected(worker);
+  auto again = Attach(Hello(id, 1, key));
+  EXPECT_TRUE(WaitForCommand(again, v1::DaemonCommand::CHECKPOINT));
+}
+
+class ControllerCheckpointTest : public ControllerPauseTest {
+ protected:
+  std::shared_future<absl::StatusOr<v1::Checkpoint>> Ask(const std::string& id) {
+    auto promise = std::make_shared<std::promise<absl::StatusOr<v1::Checkpoint>>>();
+    controller_->CheckpointJob(id, [promise](auto result) { promise->set_value(std::move(result)); });
+    return promise->get_future().share();
+  }
+  static bool Answered(const std::shared_future<absl::StatusOr<v1::Checkpoint>>& answer) {
+    return answer.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+  }
+  // One that the worker began `age` ago.
+  void SendSaved(const std::shared_ptr<FakeConnection>& connection, uint64_t number, int64_t step, absl::Duration age) {
+    v1::WorkerMessage message;
+    message.mutable_event()->set_number(number);
+    v1::JobEvent& event = *message.mutable_event()->mutable_event();
+    event.mutable_time()->set_seconds(absl::ToUnixSeconds(clock_.Now()));
+    event.mutable_checkpoint()->set_step(step);
+    event.mutable_checkpoint()->set_checkpoint(absl::StrCat("step-", step));
+    event.mutable_checkpoint()->set_write_seconds(absl::ToDoubleSeconds(age));
+    controller_->WorkerMessage(connection, message);
+  }
+};
+
+TEST_F(ControllerCheckpointTest, AnswersWithOneBegunAfterTheCall) {
+  const std::string id = Submit();
+  auto worker = AttachLaunched(0);
+  WaitFor(id, kRunning);
+  const auto answer = Ask(id);
+  EXPECT_TRUE(WaitForCommand(worker, v1::DaemonCommand::CHECKPOINT));
+  SendSaved(worker, 1, 4, absl::Seconds(3));
+  Settle();
+  EXPECT_FALSE(Answered(answer)) << "begun before the call";
+  SendSaved(worker, 2, 5, absl::ZeroDuration());
+  ASSERT_EQ(answer.wait_for(kDeadline), std::future_status::ready);
+  ASSERT_TRUE(answer.get().ok()) << answer.get().status();
+  EXPECT_EQ(answer.get()->name(), "step-5");
+  EXPECT_EQ(Get(id)->summary().checkpoint(), "step-5") << "durable";
+  EXPECT_EQ(Get(id)->state(), kRunning);
+}
+
+TEST_F(ControllerCheckpointTest, TheSecondIsNewerWhateverTheClocksSay) {
+  const std::string id = Submit();
+  auto worker = AttachLaunched(0);
+  WaitFor(id, kRunning);
+  const auto answer = Ask(id);
+  Settle();
+  SendSaved(worker, 1, 4, absl::Hours(3));
+  SendSaved(worker, 2, 5, absl::Hours(3));
+  ASSERT_EQ(answer.wait_for(kDeadline), std::future_status::ready);
+  EXPECT_EQ(answer.get()->name(), "step-5");
+}
+
+TEST_F(ControllerCheckpointTest, AJobThatEndsAnswersWithItsLastOrAnError) {
+  const std::string first = Submit();
+  auto worker = AttachLaunched(0);
+  WaitFor(first, kRunning);
+  const auto last = Ask(first);
+  Settle();
+  SendSaved(worker, 1, 4, absl::Seconds(3));
+  SendFinished(worker, v1::WorkerFinished::SUCCEEDED, 1);
+  ASSERT_EQ(last.wait_for(kDeadline), std::future_status::ready);
+  EXPECT_EQ(last.get()->name(), "step-4") << "nothing newer can be";
+  EndWorker(worker, 0);
+  EXPECT_EQ(Ask(first).get().status().code(), absl::StatusCode::kFailedPrecondition);
+
+  const std::string second = Submit();
+  const auto queued = Ask(second);
+  worker = AttachLaunched(1);
+  WaitFor(second, kRunning);
+  const auto none = Ask(second);
+  Settle();
+  EndWorker(worker, 1, {-1, 11});
+  ASSERT_EQ(none.wait_for(kDeadline), std::future_status::ready);
+  EXPECT_EQ(none.get().status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(queued.get().status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+}  // namespace
+}  // namespace ampd

@@ -1,0 +1,233 @@
+#include "tests/unit/server/jobs/controller_fixture.h"
+
+namespace ampd {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr int64_t kGiB = int64_t{1} << 30;
+
+class ControllerScheduleTest : public ControllerTest {
+ protected:
+  // CPU devices of `gib` each.
+  void RestartOn(int devices, int64_t gib = 4) {
+    StopDaemon();
+    std::vector<v1::Device> cpus;
+    for (int i = 0; i < devices; ++i) {
+      v1::Device& cpu = cpus.emplace_back();
+      cpu.set_id(absl::StrCat("cpu-", i));
+      cpu.set_kind(v1::Device::CPU);
+      cpu.set_threads(2);
+      cpu.set_memory_total_bytes(devices * gib * kGiB);
+    }
+    StartDaemonOn(std::move(cpus));
+  }
+  CreateJobParams With(int gpus, int priority = 0) {
+    CreateJobParams params = Params();
+    params.spec.mutable_resources()->set_gpus(gpus);
+    params.spec.mutable_resources()->set_priority(priority);
+    return params;
+  }
+  CreateJobParams Sharing(int64_t planned) {
+    CreateJobParams params = With(1);
+    params.spec.mutable_resources()->set_share(true);
+    params.plan.set_parameter_bytes(planned);
+    return params;
+  }
+  std::vector<v1::Device> Devices() {
+    return *Await<std::vector<v1::Device>>([&](auto done) { controller_->ListDevices(std::move(done)); });
+  }
+  std::vector<std::string> DevicesOf(const std::string& id) {
+    const auto job = Get(id);
+    return {job->devices().begin(), job->devices().end()};
+  }
+  // The worker of launch `n` says that it is done, and exits.
+  void Succeed(size_t n) {
+    auto worker = AttachLaunched(n);
+    SendFinished(worker, v1::WorkerFinished::SUCCEEDED, 0);
+    EXPECT_TRUE(worker->WaitForGoodbye());
+    EndWorker(worker, n);
+  }
+  void FailForGood(size_t n) {
+    auto worker = AttachLaunched(n);
+    SendFinished(worker, v1::WorkerFinished::FAILED, 0, v1::Failure::INVALID_SPEC);
+    EXPECT_TRUE(worker->WaitForGoodbye());
+    EndWorker(worker, n);
+  }
+};
+
+TEST_F(ControllerScheduleTest, AGangHasAllItsDevicesOrNone) {
+  RestartOn(2);
+  const std::string first = Submit(With(1)), gang = Submit(With(2)), later = Submit(With(1));
+  EXPECT_THAT(DevicesOf(first), ElementsAre("cpu-0"));
+  EXPECT_EQ(Get(gang)->queue_reason(), v1::Job::RESOURCES);
+  EXPECT_EQ(Get(gang)->queue_message(), "1 of 2 devices free: of 2 that it could use 1 is held");
+  EXPECT_EQ(Get(later)->queue_reason(), v1::Job::PRIORITY);
+  EXPECT_THAT(Get(later)->queue_message(), HasSubstr(gang));
+  Succeed(0);
+  WaitFor(gang, v1::Job::STARTING);
+  EXPECT_THAT(DevicesOf(gang), ElementsAre("cpu-0", "cpu-1"));
+  auto worker = AttachLaunched(1);
+  const v1::DaemonWelcome welcome = worker->WaitForWelcome();
+  EXPECT_THAT(welcome.devices(), ElementsAre("cpu-0", "cpu-1"));
+  EXPECT_EQ(welcome.cpu_threads(), 4);
+  EXPECT_THAT(Devices()[1].job_ids(), ElementsAre(gang));
+
+  // A daemon that comes back knows what the gang holds.
+  RestartOn(2);
+  EXPECT_THAT(Devices()[0].job_ids(), ElementsAre(gang));
+  EXPECT_THAT(Devices()[1].job_ids(), ElementsAre(gang));
+  EXPECT_EQ(Get(later)->state(), v1::Job::QUEUED);
+}
+
+TEST_F(ControllerScheduleTest, ALimitTellsWhenTheNextStarts) {
+  RestartOn(1);
+  CreateJobParams limited = With(1);
+  limited.spec.mutable_limits()->set_max_run_seconds(1000);
+  Submit(std::move(limited));
+  const std::string next = Submit(With(1)), last = Submit(With(1));
+  const v1::Job job = *Get(next);
+  ASSERT_TRUE(job.has_estimated_start_time());
+  // The time to start and the time to stop are added.
+  EXPECT_EQ(job.estimated_start_time().seconds() - absl::ToUnixSeconds(clock_.Now()), 1000 + 60 + 60);
+  EXPECT_FALSE(Get(last)->has_estimated_start_time());
+}
+
+TEST_F(ControllerScheduleTest, SmallJobsShareADevice) {
+  RestartOn(2, 4);
+  const std::string a = Submit(Sharing(kGiB)), b = Submit(Sharing(kGiB)), c = Submit(Sharing(3 * kGiB));
+  EXPECT_THAT(DevicesOf(a), ElementsAre("cpu-0"));
+  EXPECT_THAT(DevicesOf(b), ElementsAre("cpu-0"));
+  EXPECT_THAT(DevicesOf(c), ElementsAre("cpu-1"));
+  EXPECT_THAT(Devices()[0].job_ids(), ElementsAre(a, b));
+  EXPECT_EQ(Devices()[0].reserved_memory_bytes(), 2 * kGiB);
+  const std::string exclusive = Submit(With(1)), large = Submit(Sharing(4 * kGiB));
+  EXPECT_EQ(Get(exclusive)->state(), v1::Job::QUEUED);
+  EXPECT_EQ(Get(large)->queue_reason(), v1::Job::GPU_MEMORY);
+  Succeed(0);
+  Settle();
+  EXPECT_THAT(Devices()[0].job_ids(), ElementsAre(b));
+  Succeed(1);
+  WaitFor(exclusive, v1::Job::STARTING);
+}
+
+TEST_F(ControllerScheduleTest, HigherPriorityFirst) {
+  const std::string running = Submit(With(1));
+  const std::string low = Submit(With(1, -1)), normal = Submit(With(1)), high = Submit(With(1, 7));
+  EXPECT_EQ(Get(high)->queue_position(), 1);
+  EXPECT_EQ(Get(normal)->queue_position(), 2);
+  EXPECT_EQ(Get(low)->queue_position(), 3);
+  Succeed(0);
+  WaitFor(high, v1::Job::STARTING);
+}
+
+TEST_F(ControllerScheduleTest, NotBeforeItsTime) {
+  CreateJobParams params = With(1);
+  params.spec.mutable_not_before()->set_seconds(absl::ToUnixSeconds(clock_.Now()) + 3600);
+  const std::string id = Submit(std::move(params));
+  EXPECT_EQ(Get(id)->queue_reason(), v1::Job::NOT_BEFORE);
+  Advance(absl::Seconds(3590));
+  EXPECT_EQ(Get(id)->state(), v1::Job::QUEUED);
+  RestartOn(1);
+  EXPECT_EQ(Get(id)->queue_reason(), v1::Job::NOT_BEFORE);
+  Advance(absl::Seconds(11));
+  WaitFor(id, v1::Job::STARTING);
+}
+
+TEST_F(ControllerScheduleTest, WaitsForOthers) {
+  RestartOn(2);
+  const std::string first = Submit(With(1)), second = Submit(With(1));
+  CreateJobParams params = With(1);
+  params.spec.add_after(first);
+  params.spec.add_after_ok(second);
+  const std::string id = Submit(std::move(params));
+  EXPECT_EQ(Get(id)->queue_reason(), v1::Job::DEPENDENCY);
+  EXPECT_EQ(Get(id)->queue_message(), absl::StrCat("waits for ", std::min(first, second), " (STARTING), ",
+                                                   std::max(first, second), " (STARTING) to end"));
+  FailForGood(0);
+  WaitFor(first, v1::Job::FAILED);
+  Settle();
+  EXPECT_EQ(Get(id)->queue_message(), absl::StrCat("waits for ", second, " (STARTING) to end"));
+  // What has ended is remembered by a daemon that comes back.
+  RestartOn(2);
+  Settle();
+  EXPECT_EQ(Get(id)->queue_message(), absl::StrCat("waits for ", second, " (RECOVERING) to end"));
+  Succeed(1);
+  WaitFor(second, v1::Job::SUCCEEDED);
+  WaitFor(id, v1::Job::STARTING);
+}
+
+TEST_F(ControllerScheduleTest, EndsWithTheJobWhoseSuccessItNeeds) {
+  const std::string first = Submit(With(1));
+  CreateJobParams params = With(1);
+  params.spec.add_after_ok(first);
+  const std::string second = Submit(params);
+  params.spec.set_after_ok(0, second);
+  const std::string third = Submit(params);
+  FailForGood(0);
+  WaitFor(second, v1::Job::CANCELLED);
+  EXPECT_EQ(LastEvent(second).state_change().reason(),
+            absl::StrCat("job ", first, ", which must succeed first (after_ok), ended FAILED"));
+  WaitFor(third, v1::Job::CANCELLED);
+  // One that has ended before it was named.
+  params.spec.set_after_ok(0, first);
+  WaitFor(Submit(params), v1::Job::CANCELLED);
+  params.spec.clear_after_ok();
+  params.spec.add_after(first);
+  WaitFor(Submit(params), v1::Job::STARTING);
+}
+
+TEST_F(ControllerScheduleTest, QuotasOfAUser) {
+  StopDaemon();
+  scheduling_.max_running_devices_per_user = 1;
+  max_queued_jobs_per_user_ = 2;
+  RestartOn(2);
+  const auto submit = [&](const std::string& user) {
+    CreateJobParams params = With(1);
+    params.user = user;
+    return Create(std::move(params));
+  };
+  ASSERT_TRUE(submit("ada").ok());
+  const auto second = submit("ada");
+  ASSERT_TRUE(second.ok());
+  EXPECT_EQ(second->queue_reason(), v1::Job::QUOTA);
+  EXPECT_EQ(second->user(), "ada");
+  ASSERT_TRUE(submit("ada").ok());
+  EXPECT_EQ(submit("ada").status().code(), absl::StatusCode::kResourceExhausted);
+  const auto other = submit("bob");
+  ASSERT_TRUE(other.ok());
+  WaitFor(other->id(), v1::Job::STARTING);
+}
+
+TEST_F(ControllerScheduleTest, WhoHadLessComesFirstAlsoAfterARestart) {
+  const auto submit = [&](const std::string& user) {
+    CreateJobParams params = With(1);
+    params.user = user;
+    return Submit(std::move(params));
+  };
+  submit("ada");
+  auto worker = AttachLaunched(0);
+  Advance(absl::Seconds(50));
+  SendFinished(worker, v1::WorkerFinished::SUCCEEDED, 0);
+  EXPECT_TRUE(worker->WaitForGoodbye());
+  EndWorker(worker, 0);
+  Settle();
+  RestartOn(1);
+  submit("eve");
+  const std::string ada = submit("ada"), bob = submit("bob");
+  EXPECT_EQ(Get(bob)->queue_position(), 1);
+  EXPECT_EQ(Get(ada)->queue_position(), 2);
+}
+
+TEST_F(ControllerScheduleTest, TheSelectorChooses) {
+  CreateJobParams params = With(1);
+  params.spec.mutable_resources()->mutable_selector()->set_kind(v1::Device::CUDA);
+  const std::string id = Submit(std::move(params));
+  EXPECT_EQ(Get(id)->queue_message(), "it needs 1 device; 0 can run it");
+  EXPECT_THAT(Get(id)->devices(), IsEmpty());
+}
+
+}  // namespace
+}  // namespace ampd

@@ -1,0 +1,80 @@
+#include "server/jobs/start_folders.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace ampd {
+namespace {
+
+namespace fs = std::filesystem;
+
+class StartFoldersTest : public testing::Test {
+ protected:
+  StartFoldersTest() : folder_(absl::StrCat(testing::TempDir(), "/start_folders_test_", getpid())) {
+    fs::remove_all(folder_);
+    fs::create_directories(Source() + "/step-1");
+    for (const char* name : {"model.safetensors", "optimizer.safetensors", "MANIFEST"}) {
+      std::ofstream(Source() + "/step-1/" + name) << name;
+    }
+  }
+  ~StartFoldersTest() override { fs::remove_all(folder_); }
+
+  std::string Source() const { return folder_ + "/checkpoints"; }
+  std::string Root() const { return folder_ + "/starts"; }
+  static std::string Read(const std::string& path) {
+    std::ifstream file(path);
+    return std::string(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+  }
+  size_t Held() const {
+    return fs::exists(Root()) ? static_cast<size_t>(std::distance(fs::directory_iterator(Root()), {})) : 0;
+  }
+
+  const std::string folder_;
+  const StartFolders starts_{folder_ + "/starts"};
+};
+
+TEST_F(StartFoldersTest, WhatAJobWasGivenOutlivesTheCheckpoint) {
+  const auto held = starts_.Hold(Source(), "step-1");
+  ASSERT_TRUE(held.ok()) << held.status();
+  EXPECT_EQ((*held)->checkpoint_dir(), (*held)->folder() + "/step-1");
+  // The room is shared while both are there.
+  EXPECT_EQ(fs::hard_link_count((*held)->checkpoint_dir() + "/model.safetensors"), 2u);
+  fs::remove_all(Source());
+  ASSERT_TRUE((*held)->GiveTo("job1").ok());
+  EXPECT_EQ(starts_.PathOf("job1", "step-1"), Root() + "/job1/step-1");
+  EXPECT_EQ(Read(starts_.PathOf("job1", "step-1") + "/model.safetensors"), "model.safetensors");
+  EXPECT_EQ(Read(starts_.PathOf("job1", "step-1") + "/MANIFEST"), "MANIFEST");
+  EXPECT_FALSE(fs::exists(starts_.PathOf("job1", "step-1") + "/optimizer.safetensors"));
+  starts_.Release("job1");
+  EXPECT_EQ(Held(), 0u);
+  starts_.Release("job1");
+}
+
+TEST_F(StartFoldersTest, WhatNoJobGotIsGone) {
+  { const auto held = starts_.Hold(Source(), "step-1"); }
+  EXPECT_EQ(Held(), 0u);
+  EXPECT_TRUE(fs::exists(Source() + "/step-1/model.safetensors"));
+  EXPECT_TRUE(absl::IsNotFound(starts_.Hold(Source(), "step-2").status()));
+  fs::remove(Source() + "/step-1/MANIFEST");
+  EXPECT_TRUE(absl::IsNotFound(starts_.Hold(Source(), "step-1").status()));
+  EXPECT_EQ(Held(), 0u);
+}
+
+TEST_F(StartFoldersTest, ADaemonThatStartsKeepsWhatItsJobsNeed) {
+  for (const char* job : {"job1", "job2"}) ASSERT_TRUE((*starts_.Hold(Source(), "step-1"))->GiveTo(job).ok());
+  fs::create_directories(Root() + "/.new-crashed/step-1");
+  starts_.KeepOnly({"job2"});
+  EXPECT_EQ(Held(), 1u);
+  EXPECT_TRUE(fs::exists(starts_.PathOf("job2", "step-1")));
+}
+
+}  // namespace
+}  // namespace ampd

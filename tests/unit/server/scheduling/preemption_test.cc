@@ -1,0 +1,142 @@
+#include "server/scheduling/preemption.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/unit/server/scheduling/pick_world.h"
+
+namespace ampd {
+namespace {
+
+using ::testing::HasSubstr;
+
+class PreemptionTest : public ::testing::Test {
+ protected:
+  static RunningJob Victim(PickWorld& world, const std::string& id, std::vector<int> devices, int priority,
+                           absl::Duration since) {
+    RunningJob job = world.Running(id, std::move(devices));
+    job.preemptible = true;
+    job.priority = priority;
+    job.start = world.now - since;
+    return job;
+  }
+  static QueuedJob Urgent(PickWorld& world, const std::string& id, int gpus = 1, int priority = 10) {
+    QueuedJob job = world.Job(id, gpus);
+    job.priority = priority;
+    return job;
+  }
+};
+
+TEST_F(PreemptionTest, TheLowestThenTheNewestStops) {
+  PickWorld world({4});
+  world.Run(Victim(world, "high", {0}, 5, absl::Minutes(10)));
+  world.Run(Victim(world, "old", {1}, 1, absl::Minutes(30)));
+  world.Run(Victim(world, "new", {2}, 1, absl::Minutes(20)));
+  world.Run("firm", {3});
+  world.Queue(Urgent(world, "one"));
+  EXPECT_EQ(world.Starts(), "");
+  EXPECT_EQ(world.Stops(), "new for one");
+  EXPECT_EQ(world.Reason("one"), v1::Job::PREEMPTION);
+  EXPECT_THAT(world.Info("one").message, HasSubstr("new stops for"));
+  world.queue.Remove("one");
+  world.Queue(Urgent(world, "three", 3));
+  EXPECT_EQ(world.Starts(), "");
+  EXPECT_EQ(world.Stops(), "new for three, old for three, high for three");
+  world.queue.Remove("three");
+  // All or nothing: the fourth device does not come.
+  world.Queue(Urgent(world, "four", 4));
+  EXPECT_EQ(world.Starts(), "");
+  EXPECT_EQ(world.Stops(), "");
+}
+
+TEST_F(PreemptionTest, NobodyOfTheSamePriorityOrNotPreemptible) {
+  PickWorld world({2});
+  world.Run(Victim(world, "same", {0}, 10, absl::Minutes(30)));
+  world.Run("firm", {1});
+  world.Queue(Urgent(world, "a"));
+  EXPECT_EQ(world.Starts(), "");
+  EXPECT_EQ(world.Stops(), "");
+  EXPECT_EQ(world.Reason("a"), v1::Job::RESOURCES);
+}
+
+TEST_F(PreemptionTest, NotBeforeItRanItsTime) {
+  PickWorld world({1});
+  world.Run(Victim(world, "v", {0}, 0, world.snapshot.policy.min_run - absl::Seconds(1)));
+  world.Queue(Urgent(world, "a"));
+  world.Decide();
+  EXPECT_EQ(world.Stops(), "");
+  world.now += absl::Seconds(1);
+  world.Decide();
+  EXPECT_EQ(world.Stops(), "v for a");
+}
+
+TEST_F(PreemptionTest, NotWhereItsCheckpointWouldNotFinish) {
+  PickWorld world({1});
+  RunningJob victim = Victim(world, "v", {0}, 0, absl::Hours(1));
+  victim.checkpoint_time = world.snapshot.policy.stop_grace / 1.5 + absl::Seconds(1);
+  world.Run(victim);
+  world.Queue(Urgent(world, "a"));
+  world.Decide();
+  EXPECT_EQ(world.Stops(), "");
+  world.snapshot.running[0].checkpoint_time = world.snapshot.policy.stop_grace / 1.5 - absl::Seconds(1);
+  world.Decide();
+  EXPECT_EQ(world.Stops(), "v for a");
+}
+
+TEST_F(PreemptionTest, NobodyIsAskedTwiceAndNobodyElseTakesTheDevice) {
+  PickWorld world({2});
+  RunningJob victim = Victim(world, "v", {0}, 0, absl::Hours(1));
+  victim.stopping = true;
+  victim.stops_for = "gang";
+  world.Run(victim);
+  // The other victim is gone: d1 is free, and d0 comes.
+  world.Queue(Urgent(world, "gang", 2));
+  QueuedJob again = world.Job("again");
+  again.requirement.preemptible = true;
+  world.Queue(again);
+  EXPECT_EQ(world.Starts(), "");
+  EXPECT_EQ(world.Stops(), "");
+  EXPECT_EQ(world.Reason("gang"), v1::Job::PREEMPTION);
+}
+
+TEST_F(PreemptionTest, NoMoreThanNeeded) {
+  PickWorld world({4});
+  // The newest holds one device; the gang alone is enough.
+  world.Run(Victim(world, "small", {0}, 0, absl::Minutes(10)));
+  world.Run(Victim(world, "gang", {1, 2}, 0, absl::Minutes(20)));
+  world.Run("firm", {3});
+  world.Queue(Urgent(world, "pair", 2));
+  world.Decide();
+  EXPECT_EQ(world.Stops(), "gang for pair");
+}
+
+TEST_F(PreemptionTest, TwoUrgentJobsGetADeviceEach) {
+  PickWorld world({2});
+  world.Run(Victim(world, "v", {0}, 0, absl::Minutes(10)));
+  world.Run(Victim(world, "w", {1}, 0, absl::Minutes(20)));
+  world.Queue(Urgent(world, "a", 1, 10));
+  world.Queue(Urgent(world, "b", 1, 9));
+  world.Decide();
+  EXPECT_EQ(world.Stops(), "v for a, w for b");
+}
+
+TEST_F(PreemptionTest, WhoOvertookTheHeadStopsForIt) {
+  PickWorld world({2});
+  RunningJob overtaker = Victim(world, "o", {0}, 0, absl::Seconds(1));
+  overtaker.overtook = {"gang"};
+  world.Run(overtaker);
+  world.Run("firm", {1});
+  world.Queue("gang", 2);
+  world.Decide();
+  // It would not help yet.
+  EXPECT_EQ(world.Stops(), "");
+  world.snapshot.running.pop_back();
+  world.Decide();
+  EXPECT_EQ(world.Stops(), "o for gang");
+  // It stops for nobody else.
+  world.snapshot.running.front().overtook = {"another"};
+  world.Decide();
+  EXPECT_EQ(world.Stops(), "");
+}
+
+}  // namespace
+}  // namespace ampd

@@ -1,0 +1,244 @@
+// UploadModel, and jobs that start from uploads and from other jobs.
+#include <openssl/evp.h>
+
+#include <filesystem>
+#include <fstream>
+#include <future>
+#include <string>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
+#include "tests/unit/server/service/service_fixture.h"
+
+namespace ampd {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+std::string Sha256(const std::string& bytes) {
+  unsigned char digest[EVP_MAX_MD_SIZE];
+  unsigned int size = 0;
+  EVP_Digest(bytes.data(), bytes.size(), digest, &size, EVP_sha256(), nullptr);
+  return absl::BytesToHexString(absl::string_view(reinterpret_cast<const char*>(digest), size));
+}
+
+std::vector<std::string> Violated(const grpc::Status& status) {
+  google::rpc::Status details;
+  std::vector<std::string> fields;
+  EXPECT_TRUE(details.ParseFromString(status.error_details()));
+  for (const google::protobuf::Any& any : details.details()) {
+    google::rpc::BadRequest bad;
+    if (!any.UnpackTo(&bad)) continue;
+    for (const auto& violation : bad.field_violations()) fields.push_back(violation.field());
+  }
+  return fields;
+}
+
+// Held until it is asked to stop.
+absl::StatusOr<train::Outcome> UntilStopped(FakeTrainer& trainer) {
+  trainer.AwaitCommands(1);
+  return train::Outcome::kStopped;
+}
+
+class StartFromTest : public ServiceFixture {
+ protected:
+  grpc::Status Upload(const std::vector<v1::UploadModelRequest>& requests, v1::UploadModelResponse* response,
+                      size_t* written = nullptr) {
+    grpc::ClientContext context;
+    const auto writer = stub_->UploadModel(&context, response);
+    size_t sent = 0;
+    while (sent < requests.size() && writer->Write(requests[sent])) ++sent;
+    writer->WritesDone();
+    if (written != nullptr) *written = sent;
+    return writer->Finish();
+  }
+  grpc::Status Upload(const std::string& checksum, const std::string& bytes, v1::UploadModelResponse* response) {
+    v1::UploadModelRequest first, rest;
+    first.set_sha256(checksum);
+    first.set_data(bytes.substr(0, bytes.size() / 2));
+    rest.set_data(bytes.substr(bytes.size() / 2));
+    return Upload({first, rest}, response);
+  }
+  std::vector<std::string> Uploads() const {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(state_dir_ + "/uploads")) names.push_back(entry.path().filename());
+    return names;
+  }
+
+  // A whole checkpoint of the job, whose weights are `content`.
+  void MakeCheckpoint(const std::string& id, const std::string& name, const std::string& content) {
+    const std::string folder = absl::StrCat(state_dir_, "/checkpoints/", id, "/", name);
+    fs::create_directories(folder);
+    std::ofstream(folder + "/model.safetensors") << content;
+    const std::string line = absl::StrCat(Sha256(content), " ", content.size(), " model.safetensors\n");
+    std::ofstream(folder + "/MANIFEST") << line << Sha256(line) << " " << line.size() << " MANIFEST\n";
+  }
+  static std::string Read(const std::string& path) {
+    std::ifstream file(path);
+    return std::string(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+  }
+  v1::CreateJobRequest From(const std::string& job, const std::string& checkpoint = "") {
+    v1::CreateJobRequest request = GoodRequest();
+    request.mutable_spec()->mutable_start_from()->set_job_id(job);
+    request.mutable_spec()->mutable_start_from()->set_checkpoint(checkpoint);
+    return request;
+  }
+};
+
+TEST_F(StartFromTest, AnUploadIsKeptAndToldOfTheNextTime) {
+  Train(UntilStopped);
+  const std::string bytes(100000, 'w');
+  v1::UploadModelResponse response;
+  grpc::Status status = Upload(Sha256(bytes), bytes, &response);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(response.path(), "upload:" + Sha256(bytes));
+  EXPECT_EQ(response.size_bytes(), 100000);
+  EXPECT_TRUE(Read(state_dir_ + "/uploads/" + Sha256(bytes)) == bytes);
+  // Answered by the checksum alone, while the client would still send.
+  response.Clear();
+  grpc::ClientContext context;
+  const auto writer = stub_->UploadModel(&context, &response);
+  v1::UploadModelRequest request;
+  request.set_sha256(Sha256(bytes));
+  ASSERT_TRUE(writer->Write(request));
+  EXPECT_TRUE(writer->Finish().ok());
+  EXPECT_EQ(response.path(), "upload:" + Sha256(bytes));
+  EXPECT_EQ(response.size_bytes(), 100000);
+}
+
+TEST_F(StartFromTest, BadUploadsLeaveNothing) {
+  Train(UntilStopped);
+  v1::UploadModelResponse response;
+  const std::string sum = Sha256("abc");
+  const auto code = [&](const std::vector<v1::UploadModelRequest>& requests) {
+    return Upload(requests, &response).error_code();
+  };
+  v1::UploadModelRequest first, large, other;
+  first.set_sha256(sum);
+  first.set_data("ab");
+  large.set_data(std::string((1 << 20) + 1, 'x'));
+  other.set_sha256(Sha256("abd"));
+  other.set_data("c");
+  EXPECT_EQ(code({}), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(code({large}), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(code({first}), grpc::StatusCode::INVALID_ARGUMENT) << "cut short";
+  EXPECT_EQ(code({first, large}), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(code({first, other}), grpc::StatusCode::INVALID_ARGUMENT);
+  first.set_sha256("../../etc/passwd");
+  EXPECT_EQ(code({first}), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(Uploads(), IsEmpty());
+  // The fixture's limit.
+  const std::string much(300000, 'x');
+  const grpc::Status exhausted = Upload(Sha256(much), much, &response);
+  EXPECT_EQ(exhausted.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED) << exhausted.error_message();
+  EXPECT_THAT(Uploads(), IsEmpty());
+}
+
+TEST_F(StartFromTest, AnUploadThatIsGivenUpLeavesNothing) {
+  Train(UntilStopped);
+  {
+    grpc::ClientContext context;
+    v1::UploadModelResponse response;
+    const auto writer = stub_->UploadModel(&context, &response);
+    v1::UploadModelRequest request;
+    request.set_sha256(Sha256("abc"));
+    request.set_data("ab");
+    ASSERT_TRUE(writer->Write(request));
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (Uploads().empty() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+    EXPECT_EQ(Uploads().size(), 1u);
+    context.TryCancel();
+    EXPECT_EQ(writer->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  }
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!Uploads().empty() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+  EXPECT_THAT(Uploads(), IsEmpty());
+}
+
+TEST_F(StartFromTest, UnknownUploadsAreRefusedByField) {
+  Train(UntilStopped);
+  v1::CreateJobRequest request = GoodRequest();
+  request.mutable_spec()->mutable_start_from()->set_path("upload:" + Sha256("abc"));
+  v1::Job job;
+  const grpc::Status refused = Create(request, &job);
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(Violated(refused), ElementsAre("start_from.path"));
+  EXPECT_THAT(refused.error_message(), HasSubstr("no file was uploaded"));
+  v1::UploadModelResponse response;
+  ASSERT_TRUE(Upload(Sha256("abc"), "abc", &response).ok());
+  std::string upload_dir;
+  planner_ = [&](const v1::PlanRequest& asked) {
+    upload_dir = asked.upload_dir();
+    return v1::PlanResponse();
+  };
+  ASSERT_TRUE(Create(request, &job).ok());
+  EXPECT_EQ(upload_dir, state_dir_ + "/uploads");
+  request.mutable_spec()->mutable_start_from()->set_path("../w.safetensors");
+  EXPECT_THAT(Violated(Create(request, &job)), ElementsAre("start_from.path"));
+}
+
+TEST_F(StartFromTest, TheNewestWholeCheckpointIsChosenAndHeldUntilTheJobEnds) {
+  Train(UntilStopped);
+  const std::string first = CreateGood();
+  MakeCheckpoint(first, "step-000000001", "one");
+  MakeCheckpoint(first, "step-000000002", "two");
+  MakeCheckpoint(first, "step-000000003", "three");
+  std::ofstream(absl::StrCat(state_dir_, "/checkpoints/", first, "/step-000000003/model.safetensors")) << "throe";
+  std::string planned;
+  planner_ = [&](const v1::PlanRequest& asked) {
+    planned = Read(asked.start_checkpoint_dir() + "/model.safetensors");
+    return v1::PlanResponse();
+  };
+  v1::CreateJobRequest request = From(first.substr(0, 20));
+  request.set_validate_only(true);
+  v1::Job job;
+  ASSERT_TRUE(Create(request, &job).ok());
+  EXPECT_TRUE(fs::is_empty(state_dir_ + "/starts")) << "nothing is held for what was only looked at";
+  request.set_validate_only(false);
+  const grpc::Status status = Create(request, &job);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(planned, "two");
+  EXPECT_EQ(job.spec().start_from().job_id(), first) << "whole";
+  EXPECT_EQ(job.spec().start_from().checkpoint(), "step-000000002");
+  // Retention goes on.
+  fs::remove_all(absl::StrCat(state_dir_, "/checkpoints/", first, "/step-000000002"));
+  const std::string held = absl::StrCat(state_dir_, "/starts/", job.id());
+  EXPECT_EQ(Read(held + "/step-000000002/model.safetensors"), "two");
+  StopDaemon();
+  StartDaemon();
+  EXPECT_EQ(Read(held + "/step-000000002/model.safetensors"), "two") << "over a restart";
+  grpc::ClientContext context;
+  v1::CancelJobRequest cancel;
+  cancel.set_job_id(job.id());
+  ASSERT_TRUE(stub_->CancelJob(&context, cancel, &job).ok());
+  std::vector<v1::JobEvent> events;
+  ASSERT_TRUE(Watch(job.id(), 0, &events).ok());
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (fs::exists(held) && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+  EXPECT_FALSE(fs::exists(held)) << "the job has ended";
+}
+
+TEST_F(StartFromTest, JobsAndCheckpointsThatAreNotThereAreRefusedByField) {
+  Train(UntilStopped);
+  const std::string first = CreateGood();
+  v1::Job job;
+  EXPECT_THAT(Violated(Create(From("01hzzzzzzzzzzzzzzzzzzzzzzz"), &job)), ElementsAre("start_from.job_id"));
+  grpc::Status none = Create(From(first), &job);
+  EXPECT_THAT(Violated(none), ElementsAre("start_from.job_id"));
+  EXPECT_THAT(none.error_message(), HasSubstr("has no checkpoint to start from"));
+  MakeCheckpoint(first, "step-000000001", "one");
+  EXPECT_THAT(Violated(Create(From(first, "step-000000009"), &job)), ElementsAre("start_from.checkpoint"));
+  std::ofstream(absl::StrCat(state_dir_, "/checkpoints/", first, "/step-000000001/model.safetensors")) << "onE";
+  const grpc::Status damaged = Create(From(first, "step-000000001"), &job);
+  EXPECT_THAT(Violated(damaged), ElementsAre("start_from.checkpoint"));
+  EXPECT_THAT(damaged.error_message(), HasSubstr("does not match its checksum"));
+  EXPECT_TRUE(fs::is_empty(state_dir_ + "/starts"));
+}
+
+}  // namespace
+}  // namespace ampd

@@ -1,0 +1,147 @@
+#include "server/service/upload_store.h"
+
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace ampd {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// FIPS 180-4's examples: of "abc", and of nothing.
+constexpr char kAbc[] = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+constexpr char kEmpty[] = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+
+class UploadStoreTest : public testing::Test {
+ protected:
+  UploadStoreTest() : folder_(absl::StrCat(testing::TempDir(), "/upload_store_test_", getpid())) {
+    fs::remove_all(folder_);
+  }
+  ~UploadStoreTest() override { fs::remove_all(folder_); }
+
+  void Open(const UploadStore::Limits& limits = {}) { store_ = UploadStore::Open(folder_, limits).value(); }
+
+  absl::StatusOr<int64_t> Send(const std::string& checksum, const std::vector<std::string>& pieces) {
+    auto upload = store_->Begin(checksum);
+    if (!upload.ok()) return upload.status();
+    for (const std::string& piece : pieces) {
+      if (absl::Status status = (*upload)->Append(piece); !status.ok()) return status;
+    }
+    return (*upload)->Finish();
+  }
+  std::vector<std::string> Names() const {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(folder_)) names.push_back(entry.path().filename().string());
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+
+  const std::string folder_;
+  std::unique_ptr<UploadStore> store_;
+};
+
+TEST_F(UploadStoreTest, KeepsAFileByItsChecksum) {
+  Open();
+  EXPECT_FALSE(store_->Size(kAbc).has_value());
+  EXPECT_EQ(Send(kAbc, {"a", "", "bc"}).value(), 3);
+  EXPECT_EQ(store_->Size(kAbc).value(), 3);
+  EXPECT_THAT(Names(), ElementsAre(kAbc));
+  std::string content;
+  std::ifstream(absl::StrCat(folder_, "/", kAbc)) >> content;
+  EXPECT_EQ(content, "abc");
+  EXPECT_EQ(Send(kAbc, {"abc"}).value(), 3) << "again is harmless";
+  EXPECT_EQ(Send(kEmpty, {}).value(), 0);
+  EXPECT_THAT(Names(), ElementsAre(kAbc, kEmpty));
+}
+
+TEST_F(UploadStoreTest, OtherBytesAreRefusedAndGone) {
+  Open();
+  for (const std::string piece : {"abd", "ab", "abcd", ""}) {
+    const absl::Status status = Send(kAbc, {piece}).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(absl::StrCat("sha256: ", kAbc, " was announced")));
+  }
+  EXPECT_THAT(Names(), IsEmpty());
+  for (const std::string& name : {std::string(), std::string("../x"), std::string(64, 'G'), std::string(64, 'A'),
+                                  std::string(63, 'a'), std::string(65, 'a')}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(store_->Begin(name).status())) << name;
+    EXPECT_FALSE(store_->Size(name).has_value()) << name;
+  }
+}
+
+TEST_F(UploadStoreTest, LimitsHoldForOneFileAndForAll) {
+  Open({.file_bytes = 3, .all_bytes = 5});
+  const absl::Status one = Send(kAbc, {"ab", "cd"}).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(one));
+  EXPECT_THAT(std::string(one.message()), HasSubstr("max_upload_bytes"));
+  ASSERT_TRUE(Send(kAbc, {"abc"}).ok()) << "what failed takes no room";
+  const absl::Status all = Send(kEmpty, {"xyz"}).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(all));
+  EXPECT_THAT(std::string(all.message()), HasSubstr("max_uploads_bytes"));
+  EXPECT_EQ(Send(kAbc, {"ab"}).status().code(), absl::StatusCode::kInvalidArgument) << "5 bytes in all are allowed";
+  // Those under way count.
+  auto held = store_->Begin(kEmpty);
+  ASSERT_TRUE((*held)->Append("xy").ok());
+  EXPECT_TRUE(absl::IsResourceExhausted(Send(kEmpty, {"z"}).status()));
+  held->reset();
+  EXPECT_EQ(Send(kEmpty, {"z"}).status().code(), absl::StatusCode::kInvalidArgument);
+  // A daemon that starts anew knows what is there.
+  store_.reset();
+  Open({.file_bytes = 3, .all_bytes = 5});
+  EXPECT_TRUE(absl::IsResourceExhausted(Send(kEmpty, {"xyz"}).status()));
+  EXPECT_THAT(Names(), ElementsAre(kAbc));
+}
+
+TEST_F(UploadStoreTest, TwoAtOnceAreOneFile) {
+  Open({.file_bytes = 3, .all_bytes = 6});
+  auto first = store_->Begin(kAbc), second = store_->Begin(kAbc);
+  ASSERT_TRUE((*first)->Append("abc").ok());
+  ASSERT_TRUE((*second)->Append("abc").ok());
+  EXPECT_EQ((*first)->Finish().value(), 3);
+  EXPECT_EQ((*second)->Finish().value(), 3);
+  first->reset();
+  second->reset();
+  EXPECT_THAT(Names(), ElementsAre(kAbc));
+  EXPECT_EQ(Send(kEmpty, {"xyz"}).status().code(), absl::StatusCode::kInvalidArgument) << "counted once";
+}
+
+TEST_F(UploadStoreTest, WhatACrashLeftIsRemoved) {
+  fs::create_directories(folder_);
+  std::ofstream(folder_ + "/.partial-abcdef") << "half";
+  std::ofstream(absl::StrCat(folder_, "/", kAbc)) << "abc";
+  Open();
+  EXPECT_THAT(Names(), ElementsAre(kAbc));
+  EXPECT_EQ(store_->Size(kAbc).value(), 3);
+}
+
+TEST_F(UploadStoreTest, AFullDiskIsToldAndLeavesNothing) {
+  Open();
+  const auto old = signal(SIGXFSZ, SIG_IGN);
+  rlimit limit{};
+  getrlimit(RLIMIT_FSIZE, &limit);
+  const rlimit small{4096, limit.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small);
+  const absl::Status status = Send(kAbc, {std::string(8192, 'x')}).status();
+  setrlimit(RLIMIT_FSIZE, &limit);
+  signal(SIGXFSZ, old);
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("cannot keep the file: File too large"));
+  EXPECT_THAT(Names(), IsEmpty());
+}
+
+}  // namespace
+}  // namespace ampd
