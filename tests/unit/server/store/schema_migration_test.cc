@@ -5,6 +5,7 @@
 #include <fstream>
 #include <map>
 #include <random>
+#include <set>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -55,6 +56,11 @@ class Raw {
     };
     EXPECT_EQ(sqlite3_exec(db_, sql.c_str(), add, &rows, nullptr), SQLITE_OK) << sql;
     return rows;
+  }
+
+  std::set<std::string> Tables() {
+    const auto rows = Rows("SELECT name FROM sqlite_schema WHERE type = 'table'");
+    return {rows.begin(), rows.end()};
   }
 
   // Tables and indices with their columns, whatever their text says.
@@ -188,6 +194,7 @@ TEST(DamageTest, ADamagedPageIsNamed) {
   const std::string path = whole.path() + "/ampd.db";
   const auto pages = static_cast<int>(std::filesystem::file_size(path) / 4096);
   ASSERT_GT(pages, 8);
+  const std::set<std::string> tables = Raw(path).Tables();
   int named = 0;
   for (int page = 1; page < pages; ++page) {
     TempDir dir;
@@ -203,8 +210,9 @@ TEST(DamageTest, ADamagedPageIsNamed) {
     EXPECT_THAT(message, HasSubstr(dir.path() + "/ampd.db"));
     if (absl::StrContains(message, "is damaged, in tables ")) {
       ++named;
-      EXPECT_THAT(message,
-                  testing::ContainsRegex("tables (jobs|job_specs|events|checkpoints|requests|counters|migrations)"));
+      const std::string rest = message.substr(message.find(", in tables ") + 12);
+      const std::string first = rest.substr(0, rest.find_first_not_of("abcdefghijklmnopqrstuvwxyz_"));
+      EXPECT_EQ(tables.count(first), 1u) << message;
     }
   }
   EXPECT_EQ(named, pages - 1);
