@@ -6,6 +6,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdint>
 #include <utility>
 
@@ -47,32 +48,35 @@ void Interrupt::ReadSignals() {
 }
 
 void Interrupt::Raise() {
-  std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   raised_ = true;
   if (on_interrupt_) on_interrupt_();
-  came_.notify_all();
+  came_.NotifyAll();
 }
 
 bool Interrupt::raised() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   return raised_;
 }
 
 bool Interrupt::SleepFor(absl::Duration duration) {
-  std::unique_lock<std::mutex> lock(mutex_);
-  return !came_.wait_for(lock, absl::ToChronoNanoseconds(duration), [this] { return raised_; });
+  MutexLock lock(&mutex_);
+  const auto deadline = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(duration);
+  while (!raised_ && came_.WaitUntil(&mutex_, deadline)) {
+  }
+  return !raised_;
 }
 
 Interrupt::Scope::Scope(Interrupt* interrupt, std::function<void()> on_interrupt) : interrupt_(interrupt) {
   if (interrupt_ == nullptr) return;
-  std::lock_guard<std::mutex> lock(interrupt_->mutex_);
+  const MutexLock lock(&interrupt_->mutex_);
   interrupt_->on_interrupt_ = std::move(on_interrupt);
   if (interrupt_->raised_) interrupt_->on_interrupt_();
 }
 
 Interrupt::Scope::~Scope() {
   if (interrupt_ == nullptr) return;
-  std::lock_guard<std::mutex> lock(interrupt_->mutex_);
+  const MutexLock lock(&interrupt_->mutex_);
   interrupt_->on_interrupt_ = nullptr;
 }
 

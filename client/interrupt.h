@@ -2,12 +2,11 @@
 #ifndef AMPD_CLIENT_INTERRUPT_H_
 #define AMPD_CLIENT_INTERRUPT_H_
 
-#include <condition_variable>
 #include <functional>
-#include <mutex>
 #include <thread>
 
 #include "absl/time/time.h"
+#include "engine/core/mutex.h"
 
 namespace ampd::client {
 
@@ -46,10 +45,11 @@ class Interrupt {
  private:
   void ReadSignals();
 
-  mutable std::mutex mutex_;
-  std::condition_variable came_;
-  bool raised_ = false;
-  std::function<void()> on_interrupt_;
+  mutable Mutex mutex_;
+  CondVar came_;
+  bool raised_ ABSL_GUARDED_BY(mutex_) = false;
+  std::function<void()> on_interrupt_ ABSL_GUARDED_BY(mutex_);
+  // Set by CatchSignals(), before the reader starts.
   int signals_ = -1;  // signalfd
   int stop_ = -1;     // eventfd
   std::thread reader_;

@@ -8,8 +8,9 @@ AMPD_BUILD_PACKAGES=(
   libjpeg62-turbo-dev libpng-dev
   libdnnl-dev ocl-icd-opencl-dev libonnx-dev
 )
+# clang analyses the locks, and compiles nothing that runs.
 # grpc_python_plugin comes with protobuf-compiler-grpc, promtool with prometheus.
-AMPD_TEST_PACKAGES=(libgtest-dev libgmock-dev python3 python3-grpcio python3-protobuf python3-numpy prometheus)
+AMPD_TEST_PACKAGES=(libgtest-dev libgmock-dev python3 python3-grpcio python3-protobuf python3-numpy prometheus clang)
 AMPD_LINT_PACKAGES=(clang-format clang-tidy)
 
 ampd_is_installed() {

@@ -5,7 +5,7 @@
 namespace ampd::data {
 
 int64_t DamageLog::Add(DamagedSample damaged) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   if (!known_.insert(damaged.sample).second) return static_cast<int64_t>(known_.size());
   damaged.found = static_cast<int64_t>(known_.size());
   fresh_.push_back(std::move(damaged));
@@ -13,12 +13,12 @@ int64_t DamageLog::Add(DamagedSample damaged) {
 }
 
 int64_t DamageLog::count() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   return static_cast<int64_t>(known_.size());
 }
 
 std::vector<DamagedSample> DamageLog::Take() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   return std::exchange(fresh_, {});
 }
 

@@ -3,10 +3,11 @@
 #define AMPD_ENGINE_DATA_DAMAGE_H_
 
 #include <cstdint>
-#include <mutex>
 #include <set>
 #include <string>
 #include <vector>
+
+#include "engine/core/mutex.h"
 
 namespace ampd::data {
 
@@ -31,10 +32,9 @@ class DamageLog {
   std::vector<DamagedSample> Take();
 
  private:
-  mutable std::mutex mutex_;
-  // Guarded by mutex_.
-  std::set<int64_t> known_;
-  std::vector<DamagedSample> fresh_;
+  mutable Mutex mutex_;
+  std::set<int64_t> known_ ABSL_GUARDED_BY(mutex_);
+  std::vector<DamagedSample> fresh_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace ampd::data

@@ -119,10 +119,10 @@ Loader::Loader(const Dataset& dataset, const Transform& transform, const LoaderO
 
 Loader::~Loader() {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     stopping_ = true;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   if (thread_.joinable()) thread_.join();
 }
 
@@ -135,6 +135,7 @@ void Loader::AllocateBuffers() {
   if (info.label_count > 0) {
     labels.push_back(LabelsByStep() ? inputs[1] : std::max(info.label_count, options_.label_places));
   }
+  const MutexLock lock(&mutex_);
   for (int i = 0; i < options_.depth; ++i) {
     auto batch = std::make_unique<Batch>();
     batch->inputs = Tensor(DType::kF32, inputs);
@@ -152,11 +153,11 @@ void Loader::AllocateBuffers() {
 
 absl::StatusOr<Batch*> Loader::Next() {
   const auto start = std::chrono::steady_clock::now();
-  std::unique_lock<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   if (held_ == options_.depth) {
     return absl::FailedPreconditionError(absl::StrCat("loader: all ", held_, " batches are held; release one"));
   }
-  changed_.wait(lock, [&] { return !ready_.empty(); });
+  while (ready_.empty()) changed_.Wait(&mutex_);
   // The end and an error stay, so that asking again gives the same answer.
   if (!ready_.front().status.ok()) return ready_.front().status;
   if (ready_.front().batch == nullptr) return nullptr;
@@ -169,11 +170,11 @@ absl::StatusOr<Batch*> Loader::Next() {
 
 void Loader::Release(Batch* batch) {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     free_.push_back(batch);
     --held_;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 void Loader::Run() {
@@ -188,8 +189,8 @@ void Loader::Run() {
 }
 
 Batch* Loader::TakeFree() {
-  std::unique_lock<std::mutex> lock(mutex_);
-  changed_.wait(lock, [&] { return stopping_ || !free_.empty(); });
+  const MutexLock lock(&mutex_);
+  while (!stopping_ && free_.empty()) changed_.Wait(&mutex_);
   if (stopping_) return nullptr;
   Batch* batch = free_.back();
   free_.pop_back();
@@ -198,10 +199,10 @@ Batch* Loader::TakeFree() {
 
 void Loader::Publish(Prepared prepared) {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     ready_.push_back(std::move(prepared));
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 absl::Status Loader::Fill(int64_t step, Batch& batch) {

@@ -2,16 +2,15 @@
 #ifndef AMPD_ENGINE_DATA_LOADER_H_
 #define AMPD_ENGINE_DATA_LOADER_H_
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/core/mutex.h"
 #include "engine/core/tensor.h"
 #include "engine/data/dataset.h"
 #include "engine/data/epoch_order.h"
@@ -174,6 +173,7 @@ class Loader {
   const LoaderOptions options_;
   const bool training_;
   const int64_t batches_per_epoch_;
+  // Set before the thread starts.
   std::vector<std::unique_ptr<Batch>> buffers_;
 
   // Used by the loader's thread, and what it lends to its pool's.
@@ -185,13 +185,12 @@ class Loader {
   std::vector<Scratch> scratch_;
   std::vector<Place> places_;
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  // Guarded by mutex_.
-  std::vector<Batch*> free_;
-  std::deque<Prepared> ready_;
-  int held_ = 0;
-  bool stopping_ = false;
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<Batch*> free_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Prepared> ready_ ABSL_GUARDED_BY(mutex_);
+  int held_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 
   std::thread thread_;
 };

@@ -10,11 +10,11 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
-#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "engine/core/mutex.h"
 #include "engine/core/status.h"
 #include "engine/data/byte_source.h"
 
@@ -67,14 +67,14 @@ class MemoryCache : public SampleCache {
   explicit MemoryCache(int64_t max_bytes) : SampleCache(max_bytes), budget_(max_bytes) {}
 
   int64_t AddPlaces(int64_t count) override {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     const size_t first = images_.size();
     images_.resize(first + static_cast<size_t>(count));
     return static_cast<int64_t>(first);
   }
 
   std::shared_ptr<const Image> Get(int64_t place) const override {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     return images_[static_cast<size_t>(place)];
   }
 
@@ -82,21 +82,20 @@ class MemoryCache : public SampleCache {
     image.pixels.shrink_to_fit();
     const int64_t bytes = BytesOf(image);
     auto kept = std::make_shared<const Image>(std::move(image));
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     std::shared_ptr<const Image>& at = images_[static_cast<size_t>(place)];
     if (at == nullptr && budget_.Take(bytes)) at = std::move(kept);
   }
 
   int64_t bytes() const override {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     return budget_.used();
   }
 
  private:
-  mutable std::mutex mutex_;
-  // Guarded by mutex_.
-  std::vector<std::shared_ptr<const Image>> images_;
-  Budget budget_;
+  mutable Mutex mutex_;
+  std::vector<std::shared_ptr<const Image>> images_ ABSL_GUARDED_BY(mutex_);
+  Budget budget_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Read and written with pread and pwrite: a disk that is full is then an error, where a mapped file would end the
@@ -107,7 +106,7 @@ class DiskCache : public SampleCache {
   ~DiskCache() override { ::close(fd_); }
 
   int64_t AddPlaces(int64_t count) override {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     const size_t first = entries_.size();
     entries_.resize(first + static_cast<size_t>(count));
     return static_cast<int64_t>(first);
@@ -116,7 +115,7 @@ class DiskCache : public SampleCache {
   std::shared_ptr<const Image> Get(int64_t place) const override {
     Entry entry;
     {
-      const std::lock_guard<std::mutex> lock(mutex_);
+      const MutexLock lock(&mutex_);
       entry = entries_[static_cast<size_t>(place)];
     }
     if (entry.state != State::kKept) return nullptr;
@@ -134,7 +133,7 @@ class DiskCache : public SampleCache {
     const int64_t offset = Reserve(place, bytes, static_cast<int64_t>(image.pixels.size()));
     if (offset < 0) return;
     const bool written = Transfer(::pwrite, image.pixels.data(), image.pixels.size(), offset);
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     Entry& entry = entries_[static_cast<size_t>(place)];
     if (!written) {
       // A full disk stays full: nothing more is tried.
@@ -148,7 +147,7 @@ class DiskCache : public SampleCache {
   }
 
   int64_t bytes() const override {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     return budget_.used();
   }
 
@@ -164,7 +163,7 @@ class DiskCache : public SampleCache {
 
   // Where the pixels go; -1: nowhere.
   int64_t Reserve(int64_t place, int64_t bytes, int64_t pixels) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     Entry& entry = entries_[static_cast<size_t>(place)];
     if (full_ || entry.state != State::kNone || !budget_.Take(bytes)) return -1;
     entry.state = State::kBeingWritten;
@@ -186,12 +185,11 @@ class DiskCache : public SampleCache {
   }
 
   const int fd_;
-  mutable std::mutex mutex_;
-  // Guarded by mutex_.
-  std::vector<Entry> entries_;
-  Budget budget_;
-  int64_t end_ = 0;
-  bool full_ = false;
+  mutable Mutex mutex_;
+  std::vector<Entry> entries_ ABSL_GUARDED_BY(mutex_);
+  Budget budget_ ABSL_GUARDED_BY(mutex_);
+  int64_t end_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool full_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 // A file in `folder` without a name.

@@ -9,10 +9,10 @@ WorkerPool::WorkerPool(int threads) {
 
 WorkerPool::~WorkerPool() {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     stopping_ = true;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   for (std::thread& thread : threads_) thread.join();
 }
 
@@ -22,35 +22,37 @@ void WorkerPool::ForEach(int64_t count, Work work) {
     return;
   }
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     work_ = &work;
     count_ = count;
     next_.store(0);
     busy_ = threads_.size();
     ++round_;
   }
-  changed_.notify_all();
-  Take(0);
-  std::unique_lock<std::mutex> lock(mutex_);
-  changed_.wait(lock, [this] { return busy_ == 0; });
+  changed_.NotifyAll();
+  Take(0, work, count);
+  const MutexLock lock(&mutex_);
+  while (busy_ != 0) changed_.Wait(&mutex_);
 }
 
 void WorkerPool::Run(int worker) {
   int64_t done = 0;
-  std::unique_lock<std::mutex> lock(mutex_);
+  MutexLock lock(&mutex_);
   while (true) {
-    changed_.wait(lock, [&] { return stopping_ || round_ != done; });
+    while (!stopping_ && round_ == done) changed_.Wait(&mutex_);
     if (stopping_) return;
     done = round_;
-    lock.unlock();
-    Take(worker);
-    lock.lock();
-    if (--busy_ == 0) changed_.notify_all();
+    const Work& work = *work_;
+    const int64_t count = count_;
+    lock.Unlock();
+    Take(worker, work, count);
+    lock.Lock();
+    if (--busy_ == 0) changed_.NotifyAll();
   }
 }
 
-void WorkerPool::Take(int worker) {
-  for (int64_t i = next_.fetch_add(1); i < count_; i = next_.fetch_add(1)) (*work_)(i, worker);
+void WorkerPool::Take(int worker, const Work& work, int64_t count) {
+  for (int64_t i = next_.fetch_add(1); i < count; i = next_.fetch_add(1)) work(i, worker);
 }
 
 }  // namespace ampd::data

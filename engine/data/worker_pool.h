@@ -3,13 +3,12 @@
 #define AMPD_ENGINE_DATA_WORKER_POOL_H_
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "engine/core/mutex.h"
 
 namespace ampd::data {
 
@@ -32,19 +31,20 @@ class WorkerPool {
 
  private:
   void Run(int worker);
-  void Take(int worker);
+  void Take(int worker, const Work& work, int64_t count);
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  // Guarded by mutex_: rounds started, and threads still in the present one.
-  int64_t round_ = 0;
-  size_t busy_ = 0;
-  bool stopping_ = false;
-  // Of the present round; set before it starts.
-  const Work* work_ = nullptr;
-  int64_t count_ = 0;
+  Mutex mutex_;
+  CondVar changed_;
+  // Rounds started, and threads still in the present one.
+  int64_t round_ ABSL_GUARDED_BY(mutex_) = 0;
+  size_t busy_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  // Of the present round.
+  const Work* work_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  int64_t count_ ABSL_GUARDED_BY(mutex_) = 0;
   std::atomic<int64_t> next_{0};
 
+  // Set by the constructor.
   std::vector<std::thread> threads_;
 };
 

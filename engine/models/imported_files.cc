@@ -1,16 +1,17 @@
 #include "engine/models/imported_files.h"
 
 #include <map>
-#include <mutex>
 #include <utility>
+
+#include "engine/core/mutex.h"
 
 namespace ampd::models {
 namespace {
 
 struct Files {
-  std::mutex mutex;
-  std::map<std::string, std::shared_ptr<const onnx::Model>> by_path;
-  std::map<std::string, ImportedValues> values;
+  Mutex mutex;
+  std::map<std::string, std::shared_ptr<const onnx::Model>> by_path ABSL_GUARDED_BY(mutex);
+  std::map<std::string, ImportedValues> values ABSL_GUARDED_BY(mutex);
 };
 
 Files& All() {
@@ -21,25 +22,29 @@ Files& All() {
 }  // namespace
 
 void ProvideOnnxFile(const std::string& path, std::shared_ptr<const onnx::Model> file) {
-  const std::lock_guard lock(All().mutex);
-  All().by_path[path] = std::move(file);
+  Files& files = All();
+  const MutexLock lock(&files.mutex);
+  files.by_path[path] = std::move(file);
 }
 
 std::shared_ptr<const onnx::Model> FindOnnxFile(const std::string& path) {
-  const std::lock_guard lock(All().mutex);
-  const auto found = All().by_path.find(path);
-  return found == All().by_path.end() ? nullptr : found->second;
+  Files& files = All();
+  const MutexLock lock(&files.mutex);
+  const auto found = files.by_path.find(path);
+  return found == files.by_path.end() ? nullptr : found->second;
 }
 
 void KeepImportedValues(const std::string& path, ImportedValues values) {
-  const std::lock_guard lock(All().mutex);
-  All().values[path] = std::move(values);
+  Files& files = All();
+  const MutexLock lock(&files.mutex);
+  files.values[path] = std::move(values);
 }
 
 ImportedValues FindImportedValues(const std::string& path) {
-  const std::lock_guard lock(All().mutex);
-  const auto found = All().values.find(path);
-  return found == All().values.end() ? ImportedValues() : found->second;
+  Files& files = All();
+  const MutexLock lock(&files.mutex);
+  const auto found = files.values.find(path);
+  return found == files.values.end() ? ImportedValues() : found->second;
 }
 
 }  // namespace ampd::models

@@ -3,14 +3,13 @@
 #ifndef AMPD_ENGINE_RUNTIME_REPLICA_GROUP_H_
 #define AMPD_ENGINE_RUNTIME_REPLICA_GROUP_H_
 
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "engine/core/mutex.h"
 
 namespace ampd::runtime {
 
@@ -45,19 +44,18 @@ class ReplicaGroup {
  private:
   absl::Status Exchange(int rank, const void* own, absl::FunctionRef<void(const std::vector<const void*>&)> read);
   // Waits until all have come here. Leaves at an abort if `may_abort`, and then not all may have.
-  absl::Status Meet(std::unique_lock<std::mutex>* lock, bool may_abort);
+  absl::Status Meet(bool may_abort) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const int size_;
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  // Guarded by mutex_.
-  std::vector<const void*> slots_;
-  int arrived_ = 0;
-  uint64_t meetings_ = 0;
-  absl::Status status_;
-  // Held while it is called; taken before mutex_.
-  std::mutex end_mutex_;
-  std::function<void()> end_;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::vector<const void*> slots_ ABSL_GUARDED_BY(mutex_);
+  int arrived_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t meetings_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+  // Held while end_ is called.
+  Mutex end_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);
+  std::function<void()> end_ ABSL_GUARDED_BY(end_mutex_);
 };
 
 }  // namespace ampd::runtime

@@ -1,13 +1,12 @@
 #include "engine/runtime/thread_collective.h"
 
 #include <algorithm>
-#include <condition_variable>
 #include <cstring>
 #include <deque>
-#include <mutex>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "engine/core/mutex.h"
 
 namespace ampd::runtime {
 namespace {
@@ -42,18 +41,18 @@ class Adder {
  public:
   explicit Adder(int size) : group_(std::make_shared<ReplicaGroup>(size)), pending_(group_->size()), started_(size) {
     group_->OnAbort([this] {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(&mutex_);
       aborted_ = true;
-      changed_.notify_all();
+      changed_.NotifyAll();
     });
     thread_ = std::thread([this] { Run(); });
   }
   ~Adder() {
     group_->OnAbort(nullptr);
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(&mutex_);
       stopping_ = true;
-      changed_.notify_all();
+      changed_.NotifyAll();
     }
     thread_.join();
   }
@@ -61,37 +60,39 @@ class Adder {
   const std::shared_ptr<ReplicaGroup>& group() const { return group_; }
 
   absl::Status Start(int rank, const Request& request) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     if (aborted_) return group_->status();
     pending_[static_cast<size_t>(rank)].push_back(request);
     ++started_[static_cast<size_t>(rank)];
-    changed_.notify_all();
+    changed_.NotifyAll();
     return absl::OkStatus();
   }
 
   absl::Status Finish(int rank) {
-    std::unique_lock lock(mutex_);
+    const MutexLock lock(&mutex_);
     // The sum under way writes to every replica's arena, whatever happens besides.
-    changed_.wait(lock, [&] { return IsDone(rank) || (aborted_ && !adding_); });
+    while (!IsDone(rank) && !(aborted_ && !adding_)) changed_.Wait(&mutex_);
     return aborted_ ? group_->status() : absl::OkStatus();
   }
 
   bool Done(int rank) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     return IsDone(rank);
   }
 
  private:
-  bool IsDone(int rank) const { return done_ == started_[static_cast<size_t>(rank)]; }
+  bool IsDone(int rank) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return done_ == started_[static_cast<size_t>(rank)];
+  }
 
-  bool HasRequest() const {
+  bool HasRequest() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return std::none_of(pending_.begin(), pending_.end(), [](const auto& requests) { return requests.empty(); });
   }
 
   void Run() {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(&mutex_);
     while (true) {
-      changed_.wait(lock, [this] { return stopping_ || (HasRequest() && !aborted_); });
+      while (!stopping_ && !(HasRequest() && !aborted_)) changed_.Wait(&mutex_);
       if (stopping_) return;
       requests_.clear();
       for (std::deque<Request>& requests : pending_) {
@@ -99,14 +100,14 @@ class Adder {
         requests.pop_front();
       }
       adding_ = true;
-      lock.unlock();
+      lock.Unlock();
       const absl::Status added = Add();
       // Takes mutex_ itself.
       if (!added.ok()) group_->Abort(added);
-      lock.lock();
+      lock.Lock();
       adding_ = false;
       ++done_;
-      changed_.notify_all();
+      changed_.NotifyAll();
     }
   }
 
@@ -125,15 +126,15 @@ class Adder {
   }
 
   const std::shared_ptr<ReplicaGroup> group_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  // Guarded by mutex_; by rank.
-  std::vector<std::deque<Request>> pending_;
-  std::vector<int64_t> started_;
-  int64_t done_ = 0;
-  bool adding_ = false;
-  bool aborted_ = false;
-  bool stopping_ = false;
+  Mutex mutex_;
+  CondVar changed_;
+  // By rank.
+  std::vector<std::deque<Request>> pending_ ABSL_GUARDED_BY(mutex_);
+  std::vector<int64_t> started_ ABSL_GUARDED_BY(mutex_);
+  int64_t done_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool adding_ ABSL_GUARDED_BY(mutex_) = false;
+  bool aborted_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   // The thread's own.
   std::vector<Request> requests_;
   std::thread thread_;

@@ -118,7 +118,7 @@ AutoTrainer::AutoTrainer(const ResolvedJobSpec& spec, const TrainerOptions& opti
     : spec_(spec), options_(options), observer_(observer), reporter_(spec.proto().report(), {}, 0, observer) {}
 
 void AutoTrainer::Request(Command command) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   if (command == Command::kCheckpointAndStop) stop_requested_ = true;
   if (trainer_ != nullptr) {
     trainer_->Request(command);
@@ -128,7 +128,7 @@ void AutoTrainer::Request(Command command) {
 }
 
 int64_t AutoTrainer::step() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   return trainer_ == nullptr ? 0 : trainer_->step();
 }
 
@@ -171,7 +171,7 @@ absl::StatusOr<absl::optional<v1::ModeChosen>> AutoTrainer::Choose() {
 absl::StatusOr<Trainer*> AutoTrainer::OpenTrainer(PrecisionSpec::Mode mode) {
   AMPD_ASSIGN_OR_RETURN(const ResolvedJobSpec spec, InChosenMode(spec_, mode));
   AMPD_ASSIGN_OR_RETURN(std::unique_ptr<Trainer> trainer, Trainer::Create(spec, options_, observer_));
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   trainer_ = std::move(trainer);
   for (const Command command : pending_) trainer_->Request(command);
   return trainer_.get();

@@ -6,7 +6,6 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -14,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/optional.h"
 #include "ampd/v1/event.pb.h"
+#include "engine/core/mutex.h"
 #include "engine/train/report.h"
 #include "engine/train/trainer.h"
 
@@ -56,12 +56,13 @@ class AutoTrainer : public Trainer {
   const ResolvedJobSpec spec_;
   const TrainerOptions options_;
   TrainerObserver* const observer_;
+  // Used by Run() alone.
   Reporter reporter_;
   std::atomic<bool> stop_requested_{false};
-  mutable std::mutex mutex_;
-  // Guarded by mutex_, as what was requested before there was one.
-  std::unique_ptr<Trainer> trainer_;
-  std::vector<Command> pending_;
+  mutable Mutex mutex_;
+  std::unique_ptr<Trainer> trainer_ ABSL_GUARDED_BY(mutex_);
+  // What was requested before there was one.
+  std::vector<Command> pending_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace ampd::train

@@ -1,14 +1,13 @@
 #include "engine/train/replicas.h"
 
 #include <algorithm>
-#include <condition_variable>
 #include <cstring>
-#include <mutex>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/backend/nccl_collective.h"
+#include "engine/core/mutex.h"
 #include "engine/core/status.h"
 #include "engine/runtime/thread_collective.h"
 
@@ -69,40 +68,39 @@ class Replicas::Worker {
   void Start(std::function<absl::Status()> task) { Post(std::move(task)); }
   // The result of the task last started.
   absl::Status Wait() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return !busy_; });
+    const MutexLock lock(&mutex_);
+    while (busy_) changed_.Wait(&mutex_);
     return result_;
   }
 
  private:
   void Post(std::function<absl::Status()> task) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     task_ = std::move(task);
     busy_ = true;
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
 
   void Loop() {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(&mutex_);
     while (true) {
-      changed_.wait(lock, [this] { return busy_; });
+      while (!busy_) changed_.Wait(&mutex_);
       if (!task_) return;
-      lock.unlock();
-      absl::Status result = task_();
-      lock.lock();
+      const std::function<absl::Status()> task = std::exchange(task_, nullptr);
+      lock.Unlock();
+      absl::Status result = task();
+      lock.Lock();
       result_ = std::move(result);
-      task_ = nullptr;
       busy_ = false;
-      changed_.notify_all();
+      changed_.NotifyAll();
     }
   }
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  // Guarded by mutex_, but for task_ while it runs.
-  std::function<absl::Status()> task_;
-  bool busy_ = false;
-  absl::Status result_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::function<absl::Status()> task_ ABSL_GUARDED_BY(mutex_);
+  bool busy_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status result_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

@@ -1,15 +1,14 @@
 #include "server/events/event_log.h"
 
 #include <atomic>
-#include <condition_variable>
 #include <deque>
-#include <mutex>
 #include <thread>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
 
+#include "engine/core/mutex.h"
 #include "engine/core/status.h"
 #include "server/events/tail_cache.h"
 
@@ -18,8 +17,10 @@ namespace {
 
 // A watcher's callback; `mutex` is held while it runs, so that the end of the subscription can wait for it.
 struct Watcher {
-  std::mutex mutex;
-  std::function<void()> wake;
+  explicit Watcher(std::function<void()> wake) : wake(std::move(wake)) {}
+
+  Mutex mutex;
+  std::function<void()> wake ABSL_GUARDED_BY(mutex);
 };
 
 }  // namespace
@@ -32,10 +33,10 @@ class EventLog::Impl {
 
   void Stop() {
     {
-      std::lock_guard lock(mutex);
+      const MutexLock lock(&mutex);
       stopping = true;
     }
-    changed.notify_all();
+    changed.NotifyAll();
     if (notifier.joinable()) notifier.join();
   }
 
@@ -43,40 +44,42 @@ class EventLog::Impl {
   // comes after it.
   void Publish(std::vector<JobWrite> writes, const Store::Done& done) {
     {
-      std::lock_guard lock(mutex);
+      const MutexLock lock(&mutex);
       for (const JobWrite& write : writes) {
         for (const v1::JobEvent& event : write.events) cache.Add(write.record.job.id(), event);
       }
       if (done) done(absl::OkStatus());
       for (JobWrite& write : writes) pending.push_back(std::move(write));
     }
-    changed.notify_all();
+    changed.NotifyAll();
   }
 
   void Notify() {
-    std::unique_lock lock(mutex);
+    MutexLock lock(&mutex);
     while (true) {
-      changed.wait(lock, [this] { return stopping || !pending.empty(); });
+      while (!stopping && pending.empty()) changed.Wait(&mutex);
       if (pending.empty()) return;
       std::deque<JobWrite> writes = std::exchange(pending, {});
       std::vector<std::shared_ptr<Watcher>> woken = WatchersOf(writes);
+      const std::function<void(const JobWrite&)> told = listen;
       busy = true;
-      lock.unlock();
-      if (listen) {
-        for (const JobWrite& write : writes) listen(write);
+      lock.Unlock();
+      if (told) {
+        for (const JobWrite& write : writes) told(write);
       }
       for (const auto& watcher : woken) {
-        std::lock_guard watching(watcher->mutex);
+        const MutexLock watching(&watcher->mutex);
         if (watcher->wake) watcher->wake();
       }
       woken.clear();
-      lock.lock();
+      lock.Lock();
       busy = false;
-      idle.notify_all();
+      idle.NotifyAll();
     }
   }
 
-  std::vector<std::shared_ptr<Watcher>> WatchersOf(const std::deque<JobWrite>& writes) {
+  std::vector<std::shared_ptr<Watcher>> WatchersOf(const std::deque<JobWrite>& writes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     std::unordered_set<std::string> jobs;
     for (const JobWrite& write : writes) {
       if (!write.events.empty()) jobs.insert(write.record.job.id());
@@ -90,7 +93,7 @@ class EventLog::Impl {
   }
 
   void Forget(const std::string& job_id, const std::shared_ptr<Watcher>& watcher) {
-    std::lock_guard lock(mutex);
+    const MutexLock lock(&mutex);
     const auto [begin, end] = watchers.equal_range(job_id);
     for (auto it = begin; it != end; ++it) {
       if (it->second != watcher) continue;
@@ -100,17 +103,17 @@ class EventLog::Impl {
   }
 
   Store* const store;
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::condition_variable idle;
-  TailCache cache;
+  Mutex mutex;
+  CondVar changed;
+  CondVar idle;
+  TailCache cache ABSL_GUARDED_BY(mutex);
   // Durable writes whose listener and watchers have not been told.
-  std::deque<JobWrite> pending;
-  bool busy = false;
-  bool stopping = false;
-  std::unordered_multimap<std::string, std::shared_ptr<Watcher>> watchers;
+  std::deque<JobWrite> pending ABSL_GUARDED_BY(mutex);
+  bool busy ABSL_GUARDED_BY(mutex) = false;
+  bool stopping ABSL_GUARDED_BY(mutex) = false;
+  std::unordered_multimap<std::string, std::shared_ptr<Watcher>> watchers ABSL_GUARDED_BY(mutex);
   std::atomic<uint64_t> store_reads{0};
-  std::function<void(const JobWrite&)> listen;
+  std::function<void(const JobWrite&)> listen ABSL_GUARDED_BY(mutex);
   std::thread notifier;
 };
 
@@ -143,7 +146,7 @@ void EventLog::AppendAll(std::vector<JobWrite> writes, Store::Done done) {
 
 absl::StatusOr<EventPage> EventLog::Read(const std::string& job_id, uint64_t after_sequence, int limit) {
   {
-    std::lock_guard lock(impl_->mutex);
+    const MutexLock lock(&impl_->mutex);
     if (auto page = impl_->cache.Read(job_id, after_sequence, limit)) return *std::move(page);
   }
   ++impl_->store_reads;
@@ -165,7 +168,7 @@ class LiveSubscription : public EventLog::Subscription {
       : watcher_(std::move(watcher)), forget_(std::move(forget)) {}
   ~LiveSubscription() override {
     forget_();
-    std::lock_guard lock(watcher_->mutex);
+    const MutexLock lock(&watcher_->mutex);
     watcher_->wake = nullptr;
   }
 
@@ -177,10 +180,9 @@ class LiveSubscription : public EventLog::Subscription {
 }  // namespace
 
 std::unique_ptr<EventLog::Subscription> EventLog::Subscribe(const std::string& job_id, std::function<void()> wake) {
-  auto watcher = std::make_shared<Watcher>();
-  watcher->wake = std::move(wake);
+  auto watcher = std::make_shared<Watcher>(std::move(wake));
   {
-    std::lock_guard lock(impl_->mutex);
+    const MutexLock lock(&impl_->mutex);
     impl_->watchers.emplace(job_id, watcher);
   }
   // Holds the log's state, so that a subscription that outlives the log is harmless.
@@ -189,20 +191,20 @@ std::unique_ptr<EventLog::Subscription> EventLog::Subscribe(const std::string& j
 }
 
 void EventLog::SetListener(std::function<void(const JobWrite&)> listen) {
-  std::lock_guard lock(impl_->mutex);
+  const MutexLock lock(&impl_->mutex);
   impl_->listen = std::move(listen);
 }
 
 int64_t EventLog::watchers() const {
-  std::lock_guard lock(impl_->mutex);
+  const MutexLock lock(&impl_->mutex);
   return static_cast<int64_t>(impl_->watchers.size());
 }
 
 uint64_t EventLog::store_reads() const { return impl_->store_reads.load(); }
 
 void EventLog::Flush() {
-  std::unique_lock lock(impl_->mutex);
-  impl_->idle.wait(lock, [this] { return impl_->pending.empty() && !impl_->busy; });
+  const MutexLock lock(&impl_->mutex);
+  while (!impl_->pending.empty() || impl_->busy) impl_->idle.Wait(&impl_->mutex);
 }
 
 }  // namespace ampd

@@ -17,25 +17,30 @@ constexpr absl::Duration kAfterError = absl::Seconds(5);
 
 GpuMonitor::GpuMonitor(std::unique_ptr<Nvml> nvml, std::vector<v1::Device> devices, GpuMonitorOptions options,
                        const Clock* clock)
-    : nvml_(std::move(nvml)), options_(std::move(options)), clock_(clock), ledger_(std::move(devices)) {
+    : nvml_(std::move(nvml)),
+      gpus_(static_cast<int>(devices.size())),
+      options_(std::move(options)),
+      clock_(clock),
+      ledger_(std::move(devices)) {
   reader_ = std::thread([this] { ReadLoop(); });
   listener_ = std::thread([this] { XidLoop(); });
 }
 
 GpuMonitor::~GpuMonitor() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     stopping_ = true;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   reader_.join();
   listener_.join();
 }
 
-bool GpuMonitor::Wait(absl::Duration time, const bool* wake) {
-  std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, absl::ToChronoNanoseconds(time),
-                    [this, wake] { return stopping_ || (wake != nullptr && *wake); });
+bool GpuMonitor::Wait(absl::Duration time, bool until_news) {
+  const MutexLock lock(&mutex_);
+  const auto deadline = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(time);
+  while (!stopping_ && !(until_news && news_) && changed_.WaitUntil(&mutex_, deadline)) {
+  }
   return !stopping_;
 }
 
@@ -43,16 +48,16 @@ void GpuMonitor::ReadLoop() {
   do {
     std::vector<v1::Device> readings;
     // Without the lock: a driver in trouble answers late.
-    for (int gpu = 0; gpu < ledger_.size(); ++gpu) readings.push_back(nvml_->Read(gpu));
+    for (int gpu = 0; gpu < gpus_; ++gpu) readings.push_back(nvml_->Read(gpu));
     std::vector<v1::Device> devices;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(&mutex_);
       news_ = false;
-      for (int gpu = 0; gpu < ledger_.size(); ++gpu) ledger_.OnReading(gpu, std::move(readings[gpu]));
+      for (int gpu = 0; gpu < gpus_; ++gpu) ledger_.OnReading(gpu, std::move(readings[gpu]));
       devices = ledger_.Devices();
     }
     options_.publish(std::move(devices));
-  } while (Wait(options_.interval, &news_));
+  } while (Wait(options_.interval, /*until_news=*/true));
 }
 
 void GpuMonitor::XidLoop() {
@@ -61,19 +66,19 @@ void GpuMonitor::XidLoop() {
     const absl::StatusOr<std::optional<XidEvent>> event = nvml_->WaitForXid(kListen);
     if (!event.ok()) {
       if (!std::exchange(told, true)) options_.log(absl::StrCat("no XIDs: ", std::string(event.status().message())));
-      if (absl::IsUnimplemented(event.status()) || !Wait(kAfterError, nullptr)) return;
+      if (absl::IsUnimplemented(event.status()) || !Wait(kAfterError, /*until_news=*/false)) return;
       continue;
     }
     told = false;
     std::string words;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(&mutex_);
       if (stopping_) return;
       if (!event->has_value()) continue;
       words = ledger_.OnXid(**event, clock_->Now());
       news_ = true;
     }
-    changed_.notify_all();
+    changed_.NotifyAll();
     options_.log(words);
   }
 }

@@ -2,16 +2,15 @@
 #ifndef AMPD_SERVER_GPU_GPU_MONITOR_H_
 #define AMPD_SERVER_GPU_GPU_MONITOR_H_
 
-#include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/time/time.h"
 #include "ampd/v1/device.pb.h"
+#include "engine/core/mutex.h"
 #include "server/events/clock.h"
 #include "server/gpu/gpu_ledger.h"
 #include "server/gpu/nvml.h"
@@ -41,17 +40,18 @@ class GpuMonitor {
   void ReadLoop();
   void XidLoop();
   // False once the monitor ends.
-  bool Wait(absl::Duration time, const bool* wake);
+  bool Wait(absl::Duration time, bool until_news);
 
   const std::unique_ptr<Nvml> nvml_;
+  const int gpus_;
   const GpuMonitorOptions options_;
   const Clock* const clock_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  GpuLedger ledger_;
+  Mutex mutex_;
+  CondVar changed_;
+  GpuLedger ledger_ ABSL_GUARDED_BY(mutex_);
   // An XID came: publish at once.
-  bool news_ = false;
-  bool stopping_ = false;
+  bool news_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread reader_;
   std::thread listener_;
 };

@@ -35,17 +35,17 @@ absl::StatusOr<std::unique_ptr<Controller>> Controller::Start(ControllerOptions 
 
 Controller::~Controller() {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     stopping_ = true;
   }
-  wake_.notify_one();
+  wake_.NotifyOne();
   if (thread_.joinable()) thread_.join();
   // What the store still does for this controller ends with a post; after this nothing refers to it any more.
   if (store_ != nullptr) store_->Await([](const Database&) { return 0; });
   // Tasks and callbacks that never ran answer CANCELLED as they go, while the members they refer to still exist.
   std::deque<std::function<void()>> dropped;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     dropped.swap(queue_);
   }
   dropped.clear();
@@ -53,10 +53,10 @@ Controller::~Controller() {
 
 void Controller::Post(std::function<void()> task) {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     queue_.push_back(std::move(task));
   }
-  wake_.notify_one();
+  wake_.NotifyOne();
 }
 
 // Waits until there is a task, a timer is due or the controller stops.
@@ -64,10 +64,11 @@ std::deque<std::function<void()>> Controller::Take() {
   const auto deadline = core_->timers().NextDeadline();
   absl::Duration sleep = kMaxSleep;
   if (deadline) sleep = std::clamp(*deadline - clock_->Monotonic(), absl::ZeroDuration(), kMaxSleep);
-  std::unique_lock lock(mutex_);
-  wake_.wait_until(lock,
-                   std::chrono::steady_clock::now() + absl::ToChronoMicroseconds(sleep) + std::chrono::microseconds(1),
-                   [this] { return stopping_ || !queue_.empty(); });
+  MutexLock lock(&mutex_);
+  const auto wake_at =
+      std::chrono::steady_clock::now() + absl::ToChronoMicroseconds(sleep) + std::chrono::microseconds(1);
+  while (!stopping_ && queue_.empty() && wake_.WaitUntil(&mutex_, wake_at)) {
+  }
   return std::exchange(queue_, {});
 }
 
@@ -76,7 +77,7 @@ void Controller::Run() {
   while (true) {
     std::deque<std::function<void()>> tasks = Take();
     {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(&mutex_);
       if (stopping_) {
         // Put back, to be dropped by the destructor.
         std::move(tasks.rbegin(), tasks.rend(), std::front_inserter(queue_));

@@ -4,11 +4,9 @@
 #define AMPD_SERVER_JOBS_CONTROLLER_H_
 
 #include <atomic>
-#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -21,6 +19,7 @@
 #include "ampd/v1/job.pb.h"
 #include "ampd/v1/training_service.pb.h"
 #include "ampd/v1/worker_link.pb.h"
+#include "engine/core/mutex.h"
 #include "proto/spec/device_models.h"
 #include "server/events/clock.h"
 #include "server/events/event_log.h"
@@ -180,13 +179,15 @@ class Controller {
   std::deque<std::function<void()>> Take();
 
   std::atomic<bool> draining_{false};
+  // Set by Start(), before the thread starts.
   Store* store_ = nullptr;
   const Clock* clock_ = nullptr;
+  // Used by the thread alone.
   std::unique_ptr<ControllerCore> core_;
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  std::deque<std::function<void()>> queue_;
-  bool stopping_ = false;
+  Mutex mutex_;
+  CondVar wake_;
+  std::deque<std::function<void()>> queue_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

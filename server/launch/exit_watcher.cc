@@ -40,7 +40,7 @@ ExitWatcher::~ExitWatcher() {
 }
 
 absl::Status ExitWatcher::Watch(ProcessHandle process, Callback on_exit) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   const int pidfd = process.pidfd();
   if (absl::Status status = Register(epoll_.get(), pidfd); !status.ok()) return status;
   watched_.emplace(pidfd, Watched{std::move(process), std::move(on_exit)});
@@ -48,7 +48,7 @@ absl::Status ExitWatcher::Watch(ProcessHandle process, Callback on_exit) {
 }
 
 absl::Status ExitWatcher::Signal(const ProcessIdentity& identity, int signal) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   for (const auto& [pidfd, watched] : watched_) {
     if (watched.process.identity() == identity) return watched.process.Signal(signal);
   }
@@ -66,9 +66,9 @@ void ExitWatcher::Loop() {
 }
 
 void ExitWatcher::Collect(int pidfd) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(&mutex_);
   auto found = watched_.extract(pidfd);
-  lock.unlock();
+  lock.Unlock();
   if (found.empty()) return;
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, pidfd, nullptr);
   const ProcessExit exit = found.mapped().process.Reap();

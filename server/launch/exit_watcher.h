@@ -5,11 +5,11 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <thread>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/core/mutex.h"
 #include "server/launch/process.h"
 
 namespace ampd {
@@ -39,11 +39,11 @@ class ExitWatcher {
   void Loop();
   void Collect(int pidfd);
 
-  UniqueFd epoll_;
-  UniqueFd stop_;
-  std::mutex mutex_;
+  const UniqueFd epoll_;
+  const UniqueFd stop_;
+  Mutex mutex_;
   // By pidfd.
-  std::map<int, Watched> watched_;
+  std::map<int, Watched> watched_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

@@ -70,7 +70,7 @@ absl::StatusOr<std::unique_ptr<LocalProcessLauncher>> LocalProcessLauncher::Crea
 }
 
 void LocalProcessLauncher::SetExitHandler(ExitHandler handler) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   handler_ = std::move(handler);
   if (!handler_) return;
   for (const auto& [process, exit] : unheard_) handler_(process, exit);
@@ -78,7 +78,7 @@ void LocalProcessLauncher::SetExitHandler(ExitHandler handler) {
 }
 
 void LocalProcessLauncher::OnExit(const WorkerProcess& process, const WorkerExit& exit) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   if (handler_) {
     handler_(process, exit);
   } else {

@@ -4,13 +4,13 @@
 
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/core/mutex.h"
 #include "server/jobs/launcher.h"
 #include "server/launch/exit_watcher.h"
 
@@ -44,9 +44,10 @@ class LocalProcessLauncher : public Launcher {
 
   const std::string worker_;
   const std::string state_dir_;
-  std::mutex mutex_;
-  ExitHandler handler_;
-  std::vector<std::pair<WorkerProcess, WorkerExit>> unheard_;
+  Mutex mutex_;
+  ExitHandler handler_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::pair<WorkerProcess, WorkerExit>> unheard_ ABSL_GUARDED_BY(mutex_);
+  // Set by Create().
   std::unique_ptr<ExitWatcher> watcher_;
 };
 

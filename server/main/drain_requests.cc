@@ -10,7 +10,7 @@ DrainRequests::DrainRequests() : asked_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK
 
 void DrainRequests::Ask(DrainRequest request) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     if (first_) return;
     first_ = std::move(request);
   }
@@ -18,7 +18,7 @@ void DrainRequests::Ask(DrainRequest request) {
 }
 
 DrainRequest DrainRequests::Get() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   return first_.value_or(DrainRequest());
 }
 

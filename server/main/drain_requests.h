@@ -2,11 +2,11 @@
 #ifndef AMPD_SERVER_MAIN_DRAIN_REQUESTS_H_
 #define AMPD_SERVER_MAIN_DRAIN_REQUESTS_H_
 
-#include <mutex>
 #include <optional>
 #include <string>
 
 #include "absl/time/time.h"
+#include "engine/core/mutex.h"
 #include "server/files/unique_fd.h"
 
 namespace ampd {
@@ -32,8 +32,8 @@ class DrainRequests {
 
  private:
   const UniqueFd asked_fd_;
-  mutable std::mutex mutex_;
-  std::optional<DrainRequest> first_;
+  mutable Mutex mutex_;
+  std::optional<DrainRequest> first_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace ampd

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <memory>
 #include <utility>
 
@@ -80,10 +81,10 @@ SpotNotice::SpotNotice(Options options, std::function<void(const std::string&)> 
 
 SpotNotice::~SpotNotice() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     stopping_ = true;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   thread_.join();
 }
 
@@ -94,13 +95,15 @@ std::string SpotNotice::Look() const {
 }
 
 void SpotNotice::Run() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(&mutex_);
   while (!stopping_) {
-    lock.unlock();
+    lock.Unlock();
     const std::string what = Look();
     if (!what.empty()) return on_notice_(what);
-    lock.lock();
-    changed_.wait_for(lock, absl::ToChronoMilliseconds(options_.interval), [this] { return stopping_; });
+    lock.Lock();
+    const auto deadline = std::chrono::steady_clock::now() + absl::ToChronoMilliseconds(options_.interval);
+    while (!stopping_ && changed_.WaitUntil(&mutex_, deadline)) {
+    }
   }
 }
 

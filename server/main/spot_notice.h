@@ -2,14 +2,13 @@
 #ifndef AMPD_SERVER_MAIN_SPOT_NOTICE_H_
 #define AMPD_SERVER_MAIN_SPOT_NOTICE_H_
 
-#include <condition_variable>
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 
 #include "absl/time/time.h"
+#include "engine/core/mutex.h"
 #include "server/config/http_url.h"
 
 namespace ampd {
@@ -37,9 +36,9 @@ class SpotNotice {
 
   const Options options_;
   const std::function<void(const std::string&)> on_notice_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool stopping_ = false;
+  Mutex mutex_;
+  CondVar changed_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

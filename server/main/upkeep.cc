@@ -47,15 +47,15 @@ Upkeep::Upkeep(Options options, Store* store, const Clock* clock)
 
 Upkeep::~Upkeep() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     stopping_ = true;
   }
-  wake_.notify_all();
+  wake_.NotifyAll();
   thread_.join();
 }
 
 bool Upkeep::stopping() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   return stopping_;
 }
 
@@ -66,8 +66,10 @@ void Upkeep::Run() {
   }
   while (true) {
     if (const absl::Status status = Sweep(); !status.ok()) options_.log(absl::StrCat("upkeep: ", status.message()));
-    std::unique_lock lock(mutex_);
-    wake_.wait_for(lock, absl::ToChronoMilliseconds(options_.period), [this] { return stopping_; });
+    const MutexLock lock(&mutex_);
+    const auto deadline = std::chrono::steady_clock::now() + absl::ToChronoMilliseconds(options_.period);
+    while (!stopping_ && wake_.WaitUntil(&mutex_, deadline)) {
+    }
     if (stopping_) return;
   }
 }

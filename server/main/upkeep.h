@@ -2,10 +2,8 @@
 #ifndef AMPD_SERVER_MAIN_UPKEEP_H_
 #define AMPD_SERVER_MAIN_UPKEEP_H_
 
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <set>
 #include <string>
 #include <thread>
@@ -14,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "ampd/v1/config.pb.h"
+#include "engine/core/mutex.h"
 #include "server/events/clock.h"
 #include "server/store/store.h"
 
@@ -62,11 +61,11 @@ class Upkeep {
   const Options options_;
   Store* const store_;
   const Clock* const clock_;
-  // Ended jobs whose reports are merged as far as they go.
+  // Ended jobs whose reports are merged as far as they go. Used by the thread alone.
   std::set<std::string> merged_;
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  bool stopping_ = false;
+  Mutex mutex_;
+  CondVar wake_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

@@ -7,12 +7,12 @@
 #include <prometheus/text_serializer.h>
 
 #include <algorithm>
-#include <mutex>
 #include <sstream>
 #include <unordered_map>
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "engine/core/mutex.h"
 #include "server/metrics/definitions.h"
 #include "server/metrics/device_series.h"
 #include "server/metrics/job_series.h"
@@ -54,36 +54,39 @@ class Metrics::Impl {
  public:
   Impl(const std::string& version, const Clock* clock);
 
-  void Restore(const std::map<std::string, double>& counters, const std::map<v1::Job::State, int64_t>& job_counts);
-  void OnWrite(const JobWrite& write);
-  void SetQueue(const QueueFigures& queue);
-  void OnRpc(const std::string& method, const std::string& code, double seconds);
-  std::string Serialize(const SampledFigures& sampled);
+  void Restore(const std::map<std::string, double>& counters, const std::map<v1::Job::State, int64_t>& job_counts)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void OnWrite(const JobWrite& write) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void SetQueue(const QueueFigures& queue) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void OnRpc(const std::string& method, const std::string& code, double seconds) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  std::string Serialize(const SampledFigures& sampled) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
-  std::mutex mutex;
-  prometheus::Registry registry;
+  Mutex mutex;
+  prometheus::Registry registry ABSL_GUARDED_BY(mutex);
+  // Set by the constructor; a histogram is thread-safe.
   Histogram* commit = nullptr;
-  DeviceSeries devices{&gauges_, &counters_};
-  std::function<SampledFigures()> sampler;
+  DeviceSeries devices ABSL_GUARDED_BY(mutex){&gauges_, &counters_};
+  std::function<SampledFigures()> sampler ABSL_GUARDED_BY(mutex);
 
  private:
-  void OnStateChange(const std::string& job, const v1::StateChange& change, absl::Time time);
-  void OnEvent(const std::string& job, const v1::JobEvent& event);
-  void AddToFleet(const std::string& name, double delta);
-  Histogram& HistogramOf(const Metric& metric, const Labels& labels = {});
+  void OnStateChange(const std::string& job, const v1::StateChange& change, absl::Time time)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void OnEvent(const std::string& job, const v1::JobEvent& event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void AddToFleet(const std::string& name, double delta) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  Histogram& HistogramOf(const Metric& metric, const Labels& labels = {}) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
   const Clock* const clock_;
   const absl::Duration start_;
-  std::unordered_map<const Metric*, Family<Gauge>*> gauges_;
-  std::unordered_map<const Metric*, Family<Counter>*> counters_;
-  std::unordered_map<const Metric*, Family<Histogram>*> histograms_;
-  std::map<std::string, Counter*> fleet_;
-  std::map<v1::Job::State, Gauge*> states_;
-  std::map<v1::Job::QueueReason, Gauge*> reasons_;
+  std::unordered_map<const Metric*, Family<Gauge>*> gauges_ ABSL_GUARDED_BY(mutex);
+  std::unordered_map<const Metric*, Family<Counter>*> counters_ ABSL_GUARDED_BY(mutex);
+  std::unordered_map<const Metric*, Family<Histogram>*> histograms_ ABSL_GUARDED_BY(mutex);
+  std::map<std::string, Counter*> fleet_ ABSL_GUARDED_BY(mutex);
+  std::map<v1::Job::State, Gauge*> states_ ABSL_GUARDED_BY(mutex);
+  std::map<v1::Job::QueueReason, Gauge*> reasons_ ABSL_GUARDED_BY(mutex);
   // Since when a job waits, or is being started.
-  std::unordered_map<std::string, absl::Time> entered_;
-  JobSeries jobs_;
-  absl::Time oldest_queued_ = absl::InfiniteFuture();
+  std::unordered_map<std::string, absl::Time> entered_ ABSL_GUARDED_BY(mutex);
+  JobSeries jobs_ ABSL_GUARDED_BY(mutex);
+  absl::Time oldest_queued_ ABSL_GUARDED_BY(mutex) = absl::InfiniteFuture();
 };
 
 Metrics::Impl::Impl(const std::string& version, const Clock* clock)
@@ -196,45 +199,45 @@ Metrics::~Metrics() = default;
 
 void Metrics::Restore(const std::map<std::string, double>& counters,
                       const std::map<v1::Job::State, int64_t>& job_counts) {
-  std::lock_guard lock(impl_->mutex);
+  const MutexLock lock(&impl_->mutex);
   impl_->Restore(counters, job_counts);
 }
 
 void Metrics::OnWrite(const JobWrite& write) {
-  std::lock_guard lock(impl_->mutex);
+  const MutexLock lock(&impl_->mutex);
   impl_->OnWrite(write);
 }
 
 void Metrics::OnCommit(double seconds) { impl_->commit->Observe(seconds); }
 
 void Metrics::SetQueue(const QueueFigures& queue) {
-  std::lock_guard lock(impl_->mutex);
+  const MutexLock lock(&impl_->mutex);
   impl_->SetQueue(queue);
 }
 
 void Metrics::OnRpc(const std::string& method, const std::string& code, double seconds) {
-  std::lock_guard lock(impl_->mutex);
+  const MutexLock lock(&impl_->mutex);
   impl_->OnRpc(method, code, seconds);
 }
 
 void Metrics::SetSampler(std::function<SampledFigures()> sampler) {
-  std::lock_guard lock(impl_->mutex);
+  const MutexLock lock(&impl_->mutex);
   impl_->sampler = std::move(sampler);
 }
 
 void Metrics::SetDevices(const std::vector<v1::Device>& devices) {
-  std::lock_guard lock(impl_->mutex);
+  const MutexLock lock(&impl_->mutex);
   impl_->devices.Set(devices);
 }
 
 std::string Metrics::Serialize() {
   std::function<SampledFigures()> sampler;
   {
-    std::lock_guard lock(impl_->mutex);
+    const MutexLock lock(&impl_->mutex);
     sampler = impl_->sampler;
   }
   const SampledFigures sampled = sampler ? sampler() : SampledFigures();
-  std::lock_guard lock(impl_->mutex);
+  const MutexLock lock(&impl_->mutex);
   return impl_->Serialize(sampled);
 }
 

@@ -53,7 +53,7 @@ void DownloadStream::SendNext() {
     offset_ = 0;
   }
   // Not after Finish: a cancelled call takes no more writes.
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   if (!finished_) StartWrite(&chunk_);
 }
 
@@ -63,7 +63,7 @@ void DownloadStream::OnWriteDone(bool ok) {
 }
 
 void DownloadStream::FinishOnce(const absl::Status& status) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   if (std::exchange(finished_, true)) return;
   Finish(ToGrpcStatus(status));
 }

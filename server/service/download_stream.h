@@ -6,11 +6,11 @@
 
 #include <functional>
 #include <memory>
-#include <mutex>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "ampd/v1/training_service.pb.h"
+#include "engine/core/mutex.h"
 #include "server/service/checkpoint_files.h"
 #include "server/service/work_pool.h"
 
@@ -45,6 +45,7 @@ class DownloadStream : public grpc::ServerWriteReactor<v1::FileChunk>,
   void FinishOnce(const absl::Status& status);
 
   WorkPool* const pool_;
+  // The call owns itself until OnDone.
   std::shared_ptr<DownloadStream> self_;
   // Used by one step at a time.
   Opener open_;
@@ -53,8 +54,8 @@ class DownloadStream : public grpc::ServerWriteReactor<v1::FileChunk>,
   int64_t offset_ = 0;
   v1::FileChunk chunk_;
 
-  std::mutex mutex_;
-  bool finished_ = false;
+  Mutex mutex_;
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace ampd

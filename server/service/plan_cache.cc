@@ -124,8 +124,6 @@ struct PlanCache::Question {
   // Files that changed after it are not relied on.
   absl::Time settled;
   Done first;
-  // Who asked the same meanwhile. Guarded by the cache's mutex.
-  std::vector<std::pair<v1::PlanRequest, Done>> others;
 };
 
 PlanCache::PlanCache(Options options, Planner planner, WorkPool* pool, const Clock* clock)
@@ -148,14 +146,14 @@ void PlanCache::Plan(const v1::PlanRequest& request, Done done) {
   question->surroundings = *std::move(surroundings);
   std::shared_ptr<const v1::PlanResponse> known;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     known = Find(question->key);
     const auto asked = asked_.find(question->key);
     if (known == nullptr && asked != asked_.end()) {
-      asked->second->others.push_back({request, std::move(done)});
+      asked->second.push_back({request, std::move(done)});
       return;
     }
-    if (known == nullptr) asked_[question->key] = question;
+    if (known == nullptr) asked_.try_emplace(question->key);
   }
   if (known != nullptr) return done(*known);
   question->request = request;
@@ -167,9 +165,8 @@ void PlanCache::Ask(std::shared_ptr<Question> question) {
   if (pool_->Post([this, question] { Answer(question); })) return;
   std::vector<std::pair<v1::PlanRequest, Done>> others;
   {
-    const std::lock_guard lock(mutex_);
-    asked_.erase(question->key);
-    others = std::move(question->others);
+    const MutexLock lock(&mutex_);
+    others = TakeOthers(question->key);
   }
   const absl::Status full = absl::ResourceExhaustedError("too many plans are being made; try again");
   question->first(full);
@@ -184,9 +181,8 @@ void PlanCache::Answer(const std::shared_ptr<Question>& question) {
   const bool whole = response.ok() && response->errors().empty() && response->data_error().empty();
   std::vector<std::pair<v1::PlanRequest, Done>> others;
   {
-    const std::lock_guard lock(mutex_);
-    asked_.erase(question->key);
-    others = std::move(question->others);
+    const MutexLock lock(&mutex_);
+    others = TakeOthers(question->key);
     if (same && whole && question->surroundings.newest < question->settled) Keep(question->key, *response);
   }
   question->first(response);
@@ -197,6 +193,11 @@ void PlanCache::Answer(const std::shared_ptr<Question>& question) {
       AskAlone(std::move(request), std::move(done));
     }
   }
+}
+
+std::vector<std::pair<v1::PlanRequest, PlanCache::Done>> PlanCache::TakeOthers(const std::string& key) {
+  auto asked = asked_.extract(key);
+  return std::move(asked.mapped());
 }
 
 void PlanCache::AskAlone(v1::PlanRequest request, Done done) {

@@ -6,7 +6,6 @@
 #include <functional>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -15,6 +14,7 @@
 #include "absl/time/time.h"
 #include "ampd/v1/job.pb.h"
 #include "ampd/v1/worker_link.pb.h"
+#include "engine/core/mutex.h"
 #include "server/events/clock.h"
 #include "server/service/work_pool.h"
 
@@ -56,24 +56,28 @@ class PlanCache {
   };
   struct Question;
 
-  std::shared_ptr<const v1::PlanResponse> Find(const std::string& key);
+  std::shared_ptr<const v1::PlanResponse> Find(const std::string& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Ask(std::shared_ptr<Question> question);
   void Answer(const std::shared_ptr<Question>& question);
+  // Ends the question of `key`.
+  std::vector<std::pair<v1::PlanRequest, Done>> TakeOthers(const std::string& key)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // In the pool, without looking or keeping.
   void AskAlone(v1::PlanRequest request, Done done);
-  void Keep(const std::string& key, const v1::PlanResponse& response);
+  void Keep(const std::string& key, const v1::PlanResponse& response) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Options options_;
   const Planner planner_;
   WorkPool* const pool_;
   const Clock* const clock_;
 
-  std::mutex mutex_;
+  Mutex mutex_;
   // Most recently used first.
-  std::list<Entry> kept_;
-  std::unordered_map<std::string, std::list<Entry>::iterator> by_key_;
-  size_t bytes_ = 0;
-  std::unordered_map<std::string, std::shared_ptr<Question>> asked_;
+  std::list<Entry> kept_ ABSL_GUARDED_BY(mutex_);
+  std::unordered_map<std::string, std::list<Entry>::iterator> by_key_ ABSL_GUARDED_BY(mutex_);
+  size_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Questions on their way, by key: who asked the same meanwhile.
+  std::unordered_map<std::string, std::vector<std::pair<v1::PlanRequest, Done>>> asked_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace ampd

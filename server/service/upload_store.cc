@@ -46,6 +46,7 @@ absl::StatusOr<std::unique_ptr<UploadStore>> UploadStore::Open(const std::string
     if (absl::StartsWith(name, kPartial)) {
       fs::remove(it->path(), ignored);
     } else if (const std::optional<int64_t> size = store->Size(name)) {
+      const MutexLock lock(&store->mutex_);
       store->used_ += *size;
     }
   }
@@ -78,7 +79,7 @@ absl::Status UploadStore::Reserve(int64_t file_bytes, int64_t more) {
     return absl::ResourceExhaustedError(absl::StrCat("the file has more than ", limits_.file_bytes,
                                                      " bytes, the most this server takes (max_upload_bytes)"));
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   if (used_ + more > limits_.all_bytes) {
     return absl::ResourceExhaustedError(absl::StrCat("the files that were uploaded take ", used_,
                                                      " bytes; with this one they would be more than ",
@@ -89,12 +90,12 @@ absl::Status UploadStore::Reserve(int64_t file_bytes, int64_t more) {
 }
 
 void UploadStore::GiveBack(int64_t bytes) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   used_ -= bytes;
 }
 
 absl::StatusOr<bool> UploadStore::Publish(const std::string& path, const std::string& checksum) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   if (Size(checksum)) return false;
   if (rename(path.c_str(), PathOf(checksum).c_str()) != 0) return FileError(kCannotKeep, errno);
   AMPD_RETURN_IF_ERROR(SyncFolder(folder_));

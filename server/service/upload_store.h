@@ -6,13 +6,13 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "engine/core/mutex.h"
 #include "server/files/unique_fd.h"
 
 namespace ampd {
@@ -75,8 +75,8 @@ class UploadStore {
 
   const std::string folder_;
   const Limits limits_;
-  std::mutex mutex_;
-  int64_t used_ = 0;
+  Mutex mutex_;
+  int64_t used_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace ampd

@@ -67,12 +67,12 @@ void UploadStream::End() {
 
 void UploadStream::ReadNext() {
   // Not after Finish: a cancelled call takes no more reads.
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   if (!finished_) StartRead(&request_);
 }
 
 void UploadStream::Answer(int64_t size) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   if (std::exchange(finished_, true)) return;
   response_->set_path(absl::StrCat(kUploadScheme, checksum_));
   response_->set_size_bytes(size);
@@ -80,7 +80,7 @@ void UploadStream::Answer(int64_t size) {
 }
 
 void UploadStream::FinishOnce(const absl::Status& status) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   if (std::exchange(finished_, true)) return;
   Finish(ToGrpcStatus(status));
 }

@@ -5,10 +5,10 @@
 #include <grpcpp/support/server_callback.h>
 
 #include <memory>
-#include <mutex>
 
 #include "absl/status/status.h"
 #include "ampd/v1/training_service.pb.h"
+#include "engine/core/mutex.h"
 #include "server/service/upload_store.h"
 #include "server/service/work_pool.h"
 
@@ -42,14 +42,15 @@ class UploadStream : public grpc::ServerReadReactor<v1::UploadModelRequest>,
   UploadStore* const store_;
   WorkPool* const pool_;
   v1::UploadModelResponse* const response_;
+  // The call owns itself until OnDone.
   std::shared_ptr<UploadStream> self_;
   // Used by one step at a time.
   v1::UploadModelRequest request_;
   std::string checksum_;
   std::unique_ptr<UploadStore::Upload> upload_;
 
-  std::mutex mutex_;
-  bool finished_ = false;
+  Mutex mutex_;
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace ampd

@@ -21,7 +21,7 @@ std::shared_ptr<WatchStream> WatchStream::Create(EventLog* log, WorkPool* pool) 
 void WatchStream::Start(const std::string& job_id, uint64_t after_sequence) {
   job_id_ = job_id;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     after_ = after_sequence;
   }
   // Before the first read, or events between the two would be missed.
@@ -29,13 +29,13 @@ void WatchStream::Start(const std::string& job_id, uint64_t after_sequence) {
     const std::shared_ptr<WatchStream> stream = weak.lock();
     if (stream == nullptr) return;
     {
-      const std::lock_guard lock(stream->mutex_);
+      const MutexLock lock(&stream->mutex_);
       stream->unread_ = true;
     }
     stream->ReadSoon();
   });
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     // A call that is over already drops it here, on a thread that is not the log's.
     if (!done_) subscription_ = std::move(subscription);
   }
@@ -51,7 +51,7 @@ void WatchStream::Fail(const absl::Status& status) { FinishOnce(status); }
 
 void WatchStream::ReadSoon() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     if (reading_ || writing_ || finished_ || ended_ || !unread_ || !page_.empty()) return;
     reading_ = true;
     unread_ = false;
@@ -61,23 +61,29 @@ void WatchStream::ReadSoon() {
 }
 
 absl::StatusOr<EventPage> WatchStream::ReadPage() {
-  if (!checked_start_ && after_ > 0) {
-    // A client that has seen the terminal event would wait for ever.
-    absl::StatusOr<EventPage> last = log_->Read(job_id_, after_ - 1, 1);
-    if (!last.ok()) return last;
-    const std::lock_guard lock(mutex_);
-    last_known_ = last->last_sequence;
-    ended_ = !last->events.empty() && last->events[0].sequence() == after_ && EndsTheLog(last->events[0]);
+  uint64_t after = 0;
+  bool check_start = false;
+  {
+    const MutexLock lock(&mutex_);
+    after = after_;
+    check_start = !std::exchange(checked_start_, true) && after > 0;
   }
-  checked_start_ = true;
-  return log_->Read(job_id_, after_, kPageEvents);
+  if (check_start) {
+    // A client that has seen the terminal event would wait for ever.
+    absl::StatusOr<EventPage> last = log_->Read(job_id_, after - 1, 1);
+    if (!last.ok()) return last;
+    const MutexLock lock(&mutex_);
+    last_known_ = last->last_sequence;
+    ended_ = !last->events.empty() && last->events[0].sequence() == after && EndsTheLog(last->events[0]);
+  }
+  return log_->Read(job_id_, after, kPageEvents);
 }
 
 void WatchStream::Read() {
   absl::StatusOr<EventPage> page = ReadPage();
   if (!page.ok()) return FinishOnce(page.status());
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     reading_ = false;
     // What was appended while reading is told by a wake-up; what did not fit into the page is not.
     if (!page->events.empty()) unread_ = true;
@@ -90,7 +96,7 @@ void WatchStream::Read() {
 void WatchStream::Advance() {
   bool end = false;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     if (writing_ || finished_) return;
     if (!page_.empty()) {
       current_ = std::move(page_.front());
@@ -107,7 +113,7 @@ void WatchStream::Advance() {
 
 void WatchStream::OnWriteDone(bool ok) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     writing_ = false;
     after_ = current_.sequence();
     ended_ = EndsTheLog(current_);
@@ -119,7 +125,7 @@ void WatchStream::OnWriteDone(bool ok) {
 void WatchStream::OnCancel() { FinishOnce(absl::CancelledError("the watch was cancelled")); }
 
 void WatchStream::FinishOnce(const absl::Status& status) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   if (std::exchange(finished_, true)) return;
   Finish(ToGrpcStatus(status));
 }
@@ -127,7 +133,7 @@ void WatchStream::FinishOnce(const absl::Status& status) {
 void WatchStream::OnDone() {
   std::unique_ptr<EventLog::Subscription> subscription;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     done_ = true;
     subscription = std::move(subscription_);
   }

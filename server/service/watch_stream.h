@@ -7,11 +7,11 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "absl/status/status.h"
 #include "ampd/v1/event.pb.h"
+#include "engine/core/mutex.h"
 #include "server/events/event_log.h"
 #include "server/service/work_pool.h"
 
@@ -42,28 +42,29 @@ class WatchStream : public grpc::ServerWriteReactor<v1::JobEvent>, public std::e
   // Writes the next event of the page, asks for another page, or ends the call.
   void Advance();
   void FinishOnce(const absl::Status& status);
-  bool EndsTheLog(const v1::JobEvent& event) const;
+  bool EndsTheLog(const v1::JobEvent& event) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   EventLog* const log_;
   WorkPool* const pool_;
+  // Set by Start().
   std::string job_id_;
   // The call owns itself until OnDone.
   std::shared_ptr<WatchStream> self_;
-  std::unique_ptr<EventLog::Subscription> subscription_;
 
-  std::mutex mutex_;
-  std::deque<v1::JobEvent> page_;
-  v1::JobEvent current_;
-  uint64_t after_ = 0;
+  Mutex mutex_;
+  std::unique_ptr<EventLog::Subscription> subscription_ ABSL_GUARDED_BY(mutex_);
+  std::deque<v1::JobEvent> page_ ABSL_GUARDED_BY(mutex_);
+  v1::JobEvent current_ ABSL_GUARDED_BY(mutex_);
+  uint64_t after_ ABSL_GUARDED_BY(mutex_) = 0;
   // The newest event when the last page was read.
-  uint64_t last_known_ = 0;
-  bool checked_start_ = false;
-  bool reading_ = false;
-  bool unread_ = true;
-  bool writing_ = false;
-  bool ended_ = false;
-  bool finished_ = false;
-  bool done_ = false;
+  uint64_t last_known_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool checked_start_ ABSL_GUARDED_BY(mutex_) = false;
+  bool reading_ ABSL_GUARDED_BY(mutex_) = false;
+  bool unread_ ABSL_GUARDED_BY(mutex_) = true;
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+  bool done_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace ampd

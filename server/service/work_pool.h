@@ -2,13 +2,13 @@
 #ifndef AMPD_SERVER_SERVICE_WORK_POOL_H_
 #define AMPD_SERVER_SERVICE_WORK_POOL_H_
 
-#include <condition_variable>
 #include <cstddef>
 #include <deque>
 #include <functional>
-#include <mutex>
 #include <thread>
 #include <vector>
+
+#include "engine/core/mutex.h"
 
 namespace ampd {
 
@@ -29,10 +29,11 @@ class WorkPool {
   void Run();
 
   const size_t max_queued_;
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  std::deque<std::function<void()>> queue_;
-  bool stopping_ = false;
+  Mutex mutex_;
+  CondVar wake_;
+  std::deque<std::function<void()>> queue_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  // Set by the constructor.
   std::vector<std::thread> threads_;
 };
 

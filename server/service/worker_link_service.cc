@@ -2,10 +2,10 @@
 
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <utility>
 
+#include "engine/core/mutex.h"
 #include "server/jobs/worker_connection.h"
 #include "server/service/grpc_status.h"
 
@@ -21,14 +21,14 @@ class WorkerStream final : public grpc::ServerBidiReactor<v1::WorkerMessage, v1:
   static WorkerStream* Create(Controller* controller) {
     std::shared_ptr<WorkerStream> stream(new WorkerStream(controller));
     stream->self_ = stream;
-    const std::lock_guard lock(stream->mutex_);
+    const MutexLock lock(&stream->mutex_);
     stream->reading_ = true;
     stream->StartRead(&stream->incoming_);
     return stream.get();
   }
 
   void Send(v1::DaemonMessage message) override {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     if (finished_ || closing_) return;
     if (message.has_welcome()) acknowledged_ = message.welcome().acknowledged_number();
     if (message.body_case() == v1::DaemonMessage::kAcknowledgedNumber) acknowledged_ = message.acknowledged_number();
@@ -38,7 +38,7 @@ class WorkerStream final : public grpc::ServerBidiReactor<v1::WorkerMessage, v1:
   }
 
   void Close(absl::Status status) override {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     if (!closing_) closing_ = std::move(status);
     WriteNext();
   }
@@ -51,13 +51,13 @@ class WorkerStream final : public grpc::ServerBidiReactor<v1::WorkerMessage, v1:
     v1::WorkerMessage message = std::move(incoming_);
     incoming_.Clear();
     Deliver(std::move(message));
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     reading_ = false;
     ReadNext();
   }
 
   void OnWriteDone(bool ok) override {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     writing_ = false;
     if (!ok && !closing_) closing_ = absl::UnavailableError("the worker is gone");
     if (!ok) outgoing_.clear();
@@ -65,7 +65,7 @@ class WorkerStream final : public grpc::ServerBidiReactor<v1::WorkerMessage, v1:
   }
 
   void OnCancel() override {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     if (!closing_) closing_ = absl::CancelledError("the worker cancelled its stream");
     outgoing_.clear();
     WriteNext();
@@ -78,7 +78,7 @@ class WorkerStream final : public grpc::ServerBidiReactor<v1::WorkerMessage, v1:
 
   void Deliver(v1::WorkerMessage message) {
     if (message.has_event()) {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(&mutex_);
       newest_ = std::max(newest_, message.event().number());
     }
     if (attached_) return controller_->WorkerMessage(shared_from_this(), std::move(message));
@@ -88,7 +88,7 @@ class WorkerStream final : public grpc::ServerBidiReactor<v1::WorkerMessage, v1:
   }
 
   // A newer acknowledgement replaces one that waits.
-  bool MergeIntoLast(const v1::DaemonMessage& message) {
+  bool MergeIntoLast(const v1::DaemonMessage& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     constexpr auto kAcknowledged = v1::DaemonMessage::kAcknowledgedNumber;
     if (outgoing_.empty() || message.body_case() != kAcknowledged || outgoing_.back().body_case() != kAcknowledged) {
       return false;
@@ -97,7 +97,7 @@ class WorkerStream final : public grpc::ServerBidiReactor<v1::WorkerMessage, v1:
     return true;
   }
 
-  void WriteNext() {
+  void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (writing_ || finished_) return;
     if (!outgoing_.empty()) {
       current_ = std::move(outgoing_.front());
@@ -110,7 +110,7 @@ class WorkerStream final : public grpc::ServerBidiReactor<v1::WorkerMessage, v1:
     }
   }
 
-  void ReadNext() {
+  void ReadNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const bool flooded = newest_ > acknowledged_ + WorkerLinkService::kMaxUnacknowledged;
     if (reading_ || finished_ || closing_ || flooded) return;
     reading_ = true;
@@ -118,20 +118,21 @@ class WorkerStream final : public grpc::ServerBidiReactor<v1::WorkerMessage, v1:
   }
 
   Controller* const controller_;
+  // The call owns itself until OnDone.
   std::shared_ptr<WorkerStream> self_;
   // Used by reactions of reads only, which come one at a time, and by OnDone after them.
   bool attached_ = false;
   v1::WorkerMessage incoming_;
 
-  std::mutex mutex_;
-  v1::DaemonMessage current_;
-  std::deque<v1::DaemonMessage> outgoing_;
-  std::optional<absl::Status> closing_;
-  uint64_t newest_ = 0;
-  uint64_t acknowledged_ = 0;
-  bool reading_ = false;
-  bool writing_ = false;
-  bool finished_ = false;
+  Mutex mutex_;
+  v1::DaemonMessage current_ ABSL_GUARDED_BY(mutex_);
+  std::deque<v1::DaemonMessage> outgoing_ ABSL_GUARDED_BY(mutex_);
+  std::optional<absl::Status> closing_ ABSL_GUARDED_BY(mutex_);
+  uint64_t newest_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t acknowledged_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool reading_ ABSL_GUARDED_BY(mutex_) = false;
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace

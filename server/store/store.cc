@@ -16,10 +16,10 @@ Store::Store(Options options, std::unique_ptr<Database> database)
 
 Store::~Store() {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     stopping_ = true;
   }
-  wake_.notify_one();
+  wake_.NotifyOne();
   thread_.join();
 }
 
@@ -31,32 +31,32 @@ void Store::Write(JobWrite write, Done done) {
 
 void Store::WriteAll(std::vector<JobWrite> writes, Done done) {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     queue_.push_back({nullptr, nullptr, std::move(writes), std::move(done)});
   }
-  wake_.notify_one();
+  wake_.NotifyOne();
 }
 
 void Store::Read(std::function<void(const Database&)> read) {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     queue_.push_back({std::move(read), nullptr, {}, nullptr});
   }
-  wake_.notify_one();
+  wake_.NotifyOne();
 }
 
 void Store::Change(std::function<absl::Status(Database&)> change, Done done) {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     queue_.push_back({nullptr, std::move(change), {}, std::move(done)});
   }
-  wake_.notify_one();
+  wake_.NotifyOne();
 }
 
 // One read or change, or a run of writes; empty when the store is to stop.
 std::deque<Store::Operation> Store::Take() {
-  std::unique_lock lock(mutex_);
-  wake_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+  MutexLock lock(&mutex_);
+  while (!stopping_ && queue_.empty()) wake_.Wait(&mutex_);
   std::deque<Operation> group;
   while (!queue_.empty() && group.size() < options_.max_group) {
     const bool alone = !queue_.front().is_write();

@@ -3,13 +3,11 @@
 #ifndef AMPD_SERVER_STORE_STORE_H_
 #define AMPD_SERVER_STORE_STORE_H_
 
-#include <condition_variable>
 #include <cstddef>
 #include <deque>
 #include <functional>
 #include <future>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -17,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/core/mutex.h"
 #include "server/store/database.h"
 #include "server/store/records.h"
 
@@ -87,11 +86,12 @@ class Store {
   absl::Status ApplyAll(const std::deque<Operation>& group);
 
   const Options options_;
-  std::unique_ptr<Database> database_;
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  std::deque<Operation> queue_;
-  bool stopping_ = false;
+  // Used by the thread alone.
+  const std::unique_ptr<Database> database_;
+  Mutex mutex_;
+  CondVar wake_;
+  std::deque<Operation> queue_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

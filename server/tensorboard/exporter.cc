@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -56,27 +57,27 @@ void TensorBoardExporter::Start(EventLog* log) {
 
 void TensorBoardExporter::Stop() {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     stopping_ = true;
     news_.clear();
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   if (thread_.joinable()) thread_.join();
 }
 
 void TensorBoardExporter::OnWrite(const JobWrite& write) {
   if (write.events.empty()) return;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     if (stopping_) return;
     news_.insert(write.record.job.id());
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 void TensorBoardExporter::Flush() {
-  std::unique_lock<std::mutex> lock(mutex_);
-  changed_.wait(lock, [this] { return news_.empty() && !busy_; });
+  MutexLock lock(&mutex_);
+  while (!news_.empty() || busy_) changed_.Wait(&mutex_);
 }
 
 std::string TensorBoardExporter::PathOf(const v1::Job& job) const {
@@ -86,26 +87,29 @@ std::string TensorBoardExporter::PathOf(const v1::Job& job) const {
 }
 
 void TensorBoardExporter::Run() {
-  std::unique_lock<std::mutex> lock(mutex_);
+  MutexLock lock(&mutex_);
   for (;;) {
-    const auto awake = [this] { return stopping_ || !news_.empty(); };
-    if (failed_.empty()) {
-      changed_.wait(lock, awake);
-    } else if (!changed_.wait_for(lock, absl::ToChronoNanoseconds(options_.retry), awake)) {
-      news_.swap(failed_);
+    const auto retry_at = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(options_.retry);
+    while (!stopping_ && news_.empty()) {
+      if (failed_.empty()) {
+        changed_.Wait(&mutex_);
+      } else if (!changed_.WaitUntil(&mutex_, retry_at) && !stopping_) {
+        news_.merge(failed_);
+        failed_.clear();
+      }
     }
     if (stopping_) return;
     auto node = news_.extract(news_.begin());
     busy_ = true;
-    lock.unlock();
+    lock.Unlock();
     const std::string& job_id = node.value();
     Followed& job = jobs_[job_id];
     const bool written = Follow(job_id, &job);
     if (!written) failed_.insert(job_id);
     if (written && job.ended) jobs_.erase(job_id);
-    lock.lock();
+    lock.Lock();
     busy_ = false;
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
 }
 

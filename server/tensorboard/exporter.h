@@ -2,11 +2,9 @@
 #ifndef AMPD_SERVER_TENSORBOARD_EXPORTER_H_
 #define AMPD_SERVER_TENSORBOARD_EXPORTER_H_
 
-#include <condition_variable>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 #include <thread>
@@ -14,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "engine/core/mutex.h"
 #include "server/events/clock.h"
 #include "server/events/event_log.h"
 #include "server/store/records.h"
@@ -78,17 +77,17 @@ class TensorBoardExporter {
   const Clock* const clock_;
   // Set before the thread starts.
   EventLog* log_ = nullptr;
-  // Used by the thread alone.
+  // These two are used by the thread alone.
   std::map<std::string, Followed> jobs_;
   // To be tried again.
   std::set<std::string> failed_;
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  // Guarded by mutex_. Ids of jobs with events that were not looked at yet.
-  std::set<std::string> news_;
-  bool busy_ = false;
-  bool stopping_ = false;
+  Mutex mutex_;
+  CondVar changed_;
+  // Ids of jobs with events that were not looked at yet.
+  std::set<std::string> news_ ABSL_GUARDED_BY(mutex_);
+  bool busy_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 
   std::thread thread_;
 };

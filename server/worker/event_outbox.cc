@@ -20,14 +20,14 @@ EventOutbox::EventOutbox(OutboxLimits limits, std::string spool_directory, std::
 
 absl::Status EventOutbox::Append(const v1::JobEvent& event) {
   {
-    std::unique_lock lock(mutex_);
+    const MutexLock lock(&mutex_);
     if (closed_) return *closed_;
     v1::WorkerEvent numbered;
     numbered.set_number(last_ + 1);
     *numbered.mutable_event() = event;
     const std::string bytes = numbered.SerializeAsString();
     while (!TryStore(bytes)) {
-      room_.wait_for(lock, kDiskRetry);
+      room_.WaitUntil(&mutex_, std::chrono::steady_clock::now() + kDiskRetry);
       if (closed_) return *closed_;
     }
     ++last_;
@@ -48,7 +48,7 @@ bool EventOutbox::TryStore(const std::string& bytes) {
 }
 
 absl::StatusOr<std::optional<v1::WorkerEvent>> EventOutbox::Next() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   AMPD_RETURN_IF_ERROR(Refill());
   const uint64_t index = sent_ - acknowledged_;
   if (index >= memory_.size()) return std::optional<v1::WorkerEvent>();
@@ -70,7 +70,7 @@ absl::Status EventOutbox::Refill() {
 }
 
 void EventOutbox::Acknowledge(uint64_t number) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   // What was durable before this connection may not have been sent on it; what is on disk was never sent.
   const uint64_t newest = acknowledged_ + memory_.size();
   while (acknowledged_ < std::min(number, newest)) {
@@ -79,32 +79,32 @@ void EventOutbox::Acknowledge(uint64_t number) {
     ++acknowledged_;
   }
   sent_ = std::max(sent_, acknowledged_);
-  room_.notify_all();
+  room_.NotifyAll();
 }
 
 void EventOutbox::Rewind() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   sent_ = acknowledged_;
 }
 
 void EventOutbox::Close(absl::Status reason) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   closed_ = std::move(reason);
-  room_.notify_all();
+  room_.NotifyAll();
 }
 
 uint64_t EventOutbox::last_number() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   return last_;
 }
 
 uint64_t EventOutbox::acknowledged_number() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   return acknowledged_;
 }
 
 bool EventOutbox::spooling() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   return !spool_.empty();
 }
 

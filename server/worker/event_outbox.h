@@ -3,11 +3,9 @@
 #ifndef AMPD_SERVER_WORKER_EVENT_OUTBOX_H_
 #define AMPD_SERVER_WORKER_EVENT_OUTBOX_H_
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <string>
 
@@ -15,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "ampd/v1/event.pb.h"
 #include "ampd/v1/worker_link.pb.h"
+#include "engine/core/mutex.h"
 #include "server/worker/spool_file.h"
 
 namespace ampd {
@@ -53,21 +52,21 @@ class EventOutbox {
   bool spooling() const;
 
  private:
-  bool TryStore(const std::string& bytes);
-  absl::Status Refill();
+  bool TryStore(const std::string& bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Refill() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const OutboxLimits limits_;
   const std::function<void()> on_append_;
-  mutable std::mutex mutex_;
-  std::condition_variable room_;
+  mutable Mutex mutex_;
+  CondVar room_;
   // Serialized WorkerEvents numbered acknowledged_ + 1, + 2, ...; those on disk follow.
-  std::deque<std::string> memory_;
-  int64_t memory_bytes_ = 0;
-  SpoolFile spool_;
-  uint64_t acknowledged_ = 0;
-  uint64_t sent_ = 0;
-  uint64_t last_ = 0;
-  std::optional<absl::Status> closed_;
+  std::deque<std::string> memory_ ABSL_GUARDED_BY(mutex_);
+  int64_t memory_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  SpoolFile spool_ ABSL_GUARDED_BY(mutex_);
+  uint64_t acknowledged_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t sent_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t last_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::optional<absl::Status> closed_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace ampd

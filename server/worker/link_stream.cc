@@ -2,11 +2,10 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include <condition_variable>
-#include <mutex>
 #include <utility>
 
 #include "ampd/v1/worker_link.grpc.pb.h"
+#include "engine/core/mutex.h"
 
 namespace ampd {
 namespace {
@@ -39,18 +38,18 @@ class LinkStream::Reactor : public grpc::ClientBidiReactor<v1::WorkerMessage, v1
 
   ~Reactor() override {
     Cancel();
-    std::unique_lock lock(mutex_);
-    done_.wait(lock, [this] { return status_.has_value(); });
+    const MutexLock lock(&mutex_);
+    while (!status_.has_value()) done_.Wait(&mutex_);
   }
 
   bool writable() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     return !writing_ && !broken_ && !status_;
   }
 
   void Write(v1::WorkerMessage message) {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(&mutex_);
       if (released_) return;
       writing_ = true;
     }
@@ -59,25 +58,25 @@ class LinkStream::Reactor : public grpc::ClientBidiReactor<v1::WorkerMessage, v1
   }
 
   std::vector<v1::DaemonMessage> TakeMessages() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     return std::exchange(inbox_, {});
   }
 
   std::optional<absl::Status> ended() {
     bool release = false;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(&mutex_);
       if (broken_ && !released_) release = released_ = true;
     }
     if (release) RemoveHold();
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     return status_;
   }
 
   void Cancel() {
     context_.TryCancel();
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(&mutex_);
       if (released_) return;
       released_ = true;
     }
@@ -87,7 +86,7 @@ class LinkStream::Reactor : public grpc::ClientBidiReactor<v1::WorkerMessage, v1
  private:
   void OnReadDone(bool ok) override {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(&mutex_);
       if (ok) inbox_.push_back(std::move(incoming_));
       if (!ok) broken_ = true;
     }
@@ -98,7 +97,7 @@ class LinkStream::Reactor : public grpc::ClientBidiReactor<v1::WorkerMessage, v1
 
   void OnWriteDone(bool ok) override {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(&mutex_);
       writing_ = false;
       if (!ok) broken_ = true;
     }
@@ -107,24 +106,27 @@ class LinkStream::Reactor : public grpc::ClientBidiReactor<v1::WorkerMessage, v1
 
   void OnDone(const grpc::Status& status) override {
     // Woken under the lock: the destructor may free this object as soon as it sees the status.
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     status_ = ToAbsl(status);
     wake_();
-    done_.notify_all();
+    done_.NotifyAll();
   }
 
   const std::function<void()> wake_;
-  std::unique_ptr<v1::WorkerLink::Stub> stub_;
+  const std::unique_ptr<v1::WorkerLink::Stub> stub_;
+  // Used by the constructor, and to cancel, which any thread may.
   grpc::ClientContext context_;
+  // The stream's own while it writes, which `writing_` tells.
   v1::WorkerMessage outgoing_;
+  // Used by reactions of reads only, which come one at a time.
   v1::DaemonMessage incoming_;
-  mutable std::mutex mutex_;
-  std::condition_variable done_;
-  std::vector<v1::DaemonMessage> inbox_;
-  bool writing_ = false;
-  bool broken_ = false;
-  bool released_ = false;
-  std::optional<absl::Status> status_;
+  mutable Mutex mutex_;
+  CondVar done_;
+  std::vector<v1::DaemonMessage> inbox_ ABSL_GUARDED_BY(mutex_);
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool broken_ ABSL_GUARDED_BY(mutex_) = false;
+  bool released_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<absl::Status> status_ ABSL_GUARDED_BY(mutex_);
 };
 
 LinkStream::LinkStream(const std::string& uri, std::function<void()> wake)

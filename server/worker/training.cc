@@ -38,7 +38,7 @@ absl::StatusOr<train::Outcome> Training::Train(const ResolvedJobSpec& spec, cons
   AMPD_ASSIGN_OR_RETURN(std::unique_ptr<train::Trainer> created, factory_(spec, options, this));
   train::Trainer* trainer = created.get();
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     trainer_ = std::move(created);
     for (const train::Command command : pending_) trainer_->Request(command);
   }
@@ -55,14 +55,14 @@ void Training::Finish(const absl::StatusOr<train::Outcome>& outcome) {
                                                                 : v1::WorkerFinished::STOPPED);
   }
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     finished_ = std::move(finished);
   }
   on_finished_();
 }
 
 void Training::Request(train::Command command) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   if (finished_) return;
   if (trainer_ != nullptr) {
     trainer_->Request(command);
@@ -72,12 +72,12 @@ void Training::Request(train::Command command) {
 }
 
 int64_t Training::step() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   return trainer_ != nullptr ? trainer_->step() : 0;
 }
 
 std::optional<v1::WorkerFinished> Training::finished() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   return finished_;
 }
 

@@ -5,13 +5,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "ampd/v1/worker_link.pb.h"
+#include "engine/core/mutex.h"
 #include "engine/train/trainer.h"
 #include "server/worker/event_outbox.h"
 
@@ -50,11 +50,12 @@ class Training : private train::TrainerObserver {
   const TrainerFactory factory_;
   EventOutbox* const outbox_;
   const std::function<void()> on_finished_;
-  mutable std::mutex mutex_;
-  std::unique_ptr<train::Trainer> trainer_;
+  mutable Mutex mutex_;
+  std::unique_ptr<train::Trainer> trainer_ ABSL_GUARDED_BY(mutex_);
   // Requested before there was a trainer.
-  std::vector<train::Command> pending_;
-  std::optional<v1::WorkerFinished> finished_;
+  std::vector<train::Command> pending_ ABSL_GUARDED_BY(mutex_);
+  std::optional<v1::WorkerFinished> finished_ ABSL_GUARDED_BY(mutex_);
+  // Set by Start().
   std::thread thread_;
 };
 

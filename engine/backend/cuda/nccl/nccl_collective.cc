@@ -2,7 +2,6 @@
 
 #include <nccl.h>
 
-#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -12,6 +11,7 @@
 #include "engine/backend/cuda/context.h"
 #include "engine/backend/cuda/cuda_backend_impl.h"
 #include "engine/backend/cuda/status.h"
+#include "engine/core/mutex.h"
 #include "engine/core/status.h"
 
 namespace ampd {
@@ -66,26 +66,28 @@ class Communicators {
   absl::Status Call(size_t rank, absl::string_view what, absl::FunctionRef<ncclResult_t(ncclComm_t)> call) {
     ncclResult_t result = ncclSuccess;
     {
-      const std::lock_guard lock(members_[rank].mutex);
-      if (members_[rank].comm == nullptr) return group_->status();
-      result = call(members_[rank].comm);
+      Member& member = members_[rank];
+      const MutexLock lock(&member.mutex);
+      if (member.comm == nullptr) return group_->status();
+      result = call(member.comm);
     }
     return Settle(rank, result, what);
   }
 
  private:
   struct Member {
-    std::mutex mutex;
-    // Guarded by mutex; null: aborted.
-    ncclComm_t comm = nullptr;
+    Mutex mutex;
+    // Null: aborted.
+    ncclComm_t comm ABSL_GUARDED_BY(mutex) = nullptr;
   };
 
   absl::Status Settle(size_t rank, ncclResult_t result, absl::string_view what) {
     while (result == ncclInProgress) {
       std::this_thread::yield();
-      const std::lock_guard lock(members_[rank].mutex);
-      if (members_[rank].comm == nullptr) return group_->status();
-      AMPD_RETURN_IF_ERROR(ToStatus(ncclCommGetAsyncError(members_[rank].comm, &result), what));
+      Member& member = members_[rank];
+      const MutexLock lock(&member.mutex);
+      if (member.comm == nullptr) return group_->status();
+      AMPD_RETURN_IF_ERROR(ToStatus(ncclCommGetAsyncError(member.comm, &result), what));
     }
     return ToStatus(result, what);
   }
@@ -93,7 +95,7 @@ class Communicators {
   // Ends kernels that wait for other devices, and frees what a communicator holds without asking the others.
   void Abort() {
     for (Member& member : members_) {
-      const std::lock_guard lock(member.mutex);
+      const MutexLock lock(&member.mutex);
       if (member.comm != nullptr) static_cast<void>(ncclCommAbort(std::exchange(member.comm, nullptr)));
     }
   }
