@@ -10,8 +10,12 @@ AMPD_BUILD_PACKAGES=(
 )
 # clang analyses the locks, and compiles nothing that runs.
 # grpc_python_plugin comes with protobuf-compiler-grpc, promtool with prometheus.
-AMPD_TEST_PACKAGES=(libgtest-dev libgmock-dev python3 python3-grpcio python3-protobuf python3-numpy prometheus clang)
-AMPD_LINT_PACKAGES=(clang-format clang-tidy)
+AMPD_TEST_PACKAGES=(
+  libgtest-dev libgmock-dev prometheus clang
+  python3 python3-grpcio python3-protobuf python3-numpy python3-yaml
+)
+# mypy and matplotlib: types and plots of client/python, whose tests skip without them.
+AMPD_LINT_PACKAGES=(clang-format clang-tidy mypy python3-matplotlib)
 
 ampd_is_installed() {
   [[ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" == installed ]]
