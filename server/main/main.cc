@@ -21,6 +21,7 @@
 #include "server/config/config.h"
 #include "server/main/daemon.h"
 #include "server/main/log.h"
+#include "server/main/service_manager.h"
 
 namespace ampd {
 namespace {
@@ -68,6 +69,10 @@ std::optional<DrainRequest> AwaitStop(const Daemon& daemon, int signal_fd) {
   return std::nullopt;
 }
 
+void LogIfNot(const absl::Status& told) {
+  if (!told.ok()) Log(Severity::kWarning, told.message());
+}
+
 // Both tell `done_fd` when the daemon may go.
 void Drain(Daemon& daemon, absl::Duration timeout, const std::string& reason, int done_fd) {
   Log(Severity::kInfo,
@@ -83,9 +88,10 @@ void Detach(Daemon& daemon, int done_fd) {
   daemon.Detach([done_fd] { eventfd_write(done_fd, 1); });
 }
 
-int Serve(Daemon& daemon, int signal_fd, const v1::ServerConfig& config) {
+int Serve(Daemon& daemon, int signal_fd, const v1::ServerConfig& config, const ServiceManager& manager) {
   printf("ampd ready grpc=%s http=%s\n", daemon.grpc_address().c_str(), daemon.http_address().c_str());
   fflush(stdout);
+  LogIfNot(manager.Ready(absl::StrCat("serving gRPC on ", daemon.grpc_address(), ", HTTP on ", daemon.http_address())));
   const std::optional<DrainRequest> request = AwaitStop(daemon, signal_fd);
   absl::Duration timeout = absl::Seconds(config.drain_timeout_seconds());
   if (request && request->timeout) timeout = *request->timeout;
@@ -93,6 +99,8 @@ int Serve(Daemon& daemon, int signal_fd, const v1::ServerConfig& config) {
   const int done_fd = eventfd(0, EFD_CLOEXEC);
   // Who asks for a drain gets one.
   const bool detach = !request && config.on_stop() == v1::ServerConfig::DETACH;
+  // The process ends a little after the drain.
+  LogIfNot(manager.Stopping(detach ? "detaching" : "draining: jobs checkpoint", timeout + absl::Seconds(10)));
   if (detach) {
     Detach(daemon, done_fd);
   } else {
@@ -139,7 +147,7 @@ int Run(const std::vector<std::string>& arguments) {
     return kCannotStart;
   }
   Log(Severity::kInfo, absl::StrCat("ampd ", AMPD_VERSION, " serves ", loaded->config.state_dir()));
-  return Serve(**daemon, signal_fd, loaded->config);
+  return Serve(**daemon, signal_fd, loaded->config, ServiceManager(ProcessEnvironment("NOTIFY_SOCKET")));
 }
 
 }  // namespace
