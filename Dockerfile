@@ -1,24 +1,29 @@
-# The daemon, its worker and ampctl on Debian 12. Built by deploy/build_image.sh, or:
+# The daemon, its worker and ampctl on Debian 12. deploy/build_image.sh builds the target cpu and tries it; by hand:
 #   docker build --target cpu -t ampd:cpu .
-#   docker run -p 7070:7070 -p 7071:7071 -v ampd-state:/var/lib/ampd -v DIR:/data:ro ampd:cpu
+#   docker build --target gpu -t ampd:gpu .          # CUDA 13, compute capability 7.5 and later; runs where there is no GPU too
+#   docker run -p 127.0.0.1:7070:7070 -p 127.0.0.1:7071:7071 -v ampd-state:/var/lib/ampd -v DIR:/data:ro ampd:cpu
+#   docker run --gpus all ... ampd:gpu
+# or all of it with Prometheus and Grafana: deploy/compose.yaml.
 #
-# gRPC beyond the container's loopback has no TLS and no tokens yet: publish the ports to hosts that you trust only.
+# The default command serves gRPC without TLS and tokens: publish the ports to hosts that you trust only.
 ARG BASE=debian:12-slim
 
-FROM ${BASE} AS build
+FROM ${BASE} AS source
 ENV DEBIAN_FRONTEND=noninteractive
 COPY deploy/packages.sh /src/deploy/packages.sh
 RUN bash -c '. /src/deploy/packages.sh && ampd_install_packages "${AMPD_BUILD_PACKAGES[@]}"' && \
     rm -rf /var/lib/apt/lists/*
 COPY . /src
 WORKDIR /src
+
+FROM source AS build
 RUN cmake --preset release && \
     cmake --build --preset release --target ampd ampd-worker ampctl && \
-    strip build/release/bin/ampd build/release/bin/ampd-worker build/release/bin/ampctl
+    mkdir /out && strip -o /out/ampd build/release/bin/ampd && strip -o /out/ampd-worker build/release/bin/ampd-worker && \
+    strip -o /out/ampctl build/release/bin/ampctl
 
-FROM ${BASE} AS cpu
+FROM ${BASE} AS runtime
 LABEL org.opencontainers.image.title="ampd" \
-      org.opencontainers.image.description="Trains neural networks in mixed precision; CPU build" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="0.1.0"
 RUN apt-get update -qq && \
@@ -26,11 +31,11 @@ RUN apt-get update -qq && \
       libgrpc++1.51 libprotobuf32 libabsl20220623 libprometheus-cpp-core1.0 libcivetweb1 libsqlite3-0 libyaml-cpp0.7 \
       libssl3 zlib1g libjpeg62-turbo libpng16-16 libdnnl2 libgomp1 && \
     rm -rf /var/lib/apt/lists/* && \
-    useradd --uid 7070 --shell /usr/sbin/nologin --home-dir /var/lib/ampd --create-home ampd && \
+    groupadd --gid 7070 ampd && \
+    useradd --uid 7070 --gid 7070 --shell /usr/sbin/nologin --home-dir /var/lib/ampd --create-home ampd && \
     mkdir -p /data
-COPY --from=build /src/build/release/bin/ampd /src/build/release/bin/ampd-worker /src/build/release/bin/ampctl /usr/local/bin/
-COPY --from=build /src/client/examples /usr/share/ampd/examples
-COPY --from=build /src/LICENSE /usr/share/doc/ampd/LICENSE
+COPY client/examples /usr/share/ampd/examples
+COPY LICENSE /usr/share/doc/ampd/LICENSE
 ENV AMPD_LISTEN=0.0.0.0:7070 \
     AMPD_HTTP=0.0.0.0:7071 \
     AMPD_STATE_DIR=/var/lib/ampd \
@@ -44,3 +49,58 @@ HEALTHCHECK --interval=10s --timeout=10s --start-period=10s \
   CMD ampctl --server 127.0.0.1:7070 devices
 ENTRYPOINT ["ampd"]
 CMD ["--insecure"]
+
+FROM runtime AS cpu
+LABEL org.opencontainers.image.description="Trains neural networks in mixed precision; CPU build"
+COPY --from=build /out /usr/local/bin/
+
+# NVIDIA's pip wheels hold the toolkit and the libraries. Those of CUDA 12 have no nvcc, so 13 is what can be built.
+FROM source AS build-gpu
+ARG CUDA=13
+ARG CUDA_ARCHITECTURES=75;80;86;89;90;100;120
+RUN if [ "$CUDA" != 13 ]; then echo "CUDA=$CUDA: only 13 is supported (V100 needs 12, whose wheels have no nvcc)" >&2; exit 1; fi; \
+    apt-get update -qq && apt-get install -qq -y --no-install-recommends python3-pip && rm -rf /var/lib/apt/lists/* && \
+    pip install --quiet --no-cache-dir --break-system-packages --root-user-action=ignore --target /opt/wheels \
+      'nvidia-cuda-nvcc==13.0.*' 'nvidia-cuda-crt==13.0.*' 'nvidia-nvvm==13.0.*' 'nvidia-cuda-cccl==13.0.*' \
+      'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-nvrtc==13.0.*' 'nvidia-cublas==13.0.*' 'nvidia-cudnn-cu13>=9.8,<10' \
+      'nvidia-nccl-cu13>=2.27,<3' && \
+    cd /opt/wheels/nvidia && ln -s lib cu13/lib64 && \
+    for library in cu13/lib/*.so.* cudnn/lib/libcudnn.so.9 nccl/lib/libnccl.so.2; do \
+      ln -s "$(basename "$library")" "${library%%.so.*}.so"; \
+    done
+RUN cmake --preset cuda -DAMPD_BUILD_TESTS=OFF -DCMAKE_CUDA_COMPILER=/opt/wheels/nvidia/cu13/bin/nvcc \
+      -DCUDAToolkit_ROOT=/opt/wheels/nvidia/cu13 -DAMPD_CUDNN=/opt/wheels/nvidia/cudnn -DAMPD_NCCL=/opt/wheels/nvidia/nccl \
+      "-DCMAKE_CUDA_ARCHITECTURES=$CUDA_ARCHITECTURES" && \
+    cmake --build --preset cuda --target ampd ampd-worker ampctl && \
+    mkdir /out && strip -o /out/ampd build/cuda/bin/ampd && strip -o /out/ampd-worker build/cuda/bin/ampd-worker && \
+    strip -o /out/ampctl build/cuda/bin/ampctl
+# What the worker is linked to, and what cuDNN loads when it runs: no more of the toolkit.
+RUN mkdir /cuda && cd /opt/wheels/nvidia && \
+    cp cu13/lib/libcublasLt.so.13 cu13/lib/libnvrtc.so.13 cu13/lib/libnvrtc-builtins.so.13.0 cudnn/lib/libcudnn*.so.9 \
+      nccl/lib/libnccl.so.2 /cuda/
+
+FROM runtime AS gpu
+LABEL org.opencontainers.image.description="Trains neural networks in mixed precision; CUDA 13 build"
+# For the container toolkit: the driver's CUDA, and NVML, through which GPUs are found.
+ENV NVIDIA_VISIBLE_DEVICES=all \
+    NVIDIA_DRIVER_CAPABILITIES=compute,utility
+USER root
+COPY --from=build-gpu /cuda /usr/local/lib/ampd-cuda
+RUN echo /usr/local/lib/ampd-cuda >/etc/ld.so.conf.d/ampd-cuda.conf && ldconfig
+COPY --from=build-gpu /out /usr/local/bin/
+USER ampd
+
+# For deploy/compose.yaml: reads the event files of the volume that holds the daemon's state.
+FROM ${BASE} AS tensorboard
+RUN apt-get update -qq && \
+    DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends python3-venv && \
+    rm -rf /var/lib/apt/lists/* && \
+    python3 -m venv /opt/tensorboard && \
+    /opt/tensorboard/bin/pip install --quiet --no-cache-dir 'tensorboard==2.19.*' 'setuptools<81'
+USER 7070:7070
+EXPOSE 6006
+ENTRYPOINT ["/opt/tensorboard/bin/tensorboard"]
+CMD ["--logdir", "/state/tensorboard", "--host", "0.0.0.0", "--port", "6006"]
+
+# Without --target.
+FROM cpu
