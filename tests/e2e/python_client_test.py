@@ -512,7 +512,7 @@ class TransportTest(unittest.TestCase):
             ampd.connect(server, ca=ca, cert=self.path("client", "crt"), key=self.path("client", "key")).close()
             with self.assertRaises(ampd.Unavailable):
                 ampd.connect(server, ca=ca)
-        with self.assertRaisesRegex(ampd.InvalidArgument, "cert and key"):
+        with self.assertRaisesRegex(ampd.InvalidArgument, "belong together"):
             ampd.Client("localhost:1", cert=self.path("client", "crt"))
 
     def test_the_environment(self):
@@ -527,6 +527,10 @@ class TransportTest(unittest.TestCase):
                 self.assertEqual(self.token_seen(service), "Bearer from-a-file")
                 ampd.connect(token="given").close()
                 self.assertEqual(self.token_seen(service), "Bearer given")
+                # As for ampctl, it comes first.
+                with mock.patch.dict(os.environ, {"AMPD_TOKEN": "itself"}):
+                    ampd.connect().close()
+                self.assertEqual(self.token_seen(service), "Bearer itself")
 
     def test_without_a_token_none_is_sent_and_streams_carry_one(self):
         service = FakeTrainingService()
@@ -538,9 +542,21 @@ class TransportTest(unittest.TestCase):
                 self.assertEqual(len(list(ampd.Job(client, job_pb2.Job(id="01hz")).events())), 1)
             self.assertEqual(self.token_seen(service), "Bearer t")
 
+    def test_a_token_does_not_leave_the_machine_in_plain_text(self):
+        for server in ("10.0.0.7:7070", "gpu1:7070", "127.evil.example:7070", "[2001:db8::1]:7070"):
+            with self.subTest(server):
+                with self.assertRaisesRegex(ampd.InvalidArgument, "plain text"):
+                    ampd.Client(server, token="t")
+                ampd.Client(server, token="t", tls=True).close()
+                ampd.Client(server, token="t", insecure=True).close()
+                ampd.Client(server).close()
+        for server in ("127.0.0.1:7070", "127.1.2.3:7070", "localhost:7070", "[::1]:7070", "unix:/run/ampd"):
+            ampd.Client(server, token="t").close()
+
     def test_bad_options(self):
         for options in ({"server": "nowhere"}, {"server": "http://a:1"}, {"server": "a:99999"}, {"ca": "/nowhere"},
-                        {"token_file": "/nowhere"}, {"token": "two words"}, {"token": "a\nb"}, {"token": "a", "token_file": "b"}):
+                        {"token_file": "/nowhere"}, {"token": "two words"}, {"token": "a\nb"}, {"token": "a", "token_file": "b"}, {"token": ""},
+                        {"ca": __file__}, {"ca": os.devnull}, {"token": "a" * 5000}):
             with self.subTest(options), self.assertRaises(ampd.InvalidArgument):
                 ampd.Client(**{"server": "localhost:1", **options})
 

@@ -8,7 +8,8 @@ from typing import Any, Iterable, Iterator, List, Optional, Type
 from types import TracebackType
 
 from ampd import uploads
-from ampd.connection import Connection, Options
+from ampd.channel import Options
+from ampd.connection import Connection
 from ampd.errors import Error, InvalidArgument
 from ampd.job import Job, Sweep
 from ampd.spec import Sets, Spec, SpecLike, read_spec
@@ -23,13 +24,14 @@ _SWEEP_SECONDS = 900.0
 class Client:
     """A daemon's client; thread-safe. Closes with `with`, or close().
 
-    Options that are not given come from the environment: AMPD_SERVER, AMPD_TOKEN or AMPD_TOKEN_FILE, AMPD_CA, AMPD_CERT, AMPD_KEY
-    (ampd.connection.Options says what they are). Every call raises ampd.Error.
+    Options that are not given come from the environment, as for ampctl (ampd.channel.Options says what they are). Every call raises
+    ampd.Error.
     """
 
     def __init__(self, server: Optional[str] = None, *, token: Optional[str] = None, token_file: Optional[str] = None,
-                 ca: Optional[str] = None, cert: Optional[str] = None, key: Optional[str] = None) -> None:
-        self.connection = Connection(Options(server, token, token_file, ca, cert, key))
+                 tls: Optional[bool] = None, ca: Optional[str] = None, cert: Optional[str] = None, key: Optional[str] = None,
+                 insecure: Optional[bool] = None) -> None:
+        self.connection = Connection(Options(server, token, token_file, tls, ca, cert, key, insecure))
 
     def close(self) -> None:
         self.connection.close()
@@ -157,9 +159,10 @@ class Client:
 
 
 def connect(server: Optional[str] = None, *, token: Optional[str] = None, token_file: Optional[str] = None,
-            ca: Optional[str] = None, cert: Optional[str] = None, key: Optional[str] = None) -> Client:
+            tls: Optional[bool] = None, ca: Optional[str] = None, cert: Optional[str] = None, key: Optional[str] = None,
+            insecure: Optional[bool] = None) -> Client:
     """A Client, once the server answered: an unreachable or refusing one shows here."""
-    client = Client(server, token=token, token_file=token_file, ca=ca, cert=cert, key=key)
+    client = Client(server, token=token, token_file=token_file, tls=tls, ca=ca, cert=cert, key=key, insecure=insecure)
     try:
         # Once: one that is not there is told at once.
         client.call("GetServerInfo", training_service_pb2.GetServerInfoRequest())
