@@ -14,8 +14,8 @@ AMPD_TEST_PACKAGES=(
   libgtest-dev libgmock-dev prometheus clang
   python3 python3-grpcio python3-protobuf python3-numpy python3-yaml sqlite3 curl
 )
-# mypy and matplotlib: types and plots of client/python, whose tests skip without them.
-AMPD_LINT_PACKAGES=(clang-format clang-tidy mypy python3-matplotlib)
+# mypy and matplotlib: types and plots of client/python; strace: what deploy/systemd lets the daemon do. Tests skip without them.
+AMPD_LINT_PACKAGES=(clang-format clang-tidy mypy python3-matplotlib strace)
 
 ampd_is_installed() {
   [[ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" == installed ]]

@@ -339,7 +339,7 @@ class DaemonClientTest(DaemonTest):
         np.testing.assert_array_equal(loss.lines[0].get_xdata(), np.arange(1, 61))
         np.testing.assert_array_equal(loss.lines[0].get_ydata(), history.curves().loss)
         self.assertEqual(len(scale.lines[1].get_xdata()), len(history.skips))
-        self.assertEqual(loss.get_title(), "title")
+        self.assertEqual(loss.get_title(loc="left"), "title")
 
 
 class MisbehavingServerTest(unittest.TestCase):

@@ -1,6 +1,7 @@
 """The unit in deploy/systemd: systemd takes it, its command line starts a daemon, and the daemon tells systemd how it is."""
 
 import configparser
+import contextlib
 import os
 import re
 import shlex
@@ -32,6 +33,23 @@ def unit():
 def example_config():
     with open(os.path.join(FOLDER, "ampd.yaml")) as file:
         return yaml.safe_load(file)
+
+
+def calls_of(group):
+    """The system calls of a group such as "@system-service"."""
+    listing = subprocess.run(["systemd-analyze", "syscall-filter", group], capture_output=True, text=True, check=True).stdout
+    words = [line.strip() for line in listing.splitlines()[1:] if line.strip() and not line.strip().startswith("#")]
+    return set().union(*(calls_of(word) if word.startswith("@") else {word} for word in words))
+
+
+def allowed_calls():
+    with open(os.path.join(FOLDER, "ampd.service")) as file:
+        filters = re.findall("^SystemCallFilter=(.*)$", file.read(), re.M)
+    allowed = set()
+    for groups in filters:
+        named = set().union(*map(calls_of, groups.lstrip("~").split()))
+        allowed = allowed - named if groups.startswith("~") else allowed | named
+    return allowed
 
 
 def seconds(text):
@@ -124,8 +142,9 @@ class UnitTest(DaemonTest):
 class InstalledDaemon(Daemon):
     """A daemon started by the unit's own command line, in place of systemd; paths of the system are beneath `folder`."""
 
-    def __init__(self, notify_address, **changes):
+    def __init__(self, notify_address, wrapper=(), **changes):
         super().__init__()
+        self.wrapper = list(wrapper)
         self.notices = Notices(notify_address)
         self.notify_address = notify_address
         self.changes = changes
@@ -144,11 +163,20 @@ class InstalledDaemon(Daemon):
                    for word in words]
         assert path in command and program("ampd") in command, words
         with open(self.log_path, "a") as log:
-            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, cwd=self.folder,
+            self.process = subprocess.Popen(self.wrapper + command, stdout=subprocess.PIPE, stderr=log, cwd=self.folder,
                                             env=dict(os.environ, NOTIFY_SOCKET=self.notify_address))
+
+    def traced(self):
+        """The daemon's own process, where a wrapper started it; 0: it is gone."""
+        with contextlib.suppress(OSError, IndexError):
+            with open(f"/proc/{self.process.pid}/task/{self.process.pid}/children") as file:
+                return int(file.read().split()[0])
+        return 0
 
     def close(self):
         self.notices.close()
+        if self.wrapper and self.process.poll() is None and self.traced():
+            os.kill(self.traced(), signal.SIGKILL)
         super().close()
 
 
@@ -174,6 +202,7 @@ class ServiceTest(DaemonTest):
         self.assertEqual(ampd.process.wait(timeout=ampd_process.DEADLINE), 0)
         self.assertEqual(ampd.worker_pids(), [])
         ampd._disconnect()
+        ampd.process.stdout.close()
         ampd.start()
         self.assertEqual(ampd.notices.next("the second readiness")["READY"], "1")
         ampd.wait_for_step(job.id, 4)
@@ -189,6 +218,27 @@ class ServiceTest(DaemonTest):
         eventually(lambda: ampd_process.state_name(ampd.get(job.id).state) == "RUNNING", "the job's return")
         self.assertEqual(ampd.worker_pids(), workers)
         self.assertEqual(ampd.get(job.id).attempt, 1)
+
+    def test_a_jobs_system_calls_are_those_that_the_unit_allows(self):
+        if shutil.which("strace") is None or shutil.which("systemd-analyze") is None:
+            self.skipTest("strace or systemd-analyze is not installed")
+        if subprocess.run(["strace", "-o", os.devnull, "true"], capture_output=True).returncode != 0:
+            self.skipTest("processes may not be traced here")
+        calls = os.path.join(self.folder, "calls")
+        ampd = InstalledDaemon(os.path.join(self.folder, "notify"), wrapper=["strace", "-f", "-qq", "-c", "-S", "name", "-o", calls])
+        self.daemons.append(ampd)
+        ampd.start()
+        job = ampd.run(glyphs_job(steps=5, every_steps=2, mode="FP16"))
+        self.assert_state(job, "SUCCEEDED")
+        exported = ampd.ctl("download", job.id, os.path.join(self.folder, "model.onnx"), "--form", "onnx")
+        self.assertEqual(exported.returncode, 0, exported.stderr)
+        os.kill(ampd.traced(), signal.SIGTERM)
+        self.assertEqual(ampd.process.wait(timeout=ampd_process.DEADLINE), 0)
+        with open(calls) as file:
+            used = {line.split()[-1] for line in file if re.match(r"\s+\d", line)} - {"total"}
+        self.assertIn("epoll_wait", used)
+        # SQLite gives files to their owner when it runs as root, which the unit does not.
+        self.assertEqual(used - allowed_calls() - {"fchown"}, set())
 
     def test_a_service_manager_that_is_gone_changes_nothing(self):
         ampd = self.service()

@@ -27,7 +27,7 @@ def draw(history: History, title: str = "", figure: Any = None) -> Any:
         every = slice(None, None, max(len(curves.step) // MAX_POINTS, 1))
         label = "training" if len(history.phases) == 1 else phase
         loss.plot(curves.step[every], curves.loss[every], linewidth=1, label=label)
-        scale.plot(curves.step[every], curves.loss_scale[every], linewidth=1, label=label)
+        scale.plot(curves.step[every], curves.loss_scale[every], linewidth=1, drawstyle="steps-post", label=label)
         if phase == history.phases[0]:
             speed.plot(curves.step[every], curves.samples_per_second[every], linewidth=1)
     _draw_evaluations(history, loss)
@@ -37,11 +37,11 @@ def draw(history: History, title: str = "", figure: Any = None) -> Any:
     for axes, name in ((loss, "loss"), (scale, "loss scale"), (speed, "samples/s")):
         axes.set_ylabel(name)
         axes.grid(alpha=0.3)
-    if history.phases:
-        loss.legend(loc="upper right")
-        scale.legend(loc="lower right")
+        if history.phases and axes is not speed:
+            # Above the curves, where it hides none.
+            axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=4, frameon=False, borderaxespad=0.1)
     speed.set_xlabel("step")
-    loss.set_title(title)
+    loss.set_title(title, loc="left", fontsize="medium")
     return figure
 
 
@@ -85,7 +85,7 @@ def _draw_evaluations(history: History, axes: Any) -> None:
         right = axes.twinx()
         right.plot(evaluations.step, accuracy, "s--", markersize=4, color="tab:green")
         right.set_ylabel("accuracy", color="tab:green")
-        right.set_ylim(0, 1)
+        right.set_ylim(0, 1.02)
 
 
 def _need(module: str) -> Any:
