@@ -40,6 +40,11 @@ class FakeTrainingService(training_service_pb2_grpc.TrainingServiceServicer):
         self.streams = []
         # Raised by each next GetJob: (code, message, trailing metadata).
         self.errors = []
+        # Of the one dataset: {path: [size, checksum, bytes]}.
+        self.uploaded = {}
+        self.committed = False
+        # Bytes of the next uploads after which each breaks.
+        self.upload_breaks = []
 
     def _record(self, method, request, context):
         self.calls.append((method, request, dict(context.invocation_metadata())))
@@ -65,6 +70,42 @@ class FakeTrainingService(training_service_pb2_grpc.TrainingServiceServicer):
             if isinstance(one, grpc.StatusCode):
                 context.abort(one, "broken on purpose")
             yield one
+
+    def _dataset(self):
+        files = [training_service_pb2.DatasetFile(path=path, size_bytes=size, sha256=checksum, received_bytes=len(data))
+                 for path, (size, checksum, data) in self.uploaded.items()]
+        return training_service_pb2.Dataset(name="pairs", committed=self.committed, files=files)
+
+    def ListDatasets(self, request, context):
+        self._record("ListDatasets", request, context)
+        if not self.uploaded:
+            context.abort(grpc.StatusCode.NOT_FOUND, "no such dataset")
+        return training_service_pb2.ListDatasetsResponse(datasets=[self._dataset()])
+
+    def UploadDataset(self, requests, context):
+        if self.committed:
+            context.abort(grpc.StatusCode.ALREADY_EXISTS, "there is a whole one")
+        left = self.upload_breaks.pop(0) if self.upload_breaks else 1 << 40
+        current = None
+        for number, request in enumerate(requests):
+            self._record("UploadDataset", request, context)
+            if (request.name != "") != (number == 0) or len(request.data) > 1 << 20:
+                context.abort(grpc.StatusCode.INVALID_ARGUMENT, "name or data")
+            if request.file:
+                current = self.uploaded.setdefault(request.file, [request.file_size, request.file_sha256, b""])
+            if current is not None and not request.commit and request.offset != len(current[2]):
+                context.abort(grpc.StatusCode.OUT_OF_RANGE, f"offset {request.offset} of {len(current[2])}")
+            if request.data:
+                current[2] += request.data
+                left -= len(request.data)
+            if left <= 0:
+                context.abort(grpc.StatusCode.UNAVAILABLE, "broken on purpose")
+            self.committed = request.commit
+        whole = all((len(data), hashlib.sha256(data).hexdigest()) == (size, checksum)
+                    for size, checksum, data in self.uploaded.values())
+        if not whole:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "not the bytes that were announced")
+        return self._dataset()
 
     def DownloadCheckpoint(self, request, context):
         self._record("DownloadCheckpoint", request, context)

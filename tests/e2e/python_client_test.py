@@ -275,6 +275,10 @@ class DaemonClientTest(DaemonTest):
             self.skipTest(f"the server takes no datasets yet: {error.message}")
         self.assertTrue(dataset.committed)
         self.assertEqual([one.name for one in self.client.datasets()], ["pairs"])
+        self.assertEqual(self.client.upload_dataset(folder, "pairs").create_time, dataset.create_time)
+        os.unlink(os.path.join(folder, "a.bin"))
+        with self.assertRaises(ampd.AlreadyExists):
+            self.client.upload_dataset(folder, "pairs")
         self.client.delete_dataset("pairs")
         self.assertEqual(self.client.datasets(), [])
 
@@ -396,6 +400,28 @@ class MisbehavingServerTest(unittest.TestCase):
                 safetensors.parse(data)
         with self.assertRaisesRegex(ampd.Unimplemented, "F8_E4M3"):
             safetensors.parse(file({"a": {"dtype": "F8_E4M3", "shape": [8], "data_offsets": [0, 8]}}))
+
+    def test_a_broken_upload_goes_on_where_it_broke(self):
+        with tempfile.TemporaryDirectory() as folder:
+            contents = {"a.bin": os.urandom(3 << 20), "deep/b.bin": os.urandom(100), "deep/empty": b""}
+            for name, data in contents.items():
+                os.makedirs(os.path.dirname(os.path.join(folder, name)), exist_ok=True)
+                with open(os.path.join(folder, name), "wb") as file:
+                    file.write(data)
+            self.service.upload_breaks = [2 << 20, 1 << 20]
+            self.assertTrue(self.client.upload_dataset(folder, "pairs").committed)
+            self.assertEqual({path: data for path, (_, _, data) in self.service.uploaded.items()}, contents)
+            sent = sum(len(call.data) for method, call, _ in self.service.calls if method == "UploadDataset")
+            self.assertEqual(sent, (3 << 20) + 100, "no byte came twice")
+            # It is there: nothing is sent.
+            self.client.upload_dataset(folder, "pairs")
+            self.assertEqual(self.service.methods()[-1], "ListDatasets")
+            with open(os.path.join(folder, "a.bin"), "ab") as file:
+                file.write(b"more")
+            with self.assertRaises(ampd.AlreadyExists):
+                self.client.upload_dataset(folder, "pairs")
+        with self.assertRaises(ampd.InvalidArgument):
+            self.client.upload_dataset(self.exits.enter_context(tempfile.TemporaryDirectory()), "none")
 
     def test_left_out_events_are_noticed(self):
         self.service.streams = [[event(1), event(3)]]

@@ -25,14 +25,18 @@ def upload_model(connection: Connection, path: str) -> str:
 
 
 def upload_dataset(connection: Connection, folder: str, name: str) -> Any:
-    """Sends the files beneath `folder` as the dataset `name`; one that broke off goes on where the server says it stopped."""
+    """Sends the files beneath `folder` as the dataset `name`, unless the server has just these; one that broke off goes on where the
+    server says that it stopped. AlreadyExists when other files have the name."""
     files = _files_beneath(folder)
     if not files:
         raise InvalidArgument(f"{folder}: has no files")
     sums = {file: sha256_of(path) for file, path in files}
 
     def attempt() -> Any:
-        received = _received(connection, name)
+        there = _find_dataset(connection, name)
+        if there is not None and there.committed and {file.path: file.sha256 for file in there.files} == sums:
+            return there
+        received = {file.path: int(file.received_bytes) for file in there.files} if there is not None else {}
         return _send(connection, "UploadDataset", _dataset_pieces(name, files, sums, received))
 
     return with_retries(attempt)
@@ -101,9 +105,13 @@ def _dataset_pieces(name: str, files: List[Tuple[str, str]], sums: Dict[str, str
     yield request(commit=True)
 
 
-def _received(connection: Connection, name: str) -> Dict[str, int]:
-    answer = connection.call("ListDatasets", training_service_pb2.ListDatasetsRequest(name=name), 60)
-    return {file.path: file.received_bytes for dataset in answer.datasets if not dataset.committed for file in dataset.files}
+def _find_dataset(connection: Connection, name: str) -> Any:
+    """Whole or not; None: there is none."""
+    try:
+        answer = connection.call("ListDatasets", training_service_pb2.ListDatasetsRequest(name=name), 60)
+    except NotFound:
+        return None
+    return next(iter(answer.datasets), None)
 
 
 def _files_beneath(folder: str) -> List[Tuple[str, str]]:
