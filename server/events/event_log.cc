@@ -121,7 +121,7 @@ EventLog::EventLog(Store* store, Options options) : impl_(std::make_shared<Impl>
 
 EventLog::~EventLog() {
   // Appends still queued in the store refer to the log.
-  impl_->store->Await([](const Database&) { return 0; });
+  impl_->store->Flush();
   impl_->Stop();
 }
 
@@ -144,14 +144,15 @@ void EventLog::AppendAll(std::vector<JobWrite> writes, Store::Done done) {
   });
 }
 
-absl::StatusOr<EventPage> EventLog::Read(const std::string& job_id, uint64_t after_sequence, int limit) {
+absl::StatusOr<EventPage> EventLog::Read(const std::string& job_id, uint64_t after_sequence, int limit,
+                                         size_t max_bytes) {
   {
     const MutexLock lock(&impl_->mutex);
-    if (auto page = impl_->cache.Read(job_id, after_sequence, limit)) return *std::move(page);
+    if (auto page = impl_->cache.Read(job_id, after_sequence, limit, max_bytes)) return *std::move(page);
   }
   ++impl_->store_reads;
   AMPD_ASSIGN_OR_RETURN(EventPage page, impl_->store->Await([&](const Database& database) {
-    return database.ReadEvents(job_id, after_sequence, limit);
+    return database.ReadEvents(job_id, after_sequence, limit, max_bytes);
   }));
   if (after_sequence > page.last_sequence) {
     return absl::OutOfRangeError(absl::StrCat("job ", job_id, ": event ", after_sequence,

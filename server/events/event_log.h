@@ -40,10 +40,12 @@ class EventLog {
   // As Append, of several as one: all become durable or none.
   void AppendAll(std::vector<JobWrite> writes, Store::Done done);
 
-  // The events of `job_id` (a whole id) after `after_sequence`, oldest first, at most `limit` (>= 1); empty when there
-  // is none yet. NOT_FOUND for an unknown job; OUT_OF_RANGE when `after_sequence` is beyond the newest event; the
-  // store's errors. Reads near the end come from memory, older ones wait for the store's thread.
-  absl::StatusOr<EventPage> Read(const std::string& job_id, uint64_t after_sequence, int limit);
+  // The events of `job_id` (a whole id) after `after_sequence`, oldest first, at most `limit` (>= 1), and no more than
+  // fit into `max_bytes` serialised, but one at least; empty when there is none yet. NOT_FOUND for an unknown job;
+  // OUT_OF_RANGE when `after_sequence` is beyond the newest event; the store's errors. Reads near the end come from
+  // memory, older ones wait for the store's thread.
+  absl::StatusOr<EventPage> Read(const std::string& job_id, uint64_t after_sequence, int limit,
+                                 size_t max_bytes = SIZE_MAX);
 
   // Ends the wake-ups when destroyed: none runs after that. Not to be destroyed within its own wake-up.
   class Subscription {

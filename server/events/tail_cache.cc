@@ -20,7 +20,8 @@ void TailCache::DropOldest() {
   order_.pop_front();
 }
 
-std::optional<EventPage> TailCache::Read(const std::string& job_id, uint64_t after_sequence, int limit) const {
+std::optional<EventPage> TailCache::Read(const std::string& job_id, uint64_t after_sequence, int limit,
+                                         size_t max_bytes) const {
   const auto job = jobs_.find(job_id);
   if (job == jobs_.end()) return std::nullopt;
   const std::deque<Entry>& entries = job->second;
@@ -31,7 +32,10 @@ std::optional<EventPage> TailCache::Read(const std::string& job_id, uint64_t aft
   }
   auto entry = std::partition_point(entries.begin(), entries.end(),
                                     [&](const Entry& e) { return e.event.sequence() <= after_sequence; });
+  size_t bytes = 0;
   for (; entry != entries.end() && static_cast<int>(page.events.size()) < limit; ++entry) {
+    bytes += entry->bytes;
+    if (bytes > max_bytes && !page.events.empty()) break;
     page.events.push_back(entry->event);
   }
   return page;

@@ -21,8 +21,10 @@ class TailCache {
   // `event` follows the job's last one.
   void Add(const std::string& job_id, const v1::JobEvent& event);
 
-  // The page after `after_sequence`; empty when the cache does not reach back that far, or not ahead that far.
-  std::optional<EventPage> Read(const std::string& job_id, uint64_t after_sequence, int limit) const;
+  // The page after `after_sequence`, as EventLog::Read bounds it; empty when the cache does not reach back that far, or
+  // not ahead that far.
+  std::optional<EventPage> Read(const std::string& job_id, uint64_t after_sequence, int limit,
+                                size_t max_bytes = SIZE_MAX) const;
 
   size_t bytes() const { return bytes_; }
 

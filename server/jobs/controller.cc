@@ -41,7 +41,7 @@ Controller::~Controller() {
   wake_.NotifyOne();
   if (thread_.joinable()) thread_.join();
   // What the store still does for this controller ends with a post; after this nothing refers to it any more.
-  if (store_ != nullptr) store_->Await([](const Database&) { return 0; });
+  if (store_ != nullptr) store_->Flush();
   // Tasks and callbacks that never ran answer CANCELLED as they go, while the members they refer to still exist.
   std::deque<std::function<void()>> dropped;
   {
@@ -114,14 +114,12 @@ void Controller::CancelSweep(std::string id, Done<v1::JobSweep> done) {
 
 void Controller::FindRequest(std::string request_id, std::string body, Done<std::optional<v1::Job>> done) {
   auto reply = std::make_shared<Reply<std::optional<v1::Job>>>(std::move(done));
-  Post([this, request_id = std::move(request_id), body = std::move(body), reply] {
-    core_->FindRequest(request_id, body, reply);
-  });
+  core_->FindRequest(request_id, body, std::move(reply));
 }
 
 void Controller::GetJob(std::string id, Done<v1::Job> done) {
   auto reply = std::make_shared<Reply<v1::Job>>(std::move(done));
-  Post([this, id = std::move(id), reply] { core_->GetJob(id, reply); });
+  core_->GetJob(id, std::move(reply));
 }
 
 void Controller::ListJobs(v1::ListJobsRequest request, Done<v1::ListJobsResponse> done) {

@@ -90,8 +90,8 @@ struct CreateJobParams {
   std::optional<v1::SweepPoint> sweep;
 };
 
-// Thread-safe. Callbacks (`done`) run on the controller's thread or the store's; they must not block, nor wait for the
-// controller. A callback that is still pending when the controller is destroyed gets CANCELLED.
+// Thread-safe. Callbacks (`done`) run on the controller's thread or on one of the store's; they must not block, nor
+// wait for the controller. A callback that is still pending when the controller is destroyed gets CANCELLED.
 class Controller {
  public:
   template <typename T>

@@ -50,6 +50,7 @@ void ControllerCore::Log(const std::string& text) const {
 
 void ControllerCore::Settle() {
   if (needs_schedule_) Schedule();
+  AnswerInserted();
   for (const std::string& id : std::exchange(touched_, {})) {
     LiveJob* live = Find(id);
     if (live == nullptr) continue;

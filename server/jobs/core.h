@@ -124,12 +124,14 @@ class ControllerCore {
   void Settle();
   TimerQueue& timers() { return timers_; }
 
-  void CreateJob(CreateJobParams params, ReplyPtr<v1::Job> reply);
+  // On any thread, as is GetJob; they answer on any, too.
   void FindRequest(const std::string& request_id, const std::string& body, ReplyPtr<std::optional<v1::Job>> reply);
+  void GetJob(const std::string& id, ReplyPtr<v1::Job> reply);
+
+  void CreateJob(CreateJobParams params, ReplyPtr<v1::Job> reply);
   void CreateSweep(std::vector<CreateJobParams> params, ReplyPtr<v1::JobSweep> reply);
   void GetSweep(const std::string& id, ReplyPtr<v1::JobSweep> reply);
   void CancelSweep(const std::string& id, ReplyPtr<v1::JobSweep> reply);
-  void GetJob(const std::string& id, ReplyPtr<v1::Job> reply);
   void ListJobs(const v1::ListJobsRequest& request, ReplyPtr<v1::ListJobsResponse> reply);
   void CancelJob(const std::string& id, ReplyPtr<v1::Job> reply);
   void PauseJob(const std::string& id, ReplyPtr<v1::Job> reply);
@@ -244,7 +246,10 @@ class ControllerCore {
   void InsertJobs(std::vector<CreateJobParams> params, std::string body_hash, ReplyPtr<v1::Job> reply);
   absl::StatusOr<std::shared_ptr<Job>> NewJob(CreateJobParams params, absl::Time now);
   void JobsInserted(std::vector<std::shared_ptr<Job>> jobs, const absl::Status& status, const ReplyPtr<v1::Job>& reply);
+  void AnswerInserted();
   void AnswerRequest(const std::string& request_id, const absl::StatusOr<v1::Job>& job);
+  // As it is in memory, durable or not; one that is not there, as it is once all writes so far are durable.
+  void FindToChange(const std::string& id, ReplyPtr<v1::Job> reply);
   void CancelLive(LiveJob& live);
   // Finds the job, has `change` change it, and answers with it once that is durable. `change`'s errors go to the
   // caller, as does FAILED_PRECONDITION for a job that has ended.
@@ -380,6 +385,8 @@ class ControllerCore {
   std::unordered_map<std::string, std::set<std::string>> dependents_;
   // By request id: submits under way.
   std::map<std::string, Creation> creating_;
+  // Inserted jobs whose callers wait for the next round.
+  std::vector<std::pair<v1::Job, ReplyPtr<v1::Job>>> inserted_;
   std::vector<std::function<void(absl::Status)>> drain_done_;
   std::string drain_late_;
   std::vector<std::function<void()>> detach_done_;

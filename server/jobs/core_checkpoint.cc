@@ -52,7 +52,7 @@ void ControllerCore::CheckpointJob(const std::string& id, ReplyPtr<v1::Checkpoin
     live->checkpoint_waiters.push_back({reply, clock_->Now(), std::nullopt});
     if (live->connection != nullptr && live->welcomed) SendCommand(*live, v1::DaemonCommand::CHECKPOINT);
   });
-  GetJob(id, std::move(found));
+  FindToChange(id, std::move(found));
 }
 
 void ControllerCore::OnCheckpoint(LiveJob& live, const v1::JobEvent& event) {

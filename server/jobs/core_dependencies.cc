@@ -34,7 +34,7 @@ std::vector<std::string> ControllerCore::AddDependencies(LiveJob& live) {
 
 void ControllerCore::LookUpDependencies(const std::vector<std::string>& ids) {
   for (const std::string& id : ids) {
-    store_->Read([this, id](const Database& database) {
+    store_->ReadInOrder([this, id](const Database& database) {
       const absl::StatusOr<JobRecord> record = database.FindJob(id);
       const v1::Job::State state = record.ok() ? record->job.state() : v1::Job::STATE_UNSPECIFIED;
       post_([this, id, state] {

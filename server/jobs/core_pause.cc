@@ -31,7 +31,7 @@ void ControllerCore::ChangeJob(const std::string& id, std::function<absl::Status
     });
     Touch(*live);
   });
-  GetJob(id, std::move(found));
+  FindToChange(id, std::move(found));
 }
 
 void ControllerCore::PauseJob(const std::string& id, ReplyPtr<v1::Job> reply) {

@@ -1,4 +1,5 @@
-// What clients ask for. Jobs are read from the store, so that what is answered is durable.
+// What clients ask for. Jobs are read from the store, so that what is answered is durable: beside the writer where they
+// are only shown, in its order where something is to change.
 #include "engine/core/status.h"
 #include "server/jobs/core.h"
 #include "server/jobs/credentials.h"
@@ -38,16 +39,19 @@ void ControllerCore::CreateJobs(std::vector<CreateJobParams> params, ReplyPtr<v1
     return;
   }
   creating_[request_id] = {body_hash, {std::move(reply)}};
-  auto found =
-      std::make_shared<Reply<std::optional<v1::Job>>>([this, id = request_id, body_hash, params = std::move(params)](
-                                                          absl::StatusOr<std::optional<v1::Job>> job) mutable {
-        if (!job.ok()) return AnswerRequest(id, job.status());
-        if (job->has_value()) return AnswerRequest(id, **std::move(job));
-        InsertJobs(std::move(params), body_hash,
-                   std::make_shared<Reply<v1::Job>>(
-                       [this, id](absl::StatusOr<v1::Job> created) { AnswerRequest(id, created); }));
-      });
-  FindRequest(request_id, body, std::move(found));
+  auto insert = [this, id = request_id, body_hash,
+                 params = std::move(params)](absl::StatusOr<std::optional<v1::Job>> job) mutable {
+    if (!job.ok()) return AnswerRequest(id, job.status());
+    if (job->has_value()) return AnswerRequest(id, **std::move(job));
+    InsertJobs(
+        std::move(params), body_hash,
+        std::make_shared<Reply<v1::Job>>([this, id](absl::StatusOr<v1::Job> created) { AnswerRequest(id, created); }));
+  };
+  FindRequest(request_id, body,
+              std::make_shared<Reply<std::optional<v1::Job>>>(
+                  [this, insert = std::move(insert)](absl::StatusOr<std::optional<v1::Job>> job) mutable {
+                    post_([insert = std::move(insert), job = std::move(job)]() mutable { insert(std::move(job)); });
+                  }));
 }
 
 void ControllerCore::AnswerRequest(const std::string& request_id, const absl::StatusOr<v1::Job>& job) {
@@ -66,10 +70,9 @@ void ControllerCore::FindRequest(const std::string& request_id, const std::strin
       AMPD_ASSIGN_OR_RETURN(JobRecord record, database.FindJob(request->job_id));
       return std::optional<v1::Job>(std::move(record.job));
     };
-    post_([this, reply, result = look_up()]() mutable {
-      if (result.ok() && result->has_value()) **result = WithQueueInfo(std::move(**result));
-      reply->Send(std::move(result));
-    });
+    absl::StatusOr<std::optional<v1::Job>> result = look_up();
+    if (!result.ok() || !result->has_value()) return reply->Send(std::move(result));
+    post_([this, reply, job = std::move(**result)]() mutable { reply->Send(WithQueueInfo(std::move(job))); });
   });
 }
 
@@ -117,7 +120,7 @@ void ControllerCore::JobsInserted(std::vector<std::shared_ptr<Job>> jobs, const 
     for (const std::shared_ptr<Job>& job : jobs) starts_.Release(job->id());
     return reply->Send(status);
   }
-  const std::string first = jobs[0]->id();
+  v1::Job first = jobs[0]->proto();
   for (const std::shared_ptr<Job>& job : jobs) {
     job->WriteDone(true);
     const std::string id = job->id();
@@ -125,17 +128,30 @@ void ControllerCore::JobsInserted(std::vector<std::shared_ptr<Job>> jobs, const 
     LookUpDependencies(AddDependencies(live));
     Touch(live);
   }
-  // The answer shows the job's place in the queue, or that it starts.
-  Schedule();
-  GetJob(first, reply);
+  // The answer shows the job's place in the queue, unless it starts: after a round for all that were inserted.
+  needs_schedule_ = true;
+  inserted_.emplace_back(std::move(first), reply);
+}
+
+void ControllerCore::AnswerInserted() {
+  for (auto& [job, reply] : std::exchange(inserted_, {})) reply->Send(WithQueueInfo(std::move(job)));
 }
 
 void ControllerCore::GetJob(const std::string& id, ReplyPtr<v1::Job> reply) {
   store_->Read([this, id, reply = std::move(reply)](const Database& database) {
     absl::StatusOr<JobRecord> record = database.FindJob(id);
-    post_([this, reply, record = std::move(record)]() mutable {
+    if (!record.ok()) return reply->Send(record.status());
+    if (record->job.state() != v1::Job::QUEUED) return reply->Send(std::move(record->job));
+    post_([this, reply, job = std::move(record->job)]() mutable { reply->Send(WithQueueInfo(std::move(job))); });
+  });
+}
+
+void ControllerCore::FindToChange(const std::string& id, ReplyPtr<v1::Job> reply) {
+  if (const LiveJob* live = Find(id)) return reply->Send(live->job.proto());
+  store_->ReadInOrder([this, id, reply = std::move(reply)](const Database& database) {
+    post_([reply, record = database.FindJob(id)]() mutable {
       if (!record.ok()) return reply->Send(record.status());
-      reply->Send(WithQueueInfo(std::move(record->job)));
+      reply->Send(std::move(record->job));
     });
   });
 }
@@ -174,7 +190,7 @@ void ControllerCore::CancelJob(const std::string& id, ReplyPtr<v1::Job> reply) {
     });
     Touch(*live);
   });
-  GetJob(id, std::move(found));
+  FindToChange(id, std::move(found));
 }
 
 void ControllerCore::CancelLive(LiveJob& live) {

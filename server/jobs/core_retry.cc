@@ -30,7 +30,7 @@ absl::Status CannotRetry(const v1::Job& job, absl::Duration run_time) {
 }  // namespace
 
 void ControllerCore::RetryJob(const std::string& id, std::shared_ptr<HeldWeights> start, ReplyPtr<v1::Job> reply) {
-  store_->Read([this, id, start = std::move(start), reply = std::move(reply)](const Database& database) {
+  store_->ReadInOrder([this, id, start = std::move(start), reply = std::move(reply)](const Database& database) {
     post_([this, start, reply, record = database.FindJob(id)]() mutable {
       if (!record.ok()) return reply->Send(record.status());
       const std::string whole_id = record->job.id();

@@ -39,7 +39,7 @@ void ControllerCore::Attach(const v1::WorkerHello& hello, std::shared_ptr<Worker
 void ControllerCore::AttachEnded(const v1::WorkerHello& hello, std::shared_ptr<WorkerConnection> connection) {
   // Before the read: a stream that ends meanwhile must not leave its address behind.
   ended_.emplace(connection.get(), false);
-  store_->Read([this, hello, connection = std::move(connection)](const Database& database) {
+  store_->ReadInOrder([this, hello, connection = std::move(connection)](const Database& database) {
     post_([this, hello, connection, record = database.FindJob(hello.job_id())] {
       const auto ended = ended_.find(connection.get());
       if (ended == ended_.end()) return;

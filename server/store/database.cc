@@ -108,13 +108,8 @@ Database::Database(sqlite3* db, int lock_fd, std::string path) : db_(db), lock_f
 absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& state_dir, int64_t max_pages) {
   AMPD_RETURN_IF_ERROR(MakeStateDir(state_dir));
   AMPD_ASSIGN_OR_RETURN(const int lock_fd, LockStateDir(state_dir));
-  const std::string path = absl::StrCat(state_dir, "/ampd.db");
-  sqlite3* db = nullptr;
-  const int code =
-      sqlite3_open_v2(path.c_str(), &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, nullptr);
-  // Owns both from here on, whatever fails.
-  std::unique_ptr<Database> database(new Database(db, lock_fd, path));
-  if (code != SQLITE_OK) return database->ErrorOf(code, "open");
+  AMPD_ASSIGN_OR_RETURN(std::unique_ptr<Database> database, Connect(absl::StrCat(state_dir, "/ampd.db"), lock_fd,
+                                                                    SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE));
   AMPD_RETURN_IF_ERROR(database->Configure());
   AMPD_RETURN_IF_ERROR(database->Check());
   AMPD_RETURN_IF_ERROR(database->Migrate());
@@ -123,15 +118,24 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& stat
   return database;
 }
 
+absl::StatusOr<std::unique_ptr<Database>> Database::Connect(const std::string& path, int lock_fd, int flags) {
+  sqlite3* db = nullptr;
+  const int code = sqlite3_open_v2(path.c_str(), &db, flags | SQLITE_OPEN_NOMUTEX, nullptr);
+  // Owns both from here on, whatever fails.
+  std::unique_ptr<Database> database(new Database(db, lock_fd, path));
+  if (code != SQLITE_OK) return database->ErrorOf(code, "open");
+  sqlite3_extended_result_codes(db, 1);
+  sqlite3_busy_timeout(db, 5000);
+  return database;
+}
+
 Database::~Database() {
   for (const auto& [sql, statement] : statements_) sqlite3_finalize(statement);
   sqlite3_close(db_);
-  close(lock_fd_);
+  if (lock_fd_ >= 0) close(lock_fd_);
 }
 
 absl::Status Database::Configure() {
-  sqlite3_extended_result_codes(db_, 1);
-  sqlite3_busy_timeout(db_, 5000);
   AMPD_RETURN_IF_ERROR(Execute("PRAGMA journal_mode=WAL"));
   AMPD_RETURN_IF_ERROR(Execute("PRAGMA synchronous=FULL"));
   AMPD_RETURN_IF_ERROR(Execute("PRAGMA cell_size_check=ON"));
@@ -456,13 +460,15 @@ absl::StatusOr<JobPage> Database::ListJobs(int page_size, absl::string_view page
   }
 }
 
-absl::StatusOr<EventPage> Database::ReadEvents(absl::string_view job_id, uint64_t after_sequence, int limit) const {
-  absl::StatusOr<EventPage> page = ReadEventsOf(job_id, after_sequence, limit);
+absl::StatusOr<EventPage> Database::ReadEvents(absl::string_view job_id, uint64_t after_sequence, int limit,
+                                               size_t max_bytes) const {
+  absl::StatusOr<EventPage> page = ReadEventsOf(job_id, after_sequence, limit, max_bytes);
   if (!absl::IsDataLoss(page.status())) return page;
   return Annotate(page.status(), absl::StrCat("job ", job_id, ", events after ", after_sequence));
 }
 
-absl::StatusOr<EventPage> Database::ReadEventsOf(absl::string_view job_id, uint64_t after_sequence, int limit) const {
+absl::StatusOr<EventPage> Database::ReadEventsOf(absl::string_view job_id, uint64_t after_sequence, int limit,
+                                                 size_t max_bytes) const {
   Statement job(*this, "SELECT sequence, last_event FROM jobs WHERE id=?1");
   AMPD_ASSIGN_OR_RETURN(const bool found, job.Text(job_id).Step());
   if (!found) return absl::NotFoundError(absl::StrCat("no job ", job_id));
@@ -471,9 +477,12 @@ absl::StatusOr<EventPage> Database::ReadEventsOf(absl::string_view job_id, uint6
   if (after_sequence >= page.last_sequence) return page;
   Statement query(*this, "SELECT event FROM events WHERE job=?1 AND sequence>?2 ORDER BY sequence LIMIT ?3");
   query.Int(job.IntAt(0)).Int(static_cast<int64_t>(after_sequence)).Int(limit);
+  size_t bytes = 0;
   while (true) {
     AMPD_ASSIGN_OR_RETURN(const bool row, query.Step());
     if (!row) return page;
+    bytes += query.SizeAt(0);
+    if (bytes > max_bytes && !page.events.empty()) return page;
     AMPD_RETURN_IF_ERROR(query.ParseAt(0, &page.events.emplace_back()));
   }
 }

@@ -22,8 +22,8 @@ namespace ampd {
 
 class Statement;
 
-// Not thread-safe; the store's thread owns it. Errors of every function: RESOURCE_EXHAUSTED when the disk or the file's
-// bound is full, DATA_LOSS naming the file when it is damaged, else INTERNAL with SQLite's message.
+// Not thread-safe; one thread owns a connection. Errors of every function: RESOURCE_EXHAUSTED when the disk or the
+// file's bound is full, DATA_LOSS naming the file when it is damaged, else INTERNAL with SQLite's message.
 class Database {
  public:
   // Opens `state_dir`/ampd.db, creating both when missing, and brings the schema up to this program's version.
@@ -32,6 +32,10 @@ class Database {
   // read.
   // `max_pages` bounds the file (4096-byte pages); 0 is no bound.
   static absl::StatusOr<std::unique_ptr<Database>> Open(const std::string& state_dir, int64_t max_pages = 0);
+
+  // A second connection to the database that `writer` has open, for another thread: it only reads, while the writer
+  // goes on, and is to be gone before `writer`.
+  static absl::StatusOr<std::unique_ptr<Database>> OpenReader(const Database& writer);
 
   ~Database();
   Database(const Database&) = delete;
@@ -45,6 +49,14 @@ class Database {
   absl::Status Commit();
   // Takes back everything since Begin; harmless outside a transaction.
   void Rollback();
+
+  // database_readers.cc. What is read from here to EndRead() is of one moment; the number of the last commit it shows.
+  absl::StatusOr<uint32_t> BeginRead() const;
+  // Harmless without BeginRead.
+  void EndRead() const;
+  // The number that the last transaction with one gave itself; 0 without any. Kept in the file (user_version).
+  absl::StatusOr<uint32_t> CommitNumber() const;
+  absl::Status SetCommitNumber(uint32_t number);
 
   // ALREADY_EXISTS when a created job's id or request id is taken; NOT_FOUND when a job to change is absent;
   // INTERNAL when an event's sequence does not follow the log.
@@ -66,8 +78,10 @@ class Database {
   absl::StatusOr<JobPage> ListJobs(int page_size, absl::string_view page_token,
                                    const std::vector<v1::Job::State>& states) const;
 
-  // The job's events after `after_sequence`, at most `limit`. NOT_FOUND for an unknown job.
-  absl::StatusOr<EventPage> ReadEvents(absl::string_view job_id, uint64_t after_sequence, int limit) const;
+  // The job's events after `after_sequence`, at most `limit`, and no more than fit into `max_bytes`, but one at least.
+  // NOT_FOUND for an unknown job.
+  absl::StatusOr<EventPage> ReadEvents(absl::string_view job_id, uint64_t after_sequence, int limit,
+                                       size_t max_bytes = SIZE_MAX) const;
 
   // Empty when the request id was never used.
   absl::StatusOr<std::optional<RequestRecord>> FindRequest(absl::string_view request_id) const;
@@ -89,6 +103,7 @@ class Database {
  private:
   friend class Statement;
   Database(sqlite3* db, int lock_fd, std::string path);
+  static absl::StatusOr<std::unique_ptr<Database>> Connect(const std::string& path, int lock_fd, int flags);
   absl::Status Configure();
   // That every page can be read and is what its table expects, of a file that is small enough to look through.
   absl::Status Check() const;
@@ -96,7 +111,8 @@ class Database {
   absl::Status MigrateTo(int version, const char* sql);
   absl::Status Execute(const char* sql) const;
   absl::Status ApplyParts(const JobWrite& write);
-  absl::StatusOr<EventPage> ReadEventsOf(absl::string_view job_id, uint64_t after_sequence, int limit) const;
+  absl::StatusOr<EventPage> ReadEventsOf(absl::string_view job_id, uint64_t after_sequence, int limit,
+                                         size_t max_bytes) const;
   absl::Status InsertJob(const JobWrite& write);
   absl::Status InsertRequest(const JobWrite& write);
   absl::Status InsertSweep(const JobWrite& write);
@@ -109,6 +125,7 @@ class Database {
   absl::Status ErrorOf(int code, absl::string_view what) const;
 
   sqlite3* db_;
+  // -1 of a reader's connection.
   int lock_fd_;
   std::string path_;
   // Compiled statements by the address of their text.

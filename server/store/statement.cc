@@ -71,6 +71,8 @@ int64_t Statement::IntAt(int column) const { return sqlite3_column_int64(stateme
 double Statement::RealAt(int column) const { return sqlite3_column_double(statement_, column); }
 bool Statement::NullAt(int column) const { return sqlite3_column_type(statement_, column) == SQLITE_NULL; }
 
+size_t Statement::SizeAt(int column) const { return static_cast<size_t>(sqlite3_column_bytes(statement_, column)); }
+
 std::string Statement::BytesAt(int column) const {
   const void* data = sqlite3_column_blob(statement_, column);
   const int size = sqlite3_column_bytes(statement_, column);

@@ -42,6 +42,8 @@ class Statement {
   double RealAt(int column) const;
   bool NullAt(int column) const;
   std::string BytesAt(int column) const;
+  // Of its bytes.
+  size_t SizeAt(int column) const;
   // DATA_LOSS, naming the database, when the column does not hold such a message.
   absl::Status ParseAt(int column, google::protobuf::MessageLite* message) const;
 

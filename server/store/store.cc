@@ -8,11 +8,24 @@ namespace ampd {
 
 absl::StatusOr<std::unique_ptr<Store>> Store::Open(Options options) {
   AMPD_ASSIGN_OR_RETURN(auto database, Database::Open(options.state_dir, options.max_pages));
-  return std::unique_ptr<Store>(new Store(std::move(options), std::move(database)));
+  AMPD_ASSIGN_OR_RETURN(const uint32_t commit_number, database->CommitNumber());
+  std::vector<std::unique_ptr<Database>> readers;
+  for (int i = 0; i < options.readers; ++i) {
+    AMPD_ASSIGN_OR_RETURN(readers.emplace_back(), Database::OpenReader(*database));
+  }
+  return std::unique_ptr<Store>(new Store(std::move(options), std::move(database), std::move(readers), commit_number));
 }
 
-Store::Store(Options options, std::unique_ptr<Database> database)
-    : options_(std::move(options)), database_(std::move(database)), thread_([this] { Run(); }) {}
+Store::Store(Options options, std::unique_ptr<Database> database, std::vector<std::unique_ptr<Database>> readers,
+             uint32_t commit_number)
+    : options_(std::move(options)),
+      database_(std::move(database)),
+      readers_(std::move(readers)),
+      commit_number_(commit_number),
+      published_(commit_number),
+      thread_([this] { Run(); }) {
+  for (const auto& reader : readers_) read_threads_.emplace_back([this, &reader] { RunReads(*reader); });
+}
 
 Store::~Store() {
   {
@@ -21,6 +34,20 @@ Store::~Store() {
   }
   wake_.NotifyOne();
   thread_.join();
+  {
+    const MutexLock lock(&read_mutex_);
+    reads_stopping_ = true;
+  }
+  read_wake_.NotifyAll();
+  for (std::thread& reader : read_threads_) reader.join();
+}
+
+void Store::Queue(Operation operation) {
+  {
+    const MutexLock lock(&mutex_);
+    queue_.push_back(std::move(operation));
+  }
+  wake_.NotifyOne();
 }
 
 void Store::Write(JobWrite write, Done done) {
@@ -30,27 +57,67 @@ void Store::Write(JobWrite write, Done done) {
 }
 
 void Store::WriteAll(std::vector<JobWrite> writes, Done done) {
-  {
-    const MutexLock lock(&mutex_);
-    queue_.push_back({nullptr, nullptr, std::move(writes), std::move(done)});
-  }
-  wake_.NotifyOne();
+  Queue({nullptr, nullptr, std::move(writes), std::move(done)});
+}
+
+void Store::ReadInOrder(std::function<void(const Database&)> read) { Queue({std::move(read), nullptr, {}, nullptr}); }
+
+void Store::Change(std::function<absl::Status(Database&)> change, Done done) {
+  Queue({nullptr, std::move(change), {}, std::move(done)});
 }
 
 void Store::Read(std::function<void(const Database&)> read) {
   {
-    const MutexLock lock(&mutex_);
-    queue_.push_back({std::move(read), nullptr, {}, nullptr});
+    const MutexLock lock(&read_mutex_);
+    reads_.push_back(std::move(read));
   }
-  wake_.NotifyOne();
+  read_wake_.NotifyOne();
 }
 
-void Store::Change(std::function<absl::Status(Database&)> change, Done done) {
-  {
-    const MutexLock lock(&mutex_);
-    queue_.push_back({nullptr, std::move(change), {}, std::move(done)});
+void Store::Flush() {
+  std::promise<void> written;
+  ReadInOrder([&written](const Database&) { written.set_value(); });
+  written.get_future().wait();
+  MutexLock lock(&read_mutex_);
+  while (!reads_.empty() || reading_ > 0) reads_done_.Wait(&read_mutex_);
+}
+
+std::function<void(const Database&)> Store::TakeRead() {
+  MutexLock lock(&read_mutex_);
+  while (!reads_stopping_ && reads_.empty()) read_wake_.Wait(&read_mutex_);
+  if (reads_.empty()) return nullptr;
+  std::function<void(const Database&)> read = std::move(reads_.front());
+  reads_.pop_front();
+  ++reading_;
+  return read;
+}
+
+void Store::RunReads(const Database& database) {
+  for (auto read = TakeRead(); read != nullptr; read = TakeRead()) {
+    const absl::StatusOr<uint32_t> number = database.BeginRead();
+    // Without a number the read fails by itself, and says why.
+    if (number.ok()) AwaitPublished(*number);
+    read(database);
+    database.EndRead();
+    read = nullptr;
+    const MutexLock lock(&read_mutex_);
+    if (--reading_ == 0) reads_done_.NotifyAll();
   }
-  wake_.NotifyOne();
+}
+
+// A commit can be seen before its writers are told. They are told at once.
+void Store::AwaitPublished(uint32_t number) {
+  MutexLock lock(&published_mutex_);
+  // The numbers go round.
+  while (static_cast<int32_t>(published_ - number) < 0) published_changed_.Wait(&published_mutex_);
+}
+
+void Store::Publish() {
+  {
+    const MutexLock lock(&published_mutex_);
+    published_ = commit_number_;
+  }
+  published_changed_.NotifyAll();
 }
 
 // One read or change, or a run of writes; empty when the store is to stop.
@@ -80,12 +147,20 @@ void Store::Run() {
   }
 }
 
+absl::Status Store::CommitNumbered() {
+  AMPD_RETURN_IF_ERROR(database_->SetCommitNumber(commit_number_ + 1));
+  AMPD_RETURN_IF_ERROR(database_->Commit());
+  ++commit_number_;
+  return absl::OkStatus();
+}
+
 void Store::RunChange(Operation& operation) {
   absl::Status status = database_->Begin();
   if (status.ok()) status = operation.change(*database_);
-  if (status.ok()) status = database_->Commit();
+  if (status.ok()) status = CommitNumbered();
   if (!status.ok()) database_->Rollback();
   if (operation.done) operation.done(status);
+  Publish();
 }
 
 absl::Status Store::ApplyAll(const std::deque<Operation>& group) {
@@ -93,7 +168,7 @@ absl::Status Store::ApplyAll(const std::deque<Operation>& group) {
   for (const Operation& operation : group) {
     for (const JobWrite& write : operation.writes) AMPD_RETURN_IF_ERROR(database_->Apply(write));
   }
-  return database_->Commit();
+  return CommitNumbered();
 }
 
 void Store::CommitGroup(std::deque<Operation>& group) {
@@ -116,6 +191,7 @@ void Store::CommitGroup(std::deque<Operation>& group) {
   for (Operation& operation : group) {
     if (operation.done) operation.done(status);
   }
+  Publish();
 }
 
 }  // namespace ampd

@@ -1,9 +1,10 @@
-// The one thread that owns the database. Writes are queued and committed in groups: an fsync serves every write that
-// waits for it.
+// The threads that own the database. One writes: writes are queued and committed in groups, so that an fsync serves
+// every write that waits for it. Others read beside it and never wait for a commit.
 #ifndef AMPD_SERVER_STORE_STORE_H_
 #define AMPD_SERVER_STORE_STORE_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <future>
@@ -29,10 +30,12 @@ class Store {
     std::string state_dir;
     // Largest number of writes in one transaction, >= 1.
     size_t max_group = 512;
-    // Told after each commit: its duration in seconds and its writes. Runs on the store's thread.
+    // Told after each commit: its duration in seconds and its writes. Runs on the writer's thread.
     std::function<void(double seconds, size_t writes)> on_commit;
     // Bound on the database file, 4096-byte pages; 0 is none.
     int64_t max_pages = 0;
+    // Threads that read, each with a connection of its own, >= 1.
+    int readers = 2;
   };
 
   // Errors as Database::Open.
@@ -44,21 +47,29 @@ class Store {
   Store& operator=(const Store&) = delete;
 
   using Done = std::function<void(const absl::Status&)>;
-  // Queues `write`. `done` runs on the store's thread once the write is durable, or with the error that kept it out;
+  // Queues `write`. `done` runs on the writer's thread once the write is durable, or with the error that kept it out;
   // writes are applied in the order of the calls. One write's failure leaves the others of its group unharmed.
-  // `done` must not block.
+  // `done` must neither block nor wait for a read.
   void Write(JobWrite write, Done done);
   // As Write, of several as one: all become durable or none.
   void WriteAll(std::vector<JobWrite> writes, Done done);
 
-  // Runs `change` on the store's thread, after every write queued before it, in a transaction of its own, which an
-  // error takes back. `done` as of Write. For upkeep: while it runs nothing else is written or read.
+  // Runs `change` on the writer's thread, after every write queued before it, in a transaction of its own, which an
+  // error takes back. `done` as of Write. For upkeep: while it runs nothing else is written.
   void Change(std::function<absl::Status(Database&)> change, Done done);
 
-  // Runs `read` on the store's thread, after every write queued before it. It sees durable data only.
+  // Runs `read` on a reader's thread, of one moment of the database: it sees every write whose `done` was called before
+  // this call, and none whose `done` has not returned when `read` begins. So what is read is durable, whoever was told
+  // of a write reads it, and nobody reads one that its writer was not told of. Reads are begun in the order of the
+  // calls and end in any. `read` must not block for long: it keeps a reader from others, and the log of the database
+  // from being cut.
   void Read(std::function<void(const Database&)> read);
 
-  // As Read, and waits for the result of `read`. Not for use on the store's own thread.
+  // Runs `read` on the writer's thread, after every write queued before it and before every later one. For what decides
+  // on a write: nothing changes between the read and a write that is queued by `read`. It waits for commits.
+  void ReadInOrder(std::function<void(const Database&)> read);
+
+  // As Read, and waits for the result of `read`. Not for use on the store's own threads.
   template <typename F>
   auto Await(F read) -> decltype(read(std::declval<const Database&>())) {
     std::promise<decltype(read(std::declval<const Database&>()))> promise;
@@ -66,6 +77,9 @@ class Store {
     Read([&promise, &read](const Database& database) { promise.set_value(read(database)); });
     return future.get();
   }
+
+  // Waits until everything that was queued before the call is done with. Not for use on the store's own threads.
+  void Flush();
 
  private:
   struct Operation {
@@ -77,22 +91,50 @@ class Store {
 
     bool is_write() const { return read == nullptr && change == nullptr; }
   };
-
-  Store(Options options, std::unique_ptr<Database> database);
+  Store(Options options, std::unique_ptr<Database> database, std::vector<std::unique_ptr<Database>> readers,
+        uint32_t commit_number);
+  void Queue(Operation operation);
   void Run();
   std::deque<Operation> Take();
   void CommitGroup(std::deque<Operation>& group);
   void RunChange(Operation& operation);
   absl::Status ApplyAll(const std::deque<Operation>& group);
+  absl::Status CommitNumbered();
+  void Publish();
+  // The next read, or nothing when the store is to stop.
+  std::function<void(const Database&)> TakeRead();
+  void RunReads(const Database& database);
+  void AwaitPublished(uint32_t number);
 
   const Options options_;
-  // Used by the thread alone.
+  // Used by the writer's thread alone.
   const std::unique_ptr<Database> database_;
+  // Each used by one reader's thread alone.
+  const std::vector<std::unique_ptr<Database>> readers_;
+  // Of the last commit. Used by the writer's thread alone.
+  uint32_t commit_number_;
+
   Mutex mutex_;
   CondVar wake_;
   std::deque<Operation> queue_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+
+  Mutex read_mutex_;
+  CondVar read_wake_;
+  CondVar reads_done_;
+  std::deque<std::function<void(const Database&)>> reads_ ABSL_GUARDED_BY(read_mutex_);
+  // Under way.
+  int reading_ ABSL_GUARDED_BY(read_mutex_) = 0;
+  bool reads_stopping_ ABSL_GUARDED_BY(read_mutex_) = false;
+
+  Mutex published_mutex_;
+  CondVar published_changed_;
+  // The last commit whose writers were told.
+  uint32_t published_ ABSL_GUARDED_BY(published_mutex_);
+
   std::thread thread_;
+  // Only for the constructor and the destructor.
+  std::vector<std::thread> read_threads_;
 };
 
 }  // namespace ampd

@@ -72,7 +72,7 @@ TEST_F(EventLogTest, TheListenerSeesDurableWritesInOrder) {
   log_->Append(CreateWrite(1), nullptr);
   log_->Append(EventWrite(1, 9), nullptr);
   for (int sequence = 2; sequence <= 50; ++sequence) log_->Append(EventWrite(1, sequence), nullptr);
-  store_->Await([](const Database&) { return 0; });
+  store_->Flush();
   log_->Flush();
   ASSERT_EQ(heard.size(), 50u);
   for (size_t i = 0; i < heard.size(); ++i) EXPECT_EQ(heard[i], i + 1);
@@ -145,7 +145,7 @@ TEST_F(EventLogTest, AThousandWatchersSeeEveryEventOnce) {
     watcher->subscription = log_->Subscribe(TestId(1), [w = watcher.get()] { w->Pull(); });
   }
   for (uint64_t sequence = 2; sequence <= kEvents; ++sequence) log_->Append(EventWrite(1, sequence), nullptr);
-  store_->Await([](const Database&) { return 0; });
+  store_->Flush();
   log_->Flush();
   EXPECT_EQ(complete, kWatchers);
   for (const auto& watcher : watchers) EXPECT_FALSE(watcher->gap);

@@ -257,7 +257,7 @@ TEST_F(ControllerFailureTest, AFullStoreKeepsNothingHalfAndGoesOnWhenThereIsRoom
   Settle();
   const uint64_t before = Get(id)->last_sequence();
   EXPECT_LT(before, 300u);
-  store_->Read(
+  store_->ReadInOrder(
       [](const Database& database) { EXPECT_TRUE(const_cast<Database&>(database).SetMaxPages(1 << 20).ok()); });
   Advance(absl::Seconds(1));
   EXPECT_TRUE(worker->WaitForAck(300));

@@ -272,7 +272,7 @@ class ControllerTest : public ::testing::Test {
   void Settle() {
     for (int i = 0; i < 4; ++i) {
       Sync();
-      store_->Await([](const Database&) { return 0; });
+      store_->Flush();
     }
     Sync();
   }

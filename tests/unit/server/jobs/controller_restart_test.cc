@@ -239,7 +239,7 @@ TEST_F(ControllerRestartTest, AStreamThatEndsBeforeItsAnswerLeavesNothingBehind)
   WaitFor(id_, v1::Job::SUCCEEDED);
   RestartDaemon();
   std::promise<void> go;
-  store_->Read([held = go.get_future().share()](const Database&) { held.wait(); });
+  store_->ReadInOrder([held = go.get_future().share()](const Database&) { held.wait(); });
   auto stream = Attach(Hello(id_, 1, key_));
   controller_->WorkerDisconnected(stream);
   Sync();

@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <sqlite3.h>
 
+#include <atomic>
 #include <fstream>
+#include <thread>
+#include <vector>
 
 #include "tests/unit/server/store/store_test_util.h"
 
@@ -86,7 +89,7 @@ TEST(StoreTest, AFailedWriteLeavesTheOthersOfItsGroup) {
   auto store = OpenStore(dir);
   // A read that waits holds the thread, so that the writes behind it form one group.
   std::promise<void> go;
-  store->Read([waiting = go.get_future().share()](const Database&) { waiting.wait(); });
+  store->ReadInOrder([waiting = go.get_future().share()](const Database&) { waiting.wait(); });
   std::vector<absl::Status> results(4);
   const auto keep = [&](int i) { return [&results, i](const absl::Status& status) { results[i] = status; }; };
   store->Write(CreateWrite(1), keep(0));
@@ -94,7 +97,7 @@ TEST(StoreTest, AFailedWriteLeavesTheOthersOfItsGroup) {
   store->Write(EventWrite(1, 9), keep(2));
   store->Write(CreateWrite(2), keep(3));
   go.set_value();
-  store->Await([](const Database&) { return 0; });
+  store->Flush();
   EXPECT_TRUE(results[0].ok()) << results[0];
   EXPECT_EQ(results[1].code(), absl::StatusCode::kAlreadyExists);
   EXPECT_EQ(results[2].code(), absl::StatusCode::kInternal);
@@ -110,11 +113,110 @@ TEST(StoreTest, CommitsQueuedWritesTogether) {
   options.on_commit = [&](double, size_t writes) { groups.push_back(writes); };
   auto store = *Store::Open(std::move(options));
   std::promise<void> go;
-  store->Read([waiting = go.get_future().share()](const Database&) { waiting.wait(); });
+  store->ReadInOrder([waiting = go.get_future().share()](const Database&) { waiting.wait(); });
   for (int n = 1; n <= 100; ++n) store->Write(CreateWrite(n), nullptr);
   go.set_value();
-  store->Await([](const Database&) { return 0; });
+  store->Flush();
   EXPECT_THAT(groups, ElementsAre(100u));
+}
+
+TEST(StoreTest, ReadsDoNotWaitForWrites) {
+  TempDir dir;
+  auto store = OpenStore(dir);
+  ASSERT_TRUE(WriteAndWait(*store, CreateWrite(1)).ok());
+  std::promise<void> go;
+  store->ReadInOrder([waiting = go.get_future().share()](const Database&) { waiting.wait(); });
+  store->Write(CreateWrite(2), nullptr);
+  EXPECT_TRUE(Find(*store, TestId(1)).ok());
+  EXPECT_EQ(Find(*store, TestId(2)).status().code(), absl::StatusCode::kNotFound);
+  go.set_value();
+  store->Flush();
+  EXPECT_TRUE(Find(*store, TestId(2)).ok());
+}
+
+TEST(StoreTest, WhatWasAcknowledgedIsReadByWhoeverAsksNext) {
+  TempDir dir;
+  auto store = OpenStore(dir);
+  std::vector<std::thread> writers;
+  for (int writer = 0; writer < 4; ++writer) {
+    writers.emplace_back([&, writer] {
+      for (int n = writer; n < 200; n += 4) {
+        ASSERT_TRUE(WriteAndWait(*store, CreateWrite(n + 1)).ok());
+        EXPECT_TRUE(Find(*store, TestId(n + 1)).ok()) << n + 1;
+      }
+    });
+  }
+  for (std::thread& writer : writers) writer.join();
+}
+
+TEST(StoreTest, NobodyReadsAWriteBeforeItsWriterIsTold) {
+  TempDir dir;
+  auto store = OpenStore(dir);
+  for (int n = 1; n <= 50; ++n) {
+    std::promise<void> durable, go;
+    std::atomic<bool> told{false};
+    store->Write(CreateWrite(n), [&](const absl::Status& status) {
+      EXPECT_TRUE(status.ok()) << status;
+      durable.set_value();
+      go.get_future().wait();
+      told = true;
+    });
+    durable.get_future().wait();
+    // Of both readers: the file has the write, its writer does not know yet.
+    std::atomic<int> early{0};
+    for (int reader = 0; reader < 2; ++reader) {
+      store->Read([&](const Database& database) {
+        if (database.FindJob(TestId(n)).ok() && !told) ++early;
+      });
+    }
+    std::this_thread::yield();
+    go.set_value();
+    store->Flush();
+    EXPECT_EQ(early, 0) << n;
+  }
+}
+
+TEST(StoreTest, AReadIsOfOneMoment) {
+  TempDir dir;
+  auto store = OpenStore(dir);
+  ASSERT_TRUE(WriteAndWait(*store, CreateWrite(1)).ok());
+  store->Await([&](const Database& database) {
+    EXPECT_EQ(database.ReadEvents(TestId(1), 0, 10)->last_sequence, 1u);
+    EXPECT_TRUE(WriteAndWait(*store, EventWrite(1, 2)).ok());
+    EXPECT_EQ(database.ReadEvents(TestId(1), 0, 10)->last_sequence, 1u);
+    return 0;
+  });
+  EXPECT_EQ(Find(*store, TestId(1))->job.last_sequence(), 2u);
+}
+
+TEST(StoreTest, AReadCannotWrite) {
+  TempDir dir;
+  auto store = OpenStore(dir);
+  const absl::Status status =
+      store->Await([](const Database& database) { return const_cast<Database&>(database).Apply(CreateWrite(1)); });
+  EXPECT_FALSE(status.ok());
+  EXPECT_EQ(Find(*store, TestId(1)).status().code(), absl::StatusCode::kNotFound);
+}
+
+// Readers keep the log from being cut only while they read.
+TEST(StoreTest, TheLogStaysSmallBesideReaders) {
+  TempDir dir;
+  auto store = OpenStore(dir);
+  ASSERT_TRUE(WriteAndWait(*store, CreateWrite(1)).ok());
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> readers;
+  for (int i = 0; i < 4; ++i) {
+    readers.emplace_back([&] {
+      while (!stop) EXPECT_TRUE(Find(*store, TestId(1)).ok());
+    });
+  }
+  for (uint64_t sequence = 2; sequence <= 3000; ++sequence) {
+    ASSERT_TRUE(WriteAndWait(*store, EventWrite(1, sequence, std::string(5000, 'e'))).ok());
+  }
+  stop = true;
+  for (std::thread& reader : readers) reader.join();
+  // SQLite writes it into the file every 1000 pages; all that was written is several times as much.
+  EXPECT_LT(std::filesystem::file_size(dir.path() + "/ampd.db-wal"), 24u << 20);
 }
 
 TEST(StoreTest, FindsByUniquePrefix) {
