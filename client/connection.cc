@@ -2,17 +2,23 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/cord.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "ampd/v1/training_service.grpc.pb.h"
+#include "client/retry.h"
 #include "google/rpc/status.pb.h"
 
 namespace ampd::client {
 namespace {
+
+// How long a stream is asked for while the server has no room for it.
+constexpr absl::Duration kStreamPatience = absl::Minutes(1);
 
 absl::Status ToAbsl(const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
@@ -48,14 +54,28 @@ bool IsAddress(const std::string& address) {
          port < 65536 && address.find('/') == std::string::npos;
 }
 
-absl::Status ReadChunks(grpc::ClientReader<v1::FileChunk>* reader, grpc::ClientContext* context,
+bool Sleep(absl::Duration duration) {
+  absl::SleepFor(duration);
+  return true;
+}
+
+template <typename Request>
+using Download = std::unique_ptr<grpc::ClientReader<v1::FileChunk>> (v1::TrainingService::Stub::*)(grpc::ClientContext*,
+                                                                                                   const Request&);
+
+template <typename Request>
+absl::Status ReadChunks(v1::TrainingService::Stub* stub, Download<Request> download, const Request& request,
                         const std::function<absl::Status(const v1::FileChunk&)>& on_chunk) {
-  v1::FileChunk chunk;
-  absl::Status status;
-  while (status.ok() && reader->Read(&chunk)) status = on_chunk(chunk);
-  if (!status.ok()) context->TryCancel();
-  const grpc::Status finished = reader->Finish();
-  return status.ok() ? ToAbsl(finished) : status;
+  return UntilAdmitted(absl::Now() + kStreamPatience, Sleep, [&] {
+    grpc::ClientContext context;
+    const auto reader = (stub->*download)(&context, request);
+    v1::FileChunk chunk;
+    absl::Status status;
+    while (status.ok() && reader->Read(&chunk)) status = on_chunk(chunk);
+    if (!status.ok()) context.TryCancel();
+    const grpc::Status finished = reader->Finish();
+    return status.ok() ? ToAbsl(finished) : status;
+  });
 }
 
 }  // namespace
@@ -67,11 +87,14 @@ struct Connection::Channel {
   absl::StatusOr<Response> Call(grpc::Status (v1::TrainingService::Stub::*method)(grpc::ClientContext*, const Request&,
                                                                                   Response*),
                                 const Request& request, absl::Duration timeout) {
-    grpc::ClientContext context;
-    context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+    const absl::Time deadline = absl::Now() + timeout;
     Response response;
-    const grpc::Status status = ((*stub).*method)(&context, request, &response);
-    if (!status.ok()) return ToAbsl(status);
+    const absl::Status status = UntilAdmitted(deadline, Sleep, [&] {
+      grpc::ClientContext context;
+      context.set_deadline(absl::ToChronoTime(deadline));
+      return ToAbsl(((*stub).*method)(&context, request, &response));
+    });
+    if (!status.ok()) return status;
     return response;
   }
 };
@@ -190,43 +213,54 @@ absl::StatusOr<v1::ServerInfo> Connection::GetServerInfo(absl::Duration timeout)
 
 absl::Status Connection::WatchJob(const v1::WatchJobRequest& request, absl::Time deadline, Interrupt* interrupt,
                                   const std::function<void(const v1::JobEvent&)>& on_event) {
-  grpc::ClientContext context;
-  if (deadline != absl::InfiniteFuture()) context.set_deadline(absl::ToChronoTime(deadline));
-  Interrupt::Scope scope(interrupt, [&context] { context.TryCancel(); });
-  const auto reader = channel_->stub->WatchJob(&context, request);
-  v1::JobEvent event;
-  while (reader->Read(&event)) on_event(event);
-  return ToAbsl(reader->Finish());
+  const auto watch = [&] {
+    grpc::ClientContext context;
+    if (deadline != absl::InfiniteFuture()) context.set_deadline(absl::ToChronoTime(deadline));
+    Interrupt::Scope scope(interrupt, [&context] { context.TryCancel(); });
+    const auto reader = channel_->stub->WatchJob(&context, request);
+    v1::JobEvent event;
+    while (reader->Read(&event)) on_event(event);
+    return ToAbsl(reader->Finish());
+  };
+  const auto sleep = [interrupt](absl::Duration delay) {
+    return interrupt == nullptr ? Sleep(delay) : interrupt->SleepFor(delay);
+  };
+  return UntilAdmitted(std::min(deadline, absl::Now() + kStreamPatience), sleep, watch);
 }
 
 absl::StatusOr<std::vector<v1::JobEvent>> Connection::ReadEvents(const std::string& job_id, uint64_t last_sequence,
                                                                  absl::Duration timeout) {
   std::vector<v1::JobEvent> events;
   if (last_sequence == 0) return events;
-  grpc::ClientContext context;
-  context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+  const absl::Time deadline = absl::Now() + timeout;
   v1::WatchJobRequest request;
   request.set_job_id(job_id);
-  const auto reader = channel_->stub->WatchJob(&context, request);
-  v1::JobEvent event;
-  while ((events.empty() || events.back().sequence() < last_sequence) && reader->Read(&event)) events.push_back(event);
-  const bool whole = !events.empty() && events.back().sequence() >= last_sequence;
-  if (whole) context.TryCancel();
-  const grpc::Status status = reader->Finish();
-  if (whole) return events;
-  return status.ok() ? absl::DataLossError("the event stream ended early") : ToAbsl(status);
+  const absl::Status status = UntilAdmitted(deadline, Sleep, [&] {
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(deadline));
+    const auto reader = channel_->stub->WatchJob(&context, request);
+    v1::JobEvent event;
+    while ((events.empty() || events.back().sequence() < last_sequence) && reader->Read(&event)) {
+      events.push_back(event);
+    }
+    const bool whole = !events.empty() && events.back().sequence() >= last_sequence;
+    if (whole) context.TryCancel();
+    const grpc::Status end = reader->Finish();
+    if (whole) return absl::OkStatus();
+    return end.ok() ? absl::DataLossError("the event stream ended early") : ToAbsl(end);
+  });
+  if (!status.ok()) return status;
+  return events;
 }
 
 absl::Status Connection::DownloadCheckpoint(const v1::DownloadCheckpointRequest& request,
                                             const std::function<absl::Status(const v1::FileChunk&)>& on_chunk) {
-  grpc::ClientContext context;
-  return ReadChunks(channel_->stub->DownloadCheckpoint(&context, request).get(), &context, on_chunk);
+  return ReadChunks(channel_->stub.get(), &v1::TrainingService::Stub::DownloadCheckpoint, request, on_chunk);
 }
 
 absl::Status Connection::DownloadArtifact(const v1::DownloadArtifactRequest& request,
                                           const std::function<absl::Status(const v1::FileChunk&)>& on_chunk) {
-  grpc::ClientContext context;
-  return ReadChunks(channel_->stub->DownloadArtifact(&context, request).get(), &context, on_chunk);
+  return ReadChunks(channel_->stub.get(), &v1::TrainingService::Stub::DownloadArtifact, request, on_chunk);
 }
 
 absl::StatusOr<v1::UploadModelResponse> Connection::UploadModel(
@@ -257,8 +291,7 @@ absl::StatusOr<v1::UploadModelResponse> Connection::UploadModel(
 
 absl::Status Connection::ExportModel(const v1::ExportModelRequest& request,
                                      const std::function<absl::Status(const v1::FileChunk&)>& on_chunk) {
-  grpc::ClientContext context;
-  return ReadChunks(channel_->stub->ExportModel(&context, request).get(), &context, on_chunk);
+  return ReadChunks(channel_->stub.get(), &v1::TrainingService::Stub::ExportModel, request, on_chunk);
 }
 
 }  // namespace ampd::client

@@ -27,7 +27,8 @@ class Connection {
 
   const std::string& address() const { return address_; }
 
-  // Each waits at most `timeout` for its answer.
+  // Each waits at most `timeout` for its answer. A call for which the server has no room is made again, when the server
+  // says, within that time; streams for which it has none, for a minute.
   absl::StatusOr<v1::Job> CreateJob(const v1::CreateJobRequest& request, absl::Duration timeout = absl::Seconds(60));
   // Every job of it is planned.
   absl::StatusOr<v1::JobSweep> CreateSweep(const v1::CreateSweepRequest& request,

@@ -69,7 +69,7 @@ absl::StatusOr<std::string> Upload(Connection* connection, const std::string& pa
   Backoff backoff(absl::Milliseconds(200), absl::Seconds(2));
   absl::StatusOr<v1::UploadModelResponse> answer = UploadOnce(connection, path, *checksum, interrupt);
   for (int attempt = 1; attempt < kAttempts && !answer.ok() && IsTransient(answer.status()); ++attempt) {
-    if (!interrupt->SleepFor(backoff.Next())) break;
+    if (!interrupt->SleepFor(RetryDelayOf(answer.status()).value_or(backoff.Next()))) break;
     answer = UploadOnce(connection, path, *checksum, interrupt);
   }
   if (answer.ok()) return answer->path();

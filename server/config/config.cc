@@ -154,6 +154,14 @@ absl::Status ApplyFlags(const Flags& flags, v1::ServerConfig& config) {
   return SetDefaultPrecision("--default-precision", *flags.default_precision, config);
 }
 
+void ApplyDefaultLimits(v1::ServerConfig::CallLimits& limits) {
+  if (!limits.has_reads()) limits.set_reads(1000);
+  if (!limits.has_writes()) limits.set_writes(1000);
+  if (!limits.has_planning()) limits.set_planning(64);
+  if (!limits.has_watchers()) limits.set_watchers(4000);
+  if (!limits.has_transfers()) limits.set_transfers(64);
+}
+
 void ApplyDefaults(const std::string& program_dir, v1::ServerConfig& config) {
   if (!config.has_listen()) config.set_listen("127.0.0.1:7070");
   if (!config.has_http()) config.set_http("127.0.0.1:7071");
@@ -179,6 +187,9 @@ void ApplyDefaults(const std::string& program_dir, v1::ServerConfig& config) {
   if (!config.has_preemption_min_run_seconds()) config.set_preemption_min_run_seconds(300);
   if (!config.has_max_jobs_per_shared_device()) config.set_max_jobs_per_shared_device(8);
   if (!config.has_max_sweep_bytes()) config.set_max_sweep_bytes(int64_t{64} << 20);
+  if (!config.has_keepalive_seconds()) config.set_keepalive_seconds(60);
+  if (!config.has_keepalive_timeout_seconds()) config.set_keepalive_timeout_seconds(20);
+  ApplyDefaultLimits(*config.mutable_call_limits());
   if (config.default_precision_mode() == v1::PrecisionSpec::MODE_UNSPECIFIED) {
     config.set_default_precision_mode(v1::PrecisionSpec::FP32);
   }
@@ -222,6 +233,13 @@ class Validation {
     CheckRange("preemption_min_run_seconds", config_.preemption_min_run_seconds(), 0, kMaxSeconds);
     CheckRange("max_jobs_per_shared_device", config_.max_jobs_per_shared_device(), 1, 1024);
     CheckRange("max_sweep_bytes", config_.max_sweep_bytes(), 1, kMaxBytes);
+    CheckRange("keepalive_seconds", config_.keepalive_seconds(), 1, 3600);
+    CheckRange("keepalive_timeout_seconds", config_.keepalive_timeout_seconds(), 1, 600);
+    CheckRange("call_limits.reads", config_.call_limits().reads(), 1, INT32_MAX);
+    CheckRange("call_limits.writes", config_.call_limits().writes(), 1, INT32_MAX);
+    CheckRange("call_limits.planning", config_.call_limits().planning(), 1, INT32_MAX);
+    CheckRange("call_limits.watchers", config_.call_limits().watchers(), 1, INT32_MAX);
+    CheckRange("call_limits.transfers", config_.call_limits().transfers(), 1, INT32_MAX);
     if (config_.default_precision_mode() == v1::PrecisionSpec::AUTO) {
       Wrong("default_precision_mode", "AUTO is for jobs that ask for it: a default is a mode to train in");
     }

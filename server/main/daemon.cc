@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <system_error>
 #include <thread>
@@ -37,6 +38,8 @@
 #include "server/main/upkeep.h"
 #include "server/metrics/metrics.h"
 #include "server/scheduling/devices.h"
+#include "server/service/call_limits.h"
+#include "server/service/limited_service.h"
 #include "server/service/rpc_metrics.h"
 #include "server/service/training_service.h"
 #include "server/service/upload_store.h"
@@ -89,10 +92,13 @@ void LogStateChanges(const JobWrite& write) {
   }
 }
 
-void ConfigureKeepalive(grpc::ServerBuilder& builder) {
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 60000);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20000);
+void ConfigureKeepalive(const v1::ServerConfig& config, grpc::ServerBuilder& builder) {
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, static_cast<int>(config.keepalive_seconds() * 1000));
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
+                             static_cast<int>(config.keepalive_timeout_seconds() * 1000));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  // A watcher of a quiet job gets nothing but pings.
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10000);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsPerConnection);
 }
@@ -107,7 +113,11 @@ void ConfigureHostileClients(grpc::ServerBuilder& builder) {
 
 class Daemon::Impl {
  public:
-  explicit Impl(const v1::ServerConfig& config) : config_(config), metrics_(AMPD_VERSION, &SystemClock()) {}
+  explicit Impl(const v1::ServerConfig& config)
+      : config_(config),
+        metrics_(AMPD_VERSION, &SystemClock()),
+        call_limits_(config_.call_limits(),
+                     [this](CallClass refused) { metrics_.OnCallRefused(std::string(NameOf(refused))); }) {}
   ~Impl();
 
   absl::Status Start();
@@ -133,6 +143,7 @@ class Daemon::Impl {
   absl::Status ServeApi();
   absl::Status ServeHttp();
   void WatchForNotice();
+  std::map<std::string, int64_t> CallsUnderWay() const;
 
   const v1::ServerConfig config_;
   // Moved from once watched.
@@ -142,6 +153,7 @@ class Daemon::Impl {
   // In the order of what uses what: the last is destroyed first.
   DrainRequests drain_requests_;
   Metrics metrics_;
+  CallLimits call_limits_;
   std::unique_ptr<Store> store_;
   std::unique_ptr<TensorBoardExporter> tensorboard_;
   std::unique_ptr<EventLog> log_;
@@ -206,9 +218,18 @@ absl::Status Daemon::Impl::OpenStore() {
   AMPD_ASSIGN_OR_RETURN(const auto job_counts, store_->Await([](const Database& db) { return db.JobCounts(); }));
   metrics_.Restore(counters, job_counts);
   metrics_.SetSampler([this] {
-    return SampledFigures{log_->watchers(), log_->store_reads(), FreeBytes(config_.state_dir())};
+    return SampledFigures{log_->watchers(), log_->store_reads(), FreeBytes(config_.state_dir()), CallsUnderWay()};
   });
   return absl::OkStatus();
+}
+
+std::map<std::string, int64_t> Daemon::Impl::CallsUnderWay() const {
+  std::map<std::string, int64_t> calls;
+  for (int i = 0; i < kCallClasses; ++i) {
+    const auto call_class = static_cast<CallClass>(i);
+    calls[std::string(NameOf(call_class))] = call_limits_.UnderWay(call_class);
+  }
+  return calls;
 }
 
 void Daemon::Impl::StartUpkeep() {
@@ -322,8 +343,8 @@ absl::Status Daemon::Impl::ServeApi() {
                                                       int64_t checkpoint_bytes) {
     return RunExportProcess(worker, request, path, ExportLimits(checkpoint_bytes));
   };
-  api_service_ = std::make_unique<TrainingServiceImpl>(
-      std::move(options),
+  api_service_ = MakeLimitedTrainingService(
+      &call_limits_, std::move(options),
       [worker = config_.worker()](const v1::PlanRequest& request) {
         return RunPlanProcess(worker, request, DefaultPlanLimits());
       },
@@ -334,7 +355,7 @@ absl::Status Daemon::Impl::ServeApi() {
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
-  ConfigureKeepalive(builder);
+  ConfigureKeepalive(config_, builder);
   ConfigureHostileClients(builder);
   // Else a second daemon could take half of this one's calls.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
@@ -346,6 +367,7 @@ absl::Status Daemon::Impl::ServeApi() {
   interceptors.push_back(MakeRpcMetrics([this](const std::string& method, const std::string& code, double seconds) {
     metrics_.OnRpc(method, code, seconds);
   }));
+  interceptors.push_back(call_limits_.MakeInterceptors());
   builder.experimental().SetInterceptorCreators(std::move(interceptors));
   api_server_ = builder.BuildAndStart();
   if (api_server_ == nullptr || address.port == 0) {

@@ -21,10 +21,14 @@
 #include "server/config/config.h"
 #include "server/main/daemon.h"
 #include "server/main/log.h"
+#include "server/main/memory.h"
 #include "server/main/service_manager.h"
 
 namespace ampd {
 namespace {
+
+// How often memory is looked after.
+constexpr int kMemoryPeriodMs = 10000;
 
 enum ExitCode : int { kDrained = 0, kCannotStart = 1, kUsage = 2, kCutShort = 3 };
 
@@ -59,11 +63,10 @@ int TakeSignal(int signal_fd) {
   return read(signal_fd, &info, sizeof(info)) == sizeof(info) ? static_cast<int>(info.ssi_signo) : 0;
 }
 
-// Waits for a signal, or for somebody to ask for a drain.
+// Waits for a signal, or for somebody to ask for a drain, and looks after the memory meanwhile.
 std::optional<DrainRequest> AwaitStop(const Daemon& daemon, int signal_fd) {
   std::array<pollfd, 2> fds = {pollfd{signal_fd, POLLIN, 0}, pollfd{daemon.drain_requests().fd(), POLLIN, 0}};
-  while (poll(fds.data(), fds.size(), -1) < 0) {
-  }
+  while (poll(fds.data(), fds.size(), kMemoryPeriodMs) <= 0) GiveBackMemory();
   if (fds[0].revents == 0) return daemon.drain_requests().Get();
   Log(Severity::kInfo, absl::StrCat("signal ", TakeSignal(signal_fd)));
   return std::nullopt;
@@ -135,6 +138,7 @@ int Run(const std::vector<std::string>& arguments) {
     fputs(loaded->print->c_str(), stdout);
     return 0;
   }
+  LimitArenas();
   const int signal_fd = BlockStopSignals();
   RaiseFileLimit();
   umask(077);

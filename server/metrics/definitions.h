@@ -47,6 +47,11 @@ inline constexpr Metric kRpcSeconds = {
     "Time to answer a call, by label method; of calls with one request and one answer."};
 // By labels method and code.
 inline constexpr Metric kRpcs = {Metric::kCounter, "ampd_rpcs_total", "Calls that have ended, streams included."};
+// By label class, as the configuration's call_limits names them.
+inline constexpr Metric kCalls = {Metric::kGauge, "ampd_calls", "Calls under way, by label class."};
+inline constexpr Metric kCallsRefused = {
+    Metric::kCounter, "ampd_calls_refused_total",
+    "Calls refused because too many of their class were under way (call_limits), by label class."};
 
 // Of the fleet: over all jobs, across restarts of the daemon. Work repeated after a crash counts again.
 inline constexpr Metric kStepsApplied = {Metric::kCounter, kStepsAppliedCounter, "Steps that updated parameters."};
@@ -176,6 +181,8 @@ inline std::vector<const Metric*> AllMetrics() {
                                     &kEventLagSeconds,
                                     &kRpcSeconds,
                                     &kRpcs,
+                                    &kCalls,
+                                    &kCallsRefused,
                                     &kJobLoss,
                                     &kJobLossScale,
                                     &kJobLearningRate,

@@ -59,6 +59,7 @@ class Metrics::Impl {
   void OnWrite(const JobWrite& write) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void SetQueue(const QueueFigures& queue) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void OnRpc(const std::string& method, const std::string& code, double seconds) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void OnCallRefused(const std::string& call_class) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   std::string Serialize(const SampledFigures& sampled) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
   Mutex mutex;
@@ -173,6 +174,10 @@ void Metrics::Impl::OnRpc(const std::string& method, const std::string& code, do
   if (seconds >= 0) HistogramOf(kRpcSeconds, {{"method", method}}).Observe(seconds);
 }
 
+void Metrics::Impl::OnCallRefused(const std::string& call_class) {
+  counters_[&kCallsRefused]->Add({{"class", call_class}}).Increment();
+}
+
 std::string Metrics::Impl::Serialize(const SampledFigures& sampled) {
   jobs_.DropExpired();
   gauges_[&kUptime]->Add({}).Set(absl::ToDoubleSeconds(clock_->Monotonic() - start_));
@@ -182,6 +187,10 @@ std::string Metrics::Impl::Serialize(const SampledFigures& sampled) {
   gauges_[&kWatchers]->Add({}).Set(static_cast<double>(sampled.watchers));
   Counter& reads = counters_[&kWatchStoreReads]->Add({});
   reads.Increment(static_cast<double>(sampled.watch_store_reads) - reads.Value());
+  for (const auto& [name, calls] : sampled.calls) {
+    gauges_[&kCalls]->Add({{"class", name}}).Set(static_cast<double>(calls));
+    counters_[&kCallsRefused]->Add({{"class", name}});
+  }
   if (sampled.state_dir_free_bytes) {
     gauges_[&kStateDirFree]->Add({}).Set(static_cast<double>(*sampled.state_dir_free_bytes));
   }
@@ -218,6 +227,11 @@ void Metrics::SetQueue(const QueueFigures& queue) {
 void Metrics::OnRpc(const std::string& method, const std::string& code, double seconds) {
   const MutexLock lock(&impl_->mutex);
   impl_->OnRpc(method, code, seconds);
+}
+
+void Metrics::OnCallRefused(const std::string& call_class) {
+  const MutexLock lock(&impl_->mutex);
+  impl_->OnCallRefused(call_class);
 }
 
 void Metrics::SetSampler(std::function<SampledFigures()> sampler) {

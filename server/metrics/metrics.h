@@ -43,6 +43,8 @@ struct SampledFigures {
   // Since the daemon's start.
   uint64_t watch_store_reads = 0;
   std::optional<int64_t> state_dir_free_bytes;
+  // Under way, by class.
+  std::map<std::string, int64_t> calls;
 };
 
 // Thread-safe.
@@ -64,6 +66,8 @@ class Metrics {
   // A call that has ended. `method`: of the service, e.g. "GetJob"; `code`: e.g. "NOT_FOUND". `seconds` is negative for
   // a stream, whose length says nothing.
   void OnRpc(const std::string& method, const std::string& code, double seconds);
+  // A call for which its class had no room.
+  void OnCallRefused(const std::string& call_class);
   // Called by Serialize; set before the first. It must be thread-safe and must not call the metrics.
   void SetSampler(std::function<SampledFigures()> sampler);
   void SetDevices(const std::vector<v1::Device>& devices);

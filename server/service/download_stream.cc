@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "server/service/grpc_status.h"
+#include "server/service/try_again.h"
 
 namespace ampd {
 namespace {
@@ -20,7 +21,7 @@ std::shared_ptr<DownloadStream> DownloadStream::Create(WorkPool* pool) {
 
 void DownloadStream::InPool(WorkPool* pool, void (DownloadStream::*step)()) {
   if (pool->Post([stream = shared_from_this(), step] { (stream.get()->*step)(); })) return;
-  FinishOnce(absl::ResourceExhaustedError("too many downloads"));
+  FinishOnce(TryAgain("too many downloads at once; try again", absl::Seconds(1)));
 }
 
 void DownloadStream::Start(Opener open, WorkPool* open_in) {

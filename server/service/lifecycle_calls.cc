@@ -8,6 +8,7 @@
 #include "server/service/answer.h"
 #include "server/service/checkpoint_files.h"
 #include "server/service/training_service.h"
+#include "server/service/try_again.h"
 
 namespace ampd {
 namespace {
@@ -119,7 +120,8 @@ grpc::ServerUnaryReactor* TrainingServiceImpl::ListCheckpoints(grpc::CallbackSer
         *response->add_checkpoints() = std::move(checkpoint);
       reactor->Finish(grpc::Status::OK);
     });
-    if (!posted) reactor->Finish(ToGrpcStatus(absl::ResourceExhaustedError("too many calls read files already")));
+    if (!posted)
+      reactor->Finish(ToGrpcStatus(TryAgain("too many calls read files already; try again", absl::Seconds(1))));
   });
   return reactor;
 }

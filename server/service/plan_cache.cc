@@ -11,9 +11,13 @@
 #include "server/service/data_paths.h"
 #include "server/service/deterministic_bytes.h"
 #include "server/service/file_identity.h"
+#include "server/service/try_again.h"
 
 namespace ampd {
 namespace {
+
+// For who finds too many of them.
+constexpr absl::Duration kPlanDelay = absl::Seconds(1);
 
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
@@ -168,7 +172,7 @@ void PlanCache::Ask(std::shared_ptr<Question> question) {
     const MutexLock lock(&mutex_);
     others = TakeOthers(question->key);
   }
-  const absl::Status full = absl::ResourceExhaustedError("too many plans are being made; try again");
+  const absl::Status full = TryAgain("too many plans are being made; try again", kPlanDelay);
   question->first(full);
   for (auto& [request, done] : others) done(full);
 }
@@ -203,7 +207,7 @@ std::vector<std::pair<v1::PlanRequest, PlanCache::Done>> PlanCache::TakeOthers(c
 void PlanCache::AskAlone(v1::PlanRequest request, Done done) {
   auto shared = std::make_shared<std::pair<v1::PlanRequest, Done>>(std::move(request), std::move(done));
   if (pool_->Post([this, shared] { shared->second(planner_(shared->first)); })) return;
-  shared->second(absl::ResourceExhaustedError("too many plans are being made; try again"));
+  shared->second(TryAgain("too many plans are being made; try again", kPlanDelay));
 }
 
 void PlanCache::Keep(const std::string& key, const v1::PlanResponse& response) {

@@ -13,12 +13,15 @@
 #include "server/service/data_paths.h"
 #include "server/service/deterministic_bytes.h"
 #include "server/service/start_source.h"
+#include "server/service/try_again.h"
 
 namespace ampd {
 namespace {
 
 constexpr size_t kMaxRequestIdBytes = 200;
 constexpr int kResolvers = 2;
+// For what finds too many in line.
+constexpr absl::Duration kRetryDelay = absl::Seconds(1);
 
 // What is planned for where no device of a known kind could run the job.
 constexpr char kModelWithoutDevice[] = "H100-SXM";
@@ -68,7 +71,7 @@ void Submitter::ResolveLater(std::shared_ptr<Submission> submission) {
     return submission->done(absl::UnavailableError("the server is shutting down"));
   }
   if (resolvers_.Post([this, submission] { Plan(submission); })) return;
-  submission->done(absl::UnavailableError(absl::StrCat(options_.max_submits, " submits wait already; try again")));
+  submission->done(TryAgain(absl::StrCat(options_.max_submits, " submits wait already; try again"), kRetryDelay));
 }
 
 void Submitter::Plan(std::shared_ptr<Submission> submission) {
@@ -117,13 +120,13 @@ void Submitter::Retry(const std::string& job_id, Controller::Done<v1::Job> done)
     controller_->RetryJob(shared->first, *std::move(start), std::move(shared->second));
   });
   if (!posted)
-    shared->second(absl::UnavailableError(absl::StrCat(options_.max_waiting, " submits wait already; try again")));
+    shared->second(TryAgain(absl::StrCat(options_.max_waiting, " submits wait already; try again"), kRetryDelay));
 }
 
 void Submitter::PlanReport(const v1::PlanJobRequest& request, Controller::Done<v1::PlanReport> done) {
   auto shared = std::make_shared<std::pair<v1::PlanJobRequest, Controller::Done<v1::PlanReport>>>(request, done);
   if (pool_.Post([this, shared] { shared->second(Report(shared->first)); })) return;
-  done(absl::UnavailableError(absl::StrCat(options_.max_waiting, " submits wait already; try again")));
+  done(TryAgain(absl::StrCat(options_.max_waiting, " submits wait already; try again"), kRetryDelay));
 }
 
 absl::StatusOr<v1::DeviceModel> Submitter::ModelFor(const std::string& name, const v1::JobSpec& spec) const {

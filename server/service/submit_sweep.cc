@@ -8,6 +8,7 @@
 #include "proto/spec/sweep.h"
 #include "server/service/deterministic_bytes.h"
 #include "server/service/submit.h"
+#include "server/service/try_again.h"
 
 namespace ampd {
 namespace {
@@ -59,7 +60,7 @@ void Submitter::PlanSweepLater(std::shared_ptr<SweepSubmission> submission) {
     return submission->done(absl::UnavailableError("the server is shutting down"));
   }
   if (sweeps_.Post([this, submission] { PlanSweep(std::move(*submission)); })) return;
-  submission->done(absl::UnavailableError(absl::StrCat(options_.max_sweeps, " sweeps wait already; try again")));
+  submission->done(TryAgain(absl::StrCat(options_.max_sweeps, " sweeps wait already; try again"), absl::Seconds(5)));
 }
 
 void Submitter::PlanSweep(SweepSubmission submission) {

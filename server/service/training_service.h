@@ -16,7 +16,7 @@
 
 namespace ampd {
 
-class TrainingServiceImpl final : public v1::TrainingService::CallbackService {
+class TrainingServiceImpl : public v1::TrainingService::CallbackService {
  public:
   struct Options {
     std::string version;

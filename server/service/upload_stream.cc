@@ -7,6 +7,7 @@
 #include "engine/core/status.h"
 #include "proto/spec/upload_path.h"
 #include "server/service/grpc_status.h"
+#include "server/service/try_again.h"
 
 namespace ampd {
 namespace {
@@ -25,7 +26,7 @@ std::shared_ptr<UploadStream> UploadStream::Start(UploadStore* store, WorkPool* 
 
 void UploadStream::OnReadDone(bool ok) {
   if (pool_->Post([stream = shared_from_this(), ok] { stream->Take(!ok); })) return;
-  FinishOnce(absl::UnavailableError("too many uploads at once; try again"));
+  FinishOnce(TryAgain("too many uploads at once; try again", absl::Seconds(1)));
 }
 
 void UploadStream::Take(bool ended) {

@@ -4,11 +4,14 @@
 
 #include "server/jobs/job_state.h"
 #include "server/service/grpc_status.h"
+#include "server/service/try_again.h"
 
 namespace ampd {
 namespace {
 
 constexpr int kPageEvents = 64;
+// Of a page that a slow client makes the daemon hold.
+constexpr size_t kPageBytes = 32 << 10;
 
 }  // namespace
 
@@ -57,7 +60,7 @@ void WatchStream::ReadSoon() {
     unread_ = false;
   }
   if (pool_->Post([stream = shared_from_this()] { stream->Read(); })) return;
-  FinishOnce(absl::ResourceExhaustedError("too many watchers"));
+  FinishOnce(TryAgain("too many watchers at once; try again", absl::Seconds(1)));
 }
 
 absl::StatusOr<EventPage> WatchStream::ReadPage() {
@@ -76,7 +79,7 @@ absl::StatusOr<EventPage> WatchStream::ReadPage() {
     last_known_ = last->last_sequence;
     ended_ = !last->events.empty() && last->events[0].sequence() == after && EndsTheLog(last->events[0]);
   }
-  return log_->Read(job_id_, after, kPageEvents);
+  return log_->Read(job_id_, after, kPageEvents, kPageBytes);
 }
 
 void WatchStream::Read() {

@@ -14,7 +14,9 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/cord.h"
 #include "gmock/gmock.h"
+#include "google/rpc/error_details.pb.h"
 #include "gtest/gtest.h"
 #include "proto/spec/resolve.h"
 #include "proto/spec/yaml.h"
@@ -100,6 +102,32 @@ TEST_F(ProgramTest, SubmitRetriesUnderOneRequestId) {
   EXPECT_NE(fake_.created[3].request_id(), fake_.created[0].request_id());
   EXPECT_EQ(Run({"submit", "-q", file_, "--request-id", "mine"}), 0);
   EXPECT_EQ(fake_.created[4].request_id(), "mine");
+}
+
+absl::Status NoRoom() {
+  google::rpc::RetryInfo info;
+  info.mutable_retry_delay()->set_nanos(1'000'000);
+  absl::Status status = absl::ResourceExhaustedError("too many calls");
+  status.SetPayload("type.googleapis.com/google.rpc.RetryInfo", absl::Cord(info.SerializeAsString()));
+  return status;
+}
+
+TEST_F(ProgramTest, ARefusedCallIsMadeAgainWhenTheServerSays) {
+  // More often than a lost answer is asked for.
+  for (int i = 0; i < 10; ++i) fake_.creates.push_back(NoRoom());
+  EXPECT_EQ(Run({"submit", "-q", file_}), 0) << err();
+  EXPECT_EQ(fake_.created.size(), 11);
+  EXPECT_EQ(fake_.created.back().request_id(), fake_.created.front().request_id());
+  // Streams too.
+  fake_.streams = {{.until = 0, .status = NoRoom()}, {.until = 0, .status = NoRoom()}};
+  EXPECT_EQ(Run({"watch", "01abc"}), 0) << err();
+  EXPECT_EQ(fake_.watched.size(), 3);
+}
+
+TEST_F(ProgramTest, ACallThatIsFullForWithoutAWordOfWhenIsNotRepeated) {
+  fake_.creates = {absl::ResourceExhaustedError("has 5 queued jobs")};
+  EXPECT_NE(Run({"submit", "-q", file_}), 0);
+  EXPECT_EQ(fake_.created.size(), 1);
 }
 
 TEST_F(ProgramTest, SubmitExplainsABadSpec) {

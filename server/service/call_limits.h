@@ -1,0 +1,79 @@
+// How many calls may be under way at a time, so that no client, and no crowd of them, takes all that the daemon has.
+#ifndef AMPD_SERVER_SERVICE_CALL_LIMITS_H_
+#define AMPD_SERVER_SERVICE_CALL_LIMITS_H_
+
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/server_callback.h>
+#include <grpcpp/support/server_interceptor.h>
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_map>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "ampd/v1/config.pb.h"
+#include "engine/core/mutex.h"
+
+namespace ampd {
+
+// As ServerConfig.CallLimits has them; kOthers: health checks and reflection.
+enum class CallClass { kReads, kWrites, kPlanning, kWatchers, kTransfers, kOthers };
+inline constexpr int kCallClasses = 6;
+
+// "reads".
+absl::string_view NameOf(CallClass call_class);
+
+// A call counts from Admit() until its answer has left the daemon, so that clients who read nothing cannot pile up
+// answers. A connection gets no more slots of a class than it leaves free, so that alone it has half of them and others
+// always find some. Thread-safe.
+class CallLimits {
+ public:
+  // Told of each refusal, on any thread; must not block. May be empty.
+  using Listener = std::function<void(CallClass call_class)>;
+
+  // All limits >= 1.
+  CallLimits(const v1::ServerConfig::CallLimits& limits, Listener refused);
+  CallLimits(const CallLimits&) = delete;
+  CallLimits& operator=(const CallLimits&) = delete;
+
+  // For grpc::ServerBuilder::experimental().SetInterceptorCreators: tells when calls are over. Needed by Admit(). This
+  // outlives the server.
+  std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MakeInterceptors();
+
+  // Call once a call, as the first of its handler. TryAgain() (try_again.h) where there is no slot: the call is to be
+  // finished with that. Where many refused calls are left unread, it is cancelled besides.
+  absl::Status Admit(grpc::ServerContextBase* context, CallClass call_class);
+
+  // Calls that are under way.
+  int64_t UnderWay(CallClass call_class) const;
+
+ private:
+  class Call;
+  class Interceptors;
+  struct Connection {
+    std::array<int64_t, kCallClasses> calls{};
+    // Of all classes.
+    int64_t total = 0;
+  };
+
+  bool HasRoom(const std::string& peer, CallClass call_class) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Count(Call* call, const std::string& peer, CallClass call_class) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void End(Call* call);
+
+  const std::array<int64_t, kCallClasses> limits_;
+  const Listener refused_;
+  mutable Mutex mutex_;
+  std::unordered_map<const grpc::ServerContextBase*, Call*> calls_ ABSL_GUARDED_BY(mutex_);
+  std::unordered_map<std::string, Connection> connections_ ABSL_GUARDED_BY(mutex_);
+  std::array<int64_t, kCallClasses> under_way_ ABSL_GUARDED_BY(mutex_) = {};
+  // Refused calls that are not over.
+  int64_t leaving_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace ampd
+
+#endif  // AMPD_SERVER_SERVICE_CALL_LIMITS_H_

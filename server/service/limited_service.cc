@@ -1,0 +1,97 @@
+#include "server/service/limited_service.h"
+
+#include <utility>
+
+#include "server/service/grpc_status.h"
+
+namespace ampd {
+namespace {
+
+// A stream that ends before it began.
+template <typename Reactor>
+class Refused final : public Reactor {
+ public:
+  explicit Refused(const absl::Status& status) { this->Finish(ToGrpcStatus(status)); }
+  void OnDone() override { delete this; }
+};
+
+// A call of the service, if there is room for it.
+#define AMPD_LIMITED_UNARY(limit, method, Request, Response)                                         \
+  grpc::ServerUnaryReactor* method(grpc::CallbackServerContext* context, const v1::Request* request, \
+                                   v1::Response* response) override {                                \
+    const absl::Status room = limits_->Admit(context, CallClass::limit);                             \
+    if (room.ok()) return TrainingServiceImpl::method(context, request, response);                   \
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();                                   \
+    reactor->Finish(ToGrpcStatus(room));                                                             \
+    return reactor;                                                                                  \
+  }
+#define AMPD_LIMITED_STREAM(limit, method, Request, Response)                                                      \
+  grpc::ServerWriteReactor<v1::Response>* method(grpc::CallbackServerContext* context, const v1::Request* request) \
+      override {                                                                                                   \
+    const absl::Status room = limits_->Admit(context, CallClass::limit);                                           \
+    if (room.ok()) return TrainingServiceImpl::method(context, request);                                           \
+    return new Refused<grpc::ServerWriteReactor<v1::Response>>(room);                                              \
+  }
+#define AMPD_LIMITED_UPLOAD(limit, method, Request, Response)                                                \
+  grpc::ServerReadReactor<v1::Request>* method(grpc::CallbackServerContext* context, v1::Response* response) \
+      override {                                                                                             \
+    const absl::Status room = limits_->Admit(context, CallClass::limit);                                     \
+    if (room.ok()) return TrainingServiceImpl::method(context, response);                                    \
+    return new Refused<grpc::ServerReadReactor<v1::Request>>(room);                                          \
+  }
+
+class LimitedTrainingService final : public TrainingServiceImpl {
+ public:
+  LimitedTrainingService(CallLimits* limits, Options options, Submitter::Planner planner, Controller* controller,
+                         EventLog* log)
+      : TrainingServiceImpl(std::move(options), std::move(planner), controller, log), limits_(limits) {}
+
+  AMPD_LIMITED_UNARY(kReads, GetJob, GetJobRequest, Job)
+  AMPD_LIMITED_UNARY(kReads, ListJobs, ListJobsRequest, ListJobsResponse)
+  AMPD_LIMITED_UNARY(kReads, ListDevices, ListDevicesRequest, ListDevicesResponse)
+  AMPD_LIMITED_UNARY(kReads, GetServerInfo, GetServerInfoRequest, ServerInfo)
+  AMPD_LIMITED_UNARY(kReads, GetSweep, GetSweepRequest, JobSweep)
+  AMPD_LIMITED_UNARY(kReads, ListCheckpoints, ListCheckpointsRequest, ListCheckpointsResponse)
+  AMPD_LIMITED_UNARY(kReads, ListDatasets, ListDatasetsRequest, ListDatasetsResponse)
+  AMPD_LIMITED_UNARY(kReads, ListTokens, ListTokensRequest, ListTokensResponse)
+  AMPD_LIMITED_UNARY(kWrites, CreateJob, CreateJobRequest, Job)
+  AMPD_LIMITED_UNARY(kWrites, CancelJob, CancelJobRequest, Job)
+  AMPD_LIMITED_UNARY(kWrites, CreateSweep, CreateSweepRequest, JobSweep)
+  AMPD_LIMITED_UNARY(kWrites, CancelSweep, CancelSweepRequest, JobSweep)
+  AMPD_LIMITED_UNARY(kWrites, PauseJob, PauseJobRequest, Job)
+  AMPD_LIMITED_UNARY(kWrites, ResumeJob, ResumeJobRequest, Job)
+  AMPD_LIMITED_UNARY(kWrites, RetryJob, RetryJobRequest, Job)
+  AMPD_LIMITED_UNARY(kWrites, UpdateJob, UpdateJobRequest, Job)
+  AMPD_LIMITED_UNARY(kWrites, CheckpointJob, CheckpointJobRequest, Checkpoint)
+  AMPD_LIMITED_UNARY(kWrites, DrainDevice, DrainDeviceRequest, Device)
+  AMPD_LIMITED_UNARY(kWrites, UndrainDevice, UndrainDeviceRequest, Device)
+  AMPD_LIMITED_UNARY(kWrites, DrainServer, DrainServerRequest, DrainServerResponse)
+  AMPD_LIMITED_UNARY(kWrites, DeleteDataset, DeleteDatasetRequest, DeleteDatasetResponse)
+  AMPD_LIMITED_UNARY(kWrites, CreateToken, CreateTokenRequest, CreateTokenResponse)
+  AMPD_LIMITED_UNARY(kWrites, RevokeToken, RevokeTokenRequest, Token)
+  AMPD_LIMITED_UNARY(kPlanning, PlanJob, PlanJobRequest, PlanReport)
+  AMPD_LIMITED_STREAM(kPlanning, ExportModel, ExportModelRequest, FileChunk)
+  AMPD_LIMITED_STREAM(kWatchers, WatchJob, WatchJobRequest, JobEvent)
+  AMPD_LIMITED_STREAM(kTransfers, DownloadCheckpoint, DownloadCheckpointRequest, FileChunk)
+  AMPD_LIMITED_STREAM(kTransfers, DownloadArtifact, DownloadArtifactRequest, FileChunk)
+  AMPD_LIMITED_UPLOAD(kTransfers, UploadModel, UploadModelRequest, UploadModelResponse)
+  AMPD_LIMITED_UPLOAD(kTransfers, UploadDataset, UploadDatasetRequest, Dataset)
+
+ private:
+  CallLimits* const limits_;
+};
+
+#undef AMPD_LIMITED_UNARY
+#undef AMPD_LIMITED_STREAM
+#undef AMPD_LIMITED_UPLOAD
+
+}  // namespace
+
+std::unique_ptr<TrainingServiceImpl> MakeLimitedTrainingService(CallLimits* limits,
+                                                                TrainingServiceImpl::Options options,
+                                                                Submitter::Planner planner, Controller* controller,
+                                                                EventLog* log) {
+  return std::make_unique<LimitedTrainingService>(limits, std::move(options), std::move(planner), controller, log);
+}
+
+}  // namespace ampd

@@ -1,0 +1,16 @@
+// How a call is refused for want of room.
+#ifndef AMPD_SERVER_SERVICE_TRY_AGAIN_H_
+#define AMPD_SERVER_SERVICE_TRY_AGAIN_H_
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace ampd {
+
+// RESOURCE_EXHAUSTED with google.rpc.RetryInfo: nothing was done, and the call may be made again after `delay`.
+absl::Status TryAgain(absl::string_view why, absl::Duration delay);
+
+}  // namespace ampd
+
+#endif  // AMPD_SERVER_SERVICE_TRY_AGAIN_H_

@@ -1,0 +1,152 @@
+"""More than the daemon takes at a time: refusals that say when to come back, and watchers that read nothing."""
+
+import contextlib
+import struct
+
+import grpc
+from google.protobuf import duration_pb2
+
+import ampd_process
+import raw_clients
+from ampd.v1 import training_service_pb2, training_service_pb2_grpc
+from ampd_process import DaemonTest, eventually, glyphs_job
+from metrics_test import samples
+from raw_clients import ACK, PREFACE, SETTINGS, WINDOW_UPDATE, RawClient, call, frame
+
+MIB = 1 << 20
+DEAD = 200
+# Of a daemon whose watchers all read nothing.
+BOUND = 96 * MIB
+# As wide as HTTP/2 has it: what keeps the daemon from sending is the socket alone.
+WIDE = (PREFACE + frame(SETTINGS, payload=struct.pack(">HI", 4, 0x7fffffff)) + frame(SETTINGS, ACK) +
+        frame(WINDOW_UPDATE, payload=struct.pack(">I", 0x7fff0000 - 65535)))
+NARROW = PREFACE + frame(SETTINGS) + frame(SETTINGS, ACK)
+UNACKNOWLEDGED = PREFACE + frame(SETTINGS)
+# Calls on one connection that reads no answer; what all of those may take, and what may stay of it afterwards.
+CALLS = 5000
+UNREAD = 256 * MIB
+KEPT = 48 * MIB
+
+
+def retry_delay(error):
+    """Of google.rpc.RetryInfo, seconds, read by hand: Status.details = 3, Any.value = 2, RetryInfo.retry_delay = 1."""
+    details = dict(error.trailing_metadata())["grpc-status-details-bin"]
+    kind = b"type.googleapis.com/google.rpc.RetryInfo"
+    at = details.index(kind) + len(kind)
+    assert details[at] == 0x12 and details[at + 2] == 0x0a, details
+    delay = duration_pb2.Duration.FromString(details[at + 4:at + 4 + details[at + 3]])
+    return delay.seconds + delay.nanos * 1e-9
+
+
+class OverloadTest(DaemonTest):
+    def connect(self, ampd):
+        channel = grpc.insecure_channel(ampd.grpc_address, options=[("grpc.use_local_subchannel_pool", 1)])
+        self.addCleanup(channel.close)
+        return training_service_pb2_grpc.TrainingServiceStub(channel)
+
+    def metric(self, ampd, name, labels=""):
+        return samples(ampd.http("/metrics")[1]).get((name, labels))
+
+    def watch(self, ampd, job_id):
+        """A watcher on a connection of its own, once it has seen an event."""
+        stream = self.connect(ampd).WatchJob(training_service_pb2.WatchJobRequest(job_id=job_id), timeout=ampd_process.DEADLINE)
+        next(stream)
+        return stream
+
+    def stuck(self, ampd, job_id, count, start):
+        """Watchers that never read a byte."""
+        message = training_service_pb2.WatchJobRequest(job_id=job_id).SerializeToString()
+        clients = []
+        for _ in range(count):
+            client = RawClient(ampd.grpc_address)
+            self.addCleanup(client.close)
+            client.send(start + call(1, message, b"/ampd.v1.TrainingService/WatchJob"), read=False)
+            clients.append(client)
+        return clients
+
+    def test_refusals_say_when_to_come_back(self):
+        ampd = self.daemon(config={"call_limits": {"watchers": 2}})
+        job = ampd.submit(glyphs_job("long", steps=1000000))
+        first, second = self.watch(ampd, job.id), self.watch(ampd, job.id)
+        self.assertEqual(self.metric(ampd, "ampd_calls", '{class="watchers"}'), 2)
+        self.assertEqual(self.metric(ampd, "ampd_calls_refused_total", '{class="watchers"}'), 0)
+        with self.assertRaises(grpc.RpcError) as refused:
+            self.watch(ampd, job.id)
+        self.assertEqual(refused.exception.code(), grpc.StatusCode.RESOURCE_EXHAUSTED)
+        self.assertIn("call_limits.watchers: 2", refused.exception.details())
+        self.assertGreater(retry_delay(refused.exception), 0)
+        self.assertEqual(self.metric(ampd, "ampd_calls_refused_total", '{class="watchers"}'), 1)
+        # Other kinds of calls are served.
+        self.assertEqual(ampd.get(job.id).id, job.id)
+        # The command line waits for its turn.
+        ampctl = ampd.ctl_start("watch", job.id)
+        eventually(lambda: self.metric(ampd, "ampd_calls_refused_total", '{class="watchers"}') >= 2, "ampctl's refusal")
+        self.assertIsNone(ampctl.poll())
+        first.cancel()
+        self.assertTrue(ampctl.stdout.readline(), "ampctl's first line")
+        ampd.ctl("cancel", job.id)
+        ampctl.communicate(timeout=ampd_process.DEADLINE)
+        second.cancel()
+        eventually(lambda: self.metric(ampd, "ampd_calls", '{class="watchers"}') == 0, "the end of all watchers")
+
+    def test_watchers_that_read_nothing_take_bounded_memory_and_nobodys_time(self):
+        ampd = self.daemon()
+        job = ampd.submit(glyphs_job("fast", steps=3000))
+        ampd.wait_for_step(job.id, 1)
+        before = raw_clients.resident_bytes(ampd.process.pid)
+        clients = self.stuck(ampd, job.id, DEAD // 2, WIDE) + self.stuck(ampd, job.id, DEAD // 2, NARROW)
+        eventually(lambda: self.metric(ampd, "ampd_watchers") >= DEAD, "all watchers")
+        # Who reads gets every event, up to the end.
+        self.assert_sequence(ampd.events(job.id))
+        self.assert_state(ampd.get(job.id), "SUCCEEDED")
+        self.assertLess(raw_clients.resident_bytes(ampd.process.pid), before + BOUND)
+        for client in clients:
+            client.close()
+        eventually(lambda: self.metric(ampd, "ampd_watchers") == 0, "the end of all watchers")
+        self.assert_healthy(ampd)
+
+    def test_answers_that_nobody_reads_take_bounded_memory(self):
+        ampd = self.daemon()
+        ampd.submit(glyphs_job("before", steps=3))
+        before = raw_clients.resident_bytes(ampd.process.pid)
+        calls = b"".join(call(2 * n + 1) for n in range(CALLS))
+        # The bound on streams holds for who acknowledges it; the others are bounded by call_limits.
+        clients = []
+        for start in (NARROW, NARROW, UNACKNOWLEDGED, UNACKNOWLEDGED, UNACKNOWLEDGED):
+            clients.append(RawClient(ampd.grpc_address))
+            self.addCleanup(clients[-1].close)
+            clients[-1].send(start + calls, seconds=2, read=False)
+            self.assertLess(raw_clients.resident_bytes(ampd.process.pid), before + UNREAD)
+        # Others are answered meanwhile.
+        info = self.connect(ampd).GetServerInfo(training_service_pb2.GetServerInfoRequest(), timeout=ampd_process.DEADLINE)
+        self.assertIn("ampd.v1", info.apis)
+        for client in clients:
+            client.close()
+        eventually(lambda: self.metric(ampd, "ampd_calls", '{class="reads"}') == 0, "the end of all calls")
+        eventually(lambda: raw_clients.resident_bytes(ampd.process.pid) < before + KEPT, "the memory to come back")
+        self.assert_healthy(ampd)
+
+    def test_dead_watchers_are_dropped(self):
+        ampd = self.daemon(config={"keepalive_seconds": 5, "keepalive_timeout_seconds": 10})
+        job = ampd.submit(glyphs_job("long", steps=1000000))
+        ampd.wait_for_step(job.id, 1)
+        descriptors = raw_clients.descriptors(ampd.process.pid)
+        alive = self.watch(ampd, job.id)
+        self.stuck(ampd, job.id, 20, WIDE)
+        self.stuck(ampd, job.id, 20, NARROW)
+        eventually(lambda: self.metric(ampd, "ampd_watchers") == 41, "all watchers")
+        # They answer no ping, or take no data; the clients never close.
+        eventually(lambda: self.metric(ampd, "ampd_watchers") == 1, "the end of the dead ones")
+        eventually(lambda: raw_clients.descriptors(ampd.process.pid) <= descriptors + 8, "their descriptors")
+        # Who reads, and answers pings, stays.
+        last = next(alive).sequence
+        for event in alive:
+            if event.sequence >= last + 100:
+                break
+        with contextlib.suppress(grpc.RpcError):
+            alive.cancel()
+        self.assertEqual(ampd.ctl("cancel", job.id).returncode, 0)
+
+
+if __name__ == "__main__":
+    ampd_process.main()

@@ -1,0 +1,219 @@
+#include "server/service/call_limits.h"
+
+#include <gmock/gmock.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
+#include "server/service/grpc_status.h"
+#include "server/service/limited_service.h"
+
+namespace ampd {
+namespace {
+
+constexpr std::chrono::seconds kDeadline(60);
+
+v1::ServerConfig::CallLimits LimitsOf(int reads, int others = 1000) {
+  v1::ServerConfig::CallLimits limits;
+  limits.set_reads(reads);
+  limits.set_writes(others);
+  limits.set_planning(others);
+  limits.set_watchers(others);
+  limits.set_transfers(others);
+  return limits;
+}
+
+// RESOURCE_EXHAUSTED, and when to come back.
+void ExpectRefused(const grpc::Status& status, const std::string& what) {
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED) << what << ": " << status.error_message();
+  google::rpc::Status details;
+  ASSERT_TRUE(details.ParseFromString(status.error_details())) << what;
+  ASSERT_EQ(details.details_size(), 1) << what;
+  google::rpc::RetryInfo info;
+  ASSERT_TRUE(details.details(0).UnpackTo(&info)) << what;
+  EXPECT_GT(info.retry_delay().seconds() * 1'000'000'000 + info.retry_delay().nanos(), 0) << what;
+}
+
+// Reads that last until they are let go.
+class SlowService final : public v1::TrainingService::CallbackService {
+ public:
+  explicit SlowService(CallLimits* limits) : limits_(limits) {}
+
+  grpc::ServerUnaryReactor* GetJob(grpc::CallbackServerContext* context, const v1::GetJobRequest*, v1::Job*) override {
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    const absl::Status room = limits_->Admit(context, CallClass::kReads);
+    if (!room.ok()) {
+      reactor->Finish(ToGrpcStatus(room));
+      return reactor;
+    }
+    const std::lock_guard lock(mutex_);
+    held_.push_back(reactor);
+    return reactor;
+  }
+  grpc::ServerUnaryReactor* CancelJob(grpc::CallbackServerContext* context, const v1::CancelJobRequest*,
+                                      v1::Job*) override {
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    reactor->Finish(ToGrpcStatus(limits_->Admit(context, CallClass::kWrites)));
+    return reactor;
+  }
+
+  void LetGo() {
+    const std::lock_guard lock(mutex_);
+    for (grpc::ServerUnaryReactor* reactor : std::exchange(held_, {})) reactor->Finish(grpc::Status::OK);
+  }
+
+ private:
+  CallLimits* const limits_;
+  std::mutex mutex_;
+  std::vector<grpc::ServerUnaryReactor*> held_;
+};
+
+class CallLimitsTest : public testing::Test {
+ protected:
+  void Serve(std::unique_ptr<grpc::Service> service) {
+    service_ = std::move(service);
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterService(service_.get());
+    std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
+    interceptors.push_back(limits_.MakeInterceptors());
+    builder.experimental().SetInterceptorCreators(std::move(interceptors));
+    server_ = builder.BuildAndStart();
+  }
+  ~CallLimitsTest() override {
+    if (slow_ != nullptr) slow_->LetGo();
+    for (std::thread& call : calls_) call.join();
+    if (server_ != nullptr) server_->Shutdown();
+  }
+
+  // Connections of their own.
+  std::shared_ptr<grpc::Channel> Connect() {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt("ampd.test.connection", ++connections_);
+    return grpc::CreateCustomChannel(absl::StrCat("127.0.0.1:", port_), grpc::InsecureChannelCredentials(), arguments);
+  }
+  static grpc::Status Get(const std::shared_ptr<grpc::Channel>& channel) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + kDeadline);
+    v1::Job job;
+    return v1::TrainingService::NewStub(channel)->GetJob(&context, v1::GetJobRequest(), &job);
+  }
+  // A call that is to be held; returns once it is.
+  void Hold(const std::shared_ptr<grpc::Channel>& channel) {
+    const int64_t before = limits_.UnderWay(CallClass::kReads);
+    calls_.emplace_back([channel] { EXPECT_TRUE(Get(channel).ok()); });
+    AwaitReads(before + 1);
+  }
+  void AwaitReads(int64_t calls) {
+    const auto deadline = std::chrono::steady_clock::now() + kDeadline;
+    while (limits_.UnderWay(CallClass::kReads) != calls) {
+      ASSERT_LT(std::chrono::steady_clock::now(), deadline) << limits_.UnderWay(CallClass::kReads) << " reads";
+      std::this_thread::yield();
+    }
+  }
+
+  std::mutex mutex_;
+  std::vector<CallClass> refused_;
+  CallLimits limits_{LimitsOf(4), [this](CallClass call_class) {
+                       const std::lock_guard lock(mutex_);
+                       refused_.push_back(call_class);
+                     }};
+  SlowService* slow_ = nullptr;
+  int port_ = 0;
+  int connections_ = 0;
+  std::unique_ptr<grpc::Service> service_;
+  std::unique_ptr<grpc::Server> server_;
+  std::vector<std::thread> calls_;
+};
+
+TEST_F(CallLimitsTest, OneConnectionLeavesRoomForOthers) {
+  auto service = std::make_unique<SlowService>(&limits_);
+  slow_ = service.get();
+  Serve(std::move(service));
+  const auto first = Connect(), second = Connect(), third = Connect();
+  Hold(first);
+  Hold(first);
+  ExpectRefused(Get(first), "the third of the first connection");
+  Hold(second);
+  ExpectRefused(Get(second), "the second of the second connection");
+  Hold(third);
+  ExpectRefused(Get(Connect()), "one where there are four");
+  {
+    const std::lock_guard lock(mutex_);
+    EXPECT_THAT(refused_, testing::ElementsAre(CallClass::kReads, CallClass::kReads, CallClass::kReads));
+  }
+  // Other classes have room of their own.
+  grpc::ClientContext context;
+  v1::Job job;
+  EXPECT_TRUE(v1::TrainingService::NewStub(first)->CancelJob(&context, v1::CancelJobRequest(), &job).ok());
+  // What is over makes room.
+  slow_->LetGo();
+  AwaitReads(0);
+  Hold(first);
+}
+
+TEST_F(CallLimitsTest, ACallWhoseClientIsGoneMakesRoom) {
+  auto service = std::make_unique<SlowService>(&limits_);
+  slow_ = service.get();
+  Serve(std::move(service));
+  const auto channel = Connect();
+  grpc::ClientContext context;
+  std::thread cancelled([&] {
+    v1::Job job;
+    EXPECT_FALSE(v1::TrainingService::NewStub(channel)->GetJob(&context, v1::GetJobRequest(), &job).ok());
+  });
+  AwaitReads(1);
+  context.TryCancel();
+  cancelled.join();
+  slow_->LetGo();
+  AwaitReads(0);
+}
+
+// Every method has a class, and those that this service does not have yet too.
+TEST(LimitedServiceTest, EveryCallIsLimited) {
+  CallLimits limits(LimitsOf(0, 0), nullptr);
+  TrainingServiceImpl::Options options{"1.2.3", absl::UnixEpoch(), "/checkpoints", "/artifacts", {}};
+  const auto service = MakeLimitedTrainingService(&limits, std::move(options), nullptr, nullptr, nullptr);
+  grpc::ServerBuilder builder;
+  int port = 0;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(service.get());
+  std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
+  interceptors.push_back(limits.MakeInterceptors());
+  builder.experimental().SetInterceptorCreators(std::move(interceptors));
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  grpc::GenericStub stub(grpc::CreateChannel(absl::StrCat("127.0.0.1:", port), grpc::InsecureChannelCredentials()));
+  grpc::CompletionQueue queue;
+  const auto* methods = v1::GetJobRequest::descriptor()->file()->FindServiceByName("TrainingService");
+  ASSERT_GT(methods->method_count(), 20);
+  for (int i = 0; i < methods->method_count(); ++i) {
+    const std::string path = absl::StrCat("/ampd.v1.TrainingService/", methods->method(i)->name());
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + kDeadline);
+    const auto call = stub.PrepareUnaryCall(&context, path, grpc::ByteBuffer(), &queue);
+    call->StartCall();
+    grpc::ByteBuffer answer;
+    grpc::Status status;
+    call->Finish(&answer, &status, nullptr);
+    void* tag;
+    bool ok;
+    ASSERT_TRUE(queue.Next(&tag, &ok));
+    ExpectRefused(status, path);
+  }
+  queue.Shutdown();
+  server->Shutdown();
+}
+
+}  // namespace
+}  // namespace ampd
