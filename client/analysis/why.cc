@@ -37,6 +37,8 @@ std::string Does(Job::QueueReason reason) {
       return "a device that nobody holds is out of order";
     case Job::DRAINING:
       return "the server is shutting down";
+    case Job::DISK_SPACE:
+      return "the server's state directory has too little room";
     default:
       return Job::QueueReason_Name(reason);
   }
@@ -256,6 +258,20 @@ Finding Failed(const WhyInput& input) {
   return finding;
 }
 
+Finding Paused(const WhyInput& input) {
+  Finding finding{"paused", {}, {}};
+  for (auto event = input.events.rbegin(); event != input.events.rend() && finding.because.empty(); ++event) {
+    if (event->has_state_change()) finding.because.push_back(Clean(event->state_change().reason()));
+  }
+  if (input.job.pause_reason() == Job::NO_DISK_SPACE) {
+    finding.because.emplace_back("it goes on from its last checkpoint by itself once there is room");
+    finding.advice.emplace_back("make room in the server's state directory");
+  } else {
+    finding.advice.emplace_back("ampctl resume JOB queues it again");
+  }
+  return finding;
+}
+
 Finding Succeeded(const WhyInput& input) {
   const v1::JobSummary& summary = input.job.summary();
   Finding finding{"succeeded", {}, {}};
@@ -274,6 +290,7 @@ std::vector<Finding> Why(const WhyInput& input) {
   std::vector<Finding> findings;
   const Job& job = input.job;
   if (job.state() == Job::QUEUED) findings.push_back(Queued(input));
+  if (job.state() == Job::PAUSED) findings.push_back(Paused(input));
   if (job.has_failure()) findings.push_back(Failed(input));
   if (job.state() == Job::SUCCEEDED) findings.push_back(Succeeded(input));
   if (job.state() == Job::CANCELLED) findings.push_back({"cancelled", {"somebody asked for it"}, {}});

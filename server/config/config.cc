@@ -175,6 +175,7 @@ void ApplyDefaults(const std::string& program_dir, v1::ServerConfig& config) {
   if (!config.has_drain_timeout_seconds()) config.set_drain_timeout_seconds(60);
   v1::ServerConfig::Retention& retention = *config.mutable_retention();
   if (!retention.has_step_reports()) retention.set_step_reports(10000);
+  if (!config.has_min_free_bytes()) config.set_min_free_bytes(int64_t{256} << 20);
   if (!config.has_spot_notice_seconds()) config.set_spot_notice_seconds(30);
   if (!config.has_preemption_grace_seconds()) config.set_preemption_grace_seconds(60);
   if (!config.has_max_spec_bytes()) config.set_max_spec_bytes(1 << 20);
@@ -218,6 +219,7 @@ class Validation {
     CheckRange("retention.event_days", config_.retention().event_days(), 0, kMaxDays);
     CheckRange("retention.checkpoint_days", config_.retention().checkpoint_days(), 0, kMaxDays);
     CheckRange("retention.checkpoint_bytes", config_.retention().checkpoint_bytes(), 0, kMaxBytes);
+    CheckRange("min_free_bytes", config_.min_free_bytes(), 0, kMaxBytes);
     CheckRange("spot_notice_seconds", config_.spot_notice_seconds(), 1, kMaxSeconds);
     CheckRange("preemption_grace_seconds", config_.preemption_grace_seconds(), 1, kMaxSeconds);
     if (!config_.spot_notice_url().empty()) {

@@ -193,6 +193,10 @@ void Controller::Drain(absl::Duration timeout, std::string reason, std::function
   });
 }
 
+void Controller::SetDiskShortage(std::string shortage) {
+  Post([this, shortage = std::move(shortage)]() mutable { core_->SetDiskShortage(std::move(shortage)); });
+}
+
 void Controller::Detach(std::function<void()> done) {
   Post([this, done = std::move(done)]() mutable { core_->Detach(std::move(done)); });
 }

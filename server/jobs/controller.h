@@ -66,6 +66,8 @@ struct ControllerOptions {
   absl::Duration usage_half_life = absl::Hours(7 * 24);
   // QUEUED jobs that a user may have; 0: no limit.
   int max_queued_jobs_per_user = 0;
+  // As of SetDiskShortage, until its first call.
+  std::string disk_shortage;
   // Time a job that is to be preempted has for a checkpoint; without one it is left running.
   absl::Duration preempt_grace = absl::Seconds(60);
   // Draws from [0, 1), to spread retries; empty: at random.
@@ -146,6 +148,10 @@ class Controller {
   // New figures and conditions of devices, by id; unknown ids are passed over. Processes that are no worker of this
   // daemon become FOREIGN_PROCESS; a device with a condition that blocks jobs gets none, while one that runs goes on.
   void UpdateDevices(std::vector<v1::Device> devices);
+
+  // Why no job may start for want of room in the state directory, in words; empty: there is room. Jobs that are PAUSED
+  // with NO_DISK_SPACE are queued again when there is.
+  void SetDiskShortage(std::string shortage);
 
   // Stops admitting and starting jobs, has every worker checkpoint and stop, requeues their jobs. `done` gets OK when
   // no worker is left, or DEADLINE_EXCEEDED naming the jobs whose workers were killed after `timeout` (they are

@@ -21,7 +21,8 @@ ControllerCore::ControllerCore(ControllerOptions options, Store* store, EventLog
       clock_(clock),
       post_(std::move(post)),
       draining_(draining),
-      usage_(options_.usage_half_life) {
+      usage_(options_.usage_half_life),
+      disk_shortage_(options_.disk_shortage) {
   for (const v1::Device& device : options_.devices) devices_.push_back({device, {}});
 }
 
@@ -88,6 +89,7 @@ void ControllerCore::RetryWrite(LiveJob& live) {
 void ControllerCore::Written(Flight flight, const absl::Status& status) {
   LiveJob* live = Find(flight.job_id);
   live->job.WriteDone(status.ok());
+  NoteStoreWrite(status);
   Touch(*live);
   if (status.ok()) {
     AfterDurable(*live, flight);

@@ -99,6 +99,9 @@ struct LiveJob {
   TimerId poll_timer = 0;
   TimerId retry_timer = 0;
   TimerId write_timer = 0;
+  // While it is paused for want of room, until it may try again; how often it was so since its last checkpoint.
+  TimerId space_timer = 0;
+  int space_pauses = 0;
   // While it runs on because it is not known yet whether it can write a checkpoint in time; then for whom it stops.
   TimerId preempt_timer = 0;
   std::string preempted_for;
@@ -142,6 +145,7 @@ class ControllerCore {
   bool PreemptJob(const std::string& id, const std::string& for_job);
   std::vector<v1::Device> ListDevices() const;
   void UpdateDevices(std::vector<v1::Device> devices);
+  void SetDiskShortage(std::string shortage);
   void Drain(absl::Duration timeout, const std::string& reason, std::function<void(absl::Status)> done);
   void Detach(std::function<void()> done);
   // Jobs whose workers train.
@@ -263,6 +267,15 @@ class ControllerCore {
   // The attempt is over and nothing failed: QUEUED, or PAUSED where that was asked for.
   void Requeue(LiveJob& live, const std::string& reason);
 
+  // core_disk.cc
+  // The attempt failed for want of room: PAUSED, and QUEUED again by itself once there is room.
+  void PauseForSpace(LiveJob& live, const std::string& message);
+  void ResumeForSpace(LiveJob& live);
+  // A job's change was not, or was, written.
+  void NoteStoreWrite(const absl::Status& status);
+  // Why nothing may start; empty: something may.
+  const std::string& Shortage() const { return disk_shortage_.empty() ? store_shortage_ : disk_shortage_; }
+
   // core_cost.cc
   // Its devices are the job's from `since` on.
   void StartCharging(LiveJob& live, absl::Duration since);
@@ -326,6 +339,7 @@ class ControllerCore {
   void RecoverJob(JobRecord record);
   void RecoverWorker(LiveJob& live);
   absl::Duration BackOff(const LiveJob& live) const;
+  double Draw() const;
   void Launch(LiveJob& live);
   void Finish(LiveJob& live, const v1::WorkerFinished& finished);
   void Fail(LiveJob& live, v1::Failure::Class failure_class, const std::string& message);
@@ -391,6 +405,9 @@ class ControllerCore {
   std::string drain_late_;
   std::vector<std::function<void()>> detach_done_;
   std::string drain_reason_;
+  // What the daemon saw of the file system, and what the store said.
+  std::string disk_shortage_;
+  std::string store_shortage_;
 };
 
 }  // namespace ampd

@@ -68,6 +68,9 @@ void ControllerCore::RecoverJob(JobRecord record) {
   if (live.job.state() == v1::Job::RETRYING) {
     live.retry_timer = After(BackOff(live), live, &ControllerCore::RetryNow);
   }
+  if (live.job.state() == v1::Job::PAUSED) {
+    live.space_timer = After(absl::ZeroDuration(), live, &ControllerCore::ResumeForSpace);
+  }
 }
 
 void ControllerCore::RecoverWorker(LiveJob& live) {
@@ -158,6 +161,11 @@ void ControllerCore::Finish(LiveJob& live, const v1::WorkerFinished& finished) {
       if (live.stop == Stop::kMove) return Requeue(live, "its device is drained");
       return Requeue(live, live.stop == Stop::kDrain ? StoppedWithDaemon() : "the worker stopped");
     case v1::WorkerFinished::FAILED:
+      if (finished.failure().class_() == v1::Failure::DISK_FULL &&
+          (live.stop == Stop::kLimit || live.stop == Stop::kCost)) {
+        // Its last checkpoint did not fit; it would only be stopped again.
+        return DecideUnfinished(live);
+      }
       return Fail(live, finished.failure().class_(), finished.failure().message());
     default:
       return Fail(live, v1::Failure::INTERNAL, "the worker finished without an outcome");
@@ -165,6 +173,7 @@ void ControllerCore::Finish(LiveJob& live, const v1::WorkerFinished& finished) {
 }
 
 void ControllerCore::Fail(LiveJob& live, v1::Failure::Class failure_class, const std::string& message) {
+  if (failure_class == v1::Failure::DISK_FULL) return PauseForSpace(live, message);
   JobRecord& record = live.job.MutableRecord();
   const int failures = static_cast<int>(record.job.failures()) + 1;
   record.job.set_failures(failures);
@@ -183,9 +192,12 @@ void ControllerCore::Fail(LiveJob& live, v1::Failure::Class failure_class, const
 
 absl::Duration ControllerCore::BackOff(const LiveJob& live) const {
   const v1::Job& job = live.job.proto();
+  return RetryDelay(job.spec().retry(), static_cast<int>(job.failures()), Draw());
+}
+
+double ControllerCore::Draw() const {
   static std::mt19937_64& random = *new std::mt19937_64(std::random_device()());
-  const double draw = options_.draw ? options_.draw() : std::uniform_real_distribution(0.0, 1.0)(random);
-  return RetryDelay(job.spec().retry(), static_cast<int>(job.failures()), draw);
+  return options_.draw ? options_.draw() : std::uniform_real_distribution(0.0, 1.0)(random);
 }
 
 void ControllerCore::RetryNow(LiveJob& live) {

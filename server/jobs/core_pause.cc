@@ -53,6 +53,8 @@ absl::Status ControllerCore::PauseLive(LiveJob& live) {
     Enter(live, v1::Job::PAUSED, kByRequest);
     return absl::OkStatus();
   }
+  // It was so for want of room, perhaps: it does not go on by itself any more.
+  timers_.Cancel(&live.space_timer);
   // Another stop ends the attempt; what becomes of the job then heeds the record.
   if (!HoldsDevice(state) || (live.stop != Stop::kNone && live.stop != Stop::kPreempt)) return absl::OkStatus();
   StopForLater(live, Stop::kPause, kToBePaused);
@@ -80,6 +82,7 @@ absl::Status ControllerCore::ResumeLive(LiveJob& live) {
     const bool stops = live.job.proto().pause_reason() != v1::Job::PAUSE_REASON_UNSPECIFIED;
     return WrongState(live.job.proto(), stops ? "it is not paused yet" : "it is not paused");
   }
+  timers_.Cancel(&live.space_timer);
   Enter(live, v1::Job::QUEUED, "resumed by request");
   return absl::OkStatus();
 }

@@ -15,6 +15,11 @@ absl::Status OtherBody(const std::string& request_id) {
   return absl::AlreadyExistsError(absl::StrCat("request_id \"", request_id, "\" was used with another body"));
 }
 
+absl::Status NotTaken(const absl::Status& status) {
+  if (!absl::IsResourceExhausted(status)) return status;
+  return Annotate(status, "the state directory has no room, so that nothing was queued; try again once there is some");
+}
+
 }  // namespace
 
 void ControllerCore::CreateJob(CreateJobParams params, ReplyPtr<v1::Job> reply) {
@@ -118,7 +123,7 @@ void ControllerCore::JobsInserted(std::vector<std::shared_ptr<Job>> jobs, const 
                                   const ReplyPtr<v1::Job>& reply) {
   if (!status.ok()) {
     for (const std::shared_ptr<Job>& job : jobs) starts_.Release(job->id());
-    return reply->Send(status);
+    return reply->Send(NotTaken(status));
   }
   v1::Job first = jobs[0]->proto();
   for (const std::shared_ptr<Job>& job : jobs) {

@@ -131,6 +131,7 @@ void ControllerCore::FillSnapshot() {
   const absl::Time now = clock_->Now();
   snapshot_.queue = &queue_;
   snapshot_.draining = draining_->load();
+  snapshot_.no_space = Shortage();
   snapshot_.policy = options_.scheduling;
   snapshot_.policy.stop_grace = options_.preempt_grace;
   AddDevices(&snapshot_);

@@ -11,7 +11,6 @@ bool IsRetryable(v1::Failure::Class failure_class) {
     case v1::Failure::GPU_FAULT:
     case v1::Failure::WORKER_CRASH:
     case v1::Failure::INTERNAL:
-    case v1::Failure::DISK_FULL:
       return true;
     default:
       return false;

@@ -7,7 +7,8 @@
 
 namespace ampd {
 
-// False for classes that come again whenever the same is done: INVALID_SPEC, DATA, DIVERGED and LIMIT.
+// False for classes that come again whenever the same is done: INVALID_SPEC, DATA, DIVERGED and LIMIT; and for
+// DISK_FULL, which is no failure of the job: it waits for room (core_disk.cc).
 bool IsRetryable(v1::Failure::Class failure_class);
 
 // `failures` counts this failure, >= 1; `max_attempts` >= 1 is the spec's retry.max_attempts.

@@ -4,7 +4,6 @@
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 
 #include <algorithm>
 #include <chrono>
@@ -32,6 +31,7 @@
 #include "server/launch/plan_process.h"
 #include "server/launch/socket_address.h"
 #include "server/launch/worker_contract.h"
+#include "server/main/disk_watch.h"
 #include "server/main/gpus.h"
 #include "server/main/log.h"
 #include "server/main/spot_notice.h"
@@ -68,13 +68,6 @@ absl::Status MakeStateDir(const std::string& directory) {
   if (!error) return absl::OkStatus();
   return absl::Status(absl::ErrnoToStatusCode(error.value()),
                       absl::StrCat("cannot make the state directory ", directory, ": ", error.message()));
-}
-
-// For this user, root or not.
-std::optional<int64_t> FreeBytes(const std::string& directory) {
-  struct statvfs info {};
-  if (statvfs(directory.c_str(), &info) != 0) return std::nullopt;
-  return static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize);
 }
 
 void LogStateChanges(const JobWrite& write) {
@@ -137,6 +130,7 @@ class Daemon::Impl {
   absl::Status OpenUploads();
   void StartTensorBoard();
   void StartUpkeep();
+  void WatchDisk();
   absl::Status FindDevices();
   absl::Status StartController();
   absl::Status ServeWorkers();
@@ -160,7 +154,9 @@ class Daemon::Impl {
   std::unique_ptr<Upkeep> upkeep_;
   std::unique_ptr<UploadStore> uploads_;
   std::unique_ptr<LocalProcessLauncher> launcher_;
+  std::optional<SpaceJudge> space_judge_;
   std::unique_ptr<Controller> controller_;
+  std::unique_ptr<DiskWatch> disk_watch_;
   std::unique_ptr<GpuMonitor> gpu_monitor_;
   std::unique_ptr<WorkerLinkService> worker_service_;
   std::unique_ptr<TrainingServiceImpl> api_service_;
@@ -185,6 +181,7 @@ Daemon::Impl::~Impl() {
   if (launcher_) launcher_->SetExitHandler(nullptr);
   http_end.join();
   gpu_monitor_.reset();
+  disk_watch_.reset();
   controller_.reset();
   if (tensorboard_) tensorboard_->Stop();
 }
@@ -198,6 +195,7 @@ absl::Status Daemon::Impl::Start() {
   AMPD_RETURN_IF_ERROR(ServeWorkers());
   AMPD_RETURN_IF_ERROR(ServeApi());
   StartUpkeep();
+  WatchDisk();
   WatchForNotice();
   return ServeHttp();
 }
@@ -240,6 +238,15 @@ void Daemon::Impl::StartUpkeep() {
   upkeep_ = std::make_unique<Upkeep>(std::move(options), store_.get(), &SystemClock());
 }
 
+void Daemon::Impl::WatchDisk() {
+  if (config_.min_free_bytes() == 0) return;
+  DiskWatch::Options options;
+  options.directory = config_.state_dir();
+  options.report = [this](const std::string& shortage) { controller_->SetDiskShortage(shortage); };
+  options.log = [](const std::string& text) { Log(Severity::kWarning, text); };
+  disk_watch_ = std::make_unique<DiskWatch>(std::move(options), &*space_judge_);
+}
+
 absl::Status Daemon::Impl::OpenUploads() {
   const UploadStore::Limits limits{config_.max_upload_bytes(), config_.max_uploads_bytes()};
   AMPD_ASSIGN_OR_RETURN(uploads_, UploadStore::Open(absl::StrCat(config_.state_dir(), "/uploads"), limits));
@@ -278,6 +285,8 @@ absl::Status Daemon::Impl::StartController() {
   AMPD_ASSIGN_OR_RETURN(options.device_models, DeviceModelsWith(config_.device_models()));
   options.same_pid_namespace = InFirstPidNamespace();
   options.log = [](const std::string& text) { Log(Severity::kWarning, text); };
+  space_judge_.emplace(config_.min_free_bytes());
+  options.disk_shortage = space_judge_->Look(FreeBytes(config_.state_dir()));
   options.checkpoint_root = CheckpointRoot();
   options.mirror_root = config_.mirror_dir();
   options.artifact_root = ArtifactRoot();

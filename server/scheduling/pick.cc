@@ -230,7 +230,9 @@ bool Picker::IsDone() const { return pool_.roomy().empty() && stops_ >= kMaxStop
 Decision Picker::Run() && {
   CountRunning();
   decision_.draining = snapshot_.draining;
-  for (size_t cls = 0; cls < queue_.classes().size() && !snapshot_.draining; ++cls) Push(static_cast<int>(cls));
+  decision_.no_space = snapshot_.no_space;
+  const bool starts = !snapshot_.draining && snapshot_.no_space.empty();
+  for (size_t cls = 0; cls < queue_.classes().size() && starts; ++cls) Push(static_cast<int>(cls));
   Front front;
   while (!IsDone() && Pop(&front)) {
     if (OverQuota(front) || Start(front)) {

@@ -77,6 +77,8 @@ struct SchedulingSnapshot {
   std::map<std::string, double> usage;
   // Nothing starts any more.
   bool draining = false;
+  // Nothing starts, for want of room in the state directory: that in words. Empty: there is room.
+  std::string no_space;
   SchedulingPolicy policy;
 };
 
@@ -129,7 +131,9 @@ struct Decision {
   // By the queue's index of users, and by device, when it will be free; after what starts.
   std::vector<double> usage;
   std::vector<absl::Time> free_at;
+  // As in the snapshot.
   bool draining = false;
+  std::string no_space;
 };
 
 // Jobs in line come by priority, higher first, then by their user's usage, less first, then by submit sequence. Each

@@ -26,7 +26,7 @@ QueueInfo Describe(const SchedulingSnapshot& snapshot, const Decision& decision,
 
 // When the first `limit` jobs in line start at the latest, by id, if all jobs take the time they may and none overtakes
 // another; without those of which it cannot be told: a job before them has no limit, or they wait for a quota, for a
-// device that is held back, or out of line. Empty while draining.
+// device that is held back, or out of line. Empty while nothing starts.
 std::unordered_map<std::string, absl::Time> EstimateStarts(const SchedulingSnapshot& snapshot, const Decision& decision,
                                                            absl::Time now, int limit);
 

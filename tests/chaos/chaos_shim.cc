@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
@@ -184,6 +185,13 @@ int open64(const char* path, int flags, ...) {
   const mode_t mode = ModeOf(flags, arguments);
   va_end(arguments);
   return RefusesNew(path, flags) ? -1 : next(path, flags, mode);
+}
+
+int statvfs(const char* path, struct statvfs* info) {
+  static auto* const next = Next<int(const char*, struct statvfs*)>("statvfs");
+  const int result = next(path, info);
+  if (result == 0 && Full() && Beneath(path)) info->f_bfree = info->f_bavail = 0;
+  return result;
 }
 
 int mkdir(const char* path, mode_t mode) {

@@ -8,7 +8,7 @@ from ampd_process import TERMINAL, failure_class, glyphs_job, state_name
 from ampd.v1 import job_pb2
 
 TEXT = "cycle.txt"
-# Failures by kills are the test's own; so are those by a full disk.
+# Failures by kills are the test's own.
 MANY = {"max_attempts": 1000}
 
 

@@ -53,7 +53,7 @@ TEST_F(ControllerFailureTest, AttemptsAreBounded) {
   const absl::Duration pauses[] = {absl::Seconds(1), absl::Seconds(2)};
   for (size_t attempt = 0; attempt < 3; ++attempt) {
     auto worker = AttachLaunched(attempt);
-    SendFinished(worker, v1::WorkerFinished::FAILED, 0, v1::Failure::DISK_FULL);
+    SendFinished(worker, v1::WorkerFinished::FAILED, 0, v1::Failure::OUT_OF_MEMORY);
     EXPECT_TRUE(worker->WaitForGoodbye());
     EndWorker(worker, attempt);
     if (attempt < 2) {
@@ -63,7 +63,7 @@ TEST_F(ControllerFailureTest, AttemptsAreBounded) {
   }
   const v1::Job job = WaitFor(id, v1::Job::FAILED);
   EXPECT_EQ(job.failures(), 3u);
-  EXPECT_EQ(job.failure().class_(), v1::Failure::DISK_FULL);
+  EXPECT_EQ(job.failure().class_(), v1::Failure::OUT_OF_MEMORY);
   EXPECT_EQ(LastEvent(id).state_change().failure().message(), "as the worker says");
 }
 

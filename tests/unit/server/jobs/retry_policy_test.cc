@@ -12,7 +12,7 @@ TEST(RetryPolicyTest, EveryClass) {
       {v1::Failure::CLASS_UNSPECIFIED, false}, {v1::Failure::INVALID_SPEC, false}, {v1::Failure::DATA, false},
       {v1::Failure::OUT_OF_MEMORY, true},      {v1::Failure::DIVERGED, false},     {v1::Failure::GPU_FAULT, true},
       {v1::Failure::WORKER_CRASH, true},       {v1::Failure::LIMIT, false},        {v1::Failure::INTERNAL, true},
-      {v1::Failure::DISK_FULL, true},
+      {v1::Failure::DISK_FULL, false},
   };
   ASSERT_EQ(expected.size(), static_cast<size_t>(v1::Failure::Class_ARRAYSIZE));
   for (const auto& [failure_class, retryable] : expected) {
