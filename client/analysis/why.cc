@@ -267,6 +267,7 @@ Finding Paused(const WhyInput& input) {
     finding.because.emplace_back("it goes on from its last checkpoint by itself once there is room");
     finding.advice.emplace_back("make room in the server's state directory");
   } else {
+    if (finding.because.empty()) finding.because.emplace_back("somebody asked for it");
     finding.advice.emplace_back("ampctl resume JOB queues it again");
   }
   return finding;

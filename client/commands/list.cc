@@ -5,8 +5,14 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "client/commands/command.h"
 #include "client/exit_code.h"
 #include "client/output/job_text.h"
@@ -19,6 +25,12 @@ namespace {
 
 struct ListOptions {
   std::vector<std::string> states;
+  std::vector<std::string> labels;
+  std::string user;
+  std::string since;
+  std::string sweep;
+  std::string filter;
+  std::string sort;
   int limit = 50;
 };
 
@@ -31,6 +43,65 @@ absl::StatusOr<v1::Job::State> ParseState(const std::string& text) {
   }
   return absl::InvalidArgumentError(absl::StrCat("--state: no such state ", Quoted(text), DidYouMean(text, names),
                                                  " (one of ", absl::StrJoin(names, ", "), ")"));
+}
+
+// As a value in a filter.
+std::string Value(absl::string_view text) {
+  return absl::StrCat("\"", absl::StrReplaceAll(text, {{"\\", "\\\\"}, {"\"", "\\\""}}), "\"");
+}
+
+// "2h", "30m", "7d" ago, or a time.
+absl::StatusOr<absl::Time> ParseSince(absl::string_view text) {
+  absl::Time time;
+  std::string error;
+  if (absl::ParseTime(absl::RFC3339_full, text, &time, &error)) return time;
+  absl::Duration age;
+  double days = 0;
+  absl::string_view number = text;
+  if (absl::ConsumeSuffix(&number, "d") && absl::SimpleAtod(number, &days)) {
+    age = absl::Hours(24 * days);
+  } else if (!absl::ParseDuration(text, &age)) {
+    age = -absl::InfiniteDuration();
+  }
+  if (age >= absl::ZeroDuration() && absl::Now() - age >= absl::UnixEpoch()) return absl::Now() - age;
+  return absl::InvalidArgumentError(absl::StrCat("--since: ", Quoted(std::string(text)),
+                                                 " is no age like 30m, 2h or 7d, and no time like "
+                                                 "2026-01-31T12:00:00Z"));
+}
+
+absl::StatusOr<std::string> LabelCondition(const std::string& label) {
+  const std::pair<absl::string_view, absl::string_view> parts = absl::StrSplit(label, absl::MaxSplits('=', 1));
+  if (!parts.first.empty() && label.size() > parts.first.size()) {
+    return absl::StrCat("labels.", Value(parts.first), " = ", Value(parts.second));
+  }
+  return absl::InvalidArgumentError(absl::StrCat("--label: ", Quoted(label), " is not KEY=VALUE"));
+}
+
+// All that the options ask for, but for states.
+absl::StatusOr<std::string> FilterOf(const ListOptions& options, Connection* connection) {
+  std::vector<std::string> conditions;
+  if (!options.filter.empty()) conditions.push_back(absl::StrCat("(", options.filter, ")"));
+  if (!options.user.empty()) conditions.push_back(absl::StrCat("user = ", Value(options.user)));
+  for (const std::string& label : options.labels) {
+    absl::StatusOr<std::string> condition = LabelCondition(label);
+    if (!condition.ok()) return condition.status();
+    conditions.push_back(*std::move(condition));
+  }
+  if (!options.since.empty()) {
+    const absl::StatusOr<absl::Time> since = ParseSince(options.since);
+    if (!since.ok()) return since.status();
+    conditions.push_back(absl::StrCat("create_time >= ",
+                                      Value(absl::FormatTime(absl::RFC3339_full, *since, absl::UTCTimeZone()))));
+  }
+  if (!options.sweep.empty()) {
+    // The filter takes whole ids.
+    const absl::StatusOr<v1::JobSweep> sweep = connection->GetSweep(options.sweep);
+    if (!sweep.ok()) return sweep.status();
+    conditions.push_back(absl::StrCat("sweep = ", Value(sweep->id())));
+  }
+  // Alone it stands as it was written, so that errors tell the right place.
+  if (conditions.size() == 1 && !options.filter.empty()) return options.filter;
+  return absl::StrJoin(conditions, " AND ");
 }
 
 // Pages until `limit` jobs are there or no more are.
@@ -83,6 +154,10 @@ int RunList(const ListOptions& options, const CommandContext& context) {
   }
   absl::StatusOr<std::unique_ptr<Connection>> connection = Connection::Open(context.server);
   if (!connection.ok()) return Fail(context, connection.status());
+  const absl::StatusOr<std::string> filter = FilterOf(options, connection->get());
+  if (!filter.ok()) return Fail(context, filter.status());
+  request.set_filter(*filter);
+  request.set_order_by(options.sort);
   const absl::StatusOr<v1::ListJobsResponse> response = ListUpTo(connection->get(), options.limit, request);
   if (!response.ok()) return Fail(context, response.status());
   if (context.format == Format::kTable) {
@@ -98,13 +173,26 @@ int RunList(const ListOptions& options, const CommandContext& context) {
 }  // namespace
 
 void AddList(CLI::App* app, CommandContext* context) {
-  CLI::App* verb = app->add_subcommand("list", "List jobs, the newest first");
+  CLI::App* verb = app->add_subcommand("list", "List jobs, the newest first, or those that are looked for");
   auto options = std::make_shared<ListOptions>();
   verb->add_option("--state", options->states, "Only jobs in this state; may be given again")->allow_extra_args(false);
+  verb->add_option("--user", options->user, "Only jobs of this user");
+  verb->add_option("--label", options->labels, "Only jobs with this label, as KEY=VALUE; may be given again")
+      ->allow_extra_args(false);
+  verb->add_option("--since", options->since, "Only jobs submitted since then: an age (30m, 2h, 7d) or a time");
+  verb->add_option("--sweep", options->sweep, "Only jobs of this sweep: its id, or a unique prefix");
+  verb->add_option("--filter", options->filter,
+                   "Only jobs for which this holds: state, user, name, labels.KEY, sweep, priority, create_time with "
+                   "= != < <= > >= and : (has), joined by AND, OR, NOT and parentheses");
+  verb->add_option("--sort", options->sort,
+                   "By create_time, priority, state, name or user, with asc (default) or desc behind it; default "
+                   "\"create_time desc\"");
   verb->add_option("--limit", options->limit, "At most this many")
       ->check(CLI::Range(1, 1000000))
       ->capture_default_str();
-  verb->footer("Example:\n  ampctl list --state running --state queued");
+  verb->footer(
+      "Examples:\n  ampctl list --state running --state queued\n  ampctl list --user ann --label team=vision --since 2h\n"
+      "  ampctl list --filter 'priority >= 5 AND NOT (state = SUCCEEDED OR name:test)' --sort 'priority desc'");
   verb->callback([options, context] { context->exit_code = RunList(*options, *context); });
 }
 

@@ -15,6 +15,8 @@
 namespace ampd::client {
 namespace {
 
+constexpr size_t kOthers = 100;
+
 // For a job on a device of a kind whose speed is known; nothing where the server cannot tell.
 absl::optional<v1::PlanReport> PlanOf(Connection* connection, const WhyInput& input) {
   const absl::StatusOr<v1::ServerInfo> server = connection->GetServerInfo();
@@ -43,9 +45,14 @@ absl::Status Fill(Connection* connection, const std::string& id, WhyInput* input
   for (const v1::Job::State state : {v1::Job::QUEUED, v1::Job::STARTING, v1::Job::RUNNING, v1::Job::CANCELLING}) {
     live.add_states(state);
   }
-  const absl::StatusOr<v1::ListJobsResponse> jobs = connection->ListJobs(live);
-  if (!jobs.ok()) return jobs.status();
-  input->others.assign(jobs->jobs().begin(), jobs->jobs().end());
+  // As many as can be told about; pages may have fewer jobs than they could.
+  while (input->others.size() < kOthers) {
+    const absl::StatusOr<v1::ListJobsResponse> jobs = connection->ListJobs(live);
+    if (!jobs.ok()) return jobs.status();
+    input->others.insert(input->others.end(), jobs->jobs().begin(), jobs->jobs().end());
+    if (jobs->next_page_token().empty()) break;
+    live.set_page_token(jobs->next_page_token());
+  }
   const absl::StatusOr<v1::ListDevicesResponse> devices = connection->ListDevices();
   if (!devices.ok()) return devices.status();
   input->devices.assign(devices->devices().begin(), devices->devices().end());

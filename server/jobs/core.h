@@ -70,14 +70,10 @@ struct LiveJob {
   // Ids of those it holds, and since when.
   std::vector<std::string> devices;
   absl::Time held_since = absl::InfinitePast();
-  // Jobs that it started ahead of, on what is reserved for them.
-  std::vector<std::string> overtook;
   // Devices it can run on, once asked for.
   std::optional<DeviceSet> usable_devices;
   // Jobs it waits for before its first start.
   std::vector<std::string> waits_for;
-  // The longest time a checkpoint of it took since the daemon started.
-  std::optional<absl::Duration> checkpoint_time;
   // Until the launch.
   std::string token;
   // Highest worker's event number that is durable.

@@ -3,6 +3,7 @@
 #include "engine/core/status.h"
 #include "server/jobs/core.h"
 #include "server/jobs/credentials.h"
+#include "proto/spec/resolve.h"
 
 namespace ampd {
 namespace {
@@ -13,6 +14,28 @@ constexpr int kMaxPageSize = 1000;
 
 absl::Status OtherBody(const std::string& request_id) {
   return absl::AlreadyExistsError(absl::StrCat("request_id \"", request_id, "\" was used with another body"));
+}
+
+absl::Status WrongField(const char* field, const absl::Status& status) {
+  return InvalidFields({{field, std::string(status.message())}});
+}
+
+absl::StatusOr<JobQuery> QueryOf(const v1::ListJobsRequest& request) {
+  if (request.page_size() < 0 || request.page_size() > kMaxPageSize) {
+    return InvalidFields({{"page_size", absl::StrCat(request.page_size(), " is not in 1..", kMaxPageSize)}});
+  }
+  JobQuery query;
+  query.page_size = request.page_size() == 0 ? kDefaultPageSize : request.page_size();
+  query.page_token = request.page_token();
+  for (const int state : request.states()) query.states.push_back(static_cast<v1::Job::State>(state));
+  absl::StatusOr<JobFilter> filter = ParseJobFilter(request.filter());
+  if (!filter.ok()) return WrongField("filter", filter.status());
+  const absl::StatusOr<JobOrder> order = ParseJobOrder(request.order_by());
+  if (!order.ok()) return WrongField("order_by", order.status());
+  query.filter = *std::move(filter);
+  query.order = *order;
+  if (const absl::Status token = CheckPageToken(query); !token.ok()) return WrongField("page_token", token);
+  return query;
 }
 
 absl::Status NotTaken(const absl::Status& status) {
@@ -162,17 +185,10 @@ void ControllerCore::FindToChange(const std::string& id, ReplyPtr<v1::Job> reply
 }
 
 void ControllerCore::ListJobs(const v1::ListJobsRequest& request, ReplyPtr<v1::ListJobsResponse> reply) {
-  if (request.page_size() < 0 || request.page_size() > kMaxPageSize) {
-    return reply->Send(
-        absl::InvalidArgumentError(absl::StrCat("page_size: ", request.page_size(), " is not in 1..", kMaxPageSize)));
-  }
-  if (!request.filter().empty()) return reply->Send(absl::InvalidArgumentError("filter: not supported yet"));
-  if (!request.order_by().empty()) return reply->Send(absl::InvalidArgumentError("order_by: not supported yet"));
-  store_->Read([this, request, reply = std::move(reply)](const Database& database) {
-    std::vector<v1::Job::State> states;
-    for (const int state : request.states()) states.push_back(static_cast<v1::Job::State>(state));
-    const int page_size = request.page_size() == 0 ? kDefaultPageSize : request.page_size();
-    auto page = database.ListJobs(page_size, request.page_token(), states);
+  absl::StatusOr<JobQuery> query = QueryOf(request);
+  if (!query.ok()) return reply->Send(query.status());
+  store_->Read([this, query = *std::move(query), reply = std::move(reply)](const Database& database) {
+    auto page = database.ListJobs(query);
     post_([this, reply, page = std::move(page)]() mutable {
       if (!page.ok()) return reply->Send(page.status());
       v1::ListJobsResponse response;

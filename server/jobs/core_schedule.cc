@@ -75,7 +75,7 @@ void ControllerCore::SyncQueue(const std::string& id) {
   need.share = Shares(job);
   need.memory_bytes = need.share ? PlannedBytes(job) : 0;
   need.usable = UsableDevices(*live);
-  need.preemptible = resources.preemptible() && CheckpointFits(live->checkpoint_time, options_.preempt_grace);
+  need.preemptible = resources.preemptible() && CheckpointFits(live->job.record().checkpoint_time, options_.preempt_grace);
   need.max_hold = HoldLimit(*live);
   queue_.Put(std::move(queued), clock_->Now());
 }
@@ -108,12 +108,12 @@ RunningJob ControllerCore::RunningOf(const LiveJob& live) const {
   running.end = ExpectedEnd(live);
   running.preemptible =
       job.spec().resources().preemptible() && job.state() == v1::Job::RUNNING && !LeftRunningLately(live);
-  running.overtook = live.overtook;
+  running.overtook = live.job.record().overtook;
   running.stopping = live.stop != Stop::kNone || live.finished || job.state() == v1::Job::CANCELLING ||
                      job.state() == v1::Job::PREEMPTING;
   const bool is_asked = job.state() == v1::Job::PREEMPTING && live.stop == Stop::kNone;
   if (is_asked || live.stop == Stop::kPreempt) running.stops_for = live.preempted_for;
-  running.checkpoint_time = live.checkpoint_time;
+  running.checkpoint_time = live.job.record().checkpoint_time;
   if (job.sweep().max_parallel() > 0) running.sweep_id = job.sweep().sweep_id();
   return running;
 }
@@ -216,7 +216,6 @@ void ControllerCore::StartJob(LiveJob& live, const Assignment& assignment) {
     threads += slot->device.threads();
   }
   live.devices = assignment.device_ids;
-  live.overtook = assignment.overtook;
   live.held_since = clock_->Now();
   live.has_worker = true;
   live.launched = false;
@@ -232,6 +231,7 @@ void ControllerCore::StartJob(LiveJob& live, const Assignment& assignment) {
   for (const std::string& device : live.devices) record.job.add_devices(device);
   record.worker = WorkerProcess();
   record.worker_number = 0;
+  record.overtook = assignment.overtook;
   record.token_hash = Sha256(live.token);
   record.session_key_hash.clear();
   StartCharging(live, clock_->Monotonic());
@@ -240,7 +240,8 @@ void ControllerCore::StartJob(LiveJob& live, const Assignment& assignment) {
 void ControllerCore::NoteCheckpoint(LiveJob& live, const v1::CheckpointSaved& checkpoint) {
   if (!(checkpoint.write_seconds() >= 0)) return;
   const absl::Duration took = absl::Seconds(checkpoint.write_seconds());
-  live.checkpoint_time = std::max(live.checkpoint_time.value_or(took), took);
+  JobRecord& record = live.job.MutableRecord();
+  record.checkpoint_time = std::max(record.checkpoint_time.value_or(took), took);
 }
 
 // Counts what the job had of the devices for its user; part of the job's next write.

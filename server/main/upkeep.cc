@@ -76,10 +76,11 @@ void Upkeep::Run() {
 
 absl::Status Upkeep::Sweep() {
   std::vector<Kept> kept;
-  std::string token;
+  JobQuery query;
+  query.page_size = kPage;
   do {
     AMPD_ASSIGN_OR_RETURN(const JobPage page,
-                          store_->Await([&](const Database& database) { return database.ListJobs(kPage, token, {}); }));
+                          store_->Await([&](const Database& database) { return database.ListJobs(query); }));
     for (const v1::Job& job : page.jobs) {
       if (stopping()) return absl::OkStatus();
       AMPD_RETURN_IF_ERROR(MergeEvents(job));
@@ -87,8 +88,8 @@ absl::Status Upkeep::Sweep() {
       RemoveLeftovers(job);
       if (const int64_t bytes = CheckpointBytes(job.id()); bytes > 0) kept.push_back({EndOf(job), job.id(), bytes});
     }
-    token = page.next_page_token;
-  } while (!token.empty());
+    query.page_token = page.next_page_token;
+  } while (!query.page_token.empty());
   RemoveCheckpoints(std::move(kept));
   return absl::OkStatus();
 }

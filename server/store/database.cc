@@ -25,7 +25,11 @@ namespace {
 
 constexpr char kRecordColumns[] =
     "j.sequence, j.job, s.spec, s.plan, j.worker_pid, j.worker_start_time, j.token_hash, j.session_key_hash, "
-    "j.worker_number, j.last_reported_step, j.run_seconds, j.running_since, j.lost_attempts";
+    "j.worker_number, j.last_reported_step, j.run_seconds, j.running_since, j.lost_attempts, j.checkpoint_seconds, "
+    "j.overtook";
+
+// The schema that has job_index.
+constexpr int64_t kJobIndexVersion = 2;
 
 // Looking through this much takes well under a second.
 constexpr uintmax_t kMaxCheckedBytes = 64 << 20;
@@ -75,6 +79,8 @@ absl::StatusOr<JobRecord> RecordAt(const Statement& row) {
   record.run_seconds = row.RealAt(10);
   if (!row.NullAt(11)) record.run_counted = absl::Nanoseconds(row.IntAt(11));
   record.lost_attempts = static_cast<int32_t>(row.IntAt(12));
+  if (!row.NullAt(13)) record.checkpoint_time = absl::Seconds(row.RealAt(13));
+  record.overtook = absl::StrSplit(row.BytesAt(14), ',', absl::SkipEmpty());
   return record;
 }
 
@@ -221,6 +227,7 @@ absl::Status Database::Migrate() {
   for (int64_t v = version; v < newest; ++v) {
     AMPD_RETURN_IF_ERROR(Begin());
     absl::Status status = MigrateTo(static_cast<int>(v + 1), migrations[v]);
+    if (status.ok() && v + 1 == kJobIndexVersion) status = FillJobIndex();
     if (status.ok()) status = Commit();
     if (!status.ok()) {
       Rollback();
@@ -262,7 +269,7 @@ absl::Status Database::ApplyParts(const JobWrite& write) {
 absl::Status Database::InsertJob(const JobWrite& write) {
   const JobRecord& record = write.record;
   AMPD_RETURN_IF_ERROR(
-      Statement(*this, "INSERT INTO jobs VALUES(?1, ?2, 0, 0, x'', 0, 0, 0, x'', x'', 0, 0, 0, NULL, 0)")
+      Statement(*this, "INSERT INTO jobs VALUES(?1, ?2, 0, 0, x'', 0, 0, 0, x'', x'', 0, 0, 0, NULL, 0, NULL, '')")
           .Int(record.submit_sequence)
           .Text(record.job.id())
           .Run());
@@ -271,11 +278,13 @@ absl::Status Database::InsertJob(const JobWrite& write) {
                            .Blob(record.job.spec().SerializeAsString())
                            .Blob(record.job.plan().SerializeAsString())
                            .Run());
+  AMPD_RETURN_IF_ERROR(InsertIntoIndex(record.submit_sequence, record.job));
   if (!write.sweep_id.empty()) AMPD_RETURN_IF_ERROR(InsertSweep(write));
   return write.request_id.empty() ? absl::OkStatus() : InsertRequest(write);
 }
 
 absl::Status Database::UpdateSpec(const JobRecord& record) {
+  AMPD_RETURN_IF_ERROR(InsertIntoIndex(record.submit_sequence, record.job));
   return Statement(*this, "UPDATE job_specs SET spec=?2 WHERE sequence=?1")
       .Int(record.submit_sequence)
       .Blob(record.job.spec().SerializeAsString())
@@ -302,7 +311,7 @@ absl::Status Database::UpdateJob(const JobRecord& record) {
   Statement update(*this,
                    "UPDATE jobs SET state=?2, attempt=?3, job=?4, last_event=?5, worker_pid=?6, worker_start_time=?7, "
                    "token_hash=?8, session_key_hash=?9, worker_number=?10, last_reported_step=?11, run_seconds=?12, "
-                   "running_since=?13, lost_attempts=?14 WHERE sequence=?1");
+                   "running_since=?13, lost_attempts=?14, checkpoint_seconds=?15, overtook=?16 WHERE sequence=?1");
   update.Int(record.submit_sequence)
       .Int(record.job.state())
       .Int(record.job.attempt())
@@ -320,7 +329,13 @@ absl::Status Database::UpdateJob(const JobRecord& record) {
   } else {
     update.Null();
   }
-  return update.Int(record.lost_attempts).Run();
+  update.Int(record.lost_attempts);
+  if (record.checkpoint_time) {
+    update.Real(absl::ToDoubleSeconds(*record.checkpoint_time));
+  } else {
+    update.Null();
+  }
+  return update.Text(absl::StrJoin(record.overtook, ",")).Run();
 }
 
 absl::Status Database::AppendEvents(const JobWrite& write, uint64_t last_sequence) {
@@ -432,32 +447,13 @@ absl::StatusOr<std::vector<JobRecord>> Database::ActiveJobs() const {
   }
 }
 
-absl::StatusOr<JobPage> Database::ListJobs(int page_size, absl::string_view page_token,
-                                           const std::vector<v1::Job::State>& states) const {
-  int64_t before = INT64_MAX;
-  if (!page_token.empty() && (!absl::SimpleAtoi(page_token, &before) || before < 1)) {
-    return absl::InvalidArgumentError("page_token is not one that ListJobs gave");
-  }
-  int64_t mask = 0;
-  for (const v1::Job::State state : states) mask |= int64_t{1} << (static_cast<int>(state) & 63);
+absl::StatusOr<JobRecord> Database::RecordOf(int64_t sequence) const {
   static const std::string& sql = *new std::string(
-      absl::StrCat("SELECT ", kRecordColumns, " FROM jobs j JOIN job_specs s USING(sequence) WHERE j.sequence < ?1 ",
-                   "AND (?2 = 0 OR (?2 >> j.state) & 1) ORDER BY j.sequence DESC LIMIT ?3"));
+      absl::StrCat("SELECT ", kRecordColumns, " FROM jobs j JOIN job_specs s USING(sequence) WHERE j.sequence=?1"));
   Statement query(*this, sql.c_str());
-  query.Int(before).Int(mask).Int(int64_t{page_size} + 1);
-  JobPage page;
-  int64_t last = 0;
-  while (true) {
-    AMPD_ASSIGN_OR_RETURN(const bool row, query.Step());
-    if (!row) return page;
-    if (static_cast<int>(page.jobs.size()) == page_size) {
-      page.next_page_token = absl::StrCat(last);
-      return page;
-    }
-    AMPD_ASSIGN_OR_RETURN(JobRecord record, RecordAt(query));
-    last = record.submit_sequence;
-    page.jobs.push_back(std::move(record.job));
-  }
+  AMPD_ASSIGN_OR_RETURN(const bool found, query.Int(sequence).Step());
+  if (!found) return absl::DataLossError(absl::StrCat(path_, ": no job of sequence ", sequence));
+  return RecordAt(query);
 }
 
 absl::StatusOr<EventPage> Database::ReadEvents(absl::string_view job_id, uint64_t after_sequence, int limit,

@@ -74,9 +74,12 @@ class Database {
   // Every job that has not ended, by submit sequence.
   absl::StatusOr<std::vector<JobRecord>> ActiveJobs() const;
 
-  // Jobs newest first, at most `page_size`, in one of `states` (empty: any). INVALID_ARGUMENT for a bad page token.
-  absl::StatusOr<JobPage> ListJobs(int page_size, absl::string_view page_token,
-                                   const std::vector<v1::Job::State>& states) const;
+  // database_list.cc. Among equals the newer one comes first in descending order, last in ascending. What a page takes
+  // does not grow with the number of jobs: it ends, with fewer jobs than asked for, after looking at kMaxListed of them.
+  // Pages stay right when jobs are added or change meanwhile: none that was there all the time, and keeps its place in
+  // the order, is missed or comes twice. INVALID_ARGUMENT for a page token that this query did not give.
+  absl::StatusOr<JobPage> ListJobs(const JobQuery& query) const;
+  static constexpr int64_t kMaxListed = 10'000;
 
   // The job's events after `after_sequence`, at most `limit`, and no more than fit into `max_bytes`, but one at least.
   // NOT_FOUND for an unknown job.
@@ -114,6 +117,10 @@ class Database {
   absl::StatusOr<EventPage> ReadEventsOf(absl::string_view job_id, uint64_t after_sequence, int limit,
                                          size_t max_bytes) const;
   absl::Status InsertJob(const JobWrite& write);
+  // database_list.cc: of one job; and of those that older schemas left without.
+  absl::Status InsertIntoIndex(int64_t sequence, const v1::Job& job);
+  absl::Status FillJobIndex();
+  absl::StatusOr<JobRecord> RecordOf(int64_t sequence) const;
   absl::Status InsertRequest(const JobWrite& write);
   absl::Status InsertSweep(const JobWrite& write);
   absl::Status UpdateJob(const JobRecord& record);

@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "ampd/v1/event.pb.h"
 #include "ampd/v1/job.pb.h"
+#include "server/store/job_filter.h"
 
 namespace ampd {
 
@@ -46,6 +47,10 @@ struct JobRecord {
   std::optional<absl::Duration> run_counted;
   // Attempts in a row, without a checkpoint between them, whose worker was lost together with the daemon.
   int32_t lost_attempts = 0;
+  // The longest time that a checkpoint of it took; empty before the first.
+  std::optional<absl::Duration> checkpoint_time;
+  // Ids of the waiting jobs that its present attempt started ahead of, on what is reserved for them.
+  std::vector<std::string> overtook;
 };
 
 // One durable change of one job; applied as a whole or not at all.
@@ -96,6 +101,23 @@ struct EventPage {
   // Of the job's newest event; 0 when there is none.
   uint64_t last_sequence = 0;
 };
+
+// Which jobs, in which order, how many.
+struct JobQuery {
+  // Jobs on a page, >= 1. A page may have fewer, or none, though more follow.
+  int page_size = 100;
+  // Of the page before; empty: the first page.
+  std::string page_token;
+  // In one of these; empty: any.
+  std::vector<v1::Job::State> states;
+  JobFilter filter;
+  JobOrder order;
+  // Of this user alone; empty optional: of all.
+  std::optional<std::string> owner;
+};
+
+// INVALID_ARGUMENT for a page token that ListJobs did not give for the rest of the query.
+absl::Status CheckPageToken(const JobQuery& query);
 
 struct JobPage {
   std::vector<v1::Job> jobs;

@@ -62,6 +62,25 @@ constexpr char kVersion2[] = R"sql(
     id TEXT PRIMARY KEY,
     first INTEGER NOT NULL,
     jobs INTEGER NOT NULL) WITHOUT ROWID;
+  -- What jobs are looked for by, apart from what changes with every write. Filled from the jobs, see Database::FillJobIndex.
+  CREATE TABLE job_index(
+    sequence INTEGER PRIMARY KEY,
+    name TEXT NOT NULL,
+    user TEXT NOT NULL,
+    priority INTEGER NOT NULL,
+    create_time INTEGER NOT NULL);
+  CREATE INDEX job_index_by_name ON job_index(name);
+  CREATE INDEX job_index_by_user ON job_index(user);
+  CREATE INDEX job_index_by_priority ON job_index(priority);
+  CREATE INDEX job_index_by_create_time ON job_index(create_time);
+  CREATE TABLE job_labels(
+    key TEXT NOT NULL,
+    value TEXT NOT NULL,
+    job INTEGER NOT NULL,
+    PRIMARY KEY(key, value, job)) WITHOUT ROWID;
+  -- Seconds that a checkpoint of the job took at most, and the waiting jobs that it started ahead of, by id.
+  ALTER TABLE jobs ADD COLUMN checkpoint_seconds REAL;
+  ALTER TABLE jobs ADD COLUMN overtook TEXT NOT NULL DEFAULT '';
 )sql";
 
 }  // namespace

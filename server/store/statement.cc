@@ -13,8 +13,16 @@ Statement::Statement(const Database& database, const char* sql) : database_(data
   statement_ = cached;
 }
 
+Statement::Statement(const Database& database, absl::string_view sql, Once) : database_(database), is_own_(true) {
+  Check(sqlite3_prepare_v3(database.db_, sql.data(), static_cast<int>(sql.size()), 0, &statement_, nullptr));
+}
+
 Statement::~Statement() {
   if (statement_ == nullptr) return;
+  if (is_own_) {
+    sqlite3_finalize(statement_);
+    return;
+  }
   sqlite3_reset(statement_);
   sqlite3_clear_bindings(statement_);
 }
@@ -72,6 +80,7 @@ double Statement::RealAt(int column) const { return sqlite3_column_double(statem
 bool Statement::NullAt(int column) const { return sqlite3_column_type(statement_, column) == SQLITE_NULL; }
 
 size_t Statement::SizeAt(int column) const { return static_cast<size_t>(sqlite3_column_bytes(statement_, column)); }
+bool Statement::IsTextAt(int column) const { return sqlite3_column_type(statement_, column) == SQLITE_TEXT; }
 
 std::string Statement::BytesAt(int column) const {
   const void* data = sqlite3_column_blob(statement_, column);

@@ -21,6 +21,9 @@ class Statement {
   // `sql` must outlive `database` (a literal): the compiled form is cached by its address and shared, so two
   // statements of one text must not be alive at once.
   Statement(const Database& database, const char* sql);
+  // Of a text that is made for the occasion: compiled anew, and not kept.
+  struct Once {};
+  Statement(const Database& database, absl::string_view sql, Once once);
   ~Statement();
   Statement(const Statement&) = delete;
   Statement& operator=(const Statement&) = delete;
@@ -41,6 +44,7 @@ class Statement {
   int64_t IntAt(int column) const;
   double RealAt(int column) const;
   bool NullAt(int column) const;
+  bool IsTextAt(int column) const;
   std::string BytesAt(int column) const;
   // Of its bytes.
   size_t SizeAt(int column) const;
@@ -52,6 +56,7 @@ class Statement {
 
   const Database& database_;
   sqlite3_stmt* statement_ = nullptr;
+  bool is_own_ = false;
   int bound_ = 0;
   absl::Status status_;
 };

@@ -244,6 +244,16 @@ def job_files():
                                  b"max_spec_bytes: 4096\ndefault_precision_mode: bf16\nheartbeat_timeout_seconds: 30\n")
 
 
+def filters():
+    yield "job_filter/states", b'state = RUNNING AND (user = "ann" OR NOT labels.team:*)\ncreate_time desc\n'
+    yield "job_filter/names", b'name:"jo" AND priority >= -3\npriority asc\n'
+    yield "job_filter/times", (b'create_time >= "2023-01-31T12:00:00Z" AND create_time < '
+                               b'"2024-01-31T12:00:00.5+01:00"\n\n')
+    yield "job_filter/labels", b"label.'a b' != \"c\\\"d\" AND sweep = 01hz\nname desc\n"
+    yield "job_filter/depth", b"(" * 10 + b"NOT " * 6 + b"state != succeeded" + b")" * 10 + b"\nuser\n"
+    yield "job_filter/token", b"\n\nMDEyMzQ1Njc4OWFiY2RlZjoxOjA"
+
+
 def message(kind, **fields):
     return json_format.ParseDict(fields, kind())
 
@@ -296,7 +306,7 @@ def conversations():
 
 def main():
     target = sys.argv[1]
-    makers = (arrays, tables, pictures, sounds, tensors, networks, job_files, messages, conversations, trained)
+    makers = (arrays, tables, pictures, sounds, tensors, networks, job_files, filters, messages, conversations, trained)
     for maker in makers:
         for name, data in maker():
             path = os.path.join(target, name)

@@ -35,7 +35,7 @@ absl::StatusOr<int64_t> Fill(const std::string& state_dir, int64_t stored) {
   AMPD_ASSIGN_OR_RETURN(const auto counts, database->JobCounts());
   int64_t jobs = 0;
   for (const auto& [state, count] : counts) jobs += count;
-  AMPD_ASSIGN_OR_RETURN(const JobPage page, database->ListJobs(1, "", {}));
+  AMPD_ASSIGN_OR_RETURN(const JobPage page, database->ListJobs({.page_size = 1}));
   if (page.jobs.empty()) return absl::FailedPreconditionError("no job to take as a pattern");
   AMPD_ASSIGN_OR_RETURN(int64_t sequence, database->LastSubmitSequence());
   AMPD_ASSIGN_OR_RETURN(const std::string last_id, database->LastJobId());

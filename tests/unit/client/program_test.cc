@@ -225,6 +225,29 @@ TEST_F(ProgramTest, ListFollowsPages) {
   EXPECT_THAT(err(), HasSubstr("no such state 'runing'; did you mean RUNNING?"));
 }
 
+TEST_F(ProgramTest, ListAsksForWhatItsOptionsSay) {
+  EXPECT_EQ(Run({"list", "--user", "a\"n\\n", "--label", "team=vi=sion", "--label", "x=", "--filter", "name:a OR name:b",
+                 "--sort", "priority desc"}),
+            0);
+  EXPECT_EQ(fake_.listed.back().filter(),
+            R"((name:a OR name:b) AND user = "a\"n\\n" AND labels."team" = "vi=sion" AND labels."x" = "")");
+  EXPECT_EQ(fake_.listed.back().order_by(), "priority desc");
+  EXPECT_EQ(Run({"list", "--filter", "name:a OR name:b"}), 0);
+  EXPECT_EQ(fake_.listed.back().filter(), "name:a OR name:b");
+  EXPECT_EQ(Run({"list", "--since", "2026-01-31T12:00:00Z"}), 0);
+  EXPECT_EQ(fake_.listed.back().filter(), "create_time >= \"2026-01-31T12:00:00+00:00\"");
+  for (const char* age : {"2h", "7d", "90m", "0.5d"}) {
+    EXPECT_EQ(Run({"list", "--since", age}), 0) << age;
+    EXPECT_THAT(fake_.listed.back().filter(), StartsWith("create_time >= \"20"));
+  }
+  for (const char* wrong : {"yesterday", "-2h", "d", "2", "99999999d", "inf"}) {
+    EXPECT_EQ(Run({"list", "--since", wrong}), 2) << wrong;
+    EXPECT_THAT(err(), HasSubstr("no age like 30m"));
+  }
+  EXPECT_EQ(Run({"list", "--label", "team"}), 2);
+  EXPECT_THAT(err(), HasSubstr("'team' is not KEY=VALUE"));
+}
+
 TEST_F(ProgramTest, DownloadMakesTheFolderOnce) {
   v1::FileChunk chunk;
   chunk.set_file("model.safetensors");

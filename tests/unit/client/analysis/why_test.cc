@@ -100,6 +100,17 @@ TEST(Why, AFailureTellsWhatToTry) {
   }
 }
 
+TEST(Why, AJobWithoutRoomSaysWhatToDo) {
+  WhyInput input{.job = ExampleJob(v1::Job::PAUSED)};
+  input.job.set_pause_reason(v1::Job::NO_DISK_SPACE);
+  input.events.push_back(
+      EventsOf({R"({state_change: {from: RUNNING, to: PAUSED, reason: "no room in the state directory: disk"}})"})[0]);
+  const Finding finding = Find(Why(input), "paused");
+  EXPECT_EQ(finding.because[0], "no room in the state directory: disk");
+  EXPECT_THAT(finding.because[1], HasSubstr("by itself"));
+  EXPECT_THAT(finding.advice, Contains(HasSubstr("make room")));
+}
+
 TEST(Why, EveryStateHasAnAnswer) {
   for (int s = 1; s < v1::Job::State_descriptor()->value_count(); ++s) {
     WhyInput input;

@@ -93,7 +93,7 @@ std::unique_ptr<Store> OpenAt(const std::string& state_dir) {
 
 // What of the fixtures' jobs must be there in any schema.
 void ExpectEverything(Store& store, const std::string& what) {
-  const auto page = store.Await([](const Database& database) { return database.ListJobs(100, "", {}); });
+  const auto page = store.Await([](const Database& database) { return database.ListJobs({}); });
   ASSERT_TRUE(page.ok()) << what << page.status();
   std::map<std::string, v1::Job> jobs;
   for (const v1::Job& job : page->jobs) jobs[job.spec().name()] = job;

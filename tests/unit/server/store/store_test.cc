@@ -241,7 +241,9 @@ TEST(StoreTest, ListsPagesNewestFirstAndFilters) {
     ASSERT_TRUE(WriteAndWait(*store, write).ok());
   }
   const auto list = [&](int size, const std::string& token, std::vector<v1::Job::State> states) {
-    return store->Await([&](const Database& database) { return database.ListJobs(size, token, states); });
+    return store->Await([&](const Database& database) {
+      return database.ListJobs({.page_size = size, .page_token = token, .states = states});
+    });
   };
   std::vector<std::string> seen;
   std::string token;
