@@ -37,8 +37,6 @@ std::string Does(Job::QueueReason reason) {
       return "a device that nobody holds is out of order";
     case Job::DRAINING:
       return "the server is shutting down";
-    case Job::DISK_SPACE:
-      return "the server's state directory has too little room";
     default:
       return Job::QueueReason_Name(reason);
   }

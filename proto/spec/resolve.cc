@@ -128,12 +128,37 @@ constexpr absl::string_view kMetrics[] = {"loss",
                                           "beam_label_error_rate",
                                           "mean_average_precision"};
 
+// Those of them that evaluations with this loss can have; what the data decides is left open.
+std::vector<absl::string_view> MetricsOf(const v1::LossSpec& loss) {
+  if (loss.has_multibox()) return {"loss", "mean_average_precision"};
+  if (loss.has_ctc()) {
+    std::vector<absl::string_view> metrics = {"loss", "label_error_rate", "exact_match"};
+    if (loss.ctc().beam_width() > 0) metrics.insert(metrics.end(), {"beam_exact_match", "beam_label_error_rate"});
+    return metrics;
+  }
+  if (loss.has_softmax_cross_entropy()) return {"loss", "accuracy", "top5", "perplexity"};
+  return {"loss", "accuracy", "top5"};
+}
+
+void CheckMetricOfLoss(const v1::JobSpec& spec, Violations* violations) {
+  const std::string& metric = spec.checkpoint().keep_best();
+  const v1::LossSpec& loss = spec.model().loss();
+  // Of networks the phases have losses; of a loss that is wrong that is told.
+  if (loss.kind_case() == v1::LossSpec::KIND_NOT_SET) return;
+  const std::vector<absl::string_view> metrics = MetricsOf(loss);
+  if (std::find(metrics.begin(), metrics.end(), metric) != metrics.end()) return;
+  violations->Add("checkpoint.keep_best", absl::StrCat("with this loss evaluations have no metric ", Quoted(metric),
+                                                       ", but ", absl::StrJoin(metrics, ", ")));
+}
+
 void CheckKeepBest(const v1::JobSpec& spec, Violations* violations) {
   const std::string& metric = spec.checkpoint().keep_best();
   if (metric.empty()) return;
   if (std::find(std::begin(kMetrics), std::end(kMetrics), metric) == std::end(kMetrics)) {
     violations->Add("checkpoint.keep_best",
                     absl::StrCat("no metric is named ", Quoted(metric), ", but ", absl::StrJoin(kMetrics, ", ")));
+  } else {
+    CheckMetricOfLoss(spec, violations);
   }
   if (spec.has_bench()) violations->Add("checkpoint.keep_best", "a job with bench keeps no checkpoints");
   if (!spec.has_bench() && !spec.data().has_eval()) violations->Add("checkpoint.keep_best", "needs data.eval");

@@ -22,6 +22,7 @@ ControllerCore::ControllerCore(ControllerOptions options, Store* store, EventLog
       post_(std::move(post)),
       draining_(draining),
       usage_(options_.usage_half_life),
+      idle_until_(clock->Monotonic()),
       disk_shortage_(options_.disk_shortage) {
   for (const v1::Device& device : options_.devices) devices_.push_back({device, {}});
 }

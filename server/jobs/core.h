@@ -107,6 +107,8 @@ struct LiveJob {
   // Up to when its devices were paid for, by the monotonic clock; unset while it holds none.
   std::optional<absl::Duration> charged_until;
   double usd_per_second = 0;
+  // Of the time so far that was for nothing what is not counted so yet.
+  double wasted_seconds = 0;
   TimerId cost_timer = 0;
   // Told when the changes so far are durable.
   std::vector<Waiter> waiters;
@@ -279,6 +281,10 @@ class ControllerCore {
   // Charges up to now; to be called before `event` is added to the job.
   void ChargeEvent(LiveJob& live, const v1::JobEvent& event);
   void AddWaste(LiveJob& live, double seconds);
+  // Adds to the counters of device time and dollars by use: what a job had; what nobody had.
+  void CountUse(LiveJob& live, double seconds);
+  void CountIdle();
+  void StoreIdle();
   bool HasPrice(const v1::Device& device) const;
   void ArmCostLimit(LiveJob& live);
   void OnCostLimit(LiveJob& live);
@@ -401,6 +407,10 @@ class ControllerCore {
   std::string drain_late_;
   std::vector<std::function<void()>> detach_done_;
   std::string drain_reason_;
+  // Up to when idle time is counted, and what of it is not stored yet.
+  absl::Duration idle_until_;
+  std::map<std::string, double> idle_;
+  bool idle_in_flight_ = false;
   // What the daemon saw of the file system, and what the store said.
   std::string disk_shortage_;
   std::string store_shortage_;

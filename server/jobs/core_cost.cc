@@ -2,14 +2,18 @@
 // event and at an attempt's end, so that it is durable together with what it was paid for.
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "engine/core/status.h"
 #include "server/jobs/core.h"
+#include "server/metrics/metrics.h"
 
 namespace ampd {
 namespace {
 
 constexpr double kSecondsPerHour = 3600;
+// Of idle time, as much is lost with a daemon.
+constexpr absl::Duration kIdlePeriod = absl::Minutes(1);
 
 double UsdPerHour(const std::vector<v1::DeviceModel>& models, const v1::Device& device) {
   const v1::DeviceModel* model = ModelOfDevice(models, device);
@@ -28,19 +32,67 @@ void ControllerCore::StartCharging(LiveJob& live, absl::Duration since) {
 }
 
 void ControllerCore::Charge(LiveJob& live) {
-  if (!live.charged_until || live.usd_per_second <= 0) return;
+  if (!live.charged_until) return;
   const absl::Duration now = clock_->Monotonic();
-  const double usd = live.usd_per_second * std::max(0.0, absl::ToDoubleSeconds(now - *live.charged_until));
+  const double seconds = std::max(0.0, absl::ToDoubleSeconds(now - *live.charged_until));
   live.charged_until = now;
+  CountUse(live, seconds);
+  if (live.usd_per_second <= 0) return;
+  const double usd = live.usd_per_second * seconds;
   v1::Job& job = live.job.MutableRecord().job;
   job.set_cost_usd(job.cost_usd() + usd);
   // Present beside it, also while nothing was wasted.
   job.set_wasted_usd(job.wasted_usd());
 }
 
+// Counters only grow, and what was for nothing is known afterwards: as much of the time that follows is counted for it.
+void ControllerCore::CountUse(LiveJob& live, double seconds) {
+  if (!(seconds > 0)) return;
+  const double wasted = std::min(seconds, live.wasted_seconds);
+  live.wasted_seconds -= wasted;
+  const std::string& user = live.job.proto().user();
+  const double devices = DevicesOf(live);
+  // Of one that is shared its part, so that what all jobs cost together is what their devices do.
+  const double usd = live.devices.empty() ? 0 : live.usd_per_second * devices / static_cast<double>(live.devices.size());
+  std::map<std::string, double> deltas;
+  for (const auto& [use, part] : {std::pair(kUseful, seconds - wasted), std::pair(kWasted, wasted)}) {
+    if (part > 0) deltas[UseCounter(kDeviceSecondsCounter, use, user)] = part * devices;
+    if (part > 0 && usd > 0) deltas[UseCounter(kCostCounter, use, user)] = part * usd;
+  }
+  live.job.AddToCounters(deltas);
+}
+
+void ControllerCore::CountIdle() {
+  const absl::Duration now = clock_->Monotonic();
+  const double seconds = std::max(0.0, absl::ToDoubleSeconds(now - std::exchange(idle_until_, now)));
+  for (const DeviceSlot& slot : devices_) {
+    if (!slot.job_ids.empty() || !(seconds > 0)) continue;
+    idle_[UseCounter(kDeviceSecondsCounter, kIdle, "")] += seconds;
+    const double usd = seconds * UsdPerHour(options_.device_models, slot.device) / kSecondsPerHour;
+    if (usd > 0) idle_[UseCounter(kCostCounter, kIdle, "")] += usd;
+  }
+}
+
+// Nothing else may be written for days.
+void ControllerCore::StoreIdle() {
+  CountIdle();
+  timers_.Add(clock_->Monotonic() + kIdlePeriod, [this] { StoreIdle(); });
+  if (idle_.empty() || idle_in_flight_) return;
+  idle_in_flight_ = true;
+  auto deltas = std::make_shared<std::map<std::string, double>>(std::exchange(idle_, {}));
+  store_->Change([deltas](Database& database) { return database.AddToCounters(*deltas); },
+                 [this, deltas](const absl::Status& status) {
+                   if (status.ok() && metrics_ != nullptr) metrics_->AddToCounters(*deltas);
+                   post_([this, deltas, ok = status.ok()] {
+                     idle_in_flight_ = false;
+                     if (ok) return;
+                     for (const auto& [name, delta] : *deltas) idle_[name] += delta;
+                   });
+                 });
+}
+
 void ControllerCore::ChargeEvent(LiveJob& live, const v1::JobEvent& event) {
   Charge(live);
-  if (live.usd_per_second <= 0) return;
   const JobRecord& record = live.job.record();
   const v1::JobSummary& summary = record.job.summary();
   int64_t steps = 0;
@@ -69,6 +121,8 @@ void ControllerCore::ChargeEvent(LiveJob& live, const v1::JobEvent& event) {
 
 void ControllerCore::AddWaste(LiveJob& live, double seconds) {
   if (!(seconds > 0)) return;
+  live.wasted_seconds += seconds;
+  if (live.usd_per_second <= 0) return;
   v1::Job& job = live.job.MutableRecord().job;
   // Repeated steps may take longer than those that were paid for.
   job.set_wasted_usd(std::min(job.cost_usd(), job.wasted_usd() + live.usd_per_second * seconds));

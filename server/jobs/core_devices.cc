@@ -120,6 +120,7 @@ const DeviceSet& ControllerCore::UsableDevices(LiveJob& live) const {
 
 void ControllerCore::ReleaseDevices(LiveJob& live) {
   ChargeUsage(live);
+  CountIdle();
   for (const std::string& device : live.devices) {
     DeviceSlot* slot = FindDevice(device);
     if (slot == nullptr || std::erase(slot->job_ids, live.job.id()) == 0) continue;

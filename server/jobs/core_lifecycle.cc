@@ -52,6 +52,7 @@ absl::Status ControllerCore::Recover() {
   }
   LookUpDependencies({ended.begin(), ended.end()});
   for (const FoundWorker& found : launcher_->FindWorkers()) AdoptOrEnd(found);
+  StoreIdle();
   return absl::OkStatus();
 }
 
@@ -260,9 +261,9 @@ void ControllerCore::WorkerGone(LiveJob& live) {
   if (!live.has_worker) return;
   CancelTimers(live);
   CloseConnection(live, absl::FailedPreconditionError("the attempt is over"));
+  Charge(live);
   ReleaseDevices(live);
   EndCheckpointWaiters(live, false);
-  Charge(live);
   live.charged_until.reset();
   live.meter.reset();
   live.has_worker = false;

@@ -209,6 +209,7 @@ void ControllerCore::ArmRelease() {
 
 void ControllerCore::StartJob(LiveJob& live, const Assignment& assignment) {
   queue_.Remove(live.job.id());
+  CountIdle();
   int threads = 0;
   for (const std::string& device : assignment.device_ids) {
     DeviceSlot* slot = FindDevice(device);

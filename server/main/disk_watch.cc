@@ -2,6 +2,7 @@
 
 #include <sys/statvfs.h>
 
+#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -29,20 +30,21 @@ DiskWatch::DiskWatch(Options options, SpaceJudge* judge)
 
 DiskWatch::~DiskWatch() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     stopping_ = true;
   }
-  wake_.notify_all();
+  wake_.NotifyAll();
   thread_.join();
 }
 
 void DiskWatch::Run() {
-  std::unique_lock lock(mutex_);
-  while (!stopping_) {
-    lock.unlock();
+  while (true) {
     Look();
-    lock.lock();
-    wake_.wait_for(lock, absl::ToChronoMilliseconds(options_.period), [this] { return stopping_; });
+    const MutexLock lock(&mutex_);
+    const auto deadline = std::chrono::steady_clock::now() + absl::ToChronoMilliseconds(options_.period);
+    while (!stopping_ && wake_.WaitUntil(&mutex_, deadline)) {
+    }
+    if (stopping_) return;
   }
 }
 

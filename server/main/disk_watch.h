@@ -2,15 +2,14 @@
 #ifndef AMPD_SERVER_MAIN_DISK_WATCH_H_
 #define AMPD_SERVER_MAIN_DISK_WATCH_H_
 
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 
 #include "absl/time/time.h"
+#include "engine/core/mutex.h"
 
 namespace ampd {
 
@@ -56,10 +55,11 @@ class DiskWatch {
 
   const Options options_;
   SpaceJudge* const judge_;
+  // Used by the thread alone.
   std::string told_;
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  bool stopping_ = false;
+  Mutex mutex_;
+  CondVar wake_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

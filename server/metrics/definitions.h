@@ -65,6 +65,14 @@ inline constexpr Metric kJobsSucceeded = {Metric::kCounter, kJobsSucceededCounte
 inline constexpr Metric kJobsFailed = {Metric::kCounter, kJobsFailedCounter, "Jobs that ended in FAILED."};
 inline constexpr Metric kJobsCancelled = {Metric::kCounter, kJobsCancelledCounter, "Jobs that ended in CANCELLED."};
 
+// Of the fleet, by labels use and user; the first 100 users, the others as "other".
+inline constexpr Metric kDeviceSeconds = {
+    Metric::kCounter, kDeviceSecondsCounter,
+    "Time of devices by label use: useful, wasted (of steps that were lost or skipped, once that is known) or idle (held "
+    "by no job), and by label user. A device that is shared counts for each job by its share."};
+inline constexpr Metric kCost = {Metric::kCounter, kCostCounter,
+                                 "What that time cost at the devices' prices, in US dollars, by the same labels."};
+
 // Of a device, label device.
 inline constexpr Metric kDeviceUtilization = {Metric::kGauge, "ampd_device_utilization_ratio",
                                               "Share of the device in use over the last seconds, 0 to 1."};
@@ -157,6 +165,8 @@ inline std::vector<const Metric*> FleetCounters() {
           &kEventsWritten, &kJobsSucceeded, &kJobsFailed, &kJobsCancelled};
 }
 
+inline std::vector<const Metric*> UseCounters() { return {&kDeviceSeconds, &kCost}; }
+
 inline std::vector<const Metric*> DeviceMetrics() {
   return {&kDeviceUtilization, &kDeviceMemoryUsed,     &kDeviceMemoryTotal, &kDeviceBusy,     &kDeviceCondition,
           &kGpuInfo,           &kGpuMemoryUtilization, &kGpuMemoryFree,     &kGpuPower,       &kGpuPowerLimit,
@@ -206,6 +216,7 @@ inline std::vector<const Metric*> AllMetrics() {
                                     &kJobEvaluationAccuracy};
   for (const Metric* metric : DeviceMetrics()) all.push_back(metric);
   for (const Metric* metric : FleetCounters()) all.push_back(metric);
+  for (const Metric* metric : UseCounters()) all.push_back(metric);
   return all;
 }
 

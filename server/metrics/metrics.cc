@@ -7,11 +7,14 @@
 #include <prometheus/text_serializer.h>
 
 #include <algorithm>
+#include <set>
 #include <sstream>
 #include <unordered_map>
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "engine/core/mutex.h"
 #include "server/metrics/definitions.h"
 #include "server/metrics/device_series.h"
@@ -25,6 +28,11 @@ using prometheus::Family;
 using prometheus::Gauge;
 using prometheus::Histogram;
 using prometheus::Labels;
+
+// Within the names of counters in the store.
+constexpr char kBetween = '|';
+constexpr size_t kMaxUsers = 100;
+constexpr char kOtherUsers[] = "other";
 
 std::string StateLabel(v1::Job::State state) { return absl::AsciiStrToLower(v1::Job::State_Name(state)); }
 
@@ -50,6 +58,10 @@ const Buckets& BucketsOf(const Metric& metric) {
 
 }  // namespace
 
+std::string UseCounter(const char* counter, const char* use, const std::string& user) {
+  return absl::StrCat(counter, std::string(1, kBetween), use, std::string(1, kBetween), user);
+}
+
 class Metrics::Impl {
  public:
   Impl(const std::string& version, const Clock* clock);
@@ -60,6 +72,7 @@ class Metrics::Impl {
   void SetQueue(const QueueFigures& queue) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void OnRpc(const std::string& method, const std::string& code, double seconds) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void OnCallRefused(const std::string& call_class) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void AddToCounters(const std::map<std::string, double>& deltas) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   std::string Serialize(const SampledFigures& sampled) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
   Mutex mutex;
@@ -74,6 +87,7 @@ class Metrics::Impl {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void OnEvent(const std::string& job, const v1::JobEvent& event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void AddToFleet(const std::string& name, double delta) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void AddToUse(const std::string& name, double delta) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   Histogram& HistogramOf(const Metric& metric, const Labels& labels = {}) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
   const Clock* const clock_;
@@ -82,6 +96,8 @@ class Metrics::Impl {
   std::unordered_map<const Metric*, Family<Counter>*> counters_ ABSL_GUARDED_BY(mutex);
   std::unordered_map<const Metric*, Family<Histogram>*> histograms_ ABSL_GUARDED_BY(mutex);
   std::map<std::string, Counter*> fleet_ ABSL_GUARDED_BY(mutex);
+  // Those with series of their own.
+  std::set<std::string> users_ ABSL_GUARDED_BY(mutex);
   std::map<v1::Job::State, Gauge*> states_ ABSL_GUARDED_BY(mutex);
   std::map<v1::Job::QueueReason, Gauge*> reasons_ ABSL_GUARDED_BY(mutex);
   // Since when a job waits, or is being started.
@@ -116,7 +132,7 @@ Histogram& Metrics::Impl::HistogramOf(const Metric& metric, const Labels& labels
 
 void Metrics::Impl::Restore(const std::map<std::string, double>& counters,
                             const std::map<v1::Job::State, int64_t>& job_counts) {
-  for (const auto& [name, value] : counters) AddToFleet(name, value);
+  AddToCounters(counters);
   for (const auto& [state, count] : job_counts) {
     if (states_.count(state) > 0) states_[state]->Set(static_cast<double>(count));
   }
@@ -124,12 +140,30 @@ void Metrics::Impl::Restore(const std::map<std::string, double>& counters,
 
 void Metrics::Impl::AddToFleet(const std::string& name, double delta) {
   const auto counter = fleet_.find(name);
-  if (counter != fleet_.end() && delta > 0) counter->second->Increment(delta);
+  if (!(delta > 0)) return;
+  if (counter != fleet_.end()) return counter->second->Increment(delta);
+  AddToUse(name, delta);
+}
+
+void Metrics::Impl::AddToUse(const std::string& name, double delta) {
+  const std::vector<std::string> parts = absl::StrSplit(name, absl::MaxSplits(kBetween, 2));
+  if (parts.size() != 3) return;
+  for (const Metric* metric : UseCounters()) {
+    if (parts[0] != metric->name) continue;
+    // Each user is a series, for ever.
+    if (users_.size() < kMaxUsers) users_.insert(parts[2]);
+    const std::string user = users_.contains(parts[2]) ? parts[2] : kOtherUsers;
+    counters_[metric]->Add({{"use", parts[1]}, {"user", user}}).Increment(delta);
+  }
+}
+
+void Metrics::Impl::AddToCounters(const std::map<std::string, double>& deltas) {
+  for (const auto& [name, delta] : deltas) AddToFleet(name, delta);
 }
 
 void Metrics::Impl::OnWrite(const JobWrite& write) {
   const std::string& job = write.record.job.id();
-  for (const auto& [name, delta] : write.counter_deltas) AddToFleet(name, delta);
+  AddToCounters(write.counter_deltas);
   for (const v1::JobEvent& event : write.events) OnEvent(job, event);
   jobs_.OnWrite(write);
 }
@@ -215,6 +249,11 @@ void Metrics::Restore(const std::map<std::string, double>& counters,
 void Metrics::OnWrite(const JobWrite& write) {
   const MutexLock lock(&impl_->mutex);
   impl_->OnWrite(write);
+}
+
+void Metrics::AddToCounters(const std::map<std::string, double>& deltas) {
+  const MutexLock lock(&impl_->mutex);
+  impl_->AddToCounters(deltas);
 }
 
 void Metrics::OnCommit(double seconds) { impl_->commit->Observe(seconds); }

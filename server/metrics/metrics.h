@@ -30,6 +30,14 @@ inline constexpr char kJobsCancelledCounter[] = "ampd_jobs_cancelled_total";
 inline constexpr char kInputWaitCounter[] = "ampd_input_wait_seconds_total";
 inline constexpr char kCheckpointBytesCounter[] = "ampd_checkpoint_bytes_total";
 
+// Counters by what devices were for and by user; UseCounter is their name in the store.
+inline constexpr char kDeviceSecondsCounter[] = "ampd_device_seconds_total";
+inline constexpr char kCostCounter[] = "ampd_cost_usd_total";
+inline constexpr char kUseful[] = "useful";
+inline constexpr char kWasted[] = "wasted";
+inline constexpr char kIdle[] = "idle";
+std::string UseCounter(const char* counter, const char* use, const std::string& user);
+
 // Jobs that wait for a device.
 struct QueueFigures {
   std::map<v1::Job::QueueReason, int64_t> by_reason;
@@ -60,6 +68,8 @@ class Metrics {
   void Restore(const std::map<std::string, double>& counters, const std::map<v1::Job::State, int64_t>& job_counts);
   // A durable change: EventLog's listener.
   void OnWrite(const JobWrite& write);
+  // What was added to the fleet's counters apart from jobs, once that is durable.
+  void AddToCounters(const std::map<std::string, double>& deltas);
   // A commit of the store: Store::Options::on_commit.
   void OnCommit(double seconds);
   void SetQueue(const QueueFigures& queue);

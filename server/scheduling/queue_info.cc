@@ -98,7 +98,7 @@ Block OfClass(const SchedulingSnapshot& snapshot, const ClassBlock& block, const
 Block BlockOf(const SchedulingSnapshot& snapshot, const Decision& decision, const QueuedJob& job) {
   if (decision.draining) return {v1::Job::DRAINING, "the daemon is shutting down"};
   if (snapshot.queue->IsHeld(job)) return Held(job);
-  if (!decision.no_space.empty()) return {v1::Job::DISK_SPACE, decision.no_space};
+  if (!decision.no_space.empty()) return {v1::Job::RESOURCES, decision.no_space};
   if (const auto own = decision.job_blocks.find(job.id); own != decision.job_blocks.end()) return own->second;
   const int cls = snapshot.queue->ClassOf(job);
   const QueueLine& line = snapshot.queue->LineOf(job);

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -20,12 +21,17 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "engine/core/status.h"
+#include "google/protobuf/struct.pb.h"
+#include "google/protobuf/util/json_util.h"
 
 namespace ampd {
 namespace {
 
 constexpr char kManifest[] = "MANIFEST";
 constexpr int64_t kMaxManifestBytes = 1 << 16;
+// As train_state.h of the engine names it. It holds the spec, of at most 64 MiB, as JSON in JSON.
+constexpr char kState[] = "state.json";
+constexpr int64_t kMaxStateBytes = int64_t{256} << 20;
 constexpr int64_t kReadBytes = 1 << 20;
 
 bool IsCheckpointName(absl::string_view name) {
@@ -165,6 +171,30 @@ absl::Status Describe(int parent, v1::Checkpoint* checkpoint) {
   return absl::OkStatus();
 }
 
+// The step of the best checkpoint so far, as the training state in this one tells it; none where it keeps no best, or does not read.
+std::optional<int64_t> BestStep(int parent, const std::string& name) {
+  const UniqueFd directory = OpenDirectory(parent, name);
+  const absl::StatusOr<CheckpointFile> file = OpenFile(directory.get(), kState);
+  if (!file.ok() || file->size > kMaxStateBytes) return std::nullopt;
+  const absl::StatusOr<std::string> json = ReadChunk(*file, 0, file->size);
+  google::protobuf::Struct state;
+  if (!json.ok() || !google::protobuf::util::JsonStringToMessage(*json, &state).ok()) return std::nullopt;
+  const auto best = state.fields().find("best");
+  if (best == state.fields().end()) return std::nullopt;
+  const auto& fields = best->second.struct_value().fields();
+  const auto step = fields.find("step");
+  const bool is_step = step != fields.end() && step->second.number_value() >= 0 && step->second.number_value() < 1e15;
+  return is_step ? std::optional(static_cast<int64_t>(step->second.number_value())) : std::nullopt;
+}
+
+void MarkBest(int parent, std::vector<v1::Checkpoint>* checkpoints) {
+  const auto newest = std::find_if(checkpoints->begin(), checkpoints->end(),
+                                   [](const v1::Checkpoint& checkpoint) { return checkpoint.damage().empty(); });
+  if (newest == checkpoints->end()) return;
+  const std::optional<int64_t> best = BestStep(parent, newest->name());
+  for (v1::Checkpoint& checkpoint : *checkpoints) checkpoint.set_best(best && checkpoint.step() == *best);
+}
+
 // Newest first.
 std::vector<std::string> CheckpointNames(int directory) {
   std::vector<std::string> names;
@@ -214,6 +244,7 @@ std::vector<v1::Checkpoint> DescribeCheckpoints(const std::string& directory) {
     // A running job deletes old ones.
     if (!OpenDirectory(parent.get(), name).valid()) checkpoints.pop_back();
   }
+  MarkBest(parent.get(), &checkpoints);
   return checkpoints;
 }
 

@@ -96,6 +96,8 @@ class Database {
   absl::StatusOr<std::vector<DrainRecord>> Drains() const;
 
   absl::StatusOr<std::map<std::string, double>> Counters() const;
+  // To be called within a transaction.
+  absl::Status AddToCounters(const std::map<std::string, double>& deltas);
   // How many jobs are in each state; states without one are absent.
   absl::StatusOr<std::map<v1::Job::State, int64_t>> JobCounts() const;
   // 0 when there is no job yet.
@@ -127,7 +129,6 @@ class Database {
   absl::Status UpdateSpec(const JobRecord& record);
   absl::Status AppendEvents(const JobWrite& write, uint64_t last_sequence);
   absl::Status InsertCheckpoint(int64_t job, const v1::JobEvent& event);
-  absl::Status AddToCounters(const std::map<std::string, double>& deltas);
   absl::StatusOr<uint64_t> LastSequence(int64_t job) const;
   absl::Status ErrorOf(int code, absl::string_view what) const;
 

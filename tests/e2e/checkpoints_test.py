@@ -3,6 +3,8 @@
 import hashlib
 import os
 
+import grpc
+
 import ampd_process
 from ampd_process import DaemonTest, eventually, glyphs_job, losses_by_step
 
@@ -60,10 +62,11 @@ class CheckpointsTest(DaemonTest):
 
     def test_a_metric_that_the_model_has_not(self):
         ampd = self.daemon()
-        ended = ampd.run(job(keep_best="mean_average_precision"))
-        self.assert_state(ended, "FAILED")
-        self.assertIn("the evaluations have no metric mean_average_precision, but accuracy, loss", ended.failure.message)
-        self.assertEqual(ampd_process.failure_class(ended.failure), "INVALID_SPEC")
+        with self.assertRaises(grpc.RpcError) as caught:
+            ampd.submit(job(keep_best="mean_average_precision"))
+        self.assertEqual(caught.exception.code(), grpc.StatusCode.INVALID_ARGUMENT)
+        self.assertIn("checkpoint.keep_best: with this loss evaluations have no metric 'mean_average_precision', but loss, accuracy",
+                      caught.exception.details())
 
     def test_a_mirror_has_what_the_state_directory_has(self):
         mirror = os.path.join(self.folder, "mirror")

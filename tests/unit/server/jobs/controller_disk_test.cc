@@ -35,7 +35,7 @@ TEST_F(ControllerDiskTest, WithoutRoomNothingStartsAndTheJobSaysSo) {
   const std::string id = Submit();
   const v1::Job job = *Get(id);
   EXPECT_EQ(job.state(), v1::Job::QUEUED);
-  EXPECT_EQ(job.queue_reason(), v1::Job::DISK_SPACE);
+  EXPECT_EQ(job.queue_reason(), v1::Job::RESOURCES);
   EXPECT_EQ(job.queue_message(), kShortage);
   EXPECT_EQ(launcher_.launches(), 0u);
   SetShortage("");
@@ -154,7 +154,7 @@ TEST_F(ControllerDiskTest, AStoreThatTakesNoWritesHoldsJobsBackUntilItTakesSome)
   SetShortage("");
   const v1::Job job = *Get(waiting);
   EXPECT_EQ(job.state(), v1::Job::QUEUED);
-  EXPECT_EQ(job.queue_reason(), v1::Job::DISK_SPACE);
+  EXPECT_EQ(job.queue_reason(), v1::Job::RESOURCES);
   EXPECT_THAT(job.queue_message(), HasSubstr("takes no writes"));
   store_->Read(
       [](const Database& database) { EXPECT_TRUE(const_cast<Database&>(database).SetMaxPages(1 << 20).ok()); });

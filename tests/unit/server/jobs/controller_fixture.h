@@ -228,6 +228,7 @@ class ControllerTest : public ::testing::Test {
     options.same_pid_namespace = same_pid_namespace;
     options.checkpoint_root = "/checkpoints";
     options.artifact_root = "/artifacts";
+    options.start_root = dir_.path() + "/starts";
     options.data_roots = {"/data"};
     options.scheduling = scheduling_;
     options.max_queued_jobs_per_user = max_queued_jobs_per_user_;

@@ -4,6 +4,7 @@ namespace ampd {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 using ControllerRequestsTest = ControllerTest;
 
@@ -78,6 +79,40 @@ TEST_F(ControllerRequestsTest, JobsAreFoundByPrefixAndListed) {
   EXPECT_EQ(second->next_page_token(), "");
   request.set_page_size(1001);
   EXPECT_EQ(list().status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(ControllerRequestsTest, JobsAreListedByFilterAndOrder) {
+  std::vector<std::string> ids;
+  for (const int priority : {3, -1, 7}) {
+    CreateJobParams params = Params();
+    params.user = priority < 0 ? "ann" : "bob";
+    params.spec.mutable_resources()->set_priority(priority);
+    ids.push_back(Submit(std::move(params)));
+  }
+  v1::ListJobsRequest request;
+  const auto list = [&] {
+    return Await<v1::ListJobsResponse>([&](auto done) { controller_->ListJobs(request, std::move(done)); });
+  };
+  request.set_filter("priority >= 3 AND user = bob");
+  request.set_order_by("priority");
+  request.set_page_size(1);
+  const auto first = list();
+  ASSERT_TRUE(first.ok()) << first.status();
+  ASSERT_EQ(first->jobs_size(), 1);
+  EXPECT_EQ(first->jobs(0).id(), ids[0]);
+  EXPECT_EQ(first->jobs(0).spec().resources().priority(), 3) << "whole jobs";
+  request.set_page_token(first->next_page_token());
+  ASSERT_EQ(list()->jobs_size(), 1);
+  EXPECT_EQ(list()->jobs(0).id(), ids[2]);
+  request.set_filter("priority >= 4");
+  EXPECT_THAT(list().status().message(), HasSubstr("page_token"));
+  request.clear_page_token();
+  request.set_filter("priority >= ");
+  EXPECT_EQ(list().status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(list().status().message(), HasSubstr("filter: at byte 12: expected a value"));
+  request.clear_filter();
+  request.set_order_by("loss");
+  EXPECT_THAT(list().status().message(), HasSubstr("order_by: \"loss\" is not one of"));
 }
 
 TEST_F(ControllerRequestsTest, WhatIsPendingWhenTheControllerEndsIsCancelled) {

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "tests/unit/server/jobs/controller_fixture.h"
 
 namespace ampd {
@@ -50,6 +52,82 @@ TEST_F(ControllerRestartTest, AWorkerThatLivesComesBackAndNothingIsRepeated) {
     if (event.has_step()) steps.push_back(event.step().last_step());
   }
   EXPECT_THAT(steps, ElementsAre(1, 2, 3, 4, 5, 6, 7, 8));
+}
+
+class ControllerMemoryTest : public ControllerTest {
+ protected:
+  CreateJobParams With(int gpus, int priority, bool preemptible) {
+    CreateJobParams params = Params();
+    params.spec.mutable_resources()->set_gpus(gpus);
+    params.spec.mutable_resources()->set_priority(priority);
+    params.spec.mutable_resources()->set_preemptible(preemptible);
+    return params;
+  }
+  static bool AskedForCheckpoint(const std::shared_ptr<FakeConnection>& worker) {
+    return worker->WaitUntil([](const auto& messages) {
+      return std::any_of(messages.begin(), messages.end(), [](const v1::DaemonMessage& message) {
+        return message.command().kind() == v1::DaemonCommand::CHECKPOINT;
+      });
+    });
+  }
+  // A checkpoint that took so long.
+  void SendCheckpoint(const std::shared_ptr<FakeConnection>& worker, uint64_t number, double seconds) {
+    v1::WorkerMessage message;
+    message.mutable_event()->set_number(number);
+    v1::CheckpointSaved& saved = *message.mutable_event()->mutable_event()->mutable_checkpoint();
+    saved.set_checkpoint("step-1");
+    saved.set_write_seconds(seconds);
+    controller_->WorkerMessage(worker, message);
+    EXPECT_TRUE(worker->WaitForAck(number));
+  }
+};
+
+TEST_F(ControllerMemoryTest, WhoOvertookTheHeadOfTheQueueStopsForItAfterARestartToo) {
+  RestartDaemon(2);
+  Submit(With(1, 0, false));
+  auto first = AttachLaunched(0);
+  const std::string head = Submit(With(2, 0, false));
+  const std::string overtaker = Submit(With(1, 0, true));
+  auto second = AttachLaunched(1);
+  WaitFor(overtaker, v1::Job::RUNNING);
+  const std::string keys[] = {first->WaitForWelcome().session_key(), second->WaitForWelcome().session_key()};
+  Settle();
+  RestartDaemon(2);
+  const FakeLauncher::Process processes[] = {launcher_.Wait(0), launcher_.Wait(1)};
+  first = Attach(Hello(processes[0].request.job_id, 1, keys[0], processes[0].id.pid));
+  second = Attach(Hello(overtaker, 1, keys[1], processes[1].id.pid));
+  WaitFor(overtaker, v1::Job::RUNNING);
+  SendFinished(first, v1::WorkerFinished::SUCCEEDED, 0);
+  EXPECT_TRUE(first->WaitForGoodbye());
+  EndWorker(first, 0);
+  EXPECT_TRUE(AskedForCheckpoint(second)) << "as soon as it would be all that the head waits for";
+  EXPECT_EQ(Get(head)->queue_reason(), v1::Job::PREEMPTION);
+}
+
+TEST_F(ControllerMemoryTest, HowLongCheckpointsTookIsKnownAfterARestart) {
+  scheduling_.min_run = absl::ZeroDuration();
+  RestartDaemon();
+  size_t launch = 0;
+  for (const double seconds : {50.0, 1.0}) {
+    const std::string id = Submit(With(1, 0, true));
+    auto worker = AttachLaunched(launch);
+    WaitFor(id, v1::Job::RUNNING);
+    SendCheckpoint(worker, 1, seconds);
+    const std::string key = worker->WaitForWelcome().session_key();
+    Settle();
+    RestartDaemon();
+    worker = Attach(Hello(id, 1, key, launcher_.Wait(launch).id.pid));
+    WaitFor(id, v1::Job::RUNNING);
+    const std::string urgent = Submit(With(1, 9, false));
+    Settle();
+    // What does not fit the grace of a minute is not begun.
+    EXPECT_EQ(Get(id)->state(), seconds > 40 ? v1::Job::RUNNING : v1::Job::PREEMPTING);
+    ASSERT_TRUE(Cancel(urgent).ok());
+    SendFinished(worker, v1::WorkerFinished::SUCCEEDED, 1);
+    EXPECT_TRUE(worker->WaitForGoodbye());
+    EndWorker(worker, launch++);
+    Settle();
+  }
 }
 
 TEST_F(ControllerRestartTest, AWorkerThatDiedWithTheDaemonIsReplaced) {

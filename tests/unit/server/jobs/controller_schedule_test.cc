@@ -221,6 +221,27 @@ TEST_F(ControllerScheduleTest, WhoHadLessComesFirstAlsoAfterARestart) {
   EXPECT_EQ(Get(ada)->queue_position(), 2);
 }
 
+TEST_F(ControllerScheduleTest, TheSelectorChoosesAmongDevices) {
+  StopDaemon();
+  std::vector<v1::Device> cpus(3);
+  for (int i = 0; i < 3; ++i) {
+    cpus[i].set_id(absl::StrCat("cpu-", i));
+    cpus[i].set_kind(v1::Device::CPU);
+    cpus[i].set_name(i == 1 ? "large box" : "box");
+    cpus[i].set_memory_total_bytes((i + 1) * kGiB);
+  }
+  StartDaemonOn(std::move(cpus));
+  CreateJobParams named = With(1), roomy = With(1), both = With(1);
+  named.spec.mutable_resources()->mutable_selector()->add_words("LARGE");
+  roomy.spec.mutable_resources()->mutable_selector()->set_min_memory_bytes(3 * kGiB);
+  *both.spec.mutable_resources()->mutable_selector() = roomy.spec.resources().selector();
+  both.spec.mutable_resources()->mutable_selector()->add_words("large");
+  EXPECT_THAT(DevicesOf(Submit(std::move(named))), ElementsAre("cpu-1"));
+  EXPECT_THAT(DevicesOf(Submit(std::move(roomy))), ElementsAre("cpu-2"));
+  EXPECT_EQ(Get(Submit(std::move(both)))->queue_message(), "it needs 1 device; 0 can run it");
+  EXPECT_THAT(DevicesOf(Submit(With(1))), ElementsAre("cpu-0"));
+}
+
 TEST_F(ControllerScheduleTest, TheSelectorChooses) {
   CreateJobParams params = With(1);
   params.spec.mutable_resources()->mutable_selector()->set_kind(v1::Device::CUDA);

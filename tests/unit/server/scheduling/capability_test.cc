@@ -2,9 +2,12 @@
 
 #include <gmock/gmock.h>
 
+#include <functional>
+
 namespace ampd {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -48,6 +51,39 @@ TEST(Capability, AutoNeedsWhatItNamesAndMeasurementsNothing) {
   v1::JobSpec bench = Spec(Precision::FP8);
   bench.mutable_bench()->add_modes(Precision::BF16);
   EXPECT_TRUE(CanRun(bench, t4)) << "such a cell says that it cannot";
+}
+
+TEST(Capability, EverythingThatASelectorGivesMustHold) {
+  v1::Device t4 = Gpu("GPU-a", "Tesla T4", 7, 5);
+  t4.set_memory_total_bytes(16);
+  const auto refused = [&](const std::function<void(v1::DeviceSelector*)>& select, const v1::Device& device) {
+    v1::JobSpec spec = Spec(Precision::FP32);
+    select(spec.mutable_resources()->mutable_selector());
+    std::vector<std::string> fields;
+    for (const FieldViolation& refusal : Refusals(spec, device)) fields.push_back(refusal.field);
+    return fields;
+  };
+  const auto none = ElementsAre();
+  EXPECT_THAT(refused([](auto*) {}, t4), none);
+  const auto kind = [](auto* selector) { selector->set_kind(v1::Device::CUDA); };
+  EXPECT_THAT(refused(kind, t4), none);
+  EXPECT_THAT(refused(kind, Cpu()), ElementsAre("resources.selector.kind"));
+  const auto words = [](std::vector<std::string> all) {
+    return [all](auto* selector) { selector->mutable_words()->Assign(all.begin(), all.end()); };
+  };
+  EXPECT_THAT(refused(words({"t4"}), t4), none) << "in any case";
+  EXPECT_THAT(refused(words({"T4", "tesla"}), t4), none);
+  EXPECT_THAT(refused(words({"T"}), t4), ElementsAre("resources.selector.words[0]")) << "a word, not a part of one";
+  EXPECT_THAT(refused(words({"T4", "H100"}), t4), ElementsAre("resources.selector.words[1]"));
+  const auto memory = [](int64_t bytes) { return [bytes](auto* selector) { selector->set_min_memory_bytes(bytes); }; };
+  EXPECT_THAT(refused(memory(16), t4), none);
+  EXPECT_THAT(refused(memory(17), t4), ElementsAre("resources.selector.min_memory_bytes"));
+  const auto capability = [](double least) {
+    return [least](auto* selector) { selector->set_min_compute_capability(least); };
+  };
+  EXPECT_THAT(refused(capability(7.5), t4), none);
+  EXPECT_THAT(refused(capability(8.0), t4), ElementsAre("resources.selector.min_compute_capability"));
+  EXPECT_THAT(refused(capability(7.5), Cpu()), ElementsAre("resources.selector.min_compute_capability"));
 }
 
 // The table, GPU by GPU: Pascal, Volta, Turing, Ampere (both), Ada, Hopper, Blackwell (both).

@@ -84,12 +84,12 @@ TEST(PickOrder, WithoutRoomNothingStartsAndNobodyStops) {
   world.Queue(later);
   EXPECT_EQ(world.Starts(), "");
   EXPECT_TRUE(world.decision.preempt.empty());
-  EXPECT_EQ(world.Reason("a"), v1::Job::DISK_SPACE);
+  EXPECT_EQ(world.Reason("a"), v1::Job::RESOURCES);
   EXPECT_EQ(world.Info("a").message, "7 bytes left");
   EXPECT_EQ(world.Reason("b"), v1::Job::DEPENDENCY) << "that comes first";
   EXPECT_TRUE(EstimateStarts(world.snapshot, world.decision, world.now, 10).empty());
   const auto reasons = CountReasons(world.snapshot, world.decision);
-  EXPECT_EQ(reasons.at(v1::Job::DISK_SPACE), 1);
+  EXPECT_EQ(reasons.at(v1::Job::RESOURCES), 1);
   EXPECT_EQ(reasons.at(v1::Job::DEPENDENCY), 1);
   world.snapshot.no_space.clear();
   EXPECT_EQ(world.Starts(), "a@d0");

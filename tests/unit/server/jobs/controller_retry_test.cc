@@ -1,0 +1,120 @@
+// RetryJob: what is queued again, and with what.
+#include <filesystem>
+#include <fstream>
+
+#include "tests/unit/server/jobs/controller_fixture.h"
+
+namespace ampd {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+class ControllerRetryTest : public ControllerTest {
+ protected:
+  absl::StatusOr<v1::Job> Retry(const std::string& id, std::shared_ptr<HeldWeights> start = nullptr) {
+    return Await<v1::Job>([&](auto done) { controller_->RetryJob(id, std::move(start), std::move(done)); });
+  }
+  void FailForGood(size_t n, v1::Failure::Class failure_class = v1::Failure::DATA) {
+    auto worker = AttachLaunched(n);
+    SendFinished(worker, v1::WorkerFinished::FAILED, 0, failure_class);
+    EXPECT_TRUE(worker->WaitForGoodbye());
+    EndWorker(worker, n);
+    Settle();
+  }
+  // Weights of another job, as the service holds them.
+  std::shared_ptr<HeldWeights> Hold() {
+    const std::string source = dir_.path() + "/checkpoints/other";
+    fs::create_directories(source + "/step-7");
+    for (const char* name : {"model.safetensors", "MANIFEST"}) std::ofstream(source + "/step-7/" + name) << name;
+    const auto held = StartFolders(Root()).Hold(source, "step-7");
+    EXPECT_TRUE(held.ok()) << held.status();
+    return held.value_or(nullptr);
+  }
+  CreateJobParams FromJob() {
+    CreateJobParams params = Params();
+    params.spec.mutable_start_from()->set_job_id(std::string(26, '0'));
+    params.spec.mutable_start_from()->set_checkpoint("step-7");
+    return params;
+  }
+  std::string Root() const { return dir_.path() + "/starts"; }
+  bool HasWeights(const std::string& id) const { return fs::exists(Root() + "/" + id + "/step-7/model.safetensors"); }
+};
+
+TEST_F(ControllerRetryTest, AnEndedJobIsQueuedAgainWithItsFailuresForgotten) {
+  const std::string id = Submit();
+  FailForGood(0);
+  EXPECT_EQ(Get(id)->state(), v1::Job::FAILED);
+  const auto retried = Retry(id);
+  ASSERT_TRUE(retried.ok()) << retried.status();
+  EXPECT_EQ(retried->failures(), 0u);
+  EXPECT_FALSE(retried->has_end_time());
+  EXPECT_FALSE(retried->has_failure());
+  auto worker = AttachLaunched(1);
+  SendFinished(worker, v1::WorkerFinished::SUCCEEDED, 0);
+  EXPECT_EQ(WaitFor(id, v1::Job::SUCCEEDED).attempt(), 2u);
+  ExpectGapFree(id);
+  EXPECT_EQ(Retry(id).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(ControllerRetryTest, AJobThatStartsFromAnotherIsGivenTheWeightsAnew) {
+  CreateJobParams params = FromJob();
+  params.start = Hold();
+  const std::string id = Submit(std::move(params));
+  EXPECT_TRUE(HasWeights(id));
+  FailForGood(0);
+  EXPECT_FALSE(HasWeights(id)) << "let go of when it ended";
+  ASSERT_TRUE(Retry(id, Hold()).ok());
+  EXPECT_TRUE(HasWeights(id));
+  const v1::DaemonWelcome welcome = AttachLaunched(1)->WaitForWelcome();
+  EXPECT_EQ(welcome.start_checkpoint_dir(), Root() + "/" + id + "/step-7");
+  EXPECT_TRUE(fs::exists(welcome.start_checkpoint_dir() + "/MANIFEST"));
+}
+
+TEST_F(ControllerRetryTest, AlsoByTheNextDaemonWhichKeepsThem) {
+  CreateJobParams params = FromJob();
+  params.start = Hold();
+  const std::string id = Submit(std::move(params));
+  FailForGood(0);
+  RestartDaemon();
+  ASSERT_TRUE(Retry(id, Hold()).ok());
+  launcher_.Wait(1);
+  Settle();
+  StopDaemon();
+  launcher_.End(launcher_.Wait(1).id, {-1, 9});
+  StartDaemon();
+  EXPECT_TRUE(HasWeights(id));
+  EXPECT_EQ(AttachLaunched(2)->WaitForWelcome().start_checkpoint_dir(), Root() + "/" + id + "/step-7");
+}
+
+TEST_F(ControllerRetryTest, WhatIsRefusedTakesNoWeights) {
+  CreateJobParams params = FromJob();
+  params.start = Hold();
+  const std::string id = Submit(std::move(params));
+  const std::shared_ptr<HeldWeights> start = Hold();
+  const std::string folder = start->folder();
+  const absl::Status status = Retry(id, start).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(status.message(), HasSubstr("only FAILED and CANCELLED ones are retried"));
+  EXPECT_TRUE(fs::exists(folder)) << "still the caller's";
+  EXPECT_TRUE(HasWeights(id));
+}
+
+TEST_F(ControllerRetryTest, AJobWhoseLastWorkerIsStillThereWaitsForIt) {
+  CreateJobParams params = FromJob();
+  params.start = Hold();
+  const std::string id = Submit(std::move(params));
+  auto worker = AttachLaunched(0);
+  SendFinished(worker, v1::WorkerFinished::FAILED, 0, v1::Failure::DATA);
+  EXPECT_TRUE(worker->WaitForGoodbye());
+  EXPECT_EQ(Get(id)->state(), v1::Job::FAILED);
+  ASSERT_TRUE(Retry(id, Hold()).ok());
+  Settle();
+  EXPECT_EQ(launcher_.launches(), 1u);
+  EndWorker(worker, 0);
+  EXPECT_TRUE(HasWeights(id));
+  EXPECT_EQ(AttachLaunched(1)->WaitForWelcome().start_checkpoint_dir(), Root() + "/" + id + "/step-7");
+}
+
+}  // namespace
+}  // namespace ampd
