@@ -90,8 +90,8 @@ absl::StatusOr<std::string> FilterOf(const ListOptions& options, Connection* con
   if (!options.since.empty()) {
     const absl::StatusOr<absl::Time> since = ParseSince(options.since);
     if (!since.ok()) return since.status();
-    conditions.push_back(absl::StrCat("create_time >= ",
-                                      Value(absl::FormatTime(absl::RFC3339_full, *since, absl::UTCTimeZone()))));
+    conditions.push_back(
+        absl::StrCat("create_time >= ", Value(absl::FormatTime(absl::RFC3339_full, *since, absl::UTCTimeZone()))));
   }
   if (!options.sweep.empty()) {
     // The filter takes whole ids.
@@ -191,7 +191,8 @@ void AddList(CLI::App* app, CommandContext* context) {
       ->check(CLI::Range(1, 1000000))
       ->capture_default_str();
   verb->footer(
-      "Examples:\n  ampctl list --state running --state queued\n  ampctl list --user ann --label team=vision --since 2h\n"
+      "Examples:\n  ampctl list --state running --state queued\n  ampctl list --user ann --label team=vision --since "
+      "2h\n"
       "  ampctl list --filter 'priority >= 5 AND NOT (state = SUCCEEDED OR name:test)' --sort 'priority desc'");
   verb->callback([options, context] { context->exit_code = RunList(*options, *context); });
 }

@@ -53,7 +53,8 @@ void ControllerCore::CountUse(LiveJob& live, double seconds) {
   const std::string& user = live.job.proto().user();
   const double devices = DevicesOf(live);
   // Of one that is shared its part, so that what all jobs cost together is what their devices do.
-  const double usd = live.devices.empty() ? 0 : live.usd_per_second * devices / static_cast<double>(live.devices.size());
+  const double usd =
+      live.devices.empty() ? 0 : live.usd_per_second * devices / static_cast<double>(live.devices.size());
   std::map<std::string, double> deltas;
   for (const auto& [use, part] : {std::pair(kUseful, seconds - wasted), std::pair(kWasted, wasted)}) {
     if (part > 0) deltas[UseCounter(kDeviceSecondsCounter, use, user)] = part * devices;

@@ -1,9 +1,9 @@
 // What clients ask for. Jobs are read from the store, so that what is answered is durable: beside the writer where they
 // are only shown, in its order where something is to change.
 #include "engine/core/status.h"
+#include "proto/spec/resolve.h"
 #include "server/jobs/core.h"
 #include "server/jobs/credentials.h"
-#include "proto/spec/resolve.h"
 
 namespace ampd {
 namespace {

@@ -75,7 +75,8 @@ void ControllerCore::SyncQueue(const std::string& id) {
   need.share = Shares(job);
   need.memory_bytes = need.share ? PlannedBytes(job) : 0;
   need.usable = UsableDevices(*live);
-  need.preemptible = resources.preemptible() && CheckpointFits(live->job.record().checkpoint_time, options_.preempt_grace);
+  need.preemptible =
+      resources.preemptible() && CheckpointFits(live->job.record().checkpoint_time, options_.preempt_grace);
   need.max_hold = HoldLimit(*live);
   queue_.Put(std::move(queued), clock_->Now());
 }

@@ -22,8 +22,8 @@ class SpaceJudge {
   // `min_free_bytes`: ServerConfig's; 0: there is always room.
   explicit SpaceJudge(int64_t min_free_bytes) : min_free_bytes_(min_free_bytes) {}
 
-  // What is wrong with so much room, in words; empty: it is enough. Once it was too little it is enough again with a quarter
-  // more than the least: what has just become free is soon written. Unknown (empty): as it was found last.
+  // What is wrong with so much room, in words; empty: it is enough. Once it was too little it is enough again with a
+  // quarter more than the least: what has just become free is soon written. Unknown (empty): as it was found last.
   std::string Look(std::optional<int64_t> free_bytes);
 
  private:

@@ -68,7 +68,8 @@ inline constexpr Metric kJobsCancelled = {Metric::kCounter, kJobsCancelledCounte
 // Of the fleet, by labels use and user; the first 100 users, the others as "other".
 inline constexpr Metric kDeviceSeconds = {
     Metric::kCounter, kDeviceSecondsCounter,
-    "Time of devices by label use: useful, wasted (of steps that were lost or skipped, once that is known) or idle (held "
+    "Time of devices by label use: useful, wasted (of steps that were lost or skipped, once that is known) or idle "
+    "(held "
     "by no job), and by label user. A device that is shared counts for each job by its share."};
 inline constexpr Metric kCost = {Metric::kCounter, kCostCounter,
                                  "What that time cost at the devices' prices, in US dollars, by the same labels."};

@@ -171,7 +171,8 @@ absl::Status Describe(int parent, v1::Checkpoint* checkpoint) {
   return absl::OkStatus();
 }
 
-// The step of the best checkpoint so far, as the training state in this one tells it; none where it keeps no best, or does not read.
+// The step of the best checkpoint so far, as the training state in this one tells it; none where it keeps no best, or
+// does not read.
 std::optional<int64_t> BestStep(int parent, const std::string& name) {
   const UniqueFd directory = OpenDirectory(parent, name);
   const absl::StatusOr<CheckpointFile> file = OpenFile(directory.get(), kState);

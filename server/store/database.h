@@ -75,9 +75,9 @@ class Database {
   absl::StatusOr<std::vector<JobRecord>> ActiveJobs() const;
 
   // database_list.cc. Among equals the newer one comes first in descending order, last in ascending. What a page takes
-  // does not grow with the number of jobs: it ends, with fewer jobs than asked for, after looking at kMaxListed of them.
-  // Pages stay right when jobs are added or change meanwhile: none that was there all the time, and keeps its place in
-  // the order, is missed or comes twice. INVALID_ARGUMENT for a page token that this query did not give.
+  // does not grow with the number of jobs: it ends, with fewer jobs than asked for, after looking at kMaxListed of
+  // them. Pages stay right when jobs are added or change meanwhile: none that was there all the time, and keeps its
+  // place in the order, is missed or comes twice. INVALID_ARGUMENT for a page token that this query did not give.
   absl::StatusOr<JobPage> ListJobs(const JobQuery& query) const;
   static constexpr int64_t kMaxListed = 10'000;
 

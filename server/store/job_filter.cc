@@ -26,20 +26,21 @@ constexpr char kLabels[] = "labels.";
 constexpr char kLabel[] = "label.";
 
 constexpr std::pair<const char*, Field> kFields[] = {
-    {"state", Field::kState},       {"user", Field::kUser},
-    {"sweep", Field::kSweep},       {"name", Field::kName},
-    {"priority", Field::kPriority}, {"create_time", Field::kCreateTime},
+    {"state", Field::kState}, {"user", Field::kUser},         {"sweep", Field::kSweep},
+    {"name", Field::kName},   {"priority", Field::kPriority}, {"create_time", Field::kCreateTime},
 };
 
 // Longer ones first.
 constexpr std::pair<const char*, Op> kOps[] = {
-    {"!=", Op::kNotEqual}, {"<=", Op::kLessOrEqual}, {">=", Op::kGreaterOrEqual}, {"=", Op::kEqual},
-    {"<", Op::kLess},      {">", Op::kGreater},      {":", Op::kHas},
+    {"!=", Op::kNotEqual}, {"<=", Op::kLessOrEqual}, {">=", Op::kGreaterOrEqual}, {"=", Op::kEqual}, {"<", Op::kLess},
+    {">", Op::kGreater},   {":", Op::kHas},
 };
 
 constexpr std::pair<const char*, JobOrder::Field> kOrders[] = {
-    {"create_time", JobOrder::Field::kCreateTime}, {"priority", JobOrder::Field::kPriority},
-    {"state", JobOrder::Field::kState},            {"name", JobOrder::Field::kName},
+    {"create_time", JobOrder::Field::kCreateTime},
+    {"priority", JobOrder::Field::kPriority},
+    {"state", JobOrder::Field::kState},
+    {"name", JobOrder::Field::kName},
     {"user", JobOrder::Field::kUser},
 };
 
@@ -299,8 +300,7 @@ std::string ValueOf(const JobCondition& condition) {
     case Field::kPriority:
       return absl::StrCat(condition.number);
     case Field::kCreateTime:
-      return Quoted(
-          absl::FormatTime(absl::RFC3339_full, absl::FromUnixNanos(condition.number), absl::UTCTimeZone()));
+      return Quoted(absl::FormatTime(absl::RFC3339_full, absl::FromUnixNanos(condition.number), absl::UTCTimeZone()));
     case Field::kLabel:
       return condition.op == Op::kHas ? "*" : Quoted(condition.text);
     default:

@@ -1,4 +1,5 @@
-// What ListJobs is asked for: conditions on jobs, and their order. A subset of the filters of AIP-160 (google.aip.dev/160).
+// What ListJobs is asked for: conditions on jobs, and their order. A subset of the filters of AIP-160
+// (google.aip.dev/160).
 //
 //   filter    := "" | all | any           all := term { "AND" term }       any := term { "OR" term }
 //   term      := "NOT" term | "(" filter ")" | condition
@@ -7,9 +8,9 @@
 //              | "labels." key ("=" | "!=" | ":") value                     ":" only with *: has the label
 //              | ("priority" | "create_time") ("=" | "!=" | "<" | "<=" | ">" | ">=") value
 //
-// AND and OR side by side need parentheses. A value is a word of letters, digits and _ . - + / *, or a text in ' or ", in
-// which \ stands before a quote or another \. States come in any case, times as "2026-01-31T12:00:00Z" (RFC 3339). A job
-// without the label differs from every value of it.
+// AND and OR side by side need parentheses. A value is a word of letters, digits and _ . - + / *, or a text in ' or ",
+// in which \ stands before a quote or another \. States come in any case, times as "2026-01-31T12:00:00Z" (RFC 3339). A
+// job without the label differs from every value of it.
 #ifndef AMPD_SERVER_STORE_JOB_FILTER_H_
 #define AMPD_SERVER_STORE_JOB_FILTER_H_
 

@@ -121,7 +121,8 @@ bool HasTimeBound(const JobQuery& query) {
   });
 }
 
-// The newest first: as they were submitted. By the clock, which may have been set, where that says which can be left out.
+// The newest first: as they were submitted. By the clock, which may have been set, where that says which can be left
+// out.
 bool IsBySubmission(const JobQuery& query) {
   return query.order.field == JobOrder::Field::kCreateTime && query.order.descending && !HasTimeBound(query);
 }
@@ -169,16 +170,15 @@ std::vector<JobSelect> SelectNewest(const JobQuery& query, const std::optional<J
   Builder builder;
   if (const JobCondition* sweep = Equality(query, Field::kSweep); sweep != nullptr) {
     const std::string id = builder.Bind(sweep->text);
-    const std::string where =
-        absl::StrCat("i.sequence >= (SELECT w.first ", kOfSweep, id, ") AND i.sequence < (SELECT w.first + w.jobs ",
-                     kOfSweep, id, ")");
+    const std::string where = absl::StrCat("i.sequence >= (SELECT w.first ", kOfSweep, id,
+                                           ") AND i.sequence < (SELECT w.first + w.jobs ", kOfSweep, id, ")");
     return one(std::move(builder), absl::StrCat("job_index i", kJoined), where, "i.sequence");
   }
   if (const JobCondition* label = Equality(query, Field::kLabel); label != nullptr) {
     const std::string key = builder.Bind(label->key);
     const std::string where = absl::StrCat("k.key = ", key, " AND k.value = ", builder.Bind(label->text));
-    return one(std::move(builder),
-               absl::StrCat("job_labels k CROSS JOIN job_index i ON i.sequence = k.job", kJoined), where, "k.job");
+    return one(std::move(builder), absl::StrCat("job_labels k CROSS JOIN job_index i ON i.sequence = k.job", kJoined),
+               where, "k.job");
   }
   if (const JobCondition* name = Equality(query, Field::kName); name != nullptr) {
     const std::string where = absl::StrCat("i.name = ", builder.Bind(name->text));
@@ -224,8 +224,8 @@ Ordering OrderingOf(JobOrder::Field field) {
 bool IsUpperBound(Op op) { return op == Op::kLess || op == Op::kLessOrEqual; }
 bool IsLowerBound(Op op) { return op == Op::kGreater || op == Op::kGreaterOrEqual; }
 
-// A bound on the time of creation that tells which end of the index to leave out. What the place before bounds as well is left to the
-// filter: of two bounds SQLite looks rows up by one.
+// A bound on the time of creation that tells which end of the index to leave out. What the place before bounds as well
+// is left to the filter: of two bounds SQLite looks rows up by one.
 bool NarrowsIndex(const JobQuery& query, const JobCondition& condition, bool has_place) {
   if (query.order.field != JobOrder::Field::kCreateTime || condition.field != Field::kCreateTime) return false;
   if (condition.op == Op::kNotEqual) return false;
@@ -242,10 +242,10 @@ JobSelect Ordered(Builder builder, const JobQuery& query, std::vector<std::strin
     if (NarrowsIndex(query, *condition, has_place)) where.push_back(builder.Condition(*condition));
   }
   const std::string filter = builder.All(query);
-  return std::move(builder).Done(absl::StrCat(
-      "SELECT ", ordering.sequence, ", ", ordering.key, ", (", filter, ") FROM ", ordering.from, by_state ? "" : kJoined,
-      where.empty() ? "" : " WHERE ", absl::StrJoin(where, " AND "), " ORDER BY ", ordering.key, direction, ", ",
-      ordering.sequence, direction));
+  return std::move(builder).Done(
+      absl::StrCat("SELECT ", ordering.sequence, ", ", ordering.key, ", (", filter, ") FROM ", ordering.from,
+                   by_state ? "" : kJoined, where.empty() ? "" : " WHERE ", absl::StrJoin(where, " AND "), " ORDER BY ",
+                   ordering.key, direction, ", ", ordering.sequence, direction));
 }
 
 // Of those behind a place first the ones of its key: SQLite looks up (key, sequence) > (?, ?) by the key alone.
@@ -264,9 +264,9 @@ std::vector<JobSelect> SelectOrdered(const JobQuery& query, const std::optional<
 std::string Fingerprint(const JobQuery& query) {
   std::vector<int> states(query.states.begin(), query.states.end());
   std::sort(states.begin(), states.end());
-  const std::string text = absl::StrCat(
-      ToString(query.filter), "\n", static_cast<int>(query.order.field), query.order.descending, "\n",
-      absl::StrJoin(states, ","), "\n", query.owner ? absl::StrCat("of ", *query.owner) : "of all");
+  const std::string text =
+      absl::StrCat(ToString(query.filter), "\n", static_cast<int>(query.order.field), query.order.descending, "\n",
+                   absl::StrJoin(states, ","), "\n", query.owner ? absl::StrCat("of ", *query.owner) : "of all");
   // FNV-1a: against mistakes. Of what a caller may see, no token decides.
   uint64_t hash = 14695981039346656037u;
   for (const char c : text) hash = (hash ^ static_cast<uint8_t>(c)) * 1099511628211u;
@@ -301,7 +301,8 @@ absl::Status CheckPageToken(const JobQuery& query) {
 
 absl::StatusOr<JobPlace> PlaceOf(const JobQuery& query, absl::string_view token) {
   const absl::Status foreign = absl::InvalidArgumentError(
-      "is not one that ListJobs gave for this filter, these states and this order_by: the pages of a list are asked for "
+      "is not one that ListJobs gave for this filter, these states and this order_by: the pages of a list are asked "
+      "for "
       "alike");
   std::string bytes;
   if (token.size() > 2000 || !absl::WebSafeBase64Unescape(token, &bytes)) return foreign;

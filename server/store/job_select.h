@@ -26,7 +26,8 @@ struct JobSelect {
 
 // A job's place in the order.
 struct JobPlace {
-  // What it is ordered by: an integer or, for names and users, a text. 0 in the order of submission, where the sequence says it.
+  // What it is ordered by: an integer or, for names and users, a text. 0 in the order of submission, where the sequence
+  // says it.
   SqlValue key = int64_t{0};
   int64_t sequence = 0;
 };
@@ -34,7 +35,8 @@ struct JobPlace {
 // Whether `a` comes before `b`.
 bool ComesBefore(const JobPlace& a, const JobPlace& b, bool descending);
 
-// One or more, whose rows together are the candidates behind `after`; to be merged by ComesBefore. A job is in one only.
+// One or more, whose rows together are the candidates behind `after`; to be merged by ComesBefore. A job is in one
+// only.
 std::vector<JobSelect> SelectJobs(const JobQuery& query, const std::optional<JobPlace>& after);
 
 // Of jobs of this very query.

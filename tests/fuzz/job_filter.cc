@@ -1,5 +1,5 @@
-// What ListJobs takes: the filter, to the first line's end; the order, to the second's; and a page token. What parses is
-// printed and parsed again to the same, and the database answers it.
+// What ListJobs takes: the filter, to the first line's end; the order, to the second's; and a page token. What parses
+// is printed and parsed again to the same, and the database answers it.
 #include <optional>
 
 #include "absl/strings/str_split.h"

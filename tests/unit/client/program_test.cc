@@ -226,8 +226,8 @@ TEST_F(ProgramTest, ListFollowsPages) {
 }
 
 TEST_F(ProgramTest, ListAsksForWhatItsOptionsSay) {
-  EXPECT_EQ(Run({"list", "--user", "a\"n\\n", "--label", "team=vi=sion", "--label", "x=", "--filter", "name:a OR name:b",
-                 "--sort", "priority desc"}),
+  EXPECT_EQ(Run({"list", "--user", "a\"n\\n", "--label", "team=vi=sion", "--label", "x=", "--filter",
+                 "name:a OR name:b", "--sort", "priority desc"}),
             0);
   EXPECT_EQ(fake_.listed.back().filter(),
             R"((name:a OR name:b) AND user = "a\"n\\n" AND labels."team" = "vi=sion" AND labels."x" = "")");

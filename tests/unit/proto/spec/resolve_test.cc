@@ -468,14 +468,16 @@ TEST(ResolveJobSpecTest, KeepsTheBestCheckpointOfWhatIsEvaluated) {
   const std::string eval = "data.eval={glyphs: {samples: 8}}";
   EXPECT_EQ(Violated(Minimal({eval, "checkpoint={keep_best: perplexity}"})), "");
   EXPECT_EQ(Violated(Minimal({eval, "checkpoint={keep_best: mean_average_precision}"})),
-            "checkpoint.keep_best: with this loss evaluations have no metric 'mean_average_precision', but loss, accuracy, top5, "
+            "checkpoint.keep_best: with this loss evaluations have no metric 'mean_average_precision', but loss, "
+            "accuracy, top5, "
             "perplexity");
   EXPECT_EQ(Violated(Minimal({eval, "model.loss={mean_squared_error: {}}", "checkpoint={keep_best: perplexity}"})),
             "checkpoint.keep_best: with this loss evaluations have no metric 'perplexity', but loss, accuracy, top5");
   EXPECT_EQ(Violated(Minimal({eval, "model.loss={ctc: {}}", "checkpoint={keep_best: exact_match}"})), "");
-  EXPECT_EQ(Violated(Minimal({eval, "model.loss={ctc: {}}", "checkpoint={keep_best: beam_exact_match}"})),
-            "checkpoint.keep_best: with this loss evaluations have no metric 'beam_exact_match', but loss, label_error_rate, "
-            "exact_match");
+  EXPECT_EQ(
+      Violated(Minimal({eval, "model.loss={ctc: {}}", "checkpoint={keep_best: beam_exact_match}"})),
+      "checkpoint.keep_best: with this loss evaluations have no metric 'beam_exact_match', but loss, label_error_rate, "
+      "exact_match");
   EXPECT_EQ(Violated(Minimal({"bench={}", "checkpoint={keep_best: loss}"})),
             "checkpoint.keep_best: a job with bench keeps no checkpoints");
 }

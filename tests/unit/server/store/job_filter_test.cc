@@ -32,8 +32,7 @@ TEST(JobFilterTest, ConditionsAreUnderstood) {
   EXPECT_EQ(Parsed("label.team:*"), "labels.\"team\" : *");
   EXPECT_EQ(Parsed("labels.'a \"b' != \"c\\\\d\""), "labels.\"a \\\"b\" != \"c\\\\d\"");
   EXPECT_EQ(Parsed("priority>=-5"), "priority >= -5");
-  EXPECT_EQ(Parsed("create_time < \"2026-01-31T12:00:00.5+02:00\""),
-            "create_time < \"2026-01-31T10:00:00.5+00:00\"");
+  EXPECT_EQ(Parsed("create_time < \"2026-01-31T12:00:00.5+02:00\""), "create_time < \"2026-01-31T10:00:00.5+00:00\"");
 }
 
 TEST(JobFilterTest, AndOrNotAndParenthesesNest) {

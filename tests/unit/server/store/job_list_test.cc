@@ -137,10 +137,10 @@ std::string RandomCondition(std::mt19937& random) {
     case 5:
       return absl::StrCat("priority ", comparison, static_cast<int>(random() % 5) - 2);
     case 6:
-      return absl::StrCat("create_time ", comparison, " \"",
-                          absl::FormatTime(absl::RFC3339_full, absl::FromUnixSeconds(kEpoch + random() % 30),
-                                           absl::UTCTimeZone()),
-                          "\"");
+      return absl::StrCat(
+          "create_time ", comparison, " \"",
+          absl::FormatTime(absl::RFC3339_full, absl::FromUnixSeconds(kEpoch + random() % 30), absl::UTCTimeZone()),
+          "\"");
     default:
       return random() % 2 == 0 ? absl::StrCat("labels.", Word(random, "key"), ":*")
                                : absl::StrCat("sweep ", equality, " ", SweepId(1 + 10 * (random() % 6)));
@@ -282,7 +282,8 @@ TEST_F(JobListTest, PagesStayRightWhileJobsAreAdded) {
     });
     const std::set<std::string> once(got.begin(), got.end());
     EXPECT_EQ(once.size(), got.size()) << "a job came twice: " << ToString(query.filter);
-    for (const std::string& id : before) EXPECT_TRUE(once.contains(id)) << id << " is missed: " << ToString(query.filter);
+    for (const std::string& id : before)
+      EXPECT_TRUE(once.contains(id)) << id << " is missed: " << ToString(query.filter);
   }
 }
 
