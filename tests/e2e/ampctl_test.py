@@ -78,6 +78,31 @@ class AmpctlTest(DaemonTest):
         self.assertIn("cpu-0", self.ctl(0, "devices").stdout)
         self.assertIn("speaks ampd.v1", self.ctl(0, "version").stdout)
 
+    def test_list_finds_jobs(self):
+        far = "2099-01-01T00:00:00Z"
+        ids = {}
+        for name, team, priority in (("red", "a", 1), ("green", "b", 3), ("greenish", "b", 2)):
+            spec = glyphs_job(name, steps=2, labels={"team": team}, not_before=far)
+            spec["resources"]["priority"] = priority
+            ids[name] = self.submitted(spec)
+
+        def found(*arguments):
+            lines = self.ctl(0, "list", "-o", "jsonl", *arguments).stdout.splitlines()
+            return [json.loads(line)["spec"]["name"] for line in lines]
+
+        own = ("--since", "1h", "--filter", 'create_time >= "2000-01-01T00:00:00Z" AND state = QUEUED')
+        self.assertEqual(found(*own, "--label", "team=b"), ["greenish", "green"])
+        self.assertEqual(found(*own, "--sort", "priority desc"), ["green", "greenish", "red"])
+        self.assertEqual(found("--filter", "state = QUEUED AND (name = red OR NOT (name:ish OR priority < 3))", "--sort", "name"),
+                         ["green", "red"])
+        self.assertEqual(found(*own, "--user", "nobody"), [])
+        self.assertEqual(found("--state", "queued", "--filter", "labels.team:*", "--limit", "1"), ["greenish"])
+        refused = self.ctl(2, "list", "--filter", "colour = red")
+        self.assertIn("filter: at byte 0: no field", refused.stderr)
+        self.assertIn("--sort", self.ctl(0, "list", "--help").stdout)
+        for job_id in ids.values():
+            self.ctl(0, "cancel", job_id)
+
     def test_set_changes_the_job(self):
         path = self.job_file(glyphs_job(steps=5))
         result = self.ctl(0, "submit", path, "--set", "precision.mode=BF16", "--set", "train.steps=2", "--dry-run", "-o",

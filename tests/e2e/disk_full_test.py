@@ -1,5 +1,7 @@
-"""A state directory without room: the job fails and says so, nothing half-written stays, and the daemon goes on."""
+"""A state directory without room: jobs wait or pause and say why, nothing half-written stays, what was acknowledged stays, and all goes on by itself
+once there is room."""
 
+import contextlib
 import os
 import subprocess
 import tempfile
@@ -7,14 +9,25 @@ import tempfile
 import grpc
 
 import ampd_process
-from ampd_process import DaemonTest, eventually, failure_class, glyphs_job
-from ampd.v1 import training_service_pb2
+from ampd_process import DaemonTest, eventually, glyphs_job, state_name, states
+from ampd.v1 import job_pb2, training_service_pb2
+
+MIB = 1 << 20
+MIN_FREE = MIB
 
 
-def mount_tmpfs(folder, size):
+def mount_tmpfs(folder, size, *options):
     """Whether a file system of `size` is mounted at `folder` now."""
-    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder]
+    command = ["mount", "-t", "tmpfs", "-o", ",".join([f"size={size}", *options]), "tmpfs", folder]
     return os.geteuid() == 0 and subprocess.run(command, capture_output=True).returncode == 0
+
+
+def large_job(name, **fields):
+    """Weights and AdamW's moments: 784 * 2048 * 12 bytes, 19 MB."""
+    spec = glyphs_job(name, **fields)
+    spec["model"]["layers"] = [{"name": "flat", "flatten": {}}, {"name": "fc", "dense": {"units": 2048}},
+                               {"name": "head", "dense": {"units": 10}}]
+    return spec
 
 
 class DiskFullTest(DaemonTest):
@@ -27,30 +40,80 @@ class DiskFullTest(DaemonTest):
         self.addCleanup(subprocess.run, ["umount", "-l", self.small], check=True)
         self.addCleanup(self._close)
 
+    def small_daemon(self):
+        return self.daemon(state_dir=self.small, config={"min_free_bytes": MIN_FREE})
+
     def partial_files(self):
         """Everything beneath the checkpoints that is not a whole checkpoint."""
         whole = {"MANIFEST", "model.safetensors", "optimizer.safetensors", "state.json"}
         found = []
-        for folder, folders, files in os.walk(os.path.join(self.small, "checkpoints")):
+        for folder, _, files in os.walk(os.path.join(self.small, "checkpoints")):
             if files and set(files) != whole:
                 found.append((folder, files))
         return found
 
+    def fill(self, leave=0):
+        """Takes the room there is, but for `leave` bytes; what removing gives it back."""
+        filler = os.path.join(self.small, "filler")
+        info = os.statvfs(self.small)
+        with open(filler, "wb", buffering=0) as file, contextlib.suppress(OSError):
+            left = info.f_bavail * info.f_frsize - leave
+            while left > 0 or leave == 0:
+                left -= file.write(bytes(4096))
+        return filler
+
+    def wait_for(self, ampd, job_id, what, holds):
+        def found():
+            job = ampd.get(job_id)
+            return job if holds(job) else None
+        return eventually(found, what)
+
     def test_a_checkpoint_that_does_not_fit(self):
-        ampd = self.daemon(state_dir=self.small)
-        # Weights and AdamW's moments: 784 * 2048 * 12 bytes, 19 MB.
-        spec = glyphs_job("too large", steps=5, retry={"max_attempts": 1})
-        spec["model"]["layers"] = [{"name": "flat", "flatten": {}}, {"name": "fc", "dense": {"units": 2048}},
-                                   {"name": "head", "dense": {"units": 10}}]
-        job = ampd.run(spec)
-        self.assert_state(job, "FAILED")
-        self.assertEqual(failure_class(job.failure), "DISK_FULL", job.failure.message)
+        ampd = self.small_daemon()
+        job_id = ampd.submit(large_job("too large", steps=5, retry={"max_attempts": 1})).id
+        job = self.wait_for(ampd, job_id, "a pause", lambda job: job.state == job_pb2.Job.PAUSED)
+        self.assertEqual(job.pause_reason, job_pb2.Job.NO_DISK_SPACE)
+        self.assertEqual(job.failures, 0)
         self.assertEqual(self.partial_files(), [])
-        self.assert_sequence(ampd.events(job.id))
+        # It is tried again now and then; there is room for other jobs.
+        self.assert_state(ampd.run(glyphs_job("small", steps=3)), "SUCCEEDED")
+        paused = self.wait_for(ampd, job_id, "a pause", lambda job: job.state == job_pb2.Job.PAUSED)
+        self.assertEqual(paused.failures, 0)
+        self.assertIn("PAUSED (NO_DISK_SPACE)", ampd.ctl("list").stdout)
+        why = ampd.ctl("why", job_id).stdout
+        self.assertIn("no room in the state directory", why)
+        self.assertIn("make room", why)
+        self.assertTrue(mount_tmpfs(self.small, "96m", "remount"))
+        job = ampd.wait(job_id)
+        self.assert_state(job, "SUCCEEDED")
+        self.assertEqual(job.failures, 0)
+        events = ampd.events(job_id)
+        self.assert_sequence(events)
+        self.assertNotIn("RETRYING", states(events))
+        self.assertEqual(self.partial_files(), [])
         self.assert_healthy(ampd)
 
+    def test_little_room_holds_jobs_back_but_none_that_runs(self):
+        ampd = self.small_daemon()
+        running = ampd.submit(glyphs_job("running", steps=100000)).id
+        ampd.wait_for_step(running, 1)
+        filler = self.fill(leave=MIN_FREE // 2)
+        waiting = ampd.submit(glyphs_job("waiting", steps=3)).id
+        job = self.wait_for(ampd, waiting, "a reason", lambda job: "min_free_bytes" in job.queue_message)
+        self.assert_state(job, "QUEUED")
+        self.assertIn("min_free_bytes", ampd.ctl("get", waiting).stdout)
+        self.assertIn("the state directory has", ampd.ctl("list").stdout)
+        self.assertIn("min_free_bytes", ampd.ctl("why", waiting).stdout)
+        step = ampd.get(running).summary.step
+        ampd.wait_for_step(running, step + 20)
+        ampd.ctl("cancel", running)
+        self.assert_state(ampd.wait(running), "CANCELLED")
+        self.assert_state(ampd.get(waiting), "QUEUED")
+        os.remove(filler)
+        self.assert_state(ampd.wait(waiting), "SUCCEEDED")
+
     def test_an_upload_that_does_not_fit(self):
-        ampd = self.daemon(state_dir=self.small)
+        ampd = self.small_daemon()
         data = bytes(1 << 20)
         requests = [training_service_pb2.UploadModelRequest(sha256="0" * 64)]
         requests += [training_service_pb2.UploadModelRequest(data=data)] * 16
@@ -62,26 +125,59 @@ class DiskFullTest(DaemonTest):
         self.assert_healthy(ampd)
 
     def test_no_room_for_a_submit(self):
-        ampd = self.daemon(state_dir=self.small)
-        filler = os.path.join(self.small, "filler")
-        full = os.open(filler, os.O_WRONLY | os.O_CREAT)
-        try:
-            while True:
-                os.write(full, bytes(4096))
-        except OSError:
-            os.close(full)
+        ampd = self.small_daemon()
+        filler = self.fill()
+        acknowledged = []
 
-        def refused():
-            return ampd.ctl("submit", self.job_file(glyphs_job(steps=2)), "-q").returncode != 0
+        def refusal():
+            try:
+                acknowledged.append(ampd.submit(glyphs_job("acknowledged", steps=2)).id)
+                return None
+            except grpc.RpcError as error:
+                return error
 
         # The database's log may have had room left for some.
-        eventually(refused, "a refused submit")
+        error = eventually(refusal, "a refused submit")
+        self.assertEqual(error.code(), grpc.StatusCode.RESOURCE_EXHAUSTED)
+        self.assertIn("the state directory has no room, so that nothing was queued", error.details())
         self.assertIsNone(ampd.process.poll())
         self.assertEqual(ampd.http("/healthz")[0], 200)
+        # A crash changes nothing about it.
+        ampd.kill()
         os.remove(filler)
-        eventually(lambda: ampd.ctl("submit", self.job_file(glyphs_job("later", steps=2)), "--watch").returncode == 0,
-                   "a submit once there is room again")
+        filler = self.fill(leave=MIN_FREE // 2)
+        ampd.start()
+        listed = ampd.api().ListJobs(training_service_pb2.ListJobsRequest()).jobs
+        self.assertEqual(sorted(job.id for job in listed), sorted(acknowledged))
+        self.assertEqual({state_name(job.state) for job in listed} - {"QUEUED"}, set())
+        os.remove(filler)
+        for job_id in acknowledged:
+            self.assert_state(ampd.wait(job_id), "SUCCEEDED")
         self.assert_healthy(ampd)
+
+    def test_a_running_job_whose_events_find_no_room(self):
+        ampd = self.small_daemon()
+        job_id = ampd.submit(glyphs_job("blocked", steps=4000, every_steps=500)).id
+        ampd.wait_for_step(job_id, 5)
+        filler = self.fill()
+
+        def stuck():
+            """Nothing was written between two looks, or it is paused."""
+            before = ampd.get(job_id)
+            if before.state == job_pb2.Job.PAUSED:
+                return True
+            refused = ampd.ctl("submit", self.job_file(glyphs_job(steps=2)), "-q").returncode != 0
+            return refused and ampd.get(job_id).last_sequence == before.last_sequence
+
+        eventually(stuck, "a full disk")
+        self.assertEqual(ampd.http("/healthz")[0], 200)
+        os.remove(filler)
+        job = ampd.wait(job_id)
+        self.assert_state(job, "SUCCEEDED")
+        self.assertEqual(job.failures, 0)
+        self.assertEqual(job.summary.step, 4000)
+        self.assert_sequence(ampd.events(job_id))
+        self.assertEqual(self.partial_files(), [])
 
 
 if __name__ == "__main__":
