@@ -7,6 +7,7 @@ import grpc
 
 import ampd_process
 from ampd_process import DaemonTest, eventually, glyphs_job, losses_by_step
+from ampd.v1 import training_service_pb2
 
 
 def job(name="best", **checkpoint):
@@ -47,6 +48,8 @@ class CheckpointsTest(DaemonTest):
         self.assertGreater(len(told), 1, metrics)
         kept = {f"step-{step:09d}" for step in sorted(checkpoints)[-2:] + [best]}
         self.assertEqual(set(os.listdir(os.path.join(ampd.state_dir, "checkpoints", job_id))), kept)
+        listed = ampd.api().ListCheckpoints(training_service_pb2.ListCheckpointsRequest(job_id=job_id)).checkpoints
+        self.assertEqual({c.step: c.best for c in listed}, {step: step == best for step in {*sorted(checkpoints)[-2:], best}})
         return best
 
     def test_the_best_is_kept_through_a_lost_worker(self):
