@@ -191,7 +191,7 @@ void AddList(CLI::App* app, CommandContext* context) {
       ->check(CLI::Range(1, 1000000))
       ->capture_default_str();
   verb->footer(
-      "Examples:\n  ampctl list --state running --state queued\n  ampctl list --user ann --label team=vision --since "
+      "Example:\n  ampctl list --state running --state queued\n  ampctl list --user ann --label team=vision --since "
       "2h\n"
       "  ampctl list --filter 'priority >= 5 AND NOT (state = SUCCEEDED OR name:test)' --sort 'priority desc'");
   verb->callback([options, context] { context->exit_code = RunList(*options, *context); });

@@ -40,8 +40,8 @@ class DiskFullTest(DaemonTest):
         self.addCleanup(subprocess.run, ["umount", "-l", self.small], check=True)
         self.addCleanup(self._close)
 
-    def small_daemon(self):
-        return self.daemon(state_dir=self.small, config={"min_free_bytes": MIN_FREE})
+    def small_daemon(self, min_free=MIN_FREE):
+        return self.daemon(state_dir=self.small, config={"min_free_bytes": min_free})
 
     def partial_files(self):
         """Everything beneath the checkpoints that is not a whole checkpoint."""
@@ -94,10 +94,12 @@ class DiskFullTest(DaemonTest):
         self.assert_healthy(ampd)
 
     def test_little_room_holds_jobs_back_but_none_that_runs(self):
-        ampd = self.small_daemon()
-        running = ampd.submit(glyphs_job("running", steps=100000)).id
+        # What is left below the least must do for the one that runs.
+        self.assertTrue(mount_tmpfs(self.small, "96m", "remount"))
+        ampd = self.small_daemon(min_free=48 * MIB)
+        running = ampd.submit(glyphs_job("running", steps=100000, report={"every_steps": 10})).id
         ampd.wait_for_step(running, 1)
-        filler = self.fill(leave=MIN_FREE // 2)
+        filler = self.fill(leave=24 * MIB)
         waiting = ampd.submit(glyphs_job("waiting", steps=3)).id
         job = self.wait_for(ampd, waiting, "a reason", lambda job: "min_free_bytes" in job.queue_message)
         self.assert_state(job, "QUEUED")

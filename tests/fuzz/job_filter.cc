@@ -36,8 +36,9 @@ std::unique_ptr<Database> MakeDatabase() {
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace ampd;
   static const Database& database = *fuzz::MakeDatabase().release();
-  const std::vector<std::string> lines =
-      absl::StrSplit(absl::string_view(reinterpret_cast<const char*>(data), size), absl::MaxSplits('\n', 2));
+  // Of no text at all there are no lines.
+  const std::string text = size == 0 ? "" : std::string(reinterpret_cast<const char*>(data), size);
+  const std::vector<std::string> lines = absl::StrSplit(text, absl::MaxSplits('\n', 2));
   JobQuery query;
   query.page_size = 1;
   absl::StatusOr<JobFilter> filter = ParseJobFilter(lines[0]);

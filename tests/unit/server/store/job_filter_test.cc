@@ -64,7 +64,7 @@ TEST(JobFilterTest, ErrorsTellWhereAndWhat) {
   ExpectRefused("user = \"a\\", "a \\ stands before");
   ExpectRefused("user = \"a\\n\"", "a \\ stands before");
   ExpectRefused("user = ;", "at byte 7: unexpected \";\"");
-  ExpectRefused(std::string("user = \0", 8), "unexpected \"\\000\"");
+  ExpectRefused(std::string("user = \0", 8), "at byte 7: unexpected \"\\x00\"");
   ExpectRefused("AND", "no field \"AND\"");
   ExpectRefused("user = a AND", "expected a condition");
 }

@@ -250,7 +250,7 @@ class JobListTest : public ::testing::Test {
 
 TEST_F(JobListTest, AgreesWithAReferenceOnRandomQueries) {
   int found = 0;
-  for (int n = 0; n < 3000; ++n) {
+  for (int n = 0; n < 1000; ++n) {
     JobQuery query = RandomQuery();
     // By the time alone where nothing bounds it: the reference knows no order of submission.
     const bool by_submission = query.order.field == JobOrder::Field::kCreateTime && query.order.descending;
@@ -262,7 +262,7 @@ TEST_F(JobListTest, AgreesWithAReferenceOnRandomQueries) {
     ASSERT_EQ(got, expected) << ToString(query.filter);
     found += static_cast<int>(got.size());
   }
-  EXPECT_GT(found, 3000) << "filters that find nothing prove nothing";
+  EXPECT_GT(found, 1000) << "filters that find nothing prove nothing";
 }
 
 TEST_F(JobListTest, TheNewestComeFirstAsTheyWereSubmitted) {
@@ -367,7 +367,9 @@ TEST_F(JobListTest, NoQuerySortsOrScansWhatItDoesNotPage) {
           << error << ": " << select.sql;
       EXPECT_THAT(plan, Not(HasSubstr("TEMP B-TREE"))) << select.sql;
       // Behind a place every index is entered at it.
-      if (after) EXPECT_THAT(plan, Not(HasSubstr("SCAN"))) << select.sql;
+      if (after) {
+        EXPECT_THAT(plan, Not(HasSubstr("SCAN"))) << select.sql;
+      }
     }
   }
   sqlite3_close(db);
