@@ -15,12 +15,16 @@ namespace ampd::data {
 
 // Opens the regular file that `path` names beneath one of `roots`. A relative path is looked up in each root in order,
 // and the first root that has it decides; an absolute path must lie beneath a root. Symbolic links are followed, but
-// the file they lead to must lie beneath a root too. What is checked is the file that was opened, so that a file
-// exchanged in between cannot slip through. The file's name in errors is `path` as given.
+// the file they lead to must lie beneath a root too, at the time when it is opened: the kernel resolves the path within
+// the root (openat2), or where it cannot, the file that was opened is looked at, so that nothing exchanged in between
+// slips through. The file's name in errors is `path` as given.
+//
+// "dataset:NAME/PATH" is looked up in the roots of uploaded datasets (proto/spec/dataset_path.h) and nowhere else; in
+// them no link is followed.
 //
 // Errors name the path and the roots: NOT_FOUND when no root has it; PERMISSION_DENIED when it has a ".." component,
-// lies or leads outside the roots, is not a regular file, or may not be read; INVALID_ARGUMENT when it is empty or
-// contains a zero byte.
+// lies or leads outside the roots, is not a regular file, or may not be read; INVALID_ARGUMENT when it is empty,
+// contains a zero byte, or names no dataset as it must.
 absl::StatusOr<std::shared_ptr<const InputFile>> OpenBeneath(absl::string_view path,
                                                              absl::Span<const std::string> roots);
 
