@@ -10,7 +10,6 @@
 #include <system_error>
 #include <utility>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "engine/core/status.h"
@@ -26,13 +25,6 @@ constexpr char kPartial[] = ".partial-";
 // Clients read it: without a path of the server's.
 constexpr char kCannotKeep[] = "the server cannot keep the file";
 
-std::string HexDigest(EVP_MD_CTX* context) {
-  unsigned char digest[EVP_MAX_MD_SIZE];
-  unsigned int size = 0;
-  EVP_DigestFinal_ex(context, digest, &size);
-  return absl::BytesToHexString(absl::string_view(reinterpret_cast<const char*>(digest), size));
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<UploadStore>> UploadStore::Open(const std::string& folder, const Limits& limits) {
@@ -46,8 +38,7 @@ absl::StatusOr<std::unique_ptr<UploadStore>> UploadStore::Open(const std::string
     if (absl::StartsWith(name, kPartial)) {
       fs::remove(it->path(), ignored);
     } else if (const std::optional<int64_t> size = store->Size(name)) {
-      const MutexLock lock(&store->mutex_);
-      store->used_ += *size;
+      limits.all->Count(*size);
     }
   }
   if (error) return FileError(folder, error.value());
@@ -79,19 +70,10 @@ absl::Status UploadStore::Reserve(int64_t file_bytes, int64_t more) {
     return absl::ResourceExhaustedError(absl::StrCat("the file has more than ", limits_.file_bytes,
                                                      " bytes, the most this server takes (max_upload_bytes)"));
   }
-  const MutexLock lock(&mutex_);
-  if (used_ + more > limits_.all_bytes) {
-    return absl::ResourceExhaustedError(absl::StrCat("the files that were uploaded take ", used_,
-                                                     " bytes; with this one they would be more than ",
-                                                     limits_.all_bytes, " (max_uploads_bytes)"));
-  }
-  used_ += more;
-  return absl::OkStatus();
-}
-
-void UploadStore::GiveBack(int64_t bytes) {
-  const MutexLock lock(&mutex_);
-  used_ -= bytes;
+  if (limits_.all->Take(more)) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat("the files that were uploaded take ", limits_.all->used(),
+                                                   " bytes; with this one they would be more than ",
+                                                   limits_.all->limit(), " (max_uploads_bytes)"));
 }
 
 absl::StatusOr<bool> UploadStore::Publish(const std::string& path, const std::string& checksum) {
@@ -103,29 +85,23 @@ absl::StatusOr<bool> UploadStore::Publish(const std::string& path, const std::st
 }
 
 UploadStore::Upload::Upload(UploadStore* store, std::string checksum, std::string path, UniqueFd fd)
-    : store_(store),
-      checksum_(std::move(checksum)),
-      path_(std::move(path)),
-      fd_(std::move(fd)),
-      digest_(EVP_MD_CTX_new(), &EVP_MD_CTX_free) {
-  EVP_DigestInit_ex(digest_.get(), EVP_sha256(), nullptr);
-}
+    : store_(store), checksum_(std::move(checksum)), path_(std::move(path)), fd_(std::move(fd)) {}
 
 UploadStore::Upload::~Upload() {
   if (kept_) return;
   unlink(path_.c_str());
-  store_->GiveBack(bytes_);
+  store_->limits_.all->GiveBack(bytes_);
 }
 
 absl::Status UploadStore::Upload::Append(absl::string_view bytes) {
   AMPD_RETURN_IF_ERROR(store_->Reserve(bytes_, static_cast<int64_t>(bytes.size())));
   bytes_ += static_cast<int64_t>(bytes.size());
-  EVP_DigestUpdate(digest_.get(), bytes.data(), bytes.size());
+  digest_.Update(bytes);
   return WriteAll(fd_.get(), bytes, kCannotKeep);
 }
 
 absl::StatusOr<int64_t> UploadStore::Upload::Finish() {
-  const std::string found = HexDigest(digest_.get());
+  const std::string found = digest_.HexDigest();
   if (found != checksum_) {
     return absl::InvalidArgumentError(
         absl::StrCat("sha256: ", checksum_, " was announced, the ", bytes_, " bytes that came have ", found));

@@ -2,8 +2,6 @@
 #ifndef AMPD_SERVER_SERVICE_UPLOAD_STORE_H_
 #define AMPD_SERVER_SERVICE_UPLOAD_STORE_H_
 
-#include <openssl/evp.h>
-
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -13,7 +11,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "engine/core/mutex.h"
+#include "server/files/byte_budget.h"
 #include "server/files/unique_fd.h"
+#include "server/service/sha256.h"
 
 namespace ampd {
 
@@ -21,9 +21,10 @@ namespace ampd {
 class UploadStore {
  public:
   struct Limits {
-    // Of one file, and of all together, those that are under way included.
+    // Of one file.
     int64_t file_bytes = int64_t{4} << 30;
-    int64_t all_bytes = int64_t{64} << 30;
+    // Of all together, those that are under way included, and whatever else counts there.
+    std::shared_ptr<ByteBudget> all = std::make_shared<ByteBudget>(int64_t{64} << 30);
   };
 
   // A file under way; what was written of it goes with this object. Not thread safe.
@@ -47,7 +48,7 @@ class UploadStore {
     const std::string checksum_;
     const std::string path_;
     UniqueFd fd_;
-    const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> digest_;
+    Sha256Stream digest_;
     int64_t bytes_ = 0;
     bool kept_ = false;
   };
@@ -69,14 +70,13 @@ class UploadStore {
   UploadStore(std::string folder, const Limits& limits) : folder_(std::move(folder)), limits_(limits) {}
   std::string PathOf(const std::string& checksum) const;
   absl::Status Reserve(int64_t file_bytes, int64_t more);
-  void GiveBack(int64_t bytes);
   // False: the same file is there by now.
   absl::StatusOr<bool> Publish(const std::string& path, const std::string& checksum);
 
   const std::string folder_;
   const Limits limits_;
+  // Held while a file gets its name.
   Mutex mutex_;
-  int64_t used_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace ampd

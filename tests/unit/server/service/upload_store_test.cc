@@ -84,7 +84,7 @@ TEST_F(UploadStoreTest, OtherBytesAreRefusedAndGone) {
 }
 
 TEST_F(UploadStoreTest, LimitsHoldForOneFileAndForAll) {
-  Open({.file_bytes = 3, .all_bytes = 5});
+  Open({.file_bytes = 3, .all = std::make_shared<ByteBudget>(5)});
   const absl::Status one = Send(kAbc, {"ab", "cd"}).status();
   EXPECT_TRUE(absl::IsResourceExhausted(one));
   EXPECT_THAT(std::string(one.message()), HasSubstr("max_upload_bytes"));
@@ -101,13 +101,13 @@ TEST_F(UploadStoreTest, LimitsHoldForOneFileAndForAll) {
   EXPECT_EQ(Send(kEmpty, {"z"}).status().code(), absl::StatusCode::kInvalidArgument);
   // A daemon that starts anew knows what is there.
   store_.reset();
-  Open({.file_bytes = 3, .all_bytes = 5});
+  Open({.file_bytes = 3, .all = std::make_shared<ByteBudget>(5)});
   EXPECT_TRUE(absl::IsResourceExhausted(Send(kEmpty, {"xyz"}).status()));
   EXPECT_THAT(Names(), ElementsAre(kAbc));
 }
 
 TEST_F(UploadStoreTest, TwoAtOnceAreOneFile) {
-  Open({.file_bytes = 3, .all_bytes = 6});
+  Open({.file_bytes = 3, .all = std::make_shared<ByteBudget>(6)});
   auto first = store_->Begin(kAbc), second = store_->Begin(kAbc);
   ASSERT_TRUE((*first)->Append("abc").ok());
   ASSERT_TRUE((*second)->Append("abc").ok());
