@@ -13,6 +13,12 @@ namespace {
 // The longest sleep: bounds what a jump of an injected clock can cost.
 constexpr absl::Duration kMaxSleep = absl::Seconds(10);
 
+// `done`, with which what is `held` goes.
+template <typename T>
+Controller::Done<T> Holding(std::vector<std::shared_ptr<const void>> held, Controller::Done<T> done) {
+  return [held = std::move(held), done = std::move(done)](absl::StatusOr<T> answer) { done(std::move(answer)); };
+}
+
 }  // namespace
 
 Controller::Controller() = default;
@@ -93,12 +99,14 @@ void Controller::Run() {
 }
 
 void Controller::CreateJob(CreateJobParams params, Done<v1::Job> done) {
-  auto reply = std::make_shared<Reply<v1::Job>>(std::move(done));
+  auto reply = std::make_shared<Reply<v1::Job>>(Holding({std::move(params.held)}, std::move(done)));
   Post([this, params = std::move(params), reply]() mutable { core_->CreateJob(std::move(params), std::move(reply)); });
 }
 
 void Controller::CreateSweep(std::vector<CreateJobParams> params, Done<v1::JobSweep> done) {
-  auto reply = std::make_shared<Reply<v1::JobSweep>>(std::move(done));
+  std::vector<std::shared_ptr<const void>> held;
+  for (CreateJobParams& one : params) held.push_back(std::move(one.held));
+  auto reply = std::make_shared<Reply<v1::JobSweep>>(Holding(std::move(held), std::move(done)));
   Post([this, params = std::move(params), reply]() mutable { core_->CreateSweep(std::move(params), reply); });
 }
 
@@ -170,6 +178,11 @@ void Controller::ListDevices(Done<std::vector<v1::Device>> done) {
 
 void Controller::UpdateDevices(std::vector<v1::Device> devices) {
   Post([this, devices = std::move(devices)]() mutable { core_->UpdateDevices(std::move(devices)); });
+}
+
+void Controller::FindLiveJob(std::function<bool(const v1::Job&)> matches, Done<std::string> done) {
+  auto reply = std::make_shared<Reply<std::string>>(std::move(done));
+  Post([this, matches = std::move(matches), reply] { reply->Send(core_->FindLiveJob(matches)); });
 }
 
 void Controller::CountWorkers(Done<int> done) {

@@ -90,6 +90,8 @@ struct CreateJobParams {
   std::shared_ptr<HeldWeights> start;
   // Of a sweep's job: all but the sweep's id, which the controller gives.
   std::optional<v1::SweepPoint> sweep;
+  // What must stay until the job is there, or is not to be: let go of once the call is answered. May be null.
+  std::shared_ptr<const void> held;
 };
 
 // Thread-safe. Callbacks (`done`) run on the controller's thread or on one of the store's; they must not block, nor
@@ -139,6 +141,9 @@ class Controller {
   // Stops a running job for job `for_job`, as scheduling does by itself for one of higher priority;
   // ControllerCore::Preempt says how. False where that cannot be. `id` is whole.
   void PreemptJob(std::string id, std::string for_job, Done<bool> done);
+  // The id of a job that has not ended and `matches`; empty where there is none. `matches` runs on the controller's
+  // thread; it sees each job that CreateJob or RetryJob has answered with.
+  void FindLiveJob(std::function<bool(const v1::Job&)> matches, Done<std::string> done);
   // Jobs whose workers train at present.
   void CountWorkers(Done<int> done);
   void ListDevices(Done<std::vector<v1::Device>> done);

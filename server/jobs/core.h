@@ -147,6 +147,7 @@ class ControllerCore {
   void Drain(absl::Duration timeout, const std::string& reason, std::function<void(absl::Status)> done);
   void Detach(std::function<void()> done);
   // Jobs whose workers train.
+  std::string FindLiveJob(const std::function<bool(const v1::Job&)>& matches) const;
   int Workers() const;
   void DrainDevice(const v1::DrainDeviceRequest& request, ReplyPtr<v1::Device> reply);
   void UndrainDevice(const std::string& id, ReplyPtr<v1::Device> reply);

@@ -165,6 +165,13 @@ void ControllerCore::AnswerInserted() {
   for (auto& [job, reply] : std::exchange(inserted_, {})) reply->Send(WithQueueInfo(std::move(job)));
 }
 
+std::string ControllerCore::FindLiveJob(const std::function<bool(const v1::Job&)>& matches) const {
+  for (const auto& [id, live] : live_) {
+    if (!IsTerminal(live.job.state()) && matches(live.job.proto())) return id;
+  }
+  return "";
+}
+
 void ControllerCore::GetJob(const std::string& id, ReplyPtr<v1::Job> reply) {
   store_->Read([this, id, reply = std::move(reply)](const Database& database) {
     absl::StatusOr<JobRecord> record = database.FindJob(id);

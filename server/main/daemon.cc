@@ -17,6 +17,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/core/status.h"
+#include "proto/spec/dataset_path.h"
 #include "proto/spec/device_models.h"
 #include "server/config/address.h"
 #include "server/config/http_url.h"
@@ -40,6 +41,7 @@
 #include "server/scheduling/devices.h"
 #include "server/service/call_limits.h"
 #include "server/service/limited_service.h"
+#include "server/service/dataset_store.h"
 #include "server/service/rpc_metrics.h"
 #include "server/service/training_service.h"
 #include "server/service/upload_store.h"
@@ -127,6 +129,8 @@ class Daemon::Impl {
   std::string ArtifactRoot() const { return absl::StrCat(config_.state_dir(), "/artifacts"); }
   std::string StartRoot() const { return absl::StrCat(config_.state_dir(), "/starts"); }
   absl::Status OpenStore();
+  // What jobs read data from.
+  std::vector<std::string> AllDataRoots() const;
   absl::Status OpenUploads();
   void StartTensorBoard();
   void StartUpkeep();
@@ -153,6 +157,7 @@ class Daemon::Impl {
   std::unique_ptr<EventLog> log_;
   std::unique_ptr<Upkeep> upkeep_;
   std::unique_ptr<UploadStore> uploads_;
+  std::unique_ptr<DatasetStore> datasets_;
   std::unique_ptr<LocalProcessLauncher> launcher_;
   std::optional<SpaceJudge> space_judge_;
   std::unique_ptr<Controller> controller_;
@@ -248,9 +253,22 @@ void Daemon::Impl::WatchDisk() {
 }
 
 absl::Status Daemon::Impl::OpenUploads() {
-  const UploadStore::Limits limits{config_.max_upload_bytes(), config_.max_uploads_bytes()};
-  AMPD_ASSIGN_OR_RETURN(uploads_, UploadStore::Open(absl::StrCat(config_.state_dir(), "/uploads"), limits));
+  const auto all = std::make_shared<ByteBudget>(config_.max_uploads_bytes());
+  AMPD_ASSIGN_OR_RETURN(
+      uploads_, UploadStore::Open(absl::StrCat(config_.state_dir(), "/uploads"), {config_.max_upload_bytes(), all}));
+  DatasetStore::Options datasets;
+  datasets.folder = absl::StrCat(config_.state_dir(), "/datasets");
+  datasets.limits.file_bytes = config_.max_upload_bytes();
+  datasets.limits.all = all;
+  datasets.log = [](const std::string& text) { Log(Severity::kWarning, text); };
+  AMPD_ASSIGN_OR_RETURN(datasets_, DatasetStore::Open(std::move(datasets)));
   return absl::OkStatus();
+}
+
+std::vector<std::string> Daemon::Impl::AllDataRoots() const {
+  std::vector<std::string> roots = DataRoots();
+  roots.push_back(DatasetRoot(datasets_->folder()));
+  return roots;
 }
 
 void Daemon::Impl::StartTensorBoard() {
@@ -292,7 +310,7 @@ absl::Status Daemon::Impl::StartController() {
   options.artifact_root = ArtifactRoot();
   options.upload_dir = uploads_->folder();
   options.start_root = StartRoot();
-  options.data_roots = DataRoots();
+  options.data_roots = AllDataRoots();
   options.reattach_timeout = absl::Seconds(config_.reattach_timeout_seconds());
   options.preempt_grace = absl::Seconds(config_.preemption_grace_seconds());
   options.heartbeat_timeout = absl::Seconds(config_.heartbeat_timeout_seconds());
@@ -341,6 +359,7 @@ absl::Status Daemon::Impl::ServeApi() {
   options.submit.checkpoint_root = CheckpointRoot();
   options.submit.start_root = StartRoot();
   options.submit.uploads = uploads_.get();
+  options.submit.datasets = datasets_.get();
   options.submit.devices = devices_;
   AMPD_ASSIGN_OR_RETURN(options.submit.device_models, DeviceModelsWith(config_.device_models()));
   options.submit.max_spec_bytes = config_.max_spec_bytes();

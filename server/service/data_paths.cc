@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "proto/spec/dataset_path.h"
 #include "proto/spec/resolve.h"
 #include "proto/spec/upload_path.h"
 
@@ -82,7 +83,7 @@ std::vector<NamedPath> PathsOf(const v1::JobSpec& spec) {
 absl::Status CheckDataPaths(const v1::JobSpec& spec, const std::vector<std::string>& data_roots) {
   std::vector<FieldViolation> violations;
   for (const NamedPath& named : PathsOf(spec)) {
-    if (named.is_model && NamesUpload(named.path)) continue;
+    if ((named.is_model && NamesUpload(named.path)) || NamesDataset(named.path)) continue;
     std::string wrong = WhatIsWrong(named.path, data_roots);
     if (!wrong.empty()) violations.push_back({named.field, std::move(wrong)});
   }

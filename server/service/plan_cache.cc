@@ -6,6 +6,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "proto/spec/dataset_path.h"
 #include "proto/spec/upload_path.h"
 #include "server/jobs/credentials.h"
 #include "server/service/data_paths.h"
@@ -76,17 +77,29 @@ void ClearFieldsOfNoPlan(Message* message) {
   }
 }
 
+// A dataset's files never change: what stands for them all is the manifest, of another dataset of the name another
+// file.
+void AddDataset(const std::string& path, const v1::PlanRequest& request, std::vector<std::string>* files) {
+  const absl::StatusOr<DatasetPath> parsed = ParseDatasetPath(path);
+  for (const std::string& root : request.data_roots()) {
+    const std::optional<std::string> folder = FolderOfDatasetRoot(root);
+    if (folder && parsed.ok()) files->push_back(absl::StrCat(*folder, "/", parsed->name, "/MANIFEST"));
+  }
+}
+
 // Every place where a file that the request names may lie.
 std::vector<std::string> FilesOf(const v1::PlanRequest& request) {
   std::vector<std::string> files;
   for (const NamedPath& named : PathsOf(request.spec())) {
     // An upload's bytes are what its name says.
     if (NamesUpload(named.path)) continue;
-    if (named.path[0] == '/') {
+    if (NamesDataset(named.path)) {
+      AddDataset(named.path, request, &files);
+    } else if (named.path[0] == '/') {
       files.push_back(named.path);
-      continue;
+    } else {
+      for (const std::string& root : request.data_roots()) files.push_back(absl::StrCat(root, "/", named.path));
     }
-    for (const std::string& root : request.data_roots()) files.push_back(absl::StrCat(root, "/", named.path));
   }
   return files;
 }

@@ -8,9 +8,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "engine/core/status.h"
+#include "proto/spec/dataset_path.h"
 #include "proto/spec/resolve.h"
 #include "server/scheduling/capability.h"
 #include "server/service/data_paths.h"
+#include "server/service/dataset_use.h"
 #include "server/service/deterministic_bytes.h"
 #include "server/service/start_source.h"
 #include "server/service/try_again.h"
@@ -33,7 +35,21 @@ absl::Status PlanErrors(const v1::PlanResponse& response) {
   return InvalidFields(violations);
 }
 
+// Of a job that is to be retried.
+absl::Status Gone(const std::string& job_id, const absl::Status& violations) {
+  std::vector<std::string> texts;
+  for (const FieldViolation& violation : FieldViolationsOf(violations)) texts.push_back(violation.description);
+  return absl::FailedPreconditionError(
+      absl::StrCat("job ", job_id, " cannot read its data any more: ", absl::StrJoin(texts, "; ")));
+}
+
 }  // namespace
+
+std::vector<std::string> AllDataRoots(const Submitter::Options& options) {
+  std::vector<std::string> roots = options.data_roots;
+  if (options.datasets != nullptr) roots.push_back(DatasetRoot(options.datasets->folder()));
+  return roots;
+}
 
 struct Submitter::Submission {
   v1::CreateJobRequest request;
@@ -89,6 +105,7 @@ void Submitter::Finish(Submission submission, CreateJobParams params) {
   if (submission.request.validate_only()) {
     // Let go before the answer: who has it finds nothing held.
     params.start.reset();
+    params.held.reset();
     v1::Job job;
     *job.mutable_spec() = std::move(params.spec);
     *job.mutable_plan() = std::move(params.plan);
@@ -99,8 +116,7 @@ void Submitter::Finish(Submission submission, CreateJobParams params) {
   controller_->CreateJob(std::move(params), std::move(submission.done));
 }
 
-absl::StatusOr<std::shared_ptr<HeldWeights>> Submitter::HoldAgain(const std::string& job_id) const {
-  AMPD_ASSIGN_OR_RETURN(const v1::Job job, FindJob(job_id));
+absl::StatusOr<std::shared_ptr<HeldWeights>> Submitter::HoldAgain(const v1::Job& job) const {
   if (!job.spec().start_from().has_job_id()) return nullptr;
   v1::WeightSource source = job.spec().start_from();
   absl::StatusOr<std::shared_ptr<HeldWeights>> held =
@@ -115,9 +131,14 @@ absl::StatusOr<std::shared_ptr<HeldWeights>> Submitter::HoldAgain(const std::str
 void Submitter::Retry(const std::string& job_id, Controller::Done<v1::Job> done) {
   auto shared = std::make_shared<std::pair<std::string, Controller::Done<v1::Job>>>(job_id, std::move(done));
   const bool posted = pool_.Post([this, shared] {
-    absl::StatusOr<std::shared_ptr<HeldWeights>> start = HoldAgain(shared->first);
+    const absl::StatusOr<v1::Job> job = FindJob(shared->first);
+    if (!job.ok()) return shared->second(job.status());
+    absl::StatusOr<std::shared_ptr<HeldWeights>> start = HoldAgain(*job);
     if (!start.ok()) return shared->second(start.status());
-    controller_->RetryJob(shared->first, *std::move(start), std::move(shared->second));
+    absl::StatusOr<std::shared_ptr<DatasetStore::Hold>> datasets = HoldDatasets(job->spec(), options_.datasets);
+    if (!datasets.ok()) return shared->second(Gone(job->id(), datasets.status()));
+    controller_->RetryJob(job->id(), *std::move(start),
+                          [shared, held = *datasets](absl::StatusOr<v1::Job> answer) { shared->second(answer); });
   });
   if (!posted)
     shared->second(TryAgain(absl::StrCat(options_.max_waiting, " submits wait already; try again"), kRetryDelay));
@@ -215,7 +236,8 @@ absl::StatusOr<Submitter::Prepared> Submitter::Prepare(v1::JobSpec spec) const {
   v1::PlanRequest& request = prepared.request;
   AMPD_ASSIGN_OR_RETURN(*request.mutable_spec(), Resolve(std::move(spec)));
   AMPD_RETURN_IF_ERROR(CheckUploads(request.spec(), options_.uploads));
-  for (const std::string& root : options_.data_roots) request.add_data_roots(root);
+  AMPD_ASSIGN_OR_RETURN(prepared.datasets, HoldDatasets(request.spec(), options_.datasets));
+  for (const std::string& root : AllDataRoots(options_)) request.add_data_roots(root);
   if (options_.uploads != nullptr) request.set_upload_dir(options_.uploads->folder());
   AMPD_RETURN_IF_ERROR(FindDependencies("after", request.mutable_spec()->mutable_after()));
   AMPD_RETURN_IF_ERROR(FindDependencies("after_ok", request.mutable_spec()->mutable_after_ok()));
@@ -241,6 +263,7 @@ absl::StatusOr<CreateJobParams> Submitter::ParamsOf(Prepared prepared, absl::Sta
   params.spec = std::move(*prepared.request.mutable_spec());
   params.plan = std::move(*response->mutable_plan());
   params.start = std::move(prepared.start);
+  params.held = std::move(prepared.datasets);
   return params;
 }
 

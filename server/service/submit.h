@@ -15,6 +15,7 @@
 #include "server/events/clock.h"
 #include "server/jobs/controller.h"
 #include "server/jobs/start_folders.h"
+#include "server/service/dataset_store.h"
 #include "server/service/plan_cache.h"
 #include "server/service/upload_store.h"
 #include "server/service/work_pool.h"
@@ -34,6 +35,8 @@ class Submitter {
     std::string start_root;
     // Outlives the submitter; null: nothing was ever uploaded.
     const UploadStore* uploads = nullptr;
+    // Likewise of datasets.
+    DatasetStore* datasets = nullptr;
     // What jobs run on; a job that none of them can run is refused. Conditions that pass do not count.
     std::vector<v1::Device> devices;
     // What plans are made for.
@@ -88,6 +91,8 @@ class Submitter {
   struct Prepared {
     v1::PlanRequest request;
     std::shared_ptr<HeldWeights> start;
+    // Until the job is there.
+    std::shared_ptr<DatasetStore::Hold> datasets;
   };
   absl::StatusOr<Prepared> Prepare(v1::JobSpec spec) const;
   // Of a job to create.
@@ -99,7 +104,7 @@ class Submitter {
   // Makes whole ids of `after` or `after_ok`.
   absl::Status FindDependencies(const std::string& field, google::protobuf::RepeatedPtrField<std::string>* ids) const;
   // Null where the job needs none.
-  absl::StatusOr<std::shared_ptr<HeldWeights>> HoldAgain(const std::string& job_id) const;
+  absl::StatusOr<std::shared_ptr<HeldWeights>> HoldAgain(const v1::Job& job) const;
   // For a plan of the resolved `spec`; what it does not know of the kind, a device of it tells.
   absl::StatusOr<v1::DeviceModel> ModelFor(const std::string& name, const v1::JobSpec& spec) const;
   absl::StatusOr<v1::PlanReport> Report(const v1::PlanJobRequest& request) const;
@@ -114,6 +119,9 @@ class Submitter {
   WorkPool resolvers_;
   WorkPool sweeps_;
 };
+
+// What planning and training look for data in: the data roots, and the folder of uploaded datasets.
+std::vector<std::string> AllDataRoots(const Submitter::Options& options);
 
 }  // namespace ampd
 

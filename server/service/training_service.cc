@@ -32,11 +32,12 @@ TrainingServiceImpl::TrainingServiceImpl(Options options, Submitter::Planner pla
       controller_(controller),
       log_(log),
       submitter_(options_.submit, std::move(planner), controller),
-      exporter_({options_.checkpoint_root, options_.export_scratch_dir, options_.submit.data_roots,
+      exporter_({options_.checkpoint_root, options_.export_scratch_dir, AllDataRoots(options_.submit),
                  options_.uploads == nullptr ? "" : options_.uploads->folder()},
                 options_.export_runner),
       readers_(kReaders, kMaxReads),
       writers_(kWriters, kMaxReads),
+      dataset_writers_(kWriters, kMaxReads),
       exports_(kExporters, kMaxExports) {}
 
 grpc::ServerUnaryReactor* TrainingServiceImpl::CreateJob(grpc::CallbackServerContext* context,

@@ -67,6 +67,14 @@ class TrainingServiceImpl : public v1::TrainingService::CallbackService {
                                                             const v1::DownloadArtifactRequest* request) override;
   grpc::ServerReadReactor<v1::UploadModelRequest>* UploadModel(grpc::CallbackServerContext* context,
                                                                v1::UploadModelResponse* response) override;
+  // dataset_calls.cc
+  grpc::ServerReadReactor<v1::UploadDatasetRequest>* UploadDataset(grpc::CallbackServerContext* context,
+                                                                   v1::Dataset* response) override;
+  grpc::ServerUnaryReactor* ListDatasets(grpc::CallbackServerContext* context, const v1::ListDatasetsRequest* request,
+                                         v1::ListDatasetsResponse* response) override;
+  grpc::ServerUnaryReactor* DeleteDataset(grpc::CallbackServerContext* context, const v1::DeleteDatasetRequest* request,
+                                          v1::DeleteDatasetResponse* response) override;
+
   grpc::ServerWriteReactor<v1::FileChunk>* ExportModel(grpc::CallbackServerContext* context,
                                                        const v1::ExportModelRequest* request) override;
 
@@ -99,8 +107,9 @@ class TrainingServiceImpl : public v1::TrainingService::CallbackService {
   const ModelExporter exporter_;
   // For reads of the log and of files.
   WorkPool readers_;
-  // For writes of files that clients send.
+  // For writes of files that clients send; those of datasets may be many, and take a while to check.
   WorkPool writers_;
+  WorkPool dataset_writers_;
   // Wait for the exporter.
   WorkPool exports_;
 };

@@ -126,6 +126,7 @@ class ServiceFixture : public testing::Test {
     store_ = Store::Open({.state_dir = state_dir_}).value();
     log_ = std::make_unique<EventLog>(store_.get());
     uploads_ = UploadStore::Open(state_dir_ + "/uploads", {.file_bytes = 200000}).value();
+    datasets_ = DatasetStore::Open({.folder = state_dir_ + "/datasets", .limits = {.file_bytes = 200000}}).value();
     ControllerOptions options;
     options.devices = devices_.empty() ? CpuDevices(1).value() : devices_;
     options.checkpoint_root = state_dir_ + "/checkpoints";
@@ -143,6 +144,7 @@ class ServiceFixture : public testing::Test {
     service_options.submit.checkpoint_root = options.checkpoint_root;
     service_options.submit.start_root = options.start_root;
     service_options.submit.uploads = uploads_.get();
+    service_options.submit.datasets = datasets_.get();
     service_options.submit.devices = options.devices;
     service_options.submit.max_spec_bytes = 10000;
     service_options.submit.default_precision_mode = v1::PrecisionSpec::BF16;
@@ -179,6 +181,7 @@ class ServiceFixture : public testing::Test {
     service_.reset();
     launcher_->SetController(nullptr);
     controller_.reset();
+    datasets_.reset();
     uploads_.reset();
     log_.reset();
     store_.reset();
@@ -264,6 +267,7 @@ class ServiceFixture : public testing::Test {
   std::unique_ptr<Store> store_;
   std::unique_ptr<EventLog> log_;
   std::unique_ptr<UploadStore> uploads_;
+  std::unique_ptr<DatasetStore> datasets_;
   std::unique_ptr<Controller> controller_;
   std::unique_ptr<WorkerLinkService> worker_service_;
   std::unique_ptr<TrainingServiceImpl> service_;

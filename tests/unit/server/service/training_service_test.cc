@@ -135,7 +135,7 @@ TEST_F(TrainingServiceTest, WhatThePlannerRefusesIsRefused) {
   Train(ThreeEvents);
   planner_ = [](const v1::PlanRequest& request) {
     EXPECT_EQ(request.spec().train().batch_size(), 32);
-    EXPECT_THAT(request.data_roots(), ElementsAre("/data"));
+    EXPECT_THAT(request.data_roots(), ElementsAre("/data", "dataset:" + state_dir_ + "/datasets"));
     v1::PlanResponse response;
     response.add_errors()->set_field("model.layers[0]");
     response.mutable_errors(0)->set_description("[dense] needs features, node head");

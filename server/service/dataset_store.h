@@ -1,0 +1,136 @@
+// Datasets that clients sent, for specs to name. FOLDER/NAME is one that is whole: its `files`, which never change, and
+// a MANIFEST. FOLDER/.new/NAME is one that is being uploaded.
+#ifndef AMPD_SERVER_SERVICE_DATASET_STORE_H_
+#define AMPD_SERVER_SERVICE_DATASET_STORE_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "ampd/v1/training_service.pb.h"
+#include "engine/core/mutex.h"
+#include "server/events/clock.h"
+#include "server/service/unfinished_dataset.h"
+
+namespace ampd {
+
+// Thread safe; every function but Hold() blocks on the disk.
+class DatasetStore {
+ public:
+  struct Options {
+    // Made where it is missing. One store owns it.
+    std::string folder;
+    DatasetLimits limits;
+    const Clock* clock = &SystemClock();
+    // Told, in words, what of an earlier daemon's was damaged and is passed over. May be empty.
+    std::function<void(const std::string&)> log;
+  };
+
+  // Who sends a dataset. Another that begins to send the same takes over.
+  class Upload {
+   public:
+    absl::Status BeginFile(const v1::DatasetFile& file, int64_t offset) {
+      return dataset_->BeginFile(turn_, file, offset);
+    }
+    absl::Status Append(int64_t offset, absl::string_view bytes) { return dataset_->Append(turn_, offset, bytes); }
+    // The dataset is whole, and has its name; without files.
+    absl::StatusOr<v1::Dataset> Commit();
+    // Without files.
+    v1::Dataset Describe() const { return dataset_->Describe(false); }
+
+   private:
+    friend class DatasetStore;
+    Upload(DatasetStore* store, std::string name, std::shared_ptr<UnfinishedDataset> dataset)
+        : store_(store), name_(std::move(name)), dataset_(std::move(dataset)), turn_(dataset_->TakeTurn()) {}
+
+    DatasetStore* const store_;
+    const std::string name_;
+    const std::shared_ptr<UnfinishedDataset> dataset_;
+    const uint64_t turn_;
+  };
+
+  // While it lives the datasets cannot be deleted.
+  class Hold {
+   public:
+    ~Hold();
+    Hold(const Hold&) = delete;
+    Hold& operator=(const Hold&) = delete;
+
+   private:
+    friend class DatasetStore;
+    Hold(DatasetStore* store, std::set<std::string> names) : store_(store), names_(std::move(names)) {}
+    DatasetStore* const store_;
+    const std::set<std::string> names_;
+  };
+
+  // One dataset that nobody can hold any more; given up with this object, unless it was finished.
+  class Deletion {
+   public:
+    ~Deletion();
+    Deletion(const Deletion&) = delete;
+    Deletion& operator=(const Deletion&) = delete;
+
+    // Gone once this returns, as its name is; its files as far as the disk allows.
+    absl::Status Finish();
+
+   private:
+    friend class DatasetStore;
+    Deletion(DatasetStore* store, std::string name) : store_(store), name_(std::move(name)) {}
+    DatasetStore* const store_;
+    const std::string name_;
+  };
+
+  // Takes away what an earlier daemon left half-made.
+  static absl::StatusOr<std::unique_ptr<DatasetStore>> Open(Options options);
+
+  const std::string& folder() const { return options_.folder; }
+
+  // Begins, or goes on with, an upload. INVALID_ARGUMENT for a bad name; ALREADY_EXISTS when a whole dataset has it;
+  // PERMISSION_DENIED when another user began it; ABORTED while it is being deleted; RESOURCE_EXHAUSTED when there are
+  // too many, or no room. This outlives the upload.
+  absl::StatusOr<std::unique_ptr<Upload>> Begin(const std::string& name, const std::string& user);
+
+  // By name, whole and not, without files.
+  std::vector<v1::Dataset> List() const;
+  // With its files. NOT_FOUND; DATA_LOSS, naming it, when its MANIFEST is damaged.
+  absl::StatusOr<v1::Dataset> Get(const std::string& name) const;
+
+  // Keeps whole datasets from being deleted. NOT_FOUND, naming it and saying whether it is being uploaded, where one is
+  // not there. This outlives what it returns.
+  absl::StatusOr<std::shared_ptr<Hold>> HoldAll(const std::set<std::string>& names);
+
+  // Of a dataset that is whole or not. NOT_FOUND; FAILED_PRECONDITION while it is held; ABORTED while another deletes
+  // it.
+  absl::StatusOr<std::shared_ptr<Deletion>> BeginDeletion(const std::string& name);
+
+ private:
+  explicit DatasetStore(Options options) : options_(std::move(options)) {}
+  std::string PathOf(const std::string& name) const;
+  std::string NewPathOf(const std::string& name) const;
+  absl::Status Load();
+  void LoadWhole(const std::string& name);
+  void LoadUnfinished(const std::string& name);
+  absl::StatusOr<std::shared_ptr<UnfinishedDataset>> FindOrCreate(const std::string& name, const std::string& user);
+  absl::Status Publish(const std::string& name, const DatasetHeader& header);
+  absl::Status Remove(const std::string& name);
+  void Log(const std::string& text) const;
+
+  const Options options_;
+  mutable Mutex mutex_;
+  std::map<std::string, DatasetHeader> whole_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, std::shared_ptr<UnfinishedDataset>> unfinished_ ABSL_GUARDED_BY(mutex_);
+  // How often each is held.
+  std::map<std::string, int> held_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::string> deleting_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace ampd
+
+#endif  // AMPD_SERVER_SERVICE_DATASET_STORE_H_

@@ -1,0 +1,60 @@
+// One UploadDataset call.
+#ifndef AMPD_SERVER_SERVICE_DATASET_STREAM_H_
+#define AMPD_SERVER_SERVICE_DATASET_STREAM_H_
+
+#include <grpcpp/support/server_callback.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "ampd/v1/training_service.pb.h"
+#include "engine/core/mutex.h"
+#include "server/service/dataset_store.h"
+#include "server/service/work_pool.h"
+
+namespace ampd {
+
+// Takes a dataset's messages, one held at a time. What came stays when the call breaks. Frees itself once the call is
+// over.
+class DatasetStream : public grpc::ServerReadReactor<v1::UploadDatasetRequest>,
+                      public std::enable_shared_from_this<DatasetStream> {
+ public:
+  // `store`, `pool` and, as gRPC has it, `response` outlive the call. `user`: who sends; may be empty.
+  static std::shared_ptr<DatasetStream> Start(DatasetStore* store, WorkPool* pool, std::string user,
+                                              v1::Dataset* response);
+
+ private:
+  DatasetStream(DatasetStore* store, WorkPool* pool, std::string user, v1::Dataset* response)
+      : store_(store), pool_(pool), user_(std::move(user)), response_(response) {}
+
+  void OnReadDone(bool ok) override;
+  void OnCancel() override { FinishOnce(absl::CancelledError("the upload was cancelled")); }
+  void OnDone() override { self_.reset(); }
+
+  // What was read. Runs in the pool.
+  void Take(bool ended);
+  absl::Status TakeMessage();
+  void Commit();
+  void End();
+  void ReadNext();
+  void Answer(const v1::Dataset& dataset);
+  void FinishOnce(const absl::Status& status);
+
+  DatasetStore* const store_;
+  WorkPool* const pool_;
+  const std::string user_;
+  v1::Dataset* const response_;
+  std::shared_ptr<DatasetStream> self_;
+  // Used by one step at a time.
+  v1::UploadDatasetRequest request_;
+  std::string name_;
+  std::unique_ptr<DatasetStore::Upload> upload_;
+
+  Mutex mutex_;
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace ampd
+
+#endif  // AMPD_SERVER_SERVICE_DATASET_STREAM_H_
