@@ -289,6 +289,40 @@ absl::StatusOr<v1::UploadModelResponse> Connection::UploadModel(
   return response;
 }
 
+absl::StatusOr<v1::Dataset> Connection::UploadDataset(
+    const std::function<absl::StatusOr<bool>(v1::UploadDatasetRequest*)>& next, Interrupt* interrupt) {
+  grpc::ClientContext context;
+  Interrupt::Scope scope(interrupt, [&context] { context.TryCancel(); });
+  v1::Dataset dataset;
+  const auto writer = channel_->stub->UploadDataset(&context, &dataset);
+  v1::UploadDatasetRequest request;
+  absl::Status status;
+  // A write fails once the server has answered.
+  for (bool more = true; more;) {
+    const absl::StatusOr<bool> filled = next(&request);
+    status = filled.status();
+    more = filled.ok() && *filled && writer->Write(request);
+  }
+  if (!status.ok()) context.TryCancel();
+  writer->WritesDone();
+  const grpc::Status finished = writer->Finish();
+  if (!status.ok()) return status;
+  if (!finished.ok()) return ToAbsl(finished);
+  return dataset;
+}
+
+absl::StatusOr<v1::ListDatasetsResponse> Connection::ListDatasets(const std::string& name, absl::Duration timeout) {
+  v1::ListDatasetsRequest request;
+  request.set_name(name);
+  return channel_->Call(&v1::TrainingService::Stub::ListDatasets, request, timeout);
+}
+
+absl::Status Connection::DeleteDataset(const std::string& name, absl::Duration timeout) {
+  v1::DeleteDatasetRequest request;
+  request.set_name(name);
+  return channel_->Call(&v1::TrainingService::Stub::DeleteDataset, request, timeout).status();
+}
+
 absl::Status Connection::ExportModel(const v1::ExportModelRequest& request,
                                      const std::function<absl::Status(const v1::FileChunk&)>& on_chunk) {
   return ReadChunks(channel_->stub.get(), &v1::TrainingService::Stub::ExportModel, request, on_chunk);

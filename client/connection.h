@@ -70,6 +70,15 @@ class Connection {
                                                       const std::function<absl::StatusOr<std::string>()>& next,
                                                       Interrupt* interrupt);
 
+  // Sends a dataset. `next` fills one message after another and gives false when there are no more; its first error
+  // ends the call and is returned. CANCELLED when `interrupt` (may be null) comes.
+  absl::StatusOr<v1::Dataset> UploadDataset(const std::function<absl::StatusOr<bool>(v1::UploadDatasetRequest*)>& next,
+                                            Interrupt* interrupt);
+  // Empty: all.
+  absl::StatusOr<v1::ListDatasetsResponse> ListDatasets(const std::string& name,
+                                                        absl::Duration timeout = absl::Seconds(60));
+  absl::Status DeleteDataset(const std::string& name, absl::Duration timeout = absl::Seconds(120));
+
   // Each calls `on_chunk` for each chunk; its first error ends the stream and is returned.
   absl::Status DownloadCheckpoint(const v1::DownloadCheckpointRequest& request,
                                   const std::function<absl::Status(const v1::FileChunk&)>& on_chunk);

@@ -39,6 +39,7 @@ void AddCancel(CLI::App* app, CommandContext* context);
 void AddCheckpoint(CLI::App* app, CommandContext* context);
 void AddCheckpoints(CLI::App* app, CommandContext* context);
 void AddCost(CLI::App* app, CommandContext* context);
+void AddDatasets(CLI::App* app, CommandContext* context);
 void AddDiff(CLI::App* app, CommandContext* context);
 void AddDevices(CLI::App* app, CommandContext* context);
 void AddDownload(CLI::App* app, CommandContext* context);
