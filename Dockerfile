@@ -5,7 +5,7 @@
 #   docker run --gpus all ... ampd:gpu
 # or all of it with Prometheus and Grafana: deploy/compose.yaml.
 #
-# The default command serves gRPC without TLS and tokens: publish the ports to hosts that you trust only.
+# The default command serves gRPC without TLS and tokens: publish the ports to hosts that you trust only, or see docs/security.md.
 ARG BASE=debian:12-slim
 
 FROM ${BASE} AS source

@@ -6,9 +6,6 @@
 #include <utility>
 
 #include "absl/strings/cord.h"
-#include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "ampd/v1/training_service.grpc.pb.h"
 #include "client/retry.h"
@@ -28,30 +25,6 @@ absl::Status ToAbsl(const grpc::Status& status) {
     for (const auto& detail : details.details()) result.SetPayload(detail.type_url(), absl::Cord(detail.value()));
   }
   return result;
-}
-
-grpc::ChannelArguments ChannelOptions() {
-  constexpr int kMaxMessageBytes = 64 << 20;
-  grpc::ChannelArguments options;
-  options.SetMaxReceiveMessageSize(kMaxMessageBytes);
-  // A daemon is dialled where it is: a proxy for the web has no part in it.
-  options.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  // A restarted daemon is found again within a second or two.
-  options.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  // Also the time one attempt may take: a busy machine needs a while to answer.
-  options.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 10'000);
-  options.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-  // Notices a host that vanished; no more often than servers allow by default.
-  options.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 320'000);
-  return options;
-}
-
-bool IsAddress(const std::string& address) {
-  if (absl::StartsWith(address, "unix:")) return address.size() > 5;
-  const size_t colon = address.rfind(':');
-  int port;
-  return colon != std::string::npos && colon > 0 && absl::SimpleAtoi(address.substr(colon + 1), &port) && port > 0 &&
-         port < 65536 && address.find('/') == std::string::npos;
 }
 
 bool Sleep(absl::Duration duration) {
@@ -99,18 +72,17 @@ struct Connection::Channel {
   }
 };
 
-Connection::Connection(const std::string& address) : address_(address), channel_(std::make_unique<Channel>()) {
-  channel_->stub = v1::TrainingService::NewStub(
-      grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), ChannelOptions()));
+Connection::Connection(const std::string& address, const std::shared_ptr<grpc::Channel>& channel)
+    : address_(address), channel_(std::make_unique<Channel>()) {
+  channel_->stub = v1::TrainingService::NewStub(channel);
 }
 
 Connection::~Connection() = default;
 
-absl::StatusOr<std::unique_ptr<Connection>> Connection::Open(const std::string& address) {
-  if (!IsAddress(address)) {
-    return absl::InvalidArgumentError(absl::StrCat("--server: expected HOST:PORT, got '", address, "'"));
-  }
-  return std::unique_ptr<Connection>(new Connection(address));
+absl::StatusOr<std::unique_ptr<Connection>> Connection::Open(const Server& server) {
+  const absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = OpenChannel(server);
+  if (!channel.ok()) return channel.status();
+  return std::unique_ptr<Connection>(new Connection(server.address, *channel));
 }
 
 absl::StatusOr<v1::Job> Connection::CreateJob(const v1::CreateJobRequest& request, absl::Duration timeout) {
@@ -209,6 +181,21 @@ absl::StatusOr<v1::ListDevicesResponse> Connection::ListDevices(absl::Duration t
 
 absl::StatusOr<v1::ServerInfo> Connection::GetServerInfo(absl::Duration timeout) {
   return channel_->Call(&v1::TrainingService::Stub::GetServerInfo, v1::GetServerInfoRequest(), timeout);
+}
+
+absl::StatusOr<v1::CreateTokenResponse> Connection::CreateToken(const v1::CreateTokenRequest& request,
+                                                                absl::Duration timeout) {
+  return channel_->Call(&v1::TrainingService::Stub::CreateToken, request, timeout);
+}
+
+absl::StatusOr<v1::Token> Connection::RevokeToken(const std::string& token_id, absl::Duration timeout) {
+  v1::RevokeTokenRequest request;
+  request.set_token_id(token_id);
+  return channel_->Call(&v1::TrainingService::Stub::RevokeToken, request, timeout);
+}
+
+absl::StatusOr<v1::ListTokensResponse> Connection::ListTokens(absl::Duration timeout) {
+  return channel_->Call(&v1::TrainingService::Stub::ListTokens, v1::ListTokensRequest(), timeout);
 }
 
 absl::Status Connection::WatchJob(const v1::WatchJobRequest& request, absl::Time deadline, Interrupt* interrupt,

@@ -15,14 +15,15 @@
 #include "absl/time/time.h"
 #include "ampd/v1/training_service.pb.h"
 #include "client/interrupt.h"
+#include "client/server.h"
 
 namespace ampd::client {
 
 // Thread-safe. Dials lazily; an unreachable server shows in the first call.
 class Connection {
  public:
-  // INVALID_ARGUMENT unless `address` is HOST:PORT, [IPV6]:PORT or unix:PATH.
-  static absl::StatusOr<std::unique_ptr<Connection>> Open(const std::string& address);
+  // Errors as OpenChannel.
+  static absl::StatusOr<std::unique_ptr<Connection>> Open(const Server& server);
   ~Connection();
 
   const std::string& address() const { return address_; }
@@ -54,6 +55,10 @@ class Connection {
                                                 absl::Duration timeout = absl::Seconds(30));
   absl::StatusOr<v1::ListDevicesResponse> ListDevices(absl::Duration timeout = absl::Seconds(30));
   absl::StatusOr<v1::ServerInfo> GetServerInfo(absl::Duration timeout = absl::Seconds(30));
+  absl::StatusOr<v1::CreateTokenResponse> CreateToken(const v1::CreateTokenRequest& request,
+                                                      absl::Duration timeout = absl::Seconds(30));
+  absl::StatusOr<v1::Token> RevokeToken(const std::string& token_id, absl::Duration timeout = absl::Seconds(30));
+  absl::StatusOr<v1::ListTokensResponse> ListTokens(absl::Duration timeout = absl::Seconds(30));
 
   // Calls `on_event` for each event of one stream, until it ends. CANCELLED when `interrupt` (may be null) comes;
   // DEADLINE_EXCEEDED past `deadline`.
@@ -89,7 +94,7 @@ class Connection {
 
  private:
   struct Channel;
-  explicit Connection(const std::string& address);
+  Connection(const std::string& address, const std::shared_ptr<grpc::Channel>& channel);
 
   std::string address_;
   std::unique_ptr<Channel> channel_;

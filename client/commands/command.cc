@@ -15,9 +15,9 @@ namespace ampd::client {
 int Fail(const CommandContext& context, const absl::Status& status) {
   std::ostream& err = *context.err;
   if (absl::IsUnavailable(status)) {
-    err << "ampctl: ampd at " << context.server << " is unavailable: ";
+    err << "ampctl: ampd at " << context.server.address << " is unavailable: ";
   } else if (absl::IsDeadlineExceeded(status)) {
-    err << "ampctl: no answer from ampd at " << context.server << ": ";
+    err << "ampctl: no answer from ampd at " << context.server.address << ": ";
   } else if (absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status)) {
     err << "ampctl: not authorised: ";
   } else {

@@ -14,6 +14,7 @@
 #include "client/connection.h"
 #include "client/interrupt.h"
 #include "client/output/format.h"
+#include "client/server.h"
 
 namespace CLI {
 class App;
@@ -22,7 +23,7 @@ class App;
 namespace ampd::client {
 
 struct CommandContext {
-  std::string server = "127.0.0.1:7070";
+  Server server;
   Format format = Format::kTable;
   std::ostream* out;
   std::ostream* err;
@@ -52,6 +53,7 @@ void AddPlan(CLI::App* app, CommandContext* context);
 void AddResume(CLI::App* app, CommandContext* context);
 void AddRetry(CLI::App* app, CommandContext* context);
 void AddSubmit(CLI::App* app, CommandContext* context);
+void AddTokens(CLI::App* app, CommandContext* context);
 void AddUndrain(CLI::App* app, CommandContext* context);
 void AddUpdate(CLI::App* app, CommandContext* context);
 void AddSweep(CLI::App* app, CommandContext* context);

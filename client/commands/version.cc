@@ -16,7 +16,7 @@ void PrintTable(const absl::StatusOr<v1::ServerInfo>& server, const CommandConte
   std::ostream& out = *context.out;
   out << "ampctl " AMPD_VERSION "\n";
   if (server.ok()) {
-    out << "ampd " << Clean(server->version()) << " at " << context.server << ", since "
+    out << "ampd " << Clean(server->version()) << " at " << context.server.address << ", since "
         << DateAndTime(server->start_time()) << " UTC, speaks " << Clean(absl::StrJoin(server->apis(), ", "))
         << (server->draining() ? ", draining" : "") << "\n";
     if (server->default_precision_mode() != v1::PrecisionSpec::MODE_UNSPECIFIED) {
@@ -24,7 +24,7 @@ void PrintTable(const absl::StatusOr<v1::ServerInfo>& server, const CommandConte
           << v1::PrecisionSpec::Mode_Name(server->default_precision_mode()) << "\n";
     }
   } else {
-    out << "ampd at " << context.server << ": not reachable\n";
+    out << "ampd at " << context.server.address << ": not reachable\n";
   }
 }
 

@@ -29,8 +29,10 @@ namespace fs = std::filesystem;
 struct Flags {
   std::string config_file;
   std::optional<std::string> listen, http, state_dir, worker, default_precision, nvml_library, log_format;
+  std::optional<std::string> tls_cert, tls_key, tls_client_ca, init_admin_token;
   std::vector<std::string> data_roots;
   std::optional<int32_t> cpu_devices;
+  bool auth = false;
   bool insecure = false;
   bool no_tensorboard = false;
 };
@@ -48,13 +50,20 @@ void Describe(CLI::App& app, Flags& flags) {
                  "NVIDIA's management library, by name or path; empty: no GPUs [libnvidia-ml.so.1]");
   app.add_option("--default-precision", flags.default_precision,
                  "mode of jobs that name none: FP32, TF32, FP16, BF16 or FP8 [FP32]");
-  app.add_flag("--insecure", flags.insecure, "serve gRPC beyond loopback although there is no TLS");
+  app.add_option("--tls-cert", flags.tls_cert, "PEM file of the server's certificate; TLS on the gRPC port");
+  app.add_option("--tls-key", flags.tls_key, "PEM file of its private key");
+  app.add_option("--tls-client-ca", flags.tls_client_ca, "PEM file of authorities; clients must show a certificate");
+  app.add_flag("--auth", flags.auth, "every call needs a token (ampctl tokens)");
+  app.add_option("--init-admin-token", flags.init_admin_token,
+                 "file for the secret of an ADMIN token, made where none holds");
+  app.add_flag("--insecure", flags.insecure, "serve gRPC beyond loopback without both TLS and tokens");
   app.add_flag("--no-tensorboard", flags.no_tensorboard, "keep no event files for TensorBoard");
   app.add_option("--log-format", flags.log_format, "of the daemon's log: TEXT, or JSON, an object a line [TEXT]");
   app.add_option("--worker", flags.worker, "path of ampd-worker [beside ampd]");
   app.footer(
       "Environment: AMPD_LISTEN, AMPD_HTTP, AMPD_STATE_DIR, AMPD_DATA_ROOTS (':' between), AMPD_CPU_DEVICES, "
-      "AMPD_WORKER, AMPD_DEFAULT_PRECISION, AMPD_NVML_LIBRARY, AMPD_LOG_FORMAT.\nA flag wins over the environment, "
+      "AMPD_WORKER, AMPD_DEFAULT_PRECISION, AMPD_NVML_LIBRARY, AMPD_LOG_FORMAT, AMPD_TLS_CERT, AMPD_TLS_KEY, "
+      "AMPD_TLS_CLIENT_CA, AMPD_AUTH, AMPD_INIT_ADMIN_TOKEN.\nA flag wins over the environment, "
       "that over the file.");
 }
 
@@ -112,6 +121,25 @@ absl::Status SetLogFormat(absl::string_view source, const std::string& value, v1
   return absl::OkStatus();
 }
 
+// "true" or "false" of a variable that a file or an orchestrator wrote.
+absl::StatusOr<bool> Truth(absl::string_view source, const std::string& value) {
+  bool truth = false;
+  if (absl::SimpleAtob(value, &truth)) return truth;
+  return absl::InvalidArgumentError(absl::StrCat(source, ": \"", value, "\" is neither true nor false"));
+}
+
+absl::Status ApplyAccessEnvironment(const Environment& environment, v1::ServerConfig& config) {
+  if (auto value = environment("AMPD_TLS_CERT")) config.mutable_tls()->set_certificate(*value);
+  if (auto value = environment("AMPD_TLS_KEY")) config.mutable_tls()->set_private_key(*value);
+  if (auto value = environment("AMPD_TLS_CLIENT_CA")) config.mutable_tls()->set_client_ca(*value);
+  if (auto value = environment("AMPD_INIT_ADMIN_TOKEN")) config.mutable_auth()->set_init_admin_token(*value);
+  const auto tokens = environment("AMPD_AUTH");
+  if (!tokens) return absl::OkStatus();
+  AMPD_ASSIGN_OR_RETURN(const bool needed, Truth("AMPD_AUTH", *tokens));
+  config.mutable_auth()->set_tokens(needed);
+  return absl::OkStatus();
+}
+
 absl::Status ApplyEnvironment(const Environment& environment, v1::ServerConfig& config) {
   if (auto value = environment("AMPD_LISTEN")) config.set_listen(*value);
   if (auto value = environment("AMPD_HTTP")) config.set_http(*value);
@@ -134,6 +162,7 @@ absl::Status ApplyEnvironment(const Environment& environment, v1::ServerConfig& 
   if (auto value = environment("AMPD_LOG_FORMAT")) {
     AMPD_RETURN_IF_ERROR(SetLogFormat("AMPD_LOG_FORMAT", *value, config));
   }
+  AMPD_RETURN_IF_ERROR(ApplyAccessEnvironment(environment, config));
   const auto precision = environment("AMPD_DEFAULT_PRECISION");
   return precision ? SetDefaultPrecision("AMPD_DEFAULT_PRECISION", *precision, config) : absl::OkStatus();
 }
@@ -145,6 +174,11 @@ absl::Status ApplyFlags(const Flags& flags, v1::ServerConfig& config) {
   if (flags.worker) config.set_worker(*flags.worker);
   if (flags.nvml_library) config.set_nvml_library(*flags.nvml_library);
   if (flags.cpu_devices) config.set_cpu_devices(*flags.cpu_devices);
+  if (flags.tls_cert) config.mutable_tls()->set_certificate(*flags.tls_cert);
+  if (flags.tls_key) config.mutable_tls()->set_private_key(*flags.tls_key);
+  if (flags.tls_client_ca) config.mutable_tls()->set_client_ca(*flags.tls_client_ca);
+  if (flags.auth) config.mutable_auth()->set_tokens(true);
+  if (flags.init_admin_token) config.mutable_auth()->set_init_admin_token(*flags.init_admin_token);
   if (flags.insecure) config.set_insecure(true);
   if (flags.no_tensorboard) config.set_tensorboard(false);
   if (!flags.data_roots.empty()) config.clear_data_roots();
@@ -167,6 +201,9 @@ void ApplyDefaults(const std::string& program_dir, v1::ServerConfig& config) {
   if (!config.has_http()) config.set_http("127.0.0.1:7071");
   if (!config.has_state_dir()) config.set_state_dir("ampd-state");
   if (!config.has_insecure()) config.set_insecure(false);
+  if (!config.auth().has_tokens()) config.mutable_auth()->set_tokens(false);
+  if (!config.has_audit_log()) config.set_audit_log(absl::StrCat(config.state_dir(), "/audit.log"));
+  if (!config.has_audit_log_bytes()) config.set_audit_log_bytes(int64_t{64} << 20);
   if (!config.has_tensorboard()) config.set_tensorboard(true);
   if (!config.has_nvml_library()) config.set_nvml_library("libnvidia-ml.so.1");
   if (!config.has_worker()) config.set_worker(absl::StrCat(program_dir, "/ampd-worker"));
@@ -210,6 +247,7 @@ class Validation {
 
   absl::Status Run(std::vector<std::string>& warnings) {
     CheckListen(warnings);
+    CheckAccess();
     if (auto http = ParseAddress(config_.http()); !http.ok()) Wrong("http", http.status().message());
     CheckRange("cpu_devices", config_.cpu_devices(), 0, 1024);
     CheckRange("reattach_timeout_seconds", config_.reattach_timeout_seconds(), 1, kMaxSeconds);
@@ -267,15 +305,32 @@ class Validation {
   void CheckListen(std::vector<std::string>& warnings) {
     const absl::StatusOr<Address> listen = ParseAddress(config_.listen());
     if (!listen.ok()) return Wrong("listen", listen.status().message());
-    if (listen->IsLoopback()) return;
+    const bool tokens = config_.auth().tokens();
+    if (listen->IsLoopback() || (config_.has_tls() && tokens)) return;
+    const absl::string_view lacks = config_.has_tls() ? "tokens" : tokens ? "TLS" : "TLS and tokens";
     if (config_.insecure()) {
-      warnings.push_back(absl::StrCat("gRPC is served on ", config_.listen(),
-                                      " without TLS and tokens (insecure): anyone who reaches it controls the jobs"));
+      warnings.push_back(absl::StrCat(
+          "gRPC is served on ", config_.listen(), " without ", lacks,
+          " (insecure): ", tokens ? "anyone on the way reads the tokens" : "anyone who reaches it controls the jobs"));
       return;
     }
-    Wrong("listen", absl::StrCat(config_.listen(),
-                                 " is reachable from other machines, and TLS and tokens are not supported yet: listen "
-                                 "on 127.0.0.1, or accept that with --insecure (insecure: true)"));
+    Wrong("listen", absl::StrCat(config_.listen(), " is reachable from other machines, and there are no ", lacks,
+                                 ": set tls.certificate, tls.private_key and auth.tokens (--tls-cert, --tls-key, "
+                                 "--auth), listen on 127.0.0.1, or accept that with --insecure (insecure: true)"));
+  }
+
+  void CheckAccess() {
+    const v1::ServerConfig::Tls& tls = config_.tls();
+    const v1::ServerConfig::Auth& auth = config_.auth();
+    if (config_.has_tls() && tls.certificate().empty()) Wrong("tls.certificate", "required for TLS");
+    if (config_.has_tls() && tls.private_key().empty()) Wrong("tls.private_key", "required for TLS");
+    if (!auth.init_admin_token().empty() && !auth.tokens()) Wrong("auth.init_admin_token", "needs auth.tokens");
+    if (auth.certificate_role() != v1::ROLE_UNSPECIFIED) {
+      if (!auth.tokens()) Wrong("auth.certificate_role", "needs auth.tokens");
+      if (tls.client_ca().empty()) Wrong("auth.certificate_role", "needs tls.client_ca");
+      if (auth.certificate_role() == v1::ADMIN) Wrong("auth.certificate_role", "administrators need tokens");
+    }
+    CheckRange("audit_log_bytes", config_.audit_log_bytes(), 1, kMaxBytes);
   }
 
   void CheckPaths() {
@@ -285,6 +340,7 @@ class Validation {
     if (access(config_.worker().c_str(), X_OK) != 0) {
       Wrong("worker", absl::StrCat("no program at ", config_.worker(), " (--worker PATH)"));
     }
+    if (!config_.audit_log().empty()) config_.set_audit_log(NormalPath(config_.audit_log()));
     if (!config_.mirror_dir().empty()) config_.set_mirror_dir(NormalPath(config_.mirror_dir()));
     if (config_.mirror_dir() == config_.state_dir() + "/checkpoints") {
       Wrong("mirror_dir", absl::StrCat(config_.mirror_dir(), " is where the checkpoints themselves are"));

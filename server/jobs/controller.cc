@@ -110,9 +110,9 @@ void Controller::CreateSweep(std::vector<CreateJobParams> params, Done<v1::JobSw
   Post([this, params = std::move(params), reply]() mutable { core_->CreateSweep(std::move(params), reply); });
 }
 
-void Controller::GetSweep(std::string id, Done<v1::JobSweep> done) {
+void Controller::GetSweep(std::string id, Done<v1::JobSweep> done, Owner owner) {
   auto reply = std::make_shared<Reply<v1::JobSweep>>(std::move(done));
-  Post([this, id = std::move(id), reply] { core_->GetSweep(id, reply); });
+  Post([this, id = std::move(id), owner = std::move(owner), reply] { core_->GetSweep(id, reply, owner); });
 }
 
 void Controller::CancelSweep(std::string id, Done<v1::JobSweep> done) {
@@ -120,19 +120,22 @@ void Controller::CancelSweep(std::string id, Done<v1::JobSweep> done) {
   Post([this, id = std::move(id), reply] { core_->CancelSweep(id, reply); });
 }
 
-void Controller::FindRequest(std::string request_id, std::string body, Done<std::optional<v1::Job>> done) {
+void Controller::FindRequest(std::string user, std::string request_id, std::string body,
+                             Done<std::optional<v1::Job>> done) {
   auto reply = std::make_shared<Reply<std::optional<v1::Job>>>(std::move(done));
-  core_->FindRequest(request_id, body, std::move(reply));
+  core_->FindRequest(user, request_id, body, std::move(reply));
 }
 
-void Controller::GetJob(std::string id, Done<v1::Job> done) {
+void Controller::GetJob(std::string id, Done<v1::Job> done, Owner owner) {
   auto reply = std::make_shared<Reply<v1::Job>>(std::move(done));
-  core_->GetJob(id, std::move(reply));
+  core_->GetJob(id, std::move(reply), owner);
 }
 
-void Controller::ListJobs(v1::ListJobsRequest request, Done<v1::ListJobsResponse> done) {
+void Controller::ListJobs(v1::ListJobsRequest request, Done<v1::ListJobsResponse> done, Owner owner) {
   auto reply = std::make_shared<Reply<v1::ListJobsResponse>>(std::move(done));
-  Post([this, request = std::move(request), reply] { core_->ListJobs(request, reply); });
+  Post([this, request = std::move(request), owner = std::move(owner), reply] {
+    core_->ListJobs(request, reply, owner);
+  });
 }
 
 void Controller::CancelJob(std::string id, Done<v1::Job> done) {

@@ -116,17 +116,19 @@ class Controller {
   // All jobs of a sweep or none, in this order. At least one; each has its `sweep`, the first the request's id and
   // body, as the other jobs do not. Errors as CreateJob's.
   void CreateSweep(std::vector<CreateJobParams> params, Done<v1::JobSweep> done);
-  // `id`: whole, or a unique prefix of at least 4 characters. Errors as Database::FindSweep.
-  void GetSweep(std::string id, Done<v1::JobSweep> done);
+  // `id`: whole, or a prefix of at least 4 characters that is unique among the sweeps of `owner`, others being unknown.
+  // Errors as Database::FindSweep.
+  void GetSweep(std::string id, Done<v1::JobSweep> done, Owner owner = std::nullopt);
   // Answers once the requests to stop are durable.
   void CancelSweep(std::string id, Done<v1::JobSweep> done);
-  // The job that `request_id` already made, of a sweep the first, so that a repeat need not be planned; empty when
-  // there is none. ALREADY_EXISTS when it was used with another body.
-  void FindRequest(std::string request_id, std::string body, Done<std::optional<v1::Job>> done);
-  // `id`: whole, or a unique prefix of at least 4 characters. Errors as Database::FindJob.
-  void GetJob(std::string id, Done<v1::Job> done);
+  // The job that `request_id` of this user already made, of a sweep the first, so that a repeat need not be planned;
+  // empty when there is none. ALREADY_EXISTS when it was used with another body.
+  void FindRequest(std::string user, std::string request_id, std::string body, Done<std::optional<v1::Job>> done);
+  // `id`: whole, or a prefix of at least 4 characters that is unique among the jobs of `owner`, others being unknown.
+  // Errors as Database::FindJob.
+  void GetJob(std::string id, Done<v1::Job> done, Owner owner = std::nullopt);
   // page_size 0 is 100. INVALID_ARGUMENT outside 0..1000 and for a bad token.
-  void ListJobs(v1::ListJobsRequest request, Done<v1::ListJobsResponse> done);
+  void ListJobs(v1::ListJobsRequest request, Done<v1::ListJobsResponse> done, Owner owner = std::nullopt);
   // Answers once the request to stop, or the end of a job without a worker, is durable.
   void CancelJob(std::string id, Done<v1::Job> done);
   // The next three answer as TrainingService's calls do, the first two once what was asked for is durable: a running

@@ -126,14 +126,15 @@ class ControllerCore {
   TimerQueue& timers() { return timers_; }
 
   // On any thread, as is GetJob; they answer on any, too.
-  void FindRequest(const std::string& request_id, const std::string& body, ReplyPtr<std::optional<v1::Job>> reply);
-  void GetJob(const std::string& id, ReplyPtr<v1::Job> reply);
+  void FindRequest(const std::string& user, const std::string& request_id, const std::string& body,
+                   ReplyPtr<std::optional<v1::Job>> reply);
+  void GetJob(const std::string& id, ReplyPtr<v1::Job> reply, const Owner& owner = std::nullopt);
 
   void CreateJob(CreateJobParams params, ReplyPtr<v1::Job> reply);
   void CreateSweep(std::vector<CreateJobParams> params, ReplyPtr<v1::JobSweep> reply);
-  void GetSweep(const std::string& id, ReplyPtr<v1::JobSweep> reply);
+  void GetSweep(const std::string& id, ReplyPtr<v1::JobSweep> reply, const Owner& owner = std::nullopt);
   void CancelSweep(const std::string& id, ReplyPtr<v1::JobSweep> reply);
-  void ListJobs(const v1::ListJobsRequest& request, ReplyPtr<v1::ListJobsResponse> reply);
+  void ListJobs(const v1::ListJobsRequest& request, ReplyPtr<v1::ListJobsResponse> reply, const Owner& owner);
   void CancelJob(const std::string& id, ReplyPtr<v1::Job> reply);
   void PauseJob(const std::string& id, ReplyPtr<v1::Job> reply);
   void ResumeJob(const std::string& id, ReplyPtr<v1::Job> reply);

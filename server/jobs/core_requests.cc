@@ -43,6 +43,11 @@ absl::Status NotTaken(const absl::Status& status) {
   return Annotate(status, "the state directory has no room, so that nothing was queued; try again once there is some");
 }
 
+// Users choose their ids without knowing of each other.
+std::string RequestKey(const std::string& user, const std::string& request_id) {
+  return user.empty() || request_id.empty() ? request_id : absl::StrCat(user, "\n", request_id);
+}
+
 }  // namespace
 
 void ControllerCore::CreateJob(CreateJobParams params, ReplyPtr<v1::Job> reply) {
@@ -57,17 +62,19 @@ void ControllerCore::CreateJobs(std::vector<CreateJobParams> params, ReplyPtr<v1
     return reply->Send(
         absl::InvalidArgumentError(absl::StrCat("request_id: ", request_id.size(), " bytes, at most ", kMaxRequestId)));
   }
+  const std::string user = params[0].user;
+  const std::string key = RequestKey(user, request_id);
   const std::string body = params[0].body;
   const std::string body_hash = Sha256(body);
   if (request_id.empty()) return InsertJobs(std::move(params), body_hash, std::move(reply));
-  const auto under_way = creating_.find(request_id);
+  const auto under_way = creating_.find(key);
   if (under_way != creating_.end()) {
     if (under_way->second.body_hash != body_hash) return reply->Send(OtherBody(request_id));
     under_way->second.replies.push_back(std::move(reply));
     return;
   }
-  creating_[request_id] = {body_hash, {std::move(reply)}};
-  auto insert = [this, id = request_id, body_hash,
+  creating_[key] = {body_hash, {std::move(reply)}};
+  auto insert = [this, id = key, body_hash,
                  params = std::move(params)](absl::StatusOr<std::optional<v1::Job>> job) mutable {
     if (!job.ok()) return AnswerRequest(id, job.status());
     if (job->has_value()) return AnswerRequest(id, **std::move(job));
@@ -75,7 +82,7 @@ void ControllerCore::CreateJobs(std::vector<CreateJobParams> params, ReplyPtr<v1
         std::move(params), body_hash,
         std::make_shared<Reply<v1::Job>>([this, id](absl::StatusOr<v1::Job> created) { AnswerRequest(id, created); }));
   };
-  FindRequest(request_id, body,
+  FindRequest(user, request_id, body,
               std::make_shared<Reply<std::optional<v1::Job>>>(
                   [this, insert = std::move(insert)](absl::StatusOr<std::optional<v1::Job>> job) mutable {
                     post_([insert = std::move(insert), job = std::move(job)]() mutable { insert(std::move(job)); });
@@ -88,14 +95,17 @@ void ControllerCore::AnswerRequest(const std::string& request_id, const absl::St
   for (const ReplyPtr<v1::Job>& reply : node.mapped().replies) reply->Send(job);
 }
 
-void ControllerCore::FindRequest(const std::string& request_id, const std::string& body,
+void ControllerCore::FindRequest(const std::string& user, const std::string& request_id, const std::string& body,
                                  ReplyPtr<std::optional<v1::Job>> reply) {
-  store_->Read([this, request_id, body_hash = Sha256(body), reply = std::move(reply)](const Database& database) {
+  store_->Read([this, user, request_id, body_hash = Sha256(body), reply = std::move(reply)](const Database& database) {
     const auto look_up = [&]() -> absl::StatusOr<std::optional<v1::Job>> {
-      AMPD_ASSIGN_OR_RETURN(const std::optional<RequestRecord> request, database.FindRequest(request_id));
+      AMPD_ASSIGN_OR_RETURN(const std::optional<RequestRecord> request,
+                            database.FindRequest(RequestKey(user, request_id)));
       if (!request) return std::optional<v1::Job>();
       if (request->body_hash != body_hash) return OtherBody(request_id);
       AMPD_ASSIGN_OR_RETURN(JobRecord record, database.FindJob(request->job_id));
+      // Of a time when users were not told apart and ids could be anything.
+      if (record.job.user() != user) return OtherBody(request_id);
       return std::optional<v1::Job>(std::move(record.job));
     };
     absl::StatusOr<std::optional<v1::Job>> result = look_up();
@@ -120,7 +130,7 @@ void ControllerCore::InsertJobs(std::vector<CreateJobParams> params, std::string
     return reply->Send(quota);
   }
   const absl::Time now = clock_->Now();
-  const std::string request_id = params[0].request_id;
+  const std::string request_key = RequestKey(user, params[0].request_id);
   std::vector<std::shared_ptr<Job>> jobs;
   std::vector<JobWrite> writes;
   for (CreateJobParams& one : params) {
@@ -129,7 +139,7 @@ void ControllerCore::InsertJobs(std::vector<CreateJobParams> params, std::string
     writes.push_back((*job)->TakeWrite());
     jobs.push_back(*std::move(job));
   }
-  writes[0].request_id = request_id;
+  writes[0].request_id = request_key;
   writes[0].body_hash = std::move(body_hash);
   writes[0].sweep_id = jobs[0]->proto().sweep().sweep_id();
   writes[0].sweep_jobs = static_cast<int64_t>(jobs.size());
@@ -172,9 +182,9 @@ std::string ControllerCore::FindLiveJob(const std::function<bool(const v1::Job&)
   return "";
 }
 
-void ControllerCore::GetJob(const std::string& id, ReplyPtr<v1::Job> reply) {
-  store_->Read([this, id, reply = std::move(reply)](const Database& database) {
-    absl::StatusOr<JobRecord> record = database.FindJob(id);
+void ControllerCore::GetJob(const std::string& id, ReplyPtr<v1::Job> reply, const Owner& owner) {
+  store_->Read([this, id, owner, reply = std::move(reply)](const Database& database) {
+    absl::StatusOr<JobRecord> record = database.FindJob(id, owner);
     if (!record.ok()) return reply->Send(record.status());
     if (record->job.state() != v1::Job::QUEUED) return reply->Send(std::move(record->job));
     post_([this, reply, job = std::move(record->job)]() mutable { reply->Send(WithQueueInfo(std::move(job))); });
@@ -191,9 +201,11 @@ void ControllerCore::FindToChange(const std::string& id, ReplyPtr<v1::Job> reply
   });
 }
 
-void ControllerCore::ListJobs(const v1::ListJobsRequest& request, ReplyPtr<v1::ListJobsResponse> reply) {
+void ControllerCore::ListJobs(const v1::ListJobsRequest& request, ReplyPtr<v1::ListJobsResponse> reply,
+                              const Owner& owner) {
   absl::StatusOr<JobQuery> query = QueryOf(request);
   if (!query.ok()) return reply->Send(query.status());
+  query->owner = owner;
   store_->Read([this, query = *std::move(query), reply = std::move(reply)](const Database& database) {
     auto page = database.ListJobs(query);
     post_([this, reply, page = std::move(page)]() mutable {

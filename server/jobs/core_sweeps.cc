@@ -15,10 +15,10 @@ void ControllerCore::CreateSweep(std::vector<CreateJobParams> params, ReplyPtr<v
              }));
 }
 
-void ControllerCore::GetSweep(const std::string& id, ReplyPtr<v1::JobSweep> reply) {
-  store_->Read([this, id, reply = std::move(reply)](const Database& database) {
+void ControllerCore::GetSweep(const std::string& id, ReplyPtr<v1::JobSweep> reply, const Owner& owner) {
+  store_->Read([this, id, owner, reply = std::move(reply)](const Database& database) {
     const auto look_up = [&]() -> absl::StatusOr<v1::JobSweep> {
-      AMPD_ASSIGN_OR_RETURN(const SweepRecord record, database.FindSweep(id));
+      AMPD_ASSIGN_OR_RETURN(const SweepRecord record, database.FindSweep(id, owner));
       AMPD_ASSIGN_OR_RETURN(std::vector<v1::Job> jobs, database.SweepJobs(record));
       v1::JobSweep sweep;
       sweep.set_id(record.id);

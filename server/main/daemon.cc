@@ -32,6 +32,7 @@
 #include "server/launch/plan_process.h"
 #include "server/launch/socket_address.h"
 #include "server/launch/worker_contract.h"
+#include "server/main/access.h"
 #include "server/main/disk_watch.h"
 #include "server/main/gpus.h"
 #include "server/main/log.h"
@@ -153,6 +154,7 @@ class Daemon::Impl {
   Metrics metrics_;
   CallLimits call_limits_;
   std::unique_ptr<Store> store_;
+  std::unique_ptr<Access> access_;
   std::unique_ptr<TensorBoardExporter> tensorboard_;
   std::unique_ptr<EventLog> log_;
   std::unique_ptr<Upkeep> upkeep_;
@@ -194,6 +196,7 @@ Daemon::Impl::~Impl() {
 absl::Status Daemon::Impl::Start() {
   AMPD_RETURN_IF_ERROR(MakeStateDir(config_.state_dir()));
   AMPD_RETURN_IF_ERROR(OpenStore());
+  AMPD_ASSIGN_OR_RETURN(access_, Access::Open(config_, store_.get()));
   AMPD_RETURN_IF_ERROR(OpenUploads());
   AMPD_RETURN_IF_ERROR(FindDevices());
   AMPD_RETURN_IF_ERROR(StartController());
@@ -355,6 +358,8 @@ absl::Status Daemon::Impl::ServeApi() {
   options.drain_server = [this](std::optional<absl::Duration> timeout, const std::string& reason) {
     drain_requests_.Ask({timeout, reason});
   };
+  options.gate = access_->gate();
+  options.tokens = access_->tokens();
   options.submit.data_roots = DataRoots();
   options.submit.checkpoint_root = CheckpointRoot();
   options.submit.start_root = StartRoot();
@@ -389,12 +394,13 @@ absl::Status Daemon::Impl::ServeApi() {
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.SetMaxReceiveMessageSize(std::max(static_cast<int>(config_.max_spec_bytes()), kChunkBytes) +
                                    kMessageSlackBytes);
-  builder.AddListeningPort(address.ToString(), grpc::InsecureServerCredentials(), &address.port);
+  builder.AddListeningPort(address.ToString(), access_->Credentials(), &address.port);
   builder.RegisterService(api_service_.get());
   std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
   interceptors.push_back(MakeRpcMetrics([this](const std::string& method, const std::string& code, double seconds) {
     metrics_.OnRpc(method, code, seconds);
   }));
+  interceptors.push_back(access_->gate()->MakeInterceptors());
   interceptors.push_back(call_limits_.MakeInterceptors());
   builder.experimental().SetInterceptorCreators(std::move(interceptors));
   api_server_ = builder.BuildAndStart();

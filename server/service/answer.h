@@ -20,6 +20,17 @@ Controller::Done<T> Answer(grpc::ServerUnaryReactor* reactor, T* response) {
   };
 }
 
+// A call that a client streams, refused; frees itself.
+template <typename Request>
+class RefusedUpload final : public grpc::ServerReadReactor<Request> {
+ public:
+  static RefusedUpload* With(const absl::Status& status) { return new RefusedUpload(status); }
+
+ private:
+  explicit RefusedUpload(const absl::Status& status) { this->Finish(ToGrpcStatus(status)); }
+  void OnDone() override { delete this; }
+};
+
 }  // namespace ampd
 
 #endif  // AMPD_SERVER_SERVICE_ANSWER_H_

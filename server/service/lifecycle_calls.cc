@@ -16,114 +16,127 @@ namespace {
 constexpr int64_t kMaxDrainSeconds = 366 * 24 * 3600;
 constexpr size_t kMaxDrainReasonBytes = 200;
 
+absl::Status CheckDrain(const v1::DrainServerRequest& request) {
+  if (request.has_timeout_seconds() &&
+      (request.timeout_seconds() < 1 || request.timeout_seconds() > kMaxDrainSeconds)) {
+    return InvalidFields({{"timeout_seconds",
+                           absl::StrCat("must be from 1 to ", kMaxDrainSeconds, ", is ", request.timeout_seconds())}});
+  }
+  if (request.reason().size() <= kMaxDrainReasonBytes) return absl::OkStatus();
+  return InvalidFields(
+      {{"reason", absl::StrCat("must be at most ", kMaxDrainReasonBytes, " bytes, is ", request.reason().size())}});
+}
+
 }  // namespace
 
 grpc::ServerUnaryReactor* TrainingServiceImpl::PauseJob(grpc::CallbackServerContext* context,
                                                         const v1::PauseJobRequest* request, v1::Job* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  controller_->PauseJob(request->job_id(), Answer(reactor, response));
-  return reactor;
+  return Admitted(context, __func__, [&](const Caller& caller, grpc::ServerUnaryReactor* reactor) {
+    OfOwnJob(caller, request->job_id(), reactor, [this, reactor, response](const std::string& id) {
+      controller_->PauseJob(id, Answer(reactor, response));
+    });
+  });
 }
 
 grpc::ServerUnaryReactor* TrainingServiceImpl::ResumeJob(grpc::CallbackServerContext* context,
                                                          const v1::ResumeJobRequest* request, v1::Job* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  controller_->ResumeJob(request->job_id(), Answer(reactor, response));
-  return reactor;
+  return Admitted(context, __func__, [&](const Caller& caller, grpc::ServerUnaryReactor* reactor) {
+    OfOwnJob(caller, request->job_id(), reactor, [this, reactor, response](const std::string& id) {
+      controller_->ResumeJob(id, Answer(reactor, response));
+    });
+  });
 }
 
 grpc::ServerUnaryReactor* TrainingServiceImpl::RetryJob(grpc::CallbackServerContext* context,
                                                         const v1::RetryJobRequest* request, v1::Job* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  submitter_.Retry(request->job_id(), Answer(reactor, response));
-  return reactor;
+  return Admitted(context, __func__, [&](const Caller& caller, grpc::ServerUnaryReactor* reactor) {
+    OfOwnJob(caller, request->job_id(), reactor,
+             [this, reactor, response](const std::string& id) { submitter_.Retry(id, Answer(reactor, response)); });
+  });
 }
 
 grpc::ServerUnaryReactor* TrainingServiceImpl::UpdateJob(grpc::CallbackServerContext* context,
                                                          const v1::UpdateJobRequest* request, v1::Job* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  const auto& unknown = request->GetReflection()->GetUnknownFields(*request);
-  if (!unknown.empty()) {
-    reactor->Finish(ToGrpcStatus(InvalidFields({{absl::StrCat("field ", unknown.field(0).number()),
-                                                 "this server can change the priority and labels of a job only"}})));
-    return reactor;
-  }
-  controller_->UpdateJob(*request, Answer(reactor, response));
-  return reactor;
+  return Admitted(context, __func__, [&](const Caller& caller, grpc::ServerUnaryReactor* reactor) {
+    const auto& unknown = request->GetReflection()->GetUnknownFields(*request);
+    if (!unknown.empty()) {
+      return reactor->Finish(
+          ToGrpcStatus(InvalidFields({{absl::StrCat("field ", unknown.field(0).number()),
+                                       "this server can change the priority and labels of a job only"}})));
+    }
+    OfOwnJob(caller, request->job_id(), reactor,
+             [this, reactor, response, request = *request](const std::string& id) mutable {
+               request.set_job_id(id);
+               controller_->UpdateJob(std::move(request), Answer(reactor, response));
+             });
+  });
 }
 
 grpc::ServerUnaryReactor* TrainingServiceImpl::CheckpointJob(grpc::CallbackServerContext* context,
                                                              const v1::CheckpointJobRequest* request,
                                                              v1::Checkpoint* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  controller_->CheckpointJob(request->job_id(), Answer(reactor, response));
-  return reactor;
+  return Admitted(context, __func__, [&](const Caller& caller, grpc::ServerUnaryReactor* reactor) {
+    OfOwnJob(caller, request->job_id(), reactor, [this, reactor, response](const std::string& id) {
+      controller_->CheckpointJob(id, Answer(reactor, response));
+    });
+  });
 }
 
 grpc::ServerUnaryReactor* TrainingServiceImpl::DrainDevice(grpc::CallbackServerContext* context,
                                                            const v1::DrainDeviceRequest* request,
                                                            v1::Device* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  controller_->DrainDevice(*request, Answer(reactor, response));
-  return reactor;
+  return Admitted(context, __func__, [&](const Caller&, grpc::ServerUnaryReactor* reactor) {
+    controller_->DrainDevice(*request, Answer(reactor, response));
+  });
 }
 
 grpc::ServerUnaryReactor* TrainingServiceImpl::UndrainDevice(grpc::CallbackServerContext* context,
                                                              const v1::UndrainDeviceRequest* request,
                                                              v1::Device* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  controller_->UndrainDevice(request->device_id(), Answer(reactor, response));
-  return reactor;
+  return Admitted(context, __func__, [&](const Caller&, grpc::ServerUnaryReactor* reactor) {
+    controller_->UndrainDevice(request->device_id(), Answer(reactor, response));
+  });
 }
 
 grpc::ServerUnaryReactor* TrainingServiceImpl::DrainServer(grpc::CallbackServerContext* context,
                                                            const v1::DrainServerRequest* request,
                                                            v1::DrainServerResponse* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  std::optional<absl::Duration> timeout;
-  if (request->has_timeout_seconds()) {
-    if (request->timeout_seconds() < 1 || request->timeout_seconds() > kMaxDrainSeconds) {
-      reactor->Finish(
-          ToGrpcStatus(InvalidFields({{"timeout_seconds", absl::StrCat("must be from 1 to ", kMaxDrainSeconds, ", is ",
-                                                                       request->timeout_seconds())}})));
-      return reactor;
+  return Admitted(context, __func__, [&](const Caller&, grpc::ServerUnaryReactor* reactor) {
+    if (const absl::Status status = CheckDrain(*request); !status.ok()) return reactor->Finish(ToGrpcStatus(status));
+    if (!options_.drain_server) {
+      return reactor->Finish(ToGrpcStatus(absl::UnimplementedError("this server cannot be drained by a call")));
     }
-    timeout = absl::Seconds(request->timeout_seconds());
-  }
-  if (request->reason().size() > kMaxDrainReasonBytes) {
-    reactor->Finish(ToGrpcStatus(InvalidFields({{"reason", absl::StrCat("must be at most ", kMaxDrainReasonBytes,
-                                                                        " bytes, is ", request->reason().size())}})));
-    return reactor;
-  }
-  if (!options_.drain_server) {
-    reactor->Finish(ToGrpcStatus(absl::UnimplementedError("this server cannot be drained by a call")));
-    return reactor;
-  }
-  controller_->CountWorkers([this, reactor, response, timeout, reason = request->reason()](absl::StatusOr<int> jobs) {
-    if (!jobs.ok()) return reactor->Finish(ToGrpcStatus(jobs.status()));
-    response->set_jobs(*jobs);
-    options_.drain_server(timeout, reason);
-    reactor->Finish(grpc::Status::OK);
+    std::optional<absl::Duration> timeout;
+    if (request->has_timeout_seconds()) timeout = absl::Seconds(request->timeout_seconds());
+    controller_->CountWorkers([this, reactor, response, timeout, reason = request->reason()](absl::StatusOr<int> jobs) {
+      if (!jobs.ok()) return reactor->Finish(ToGrpcStatus(jobs.status()));
+      response->set_jobs(*jobs);
+      options_.drain_server(timeout, reason);
+      reactor->Finish(grpc::Status::OK);
+    });
   });
-  return reactor;
 }
 
 grpc::ServerUnaryReactor* TrainingServiceImpl::ListCheckpoints(grpc::CallbackServerContext* context,
                                                                const v1::ListCheckpointsRequest* request,
                                                                v1::ListCheckpointsResponse* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  controller_->GetJob(request->job_id(), [this, reactor, response](absl::StatusOr<v1::Job> job) {
-    if (!job.ok()) return reactor->Finish(ToGrpcStatus(job.status()));
-    const std::string folder = absl::StrCat(options_.checkpoint_root, "/", job->id());
-    const bool posted = readers_.Post([reactor, response, folder] {
-      for (v1::Checkpoint& checkpoint : DescribeCheckpoints(folder))
-        *response->add_checkpoints() = std::move(checkpoint);
-      reactor->Finish(grpc::Status::OK);
-    });
-    if (!posted)
-      reactor->Finish(ToGrpcStatus(TryAgain("too many calls read files already; try again", absl::Seconds(1))));
+  return Admitted(context, __func__, [&](const Caller& caller, grpc::ServerUnaryReactor* reactor) {
+    controller_->GetJob(
+        request->job_id(),
+        [this, reactor, response](absl::StatusOr<v1::Job> job) {
+          if (!job.ok()) return reactor->Finish(ToGrpcStatus(job.status()));
+          const std::string folder = absl::StrCat(options_.checkpoint_root, "/", job->id());
+          const bool posted = readers_.Post([reactor, response, folder] {
+            for (v1::Checkpoint& checkpoint : DescribeCheckpoints(folder))
+              *response->add_checkpoints() = std::move(checkpoint);
+            reactor->Finish(grpc::Status::OK);
+          });
+          if (!posted) {
+            reactor->Finish(ToGrpcStatus(TryAgain("too many calls read files already; try again", absl::Seconds(1))));
+          }
+        },
+        caller.Scope());
   });
-  return reactor;
 }
 
 }  // namespace ampd

@@ -53,6 +53,7 @@ std::vector<std::string> AllDataRoots(const Submitter::Options& options) {
 
 struct Submitter::Submission {
   v1::CreateJobRequest request;
+  Caller caller;
   std::string body;
   Controller::Done<v1::Job> done;
 };
@@ -67,14 +68,14 @@ Submitter::Submitter(Options options, Planner planner, Controller* controller)
       resolvers_(kResolvers, options_.max_submits),
       sweeps_(1, options_.max_sweeps) {}
 
-void Submitter::Create(const v1::CreateJobRequest& request, Controller::Done<v1::Job> done) {
+void Submitter::Create(const v1::CreateJobRequest& request, const Caller& caller, Controller::Done<v1::Job> done) {
   if (request.request_id().size() > kMaxRequestIdBytes) {
     return done(InvalidFields({{"request_id", absl::StrCat("longer than ", kMaxRequestIdBytes, " bytes")}}));
   }
   auto submission =
-      std::make_shared<Submission>(Submission{request, DeterministicBytes(request.spec()), std::move(done)});
+      std::make_shared<Submission>(Submission{request, caller, DeterministicBytes(request.spec()), std::move(done)});
   if (request.request_id().empty() || request.validate_only()) return ResolveLater(std::move(submission));
-  controller_->FindRequest(request.request_id(), submission->body,
+  controller_->FindRequest(caller.user, request.request_id(), submission->body,
                            [this, submission](absl::StatusOr<std::optional<v1::Job>> found) {
                              if (!found.ok()) return submission->done(found.status());
                              if (*found) return submission->done(**std::move(found));
@@ -91,7 +92,8 @@ void Submitter::ResolveLater(std::shared_ptr<Submission> submission) {
 }
 
 void Submitter::Plan(std::shared_ptr<Submission> submission) {
-  absl::StatusOr<Prepared> prepared = PrepareJob(std::move(*submission->request.mutable_spec()));
+  absl::StatusOr<Prepared> prepared =
+      PrepareJob(std::move(*submission->request.mutable_spec()), submission->caller.Scope());
   if (!prepared.ok()) return submission->done(prepared.status());
   auto shared = std::make_shared<Prepared>(*std::move(prepared));
   plans_.Plan(shared->request, [this, submission, shared](absl::StatusOr<v1::PlanResponse> response) {
@@ -111,6 +113,7 @@ void Submitter::Finish(Submission submission, CreateJobParams params) {
     *job.mutable_plan() = std::move(params.plan);
     return submission.done(std::move(job));
   }
+  params.user = submission.caller.user;
   params.request_id = submission.request.request_id();
   params.body = std::move(submission.body);
   controller_->CreateJob(std::move(params), std::move(submission.done));
@@ -119,8 +122,9 @@ void Submitter::Finish(Submission submission, CreateJobParams params) {
 absl::StatusOr<std::shared_ptr<HeldWeights>> Submitter::HoldAgain(const v1::Job& job) const {
   if (!job.spec().start_from().has_job_id()) return nullptr;
   v1::WeightSource source = job.spec().start_from();
-  absl::StatusOr<std::shared_ptr<HeldWeights>> held =
-      HoldStart([this](const std::string& id) { return FindJob(id); }, options_.checkpoint_root, starts_, &source);
+  // That it may start from there was found when it was submitted.
+  absl::StatusOr<std::shared_ptr<HeldWeights>> held = HoldStart(
+      [this](const std::string& id) { return FindJob(id, std::nullopt); }, options_.checkpoint_root, starts_, &source);
   if (held.ok()) return held;
   // One that goes on from a checkpoint of its own reads them no more.
   if (!job.summary().checkpoint().empty()) return nullptr;
@@ -131,7 +135,7 @@ absl::StatusOr<std::shared_ptr<HeldWeights>> Submitter::HoldAgain(const v1::Job&
 void Submitter::Retry(const std::string& job_id, Controller::Done<v1::Job> done) {
   auto shared = std::make_shared<std::pair<std::string, Controller::Done<v1::Job>>>(job_id, std::move(done));
   const bool posted = pool_.Post([this, shared] {
-    const absl::StatusOr<v1::Job> job = FindJob(shared->first);
+    const absl::StatusOr<v1::Job> job = FindJob(shared->first, std::nullopt);
     if (!job.ok()) return shared->second(job.status());
     absl::StatusOr<std::shared_ptr<HeldWeights>> start = HoldAgain(*job);
     if (!start.ok()) return shared->second(start.status());
@@ -144,9 +148,10 @@ void Submitter::Retry(const std::string& job_id, Controller::Done<v1::Job> done)
     shared->second(TryAgain(absl::StrCat(options_.max_waiting, " submits wait already; try again"), kRetryDelay));
 }
 
-void Submitter::PlanReport(const v1::PlanJobRequest& request, Controller::Done<v1::PlanReport> done) {
+void Submitter::PlanReport(const v1::PlanJobRequest& request, const Caller& caller,
+                           Controller::Done<v1::PlanReport> done) {
   auto shared = std::make_shared<std::pair<v1::PlanJobRequest, Controller::Done<v1::PlanReport>>>(request, done);
-  if (pool_.Post([this, shared] { shared->second(Report(shared->first)); })) return;
+  if (pool_.Post([this, shared, owner = caller.Scope()] { shared->second(Report(shared->first, owner)); })) return;
   done(TryAgain(absl::StrCat(options_.max_waiting, " submits wait already; try again"), kRetryDelay));
 }
 
@@ -171,8 +176,8 @@ absl::StatusOr<v1::DeviceModel> Submitter::ModelFor(const std::string& name, con
   return *found;
 }
 
-absl::StatusOr<v1::PlanReport> Submitter::Report(const v1::PlanJobRequest& asked) const {
-  AMPD_ASSIGN_OR_RETURN(Prepared prepared, Prepare(asked.spec()));
+absl::StatusOr<v1::PlanReport> Submitter::Report(const v1::PlanJobRequest& asked, const Owner& owner) const {
+  AMPD_ASSIGN_OR_RETURN(Prepared prepared, Prepare(asked.spec(), owner));
   v1::PlanRequest& request = prepared.request;
   AMPD_ASSIGN_OR_RETURN(*request.mutable_device_model(), ModelFor(asked.device_model(), request.spec()));
   *request.mutable_modes() = asked.modes();
@@ -204,16 +209,17 @@ absl::StatusOr<v1::JobSpec> Submitter::Resolve(v1::JobSpec spec) const {
   return resolved.proto();
 }
 
-absl::StatusOr<v1::Job> Submitter::FindJob(const std::string& id) const {
+absl::StatusOr<v1::Job> Submitter::FindJob(const std::string& id, const Owner& owner) const {
   auto found = std::make_shared<std::promise<absl::StatusOr<v1::Job>>>();
-  controller_->GetJob(id, [found](absl::StatusOr<v1::Job> job) { found->set_value(std::move(job)); });
+  controller_->GetJob(
+      id, [found](absl::StatusOr<v1::Job> job) { found->set_value(std::move(job)); }, owner);
   return found->get_future().get();
 }
 
-absl::Status Submitter::FindDependencies(const std::string& field,
+absl::Status Submitter::FindDependencies(const std::string& field, const Owner& owner,
                                          google::protobuf::RepeatedPtrField<std::string>* ids) const {
   for (int i = 0; i < ids->size(); ++i) {
-    const absl::StatusOr<v1::Job> job = FindJob(ids->Get(i));
+    const absl::StatusOr<v1::Job> job = FindJob(ids->Get(i), owner);
     if (!job.ok()) {
       if (job.status().code() != absl::StatusCode::kNotFound &&
           job.status().code() != absl::StatusCode::kInvalidArgument) {
@@ -231,7 +237,7 @@ absl::Status Submitter::FindDependencies(const std::string& field,
   return absl::OkStatus();
 }
 
-absl::StatusOr<Submitter::Prepared> Submitter::Prepare(v1::JobSpec spec) const {
+absl::StatusOr<Submitter::Prepared> Submitter::Prepare(v1::JobSpec spec, const Owner& owner) const {
   Prepared prepared;
   v1::PlanRequest& request = prepared.request;
   AMPD_ASSIGN_OR_RETURN(*request.mutable_spec(), Resolve(std::move(spec)));
@@ -239,18 +245,18 @@ absl::StatusOr<Submitter::Prepared> Submitter::Prepare(v1::JobSpec spec) const {
   AMPD_ASSIGN_OR_RETURN(prepared.datasets, HoldDatasets(request.spec(), options_.datasets));
   for (const std::string& root : AllDataRoots(options_)) request.add_data_roots(root);
   if (options_.uploads != nullptr) request.set_upload_dir(options_.uploads->folder());
-  AMPD_RETURN_IF_ERROR(FindDependencies("after", request.mutable_spec()->mutable_after()));
-  AMPD_RETURN_IF_ERROR(FindDependencies("after_ok", request.mutable_spec()->mutable_after_ok()));
+  AMPD_RETURN_IF_ERROR(FindDependencies("after", owner, request.mutable_spec()->mutable_after()));
+  AMPD_RETURN_IF_ERROR(FindDependencies("after_ok", owner, request.mutable_spec()->mutable_after_ok()));
   if (!request.spec().start_from().has_job_id()) return prepared;
   AMPD_ASSIGN_OR_RETURN(prepared.start,
-                        HoldStart([this](const std::string& id) { return FindJob(id); }, options_.checkpoint_root,
-                                  starts_, request.mutable_spec()->mutable_start_from()));
+                        HoldStart([this, &owner](const std::string& id) { return FindJob(id, owner); },
+                                  options_.checkpoint_root, starts_, request.mutable_spec()->mutable_start_from()));
   request.set_start_checkpoint_dir(prepared.start->checkpoint_dir());
   return prepared;
 }
 
-absl::StatusOr<Submitter::Prepared> Submitter::PrepareJob(v1::JobSpec spec) const {
-  AMPD_ASSIGN_OR_RETURN(Prepared prepared, Prepare(std::move(spec)));
+absl::StatusOr<Submitter::Prepared> Submitter::PrepareJob(v1::JobSpec spec, const Owner& owner) const {
+  AMPD_ASSIGN_OR_RETURN(Prepared prepared, Prepare(std::move(spec), owner));
   AMPD_RETURN_IF_ERROR(CheckDevices(prepared.request.spec(), options_.devices));
   AMPD_RETURN_IF_ERROR(CheckPrices(prepared.request.spec(), options_.devices, options_.device_models));
   return prepared;

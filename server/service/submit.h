@@ -12,6 +12,7 @@
 #include "ampd/v1/training_service.pb.h"
 #include "ampd/v1/worker_link.pb.h"
 #include "proto/spec/device_models.h"
+#include "server/auth/caller.h"
 #include "server/events/clock.h"
 #include "server/jobs/controller.h"
 #include "server/jobs/start_folders.h"
@@ -61,18 +62,20 @@ class Submitter {
   // `controller` outlives this.
   Submitter(Options options, Planner planner, Controller* controller);
 
-  // TrainingService.CreateJob; `done` is called once, on any thread. `request` is not used after the call returns.
-  void Create(const v1::CreateJobRequest& request, Controller::Done<v1::Job> done);
+  // TrainingService.CreateJob; `done` is called once, on any thread. `request` is not used after the call returns. The
+  // job is the caller's; other jobs that it names must be, or the caller an administrator.
+  void Create(const v1::CreateJobRequest& request, const Caller& caller, Controller::Done<v1::Job> done);
 
-  // TrainingService.RetryJob; as Create(). Weights of another job that the job starts from are held for it anew.
+  // TrainingService.RetryJob of a job that the caller may change; as Create(). Weights of another job that the job
+  // starts from are held for it anew.
   void Retry(const std::string& job_id, Controller::Done<v1::Job> done);
   // TrainingService.CreateSweep; as Create(). `cancelled` is asked, on any thread and until `done` is called, whether
   // the caller is still there.
-  void CreateSweep(const v1::CreateSweepRequest& request, std::function<bool()> cancelled,
+  void CreateSweep(const v1::CreateSweepRequest& request, const Caller& caller, std::function<bool()> cancelled,
                    Controller::Done<v1::JobSweep> done);
 
   // TrainingService.PlanJob; as Create().
-  void PlanReport(const v1::PlanJobRequest& request, Controller::Done<v1::PlanReport> done);
+  void PlanReport(const v1::PlanJobRequest& request, const Caller& caller, Controller::Done<v1::PlanReport> done);
 
  private:
   struct Submission;
@@ -85,7 +88,7 @@ class Submitter {
   void PlanSweepLater(std::shared_ptr<SweepSubmission> submission);
   void PlanSweep(SweepSubmission submission);
   absl::StatusOr<std::vector<CreateJobParams>> PlanPoints(const SweepSubmission& submission);
-  absl::StatusOr<CreateJobParams> PlanPoint(v1::JobSpec asked);
+  absl::StatusOr<CreateJobParams> PlanPoint(v1::JobSpec asked, const Owner& owner);
   absl::StatusOr<v1::JobSpec> Resolve(v1::JobSpec spec) const;
   // What the planner is asked of a spec: resolved, its files found, the checkpoint it starts from chosen and held.
   struct Prepared {
@@ -94,20 +97,22 @@ class Submitter {
     // Until the job is there.
     std::shared_ptr<DatasetStore::Hold> datasets;
   };
-  absl::StatusOr<Prepared> Prepare(v1::JobSpec spec) const;
+  // Jobs that it names must be of `owner`.
+  absl::StatusOr<Prepared> Prepare(v1::JobSpec spec, const Owner& owner) const;
   // Of a job to create.
-  absl::StatusOr<Prepared> PrepareJob(v1::JobSpec spec) const;
+  absl::StatusOr<Prepared> PrepareJob(v1::JobSpec spec, const Owner& owner) const;
   // All but the request's own of it.
   static absl::StatusOr<CreateJobParams> ParamsOf(Prepared prepared, absl::StatusOr<v1::PlanResponse> response);
   // Waits for the controller.
-  absl::StatusOr<v1::Job> FindJob(const std::string& id) const;
+  absl::StatusOr<v1::Job> FindJob(const std::string& id, const Owner& owner) const;
   // Makes whole ids of `after` or `after_ok`.
-  absl::Status FindDependencies(const std::string& field, google::protobuf::RepeatedPtrField<std::string>* ids) const;
+  absl::Status FindDependencies(const std::string& field, const Owner& owner,
+                                google::protobuf::RepeatedPtrField<std::string>* ids) const;
   // Null where the job needs none.
   absl::StatusOr<std::shared_ptr<HeldWeights>> HoldAgain(const v1::Job& job) const;
   // For a plan of the resolved `spec`; what it does not know of the kind, a device of it tells.
   absl::StatusOr<v1::DeviceModel> ModelFor(const std::string& name, const v1::JobSpec& spec) const;
-  absl::StatusOr<v1::PlanReport> Report(const v1::PlanJobRequest& request) const;
+  absl::StatusOr<v1::PlanReport> Report(const v1::PlanJobRequest& request, const Owner& owner) const;
 
   const Options options_;
   const Planner planner_;

@@ -23,6 +23,7 @@ constexpr char kBodyPrefix[] = "sweep:";
 
 struct Submitter::SweepSubmission {
   v1::CreateSweepRequest request;
+  Caller caller;
   SweepExpansion points;
   std::string body;
   // Not asked after `done`.
@@ -30,8 +31,8 @@ struct Submitter::SweepSubmission {
   Controller::Done<v1::JobSweep> done;
 };
 
-void Submitter::CreateSweep(const v1::CreateSweepRequest& request, std::function<bool()> cancelled,
-                            Controller::Done<v1::JobSweep> done) {
+void Submitter::CreateSweep(const v1::CreateSweepRequest& request, const Caller& caller,
+                            std::function<bool()> cancelled, Controller::Done<v1::JobSweep> done) {
   if (request.request_id().size() > kMaxRequestIdBytes) {
     return done(InvalidFields({{"request_id", absl::StrCat("longer than ", kMaxRequestIdBytes, " bytes")}}));
   }
@@ -43,11 +44,11 @@ void Submitter::CreateSweep(const v1::CreateSweepRequest& request, std::function
   }
   absl::StatusOr<SweepExpansion> points = SweepExpansion::Of(request.spec());
   if (!points.ok()) return done(points.status());
-  auto submission = std::make_shared<SweepSubmission>(
-      SweepSubmission{request, *std::move(points), absl::StrCat(kBodyPrefix, DeterministicBytes(request.spec())),
-                      std::move(cancelled), std::move(done)});
+  auto submission = std::make_shared<SweepSubmission>(SweepSubmission{
+      request, caller, *std::move(points), absl::StrCat(kBodyPrefix, DeterministicBytes(request.spec())),
+      std::move(cancelled), std::move(done)});
   if (request.request_id().empty() || request.validate_only()) return PlanSweepLater(std::move(submission));
-  controller_->FindRequest(request.request_id(), submission->body,
+  controller_->FindRequest(caller.user, request.request_id(), submission->body,
                            [this, submission](absl::StatusOr<std::optional<v1::Job>> found) {
                              if (!found.ok()) return submission->done(found.status());
                              if (!*found) return PlanSweepLater(submission);
@@ -86,7 +87,7 @@ absl::StatusOr<std::vector<CreateJobParams>> Submitter::PlanPoints(const SweepSu
     if (submission.cancelled()) return absl::CancelledError("the sweep's caller is gone");
     // Its errors have the point's name already.
     AMPD_ASSIGN_OR_RETURN(v1::JobSpec spec, points.SpecOf(i));
-    absl::StatusOr<CreateJobParams> params = PlanPoint(std::move(spec));
+    absl::StatusOr<CreateJobParams> params = PlanPoint(std::move(spec), submission.caller.Scope());
     if (!params.ok()) {
       const absl::Status status = points.InPoint(i, params.status());
       const std::vector<FieldViolation> more = FieldViolationsOf(status);
@@ -108,14 +109,15 @@ absl::StatusOr<std::vector<CreateJobParams>> Submitter::PlanPoints(const SweepSu
     point.set_max_parallel(points.max_parallel());
     *point.mutable_values() = points.ValuesOf(i);
     params->sweep = std::move(point);
+    params->user = submission.caller.user;
     if (!submission.request.validate_only()) all.push_back(*std::move(params));
   }
   if (!violations.empty()) return InvalidFields(violations);
   return all;
 }
 
-absl::StatusOr<CreateJobParams> Submitter::PlanPoint(v1::JobSpec asked) {
-  AMPD_ASSIGN_OR_RETURN(Prepared prepared, PrepareJob(std::move(asked)));
+absl::StatusOr<CreateJobParams> Submitter::PlanPoint(v1::JobSpec asked, const Owner& owner) {
+  AMPD_ASSIGN_OR_RETURN(Prepared prepared, PrepareJob(std::move(asked), owner));
   auto answer = std::make_shared<std::promise<absl::StatusOr<v1::PlanResponse>>>();
   plans_.Plan(prepared.request,
               [answer](absl::StatusOr<v1::PlanResponse> response) { answer->set_value(std::move(response)); });

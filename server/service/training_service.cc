@@ -42,136 +42,160 @@ TrainingServiceImpl::TrainingServiceImpl(Options options, Submitter::Planner pla
 
 grpc::ServerUnaryReactor* TrainingServiceImpl::CreateJob(grpc::CallbackServerContext* context,
                                                          const v1::CreateJobRequest* request, v1::Job* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  submitter_.Create(*request, Answer(reactor, response));
-  return reactor;
+  return Admitted(context, __func__, [&](const Caller& caller, grpc::ServerUnaryReactor* reactor) {
+    submitter_.Create(*request, caller, Answer(reactor, response));
+  });
 }
 
 grpc::ServerUnaryReactor* TrainingServiceImpl::CreateSweep(grpc::CallbackServerContext* context,
                                                            const v1::CreateSweepRequest* request,
                                                            v1::JobSweep* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  submitter_.CreateSweep(
-      *request, [context] { return context->IsCancelled(); }, Answer(reactor, response));
-  return reactor;
+  return Admitted(context, __func__, [&](const Caller& caller, grpc::ServerUnaryReactor* reactor) {
+    submitter_.CreateSweep(
+        *request, caller, [context] { return context->IsCancelled(); }, Answer(reactor, response));
+  });
 }
 
 grpc::ServerUnaryReactor* TrainingServiceImpl::GetSweep(grpc::CallbackServerContext* context,
                                                         const v1::GetSweepRequest* request, v1::JobSweep* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  controller_->GetSweep(request->sweep_id(), Answer(reactor, response));
-  return reactor;
+  return Admitted(context, __func__, [&](const Caller& caller, grpc::ServerUnaryReactor* reactor) {
+    controller_->GetSweep(request->sweep_id(), Answer(reactor, response), caller.Scope());
+  });
 }
 
 grpc::ServerUnaryReactor* TrainingServiceImpl::CancelSweep(grpc::CallbackServerContext* context,
                                                            const v1::CancelSweepRequest* request,
                                                            v1::JobSweep* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  controller_->CancelSweep(request->sweep_id(), Answer(reactor, response));
-  return reactor;
+  return Admitted(context, __func__, [&](const Caller& caller, grpc::ServerUnaryReactor* reactor) {
+    OfOwnSweep(caller, request->sweep_id(), reactor, [this, reactor, response](const std::string& id) {
+      controller_->CancelSweep(id, Answer(reactor, response));
+    });
+  });
 }
 
 grpc::ServerUnaryReactor* TrainingServiceImpl::PlanJob(grpc::CallbackServerContext* context,
                                                        const v1::PlanJobRequest* request, v1::PlanReport* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  submitter_.PlanReport(*request, Answer(reactor, response));
-  return reactor;
+  return Admitted(context, __func__, [&](const Caller& caller, grpc::ServerUnaryReactor* reactor) {
+    submitter_.PlanReport(*request, caller, Answer(reactor, response));
+  });
 }
 
 grpc::ServerUnaryReactor* TrainingServiceImpl::GetJob(grpc::CallbackServerContext* context,
                                                       const v1::GetJobRequest* request, v1::Job* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  controller_->GetJob(request->job_id(), Answer(reactor, response));
-  return reactor;
+  return Admitted(context, __func__, [&](const Caller& caller, grpc::ServerUnaryReactor* reactor) {
+    controller_->GetJob(request->job_id(), Answer(reactor, response), caller.Scope());
+  });
 }
 
 grpc::ServerUnaryReactor* TrainingServiceImpl::ListJobs(grpc::CallbackServerContext* context,
                                                         const v1::ListJobsRequest* request,
                                                         v1::ListJobsResponse* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  controller_->ListJobs(*request, Answer(reactor, response));
-  return reactor;
+  return Admitted(context, __func__, [&](const Caller& caller, grpc::ServerUnaryReactor* reactor) {
+    controller_->ListJobs(*request, Answer(reactor, response), caller.Scope());
+  });
 }
 
 grpc::ServerUnaryReactor* TrainingServiceImpl::CancelJob(grpc::CallbackServerContext* context,
                                                          const v1::CancelJobRequest* request, v1::Job* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  controller_->CancelJob(request->job_id(), Answer(reactor, response));
-  return reactor;
+  return Admitted(context, __func__, [&](const Caller& caller, grpc::ServerUnaryReactor* reactor) {
+    OfOwnJob(caller, request->job_id(), reactor, [this, reactor, response](const std::string& id) {
+      controller_->CancelJob(id, Answer(reactor, response));
+    });
+  });
 }
 
-grpc::ServerWriteReactor<v1::JobEvent>* TrainingServiceImpl::WatchJob(grpc::CallbackServerContext*,
+grpc::ServerWriteReactor<v1::JobEvent>* TrainingServiceImpl::WatchJob(grpc::CallbackServerContext* context,
                                                                       const v1::WatchJobRequest* request) {
   const std::shared_ptr<WatchStream> stream = WatchStream::Create(log_, &readers_);
+  const absl::StatusOr<Caller> caller = Admit(*context, __func__);
+  if (!caller.ok()) {
+    stream->Fail(caller.status());
+    return stream.get();
+  }
   // The controller knows what a prefix of an id stands for.
-  controller_->GetJob(request->job_id(), [stream, after = request->after_sequence()](absl::StatusOr<v1::Job> job) {
-    if (!job.ok()) return stream->Fail(job.status());
-    stream->Start(job->id(), after);
-  });
+  controller_->GetJob(
+      request->job_id(),
+      [stream, after = request->after_sequence()](absl::StatusOr<v1::Job> job) {
+        if (!job.ok()) return stream->Fail(job.status());
+        stream->Start(job->id(), after);
+      },
+      caller->Scope());
   return stream.get();
 }
 
 grpc::ServerUnaryReactor* TrainingServiceImpl::ListDevices(grpc::CallbackServerContext* context,
                                                            const v1::ListDevicesRequest*,
                                                            v1::ListDevicesResponse* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  controller_->ListDevices([reactor, response](absl::StatusOr<std::vector<v1::Device>> devices) {
-    if (devices.ok()) response->mutable_devices()->Assign(devices->begin(), devices->end());
-    reactor->Finish(ToGrpcStatus(devices.status()));
+  return Admitted(context, __func__, [&](const Caller&, grpc::ServerUnaryReactor* reactor) {
+    controller_->ListDevices([reactor, response](absl::StatusOr<std::vector<v1::Device>> devices) {
+      if (devices.ok()) response->mutable_devices()->Assign(devices->begin(), devices->end());
+      reactor->Finish(ToGrpcStatus(devices.status()));
+    });
   });
-  return reactor;
 }
 
 grpc::ServerUnaryReactor* TrainingServiceImpl::GetServerInfo(grpc::CallbackServerContext* context,
                                                              const v1::GetServerInfoRequest*,
                                                              v1::ServerInfo* response) {
-  response->set_version(options_.version);
-  response->add_apis("ampd.v1");
-  *response->mutable_start_time() =
-      google::protobuf::util::TimeUtil::NanosecondsToTimestamp(absl::ToUnixNanos(options_.start_time));
-  response->set_draining(controller_->draining());
-  response->set_default_precision_mode(options_.submit.default_precision_mode);
-  response->mutable_device_models()->Assign(options_.submit.device_models.begin(), options_.submit.device_models.end());
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(grpc::Status::OK);
-  return reactor;
+  return Admitted(context, __func__, [&](const Caller&, grpc::ServerUnaryReactor* reactor) {
+    response->set_version(options_.version);
+    response->add_apis("ampd.v1");
+    *response->mutable_start_time() =
+        google::protobuf::util::TimeUtil::NanosecondsToTimestamp(absl::ToUnixNanos(options_.start_time));
+    response->set_draining(controller_->draining());
+    response->set_default_precision_mode(options_.submit.default_precision_mode);
+    response->mutable_device_models()->Assign(options_.submit.device_models.begin(),
+                                              options_.submit.device_models.end());
+    reactor->Finish(grpc::Status::OK);
+  });
+}
+
+grpc::ServerWriteReactor<v1::FileChunk>* TrainingServiceImpl::Download(const grpc::CallbackServerContext& context,
+                                                                       absl::string_view method,
+                                                                       const std::string& job_id, FromJob from_job,
+                                                                       WorkPool* open_in) {
+  const std::shared_ptr<DownloadStream> stream = DownloadStream::Create(&readers_);
+  const absl::StatusOr<Caller> caller = Admit(context, method);
+  if (!caller.ok()) {
+    stream->Fail(caller.status());
+    return stream.get();
+  }
+  controller_->GetJob(
+      job_id,
+      [stream, open_in, from_job = std::move(from_job)](absl::StatusOr<v1::Job> job) {
+        if (!job.ok()) return stream->Fail(job.status());
+        stream->Start([job = *std::move(job), from_job] { return from_job(job); }, open_in);
+      },
+      caller->Scope());
+  return stream.get();
 }
 
 grpc::ServerWriteReactor<v1::FileChunk>* TrainingServiceImpl::DownloadCheckpoint(
-    grpc::CallbackServerContext*, const v1::DownloadCheckpointRequest* request) {
-  const std::shared_ptr<DownloadStream> stream = DownloadStream::Create(&readers_);
-  controller_->GetJob(request->job_id(), [this, stream, request = *request](absl::StatusOr<v1::Job> job) {
-    if (!job.ok()) return stream->Fail(job.status());
-    const std::string folder = absl::StrCat(options_.checkpoint_root, "/", job->id());
-    stream->Start([folder, request] { return OpenAskedFiles(folder, request); });
+    grpc::CallbackServerContext* context, const v1::DownloadCheckpointRequest* request) {
+  return Download(*context, __func__, request->job_id(), [this, request = *request](const v1::Job& job) {
+    return OpenAskedFiles(absl::StrCat(options_.checkpoint_root, "/", job.id()), request);
   });
-  return stream.get();
 }
 
 grpc::ServerWriteReactor<v1::FileChunk>* TrainingServiceImpl::DownloadArtifact(
-    grpc::CallbackServerContext*, const v1::DownloadArtifactRequest* request) {
-  const std::shared_ptr<DownloadStream> stream = DownloadStream::Create(&readers_);
-  controller_->GetJob(request->job_id(), [this, stream, name = request->name()](absl::StatusOr<v1::Job> job) {
-    if (!job.ok()) return stream->Fail(job.status());
-    const std::string folder = absl::StrCat(options_.artifact_root, "/", job->id());
-    stream->Start([folder, name] { return OpenArtifact(folder, name); });
+    grpc::CallbackServerContext* context, const v1::DownloadArtifactRequest* request) {
+  return Download(*context, __func__, request->job_id(), [this, name = request->name()](const v1::Job& job) {
+    return OpenArtifact(absl::StrCat(options_.artifact_root, "/", job.id()), name);
   });
-  return stream.get();
 }
 
-grpc::ServerReadReactor<v1::UploadModelRequest>* TrainingServiceImpl::UploadModel(grpc::CallbackServerContext*,
+grpc::ServerReadReactor<v1::UploadModelRequest>* TrainingServiceImpl::UploadModel(grpc::CallbackServerContext* context,
                                                                                   v1::UploadModelResponse* response) {
+  const absl::StatusOr<Caller> caller = Admit(*context, __func__);
+  if (!caller.ok()) return RefusedUpload<v1::UploadModelRequest>::With(caller.status());
   return UploadStream::Start(options_.uploads, &writers_, response).get();
 }
 
-grpc::ServerWriteReactor<v1::FileChunk>* TrainingServiceImpl::ExportModel(grpc::CallbackServerContext*,
+grpc::ServerWriteReactor<v1::FileChunk>* TrainingServiceImpl::ExportModel(grpc::CallbackServerContext* context,
                                                                           const v1::ExportModelRequest* request) {
-  const std::shared_ptr<DownloadStream> stream = DownloadStream::Create(&readers_);
-  controller_->GetJob(request->job_id(), [this, stream, request = *request](absl::StatusOr<v1::Job> job) {
-    if (!job.ok()) return stream->Fail(job.status());
-    stream->Start([this, job = *std::move(job), request] { return exporter_.Export(job, request); }, &exports_);
-  });
-  return stream.get();
+  return Download(
+      *context, __func__, request->job_id(),
+      [this, request = *request](const v1::Job& job) { return exporter_.Export(job, request); }, &exports_);
 }
 
 }  // namespace ampd

@@ -8,8 +8,11 @@
 
 #include "absl/time/time.h"
 #include "ampd/v1/training_service.grpc.pb.h"
+#include "server/auth/tokens.h"
 #include "server/events/event_log.h"
 #include "server/jobs/controller.h"
+#include "server/service/call_gate.h"
+#include "server/service/grpc_status.h"
 #include "server/service/model_export.h"
 #include "server/service/submit.h"
 #include "server/service/work_pool.h"
@@ -34,6 +37,11 @@ class TrainingServiceImpl : public v1::TrainingService::CallbackService {
     // Begins what SIGTERM does, with all of `timeout` until the process has ended (default: what it has after SIGTERM).
     // Empty: DrainServer is not served.
     std::function<void(std::optional<absl::Duration> timeout, const std::string& reason)> drain_server;
+    // Asked before anything else by every call; null: everybody may do everything. Outlives the service, as `tokens`
+    // does.
+    const CallGate* gate = nullptr;
+    // Null: CreateToken, RevokeToken and ListTokens are refused.
+    TokenBook* tokens = nullptr;
   };
 
   // `controller` and `log` outlive the server of this service.
@@ -99,7 +107,42 @@ class TrainingServiceImpl : public v1::TrainingService::CallbackService {
                                             const v1::ListCheckpointsRequest* request,
                                             v1::ListCheckpointsResponse* response) override;
 
+  // token_calls.cc
+  grpc::ServerUnaryReactor* CreateToken(grpc::CallbackServerContext* context, const v1::CreateTokenRequest* request,
+                                        v1::CreateTokenResponse* response) override;
+  grpc::ServerUnaryReactor* RevokeToken(grpc::CallbackServerContext* context, const v1::RevokeTokenRequest* request,
+                                        v1::Token* response) override;
+  grpc::ServerUnaryReactor* ListTokens(grpc::CallbackServerContext* context, const v1::ListTokensRequest* request,
+                                       v1::ListTokensResponse* response) override;
+
  private:
+  // Who calls; `method` is the handler's name.
+  absl::StatusOr<Caller> Admit(const grpc::CallbackServerContext& context, absl::string_view method) const;
+  // Answers a unary call by `handle(caller, reactor)`, or refuses the caller.
+  template <typename Handle>
+  grpc::ServerUnaryReactor* Admitted(grpc::CallbackServerContext* context, absl::string_view method, Handle handle) {
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    const absl::StatusOr<Caller> caller = Admit(*context, method);
+    if (caller.ok()) {
+      handle(*caller, reactor);
+    } else {
+      reactor->Finish(ToGrpcStatus(caller.status()));
+    }
+    return reactor;
+  }
+  // Calls `change` with the whole id of a job or sweep that the caller may change, or refuses; for administrators, with
+  // `id` as it is.
+  void OfOwnJob(const Caller& caller, const std::string& id, grpc::ServerUnaryReactor* reactor,
+                std::function<void(const std::string& id)> change);
+  void OfOwnSweep(const Caller& caller, const std::string& id, grpc::ServerUnaryReactor* reactor,
+                  std::function<void(const std::string& id)> change);
+
+  // What is to be sent of a job, read in `open_in` or, where that is null, among the readers.
+  using FromJob = std::function<absl::StatusOr<OpenCheckpoint>(const v1::Job& job)>;
+  grpc::ServerWriteReactor<v1::FileChunk>* Download(const grpc::CallbackServerContext& context,
+                                                    absl::string_view method, const std::string& job_id,
+                                                    FromJob from_job, WorkPool* open_in = nullptr);
+
   const Options options_;
   Controller* const controller_;
   EventLog* const log_;

@@ -269,9 +269,10 @@ absl::Status Database::ApplyParts(const JobWrite& write) {
 absl::Status Database::InsertJob(const JobWrite& write) {
   const JobRecord& record = write.record;
   AMPD_RETURN_IF_ERROR(
-      Statement(*this, "INSERT INTO jobs VALUES(?1, ?2, 0, 0, x'', 0, 0, 0, x'', x'', 0, 0, 0, NULL, 0, NULL, '')")
+      Statement(*this, "INSERT INTO jobs VALUES(?1, ?2, 0, 0, x'', 0, 0, 0, x'', x'', 0, 0, 0, NULL, 0, NULL, '', ?3)")
           .Int(record.submit_sequence)
           .Text(record.job.id())
+          .Text(record.job.user())
           .Run());
   AMPD_RETURN_IF_ERROR(Statement(*this, "INSERT INTO job_specs VALUES(?1, ?2, ?3)")
                            .Int(record.submit_sequence)
@@ -388,17 +389,22 @@ absl::StatusOr<uint64_t> Database::LastSequence(int64_t job) const {
   return static_cast<uint64_t>(query.IntAt(0));
 }
 
-absl::StatusOr<JobRecord> Database::FindJob(absl::string_view prefix) const {
+absl::StatusOr<JobRecord> Database::FindJob(absl::string_view prefix, const Owner& owner) const {
   if (!IsIdPrefix(prefix)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "\"", prefix.substr(0, 40), "\" is no job id: 26 lower-case letters and digits, or at least the first 4"));
   }
-  static const std::string& sql =
+  static const std::string& any =
       *new std::string(absl::StrCat("SELECT ", kRecordColumns,
                                     " FROM jobs j JOIN job_specs s USING(sequence) WHERE j.id >= ?1 "
                                     "AND j.id < ?2 ORDER BY j.id LIMIT 2"));
-  Statement query(*this, sql.c_str());
+  static const std::string& owned =
+      *new std::string(absl::StrCat("SELECT ", kRecordColumns,
+                                    " FROM jobs j JOIN job_specs s USING(sequence) WHERE j.id >= ?1 "
+                                    "AND j.id < ?2 AND j.user = ?3 ORDER BY j.id LIMIT 2"));
+  Statement query(*this, owner ? owned.c_str() : any.c_str());
   query.Text(prefix).Text(absl::StrCat(prefix, "~"));
+  if (owner) query.Text(*owner);
   AMPD_ASSIGN_OR_RETURN(const bool found, query.Step());
   if (!found) return absl::NotFoundError(absl::StrCat("no job ", prefix));
   AMPD_ASSIGN_OR_RETURN(JobRecord record, RecordAt(query));
@@ -407,13 +413,16 @@ absl::StatusOr<JobRecord> Database::FindJob(absl::string_view prefix) const {
   return record;
 }
 
-absl::StatusOr<SweepRecord> Database::FindSweep(absl::string_view prefix) const {
+absl::StatusOr<SweepRecord> Database::FindSweep(absl::string_view prefix, const Owner& owner) const {
   if (!IsIdPrefix(prefix)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "\"", prefix.substr(0, 40), "\" is no sweep's id: 26 lower-case letters and digits, or at least the first 4"));
   }
-  Statement query(*this, "SELECT id, first, jobs FROM sweeps WHERE id >= ?1 AND id < ?2 ORDER BY id LIMIT 2");
+  Statement query(*this, owner ? "SELECT s.id, s.first, s.jobs FROM sweeps s JOIN jobs j ON j.sequence = s.first "
+                                 "WHERE s.id >= ?1 AND s.id < ?2 AND j.user = ?3 ORDER BY s.id LIMIT 2"
+                               : "SELECT id, first, jobs FROM sweeps WHERE id >= ?1 AND id < ?2 ORDER BY id LIMIT 2");
   query.Text(prefix).Text(absl::StrCat(prefix, "~"));
+  if (owner) query.Text(*owner);
   AMPD_ASSIGN_OR_RETURN(const bool found, query.Step());
   if (!found) return absl::NotFoundError(absl::StrCat("no sweep ", prefix));
   SweepRecord sweep{query.BytesAt(0), query.IntAt(1), query.IntAt(2)};

@@ -64,10 +64,11 @@ class Database {
 
   // The job whose id is, or alone begins with, `prefix` (4 to 26 characters). NOT_FOUND when there is none;
   // INVALID_ARGUMENT when the prefix is too short, not lower-case ULID letters, or several jobs begin with it.
-  absl::StatusOr<JobRecord> FindJob(absl::string_view prefix) const;
+  // With `owner` there are that user's jobs only.
+  absl::StatusOr<JobRecord> FindJob(absl::string_view prefix, const Owner& owner = std::nullopt) const;
 
   // Likewise of a sweep.
-  absl::StatusOr<SweepRecord> FindSweep(absl::string_view prefix) const;
+  absl::StatusOr<SweepRecord> FindSweep(absl::string_view prefix, const Owner& owner = std::nullopt) const;
   // Its jobs by submit sequence, without specs and plans.
   absl::StatusOr<std::vector<v1::Job>> SweepJobs(const SweepRecord& sweep) const;
 
@@ -94,6 +95,11 @@ class Database {
   // Harmless where there is none.
   absl::Status ClearDrain(absl::string_view device);
   absl::StatusOr<std::vector<DrainRecord>> Drains() const;
+
+  // database_tokens.cc. In place of what was there of its id. ALREADY_EXISTS when another has the hash.
+  absl::Status PutToken(const TokenRecord& record);
+  // Oldest first.
+  absl::StatusOr<std::vector<TokenRecord>> Tokens() const;
 
   absl::StatusOr<std::map<std::string, double>> Counters() const;
   // To be called within a transaction.

@@ -9,11 +9,15 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "ampd/v1/auth.pb.h"
 #include "ampd/v1/event.pb.h"
 #include "ampd/v1/job.pb.h"
 #include "server/store/job_filter.h"
 
 namespace ampd {
+
+// Whose jobs are meant; nullopt: everybody's.
+using Owner = std::optional<std::string>;
 
 // A process that outlives changes of its pid's owner: both fields together name one process of this boot.
 struct WorkerProcess {
@@ -87,6 +91,13 @@ struct DrainRecord {
   absl::Time time;
   // Jobs that ran on it were to stop.
   bool stop_jobs = false;
+};
+
+// A client's token, without its secret.
+struct TokenRecord {
+  v1::Token token;
+  // SHA-256 of the secret.
+  std::string hash;
 };
 
 // The jobs of a sweep by their submit sequences.

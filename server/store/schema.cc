@@ -81,6 +81,15 @@ constexpr char kVersion2[] = R"sql(
   -- Seconds that a checkpoint of the job took at most, and the waiting jobs that it started ahead of, by id.
   ALTER TABLE jobs ADD COLUMN checkpoint_seconds REAL;
   ALTER TABLE jobs ADD COLUMN overtook TEXT NOT NULL DEFAULT '';
+  -- `token` is a Token; no secret is kept.
+  CREATE TABLE tokens(
+    id TEXT PRIMARY KEY,
+    hash BLOB NOT NULL UNIQUE,
+    token BLOB NOT NULL) WITHOUT ROWID;
+  -- It was in a job's message alone, and empty until there were tokens.
+  ALTER TABLE jobs ADD COLUMN user TEXT NOT NULL DEFAULT '';
+  CREATE INDEX jobs_by_user ON jobs(user, sequence);
+  CREATE INDEX jobs_by_user_id ON jobs(user, id);
 )sql";
 
 }  // namespace

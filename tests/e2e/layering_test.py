@@ -46,9 +46,11 @@ ALLOWED = {
     # Jobs know launchers by an interface, server/jobs/launcher.h, which server/launch implements. Of server/launch they
     # know the constants alone that tell how a worker ended, whoever launched it.
     "server/jobs": EVENTS | {"server/jobs", "server/scheduling", "server/metrics", "server/launch/worker_contract.h"},
+    # Of jobs, what random ids and secrets are made with.
+    "server/auth": EVENTS | {"server/auth", "server/jobs/credentials.h", "server/jobs/job_id.h"},
     "server/launch": FILES | MESSAGES | {"server/launch", "server/jobs/launcher.h"},
     # Of scheduling, what a submitted job is checked against.
-    "server/service": EVENTS | {"server/service", "server/jobs", "server/launch", "server/scheduling/capability.h",
+    "server/service": EVENTS | {"server/service", "server/auth", "server/jobs", "server/launch", "server/scheduling/capability.h",
                                 "google/rpc"},
     "server/main": STATUS | MESSAGES | {"server"},
     # The worker alone is both: a process of the daemon's, and the home of the engine.

@@ -130,7 +130,7 @@ TEST_F(Config, AHigherLevelReplacesTheDataRootsAsAWhole) {
 }
 
 TEST_F(Config, RefusesToServeOtherMachinesUnlessToldTo) {
-  ExpectRefused(Load({"--listen", "0.0.0.0:7070"}), "TLS and tokens are not supported yet");
+  ExpectRefused(Load({"--listen", "0.0.0.0:7070"}), "there are no TLS and tokens");
   ExpectRefused(Load({"--listen", "[::]:7070"}), "reachable from other machines");
   ExpectRefused(Load({"--listen", "gpu-box:7070"}), "reachable from other machines");
   for (const char* loopback : {"localhost:0", "127.9.9.9:1", "[::1]:7070"}) {
@@ -140,6 +140,56 @@ TEST_F(Config, RefusesToServeOtherMachinesUnlessToldTo) {
   ASSERT_TRUE(loaded.ok());
   EXPECT_THAT(loaded->warnings, ElementsAre(HasSubstr("insecure")));
   EXPECT_EQ(Load({}, {}, "listen: '0.0.0.0:1'\ninsecure: true\n")->warnings.size(), 1u);
+}
+
+TEST_F(Config, OtherMachinesNeedTlsAndTokensBoth) {
+  const std::vector<std::string> open = {"--listen", "0.0.0.0:1"}, tls = {"--tls-cert", "c.pem", "--tls-key", "k.pem"};
+  const auto with = [&](std::vector<std::vector<std::string>> parts) {
+    std::vector<std::string> flags = open;
+    for (const auto& part : parts) flags.insert(flags.end(), part.begin(), part.end());
+    return Load(flags);
+  };
+  ExpectRefused(with({tls}), "there are no tokens");
+  ExpectRefused(with({{"--auth"}}), "there are no TLS");
+  const auto both = with({tls, {"--auth"}});
+  ASSERT_TRUE(both.ok()) << both.status();
+  EXPECT_THAT(both->warnings, IsEmpty());
+  EXPECT_EQ(both->config.tls().certificate(), "c.pem");
+  EXPECT_EQ(both->config.tls().private_key(), "k.pem");
+  EXPECT_THAT(with({tls, {"--insecure"}})->warnings, ElementsAre(HasSubstr("without tokens (insecure)")));
+  EXPECT_THAT(with({{"--auth", "--insecure"}})->warnings, ElementsAre(HasSubstr("reads the tokens")));
+  EXPECT_TRUE(Load({"--auth"}).ok()) << "tokens alone are for loopback";
+}
+
+TEST_F(Config, AccessComesFromFlagEnvironmentAndFile) {
+  const std::string file = "tls: {certificate: a, private_key: b, client_ca: c}\nauth: {tokens: true}\naudit_log: ''\n";
+  const auto loaded =
+      Load({"--tls-key", "k"}, {{"AMPD_TLS_CERT", "e"}, {"AMPD_TLS_KEY", "e"}, {"AMPD_INIT_ADMIN_TOKEN", "t"}}, file);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(loaded->config.tls().certificate(), "e");
+  EXPECT_EQ(loaded->config.tls().private_key(), "k");
+  EXPECT_EQ(loaded->config.tls().client_ca(), "c");
+  EXPECT_EQ(loaded->config.auth().init_admin_token(), "t");
+  EXPECT_EQ(loaded->config.audit_log(), "");
+  EXPECT_FALSE(Load({}, {{"AMPD_AUTH", "false"}}, "auth: {tokens: true}\n")->config.auth().tokens());
+  ExpectRefused(Load({}, {{"AMPD_AUTH", "perhaps"}}), "AMPD_AUTH");
+  const auto plain = Load({});
+  EXPECT_FALSE(plain->config.has_tls());
+  EXPECT_FALSE(plain->config.auth().tokens());
+  EXPECT_EQ(plain->config.audit_log(), plain->config.state_dir() + "/audit.log");
+}
+
+TEST_F(Config, WhatAccessNeedsIsNamed) {
+  ExpectRefused(Load({"--tls-cert", "c"}), "tls.private_key: required");
+  ExpectRefused(Load({"--tls-client-ca", "c"}), "tls.certificate: required");
+  ExpectRefused(Load({"--init-admin-token", "f"}), "auth.init_admin_token: needs auth.tokens");
+  ExpectRefused(Load({}, {}, "auth: {certificate_role: VIEWER}\n"), "auth.certificate_role: needs auth.tokens");
+  ExpectRefused(Load({}, {}, "auth: {tokens: true, certificate_role: VIEWER}\n"), "needs tls.client_ca");
+  ExpectRefused(Load({}, {},
+                     "tls: {certificate: a, private_key: b, client_ca: c}\n"
+                     "auth: {tokens: true, certificate_role: ADMIN}\n"),
+                "administrators need tokens");
+  ExpectRefused(Load({}, {}, "audit_log_bytes: 0\n"), "audit_log_bytes");
 }
 
 TEST_F(Config, NamesEverythingThatIsWrong) {

@@ -39,7 +39,7 @@ TEST_F(ControllerRequestsTest, TheSameRequestAtTheSameTimeGivesOneJob) {
 
 TEST_F(ControllerRequestsTest, FindRequestTellsWhatWasMade) {
   const auto find = [&](const std::string& body) {
-    return Await<std::optional<v1::Job>>([&](auto done) { controller_->FindRequest("r1", body, std::move(done)); });
+    return Await<std::optional<v1::Job>>([&](auto done) { controller_->FindRequest("", "r1", body, std::move(done)); });
   };
   EXPECT_FALSE(find("a")->has_value());
   const std::string id = Submit(Params("r1", "a"));

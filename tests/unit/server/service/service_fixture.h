@@ -20,11 +20,14 @@
 #include "ampd/v1/training_service.grpc.pb.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/auth/audit_log.h"
+#include "server/auth/tokens.h"
 #include "server/events/clock.h"
 #include "server/events/event_log.h"
 #include "server/jobs/controller.h"
 #include "server/launch/socket_address.h"
 #include "server/scheduling/devices.h"
+#include "server/service/call_gate.h"
 #include "server/service/training_service.h"
 #include "server/service/worker_link_service.h"
 #include "server/store/store.h"
@@ -148,6 +151,14 @@ class ServiceFixture : public testing::Test {
     service_options.submit.devices = options.devices;
     service_options.submit.max_spec_bytes = 10000;
     service_options.submit.default_precision_mode = v1::PrecisionSpec::BF16;
+    if (asks_for_tokens_) {
+      tokens_ = TokenBook::Open(store_.get(), &SystemClock()).value();
+      audit_ = AuditLog::Open({.path = state_dir_ + "/audit.log"}).value();
+      gate_ = std::make_unique<CallGate>(CallGate::Options{.tokens = tokens_.get(), .audit = audit_.get()});
+      tokens_->SetRevokeListener([this](const std::string& id) { gate_->EndCalls(id); });
+      service_options.tokens = tokens_.get();
+      service_options.gate = gate_.get();
+    }
     service_ = std::make_unique<TrainingServiceImpl>(
         service_options, [this](const v1::PlanRequest& request) { return planner_(request); }, controller_.get(),
         log_.get());
@@ -159,9 +170,14 @@ class ServiceFixture : public testing::Test {
     int port = 0;
     api.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
     api.RegisterService(service_.get());
+    if (gate_ != nullptr) {
+      std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
+      interceptors.push_back(gate_->MakeInterceptors());
+      api.experimental().SetInterceptorCreators(std::move(interceptors));
+    }
     server_ = api.BuildAndStart();
-    stub_ = v1::TrainingService::NewStub(
-        grpc::CreateChannel(absl::StrCat("127.0.0.1:", port), grpc::InsecureChannelCredentials()));
+    channel_ = grpc::CreateChannel(absl::StrCat("127.0.0.1:", port), grpc::InsecureChannelCredentials());
+    stub_ = v1::TrainingService::NewStub(channel_);
   }
 
   void EndWorkers() {
@@ -179,6 +195,9 @@ class ServiceFixture : public testing::Test {
     server_.reset();
     worker_server_.reset();
     service_.reset();
+    tokens_.reset();
+    gate_.reset();
+    audit_.reset();
     launcher_->SetController(nullptr);
     controller_.reset();
     datasets_.reset();
@@ -254,6 +273,8 @@ class ServiceFixture : public testing::Test {
     return state;
   }
 
+  // Without, everybody may everything.
+  bool asks_for_tokens_ = false;
   // Empty: one CPU device.
   std::vector<v1::Device> devices_;
   std::string state_dir_;
@@ -270,9 +291,13 @@ class ServiceFixture : public testing::Test {
   std::unique_ptr<DatasetStore> datasets_;
   std::unique_ptr<Controller> controller_;
   std::unique_ptr<WorkerLinkService> worker_service_;
+  std::unique_ptr<TokenBook> tokens_;
+  std::unique_ptr<AuditLog> audit_;
+  std::unique_ptr<CallGate> gate_;
   std::unique_ptr<TrainingServiceImpl> service_;
   std::unique_ptr<grpc::Server> worker_server_;
   std::unique_ptr<grpc::Server> server_;
+  std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::TrainingService::Stub> stub_;
 };
 

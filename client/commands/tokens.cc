@@ -1,0 +1,147 @@
+#include <CLI/CLI.hpp>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/time/time.h"
+#include "client/commands/command.h"
+#include "client/exit_code.h"
+#include "client/output/table.h"
+#include "client/output/text.h"
+#include "google/protobuf/util/time_util.h"
+
+namespace ampd::client {
+namespace {
+
+using google::protobuf::util::TimeUtil;
+
+const std::map<std::string, v1::Role> kRoles = {
+    {"viewer", v1::VIEWER}, {"submitter", v1::SUBMITTER}, {"admin", v1::ADMIN}};
+
+struct CreateOptions {
+  std::string user;
+  std::string role;
+  std::optional<std::string> lifetime;
+};
+
+std::string TimeText(bool set, const google::protobuf::Timestamp& time) {
+  return set ? absl::FormatTime("%Y-%m-%d %H:%M:%S", absl::FromUnixNanos(TimeUtil::TimestampToNanoseconds(time)),
+                                absl::UTCTimeZone())
+             : "-";
+}
+
+std::string Describe(const v1::Token& token) {
+  std::string text = token.id() + " " + Clean(token.user()) + " " + v1::Role_Name(token.role());
+  if (token.has_expire_time()) text += ", until " + TimeText(true, token.expire_time()) + " UTC";
+  if (token.has_revoke_time()) text += ", revoked";
+  return text;
+}
+
+// Seconds.
+absl::StatusOr<int64_t> ParseLifetime(const std::string& text) {
+  absl::Duration lifetime;
+  int64_t days = 0;
+  // absl has no days.
+  const bool in_days = absl::EndsWith(text, "d") && absl::SimpleAtoi(text.substr(0, text.size() - 1), &days);
+  constexpr int64_t kMaxDays = 36600;
+  if (in_days && days > 0 && days <= kMaxDays) return days * 24 * 3600;
+  if (!in_days && absl::ParseDuration(text, &lifetime) && lifetime >= absl::Seconds(1) &&
+      lifetime <= absl::Hours(24 * kMaxDays)) {
+    return absl::ToInt64Seconds(lifetime);
+  }
+  return absl::InvalidArgumentError("--lifetime: '" + text +
+                                    "' is no time of at least a second, such as 90d, 12h or 30m");
+}
+
+int RunCreate(const CreateOptions& options, const CommandContext& context) {
+  v1::CreateTokenRequest request;
+  request.set_user(options.user);
+  request.set_role(kRoles.at(CLI::detail::to_lower(options.role)));
+  if (options.lifetime) {
+    const absl::StatusOr<int64_t> seconds = ParseLifetime(*options.lifetime);
+    if (!seconds.ok()) return Fail(context, seconds.status());
+    request.set_lifetime_seconds(*seconds);
+  }
+  absl::StatusOr<std::unique_ptr<Connection>> connection = Connection::Open(context.server);
+  if (!connection.ok()) return Fail(context, connection.status());
+  const absl::StatusOr<v1::CreateTokenResponse> response = (*connection)->CreateToken(request);
+  if (!response.ok()) return Fail(context, response.status());
+  if (context.format != Format::kTable) {
+    PrintMessage(*response, context.format, *context.out);
+    return kExitSucceeded;
+  }
+  // The secret alone, so that it can be sent into a file.
+  *context.err << "token " << Describe(response->token()) << "; its secret is not shown again" << std::endl;
+  *context.out << Clean(response->secret()) << std::endl;
+  return kExitSucceeded;
+}
+
+int RunRevoke(const std::string& id, const CommandContext& context) {
+  absl::StatusOr<std::unique_ptr<Connection>> connection = Connection::Open(context.server);
+  if (!connection.ok()) return Fail(context, connection.status());
+  const absl::StatusOr<v1::Token> token = (*connection)->RevokeToken(id);
+  if (!token.ok()) return Fail(context, token.status());
+  if (context.format == Format::kTable) {
+    *context.out << Describe(*token) << std::endl;
+  } else {
+    PrintMessage(*token, context.format, *context.out);
+  }
+  return kExitSucceeded;
+}
+
+int RunList(const CommandContext& context) {
+  absl::StatusOr<std::unique_ptr<Connection>> connection = Connection::Open(context.server);
+  if (!connection.ok()) return Fail(context, connection.status());
+  const absl::StatusOr<v1::ListTokensResponse> response = (*connection)->ListTokens();
+  if (!response.ok()) return Fail(context, response.status());
+  if (context.format == Format::kTable) {
+    Table table({"ID", "USER", "ROLE", "CREATED", "EXPIRES", "REVOKED"});
+    for (const v1::Token& token : response->tokens()) {
+      table.Add({token.id(), Clean(token.user()), v1::Role_Name(token.role()),
+                 TimeText(token.has_create_time(), token.create_time()),
+                 TimeText(token.has_expire_time(), token.expire_time()),
+                 TimeText(token.has_revoke_time(), token.revoke_time())});
+    }
+    *context.out << table.ToString() << std::flush;
+  } else if (context.format == Format::kJsonl) {
+    for (const v1::Token& token : response->tokens()) PrintMessage(token, context.format, *context.out);
+  } else {
+    PrintMessage(*response, context.format, *context.out);
+  }
+  return kExitSucceeded;
+}
+
+void AddCreate(CLI::App* tokens, CommandContext* context) {
+  CLI::App* verb = tokens->add_subcommand("create", "Make a token; its secret goes to standard output, once");
+  auto options = std::make_shared<CreateOptions>();
+  verb->add_option("--user", options->user, "Whose jobs they are that it submits")->required();
+  verb->add_option("--role", options->role, "viewer, submitter or admin")
+      ->required()
+      ->check(CLI::IsMember({"viewer", "submitter", "admin"}, CLI::ignore_case));
+  verb->add_option("--lifetime", options->lifetime, "Until it expires, as 12h or 90d; default: it does not");
+  verb->footer("Example:\n  ampctl tokens create --user ann --role submitter --lifetime 90d > ann.token");
+  verb->callback([options, context] { context->exit_code = RunCreate(*options, *context); });
+}
+
+}  // namespace
+
+void AddTokens(CLI::App* app, CommandContext* context) {
+  CLI::App* verb = app->add_subcommand("tokens", "Make, revoke and list the tokens by which users get in");
+  verb->require_subcommand(1);
+  AddCreate(verb, context);
+  CLI::App* revoke = verb->add_subcommand("revoke", "Nobody gets in by the token any more; its streams end");
+  auto id = std::make_shared<std::string>();
+  revoke->add_option("TOKEN", *id, "Its id, as `ampctl tokens list` shows it")->required();
+  revoke->footer("Example:\n  ampctl tokens revoke 01m7z2rv60wygv8y37snyrexb9");
+  revoke->callback([id, context] { context->exit_code = RunRevoke(*id, *context); });
+  CLI::App* list = verb->add_subcommand("list", "All tokens, without their secrets");
+  list->footer("Example:\n  ampctl tokens list");
+  list->callback([context] { context->exit_code = RunList(*context); });
+  verb->footer("Example:\n  ampctl tokens create --user ann --role submitter > ann.token");
+}
+
+}  // namespace ampd::client

@@ -1,0 +1,43 @@
+// Which daemon ampctl talks to, and how it shows who it is.
+#ifndef AMPD_CLIENT_SERVER_H_
+#define AMPD_CLIENT_SERVER_H_
+
+#include <grpcpp/channel.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+
+namespace ampd::client {
+
+struct Server {
+  Server() = default;
+  // In plain text, as nobody.
+  Server(std::string a) : address(std::move(a)) {}  // NOLINT: an address alone is a server.
+
+  // HOST:PORT, [IPV6]:PORT or unix:PATH.
+  std::string address = "127.0.0.1:7070";
+  // TLS with the system's authorities; any of the three files has the same effect.
+  bool tls = false;
+  // PEM files: the authorities of the server, in place of the system's; a certificate to show, and its key.
+  std::string ca;
+  std::string certificate;
+  std::string private_key;
+  // A file that holds the token; else the token itself; else another file. Unset or empty: none is shown.
+  std::string token_file;
+  std::optional<std::string> token;
+  std::optional<std::string> other_token_file;
+  // Show the token in plain text to another machine too.
+  bool insecure = false;
+};
+
+// Dials lazily. INVALID_ARGUMENT for an address, a file or a token that cannot be used, naming the option; a token that
+// would go to another machine in plain text is refused unless `insecure`.
+absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const Server& server);
+
+}  // namespace ampd::client
+
+#endif  // AMPD_CLIENT_SERVER_H_

@@ -1,0 +1,84 @@
+// Who changed what, and who tried to: a file of JSON objects, one a line and a call.
+#ifndef AMPD_SERVER_AUTH_AUDIT_LOG_H_
+#define AMPD_SERVER_AUTH_AUDIT_LOG_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "engine/core/mutex.h"
+#include "server/auth/caller.h"
+#include "server/files/unique_fd.h"
+
+namespace ampd {
+
+// No secret and nothing of the call's body but a name.
+struct AuditRecord {
+  // When the call ended.
+  absl::Time time;
+  // Without user where nobody could be made out.
+  Caller caller;
+  // As gRPC writes it: "ipv4:127.0.0.1:1234".
+  std::string peer;
+  // "CancelJob".
+  std::string method;
+  // What was changed, as the client named it; at most the first 200 bytes are written. Empty: nothing.
+  std::string resource;
+  // The id of what came of it. Empty: nothing.
+  std::string made;
+  // "OK", "NOT_FOUND", ...
+  std::string code;
+};
+
+// {"time":"2026-01-31T12:00:00.123Z","user":...,"token":...,"role":...,"peer":...,"method":...,"resource":...,"made":...,"code":...};
+// what is empty is left out. Without the line's end.
+std::string FormatAuditLine(const AuditRecord& record);
+
+// Thread safe. A line is one write; none is synced: a power cut may cost the last ones.
+class AuditLog {
+ public:
+  struct Options {
+    // Made with mode 0600 when missing.
+    std::string path;
+    // At which PATH becomes PATH.1, that PATH.2 and so on, bytes, >= 1.
+    int64_t max_bytes = int64_t{64} << 20;
+    // Files that stay beside PATH, >= 1.
+    int keep = 4;
+    // Told, in words, when lines begin to be lost, or are written again. May be empty; must not block.
+    std::function<void(const std::string&)> log;
+  };
+
+  // The file system's error, with the path.
+  static absl::StatusOr<std::unique_ptr<AuditLog>> Open(Options options);
+
+  void Write(const AuditRecord& record);
+
+ private:
+  explicit AuditLog(Options options) : options_(std::move(options)) {}
+
+  absl::Status Append(absl::string_view line) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whoever moves the file away gets a new one.
+  absl::Status OpenFile() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool IsStillThere() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Rotate() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const Options options_;
+  Mutex mutex_;
+  UniqueFd file_ ABSL_GUARDED_BY(mutex_);
+  dev_t device_ ABSL_GUARDED_BY(mutex_) = 0;
+  ino_t inode_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Since lines began to be lost.
+  int64_t lost_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace ampd
+
+#endif  // AMPD_SERVER_AUTH_AUDIT_LOG_H_

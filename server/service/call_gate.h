@@ -1,0 +1,71 @@
+// The one door of the gRPC port: who calls, whether they may, and what is written down of it.
+#ifndef AMPD_SERVER_SERVICE_CALL_GATE_H_
+#define AMPD_SERVER_SERVICE_CALL_GATE_H_
+
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/support/server_interceptor.h>
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "engine/core/mutex.h"
+#include "server/auth/audit_log.h"
+#include "server/auth/caller.h"
+#include "server/auth/permissions.h"
+#include "server/auth/tokens.h"
+#include "server/events/clock.h"
+
+namespace ampd {
+
+// Thread safe. Outlives the server whose calls it sees.
+class CallGate {
+ public:
+  struct Options {
+    // Null: nobody is told apart, and everybody may do everything. Outlives the gate, as the audit log does.
+    const TokenBook* tokens = nullptr;
+    // Of a caller without a token whose certificate was vouched for; ROLE_UNSPECIFIED: a token is needed.
+    v1::Role certificate_role = v1::ROLE_UNSPECIFIED;
+    // Null: none is kept.
+    AuditLog* audit = nullptr;
+    const Clock* clock = &SystemClock();
+  };
+
+  explicit CallGate(Options options) : options_(options) {}
+  CallGate(const CallGate&) = delete;
+  CallGate& operator=(const CallGate&) = delete;
+
+  // Who makes the call, by its one "authorization: Bearer SECRET", else by its certificate's common name.
+  // UNAUTHENTICATED where that is nobody.
+  absl::StatusOr<Caller> Identify(const grpc::ServerContextBase& context) const;
+
+  // Every handler asks first. `method`: "GetJob", of TrainingService. UNAUTHENTICATED as Identify(), PERMISSION_DENIED
+  // as CheckRole().
+  absl::StatusOr<Caller> Admit(const grpc::ServerContextBase& context, absl::string_view method) const;
+
+  // For the server's interceptors. Calls that need a role and are answered by gRPC itself, not by a handler of ours,
+  // are refused by it; calls that change something are written down.
+  std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MakeInterceptors();
+
+  // Ends the streams, and calls that change something, that this token began: UNAUTHENTICATED.
+  void EndCalls(const std::string& token_id);
+
+ private:
+  class Factory;
+  class Call;
+
+  void Register(const std::string& token_id, grpc_call* call);
+  void Unregister(const std::string& token_id, grpc_call* call);
+
+  const Options options_;
+  Mutex mutex_;
+  // Under way, by token; each is referred to.
+  std::multimap<std::string, grpc_call*> calls_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace ampd
+
+#endif  // AMPD_SERVER_SERVICE_CALL_GATE_H_
