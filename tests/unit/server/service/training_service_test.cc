@@ -133,7 +133,7 @@ TEST_F(TrainingServiceTest, AModeThatNoDeviceCanDoIsRefused) {
 
 TEST_F(TrainingServiceTest, WhatThePlannerRefusesIsRefused) {
   Train(ThreeEvents);
-  planner_ = [](const v1::PlanRequest& request) {
+  planner_ = [this](const v1::PlanRequest& request) {
     EXPECT_EQ(request.spec().train().batch_size(), 32);
     EXPECT_THAT(request.data_roots(), ElementsAre("/data", "dataset:" + state_dir_ + "/datasets"));
     v1::PlanResponse response;
