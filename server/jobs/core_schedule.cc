@@ -265,7 +265,13 @@ absl::Status ControllerCore::RestoreUsage() {
 v1::Job ControllerCore::WithQueueInfo(v1::Job job) const {
   if (job.state() != v1::Job::QUEUED) return job;
   const QueuedJob* queued = queue_.Find(job.id());
-  if (queued == nullptr) return job;
+  if (queued == nullptr) {
+    const auto live = live_.find(job.id());
+    if (live == live_.end() || !live->second.has_worker) return job;
+    job.set_queue_reason(v1::Job::RESOURCES);
+    job.set_queue_message(absl::StrCat("the process of attempt ", job.attempt(), " is ending"));
+    return job;
+  }
   const QueueInfo info = Describe(snapshot_, decision_, *queued);
   job.set_queue_position(static_cast<int32_t>(std::min<int64_t>(info.position, INT32_MAX)));
   job.set_queue_reason(info.reason);

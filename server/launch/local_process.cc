@@ -14,8 +14,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 #include "engine/core/status.h"
 #include "server/launch/process.h"
 #include "server/launch/worker_contract.h"
@@ -49,9 +47,11 @@ absl::StatusOr<UniqueFd> OpenLog(const std::string& directory, uint32_t attempt)
 
 std::vector<std::string> CommandLine(const std::string& pid) {
   std::ifstream file(absl::StrCat("/proc/", pid, "/cmdline"), std::ios::binary);
-  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  // Each argument is followed by a zero.
-  return absl::StrSplit(absl::StripSuffix(text, absl::string_view("\0", 1)), '\0');
+  std::vector<std::string> arguments;
+  // Each argument is followed by a zero. By getline, which takes the end of a process between opening and reading for
+  // no line; an iterator would throw.
+  for (std::string argument; std::getline(file, argument, '\0');) arguments.push_back(argument);
+  return arguments;
 }
 
 // What follows the flag; empty where it is missing.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/service/answer.h"
 #include "server/service/dataset_stream.h"
 #include "server/service/dataset_use.h"
 #include "server/service/grpc_status.h"
@@ -28,47 +29,47 @@ absl::Status TooMany() { return absl::UnavailableError("too many calls about dat
 
 }  // namespace
 
-grpc::ServerReadReactor<v1::UploadDatasetRequest>* TrainingServiceImpl::UploadDataset(grpc::CallbackServerContext*,
-                                                                                      v1::Dataset* response) {
+grpc::ServerReadReactor<v1::UploadDatasetRequest>* TrainingServiceImpl::UploadDataset(
+    grpc::CallbackServerContext* context, v1::Dataset* response) {
+  const absl::StatusOr<Caller> caller = Admit(*context, __func__);
+  if (!caller.ok()) return RefusedUpload<v1::UploadDatasetRequest>::With(caller.status());
   return DatasetStream::Start(options_.submit.datasets, &dataset_writers_, "", response).get();
 }
 
 grpc::ServerUnaryReactor* TrainingServiceImpl::ListDatasets(grpc::CallbackServerContext* context,
                                                             const v1::ListDatasetsRequest* request,
                                                             v1::ListDatasetsResponse* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  const bool posted = readers_.Post([this, reactor, response, name = request->name()] {
-    absl::StatusOr<v1::ListDatasetsResponse> list = List(*options_.submit.datasets, name);
-    if (list.ok()) *response = *std::move(list);
-    reactor->Finish(ToGrpcStatus(list.status()));
+  return Admitted(context, __func__, [&](const Caller&, grpc::ServerUnaryReactor* reactor) {
+    const bool posted = readers_.Post([this, reactor, response, name = request->name()] {
+      absl::StatusOr<v1::ListDatasetsResponse> list = List(*options_.submit.datasets, name);
+      if (list.ok()) *response = *std::move(list);
+      reactor->Finish(ToGrpcStatus(list.status()));
+    });
+    if (!posted) reactor->Finish(ToGrpcStatus(TooMany()));
   });
-  if (!posted) reactor->Finish(ToGrpcStatus(TooMany()));
-  return reactor;
 }
 
 grpc::ServerUnaryReactor* TrainingServiceImpl::DeleteDataset(grpc::CallbackServerContext* context,
                                                              const v1::DeleteDatasetRequest* request,
                                                              v1::DeleteDatasetResponse*) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  const std::string name = request->name();
-  absl::StatusOr<std::shared_ptr<DatasetStore::Deletion>> begun = options_.submit.datasets->BeginDeletion(name);
-  if (!begun.ok()) {
-    reactor->Finish(ToGrpcStatus(begun.status()));
-    return reactor;
-  }
-  // From here on no job can be submitted that names it; those that were are the controller's to know.
-  const auto uses = [name](const v1::Job& job) { return DatasetsOf(job.spec()).count(name) > 0; };
-  controller_->FindLiveJob(uses, [this, reactor, name, deletion = *std::move(begun)](absl::StatusOr<std::string> job) {
-    if (job.ok() && job->empty()) {
-      const auto finish = [reactor, deletion] { reactor->Finish(ToGrpcStatus(deletion->Finish())); };
-      if (!dataset_writers_.Post(finish)) reactor->Finish(ToGrpcStatus(TooMany()));
-      return;
-    }
-    reactor->Finish(ToGrpcStatus(job.ok() ? absl::FailedPreconditionError(absl::StrCat("job ", *job, " names dataset ",
-                                                                                       name, " and has not ended"))
-                                          : job.status()));
+  return Admitted(context, __func__, [&](const Caller&, grpc::ServerUnaryReactor* reactor) {
+    const std::string name = request->name();
+    absl::StatusOr<std::shared_ptr<DatasetStore::Deletion>> begun = options_.submit.datasets->BeginDeletion(name);
+    if (!begun.ok()) return reactor->Finish(ToGrpcStatus(begun.status()));
+    // From here on no job can be submitted that names it; those that were are the controller's to know.
+    const auto uses = [name](const v1::Job& job) { return DatasetsOf(job.spec()).count(name) > 0; };
+    controller_->FindLiveJob(
+        uses, [this, reactor, name, deletion = *std::move(begun)](absl::StatusOr<std::string> job) {
+          if (job.ok() && job->empty()) {
+            const auto finish = [reactor, deletion] { reactor->Finish(ToGrpcStatus(deletion->Finish())); };
+            if (!dataset_writers_.Post(finish)) reactor->Finish(ToGrpcStatus(TooMany()));
+            return;
+          }
+          reactor->Finish(ToGrpcStatus(job.ok() ? absl::FailedPreconditionError(absl::StrCat(
+                                                      "job ", *job, " names dataset ", name, " and has not ended"))
+                                                : job.status()));
+        });
   });
-  return reactor;
 }
 
 }  // namespace ampd

@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
+#include <sstream>
 #include <system_error>
 #include <utility>
 
@@ -215,9 +215,10 @@ absl::StatusOr<v1::Dataset> DatasetStore::Get(const std::string& name) const {
     }
   }
   if (unfinished != nullptr) return unfinished->Describe(true);
-  std::ifstream file(absl::StrCat(PathOf(name), "/", kManifest), std::ios::binary);
-  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  absl::StatusOr<v1::Dataset> parsed = ParseManifest(text);
+  std::ostringstream text;
+  // Not by an iterator, which throws where a disk fails.
+  text << std::ifstream(absl::StrCat(PathOf(name), "/", kManifest), std::ios::binary).rdbuf();
+  absl::StatusOr<v1::Dataset> parsed = ParseManifest(text.str());
   if (!parsed.ok()) return Annotate(parsed.status(), absl::StrCat("the MANIFEST of dataset ", name));
   v1::Dataset dataset = DatasetOf(name, header, true);
   *dataset.mutable_files() = std::move(*parsed->mutable_files());

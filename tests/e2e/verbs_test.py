@@ -133,7 +133,7 @@ class VerbsTest(OneDaemonTest):
         self.ctl(2, "drain", "cpu-0", "--server")
         self.ctl(0, "drain", "cpu-0", "--reason", "new fan", "--stop-jobs")
         self.await_state(job, "QUEUED")
-        self.assertIn("GPU_DRAINED", self.ctl(0, "get", job).stdout)
+        eventually(lambda: "GPU_DRAINED" in self.ctl(0, "get", job).stdout, "its worker has gone")
         ampd.kill()
         ampd.start()
         self.assertIn("DRAINED: new fan; no job starts on it", self.ctl(0, "devices").stdout)
