@@ -25,6 +25,12 @@ absl::StatusOr<v1::ListDatasetsResponse> List(const DatasetStore& datasets, cons
   return response;
 }
 
+// `job` is empty where it is not for the caller to see.
+absl::Status InUse(const std::string& name, const std::string& job) {
+  return absl::FailedPreconditionError(absl::StrCat(job.empty() ? "another user's job" : absl::StrCat("job ", job),
+                                                    " names dataset ", name, " and has not ended"));
+}
+
 absl::Status TooMany() { return absl::UnavailableError("too many calls about datasets at once; try again"); }
 
 }  // namespace
@@ -33,7 +39,7 @@ grpc::ServerReadReactor<v1::UploadDatasetRequest>* TrainingServiceImpl::UploadDa
     grpc::CallbackServerContext* context, v1::Dataset* response) {
   const absl::StatusOr<Caller> caller = Admit(*context, __func__);
   if (!caller.ok()) return RefusedUpload<v1::UploadDatasetRequest>::With(caller.status());
-  return DatasetStream::Start(options_.submit.datasets, &dataset_writers_, "", response).get();
+  return DatasetStream::Start(options_.submit.datasets, &dataset_writers_, caller->user, response).get();
 }
 
 grpc::ServerUnaryReactor* TrainingServiceImpl::ListDatasets(grpc::CallbackServerContext* context,
@@ -41,9 +47,7 @@ grpc::ServerUnaryReactor* TrainingServiceImpl::ListDatasets(grpc::CallbackServer
                                                             v1::ListDatasetsResponse* response) {
   return Admitted(context, __func__, [&](const Caller&, grpc::ServerUnaryReactor* reactor) {
     const bool posted = readers_.Post([this, reactor, response, name = request->name()] {
-      absl::StatusOr<v1::ListDatasetsResponse> list = List(*options_.submit.datasets, name);
-      if (list.ok()) *response = *std::move(list);
-      reactor->Finish(ToGrpcStatus(list.status()));
+      Answer(reactor, response)(List(*options_.submit.datasets, name));
     });
     if (!posted) reactor->Finish(ToGrpcStatus(TooMany()));
   });
@@ -52,24 +56,30 @@ grpc::ServerUnaryReactor* TrainingServiceImpl::ListDatasets(grpc::CallbackServer
 grpc::ServerUnaryReactor* TrainingServiceImpl::DeleteDataset(grpc::CallbackServerContext* context,
                                                              const v1::DeleteDatasetRequest* request,
                                                              v1::DeleteDatasetResponse*) {
-  return Admitted(context, __func__, [&](const Caller&, grpc::ServerUnaryReactor* reactor) {
-    const std::string name = request->name();
-    absl::StatusOr<std::shared_ptr<DatasetStore::Deletion>> begun = options_.submit.datasets->BeginDeletion(name);
-    if (!begun.ok()) return reactor->Finish(ToGrpcStatus(begun.status()));
-    // From here on no job can be submitted that names it; those that were are the controller's to know.
-    const auto uses = [name](const v1::Job& job) { return DatasetsOf(job.spec()).count(name) > 0; };
-    controller_->FindLiveJob(
-        uses, [this, reactor, name, deletion = *std::move(begun)](absl::StatusOr<std::string> job) {
-          if (job.ok() && job->empty()) {
-            const auto finish = [reactor, deletion] { reactor->Finish(ToGrpcStatus(deletion->Finish())); };
-            if (!dataset_writers_.Post(finish)) reactor->Finish(ToGrpcStatus(TooMany()));
-            return;
-          }
-          reactor->Finish(ToGrpcStatus(job.ok() ? absl::FailedPreconditionError(absl::StrCat(
-                                                      "job ", *job, " names dataset ", name, " and has not ended"))
-                                                : job.status()));
-        });
+  return Admitted(context, __func__, [&](const Caller& caller, grpc::ServerUnaryReactor* reactor) {
+    DeleteOwnDataset(request->name(), caller.Scope(), reactor);
   });
+}
+
+void TrainingServiceImpl::DeleteOwnDataset(const std::string& name, const Owner& owner,
+                                           grpc::ServerUnaryReactor* reactor) {
+  absl::StatusOr<std::shared_ptr<DatasetStore::Deletion>> begun = options_.submit.datasets->BeginDeletion(name, owner);
+  if (!begun.ok()) return reactor->Finish(ToGrpcStatus(begun.status()));
+  // From here on no job can be submitted that names it; those that were are the controller's to know.
+  const auto hidden = std::make_shared<bool>(false);
+  const auto uses = [name, owner, hidden](const v1::Job& job) {
+    if (DatasetsOf(job.spec()).count(name) == 0) return false;
+    const bool seen = !owner || job.user() == *owner;
+    *hidden = *hidden || !seen;
+    return seen;
+  };
+  controller_->FindLiveJob(
+      uses, [this, reactor, name, hidden, deletion = *std::move(begun)](absl::StatusOr<std::string> job) {
+        if (!job.ok()) return reactor->Finish(ToGrpcStatus(job.status()));
+        if (!job->empty() || *hidden) return reactor->Finish(ToGrpcStatus(InUse(name, *job)));
+        const auto finish = [reactor, deletion] { reactor->Finish(ToGrpcStatus(deletion->Finish())); };
+        if (!dataset_writers_.Post(finish)) reactor->Finish(ToGrpcStatus(TooMany()));
+      });
 }
 
 }  // namespace ampd

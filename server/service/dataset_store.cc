@@ -44,6 +44,12 @@ absl::Status NotThere(const std::string& name) {
   return absl::NotFoundError(absl::StrCat("no dataset is called ", Quoted(name)));
 }
 
+// Whose it is, for who asks for more than they may.
+std::string Whose(const std::string& name, const std::string& user) {
+  if (user.empty()) return absl::StrCat("dataset ", name, " is no user's: it was sent when none was told apart");
+  return absl::StrCat("dataset ", name, " is user ", user, "'s");
+}
+
 void RemoveTree(const std::string& path) {
   std::error_code ignored;
   fs::remove_all(path, ignored);
@@ -152,8 +158,9 @@ absl::StatusOr<std::shared_ptr<UnfinishedDataset>> DatasetStore::FindOrCreate(co
   if (deleting_.count(name) > 0) return absl::AbortedError(absl::StrCat("dataset ", name, " is being deleted"));
   const auto found = unfinished_.find(name);
   if (found != unfinished_.end()) {
-    if (found->second->user() == user) return found->second;
-    return absl::PermissionDeniedError(absl::StrCat("another user is uploading dataset ", name));
+    const std::string& owner = found->second->user();
+    if (user.empty() || owner == user) return found->second;
+    return absl::PermissionDeniedError(absl::StrCat(Whose(name, owner), ", and only they may go on with its upload"));
   }
   if (unfinished_.size() >= kMaxUnfinished || unfinished_.size() + whole_.size() >= kMaxDatasets) {
     return absl::ResourceExhaustedError(absl::StrCat("too many datasets: at most ", kMaxUnfinished,
@@ -236,10 +243,20 @@ absl::StatusOr<std::shared_ptr<DatasetStore::Hold>> DatasetStore::HoldAll(const 
   return std::shared_ptr<Hold>(new Hold(this, names));
 }
 
-absl::StatusOr<std::shared_ptr<DatasetStore::Deletion>> DatasetStore::BeginDeletion(const std::string& name) {
+std::string DatasetStore::UserOf(const std::string& name) const {
+  const auto whole = whole_.find(name);
+  return whole != whole_.end() ? whole->second.user : unfinished_.at(name)->user();
+}
+
+absl::StatusOr<std::shared_ptr<DatasetStore::Deletion>> DatasetStore::BeginDeletion(
+    const std::string& name, const std::optional<std::string>& owner) {
   AMPD_RETURN_IF_ERROR(CheckName(name));
   const MutexLock lock(&mutex_);
   if (whole_.count(name) + unfinished_.count(name) == 0) return NotThere(name);
+  if (const std::string user = UserOf(name); owner && *owner != user) {
+    return absl::PermissionDeniedError(
+        absl::StrCat(Whose(name, user), ", and only they or an administrator may delete it"));
+  }
   if (held_.count(name) > 0) {
     return absl::FailedPreconditionError(absl::StrCat("a job that names dataset ", name, " is being submitted"));
   }

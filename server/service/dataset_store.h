@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -92,9 +93,10 @@ class DatasetStore {
 
   const std::string& folder() const { return options_.folder; }
 
-  // Begins, or goes on with, an upload. INVALID_ARGUMENT for a bad name; ALREADY_EXISTS when a whole dataset has it;
-  // PERMISSION_DENIED when another user began it; ABORTED while it is being deleted; RESOURCE_EXHAUSTED when there are
-  // too many, or no room. This outlives the upload.
+  // Begins, or goes on with, an upload, which is `user`'s; empty: users are not told apart, and any upload can go on.
+  // INVALID_ARGUMENT for a bad name; ALREADY_EXISTS when a whole dataset has it; PERMISSION_DENIED when another user
+  // began it; ABORTED while it is being deleted; RESOURCE_EXHAUSTED when there are too many, or no room. This outlives
+  // the upload.
   absl::StatusOr<std::unique_ptr<Upload>> Begin(const std::string& name, const std::string& user);
 
   // By name, whole and not, without files.
@@ -106,9 +108,10 @@ class DatasetStore {
   // not there. This outlives what it returns.
   absl::StatusOr<std::shared_ptr<Hold>> HoldAll(const std::set<std::string>& names);
 
-  // Of a dataset that is whole or not. NOT_FOUND; FAILED_PRECONDITION while it is held; ABORTED while another deletes
-  // it.
-  absl::StatusOr<std::shared_ptr<Deletion>> BeginDeletion(const std::string& name);
+  // Of a dataset that is whole or not. NOT_FOUND; PERMISSION_DENIED where it is not `owner`'s, nullopt being
+  // everybody; FAILED_PRECONDITION while it is held; ABORTED while another deletes it.
+  absl::StatusOr<std::shared_ptr<Deletion>> BeginDeletion(const std::string& name,
+                                                          const std::optional<std::string>& owner);
 
  private:
   explicit DatasetStore(Options options) : options_(std::move(options)) {}
@@ -118,6 +121,8 @@ class DatasetStore {
   void LoadWhole(const std::string& name);
   void LoadUnfinished(const std::string& name);
   absl::StatusOr<std::shared_ptr<UnfinishedDataset>> FindOrCreate(const std::string& name, const std::string& user);
+  // Empty: of no user.
+  std::string UserOf(const std::string& name) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Publish(const std::string& name, const DatasetHeader& header);
   absl::Status Remove(const std::string& name);
   void Log(const std::string& text) const;

@@ -20,7 +20,7 @@ namespace ampd {
 class DatasetStream : public grpc::ServerReadReactor<v1::UploadDatasetRequest>,
                       public std::enable_shared_from_this<DatasetStream> {
  public:
-  // `store`, `pool` and, as gRPC has it, `response` outlive the call. `user`: who sends; may be empty.
+  // `store`, `pool` and, as gRPC has it, `response` outlive the call. `user`: who sends; as DatasetStore::Begin's.
   static std::shared_ptr<DatasetStream> Start(DatasetStore* store, WorkPool* pool, std::string user,
                                               v1::Dataset* response);
 

@@ -137,6 +137,9 @@ class TrainingServiceImpl : public v1::TrainingService::CallbackService {
   void OfOwnSweep(const Caller& caller, const std::string& id, grpc::ServerUnaryReactor* reactor,
                   std::function<void(const std::string& id)> change);
 
+  // dataset_calls.cc
+  void DeleteOwnDataset(const std::string& name, const Owner& owner, grpc::ServerUnaryReactor* reactor);
+
   // What is to be sent of a job, read in `open_in` or, where that is null, among the readers.
   using FromJob = std::function<absl::StatusOr<OpenCheckpoint>(const v1::Job& job)>;
   grpc::ServerWriteReactor<v1::FileChunk>* Download(const grpc::CallbackServerContext& context,

@@ -1,5 +1,6 @@
 """Who gets in and what they may do: tokens, roles, whose jobs are whose, TLS and the audit log, at a real daemon."""
 
+import hashlib
 import json
 import os
 import re
@@ -67,10 +68,10 @@ class SecurityTest(DaemonTest):
         self.secrets = []
         self.admin_file = os.path.join(self.folder, "admin.token")
 
-    def guarded(self, **config):
+    def guarded(self, daemon_state=None, **config):
         """A daemon that asks for tokens."""
         auth = {"tokens": True, "init_admin_token": self.admin_file, **config.pop("auth", {})}
-        daemon = self.daemon(config={"auth": auth, **config})
+        daemon = self.daemon(config={"auth": auth, **config}, state_dir=daemon_state)
         self.admin_secret = certificates.read(self.admin_file).decode().strip()
         self.secrets.append(self.admin_secret)
         return daemon
@@ -202,6 +203,48 @@ class TokenTest(SecurityTest):
         self.assertEqual(self.ok(admin.GetJob(job_id=job.id)).user, "ann")
         self.assertGreater(len(self.ok(ann.DownloadCheckpoint(job_id=job.id))), 0)
         self.ok(ann.CreateJob(spec=dict(start, train={"steps": 1, "batch_size": 8}), validate_only=True))
+
+    def test_datasets_are_everybodys_to_train_on_and_their_users_to_delete(self):
+        rows = b"x,y\n" + b"".join(b"%d,%d\n" % (i % 7, 2 * (i % 7)) for i in range(64))
+        sent = [api.UploadDatasetRequest(name=name, file="line.csv", file_size=len(rows), data=rows,
+                                         file_sha256=hashlib.sha256(rows).hexdigest(), commit=name != "begun")
+                for name in ("old", "d", "begun")]
+        open_to_all = self.daemon()
+        self.ok(self.client(open_to_all).call("UploadDataset", sent[0]))
+        self.assertEqual(open_to_all.terminate(), 0)
+        daemon = self.guarded(daemon_state=open_to_all.state_dir)
+        admin = self.admin(daemon)
+        secrets = {user: self.token(admin, user, "SUBMITTER").secret for user in ("ann", "bob")}
+        ann, bob = (self.client(daemon, secret) for secret in secrets.values())
+        for request in sent[1:]:
+            self.assertEqual(self.ok(ann.call("UploadDataset", request)).user, "ann")
+        daemon.kill()
+        daemon.start()
+        ann, bob, admin = (self.client(daemon, secret) for secret in (*secrets.values(), self.admin_secret))
+        denied = grpc.StatusCode.PERMISSION_DENIED
+        self.assertEqual([(d.name, d.user) for d in self.ok(bob.ListDatasets()).datasets],
+                         [("begun", "ann"), ("d", "ann"), ("old", "")])
+        self.refused(bob.call("UploadDataset", sent[2]), denied, "user ann's")
+        for name in ("d", "begun", "old"):
+            self.refused(bob.DeleteDataset(name=name), denied, "only they or an administrator")
+        spec = glyphs_job("csv", steps=1_000_000)
+        spec["model"] = {"layers": [{"name": "head", "dense": {"units": 1}}], "loss": {"mean_squared_error": {}}}
+        spec["data"] = {"train": {"csv": {"path": "dataset:d/line.csv", "targets": ["y"]}}}
+        job = self.ok(bob.CreateJob(spec=spec))
+        for event in (watch := bob.stream("WatchJob", api.WatchJobRequest(job_id=job.id))):
+            if event.HasField("step"):
+                watch.cancel()
+                break
+        used = grpc.StatusCode.FAILED_PRECONDITION
+        code, text = ann.DeleteDataset(name="d")
+        self.assertEqual((code, text), (used, "another user's job names dataset d and has not ended"))
+        self.refused(admin.DeleteDataset(name="d"), used, f"job {job.id} names dataset d")
+        self.ok(bob.CancelJob(job_id=job.id))
+        self.ok(bob.WatchJob(job_id=job.id))
+        self.ok(ann.DeleteDataset(name="d"))
+        self.ok(ann.DeleteDataset(name="begun"))
+        self.ok(admin.DeleteDataset(name="old"))
+        self.assertEqual(list(self.ok(admin.ListDatasets()).datasets), [])
 
     def test_what_changes_something_is_written_down(self):
         daemon = self.guarded()

@@ -73,6 +73,25 @@ class CallGateTest : public ServiceFixture {
     return ((*stub_).*method)(&context, request, response);
   }
 
+  // A dataset of one file "a".
+  grpc::Status Send(const std::string& secret, const std::string& name, bool commit) {
+    grpc::ClientContext context;
+    context.AddMetadata("authorization", "Bearer " + secret);
+    v1::Dataset dataset;
+    const auto writer = stub_->UploadDataset(&context, &dataset);
+    v1::UploadDatasetRequest request;
+    request.set_name(name);
+    request.set_file("a");
+    request.set_data("x,y\n1,2\n");
+    request.set_file_size(static_cast<int64_t>(request.data().size()));
+    request.set_file_sha256(Sha256Hex(request.data()));
+    request.set_commit(commit);
+    // False where the call is refused, which its status tells.
+    writer->Write(request);
+    writer->WritesDone();
+    return writer->Finish();
+  }
+
   std::vector<std::string> AuditLines() {
     std::ifstream file(state_dir_ + "/audit.log");
     std::vector<std::string> lines;
@@ -192,6 +211,45 @@ TEST_F(CallGateTest, JobsThatASpecNamesMustBeTheCallers) {
                 HasSubstr("no job " + job.id()))
         << field;
   }
+}
+
+TEST_F(CallGateTest, DatasetsAreEverybodysToTrainOnAndTheirUsersToDelete) {
+  const std::string ann = TokenOf("ann", v1::SUBMITTER).secret(), bob = TokenOf("bob", v1::SUBMITTER).secret(),
+                    root = TokenOf("root", v1::ADMIN).secret();
+  ASSERT_TRUE(Send(ann, "d", true).ok());
+  ASSERT_TRUE(Send(ann, "begun", false).ok());
+  EXPECT_EQ(Send(bob, "begun", true).error_code(), grpc::StatusCode::PERMISSION_DENIED);
+  v1::ListDatasetsResponse listed;
+  ASSERT_TRUE(CallAs(bob, &v1::TrainingService::Stub::ListDatasets, v1::ListDatasetsRequest(), &listed).ok());
+  ASSERT_EQ(listed.datasets_size(), 2);
+  EXPECT_EQ(listed.datasets(1).user(), "ann");
+
+  v1::CreateJobRequest create = GoodRequest();
+  create.mutable_spec()->mutable_data()->mutable_train()->mutable_csv()->set_path("dataset:d/a");
+  create.mutable_spec()->mutable_data()->mutable_train()->mutable_csv()->add_targets("y");
+  // Never starts.
+  create.mutable_spec()->mutable_not_before()->set_seconds(absl::ToUnixSeconds(absl::Now() + absl::Hours(1)));
+  v1::Job bobs;
+  const grpc::Status created = CallAs(bob, &v1::TrainingService::Stub::CreateJob, create, &bobs);
+  ASSERT_TRUE(created.ok()) << created.error_message();
+  const auto remove = [&](const std::string& secret, const std::string& name) {
+    v1::DeleteDatasetRequest request;
+    request.set_name(name);
+    v1::DeleteDatasetResponse response;
+    return CallAs(secret, &v1::TrainingService::Stub::DeleteDataset, request, &response);
+  };
+  EXPECT_EQ(remove(bob, "d").error_code(), grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_EQ(remove(bob, "begun").error_code(), grpc::StatusCode::PERMISSION_DENIED);
+  for (const auto& [secret, said] : {std::pair(ann, std::string("another user's job")), {root, "job " + bobs.id()}}) {
+    const grpc::Status refused = remove(secret, "d");
+    EXPECT_EQ(refused.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+    EXPECT_EQ(refused.error_message(), said + " names dataset d and has not ended");
+  }
+  v1::CancelJobRequest cancel;
+  cancel.set_job_id(bobs.id());
+  ASSERT_TRUE(CallAs(bob, &v1::TrainingService::Stub::CancelJob, cancel, &bobs).ok());
+  EXPECT_TRUE(remove(ann, "d").ok());
+  EXPECT_TRUE(remove(root, "begun").ok());
 }
 
 TEST_F(CallGateTest, ARevokedTokensStreamsEnd) {

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -86,8 +87,8 @@ class DatasetStoreTest : public testing::Test {
     }
     return names;
   }
-  absl::Status Delete(const std::string& name) {
-    auto deletion = store_->BeginDeletion(name);
+  absl::Status Delete(const std::string& name, const std::optional<std::string>& owner = std::nullopt) {
+    auto deletion = store_->BeginDeletion(name, owner);
     return deletion.ok() ? (*deletion)->Finish() : deletion.status();
   }
 
@@ -250,7 +251,7 @@ TEST_F(DatasetStoreTest, HostileNamesMakeNothing) {
        {std::string(), std::string("."), std::string(".."), std::string("../x"), std::string("a/b"),
         std::string(".new"), std::string("a b"), std::string("a\0b", 3), std::string(101, 'a')}) {
     EXPECT_TRUE(absl::IsInvalidArgument(store_->Begin(name, "").status())) << name;
-    EXPECT_TRUE(absl::IsInvalidArgument(store_->BeginDeletion(name).status())) << name;
+    EXPECT_TRUE(absl::IsInvalidArgument(store_->BeginDeletion(name, std::nullopt).status())) << name;
     EXPECT_TRUE(absl::IsNotFound(store_->Get(name).status())) << name;
   }
   auto upload = *store_->Begin("d", "");
@@ -308,14 +309,41 @@ TEST_F(DatasetStoreTest, TheNextTakesOver) {
   EXPECT_TRUE(second->Commit().ok());
 }
 
+TEST_F(DatasetStoreTest, AnotherUsersIsLeftAlone) {
+  ASSERT_TRUE((*store_->Begin("begun", "ann"))->BeginFile(FileOf("a", "abc"), 0).ok());
+  ASSERT_TRUE(Make("old", {{"a", "abc"}}).ok());
+  auto upload = *store_->Begin("d", "ann");
+  ASSERT_TRUE(Send(*upload, "a", "abc").ok());
+  ASSERT_TRUE(upload->Commit().ok());
+  upload.reset();
+  // Who owns what outlives the daemon.
+  for (int run = 0; run < 2; ++run, Open()) {
+    for (const char* name : {"d", "begun"}) {
+      const absl::Status status = Delete(name, "bob");
+      EXPECT_TRUE(absl::IsPermissionDenied(status)) << status;
+      EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr(name), HasSubstr("user ann's")));
+    }
+    EXPECT_TRUE(absl::IsPermissionDenied(Delete("old", "bob"))) << "of a time without users";
+    EXPECT_TRUE(absl::IsPermissionDenied(store_->Begin("begun", "bob").status()));
+    EXPECT_TRUE(absl::IsNotFound(Delete("none", "bob")));
+    EXPECT_TRUE(store_->HoldAll({"d", "old"}).ok()) << "for everybody's jobs";
+  }
+  EXPECT_TRUE(store_->Begin("begun", "ann").ok());
+  EXPECT_TRUE(store_->Begin("begun", "").ok()) << "users are not told apart any more";
+  EXPECT_TRUE(Delete("d", "ann").ok());
+  EXPECT_TRUE(Delete("begun", "ann").ok());
+  EXPECT_TRUE(Delete("old").ok());
+  EXPECT_THAT(Names(), IsEmpty());
+}
+
 TEST_F(DatasetStoreTest, WhatIsHeldStays) {
   ASSERT_TRUE(Make("d", {{"a", "abc"}}).ok());
   auto hold = store_->HoldAll({"d"}).value();
   EXPECT_TRUE(absl::IsFailedPrecondition(Delete("d")));
   hold.reset();
-  auto deletion = store_->BeginDeletion("d").value();
+  auto deletion = store_->BeginDeletion("d", std::nullopt).value();
   EXPECT_TRUE(absl::IsNotFound(store_->HoldAll({"d"}).status()));
-  EXPECT_TRUE(absl::IsAborted(store_->BeginDeletion("d").status()));
+  EXPECT_TRUE(absl::IsAborted(store_->BeginDeletion("d", std::nullopt).status()));
   deletion.reset();
   EXPECT_TRUE(store_->HoldAll({"d"}).ok()) << "given up";
   EXPECT_TRUE(Delete("d").ok());
