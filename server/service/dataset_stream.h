@@ -45,6 +45,7 @@ class DatasetStream : public grpc::ServerReadReactor<v1::UploadDatasetRequest>,
   WorkPool* const pool_;
   const std::string user_;
   v1::Dataset* const response_;
+  // Set at the start and cleared by gRPC's last call.
   std::shared_ptr<DatasetStream> self_;
   // Used by one step at a time.
   v1::UploadDatasetRequest request_;

@@ -77,9 +77,11 @@ absl::Status UploadStore::Reserve(int64_t file_bytes, int64_t more) {
 }
 
 absl::StatusOr<bool> UploadStore::Publish(const std::string& path, const std::string& checksum) {
-  const MutexLock lock(&mutex_);
-  if (Size(checksum)) return false;
-  if (rename(path.c_str(), PathOf(checksum).c_str()) != 0) return FileError(kCannotKeep, errno);
+  const std::string kept = PathOf(checksum);
+  if (renameat2(AT_FDCWD, path.c_str(), AT_FDCWD, kept.c_str(), RENAME_NOREPLACE) != 0) {
+    if (errno == EEXIST) return false;
+    return FileError(kCannotKeep, errno);
+  }
   AMPD_RETURN_IF_ERROR(SyncFolder(folder_));
   return true;
 }

@@ -10,7 +10,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "engine/core/mutex.h"
 #include "server/files/byte_budget.h"
 #include "server/files/unique_fd.h"
 #include "server/service/sha256.h"
@@ -75,8 +74,6 @@ class UploadStore {
 
   const std::string folder_;
   const Limits limits_;
-  // Held while a file gets its name.
-  Mutex mutex_;
 };
 
 }  // namespace ampd

@@ -156,7 +156,7 @@ TEST_F(ControllerDiskTest, AStoreThatTakesNoWritesHoldsJobsBackUntilItTakesSome)
   EXPECT_EQ(job.state(), v1::Job::QUEUED);
   EXPECT_EQ(job.queue_reason(), v1::Job::RESOURCES);
   EXPECT_THAT(job.queue_message(), HasSubstr("takes no writes"));
-  store_->Read(
+  store_->ReadInOrder(
       [](const Database& database) { EXPECT_TRUE(const_cast<Database&>(database).SetMaxPages(1 << 20).ok()); });
   Advance(absl::Seconds(1));
   EXPECT_TRUE(worker->WaitForAck(300));

@@ -300,7 +300,10 @@ class ControllerTest : public ::testing::Test {
     EXPECT_TRUE(job.ok()) << job.status();
     return job.ok() ? job->id() : "";
   }
+  // After all that happened before is written: calls read beside the writer.
   absl::StatusOr<v1::Job> Get(const std::string& id) {
+    Sync();
+    store_->Flush();
     return Await<v1::Job>([&](auto done) { controller_->GetJob(id, std::move(done)); });
   }
   absl::StatusOr<v1::Job> Cancel(const std::string& id) {

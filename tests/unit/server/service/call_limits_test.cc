@@ -201,7 +201,8 @@ TEST(LimitedServiceTest, EveryCallIsLimited) {
     const std::string path = absl::StrCat("/ampd.v1.TrainingService/", methods->method(i)->name());
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + kDeadline);
-    const auto call = stub.PrepareUnaryCall(&context, path, grpc::ByteBuffer(), &queue);
+    const grpc::Slice nothing;
+    const auto call = stub.PrepareUnaryCall(&context, path, grpc::ByteBuffer(&nothing, 1), &queue);
     call->StartCall();
     grpc::ByteBuffer answer;
     grpc::Status status;
