@@ -24,8 +24,8 @@ std::vector<NamedPath> PathsOf(const v1::JobSpec& spec);
 
 // INVALID_ARGUMENT with a violation for each path of `spec` that has a ".." component, is absolute and not beneath one
 // of `data_roots` (absolute, without a '/' at the end), or is relative where there are no roots. Names of uploads
-// are no paths (server/service/start_source.h, server/service/dataset_use.h). Whether files exist is not looked at, and symbolic links are the reader's
-// to check: data may be put in place after the submit.
+// are no paths (server/service/start_source.h, server/service/dataset_use.h). Whether files exist is not looked at, and
+// symbolic links are the reader's to check: data may be put in place after the submit.
 absl::Status CheckDataPaths(const v1::JobSpec& spec, const std::vector<std::string>& data_roots);
 
 }  // namespace ampd
