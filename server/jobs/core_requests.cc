@@ -1,5 +1,6 @@
 // What clients ask for. Jobs are read from the store, so that what is answered is durable: beside the writer where they
 // are only shown, in its order where something is to change.
+#include "absl/algorithm/container.h"
 #include "engine/core/status.h"
 #include "proto/spec/resolve.h"
 #include "server/jobs/core.h"
@@ -27,7 +28,14 @@ absl::StatusOr<JobQuery> QueryOf(const v1::ListJobsRequest& request) {
   JobQuery query;
   query.page_size = request.page_size() == 0 ? kDefaultPageSize : request.page_size();
   query.page_token = request.page_token();
-  for (const int state : request.states()) query.states.push_back(static_cast<v1::Job::State>(state));
+  for (int i = 0; i < request.states_size(); ++i) {
+    const int state = request.states(i);
+    if (!v1::Job::State_IsValid(state) || state == v1::Job::STATE_UNSPECIFIED) {
+      return InvalidFields({{absl::StrCat("states[", i, "]"), absl::StrCat("there is no state ", state)}});
+    }
+    if (absl::c_linear_search(query.states, state)) continue;
+    query.states.push_back(static_cast<v1::Job::State>(state));
+  }
   absl::StatusOr<JobFilter> filter = ParseJobFilter(request.filter());
   if (!filter.ok()) return WrongField("filter", filter.status());
   const absl::StatusOr<JobOrder> order = ParseJobOrder(request.order_by());

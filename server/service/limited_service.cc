@@ -52,7 +52,8 @@ class LimitedTrainingService final : public TrainingServiceImpl {
   AMPD_LIMITED_UNARY(kReads, GetServerInfo, GetServerInfoRequest, ServerInfo)
   AMPD_LIMITED_UNARY(kReads, GetSweep, GetSweepRequest, JobSweep)
   AMPD_LIMITED_UNARY(kReads, ListCheckpoints, ListCheckpointsRequest, ListCheckpointsResponse)
-  AMPD_LIMITED_UNARY(kReads, ListDatasets, ListDatasetsRequest, ListDatasetsResponse)
+  // Its answer may have the sizes and checksums of 250,000 files.
+  AMPD_LIMITED_UNARY(kTransfers, ListDatasets, ListDatasetsRequest, ListDatasetsResponse)
   AMPD_LIMITED_UNARY(kReads, ListTokens, ListTokensRequest, ListTokensResponse)
   AMPD_LIMITED_UNARY(kWrites, CreateJob, CreateJobRequest, Job)
   AMPD_LIMITED_UNARY(kWrites, CancelJob, CancelJobRequest, Job)

@@ -285,6 +285,7 @@ absl::Status Database::InsertJob(const JobWrite& write) {
 }
 
 absl::Status Database::UpdateSpec(const JobRecord& record) {
+  AMPD_RETURN_IF_ERROR(RemoveLabels(record.submit_sequence));
   AMPD_RETURN_IF_ERROR(InsertIntoIndex(record.submit_sequence, record.job));
   return Statement(*this, "UPDATE job_specs SET spec=?2 WHERE sequence=?1")
       .Int(record.submit_sequence)

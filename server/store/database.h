@@ -77,10 +77,13 @@ class Database {
 
   // database_list.cc. Among equals the newer one comes first in descending order, last in ascending. What a page takes
   // does not grow with the number of jobs: it ends, with fewer jobs than asked for, after looking at kMaxListed of
-  // them. Pages stay right when jobs are added or change meanwhile: none that was there all the time, and keeps its
-  // place in the order, is missed or comes twice. INVALID_ARGUMENT for a page token that this query did not give.
+  // them, and behind the job with which it has kMaxListBytes. Of an owner's query neither a page nor a token tells
+  // anything of others' jobs. Pages stay right when jobs are added or change meanwhile: none that was there all the
+  // time, and keeps its place in the order, is missed or comes twice. INVALID_ARGUMENT for a page token that this query
+  // did not give.
   absl::StatusOr<JobPage> ListJobs(const JobQuery& query) const;
   static constexpr int64_t kMaxListed = 10'000;
+  static constexpr size_t kMaxListBytes = 2 << 20;
 
   // The job's events after `after_sequence`, at most `limit`, and no more than fit into `max_bytes`, but one at least.
   // NOT_FOUND for an unknown job.
@@ -127,6 +130,8 @@ class Database {
   absl::Status InsertJob(const JobWrite& write);
   // database_list.cc: of one job; and of those that older schemas left without.
   absl::Status InsertIntoIndex(int64_t sequence, const v1::Job& job);
+  // Those that the stored spec has, from the index.
+  absl::Status RemoveLabels(int64_t sequence);
   absl::Status FillJobIndex();
   absl::StatusOr<JobRecord> RecordOf(int64_t sequence) const;
   absl::Status InsertRequest(const JobWrite& write);

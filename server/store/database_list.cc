@@ -76,9 +76,10 @@ absl::StatusOr<JobPage> Database::ListJobs(const JobQuery& query) const {
   JobPage page;
   JobPlace last;
   int64_t looked_at = 0;
+  size_t bytes = 0;
   for (Cursor* first = candidates.First(); first != nullptr; first = candidates.First()) {
-    const bool full = static_cast<int>(page.jobs.size()) == query.page_size && first->matches();
-    if (full || looked_at == kMaxListed) {
+    const bool full = static_cast<int>(page.jobs.size()) == query.page_size || bytes >= kMaxListBytes;
+    if ((full && first->matches()) || looked_at == kMaxListed) {
       page.next_page_token = PageToken(query, last);
       break;
     }
@@ -86,6 +87,7 @@ absl::StatusOr<JobPage> Database::ListJobs(const JobQuery& query) const {
     last = first->place();
     if (first->matches()) {
       AMPD_ASSIGN_OR_RETURN(JobRecord record, RecordOf(last.sequence));
+      bytes += record.job.ByteSizeLong();
       page.jobs.push_back(std::move(record.job));
     }
     AMPD_RETURN_IF_ERROR(first->Advance());
@@ -93,7 +95,7 @@ absl::StatusOr<JobPage> Database::ListJobs(const JobQuery& query) const {
   return page;
 }
 
-// Also of a job that is there: its priority may have changed; its labels stay.
+// Also of a job that is there and whose labels are no longer in the index: its priority may have changed.
 absl::Status Database::InsertIntoIndex(int64_t sequence, const v1::Job& job) {
   const int64_t created = job.create_time().seconds() * 1'000'000'000 + job.create_time().nanos();
   AMPD_RETURN_IF_ERROR(Statement(*this, "INSERT OR REPLACE INTO job_index VALUES(?1, ?2, ?3, ?4, ?5)")
@@ -105,6 +107,23 @@ absl::Status Database::InsertIntoIndex(int64_t sequence, const v1::Job& job) {
                            .Run());
   for (const auto& [key, value] : job.spec().labels()) {
     AMPD_RETURN_IF_ERROR(Statement(*this, "INSERT OR REPLACE INTO job_labels VALUES(?1, ?2, ?3)")
+                             .Text(key)
+                             .Text(value)
+                             .Int(sequence)
+                             .Run());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Database::RemoveLabels(int64_t sequence) {
+  Statement query(*this, "SELECT spec FROM job_specs WHERE sequence=?1");
+  AMPD_ASSIGN_OR_RETURN(const bool found, query.Int(sequence).Step());
+  v1::JobSpec spec;
+  if (!found || !spec.ParseFromString(std::string(query.BytesAt(0)))) {
+    return absl::DataLossError(absl::StrCat("the spec of the job with submit sequence ", sequence, " is damaged"));
+  }
+  for (const auto& [key, value] : spec.labels()) {
+    AMPD_RETURN_IF_ERROR(Statement(*this, "DELETE FROM job_labels WHERE key=?1 AND value=?2 AND job=?3")
                              .Text(key)
                              .Text(value)
                              .Int(sequence)

@@ -151,10 +151,12 @@ constexpr char kJoined[] = " CROSS JOIN jobs j ON j.sequence = i.sequence";
 
 JobSelect ByState(const JobQuery& query, const std::optional<JobPlace>& after, v1::Job::State state) {
   Builder builder;
-  const std::string where = absl::StrCat("j.state = ", builder.Bind(int64_t{state}));
+  const std::string user = query.owner ? absl::StrCat("j.user = ", builder.Bind(*query.owner), " AND ") : "";
+  const std::string where = absl::StrCat(user, "j.state = ", builder.Bind(int64_t{state}));
   return BySubmission(std::move(builder), query, after,
-                      "jobs j INDEXED BY jobs_by_state CROSS JOIN job_index i ON i.sequence = j.sequence", where,
-                      "j.sequence");
+                      absl::StrCat("jobs j INDEXED BY ", query.owner ? "jobs_by_user_state" : "jobs_by_state",
+                                   " CROSS JOIN job_index i ON i.sequence = j.sequence"),
+                      where, "j.sequence");
 }
 
 bool AnyTerminal(const std::vector<v1::Job::State>& states) {
@@ -187,7 +189,8 @@ std::vector<JobSelect> SelectNewest(const JobQuery& query, const std::optional<J
   }
   const std::vector<v1::Job::State> states = StatesOf(query);
   const JobCondition* user = Equality(query, Field::kUser);
-  if ((query.owner || user != nullptr) && (states.empty() || AnyTerminal(states))) {
+  const bool by_user = query.owner ? states.empty() : user != nullptr && (states.empty() || AnyTerminal(states));
+  if (by_user) {
     const std::string where = absl::StrCat("i.user = ", builder.Bind(query.owner ? *query.owner : user->text));
     return one(std::move(builder), absl::StrCat("job_index i INDEXED BY job_index_by_user", kJoined), where,
                "i.sequence");
@@ -201,24 +204,32 @@ std::vector<JobSelect> SelectNewest(const JobQuery& query, const std::optional<J
 struct Ordering {
   const char* key;
   const char* sequence;
-  const char* from;
+  const char* user;
+  std::string from;
 };
 
-Ordering OrderingOf(JobOrder::Field field) {
-  switch (field) {
-    case JobOrder::Field::kPriority:
-      return {"i.priority", "i.sequence", "job_index i INDEXED BY job_index_by_priority"};
-    case JobOrder::Field::kName:
-      return {"i.name", "i.sequence", "job_index i INDEXED BY job_index_by_name"};
-    case JobOrder::Field::kUser:
-      return {"i.user", "i.sequence", "job_index i INDEXED BY job_index_by_user"};
-    case JobOrder::Field::kState:
-      return {"j.state", "j.sequence",
-              "jobs j INDEXED BY jobs_by_state CROSS JOIN job_index i ON i.sequence = j.sequence"};
-    case JobOrder::Field::kCreateTime:
-      break;
+// Of an owner's query no other user's row is looked at: where a page ended tells of the owner's jobs alone.
+Ordering OrderingOf(const JobQuery& query) {
+  const char* of_user = query.owner ? "user_" : "";
+  if (query.order.field == JobOrder::Field::kState) {
+    return {
+        "j.state", "j.sequence", "j.user",
+        absl::StrCat("jobs j INDEXED BY jobs_by_", of_user, "state CROSS JOIN job_index i ON i.sequence = j.sequence")};
   }
-  return {"i.create_time", "i.sequence", "job_index i INDEXED BY job_index_by_create_time"};
+  const auto by = [&](const char* key, const char* column) -> Ordering {
+    return {key, "i.sequence", "i.user",
+            absl::StrCat("job_index i INDEXED BY job_index_by_", of_user, column, kJoined)};
+  };
+  switch (query.order.field) {
+    case JobOrder::Field::kPriority:
+      return by("i.priority", "priority");
+    case JobOrder::Field::kName:
+      return by("i.name", "name");
+    case JobOrder::Field::kUser:
+      return {"i.user", "i.sequence", "i.user", absl::StrCat("job_index i INDEXED BY job_index_by_user", kJoined)};
+    default:
+      return by("i.create_time", "create_time");
+  }
 }
 
 bool IsUpperBound(Op op) { return op == Op::kLess || op == Op::kLessOrEqual; }
@@ -235,23 +246,23 @@ bool NarrowsIndex(const JobQuery& query, const JobCondition& condition, bool has
 // `where`: of the key and the sequence, behind the place before; the conditions on the time of creation are added.
 JobSelect Ordered(Builder builder, const JobQuery& query, std::vector<std::string> where) {
   const bool has_place = !where.empty();
-  const bool by_state = query.order.field == JobOrder::Field::kState;
-  const Ordering ordering = OrderingOf(query.order.field);
+  const Ordering ordering = OrderingOf(query);
   const char* direction = query.order.descending ? " DESC" : " ASC";
   for (const JobCondition* condition : Required(query)) {
     if (NarrowsIndex(query, *condition, has_place)) where.push_back(builder.Condition(*condition));
   }
+  if (query.owner) where.push_back(absl::StrCat(ordering.user, " = ", builder.Bind(*query.owner)));
   const std::string filter = builder.All(query);
-  return std::move(builder).Done(
-      absl::StrCat("SELECT ", ordering.sequence, ", ", ordering.key, ", (", filter, ") FROM ", ordering.from,
-                   by_state ? "" : kJoined, where.empty() ? "" : " WHERE ", absl::StrJoin(where, " AND "), " ORDER BY ",
-                   ordering.key, direction, ", ", ordering.sequence, direction));
+  return std::move(builder).Done(absl::StrCat("SELECT ", ordering.sequence, ", ", ordering.key, ", (", filter,
+                                              ") FROM ", ordering.from, where.empty() ? "" : " WHERE ",
+                                              absl::StrJoin(where, " AND "), " ORDER BY ", ordering.key, direction,
+                                              ", ", ordering.sequence, direction));
 }
 
 // Of those behind a place first the ones of its key: SQLite looks up (key, sequence) > (?, ?) by the key alone.
 std::vector<JobSelect> SelectOrdered(const JobQuery& query, const std::optional<JobPlace>& after) {
   if (!after) return {Ordered(Builder(), query, {})};
-  const Ordering ordering = OrderingOf(query.order.field);
+  const Ordering ordering = OrderingOf(query);
   const char* behind = query.order.descending ? " < " : " > ";
   Builder equal, other;
   std::vector<std::string> is_equal = {absl::StrCat(ordering.key, " = ", equal.Bind(after->key))};
@@ -302,8 +313,7 @@ absl::Status CheckPageToken(const JobQuery& query) {
 absl::StatusOr<JobPlace> PlaceOf(const JobQuery& query, absl::string_view token) {
   const absl::Status foreign = absl::InvalidArgumentError(
       "is not one that ListJobs gave for this filter, these states and this order_by: the pages of a list are asked "
-      "for "
-      "alike");
+      "for alike");
   std::string bytes;
   if (token.size() > 2000 || !absl::WebSafeBase64Unescape(token, &bytes)) return foreign;
   const std::vector<std::string> parts = absl::StrSplit(bytes, absl::MaxSplits(':', 2));

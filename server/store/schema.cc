@@ -73,6 +73,10 @@ constexpr char kVersion2[] = R"sql(
   CREATE INDEX job_index_by_user ON job_index(user);
   CREATE INDEX job_index_by_priority ON job_index(priority);
   CREATE INDEX job_index_by_create_time ON job_index(create_time);
+  -- The same for one user's alone, so that no list goes over others' jobs.
+  CREATE INDEX job_index_by_user_name ON job_index(user, name);
+  CREATE INDEX job_index_by_user_priority ON job_index(user, priority);
+  CREATE INDEX job_index_by_user_create_time ON job_index(user, create_time);
   CREATE TABLE job_labels(
     key TEXT NOT NULL,
     value TEXT NOT NULL,
@@ -88,7 +92,7 @@ constexpr char kVersion2[] = R"sql(
     token BLOB NOT NULL) WITHOUT ROWID;
   -- It was in a job's message alone, and empty until there were tokens.
   ALTER TABLE jobs ADD COLUMN user TEXT NOT NULL DEFAULT '';
-  CREATE INDEX jobs_by_user ON jobs(user, sequence);
+  CREATE INDEX jobs_by_user_state ON jobs(user, state, sequence);
   CREATE INDEX jobs_by_user_id ON jobs(user, id);
 )sql";
 

@@ -107,6 +107,10 @@ TEST_F(ControllerRequestsTest, JobsAreListedByFilterAndOrder) {
   request.set_filter("priority >= 4");
   EXPECT_THAT(list().status().message(), HasSubstr("page_token"));
   request.clear_page_token();
+  request.add_states(v1::Job::QUEUED);
+  request.add_states(static_cast<v1::Job::State>(-7));
+  EXPECT_THAT(list().status().message(), HasSubstr("states[1]: there is no state -7"));
+  request.clear_states();
   request.set_filter("priority >= ");
   EXPECT_EQ(list().status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(list().status().message(), HasSubstr("filter: at byte 12: expected a value"));

@@ -320,6 +320,72 @@ TEST_F(JobListTest, ATokenIsForItsOwnQueryAlone) {
   EXPECT_TRUE(database_->ListJobs(query).ok()) << "the size of a page may change";
 }
 
+TEST_F(JobListTest, NoTokenTellsOfOthersJobs) {
+  ASSERT_TRUE(database_->Begin().ok());
+  for (int n = 61; n <= 300; ++n) {
+    Listed other = RandomJob(n, random_);
+    other.job.set_user("eve");
+    other.job.mutable_spec()->set_name(absl::StrCat("secret-", n));
+    other.job.mutable_spec()->mutable_resources()->set_priority(1000 + n);
+    Add(other);
+  }
+  ASSERT_TRUE(database_->Commit().ok());
+  for (int field = 0; field < 5; ++field) {
+    for (const bool descending : {false, true}) {
+      JobQuery query{.page_size = 1, .owner = "user1"};
+      query.order = {static_cast<JobOrder::Field>(field), descending};
+      int pages = 0;
+      for (; pages < 100; ++pages) {
+        const auto page = database_->ListJobs(query);
+        ASSERT_TRUE(page.ok()) << page.status();
+        if (page->next_page_token.empty()) break;
+        ASSERT_EQ(page->jobs.size(), 1u);
+        query.page_token = page->next_page_token;
+        // A place is that of the page's own job.
+        EXPECT_EQ(TestId(static_cast<int>(PlaceOf(query, query.page_token)->sequence)), page->jobs[0].id());
+      }
+      EXPECT_GT(pages, 3);
+    }
+  }
+}
+
+TEST_F(JobListTest, LabelsThatAJobNoLongerHasDoNotFindIt) {
+  Listed& changed = jobs_[7];
+  (*changed.job.mutable_spec()->mutable_labels())["team"] = "a";
+  const auto update = [&] {
+    JobWrite write;
+    write.record.submit_sequence = changed.sequence;
+    write.record.job = changed.job;
+    write.new_spec = true;
+    ASSERT_TRUE(database_->Apply(write).ok());
+  };
+  const auto found = [&](const std::string& filter) {
+    return All({.page_size = 100, .filter = *ParseJobFilter(filter)});
+  };
+  update();
+  EXPECT_EQ(found("labels.team = \"a\"").size(), 1u);
+  (*changed.job.mutable_spec()->mutable_labels())["team"] = "b";
+  update();
+  EXPECT_TRUE(found("labels.team = \"a\"").empty());
+  EXPECT_EQ(found("labels.team = \"b\"").size(), 1u);
+  changed.job.mutable_spec()->mutable_labels()->erase("team");
+  update();
+  EXPECT_TRUE(found("labels.team:*").empty());
+  EXPECT_EQ(found("NOT labels.team:*").size(), jobs_.size());
+}
+
+TEST_F(JobListTest, APageOfLargeJobsIsShort) {
+  for (int n = 61; n <= 80; ++n) {
+    Listed large = RandomJob(n, random_);
+    large.job.mutable_spec()->mutable_labels()->insert({"large", std::string(500'000, 'x')});
+    Add(large);
+  }
+  const auto page = database_->ListJobs({.page_size = 1000});
+  ASSERT_TRUE(page.ok()) << page.status();
+  EXPECT_EQ(page->jobs.size(), Database::kMaxListBytes / 500'000 + 1);
+  EXPECT_EQ(All({.page_size = 1000}).size(), 80u);
+}
+
 TEST_F(JobListTest, APageEndsAfterItsShareOfLooking) {
   ASSERT_TRUE(database_->Begin().ok());
   for (int n = 61; n <= 2 * Database::kMaxListed; ++n) {
