@@ -36,6 +36,7 @@ target_compile_definitions(ampd_options INTERFACE AMPD_VERSION="${PROJECT_VERSIO
 if(AMPD_SANITIZER)
   target_compile_options(ampd_options INTERFACE -fsanitize=${AMPD_SANITIZER} -fno-omit-frame-pointer -g)
   target_link_options(ampd_options INTERFACE -fsanitize=${AMPD_SANITIZER})
+  target_compile_definitions(ampd_options INTERFACE AMPD_SANITIZED)
   if(AMPD_SANITIZER MATCHES "fuzzer")
     # Every finding ends the run. The packaged protobuf has no type information that vptr could ask.
     target_compile_options(ampd_options INTERFACE -fno-sanitize-recover=all -fno-sanitize=vptr)

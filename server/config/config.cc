@@ -20,6 +20,7 @@
 #include "proto/spec/yaml.h"
 #include "server/config/address.h"
 #include "server/config/http_url.h"
+#include "server/launch/worker_account.h"
 
 namespace ampd {
 namespace {
@@ -287,6 +288,7 @@ class Validation {
       wrong_.push_back(std::string(models.status().message()));
     }
     CheckPaths();
+    CheckWorkerUser();
     if (wrong_.empty()) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrJoin(wrong_, "\n"));
   }
@@ -331,6 +333,13 @@ class Validation {
       if (auth.certificate_role() == v1::ADMIN) Wrong("auth.certificate_role", "administrators need tokens");
     }
     CheckRange("audit_log_bytes", config_.audit_log_bytes(), 1, kMaxBytes);
+  }
+
+  void CheckWorkerUser() {
+    if (config_.worker_user().empty()) return;
+    const absl::StatusOr<WorkerAccount> account = FindWorkerAccount(config_.worker_user());
+    const absl::Status status = account.ok() ? CheckMayRunAsOthers() : account.status();
+    if (!status.ok()) Wrong("worker_user", status.message());
   }
 
   void CheckPaths() {

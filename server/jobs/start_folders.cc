@@ -71,6 +71,7 @@ absl::StatusOr<std::shared_ptr<HeldWeights>> StartFolders::Hold(const std::strin
   std::shared_ptr<HeldWeights> held(new HeldWeights(root_, folder, name));
   if (mkdir(held->checkpoint_dir().c_str(), 0700) != 0) return FileError(held->checkpoint_dir(), errno);
   AMPD_RETURN_IF_ERROR(Annotate(LinkFiles(from.get(), held->checkpoint_dir()), absl::StrCat("checkpoint ", name)));
+  AMPD_RETURN_IF_ERROR(workers_.LetRead(folder));
   AMPD_RETURN_IF_ERROR(SyncFolder(held->checkpoint_dir()));
   AMPD_RETURN_IF_ERROR(SyncFolder(folder));
   return held;

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "server/files/file_sharing.h"
 
 namespace ampd {
 
@@ -42,8 +43,8 @@ class HeldWeights {
 class StartFolders {
  public:
   // `root` is made when it is first needed; an absolute path on the file system of the checkpoints, or weights are
-  // copied instead of linked.
-  explicit StartFolders(std::string root) : root_(std::move(root)) {}
+  // copied instead of linked. Workers can read what is held.
+  explicit StartFolders(std::string root, FileSharing workers = {}) : root_(std::move(root)), workers_(workers) {}
 
   // Holds the checkpoint `name` in `directory`, a job's folder of checkpoints. What it holds is not checked, but cannot
   // change any more. NOT_FOUND when there is none of the name, or it lacks either file; RESOURCE_EXHAUSTED when there
@@ -61,6 +62,7 @@ class StartFolders {
 
  private:
   const std::string root_;
+  const FileSharing workers_;
 };
 
 }  // namespace ampd

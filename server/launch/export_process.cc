@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/core/status.h"
+#include "server/launch/sanitized.h"
 
 namespace ampd {
 
@@ -9,10 +10,10 @@ ExchangeLimits ExportLimits(int64_t checkpoint_bytes) {
   ExchangeLimits limits;
   limits.timeout = absl::Minutes(2);
   limits.cpu_seconds = 120;
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  // In single precision and another form it is hardly larger than what it is made of, which may be in half.
+  limits.file_bytes = (uint64_t{1} << 30) + 4 * static_cast<uint64_t>(checkpoint_bytes);
   // The checkpoint's weights, the model made of them, its bytes, and room for the program itself.
-  limits.address_space_bytes = (uint64_t{4} << 30) + 6 * static_cast<uint64_t>(checkpoint_bytes);
-#endif
+  if (!kSanitized) limits.address_space_bytes = (uint64_t{4} << 30) + 6 * static_cast<uint64_t>(checkpoint_bytes);
   return limits;
 }
 

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -15,11 +16,18 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "engine/core/status.h"
+#include "server/files/file_sharing.h"
 #include "server/launch/process.h"
+#include "server/launch/sanitized.h"
 #include "server/launch/worker_contract.h"
 
 namespace ampd {
 namespace {
+
+// A dataset of many files has some hundreds open.
+constexpr uint64_t kMaxOpenFiles = 4096;
+// Far more than the workers of a machine full of small jobs have, and less than a machine can bear.
+constexpr uint64_t kMaxProcesses = 32768;
 
 ProcessIdentity IdentityOf(const WorkerProcess& process) {
   return ProcessIdentity{static_cast<pid_t>(process.pid), process.start_time};
@@ -32,15 +40,19 @@ WorkerExit ExitOf(const ProcessExit& exit) {
   return worker_exit;
 }
 
-absl::StatusOr<UniqueFd> OpenLog(const std::string& directory, uint32_t attempt) {
+absl::Status MakeFolder(const std::string& directory) {
   std::error_code error;
   std::filesystem::create_directories(directory, error);
-  if (error) {
-    return absl::Status(absl::ErrnoToStatusCode(error.value()),
-                        absl::StrCat("cannot make ", directory, ": ", error.message()));
-  }
+  if (!error) return absl::OkStatus();
+  return absl::Status(absl::ErrnoToStatusCode(error.value()),
+                      absl::StrCat("cannot make ", directory, ": ", error.message()));
+}
+
+absl::StatusOr<UniqueFd> OpenLog(const std::string& directory, uint32_t attempt) {
   const std::string path = absl::StrCat(directory, "/worker-", attempt, ".log");
-  UniqueFd log(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600));
+  // A new file: in a worker's own folder there may be anything of that name.
+  unlink(path.c_str());
+  UniqueFd log(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0600));
   if (log.valid()) return log;
   return absl::Status(absl::ErrnoToStatusCode(errno), absl::StrCat("cannot open ", path, ": ", strerror(errno)));
 }
@@ -60,11 +72,19 @@ std::string ValueOf(absl::string_view flag, const std::vector<std::string>& argu
   return found == arguments.end() || found + 1 == arguments.end() ? "" : *(found + 1);
 }
 
+// All of the machine's memory; 0, unlimited, under sanitizers, which write to shadows of it.
+uint64_t MachineMemory() {
+  if (kSanitized) return 0;
+  return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<LocalProcessLauncher>> LocalProcessLauncher::Create(std::string worker,
-                                                                                   std::string state_dir) {
-  std::unique_ptr<LocalProcessLauncher> launcher(new LocalProcessLauncher(std::move(worker), std::move(state_dir)));
+                                                                                   std::string state_dir,
+                                                                                   OtherUser user) {
+  std::unique_ptr<LocalProcessLauncher> launcher(
+      new LocalProcessLauncher(std::move(worker), std::move(state_dir), std::move(user)));
   AMPD_ASSIGN_OR_RETURN(launcher->watcher_, ExitWatcher::Create());
   return launcher;
 }
@@ -86,8 +106,21 @@ void LocalProcessLauncher::OnExit(const WorkerProcess& process, const WorkerExit
   }
 }
 
+absl::Status LocalProcessLauncher::GiveFolders(const std::string& job_id) const {
+  std::vector<std::string> roots = {absl::StrCat(state_dir_, "/jobs")};
+  if (user_.account) roots.insert(roots.end(), user_.job_roots.begin(), user_.job_roots.end());
+  for (const std::string& root : roots) {
+    if (root.empty()) continue;
+    const std::string folder = absl::StrCat(root, "/", job_id);
+    AMPD_RETURN_IF_ERROR(MakeFolder(folder));
+    if (user_.account) AMPD_RETURN_IF_ERROR(FileSharing(user_.account->uid, user_.account->gid).Give(folder));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<WorkerProcess> LocalProcessLauncher::Launch(const LaunchRequest& request) {
   const std::string directory = absl::StrCat(state_dir_, "/jobs/", request.job_id);
+  AMPD_RETURN_IF_ERROR(GiveFolders(request.job_id));
   AMPD_ASSIGN_OR_RETURN(const UniqueFd log, OpenLog(directory, request.attempt));
   SpawnOptions options;
   options.argv = {worker_,        "--socket-dir", state_dir_,
@@ -100,8 +133,14 @@ absl::StatusOr<WorkerProcess> LocalProcessLauncher::Launch(const LaunchRequest& 
   // A worker's threads share the processors with other processes; spinning at a barrier, they would keep one another
   // from reaching it. A setting inherited above stands first and so wins.
   options.environment.push_back("OMP_WAIT_POLICY=passive");
+  options.limits.open_files = kMaxOpenFiles;
+  options.limits.processes = kMaxProcesses;
+  // Who asks for more gets an error, which ends the job alone, where the kernel might end another process. A context of
+  // CUDA has mappings of its own making, which are not counted upon.
+  if (request.gpus.empty()) options.limits.data_bytes = MachineMemory();
   options.stdout_fd = log.get();
   options.stderr_fd = log.get();
+  RunAsAccount(user_.account, &options);
   AMPD_ASSIGN_OR_RETURN(ProcessHandle process, Spawn(options));
   const WorkerProcess started{process.identity().pid, process.identity().start_time};
   absl::Status watched =

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,18 +14,28 @@
 #include "engine/core/mutex.h"
 #include "server/jobs/launcher.h"
 #include "server/launch/exit_watcher.h"
+#include "server/launch/worker_account.h"
 
 namespace ampd {
 
-// Each worker has its own session and a scrubbed environment, dumps no core, and writes stdout and stderr to
-// STATE_DIR/jobs/<job>/worker-<attempt>.log, whose size the worker keeps bounded. Workers outlive the launcher.
-// Thread safe.
+// Workers that are not the daemon's user.
+struct OtherUser {
+  std::optional<WorkerAccount> account;
+  // What workers write in besides STATE_DIR/jobs: each makes a folder there, called as its job. Empty ones are none.
+  std::vector<std::string> job_roots;
+};
+
+// Each worker has its own session and a scrubbed environment, dumps no core, opens at most 4,096 files, has no more
+// memory of its own than the machine has where it uses no GPU, and writes stdout and stderr to
+// STATE_DIR/jobs/<job>/worker-<attempt>.log, whose size the worker keeps bounded. All processes and threads of its user
+// are 32,768 at most, if that is not root. Workers outlive the launcher. Thread safe.
 class LocalProcessLauncher : public Launcher {
  public:
   using ExitHandler = std::function<void(const WorkerProcess&, const WorkerExit&)>;
 
   // `worker` is the path of ampd-worker, `state_dir` the daemon's; both absolute.
-  static absl::StatusOr<std::unique_ptr<LocalProcessLauncher>> Create(std::string worker, std::string state_dir);
+  static absl::StatusOr<std::unique_ptr<LocalProcessLauncher>> Create(std::string worker, std::string state_dir,
+                                                                      OtherUser user = {});
 
   // Who hears of ends; those that no handler heard yet are told at once. Null: nobody, and once it returns the handler
   // before is no longer called.
@@ -38,12 +49,14 @@ class LocalProcessLauncher : public Launcher {
   std::vector<FoundWorker> FindWorkers() override;
 
  private:
-  LocalProcessLauncher(std::string worker, std::string state_dir)
-      : worker_(std::move(worker)), state_dir_(std::move(state_dir)) {}
+  LocalProcessLauncher(std::string worker, std::string state_dir, OtherUser user)
+      : worker_(std::move(worker)), state_dir_(std::move(state_dir)), user_(std::move(user)) {}
+  absl::Status GiveFolders(const std::string& job_id) const;
   void OnExit(const WorkerProcess& process, const WorkerExit& exit);
 
   const std::string worker_;
   const std::string state_dir_;
+  const OtherUser user_;
   Mutex mutex_;
   ExitHandler handler_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::pair<WorkerProcess, WorkerExit>> unheard_ ABSL_GUARDED_BY(mutex_);

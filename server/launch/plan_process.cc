@@ -3,14 +3,13 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "engine/core/status.h"
+#include "server/launch/sanitized.h"
 
 namespace ampd {
 
 PlanLimits DefaultPlanLimits() {
   PlanLimits limits;
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-  limits.address_space_bytes = uint64_t{8} << 30;
-#endif
+  if (!kSanitized) limits.address_space_bytes = uint64_t{8} << 30;
   return limits;
 }
 

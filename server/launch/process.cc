@@ -9,12 +9,18 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <iterator>
+#include <utility>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "engine/core/status.h"
@@ -78,9 +84,59 @@ class SpawnFileActions {
   posix_spawn_file_actions_t actions_;
 };
 
-void Limit(pid_t pid, __rlimit_resource resource, uint64_t value) {
-  const rlimit limit{value, value};
-  prlimit(pid, resource, &limit, nullptr);
+// Never above what the child has from this process.
+absl::Status Limit(pid_t pid, __rlimit_resource resource, uint64_t value) {
+  rlimit now{};
+  if (prlimit(pid, resource, nullptr, &now) != 0) return ErrnoStatus(errno, "cannot read a limit of the process");
+  const rlim_t least = std::min<rlim_t>(value, now.rlim_max);
+  const rlimit limit{least, least};
+  if (prlimit(pid, resource, &limit, nullptr) == 0) return absl::OkStatus();
+  return ErrnoStatus(errno, absl::StrCat("cannot limit the process (resource ", resource, " to ", value, ")"));
+}
+
+struct NamedLimit {
+  const char* name;
+  __rlimit_resource resource;
+  // nullopt: unlimited.
+  std::optional<uint64_t> value;
+};
+
+std::optional<uint64_t> UnlessZero(uint64_t value) { return value > 0 ? std::optional(value) : std::nullopt; }
+
+std::vector<NamedLimit> NamedLimits(const ProcessLimits& limits) {
+  return {
+      {"cpu", RLIMIT_CPU, UnlessZero(limits.cpu_seconds)},   {"as", RLIMIT_AS, UnlessZero(limits.address_space_bytes)},
+      {"data", RLIMIT_DATA, UnlessZero(limits.data_bytes)},  {"nofile", RLIMIT_NOFILE, UnlessZero(limits.open_files)},
+      {"nproc", RLIMIT_NPROC, UnlessZero(limits.processes)}, {"fsize", RLIMIT_FSIZE, limits.file_bytes}};
+}
+
+absl::Status SetLimits(pid_t pid, const ProcessLimits& limits) {
+  AMPD_RETURN_IF_ERROR(Limit(pid, RLIMIT_CORE, 0));
+  for (const NamedLimit& limit : NamedLimits(limits)) {
+    if (limit.value) AMPD_RETURN_IF_ERROR(Limit(pid, limit.resource, *limit.value));
+  }
+  return absl::OkStatus();
+}
+
+bool Begins(absl::string_view text, const std::vector<absl::string_view>& prefixes) {
+  return std::any_of(prefixes.begin(), prefixes.end(),
+                     [&](absl::string_view prefix) { return text.substr(0, prefix.size()) == prefix; });
+}
+
+// By its name; values are nobody's to judge.
+bool LooksLikeSecret(absl::string_view name) {
+  const std::string upper = absl::AsciiStrToUpper(name);
+  for (const char* word : {"TOKEN", "SECRET", "PASSWORD", "PASSWD", "KEY", "CREDENTIAL"}) {
+    if (upper.find(word) != std::string::npos) return true;
+  }
+  return false;
+}
+
+bool MayInherit(absl::string_view name) {
+  static constexpr absl::string_view kNames[] = {"PATH", "HOME", "TMPDIR", "TZ", "LANG", "LD_LIBRARY_PATH"};
+  if (std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames)) return true;
+  if (name == "CUDA_VISIBLE_DEVICES" || LooksLikeSecret(name)) return false;
+  return Begins(name, {"LC_", "OMP_", "KMP_", "CUDA_", "NVIDIA_", "NCCL_", "DNNL_"});
 }
 
 absl::StatusOr<ProcessHandle> OpenPid(pid_t pid) {
@@ -164,11 +220,9 @@ absl::StatusOr<ProcessHandle> Spawn(const SpawnOptions& options) {
   const int error = posix_spawn(&pid, options.argv[0].c_str(), actions.get(), attributes.get(),
                                 Pointers(options.argv).data(), Pointers(options.environment).data());
   if (error != 0) return ErrnoStatus(error, absl::StrCat("cannot start ", options.argv[0]));
-  Limit(pid, RLIMIT_CORE, 0);
-  if (options.cpu_seconds > 0) Limit(pid, RLIMIT_CPU, options.cpu_seconds);
-  if (options.address_space_bytes > 0) Limit(pid, RLIMIT_AS, options.address_space_bytes);
-  // A child that was not reaped keeps its pid, so this finds it even when it has ended already.
-  absl::StatusOr<ProcessHandle> handle = OpenPid(pid);
+  // A child that was not reaped keeps its pid, so these find it even when it has ended already.
+  const absl::Status limited = options.limits_itself ? absl::OkStatus() : SetLimits(pid, options.limits);
+  absl::StatusOr<ProcessHandle> handle = limited.ok() ? OpenPid(pid) : limited;
   if (!handle.ok()) {
     kill(pid, SIGKILL);
     waitpid(pid, nullptr, 0);
@@ -176,15 +230,45 @@ absl::StatusOr<ProcessHandle> Spawn(const SpawnOptions& options) {
   return handle;
 }
 
+std::string LimitsText(const ProcessLimits& limits) {
+  std::vector<std::string> texts;
+  for (const NamedLimit& limit : NamedLimits(limits)) {
+    if (limit.value) texts.push_back(absl::StrCat(limit.name, "=", *limit.value));
+  }
+  return absl::StrJoin(texts, ",");
+}
+
+absl::Status LimitThisProcess(absl::string_view text) {
+  for (const absl::string_view one : absl::StrSplit(text, ',', absl::SkipEmpty())) {
+    const std::vector<absl::string_view> parts = absl::StrSplit(one, '=');
+    const std::vector<NamedLimit> known = NamedLimits({});
+    const auto limit =
+        std::find_if(known.begin(), known.end(), [&](const NamedLimit& each) { return parts[0] == each.name; });
+    uint64_t value = 0;
+    if (parts.size() != 2 || limit == known.end() || !absl::SimpleAtoi(parts[1], &value)) {
+      return absl::InvalidArgumentError(absl::StrCat("--limits: \"", one, "\" is no limit"));
+    }
+    AMPD_RETURN_IF_ERROR(Limit(0, limit->resource, value));
+  }
+  return absl::OkStatus();
+}
+
+void RunAsAccount(const std::optional<WorkerAccount>& account, SpawnOptions* options) {
+  if (!account) return;
+  options->argv.insert(options->argv.end(), {"--run-as", RunAsText(*account), "--limits", LimitsText(options->limits)});
+  options->limits_itself = true;
+  std::vector<std::string>& environment = options->environment;
+  const auto is_home = [](const std::string& entry) { return absl::StartsWith(entry, "HOME="); };
+  environment.erase(std::remove_if(environment.begin(), environment.end(), is_home), environment.end());
+  if (!account->home.empty()) environment.push_back(absl::StrCat("HOME=", account->home));
+}
+
 std::vector<std::string> ScrubbedEnvironment() {
   std::vector<std::string> kept;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const absl::string_view text(*entry);
     const absl::string_view name = text.substr(0, text.find('='));
-    if (name == "PATH" || name == "HOME" || name == "TZ" || name == "LANG" || name == "LC_ALL" ||
-        name.substr(0, 4) == "OMP_") {
-      kept.emplace_back(text.data(), text.size());
-    }
+    if (MayInherit(name)) kept.emplace_back(text.data(), text.size());
   }
   return kept;
 }

@@ -12,7 +12,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "server/files/unique_fd.h"
+#include "server/launch/worker_account.h"
 
 namespace ampd {
 
@@ -63,6 +65,22 @@ class ProcessHandle {
   UniqueFd pidfd_;
 };
 
+// What a child may take of the machine. Only ever less than this process may.
+struct ProcessLimits {
+  // 0 is unlimited, for these five.
+  uint64_t cpu_seconds = 0;
+  // Of addresses, reserved ones too. A CUDA context reserves more than any machine has: not for processes that make
+  // one.
+  uint64_t address_space_bytes = 0;
+  // Of memory of its own that it can write; what is only reserved does not count.
+  uint64_t data_bytes = 0;
+  uint64_t open_files = 0;
+  // Of processes and threads, all of the child's user together; root's are not counted.
+  uint64_t processes = 0;
+  // Of any file that it writes; 0: it can write none. Unset: unlimited.
+  std::optional<uint64_t> file_bytes;
+};
+
 struct SpawnOptions {
   // argv[0] is the program's path.
   std::vector<std::string> argv;
@@ -72,16 +90,29 @@ struct SpawnOptions {
   int stdin_fd = -1;
   int stdout_fd = -1;
   int stderr_fd = -1;
-  // Resource limits of the child, set right after its start. 0 is unlimited.
-  uint64_t cpu_seconds = 0;
-  uint64_t address_space_bytes = 0;
+  ProcessLimits limits;
+  // The child does it, from LimitsText(): once it is another user it may be beyond this process' reach.
+  bool limits_itself = false;
 };
 
 // Starts a child in its own session with an empty signal mask, default signal actions and no core dumps. Safe with
-// threads. The child must be reaped through the handle. NOT_FOUND or PERMISSION_DENIED when the program cannot be run.
+// threads. The child must be reaped through the handle. Its limits hold once this returns: what it is to be told is
+// told after. NOT_FOUND or PERMISSION_DENIED when the program cannot be run; no child is left where a limit cannot be
+// set.
 absl::StatusOr<ProcessHandle> Spawn(const SpawnOptions& options);
 
-// What a worker may inherit of this process's environment: PATH, HOME, TZ, LANG, LC_ALL and OMP_*.
+// For ampd-worker's --limits: "cpu=20,fsize=0".
+std::string LimitsText(const ProcessLimits& limits);
+// Limits this process to what such a text says, and never raises a limit. INVALID_ARGUMENT where it is none.
+absl::Status LimitThisProcess(absl::string_view text);
+
+// Has the worker that `options`, otherwise complete, start become `account`, with its home; without effect where there
+// is none.
+void RunAsAccount(const std::optional<WorkerAccount>& account, SpawnOptions* options);
+
+// What a worker may inherit of this process's environment: PATH, HOME, TMPDIR, TZ, LANG, LC_*, LD_LIBRARY_PATH, and
+// what begins with OMP_, KMP_, CUDA_, NVIDIA_, NCCL_ or DNNL_ and does not look like a secret (TOKEN, SECRET, PASSWORD,
+// KEY or CREDENTIAL in its name). Not CUDA_VISIBLE_DEVICES, which says what a worker may see.
 std::vector<std::string> ScrubbedEnvironment();
 
 }  // namespace ampd

@@ -6,7 +6,9 @@
 //   ampd-worker --plan
 //       PlanRequest on stdin, PlanResponse on stdout
 //   ampd-worker --export FILE
-//       ExportRequest on stdin, ExportResponse on stdout; FILE is new
+//       ExportRequest on stdin, ExportResponse on stdout; FILE is new, and in a folder of its own
+//   each with --run-as UID:GID:GROUP,GROUP --limits cpu=SECONDS,nofile=N...
+//       starts as root, limits itself and becomes that user before it does anything else
 #ifndef AMPD_SERVER_LAUNCH_WORKER_CONTRACT_H_
 #define AMPD_SERVER_LAUNCH_WORKER_CONTRACT_H_
 

@@ -160,8 +160,11 @@ absl::StatusOr<std::string> AskWorker(std::vector<std::string> argv, std::string
   options.stdin_fd = input.theirs.get();
   options.stdout_fd = output.theirs.get();
   options.stderr_fd = errors.theirs.get();
-  options.cpu_seconds = limits.cpu_seconds;
-  options.address_space_bytes = limits.address_space_bytes;
+  options.limits.cpu_seconds = limits.cpu_seconds;
+  options.limits.address_space_bytes = limits.address_space_bytes;
+  options.limits.open_files = limits.open_files;
+  options.limits.file_bytes = limits.file_bytes;
+  RunAsAccount(limits.account, &options);
   absl::StatusOr<ProcessHandle> process = Spawn(options);
   if (!process.ok()) {
     return absl::UnavailableError(absl::StrCat(words.doing, ": ", process.status().message()));

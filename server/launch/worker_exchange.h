@@ -5,19 +5,26 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "server/launch/worker_account.h"
 
 namespace ampd {
 
 struct ExchangeLimits {
   absl::Duration timeout = absl::Seconds(30);
-  // 0 is unlimited, for both.
+  // As ProcessLimits'.
   uint64_t cpu_seconds = 20;
   uint64_t address_space_bytes = 0;
+  uint64_t open_files = 1024;
+  // Who plans writes none.
+  std::optional<uint64_t> file_bytes = 0;
+  // Whom the process becomes; unset: it stays this one's user.
+  std::optional<WorkerAccount> account;
   // Of the answer.
   size_t max_output_bytes = 16u << 20;
 };

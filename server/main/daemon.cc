@@ -7,10 +7,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
 #include <map>
 #include <optional>
-#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -38,6 +36,7 @@
 #include "server/main/log.h"
 #include "server/main/spot_notice.h"
 #include "server/main/upkeep.h"
+#include "server/main/worker_user.h"
 #include "server/metrics/metrics.h"
 #include "server/scheduling/devices.h"
 #include "server/service/call_limits.h"
@@ -64,14 +63,6 @@ constexpr int kHandshakeTimeoutMs = 10000;
 constexpr int kIdleConnectionMs = 30 * 60 * 1000;
 // For calls that are being answered; an idle client's connection uses it up as well.
 constexpr std::chrono::milliseconds kShutdownGrace{500};
-
-absl::Status MakeStateDir(const std::string& directory) {
-  std::error_code error;
-  std::filesystem::create_directories(directory, error);
-  if (!error) return absl::OkStatus();
-  return absl::Status(absl::ErrnoToStatusCode(error.value()),
-                      absl::StrCat("cannot make the state directory ", directory, ": ", error.message()));
-}
 
 void LogStateChanges(const JobWrite& write) {
   for (const v1::JobEvent& event : write.events) {
@@ -129,6 +120,8 @@ class Daemon::Impl {
   std::string CheckpointRoot() const { return absl::StrCat(config_.state_dir(), "/checkpoints"); }
   std::string ArtifactRoot() const { return absl::StrCat(config_.state_dir(), "/artifacts"); }
   std::string StartRoot() const { return absl::StrCat(config_.state_dir(), "/starts"); }
+  absl::Status OpenFolders();
+  PlanLimits LimitsOfPlans() const;
   absl::Status OpenStore();
   // What jobs read data from.
   std::vector<std::string> AllDataRoots() const;
@@ -145,6 +138,7 @@ class Daemon::Impl {
   std::map<std::string, int64_t> CallsUnderWay() const;
 
   const v1::ServerConfig config_;
+  WorkerUser workers_;
   // Moved from once watched.
   Gpus gpus_;
   // GPUs first.
@@ -194,7 +188,8 @@ Daemon::Impl::~Impl() {
 }
 
 absl::Status Daemon::Impl::Start() {
-  AMPD_RETURN_IF_ERROR(MakeStateDir(config_.state_dir()));
+  LogMissingSandbox();
+  AMPD_RETURN_IF_ERROR(OpenFolders());
   AMPD_RETURN_IF_ERROR(OpenStore());
   AMPD_ASSIGN_OR_RETURN(access_, Access::Open(config_, store_.get()));
   AMPD_RETURN_IF_ERROR(OpenUploads());
@@ -206,6 +201,22 @@ absl::Status Daemon::Impl::Start() {
   WatchDisk();
   WatchForNotice();
   return ServeHttp();
+}
+
+absl::Status Daemon::Impl::OpenFolders() {
+  AMPD_RETURN_IF_ERROR(MakeFolder(config_.state_dir()));
+  AMPD_ASSIGN_OR_RETURN(workers_, FindWorkerUser(config_.worker_user()));
+  std::vector<std::string> folders = {absl::StrCat(config_.state_dir(), "/jobs"), CheckpointRoot(), ArtifactRoot(),
+                                      StartRoot()};
+  if (!config_.mirror_dir().empty()) folders.push_back(config_.mirror_dir());
+  AMPD_RETURN_IF_ERROR(OpenFoldersTo(workers_, config_.state_dir(), folders));
+  return workers_.files.LetReadAllIn(StartRoot());
+}
+
+PlanLimits Daemon::Impl::LimitsOfPlans() const {
+  PlanLimits limits = DefaultPlanLimits();
+  limits.account = workers_.account;
+  return limits;
 }
 
 absl::Status Daemon::Impl::OpenStore() {
@@ -257,12 +268,13 @@ void Daemon::Impl::WatchDisk() {
 
 absl::Status Daemon::Impl::OpenUploads() {
   const auto all = std::make_shared<ByteBudget>(config_.max_uploads_bytes());
-  AMPD_ASSIGN_OR_RETURN(
-      uploads_, UploadStore::Open(absl::StrCat(config_.state_dir(), "/uploads"), {config_.max_upload_bytes(), all}));
+  AMPD_ASSIGN_OR_RETURN(uploads_, UploadStore::Open(absl::StrCat(config_.state_dir(), "/uploads"),
+                                                    {config_.max_upload_bytes(), all}, workers_.files));
   DatasetStore::Options datasets;
   datasets.folder = absl::StrCat(config_.state_dir(), "/datasets");
   datasets.limits.file_bytes = config_.max_upload_bytes();
   datasets.limits.all = all;
+  datasets.workers = workers_.files;
   datasets.log = [](const std::string& text) { Log(Severity::kWarning, text); };
   AMPD_ASSIGN_OR_RETURN(datasets_, DatasetStore::Open(std::move(datasets)));
   return absl::OkStatus();
@@ -288,7 +300,7 @@ void Daemon::Impl::StartTensorBoard() {
 }
 
 absl::Status Daemon::Impl::FindDevices() {
-  gpus_ = FindGpus(config_.nvml_library(), config_.worker());
+  gpus_ = FindGpus(config_.nvml_library(), config_.worker(), LimitsOfPlans());
   devices_ = GpuLedger(gpus_.devices).Devices();
   const int cpu_devices = config_.has_cpu_devices() ? config_.cpu_devices() : (AnyUsable(devices_) ? 0 : 1);
   if (cpu_devices > 0) {
@@ -300,7 +312,9 @@ absl::Status Daemon::Impl::FindDevices() {
 }
 
 absl::Status Daemon::Impl::StartController() {
-  AMPD_ASSIGN_OR_RETURN(launcher_, LocalProcessLauncher::Create(config_.worker(), config_.state_dir()));
+  AMPD_ASSIGN_OR_RETURN(launcher_, LocalProcessLauncher::Create(
+                                       config_.worker(), config_.state_dir(),
+                                       {workers_.account, {CheckpointRoot(), ArtifactRoot(), config_.mirror_dir()}}));
   ControllerOptions options;
   options.devices = devices_;
   AMPD_ASSIGN_OR_RETURN(options.device_models, DeviceModelsWith(config_.device_models()));
@@ -343,9 +357,9 @@ absl::Status Daemon::Impl::ServeWorkers() {
   builder.AddListeningPort(worker_socket_->uri(), grpc::InsecureServerCredentials());
   builder.RegisterService(worker_service_.get());
   worker_server_ = builder.BuildAndStart();
-  if (worker_server_ != nullptr) return absl::OkStatus();
-  return absl::UnavailableError(
-      absl::StrCat("cannot listen on the socket ", config_.state_dir(), "/", kWorkerSocketName));
+  const std::string path = absl::StrCat(config_.state_dir(), "/", kWorkerSocketName);
+  if (worker_server_ == nullptr) return absl::UnavailableError(absl::StrCat("cannot listen on the socket ", path));
+  return workers_.files.LetConnect(path);
 }
 
 absl::Status Daemon::Impl::ServeApi() {
@@ -366,20 +380,23 @@ absl::Status Daemon::Impl::ServeApi() {
   options.submit.uploads = uploads_.get();
   options.submit.datasets = datasets_.get();
   options.submit.devices = devices_;
+  options.submit.workers = workers_.files;
   AMPD_ASSIGN_OR_RETURN(options.submit.device_models, DeviceModelsWith(config_.device_models()));
   options.submit.max_spec_bytes = config_.max_spec_bytes();
   options.submit.max_sweep_bytes = config_.max_sweep_bytes();
   options.submit.plans.files = {config_.worker()};
   options.submit.default_precision_mode = config_.default_precision_mode();
   options.export_scratch_dir = absl::StrCat(config_.state_dir(), "/exports");
-  options.export_runner = [worker = config_.worker()](const v1::ExportRequest& request, const std::string& path,
-                                                      int64_t checkpoint_bytes) {
-    return RunExportProcess(worker, request, path, ExportLimits(checkpoint_bytes));
+  options.export_runner = [worker = config_.worker(), account = workers_.account](
+                              const v1::ExportRequest& request, const std::string& path, int64_t checkpoint_bytes) {
+    ExchangeLimits limits = ExportLimits(checkpoint_bytes);
+    limits.account = account;
+    return RunExportProcess(worker, request, path, limits);
   };
   api_service_ = MakeLimitedTrainingService(
       &call_limits_, std::move(options),
-      [worker = config_.worker()](const v1::PlanRequest& request) {
-        return RunPlanProcess(worker, request, DefaultPlanLimits());
+      [worker = config_.worker(), limits = LimitsOfPlans()](const v1::PlanRequest& request) {
+        return RunPlanProcess(worker, request, limits);
       },
       controller_.get(), log_.get());
 

@@ -8,7 +8,6 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "server/gpu/worker_fit.h"
-#include "server/launch/plan_process.h"
 #include "server/main/log.h"
 #include "server/scheduling/devices.h"
 
@@ -41,7 +40,7 @@ void LogGpu(const v1::Device& device) {
 
 }  // namespace
 
-Gpus FindGpus(const std::string& nvml_library, const std::string& worker) {
+Gpus FindGpus(const std::string& nvml_library, const std::string& worker, const PlanLimits& limits) {
   Gpus gpus;
   if (nvml_library.empty()) return gpus;
   absl::StatusOr<std::unique_ptr<Nvml>> nvml = Nvml::Open(nvml_library);
@@ -55,7 +54,7 @@ Gpus FindGpus(const std::string& nvml_library, const std::string& worker) {
   for (const std::string& problem : problems) Log(Severity::kWarning, problem);
   if (gpus.devices.empty()) return gpus;
   gpus.nvml = *std::move(nvml);
-  const absl::StatusOr<v1::PlanResponse> answer = RunPlanProcess(worker, v1::PlanRequest(), DefaultPlanLimits());
+  const absl::StatusOr<v1::PlanResponse> answer = RunPlanProcess(worker, v1::PlanRequest(), limits);
   const int threads = std::max(1, UsableCores() / static_cast<int>(gpus.devices.size()));
   for (v1::Device& device : gpus.devices) {
     device.set_threads(threads);

@@ -8,6 +8,7 @@
 
 #include "ampd/v1/device.pb.h"
 #include "server/gpu/nvml.h"
+#include "server/launch/plan_process.h"
 
 namespace ampd {
 
@@ -20,7 +21,7 @@ struct Gpus {
 
 // Looks through `nvml_library` ("": none) for GPUs and asks `worker`, the path of ampd-worker, what it can run on.
 // Logs what it finds. A machine without GPUs, or without a library or driver that works, gives none.
-Gpus FindGpus(const std::string& nvml_library, const std::string& worker);
+Gpus FindGpus(const std::string& nvml_library, const std::string& worker, const PlanLimits& limits);
 
 // Whether jobs could run on one of `devices`, now or once a passing condition is over.
 bool AnyUsable(const std::vector<v1::Device>& devices);

@@ -120,7 +120,8 @@ absl::Status DatasetStore::Load() {
   }
   AMPD_ASSIGN_OR_RETURN(const std::vector<std::string> begun, NamesIn(unfinished));
   for (const std::string& name : begun) LoadUnfinished(name);
-  return absl::OkStatus();
+  AMPD_RETURN_IF_ERROR(options_.workers.LetPass(folder()));
+  return options_.workers.LetReadAllIn(folder());
 }
 
 // Only the first line is looked at: there may be many files.
@@ -186,6 +187,7 @@ absl::StatusOr<std::unique_ptr<DatasetStore::Upload>> DatasetStore::Begin(const 
 }
 
 absl::Status DatasetStore::Publish(const std::string& name, const DatasetHeader& header) {
+  AMPD_RETURN_IF_ERROR(options_.workers.LetRead(NewPathOf(name)));
   const MutexLock lock(&mutex_);
   const std::string path = PathOf(name);
   if (renameat2(AT_FDCWD, NewPathOf(name).c_str(), AT_FDCWD, path.c_str(), RENAME_NOREPLACE) != 0) {

@@ -18,6 +18,7 @@
 #include "ampd/v1/training_service.pb.h"
 #include "engine/core/mutex.h"
 #include "server/events/clock.h"
+#include "server/files/file_sharing.h"
 #include "server/service/unfinished_dataset.h"
 
 namespace ampd {
@@ -32,6 +33,8 @@ class DatasetStore {
     const Clock* clock = &SystemClock();
     // Told, in words, what of an earlier daemon's was damaged and is passed over. May be empty.
     std::function<void(const std::string&)> log;
+    // They can read what is whole.
+    FileSharing workers;
   };
 
   // Who sends a dataset. Another that begins to send the same takes over.

@@ -59,7 +59,7 @@ absl::Status HoldFiles(const OpenCheckpoint& checkpoint, const std::string& fold
 }
 
 absl::StatusOr<CheckpointFile> OpenWritten(const std::string& path, const std::string& name) {
-  CheckpointFile file{name, 0, UniqueFd(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC))};
+  CheckpointFile file{name, 0, UniqueFd(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC))};
   struct stat info {};
   if (!file.fd.valid() || fstat(file.fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
     return absl::InternalError(absl::StrCat("exporting the model: the exporter wrote no file: ", strerror(errno)));
@@ -77,6 +77,8 @@ ModelExporter::ModelExporter(Options options, Runner runner)
   fs::remove_all(options_.scratch_dir, ignored);
   fs::create_directories(options_.scratch_dir, ignored);
   fs::permissions(options_.scratch_dir, fs::perms::owner_all, ignored);
+  // Where that fails, the first export tells.
+  options_.workers.LetPass(options_.scratch_dir).IgnoreError();
 }
 
 absl::StatusOr<OpenCheckpoint> ModelExporter::Export(const v1::Job& job, const v1::ExportModelRequest& request) const {
@@ -88,6 +90,10 @@ absl::StatusOr<OpenCheckpoint> ModelExporter::Export(const v1::Job& job, const v
   AMPD_ASSIGN_OR_RETURN(const Scratch scratch, Scratch::Make(options_.scratch_dir));
   const std::string held = absl::StrCat(scratch.path(), "/", chosen.name);
   AMPD_RETURN_IF_ERROR(HoldFiles(chosen, held));
+  const std::string written = absl::StrCat(scratch.path(), "/written");
+  if (mkdir(written.c_str(), 0700) != 0) return FileError("make a folder for the model", errno);
+  AMPD_RETURN_IF_ERROR(options_.workers.LetRead(scratch.path()));
+  AMPD_RETURN_IF_ERROR(options_.workers.Give(written));
   v1::ExportRequest ask;
   *ask.mutable_spec() = job.spec();
   ask.mutable_data_roots()->Assign(options_.data_roots.begin(), options_.data_roots.end());
@@ -96,7 +102,7 @@ absl::StatusOr<OpenCheckpoint> ModelExporter::Export(const v1::Job& job, const v
   *ask.mutable_plan() = job.plan();
   *ask.mutable_request() = request;
   const std::string name = request.form() == Form::ONNX ? "model.onnx" : "model.safetensors";
-  const std::string path = absl::StrCat(scratch.path(), "/", name);
+  const std::string path = absl::StrCat(written, "/", name);
   AMPD_RETURN_IF_ERROR(runner_(ask, path, bytes));
   AMPD_ASSIGN_OR_RETURN(CheckpointFile file, OpenWritten(path, name));
   OpenCheckpoint opened{chosen.name, {}};

@@ -11,6 +11,7 @@
 #include "ampd/v1/job.pb.h"
 #include "ampd/v1/training_service.pb.h"
 #include "ampd/v1/worker_link.pb.h"
+#include "server/files/file_sharing.h"
 #include "server/service/checkpoint_files.h"
 
 namespace ampd {
@@ -26,6 +27,7 @@ class ModelExporter {
     std::vector<std::string> data_roots;
     // Where uploaded files lie; may be empty.
     std::string upload_dir;
+    FileSharing workers;
   };
   // Writes the model to a new file; RunExportProcess in the daemon. `checkpoint_bytes`: of the whole checkpoint.
   using Runner =

@@ -62,7 +62,7 @@ Submitter::Submitter(Options options, Planner planner, Controller* controller)
     : options_(std::move(options)),
       planner_(std::move(planner)),
       controller_(controller),
-      starts_(options_.start_root),
+      starts_(options_.start_root, options_.workers),
       plans_(options_.plans, planner_, &pool_, options_.clock),
       pool_(options_.planners, options_.max_waiting),
       resolvers_(kResolvers, options_.max_submits),

@@ -14,6 +14,7 @@
 #include "proto/spec/device_models.h"
 #include "server/auth/caller.h"
 #include "server/events/clock.h"
+#include "server/files/file_sharing.h"
 #include "server/jobs/controller.h"
 #include "server/jobs/start_folders.h"
 #include "server/service/dataset_store.h"
@@ -57,6 +58,8 @@ class Submitter {
     // See PlanCache.
     PlanCache::Options plans;
     const Clock* clock = &SystemClock();
+    // Let them read what jobs start from.
+    FileSharing workers;
   };
 
   // `controller` outlives this.

@@ -33,7 +33,7 @@ TrainingServiceImpl::TrainingServiceImpl(Options options, Submitter::Planner pla
       log_(log),
       submitter_(options_.submit, std::move(planner), controller),
       exporter_({options_.checkpoint_root, options_.export_scratch_dir, AllDataRoots(options_.submit),
-                 options_.uploads == nullptr ? "" : options_.uploads->folder()},
+                 options_.uploads == nullptr ? "" : options_.uploads->folder(), options_.submit.workers},
                 options_.export_runner),
       readers_(kReaders, kMaxReads),
       writers_(kWriters, kMaxReads),

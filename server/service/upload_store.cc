@@ -27,11 +27,12 @@ constexpr char kCannotKeep[] = "the server cannot keep the file";
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<UploadStore>> UploadStore::Open(const std::string& folder, const Limits& limits) {
+absl::StatusOr<std::unique_ptr<UploadStore>> UploadStore::Open(const std::string& folder, const Limits& limits,
+                                                               FileSharing workers) {
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) return FileError(folder, error.value());
-  std::unique_ptr<UploadStore> store(new UploadStore(folder, limits));
+  std::unique_ptr<UploadStore> store(new UploadStore(folder, limits, workers));
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
     const std::string name = it->path().filename().string();
     std::error_code ignored;
@@ -42,6 +43,8 @@ absl::StatusOr<std::unique_ptr<UploadStore>> UploadStore::Open(const std::string
     }
   }
   if (error) return FileError(folder, error.value());
+  AMPD_RETURN_IF_ERROR(workers.LetPass(folder));
+  AMPD_RETURN_IF_ERROR(workers.LetReadAllIn(folder));
   return store;
 }
 
@@ -109,6 +112,7 @@ absl::StatusOr<int64_t> UploadStore::Upload::Finish() {
         absl::StrCat("sha256: ", checksum_, " was announced, the ", bytes_, " bytes that came have ", found));
   }
   if (fsync(fd_.get()) != 0) return FileError(kCannotKeep, errno);
+  AMPD_RETURN_IF_ERROR(store_->workers_.LetRead(path_));
   AMPD_ASSIGN_OR_RETURN(kept_, store_->Publish(path_, checksum_));
   return bytes_;
 }

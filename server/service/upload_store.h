@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "server/files/byte_budget.h"
+#include "server/files/file_sharing.h"
 #include "server/files/unique_fd.h"
 #include "server/service/sha256.h"
 
@@ -53,8 +54,9 @@ class UploadStore {
   };
 
   // Makes `folder` where it is missing, and removes what an earlier daemon left half-written there. One store owns its
-  // folder.
-  static absl::StatusOr<std::unique_ptr<UploadStore>> Open(const std::string& folder, const Limits& limits);
+  // folder. `workers` can read what is whole.
+  static absl::StatusOr<std::unique_ptr<UploadStore>> Open(const std::string& folder, const Limits& limits,
+                                                           FileSharing workers = {});
 
   const std::string& folder() const { return folder_; }
 
@@ -66,7 +68,8 @@ class UploadStore {
   absl::StatusOr<std::unique_ptr<Upload>> Begin(const std::string& checksum);
 
  private:
-  UploadStore(std::string folder, const Limits& limits) : folder_(std::move(folder)), limits_(limits) {}
+  UploadStore(std::string folder, const Limits& limits, FileSharing workers)
+      : folder_(std::move(folder)), limits_(limits), workers_(workers) {}
   std::string PathOf(const std::string& checksum) const;
   absl::Status Reserve(int64_t file_bytes, int64_t more);
   // False: the same file is there by now.
@@ -74,6 +77,7 @@ class UploadStore {
 
   const std::string folder_;
   const Limits limits_;
+  const FileSharing workers_;
 };
 
 }  // namespace ampd

@@ -2,26 +2,27 @@
 // (--export). Started by ampd; see
 // server/launch/worker_contract.h for its command line, environment and exit codes.
 #include <signal.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
+#include <string.h>
 #include <sys/signalfd.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
+#include <filesystem>
 #include <functional>
 #include <iostream>
 #include <iterator>
 #include <new>
 #include <string>
 
+#include "engine/core/status.h"
 #include "engine/train/trainer.h"
 #include "proto/spec/resolve.h"
+#include "server/launch/process.h"
 #include "server/launch/socket_address.h"
 #include "server/launch/worker_contract.h"
+#include "server/worker/confinement.h"
 #include "server/worker/export_mode.h"
 #include "server/worker/plan_mode.h"
 #include "server/worker/worker.h"
@@ -34,6 +35,8 @@ struct CommandLine {
   std::string export_path;
   std::string socket_dir;
   std::string work_dir;
+  std::string run_as;
+  std::string limits;
   WorkerIdentity identity;
 };
 
@@ -43,16 +46,18 @@ void OnOutOfMemory() {
   _exit(kWorkerOutOfMemory);
 }
 
-// A worker handles files and models of strangers: it gains no privileges, dumps no core, and is what the kernel ends
-// first when memory runs out.
-void Confine() {
-  prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-  const rlimit none{0, 0};
-  setrlimit(RLIMIT_CORE, &none);
-  umask(077);
-  signal(SIGPIPE, SIG_IGN);
-  std::ofstream("/proc/self/oom_score_adj") << 500;
-  std::set_new_handler(OnOutOfMemory);
+int Refuse(const absl::Status& status) {
+  std::cerr << "ampd-worker: " << status.message() << '\n';
+  return kWorkerUsage;
+}
+
+// A worker handles files and models of strangers.
+absl::Status GiveUp(const CommandLine& line) {
+  AMPD_RETURN_IF_ERROR(LimitThisProcess(line.limits));
+  if (!line.run_as.empty()) AMPD_RETURN_IF_ERROR(RunAs(line.run_as));
+  if (line.plan) return EnterSandbox("");
+  if (line.export_path.empty()) return absl::OkStatus();
+  return EnterSandbox(std::filesystem::path(line.export_path).parent_path().string());
 }
 
 int BlockStopSignals() {
@@ -72,6 +77,9 @@ void Describe(CLI::App& app, CommandLine& line) {
   app.add_option("--socket-dir", line.socket_dir, "folder of the daemon's socket");
   app.add_option("--work-dir", line.work_dir, "folder for spooled events");
   app.add_option("--job", line.identity.job_id, "job id");
+  app.add_option("--run-as", line.run_as, "uid:gid:group,group: the user to become");
+  app.add_option("--limits", line.limits,
+                 "cpu=SECONDS,as=BYTES,data=BYTES,nofile=N,nproc=N,fsize=BYTES: what it may use");
   app.add_option("--attempt", line.identity.attempt, "attempt, from 1");
 }
 
@@ -79,10 +87,7 @@ void Describe(CLI::App& app, CommandLine& line) {
 int Answer(const std::function<absl::StatusOr<std::string>(absl::string_view)>& answer) {
   const std::string request((std::istreambuf_iterator<char>(std::cin)), std::istreambuf_iterator<char>());
   const absl::StatusOr<std::string> response = answer(request);
-  if (!response.ok()) {
-    std::cerr << "ampd-worker: " << response.status().message() << '\n';
-    return kWorkerUsage;
-  }
+  if (!response.ok()) return Refuse(response.status());
   std::cout << *response << std::flush;
   return std::cout.good() ? kWorkerReported : kWorkerUsage;
 }
@@ -92,7 +97,7 @@ int Export(const std::string& path) {
 }
 
 int Train(CommandLine line) {
-  const char* token = getenv(kWorkerTokenVariable);
+  char* token = getenv(kWorkerTokenVariable);
   if (token == nullptr || line.socket_dir.empty() || line.work_dir.empty() || line.identity.job_id.empty() ||
       line.identity.attempt == 0) {
     std::cerr << "ampd-worker: needs --socket-dir, --work-dir, --job, --attempt and " << kWorkerTokenVariable
@@ -101,12 +106,11 @@ int Train(CommandLine line) {
   }
   line.identity.credential = token;
   line.identity.pid = getpid();
+  // Else /proc/PID/environ would go on telling it.
+  explicit_bzero(token, strlen(token));
   unsetenv(kWorkerTokenVariable);
   const auto address = SocketAddress::Open(line.socket_dir, kWorkerSocketName);
-  if (!address.ok()) {
-    std::cerr << "ampd-worker: " << address.status().message() << '\n';
-    return kWorkerUsage;
-  }
+  if (!address.ok()) return Refuse(address.status());
   WorkerOptions options;
   options.daemon_uri = address->uri();
   options.work_dir = line.work_dir;
@@ -124,7 +128,9 @@ int Train(CommandLine line) {
 }  // namespace ampd
 
 int main(int argc, char** argv) {
-  ampd::Confine();
+  if (const absl::Status status = ampd::Confine(); !status.ok()) return ampd::Refuse(status);
+  signal(SIGPIPE, SIG_IGN);
+  std::set_new_handler(ampd::OnOutOfMemory);
   CLI::App app("Trains one job for ampd.", "ampd-worker");
   ampd::CommandLine line;
   ampd::Describe(app, line);
@@ -133,6 +139,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : static_cast<int>(ampd::kWorkerUsage);
   }
+  if (const absl::Status status = ampd::GiveUp(line); !status.ok()) return ampd::Refuse(status);
   if (line.plan) return ampd::Answer(ampd::PlanFromBytes);
   if (!line.export_path.empty()) return ampd::Export(line.export_path);
   return ampd::Train(std::move(line));

@@ -1,11 +1,14 @@
 #include "server/worker/plan_mode.h"
 
+#include <string>
 #include <vector>
 
 #include "ampd/v1/worker_link.pb.h"
+#include "engine/core/status.h"
 #include "engine/train/trainer.h"
 #include "engine/train/worker_build.h"
 #include "proto/spec/resolve.h"
+#include "server/worker/confinement.h"
 
 namespace ampd {
 namespace {
@@ -35,6 +38,9 @@ absl::StatusOr<std::string> PlanFromBytes(absl::string_view bytes) {
   if (!request.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
     return absl::InvalidArgumentError("stdin is not a PlanRequest");
   }
+  std::vector<std::string> paths = DataFolders(request.data_roots());
+  paths.insert(paths.end(), {request.upload_dir(), request.start_checkpoint_dir()});
+  AMPD_RETURN_IF_ERROR(ReadOnlyBeneath(paths));
   v1::PlanResponse response;
   if (request.has_spec()) response = Plan(request);
   *response.mutable_build() = train::ThisBuild();

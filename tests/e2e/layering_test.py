@@ -35,7 +35,8 @@ ALLOWED = {
     "engine/models": OPS | MESSAGES | {"engine/autodiff", "engine/passes", "engine/models"},
     "engine/train": {"engine"} | MESSAGES,
     "server/files": FILES,
-    "server/config": STATUS | MESSAGES | {"server/config"},
+    # Of launching, which users there are that workers can be.
+    "server/config": STATUS | MESSAGES | {"server/config", "server/launch/worker_account.h"},
     "server/store": STORE,
     "server/events": EVENTS,
     "server/scheduling": STATUS | MESSAGES | {"server/scheduling"},

@@ -192,6 +192,12 @@ TEST_F(Config, WhatAccessNeedsIsNamed) {
   ExpectRefused(Load({}, {}, "audit_log_bytes: 0\n"), "audit_log_bytes");
 }
 
+TEST_F(Config, WorkersCanBeAnotherUserAndNotRoot) {
+  ExpectRefused(Load({}, {}, "worker_user: no-such-user\n"), "worker_user: no user of this machine is called");
+  ExpectRefused(Load({}, {}, "worker_user: root\n"), "worker_user: \"root\" is root");
+  ExpectRefused(Load({}, {}, "worker_user: 0\n"), "worker_user");
+}
+
 TEST_F(Config, NamesEverythingThatIsWrong) {
   const auto loaded = Load({"--listen", "nonsense", "--cpu-devices", "-1", "--data-root", "/no/such/folder"},
                            {{"AMPD_WORKER", "/no/such/worker"}}, "heartbeat_timeout_seconds: 0\n");

@@ -1,6 +1,7 @@
 #include "server/launch/local_process.h"
 
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/launch/sanitized.h"
 #include "server/launch/worker_contract.h"
 
 namespace ampd {
@@ -73,6 +75,22 @@ TEST_F(LocalProcess, TheWorkerSeesItsGpusAlone) {
     ASSERT_TRUE(launcher->Launch({"job", 1, "token", gpus}).ok());
     ended.get_future().wait();
     EXPECT_THAT(LogOf(1), HasSubstr(absl::StrCat("sees ", absl::StrJoin(gpus, ","), ".\n")));
+  }
+}
+
+TEST_F(LocalProcess, WorkersAreLimited) {
+  for (const std::vector<std::string>& gpus : {std::vector<std::string>{}, {"GPU-1"}}) {
+    auto launcher = WithWorker("ulimit -n; ulimit -c; ulimit -p; ulimit -d");
+    std::promise<WorkerExit> ended;
+    launcher->SetExitHandler([&](const WorkerProcess&, const WorkerExit& e) { ended.set_value(e); });
+    ASSERT_TRUE(launcher->Launch({"job", 1, "token", gpus}).ok());
+    ended.get_future().wait();
+    const bool unlimited = kSanitized || !gpus.empty();
+    rlimit processes{};
+    getrlimit(RLIMIT_NPROC, &processes);
+    const long kib = sysconf(_SC_PHYS_PAGES) * (sysconf(_SC_PAGESIZE) / 1024);
+    EXPECT_EQ(LogOf(1), absl::StrCat("4096\n0\n", std::min<rlim_t>(32768, processes.rlim_max), "\n",
+                                     unlimited ? "unlimited" : absl::StrCat(kib), "\n"));
   }
 }
 

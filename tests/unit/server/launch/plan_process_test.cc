@@ -86,6 +86,14 @@ TEST(PlanProcess, BoundsProcessorTimeAndMemory) {
   EXPECT_FALSE(Plan("cat >/dev/null; x=$(head -c 100000000 /dev/zero | tr '\\0' x); echo $x", limits).ok());
 }
 
+TEST(PlanProcess, APlannerWritesNoFile) {
+  const std::string path = absl::StrCat(testing::TempDir(), "/written_by_planner_", getpid());
+  ExpectFailure(Plan("echo x > " + path + " || exit 3"), absl::StatusCode::kInternal, "");
+  std::ifstream file(path);
+  EXPECT_EQ(file.peek(), std::ifstream::traits_type::eof());
+  unlink(path.c_str());
+}
+
 TEST(PlanProcess, TellsOfAMissingWorker) {
   ExpectFailure(RunPlanProcess("/no/such/worker", v1::PlanRequest(), {}), absl::StatusCode::kUnavailable,
                 "/no/such/worker");

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/launch/exit_watcher.h"
@@ -19,17 +20,19 @@ namespace ampd {
 namespace {
 
 using ::testing::Contains;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
 // Runs a shell script to its end and returns what it printed.
-std::string Output(const std::string& script, std::vector<std::string> environment = {}, uint64_t cpu_seconds = 0) {
+std::string Output(const std::string& script, std::vector<std::string> environment = {},
+                   const ProcessLimits& limits = {}) {
   int fds[2];
   EXPECT_EQ(pipe2(fds, O_CLOEXEC), 0);
   SpawnOptions options{.argv = {"/bin/sh", "-c", script}, .environment = std::move(environment)};
   options.stdout_fd = fds[1];
-  options.cpu_seconds = cpu_seconds;
+  options.limits = limits;
   auto process = Spawn(options);
   EXPECT_TRUE(process.ok()) << process.status();
   close(fds[1]);
@@ -66,6 +69,35 @@ TEST(Spawn, ChildInheritsNoDescriptorNoMaskAndDumpsNoCore) {
   EXPECT_EQ(Output("ulimit -c"), "0\n");
   pthread_sigmask(SIG_UNBLOCK, &blocked, nullptr);
   close(leaky);
+}
+
+TEST(Spawn, LimitsTheChildAndNotThisProcess) {
+  const ProcessLimits limits{.cpu_seconds = 77,
+                             .address_space_bytes = uint64_t{3} << 30,
+                             .data_bytes = uint64_t{2} << 30,
+                             .open_files = 123,
+                             .processes = 4321,
+                             .file_bytes = 4096};
+  const std::string text = Output("cat /proc/self/limits", {}, limits);
+  for (const char* line : {"Max cpu time +77 +77 ", "Max address space +3221225472 +3221225472 ",
+                           "Max data size +2147483648 +2147483648 ", "Max open files +123 +123 ",
+                           "Max processes +4321 +4321 ", "Max file size +4096 +4096 ", "Max core file size +0 +0 "}) {
+    EXPECT_THAT(text, ContainsRegex(line));
+  }
+  rlimit own{};
+  getrlimit(RLIMIT_NOFILE, &own);
+  EXPECT_GT(own.rlim_cur, 123u);
+  // Nothing is raised.
+  EXPECT_THAT(Output("cat /proc/self/limits", {}, {.open_files = UINT64_MAX / 2}),
+              ContainsRegex(absl::StrCat("Max open files +", own.rlim_max, " +", own.rlim_max, " ")));
+}
+
+TEST(Spawn, AChildThatMayWriteNoFileWritesNone) {
+  const std::string path = absl::StrCat(testing::TempDir(), "/spawn_test_", getpid());
+  EXPECT_THAT(Output("echo told; (echo written > " + path + ") 2>/dev/null; wc -c < " + path, {"PATH=/usr/bin:/bin"},
+                     {.file_bytes = 0}),
+              ContainsRegex("told\n0\n"));
+  unlink(path.c_str());
 }
 
 TEST(Spawn, SaysWhenThereIsNoProgram) {
@@ -113,6 +145,62 @@ TEST(ScrubbedEnvironment, KeepsLittle) {
   EXPECT_THAT(environment, Contains("OMP_NUM_THREADS=3"));
   EXPECT_THAT(environment, Contains(StartsWith("PATH=")));
   EXPECT_THAT(environment, Not(Contains(HasSubstr("SECRET"))));
+}
+
+TEST(LimitThisProcess, DoesWhatTheTextSays) {
+  const ProcessLimits limits{.cpu_seconds = 7000,
+                             .address_space_bytes = uint64_t{1} << 40,
+                             .data_bytes = uint64_t{1} << 39,
+                             .open_files = 123,
+                             .processes = 4321,
+                             .file_bytes = 4096};
+  const std::string text = LimitsText(limits);
+  EXPECT_EQ(text, "cpu=7000,as=1099511627776,data=549755813888,nofile=123,nproc=4321,fsize=4096");
+  EXPECT_EQ(LimitsText({}), "");
+  const pid_t pid = fork();
+  if (pid == 0) {
+    // The second asks for more, and is given no more.
+    if (!LimitThisProcess(text).ok() || !LimitThisProcess("nofile=200").ok()) _exit(1);
+    rlimit files{}, size{}, cpu{};
+    getrlimit(RLIMIT_NOFILE, &files);
+    getrlimit(RLIMIT_FSIZE, &size);
+    getrlimit(RLIMIT_CPU, &cpu);
+    _exit(files.rlim_max == 123 && files.rlim_cur == 123 && size.rlim_max == 4096 && cpu.rlim_cur == 7000 ? 0 : 2);
+  }
+  int status = 0;
+  waitpid(pid, &status, 0);
+  EXPECT_EQ(status, 0);
+  for (const char* wrong : {"cpu", "cpu=", "cpu=x", "cpu=-1", "stack=1", "cpu=1=2", "=1"}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(LimitThisProcess(wrong))) << wrong;
+  }
+}
+
+TEST(RunAsAccount, TellsTheWorkerAndGivesItAHomeOfItsOwn) {
+  SpawnOptions options{.argv = {"worker", "--plan"}, .environment = {"HOME=/root", "HOMEY=1"}};
+  RunAsAccount(std::nullopt, &options);
+  EXPECT_EQ(options.argv.size(), 2u);
+  EXPECT_FALSE(options.limits_itself);
+  options.limits = {.cpu_seconds = 7, .file_bytes = 0};
+  RunAsAccount(WorkerAccount{12, 34, {34, 56}, "/home/worker"}, &options);
+  EXPECT_THAT(options.argv,
+              testing::ElementsAre("worker", "--plan", "--run-as", "12:34:34,56", "--limits", "cpu=7,fsize=0"));
+  EXPECT_TRUE(options.limits_itself);
+  EXPECT_THAT(options.environment, testing::ElementsAre("HOMEY=1", "HOME=/home/worker"));
+}
+
+TEST(ScrubbedEnvironment, IsAListOfWhatIsKnownWithoutSecrets) {
+  for (const char* name : {"CUDA_CACHE_PATH", "NVIDIA_TF32_OVERRIDE", "NCCL_DEBUG", "DNNL_VERBOSE", "LC_TIME", "TMPDIR",
+                           "LD_LIBRARY_PATH"}) {
+    setenv(name, "kept", 1);
+    EXPECT_THAT(ScrubbedEnvironment(), Contains(absl::StrCat(name, "=kept")));
+    unsetenv(name);
+  }
+  for (const char* name : {"AMPD_TOKEN", "AWS_SECRET_ACCESS_KEY", "LD_PRELOAD", "NVIDIA_API_KEY", "NCCL_Password",
+                           "CUDA_TOKEN", "CUDA_VISIBLE_DEVICES", "GITHUB_PAT", "PATHS", "http_proxy"}) {
+    setenv(name, "told", 1);
+    EXPECT_THAT(ScrubbedEnvironment(), Not(Contains(HasSubstr("told")))) << name;
+    unsetenv(name);
+  }
 }
 
 TEST(ExitWatcher, TellsOfChildren) {
