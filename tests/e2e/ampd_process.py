@@ -110,8 +110,8 @@ class Daemon:
 
     # Processes
 
-    def spawn(self):
-        """Starts the process and does not wait for it."""
+    def command(self):
+        """The daemon's command line; writes its configuration."""
         config_path = os.path.join(self.folder, "ampd.yaml")
         with open(config_path, "w") as file:
             json.dump(self.config, file)
@@ -121,8 +121,12 @@ class Daemon:
             command += ["--cpu-devices", str(self.cpu_devices)]
         for root in self.data_roots:
             command += ["--data-root", root]
+        return command
+
+    def spawn(self):
+        """Starts the process and does not wait for it."""
         with open(self.log_path, "a") as log:
-            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log,
+            self.process = subprocess.Popen(self.command(), stdout=subprocess.PIPE, stderr=log,
                                             env=dict(os.environ, **self.environment))
 
     def start(self):
