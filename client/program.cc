@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "client/commands/command.h"
 #include "client/exit_code.h"
@@ -89,6 +90,10 @@ int RunProgram(int argc, const char* const* argv, std::ostream* out, std::ostrea
   context.out = out;
   context.err = err;
   context.terminal = terminal;
+  // Once, however many connections a verb opens.
+  context.server.warn = [err, warned = false](const std::string& text) mutable {
+    if (!std::exchange(warned, true)) *err << "ampctl: warning: " << text << std::endl;
+  };
   CLI::App app("Submits training jobs to ampd, watches them and fetches their checkpoints.", "ampctl");
   app.require_subcommand(1);
   app.fallthrough();

@@ -2,6 +2,7 @@
 
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/support/client_interceptor.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <fstream>
@@ -76,6 +77,12 @@ absl::StatusOr<std::string> CheckToken(const std::string& source, const std::str
   return absl::InvalidArgumentError(absl::StrCat(source, " holds no token"));
 }
 
+void WarnIfOpen(const Server& server, const std::string& file) {
+  struct stat info {};
+  if (!server.warn || stat(file.c_str(), &info) != 0 || !S_ISREG(info.st_mode) || (info.st_mode & 077) == 0) return;
+  server.warn(absl::StrCat("others may read the token in ", file, ": chmod 600 ", file));
+}
+
 // Empty: none.
 absl::StatusOr<std::string> FindToken(const Server& server) {
   const bool other = server.token_file.empty() && (!server.token || server.token->empty());
@@ -85,6 +92,7 @@ absl::StatusOr<std::string> FindToken(const Server& server) {
   const char* source = other ? "AMPD_TOKEN_FILE" : "--token-file";
   const absl::StatusOr<std::string> text = ReadFile(source, file);
   if (!text.ok()) return text;
+  WarnIfOpen(server, file);
   return CheckToken(absl::StrCat(source, ": ", file), *text);
 }
 

@@ -4,6 +4,7 @@
 
 #include <grpcpp/channel.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,6 +33,8 @@ struct Server {
   std::optional<std::string> other_token_file;
   // Show the token in plain text to another machine too.
   bool insecure = false;
+  // Told, in words, what is better changed, such as a token's file that others may read. May be empty.
+  std::function<void(const std::string&)> warn;
 };
 
 // Dials lazily. INVALID_ARGUMENT for an address, a file or a token that cannot be used, naming the option; a token that

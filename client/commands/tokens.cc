@@ -1,3 +1,8 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <map>
 #include <memory>
@@ -26,6 +31,45 @@ struct CreateOptions {
   std::string user;
   std::string role;
   std::optional<std::string> lifetime;
+  std::optional<std::string> out;
+};
+
+// A new file that its user alone may read; gone with this object unless something was kept in it.
+class SecretFile {
+ public:
+  explicit SecretFile(std::string path)
+      : path_(std::move(path)),
+        fd_(open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600)),
+        error_(errno) {}
+  ~SecretFile() {
+    if (fd_ < 0) return;
+    close(fd_);
+    if (!kept_) unlink(path_.c_str());
+  }
+  SecretFile(const SecretFile&) = delete;
+  SecretFile& operator=(const SecretFile&) = delete;
+
+  absl::Status status() const { return fd_ >= 0 ? absl::OkStatus() : Error(error_); }
+  // On disk when this returns.
+  absl::Status Keep(const std::string& secret) {
+    const std::string line = secret + "\n";
+    for (size_t at = 0; at < line.size();) {
+      const ssize_t n = write(fd_, line.data() + at, line.size() - at);
+      if (n < 0 && errno != EINTR) return Error(errno);
+      if (n > 0) at += static_cast<size_t>(n);
+    }
+    if (fsync(fd_) != 0) return Error(errno);
+    kept_ = true;
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status Error(int error) const { return absl::InvalidArgumentError("--out: " + path_ + ": " + strerror(error)); }
+
+  const std::string path_;
+  const int fd_;
+  const int error_;
+  bool kept_ = false;
 };
 
 std::string TimeText(bool set, const google::protobuf::Timestamp& time) {
@@ -57,26 +101,42 @@ absl::StatusOr<int64_t> ParseLifetime(const std::string& text) {
                                     "' is no time of at least a second, such as 90d, 12h or 30m");
 }
 
-int RunCreate(const CreateOptions& options, const CommandContext& context) {
+absl::StatusOr<v1::CreateTokenResponse> Create(const CreateOptions& options, const CommandContext& context) {
   v1::CreateTokenRequest request;
   request.set_user(options.user);
   request.set_role(kRoles.at(CLI::detail::to_lower(options.role)));
   if (options.lifetime) {
     const absl::StatusOr<int64_t> seconds = ParseLifetime(*options.lifetime);
-    if (!seconds.ok()) return Fail(context, seconds.status());
+    if (!seconds.ok()) return seconds.status();
     request.set_lifetime_seconds(*seconds);
   }
   absl::StatusOr<std::unique_ptr<Connection>> connection = Connection::Open(context.server);
-  if (!connection.ok()) return Fail(context, connection.status());
-  const absl::StatusOr<v1::CreateTokenResponse> response = (*connection)->CreateToken(request);
+  if (!connection.ok()) return connection.status();
+  return (*connection)->CreateToken(request);
+}
+
+int RunCreate(const CreateOptions& options, const CommandContext& context) {
+  std::optional<SecretFile> file;
+  if (options.out) file.emplace(*options.out);
+  // First: a token whose secret cannot be kept is not made.
+  if (file && !file->status().ok()) return Fail(context, file->status());
+  absl::StatusOr<v1::CreateTokenResponse> response = Create(options, context);
   if (!response.ok()) return Fail(context, response.status());
+  if (file) {
+    if (const absl::Status kept = file->Keep(response->secret()); !kept.ok()) {
+      *context.err << "its secret is lost: ampctl tokens revoke " << Clean(response->token().id()) << std::endl;
+      return Fail(context, kept);
+    }
+    response->clear_secret();
+  }
   if (context.format != Format::kTable) {
     PrintMessage(*response, context.format, *context.out);
     return kExitSucceeded;
   }
-  // The secret alone, so that it can be sent into a file.
-  *context.err << "token " << Describe(response->token()) << "; its secret is not shown again" << std::endl;
-  *context.out << Clean(response->secret()) << std::endl;
+  *context.err << "token " << Describe(response->token()) << "; its secret is "
+               << (file ? "in " + *options.out : "not shown again") << std::endl;
+  // Alone, so that it can be piped.
+  if (!file) *context.out << Clean(response->secret()) << std::endl;
   return kExitSucceeded;
 }
 
@@ -116,14 +176,17 @@ int RunList(const CommandContext& context) {
 }
 
 void AddCreate(CLI::App* tokens, CommandContext* context) {
-  CLI::App* verb = tokens->add_subcommand("create", "Make a token; its secret goes to standard output, once");
+  CLI::App* verb = tokens->add_subcommand("create", "Make a token; its secret is told once");
   auto options = std::make_shared<CreateOptions>();
   verb->add_option("--user", options->user, "Whose jobs they are that it submits")->required();
   verb->add_option("--role", options->role, "viewer, submitter or admin")
       ->required()
       ->check(CLI::IsMember({"viewer", "submitter", "admin"}, CLI::ignore_case));
   verb->add_option("--lifetime", options->lifetime, "Until it expires, as 12h or 90d; default: it does not");
-  verb->footer("Example:\n  ampctl tokens create --user ann --role submitter --lifetime 90d > ann.token");
+  verb->add_option("--out", options->out,
+                   "A new file for the secret, which you alone may read; default: standard output")
+      ->type_name("FILE");
+  verb->footer("Example:\n  ampctl tokens create --user ann --role submitter --lifetime 90d --out ann.token");
   verb->callback([options, context] { context->exit_code = RunCreate(*options, *context); });
 }
 
@@ -135,13 +198,13 @@ void AddTokens(CLI::App* app, CommandContext* context) {
   AddCreate(verb, context);
   CLI::App* revoke = verb->add_subcommand("revoke", "Nobody gets in by the token any more; its streams end");
   auto id = std::make_shared<std::string>();
-  revoke->add_option("TOKEN", *id, "Its id, as `ampctl tokens list` shows it")->required();
+  revoke->add_option("TOKEN", *id, "Its id, as `ampctl tokens list` shows it, or a leaked secret")->required();
   revoke->footer("Example:\n  ampctl tokens revoke 01m7z2rv60wygv8y37snyrexb9");
   revoke->callback([id, context] { context->exit_code = RunRevoke(*id, *context); });
   CLI::App* list = verb->add_subcommand("list", "All tokens, without their secrets");
   list->footer("Example:\n  ampctl tokens list");
   list->callback([context] { context->exit_code = RunList(*context); });
-  verb->footer("Example:\n  ampctl tokens create --user ann --role submitter > ann.token");
+  verb->footer("Example:\n  ampctl tokens create --user ann --role submitter --out ann.token");
 }
 
 }  // namespace ampd::client

@@ -5,33 +5,68 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "engine/core/status.h"
 #include "proto/spec/text.h"
+#include "server/auth/peer.h"
 #include "server/files/files.h"
 
 namespace ampd {
 namespace {
 
 constexpr size_t kMaxResourceBytes = 200;
+constexpr int kStrangersLinesPerSecond = 10;
+// Of one second; the others share one entry.
+constexpr size_t kMaxAddresses = 1000;
+constexpr absl::Duration kTellLeftOutEvery = absl::Minutes(1);
+constexpr int64_t kLeftOutLineBytes = 256;
+constexpr char kSecretPrefix[] = "ampd_";
+// Shorter ones are names.
+constexpr size_t kMinSecretDigits = 8;
 
 void AddField(absl::string_view name, absl::string_view value, std::string* line) {
   if (!value.empty()) absl::StrAppend(line, ",\"", name, "\":", QuoteJson(value));
 }
 
+// Secrets are pasted where names belong. What may be one, or a part of one, is cut.
+std::string WithoutSecrets(absl::string_view text) {
+  std::string safe;
+  for (size_t at; (at = text.find(kSecretPrefix)) != absl::string_view::npos;) {
+    const size_t digits = at + sizeof(kSecretPrefix) - 1;
+    size_t end = digits;
+    while (end < text.size() && absl::ascii_isxdigit(text[end])) ++end;
+    absl::StrAppend(&safe, text.substr(0, digits),
+                    end - digits < kMinSecretDigits ? text.substr(digits, end - digits) : "...");
+    text.remove_prefix(end);
+  }
+  return absl::StrCat(safe, text);
+}
+
+std::string BeginLine(absl::Time time) {
+  return absl::StrCat(R"({"time":")", absl::FormatTime("%Y-%m-%d%ET%H:%M:%E3SZ", time, absl::UTCTimeZone()), "\"");
+}
+
 }  // namespace
 
+std::string FormatLeftOutLine(absl::Time time, absl::string_view peer, int64_t calls) {
+  std::string line = BeginLine(time);
+  AddField("peer", peer, &line);
+  AddField("code", "UNAUTHENTICATED", &line);
+  return absl::StrCat(line, ",\"left_out\":", calls, "}");
+}
+
 std::string FormatAuditLine(const AuditRecord& record) {
-  std::string line =
-      absl::StrCat(R"({"time":")", absl::FormatTime("%Y-%m-%d%ET%H:%M:%E3SZ", record.time, absl::UTCTimeZone()), "\"");
+  std::string line = BeginLine(record.time);
   AddField("user", record.caller.user, &line);
   AddField("token", record.caller.token_id, &line);
   if (record.caller.role != v1::ROLE_UNSPECIFIED) AddField("role", v1::Role_Name(record.caller.role), &line);
   AddField("peer", record.peer, &line);
   AddField("method", record.method, &line);
-  AddField("resource", record.resource.substr(0, kMaxResourceBytes), &line);
+  AddField("resource", WithoutSecrets(record.resource).substr(0, kMaxResourceBytes), &line);
   AddField("made", record.made, &line);
   AddField("code", record.code, &line);
   return absl::StrCat(line, "}");
@@ -53,6 +88,7 @@ absl::Status AuditLog::OpenFile() {
   device_ = info.st_dev;
   inode_ = info.st_ino;
   bytes_ = info.st_size;
+  strangers_bytes_ = 0;
   return absl::OkStatus();
 }
 
@@ -77,19 +113,68 @@ absl::Status AuditLog::Append(absl::string_view line) {
   return absl::OkStatus();
 }
 
+void AuditLog::Put(absl::string_view line, std::string* news) {
+  const absl::Status status = Append(absl::StrCat(line, "\n"));
+  if (!status.ok() && lost_++ == 0) {
+    *news = absl::StrCat("calls are missing in the audit log from now on: ", status.message());
+  } else if (status.ok() && lost_ > 0) {
+    *news = absl::StrCat("the audit log is written again; it misses ", std::exchange(lost_, 0), " calls");
+  }
+}
+
+bool AuditLog::TakeLine(const std::string& address, absl::Time now) {
+  const auto over = [now](const Second& second) {
+    return now < second.begin || now - second.begin >= absl::Seconds(1);
+  };
+  if (seconds_.size() >= kMaxAddresses && !seconds_.contains(address)) {
+    std::erase_if(seconds_, [&](const auto& entry) { return over(entry.second); });
+  }
+  const bool crowd = seconds_.size() >= kMaxAddresses && !seconds_.contains(address);
+  Second& second = seconds_[crowd ? "" : address];
+  if (over(second)) second = {now, 0};
+  return ++second.lines <= kStrangersLinesPerSecond;
+}
+
+bool AuditLog::TakeStranger(const AuditRecord& record, int64_t bytes) {
+  const std::string address = PeerAddress(record.peer);
+  const bool room = strangers_bytes_ + bytes <= options_.max_bytes / 4 && bytes_ + bytes <= options_.max_bytes;
+  if (TakeLine(address, record.time) && room) {
+    strangers_bytes_ += bytes;
+    return true;
+  }
+  if (left_out_.calls++ == 0) left_out_.address = address;
+  left_out_.several = left_out_.several || left_out_.address != address;
+  return false;
+}
+
+void AuditLog::TellLeftOut(absl::Time now, std::string* news) {
+  if (left_out_.calls == 0) return;
+  told_left_out_ = now;
+  Put(FormatLeftOutLine(now, left_out_.several ? "" : left_out_.address, left_out_.calls), news);
+  left_out_ = {};
+}
+
 void AuditLog::Write(const AuditRecord& record) {
-  const std::string line = absl::StrCat(FormatAuditLine(record), "\n");
+  const std::string line = FormatAuditLine(record);
+  const bool is_stranger = record.caller.role == v1::ROLE_UNSPECIFIED;
   std::string news;
   {
     const MutexLock lock(&mutex_);
-    const absl::Status status = Append(line);
-    if (!status.ok() && lost_++ == 0) {
-      news = absl::StrCat("calls are missing in the audit log from now on: ", status.message());
-    } else if (status.ok() && lost_ > 0) {
-      news = absl::StrCat("the audit log is written again; it misses ", std::exchange(lost_, 0), " calls");
+    const bool tell = left_out_.calls > 0 && record.time - told_left_out_ >= kTellLeftOutEvery;
+    const int64_t bytes = static_cast<int64_t>(line.size()) + 1 + (tell ? kLeftOutLineBytes : 0);
+    if (!is_stranger || TakeStranger(record, bytes)) {
+      if (tell) TellLeftOut(record.time, &news);
+      Put(line, &news);
     }
   }
   if (!news.empty() && options_.log) options_.log(news);
+}
+
+// How many there were since the last line is not to be lost.
+AuditLog::~AuditLog() {
+  const MutexLock lock(&mutex_);
+  std::string news;
+  TellLeftOut(absl::Now(), &news);
 }
 
 }  // namespace ampd

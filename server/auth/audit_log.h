@@ -6,8 +6,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -21,15 +23,16 @@ namespace ampd {
 
 // No secret and nothing of the call's body but a name.
 struct AuditRecord {
-  // When the call ended.
+  // When the call was answered, or else ended.
   absl::Time time;
-  // Without user where nobody could be made out.
+  // Without role where nobody could be made out.
   Caller caller;
   // As gRPC writes it: "ipv4:127.0.0.1:1234".
   std::string peer;
   // "CancelJob".
   std::string method;
-  // What was changed, as the client named it; at most the first 200 bytes are written. Empty: nothing.
+  // What was changed, as the client named it; at most the first 200 bytes are written, and nothing of a secret. Empty:
+  // nothing.
   std::string resource;
   // The id of what came of it. Empty: nothing.
   std::string made;
@@ -41,7 +44,15 @@ struct AuditRecord {
 // what is empty is left out. Without the line's end.
 std::string FormatAuditLine(const AuditRecord& record);
 
+// {"time":...,"peer":...,"code":"UNAUTHENTICATED","left_out":1234}: calls of nobody that have no lines of their own,
+// since the last such line. `peer` without its port; empty: several. Without the line's end.
+std::string FormatLeftOutLine(absl::Time time, absl::string_view peer, int64_t calls);
+
 // Thread safe. A line is one write; none is synced: a power cut may cost the last ones.
+//
+// Who could not be made out cannot push others' lines out: such calls get at most 10 lines a second and address, and a
+// quarter of a file's bytes, and never begin a new file. The others are counted, and a line tells how many, at most
+// once a minute.
 class AuditLog {
  public:
   struct Options {
@@ -58,11 +69,33 @@ class AuditLog {
   // The file system's error, with the path.
   static absl::StatusOr<std::unique_ptr<AuditLog>> Open(Options options);
 
+  ~AuditLog();
+  AuditLog(const AuditLog&) = delete;
+  AuditLog& operator=(const AuditLog&) = delete;
+
   void Write(const AuditRecord& record);
 
  private:
+  // Of one address.
+  struct Second {
+    absl::Time begin;
+    int lines = 0;
+  };
+  // Calls of nobody without lines.
+  struct LeftOut {
+    int64_t calls = 0;
+    std::string address;
+    bool several = false;
+  };
+
   explicit AuditLog(Options options) : options_(std::move(options)) {}
 
+  // Appends it, and puts what is to be told of that into `news`.
+  void Put(absl::string_view line, std::string* news) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether a call of nobody gets its line of `bytes`; else it is counted.
+  bool TakeStranger(const AuditRecord& record, int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool TakeLine(const std::string& address, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TellLeftOut(absl::Time now, std::string* news) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Append(absl::string_view line) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whoever moves the file away gets a new one.
   absl::Status OpenFile() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -75,6 +108,11 @@ class AuditLog {
   dev_t device_ ABSL_GUARDED_BY(mutex_) = 0;
   ino_t inode_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Of lines of nobody, in this file; as far as this process knows.
+  int64_t strangers_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<std::string, Second> seconds_ ABSL_GUARDED_BY(mutex_);
+  LeftOut left_out_ ABSL_GUARDED_BY(mutex_);
+  absl::Time told_left_out_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   // Since lines began to be lost.
   int64_t lost_ ABSL_GUARDED_BY(mutex_) = 0;
 };

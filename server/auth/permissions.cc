@@ -38,7 +38,7 @@ const std::vector<MethodRule>& MethodRules() {
       {"/ampd.v1.TrainingService/UndrainDevice", v1::ADMIN, kChanges, "device_id"},
       {"/ampd.v1.TrainingService/DrainServer", v1::ADMIN, kChanges},
       {"/ampd.v1.TrainingService/CreateToken", v1::ADMIN, kChanges, "user", "token.id"},
-      {"/ampd.v1.TrainingService/RevokeToken", v1::ADMIN, kChanges, "token_id"},
+      {"/ampd.v1.TrainingService/RevokeToken", v1::ADMIN, kChanges, "token_id", "id"},
       {"/ampd.v1.TrainingService/ListTokens", v1::ADMIN},
       // Load balancers and orchestrators ask without credentials; the answer is whether the server serves.
       {"/grpc.health.v1.Health/Check", v1::ROLE_UNSPECIFIED},

@@ -1,10 +1,12 @@
 #include "server/auth/tokens.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <future>
 #include <optional>
 #include <utility>
@@ -12,6 +14,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 #include "engine/core/status.h"
 #include "google/protobuf/util/time_util.h"
@@ -27,6 +30,7 @@ using google::protobuf::util::TimeUtil;
 
 constexpr char kSecretPrefix[] = "ampd_";
 constexpr size_t kSecretBytes = sizeof(kSecretPrefix) - 1 + 64;
+constexpr size_t kIdBytes = 26;
 constexpr size_t kMinIdPrefix = 4;
 constexpr int64_t kMaxLifetimeSeconds = int64_t{100} * 366 * 24 * 3600;
 constexpr char kFirstAdmin[] = "admin";
@@ -62,10 +66,24 @@ absl::Status CheckRequest(const v1::CreateTokenRequest& request) {
   return wrong.empty() ? absl::OkStatus() : InvalidFields(wrong);
 }
 
+// Who else may read it has the secret too, who may write it can choose it.
+absl::Status CheckIsPrivate(int fd, const std::string& file) {
+  struct stat info {};
+  if (fstat(fd, &info) != 0) return FileError(absl::StrCat("look at ", file), errno);
+  if (info.st_uid != geteuid() && info.st_uid != 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(file, " belongs to user ", info.st_uid, ", not to ", geteuid(), ", as which this server runs"));
+  }
+  if ((info.st_mode & 077) == 0) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      file, " is open to others (mode ", absl::StrFormat("%04o", info.st_mode & 07777), "): chmod 600 ", file));
+}
+
 // NOT_FOUND where there is no file.
 absl::StatusOr<std::string> ReadSecret(const std::string& file) {
   const UniqueFd fd(open(file.c_str(), O_RDONLY | O_CLOEXEC));
   if (fd.get() < 0) return FileError(absl::StrCat("open ", file), errno);
+  AMPD_RETURN_IF_ERROR(CheckIsPrivate(fd.get(), file));
   std::string text(kSecretBytes + 16, '\0');
   const ssize_t got = read(fd.get(), text.data(), text.size());
   if (got < 0) return FileError(absl::StrCat("read ", file), errno);
@@ -76,11 +94,28 @@ absl::StatusOr<std::string> ReadSecret(const std::string& file) {
       absl::StrCat(file, " holds no token: \"", kSecretPrefix, "\" and 64 hex digits; nothing there is overwritten"));
 }
 
-absl::Status WriteSecret(const std::string& file, const std::string& secret) {
+absl::Status WriteNewFile(const std::string& file, const std::string& text) {
   const UniqueFd fd(open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (fd.get() < 0) return FileError(absl::StrCat("create ", file), errno);
-  AMPD_RETURN_IF_ERROR(WriteAll(fd.get(), absl::StrCat(secret, "\n"), file));
+  AMPD_RETURN_IF_ERROR(WriteAll(fd.get(), text, file));
   return fsync(fd.get()) == 0 ? absl::OkStatus() : FileError(absl::StrCat("sync ", file), errno);
+}
+
+// All of it, on disk, under its name, or nothing; nothing there is replaced.
+absl::Status WriteSecret(const std::string& file, const std::string& secret) {
+  const std::string unfinished = absl::StrCat(file, ".new");
+  // What a start that was cut short left.
+  unlink(unfinished.c_str());
+  absl::Status written = WriteNewFile(unfinished, absl::StrCat(secret, "\n"));
+  if (written.ok() && renameat2(AT_FDCWD, unfinished.c_str(), AT_FDCWD, file.c_str(), RENAME_NOREPLACE) != 0) {
+    written = FileError(absl::StrCat("create ", file), errno);
+  }
+  if (!written.ok()) {
+    unlink(unfinished.c_str());
+    return written;
+  }
+  const std::string folder = std::filesystem::path(file).parent_path().string();
+  return SyncFolder(folder.empty() ? "." : folder);
 }
 
 }  // namespace
@@ -165,7 +200,20 @@ void TokenBook::Create(const v1::CreateTokenRequest& request, Done<v1::CreateTok
   });
 }
 
+absl::StatusOr<TokenRecord> TokenBook::FindBySecret(absl::string_view secret) const {
+  const std::string hash = Sha256(secret);
+  const MutexLock lock(&mutex_);
+  const auto found = tokens_.find(hash);
+  // Nothing of it: an error is shown and written down in more places than a secret should be.
+  if (found == tokens_.end()) return absl::NotFoundError("no token has this secret");
+  return TokenRecord{found->second, found->first};
+}
+
 absl::StatusOr<TokenRecord> TokenBook::Find(const std::string& id) const {
+  if (absl::StrContains(id, kSecretPrefix)) return FindBySecret(absl::StripAsciiWhitespace(id));
+  if (id.size() > kIdBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("not a token's id: ", id.size(), " characters"));
+  }
   if (id.size() < kMinIdPrefix) {
     return absl::InvalidArgumentError(
         absl::StrCat("\"", id, "\" is no token id: it, or at least its first ", kMinIdPrefix, " characters"));
@@ -173,7 +221,7 @@ absl::StatusOr<TokenRecord> TokenBook::Find(const std::string& id) const {
   const MutexLock lock(&mutex_);
   const auto found = hashes_.lower_bound(id);
   if (found == hashes_.end() || !absl::StartsWith(found->first, id)) {
-    return absl::NotFoundError(absl::StrCat("no token ", id.substr(0, 40)));
+    return absl::NotFoundError(absl::StrCat("no token ", id));
   }
   const auto next = std::next(found);
   if (next != hashes_.end() && absl::StartsWith(next->first, id)) {

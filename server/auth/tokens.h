@@ -42,8 +42,9 @@ class TokenBook {
   // `done` is called once, on any thread, when the token is durable; it holds from then on. INVALID_ARGUMENT with the
   // fields for a request that is not what its message says.
   void Create(const v1::CreateTokenRequest& request, Done<v1::CreateTokenResponse> done);
-  // Likewise; from `done` on nobody gets in by it. `id`: whole, or a unique prefix of at least 4 characters. NOT_FOUND
-  // where there is none; one that was revoked before is answered as it is.
+  // Likewise; from `done` on nobody gets in by it. `id`: whole, or a unique prefix of at least 4 characters; or the
+  // secret, of which nothing is in an error. NOT_FOUND where there is none; one that was revoked before is answered as
+  // it is.
   void Revoke(const std::string& id, Done<v1::Token> done);
   // Oldest first.
   std::vector<v1::Token> List() const;
@@ -51,8 +52,10 @@ class TokenBook {
   bool HasAdmin() const;
 
   // Where there is no such token makes one, of user "admin": with the secret in `file`, or with a new one, which is
-  // written there, mode 0600. Waits for the disk. True when it made one. FAILED_PRECONDITION when the file holds
-  // something else, or a secret that expired or was revoked; the file system's errors.
+  // written there, mode 0600; the file has all of it or is not there, and is on disk before the token is. Waits for the
+  // disk. True when it made one. FAILED_PRECONDITION when the file is open to others than its owner, who is this
+  // process's user or root, when it holds something else, or a secret that expired or was revoked; the file system's
+  // errors.
   absl::StatusOr<bool> InitAdmin(const std::string& file);
 
   // Told the id of each token that was revoked, on the store's thread; must not block.
@@ -64,6 +67,7 @@ class TokenBook {
   absl::Status CheckHolds(const v1::Token& token) const;
   v1::Token NewToken(const std::string& user, v1::Role role);
   absl::StatusOr<TokenRecord> Find(const std::string& id) const;
+  absl::StatusOr<TokenRecord> FindBySecret(absl::string_view secret) const;
   void Remember(const TokenRecord& record);
   // `done` once it is durable and known.
   void Put(TokenRecord record, std::function<void(absl::Status)> done);

@@ -22,6 +22,8 @@ using grpc::experimental::InterceptorBatchMethods;
 using grpc::experimental::ServerInterceptorFactoryInterface;
 using grpc::experimental::ServerRpcInfo;
 
+// A ULID.
+constexpr size_t kTokenIdBytes = 26;
 constexpr char kServicePath[] = "/ampd.v1.TrainingService/";
 
 absl::string_view ToView(grpc::string_ref text) { return {text.data(), text.size()}; }
@@ -136,11 +138,8 @@ class CallGate::Call : public Interceptor {
 
   ~Call() override {
     if (call_ != nullptr) gate_->Unregister(record_.caller.token_id, call_);
-    if (!IsWrittenDown()) return;
-    record_.time = gate_->options_.clock->Now();
-    record_.method = absl::StrCat(info_->method()).substr(absl::string_view(info_->method()).rfind('/') + 1);
-    record_.code = absl::StatusCodeToString(code_);
-    gate_->options_.audit->Write(record_);
+    // One that nobody answered: its client went away before that.
+    WriteDown(absl::StatusCode::kCancelled);
   }
 
   void Intercept(InterceptorBatchMethods* methods) override {
@@ -152,14 +151,20 @@ class CallGate::Call : public Interceptor {
       Sends(static_cast<const google::protobuf::Message*>(methods->GetSendMessage()));
     }
     if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_STATUS)) {
-      code_ = static_cast<absl::StatusCode>(methods->GetSendStatus().error_code());
+      // Before the answer: what a client was told is written down, however this process ends.
+      WriteDown(static_cast<absl::StatusCode>(methods->GetSendStatus().error_code()));
     }
     methods->Proceed();
   }
 
  private:
-  bool IsWrittenDown() const {
-    return gate_->options_.audit != nullptr && rule_ != nullptr && rule_->changes && !validates_only_;
+  void WriteDown(absl::StatusCode code) {
+    const bool wanted = gate_->options_.audit != nullptr && rule_ != nullptr && rule_->changes && !validates_only_;
+    if (!wanted || std::exchange(written_down_, true)) return;
+    record_.time = gate_->options_.clock->Now();
+    record_.method = absl::StrCat(info_->method()).substr(absl::string_view(info_->method()).rfind('/') + 1);
+    record_.code = absl::StatusCodeToString(code);
+    gate_->options_.audit->Write(record_);
   }
 
   void Begin() {
@@ -182,6 +187,9 @@ class CallGate::Call : public Interceptor {
     received_ = true;
     validates_only_ = ValidatesOnly(*message);
     if (rule_->resource != nullptr) record_.resource = TextAt(message, rule_->resource);
+    // It may be a secret without its prefix.
+    if (rule_->resource == absl::string_view("token_id") && record_.resource.size() > kTokenIdBytes)
+      record_.resource = "...";
   }
 
   void Sends(const google::protobuf::Message* message) {
@@ -192,10 +200,9 @@ class CallGate::Call : public Interceptor {
   ServerRpcInfo* const info_;
   const MethodRule* const rule_;
   AuditRecord record_;
-  // Whose client went away before the answer.
-  absl::StatusCode code_ = absl::StatusCode::kCancelled;
   bool received_ = false;
   bool validates_only_ = false;
+  bool written_down_ = false;
   // Set once registered.
   grpc_call* call_ = nullptr;
 };

@@ -52,6 +52,15 @@ class FakeTrainingService::Service : public v1::TrainingService::Service {
     return ToGrpc(fake_.get_status);
   }
 
+  grpc::Status CreateToken(grpc::ServerContext*, const v1::CreateTokenRequest* request,
+                           v1::CreateTokenResponse* response) override {
+    response->mutable_token()->set_id("01token");
+    response->mutable_token()->set_user(request->user());
+    response->mutable_token()->set_role(request->role());
+    response->set_secret("ampd_secret");
+    return ToGrpc(fake_.token_status);
+  }
+
   grpc::Status CancelJob(grpc::ServerContext*, const v1::CancelJobRequest*, v1::Job* job) override {
     *job = fake_.job;
     return grpc::Status::OK;

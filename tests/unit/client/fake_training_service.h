@@ -55,6 +55,7 @@ class FakeTrainingService {
   // Checksums of files that are there already.
   std::set<std::string> known_uploads;
   absl::Status get_status;
+  absl::Status token_status;  // Of CreateToken.
 
   // What was asked. Read after the calls have ended.
   std::vector<v1::CreateJobRequest> created;

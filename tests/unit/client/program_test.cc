@@ -2,6 +2,7 @@
 #include "client/program.h"
 
 #include <signal.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -89,6 +90,48 @@ TEST_F(ProgramTest, SubmitPrintsTheJobInEveryFormat) {
   v1::JobSpec spec;
   EXPECT_EQ(ParseYaml(out(), "out", &spec), absl::OkStatus());
   EXPECT_EQ(spec.train().batch_size(), 64);
+}
+
+TEST_F(ProgramTest, ATokensSecretGoesIntoAFileOfItsUserAlone) {
+  const std::string path = folder_ + "/ann.token";
+  const std::vector<std::string> create = {"tokens", "create", "--user", "ann", "--role", "submitter", "--out", path};
+  fake_.token_status = absl::PermissionDeniedError("no");
+  EXPECT_NE(Run(create), 0);
+  EXPECT_FALSE(std::filesystem::exists(path)) << "no token, no file";
+  fake_.token_status = absl::OkStatus();
+  const mode_t mask = umask(0);
+  EXPECT_EQ(Run(create), 0) << err();
+  umask(mask);
+  EXPECT_EQ(ReadFile(path), "ampd_secret\n");
+  EXPECT_EQ(std::filesystem::status(path).permissions(),
+            std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+  EXPECT_EQ(out(), "");
+  EXPECT_THAT(err(), HasSubstr("01token ann SUBMITTER; its secret is in " + path));
+  std::ofstream(path) << "mine";
+  EXPECT_EQ(Run(create), 2);
+  EXPECT_EQ(ReadFile(path), "mine") << "nothing is overwritten";
+  std::filesystem::remove(path);
+  std::filesystem::create_symlink(folder_ + "/elsewhere", path);
+  EXPECT_EQ(Run(create), 2);
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/elsewhere"));
+  EXPECT_EQ(Run({"-o", "json", "tokens", "create", "--user", "ann", "--role", "admin", "--out", path + "2"}), 0);
+  EXPECT_THAT(out(), testing::Not(HasSubstr("ampd_secret")));
+  EXPECT_EQ(ReadFile(path + "2"), "ampd_secret\n");
+  EXPECT_EQ(Run({"tokens", "create", "--user", "ann", "--role", "submitter"}), 0);
+  EXPECT_EQ(out(), "ampd_secret\n");
+}
+
+TEST_F(ProgramTest, ATokensFileThatOthersMayReadIsWarnedOf) {
+  const std::string path = folder_ + "/ann.token";
+  std::ofstream(path) << "ampd_secret\n";
+  for (const mode_t mode : {0644, 0640, 0602}) {
+    ASSERT_EQ(chmod(path.c_str(), mode), 0);
+    EXPECT_EQ(Run({"--token-file", path, "get", "01abc"}), 0);
+    EXPECT_THAT(err(), HasSubstr("warning: others may read the token in " + path)) << mode;
+  }
+  ASSERT_EQ(chmod(path.c_str(), 0400), 0);
+  EXPECT_EQ(Run({"--token-file", path, "get", "01abc"}), 0);
+  EXPECT_EQ(err(), "");
 }
 
 TEST_F(ProgramTest, SubmitRetriesUnderOneRequestId) {

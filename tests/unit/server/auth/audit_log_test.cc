@@ -9,7 +9,9 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "server/auth/peer.h"
 #include "tests/unit/server/store/store_test_util.h"
 
 namespace ampd {
@@ -59,6 +61,106 @@ TEST(AuditLogTest, NoNameBreaksALine) {
     EXPECT_EQ(FieldOf(line, "code"), "OK");
   }
   EXPECT_EQ(FieldOf(FormatAuditLine(Record("a\nb\"c")), "resource"), "a\nb\"c");
+}
+
+TEST(AuditLogTest, NoSecretIsWritten) {
+  const std::string digits(64, 'b');
+  const auto resource = [](const std::string& name) { return FieldOf(FormatAuditLine(Record(name)), "resource"); };
+  EXPECT_EQ(resource("ampd_" + digits), "ampd_...");
+  EXPECT_EQ(resource("Bearer ampd_" + digits + "x ampd_0123456789ABCDEF!"), "Bearer ampd_...x ampd_...!");
+  EXPECT_EQ(resource("ampd_faces and ampd_"), "ampd_faces and ampd_") << "a name";
+  EXPECT_EQ(resource(digits), digits) << "a checksum";
+}
+
+AuditRecord Strangers(int64_t milliseconds, const std::string& peer) {
+  return {
+      absl::FromUnixMillis(1'800'000'000'000 + milliseconds), {}, peer, "CancelJob", "01job", "", "UNAUTHENTICATED"};
+}
+
+// Of the lines that tell how many calls have none.
+double LeftOutIn(const std::vector<std::string>& lines) {
+  double calls = 0;
+  for (const std::string& line : lines) {
+    google::protobuf::Struct fields;
+    EXPECT_TRUE(google::protobuf::util::JsonStringToMessage(line, &fields).ok()) << line;
+    if (const auto found = fields.fields().find("left_out"); found != fields.fields().end()) {
+      calls += found->second.number_value();
+    }
+  }
+  return calls;
+}
+
+TEST(AuditLogTest, StrangersCannotPushOthersLinesOut) {
+  TempDir dir;
+  const std::string path = dir.path() + "/audit.log";
+  constexpr int64_t kMaxBytes = 40'000;
+  auto log = *AuditLog::Open({.path = path, .max_bytes = kMaxBytes, .keep = 1});
+  log->Write(Record("evidence"));
+  // From many addresses, for days: each has the lines of its second.
+  constexpr int kCalls = 200'000;
+  for (int i = 0; i < kCalls; ++i) {
+    log->Write(Strangers(int64_t{i} * 2000, absl::StrCat("ipv4:10.0.", i / 250 % 250, ".", i % 250, ":5")));
+  }
+  EXPECT_FALSE(std::filesystem::exists(path + ".1")) << "no file was begun for them";
+  EXPECT_LE(std::filesystem::file_size(path), kMaxBytes / 4 + 1000);
+  AuditRecord later = Record("later");
+  later.time += absl::Hours(24 * 30);
+  log->Write(later);
+  log.reset();
+  const std::vector<std::string> lines = Lines(path);
+  EXPECT_EQ(FieldOf(lines.front(), "resource"), "evidence");
+  EXPECT_EQ(FieldOf(lines.back(), "resource"), "later");
+  EXPECT_EQ(FieldOf(lines[lines.size() - 2], "left_out"), "") << "a number, told with the next line";
+  const auto own = std::count_if(lines.begin(), lines.end(), [](const std::string& line) {
+    return absl::StrContains(line, "CancelJob") && !absl::StrContains(line, "ann");
+  });
+  EXPECT_GT(own, 20);
+  EXPECT_EQ(LeftOutIn(lines), kCalls - own) << "none is forgotten";
+}
+
+TEST(AuditLogTest, StrangersHaveTenLinesASecondAndAddress) {
+  TempDir dir;
+  const std::string path = dir.path() + "/audit.log";
+  auto log = *AuditLog::Open({.path = path});
+  for (int i = 0; i < 1000; ++i) log->Write(Strangers(i % 999, absl::StrCat("ipv4:10.0.0.7:", 1000 + i)));
+  EXPECT_EQ(Lines(path).size(), 10u);
+  log->Write(Strangers(500, "ipv4:10.0.0.8:1"));
+  log->Write(Record("known"));
+  // One line tells, and not again for a minute.
+  std::vector<std::string> lines = Lines(path);
+  ASSERT_EQ(lines.size(), 13u);
+  EXPECT_EQ(lines[10],
+            R"({"time":"2027-01-15T08:00:00.500Z","peer":"ipv4:10.0.0.7","code":"UNAUTHENTICATED","left_out":990})");
+  for (int i = 0; i < 15; ++i) log->Write(Strangers(2000, "ipv4:10.0.0.7:1"));
+  EXPECT_EQ(Lines(path).size(), 23u);
+  log.reset();
+  lines = Lines(path);
+  ASSERT_EQ(lines.size(), 24u);
+  EXPECT_EQ(LeftOutIn(lines), 995);
+}
+
+TEST(AuditLogTest, KnownCallersHaveAllTheirLines) {
+  TempDir dir;
+  const std::string path = dir.path() + "/audit.log";
+  const auto log = *AuditLog::Open({.path = path});
+  AuditRecord refused = Record("01job");
+  refused.code = "PERMISSION_DENIED";
+  for (int i = 0; i < 100; ++i) log->Write(refused);
+  AuditRecord anybody = Record("01job");
+  anybody.caller = Anybody();
+  for (int i = 0; i < 100; ++i) log->Write(anybody);
+  EXPECT_EQ(Lines(path).size(), 200u);
+}
+
+TEST(PeerTest, ConnectionsOfOneClientHaveOneAddress) {
+  EXPECT_EQ(PeerAddress("ipv4:10.0.0.7:51334"), "ipv4:10.0.0.7");
+  EXPECT_EQ(PeerAddress("ipv6:%5B2001:db8:1:2:3:4:5:6%5D:51334"), "ipv6:2001:db8:1:2::/64");
+  EXPECT_EQ(PeerAddress("ipv6:[2001:db8:1:2::9]:1"), "ipv6:2001:db8:1:2::/64");
+  EXPECT_EQ(PeerAddress("ipv6:%5Bfe80::1%25eth0%5D:1"), "ipv6:fe80::/64");
+  EXPECT_EQ(PeerAddress("ipv6:%5B::ffff:10.0.0.7%5D:1"), "ipv4:10.0.0.7");
+  EXPECT_EQ(PeerAddress("ipv6:%5B::1%5D:1"), "ipv6:::1");
+  EXPECT_EQ(PeerAddress("unix:/run/x"), "unix:");
+  for (const char* other : {"", "ipv6:", "ipv6:zz:1", "ipv4:", "vsock:3:4"}) EXPECT_EQ(PeerAddress(other), other);
 }
 
 TEST(AuditLogTest, AppendsToAFileOfItsOwner) {

@@ -1,6 +1,8 @@
 #include "server/auth/tokens.h"
 
 #include <gmock/gmock.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <fstream>
@@ -131,6 +133,25 @@ TEST_F(TokensTest, ARevokedTokenIsGoodForNothing) {
   ExpectRefused(made.secret(), "revoked");
 }
 
+TEST_F(TokensTest, ASecretThatGotOutIsRevokedByItself) {
+  const auto made = *Create("ann", v1::SUBMITTER);
+  const auto other = *Create("bob", v1::SUBMITTER);
+  const auto revoked = Revoke(" " + made.secret() + "\n");
+  ASSERT_TRUE(revoked.ok()) << revoked.status();
+  EXPECT_EQ(revoked->id(), made.token().id());
+  ExpectRefused(made.secret(), "revoked");
+  EXPECT_TRUE(book_->Authenticate(other.secret()).ok());
+  // What is wrong with it is told without it.
+  const std::string digits = other.secret().substr(5);
+  for (const std::string& given : {other.secret() + "0", other.secret().substr(0, 40), digits,
+                                   "Bearer " + other.secret(), "ampd_" + std::string(64, '0')}) {
+    const absl::Status status = Revoke(given).status();
+    EXPECT_FALSE(status.ok()) << given;
+    EXPECT_THAT(std::string(status.message()), Not(HasSubstr(digits.substr(0, 8)))) << given;
+  }
+  EXPECT_TRUE(book_->Authenticate(other.secret()).ok());
+}
+
 TEST_F(TokensTest, BadRequestsNameTheirFields) {
   const auto field = [&](const std::string& user, v1::Role role, int64_t lifetime = 0) {
     const auto violations = FieldViolationsOf(Create(user, role, lifetime).status());
@@ -166,15 +187,46 @@ TEST_F(TokensTest, TheFirstAdministratorIsMadeOnce) {
   EXPECT_EQ(book_->List().size(), 1u);
 }
 
+TEST_F(TokensTest, AStartThatWasCutShortIsMadeGood) {
+  const std::string file = dir_.path() + "/admin.token";
+  // No room: every write fails.
+  signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit none{0, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &none), 0);
+  const absl::Status full = book_->InitAdmin(file).status();
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted) << full;
+  EXPECT_FALSE(std::filesystem::exists(file)) << "all of it or nothing";
+  // Killed halfway.
+  std::ofstream(file + ".new") << "ampd_12";
+  const auto made = book_->InitAdmin(file);
+  ASSERT_TRUE(made.ok()) << made.status();
+  std::string secret = Contents(file);
+  secret.pop_back();
+  EXPECT_EQ(book_->Authenticate(secret)->role, v1::ADMIN);
+  EXPECT_FALSE(std::filesystem::exists(file + ".new"));
+}
+
 TEST_F(TokensTest, AProvisionedSecretBecomesTheFirstAdministrators) {
   const std::string file = dir_.path() + "/given", secret = "ampd_" + std::string(64, 'c');
   std::ofstream(file) << secret << "\n";
+  for (const mode_t mode : {0640, 0604, 0620, 0666}) {
+    ASSERT_EQ(chmod(file.c_str(), mode), 0);
+    const absl::Status status = book_->InitAdmin(file).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << mode;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("chmod 600"));
+    EXPECT_FALSE(book_->HasAdmin());
+  }
+  ASSERT_EQ(chmod(file.c_str(), 0400), 0);
   ASSERT_TRUE(*book_->InitAdmin(file));
   EXPECT_EQ(book_->Authenticate(secret)->user, "admin");
   ASSERT_TRUE(Revoke(book_->List()[0].id()).ok());
   EXPECT_EQ(book_->InitAdmin(file).status().code(), absl::StatusCode::kFailedPrecondition) << "a revoked one stays so";
   ExpectRefused(secret, "revoked");
   std::ofstream(dir_.path() + "/weak") << "ampd_1234\n";
+  ASSERT_EQ(chmod((dir_.path() + "/weak").c_str(), 0600), 0);
   EXPECT_EQ(book_->InitAdmin(dir_.path() + "/weak").status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(Contents(dir_.path() + "/weak"), "ampd_1234\n");
   EXPECT_FALSE(book_->InitAdmin(dir_.path() + "/no/such/folder").ok());

@@ -279,6 +279,44 @@ TEST_F(CallGateTest, ARevokedTokensStreamsEnd) {
   EXPECT_THAT(status.error_message(), HasSubstr("revoked"));
 }
 
+TEST_F(CallGateTest, ASecretInPlaceOfAnIdIsNotWrittenDown) {
+  const v1::CreateTokenResponse ann = TokenOf("ann", v1::SUBMITTER), bob = TokenOf("bob", v1::SUBMITTER);
+  const std::string root = TokenOf("root", v1::ADMIN).secret();
+  v1::RevokeTokenRequest revoke;
+  v1::Token token;
+  revoke.set_token_id(ann.secret());
+  ASSERT_TRUE(CallAs(root, &v1::TrainingService::Stub::RevokeToken, revoke, &token).ok());
+  EXPECT_EQ(token.id(), ann.token().id());
+  for (const std::string& given : {bob.secret().substr(5), bob.secret().substr(0, 30), bob.secret().substr(0, 20)}) {
+    revoke.set_token_id(given);
+    const grpc::Status status = CallAs(root, &v1::TrainingService::Stub::RevokeToken, revoke, &token);
+    EXPECT_FALSE(status.ok());
+    EXPECT_THAT(status.error_message(), Not(HasSubstr(bob.secret().substr(5, 8))));
+  }
+  const std::vector<std::string> lines = AuditLines();
+  ASSERT_EQ(lines.size(), 4u);
+  EXPECT_THAT(lines[0], HasSubstr(R"("made":")" + ann.token().id() + R"(","code":"OK"})"));
+  for (const std::string& line : lines) {
+    EXPECT_THAT(line, Not(HasSubstr(ann.secret().substr(5, 8))));
+    EXPECT_THAT(line, Not(HasSubstr(bob.secret().substr(5, 8))));
+  }
+}
+
+TEST_F(CallGateTest, ACallIsWrittenDownBeforeItsAnswer) {
+  const std::string ann = TokenOf("ann", v1::SUBMITTER).secret();
+  v1::CancelJobRequest cancel;
+  cancel.set_job_id("01zzzzzzzzzzzzzzzzzzzzzzzz");
+  for (size_t calls = 1; calls <= 100; ++calls) {
+    v1::Job job;
+    EXPECT_EQ(CallAs(ann, &v1::TrainingService::Stub::CancelJob, cancel, &job).error_code(),
+              grpc::StatusCode::NOT_FOUND);
+    ASSERT_EQ(AuditLines().size(), calls);
+  }
+  server_->Shutdown();
+  server_->Wait();
+  EXPECT_EQ(AuditLines().size(), 100u) << "once";
+}
+
 TEST_F(CallGateTest, CallsThatChangeSomethingAreWrittenDownWhoeverMakesThem) {
   const v1::CreateTokenResponse ann = TokenOf("ann", v1::SUBMITTER);
   const std::string viewer = TokenOf("vic", v1::VIEWER).secret();
@@ -296,9 +334,6 @@ TEST_F(CallGateTest, CallsThatChangeSomethingAreWrittenDownWhoeverMakesThem) {
   v1::GetJobRequest get;
   get.set_job_id(job.id());
   EXPECT_TRUE(CallAs(ann.secret(), &v1::TrainingService::Stub::GetJob, get, &checked).ok());
-  // A call is written down when it is over, which its client does not wait for.
-  server_->Shutdown();
-  server_->Wait();
   const std::vector<std::string> lines = AuditLines();
   ASSERT_EQ(lines.size(), 3u);
   EXPECT_THAT(lines,
