@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -234,6 +235,26 @@ void ApplyDefaults(const std::string& program_dir, v1::ServerConfig& config) {
   }
 }
 
+// Unset, as far as the configuration goes: `AMPD_AUTH=${AMPD_AUTH:-}` is how files of orchestrators pass one on that
+// nobody set. But for the library's name, where none is a choice.
+Environment WithoutEmpty(const Environment& environment) {
+  return [&environment](const std::string& name) {
+    std::optional<std::string> value = environment(name);
+    return value && value->empty() && name != "AMPD_NVML_LIBRARY" ? std::nullopt : value;
+  };
+}
+
+// Where links lead, as far as the path is there.
+std::string RealPath(const std::string& path) {
+  std::error_code error;
+  const fs::path real = fs::weakly_canonical(fs::absolute(path, error), error);
+  return error ? path : real.string();
+}
+
+bool IsWithin(const std::string& path, const std::string& folder) {
+  return path == folder || absl::StartsWith(path, folder == "/" ? folder : absl::StrCat(folder, "/"));
+}
+
 // Absolute and normal, without a '/' at the end.
 std::string NormalPath(const std::string& path) {
   std::error_code error;
@@ -249,7 +270,7 @@ class Validation {
   absl::Status Run(std::vector<std::string>& warnings) {
     CheckListen(warnings);
     CheckAccess();
-    if (auto http = ParseAddress(config_.http()); !http.ok()) Wrong("http", http.status().message());
+    CheckHttp(warnings);
     CheckRange("cpu_devices", config_.cpu_devices(), 0, 1024);
     CheckRange("reattach_timeout_seconds", config_.reattach_timeout_seconds(), 1, kMaxSeconds);
     CheckRange("heartbeat_timeout_seconds", config_.heartbeat_timeout_seconds(), 1, kMaxSeconds);
@@ -289,6 +310,7 @@ class Validation {
     }
     CheckPaths();
     CheckWorkerUser();
+    CheckDataRoots(warnings);
     if (wrong_.empty()) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrJoin(wrong_, "\n"));
   }
@@ -319,6 +341,15 @@ class Validation {
     Wrong("listen", absl::StrCat(config_.listen(), " is reachable from other machines, and there are no ", lacks,
                                  ": set tls.certificate, tls.private_key and auth.tokens (--tls-cert, --tls-key, "
                                  "--auth), listen on 127.0.0.1, or accept that with --insecure (insecure: true)"));
+  }
+
+  void CheckHttp(std::vector<std::string>& warnings) {
+    const absl::StatusOr<Address> http = ParseAddress(config_.http());
+    if (!http.ok()) return Wrong("http", http.status().message());
+    if (http->IsLoopback() || !config_.auth().tokens()) return;
+    warnings.push_back(absl::StrCat("http: ", config_.http(),
+                                    " is reachable from other machines, in plain text and without tokens: anyone there "
+                                    "reads users, jobs and their figures in /metrics"));
   }
 
   void CheckAccess() {
@@ -361,6 +392,39 @@ class Validation {
     }
   }
 
+  // What a data root holds, every user's jobs read.
+  void CheckDataRoots(std::vector<std::string>& warnings) {
+    for (const std::string& root : config_.data_roots()) {
+      const std::string what = PrivateIn(RealPath(root));
+      if (what.empty()) continue;
+      const std::string text = absl::StrCat(root, " ", what);
+      if (config_.auth().tokens()) {
+        Wrong("data_roots", absl::StrCat(text, ", which is not every user's to read"));
+      } else {
+        warnings.push_back(absl::StrCat("data_roots: ", text, ": every job can read that"));
+      }
+    }
+  }
+
+  // What the daemon keeps for itself that `root` holds or lies in; empty: nothing.
+  std::string PrivateIn(const std::string& root) const {
+    const struct {
+      absl::string_view field;
+      const std::string& path;
+    } kept[] = {{"state_dir", config_.state_dir()},
+                {"mirror_dir", config_.mirror_dir()},
+                {"audit_log", config_.audit_log()},
+                {"tls.private_key", config_.tls().private_key()},
+                {"auth.init_admin_token", config_.auth().init_admin_token()}};
+    for (const auto& [field, path] : kept) {
+      if (path.empty()) continue;
+      const std::string real = RealPath(path);
+      if (IsWithin(real, root)) return absl::StrCat("holds ", field, " (", path, ")");
+      if (IsWithin(root, real)) return absl::StrCat("lies in ", field, " (", path, ")");
+    }
+    return "";
+  }
+
   v1::ServerConfig& config_;
   std::vector<std::string> wrong_;
 };
@@ -374,7 +438,7 @@ absl::StatusOr<Configuration> LoadConfiguration(const std::vector<std::string>& 
   AMPD_ASSIGN_OR_RETURN(configuration.print, ParseFlags(arguments, flags));
   if (configuration.print) return configuration;
   AMPD_ASSIGN_OR_RETURN(configuration.config, ReadFile(flags.config_file));
-  AMPD_RETURN_IF_ERROR(ApplyEnvironment(environment, configuration.config));
+  AMPD_RETURN_IF_ERROR(ApplyEnvironment(WithoutEmpty(environment), configuration.config));
   AMPD_RETURN_IF_ERROR(ApplyFlags(flags, configuration.config));
   ApplyDefaults(program_dir, configuration.config);
   AMPD_RETURN_IF_ERROR(Validation(configuration.config).Run(configuration.warnings));

@@ -23,7 +23,7 @@ struct Configuration {
   std::vector<std::string> warnings;
 };
 
-// The value of an environment variable, nullopt when unset.
+// The value of an environment variable, nullopt when unset. An empty one counts as unset, but AMPD_NVML_LIBRARY's.
 using Environment = std::function<std::optional<std::string>(const std::string& name)>;
 
 // Reads the command line (without the program's name), the environment and the file that --config names. `program_dir`

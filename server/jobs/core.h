@@ -147,8 +147,9 @@ class ControllerCore {
   void SetDiskShortage(std::string shortage);
   void Drain(absl::Duration timeout, const std::string& reason, std::function<void(absl::Status)> done);
   void Detach(std::function<void()> done);
-  // Jobs whose workers train.
+  // The id of one that has not ended and matches; empty: there is none.
   std::string FindLiveJob(const std::function<bool(const v1::Job&)>& matches) const;
+  // Jobs whose workers train.
   int Workers() const;
   void DrainDevice(const v1::DrainDeviceRequest& request, ReplyPtr<v1::Device> reply);
   void UndrainDevice(const std::string& id, ReplyPtr<v1::Device> reply);

@@ -198,6 +198,86 @@ TEST_F(Config, WorkersCanBeAnotherUserAndNotRoot) {
   ExpectRefused(Load({}, {}, "worker_user: 0\n"), "worker_user");
 }
 
+TEST_F(Config, EmptyVariablesAreUnset) {
+  std::map<std::string, std::string> empty;
+  for (const char* name : {"AMPD_LISTEN", "AMPD_HTTP", "AMPD_STATE_DIR", "AMPD_DATA_ROOTS", "AMPD_CPU_DEVICES",
+                           "AMPD_DEFAULT_PRECISION", "AMPD_LOG_FORMAT", "AMPD_TLS_CERT", "AMPD_TLS_KEY",
+                           "AMPD_TLS_CLIENT_CA", "AMPD_AUTH", "AMPD_INIT_ADMIN_TOKEN"}) {
+    empty[name] = "";
+  }
+  const std::string file = "listen: '127.0.0.1:9'\ndata_roots: [/usr]\ncpu_devices: 3\nauth: {tokens: true}\n";
+  const auto loaded = Load({}, empty, file);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(loaded->config.SerializeAsString(), Load({}, {}, file)->config.SerializeAsString());
+  EXPECT_FALSE(loaded->config.has_tls());
+  empty["AMPD_WORKER"] = "";
+  ExpectRefused(Load({}, empty, file), "no program at /programs/ampd-worker");
+  EXPECT_EQ(Load({}, {{"AMPD_NVML_LIBRARY", ""}})->config.nvml_library(), "") << "no GPUs are looked for";
+}
+
+TEST_F(Config, HttpBeyondLoopbackIsWarnedOfWhereTokensAreNeeded) {
+  for (const char* address : {"0.0.0.0:7071", "[::]:1", "gpu-box:7071"}) {
+    EXPECT_THAT(Load({"--auth", "--http", address})->warnings, ElementsAre(HasSubstr("/metrics"))) << address;
+    EXPECT_THAT(Load({"--http", address})->warnings, IsEmpty()) << "nothing is kept from anybody";
+  }
+  EXPECT_THAT(Load({"--auth", "--http", "[::1]:7071"})->warnings, IsEmpty());
+}
+
+class PrivatePlaces : public Config {
+ protected:
+  PrivatePlaces() {
+    for (const char* name : {"/data/sub", "/state", "/keys"}) std::filesystem::create_directories(folder_ + name);
+  }
+  ~PrivatePlaces() override { std::filesystem::remove_all(folder_); }
+
+  // Refused with tokens, warned of without.
+  void ExpectOpen(const std::string& root, const std::string& what, const std::vector<std::string>& flags,
+                  const std::string& file = "") {
+    std::vector<std::string> all = {"--data-root", root, "--state-dir", folder_ + "/state"};
+    all.insert(all.end(), flags.begin(), flags.end());
+    const auto loaded = Load(all, {}, file);
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    EXPECT_THAT(loaded->warnings, ElementsAre(HasSubstr("data_roots: " + root + " " + what)));
+    all.push_back("--auth");
+    ExpectRefused(Load(all, {}, file), "data_roots: " + root + " " + what);
+  }
+
+  const std::string folder_ =
+      std::filesystem::canonical(testing::TempDir()).string() + "/private_places_" + std::to_string(getpid());
+};
+
+TEST_F(PrivatePlaces, AreNotToLieInDataRoots) {
+  const std::string data = folder_ + "/data", state = folder_ + "/state";
+  ExpectOpen(folder_, "holds state_dir", {});
+  ExpectOpen("/", "holds state_dir", {});
+  ExpectOpen(state, "holds state_dir", {});
+  std::filesystem::create_directories(state + "/checkpoints");
+  ExpectOpen(state + "/checkpoints", "lies in state_dir", {});
+  ExpectOpen(data, "holds mirror_dir", {}, "mirror_dir: " + data + "/sub/copies\n");
+  ExpectOpen(data + "/sub", "lies in mirror_dir", {}, "mirror_dir: " + data + "\n");
+  ExpectOpen(data, "holds audit_log", {}, "audit_log: " + data + "/audit.log\n");
+  ExpectOpen(data, "holds tls.private_key", {"--tls-cert", "c", "--tls-key", data + "/sub/k.pem"});
+  const auto admin = Load({"--data-root", data, "--state-dir", state, "--auth", "--init-admin-token", data + "/a"});
+  ExpectRefused(admin, "holds auth.init_admin_token");
+}
+
+TEST_F(PrivatePlaces, AreFoundWhereverLinksHideThem) {
+  namespace fs = std::filesystem;
+  fs::create_directory_symlink(folder_ + "/state", folder_ + "/data/link");
+  fs::create_directory_symlink(folder_ + "/data", folder_ + "/other");
+  ExpectOpen(folder_ + "/data/link", "holds state_dir", {});
+  // The state directory's own name is a link into the root, and what is beneath it is not there yet.
+  ExpectOpen(folder_ + "/data", "holds state_dir", {"--state-dir", folder_ + "/other/new/state"});
+}
+
+TEST_F(PrivatePlaces, BesideDataRootsAreFine) {
+  std::filesystem::create_directories(folder_ + "/state-data");
+  const auto loaded = Load({"--data-root", folder_ + "/state-data", "--data-root", folder_ + "/data", "--state-dir",
+                            folder_ + "/state", "--auth", "--init-admin-token", folder_ + "/keys/admin"});
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_THAT(loaded->warnings, IsEmpty());
+}
+
 TEST_F(Config, NamesEverythingThatIsWrong) {
   const auto loaded = Load({"--listen", "nonsense", "--cpu-devices", "-1", "--data-root", "/no/such/folder"},
                            {{"AMPD_WORKER", "/no/such/worker"}}, "heartbeat_timeout_seconds: 0\n");
