@@ -30,7 +30,8 @@ void ControllerCore::SetDiskShortage(std::string shortage) {
 
 void ControllerCore::NoteStoreWrite(const absl::Status& status) {
   const bool full = absl::IsResourceExhausted(status);
-  if (full == !store_shortage_.empty()) return;
+  // Another error says nothing of the room: only what was written does.
+  if (full == !store_shortage_.empty() || (!full && !status.ok())) return;
   store_shortage_ = full ? "the state directory takes no writes: it has no room" : "";
   needs_schedule_ = true;
 }

@@ -1,3 +1,5 @@
+#include <sqlite3.h>
+
 #include "tests/unit/server/jobs/controller_fixture.h"
 
 namespace ampd {
@@ -13,6 +15,14 @@ class ControllerDiskTest : public ControllerTest {
   void SetShortage(const std::string& shortage) {
     controller_->SetDiskShortage(shortage);
     Settle();
+  }
+  // The database, behind the daemon's back.
+  void Change(const char* sql) {
+    sqlite3* db = nullptr;
+    ASSERT_EQ(sqlite3_open((dir_.path() + "/ampd.db").c_str(), &db), SQLITE_OK);
+    sqlite3_busy_timeout(db, 10000);
+    EXPECT_EQ(sqlite3_exec(db, sql, nullptr, nullptr, nullptr), SQLITE_OK) << sqlite3_errmsg(db);
+    sqlite3_close(db);
   }
   // The attempt of launch `n` ends for want of room.
   void FillDisk(const std::shared_ptr<FakeConnection>& worker, size_t n, uint64_t last_number = 0) {
@@ -156,6 +166,13 @@ TEST_F(ControllerDiskTest, AStoreThatTakesNoWritesHoldsJobsBackUntilItTakesSome)
   EXPECT_EQ(job.state(), v1::Job::QUEUED);
   EXPECT_EQ(job.queue_reason(), v1::Job::RESOURCES);
   EXPECT_THAT(job.queue_message(), HasSubstr("takes no writes"));
+  // What fails for another reason says nothing of room.
+  Change("ALTER TABLE events RENAME TO away");
+  Advance(absl::Seconds(1));
+  Settle();
+  EXPECT_THAT(Get(waiting)->queue_message(), HasSubstr("takes no writes"));
+  EXPECT_EQ(launcher_.launches(), 1u);
+  Change("ALTER TABLE away RENAME TO events");
   store_->ReadInOrder(
       [](const Database& database) { EXPECT_TRUE(const_cast<Database&>(database).SetMaxPages(1 << 20).ok()); });
   Advance(absl::Seconds(1));
