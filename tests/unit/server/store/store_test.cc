@@ -382,5 +382,33 @@ TEST(StoreTest, AFullStoreRefusesWritesWholeAndKeepsWhatItHas) {
   EXPECT_TRUE(WriteAndWait(*store, EventWrite(1, accepted + 1)).ok());
 }
 
+// Every insertion pays for an index.
+TEST(StoreTest, TheIndicesOfJobsAreThoseThatQueriesUse) {
+  TempDir dir;
+  OpenStore(dir);
+  sqlite3* db = nullptr;
+  ASSERT_EQ(sqlite3_open((dir.path() + "/ampd.db").c_str(), &db), SQLITE_OK);
+  const auto lines = [&](const std::string& sql, int column) {
+    std::pair<std::string, int> found{"", column};
+    const auto add = [](void* out, int, char** values, char**) {
+      auto& [text, column] = *static_cast<std::pair<std::string, int>*>(out);
+      absl::StrAppend(&text, values[column], "\n");
+      return 0;
+    };
+    EXPECT_EQ(sqlite3_exec(db, sql.c_str(), add, &found, nullptr), SQLITE_OK) << sqlite3_errmsg(db);
+    return found.first;
+  };
+  EXPECT_EQ(lines("SELECT name FROM sqlite_schema WHERE type = 'index' AND tbl_name = 'jobs' AND sql IS NOT NULL "
+                  "ORDER BY name",
+                  0),
+            "jobs_by_state\njobs_by_user_id\njobs_by_user_state\n");
+  // As FindJob asks.
+  EXPECT_THAT(lines("EXPLAIN QUERY PLAN SELECT job FROM jobs WHERE id >= 'a' AND id < 'b' AND user = 'ann' "
+                    "ORDER BY id LIMIT 2",
+                    3),
+              HasSubstr("jobs_by_user_id"));
+  sqlite3_close(db);
+}
+
 }  // namespace
 }  // namespace ampd
