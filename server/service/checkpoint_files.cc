@@ -2,7 +2,6 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <openssl/evp.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -21,8 +20,8 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "engine/core/status.h"
-#include "google/protobuf/struct.pb.h"
-#include "google/protobuf/util/json_util.h"
+#include "server/service/json_skim.h"
+#include "server/service/sha256.h"
 
 namespace ampd {
 namespace {
@@ -61,23 +60,13 @@ absl::StatusOr<CheckpointFile> OpenFile(int directory, const std::string& name) 
   return file;
 }
 
-using DigestContext = std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)>;
-
-std::string HexDigest(EVP_MD_CTX* context) {
-  std::string digest(EVP_MAX_MD_SIZE, '\0');
-  unsigned int size = 0;
-  EVP_DigestFinal_ex(context, reinterpret_cast<unsigned char*>(digest.data()), &size);
-  return absl::BytesToHexString(absl::string_view(digest.data(), size));
-}
-
 absl::StatusOr<std::string> Sha256OfFile(const CheckpointFile& file) {
-  const DigestContext context(EVP_MD_CTX_new(), &EVP_MD_CTX_free);
-  EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr);
+  Sha256Stream digest;
   for (int64_t offset = 0; offset < file.size; offset += kReadBytes) {
     AMPD_ASSIGN_OR_RETURN(const std::string bytes, ReadChunk(file, offset, kReadBytes));
-    EVP_DigestUpdate(context.get(), bytes.data(), bytes.size());
+    digest.Update(bytes);
   }
-  return HexDigest(context.get());
+  return digest.HexDigest();
 }
 
 // One line of MANIFEST.
@@ -105,10 +94,7 @@ absl::StatusOr<std::string> ReadManifest(const CheckpointFile& file) {
   const size_t seal = text.size() < 2 ? 0 : text.rfind('\n', text.size() - 2) + 1;
   AMPD_ASSIGN_OR_RETURN(const Listed sealed, ParseLine(absl::StripSuffix(absl::string_view(text).substr(seal), "\n")));
   text.resize(seal);
-  const DigestContext context(EVP_MD_CTX_new(), &EVP_MD_CTX_free);
-  EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr);
-  EVP_DigestUpdate(context.get(), text.data(), text.size());
-  if (sealed.name == kManifest && sealed.checksum == HexDigest(context.get())) return text;
+  if (sealed.name == kManifest && sealed.checksum == Sha256Hex(text)) return text;
   return absl::DataLossError(absl::StrCat(kManifest, " does not match its own checksum"));
 }
 
@@ -177,15 +163,15 @@ std::optional<int64_t> BestStep(int parent, const std::string& name) {
   const UniqueFd directory = OpenDirectory(parent, name);
   const absl::StatusOr<CheckpointFile> file = OpenFile(directory.get(), kState);
   if (!file.ok() || file->size > kMaxStateBytes) return std::nullopt;
-  const absl::StatusOr<std::string> json = ReadChunk(*file, 0, file->size);
-  google::protobuf::Struct state;
-  if (!json.ok() || !google::protobuf::util::JsonStringToMessage(*json, &state).ok()) return std::nullopt;
-  const auto best = state.fields().find("best");
-  if (best == state.fields().end()) return std::nullopt;
-  const auto& fields = best->second.struct_value().fields();
-  const auto step = fields.find("step");
-  const bool is_step = step != fields.end() && step->second.number_value() >= 0 && step->second.number_value() < 1e15;
-  return is_step ? std::optional(static_cast<int64_t>(step->second.number_value())) : std::nullopt;
+  // Read in pieces: it may be as large as many specs, and a message of all of it many times that.
+  JsonSkimmer state("best", "step");
+  for (int64_t offset = 0; offset < file->size && !state.number(); offset += kReadBytes) {
+    const absl::StatusOr<std::string> piece = ReadChunk(*file, offset, kReadBytes);
+    if (!piece.ok()) return std::nullopt;
+    state.Feed(*piece);
+  }
+  const std::optional<double> step = state.number();
+  return step && *step >= 0 && *step < 1e15 ? std::optional(static_cast<int64_t>(*step)) : std::nullopt;
 }
 
 void MarkBest(int parent, std::vector<v1::Checkpoint>* checkpoints) {

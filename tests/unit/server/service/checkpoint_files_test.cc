@@ -1,10 +1,13 @@
 #include "server/service/checkpoint_files.h"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -123,6 +126,50 @@ TEST_F(CheckpointFiles, SaysWhenThereIsNone) {
   EXPECT_EQ(OpenCheckpointFiles(directory_, "").status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(OpenCheckpointFiles(directory_, "step-000000007").status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(OpenCheckpointFiles(directory_ + "/absent", "").status().code(), absl::StatusCode::kNotFound);
+}
+
+std::string BestOf(const std::string& directory) {
+  std::string best;
+  for (const v1::Checkpoint& checkpoint : DescribeCheckpoints(directory)) {
+    if (checkpoint.best()) absl::StrAppend(&best, checkpoint.name(), " ");
+  }
+  return best;
+}
+
+TEST_F(CheckpointFiles, TheBestIsTheOneThatTheStateNames) {
+  MakeCheckpoint("step-7", "a");
+  MakeCheckpoint("step-12", "b");
+  for (const auto& [state, best] : std::vector<std::pair<std::string, std::string>>{
+           {R"({"step": 12, "best": {"step": 7, "metric": "0.5"}, "phases": []})", "step-7 "},
+           {R"({"best":{"metric":"7","step":12}})", "step-12 "},
+           {R"({"spec": "{\"best\": {\"step\": 12}}", "best": {"step": 7}})", "step-7 "},
+           {R"({"spec": "\\", "best": {"at": {"step": 12}, "of": [12, {"step": 12}], "step": 7}})", "step-7 "},
+           {R"({"a": {"step": 12}, "best": {"step": 7}})", "step-7 "},
+           {R"({"a": [{"best": {"step": 12}}], "best": {"step": 7.0e0}})", "step-7 "},
+           {R"({"step": 12, "best": ["step", 12]})", ""},
+           {R"({"best": {"step": "12"}})", ""},
+           {R"({"best": {"step": -12}})", ""},
+           {R"({"best": {"step": 1e300}})", ""},
+           {R"({"best": {"step": twelve}})", ""},
+           {R"({"best": {"metric": "1"}})", ""},
+           {"", ""}}) {
+    Write("step-12/state.json", state);
+    EXPECT_EQ(BestOf(directory_), best) << state;
+  }
+}
+
+// The worker, whose file it is, runs models that nobody vouches for.
+TEST_F(CheckpointFiles, ALargeStateIsReadInLittleMemory) {
+  MakeCheckpoint("step-7", "a");
+  std::string many = "{\"x\": [1";
+  for (int i = 0; i < 4'000'000; ++i) many += ",1";
+  Write("step-7/state.json", many + "], \"best\": {\"step\": 7}}");
+  many = std::string();
+  rusage before{}, after{};
+  getrusage(RUSAGE_SELF, &before);
+  EXPECT_EQ(BestOf(directory_), "step-7 ");
+  getrusage(RUSAGE_SELF, &after);
+  EXPECT_LT(after.ru_maxrss - before.ru_maxrss, 64 << 10) << "KiB";
 }
 
 }  // namespace
