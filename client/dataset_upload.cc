@@ -180,7 +180,7 @@ class Uploader {
       }
       if (left <= 1 || local_error_ || !MayPass(dataset.status())) return dataset.status();
       *log_ << "the upload broke (" << Clean(dataset.status().message()) << "); going on" << std::endl;
-      if (!interrupt_->SleepFor(backoff_.Next())) return Cancelled();
+      if (!interrupt_->SleepFor(RetryDelayOf(dataset.status()).value_or(backoff_.Next()))) return Cancelled();
     }
   }
 

@@ -15,7 +15,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/core/status.h"
-#include "proto/spec/dataset_path.h"
 #include "proto/spec/device_models.h"
 #include "server/config/address.h"
 #include "server/config/http_url.h"
@@ -123,8 +122,6 @@ class Daemon::Impl {
   absl::Status OpenFolders();
   PlanLimits LimitsOfPlans() const;
   absl::Status OpenStore();
-  // What jobs read data from.
-  std::vector<std::string> AllDataRoots() const;
   absl::Status OpenUploads();
   void StartTensorBoard();
   void StartUpkeep();
@@ -152,6 +149,7 @@ class Daemon::Impl {
   std::unique_ptr<TensorBoardExporter> tensorboard_;
   std::unique_ptr<EventLog> log_;
   std::unique_ptr<Upkeep> upkeep_;
+  SpaceReport space_report_;
   std::unique_ptr<UploadStore> uploads_;
   std::unique_ptr<DatasetStore> datasets_;
   std::unique_ptr<LocalProcessLauncher> launcher_;
@@ -261,29 +259,29 @@ void Daemon::Impl::WatchDisk() {
   if (config_.min_free_bytes() == 0) return;
   DiskWatch::Options options;
   options.directory = config_.state_dir();
-  options.report = [this](const std::string& shortage) { controller_->SetDiskShortage(shortage); };
+  options.report = [this](const std::string& shortage) {
+    space_report_.Set(shortage);
+    controller_->SetDiskShortage(shortage);
+  };
   options.log = [](const std::string& text) { Log(Severity::kWarning, text); };
   disk_watch_ = std::make_unique<DiskWatch>(std::move(options), &*space_judge_);
 }
 
 absl::Status Daemon::Impl::OpenUploads() {
   const auto all = std::make_shared<ByteBudget>(config_.max_uploads_bytes());
+  // What is free below min_free_bytes is for what running jobs still write.
+  const auto shortage = [this] { return space_report_.Get(); };
   AMPD_ASSIGN_OR_RETURN(uploads_, UploadStore::Open(absl::StrCat(config_.state_dir(), "/uploads"),
-                                                    {config_.max_upload_bytes(), all}, workers_.files));
+                                                    {config_.max_upload_bytes(), all, shortage}, workers_.files));
   DatasetStore::Options datasets;
   datasets.folder = absl::StrCat(config_.state_dir(), "/datasets");
   datasets.limits.file_bytes = config_.max_upload_bytes();
   datasets.limits.all = all;
   datasets.workers = workers_.files;
+  datasets.limits.shortage = shortage;
   datasets.log = [](const std::string& text) { Log(Severity::kWarning, text); };
   AMPD_ASSIGN_OR_RETURN(datasets_, DatasetStore::Open(std::move(datasets)));
   return absl::OkStatus();
-}
-
-std::vector<std::string> Daemon::Impl::AllDataRoots() const {
-  std::vector<std::string> roots = DataRoots();
-  roots.push_back(DatasetRoot(datasets_->folder()));
-  return roots;
 }
 
 void Daemon::Impl::StartTensorBoard() {
@@ -322,12 +320,13 @@ absl::Status Daemon::Impl::StartController() {
   options.log = [](const std::string& text) { Log(Severity::kWarning, text); };
   space_judge_.emplace(config_.min_free_bytes());
   options.disk_shortage = space_judge_->Look(FreeBytes(config_.state_dir()));
+  space_report_.Set(options.disk_shortage);
   options.checkpoint_root = CheckpointRoot();
   options.mirror_root = config_.mirror_dir();
   options.artifact_root = ArtifactRoot();
   options.upload_dir = uploads_->folder();
   options.start_root = StartRoot();
-  options.data_roots = AllDataRoots();
+  options.data_roots = AllDataRoots(DataRoots(), datasets_.get());
   options.reattach_timeout = absl::Seconds(config_.reattach_timeout_seconds());
   options.preempt_grace = absl::Seconds(config_.preemption_grace_seconds());
   options.heartbeat_timeout = absl::Seconds(config_.heartbeat_timeout_seconds());
@@ -387,11 +386,14 @@ absl::Status Daemon::Impl::ServeApi() {
   options.submit.plans.files = {config_.worker()};
   options.submit.default_precision_mode = config_.default_precision_mode();
   options.export_scratch_dir = absl::StrCat(config_.state_dir(), "/exports");
-  options.export_runner = [worker = config_.worker(), account = workers_.account](
-                              const v1::ExportRequest& request, const std::string& path, int64_t checkpoint_bytes) {
+  options.export_runner = [this](const v1::ExportRequest& request, const std::string& path,
+                                 int64_t checkpoint_bytes) -> absl::Status {
+    if (const std::string shortage = space_report_.Get(); !shortage.empty()) {
+      return absl::ResourceExhaustedError(absl::StrCat("no model is exported: ", shortage));
+    }
     ExchangeLimits limits = ExportLimits(checkpoint_bytes);
-    limits.account = account;
-    return RunExportProcess(worker, request, path, limits);
+    limits.account = workers_.account;
+    return RunExportProcess(config_.worker(), request, path, limits);
   };
   api_service_ = MakeLimitedTrainingService(
       &call_limits_, std::move(options),

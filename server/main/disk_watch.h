@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "absl/time/time.h"
 #include "engine/core/mutex.h"
@@ -29,6 +30,24 @@ class SpaceJudge {
  private:
   const int64_t min_free_bytes_;
   std::string shortage_;
+};
+
+// What a SpaceJudge said last, for whoever asks. Thread safe.
+class SpaceReport {
+ public:
+  void Set(std::string shortage) {
+    const MutexLock lock(&mutex_);
+    shortage_ = std::move(shortage);
+  }
+  // In words; empty: there is room.
+  std::string Get() const {
+    const MutexLock lock(&mutex_);
+    return shortage_;
+  }
+
+ private:
+  mutable Mutex mutex_;
+  std::string shortage_ ABSL_GUARDED_BY(mutex_);
 };
 
 // One thread, which looks after each period.

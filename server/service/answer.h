@@ -20,14 +20,15 @@ Controller::Done<T> Answer(grpc::ServerUnaryReactor* reactor, T* response) {
   };
 }
 
-// A call that a client streams, refused; frees itself.
-template <typename Request>
-class RefusedUpload final : public grpc::ServerReadReactor<Request> {
+// A stream, in either direction, that ends before it began; frees itself. `Reactor`: grpc::ServerReadReactor<Request>
+// or grpc::ServerWriteReactor<Response>.
+template <typename Reactor>
+class Refused final : public Reactor {
  public:
-  static RefusedUpload* With(const absl::Status& status) { return new RefusedUpload(status); }
+  static Refused* With(const absl::Status& status) { return new Refused(status); }
 
  private:
-  explicit RefusedUpload(const absl::Status& status) { this->Finish(ToGrpcStatus(status)); }
+  explicit Refused(const absl::Status& status) { this->Finish(ToGrpcStatus(status)); }
   void OnDone() override { delete this; }
 };
 

@@ -9,6 +9,7 @@
 #include "server/service/dataset_use.h"
 #include "server/service/grpc_status.h"
 #include "server/service/training_service.h"
+#include "server/service/try_again.h"
 
 namespace ampd {
 namespace {
@@ -31,15 +32,16 @@ absl::Status InUse(const std::string& name, const std::string& job) {
                                                     " names dataset ", name, " and has not ended"));
 }
 
-absl::Status TooMany() { return absl::UnavailableError("too many calls about datasets at once; try again"); }
+absl::Status TooMany() { return TryAgain("too many calls about datasets at once; try again", absl::Seconds(1)); }
 
 }  // namespace
 
 grpc::ServerReadReactor<v1::UploadDatasetRequest>* TrainingServiceImpl::UploadDataset(
     grpc::CallbackServerContext* context, v1::Dataset* response) {
   const absl::StatusOr<Caller> caller = Admit(*context, __func__);
-  if (!caller.ok()) return RefusedUpload<v1::UploadDatasetRequest>::With(caller.status());
-  return DatasetStream::Start(options_.submit.datasets, &dataset_writers_, caller->user, response).get();
+  if (!caller.ok()) return Refused<grpc::ServerReadReactor<v1::UploadDatasetRequest>>::With(caller.status());
+  return DatasetStream::Start(options_.submit.datasets, {&dataset_writers_, &dataset_commits_}, caller->user, response)
+      .get();
 }
 
 grpc::ServerUnaryReactor* TrainingServiceImpl::ListDatasets(grpc::CallbackServerContext* context,
@@ -75,10 +77,15 @@ void TrainingServiceImpl::DeleteOwnDataset(const std::string& name, const Owner&
   };
   controller_->FindLiveJob(
       uses, [this, reactor, name, hidden, deletion = *std::move(begun)](absl::StatusOr<std::string> job) {
-        if (!job.ok()) return reactor->Finish(ToGrpcStatus(job.status()));
-        if (!job->empty() || *hidden) return reactor->Finish(ToGrpcStatus(InUse(name, *job)));
+        // Given up before the answer: who has it finds the dataset as it was.
+        const auto refuse = [&](const absl::Status& status) {
+          deletion->GiveUp();
+          reactor->Finish(ToGrpcStatus(status));
+        };
+        if (!job.ok()) return refuse(job.status());
+        if (!job->empty() || *hidden) return refuse(InUse(name, *job));
         const auto finish = [reactor, deletion] { reactor->Finish(ToGrpcStatus(deletion->Finish())); };
-        if (!dataset_writers_.Post(finish)) reactor->Finish(ToGrpcStatus(TooMany()));
+        if (!dataset_writers_.Post(finish)) refuse(TooMany());
       });
 }
 

@@ -27,11 +27,23 @@ absl::Status Damaged(absl::string_view what) { return absl::DataLossError(absl::
 
 std::string HeaderLine(const DatasetHeader& header) {
   return absl::StrCat(kMagic, "\t", absl::ToUnixNanos(header.create_time), "\t", header.size_bytes, "\t",
-                      header.file_count, "\t", absl::CEscape(header.user), "\n");
+                      header.file_count, "\t", absl::CEscape(header.user), "\t", header.content, "\n");
 }
 
 std::string FileLine(const v1::DatasetFile& file) {
   return absl::StrCat(file.size_bytes(), " ", file.sha256(), " ", file.path(), "\n");
+}
+
+DatasetHeader WholeHeader(DatasetHeader begun, const v1::Dataset& dataset) {
+  Sha256Stream content;
+  begun.size_bytes = 0;
+  for (const v1::DatasetFile& file : dataset.files()) {
+    content.Update(FileLine(file));
+    begun.size_bytes += file.size_bytes();
+  }
+  begun.file_count = dataset.files_size();
+  begun.content = content.HexDigest();
+  return begun;
 }
 
 std::string ManifestText(const DatasetHeader& header, const v1::Dataset& dataset) {
@@ -46,12 +58,14 @@ absl::StatusOr<DatasetHeader> ParseHeaderLine(absl::string_view line) {
   const std::vector<absl::string_view> fields = absl::StrSplit(line, '\t');
   DatasetHeader header;
   int64_t nanos = 0;
-  if (fields.size() != 5 || fields[0] != kMagic || !absl::SimpleAtoi(fields[1], &nanos) ||
+  if (fields.size() != 6 || fields[0] != kMagic || !absl::SimpleAtoi(fields[1], &nanos) ||
       !absl::SimpleAtoi(fields[2], &header.size_bytes) || !absl::SimpleAtoi(fields[3], &header.file_count) ||
-      header.size_bytes < 0 || header.file_count < 0 || !absl::CUnescape(fields[4], &header.user)) {
+      header.size_bytes < 0 || header.file_count < 0 || !absl::CUnescape(fields[4], &header.user) ||
+      (!fields[5].empty() && !IsUploadChecksum(fields[5]))) {
     return Damaged("its first line is none of a dataset");
   }
   header.create_time = absl::FromUnixNanos(nanos);
+  header.content = std::string(fields[5]);
   return header;
 }
 

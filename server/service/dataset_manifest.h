@@ -1,6 +1,7 @@
 // What a dataset's MANIFEST, and the JOURNAL of one that is not whole, say: text, the same lines in both.
 //
-//   ampd-dataset 1 <TAB> creation, ns since 1970 <TAB> bytes <TAB> files <TAB> user, C-escaped
+//   ampd-dataset 1 <TAB> creation, ns since 1970 <TAB> bytes <TAB> files <TAB> user, C-escaped <TAB> sha256 of the next
+//   lines; empty in a journal
 //   <bytes> <sha256> <path>            one a file; in a journal the last of a path counts
 //   end <sha256 of all before>         of a MANIFEST
 #ifndef AMPD_SERVER_SERVICE_DATASET_MANIFEST_H_
@@ -22,11 +23,16 @@ struct DatasetHeader {
   int64_t size_bytes = 0;
   int64_t file_count = 0;
   std::string user;
+  // SHA-256 of the lines of its files, by path: of what it is, whoever sent it and when. Empty in a journal.
+  std::string content;
 };
 
 // Lines end with '\n' here.
 std::string HeaderLine(const DatasetHeader& header);
 std::string FileLine(const v1::DatasetFile& file);
+
+// `begun` with what the files of `dataset` add to it.
+DatasetHeader WholeHeader(DatasetHeader begun, const v1::Dataset& dataset);
 
 // A MANIFEST: the header, the files and the end.
 std::string ManifestText(const DatasetHeader& header, const v1::Dataset& dataset);

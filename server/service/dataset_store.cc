@@ -4,11 +4,11 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 #include <system_error>
 #include <utility>
 
@@ -17,7 +17,9 @@
 #include "engine/core/status.h"
 #include "proto/spec/dataset_path.h"
 #include "proto/spec/names.h"
+#include "proto/spec/resolve.h"
 #include "server/files/files.h"
+#include "server/service/try_again.h"
 
 namespace ampd {
 namespace {
@@ -33,26 +35,62 @@ constexpr char kJournal[] = "JOURNAL";
 constexpr char kCannotKeep[] = "the server cannot keep the dataset";
 constexpr size_t kMaxDatasets = 10000;
 constexpr size_t kMaxUnfinished = 256;
+// Around what a MANIFEST says of the files.
+constexpr int64_t kManifestSlackBytes = 64 << 10;
+constexpr absl::Duration kDeletionDelay = absl::Milliseconds(500);
 
 absl::Status CheckName(const std::string& name) {
   const std::string wrong = WrongDatasetName(name);
   if (wrong.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("name: ", Quoted(name), " ", wrong));
+  return InvalidFields({{"name", absl::StrCat(Quoted(name), " ", wrong)}});
 }
 
 absl::Status NotThere(const std::string& name) {
   return absl::NotFoundError(absl::StrCat("no dataset is called ", Quoted(name)));
 }
 
+absl::Status IsBeingDeleted(const std::string& name) {
+  return WithRetryInfo(absl::AbortedError(absl::StrCat("dataset ", name, " is being deleted")), kDeletionDelay);
+}
+
+absl::Status IsDamaged(const std::string& name, const std::string& damage) {
+  return absl::DataLossError(absl::StrCat("dataset ", name, " is damaged: ", damage, "; delete it and send it again"));
+}
+
 // Whose it is, for who asks for more than they may.
 std::string Whose(const std::string& name, const std::string& user) {
-  if (user.empty()) return absl::StrCat("dataset ", name, " is no user's: it was sent when none was told apart");
+  if (user.empty()) return absl::StrCat("dataset ", name, " is not known to be any user's");
   return absl::StrCat("dataset ", name, " is user ", user, "'s");
 }
 
 void RemoveTree(const std::string& path) {
   std::error_code ignored;
   fs::remove_all(path, ignored);
+}
+
+// Of all files beneath it, as far as they can be seen.
+int64_t BytesBeneath(const std::string& folder) {
+  int64_t bytes = 0;
+  std::error_code error;
+  for (fs::recursive_directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    std::error_code ignored;
+    if (it->is_regular_file(ignored) && !it->is_symlink(ignored)) {
+      const uintmax_t size = it->file_size(ignored);
+      if (!ignored) bytes += static_cast<int64_t>(size);
+    }
+  }
+  return bytes;
+}
+
+// What a whole dataset's MANIFEST begins with; only the first line is looked at: there may be many files.
+absl::StatusOr<DatasetHeader> ReadHeader(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string line(kManifestSlackBytes, '\0');
+  file.read(line.data(), static_cast<std::streamsize>(line.size()));
+  line.resize(std::min(line.find('\n'), static_cast<size_t>(file.gcount())));
+  AMPD_ASSIGN_OR_RETURN(DatasetHeader header, ParseHeaderLine(line));
+  if (header.content.empty()) return absl::DataLossError("is damaged: it does not say what the files are");
+  return header;
 }
 
 // The names in a folder; those that end in what was made or removed only halfway are taken away.
@@ -73,23 +111,39 @@ absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& folder) {
 
 DatasetStore::Hold::~Hold() {
   const MutexLock lock(&store_->mutex_);
-  for (const std::string& name : names_) {
+  for (const auto& [name, content] : contents_) {
     const auto held = store_->held_.find(name);
     if (--held->second == 0) store_->held_.erase(held);
   }
 }
 
-DatasetStore::Deletion::~Deletion() {
+void DatasetStore::Deletion::GiveUp() {
+  if (std::exchange(over_, true)) return;
   const MutexLock lock(&store_->mutex_);
   store_->deleting_.erase(name_);
 }
 
-absl::Status DatasetStore::Deletion::Finish() { return store_->Remove(name_); }
+absl::Status DatasetStore::Deletion::Finish() {
+  std::string aside = absl::StrCat(store_->folder(), "/", kGone, "XXXXXX");
+  if (mkdtemp(aside.data()) == nullptr) return FileError(absl::StrCat("dataset ", name_), errno);
+  absl::Status status = store_->MoveAside(name_, aside);
+  // The name comes back with a power cut until that is on disk: nobody is to have begun another by then.
+  if (status.ok()) status = store_->options_.sync_folder(store_->folder());
+  GiveUp();
+  RemoveTree(aside);
+  return status;
+}
 
 absl::StatusOr<v1::Dataset> DatasetStore::Upload::Commit() {
-  AMPD_ASSIGN_OR_RETURN(const DatasetHeader header, dataset_->Commit(turn_, [this](const DatasetHeader& header) {
-    return store_->Publish(name_, header);
+  absl::Status synced;
+  AMPD_ASSIGN_OR_RETURN(const DatasetHeader header, dataset_->Commit(turn_, [&](const DatasetHeader& whole) {
+    return store_->Publish(name_, whole, &synced);
   }));
+  if (!synced.ok()) {
+    return absl::Status(synced.code(), absl::StrCat("dataset ", name_,
+                                                    " is whole, but the server could not force its "
+                                                    "name to disk: a power cut may undo that"));
+  }
   return DatasetOf(name_, header, true);
 }
 
@@ -124,17 +178,22 @@ absl::Status DatasetStore::Load() {
   return options_.workers.LetReadAllIn(folder());
 }
 
-// Only the first line is looked at: there may be many files.
 void DatasetStore::LoadWhole(const std::string& name) {
+  if (!CheckName(name).ok()) {
+    return Log(absl::StrCat(folder(), ": ", Quoted(name), " is no name of a dataset; passed over"));
+  }
+  Whole whole;
   const std::string path = absl::StrCat(PathOf(name), "/", kManifest);
-  std::ifstream file(path, std::ios::binary);
-  std::string line;
-  std::getline(file, line);
-  const absl::StatusOr<DatasetHeader> header = ParseHeaderLine(line);
-  if (!CheckName(name).ok() || !header.ok()) return Log(absl::StrCat(path, ": is damaged or none; passed over"));
-  options_.limits.all->Count(header->size_bytes);
+  if (absl::StatusOr<DatasetHeader> header = ReadHeader(path); header.ok()) {
+    whole.header = *std::move(header);
+  } else {
+    whole.damage = absl::StrCat("its MANIFEST ", header.status().message());
+    whole.header.size_bytes = BytesBeneath(PathOf(name));
+    Log(absl::StrCat(path, ": ", header.status().message(), "; the dataset is kept as damaged"));
+  }
+  options_.limits.all->Count(whole.header.size_bytes);
   const MutexLock lock(&mutex_);
-  whole_[name] = *header;
+  whole_[name] = std::move(whole);
 }
 
 void DatasetStore::LoadUnfinished(const std::string& name) {
@@ -150,32 +209,51 @@ void DatasetStore::LoadUnfinished(const std::string& name) {
   RemoveTree(NewPathOf(name));
 }
 
-absl::StatusOr<std::shared_ptr<UnfinishedDataset>> DatasetStore::FindOrCreate(const std::string& name,
-                                                                              const std::string& user) {
+absl::StatusOr<std::shared_ptr<UnfinishedDataset>> DatasetStore::FindBegun(const std::string& name,
+                                                                           const std::string& user) const {
   const MutexLock lock(&mutex_);
+  if (deleting_.count(name) > 0) return IsBeingDeleted(name);
   if (whole_.count(name) > 0) {
     return absl::AlreadyExistsError(absl::StrCat("there is a dataset ", name, " already: delete it first"));
   }
-  if (deleting_.count(name) > 0) return absl::AbortedError(absl::StrCat("dataset ", name, " is being deleted"));
   const auto found = unfinished_.find(name);
-  if (found != unfinished_.end()) {
-    const std::string& owner = found->second->user();
-    if (user.empty() || owner == user) return found->second;
-    return absl::PermissionDeniedError(absl::StrCat(Whose(name, owner), ", and only they may go on with its upload"));
+  if (found == unfinished_.end()) {
+    AMPD_RETURN_IF_ERROR(CheckRoomForOneMore(user));
+    return nullptr;
   }
+  const std::string& owner = found->second->user();
+  if (user.empty() || owner == user) return found->second;
+  return absl::PermissionDeniedError(absl::StrCat(Whose(name, owner), ", and only they may go on with its upload"));
+}
+
+absl::Status DatasetStore::CheckRoomForOneMore(const std::string& user) const {
   if (unfinished_.size() >= kMaxUnfinished || unfinished_.size() + whole_.size() >= kMaxDatasets) {
     return absl::ResourceExhaustedError(absl::StrCat("too many datasets: at most ", kMaxUnfinished,
                                                      " that are being uploaded, and ", kMaxDatasets, " in all"));
   }
+  if (user.empty()) return absl::OkStatus();
+  const auto begun = std::count_if(unfinished_.begin(), unfinished_.end(),
+                                   [&](const auto& entry) { return entry.second->user() == user; });
+  if (static_cast<size_t>(begun) < options_.unfinished_per_user) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat("user ", user, " has begun ", begun,
+                                                   " uploads of datasets and ended none of them, the most that a user "
+                                                   "may have: end or delete one first"));
+}
+
+absl::StatusOr<std::shared_ptr<UnfinishedDataset>> DatasetStore::FindOrCreate(const std::string& name,
+                                                                              const std::string& user) {
+  const MutexLock folders(&folders_);
+  absl::StatusOr<std::shared_ptr<UnfinishedDataset>> dataset = FindBegun(name, user);
+  if (!dataset.ok() || *dataset != nullptr) return dataset;
   // Aside, so that a folder that has its name has its journal.
   std::string folder = absl::StrCat(this->folder(), "/", kNew, "/", kMaking, "XXXXXX");
   if (mkdtemp(folder.data()) == nullptr) return FileError(kCannotKeep, errno);
-  absl::StatusOr<std::shared_ptr<UnfinishedDataset>> dataset =
-      UnfinishedDataset::Create(name, user, options_.clock->Now(), folder, NewPathOf(name), options_.limits);
+  dataset = UnfinishedDataset::Create(name, user, options_.clock->Now(), folder, NewPathOf(name), options_.limits);
   if (!dataset.ok()) {
     RemoveTree(folder);
     return dataset;
   }
+  const MutexLock lock(&mutex_);
   return unfinished_[name] = *std::move(dataset);
 }
 
@@ -186,24 +264,28 @@ absl::StatusOr<std::unique_ptr<DatasetStore::Upload>> DatasetStore::Begin(const 
   return std::unique_ptr<Upload>(new Upload(this, name, std::move(dataset)));
 }
 
-absl::Status DatasetStore::Publish(const std::string& name, const DatasetHeader& header) {
+absl::Status DatasetStore::Publish(const std::string& name, const DatasetHeader& header, absl::Status* synced) {
   AMPD_RETURN_IF_ERROR(options_.workers.LetRead(NewPathOf(name)));
-  const MutexLock lock(&mutex_);
+  const MutexLock folders(&folders_);
   const std::string path = PathOf(name);
   if (renameat2(AT_FDCWD, NewPathOf(name).c_str(), AT_FDCWD, path.c_str(), RENAME_NOREPLACE) != 0) {
     return FileError(kCannotKeep, errno);
   }
-  whole_[name] = header;
-  unfinished_.erase(name);
   unlink(absl::StrCat(path, "/", kJournal).c_str());
-  return SyncFolder(folder());
+  *synced = options_.sync_folder(folder());
+  const MutexLock lock(&mutex_);
+  whole_[name] = {header, ""};
+  unfinished_.erase(name);
+  return absl::OkStatus();
 }
 
 std::vector<v1::Dataset> DatasetStore::List() const {
-  const MutexLock lock(&mutex_);
   std::map<std::string, v1::Dataset> by_name;
-  for (const auto& [name, header] : whole_) by_name[name] = DatasetOf(name, header, true);
-  for (const auto& [name, dataset] : unfinished_) by_name[name] = dataset->Describe(false);
+  {
+    const MutexLock lock(&mutex_);
+    for (const auto& [name, whole] : whole_) by_name[name] = DatasetOf(name, whole.header, true);
+    for (const auto& [name, dataset] : unfinished_) by_name[name] = dataset->Describe(false);
+  }
   std::vector<v1::Dataset> list;
   for (auto& [name, dataset] : by_name) list.push_back(std::move(dataset));
   return list;
@@ -211,43 +293,57 @@ std::vector<v1::Dataset> DatasetStore::List() const {
 
 absl::StatusOr<v1::Dataset> DatasetStore::Get(const std::string& name) const {
   std::shared_ptr<UnfinishedDataset> unfinished;
-  DatasetHeader header;
+  Whole whole;
   {
     const MutexLock lock(&mutex_);
     const auto begun = unfinished_.find(name);
-    const auto whole = whole_.find(name);
-    if (begun == unfinished_.end() && whole == whole_.end()) return NotThere(name);
+    const auto found = whole_.find(name);
+    if (begun == unfinished_.end() && found == whole_.end()) return NotThere(name);
     if (begun != unfinished_.end()) {
       unfinished = begun->second;
     } else {
-      header = whole->second;
+      whole = found->second;
     }
   }
   if (unfinished != nullptr) return unfinished->Describe(true);
-  std::ostringstream text;
-  // Not by an iterator, which throws where a disk fails.
-  text << std::ifstream(absl::StrCat(PathOf(name), "/", kManifest), std::ios::binary).rdbuf();
-  absl::StatusOr<v1::Dataset> parsed = ParseManifest(text.str());
+  if (!whole.damage.empty()) return IsDamaged(name, whole.damage);
+  // As the largest that was taken; what is cut off is missed by who parses it. Not by an iterator, which throws where a
+  // disk fails.
+  std::ifstream file(absl::StrCat(PathOf(name), "/", kManifest), std::ios::binary);
+  const int64_t most = options_.limits.manifest_bytes + kManifestSlackBytes;
+  std::error_code error;
+  const uintmax_t size = fs::file_size(absl::StrCat(PathOf(name), "/", kManifest), error);
+  std::string text(error ? 0 : static_cast<size_t>(std::min<uintmax_t>(size, static_cast<uintmax_t>(most))), '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(file.gcount()));
+  absl::StatusOr<v1::Dataset> parsed = ParseManifest(text);
   if (!parsed.ok()) return Annotate(parsed.status(), absl::StrCat("the MANIFEST of dataset ", name));
-  v1::Dataset dataset = DatasetOf(name, header, true);
+  v1::Dataset dataset = DatasetOf(name, whole.header, true);
   *dataset.mutable_files() = std::move(*parsed->mutable_files());
   return dataset;
 }
 
 absl::StatusOr<std::shared_ptr<DatasetStore::Hold>> DatasetStore::HoldAll(const std::set<std::string>& names) {
+  std::map<std::string, std::string> contents;
   const MutexLock lock(&mutex_);
   for (const std::string& name : names) {
-    if (whole_.count(name) > 0 && deleting_.count(name) == 0) continue;
-    if (unfinished_.count(name) == 0) return NotThere(name);
-    return absl::NotFoundError(absl::StrCat("dataset ", Quoted(name), " is not whole yet: its upload goes on"));
+    const auto whole = whole_.find(name);
+    if (whole == whole_.end() && unfinished_.count(name) == 0) return NotThere(name);
+    // That may still be refused.
+    if (deleting_.count(name) > 0) return IsBeingDeleted(name);
+    if (whole == whole_.end()) {
+      return absl::NotFoundError(absl::StrCat("dataset ", Quoted(name), " is not whole yet: its upload goes on"));
+    }
+    if (!whole->second.damage.empty()) return IsDamaged(name, whole->second.damage);
+    contents[name] = whole->second.header.content;
   }
   for (const std::string& name : names) ++held_[name];
-  return std::shared_ptr<Hold>(new Hold(this, names));
+  return std::shared_ptr<Hold>(new Hold(this, std::move(contents)));
 }
 
 std::string DatasetStore::UserOf(const std::string& name) const {
   const auto whole = whole_.find(name);
-  return whole != whole_.end() ? whole->second.user : unfinished_.at(name)->user();
+  return whole != whole_.end() ? whole->second.header.user : unfinished_.at(name)->user();
 }
 
 absl::StatusOr<std::shared_ptr<DatasetStore::Deletion>> DatasetStore::BeginDeletion(
@@ -262,13 +358,11 @@ absl::StatusOr<std::shared_ptr<DatasetStore::Deletion>> DatasetStore::BeginDelet
   if (held_.count(name) > 0) {
     return absl::FailedPreconditionError(absl::StrCat("a job that names dataset ", name, " is being submitted"));
   }
-  if (!deleting_.insert(name).second) {
-    return absl::AbortedError(absl::StrCat("dataset ", name, " is being deleted already"));
-  }
+  if (!deleting_.insert(name).second) return IsBeingDeleted(name);
   return std::shared_ptr<Deletion>(new Deletion(this, name));
 }
 
-absl::Status DatasetStore::Remove(const std::string& name) {
+absl::Status DatasetStore::MoveAside(const std::string& name, const std::string& aside) {
   std::shared_ptr<UnfinishedDataset> unfinished;
   {
     const MutexLock lock(&mutex_);
@@ -276,24 +370,24 @@ absl::Status DatasetStore::Remove(const std::string& name) {
   }
   // It may become whole while this waits.
   if (unfinished != nullptr) unfinished->End();
-  std::string aside = absl::StrCat(folder(), "/", kGone, "XXXXXX");
-  if (mkdtemp(aside.data()) == nullptr) return FileError(absl::StrCat("dataset ", name), errno);
+  const MutexLock folders(&folders_);
+  std::vector<std::pair<std::string, std::string>> moves;
   {
     const MutexLock lock(&mutex_);
-    const auto whole = whole_.find(name);
-    const std::string path = whole != whole_.end() ? PathOf(name) : NewPathOf(name);
-    if (rename(path.c_str(), absl::StrCat(aside, "/", name).c_str()) != 0) {
-      return FileError(absl::StrCat("dataset ", name), errno);
-    }
-    if (whole != whole_.end()) {
-      options_.limits.all->GiveBack(whole->second.size_bytes);
-      whole_.erase(whole);
-    }
-    unfinished_.erase(name);
+    // Both where a damaged one lay in the way of an upload.
+    if (whole_.count(name) > 0) moves.emplace_back(PathOf(name), aside + "/whole");
+    if (unfinished_.count(name) > 0) moves.emplace_back(NewPathOf(name), aside + "/unfinished");
   }
-  const absl::Status synced = SyncFolder(folder());
-  RemoveTree(aside);
-  return synced;
+  for (const auto& [from, to] : moves) {
+    if (rename(from.c_str(), to.c_str()) != 0) return FileError(absl::StrCat("dataset ", name), errno);
+  }
+  const MutexLock lock(&mutex_);
+  if (const auto whole = whole_.find(name); whole != whole_.end()) {
+    options_.limits.all->GiveBack(whole->second.header.size_bytes);
+    whole_.erase(whole);
+  }
+  unfinished_.erase(name);
+  return absl::OkStatus();
 }
 
 }  // namespace ampd

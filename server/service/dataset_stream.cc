@@ -4,34 +4,38 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/core/status.h"
+#include "proto/spec/resolve.h"
 #include "server/service/grpc_status.h"
+#include "server/service/try_again.h"
 
 namespace ampd {
 namespace {
 
 constexpr size_t kMaxChunkBytes = 1 << 20;
 
+absl::Status TooMany() { return TryAgain("too many uploads at once; try again", absl::Seconds(1)); }
+
 }  // namespace
 
-std::shared_ptr<DatasetStream> DatasetStream::Start(DatasetStore* store, WorkPool* pool, std::string user,
+std::shared_ptr<DatasetStream> DatasetStream::Start(DatasetStore* store, const Pools& pools, std::string user,
                                                     v1::Dataset* response) {
-  std::shared_ptr<DatasetStream> stream(new DatasetStream(store, pool, std::move(user), response));
+  std::shared_ptr<DatasetStream> stream(new DatasetStream(store, pools, std::move(user), response));
   stream->self_ = stream;
   stream->StartRead(&stream->request_);
   return stream;
 }
 
 void DatasetStream::OnReadDone(bool ok) {
-  if (pool_->Post([stream = shared_from_this(), ok] { stream->Take(!ok); })) return;
-  FinishOnce(absl::UnavailableError("too many uploads at once; try again"));
+  if (pools_.pieces->Post([stream = shared_from_this(), ok] { stream->Take(!ok); })) return;
+  FinishOnce(TooMany());
 }
 
 void DatasetStream::Take(bool ended) {
   if (ended) return End();
   const absl::Status status = TakeMessage();
   if (!status.ok()) return FinishOnce(status);
-  if (request_.commit()) return Commit();
-  ReadNext();
+  if (!request_.commit()) return ReadNext();
+  if (!pools_.commits->Post([stream = shared_from_this()] { stream->Commit(); })) FinishOnce(TooMany());
 }
 
 absl::Status DatasetStream::TakeMessage() {
@@ -39,11 +43,11 @@ absl::Status DatasetStream::TakeMessage() {
     name_ = request_.name();
     AMPD_ASSIGN_OR_RETURN(upload_, store_->Begin(name_, user_));
   } else if (!request_.name().empty() && request_.name() != name_) {
-    return absl::InvalidArgumentError("name: is not that of the first message");
+    return InvalidFields({{"name", "is not that of the first message"}});
   }
   if (request_.data().size() > kMaxChunkBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("data: ", request_.data().size(), " bytes, at most ", kMaxChunkBytes, " a message"));
+    return InvalidFields(
+        {{"data", absl::StrCat(request_.data().size(), " bytes, at most ", kMaxChunkBytes, " a message")}});
   }
   if (!request_.file().empty()) {
     v1::DatasetFile file;
@@ -62,7 +66,7 @@ void DatasetStream::Commit() {
 }
 
 void DatasetStream::End() {
-  if (upload_ == nullptr) return FinishOnce(absl::InvalidArgumentError("name: required in the first message"));
+  if (upload_ == nullptr) return FinishOnce(InvalidFields({{"name", "required in the first message"}}));
   Answer(upload_->Describe());
 }
 

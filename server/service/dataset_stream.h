@@ -20,19 +20,26 @@ namespace ampd {
 class DatasetStream : public grpc::ServerReadReactor<v1::UploadDatasetRequest>,
                       public std::enable_shared_from_this<DatasetStream> {
  public:
-  // `store`, `pool` and, as gRPC has it, `response` outlive the call. `user`: who sends; as DatasetStore::Begin's.
-  static std::shared_ptr<DatasetStream> Start(DatasetStore* store, WorkPool* pool, std::string user,
+  // Where the work is done; they outlive the call.
+  struct Pools {
+    WorkPool* pieces;
+    // Which may take minutes each: what others send is not to wait for them.
+    WorkPool* commits;
+  };
+
+  // `store` and, as gRPC has it, `response` outlive the call. `user`: who sends; as DatasetStore::Begin's.
+  static std::shared_ptr<DatasetStream> Start(DatasetStore* store, const Pools& pools, std::string user,
                                               v1::Dataset* response);
 
  private:
-  DatasetStream(DatasetStore* store, WorkPool* pool, std::string user, v1::Dataset* response)
-      : store_(store), pool_(pool), user_(std::move(user)), response_(response) {}
+  DatasetStream(DatasetStore* store, const Pools& pools, std::string user, v1::Dataset* response)
+      : store_(store), pools_(pools), user_(std::move(user)), response_(response) {}
 
   void OnReadDone(bool ok) override;
   void OnCancel() override { FinishOnce(absl::CancelledError("the upload was cancelled")); }
   void OnDone() override { self_.reset(); }
 
-  // What was read. Runs in the pool.
+  // What was read. Runs in a pool, as does Commit.
   void Take(bool ended);
   absl::Status TakeMessage();
   void Commit();
@@ -42,7 +49,7 @@ class DatasetStream : public grpc::ServerReadReactor<v1::UploadDatasetRequest>,
   void FinishOnce(const absl::Status& status);
 
   DatasetStore* const store_;
-  WorkPool* const pool_;
+  const Pools pools_;
   const std::string user_;
   v1::Dataset* const response_;
   // Set at the start and cleared by gRPC's last call.

@@ -23,13 +23,15 @@ std::string WhatIsMissing(const DatasetPath& path, const DatasetStore& datasets)
   return absl::StrCat("dataset ", path.name, " has no ", Quoted(path.path));
 }
 
-// What is wrong with one path; empty: nothing, and then `held` has its dataset.
-std::string Hold(const std::string& path, DatasetStore* datasets,
-                 std::vector<std::shared_ptr<DatasetStore::Hold>>* held) {
+// What is wrong with one path; empty: nothing, and then `held` has its dataset. An error: that cannot be told now.
+absl::StatusOr<std::string> Hold(const std::string& path, DatasetStore* datasets,
+                                 std::vector<std::shared_ptr<DatasetStore::Hold>>* held) {
   const absl::StatusOr<DatasetPath> parsed = ParseDatasetPath(path);
   if (!parsed.ok()) return std::string(parsed.status().message());
   if (datasets == nullptr) return "this server keeps no datasets";
   absl::StatusOr<std::shared_ptr<DatasetStore::Hold>> hold = datasets->HoldAll({parsed->name});
+  if (absl::IsAborted(hold.status())) return hold.status();
+  if (absl::IsDataLoss(hold.status())) return std::string(hold.status().message());
   if (!hold.ok()) return absl::StrCat(hold.status().message(), " (UploadDataset; ampctl datasets upload)");
   held->push_back(*std::move(hold));
   return WhatIsMissing(*parsed, *datasets);
@@ -52,7 +54,7 @@ absl::StatusOr<std::shared_ptr<DatasetStore::Hold>> HoldDatasets(const v1::JobSp
   std::vector<std::shared_ptr<DatasetStore::Hold>> held;
   for (const NamedPath& named : PathsOf(spec)) {
     if (!NamesDataset(named.path)) continue;
-    std::string wrong = Hold(named.path, datasets, &held);
+    AMPD_ASSIGN_OR_RETURN(std::string wrong, Hold(named.path, datasets, &held));
     if (!wrong.empty()) violations.push_back({named.field, std::move(wrong)});
   }
   if (!violations.empty()) return InvalidFields(violations);

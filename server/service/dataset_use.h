@@ -17,7 +17,8 @@ std::set<std::string> DatasetsOf(const v1::JobSpec& spec);
 
 // Keeps the datasets that the resolved `spec` names from being deleted until the job is there, which then does that
 // itself. INVALID_ARGUMENT with a violation for each path whose dataset is not there, or not whole, or does not have
-// it; `datasets` null: there are none. Null where it names none.
+// it; `datasets` null: there are none. ABORTED, with google.rpc.RetryInfo, while one may be about to go. Null where it
+// names none.
 absl::StatusOr<std::shared_ptr<DatasetStore::Hold>> HoldDatasets(const v1::JobSpec& spec, DatasetStore* datasets);
 
 }  // namespace ampd

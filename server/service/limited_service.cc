@@ -2,18 +2,11 @@
 
 #include <utility>
 
+#include "server/service/answer.h"
 #include "server/service/grpc_status.h"
 
 namespace ampd {
 namespace {
-
-// A stream that ends before it began.
-template <typename Reactor>
-class Refused final : public Reactor {
- public:
-  explicit Refused(const absl::Status& status) { this->Finish(ToGrpcStatus(status)); }
-  void OnDone() override { delete this; }
-};
 
 // A call of the service, if there is room for it.
 #define AMPD_LIMITED_UNARY(limit, method, Request, Response)                                         \
@@ -30,14 +23,14 @@ class Refused final : public Reactor {
       override {                                                                                                   \
     const absl::Status room = limits_->Admit(context, CallClass::limit);                                           \
     if (room.ok()) return TrainingServiceImpl::method(context, request);                                           \
-    return new Refused<grpc::ServerWriteReactor<v1::Response>>(room);                                              \
+    return Refused<grpc::ServerWriteReactor<v1::Response>>::With(room);                                            \
   }
 #define AMPD_LIMITED_UPLOAD(limit, method, Request, Response)                                                \
   grpc::ServerReadReactor<v1::Request>* method(grpc::CallbackServerContext* context, v1::Response* response) \
       override {                                                                                             \
     const absl::Status room = limits_->Admit(context, CallClass::limit);                                     \
     if (room.ok()) return TrainingServiceImpl::method(context, response);                                    \
-    return new Refused<grpc::ServerReadReactor<v1::Request>>(room);                                          \
+    return Refused<grpc::ServerReadReactor<v1::Request>>::With(room);                                        \
   }
 
 class LimitedTrainingService final : public TrainingServiceImpl {

@@ -35,8 +35,9 @@ absl::Status PlanErrors(const v1::PlanResponse& response) {
   return InvalidFields(violations);
 }
 
-// Of a job that is to be retried.
+// Of a job that is to be retried, whose datasets cannot be held.
 absl::Status Gone(const std::string& job_id, const absl::Status& violations) {
+  if (!absl::IsInvalidArgument(violations)) return violations;
   std::vector<std::string> texts;
   for (const FieldViolation& violation : FieldViolationsOf(violations)) texts.push_back(violation.description);
   return absl::FailedPreconditionError(
@@ -45,10 +46,9 @@ absl::Status Gone(const std::string& job_id, const absl::Status& violations) {
 
 }  // namespace
 
-std::vector<std::string> AllDataRoots(const Submitter::Options& options) {
-  std::vector<std::string> roots = options.data_roots;
-  if (options.datasets != nullptr) roots.push_back(DatasetRoot(options.datasets->folder()));
-  return roots;
+std::vector<std::string> AllDataRoots(std::vector<std::string> data_roots, const DatasetStore* datasets) {
+  if (datasets != nullptr) data_roots.push_back(DatasetRoot(datasets->folder()));
+  return data_roots;
 }
 
 struct Submitter::Submission {
@@ -243,7 +243,7 @@ absl::StatusOr<Submitter::Prepared> Submitter::Prepare(v1::JobSpec spec, const O
   AMPD_ASSIGN_OR_RETURN(*request.mutable_spec(), Resolve(std::move(spec)));
   AMPD_RETURN_IF_ERROR(CheckUploads(request.spec(), options_.uploads));
   AMPD_ASSIGN_OR_RETURN(prepared.datasets, HoldDatasets(request.spec(), options_.datasets));
-  for (const std::string& root : AllDataRoots(options_)) request.add_data_roots(root);
+  for (const std::string& root : AllDataRoots(options_.data_roots, options_.datasets)) request.add_data_roots(root);
   if (options_.uploads != nullptr) request.set_upload_dir(options_.uploads->folder());
   AMPD_RETURN_IF_ERROR(FindDependencies("after", owner, request.mutable_spec()->mutable_after()));
   AMPD_RETURN_IF_ERROR(FindDependencies("after_ok", owner, request.mutable_spec()->mutable_after_ok()));

@@ -129,7 +129,8 @@ class Submitter {
 };
 
 // What planning and training look for data in: the data roots, and the folder of uploaded datasets.
-std::vector<std::string> AllDataRoots(const Submitter::Options& options);
+// Null: none was ever uploaded.
+std::vector<std::string> AllDataRoots(std::vector<std::string> data_roots, const DatasetStore* datasets);
 
 }  // namespace ampd
 

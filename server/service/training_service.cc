@@ -32,12 +32,14 @@ TrainingServiceImpl::TrainingServiceImpl(Options options, Submitter::Planner pla
       controller_(controller),
       log_(log),
       submitter_(options_.submit, std::move(planner), controller),
-      exporter_({options_.checkpoint_root, options_.export_scratch_dir, AllDataRoots(options_.submit),
+      exporter_({options_.checkpoint_root, options_.export_scratch_dir,
+                 AllDataRoots(options_.submit.data_roots, options_.submit.datasets),
                  options_.uploads == nullptr ? "" : options_.uploads->folder(), options_.submit.workers},
                 options_.export_runner),
       readers_(kReaders, kMaxReads),
       writers_(kWriters, kMaxReads),
       dataset_writers_(kWriters, kMaxReads),
+      dataset_commits_(kWriters, kMaxReads),
       exports_(kExporters, kMaxExports) {}
 
 grpc::ServerUnaryReactor* TrainingServiceImpl::CreateJob(grpc::CallbackServerContext* context,
@@ -187,7 +189,7 @@ grpc::ServerWriteReactor<v1::FileChunk>* TrainingServiceImpl::DownloadArtifact(
 grpc::ServerReadReactor<v1::UploadModelRequest>* TrainingServiceImpl::UploadModel(grpc::CallbackServerContext* context,
                                                                                   v1::UploadModelResponse* response) {
   const absl::StatusOr<Caller> caller = Admit(*context, __func__);
-  if (!caller.ok()) return RefusedUpload<v1::UploadModelRequest>::With(caller.status());
+  if (!caller.ok()) return Refused<grpc::ServerReadReactor<v1::UploadModelRequest>>::With(caller.status());
   return UploadStream::Start(options_.uploads, &writers_, response).get();
 }
 

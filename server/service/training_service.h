@@ -153,9 +153,11 @@ class TrainingServiceImpl : public v1::TrainingService::CallbackService {
   const ModelExporter exporter_;
   // For reads of the log and of files.
   WorkPool readers_;
-  // For writes of files that clients send; those of datasets may be many, and take a while to check.
+  // For writes of files that clients send; those of datasets may be many.
   WorkPool writers_;
   WorkPool dataset_writers_;
+  // Check them.
+  WorkPool dataset_commits_;
   // Wait for the exporter.
   WorkPool exports_;
 };

@@ -13,7 +13,10 @@ constexpr char kRetryInfoUrl[] = "type.googleapis.com/google.rpc.RetryInfo";
 }  // namespace
 
 absl::Status TryAgain(absl::string_view why, absl::Duration delay) {
-  absl::Status status = absl::ResourceExhaustedError(why);
+  return WithRetryInfo(absl::ResourceExhaustedError(why), delay);
+}
+
+absl::Status WithRetryInfo(absl::Status status, absl::Duration delay) {
   google::rpc::RetryInfo info;
   const int64_t nanos = absl::ToInt64Nanoseconds(delay);
   info.mutable_retry_delay()->set_seconds(nanos / 1'000'000'000);

@@ -19,6 +19,7 @@
 #include "engine/core/status.h"
 #include "proto/spec/dataset_path.h"
 #include "proto/spec/names.h"
+#include "proto/spec/resolve.h"
 #include "proto/spec/upload_path.h"
 #include "server/files/files.h"
 
@@ -38,14 +39,16 @@ constexpr int64_t kJournalsPerManifest = 4;
 // What is said of a file, bytes.
 int64_t EntryBytes(const std::string& path) { return static_cast<int64_t>(path.size()) + 90; }
 
-absl::Status Invalid(const std::string& path, absl::string_view what) {
-  return absl::InvalidArgumentError(absl::StrCat("file ", Quoted(path), ": ", what));
+// `field`: of the request's.
+absl::Status Invalid(const char* field, const std::string& path, absl::string_view what) {
+  return InvalidFields({{field, absl::StrCat("file ", Quoted(path), ": ", what)}});
 }
 
-// Of its bytes [0, size). DATA_LOSS when there are fewer.
-absl::Status DigestPrefix(int fd, int64_t size, Sha256Stream* digest) {
+// Of its bytes [0, size). DATA_LOSS when there are fewer; `go_on`, asked every while, may end it with another error.
+absl::Status DigestPrefix(int fd, int64_t size, Sha256Stream* digest, const std::function<absl::Status()>& go_on) {
   std::vector<char> buffer(kReadBytes);
   for (int64_t at = 0; at < size;) {
+    AMPD_RETURN_IF_ERROR(go_on());
     const auto wanted = static_cast<size_t>(std::min<int64_t>(size - at, static_cast<int64_t>(buffer.size())));
     const ssize_t n = pread(fd, buffer.data(), wanted, at);
     if (n < 0 && errno == EINTR) continue;
@@ -188,9 +191,19 @@ void UnfinishedDataset::End() {
 
 absl::Status UnfinishedDataset::CheckTurn(uint64_t turn) const {
   if (ended_) return absl::AbortedError(absl::StrCat("the upload of dataset ", name_, " is over"));
+  return CheckNotTakenOver(turn);
+}
+
+absl::Status UnfinishedDataset::CheckNotTakenOver(uint64_t turn) const {
   const MutexLock lock(&state_);
   if (turn == turn_) return absl::OkStatus();
   return absl::AbortedError(absl::StrCat("another call has taken over the upload of dataset ", name_));
+}
+
+absl::Status UnfinishedDataset::CheckRoom() const {
+  const std::string shortage = limits_.shortage ? limits_.shortage() : "";
+  if (shortage.empty()) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat("dataset ", name_, ": nothing more is taken: ", shortage));
 }
 
 UnfinishedDataset::File UnfinishedDataset::Get(const std::string& path) const {
@@ -209,10 +222,11 @@ void UnfinishedDataset::SetReceived(const std::string& path, int64_t received, b
 
 absl::Status UnfinishedDataset::CheckAnnounced(const v1::DatasetFile& file, const File* known) const {
   const std::string& path = file.path();
-  if (const std::string wrong = WrongDatasetFile(path); !wrong.empty()) return Invalid(path, "the path " + wrong);
-  if (file.size_bytes() < 0) return Invalid(path, absl::StrCat("file_size: ", file.size_bytes(), " is below 0"));
+  if (const std::string wrong = WrongDatasetFile(path); !wrong.empty())
+    return Invalid("file", path, "the path " + wrong);
+  if (file.size_bytes() < 0) return Invalid("file_size", path, absl::StrCat(file.size_bytes(), " is below 0"));
   if (!IsUploadChecksum(file.sha256())) {
-    return Invalid(path, "file_sha256: must be 64 lower-case hex digits, in the file's first message");
+    return Invalid("file_sha256", path, "must be 64 lower-case hex digits, in the file's first message");
   }
   if (file.size_bytes() > limits_.file_bytes) {
     return absl::ResourceExhaustedError(absl::StrCat("file ", Quoted(path), " has ", file.size_bytes(),
@@ -220,6 +234,7 @@ absl::Status UnfinishedDataset::CheckAnnounced(const v1::DatasetFile& file, cons
                                                      " (max_upload_bytes)"));
   }
   const int64_t missing = file.size_bytes() - (known == nullptr ? 0 : known->received);
+  if (missing > 0) AMPD_RETURN_IF_ERROR(CheckRoom());
   if (missing > limits_.all->limit() - limits_.all->used()) {
     return absl::ResourceExhaustedError(
         absl::StrCat("file ", Quoted(path), ": ", missing, " bytes are missing, and the files that were uploaded take ",
@@ -247,7 +262,8 @@ absl::StatusOr<UniqueFd> UnfinishedDataset::OpenFile(const std::string& path) co
     if (fd.valid()) return fd;
     code = errno;
   }
-  if (code == ENOTDIR || code == EISDIR || code == EEXIST) return Invalid(path, "is a file and a folder at once");
+  if (code == ENOTDIR || code == EISDIR || code == EEXIST)
+    return Invalid("file", path, "is a file and a folder at once");
   return FileError(kCannotKeep, code);
 }
 
@@ -321,10 +337,10 @@ absl::Status UnfinishedDataset::BeginFile(uint64_t turn, const v1::DatasetFile& 
   return file.size_bytes() == 0 ? FinishFile() : absl::OkStatus();
 }
 
-absl::Status UnfinishedDataset::GoTo(int64_t offset) {
+absl::Status UnfinishedDataset::GoTo(uint64_t turn, int64_t offset) {
   AMPD_ASSIGN_OR_RETURN(fd_, OpenFile(path_));
   AMPD_RETURN_IF_ERROR(CutTo(path_, fd_.get(), offset));
-  AMPD_RETURN_IF_ERROR(DigestPrefix(fd_.get(), offset, &digest_));
+  AMPD_RETURN_IF_ERROR(DigestPrefix(fd_.get(), offset, &digest_, [&] { return CheckNotTakenOver(turn); }));
   return lseek(fd_.get(), offset, SEEK_SET) == offset ? absl::OkStatus() : FileError(kCannotKeep, errno);
 }
 
@@ -332,16 +348,18 @@ absl::Status UnfinishedDataset::Append(uint64_t turn, int64_t offset, absl::stri
   const MutexLock lock(&work_);
   AMPD_RETURN_IF_ERROR(CheckTurn(turn));
   if (bytes.empty()) return absl::OkStatus();
-  if (path_.empty()) return absl::InvalidArgumentError("file: required before data");
+  if (path_.empty()) return InvalidFields({{"file", "required before data"}});
   const File file = Get(path_);
   const auto size = static_cast<int64_t>(bytes.size());
-  if (offset != at_) return Invalid(path_, absl::StrCat("offset ", offset, " where ", at_, " is next"));
+  if (offset != at_) return Invalid("offset", path_, absl::StrCat(offset, " where ", at_, " is next"));
   if (size > file.size - at_) {
-    return Invalid(path_, absl::StrCat("has more than the ", file.size, " bytes that were announced"));
+    return Invalid("data", path_, absl::StrCat("has more than the ", file.size, " bytes that were announced"));
   }
+  AMPD_RETURN_IF_ERROR(CheckRoom());
   if (!fd_.valid()) {
-    if (const absl::Status there = GoTo(at_); !there.ok()) {
+    if (const absl::Status there = GoTo(turn, at_); !there.ok()) {
       fd_.Reset();
+      digest_ = Sha256Stream();
       return there;
     }
   }
@@ -374,15 +392,16 @@ absl::Status UnfinishedDataset::FinishFile() {
   }
   const UniqueFd fd = std::move(fd_);
   if (fd.valid()) AMPD_RETURN_IF_ERROR(CutTo(path, fd.get(), 0));
-  return Invalid(path, absl::StrCat("file_sha256: ", file.sha256, " was announced, the ", file.size,
-                                    " bytes that came have ", found, "; nothing of it is kept"));
+  return Invalid("file_sha256", path,
+                 absl::StrCat(file.sha256, " was announced, the ", file.size, " bytes that came have ", found,
+                              "; nothing of it is kept"));
 }
 
-absl::Status UnfinishedDataset::CheckFile(const std::string& path) {
+absl::Status UnfinishedDataset::CheckFile(uint64_t turn, const std::string& path) {
   const File file = Get(path);
   AMPD_ASSIGN_OR_RETURN(const UniqueFd fd, OpenFile(path));
   Sha256Stream digest;
-  const absl::Status read = DigestPrefix(fd.get(), file.size, &digest);
+  const absl::Status read = DigestPrefix(fd.get(), file.size, &digest, [&] { return CheckNotTakenOver(turn); });
   if (!read.ok() && !absl::IsDataLoss(read)) return read;
   if (read.ok() && HasSize(fd.get(), file.size) && digest.HexDigest() == file.sha256) {
     SetReceived(path, file.size, true);
@@ -393,7 +412,7 @@ absl::Status UnfinishedDataset::CheckFile(const std::string& path) {
       absl::StrCat("file ", Quoted(path), " was damaged since it came, and nothing of it is kept: send it again"));
 }
 
-absl::Status UnfinishedDataset::CheckWhole() {
+absl::Status UnfinishedDataset::CheckWhole(uint64_t turn) {
   std::vector<std::string> unchecked;
   std::vector<std::string> missing;
   {
@@ -407,17 +426,15 @@ absl::Status UnfinishedDataset::CheckWhole() {
     }
   }
   if (!missing.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat("files that lack bytes: ", absl::StrJoin(missing, ", ")));
+    return InvalidFields({{"commit", absl::StrCat("files that lack bytes: ", absl::StrJoin(missing, ", "))}});
   }
-  for (const std::string& path : unchecked) AMPD_RETURN_IF_ERROR(CheckFile(path));
+  for (const std::string& path : unchecked) AMPD_RETURN_IF_ERROR(CheckFile(turn, path));
   return absl::OkStatus();
 }
 
 absl::StatusOr<DatasetHeader> UnfinishedDataset::WriteManifest() {
   const v1::Dataset dataset = Describe(true);
-  DatasetHeader header = header_;
-  header.size_bytes = dataset.size_bytes();
-  header.file_count = dataset.files_size();
+  DatasetHeader header = WholeHeader(header_, dataset);
   const std::string path = absl::StrCat(folder_, "/", kManifest);
   const UniqueFd manifest(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
   if (!manifest.valid()) return FileError(kCannotKeep, errno);
@@ -433,7 +450,7 @@ absl::StatusOr<DatasetHeader> UnfinishedDataset::Commit(
   AMPD_RETURN_IF_ERROR(CheckTurn(turn));
   fd_.Reset();
   path_.clear();
-  AMPD_RETURN_IF_ERROR(CheckWhole());
+  AMPD_RETURN_IF_ERROR(CheckWhole(turn));
   AMPD_ASSIGN_OR_RETURN(DatasetHeader header, WriteManifest());
   AMPD_RETURN_IF_ERROR(publish(header));
   ended_ = true;

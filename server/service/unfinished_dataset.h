@@ -30,6 +30,9 @@ struct DatasetLimits {
   std::shared_ptr<ByteBudget> all = std::make_shared<ByteBudget>(int64_t{64} << 30);
   // Of what is said of the files of all unfinished datasets, which is kept in memory.
   std::shared_ptr<ByteBudget> journals = std::make_shared<ByteBudget>(int64_t{64} << 20);
+  // Why no more bytes are taken for want of room on the disk, in words; empty text: they are. Thread safe, and soon
+  // done. Empty function: there is always room.
+  std::function<std::string()> shortage;
 };
 
 // Thread safe; most functions block on the disk. Who sends takes a turn; a turn ends when the next is taken, so that a
@@ -62,9 +65,9 @@ class UnfinishedDataset {
   // Of the file begun last. `offset` is where the bytes before ended.
   absl::Status Append(uint64_t turn, int64_t offset, absl::string_view bytes);
   // Checks every file that was not checked by this process, forces all to disk, writes the MANIFEST and calls
-  // `publish`, which gives the folder its name; after that the bytes count no longer here. FAILED_PRECONDITION where
-  // there is no file; INVALID_ARGUMENT naming files that lack bytes; DATA_LOSS naming one that is damaged, of which
-  // nothing is kept.
+  // `publish`, which gives the folder its name; once that was OK the upload is over, and the bytes count no longer
+  // here. FAILED_PRECONDITION where there is no file; INVALID_ARGUMENT naming files that lack bytes; DATA_LOSS naming
+  // one that is damaged, of which nothing is kept; ABORTED soon after another took its turn: what was checked stays so.
   absl::StatusOr<DatasetHeader> Commit(uint64_t turn,
                                        const std::function<absl::Status(const DatasetHeader& header)>& publish);
 
@@ -82,6 +85,8 @@ class UnfinishedDataset {
 
   std::string PathOf(const std::string& path) const;
   absl::Status CheckTurn(uint64_t turn) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(work_);
+  absl::Status CheckNotTakenOver(uint64_t turn) const;
+  absl::Status CheckRoom() const;
   absl::Status Load(absl::string_view journal) ABSL_EXCLUSIVE_LOCKS_REQUIRED(work_);
   void RemoveStrays();
 
@@ -93,11 +98,11 @@ class UnfinishedDataset {
   absl::StatusOr<UniqueFd> OpenFile(const std::string& path) const;
   absl::Status WriteLine(const v1::DatasetFile& file) ABSL_EXCLUSIVE_LOCKS_REQUIRED(work_);
   // Opens the file begun last, to go on there.
-  absl::Status GoTo(int64_t offset) ABSL_EXCLUSIVE_LOCKS_REQUIRED(work_);
+  absl::Status GoTo(uint64_t turn, int64_t offset) ABSL_EXCLUSIVE_LOCKS_REQUIRED(work_);
   absl::Status CutTo(const std::string& path, int fd, int64_t size) ABSL_EXCLUSIVE_LOCKS_REQUIRED(work_);
   absl::Status FinishFile() ABSL_EXCLUSIVE_LOCKS_REQUIRED(work_);
-  absl::Status CheckFile(const std::string& path) ABSL_EXCLUSIVE_LOCKS_REQUIRED(work_);
-  absl::Status CheckWhole() ABSL_EXCLUSIVE_LOCKS_REQUIRED(work_);
+  absl::Status CheckFile(uint64_t turn, const std::string& path) ABSL_EXCLUSIVE_LOCKS_REQUIRED(work_);
+  absl::Status CheckWhole(uint64_t turn) ABSL_EXCLUSIVE_LOCKS_REQUIRED(work_);
   absl::StatusOr<DatasetHeader> WriteManifest();
 
   File Get(const std::string& path) const;

@@ -13,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "engine/core/status.h"
+#include "proto/spec/resolve.h"
 #include "proto/spec/upload_path.h"
 #include "server/files/files.h"
 
@@ -60,12 +61,19 @@ std::optional<int64_t> UploadStore::Size(const std::string& checksum) const {
 
 absl::StatusOr<std::unique_ptr<UploadStore::Upload>> UploadStore::Begin(const std::string& checksum) {
   if (!IsUploadChecksum(checksum)) {
-    return absl::InvalidArgumentError("sha256: must be 64 lower-case hex digits, in the first message");
+    return InvalidFields({{"sha256", "must be 64 lower-case hex digits, in the first message"}});
   }
+  AMPD_RETURN_IF_ERROR(CheckRoom());
   std::string path = absl::StrCat(folder_, "/", kPartial, "XXXXXX");
   UniqueFd fd(mkostemp(path.data(), O_CLOEXEC));
   if (!fd.valid()) return FileError(kCannotKeep, errno);
   return std::unique_ptr<Upload>(new Upload(this, checksum, std::move(path), std::move(fd)));
+}
+
+absl::Status UploadStore::CheckRoom() const {
+  const std::string shortage = limits_.shortage ? limits_.shortage() : "";
+  if (shortage.empty()) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat("nothing more is taken: ", shortage));
 }
 
 absl::Status UploadStore::Reserve(int64_t file_bytes, int64_t more) {
@@ -73,6 +81,7 @@ absl::Status UploadStore::Reserve(int64_t file_bytes, int64_t more) {
     return absl::ResourceExhaustedError(absl::StrCat("the file has more than ", limits_.file_bytes,
                                                      " bytes, the most this server takes (max_upload_bytes)"));
   }
+  AMPD_RETURN_IF_ERROR(CheckRoom());
   if (limits_.all->Take(more)) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat("the files that were uploaded take ", limits_.all->used(),
                                                    " bytes; with this one they would be more than ",
@@ -108,8 +117,8 @@ absl::Status UploadStore::Upload::Append(absl::string_view bytes) {
 absl::StatusOr<int64_t> UploadStore::Upload::Finish() {
   const std::string found = digest_.HexDigest();
   if (found != checksum_) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("sha256: ", checksum_, " was announced, the ", bytes_, " bytes that came have ", found));
+    return InvalidFields(
+        {{"sha256", absl::StrCat(checksum_, " was announced, the ", bytes_, " bytes that came have ", found)}});
   }
   if (fsync(fd_.get()) != 0) return FileError(kCannotKeep, errno);
   AMPD_RETURN_IF_ERROR(store_->workers_.LetRead(path_));

@@ -3,6 +3,7 @@
 #define AMPD_SERVER_SERVICE_UPLOAD_STORE_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,6 +26,8 @@ class UploadStore {
     int64_t file_bytes = int64_t{4} << 30;
     // Of all together, those that are under way included, and whatever else counts there.
     std::shared_ptr<ByteBudget> all = std::make_shared<ByteBudget>(int64_t{64} << 30);
+    // As DatasetLimits::shortage.
+    std::function<std::string()> shortage;
   };
 
   // A file under way; what was written of it goes with this object. Not thread safe.
@@ -34,7 +37,7 @@ class UploadStore {
     Upload(const Upload&) = delete;
     Upload& operator=(const Upload&) = delete;
 
-    // RESOURCE_EXHAUSTED beyond a limit, naming it, or when the disk is full.
+    // RESOURCE_EXHAUSTED beyond a limit, naming it, or when the disk is full or short of room.
     absl::Status Append(absl::string_view bytes);
     // Forces the file to disk and gives it its name; its size in bytes. INVALID_ARGUMENT, with both checksums, when the
     // bytes do not have the one announced; RESOURCE_EXHAUSTED when the disk is full. Once.
@@ -64,13 +67,15 @@ class UploadStore {
   // is no checksum.
   std::optional<int64_t> Size(const std::string& checksum) const;
 
-  // INVALID_ARGUMENT for what is no checksum. This outlives the upload.
+  // INVALID_ARGUMENT for what is no checksum; RESOURCE_EXHAUSTED while the disk is short of room. This outlives the
+  // upload.
   absl::StatusOr<std::unique_ptr<Upload>> Begin(const std::string& checksum);
 
  private:
   UploadStore(std::string folder, const Limits& limits, FileSharing workers)
       : folder_(std::move(folder)), limits_(limits), workers_(workers) {}
   std::string PathOf(const std::string& checksum) const;
+  absl::Status CheckRoom() const;
   absl::Status Reserve(int64_t file_bytes, int64_t more);
   // False: the same file is there by now.
   absl::StatusOr<bool> Publish(const std::string& path, const std::string& checksum);

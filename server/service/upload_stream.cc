@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/core/status.h"
+#include "proto/spec/resolve.h"
 #include "proto/spec/upload_path.h"
 #include "server/service/grpc_status.h"
 #include "server/service/try_again.h"
@@ -48,18 +49,18 @@ absl::StatusOr<bool> UploadStream::TakeChunk() {
     }
     AMPD_ASSIGN_OR_RETURN(upload_, store_->Begin(checksum_));
   } else if (!request_.sha256().empty() && request_.sha256() != checksum_) {
-    return absl::InvalidArgumentError("sha256: is not that of the first message");
+    return InvalidFields({{"sha256", "is not that of the first message"}});
   }
   if (request_.data().size() > kMaxChunkBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("data: ", request_.data().size(), " bytes, at most ", kMaxChunkBytes, " a message"));
+    return InvalidFields(
+        {{"data", absl::StrCat(request_.data().size(), " bytes, at most ", kMaxChunkBytes, " a message")}});
   }
   AMPD_RETURN_IF_ERROR(upload_->Append(request_.data()));
   return false;
 }
 
 void UploadStream::End() {
-  if (upload_ == nullptr) return FinishOnce(absl::InvalidArgumentError("sha256: required in the first message"));
+  if (upload_ == nullptr) return FinishOnce(InvalidFields({{"sha256", "required in the first message"}}));
   const absl::StatusOr<int64_t> size = upload_->Finish();
   upload_.reset();
   if (!size.ok()) return FinishOnce(size.status());

@@ -223,6 +223,18 @@ class QuotaTest(DaemonTest):
         self.assertEqual(self.ampd.ctl("datasets", "upload", "c", os.path.join(self.folder, "c")).returncode, 0)
         self.assert_healthy(self.ampd)
 
+    def test_nothing_is_taken_while_the_disk_is_short_of_room(self):
+        ampd = self.daemon(config={"min_free_bytes": 1 << 60})
+        write(os.path.join(self.folder, "a"), b"abc")
+        result = ampd.ctl("datasets", "upload", "a", os.path.join(self.folder, "a"))
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("min_free_bytes", result.stderr)
+        with self.assertRaises(grpc.RpcError) as raised:
+            ampd.api().UploadModel(iter([messages.UploadModelRequest(sha256="0" * 64, data=b"abc")]), timeout=DEADLINE)
+        self.assertEqual(raised.exception.code(), grpc.StatusCode.RESOURCE_EXHAUSTED)
+        self.assertIn("min_free_bytes", raised.exception.details())
+        self.assert_healthy(ampd)
+
 
 if __name__ == "__main__":
     ampd_process.main()

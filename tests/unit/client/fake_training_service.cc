@@ -126,6 +126,21 @@ class FakeTrainingService::Service : public v1::TrainingService::Service {
     return ToGrpc(PopOr(&fake_.uploads, absl::OkStatus()));
   }
 
+  grpc::Status ListDatasets(grpc::ServerContext*, const v1::ListDatasetsRequest*, v1::ListDatasetsResponse*) override {
+    return grpc::Status(grpc::StatusCode::NOT_FOUND, "no such dataset");
+  }
+
+  grpc::Status UploadDataset(grpc::ServerContext*, grpc::ServerReader<v1::UploadDatasetRequest>* reader,
+                             v1::Dataset* response) override {
+    v1::UploadDatasetRequest request;
+    while (reader->Read(&request)) {
+      if (!request.name().empty()) response->set_name(request.name());
+    }
+    std::lock_guard<std::mutex> lock(fake_.mutex_);
+    ++fake_.dataset_uploads_begun;
+    return ToGrpc(PopOr(&fake_.dataset_uploads, absl::OkStatus()));
+  }
+
   grpc::Status DownloadCheckpoint(grpc::ServerContext*, const v1::DownloadCheckpointRequest* request,
                                   grpc::ServerWriter<v1::FileChunk>* writer) override {
     fake_.downloaded.push_back(*request);

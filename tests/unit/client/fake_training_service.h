@@ -51,7 +51,8 @@ class FakeTrainingService {
   };
   std::deque<DownloadScript> checkpoint_downloads;
   std::deque<absl::Status> downloads;
-  std::deque<absl::Status> uploads;  // For the first UploadModel calls.
+  std::deque<absl::Status> uploads;          // For the first UploadModel calls.
+  std::deque<absl::Status> dataset_uploads;  // For the first UploadDataset calls; there is no dataset before.
   // Checksums of files that are there already.
   std::set<std::string> known_uploads;
   absl::Status get_status;
@@ -62,6 +63,7 @@ class FakeTrainingService {
   std::vector<v1::PlanJobRequest> planned;
   // What came, by the checksum announced.
   std::map<std::string, std::string> uploaded;
+  int dataset_uploads_begun = 0;
   std::vector<v1::WatchJobRequest> watched;
   std::vector<v1::ListJobsRequest> listed;
   std::vector<v1::ExportModelRequest> exported;

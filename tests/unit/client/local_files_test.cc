@@ -8,8 +8,13 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/cord.h"
+#include "client/connection.h"
+#include "client/dataset_upload.h"
+#include "client/interrupt.h"
 #include "client/program.h"
 #include "gmock/gmock.h"
+#include "google/rpc/error_details.pb.h"
 #include "gtest/gtest.h"
 #include "tests/unit/client/fake_training_service.h"
 
@@ -139,6 +144,28 @@ TEST_F(LocalFilesTest, ResumeFromIsAFileOrAJob) {
     EXPECT_THAT(err_.str(), HasSubstr("--resume-from: ")) << source;
   }
   EXPECT_EQ(fake_.created.size(), created);
+}
+
+// That its name is being deleted, say.
+TEST_F(LocalFilesTest, ADatasetIsSentAgainWhenTheServerSays) {
+  google::rpc::RetryInfo info;
+  info.mutable_retry_delay()->set_nanos(1'000'000);
+  absl::Status busy = absl::AbortedError("dataset d is being deleted");
+  busy.SetPayload("type.googleapis.com/google.rpc.RetryInfo", absl::Cord(info.SerializeAsString()));
+  fake_.dataset_uploads = {busy, busy, busy};
+  DatasetUploadOptions options{.name = "d", .path = folder_ + "/sub"};
+  // Whoever waits as long as by itself never ends.
+  options.first_delay = options.last_delay = absl::Hours(10);
+  Interrupt interrupt;
+  const auto connection = Connection::Open(fake_.address());
+  ASSERT_TRUE(connection.ok()) << connection.status();
+  const auto dataset = UploadDataset(options, connection->get(), &interrupt, &err_);
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  EXPECT_EQ(dataset->name(), "d");
+  EXPECT_EQ(fake_.dataset_uploads_begun, 4);
+  // Another stream that took over is no reason to fight it.
+  fake_.dataset_uploads = {absl::AbortedError("another call has taken over the upload of dataset d")};
+  EXPECT_TRUE(absl::IsAborted(UploadDataset(options, connection->get(), &interrupt, &err_).status()));
 }
 
 }  // namespace

@@ -4,8 +4,11 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <future>
 #include <iterator>
 #include <optional>
 #include <string>
@@ -16,6 +19,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/spec/dataset_path.h"
+#include "proto/spec/resolve.h"
 #include "server/service/dataset_use.h"
 
 namespace ampd {
@@ -30,6 +34,16 @@ using ::testing::IsEmpty;
 // FIPS 180-4's examples: of "abc", and of nothing.
 constexpr char kAbc[] = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
 constexpr char kEmpty[] = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+
+bool SaysWhenToComeBack(const absl::Status& status) {
+  return status.GetPayload("type.googleapis.com/google.rpc.RetryInfo").has_value();
+}
+
+std::vector<std::string> Fields(const absl::Status& status) {
+  std::vector<std::string> fields;
+  for (const FieldViolation& violation : FieldViolationsOf(status)) fields.push_back(violation.field);
+  return fields;
+}
 
 v1::DatasetFile FileOf(const std::string& path, const std::string& bytes) {
   v1::DatasetFile file;
@@ -51,9 +65,11 @@ class DatasetStoreTest : public testing::Test {
   void Open(DatasetLimits limits = {}) {
     limits.all = std::make_shared<ByteBudget>(all_bytes_);
     budget_ = limits.all;
-    store_ = DatasetStore::Open(
-                 {folder_, limits, &SystemClock(), [this](const std::string& text) { logged_.push_back(text); }})
-                 .value();
+    limits.shortage = [this] { return shortage_; };
+    DatasetStore::Options options{.folder = folder_, .limits = limits};
+    options.log = [this](const std::string& text) { logged_.push_back(text); };
+    options.sync_folder = [this](const std::string& path) { return sync_ ? sync_(path) : SyncFolder(path); };
+    store_ = DatasetStore::Open(std::move(options)).value();
   }
 
   static absl::Status Send(DatasetStore::Upload& upload, const std::string& path, const std::string& bytes) {
@@ -96,6 +112,9 @@ class DatasetStoreTest : public testing::Test {
   int64_t all_bytes_ = 1 << 20;
   std::shared_ptr<ByteBudget> budget_;
   std::vector<std::string> logged_;
+  std::string shortage_;
+  // In place of SyncFolder.
+  std::function<absl::Status(const std::string&)> sync_;
   std::unique_ptr<DatasetStore> store_;
 };
 
@@ -222,7 +241,7 @@ TEST_F(DatasetStoreTest, WhatACrashLeftHalfDoneIsMendedOrRemoved) {
   fs::create_directories(folder_ + "/.gone-x/old/files");
   fs::create_directories(folder_ + "/odd");
   Open();
-  EXPECT_THAT(Names(), ElementsAre("d unfinished", "whole"));
+  EXPECT_THAT(Names(), ElementsAre("d unfinished", "odd", "whole"));
   EXPECT_THAT(logged_, testing::UnorderedElementsAre(HasSubstr("/odd/MANIFEST"), HasSubstr("'bad name'")));
   EXPECT_FALSE(fs::exists(folder_ + "/.new/.making-x"));
   EXPECT_FALSE(fs::exists(folder_ + "/.gone-x"));
@@ -244,6 +263,189 @@ TEST_F(DatasetStoreTest, ADamagedManifestIsNamed) {
   const absl::Status status = store_->Get("d").status();
   EXPECT_TRUE(absl::IsDataLoss(status));
   EXPECT_THAT(std::string(status.message()), HasSubstr("MANIFEST of dataset d"));
+}
+
+TEST_F(DatasetStoreTest, OneWithADamagedFirstLineKeepsItsNameUntilItIsDeleted) {
+  ASSERT_TRUE(Make("d", {{"a", "abc"}, {"b", "xyz"}}).ok());
+  std::ofstream(folder_ + "/d/MANIFEST") << "ampd-dataset 7\n";
+  Open();
+  EXPECT_THAT(Names(), ElementsAre("d"));
+  EXPECT_THAT(logged_, ElementsAre(HasSubstr("/d/MANIFEST")));
+  EXPECT_EQ(budget_->used(), 6 + 15) << "as the disk has it";
+  for (const absl::Status& status : {store_->Get("d").status(), store_->HoldAll({"d"}).status()}) {
+    EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("dataset d is damaged"));
+  }
+  v1::JobSpec spec;
+  spec.mutable_data()->mutable_train()->mutable_csv()->set_path("dataset:d/a");
+  EXPECT_TRUE(absl::IsInvalidArgument(HoldDatasets(spec, store_.get()).status()));
+  EXPECT_TRUE(absl::IsAlreadyExists(store_->Begin("d", "").status())) << "it could not be committed";
+  EXPECT_TRUE(absl::IsPermissionDenied(Delete("d", "ann"))) << "whose it was is lost with the line";
+  ASSERT_TRUE(Delete("d").ok());
+  EXPECT_EQ(budget_->used(), 0);
+  EXPECT_TRUE(Make("d", {{"a", "abc"}}).ok());
+}
+
+// As an earlier daemon let it come to.
+TEST_F(DatasetStoreTest, ADamagedOneGoesWithTheUploadOfItsName) {
+  ASSERT_TRUE((*store_->Begin("d", ""))->BeginFile(FileOf("a", "abc"), 0).ok());
+  fs::create_directories(folder_ + "/d");
+  Open();
+  ASSERT_TRUE(Delete("d").ok());
+  EXPECT_THAT(Names(), IsEmpty());
+  EXPECT_TRUE(Make("d", {{"a", "abc"}}).ok());
+}
+
+TEST_F(DatasetStoreTest, NobodyWaitsForTheDiskWhoOnlyAsksOrHolds) {
+  ASSERT_TRUE(Make("other", {{"a", "abc"}}).ok());
+  for (const bool commits : {true, false}) {
+    auto hold = store_->HoldAll({"other"}).value();
+    std::promise<void> reached, go_on;
+    sync_ = [&](const std::string&) {
+      reached.set_value();
+      go_on.get_future().wait();
+      return absl::OkStatus();
+    };
+    auto slow = std::async(std::launch::async, [&] {
+      return commits ? Make("slow", {{"a", "abc"}}).status() : Delete("slow");
+    });
+    reached.get_future().wait();
+    auto quick = std::async(std::launch::async, [&] {
+      hold.reset();
+      EXPECT_TRUE(store_->HoldAll({"other"}).ok());
+      EXPECT_TRUE(store_->BeginDeletion("other", std::nullopt).ok());
+      EXPECT_THAT(store_->List(), testing::Not(IsEmpty()));
+    });
+    const bool waits = quick.wait_for(std::chrono::seconds(30)) != std::future_status::ready;
+    go_on.set_value();
+    quick.wait();
+    EXPECT_FALSE(waits) << (commits ? "for a commit" : "for a deletion");
+    EXPECT_TRUE(slow.get().ok());
+    sync_ = nullptr;
+  }
+}
+
+TEST_F(DatasetStoreTest, OneWhoseNameMayNotBeOnDiskIsWholeAllTheSame) {
+  auto upload = *store_->Begin("d", "");
+  ASSERT_TRUE(Send(*upload, "a", "abc").ok());
+  sync_ = [&](const std::string&) { return absl::DataLossError("the disk is broken"); };
+  const absl::Status status = upload->Commit().status();
+  EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("whole"));
+  sync_ = nullptr;
+  EXPECT_THAT(Names(), ElementsAre("d"));
+  EXPECT_TRUE(absl::IsAborted(upload->BeginFile(FileOf("b", "xyz"), 0))) << "that would make a stray folder";
+  EXPECT_FALSE(fs::exists(folder_ + "/.new/d"));
+  upload.reset();
+  EXPECT_EQ(budget_->used(), 3) << "what is there counts";
+  ASSERT_TRUE(Delete("d").ok());
+  EXPECT_EQ(budget_->used(), 0);
+}
+
+TEST_F(DatasetStoreTest, TheNameIsFreeOnceItsDeletionIsFinished) {
+  ASSERT_TRUE(Make("d", {{"a", "abc"}}).ok());
+  auto deletion = store_->BeginDeletion("d", std::nullopt).value();
+  sync_ = [&](const std::string& path) {
+    EXPECT_TRUE(absl::IsAborted(store_->Begin("d", "").status())) << "a power cut would bring the old one back";
+    return SyncFolder(path);
+  };
+  ASSERT_TRUE(deletion->Finish().ok());
+  sync_ = nullptr;
+  ASSERT_TRUE(Make("d", {{"a", "new"}}).ok());
+  auto next = store_->BeginDeletion("d", std::nullopt).value();
+  deletion.reset();
+  EXPECT_TRUE(absl::IsAborted(store_->HoldAll({"d"}).status())) << "the deletion before takes nothing of this one";
+}
+
+TEST_F(DatasetStoreTest, AUserBeginsOnlySoManyUploads) {
+  for (int i = 0; i < 16; ++i) ASSERT_TRUE(store_->Begin(absl::StrCat("d", i), "ann").ok());
+  const absl::Status status = store_->Begin("one-more", "ann").status();
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("ann"), HasSubstr("16")));
+  EXPECT_TRUE(store_->Begin("d3", "ann").ok()) << "goes on with it";
+  EXPECT_TRUE(store_->Begin("one-more", "bob").ok());
+  ASSERT_TRUE(Delete("d3").ok());
+  EXPECT_TRUE(store_->Begin("d3", "ann").ok());
+  for (int i = 0; i < 20; ++i) EXPECT_TRUE(store_->Begin(absl::StrCat("e", i), "").ok()) << "where none is told apart";
+}
+
+// Nobody who comes next, nor a deletion, waits until gigabytes are checked.
+TEST_F(DatasetStoreTest, ACommitEndsWhenAnotherTakesOver) {
+  constexpr int64_t kBytes = int64_t{16} << 30;
+  all_bytes_ = int64_t{1} << 40;
+  v1::DatasetFile file = FileOf("a", "abc");
+  file.set_size_bytes(kBytes);
+  Open({.file_bytes = kBytes});
+  {
+    auto upload = *store_->Begin("d", "");
+    ASSERT_TRUE(upload->BeginFile(file, 0).ok());
+  }
+  // Sparse: it takes no room, but a while to read.
+  fs::resize_file(folder_ + "/.new/d/files/a", kBytes);
+  Open({.file_bytes = kBytes});
+  std::promise<void> begins;
+  auto commit = std::async(std::launch::async, [&] {
+    auto upload = *store_->Begin("d", "");
+    begins.set_value();
+    return upload->Commit().status();
+  });
+  begins.get_future().wait();
+  auto next = *store_->Begin("d", "");
+  EXPECT_TRUE(absl::IsAborted(commit.get()));
+  EXPECT_EQ(Received("d", "a"), kBytes) << "nothing of it is lost";
+}
+
+TEST_F(DatasetStoreTest, NothingMoreIsTakenWhileTheDiskIsShortOfRoom) {
+  auto upload = *store_->Begin("d", "");
+  ASSERT_TRUE(upload->BeginFile(FileOf("a", "abcdef"), 0).ok());
+  ASSERT_TRUE(upload->Append(0, "abc").ok());
+  shortage_ = "7 bytes of room, less than 9 (min_free_bytes)";
+  for (const absl::Status& status : {upload->Append(3, "def"), upload->BeginFile(FileOf("b", "xyz"), 0)}) {
+    EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("min_free_bytes"));
+    EXPECT_FALSE(SaysWhenToComeBack(status)) << "nobody knows";
+  }
+  EXPECT_EQ(Received("d", "a"), 3);
+  EXPECT_EQ(budget_->used(), 3);
+  shortage_.clear();
+  ASSERT_TRUE(upload->BeginFile(FileOf("a", "abcdef"), 3).ok());
+  ASSERT_TRUE(upload->Append(3, "def").ok());
+  shortage_ = "none";
+  EXPECT_TRUE(upload->Commit().ok()) << "that takes no more";
+}
+
+TEST_F(DatasetStoreTest, WhatIsWrongIsToldByField) {
+  EXPECT_THAT(Fields(store_->Begin("../x", "").status()), ElementsAre("name"));
+  EXPECT_THAT(Fields(store_->BeginDeletion("", std::nullopt).status()), ElementsAre("name"));
+  auto upload = *store_->Begin("d", "");
+  EXPECT_THAT(Fields(upload->Append(0, "abc")), ElementsAre("file"));
+  EXPECT_THAT(Fields(upload->BeginFile(FileOf("../x", ""), 0)), ElementsAre("file"));
+  v1::DatasetFile file = FileOf("a", "abc");
+  file.set_size_bytes(-1);
+  EXPECT_THAT(Fields(upload->BeginFile(file, 0)), ElementsAre("file_size"));
+  file = FileOf("a", "abc");
+  file.set_sha256("x");
+  EXPECT_THAT(Fields(upload->BeginFile(file, 0)), ElementsAre("file_sha256"));
+  ASSERT_TRUE(upload->BeginFile(FileOf("a", "abc"), 0).ok());
+  EXPECT_THAT(Fields(upload->Append(1, "b")), ElementsAre("offset"));
+  EXPECT_THAT(Fields(upload->Append(0, "abcd")), ElementsAre("data"));
+  EXPECT_THAT(Fields(upload->Commit().status()), ElementsAre("commit"));
+  ASSERT_TRUE(upload->BeginFile(FileOf("a", "abc"), 0).ok());
+  EXPECT_THAT(Fields(upload->Append(0, "xyz")), ElementsAre("file_sha256"));
+}
+
+// What a job keeps to know its data by.
+TEST_F(DatasetStoreTest, AHoldTellsWhatIsInADataset) {
+  const auto content = [&](const std::string& name) { return store_->HoldAll({name}).value()->contents().at(name); };
+  ASSERT_TRUE(Make("d", {{"a", "abc"}, {"b", ""}}).ok());
+  const std::string before = content("d");
+  EXPECT_EQ(before, Sha256Hex(absl::StrCat("3 ", kAbc, " a\n0 ", kEmpty, " b\n")));
+  Open();
+  EXPECT_EQ(content("d"), before);
+  ASSERT_TRUE(Make("same", {{"b", ""}, {"a", "abc"}}).ok());
+  EXPECT_EQ(content("same"), before) << "whoever sent it, and when";
+  ASSERT_TRUE(Make("other", {{"a", "abd"}, {"b", ""}}).ok());
+  EXPECT_NE(content("other"), before);
 }
 
 TEST_F(DatasetStoreTest, HostileNamesMakeNothing) {
@@ -342,8 +544,12 @@ TEST_F(DatasetStoreTest, WhatIsHeldStays) {
   EXPECT_TRUE(absl::IsFailedPrecondition(Delete("d")));
   hold.reset();
   auto deletion = store_->BeginDeletion("d", std::nullopt).value();
-  EXPECT_TRUE(absl::IsNotFound(store_->HoldAll({"d"}).status()));
-  EXPECT_TRUE(absl::IsAborted(store_->BeginDeletion("d", std::nullopt).status()));
+  // It may be given up: whoever comes now is to come again.
+  for (const absl::Status& status : {store_->HoldAll({"d"}).status(), store_->Begin("d", "").status(),
+                                     store_->BeginDeletion("d", std::nullopt).status()}) {
+    EXPECT_TRUE(absl::IsAborted(status)) << status;
+    EXPECT_TRUE(SaysWhenToComeBack(status));
+  }
   deletion.reset();
   EXPECT_TRUE(store_->HoldAll({"d"}).ok()) << "given up";
   EXPECT_TRUE(Delete("d").ok());
@@ -393,6 +599,11 @@ TEST_F(DatasetStoreTest, AJobNamesWhatIsThere) {
   EXPECT_TRUE(absl::IsFailedPrecondition(Delete("d")));
   hold.reset();
   EXPECT_THAT(DatasetsOf(spec), ElementsAre("d"));
+  auto deletion = store_->BeginDeletion("d", std::nullopt).value();
+  const absl::Status going = HoldDatasets(spec, store_.get()).status();
+  EXPECT_TRUE(absl::IsAborted(going)) << "the job may be submitted again: " << going;
+  EXPECT_TRUE(SaysWhenToComeBack(going));
+  deletion.reset();
   for (const auto& [path, said] :
        std::vector<std::pair<std::string, std::string>>{{"dataset:d/b.csv", "dataset d has no 'b.csv'"},
                                                         {"dataset:e/a.csv", "no dataset is called 'e'"},

@@ -106,6 +106,21 @@ TEST_F(UploadStoreTest, LimitsHoldForOneFileAndForAll) {
   EXPECT_THAT(Names(), ElementsAre(kAbc));
 }
 
+TEST_F(UploadStoreTest, NothingMoreIsTakenWhileTheDiskIsShortOfRoom) {
+  std::string shortage;
+  Open({.shortage = [&] { return shortage; }});
+  auto upload = store_->Begin(kAbc);
+  ASSERT_TRUE((*upload)->Append("ab").ok());
+  shortage = "7 bytes of room, less than 9 (min_free_bytes)";
+  for (const absl::Status& status : {(*upload)->Append("c"), store_->Begin(kEmpty).status()}) {
+    EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("min_free_bytes"));
+  }
+  shortage.clear();
+  ASSERT_TRUE((*upload)->Append("c").ok());
+  EXPECT_EQ((*upload)->Finish().value(), 3);
+}
+
 TEST_F(UploadStoreTest, TwoAtOnceAreOneFile) {
   Open({.file_bytes = 3, .all = std::make_shared<ByteBudget>(6)});
   auto first = store_->Begin(kAbc), second = store_->Begin(kAbc);
