@@ -196,6 +196,9 @@ void ApplyDefaultLimits(v1::ServerConfig::CallLimits& limits) {
   if (!limits.has_planning()) limits.set_planning(64);
   if (!limits.has_watchers()) limits.set_watchers(4000);
   if (!limits.has_transfers()) limits.set_transfers(64);
+  if (!limits.has_request_bytes()) limits.set_request_bytes(int64_t{128} << 20);
+  if (!limits.has_answer_bytes()) limits.set_answer_bytes(int64_t{96} << 20);
+  if (!limits.has_connection_bytes()) limits.set_connection_bytes(int64_t{256} << 20);
 }
 
 void ApplyDefaults(const std::string& program_dir, v1::ServerConfig& config) {
@@ -302,6 +305,9 @@ class Validation {
     CheckRange("call_limits.planning", config_.call_limits().planning(), 1, INT32_MAX);
     CheckRange("call_limits.watchers", config_.call_limits().watchers(), 1, INT32_MAX);
     CheckRange("call_limits.transfers", config_.call_limits().transfers(), 1, INT32_MAX);
+    CheckRange("call_limits.request_bytes", config_.call_limits().request_bytes(), 1 << 20, kMaxBytes);
+    CheckRange("call_limits.answer_bytes", config_.call_limits().answer_bytes(), 1 << 20, kMaxBytes);
+    CheckRange("call_limits.connection_bytes", config_.call_limits().connection_bytes(), 16 << 20, kMaxBytes);
     if (config_.default_precision_mode() == v1::PrecisionSpec::AUTO) {
       Wrong("default_precision_mode", "AUTO is for jobs that ask for it: a default is a mode to train in");
     }

@@ -3,6 +3,7 @@
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/resource_quota.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -409,6 +410,9 @@ absl::Status Daemon::Impl::ServeApi() {
   grpc::ServerBuilder builder;
   ConfigureKeepalive(config_, builder);
   ConfigureHostileClients(builder);
+  grpc::ResourceQuota quota("api");
+  quota.Resize(static_cast<size_t>(config_.call_limits().connection_bytes()));
+  builder.SetResourceQuota(quota);
   // Else a second daemon could take half of this one's calls.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.SetMaxReceiveMessageSize(std::max(static_cast<int>(config_.max_spec_bytes()), kChunkBytes) +

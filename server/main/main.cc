@@ -27,9 +27,6 @@
 namespace ampd {
 namespace {
 
-// How often memory is looked after.
-constexpr int kMemoryPeriodMs = 10000;
-
 enum ExitCode : int { kDrained = 0, kCannotStart = 1, kUsage = 2, kCutShort = 3 };
 
 // Of the end of a drain's time workers that do not stop are killed, and the servers take their leave.

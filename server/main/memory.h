@@ -8,8 +8,9 @@ namespace ampd {
 // other threads start.
 void LimitArenas();
 
-// Gives back to the system what was freed since the last call, where that is much: the allocator by itself keeps it for
-// good. Some milliseconds. For one thread, now and then.
+// To be called every kMemoryPeriodMs by one thread. Gives back to the system what was freed, where that is much or the
+// process has grown fast: the allocator by itself keeps it for good. Some milliseconds then, some microseconds else.
+inline constexpr int kMemoryPeriodMs = 100;
 void GiveBackMemory();
 
 }  // namespace ampd

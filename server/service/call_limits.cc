@@ -59,9 +59,14 @@ class CallLimits::Call final : public Interceptor {
   void Intercept(InterceptorBatchMethods* methods) override {
     // gRPC's own services refuse nothing.
     if (!is_ours_ && methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_INITIAL_METADATA) &&
-        !limits_->Admit(context_, CallClass::kOthers).ok()) {
+        !limits_->Admit(context_, CallClass::kOthers, 0).ok()) {
       context_->TryCancel();
     }
+    if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_MESSAGE) &&
+        !limits_->BeginAnswer(this, static_cast<int64_t>(methods->GetSerializedSendMessage()->Length()))) {
+      context_->TryCancel();
+    }
+    if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_SEND_MESSAGE)) limits_->EndAnswer(this);
     methods->Proceed();
   }
 
@@ -74,6 +79,8 @@ class CallLimits::Call final : public Interceptor {
   bool is_admitted_ = false;
   bool is_refused_ = false;
   CallClass class_ = CallClass::kOthers;
+  int64_t request_bytes_ = 0;
+  int64_t answer_bytes_ = 0;
   std::string peer_;
 };
 
@@ -88,37 +95,58 @@ class CallLimits::Interceptors final : public ServerInterceptorFactoryInterface 
 
 CallLimits::CallLimits(const v1::ServerConfig::CallLimits& limits, Listener refused)
     : limits_{limits.reads(), limits.writes(), limits.planning(), limits.watchers(), limits.transfers(), kOthersLimit},
+      request_bytes_limit_(limits.request_bytes()),
+      answer_bytes_limit_(limits.answer_bytes()),
       refused_(std::move(refused)) {}
 
 std::unique_ptr<ServerInterceptorFactoryInterface> CallLimits::MakeInterceptors() {
   return std::make_unique<Interceptors>(this);
 }
 
-bool CallLimits::HasRoom(const std::string& peer, CallClass call_class) const {
-  const int64_t free = limits_[Index(call_class)] - under_way_[Index(call_class)];
+CallLimits::Taken CallLimits::TakenBy(const std::string& peer) const {
   const auto connection = connections_.find(peer);
-  return free > (connection == connections_.end() ? 0 : connection->second.calls[Index(call_class)]);
+  return connection == connections_.end() ? Taken() : connection->second;
 }
 
-void CallLimits::Count(Call* call, const std::string& peer, CallClass call_class) {
+std::string CallLimits::Shortage(const std::string& peer, CallClass call_class, int64_t request_bytes) const {
+  const size_t index = Index(call_class);
+  const Taken own = TakenBy(peer);
+  if (limits_[index] - all_.calls[index] <= own.calls[index]) {
+    return absl::StrCat("too many calls of this kind are under way (call_limits.", NameOf(call_class), ": ",
+                        limits_[index], ", at most half of them on one connection)");
+  }
+  if (request_bytes_limit_ - all_.request_bytes - request_bytes < own.request_bytes + request_bytes) {
+    return absl::StrCat("requests under way take too much memory, and this one ", request_bytes,
+                        " bytes (call_limits.request_bytes: ", request_bytes_limit_,
+                        ", at most half of them on one connection)");
+  }
+  return "";
+}
+
+void CallLimits::Count(Call* call, const std::string& peer, CallClass call_class, int64_t request_bytes) {
   call->is_admitted_ = true;
   call->class_ = call_class;
+  call->request_bytes_ = request_bytes;
   call->peer_ = peer;
-  Connection& connection = connections_[peer];
-  ++connection.total;
-  ++connection.calls[Index(call_class)];
-  ++under_way_[Index(call_class)];
+  for (Taken* taken : {&connections_[peer], &all_}) {
+    ++taken->total;
+    ++taken->calls[Index(call_class)];
+    taken->request_bytes += request_bytes;
+  }
 }
 
-absl::Status CallLimits::Admit(grpc::ServerContextBase* context, CallClass call_class) {
+absl::Status CallLimits::Admit(grpc::ServerContextBase* context, CallClass call_class, int64_t request_bytes) {
   const std::string peer = context->peer();
+  const bool never = request_bytes > request_bytes_limit_ / 2;
+  std::string shortage;
   bool abandon = false;
   {
     const MutexLock lock(&mutex_);
     const auto call = calls_.find(context);
     if (call == calls_.end()) return absl::InternalError("call limits without their interceptors");
-    if (HasRoom(peer, call_class)) {
-      Count(call->second, peer, call_class);
+    shortage = Shortage(peer, call_class, request_bytes);
+    if (shortage.empty()) {
+      Count(call->second, peer, call_class, request_bytes);
       return absl::OkStatus();
     }
     call->second->is_refused_ = true;
@@ -126,28 +154,64 @@ absl::Status CallLimits::Admit(grpc::ServerContextBase* context, CallClass call_
   }
   if (refused_) refused_(call_class);
   if (abandon) context->TryCancel();
-  const std::string name(NameOf(call_class));
-  return TryAgain(absl::StrCat("too many calls of this kind are under way (call_limits.", name, ": ",
-                               limits_[Index(call_class)], ", at most half of them on one connection); try again"),
-                  RetryDelay(call_class));
+  if (never) return absl::ResourceExhaustedError(shortage);
+  return TryAgain(absl::StrCat(shortage, "; try again"), RetryDelay(call_class));
+}
+
+bool CallLimits::BeginAnswer(Call* call, int64_t bytes) {
+  {
+    const MutexLock lock(&mutex_);
+    if (!call->is_admitted_) return true;
+    Taken& own = connections_[call->peer_];
+    if (answer_bytes_limit_ - all_.answer_bytes - bytes >= own.answer_bytes + bytes) {
+      call->answer_bytes_ += bytes;
+      own.answer_bytes += bytes;
+      all_.answer_bytes += bytes;
+      return true;
+    }
+  }
+  if (refused_) refused_(call->class_);
+  return false;
+}
+
+void CallLimits::EndAnswer(Call* call) {
+  const MutexLock lock(&mutex_);
+  if (!call->is_admitted_) return;
+  connections_[call->peer_].answer_bytes -= call->answer_bytes_;
+  all_.answer_bytes -= call->answer_bytes_;
+  call->answer_bytes_ = 0;
 }
 
 void CallLimits::End(Call* call) {
+  EndAnswer(call);
   const MutexLock lock(&mutex_);
   // A call that came since may have its context where this one's was.
   const auto it = calls_.find(call->context_);
   if (it != calls_.end() && it->second == call) calls_.erase(it);
   if (call->is_refused_) --leaving_;
   if (!call->is_admitted_) return;
-  --under_way_[Index(call->class_)];
   const auto connection = connections_.find(call->peer_);
-  --connection->second.calls[Index(call->class_)];
-  if (--connection->second.total == 0) connections_.erase(connection);
+  for (Taken* taken : {&connection->second, &all_}) {
+    --taken->total;
+    --taken->calls[Index(call->class_)];
+    taken->request_bytes -= call->request_bytes_;
+  }
+  if (connection->second.total == 0) connections_.erase(connection);
 }
 
 int64_t CallLimits::UnderWay(CallClass call_class) const {
   const MutexLock lock(&mutex_);
-  return under_way_[Index(call_class)];
+  return all_.calls[Index(call_class)];
+}
+
+int64_t CallLimits::RequestBytes() const {
+  const MutexLock lock(&mutex_);
+  return all_.request_bytes;
+}
+
+int64_t CallLimits::AnswerBytes() const {
+  const MutexLock lock(&mutex_);
+  return all_.answer_bytes;
 }
 
 }  // namespace ampd

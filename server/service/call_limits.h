@@ -1,4 +1,5 @@
-// How many calls may be under way at a time, so that no client, and no crowd of them, takes all that the daemon has.
+// How many calls may be under way at a time, and the memory of their messages, so that no client, and no crowd of them,
+// takes all that the daemon has.
 #ifndef AMPD_SERVER_SERVICE_CALL_LIMITS_H_
 #define AMPD_SERVER_SERVICE_CALL_LIMITS_H_
 
@@ -28,14 +29,14 @@ inline constexpr int kCallClasses = 6;
 absl::string_view NameOf(CallClass call_class);
 
 // A call counts from Admit() until its answer has left the daemon, so that clients who read nothing cannot pile up
-// answers. A connection gets no more slots of a class than it leaves free, so that alone it has half of them and others
-// always find some. Thread-safe.
+// answers. A connection gets no more slots of a class, and no more bytes, than it leaves free, so that alone it has
+// half of them and others always find some. Thread-safe.
 class CallLimits {
  public:
   // Told of each refusal, on any thread; must not block. May be empty.
   using Listener = std::function<void(CallClass call_class)>;
 
-  // All limits >= 1.
+  // All limits >= 1. (connection_bytes is not looked at: gRPC sees to it.)
   CallLimits(const v1::ServerConfig::CallLimits& limits, Listener refused);
   CallLimits(const CallLimits&) = delete;
   CallLimits& operator=(const CallLimits&) = delete;
@@ -44,32 +45,49 @@ class CallLimits {
   // outlives the server.
   std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MakeInterceptors();
 
-  // Call once a call, as the first of its handler. TryAgain() (try_again.h) where there is no slot: the call is to be
-  // finished with that. Where many refused calls are left unread, it is cancelled besides.
-  absl::Status Admit(grpc::ServerContextBase* context, CallClass call_class);
+  // Call once a call, as the first of its handler; `request_bytes` is the memory of its request until it is over, >= 0.
+  // TryAgain() (try_again.h) where there is no slot, or no memory; RESOURCE_EXHAUSTED without a delay where there will
+  // never be so much of it. The call is to be finished with that. Where many refused calls are left unread, it is
+  // cancelled besides. So is a call whose answer finds no room (call_limits.answer_bytes) when it is sent.
+  absl::Status Admit(grpc::ServerContextBase* context, CallClass call_class, int64_t request_bytes);
 
   // Calls that are under way.
   int64_t UnderWay(CallClass call_class) const;
+  // Memory of requests under way, and answers that are being sent, bytes.
+  int64_t RequestBytes() const;
+  int64_t AnswerBytes() const;
 
  private:
   class Call;
   class Interceptors;
-  struct Connection {
+  // What is taken: of a connection, or of all.
+  struct Taken {
     std::array<int64_t, kCallClasses> calls{};
-    // Of all classes.
+    int64_t request_bytes = 0;
+    int64_t answer_bytes = 0;
+    // Calls of all classes.
     int64_t total = 0;
   };
 
-  bool HasRoom(const std::string& peer, CallClass call_class) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Count(Call* call, const std::string& peer, CallClass call_class) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Taken TakenBy(const std::string& peer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Why there is no room; empty where there is.
+  std::string Shortage(const std::string& peer, CallClass call_class, int64_t request_bytes) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Count(Call* call, const std::string& peer, CallClass call_class, int64_t request_bytes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Of an admitted call: false where there is no room for it.
+  bool BeginAnswer(Call* call, int64_t bytes);
+  void EndAnswer(Call* call);
   void End(Call* call);
 
   const std::array<int64_t, kCallClasses> limits_;
+  const int64_t request_bytes_limit_;
+  const int64_t answer_bytes_limit_;
   const Listener refused_;
   mutable Mutex mutex_;
   std::unordered_map<const grpc::ServerContextBase*, Call*> calls_ ABSL_GUARDED_BY(mutex_);
-  std::unordered_map<std::string, Connection> connections_ ABSL_GUARDED_BY(mutex_);
-  std::array<int64_t, kCallClasses> under_way_ ABSL_GUARDED_BY(mutex_) = {};
+  std::unordered_map<std::string, Taken> connections_ ABSL_GUARDED_BY(mutex_);
+  Taken all_ ABSL_GUARDED_BY(mutex_);
   // Refused calls that are not over.
   int64_t leaving_ ABSL_GUARDED_BY(mutex_) = 0;
 };

@@ -8,11 +8,14 @@
 namespace ampd {
 namespace {
 
+// What is parsed may take forty times its bytes on the wire; who waits for his turn has a copy of it.
+int64_t MemoryOf(const google::protobuf::Message& request) { return 2 * static_cast<int64_t>(request.SpaceUsedLong()); }
+
 // A call of the service, if there is room for it.
 #define AMPD_LIMITED_UNARY(limit, method, Request, Response)                                         \
   grpc::ServerUnaryReactor* method(grpc::CallbackServerContext* context, const v1::Request* request, \
                                    v1::Response* response) override {                                \
-    const absl::Status room = limits_->Admit(context, CallClass::limit);                             \
+    const absl::Status room = limits_->Admit(context, CallClass::limit, MemoryOf(*request));         \
     if (room.ok()) return TrainingServiceImpl::method(context, request, response);                   \
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();                                   \
     reactor->Finish(ToGrpcStatus(room));                                                             \
@@ -21,14 +24,14 @@ namespace {
 #define AMPD_LIMITED_STREAM(limit, method, Request, Response)                                                      \
   grpc::ServerWriteReactor<v1::Response>* method(grpc::CallbackServerContext* context, const v1::Request* request) \
       override {                                                                                                   \
-    const absl::Status room = limits_->Admit(context, CallClass::limit);                                           \
+    const absl::Status room = limits_->Admit(context, CallClass::limit, MemoryOf(*request));                       \
     if (room.ok()) return TrainingServiceImpl::method(context, request);                                           \
     return Refused<grpc::ServerWriteReactor<v1::Response>>::With(room);                                            \
   }
 #define AMPD_LIMITED_UPLOAD(limit, method, Request, Response)                                                \
   grpc::ServerReadReactor<v1::Request>* method(grpc::CallbackServerContext* context, v1::Response* response) \
       override {                                                                                             \
-    const absl::Status room = limits_->Admit(context, CallClass::limit);                                     \
+    const absl::Status room = limits_->Admit(context, CallClass::limit, 0);                                  \
     if (room.ok()) return TrainingServiceImpl::method(context, response);                                    \
     return Refused<grpc::ServerReadReactor<v1::Request>>::With(room);                                        \
   }

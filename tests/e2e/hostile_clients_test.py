@@ -18,8 +18,8 @@ MIB = 1 << 20
 IDLE = 200
 # What a daemon may keep of the memory that a flood took: the allocator gives it back in its own time.
 KEPT = 96 * MIB
-# What gRPC holds of answers that nobody reads, and glibc keeps: docs/decisions/0036-hostile-input.md, "What is left".
-UNREAD = 1 << 30
+# What gRPC holds of answers that nobody reads: docs/decisions/0039-overload.md.
+UNREAD = 256 * MIB
 CONNECTED = PREFACE + frame(SETTINGS)
 
 GRPC_SHAPES = {
@@ -202,7 +202,7 @@ class HostileClientsTest(OneDaemonTest):
             "resets": b"".join(frame(HEADERS, END_HEADERS, 2 * n + 1, call_headers()) +
                                frame(RST_STREAM, 0, 2 * n + 1, b"\0\0\0\x08") for n in range(5000)),
             "streams": b"".join(frame(HEADERS, END_HEADERS, 2 * n + 1, call_headers()) for n in range(20000)),
-            # Whole calls are not among them: docs/decisions/0036-hostile-input.md, "What is left".
+            # Whole calls are in overload_test.py.
             "priorities": b"".join(frame(PRIORITY, stream=2 * n + 1, payload=b"\0\0\0\0\x10") for n in range(20000)),
         }
         for name, flood in floods.items():

@@ -1,10 +1,11 @@
-"""More than the daemon takes at a time: refusals that say when to come back, and watchers that read nothing."""
+"""More than the daemon takes at a time: refusals that say when to come back, watchers that read nothing, and messages that
+would fill the memory."""
 
 import contextlib
 import struct
 
 import grpc
-from google.protobuf import duration_pb2
+from google.protobuf import duration_pb2, json_format
 
 import ampd_process
 import raw_clients
@@ -22,6 +23,8 @@ WIDE = (PREFACE + frame(SETTINGS, payload=struct.pack(">HI", 4, 0x7fffffff)) + f
         frame(WINDOW_UPDATE, payload=struct.pack(">I", 0x7fff0000 - 65535)))
 NARROW = PREFACE + frame(SETTINGS) + frame(SETTINGS, ACK)
 UNACKNOWLEDGED = PREFACE + frame(SETTINGS)
+# Of the daemon beside what call_limits bounds.
+ROOM = 96 * MIB
 # Calls on one connection that reads no answer; what all of those may take, and what may stay of it afterwards.
 CALLS = 5000
 UNREAD = 256 * MIB
@@ -117,14 +120,93 @@ class OverloadTest(DaemonTest):
             self.addCleanup(clients[-1].close)
             clients[-1].send(start + calls, seconds=2, read=False)
             self.assertLess(raw_clients.resident_bytes(ampd.process.pid), before + UNREAD)
-        # Others are answered meanwhile.
-        info = self.connect(ampd).GetServerInfo(training_service_pb2.GetServerInfoRequest(), timeout=ampd_process.DEADLINE)
-        self.assertIn("ampd.v1", info.apis)
+        self.assert_answers(ampd)
         for client in clients:
             client.close()
         eventually(lambda: self.metric(ampd, "ampd_calls", '{class="reads"}') == 0, "the end of all calls")
         eventually(lambda: raw_clients.resident_bytes(ampd.process.pid) < before + KEPT, "the memory to come back")
         self.assert_healthy(ampd)
+
+    def assert_answers(self, ampd):
+        info = self.connect(ampd).GetServerInfo(training_service_pb2.GetServerInfoRequest(), timeout=ampd_process.DEADLINE)
+        self.assertIn("ampd.v1", info.apis)
+
+    def test_messages_that_never_end_take_bounded_memory(self):
+        ampd = self.daemon(config={"call_limits": {"connection_bytes": 64 * MIB}})
+        before = raw_clients.resident_bytes(ampd.process.pid)
+        clients = []
+        for _ in range(4):
+            clients.append(raw_clients.BegunCalls(ampd.grpc_address, b"/ampd.v1.TrainingService/CreateJob", 150, MIB))
+            self.addCleanup(clients[-1].close)
+        # As much as the daemon takes, which cancels calls while others go on.
+        sent = lambda: sum(sum(client.sent.values()) for client in clients)
+        ended = lambda: sum(len(client.ended) for client in clients)
+        eventually(lambda: sum(client.step() for client in clients) == 0 and ended() > 0 and sent() > 128 * MIB, "an end")
+        self.assertLess(ended(), 600)
+        eventually(lambda: raw_clients.resident_bytes(ampd.process.pid) < before + 64 * MIB + ROOM, "the memory to be bounded")
+        self.assert_answers(ampd)
+        for client in clients:
+            client.close()
+        eventually(lambda: raw_clients.resident_bytes(ampd.process.pid) < before + KEPT, "the memory to come back")
+        self.assert_healthy(ampd)
+
+    def test_requests_that_swell_take_bounded_memory(self):
+        ampd = self.daemon(config={"call_limits": {"request_bytes": 64 * MIB}})
+        before = raw_clients.resident_bytes(ampd.process.pid)
+
+        def request(layers):
+            """Layers without anything: two bytes each on the wire, some hundred in memory."""
+            message = training_service_pb2.CreateJobRequest()
+            for _ in range(layers):
+                message.spec.model.layers.add()
+            return message
+
+        # 32 MiB is what a connection may have; 20 calls of some 18 MiB; one that never will have a chance.
+        stubs = [self.connect(ampd) for _ in range(4)]
+        calls = [stub.CreateJob.future(request(100000), timeout=ampd_process.DEADLINE) for stub in stubs for _ in range(20)]
+        peak = before
+        while not all(call.done() for call in calls):
+            peak = max(peak, raw_clients.resident_bytes(ampd.process.pid))
+        self.assertLess(peak, before + 64 * MIB + 2 * ROOM)
+        codes = {call.code() for call in calls}
+        self.assertLessEqual(codes, {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED})
+        for call in calls:
+            if call.code() == grpc.StatusCode.RESOURCE_EXHAUSTED:
+                self.assertIn("call_limits.request_bytes: ", call.details())
+                self.assertGreater(retry_delay(call), 0)
+        with self.assertRaises(grpc.RpcError) as refused:
+            stubs[0].CreateJob(request(500000), timeout=ampd_process.DEADLINE)
+        self.assertEqual(refused.exception.code(), grpc.StatusCode.RESOURCE_EXHAUSTED)
+        self.assertNotIn(b"RetryInfo", dict(refused.exception.trailing_metadata()).get("grpc-status-details-bin", b""))
+        eventually(lambda: raw_clients.resident_bytes(ampd.process.pid) < before + KEPT, "the memory to come back")
+        self.assert_healthy(ampd)
+
+    def test_long_answers_that_nobody_reads_take_bounded_memory(self):
+        ampd = self.daemon(config={"call_limits": {"answer_bytes": 8 * MIB}})
+        sweep = training_service_pb2.CreateSweepRequest()
+        json_format.ParseDict(glyphs_job("one of many", steps=1000000, sweep={"grid": {"seed": list(range(1, 301))}}), sweep.spec)
+        self.connect(ampd).CreateSweep(sweep, timeout=ampd_process.DEADLINE)
+        page = training_service_pb2.ListJobsRequest(page_size=1000)
+        answer = self.connect(ampd).ListJobs(page, timeout=ampd_process.DEADLINE).ByteSize()
+        before = raw_clients.resident_bytes(ampd.process.pid)
+        calls = b"".join(call(2 * n + 1, page.SerializeToString(), b"/ampd.v1.TrainingService/ListJobs") for n in range(400))
+        clients = []
+        for _ in range(3):
+            clients.append(RawClient(ampd.grpc_address))
+            self.addCleanup(clients[-1].close)
+            clients[-1].send(NARROW + calls, seconds=2, read=False)
+        # All but what there is room for are refused, or cancelled once they are answered.
+        left = 8 * MIB // answer
+        self.assertLess(left, 100)
+        eventually(lambda: self.metric(ampd, "ampd_calls_refused_total", '{class="reads"}') >= 1200 - left, "the refusals")
+        eventually(lambda: self.metric(ampd, "ampd_calls", '{class="reads"}') <= left, "the end of those that were cancelled")
+        eventually(lambda: raw_clients.resident_bytes(ampd.process.pid) < before + ROOM, "the memory to be bounded")
+        self.assert_answers(ampd)
+        for client in clients:
+            client.close()
+        eventually(lambda: self.metric(ampd, "ampd_calls", '{class="reads"}') == 0, "the end of all calls")
+        eventually(lambda: raw_clients.resident_bytes(ampd.process.pid) < before + KEPT, "the memory to come back")
+        self.assertEqual(ampd.ctl("list", "--limit", "300").stdout.count("one of many"), 300)
 
     def test_dead_watchers_are_dropped(self):
         ampd = self.daemon(config={"keepalive_seconds": 5, "keepalive_timeout_seconds": 10})

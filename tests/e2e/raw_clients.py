@@ -99,6 +99,74 @@ class RawClient:
         self.socket.close()
 
 
+class BegunCalls:
+    """Calls on one connection, each with a message of `size` bytes of which the last never comes; what HTTP/2's windows
+    let through is sent."""
+
+    PREFIX = 5
+    MAX_FRAME = 1 << 14
+
+    def __init__(self, address, method, calls, size):
+        self.client = RawClient(address)
+        self.message = b"\0" + struct.pack(">I", size) + b"x" * (size - 1)
+        # Bytes that may be sent: of the connection, and beyond the initial window of each stream.
+        self.window = self.initial = (1 << 16) - 1
+        self.windows = {2 * n + 1: 0 for n in range(calls)}
+        self.sent = {stream: 0 for stream in self.windows}
+        self.ended = set()
+        self.unparsed = b""
+        self.client.send(PREFACE + frame(SETTINGS) + frame(SETTINGS, ACK))
+        for stream in self.windows:
+            self.client.send(frame(HEADERS, END_HEADERS, stream, call_headers(method)))
+
+    def close(self):
+        self.client.close()
+
+    def step(self):
+        """Sends what may be sent; how much that was."""
+        self.client.poll()
+        self._parse()
+        before = sum(self.sent.values())
+        for stream in self.sent:
+            self._send(stream)
+        return sum(self.sent.values()) - before
+
+    def _send(self, stream):
+        at = self.sent[stream]
+        size = min(len(self.message) - at, self.window, self.initial + self.windows[stream] - at, self.MAX_FRAME)
+        if size <= 0 or stream in self.ended or self.client.closed:
+            return
+        self.client.send(frame(DATA, 0, stream, self.message[at:at + size]))
+        self.sent[stream] += size
+        self.window -= size
+
+    def _parse(self):
+        data = self.unparsed + self.client.received
+        self.client.received = b""
+        at = 0
+        while len(data) - at >= 9:
+            size = int.from_bytes(data[at:at + 3], "big")
+            if len(data) - at < 9 + size:
+                break
+            stream = int.from_bytes(data[at + 5:at + 9], "big")
+            self._take(data[at + 3], data[at + 4], stream, data[at + 9:at + 9 + size])
+            at += 9 + size
+        self.unparsed = data[at:]
+
+    def _take(self, kind, flags, stream, payload):
+        if kind == WINDOW_UPDATE and stream == 0:
+            self.window += int.from_bytes(payload, "big")
+        elif kind == WINDOW_UPDATE:
+            self.windows[stream] += int.from_bytes(payload, "big")
+        elif kind == SETTINGS:
+            for number, value in struct.iter_unpack(">HI", payload):
+                self.initial = value if number == 4 else self.initial
+        elif kind == PING and not flags & ACK:
+            self.client.send(frame(PING, ACK, payload=payload), read=False)
+        elif kind in (RST_STREAM, HEADERS):
+            self.ended.add(stream)
+
+
 def descriptors(pid):
     return len(os.listdir(f"/proc/{pid}/fd"))
 

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -23,6 +24,8 @@ namespace ampd {
 namespace {
 
 constexpr std::chrono::seconds kDeadline(60);
+// More than a client's window that does not read.
+constexpr int64_t kMessage = 1 << 20;
 
 v1::ServerConfig::CallLimits LimitsOf(int reads, int others = 1000) {
   v1::ServerConfig::CallLimits limits;
@@ -31,6 +34,8 @@ v1::ServerConfig::CallLimits LimitsOf(int reads, int others = 1000) {
   limits.set_planning(others);
   limits.set_watchers(others);
   limits.set_transfers(others);
+  limits.set_request_bytes(1000);
+  limits.set_answer_bytes(4 * kMessage);
   return limits;
 }
 
@@ -45,14 +50,29 @@ void ExpectRefused(const grpc::Status& status, const std::string& what) {
   EXPECT_GT(info.retry_delay().seconds() * 1'000'000'000 + info.retry_delay().nanos(), 0) << what;
 }
 
-// Reads that last until they are let go.
+// Ends with its only event.
+class OneEvent final : public grpc::ServerWriteReactor<v1::JobEvent> {
+ public:
+  OneEvent() {
+    event_.mutable_log()->set_text(std::string(kMessage - 100, 'x'));
+    StartWriteAndFinish(&event_, grpc::WriteOptions(), grpc::Status::OK);
+  }
+  void OnDone() override { delete this; }
+
+ private:
+  v1::JobEvent event_;
+};
+
+// Reads that last until they are let go; the length of the job's id is taken for what the request takes.
 class SlowService final : public v1::TrainingService::CallbackService {
  public:
   explicit SlowService(CallLimits* limits) : limits_(limits) {}
 
-  grpc::ServerUnaryReactor* GetJob(grpc::CallbackServerContext* context, const v1::GetJobRequest*, v1::Job*) override {
+  grpc::ServerUnaryReactor* GetJob(grpc::CallbackServerContext* context, const v1::GetJobRequest* request,
+                                   v1::Job*) override {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    const absl::Status room = limits_->Admit(context, CallClass::kReads);
+    const absl::Status room =
+        limits_->Admit(context, CallClass::kReads, static_cast<int64_t>(request->job_id().size()));
     if (!room.ok()) {
       reactor->Finish(ToGrpcStatus(room));
       return reactor;
@@ -64,8 +84,13 @@ class SlowService final : public v1::TrainingService::CallbackService {
   grpc::ServerUnaryReactor* CancelJob(grpc::CallbackServerContext* context, const v1::CancelJobRequest*,
                                       v1::Job*) override {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    reactor->Finish(ToGrpcStatus(limits_->Admit(context, CallClass::kWrites)));
+    reactor->Finish(ToGrpcStatus(limits_->Admit(context, CallClass::kWrites, 0)));
     return reactor;
+  }
+  grpc::ServerWriteReactor<v1::JobEvent>* WatchJob(grpc::CallbackServerContext* context,
+                                                   const v1::WatchJobRequest*) override {
+    EXPECT_TRUE(limits_->Admit(context, CallClass::kWatchers, 0).ok());
+    return new OneEvent();
   }
 
   void LetGo() {
@@ -101,24 +126,31 @@ class CallLimitsTest : public testing::Test {
   std::shared_ptr<grpc::Channel> Connect() {
     grpc::ChannelArguments arguments;
     arguments.SetInt("ampd.test.connection", ++connections_);
+    // Who does not read is sent no more than that.
+    arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
     return grpc::CreateCustomChannel(absl::StrCat("127.0.0.1:", port_), grpc::InsecureChannelCredentials(), arguments);
   }
-  static grpc::Status Get(const std::shared_ptr<grpc::Channel>& channel) {
+  static grpc::Status Get(const std::shared_ptr<grpc::Channel>& channel, size_t bytes = 0) {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + kDeadline);
+    v1::GetJobRequest request;
+    request.set_job_id(std::string(bytes, 'x'));
     v1::Job job;
-    return v1::TrainingService::NewStub(channel)->GetJob(&context, v1::GetJobRequest(), &job);
+    return v1::TrainingService::NewStub(channel)->GetJob(&context, request, &job);
   }
   // A call that is to be held; returns once it is.
-  void Hold(const std::shared_ptr<grpc::Channel>& channel) {
+  void Hold(const std::shared_ptr<grpc::Channel>& channel, size_t bytes = 0) {
     const int64_t before = limits_.UnderWay(CallClass::kReads);
-    calls_.emplace_back([channel] { EXPECT_TRUE(Get(channel).ok()); });
+    calls_.emplace_back([channel, bytes] { EXPECT_TRUE(Get(channel, bytes).ok()); });
     AwaitReads(before + 1);
   }
   void AwaitReads(int64_t calls) {
+    Await([&] { return limits_.UnderWay(CallClass::kReads) == calls; }, "reads");
+  }
+  static void Await(const std::function<bool()>& condition, const std::string& what) {
     const auto deadline = std::chrono::steady_clock::now() + kDeadline;
-    while (limits_.UnderWay(CallClass::kReads) != calls) {
-      ASSERT_LT(std::chrono::steady_clock::now(), deadline) << limits_.UnderWay(CallClass::kReads) << " reads";
+    while (!condition()) {
+      ASSERT_LT(std::chrono::steady_clock::now(), deadline) << what;
       std::this_thread::yield();
     }
   }
@@ -161,6 +193,67 @@ TEST_F(CallLimitsTest, OneConnectionLeavesRoomForOthers) {
   slow_->LetGo();
   AwaitReads(0);
   Hold(first);
+}
+
+TEST_F(CallLimitsTest, RequestsShareTheirMemory) {
+  auto service = std::make_unique<SlowService>(&limits_);
+  slow_ = service.get();
+  Serve(std::move(service));
+  const auto first = Connect(), second = Connect();
+  Hold(first, 400);
+  EXPECT_EQ(limits_.RequestBytes(), 400);
+  ExpectRefused(Get(first, 101), "more than half of it on one connection");
+  Hold(second, 300);
+  ExpectRefused(Get(Connect(), 301), "more than is left");
+  // It would be refused for ever.
+  const grpc::Status never = Get(Connect(), 501);
+  EXPECT_EQ(never.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(never.error_message(), testing::HasSubstr("call_limits.request_bytes: 1000"));
+  google::rpc::Status details;
+  ASSERT_TRUE(details.ParseFromString(never.error_details()));
+  EXPECT_EQ(details.details_size(), 0) << "when to come back";
+  slow_->LetGo();
+  AwaitReads(0);
+  EXPECT_EQ(limits_.RequestBytes(), 0);
+  Hold(first, 500);
+}
+
+TEST_F(CallLimitsTest, AnswersThatNobodyTakesLeaveRoomForOthers) {
+  auto service = std::make_unique<SlowService>(&limits_);
+  slow_ = service.get();
+  Serve(std::move(service));
+  const auto connection = Connect();
+  const auto stub = v1::TrainingService::NewStub(connection);
+  const auto deadline = std::chrono::system_clock::now() + kDeadline;
+  // Two of four messages are what a connection may leave.
+  std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+  std::vector<std::unique_ptr<grpc::ClientReader<v1::JobEvent>>> unread;
+  for (int i = 0; i < 2; ++i) {
+    contexts.push_back(std::make_unique<grpc::ClientContext>());
+    contexts.back()->set_deadline(deadline);
+    unread.push_back(stub->WatchJob(contexts.back().get(), v1::WatchJobRequest()));
+    Await([&] { return limits_.AnswerBytes() > i * kMessage; }, "an answer that is not read");
+  }
+  const auto watch = [&](v1::TrainingService::Stub* by) {
+    grpc::ClientContext context;
+    context.set_deadline(deadline);
+    const auto reader = by->WatchJob(&context, v1::WatchJobRequest());
+    v1::JobEvent event;
+    while (reader->Read(&event)) {
+    }
+    return reader->Finish();
+  };
+  EXPECT_EQ(watch(stub.get()).error_code(), grpc::StatusCode::CANCELLED);
+  {
+    const std::lock_guard lock(mutex_);
+    EXPECT_THAT(refused_, testing::ElementsAre(CallClass::kWatchers));
+  }
+  const grpc::Status other = watch(v1::TrainingService::NewStub(Connect()).get());
+  EXPECT_TRUE(other.ok()) << other.error_message();
+  for (const auto& context : contexts) context->TryCancel();
+  for (const auto& reader : unread) reader->Finish();
+  Await([&] { return limits_.AnswerBytes() == 0; }, "the end of all answers");
+  EXPECT_TRUE(watch(stub.get()).ok());
 }
 
 TEST_F(CallLimitsTest, ACallWhoseClientIsGoneMakesRoom) {
