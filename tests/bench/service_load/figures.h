@@ -2,54 +2,56 @@
 #ifndef AMPD_TESTS_BENCH_SERVICE_LOAD_FIGURES_H_
 #define AMPD_TESTS_BENCH_SERVICE_LOAD_FIGURES_H_
 
-#include <algorithm>
-#include <cstdio>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+
 namespace ampd::load {
 
-// Of the samples sorted: the least that `share` (0 to 1) of them do not exceed; 0 of none.
-inline double Quantile(std::vector<double> samples, double share) {
-  if (samples.empty()) return 0;
-  std::sort(samples.begin(), samples.end());
-  const auto rank = static_cast<size_t>(share * static_cast<double>(samples.size()));
-  return samples[std::min(rank, samples.size() - 1)];
-}
+// Of the samples: the least that `share` (0 to 1) of them do not exceed; 0 of none.
+double Quantile(std::vector<double> samples, double share);
 
-// Prints each figure as it is known.
+// Prints each figure as it is known. One of the same name again is another measurement of it: what counts is the median
+// of all.
 class Figures {
  public:
-  void AtLeast(const std::string& name, double value, double limit, const std::string& unit) {
-    Print(name, value, limit, unit, ">=", value >= limit);
-  }
-  void Below(const std::string& name, double value, double limit, const std::string& unit) {
-    Print(name, value, limit, unit, "<", value < limit);
-  }
+  void AtLeast(const std::string& name, double value, double limit, const std::string& unit);
+  void Below(const std::string& name, double value, double limit, const std::string& unit);
   // What is not asked for.
-  void Note(const std::string& name, double value, const std::string& unit) {
-    std::printf("      %-58s %12.4g %s\n", name.c_str(), value, unit.c_str());
-    std::fflush(stdout);
-  }
+  void Note(const std::string& name, double value, const std::string& unit);
   // A part that could not be measured.
-  void Failed(const std::string& name, const std::string& why) {
-    std::printf("MISS  %-58s %s\n", name.c_str(), why.c_str());
-    std::fflush(stdout);
-    ++missed_;
-  }
+  void Failed(const std::string& name, const std::string& why);
 
-  int missed() const { return missed_; }
+  // Figures whose median misses, and parts that failed.
+  int missed() const;
+
+  // Every figure's median, lowest and highest.
+  void PrintSummary() const;
+  // As a table for people (Markdown), with the machine that it was measured on and `how` it was. Replaces the file.
+  absl::Status WriteReport(const std::string& path, const std::string& how) const;
 
  private:
-  void Print(const std::string& name, double value, double limit, const std::string& unit, const char* relation,
-             bool met) {
-    std::printf("%s  %-58s %12.4g %s (%s %g)\n", met ? "ok  " : "MISS", name.c_str(), value, unit.c_str(), relation,
-                limit);
-    std::fflush(stdout);
-    if (!met) ++missed_;
-  }
+  enum class Relation { kNone, kAtLeast, kBelow };
+  struct Figure {
+    std::string name;
+    std::string unit;
+    Relation relation = Relation::kNone;
+    double limit = 0;
+    std::vector<double> values;
 
-  int missed_ = 0;
+    bool Holds(double value) const;
+    bool met() const { return Holds(Quantile(values, 0.5)); }
+    // "< 5 ms", or nothing.
+    std::string Asked() const;
+  };
+
+  void Add(const Figure& figure, double value);
+
+  // In the order in which they were first measured.
+  std::vector<Figure> figures_;
+  std::vector<std::string> failed_;
 };
 
 }  // namespace ampd::load

@@ -86,12 +86,16 @@ absl::StatusOr<std::unique_ptr<LoadDaemon>> LoadDaemon::Start(const DaemonOption
   return daemon;
 }
 
-std::shared_ptr<grpc::Channel> LoadDaemon::NewChannel() const {
+std::shared_ptr<grpc::Channel> LoadDaemon::NewChannel(int window) const {
   // Else channels of equal arguments share a connection.
   static std::atomic<int> number = 0;
   grpc::ChannelArguments arguments;
   arguments.SetInt("ampd.load.connection", ++number);
   arguments.SetMaxReceiveMessageSize(64 << 20);
+  if (window > 0) {
+    arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, window);
+    arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  }
   return grpc::CreateCustomChannel(address_, grpc::InsecureChannelCredentials(), arguments);
 }
 

@@ -31,8 +31,8 @@ class LoadDaemon {
   ~LoadDaemon();
 
   v1::TrainingService::Stub* stub() const { return stub_.get(); }
-  // A connection of its own.
-  std::shared_ptr<grpc::Channel> NewChannel() const;
+  // A connection of its own. `window`: bytes that the daemon may send ahead of who reads a stream; 0: gRPC's own bound.
+  std::shared_ptr<grpc::Channel> NewChannel(int window = 0) const;
 
   // Kills it, without a word to anybody.
   void Kill();

@@ -17,22 +17,28 @@ struct Sizes {
   int jobs = 10000;
   int concurrency = 64;
   int watchers = 1000;
+  // Of the same job, beside them, on one connection: they never read.
+  int dead_watchers = 100;
   // Of watching, seconds; also of looking at the idle daemon.
   int seconds = 10;
   // Jobs in the store that a daemon starts with.
   int stored = 100000;
   // Steps of the training that is timed, and how often it is repeated.
   int steps = 600;
-  int rounds = 3;
+  int rounds = 5;
 };
 
 // The id of a job that sends ten events a second, once it runs; it holds the only device.
 absl::StatusOr<std::string> StartTicking(LoadDaemon* daemon);
 
 // Submits jobs while somebody asks for them, lists pages of a short and a long queue, kills the daemon, and looks
-// whether every acknowledged job is there. `daemon` is a new one on the same state in the end.
+// whether every acknowledged job is there. `daemon` is a new one on the same state in the end; `short_page` is the time
+// of a page of the short queue, seconds.
 absl::Status MeasureSubmits(const Sizes& sizes, const DaemonOptions& options, std::unique_ptr<LoadDaemon>* daemon,
-                            Figures* figures);
+                            double* short_page, Figures* figures);
+
+// The times of pages where there are `jobs`, against one of few.
+absl::Status MeasurePages(int jobs, double short_page, LoadDaemon* daemon, Figures* figures);
 
 // Many watchers of the ticking job.
 absl::Status MeasureWatchers(const Sizes& sizes, const std::string& ticking, LoadDaemon* daemon, Figures* figures);
@@ -40,8 +46,8 @@ absl::Status MeasureWatchers(const Sizes& sizes, const std::string& ticking, Loa
 // The daemon while nobody asks anything: the ticking job is ended, another holds the device and is silent.
 absl::Status MeasureIdle(const Sizes& sizes, const std::string& ticking, LoadDaemon* daemon, Figures* figures);
 
-// Fills the store of a daemon that is gone, and times the next one's start.
-absl::Status MeasureRestart(const Sizes& sizes, const DaemonOptions& options, Figures* figures);
+// Fills the store of a daemon that is gone, and times the next one's start and its pages.
+absl::Status MeasureRestart(const Sizes& sizes, const DaemonOptions& options, double short_page, Figures* figures);
 
 // The same training in this process, and through the daemon and the real worker.
 absl::Status MeasureTraining(const Sizes& sizes, const std::string& folder, Figures* figures);

@@ -52,13 +52,14 @@ absl::StatusOr<int64_t> Fill(const std::string& state_dir, int64_t stored) {
 
 }  // namespace
 
-absl::Status MeasureRestart(const Sizes& sizes, const DaemonOptions& options, Figures* figures) {
+absl::Status MeasureRestart(const Sizes& sizes, const DaemonOptions& options, double short_page, Figures* figures) {
   AMPD_ASSIGN_OR_RETURN(const int64_t active, Fill(options.state_dir, sizes.stored));
   AMPD_ASSIGN_OR_RETURN(const std::unique_ptr<LoadDaemon> daemon, LoadDaemon::Start(options));
   figures->Below(absl::StrCat("start with ", sizes.stored, " stored jobs, ", active, " of them to run"),
                  absl::ToDoubleSeconds(daemon->start_time()), 2, "s");
-  figures->Note("resident memory then", static_cast<double>(daemon->ResidentBytes()) / 1e6, "MB");
-  return absl::OkStatus();
+  figures->Note(absl::StrCat("resident memory with ", sizes.stored, " stored jobs"),
+                static_cast<double>(daemon->ResidentBytes()) / 1e6, "MB");
+  return MeasurePages(sizes.stored, short_page, daemon.get(), figures);
 }
 
 }  // namespace ampd::load

@@ -102,10 +102,14 @@ absl::Status MeasureTraining(const Sizes& sizes, const std::string& folder, Figu
     alone.push_back(engine);
     through.push_back(service);
   }
-  const double engine = Quantile(alone, 1), service = Quantile(through, 1);
-  figures->Note("engine alone, best of the rounds", engine, "steps/s");
-  figures->Note("through daemon and worker, best of the rounds", service, "steps/s");
-  figures->AtLeast("training through daemon and worker, of the engine alone", service / engine, 0.98, "");
+  std::vector<double> ratios;
+  for (size_t i = 0; i < alone.size(); ++i) ratios.push_back(through[i] / alone[i]);
+  figures->Note("engine alone, median of the rounds", Quantile(alone, 0.5), "steps/s");
+  figures->Note("through daemon and worker, median of the rounds", Quantile(through, 0.5), "steps/s");
+  // What else the machine does only ever slows one down.
+  figures->Note("through over alone, median of the rounds", Quantile(ratios, 0.5), "");
+  figures->AtLeast("training through daemon and worker, of the engine alone", Quantile(through, 1) / Quantile(alone, 1),
+                   0.98, "");
   return absl::OkStatus();
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "engine/core/status.h"
 #include "tests/bench/service_load/parts.h"
@@ -16,6 +17,8 @@ namespace {
 
 constexpr int kConnections = 8;
 constexpr absl::Duration kDeadline = absl::Minutes(2);
+// Of a watcher that never reads, bytes: some ten events.
+constexpr int kDeadWindow = 1024;
 
 // What all watchers saw.
 class Sightings {
@@ -87,6 +90,26 @@ class Watcher final : public grpc::ClientReadReactor<v1::JobEvent> {
   bool done_ = false;
 };
 
+// Takes what fits into a small window, and then nothing.
+class DeadWatcher final : public grpc::ClientReadReactor<v1::JobEvent> {
+ public:
+  DeadWatcher(v1::TrainingService::Stub* stub, const std::string& job_id) {
+    request_.set_job_id(job_id);
+    stub->async()->WatchJob(&context_, &request_, this);
+    StartCall();
+  }
+  ~DeadWatcher() override {
+    context_.TryCancel();
+    done_.WaitForNotification();
+  }
+  void OnDone(const grpc::Status&) override { done_.Notify(); }
+
+ private:
+  grpc::ClientContext context_;
+  v1::WatchJobRequest request_;
+  absl::Notification done_;
+};
+
 }  // namespace
 
 absl::StatusOr<std::string> StartTicking(LoadDaemon* daemon) {
@@ -141,6 +164,11 @@ absl::Status MeasureWatchers(const Sizes& sizes, const std::string& ticking, Loa
   std::vector<std::unique_ptr<v1::TrainingService::Stub>> stubs;
   for (int i = 0; i < kConnections; ++i) stubs.push_back(v1::TrainingService::NewStub(daemon->NewChannel()));
   const int64_t before = daemon->ResidentBytes();
+  const auto dead_stub = v1::TrainingService::NewStub(daemon->NewChannel(kDeadWindow));
+  std::vector<std::unique_ptr<DeadWatcher>> dead;
+  for (int i = 0; i < sizes.dead_watchers; ++i) {
+    dead.push_back(std::make_unique<DeadWatcher>(dead_stub.get(), ticking));
+  }
   std::vector<std::unique_ptr<Watcher>> watchers;
   for (int i = 0; i < sizes.watchers; ++i) {
     watchers.push_back(std::make_unique<Watcher>(stubs[static_cast<size_t>(i % kConnections)].get(), ticking,
@@ -164,7 +192,8 @@ absl::Status MeasureWatchers(const Sizes& sizes, const std::string& ticking, Loa
   figures->Note("delay from the worker to a watcher, p50", 1e3 * Quantile(delays, 0.5), "ms");
   figures->Below("gaps in what watchers saw", sightings.gaps(), 1, "");
   figures->Note("processors that the daemon used for it", share, "");
-  figures->Note("memory a watcher", static_cast<double>(after - before) / sizes.watchers / 1024, "KiB");
+  figures->Note("memory a watcher", static_cast<double>(after - before) / (sizes.watchers + sizes.dead_watchers) / 1024,
+                "KiB");
   figures->Below("resident memory with all watchers", static_cast<double>(daemon->PeakResidentBytes()) / 1e6, 300,
                  "MB");
   return absl::OkStatus();
