@@ -15,13 +15,15 @@ from metrics_test import samples
 from raw_clients import ACK, PREFACE, SETTINGS, WINDOW_UPDATE, RawClient, call, frame
 
 MIB = 1 << 20
-DEAD = 200
+DEAD, DYING = 200, 50
 # Of a daemon whose watchers all read nothing.
 BOUND = 96 * MIB
 # As wide as HTTP/2 has it: what keeps the daemon from sending is the socket alone.
 WIDE = (PREFACE + frame(SETTINGS, payload=struct.pack(">HI", 4, 0x7fffffff)) + frame(SETTINGS, ACK) +
         frame(WINDOW_UPDATE, payload=struct.pack(">I", 0x7fff0000 - 65535)))
 NARROW = PREFACE + frame(SETTINGS) + frame(SETTINGS, ACK)
+# Less than the first event.
+TINY = PREFACE + frame(SETTINGS, payload=struct.pack(">HI", 4, 1)) + frame(SETTINGS, ACK)
 UNACKNOWLEDGED = PREFACE + frame(SETTINGS)
 # Of the daemon beside what call_limits bounds.
 ROOM = 96 * MIB
@@ -97,11 +99,22 @@ class OverloadTest(DaemonTest):
         job = ampd.submit(glyphs_job("fast", steps=3000))
         ampd.wait_for_step(job.id, 1)
         before = raw_clients.resident_bytes(ampd.process.pid)
-        clients = self.stuck(ampd, job.id, DEAD // 2, WIDE) + self.stuck(ampd, job.id, DEAD // 2, NARROW)
-        eventually(lambda: self.metric(ampd, "ampd_watchers") >= DEAD, "all watchers")
-        # Who reads gets every event, up to the end.
-        self.assert_sequence(ampd.events(job.id))
+        clients = [client for start in (WIDE, NARROW, TINY, TINY) for client in self.stuck(ampd, job.id, DEAD // 4, start)]
+        dying = self.stuck(ampd, job.id, DYING, TINY)
+        late = self.watch(ampd, job.id)
+        eventually(lambda: self.metric(ampd, "ampd_watchers") >= DEAD + DYING, "all watchers")
+        # Who reads gets every event, up to the end; also while others die without a word.
+        events = []
+        for event in ampd.watch(job.id):
+            events.append(event)
+            if len(events) % 20 == 0 and dying:
+                dying.pop().abort()
+        self.assertEqual(dying, [])
+        self.assert_sequence(events)
         self.assert_state(ampd.get(job.id), "SUCCEEDED")
+        # And who reads again only now. (The first event was read when the stream began.)
+        self.assertEqual(list(late), events[1:])
+        eventually(lambda: self.metric(ampd, "ampd_watchers") <= DEAD, "the end of those that died")
         self.assertLess(raw_clients.resident_bytes(ampd.process.pid), before + BOUND)
         for client in clients:
             client.close()

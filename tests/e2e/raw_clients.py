@@ -98,6 +98,11 @@ class RawClient:
     def close(self):
         self.socket.close()
 
+    def abort(self):
+        """As a client ends that is killed with data unread: a reset."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.socket.close()
+
 
 class BegunCalls:
     """Calls on one connection, each with a message of `size` bytes of which the last never comes; what HTTP/2's windows
