@@ -80,6 +80,8 @@ void AddVerbs(CLI::App* app, CommandContext* context) {
   AddCost(app, context);
   AddHistogram(app, context);
   AddDiff(app, context);
+  AddInit(app, context);
+  AddSchema(app, context);
   AddVersion(app, context);
 }
 
@@ -101,7 +103,7 @@ int RunProgram(int argc, const char* const* argv, std::ostream* out, std::ostrea
   AddVerbs(&app, &context);
   app.footer(
       "Exit codes: 0 succeeded, 1 job failed, 2 usage or bad spec, 3 cancelled, 4 server unreachable, 5 not "
-      "authorised.\nExample:\n  ampctl submit glyphs-convnet.yaml --watch");
+      "authorised.\nExample:\n  ampctl init job.yaml && ampctl submit job.yaml --watch");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

@@ -12,7 +12,7 @@ AMPD_BUILD_PACKAGES=(
 # grpc_python_plugin comes with protobuf-compiler-grpc, promtool with prometheus.
 AMPD_TEST_PACKAGES=(
   libgtest-dev libgmock-dev prometheus clang openssl
-  python3 python3-grpcio python3-protobuf python3-numpy python3-yaml sqlite3 curl
+  python3 python3-grpcio python3-protobuf python3-numpy python3-yaml python3-jsonschema sqlite3 curl
 )
 # mypy and matplotlib: types and plots of client/python; strace: what deploy/systemd lets the daemon do. Tests skip without them.
 AMPD_LINT_PACKAGES=(clang-format clang-tidy mypy python3-matplotlib strace)

@@ -1,0 +1,16 @@
+# cmake -D INPUT=file -D OUTPUT=file.cc -D NAME=kName -P embed.cmake: a file's bytes as ampd::embedded::kName, an
+# absl::string_view that a header declares.
+file(READ ${INPUT} bytes HEX)
+string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${bytes}")
+string(REGEX REPLACE "((0x..,)(0x..,)(0x..,)(0x..,)(0x..,)(0x..,)(0x..,)(0x..,))" "\\1\n" bytes "${bytes}")
+file(WRITE ${OUTPUT} "#include \"absl/strings/string_view.h\"
+
+namespace ampd::embedded {
+namespace {
+const unsigned char kBytes[] = {
+${bytes}0};
+}  // namespace
+extern const absl::string_view ${NAME};
+const absl::string_view ${NAME}(reinterpret_cast<const char*>(kBytes), sizeof(kBytes) - 1);
+}  // namespace ampd::embedded
+")
