@@ -3,6 +3,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/cord.h"
@@ -55,12 +56,13 @@ absl::Status ReadChunks(v1::TrainingService::Stub* stub, Download<Request> downl
 
 struct Connection::Channel {
   std::unique_ptr<v1::TrainingService::Stub> stub;
+  std::optional<absl::Duration> timeout;  // In place of every call's.
 
   template <typename Request, typename Response>
   absl::StatusOr<Response> Call(grpc::Status (v1::TrainingService::Stub::*method)(grpc::ClientContext*, const Request&,
                                                                                   Response*),
                                 const Request& request, absl::Duration timeout) {
-    const absl::Time deadline = absl::Now() + timeout;
+    const absl::Time deadline = absl::Now() + this->timeout.value_or(timeout);
     Response response;
     const absl::Status status = UntilAdmitted(deadline, Sleep, [&] {
       grpc::ClientContext context;
@@ -72,8 +74,9 @@ struct Connection::Channel {
   }
 };
 
-Connection::Connection(const std::string& address, const std::shared_ptr<grpc::Channel>& channel)
-    : address_(address), channel_(std::make_unique<Channel>()) {
+Connection::Connection(const Server& server, const std::shared_ptr<grpc::Channel>& channel)
+    : address_(server.address), channel_(std::make_unique<Channel>()) {
+  channel_->timeout = server.timeout;
   channel_->stub = v1::TrainingService::NewStub(channel);
 }
 
@@ -82,7 +85,7 @@ Connection::~Connection() = default;
 absl::StatusOr<std::unique_ptr<Connection>> Connection::Open(const Server& server) {
   const absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = OpenChannel(server);
   if (!channel.ok()) return channel.status();
-  return std::unique_ptr<Connection>(new Connection(server.address, *channel));
+  return std::unique_ptr<Connection>(new Connection(server, *channel));
 }
 
 absl::StatusOr<v1::Job> Connection::CreateJob(const v1::CreateJobRequest& request, absl::Duration timeout) {
@@ -216,12 +219,13 @@ absl::Status Connection::WatchJob(const v1::WatchJobRequest& request, absl::Time
 }
 
 absl::StatusOr<std::vector<v1::JobEvent>> Connection::ReadEvents(const std::string& job_id, uint64_t last_sequence,
-                                                                 absl::Duration timeout) {
+                                                                 absl::Duration timeout, uint64_t after_sequence) {
   std::vector<v1::JobEvent> events;
-  if (last_sequence == 0) return events;
+  if (last_sequence <= after_sequence) return events;
   const absl::Time deadline = absl::Now() + timeout;
   v1::WatchJobRequest request;
   request.set_job_id(job_id);
+  request.set_after_sequence(after_sequence);
   const absl::Status status = UntilAdmitted(deadline, Sleep, [&] {
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(deadline));

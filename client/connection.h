@@ -28,8 +28,9 @@ class Connection {
 
   const std::string& address() const { return address_; }
 
-  // Each waits at most `timeout` for its answer. A call for which the server has no room is made again, when the server
-  // says, within that time; streams for which it has none, for a minute.
+  // Each waits at most `timeout` for its answer, or as long as the server's `timeout` says where it is set. A call for
+  // which the server has no room is made again, when the server says, within that time; streams for which it has none,
+  // for a minute.
   absl::StatusOr<v1::Job> CreateJob(const v1::CreateJobRequest& request, absl::Duration timeout = absl::Seconds(60));
   // Every job of it is planned.
   absl::StatusOr<v1::JobSweep> CreateSweep(const v1::CreateSweepRequest& request,
@@ -65,9 +66,11 @@ class Connection {
   absl::Status WatchJob(const v1::WatchJobRequest& request, absl::Time deadline, Interrupt* interrupt,
                         const std::function<void(const v1::JobEvent&)>& on_event);
 
-  // The events of the job up to `last_sequence`, which must have happened already: a running job is not waited for.
+  // The events of the job after `after_sequence` up to `last_sequence`, which must have happened already: a running job
+  // is not waited for.
   absl::StatusOr<std::vector<v1::JobEvent>> ReadEvents(const std::string& job_id, uint64_t last_sequence,
-                                                       absl::Duration timeout = absl::Seconds(120));
+                                                       absl::Duration timeout = absl::Seconds(120),
+                                                       uint64_t after_sequence = 0);
 
   // Sends a file of which `next` gives piece after piece, at most 1 MiB each, empty at its end; its first error ends
   // the call and is returned. A file that the server has is not sent. CANCELLED when `interrupt` (may be null) comes.
@@ -94,7 +97,7 @@ class Connection {
 
  private:
   struct Channel;
-  Connection(const std::string& address, const std::shared_ptr<grpc::Channel>& channel);
+  Connection(const Server& server, const std::shared_ptr<grpc::Channel>& channel);
 
   std::string address_;
   std::unique_ptr<Channel> channel_;

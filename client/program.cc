@@ -1,12 +1,11 @@
 #include "client/program.h"
 
 #include <CLI/CLI.hpp>
-#include <cstdlib>
 #include <map>
-#include <optional>
 #include <string>
 #include <utility>
 
+#include "client/access.h"
 #include "client/commands/command.h"
 #include "client/exit_code.h"
 
@@ -16,34 +15,8 @@ namespace {
 const std::map<std::string, Format> kFormats = {
     {"table", Format::kTable}, {"json", Format::kJson}, {"jsonl", Format::kJsonl}, {"yaml", Format::kYaml}};
 
-std::optional<std::string> Environment(const char* name) {
-  const char* value = getenv(name);
-  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
-}
-
-// How the server is known, and how the user.
-void AddAccessOptions(CLI::App* app, Server* server) {
-  app->add_flag("--tls", server->tls, "TLS, with the system's authorities")->envname("AMPD_TLS");
-  app->add_option("--ca", server->ca, "TLS, with the authorities of this PEM file")
-      ->envname("AMPD_CA")
-      ->type_name("FILE");
-  app->add_option("--cert", server->certificate, "PEM file of a certificate to show")
-      ->envname("AMPD_CERT")
-      ->type_name("FILE");
-  app->add_option("--key", server->private_key, "PEM file of its private key")->envname("AMPD_KEY")->type_name("FILE");
-  app->add_option("--token-file", server->token_file, "file that holds the token; else AMPD_TOKEN, AMPD_TOKEN_FILE")
-      ->type_name("FILE");
-  server->token = Environment("AMPD_TOKEN");
-  server->other_token_file = Environment("AMPD_TOKEN_FILE");
-  app->add_flag("--insecure", server->insecure, "send the token in plain text to another machine")
-      ->envname("AMPD_INSECURE");
-}
-
 void AddGlobalOptions(CLI::App* app, CommandContext* context) {
   AddAccessOptions(app, &context->server);
-  app->add_option("--server", context->server.address, "HOST:PORT of ampd; default 127.0.0.1:7070")
-      ->envname("AMPD_SERVER")
-      ->type_name("HOST:PORT");
   app->add_option_function<std::string>(
          "-o,--output",
          [context](const std::string& name) { context->format = kFormats.at(CLI::detail::to_lower(name)); },
@@ -81,6 +54,7 @@ void AddVerbs(CLI::App* app, CommandContext* context) {
   AddHistogram(app, context);
   AddDiff(app, context);
   AddInit(app, context);
+  AddContexts(app, context);
   AddSchema(app, context);
   AddVersion(app, context);
 }

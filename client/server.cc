@@ -58,7 +58,7 @@ bool IsLocal(const std::string& address) {
          host.find_first_not_of("0123456789.") == std::string::npos;
 }
 
-absl::StatusOr<std::string> ReadFile(const char* option, const std::string& path) {
+absl::StatusOr<std::string> ReadFile(const std::string& option, const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::string text(kMaxFileBytes + 1, '\0');
   if (file) file.read(text.data(), static_cast<std::streamsize>(text.size()));
@@ -86,10 +86,10 @@ void WarnIfOpen(const Server& server, const std::string& file) {
 // Empty: none.
 absl::StatusOr<std::string> FindToken(const Server& server) {
   const bool other = server.token_file.empty() && (!server.token || server.token->empty());
-  if (server.token_file.empty() && !other) return CheckToken("AMPD_TOKEN", *server.token);
+  if (server.token_file.empty() && !other) return CheckToken(server.token_from, *server.token);
   const std::string file = other ? server.other_token_file.value_or("") : server.token_file;
   if (file.empty()) return std::string();
-  const char* source = other ? "AMPD_TOKEN_FILE" : "--token-file";
+  const std::string source = other ? server.other_token_file_from : "--token-file";
   const absl::StatusOr<std::string> text = ReadFile(source, file);
   if (!text.ok()) return text;
   WarnIfOpen(server, file);
@@ -147,10 +147,14 @@ class ShowTokens : public ClientInterceptorFactoryInterface {
 
 }  // namespace
 
+absl::Status CheckAddress(const std::string& address) {
+  if (IsAddress(address)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("--server: expected HOST:PORT, got '", address, "'"));
+}
+
 absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const Server& server) {
-  if (!IsAddress(server.address)) {
-    return absl::InvalidArgumentError(absl::StrCat("--server: expected HOST:PORT, got '", server.address, "'"));
-  }
+  if (!server.unknown.ok()) return server.unknown;
+  if (absl::Status status = CheckAddress(server.address); !status.ok()) return status;
   const absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> credentials = FindCredentials(server);
   if (!credentials.ok()) return credentials.status();
   const absl::StatusOr<std::string> token = FindToken(server);

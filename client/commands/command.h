@@ -39,6 +39,7 @@ void AddBench(CLI::App* app, CommandContext* context);
 void AddCancel(CLI::App* app, CommandContext* context);
 void AddCheckpoint(CLI::App* app, CommandContext* context);
 void AddCheckpoints(CLI::App* app, CommandContext* context);
+void AddContexts(CLI::App* app, CommandContext* context);
 void AddCost(CLI::App* app, CommandContext* context);
 void AddDatasets(CLI::App* app, CommandContext* context);
 void AddDiff(CLI::App* app, CommandContext* context);
