@@ -28,6 +28,18 @@ constexpr char kRecordColumns[] =
     "j.worker_number, j.last_reported_step, j.run_seconds, j.running_since, j.lost_attempts, j.checkpoint_seconds, "
     "j.overtook";
 
+// Of ids that begin alike so many are named.
+constexpr size_t kNamedCandidates = 5;
+
+// `candidates`: the newest first, one more than are named where there are more.
+absl::Status Ambiguous(absl::string_view what, absl::string_view prefix, std::vector<std::string> candidates) {
+  const bool more = candidates.size() > kNamedCandidates;
+  if (more) candidates.resize(kNamedCandidates);
+  return absl::InvalidArgumentError(absl::StrCat("several ", what, " begin with ", prefix, ": ",
+                                                 absl::StrJoin(candidates, ", "), more ? " and older ones" : "",
+                                                 "; give more of the id"));
+}
+
 // The schema that has job_index.
 constexpr int64_t kJobIndexVersion = 2;
 
@@ -398,19 +410,26 @@ absl::StatusOr<JobRecord> Database::FindJob(absl::string_view prefix, const Owne
   static const std::string& any =
       *new std::string(absl::StrCat("SELECT ", kRecordColumns,
                                     " FROM jobs j JOIN job_specs s USING(sequence) WHERE j.id >= ?1 "
-                                    "AND j.id < ?2 ORDER BY j.id LIMIT 2"));
+                                    "AND j.id < ?2 ORDER BY j.id DESC LIMIT 6"));
   static const std::string& owned =
       *new std::string(absl::StrCat("SELECT ", kRecordColumns,
                                     " FROM jobs j JOIN job_specs s USING(sequence) WHERE j.id >= ?1 "
-                                    "AND j.id < ?2 AND j.user = ?3 ORDER BY j.id LIMIT 2"));
+                                    "AND j.id < ?2 AND j.user = ?3 ORDER BY j.id DESC LIMIT 6"));
   Statement query(*this, owner ? owned.c_str() : any.c_str());
   query.Text(prefix).Text(absl::StrCat(prefix, "~"));
   if (owner) query.Text(*owner);
   AMPD_ASSIGN_OR_RETURN(const bool found, query.Step());
   if (!found) return absl::NotFoundError(absl::StrCat("no job ", prefix));
   AMPD_ASSIGN_OR_RETURN(JobRecord record, RecordAt(query));
-  AMPD_ASSIGN_OR_RETURN(const bool second, query.Step());
-  if (second) return absl::InvalidArgumentError(absl::StrCat("several jobs begin with ", prefix));
+  std::vector<std::string> candidates;
+  for (JobRecord candidate = record;;) {
+    const v1::Job& job = candidate.job;
+    candidates.push_back(absl::StrCat(job.id(), " (", job.spec().name(), ", ", v1::Job::State_Name(job.state()), ")"));
+    AMPD_ASSIGN_OR_RETURN(const bool more, query.Step());
+    if (!more) break;
+    AMPD_ASSIGN_OR_RETURN(candidate, RecordAt(query));
+  }
+  if (candidates.size() > 1) return Ambiguous("jobs", prefix, std::move(candidates));
   return record;
 }
 
@@ -419,16 +438,22 @@ absl::StatusOr<SweepRecord> Database::FindSweep(absl::string_view prefix, const 
     return absl::InvalidArgumentError(absl::StrCat(
         "\"", prefix.substr(0, 40), "\" is no sweep's id: 26 lower-case letters and digits, or at least the first 4"));
   }
-  Statement query(*this, owner ? "SELECT s.id, s.first, s.jobs FROM sweeps s JOIN jobs j ON j.sequence = s.first "
-                                 "WHERE s.id >= ?1 AND s.id < ?2 AND j.user = ?3 ORDER BY s.id LIMIT 2"
-                               : "SELECT id, first, jobs FROM sweeps WHERE id >= ?1 AND id < ?2 ORDER BY id LIMIT 2");
+  Statement query(*this,
+                  owner ? "SELECT s.id, s.first, s.jobs FROM sweeps s JOIN jobs j ON j.sequence = s.first "
+                          "WHERE s.id >= ?1 AND s.id < ?2 AND j.user = ?3 ORDER BY s.id DESC LIMIT 6"
+                        : "SELECT id, first, jobs FROM sweeps WHERE id >= ?1 AND id < ?2 ORDER BY id DESC LIMIT 6");
   query.Text(prefix).Text(absl::StrCat(prefix, "~"));
   if (owner) query.Text(*owner);
   AMPD_ASSIGN_OR_RETURN(const bool found, query.Step());
   if (!found) return absl::NotFoundError(absl::StrCat("no sweep ", prefix));
   SweepRecord sweep{query.BytesAt(0), query.IntAt(1), query.IntAt(2)};
-  AMPD_ASSIGN_OR_RETURN(const bool second, query.Step());
-  if (second) return absl::InvalidArgumentError(absl::StrCat("several sweeps begin with ", prefix));
+  std::vector<std::string> candidates = {sweep.id};
+  while (true) {
+    AMPD_ASSIGN_OR_RETURN(const bool more, query.Step());
+    if (!more) break;
+    candidates.push_back(query.BytesAt(0));
+  }
+  if (candidates.size() > 1) return Ambiguous("sweeps", prefix, std::move(candidates));
   return sweep;
 }
 
