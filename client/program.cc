@@ -8,6 +8,7 @@
 #include "client/access.h"
 #include "client/commands/command.h"
 #include "client/exit_code.h"
+#include "client/output/color.h"
 
 namespace ampd::client {
 namespace {
@@ -30,6 +31,7 @@ void AddVerbs(CLI::App* app, CommandContext* context) {
   AddSubmit(app, context);
   AddPlan(app, context);
   AddWatch(app, context);
+  AddLogs(app, context);
   AddWait(app, context);
   AddGet(app, context);
   AddList(app, context);
@@ -70,6 +72,7 @@ int RunProgram(int argc, const char* const* argv, std::ostream* out, std::ostrea
   context.server.warn = [err, warned = false](const std::string& text) mutable {
     if (!std::exchange(warned, true)) *err << "ampctl: warning: " << text << std::endl;
   };
+  context.color = terminal && ColorsAreWanted();
   CLI::App app("Submits training jobs to ampd, watches them and fetches their checkpoints.", "ampctl");
   app.require_subcommand(1);
   app.fallthrough();

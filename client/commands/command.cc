@@ -66,6 +66,7 @@ int Follow(Connection* connection, const FollowOptions& options, Interrupt* inte
   WatchViewOptions view_options;
   view_options.format = context.format;
   view_options.terminal = context.terminal;
+  view_options.color = context.color;
   view_options.quiet = options.quiet || job_at_end;
   view_options.columns = [] { return TerminalColumns(STDOUT_FILENO); };
   view_options.err = context.err;

@@ -29,6 +29,8 @@ struct CommandContext {
   std::ostream* err;
   // Whether `out` is a terminal.
   bool terminal = false;
+  // Whether `out` is to have colours.
+  bool color = false;
   // Set by the verb that ran.
   int exit_code = 0;
 };
@@ -50,6 +52,7 @@ void AddHistogram(CLI::App* app, CommandContext* context);
 void AddGet(CLI::App* app, CommandContext* context);
 void AddInit(CLI::App* app, CommandContext* context);
 void AddList(CLI::App* app, CommandContext* context);
+void AddLogs(CLI::App* app, CommandContext* context);
 void AddPause(CLI::App* app, CommandContext* context);
 void AddPlan(CLI::App* app, CommandContext* context);
 void AddResume(CLI::App* app, CommandContext* context);

@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "client/commands/command.h"
 #include "client/exit_code.h"
+#include "client/output/color.h"
 #include "client/output/table.h"
 #include "client/output/text.h"
 
@@ -35,9 +36,14 @@ void AddRow(const v1::Device& device, Table* table) {
               device.job_id().empty() ? "-" : device.job_id(), Conditions(device)});
 }
 
-void PrintTable(const v1::ListDevicesResponse& response, std::ostream& out) {
+Color ColorOfConditions(const std::string& text) { return text == "ok" ? Color::kGreen : Color::kYellow; }
+
+void PrintTable(const v1::ListDevicesResponse& response, const CommandContext& context) {
+  constexpr size_t kConditionColumn = 11;
+  std::ostream& out = *context.out;
   Table table({"ID", "KIND", "NAME", ">THREADS", ">MEMORY", ">USED", ">LOAD", ">TENSOR", ">POWER", ">TEMP", "JOB",
                "CONDITION"});
+  if (context.color) table.Paint(kConditionColumn, ColorOfConditions);
   for (const v1::Device& device : response.devices()) AddRow(device, &table);
   out << table.ToString();
   for (const v1::Device& device : response.devices()) {
@@ -55,7 +61,7 @@ int RunDevices(const CommandContext& context) {
   const absl::StatusOr<v1::ListDevicesResponse> response = (*connection)->ListDevices();
   if (!response.ok()) return Fail(context, response.status());
   if (context.format == Format::kTable) {
-    PrintTable(*response, *context.out);
+    PrintTable(*response, context);
   } else if (context.format == Format::kJsonl) {
     for (const v1::Device& device : response->devices()) PrintMessage(device, context.format, *context.out);
   } else {

@@ -5,16 +5,15 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "client/commands/command.h"
+#include "client/commands/since.h"
 #include "client/exit_code.h"
+#include "client/output/color.h"
 #include "client/output/job_text.h"
 #include "client/output/table.h"
 #include "client/output/text.h"
@@ -22,6 +21,8 @@
 
 namespace ampd::client {
 namespace {
+
+constexpr size_t kStateColumn = 2;
 
 struct ListOptions {
   std::vector<std::string> states;
@@ -48,25 +49,6 @@ absl::StatusOr<v1::Job::State> ParseState(const std::string& text) {
 // As a value in a filter.
 std::string Value(absl::string_view text) {
   return absl::StrCat("\"", absl::StrReplaceAll(text, {{"\\", "\\\\"}, {"\"", "\\\""}}), "\"");
-}
-
-// "2h", "30m", "7d" ago, or a time.
-absl::StatusOr<absl::Time> ParseSince(absl::string_view text) {
-  absl::Time time;
-  std::string error;
-  if (absl::ParseTime(absl::RFC3339_full, text, &time, &error)) return time;
-  absl::Duration age;
-  double days = 0;
-  absl::string_view number = text;
-  if (absl::ConsumeSuffix(&number, "d") && absl::SimpleAtod(number, &days)) {
-    age = absl::Hours(24 * days);
-  } else if (!absl::ParseDuration(text, &age)) {
-    age = -absl::InfiniteDuration();
-  }
-  if (age >= absl::ZeroDuration() && absl::Now() - age >= absl::UnixEpoch()) return absl::Now() - age;
-  return absl::InvalidArgumentError(absl::StrCat("--since: ", Quoted(std::string(text)),
-                                                 " is no age like 30m, 2h or 7d, and no time like "
-                                                 "2026-01-31T12:00:00Z"));
 }
 
 absl::StatusOr<std::string> LabelCondition(const std::string& label) {
@@ -131,8 +113,9 @@ std::string WaitText(const v1::Job& job) {
   return absl::StrCat(message, "; starts by ", DateAndTime(job.estimated_start_time()));
 }
 
-void PrintTable(const v1::ListJobsResponse& response, std::ostream& out) {
+void PrintTable(const v1::ListJobsResponse& response, const CommandContext& context) {
   Table table({"ID", "NAME", "STATE", "MODE", ">STEP", ">LOSS", ">ACCURACY", ">SKIPPED", "CREATED", "WAITS"});
+  if (context.color) table.Paint(kStateColumn, ColorOfState);
   for (const v1::Job& job : response.jobs()) {
     const v1::JobSummary& summary = job.summary();
     table.Add({job.id(), Truncate(job.spec().name(), 40), StateText(job), ModeText(job), StepText(summary),
@@ -140,9 +123,9 @@ void PrintTable(const v1::ListJobsResponse& response, std::ostream& out) {
                summary.has_accuracy() ? Figure(summary.accuracy()) : "-", absl::StrCat(summary.steps_skipped()),
                DateAndTime(job.create_time()), WaitText(job)});
   }
-  out << table.ToString();
-  if (!response.next_page_token().empty()) out << "more with --limit\n";
-  out << std::flush;
+  *context.out << table.ToString();
+  if (!response.next_page_token().empty()) *context.out << "more with --limit\n";
+  *context.out << std::flush;
 }
 
 int RunList(const ListOptions& options, const CommandContext& context) {
@@ -161,7 +144,7 @@ int RunList(const ListOptions& options, const CommandContext& context) {
   const absl::StatusOr<v1::ListJobsResponse> response = ListUpTo(connection->get(), options.limit, request);
   if (!response.ok()) return Fail(context, response.status());
   if (context.format == Format::kTable) {
-    PrintTable(*response, *context.out);
+    PrintTable(*response, context);
   } else if (context.format == Format::kJsonl) {
     for (const v1::Job& job : response->jobs()) PrintMessage(job, context.format, *context.out);
   } else {
@@ -175,20 +158,28 @@ int RunList(const ListOptions& options, const CommandContext& context) {
 void AddList(CLI::App* app, CommandContext* context) {
   CLI::App* verb = app->add_subcommand("list", "List jobs, the newest first, or those that are looked for");
   auto options = std::make_shared<ListOptions>();
-  verb->add_option("--state", options->states, "Only jobs in this state; may be given again")->allow_extra_args(false);
-  verb->add_option("--user", options->user, "Only jobs of this user");
-  verb->add_option("--label", options->labels, "Only jobs with this label, as KEY=VALUE; may be given again")
-      ->allow_extra_args(false);
-  verb->add_option("--since", options->since, "Only jobs submitted since then: an age (30m, 2h, 7d) or a time");
-  verb->add_option("--sweep", options->sweep, "Only jobs of this sweep: its id, or a unique prefix");
+  verb->add_option("--state", options->states, "Only jobs in this state; may be given again")
+      ->allow_extra_args(false)
+      ->type_name("STATE");
+  verb->add_option("--user", options->user, "Only jobs of this user")->type_name("USER");
+  verb->add_option("--label", options->labels, "Only jobs with this label; may be given again")
+      ->allow_extra_args(false)
+      ->type_name("KEY=VALUE");
+  verb->add_option("--since", options->since, "Only jobs submitted since then: an age (30m, 2h, 7d) or a time")
+      ->type_name("TIME");
+  verb->add_option("--sweep", options->sweep, "Only jobs of this sweep: its id, or a unique prefix")
+      ->type_name("SWEEP");
   verb->add_option("--filter", options->filter,
                    "Only jobs for which this holds: state, user, name, labels.KEY, sweep, priority, create_time with "
-                   "= != < <= > >= and : (has), joined by AND, OR, NOT and parentheses");
+                   "= != < <= > >= and : (has), joined by AND, OR, NOT and parentheses")
+      ->type_name("EXPRESSION");
   verb->add_option("--sort", options->sort,
                    "By create_time, priority, state, name or user, with asc (default) or desc behind it; default "
-                   "\"create_time desc\"");
+                   "\"create_time desc\"")
+      ->type_name("FIELD");
   verb->add_option("--limit", options->limit, "At most this many")
       ->check(CLI::Range(1, 1000000))
+      ->type_name("N")
       ->capture_default_str();
   verb->footer(
       "Example:\n  ampctl list --state running --state queued\n  ampctl list --user ann --label team=vision --since "

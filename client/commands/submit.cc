@@ -1,5 +1,6 @@
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +13,8 @@
 #include "client/local_files.h"
 #include "client/output/job_text.h"
 #include "client/output/sweep_text.h"
+#include "proto/spec/names.h"
+#include "proto/spec/text.h"
 
 namespace ampd::client {
 namespace {
@@ -24,7 +27,31 @@ struct SubmitOptions {
   bool dry_run = false;
   std::string request_id;
   std::string resume_from;
+  std::optional<std::string> name;
+  std::optional<int> gpus;
+  // KEY=VALUE.
+  std::vector<std::string> labels;
 };
+
+// Those that --set could make as well come behind it.
+std::vector<std::string> SetsOf(const SubmitOptions& options) {
+  std::vector<std::string> sets = options.sets;
+  // JSON is YAML.
+  if (options.name) sets.push_back(absl::StrCat("name=", QuoteJson(*options.name)));
+  if (options.gpus) sets.push_back(absl::StrCat("resources.gpus=", *options.gpus));
+  return sets;
+}
+
+absl::Status AddLabels(const std::vector<std::string>& labels, v1::JobSpec* spec) {
+  for (const std::string& label : labels) {
+    const size_t equals = label.find('=');
+    if (equals == std::string::npos || equals == 0) {
+      return absl::InvalidArgumentError(absl::StrCat("--label: ", Quoted(label), " is not KEY=VALUE"));
+    }
+    (*spec->mutable_labels())[label.substr(0, equals)] = label.substr(equals + 1);
+  }
+  return absl::OkStatus();
+}
 
 void PrintSubmitted(const v1::Job& job, const SubmitOptions& options, const CommandContext& context) {
   if (options.quiet) {
@@ -72,7 +99,7 @@ int SubmitSweep(const JobFile& file, v1::JobSpec spec, Connection* connection, I
 }
 
 int RunSubmit(const SubmitOptions& options, const CommandContext& context) {
-  const absl::StatusOr<JobFile> file = JobFile::Read(options.file, options.sets);
+  const absl::StatusOr<JobFile> file = JobFile::Read(options.file, SetsOf(options));
   if (!file.ok()) {
     // Each line names its place already.
     *context.err << file.status().message() << std::endl;
@@ -88,6 +115,9 @@ int RunSubmit(const SubmitOptions& options, const CommandContext& context) {
   if (!connection.ok()) return Fail(context, connection.status());
   v1::CreateJobRequest request;
   *request.mutable_spec() = file->spec();
+  if (const absl::Status status = AddLabels(options.labels, request.mutable_spec()); !status.ok()) {
+    return Fail(context, status);
+  }
   if (!options.resume_from.empty()) {
     absl::StatusOr<v1::WeightSource> source = ParseResumeFrom(options.resume_from);
     if (!source.ok()) {
@@ -119,8 +149,16 @@ void AddSubmit(CLI::App* app, CommandContext* context) {
       app->add_subcommand("submit", "Queue the job, or the sweep of jobs, that a YAML or JSON file describes");
   auto options = std::make_shared<SubmitOptions>();
   verb->add_option("FILE", options->file, "Job file; - is standard input")->required();
-  verb->add_option("--set", options->sets, "PATH=VALUE: change a field of the file; null clears it. May be given again")
-      ->allow_extra_args(false);
+  verb->add_option("--set", options->sets, "Change a field of the file; null clears it. May be given again")
+      ->allow_extra_args(false)
+      ->type_name("PATH=VALUE");
+  verb->add_option("--name", options->name, "Its name, in place of the file's")->type_name("NAME");
+  verb->add_option("--gpus", options->gpus, "Devices, all at once; the job trains data parallel on them")
+      ->check(CLI::Range(1, 64))
+      ->type_name("N");
+  verb->add_option("--label", options->labels, "For finding it again, besides the file's; may be given again")
+      ->allow_extra_args(false)
+      ->type_name("KEY=VALUE");
   verb->add_flag("--watch", options->watch, "Follow the job to its end, and exit as watch does");
   verb->add_flag("-q,--quiet", options->quiet, "Print the id of the job, or the sweep, and nothing else");
   verb->add_option(
@@ -131,10 +169,12 @@ void AddSubmit(CLI::App* app, CommandContext* context) {
   verb->add_flag("--dry-run", options->dry_run,
                  "Validate and plan the job, and submit nothing; local files are sent all the same");
   verb->add_option("--request-id", options->request_id,
-                   "Makes a repeated submit one job; default: a new one, so that only retries within a submit are one");
+                   "Makes a repeated submit one job; default: a new one, so that only retries within a submit are one")
+      ->type_name("ID");
   verb->footer(
       std::string(kLocalFilesHelp) +
       "\nExample:\n  ampctl submit glyphs-convnet.yaml --set precision.mode=BF16 --set train.epochs=2 --watch\n"
+      "  ampctl submit job.yaml --name wide --gpus 2 --label team=vision\n"
       "  ampctl submit job.yaml --set 'model.layers[0].conv2d.filters=64' --dry-run\n"
       "  ampctl submit finetune.yaml --resume-from 01hq3v7m@step-000000500");
   verb->callback([options, context] { context->exit_code = RunSubmit(*options, *context); });

@@ -22,7 +22,7 @@ int RunSweep(const std::string& id, const CommandContext& context) {
 
 void PrintSweep(const v1::JobSweep& sweep, const CommandContext& context) {
   if (context.format != Format::kTable) return PrintMessage(sweep, context.format, *context.out);
-  *context.out << SweepText(sweep) << "sweep " << sweep.id() << ", " << SweepCounts(sweep) << std::endl;
+  *context.out << SweepText(sweep, context.color) << "sweep " << sweep.id() << ", " << SweepCounts(sweep) << std::endl;
 }
 
 void AddSweep(CLI::App* app, CommandContext* context) {

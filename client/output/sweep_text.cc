@@ -7,6 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client/output/color.h"
 #include "client/output/job_text.h"
 #include "client/output/table.h"
 #include "client/output/text.h"
@@ -48,12 +49,14 @@ std::string ValueText(const v1::Job& job, const std::string& path) {
 
 }  // namespace
 
-std::string SweepText(const v1::JobSweep& sweep) {
+std::string SweepText(const v1::JobSweep& sweep, bool color) {
   const std::map<std::string, std::string> headers = Headers(sweep);
   std::vector<std::string> titles = {">#"};
   for (const auto& [path, header] : headers) titles.push_back(header);
   for (const char* title : {"STATE", ">STEP", ">LOSS", ">EVAL LOSS", ">ACCURACY", "JOB"}) titles.push_back(title);
   Table table(titles);
+  // Behind the number and the values.
+  if (color) table.Paint(1 + headers.size(), ColorOfState);
   for (const v1::Job& job : sweep.jobs()) {
     const v1::JobSummary& summary = job.summary();
     std::vector<std::string> cells = {absl::StrCat(job.sweep().index())};

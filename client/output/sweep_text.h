@@ -10,7 +10,7 @@ namespace ampd::client {
 
 // A table of the jobs: what each sets, its state and newest figures. Columns of values are headed by the last name of
 // their path where that tells them apart.
-std::string SweepText(const v1::JobSweep& sweep);
+std::string SweepText(const v1::JobSweep& sweep, bool color = false);
 
 // "6 jobs: 1 RUNNING, 5 QUEUED".
 std::string SweepCounts(const v1::JobSweep& sweep);

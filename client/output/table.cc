@@ -1,6 +1,7 @@
 #include "client/output/table.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -28,6 +29,10 @@ void Table::Add(const std::vector<std::string>& cells) {
   for (size_t i = 0; i < right_.size(); ++i) rows_.back().push_back(i < cells.size() ? Clean(cells[i]) : "");
 }
 
+void Table::Paint(size_t column, std::function<Color(const std::string&)> color_of) {
+  colors_[column] = std::move(color_of);
+}
+
 std::string Table::ToString() const {
   std::vector<size_t> widths(right_.size(), 0);
   for (const auto& row : rows_) {
@@ -38,7 +43,10 @@ std::string Table::ToString() const {
     std::string line;
     for (size_t i = 0; i < row.size(); ++i) {
       const std::string padding(widths[i] - Columns(row[i]), ' ');
-      absl::StrAppend(&line, i == 0 ? "" : "  ", right_[i] ? padding : "", row[i], right_[i] ? "" : padding);
+      const auto color = colors_.find(i);
+      const bool painted = color != colors_.end() && &row != &rows_[0];
+      absl::StrAppend(&line, i == 0 ? "" : "  ", right_[i] ? padding : "",
+                      painted ? client::Paint(color->second(row[i]), row[i]) : row[i], right_[i] ? "" : padding);
     }
     absl::StripTrailingAsciiWhitespace(&line);
     absl::StrAppend(&out, line, "\n");

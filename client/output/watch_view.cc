@@ -3,6 +3,7 @@
 #include <sys/ioctl.h>
 
 #include "absl/strings/str_cat.h"
+#include "client/output/color.h"
 #include "client/output/event_line.h"
 #include "client/output/text.h"
 
@@ -80,7 +81,7 @@ class TerminalView : public WatchView {
   void OnEvent(const v1::JobEvent& event) override {
     progress_.Observe(event);
     const bool ended = event.has_state_change() && event.state_change().to() >= v1::Job::SUCCEEDED;
-    if (!event.has_step() && !ended) Scroll(EventLine(event));
+    if (!event.has_step() && !ended) Scroll(Paint(options_.color ? ColorOf(event) : Color::kNone, EventLine(event)));
     // A replay of thousands of events need not be drawn one by one; the first current one is.
     const bool replayed = absl::Now() - TimeOf(event) > absl::Seconds(2);
     if (!replayed || absl::Now() - drawn_ > absl::Milliseconds(50)) Draw();
@@ -94,7 +95,8 @@ class TerminalView : public WatchView {
     Draw();
   }
   void OnEnd(const v1::StateChange& end) override {
-    out_ << kClearLine << ClosingLine(end, progress_.summary()) << std::endl;
+    const Color color = options_.color ? ColorOf(end.to()) : Color::kNone;
+    out_ << kClearLine << Paint(color, ClosingLine(end, progress_.summary())) << std::endl;
   }
   void OnDetach() override { out_ << kClearLine << progress_.Line(options_.columns()) << std::endl; }
 

@@ -30,6 +30,8 @@ class WatchView {
 struct WatchViewOptions {
   Format format = Format::kTable;
   bool terminal = false;
+  // Lines are coloured; of a terminal.
+  bool color = false;
   // Show nothing at all.
   bool quiet = false;
   // Width of the terminal, asked anew for each line.

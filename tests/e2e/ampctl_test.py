@@ -103,6 +103,30 @@ class AmpctlTest(DaemonTest):
         for job_id in ids.values():
             self.ctl(0, "cancel", job_id)
 
+    def test_a_prefix_that_several_jobs_have_names_them(self):
+        far = "2099-01-01T00:00:00Z"
+        ids = [self.submitted(glyphs_job(f"n{i}", steps=2, not_before=far)) for i in range(7)]
+        for verb in (["get"], ["cancel"], ["watch"], ["logs"], ["wait"], ["why"], ["update", "--priority", "3"], ["checkpoints"]):
+            # They were submitted within the 12 days that four characters tell apart.
+            error = self.ctl(2, *verb, ids[0][:4]).stderr
+            self.assertIn(f"several jobs begin with {ids[0][:4]}: {ids[6]} (n6, QUEUED), {ids[5]} (n5, QUEUED), ", error)
+            self.assertIn(f"{ids[2]} (n2, QUEUED) and older ones; give more of the id", error)
+            self.assertNotIn(ids[1], error)
+        self.ctl(0, "cancel", *ids)
+
+    def test_logs_are_what_the_job_says(self):
+        job_id = self.submitted(glyphs_job(steps=60, every_steps=20))
+        # Begun while it is queued or runs, ended with it.
+        followed = self.ctl(0, "logs", job_id[:24], "-f").stdout.splitlines()
+        whole = self.ctl(0, "logs", job_id).stdout.splitlines()
+        self.assertEqual(followed, whole)
+        self.assertRegex(whole[0], r"^\d\d:\d\d:\d\d  QUEUED")
+        self.assertTrue(any("checkpoint step-000000020" in line for line in whole))
+        self.assertFalse(any("loss" in line for line in whole))
+        self.assertIn("SUCCEEDED", whole[-1])
+        self.assertEqual(self.ctl(0, "logs", job_id, "--tail", "2").stdout.splitlines(), whole[-2:])
+        self.assertEqual(self.ctl(0, "logs", job_id, "--since", "2099-01-01T00:00:00Z").stdout, "")
+
     def test_set_changes_the_job(self):
         path = self.job_file(glyphs_job(steps=5))
         result = self.ctl(0, "submit", path, "--set", "precision.mode=BF16", "--set", "train.steps=2", "--dry-run", "-o",

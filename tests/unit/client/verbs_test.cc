@@ -1,0 +1,164 @@
+// Verbs and options that read or change what program_test.cc does not look at.
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "client/output/color.h"
+#include "client/output/table.h"
+#include "client/program.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/unit/client/fake_training_service.h"
+
+namespace ampd::client {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+
+class VerbsTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = (std::filesystem::temp_directory_path() / "verbs_test_XXXXXX").string();
+    ASSERT_NE(mkdtemp(folder_.data()), nullptr);
+    file_ = folder_ + "/job.yaml";
+    std::ofstream(file_) << "name: demo\nlabels: {team: a, old: b}\n";
+    fake_.job.set_id("01abc");
+    fake_.job.set_state(v1::Job::SUCCEEDED);
+    fake_.events = ExampleEvents(3, v1::Job::SUCCEEDED);
+    const auto log = [this](v1::LogLine::Severity severity, const std::string& text) {
+      v1::JobEvent& event = fake_.events.emplace_back();
+      event.set_first_sequence(fake_.events.size());
+      event.set_sequence(fake_.events.size());
+      event.mutable_time()->set_seconds(1769860900);
+      event.mutable_log()->set_severity(severity);
+      event.mutable_log()->set_text(text);
+    };
+    log(v1::LogLine::INFO, "reads the data");
+    log(v1::LogLine::WARNING, "slow\x1b[2J disk");
+    fake_.job.set_last_sequence(fake_.events.size());
+  }
+  void TearDown() override {
+    std::filesystem::remove_all(folder_);
+    unsetenv("NO_COLOR");
+  }
+
+  int Run(std::vector<std::string> arguments, bool terminal = false) {
+    out_.str("");
+    err_.str("");
+    arguments.insert(arguments.begin(), {"ampctl", "--server", fake_.address()});
+    std::vector<const char*> argv;
+    for (const std::string& argument : arguments) argv.push_back(argument.c_str());
+    return RunProgram(static_cast<int>(argv.size()), argv.data(), &out_, &err_, terminal);
+  }
+
+  FakeTrainingService fake_;
+  std::string folder_, file_;
+  std::ostringstream out_, err_;
+};
+
+TEST_F(VerbsTest, LogsAreWordsWithoutFigures) {
+  EXPECT_EQ(Run({"logs", "01abc"}), 0) << err_.str();
+  EXPECT_EQ(out_.str(),
+            "12:00:01  QUEUED\n12:00:02  STARTING\n12:00:03  RUNNING\n12:00:08  SUCCEEDED\n12:01:40  reads the data\n"
+            "12:01:40  WARNING slow?[2J disk\n");
+  EXPECT_EQ(Run({"logs", "01abc", "--tail", "1"}), 0);
+  EXPECT_EQ(out_.str(), "12:01:40  WARNING slow?[2J disk\n");
+  EXPECT_EQ(Run({"logs", "01abc", "-n", "0", "-f"}), 0);
+  EXPECT_EQ(out_.str(), "");
+  EXPECT_EQ(Run({"logs", "01abc", "--since", "2026-01-31T12:01:00Z", "-o", "jsonl"}), 0);
+  EXPECT_THAT(out_.str(), StartsWith("{\"first_sequence\":"));
+  EXPECT_THAT(out_.str(), Not(HasSubstr("state_change\":{")));
+  EXPECT_EQ(Run({"logs", "01abc", "--since", "yesterday"}), 2);
+  EXPECT_EQ(Run({"logs", "01abc", "--tail", "-1"}), 2);
+}
+
+TEST_F(VerbsTest, LogsFollowARunningJobToItsEnd) {
+  fake_.job.set_state(v1::Job::RUNNING);
+  fake_.events = ExampleEvents(3, v1::Job::FAILED);
+  fake_.job.set_last_sequence(4);
+  EXPECT_EQ(Run({"logs", "01abc", "-f", "--tail", "1"}), 0) << err_.str();
+  EXPECT_EQ(out_.str(), "12:00:03  RUNNING\n12:00:08  FAILED DATA: x.npy: truncated\n");
+  EXPECT_EQ(fake_.watched.back().after_sequence(), 4);
+  // Without -f the rest is not waited for.
+  EXPECT_EQ(Run({"logs", "01abc"}), 0);
+  EXPECT_EQ(out_.str(), "12:00:01  QUEUED\n12:00:02  STARTING\n12:00:03  RUNNING\n");
+}
+
+TEST_F(VerbsTest, SubmitHasNamesForWhatIsSetMost) {
+  EXPECT_EQ(Run({"submit", "-q", file_, "--name", "5", "--gpus", "2", "--label", "team=b", "--label", "x=y=z"}), 0)
+      << err_.str();
+  const v1::JobSpec& spec = fake_.created.back().spec();
+  EXPECT_EQ(spec.name(), "5");
+  EXPECT_EQ(spec.resources().gpus(), 2);
+  EXPECT_THAT(spec.labels(), testing::UnorderedElementsAre(testing::Pair("team", "b"), testing::Pair("old", "b"),
+                                                           testing::Pair("x", "y=z")));
+  EXPECT_EQ(Run({"submit", file_, "--gpus", "0"}), 2);
+  EXPECT_EQ(Run({"submit", file_, "--label", "team"}), 2);
+  EXPECT_THAT(err_.str(), HasSubstr("'team' is not KEY=VALUE"));
+}
+
+TEST_F(VerbsTest, ColoursAreForTerminalsThatWantThem) {
+  setenv("TERM", "xterm", 1);
+  EXPECT_EQ(Run({"list", "--limit", "1"}, true), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("\x1b[32mSUCCEEDED\x1b[0m"));
+  EXPECT_EQ(Run({"logs", "01abc", "--tail", "1"}, true), 0);
+  EXPECT_EQ(out_.str(), "\x1b[33m12:01:40  WARNING slow?[2J disk\x1b[0m\n");
+  setenv("NO_COLOR", "1", 1);
+  EXPECT_EQ(Run({"list", "--limit", "1"}, true), 0);
+  EXPECT_THAT(out_.str(), Not(HasSubstr("\x1b")));
+  // Set and empty is not set.
+  setenv("NO_COLOR", "", 1);
+  EXPECT_EQ(Run({"devices"}, true), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("\x1b["));
+  setenv("TERM", "dumb", 1);
+  EXPECT_EQ(Run({"devices"}, true), 0);
+  EXPECT_THAT(out_.str(), Not(HasSubstr("\x1b")));
+  setenv("TERM", "xterm", 1);
+  EXPECT_EQ(Run({"devices"}, false), 0);
+  EXPECT_THAT(out_.str(), Not(HasSubstr("\x1b")));
+}
+
+TEST(TableTest, ColoursDoNotChangeWidths) {
+  Table table({"A", "B"});
+  table.Add({"FAILED", "x"});
+  table.Add({"RUNNING", "y"});
+  const std::string plain = table.ToString();
+  table.Paint(0, ColorOfState);
+  EXPECT_EQ(table.ToString(), "A        B\n\x1b[31mFAILED\x1b[0m   x\n\x1b[32mRUNNING\x1b[0m  y\n");
+  EXPECT_EQ(plain, "A        B\nFAILED   x\nRUNNING  y\n");
+}
+
+TEST_F(VerbsTest, OfflineVerbsNeedNoServer) {
+  fake_.Stop();
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"schema"}, {"init"}, {"man"}, {"completion", "bash"}}) {
+    EXPECT_EQ(Run(words), 0) << words[0];
+    EXPECT_GT(out_.str().size(), 100) << words[0];
+  }
+  EXPECT_EQ(Run({"top"}), 1);
+  EXPECT_THAT(err_.str(), HasSubstr("needs a terminal; --once prints"));
+  EXPECT_EQ(Run({"top", "--once"}), 4);
+}
+
+TEST_F(VerbsTest, TopPrintsOneScreen) {
+  fake_.job.set_state(v1::Job::RUNNING);
+  fake_.job.mutable_spec()->set_name("demo");
+  EXPECT_EQ(Run({"top", "--once"}), 0) << err_.str();
+  EXPECT_THAT(out_.str(), HasSubstr("ampd 9.9.9 at " + fake_.address()));
+  EXPECT_THAT(out_.str(), HasSubstr("cpu-0"));
+  EXPECT_THAT(out_.str(), HasSubstr("demo"));
+}
+
+TEST_F(VerbsTest, ACallMayHaveLessTime) {
+  fake_.get_status = absl::UnavailableError("nobody");
+  EXPECT_EQ(Run({"--timeout", "0.0001", "get", "01abc"}), 4);
+  EXPECT_EQ(Run({"--timeout", "0", "get", "01abc"}), 2);
+}
+
+}  // namespace
+}  // namespace ampd::client
