@@ -4,9 +4,13 @@
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "client/access.h"
 #include "client/commands/command.h"
+#include "client/completion/complete.h"
+#include "client/completion/scripts.h"
+#include "client/completion/values.h"
 #include "client/exit_code.h"
 #include "client/output/color.h"
 
@@ -57,11 +61,29 @@ void AddVerbs(CLI::App* app, CommandContext* context) {
   AddDiff(app, context);
   AddInit(app, context);
   AddContexts(app, context);
+  AddCompletion(app, context);
+  AddMan(app, context);
   AddSchema(app, context);
   AddVersion(app, context);
 }
 
+// What shells ask: not for people, and not parsed as their commands are.
+int RunComplete(const CLI::App& app, std::vector<std::string> words, std::ostream* out) {
+  *out << CompletionText(Complete(app, words, FindValues)) << std::flush;
+  return kExitSucceeded;
+}
+
 }  // namespace
+
+void AddProgram(CLI::App* app, CommandContext* context) {
+  app->require_subcommand(1);
+  app->fallthrough();
+  AddGlobalOptions(app, context);
+  AddVerbs(app, context);
+  app->footer(
+      "Exit codes: 0 succeeded, 1 job failed, 2 usage or bad spec, 3 cancelled, 4 server unreachable, 5 not "
+      "authorised.\nExample:\n  ampctl init job.yaml && ampctl submit job.yaml --watch");
+}
 
 int RunProgram(int argc, const char* const* argv, std::ostream* out, std::ostream* err, bool terminal) {
   CommandContext context;
@@ -74,13 +96,8 @@ int RunProgram(int argc, const char* const* argv, std::ostream* out, std::ostrea
   };
   context.color = terminal && ColorsAreWanted();
   CLI::App app("Submits training jobs to ampd, watches them and fetches their checkpoints.", "ampctl");
-  app.require_subcommand(1);
-  app.fallthrough();
-  AddGlobalOptions(&app, &context);
-  AddVerbs(&app, &context);
-  app.footer(
-      "Exit codes: 0 succeeded, 1 job failed, 2 usage or bad spec, 3 cancelled, 4 server unreachable, 5 not "
-      "authorised.\nExample:\n  ampctl init job.yaml && ampctl submit job.yaml --watch");
+  AddProgram(&app, &context);
+  if (argc > 1 && std::string(argv[1]) == kCompleteVerb) return RunComplete(app, {argv + 2, argv + argc}, out);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

@@ -171,8 +171,9 @@ void AddBench(CLI::App* app, CommandContext* context) {
   verb->add_option("--sizes", options->sizes, "gemm: extents of the matrices; conv: channels")->delimiter(',');
   verb->add_option("--kernels", options->kernels, "conv: sides of the kernels")->delimiter(',');
   verb->add_option("--image", options->image, "conv: side of the images; default 32")->check(CLI::Range(1, 4096));
-  verb->add_option("--set", options->sets, "PATH=VALUE: change a field of the file; may be given again")
-      ->allow_extra_args(false);
+  verb->add_option("--set", options->sets, "Change a field of the file; may be given again")
+      ->allow_extra_args(false)
+      ->type_name("PATH=VALUE");
   verb->add_option("-o,--output", options->output, "table (default), csv or json")
       ->check(CLI::IsMember({"table", "csv", "json"}, CLI::ignore_case))
       ->type_name("");

@@ -43,7 +43,7 @@ void AddCancel(CLI::App* app, CommandContext* context) {
   CLI::App* verb = app->add_subcommand("cancel", "Stop jobs; a running one writes a checkpoint first");
   auto options = std::make_shared<CancelOptions>();
   verb->add_option("JOB", options->ids, "Job ids, or unique prefixes of at least 4 characters");
-  verb->add_option("--sweep", options->sweep_id, "Every job of this sweep that has not ended");
+  verb->add_option("--sweep", options->sweep_id, "Every job of this sweep that has not ended")->type_name("SWEEP");
   verb->footer("Example:\n  ampctl cancel 01hq3v7m && ampctl wait 01hq3v7m\n  ampctl cancel --sweep 01hq4b2x");
   verb->callback([options, context] { context->exit_code = RunCancel(*options, *context); });
 }

@@ -93,12 +93,15 @@ void AddDatasets(CLI::App* app, CommandContext* context) {
   datasets->require_subcommand(1);
   AddUpload(datasets, context);
   auto name = std::make_shared<std::string>();
+  datasets->footer("Example:\n  ampctl datasets upload fashion ./fashion-mnist");
   CLI::App* list = datasets->add_subcommand("list", "List the datasets, or the files of one");
-  list->add_option("NAME", *name, "Only this one, with its files");
+  list->add_option("DATASET", *name, "Only this one, with its files");
+  list->footer("Example:\n  ampctl datasets list fashion");
   list->callback([name, context] { context->exit_code = RunList(*name, *context); });
   auto deleted = std::make_shared<std::string>();
   CLI::App* remove = datasets->add_subcommand("delete", "Delete a dataset that no job which has not ended names");
-  remove->add_option("NAME", *deleted, "Whole or unfinished")->required();
+  remove->add_option("DATASET", *deleted, "Whole or unfinished")->required();
+  remove->footer("Example:\n  ampctl datasets delete fashion");
   remove->callback([deleted, context] { context->exit_code = RunDelete(*deleted, *context); });
 }
 

@@ -122,7 +122,8 @@ void AddDownload(CLI::App* app, CommandContext* context) {
                    "Folder to make; it must not exist yet, or be empty. With --form, --dtype or --ema the new file, or "
                    "a folder for it")
       ->required();
-  verb->add_option("--checkpoint", options->checkpoint, "Name from a checkpoint event; default: the newest");
+  verb->add_option("--checkpoint", options->checkpoint, "Name from a checkpoint event; default: the newest")
+      ->type_name("CHECKPOINT");
   CLI::Option* form =
       verb->add_option("--form", options->form, "The model alone: safetensors (PyTorch's names) or onnx")
           ->transform(CLI::CheckedTransformer(kForms, CLI::ignore_case).description("FORM"));

@@ -69,14 +69,16 @@ void AddPlan(CLI::App* app, CommandContext* context) {
       app->add_subcommand("plan", "What a job would take and bring on a device, layer by layer, mode by mode");
   auto options = std::make_shared<PlanOptions>();
   verb->add_option("FILE", options->file, "Job file; - is standard input")->required();
-  verb->add_option("--set", options->sets, "PATH=VALUE: change a field of the file; null clears it. May be given again")
-      ->allow_extra_args(false);
+  verb->add_option("--set", options->sets, "Change a field of the file; null clears it. May be given again")
+      ->allow_extra_args(false)
+      ->type_name("PATH=VALUE");
   verb->add_option("--gpu", options->gpu,
                    "Kind of device: V100-SXM2, P100, T4, A100-SXM-40GB, A100-SXM-80GB, L4, H100-SXM, H200, B200, CPU, "
                    "... (ampctl version -o json lists all). Default: this server's first that can run the job")
-      ->type_name("NAME");
+      ->type_name("MODEL");
   verb->add_option("--modes", options->modes, "Modes to compare with FP32, e.g. fp16,bf16; default: all")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->type_name("MODES");
   verb->footer(std::string(kLocalFilesHelp) +
                "\nExample:\n  ampctl plan job.yaml --gpu A100-SXM-40GB --modes fp16,bf16");
   verb->callback([options, context] { context->exit_code = RunPlan(*options, *context); });

@@ -178,11 +178,12 @@ int RunList(const CommandContext& context) {
 void AddCreate(CLI::App* tokens, CommandContext* context) {
   CLI::App* verb = tokens->add_subcommand("create", "Make a token; its secret is told once");
   auto options = std::make_shared<CreateOptions>();
-  verb->add_option("--user", options->user, "Whose jobs they are that it submits")->required();
+  verb->add_option("--user", options->user, "Whose jobs they are that it submits")->required()->type_name("USER");
   verb->add_option("--role", options->role, "viewer, submitter or admin")
       ->required()
       ->check(CLI::IsMember({"viewer", "submitter", "admin"}, CLI::ignore_case));
-  verb->add_option("--lifetime", options->lifetime, "Until it expires, as 12h or 90d; default: it does not");
+  verb->add_option("--lifetime", options->lifetime, "Until it expires, as 12h or 90d; default: it does not")
+      ->type_name("TIME");
   verb->add_option("--out", options->out,
                    "A new file for the secret, which you alone may read; default: standard output")
       ->type_name("FILE");

@@ -52,9 +52,9 @@ void AddUpdate(CLI::App* app, CommandContext* context) {
   CLI::App* verb = app->add_subcommand("update", "Change the priority or the labels of jobs that have not ended");
   auto options = std::make_shared<UpdateOptions>();
   verb->add_option("JOB", options->ids, "Job ids, or unique prefixes of at least 4 characters")->required();
-  verb->add_option("--priority", options->priority, "Higher runs first, -1000 to 1000");
-  verb->add_option("--label", options->labels, "KEY=VALUE; may be given again")->allow_extra_args(false);
-  verb->add_option("--remove-label", options->removed, "KEY; may be given again")->allow_extra_args(false);
+  verb->add_option("--priority", options->priority, "Higher runs first, -1000 to 1000")->type_name("N");
+  verb->add_option("--label", options->labels, "May be given again")->allow_extra_args(false)->type_name("KEY=VALUE");
+  verb->add_option("--remove-label", options->removed, "May be given again")->allow_extra_args(false)->type_name("KEY");
   verb->footer("Example:\n  ampctl update 01hq3v7m --priority 10 --label team=vision");
   verb->callback([options, context] { context->exit_code = RunUpdate(*options, *context); });
 }

@@ -77,7 +77,8 @@ void AddWait(CLI::App* app, CommandContext* context) {
   auto options = std::make_shared<WaitOptions>();
   verb->add_option("JOB", options->ids, "Job ids, or unique prefixes of at least 4 characters")->required();
   verb->add_option("--timeout", options->timeout_seconds, "Seconds to wait at most; default: no limit")
-      ->check(CLI::Range(0.001, 1e9));
+      ->check(CLI::Range(0.001, 1e9))
+      ->type_name("SECONDS");
   verb->footer(
       "Exits 0 when all succeeded, 1 when one failed, 3 when one was cancelled, 124 when the time ran out.\n"
       "Example:\n  ampctl wait $(ampctl submit -q a.yaml) $(ampctl submit -q b.yaml) --timeout 3600");
