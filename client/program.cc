@@ -39,6 +39,7 @@ void AddVerbs(CLI::App* app, CommandContext* context) {
   AddWait(app, context);
   AddGet(app, context);
   AddList(app, context);
+  AddTop(app, context);
   AddBench(app, context);
   AddCancel(app, context);
   AddPause(app, context);

@@ -62,6 +62,7 @@ void AddRetry(CLI::App* app, CommandContext* context);
 void AddSchema(CLI::App* app, CommandContext* context);
 void AddSubmit(CLI::App* app, CommandContext* context);
 void AddTokens(CLI::App* app, CommandContext* context);
+void AddTop(CLI::App* app, CommandContext* context);
 void AddUndrain(CLI::App* app, CommandContext* context);
 void AddUpdate(CLI::App* app, CommandContext* context);
 void AddSweep(CLI::App* app, CommandContext* context);
