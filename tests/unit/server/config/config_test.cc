@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -233,8 +234,10 @@ class PrivatePlaces : public Config {
   // Refused with tokens, warned of without.
   void ExpectOpen(const std::string& root, const std::string& what, const std::vector<std::string>& flags,
                   const std::string& file = "") {
-    std::vector<std::string> all = {"--data-root", root, "--state-dir", folder_ + "/state"};
+    std::vector<std::string> all = {"--data-root", root};
     all.insert(all.end(), flags.begin(), flags.end());
+    if (std::count(all.begin(), all.end(), "--state-dir") == 0)
+      all.insert(all.end(), {"--state-dir", folder_ + "/state"});
     const auto loaded = Load(all, {}, file);
     ASSERT_TRUE(loaded.ok()) << loaded.status();
     EXPECT_THAT(loaded->warnings, ElementsAre(HasSubstr("data_roots: " + root + " " + what)));
