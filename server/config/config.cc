@@ -305,7 +305,7 @@ class Validation {
     CheckRange("call_limits.planning", config_.call_limits().planning(), 1, INT32_MAX);
     CheckRange("call_limits.watchers", config_.call_limits().watchers(), 1, INT32_MAX);
     CheckRange("call_limits.transfers", config_.call_limits().transfers(), 1, INT32_MAX);
-    CheckRange("call_limits.request_bytes", config_.call_limits().request_bytes(), 1 << 20, kMaxBytes);
+    CheckRange("call_limits.request_bytes", config_.call_limits().request_bytes(), 40 << 20, kMaxBytes);
     CheckRange("call_limits.answer_bytes", config_.call_limits().answer_bytes(), 1 << 20, kMaxBytes);
     CheckRange("call_limits.connection_bytes", config_.call_limits().connection_bytes(), 16 << 20, kMaxBytes);
     if (config_.default_precision_mode() == v1::PrecisionSpec::AUTO) {

@@ -4,6 +4,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "google/protobuf/message.h"
 #include "server/service/try_again.h"
 
 namespace ampd {
@@ -36,6 +37,14 @@ absl::Duration RetryDelay(CallClass call_class) {
   return absl::Seconds(5);
 }
 
+// An answer that is serialised lives on until the call is over, ten times as large: this frees what it holds. All
+// messages of our services are generated ones.
+void Empty(void* message) {
+  auto* parsed = static_cast<google::protobuf::Message*>(message);
+  const std::unique_ptr<google::protobuf::Message> other(parsed->New());
+  parsed->GetReflection()->Swap(parsed, other.get());
+}
+
 size_t Index(CallClass call_class) { return static_cast<size_t>(call_class); }
 
 }  // namespace
@@ -62,16 +71,23 @@ class CallLimits::Call final : public Interceptor {
         !limits_->Admit(context_, CallClass::kOthers, 0).ok()) {
       context_->TryCancel();
     }
-    if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_MESSAGE) &&
-        !limits_->BeginAnswer(this, static_cast<int64_t>(methods->GetSerializedSendMessage()->Length()))) {
-      context_->TryCancel();
-    }
+    if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_MESSAGE)) Answers(methods);
     if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_SEND_MESSAGE)) limits_->EndAnswer(this);
     methods->Proceed();
   }
 
  private:
   friend class CallLimits;
+
+  void Answers(InterceptorBatchMethods* methods) {
+    // What is streamed is the handler's own.
+    const bool is_unary = methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_STATUS);
+    const void* parsed = is_ours_ && is_unary ? methods->GetSendMessage() : nullptr;
+    const auto bytes = static_cast<int64_t>(methods->GetSerializedSendMessage()->Length());
+    if (parsed != nullptr) Empty(const_cast<void*>(parsed));
+    if (!limits_->BeginAnswer(this, bytes)) context_->TryCancel();
+  }
+
   CallLimits* const limits_;
   grpc::ServerContextBase* const context_;
   const bool is_ours_;

@@ -41,8 +41,8 @@ class CallLimits {
   CallLimits(const CallLimits&) = delete;
   CallLimits& operator=(const CallLimits&) = delete;
 
-  // For grpc::ServerBuilder::experimental().SetInterceptorCreators: tells when calls are over. Needed by Admit(). This
-  // outlives the server.
+  // For grpc::ServerBuilder::experimental().SetInterceptorCreators, as the last: tells when calls are over. Needed by
+  // Admit(). Later ones do not see the answers' messages, which are serialised here. This outlives the server.
   std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MakeInterceptors();
 
   // Call once a call, as the first of its handler; `request_bytes` is the memory of its request until it is over, >= 0.

@@ -1,5 +1,6 @@
 #include "server/service/limited_service.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "server/service/answer.h"
@@ -10,6 +11,17 @@ namespace {
 
 // What is parsed may take forty times its bytes on the wire; who waits for his turn has a copy of it.
 int64_t MemoryOf(const google::protobuf::Message& request) { return 2 * static_cast<int64_t>(request.SpaceUsedLong()); }
+
+// Of a page; jobs are some 8 KiB, those of large specs more.
+constexpr int64_t kListedJobBytes = 16 << 10;
+constexpr int kDefaultPage = 100;
+constexpr int kLargestPage = 1000;
+
+// Pages are made faster than they are sent.
+int64_t MemoryOf(const v1::ListJobsRequest& request) {
+  const int jobs = request.page_size() == 0 ? kDefaultPage : std::clamp(request.page_size(), 0, kLargestPage);
+  return MemoryOf(static_cast<const google::protobuf::Message&>(request)) + jobs * kListedJobBytes;
+}
 
 // A call of the service, if there is room for it.
 #define AMPD_LIMITED_UNARY(limit, method, Request, Response)                                         \

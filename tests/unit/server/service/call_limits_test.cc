@@ -275,7 +275,9 @@ TEST_F(CallLimitsTest, ACallWhoseClientIsGoneMakesRoom) {
 
 // Every method has a class, and those that this service does not have yet too.
 TEST(LimitedServiceTest, EveryCallIsLimited) {
-  CallLimits limits(LimitsOf(0, 0), nullptr);
+  v1::ServerConfig::CallLimits none = LimitsOf(0, 0);
+  none.set_request_bytes(int64_t{64} << 20);
+  CallLimits limits(none, nullptr);
   TrainingServiceImpl::Options options{"1.2.3", absl::UnixEpoch(), "/checkpoints", "/artifacts", {}};
   const auto service = MakeLimitedTrainingService(&limits, std::move(options), nullptr, nullptr, nullptr);
   grpc::ServerBuilder builder;
