@@ -82,9 +82,9 @@ uint64_t MachineMemory() {
 
 absl::StatusOr<std::unique_ptr<LocalProcessLauncher>> LocalProcessLauncher::Create(std::string worker,
                                                                                    std::string state_dir,
-                                                                                   OtherUser user) {
+                                                                                   const OtherUser& user) {
   std::unique_ptr<LocalProcessLauncher> launcher(
-      new LocalProcessLauncher(std::move(worker), std::move(state_dir), std::move(user)));
+      new LocalProcessLauncher(std::move(worker), std::move(state_dir), user));
   AMPD_ASSIGN_OR_RETURN(launcher->watcher_, ExitWatcher::Create());
   return launcher;
 }

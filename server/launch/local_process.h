@@ -35,7 +35,7 @@ class LocalProcessLauncher : public Launcher {
 
   // `worker` is the path of ampd-worker, `state_dir` the daemon's; both absolute.
   static absl::StatusOr<std::unique_ptr<LocalProcessLauncher>> Create(std::string worker, std::string state_dir,
-                                                                      OtherUser user = {});
+                                                                      const OtherUser& user = {});
 
   // Who hears of ends; those that no handler heard yet are told at once. Null: nobody, and once it returns the handler
   // before is no longer called.

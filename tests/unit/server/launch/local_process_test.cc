@@ -80,15 +80,20 @@ TEST_F(LocalProcess, TheWorkerSeesItsGpusAlone) {
 
 TEST_F(LocalProcess, WorkersAreLimited) {
   for (const std::vector<std::string>& gpus : {std::vector<std::string>{}, {"GPU-1"}}) {
-    auto launcher = WithWorker("ulimit -n; ulimit -c; ulimit -p; ulimit -d");
+    // Its limits hold once it is launched, and not when its first line runs.
+    const std::string go = state_dir_ + "/go";
+    ASSERT_EQ(mkfifo(go.c_str(), 0600), 0);
+    auto launcher = WithWorker("read go < " + go + "; ulimit -n; ulimit -c; ulimit -p; ulimit -d");
     std::promise<WorkerExit> ended;
     launcher->SetExitHandler([&](const WorkerProcess&, const WorkerExit& e) { ended.set_value(e); });
     ASSERT_TRUE(launcher->Launch({"job", 1, "token", gpus}).ok());
+    std::ofstream(go) << "\n";
     ended.get_future().wait();
     const bool unlimited = kSanitized || !gpus.empty();
     rlimit processes{};
     getrlimit(RLIMIT_NPROC, &processes);
     const long kib = sysconf(_SC_PHYS_PAGES) * (sysconf(_SC_PAGESIZE) / 1024);
+    unlink(go.c_str());
     EXPECT_EQ(LogOf(1), absl::StrCat("4096\n0\n", std::min<rlim_t>(32768, processes.rlim_max), "\n",
                                      unlimited ? "unlimited" : absl::StrCat(kib), "\n"));
   }

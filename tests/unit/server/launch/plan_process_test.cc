@@ -88,7 +88,7 @@ TEST(PlanProcess, BoundsProcessorTimeAndMemory) {
 
 TEST(PlanProcess, APlannerWritesNoFile) {
   const std::string path = absl::StrCat(testing::TempDir(), "/written_by_planner_", getpid());
-  ExpectFailure(Plan("echo x > " + path + " || exit 3"), absl::StatusCode::kInternal, "");
+  ExpectFailure(Plan("cat >/dev/null; echo x > " + path + " || exit 3"), absl::StatusCode::kInternal, "");
   std::ifstream file(path);
   EXPECT_EQ(file.peek(), std::ifstream::traits_type::eof());
   unlink(path.c_str());

@@ -25,16 +25,22 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-// Runs a shell script to its end and returns what it printed.
+// Runs a shell script to its end, once its limits hold, and returns what it printed.
 std::string Output(const std::string& script, std::vector<std::string> environment = {},
                    const ProcessLimits& limits = {}) {
   int fds[2];
   EXPECT_EQ(pipe2(fds, O_CLOEXEC), 0);
-  SpawnOptions options{.argv = {"/bin/sh", "-c", script}, .environment = std::move(environment)};
+  int go[2];
+  EXPECT_EQ(pipe2(go, O_CLOEXEC), 0);
+  SpawnOptions options{.argv = {"/bin/sh", "-c", "read go; " + script}, .environment = std::move(environment)};
+  options.stdin_fd = go[0];
   options.stdout_fd = fds[1];
   options.limits = limits;
   auto process = Spawn(options);
   EXPECT_TRUE(process.ok()) << process.status();
+  close(go[0]);
+  EXPECT_EQ(write(go[1], "\n", 1), 1);
+  close(go[1]);
   close(fds[1]);
   std::string output;
   char buffer[4096];
@@ -181,11 +187,11 @@ TEST(RunAsAccount, TellsTheWorkerAndGivesItAHomeOfItsOwn) {
   EXPECT_EQ(options.argv.size(), 2u);
   EXPECT_FALSE(options.limits_itself);
   options.limits = {.cpu_seconds = 7, .file_bytes = 0};
-  RunAsAccount(WorkerAccount{12, 34, {34, 56}, "/home/worker"}, &options);
+  RunAsAccount(WorkerAccount{12, 34, {34, 56}, "/nowhere/worker"}, &options);
   EXPECT_THAT(options.argv,
               testing::ElementsAre("worker", "--plan", "--run-as", "12:34:34,56", "--limits", "cpu=7,fsize=0"));
   EXPECT_TRUE(options.limits_itself);
-  EXPECT_THAT(options.environment, testing::ElementsAre("HOMEY=1", "HOME=/home/worker"));
+  EXPECT_THAT(options.environment, testing::ElementsAre("HOMEY=1", "HOME=/nowhere/worker"));
 }
 
 TEST(ScrubbedEnvironment, IsAListOfWhatIsKnownWithoutSecrets) {

@@ -49,7 +49,7 @@ TEST(WorkerAccount, RootAndWhoIsNotThereAreRefused) {
 }
 
 TEST(WorkerAccount, TextsAreReadAsTheyAreWritten) {
-  const WorkerAccount account{1000, 1001, {1001, 44}, "/home/x"};
+  const WorkerAccount account{1000, 1001, {1001, 44}, "/nowhere/x"};
   EXPECT_EQ(RunAsText(account), "1000:1001:1001,44");
   const WorkerAccount read = ParseRunAs(RunAsText(account)).value();
   EXPECT_EQ(read.uid, 1000u);
