@@ -34,8 +34,7 @@ class Completer {
 
   Completion Run(const std::vector<std::string>& words) {
     for (size_t i = 0; i + 1 < words.size(); ++i) Pass(words[i]);
-    const std::string& last = words.empty() ? empty_ : words.back();
-    const std::string prefix = last == "=" && pending_ != nullptr ? "" : last;
+    const std::string prefix = words.empty() ? "" : words.back();
     if (pending_ != nullptr) {
       AddValues(*pending_, prefix, "");
     } else if (!only_values_ && absl::StartsWith(prefix, "--") && prefix.find('=') != std::string::npos) {
@@ -67,7 +66,6 @@ class Completer {
 
   void Pass(const std::string& word) {
     if (pending_ != nullptr) {
-      if (word == "=") return;
       if (IsGlobal(*pending_)) query_.globals.push_back(word);
       pending_ = nullptr;
     } else if (word == "--") {
@@ -166,7 +164,6 @@ class Completer {
   const CLI::App& root_;
   const CLI::App* app_;
   const std::function<std::vector<Candidate>(const ValueQuery&)>& values_;
-  const std::string empty_;
   const CLI::Option* pending_ = nullptr;  // Its value comes next.
   bool only_values_ = false;              // After "--".
   ValueQuery query_;

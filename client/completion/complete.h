@@ -41,7 +41,7 @@ struct Completion {
 };
 
 // Completes the last of `words`, which follow the program's name; the last one is "" after a space. `values` tells what
-// the values of a kind are, of which the fitting ones are taken. Shells may hand over "--name=value" as three words.
+// the values of a kind are, of which the fitting ones are taken.
 Completion Complete(const CLI::App& app, const std::vector<std::string>& words,
                     const std::function<std::vector<Candidate>(const ValueQuery&)>& values);
 

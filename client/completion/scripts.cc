@@ -8,22 +8,25 @@ namespace {
 
 constexpr char kBash[] = R"(# Completion of ampctl in bash: source <(ampctl completion bash)
 _ampctl() {
-  local line
+  local line index part joined word before
+  local -a words=()
+  # Bash takes words apart at '=' and ':'.
+  for part in "${COMP_WORDS[@]:1:COMP_CWORD}"; do
+    if [[ ${#words[@]} -gt 0 && ( "$part" == [:=] || -n "$joined" ) ]]; then words[-1]+="$part"; else words+=("$part"); fi
+    if [[ "$part" == [:=] ]]; then joined=1; else joined=; fi
+  done
   COMPREPLY=()
   while IFS= read -r line; do
     case "$line" in
-      :files) compopt -o default -o nospace 2>/dev/null; compopt +o nospace 2>/dev/null ;;
+      :files) compopt -o default 2>/dev/null ;;
       :open) compopt -o nospace 2>/dev/null ;;
       *) COMPREPLY+=("${line%%$'\t'*}") ;;
     esac
-  done < <("${COMP_WORDS[0]}" __complete "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
-  # Readline replaces what stands behind the last ':' or '=' alone.
-  local word="${COMP_WORDS[COMP_CWORD]}" index
-  if [[ "$word" == = ]]; then return; fi
-  if [[ "$word" == *[:=]* ]]; then
-    local before="${word%"${word##*[:=]}"}"
-    for index in "${!COMPREPLY[@]}"; do COMPREPLY[index]="${COMPREPLY[index]#"$before"}"; done
-  fi
+  done < <("${COMP_WORDS[0]}" __complete "${words[@]}" 2>/dev/null)
+  # It replaces the last part alone.
+  word="${words[-1]}"
+  before="${word%"${word##*[:=]}"}"
+  for index in "${!COMPREPLY[@]}"; do COMPREPLY[index]="${COMPREPLY[index]#"$before"}"; done
 }
 complete -F _ampctl ampctl
 )";

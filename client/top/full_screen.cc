@@ -116,9 +116,9 @@ void FullScreen::Measure() {
 }
 
 void FullScreen::Draw(const std::vector<std::string>& lines) {
-  std::string text = "\x1b[H";
-  for (size_t i = 0; i < lines.size(); ++i) absl::StrAppend(&text, i == 0 ? "" : "\r\n", lines[i], "\x1b[K");
-  text += "\x1b[J";
+  // A line is cleared before it is written: behind its last column the cursor would still stand on it.
+  std::string text = static_cast<int>(lines.size()) < rows_ ? "\x1b[2J\x1b[H" : "\x1b[H";
+  for (size_t i = 0; i < lines.size(); ++i) absl::StrAppend(&text, i == 0 ? "\x1b[K" : "\r\n\x1b[K", lines[i]);
   // All at once, so that nothing flickers.
   WriteAll(text.data(), text.size());
 }

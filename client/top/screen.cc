@@ -158,7 +158,7 @@ class Screen {
     std::string line = absl::StrCat(
         Cell(job.id(), kIdColumns), " ", Cell(job.spec().name(), name), " ", Cell(v1::Job::State_Name(job.state()), 10),
         " ", Cell(summary.total_steps() > 0 ? absl::StrCat(summary.step(), "/", summary.total_steps()) : "-", 12, true),
-        " ", Cell(summary.has_loss() ? Figure(summary.loss()) : "-", 8, true), " ",
+        " ", Cell(summary.has_loss() ? absl::StrFormat("%.3g", summary.loss()) : "-", 8, true), " ",
         Cell(summary.loss_scale() != 0 ? Count(summary.loss_scale()) : "-", 5, true), " ",
         Cell(absl::StrCat(summary.steps_skipped()), 5, true), " ",
         Cell(runs && summary.samples_per_second() > 0 ? Count(summary.samples_per_second()) : "-", 6, true), " ",

@@ -71,6 +71,9 @@ class CompletionTest(OneDaemonTest):
         self.assertEqual(self.bash("tokens", "cr"), ["create"])
         self.assertEqual(self.bash("submit", "--resu"), ["--resume-from"])
         self.assertEqual(self.bash("-o", "y"), ["yaml"])
+        # As bash takes such words apart.
+        self.assertEqual(self.bash("--output", "=", "y"), ["yaml"])
+        self.assertEqual(self.bash("--server", "127.0.0.1", ":", "1", "--output", "="), ["table", "json", "jsonl", "yaml"])
         self.assertEqual(self.bash("submit", "work.yaml", "--set", "precision.mode", "=", "B"), ["BF16"])
         self.assertEqual(self.bash("submit", "work.yaml", "--set", "train.batch"), ["train.batch_size="])
 

@@ -4,11 +4,13 @@ import copy
 import json
 import os
 import re
+import wave
 
+import numpy
 import yaml
 
 import ampd_process
-from ampd_process import OneDaemonTest, glyphs_job
+from ampd_process import DaemonTest, OneDaemonTest, glyphs_job
 
 try:
     import jsonschema
@@ -77,9 +79,12 @@ def changed(spec, path, value):
     return spec
 
 
-class SchemaTest(OneDaemonTest):
+class SchemaTest(DaemonTest):
     def setUp(self):
         super().setUp()
+        self.data = os.path.join(self.folder, "data")
+        os.mkdir(self.data)
+        self.ampd = self.daemon(data_roots=[self.data])
         if jsonschema is None:
             self.skipTest("python3-jsonschema is not installed")
         schema = json.loads(self.ctl(0, "schema").stdout)
@@ -110,9 +115,38 @@ class SchemaTest(OneDaemonTest):
                 self.assertEqual(self.errors(document) == [], good, self.errors(document))
                 self.ctl(0 if good else 2, "submit", "--dry-run", "-q", self.job_file(document))
 
+    def ctl(self, code, *arguments):
+        result = self.ampd.ctl(*arguments)
+        self.assertEqual(result.returncode, code, f"{arguments}\n{result.stdout}\n{result.stderr}")
+        return result
+
+    def arrays(self, x, y):
+        for name in ("train.npz", "test.npz"):
+            numpy.savez(os.path.join(self.data, name), x=x, y=y)
+
+    def bring_data(self, starter):
+        """What the starter's head asks for."""
+        if starter == "mlp":
+            self.arrays(numpy.zeros((128, 8), numpy.float32), numpy.zeros(128, numpy.float32))
+        elif starter == "unet":
+            self.arrays(numpy.zeros((64, 32, 32), numpy.uint8), numpy.zeros((64, 32 * 32), numpy.int64))
+        elif starter == "ssd":
+            self.arrays(numpy.zeros((64, 64, 64, 3), numpy.uint8), numpy.full((64, 2, 5), -1, numpy.float32))
+        elif starter == "gpt2":
+            with open(os.path.join(self.data, "input.txt"), "w") as file:
+                file.write("To be, or not to be: that is the question.\n" * 200)
+        elif starter == "speech":
+            os.mkdir(os.path.join(self.data, "recordings"))
+            for word in ("yes", "no"):
+                for take in range(32):
+                    with wave.open(os.path.join(self.data, f"recordings/{word}_{take}.wav"), "wb") as file:
+                        file.setparams((1, 2, 8000, 0, "NONE", ""))
+                        file.writeframes(bytes(2 * 4000))
+
     def test_starters_pass_both(self):
         for starter in STARTERS:
             with self.subTest(starter=starter):
+                self.bring_data(starter)
                 path = os.path.join(self.folder, f"{starter}.yaml")
                 self.ctl(0, "init", path, "--preset", starter)
                 with open(path) as file:
@@ -120,6 +154,7 @@ class SchemaTest(OneDaemonTest):
                 self.assertEqual(self.errors(yaml.load(text, Loader)), [])
                 result = self.ctl(0, "submit", "--dry-run", path)
                 self.assertIn(f"valid: {starter}; nothing was submitted", result.stdout)
+                self.assertIn(" parameters; memory: ", result.stdout)
 
 
 class InitTest(OneDaemonTest):

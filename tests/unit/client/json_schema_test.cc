@@ -7,6 +7,7 @@
 #include "ampd/v1/job.pb.h"
 #include "client/schema/descriptors.h"
 #include "gmock/gmock.h"
+#include "google/protobuf/descriptor.pb.h"
 #include "google/protobuf/struct.pb.h"
 #include "google/protobuf/util/json_util.h"
 #include "gtest/gtest.h"

@@ -156,7 +156,7 @@ TEST_F(VerbsTest, TopPrintsOneScreen) {
 
 TEST_F(VerbsTest, ACallMayHaveLessTime) {
   fake_.get_status = absl::UnavailableError("nobody");
-  EXPECT_EQ(Run({"--timeout", "0.0001", "get", "01abc"}), 4);
+  EXPECT_EQ(Run({"--timeout", "0.001", "get", "01abc"}), 4);
   EXPECT_EQ(Run({"--timeout", "0", "get", "01abc"}), 2);
 }
 
