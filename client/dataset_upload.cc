@@ -136,6 +136,8 @@ class Messages {
 absl::StatusOr<v1::Dataset> FindThere(Connection* connection, const std::string& name) {
   const absl::StatusOr<v1::ListDatasetsResponse> list = connection->ListDatasets(name);
   if (absl::IsNotFound(list.status())) return v1::Dataset();
+  // Unlike a file that is damaged while it is uploaded, this does not pass.
+  if (absl::IsDataLoss(list.status())) return absl::FailedPreconditionError(list.status().message());
   if (!list.ok()) return list.status();
   if (list->datasets_size() != 1) return absl::InternalError("the server lists no one dataset of the name");
   return list->datasets(0);
