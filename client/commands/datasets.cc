@@ -35,8 +35,13 @@ int RunUpload(const DatasetUploadOptions& options, const CommandContext& context
 void PrintTable(const v1::ListDatasetsResponse& response, std::ostream& out) {
   Table table({"DATASET", ">SIZE", "CREATED", "USER", "STATE"});
   for (const v1::Dataset& dataset : response.datasets()) {
-    table.Add({Clean(dataset.name()), Bytes(dataset.size_bytes()), DateAndTime(dataset.create_time()),
-               dataset.user().empty() ? "-" : Clean(dataset.user()), dataset.committed() ? "whole" : "unfinished"});
+    const bool is_damaged = !dataset.damage().empty();
+    table.Add({Clean(dataset.name()), Bytes(dataset.size_bytes()),
+               is_damaged ? "-" : DateAndTime(dataset.create_time()),
+               dataset.user().empty() ? "-" : Clean(dataset.user()),
+               is_damaged            ? absl::StrCat("damaged: ", Clean(dataset.damage()))
+               : dataset.committed() ? "whole"
+                                     : "unfinished"});
   }
   out << table.ToString() << std::flush;
 }

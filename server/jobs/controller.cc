@@ -158,9 +158,9 @@ void Controller::CheckpointJob(std::string id, Done<v1::Checkpoint> done) {
   Post([this, id = std::move(id), reply] { core_->CheckpointJob(id, reply); });
 }
 
-void Controller::RetryJob(std::string id, std::shared_ptr<HeldWeights> start, Done<v1::Job> done) {
-  auto reply = std::make_shared<Reply<v1::Job>>(std::move(done));
-  Post([this, id = std::move(id), start = std::move(start), reply] { core_->RetryJob(id, start, reply); });
+void Controller::RetryJob(RetryJobParams params, Done<v1::Job> done) {
+  auto reply = std::make_shared<Reply<v1::Job>>(Holding({std::move(params.held)}, std::move(done)));
+  Post([this, params = std::move(params), reply]() mutable { core_->RetryJob(std::move(params), reply); });
 }
 
 void Controller::UpdateJob(v1::UpdateJobRequest request, Done<v1::Job> done) {
@@ -183,9 +183,11 @@ void Controller::UpdateDevices(std::vector<v1::Device> devices) {
   Post([this, devices = std::move(devices)]() mutable { core_->UpdateDevices(std::move(devices)); });
 }
 
-void Controller::FindLiveJob(std::function<bool(const v1::Job&)> matches, Done<std::string> done) {
-  auto reply = std::make_shared<Reply<std::string>>(std::move(done));
-  Post([this, matches = std::move(matches), reply] { reply->Send(core_->FindLiveJob(matches)); });
+void Controller::FindDatasetUse(std::string dataset, Owner owner, Done<DatasetUse> done) {
+  auto reply = std::make_shared<Reply<DatasetUse>>(std::move(done));
+  Post([this, dataset = std::move(dataset), owner = std::move(owner), reply] {
+    reply->Send(core_->FindDatasetUse(dataset, owner));
+  });
 }
 
 void Controller::CountWorkers(Done<int> done) {

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -90,8 +91,27 @@ struct CreateJobParams {
   std::shared_ptr<HeldWeights> start;
   // Of a sweep's job: all but the sweep's id, which the controller gives.
   std::optional<v1::SweepPoint> sweep;
+  // As JobRecord's.
+  std::map<std::string, std::string> datasets;
   // What must stay until the job is there, or is not to be: let go of once the call is answered. May be null.
   std::shared_ptr<const void> held;
+};
+
+struct RetryJobParams {
+  std::string job_id;
+  // With start_from.job_id: the weights anew; those of before were let go of when the job ended. Null where it needs
+  // none, or has checkpoints of its own.
+  std::shared_ptr<HeldWeights> start;
+  // As CreateJobParams's: what they contain now.
+  std::map<std::string, std::string> datasets;
+  std::shared_ptr<const void> held;
+};
+
+// Whether jobs that have not ended use a dataset.
+struct DatasetUse {
+  bool used = false;
+  // One of them that whoever asks may see; empty where there is none.
+  std::string job_id;
 };
 
 // Thread-safe. Callbacks (`done`) run on the controller's thread or on one of the store's; they must not block, nor
@@ -136,16 +156,15 @@ class Controller {
   void PauseJob(std::string id, Done<v1::Job> done);
   void ResumeJob(std::string id, Done<v1::Job> done);
   void CheckpointJob(std::string id, Done<v1::Checkpoint> done);
-  // With start_from.job_id `start` holds the weights anew: those of before were let go of when the job ended. Null
-  // where it needs none, or has checkpoints of its own.
-  void RetryJob(std::string id, std::shared_ptr<HeldWeights> start, Done<v1::Job> done);
+  // FAILED_PRECONDITION, naming it, where a dataset no longer contains what it did when the job was submitted.
+  void RetryJob(RetryJobParams params, Done<v1::Job> done);
   void UpdateJob(v1::UpdateJobRequest request, Done<v1::Job> done);
   // Stops a running job for job `for_job`, as scheduling does by itself for one of higher priority;
   // ControllerCore::Preempt says how. False where that cannot be. `id` is whole.
   void PreemptJob(std::string id, std::string for_job, Done<bool> done);
-  // The id of a job that has not ended and `matches`; empty where there is none. `matches` runs on the controller's
-  // thread; it sees each job that CreateJob or RetryJob has answered with.
-  void FindLiveJob(std::function<bool(const v1::Job&)> matches, Done<std::string> done);
+  // By jobs that have not ended, those that CreateJob or RetryJob has answered with among them. The job told is of
+  // `owner`; nullopt: whose it is does not matter.
+  void FindDatasetUse(std::string dataset, Owner owner, Done<DatasetUse> done);
   // Jobs whose workers train at present.
   void CountWorkers(Done<int> done);
   void ListDevices(Done<std::vector<v1::Device>> done);

@@ -42,6 +42,7 @@ void ControllerCore::Enter(LiveJob& live, v1::Job::State to, const std::string& 
   live.job.Tick(clock_->Monotonic());
   const absl::Status status = live.job.TransitionTo(to, reason, clock_->Now(), failure);
   if (!status.ok()) Log(std::string(status.message()));
+  NoteDatasets(live);
   needs_schedule_ = true;
   Touch(live);
 }

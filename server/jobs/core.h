@@ -139,7 +139,7 @@ class ControllerCore {
   void PauseJob(const std::string& id, ReplyPtr<v1::Job> reply);
   void ResumeJob(const std::string& id, ReplyPtr<v1::Job> reply);
   void CheckpointJob(const std::string& id, ReplyPtr<v1::Checkpoint> reply);
-  void RetryJob(const std::string& id, std::shared_ptr<HeldWeights> start, ReplyPtr<v1::Job> reply);
+  void RetryJob(RetryJobParams params, ReplyPtr<v1::Job> reply);
   void UpdateJob(const v1::UpdateJobRequest& request, ReplyPtr<v1::Job> reply);
   bool PreemptJob(const std::string& id, const std::string& for_job);
   std::vector<v1::Device> ListDevices() const;
@@ -147,8 +147,7 @@ class ControllerCore {
   void SetDiskShortage(std::string shortage);
   void Drain(absl::Duration timeout, const std::string& reason, std::function<void(absl::Status)> done);
   void Detach(std::function<void()> done);
-  // The id of one that has not ended and matches; empty: there is none.
-  std::string FindLiveJob(const std::function<bool(const v1::Job&)>& matches) const;
+  DatasetUse FindDatasetUse(const std::string& dataset, const Owner& owner) const;
   // Jobs whose workers train.
   int Workers() const;
   void DrainDevice(const v1::DrainDeviceRequest& request, ReplyPtr<v1::Device> reply);
@@ -260,6 +259,10 @@ class ControllerCore {
   // caller, as does FAILED_PRECONDITION for a job that has ended.
   void ChangeJob(const std::string& id, std::function<absl::Status(LiveJob&)> change, ReplyPtr<v1::Job> reply);
 
+  // core_datasets.cc
+  // Counts the job among those that use its datasets, or no more: after every change of its state.
+  void NoteDatasets(const LiveJob& live);
+
   // core_pause.cc
   absl::Status PauseLive(LiveJob& live);
   absl::Status ResumeLive(LiveJob& live);
@@ -303,7 +306,7 @@ class ControllerCore {
   void StopJobsOn(const std::string& device);
 
   // core_retry.cc
-  absl::Status Revive(JobRecord record, const std::shared_ptr<HeldWeights>& start);
+  absl::Status Revive(JobRecord record, const RetryJobParams& params);
 
   // core_update.cc
   absl::Status UpdateLive(LiveJob& live, const v1::UpdateJobRequest& request);
@@ -402,6 +405,8 @@ class ControllerCore {
   absl::Time release_at_ = absl::InfiniteFuture();
   // By the job that they wait for.
   std::unordered_map<std::string, std::set<std::string>> dependents_;
+  // By dataset and user, jobs that have not ended.
+  std::map<std::string, std::map<std::string, std::set<std::string>>> dataset_jobs_;
   // By request id: submits under way.
   std::map<std::string, Creation> creating_;
   // Inserted jobs whose callers wait for the next round.

@@ -59,6 +59,7 @@ absl::Status ControllerCore::Recover() {
 void ControllerCore::RecoverJob(JobRecord record) {
   const std::string id = record.job.id();
   LiveJob& live = live_.emplace(id, LiveJob(Job(std::move(record)))).first->second;
+  NoteDatasets(live);
   if (HoldsDevice(live.job.state())) return RecoverWorker(live);
   // The attempt is over and that is durable: its process has nothing left to say.
   if (live.job.record().worker.pid != 0) {

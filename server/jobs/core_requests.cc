@@ -126,6 +126,7 @@ absl::StatusOr<std::shared_ptr<Job>> ControllerCore::NewJob(CreateJobParams para
   auto job = std::make_shared<Job>(
       Job::New(ids_.Next(now), ++last_submit_sequence_, std::move(params.spec), std::move(params.plan), now));
   if (!params.user.empty()) job->MutableRecord().job.set_user(params.user);
+  if (!params.datasets.empty()) job->MutableRecord().datasets = std::move(params.datasets);
   if (params.sweep) *job->MutableRecord().job.mutable_sweep() = *std::move(params.sweep);
   if (params.start != nullptr) AMPD_RETURN_IF_ERROR(params.start->GiveTo(job->id()));
   return job;
@@ -171,6 +172,7 @@ void ControllerCore::JobsInserted(std::vector<std::shared_ptr<Job>> jobs, const 
     job->WriteDone(true);
     const std::string id = job->id();
     LiveJob& live = live_.emplace(id, LiveJob(std::move(*job))).first->second;
+    NoteDatasets(live);
     LookUpDependencies(AddDependencies(live));
     Touch(live);
   }
@@ -181,13 +183,6 @@ void ControllerCore::JobsInserted(std::vector<std::shared_ptr<Job>> jobs, const 
 
 void ControllerCore::AnswerInserted() {
   for (auto& [job, reply] : std::exchange(inserted_, {})) reply->Send(WithQueueInfo(std::move(job)));
-}
-
-std::string ControllerCore::FindLiveJob(const std::function<bool(const v1::Job&)>& matches) const {
-  for (const auto& [id, live] : live_) {
-    if (!IsTerminal(live.job.state()) && matches(live.job.proto())) return id;
-  }
-  return "";
 }
 
 void ControllerCore::GetJob(const std::string& id, ReplyPtr<v1::Job> reply, const Owner& owner) {

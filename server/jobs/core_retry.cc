@@ -27,14 +27,27 @@ absl::Status CannotRetry(const v1::Job& job, absl::Duration run_time) {
   return absl::OkStatus();
 }
 
+// It would go on from its checkpoint, by its old plan, with data of another kind.
+absl::Status CheckDatasets(const JobRecord& job, const std::map<std::string, std::string>& now) {
+  for (const auto& [name, content] : job.datasets) {
+    const auto found = now.find(name);
+    if (found != now.end() && found->second == content) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("dataset ", name, " is not the one that job ", job.job.id(),
+                     " was submitted with: that was deleted, and another has its name; submit a new job"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
-void ControllerCore::RetryJob(const std::string& id, std::shared_ptr<HeldWeights> start, ReplyPtr<v1::Job> reply) {
-  store_->ReadInOrder([this, id, start = std::move(start), reply = std::move(reply)](const Database& database) {
-    post_([this, start, reply, record = database.FindJob(id)]() mutable {
+void ControllerCore::RetryJob(RetryJobParams params, ReplyPtr<v1::Job> reply) {
+  auto shared = std::make_shared<const RetryJobParams>(std::move(params));
+  store_->ReadInOrder([this, shared, reply = std::move(reply)](const Database& database) {
+    post_([this, shared, reply, record = database.FindJob(shared->job_id)]() mutable {
       if (!record.ok()) return reply->Send(record.status());
       const std::string whole_id = record->job.id();
-      if (const absl::Status status = Revive(*std::move(record), start); !status.ok()) return reply->Send(status);
+      if (const absl::Status status = Revive(*std::move(record), *shared); !status.ok()) return reply->Send(status);
       LiveJob& live = *Find(whole_id);
       live.waiters.push_back([this, whole_id, reply](const absl::Status& status) {
         if (!status.ok()) return reply->Send(status);
@@ -44,15 +57,16 @@ void ControllerCore::RetryJob(const std::string& id, std::shared_ptr<HeldWeights
   });
 }
 
-absl::Status ControllerCore::Revive(JobRecord record, const std::shared_ptr<HeldWeights>& start) {
+absl::Status ControllerCore::Revive(JobRecord record, const RetryJobParams& params) {
   if (draining_->load()) return absl::UnavailableError("the daemon is shutting down");
   // An ended job that is not in memory has not changed since it was read: its next change would have made it live.
   const std::string id = record.job.id();
   LiveJob* live = Find(id);
   Job ended = live == nullptr ? Job(std::move(record)) : live->job;
   AMPD_RETURN_IF_ERROR(CannotRetry(ended.proto(), ended.RunTime()));
+  AMPD_RETURN_IF_ERROR(CheckDatasets(ended.record(), params.datasets));
   if (live == nullptr) {
-    if (start != nullptr) AMPD_RETURN_IF_ERROR(start->GiveTo(id));
+    if (params.start != nullptr) AMPD_RETURN_IF_ERROR(params.start->GiveTo(id));
     live = &live_.emplace(id, LiveJob(std::move(ended))).first->second;
   }
   Enter(*live, v1::Job::QUEUED, "retried by request");

@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "server/service/answer.h"
 #include "server/service/dataset_stream.h"
-#include "server/service/dataset_use.h"
 #include "server/service/grpc_status.h"
 #include "server/service/training_service.h"
 #include "server/service/try_again.h"
@@ -68,22 +67,15 @@ void TrainingServiceImpl::DeleteOwnDataset(const std::string& name, const Owner&
   absl::StatusOr<std::shared_ptr<DatasetStore::Deletion>> begun = options_.submit.datasets->BeginDeletion(name, owner);
   if (!begun.ok()) return reactor->Finish(ToGrpcStatus(begun.status()));
   // From here on no job can be submitted that names it; those that were are the controller's to know.
-  const auto hidden = std::make_shared<bool>(false);
-  const auto uses = [name, owner, hidden](const v1::Job& job) {
-    if (DatasetsOf(job.spec()).count(name) == 0) return false;
-    const bool seen = !owner || job.user() == *owner;
-    *hidden = *hidden || !seen;
-    return seen;
-  };
-  controller_->FindLiveJob(
-      uses, [this, reactor, name, hidden, deletion = *std::move(begun)](absl::StatusOr<std::string> job) {
+  controller_->FindDatasetUse(
+      name, owner, [this, reactor, name, deletion = *std::move(begun)](absl::StatusOr<DatasetUse> use) {
         // Given up before the answer: who has it finds the dataset as it was.
         const auto refuse = [&](const absl::Status& status) {
           deletion->GiveUp();
           reactor->Finish(ToGrpcStatus(status));
         };
-        if (!job.ok()) return refuse(job.status());
-        if (!job->empty() || *hidden) return refuse(InUse(name, *job));
+        if (!use.ok()) return refuse(use.status());
+        if (use->used) return refuse(InUse(name, use->job_id));
         const auto finish = [reactor, deletion] { reactor->Finish(ToGrpcStatus(deletion->Finish())); };
         if (!dataset_writers_.Post(finish)) refuse(TooMany());
       });

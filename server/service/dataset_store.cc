@@ -279,11 +279,22 @@ absl::Status DatasetStore::Publish(const std::string& name, const DatasetHeader&
   return absl::OkStatus();
 }
 
+v1::Dataset DatasetStore::DamagedDataset(const std::string& name, const Whole& whole) {
+  v1::Dataset dataset;
+  dataset.set_name(name);
+  dataset.set_size_bytes(whole.header.size_bytes);
+  dataset.set_committed(true);
+  dataset.set_damage(whole.damage);
+  return dataset;
+}
+
 std::vector<v1::Dataset> DatasetStore::List() const {
   std::map<std::string, v1::Dataset> by_name;
   {
     const MutexLock lock(&mutex_);
-    for (const auto& [name, whole] : whole_) by_name[name] = DatasetOf(name, whole.header, true);
+    for (const auto& [name, whole] : whole_) {
+      by_name[name] = whole.damage.empty() ? DatasetOf(name, whole.header, true) : DamagedDataset(name, whole);
+    }
     for (const auto& [name, dataset] : unfinished_) by_name[name] = dataset->Describe(false);
   }
   std::vector<v1::Dataset> list;

@@ -141,6 +141,7 @@ class DatasetStore {
     std::string damage;
   };
 
+  static v1::Dataset DamagedDataset(const std::string& name, const Whole& whole);
   explicit DatasetStore(Options options) : options_(std::move(options)) {}
   std::string PathOf(const std::string& name) const;
   std::string NewPathOf(const std::string& name) const;

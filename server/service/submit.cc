@@ -141,8 +141,10 @@ void Submitter::Retry(const std::string& job_id, Controller::Done<v1::Job> done)
     if (!start.ok()) return shared->second(start.status());
     absl::StatusOr<std::shared_ptr<DatasetStore::Hold>> datasets = HoldDatasets(job->spec(), options_.datasets);
     if (!datasets.ok()) return shared->second(Gone(job->id(), datasets.status()));
-    controller_->RetryJob(job->id(), *std::move(start),
-                          [shared, held = *datasets](absl::StatusOr<v1::Job> answer) { shared->second(answer); });
+    RetryJobParams params{.job_id = job->id(), .start = *std::move(start)};
+    if (*datasets != nullptr) params.datasets = (*datasets)->contents();
+    params.held = *std::move(datasets);
+    controller_->RetryJob(std::move(params), std::move(shared->second));
   });
   if (!posted)
     shared->second(TryAgain(absl::StrCat(options_.max_waiting, " submits wait already; try again"), kRetryDelay));
@@ -269,6 +271,7 @@ absl::StatusOr<CreateJobParams> Submitter::ParamsOf(Prepared prepared, absl::Sta
   params.spec = std::move(*prepared.request.mutable_spec());
   params.plan = std::move(*response->mutable_plan());
   params.start = std::move(prepared.start);
+  if (prepared.datasets != nullptr) params.datasets = prepared.datasets->contents();
   params.held = std::move(prepared.datasets);
   return params;
 }

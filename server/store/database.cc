@@ -26,7 +26,7 @@ namespace {
 constexpr char kRecordColumns[] =
     "j.sequence, j.job, s.spec, s.plan, j.worker_pid, j.worker_start_time, j.token_hash, j.session_key_hash, "
     "j.worker_number, j.last_reported_step, j.run_seconds, j.running_since, j.lost_attempts, j.checkpoint_seconds, "
-    "j.overtook";
+    "j.overtook, j.datasets";
 
 // Of ids that begin alike so many are named.
 constexpr size_t kNamedCandidates = 5;
@@ -93,6 +93,11 @@ absl::StatusOr<JobRecord> RecordAt(const Statement& row) {
   record.lost_attempts = static_cast<int32_t>(row.IntAt(12));
   if (!row.NullAt(13)) record.checkpoint_time = absl::Seconds(row.RealAt(13));
   record.overtook = absl::StrSplit(row.BytesAt(14), ',', absl::SkipEmpty());
+  const std::string datasets = row.BytesAt(15);
+  for (const absl::string_view one : absl::StrSplit(datasets, ',', absl::SkipEmpty())) {
+    const std::pair<std::string, std::string> dataset = absl::StrSplit(one, absl::MaxSplits('=', 1));
+    record.datasets.insert(dataset);
+  }
   return record;
 }
 
@@ -281,10 +286,12 @@ absl::Status Database::ApplyParts(const JobWrite& write) {
 absl::Status Database::InsertJob(const JobWrite& write) {
   const JobRecord& record = write.record;
   AMPD_RETURN_IF_ERROR(
-      Statement(*this, "INSERT INTO jobs VALUES(?1, ?2, 0, 0, x'', 0, 0, 0, x'', x'', 0, 0, 0, NULL, 0, NULL, '', ?3)")
+      Statement(*this,
+                "INSERT INTO jobs VALUES(?1, ?2, 0, 0, x'', 0, 0, 0, x'', x'', 0, 0, 0, NULL, 0, NULL, '', ?3, ?4)")
           .Int(record.submit_sequence)
           .Text(record.job.id())
           .Text(record.job.user())
+          .Text(absl::StrJoin(record.datasets, ",", absl::PairFormatter("=")))
           .Run());
   AMPD_RETURN_IF_ERROR(Statement(*this, "INSERT INTO job_specs VALUES(?1, ?2, ?3)")
                            .Int(record.submit_sequence)

@@ -55,6 +55,9 @@ struct JobRecord {
   std::optional<absl::Duration> checkpoint_time;
   // Ids of the waiting jobs that its present attempt started ahead of, on what is reserved for them.
   std::vector<std::string> overtook;
+  // The uploaded datasets that its spec names: by name, what they contained when it was submitted, as SHA-256 in hex.
+  // Does not change.
+  std::map<std::string, std::string> datasets;
 };
 
 // One durable change of one job; applied as a whole or not at all.

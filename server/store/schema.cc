@@ -92,6 +92,8 @@ constexpr char kVersion2[] = R"sql(
     token BLOB NOT NULL) WITHOUT ROWID;
   -- It was in a job's message alone, and empty until there were tokens.
   ALTER TABLE jobs ADD COLUMN user TEXT NOT NULL DEFAULT '';
+  -- "NAME=SHA256,...": what the uploaded datasets that it names contained.
+  ALTER TABLE jobs ADD COLUMN datasets TEXT NOT NULL DEFAULT '';
   CREATE INDEX jobs_by_user_state ON jobs(user, state, sequence);
   CREATE INDEX jobs_by_user_id ON jobs(user, id);
 )sql";

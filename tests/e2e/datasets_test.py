@@ -205,6 +205,35 @@ class DatasetsTest(OneDaemonTest):
         write(os.path.join(folder, "train", "images.idx"), idx(images[:, :4]))
         self.ctl(0, "datasets", "upload", "d", folder)
         self.assert_state(self.ampd.run(idx_job(IMAGES, LABELS)), "SUCCEEDED")
+        with self.assertRaises(grpc.RpcError) as raised:
+            self.ampd.api().RetryJob(messages.RetryJobRequest(job_id=queued.id), timeout=DEADLINE)
+        self.assertEqual(raised.exception.code(), grpc.StatusCode.FAILED_PRECONDITION)
+        self.assertIn("dataset d is not the one", raised.exception.details())
+        # The same files sent once more are the same dataset.
+        self.ctl(0, "datasets", "delete", "d")
+        write_idx_folder(folder)
+        self.ctl(0, "datasets", "upload", "d", folder)
+        self.ampd.api().RetryJob(messages.RetryJobRequest(job_id=queued.id), timeout=DEADLINE)
+        self.assert_state(self.ampd.wait(queued.id), "SUCCEEDED")
+
+    def test_a_damaged_one_is_listed_refused_and_deletable(self):
+        folder = os.path.join(self.folder, "data")
+        write_idx_folder(folder)
+        self.ctl(0, "datasets", "upload", "d", folder)
+        self.ampd.kill()
+        with open(os.path.join(self.ampd.state_dir, "datasets", "d", "MANIFEST"), "r+b") as file:
+            file.write(b"x")
+        self.ampd.start()
+        self.assertIn("damaged", self.ctl(0, "datasets", "list").stdout)
+        self.assertIn("damaged", self.ctl(1, "datasets", "list", "d").stderr)
+        with self.assertRaises(grpc.RpcError) as raised:
+            self.ampd.submit(idx_job(IMAGES, LABELS))
+        self.assertEqual(raised.exception.code(), grpc.StatusCode.INVALID_ARGUMENT)
+        self.assertIn("dataset d is damaged", raised.exception.details())
+        self.ctl(1, "datasets", "upload", "d", folder)
+        self.ctl(0, "datasets", "delete", "d")
+        self.ctl(0, "datasets", "upload", "d", folder)
+        self.assert_state(self.ampd.run(idx_job(IMAGES, LABELS)), "SUCCEEDED")
 
 
 class QuotaTest(DaemonTest):

@@ -395,7 +395,7 @@ TEST_F(ControllerCostTest, TheCostLimitStopsTheJobOverAllAttempts) {
   EXPECT_THAT(job.failure().message(), HasSubstr("limits.max_cost_usd"));
   EndWorker(worker, 1);
   Settle();
-  const auto retried = Await<v1::Job>([&](auto done) { controller_->RetryJob(id, nullptr, std::move(done)); });
+  const auto retried = Await<v1::Job>([&](auto done) { controller_->RetryJob({.job_id = id}, std::move(done)); });
   EXPECT_EQ(retried.status().code(), absl::StatusCode::kFailedPrecondition);
 }
 

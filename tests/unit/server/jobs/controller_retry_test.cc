@@ -13,7 +13,11 @@ using ::testing::HasSubstr;
 class ControllerRetryTest : public ControllerTest {
  protected:
   absl::StatusOr<v1::Job> Retry(const std::string& id, std::shared_ptr<HeldWeights> start = nullptr) {
-    return Await<v1::Job>([&](auto done) { controller_->RetryJob(id, std::move(start), std::move(done)); });
+    RetryJobParams params{.job_id = id, .start = std::move(start)};
+    return Retry(std::move(params));
+  }
+  absl::StatusOr<v1::Job> Retry(RetryJobParams params) {
+    return Await<v1::Job>([&](auto done) { controller_->RetryJob(std::move(params), std::move(done)); });
   }
   void FailForGood(size_t n, v1::Failure::Class failure_class = v1::Failure::DATA) {
     auto worker = AttachLaunched(n);
@@ -114,6 +118,54 @@ TEST_F(ControllerRetryTest, AJobWhoseLastWorkerIsStillThereWaitsForIt) {
   EndWorker(worker, 0);
   EXPECT_TRUE(HasWeights(id));
   EXPECT_EQ(AttachLaunched(1)->WaitForWelcome().start_checkpoint_dir(), Root() + "/" + id + "/step-7");
+}
+
+// Another dataset may have the name by now.
+TEST_F(ControllerRetryTest, AJobTrainsOnWhatItWasSubmittedWithOrNotAtAll) {
+  CreateJobParams params = Params();
+  params.datasets = {{"d", "one"}, {"e", "two"}};
+  const std::string id = Submit(std::move(params));
+  FailForGood(0);
+  const std::vector<std::map<std::string, std::string>> others{{{"d", "other"}, {"e", "two"}}, {{"e", "two"}}, {}};
+  for (const auto& datasets : others) {
+    const absl::Status status = Retry({.job_id = id, .datasets = datasets}).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("dataset d is not the one"));
+  }
+  RestartDaemon();
+  EXPECT_FALSE(Retry({.job_id = id, .datasets = {{"d", "one"}, {"e", "other"}}}).ok()) << "that outlives the daemon";
+  EXPECT_EQ(Get(id)->state(), v1::Job::FAILED);
+  EXPECT_TRUE(Retry({.job_id = id, .datasets = {{"d", "one"}, {"e", "two"}}}).ok());
+}
+
+TEST_F(ControllerRetryTest, ADatasetIsUsedUntilTheLastJobThatNamesItHasEnded) {
+  const auto use = [&](const std::string& dataset, const Owner& owner = std::nullopt) {
+    Sync();
+    return Await<DatasetUse>([&](auto done) { controller_->FindDatasetUse(dataset, owner, std::move(done)); }).value();
+  };
+  std::string ids[2];
+  for (const char* user : {"ann", "bob"}) {
+    CreateJobParams params = Params();
+    params.user = user;
+    params.datasets = {{"d", "one"}};
+    ids[user == std::string("bob")] = Submit(std::move(params));
+  }
+  EXPECT_FALSE(use("e").used);
+  const auto check = [&] {
+    EXPECT_EQ(use("d", "ann").job_id, ids[0]);
+    EXPECT_EQ(use("d", "bob").job_id, ids[1]);
+    EXPECT_TRUE(use("d", "eve").used);
+    EXPECT_EQ(use("d", "eve").job_id, "");
+  };
+  check();
+  RestartDaemon();
+  check();
+  ASSERT_TRUE(Cancel(ids[1]).ok());
+  EXPECT_EQ(use("d").job_id, ids[0]);
+  FailForGood(launcher_.launches() - 1);
+  EXPECT_FALSE(use("d").used);
+  ASSERT_TRUE(Retry({.job_id = ids[1], .datasets = {{"d", "one"}}}).ok());
+  EXPECT_EQ(use("d").job_id, ids[1]) << "it is to run again";
 }
 
 }  // namespace

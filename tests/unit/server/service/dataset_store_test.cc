@@ -271,6 +271,7 @@ TEST_F(DatasetStoreTest, OneWithADamagedFirstLineKeepsItsNameUntilItIsDeleted) {
   Open();
   EXPECT_THAT(Names(), ElementsAre("d"));
   EXPECT_THAT(logged_, ElementsAre(HasSubstr("/d/MANIFEST")));
+  EXPECT_THAT(store_->List()[0].damage(), HasSubstr("MANIFEST"));
   EXPECT_EQ(budget_->used(), 6 + 15) << "as the disk has it";
   for (const absl::Status& status : {store_->Get("d").status(), store_->HoldAll({"d"}).status()}) {
     EXPECT_TRUE(absl::IsDataLoss(status)) << status;
