@@ -280,6 +280,7 @@ absl::Status Daemon::Impl::OpenUploads() {
   datasets.limits.all = all;
   datasets.workers = workers_.files;
   datasets.limits.shortage = shortage;
+  datasets.bytes_per_user = config_.max_dataset_bytes_per_user();
   datasets.log = [](const std::string& text) { Log(Severity::kWarning, text); };
   AMPD_ASSIGN_OR_RETURN(datasets_, DatasetStore::Open(std::move(datasets)));
   return absl::OkStatus();

@@ -191,15 +191,16 @@ void DatasetStore::LoadWhole(const std::string& name) {
     whole.header.size_bytes = BytesBeneath(PathOf(name));
     Log(absl::StrCat(path, ": ", header.status().message(), "; the dataset is kept as damaged"));
   }
-  options_.limits.all->Count(whole.header.size_bytes);
   const MutexLock lock(&mutex_);
+  BudgetOf(whole.header.user)->Count(whole.header.size_bytes);
   whole_[name] = std::move(whole);
 }
 
 void DatasetStore::LoadUnfinished(const std::string& name) {
   absl::StatusOr<std::shared_ptr<UnfinishedDataset>> dataset =
-      CheckName(name).ok() ? UnfinishedDataset::Open(name, NewPathOf(name), options_.limits)
-                           : absl::DataLossError("no dataset has such a name");
+      CheckName(name).ok()
+          ? UnfinishedDataset::Open(name, NewPathOf(name), [this](const std::string& user) { return LimitsOf(user); })
+          : absl::DataLossError("no dataset has such a name");
   if (dataset.ok()) {
     const MutexLock lock(&mutex_);
     unfinished_[name] = *std::move(dataset);
@@ -207,6 +208,22 @@ void DatasetStore::LoadUnfinished(const std::string& name) {
   }
   Log(absl::StrCat("the unfinished dataset ", Quoted(name), " is removed: ", dataset.status().message()));
   RemoveTree(NewPathOf(name));
+}
+
+std::shared_ptr<ByteBudget> DatasetStore::BudgetOf(const std::string& user) {
+  if (user.empty() || options_.bytes_per_user == 0) return options_.limits.all;
+  std::shared_ptr<ByteBudget>& budget = budgets_[user];
+  if (budget == nullptr) {
+    budget = std::make_shared<ByteBudget>(options_.bytes_per_user, "max_dataset_bytes_per_user", options_.limits.all);
+  }
+  return budget;
+}
+
+DatasetLimits DatasetStore::LimitsOf(const std::string& user) {
+  DatasetLimits limits = options_.limits;
+  const MutexLock lock(&mutex_);
+  limits.all = BudgetOf(user);
+  return limits;
 }
 
 absl::StatusOr<std::shared_ptr<UnfinishedDataset>> DatasetStore::FindBegun(const std::string& name,
@@ -248,7 +265,7 @@ absl::StatusOr<std::shared_ptr<UnfinishedDataset>> DatasetStore::FindOrCreate(co
   // Aside, so that a folder that has its name has its journal.
   std::string folder = absl::StrCat(this->folder(), "/", kNew, "/", kMaking, "XXXXXX");
   if (mkdtemp(folder.data()) == nullptr) return FileError(kCannotKeep, errno);
-  dataset = UnfinishedDataset::Create(name, user, options_.clock->Now(), folder, NewPathOf(name), options_.limits);
+  dataset = UnfinishedDataset::Create(name, user, options_.clock->Now(), folder, NewPathOf(name), LimitsOf(user));
   if (!dataset.ok()) {
     RemoveTree(folder);
     return dataset;
@@ -394,7 +411,7 @@ absl::Status DatasetStore::MoveAside(const std::string& name, const std::string&
   }
   const MutexLock lock(&mutex_);
   if (const auto whole = whole_.find(name); whole != whole_.end()) {
-    options_.limits.all->GiveBack(whole->second.header.size_bytes);
+    BudgetOf(whole->second.header.user)->GiveBack(whole->second.header.size_bytes);
     whole_.erase(whole);
   }
   unfinished_.erase(name);

@@ -34,6 +34,8 @@ class DatasetStore {
     DatasetLimits limits;
     // Uploads that one user may have begun and not ended; users that are not told apart are bounded together alone.
     size_t unfinished_per_user = 16;
+    // Of the files of one user's datasets, whole or not, likewise; 0: no limit but that of all.
+    int64_t bytes_per_user = 0;
     const Clock* clock = &SystemClock();
     // Told, in words, what of an earlier daemon's was damaged. May be empty.
     std::function<void(const std::string&)> log;
@@ -148,6 +150,9 @@ class DatasetStore {
   absl::Status Load();
   void LoadWhole(const std::string& name);
   void LoadUnfinished(const std::string& name);
+  // What a user's bytes count in, and then in limits.all; the limits with that.
+  std::shared_ptr<ByteBudget> BudgetOf(const std::string& user) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  DatasetLimits LimitsOf(const std::string& user);
   // Null: there is none, and it may be made.
   absl::StatusOr<std::shared_ptr<UnfinishedDataset>> FindBegun(const std::string& name, const std::string& user) const;
   absl::Status CheckRoomForOneMore(const std::string& user) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -170,6 +175,7 @@ class DatasetStore {
   // How often each is held.
   std::map<std::string, int> held_ ABSL_GUARDED_BY(mutex_);
   std::set<std::string> deleting_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, std::shared_ptr<ByteBudget>> budgets_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace ampd

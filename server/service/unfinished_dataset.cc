@@ -99,13 +99,14 @@ absl::StatusOr<std::shared_ptr<UnfinishedDataset>> UnfinishedDataset::Create(con
 
 absl::StatusOr<std::shared_ptr<UnfinishedDataset>> UnfinishedDataset::Open(const std::string& name,
                                                                            const std::string& folder,
-                                                                           const DatasetLimits& limits) {
+                                                                           const LimitsOf& limits_of) {
   const std::string path = absl::StrCat(folder, "/", kJournal);
   const std::string journal = ReadAll(path);
   const size_t line_end = journal.find('\n');
   if (line_end == std::string::npos) return absl::DataLossError(absl::StrCat(path, ": is damaged or missing"));
   absl::StatusOr<DatasetHeader> header = ParseHeaderLine(absl::string_view(journal).substr(0, line_end));
   if (!header.ok()) return Annotate(header.status(), path);
+  const DatasetLimits limits = limits_of(header->user);
   std::shared_ptr<UnfinishedDataset> dataset(new UnfinishedDataset(name, folder, *std::move(header), limits));
   const MutexLock lock(&dataset->work_);
   dataset->journal_ = UniqueFd(open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
@@ -235,10 +236,9 @@ absl::Status UnfinishedDataset::CheckAnnounced(const v1::DatasetFile& file, cons
   }
   const int64_t missing = file.size_bytes() - (known == nullptr ? 0 : known->received);
   if (missing > 0) AMPD_RETURN_IF_ERROR(CheckRoom());
-  if (missing > limits_.all->limit() - limits_.all->used()) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("file ", Quoted(path), ": ", missing, " bytes are missing, and the files that were uploaded take ",
-                     limits_.all->used(), " of ", limits_.all->limit(), " (max_uploads_bytes)"));
+  if (const std::string used = limits_.all->InTheWayOf(missing); !used.empty()) {
+    return absl::ResourceExhaustedError(absl::StrCat("file ", Quoted(path), ": ", missing,
+                                                     " bytes are missing, and files that were uploaded take ", used));
   }
   if (known != nullptr) return absl::OkStatus();
   const MutexLock lock(&state_);
@@ -364,9 +364,9 @@ absl::Status UnfinishedDataset::Append(uint64_t turn, int64_t offset, absl::stri
     }
   }
   if (!limits_.all->Take(size)) {
-    return absl::ResourceExhaustedError(absl::StrCat("the files that were uploaded take ", limits_.all->used(),
-                                                     " bytes; with these they would be more than ",
-                                                     limits_.all->limit(), " (max_uploads_bytes)"));
+    return absl::ResourceExhaustedError(absl::StrCat("file ", Quoted(path), ": no room for ", size,
+                                                     " more bytes: files that were uploaded take ",
+                                                     limits_.all->InTheWayOf(size)));
   }
   if (const absl::Status written = WriteAll(fd_.get(), bytes, kCannotKeep); !written.ok()) {
     limits_.all->GiveBack(size);

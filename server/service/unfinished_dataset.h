@@ -44,10 +44,12 @@ class UnfinishedDataset {
                                                                    absl::Time now, const std::string& made,
                                                                    const std::string& folder,
                                                                    const DatasetLimits& limits);
+  // By user.
+  using LimitsOf = std::function<DatasetLimits(const std::string& user)>;
   // What an earlier daemon left in `folder`, whatever state that is in; removes files that no line of the journal
   // tells of. DATA_LOSS when there is no journal that can be read.
   static absl::StatusOr<std::shared_ptr<UnfinishedDataset>> Open(const std::string& name, const std::string& folder,
-                                                                 const DatasetLimits& limits);
+                                                                 const LimitsOf& limits_of);
   // The files stay, and no longer count.
   ~UnfinishedDataset();
 

@@ -83,9 +83,8 @@ absl::Status UploadStore::Reserve(int64_t file_bytes, int64_t more) {
   }
   AMPD_RETURN_IF_ERROR(CheckRoom());
   if (limits_.all->Take(more)) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat("the files that were uploaded take ", limits_.all->used(),
-                                                   " bytes; with this one they would be more than ",
-                                                   limits_.all->limit(), " (max_uploads_bytes)"));
+  return absl::ResourceExhaustedError(
+      absl::StrCat("no room for this file: those that were uploaded take ", limits_.all->InTheWayOf(more)));
 }
 
 absl::StatusOr<bool> UploadStore::Publish(const std::string& path, const std::string& checksum) {

@@ -67,6 +67,7 @@ class DatasetStoreTest : public testing::Test {
     budget_ = limits.all;
     limits.shortage = [this] { return shortage_; };
     DatasetStore::Options options{.folder = folder_, .limits = limits};
+    options.bytes_per_user = bytes_per_user_;
     options.log = [this](const std::string& text) { logged_.push_back(text); };
     options.sync_folder = [this](const std::string& path) { return sync_ ? sync_(path) : SyncFolder(path); };
     store_ = DatasetStore::Open(std::move(options)).value();
@@ -110,6 +111,7 @@ class DatasetStoreTest : public testing::Test {
 
   const std::string folder_;
   int64_t all_bytes_ = 1 << 20;
+  int64_t bytes_per_user_ = 0;
   std::shared_ptr<ByteBudget> budget_;
   std::vector<std::string> logged_;
   std::string shortage_;
@@ -368,6 +370,33 @@ TEST_F(DatasetStoreTest, AUserBeginsOnlySoManyUploads) {
   ASSERT_TRUE(Delete("d3").ok());
   EXPECT_TRUE(store_->Begin("d3", "ann").ok());
   for (int i = 0; i < 20; ++i) EXPECT_TRUE(store_->Begin(absl::StrCat("e", i), "").ok()) << "where none is told apart";
+}
+
+TEST_F(DatasetStoreTest, AUserTakesOnlySoManyBytes) {
+  all_bytes_ = 10;
+  bytes_per_user_ = 6;
+  Open();
+  auto whole = *store_->Begin("whole", "ann");
+  ASSERT_TRUE(Send(*whole, "a", "abc").ok());
+  ASSERT_TRUE(whole->Commit().ok());
+  ASSERT_TRUE(Send(**store_->Begin("begun", "ann"), "a", "xy").ok());
+  for (int run = 0; run < 2; ++run, Open()) {
+    EXPECT_EQ(budget_->used(), 5);
+    const absl::Status announced = (*store_->Begin("begun", "ann"))->BeginFile(FileOf("b", "de"), 0);
+    EXPECT_TRUE(absl::IsResourceExhausted(announced)) << announced;
+    EXPECT_THAT(std::string(announced.message()), HasSubstr("5 of 6 bytes (max_dataset_bytes_per_user)"));
+  }
+  ASSERT_TRUE(Send(**store_->Begin("bobs", "bob"), "a", "1234").ok()) << "there is room for others";
+  const absl::Status all = Send(**store_->Begin("bobs", "bob"), "b", "56");
+  EXPECT_THAT(std::string(all.message()), HasSubstr("9 of 10 bytes (max_uploads_bytes)"));
+  // Two announced before, of which the second is too much, take nothing of what all have.
+  ASSERT_TRUE(Send(**store_->Begin("begun", "ann"), "b", "z").ok());
+  EXPECT_EQ(budget_->used(), 10);
+  ASSERT_TRUE(Delete("whole").ok());
+  ASSERT_TRUE(Delete("bobs").ok());
+  EXPECT_EQ(budget_->used(), 3);
+  EXPECT_TRUE(Send(**store_->Begin("begun", "ann"), "c", "123").ok());
+  EXPECT_TRUE(absl::IsResourceExhausted(Send(**store_->Begin("begun", "ann"), "d", "4")));
 }
 
 // Nobody who comes next, nor a deletion, waits until gigabytes are checked.
