@@ -364,7 +364,7 @@ absl::Status UnfinishedDataset::Append(uint64_t turn, int64_t offset, absl::stri
     }
   }
   if (!limits_.all->Take(size)) {
-    return absl::ResourceExhaustedError(absl::StrCat("file ", Quoted(path), ": no room for ", size,
+    return absl::ResourceExhaustedError(absl::StrCat("file ", Quoted(path_), ": no room for ", size,
                                                      " more bytes: files that were uploaded take ",
                                                      limits_.all->InTheWayOf(size)));
   }
