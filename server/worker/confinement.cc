@@ -42,7 +42,8 @@ absl::Status UnlessLacking(const absl::Status& status) {
   return absl::IsUnimplemented(status) ? absl::OkStatus() : status;
 }
 
-// All but those of `kept`, a sum of 1 << CAP_x, that it has.
+// All but those of `kept`, a sum of 1 << CAP_x, that it has. Nothing is called where it has no others: a service whose
+// capabilities were taken away may be kept from capset() as well.
 absl::Status DropCapabilities(uint32_t kept) {
   // Those that a process without a user's id 0 keeps over the change of its user.
   prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
@@ -50,6 +51,9 @@ absl::Status DropCapabilities(uint32_t kept) {
   __user_cap_data_struct now[2] = {};
   if (syscall(SYS_capget, &header, now) != 0) return Failed("cannot read its capabilities");
   const uint32_t left = now[0].permitted & kept;
+  const bool has_others = now[0].permitted != left || now[1].permitted != 0 || (now[0].effective & ~left) != 0 ||
+                          now[0].inheritable != 0 || now[1].inheritable != 0;
+  if (!has_others) return absl::OkStatus();
   const __user_cap_data_struct less[2] = {{left, left, 0}, {}};
   return syscall(SYS_capset, &header, less) == 0 ? absl::OkStatus() : Failed("cannot give up capabilities");
 }
