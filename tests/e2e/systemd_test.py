@@ -36,7 +36,9 @@ def example_config():
 
 
 def calls_of(group):
-    """The system calls of a group such as "@system-service"."""
+    """The system calls of a group such as "@system-service"; a call that is named is itself."""
+    if not group.startswith("@"):
+        return {group}
     listing = subprocess.run(["systemd-analyze", "syscall-filter", group], capture_output=True, text=True, check=True).stdout
     words = [line.strip() for line in listing.splitlines()[1:] if line.strip() and not line.strip().startswith("#")]
     return set().union(*(calls_of(word) if word.startswith("@") else {word} for word in words))
