@@ -20,7 +20,7 @@ class TopTest(OneDaemonTest):
         super().setUp()
         self.socket = os.path.join(self.folder, "tmux")
         self.addCleanup(self.tmux, "kill-server", check=False)
-        self.environment = {**self.ampd.ctl_environment(), "LC_ALL": "C.UTF-8", "TERM": "xterm-256color", "PS1": "$ "}
+        self.environment = {**self.ampd.ctl_environment(), "LC_ALL": "C.UTF-8", "TERM": "xterm-256color"}
 
     def tmux(self, *arguments, check=True):
         return subprocess.run(["tmux", "-u", "-f", "/dev/null", "-S", self.socket, *arguments], check=check, text=True,
@@ -28,10 +28,11 @@ class TopTest(OneDaemonTest):
 
     def shell(self, columns=80, rows=24):
         """A shell in a terminal of its own."""
-        self.tmux("new-session", "-d", "-x", str(columns), "-y", str(rows), "-s", "main", "bash --norc --noprofile")
+        start = self.job_file("PS1='ready> '\n", "bashrc")
+        self.tmux("new-session", "-d", "-x", str(columns), "-y", str(rows), "-s", "main", f"bash --rcfile {shlex.quote(start)}")
         self.tmux("set-option", "-g", "status", "off")
         self.tmux("resize-window", "-t", "main", "-x", str(columns), "-y", str(rows))
-        self.await_screen(r"\$ ")
+        self.await_screen("^ready>")
         self.before = self.settings("first")
 
     def settings(self, mark):
