@@ -262,7 +262,10 @@ class QuotaTest(DaemonTest):
             ampd.api().UploadModel(iter([messages.UploadModelRequest(sha256="0" * 64, data=b"abc")]), timeout=DEADLINE)
         self.assertEqual(raised.exception.code(), grpc.StatusCode.RESOURCE_EXHAUSTED)
         self.assertIn("min_free_bytes", raised.exception.details())
-        self.assert_healthy(ampd)
+        # Of that which was refused nothing is kept.
+        self.assertEqual(os.listdir(os.path.join(ampd.state_dir, "uploads")), [])
+        listed = ampd.api().ListDatasets(messages.ListDatasetsRequest(), timeout=DEADLINE).datasets
+        self.assertEqual([dataset.size_bytes for dataset in listed], [0])
 
 
 if __name__ == "__main__":
