@@ -175,7 +175,7 @@ class ThreadSafetyTest(unittest.TestCase):
         mutexes = [(name, mutex, lines) for name in sources() if name != MUTEX for mutex, lines in classes_with_a_mutex(name)]
         self.assertGreater(len(mutexes), 30)
         found = [f"{name}: {mutex}" for name, mutex, lines in mutexes
-                 if not re.search(rf"GUARDED_BY\({mutex}\)", "\n".join(lines))]
+                 if not re.search(rf"(GUARDED_BY|LOCKS_REQUIRED)\({mutex}\)", "\n".join(lines))]
         self.assertEqual(found, [])
 
     def test_members_without_a_lock_say_why(self):

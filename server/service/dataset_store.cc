@@ -281,13 +281,16 @@ absl::StatusOr<std::unique_ptr<DatasetStore::Upload>> DatasetStore::Begin(const 
   return std::unique_ptr<Upload>(new Upload(this, name, std::move(dataset)));
 }
 
+absl::Status DatasetStore::MoveFolder(const std::string& from, const std::string& to, const std::string& what) {
+  if (renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return absl::OkStatus();
+  return FileError(what, errno);
+}
+
 absl::Status DatasetStore::Publish(const std::string& name, const DatasetHeader& header, absl::Status* synced) {
   AMPD_RETURN_IF_ERROR(options_.workers.LetRead(NewPathOf(name)));
   const MutexLock folders(&folders_);
   const std::string path = PathOf(name);
-  if (renameat2(AT_FDCWD, NewPathOf(name).c_str(), AT_FDCWD, path.c_str(), RENAME_NOREPLACE) != 0) {
-    return FileError(kCannotKeep, errno);
-  }
+  AMPD_RETURN_IF_ERROR(MoveFolder(NewPathOf(name), path, kCannotKeep));
   unlink(absl::StrCat(path, "/", kJournal).c_str());
   *synced = options_.sync_folder(folder());
   const MutexLock lock(&mutex_);
@@ -407,7 +410,7 @@ absl::Status DatasetStore::MoveAside(const std::string& name, const std::string&
     if (unfinished_.count(name) > 0) moves.emplace_back(NewPathOf(name), aside + "/unfinished");
   }
   for (const auto& [from, to] : moves) {
-    if (rename(from.c_str(), to.c_str()) != 0) return FileError(absl::StrCat("dataset ", name), errno);
+    AMPD_RETURN_IF_ERROR(MoveFolder(from, to, absl::StrCat("dataset ", name)));
   }
   const MutexLock lock(&mutex_);
   if (const auto whole = whole_.find(name); whole != whole_.end()) {

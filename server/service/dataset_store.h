@@ -159,6 +159,9 @@ class DatasetStore {
   absl::StatusOr<std::shared_ptr<UnfinishedDataset>> FindOrCreate(const std::string& name, const std::string& user);
   // Empty: of no user.
   std::string UserOf(const std::string& name) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Renames a dataset's folder; nothing is replaced.
+  absl::Status MoveFolder(const std::string& from, const std::string& to, const std::string& what)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(folders_);
   // Gives the folder of an unfinished one its name. `synced`: whether that is on disk.
   absl::Status Publish(const std::string& name, const DatasetHeader& header, absl::Status* synced);
   // Takes the dataset's folder, and what is known of it, out of the way, to `aside`.

@@ -5,10 +5,10 @@ import signal
 import subprocess
 
 import ampd_process
-from ampd_process import DaemonTest, eventually, failure_class, glyphs_job, losses_by_step, states
+from ampd_process import DaemonTest, eventually, failure_class, glyphs_job, losses_by_step, state_name, states
 
 # More than a daemon's three stops and starts take.
-STEPS = 2500
+STEPS = 4000
 
 
 def job(name):
@@ -36,6 +36,7 @@ class DetachTest(DaemonTest):
             self.assertEqual(ampd.terminate(), 0, ampd.log())
             self.assertEqual(ampd.worker_pids(), workers, "the worker trains on")
             ampd.start()
+            eventually(lambda: state_name(ampd.get(job_id).state) == "RUNNING", "the worker is back")
         self.assert_state(ampd.wait(job_id), "SUCCEEDED")
         self.assert_state(ampd.wait(waiting), "SUCCEEDED")
         events = ampd.events(job_id)

@@ -319,7 +319,7 @@ class OtherUserTest(SandboxTest):
 
     def test_it_outlives_its_daemon_and_goes_on_from_its_checkpoint(self):
         daemon = self.other_user(on_stop="DETACH")
-        job_id = daemon.submit(glyphs_job("outlives", steps=1000, every_steps=50)).id
+        job_id = daemon.submit(glyphs_job("outlives", steps=6000, every_steps=50)).id
         daemon.wait_for_step(job_id, 60)
         pids = daemon.worker_pids()
         self.assertEqual(daemon.terminate(), 0)
