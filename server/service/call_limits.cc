@@ -4,7 +4,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "google/protobuf/message.h"
+#include "server/auth/peer.h"
 #include "server/service/try_again.h"
 
 namespace ampd {
@@ -17,9 +17,16 @@ using grpc::experimental::ServerInterceptorFactoryInterface;
 using grpc::experimental::ServerRpcInfo;
 
 constexpr char kService[] = "/ampd.v1.";
+constexpr char kCheck[] = "/grpc.health.v1.Health/Check";
+constexpr char kHealthWatch[] = "/grpc.health.v1.Health/Watch";
 constexpr int64_t kOthersLimit = 1000;
+// On a connection, which costs more than they do.
+constexpr int64_t kMaxChecks = 16;
 // Refused calls whose answers nobody has read.
 constexpr int64_t kMaxLeaving = 500;
+// What a client may take for each that it leaves free.
+constexpr int64_t kClientShare = 3;
+constexpr char kShares[] = ", at most half of it on one connection, and three quarters for one user or address)";
 
 // About the time in which slots of the class become free.
 absl::Duration RetryDelay(CallClass call_class) {
@@ -31,27 +38,52 @@ absl::Duration RetryDelay(CallClass call_class) {
     case CallClass::kTransfers:
       return absl::Seconds(2);
     case CallClass::kWatchers:
+    case CallClass::kChecks:
+    case CallClass::kHealthWatchers:
     case CallClass::kOthers:
       break;
   }
   return absl::Seconds(5);
 }
 
-// An answer that is serialised lives on until the call is over, ten times as large: this frees what it holds. All
-// messages of our services are generated ones.
-void Empty(void* message) {
-  auto* parsed = static_cast<google::protobuf::Message*>(message);
-  const std::unique_ptr<google::protobuf::Message> other(parsed->New());
-  parsed->GetReflection()->Swap(parsed, other.get());
+size_t Index(CallClass call_class) { return static_cast<size_t>(call_class); }
+
+// Of gRPC's own services.
+CallClass ClassOf(absl::string_view method) {
+  if (method == kCheck) return CallClass::kChecks;
+  return method == kHealthWatch ? CallClass::kHealthWatchers : CallClass::kOthers;
 }
 
-size_t Index(CallClass call_class) { return static_cast<size_t>(call_class); }
+bool IsOfThisMachine(absl::string_view address) {
+  return address == "unix:" || address == "ipv6:::1" || absl::StartsWith(address, "ipv4:127.");
+}
+
+// Whether a connection that takes `own`, of a client that takes `client`, leaves enough: `free`.
+bool IsFair(int64_t own, int64_t client, int64_t free) { return own <= free && client <= kClientShare * free; }
+
+template <typename Shares>
+typename Shares::mapped_type TakenBy(const Shares& shares, const std::string& who) {
+  const auto found = shares.find(who);
+  return found == shares.end() ? typename Shares::mapped_type() : found->second;
+}
 
 }  // namespace
 
+std::string ClientOf(absl::string_view user, absl::string_view peer) {
+  if (!user.empty()) return absl::StrCat("user ", user);
+  std::string address = PeerAddress(peer);
+  return IsOfThisMachine(address) ? "" : address;
+}
+
+// All messages of our services are generated ones.
+void Empty(google::protobuf::Message* message) {
+  const std::unique_ptr<google::protobuf::Message> other(message->New());
+  message->GetReflection()->Swap(message, other.get());
+}
+
 absl::string_view NameOf(CallClass call_class) {
-  static constexpr std::array<const char*, kCallClasses> kNames = {"reads",    "writes",    "planning",
-                                                                   "watchers", "transfers", "others"};
+  static constexpr std::array<const char*, kCallClasses> kNames = {"reads",     "writes", "planning",        "watchers",
+                                                                   "transfers", "checks", "health_watchers", "others"};
   return kNames[Index(call_class)];
 }
 
@@ -59,7 +91,10 @@ absl::string_view NameOf(CallClass call_class) {
 class CallLimits::Call final : public Interceptor {
  public:
   Call(CallLimits* limits, ServerRpcInfo* info)
-      : limits_(limits), context_(info->server_context()), is_ours_(absl::StartsWith(info->method(), kService)) {
+      : limits_(limits),
+        context_(info->server_context()),
+        is_ours_(absl::StartsWith(info->method(), kService)),
+        class_(ClassOf(info->method())) {
     const MutexLock lock(&limits_->mutex_);
     limits_->calls_[context_] = this;
   }
@@ -68,7 +103,7 @@ class CallLimits::Call final : public Interceptor {
   void Intercept(InterceptorBatchMethods* methods) override {
     // gRPC's own services refuse nothing.
     if (!is_ours_ && methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_INITIAL_METADATA) &&
-        !limits_->Admit(context_, CallClass::kOthers, 0).ok()) {
+        !limits_->AdmitOf(PeerAddress(context_->peer()), context_, class_, 0).ok()) {
       context_->TryCancel();
     }
     if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_MESSAGE)) Answers(methods);
@@ -84,7 +119,8 @@ class CallLimits::Call final : public Interceptor {
     const bool is_unary = methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_STATUS);
     const void* parsed = is_ours_ && is_unary ? methods->GetSendMessage() : nullptr;
     const auto bytes = static_cast<int64_t>(methods->GetSerializedSendMessage()->Length());
-    if (parsed != nullptr) Empty(const_cast<void*>(parsed));
+    // It would live on until the call is over, ten times as large as what is sent.
+    if (parsed != nullptr) Empty(static_cast<google::protobuf::Message*>(const_cast<void*>(parsed)));
     if (!limits_->BeginAnswer(this, bytes)) context_->TryCancel();
   }
 
@@ -94,10 +130,12 @@ class CallLimits::Call final : public Interceptor {
   // Guarded by the limits' mutex.
   bool is_admitted_ = false;
   bool is_refused_ = false;
-  CallClass class_ = CallClass::kOthers;
+  CallClass class_;
   int64_t request_bytes_ = 0;
   int64_t answer_bytes_ = 0;
-  std::string peer_;
+  // As gRPC writes the peer; and ClientOf().
+  std::string connection_;
+  std::string client_;
 };
 
 class CallLimits::Interceptors final : public ServerInterceptorFactoryInterface {
@@ -110,7 +148,8 @@ class CallLimits::Interceptors final : public ServerInterceptorFactoryInterface 
 };
 
 CallLimits::CallLimits(const v1::ServerConfig::CallLimits& limits, Listener refused)
-    : limits_{limits.reads(), limits.writes(), limits.planning(), limits.watchers(), limits.transfers(), kOthersLimit},
+    : limits_{limits.reads(),     limits.writes(), limits.planning(), limits.watchers(),
+              limits.transfers(), INT64_MAX,       kOthersLimit,      kOthersLimit},
       request_bytes_limit_(limits.request_bytes()),
       answer_bytes_limit_(limits.answer_bytes()),
       refused_(std::move(refused)) {}
@@ -119,70 +158,108 @@ std::unique_ptr<ServerInterceptorFactoryInterface> CallLimits::MakeInterceptors(
   return std::make_unique<Interceptors>(this);
 }
 
-CallLimits::Taken CallLimits::TakenBy(const std::string& peer) const {
-  const auto connection = connections_.find(peer);
-  return connection == connections_.end() ? Taken() : connection->second;
-}
-
-std::string CallLimits::Shortage(const std::string& peer, CallClass call_class, int64_t request_bytes) const {
+std::string CallLimits::Shortage(const Call& call, CallClass call_class, int64_t request_bytes) const {
   const size_t index = Index(call_class);
-  const Taken own = TakenBy(peer);
-  if (limits_[index] - all_.calls[index] <= own.calls[index]) {
+  const Taken own = TakenBy(connections_, call.connection_), client = TakenBy(clients_, call.client_);
+  if (call_class == CallClass::kChecks) return own.calls[index] < kMaxChecks ? "" : "too many health checks";
+  // With this call.
+  const int64_t free = limits_[index] - all_.calls[index] - 1;
+  if (!IsFair(own.calls[index], client.calls[index], free)) {
     return absl::StrCat("too many calls of this kind are under way (call_limits.", NameOf(call_class), ": ",
-                        limits_[index], ", at most half of them on one connection)");
+                        limits_[index], kShares);
   }
-  if (request_bytes_limit_ - all_.request_bytes - request_bytes < own.request_bytes + request_bytes) {
+  const int64_t free_bytes = request_bytes_limit_ - all_.request_bytes - request_bytes;
+  if (!IsFair(own.request_bytes + request_bytes, client.request_bytes + request_bytes, free_bytes)) {
     return absl::StrCat("requests under way take too much memory, and this one ", request_bytes,
-                        " bytes (call_limits.request_bytes: ", request_bytes_limit_,
-                        ", at most half of them on one connection)");
+                        " bytes (call_limits.request_bytes: ", request_bytes_limit_, kShares);
   }
   return "";
 }
 
-void CallLimits::Count(Call* call, const std::string& peer, CallClass call_class, int64_t request_bytes) {
+void CallLimits::Change(const Call& call, absl::FunctionRef<void(Taken&)> change) {
+  const auto change_of = [&](Shares& shares, const std::string& who) {
+    const auto taken = shares.try_emplace(who).first;
+    change(taken->second);
+    if (taken->second.total == 0) shares.erase(taken);
+  };
+  change(all_);
+  change_of(connections_, call.connection_);
+  if (!call.client_.empty()) change_of(clients_, call.client_);
+}
+
+void CallLimits::Count(Call* call, CallClass call_class, int64_t request_bytes) {
   call->is_admitted_ = true;
   call->class_ = call_class;
   call->request_bytes_ = request_bytes;
-  call->peer_ = peer;
-  for (Taken* taken : {&connections_[peer], &all_}) {
-    ++taken->total;
-    ++taken->calls[Index(call_class)];
-    taken->request_bytes += request_bytes;
-  }
+  Change(*call, [&](Taken& taken) {
+    ++taken.total;
+    ++taken.calls[Index(call_class)];
+    taken.request_bytes += request_bytes;
+  });
 }
 
-absl::Status CallLimits::Admit(grpc::ServerContextBase* context, CallClass call_class, int64_t request_bytes) {
-  const std::string peer = context->peer();
+bool CallLimits::Leave(Call* call) {
+  call->is_refused_ = true;
+  const bool may_stay = IsFair(TakenBy(connections_, call->connection_).leaving,
+                               TakenBy(clients_, call->client_).leaving, kMaxLeaving - all_.leaving - 1);
+  Change(*call, [](Taken& taken) {
+    ++taken.total;
+    ++taken.leaving;
+  });
+  return may_stay;
+}
+
+absl::Status CallLimits::Admit(grpc::ServerContextBase* context, CallClass call_class, int64_t request_bytes,
+                               absl::string_view user) {
+  return AdmitOf(ClientOf(user, context->peer()), context, call_class, request_bytes);
+}
+
+absl::Status CallLimits::AdmitOf(const std::string& client, grpc::ServerContextBase* context, CallClass call_class,
+                                 int64_t request_bytes) {
   const bool never = request_bytes > request_bytes_limit_ / 2;
   std::string shortage;
-  bool abandon = false;
+  bool may_stay = true;
   {
     const MutexLock lock(&mutex_);
     const auto call = calls_.find(context);
     if (call == calls_.end()) return absl::InternalError("call limits without their interceptors");
-    shortage = Shortage(peer, call_class, request_bytes);
+    call->second->connection_ = context->peer();
+    call->second->client_ = client;
+    shortage = Shortage(*call->second, call_class, request_bytes);
     if (shortage.empty()) {
-      Count(call->second, peer, call_class, request_bytes);
+      Count(call->second, call_class, request_bytes);
       return absl::OkStatus();
     }
-    call->second->is_refused_ = true;
-    abandon = ++leaving_ > kMaxLeaving;
+    may_stay = Leave(call->second);
   }
   if (refused_) refused_(call_class);
-  if (abandon) context->TryCancel();
+  if (!may_stay) context->TryCancel();
   if (never) return absl::ResourceExhaustedError(shortage);
   return TryAgain(absl::StrCat(shortage, "; try again"), RetryDelay(call_class));
+}
+
+void CallLimits::Refuse(grpc::ServerContextBase* context) {
+  const std::string peer = context->peer(), client = ClientOf("", peer);
+  {
+    const MutexLock lock(&mutex_);
+    const auto call = calls_.find(context);
+    if (call == calls_.end()) return;
+    call->second->connection_ = peer;
+    call->second->client_ = client;
+    if (Leave(call->second)) return;
+  }
+  context->TryCancel();
 }
 
 bool CallLimits::BeginAnswer(Call* call, int64_t bytes) {
   {
     const MutexLock lock(&mutex_);
     if (!call->is_admitted_) return true;
-    Taken& own = connections_[call->peer_];
-    if (answer_bytes_limit_ - all_.answer_bytes - bytes >= own.answer_bytes + bytes) {
+    if (IsFair(TakenBy(connections_, call->connection_).answer_bytes + bytes,
+               TakenBy(clients_, call->client_).answer_bytes + bytes,
+               answer_bytes_limit_ - all_.answer_bytes - bytes)) {
       call->answer_bytes_ += bytes;
-      own.answer_bytes += bytes;
-      all_.answer_bytes += bytes;
+      Change(*call, [bytes](Taken& taken) { taken.answer_bytes += bytes; });
       return true;
     }
   }
@@ -192,10 +269,8 @@ bool CallLimits::BeginAnswer(Call* call, int64_t bytes) {
 
 void CallLimits::EndAnswer(Call* call) {
   const MutexLock lock(&mutex_);
-  if (!call->is_admitted_) return;
-  connections_[call->peer_].answer_bytes -= call->answer_bytes_;
-  all_.answer_bytes -= call->answer_bytes_;
-  call->answer_bytes_ = 0;
+  const int64_t bytes = std::exchange(call->answer_bytes_, 0);
+  if (call->is_admitted_) Change(*call, [bytes](Taken& taken) { taken.answer_bytes -= bytes; });
 }
 
 void CallLimits::End(Call* call) {
@@ -204,15 +279,14 @@ void CallLimits::End(Call* call) {
   // A call that came since may have its context where this one's was.
   const auto it = calls_.find(call->context_);
   if (it != calls_.end() && it->second == call) calls_.erase(it);
-  if (call->is_refused_) --leaving_;
-  if (!call->is_admitted_) return;
-  const auto connection = connections_.find(call->peer_);
-  for (Taken* taken : {&connection->second, &all_}) {
-    --taken->total;
-    --taken->calls[Index(call->class_)];
-    taken->request_bytes -= call->request_bytes_;
-  }
-  if (connection->second.total == 0) connections_.erase(connection);
+  if (!call->is_admitted_ && !call->is_refused_) return;
+  Change(*call, [call](Taken& taken) {
+    --taken.total;
+    if (call->is_refused_) --taken.leaving;
+    if (!call->is_admitted_) return;
+    --taken.calls[Index(call->class_)];
+    taken.request_bytes -= call->request_bytes_;
+  });
 }
 
 int64_t CallLimits::UnderWay(CallClass call_class) const {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "server/service/answer.h"
+#include "server/service/call_gate.h"
 #include "server/service/grpc_status.h"
 
 namespace ampd {
@@ -23,36 +24,36 @@ int64_t MemoryOf(const v1::ListJobsRequest& request) {
   return MemoryOf(static_cast<const google::protobuf::Message&>(request)) + jobs * kListedJobBytes;
 }
 
-// A call of the service, if there is room for it.
+// A call of the service, if its caller may make it and there is room for it.
 #define AMPD_LIMITED_UNARY(limit, method, Request, Response)                                         \
   grpc::ServerUnaryReactor* method(grpc::CallbackServerContext* context, const v1::Request* request, \
                                    v1::Response* response) override {                                \
-    const absl::Status room = limits_->Admit(context, CallClass::limit, MemoryOf(*request));         \
-    if (room.ok()) return TrainingServiceImpl::method(context, request, response);                   \
+    const absl::Status entered = Enter(context, #method, CallClass::limit, request);                 \
+    if (entered.ok()) return TrainingServiceImpl::method(context, request, response);                \
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();                                   \
-    reactor->Finish(ToGrpcStatus(room));                                                             \
+    reactor->Finish(ToGrpcStatus(entered));                                                          \
     return reactor;                                                                                  \
   }
 #define AMPD_LIMITED_STREAM(limit, method, Request, Response)                                                      \
   grpc::ServerWriteReactor<v1::Response>* method(grpc::CallbackServerContext* context, const v1::Request* request) \
       override {                                                                                                   \
-    const absl::Status room = limits_->Admit(context, CallClass::limit, MemoryOf(*request));                       \
-    if (room.ok()) return TrainingServiceImpl::method(context, request);                                           \
-    return Refused<grpc::ServerWriteReactor<v1::Response>>::With(room);                                            \
+    const absl::Status entered = Enter(context, #method, CallClass::limit, request);                               \
+    if (entered.ok()) return TrainingServiceImpl::method(context, request);                                        \
+    return Refused<grpc::ServerWriteReactor<v1::Response>>::With(entered);                                         \
   }
 #define AMPD_LIMITED_UPLOAD(limit, method, Request, Response)                                                \
   grpc::ServerReadReactor<v1::Request>* method(grpc::CallbackServerContext* context, v1::Response* response) \
       override {                                                                                             \
-    const absl::Status room = limits_->Admit(context, CallClass::limit, 0);                                  \
-    if (room.ok()) return TrainingServiceImpl::method(context, response);                                    \
-    return Refused<grpc::ServerReadReactor<v1::Request>>::With(room);                                        \
+    const absl::Status entered = Enter(context, #method, CallClass::limit, 0);                               \
+    if (entered.ok()) return TrainingServiceImpl::method(context, response);                                 \
+    return Refused<grpc::ServerReadReactor<v1::Request>>::With(entered);                                     \
   }
 
 class LimitedTrainingService final : public TrainingServiceImpl {
  public:
-  LimitedTrainingService(CallLimits* limits, Options options, Submitter::Planner planner, Controller* controller,
+  LimitedTrainingService(CallLimits* limits, const Options& options, Submitter::Planner planner, Controller* controller,
                          EventLog* log)
-      : TrainingServiceImpl(std::move(options), std::move(planner), controller, log), limits_(limits) {}
+      : TrainingServiceImpl(options, std::move(planner), controller, log), gate_(options.gate), limits_(limits) {}
 
   AMPD_LIMITED_UNARY(kReads, GetJob, GetJobRequest, Job)
   AMPD_LIMITED_UNARY(kReads, ListJobs, ListJobsRequest, ListJobsResponse)
@@ -87,6 +88,23 @@ class LimitedTrainingService final : public TrainingServiceImpl {
   AMPD_LIMITED_UPLOAD(kTransfers, UploadDataset, UploadDatasetRequest, Dataset)
 
  private:
+  absl::Status Enter(grpc::CallbackServerContext* context, absl::string_view method, CallClass call_class,
+                     int64_t request_bytes) {
+    const absl::StatusOr<Caller> caller = gate_ == nullptr ? Anybody() : gate_->Admit(*context, method);
+    if (caller.ok()) return limits_->Admit(context, call_class, request_bytes, caller->user);
+    limits_->Refuse(context);
+    return caller.status();
+  }
+  template <typename Request>
+  absl::Status Enter(grpc::CallbackServerContext* context, absl::string_view method, CallClass call_class,
+                     const Request* request) {
+    const absl::Status entered = Enter(context, method, call_class, MemoryOf(*request));
+    // It lives until the refusal has left, and counts nowhere.
+    if (!entered.ok()) Empty(const_cast<Request*>(request));
+    return entered;
+  }
+
+  const CallGate* const gate_;
   CallLimits* const limits_;
 };
 
@@ -100,7 +118,7 @@ std::unique_ptr<TrainingServiceImpl> MakeLimitedTrainingService(CallLimits* limi
                                                                 TrainingServiceImpl::Options options,
                                                                 Submitter::Planner planner, Controller* controller,
                                                                 EventLog* log) {
-  return std::make_unique<LimitedTrainingService>(limits, std::move(options), std::move(planner), controller, log);
+  return std::make_unique<LimitedTrainingService>(limits, options, std::move(planner), controller, log);
 }
 
 }  // namespace ampd

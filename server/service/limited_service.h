@@ -9,8 +9,9 @@
 
 namespace ampd {
 
-// As TrainingServiceImpl, but a call for which `limits` has no room is refused before anything is done for it. `limits`
-// outlives the server, which has its interceptors.
+// As TrainingServiceImpl, but a call for which `limits` has no room is refused before anything is done for it. Callers
+// whom the gate (options.gate) does not admit take none of that room. `limits` outlives the server, which has its
+// interceptors.
 std::unique_ptr<TrainingServiceImpl> MakeLimitedTrainingService(CallLimits* limits,
                                                                 TrainingServiceImpl::Options options,
                                                                 Submitter::Planner planner, Controller* controller,

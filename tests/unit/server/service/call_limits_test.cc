@@ -5,8 +5,11 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <functional>
+#include <future>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -19,6 +22,7 @@
 #include "google/rpc/status.pb.h"
 #include "server/service/grpc_status.h"
 #include "server/service/limited_service.h"
+#include "tests/unit/server/store/store_test_util.h"
 
 namespace ampd {
 namespace {
@@ -72,24 +76,31 @@ class SlowService final : public v1::TrainingService::CallbackService {
                                    v1::Job*) override {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
     const absl::Status room =
-        limits_->Admit(context, CallClass::kReads, static_cast<int64_t>(request->job_id().size()));
+        limits_->Admit(context, CallClass::kReads, static_cast<int64_t>(request->job_id().size()), UserOf(*context));
     if (!room.ok()) {
       reactor->Finish(ToGrpcStatus(room));
       return reactor;
     }
-    const std::lock_guard lock(mutex_);
-    held_.push_back(reactor);
+    Hold(reactor);
+    return reactor;
+  }
+  // Of a caller who may not, and whose refusal does not get through.
+  grpc::ServerUnaryReactor* GetSweep(grpc::CallbackServerContext* context, const v1::GetSweepRequest*,
+                                     v1::JobSweep*) override {
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    limits_->Refuse(context);
+    Hold(reactor);
     return reactor;
   }
   grpc::ServerUnaryReactor* CancelJob(grpc::CallbackServerContext* context, const v1::CancelJobRequest*,
                                       v1::Job*) override {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    reactor->Finish(ToGrpcStatus(limits_->Admit(context, CallClass::kWrites, 0)));
+    reactor->Finish(ToGrpcStatus(limits_->Admit(context, CallClass::kWrites, 0, "")));
     return reactor;
   }
   grpc::ServerWriteReactor<v1::JobEvent>* WatchJob(grpc::CallbackServerContext* context,
                                                    const v1::WatchJobRequest*) override {
-    EXPECT_TRUE(limits_->Admit(context, CallClass::kWatchers, 0).ok());
+    EXPECT_TRUE(limits_->Admit(context, CallClass::kWatchers, 0, "").ok());
     return new OneEvent();
   }
 
@@ -97,8 +108,21 @@ class SlowService final : public v1::TrainingService::CallbackService {
     const std::lock_guard lock(mutex_);
     for (grpc::ServerUnaryReactor* reactor : std::exchange(held_, {})) reactor->Finish(grpc::Status::OK);
   }
+  size_t Held() {
+    const std::lock_guard lock(mutex_);
+    return held_.size();
+  }
 
  private:
+  static std::string UserOf(const grpc::CallbackServerContext& context) {
+    const auto user = context.client_metadata().find("user");
+    return user == context.client_metadata().end() ? "" : std::string(user->second.data(), user->second.size());
+  }
+  void Hold(grpc::ServerUnaryReactor* reactor) {
+    const std::lock_guard lock(mutex_);
+    held_.push_back(reactor);
+  }
+
   CallLimits* const limits_;
   std::mutex mutex_;
   std::vector<grpc::ServerUnaryReactor*> held_;
@@ -130,8 +154,10 @@ class CallLimitsTest : public testing::Test {
     arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
     return grpc::CreateCustomChannel(absl::StrCat("127.0.0.1:", port_), grpc::InsecureChannelCredentials(), arguments);
   }
-  static grpc::Status Get(const std::shared_ptr<grpc::Channel>& channel, size_t bytes = 0) {
+  static grpc::Status Get(const std::shared_ptr<grpc::Channel>& channel, size_t bytes = 0,
+                          const std::string& user = "") {
     grpc::ClientContext context;
+    if (!user.empty()) context.AddMetadata("user", user);
     context.set_deadline(std::chrono::system_clock::now() + kDeadline);
     v1::GetJobRequest request;
     request.set_job_id(std::string(bytes, 'x'));
@@ -139,9 +165,9 @@ class CallLimitsTest : public testing::Test {
     return v1::TrainingService::NewStub(channel)->GetJob(&context, request, &job);
   }
   // A call that is to be held; returns once it is.
-  void Hold(const std::shared_ptr<grpc::Channel>& channel, size_t bytes = 0) {
+  void Hold(const std::shared_ptr<grpc::Channel>& channel, size_t bytes = 0, const std::string& user = "") {
     const int64_t before = limits_.UnderWay(CallClass::kReads);
-    calls_.emplace_back([channel, bytes] { EXPECT_TRUE(Get(channel, bytes).ok()); });
+    calls_.emplace_back([channel, bytes, user] { EXPECT_TRUE(Get(channel, bytes, user).ok()); });
     AwaitReads(before + 1);
   }
   void AwaitReads(int64_t calls) {
@@ -193,6 +219,154 @@ TEST_F(CallLimitsTest, OneConnectionLeavesRoomForOthers) {
   slow_->LetGo();
   AwaitReads(0);
   Hold(first);
+}
+
+TEST_F(CallLimitsTest, AUserLeavesRoomForOthersOverAllConnections) {
+  auto service = std::make_unique<SlowService>(&limits_);
+  slow_ = service.get();
+  Serve(std::move(service));
+  const auto first = Connect(), second = Connect();
+  Hold(first, 0, "ann");
+  Hold(first, 0, "ann");
+  ExpectRefused(Get(first, 0, "ann"), "the third of one connection");
+  Hold(second, 0, "ann");
+  ExpectRefused(Get(Connect(), 0, "ann"), "all for one user");
+  Hold(Connect(), 0, "bob");
+  ExpectRefused(Get(Connect(), 0, "carl"), "one where there are four");
+  slow_->LetGo();
+  AwaitReads(0);
+  // Likewise what requests take: of 1,000 a user has 750, and of these a connection 500.
+  Hold(first, 500, "ann");
+  Hold(second, 250, "ann");
+  ExpectRefused(Get(Connect(), 1, "ann"), "more than three quarters of it for one user");
+  Hold(Connect(), 125, "bob");
+}
+
+TEST_F(CallLimitsTest, WhoIsRefusedTakesNoSlotsAndDoesNotPileUp) {
+  auto service = std::make_unique<SlowService>(&limits_);
+  slow_ = service.get();
+  Serve(std::move(service));
+  const auto channel = Connect();
+  const auto stub = v1::TrainingService::NewStub(channel);
+  // Half of 500.
+  constexpr size_t kStay = 250;
+  struct Refusal {
+    grpc::ClientContext context;
+    v1::GetSweepRequest request;
+    v1::JobSweep answer;
+  };
+  std::list<Refusal> refusals;
+  std::atomic<size_t> answered = 0;
+  for (size_t i = 0; i < kStay; ++i) {
+    Refusal& refusal = refusals.emplace_back();
+    stub->async()->GetSweep(&refusal.context, &refusal.request, &refusal.answer,
+                            [&answered](const grpc::Status& status) {
+                              EXPECT_TRUE(status.ok()) << status.error_message();
+                              ++answered;
+                            });
+  }
+  Await([&] { return slow_->Held() == kStay; }, "all refused calls");
+  {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + kDeadline);
+    v1::JobSweep answer;
+    EXPECT_EQ(stub->GetSweep(&context, v1::GetSweepRequest(), &answer).error_code(), grpc::StatusCode::CANCELLED);
+  }
+  EXPECT_EQ(answered, 0u);
+  EXPECT_EQ(limits_.UnderWay(CallClass::kReads), 0);
+  Hold(channel);
+  Hold(channel);
+  {
+    const std::lock_guard lock(mutex_);
+    EXPECT_THAT(refused_, testing::IsEmpty()) << "it was not for want of room";
+  }
+  slow_->LetGo();
+  Await([&] { return answered == kStay; }, "the refusals");
+}
+
+TEST(ClientOfTest, IsTheUserElseTheAddressElseNobodyOfThisMachine) {
+  EXPECT_EQ(ClientOf("ann", "ipv4:10.0.0.7:51334"), ClientOf("ann", "ipv4:127.0.0.1:8000"));
+  EXPECT_NE(ClientOf("ann", "ipv4:10.0.0.7:51334"), ClientOf("bob", "ipv4:10.0.0.7:51334"));
+  EXPECT_EQ(ClientOf("", "ipv4:10.0.0.7:51334"), ClientOf("", "ipv4:10.0.0.7:51335"));
+  EXPECT_NE(ClientOf("", "ipv4:10.0.0.7:51334"), ClientOf("", "ipv4:10.0.0.8:51334"));
+  EXPECT_EQ(ClientOf("", "ipv6:%5B2001:db8::1%5D:51334"), ClientOf("", "ipv6:%5B2001:db8::2:3%5D:7"));
+  EXPECT_NE(ClientOf("", "ipv6:%5B2001:db8::1%5D:51334"), ClientOf("", "ipv6:%5B2001:db8:0:1::1%5D:51334"));
+  EXPECT_NE(ClientOf("ipv4:10.0.0.7", "ipv4:10.0.0.8:1"), ClientOf("", "ipv4:10.0.0.7:1")) << "a user of that name";
+  for (const char* local : {"ipv4:127.0.0.1:51334", "ipv4:127.1.2.3:1", "ipv6:%5B::1%5D:51334", "unix:", "unix:/a/b",
+                            "ipv6:%5B::ffff:127.0.0.1%5D:51334"}) {
+    EXPECT_EQ(ClientOf("", local), "") << local;
+  }
+  EXPECT_NE(ClientOf("", "something else"), "");
+}
+
+// Calls of gRPC's own service.
+class HealthTest : public CallLimitsTest {
+ protected:
+  HealthTest() {
+    grpc::EnableDefaultHealthCheckService(true);
+    Serve(std::make_unique<SlowService>(&limits_));
+  }
+  ~HealthTest() override {
+    for (Call& call : calls_under_way_) call.context.TryCancel();
+    for (Call& call : calls_under_way_) End(&call);
+    queue_.Shutdown();
+  }
+
+  // Whether it was answered; it goes on in that case, if it is a stream.
+  bool Ask(const std::shared_ptr<grpc::Channel>& channel, const std::string& method) {
+    Call& call = calls_under_way_.emplace_back();
+    call.context.set_deadline(std::chrono::system_clock::now() + kDeadline);
+    grpc::GenericStub stub(channel);
+    call.stream = stub.PrepareCall(&call.context, "/grpc.health.v1.Health/" + method, &queue_);
+    call.stream->StartCall(this);
+    Next();
+    const grpc::Slice nothing;
+    call.stream->WriteLast(grpc::ByteBuffer(&nothing, 1), grpc::WriteOptions(), this);
+    Next();
+    grpc::ByteBuffer answer;
+    call.stream->Read(&answer, this);
+    const bool answered = Next();
+    if (answered && method == "Watch") return true;
+    End(&call);
+    calls_under_way_.pop_back();
+    return answered;
+  }
+  int WatchAll(const std::shared_ptr<grpc::Channel>& channel) {
+    int watches = 0;
+    while (Ask(channel, "Watch")) ++watches;
+    return watches;
+  }
+
+ private:
+  struct Call {
+    grpc::ClientContext context;
+    std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream;
+  };
+  bool Next() {
+    void* tag = nullptr;
+    bool ok = false;
+    EXPECT_TRUE(queue_.Next(&tag, &ok));
+    return ok;
+  }
+  void End(Call* call) {
+    grpc::Status status;
+    call->stream->Finish(&status, this);
+    Next();
+  }
+
+  grpc::CompletionQueue queue_;
+  std::list<Call> calls_under_way_;
+};
+
+TEST_F(HealthTest, IsAnsweredHoweverManyWatch) {
+  const auto first = Connect(), second = Connect(), third = Connect();
+  EXPECT_EQ(WatchAll(first), 500) << "half of them on a connection";
+  EXPECT_EQ(WatchAll(second), 250) << "three quarters of them for an address";
+  EXPECT_EQ(WatchAll(third), 0);
+  EXPECT_EQ(limits_.UnderWay(CallClass::kHealthWatchers), 750);
+  for (const auto& channel : {first, second, third}) {
+    for (int i = 0; i < 20; ++i) EXPECT_TRUE(Ask(channel, "Check")) << i;
+  }
 }
 
 TEST_F(CallLimitsTest, RequestsShareTheirMemory) {
@@ -273,42 +447,94 @@ TEST_F(CallLimitsTest, ACallWhoseClientIsGoneMakesRoom) {
   AwaitReads(0);
 }
 
-// Every method has a class, and those that this service does not have yet too.
-TEST(LimitedServiceTest, EveryCallIsLimited) {
-  v1::ServerConfig::CallLimits none = LimitsOf(0, 0);
-  none.set_request_bytes(int64_t{64} << 20);
-  CallLimits limits(none, nullptr);
-  TrainingServiceImpl::Options options{"1.2.3", absl::UnixEpoch(), "/checkpoints", "/artifacts", {}};
-  const auto service = MakeLimitedTrainingService(&limits, std::move(options), nullptr, nullptr, nullptr);
-  grpc::ServerBuilder builder;
-  int port = 0;
-  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-  builder.RegisterService(service.get());
-  std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
-  interceptors.push_back(limits.MakeInterceptors());
-  builder.experimental().SetInterceptorCreators(std::move(interceptors));
-  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  grpc::GenericStub stub(grpc::CreateChannel(absl::StrCat("127.0.0.1:", port), grpc::InsecureChannelCredentials()));
-  grpc::CompletionQueue queue;
-  const auto* methods = v1::GetJobRequest::descriptor()->file()->FindServiceByName("TrainingService");
-  ASSERT_GT(methods->method_count(), 20);
-  for (int i = 0; i < methods->method_count(); ++i) {
-    const std::string path = absl::StrCat("/ampd.v1.TrainingService/", methods->method(i)->name());
+// Without a slot for anybody.
+class LimitedServiceTest : public testing::Test {
+ protected:
+  ~LimitedServiceTest() override {
+    queue_.Shutdown();
+    server_->Shutdown();
+  }
+
+  void Serve(const CallGate* gate) {
+    TrainingServiceImpl::Options options{"1.2.3", absl::UnixEpoch(), "/checkpoints", "/artifacts", {}};
+    options.gate = gate;
+    service_ = MakeLimitedTrainingService(&limits_, std::move(options), nullptr, nullptr, nullptr);
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(service_.get());
+    std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
+    interceptors.push_back(limits_.MakeInterceptors());
+    builder.experimental().SetInterceptorCreators(std::move(interceptors));
+    server_ = builder.BuildAndStart();
+    stub_ = std::make_unique<grpc::GenericStub>(
+        grpc::CreateChannel(absl::StrCat("127.0.0.1:", port), grpc::InsecureChannelCredentials()));
+  }
+  grpc::Status Call(const std::string& path, const std::string& secret = "") {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + kDeadline);
+    if (!secret.empty()) context.AddMetadata("authorization", "Bearer " + secret);
     const grpc::Slice nothing;
-    const auto call = stub.PrepareUnaryCall(&context, path, grpc::ByteBuffer(&nothing, 1), &queue);
+    const auto call = stub_->PrepareUnaryCall(&context, path, grpc::ByteBuffer(&nothing, 1), &queue_);
     call->StartCall();
     grpc::ByteBuffer answer;
     grpc::Status status;
     call->Finish(&answer, &status, nullptr);
     void* tag;
     bool ok;
-    ASSERT_TRUE(queue.Next(&tag, &ok));
-    ExpectRefused(status, path);
+    EXPECT_TRUE(queue_.Next(&tag, &ok));
+    return status;
   }
-  queue.Shutdown();
-  server->Shutdown();
+  // Those that this service does not have yet too.
+  static std::vector<std::string> Paths() {
+    const auto* methods = v1::GetJobRequest::descriptor()->file()->FindServiceByName("TrainingService");
+    std::vector<std::string> paths;
+    for (int i = 0; i < methods->method_count(); ++i) {
+      paths.push_back(absl::StrCat("/ampd.v1.TrainingService/", methods->method(i)->name()));
+    }
+    EXPECT_GT(paths.size(), 20u);
+    return paths;
+  }
+
+  static v1::ServerConfig::CallLimits None() {
+    v1::ServerConfig::CallLimits none = LimitsOf(0, 0);
+    none.set_request_bytes(int64_t{64} << 20);
+    return none;
+  }
+
+  std::atomic<int> refused_ = 0;
+  CallLimits limits_{None(), [this](CallClass) { ++refused_; }};
+  grpc::CompletionQueue queue_;
+  std::unique_ptr<grpc::Service> service_;
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<grpc::GenericStub> stub_;
+};
+
+TEST_F(LimitedServiceTest, EveryCallIsLimited) {
+  Serve(nullptr);
+  for (const std::string& path : Paths()) ExpectRefused(Call(path), path);
+}
+
+TEST_F(LimitedServiceTest, TheCallerIsLookedAtFirst) {
+  const TempDir dir;
+  const auto store = Store::Open({.state_dir = dir.path() + "/state"}).value();
+  const auto tokens = TokenBook::Open(store.get(), &SystemClock()).value();
+  v1::CreateTokenRequest request;
+  request.set_user("ann");
+  request.set_role(v1::VIEWER);
+  std::promise<std::string> made;
+  tokens->Create(request, [&](absl::StatusOr<v1::CreateTokenResponse> token) { made.set_value(token->secret()); });
+  const std::string secret = made.get_future().get();
+  const CallGate gate(CallGate::Options{.tokens = tokens.get()});
+  Serve(&gate);
+  for (const std::string& path : Paths()) {
+    EXPECT_EQ(Call(path).error_code(), grpc::StatusCode::UNAUTHENTICATED) << path;
+  }
+  EXPECT_EQ(Call("/ampd.v1.TrainingService/CreateJob", secret).error_code(), grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_EQ(refused_, 0);
+  ExpectRefused(Call("/ampd.v1.TrainingService/GetJob", secret), "one who may");
+  EXPECT_EQ(refused_, 1);
+  server_->Shutdown();
 }
 
 }  // namespace
