@@ -67,12 +67,15 @@ class Submitter {
       call->request.mutable_spec()->set_seed(static_cast<uint64_t>(left_));
     }
     stubs_[static_cast<size_t>(lane % kConnections)]->async()->CreateJob(
-        &call->context, &call->request, &call->job, [this, call, lane](const grpc::Status& status) {
+        &call->context, &call->request, &call->job, [this, call, lane](const grpc::Status& status) mutable {
           {
             const std::lock_guard lock(mutex_);
             if (status.ok()) ids_.push_back(call->job.id());
             if (!status.ok()) status_.Update(ToAbsl(status));
           }
+          // Its context refers to the channel, whose last reference gRPC does not bear to lose in a callback: before
+          // Wait() can return and drop the stubs.
+          call.reset();
           Next(lane);
         });
   }
