@@ -10,6 +10,8 @@ from ampd_process import eventually
 
 # Longer than this a worker must not be silent: ServerConfig.heartbeat_timeout_seconds of the chaos.
 HEARTBEAT_SECONDS = 4
+# What the daemon gives a worker to attach, and one whose job is over to exit.
+GRACE_SECONDS = 60
 
 
 class Control:
@@ -105,7 +107,8 @@ class Faults:
         if worker is not None:
             send(worker, signal.SIGSTOP)
             self.silenced += 1
-            eventually(lambda: not is_running(worker), "the end of a worker that says nothing", HEARTBEAT_SECONDS + 30)
+            eventually(lambda: not is_running(worker), "the end of a worker that says nothing",
+                       HEARTBEAT_SECONDS + GRACE_SECONDS + 30)
 
     def pause_daemon(self):
         """Longer than a worker may be silent: it was the daemon that did not listen, and no worker may pay for it."""
