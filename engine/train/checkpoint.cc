@@ -222,8 +222,10 @@ absl::Status CheckpointStore::Prune(const TrainState& newest) {
   int64_t kept = 0;
   for (int64_t step : steps) {
     const bool whole = step <= newest.step && damaged_.count(step) == 0;
-    if (whole && (++kept <= keep_last_ || (newest.best && newest.best->step == step))) continue;
-    AMPD_RETURN_IF_ERROR(Remove(CheckpointName(step)));
+    const std::string name = CheckpointName(step);
+    const bool best = newest.best && newest.best->step == step;
+    if (whole && (++kept <= keep_last_ || best || name == held_)) continue;
+    AMPD_RETURN_IF_ERROR(Remove(name));
     damaged_.erase(step);
   }
   return absl::OkStatus();

@@ -61,12 +61,16 @@ class CheckpointStore {
 
   // Writes the checkpoint of `state.step` aside, forces it to disk and gives it its name, all or nothing: after an
   // error the folder holds what it held before. An empty `ema` makes no file. Then removes all but the keep_last
-  // newest and that of state.best, those refused by LoadNewest, and any of a later step (training went back behind
-  // them). Last it brings the mirror up to that; what goes wrong there is in the result. A full disk is
+  // newest, that of state.best and the one held, those refused by LoadNewest, and any of a later step (training went
+  // back behind them). Last it brings the mirror up to that; what goes wrong there is in the result. A full disk is
   // RESOURCE_EXHAUSTED marked DISK_FULL. A list's sources are let go once they are written, and the memory they hold
   // with them.
   absl::StatusOr<SavedCheckpoint> Save(const TrainState& state, std::vector<TensorSource> model,
                                        std::vector<TensorSource> optimizer, std::vector<TensorSource> ema = {});
+
+  // Keeps the checkpoint of this name beyond keep_last, while there is one, until another is held or training goes back
+  // behind it: whoever starts the next attempt knows of none newer. Empty: none.
+  void Hold(std::string name) { held_ = std::move(name); }
 
   // The newest undamaged checkpoint up to the one named `told`; where those are gone or damaged, the newest at all.
   // nullopt when there is none, or when `told` is empty: nobody was told of any. No `told`: the newest.
@@ -92,6 +96,7 @@ class CheckpointStore {
   std::string folder_;
   int64_t keep_last_;
   std::string mirror_;
+  std::string held_;
   // Steps of damaged checkpoints.
   std::set<int64_t> damaged_;
 };

@@ -83,6 +83,7 @@ absl::Status TrainerImpl::Restore() {
   if (loaded.has_value()) {
     saved_ = {loaded->name, loaded->size_bytes, ""};
     saved_step_ = loaded->state.step;
+    if (options_.last_checkpoint.has_value()) checkpoints_->Hold(loaded->name);
   }
   return StartFrom(std::move(loaded));
 }
@@ -448,6 +449,7 @@ absl::Status TrainerImpl::WriteCheckpoint() {
   const double start = SteadySeconds();
   AMPD_RETURN_IF_ERROR(reporter_->Flush());
   if (replicas_ != nullptr) AMPD_RETURN_IF_ERROR(replicas_->CheckEqual(model_.get()));
+  HoldPublished();
   AMPD_ASSIGN_OR_RETURN(saved_,
                         checkpoints_->Save(state_, ModelTensors(&model_->memory),
                                            OptimizerTensors(&model_->memory, MomentsOf(*plan_, model_->moments)),
@@ -455,6 +457,12 @@ absl::Status TrainerImpl::WriteCheckpoint() {
   saved_step_ = state_.step;
   saved_at_ = SteadySeconds();
   return EmitCheckpoint(saved_at_ - start);
+}
+
+void TrainerImpl::HoldPublished() {
+  if (!options_.last_checkpoint.has_value() || !options_.published_checkpoint) return;
+  std::string published = options_.published_checkpoint();
+  if (!published.empty()) checkpoints_->Hold(std::move(published));
 }
 
 absl::Status TrainerImpl::EmitCheckpoint(double write_seconds) {

@@ -47,6 +47,10 @@ struct TrainerOptions {
   // Name of the newest checkpoint whose event got out; empty: none did. Newer ones are left aside, so that no event
   // between the two is lost, unless of those up to it all are gone or damaged. nullopt: every checkpoint will do.
   absl::optional<std::string> last_checkpoint;
+  // With last_checkpoint: the newest checkpoint whose event, of those given to the observer since, got out; empty: none
+  // did. Called on the thread that runs Run(), before old checkpoints are removed: whatever `last_checkpoint` will be
+  // of the attempt after this one, one up to it stays. Empty: no event gets out while Run() runs.
+  std::function<std::string()> published_checkpoint;
   // Where each checkpoint is copied once it is whole; made when missing. What cannot be copied is told by the
   // checkpoint's event and stops nothing. Empty: nowhere.
   std::string mirror_dir;

@@ -94,6 +94,7 @@ class TrainerImpl : public Trainer {
   // Writes a checkpoint when `asked`, or the spec says so, or the job is at its end.
   absl::Status CheckpointIfDue(bool asked);
   absl::Status WriteCheckpoint();
+  void HoldPublished();
   absl::Status EmitCheckpoint(double write_seconds);
 
   const ResolvedJobSpec spec_;

@@ -28,8 +28,24 @@ void Training::Start(const v1::DaemonWelcome& assignment) {
   options.devices.assign(assignment.devices().begin(), assignment.devices().end());
   options.last_reported_step = assignment.last_reported_step();
   options.last_checkpoint = assignment.last_checkpoint();
+  options.published_checkpoint = [this] { return PublishedCheckpoint(); };
   if (assignment.has_device_model()) options.device_model = assignment.device_model();
   thread_ = std::thread([this, spec = *std::move(spec), options = std::move(options)] { Run(spec, options); });
+}
+
+absl::Status Training::OnEvent(v1::JobEvent event) {
+  const uint64_t before = outbox_->last_number();
+  AMPD_RETURN_IF_ERROR(outbox_->Append(event));
+  // A closed outbox drops it.
+  const uint64_t number = outbox_->last_number();
+  if (event.has_checkpoint() && number > before) told_.emplace_back(number, event.checkpoint().checkpoint());
+  return absl::OkStatus();
+}
+
+std::string Training::PublishedCheckpoint() {
+  const uint64_t durable = outbox_->acknowledged_number();
+  for (; !told_.empty() && told_.front().first <= durable; told_.pop_front()) published_ = told_.front().second;
+  return published_;
 }
 
 void Training::Run(const ResolvedJobSpec& spec, const train::TrainerOptions& options) { Finish(Train(spec, options)); }

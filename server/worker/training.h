@@ -3,10 +3,13 @@
 #define AMPD_SERVER_WORKER_TRAINING_H_
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -42,7 +45,8 @@ class Training : private train::TrainerObserver {
   std::optional<v1::WorkerFinished> finished() const;
 
  private:
-  absl::Status OnEvent(v1::JobEvent event) override { return outbox_->Append(event); }
+  absl::Status OnEvent(v1::JobEvent event) override;
+  std::string PublishedCheckpoint();
   void Run(const ResolvedJobSpec& spec, const train::TrainerOptions& options);
   absl::StatusOr<train::Outcome> Train(const ResolvedJobSpec& spec, const train::TrainerOptions& options);
   void Finish(const absl::StatusOr<train::Outcome>& outcome);
@@ -55,6 +59,9 @@ class Training : private train::TrainerObserver {
   // Requested before there was a trainer.
   std::vector<train::Command> pending_ ABSL_GUARDED_BY(mutex_);
   std::optional<v1::WorkerFinished> finished_ ABSL_GUARDED_BY(mutex_);
+  // On the trainer's thread only: names of checkpoints, with the numbers of their events, oldest first.
+  std::deque<std::pair<uint64_t, std::string>> told_;
+  std::string published_;
   // Set by Start().
   std::thread thread_;
 };

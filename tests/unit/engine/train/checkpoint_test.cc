@@ -116,6 +116,23 @@ TEST_F(CheckpointTest, TheBestStaysUntilABetterOneComes) {
   EXPECT_THAT(Names(), ElementsAre("step-000000035"));
 }
 
+TEST_F(CheckpointTest, TheHeldOneStaysUntilAnotherIsHeld) {
+  CheckpointStore store = Open(1);
+  ASSERT_TRUE(Save(store, 10).ok());
+  store.Hold("step-000000010");
+  for (const int64_t step : {20, 30}) ASSERT_TRUE(Save(store, step).ok());
+  EXPECT_THAT(Names(), ElementsAre("step-000000010", "step-000000030"));
+  auto loaded = store.LoadNewest(kSpec, "step-000000010", &refused_);
+  ASSERT_TRUE(loaded.ok() && loaded->has_value());
+  EXPECT_EQ((*loaded)->name, "step-000000010");
+  store.Hold("step-000000030");
+  ASSERT_TRUE(Save(store, 40).ok());
+  EXPECT_THAT(Names(), ElementsAre("step-000000030", "step-000000040"));
+  // Training goes back behind it.
+  ASSERT_TRUE(Save(store, 25).ok());
+  EXPECT_THAT(Names(), ElementsAre("step-000000025"));
+}
+
 TEST_F(CheckpointTest, AMirrorHoldsTheSameFiles) {
   const std::string mirror = folder_ + "/elsewhere/copies", originals = folder_ + "/originals";
   folder_ = originals;

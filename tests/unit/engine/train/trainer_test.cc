@@ -192,6 +192,51 @@ TEST(Trainer, ResumesFromTheNewestCheckpointThatGotOut) {
   EXPECT_EQ(anew.losses(), whole.losses());
 }
 
+// A daemon that is away while the worker writes many checkpoints, until both die.
+TEST(Trainer, TheCheckpointThatGotOutStaysUntilANewerOneDid) {
+  const ScratchFolder folder, other;
+  const std::vector<std::string> parts = {kConvNet,
+                                          kGlyphs,
+                                          kMomentum,
+                                          kBatches,
+                                          kEveryStep,
+                                          "train { epochs: 2 eval_every_epochs: 1 }",
+                                          "checkpoint { every_steps: 2 keep_last: 1 }"};
+  const auto spec = Spec(parts);
+  Recorder whole;
+  ASSERT_TRUE(Train(spec, Options(other.path()), &whole).ok());
+  const std::vector<double> losses = whole.losses();
+  TrainerOptions options = Options(folder.path());
+  options.last_checkpoint = "";
+  std::string published;
+  options.published_checkpoint = [&published] { return published; };
+  Recorder first;
+  first.on_event = [&](const v1::JobEvent& event) {
+    // Nothing gets out after step 6.
+    if (event.has_checkpoint() && event.checkpoint().step() <= 6) published = event.checkpoint().checkpoint();
+    return event.has_checkpoint() && event.checkpoint().step() == 16 ? absl::UnavailableError("killed")
+                                                                     : absl::OkStatus();
+  };
+  ASSERT_EQ(Train(spec, options, &first).status(), absl::UnavailableError("killed"));
+  for (const std::string killed_again : {"yes", "no"}) {
+    options.last_checkpoint = "step-000000006";
+    options.last_reported_step = 6;
+    published.clear();
+    Recorder second;
+    second.on_event = [&](const v1::JobEvent& event) {
+      return killed_again == "yes" && event.has_checkpoint() && event.checkpoint().step() == 14
+                 ? absl::UnavailableError("killed")
+                 : absl::OkStatus();
+    };
+    EXPECT_EQ(Train(spec, options, &second).ok(), killed_again == "no");
+    ASSERT_FALSE(second.losses().empty());
+    EXPECT_EQ(second.losses()[0], losses[6]) << "killed again: " << killed_again;
+    if (killed_again == "yes") continue;
+    EXPECT_EQ(second.losses(), std::vector<double>(losses.begin() + 6, losses.end()));
+    EXPECT_THAT(second.evaluations(), SizeIs(2));
+  }
+}
+
 TEST(Trainer, ADamagedCheckpointIsNamedAndTheOneBeforeIsUsed) {
   const ScratchFolder folder;
   const auto spec = Spec(

@@ -198,6 +198,37 @@ TEST_F(WorkerTest, ReconnectsWithItsSessionKeyAndResends) {
   EXPECT_EQ(runs, 1);
 }
 
+v1::JobEvent Saved(const std::string& name) {
+  v1::JobEvent event;
+  event.mutable_checkpoint()->set_checkpoint(name);
+  return event;
+}
+
+TEST_F(WorkerTest, ACheckpointIsPublishedOnceItsEventIsAcknowledged) {
+  Serve({[&](Stream& stream) {
+    Read(stream);
+    stream.Write(Welcome());
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(Read(stream).event().number(), i + 1u);
+    v1::DaemonMessage acknowledgement;
+    acknowledgement.set_acknowledged_number(2);
+    stream.Write(acknowledgement);
+    stream.Write(Command(v1::DaemonCommand::CHECKPOINT));
+    EXPECT_TRUE(Read(stream).has_finished());
+    stream.Write(Goodbye());
+    return grpc::Status::OK;
+  }});
+  EXPECT_EQ(Run([&](FakeTrainer& trainer) {
+              EXPECT_TRUE(trainer.Emit(Saved("a")).ok());
+              EXPECT_EQ(trainer_options_.published_checkpoint(), "");
+              EXPECT_TRUE(trainer.Emit("between").ok());
+              EXPECT_TRUE(trainer.Emit(Saved("b")).ok());
+              trainer.AwaitCommands(1);
+              EXPECT_EQ(trainer_options_.published_checkpoint(), "a");
+              return train::Outcome::kCompleted;
+            }),
+            kWorkerReported);
+}
+
 TEST_F(WorkerTest, ObeysCommands) {
   v1::WorkerFinished finished;
   Serve({[&](Stream& stream) {
@@ -281,12 +312,19 @@ TEST_F(WorkerTest, CheckpointsAndExitsWhenNoDaemonComesBack) {
     v1::DaemonMessage welcome = Welcome();
     welcome.mutable_welcome()->set_reattach_timeout_seconds(1);
     stream.Write(welcome);
+    EXPECT_EQ(Read(stream).event().number(), 1u);
+    v1::DaemonMessage acknowledgement;
+    acknowledgement.set_acknowledged_number(1);
+    stream.Write(acknowledgement);
     return grpc::Status(grpc::StatusCode::UNAVAILABLE, "restart");
   }});
   std::vector<train::Command> commands;
   EXPECT_EQ(Run([&](FakeTrainer& trainer) {
+              EXPECT_TRUE(trainer.Emit(Saved("told")).ok());
               commands = trainer.AwaitCommands(1);
-              EXPECT_TRUE(trainer.Emit("nobody hears this").ok());
+              // Nor will a daemon ever know of it.
+              EXPECT_TRUE(trainer.Emit(Saved("alone")).ok());
+              EXPECT_EQ(trainer_options_.published_checkpoint(), "told");
               return train::Outcome::kStopped;
             }),
             kWorkerOrphaned);
