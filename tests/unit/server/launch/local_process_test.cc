@@ -147,8 +147,10 @@ TEST_F(LocalProcess, WorkersOutliveTheirLauncher) {
 }
 
 TEST_F(LocalProcess, FindsItsWorkersAndNoOthers) {
-  // The shell's own command line stays.
-  auto launcher = WithWorker("while :; do sleep 0.05; done");
+  // Opens what nobody writes to. The shell's own command line stays, and no fork of it has the same for a moment.
+  const std::string never = state_dir_ + "/never";
+  ASSERT_EQ(mkfifo(never.c_str(), 0600), 0);
+  auto launcher = WithWorker("read line < " + never);
   const WorkerProcess first = launcher->Launch({"job", 1, "t"}).value();
   const WorkerProcess second = launcher->Launch({"other", 7, "t"}).value();
   auto elsewhere = LocalProcessLauncher::Create("/no/such/worker", state_dir_ + "/jobs").value();
