@@ -327,7 +327,9 @@ class Chaos:
         """Attempts failed of what was done to them, and of nothing else."""
         failures = [event.state_change.failure for job in self.client.jobs for event in job.events
                     if event.HasField("state_change") and event.state_change.to == job_pb2.Job.RETRYING]
-        silenced = [failure for failure in failures if "no sign of life" in failure.message]
+        # One that is stopped may not have attached yet.
+        silenced = [failure for failure in failures if "no sign of life" in failure.message or
+                    "did not attach" in failure.message]
         killed = [failure for failure in failures if "signal 9" in failure.message or
                   "without reporting an outcome" in failure.message]
         others = [failure for failure in failures if failure not in silenced + killed]
