@@ -102,8 +102,9 @@ class Daemon:
         # None: not told.
         self.cpu_devices = cpu_devices
         self.environment = environment or {}
-        self.grpc_address = "127.0.0.1:0"
-        self.http_address = "127.0.0.1:0"
+        # The next daemon listens there too, and nobody may take them meanwhile.
+        self.grpc_address = f"127.0.0.1:{free_port()}"
+        self.http_address = f"127.0.0.1:{free_port()}"
         self.log_path = os.path.join(self.folder, "ampd.log")
         self.process = None
         self.channel = None
@@ -360,10 +361,23 @@ def losses_by_step(events):
     return losses
 
 
+# Names that hold a port for this process, as long as it lives, against others that ask here.
+_held_ports = []
+
+
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """One that nobody is given who binds to port 0: below the range that Linux takes those from."""
+    with open("/proc/sys/net/ipv4/ip_local_port_range") as file:
+        first = int(file.read().split()[0])
+    for port in random.SystemRandom().sample(range(min(10000, first - 1000), first), 100):
+        name = socket.socket(socket.AF_UNIX)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            name.bind(f"\0ampd-e2e-port-{port}")
+            probe.bind(("127.0.0.1", port))
+            _held_ports.append(name)
+            return port
+        name.close()
+    raise AssertionError("no free port")
 
 
 def seeded_random():

@@ -6,14 +6,13 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import unittest
 import urllib.parse
 import urllib.request
 
 import ampd_process
-from ampd_process import DaemonTest, eventually, glyphs_job, program
+from ampd_process import DaemonTest, eventually, free_port, glyphs_job, program
 from gpus_test import DRIVER, H200
 
 DEPLOY = os.path.join(ampd_process.SOURCE, "deploy")
@@ -36,12 +35,6 @@ def queries():
         for panel in dashboard["panels"]:
             for target in panel["targets"]:
                 yield name, panel["title"], re.sub(r"\$(job_id|gpu)\b", ".+", target["expr"])
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 class RulesTest(unittest.TestCase):
