@@ -102,9 +102,10 @@ absl::StatusOr<v1::JobSweep> Connection::GetSweep(const std::string& sweep_id, a
   return channel_->Call(&v1::TrainingService::Stub::GetSweep, request, timeout);
 }
 
-absl::StatusOr<v1::JobSweep> Connection::CancelSweep(const std::string& sweep_id, absl::Duration timeout) {
+absl::StatusOr<v1::JobSweep> Connection::CancelSweep(const std::string& sweep_id, bool now, absl::Duration timeout) {
   v1::CancelSweepRequest request;
   request.set_sweep_id(sweep_id);
+  request.set_now(now);
   return channel_->Call(&v1::TrainingService::Stub::CancelSweep, request, timeout);
 }
 
@@ -118,9 +119,10 @@ absl::StatusOr<v1::Job> Connection::GetJob(const std::string& job_id, absl::Dura
   return channel_->Call(&v1::TrainingService::Stub::GetJob, request, timeout);
 }
 
-absl::StatusOr<v1::Job> Connection::CancelJob(const std::string& job_id, absl::Duration timeout) {
+absl::StatusOr<v1::Job> Connection::CancelJob(const std::string& job_id, bool now, absl::Duration timeout) {
   v1::CancelJobRequest request;
   request.set_job_id(job_id);
+  request.set_now(now);
   return channel_->Call(&v1::TrainingService::Stub::CancelJob, request, timeout);
 }
 

@@ -17,8 +17,6 @@ class GpuLedger {
   // `identified`: as Nvml::Identify gives them, with the conditions that do not pass (worker_fit.h).
   explicit GpuLedger(std::vector<v1::Device> identified);
 
-  int size() const { return static_cast<int>(known_.size()); }
-
   // Takes in Nvml::Read's answer for a GPU, in place of the one before.
   void OnReading(int gpu, v1::Device reading);
   // Takes in an XID. Returns it in words, for a log.

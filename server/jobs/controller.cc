@@ -115,9 +115,9 @@ void Controller::GetSweep(std::string id, Done<v1::JobSweep> done, Owner owner) 
   Post([this, id = std::move(id), owner = std::move(owner), reply] { core_->GetSweep(id, reply, owner); });
 }
 
-void Controller::CancelSweep(std::string id, Done<v1::JobSweep> done) {
+void Controller::CancelSweep(std::string id, bool now, Done<v1::JobSweep> done) {
   auto reply = std::make_shared<Reply<v1::JobSweep>>(std::move(done));
-  Post([this, id = std::move(id), reply] { core_->CancelSweep(id, reply); });
+  Post([this, id = std::move(id), now, reply] { core_->CancelSweep(id, now, reply); });
 }
 
 void Controller::FindRequest(std::string user, std::string request_id, std::string body,
@@ -138,9 +138,9 @@ void Controller::ListJobs(v1::ListJobsRequest request, Done<v1::ListJobsResponse
   });
 }
 
-void Controller::CancelJob(std::string id, Done<v1::Job> done) {
+void Controller::CancelJob(std::string id, bool now, Done<v1::Job> done) {
   auto reply = std::make_shared<Reply<v1::Job>>(std::move(done));
-  Post([this, id = std::move(id), reply] { core_->CancelJob(id, reply); });
+  Post([this, id = std::move(id), now, reply] { core_->CancelJob(id, now, reply); });
 }
 
 void Controller::PauseJob(std::string id, Done<v1::Job> done) {

@@ -139,8 +139,8 @@ class Controller {
   // `id`: whole, or a prefix of at least 4 characters that is unique among the sweeps of `owner`, others being unknown.
   // Errors as Database::FindSweep.
   void GetSweep(std::string id, Done<v1::JobSweep> done, Owner owner = std::nullopt);
-  // Answers once the requests to stop are durable.
-  void CancelSweep(std::string id, Done<v1::JobSweep> done);
+  // Answers once the requests to stop are durable. `now`: as CancelJob's.
+  void CancelSweep(std::string id, bool now, Done<v1::JobSweep> done);
   // The job that `request_id` of this user already made, of a sweep the first, so that a repeat need not be planned;
   // empty when there is none. ALREADY_EXISTS when it was used with another body.
   void FindRequest(std::string user, std::string request_id, std::string body, Done<std::optional<v1::Job>> done);
@@ -149,8 +149,9 @@ class Controller {
   void GetJob(std::string id, Done<v1::Job> done, Owner owner = std::nullopt);
   // page_size 0 is 100. INVALID_ARGUMENT outside 0..1000 and for a bad token.
   void ListJobs(v1::ListJobsRequest request, Done<v1::ListJobsResponse> done, Owner owner = std::nullopt);
-  // Answers once the request to stop, or the end of a job without a worker, is durable.
-  void CancelJob(std::string id, Done<v1::Job> done);
+  // Answers once the request to stop, or the end of a job without a worker, is durable. With `now` its worker is
+  // killed, also one that was asked to stop before.
+  void CancelJob(std::string id, bool now, Done<v1::Job> done);
   // The next three answer as TrainingService's calls do, the first two once what was asked for is durable: a running
   // job is PREEMPTING then and becomes PAUSED when its worker has stopped.
   void PauseJob(std::string id, Done<v1::Job> done);

@@ -133,9 +133,9 @@ class ControllerCore {
   void CreateJob(CreateJobParams params, ReplyPtr<v1::Job> reply);
   void CreateSweep(std::vector<CreateJobParams> params, ReplyPtr<v1::JobSweep> reply);
   void GetSweep(const std::string& id, ReplyPtr<v1::JobSweep> reply, const Owner& owner = std::nullopt);
-  void CancelSweep(const std::string& id, ReplyPtr<v1::JobSweep> reply);
+  void CancelSweep(const std::string& id, bool now, ReplyPtr<v1::JobSweep> reply);
   void ListJobs(const v1::ListJobsRequest& request, ReplyPtr<v1::ListJobsResponse> reply, const Owner& owner);
-  void CancelJob(const std::string& id, ReplyPtr<v1::Job> reply);
+  void CancelJob(const std::string& id, bool now, ReplyPtr<v1::Job> reply);
   void PauseJob(const std::string& id, ReplyPtr<v1::Job> reply);
   void ResumeJob(const std::string& id, ReplyPtr<v1::Job> reply);
   void CheckpointJob(const std::string& id, ReplyPtr<v1::Checkpoint> reply);
@@ -254,7 +254,9 @@ class ControllerCore {
   void AnswerRequest(const std::string& request_id, const absl::StatusOr<v1::Job>& job);
   // As it is in memory, durable or not; one that is not there, as it is once all writes so far are durable.
   void FindToChange(const std::string& id, ReplyPtr<v1::Job> reply);
-  void CancelLive(LiveJob& live);
+  void CancelLive(LiveJob& live, bool now);
+  // What the events of its end say.
+  static std::string CancelReason(const LiveJob& live);
   // Finds the job, has `change` change it, and answers with it once that is durable. `change`'s errors go to the
   // caller, as does FAILED_PRECONDITION for a job that has ended.
   void ChangeJob(const std::string& id, std::function<absl::Status(LiveJob&)> change, ReplyPtr<v1::Job> reply);
@@ -330,7 +332,7 @@ class ControllerCore {
   void SendCommand(LiveJob& live, v1::DaemonCommand::Kind kind);
 
   // core_sweeps.cc
-  void CancelAll(const v1::JobSweep& sweep, ReplyPtr<v1::JobSweep> reply);
+  void CancelAll(const v1::JobSweep& sweep, bool now, ReplyPtr<v1::JobSweep> reply);
 
   // core_workers.cc
   void AttachLive(LiveJob& live, const v1::WorkerHello& hello, std::shared_ptr<WorkerConnection> connection);

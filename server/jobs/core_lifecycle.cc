@@ -117,6 +117,8 @@ void ControllerCore::RecoverWorker(LiveJob& live) {
   live.attach_timer =
       After(process.pid != 0 ? options_.reattach_timeout : options_.start_timeout, live, &ControllerCore::OnNoAttach);
   if (process.pid != 0) live.poll_timer = After(kPollInterval, live, &ControllerCore::Poll);
+  // The daemon before may have ended before it did so.
+  if (live.job.record().cancel_now) Kill(live);
 }
 
 void ControllerCore::Launch(LiveJob& live) {
@@ -153,7 +155,7 @@ void ControllerCore::Finish(LiveJob& live, const v1::WorkerFinished& finished) {
   timers_.Cancel(&live.cost_timer);
   timers_.Cancel(&live.stop_timer);
   live.stop_timer = After(options_.stop_grace, live, &ControllerCore::Kill);
-  if (live.job.state() == v1::Job::CANCELLING) return Enter(live, v1::Job::CANCELLED, "cancelled by request");
+  if (live.job.state() == v1::Job::CANCELLING) return Enter(live, v1::Job::CANCELLED, CancelReason(live));
   switch (finished.outcome()) {
     case v1::WorkerFinished::SUCCEEDED:
       return Enter(live, v1::Job::SUCCEEDED, "");
@@ -278,7 +280,7 @@ void ControllerCore::WorkerGone(LiveJob& live) {
 }
 
 void ControllerCore::DecideUnfinished(LiveJob& live) {
-  if (live.job.state() == v1::Job::CANCELLING) return Enter(live, v1::Job::CANCELLED, "cancelled by request");
+  if (live.job.state() == v1::Job::CANCELLING) return Enter(live, v1::Job::CANCELLED, CancelReason(live));
   const bool orphaned = live.stop == Stop::kNone && live.exit && live.exit->exit_status == kWorkerOrphaned;
   const bool lost =
       live.stop == Stop::kLost || orphaned || (live.stop == Stop::kNone && live.job.state() == v1::Job::RECOVERING);

@@ -221,12 +221,12 @@ void ControllerCore::ListJobs(const v1::ListJobsRequest& request, ReplyPtr<v1::L
   });
 }
 
-void ControllerCore::CancelJob(const std::string& id, ReplyPtr<v1::Job> reply) {
-  auto found = std::make_shared<Reply<v1::Job>>([this, reply](absl::StatusOr<v1::Job> job) {
+void ControllerCore::CancelJob(const std::string& id, bool now, ReplyPtr<v1::Job> reply) {
+  auto found = std::make_shared<Reply<v1::Job>>([this, now, reply](absl::StatusOr<v1::Job> job) {
     if (!job.ok()) return reply->Send(job.status());
     LiveJob* live = Find(job->id());
     if (live == nullptr) return reply->Send(*std::move(job));
-    CancelLive(*live);
+    CancelLive(*live, now);
     live->waiters.push_back([this, whole_id = job->id(), reply](const absl::Status& status) {
       if (!status.ok()) return reply->Send(status);
       GetJob(whole_id, reply);
@@ -236,19 +236,25 @@ void ControllerCore::CancelJob(const std::string& id, ReplyPtr<v1::Job> reply) {
   FindToChange(id, std::move(found));
 }
 
-void ControllerCore::CancelLive(LiveJob& live) {
+void ControllerCore::CancelLive(LiveJob& live, bool now) {
   const v1::Job::State state = live.job.state();
-  if (IsTerminal(state) || state == v1::Job::CANCELLING) return;
-  if (!HoldsDevice(state)) {
+  if (IsTerminal(state)) return;
+  if (state != v1::Job::CANCELLING && !HoldsDevice(state)) {
     timers_.Cancel(&live.retry_timer);
-    return Enter(live, v1::Job::CANCELLED, "cancelled by request");
+    return Enter(live, v1::Job::CANCELLED, CancelReason(live));
   }
-  Enter(live, v1::Job::CANCELLING, "cancelled by request");
+  if (now) live.job.MutableRecord().cancel_now = true;
+  if (state == v1::Job::CANCELLING) return now ? Kill(live) : void();
+  Enter(live, v1::Job::CANCELLING, CancelReason(live));
   if (!live.launched) return WorkerGone(live);
   live.stop = Stop::kCancel;
   // A worker that never attached has nothing to save.
-  if (state == v1::Job::STARTING) return Kill(live);
+  if (now || state == v1::Job::STARTING) return Kill(live);
   AskToStop(live, Stop::kCancel);
+}
+
+std::string ControllerCore::CancelReason(const LiveJob& live) {
+  return live.job.record().cancel_now ? "cancelled by request, at once" : "cancelled by request";
 }
 
 }  // namespace ampd

@@ -76,6 +76,7 @@ absl::Status ControllerCore::Revive(JobRecord record, const RetryJobParams& para
   revived.job.clear_end_time();
   revived.job.clear_failures();
   revived.lost_attempts = 0;
+  revived.cancel_now = false;
   return absl::OkStatus();
 }
 

@@ -34,14 +34,14 @@ void ControllerCore::GetSweep(const std::string& id, ReplyPtr<v1::JobSweep> repl
   });
 }
 
-void ControllerCore::CancelSweep(const std::string& id, ReplyPtr<v1::JobSweep> reply) {
-  GetSweep(id, std::make_shared<Reply<v1::JobSweep>>([this, reply](absl::StatusOr<v1::JobSweep> sweep) {
+void ControllerCore::CancelSweep(const std::string& id, bool now, ReplyPtr<v1::JobSweep> reply) {
+  GetSweep(id, std::make_shared<Reply<v1::JobSweep>>([this, now, reply](absl::StatusOr<v1::JobSweep> sweep) {
              if (!sweep.ok()) return reply->Send(sweep.status());
-             CancelAll(*sweep, reply);
+             CancelAll(*sweep, now, reply);
            }));
 }
 
-void ControllerCore::CancelAll(const v1::JobSweep& sweep, ReplyPtr<v1::JobSweep> reply) {
+void ControllerCore::CancelAll(const v1::JobSweep& sweep, bool now, ReplyPtr<v1::JobSweep> reply) {
   struct Pending {
     int left = 0;
     absl::Status status;
@@ -56,7 +56,7 @@ void ControllerCore::CancelAll(const v1::JobSweep& sweep, ReplyPtr<v1::JobSweep>
   for (const v1::Job& job : sweep.jobs()) {
     LiveJob* live = Find(job.id());
     if (live == nullptr) continue;
-    CancelLive(*live);
+    CancelLive(*live, now);
     ++pending->left;
     live->waiters.push_back(durable);
     Touch(*live);

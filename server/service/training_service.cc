@@ -69,8 +69,9 @@ grpc::ServerUnaryReactor* TrainingServiceImpl::CancelSweep(grpc::CallbackServerC
                                                            const v1::CancelSweepRequest* request,
                                                            v1::JobSweep* response) {
   return Admitted(context, __func__, [&](const Caller& caller, grpc::ServerUnaryReactor* reactor) {
-    OfOwnSweep(caller, request->sweep_id(), reactor, [this, reactor, response](const std::string& id) {
-      controller_->CancelSweep(id, Answer(reactor, response));
+    const bool now = request->now();
+    OfOwnSweep(caller, request->sweep_id(), reactor, [this, now, reactor, response](const std::string& id) {
+      controller_->CancelSweep(id, now, Answer(reactor, response));
     });
   });
 }
@@ -100,8 +101,9 @@ grpc::ServerUnaryReactor* TrainingServiceImpl::ListJobs(grpc::CallbackServerCont
 grpc::ServerUnaryReactor* TrainingServiceImpl::CancelJob(grpc::CallbackServerContext* context,
                                                          const v1::CancelJobRequest* request, v1::Job* response) {
   return Admitted(context, __func__, [&](const Caller& caller, grpc::ServerUnaryReactor* reactor) {
-    OfOwnJob(caller, request->job_id(), reactor, [this, reactor, response](const std::string& id) {
-      controller_->CancelJob(id, Answer(reactor, response));
+    const bool now = request->now();
+    OfOwnJob(caller, request->job_id(), reactor, [this, now, reactor, response](const std::string& id) {
+      controller_->CancelJob(id, now, Answer(reactor, response));
     });
   });
 }

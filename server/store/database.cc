@@ -26,7 +26,7 @@ namespace {
 constexpr char kRecordColumns[] =
     "j.sequence, j.job, s.spec, s.plan, j.worker_pid, j.worker_start_time, j.token_hash, j.session_key_hash, "
     "j.worker_number, j.last_reported_step, j.run_seconds, j.running_since, j.lost_attempts, j.checkpoint_seconds, "
-    "j.overtook, j.datasets";
+    "j.overtook, j.datasets, j.cancel_now";
 
 // Of ids that begin alike so many are named.
 constexpr size_t kNamedCandidates = 5;
@@ -98,6 +98,7 @@ absl::StatusOr<JobRecord> RecordAt(const Statement& row) {
     const std::pair<std::string, std::string> dataset = absl::StrSplit(one, absl::MaxSplits('=', 1));
     record.datasets.insert(dataset);
   }
+  record.cancel_now = row.IntAt(16) != 0;
   return record;
 }
 
@@ -287,7 +288,7 @@ absl::Status Database::InsertJob(const JobWrite& write) {
   const JobRecord& record = write.record;
   AMPD_RETURN_IF_ERROR(
       Statement(*this,
-                "INSERT INTO jobs VALUES(?1, ?2, 0, 0, x'', 0, 0, 0, x'', x'', 0, 0, 0, NULL, 0, NULL, '', ?3, ?4)")
+                "INSERT INTO jobs VALUES(?1, ?2, 0, 0, x'', 0, 0, 0, x'', x'', 0, 0, 0, NULL, 0, NULL, '', ?3, ?4, 0)")
           .Int(record.submit_sequence)
           .Text(record.job.id())
           .Text(record.job.user())
@@ -332,7 +333,8 @@ absl::Status Database::UpdateJob(const JobRecord& record) {
   Statement update(*this,
                    "UPDATE jobs SET state=?2, attempt=?3, job=?4, last_event=?5, worker_pid=?6, worker_start_time=?7, "
                    "token_hash=?8, session_key_hash=?9, worker_number=?10, last_reported_step=?11, run_seconds=?12, "
-                   "running_since=?13, lost_attempts=?14, checkpoint_seconds=?15, overtook=?16 WHERE sequence=?1");
+                   "running_since=?13, lost_attempts=?14, checkpoint_seconds=?15, overtook=?16, cancel_now=?17 "
+                   "WHERE sequence=?1");
   update.Int(record.submit_sequence)
       .Int(record.job.state())
       .Int(record.job.attempt())
@@ -356,7 +358,7 @@ absl::Status Database::UpdateJob(const JobRecord& record) {
   } else {
     update.Null();
   }
-  return update.Text(absl::StrJoin(record.overtook, ",")).Run();
+  return update.Text(absl::StrJoin(record.overtook, ",")).Int(record.cancel_now ? 1 : 0).Run();
 }
 
 absl::Status Database::AppendEvents(const JobWrite& write, uint64_t last_sequence) {

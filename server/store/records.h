@@ -53,6 +53,8 @@ struct JobRecord {
   int32_t lost_attempts = 0;
   // The longest time that a checkpoint of it took; empty before the first.
   std::optional<absl::Duration> checkpoint_time;
+  // While it is CANCELLING: its worker is to be killed, not asked for a checkpoint.
+  bool cancel_now = false;
   // Ids of the waiting jobs that its present attempt started ahead of, on what is reserved for them.
   std::vector<std::string> overtook;
   // The uploaded datasets that its spec names: by name, what they contained when it was submitted, as SHA-256 in hex.

@@ -201,7 +201,9 @@ class DaemonClientTest(DaemonTest):
         with self.assertRaises(ampd.FailedPrecondition):
             second.retry()
         self.assertIn(first.retry().state, ("QUEUED", "STARTING", "RUNNING"))
-        first.cancel().wait(check=False)
+        eventually(lambda: first.refresh().state == "RUNNING", "its second attempt")
+        first.cancel(now=True).wait(check=False)
+        self.assertEqual(list(first.events(follow=False))[-1].state_change.reason, "cancelled by request, at once")
         device = self.client.devices()[0].id
         self.assertTrue(self.client.drain_device(device, "a test").conditions)
         self.assertFalse(self.client.undrain_device(device).conditions)

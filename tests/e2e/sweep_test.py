@@ -101,7 +101,7 @@ class BigSweepTest(DaemonTest):
         with self.assertRaises(grpc.RpcError) as caught:
             ampd.api().CreateSweep(request, timeout=ampd_process.DEADLINE)
         self.assertEqual(caught.exception.code(), grpc.StatusCode.ALREADY_EXISTS)
-        cancelled = ampd.ctl("cancel", "--sweep", sweep.id)
+        cancelled = ampd.ctl("cancel", "--sweep", sweep.id, "--now")
         self.assertEqual(cancelled.returncode, 0, cancelled.stderr)
         running = [job.id for job in again.jobs[:2]]
         for job_id in running:

@@ -84,6 +84,41 @@ class VerbsTest(OneDaemonTest):
         self.ctl(3, "wait", self.cancelled(job))
         self.assertIn("does not run, it is CANCELLED", self.ctl(1, "checkpoint", job).stderr)
 
+    def test_cancel_with_and_without_a_checkpoint(self):
+        ampd = self.ampd
+        kept, lost = (ampd.submit(glyphs_job(name, steps=ENDLESS)).id for name in ("kept", "lost"))
+        ampd.wait_for_step(kept, 5)
+        self.ctl(0, "cancel", kept, "--checkpoint")
+        self.ctl(3, "wait", kept)
+        self.assertIn("whole", self.ctl(0, "checkpoints", kept).stdout)
+        ampd.wait_for_step(lost, 5)
+        before = json.loads(self.ctl(0, "checkpoint", lost, "-o", "json").stdout)["name"]
+        ampd.wait_for_step(lost, ampd.get(lost).summary.step + 5)
+        self.ctl(0, "cancel", lost, "--now")
+        self.ctl(3, "wait", lost)
+        eventually(lambda: not ampd.worker_pids(), "the end of the worker")
+        listed = json.loads(self.ctl(0, "checkpoints", lost, "-o", "json").stdout)["checkpoints"]
+        self.assertEqual([c["name"] for c in listed], [before], "none newer than the one before")
+        self.assertIn("CANCELLED", self.ctl(0, "cancel", lost, "--now").stdout)
+        self.assertIn("--now", self.ctl(2, "cancel", lost, "--now", "--checkpoint").stderr)
+        self.ctl(2, "cancel", "--now")
+
+    def test_cancel_now_ends_a_job_that_waits_for_its_checkpoint(self):
+        ampd = self.ampd
+        job = ampd.submit(glyphs_job("stopped", steps=ENDLESS)).id
+        ampd.wait_for_step(job, 5)
+        # It cannot write anything.
+        (worker,) = ampd.worker_pids()
+        os.kill(worker, signal.SIGSTOP)
+        self.ctl(0, "cancel", job)
+        self.ctl(0, "cancel", job, "--now")
+        self.ctl(3, "wait", job)
+        eventually(lambda: not ampd.worker_pids(), "the end of the worker")
+        self.assertNotIn("step-", self.ctl(0, "checkpoints", job).stdout)
+        events = ampd.events(job)
+        self.assertEqual(states(events)[-2:], ["CANCELLING", "CANCELLED"])
+        self.assertEqual(events[-1].state_change.reason, "cancelled by request, at once")
+
     def test_a_retried_job_goes_on_where_it_was(self):
         ampd = self.ampd
         job = ampd.submit(glyphs_job("retried", steps=400)).id

@@ -96,7 +96,7 @@ class TestDaemon {
 
   // Cancels the job and ends every process, until it has ended.
   void End(const std::string& id) {
-    (void)Await<v1::Job>([&](auto done) { controller_->CancelJob(id, std::move(done)); });
+    (void)Await<v1::Job>([&](auto done) { controller_->CancelJob(id, false, std::move(done)); });
     const auto deadline = std::chrono::steady_clock::now() + kDeadline;
     while (!IsTerminal(Get(id).state())) {
       for (; ended_ < launcher_.launches(); ++ended_) launcher_.End(launcher_.Wait(ended_).id, WorkerExit{0, 0});

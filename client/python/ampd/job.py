@@ -62,8 +62,11 @@ class Job:
     def refresh(self) -> Job:
         return self._take(self._client.call("GetJob", training_service_pb2.GetJobRequest(job_id=self.id), again=True))
 
-    def cancel(self) -> Job:
-        return self._take(self._client.call("CancelJob", training_service_pb2.CancelJobRequest(job_id=self.id), again=True))
+    def cancel(self, now: bool = False) -> Job:
+        """Asks the job to stop; a running one writes a checkpoint first. With `now` its worker is killed, also where a checkpoint is
+        being waited for: what it did since the last one is lost."""
+        request = training_service_pb2.CancelJobRequest(job_id=self.id, now=now)
+        return self._take(self._client.call("CancelJob", request, again=True))
 
     def pause(self) -> Job:
         return self._take(self._client.call("PauseJob", training_service_pb2.PauseJobRequest(job_id=self.id)))
@@ -189,9 +192,10 @@ class Sweep:
         self.proto = self._client.call("GetSweep", training_service_pb2.GetSweepRequest(sweep_id=self.id), again=True)
         return self
 
-    def cancel(self) -> Sweep:
-        """Cancels every job of it that has not ended."""
-        self.proto = self._client.call("CancelSweep", training_service_pb2.CancelSweepRequest(sweep_id=self.id), timeout=60)
+    def cancel(self, now: bool = False) -> Sweep:
+        """Cancels every job of it that has not ended, as Job.cancel does."""
+        request = training_service_pb2.CancelSweepRequest(sweep_id=self.id, now=now)
+        self.proto = self._client.call("CancelSweep", request, timeout=60)
         return self
 
     def __repr__(self) -> str:

@@ -183,6 +183,11 @@ class FakeConnection : public WorkerConnection {
       return false;
     });
   }
+  bool WasToldToStop() {
+    std::lock_guard lock(mutex_);
+    return std::any_of(messages_.begin(), messages_.end(),
+                       [](const auto& m) { return m.command().kind() == v1::DaemonCommand::CHECKPOINT_AND_STOP; });
+  }
   // Unset while the stream is open.
   absl::Status WaitForClose() {
     std::unique_lock lock(mutex_);
@@ -306,8 +311,8 @@ class ControllerTest : public ::testing::Test {
     store_->Flush();
     return Await<v1::Job>([&](auto done) { controller_->GetJob(id, std::move(done)); });
   }
-  absl::StatusOr<v1::Job> Cancel(const std::string& id) {
-    return Await<v1::Job>([&](auto done) { controller_->CancelJob(id, std::move(done)); });
+  absl::StatusOr<v1::Job> Cancel(const std::string& id, bool now = false) {
+    return Await<v1::Job>([&](auto done) { controller_->CancelJob(id, now, std::move(done)); });
   }
   // Waits until the job is in `state`, as clients see it.
   v1::Job WaitFor(const std::string& id, v1::Job::State state) {

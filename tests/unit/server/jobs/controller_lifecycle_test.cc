@@ -115,6 +115,47 @@ TEST_F(ControllerLifecycleTest, ACancelledWorkerThatDoesNotStopIsKilled) {
   WaitFor(id, v1::Job::CANCELLED);
 }
 
+TEST_F(ControllerLifecycleTest, CancelNowKillsTheWorkerAtOnce) {
+  const std::string id = Submit();
+  auto worker = AttachLaunched(0);
+  WaitFor(id, kRunning);
+  EXPECT_EQ(Cancel(id, true)->state(), v1::Job::CANCELLING);
+  EXPECT_TRUE(launcher_.WasKilled(0));
+  controller_->WorkerDisconnected(worker);
+  WaitFor(id, v1::Job::CANCELLED);
+  EXPECT_THAT(States(id), ElementsAre(kQueued, kStarting, kRunning, v1::Job::CANCELLING, v1::Job::CANCELLED));
+  EXPECT_EQ(Events(id).back().state_change().reason(), "cancelled by request, at once");
+  EXPECT_FALSE(worker->WasToldToStop());
+  const auto again = Cancel(id, true);
+  ASSERT_TRUE(again.ok()) << "a job that has ended is returned as it is: " << again.status();
+  EXPECT_EQ(again->state(), v1::Job::CANCELLED);
+}
+
+TEST_F(ControllerLifecycleTest, CancelNowDoesNotWaitForTheCheckpointThatACancelBeforeAskedFor) {
+  const std::string id = Submit();
+  auto worker = AttachLaunched(0);
+  WaitFor(id, kRunning);
+  EXPECT_EQ(Cancel(id)->state(), v1::Job::CANCELLING);
+  EXPECT_TRUE(worker->WaitForStop());
+  EXPECT_EQ(Cancel(id)->state(), v1::Job::CANCELLING);
+  EXPECT_FALSE(launcher_.WasKilled(0)) << "a second one without it changes nothing";
+  EXPECT_TRUE(Cancel(id, true).ok());
+  EXPECT_TRUE(launcher_.WasKilled(0));
+  controller_->WorkerDisconnected(worker);
+  WaitFor(id, v1::Job::CANCELLED);
+}
+
+TEST_F(ControllerLifecycleTest, CancelNowOfWhatDoesNotRun) {
+  const std::string starting = Submit();
+  const std::string queued = Submit();
+  launcher_.Wait(0);
+  EXPECT_EQ(Cancel(queued, true)->state(), v1::Job::CANCELLED);
+  EXPECT_TRUE(Cancel(starting, true).ok());
+  EXPECT_TRUE(launcher_.WasKilled(0));
+  WaitFor(starting, v1::Job::CANCELLED);
+  EXPECT_EQ(launcher_.launches(), 1u);
+}
+
 TEST_F(ControllerLifecycleTest, CancelBeforeTheWorkerAttachedKillsIt) {
   const std::string id = Submit();
   const auto process = launcher_.Wait(0);

@@ -352,6 +352,27 @@ TEST_F(ControllerRestartTest, ACancelledJobWhoseWorkerDiedIsCancelled) {
   WaitFor(id_, v1::Job::CANCELLED);
 }
 
+TEST_F(ControllerRestartTest, AJobToBeCancelledAtOnceIsSoAfterARestart) {
+  RunJob(1);
+  EXPECT_EQ(Cancel(id_)->state(), v1::Job::CANCELLING);
+  launcher_.MakeStubborn(true);
+  EXPECT_EQ(Cancel(id_, true)->state(), v1::Job::CANCELLING);
+  StopDaemon();
+  launcher_.MakeStubborn(false);
+  StartDaemon();
+  // Long before a worker that is asked for a checkpoint is killed.
+  Advance(absl::Seconds(2));
+  EXPECT_EQ(WaitFor(id_, v1::Job::CANCELLED).attempt(), 1u);
+  EXPECT_FALSE(launcher_.IsAlive(launcher_.Wait(0).id));
+  // Not the next attempt, if there is one.
+  ASSERT_TRUE(Await<v1::Job>([&](auto done) { controller_->RetryJob({id_}, std::move(done)); }).ok());
+  auto worker = AttachLaunched(1);
+  WaitFor(id_, v1::Job::RUNNING);
+  EXPECT_EQ(Cancel(id_)->state(), v1::Job::CANCELLING);
+  EXPECT_TRUE(worker->WaitForStop());
+  EXPECT_FALSE(launcher_.WasKilled(1));
+}
+
 TEST_F(ControllerRestartTest, CancelWhileRecovering) {
   RunJob(1);
   RestartDaemon();

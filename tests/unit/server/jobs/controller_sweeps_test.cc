@@ -114,8 +114,8 @@ TEST_F(ControllerSweepsTest, CancellingEndsWhatHasNotEnded) {
   const auto connection = AttachLaunched(0);
   WaitFor(sweep->jobs(0).id(), v1::Job::RUNNING);
   Cancel(sweep->jobs(2).id()).IgnoreError();
-  const absl::StatusOr<v1::JobSweep> cancelled =
-      Await<v1::JobSweep>([&](auto done) { controller_->CancelSweep(sweep->id().substr(0, 22), std::move(done)); });
+  const absl::StatusOr<v1::JobSweep> cancelled = Await<v1::JobSweep>(
+      [&](auto done) { controller_->CancelSweep(sweep->id().substr(0, 22), false, std::move(done)); });
   ASSERT_TRUE(cancelled.ok()) << cancelled.status();
   std::vector<v1::Job::State> states;
   for (const v1::Job& job : cancelled->jobs()) states.push_back(job.state());
@@ -128,7 +128,22 @@ TEST_F(ControllerSweepsTest, CancellingEndsWhatHasNotEnded) {
   // What is no part of it goes on.
   EXPECT_EQ(launcher_.Wait(1).request.job_id, other);
   // Nothing is left to be cancelled.
-  EXPECT_TRUE(Await<v1::JobSweep>([&](auto done) { controller_->CancelSweep(sweep->id(), std::move(done)); }).ok());
+  EXPECT_TRUE(
+      Await<v1::JobSweep>([&](auto done) { controller_->CancelSweep(sweep->id(), false, std::move(done)); }).ok());
+}
+
+TEST_F(ControllerSweepsTest, CancellingAtOnceKillsTheWorkers) {
+  const absl::StatusOr<v1::JobSweep> sweep = CreateSweep(Points(2));
+  ASSERT_TRUE(sweep.ok());
+  const auto connection = AttachLaunched(0);
+  WaitFor(sweep->jobs(0).id(), v1::Job::RUNNING);
+  const auto cancelled =
+      Await<v1::JobSweep>([&](auto done) { controller_->CancelSweep(sweep->id(), true, std::move(done)); });
+  ASSERT_TRUE(cancelled.ok()) << cancelled.status();
+  EXPECT_TRUE(launcher_.WasKilled(0));
+  controller_->WorkerDisconnected(connection);
+  for (const v1::Job& job : sweep->jobs()) WaitFor(job.id(), v1::Job::CANCELLED);
+  EXPECT_EQ(launcher_.launches(), 1u);
 }
 
 TEST_F(ControllerSweepsTest, ADrainingDaemonTakesNone) {

@@ -44,6 +44,7 @@ TEST(StoreTest, KeepsEveryFieldOfARecord) {
   record.run_seconds = 1.5;
   record.run_counted = absl::Nanoseconds(1'700'000'000'123'456'789);
   record.lost_attempts = 2;
+  record.cancel_now = true;
   record.datasets = {{"a.b-c_D", std::string(64, '1')}, {"d", std::string(64, 'f')}};
   {
     auto store = OpenStore(dir);
@@ -62,6 +63,7 @@ TEST(StoreTest, KeepsEveryFieldOfARecord) {
   EXPECT_EQ(found->run_seconds, 1.5);
   EXPECT_EQ(found->run_counted, record.run_counted);
   EXPECT_EQ(found->lost_attempts, 2);
+  EXPECT_TRUE(found->cancel_now);
   EXPECT_EQ(found->datasets, record.datasets);
 }
 
