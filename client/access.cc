@@ -77,10 +77,10 @@ void AddAccessOptions(CLI::App* app, Server* server) {
   app->add_option("--context", options->context,
                   "Server and credentials by name (ampctl contexts); else AMPCTL_CONTEXT")
       ->type_name("CONTEXT");
-  options->server = app->add_option("--server", server->address,
-                                    "HOST:PORT of ampd; default: the current context's, else 127.0.0.1:7070")
-                        ->envname("AMPD_SERVER")
-                        ->type_name("HOST:PORT");
+  options->server =
+      app->add_option("--server", server->address, "Where ampd is; default: the current context's, else 127.0.0.1:7070")
+          ->envname("AMPD_SERVER")
+          ->type_name("HOST:PORT");
   options->tls = app->add_flag("--tls", server->tls, "TLS, with the system's authorities")->envname("AMPD_TLS");
   options->ca = app->add_option("--ca", server->ca, "TLS, with the authorities of this PEM file")
                     ->envname("AMPD_CA")
@@ -91,11 +91,11 @@ void AddAccessOptions(CLI::App* app, Server* server) {
   options->key = app->add_option("--key", server->private_key, "PEM file of its private key")
                      ->envname("AMPD_KEY")
                      ->type_name("FILE");
-  app->add_option("--token-file", server->token_file, "file that holds the token; else AMPD_TOKEN, AMPD_TOKEN_FILE")
+  app->add_option("--token-file", server->token_file, "File that holds the token; else AMPD_TOKEN, AMPD_TOKEN_FILE")
       ->type_name("FILE");
   server->token = Environment("AMPD_TOKEN");
   server->other_token_file = Environment("AMPD_TOKEN_FILE");
-  options->insecure = app->add_flag("--insecure", server->insecure, "send the token in plain text to another machine")
+  options->insecure = app->add_flag("--insecure", server->insecure, "Send the token in plain text to another machine")
                           ->envname("AMPD_INSECURE");
   app->add_option_function<double>(
          "--timeout", [server](const double& seconds) { server->timeout = absl::Seconds(seconds); },

@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "client/help.h"
 
 namespace ampd::client {
 namespace {
@@ -85,14 +86,6 @@ class Page {
   std::string text_;
 };
 
-// What a value is called; "" of a flag, "VALUE" where it has no name.
-std::string ValueName(const CLI::Option& option) {
-  if (option.get_items_expected_max() == 0) return "";
-  std::string type = option.get_type_name();
-  type = type.substr(0, type.find(':'));
-  return type.empty() || type == "TEXT" ? "VALUE" : type;
-}
-
 std::string OptionTag(const CLI::Option& option) {
   std::vector<std::string> names;
   for (const std::string& name : option.get_snames()) names.push_back(Bold("-" + name));
@@ -101,20 +94,13 @@ std::string OptionTag(const CLI::Option& option) {
   return absl::StrCat(absl::StrJoin(names, ", "), value.empty() ? "" : " ", value.empty() ? "" : Italic(value));
 }
 
-std::string OptionText(const CLI::Option& option) {
-  std::string text = Escaped(option.get_description());
-  if (!option.get_default_str().empty()) absl::StrAppend(&text, " Default: ", Escaped(option.get_default_str()), ".");
-  if (!option.get_envname().empty()) absl::StrAppend(&text, " Else ", Bold(option.get_envname()), ".");
-  return text;
-}
-
 void Options(const CLI::App& app, Page* page) {
   for (const CLI::Option* option : app.get_options()) {
     if (option->get_group().empty() || option == app.get_help_ptr()) continue;
     if (option->get_positional()) {
-      page->Entry(Italic(option->get_name(true, false)), OptionText(*option));
+      page->Entry(Italic(option->get_name(true, false)), Escaped(OptionText(*option)));
     } else {
-      page->Entry(OptionTag(*option), OptionText(*option));
+      page->Entry(OptionTag(*option), Escaped(OptionText(*option)));
     }
   }
 }

@@ -12,6 +12,7 @@
 #include "client/completion/scripts.h"
 #include "client/completion/values.h"
 #include "client/exit_code.h"
+#include "client/help.h"
 #include "client/output/color.h"
 
 namespace ampd::client {
@@ -27,7 +28,7 @@ void AddGlobalOptions(CLI::App* app, CommandContext* context) {
          [context](const std::string& name) { context->format = kFormats.at(CLI::detail::to_lower(name)); },
          "table (default), json, jsonl or yaml")
       ->check(CLI::IsMember({"table", "json", "jsonl", "yaml"}, CLI::ignore_case))
-      ->type_name("");
+      ->type_name("FORMAT");
   app->set_version_flag("--version", "ampctl " AMPD_VERSION);
 }
 
@@ -77,6 +78,8 @@ int RunComplete(const CLI::App& app, std::vector<std::string> words, std::ostrea
 }  // namespace
 
 void AddProgram(CLI::App* app, CommandContext* context) {
+  // Before the verbs, which inherit it.
+  app->formatter(MakeHelpFormatter());
   app->require_subcommand(1);
   app->fallthrough();
   AddGlobalOptions(app, context);

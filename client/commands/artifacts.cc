@@ -115,7 +115,8 @@ void AddArtifacts(CLI::App* app, CommandContext* context) {
   verb->add_option("JOB", options->job_id, "Job id, or a unique prefix of at least 4 characters")->required();
   CLI::Option* get = verb->add_option("--get", options->name, "Fetch the file of this name")->type_name("NAME");
   verb->add_option("--to", options->path, "With --get: where to; default: its name. Nothing is overwritten")
-      ->needs(get);
+      ->needs(get)
+      ->type_name("PATH");
   verb->footer("Example:\n  ampctl artifacts 01hq3v7m --get samples-000000500.png");
   verb->callback([options, context] { context->exit_code = RunArtifacts(*options, *context); });
 }

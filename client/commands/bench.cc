@@ -162,24 +162,30 @@ void AddBench(CLI::App* app, CommandContext* context) {
   verb->add_option("FILE", options->file, "Job file; or gemm or conv, products or convolutions of several sizes")
       ->required();
   verb->add_option("--modes", options->modes,
-                   "fp32,tf32,fp16,bf16,fp8; default: all that the device can do. FP32 runs in any case")
-      ->delimiter(',');
-  verb->add_option("--batch", options->batches, "Batch sizes, e.g. 32,64,128; default: the job's")->delimiter(',');
+                   "Of fp32, tf32, fp16, bf16 and fp8, with commas between them; default: all that the device can do. "
+                   "FP32 runs in any case")
+      ->delimiter(',')
+      ->type_name("MODES");
+  verb->add_option("--batch", options->batches, "Batch sizes, e.g. 32,64,128; default: the job's")
+      ->delimiter(',')
+      ->type_name("SIZES");
   verb->add_option("--steps", options->steps, "Steps measured of each mode and size; default 30")
       ->check(CLI::Range(1, 100000));
   verb->add_option("--warmup", options->warmup, "Steps before them; default 5")->check(CLI::Range(0, 100000));
-  verb->add_option("--sizes", options->sizes, "gemm: extents of the matrices; conv: channels")->delimiter(',');
-  verb->add_option("--kernels", options->kernels, "conv: sides of the kernels")->delimiter(',');
+  verb->add_option("--sizes", options->sizes, "gemm: extents of the matrices; conv: channels")
+      ->delimiter(',')
+      ->type_name("SIZES");
+  verb->add_option("--kernels", options->kernels, "conv: sides of the kernels")->delimiter(',')->type_name("SIZES");
   verb->add_option("--image", options->image, "conv: side of the images; default 32")->check(CLI::Range(1, 4096));
   verb->add_option("--set", options->sets, "Change a field of the file; may be given again")
       ->allow_extra_args(false)
       ->type_name("PATH=VALUE");
   verb->add_option("-o,--output", options->output, "table (default), csv or json")
       ->check(CLI::IsMember({"table", "csv", "json"}, CLI::ignore_case))
-      ->type_name("");
+      ->type_name("FORMAT");
   verb->add_option("--svg", options->svg, "Write a plot of step time and speed-up to this file")->type_name("FILE");
   verb->footer(std::string(kLocalFilesHelp) +
-               "\nExample:\n  ampctl bench glyphs-convnet.yaml --modes fp32,bf16 --batch 32,64,128 --svg bench.svg\n"
+               "\nExample:\n  ampctl bench job.yaml --modes fp32,bf16 --batch 32,64,128 --svg bench.svg\n"
                "  ampctl bench gemm --sizes 512,1024,2048 --modes bf16 -o csv");
   verb->callback([options, context] { context->exit_code = RunBench(*options, *context); });
 }

@@ -36,6 +36,7 @@ void AddCheckpoint(CLI::App* app, CommandContext* context) {
   verb->add_option("JOB", options->id, "Job id, or a unique prefix of at least 4 characters")->required();
   verb->add_option("--timeout", options->timeout_seconds, "Seconds to wait; the job writes it all the same")
       ->check(CLI::Range(1, 86400))
+      ->type_name("SECONDS")
       ->capture_default_str();
   verb->footer("Example:\n  ampctl checkpoint 01hq3v7m && ampctl download 01hq3v7m");
   verb->callback([options, context] { context->exit_code = RunCheckpoint(*options, *context); });

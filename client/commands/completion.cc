@@ -14,7 +14,7 @@ void AddCompletion(CLI::App* app, CommandContext* context) {
   verb->add_option("SHELL", *shell, "bash, zsh or fish")->required()->check(CLI::IsMember({"bash", "zsh", "fish"}));
   verb->footer(
       "Verbs, options and their values are completed, ids of jobs and devices as the server tells them.\n"
-      "Example:\n  source <(ampctl completion bash)          # zsh likewise; for good: in ~/.bashrc or ~/.zshrc\n"
+      "Example:\n  source <(ampctl completion bash)   # or zsh; for good: in ~/.bashrc, ~/.zshrc\n"
       "  ampctl completion fish > ~/.config/fish/completions/ampctl.fish");
   verb->callback([shell, context] {
     *context->out << CompletionScript(*shell) << std::flush;

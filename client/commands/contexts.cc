@@ -157,7 +157,7 @@ void AddAdd(CLI::App* contexts, CommandContext* context) {
   const auto options = std::make_shared<AddOptions>();
   ClientContext& added = options->context;
   verb->add_option("NAME", options->name, "Letters, digits, '_', '-' and '.'")->required();
-  verb->add_option("--server", *added.mutable_server(), "HOST:PORT of ampd")->required()->type_name("HOST:PORT");
+  verb->add_option("--server", *added.mutable_server(), "Where its ampd is")->required()->type_name("HOST:PORT");
   verb->add_flag_callback(
       "--tls", [options] { options->context.set_tls(true); }, "TLS, with the system's authorities");
   verb->add_option("--ca", *added.mutable_ca(), "TLS, with the authorities of this PEM file")->type_name("FILE");
@@ -171,7 +171,8 @@ void AddAdd(CLI::App* contexts, CommandContext* context) {
   verb->add_flag("--replace", options->replace, "In place of the context of this name");
   verb->add_flag("--use", options->use, "Make it the current one, as the first one is in any case");
   verb->footer(
-      "Example:\n  ampctl contexts add lab --server trainer:7070 --ca ca.pem --token-file ~/.ampd.token --use");
+      "Example:\n  ampctl contexts add lab --server trainer:7070 --ca ca.pem \\\n      --token-file ~/.ampd.token "
+      "--use");
   verb->callback([options, context] { context->exit_code = RunAdd(*options, *context); });
 }
 
@@ -203,7 +204,8 @@ void AddContexts(CLI::App* app, CommandContext* context) {
       "They are in ~/.config/ampctl/config.yaml, or the file that AMPCTL_CONFIG names. An option holds before the "
       "environment,\nthat before the context. A server that is named by --server or AMPD_SERVER and is not the "
       "context's sets all of the\ncontext aside, so that no token goes where it does not belong.\n"
-      "Example:\n  ampctl contexts add lab --server trainer:7070 --ca ca.pem --token-file ~/.ampd.token --use\n"
+      "Example:\n  ampctl contexts add lab --server trainer:7070 --ca ca.pem \\\n      --token-file ~/.ampd.token "
+      "--use\n"
       "  ampctl --context lab list");
 }
 

@@ -87,7 +87,7 @@ void AddUpload(CLI::App* datasets, CommandContext* context) {
   verb->footer(
       "Files that the server has are not sent again: an upload that broke, or was interrupted, goes on where it "
       "stopped.\nExample:\n  ampctl datasets upload fashion ./fashion-mnist\n  ampctl submit job.yaml --set "
-      "data.train.idx.images=dataset:fashion/train-images-idx3-ubyte.gz");
+      "data.train.idx.images=dataset:fashion/images.gz");
   verb->callback([options, context] { context->exit_code = RunUpload(*options, *context); });
 }
 

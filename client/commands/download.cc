@@ -126,10 +126,12 @@ void AddDownload(CLI::App* app, CommandContext* context) {
       ->type_name("CHECKPOINT");
   CLI::Option* form =
       verb->add_option("--form", options->form, "The model alone: safetensors (PyTorch's names) or onnx")
-          ->transform(CLI::CheckedTransformer(kForms, CLI::ignore_case).description("FORM"));
+          ->transform(CLI::CheckedTransformer(kForms, CLI::ignore_case).description("{safetensors,onnx}"))
+          ->type_name("FORM");
   CLI::Option* dtype =
       verb->add_option("--dtype", options->dtype, "The model alone, its weights as fp32, fp16 or bf16; onnx is fp32")
-          ->transform(CLI::CheckedTransformer(kDtypes, CLI::ignore_case).description("DTYPE"));
+          ->transform(CLI::CheckedTransformer(kDtypes, CLI::ignore_case).description("{fp32,fp16,bf16}"))
+          ->type_name("DTYPE");
   CLI::Option* ema = verb->add_flag("--ema", options->ema, "The model alone, with the running average of its weights");
   verb->footer(
       "Nothing is overwritten, and all of it arrives or nothing does. A checkpoint goes on where a connection broke.\n"

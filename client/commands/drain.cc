@@ -67,10 +67,11 @@ void AddDrain(CLI::App* app, CommandContext* context) {
   auto options = std::make_shared<DrainOptions>();
   verb->add_option("DEVICE", options->device, "Its id, as `ampctl devices` lists it");
   verb->add_flag("--server", options->server, "All jobs checkpoint and are queued again, then the server exits");
-  verb->add_option("--reason", options->reason, "For people; required with a DEVICE")->type_name("TEXT");
+  verb->add_option("--reason", options->reason, "For people; required with a DEVICE")->type_name("REASON");
   verb->add_flag("--stop-jobs", options->stop_jobs, "Jobs on the device checkpoint and are queued again");
   verb->add_option("--timeout", options->timeout_seconds, "Seconds until the server is gone; default: its own setting")
-      ->check(CLI::Range(1, 366 * 24 * 3600));
+      ->check(CLI::Range(1, 366 * 24 * 3600))
+      ->type_name("SECONDS");
   verb->footer(
       "`ampctl undrain` takes a drained device back.\n"
       "Examples:\n  ampctl drain GPU-5ad0 --reason 'fan replaced' --stop-jobs\n  ampctl drain --server --timeout 60");

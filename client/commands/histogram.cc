@@ -54,7 +54,8 @@ void AddHistogram(CLI::App* app, CommandContext* context) {
   auto options = std::make_shared<HistogramOptions>();
   verb->add_option("JOB", options->job, "Job id, or a unique prefix of at least 4 characters")->required();
   verb->add_option("--tensor", options->tensor, "Only tensors that this matches ('*', '?')")->type_name("GLOB");
-  verb->add_option("--phase", options->phase, "Of a job with several phases; default: the newest event's");
+  verb->add_option("--phase", options->phase, "Of a job with several phases; default: the newest event's")
+      ->type_name("PHASE");
   verb->add_option("--svg", options->svg, "Also draw it to this file")->type_name("FILE");
   verb->footer(
       "The job's file needs report: {diagnostics_every_steps: N}.\nExample:\n"

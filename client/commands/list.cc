@@ -184,7 +184,7 @@ void AddList(CLI::App* app, CommandContext* context) {
   verb->footer(
       "Example:\n  ampctl list --state running --state queued\n  ampctl list --user ann --label team=vision --since "
       "2h\n"
-      "  ampctl list --filter 'priority >= 5 AND NOT (state = SUCCEEDED OR name:test)' --sort 'priority desc'");
+      "  ampctl list --filter 'priority >= 5 AND NOT (state = FAILED OR name:test)' \\\n      --sort 'priority desc'");
   verb->callback([options, context] { context->exit_code = RunList(*options, *context); });
 }
 

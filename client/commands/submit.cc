@@ -171,12 +171,11 @@ void AddSubmit(CLI::App* app, CommandContext* context) {
   verb->add_option("--request-id", options->request_id,
                    "Makes a repeated submit one job; default: a new one, so that only retries within a submit are one")
       ->type_name("ID");
-  verb->footer(
-      std::string(kLocalFilesHelp) +
-      "\nExample:\n  ampctl submit glyphs-convnet.yaml --set precision.mode=BF16 --set train.epochs=2 --watch\n"
-      "  ampctl submit job.yaml --name wide --gpus 2 --label team=vision\n"
-      "  ampctl submit job.yaml --set 'model.layers[0].conv2d.filters=64' --dry-run\n"
-      "  ampctl submit finetune.yaml --resume-from 01hq3v7m@step-000000500");
+  verb->footer(std::string(kLocalFilesHelp) +
+               "\nExample:\n  ampctl submit job.yaml --set precision.mode=BF16 --set train.epochs=2 --watch\n"
+               "  ampctl submit job.yaml --name wide --gpus 2 --label team=vision\n"
+               "  ampctl submit job.yaml --set 'model.layers[0].conv2d.filters=64' --dry-run\n"
+               "  ampctl submit finetune.yaml --resume-from 01hq3v7m@step-000000500");
   verb->callback([options, context] { context->exit_code = RunSubmit(*options, *context); });
 }
 

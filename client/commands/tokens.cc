@@ -181,13 +181,14 @@ void AddCreate(CLI::App* tokens, CommandContext* context) {
   verb->add_option("--user", options->user, "Whose jobs they are that it submits")->required()->type_name("USER");
   verb->add_option("--role", options->role, "viewer, submitter or admin")
       ->required()
-      ->check(CLI::IsMember({"viewer", "submitter", "admin"}, CLI::ignore_case));
+      ->check(CLI::IsMember({"viewer", "submitter", "admin"}, CLI::ignore_case))
+      ->type_name("ROLE");
   verb->add_option("--lifetime", options->lifetime, "Until it expires, as 12h or 90d; default: it does not")
       ->type_name("TIME");
   verb->add_option("--out", options->out,
                    "A new file for the secret, which you alone may read; default: standard output")
       ->type_name("FILE");
-  verb->footer("Example:\n  ampctl tokens create --user ann --role submitter --lifetime 90d --out ann.token");
+  verb->footer("Example:\n  ampctl tokens create --user ann --role submitter --out ann.token");
   verb->callback([options, context] { context->exit_code = RunCreate(*options, *context); });
 }
 

@@ -81,7 +81,7 @@ void AddWait(CLI::App* app, CommandContext* context) {
       ->type_name("SECONDS");
   verb->footer(
       "Exits 0 when all succeeded, 1 when one failed, 3 when one was cancelled, 124 when the time ran out.\n"
-      "Example:\n  ampctl wait $(ampctl submit -q a.yaml) $(ampctl submit -q b.yaml) --timeout 3600");
+      "Example:\n  ampctl wait $(ampctl submit -q a.yaml) $(ampctl submit -q b.yaml)");
   verb->callback([options, context] { context->exit_code = RunWait(*options, *context); });
 }
 

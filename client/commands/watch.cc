@@ -21,7 +21,7 @@ void AddWatch(CLI::App* app, CommandContext* context) {
   CLI::App* verb = app->add_subcommand("watch", "Show a job's events until it ends");
   auto options = std::make_shared<FollowOptions>();
   verb->add_option("JOB", options->job_id, "Job id, or a unique prefix of at least 4 characters")->required();
-  verb->add_option("--after", options->after_sequence, "Skip the events up to this sequence number");
+  verb->add_option("--after", options->after_sequence, "Skip the events up to this sequence number")->type_name("N");
   verb->footer(
       "Exits 0 when the job succeeded, 1 when it failed, 3 when it was cancelled. A lost connection is made anew for "
       "up\n"

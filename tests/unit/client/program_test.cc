@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/stat.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -16,6 +17,9 @@
 #include <vector>
 
 #include "absl/strings/cord.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "client/commands/command.h"
 #include "gmock/gmock.h"
 #include "google/rpc/error_details.pb.h"
 #include "gtest/gtest.h"
@@ -26,7 +30,9 @@
 namespace ampd::client {
 namespace {
 
+using testing::AnyOf;
 using testing::HasSubstr;
+using testing::Not;
 using testing::StartsWith;
 
 std::string ReadFile(const std::string& path) {
@@ -408,11 +414,52 @@ TEST_F(ProgramTest, ErrorsHaveTheirExitCodes) {
   EXPECT_THAT(out(), HasSubstr("not reachable"));
 }
 
-TEST_F(ProgramTest, EveryVerbShowsAnExample) {
-  for (const char* verb : {"submit", "watch", "wait", "get", "list", "cancel", "devices", "download", "version"}) {
-    EXPECT_EQ(Run({verb, "--help"}), 0);
-    EXPECT_THAT(out(), HasSubstr(std::string("Example:\n  ampctl ") + (verb == std::string("wait") ? "wait" : verb)));
+// The names of all verbs, those of verbs behind them.
+void FindVerbs(const CLI::App& app, const std::vector<std::string>& path,
+               std::vector<std::vector<std::string>>* verbs) {
+  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
+    std::vector<std::string> name = path;
+    name.push_back(verb->get_name());
+    verbs->push_back(name);
+    FindVerbs(*verb, name, verbs);
   }
+}
+
+TEST_F(ProgramTest, HelpIsLegibleOnATerminalOf80Columns) {
+  CLI::App app("", "ampctl");
+  CommandContext context;
+  AddProgram(&app, &context);
+  std::vector<std::vector<std::string>> verbs = {{}};
+  FindVerbs(app, {}, &verbs);
+  EXPECT_GT(verbs.size(), 40u);
+  for (std::vector<std::string> verb : verbs) {
+    const std::string name = absl::StrJoin(verb, " ");
+    SCOPED_TRACE(name);
+    verb.push_back("--help");
+    EXPECT_EQ(Run(verb), 0);
+    EXPECT_THAT(out(), HasSubstr("Usage: ampctl" + (name.empty() ? "" : " " + name) + " [options]"));
+    EXPECT_THAT(out(), AnyOf(HasSubstr("Example:\n  ampctl "), HasSubstr("Examples:\n  ampctl "),
+                             HasSubstr("Example:\n  source <(ampctl ")));
+    for (const absl::string_view line : absl::StrSplit(out(), '\n')) EXPECT_LE(line.size(), 80u) << line;
+    // How CLI11 says what it checks.
+    for (const char* noise : {" in [", ":{", " TEXT", " INT", "UINT", "FLOAT", "ENUM", "REQUIRED", "(Env:", "e+0"}) {
+      EXPECT_THAT(out(), Not(HasSubstr(noise)));
+    }
+  }
+}
+
+TEST_F(ProgramTest, HelpNamesValuesDefaultsAndVariables) {
+  EXPECT_EQ(Run({"--help"}), 0);
+  EXPECT_THAT(out(), HasSubstr("\n  --key FILE              PEM file of its private key [env: AMPD_KEY]\n"));
+  EXPECT_THAT(out(), HasSubstr("\n  -o, --output FORMAT     table (default), json, jsonl or yaml\n"));
+  EXPECT_THAT(out(), HasSubstr("\nVerbs:\n  submit       Queue the job"));
+  EXPECT_EQ(Run({"list", "--help"}), 0);
+  EXPECT_THAT(out(), HasSubstr("\n  --limit N               At most this many [default: 50]\n"));
+  EXPECT_EQ(Run({"tokens", "create", "--help"}), 0);
+  EXPECT_THAT(out(), HasSubstr("--role ROLE             viewer, submitter or admin [required]\n"));
+  EXPECT_EQ(Run({"cancel", "--help"}), 0);
+  EXPECT_THAT(out(), HasSubstr("Usage: ampctl cancel [options] [JOB...]\n"));
+  EXPECT_THAT(out(), HasSubstr("Options of all verbs: ampctl --help"));
 }
 
 }  // namespace
