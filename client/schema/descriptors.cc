@@ -4,6 +4,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "google/protobuf/descriptor.pb.h"
@@ -57,6 +58,12 @@ std::string CommentOf(const AnyDescriptor& descriptor) {
   google::protobuf::SourceLocation location;
   if (!descriptor.GetSourceLocation(&location)) return "";
   return Paragraphs(location.leading_comments.empty() ? location.trailing_comments : location.leading_comments);
+}
+
+std::string CommentAbove(const google::protobuf::FieldDescriptor& field) {
+  google::protobuf::SourceLocation location;
+  if (!field.GetSourceLocation(&location)) return "";
+  return Paragraphs(absl::StrJoin(location.leading_detached_comments, "\n\n"));
 }
 
 template std::string CommentOf(const google::protobuf::Descriptor&);

@@ -16,6 +16,10 @@ const google::protobuf::Descriptor& JobSpecWithComments();
 template <typename AnyDescriptor>
 std::string CommentOf(const AnyDescriptor& descriptor);
 
+// What is written between the field before and this one, apart from the comments of both: about the fields from here
+// on.
+std::string CommentAbove(const google::protobuf::FieldDescriptor& field);
+
 }  // namespace ampd::client
 
 #endif  // AMPD_CLIENT_SCHEMA_DESCRIPTORS_H_

@@ -13,15 +13,18 @@ struct Metric {
   Type type;
   const char* name;
   const char* help;
+  // Names with ", " between them; every series has all of them.
+  const char* labels = "";
 };
 
-// Of the daemon, without labels unless told.
-inline constexpr Metric kBuildInfo = {Metric::kGauge, "ampd_build_info", "Always 1. Label version: of the daemon."};
+// Of the daemon.
+inline constexpr Metric kBuildInfo = {Metric::kGauge, "ampd_build_info", "Always 1. Label version: of the daemon.",
+                                      "version"};
 inline constexpr Metric kUptime = {Metric::kGauge, "ampd_uptime_seconds", "Time since the daemon started."};
-inline constexpr Metric kJobs = {Metric::kGauge, "ampd_jobs", "Jobs in the store, by label state."};
+inline constexpr Metric kJobs = {Metric::kGauge, "ampd_jobs", "Jobs in the store, by label state.", "state"};
 inline constexpr Metric kQueueDepth = {Metric::kGauge, "ampd_queue_depth", "Jobs that wait for a device."};
 inline constexpr Metric kJobsQueued = {Metric::kGauge, "ampd_jobs_queued",
-                                       "Jobs that wait, by label reason: what each waits for first."};
+                                       "Jobs that wait, by label reason: what each waits for first.", "reason"};
 inline constexpr Metric kOldestQueued = {Metric::kGauge, "ampd_oldest_queued_seconds",
                                          "Time since the submit of the oldest job that waits; 0 without one."};
 inline constexpr Metric kStateDirFree = {Metric::kGauge, "ampd_state_dir_free_bytes",
@@ -44,14 +47,14 @@ inline constexpr Metric kEventLagSeconds = {Metric::kHistogram, "ampd_event_lag_
                                             "Time from an event in a worker until it was durable and readable here."};
 inline constexpr Metric kRpcSeconds = {
     Metric::kHistogram, "ampd_rpc_seconds",
-    "Time to answer a call, by label method; of calls with one request and one answer."};
-// By labels method and code.
-inline constexpr Metric kRpcs = {Metric::kCounter, "ampd_rpcs_total", "Calls that have ended, streams included."};
-// By label class, as the configuration's call_limits names them.
-inline constexpr Metric kCalls = {Metric::kGauge, "ampd_calls", "Calls under way, by label class."};
+    "Time to answer a call, by label method; of calls with one request and one answer.", "method"};
+inline constexpr Metric kRpcs = {Metric::kCounter, "ampd_rpcs_total", "Calls that have ended, streams included.",
+                                 "method, code"};
+// By class as the configuration's call_limits names them.
+inline constexpr Metric kCalls = {Metric::kGauge, "ampd_calls", "Calls under way, by label class.", "class"};
 inline constexpr Metric kCallsRefused = {
     Metric::kCounter, "ampd_calls_refused_total",
-    "Calls refused because too many of their class were under way (call_limits), by label class."};
+    "Calls refused because too many of their class were under way (call_limits), by label class.", "class"};
 
 // Of the fleet: over all jobs, across restarts of the daemon. Work repeated after a crash counts again.
 inline constexpr Metric kStepsApplied = {Metric::kCounter, kStepsAppliedCounter, "Steps that updated parameters."};
@@ -65,101 +68,123 @@ inline constexpr Metric kJobsSucceeded = {Metric::kCounter, kJobsSucceededCounte
 inline constexpr Metric kJobsFailed = {Metric::kCounter, kJobsFailedCounter, "Jobs that ended in FAILED."};
 inline constexpr Metric kJobsCancelled = {Metric::kCounter, kJobsCancelledCounter, "Jobs that ended in CANCELLED."};
 
-// Of the fleet, by labels use and user; the first 100 users, the others as "other".
+// Of the fleet; the first 100 users, the others as "other".
 inline constexpr Metric kDeviceSeconds = {
     Metric::kCounter, kDeviceSecondsCounter,
     "Time of devices by label use: useful, wasted (of steps that were lost or skipped, once that is known) or idle "
     "(held "
-    "by no job), and by label user. A device that is shared counts for each job by its share."};
+    "by no job), and by label user. A device that is shared counts for each job by its share.",
+    "use, user"};
 inline constexpr Metric kCost = {Metric::kCounter, kCostCounter,
-                                 "What that time cost at the devices' prices, in US dollars, by the same labels."};
+                                 "What that time cost at the devices' prices, in US dollars, by the same labels.",
+                                 "use, user"};
 
-// Of a device, label device.
+// Of a device.
 inline constexpr Metric kDeviceUtilization = {Metric::kGauge, "ampd_device_utilization_ratio",
-                                              "Share of the device in use over the last seconds, 0 to 1."};
-inline constexpr Metric kDeviceMemoryUsed = {Metric::kGauge, "ampd_device_memory_used_bytes", "Memory in use."};
-inline constexpr Metric kDeviceMemoryTotal = {Metric::kGauge, "ampd_device_memory_size_bytes", "Memory in all."};
-inline constexpr Metric kDeviceBusy = {Metric::kGauge, "ampd_device_busy", "1 while a job holds the device, else 0."};
+                                              "Share of the device in use over the last seconds, 0 to 1.", "device"};
+inline constexpr Metric kDeviceMemoryUsed = {Metric::kGauge, "ampd_device_memory_used_bytes", "Memory in use.",
+                                             "device"};
+inline constexpr Metric kDeviceMemoryTotal = {Metric::kGauge, "ampd_device_memory_size_bytes", "Memory in all.",
+                                              "device"};
+inline constexpr Metric kDeviceBusy = {Metric::kGauge, "ampd_device_busy", "1 while a job holds the device, else 0.",
+                                       "device"};
 
 inline constexpr Metric kDeviceCondition = {Metric::kGauge, "ampd_device_condition",
-                                            "1 for each thing that is wrong with the device, by label condition."};
+                                            "1 for each thing that is wrong with the device, by label condition.",
+                                            "device, condition"};
 
-// Of a GPU, label device: its UUID. What the GPU or its driver does not tell has no series.
-inline constexpr Metric kGpuInfo = {Metric::kGauge, "ampd_gpu_info", "Always 1. Labels tell who the GPU is."};
+// Of a GPU; device is its UUID. What the GPU or its driver does not tell has no series.
+inline constexpr Metric kGpuInfo = {
+    Metric::kGauge, "ampd_gpu_info", "Always 1. Labels tell who the GPU is.",
+    "device, name, pci_bus_id, compute_capability, driver_version, cuda_driver_version"};
 inline constexpr Metric kGpuMemoryUtilization = {
     Metric::kGauge, "ampd_gpu_memory_utilization_ratio",
-    "Share of the last sample period in which memory was read or written, 0 to 1."};
-inline constexpr Metric kGpuMemoryFree = {Metric::kGauge, "ampd_gpu_memory_free_bytes", "Memory that is free."};
-inline constexpr Metric kGpuPower = {Metric::kGauge, "ampd_gpu_power_watts", "Power drawn."};
-inline constexpr Metric kGpuPowerLimit = {Metric::kGauge, "ampd_gpu_power_limit_watts", "Power it may draw."};
+    "Share of the last sample period in which memory was read or written, 0 to 1.", "device"};
+inline constexpr Metric kGpuMemoryFree = {Metric::kGauge, "ampd_gpu_memory_free_bytes", "Memory that is free.",
+                                          "device"};
+inline constexpr Metric kGpuPower = {Metric::kGauge, "ampd_gpu_power_watts", "Power drawn.", "device"};
+inline constexpr Metric kGpuPowerLimit = {Metric::kGauge, "ampd_gpu_power_limit_watts", "Power it may draw.", "device"};
 inline constexpr Metric kGpuEnergy = {Metric::kCounter, "ampd_gpu_energy_joules_total",
-                                      "Energy used since the driver was loaded."};
-inline constexpr Metric kGpuTemperature = {Metric::kGauge, "ampd_gpu_temperature_celsius", "Temperature of the chip."};
-inline constexpr Metric kGpuSmClock = {Metric::kGauge, "ampd_gpu_sm_clock_hertz", "Clock of the multiprocessors."};
-inline constexpr Metric kGpuMemoryClock = {Metric::kGauge, "ampd_gpu_memory_clock_hertz", "Clock of the memory."};
+                                      "Energy used since the driver was loaded.", "device"};
+inline constexpr Metric kGpuTemperature = {Metric::kGauge, "ampd_gpu_temperature_celsius", "Temperature of the chip.",
+                                           "device"};
+inline constexpr Metric kGpuSmClock = {Metric::kGauge, "ampd_gpu_sm_clock_hertz", "Clock of the multiprocessors.",
+                                       "device"};
+inline constexpr Metric kGpuMemoryClock = {Metric::kGauge, "ampd_gpu_memory_clock_hertz", "Clock of the memory.",
+                                           "device"};
 inline constexpr Metric kGpuTensorActive = {
     Metric::kGauge, "ampd_gpu_tensor_active_ratio",
-    "Share of time in which tensor pipes were active, 0 to 1; Hopper and later."};
-inline constexpr Metric kGpuThrottled = {Metric::kGauge, "ampd_gpu_throttled", "1 while the clocks are held down."};
+    "Share of time in which tensor pipes were active, 0 to 1; Hopper and later.", "device"};
+inline constexpr Metric kGpuThrottled = {Metric::kGauge, "ampd_gpu_throttled", "1 while the clocks are held down.",
+                                         "device"};
 inline constexpr Metric kGpuThrottleReason = {Metric::kGauge, "ampd_gpu_throttle_reason",
-                                              "1 for each thing that holds the clocks down, by label reason."};
+                                              "1 for each thing that holds the clocks down, by label reason.",
+                                              "device, reason"};
 inline constexpr Metric kGpuEccErrors = {
     Metric::kCounter, "ampd_gpu_ecc_errors_total",
-    "Memory errors since the driver was loaded, by label type: corrected or uncorrected."};
+    "Memory errors since the driver was loaded, by label type: corrected or uncorrected.", "device, type"};
 inline constexpr Metric kGpuXidErrors = {
     Metric::kCounter, "ampd_gpu_xid_errors_total",
-    "Errors the driver reported since the daemon started, by labels xid and class: application or hardware."};
+    "Errors the driver reported since the daemon started, by labels xid and class: application or hardware.",
+    "device, xid, class"};
 inline constexpr Metric kGpuForeignProcesses = {Metric::kGauge, "ampd_gpu_foreign_processes",
-                                                "Processes computing on the GPU that are no workers of this daemon."};
+                                                "Processes computing on the GPU that are no workers of this daemon.",
+                                                "device"};
 
-// Of a job, labels job and phase; gone five minutes after the job's end.
-inline constexpr Metric kJobLoss = {Metric::kGauge, "ampd_job_loss", "Newest training loss; NaN when none was finite."};
-inline constexpr Metric kJobLossScale = {Metric::kGauge, "ampd_job_loss_scale", "Loss scale after the newest step."};
+// Of a job; gone five minutes after the job's end.
+inline constexpr Metric kJobLoss = {Metric::kGauge, "ampd_job_loss", "Newest training loss; NaN when none was finite.",
+                                    "job, phase"};
+inline constexpr Metric kJobLossScale = {Metric::kGauge, "ampd_job_loss_scale", "Loss scale after the newest step.",
+                                         "job, phase"};
 inline constexpr Metric kJobLearningRate = {Metric::kGauge, "ampd_job_learning_rate",
-                                            "Learning rate of the newest applied step."};
+                                            "Learning rate of the newest applied step.", "job, phase"};
 inline constexpr Metric kJobGradientNorm = {Metric::kGauge, "ampd_job_gradient_norm",
-                                            "L2 norm of the unscaled gradients before clipping."};
+                                            "L2 norm of the unscaled gradients before clipping.", "job, phase"};
 inline constexpr Metric kJobStepsApplied = {Metric::kCounter, "ampd_job_steps_applied_total",
-                                            "Steps of the job that updated parameters; repeated ones count once."};
+                                            "Steps of the job that updated parameters; repeated ones count once.",
+                                            "job, phase"};
 inline constexpr Metric kJobStepsSkipped = {Metric::kCounter, "ampd_job_steps_skipped_total",
-                                            "Steps of the job skipped because a gradient was not finite."};
-// Of a job, label job; gone five minutes after the job's end.
+                                            "Steps of the job skipped because a gradient was not finite.",
+                                            "job, phase"};
 inline constexpr Metric kJobSamples = {
     Metric::kCounter, "ampd_job_samples_total",
-    "Training samples of the job since the daemon started; repeated ones count again."};
+    "Training samples of the job since the daemon started; repeated ones count again.", "job"};
 inline constexpr Metric kJobSamplesPerSecond = {Metric::kGauge, "ampd_job_samples_per_second",
-                                                "Training samples a second over the newest report."};
+                                                "Training samples a second over the newest report.", "job"};
 inline constexpr Metric kJobStepSeconds = {Metric::kGauge, "ampd_job_step_seconds",
-                                           "Mean time of a step over the newest report, input wait included."};
+                                           "Mean time of a step over the newest report, input wait included.", "job"};
 inline constexpr Metric kJobFlopsUtilization = {
     Metric::kGauge, "ampd_job_model_flops_utilization_ratio",
-    "Model FLOPs a second over the device's peak in the job's mode, 0 to 1; only where that peak is known."};
+    "Model FLOPs a second over the device's peak in the job's mode, 0 to 1; only where that peak is known.", "job"};
 inline constexpr Metric kJobInputWait = {Metric::kCounter, "ampd_job_input_wait_seconds_total",
-                                         "Time the job's trainer waited for a batch since the daemon started."};
+                                         "Time the job's trainer waited for a batch since the daemon started.", "job"};
 inline constexpr Metric kJobOverflows = {
     Metric::kCounter, "ampd_job_overflows_total",
     "Skipped steps of the job since the daemon started, by labels phase, stage and kind: where the first value that "
-    "was not finite stood, and whether it was inf or nan. Repeated steps count again."};
+    "was not finite stood, and whether it was inf or nan. Repeated steps count again.",
+    "job, phase, stage, kind"};
 inline constexpr Metric kJobLastProgress = {Metric::kGauge, "ampd_job_last_progress_timestamp_seconds",
-                                            "When the job's newest steps ended, in Unix time."};
+                                            "When the job's newest steps ended, in Unix time.", "job"};
 inline constexpr Metric kJobLastCheckpoint = {Metric::kGauge, "ampd_job_last_checkpoint_timestamp_seconds",
-                                              "When the job's newest checkpoint was written, in Unix time."};
+                                              "When the job's newest checkpoint was written, in Unix time.", "job"};
 inline constexpr Metric kJobCheckpointSeconds = {Metric::kGauge, "ampd_job_checkpoint_seconds",
-                                                 "Time to write the job's newest checkpoint."};
+                                                 "Time to write the job's newest checkpoint.", "job"};
 inline constexpr Metric kJobCheckpointBytes = {Metric::kGauge, "ampd_job_checkpoint_bytes",
-                                               "Size of the job's newest checkpoint."};
+                                               "Size of the job's newest checkpoint.", "job"};
 inline constexpr Metric kJobRunning = {Metric::kGauge, "ampd_job_running",
-                                       "1 while the job trains, 0 while it is paused, queued again or stopping."};
+                                       "1 while the job trains, 0 while it is paused, queued again or stopping.",
+                                       "job"};
 inline constexpr Metric kJobCheckpointInterval = {
     Metric::kGauge, "ampd_job_checkpoint_interval_seconds",
-    "Time between checkpoints that the job asks for; none where it asks for none by time."};
+    "Time between checkpoints that the job asks for; none where it asks for none by time.", "job"};
 inline constexpr Metric kJobLossScaleFloor = {
     Metric::kGauge, "ampd_job_loss_scale_floor",
-    "Smallest scale that the job's dynamic loss scaling goes to; none without it."};
+    "Smallest scale that the job's dynamic loss scaling goes to; none without it.", "job"};
 inline constexpr Metric kJobEvaluationLoss = {Metric::kGauge, "ampd_job_evaluation_loss",
-                                              "Loss of the newest evaluation."};
+                                              "Loss of the newest evaluation.", "job"};
 inline constexpr Metric kJobEvaluationAccuracy = {Metric::kGauge, "ampd_job_evaluation_accuracy_ratio",
-                                                  "Share of samples the newest evaluation classified rightly, 0 to 1."};
+                                                  "Share of samples the newest evaluation classified rightly, 0 to 1.",
+                                                  "job"};
 
 inline std::vector<const Metric*> FleetCounters() {
   return {&kStepsApplied,  &kStepsSkipped,  &kSamples,    &kInputWait,    &kCheckpointBytes,
@@ -168,56 +193,54 @@ inline std::vector<const Metric*> FleetCounters() {
 
 inline std::vector<const Metric*> UseCounters() { return {&kDeviceSeconds, &kCost}; }
 
-inline std::vector<const Metric*> DeviceMetrics() {
-  return {&kDeviceUtilization, &kDeviceMemoryUsed,     &kDeviceMemoryTotal, &kDeviceBusy,     &kDeviceCondition,
-          &kGpuInfo,           &kGpuMemoryUtilization, &kGpuMemoryFree,     &kGpuPower,       &kGpuPowerLimit,
-          &kGpuEnergy,         &kGpuTemperature,       &kGpuSmClock,        &kGpuMemoryClock, &kGpuTensorActive,
-          &kGpuThrottled,      &kGpuThrottleReason,    &kGpuEccErrors,      &kGpuXidErrors,   &kGpuForeignProcesses};
+inline std::vector<const Metric*> Joined(std::vector<const Metric*> first, const std::vector<const Metric*>& second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
+}
+
+// What belongs together, for people.
+struct MetricGroup {
+  const char* title;
+  // Sentences.
+  const char* about;
+  std::vector<const Metric*> metrics;
+};
+
+// Every metric there is, each in one group.
+inline std::vector<MetricGroup> MetricGroups() {
+  return {
+      {"Daemon",
+       "",
+       {&kBuildInfo, &kUptime, &kStateDirFree, &kStoreCommitSeconds, &kEventLagSeconds, &kWatchers, &kWatchStoreReads,
+        &kRpcs, &kRpcSeconds, &kCalls, &kCallsRefused}},
+      {"Queue",
+       "",
+       {&kJobs, &kQueueDepth, &kJobsQueued, &kOldestQueued, &kQueueSeconds, &kStartSeconds, &kCheckpointWriteSeconds}},
+      {"Fleet",
+       "Totals of all jobs, across restarts of the daemon. Work that is repeated after a crash counts again. The first "
+       "100 users have series of their own, the others share the user \"other\".",
+       Joined(FleetCounters(), UseCounters())},
+      {"Devices", "", {&kDeviceBusy, &kDeviceUtilization, &kDeviceMemoryUsed, &kDeviceMemoryTotal, &kDeviceCondition}},
+      {"GPUs",
+       "The label device is the GPU's UUID. What the GPU or its driver does not tell has no series.",
+       {&kGpuInfo, &kGpuMemoryUtilization, &kGpuMemoryFree, &kGpuPower, &kGpuPowerLimit, &kGpuEnergy, &kGpuTemperature,
+        &kGpuSmClock, &kGpuMemoryClock, &kGpuTensorActive, &kGpuThrottled, &kGpuThrottleReason, &kGpuEccErrors,
+        &kGpuXidErrors, &kGpuForeignProcesses}},
+      {"Jobs",
+       "Series begin with the job's first attempt and go five minutes after its end. The label phase is \"main\" where "
+       "the job has one.",
+       {&kJobRunning,          &kJobLoss,           &kJobEvaluationLoss,     &kJobEvaluationAccuracy,
+        &kJobLossScale,        &kJobLossScaleFloor, &kJobOverflows,          &kJobLearningRate,
+        &kJobGradientNorm,     &kJobStepsApplied,   &kJobStepsSkipped,       &kJobSamples,
+        &kJobSamplesPerSecond, &kJobStepSeconds,    &kJobInputWait,          &kJobFlopsUtilization,
+        &kJobLastProgress,     &kJobLastCheckpoint, &kJobCheckpointInterval, &kJobCheckpointSeconds,
+        &kJobCheckpointBytes}},
+  };
 }
 
 inline std::vector<const Metric*> AllMetrics() {
-  std::vector<const Metric*> all = {&kBuildInfo,
-                                    &kUptime,
-                                    &kJobs,
-                                    &kQueueDepth,
-                                    &kJobsQueued,
-                                    &kOldestQueued,
-                                    &kStateDirFree,
-                                    &kWatchers,
-                                    &kWatchStoreReads,
-                                    &kStoreCommitSeconds,
-                                    &kQueueSeconds,
-                                    &kStartSeconds,
-                                    &kCheckpointWriteSeconds,
-                                    &kEventLagSeconds,
-                                    &kRpcSeconds,
-                                    &kRpcs,
-                                    &kCalls,
-                                    &kCallsRefused,
-                                    &kJobLoss,
-                                    &kJobLossScale,
-                                    &kJobLearningRate,
-                                    &kJobGradientNorm,
-                                    &kJobStepsApplied,
-                                    &kJobStepsSkipped,
-                                    &kJobSamples,
-                                    &kJobSamplesPerSecond,
-                                    &kJobStepSeconds,
-                                    &kJobFlopsUtilization,
-                                    &kJobInputWait,
-                                    &kJobOverflows,
-                                    &kJobLastProgress,
-                                    &kJobLastCheckpoint,
-                                    &kJobCheckpointSeconds,
-                                    &kJobCheckpointBytes,
-                                    &kJobRunning,
-                                    &kJobCheckpointInterval,
-                                    &kJobLossScaleFloor,
-                                    &kJobEvaluationLoss,
-                                    &kJobEvaluationAccuracy};
-  for (const Metric* metric : DeviceMetrics()) all.push_back(metric);
-  for (const Metric* metric : FleetCounters()) all.push_back(metric);
-  for (const Metric* metric : UseCounters()) all.push_back(metric);
+  std::vector<const Metric*> all;
+  for (const MetricGroup& group : MetricGroups()) all.insert(all.end(), group.metrics.begin(), group.metrics.end());
   return all;
 }
 

@@ -23,7 +23,7 @@ class DeviceSeries {
   using Gauges = std::unordered_map<const Metric*, prometheus::Family<prometheus::Gauge>*>;
   using Counters = std::unordered_map<const Metric*, prometheus::Family<prometheus::Counter>*>;
 
-  // Both hold the metrics of DeviceMetrics() by the time of Set, and outlive this.
+  // Both hold every metric of their type by the time of Set, and outlive this.
   DeviceSeries(const Gauges* gauges, const Counters* counters) : gauges_(gauges), counters_(counters) {}
 
   // In place of what was set before: figures that `devices` do not tell any more lose their series.

@@ -5,10 +5,16 @@
 #include <stdlib.h>
 
 #include <cmath>
+#include <fstream>
 #include <limits>
 #include <set>
+#include <sstream>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "server/metrics/definitions.h"
+#include "server/metrics/reference.h"
 #include "tests/unit/server/jobs/fake_clock.h"
 
 namespace ampd {
@@ -50,8 +56,44 @@ JobWrite WriteOf(const std::string& job, std::vector<v1::JobEvent> events, std::
   return write;
 }
 
+const Metric* Declared(absl::string_view series) {
+  for (const Metric* metric : AllMetrics()) {
+    absl::string_view name = series;
+    const bool mine = absl::ConsumePrefix(&name, metric->name);
+    const bool part = metric->type == Metric::kHistogram && (name == "_bucket" || name == "_sum" || name == "_count");
+    if (mine && (name.empty() || part)) return metric;
+  }
+  return nullptr;
+}
+
+// That each series has the labels that definitions.h says, and no others.
+void ExpectDeclaredLabels(const std::string& text) {
+  for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
+    if (line[0] == '#') continue;
+    const absl::string_view series = line.substr(0, line.find(' '));
+    const size_t brace = series.find('{');
+    const Metric* metric = Declared(series.substr(0, brace));
+    ASSERT_NE(metric, nullptr) << line;
+    std::set<std::string> labels;
+    if (brace != absl::string_view::npos) {
+      for (const absl::string_view label : absl::StrSplit(line.substr(brace + 1, line.rfind('}') - brace - 1), "\",")) {
+        labels.emplace(label.substr(0, label.find('=')));
+      }
+    }
+    labels.erase("le");
+    const std::set<std::string> declared = absl::StrSplit(metric->labels, ", ", absl::SkipEmpty());
+    EXPECT_EQ(labels, declared) << line;
+  }
+}
+
 class MetricsTest : public ::testing::Test {
  protected:
+  std::string Text() {
+    const std::string text = metrics_.Serialize();
+    ExpectDeclaredLabels(text);
+    return text;
+  }
+
   FakeClock clock_;
   Metrics metrics_{"1.2.3", &clock_};
 };
@@ -65,7 +107,7 @@ TEST_F(MetricsTest, ShowsWhatTheEventsSay) {
   scale.mutable_loss_scale_change()->set_phase("main");
   scale.mutable_loss_scale_change()->set_scale_after(131072);
   metrics_.OnWrite(WriteOf("j1", {evaluation, scale}));
-  const std::string text = metrics_.Serialize();
+  const std::string text = Text();
   for (const char* line :
        {"ampd_job_loss{job=\"j1\",phase=\"main\"} 0.5\n", "ampd_job_loss_scale{job=\"j1\",phase=\"main\"} 131072\n",
         "ampd_job_learning_rate{job=\"j1\",phase=\"main\"} 0.001\n",
@@ -82,9 +124,9 @@ TEST_F(MetricsTest, ShowsWhatTheEventsSay) {
 TEST_F(MetricsTest, CountersOfAJobNeverGoBack) {
   metrics_.OnWrite(WriteOf("j1", {StepEvent(100, 100, 0, 0.5)}));
   metrics_.OnWrite(WriteOf("j1", {StepEvent(51, 51, 0, 0.5)}));
-  EXPECT_THAT(metrics_.Serialize(), HasSubstr("ampd_job_steps_applied_total{job=\"j1\",phase=\"main\"} 100\n"));
+  EXPECT_THAT(Text(), HasSubstr("ampd_job_steps_applied_total{job=\"j1\",phase=\"main\"} 100\n"));
   metrics_.OnWrite(WriteOf("j1", {StepEvent(101, 101, 0, 0.5)}));
-  EXPECT_THAT(metrics_.Serialize(), HasSubstr("ampd_job_steps_applied_total{job=\"j1\",phase=\"main\"} 101\n"));
+  EXPECT_THAT(Text(), HasSubstr("ampd_job_steps_applied_total{job=\"j1\",phase=\"main\"} 101\n"));
 }
 
 TEST_F(MetricsTest, StatesCountJobs) {
@@ -95,7 +137,7 @@ TEST_F(MetricsTest, StatesCountJobs) {
   clock_.Advance(absl::Seconds(100));
   metrics_.SetQueue({{{v1::Job::RESOURCES, 3}}, clock_.Now()});
   metrics_.SetQueue({{{v1::Job::PRIORITY, 2}}, clock_.Now() - absl::Seconds(90)});
-  const std::string text = metrics_.Serialize();
+  const std::string text = Text();
   EXPECT_THAT(text, HasSubstr("ampd_jobs{state=\"queued\"} 2\n"));
   EXPECT_THAT(text, HasSubstr("ampd_jobs{state=\"starting\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("ampd_jobs{state=\"succeeded\"} 40\n"));
@@ -121,7 +163,7 @@ TEST_F(MetricsTest, TimesBetweenStates) {
                      At(clock_, absl::Seconds(20), StateEvent(v1::Job::QUEUED, v1::Job::STARTING)),
                      At(clock_, absl::Seconds(18), StateEvent(v1::Job::STARTING, v1::Job::RUNNING)),
                      At(clock_, absl::Seconds(8), StateEvent(v1::Job::RUNNING, v1::Job::FAILED))}));
-  const std::string text = metrics_.Serialize();
+  const std::string text = Text();
   EXPECT_THAT(text, HasSubstr("ampd_job_queue_seconds_sum 10\n"));
   EXPECT_THAT(text, HasSubstr("ampd_job_start_seconds_sum 2\n"));
   EXPECT_THAT(text, HasSubstr("ampd_job_start_seconds_count 1\n"));
@@ -139,7 +181,7 @@ TEST_F(MetricsTest, ProgressCheckpointsAndOverflows) {
       "j1",
       {At(clock_, absl::Seconds(2), StepEvent(1, 1, 0, 0.5)), skip, skip, At(clock_, absl::Seconds(1), checkpoint)},
       {{kCheckpointBytesCounter, 1000}}));
-  const std::string text = metrics_.Serialize();
+  const std::string text = Text();
   EXPECT_THAT(text,
               HasSubstr("ampd_job_overflows_total{job=\"j1\",kind=\"inf\",phase=\"main\",stage=\"gradient\"} 2\n"));
   EXPECT_THAT(text, HasSubstr("ampd_job_checkpoint_seconds{job=\"j1\"} 0.5\n"));
@@ -160,25 +202,25 @@ TEST_F(MetricsTest, ProgressCheckpointsAndOverflows) {
 TEST_F(MetricsTest, WhatAlertsCompareWith) {
   JobWrite queued = WriteOf("j1", {StateEvent(v1::Job::STATE_UNSPECIFIED, v1::Job::QUEUED)});
   metrics_.OnWrite(queued);
-  EXPECT_THAT(metrics_.Serialize(), Not(HasSubstr("job=\"j1\"")));
+  EXPECT_THAT(Text(), Not(HasSubstr("job=\"j1\"")));
   JobWrite write = WriteOf("j1", {StateEvent(v1::Job::STARTING, v1::Job::RUNNING)});
   write.record.job.mutable_spec()->mutable_checkpoint()->set_every_seconds(300);
   v1::LossScaleSpec& scale = *write.record.job.mutable_spec()->mutable_precision()->mutable_loss_scale();
   scale.set_kind(v1::LossScaleSpec::DYNAMIC);
   scale.set_min(2);
   metrics_.OnWrite(write);
-  std::string text = metrics_.Serialize();
+  std::string text = Text();
   EXPECT_THAT(text, HasSubstr("ampd_job_running{job=\"j1\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("ampd_job_checkpoint_interval_seconds{job=\"j1\"} 300\n"));
   EXPECT_THAT(text, HasSubstr("ampd_job_loss_scale_floor{job=\"j1\"} 2\n"));
   metrics_.OnWrite(WriteOf("j1", {StateEvent(v1::Job::RUNNING, v1::Job::PAUSED)}));
-  EXPECT_THAT(metrics_.Serialize(), HasSubstr("ampd_job_running{job=\"j1\"} 0\n"));
+  EXPECT_THAT(Text(), HasSubstr("ampd_job_running{job=\"j1\"} 0\n"));
   // Gone when it is over, back when it goes on after all.
   metrics_.OnWrite(WriteOf("j1", {StateEvent(v1::Job::RUNNING, v1::Job::FAILED)}));
   clock_.Advance(absl::Minutes(4));
   metrics_.OnWrite(WriteOf("j1", {StateEvent(v1::Job::FAILED, v1::Job::QUEUED)}));
   clock_.Advance(absl::Minutes(4));
-  EXPECT_THAT(metrics_.Serialize(), HasSubstr("ampd_job_running{job=\"j1\"} 0\n"));
+  EXPECT_THAT(Text(), HasSubstr("ampd_job_running{job=\"j1\"} 0\n"));
 }
 
 TEST_F(MetricsTest, CallsAndWhatIsSampled) {
@@ -186,8 +228,8 @@ TEST_F(MetricsTest, CallsAndWhatIsSampled) {
   metrics_.OnRpc("GetJob", "NOT_FOUND", 0.001);
   metrics_.OnRpc("WatchJob", "CANCELLED", -1);
   metrics_.SetSampler([] { return SampledFigures{7, 9, 1 << 20}; });
-  metrics_.Serialize();
-  const std::string text = metrics_.Serialize();
+  Text();
+  const std::string text = Text();
   EXPECT_THAT(text, HasSubstr("ampd_rpcs_total{code=\"NOT_FOUND\",method=\"GetJob\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("ampd_rpcs_total{code=\"CANCELLED\",method=\"WatchJob\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("ampd_rpc_seconds_count{method=\"GetJob\"} 2\n"));
@@ -203,9 +245,9 @@ TEST_F(MetricsTest, SeriesOfAJobGoFiveMinutesAfterItsEnd) {
   clock_.Advance(absl::Hours(1));
   metrics_.OnWrite(WriteOf("j1", {StateEvent(v1::Job::RUNNING, v1::Job::SUCCEEDED)}));
   clock_.Advance(absl::Minutes(5) - absl::Seconds(1));
-  EXPECT_THAT(metrics_.Serialize(), HasSubstr("job=\"j1\""));
+  EXPECT_THAT(Text(), HasSubstr("job=\"j1\""));
   clock_.Advance(absl::Seconds(1));
-  const std::string text = metrics_.Serialize();
+  const std::string text = Text();
   EXPECT_THAT(text, Not(HasSubstr("job=\"j1\"")));
   EXPECT_THAT(text, HasSubstr("job=\"j2\""));
 }
@@ -217,7 +259,7 @@ TEST_F(MetricsTest, Devices) {
   device.set_memory_total_bytes(1 << 20);
   device.set_job_id("j1");
   metrics_.SetDevices({device});
-  const std::string text = metrics_.Serialize();
+  const std::string text = Text();
   EXPECT_THAT(text, HasSubstr("ampd_device_utilization_ratio{device=\"cpu-0\"} 0.5\n"));
   EXPECT_THAT(text, HasSubstr("ampd_device_busy{device=\"cpu-0\"} 1\n"));
 }
@@ -229,7 +271,7 @@ TEST_F(MetricsTest, WhatAGpuDoesNotTellHasNoSeries) {
   gpu.set_kind(v1::Device::CUDA);
   gpu.mutable_gpu()->set_driver_version("580.95.05");
   metrics_.SetDevices({gpu});
-  std::string text = metrics_.Serialize();
+  std::string text = Text();
   EXPECT_THAT(text, HasSubstr("ampd_gpu_info{compute_capability=\"\",cuda_driver_version=\"\",device=\"GPU-a\","
                               "driver_version=\"580.95.05\",name=\"NVIDIA H200\",pci_bus_id=\"\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("ampd_device_busy{device=\"GPU-a\"} 0\n"));
@@ -257,7 +299,7 @@ TEST_F(MetricsTest, AGpuTellsItsFiguresUntilItIsLost) {
   xid.set_class_(v1::XidError::HARDWARE);
   xid.set_count(3);
   metrics_.SetDevices({device});
-  std::string text = metrics_.Serialize();
+  std::string text = Text();
   for (const char* line :
        {"ampd_device_utilization_ratio{device=\"GPU-a\"} 0.75\n", "ampd_gpu_power_watts{device=\"GPU-a\"} 350.5\n",
         "ampd_gpu_energy_joules_total{device=\"GPU-a\"} 1000\n",
@@ -274,7 +316,7 @@ TEST_F(MetricsTest, AGpuTellsItsFiguresUntilItIsLost) {
   gpu.set_throttled(false);
   gpu.clear_throttle_reasons();
   metrics_.SetDevices({device});
-  text = metrics_.Serialize();
+  text = Text();
   EXPECT_THAT(text, HasSubstr("ampd_gpu_energy_joules_total{device=\"GPU-a\"} 5\n"));
   EXPECT_THAT(text, HasSubstr("ampd_gpu_throttled{device=\"GPU-a\"} 0\n"));
   EXPECT_THAT(text, Not(HasSubstr("ampd_gpu_throttle_reason")));
@@ -283,7 +325,7 @@ TEST_F(MetricsTest, AGpuTellsItsFiguresUntilItIsLost) {
   lost.mutable_gpu();
   lost.add_conditions()->set_kind(v1::DeviceCondition::GPU_LOST);
   metrics_.SetDevices({lost});
-  text = metrics_.Serialize();
+  text = Text();
   EXPECT_THAT(text, HasSubstr("ampd_device_condition{condition=\"gpu_lost\",device=\"GPU-a\"} 1\n"));
   EXPECT_THAT(text, Not(HasSubstr("ampd_gpu_power")));
   EXPECT_THAT(text, Not(HasSubstr("ampd_gpu_energy")));
@@ -297,6 +339,22 @@ TEST_F(MetricsTest, EveryMetricIsDeclaredOnceAndNamedByTheRules) {
     const bool total = ::testing::Matches(::testing::EndsWith("_total"))(metric->name);
     EXPECT_EQ(total, metric->type == Metric::kCounter) << metric->name;
   }
+}
+
+TEST_F(MetricsTest, EveryMetricHasAnEndedHelpAndTheUnitOfItsName) {
+  for (const Metric* metric : AllMetrics()) EXPECT_THAT(metric->help, ::testing::EndsWith(".")) << metric->name;
+  EXPECT_EQ(UnitOfMetric("ampd_job_last_progress_timestamp_seconds"), "seconds since 1970");
+  EXPECT_EQ(UnitOfMetric("ampd_input_wait_seconds_total"), "seconds");
+  EXPECT_EQ(UnitOfMetric("ampd_cost_usd_total"), "US dollars");
+  EXPECT_EQ(UnitOfMetric("ampd_job_samples_per_second"), "per second");
+  EXPECT_EQ(UnitOfMetric("ampd_jobs"), "");
+}
+
+TEST(MetricsReferenceTest, IsWhatTheDocumentsHave) {
+  std::ifstream file("docs/metrics.md");
+  std::stringstream text;
+  text << file.rdbuf();
+  EXPECT_EQ(text.str(), MetricsReference()) << "docs/metrics.md is old: ninja -C build/dev ampd_references";
 }
 
 TEST_F(MetricsTest, PromtoolFindsNothingToSay) {
@@ -313,7 +371,7 @@ TEST_F(MetricsTest, PromtoolFindsNothingToSay) {
   metrics_.SetDevices({device});
   FILE* promtool = popen("promtool check metrics 2>&1", "w");
   ASSERT_NE(promtool, nullptr);
-  fputs(metrics_.Serialize().c_str(), promtool);
+  fputs(Text().c_str(), promtool);
   EXPECT_EQ(pclose(promtool), 0) << "its complaints are above";
 }
 
