@@ -1,0 +1,269 @@
+"""Every command in the README and in docs/ is run as it stands, or is named here with the reason why not. The operations guide, which is
+about a whole machine, is docs_test.py's, Python code python_client_test.py's."""
+
+import glob
+import gzip
+import json
+import os
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import unittest
+
+import numpy
+
+import ampd_process
+import certificates
+from ampd_process import DaemonTest, glyphs_job
+from fenced_blocks import fenced_blocks
+
+SHELL = ("sh", "console")
+# Blocks of these are not commands.
+OTHERS = {"text", "yaml", "json", "ini", "python", "mermaid"}
+RUN_HERE = {"README.md", "docs/ampctl.md", "docs/benchmarking.md", "docs/data.md", "docs/onnx.md", "docs/security.md"}
+RUN_ELSEWHERE = {"docs/operations.md": "docs_test.py"}
+# By the first line.
+NOT_RUN = {
+    "cmake --preset dev": "it builds what this test belongs to; tests/run.sh does so before",
+    "ninja -C build/dev ampd_references": "it changes the sources; schema_test.py and metrics_test compare what it would write",
+}
+# In place of what takes a reader minutes.
+BRIEF = "--set train.epochs=null --set train.steps=40"
+COMMAND = re.compile(r"\$ |(sudo |[\w./]*/)?(ampctl|ampd|ampd-worker|cmake|ninja|ctest|docker|curl|systemctl|journalctl|promtool)( |$)|export \w+=")
+
+
+def pages():
+    """Paths of the documents for people, from the root of the sources; decisions tell of the past."""
+    found = glob.glob(os.path.join(ampd_process.SOURCE, "docs/*.md"))
+    found += [os.path.join(ampd_process.SOURCE, name) for name in ("README.md", "CONTRIBUTING.md", "client/python/README.md")]
+    return sorted(os.path.relpath(path, ampd_process.SOURCE) for path in found)
+
+
+def blocks_of(page):
+    return fenced_blocks(os.path.join(ampd_process.SOURCE, page))
+
+
+def commands_of(page):
+    return [block for block in blocks_of(page) if block.info in SHELL]
+
+
+def lines_outside_blocks(page):
+    with open(os.path.join(ampd_process.SOURCE, page)) as file:
+        inside = False
+        for number, line in enumerate(file, 1):
+            if line.startswith("```"):
+                inside = not inside
+            elif not inside:
+                yield number, line
+
+
+def typed(block):
+    """What a reader types: of a console what stands behind the prompts."""
+    if block.info == "sh":
+        return block.text
+    return "".join(line[2:] + "\n" for line in block.text.splitlines() if line.startswith("$ "))
+
+
+def write_idx(path, values):
+    with gzip.open(path, "wb") as file:
+        file.write(struct.pack(">BBBB", 0, 0, 8, values.ndim) + struct.pack(f">{values.ndim}I", *values.shape) + values.tobytes())
+
+
+class ListTest(unittest.TestCase):
+    def test_every_command_is_run_or_has_a_reason(self):
+        seen = set()
+        for page in pages():
+            for block in blocks_of(page):
+                place = f"{page}:{block.line}"
+                if block.info not in SHELL:
+                    self.assertIn(block.info, OTHERS, f"{place}: say what it is; commands are sh or console")
+                    continue
+                first = block.text.splitlines()[0]
+                if first in NOT_RUN:
+                    seen.add(first)
+                else:
+                    self.assertIn(page, RUN_HERE | set(RUN_ELSEWHERE), f"{place}: no test runs it")
+            for number, line in lines_outside_blocks(page):
+                self.assertFalse(re.match(r"( {4,}|\t)", line) and COMMAND.match(line.strip()),
+                                 f"{page}:{number}: a command outside of a block: {line}")
+        self.assertEqual(seen, set(NOT_RUN), "they are gone")
+
+
+class PagesTest(DaemonTest):
+    """A machine as the pages tell of it: a server with TLS and tokens, and a user who works in a folder of his own."""
+
+    def setUp(self):
+        super().setUp()
+        if shutil.which("curl") is None:
+            self.skipTest("curl is not installed")
+        self.work = os.path.join(self.folder, "work")
+        self.home = os.path.join(self.folder, "home")
+        self.etc = os.path.join(self.folder, "etc/ampd")
+        for folder in (self.work, self.etc, os.path.join(self.home, ".config/fish/completions")):
+            os.makedirs(folder)
+        os.makedirs(os.path.join(self.work, "client"))
+        os.symlink(os.path.join(ampd_process.SOURCE, "client/examples"), os.path.join(self.work, "client/examples"))
+        # Of the server of the user, once it is there.
+        self.address = self.http = ""
+        self.addCleanup(self.end_all)
+        self.servers = []
+
+    def end_all(self):
+        for server in self.servers:
+            os.killpg(server.pid, signal.SIGKILL)
+            server.wait()
+            server.stdout.close()
+        for entry in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{entry}/cmdline", "rb") as file:
+                    if b"ampd-worker" in (command := file.read()) and os.fsencode(self.folder) in command:
+                        os.kill(int(entry), signal.SIGKILL)
+            except OSError:
+                pass
+
+    def path(self, *names):
+        return os.path.join(self.work, *names)
+
+    def write(self, name, text):
+        path = self.path(name)
+        with open(path, "w") as file:
+            file.write(text)
+        return path
+
+    def here(self, text, changes):
+        for old, new in {"/etc/ampd": self.etc, **changes}.items():
+            text = text.replace(old, new)
+        return text
+
+    def environment(self, **more):
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("AMPD_", "AMPCTL_"))}
+        return dict(kept, HOME=self.home, PATH=f"{os.path.realpath(ampd_process.BIN)}:{os.environ['PATH']}", AMPD_NVML_LIBRARY="none", **more)
+
+    def as_user(self):
+        return self.environment(AMPD_SERVER=self.address, AMPD_CA=self.path("ca.pem"), AMPD_TOKEN_FILE=self.path("ann.token"))
+
+    def run_text(self, text, environment, what):
+        # XDG folders of the machine are not the user's.
+        environment.pop("XDG_CONFIG_HOME", None)
+        result = subprocess.run(["bash", "-euo", "pipefail", "-c", text], cwd=self.work, env=environment, stdin=subprocess.DEVNULL,
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=500)
+        self.assertEqual(result.returncode, 0, f"{what}\n{text}\n{result.stdout}\n{self.said()}")
+        return result.stdout
+
+    def run_page(self, page, changes):
+        """Runs its blocks in one shell, as a reader would; what they print."""
+        text = "\n".join(typed(block) for block in commands_of(page))
+        return self.run_text(self.here(text, changes), self.as_user(), page)
+
+    def start(self, text, environment):
+        """Starts a server as `text` says and waits until it is ready; its addresses."""
+        with open(os.path.join(self.folder, "ampd.log"), "a") as log:
+            server = subprocess.Popen(["bash", "-c", f"exec {text}"], cwd=self.work, env=environment, stdin=subprocess.DEVNULL,
+                                      stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True)
+        self.servers.append(server)
+        line = server.stdout.readline()
+        ready = re.fullmatch(r"ampd ready grpc=(\S+) http=(\S+)\n", line)
+        self.assertTrue(ready, f"{line}\n{self.said()}")
+        return ready.groups()
+
+    def said(self):
+        with open(os.path.join(self.folder, "ampd.log"), "a+") as file:
+            file.seek(0)
+            return "--- ampd\n" + "".join(file.readlines()[-40:])
+
+    def idx(self, folder, images, labels, samples=256):
+        os.makedirs(folder, exist_ok=True)
+        numbers = numpy.random.default_rng(3)
+        write_idx(os.path.join(folder, images), numbers.integers(0, 255, (samples, 28, 28), dtype=numpy.uint8))
+        write_idx(os.path.join(folder, labels), numbers.integers(0, 10, samples, dtype=numpy.uint8))
+
+    def quick_job(self, **fields):
+        """In the place of a reader's job.yaml; JSON is YAML."""
+        return self.write("job.yaml", json.dumps(glyphs_job(steps=3, **fields)))
+
+    def test_pages(self):
+        self.secure_server()
+        self.own_server()
+        self.first_screen()
+        self.client_page()
+        self.data_page()
+        output = self.run_page("docs/benchmarking.md", {"--steps 30": "--steps 2 --warmup 1"})
+        self.assertIn("bf16", output.lower())
+        with open(self.path("bench.svg")) as file:
+            self.assertIn("<svg", file.read())
+        self.quick_job(optimizer={"adamw": {}, "ema": {"decay": 0.9}})
+        job_id = self.run_text("ampctl submit job.yaml -q", self.as_user(), "a job").strip()
+        self.run_text(f"ampctl wait {job_id}", self.as_user(), "its end")
+        self.run_page("docs/onnx.md", {" JOB ": f" {job_id} "})
+        for name in ("model.onnx", "model.safetensors", "average.safetensors"):
+            self.assertGreater(os.path.getsize(self.path(name)), 1000, name)
+
+    def first_screen(self):
+        """The README's, with the names of what deploy/demo.sh made there."""
+        newest = "$(ampctl list --limit 1 | awk 'NR == 2 {print $1}')"
+        changes = {"--watch": f"--watch {BRIEF}", "01m7z2rv60wygv8y37snyrexb9": newest, "127.0.0.1:37295": self.http,
+                   "/tmp/tmp.eNmh9nlMTo": self.path("first")}
+        output = self.run_text(self.here(typed(commands_of("README.md")[0]), changes), self.as_user(), "README.md")
+        self.assertRegex(output, "SUCCEEDED accuracy=")
+        self.assertIn("ampd_job_steps_applied_total", output)
+        self.assertIn("step-000000040: 4 files", output)
+
+    def secure_server(self):
+        page = "docs/security.md"
+        authority = certificates.Authority(os.path.join(self.folder, "authority"))
+        certificate, key = authority.issue("server")
+        certificates.install((certificate, key), os.path.join(self.etc, "server.pem"), os.path.join(self.etc, "server.key"))
+        os.chmod(os.path.join(self.etc, "server.key"), 0o600)
+        os.symlink(authority.certificate, self.path("ca.pem"))
+        configuration = next(block for block in blocks_of(page) if block.text.startswith("# ampd.yaml"))
+        self.write("ampd.yaml", self.here(configuration.text, {"0.0.0.0:7070": "127.0.0.1:0"}))
+        self.quick_job()
+        server, *users = [typed(block) for block in commands_of(page)]
+        address, self.http = self.start(server, self.environment(AMPD_HTTP="127.0.0.1:0"))
+        # As its certificate calls it.
+        self.address = address.replace("127.0.0.1", "localhost")
+        for text in users:
+            self.assertIn("SUCCEEDED", self.run_text(self.here(text, {"gpu1:7070": self.address}), self.environment(), page))
+        self.assertEqual(os.stat(os.path.join(self.etc, "admin.token")).st_mode & 0o777, 0o600)
+
+    def own_server(self):
+        """The README's own job, on files that a reader has."""
+        page = "README.md"
+        block = commands_of(page)[1]
+        self.assertEqual(len(commands_of(page)), 2)
+        data = os.path.join(self.folder, "data")
+        for name in ("train", "test"):
+            self.idx(data, f"{name}-images.gz", f"{name}-labels.gz")
+        (job,) = [one.text for one in blocks_of(page) if one.text.startswith("name: my-first-job")]
+        self.write("job.yaml", job)
+        server, client = self.here(typed(block), {"build/release/bin/": "", "DIR": data}).splitlines()
+        # Beside the other server.
+        beside = self.environment(AMPD_LISTEN="127.0.0.1:0", AMPD_HTTP="127.0.0.1:0", AMPD_STATE_DIR=os.path.join(self.folder, "own-state"))
+        address, _ = self.start(server.split("#")[0].strip().removesuffix("&"), beside)
+        self.assertIn("SUCCEEDED", self.run_text(client, self.environment(AMPD_SERVER=address), page))
+
+    def client_page(self):
+        os.remove(self.path("job.yaml"))
+        os.symlink(self.path("ann.token"), os.path.join(self.home, ".ampd.token"))
+        output = self.run_page("docs/ampctl.md", {"trainer:7070": self.address, "--set train.epochs=1": BRIEF})
+        self.assertIn("SUCCEEDED", output)
+        self.assertIn("CANCELLED", output)
+        with open(self.path("ampd-job.schema.json")) as file:
+            self.assertIn("JobSpec", json.load(file)["$defs"])
+        for name in ("photos.yaml", "events.jsonl", "again.yaml", "checkpoint/model.safetensors"):
+            self.assertGreater(os.path.getsize(self.path(name)), 100, name)
+        self.assertGreater(os.path.getsize(os.path.join(self.home, ".config/fish/completions/ampctl.fish")), 100)
+
+    def data_page(self):
+        self.idx(self.path("fashion-mnist"), "train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz")
+        self.quick_job(data={"train": {"idx": {"images": "elsewhere", "labels": "dataset:fashion/train-labels-idx1-ubyte.gz"}}})
+        output = self.run_page("docs/data.md", {})
+        self.assertIn("SUCCEEDED", output)
+        self.assertIn("train-images-idx3-ubyte.gz", output)
+        self.assertNotIn("fashion", self.run_text("ampctl datasets list", self.as_user(), "the end of it"))
+
+
+if __name__ == "__main__":
+    ampd_process.main()
