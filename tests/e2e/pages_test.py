@@ -1,6 +1,7 @@
 """Every command in the README and in docs/ is run as it stands, or is named here with the reason why not. The operations guide, which is
 about a whole machine, is docs_test.py's, Python code python_client_test.py's."""
 
+import functools
 import glob
 import gzip
 import json
@@ -71,6 +72,30 @@ def write_idx(path, values):
         file.write(struct.pack(">BBBB", 0, 0, 8, values.ndim) + struct.pack(f">{values.ndim}I", *values.shape) + values.tobytes())
 
 
+@functools.lru_cache(maxsize=None)
+def help_of(program, verb=()):
+    result = subprocess.run([ampd_process.program(program), *verb, "--help"], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, f"{program} {' '.join(verb)}: no such verb\n{result.stderr}"
+    return result.stdout
+
+
+def known_options(program, verb):
+    return set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", help_of(program, verb)))
+
+
+def verb_of(program, words):
+    """("contexts", "add") of "contexts add NAME"; () where it begins with an option."""
+    verb = ()
+    for word in words.split():
+        verbs = re.findall(r"^  ([a-z]+)  ", help_of(program, verb).partition("\nVerbs:\n")[2], re.M)
+        if word not in verbs:
+            # Behind a verb a value may be in lower case, too.
+            assert verb or not re.fullmatch("[a-z]+", word), f"{program} has no verb {word}"
+            break
+        verb += (word,)
+    return verb
+
+
 class ListTest(unittest.TestCase):
     def test_every_command_is_run_or_has_a_reason(self):
         seen = set()
@@ -89,6 +114,19 @@ class ListTest(unittest.TestCase):
                 self.assertFalse(re.match(r"( {4,}|\t)", line) and COMMAND.match(line.strip()),
                                  f"{page}:{number}: a command outside of a block: {line}")
         self.assertEqual(seen, set(NOT_RUN), "they are gone")
+
+    def test_what_the_text_names_is_there(self):
+        """Verbs and options in inline code, such as `ampctl cancel JOB --now`."""
+        named = 0
+        for page in pages():
+            for number, line in lines_outside_blocks(page):
+                for program, words in re.findall(r"`(ampctl|ampd)((?: [^`]*)?)`", line):
+                    place = f"{page}:{number}: {program}{words}"
+                    options, verb = set(re.findall(r"(?<![\w-])(--?[a-z][\w-]*)", words)), verb_of(program, words)
+                    known = known_options(program, ()) | known_options(program, verb)
+                    self.assertLessEqual(options, known, place)
+                    named += len(options) + len(verb)
+        self.assertGreater(named, 50)
 
 
 class PagesTest(DaemonTest):
