@@ -130,7 +130,9 @@ void ControllerCore::Launch(LiveJob& live) {
   const absl::StatusOr<WorkerProcess> process = launcher_->Launch(request);
   if (!process.ok()) {
     live.finished = true;
-    Fail(live, v1::Failure::INTERNAL, absl::StrCat("the worker was not started: ", process.status().message()));
+    const bool full = absl::IsResourceExhausted(process.status());
+    Fail(live, full ? v1::Failure::DISK_FULL : v1::Failure::INTERNAL,
+         absl::StrCat("the worker was not started: ", process.status().message()));
     return WorkerGone(live);
   }
   live.launched = true;

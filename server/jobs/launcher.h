@@ -41,7 +41,8 @@ class Launcher {
  public:
   virtual ~Launcher() = default;
   // Starts the worker of one attempt. The launcher reports the end of each process it started to
-  // Controller::WorkerExited, from any thread, also when it ends at once.
+  // Controller::WorkerExited, from any thread, also when it ends at once. RESOURCE_EXHAUSTED: there is no room on the
+  // disk for what a worker needs; no other shortage has that code.
   virtual absl::StatusOr<WorkerProcess> Launch(const LaunchRequest& request) = 0;
   // Ends the process by SIGKILL. Harmless when it is gone; never hits another process that got its pid.
   virtual void Kill(const WorkerProcess& process) = 0;

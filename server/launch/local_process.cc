@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -17,6 +16,7 @@
 #include "absl/strings/str_join.h"
 #include "engine/core/status.h"
 #include "server/files/file_sharing.h"
+#include "server/files/files.h"
 #include "server/launch/process.h"
 #include "server/launch/sanitized.h"
 #include "server/launch/worker_contract.h"
@@ -43,9 +43,7 @@ WorkerExit ExitOf(const ProcessExit& exit) {
 absl::Status MakeFolder(const std::string& directory) {
   std::error_code error;
   std::filesystem::create_directories(directory, error);
-  if (!error) return absl::OkStatus();
-  return absl::Status(absl::ErrnoToStatusCode(error.value()),
-                      absl::StrCat("cannot make ", directory, ": ", error.message()));
+  return error ? FileError(absl::StrCat("cannot make ", directory), error.value()) : absl::OkStatus();
 }
 
 absl::StatusOr<UniqueFd> OpenLog(const std::string& directory, uint32_t attempt) {
@@ -54,7 +52,12 @@ absl::StatusOr<UniqueFd> OpenLog(const std::string& directory, uint32_t attempt)
   unlink(path.c_str());
   UniqueFd log(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0600));
   if (log.valid()) return log;
-  return absl::Status(absl::ErrnoToStatusCode(errno), absl::StrCat("cannot open ", path, ": ", strerror(errno)));
+  return FileError(absl::StrCat("cannot open ", path), errno);
+}
+
+// Memory, descriptors and watches may be short as well.
+absl::Status NotOfTheDisk(const absl::Status& error) {
+  return absl::IsResourceExhausted(error) ? absl::UnavailableError(error.message()) : error;
 }
 
 std::vector<std::string> CommandLine(const std::string& pid) {
@@ -141,13 +144,15 @@ absl::StatusOr<WorkerProcess> LocalProcessLauncher::Launch(const LaunchRequest& 
   options.stdout_fd = log.get();
   options.stderr_fd = log.get();
   RunAsAccount(user_.account, &options);
-  AMPD_ASSIGN_OR_RETURN(ProcessHandle process, Spawn(options));
+  absl::StatusOr<ProcessHandle> spawned = Spawn(options);
+  if (!spawned.ok()) return NotOfTheDisk(spawned.status());
+  ProcessHandle process = *std::move(spawned);
   const WorkerProcess started{process.identity().pid, process.identity().start_time};
   absl::Status watched =
       watcher_->Watch(std::move(process), [this, started](const ProcessExit& exit) { OnExit(started, ExitOf(exit)); });
   if (!watched.ok()) {
     Kill(started);
-    return Annotate(watched, "cannot watch the worker");
+    return NotOfTheDisk(Annotate(watched, "cannot watch the worker"));
   }
   return started;
 }

@@ -78,6 +78,20 @@ TEST_F(ControllerDiskTest, AJobWithoutRoomIsPausedAndGoesOnByItselfWithoutAFailu
                                       v1::Job::QUEUED, v1::Job::STARTING, v1::Job::RUNNING, v1::Job::SUCCEEDED));
 }
 
+TEST_F(ControllerDiskTest, AWorkerWhoseFolderFindsNoRoomIsNoFailureEither) {
+  launcher_.Refuse(absl::ResourceExhaustedError("cannot make jobs/x"));
+  const std::string id = Submit();
+  v1::Job job = WaitFor(id, v1::Job::PAUSED);
+  EXPECT_EQ(job.pause_reason(), v1::Job::NO_DISK_SPACE);
+  EXPECT_EQ(job.failures(), 0u);
+  EXPECT_THAT(LastEvent(id).state_change().reason(), HasSubstr("cannot make jobs/x"));
+  launcher_.Refuse(absl::OkStatus());
+  Advance(absl::Seconds(1));
+  SendFinished(AttachLaunched(0), v1::WorkerFinished::SUCCEEDED, 0);
+  job = WaitFor(id, v1::Job::SUCCEEDED);
+  EXPECT_EQ(job.failures(), 0u);
+}
+
 // A quota, or a checkpoint that is larger than what is free.
 TEST_F(ControllerDiskTest, WhereTheDaemonSeesRoomItIsTriedAgainEverLaterUntilACheckpointIsWritten) {
   CreateJobParams params = Params();
