@@ -75,7 +75,7 @@ TEST_F(JsonSchemaTest, CommentsAreDescriptions) {
   // Shared with the field above.
   EXPECT_EQ(Description("RetrySpec", "max_backoff_seconds"), Description("RetrySpec", "backoff_seconds"));
   // Of a message that its field says nothing about.
-  EXPECT_EQ(Property("JobSpec", "data").fields().count("description"), 0);
+  EXPECT_EQ(Property("DatasetSpec", "idx").fields().count("description"), 0);
   EXPECT_THAT(Definition("JobSpec").fields().at("description").string_value(), HasSubstr("What a job file says."));
   // Of a oneof.
   EXPECT_THAT(Definition("OptimizerSpec").fields().at("description").string_value(),
