@@ -1,4 +1,4 @@
-// The HTTP listener: GET (and HEAD) /metrics, /healthz and /readyz; 404 elsewhere, 405 for other methods.
+// The HTTP listener: GET (and HEAD) /metrics, /healthz and /readyz, and what a router knows.
 #ifndef AMPD_SERVER_HTTP_HTTP_SERVER_H_
 #define AMPD_SERVER_HTTP_HTTP_SERVER_H_
 
@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "server/http/router.h"
 
 struct mg_connection;
 struct mg_context;
@@ -23,15 +24,20 @@ class HttpServer {
     std::function<std::string()> metrics;
     // /readyz: OK is 200, an error is 503 with its message.
     std::function<absl::Status()> ready;
+    // The other paths.
+    Router router;
+    // Told of each answer, on the server's threads: the pattern of its path, "" where none fits, and the status. May be
+    // empty.
+    std::function<void(const std::string& route, int status)> listener;
     // Connections served at once; more wait. A connection that says nothing takes one until it is closed, after 2 to 4
-    // s.
+    // s; an answer takes it until it is whole.
     int threads = 128;
   };
 
   // The functions are called from the server's threads, several at a time. Start it after blocking SIGTERM and SIGINT.
   // INVALID_ARGUMENT for an address that cannot be read; UNAVAILABLE, with the address, when it cannot be bound.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(Options options);
-  // Ends the connections and waits for running requests.
+  // Waits for running requests; streams are to be ended before.
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
@@ -42,6 +48,7 @@ class HttpServer {
  private:
   explicit HttpServer(Options options);
   static int HandleRequest(mg_connection* connection, void* self);
+  void AddOwnRoutes();
 
   Options options_;
   mg_context* context_ = nullptr;

@@ -43,7 +43,9 @@ ALLOWED = {
     "server/gpu": STATUS | MESSAGES | {"server/gpu", "server/events/clock.h"},
     "server/metrics": EVENTS | {"server/metrics"},
     "server/tensorboard": EVENTS | {"server/tensorboard", "tensorboard"},
-    "server/http": STATUS | {"server/http"},
+    "server/http": STATUS | MESSAGES | {"server/http", "google/rpc"},
+    # A client of the service within the daemon; of the store it reads events.
+    "server/web": EVENTS | {"server/web", "server/http", "server/auth", "server/service", "server/jobs/credentials.h"},
     # Jobs know launchers by an interface, server/jobs/launcher.h, which server/launch implements. Of server/launch they
     # know the constants alone that tell how a worker ended, whoever launched it.
     "server/jobs": EVENTS | {"server/jobs", "server/scheduling", "server/metrics", "server/launch/worker_contract.h"},
@@ -59,7 +61,7 @@ ALLOWED = {
     "client": MESSAGES | {"client", "engine/core/mutex.h", "google/rpc"},
 }
 PROJECT = ("engine/", "server/", "client/", "proto/", "ampd/", "google/rpc/", "tensorboard/", "tests/", "cmake/")
-GRPC_USERS = ("server/service", "server/main", "server/worker", "server/launch", "client")
+GRPC_USERS = ("server/service", "server/web", "server/main", "server/worker", "server/launch", "client")
 SOURCES = re.compile(r"^(engine|server|client|proto)/.*\.(h|cc|cu|cuh)$")
 
 

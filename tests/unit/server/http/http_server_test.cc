@@ -7,11 +7,13 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <map>
 #include <thread>
 #include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "engine/core/mutex.h"
 
 namespace ampd {
 namespace {
@@ -54,11 +56,27 @@ class HttpServerTest : public ::testing::Test {
     HttpServer::Options options;
     options.listen = "127.0.0.1:0";
     options.metrics = [] { return std::string("ampd_up 1\n"); };
+    options.router.Add("POST", "/echo/{}", [](HttpExchange& exchange, const Router::Arguments& arguments) {
+      const absl::StatusOr<std::string> body = exchange.ReadBody(100);
+      if (!body.ok()) return exchange.Send(ErrorResponse(body.status(), 413));
+      exchange.Send({200, "text/plain", {{"X-Peer", exchange.request().peer}}, absl::StrCat(arguments[0], ":", *body)});
+    });
+    options.listener = [this](const std::string& route, int status) {
+      const MutexLock lock(&mutex_);
+      answers_[absl::StrCat(route, " ", status)] += 1;
+    };
     options.ready = [this] { return ready_ ? absl::OkStatus() : absl::UnavailableError("draining"); };
     auto server = HttpServer::Start(std::move(options));
     EXPECT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
   }
+  int Answers(const std::string& what) {
+    const MutexLock lock(&mutex_);
+    return answers_[what];
+  }
+
+  Mutex mutex_;
+  std::map<std::string, int> answers_ ABSL_GUARDED_BY(mutex_);
   std::atomic<bool> ready_{true};
   std::unique_ptr<HttpServer> server_;
 };
@@ -90,6 +108,39 @@ TEST_F(HttpServerTest, RefusesEverythingElse) {
               AllOf(StartsWith("HTTP/1.1 405"), HasSubstr("Allow: GET, HEAD")));
   EXPECT_THAT(Exchange(server_->address(), "HEAD /healthz HTTP/1.1\r\nHost: x\r\n\r\n"),
               AllOf(StartsWith("HTTP/1.1 200"), EndsWith("\r\n\r\n")));
+}
+
+TEST_F(HttpServerTest, HandsBodiesToHandlers) {
+  const auto post = [&](const std::string& rest) {
+    return Exchange(server_->address(), absl::StrCat("POST /echo/a%20b HTTP/1.1\r\nHost: x\r\n", rest));
+  };
+  EXPECT_THAT(post("Content-Length: 3\r\n\r\nxyz"),
+              AllOf(StartsWith("HTTP/1.1 200"), HasSubstr("X-Peer: ipv4:127.0.0.1:"), EndsWith("\r\n\r\na b:xyz")));
+  EXPECT_THAT(post("Transfer-Encoding: chunked\r\n\r\n2\r\nxy\r\n1\r\nz\r\n0\r\n\r\n"), EndsWith("a b:xyz"));
+  EXPECT_THAT(post("\r\n"), EndsWith("a b:"));
+  EXPECT_THAT(post(absl::StrCat("Content-Length: 101\r\n\r\n", std::string(101, 'x'))), StartsWith("HTTP/1.1 413"));
+  EXPECT_THAT(post("Content-Length: 99999999999\r\n\r\n"), StartsWith("HTTP/1.1 413"));
+  EXPECT_EQ(Answers("/echo/{} 200"), 3);
+  EXPECT_EQ(Answers("/echo/{} 413"), 2);
+}
+
+TEST_F(HttpServerTest, JudgesPathsAsTheyWereSent) {
+  for (const char* path : {"/x/../metrics", "/%2e%2e/metrics", "/metrics%00", "/metrics/.", "/%6detrics/../metrics"}) {
+    EXPECT_THAT(Get(server_->address(), path), StartsWith("HTTP/1.1 400")) << path;
+  }
+  EXPECT_THAT(Get(server_->address(), "/%6detrics"), StartsWith("HTTP/1.1 200"));
+}
+
+TEST_F(HttpServerTest, TellsOtherSitesNothing) {
+  EXPECT_THAT(Exchange(server_->address(),
+                       "OPTIONS /echo/a HTTP/1.1\r\nHost: x\r\nOrigin: http://evil.example\r\n"
+                       "Access-Control-Request-Method: POST\r\n\r\n"),
+              AllOf(StartsWith("HTTP/1.1 405"), Not(HasSubstr("Access-Control-Allow"))));
+}
+
+TEST_F(HttpServerTest, RefusesHeadsThatAreTooLongInJson) {
+  const std::string huge = absl::StrCat("GET / HTTP/1.1\r\nX: ", std::string(20000, 'a'), "\r\n\r\n");
+  EXPECT_THAT(Exchange(server_->address(), huge), AllOf(StartsWith("HTTP/1.1 4"), HasSubstr("\"INVALID_ARGUMENT\"")));
 }
 
 TEST_F(HttpServerTest, SurvivesNonsense) {
