@@ -19,6 +19,9 @@ constexpr char kPlainText[] = "text/plain; charset=utf-8";
 // The version of the exposition format is part of its type.
 constexpr char kExposition[] = "text/plain; version=0.0.4; charset=utf-8";
 
+// Of a body that nobody wants.
+constexpr int64_t kMaxDiscardedBytes = 1 << 20;
+
 std::string HeadOf(const HttpResponse& response, std::optional<int64_t> length) {
   std::string head = absl::StrCat("HTTP/1.1 ", response.status, " ", ReasonOf(response.status), "\r\n");
   if (!response.content_type.empty()) absl::StrAppend(&head, "Content-Type: ", response.content_type, "\r\n");
@@ -55,12 +58,19 @@ class CivetExchange final : public HttpExchange {
     length_ = info.content_length;
   }
 
+  // What is left of a body is read: else the connection is reset, and the answer may be lost with it.
+  ~CivetExchange() override {
+    if (!HasBody()) return;
+    char buffer[4096];
+    int64_t left = kMaxDiscardedBytes;
+    for (int got = 1; got > 0 && left > 0; left -= got) got = mg_read(connection_, buffer, sizeof(buffer));
+  }
+
   const HttpRequest& request() const override { return request_; }
   int status() const override { return status_; }
 
   absl::StatusOr<std::string> ReadBody(size_t max_bytes) override {
-    // Without either header there is none, whatever follows.
-    if (!request_.Header("Content-Length") && !request_.Header("Transfer-Encoding")) return std::string();
+    if (!HasBody()) return std::string();
     const absl::Status too_long = absl::InvalidArgumentError(absl::StrCat("a body of more than ", max_bytes, " bytes"));
     if (length_ > static_cast<long long>(max_bytes)) return too_long;
     std::string body;
@@ -96,6 +106,9 @@ class CivetExchange final : public HttpExchange {
   }
 
  private:
+  // Without either header there is none, whatever follows.
+  bool HasBody() const { return request_.Header("Content-Length") || request_.Header("Transfer-Encoding"); }
+
   mg_connection* const connection_;
   HttpRequest request_;
   // Of the body; -1: not told.

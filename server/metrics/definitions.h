@@ -55,6 +55,11 @@ inline constexpr Metric kCalls = {Metric::kGauge, "ampd_calls", "Calls under way
 inline constexpr Metric kCallsRefused = {
     Metric::kCounter, "ampd_calls_refused_total",
     "Calls refused because too many of their class were under way (call_limits), by label class.", "class"};
+inline constexpr Metric kHttpRequests = {
+    Metric::kCounter, "ampd_http_requests_total",
+    "Answers of the HTTP port, by labels route (the pattern of the path; empty: there is none) and code (HTTP's); of "
+    "streams when they end.",
+    "route, code"};
 
 // Of the fleet: over all jobs, across restarts of the daemon. Work repeated after a crash counts again.
 inline constexpr Metric kStepsApplied = {Metric::kCounter, kStepsAppliedCounter, "Steps that updated parameters."};
@@ -212,7 +217,7 @@ inline std::vector<MetricGroup> MetricGroups() {
       {"Daemon",
        "",
        {&kBuildInfo, &kUptime, &kStateDirFree, &kStoreCommitSeconds, &kEventLagSeconds, &kWatchers, &kWatchStoreReads,
-        &kRpcs, &kRpcSeconds, &kCalls, &kCallsRefused}},
+        &kRpcs, &kRpcSeconds, &kCalls, &kCallsRefused, &kHttpRequests}},
       {"Queue",
        "",
        {&kJobs, &kQueueDepth, &kJobsQueued, &kOldestQueued, &kQueueSeconds, &kStartSeconds, &kCheckpointWriteSeconds}},

@@ -71,6 +71,7 @@ class Metrics::Impl {
   void OnWrite(const JobWrite& write) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void SetQueue(const QueueFigures& queue) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void OnRpc(const std::string& method, const std::string& code, double seconds) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void OnHttp(const std::string& route, int status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void OnCallRefused(const std::string& call_class) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void AddToCounters(const std::map<std::string, double>& deltas) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   std::string Serialize(const SampledFigures& sampled) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
@@ -208,6 +209,10 @@ void Metrics::Impl::OnRpc(const std::string& method, const std::string& code, do
   if (seconds >= 0) HistogramOf(kRpcSeconds, {{"method", method}}).Observe(seconds);
 }
 
+void Metrics::Impl::OnHttp(const std::string& route, int status) {
+  counters_[&kHttpRequests]->Add({{"route", route}, {"code", absl::StrCat(status)}}).Increment();
+}
+
 void Metrics::Impl::OnCallRefused(const std::string& call_class) {
   counters_[&kCallsRefused]->Add({{"class", call_class}}).Increment();
 }
@@ -266,6 +271,11 @@ void Metrics::SetQueue(const QueueFigures& queue) {
 void Metrics::OnRpc(const std::string& method, const std::string& code, double seconds) {
   const MutexLock lock(&impl_->mutex);
   impl_->OnRpc(method, code, seconds);
+}
+
+void Metrics::OnHttp(const std::string& route, int status) {
+  const MutexLock lock(&impl_->mutex);
+  impl_->OnHttp(route, status);
 }
 
 void Metrics::OnCallRefused(const std::string& call_class) {

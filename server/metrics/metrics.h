@@ -76,6 +76,8 @@ class Metrics {
   // A call that has ended. `method`: of the service, e.g. "GetJob"; `code`: e.g. "NOT_FOUND". `seconds` is negative for
   // a stream, whose length says nothing.
   void OnRpc(const std::string& method, const std::string& code, double seconds);
+  // An answer of the HTTP port. `route`: of a few; empty: none fitted.
+  void OnHttp(const std::string& route, int status);
   // A call for which its class had no room.
   void OnCallRefused(const std::string& call_class);
   // Called by Serialize; set before the first. It must be thread-safe and must not call the metrics.

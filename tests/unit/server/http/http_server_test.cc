@@ -14,9 +14,12 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "engine/core/mutex.h"
+#include "server/http/large_stack.h"
 
 namespace ampd {
 namespace {
+
+int Sum(int depth);
 
 using ::testing::AllOf;
 using ::testing::EndsWith;
@@ -60,6 +63,11 @@ class HttpServerTest : public ::testing::Test {
       const absl::StatusOr<std::string> body = exchange.ReadBody(100);
       if (!body.ok()) return exchange.Send(ErrorResponse(body.status(), 413));
       exchange.Send({200, "text/plain", {{"X-Peer", exchange.request().peer}}, absl::StrCat(arguments[0], ":", *body)});
+    });
+    options.router.Add("GET", "/deep", [](HttpExchange& exchange, const Router::Arguments&) {
+      int sum = 0;
+      EXPECT_TRUE(RunOnLargeStack([&] { sum = Sum(4000); }));
+      exchange.Send({200, "text/plain", {}, absl::StrCat(sum)});
     });
     options.listener = [this](const std::string& route, int status) {
       const MutexLock lock(&mutex_);
@@ -123,6 +131,13 @@ TEST_F(HttpServerTest, HandsBodiesToHandlers) {
   EXPECT_EQ(Answers("/echo/{} 200"), 3);
   EXPECT_EQ(Answers("/echo/{} 413"), 2);
 }
+
+int Sum(int depth) {
+  volatile char frame[1 << 10] = {1};
+  return depth == 0 ? 0 : frame[0] + Sum(depth - 1);
+}
+
+TEST_F(HttpServerTest, AHandlerMayRecurse) { EXPECT_THAT(Get(server_->address(), "/deep"), EndsWith("\r\n\r\n4000")); }
 
 TEST_F(HttpServerTest, JudgesPathsAsTheyWereSent) {
   for (const char* path : {"/x/../metrics", "/%2e%2e/metrics", "/metrics%00", "/metrics/.", "/%6detrics/../metrics"}) {

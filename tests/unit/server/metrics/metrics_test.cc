@@ -227,6 +227,8 @@ TEST_F(MetricsTest, CallsAndWhatIsSampled) {
   metrics_.OnRpc("GetJob", "OK", 0.002);
   metrics_.OnRpc("GetJob", "NOT_FOUND", 0.001);
   metrics_.OnRpc("WatchJob", "CANCELLED", -1);
+  metrics_.OnHttp("/api/v1/jobs/{}", 404);
+  metrics_.OnHttp("", 404);
   metrics_.SetSampler([] { return SampledFigures{7, 9, 1 << 20}; });
   Text();
   const std::string text = Text();
@@ -234,6 +236,7 @@ TEST_F(MetricsTest, CallsAndWhatIsSampled) {
   EXPECT_THAT(text, HasSubstr("ampd_rpcs_total{code=\"CANCELLED\",method=\"WatchJob\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("ampd_rpc_seconds_count{method=\"GetJob\"} 2\n"));
   EXPECT_THAT(text, Not(HasSubstr("ampd_rpc_seconds_count{method=\"WatchJob\"}")));
+  EXPECT_THAT(text, HasSubstr("ampd_http_requests_total{code=\"404\",route=\"/api/v1/jobs/{}\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("ampd_watchers 7\n"));
   EXPECT_THAT(text, HasSubstr("ampd_watch_store_reads_total 9\n"));
   EXPECT_THAT(text, HasSubstr("ampd_state_dir_free_bytes 1048576\n"));
