@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "engine/core/status.h"
+#include "server/service/call_peer.h"
 
 namespace ampd {
 namespace {
@@ -80,13 +81,17 @@ void EndCall(grpc_call* call, const absl::Status& status) {
 absl::StatusOr<Caller> CallGate::Identify(const grpc::ServerContextBase& context) const {
   if (options_.tokens == nullptr) return Anybody();
   AMPD_ASSIGN_OR_RETURN(const std::optional<absl::string_view> secret, SecretOf(context));
-  if (secret) return options_.tokens->Authenticate(*secret);
+  if (secret) return Identify(*secret);
   if (options_.certificate_role != v1::ROLE_UNSPECIFIED) {
     const std::string name = CommonName(context);
     if (IsUserName(name)) return Caller{name, options_.certificate_role, ""};
     return absl::UnauthenticatedError("no token, and the certificate's common name is no user's");
   }
   return absl::UnauthenticatedError("this server needs a token (ampctl --token-file FILE, or AMPD_TOKEN)");
+}
+
+absl::StatusOr<Caller> CallGate::Identify(absl::string_view secret) const {
+  return options_.tokens == nullptr ? Anybody() : options_.tokens->Authenticate(secret);
 }
 
 absl::StatusOr<Caller> CallGate::Admit(const grpc::ServerContextBase& context, absl::string_view method) const {
@@ -169,7 +174,7 @@ class CallGate::Call : public Interceptor {
 
   void Begin() {
     grpc::ServerContextBase& context = *info_->server_context();
-    record_.peer = context.peer();
+    record_.peer = CallPeer(context);
     absl::StatusOr<Caller> caller = gate_->Identify(context);
     if (caller.ok()) record_.caller = *caller;
     // Handlers of ours refuse by themselves, and that in order.

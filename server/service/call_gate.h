@@ -41,6 +41,9 @@ class CallGate {
   // Who makes the call, by its one "authorization: Bearer SECRET", else by its certificate's common name.
   // UNAUTHENTICATED where that is nobody.
   absl::StatusOr<Caller> Identify(const grpc::ServerContextBase& context) const;
+  // Likewise, by a secret alone.
+  absl::StatusOr<Caller> Identify(absl::string_view secret) const;
+  bool asks_for_tokens() const { return options_.tokens != nullptr; }
 
   // Every handler asks first. `method`: "GetJob", of TrainingService. UNAUTHENTICATED as Identify(), PERMISSION_DENIED
   // as CheckRole().

@@ -5,6 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "server/auth/peer.h"
+#include "server/service/call_peer.h"
 #include "server/service/try_again.h"
 
 namespace ampd {
@@ -103,7 +104,7 @@ class CallLimits::Call final : public Interceptor {
   void Intercept(InterceptorBatchMethods* methods) override {
     // gRPC's own services refuse nothing.
     if (!is_ours_ && methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_INITIAL_METADATA) &&
-        !limits_->AdmitOf(PeerAddress(context_->peer()), context_, class_, 0).ok()) {
+        !limits_->AdmitOf(PeerAddress(CallPeer(*context_)), context_, class_, 0).ok()) {
       context_->TryCancel();
     }
     if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_MESSAGE)) Answers(methods);
@@ -211,7 +212,7 @@ bool CallLimits::Leave(Call* call) {
 
 absl::Status CallLimits::Admit(grpc::ServerContextBase* context, CallClass call_class, int64_t request_bytes,
                                absl::string_view user) {
-  return AdmitOf(ClientOf(user, context->peer()), context, call_class, request_bytes);
+  return AdmitOf(ClientOf(user, CallPeer(*context)), context, call_class, request_bytes);
 }
 
 absl::Status CallLimits::AdmitOf(const std::string& client, grpc::ServerContextBase* context, CallClass call_class,
@@ -223,7 +224,7 @@ absl::Status CallLimits::AdmitOf(const std::string& client, grpc::ServerContextB
     const MutexLock lock(&mutex_);
     const auto call = calls_.find(context);
     if (call == calls_.end()) return absl::InternalError("call limits without their interceptors");
-    call->second->connection_ = context->peer();
+    call->second->connection_ = CallPeer(*context);
     call->second->client_ = client;
     shortage = Shortage(*call->second, call_class, request_bytes);
     if (shortage.empty()) {
@@ -239,7 +240,7 @@ absl::Status CallLimits::AdmitOf(const std::string& client, grpc::ServerContextB
 }
 
 void CallLimits::Refuse(grpc::ServerContextBase* context) {
-  const std::string peer = context->peer(), client = ClientOf("", peer);
+  const std::string peer = CallPeer(*context), client = ClientOf("", peer);
   {
     const MutexLock lock(&mutex_);
     const auto call = calls_.find(context);

@@ -38,4 +38,13 @@ grpc::Status ToGrpcStatus(const absl::Status& status) {
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()), details.message(), details.SerializeAsString());
 }
 
+absl::Status FromGrpcStatus(const grpc::Status& status) {
+  if (status.ok()) return absl::OkStatus();
+  absl::Status result(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+  google::rpc::Status details;
+  if (!details.ParseFromString(status.error_details())) return result;
+  for (const auto& detail : details.details()) result.SetPayload(detail.type_url(), absl::Cord(detail.value()));
+  return result;
+}
+
 }  // namespace ampd

@@ -12,6 +12,9 @@ namespace ampd {
 // error_details(), as every gRPC library expects them. Long messages are cut: HTTP/2 headers carry them.
 grpc::Status ToGrpcStatus(const absl::Status& status);
 
+// The way back.
+absl::Status FromGrpcStatus(const grpc::Status& status);
+
 }  // namespace ampd
 
 #endif  // AMPD_SERVER_SERVICE_GRPC_STATUS_H_
