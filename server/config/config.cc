@@ -43,7 +43,7 @@ void Describe(CLI::App& app, Flags& flags) {
   app.set_version_flag("--version", absl::StrCat("ampd ", AMPD_VERSION));
   app.add_option("--config", flags.config_file, "configuration file, YAML or JSON (see config.proto)");
   app.add_option("--listen", flags.listen, "HOST:PORT of the gRPC API; port 0 picks one [127.0.0.1:7070]");
-  app.add_option("--http", flags.http, "HOST:PORT of /metrics, /healthz and /readyz [127.0.0.1:7071]");
+  app.add_option("--http", flags.http, "HOST:PORT of /metrics, /healthz, /readyz and the JSON API [127.0.0.1:7071]");
   app.add_option("--state-dir", flags.state_dir, "folder of the database and the checkpoints [ampd-state]");
   app.add_option("--data-root", flags.data_roots, "folder beneath which datasets may lie; may be repeated");
   app.add_option("--cpu-devices", flags.cpu_devices,
@@ -354,7 +354,14 @@ class Validation {
   void CheckHttp(std::vector<std::string>& warnings) {
     const absl::StatusOr<Address> http = ParseAddress(config_.http());
     if (!http.ok()) return Wrong("http", http.status().message());
-    if (http->IsLoopback() || !config_.auth().tokens()) return;
+    if (http->IsLoopback()) return;
+    const bool tokens = config_.auth().tokens();
+    if (config_.insecure()) {
+      warnings.push_back(
+          absl::StrCat("the JSON API is served on ", config_.http(), " in plain text (insecure): ",
+                       tokens ? "anyone on the way reads the tokens" : "anyone who reaches it controls the jobs"));
+    }
+    if (!tokens) return;
     warnings.push_back(absl::StrCat("http: ", config_.http(),
                                     " is reachable from other machines, in plain text and without tokens: anyone there "
                                     "reads users, jobs and their figures in /metrics"));

@@ -48,6 +48,8 @@
 #include "server/service/worker_link_service.h"
 #include "server/store/store.h"
 #include "server/tensorboard/exporter.h"
+#include "server/web/api.h"
+#include "server/web/fleet_feed.h"
 
 namespace ampd {
 namespace {
@@ -145,6 +147,7 @@ class Daemon::Impl {
   DrainRequests drain_requests_;
   Metrics metrics_;
   CallLimits call_limits_;
+  FleetFeed fleet_feed_;
   std::unique_ptr<Store> store_;
   std::unique_ptr<Access> access_;
   std::unique_ptr<TensorBoardExporter> tensorboard_;
@@ -163,6 +166,7 @@ class Daemon::Impl {
   std::unique_ptr<SocketAddress> worker_socket_;
   std::unique_ptr<grpc::Server> worker_server_;
   std::unique_ptr<grpc::Server> api_server_;
+  std::unique_ptr<JsonApi> json_api_;
   std::unique_ptr<HttpServer> http_;
   std::unique_ptr<SpotNotice> spot_notice_;
   std::string grpc_address_;
@@ -170,6 +174,7 @@ class Daemon::Impl {
 
 Daemon::Impl::~Impl() {
   spot_notice_.reset();
+  fleet_feed_.Stop();
   // civetweb takes up to two seconds to notice.
   std::thread http_end([this] { http_.reset(); });
   const auto deadline = std::chrono::system_clock::now() + kShutdownGrace;
@@ -180,6 +185,7 @@ Daemon::Impl::~Impl() {
   api_service_.reset();
   if (launcher_) launcher_->SetExitHandler(nullptr);
   http_end.join();
+  json_api_.reset();
   gpu_monitor_.reset();
   disk_watch_.reset();
   controller_.reset();
@@ -226,6 +232,7 @@ absl::Status Daemon::Impl::OpenStore() {
   log_ = std::make_unique<EventLog>(store_.get());
   log_->SetListener([this](const JobWrite& write) {
     metrics_.OnWrite(write);
+    fleet_feed_.OnWrite(write);
     LogStateChanges(write);
     if (tensorboard_ != nullptr) tensorboard_->OnWrite(write);
   });
@@ -448,8 +455,21 @@ void Daemon::Impl::WatchForNotice() {
 }
 
 absl::Status Daemon::Impl::ServeHttp() {
+  AMPD_ASSIGN_OR_RETURN(const Address address, ParseAddress(config_.http()));
+  JsonApi::Options api;
+  api.place = {address.IsLoopback(), config_.insecure(), config_.auth().tokens()};
+  grpc::ChannelArguments arguments;
+  // A page of jobs may be large; it is made within the limits of this process either way.
+  arguments.SetMaxReceiveMessageSize(-1);
+  api.channel = api_server_->InProcessChannel(arguments);
+  api.gate = access_->gate();
+  api.log = log_.get();
+  api.fleet = &fleet_feed_;
+  json_api_ = std::make_unique<JsonApi>(std::move(api));
   HttpServer::Options options;
   options.listen = config_.http();
+  json_api_->AddRoutes(&options.router);
+  options.listener = [this](const std::string& route, int status) { metrics_.OnHttp(route, status); };
   options.metrics = [this] { return metrics_.Serialize(); };
   options.ready = [this] {
     return controller_->draining() ? absl::UnavailableError("the server is shutting down") : absl::OkStatus();

@@ -24,7 +24,7 @@ SHELL = ("sh", "console")
 # Blocks of these are not commands.
 OTHERS = {"text", "yaml", "json", "ini", "python", "mermaid"}
 RUN_HERE = {"README.md", "docs/ampctl.md", "docs/benchmarking.md", "docs/data.md", "docs/onnx.md", "docs/security.md"}
-RUN_ELSEWHERE = {"docs/operations.md": "docs_test.py"}
+RUN_ELSEWHERE = {"docs/json_api.md": "json_api_test.py", "docs/operations.md": "docs_test.py"}
 # By the first line.
 NOT_RUN = {
     "cmake --preset dev": "it builds what this test belongs to; tests/run.sh does so before",

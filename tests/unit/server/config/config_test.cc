@@ -222,6 +222,8 @@ TEST_F(Config, HttpBeyondLoopbackIsWarnedOfWhereTokensAreNeeded) {
     EXPECT_THAT(Load({"--http", address})->warnings, IsEmpty()) << "nothing is kept from anybody";
   }
   EXPECT_THAT(Load({"--auth", "--http", "[::1]:7071"})->warnings, IsEmpty());
+  EXPECT_THAT(Load({"--insecure", "--http", "0.0.0.0:1"})->warnings, ElementsAre(HasSubstr("JSON API")));
+  EXPECT_THAT(Load({"--insecure", "--http", "127.0.0.1:1"})->warnings, IsEmpty());
 }
 
 class PrivatePlaces : public Config {

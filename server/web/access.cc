@@ -1,0 +1,97 @@
+#include "server/web/access.h"
+
+#include <arpa/inet.h>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+
+namespace ampd {
+namespace {
+
+// What only this machine is called.
+bool IsLoopbackName(const std::string& host) {
+  in_addr address{};
+  if (inet_pton(AF_INET, host.c_str(), &address) == 1) return (ntohl(address.s_addr) >> 24) == 127;
+  return absl::EqualsIgnoreCase(host, "localhost") || host == "[::1]";
+}
+
+// Whether the page that makes the request was served by the host that it goes to.
+bool IsSameOrigin(const std::string& origin, const HttpRequest& request) {
+  const std::string host = request.Header("Host").value_or("");
+  absl::string_view rest = origin;
+  if (!absl::ConsumePrefix(&rest, "http://") && !absl::ConsumePrefix(&rest, "https://")) return false;
+  return !host.empty() && absl::EqualsIgnoreCase(rest, host);
+}
+
+absl::Status CheckSite(const HttpRequest& request) {
+  const bool reads = request.method == "GET" || request.method == "HEAD";
+  const std::optional<std::string> site = request.Header("Sec-Fetch-Site");
+  const bool is_link = reads && request.Header("Sec-Fetch-Mode").value_or("") == "navigate";
+  if (site && *site != "same-origin" && *site != "none" && !is_link) {
+    return absl::PermissionDeniedError(absl::StrCat("the request comes from another site (Sec-Fetch-Site)"));
+  }
+  const std::optional<std::string> origin = request.Header("Origin");
+  if (origin && !IsSameOrigin(*origin, request)) {
+    return absl::PermissionDeniedError("the request comes from another site (Origin)");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+HostName HostOf(const HttpRequest& request) {
+  const std::string text = request.Header("Host").value_or("");
+  const size_t colon = text.rfind(':');
+  if (colon == std::string::npos || absl::EndsWith(text, "]")) return {text, ""};
+  return {text.substr(0, colon), text.substr(colon + 1)};
+}
+
+std::string SessionCookie(const HttpRequest& request) {
+  const std::string port = HostOf(request).port;
+  const bool is_port = !port.empty() && port.size() <= 5 && absl::c_all_of(port, absl::ascii_isdigit);
+  return is_port ? absl::StrCat("ampd_session_", port) : "ampd_session";
+}
+
+absl::Status CheckOrigin(const HttpRequest& request, const WebPlace& place) {
+  if (!place.is_loopback && !place.insecure) {
+    return absl::PermissionDeniedError(
+        "this port is reachable from other machines, in plain text: the API needs http on 127.0.0.1 (with a proxy for "
+        "TLS before it, if wanted), or insecure: true (--insecure)");
+  }
+  if (place.is_loopback && !place.tokens && !IsLoopbackName(HostOf(request).host)) {
+    return absl::PermissionDeniedError(
+        "without tokens the API is there for localhost and loopback addresses alone (Host)");
+  }
+  return CheckSite(request);
+}
+
+absl::StatusOr<std::optional<std::string>> BearerOf(const HttpRequest& request) {
+  std::optional<std::string> secret;
+  for (const auto& [name, value] : request.headers) {
+    if (!absl::EqualsIgnoreCase(name, "Authorization")) continue;
+    if (secret) return absl::UnauthenticatedError("several authorizations in one request");
+    constexpr absl::string_view kScheme = "bearer ";
+    if (!absl::StartsWithIgnoreCase(value, kScheme) || !IsSecretText(absl::string_view(value).substr(kScheme.size()))) {
+      return absl::UnauthenticatedError("the authorization is not \"Bearer\" and a token");
+    }
+    secret = value.substr(kScheme.size());
+  }
+  return secret;
+}
+
+std::optional<std::string> CookieOf(const HttpRequest& request, absl::string_view name) {
+  for (const auto& [key, value] : request.headers) {
+    if (!absl::EqualsIgnoreCase(key, "Cookie")) continue;
+    for (const absl::string_view part : absl::StrSplit(value, ';')) {
+      absl::string_view cookie = absl::StripAsciiWhitespace(part);
+      if (absl::ConsumePrefix(&cookie, name) && absl::ConsumePrefix(&cookie, "=")) return std::string(cookie);
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace ampd

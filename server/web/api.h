@@ -1,0 +1,133 @@
+// The JSON API of the HTTP port: docs/json_api.md says what it is to its clients.
+#ifndef AMPD_SERVER_WEB_API_H_
+#define AMPD_SERVER_WEB_API_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/events/event_log.h"
+#include "server/http/router.h"
+#include "server/service/call_gate.h"
+#include "server/web/access.h"
+#include "server/web/backend.h"
+#include "server/web/fleet_feed.h"
+#include "server/web/job_digest.h"
+#include "server/web/query.h"
+#include "server/web/sessions.h"
+#include "server/web/slots.h"
+
+namespace ampd {
+
+// Thread-safe. A client of the service within its process; beside it reads events, of jobs that the service let the
+// caller see.
+class JsonApi {
+ public:
+  struct Options {
+    WebPlace place;
+    // To the server of TrainingService, which has the gate's and the limits' interceptors.
+    std::shared_ptr<grpc::Channel> channel;
+    // These outlive the API.
+    const CallGate* gate = nullptr;
+    EventLog* log = nullptr;
+    // Its streams end when it is stopped; those of jobs when the server of `channel` is shut down.
+    FleetFeed* fleet = nullptr;
+    const Clock* clock = &SystemClock();
+  };
+
+  explicit JsonApi(Options options);
+  JsonApi(const JsonApi&) = delete;
+  JsonApi& operator=(const JsonApi&) = delete;
+
+  // The API outlives the router.
+  void AddRoutes(Router* router);
+
+ private:
+  // One request that was let in.
+  struct Call {
+    HttpExchange& exchange;
+    const Router::Arguments& arguments;
+    Credentials credentials;
+    Query query;
+    // Of a change.
+    std::string body;
+  };
+  // Answers by what it gives, or through the exchange; then what it gives is not looked at.
+  using Handler = absl::StatusOr<HttpResponse> (JsonApi::*)(Call& call);
+
+  // `parameters`: of the query. AddChange: its body is JSON.
+  void AddChange(Router* router, absl::string_view method, const std::string& path, Handler handler);
+  void AddRead(Router* router, const std::string& path, std::vector<std::string> parameters, Handler handler);
+  void Serve(HttpExchange& exchange, const Router::Arguments& arguments, const std::vector<std::string>& parameters,
+             Handler handler);
+  absl::StatusOr<HttpResponse> Handle(HttpExchange& exchange, const Router::Arguments& arguments,
+                                      const std::vector<std::string>& parameters, Handler handler);
+  absl::StatusOr<std::unique_ptr<Slots::Lease>> TakeSlot(const HttpRequest& request, const Credentials& credentials);
+  absl::StatusOr<Credentials> CredentialsOf(const HttpRequest& request);
+  absl::StatusOr<v1::Job> JobOf(const Call& call) const;
+
+  absl::StatusOr<HttpResponse> GetServer(Call& call);
+  absl::StatusOr<HttpResponse> ListDevices(Call& call);
+  absl::StatusOr<HttpResponse> ListJobs(Call& call);
+  absl::StatusOr<HttpResponse> GetJob(Call& call);
+  absl::StatusOr<HttpResponse> GetSpec(Call& call);
+  absl::StatusOr<HttpResponse> GetPlan(Call& call);
+  absl::StatusOr<HttpResponse> GetSweep(Call& call);
+  absl::StatusOr<HttpResponse> ListCheckpoints(Call& call);
+
+  // api_events.cc
+  absl::StatusOr<HttpResponse> ListEvents(Call& call);
+  absl::StatusOr<HttpResponse> ListLogs(Call& call);
+  absl::StatusOr<HttpResponse> EventsPage(const Call& call, const std::vector<v1::JobEvent::PayloadCase>& kinds);
+  absl::StatusOr<HttpResponse> NewestEvents(const std::string& job_id,
+                                            const std::vector<v1::JobEvent::PayloadCase>& kinds, int64_t count);
+  // The newest events of these kinds, steps not among them, oldest first.
+  absl::StatusOr<std::vector<v1::JobEvent>> ReadNewest(const std::string& job_id,
+                                                       const std::vector<v1::JobEvent::PayloadCase>& kinds,
+                                                       size_t count);
+  absl::StatusOr<HttpResponse> GetSeries(Call& call);
+  absl::StatusOr<HttpResponse> ListHistograms(Call& call);
+  absl::StatusOr<HttpResponse> ListArtifacts(Call& call);
+  absl::StatusOr<HttpResponse> GetArtifact(Call& call);
+
+  // api_streams.cc
+  absl::StatusOr<HttpResponse> StreamEvents(Call& call);
+  absl::StatusOr<HttpResponse> StreamFleet(Call& call);
+  // What is new, until the client, the feed or the right to see it is gone: why.
+  absl::Status FollowFleet(const Call& call, FleetFeed::Subscription* subscription, class EventStream* stream);
+
+  // api_session.cc
+  absl::StatusOr<HttpResponse> GetSession(Call& call);
+  absl::StatusOr<HttpResponse> OpenSession(Call& call);
+  absl::StatusOr<HttpResponse> CloseSession(Call& call);
+  // Of who has this secret; empty: nobody.
+  HttpResponse SessionOf(absl::string_view secret) const;
+
+  // api_changes.cc
+  template <typename Request, typename Response>
+  absl::StatusOr<HttpResponse> Change(Call& call, Backend::Method<Request, Response> method, absl::Duration timeout);
+  absl::StatusOr<HttpResponse> CancelJob(Call& call);
+  absl::StatusOr<HttpResponse> PauseJob(Call& call);
+  absl::StatusOr<HttpResponse> ResumeJob(Call& call);
+  absl::StatusOr<HttpResponse> RetryJob(Call& call);
+  absl::StatusOr<HttpResponse> CheckpointJob(Call& call);
+
+  const Options options_;
+  const Backend backend_;
+  Sessions sessions_;
+  DigestCache digests_;
+  Slots requests_;
+  Slots streams_;
+};
+
+// A JSON answer.
+HttpResponse JsonResponse(std::string body);
+
+// Whether the client asks for server-sent events.
+bool WantsStream(const HttpRequest& request);
+
+}  // namespace ampd
+
+#endif  // AMPD_SERVER_WEB_API_H_

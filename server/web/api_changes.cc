@@ -1,0 +1,52 @@
+// What the API changes.
+#include "absl/strings/str_cat.h"
+#include "engine/core/status.h"
+#include "proto/spec/resolve.h"
+#include "proto/spec/text.h"
+#include "proto/spec/yaml.h"
+#include "server/web/api.h"
+
+namespace ampd {
+namespace {
+
+using Service = Backend::Stub;
+
+constexpr absl::Duration kPatience = absl::Seconds(30);
+// Until a checkpoint is durable.
+constexpr absl::Duration kCheckpointPatience = absl::Seconds(60);
+
+}  // namespace
+
+template <typename Request, typename Response>
+absl::StatusOr<HttpResponse> JsonApi::Change(Call& call, Backend::Method<Request, Response> method,
+                                             absl::Duration timeout) {
+  Request request;
+  AMPD_RETURN_IF_ERROR(ParseYaml(call.body, "body", &request));
+  if (!request.job_id().empty()) return InvalidFields({{"job_id", "is in the path"}});
+  request.set_job_id(call.arguments[0]);
+  AMPD_ASSIGN_OR_RETURN(const Response response,
+                        (backend_.Call<Request, Response>(call.credentials, method, request, timeout)));
+  return JsonResponse(ToJson(response, JsonStyle::kPretty));
+}
+
+absl::StatusOr<HttpResponse> JsonApi::CancelJob(Call& call) {
+  return Change<v1::CancelJobRequest, v1::Job>(call, &Service::CancelJob, kPatience);
+}
+
+absl::StatusOr<HttpResponse> JsonApi::PauseJob(Call& call) {
+  return Change<v1::PauseJobRequest, v1::Job>(call, &Service::PauseJob, kPatience);
+}
+
+absl::StatusOr<HttpResponse> JsonApi::ResumeJob(Call& call) {
+  return Change<v1::ResumeJobRequest, v1::Job>(call, &Service::ResumeJob, kPatience);
+}
+
+absl::StatusOr<HttpResponse> JsonApi::RetryJob(Call& call) {
+  return Change<v1::RetryJobRequest, v1::Job>(call, &Service::RetryJob, kPatience);
+}
+
+absl::StatusOr<HttpResponse> JsonApi::CheckpointJob(Call& call) {
+  return Change<v1::CheckpointJobRequest, v1::Checkpoint>(call, &Service::CheckpointJob, kCheckpointPatience);
+}
+
+}  // namespace ampd

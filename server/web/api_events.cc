@@ -1,0 +1,225 @@
+// What the API tells of a job's events.
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "engine/core/status.h"
+#include "proto/spec/resolve.h"
+#include "proto/spec/text.h"
+#include "server/web/api.h"
+#include "server/web/series_json.h"
+
+namespace ampd {
+namespace {
+
+using Payload = v1::JobEvent::PayloadCase;
+
+constexpr int64_t kMaxEvents = 1000;
+// What one request looks through.
+constexpr int64_t kMaxLooked = 20000;
+constexpr int kPageEvents = 1000;
+constexpr size_t kPageBytes = 1 << 20;
+constexpr size_t kMaxBodyBytes = 4 << 20;
+constexpr size_t kMaxHistograms = 1000;
+
+bool IsWanted(const v1::JobEvent& event, const std::vector<Payload>& kinds) {
+  return kinds.empty() || absl::c_linear_search(kinds, event.payload_case());
+}
+
+std::string PageJson(const std::vector<std::string>& events, uint64_t next_after, uint64_t last_sequence) {
+  std::string json = "{\"events\": [";
+  const char* separator = "";
+  for (const std::string& event : events) {
+    absl::StrAppend(&json, separator, event);
+    separator = ",\n";
+  }
+  return absl::StrCat(json, "], \"next_after\": ", next_after, ", \"last_sequence\": ", last_sequence, "}\n");
+}
+
+// Safe to show; null: to be saved as a file.
+const char* ImageTypeOf(absl::string_view bytes) {
+  if (absl::StartsWith(bytes, absl::string_view("\x89PNG\r\n\x1a\n", 8))) return "image/png";
+  if (absl::StartsWith(bytes, "\xFF\xD8\xFF")) return "image/jpeg";
+  if (absl::StartsWith(bytes, "GIF87a") || absl::StartsWith(bytes, "GIF89a")) return "image/gif";
+  return nullptr;
+}
+
+HttpResponse ArtifactHead(const v1::FileChunk& chunk) {
+  HttpResponse head;
+  const char* type = ImageTypeOf(chunk.data());
+  head.content_type = type == nullptr ? "application/octet-stream" : type;
+  head.headers = {{"Content-Security-Policy", "default-src 'none'; sandbox; frame-ancestors 'none'"},
+                  {"Cross-Origin-Resource-Policy", "same-origin"}};
+  if (type == nullptr) head.headers.emplace_back("Content-Disposition", "attachment");
+  return head;
+}
+
+}  // namespace
+
+absl::StatusOr<HttpResponse> JsonApi::ListEvents(Call& call) {
+  if (WantsStream(call.exchange.request())) return StreamEvents(call);
+  AMPD_ASSIGN_OR_RETURN(const std::vector<Payload> kinds, PayloadsOf(call.query.List("kinds")));
+  return EventsPage(call, kinds);
+}
+
+absl::StatusOr<HttpResponse> JsonApi::ListLogs(Call& call) {
+  // What `ampctl logs` shows.
+  static constexpr Payload kLogged[] = {v1::JobEvent::kStateChange,     v1::JobEvent::kCheckpoint,
+                                        v1::JobEvent::kRewound,         v1::JobEvent::kLog,
+                                        v1::JobEvent::kPrecisionChange, v1::JobEvent::kArtifact,
+                                        v1::JobEvent::kModeChosen,      v1::JobEvent::kCorruptSample};
+  return EventsPage(call, {std::begin(kLogged), std::end(kLogged)});
+}
+
+absl::StatusOr<HttpResponse> JsonApi::EventsPage(const Call& call, const std::vector<Payload>& kinds) {
+  AMPD_ASSIGN_OR_RETURN(const int64_t tail, call.query.Integer("tail", 1, kMaxEvents, 0));
+  AMPD_ASSIGN_OR_RETURN(const int64_t after, call.query.Integer("after", 0, INT64_MAX, 0));
+  AMPD_ASSIGN_OR_RETURN(const int64_t limit, call.query.Integer("limit", 1, kMaxEvents, 100));
+  if (tail > 0 && (call.query.Has("after") || call.query.Has("limit"))) {
+    return InvalidFields({{"tail", "not together with after or limit"}});
+  }
+  AMPD_ASSIGN_OR_RETURN(const v1::Job job, JobOf(call));
+  if (tail > 0) return NewestEvents(job.id(), kinds, tail);
+  std::vector<std::string> events;
+  auto next_after = static_cast<uint64_t>(after);
+  size_t bytes = 0;
+  for (int64_t looked = 0; looked < kMaxLooked;) {
+    AMPD_ASSIGN_OR_RETURN(const EventPage page, options_.log->Read(job.id(), next_after, kPageEvents, kPageBytes));
+    for (const v1::JobEvent& event : page.events) {
+      if (IsWanted(event, kinds)) {
+        events.push_back(ToJson(event, JsonStyle::kCompact));
+        bytes += events.back().size();
+      }
+      next_after = event.sequence();
+      const bool full = static_cast<int64_t>(events.size()) == limit || bytes > kMaxBodyBytes;
+      if (full) return JsonResponse(PageJson(events, next_after, page.last_sequence));
+    }
+    looked += static_cast<int64_t>(page.events.size());
+    if (page.events.empty() || looked >= kMaxLooked || next_after >= page.last_sequence) {
+      return JsonResponse(PageJson(events, next_after, page.last_sequence));
+    }
+  }
+  return absl::InternalError("no page of events");
+}
+
+absl::StatusOr<HttpResponse> JsonApi::NewestEvents(const std::string& job_id, const std::vector<Payload>& kinds,
+                                                   int64_t count) {
+  uint64_t last_sequence = 0;
+  AMPD_RETURN_IF_ERROR(digests_.Look(job_id, [&](const JobDigest& digest) { last_sequence = digest.sequence(); }));
+  std::vector<v1::JobEvent> events;
+  if (kinds.empty() || absl::c_linear_search(kinds, v1::JobEvent::kStep)) {
+    // Nearly all events are steps.
+    uint64_t after = last_sequence > kMaxLooked ? last_sequence - kMaxLooked : 0;
+    if (kinds.empty()) after = last_sequence > static_cast<uint64_t>(count) ? last_sequence - count : 0;
+    while (after < last_sequence) {
+      AMPD_ASSIGN_OR_RETURN(EventPage page, options_.log->Read(job_id, after, kPageEvents, kPageBytes));
+      if (page.events.empty()) break;
+      after = page.events.back().sequence();
+      for (v1::JobEvent& event : page.events) {
+        if (IsWanted(event, kinds)) events.push_back(std::move(event));
+      }
+      if (events.size() > static_cast<size_t>(count)) events.erase(events.begin(), events.end() - count);
+    }
+  } else {
+    AMPD_ASSIGN_OR_RETURN(events, ReadNewest(job_id, kinds, static_cast<size_t>(count)));
+  }
+  std::vector<std::string> texts;
+  for (const v1::JobEvent& event : events) texts.push_back(ToJson(event, JsonStyle::kCompact));
+  return JsonResponse(PageJson(texts, last_sequence, last_sequence));
+}
+
+absl::StatusOr<std::vector<v1::JobEvent>> JsonApi::ReadNewest(const std::string& job_id,
+                                                              const std::vector<Payload>& kinds, size_t count) {
+  std::vector<uint64_t> sequences;
+  AMPD_RETURN_IF_ERROR(
+      digests_.Look(job_id, [&](const JobDigest& digest) { sequences = digest.Newest(kinds, count); }));
+  std::vector<v1::JobEvent> events;
+  for (const uint64_t sequence : sequences) {
+    AMPD_ASSIGN_OR_RETURN(EventPage page, options_.log->Read(job_id, sequence - 1, 1));
+    for (v1::JobEvent& event : page.events) events.push_back(std::move(event));
+  }
+  return events;
+}
+
+absl::StatusOr<HttpResponse> JsonApi::GetSeries(Call& call) {
+  SeriesRange range;
+  AMPD_ASSIGN_OR_RETURN(range.points, call.query.Integer("points", 1, 4000, 1000));
+  AMPD_ASSIGN_OR_RETURN(range.from, call.query.Integer("from_step", 1, INT64_MAX / 2, 1));
+  AMPD_ASSIGN_OR_RETURN(range.to, call.query.Integer("to_step", 1, INT64_MAX / 2, 0));
+  if (range.to > 0 && range.to < range.from) return InvalidFields({{"to_step", "is before from_step"}});
+  AMPD_ASSIGN_OR_RETURN(const v1::Job job, JobOf(call));
+  std::string json;
+  AMPD_RETURN_IF_ERROR(
+      digests_.Look(job.id(), [&](const JobDigest& digest) { json = SeriesJson(job.id(), digest, range); }));
+  return JsonResponse(std::move(json));
+}
+
+absl::StatusOr<HttpResponse> JsonApi::ListHistograms(Call& call) {
+  AMPD_ASSIGN_OR_RETURN(const int64_t asked, call.query.Integer("sequence", 1, INT64_MAX, 0));
+  AMPD_ASSIGN_OR_RETURN(const v1::Job job, JobOf(call));
+  AMPD_ASSIGN_OR_RETURN(const std::vector<v1::JobEvent> events,
+                        ReadNewest(job.id(), {v1::JobEvent::kGradientDiagnostics}, kMaxHistograms));
+  std::string json = "{\"available\": [";
+  const char* separator = "";
+  const v1::JobEvent* shown = asked == 0 && !events.empty() ? &events.back() : nullptr;
+  for (const v1::JobEvent& event : events) {
+    const v1::GradientDiagnostics& diagnostics = event.gradient_diagnostics();
+    absl::StrAppend(&json, separator, "{\"sequence\": ", event.sequence(), ", \"step\": ", diagnostics.step(),
+                    ", \"phase\": ", QuoteJson(diagnostics.phase()), "}");
+    separator = ", ";
+    if (event.sequence() == static_cast<uint64_t>(asked)) shown = &event;
+  }
+  json.push_back(']');
+  if (asked != 0 && shown == nullptr) {
+    return absl::NotFoundError(absl::StrCat("job ", job.id(), " has no histograms at event ", asked));
+  }
+  if (shown != nullptr) {
+    absl::StrAppend(&json, ", \"sequence\": ", shown->sequence(),
+                    ",\n\"diagnostics\": ", ToJson(shown->gradient_diagnostics(), JsonStyle::kCompact));
+  }
+  return JsonResponse(absl::StrCat(json, "}\n"));
+}
+
+absl::StatusOr<HttpResponse> JsonApi::ListArtifacts(Call& call) {
+  AMPD_ASSIGN_OR_RETURN(const int64_t limit, call.query.Integer("limit", 1, kMaxEvents, 100));
+  AMPD_ASSIGN_OR_RETURN(const v1::Job job, JobOf(call));
+  // A name may come several times.
+  AMPD_ASSIGN_OR_RETURN(const std::vector<v1::JobEvent> events,
+                        ReadNewest(job.id(), {v1::JobEvent::kArtifact}, static_cast<size_t>(2 * limit)));
+  std::string json = "{\"artifacts\": [";
+  std::set<std::string> names;
+  for (auto event = events.rbegin(); event != events.rend() && static_cast<int64_t>(names.size()) < limit; ++event) {
+    if (!names.insert(event->artifact().name()).second) continue;
+    const std::string artifact = ToJson(event->artifact(), JsonStyle::kCompact);
+    absl::StrAppend(&json, names.size() > 1 ? ",\n" : "", "{\"sequence\": ", event->sequence(),
+                    ", \"time\": ", ToJson(event->time(), JsonStyle::kCompact), ", ", absl::StripPrefix(artifact, "{"));
+  }
+  return JsonResponse(absl::StrCat(json, "]}\n"));
+}
+
+absl::StatusOr<HttpResponse> JsonApi::GetArtifact(Call& call) {
+  v1::DownloadArtifactRequest request;
+  request.set_job_id(call.arguments[0]);
+  request.set_name(call.arguments[1]);
+  grpc::ClientContext context;
+  Backend::Prepare(call.credentials, &context);
+  const auto reader = backend_.stub()->DownloadArtifact(&context, request);
+  v1::FileChunk chunk;
+  const bool only_head = call.exchange.request().method == "HEAD";
+  while (reader->Read(&chunk)) {
+    if (chunk.offset() == 0) call.exchange.Begin(ArtifactHead(chunk), chunk.file_size());
+    if (only_head || !call.exchange.Write(chunk.data())) {
+      context.TryCancel();
+      break;
+    }
+  }
+  const absl::Status status = FromGrpcStatus(reader->Finish());
+  if (!status.ok()) return status;
+  return absl::InternalError("no file came");
+}
+
+}  // namespace ampd

@@ -1,0 +1,57 @@
+#include "server/web/query.h"
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "engine/core/status.h"
+#include "proto/spec/resolve.h"
+#include "server/http/target.h"
+
+namespace ampd {
+
+absl::StatusOr<Query> Query::Parse(absl::string_view text, const std::vector<std::string>& names) {
+  AMPD_ASSIGN_OR_RETURN(const auto parameters, SplitQuery(text));
+  Query query;
+  for (const auto& [name, value] : parameters) {
+    if (!absl::c_linear_search(names, name)) {
+      const std::string known = names.empty() ? "this path takes none" : absl::StrJoin(names, ", ");
+      return InvalidFields({{name, absl::StrCat("no such parameter; known: ", known)}});
+    }
+    if (!query.values_.emplace(name, value).second) return InvalidFields({{name, "given twice"}});
+  }
+  return query;
+}
+
+std::string Query::Text(const std::string& name) const {
+  const auto found = values_.find(name);
+  return found == values_.end() ? "" : found->second;
+}
+
+absl::StatusOr<int64_t> Query::Integer(const std::string& name, int64_t low, int64_t high, int64_t fallback) const {
+  if (!Has(name)) return fallback;
+  int64_t value = 0;
+  if (absl::SimpleAtoi(Text(name), &value) && value >= low && value <= high) return value;
+  return InvalidFields({{name, absl::StrCat("must be an integer from ", low, " to ", high, ", is \"",
+                                            Text(name).substr(0, 100), "\"")}});
+}
+
+std::vector<std::string> Query::List(const std::string& name) const {
+  return absl::StrSplit(Text(name), ',', absl::SkipEmpty());
+}
+
+absl::StatusOr<std::vector<v1::JobEvent::PayloadCase>> PayloadsOf(const std::vector<std::string>& names) {
+  const google::protobuf::OneofDescriptor* payload = v1::JobEvent::descriptor()->FindOneofByName("payload");
+  std::vector<v1::JobEvent::PayloadCase> payloads;
+  for (const std::string& name : names) {
+    const google::protobuf::FieldDescriptor* field = v1::JobEvent::descriptor()->FindFieldByName(name);
+    if (field == nullptr || field->containing_oneof() != payload) {
+      return InvalidFields({{"kinds", absl::StrCat("\"", name.substr(0, 100), "\" is no kind of event")}});
+    }
+    payloads.push_back(static_cast<v1::JobEvent::PayloadCase>(field->number()));
+  }
+  return payloads;
+}
+
+}  // namespace ampd

@@ -1,0 +1,81 @@
+#include "server/web/series.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace ampd {
+
+void Cell::Add(double value) {
+  if (!std::isfinite(value)) {
+    ++non_finite;
+    return;
+  }
+  min = std::min(min, value);
+  max = std::max(max, value);
+  sum += value;
+  last = value;
+  ++finite;
+}
+
+void Cell::Merge(const Cell& later) {
+  min = std::min(min, later.min);
+  max = std::max(max, later.max);
+  sum += later.sum;
+  if (later.finite > 0) last = later.last;
+  finite += later.finite;
+  non_finite += later.non_finite;
+}
+
+void SeriesRow::Merge(const SeriesRow& later) {
+  last_step = later.last_step;
+  reports += later.reports;
+  skipped_total = later.skipped_total;
+  for (int i = 0; i < kSeriesColumns; ++i) cells[i].Merge(later.cells[i]);
+}
+
+void Series::Add(const SeriesRow& row) {
+  Rewind(row.first_step - 1);
+  rows_.push_back(row);
+}
+
+void Series::Rewind(int64_t to_step) {
+  while (!rows_.empty() && rows_.back().last_step > to_step) rows_.pop_back();
+}
+
+void Series::Halve() {
+  size_t kept = 0;
+  for (size_t i = 0; i < rows_.size(); i += 2, ++kept) {
+    if (kept != i) rows_[kept] = rows_[i];
+    if (i + 1 < rows_.size()) rows_[kept].Merge(rows_[i + 1]);
+  }
+  rows_.resize(kept);
+  rows_.shrink_to_fit();
+}
+
+std::vector<SeriesBucket> Series::Buckets(int64_t from, int64_t to, int64_t width) const {
+  auto row = std::lower_bound(rows_.begin(), rows_.end(), from,
+                              [](const SeriesRow& row, int64_t step) { return row.last_step < step; });
+  int64_t skipped_before = row == rows_.begin() ? 0 : std::prev(row)->skipped_total;
+  std::vector<SeriesBucket> buckets;
+  int64_t bucket_of_last = -1;
+  for (; row != rows_.end() && row->first_step <= to; ++row) {
+    const int64_t bucket = (row->last_step - 1) / width;
+    if (bucket == bucket_of_last) {
+      buckets.back().row.Merge(*row);
+    } else {
+      buckets.push_back({*row, 0});
+    }
+    bucket_of_last = bucket;
+    buckets.back().skipped += std::max<int64_t>(0, row->skipped_total - skipped_before);
+    skipped_before = row->skipped_total;
+  }
+  return buckets;
+}
+
+int64_t BucketWidth(int64_t from, int64_t to, int64_t points) {
+  int64_t width = std::max<int64_t>(1, (to - from) / points);
+  while ((to - 1) / width - (from - 1) / width + 1 > points) ++width;
+  return width;
+}
+
+}  // namespace ampd
