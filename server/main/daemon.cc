@@ -174,7 +174,7 @@ class Daemon::Impl {
 
 Daemon::Impl::~Impl() {
   spot_notice_.reset();
-  fleet_feed_.Stop();
+  if (json_api_) json_api_->Stop();
   // civetweb takes up to two seconds to notice.
   std::thread http_end([this] { http_.reset(); });
   const auto deadline = std::chrono::system_clock::now() + kShutdownGrace;
@@ -461,11 +461,10 @@ absl::Status Daemon::Impl::ServeHttp() {
   grpc::ChannelArguments arguments;
   // A page of jobs may be large; it is made within the limits of this process either way.
   arguments.SetMaxReceiveMessageSize(-1);
-  api.channel = api_server_->InProcessChannel(arguments);
   api.gate = access_->gate();
   api.log = log_.get();
   api.fleet = &fleet_feed_;
-  json_api_ = std::make_unique<JsonApi>(std::move(api));
+  json_api_ = std::make_unique<JsonApi>(std::move(api), api_server_->InProcessChannel(arguments));
   HttpServer::Options options;
   options.listen = config_.http();
   json_api_->AddRoutes(&options.router);

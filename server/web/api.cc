@@ -79,13 +79,18 @@ bool WantsStream(const HttpRequest& request) {
 
 HttpResponse JsonResponse(std::string body) { return {200, "application/json", {}, std::move(body)}; }
 
-JsonApi::JsonApi(Options options)
+JsonApi::JsonApi(Options options, const std::shared_ptr<grpc::Channel>& channel)
     : options_(std::move(options)),
-      backend_(options_.channel),
+      backend_(channel),
       sessions_(options_.clock),
       digests_(options_.log),
       requests_(kRequests),
       streams_(kStreams) {}
+
+void JsonApi::Stop() {
+  options_.fleet->Stop();
+  backend_.Stop();
+}
 
 void JsonApi::AddRoutes(Router* router) {
   AddRead(router, "/server", {}, &JsonApi::GetServer);
@@ -184,7 +189,7 @@ absl::StatusOr<Credentials> JsonApi::CredentialsOf(const HttpRequest& request) {
   return Credentials{secret.value_or(""), request.peer};
 }
 
-absl::StatusOr<v1::Job> JsonApi::JobOf(const Call& call) const {
+absl::StatusOr<v1::Job> JsonApi::JobOf(const Call& call) {
   return backend_.GetJob(call.credentials, call.arguments[0]);
 }
 

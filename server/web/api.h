@@ -27,19 +27,20 @@ class JsonApi {
  public:
   struct Options {
     WebPlace place;
-    // To the server of TrainingService, which has the gate's and the limits' interceptors.
-    std::shared_ptr<grpc::Channel> channel;
     // These outlive the API.
     const CallGate* gate = nullptr;
     EventLog* log = nullptr;
-    // Its streams end when it is stopped; those of jobs when the server of `channel` is shut down.
     FleetFeed* fleet = nullptr;
     const Clock* clock = &SystemClock();
   };
 
-  explicit JsonApi(Options options);
+  // `channel`: to the server of TrainingService, which has the gate's and the limits' interceptors.
+  JsonApi(Options options, const std::shared_ptr<grpc::Channel>& channel);
   JsonApi(const JsonApi&) = delete;
   JsonApi& operator=(const JsonApi&) = delete;
+
+  // Ends streams and calls, and waits for the calls' end: before the server of the channel is shut down.
+  void Stop();
 
   // The API outlives the router.
   void AddRoutes(Router* router);
@@ -66,7 +67,7 @@ class JsonApi {
                                       const std::vector<std::string>& parameters, Handler handler);
   absl::StatusOr<std::unique_ptr<Slots::Lease>> TakeSlot(const HttpRequest& request, const Credentials& credentials);
   absl::StatusOr<Credentials> CredentialsOf(const HttpRequest& request);
-  absl::StatusOr<v1::Job> JobOf(const Call& call) const;
+  absl::StatusOr<v1::Job> JobOf(const Call& call);
 
   absl::StatusOr<HttpResponse> GetServer(Call& call);
   absl::StatusOr<HttpResponse> ListDevices(Call& call);
@@ -115,7 +116,7 @@ class JsonApi {
   absl::StatusOr<HttpResponse> CheckpointJob(Call& call);
 
   const Options options_;
-  const Backend backend_;
+  Backend backend_;
   Sessions sessions_;
   DigestCache digests_;
   Slots requests_;

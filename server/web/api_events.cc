@@ -205,15 +205,15 @@ absl::StatusOr<HttpResponse> JsonApi::GetArtifact(Call& call) {
   v1::DownloadArtifactRequest request;
   request.set_job_id(call.arguments[0]);
   request.set_name(call.arguments[1]);
-  grpc::ClientContext context;
-  Backend::Prepare(call.credentials, &context);
-  const auto reader = backend_.stub()->DownloadArtifact(&context, request);
+  Backend::OpenCall download(&backend_, call.credentials);
+  if (download.stub() == nullptr) return Backend::Stopped();
+  const auto reader = download.stub()->DownloadArtifact(download.context(), request);
   v1::FileChunk chunk;
   const bool only_head = call.exchange.request().method == "HEAD";
   while (reader->Read(&chunk)) {
     if (chunk.offset() == 0) call.exchange.Begin(ArtifactHead(chunk), chunk.file_size());
     if (only_head || !call.exchange.Write(chunk.data())) {
-      context.TryCancel();
+      download.context()->TryCancel();
       break;
     }
   }

@@ -81,7 +81,7 @@ absl::StatusOr<HttpResponse> JsonApi::StreamEvents(Call& call) {
   // By this an EventSource does not come back once more.
   if (IsOver(job) && after == job.last_sequence()) return HttpResponse{204, "", {}, ""};
   if (request.method == "HEAD") return HttpResponse{200, "text/event-stream", {}, ""};
-  JobWatch watch(backend_, call.credentials, job.id(), after);
+  JobWatch watch(&backend_, call.credentials, job.id(), after);
   EventStream stream(&call.exchange);
   Follower follower(&stream, kinds);
   while (true) {

@@ -6,12 +6,14 @@
 #include <grpcpp/grpcpp.h>
 
 #include <memory>
+#include <set>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "ampd/v1/training_service.grpc.pb.h"
+#include "engine/core/mutex.h"
 #include "server/service/grpc_status.h"
 
 namespace ampd {
@@ -27,7 +29,7 @@ struct Credentials {
 // Whether it may be sent as a header: 1 to 200 printable ASCII characters, no blanks.
 bool IsSecretText(absl::string_view text);
 
-// Thread-safe.
+// Thread-safe. The server is to outlive its calls from within the process: Stop() comes before its shutdown.
 class Backend {
  public:
   using Stub = v1::TrainingService::Stub;
@@ -36,28 +38,55 @@ class Backend {
 
   // Of a server in this process (grpc::Server::InProcessChannel).
   explicit Backend(const std::shared_ptr<grpc::Channel>& channel) : stub_(v1::TrainingService::NewStub(channel)) {}
+  Backend(const Backend&) = delete;
+  Backend& operator=(const Backend&) = delete;
+
+  // One call, from before it begins until all of it is over. Ends before the backend.
+  class OpenCall {
+   public:
+    OpenCall(Backend* backend, const Credentials& credentials);
+    ~OpenCall();
+    OpenCall(const OpenCall&) = delete;
+    OpenCall& operator=(const OpenCall&) = delete;
+
+    // Null once the backend was stopped.
+    Stub* stub() const { return stub_; }
+    grpc::ClientContext* context() { return &context_; }
+
+   private:
+    Backend* const backend_;
+    grpc::ClientContext context_;
+    // Set by the constructor.
+    Stub* stub_ = nullptr;
+  };
 
   // The call's answer or error; DEADLINE_EXCEEDED after `timeout`.
   template <typename Request, typename Response>
   absl::StatusOr<Response> Call(const Credentials& credentials, Method<Request, Response> method,
-                                const Request& request, absl::Duration timeout = absl::Seconds(30)) const {
-    grpc::ClientContext context;
-    Prepare(credentials, &context);
-    context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+                                const Request& request, absl::Duration timeout = absl::Seconds(30)) {
+    OpenCall call(this, credentials);
+    if (call.stub() == nullptr) return Stopped();
+    call.context()->set_deadline(absl::ToChronoTime(absl::Now() + timeout));
     Response response;
-    const grpc::Status status = ((*stub_).*method)(&context, request, &response);
+    const grpc::Status status = (call.stub()->*method)(call.context(), request, &response);
     if (!status.ok()) return FromGrpcStatus(status);
     return response;
   }
 
-  absl::StatusOr<v1::Job> GetJob(const Credentials& credentials, const std::string& id) const;
+  absl::StatusOr<v1::Job> GetJob(const Credentials& credentials, const std::string& id);
 
-  // Of a call of one's own.
-  static void Prepare(const Credentials& credentials, grpc::ClientContext* context);
-  Stub* stub() const { return stub_.get(); }
+  // Cancels the calls under way, waits until they are over, closes the channel, and refuses further calls.
+  void Stop();
+
+  // Of calls after that: UNAVAILABLE.
+  static absl::Status Stopped();
 
  private:
-  const std::unique_ptr<Stub> stub_;
+  Mutex mutex_;
+  CondVar changed_;
+  bool is_stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  std::set<OpenCall*> calls_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<Stub> stub_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace ampd

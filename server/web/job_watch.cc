@@ -4,16 +4,21 @@
 
 namespace ampd {
 
-JobWatch::JobWatch(const Backend& backend, const Credentials& credentials, const std::string& job_id, uint64_t after) {
-  Backend::Prepare(credentials, &context_);
+JobWatch::JobWatch(Backend* backend, const Credentials& credentials, const std::string& job_id, uint64_t after)
+    : call_(backend, credentials) {
+  if (call_.stub() == nullptr) {
+    step_ = kOver;
+    status_ = Backend::Stopped();
+    return;
+  }
   v1::WatchJobRequest request;
   request.set_job_id(job_id);
   request.set_after_sequence(after);
-  reader_ = backend.stub()->AsyncWatchJob(&context_, request, &queue_, Tag());
+  reader_ = call_.stub()->AsyncWatchJob(call_.context(), request, &queue_, Tag());
 }
 
 JobWatch::~JobWatch() {
-  context_.TryCancel();
+  if (step_ != kOver) call_.context()->TryCancel();
   // An event that came is asked on from, so that the call comes to its end.
   while (Next(absl::Minutes(1)) != Got::kEnd) {
   }

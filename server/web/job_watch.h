@@ -21,7 +21,7 @@ class JobWatch {
   enum class Got { kEvent, kNothing, kEnd };
 
   // `backend` outlives it.
-  JobWatch(const Backend& backend, const Credentials& credentials, const std::string& job_id, uint64_t after);
+  JobWatch(Backend* backend, const Credentials& credentials, const std::string& job_id, uint64_t after);
   // Cancels the call.
   ~JobWatch();
   JobWatch(const JobWatch&) = delete;
@@ -40,7 +40,7 @@ class JobWatch {
   bool Advance(bool ok);
   void* Tag() const { return reinterpret_cast<void*>(step_); }
 
-  grpc::ClientContext context_;
+  Backend::OpenCall call_;
   grpc::CompletionQueue queue_;
   std::unique_ptr<grpc::ClientAsyncReader<v1::JobEvent>> reader_;
   // Under way.
