@@ -1,8 +1,7 @@
 # cmake -D INPUT=file -D OUTPUT=file.cc -D NAME=kName -P embed.cmake: a file's bytes as ampd::embedded::kName, an
 # absl::string_view that a header declares.
-file(READ ${INPUT} bytes HEX)
-string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${bytes}")
-string(REGEX REPLACE "((0x..,)(0x..,)(0x..,)(0x..,)(0x..,)(0x..,)(0x..,)(0x..,))" "\\1\n" bytes "${bytes}")
+include(${CMAKE_CURRENT_LIST_DIR}/hex_bytes.cmake)
+ampd_hex_bytes(${INPUT} bytes)
 file(WRITE ${OUTPUT} "#include \"absl/strings/string_view.h\"
 
 namespace ampd::embedded {

@@ -14,8 +14,9 @@ AMPD_TEST_PACKAGES=(
   libgtest-dev libgmock-dev prometheus clang openssl
   python3 python3-grpcio python3-protobuf python3-numpy python3-yaml python3-jsonschema sqlite3 curl
 )
-# mypy and matplotlib: types and plots of client/python; strace: what deploy/systemd lets the daemon do. Tests skip without them.
-AMPD_LINT_PACKAGES=(clang-format clang-tidy mypy python3-matplotlib strace)
+# mypy and matplotlib: types and plots of client/python; strace: what deploy/systemd lets the daemon do; chromium (some hundred MB) with
+# selenium: the web page as it is drawn. Tests skip without them.
+AMPD_LINT_PACKAGES=(clang-format clang-tidy mypy python3-matplotlib strace chromium chromium-driver python3-selenium)
 
 ampd_is_installed() {
   [[ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" == installed ]]

@@ -38,6 +38,7 @@
 #include "server/main/upkeep.h"
 #include "server/main/worker_user.h"
 #include "server/metrics/metrics.h"
+#include "server/page/page_assets.h"
 #include "server/scheduling/devices.h"
 #include "server/service/call_limits.h"
 #include "server/service/dataset_store.h"
@@ -468,6 +469,7 @@ absl::Status Daemon::Impl::ServeHttp() {
   HttpServer::Options options;
   options.listen = config_.http();
   json_api_->AddRoutes(&options.router);
+  AddAssets(PageAssets(), &options.router);
   options.listener = [this](const std::string& route, int status) { metrics_.OnHttp(route, status); };
   options.metrics = [this] { return metrics_.Serialize(); };
   options.ready = [this] {

@@ -44,6 +44,7 @@ ALLOWED = {
     "server/metrics": EVENTS | {"server/metrics"},
     "server/tensorboard": EVENTS | {"server/tensorboard", "tensorboard"},
     "server/http": STATUS | MESSAGES | {"server/http", "google/rpc"},
+    "server/page": {"server/page", "server/web/assets.h"},
     # A client of the service within the daemon; of the store it reads events.
     "server/web": EVENTS | {"server/web", "server/http", "server/auth", "server/service", "server/jobs/credentials.h"},
     # Jobs know launchers by an interface, server/jobs/launcher.h, which server/launch implements. Of server/launch they

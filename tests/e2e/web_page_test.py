@@ -1,0 +1,437 @@
+"""The web page in a real browser (headless Chromium) against a real daemon: what is drawn, what comes live, what keys do."""
+
+import math
+import os
+import unittest
+
+import ampd_process
+import browser as browser_module
+from ampd_process import DaemonTest, eventually, glyphs_job
+from ampd.v1 import auth_pb2, job_pb2, training_service_pb2 as api
+
+MISSING = browser_module.missing()
+HOSTILE = '<img src=x onerror="window.broken=1"><script>window.broken=1</script>'
+GAN = os.path.join(ampd_process.SOURCE, "client/examples/glyphs-dcgan.yaml")
+
+
+def overflowing_job(name="overflowing", steps=200):
+    """Its scale begins far too high, so that the first steps are skipped, and grows often."""
+    return glyphs_job(name, steps=steps, precision={"mode": "FP16", "loss_scale": {"init": 2.0**40, "growth_interval": 20}},
+                      report={"every_steps": 1, "diagnostics_every_steps": 50})
+
+
+def endless_job(name):
+    """Trains until it is stopped, and reports ten times a second."""
+    return glyphs_job(name, steps=10000000, report={})
+
+
+def finite_losses(events):
+    return sum(1 for e in events if e.HasField("step") and math.isfinite(e.step.phases[0].loss))
+
+
+def of_kind(events, kind):
+    return [getattr(event, kind) for event in events if event.HasField(kind)]
+
+
+@unittest.skipIf(MISSING, MISSING)
+class WebPageTest(DaemonTest):
+    @classmethod
+    def setUpClass(cls):
+        cls.browser = browser_module.Browser()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.browser.close()
+
+    def setUp(self):
+        super().setUp()
+        self.browser.size(1280)
+        self.browser.prefer("light")
+        # What the test itself brings about, by the words in the browser's messages: here, that it looks at pixels.
+        self.expected = ["willReadFrequently"]
+        self.origins = set()
+        self.browser.take_console()
+        self.browser.requests()
+
+    def open(self, daemon, path=""):
+        self.origins.add(daemon.http_address)
+        self.browser.open(f"http://{daemon.http_address}/{path}")
+        # Gone, should the page be loaded anew.
+        self.browser.js("window.sameLoad = true;")
+
+    def tearDown(self):
+        said = self.browser.take_console()
+        # Before the daemon goes, which the page would tell of.
+        self.browser.open("about:blank")
+        self.assertEqual([line for line in said if not any(text in line for text in self.expected)], [], "the page's console")
+        asked = {host for scheme, host in self.browser.requests() if scheme in ("http", "https", "ws", "wss")}
+        self.assertLessEqual(asked, self.origins, "a request left the server")
+        super().tearDown()
+
+    def assert_never_reloaded(self):
+        self.assertTrue(self.browser.js("return window.sameLoad === true;"), "the page was loaded anew")
+
+    def drawn(self, chart, what):
+        """A figure of what is drawn on a chart: 'points', 'marks', 'series' or 'skipped'."""
+        value = self.browser.js("const c = document.querySelector(`canvas[data-chart='${arguments[0]}']`); return c && c.dataset[arguments[1]];",
+                                chart, what)
+        return int(value) if value is not None else None
+
+    def row(self, job):
+        return f"tr[data-job='{job.id}']"
+
+    # The overview
+
+    def test_the_overview_lists_devices_and_jobs_and_follows_them(self):
+        ampd = self.daemon()
+        first = ampd.submit(endless_job("first"))
+        second, third = (ampd.submit(glyphs_job(name, steps=3, labels={"team": HOSTILE})) for name in ("second", "third"))
+        ampd.wait_for_step(first.id, 5)
+        self.open(ampd)
+        page = self.browser
+        page.until("return document.querySelectorAll('table.jobs tbody tr[data-job]').length === 3;", "three jobs")
+        page.until_text("tbody[data-group=running] .group", "Running (1)")
+        page.until_text("tbody[data-group=waiting] .group", "Waiting (2)")
+        for place, job in ((1, second), (2, third)):
+            page.until_text(f"tbody[data-group=waiting] {self.row(job)}", f"#{place}")
+            self.assertIn("RESOURCES", page.text(self.row(job)))
+        self.assertEqual(page.count("li.device"), 1)
+        page.until_text("li.device .holders a", "first")
+        page.until("return Number(document.querySelector('li.device [role=meter]').getAttribute('aria-valuenow')) > 0;", "utilisation")
+        self.assertIn("GiB", page.text("li.device"))
+        # Figures of the job that runs, and states of others, come by themselves.
+        before = page.text(f"{self.row(first)} .progress")
+        page.until("return document.querySelector(arguments[0]).innerText !== arguments[1];", "progress", f"{self.row(first)} .progress", before)
+        ampd.api().CancelJob(api.CancelJobRequest(job_id=second.id))
+        page.until_text(f"tbody[data-group=ended] {self.row(second)} .state", "CANCELLED")
+        page.until_text(f"tbody[data-group=waiting] {self.row(third)}", "#1")
+        ampd.submit(glyphs_job("fourth", steps=3))
+        page.until_text("tbody[data-group=waiting] .group", "Waiting (2)")
+        page.until("return document.querySelector(arguments[0] + ' polyline').getAttribute('points').split(' ').length > 3;", "a line of losses",
+                   self.row(first))
+        self.assert_never_reloaded()
+
+    def test_keys_lead_from_the_list_to_a_job_and_back(self):
+        ampd = self.daemon()
+        jobs = [ampd.submit(glyphs_job(name, steps=2)) for name in ("alpha", "beta", "gamma")]
+        for job in jobs:
+            ampd.wait(job.id)
+        self.open(ampd)
+        page = self.browser
+        page.until("return document.querySelectorAll('tbody[data-group=ended] tr[data-job]').length === 3;", "three jobs")
+        focused = "const row = document.activeElement.closest('tr'); return row && row.dataset.job;"
+        # Newest first.
+        for key, job in (("j", jobs[2]), ("ARROW_DOWN", jobs[1]), ("j", jobs[0]), ("k", jobs[1])):
+            page.press(key)
+            page.until("const row = document.activeElement.closest('tr'); return row && row.dataset.job === arguments[0];", key, job.id)
+        outline = page.js("return getComputedStyle(document.activeElement).outlineStyle;")
+        self.assertNotEqual(outline, "none", "the focus cannot be seen")
+        page.press("?")
+        page.until("return document.querySelector('dialog[open]') !== null;", "the list of keys")
+        self.assertIn("filter jobs", page.text("dialog"))
+        page.press("ESCAPE")
+        page.until("return document.querySelector('dialog') === null;", "no dialog")
+        page.press("/")
+        page.press("a", "l", "p")
+        page.until("return document.querySelectorAll('tbody[data-group=ended] tr[data-job]').length === 1;", "one job that fits")
+        page.press("ESCAPE", "j")
+        page.until("const row = document.activeElement.closest('tr'); return row && row.dataset.job === arguments[0];", "focus", jobs[0].id)
+        self.assertEqual(page.js(focused), jobs[0].id)
+        page.press("ENTER")
+        page.until_text("h1", "alpha")
+        self.assertIn(jobs[0].id, page.js("return location.hash;"))
+        page.press("3")
+        page.until_text("#panel", "Layers")
+        # Every tab can be reached and moved along without a mouse.
+        page.js("document.querySelector('[role=tab][aria-selected=true]').focus();")
+        page.press("ARROW_RIGHT")
+        page.until_text("#panel pre", "alpha")
+        page.press("ESCAPE")
+        page.until("return document.querySelectorAll('tbody[data-group=ended] tr[data-job]').length === 3;", "the list again")
+
+    # A job
+
+    def test_charts_draw_what_the_events_say(self):
+        ampd = self.daemon()
+        job = ampd.run(overflowing_job())
+        self.assert_state(job, "SUCCEEDED")
+        events = ampd.events(job.id)
+        skips = of_kind(events, "overflow_skip")
+        evaluations = of_kind(events, "evaluation")
+        self.assertGreater(len(skips), 5)
+        self.open(ampd, f"#/jobs/{job.id}")
+        page = self.browser
+        page.until_text("#job-state", "SUCCEEDED")
+        points = finite_losses(events) + len(evaluations)
+        eventually(lambda: self.drawn("Loss", "points") == points, f"{points} points")
+        self.assertEqual(self.drawn("Loss scale", "skipped"), len(skips))
+        self.assertEqual(self.drawn("Loss scale", "marks"), len({skip.step for skip in skips}))
+        self.assertEqual(self.drawn("Learning rate", "series"), 1)
+        for chart in ("Loss scale", "Learning rate", "Throughput", "Gradient norm", "Evaluation"):
+            self.assertGreater(self.drawn(chart, "points"), 0, chart)
+        self.assert_ink("Loss", "--series-1", 300)
+        self.assert_ink("Loss scale", "--bad", 20)
+        self.assertIn(f"{len(skips)} skipped", page.text(".charts"))
+        # The histogram of the newest diagnostics: as many values as the event counts.
+        newest = of_kind(events, "gradient_diagnostics")[-1]
+        page.until("return document.querySelectorAll('.histogram rect.bar').length > 10;", "a histogram")
+        total = sum(tensor.nonzero for tensor in newest.tensors)
+        label = page.js("return document.querySelector('.histogram svg').getAttribute('aria-label');")
+        self.assertEqual(int("".join(c for c in label if c.isdigit())), total, label)
+
+    def assert_ink(self, chart, colour, least):
+        """The canvas itself, pixel by pixel, has `colour` on at least so many pixels."""
+        count = self.browser.js("""
+            const canvas = document.querySelector(`canvas[data-chart='${arguments[0]}']`);
+            const probe = document.createElement('i');
+            probe.style.color = `var(${arguments[1]})`;
+            document.body.append(probe);
+            const wanted = getComputedStyle(probe).color.match(/[\\d.]+/g).slice(0, 3).map(Number);
+            probe.remove();
+            const {data} = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+            let found = 0;
+            for (let i = 0; i < data.length; i += 4) {
+              if (data[i + 3] > 120 && wanted.every((value, k) => Math.abs(data[i + k] - value) < 24)) ++found;
+            }
+            return found;""", chart, colour)
+        self.assertGreater(count, least, f"{chart}: {colour}")
+
+    def test_a_closer_look_is_read_from_the_server(self):
+        ampd = self.daemon()
+        # More reports than there are points in the first answer.
+        job = ampd.run(glyphs_job("long", steps=2400, batch_size=4))
+        self.open(ampd, f"#/jobs/{job.id}")
+        page = self.browser
+        few = eventually(lambda: self.drawn("Gradient norm", "points"), "a chart")
+        self.assertLessEqual(few, 801)
+        page.js("document.querySelector(\"canvas[data-chart='Gradient norm']\").focus();")
+        page.press("+", "+", "+")
+        # An eighth of 2,400 steps, each of which is a point now; with the neighbours that lead out of the frame.
+        eventually(lambda: 298 <= self.drawn("Gradient norm", "points") <= 303, "the points of a closer look")
+        page.press("0")
+        eventually(lambda: self.drawn("Gradient norm", "points") == few, "all steps again")
+
+    def test_a_job_is_followed_and_cancelled_from_the_page(self):
+        ampd = self.daemon()
+        job = ampd.submit(endless_job("followed"))
+        ampd.wait_for_step(job.id, 1)
+        self.open(ampd, f"#/jobs/{job.id}")
+        page = self.browser
+        page.until_text("#job-state", "RUNNING")
+        before = eventually(lambda: self.drawn("Loss", "points"), "a chart")
+        last = page.js("return document.querySelector(\"canvas[data-chart='Loss']\").getAttribute('aria-label');")
+        page.until("return document.querySelector(\"canvas[data-chart='Loss']\").getAttribute('aria-label') !== arguments[0];", "newer points", last)
+        self.assertGreater(before, 0)
+        page.click("button[data-verb=cancel]")
+        page.click("dialog button.danger")
+        page.until_text("#job-state", "CANCELLED")
+        self.assert_state(ampd.wait(job.id), "CANCELLED")
+        page.until("return document.querySelector('button[data-verb=retry]') !== null;", "what may be done now")
+        self.assert_never_reloaded()
+
+    def test_every_part_of_a_job_is_shown_as_text(self):
+        ampd = self.daemon()
+        spec = overflowing_job("parts", steps=100)
+        spec["labels"] = {"note": HOSTILE}
+        job = ampd.run(spec)
+        self.open(ampd, f"#/jobs/{job.id}/plan")
+        page = self.browser
+        page.until("return document.querySelectorAll('#panel tbody tr').length === arguments[0];", "the layers", len(job.plan.layers))
+        self.assertIn(HOSTILE, page.text(".job-head"))
+        page.press("4")
+        page.until_text("#spec", "name: parts")
+        self.assertIn("onerror", page.text("#spec"))
+        page.press("5")
+        page.until_text("ol.log", "SUCCEEDED")
+        page.press("6")
+        skips = len(of_kind(ampd.events(job.id), "overflow_skip"))
+        page.until("return document.querySelectorAll('#panel tr[data-kind=overflow_skip]').length === arguments[0];", "every skip", skips)
+        page.press("7")
+        page.until_text("#panel table", job.summary.checkpoint)
+        self.assertEqual(page.js("return document.querySelectorAll('main img, main script').length;"), 0)
+        self.assertIsNone(page.js("return window.broken === undefined ? null : window.broken;"))
+
+    def test_pictures_are_shown(self):
+        ampd = self.daemon()
+        result = ampd.ctl("submit", GAN, "--set", "train={steps: 6, batch_size: 16}", "--set", "data.train.glyphs.samples=64",
+                          "--set", "resources.cpu_threads=1", "--set", "precision.mode=BF16", "--set",
+                          "report={every_steps: 1, samples: {every_steps: 4, images: {network: generator, rows: 2, columns: 3, low: 0}}}")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        job = result.stdout.split()[1]
+        self.assert_state(ampd.wait(job), "SUCCEEDED")
+        self.open(ampd, f"#/jobs/{job}/samples")
+        page = self.browser
+        page.until("""const images = [...document.querySelectorAll('.picture img')];
+            return images.length === 2 && images.every((i) => i.complete && i.naturalWidth === 3 * 30 + 2);""", "two pictures")
+        self.assertEqual(page.count(".picture"), 2)
+        page.click(".picture button")
+        page.until("const i = document.querySelector('dialog img'); return i && i.complete && i.naturalWidth > 0;", "a large picture")
+        # Both phases have a line.
+        page.press("ESCAPE")
+        self.browser.js("location.hash = arguments[0];", f"#/jobs/{job}/charts")
+        eventually(lambda: self.drawn("Loss", "series") == 2, "a line a phase")
+
+    # Several jobs
+
+    def test_jobs_are_compared_in_one_plot(self):
+        ampd = self.daemon()
+        jobs = [ampd.submit(glyphs_job(name, steps=steps, seed=steps)) for name, steps in (("one", 20), ("two", 30))]
+        ampd.submit(glyphs_job("three", steps=2))
+        counts = []
+        for job in jobs:
+            ampd.wait(job.id)
+            counts.append(finite_losses(ampd.events(job.id)))
+        self.open(ampd)
+        page = self.browser
+        for job in jobs:
+            page.until("return document.querySelector(arguments[0] + ' a') !== null;", "the row", self.row(job))
+            page.js("document.querySelector(arguments[0] + ' a').focus();", self.row(job))
+            page.press("x")
+        page.until_text("#bar nav", "Compare (2)")
+        page.press("c")
+        eventually(lambda: self.drawn("Training loss", "points") == sum(counts), "both jobs' points")
+        self.assertEqual(self.drawn("Training loss", "series"), 2)
+        self.assertEqual(page.count("table.compare tbody tr"), 2)
+        for colour in ("--series-1", "--series-2"):
+            self.assert_ink("Training loss", colour, 50)
+        page.js("const s = document.getElementById('figure'); s.value = 'Evaluation accuracy'; s.dispatchEvent(new Event('change'));")
+        eventually(lambda: self.drawn("Evaluation accuracy", "series") is None and self.drawn("Training loss", "series") == 2 and
+                   "Evaluation accuracy" in page.text("figure.chart"), "another figure")
+        page.click("table.compare tbody tr:first-child td:last-child button")
+        page.until("return document.querySelectorAll('table.compare tbody tr').length === 1;", "one job left")
+
+    # Looks
+
+    def luminance(self, selector="html"):
+        red, green, blue = self.browser.js(
+            "return getComputedStyle(document.querySelector(arguments[0])).backgroundColor.match(/[\\d.]+/g).slice(0, 3).map(Number);", selector)
+        return (0.2126 * red + 0.7152 * green + 0.0722 * blue) / 255
+
+    def test_dark_and_light(self):
+        ampd = self.daemon()
+        job = ampd.run(overflowing_job(steps=60))
+        self.browser.prefer("dark")
+        self.open(ampd, f"#/jobs/{job.id}")
+        eventually(lambda: self.drawn("Loss", "points"), "a chart")
+        self.assertLess(self.luminance(), 0.15)
+        self.assert_ink("Loss", "--series-1", 50)
+        dark = self.browser.js("return document.querySelector(\"canvas[data-chart='Loss']\").toDataURL();")
+        # The system, light, dark.
+        self.browser.press("t")
+        self.assertGreater(self.luminance(), 0.85)
+        self.browser.until("return document.querySelector(\"canvas[data-chart='Loss']\").toDataURL() !== arguments[0];", "a chart in light colours", dark)
+        self.assert_ink("Loss", "--series-1", 50)
+        self.open(ampd)
+        self.assertGreater(self.luminance(), 0.85, "the choice is forgotten")
+        self.browser.press("t")
+        self.assertLess(self.luminance(), 0.15)
+        self.browser.press("t")
+        self.browser.prefer("light")
+        self.browser.until("return getComputedStyle(document.documentElement).colorScheme === 'light dark';", "the system's colours")
+        self.assertGreater(self.luminance(), 0.85)
+
+    def test_a_phone_never_scrolls_sideways(self):
+        ampd = self.daemon()
+        done = ampd.run(overflowing_job("a name of forty-one letters and some more", steps=60))
+        running = ampd.submit(endless_job("running"))
+        ampd.submit(endless_job("queued"))
+        ampd.wait_for_step(running.id, 1)
+        self.browser.size(375, 800)
+        places = [("", "table.jobs tbody tr[data-job]")]
+        places += [(f"#/jobs/{done.id}/{tab}", selector) for tab, selector in (
+            ("charts", "canvas[data-points]"), ("samples", "#panel .empty"), ("plan", "#panel tbody tr"), ("spec", "#spec"),
+            ("logs", "ol.log li"), ("events", "#panel tbody tr"), ("checkpoints", "#panel tbody tr"))]
+        places += [(f"#/jobs/{running.id}", "button[data-verb=cancel]"), (f"#/compare?jobs={done.id},{running.id}", "table.compare tbody tr")]
+        for path, selector in places:
+            self.open(ampd, path)
+            self.browser.until("return document.querySelector(arguments[0]) !== null;", f"{path}: {selector}", selector)
+            width = self.browser.js("return [document.documentElement.scrollWidth, innerWidth];")
+            self.assertEqual(width, [375, 375], path)
+
+    # Who asks, and a server that goes away
+
+    def test_who_is_not_signed_in_sees_nothing_and_a_viewer_changes_nothing(self):
+        admin_file = os.path.join(self.folder, "admin.token")
+        ampd = self.daemon(config={"auth": {"tokens": True, "init_admin_token": admin_file}})
+        with open(admin_file) as file:
+            admin = file.read().strip()
+        metadata = (("authorization", f"Bearer {admin}"),)
+        viewer = ampd.api().CreateToken(auth_pb2.CreateTokenRequest(user="ann", role="VIEWER"), metadata=metadata).secret
+        spec = job_pb2.JobSpec()
+        ampd_process.json_format.ParseDict(endless_job("secret"), spec)
+        job = ampd.api().CreateJob(api.CreateJobRequest(spec=spec), metadata=metadata)
+        self.expected.append("Failed to load resource")
+        self.open(ampd)
+        page = self.browser
+        page.until("return document.querySelector('dialog #token') !== null;", "the form")
+        self.assertNotIn("secret", page.text("main"))
+        self.sign_in("ampd_" + "0" * 64)
+        page.until("return document.querySelector('.problem').innerText !== '';", "a refusal")
+        self.sign_in(viewer)
+        page.until("return document.querySelector('dialog') === null;", "signed in")
+        page.until_text("#sign-in", "ann")
+        page.until_text("table.jobs + .empty", "No jobs")
+        page.click("#sign-in")
+        page.until("return document.querySelector('dialog #token') !== null;", "the form again")
+        self.sign_in(admin)
+        page.until_text(self.row(job), "secret")
+        page.js("location.hash = arguments[0];", f"#/jobs/{job.id}")
+        page.click("button[data-verb=pause]")
+        page.until_text("#job-state", "PAUSED")
+        page.click("button[data-verb=cancel]")
+        page.click("dialog button.danger")
+        page.until_text("#job-state", "CANCELLED")
+        # The token is nowhere where a script could read it.
+        kept = page.js("return JSON.stringify([localStorage, sessionStorage, document.cookie]);")
+        self.assertNotIn(admin, kept)
+
+    def sign_in(self, token):
+        self.browser.js("document.getElementById('token').value = arguments[0]; document.querySelector('form.sign-in').requestSubmit();", token)
+
+    def test_a_viewer_has_no_buttons(self):
+        admin_file = os.path.join(self.folder, "admin.token")
+        ampd = self.daemon(config={"auth": {"tokens": True, "init_admin_token": admin_file}})
+        with open(admin_file) as file:
+            metadata = (("authorization", f"Bearer {file.read().strip()}"),)
+        secrets = {role: ampd.api().CreateToken(auth_pb2.CreateTokenRequest(user="ann", role=role), metadata=metadata).secret
+                   for role in ("VIEWER", "SUBMITTER")}
+        spec = job_pb2.JobSpec()
+        ampd_process.json_format.ParseDict(endless_job("hers"), spec)
+        hers = (("authorization", f"Bearer {secrets['SUBMITTER']}"),)
+        job = ampd.api().CreateJob(api.CreateJobRequest(spec=spec), metadata=hers)
+        self.expected.append("Failed to load resource")
+        self.open(ampd, f"#/jobs/{job.id}")
+        page = self.browser
+        for role, buttons in (("VIEWER", 0), ("SUBMITTER", 2)):
+            page.until("return document.querySelector('dialog #token') !== null;", "the form")
+            self.sign_in(secrets[role])
+            page.until_text("#job-state", "RUNNING")
+            page.until("const n = document.querySelectorAll('.actions button').length; return arguments[0] === 0 ? n === 0 : n >= arguments[0];",
+                       f"{role}'s buttons", buttons)
+            page.click("#sign-in")
+
+    def test_a_lost_server_is_told_of_and_found_again(self):
+        ampd = self.daemon()
+        job = ampd.run(glyphs_job("before", steps=3))
+        self.open(ampd)
+        page = self.browser
+        page.until_text(f"{self.row(job)} .state", "SUCCEEDED")
+        self.expected += ["Failed to load resource", "net::ERR_"]
+        ampd.kill()
+        page.until_text("#lost", "No connection")
+        page.until_text("#live", "offline")
+        ampd.start()
+        page.until("return document.getElementById('lost').hidden;", "the connection is back")
+        after = ampd.run(glyphs_job("after", steps=3))
+        page.until_text(f"{self.row(after)} .state", "SUCCEEDED")
+        self.assert_never_reloaded()
+
+    def test_an_unknown_job_is_said_to_be_unknown(self):
+        ampd = self.daemon()
+        self.expected.append("Failed to load resource")
+        self.open(ampd, "#/jobs/01m0000000000000000000000")
+        self.browser.until_text("main [role=alert]", "01m0000000000000000000000")
+
+
+if __name__ == "__main__":
+    ampd_process.main()

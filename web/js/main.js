@@ -1,0 +1,148 @@
+// Starts the page: the bar on top, the keys that hold everywhere, and which page is shown for which address.
+
+import {identity, loadIdentity, offline, reportOffline, reportOnline} from './api.js';
+import {ComparePage} from './compare_page.js';
+import {fill, h, setText} from './dom.js';
+import {JobPage} from './job_page.js';
+import {bind, showHelp} from './keys.js';
+import {OverviewPage} from './overview_page.js';
+import {chosen} from './selection.js';
+import {openSignIn, signInButton} from './sign_in.js';
+import {currentTheme, nextTheme} from './theme.js';
+
+const THEMES = {
+  auto: ['◐', 'as the system'],
+  light: ['☀', 'light'],
+  dark: ['☾', 'dark']
+};
+
+const main = document.getElementById('main');
+const notices = document.getElementById('notices');
+const parts = {};
+let page;
+
+/** "#/jobs/ID/charts?x=1" as {parts, query}. */
+function route() {
+  const [path, query] = location.hash.replace(/^#\/?/, '').split('?');
+  return {parts: path.split('/').filter(Boolean).map(decodeURIComponent), query: new URLSearchParams(query || '')};
+}
+
+function show() {
+  const {parts: [name, id, tab], query} = route();
+  if (page && page.follow && page.follow(name, id, tab, query)) return;
+  if (page) page.close();
+  main.replaceChildren();
+  if (name === 'jobs' && id) {
+    page = new JobPage(main, id, tab);
+  } else if (name === 'compare') {
+    page = new ComparePage(main, query);
+  } else {
+    page = new OverviewPage(main);
+  }
+  for (const link of document.querySelectorAll('#bar nav a')) {
+    const here = link.dataset.page === (name || 'overview');
+    if (here) {
+      link.setAttribute('aria-current', 'page');
+    } else {
+      link.removeAttribute('aria-current');
+    }
+  }
+  scrollTo(0, 0);
+}
+
+function showTheme() {
+  const [sign, text] = THEMES[currentTheme()];
+  setText(parts.theme, sign);
+  parts.theme.title = `Colours: ${text}`;
+  parts.theme.setAttribute('aria-label', `Colours: ${text}. Change`);
+}
+
+function showIdentity() {
+  const {draining, signed_in: signedIn, tokens, user, version} = identity();
+  setText(parts.signIn, signedIn ? `Sign out ${user}`.trim() : 'Sign in');
+  parts.signIn.hidden = !tokens;
+  setText(parts.version, version || '');
+  parts.draining.hidden = !draining;
+}
+
+function showConnection() {
+  const state = offline();
+  parts.live.classList.toggle('off', state !== null);
+  setText(parts.live, state ? 'offline' : 'live');
+  parts.lost.hidden = state === null;
+  if (state) setText(parts.lost, ['No connection to the server; trying again.', state.why].filter(Boolean).join(' '));
+}
+
+function showChosen() {
+  setText(parts.compare, chosen().length > 0 ? `Compare (${chosen().length})` : 'Compare');
+}
+
+function changeTheme() {
+  nextTheme();
+  showTheme();
+}
+
+function buildBar() {
+  const bar = document.getElementById('bar');
+  parts.compare = h('a', {href: '#/compare', data: {page: 'compare'}}, 'Compare');
+  parts.theme = h('button', {type: 'button', class: 'quiet', onclick: changeTheme});
+  parts.signIn = signInButton();
+  parts.live = h('span', {class: 'live', id: 'live'}, 'live');
+  parts.version = h('span', {class: 'version'});
+  parts.lost = h('p', {class: 'notice error', id: 'lost', hidden: true});
+  parts.draining = h('p', {class: 'notice', hidden: true}, 'The server is shutting down: nothing starts any more.');
+  fill(
+      bar,
+      h('a', {class: 'brand', href: '#/', 'aria-label': 'ampd, overview'},
+        h('img', {src: 'icon.svg', alt: '', width: 22, height: 22}), h('span', {}, 'ampd')),
+      h('nav', {'aria-label': 'Pages'}, h('a', {href: '#/', data: {page: 'overview'}}, 'Jobs'), parts.compare),
+      h('span', {class: 'fill'}), parts.version, parts.live, parts.signIn, parts.theme,
+      h('button', {type: 'button', class: 'quiet', 'aria-label': 'Keys', title: 'Keys (?)', onclick: showHelp}, '?'));
+  fill(notices, parts.lost, parts.draining);
+}
+
+function bindKeys() {
+  bind(['?'], 'this list', showHelp);
+  bind(['t'], 'light, dark, or as the system', changeTheme);
+  bind(['c'], 'compare the chosen jobs', () => {
+    location.hash = '#/compare';
+  });
+  bind(['Escape', 'u'], 'back to all jobs', () => {
+    if (location.hash === '' || location.hash === '#/') return false;
+    location.hash = '#/';
+    return true;
+  });
+}
+
+/** Asks who one is and, where the server wants to know, for a token. */
+async function begin() {
+  try {
+    if (!await loadIdentity()) {
+      main.replaceChildren(h('p', {class: 'empty'}, 'Sign in to see jobs and devices.'));
+      openSignIn('This server asks for a token.');
+      return;
+    }
+  } catch (error) {
+    reportOffline(begin, 2000);
+    setTimeout(begin, 2000);
+    return;
+  }
+  reportOnline(begin);
+  show();
+}
+
+buildBar();
+bindKeys();
+showTheme();
+showChosen();
+addEventListener('hashchange', show);
+addEventListener('choice', showChosen);
+addEventListener('connection', showConnection);
+addEventListener('identity', showIdentity);
+addEventListener('signedin', begin);
+addEventListener('unauthorized', () => openSignIn('You are signed in no more.'));
+document.getElementById('skip').addEventListener('click', (event) => {
+  event.preventDefault();
+  main.focus();
+});
+begin();

@@ -1,0 +1,35 @@
+// The states of a job, and what may be done in each.
+
+export const ENDED = ['SUCCEEDED', 'FAILED', 'CANCELLED'];
+const WAITING = ['QUEUED', 'PAUSED', 'RETRYING'];
+
+/** 'running', 'waiting' or 'ended'. */
+export function groupOf(job) {
+  if (ENDED.includes(job.state)) return 'ended';
+  return WAITING.includes(job.state) ? 'waiting' : 'running';
+}
+
+export function hasEnded(job) {
+  return ENDED.includes(job.state);
+}
+
+/** Verbs of the API that make sense for the job now; the server has the last word. */
+export function verbsFor(job) {
+  switch (job.state) {
+    case 'RUNNING':
+      return ['checkpoint', 'pause', 'cancel'];
+    case 'QUEUED':
+    case 'STARTING':
+    case 'RETRYING':
+    case 'RECOVERING':
+    case 'PREEMPTING':
+      return ['pause', 'cancel'];
+    case 'PAUSED':
+      return ['resume', 'cancel'];
+    case 'FAILED':
+    case 'CANCELLED':
+      return ['retry'];
+    default:
+      return [];
+  }
+}
