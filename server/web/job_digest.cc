@@ -48,9 +48,17 @@ void JobDigest::AddReport(const v1::StepReport& report) {
   row.cells[kInputWaitSeconds].Add(report.input_wait_seconds());
   if (report.has_model_flops_utilization()) row.cells[kFlopsUtilization].Add(report.model_flops_utilization());
   throughput_.Add(row);
-  if (throughput_.size() * (phases_.size() + 1) <= kMaxRows) return;
-  throughput_.Halve();
-  for (auto& [name, series] : phases_) series.Halve();
+  if (throughput_.size() * (phases_.size() + 1) > kMaxRows) Coarsen();
+}
+
+void JobDigest::Coarsen() {
+  while (true) {
+    throughput_.Coarsen(grain_);
+    for (auto& [name, series] : phases_) series.Coarsen(grain_);
+    // Rows of `grain_` reports are merged further only once there are too many of those.
+    if (throughput_.size() * (phases_.size() + 1) <= kMaxRows / 2) return;
+    grain_ *= 2;
+  }
 }
 
 void JobDigest::Rewind(int64_t to_step) {

@@ -61,11 +61,15 @@ class JobDigest {
  private:
   void AddReport(const v1::StepReport& report);
   void Rewind(int64_t to_step);
+  // Merges rows until half of them are free.
+  void Coarsen();
   // Null for one too many.
   Series* PhaseOf(const std::string& name);
 
   std::vector<std::pair<std::string, Series>> phases_;
   Series throughput_;
+  // Reports of a row at most, of those that were merged.
+  int64_t grain_ = 1;
   std::vector<EvaluationPoint> evaluations_;
   // sequence * 64 + payload, ascending.
   std::vector<uint64_t> others_;

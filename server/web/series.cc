@@ -42,11 +42,15 @@ void Series::Rewind(int64_t to_step) {
   while (!rows_.empty() && rows_.back().last_step > to_step) rows_.pop_back();
 }
 
-void Series::Halve() {
+void Series::Coarsen(int64_t reports) {
   size_t kept = 0;
-  for (size_t i = 0; i < rows_.size(); i += 2, ++kept) {
-    if (kept != i) rows_[kept] = rows_[i];
-    if (i + 1 < rows_.size()) rows_[kept].Merge(rows_[i + 1]);
+  for (size_t i = 0; i < rows_.size(); ++i) {
+    if (kept > 0 && rows_[kept - 1].reports + rows_[i].reports <= reports) {
+      rows_[kept - 1].Merge(rows_[i]);
+    } else {
+      if (kept != i) rows_[kept] = rows_[i];
+      ++kept;
+    }
   }
   rows_.resize(kept);
   rows_.shrink_to_fit();

@@ -55,8 +55,8 @@ class Series {
   void Add(const SeriesRow& row);
   // The steps after `to_step` did not happen.
   void Rewind(int64_t to_step);
-  // Merges neighbours two by two.
-  void Halve();
+  // Merges neighbours as long as a row has at most `reports` of them then.
+  void Coarsen(int64_t reports);
 
   // Every row that has steps of [from, to], in the bucket of its last step: bucket i has the steps
   // i * width + 1 ... (i + 1) * width. Those without rows are left out.

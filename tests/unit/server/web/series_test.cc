@@ -123,12 +123,16 @@ TEST(SeriesTest, BucketsAreThoseOfTheReference) {
   }
 }
 
-TEST(SeriesTest, HalvingKeepsExtremesAndCounts) {
+TEST(SeriesTest, MergingKeepsExtremesCountsAndResolution) {
   const std::vector<v1::JobEvent> reports = RandomReports(100000, 11);
   JobDigest digest;
   for (const v1::JobEvent& event : reports) digest.Add(event);
   EXPECT_LE(PhaseOf(digest).size() * 2, JobDigest::kMaxRows);
   EXPECT_LT(digest.Bytes(), size_t{16} << 20);
+  // As even as may be, however often rows were merged.
+  const std::vector<SeriesBucket> rows = PhaseOf(digest).Buckets(1, digest.last_step(), 1);
+  EXPECT_GT(rows.size(), 100000u / 16);
+  for (const SeriesBucket& row : rows) EXPECT_LE(row.row.reports, 16);
   const Expected want = Reference(reports, 1, digest.last_step(), digest.last_step()).at(0);
   const std::vector<SeriesBucket> all = PhaseOf(digest).Buckets(1, digest.last_step(), digest.last_step());
   ASSERT_EQ(all.size(), 1u);
