@@ -5,6 +5,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "server/service/call_peer.h"
 #include "tests/unit/server/service/service_fixture.h"
 
 namespace ampd {
@@ -348,6 +349,31 @@ TEST_F(CallGateTest, CallsThatChangeSomethingAreWrittenDownWhoeverMakesThem) {
     for (const std::string& secret : {ann.secret(), viewer, std::string("private-name")}) {
       EXPECT_THAT(line, Not(HasSubstr(secret)));
     }
+  }
+}
+
+// The peer that is written down of a call with kHttpPeerKey.
+TEST_F(CallGateTest, OnlyCallsFromWithinSayWhereTheyComeFrom) {
+  const std::string ann = TokenOf("ann", v1::SUBMITTER).secret();
+  v1::CancelJobRequest cancel;
+  cancel.set_job_id("01zzzzzzzzzzzzzzzzzzzzzzzz");
+  const auto call = [&](const std::shared_ptr<grpc::Channel>& channel) {
+    grpc::ClientContext context;
+    context.AddMetadata("authorization", "Bearer " + ann);
+    context.AddMetadata(kHttpPeerKey, "ipv4:10.9.8.7:65");
+    v1::Job job;
+    EXPECT_EQ(v1::TrainingService::NewStub(channel)->CancelJob(&context, cancel, &job).error_code(),
+              grpc::StatusCode::NOT_FOUND);
+    return AuditLines().back();
+  };
+  EXPECT_THAT(call(channel_), AllOf(HasSubstr(R"("peer":"ipv4:127.0.0.1:)"), Not(HasSubstr("10.9.8.7"))));
+  EXPECT_THAT(call(server_->InProcessChannel({})), HasSubstr(R"("peer":"ipv4:10.9.8.7:65")"));
+}
+
+TEST(IsWithinProcessTest, NoSocketIs) {
+  for (const char* peer :
+       {"ipv4:127.0.0.1:1", "ipv6:[::1]:1", "unix:", "unix:/a", "unix-abstract:a", "vsock:1:2", "fd:3", "dns:///a"}) {
+    EXPECT_FALSE(IsWithinProcess(peer)) << peer;
   }
 }
 
