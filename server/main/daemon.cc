@@ -458,7 +458,7 @@ void Daemon::Impl::WatchForNotice() {
 absl::Status Daemon::Impl::ServeHttp() {
   AMPD_ASSIGN_OR_RETURN(const Address address, ParseAddress(config_.http()));
   JsonApi::Options api;
-  api.place = {address.IsLoopback(), config_.insecure(), config_.auth().tokens()};
+  api.place = {address.IsLoopback(), config_.insecure(), config_.auth().tokens(), !config_.tls().client_ca().empty()};
   grpc::ChannelArguments arguments;
   // A page of jobs may be large; it is made within the limits of this process either way.
   arguments.SetMaxReceiveMessageSize(-1);

@@ -62,6 +62,11 @@ absl::Status CheckOrigin(const HttpRequest& request, const WebPlace& place) {
         "this port is reachable from other machines, in plain text: the API needs http on 127.0.0.1 (with a proxy for "
         "TLS before it, if wanted), or insecure: true (--insecure)");
   }
+  if (place.certificates && !place.tokens) {
+    return absl::PermissionDeniedError(
+        "clients of this server must show a certificate (tls.client_ca), which this port cannot ask for: the API needs "
+        "auth.tokens (--auth)");
+  }
   if (place.is_loopback && !place.tokens && !IsLoopbackName(HostOf(request).host)) {
     return absl::PermissionDeniedError(
         "without tokens the API is there for localhost and loopback addresses alone (Host)");

@@ -21,9 +21,12 @@ struct WebPlace {
   bool insecure = false;
   // ServerConfig.auth.tokens.
   bool tokens = false;
+  // gRPC asks clients for a certificate (ServerConfig.tls.client_ca); this port cannot.
+  bool certificates = false;
 };
 
-// PERMISSION_DENIED, with what to do, where the API is not served, for a host name that a browser was led to believe in
+// PERMISSION_DENIED, with what to do, where the API is not served (beyond loopback, or where nothing but a certificate
+// keeps strangers out), for a host name that a browser was led to believe in
 // (without tokens), and for requests that pages of other sites make. A link to follow is a GET from elsewhere that is
 // let through.
 absl::Status CheckOrigin(const HttpRequest& request, const WebPlace& place);

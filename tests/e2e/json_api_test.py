@@ -566,5 +566,20 @@ class BeyondLoopbackTest(DaemonTest):
             self.assertEqual(ask(daemon, "/metrics").status, 200)
 
 
+class CertificatesTest(DaemonTest):
+    def test_who_needs_a_certificate_for_grpc_does_not_come_in_here_without(self):
+        authority = certificates.Authority(os.path.join(self.folder, "authority"))
+        certificate, key = authority.issue("server")
+        os.chmod(key, 0o600)
+        tls = {"certificate": certificate, "private_key": key, "client_ca": authority.certificate}
+        token_file = os.path.join(self.folder, "admin.token")
+        for auth, status in (({}, 403), ({"tokens": True, "init_admin_token": token_file}, 401)):
+            daemon = self.daemon(config={"tls": tls, "auth": auth})
+            self.assertEqual(ask(daemon, "/api/v1/jobs").status, status)
+            self.assertEqual(ask(daemon, "/metrics").status, 200)
+        secret = certificates.read(token_file).decode().strip()
+        self.assertEqual(ask(daemon, "/api/v1/jobs", headers={"Authorization": "Bearer " + secret}).status, 200)
+
+
 if __name__ == "__main__":
     ampd_process.main()

@@ -44,6 +44,14 @@ TEST(CheckOriginTest, BeyondLoopbackItIsToBeAcceptedFirst) {
             absl::StatusCode::kOk);
 }
 
+TEST(CheckOriginTest, WhereOnlyACertificateLetsClientsInThereIsNoOtherWay) {
+  for (const bool insecure : {false, true}) {
+    EXPECT_EQ(Checked("GET", {{"Host", "localhost"}}, {.insecure = insecure, .certificates = true}), kRefused);
+    EXPECT_EQ(Checked("GET", {{"Host", "localhost"}}, {.insecure = insecure, .tokens = true, .certificates = true}),
+              absl::StatusCode::kOk);
+  }
+}
+
 TEST(CheckOriginTest, OtherSitesAreRefused) {
   const std::pair<std::string, std::string> host = {"Host", "localhost:7071"};
   for (const char* origin : {"http://evil.example", "http://localhost:7072", "null", "https://localhost", ""}) {
