@@ -308,15 +308,18 @@ class JsonApiTest(OneDaemonTest):
         # Diagnostics are long, so that soon the sockets are full.
         report = {"every_steps": 1, "diagnostics_every_steps": 1}
         job_id = self.ampd.submit(glyphs_job("slow", steps=1000000, report=report)).id
+        self.ampd.wait_for_step(job_id, 1)
+        before = resident_bytes(self.ampd.process.pid)
+        streams = 'ampd_http_requests_total{code="200",route="/api/v1/jobs/{}/events"}'
+        ended = self.metric(streams) or 0
         readers = [RawClient(self.ampd.http_address) for _ in range(8)]
         for reader in readers:
             self.addCleanup(reader.close)
             reader.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             request = f"GET /api/v1/jobs/{job_id}/events HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: text/event-stream\r\n\r\n"
             reader.send(request.encode(), read=False)
-        eventually(lambda: self.metric('ampd_calls{class="watchers"}') == 8, "the readers' calls")
-        before = resident_bytes(self.ampd.process.pid)
-        eventually(lambda: self.metric('ampd_calls{class="watchers"}') == 0, "that readers are let go of", 240)
+        eventually(lambda: (self.metric(streams) or 0) - ended >= 8, "that readers are let go of", 240)
+        eventually(lambda: self.metric('ampd_calls{class="watchers"}') == 0, "the end of their calls")
         at = self.get("/jobs/" + job_id)["summary"]["step"]
         self.ampd.wait_for_step(job_id, at + 20)
         self.assertEqual(ask(self.ampd, "/healthz").bytes, b"ok\n")
@@ -345,6 +348,9 @@ class JsonApiTest(OneDaemonTest):
             stream.close()
         eventually(lambda: self.free_stream(job_id), "a stream once the others are gone")
         self.post(f"/jobs/{job_id}/cancel")
+        self.ampd.wait(job_id)
+        # Other tests need streams of this daemon.
+        eventually(lambda: self.metric('ampd_calls{class="watchers"}') == 0, "the end of all streams")
 
     def free_stream(self, job_id):
         stream = Stream(self.ampd, f"/api/v1/jobs/{job_id}/events")
