@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/events/event_log.h"
@@ -84,10 +85,10 @@ class JsonApi {
   absl::StatusOr<HttpResponse> EventsPage(const Call& call, const std::vector<v1::JobEvent::PayloadCase>& kinds);
   absl::StatusOr<HttpResponse> NewestEvents(const std::string& job_id,
                                             const std::vector<v1::JobEvent::PayloadCase>& kinds, int64_t count);
-  // The newest events of these kinds, steps not among them, oldest first.
-  absl::StatusOr<std::vector<v1::JobEvent>> ReadNewest(const std::string& job_id,
-                                                       const std::vector<v1::JobEvent::PayloadCase>& kinds,
-                                                       size_t count);
+  // Shows `take` the newest events of these kinds, steps not among them, newest first, until it says false. One is in
+  // memory at a time.
+  absl::Status VisitNewest(const std::string& job_id, const std::vector<v1::JobEvent::PayloadCase>& kinds, size_t count,
+                           absl::FunctionRef<bool(const v1::JobEvent&)> take);
   absl::StatusOr<HttpResponse> GetSeries(Call& call);
   absl::StatusOr<HttpResponse> ListHistograms(Call& call);
   absl::StatusOr<HttpResponse> ListArtifacts(Call& call);

@@ -1,11 +1,14 @@
 // What the API tells of a job's events.
 #include <algorithm>
+#include <cstddef>
+#include <optional>
 #include <set>
 #include <utility>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "engine/core/status.h"
 #include "proto/spec/resolve.h"
@@ -28,6 +31,17 @@ constexpr size_t kMaxHistograms = 1000;
 
 bool IsWanted(const v1::JobEvent& event, const std::vector<Payload>& kinds) {
   return kinds.empty() || absl::c_linear_search(kinds, event.payload_case());
+}
+
+// `count` at most, and no more than make an answer.
+void KeepNewest(size_t count, std::vector<v1::JobEvent>* events) {
+  size_t bytes = 0;
+  auto first = events->end();
+  while (first != events->begin() && events->end() - first < static_cast<std::ptrdiff_t>(count) &&
+         bytes <= kMaxBodyBytes) {
+    bytes += (--first)->ByteSizeLong();
+  }
+  events->erase(events->begin(), first);
 }
 
 std::string PageJson(const std::vector<std::string>& events, uint64_t next_after, uint64_t last_sequence) {
@@ -110,11 +124,12 @@ absl::StatusOr<HttpResponse> JsonApi::NewestEvents(const std::string& job_id, co
                                                    int64_t count) {
   uint64_t last_sequence = 0;
   AMPD_RETURN_IF_ERROR(digests_.Look(job_id, [&](const JobDigest& digest) { last_sequence = digest.sequence(); }));
-  std::vector<v1::JobEvent> events;
+  std::vector<std::string> texts;
   if (kinds.empty() || absl::c_linear_search(kinds, v1::JobEvent::kStep)) {
     // Nearly all events are steps.
     uint64_t after = last_sequence > kMaxLooked ? last_sequence - kMaxLooked : 0;
     if (kinds.empty()) after = last_sequence > static_cast<uint64_t>(count) ? last_sequence - count : 0;
+    std::vector<v1::JobEvent> events;
     while (after < last_sequence) {
       AMPD_ASSIGN_OR_RETURN(EventPage page, options_.log->Read(job_id, after, kPageEvents, kPageBytes));
       if (page.events.empty()) break;
@@ -122,27 +137,34 @@ absl::StatusOr<HttpResponse> JsonApi::NewestEvents(const std::string& job_id, co
       for (v1::JobEvent& event : page.events) {
         if (IsWanted(event, kinds)) events.push_back(std::move(event));
       }
-      if (events.size() > static_cast<size_t>(count)) events.erase(events.begin(), events.end() - count);
+      KeepNewest(static_cast<size_t>(count), &events);
     }
+    for (const v1::JobEvent& event : events) texts.push_back(ToJson(event, JsonStyle::kCompact));
   } else {
-    AMPD_ASSIGN_OR_RETURN(events, ReadNewest(job_id, kinds, static_cast<size_t>(count)));
+    size_t bytes = 0;
+    const auto take = [&](const v1::JobEvent& event) {
+      texts.push_back(ToJson(event, JsonStyle::kCompact));
+      bytes += texts.back().size();
+      return bytes <= kMaxBodyBytes;
+    };
+    AMPD_RETURN_IF_ERROR(VisitNewest(job_id, kinds, static_cast<size_t>(count), take));
+    absl::c_reverse(texts);
   }
-  std::vector<std::string> texts;
-  for (const v1::JobEvent& event : events) texts.push_back(ToJson(event, JsonStyle::kCompact));
   return JsonResponse(PageJson(texts, last_sequence, last_sequence));
 }
 
-absl::StatusOr<std::vector<v1::JobEvent>> JsonApi::ReadNewest(const std::string& job_id,
-                                                              const std::vector<Payload>& kinds, size_t count) {
+absl::Status JsonApi::VisitNewest(const std::string& job_id, const std::vector<Payload>& kinds, size_t count,
+                                  absl::FunctionRef<bool(const v1::JobEvent&)> take) {
   std::vector<uint64_t> sequences;
   AMPD_RETURN_IF_ERROR(
       digests_.Look(job_id, [&](const JobDigest& digest) { sequences = digest.Newest(kinds, count); }));
-  std::vector<v1::JobEvent> events;
-  for (const uint64_t sequence : sequences) {
-    AMPD_ASSIGN_OR_RETURN(EventPage page, options_.log->Read(job_id, sequence - 1, 1));
-    for (v1::JobEvent& event : page.events) events.push_back(std::move(event));
+  for (auto sequence = sequences.rbegin(); sequence != sequences.rend(); ++sequence) {
+    AMPD_ASSIGN_OR_RETURN(const EventPage page, options_.log->Read(job_id, *sequence - 1, 1));
+    for (const v1::JobEvent& event : page.events) {
+      if (!take(event)) return absl::OkStatus();
+    }
   }
-  return events;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<HttpResponse> JsonApi::GetSeries(Call& call) {
@@ -161,23 +183,22 @@ absl::StatusOr<HttpResponse> JsonApi::GetSeries(Call& call) {
 absl::StatusOr<HttpResponse> JsonApi::ListHistograms(Call& call) {
   AMPD_ASSIGN_OR_RETURN(const int64_t asked, call.query.Integer("sequence", 1, INT64_MAX, 0));
   AMPD_ASSIGN_OR_RETURN(const v1::Job job, JobOf(call));
-  AMPD_ASSIGN_OR_RETURN(const std::vector<v1::JobEvent> events,
-                        ReadNewest(job.id(), {v1::JobEvent::kGradientDiagnostics}, kMaxHistograms));
-  std::string json = "{\"available\": [";
-  const char* separator = "";
-  const v1::JobEvent* shown = asked == 0 && !events.empty() ? &events.back() : nullptr;
-  for (const v1::JobEvent& event : events) {
+  std::vector<std::string> available;
+  std::optional<v1::JobEvent> shown;
+  const auto take = [&](const v1::JobEvent& event) {
     const v1::GradientDiagnostics& diagnostics = event.gradient_diagnostics();
-    absl::StrAppend(&json, separator, "{\"sequence\": ", event.sequence(), ", \"step\": ", diagnostics.step(),
-                    ", \"phase\": ", QuoteJson(diagnostics.phase()), "}");
-    separator = ", ";
-    if (event.sequence() == static_cast<uint64_t>(asked)) shown = &event;
-  }
-  json.push_back(']');
-  if (asked != 0 && shown == nullptr) {
+    available.push_back(absl::StrCat("{\"sequence\": ", event.sequence(), ", \"step\": ", diagnostics.step(),
+                                     ", \"phase\": ", QuoteJson(diagnostics.phase()), "}"));
+    if (asked == 0 ? !shown : event.sequence() == static_cast<uint64_t>(asked)) shown = event;
+    return true;
+  };
+  AMPD_RETURN_IF_ERROR(VisitNewest(job.id(), {v1::JobEvent::kGradientDiagnostics}, kMaxHistograms, take));
+  absl::c_reverse(available);
+  std::string json = absl::StrCat("{\"available\": [", absl::StrJoin(available, ", "), "]");
+  if (asked != 0 && !shown) {
     return absl::NotFoundError(absl::StrCat("job ", job.id(), " has no histograms at event ", asked));
   }
-  if (shown != nullptr) {
+  if (shown) {
     absl::StrAppend(&json, ", \"sequence\": ", shown->sequence(),
                     ",\n\"diagnostics\": ", ToJson(shown->gradient_diagnostics(), JsonStyle::kCompact));
   }
@@ -187,17 +208,17 @@ absl::StatusOr<HttpResponse> JsonApi::ListHistograms(Call& call) {
 absl::StatusOr<HttpResponse> JsonApi::ListArtifacts(Call& call) {
   AMPD_ASSIGN_OR_RETURN(const int64_t limit, call.query.Integer("limit", 1, kMaxEvents, 100));
   AMPD_ASSIGN_OR_RETURN(const v1::Job job, JobOf(call));
-  // A name may come several times.
-  AMPD_ASSIGN_OR_RETURN(const std::vector<v1::JobEvent> events,
-                        ReadNewest(job.id(), {v1::JobEvent::kArtifact}, static_cast<size_t>(2 * limit)));
   std::string json = "{\"artifacts\": [";
   std::set<std::string> names;
-  for (auto event = events.rbegin(); event != events.rend() && static_cast<int64_t>(names.size()) < limit; ++event) {
-    if (!names.insert(event->artifact().name()).second) continue;
-    const std::string artifact = ToJson(event->artifact(), JsonStyle::kCompact);
-    absl::StrAppend(&json, names.size() > 1 ? ",\n" : "", "{\"sequence\": ", event->sequence(),
-                    ", \"time\": ", ToJson(event->time(), JsonStyle::kCompact), ", ", absl::StripPrefix(artifact, "{"));
-  }
+  const auto take = [&](const v1::JobEvent& event) {
+    if (!names.insert(event.artifact().name()).second) return true;
+    const std::string artifact = ToJson(event.artifact(), JsonStyle::kCompact);
+    absl::StrAppend(&json, names.size() > 1 ? ",\n" : "", "{\"sequence\": ", event.sequence(),
+                    ", \"time\": ", ToJson(event.time(), JsonStyle::kCompact), ", ", absl::StripPrefix(artifact, "{"));
+    return static_cast<int64_t>(names.size()) < limit;
+  };
+  // A name may come several times.
+  AMPD_RETURN_IF_ERROR(VisitNewest(job.id(), {v1::JobEvent::kArtifact}, static_cast<size_t>(2 * limit), take));
   return JsonResponse(absl::StrCat(json, "]}\n"));
 }
 
