@@ -13,10 +13,13 @@ namespace {
 // The longest sleep: bounds what a jump of an injected clock can cost.
 constexpr absl::Duration kMaxSleep = absl::Seconds(10);
 
-// `done`, with which what is `held` goes.
+// `done`, before which what is `held` goes: who has the answer finds nothing held.
 template <typename T>
 Controller::Done<T> Holding(std::vector<std::shared_ptr<const void>> held, Controller::Done<T> done) {
-  return [held = std::move(held), done = std::move(done)](absl::StatusOr<T> answer) { done(std::move(answer)); };
+  return [held = std::move(held), done = std::move(done)](absl::StatusOr<T> answer) mutable {
+    held.clear();
+    done(std::move(answer));
+  };
 }
 
 }  // namespace
