@@ -19,6 +19,13 @@ bool IsLoopbackName(const std::string& host) {
   return absl::EqualsIgnoreCase(host, "localhost") || host == "[::1]";
 }
 
+// An address, or a name without a dot, which no public name server has: one that a site had rebound is neither.
+bool IsPrivateName(const std::string& host) {
+  in_addr address{};
+  return inet_pton(AF_INET, host.c_str(), &address) == 1 || absl::StartsWith(host, "[") ||
+         (!host.empty() && !absl::StrContains(host, '.'));
+}
+
 // Whether the page that makes the request was served by the host that it goes to.
 bool IsSameOrigin(const std::string& origin, const HttpRequest& request) {
   const std::string host = request.Header("Host").value_or("");
@@ -70,6 +77,11 @@ absl::Status CheckOrigin(const HttpRequest& request, const WebPlace& place) {
   if (place.is_loopback && !place.tokens && !IsLoopbackName(HostOf(request).host)) {
     return absl::PermissionDeniedError(
         "without tokens the API is there for localhost and loopback addresses alone (Host)");
+  }
+  if (!place.is_loopback && !place.tokens && !IsPrivateName(HostOf(request).host)) {
+    return absl::PermissionDeniedError(
+        "without tokens the API is there for addresses and names without a dot alone (Host): ask by one, or switch "
+        "tokens on");
   }
   return CheckSite(request);
 }

@@ -26,9 +26,9 @@ struct WebPlace {
 };
 
 // PERMISSION_DENIED, with what to do, where the API is not served (beyond loopback, or where nothing but a certificate
-// keeps strangers out), for a host name that a browser was led to believe in
-// (without tokens), and for requests that pages of other sites make. A link to follow is a GET from elsewhere that is
-// let through.
+// keeps strangers out), for a host name that a browser was led to believe in (without tokens: on loopback any but this
+// machine's own, beyond it any with a dot that is no address), and for requests that pages of other sites make. A link
+// to follow is a GET from elsewhere that is let through.
 absl::Status CheckOrigin(const HttpRequest& request, const WebPlace& place);
 
 // The secret that the request sends by Authorization; nullopt: none. UNAUTHENTICATED for several, and for what is not

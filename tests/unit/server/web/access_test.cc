@@ -32,7 +32,8 @@ TEST(CheckOriginTest, WithoutTokensOnlyNamesOfThisMachineAreTaken) {
                            "128.0.0.1", "[::2]", "localhost@evil.example"}) {
     EXPECT_EQ(Checked("GET", {{"Host", host}}), kRefused) << host;
     EXPECT_EQ(Checked("GET", {{"Host", host}}, {.tokens = true}), absl::StatusCode::kOk) << host;
-    EXPECT_EQ(Checked("GET", {{"Host", host}}, {.is_loopback = false, .insecure = true}), absl::StatusCode::kOk);
+    EXPECT_EQ(Checked("GET", {{"Host", host}}, {.is_loopback = false, .insecure = true, .tokens = true}),
+              absl::StatusCode::kOk);
   }
   EXPECT_EQ(Checked("GET", {}), kRefused);
 }
@@ -49,6 +50,16 @@ TEST(CheckOriginTest, WhereOnlyACertificateLetsClientsInThereIsNoOtherWay) {
     EXPECT_EQ(Checked("GET", {{"Host", "localhost"}}, {.insecure = insecure, .certificates = true}), kRefused);
     EXPECT_EQ(Checked("GET", {{"Host", "localhost"}}, {.insecure = insecure, .tokens = true, .certificates = true}),
               absl::StatusCode::kOk);
+  }
+}
+
+TEST(CheckOriginTest, BeyondLoopbackWithoutTokensNoNameOfASiteWillDo) {
+  const WebPlace place = {.is_loopback = false, .insecure = true};
+  for (const char* host : {"10.1.2.3:7071", "[fd00::1]:7071", "gpu-vm", "gpu-vm:7071", "localhost:7071"}) {
+    EXPECT_EQ(Checked("GET", {{"Host", host}}, place), absl::StatusCode::kOk) << host;
+  }
+  for (const char* host : {"evil.example", "evil.example:7071", "10.1.2.3.evil.example", "1.2.3", "a.", ""}) {
+    EXPECT_EQ(Checked("GET", {{"Host", host}}, place), kRefused) << host;
   }
 }
 
