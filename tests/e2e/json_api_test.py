@@ -568,7 +568,8 @@ class BeyondLoopbackTest(DaemonTest):
             self.daemons.append(daemon)
             daemon.start()
             daemon.http_address = daemon.http_address.replace("0.0.0.0", "127.0.0.1")
-            self.assertEqual(ask(daemon, "/api/v1/jobs", host="any.example").status, status)
+            self.assertEqual(ask(daemon, "/api/v1/jobs", host="gpu-vm").status, status)
+            self.assertEqual(ask(daemon, "/api/v1/jobs", host="any.example").status, 403)
             self.assertEqual(ask(daemon, "/metrics").status, 200)
 
 
