@@ -175,9 +175,10 @@ class Daemon::Impl {
 
 Daemon::Impl::~Impl() {
   spot_notice_.reset();
-  if (json_api_) json_api_->Stop();
-  // civetweb takes up to two seconds to notice.
+  // civetweb takes up to two seconds to notice. Begun first: the calls that are waited for below may be writing to a
+  // client that reads slowly, and now give it up.
   std::thread http_end([this] { http_.reset(); });
+  if (json_api_) json_api_->Stop();
   const auto deadline = std::chrono::system_clock::now() + kShutdownGrace;
   if (api_server_) api_server_->Shutdown(deadline);
   if (worker_server_) worker_server_->Shutdown(deadline);
