@@ -8,15 +8,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "server/config/address.h"
 
 namespace ampd {
 namespace {
 
 // What only this machine is called.
-bool IsLoopbackName(const std::string& host) {
-  in_addr address{};
-  if (inet_pton(AF_INET, host.c_str(), &address) == 1) return (ntohl(address.s_addr) >> 24) == 127;
-  return absl::EqualsIgnoreCase(host, "localhost") || host == "[::1]";
+bool IsLoopbackName(absl::string_view host) {
+  if (absl::ConsumePrefix(&host, "[") && !absl::ConsumeSuffix(&host, "]")) return false;
+  return Address{std::string(host)}.IsLoopback();
 }
 
 // An address, or a name without a dot, which no public name server has: one that a site had rebound is neither.

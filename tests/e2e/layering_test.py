@@ -46,7 +46,8 @@ ALLOWED = {
     "server/http": STATUS | MESSAGES | {"server/http", "google/rpc"},
     "server/page": {"server/page", "server/web/assets.h"},
     # A client of the service within the daemon; of the store it reads events.
-    "server/web": EVENTS | {"server/web", "server/http", "server/auth", "server/service", "server/jobs/credentials.h"},
+    "server/web": EVENTS | {"server/web", "server/http", "server/auth", "server/service", "server/jobs/credentials.h",
+                            "server/config/address.h"},
     # Jobs know launchers by an interface, server/jobs/launcher.h, which server/launch implements. Of server/launch they
     # know the constants alone that tell how a worker ended, whoever launched it.
     "server/jobs": EVENTS | {"server/jobs", "server/scheduling", "server/metrics", "server/launch/worker_contract.h"},
