@@ -163,6 +163,7 @@ absl::Status Database::Configure() {
   AMPD_RETURN_IF_ERROR(Execute("PRAGMA journal_mode=WAL"));
   AMPD_RETURN_IF_ERROR(Execute("PRAGMA synchronous=FULL"));
   AMPD_RETURN_IF_ERROR(Execute("PRAGMA cell_size_check=ON"));
+  WatchLog();
   return Execute("PRAGMA trusted_schema=OFF");
 }
 

@@ -58,6 +58,15 @@ class Database {
   absl::StatusOr<uint32_t> CommitNumber() const;
   absl::Status SetCommitNumber(uint32_t number);
 
+  // database_log.cc, of the connection that writes. Pages in the log as of the last commit (ampd.db-wal). A commit with
+  // kLogPages or more of them copies what it can into the file; the log begins anew only with a commit that finds all
+  // of it copied and nobody reading from it.
+  int64_t LogPages() const { return log_pages_; }
+  static constexpr int64_t kLogPages = 1000;
+  // Copies as much of the log into the file as readers allow, all of it when there are none. Waits for nobody. What
+  // keeps it from copying is not lost: it stays in the log.
+  void CopyLog() const;
+
   // ALREADY_EXISTS when a created job's id or request id is taken; NOT_FOUND when a job to change is absent;
   // INTERNAL when an event's sequence does not follow the log.
   absl::Status Apply(const JobWrite& write);
@@ -121,6 +130,8 @@ class Database {
   absl::Status Configure();
   // That every page can be read and is what its table expects, of a file that is small enough to look through.
   absl::Status Check() const;
+  // database_log.cc: counts the pages of the log, and copies it, after each commit.
+  void WatchLog();
   absl::Status Migrate();
   absl::Status MigrateTo(int version, const char* sql);
   absl::Status Execute(const char* sql) const;
@@ -147,6 +158,7 @@ class Database {
   // -1 of a reader's connection.
   int lock_fd_;
   std::string path_;
+  int64_t log_pages_ = 0;
   // Compiled statements by the address of their text.
   mutable std::map<const char*, sqlite3_stmt*> statements_;
 };

@@ -5,6 +5,12 @@
 #include "engine/core/status.h"
 
 namespace ampd {
+namespace {
+
+// 8 MiB. Commits copy the log from Database::kLogPages on, and most of the time it then begins anew by itself.
+constexpr int64_t kLongLogPages = 2048;
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Store>> Store::Open(Options options) {
   AMPD_ASSIGN_OR_RETURN(auto database, Database::Open(options.state_dir, options.max_pages));
@@ -22,6 +28,7 @@ Store::Store(Options options, std::unique_ptr<Database> database, std::vector<st
       database_(std::move(database)),
       readers_(std::move(readers)),
       commit_number_(commit_number),
+      cut_at_(kLongLogPages),
       published_(commit_number),
       thread_([this] { Run(); }) {
   for (const auto& reader : readers_) read_threads_.emplace_back([this, &reader] { RunReads(*reader); });
@@ -84,7 +91,8 @@ void Store::Flush() {
 
 std::function<void(const Database&)> Store::TakeRead() {
   MutexLock lock(&read_mutex_);
-  while (!reads_stopping_ && reads_.empty()) read_wake_.Wait(&read_mutex_);
+  // At the end nobody is left to cut the log, and it needs no cutting.
+  while (!reads_stopping_ && (reads_.empty() || cutting_)) read_wake_.Wait(&read_mutex_);
   if (reads_.empty()) return nullptr;
   std::function<void(const Database&)> read = std::move(reads_.front());
   reads_.pop_front();
@@ -100,9 +108,45 @@ void Store::RunReads(const Database& database) {
     read(database);
     database.EndRead();
     read = nullptr;
-    const MutexLock lock(&read_mutex_);
-    if (--reading_ == 0) reads_done_.NotifyAll();
+    EndRead();
   }
+}
+
+void Store::EndRead() {
+  bool cut;
+  {
+    const MutexLock lock(&read_mutex_);
+    if (--reading_ > 0) return;
+    reads_done_.NotifyAll();
+    cut = cutting_;
+  }
+  if (cut) ReadInOrder([this](const Database&) { CutLog(); });
+}
+
+// Readers that follow one another without a gap would keep the log from ever beginning anew: it would grow until they
+// pause. A writer that waited for a gap would let everyone wait who writes; so the readers make one.
+void Store::BoundLog() {
+  const int64_t pages = database_->LogPages();
+  if (pages < kLongLogPages) cut_at_ = kLongLogPages;
+  if (pages < cut_at_) return;
+  // Another program may read from the log too: it is not tried at every commit then.
+  cut_at_ = pages + kLongLogPages;
+  {
+    const MutexLock lock(&read_mutex_);
+    if (cutting_) return;
+    cutting_ = true;
+    if (reading_ > 0) return;
+  }
+  CutLog();
+}
+
+void Store::CutLog() {
+  database_->CopyLog();
+  {
+    const MutexLock lock(&read_mutex_);
+    cutting_ = false;
+  }
+  read_wake_.NotifyAll();
 }
 
 // A commit can be seen before its writers are told. They are told at once.
@@ -161,6 +205,7 @@ void Store::RunChange(Operation& operation) {
   if (!status.ok()) database_->Rollback();
   if (operation.done) operation.done(status);
   Publish();
+  BoundLog();
 }
 
 absl::Status Store::ApplyAll(const std::deque<Operation>& group) {
@@ -192,6 +237,7 @@ void Store::CommitGroup(std::deque<Operation>& group) {
     if (operation.done) operation.done(status);
   }
   Publish();
+  BoundLog();
 }
 
 }  // namespace ampd

@@ -61,8 +61,8 @@ class Store {
   // Runs `read` on a reader's thread, of one moment of the database: it sees every write whose `done` was called before
   // this call, and none whose `done` has not returned when `read` begins. So what is read is durable, whoever was told
   // of a write reads it, and nobody reads one that its writer was not told of. Reads are begun in the order of the
-  // calls and end in any. `read` must not block for long: it keeps a reader from others, and the log of the database
-  // from being cut.
+  // calls and end in any. `read` must not block for long: it keeps a reader from others and, when the log of the
+  // database has grown long, all of them.
   void Read(std::function<void(const Database&)> read);
 
   // Runs `read` on the writer's thread, after every write queued before it and before every later one. For what decides
@@ -101,9 +101,14 @@ class Store {
   absl::Status ApplyAll(const std::deque<Operation>& group);
   absl::Status CommitNumbered();
   void Publish();
+  // After a commit: when the log is long, lets no read begin until it was copied in a moment without any.
+  void BoundLog();
+  // In that moment.
+  void CutLog();
   // The next read, or nothing when the store is to stop.
   std::function<void(const Database&)> TakeRead();
   void RunReads(const Database& database);
+  void EndRead();
   void AwaitPublished(uint32_t number);
 
   const Options options_;
@@ -113,6 +118,8 @@ class Store {
   const std::vector<std::unique_ptr<Database>> readers_;
   // Of the last commit. Used by the writer's thread alone.
   uint32_t commit_number_;
+  // Pages of the log with which it is next to be cut. Likewise.
+  int64_t cut_at_;
 
   Mutex mutex_;
   CondVar wake_;
@@ -126,6 +133,8 @@ class Store {
   // Under way.
   int reading_ ABSL_GUARDED_BY(read_mutex_) = 0;
   bool reads_stopping_ ABSL_GUARDED_BY(read_mutex_) = false;
+  // The log is to be cut: no read begins.
+  bool cutting_ ABSL_GUARDED_BY(read_mutex_) = false;
 
   Mutex published_mutex_;
   CondVar published_changed_;
