@@ -153,10 +153,10 @@ class Daemon::Impl {
   std::unique_ptr<Access> access_;
   std::unique_ptr<TensorBoardExporter> tensorboard_;
   std::unique_ptr<EventLog> log_;
-  std::unique_ptr<Upkeep> upkeep_;
   SpaceReport space_report_;
   std::unique_ptr<UploadStore> uploads_;
   std::unique_ptr<DatasetStore> datasets_;
+  std::unique_ptr<Upkeep> upkeep_;
   std::unique_ptr<LocalProcessLauncher> launcher_;
   std::optional<SpaceJudge> space_judge_;
   std::unique_ptr<Controller> controller_;
@@ -261,6 +261,7 @@ void Daemon::Impl::StartUpkeep() {
   Upkeep::Options options;
   options.retention = config_.retention();
   options.checkpoint_roots = {CheckpointRoot(), config_.mirror_dir()};
+  options.uploads = uploads_.get();
   options.log = [](const std::string& text) { Log(Severity::kInfo, text); };
   upkeep_ = std::make_unique<Upkeep>(std::move(options), store_.get(), &SystemClock());
 }

@@ -12,6 +12,7 @@
 #include "engine/core/status.h"
 #include "server/files/files.h"
 #include "server/jobs/job_state.h"
+#include "server/service/start_source.h"
 #include "server/store/retention.h"
 
 namespace ampd {
@@ -66,6 +67,7 @@ void Upkeep::Run() {
   }
   while (true) {
     if (const absl::Status status = Sweep(); !status.ok()) options_.log(absl::StrCat("upkeep: ", status.message()));
+    if (options_.on_pass) options_.on_pass();
     const MutexLock lock(&mutex_);
     const auto deadline = std::chrono::steady_clock::now() + absl::ToChronoMilliseconds(options_.period);
     while (!stopping_ && wake_.WaitUntil(&mutex_, deadline)) {
@@ -76,6 +78,7 @@ void Upkeep::Run() {
 
 absl::Status Upkeep::Sweep() {
   std::vector<Kept> kept;
+  std::set<std::string> unused = UnusedUploads();
   JobQuery query;
   query.page_size = kPage;
   do {
@@ -83,15 +86,26 @@ absl::Status Upkeep::Sweep() {
                           store_->Await([&](const Database& database) { return database.ListJobs(query); }));
     for (const v1::Job& job : page.jobs) {
       if (stopping()) return absl::OkStatus();
-      AMPD_RETURN_IF_ERROR(MergeEvents(job));
-      if (!IsTerminal(job.state())) continue;
-      RemoveLeftovers(job);
-      if (const int64_t bytes = CheckpointBytes(job.id()); bytes > 0) kept.push_back({EndOf(job), job.id(), bytes});
+      const absl::Status status = LookAfter(job, &kept, &unused);
+      if (!status.ok()) options_.log(absl::StrCat("upkeep: job ", job.id(), ": ", status.message()));
     }
     query.page_token = page.next_page_token;
   } while (!query.page_token.empty());
+  RemoveUploads(unused);
   RemoveCheckpoints(std::move(kept));
   return absl::OkStatus();
+}
+
+absl::Status Upkeep::LookAfter(const v1::Job& job, std::vector<Kept>* kept, std::set<std::string>* unused) {
+  const bool ended = IsTerminal(job.state());
+  if (ended) RemoveLeftovers(job);
+  const int64_t bytes = ended ? CheckpointBytes(job.id()) : 0;
+  if (bytes > 0) kept->push_back({EndOf(job), job.id(), bytes});
+  // Who trains, resumes or exports it reads the model again.
+  if (!ended || bytes > 0) {
+    for (const std::string& checksum : UploadsOf(job.spec())) unused->erase(checksum);
+  }
+  return MergeEvents(job);
 }
 
 absl::Status Upkeep::MergeEvents(const v1::Job& job) {
@@ -123,7 +137,7 @@ absl::Status Upkeep::MergeUntil(const std::string& job_id, int64_t keep, bool on
           return absl::OkStatus();
         },
         [&done](const absl::Status& status) { done.set_value(status); });
-    AMPD_RETURN_IF_ERROR(Annotate(done.get_future().get(), absl::StrCat("job ", job_id)));
+    AMPD_RETURN_IF_ERROR(done.get_future().get());
     merged += pass.merged;
     if (pass.after_sequence != 0) continue;
     if (once || merged == 0) break;
@@ -151,6 +165,25 @@ int64_t Upkeep::CheckpointBytes(const std::string& job_id) const {
     if (!unreadable) bytes += static_cast<int64_t>(size);
   }
   return bytes;
+}
+
+absl::Time Upkeep::UploadCutoff() const {
+  const int64_t days = options_.retention.upload_days();
+  return options_.uploads == nullptr || days == 0 ? absl::InfinitePast() : clock_->Now() - absl::Hours(24 * days);
+}
+
+std::set<std::string> Upkeep::UnusedUploads() const {
+  const absl::Time cutoff = UploadCutoff();
+  if (cutoff == absl::InfinitePast()) return {};
+  return options_.uploads->UnusedSince(cutoff);
+}
+
+void Upkeep::RemoveUploads(const std::set<std::string>& uploads) const {
+  if (uploads.empty()) return;
+  for (const std::string& checksum : options_.uploads->RemoveUnused(uploads, UploadCutoff())) {
+    options_.log(absl::StrCat("upload ", checksum, ": removed: no job needs it, and none was submitted with it for ",
+                              options_.retention.upload_days(), " days"));
+  }
 }
 
 void Upkeep::RemoveCheckpoints(std::vector<Kept> kept) {

@@ -1,4 +1,5 @@
-// Keeps the state directory from growing for ever: old step reports are merged, checkpoints of ended jobs removed.
+// Keeps the state directory from growing for ever: old step reports are merged, checkpoints of ended jobs and uploaded
+// model files that no job needs removed.
 #ifndef AMPD_SERVER_MAIN_UPKEEP_H_
 #define AMPD_SERVER_MAIN_UPKEEP_H_
 
@@ -14,6 +15,7 @@
 #include "ampd/v1/config.pb.h"
 #include "engine/core/mutex.h"
 #include "server/events/clock.h"
+#include "server/service/upload_store.h"
 #include "server/store/store.h"
 
 namespace ampd {
@@ -26,9 +28,13 @@ class Upkeep {
     v1::ServerConfig::Retention retention;
     // Job J's checkpoints lie in ROOT/J for each of these; empty ones are passed over.
     std::vector<std::string> checkpoint_roots;
+    // Null: there are none.
+    UploadStore* uploads = nullptr;
     absl::Duration period = absl::Hours(1);
     // Told, in words, what was removed and what failed.
     std::function<void(const std::string&)> log;
+    // Told of the end of each pass over all jobs; may be null.
+    std::function<void()> on_pass;
   };
 
   // The pointers must outlive this.
@@ -39,7 +45,7 @@ class Upkeep {
   Upkeep& operator=(const Upkeep&) = delete;
 
  private:
-  // What is left of an ended job on disk.
+  // What is left of an ended job on disk; `bytes` of checkpoints.
   struct Kept {
     absl::Time ended;
     std::string job_id;
@@ -49,6 +55,8 @@ class Upkeep {
   void Run();
   bool stopping();
   absl::Status Sweep();
+  // Of one job: adds it to `kept`, and takes what it needs from `unused`.
+  absl::Status LookAfter(const v1::Job& job, std::vector<Kept>* kept, std::set<std::string>* unused);
   absl::Status MergeEvents(const v1::Job& job);
   absl::Status MergeUntil(const std::string& job_id, int64_t keep, bool once);
   // Removes those that are too old, and the oldest of the others until they fit.
@@ -57,6 +65,10 @@ class Upkeep {
   // What a worker that was killed amid a checkpoint has left, and none after it took away.
   void RemoveLeftovers(const v1::Job& job) const;
   int64_t CheckpointBytes(const std::string& job_id) const;
+  absl::Time UploadCutoff() const;
+  // Those that may go as far as their age goes.
+  std::set<std::string> UnusedUploads() const;
+  void RemoveUploads(const std::set<std::string>& uploads) const;
 
   const Options options_;
   Store* const store_;

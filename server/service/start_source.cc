@@ -1,5 +1,6 @@
 #include "server/service/start_source.h"
 
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -13,6 +14,23 @@ namespace ampd {
 namespace {
 
 constexpr char kWeights[] = "model.safetensors";
+
+struct NamedUpload {
+  std::string field;
+  std::string path;
+  // Empty: the path is not right.
+  std::string checksum;
+};
+
+std::vector<NamedUpload> NamedUploads(const v1::JobSpec& spec) {
+  std::vector<NamedUpload> uploads;
+  const auto add = [&](const char* field, const std::string& path) {
+    if (NamesUpload(path)) uploads.push_back({field, path, UploadChecksum(path)});
+  };
+  add("model.onnx.path", spec.model().onnx().path());
+  add("start_from.path", spec.start_from().path());
+  return uploads;
+}
 
 absl::StatusOr<std::shared_ptr<HeldWeights>> HoldWhole(const std::string& directory, const std::string& name,
                                                        const StartFolders& starts) {
@@ -30,17 +48,21 @@ bool IsOfTheCheckpoint(const absl::Status& status) {
 
 }  // namespace
 
-absl::Status CheckUploads(const v1::JobSpec& spec, const UploadStore* uploads) {
+std::set<std::string> UploadsOf(const v1::JobSpec& spec) {
+  std::set<std::string> checksums;
+  for (const NamedUpload& upload : NamedUploads(spec)) checksums.insert(upload.checksum);
+  checksums.erase("");
+  return checksums;
+}
+
+absl::Status CheckUploads(const v1::JobSpec& spec, UploadStore* uploads) {
   std::vector<FieldViolation> violations;
-  const auto check = [&](const char* field, const std::string& path) {
-    if (!NamesUpload(path)) return;
-    const std::string checksum = UploadChecksum(path);
-    if (!checksum.empty() && uploads != nullptr && uploads->Size(checksum)) return;
-    violations.push_back({field, absl::StrCat("no file was uploaded with the checksum of \"", path.substr(0, 100),
-                                              "\" (UploadModel; ampctl submit sends local files)")});
-  };
-  check("model.onnx.path", spec.model().onnx().path());
-  check("start_from.path", spec.start_from().path());
+  for (const NamedUpload& upload : NamedUploads(spec)) {
+    if (!upload.checksum.empty() && uploads != nullptr && uploads->Use(upload.checksum)) continue;
+    violations.push_back(
+        {upload.field, absl::StrCat("no file was uploaded with the checksum of \"", upload.path.substr(0, 100),
+                                    "\" (UploadModel; ampctl submit sends local files)")});
+  }
   return violations.empty() ? absl::OkStatus() : InvalidFields(violations);
 }
 

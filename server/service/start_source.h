@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "absl/status/status.h"
@@ -14,9 +15,12 @@
 
 namespace ampd {
 
+// The checksums of the uploads that `spec` names; what names none rightly is passed over.
+std::set<std::string> UploadsOf(const v1::JobSpec& spec);
+
 // INVALID_ARGUMENT with a violation for each upload that the resolved `spec` names and `uploads` (null: there are none)
-// does not have.
-absl::Status CheckUploads(const v1::JobSpec& spec, const UploadStore* uploads);
+// does not have. Those that it has count as used now.
+absl::Status CheckUploads(const v1::JobSpec& spec, UploadStore* uploads);
 
 // The job of an id or a prefix of one; errors as Controller::GetJob's.
 using JobFinder = std::function<absl::StatusOr<v1::Job>(const std::string& id)>;

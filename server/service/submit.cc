@@ -139,6 +139,8 @@ void Submitter::Retry(const std::string& job_id, Controller::Done<v1::Job> done)
     if (!job.ok()) return shared->second(job.status());
     absl::StatusOr<std::shared_ptr<HeldWeights>> start = HoldAgain(*job);
     if (!start.ok()) return shared->second(start.status());
+    const absl::Status uploads = CheckUploads(job->spec(), options_.uploads);
+    if (!uploads.ok()) return shared->second(Gone(job->id(), uploads));
     absl::StatusOr<std::shared_ptr<DatasetStore::Hold>> datasets = HoldDatasets(job->spec(), options_.datasets);
     if (!datasets.ok()) return shared->second(Gone(job->id(), datasets.status()));
     RetryJobParams params{.job_id = job->id(), .start = *std::move(start)};

@@ -36,7 +36,7 @@ class Submitter {
     std::string checkpoint_root;
     std::string start_root;
     // Outlives the submitter; null: nothing was ever uploaded.
-    const UploadStore* uploads = nullptr;
+    UploadStore* uploads = nullptr;
     // Likewise of datasets.
     DatasetStore* datasets = nullptr;
     // What jobs run on; a job that none of them can run is refused. Conditions that pass do not count.

@@ -29,7 +29,7 @@ constexpr char kCannotKeep[] = "the server cannot keep the file";
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<UploadStore>> UploadStore::Open(const std::string& folder, const Limits& limits,
-                                                               FileSharing workers) {
+                                                               const FileSharing& workers) {
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) return FileError(folder, error.value());
@@ -57,6 +57,44 @@ std::optional<int64_t> UploadStore::Size(const std::string& checksum) const {
     return std::nullopt;
   }
   return info.st_size;
+}
+
+std::optional<int64_t> UploadStore::Use(const std::string& checksum) {
+  const MutexLock lock(&use_);
+  const std::optional<int64_t> size = Size(checksum);
+  if (size) utimensat(AT_FDCWD, PathOf(checksum).c_str(), nullptr, AT_SYMLINK_NOFOLLOW);
+  return size;
+}
+
+std::set<std::string> UploadStore::UnusedSince(absl::Time before) const {
+  std::set<std::string> unused;
+  std::error_code error;
+  for (fs::directory_iterator it(folder_, error), end; !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    if (IsUnusedSince(name, before)) unused.insert(name);
+  }
+  return unused;
+}
+
+bool UploadStore::IsUnusedSince(const std::string& checksum, absl::Time before) const {
+  struct stat info {};
+  return Size(checksum) && lstat(PathOf(checksum).c_str(), &info) == 0 && absl::TimeFromTimespec(info.st_mtim) < before;
+}
+
+std::vector<std::string> UploadStore::RemoveUnused(const std::set<std::string>& checksums, absl::Time before) {
+  std::vector<std::string> removed;
+  for (const std::string& checksum : checksums) {
+    const MutexLock lock(&use_);
+    if (RemoveIfUnused(checksum, before)) removed.push_back(checksum);
+  }
+  return removed;
+}
+
+bool UploadStore::RemoveIfUnused(const std::string& checksum, absl::Time before) {
+  const std::optional<int64_t> size = Size(checksum);
+  if (!IsUnusedSince(checksum, before) || unlink(PathOf(checksum).c_str()) != 0) return false;
+  limits_.all->GiveBack(size.value_or(0));
+  return true;
 }
 
 absl::StatusOr<std::unique_ptr<UploadStore::Upload>> UploadStore::Begin(const std::string& checksum) {

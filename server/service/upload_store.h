@@ -1,4 +1,5 @@
-// Model files that clients sent, by the SHA-256 of their bytes: folder/<sha256>. Nothing deletes one yet.
+// Model files that clients sent, by the SHA-256 of their bytes: folder/<sha256>. When one was last used is the time of
+// its last change, on disk.
 #ifndef AMPD_SERVER_SERVICE_UPLOAD_STORE_H_
 #define AMPD_SERVER_SERVICE_UPLOAD_STORE_H_
 
@@ -6,11 +7,15 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "engine/core/mutex.h"
 #include "server/files/byte_budget.h"
 #include "server/files/file_sharing.h"
 #include "server/files/unique_fd.h"
@@ -59,7 +64,7 @@ class UploadStore {
   // Makes `folder` where it is missing, and removes what an earlier daemon left half-written there. One store owns its
   // folder. `workers` can read what is whole.
   static absl::StatusOr<std::unique_ptr<UploadStore>> Open(const std::string& folder, const Limits& limits,
-                                                           FileSharing workers = {});
+                                                           const FileSharing& workers = {});
 
   const std::string& folder() const { return folder_; }
 
@@ -67,14 +72,25 @@ class UploadStore {
   // is no checksum.
   std::optional<int64_t> Size(const std::string& checksum) const;
 
+  // As Size, of one that is to be used: it counts as used now.
+  std::optional<int64_t> Use(const std::string& checksum);
+
+  // Those last used before `before`. None when the folder cannot be read.
+  std::set<std::string> UnusedSince(absl::Time before) const;
+  // Removes those of `checksums` that were not used since `before` either; what was removed.
+  std::vector<std::string> RemoveUnused(const std::set<std::string>& checksums, absl::Time before);
+
   // INVALID_ARGUMENT for what is no checksum; RESOURCE_EXHAUSTED while the disk is short of room. This outlives the
   // upload.
   absl::StatusOr<std::unique_ptr<Upload>> Begin(const std::string& checksum);
 
  private:
-  UploadStore(std::string folder, const Limits& limits, FileSharing workers)
+  UploadStore(std::string folder, const Limits& limits, const FileSharing& workers)
       : folder_(std::move(folder)), limits_(limits), workers_(workers) {}
   std::string PathOf(const std::string& checksum) const;
+  // False: it is in use by now, or not there.
+  bool RemoveIfUnused(const std::string& checksum, absl::Time before) ABSL_EXCLUSIVE_LOCKS_REQUIRED(use_);
+  bool IsUnusedSince(const std::string& checksum, absl::Time before) const;
   absl::Status CheckRoom() const;
   absl::Status Reserve(int64_t file_bytes, int64_t more);
   // False: the same file is there by now.
@@ -83,6 +99,8 @@ class UploadStore {
   const std::string folder_;
   const Limits limits_;
   const FileSharing workers_;
+  // Held by whoever says that a file is used, or removes one that is not.
+  Mutex use_;
 };
 
 }  // namespace ampd

@@ -43,7 +43,7 @@ void UploadStream::Take(bool ended) {
 absl::StatusOr<bool> UploadStream::TakeChunk() {
   if (upload_ == nullptr) {
     checksum_ = request_.sha256();
-    if (const std::optional<int64_t> size = store_->Size(checksum_)) {
+    if (const std::optional<int64_t> size = store_->Use(checksum_)) {
       Answer(*size);
       return true;
     }

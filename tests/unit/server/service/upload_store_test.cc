@@ -106,6 +106,27 @@ TEST_F(UploadStoreTest, LimitsHoldForOneFileAndForAll) {
   EXPECT_THAT(Names(), ElementsAre(kAbc));
 }
 
+TEST_F(UploadStoreTest, WhatIsNotUsedCanBeRemoved) {
+  const auto all = std::make_shared<ByteBudget>(5);
+  Open({.all = all});
+  ASSERT_TRUE(Send(kAbc, {"abc"}).ok());
+  ASSERT_TRUE(Send(kEmpty, {}).ok());
+  std::ofstream(absl::StrCat(folder_, "/notes")) << "not an upload";
+  const auto old = fs::file_time_type::clock::now() - std::chrono::hours(48);
+  for (const std::string& name : Names()) fs::last_write_time(absl::StrCat(folder_, "/", name), old);
+  const absl::Time yesterday = absl::Now() - absl::Hours(24);
+  EXPECT_THAT(store_->UnusedSince(yesterday), ElementsAre(kAbc, kEmpty));
+  EXPECT_THAT(store_->UnusedSince(yesterday - absl::Hours(48)), IsEmpty());
+  // One of them is used after it was looked for.
+  const std::set<std::string> unused = store_->UnusedSince(yesterday);
+  EXPECT_EQ(store_->Use(kEmpty).value(), 0);
+  EXPECT_FALSE(store_->Use(std::string(64, '0')).has_value());
+  EXPECT_THAT(store_->RemoveUnused(unused, yesterday), ElementsAre(kAbc));
+  EXPECT_THAT(Names(), ElementsAre(kEmpty, "notes"));
+  EXPECT_EQ(all->used(), 0);
+  ASSERT_TRUE(Send(kAbc, {"abc"}).ok()) << "it can be sent again";
+}
+
 TEST_F(UploadStoreTest, NothingMoreIsTakenWhileTheDiskIsShortOfRoom) {
   std::string shortage;
   Open({.shortage = [&] { return shortage; }});

@@ -1,0 +1,120 @@
+#include "server/main/upkeep.h"
+
+#include <gmock/gmock.h>
+#include <sqlite3.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "tests/unit/server/jobs/fake_clock.h"
+#include "tests/unit/server/store/store_test_util.h"
+
+namespace ampd {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
+
+std::string Checksum(char digit) { return std::string(64, digit); }
+
+class UpkeepTest : public testing::Test {
+ protected:
+  UpkeepTest() {
+    Store::Options options;
+    options.state_dir = dir_.path() + "/state";
+    store_ = Store::Open(std::move(options)).value();
+    uploads_ = UploadStore::Open(uploads_folder(), {}).value();
+    retention_.set_step_reports(0);
+  }
+
+  std::string uploads_folder() const { return dir_.path() + "/uploads"; }
+  std::string checkpoints() const { return dir_.path() + "/checkpoints"; }
+
+  // A file, last used `days` before the clock's time.
+  void AddUpload(char digit, int days) {
+    const std::string path = absl::StrCat(uploads_folder(), "/", Checksum(digit));
+    std::ofstream(path) << digit;
+    const auto used = absl::ToChronoTime(clock_.Now() - absl::Hours(24 * days));
+    fs::last_write_time(path, std::chrono::file_clock::from_sys(used));
+  }
+
+  void AddJob(int n, v1::Job::State state, const std::string& onnx, const std::string& start = "") {
+    JobWrite write = CreateWrite(n);
+    write.record.job.set_state(state);
+    if (!onnx.empty()) write.record.job.mutable_spec()->mutable_model()->mutable_onnx()->set_path("upload:" + onnx);
+    if (!start.empty()) write.record.job.mutable_spec()->mutable_start_from()->set_path("upload:" + start);
+    ASSERT_TRUE(WriteAndWait(*store_, write).ok());
+  }
+
+  // One pass over all jobs, to its end.
+  void Pass() {
+    Upkeep::Options options;
+    options.retention = retention_;
+    options.checkpoint_roots = {checkpoints()};
+    options.uploads = uploads_.get();
+    options.log = [this](const std::string& text) { log_.push_back(text); };
+    std::promise<void> passed;
+    options.on_pass = [&passed] { passed.set_value(); };
+    const Upkeep upkeep(std::move(options), store_.get(), &clock_);
+    passed.get_future().wait();
+  }
+
+  std::vector<std::string> Uploads() const {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(uploads_folder())) {
+      names.push_back(entry.path().filename().string().substr(0, 1));
+    }
+    return names;
+  }
+
+  TempDir dir_;
+  FakeClock clock_;
+  v1::ServerConfig::Retention retention_;
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<UploadStore> uploads_;
+  std::vector<std::string> log_;
+};
+
+TEST_F(UpkeepTest, RemovesUploadsThatNoJobNeeds) {
+  retention_.set_upload_days(7);
+  for (const char digit : {'a', 'b', 'c', 'd', 'e', 'f'}) AddUpload(digit, 8);
+  AddUpload('1', 6);
+  AddJob(1, v1::Job::QUEUED, Checksum('a'), Checksum('b'));
+  AddJob(2, v1::Job::PAUSED, Checksum('c'));
+  // Its checkpoint can be exported, and trained on.
+  AddJob(3, v1::Job::SUCCEEDED, Checksum('d'));
+  fs::create_directories(absl::StrCat(checkpoints(), "/", TestId(3), "/step-1"));
+  std::ofstream(absl::StrCat(checkpoints(), "/", TestId(3), "/step-1/model.safetensors")) << "weights";
+  AddJob(4, v1::Job::FAILED, Checksum('e'));
+  AddJob(5, v1::Job::RUNNING, "");
+  Pass();
+  EXPECT_THAT(Uploads(), UnorderedElementsAre("a", "b", "c", "d", "1"));
+  EXPECT_EQ(log_.size(), 2u);
+}
+
+TEST_F(UpkeepTest, UploadsStayWhereNothingIsSaidOfThem) {
+  AddUpload('a', 10'000);
+  Pass();
+  EXPECT_THAT(Uploads(), UnorderedElementsAre("a"));
+}
+
+TEST_F(UpkeepTest, RemovesNoUploadWhereAJobCannotBeRead) {
+  retention_.set_upload_days(7);
+  AddUpload('a', 8);
+  AddJob(1, v1::Job::QUEUED, Checksum('a'));
+  sqlite3* damaging = nullptr;
+  ASSERT_EQ(sqlite3_open((dir_.path() + "/state/ampd.db").c_str(), &damaging), SQLITE_OK);
+  ASSERT_EQ(sqlite3_exec(damaging, "UPDATE job_specs SET spec = x'ff'", nullptr, nullptr, nullptr), SQLITE_OK);
+  sqlite3_close(damaging);
+  Pass();
+  EXPECT_THAT(Uploads(), UnorderedElementsAre("a"));
+  ASSERT_EQ(log_.size(), 1u);
+  EXPECT_THAT(log_[0], HasSubstr("holds no ampd.v1.JobSpec"));
+}
+
+}  // namespace
+}  // namespace ampd
