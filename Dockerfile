@@ -28,7 +28,7 @@ LABEL org.opencontainers.image.title="ampd" \
       org.opencontainers.image.version="0.1.0"
 RUN apt-get update -qq && \
     DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends \
-      libgrpc++1.51 libprotobuf32 libabsl20220623 libprometheus-cpp-core1.0 libcivetweb1 libsqlite3-0 libyaml-cpp0.7 \
+      libgrpc++1.51 libprotobuf32 libabsl20220623 libprometheus-cpp-core1.0 libsqlite3-0 libyaml-cpp0.7 \
       libssl3 zlib1g libjpeg62-turbo libpng16-16 libdnnl2 libgomp1 && \
     rm -rf /var/lib/apt/lists/* && \
     groupadd --gid 7070 ampd && \

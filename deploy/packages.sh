@@ -4,7 +4,7 @@
 AMPD_BUILD_PACKAGES=(
   g++ cmake ninja-build ccache pkg-config git ca-certificates
   libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libabsl-dev
-  prometheus-cpp-dev libcivetweb-dev libsqlite3-dev libcli11-dev libyaml-cpp-dev libssl-dev zlib1g-dev
+  prometheus-cpp-dev libsqlite3-dev libcli11-dev libyaml-cpp-dev libssl-dev zlib1g-dev
   libjpeg62-turbo-dev libpng-dev
   libdnnl-dev ocl-icd-opencl-dev libonnx-dev
 )

@@ -78,6 +78,8 @@ const char* ReasonOf(int http_status) {
       return "Not Found";
     case 405:
       return "Method Not Allowed";
+    case 408:
+      return "Request Timeout";
     case 409:
       return "Conflict";
     case 413:
@@ -98,6 +100,8 @@ const char* ReasonOf(int http_status) {
       return "Service Unavailable";
     case 504:
       return "Gateway Timeout";
+    case 505:
+      return "HTTP Version Not Supported";
     default:
       return http_status >= 500 ? "Internal Server Error" : http_status >= 400 ? "Bad Request" : "OK";
   }

@@ -47,17 +47,19 @@ class HttpExchange {
 
   virtual const HttpRequest& request() const = 0;
 
-  // The whole body; call it once. INVALID_ARGUMENT for one of more than `max_bytes`, or one that ends early.
+  // The whole body; call it once. INVALID_ARGUMENT for one of more than `max_bytes`; also for one of more than
+  // kMaxBodyBytes (request_reader.h), which is never read.
   virtual absl::StatusOr<std::string> ReadBody(size_t max_bytes) = 0;
 
-  // Of a HEAD request the body is left out.
+  // Waits for nobody: what a slow client does not take at once is kept for it (http_server.h). Of a HEAD request the
+  // body is left out.
   virtual void Send(const HttpResponse& response) = 0;
 
   // Sends the head (`response.body` is not looked at). `length`: of the body, bytes; nullopt: it ends with the
   // connection.
   virtual void Begin(const HttpResponse& response, std::optional<int64_t> length) = 0;
-  // Waits for a slow client, but not for one that takes nothing for 2 s. False: the client is gone, or too slow, and
-  // nothing more reaches it.
+  // Waits for a slow client, but not for one that takes nothing for 2 s, nor for longer than 10 s and 1 s for each
+  // 64 KiB. False: the client is gone, or too slow, and nothing more reaches it.
   virtual bool Write(absl::string_view bytes) = 0;
 
   // Of the answer; 0 before it.

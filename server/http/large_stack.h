@@ -6,8 +6,9 @@
 
 namespace ampd {
 
-// Runs `work` on a thread of its own with 8 MiB of stack, as a program's first one has, and waits for its end: those of
-// the HTTP port, which Debian's civetweb makes, have 100 KiB. False, and nothing has run, where there is no thread.
+// Runs `work` on a thread of its own with 8 MiB of stack, and waits for its end: the HTTP port's own threads have what
+// the system gives any, and would keep what was once touched of it. False, and nothing has run, where there is no
+// thread.
 bool RunOnLargeStack(absl::FunctionRef<void()> work);
 
 }  // namespace ampd

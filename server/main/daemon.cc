@@ -175,8 +175,8 @@ class Daemon::Impl {
 
 Daemon::Impl::~Impl() {
   spot_notice_.reset();
-  // civetweb takes up to two seconds to notice. Begun first: the calls that are waited for below may be writing to a
-  // client that reads slowly, and now give it up.
+  // Begun first: the calls that are waited for below may be writing to a client that reads slowly, and now give it up.
+  // Its end waits for them in turn.
   std::thread http_end([this] { http_.reset(); });
   if (json_api_) json_api_->Stop();
   const auto deadline = std::chrono::system_clock::now() + kShutdownGrace;

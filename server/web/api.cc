@@ -10,6 +10,7 @@
 #include "proto/spec/text.h"
 #include "server/auth/peer.h"
 #include "server/http/large_stack.h"
+#include "server/http/request_reader.h"
 #include "server/service/try_again.h"
 #include "server/web/views.h"
 
@@ -23,7 +24,6 @@ constexpr int kRequestsOfAClient = 32;
 constexpr int kStreams = 48;
 constexpr int kStreamsOfAnAddress = 32;
 constexpr int kStreamsOfAUser = 16;
-constexpr size_t kMaxBodyBytes = 64 << 10;
 
 using Service = Backend::Stub;
 

@@ -1,7 +1,10 @@
 """Clients that send what no client may, on both ports and on the workers' socket: the daemon stays, goes on answering
 others, and has its memory and descriptors back afterwards."""
 
+import itertools
 import os
+import resource
+import socket
 import stat
 import threading
 
@@ -16,6 +19,9 @@ from raw_clients import (ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWA
 
 MIB = 1 << 20
 IDLE = 200
+# Connections of one client, and those of them that the HTTP port keeps.
+CROWD = 3000
+HTTP_CONNECTIONS = 1024
 # What a daemon may keep of the memory that a flood took: the allocator gives it back in its own time.
 KEPT = 96 * MIB
 # What gRPC holds of answers that nobody reads: docs/decisions/0039-overload.md.
@@ -88,6 +94,16 @@ HTTP_SHAPES = {
     "a length beyond all": GET + b"Content-Length: 99999999999999999999999\r\n\r\n",
     "a body of 16 TiB": b"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 17592186044416\r\n\r\nabc",
     "ranges": GET + b"Range: bytes=0-,0-,0-\r\n\r\n",
+}
+
+# Requests whose bodies do not come to an end: read by a handler, by none, and of a length that is not true.
+POST = b"POST /api/v1/jobs/01hq/cancel HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+UNENDING = {
+    "a body for a handler": POST + b"Content-Length: 60000\r\n\r\n",
+    "a body for nobody": GET + b"Content-Length: 60000\r\n\r\n",
+    "a body where no path is": b"POST /nothing HTTP/1.1\r\nHost: x\r\nContent-Length: 60000\r\n\r\n",
+    "chunks": POST + b"Transfer-Encoding: chunked\r\n\r\n",
+    "a chunk": POST + b"Transfer-Encoding: chunked\r\n\r\nea60\r\n",
 }
 
 # A second request within the first, as one of two servers in a row would take it for: never answered.
@@ -191,6 +207,64 @@ class HostileClientsTest(OneDaemonTest):
             eventually(lambda client=client: client.poll() or b"ampd.v1" in client.received, "an answer")
             self.assertIn(b"ampd.v1", client.received)
         self.assert_recovers()
+
+    def test_bodies_that_drip_keep_nobody_out(self):
+        clients = []
+        for head in itertools.islice(itertools.cycle(UNENDING.values()), IDLE):
+            clients.append(self.client(self.ampd.http_address))
+            clients[-1].send(head)
+        over = threading.Event()
+
+        def drip():
+            # Zeros are also the beginning of a chunk's size.
+            while not over.wait(0.3):
+                for client in clients:
+                    client.send(b"0")
+
+        dripping = threading.Thread(target=drip)
+        dripping.start()
+        try:
+            for _ in range(5):
+                self.assert_answers()
+            # A body beyond what is read is not waited for.
+            for name in ("a body of 16 TiB", "a length beyond all"):
+                client = self.client(self.ampd.http_address)
+                client.send(HTTP_SHAPES[name])
+                self.assertTrue((client.read_to_end() or b"").startswith(b"HTTP/1.1 "), name)
+            eventually(lambda: all([client.closed for client in clients]), "the end of dripping connections", 120)
+        finally:
+            over.set()
+            dripping.join()
+        for client in clients:
+            # Without a word where this machine was so slow that the first byte came too late.
+            self.assertIn(client.received[:12], (b"", b"HTTP/1.1 408"))
+        self.assert_recovers()
+        self.assert_healthy(self.ampd)
+
+    def test_more_connections_than_there_is_room_for(self):
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard if hard != resource.RLIM_INFINITY else max(soft, 8192), hard))
+        many = min(CROWD, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 200)
+        for n in range(many):
+            self.client(self.ampd.http_address).send((b"", b"GET /hea", UNENDING["a body for a handler"])[n % 3])
+            if n % 500 == 0:
+                self.assert_answers()
+        self.assert_answers()
+        self.assert_bounded(HTTP_CONNECTIONS)
+        self.assert_recovers()
+        self.assert_healthy(self.ampd)
+
+    def test_readers_that_take_nothing_keep_nobody_out(self):
+        for _ in range(IDLE):
+            client = self.client(self.ampd.http_address)
+            client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+            client.send(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", read=False)
+        for _ in range(5):
+            self.assert_answers()
+        self.assert_bounded(len(self.clients))
+        self.assert_recovers()
+        self.assert_healthy(self.ampd)
 
     def test_floods_of_frames(self):
         floods = {

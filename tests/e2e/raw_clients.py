@@ -54,18 +54,24 @@ class RawClient:
         self.received += data
         self.closed = self.closed or not data
 
+    def _ready(self, events, seconds):
+        """What holds of the socket within `seconds`; 0: nothing."""
+        poll = select.poll()
+        poll.register(self.socket, events)
+        ready = poll.poll(seconds * 1000)
+        return ready[0][1] if ready else 0
+
     def send(self, data, seconds=10.0, read=True):
         """Sends `data`, or what the other end takes of it until it closes, or takes nothing for `seconds`. Reads
         meanwhile, unless told not to."""
         view = memoryview(data)
         while view and not self.closed:
-            wanted = [self.socket] if read else []
-            readable, writable, _ = select.select(wanted, [self.socket], [], seconds)
-            if not readable and not writable:
+            ready = self._ready(select.POLLOUT | (select.POLLIN if read else 0), seconds)
+            if not ready:
                 return False
-            if readable:
+            if read and ready & ~select.POLLOUT:
                 self._read()
-            if writable:
+            if ready & ~select.POLLIN:
                 try:
                     view = view[self.socket.send(view):]
                 except BlockingIOError:
@@ -84,14 +90,14 @@ class RawClient:
     def read_to_end(self, seconds=60.0):
         """All until the other end closes; None when it does not for `seconds`."""
         while not self.closed:
-            if not select.select([self.socket], [], [], seconds)[0]:
+            if not self._ready(select.POLLIN, seconds):
                 return None
             self._read()
         return self.received
 
     def poll(self):
         """Reads what is there; whether the other end has closed."""
-        if not self.closed and select.select([self.socket], [], [], 0)[0]:
+        if not self.closed and self._ready(select.POLLIN, 0):
             self._read()
         return self.closed
 

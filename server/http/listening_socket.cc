@@ -1,0 +1,126 @@
+#include "server/http/listening_socket.h"
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <string.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "engine/core/status.h"
+
+namespace ampd {
+namespace {
+
+struct HostAndPort {
+  // With its brackets.
+  std::string host;
+  int port = 0;
+
+  std::string Name() const { return absl::StartsWith(host, "[") ? host.substr(1, host.size() - 2) : host; }
+};
+
+absl::StatusOr<HostAndPort> ParseHostAndPort(const std::string& text) {
+  const size_t colon = text.rfind(':');
+  HostAndPort address;
+  const bool is_number = colon != std::string::npos && absl::SimpleAtoi(text.substr(colon + 1), &address.port);
+  address.host = text.substr(0, colon);
+  const bool is_ipv6 = absl::StartsWith(address.host, "[") && absl::EndsWith(address.host, "]");
+  constexpr char kOfHosts[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-_";
+  if (!is_number || address.port < 0 || address.port > 65535 || address.host.empty() ||
+      (!is_ipv6 && address.host.find_first_not_of(kOfHosts) != std::string::npos)) {
+    return absl::InvalidArgumentError(absl::StrCat("http: \"", text, "\" is not HOST:PORT"));
+  }
+  return address;
+}
+
+struct FreeAddresses {
+  void operator()(addrinfo* list) const { freeaddrinfo(list); }
+};
+
+absl::StatusOr<std::vector<const addrinfo*>> Resolve(const HostAndPort& address,
+                                                     std::unique_ptr<addrinfo, FreeAddresses>* owner) {
+  addrinfo hints = {};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  addrinfo* list = nullptr;
+  const int error = getaddrinfo(address.Name().c_str(), absl::StrCat(address.port).c_str(), &hints, &list);
+  if (error != 0) return absl::UnavailableError(gai_strerror(error));
+  owner->reset(list);
+  std::vector<const addrinfo*> found;
+  for (; list != nullptr; list = list->ai_next) found.push_back(list);
+  std::stable_partition(found.begin(), found.end(), [](const addrinfo* a) { return a->ai_family == AF_INET; });
+  return found;
+}
+
+absl::StatusOr<UniqueFd> Bind(const addrinfo& to) {
+  UniqueFd socket(::socket(to.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, to.ai_protocol));
+  const int on = 1;
+  if (!socket.valid() || setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0 ||
+      bind(socket.get(), to.ai_addr, to.ai_addrlen) != 0 || listen(socket.get(), SOMAXCONN) != 0) {
+    return absl::UnavailableError(strerror(errno));
+  }
+  return socket;
+}
+
+int PortOf(const UniqueFd& socket) {
+  sockaddr_storage own = {};
+  socklen_t size = sizeof(own);
+  if (getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own), &size) != 0) return 0;
+  return ntohs(own.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(own).sin6_port
+                                         : reinterpret_cast<const sockaddr_in&>(own).sin_port);
+}
+
+std::string Text(int family, const void* address) {
+  char text[INET6_ADDRSTRLEN] = "";
+  inet_ntop(family, address, text, sizeof(text));
+  return text;
+}
+
+}  // namespace
+
+absl::StatusOr<ListeningSocket> Listen(const std::string& address) {
+  AMPD_ASSIGN_OR_RETURN(const HostAndPort asked, ParseHostAndPort(address));
+  std::unique_ptr<addrinfo, FreeAddresses> owner;
+  const auto found = Resolve(asked, &owner);
+  absl::Status error = found.status();
+  if (found.ok()) {
+    for (const addrinfo* to : *found) {
+      absl::StatusOr<UniqueFd> socket = Bind(*to);
+      if (socket.ok()) {
+        const int port = PortOf(*socket);
+        return ListeningSocket{*std::move(socket), absl::StrCat(asked.host, ":", port)};
+      }
+      error = socket.status();
+    }
+  }
+  return absl::UnavailableError(absl::StrCat("http: cannot listen on ", address, ": ", error.message()));
+}
+
+PeerName NameOfPeer(const sockaddr_storage& from) {
+  if (from.ss_family == AF_INET) {
+    const auto& ipv4 = reinterpret_cast<const sockaddr_in&>(from);
+    const std::string text = Text(AF_INET, &ipv4.sin_addr);
+    return {absl::StrCat("ipv4:", text, ":", ntohs(ipv4.sin_port)), text};
+  }
+  if (from.ss_family != AF_INET6) return {"unknown", "unknown"};
+  const auto& ipv6 = reinterpret_cast<const sockaddr_in6&>(from);
+  const in6_addr& address = ipv6.sin6_addr;
+  if (IN6_IS_ADDR_V4MAPPED(&address)) {
+    const std::string text = Text(AF_INET, address.s6_addr + 12);
+    return {absl::StrCat("ipv4:", text, ":", ntohs(ipv6.sin6_port)), text};
+  }
+  in6_addr network = address;
+  std::fill(network.s6_addr + 8, network.s6_addr + 16, 0);
+  return {absl::StrCat("ipv6:[", Text(AF_INET6, &address), "]:", ntohs(ipv6.sin6_port)), Text(AF_INET6, &network)};
+}
+
+}  // namespace ampd
