@@ -1,6 +1,8 @@
 #include "server/web/access.h"
 
 #include <arpa/inet.h>
+#include <google/protobuf/struct.pb.h>
+#include <google/protobuf/util/json_util.h>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
@@ -12,6 +14,8 @@
 
 namespace ampd {
 namespace {
+
+constexpr size_t kMaxSecretBytes = 200;
 
 // What only this machine is called.
 bool IsLoopbackName(absl::string_view host) {
@@ -49,6 +53,23 @@ absl::Status CheckSite(const HttpRequest& request) {
 }
 
 }  // namespace
+
+bool IsSecretText(absl::string_view text) {
+  return !text.empty() && text.size() <= kMaxSecretBytes &&
+         absl::c_all_of(text, [](char c) { return absl::ascii_isgraph(static_cast<unsigned char>(c)); });
+}
+
+absl::StatusOr<std::string> TokenIn(absl::string_view body) {
+  google::protobuf::Struct fields;
+  const std::string text(body);
+  if (google::protobuf::util::JsonStringToMessage(text, &fields).ok() && fields.fields_size() == 1) {
+    const auto token = fields.fields().find("token");
+    if (token != fields.fields().end() && IsSecretText(token->second.string_value())) {
+      return token->second.string_value();
+    }
+  }
+  return absl::InvalidArgumentError("the body is not {\"token\": \"...\"}, with a token's secret");
+}
 
 HostName HostOf(const HttpRequest& request) {
   const std::string text = request.Header("Host").value_or("");

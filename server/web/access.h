@@ -9,7 +9,6 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "server/http/exchange.h"
-#include "server/web/backend.h"
 
 namespace ampd {
 
@@ -30,6 +29,13 @@ struct WebPlace {
 // machine's own, beyond it any with a dot that is no address), and for requests that pages of other sites make. A link
 // to follow is a GET from elsewhere that is let through.
 absl::Status CheckOrigin(const HttpRequest& request, const WebPlace& place);
+
+// Whether it may be sent as a header: 1 to 200 printable ASCII characters, no blanks.
+bool IsSecretText(absl::string_view text);
+
+// The secret in {"token": "..."}, one that IsSecretText(). INVALID_ARGUMENT for any other body; what the body says is a
+// secret, or nothing: no error repeats any of it. Recurses as the body does (server/http/large_stack.h).
+absl::StatusOr<std::string> TokenIn(absl::string_view body);
 
 // The secret that the request sends by Authorization; nullopt: none. UNAUTHENTICATED for several, and for what is not
 // "Bearer" and a secret.

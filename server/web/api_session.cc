@@ -1,7 +1,4 @@
 // Signing in and out.
-#include <google/protobuf/struct.pb.h>
-#include <google/protobuf/util/json_util.h>
-
 #include <optional>
 
 #include "absl/strings/match.h"
@@ -14,18 +11,6 @@ namespace ampd {
 namespace {
 
 constexpr char kAttributes[] = "; Path=/api/; HttpOnly; SameSite=Strict";
-
-// Its value is a secret, or nothing: no error repeats any of the body.
-absl::StatusOr<std::string> TokenIn(const std::string& body) {
-  google::protobuf::Struct fields;
-  if (google::protobuf::util::JsonStringToMessage(body, &fields).ok() && fields.fields_size() == 1) {
-    const auto token = fields.fields().find("token");
-    if (token != fields.fields().end() && IsSecretText(token->second.string_value())) {
-      return token->second.string_value();
-    }
-  }
-  return absl::InvalidArgumentError("the body is not {\"token\": \"...\"}, with a token's secret");
-}
 
 // Behind a proxy that has TLS the browser is to send it over TLS alone.
 const char* SecureOf(const HttpRequest& request) {

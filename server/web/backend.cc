@@ -1,23 +1,10 @@
 #include "server/web/backend.h"
 
-#include <algorithm>
-
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "server/service/call_peer.h"
+#include "server/web/access.h"
 
 namespace ampd {
-namespace {
-
-constexpr size_t kMaxSecretBytes = 200;
-
-}  // namespace
-
-bool IsSecretText(absl::string_view text) {
-  return !text.empty() && text.size() <= kMaxSecretBytes && std::all_of(text.begin(), text.end(), [](char c) {
-    return absl::ascii_isgraph(static_cast<unsigned char>(c));
-  });
-}
 
 absl::StatusOr<v1::Job> Backend::GetJob(const Credentials& credentials, const std::string& id) {
   v1::GetJobRequest request;

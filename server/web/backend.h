@@ -20,14 +20,11 @@ namespace ampd {
 
 // Who makes a request, as far as it shows.
 struct Credentials {
-  // Of a token; empty: none. One that IsSecretText().
+  // Of a token; empty: none. One that IsSecretText() (access.h).
   std::string secret;
   // As gRPC writes it: "ipv4:10.0.0.7:51334".
   std::string peer;
 };
-
-// Whether it may be sent as a header: 1 to 200 printable ASCII characters, no blanks.
-bool IsSecretText(absl::string_view text);
 
 // Thread-safe. The server is to outlive its calls from within the process: Stop() comes before its shutdown.
 class Backend {

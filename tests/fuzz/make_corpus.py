@@ -254,6 +254,24 @@ def filters():
     yield "job_filter/token", b"\n\nMDEyMzQ1Njc4OWFiY2RlZjoxOjA"
 
 
+def requests():
+    host = b"Host: localhost:7071\r\n"
+    get, post = b"GET %s HTTP/1.1\r\n" + host, b"POST %s HTTP/1.1\r\n" + host + b"Content-Type: application/json\r\n"
+    yield "http_request/metrics", b"\0GET /metrics HTTP/1.0\r\n\r\n"
+    yield "http_request/list", b"\x05" + get % b"/api/v1/jobs?page_size=10&kinds=log,step&view=FULL" + b"\r\n"
+    yield "http_request/artifact", b"\xff" + get % b"/api/v1/jobs/01hq/artifacts/a%20b.png?states=RUNNING+x" + b"Range: bytes=0-\r\n\r\n"
+    yield "http_request/session", (b"\x01" + post % b"/api/v1/session" + b"Origin: http://localhost:7071\r\nSec-Fetch-Site: same-origin\r\n"
+                                   b"Cookie: a=b; ampd_session_7071=c\r\nAuthorization: Bearer ampd_x\r\nContent-Length: 14\r\n\r\n"
+                                   b'{"token": "x"}')
+    yield "http_request/chunks", (b"\x02" + post % b"/api/v1/jobs/01hq/cancel" + b"Expect: 100-continue\r\nTransfer-Encoding: chunked\r\n"
+                                  b"\r\n1;a=b\r\n{\r\n1\r\n}\r\n0\r\nA: b\r\n\r\n")
+    yield "http_request/delete", b"\x07DELETE /api/v1/session HTTP/1.1\r\nHost: [::1]\r\nContent-Length: 99999999999999999999\r\n\r\n"
+    for name, kind, body in (("token", 0, b'{"token": "ampd_0123456789abcdef"}'), ("cancel", 1, b'{"now": true, "job_id": "01hq"}'),
+                             ("pause", 2, b"{}"), ("resume", 3, b""), ("retry", 4, b"job_id: '01hq'\n"),
+                             ("checkpoint", 5, b'{"job_id": null, "x": [1.5e3, "\\u00e4"]}')):
+        yield "http_body/" + name, bytes([kind]) + body
+
+
 def message(kind, **fields):
     return json_format.ParseDict(fields, kind())
 
@@ -306,7 +324,7 @@ def conversations():
 
 def main():
     target = sys.argv[1]
-    makers = (arrays, tables, pictures, sounds, tensors, networks, job_files, filters, messages, conversations, trained)
+    makers = (arrays, tables, pictures, sounds, tensors, networks, job_files, filters, requests, messages, conversations, trained)
     for maker in makers:
         for name, data in maker():
             path = os.path.join(target, name)
