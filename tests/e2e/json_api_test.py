@@ -10,13 +10,18 @@ import socket
 import subprocess
 import threading
 
+from google.protobuf import json_format
+
 import ampd_process
 import certificates
+from ampd.v1 import training_service_pb2
 from ampd_process import DEADLINE, DaemonTest, OneDaemonTest, eventually, glyphs_job
 from fenced_blocks import fenced_blocks
 from raw_clients import RawClient, resident_bytes
 
 JSON = {"Content-Type": "application/json"}
+# What a page of jobs has before its last one, at most.
+PAGE_BYTES = 2 << 20
 
 
 class Answer:
@@ -175,6 +180,26 @@ class JsonApiTest(OneDaemonTest):
         self.assertEqual([job["spec"]["name"] for job in one], ["job-3"])
         self.assertEqual(self.get("/jobs?states=RUNNING")["jobs"], [])
         self.assertIn("filter", json.dumps(self.refused("/api/v1/jobs?filter=%28", 400, "INVALID_ARGUMENT")))
+
+    def test_a_page_has_a_bound_in_bytes(self):
+        labels = {f"{n:02d}" + "k" * 198: "v" * 200 for n in range(64)}
+        sweep = training_service_pb2.CreateSweepRequest()
+        json_format.ParseDict(dict(glyphs_job("large", steps=2, labels=labels, not_before="2099-01-01T00:00:00Z"),
+                                   sweep={"grid": {"seed": list(range(1, 151))}}), sweep.spec)
+        self.ampd.api().CreateSweep(sweep, timeout=DEADLINE)
+        pages, token = [], ""
+        while token or not pages:
+            page = self.ampd.api().ListJobs(training_service_pb2.ListJobsRequest(page_size=1000, page_token=token), timeout=DEADLINE)
+            largest = max(job.ByteSize() for job in page.jobs)
+            self.assertLess(page.ByteSize(), PAGE_BYTES + 2 * largest)
+            answer = ask(self.ampd, f"/api/v1/jobs?page_size=1000&view=FULL&page_token={token}").json
+            self.assertEqual([job["id"] for job in answer["jobs"]], [job.id for job in page.jobs])
+            self.assertEqual(answer["next_page_token"], page.next_page_token)
+            pages.append([job.id for job in page.jobs])
+            token = page.next_page_token
+        self.assertGreater(len(pages), 1)
+        self.assertEqual(len({job for page in pages for job in page}), 150)
+        self.assertEqual(sum(len(page) for page in pages), 150)
 
     def test_figures_are_those_of_the_events(self):
         diagnostics = {"every_steps": 1, "diagnostics_every_steps": 20}
