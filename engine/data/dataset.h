@@ -41,6 +41,8 @@ struct DatasetInfo {
   TargetKind target_kind = TargetKind::kClass;
   // kClass: the highest label of the whole source + 1, whatever `limit` says.
   int64_t classes = 0;
+  // kClass: by label, where the source names its classes; else empty.
+  std::vector<std::string> class_names;
   // kFloat: floats per sample, >= 1.
   int64_t target_features = 0;
   // kClass: labels per sample, where those are sequences; 0: one label. Labels of sequences below 0 are -1 and stand

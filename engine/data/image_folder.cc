@@ -70,6 +70,7 @@ absl::StatusOr<DatasetInfo> InfoOf(const v1::DataSpec& data, bool is_eval, const
   info.input_shape = {data.image().size(), data.image().size(), channels};
   info.byte_inputs = true;
   info.classes = static_cast<int64_t>(files.classes.size());
+  info.class_names = files.classes;
   info.decodes = true;
   const double ratio = data.has_max_corrupt_ratio() ? data.max_corrupt_ratio() : kMaxCorruptRatio;
   const double allowed = std::min(1.0, std::max(0.0, ratio)) * static_cast<double>(info.size);

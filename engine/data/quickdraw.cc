@@ -86,6 +86,7 @@ absl::StatusOr<Parts> OpenParts(const v1::QuickDrawDataset& spec, absl::Span<con
   parts.info.input_shape = {kSide, kSide, 1};
   parts.info.byte_inputs = true;
   parts.info.classes = static_cast<int64_t>(names.size());
+  parts.info.class_names = names;
   for (const std::string& name : names) {
     AMPD_ASSIGN_OR_RETURN(ClassFile file, OpenClass(spec, absl::StrCat(spec.path(), "/", name, ".npy"), roots));
     parts.info.size += file.taken;

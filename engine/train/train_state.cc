@@ -118,6 +118,15 @@ std::string BestToJson(const std::optional<BestEvaluation>& best) {
   return absl::StrFormat("  \"best\": {\"step\": %d, \"metric\": \"%.17g\"},\n", best->step, best->metric);
 }
 
+std::string InputToJson(const InputNotes& input) {
+  if (input.mean.empty()) return "";
+  const auto number = [](std::string* out, double value) { absl::StrAppendFormat(out, "%.17g", value); };
+  const auto quoted = [](std::string* out, const std::string& name) { absl::StrAppend(out, JsonQuoted(name)); };
+  return absl::StrCat("  \"input\": {\"mean\": [", absl::StrJoin(input.mean, ", ", number),
+                      "],\n            \"std\": [", absl::StrJoin(input.std, ", ", number),
+                      "],\n            \"classes\": [", absl::StrJoin(input.classes, ", ", quoted), "]},\n");
+}
+
 absl::StatusOr<PhaseState> ParsePhase(const Json& json) {
   Reader reader(json, "phase");
   PhaseState phase;
@@ -136,8 +145,9 @@ std::string ToJson(const TrainState& state) {
   const auto phase = [](std::string* out, const PhaseState& p) { absl::StrAppend(out, ToJson(p)); };
   return absl::StrCat("{\n  \"format_version\": ", kStateFormatVersion, ",\n  \"step\": ", state.step,
                       ",\n  \"seed\": ", state.seed, ",\n  \"spec_hash\": ", JsonQuoted(state.spec_hash),
-                      ",\n  \"spec\": ", JsonQuoted(state.spec), ",\n", BestToJson(state.best), "  \"phases\": [\n",
-                      absl::StrJoin(state.phases, ",\n", phase), "\n  ]\n}\n");
+                      ",\n  \"spec\": ", JsonQuoted(state.spec), ",\n", BestToJson(state.best),
+                      InputToJson(state.input), "  \"phases\": [\n", absl::StrJoin(state.phases, ",\n", phase),
+                      "\n  ]\n}\n");
 }
 
 absl::StatusOr<TrainState> TrainStateFromJson(absl::string_view json) {

@@ -31,6 +31,17 @@ struct BestEvaluation {
   bool operator==(const BestEvaluation&) const = default;
 };
 
+// What whoever uses the weights elsewhere must know of the inputs. It is written only: a training finds it anew.
+struct InputNotes {
+  // A stored value x (of images 0 to 255) of channel c became (x - mean[c]) / std[c]; of one mean, every channel.
+  std::vector<double> mean;
+  std::vector<double> std;
+  // Names of the classes by label; empty where the data has none.
+  std::vector<std::string> classes;
+
+  bool operator==(const InputNotes&) const = default;
+};
+
 struct TrainState {
   // Attempted steps: also the data cursor and, with the seed, the whole state of every random stream.
   int64_t step = 0;
@@ -40,6 +51,7 @@ struct TrainState {
   // HashedSpec() of the job; empty in version 2.
   std::string spec;
   std::vector<PhaseState> phases;
+  InputNotes input;
   // Its checkpoint is kept. nullopt: nothing is kept so, or nothing was evaluated yet.
   std::optional<BestEvaluation> best;
 
@@ -49,7 +61,7 @@ struct TrainState {
 // The version this build writes; it reads the one before too. 3 adds spec.
 inline constexpr int64_t kStateFormatVersion = 3;
 
-// As JSON; every number comes back exactly.
+// As JSON; every number comes back exactly, but for `input`, which does not come back.
 std::string ToJson(const TrainState& state);
 
 // INVALID_ARGUMENT naming the field for anything that ToJson of its version does not write; FAILED_PRECONDITION for a

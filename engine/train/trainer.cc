@@ -120,6 +120,7 @@ absl::Status TrainerImpl::StartFrom(absl::optional<LoadedCheckpoint> checkpoint)
   // By this build, whichever wrote the checkpoint.
   state_.spec_hash = spec_hash_;
   state_.spec = HashedSpec(spec_);
+  state_.input = data_->Notes();
   step_ = state_.step;
   for (const std::unique_ptr<StepRunner>& runner : runners_) AMPD_RETURN_IF_ERROR(runner->Prepare());
   if (!resumes) AMPD_RETURN_IF_ERROR(model_->StartAverage());

@@ -17,6 +17,19 @@ absl::string_view KindOfTargets(const data::DatasetInfo& info) {
   return info.target_kind == data::TargetKind::kClass ? "class labels" : "floats";
 }
 
+// A label means the same class in both sets, where they name them. An evaluation set may lack the last classes.
+absl::Status CheckSameClasses(const data::DatasetInfo& train, const data::DatasetInfo& eval) {
+  if (train.class_names.empty() || eval.class_names.empty()) return absl::OkStatus();
+  for (size_t i = 0; i < eval.class_names.size(); ++i) {
+    if (i < train.class_names.size() && eval.class_names[i] == train.class_names[i]) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("data.eval: class ", i, " is '", eval.class_names[i], "' in ", eval.name, " and ",
+                     i < train.class_names.size() ? absl::StrCat("'", train.class_names[i], "'") : "none", " in ",
+                     train.name, "; both need the same classes, or `classes` names them in one order"));
+  }
+  return absl::OkStatus();
+}
+
 // The graphs are made for the samples of the training set.
 absl::Status CheckSameTargets(const v1::JobSpec& spec, const data::DatasetInfo& train, const data::DatasetInfo& eval) {
   const auto refuse = [&](const std::string& what) {
@@ -81,6 +94,7 @@ absl::StatusOr<models::SampleInfo> SampleInfoOf(const v1::JobSpec& spec, const d
   models::SampleInfo sample = SampleInfoOf(train);
   if (eval != nullptr) {
     AMPD_RETURN_IF_ERROR(CheckSameTargets(spec, train, *eval));
+    AMPD_RETURN_IF_ERROR(CheckSameClasses(train, *eval));
     if (sample.label_lengths) sample.label_shape[0] = std::max(sample.label_shape[0], eval->label_count);
   }
   if (train.lengths.empty()) return sample;
@@ -156,6 +170,8 @@ data::LoaderOptions TrainingData::Options(int64_t batch_size, int64_t outputs) c
   if (sample_.label_lengths) options.label_places = sample_.label_shape[0];
   return options;
 }
+
+InputNotes TrainingData::Notes() const { return {transform_->mean(), transform_->std(), train_->info().class_names}; }
 
 std::vector<v1::CorruptSample> TrainingData::TakeCorrupt() const {
   std::vector<v1::CorruptSample> corrupt;

@@ -14,6 +14,7 @@
 #include "engine/data/loader.h"
 #include "engine/data/transform.h"
 #include "engine/models/model.h"
+#include "engine/train/train_state.h"
 #include "proto/spec/resolve.h"
 
 namespace ampd::train {
@@ -43,6 +44,9 @@ class TrainingData {
   const data::Dataset* eval() const { return eval_.get(); }
 
   const models::SampleInfo& sample() const { return sample_; }
+
+  // How the network's inputs came from what is stored.
+  InputNotes Notes() const;
 
   // What became known of damaged samples since the last call.
   std::vector<v1::CorruptSample> TakeCorrupt() const;

@@ -4,6 +4,7 @@
 #include <random>
 #include <string>
 
+#include "engine/core/json.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -35,6 +36,23 @@ TrainState Example() {
 
 TEST(TrainState, ComesBackExactly) {
   const auto back = TrainStateFromJson(ToJson(Example()));
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(*back, Example());
+}
+
+TEST(TrainState, TellsOfTheInputsAndReadsThemNot) {
+  TrainState state = Example();
+  state.input = {{123.675, 0.1}, {58.395, 1}, {"dog \"x\"", "fish"}};
+  const std::string json = ToJson(state);
+  const auto document = ParseJson(json);
+  ASSERT_TRUE(document.ok()) << document.status();
+  const Json* input = document->Find("input");
+  ASSERT_NE(input, nullptr);
+  EXPECT_EQ(*input->Find("mean")->items()[0].AsFloat(), 123.675f);
+  EXPECT_EQ(*input->Find("std")->items()[1].AsFloat(), 1.0f);
+  EXPECT_EQ(*input->Find("classes")->items()[0].AsString(), "dog \"x\"");
+  EXPECT_THAT(json, HasSubstr("0.10000000000000001"));
+  const auto back = TrainStateFromJson(json);
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_EQ(*back, Example());
 }
