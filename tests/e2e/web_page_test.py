@@ -99,6 +99,11 @@ class WebPageTest(DaemonTest):
         page.until_text("li.device .holders a", "first")
         page.until("return Number(document.querySelector('li.device [role=meter]').getAttribute('aria-valuenow')) > 0;", "utilisation")
         self.assertIn("GiB", page.text("li.device"))
+        for width in (800, 1181, 1280, 1341, 1920):
+            page.size(width)
+            room, table = page.js("const t = document.querySelector('table.jobs'); return [t.parentElement.clientWidth, t.scrollWidth];")
+            self.assertLessEqual(table, room, f"columns beyond the edge at {width} pixels")
+        page.size(1280)
         # Figures of the job that runs, and states of others, come by themselves.
         before = page.text(f"{self.row(first)} .progress")
         page.until("return document.querySelector(arguments[0]).innerText !== arguments[1];", "progress", f"{self.row(first)} .progress", before)
@@ -213,11 +218,15 @@ class WebPageTest(DaemonTest):
 
     def test_a_job_is_followed_and_cancelled_from_the_page(self):
         ampd = self.daemon()
-        job = ampd.submit(endless_job("followed"))
+        static = {"mode": "FP16", "loss_scale": {"kind": "STATIC", "init": 65536}}
+        job = ampd.submit(endless_job("followed") | {"precision": static})
         ampd.wait_for_step(job.id, 1)
         self.open(ampd, f"#/jobs/{job.id}")
         page = self.browser
         page.until_text("#job-state", "RUNNING")
+        # One power of two is within reach of a scale that never moves.
+        scale = "canvas[data-chart='Loss scale']"
+        page.until("return document.querySelector(arguments[0])?.dataset.labels === '2^16';", "the axis of the scale", scale)
         before = eventually(lambda: self.drawn("Loss", "points"), "a chart")
         last = page.js("return document.querySelector(\"canvas[data-chart='Loss']\").getAttribute('aria-label');")
         page.until("return document.querySelector(\"canvas[data-chart='Loss']\").getAttribute('aria-label') !== arguments[0];", "newer points", last)

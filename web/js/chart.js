@@ -110,13 +110,16 @@ export class Chart {
     context.strokeStyle = colour('--grid');
     context.textBaseline = 'middle';
     context.textAlign = 'right';
-    for (const value of this.y.ticks(Math.max(2, Math.floor(height / 45)))) {
+    const values = this.y.ticks(Math.max(2, Math.floor(height / 45)));
+    const labels = values.map((value) => tickLabel(value, this.y.base));
+    this.canvas.dataset.labels = labels.join(' ');
+    for (const [i, value] of values.entries()) {
       const y = Math.round(this.y.pixel(value)) + 0.5;
       context.beginPath();
       context.moveTo(LEFT, y);
       context.lineTo(width - RIGHT, y);
       context.stroke();
-      context.fillText(tickLabel(value, this.y.base), LEFT - 6, y);
+      context.fillText(labels[i], LEFT - 6, y);
     }
     context.textBaseline = 'alphabetic';
     context.textAlign = 'center';

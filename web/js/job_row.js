@@ -15,10 +15,10 @@ export const COLUMNS = [
   {name: 'Loss', class: 'loss'},
   {name: 'Accuracy', class: 'n wide'},
   {name: 'Mode', class: 'wide'},
-  {name: 'Loss scale', class: 'n wide'},
+  {name: 'Loss scale', class: 'n wide wider'},
   {name: 'Skipped', class: 'n wide'},
   {name: 'Samples/s', class: 'n wide'},
-  {name: 'User', class: 'wide user'},
+  {name: 'User', class: 'wide wider user'},
   {name: 'Created', class: 'wide created'},
 ];
 

@@ -18,10 +18,11 @@ export function linearTicks(low, high, ticks) {
   return found;
 }
 
-/** Powers of `base`, at most about `ticks` of them; linear ticks where no two powers are within. */
+/** Powers of `base`, at most about `ticks` of them; linear ticks where no two powers are within, but of 2 the one that is. */
 export function logTicks(low, high, ticks, base = 10) {
   const first = Math.ceil(Math.log(low) / Math.log(base) - 1e-9);
   const last = Math.floor(Math.log(high) / Math.log(base) + 1e-9);
+  if (base === 2 && last === first) return [Math.pow(2, first)];
   if (last - first < 1) return linearTicks(low, high, ticks).filter((value) => value > 0);
   const stride = Math.max(1, Math.ceil((last - first + 1) / Math.max(2, ticks)));
   const found = [];
@@ -58,7 +59,7 @@ export class Axis {
 
 /** A tick's label: short, also for large steps and for powers of two. */
 export function tickLabel(value, base = 10) {
-  if (base === 2 && value >= 1024) return `2^${Math.round(Math.log2(value))}`;
+  if (base === 2 && value >= 1024 && Number.isInteger(Math.log2(value))) return `2^${Math.log2(value)}`;
   const size = Math.abs(value);
   if (size >= 1e6) return number(value / 1e6, 4) + 'M';
   if (size >= 1e4) return number(value / 1e3, 4) + 'k';
