@@ -57,7 +57,9 @@ void PrintSubmitted(const v1::Job& job, const SubmitOptions& options, const Comm
   if (options.quiet) {
     *context.out << job.id() << std::endl;
   } else if (context.format == Format::kTable) {
-    *context.out << "submitted " << job.id() << " " << job.spec().name() << " " << StateText(job) << std::endl;
+    // Why it waits, if it does, is not known before the scheduler has looked at it.
+    *context.out << "submitted " << job.id() << " " << job.spec().name() << " " << v1::Job::State_Name(job.state())
+                 << std::endl;
   } else if (options.watch) {
     *context.err << "submitted " << job.id() << std::endl;
   } else {

@@ -4,6 +4,7 @@ about a whole machine, is docs_test.py's, Python code python_client_test.py's.""
 import functools
 import glob
 import gzip
+import itertools
 import json
 import os
 import re
@@ -11,12 +12,15 @@ import shutil
 import signal
 import struct
 import subprocess
+import sys
 import unittest
+import zlib
 
 import numpy
 
 import ampd_process
 import certificates
+import safetensors_file
 from ampd_process import DaemonTest, glyphs_job
 from fenced_blocks import fenced_blocks
 
@@ -267,20 +271,72 @@ class PagesTest(DaemonTest):
         self.assertEqual(os.stat(os.path.join(self.etc, "admin.token")).st_mode & 0o777, 0o600)
 
     def own_server(self):
-        """The README's own job, on files that a reader has."""
+        """The README's own job: on images that a reader has, through the death of the server, and home."""
         page = "README.md"
-        block = commands_of(page)[1]
-        self.assertEqual(len(commands_of(page)), 2)
-        data = os.path.join(self.folder, "data")
-        for name in ("train", "test"):
-            self.idx(data, f"{name}-images.gz", f"{name}-labels.gz")
-        (job,) = [one.text for one in blocks_of(page) if one.text.startswith("name: my-first-job")]
-        self.write("job.yaml", job)
-        server, client = self.here(typed(block), {"build/release/bin/": "", "DIR": data}).splitlines()
+        server, *client = [typed(block) for block in commands_of(page)[1:]]
+        self.assertEqual(len(client), 3)
+        photos = os.path.join(self.folder, "photos")
+        for kind, name in itertools.product(("train", "val"), ("cat", "dog")):
+            self.pictures(os.path.join(photos, kind, name))
+        (job,) = [one.text for one in blocks_of(page) if one.text.startswith("name: my-photos")]
+        self.write("photos.yaml", job)
+        here = {"export PATH=$PWD/build/release/bin:$PATH\n": "", "~/photos": photos, "--watch": "--watch --set train.epochs=2"}
         # Beside the other server.
         beside = self.environment(AMPD_LISTEN="127.0.0.1:0", AMPD_HTTP="127.0.0.1:0", AMPD_STATE_DIR=os.path.join(self.folder, "own-state"))
-        address, _ = self.start(server.split("#")[0].strip().removesuffix("&"), beside)
-        self.assertIn("SUCCEEDED", self.run_text(client, self.environment(AMPD_SERVER=address), page))
+        server = self.here(server, here).split("#")[0].strip()
+        address, http = self.start(server, beside)
+        environment = self.environment(AMPD_SERVER=address)
+        self.assertIn("SUCCEEDED", self.run_text(self.here(client[0], here), environment, page))
+        here["$(pgrep -x ampd)"] = str(self.servers[-1].pid)
+        job_id = self.run_text(self.here(client[1], here) + "echo $JOB", environment, page).split()[-1]
+        killed = self.servers.pop()
+        self.assertEqual(killed.wait(timeout=60), -signal.SIGKILL)
+        killed.stdout.close()
+        self.start(server, dict(beside, AMPD_LISTEN=address, AMPD_HTTP=http))
+        self.run_text(f"JOB={job_id}\n" + client[2], environment, page)
+        self.check_every_step_once(self.run_text(f"ampctl watch {job_id} -o jsonl", environment, page))
+        self.check_python(next(one.text for one in blocks_of(page) if "load_state_dict" in one.text))
+        # docs/ampctl.md makes them anew.
+        os.remove(self.path("photos.yaml"))
+        shutil.rmtree(self.path("checkpoint"))
+
+    def pictures(self, folder, count=20):
+        """PNG files of noise, no two of one size."""
+        os.makedirs(folder)
+        numbers = numpy.random.default_rng(5)
+        for i in range(count):
+            width, height = 40 + i, 70 - i
+            rows = numbers.integers(0, 255, (height, 3 * width), dtype=numpy.uint8)
+            # Before each row stands its filter: none.
+            pixels = zlib.compress(numpy.hstack([numpy.zeros((height, 1), numpy.uint8), rows]).tobytes())
+            with open(os.path.join(folder, f"{i}.png"), "wb") as file:
+                file.write(b"\x89PNG\r\n\x1a\n")
+                for kind, body in ((b"IHDR", struct.pack(">2I5B", width, height, 8, 2, 0, 0, 0)), (b"IDAT", pixels), (b"IEND", b"")):
+                    file.write(struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body)))
+
+    def check_every_step_once(self, events):
+        last = 0
+        for event in map(json.loads, events.splitlines()):
+            if "rewound" in event:
+                last = int(event["rewound"]["to_step"])
+            elif "step" in event:
+                self.assertEqual(int(event["step"]["first_step"]), last + 1, event)
+                last = int(event["step"]["last_step"])
+        # 20 epochs of 40 images, by 32.
+        self.assertEqual(last, 20)
+
+    def check_python(self, text):
+        """The README's network has the names and shapes of the checkpoint, and loads it where PyTorch is."""
+        with open(self.path("checkpoint/state.json")) as file:
+            self.assertEqual(json.load(file)["input"]["classes"], ["cat", "dog"])
+        tensors = safetensors_file.read_safetensors(self.path("checkpoint/model.safetensors"))
+        self.assertEqual({name.split(".")[0] for name in tensors}, set(re.findall(r'add_module\("(\w+)", nn\.(?:Conv2d|Linear)', text)))
+        self.assertEqual(tensors["head.weight"].shape, (2, 16 * 32 * 32))
+        self.assertIn("nn.Linear(16 * 32 * 32, 2)", text)
+        wanted = "import torch, safetensors.torch"
+        if subprocess.run([sys.executable, "-c", wanted], capture_output=True).returncode == 0:
+            result = subprocess.run([sys.executable, "-c", text], cwd=self.work, capture_output=True, text=True)
+            self.assertEqual(result.returncode, 0, result.stderr)
 
     def client_page(self):
         os.remove(self.path("job.yaml"))
