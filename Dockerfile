@@ -7,11 +7,13 @@
 #
 # The default command serves gRPC without TLS and tokens: publish the ports to hosts that you trust only, or see docs/security.md.
 ARG BASE=debian:12-slim
+ARG AMPD_VERSION=0.1.0
 
 FROM ${BASE} AS source
 ENV DEBIAN_FRONTEND=noninteractive
 COPY deploy/packages.sh /src/deploy/packages.sh
-RUN bash -c '. /src/deploy/packages.sh && ampd_install_packages "${AMPD_BUILD_PACKAGES[@]}"' && \
+RUN bash -c '. /src/deploy/packages.sh && ampd_install_packages "${AMPD_BUILD_PACKAGES[@]}" && \
+      dpkg-query -W -f "build deb \${Package} \${Version}\n" "${AMPD_BUILD_PACKAGES[@]}" >/built-with' && \
     rm -rf /var/lib/apt/lists/*
 COPY . /src
 WORKDIR /src
@@ -23,14 +25,22 @@ RUN cmake --preset release && \
     strip -o /out/ampctl build/release/bin/ampctl
 
 FROM ${BASE} AS runtime
+ARG BASE
+ARG AMPD_VERSION
 LABEL org.opencontainers.image.title="ampd" \
       org.opencontainers.image.licenses="Apache-2.0" \
-      org.opencontainers.image.version="0.1.0"
-RUN apt-get update -qq && \
+      org.opencontainers.image.version="${AMPD_VERSION}" \
+      org.opencontainers.image.base.name="${BASE}"
+# Of the packages what runs: tests/e2e/image_test.py knows that no program is linked to a library left out here.
+RUN printf 'path-exclude=%s\n' '/usr/share/doc/*' '/usr/share/man/*' '/usr/share/locale/*' '/usr/share/lintian/*' '*/engines-3/*' \
+      '*/libgrpc_unsecure.so*' '*/libgrpc++_unsecure.so*' '*/libgrpcpp_channelz.so*' '*/libgrpc_plugin_support.so*' \
+      '*/libgrpc++_alts.so*' '*/libgrpc++_error_details.so*' '*/libprotoc.so*' '*/libonnx.so*' '*/libabsl_flags*' >/etc/dpkg/dpkg.cfg.d/ampd && \
+    echo 'path-include=/usr/share/doc/*/copyright' >>/etc/dpkg/dpkg.cfg.d/ampd && \
+    apt-get update -qq && \
     DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends \
       libgrpc++1.51 libprotobuf32 libabsl20220623 libprometheus-cpp-core1.0 libsqlite3-0 libyaml-cpp0.7 \
-      libssl3 zlib1g libjpeg62-turbo libpng16-16 libdnnl2 libgomp1 && \
-    rm -rf /var/lib/apt/lists/* && \
+      libssl3 zlib1g libjpeg62-turbo libpng16-16 libdnnl2 libgomp1 libonnx1 && \
+    apt-get clean && rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /var/lib/dpkg/info/*.symbols && \
     groupadd --gid 7070 ampd && \
     useradd --uid 7070 --gid 7070 --shell /usr/sbin/nologin --home-dir /var/lib/ampd --create-home ampd && \
     mkdir -p /data
@@ -45,14 +55,27 @@ WORKDIR /var/lib/ampd
 VOLUME /var/lib/ampd
 EXPOSE 7070 7071
 STOPSIGNAL SIGTERM
+# Over HTTP: it asks for no certificate and no token, whatever the daemon is configured to ask of others.
 HEALTHCHECK --interval=10s --timeout=10s --start-period=10s \
-  CMD ampctl --server 127.0.0.1:7070 devices
+  CMD ["bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/7071 && printf 'GET /healthz HTTP/1.0\\r\\n\\r\\n' >&3 && grep -q '^HTTP/1.. 200' <&3"]
 ENTRYPOINT ["ampd"]
 CMD ["--insecure"]
+
+# What is in the image, and what it was built with.
+FROM runtime AS sbom
+USER root
+COPY deploy/sbom.sh /sbom.sh
+COPY --from=build /built-with /built-with
+COPY --from=build /out /out
+ARG AMPD_VERSION
+RUN /sbom.sh ampd-cpu "$AMPD_VERSION" /out /built-with >/sbom.spdx.json
 
 FROM runtime AS cpu
 LABEL org.opencontainers.image.description="Trains neural networks in mixed precision; CPU build"
 COPY --from=build /out /usr/local/bin/
+COPY --from=sbom /sbom.spdx.json /usr/share/ampd/
+ARG REVISION=unknown
+LABEL org.opencontainers.image.revision="${REVISION}"
 
 # NVIDIA's pip wheels hold the toolkit and the libraries. Those of CUDA 12 have no nvcc, so 13 is what can be built.
 FROM source AS build-gpu
@@ -77,7 +100,17 @@ RUN cmake --preset cuda -DAMPD_BUILD_TESTS=OFF -DCMAKE_CUDA_COMPILER=/opt/wheels
 # What the worker is linked to, and what cuDNN loads when it runs: no more of the toolkit.
 RUN mkdir /cuda && cd /opt/wheels/nvidia && \
     cp cu13/lib/libcublasLt.so.13 cu13/lib/libnvrtc.so.13 cu13/lib/libnvrtc-builtins.so.13.0 cudnn/lib/libcudnn*.so.9 \
-      nccl/lib/libnccl.so.2 /cuda/
+      nccl/lib/libnccl.so.2 /cuda/ && \
+    awk '/^Name: / {name = $2} /^Version: / {print name ~ /cublas|nvrtc|cudnn|nccl/ ? "runtime" : "build", "pypi", name, $2; nextfile}' \
+      /opt/wheels/*.dist-info/METADATA >>/built-with
+
+FROM runtime AS sbom-gpu
+USER root
+COPY deploy/sbom.sh /sbom.sh
+COPY --from=build-gpu /built-with /built-with
+COPY --from=build-gpu /out /out
+ARG AMPD_VERSION
+RUN /sbom.sh ampd-gpu "$AMPD_VERSION" /out /built-with >/sbom.spdx.json
 
 FROM runtime AS gpu
 LABEL org.opencontainers.image.description="Trains neural networks in mixed precision; CUDA 13 build"
@@ -88,6 +121,9 @@ USER root
 COPY --from=build-gpu /cuda /usr/local/lib/ampd-cuda
 RUN echo /usr/local/lib/ampd-cuda >/etc/ld.so.conf.d/ampd-cuda.conf && ldconfig
 COPY --from=build-gpu /out /usr/local/bin/
+COPY --from=sbom-gpu /sbom.spdx.json /usr/share/ampd/
+ARG REVISION=unknown
+LABEL org.opencontainers.image.revision="${REVISION}"
 USER ampd
 
 # For deploy/compose.yaml: reads the event files of the volume that holds the daemon's state.

@@ -210,15 +210,23 @@ class ContainerDaemon(Daemon):
 
 
 class ContainerTest(DaemonTest):
+    def health_check(self, daemon):
+        """The command that compose.yaml gives, which is the image's, asking this daemon."""
+        test = daemon.service["healthcheck"]["test"]
+        self.assertEqual(test[0], "CMD")
+        self.assertIn(f"CMD {json.dumps(test[1:])}", daemon.image["HEALTHCHECK"])
+        there = "/dev/tcp/127.0.0.1/7071"
+        self.assertIn(there, test[-1])
+        return [word.replace(there, "/dev/tcp/" + daemon.http_address.replace(":", "/")) for word in test[1:]]
+
     def test_the_commands_start_a_daemon_that_drains_in_time(self):
         for name in ("ampd-cpu", "ampd-gpu"):
             with self.subTest(name):
                 daemon = ContainerDaemon(name)
                 self.daemons.append(daemon)
                 daemon.start()
-                check = daemon.service["healthcheck"]["test"]
-                self.assertEqual(check[:4], ["CMD", "ampctl", "--server", "127.0.0.1:7070"])
-                self.assertEqual(daemon.ctl("--server", daemon.grpc_address, *check[4:]).returncode, 0)
+                check = self.health_check(daemon)
+                self.assertEqual(subprocess.run(check).returncode, 0)
                 with open(daemon.log_path) as log:
                     self.assertEqual([line for line in log if json.loads(line)["severity"] == "ERROR"], [])
                 job = daemon.submit(glyphs_job(steps=100000))
@@ -227,6 +235,7 @@ class ContainerTest(DaemonTest):
                 code = daemon.terminate(seconds=seconds(daemon.service["stop_grace_period"]))
                 self.assertEqual(code, 0)
                 self.assertEqual(daemon.worker_pids(), [])
+                self.assertNotEqual(subprocess.run(check, stderr=subprocess.DEVNULL).returncode, 0, "nobody is there")
 
 
 if __name__ == "__main__":
