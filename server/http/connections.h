@@ -33,7 +33,7 @@ class Connections {
     // From a connection's begin until its whole request is there.
     std::chrono::milliseconds request_time{10'000};
     // From the end of an answer until the client closes, and the bytes that are thrown away meanwhile.
-    std::chrono::milliseconds linger_time{1'000};
+    std::chrono::milliseconds linger_time{5'000};
     size_t linger_bytes = 1 << 20;
     // Of answers that wait for their clients. For more, one goes as above: of the client that holds the most bytes.
     size_t held_bytes = 64 << 20;

@@ -12,7 +12,7 @@
 //   an answer that waits for its client    10 s and 1 s for each 64 KiB; of all of them 64 MiB
 //   an answer in parts (streams, files)    each part likewise, and 2 s without progress. It holds a thread: those who
 //                                          answer so count their streams
-//   what comes behind a request            thrown away: 1 s after the answer, or 1 MiB
+//   what comes behind a request            thrown away: 5 s after the answer, or 1 MiB
 //   connections                            max_connections, and a quarter of the process's descriptors
 //
 // Beyond the bounds of connections and of waiting answers, the oldest connection that waits for its client goes, of the
