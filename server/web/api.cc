@@ -24,6 +24,8 @@ constexpr int kRequestsOfAClient = 32;
 constexpr int kStreams = 48;
 constexpr int kStreamsOfAnAddress = 32;
 constexpr int kStreamsOfAUser = 16;
+// Of a page of jobs with more than one. The service bounds it as a message, of which JSON may be ten times as much.
+constexpr size_t kMaxListBytes = 4 << 20;
 
 using Service = Backend::Stub;
 
@@ -207,14 +209,27 @@ absl::StatusOr<HttpResponse> JsonApi::ListDevices(Call& call) {
 }
 
 absl::StatusOr<HttpResponse> JsonApi::ListJobs(Call& call) {
-  AMPD_ASSIGN_OR_RETURN(const v1::ListJobsRequest request, ListRequestOf(call.query));
+  AMPD_ASSIGN_OR_RETURN(v1::ListJobsRequest request, ListRequestOf(call.query));
   AMPD_ASSIGN_OR_RETURN(const bool summary, WantsSummary(call.query));
+  AMPD_ASSIGN_OR_RETURN(v1::ListJobsResponse page, PageOf(call, request, summary));
+  const int fitting = JobsWithin(page, kMaxListBytes);
+  if (fitting < page.jobs_size()) {
+    // Asked for again: only the service knows what the next page begins with.
+    request.set_page_size(fitting);
+    page.Clear();
+    AMPD_ASSIGN_OR_RETURN(page, PageOf(call, request, summary));
+  }
+  return Message(page);
+}
+
+absl::StatusOr<v1::ListJobsResponse> JsonApi::PageOf(const Call& call, const v1::ListJobsRequest& request,
+                                                     bool summary) {
   AMPD_ASSIGN_OR_RETURN(v1::ListJobsResponse page, (backend_.Call<v1::ListJobsRequest, v1::ListJobsResponse>(
                                                        call.credentials, &Service::ListJobs, request)));
   if (summary) {
     for (v1::Job& job : *page.mutable_jobs()) job = SummaryView(std::move(job));
   }
-  return Message(page);
+  return page;
 }
 
 absl::StatusOr<HttpResponse> JsonApi::GetJob(Call& call) {

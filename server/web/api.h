@@ -73,6 +73,7 @@ class JsonApi {
   absl::StatusOr<HttpResponse> GetServer(Call& call);
   absl::StatusOr<HttpResponse> ListDevices(Call& call);
   absl::StatusOr<HttpResponse> ListJobs(Call& call);
+  absl::StatusOr<v1::ListJobsResponse> PageOf(const Call& call, const v1::ListJobsRequest& request, bool summary);
   absl::StatusOr<HttpResponse> GetJob(Call& call);
   absl::StatusOr<HttpResponse> GetSpec(Call& call);
   absl::StatusOr<HttpResponse> GetPlan(Call& call);

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "proto/spec/text.h"
+
 namespace ampd {
 
 v1::Job SummaryView(v1::Job job) {
@@ -16,6 +18,17 @@ v1::Job SummaryView(v1::Job job) {
   if (all.has_resources()) *spec.mutable_resources() = std::move(*all.mutable_resources());
   for (const v1::PhaseSpec& phase : all.phases()) spec.add_phases()->set_name(phase.name());
   return job;
+}
+
+int JobsWithin(const v1::ListJobsResponse& page, size_t json_bytes) {
+  size_t bytes = 0;
+  int jobs = 0;
+  for (const v1::Job& job : page.jobs()) {
+    bytes += ToJson(job, JsonStyle::kPretty).size();
+    if (bytes > json_bytes && jobs > 0) break;
+    ++jobs;
+  }
+  return jobs;
 }
 
 }  // namespace ampd

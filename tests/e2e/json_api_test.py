@@ -22,6 +22,8 @@ from raw_clients import RawClient, resident_bytes
 JSON = {"Content-Type": "application/json"}
 # What a page of jobs has before its last one, at most.
 PAGE_BYTES = 2 << 20
+# What it has as JSON. (Indenting within the page adds to what its jobs are alone.)
+JSON_PAGE_BYTES = 4 << 20
 
 
 class Answer:
@@ -182,24 +184,36 @@ class JsonApiTest(OneDaemonTest):
         self.assertIn("filter", json.dumps(self.refused("/api/v1/jobs?filter=%28", 400, "INVALID_ARGUMENT")))
 
     def test_a_page_has_a_bound_in_bytes(self):
-        labels = {f"{n:02d}" + "k" * 198: "v" * 200 for n in range(64)}
+        spec = glyphs_job("large", steps=2, not_before="2099-01-01T00:00:00Z",
+                          labels={f"{n:02d}" + "k" * 198: "v" * 200 for n in range(64)})
+        # Small as messages, large in JSON.
+        spec["model"]["layers"][3:3] = [{"name": f"again{n}", "relu": {}} for n in range(300)]
         sweep = training_service_pb2.CreateSweepRequest()
-        json_format.ParseDict(dict(glyphs_job("large", steps=2, labels=labels, not_before="2099-01-01T00:00:00Z"),
-                                   sweep={"grid": {"seed": list(range(1, 151))}}), sweep.spec)
+        json_format.ParseDict(dict(spec, sweep={"grid": {"seed": list(range(1, 101))}}), sweep.spec)
         self.ampd.api().CreateSweep(sweep, timeout=DEADLINE)
-        pages, token = [], ""
-        while token or not pages:
+
+        def messages(token):
             page = self.ampd.api().ListJobs(training_service_pb2.ListJobsRequest(page_size=1000, page_token=token), timeout=DEADLINE)
-            largest = max(job.ByteSize() for job in page.jobs)
-            self.assertLess(page.ByteSize(), PAGE_BYTES + 2 * largest)
-            answer = ask(self.ampd, f"/api/v1/jobs?page_size=1000&view=FULL&page_token={token}").json
-            self.assertEqual([job["id"] for job in answer["jobs"]], [job.id for job in page.jobs])
-            self.assertEqual(answer["next_page_token"], page.next_page_token)
-            pages.append([job.id for job in page.jobs])
-            token = page.next_page_token
-        self.assertGreater(len(pages), 1)
-        self.assertEqual(len({job for page in pages for job in page}), 150)
-        self.assertEqual(sum(len(page) for page in pages), 150)
+            self.assertLess(page.ByteSize(), PAGE_BYTES + 2 * max(job.ByteSize() for job in page.jobs))
+            return [job.id for job in page.jobs], page.next_page_token
+
+        def texts(token):
+            answer = ask(self.ampd, f"/api/v1/jobs?page_size=1000&view=FULL&page_token={token}")
+            self.assertLess(len(answer.bytes), JSON_PAGE_BYTES * 5 // 4)
+            return [job["id"] for job in answer.json["jobs"]], answer.json["next_page_token"]
+
+        def walk(page_of):
+            pages, token = [], None
+            while token != "":
+                page, token = page_of(token or "")
+                pages.append(page)
+            self.assertGreater(len(pages), 1)
+            return [job for page in pages for job in page]
+
+        found = walk(messages)
+        self.assertEqual(len(set(found)), 100)
+        self.assertEqual(walk(texts), found)
+        self.assertEqual(len(self.get("/jobs?page_size=1000&view=SUMMARY&states=QUEUED")["jobs"]), len(messages("")[0]))
 
     def test_figures_are_those_of_the_events(self):
         diagnostics = {"every_steps": 1, "diagnostics_every_steps": 20}
