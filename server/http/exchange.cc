@@ -66,6 +66,8 @@ const char* ReasonOf(int http_status) {
       return "OK";
     case 204:
       return "No Content";
+    case 206:
+      return "Partial Content";
     case 304:
       return "Not Modified";
     case 400:
@@ -88,6 +90,8 @@ const char* ReasonOf(int http_status) {
       return "URI Too Long";
     case 415:
       return "Unsupported Media Type";
+    case 416:
+      return "Range Not Satisfiable";
     case 429:
       return "Too Many Requests";
     case 431:

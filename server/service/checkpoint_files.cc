@@ -17,17 +17,14 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 #include "engine/core/status.h"
+#include "server/service/checkpoint_manifest.h"
 #include "server/service/json_skim.h"
 #include "server/service/sha256.h"
 
 namespace ampd {
 namespace {
 
-constexpr char kManifest[] = "MANIFEST";
-constexpr int64_t kMaxManifestBytes = 1 << 16;
 // As train_state.h of the engine names it. It holds the spec, of at most 64 MiB, as JSON in JSON.
 constexpr char kState[] = "state.json";
 constexpr int64_t kMaxStateBytes = int64_t{256} << 20;
@@ -37,11 +34,6 @@ bool IsCheckpointName(absl::string_view name) {
   if (!absl::StartsWith(name, "step-") || name.size() < 6 || name.size() > 64) return false;
   const absl::string_view digits = name.substr(5);
   return std::all_of(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; });
-}
-
-bool IsPlainFileName(absl::string_view name) {
-  return !name.empty() && name.size() <= 255 && name != "." && name != ".." &&
-         name.find('/') == absl::string_view::npos && name.find('\0') == absl::string_view::npos;
 }
 
 UniqueFd OpenDirectory(int parent, const std::string& name) {
@@ -69,42 +61,19 @@ absl::StatusOr<std::string> Sha256OfFile(const CheckpointFile& file) {
   return digest.HexDigest();
 }
 
-// One line of MANIFEST.
-struct Listed {
-  std::string checksum;
-  int64_t size = 0;
-  std::string name;
-};
-
-absl::StatusOr<Listed> ParseLine(absl::string_view line) {
-  const std::vector<std::string> fields = absl::StrSplit(line, absl::MaxSplits(' ', 2));
-  Listed listed;
-  if (fields.size() != 3 || !absl::SimpleAtoi(fields[1], &listed.size) || !IsPlainFileName(fields[2])) {
-    return absl::DataLossError(absl::StrCat(kManifest, " has a line that is not \"<sha256> <size> <name>\""));
-  }
-  listed.checksum = fields[0];
-  listed.name = fields[2];
-  return listed;
-}
-
-// MANIFEST without its last line, which is about the lines before it.
-absl::StatusOr<std::string> ReadManifest(const CheckpointFile& file) {
+absl::StatusOr<std::vector<ListedFile>> ReadManifest(const CheckpointFile& file) {
   if (file.size > kMaxManifestBytes) return absl::DataLossError(absl::StrCat(kManifest, " is too large"));
-  AMPD_ASSIGN_OR_RETURN(std::string text, ReadChunk(file, 0, file.size));
-  const size_t seal = text.size() < 2 ? 0 : text.rfind('\n', text.size() - 2) + 1;
-  AMPD_ASSIGN_OR_RETURN(const Listed sealed, ParseLine(absl::StripSuffix(absl::string_view(text).substr(seal), "\n")));
-  text.resize(seal);
-  if (sealed.name == kManifest && sealed.checksum == Sha256Hex(text)) return text;
-  return absl::DataLossError(absl::StrCat(kManifest, " does not match its own checksum"));
+  AMPD_ASSIGN_OR_RETURN(const std::string text, ReadChunk(file, 0, file.size));
+  return ParseCheckpointManifest(text);
 }
 
-absl::StatusOr<CheckpointFile> OpenListed(int directory, const Listed& listed) {
+absl::StatusOr<CheckpointFile> OpenListed(int directory, const ListedFile& listed) {
   AMPD_ASSIGN_OR_RETURN(CheckpointFile file, OpenFile(directory, listed.name));
   if (file.size == listed.size) return file;
   return absl::DataLossError(absl::StrCat(file.name, " has ", file.size, " bytes, not ", listed.size));
 }
 
-absl::Status CompareWith(const Listed& listed, const CheckpointFile& file) {
+absl::Status CompareWith(const ListedFile& listed, const CheckpointFile& file) {
   AMPD_ASSIGN_OR_RETURN(const std::string checksum, Sha256OfFile(file));
   if (checksum == listed.checksum) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat(file.name, " does not match its checksum"));
@@ -114,20 +83,16 @@ absl::StatusOr<OpenCheckpoint> OpenWhole(int parent, const std::string& name, co
   const UniqueFd directory = OpenDirectory(parent, name);
   if (!directory.valid()) return absl::NotFoundError(absl::StrCat("no checkpoint ", name));
   AMPD_ASSIGN_OR_RETURN(CheckpointFile manifest, OpenFile(directory.get(), kManifest));
-  AMPD_ASSIGN_OR_RETURN(const std::string text, ReadManifest(manifest));
+  AMPD_ASSIGN_OR_RETURN(std::vector<ListedFile> lines, ReadManifest(manifest));
   OpenCheckpoint checkpoint;
   checkpoint.name = name;
-  std::vector<Listed> lines;
-  for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
-    AMPD_ASSIGN_OR_RETURN(Listed listed, ParseLine(line));
-    if (!only.empty() && listed.name != only) continue;
-    lines.push_back(std::move(listed));
-  }
+  const auto is_left_out = [&](const ListedFile& listed) { return !only.empty() && listed.name != only; };
+  lines.erase(std::remove_if(lines.begin(), lines.end(), is_left_out), lines.end());
   if (!only.empty() && lines.empty() && only != kManifest) {
     return absl::NotFoundError(absl::StrCat(kManifest, " does not list ", absl::CHexEscape(only.substr(0, 100))));
   }
   // All are open before the first is read, which may take longer than a running job leaves the checkpoint there.
-  for (const Listed& listed : lines) {
+  for (const ListedFile& listed : lines) {
     AMPD_ASSIGN_OR_RETURN(CheckpointFile file, OpenListed(directory.get(), listed));
     checkpoint.files.push_back(std::move(file));
   }
@@ -146,10 +111,9 @@ absl::Status Describe(int parent, v1::Checkpoint* checkpoint) {
     checkpoint->mutable_time()->set_seconds(info.st_mtim.tv_sec);
     checkpoint->mutable_time()->set_nanos(static_cast<int32_t>(info.st_mtim.tv_nsec));
   }
-  AMPD_ASSIGN_OR_RETURN(const std::string text, ReadManifest(manifest));
+  AMPD_ASSIGN_OR_RETURN(const std::vector<ListedFile> lines, ReadManifest(manifest));
   int64_t bytes = manifest.size;
-  for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
-    AMPD_ASSIGN_OR_RETURN(const Listed listed, ParseLine(line));
+  for (const ListedFile& listed : lines) {
     AMPD_RETURN_IF_ERROR(OpenListed(directory.get(), listed).status());
     bytes += listed.size;
   }

@@ -24,6 +24,7 @@ constexpr int kRequestsOfAClient = 32;
 constexpr int kStreams = 48;
 constexpr int kStreamsOfAnAddress = 32;
 constexpr int kStreamsOfAUser = 16;
+constexpr int kDownloads = 24;
 // Of a page of jobs with more than one. The service bounds it as a message, of which JSON may be ten times as much.
 constexpr size_t kMaxListBytes = 4 << 20;
 
@@ -87,7 +88,8 @@ JsonApi::JsonApi(Options options, const std::shared_ptr<grpc::Channel>& channel)
       sessions_(options_.clock),
       digests_(options_.log),
       requests_(kRequests),
-      streams_(kStreams) {}
+      streams_(kStreams),
+      downloads_(kDownloads) {}
 
 void JsonApi::Stop() {
   options_.fleet->Stop();
@@ -102,6 +104,8 @@ void JsonApi::AddRoutes(Router* router) {
   AddRead(router, "/jobs/{}/spec", {"format"}, &JsonApi::GetSpec);
   AddRead(router, "/jobs/{}/plan", {}, &JsonApi::GetPlan);
   AddRead(router, "/jobs/{}/checkpoints", {}, &JsonApi::ListCheckpoints);
+  AddRead(router, "/jobs/{}/checkpoints/{}", {}, &JsonApi::GetCheckpoint);
+  AddRead(router, "/jobs/{}/checkpoints/{}/{}", {}, &JsonApi::GetCheckpointFile);
   AddRead(router, "/jobs/{}/series", {"points", "from_step", "to_step"}, &JsonApi::GetSeries);
   AddRead(router, "/jobs/{}/events", {"after", "limit", "tail", "kinds"}, &JsonApi::ListEvents);
   AddRead(router, "/jobs/{}/logs", {"after", "limit", "tail"}, &JsonApi::ListLogs);
@@ -166,15 +170,12 @@ absl::StatusOr<HttpResponse> JsonApi::Handle(HttpExchange& exchange, const Route
 
 absl::StatusOr<std::unique_ptr<Slots::Lease>> JsonApi::TakeSlot(const HttpRequest& request,
                                                                 const Credentials& credentials) {
-  const std::string address = PeerAddress(request.peer);
   std::unique_ptr<Slots::Lease> slot;
   if (!WantsStream(request)) {
-    slot = requests_.Take(address, kRequestsOfAClient);
-  } else if (options_.gate->asks_for_tokens()) {
-    AMPD_ASSIGN_OR_RETURN(const Caller caller, options_.gate->Identify(credentials.secret));
-    slot = streams_.Take(absl::StrCat("user ", caller.user), kStreamsOfAUser);
+    slot = requests_.Take(PeerAddress(request.peer), kRequestsOfAClient);
   } else {
-    slot = streams_.Take(address, kStreamsOfAnAddress);
+    AMPD_ASSIGN_OR_RETURN(const std::string client, ClientOf(request, credentials));
+    slot = streams_.Take(client, options_.gate->asks_for_tokens() ? kStreamsOfAUser : kStreamsOfAnAddress);
   }
   if (slot != nullptr) return slot;
   return WantsStream(request)
@@ -189,6 +190,12 @@ absl::StatusOr<Credentials> JsonApi::CredentialsOf(const HttpRequest& request) {
     if (cookie) secret = sessions_.Find(*cookie);
   }
   return Credentials{secret.value_or(""), request.peer};
+}
+
+absl::StatusOr<std::string> JsonApi::ClientOf(const HttpRequest& request, const Credentials& credentials) const {
+  if (!options_.gate->asks_for_tokens()) return PeerAddress(request.peer);
+  AMPD_ASSIGN_OR_RETURN(const Caller caller, options_.gate->Identify(credentials.secret));
+  return absl::StrCat("user ", caller.user);
 }
 
 absl::StatusOr<v1::Job> JsonApi::JobOf(const Call& call) {

@@ -3,6 +3,7 @@
 #define AMPD_SERVER_WEB_API_H_
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,8 +13,10 @@
 #include "server/events/event_log.h"
 #include "server/http/router.h"
 #include "server/service/call_gate.h"
+#include "server/service/checkpoint_manifest.h"
 #include "server/web/access.h"
 #include "server/web/backend.h"
+#include "server/web/byte_range.h"
 #include "server/web/fleet_feed.h"
 #include "server/web/job_digest.h"
 #include "server/web/query.h"
@@ -68,6 +71,8 @@ class JsonApi {
                                       const std::vector<std::string>& parameters, Handler handler);
   absl::StatusOr<std::unique_ptr<Slots::Lease>> TakeSlot(const HttpRequest& request, const Credentials& credentials);
   absl::StatusOr<Credentials> CredentialsOf(const HttpRequest& request);
+  // Whose streams and downloads count together: a user's, or without tokens those of an address.
+  absl::StatusOr<std::string> ClientOf(const HttpRequest& request, const Credentials& credentials) const;
   absl::StatusOr<v1::Job> JobOf(const Call& call);
 
   absl::StatusOr<HttpResponse> GetServer(Call& call);
@@ -93,6 +98,15 @@ class JsonApi {
   absl::StatusOr<HttpResponse> GetSeries(Call& call);
   absl::StatusOr<HttpResponse> ListHistograms(Call& call);
   absl::StatusOr<HttpResponse> ListArtifacts(Call& call);
+
+  // api_downloads.cc
+  absl::StatusOr<std::unique_ptr<Slots::Lease>> TakeDownload(const Call& call);
+  // Of the checkpoint that the path names, MANIFEST included.
+  absl::StatusOr<std::vector<ListedFile>> FilesOf(const Call& call);
+  absl::StatusOr<HttpResponse> GetCheckpoint(Call& call);
+  absl::StatusOr<HttpResponse> GetCheckpointFile(Call& call);
+  absl::StatusOr<HttpResponse> SendCheckpointFile(Call& call, const ListedFile& file,
+                                                  const std::optional<ByteRange>& range);
   absl::StatusOr<HttpResponse> GetArtifact(Call& call);
 
   // api_streams.cc
@@ -123,6 +137,8 @@ class JsonApi {
   DigestCache digests_;
   Slots requests_;
   Slots streams_;
+  // Of checkpoints' files, whose readers may take long; each is one of requests_ as well.
+  Slots downloads_;
 };
 
 // A JSON answer.

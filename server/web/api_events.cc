@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
@@ -52,24 +51,6 @@ std::string PageJson(const std::vector<std::string>& events, uint64_t next_after
     separator = ",\n";
   }
   return absl::StrCat(json, "], \"next_after\": ", next_after, ", \"last_sequence\": ", last_sequence, "}\n");
-}
-
-// Safe to show; null: to be saved as a file.
-const char* ImageTypeOf(absl::string_view bytes) {
-  if (absl::StartsWith(bytes, absl::string_view("\x89PNG\r\n\x1a\n", 8))) return "image/png";
-  if (absl::StartsWith(bytes, "\xFF\xD8\xFF")) return "image/jpeg";
-  if (absl::StartsWith(bytes, "GIF87a") || absl::StartsWith(bytes, "GIF89a")) return "image/gif";
-  return nullptr;
-}
-
-HttpResponse ArtifactHead(const v1::FileChunk& chunk) {
-  HttpResponse head;
-  const char* type = ImageTypeOf(chunk.data());
-  head.content_type = type == nullptr ? "application/octet-stream" : type;
-  head.headers = {{"Content-Security-Policy", "default-src 'none'; sandbox; frame-ancestors 'none'"},
-                  {"Cross-Origin-Resource-Policy", "same-origin"}};
-  if (type == nullptr) head.headers.emplace_back("Content-Disposition", "attachment");
-  return head;
 }
 
 }  // namespace
@@ -220,27 +201,6 @@ absl::StatusOr<HttpResponse> JsonApi::ListArtifacts(Call& call) {
   // A name may come several times.
   AMPD_RETURN_IF_ERROR(VisitNewest(job.id(), {v1::JobEvent::kArtifact}, static_cast<size_t>(2 * limit), take));
   return JsonResponse(absl::StrCat(json, "]}\n"));
-}
-
-absl::StatusOr<HttpResponse> JsonApi::GetArtifact(Call& call) {
-  v1::DownloadArtifactRequest request;
-  request.set_job_id(call.arguments[0]);
-  request.set_name(call.arguments[1]);
-  Backend::OpenCall download(&backend_, call.credentials);
-  if (download.stub() == nullptr) return Backend::Stopped();
-  const auto reader = download.stub()->DownloadArtifact(download.context(), request);
-  v1::FileChunk chunk;
-  const bool only_head = call.exchange.request().method == "HEAD";
-  while (reader->Read(&chunk)) {
-    if (chunk.offset() == 0) call.exchange.Begin(ArtifactHead(chunk), chunk.file_size());
-    if (only_head || !call.exchange.Write(chunk.data())) {
-      download.context()->TryCancel();
-      break;
-    }
-  }
-  const absl::Status status = FromGrpcStatus(reader->Finish());
-  if (!status.ok()) return status;
-  return absl::InternalError("no file came");
 }
 
 }  // namespace ampd

@@ -156,13 +156,18 @@ class JsonApiTest(OneDaemonTest):
         if shutil.which("curl") is None:
             self.skipTest("curl is not installed")
         page = os.path.join(ampd_process.SOURCE, "docs/json_api.md")
+        job = self.ampd.run(glyphs_job("documented", steps=2))
+        environment = dict(os.environ, JOB=job.id, STEP=job.summary.checkpoint)
+        printed = ""
         for block in fenced_blocks(page):
             if block.info == "sh":
                 text = block.text.replace("127.0.0.1:7071", self.ampd.http_address)
-                result = subprocess.run(["bash", "-euc", text], capture_output=True, text=True, timeout=DEADLINE)
+                result = subprocess.run(["bash", "-euc", text], capture_output=True, text=True, timeout=DEADLINE, env=environment, cwd=self.folder)
                 self.assertEqual(result.returncode, 0, result.stderr)
-                self.assertIn('"apis"', result.stdout)
-                self.assertIn('"jobs"', result.stdout)
+                printed += result.stdout
+        self.assertIn('"apis"', printed)
+        self.assertIn('"jobs"', printed)
+        self.assertGreater(os.path.getsize(os.path.join(self.folder, "model.safetensors")), 0)
 
     def test_lists_take_filters_orders_and_pages(self):
         names = [f"job-{i}" for i in range(5)]
@@ -511,7 +516,7 @@ class AccessTest(DaemonTest):
         vic = self.token("vic", "VIEWER")
         job_id = self.submit_as(ann["secret"], "anns")
         paths = ["/server", "/devices", "/jobs", "/events"]
-        of_job = ["", "/spec", "/plan", "/checkpoints", "/series", "/events", "/logs", "/histograms", "/artifacts", "/artifacts/x.png"]
+        of_job = ["", "/spec", "/plan", "/checkpoints", "/checkpoints/step-1", "/checkpoints/step-1/MANIFEST", "/series", "/events", "/logs", "/histograms", "/artifacts", "/artifacts/x.png"]
         paths += [f"/jobs/{job_id}{path}" for path in of_job] + ["/sweeps/abcdef"]
         for path in paths:
             for secret in (None, "ampd_" + "0" * 64):

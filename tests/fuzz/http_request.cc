@@ -10,6 +10,7 @@
 #include "server/http/request_reader.h"
 #include "server/http/router.h"
 #include "server/web/access.h"
+#include "server/web/byte_range.h"
 #include "server/web/query.h"
 #include "tests/fuzz/input.h"
 
@@ -66,6 +67,13 @@ absl::Status Look(const HttpRequest& request, const Router::Arguments& arguments
   const absl::StatusOr<std::optional<std::string>> secret = BearerOf(request);
   if (!secret.ok()) return secret.status();
   Check(!*secret || IsSecretText(**secret), "a secret that is none");
+  for (const int64_t size : {int64_t{0}, int64_t{1000}, INT64_MAX}) {
+    const auto range = RangeOf(request, size, "\"tag\"");
+    CheckError(range.status());
+    if (!range.ok() || !*range) continue;
+    const auto [offset, length] = **range;
+    Check(offset >= 0 && length >= 1 && offset <= size - length, "a range that is not of the file");
+  }
   const absl::StatusOr<Query> query = Query::Parse(request.query, {"page_size", "states", "kinds", "view"});
   if (!query.ok()) return query.status();
   const absl::StatusOr<int64_t> number = query->Integer("page_size", 1, 1000, 7);

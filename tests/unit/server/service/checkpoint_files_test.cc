@@ -103,6 +103,14 @@ TEST_F(CheckpointFiles, ACutManifestIsDamage) {
   EXPECT_THAT(std::string(OpenCheckpointFiles(directory_, "").status().message()), HasSubstr("its own checksum"));
 }
 
+TEST_F(CheckpointFiles, AChecksumIsHexadecimal) {
+  fs::create_directories(directory_ + "/step-000000001");
+  const std::string line = absl::StrCat(std::string(62, 'a'), "\r\"", " 5 model.safetensors\n");
+  Write("body", line);
+  Write("step-000000001/MANIFEST", absl::StrCat(line, Sha256(directory_ + "/body"), " ", line.size(), " MANIFEST\n"));
+  EXPECT_THAT(std::string(OpenCheckpointFiles(directory_, "").status().message()), HasSubstr("has a line that is not"));
+}
+
 TEST_F(CheckpointFiles, FollowsNoSymbolicLink) {
   MakeCheckpoint("step-000000001", "first");
   Write("secret", "first");

@@ -1,0 +1,164 @@
+// Files that the API gives: of checkpoints, whole or in part, and artifacts. One chunk of at most 1 MiB is held at a
+// time; how long a slow client may take is the exchange's (server/http/exchange.h).
+#include <optional>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "engine/core/status.h"
+#include "proto/spec/text.h"
+#include "server/service/sha256.h"
+#include "server/service/try_again.h"
+#include "server/web/api.h"
+
+namespace ampd {
+namespace {
+
+constexpr int kDownloadsOfAClient = 8;
+constexpr absl::Duration kManifestPatience = absl::Seconds(30);
+
+// Data, and nothing that runs, whatever the job says.
+HttpResponse FileHead(const char* type) {
+  HttpResponse head;
+  head.content_type = type == nullptr ? "application/octet-stream" : type;
+  head.headers = {{"Content-Security-Policy", "default-src 'none'; sandbox; frame-ancestors 'none'"},
+                  {"Cross-Origin-Resource-Policy", "same-origin"}};
+  if (type == nullptr) head.headers.emplace_back("Content-Disposition", "attachment");
+  return head;
+}
+
+// Safe to show; null: to be saved as a file.
+const char* ImageTypeOf(absl::string_view bytes) {
+  if (absl::StartsWith(bytes, absl::string_view("\x89PNG\r\n\x1a\n", 8))) return "image/png";
+  if (absl::StartsWith(bytes, "\xFF\xD8\xFF")) return "image/jpeg";
+  if (absl::StartsWith(bytes, "GIF87a") || absl::StartsWith(bytes, "GIF89a")) return "image/gif";
+  return nullptr;
+}
+
+using FileReader = grpc::ClientReader<v1::FileChunk>;
+
+// Answers with what `reader` gives. `begin`: gets the first chunk and sends the head; an error ends the download.
+absl::Status PassOn(FileReader* reader, grpc::ClientContext* context, HttpExchange* exchange,
+                    absl::FunctionRef<absl::Status(const v1::FileChunk&)> begin) {
+  v1::FileChunk chunk;
+  absl::Status status;
+  while (status.ok() && reader->Read(&chunk)) {
+    if (exchange->status() == 0) status = begin(chunk);
+    if (!status.ok()) break;
+    const bool only_head = exchange->request().method == "HEAD";
+    if (only_head || !exchange->Write(chunk.data())) status = absl::CancelledError("nobody takes the rest");
+  }
+  if (!status.ok()) context->TryCancel();
+  const absl::Status ended = FromGrpcStatus(reader->Finish());
+  return status.ok() ? ended : status;
+}
+
+std::string TagOf(const ListedFile& file) { return absl::StrCat("\"", file.checksum, "\""); }
+
+HttpResponse CheckpointFileHead(const ListedFile& file, const std::optional<ByteRange>& range) {
+  HttpResponse head = FileHead(nullptr);
+  head.headers.emplace_back("ETag", TagOf(file));
+  head.headers.emplace_back("Accept-Ranges", "bytes");
+  if (!range) return head;
+  head.status = 206;
+  head.headers.emplace_back(
+      "Content-Range", absl::StrCat("bytes ", range->offset, "-", range->offset + range->length - 1, "/", file.size));
+  return head;
+}
+
+HttpResponse NoSuchRange(const absl::Status& status, const ListedFile& file) {
+  HttpResponse response = ErrorResponse(status, 416);
+  response.headers.emplace_back("Content-Range", absl::StrCat("bytes */", file.size));
+  return response;
+}
+
+v1::DownloadCheckpointRequest RequestFor(const Router::Arguments& arguments, const std::string& file) {
+  v1::DownloadCheckpointRequest request;
+  request.set_job_id(arguments[0]);
+  request.set_checkpoint(arguments[1]);
+  request.set_file(file);
+  return request;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Slots::Lease>> JsonApi::TakeDownload(const Call& call) {
+  AMPD_ASSIGN_OR_RETURN(const std::string client, ClientOf(call.exchange.request(), call.credentials));
+  std::unique_ptr<Slots::Lease> slot = downloads_.Take(client, kDownloadsOfAClient);
+  if (slot != nullptr) return slot;
+  return WithRetryInfo(absl::UnavailableError("too many downloads are under way; try again"), absl::Seconds(5));
+}
+
+absl::StatusOr<std::vector<ListedFile>> JsonApi::FilesOf(const Call& call) {
+  Backend::OpenCall download(&backend_, call.credentials);
+  if (download.stub() == nullptr) return Backend::Stopped();
+  download.context()->set_deadline(absl::ToChronoTime(absl::Now() + kManifestPatience));
+  const auto reader = download.stub()->DownloadCheckpoint(download.context(), RequestFor(call.arguments, kManifest));
+  std::string text;
+  v1::FileChunk chunk;
+  // The service gives none that is larger than it may be.
+  while (reader->Read(&chunk)) absl::StrAppend(&text, chunk.data());
+  AMPD_RETURN_IF_ERROR(FromGrpcStatus(reader->Finish()));
+  AMPD_ASSIGN_OR_RETURN(std::vector<ListedFile> files, ParseCheckpointManifest(text));
+  files.push_back({Sha256Hex(text), static_cast<int64_t>(text.size()), kManifest});
+  return files;
+}
+
+absl::StatusOr<HttpResponse> JsonApi::GetCheckpoint(Call& call) {
+  AMPD_ASSIGN_OR_RETURN(const std::vector<ListedFile> files, FilesOf(call));
+  const auto write = [](std::string* out, const ListedFile& file) {
+    absl::StrAppend(out, "{\"name\": ", QuoteJson(file.name), ", \"size_bytes\": ", file.size, ", \"sha256\": \"",
+                    file.checksum, "\"}");
+  };
+  return JsonResponse(absl::StrCat("{\"name\": ", QuoteJson(call.arguments[1]), ", \"files\": [",
+                                   absl::StrJoin(files, ",\n", write), "]}\n"));
+}
+
+absl::StatusOr<HttpResponse> JsonApi::GetCheckpointFile(Call& call) {
+  AMPD_ASSIGN_OR_RETURN(const auto slot, TakeDownload(call));
+  AMPD_ASSIGN_OR_RETURN(const std::vector<ListedFile> files, FilesOf(call));
+  const auto file = absl::c_find_if(files, [&](const ListedFile& one) { return one.name == call.arguments[2]; });
+  if (file == files.end()) {
+    return absl::NotFoundError(absl::StrCat("checkpoint ", call.arguments[1], " has no such file"));
+  }
+  const absl::StatusOr<std::optional<ByteRange>> range = RangeOf(call.exchange.request(), file->size, TagOf(*file));
+  if (!range.ok()) return NoSuchRange(range.status(), *file);
+  return SendCheckpointFile(call, *file, *range);
+}
+
+absl::StatusOr<HttpResponse> JsonApi::SendCheckpointFile(Call& call, const ListedFile& file,
+                                                         const std::optional<ByteRange>& range) {
+  const HttpResponse head = CheckpointFileHead(file, range);
+  const int64_t length = range ? range->length : file.size;
+  v1::DownloadCheckpointRequest request = RequestFor(call.arguments, file.name);
+  request.set_offset(range ? range->offset : 0);
+  request.set_length(range ? length : 0);
+  Backend::OpenCall download(&backend_, call.credentials);
+  if (download.stub() == nullptr) return Backend::Stopped();
+  const auto begin = [&](const v1::FileChunk& chunk) -> absl::Status {
+    if (chunk.file_size() != file.size) return absl::AbortedError("the checkpoint was written anew; try again");
+    call.exchange.Begin(head, length);
+    return absl::OkStatus();
+  };
+  const auto reader = download.stub()->DownloadCheckpoint(download.context(), request);
+  AMPD_RETURN_IF_ERROR(PassOn(reader.get(), download.context(), &call.exchange, begin));
+  return absl::InternalError("no file came");
+}
+
+absl::StatusOr<HttpResponse> JsonApi::GetArtifact(Call& call) {
+  v1::DownloadArtifactRequest request;
+  request.set_job_id(call.arguments[0]);
+  request.set_name(call.arguments[1]);
+  Backend::OpenCall download(&backend_, call.credentials);
+  if (download.stub() == nullptr) return Backend::Stopped();
+  const auto reader = download.stub()->DownloadArtifact(download.context(), request);
+  AMPD_RETURN_IF_ERROR(PassOn(reader.get(), download.context(), &call.exchange, [&](const v1::FileChunk& chunk) {
+    call.exchange.Begin(FileHead(ImageTypeOf(chunk.data())), chunk.file_size());
+    return absl::OkStatus();
+  }));
+  return absl::InternalError("no file came");
+}
+
+}  // namespace ampd

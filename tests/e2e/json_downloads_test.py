@@ -1,0 +1,102 @@
+"""Files of checkpoints over HTTP at a real daemon: whole, in part, damaged, and for clients that take nothing."""
+
+import hashlib
+import http.client
+import json
+import os
+
+import ampd_process
+import certificates
+from ampd_process import DEADLINE, OneDaemonTest, eventually, glyphs_job
+from json_api_test import ask
+
+
+class JsonDownloadsTest(OneDaemonTest):
+    def refused(self, path, status, code):
+        answer = ask(self.ampd, path)
+        self.assertEqual((answer.status, answer.json["code"]), (status, code), answer.bytes[:500])
+        self.assertTrue(answer.json["message"])
+
+    def transfers(self):
+        """Files on their way, as the daemon counts them."""
+        lines = ask(self.ampd, "/metrics").bytes.decode().splitlines()
+        return float(next(line for line in lines if line.startswith('ampd_calls{class="transfers"}')).split()[-1])
+
+    def test_files_of_checkpoints_come_whole_and_in_part(self):
+        job = self.ampd.run(glyphs_job("weights", steps=2))
+        name = job.summary.checkpoint
+        folder = os.path.join(self.ampd.state_dir, "checkpoints", job.id, name)
+        listed = ask(self.ampd, f"/api/v1/jobs/{job.id}/checkpoints/{name}").json
+        self.assertEqual(listed["name"], name)
+        self.assertEqual({file["name"] for file in listed["files"]}, set(os.listdir(folder)))
+        for file in listed["files"]:
+            content = certificates.read(os.path.join(folder, file["name"]))
+            self.assertEqual((file["size_bytes"], file["sha256"]), (len(content), hashlib.sha256(content).hexdigest()))
+            answer = ask(self.ampd, f"/api/v1/jobs/{job.id}/checkpoints/{name}/{file['name']}")
+            self.assertEqual((answer.status, answer.bytes), (200, content))
+        headers = answer.headers
+        self.assertEqual((headers["Content-Type"], headers["Content-Disposition"]), ("application/octet-stream", "attachment"))
+        self.assertEqual((headers["Accept-Ranges"], headers["Cross-Origin-Resource-Policy"]), ("bytes", "same-origin"))
+        self.assertIn("sandbox", headers["Content-Security-Policy"])
+        path = f"/api/v1/jobs/{job.id}/checkpoints/{name}/model.safetensors"
+        weights = certificates.read(os.path.join(folder, "model.safetensors"))
+        size, tag = len(weights), f'"{hashlib.sha256(weights).hexdigest()}"'
+        for asked, first, last in (("bytes=0-0", 0, 0), ("bytes=8-99", 8, 99), ("bytes=100-", 100, size - 1), ("bytes=-5", size - 5, size - 1),
+                                   (f"bytes=10-{size * 2}", 10, size - 1)):
+            part = ask(self.ampd, path, headers={"Range": asked, "If-Range": tag})
+            self.assertEqual((part.status, part.bytes), (206, weights[first:last + 1]), asked)
+            self.assertEqual((part.headers["Content-Range"], part.headers["ETag"]), (f"bytes {first}-{last}/{size}", tag))
+        for extra in ({"Range": "bytes=5-1"}, {"Range": "bytes=0-1,4-5"}, {"Range": "bytes=0-1", "If-Range": '"other"'}):
+            whole = ask(self.ampd, path, headers=extra)
+            self.assertEqual((whole.status, whole.bytes, whole.headers["Content-Range"]), (200, weights, None), extra)
+        beyond = ask(self.ampd, path, headers={"Range": f"bytes={size}-"})
+        self.assertEqual((beyond.status, beyond.json["code"], beyond.headers["Content-Range"]), (416, "OUT_OF_RANGE", f"bytes */{size}"))
+        head = ask(self.ampd, path, method="HEAD", headers={"Range": "bytes=0-1"})
+        self.assertEqual((head.status, head.bytes, head.headers["Content-Length"]), (200, b"", str(size)))
+        for wrong, status, code in ((f"{name}/none", 404, "NOT_FOUND"), ("step-999999999/MANIFEST", 404, "NOT_FOUND"),
+                                    ("..%2f../MANIFEST", 400, "INVALID_ARGUMENT"), ("step-1x", 400, "INVALID_ARGUMENT")):
+            self.refused(f"/api/v1/jobs/{job.id}/checkpoints/{wrong}", status, code)
+        # What is damaged is not given.
+        with open(os.path.join(folder, "model.safetensors"), "r+b") as file:
+            file.write(bytes([weights[0] ^ 1]))
+        self.refused(path, 500, "DATA_LOSS")
+
+    def test_downloads_that_nobody_takes_are_few_and_end(self):
+        job = self.ampd.run(glyphs_job("large", steps=2))
+        folder = os.path.join(self.ampd.state_dir, "checkpoints", job.id, "step-000000009")
+        os.makedirs(folder)
+        # More than the sockets' buffers hold, so that who takes none of it holds the answer up.
+        content = b"weights." * (4 << 20)
+        line = f"{hashlib.sha256(content).hexdigest()} {len(content)} model.safetensors\n".encode()
+        for name, text in (("model.safetensors", content),
+                           ("MANIFEST", line + f"{hashlib.sha256(line).hexdigest()} {len(line)} MANIFEST\n".encode())):
+            with open(os.path.join(folder, name), "wb") as file:
+                file.write(text)
+        path = f"/api/v1/jobs/{job.id}/checkpoints/step-000000009/model.safetensors"
+        eventually(lambda: self.crowd_is_refused(path), "a refusal of one download too many")
+        answer = eventually(lambda: self.downloaded(path), "a download once those are over")
+        self.assertEqual(hashlib.sha256(answer).digest(), hashlib.sha256(content).digest())
+        eventually(lambda: self.transfers() == 0, "the end of all downloads")
+
+    def crowd_is_refused(self, path):
+        """Whether of a dozen downloads at once, none of which is taken, some are refused and the daemon answers others."""
+        name, port = self.ampd.http_address.rsplit(":", 1)
+        crowd = [http.client.HTTPConnection(name, int(port), timeout=DEADLINE) for _ in range(12)]
+        try:
+            for connection in crowd:
+                connection.request("GET", path)
+            answers = [connection.getresponse() for connection in crowd]
+            self.assertEqual(ask(self.ampd, "/healthz").status, 200)
+            refused = [json.loads(answer.read()) for answer in answers if answer.status == 503]
+            return any("too many downloads" in body["message"] for body in refused) and len(refused) <= 12 - 8
+        finally:
+            for connection in crowd:
+                connection.close()
+
+    def downloaded(self, path):
+        answer = ask(self.ampd, path)
+        return answer.bytes if answer.status == 200 else None
+
+
+if __name__ == "__main__":
+    ampd_process.main()
