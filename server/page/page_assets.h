@@ -7,7 +7,7 @@
 
 namespace ampd {
 
-// A row a file: "/" is index.html, the others have their path within web/ ("/js/main.js").
+// A row a file: "/" is index.html, the others are at "/v/HASH/js/main.js", immutable; HASH is of all of them.
 absl::Span<const Asset> PageAssets();
 
 }  // namespace ampd

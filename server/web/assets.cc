@@ -14,6 +14,9 @@ constexpr char kPolicy[] =
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
     "font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
+constexpr char kForever[] = "public, max-age=31536000, immutable";
+constexpr char kAskAgain[] = "no-cache";
+
 // The client may keep several: If-None-Match is a list.
 bool HasTag(const HttpRequest& request, const std::string& tag) {
   const std::optional<std::string> kept = request.Header("If-None-Match");
@@ -24,7 +27,7 @@ HttpResponse AnswerWith(const Asset& asset, const std::string& tag, const HttpRe
   HttpResponse response;
   response.content_type = asset.content_type;
   response.headers = {{"ETag", tag},
-                      {"Cache-Control", "no-cache"},
+                      {"Cache-Control", asset.is_immutable ? kForever : kAskAgain},
                       {"Content-Security-Policy", kPolicy},
                       {"Referrer-Policy", "no-referrer"},
                       {"Cross-Origin-Opener-Policy", "same-origin"},

@@ -15,6 +15,8 @@ struct Asset {
   const char* content_type;
   // Lives as long as the program.
   absl::string_view bytes;
+  // Other bytes have another path: who has them need not ask again.
+  bool is_immutable = false;
 };
 
 // Has `router` answer GET and HEAD of each path, to everybody, with an ETag of the bytes (304 when the client has them)

@@ -62,8 +62,17 @@ function setSession(found) {
 /** Gives whether anything but the form to sign in can be shown. */
 export async function loadIdentity() {
   setSession(await get('/session'));
-  if (session.signed_in) setSession(await get('/server'));
+  if (session.signed_in) loadServer();
   return session.signed_in;
+}
+
+/** Version and draining, for which nothing else waits. */
+async function loadServer() {
+  try {
+    setSession(await get('/server'));
+  } catch (error) {
+    if (error.status !== 401) setTimeout(loadServer, 5000);
+  }
 }
 
 export async function signIn(token) {
@@ -116,6 +125,10 @@ export async function specText(id) {
 
 export function artifactUrl(id, name) {
   return `${ROOT}/jobs/${encodeURIComponent(id)}/artifacts/${encodeURIComponent(name)}`;
+}
+
+export function checkpointFileUrl(id, checkpoint, file) {
+  return [ROOT, 'jobs', ...[id, 'checkpoints', checkpoint, file].map(encodeURIComponent)].join('/');
 }
 
 /** A verb as in 'cancel': the answer's body. */

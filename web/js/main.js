@@ -1,9 +1,7 @@
 // Starts the page: the bar on top, the keys that hold everywhere, and which page is shown for which address.
 
 import {identity, loadIdentity, offline, reportOffline, reportOnline} from './api.js';
-import {ComparePage} from './compare_page.js';
 import {fill, h, setText} from './dom.js';
-import {JobPage} from './job_page.js';
 import {bind, showHelp} from './keys.js';
 import {OverviewPage} from './overview_page.js';
 import {chosen} from './selection.js';
@@ -20,6 +18,8 @@ const main = document.getElementById('main');
 const notices = document.getElementById('notices');
 const parts = {};
 let page;
+// The address that is shown, or will be.
+let latest;
 
 /** "#/jobs/ID/charts?x=1" as {parts, query}. */
 function route() {
@@ -27,27 +27,53 @@ function route() {
   return {parts: path.split('/').filter(Boolean).map(decodeURIComponent), query: new URLSearchParams(query || '')};
 }
 
-function show() {
-  const {parts: [name, id, tab], query} = route();
-  if (page && page.follow && page.follow(name, id, tab, query)) return;
-  if (page) page.close();
-  main.replaceChildren();
+/** The page of an address. Files of the overview come first; those of the other pages may still be on their way. */
+async function pageOf({parts: [name, id, tab], query}) {
   if (name === 'jobs' && id) {
-    page = new JobPage(main, id, tab);
-  } else if (name === 'compare') {
-    page = new ComparePage(main, query);
-  } else {
-    page = new OverviewPage(main);
+    const {JobPage} = await import('./job_page.js');
+    return () => new JobPage(main, id, tab);
   }
+  if (name === 'compare') {
+    const {ComparePage} = await import('./compare_page.js');
+    return () => new ComparePage(main, query);
+  }
+  return () => new OverviewPage(main);
+}
+
+function markPage(name) {
   for (const link of document.querySelectorAll('#bar nav a')) {
-    const here = link.dataset.page === (name || 'overview');
-    if (here) {
+    if (link.dataset.page === (name || 'overview')) {
       link.setAttribute('aria-current', 'page');
     } else {
       link.removeAttribute('aria-current');
     }
   }
+}
+
+function tellNotLoaded() {
+  const again = h('button', {type: 'button', onclick: () => location.reload()}, 'Load the page again');
+  fill(
+      main, h('p', {class: 'notice error', role: 'alert'}, 'This part of the page could not be read from the server.'),
+      h('p', {}, again));
+}
+
+async function show() {
+  const shown = route();
+  const {parts: [name, id, tab], query} = shown;
+  if (page && page.follow && page.follow(name, id, tab, query)) return;
+  if (page) page.close();
+  page = undefined;
+  latest = shown;
+  main.replaceChildren();
+  markPage(name);
   scrollTo(0, 0);
+  try {
+    const make = await pageOf(shown);
+    // Unless another was asked for meanwhile.
+    if (latest === shown) page = make();
+  } catch (error) {
+    if (latest === shown) tellNotLoaded();
+  }
 }
 
 function showTheme() {
@@ -94,7 +120,7 @@ function buildBar() {
   fill(
       bar,
       h('a', {class: 'brand', href: '#/', 'aria-label': 'ampd, overview'},
-        h('img', {src: 'icon.svg', alt: '', width: 22, height: 22}), h('span', {}, 'ampd')),
+        h('img', {src: document.querySelector('link[rel=icon]').href, alt: '', width: 22, height: 22}), h('span', {}, 'ampd')),
       h('nav', {'aria-label': 'Pages'}, h('a', {href: '#/', data: {page: 'overview'}}, 'Jobs'), parts.compare),
       h('span', {class: 'fill'}), parts.version, parts.live, parts.signIn, parts.theme,
       h('button', {type: 'button', class: 'quiet', 'aria-label': 'Keys', title: 'Keys (?)', onclick: showHelp}, '?'));

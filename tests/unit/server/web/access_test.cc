@@ -196,7 +196,8 @@ TEST(FleetFeedTest, TellsWhichJobsChangedToWhoMaySeeThem) {
 }
 
 TEST(AssetsTest, AreServedWithATagAndAPolicy) {
-  static constexpr Asset kAssets[] = {{"/", "text/html; charset=utf-8", "<p>"}, {"/app.js", "text/javascript", "1"}};
+  static constexpr Asset kAssets[] = {{"/", "text/html; charset=utf-8", "<p>"},
+                                      {"/app.js", "text/javascript", "1", true}};
   Router router;
   AddAssets(kAssets, &router);
   FakeExchange page("GET", "/");
@@ -211,6 +212,8 @@ TEST(AssetsTest, AreServedWithATagAndAPolicy) {
   FakeExchange other("GET", "/app.js", {{"If-None-Match", page.ResponseHeader("ETag")}});
   router.Serve(other);
   EXPECT_EQ(other.response().body, "1");
+  EXPECT_EQ(page.ResponseHeader("Cache-Control"), "no-cache");
+  EXPECT_THAT(other.ResponseHeader("Cache-Control"), HasSubstr("immutable"));
 }
 
 }  // namespace
