@@ -1,13 +1,15 @@
 """The web page in a real browser (headless Chromium) against a real daemon: what is drawn, what comes live, what keys do."""
 
+import hashlib
 import math
 import os
+import re
 import unittest
 
 import ampd_process
 import browser as browser_module
 from ampd_process import DaemonTest, eventually, glyphs_job
-from ampd.v1 import auth_pb2, job_pb2, training_service_pb2 as api
+from ampd.v1 import auth_pb2, job_pb2, precision_pb2, training_service_pb2 as api
 
 MISSING = browser_module.missing()
 HOSTILE = '<img src=x onerror="window.broken=1"><script>window.broken=1</script>'
@@ -280,6 +282,142 @@ class WebPageTest(DaemonTest):
         self.browser.js("location.hash = arguments[0];", f"#/jobs/{job}/charts")
         eventually(lambda: self.drawn("Loss", "series") == 2, "a line a phase")
 
+    def test_files_of_a_checkpoint_can_be_fetched(self):
+        ampd = self.daemon()
+        job = ampd.run(glyphs_job("fetched", steps=4, every_steps=2))
+        name = job.summary.checkpoint
+        folder = os.path.join(ampd.state_dir, "checkpoints", job.id, name)
+        self.open(ampd, f"#/jobs/{job.id}/checkpoints")
+        page = self.browser
+        page.until("return document.querySelector(arguments[0]) !== null;", "the button", f"button[data-files='{name}']")
+        # By keyboard.
+        page.js("document.querySelector(arguments[0]).focus();", f"button[data-files='{name}']")
+        page.press("ENTER")
+        page.until("return document.querySelectorAll('tr.files a').length === arguments[0];", "the files", len(os.listdir(folder)))
+        fetched = page.js("""
+            return Promise.all([...document.querySelectorAll('tr.files a')].map(async (link) => {
+              const bytes = await (await fetch(link.href)).arrayBuffer();
+              const hash = new Uint8Array(await crypto.subtle.digest('SHA-256', bytes));
+              return [link.innerText, link.download, [...hash].map((byte) => byte.toString(16).padStart(2, '0')).join('')];
+            }));""")
+        self.assertEqual({file for file, _, _ in fetched}, set(os.listdir(folder)))
+        for file, saved_as, digest in fetched:
+            with open(os.path.join(folder, file), "rb") as content:
+                self.assertEqual(digest, hashlib.sha256(content.read()).hexdigest(), file)
+            self.assertEqual(saved_as, f"{job.id}-{name}-{file}")
+            self.assertIn(digest, page.text("tr.files"))
+        page.press("ENTER")
+        page.until("return document.querySelector('tr.files') === null;", "no files")
+
+    # Measurements
+
+    def table_of_the_page(self):
+        """Rows of text, the heading first, as the page shows them; without badges."""
+        return self.browser.js("""
+            return [...document.querySelectorAll('.bench tr')].map((row) => [...row.children].map((cell) => {
+              const badge = cell.querySelector('.badge');
+              return cell.textContent.replace(badge ? badge.textContent : '', '').trim();
+            }));""")
+
+    @staticmethod
+    def table_of_the_program(text):
+        """Columns of `ampctl bench`, which stand apart by two blanks at least."""
+        head, *lines = text.splitlines()
+        columns = re.split(r"\s{2,}", head.strip())
+        rows = [re.split(r"\s{2,}", line.strip(), maxsplit=len(columns) - 1) for line in lines]
+        return [[name.lower() for name in columns]] + [row + [""] * (len(columns) - len(row)) for row in rows]
+
+    def test_a_measurement_is_the_table_that_the_program_prints_and_grows_live(self):
+        ampd = self.daemon()
+        # Holds the device until the page is there.
+        blocker = ampd.submit(endless_job("blocker"))
+        ampd.wait_for_step(blocker.id, 1)
+        spec = self.job_file(glyphs_job("measured", data={"train": {"glyphs": {"samples": 1 << 20}}}))
+        bench = ampd.ctl_start("bench", spec, "--modes", "bf16,fp16", "--batch", "16,24,1048576", "--steps", "3", "--warmup", "1")
+        job = eventually(lambda: next((job for job in ampd.api().ListJobs(api.ListJobsRequest()).jobs if job.spec.name == "measured"), None), "the job")
+        self.open(ampd, f"#/jobs/{job.id}")
+        page = self.browser
+        page.until_text("#panel", "Nothing is measured yet.")
+        self.assertEqual(page.js("return [...document.querySelectorAll('[role=tab]')].slice(0, 2).map((tab) => tab.innerText);"), ["Bench", "Charts"])
+        ampd.api().CancelJob(api.CancelJobRequest(job_id=blocker.id))
+        output, complaints = bench.communicate(timeout=ampd_process.DEADLINE)
+        self.assertEqual(bench.returncode, 0, complaints)
+        page.until_text("#panel", "9 of 9 measured")
+        wanted = self.table_of_the_program(output)
+        self.assertEqual(len(wanted), 10, output)
+        shown = self.table_of_the_page()
+        self.assertEqual([[name.lower() for name in shown[0]]] + shown[1:], wanted)
+        self.assertIn("OUT_OF_MEMORY", shown[9][-1])
+        self.assert_never_reloaded()
+        # The same read at once, and with the tab's key.
+        self.open(ampd, f"#/jobs/{job.id}/spec")
+        page.until_text("#spec", "name: measured")
+        page.press("1")
+        page.until_text("#panel", "9 of 9 measured")
+        self.assertEqual(self.table_of_the_page(), shown)
+        for column, field in ((shown[0].index("Speed-up"), "speed_up"), (shown[0].index("Memory"), "peak_memory_bytes")):
+            self.assert_bars(shown[1:], column, field)
+
+    def assert_bars(self, rows, column, field):
+        """As long as the figures say, in the colour of their mode, against the longest, which fills its place."""
+        bars = self.browser.js("""
+            return [...document.querySelectorAll('.bench tbody tr')].map((row) => {
+              const bar = row.querySelector('.bar.' + arguments[0]);
+              if (!bar) return null;
+              const ink = bar.firstChild;
+              return [ink.getBoundingClientRect().width / bar.getBoundingClientRect().width, getComputedStyle(ink).backgroundColor];
+            });""", field)
+        self.assertEqual([bar is None for bar in bars], [row[column] == "-" for row in rows], "a bar a figure")
+        units = {"KiB": 1, "MiB": 1024, "GiB": 1024**2, "x": 1}
+        figures = [re.fullmatch(r"([\d.]+) ?(\w+)", row[column]) for row in rows]
+        values = [float(figure[1]) * units[figure[2]] if figure else 0 for figure in figures]
+        for value, bar in zip(values, bars):
+            if bar:
+                self.assertAlmostEqual(bar[0], value / max(max(values), 1), delta=0.06)
+        self.assertGreater(max(bar[0] for bar in bars if bar), 0.99)
+        self.assertEqual(len({bar[1] for bar in bars if bar}), len({row[1] for row, bar in zip(rows, bars) if bar}), "a colour a mode")
+
+    def test_what_auto_measured_and_took_is_told(self):
+        ampd = self.daemon()
+        spec = glyphs_job("automatic", steps=5, mode="AUTO")
+        spec["precision"]["auto"] = {"modes": ["BF16", "FP16"], "steps": 10}
+        job = ampd.run(spec)
+        self.assert_state(job, "SUCCEEDED")
+        chosen = of_kind(ampd.events(job.id), "mode_chosen")[-1]
+        mode = precision_pb2.PrecisionSpec.Mode.Name(chosen.mode)
+        self.open(ampd, f"#/jobs/{job.id}")
+        page = self.browser
+        eventually(lambda: self.drawn("Loss", "points"), "the charts first")
+        page.press("2")
+        page.until_text("#panel", f"AUTO takes {mode}")
+        self.assertEqual(page.js("return document.querySelector('.choice p').textContent;"), chosen.reason)
+        rows = self.table_of_the_page()[1:]
+        self.assertEqual([row[1] for row in rows], ["FP32", "BF16", "FP16"])
+        self.assertEqual(page.js("return document.querySelector('.bench .badge').closest('tr').dataset.mode;"), mode)
+        # A job that measures nothing has no such tab.
+        plain = ampd.run(glyphs_job("plain", steps=2))
+        self.open(ampd, f"#/jobs/{plain.id}/bench")
+        eventually(lambda: self.drawn("Loss", "points"), "the charts")
+        self.assertEqual(page.count("#tab-bench"), 0)
+
+    def test_figures_are_rounded_as_the_program_rounds_them(self):
+        self.open(self.daemon())
+        self.browser.until("return document.querySelector('#main section') !== null;", "the page")
+        values = [0.0, 0.5, 1.5, 2.5, -2.5, 0.125, 0.375, 2.3125, 2.34375, 99.95, 999.5, 1023.4, 12345.5, 123450.0, 1e9, 1e22, 0.0001, 0.00001234,
+                  5e-324, 1.7e308, 1 / 3, -1 / 7, 100.0, 1024.0, 9.995, 0.99951, math.nan, math.inf, -math.inf]
+        values += [math.ldexp(mantissa, power) for mantissa in (3, 5, 21, 1001) for power in range(-12, 12)]
+        sent = [str(value) if not math.isfinite(value) else value for value in values]
+        sent = [{"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}.get(value, value) for value in sent]
+        shown = self.browser.js("""
+            const module = document.querySelector('link[rel=modulepreload][href$="cli_text.js"]').href;
+            const values = arguments[0].map(Number);
+            return import(module).then(({fixed, general, figure}) =>
+                values.map((v) => [fixed(v, 0), fixed(v, 1), fixed(v, 2), general(v, 4), figure(v)]));""", sent)
+        for value, texts in zip(values, shown):
+            whole = math.isfinite(value) and value == math.floor(value) and abs(value) < 1e9
+            wanted = ["%.0f" % value, "%.1f" % value, "%.2f" % value, "%.4g" % value, ("%.0f" if whole else "%.4g") % value]
+            self.assertEqual(texts, wanted, value)
+
     # Several jobs
 
     def test_jobs_are_compared_in_one_plot(self):
@@ -342,6 +480,7 @@ class WebPageTest(DaemonTest):
     def test_a_phone_never_scrolls_sideways(self):
         ampd = self.daemon()
         done = ampd.run(overflowing_job("a name of forty-one letters and some more", steps=60))
+        measured = ampd.run(glyphs_job("measured", bench={"modes": ["BF16", "FP16"], "batch_sizes": [16, 24], "steps": 2, "warmup_steps": 0}))
         running = ampd.submit(endless_job("running"))
         ampd.submit(endless_job("queued"))
         ampd.wait_for_step(running.id, 1)
@@ -350,6 +489,7 @@ class WebPageTest(DaemonTest):
         places += [(f"#/jobs/{done.id}/{tab}", selector) for tab, selector in (
             ("charts", "canvas[data-points]"), ("samples", "#panel .empty"), ("plan", "#panel tbody tr"), ("spec", "#spec"),
             ("logs", "ol.log li"), ("events", "#panel tbody tr"), ("checkpoints", "#panel tbody tr"))]
+        places += [(f"#/jobs/{measured.id}", ".bench tbody tr:nth-child(6)")]
         places += [(f"#/jobs/{running.id}", "button[data-verb=cancel]"), (f"#/compare?jobs={done.id},{running.id}", "table.compare tbody tr")]
         for path, selector in places:
             self.open(ampd, path)

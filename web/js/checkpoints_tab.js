@@ -1,6 +1,6 @@
-// The checkpoints that are there.
+// The checkpoints that are there, and their files to fetch.
 
-import {part} from './api.js';
+import {checkpointFileUrl, part} from './api.js';
 import {fill, h, table} from './dom.js';
 import {bytes, count, time} from './format.js';
 
@@ -8,6 +8,8 @@ export class CheckpointsTab {
   constructor(panel, job) {
     this.job = job;
     this.body = h('div');
+    // Names of those whose files are shown.
+    this.opened = new Set();
     panel.append(this.body);
     this.load();
   }
@@ -33,18 +35,72 @@ export class CheckpointsTab {
       fill(this.body, h('p', {class: 'empty'}, 'No checkpoints yet.'));
       return;
     }
+    const had = document.activeElement.dataset.files;
+    const columns = ['Name', {name: 'Step', class: 'n'}, {name: 'Size', class: 'n'}, 'Written', '', {name: '', class: 'n'}];
+    const rows = checkpoints.map(
+        (one) =>
+            [one.name, count(one.step), bytes(one.size_bytes), time(one.time),
+             [
+               one.best ? h('span', {class: 'badge'}, 'best') : null,
+               one.damage ? h('span', {class: 'badge bad'}, `damaged: ${one.damage}`) : null
+             ],
+             this.button(one.name)]);
     fill(
-        this.body,
-        table(
-            'Checkpoints', ['Name', {name: 'Step', class: 'n'}, {name: 'Size', class: 'n'}, 'Written', ''],
-            checkpoints.map(
-                (one) =>
-                    [one.name, count(one.step), bytes(one.size_bytes), time(one.time),
-                     [
-                       one.best ? h('span', {class: 'badge'}, 'best') : null,
-                       one.damage ? h('span', {class: 'badge bad'}, `damaged: ${one.damage}`) : null
-                     ]])),
-        h('p', {class: 'hint'}, 'Fetch one with ', h('code', {}, `ampctl download ${this.job.id} DIR`)));
+        this.body, table('Checkpoints', columns, rows),
+        h('p', {class: 'hint'}, 'Fetch one with all its files, and check them, by ',
+          h('code', {}, `ampctl download ${this.job.id} DIR`)));
+    for (const {name} of checkpoints) {
+      const button = this.buttonOf(name);
+      if (this.opened.has(name)) this.open(button);
+      if (name === had) button.focus();
+    }
+  }
+
+  button(name) {
+    return h(
+        'button',
+        {type: 'button', data: {files: name}, 'aria-expanded': 'false', onclick: (event) => this.toggle(event.target)},
+        'Files', h('span', {class: 'hidden'}, ` of ${name}`));
+  }
+
+  buttonOf(name) {
+    return [...this.body.querySelectorAll('button[data-files]')].find(({dataset}) => dataset.files === name);
+  }
+
+  toggle(button) {
+    const {files: name} = button.dataset;
+    if (!this.opened.has(name)) {
+      this.open(button);
+      return;
+    }
+    this.opened.delete(name);
+    button.setAttribute('aria-expanded', 'false');
+    button.closest('tr').nextElementSibling.remove();
+  }
+
+  async open(button) {
+    const {files: name} = button.dataset;
+    this.opened.add(name);
+    button.setAttribute('aria-expanded', 'true');
+    const row = button.closest('tr');
+    const cell = h('td', {colspan: row.children.length}, h('p', {class: 'note'}, 'Reading …'));
+    row.after(h('tr', {class: 'files'}, cell));
+    try {
+      const {files} = await part(this.job.id, `checkpoints/${encodeURIComponent(name)}`);
+      fill(cell, h('ul', {'aria-label': `Files of ${name}`}, files.map((file) => this.file(name, file))));
+    } catch (error) {
+      fill(cell, h('p', {class: 'problem', role: 'alert'}, error.message));
+    }
+  }
+
+  file(checkpoint, {name, size_bytes: size, sha256}) {
+    return h(
+        'li', {}, h('a', {
+          href: checkpointFileUrl(this.job.id, checkpoint, name),
+          download: `${this.job.id}-${checkpoint}-${name}`
+        },
+                    name),
+        h('span', {class: 'figure'}, bytes(size)), h('span', {class: 'id'}, `SHA-256 ${sha256}`));
   }
 
   close() {

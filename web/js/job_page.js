@@ -1,6 +1,7 @@
 // One job: what it is and does on top, the rest on tabs. One stream of its events feeds all of them.
 
 import {getJob, jobEventsUrl} from './api.js';
+import {BenchTab, isMeasured} from './bench_tab.js';
 import {ChartsTab} from './charts_tab.js';
 import {CheckpointsTab} from './checkpoints_tab.js';
 import {fill, h} from './dom.js';
@@ -23,6 +24,15 @@ const TABS = [
   ['events', 'Events', EventsTab],
   ['checkpoints', 'Checkpoints', CheckpointsTab],
 ];
+const BENCH = ['bench', 'Bench', BenchTab];
+const KEYS = ['1', '2', '3', '4', '5', '6', '7', '8'];
+
+/** A job with `bench` does nothing but measure; AUTO measures before it trains. */
+function tabsOf(job) {
+  if (!isMeasured(job)) return TABS;
+  return job.spec.bench ? [BENCH, ...TABS] : [TABS[0], BENCH, ...TABS.slice(1)];
+}
+
 // Events that change what the head shows of a job, other than step reports.
 const CHANGES = ['state_change', 'evaluation', 'checkpoint', 'mode_chosen', 'rewound'];
 const QUEUE_POLL = 3000;
@@ -33,9 +43,7 @@ export class JobPage {
     this.main = main;
     this.name = tab;
     this.keys = [
-      bind(
-          ['1', '2', '3', '4', '5', '6', '7'], 'show one of a job’s tabs',
-          (event) => this.go(TABS[Number(event.key) - 1][0])),
+      bind(KEYS, 'show one of a job’s tabs', (event) => this.goTo(Number(event.key) - 1)),
       bind(['r'], 'show all steps of the charts again', () => this.tab && this.tab.showAll && this.tab.showAll()),
     ];
     this.begin();
@@ -65,7 +73,8 @@ export class JobPage {
 
   build() {
     this.header = new JobHeader(this.job, (job) => this.show(job));
-    this.tabs = TABS.map(
+    this.parts = tabsOf(this.job);
+    this.tabs = this.parts.map(
         ([name, title]) =>
             h('a', {
               id: `tab-${name}`,
@@ -85,9 +94,16 @@ export class JobPage {
     const by = {ArrowRight: 1, ArrowLeft: -1}[event.key];
     if (!by) return;
     event.preventDefault();
-    const next = (this.tabs.indexOf(event.target) + by + TABS.length) % TABS.length;
+    const next = (this.tabs.indexOf(event.target) + by + this.tabs.length) % this.tabs.length;
     this.tabs[next].focus();
-    this.go(TABS[next][0]);
+    this.goTo(next);
+  }
+
+  /** By its place; false where there is none. */
+  goTo(place) {
+    if (!this.parts || !this.parts[place]) return false;
+    this.go(this.parts[place][0]);
+    return true;
   }
 
   go(name) {
@@ -102,11 +118,11 @@ export class JobPage {
   }
 
   open(name) {
-    const [chosen, , Tab] = TABS.find(([other]) => other === name) || TABS[0];
+    const [chosen, , Tab] = this.parts.find(([other]) => other === name) || this.parts[0];
     if (this.tab && this.tabName === chosen) return;
     if (this.tab) this.tab.close();
     this.tabName = chosen;
-    TABS.forEach(([other], i) => {
+    this.parts.forEach(([other], i) => {
       this.tabs[i].setAttribute('aria-selected', other === chosen);
       this.tabs[i].tabIndex = other === chosen ? 0 : -1;
     });
