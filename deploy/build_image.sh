@@ -150,6 +150,7 @@ start() {
     -v "$volume:/var/lib/ampd" "$image" "$@")"
   for _ in $(seq 300); do
     ! inside ampctl devices >/dev/null 2>&1 || return 0
+    [[ "$(engine inspect --format '{{.State.Running}}' "$container")" == true ]] || fail "the daemon ended"
     sleep 0.2
   done
   fail "the daemon does not answer"
