@@ -30,7 +30,13 @@ void DatasetStream::OnReadDone(bool ok) {
   FinishOnce(TooMany());
 }
 
+bool DatasetStream::finished() {
+  const MutexLock lock(&mutex_);
+  return finished_;
+}
+
 void DatasetStream::Take(bool ended) {
+  if (finished()) return;
   if (ended) return End();
   const absl::Status status = TakeMessage();
   if (!status.ok()) return FinishOnce(status);

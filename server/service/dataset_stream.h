@@ -47,6 +47,7 @@ class DatasetStream : public grpc::ServerReadReactor<v1::UploadDatasetRequest>,
   void ReadNext();
   void Answer(const v1::Dataset& dataset);
   void FinishOnce(const absl::Status& status);
+  bool finished();
 
   DatasetStore* const store_;
   const Pools pools_;

@@ -37,7 +37,13 @@ void DownloadStream::Open() {
   SendNext();
 }
 
+bool DownloadStream::finished() {
+  const MutexLock lock(&mutex_);
+  return finished_;
+}
+
 void DownloadStream::SendNext() {
+  if (finished()) return;
   if (file_ == checkpoint_.files.size()) return FinishOnce(absl::OkStatus());
   const CheckpointFile& file = checkpoint_.files[file_];
   const int64_t end = checkpoint_.end.value_or(file.size);

@@ -42,6 +42,7 @@ class DownloadStream : public grpc::ServerWriteReactor<v1::FileChunk>,
   void InPool(WorkPool* pool, void (DownloadStream::*step)());
   void Open();
   void SendNext();
+  bool finished();
   void FinishOnce(const absl::Status& status);
 
   WorkPool* const pool_;

@@ -30,7 +30,13 @@ void UploadStream::OnReadDone(bool ok) {
   FinishOnce(TryAgain("too many uploads at once; try again", absl::Seconds(1)));
 }
 
+bool UploadStream::finished() {
+  const MutexLock lock(&mutex_);
+  return finished_;
+}
+
 void UploadStream::Take(bool ended) {
+  if (finished()) return;
   if (ended) return End();
   const absl::StatusOr<bool> there = TakeChunk();
   if (!there.ok()) {

@@ -38,6 +38,7 @@ class UploadStream : public grpc::ServerReadReactor<v1::UploadModelRequest>,
   void ReadNext();
   void Answer(int64_t size);
   void FinishOnce(const absl::Status& status);
+  bool finished();
 
   UploadStore* const store_;
   WorkPool* const pool_;
