@@ -86,15 +86,13 @@ absl::StatusOr<std::shared_ptr<UnfinishedDataset>> UnfinishedDataset::Create(con
   std::error_code error;
   fs::create_directories(made + "/files", error);
   if (error) return FileError(kCannotKeep, error.value());
-  std::shared_ptr<UnfinishedDataset> dataset(new UnfinishedDataset(name, folder, std::move(header), limits));
-  const MutexLock lock(&dataset->work_);
-  dataset->journal_ = UniqueFd(
+  UniqueFd journal(
       open(absl::StrCat(made, "/", kJournal).c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0600));
-  if (!dataset->journal_.valid()) return FileError(kCannotKeep, errno);
-  AMPD_RETURN_IF_ERROR(WriteAll(dataset->journal_.get(), line, kCannotKeep));
-  dataset->journal_bytes_ = static_cast<int64_t>(line.size());
+  if (!journal.valid()) return FileError(kCannotKeep, errno);
+  AMPD_RETURN_IF_ERROR(WriteAll(journal.get(), line, kCannotKeep));
   if (rename(made.c_str(), folder.c_str()) != 0) return FileError(kCannotKeep, errno);
-  return dataset;
+  return std::shared_ptr<UnfinishedDataset>(
+      new UnfinishedDataset(name, folder, std::move(header), limits, std::move(journal), line.size()));
 }
 
 absl::StatusOr<std::shared_ptr<UnfinishedDataset>> UnfinishedDataset::Open(const std::string& name,
@@ -107,11 +105,11 @@ absl::StatusOr<std::shared_ptr<UnfinishedDataset>> UnfinishedDataset::Open(const
   absl::StatusOr<DatasetHeader> header = ParseHeaderLine(absl::string_view(journal).substr(0, line_end));
   if (!header.ok()) return Annotate(header.status(), path);
   const DatasetLimits limits = limits_of(header->user);
-  std::shared_ptr<UnfinishedDataset> dataset(new UnfinishedDataset(name, folder, *std::move(header), limits));
+  UniqueFd file(open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
+  if (!file.valid()) return FileError(path, errno);
+  std::shared_ptr<UnfinishedDataset> dataset(
+      new UnfinishedDataset(name, folder, *std::move(header), limits, std::move(file), line_end + 1));
   const MutexLock lock(&dataset->work_);
-  dataset->journal_ = UniqueFd(open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
-  if (!dataset->journal_.valid()) return FileError(path, errno);
-  dataset->journal_bytes_ = static_cast<int64_t>(line_end) + 1;
   AMPD_RETURN_IF_ERROR(dataset->Load(absl::string_view(journal).substr(line_end + 1)));
   dataset->RemoveStrays();
   return dataset;

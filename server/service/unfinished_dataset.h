@@ -82,8 +82,15 @@ class UnfinishedDataset {
     bool checked = false;
   };
 
-  UnfinishedDataset(std::string name, std::string folder, DatasetHeader header, const DatasetLimits& limits)
-      : name_(std::move(name)), folder_(std::move(folder)), header_(std::move(header)), limits_(limits) {}
+  // `journal` has `journal_bytes`.
+  UnfinishedDataset(std::string name, std::string folder, DatasetHeader header, const DatasetLimits& limits,
+                    UniqueFd journal, size_t journal_bytes)
+      : name_(std::move(name)),
+        folder_(std::move(folder)),
+        header_(std::move(header)),
+        limits_(limits),
+        journal_(std::move(journal)),
+        journal_bytes_(static_cast<int64_t>(journal_bytes)) {}
 
   std::string PathOf(const std::string& path) const;
   absl::Status CheckTurn(uint64_t turn) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(work_);
