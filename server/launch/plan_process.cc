@@ -10,6 +10,8 @@ namespace ampd {
 PlanLimits DefaultPlanLimits() {
   PlanLimits limits;
   if (!kSanitized) limits.address_space_bytes = uint64_t{8} << 30;
+  // The thread sanitizer begins with a file.
+  if (kSanitized) limits.file_bytes.reset();
   return limits;
 }
 

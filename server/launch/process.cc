@@ -24,6 +24,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "engine/core/status.h"
+#include "server/launch/sanitized.h"
 
 namespace ampd {
 namespace {
@@ -135,6 +136,7 @@ bool LooksLikeSecret(absl::string_view name) {
 bool MayInherit(absl::string_view name) {
   static constexpr absl::string_view kNames[] = {"PATH", "HOME", "TMPDIR", "TZ", "LANG", "LD_LIBRARY_PATH"};
   if (std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames)) return true;
+  if (kSanitized && absl::EndsWith(name, "SAN_OPTIONS")) return true;
   if (name == "CUDA_VISIBLE_DEVICES" || LooksLikeSecret(name)) return false;
   return Begins(name, {"LC_", "OMP_", "KMP_", "CUDA_", "NVIDIA_", "NCCL_", "DNNL_"});
 }

@@ -7,7 +7,7 @@
 
 // Compiles a function once per instruction set and picks at load time. Results do not depend on the choice: nothing is
 // contracted or reassociated. Sanitizers do not run in the resolvers that this needs.
-#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if defined(__x86_64__) && !defined(AMPD_SANITIZED)
 #define AMPD_CPU_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define AMPD_CPU_CLONES

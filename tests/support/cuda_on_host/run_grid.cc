@@ -15,6 +15,14 @@
 #define AMPD_FIBERS_OF_ASAN 1
 #endif
 
+#if defined(AMPD_FIBERS_OF_TSAN)
+#include <sanitizer/tsan_interface.h>
+// A fiber that has ended does not return from these: its calls would be counted for ever.
+#define AMPD_NOT_COUNTED __attribute__((no_sanitize("thread"), noinline))
+#else
+#define AMPD_NOT_COUNTED
+#endif
+
 #if !defined(__x86_64__)
 #include <ucontext.h>
 #endif
@@ -33,6 +41,31 @@ namespace {
 constexpr size_t kStackBytes = 128 << 10;
 constexpr unsigned kMaxThreads = 1024;
 constexpr unsigned kWarp = 32;
+
+#if defined(AMPD_FIBERS_OF_TSAN)
+
+// What the thread sanitizer knows of a stack.
+class FiberOfTsan {
+ public:
+  AMPD_NOT_COUNTED void SwitchTo() {
+    if (fiber_ == nullptr) fiber_ = __tsan_create_fiber(0);
+    __tsan_switch_to_fiber(fiber_, 0);
+  }
+  void BeCurrent() { fiber_ = __tsan_get_current_fiber(); }
+
+ private:
+  void* fiber_ = nullptr;
+};
+
+#else
+
+class FiberOfTsan {
+ public:
+  void SwitchTo() {}
+  void BeCurrent() {}
+};
+
+#endif
 
 [[noreturn]] void Misuse(const char* what) {
   std::fprintf(stderr, "cuda_on_host: %s (block %u %u %u, thread %u %u %u)\n", what, blockIdx.x, blockIdx.y, blockIdx.z,
@@ -77,9 +110,15 @@ class Stack {
     std::memset(top - 6, 0, 6 * sizeof(void*));
     pointer_ = top - 6;
   }
-  static void Switch(Stack* from, Stack* to) { ampd_cuda_on_host_switch(&from->pointer_, to->pointer_); }
+  AMPD_NOT_COUNTED static void Switch(Stack* from, Stack* to) {
+    to->fiber_.SwitchTo();
+    ampd_cuda_on_host_switch(&from->pointer_, to->pointer_);
+  }
+  // Of the stack that this runs on.
+  void BeCurrent() { fiber_.BeCurrent(); }
 
  private:
+  FiberOfTsan fiber_;
   void* pointer_ = nullptr;
 };
 
@@ -94,9 +133,15 @@ class Stack {
     context_.uc_link = nullptr;
     makecontext(&context_, main, 0);
   }
-  static void Switch(Stack* from, Stack* to) { swapcontext(&from->context_, &to->context_); }
+  AMPD_NOT_COUNTED static void Switch(Stack* from, Stack* to) {
+    to->fiber_.SwitchTo();
+    swapcontext(&from->context_, &to->context_);
+  }
+  // Of the stack that this runs on.
+  void BeCurrent() { fiber_.BeCurrent(); }
 
  private:
+  FiberOfTsan fiber_;
   ucontext_t context_;
 };
 
@@ -132,6 +177,7 @@ class Block {
     alive_ = threads_;
     at_barrier_ = 0;
     Prepare();
+    scheduler_.BeCurrent();
     while (alive_ > 0) {
       bool moved = false;
       for (unsigned t = 0; t < threads_; ++t) {
@@ -182,7 +228,7 @@ class Block {
   unsigned LanesOfWarp() const { return warps_[running_ / kWarp].lanes; }
 
  private:
-  static void Main();
+  AMPD_NOT_COUNTED static void Main();
 
   void Prepare() {
     states_.assign(threads_, State::kReady);
@@ -222,7 +268,7 @@ class Block {
     Leave(t, /*forever=*/false);
   }
 
-  void Leave(unsigned t, bool forever [[maybe_unused]]) {
+  AMPD_NOT_COUNTED void Leave(unsigned t, bool forever [[maybe_unused]]) {
 #if defined(AMPD_FIBERS_OF_ASAN)
     void* fake = nullptr;
     __sanitizer_start_switch_fiber(forever ? nullptr : &fake, scheduler_bottom_, scheduler_size_);
@@ -233,7 +279,7 @@ class Block {
 #endif
   }
 
-  void RunThread() {
+  AMPD_NOT_COUNTED void RunThread() {
 #if defined(AMPD_FIBERS_OF_ASAN)
     __sanitizer_finish_switch_fiber(nullptr, &scheduler_bottom_, &scheduler_size_);
 #endif
