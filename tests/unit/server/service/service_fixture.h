@@ -160,7 +160,7 @@ class ServiceFixture : public testing::Test {
       service_options.gate = gate_.get();
     }
     service_ = std::make_unique<TrainingServiceImpl>(
-        service_options, [this](const v1::PlanRequest& request) { return planner_(request); }, controller_.get(),
+        service_options, [this](const v1::PlanRequest& request) { return Plan(request); }, controller_.get(),
         log_.get());
     grpc::ServerBuilder workers;
     workers.AddListeningPort(socket_->uri(), grpc::InsecureServerCredentials());
@@ -178,6 +178,23 @@ class ServiceFixture : public testing::Test {
     server_ = api.BuildAndStart();
     channel_ = grpc::CreateChannel(absl::StrCat("127.0.0.1:", port), grpc::InsecureChannelCredentials());
     stub_ = v1::TrainingService::NewStub(channel_);
+  }
+
+  // On a thread of the service's: what a planner writes can be read once a call that asked it was answered.
+  absl::StatusOr<v1::PlanResponse> Plan(const v1::PlanRequest& request) {
+    std::function<absl::StatusOr<v1::PlanResponse>(const v1::PlanRequest&)> planner;
+    {
+      const std::lock_guard lock(planner_mutex_);
+      planner = planner_;
+    }
+    absl::StatusOr<v1::PlanResponse> response = planner(request);
+    const std::lock_guard lock(planner_mutex_);
+    planner = nullptr;
+    return response;
+  }
+  void SetPlanner(std::function<absl::StatusOr<v1::PlanResponse>(const v1::PlanRequest&)> planner) {
+    const std::lock_guard lock(planner_mutex_);
+    planner_ = std::move(planner);
   }
 
   void EndWorkers() {
@@ -218,7 +235,9 @@ class ServiceFixture : public testing::Test {
 
   grpc::Status Create(const v1::CreateJobRequest& request, v1::Job* job) {
     grpc::ClientContext context;
-    return stub_->CreateJob(&context, request, job);
+    const grpc::Status status = stub_->CreateJob(&context, request, job);
+    const std::lock_guard lock(planner_mutex_);
+    return status;
   }
   std::string CreateGood() {
     v1::Job job;
@@ -278,6 +297,7 @@ class ServiceFixture : public testing::Test {
   // Empty: one CPU device.
   std::vector<v1::Device> devices_;
   std::string state_dir_;
+  std::mutex planner_mutex_;
   std::function<absl::StatusOr<v1::PlanResponse>(const v1::PlanRequest&)> planner_ = [](const v1::PlanRequest&) {
     v1::PlanResponse response;
     response.mutable_plan()->set_parameters(7850);

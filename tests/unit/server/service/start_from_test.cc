@@ -172,10 +172,10 @@ TEST_F(StartFromTest, UnknownUploadsAreRefusedByField) {
   v1::UploadModelResponse response;
   ASSERT_TRUE(Upload(Sha256("abc"), "abc", &response).ok());
   std::string upload_dir;
-  planner_ = [&](const v1::PlanRequest& asked) {
+  SetPlanner([&](const v1::PlanRequest& asked) {
     upload_dir = asked.upload_dir();
     return v1::PlanResponse();
-  };
+  });
   ASSERT_TRUE(Create(request, &job).ok());
   EXPECT_EQ(upload_dir, state_dir_ + "/uploads");
   request.mutable_spec()->mutable_start_from()->set_path("../w.safetensors");
@@ -190,10 +190,10 @@ TEST_F(StartFromTest, TheNewestWholeCheckpointIsChosenAndHeldUntilTheJobEnds) {
   MakeCheckpoint(first, "step-000000003", "three");
   std::ofstream(absl::StrCat(state_dir_, "/checkpoints/", first, "/step-000000003/model.safetensors")) << "throe";
   std::string planned;
-  planner_ = [&](const v1::PlanRequest& asked) {
+  SetPlanner([&](const v1::PlanRequest& asked) {
     planned = Read(asked.start_checkpoint_dir() + "/model.safetensors");
     return v1::PlanResponse();
-  };
+  });
   v1::CreateJobRequest request = From(first.substr(0, 20));
   request.set_validate_only(true);
   v1::Job job;

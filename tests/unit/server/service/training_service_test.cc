@@ -133,22 +133,22 @@ TEST_F(TrainingServiceTest, AModeThatNoDeviceCanDoIsRefused) {
 
 TEST_F(TrainingServiceTest, WhatThePlannerRefusesIsRefused) {
   Train(ThreeEvents);
-  planner_ = [this](const v1::PlanRequest& request) {
+  SetPlanner([this](const v1::PlanRequest& request) {
     EXPECT_EQ(request.spec().train().batch_size(), 32);
     EXPECT_THAT(request.data_roots(), ElementsAre("/data", "dataset:" + state_dir_ + "/datasets"));
     v1::PlanResponse response;
     response.add_errors()->set_field("model.layers[0]");
     response.mutable_errors(0)->set_description("[dense] needs features, node head");
     return response;
-  };
+  });
   v1::Job job;
   grpc::Status status = Create(GoodRequest(), &job);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_THAT(ViolatedFields(status), ElementsAre("model.layers[0]"));
 
-  planner_ = [](const v1::PlanRequest&) -> absl::StatusOr<v1::PlanResponse> {
+  SetPlanner([](const v1::PlanRequest&) -> absl::StatusOr<v1::PlanResponse> {
     return absl::InternalError("the planner was ended by signal 11");
-  };
+  });
   status = Create(GoodRequest(), &job);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INTERNAL);
   EXPECT_THAT(status.error_message(), HasSubstr("signal 11"));
@@ -156,21 +156,21 @@ TEST_F(TrainingServiceTest, WhatThePlannerRefusesIsRefused) {
 
 TEST_F(TrainingServiceTest, DataThatIsMissingIsNoErrorAtSubmit) {
   Train(ThreeEvents);
-  planner_ = [](const v1::PlanRequest&) {
+  SetPlanner([](const v1::PlanRequest&) {
     v1::PlanResponse response;
     response.set_data_error("no such file");
     return response;
-  };
+  });
   EXPECT_THAT(CreateGood(), testing::SizeIs(26));
 }
 
 TEST_F(TrainingServiceTest, ARepeatedRequestIsHarmlessAndPlansOnce) {
   Train(ThreeEvents);
   std::atomic<int> planned = 0;
-  planner_ = [&](const v1::PlanRequest&) {
+  SetPlanner([&](const v1::PlanRequest&) {
     ++planned;
     return v1::PlanResponse();
-  };
+  });
   v1::CreateJobRequest request = GoodRequest();
   request.set_request_id("once");
   v1::Job first, second;

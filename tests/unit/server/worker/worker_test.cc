@@ -38,7 +38,17 @@ class ScriptedDaemon final : public v1::WorkerLink::Service {
       if (next_ == scripts_.size()) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "no more scripts");
       script = scripts_[next_++];
     }
-    return script(*stream);
+    const grpc::Status status = script(*stream);
+    const std::lock_guard lock(mutex_);
+    ++ended_;
+    changed_.notify_all();
+    return status;
+  }
+
+  // Until every script that began has ended: what they wrote can be read then.
+  void AwaitScripts() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return ended_ == next_; });
   }
 
   size_t played() {
@@ -48,8 +58,10 @@ class ScriptedDaemon final : public v1::WorkerLink::Service {
 
  private:
   std::mutex mutex_;
+  std::condition_variable changed_;
   std::vector<Script> scripts_;
   size_t next_ = 0;
+  size_t ended_ = 0;
 };
 
 v1::WorkerMessage Read(Stream& stream) {
@@ -124,7 +136,9 @@ class WorkerTest : public testing::Test {
                     trainer_options_ = options;
                     return std::make_unique<FakeTrainer>(body, observer);
                   });
-    return worker.Run();
+    const WorkerExitCode code = worker.Run();
+    if (daemon_ != nullptr) daemon_->AwaitScripts();
+    return code;
   }
 
   WorkerOptions options_;
