@@ -189,7 +189,8 @@ class DatasetsTest(OneDaemonTest):
         running = self.ampd.submit(idx_job(IMAGES, LABELS, steps=10_000_000, report={"max_per_second": 5}))
         queued = self.ampd.submit(idx_job(IMAGES, LABELS))
         self.ampd.wait_for_step(running.id, 1)
-        for job in running, queued:
+        # This way round: once it has the device, the short one may end.
+        for job in queued, running:
             refusal = self.ctl(1, "datasets", "delete", "d").stderr
             self.assertRegex(refusal, "job [0-9a-z]{26} names dataset d and has not ended")
             self.ctl(0, "cancel", job.id)
