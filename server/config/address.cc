@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -34,9 +35,10 @@ absl::StatusOr<Address> ParseAddress(absl::string_view text) {
   const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
   if (bracketed) host = host.substr(1, host.size() - 2);
   if (host.empty() || (!bracketed && host.find_first_of(":[]") != absl::string_view::npos)) return wrong();
+  const bool graphic = std::all_of(host.begin(), host.end(), [](unsigned char c) { return absl::ascii_isgraph(c); });
   const bool digits = std::all_of(port_text.begin(), port_text.end(), [](char c) { return c >= '0' && c <= '9'; });
   Address address{std::string(host), 0};
-  if (!digits || !absl::SimpleAtoi(port_text, &address.port) || address.port > 65535) return wrong();
+  if (!graphic || !digits || !absl::SimpleAtoi(port_text, &address.port) || address.port > 65535) return wrong();
   return address;
 }
 

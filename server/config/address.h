@@ -21,7 +21,7 @@ struct Address {
   bool IsLoopback() const;
 };
 
-// INVALID_ARGUMENT unless HOST:PORT or [IPV6]:PORT with a port of 0 to 65535 and a host.
+// INVALID_ARGUMENT unless HOST:PORT or [IPV6]:PORT with a port of 0 to 65535 and a host without blanks.
 absl::StatusOr<Address> ParseAddress(absl::string_view text);
 
 }  // namespace ampd

@@ -11,48 +11,25 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "engine/core/status.h"
+#include "server/config/address.h"
 
 namespace ampd {
 namespace {
-
-struct HostAndPort {
-  // With its brackets.
-  std::string host;
-  int port = 0;
-
-  std::string Name() const { return absl::StartsWith(host, "[") ? host.substr(1, host.size() - 2) : host; }
-};
-
-absl::StatusOr<HostAndPort> ParseHostAndPort(const std::string& text) {
-  const size_t colon = text.rfind(':');
-  HostAndPort address;
-  const bool is_number = colon != std::string::npos && absl::SimpleAtoi(text.substr(colon + 1), &address.port);
-  address.host = text.substr(0, colon);
-  const bool is_ipv6 = absl::StartsWith(address.host, "[") && absl::EndsWith(address.host, "]");
-  constexpr char kOfHosts[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-_";
-  if (!is_number || address.port < 0 || address.port > 65535 || address.host.empty() ||
-      (!is_ipv6 && address.host.find_first_not_of(kOfHosts) != std::string::npos)) {
-    return absl::InvalidArgumentError(absl::StrCat("http: \"", text, "\" is not HOST:PORT"));
-  }
-  return address;
-}
 
 struct FreeAddresses {
   void operator()(addrinfo* list) const { freeaddrinfo(list); }
 };
 
-absl::StatusOr<std::vector<const addrinfo*>> Resolve(const HostAndPort& address,
+absl::StatusOr<std::vector<const addrinfo*>> Resolve(const Address& address,
                                                      std::unique_ptr<addrinfo, FreeAddresses>* owner) {
   addrinfo hints = {};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
   addrinfo* list = nullptr;
-  const int error = getaddrinfo(address.Name().c_str(), absl::StrCat(address.port).c_str(), &hints, &list);
+  const int error = getaddrinfo(address.host.c_str(), absl::StrCat(address.port).c_str(), &hints, &list);
   if (error != 0) return absl::UnavailableError(gai_strerror(error));
   owner->reset(list);
   std::vector<const addrinfo*> found;
@@ -88,16 +65,17 @@ std::string Text(int family, const void* address) {
 }  // namespace
 
 absl::StatusOr<ListeningSocket> Listen(const std::string& address) {
-  AMPD_ASSIGN_OR_RETURN(const HostAndPort asked, ParseHostAndPort(address));
+  absl::StatusOr<Address> asked = ParseAddress(address);
+  if (!asked.ok()) return Annotate(asked.status(), "http");
   std::unique_ptr<addrinfo, FreeAddresses> owner;
-  const auto found = Resolve(asked, &owner);
+  const auto found = Resolve(*asked, &owner);
   absl::Status error = found.status();
   if (found.ok()) {
     for (const addrinfo* to : *found) {
       absl::StatusOr<UniqueFd> socket = Bind(*to);
       if (socket.ok()) {
-        const int port = PortOf(*socket);
-        return ListeningSocket{*std::move(socket), absl::StrCat(asked.host, ":", port)};
+        asked->port = PortOf(*socket);
+        return ListeningSocket{*std::move(socket), asked->ToString()};
       }
       error = socket.status();
     }
