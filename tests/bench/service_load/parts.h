@@ -26,7 +26,7 @@ struct Sizes {
   int stored = 100000;
   // Steps of the training that is timed, and how often it is repeated.
   int steps = 600;
-  int rounds = 5;
+  int rounds = 20;
 };
 
 // The id of a job that sends ten events a second, once it runs; it holds the only device.
@@ -50,7 +50,12 @@ absl::Status MeasureIdle(const Sizes& sizes, const std::string& ticking, LoadDae
 // Fills the store of a daemon that is gone, and times the next one's start and its pages.
 absl::Status MeasureRestart(const Sizes& sizes, const DaemonOptions& options, double short_page, Figures* figures);
 
-// The same training in this process, and through the daemon and the real worker.
+// Whether this process is to train alone, without daemon and worker, and that training: argv is the program's. Prints
+// its pace, steps a second; returns the exit status.
+bool IsEngineCommand(int argc, char** argv);
+int RunEngine(char** argv);
+
+// The same training in a process of the engine alone, and through the daemon and the real worker.
 absl::Status MeasureTraining(const Sizes& sizes, const std::string& folder, Figures* figures);
 
 }  // namespace ampd::load

@@ -92,6 +92,7 @@ int Run(const Options& options) {
 
 int main(int argc, char** argv) {
   if (ampd::load::IsWorkerCommand(argc, argv)) return ampd::load::RunSyntheticWorker(argc, argv);
+  if (ampd::load::IsEngineCommand(argc, argv)) return ampd::load::RunEngine(argv);
   CLI::App app("Measures what the daemon bears.", "service_load");
   ampd::load::Options options;
   ampd::load::Sizes& sizes = options.sizes;

@@ -1,6 +1,11 @@
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "engine/core/status.h"
@@ -12,6 +17,7 @@ namespace ampd::load {
 namespace {
 
 constexpr int kThreads = 1;
+constexpr char kEngineCommand[] = "engine-alone";
 
 double SecondsOf(const google::protobuf::Timestamp& time) {
   return static_cast<double>(time.seconds()) + 1e-9 * time.nanos();
@@ -55,16 +61,40 @@ v1::JobSpec TrainingSpec(int steps) {
   return spec;
 }
 
-absl::StatusOr<double> EngineAlone(const Sizes& sizes, const std::string& folder) {
-  AMPD_ASSIGN_OR_RETURN(const ResolvedJobSpec spec, ResolveJobSpec(TrainingSpec(sizes.steps)));
+absl::StatusOr<double> Train(int steps, const std::string& folder) {
+  AMPD_ASSIGN_OR_RETURN(const ResolvedJobSpec spec, ResolveJobSpec(TrainingSpec(steps)));
   train::TrainerOptions options;
   options.checkpoint_dir = folder;
   options.threads = kThreads;
-  PaceObserver observer(sizes.steps);
+  PaceObserver observer(steps);
   AMPD_ASSIGN_OR_RETURN(const std::unique_ptr<train::Trainer> trainer,
                         train::Trainer::Create(spec, options, &observer));
   AMPD_RETURN_IF_ERROR(trainer->Run().status());
   return observer.pace.StepsPerSecond();
+}
+
+// In a process of its own, as the worker's training is: in a process that trained before, memory that lies there
+// already makes a training faster by itself.
+absl::StatusOr<double> EngineAlone(const Sizes& sizes, const std::string& folder) {
+  int out[2];
+  if (pipe(out) != 0) return absl::ErrnoToStatus(errno, "no pipe");
+  const UniqueFd ours(out[0]);
+  UniqueFd theirs(out[1]);
+  const SpawnOptions spawn{
+      .argv = {ProgramFolder() + "/service_load", kEngineCommand, folder, absl::StrCat(sizes.steps)},
+      .environment = ScrubbedEnvironment(),
+      .stdout_fd = theirs.get()};
+  AMPD_ASSIGN_OR_RETURN(ProcessHandle process, Spawn(spawn));
+  theirs.Reset();
+  std::string text;
+  char buffer[256];
+  for (ssize_t n; (n = read(ours.get(), buffer, sizeof(buffer))) > 0;) text.append(buffer, static_cast<size_t>(n));
+  process.Reap();
+  double steps_per_second = 0;
+  if (!absl::SimpleAtod(text, &steps_per_second)) {
+    return absl::InternalError(absl::StrCat("the engine alone did not tell its pace: ", text));
+  }
+  return steps_per_second;
 }
 
 absl::StatusOr<double> ThroughDaemon(const Sizes& sizes, LoadDaemon* daemon) {
@@ -90,6 +120,20 @@ absl::StatusOr<double> ThroughDaemon(const Sizes& sizes, LoadDaemon* daemon) {
 }
 
 }  // namespace
+
+bool IsEngineCommand(int argc, char** argv) { return argc == 4 && argv[1] == absl::string_view(kEngineCommand); }
+
+int RunEngine(char** argv) {
+  int steps = 0;
+  if (!absl::SimpleAtoi(argv[3], &steps)) return 2;
+  const absl::StatusOr<double> pace = Train(steps, argv[2]);
+  if (!pace.ok()) {
+    std::fprintf(stderr, "service_load: %s\n", std::string(pace.status().message()).c_str());
+    return 1;
+  }
+  std::printf("%.17g\n", *pace);
+  return 0;
+}
 
 // In turn, so that what else the machine does meets both alike.
 absl::Status MeasureTraining(const Sizes& sizes, const std::string& folder, Figures* figures) {
