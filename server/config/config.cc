@@ -35,6 +35,7 @@ struct Flags {
   std::vector<std::string> data_roots;
   std::optional<int32_t> cpu_devices;
   bool auth = false;
+  bool http_tls = false;
   bool insecure = false;
   bool no_tensorboard = false;
 };
@@ -55,6 +56,7 @@ void Describe(CLI::App& app, Flags& flags) {
   app.add_option("--tls-cert", flags.tls_cert, "PEM file of the server's certificate; TLS on the gRPC port");
   app.add_option("--tls-key", flags.tls_key, "PEM file of its private key");
   app.add_option("--tls-client-ca", flags.tls_client_ca, "PEM file of authorities; clients must show a certificate");
+  app.add_flag("--http-tls", flags.http_tls, "TLS on the HTTP port as well, with the same files");
   app.add_flag("--auth", flags.auth, "every call needs a token (ampctl tokens)");
   app.add_option("--init-admin-token", flags.init_admin_token,
                  "file for the secret of an ADMIN token, made where none holds");
@@ -65,7 +67,7 @@ void Describe(CLI::App& app, Flags& flags) {
   app.footer(
       "Environment: AMPD_LISTEN, AMPD_HTTP, AMPD_STATE_DIR, AMPD_DATA_ROOTS (':' between), AMPD_CPU_DEVICES, "
       "AMPD_WORKER, AMPD_DEFAULT_PRECISION, AMPD_NVML_LIBRARY, AMPD_LOG_FORMAT, AMPD_TLS_CERT, AMPD_TLS_KEY, "
-      "AMPD_TLS_CLIENT_CA, AMPD_AUTH, AMPD_INIT_ADMIN_TOKEN.\nA flag wins over the environment, "
+      "AMPD_TLS_CLIENT_CA, AMPD_HTTP_TLS, AMPD_AUTH, AMPD_INIT_ADMIN_TOKEN.\nA flag wins over the environment, "
       "that over the file.");
 }
 
@@ -135,6 +137,11 @@ absl::Status ApplyAccessEnvironment(const Environment& environment, v1::ServerCo
   if (auto value = environment("AMPD_TLS_KEY")) config.mutable_tls()->set_private_key(*value);
   if (auto value = environment("AMPD_TLS_CLIENT_CA")) config.mutable_tls()->set_client_ca(*value);
   if (auto value = environment("AMPD_INIT_ADMIN_TOKEN")) config.mutable_auth()->set_init_admin_token(*value);
+  if (const auto value = environment("AMPD_HTTP_TLS")) {
+    AMPD_ASSIGN_OR_RETURN(const bool http, Truth("AMPD_HTTP_TLS", *value));
+    // An orchestrator's "false" asks for no TLS.
+    if (http || config.has_tls()) config.mutable_tls()->set_http(http);
+  }
   const auto tokens = environment("AMPD_AUTH");
   if (!tokens) return absl::OkStatus();
   AMPD_ASSIGN_OR_RETURN(const bool needed, Truth("AMPD_AUTH", *tokens));
@@ -179,6 +186,7 @@ absl::Status ApplyFlags(const Flags& flags, v1::ServerConfig& config) {
   if (flags.tls_cert) config.mutable_tls()->set_certificate(*flags.tls_cert);
   if (flags.tls_key) config.mutable_tls()->set_private_key(*flags.tls_key);
   if (flags.tls_client_ca) config.mutable_tls()->set_client_ca(*flags.tls_client_ca);
+  if (flags.http_tls) config.mutable_tls()->set_http(true);
   if (flags.auth) config.mutable_auth()->set_tokens(true);
   if (flags.init_admin_token) config.mutable_auth()->set_init_admin_token(*flags.init_admin_token);
   if (flags.insecure) config.set_insecure(true);
@@ -356,16 +364,19 @@ class Validation {
     const absl::StatusOr<Address> http = ParseAddress(config_.http());
     if (!http.ok()) return Wrong("http", http.status().message());
     if (http->IsLoopback()) return;
-    const bool tokens = config_.auth().tokens();
-    if (config_.insecure()) {
-      warnings.push_back(
-          absl::StrCat("the JSON API is served on ", config_.http(), " in plain text (insecure): ",
-                       tokens ? "anyone on the way reads the tokens" : "anyone who reaches it controls the jobs"));
+    const bool tokens = config_.auth().tokens(), tls = config_.tls().http();
+    const char* const how = tls ? "" : "in plain text ";
+    if (config_.insecure() && !(tls && tokens)) {
+      warnings.push_back(absl::StrCat(
+          "the JSON API is served on ", config_.http(), " ", tls ? "without tokens " : how,
+          "(insecure): ", tokens ? "anyone on the way reads the tokens" : "anyone who reaches it controls the jobs"));
     }
-    if (!tokens) return;
-    warnings.push_back(absl::StrCat("http: ", config_.http(),
-                                    " is reachable from other machines, in plain text and without tokens: anyone there "
-                                    "reads users, jobs and their figures in /metrics"));
+    // Who is to show a certificate is no stranger.
+    if (!tokens || (tls && !config_.tls().client_ca().empty())) return;
+    warnings.push_back(absl::StrCat("http: ", config_.http(), " is reachable from other machines, ", how,
+                                    tls ? "" : "and ",
+                                    "without tokens: anyone there reads users, jobs and their "
+                                    "figures in /metrics"));
   }
 
   void CheckAccess() {

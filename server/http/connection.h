@@ -4,10 +4,13 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <string>
 
 #include "server/files/unique_fd.h"
 #include "server/http/request_reader.h"
+#include "server/http/transport.h"
 
 namespace ampd {
 
@@ -29,6 +32,8 @@ struct Connection {
 
   // Does not block.
   UniqueFd socket;
+  // Of the socket.
+  std::unique_ptr<Transport> transport;
   // listening_socket.h.
   std::string peer;
   std::string client;
@@ -36,6 +41,8 @@ struct Connection {
   // Of the phase.
   SteadyTime since;
   SteadyTime deadline;
+  // What epoll looks for.
+  uint32_t events = 0;
   RequestReader reader;
   // What is still to be sent: from byte `sent` on.
   std::string output;

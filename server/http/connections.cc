@@ -29,6 +29,8 @@ constexpr size_t kReadBytes = 16 << 10;
 constexpr int kAtOnce = 64;
 constexpr milliseconds kNoDescriptorsPause{100};
 
+constexpr char kContinue[] = "HTTP/1.1 100 Continue\r\n\r\n";
+
 bool IsTryAgain(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
 
 absl::Status SystemError(const char* what) {
@@ -159,6 +161,9 @@ void Connections::Add(UniqueFd socket, const sockaddr_storage& from) {
   const uint64_t id = ++last_id_;
   auto connection = std::make_unique<Connection>();
   connection->socket = std::move(socket);
+  const int descriptor = connection->socket.get();
+  connection->transport = options_.transport ? options_.transport(descriptor) : PlainTransport(descriptor);
+  if (connection->transport == nullptr) return;
   PeerName name = NameOfPeer(from);
   connection->peer = std::move(name.peer);
   connection->client = std::move(name.client);
@@ -174,8 +179,21 @@ void Connections::Watch(uint64_t id, Connection* connection, Connection::Phase p
   connection->since = steady_clock::now();
   connection->deadline = connection->since + time;
   deadlines_.emplace(connection->deadline, id);
-  const int operation = is_watched ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
-  if (!WatchFor(epoll_.get(), operation, connection->socket.get(), events, id).ok()) Close(id);
+  if (is_watched) return LookFor(id, connection, events);
+  connection->events = events;
+  if (!WatchFor(epoll_.get(), EPOLL_CTL_ADD, connection->socket.get(), events, id).ok()) Close(id);
+}
+
+void Connections::LookFor(uint64_t id, Connection* connection, uint32_t events) {
+  if (connection->events == events) return;
+  connection->events = events;
+  if (!WatchFor(epoll_.get(), EPOLL_CTL_MOD, connection->socket.get(), events, id).ok()) Close(id);
+}
+
+void Connections::Await(uint64_t id, Connection* connection, IoResult result) {
+  if (result.state == IoResult::State::kWantsRead) return LookFor(id, connection, EPOLLIN);
+  if (result.state == IoResult::State::kWantsWrite) return LookFor(id, connection, EPOLLOUT);
+  Close(id);
 }
 
 std::unique_ptr<Connection> Connections::Forget(uint64_t id) {
@@ -202,19 +220,35 @@ void Connections::Serve(uint64_t id) {
 
 void Connections::Read(uint64_t id, Connection* connection) {
   char buffer[kReadBytes];
-  const ssize_t got = recv(connection->socket.get(), buffer, sizeof(buffer), 0);
-  if (got < 0) {
-    if (!IsTryAgain(errno)) Close(id);
-    return;
+  const IoResult got = connection->transport->Read(buffer, sizeof(buffer));
+  switch (got.state) {
+    case IoResult::State::kDone:
+      return Take(id, connection, {buffer, got.bytes});
+    case IoResult::State::kEnd:
+      return End(id, connection);
+    case IoResult::State::kPlain:
+      return RefusePlain(id, connection);
+    default:
+      return Await(id, connection, got);
   }
-  if (got == 0) return End(id, connection);
-  connection->reader.Take({buffer, static_cast<size_t>(got)});
+}
+
+void Connections::Take(uint64_t id, Connection* connection, absl::string_view bytes) {
+  connection->reader.Take(bytes);
   if (connection->reader.TakeExpectation()) {
-    // There is room for it: nothing was sent before.
-    constexpr char kContinue[] = "HTTP/1.1 100 Continue\r\n\r\n";
-    (void)!send(connection->socket.get(), kContinue, sizeof(kContinue) - 1, MSG_NOSIGNAL);
+    // There is room for it: nothing of an answer was sent before.
+    const IoResult sent = connection->transport->Write(kContinue);
+    if (sent.state != IoResult::State::kDone || sent.bytes != sizeof(kContinue) - 1) return Close(id);
   }
-  if (connection->reader.done()) Answer(id);
+  if (connection->reader.done()) return Answer(id);
+  LookFor(id, connection, EPOLLIN);
+}
+
+// Else a browser shows nothing but a broken connection to whoever forgot the "s".
+void Connections::RefusePlain(uint64_t id, Connection* connection) {
+  connection->transport = PlainTransport(connection->socket.get());
+  connection->reader.Refuse(400, absl::InvalidArgumentError("this port speaks TLS: ask it with https://"));
+  Answer(id);
 }
 
 void Connections::End(uint64_t id, Connection* connection) {
@@ -255,13 +289,9 @@ void Connections::TakeBack() {
 
 void Connections::Write(uint64_t id, Connection* connection) {
   while (connection->sent < connection->output.size()) {
-    const ssize_t sent = send(connection->socket.get(), connection->output.data() + connection->sent,
-                              connection->output.size() - connection->sent, MSG_NOSIGNAL);
-    if (sent < 0) {
-      if (!IsTryAgain(errno)) Close(id);
-      return;
-    }
-    connection->sent += static_cast<size_t>(sent);
+    const IoResult sent = connection->transport->Write(absl::string_view(connection->output).substr(connection->sent));
+    if (sent.state != IoResult::State::kDone) return Await(id, connection, sent);
+    connection->sent += sent.bytes;
   }
   Linger(id, connection);
 }
@@ -269,12 +299,13 @@ void Connections::Write(uint64_t id, Connection* connection) {
 void Connections::Linger(uint64_t id, Connection* connection) {
   connection->output = std::string();
   connection->sent = 0;
-  shutdown(connection->socket.get(), SHUT_WR);
+  connection->transport->SendEnd();
   Watch(id, connection, Connection::Phase::kLingering, EPOLLIN, options_.linger_time);
 }
 
 void Connections::Discard(uint64_t id, Connection* connection) {
   char buffer[kReadBytes];
+  // As it comes from the network: nobody looks at it.
   const ssize_t got = recv(connection->socket.get(), buffer, sizeof(buffer), 0);
   if (got < 0 && IsTryAgain(errno)) return;
   if (got > 0) connection->discarded += static_cast<size_t>(got);

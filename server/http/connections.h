@@ -40,6 +40,8 @@ class Connections {
     // Given a connection with a request that is done, or refused. GiveBack() is to follow, unless it returns the
     // connection. Called on the thread; must not wait.
     std::function<std::unique_ptr<Connection>(std::unique_ptr<Connection>)> on_request;
+    // Of a new connection's socket; null: it is closed. Called on the thread. Empty: plain text.
+    std::function<std::unique_ptr<Transport>(int socket)> transport;
   };
 
   // UNAVAILABLE where the system lacks what it takes. `listener` does not block.
@@ -68,6 +70,8 @@ class Connections {
   void Add(UniqueFd socket, const sockaddr_storage& from);
   void Serve(uint64_t id);
   void Read(uint64_t id, Connection* connection);
+  void Take(uint64_t id, Connection* connection, absl::string_view bytes);
+  void RefusePlain(uint64_t id, Connection* connection);
   void Write(uint64_t id, Connection* connection);
   void Linger(uint64_t id, Connection* connection);
   void Discard(uint64_t id, Connection* connection);
@@ -78,6 +82,9 @@ class Connections {
   // Keeps it, watched for `events` until the time is over.
   void Watch(uint64_t id, Connection* connection, Connection::Phase phase, uint32_t events,
              std::chrono::milliseconds time);
+  // Goes on once the transport can do what it wants; ends the connection where `result` is neither want.
+  void Await(uint64_t id, Connection* connection, IoResult result);
+  void LookFor(uint64_t id, Connection* connection, uint32_t events);
   void Close(uint64_t id);
   std::unique_ptr<Connection> Forget(uint64_t id);
   // Closes the oldest connection of the client for which `weight` adds up to the most. False: none weighs anything.

@@ -27,6 +27,9 @@ struct HttpRequest {
   // The client, as gRPC writes it: "ipv4:10.0.0.7:51334".
   std::string peer;
   HttpHeaders headers;
+  // It came by TLS of this port; and its client showed a certificate that holds.
+  bool is_tls = false;
+  bool has_certificate = false;
 
   // The value of the first header of that name, in any case; nullopt: none.
   std::optional<std::string> Header(absl::string_view name) const;

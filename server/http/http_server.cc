@@ -59,6 +59,12 @@ absl::Status HttpServer::StartConnections(UniqueFd listener) {
     if (connection != nullptr) Refuse(connection.get());
     return connection;
   };
+  if (options_.tls) {
+    options.transport = [this](int socket) -> std::unique_ptr<Transport> {
+      const std::shared_ptr<const TlsContext> context = options_.tls();
+      return context == nullptr ? nullptr : context->NewTransport(socket);
+    };
+  }
   AMPD_ASSIGN_OR_RETURN(connections_, Connections::Start(std::move(listener), std::move(options)));
   return absl::OkStatus();
 }
@@ -96,9 +102,21 @@ void HttpServer::AnswerAll() {
   }
 }
 
+// Health is for whoever watches the machine, as over gRPC.
+bool HttpServer::LacksCertificate(const HttpRequest& request) const {
+  if (!options_.client_certificates || request.has_certificate) return false;
+  return request.path != "/healthz" && request.path != "/readyz";
+}
+
 void HttpServer::Answer(Connection* connection) {
   SocketExchange exchange(connection);
-  const std::string route = options_.router.Serve(exchange);
+  std::string route;
+  if (LacksCertificate(exchange.request())) {
+    exchange.Send(ErrorResponse(
+        absl::PermissionDeniedError("clients of this server must show a certificate (tls.client_ca), and none came")));
+  } else {
+    route = options_.router.Serve(exchange);
+  }
   if (options_.listener) options_.listener(route, exchange.status());
 }
 

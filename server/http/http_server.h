@@ -1,4 +1,4 @@
-// The HTTP listener: GET (and HEAD) /metrics, /healthz and /readyz, and what a router knows.
+// The HTTP listener: GET (and HEAD) /metrics, /healthz and /readyz, and what a router knows; in plain text or by TLS.
 //
 // A connection is one request and one answer. Threads only answer; whatever waits for a client is done by another
 // thread for all connections at once (connections.h), within these bounds:
@@ -14,6 +14,7 @@
 //                                          answer so count their streams
 //   what comes behind a request            thrown away: 5 s after the answer, or 1 MiB
 //   connections                            max_connections, and a quarter of the process's descriptors
+//   a TLS handshake                        of the time for a request; it is done on the one thread, a signature each
 //
 // Beyond the bounds of connections and of waiting answers, the oldest connection that waits for its client goes, of the
 // client that has the most of them. A client is an IPv4 address, or the first 64 bits of an IPv6 one. So who asks at
@@ -32,6 +33,7 @@
 #include "server/http/connections.h"
 #include "server/http/fair_queue.h"
 #include "server/http/router.h"
+#include "server/http/tls.h"
 
 namespace ampd {
 
@@ -55,6 +57,10 @@ class HttpServer {
     int max_connections = 1024;
     // For a whole request.
     std::chrono::milliseconds request_time{10'000};
+    // TLS: what the next connection is to use, asked on the thread of all connections. Empty: plain text.
+    std::function<std::shared_ptr<const TlsContext>()> tls;
+    // Who shows no certificate is answered /healthz and /readyz alone; all else is 403. Needs `tls`, with authorities.
+    bool client_certificates = false;
   };
 
   // The functions are called from the server's threads, several at a time. Start it after blocking SIGTERM and SIGINT.
@@ -76,6 +82,7 @@ class HttpServer {
   // Of each thread.
   void AnswerAll();
   void Answer(Connection* connection);
+  bool LacksCertificate(const HttpRequest& request) const;
   // What is no request, or one too many of its client's. Waits for nothing.
   void Refuse(Connection* connection);
 

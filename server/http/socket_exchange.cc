@@ -1,7 +1,6 @@
 #include "server/http/socket_exchange.h"
 
 #include <poll.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -31,12 +30,13 @@ std::string HeadOf(const HttpResponse& response, std::optional<int64_t> length) 
   return absl::StrCat(head, "X-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n");
 }
 
-// Until the socket takes bytes, or has failed. False: not before `deadline`.
-bool WaitToWrite(int socket, SteadyTime deadline) {
+// Until the socket is ready for what is wanted of it, or has failed. False: not before `deadline`.
+bool WaitFor(IoResult::State state, int socket, SteadyTime deadline) {
   while (true) {
     const auto left = std::chrono::ceil<milliseconds>(deadline - steady_clock::now()).count();
     if (left <= 0) return false;
     pollfd wanted = {socket, POLLOUT, 0};
+    if (state == IoResult::State::kWantsRead) wanted.events = POLLIN;
     const int ready = poll(&wanted, 1, static_cast<int>(std::min<int64_t>(left, 60'000)));
     if (ready > 0) return true;
     if (ready < 0 && errno != EINTR) return false;
@@ -46,7 +46,10 @@ bool WaitToWrite(int socket, SteadyTime deadline) {
 }  // namespace
 
 SocketExchange::SocketExchange(Connection* connection) : connection_(connection) {
-  connection->reader.request().peer = connection->peer;
+  HttpRequest& request = connection->reader.request();
+  request.peer = connection->peer;
+  request.is_tls = connection->transport->is_tls();
+  request.has_certificate = connection->transport->has_certificate();
 }
 
 absl::StatusOr<std::string> SocketExchange::ReadBody(size_t max_bytes) {
@@ -79,13 +82,13 @@ bool SocketExchange::WriteAll(absl::string_view bytes) {
   const SteadyTime limit = steady_clock::now() + TimeToTake(bytes.size());
   SteadyTime stalled = steady_clock::now() + kStall;
   while (!bytes.empty()) {
-    const ssize_t sent = send(connection_->socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    if (sent >= 0) {
-      bytes.remove_prefix(static_cast<size_t>(sent));
+    const IoResult sent = connection_->transport->Write(bytes);
+    if (sent.state == IoResult::State::kDone) {
+      bytes.remove_prefix(sent.bytes);
       stalled = steady_clock::now() + kStall;
-    } else if (errno != EINTR && errno != EAGAIN && errno != EWOULDBLOCK) {
+    } else if (sent.state != IoResult::State::kWantsRead && sent.state != IoResult::State::kWantsWrite) {
       return false;
-    } else if (!WaitToWrite(connection_->socket.get(), std::min(stalled, limit))) {
+    } else if (!WaitFor(sent.state, connection_->socket.get(), std::min(stalled, limit))) {
       return false;
     }
     if (steady_clock::now() > limit) return bytes.empty();

@@ -460,7 +460,12 @@ void Daemon::Impl::WatchForNotice() {
 absl::Status Daemon::Impl::ServeHttp() {
   AMPD_ASSIGN_OR_RETURN(const Address address, ParseAddress(config_.http()));
   JsonApi::Options api;
-  api.place = {address.IsLoopback(), config_.insecure(), config_.auth().tokens(), !config_.tls().client_ca().empty()};
+  const bool certificates = !config_.tls().client_ca().empty();
+  api.place.is_loopback = address.IsLoopback();
+  api.place.insecure = config_.insecure();
+  api.place.tls = config_.tls().http();
+  api.place.tokens = config_.auth().tokens();
+  api.place.certificates = certificates;
   grpc::ChannelArguments arguments;
   // A page of jobs may be large; it is made within the limits of this process either way.
   arguments.SetMaxReceiveMessageSize(-1);
@@ -470,6 +475,8 @@ absl::Status Daemon::Impl::ServeHttp() {
   json_api_ = std::make_unique<JsonApi>(std::move(api), api_server_->InProcessChannel(arguments));
   HttpServer::Options options;
   options.listen = config_.http();
+  options.tls = access_->HttpTls();
+  options.client_certificates = certificates && config_.tls().http();
   json_api_->AddRoutes(&options.router);
   AddAssets(PageAssets(), &options.router);
   options.listener = [this](const std::string& route, int status) { metrics_.OnHttp(route, status); };

@@ -85,12 +85,13 @@ std::string SessionCookie(const HttpRequest& request) {
 }
 
 absl::Status CheckOrigin(const HttpRequest& request, const WebPlace& place) {
-  if (!place.is_loopback && !place.insecure) {
-    return absl::PermissionDeniedError(
-        "this port is reachable from other machines, in plain text: the API needs http on 127.0.0.1 (with a proxy for "
-        "TLS before it, if wanted), or insecure: true (--insecure)");
+  if (!place.is_loopback && !place.insecure && !(place.tls && place.tokens)) {
+    return absl::PermissionDeniedError(absl::StrCat(
+        "this port is reachable from other machines, ", place.tls ? "without tokens" : "in plain text",
+        ": the API needs tls.http and auth.tokens (--http-tls, --auth), http on 127.0.0.1, or insecure: true "
+        "(--insecure)"));
   }
-  if (place.certificates && !place.tokens) {
+  if (place.certificates && !place.tls && !place.tokens) {
     return absl::PermissionDeniedError(
         "clients of this server must show a certificate (tls.client_ca), which this port cannot ask for: the API needs "
         "auth.tokens (--auth)");

@@ -18,9 +18,12 @@ struct WebPlace {
   bool is_loopback = true;
   // ServerConfig.insecure.
   bool insecure = false;
+  // ServerConfig.tls.http.
+  bool tls = false;
   // ServerConfig.auth.tokens.
   bool tokens = false;
-  // gRPC asks clients for a certificate (ServerConfig.tls.client_ca); this port cannot.
+  // Clients are to show a certificate (ServerConfig.tls.client_ca). Without `tls` this port cannot ask for it; with it,
+  // the port has looked before it asks the API (HttpServer::Options).
   bool certificates = false;
 };
 

@@ -12,8 +12,9 @@ namespace {
 
 constexpr char kAttributes[] = "; Path=/api/; HttpOnly; SameSite=Strict";
 
-// Behind a proxy that has TLS the browser is to send it over TLS alone.
+// Where there is TLS, here or at a proxy before this port, the browser is to send it over TLS alone.
 const char* SecureOf(const HttpRequest& request) {
+  if (request.is_tls) return "; Secure";
   return absl::EqualsIgnoreCase(request.Header("X-Forwarded-Proto").value_or(""), "https") ? "; Secure" : "";
 }
 

@@ -17,9 +17,11 @@
 namespace ampd {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 class Config : public testing::Test {
  protected:
@@ -161,6 +163,35 @@ TEST_F(Config, OtherMachinesNeedTlsAndTokensBoth) {
   EXPECT_THAT(with({tls, {"--insecure"}})->warnings, ElementsAre(HasSubstr("without tokens (insecure)")));
   EXPECT_THAT(with({{"--auth", "--insecure"}})->warnings, ElementsAre(HasSubstr("reads the tokens")));
   EXPECT_TRUE(Load({"--auth"}).ok()) << "tokens alone are for loopback";
+}
+
+TEST_F(Config, WarnsOfAnHttpPortThatOthersReachAsFarAsItIsOpen) {
+  const auto warnings = [this](std::vector<std::string> flags, const std::string& file = "") {
+    flags.insert(flags.end(), {"--http", "0.0.0.0:1", "--tls-cert", "c", "--tls-key", "k"});
+    const auto loaded = Load(flags, {}, file);
+    EXPECT_TRUE(loaded.ok()) << loaded.status();
+    return loaded.ok() ? loaded->warnings : std::vector<std::string>();
+  };
+  const auto metrics = HasSubstr("figures in /metrics");
+  EXPECT_THAT(warnings({}), IsEmpty());
+  EXPECT_THAT(warnings({"--auth"}), ElementsAre(AllOf(metrics, HasSubstr("in plain text and without tokens"))));
+  EXPECT_THAT(warnings({"--auth", "--http-tls"}), ElementsAre(AllOf(metrics, Not(HasSubstr("plain")))));
+  EXPECT_THAT(warnings({"--auth", "--http-tls", "--tls-client-ca", "a"}), IsEmpty());
+  EXPECT_THAT(warnings({"--insecure"}), ElementsAre(HasSubstr("in plain text (insecure): anyone who reaches it")));
+  EXPECT_THAT(warnings({"--insecure", "--http-tls"}), ElementsAre(HasSubstr("without tokens (insecure)")));
+  EXPECT_THAT(warnings({"--insecure", "--auth"}), ElementsAre(HasSubstr("reads the tokens"), metrics));
+  EXPECT_THAT(warnings({"--insecure", "--auth", "--http-tls"}), ElementsAre(metrics));
+}
+
+TEST_F(Config, TlsOfTheHttpPortComesFromFlagEnvironmentAndFile) {
+  const std::string file = "tls: {certificate: a, private_key: b, http: true}\n";
+  EXPECT_TRUE(Load({}, {}, file)->config.tls().http());
+  EXPECT_FALSE(Load({}, {{"AMPD_HTTP_TLS", "false"}}, file)->config.tls().http());
+  EXPECT_TRUE(Load({"--http-tls"}, {{"AMPD_HTTP_TLS", "false"}}, file)->config.tls().http());
+  EXPECT_FALSE(Load({}, {{"AMPD_HTTP_TLS", "false"}})->config.has_tls());
+  ExpectRefused(Load({"--http-tls"}), "tls.certificate: required");
+  ExpectRefused(Load({}, {{"AMPD_HTTP_TLS", "true"}}), "tls.private_key: required");
+  ExpectRefused(Load({}, {{"AMPD_HTTP_TLS", "often"}}, file), "AMPD_HTTP_TLS");
 }
 
 TEST_F(Config, AccessComesFromFlagEnvironmentAndFile) {

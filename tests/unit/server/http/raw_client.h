@@ -26,7 +26,7 @@ inline int PortOf(const std::string& address) {
 class Client {
  public:
   explicit Client(const std::string& address, int from = 1, int receive_buffer = 0) {
-    fd_ = UniqueFd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    fd_ = UniqueFd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (receive_buffer > 0) setsockopt(fd_.get(), SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof(receive_buffer));
     sockaddr_in own = {}, to = {};
     own.sin_family = to.sin_family = AF_INET;
@@ -48,6 +48,7 @@ class Client {
     for (ssize_t got = 0; (got = read(fd_.get(), buffer, sizeof(buffer))) > 0;) answer.append(buffer, got);
     return answer;
   }
+  int socket() const { return fd_.get(); }
   // Whether there is something to read, or the end.
   bool IsReadable(int milliseconds) {
     pollfd wanted = {fd_.get(), POLLIN, 0};

@@ -53,6 +53,19 @@ TEST(CheckOriginTest, WhereOnlyACertificateLetsClientsInThereIsNoOtherWay) {
   }
 }
 
+TEST(CheckOriginTest, BeyondLoopbackItIsThereWithTlsAndTokensBoth) {
+  const auto checked = [](bool tls, bool tokens) {
+    return Checked("GET", {{"Host", "gpu.example"}}, {.is_loopback = false, .tls = tls, .tokens = tokens});
+  };
+  EXPECT_EQ(checked(true, true), absl::StatusCode::kOk);
+  EXPECT_EQ(checked(true, false), kRefused);
+  EXPECT_EQ(checked(false, true), kRefused);
+}
+
+TEST(CheckOriginTest, ACertificateThatThePortAskedForWillDo) {
+  EXPECT_EQ(Checked("GET", {{"Host", "localhost"}}, {.tls = true, .certificates = true}), absl::StatusCode::kOk);
+}
+
 TEST(CheckOriginTest, BeyondLoopbackWithoutTokensNoNameOfASiteWillDo) {
   const WebPlace place = {.is_loopback = false, .insecure = true};
   for (const char* host : {"10.1.2.3:7071", "[fd00::1]:7071", "gpu-vm", "gpu-vm:7071", "localhost:7071"}) {
