@@ -365,18 +365,18 @@ class Validation {
     if (!http.ok()) return Wrong("http", http.status().message());
     if (http->IsLoopback()) return;
     const bool tokens = config_.auth().tokens(), tls = config_.tls().http();
-    const char* const how = tls ? "" : "in plain text ";
-    if (config_.insecure() && !(tls && tokens)) {
-      warnings.push_back(absl::StrCat(
-          "the JSON API is served on ", config_.http(), " ", tls ? "without tokens " : how,
-          "(insecure): ", tokens ? "anyone on the way reads the tokens" : "anyone who reaches it controls the jobs"));
-    }
     // Who is to show a certificate is no stranger.
-    if (!tokens || (tls && !config_.tls().client_ca().empty())) return;
-    warnings.push_back(absl::StrCat("http: ", config_.http(), " is reachable from other machines, ", how,
-                                    tls ? "" : "and ",
-                                    "without tokens: anyone there reads users, jobs and their "
-                                    "figures in /metrics"));
+    const bool certificates = tls && !config_.tls().client_ca().empty();
+    if (config_.insecure() && !(tls && tokens)) {
+      const char* const who = certificates ? "anyone with a certificate" : "anyone who reaches it";
+      warnings.push_back(absl::StrCat(
+          "the JSON API is served on ", config_.http(), " ", tls ? "without tokens" : "in plain text",
+          " (insecure): ", tokens ? "anyone on the way reads the tokens" : absl::StrCat(who, " controls the jobs")));
+    }
+    if (!tokens || certificates) return;
+    warnings.push_back(absl::StrCat("http: ", config_.http(), " is reachable from other machines, ",
+                                    tls ? "" : "in plain text and ",
+                                    "without tokens: anyone there reads users, jobs and their figures in /metrics"));
   }
 
   void CheckAccess() {

@@ -299,7 +299,8 @@ void Connections::Write(uint64_t id, Connection* connection) {
 void Connections::Linger(uint64_t id, Connection* connection) {
   connection->output = std::string();
   connection->sent = 0;
-  connection->transport->SendEnd();
+  const IoResult ended = connection->transport->SendEnd();
+  if (ended.state != IoResult::State::kDone) return Await(id, connection, ended);
   Watch(id, connection, Connection::Phase::kLingering, EPOLLIN, options_.linger_time);
 }
 

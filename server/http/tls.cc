@@ -7,12 +7,13 @@
 #include <openssl/x509.h>
 #include <sys/socket.h>
 
-#include <cerrno>
-#include <cstdint>
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "engine/core/status.h"
 
 namespace ampd {
@@ -31,19 +32,35 @@ using Key = std::unique_ptr<EVP_PKEY, Freer<EVP_PKEY_free>>;
 using Context = std::unique_ptr<SSL_CTX, Freer<SSL_CTX_free>>;
 using Session = std::unique_ptr<SSL, Freer<SSL_free>>;
 
-// OpenSSL's own BIO of a socket writes without MSG_NOSIGNAL.
-int SocketOf(BIO* bio) { return static_cast<int>(reinterpret_cast<intptr_t>(BIO_get_data(bio))); }
+// What a read takes from the network, whatever it makes of it: OpenSSL goes on by itself while records come that hold
+// no data (new keys, a handshake that it refuses), and the thread has other connections.
+constexpr size_t kBytesARead = 18 << 10;
+
+struct Network {
+  int socket = -1;
+  size_t bytes_left = 0;
+};
+
+Network& NetworkOf(BIO* bio) { return *static_cast<Network*>(BIO_get_data(bio)); }
 
 int ReadSocket(BIO* bio, char* buffer, int size) {
   BIO_clear_retry_flags(bio);
-  const ssize_t got = recv(SocketOf(bio), buffer, static_cast<size_t>(size), 0);
+  Network& network = NetworkOf(bio);
+  if (network.bytes_left == 0) {
+    // What is there stays in the socket, and epoll tells of it again.
+    BIO_set_retry_read(bio);
+    return -1;
+  }
+  const ssize_t got = recv(network.socket, buffer, std::min(static_cast<size_t>(size), network.bytes_left), 0);
+  if (got > 0) network.bytes_left -= static_cast<size_t>(got);
   if (got < 0 && FailedIo(IoResult::State::kWantsRead).state != IoResult::State::kFailed) BIO_set_retry_read(bio);
   return static_cast<int>(got);
 }
 
+// OpenSSL's own BIO of a socket writes without MSG_NOSIGNAL.
 int WriteSocket(BIO* bio, const char* bytes, int size) {
   BIO_clear_retry_flags(bio);
-  const ssize_t sent = send(SocketOf(bio), bytes, static_cast<size_t>(size), MSG_NOSIGNAL);
+  const ssize_t sent = send(NetworkOf(bio).socket, bytes, static_cast<size_t>(size), MSG_NOSIGNAL);
   if (sent < 0 && FailedIo(IoResult::State::kWantsWrite).state != IoResult::State::kFailed) BIO_set_retry_write(bio);
   return static_cast<int>(sent);
 }
@@ -65,10 +82,25 @@ BIO_METHOD* SocketMethod() {
 
 class Tls final : public Transport {
  public:
-  Tls(Session session, int socket) : session_(std::move(session)), socket_(socket) {}
+  // Null: no memory.
+  static std::unique_ptr<Transport> Create(SSL_CTX* context, int socket) {
+    Session session(SSL_new(context));
+    BIO* const bio = session == nullptr ? nullptr : BIO_new(SocketMethod());
+    if (bio == nullptr) return nullptr;
+    std::unique_ptr<Tls> tls(new Tls(std::move(session), socket));
+    BIO_set_data(bio, &tls->network_);
+    BIO_set_init(bio, 1);
+    SSL_set_bio(tls->session_.get(), bio, bio);
+    SSL_set_accept_state(tls->session_.get());
+    return tls;
+  }
 
   IoResult Read(char* buffer, size_t size) override {
-    if (!is_begun_ && IsPlain()) return {IoResult::State::kPlain};
+    if (!is_begun_) {
+      const IoResult::State first = LookAtFirst();
+      if (first != IoResult::State::kDone) return {first};
+    }
+    network_.bytes_left = kBytesARead;
     ERR_clear_error();
     size_t got = 0;
     const int result = SSL_read_ex(session_.get(), buffer, size, &got);
@@ -76,17 +108,22 @@ class Tls final : public Transport {
   }
 
   IoResult Write(absl::string_view bytes) override {
+    network_.bytes_left = kBytesARead;
     ERR_clear_error();
     size_t sent = 0;
     const int result = SSL_write_ex(session_.get(), bytes.data(), bytes.size(), &sent);
     return result == 1 ? IoResult{IoResult::State::kDone, sent} : Failure(result);
   }
 
-  void SendEnd() override {
+  IoResult SendEnd() override {
     ERR_clear_error();
     // Not allowed before the handshake is over, nor after an error.
-    if (!has_failed_ && SSL_is_init_finished(session_.get()) == 1) SSL_shutdown(session_.get());
-    shutdown(socket_, SHUT_WR);
+    if (!has_failed_ && SSL_is_init_finished(session_.get()) == 1) {
+      const int result = SSL_shutdown(session_.get());
+      if (result < 0 && Failure(result).state == IoResult::State::kWantsWrite) return {IoResult::State::kWantsWrite};
+    }
+    shutdown(network_.socket, SHUT_WR);
+    return {IoResult::State::kDone};
   }
 
   bool is_tls() const override { return true; }
@@ -96,12 +133,17 @@ class Tls final : public Transport {
   }
 
  private:
+  Tls(Session session, int socket) : session_(std::move(session)) { network_.socket = socket; }
+
   // A handshake's first byte is 22; a request's is a letter.
-  bool IsPlain() {
+  IoResult::State LookAtFirst() {
     char first = 0;
-    if (recv(socket_, &first, 1, MSG_PEEK) != 1) return false;
+    const ssize_t got = recv(network_.socket, &first, 1, MSG_PEEK);
+    if (got < 0) return FailedIo(IoResult::State::kWantsRead).state;
+    if (got == 0) return IoResult::State::kEnd;
     is_begun_ = true;
-    return absl::ascii_isalpha(static_cast<unsigned char>(first));
+    const bool is_letter = absl::ascii_isalpha(static_cast<unsigned char>(first));
+    return is_letter ? IoResult::State::kPlain : IoResult::State::kDone;
   }
 
   IoResult Failure(int result) {
@@ -113,8 +155,9 @@ class Tls final : public Transport {
     return {IoResult::State::kFailed};
   }
 
+  // The session's BIO refers to it.
+  Network network_;
   const Session session_;
-  const int socket_;
   bool is_begun_ = false;
   bool has_failed_ = false;
 };
@@ -128,39 +171,63 @@ absl::Status Refused(const char* what) {
 
 Bio Open(const std::string& pem) { return Bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size()))); }
 
-absl::Status UseCertificate(SSL_CTX* context, const std::string& pem) {
+// Else OpenSSL asks the terminal.
+int NoPhrase(char*, int, int, void*) { return -1; }
+
+// All of a text, one at least.
+absl::StatusOr<std::vector<Certificate>> CertificatesIn(const std::string& pem, const char* what) {
   const Bio bio = Open(pem);
-  const Certificate own(PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr));
-  if (own == nullptr || SSL_CTX_use_certificate(context, own.get()) != 1) return Refused("the certificate");
-  while (true) {
-    Certificate next(PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr));
-    if (next == nullptr) return absl::OkStatus();
-    if (SSL_CTX_add1_chain_cert(context, next.get()) != 1) return Refused("the certificate's chain");
+  std::vector<Certificate> certificates;
+  while (X509* const next = PEM_read_bio_X509(bio.get(), nullptr, &NoPhrase, nullptr)) certificates.emplace_back(next);
+  // Anything else is a certificate that is damaged, or half written.
+  const bool is_end = ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE;
+  if (!is_end || certificates.empty()) return Refused(what);
+  ERR_clear_error();
+  return certificates;
+}
+
+absl::Status UseCertificate(SSL_CTX* context, const std::string& pem) {
+  constexpr char kWhat[] = "the certificate, or one of its chain";
+  AMPD_ASSIGN_OR_RETURN(const std::vector<Certificate> chain, CertificatesIn(pem, kWhat));
+  if (SSL_CTX_use_certificate(context, chain[0].get()) != 1) return Refused(kWhat);
+  for (size_t i = 1; i < chain.size(); ++i) {
+    if (SSL_CTX_add1_chain_cert(context, chain[i].get()) != 1) return Refused(kWhat);
   }
+  return absl::OkStatus();
 }
 
 absl::Status UseKey(SSL_CTX* context, const std::string& pem) {
   const Bio bio = Open(pem);
-  // Else OpenSSL asks the terminal.
-  const auto no_phrase = [](char*, int, int, void*) { return -1; };
-  const Key key(PEM_read_bio_PrivateKey(bio.get(), nullptr, no_phrase, nullptr));
+  const Key key(PEM_read_bio_PrivateKey(bio.get(), nullptr, &NoPhrase, nullptr));
   if (key == nullptr || SSL_CTX_use_PrivateKey(context, key.get()) != 1) return Refused("the private key");
   return SSL_CTX_check_private_key(context) == 1 ? absl::OkStatus() : Refused("the private key");
 }
 
-absl::Status AskForCertificates(SSL_CTX* context, const std::string& pem) {
-  const Bio bio = Open(pem);
-  int count = 0;
-  while (true) {
-    const Certificate authority(PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr));
-    if (authority == nullptr) break;
-    if (X509_STORE_add_cert(SSL_CTX_get_cert_store(context), authority.get()) != 1 ||
-        SSL_CTX_add_client_CA(context, authority.get()) != 1) {
-      return Refused("the clients' authorities");
-    }
-    ++count;
+// HTTP/1.1 alone: who wants another protocol of the same certificate (gRPC's port has it) is at the wrong port.
+int ChooseProtocol(SSL*, const unsigned char** chosen, unsigned char* chosen_size, const unsigned char* offered,
+                   unsigned int offered_size, void*) {
+  constexpr absl::string_view kHttp = "http/1.1";
+  for (unsigned int at = 0; at < offered_size; at += 1 + offered[at]) {
+    const absl::string_view name(reinterpret_cast<const char*>(offered) + at + 1, offered[at]);
+    if (name != kHttp) continue;
+    *chosen = offered + at + 1;
+    *chosen_size = kHttp.size();
+    return SSL_TLSEXT_ERR_OK;
   }
-  if (count == 0) return Refused("the clients' authorities");
+  return SSL_TLSEXT_ERR_ALERT_FATAL;
+}
+
+absl::Status AskForCertificates(SSL_CTX* context, const std::string& pem) {
+  constexpr char kWhat[] = "the clients' authorities";
+  AMPD_ASSIGN_OR_RETURN(const std::vector<Certificate> authorities, CertificatesIn(pem, kWhat));
+  X509_STORE* const store = SSL_CTX_get_cert_store(context);
+  for (const Certificate& authority : authorities) {
+    if (X509_STORE_add_cert(store, authority.get()) != 1 || SSL_CTX_add_client_CA(context, authority.get()) != 1) {
+      return Refused(kWhat);
+    }
+  }
+  // As gRPC: one that is no root may be all that is trusted.
+  X509_STORE_set_flags(store, X509_V_FLAG_PARTIAL_CHAIN);
   SSL_CTX_set_verify(context, SSL_VERIFY_PEER, nullptr);
   // A session that is taken up again would not look at the certificate again.
   SSL_CTX_set_options(context, SSL_OP_NO_TICKET);
@@ -177,7 +244,12 @@ absl::StatusOr<std::shared_ptr<const TlsContext>> TlsContext::Create(const std::
   Context context(SSL_CTX_new(TLS_server_method()));
   if (context == nullptr) return Refused("TLS");
   SSL_CTX_set_min_proto_version(context.get(), TLS1_2_VERSION);
+  // Of TLS 1.2 what has forward secrecy and authenticates what it encrypts; TLS 1.3 has nothing else.
+  if (SSL_CTX_set_cipher_list(context.get(), "ECDHE+AESGCM:ECDHE+CHACHA20") != 1) return Refused("TLS");
   SSL_CTX_set_options(context.get(), SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
+  SSL_CTX_set_alpn_select_cb(context.get(), &ChooseProtocol, nullptr);
+  // A record without data ends a read.
+  SSL_CTX_clear_mode(context.get(), SSL_MODE_AUTO_RETRY);
   SSL_CTX_set_mode(context.get(),
                    SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
   // A connection is one request: browsers take up their session again, by tickets, without another signature.
@@ -192,15 +264,6 @@ absl::StatusOr<std::shared_ptr<const TlsContext>> TlsContext::Create(const std::
 
 TlsContext::~TlsContext() { SSL_CTX_free(context_); }
 
-std::unique_ptr<Transport> TlsContext::NewTransport(int socket) const {
-  Session session(SSL_new(context_));
-  BIO* const bio = session == nullptr ? nullptr : BIO_new(SocketMethod());
-  if (bio == nullptr) return nullptr;
-  BIO_set_data(bio, reinterpret_cast<void*>(static_cast<intptr_t>(socket)));
-  BIO_set_init(bio, 1);
-  SSL_set_bio(session.get(), bio, bio);
-  SSL_set_accept_state(session.get());
-  return std::make_unique<Tls>(std::move(session), socket);
-}
+std::unique_ptr<Transport> TlsContext::NewTransport(int socket) const { return Tls::Create(context_, socket); }
 
 }  // namespace ampd

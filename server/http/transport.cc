@@ -22,7 +22,10 @@ class Plain final : public Transport {
     if (sent < 0) return FailedIo(IoResult::State::kWantsWrite);
     return {IoResult::State::kDone, static_cast<size_t>(sent)};
   }
-  void SendEnd() override { shutdown(socket_, SHUT_WR); }
+  IoResult SendEnd() override {
+    shutdown(socket_, SHUT_WR);
+    return {IoResult::State::kDone};
+  }
   bool is_tls() const override { return false; }
   bool has_certificate() const override { return false; }
 

@@ -32,12 +32,13 @@ class Transport {
  public:
   virtual ~Transport() = default;
 
-  // `size` >= 1.
+  // `size` >= 1. Takes a bounded number of bytes from the network, and may say kWantsRead while more are there.
   virtual IoResult Read(char* buffer, size_t size) = 0;
   // Takes some of `bytes`, which are not empty. Where it took none, the next call is to begin with the same bytes.
   virtual IoResult Write(absl::string_view bytes) = 0;
-  // Tells the client, as far as that goes without waiting, that nothing more will be written. It may go on sending.
-  virtual void SendEnd() = 0;
+  // Tells the client that nothing more will be written; it may go on sending. kDone, or kWantsWrite: to be called
+  // again.
+  virtual IoResult SendEnd() = 0;
 
   virtual bool is_tls() const = 0;
   // Whether the client showed a certificate of the authorities that it was asked for.

@@ -34,7 +34,10 @@ bool IsPrivateName(const std::string& host) {
 bool IsSameOrigin(const std::string& origin, const HttpRequest& request) {
   const std::string host = request.Header("Host").value_or("");
   absl::string_view rest = origin;
-  if (!absl::ConsumePrefix(&rest, "http://") && !absl::ConsumePrefix(&rest, "https://")) return false;
+  // What came by TLS is of no page that did not: anybody on the way can serve one under the same name.
+  const bool has_scheme =
+      (!request.is_tls && absl::ConsumePrefix(&rest, "http://")) || absl::ConsumePrefix(&rest, "https://");
+  if (!has_scheme) return false;
   return !host.empty() && absl::EqualsIgnoreCase(rest, host);
 }
 

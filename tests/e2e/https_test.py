@@ -145,6 +145,13 @@ class HttpsTest(DaemonTest):
         with self.assertRaises((ssl.SSLError, ConnectionError)):
             self.ask(daemon, "/healthz", pair=stranger)
 
+    def test_what_is_trusted_need_not_be_a_root(self):
+        """As over gRPC."""
+        own = certificates.Authority(os.path.join(self.folder, "people"), "people").issue("ann")
+        daemon = self.daemon(config={"tls": {**self.tls, "client_ca": own[0]}})
+        self.assertEqual(self.ask(daemon, "/api/v1/jobs", pair=own).status, 200)
+        self.assertEqual(daemon.ctl("--ca", self.authority.certificate, "--cert", own[0], "--key", own[1], "devices").returncode, 0)
+
     def test_files_that_will_not_do_keep_the_daemon_from_starting(self):
         other = self.issue()
         daemon = ampd_process.Daemon(config={"tls": {**self.tls, "private_key": other[1]}})

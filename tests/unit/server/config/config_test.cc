@@ -179,6 +179,8 @@ TEST_F(Config, WarnsOfAnHttpPortThatOthersReachAsFarAsItIsOpen) {
   EXPECT_THAT(warnings({"--auth", "--http-tls", "--tls-client-ca", "a"}), IsEmpty());
   EXPECT_THAT(warnings({"--insecure"}), ElementsAre(HasSubstr("in plain text (insecure): anyone who reaches it")));
   EXPECT_THAT(warnings({"--insecure", "--http-tls"}), ElementsAre(HasSubstr("without tokens (insecure)")));
+  EXPECT_THAT(warnings({"--insecure", "--http-tls", "--tls-client-ca", "a"}),
+              ElementsAre(HasSubstr("anyone with a certificate controls")));
   EXPECT_THAT(warnings({"--insecure", "--auth"}), ElementsAre(HasSubstr("reads the tokens"), metrics));
   EXPECT_THAT(warnings({"--insecure", "--auth", "--http-tls"}), ElementsAre(metrics));
 }

@@ -5,6 +5,10 @@
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <signal.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -273,11 +277,120 @@ TEST_F(TlsTest, WithoutACertificateOnlyHealthIsThere) {
   EXPECT_EQ(Ask(kHealth, &expired), "");
 }
 
+// Both ends of a connection, in one thread.
+class TlsTransportTest : public ::testing::Test {
+ protected:
+  void Connect(const char* protocols = nullptr) {
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, sockets_), 0);
+    server_ = (*TlsContext::Create(pair_.certificate, pair_.key, ""))->NewTransport(sockets_[0]);
+    context_ = SSL_CTX_new(TLS_client_method());
+    client_ = SSL_new(context_);
+    SSL_set_fd(client_, sockets_[1]);
+    if (protocols != nullptr) {
+      SSL_set_alpn_protos(client_, reinterpret_cast<const unsigned char*>(protocols),
+                          static_cast<unsigned int>(strlen(protocols)));
+    }
+    for (int i = 0; i < 20 && SSL_connect(client_) != 1; ++i) state_ = Read();
+    for (int i = 0; i < 20 && Waiting() > 0; ++i) state_ = Read();
+  }
+  ~TlsTransportTest() override {
+    SSL_free(client_);
+    SSL_CTX_free(context_);
+    server_.reset();
+    close(sockets_[0]);
+    close(sockets_[1]);
+  }
+  IoResult::State Read() {
+    char buffer[16 << 10];
+    const IoResult result = server_->Read(buffer, sizeof(buffer));
+    read_.append(buffer, result.bytes);
+    return result.state;
+  }
+  // Bytes that came and were not taken.
+  int Waiting() {
+    int bytes = 0;
+    EXPECT_EQ(ioctl(sockets_[0], FIONREAD, &bytes), 0);
+    return bytes;
+  }
+
+  const Pair pair_ = MakePair(3600);
+  int sockets_[2] = {-1, -1};
+  SSL_CTX* context_ = nullptr;
+  SSL* client_ = nullptr;
+  std::unique_ptr<Transport> server_;
+  IoResult::State state_ = IoResult::State::kDone;
+  std::string read_;
+};
+
+TEST_F(TlsTransportTest, RecordsWithoutDataDoNotKeepTheThread) {
+  Connect();
+  ASSERT_EQ(SSL_is_init_finished(client_), 1);
+  for (int i = 0; i < 100; ++i) {
+    SSL_key_update(client_, SSL_KEY_UPDATE_NOT_REQUESTED);
+    ASSERT_EQ(SSL_do_handshake(client_), 1);
+  }
+  ASSERT_EQ(SSL_write(client_, "data", 4), 4);
+  int reads = 0;
+  while (read_.empty() && reads < 1000) {
+    const IoResult::State state = Read();
+    ASSERT_TRUE(state == IoResult::State::kWantsRead || state == IoResult::State::kDone);
+    ++reads;
+  }
+  EXPECT_EQ(read_, "data");
+  EXPECT_GT(reads, 80);
+}
+
+TEST_F(TlsTransportTest, SpeaksHttpAlone) {
+  Connect("\x02h2\x08http/1.1");
+  const unsigned char* chosen = nullptr;
+  unsigned int size = 0;
+  SSL_get0_alpn_selected(client_, &chosen, &size);
+  EXPECT_EQ(std::string(reinterpret_cast<const char*>(chosen), size), "http/1.1");
+}
+
+TEST_F(TlsTransportTest, RefusesWhoWantsAnotherProtocol) {
+  Connect("\x02h2\x04smtp");
+  EXPECT_EQ(state_, IoResult::State::kFailed);
+}
+
+TEST_F(TlsTransportTest, TheEndIsToldBehindAllThatWasWritten) {
+  Connect();
+  const std::string bytes(4096, 'x');
+  size_t sent = 0;
+  IoResult written{IoResult::State::kDone, 0};
+  // Until there is no room; a record that went in part is to be written again.
+  while (written.state == IoResult::State::kDone) {
+    written = server_->Write(bytes);
+    sent += written.bytes;
+  }
+  ASSERT_EQ(written.state, IoResult::State::kWantsWrite);
+  std::string got;
+  char buffer[4096];
+  bool is_ended = false;
+  for (int i = 0; i < 10'000 && !(SSL_get_shutdown(client_) & SSL_RECEIVED_SHUTDOWN); ++i) {
+    if (written.state != IoResult::State::kDone) {
+      written = server_->Write(bytes);
+      sent += written.bytes;
+    }
+    if (written.state == IoResult::State::kDone && !is_ended) {
+      is_ended = server_->SendEnd().state == IoResult::State::kDone;
+    }
+    const int result = SSL_read(client_, buffer, sizeof(buffer));
+    if (result > 0) got.append(buffer, static_cast<size_t>(result));
+  }
+  EXPECT_TRUE(SSL_get_shutdown(client_) & SSL_RECEIVED_SHUTDOWN);
+  EXPECT_EQ(got.size(), sent);
+}
+
 TEST(TlsContextTest, SaysWhatItDoesNotTake) {
   const Pair pair = MakePair(3600), other = MakePair(3600);
   const auto refusal = [](const std::string& certificate, const std::string& key, const std::string& authorities) {
     return std::string(TlsContext::Create(certificate, key, authorities).status().message());
   };
+  const std::string damaged = pair.certificate + "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+  EXPECT_THAT(refusal(damaged, pair.key, ""), HasSubstr("the certificate"));
+  EXPECT_THAT(refusal(pair.certificate, pair.key, damaged), HasSubstr("the clients' authorities"));
+  EXPECT_EQ(refusal(pair.certificate + other.certificate, pair.key, pair.certificate + other.certificate), "");
   EXPECT_THAT(refusal("", pair.key, ""), HasSubstr("the certificate"));
   EXPECT_THAT(refusal(pair.certificate, other.key, ""), HasSubstr("the private key"));
   EXPECT_THAT(refusal(pair.certificate, MakePair(3600, "phrase").key, ""), HasSubstr("the private key"));

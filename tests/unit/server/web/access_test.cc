@@ -62,6 +62,16 @@ TEST(CheckOriginTest, BeyondLoopbackItIsThereWithTlsAndTokensBoth) {
   EXPECT_EQ(checked(false, true), kRefused);
 }
 
+TEST(CheckOriginTest, ByTlsNoPageInPlainTextIsOfTheSameSite) {
+  FakeExchange exchange("POST", "/", {{"Host", "localhost:7071"}, {"Origin", "http://localhost:7071"}});
+  HttpRequest request = exchange.request();
+  EXPECT_EQ(CheckOrigin(request, {}).code(), absl::StatusCode::kOk);
+  request.is_tls = true;
+  EXPECT_EQ(CheckOrigin(request, {.tls = true}).code(), kRefused);
+  request.headers[1].second = "https://localhost:7071";
+  EXPECT_EQ(CheckOrigin(request, {.tls = true}).code(), absl::StatusCode::kOk);
+}
+
 TEST(CheckOriginTest, ACertificateThatThePortAskedForWillDo) {
   EXPECT_EQ(Checked("GET", {{"Host", "localhost"}}, {.tls = true, .certificates = true}), absl::StatusCode::kOk);
 }
