@@ -73,8 +73,7 @@ absl::StatusOr<double> Train(int steps, const std::string& folder) {
   return observer.pace.StepsPerSecond();
 }
 
-// In a process of its own, as the worker's training is: in a process that trained before, memory that lies there
-// already makes a training faster by itself.
+// In a process of its own, as the worker's training is: in one that trained before it is faster by some percent.
 absl::StatusOr<double> EngineAlone(const Sizes& sizes, const std::string& folder) {
   int out[2];
   if (pipe(out) != 0) return absl::ErrnoToStatus(errno, "no pipe");
