@@ -55,7 +55,7 @@ WORKDIR /var/lib/ampd
 VOLUME /var/lib/ampd
 EXPOSE 7070 7071
 STOPSIGNAL SIGTERM
-# Over HTTP: it asks for no certificate and no token, whatever the daemon is configured to ask of others.
+# Over HTTP: it asks for no certificate and no token, whatever the daemon is configured to ask of others. 400: the port speaks TLS, and says so.
 HEALTHCHECK --interval=10s --timeout=10s --start-period=10s \
   CMD ["bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/7071 && printf 'GET /healthz HTTP/1.0\\r\\n\\r\\n' >&3 && grep -q '^HTTP/1.. [24]00' <&3"]
 ENTRYPOINT ["ampd"]

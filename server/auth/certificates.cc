@@ -2,9 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <openssl/bio.h>
-#include <openssl/pem.h>
-#include <openssl/x509.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -16,6 +13,7 @@
 #include "absl/time/clock.h"
 #include "engine/core/status.h"
 #include "server/files/files.h"
+#include "server/files/openssl_handles.h"
 #include "server/files/unique_fd.h"
 
 namespace ampd {
@@ -23,16 +21,8 @@ namespace {
 
 constexpr size_t kMaxFileBytes = 1 << 20;
 
-template <auto Free>
-struct Freer {
-  template <typename T>
-  void operator()(T* object) const {
-    Free(object);
-  }
-};
-using Bio = std::unique_ptr<BIO, Freer<BIO_free>>;
-using Certificate = std::unique_ptr<X509, Freer<X509_free>>;
-using Key = std::unique_ptr<EVP_PKEY, Freer<EVP_PKEY_free>>;
+using openssl::Certificate;
+using openssl::Key;
 
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
   const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -49,20 +39,14 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   }
 }
 
-Bio Open(const std::string& pem) { return Bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size()))); }
-
 absl::StatusOr<Certificate> FirstCertificate(const std::string& pem, const std::string& path) {
-  const Bio bio = Open(pem);
-  Certificate certificate(PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr));
+  Certificate certificate = openssl::NextCertificate(openssl::Open(pem).get());
   if (certificate == nullptr) return absl::InvalidArgumentError(absl::StrCat(path, ": holds no certificate in PEM"));
   return certificate;
 }
 
 absl::StatusOr<Key> ReadKey(const std::string& pem, const std::string& path) {
-  const Bio bio = Open(pem);
-  // Else OpenSSL asks the terminal.
-  const auto no_phrase = [](char*, int, int, void*) { return -1; };
-  Key key(PEM_read_bio_PrivateKey(bio.get(), nullptr, no_phrase, nullptr));
+  Key key = openssl::NextKey(openssl::Open(pem).get());
   if (key == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": holds no private key in PEM, or one with a pass phrase"));
   }

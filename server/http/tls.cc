@@ -1,10 +1,7 @@
 #include "server/http/tls.h"
 
-#include <openssl/bio.h>
 #include <openssl/err.h>
-#include <openssl/pem.h>
 #include <openssl/ssl.h>
-#include <openssl/x509.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -15,20 +12,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "engine/core/status.h"
+#include "server/files/openssl_handles.h"
 
 namespace ampd {
 namespace {
 
-template <auto Free>
-struct Freer {
-  template <typename T>
-  void operator()(T* object) const {
-    Free(object);
-  }
-};
-using Bio = std::unique_ptr<BIO, Freer<BIO_free>>;
-using Certificate = std::unique_ptr<X509, Freer<X509_free>>;
-using Key = std::unique_ptr<EVP_PKEY, Freer<EVP_PKEY_free>>;
+using openssl::Bio;
+using openssl::Certificate;
+using openssl::Freer;
+using openssl::Key;
 using Context = std::unique_ptr<SSL_CTX, Freer<SSL_CTX_free>>;
 using Session = std::unique_ptr<SSL, Freer<SSL_free>>;
 
@@ -169,16 +161,11 @@ absl::Status Refused(const char* what) {
   return absl::InvalidArgumentError(absl::StrCat(what, ": ", reason));
 }
 
-Bio Open(const std::string& pem) { return Bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size()))); }
-
-// Else OpenSSL asks the terminal.
-int NoPhrase(char*, int, int, void*) { return -1; }
-
 // All of a text, one at least.
 absl::StatusOr<std::vector<Certificate>> CertificatesIn(const std::string& pem, const char* what) {
-  const Bio bio = Open(pem);
+  const Bio bio = openssl::Open(pem);
   std::vector<Certificate> certificates;
-  while (X509* const next = PEM_read_bio_X509(bio.get(), nullptr, &NoPhrase, nullptr)) certificates.emplace_back(next);
+  while (Certificate next = openssl::NextCertificate(bio.get())) certificates.push_back(std::move(next));
   // Anything else is a certificate that is damaged, or half written.
   const bool is_end = ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE;
   if (!is_end || certificates.empty()) return Refused(what);
@@ -197,8 +184,7 @@ absl::Status UseCertificate(SSL_CTX* context, const std::string& pem) {
 }
 
 absl::Status UseKey(SSL_CTX* context, const std::string& pem) {
-  const Bio bio = Open(pem);
-  const Key key(PEM_read_bio_PrivateKey(bio.get(), nullptr, &NoPhrase, nullptr));
+  const Key key = openssl::NextKey(openssl::Open(pem).get());
   if (key == nullptr || SSL_CTX_use_PrivateKey(context, key.get()) != 1) return Refused("the private key");
   return SSL_CTX_check_private_key(context) == 1 ? absl::OkStatus() : Refused("the private key");
 }
