@@ -292,6 +292,7 @@ class Validation {
     CheckRange("retention.checkpoint_days", config_.retention().checkpoint_days(), 0, kMaxDays);
     CheckRange("retention.checkpoint_bytes", config_.retention().checkpoint_bytes(), 0, kMaxBytes);
     CheckRange("retention.upload_days", config_.retention().upload_days(), 0, kMaxDays);
+    CheckRange("retention.file_days", config_.retention().file_days(), 0, kMaxDays);
     CheckRange("min_free_bytes", config_.min_free_bytes(), 0, kMaxBytes);
     CheckRange("spot_notice_seconds", config_.spot_notice_seconds(), 1, kMaxSeconds);
     CheckRange("preemption_grace_seconds", config_.preemption_grace_seconds(), 1, kMaxSeconds);

@@ -120,8 +120,10 @@ class Daemon::Impl {
 
  private:
   std::vector<std::string> DataRoots() const { return {config_.data_roots().begin(), config_.data_roots().end()}; }
+  std::string JobRoot() const { return absl::StrCat(config_.state_dir(), "/jobs"); }
   std::string CheckpointRoot() const { return absl::StrCat(config_.state_dir(), "/checkpoints"); }
   std::string ArtifactRoot() const { return absl::StrCat(config_.state_dir(), "/artifacts"); }
+  std::string TensorBoardRoot() const { return absl::StrCat(config_.state_dir(), "/tensorboard"); }
   std::string StartRoot() const { return absl::StrCat(config_.state_dir(), "/starts"); }
   absl::Status OpenFolders();
   PlanLimits LimitsOfPlans() const;
@@ -213,8 +215,7 @@ absl::Status Daemon::Impl::Start() {
 absl::Status Daemon::Impl::OpenFolders() {
   AMPD_RETURN_IF_ERROR(MakeFolder(config_.state_dir()));
   AMPD_ASSIGN_OR_RETURN(workers_, FindWorkerUser(config_.worker_user()));
-  std::vector<std::string> folders = {absl::StrCat(config_.state_dir(), "/jobs"), CheckpointRoot(), ArtifactRoot(),
-                                      StartRoot()};
+  std::vector<std::string> folders = {JobRoot(), CheckpointRoot(), ArtifactRoot(), StartRoot()};
   if (!config_.mirror_dir().empty()) folders.push_back(config_.mirror_dir());
   AMPD_RETURN_IF_ERROR(OpenFoldersTo(workers_, config_.state_dir(), folders));
   return workers_.files.LetReadAllIn(StartRoot());
@@ -261,6 +262,8 @@ void Daemon::Impl::StartUpkeep() {
   Upkeep::Options options;
   options.retention = config_.retention();
   options.checkpoint_roots = {CheckpointRoot(), config_.mirror_dir()};
+  options.file_roots = {JobRoot(), ArtifactRoot()};
+  options.tensorboard_root = TensorBoardRoot();
   options.uploads = uploads_.get();
   options.log = [](const std::string& text) { Log(Severity::kInfo, text); };
   upkeep_ = std::make_unique<Upkeep>(std::move(options), store_.get(), &SystemClock());
@@ -298,7 +301,7 @@ absl::Status Daemon::Impl::OpenUploads() {
 
 void Daemon::Impl::StartTensorBoard() {
   TensorBoardExporter::Options options;
-  options.directory = absl::StrCat(config_.state_dir(), "/tensorboard");
+  options.directory = TensorBoardRoot();
   options.artifact_root = ArtifactRoot();
   options.find_job = [this](const std::string& id) -> absl::StatusOr<v1::Job> {
     AMPD_ASSIGN_OR_RETURN(JobRecord record, store_->Await([&](const Database& db) { return db.FindJob(id); }));

@@ -14,6 +14,7 @@
 #include "server/jobs/job_state.h"
 #include "server/service/start_source.h"
 #include "server/store/retention.h"
+#include "server/tensorboard/exporter.h"
 
 namespace ampd {
 namespace {
@@ -31,6 +32,10 @@ constexpr absl::Duration kAfterEnd = absl::Hours(1);
 absl::Time EndOf(const v1::Job& job) {
   return absl::FromUnixSeconds(job.end_time().seconds()) + absl::Nanoseconds(job.end_time().nanos());
 }
+
+fs::path AsidePath(const std::string& root, const std::string& name) { return fs::path(root) / (kRemoving + name); }
+
+std::string Ago(int64_t days) { return absl::StrCat("the job ended more than ", days, " days ago"); }
 
 void RemoveBeginningWith(absl::string_view prefix, const std::string& folder) {
   std::error_code error;
@@ -61,7 +66,10 @@ bool Upkeep::stopping() {
 }
 
 void Upkeep::Run() {
-  for (const std::string& root : options_.checkpoint_roots) {
+  std::vector<std::string> roots = options_.checkpoint_roots;
+  roots.insert(roots.end(), options_.file_roots.begin(), options_.file_roots.end());
+  roots.push_back(options_.tensorboard_root);
+  for (const std::string& root : roots) {
     // What was begun before a daemon ended.
     if (!root.empty()) RemoveBeginningWith(kRemoving, root);
   }
@@ -98,7 +106,10 @@ absl::Status Upkeep::Sweep() {
 
 absl::Status Upkeep::LookAfter(const v1::Job& job, std::vector<Kept>* kept, std::set<std::string>* unused) {
   const bool ended = IsTerminal(job.state());
-  if (ended) RemoveLeftovers(job);
+  if (ended) {
+    RemoveLeftovers(job);
+    RemoveFiles(job);
+  }
   const int64_t bytes = ended ? CheckpointBytes(job.id()) : 0;
   if (bytes > 0) kept->push_back({EndOf(job), job.id(), bytes});
   // Who trains, resumes or exports it reads the model again.
@@ -186,6 +197,14 @@ void Upkeep::RemoveUploads(const std::set<std::string>& uploads) const {
   }
 }
 
+void Upkeep::RemoveFiles(const v1::Job& job) {
+  const int64_t days = options_.retention.file_days();
+  if (days == 0 || clock_->Now() - EndOf(job) <= absl::Hours(24 * days)) return;
+  std::vector<Folder> folders = {{options_.tensorboard_root, TensorBoardFolder(job)}};
+  for (const std::string& root : options_.file_roots) folders.push_back({root, job.id()});
+  Remove(job.id(), EndOf(job), folders, "artifacts, logs and TensorBoard file", Ago(days));
+}
+
 void Upkeep::RemoveCheckpoints(std::vector<Kept> kept) {
   const v1::ServerConfig::Retention& retention = options_.retention;
   std::sort(kept.begin(), kept.end(), [](const Kept& a, const Kept& b) { return a.ended < b.ended; });
@@ -194,28 +213,63 @@ void Upkeep::RemoveCheckpoints(std::vector<Kept> kept) {
   for (const Kept& job : kept) {
     if (stopping()) return;
     const int64_t days = retention.checkpoint_days(), bound = retention.checkpoint_bytes();
+    std::string why;
     if (days > 0 && clock_->Now() - job.ended > absl::Hours(24 * days)) {
-      Remove(job, absl::StrCat("the job ended more than ", days, " days ago"));
+      why = Ago(days);
     } else if (bound > 0 && bytes > bound) {
-      Remove(job, absl::StrCat("those of ended jobs take ", bytes, " bytes of ", bound));
+      why = absl::StrCat("those of ended jobs take ", bytes, " bytes of ", bound);
     } else {
       continue;
     }
+    std::vector<Folder> folders;
+    for (const std::string& root : options_.checkpoint_roots) folders.push_back({root, job.job_id});
+    Remove(job.job_id, job.ended, folders, "checkpoints", why);
     bytes -= job.bytes;
   }
 }
 
-// Renamed first, so that none is ever found in part. What jobs start from has links of its own.
-void Upkeep::Remove(const Kept& kept, const std::string& why) {
-  for (const std::string& root : options_.checkpoint_roots) {
+// What jobs start from has links of its own.
+void Upkeep::Remove(const std::string& job_id, absl::Time ended, const std::vector<Folder>& folders,
+                    const std::string& what, const std::string& why) {
+  const std::vector<Folder> aside = SetAside(job_id, ended, folders);
+  for (const Folder& folder : aside) {
     std::error_code error;
-    const fs::path folder = fs::path(root) / kept.job_id, aside = fs::path(root) / (kRemoving + kept.job_id);
-    if (root.empty() || !fs::exists(folder, error)) continue;
-    fs::rename(folder, aside, error);
-    if (!error && SyncFolder(root).ok()) fs::remove_all(aside, error);
-    if (error) options_.log(absl::StrCat("upkeep: cannot remove ", folder.string(), ": ", error.message()));
+    if (SyncFolder(folder.root).ok()) fs::remove_all(AsidePath(folder.root, folder.name), error);
+    if (error) LogCannotRemove(folder, error);
   }
-  options_.log(absl::StrCat("job ", kept.job_id, ": removed its checkpoints: ", why));
+  if (!aside.empty()) options_.log(absl::StrCat("job ", job_id, ": removed its ", what, ": ", why));
+}
+
+// Renamed, so that none is ever found in part; on the thread that writes, so that no retry begins meanwhile.
+std::vector<Upkeep::Folder> Upkeep::SetAside(const std::string& job_id, absl::Time ended,
+                                             const std::vector<Folder>& folders) {
+  std::vector<Folder> there;
+  for (const Folder& folder : folders) {
+    std::error_code error;
+    if (!folder.root.empty() && fs::exists(fs::path(folder.root) / folder.name, error)) there.push_back(folder);
+  }
+  if (there.empty()) return {};
+  std::promise<std::vector<Folder>> done;
+  store_->ReadInOrder([&](const Database& database) {
+    std::vector<Folder> aside;
+    const absl::StatusOr<JobRecord> record = database.FindJob(job_id);
+    if (record.ok() && IsTerminal(record->job.state()) && EndOf(record->job) == ended) {
+      for (const Folder& folder : there) {
+        std::error_code error;
+        fs::rename(fs::path(folder.root) / folder.name, AsidePath(folder.root, folder.name), error);
+        if (error)
+          LogCannotRemove(folder, error);
+        else
+          aside.push_back(folder);
+      }
+    }
+    done.set_value(std::move(aside));
+  });
+  return done.get_future().get();
+}
+
+void Upkeep::LogCannotRemove(const Folder& folder, const std::error_code& error) const {
+  options_.log(absl::StrCat("upkeep: cannot remove ", folder.root, "/", folder.name, ": ", error.message()));
 }
 
 }  // namespace ampd

@@ -1,5 +1,5 @@
-// Keeps the state directory from growing for ever: old step reports are merged, checkpoints of ended jobs and uploaded
-// model files that no job needs removed.
+// Keeps the state directory from growing for ever: old step reports are merged, checkpoints and other files of ended
+// jobs and uploaded model files that no job needs removed.
 #ifndef AMPD_SERVER_MAIN_UPKEEP_H_
 #define AMPD_SERVER_MAIN_UPKEEP_H_
 
@@ -7,6 +7,7 @@
 #include <functional>
 #include <set>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -28,6 +29,9 @@ class Upkeep {
     v1::ServerConfig::Retention retention;
     // Job J's checkpoints lie in ROOT/J for each of these; empty ones are passed over.
     std::vector<std::string> checkpoint_roots;
+    // Its other files lie in ROOT/J for each of these, and in TENSORBOARD_ROOT/TensorBoardFolder(job); likewise.
+    std::vector<std::string> file_roots;
+    std::string tensorboard_root;
     // Null: there are none.
     UploadStore* uploads = nullptr;
     absl::Duration period = absl::Hours(1);
@@ -45,11 +49,15 @@ class Upkeep {
   Upkeep& operator=(const Upkeep&) = delete;
 
  private:
-  // What is left of an ended job on disk; `bytes` of checkpoints.
+  // The checkpoints of an ended job.
   struct Kept {
     absl::Time ended;
     std::string job_id;
     int64_t bytes;
+  };
+  struct Folder {
+    std::string root;
+    std::string name;
   };
 
   void Run();
@@ -61,7 +69,14 @@ class Upkeep {
   absl::Status MergeUntil(const std::string& job_id, int64_t keep, bool once);
   // Removes those that are too old, and the oldest of the others until they fit.
   void RemoveCheckpoints(std::vector<Kept> kept);
-  void Remove(const Kept& kept, const std::string& why);
+  // Unless it is no longer the one that ended then. `what` and `why` in words.
+  void Remove(const std::string& job_id, absl::Time ended, const std::vector<Folder>& folders, const std::string& what,
+              const std::string& why);
+  // Out of the way of what the job may write from then on; those that were there.
+  std::vector<Folder> SetAside(const std::string& job_id, absl::Time ended, const std::vector<Folder>& folders);
+  void LogCannotRemove(const Folder& folder, const std::error_code& error) const;
+  // What is too old.
+  void RemoveFiles(const v1::Job& job);
   // What a worker that was killed amid a checkpoint has left, and none after it took away.
   void RemoveLeftovers(const v1::Job& job) const;
   int64_t CheckpointBytes(const std::string& job_id) const;

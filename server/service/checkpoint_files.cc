@@ -223,7 +223,7 @@ absl::StatusOr<OpenCheckpoint> OpenArtifact(const std::string& directory, const 
     return absl::InvalidArgumentError("name: an artifact's name is that of a file, without '/' and no '.' in front");
   }
   const UniqueFd parent = OpenDirectory(AT_FDCWD, directory);
-  if (!parent.valid()) return absl::NotFoundError("the job has no artifact");
+  if (!parent.valid()) return absl::NotFoundError("the job has no artifact, or has it no longer (retention.file_days)");
   absl::StatusOr<CheckpointFile> file = OpenFile(parent.get(), name);
   if (!file.ok()) {
     return absl::NotFoundError(absl::StrCat("the job has no artifact ", absl::CHexEscape(file.status().message())));

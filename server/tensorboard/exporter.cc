@@ -45,6 +45,10 @@ bool IsOver(v1::Job::State state) {
 
 }  // namespace
 
+std::string TensorBoardFolder(const v1::Job& job) {
+  return absl::StrCat(absl::StrReplaceAll(job.spec().name(), {{" ", "_"}, {"/", "_"}}), "-", job.id());
+}
+
 TensorBoardExporter::TensorBoardExporter(Options options, const Clock* clock)
     : options_(std::move(options)), clock_(clock) {}
 
@@ -81,8 +85,7 @@ void TensorBoardExporter::Flush() {
 }
 
 std::string TensorBoardExporter::PathOf(const v1::Job& job) const {
-  const std::string name = absl::StrReplaceAll(job.spec().name(), {{" ", "_"}, {"/", "_"}});
-  return absl::StrCat(options_.directory, "/", name, "-", job.id(), "/events.out.tfevents.",
+  return absl::StrCat(options_.directory, "/", TensorBoardFolder(job), "/events.out.tfevents.",
                       job.create_time().seconds(), ".ampd");
 }
 

@@ -21,12 +21,15 @@
 
 namespace ampd {
 
+// The folder of a job's event file, in the directory of all: <its name>-<its id>. The spec must be there.
+std::string TensorBoardFolder(const v1::Job& job);
+
 // Follows every job on a thread of its own, a page of events at a time, reading the event log as watchers do: it
 // neither slows nor fails a job. After a restart of the daemon it goes on where a file ends. Thread-safe.
 class TensorBoardExporter {
  public:
   struct Options {
-    // Files are DIRECTORY/<job's name>-<job's id>/events.out.tfevents.<time of creation>.ampd.
+    // Files are DIRECTORY/TensorBoardFolder(job)/events.out.tfevents.<time of creation>.ampd.
     std::string directory;
     // As the daemon's: a job's pictures are in <artifact_root>/<id>.
     std::string artifact_root;

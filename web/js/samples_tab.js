@@ -65,15 +65,16 @@ export class SamplesTab {
     if (!type.startsWith('image/'))
       return h('figure', {class: 'picture'}, h('a', {href: url, download: name}, name), caption);
     const image = h('img', {src: url, alt: `${name}, made at step ${step}`, loading: 'lazy', data: {sequence}});
-    return h(
-        'figure', {class: 'picture'},
-        h('button', {
+    const enlarge = h(
+        'button', {
           type: 'button',
           'aria-label': `Enlarge ${name}`,
           onclick: () => openDialog(name, h('img', {class: 'large', src: url, alt: image.alt}))
         },
-          image),
-        caption);
+        image);
+    image.addEventListener(
+        'error', () => enlarge.replaceWith(h('p', {class: 'empty'}, 'The server keeps it no longer, or did not give it.')));
+    return h('figure', {class: 'picture'}, enlarge, caption);
   }
 
   close() {

@@ -67,6 +67,7 @@ TEST_F(Config, HasDefaultsForEverything) {
   EXPECT_EQ(config.retention().step_reports(), 10000);
   EXPECT_EQ(config.retention().checkpoint_bytes(), 0);
   EXPECT_EQ(config.retention().upload_days(), 0);
+  EXPECT_EQ(config.retention().file_days(), 0);
   EXPECT_EQ(config.log_format(), v1::ServerConfig::TEXT);
   EXPECT_FALSE(config.insecure());
   EXPECT_EQ(config.default_precision_mode(), v1::PrecisionSpec::FP32);
@@ -337,6 +338,7 @@ TEST_F(Config, ChecksWhatIsKeptAndCopied) {
   ExpectRefused(Load({}, {}, "retention: {event_days: -1}\n"), "retention.event_days: -1 is not from 0 to 36600");
   ExpectRefused(Load({}, {}, "retention: {upload_days: 40000}\n"),
                 "retention.upload_days: 40000 is not from 0 to 36600");
+  ExpectRefused(Load({}, {}, "retention: {file_days: -1}\n"), "retention.file_days: -1 is not from 0 to 36600");
   ExpectRefused(Load({"--state-dir", "/s"}, {}, "mirror_dir: /s/checkpoints\n"),
                 "mirror_dir: /s/checkpoints is where the checkpoints themselves are");
 }

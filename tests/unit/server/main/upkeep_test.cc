@@ -6,6 +6,9 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <future>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -16,6 +19,7 @@ namespace ampd {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::UnorderedElementsAre;
 
@@ -45,9 +49,50 @@ class UpkeepTest : public testing::Test {
   void AddJob(int n, v1::Job::State state, const std::string& onnx, const std::string& start = "") {
     JobWrite write = CreateWrite(n);
     write.record.job.set_state(state);
+    write.record.job.mutable_spec()->set_name("a job");
     if (!onnx.empty()) write.record.job.mutable_spec()->mutable_model()->mutable_onnx()->set_path("upload:" + onnx);
     if (!start.empty()) write.record.job.mutable_spec()->mutable_start_from()->set_path("upload:" + start);
     ASSERT_TRUE(WriteAndWait(*store_, write).ok());
+  }
+
+  void AddEndedJob(int n, v1::Job::State state, int days_ago) {
+    JobWrite write = CreateWrite(n);
+    write.record.job.set_state(state);
+    write.record.job.mutable_spec()->set_name("a job");
+    write.record.job.mutable_end_time()->set_seconds(absl::ToUnixSeconds(clock_.Now() - absl::Hours(24 * days_ago)));
+    ASSERT_TRUE(WriteAndWait(*store_, write).ok());
+  }
+
+  // One that is retried.
+  void StartAgain(int n) {
+    JobWrite write;
+    write.record = store_->Await([&](const Database& database) { return database.FindJob(TestId(n)); }).value();
+    write.record.job.set_state(v1::Job::RUNNING);
+    write.record.job.clear_end_time();
+    ASSERT_TRUE(WriteAndWait(*store_, write).ok());
+  }
+
+  // A file of seven bytes, in a folder of its own.
+  void AddFile(const std::string& path) {
+    fs::create_directories(fs::path(dir_.path()) / fs::path(path).parent_path());
+    std::ofstream(dir_.path() + "/" + path) << "weights";
+  }
+  void AddFilesOf(int n) {
+    AddFile("checkpoints/" + TestId(n) + "/step-1/model.safetensors");
+    AddFile("jobs/" + TestId(n) + "/worker-1.log");
+    AddFile("artifacts/" + TestId(n) + "/samples.png");
+    AddFile("tensorboard/a_job-" + TestId(n) + "/events");
+  }
+  // Which of these there are.
+  std::vector<std::string> FilesOf(int n) const {
+    std::vector<std::string> there;
+    for (const std::string root : {"checkpoints/", "jobs/", "artifacts/", "tensorboard/a_job-"}) {
+      if (fs::exists(dir_.path() + "/" + root + TestId(n))) there.push_back(root.substr(0, root.find('/')));
+    }
+    return there;
+  }
+  size_t FilesIn(const std::string& folder) const {
+    return static_cast<size_t>(std::distance(fs::directory_iterator(dir_.path() + "/" + folder), {}));
   }
 
   // One pass over all jobs, to its end.
@@ -55,8 +100,13 @@ class UpkeepTest : public testing::Test {
     Upkeep::Options options;
     options.retention = retention_;
     options.checkpoint_roots = {checkpoints()};
+    options.file_roots = {dir_.path() + "/jobs", dir_.path() + "/artifacts"};
+    options.tensorboard_root = dir_.path() + "/tensorboard";
     options.uploads = uploads_.get();
-    options.log = [this](const std::string& text) { log_.push_back(text); };
+    options.log = [this](const std::string& text) {
+      log_.push_back(text);
+      if (on_log_) on_log_();
+    };
     std::promise<void> passed;
     options.on_pass = [&passed] { passed.set_value(); };
     const Upkeep upkeep(std::move(options), store_.get(), &clock_);
@@ -77,7 +127,52 @@ class UpkeepTest : public testing::Test {
   std::unique_ptr<Store> store_;
   std::unique_ptr<UploadStore> uploads_;
   std::vector<std::string> log_;
+  std::function<void()> on_log_;
 };
+
+TEST_F(UpkeepTest, RemovesFilesOfJobsThatEndedLongAgo) {
+  retention_.set_file_days(30);
+  AddEndedJob(1, v1::Job::SUCCEEDED, 31);
+  AddEndedJob(2, v1::Job::FAILED, 29);
+  AddJob(3, v1::Job::PAUSED, "");
+  AddEndedJob(4, v1::Job::CANCELLED, 1000);
+  for (const int n : {1, 2, 3, 4}) AddFilesOf(n);
+  // Cut off in the middle.
+  AddFile("artifacts/.removing-" + TestId(5) + "/samples.png");
+  Pass();
+  EXPECT_THAT(FilesOf(1), ElementsAre("checkpoints"));
+  EXPECT_THAT(FilesOf(2), ElementsAre("checkpoints", "jobs", "artifacts", "tensorboard"));
+  EXPECT_THAT(FilesOf(3), ElementsAre("checkpoints", "jobs", "artifacts", "tensorboard"));
+  EXPECT_THAT(FilesOf(4), ElementsAre("checkpoints"));
+  for (const char* folder : {"jobs", "artifacts", "tensorboard"}) EXPECT_EQ(FilesIn(folder), 2u) << folder;
+  EXPECT_THAT(log_, UnorderedElementsAre(HasSubstr(TestId(1)), HasSubstr(TestId(4))));
+  EXPECT_THAT(log_[0], HasSubstr("removed its artifacts, logs and TensorBoard file: the job ended more than 30 days"));
+  Pass();
+  EXPECT_EQ(log_.size(), 2u) << "what is gone was removed again";
+}
+
+TEST_F(UpkeepTest, FilesStayWhereNothingIsSaidOfThem) {
+  AddEndedJob(1, v1::Job::SUCCEEDED, 10'000);
+  AddFilesOf(1);
+  Pass();
+  EXPECT_THAT(FilesOf(1), ElementsAre("checkpoints", "jobs", "artifacts", "tensorboard"));
+}
+
+TEST_F(UpkeepTest, CheckpointsOfAJobThatIsTriedAgainMeanwhileStay) {
+  retention_.set_checkpoint_bytes(1);
+  AddEndedJob(1, v1::Job::FAILED, 3);
+  AddEndedJob(2, v1::Job::FAILED, 2);
+  AddEndedJob(3, v1::Job::FAILED, 1);
+  for (const int n : {1, 2, 3}) AddFilesOf(n);
+  // The first one's are gone, the others' are next.
+  on_log_ = [this] {
+    if (log_.size() == 1) StartAgain(2);
+  };
+  Pass();
+  EXPECT_THAT(FilesOf(1), ElementsAre("jobs", "artifacts", "tensorboard"));
+  EXPECT_THAT(FilesOf(2), ElementsAre("checkpoints", "jobs", "artifacts", "tensorboard"));
+  EXPECT_THAT(FilesOf(3), ElementsAre("jobs", "artifacts", "tensorboard"));
+}
 
 TEST_F(UpkeepTest, RemovesUploadsThatNoJobNeeds) {
   retention_.set_upload_days(7);
