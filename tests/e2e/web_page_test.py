@@ -3,6 +3,7 @@
 import hashlib
 import math
 import os
+import shutil
 import re
 import unittest
 
@@ -281,6 +282,12 @@ class WebPageTest(DaemonTest):
         page.press("ESCAPE")
         self.browser.js("location.hash = arguments[0];", f"#/jobs/{job}/charts")
         eventually(lambda: self.drawn("Loss", "series") == 2, "a line a phase")
+        # As once retention.file_days are over.
+        self.expected.append("/artifacts/samples-")
+        shutil.rmtree(os.path.join(ampd.state_dir, "artifacts", job))
+        self.open(ampd, f"#/jobs/{job}/samples")
+        page.until("return document.querySelectorAll('.picture .empty').length === 2;", "a word in the place of each picture")
+        self.assertIn("no longer", page.js("return document.querySelector('.picture .empty').textContent;"))
 
     def test_files_of_a_checkpoint_can_be_fetched(self):
         ampd = self.daemon()
