@@ -4,8 +4,10 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -46,6 +48,11 @@ std::string WithoutSecrets(absl::string_view text) {
   return absl::StrCat(safe, text);
 }
 
+std::string FolderOf(const std::string& path) {
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  return folder.empty() ? "." : folder;
+}
+
 std::string BeginLine(absl::Time time) {
   return absl::StrCat(R"({"time":")", absl::FormatTime("%Y-%m-%d%ET%H:%M:%E3SZ", time, absl::UTCTimeZone()), "\"");
 }
@@ -73,6 +80,7 @@ std::string FormatAuditLine(const AuditRecord& record) {
 }
 
 absl::StatusOr<std::unique_ptr<AuditLog>> AuditLog::Open(Options options) {
+  if (!options.sync) options.sync = fdatasync;
   std::unique_ptr<AuditLog> log(new AuditLog(std::move(options)));
   const MutexLock lock(&log->mutex_);
   AMPD_RETURN_IF_ERROR(log->OpenFile());
@@ -89,6 +97,7 @@ absl::Status AuditLog::OpenFile() {
   inode_ = info.st_ino;
   bytes_ = info.st_size;
   strangers_bytes_ = 0;
+  name_synced_ = false;
   return absl::OkStatus();
 }
 
@@ -105,16 +114,23 @@ void AuditLog::Rotate() {
   }
 }
 
-absl::Status AuditLog::Append(absl::string_view line) {
+absl::Status AuditLog::Sync() {
+  if (options_.sync(file_.get()) != 0) return FileError(absl::StrCat("sync the audit log ", options_.path), errno);
+  if (!name_synced_) AMPD_RETURN_IF_ERROR(SyncFolder(FolderOf(options_.path)));
+  name_synced_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status AuditLog::Append(absl::string_view line, bool durable) {
   if (bytes_ + static_cast<int64_t>(line.size()) > options_.max_bytes && bytes_ > 0) Rotate();
   if (!IsStillThere()) AMPD_RETURN_IF_ERROR(OpenFile());
   AMPD_RETURN_IF_ERROR(WriteAll(file_.get(), line, options_.path));
   bytes_ += static_cast<int64_t>(line.size());
-  return absl::OkStatus();
+  return durable ? Sync() : absl::OkStatus();
 }
 
-void AuditLog::Put(absl::string_view line, std::string* news) {
-  const absl::Status status = Append(absl::StrCat(line, "\n"));
+void AuditLog::Put(absl::string_view line, bool durable, std::string* news) {
+  const absl::Status status = Append(absl::StrCat(line, "\n"), durable);
   if (!status.ok() && lost_++ == 0) {
     *news = absl::StrCat("calls are missing in the audit log from now on: ", status.message());
   } else if (status.ok() && lost_ > 0) {
@@ -150,7 +166,7 @@ bool AuditLog::TakeStranger(const AuditRecord& record, int64_t bytes) {
 void AuditLog::TellLeftOut(absl::Time now, std::string* news) {
   if (left_out_.calls == 0) return;
   told_left_out_ = now;
-  Put(FormatLeftOutLine(now, left_out_.several ? "" : left_out_.address, left_out_.calls), news);
+  Put(FormatLeftOutLine(now, left_out_.several ? "" : left_out_.address, left_out_.calls), /*durable=*/false, news);
   left_out_ = {};
 }
 
@@ -164,7 +180,7 @@ void AuditLog::Write(const AuditRecord& record) {
     const int64_t bytes = static_cast<int64_t>(line.size()) + 1 + (tell ? kLeftOutLineBytes : 0);
     if (!is_stranger || TakeStranger(record, bytes)) {
       if (tell) TellLeftOut(record.time, &news);
-      Put(line, &news);
+      Put(line, record.durable, &news);
     }
   }
   if (!news.empty() && options_.log) options_.log(news);

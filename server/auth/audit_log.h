@@ -38,6 +38,8 @@ struct AuditRecord {
   std::string made;
   // "OK", "NOT_FOUND", ...
   std::string code;
+  // The line is forced to disk before Write returns: for what few may do, seldom.
+  bool durable = false;
 };
 
 // {"time":"2026-01-31T12:00:00.123Z","user":...,"token":...,"role":...,"peer":...,"method":...,"resource":...,"made":...,"code":...};
@@ -48,7 +50,8 @@ std::string FormatAuditLine(const AuditRecord& record);
 // since the last such line. `peer` without its port; empty: several. Without the line's end.
 std::string FormatLeftOutLine(absl::Time time, absl::string_view peer, int64_t calls);
 
-// Thread safe. A line is one write; none is synced: a power cut may cost the last ones.
+// Thread safe. A line is one write. Those that are `durable` are forced to disk, and with them all before; a power cut
+// may cost the last of the others.
 //
 // Who could not be made out cannot push others' lines out: such calls get at most 10 lines a second and address, and a
 // quarter of a file's bytes, and never begin a new file. The others are counted, and a line tells how many, at most
@@ -62,6 +65,8 @@ class AuditLog {
     int64_t max_bytes = int64_t{64} << 20;
     // Files that stay beside PATH, >= 1.
     int keep = 4;
+    // Forces a file to disk: 0, or -1 and errno. By default fdatasync.
+    std::function<int(int fd)> sync;
     // Told, in words, when lines begin to be lost, or are written again. May be empty; must not block.
     std::function<void(const std::string&)> log;
   };
@@ -91,12 +96,13 @@ class AuditLog {
   explicit AuditLog(Options options) : options_(std::move(options)) {}
 
   // Appends it, and puts what is to be told of that into `news`.
-  void Put(absl::string_view line, std::string* news) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Put(absl::string_view line, bool durable, std::string* news) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether a call of nobody gets its line of `bytes`; else it is counted.
   bool TakeStranger(const AuditRecord& record, int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool TakeLine(const std::string& address, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TellLeftOut(absl::Time now, std::string* news) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status Append(absl::string_view line) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Append(absl::string_view line, bool durable) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Sync() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whoever moves the file away gets a new one.
   absl::Status OpenFile() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool IsStillThere() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -108,6 +114,8 @@ class AuditLog {
   dev_t device_ ABSL_GUARDED_BY(mutex_) = 0;
   ino_t inode_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  // The file's name is on disk, too.
+  bool name_synced_ ABSL_GUARDED_BY(mutex_) = false;
   // Of lines of nobody, in this file; as far as this process knows.
   int64_t strangers_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<std::string, Second> seconds_ ABSL_GUARDED_BY(mutex_);

@@ -235,6 +235,7 @@ void ApplyDefaults(const std::string& program_dir, v1::ServerConfig& config) {
   if (!config.has_max_running_devices_per_user()) config.set_max_running_devices_per_user(0);
   if (!config.has_max_queued_jobs_per_user()) config.set_max_queued_jobs_per_user(0);
   if (!config.has_max_dataset_bytes_per_user()) config.set_max_dataset_bytes_per_user(0);
+  if (!config.has_max_model_bytes_per_user()) config.set_max_model_bytes_per_user(0);
   if (!config.has_fair_share_half_life_seconds()) config.set_fair_share_half_life_seconds(7 * 24 * 3600);
   if (!config.has_preemption_min_run_seconds()) config.set_preemption_min_run_seconds(300);
   if (!config.has_max_jobs_per_shared_device()) config.set_max_jobs_per_shared_device(8);
@@ -306,6 +307,7 @@ class Validation {
     CheckRange("max_running_devices_per_user", config_.max_running_devices_per_user(), 0, INT32_MAX);
     CheckRange("max_queued_jobs_per_user", config_.max_queued_jobs_per_user(), 0, INT32_MAX);
     CheckRange("max_dataset_bytes_per_user", config_.max_dataset_bytes_per_user(), 0, kMaxBytes);
+    CheckRange("max_model_bytes_per_user", config_.max_model_bytes_per_user(), 0, kMaxBytes);
     CheckRange("fair_share_half_life_seconds", config_.fair_share_half_life_seconds(), 60, kMaxSeconds);
     CheckRange("preemption_min_run_seconds", config_.preemption_min_run_seconds(), 0, kMaxSeconds);
     CheckRange("max_jobs_per_shared_device", config_.max_jobs_per_shared_device(), 1, 1024);

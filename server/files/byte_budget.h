@@ -3,6 +3,7 @@
 #define AMPD_SERVER_FILES_BYTE_BUDGET_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -62,6 +63,30 @@ class ByteBudget {
   const std::shared_ptr<ByteBudget> of_;
   mutable Mutex mutex_;
   int64_t used_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+// A budget for each user, out of that of all. Thread safe.
+class UserBudgets {
+ public:
+  // `limit` of one user, 0: none but that of `all`. `name` as ByteBudget's.
+  UserBudgets(int64_t limit, std::string name, std::shared_ptr<ByteBudget> all)
+      : limit_(limit), name_(std::move(name)), all_(std::move(all)) {}
+
+  // Of users who are not told apart, the empty name, that of all.
+  std::shared_ptr<ByteBudget> Of(const std::string& user) {
+    if (user.empty() || limit_ == 0) return all_;
+    const MutexLock lock(&mutex_);
+    std::shared_ptr<ByteBudget>& budget = budgets_[user];
+    if (budget == nullptr) budget = std::make_shared<ByteBudget>(limit_, name_, all_);
+    return budget;
+  }
+
+ private:
+  const int64_t limit_;
+  const std::string name_;
+  const std::shared_ptr<ByteBudget> all_;
+  Mutex mutex_;
+  std::map<std::string, std::shared_ptr<ByteBudget>> budgets_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace ampd

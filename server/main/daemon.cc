@@ -285,8 +285,10 @@ absl::Status Daemon::Impl::OpenUploads() {
   const auto all = std::make_shared<ByteBudget>(config_.max_uploads_bytes());
   // What is free below min_free_bytes is for what running jobs still write.
   const auto shortage = [this] { return space_report_.Get(); };
-  AMPD_ASSIGN_OR_RETURN(uploads_, UploadStore::Open(absl::StrCat(config_.state_dir(), "/uploads"),
-                                                    {config_.max_upload_bytes(), all, shortage}, workers_.files));
+  AMPD_ASSIGN_OR_RETURN(
+      uploads_, UploadStore::Open(absl::StrCat(config_.state_dir(), "/uploads"),
+                                  {config_.max_upload_bytes(), all, config_.max_model_bytes_per_user(), shortage},
+                                  workers_.files));
   DatasetStore::Options datasets;
   datasets.folder = absl::StrCat(config_.state_dir(), "/datasets");
   datasets.limits.file_bytes = config_.max_upload_bytes();

@@ -192,7 +192,7 @@ void DatasetStore::LoadWhole(const std::string& name) {
     Log(absl::StrCat(path, ": ", header.status().message(), "; the dataset is kept as damaged"));
   }
   const MutexLock lock(&mutex_);
-  BudgetOf(whole.header.user)->Count(whole.header.size_bytes);
+  budgets_.Of(whole.header.user)->Count(whole.header.size_bytes);
   whole_[name] = std::move(whole);
 }
 
@@ -210,19 +210,9 @@ void DatasetStore::LoadUnfinished(const std::string& name) {
   RemoveTree(NewPathOf(name));
 }
 
-std::shared_ptr<ByteBudget> DatasetStore::BudgetOf(const std::string& user) {
-  if (user.empty() || options_.bytes_per_user == 0) return options_.limits.all;
-  std::shared_ptr<ByteBudget>& budget = budgets_[user];
-  if (budget == nullptr) {
-    budget = std::make_shared<ByteBudget>(options_.bytes_per_user, "max_dataset_bytes_per_user", options_.limits.all);
-  }
-  return budget;
-}
-
 DatasetLimits DatasetStore::LimitsOf(const std::string& user) {
   DatasetLimits limits = options_.limits;
-  const MutexLock lock(&mutex_);
-  limits.all = BudgetOf(user);
+  limits.all = budgets_.Of(user);
   return limits;
 }
 
@@ -414,7 +404,7 @@ absl::Status DatasetStore::MoveAside(const std::string& name, const std::string&
   }
   const MutexLock lock(&mutex_);
   if (const auto whole = whole_.find(name); whole != whole_.end()) {
-    BudgetOf(whole->second.header.user)->GiveBack(whole->second.header.size_bytes);
+    budgets_.Of(whole->second.header.user)->GiveBack(whole->second.header.size_bytes);
     whole_.erase(whole);
   }
   unfinished_.erase(name);

@@ -18,6 +18,7 @@
 #include "ampd/v1/training_service.pb.h"
 #include "engine/core/mutex.h"
 #include "server/events/clock.h"
+#include "server/files/byte_budget.h"
 #include "server/files/file_sharing.h"
 #include "server/files/files.h"
 #include "server/service/unfinished_dataset.h"
@@ -144,14 +145,15 @@ class DatasetStore {
   };
 
   static v1::Dataset DamagedDataset(const std::string& name, const Whole& whole);
-  explicit DatasetStore(Options options) : options_(std::move(options)) {}
+  explicit DatasetStore(Options options)
+      : options_(std::move(options)),
+        budgets_(options_.bytes_per_user, "max_dataset_bytes_per_user", options_.limits.all) {}
   std::string PathOf(const std::string& name) const;
   std::string NewPathOf(const std::string& name) const;
   absl::Status Load();
   void LoadWhole(const std::string& name);
   void LoadUnfinished(const std::string& name);
-  // What a user's bytes count in, and then in limits.all; the limits with that.
-  std::shared_ptr<ByteBudget> BudgetOf(const std::string& user) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // With what a user's bytes count in.
   DatasetLimits LimitsOf(const std::string& user);
   // Null: there is none, and it may be made.
   absl::StatusOr<std::shared_ptr<UnfinishedDataset>> FindBegun(const std::string& name, const std::string& user) const;
@@ -169,6 +171,7 @@ class DatasetStore {
   void Log(const std::string& text) const;
 
   const Options options_;
+  UserBudgets budgets_;
   // Held by whoever makes, renames or removes a dataset's folder, to which the disk may take its time; taken before
   // mutex_, which nobody holds while the disk works: the controller's thread takes it.
   Mutex folders_;
@@ -178,7 +181,6 @@ class DatasetStore {
   // How often each is held.
   std::map<std::string, int> held_ ABSL_GUARDED_BY(mutex_);
   std::set<std::string> deleting_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::string, std::shared_ptr<ByteBudget>> budgets_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace ampd

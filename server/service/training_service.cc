@@ -192,7 +192,7 @@ grpc::ServerReadReactor<v1::UploadModelRequest>* TrainingServiceImpl::UploadMode
                                                                                   v1::UploadModelResponse* response) {
   const absl::StatusOr<Caller> caller = Admit(*context, __func__);
   if (!caller.ok()) return Refused<grpc::ServerReadReactor<v1::UploadModelRequest>>::With(caller.status());
-  return UploadStream::Start(options_.uploads, &writers_, response).get();
+  return UploadStream::Start(options_.uploads, &writers_, caller->user, response).get();
 }
 
 grpc::ServerWriteReactor<v1::FileChunk>* TrainingServiceImpl::ExportModel(grpc::CallbackServerContext* context,

@@ -7,11 +7,14 @@
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <system_error>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "engine/core/status.h"
 #include "proto/spec/resolve.h"
 #include "proto/spec/upload_path.h"
@@ -23,8 +26,16 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kPartial[] = ".partial-";
+constexpr char kUser[] = ".user";
 // Clients read it: without a path of the server's.
 constexpr char kCannotKeep[] = "the server cannot keep the file";
+
+// What cannot be kept is not worth the upload: after a restart the file counts as nobody's.
+void KeepUser(const std::string& path, const std::string& user) {
+  const UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (fd.valid() && WriteAll(fd.get(), user, path).ok() && fsync(fd.get()) == 0) return;
+  unlink(path.c_str());
+}
 
 }  // namespace
 
@@ -40,7 +51,9 @@ absl::StatusOr<std::unique_ptr<UploadStore>> UploadStore::Open(const std::string
     if (absl::StartsWith(name, kPartial)) {
       fs::remove(it->path(), ignored);
     } else if (const std::optional<int64_t> size = store->Size(name)) {
-      limits.all->Count(*size);
+      store->budgets_.Of(store->UserOf(name))->Count(*size);
+    } else if (absl::EndsWith(name, kUser) && !store->Size(std::string(absl::StripSuffix(name, kUser)))) {
+      fs::remove(it->path(), ignored);
     }
   }
   if (error) return FileError(folder, error.value());
@@ -50,6 +63,13 @@ absl::StatusOr<std::unique_ptr<UploadStore>> UploadStore::Open(const std::string
 }
 
 std::string UploadStore::PathOf(const std::string& checksum) const { return absl::StrCat(folder_, "/", checksum); }
+
+std::string UploadStore::UserPathOf(const std::string& checksum) const { return absl::StrCat(PathOf(checksum), kUser); }
+
+std::string UploadStore::UserOf(const std::string& checksum) const {
+  std::ifstream file(UserPathOf(checksum), std::ios::binary);
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
 
 std::optional<int64_t> UploadStore::Size(const std::string& checksum) const {
   struct stat info {};
@@ -92,12 +112,15 @@ std::vector<std::string> UploadStore::RemoveUnused(const std::set<std::string>& 
 
 bool UploadStore::RemoveIfUnused(const std::string& checksum, absl::Time before) {
   const std::optional<int64_t> size = Size(checksum);
+  const std::string user = UserOf(checksum);
   if (!IsUnusedSince(checksum, before) || unlink(PathOf(checksum).c_str()) != 0) return false;
-  limits_.all->GiveBack(size.value_or(0));
+  unlink(UserPathOf(checksum).c_str());
+  budgets_.Of(user)->GiveBack(size.value_or(0));
   return true;
 }
 
-absl::StatusOr<std::unique_ptr<UploadStore::Upload>> UploadStore::Begin(const std::string& checksum) {
+absl::StatusOr<std::unique_ptr<UploadStore::Upload>> UploadStore::Begin(const std::string& checksum,
+                                                                        const std::string& user) {
   if (!IsUploadChecksum(checksum)) {
     return InvalidFields({{"sha256", "must be 64 lower-case hex digits, in the first message"}});
   }
@@ -105,7 +128,7 @@ absl::StatusOr<std::unique_ptr<UploadStore::Upload>> UploadStore::Begin(const st
   std::string path = absl::StrCat(folder_, "/", kPartial, "XXXXXX");
   UniqueFd fd(mkostemp(path.data(), O_CLOEXEC));
   if (!fd.valid()) return FileError(kCannotKeep, errno);
-  return std::unique_ptr<Upload>(new Upload(this, checksum, std::move(path), std::move(fd)));
+  return std::unique_ptr<Upload>(new Upload(this, checksum, user, std::move(path), std::move(fd)));
 }
 
 absl::Status UploadStore::CheckRoom() const {
@@ -114,38 +137,45 @@ absl::Status UploadStore::CheckRoom() const {
   return absl::ResourceExhaustedError(absl::StrCat("nothing more is taken: ", shortage));
 }
 
-absl::Status UploadStore::Reserve(int64_t file_bytes, int64_t more) {
+absl::Status UploadStore::Reserve(ByteBudget& budget, int64_t file_bytes, int64_t more) {
   if (file_bytes + more > limits_.file_bytes) {
     return absl::ResourceExhaustedError(absl::StrCat("the file has more than ", limits_.file_bytes,
                                                      " bytes, the most this server takes (max_upload_bytes)"));
   }
   AMPD_RETURN_IF_ERROR(CheckRoom());
-  if (limits_.all->Take(more)) return absl::OkStatus();
+  if (budget.Take(more)) return absl::OkStatus();
   return absl::ResourceExhaustedError(
-      absl::StrCat("no room for this file: those that were uploaded take ", limits_.all->InTheWayOf(more)));
+      absl::StrCat("no room for this file: those that were uploaded take ", budget.InTheWayOf(more)));
 }
 
-absl::StatusOr<bool> UploadStore::Publish(const std::string& path, const std::string& checksum) {
+absl::StatusOr<bool> UploadStore::Publish(const std::string& path, const std::string& checksum,
+                                          const std::string& user) {
   const std::string kept = PathOf(checksum);
   if (renameat2(AT_FDCWD, path.c_str(), AT_FDCWD, kept.c_str(), RENAME_NOREPLACE) != 0) {
     if (errno == EEXIST) return false;
     return FileError(kCannotKeep, errno);
   }
+  if (!user.empty()) KeepUser(UserPathOf(checksum), user);
   AMPD_RETURN_IF_ERROR(SyncFolder(folder_));
   return true;
 }
 
-UploadStore::Upload::Upload(UploadStore* store, std::string checksum, std::string path, UniqueFd fd)
-    : store_(store), checksum_(std::move(checksum)), path_(std::move(path)), fd_(std::move(fd)) {}
+UploadStore::Upload::Upload(UploadStore* store, std::string checksum, std::string user, std::string path, UniqueFd fd)
+    : store_(store),
+      checksum_(std::move(checksum)),
+      user_(std::move(user)),
+      budget_(store->budgets_.Of(user_)),
+      path_(std::move(path)),
+      fd_(std::move(fd)) {}
 
 UploadStore::Upload::~Upload() {
   if (kept_) return;
   unlink(path_.c_str());
-  store_->limits_.all->GiveBack(bytes_);
+  budget_->GiveBack(bytes_);
 }
 
 absl::Status UploadStore::Upload::Append(absl::string_view bytes) {
-  AMPD_RETURN_IF_ERROR(store_->Reserve(bytes_, static_cast<int64_t>(bytes.size())));
+  AMPD_RETURN_IF_ERROR(store_->Reserve(*budget_, bytes_, static_cast<int64_t>(bytes.size())));
   bytes_ += static_cast<int64_t>(bytes.size());
   digest_.Update(bytes);
   return WriteAll(fd_.get(), bytes, kCannotKeep);
@@ -159,7 +189,7 @@ absl::StatusOr<int64_t> UploadStore::Upload::Finish() {
   }
   if (fsync(fd_.get()) != 0) return FileError(kCannotKeep, errno);
   AMPD_RETURN_IF_ERROR(store_->workers_.LetRead(path_));
-  AMPD_ASSIGN_OR_RETURN(kept_, store_->Publish(path_, checksum_));
+  AMPD_ASSIGN_OR_RETURN(kept_, store_->Publish(path_, checksum_, user_));
   return bytes_;
 }
 

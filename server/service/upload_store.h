@@ -1,5 +1,5 @@
-// Model files that clients sent, by the SHA-256 of their bytes: folder/<sha256>. When one was last used is the time of
-// its last change, on disk.
+// Model files that clients sent, by the SHA-256 of their bytes: folder/<sha256>; the user who sent it first, whose
+// limit it counts in, is in folder/<sha256>.user. When one was last used is the time of its last change, on disk.
 #ifndef AMPD_SERVER_SERVICE_UPLOAD_STORE_H_
 #define AMPD_SERVER_SERVICE_UPLOAD_STORE_H_
 
@@ -31,6 +31,8 @@ class UploadStore {
     int64_t file_bytes = int64_t{4} << 30;
     // Of all together, those that are under way included, and whatever else counts there.
     std::shared_ptr<ByteBudget> all = std::make_shared<ByteBudget>(int64_t{64} << 30);
+    // Of one user's, likewise, of users that are told apart; 0: no limit but that of all.
+    int64_t bytes_per_user = 0;
     // As DatasetLimits::shortage.
     std::function<std::string()> shortage;
   };
@@ -50,10 +52,12 @@ class UploadStore {
 
    private:
     friend class UploadStore;
-    Upload(UploadStore* store, std::string checksum, std::string path, UniqueFd fd);
+    Upload(UploadStore* store, std::string checksum, std::string user, std::string path, UniqueFd fd);
 
     UploadStore* const store_;
     const std::string checksum_;
+    const std::string user_;
+    const std::shared_ptr<ByteBudget> budget_;
     const std::string path_;
     UniqueFd fd_;
     Sha256Stream digest_;
@@ -80,24 +84,31 @@ class UploadStore {
   // Removes those of `checksums` that were not used since `before` either; what was removed.
   std::vector<std::string> RemoveUnused(const std::set<std::string>& checksums, absl::Time before);
 
-  // INVALID_ARGUMENT for what is no checksum; RESOURCE_EXHAUSTED while the disk is short of room. This outlives the
-  // upload.
-  absl::StatusOr<std::unique_ptr<Upload>> Begin(const std::string& checksum);
+  // By `user`; empty: users are not told apart. INVALID_ARGUMENT for what is no checksum; RESOURCE_EXHAUSTED while the
+  // disk is short of room. This outlives the upload.
+  absl::StatusOr<std::unique_ptr<Upload>> Begin(const std::string& checksum, const std::string& user);
 
  private:
   UploadStore(std::string folder, const Limits& limits, const FileSharing& workers)
-      : folder_(std::move(folder)), limits_(limits), workers_(workers) {}
+      : folder_(std::move(folder)),
+        limits_(limits),
+        budgets_(limits.bytes_per_user, "max_model_bytes_per_user", limits.all),
+        workers_(workers) {}
   std::string PathOf(const std::string& checksum) const;
   // False: it is in use by now, or not there.
   bool RemoveIfUnused(const std::string& checksum, absl::Time before) ABSL_EXCLUSIVE_LOCKS_REQUIRED(use_);
   bool IsUnusedSince(const std::string& checksum, absl::Time before) const;
   absl::Status CheckRoom() const;
-  absl::Status Reserve(int64_t file_bytes, int64_t more);
+  absl::Status Reserve(ByteBudget& budget, int64_t file_bytes, int64_t more);
   // False: the same file is there by now.
-  absl::StatusOr<bool> Publish(const std::string& path, const std::string& checksum);
+  absl::StatusOr<bool> Publish(const std::string& path, const std::string& checksum, const std::string& user);
+  std::string UserPathOf(const std::string& checksum) const;
+  // Empty: of no user, or it is not known.
+  std::string UserOf(const std::string& checksum) const;
 
   const std::string folder_;
   const Limits limits_;
+  UserBudgets budgets_;
   const FileSharing workers_;
   // Held by whoever says that a file is used, or removes one that is not.
   Mutex use_;

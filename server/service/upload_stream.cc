@@ -17,9 +17,9 @@ constexpr size_t kMaxChunkBytes = 1 << 20;
 
 }  // namespace
 
-std::shared_ptr<UploadStream> UploadStream::Start(UploadStore* store, WorkPool* pool,
+std::shared_ptr<UploadStream> UploadStream::Start(UploadStore* store, WorkPool* pool, std::string user,
                                                   v1::UploadModelResponse* response) {
-  std::shared_ptr<UploadStream> stream(new UploadStream(store, pool, response));
+  std::shared_ptr<UploadStream> stream(new UploadStream(store, pool, std::move(user), response));
   stream->self_ = stream;
   stream->StartRead(&stream->request_);
   return stream;
@@ -53,7 +53,7 @@ absl::StatusOr<bool> UploadStream::TakeChunk() {
       Answer(*size);
       return true;
     }
-    AMPD_ASSIGN_OR_RETURN(upload_, store_->Begin(checksum_));
+    AMPD_ASSIGN_OR_RETURN(upload_, store_->Begin(checksum_, user_));
   } else if (!request_.sha256().empty() && request_.sha256() != checksum_) {
     return InvalidFields({{"sha256", "is not that of the first message"}});
   }

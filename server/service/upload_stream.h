@@ -5,6 +5,8 @@
 #include <grpcpp/support/server_callback.h>
 
 #include <memory>
+#include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "ampd/v1/training_service.pb.h"
@@ -20,11 +22,13 @@ class UploadStream : public grpc::ServerReadReactor<v1::UploadModelRequest>,
                      public std::enable_shared_from_this<UploadStream> {
  public:
   // `store`, `pool` and, as gRPC has it, `response` outlive the call.
-  static std::shared_ptr<UploadStream> Start(UploadStore* store, WorkPool* pool, v1::UploadModelResponse* response);
+  // `user`: who sends it; empty where users are not told apart.
+  static std::shared_ptr<UploadStream> Start(UploadStore* store, WorkPool* pool, std::string user,
+                                             v1::UploadModelResponse* response);
 
  private:
-  UploadStream(UploadStore* store, WorkPool* pool, v1::UploadModelResponse* response)
-      : store_(store), pool_(pool), response_(response) {}
+  UploadStream(UploadStore* store, WorkPool* pool, std::string user, v1::UploadModelResponse* response)
+      : store_(store), pool_(pool), user_(std::move(user)), response_(response) {}
 
   void OnReadDone(bool ok) override;
   void OnCancel() override { FinishOnce(absl::CancelledError("the upload was cancelled")); }
@@ -42,6 +46,7 @@ class UploadStream : public grpc::ServerReadReactor<v1::UploadModelRequest>,
 
   UploadStore* const store_;
   WorkPool* const pool_;
+  const std::string user_;
   v1::UploadModelResponse* const response_;
   // The call owns itself until OnDone.
   std::shared_ptr<UploadStream> self_;

@@ -5,6 +5,7 @@
 #include <google/protobuf/util/json_util.h>
 #include <sys/stat.h>
 
+#include <cerrno>
 #include <fstream>
 #include <thread>
 #include <vector>
@@ -18,6 +19,7 @@ namespace ampd {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 std::vector<std::string> Lines(const std::string& path) {
@@ -50,6 +52,39 @@ TEST(AuditLogTest, ALineIsAnObject) {
             R"("peer":"ipv4:127.0.0.1:5","method":"CancelJob","resource":"01job","code":"OK"})");
   EXPECT_EQ(FormatAuditLine({absl::UnixEpoch(), {}, "", "CreateJob", "", "01new", "UNAUTHENTICATED"}),
             R"({"time":"1970-01-01T00:00:00.000Z","method":"CreateJob","made":"01new","code":"UNAUTHENTICATED"})");
+}
+
+TEST(AuditLogTest, ADurableLineIsOnDiskWhenItIsWritten) {
+  TempDir dir;
+  AuditLog::Options options;
+  options.path = dir.path() + "/audit.log";
+  // Lines that were on disk.
+  size_t synced = 0;
+  int error = 0;
+  options.sync = [&](int) {
+    if ((errno = error) != 0) return -1;
+    synced = Lines(options.path).size();
+    return 0;
+  };
+  std::vector<std::string> news;
+  options.log = [&news](const std::string& text) { news.push_back(text); };
+  const auto log = AuditLog::Open(options).value();
+  log->Write(Record("1"));
+  log->Write(Record("2"));
+  EXPECT_EQ(synced, 0u);
+  AuditRecord durable = Record("3");
+  durable.durable = true;
+  log->Write(durable);
+  EXPECT_EQ(synced, 3u) << "those before it as well";
+  log->Write(Record("4"));
+  EXPECT_EQ(synced, 3u);
+  error = EIO;
+  log->Write(durable);
+  error = 0;
+  log->Write(durable);
+  EXPECT_EQ(synced, 6u);
+  ASSERT_EQ(news.size(), 2u);
+  EXPECT_THAT(news[0], HasSubstr("sync the audit log"));
 }
 
 TEST(AuditLogTest, NoNameBreaksALine) {

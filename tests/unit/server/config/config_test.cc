@@ -68,6 +68,7 @@ TEST_F(Config, HasDefaultsForEverything) {
   EXPECT_EQ(config.retention().checkpoint_bytes(), 0);
   EXPECT_EQ(config.retention().upload_days(), 0);
   EXPECT_EQ(config.retention().file_days(), 0);
+  EXPECT_EQ(config.max_model_bytes_per_user(), 0);
   EXPECT_EQ(config.log_format(), v1::ServerConfig::TEXT);
   EXPECT_FALSE(config.insecure());
   EXPECT_EQ(config.default_precision_mode(), v1::PrecisionSpec::FP32);

@@ -35,8 +35,9 @@ class UploadStoreTest : public testing::Test {
 
   void Open(const UploadStore::Limits& limits = {}) { store_ = UploadStore::Open(folder_, limits).value(); }
 
-  absl::StatusOr<int64_t> Send(const std::string& checksum, const std::vector<std::string>& pieces) {
-    auto upload = store_->Begin(checksum);
+  absl::StatusOr<int64_t> Send(const std::string& checksum, const std::vector<std::string>& pieces,
+                               const std::string& user = "") {
+    auto upload = store_->Begin(checksum, user);
     if (!upload.ok()) return upload.status();
     for (const std::string& piece : pieces) {
       if (absl::Status status = (*upload)->Append(piece); !status.ok()) return status;
@@ -78,7 +79,7 @@ TEST_F(UploadStoreTest, OtherBytesAreRefusedAndGone) {
   EXPECT_THAT(Names(), IsEmpty());
   for (const std::string& name : {std::string(), std::string("../x"), std::string(64, 'G'), std::string(64, 'A'),
                                   std::string(63, 'a'), std::string(65, 'a')}) {
-    EXPECT_TRUE(absl::IsInvalidArgument(store_->Begin(name).status())) << name;
+    EXPECT_TRUE(absl::IsInvalidArgument(store_->Begin(name, "").status())) << name;
     EXPECT_FALSE(store_->Size(name).has_value()) << name;
   }
 }
@@ -94,7 +95,7 @@ TEST_F(UploadStoreTest, LimitsHoldForOneFileAndForAll) {
   EXPECT_THAT(std::string(all.message()), HasSubstr("max_uploads_bytes"));
   EXPECT_EQ(Send(kAbc, {"ab"}).status().code(), absl::StatusCode::kInvalidArgument) << "5 bytes in all are allowed";
   // Those under way count.
-  auto held = store_->Begin(kEmpty);
+  auto held = store_->Begin(kEmpty, "");
   ASSERT_TRUE((*held)->Append("xy").ok());
   EXPECT_TRUE(absl::IsResourceExhausted(Send(kEmpty, {"z"}).status()));
   held->reset();
@@ -104,6 +105,31 @@ TEST_F(UploadStoreTest, LimitsHoldForOneFileAndForAll) {
   Open({.file_bytes = 3, .all = std::make_shared<ByteBudget>(5)});
   EXPECT_TRUE(absl::IsResourceExhausted(Send(kEmpty, {"xyz"}).status()));
   EXPECT_THAT(Names(), ElementsAre(kAbc));
+}
+
+TEST_F(UploadStoreTest, AUserHasALimit) {
+  const auto limits = [] { return UploadStore::Limits{.all = std::make_shared<ByteBudget>(20), .bytes_per_user = 4}; };
+  Open(limits());
+  ASSERT_TRUE(Send(kAbc, {"abc"}, "ann").ok());
+  const auto more = [this](const std::string& user) { return Send(kEmpty, {"xy"}, user).status(); };
+  // Which are other bytes than announced, where there is room for them.
+  EXPECT_TRUE(absl::IsInvalidArgument(more("bob")));
+  EXPECT_TRUE(absl::IsInvalidArgument(more("")));
+  EXPECT_TRUE(absl::IsResourceExhausted(more("ann")));
+  EXPECT_THAT(std::string(more("ann").message()), HasSubstr("3 of 4 bytes (max_model_bytes_per_user)"));
+  // What is there already takes no room of whoever sends it as well.
+  ASSERT_TRUE(Send(kAbc, {"abc"}, "bob").ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(more("bob")));
+  // A daemon that starts anew knows whose it is.
+  store_.reset();
+  std::ofstream(absl::StrCat(folder_, "/", kEmpty, ".user")) << "of a file that is not there";
+  Open(limits());
+  EXPECT_TRUE(absl::IsResourceExhausted(more("ann")));
+  EXPECT_TRUE(absl::IsInvalidArgument(more("bob")));
+  EXPECT_THAT(Names(), ElementsAre(kAbc, absl::StrCat(kAbc, ".user")));
+  EXPECT_THAT(store_->RemoveUnused({kAbc}, absl::InfiniteFuture()), ElementsAre(kAbc));
+  EXPECT_TRUE(absl::IsInvalidArgument(more("ann")));
+  EXPECT_THAT(Names(), IsEmpty());
 }
 
 TEST_F(UploadStoreTest, WhatIsNotUsedCanBeRemoved) {
@@ -130,10 +156,10 @@ TEST_F(UploadStoreTest, WhatIsNotUsedCanBeRemoved) {
 TEST_F(UploadStoreTest, NothingMoreIsTakenWhileTheDiskIsShortOfRoom) {
   std::string shortage;
   Open({.shortage = [&] { return shortage; }});
-  auto upload = store_->Begin(kAbc);
+  auto upload = store_->Begin(kAbc, "");
   ASSERT_TRUE((*upload)->Append("ab").ok());
   shortage = "7 bytes of room, less than 9 (min_free_bytes)";
-  for (const absl::Status& status : {(*upload)->Append("c"), store_->Begin(kEmpty).status()}) {
+  for (const absl::Status& status : {(*upload)->Append("c"), store_->Begin(kEmpty, "").status()}) {
     EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr("min_free_bytes"));
   }
@@ -144,7 +170,7 @@ TEST_F(UploadStoreTest, NothingMoreIsTakenWhileTheDiskIsShortOfRoom) {
 
 TEST_F(UploadStoreTest, TwoAtOnceAreOneFile) {
   Open({.file_bytes = 3, .all = std::make_shared<ByteBudget>(6)});
-  auto first = store_->Begin(kAbc), second = store_->Begin(kAbc);
+  auto first = store_->Begin(kAbc, ""), second = store_->Begin(kAbc, "");
   ASSERT_TRUE((*first)->Append("abc").ok());
   ASSERT_TRUE((*second)->Append("abc").ok());
   EXPECT_EQ((*first)->Finish().value(), 3);
