@@ -147,6 +147,21 @@ TEST_F(CallGateTest, EveryMethodChecksTheRoleOfItsRule) {
   }
 }
 
+TEST_F(CallGateTest, WhatOnlyAnAdminMayDoIsInTheAuditLogForGood) {
+  const std::string ann = TokenOf("ann", v1::SUBMITTER).secret(), root = TokenOf("root", v1::ADMIN).secret();
+  v1::Job job;
+  ASSERT_TRUE(CallAs(root, &v1::TrainingService::Stub::CreateJob, GoodRequest(), &job).ok());
+  v1::CreateTokenRequest create;
+  create.set_user("bob");
+  create.set_role(v1::VIEWER);
+  v1::CreateTokenResponse made;
+  EXPECT_FALSE(CallAs(ann, &v1::TrainingService::Stub::CreateToken, create, &made).ok());
+  EXPECT_EQ(audit_syncs_, 0) << "who submits, or is refused, makes the disk busy";
+  EXPECT_EQ(AuditLines().size(), 2u);
+  ASSERT_TRUE(CallAs(root, &v1::TrainingService::Stub::CreateToken, create, &made).ok());
+  EXPECT_EQ(audit_syncs_, 1);
+}
+
 TEST_F(CallGateTest, JobsAreTheirUsersAlone) {
   const std::string ann = TokenOf("ann", v1::SUBMITTER).secret(), bob = TokenOf("bob", v1::SUBMITTER).secret(),
                     root = TokenOf("root", v1::ADMIN).secret();

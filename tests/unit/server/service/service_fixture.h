@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <future>
 #include <map>
@@ -153,7 +154,11 @@ class ServiceFixture : public testing::Test {
     service_options.submit.default_precision_mode = v1::PrecisionSpec::BF16;
     if (asks_for_tokens_) {
       tokens_ = TokenBook::Open(store_.get(), &SystemClock()).value();
-      audit_ = AuditLog::Open({.path = state_dir_ + "/audit.log"}).value();
+      const auto sync = [this](int fd) {
+        ++audit_syncs_;
+        return fdatasync(fd);
+      };
+      audit_ = AuditLog::Open({.path = state_dir_ + "/audit.log", .sync = sync}).value();
       gate_ = std::make_unique<CallGate>(CallGate::Options{.tokens = tokens_.get(), .audit = audit_.get()});
       tokens_->SetRevokeListener([this](const std::string& id) { gate_->EndCalls(id); });
       service_options.tokens = tokens_.get();
@@ -313,6 +318,8 @@ class ServiceFixture : public testing::Test {
   std::unique_ptr<WorkerLinkService> worker_service_;
   std::unique_ptr<TokenBook> tokens_;
   std::unique_ptr<AuditLog> audit_;
+  // Lines of it that were forced to disk.
+  std::atomic<int> audit_syncs_{0};
   std::unique_ptr<CallGate> gate_;
   std::unique_ptr<TrainingServiceImpl> service_;
   std::unique_ptr<grpc::Server> worker_server_;
