@@ -49,15 +49,8 @@ check_tidy() {
 }
 
 sanitizers() {
-  export UBSAN_OPTIONS="print_stacktrace=1:halt_on_error=1:suppressions=$source_dir/tests/ubsan.supp"
-  export ASAN_OPTIONS="detect_stack_use_after_return=1"
-  export LSAN_OPTIONS="suppressions=$source_dir/tests/lsan.supp"
   part "address and undefined-behaviour sanitizers" build_and_test asan -LE e2e
-  # OpenMP's own synchronisation is not instrumented either.
-  export OMP_NUM_THREADS=1
-  export TSAN_OPTIONS="halt_on_error=1:second_deadlock_stack=1:suppressions=$source_dir/tests/tsan.supp"
   part "thread sanitizer" build_and_test tsan -LE e2e
-  unset OMP_NUM_THREADS
 }
 
 accuracy() {
