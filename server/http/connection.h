@@ -21,6 +21,8 @@ struct Connection {
   enum class Phase {
     // Until the request is there.
     kReading,
+    // With whoever makes a step of its handshake, ReadOnce().
+    kInHandshake,
     // With whoever answers it.
     kAnswering,
     // Until the client has taken `output`.
@@ -43,6 +45,9 @@ struct Connection {
   SteadyTime deadline;
   // What epoll looks for.
   uint32_t events = 0;
+  // What ReadOnce() read.
+  IoResult read;
+  std::string input;
   RequestReader reader;
   // What is still to be sent: from byte `sent` on.
   std::string output;
@@ -50,6 +55,9 @@ struct Connection {
   // Bytes that came and were not looked at.
   size_t discarded = 0;
 };
+
+// Reads once, into `read` and `input`.
+void ReadOnce(Connection* connection);
 
 // The time that a client has for so many bytes of an answer: 10 s and 1 s for each 64 KiB.
 std::chrono::milliseconds TimeToTake(size_t bytes);

@@ -46,6 +46,12 @@ absl::Status WatchFor(int epoll, int operation, int descriptor, uint32_t events,
 
 }  // namespace
 
+void ReadOnce(Connection* connection) {
+  connection->input.resize(kReadBytes);
+  connection->read = connection->transport->Read(connection->input.data(), connection->input.size());
+  connection->input.resize(connection->read.bytes);
+}
+
 milliseconds TimeToTake(size_t bytes) { return milliseconds(10'000 + static_cast<int64_t>(bytes >> 16) * 1000); }
 
 absl::StatusOr<std::unique_ptr<Connections>> Connections::Start(UniqueFd listener, Options options) {
@@ -178,8 +184,13 @@ void Connections::Watch(uint64_t id, Connection* connection, Connection::Phase p
   connection->phase = phase;
   connection->since = steady_clock::now();
   connection->deadline = connection->since + time;
+  if (!is_watched) return Keep(id, connection, events);
   deadlines_.emplace(connection->deadline, id);
-  if (is_watched) return LookFor(id, connection, events);
+  LookFor(id, connection, events);
+}
+
+void Connections::Keep(uint64_t id, Connection* connection, uint32_t events) {
+  deadlines_.emplace(connection->deadline, id);
   connection->events = events;
   if (!WatchFor(epoll_.get(), EPOLL_CTL_ADD, connection->socket.get(), events, id).ok()) Close(id);
 }
@@ -200,6 +211,10 @@ std::unique_ptr<Connection> Connections::Forget(uint64_t id) {
   const auto found = connections_.find(id);
   std::unique_ptr<Connection> connection = std::move(found->second);
   connections_.erase(found);
+  const auto waiting = waiting_for_hands_.find(connection->client);
+  if (waiting != waiting_for_hands_.end() && waiting->second.erase(id) > 0 && waiting->second.empty()) {
+    waiting_for_hands_.erase(waiting);
+  }
   if (deadlines_.erase({connection->deadline, id}) > 0) {
     epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection->socket.get(), nullptr);
   }
@@ -213,17 +228,51 @@ void Connections::Serve(uint64_t id) {
   // Closed for the sake of another since the event came.
   if (found == connections_.end()) return;
   Connection* const connection = found->second.get();
+  // Of one that looks for nothing only its failure is told.
+  if (connection->events == 0) return Close(id);
   if (connection->phase == Connection::Phase::kReading) return Read(id, connection);
   if (connection->phase == Connection::Phase::kWriting) return Write(id, connection);
   Discard(id, connection);
 }
 
 void Connections::Read(uint64_t id, Connection* connection) {
-  char buffer[kReadBytes];
-  const IoResult got = connection->transport->Read(buffer, sizeof(buffer));
+  if (options_.on_handshake && connection->transport->is_in_handshake()) {
+    return waiting_for_hands_.contains(connection->client) ? WaitForHands(id, Forget(id)) : ShakeHands(id);
+  }
+  ReadOnce(connection);
+  TakeRead(id, connection);
+}
+
+void Connections::ShakeHands(uint64_t id) {
+  std::unique_ptr<Connection> connection = HandOver(id, Connection::Phase::kInHandshake);
+  if (connection != nullptr) connection = options_.on_handshake(std::move(connection));
+  if (connection == nullptr) return;
+  {
+    const MutexLock lock(&mutex_);
+    answered_.erase(connection.get());
+  }
+  WaitForHands(id, std::move(connection));
+}
+
+void Connections::WaitForHands(uint64_t id, std::unique_ptr<Connection> connection) {
+  Connection* const waiting = connection.get();
+  waiting->phase = Connection::Phase::kReading;
+  waiting_for_hands_[waiting->client].insert(id);
+  connections_.emplace(id, std::move(connection));
+  Keep(id, waiting, 0);
+}
+
+void Connections::ShakeNextHand(const std::string& client) {
+  const auto waiting = waiting_for_hands_.find(client);
+  if (waiting != waiting_for_hands_.end()) ShakeHands(*waiting->second.begin());
+}
+
+void Connections::TakeRead(uint64_t id, Connection* connection) {
+  const std::string input = std::move(connection->input);
+  const IoResult got = connection->read;
   switch (got.state) {
     case IoResult::State::kDone:
-      return Take(id, connection, {buffer, got.bytes});
+      return Take(id, connection, input);
     case IoResult::State::kEnd:
       return End(id, connection);
     case IoResult::State::kPlain:
@@ -258,15 +307,18 @@ void Connections::End(uint64_t id, Connection* connection) {
   Answer(id);
 }
 
-void Connections::Answer(uint64_t id) {
+std::unique_ptr<Connection> Connections::HandOver(uint64_t id, Connection::Phase phase) {
   std::unique_ptr<Connection> connection = Forget(id);
-  connection->phase = Connection::Phase::kAnswering;
-  {
-    const MutexLock lock(&mutex_);
-    if (stopped_) return;
-    answered_.insert(connection.get());
-  }
-  connection = options_.on_request(std::move(connection));
+  connection->phase = phase;
+  const MutexLock lock(&mutex_);
+  if (stopped_) return nullptr;
+  answered_.insert(connection.get());
+  return connection;
+}
+
+void Connections::Answer(uint64_t id) {
+  std::unique_ptr<Connection> connection = HandOver(id, Connection::Phase::kAnswering);
+  if (connection != nullptr) connection = options_.on_request(std::move(connection));
   if (connection != nullptr) GiveBack(std::move(connection));
 }
 
@@ -282,7 +334,16 @@ void Connections::TakeBack() {
     const uint64_t id = ++last_id_;
     Connection* const added = connection.get();
     connections_.emplace(id, std::move(connection));
-    Watch(id, added, Connection::Phase::kWriting, EPOLLOUT, TimeToTake(added->output.size()));
+    if (added->phase == Connection::Phase::kInHandshake) {
+      const std::string client = added->client;
+      // Its time goes on.
+      added->phase = Connection::Phase::kReading;
+      Keep(id, added, EPOLLIN);
+      if (connections_.contains(id)) TakeRead(id, added);
+      ShakeNextHand(client);
+    } else {
+      Watch(id, added, Connection::Phase::kWriting, EPOLLOUT, TimeToTake(added->output.size()));
+    }
   }
   KeepWithinBytes();
 }

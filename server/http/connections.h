@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -23,7 +24,8 @@
 
 namespace ampd {
 
-// One thread waits for all of them; it takes no bytes of a request beyond RequestReader's bounds.
+// One thread waits for all of them; it takes no bytes of a request beyond RequestReader's bounds, and computes nothing:
+// steps of handshakes are made elsewhere.
 class Connections {
  public:
   struct Options {
@@ -37,6 +39,10 @@ class Connections {
     size_t linger_bytes = 1 << 20;
     // Of answers that wait for their clients. For more, one goes as above: of the client that holds the most bytes.
     size_t held_bytes = 64 << 20;
+    // Given a connection that is to be read once, which may take milliseconds. GiveBack() is to follow, unless it
+    // returns the connection, which it is given again once another of that client was given back; there must be one.
+    // Called on the thread; must not wait. Empty: handshakes are done on the thread.
+    std::function<std::unique_ptr<Connection>(std::unique_ptr<Connection>)> on_handshake;
     // Given a connection with a request that is done, or refused. GiveBack() is to follow, unless it returns the
     // connection. Called on the thread; must not wait.
     std::function<std::unique_ptr<Connection>(std::unique_ptr<Connection>)> on_request;
@@ -51,7 +57,8 @@ class Connections {
   Connections(const Connections&) = delete;
   Connections& operator=(const Connections&) = delete;
 
-  // What is left of `output` is sent, then the connection ends. Thread-safe; harmless once stopped.
+  // After a step of the handshake: it goes on. After an answer: what is left of `output` is sent, then the connection
+  // ends. Thread-safe; harmless once stopped.
   void GiveBack(std::unique_ptr<Connection> connection);
 
   // Closes the port and all connections; those that are being answered fail at the next write. Call it once.
@@ -70,6 +77,11 @@ class Connections {
   void Add(UniqueFd socket, const sockaddr_storage& from);
   void Serve(uint64_t id);
   void Read(uint64_t id, Connection* connection);
+  void TakeRead(uint64_t id, Connection* connection);
+  void ShakeHands(uint64_t id);
+  // Keeps it until others of its client were given back.
+  void WaitForHands(uint64_t id, std::unique_ptr<Connection> connection);
+  void ShakeNextHand(const std::string& client);
   void Take(uint64_t id, Connection* connection, absl::string_view bytes);
   void RefusePlain(uint64_t id, Connection* connection);
   void Write(uint64_t id, Connection* connection);
@@ -79,9 +91,13 @@ class Connections {
   void EndLate();
   void End(uint64_t id, Connection* connection);
   void Answer(uint64_t id);
+  // Takes it out of those that are waited for; null: all is to stop.
+  std::unique_ptr<Connection> HandOver(uint64_t id, Connection::Phase phase);
   // Keeps it, watched for `events` until the time is over.
   void Watch(uint64_t id, Connection* connection, Connection::Phase phase, uint32_t events,
              std::chrono::milliseconds time);
+  // Until its deadline.
+  void Keep(uint64_t id, Connection* connection, uint32_t events);
   // Goes on once the transport can do what it wants; ends the connection where `result` is neither want.
   void Await(uint64_t id, Connection* connection, IoResult result);
   void LookFor(uint64_t id, Connection* connection, uint32_t events);
@@ -98,6 +114,8 @@ class Connections {
   std::map<uint64_t, std::unique_ptr<Connection>> connections_;
   std::set<std::pair<SteadyTime, uint64_t>> deadlines_;
   uint64_t last_id_;
+  // Of each client those in WaitForHands(). They look for no events.
+  std::map<std::string, std::set<uint64_t>> waiting_for_hands_;
   // Until then nobody is let in: there are no descriptors.
   SteadyTime closed_until_;
 

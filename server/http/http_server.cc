@@ -18,6 +18,10 @@ constexpr char kPlainText[] = "text/plain; charset=utf-8";
 constexpr char kExposition[] = "text/plain; version=0.0.4; charset=utf-8";
 // Of a client, for a thread.
 constexpr size_t kMaxWaiting = 64;
+// They compute, so that more would not be faster.
+constexpr int kHandshakeThreads = 2;
+// Of a client; its others wait where they can be closed for the sake of more.
+constexpr size_t kMaxHandshakes = 16;
 
 // The others are for the process's own files, workers and gRPC.
 int QuarterOfDescriptors() {
@@ -35,7 +39,9 @@ HttpResponse TooMany() {
 }  // namespace
 
 HttpServer::HttpServer(Options options)
-    : options_(std::move(options)), queue_(std::max(1, options_.threads * 3 / 4), kMaxWaiting) {}
+    : options_(std::move(options)),
+      queue_(std::max(1, options_.threads * 3 / 4), kMaxWaiting),
+      handshakes_(1, kMaxHandshakes) {}
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(Options options) {
   AMPD_ASSIGN_OR_RETURN(ListeningSocket listening, Listen(options.listen));
@@ -45,6 +51,9 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(Options options) {
   AMPD_RETURN_IF_ERROR(server->StartConnections(std::move(listening.socket)));
   for (int i = 0; i < server->options_.threads; ++i) {
     server->threads_.emplace_back([self = server.get()] { self->AnswerAll(); });
+  }
+  for (int i = 0; server->options_.tls && i < kHandshakeThreads; ++i) {
+    server->threads_.emplace_back([self = server.get()] { self->ShakeAllHands(); });
   }
   return server;
 }
@@ -64,6 +73,9 @@ absl::Status HttpServer::StartConnections(UniqueFd listener) {
       const std::shared_ptr<const TlsContext> context = options_.tls();
       return context == nullptr ? nullptr : context->NewTransport(socket);
     };
+    options.on_handshake = [this](std::unique_ptr<Connection> connection) {
+      return handshakes_.Put(std::move(connection));
+    };
   }
   AMPD_ASSIGN_OR_RETURN(connections_, Connections::Start(std::move(listener), std::move(options)));
   return absl::OkStatus();
@@ -73,6 +85,7 @@ HttpServer::~HttpServer() {
   if (connections_ == nullptr) return;
   connections_->Stop();
   queue_.Close();
+  handshakes_.Close();
   for (std::thread& thread : threads_) thread.join();
 }
 
@@ -99,6 +112,15 @@ void HttpServer::AnswerAll() {
     Answer(connection.get());
     connections_->GiveBack(std::move(connection));
     queue_.Done(client);
+  }
+}
+
+void HttpServer::ShakeAllHands() {
+  while (std::unique_ptr<Connection> connection = handshakes_.Take()) {
+    const std::string client = connection->client;
+    ReadOnce(connection.get());
+    connections_->GiveBack(std::move(connection));
+    handshakes_.Done(client);
   }
 }
 

@@ -14,7 +14,7 @@
 //                                          answer so count their streams
 //   what comes behind a request            thrown away: 5 s after the answer, or 1 MiB
 //   connections                            max_connections, and a quarter of the process's descriptors
-//   a TLS handshake                        of the time for a request; it is done on the one thread, a signature each
+//   a TLS handshake                        of the time for a request; two threads do them, for one client one
 //
 // Beyond the bounds of connections and of waiting answers, the oldest connection that waits for its client goes, of the
 // client that has the most of them. A client is an IPv4 address, or the first 64 bits of an IPv6 one. So who asks at
@@ -81,6 +81,7 @@ class HttpServer {
   absl::Status StartConnections(UniqueFd listener);
   // Of each thread.
   void AnswerAll();
+  void ShakeAllHands();
   void Answer(Connection* connection);
   bool LacksCertificate(const HttpRequest& request) const;
   // What is no request, or one too many of its client's. Waits for nothing.
@@ -89,6 +90,7 @@ class HttpServer {
   Options options_;
   std::string address_;
   FairQueue queue_;
+  FairQueue handshakes_;
   std::unique_ptr<Connections> connections_;
   std::vector<std::thread> threads_;
 };

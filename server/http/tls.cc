@@ -118,6 +118,7 @@ class Tls final : public Transport {
     return {IoResult::State::kDone};
   }
 
+  bool is_in_handshake() const override { return SSL_is_init_finished(session_.get()) == 0; }
   bool is_tls() const override { return true; }
   bool has_certificate() const override {
     const Certificate shown(SSL_get1_peer_certificate(session_.get()));

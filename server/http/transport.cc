@@ -26,6 +26,7 @@ class Plain final : public Transport {
     shutdown(socket_, SHUT_WR);
     return {IoResult::State::kDone};
   }
+  bool is_in_handshake() const override { return false; }
   bool is_tls() const override { return false; }
   bool has_certificate() const override { return false; }
 

@@ -40,6 +40,8 @@ class Transport {
   // again.
   virtual IoResult SendEnd() = 0;
 
+  // The next Read() may compute for milliseconds: not on the thread of all connections.
+  virtual bool is_in_handshake() const = 0;
   virtual bool is_tls() const = 0;
   // Whether the client showed a certificate of the authorities that it was asked for.
   virtual bool has_certificate() const = 0;
