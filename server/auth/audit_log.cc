@@ -121,21 +121,31 @@ absl::Status AuditLog::Sync() {
   return absl::OkStatus();
 }
 
-absl::Status AuditLog::Append(absl::string_view line, bool durable) {
-  if (bytes_ + static_cast<int64_t>(line.size()) > options_.max_bytes && bytes_ > 0) Rotate();
+absl::Status AuditLog::Append(absl::string_view line) {
+  if (bytes_ + static_cast<int64_t>(line.size()) > options_.max_bytes && bytes_ > 0) {
+    // What is behind a line that is on disk must not be lost.
+    if (file_.valid()) (void)options_.sync(file_.get());
+    Rotate();
+  }
   if (!IsStillThere()) AMPD_RETURN_IF_ERROR(OpenFile());
   AMPD_RETURN_IF_ERROR(WriteAll(file_.get(), line, options_.path));
   bytes_ += static_cast<int64_t>(line.size());
-  return durable ? Sync() : absl::OkStatus();
+  return absl::OkStatus();
 }
 
 void AuditLog::Put(absl::string_view line, bool durable, std::string* news) {
-  const absl::Status status = Append(absl::StrCat(line, "\n"), durable);
+  const absl::Status status = Append(absl::StrCat(line, "\n"));
   if (!status.ok() && lost_++ == 0) {
     *news = absl::StrCat("calls are missing in the audit log from now on: ", status.message());
   } else if (status.ok() && lost_ > 0) {
     *news = absl::StrCat("the audit log is written again; it misses ", std::exchange(lost_, 0), " calls");
   }
+  if (!status.ok() || !durable) return;
+  const absl::Status synced = Sync();
+  if (!synced.ok() && !std::exchange(cannot_sync_, true)) {
+    *news = absl::StrCat("a power cut may cost lines of the audit log: ", synced.message());
+  }
+  cannot_sync_ = !synced.ok();
 }
 
 bool AuditLog::TakeLine(const std::string& address, absl::Time now) {

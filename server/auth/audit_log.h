@@ -67,7 +67,8 @@ class AuditLog {
     int keep = 4;
     // Forces a file to disk: 0, or -1 and errno. By default fdatasync.
     std::function<int(int fd)> sync;
-    // Told, in words, when lines begin to be lost, or are written again. May be empty; must not block.
+    // Told, in words, when lines begin to be lost, are written again, or may not be on disk. May be empty; must not
+    // block.
     std::function<void(const std::string&)> log;
   };
 
@@ -101,7 +102,7 @@ class AuditLog {
   bool TakeStranger(const AuditRecord& record, int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool TakeLine(const std::string& address, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TellLeftOut(absl::Time now, std::string* news) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status Append(absl::string_view line, bool durable) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Append(absl::string_view line) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Sync() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whoever moves the file away gets a new one.
   absl::Status OpenFile() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -116,6 +117,8 @@ class AuditLog {
   int64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   // The file's name is on disk, too.
   bool name_synced_ ABSL_GUARDED_BY(mutex_) = false;
+  // As was told.
+  bool cannot_sync_ ABSL_GUARDED_BY(mutex_) = false;
   // Of lines of nobody, in this file; as far as this process knows.
   int64_t strangers_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<std::string, Second> seconds_ ABSL_GUARDED_BY(mutex_);

@@ -45,6 +45,8 @@ struct Connection {
   SteadyTime deadline;
   // What epoll looks for.
   uint32_t events = 0;
+  // A step of its handshake was made.
+  bool has_shaken_hands = false;
   // What ReadOnce() read.
   IoResult read;
   std::string input;

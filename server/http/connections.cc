@@ -44,6 +44,10 @@ absl::Status WatchFor(int epoll, int operation, int descriptor, uint32_t events,
   return epoll_ctl(epoll, operation, descriptor, &event) == 0 ? absl::OkStatus() : SystemError("epoll_ctl");
 }
 
+std::pair<bool, uint64_t> TurnOf(uint64_t id, const Connection& connection) {
+  return {!connection.has_shaken_hands, id};
+}
+
 }  // namespace
 
 void ReadOnce(Connection* connection) {
@@ -212,7 +216,8 @@ std::unique_ptr<Connection> Connections::Forget(uint64_t id) {
   std::unique_ptr<Connection> connection = std::move(found->second);
   connections_.erase(found);
   const auto waiting = waiting_for_hands_.find(connection->client);
-  if (waiting != waiting_for_hands_.end() && waiting->second.erase(id) > 0 && waiting->second.empty()) {
+  if (waiting != waiting_for_hands_.end() && waiting->second.erase(TurnOf(id, *connection)) > 0 &&
+      waiting->second.empty()) {
     waiting_for_hands_.erase(waiting);
   }
   if (deadlines_.erase({connection->deadline, id}) > 0) {
@@ -257,14 +262,16 @@ void Connections::ShakeHands(uint64_t id) {
 void Connections::WaitForHands(uint64_t id, std::unique_ptr<Connection> connection) {
   Connection* const waiting = connection.get();
   waiting->phase = Connection::Phase::kReading;
-  waiting_for_hands_[waiting->client].insert(id);
+  waiting_for_hands_[waiting->client].insert(TurnOf(id, *waiting));
   connections_.emplace(id, std::move(connection));
   Keep(id, waiting, 0);
 }
 
 void Connections::ShakeNextHand(const std::string& client) {
   const auto waiting = waiting_for_hands_.find(client);
-  if (waiting != waiting_for_hands_.end()) ShakeHands(*waiting->second.begin());
+  if (waiting == waiting_for_hands_.end()) return;
+  const auto& [is_new, first] = *waiting->second.begin();
+  ShakeHands(is_new ? waiting->second.rbegin()->second : first);
 }
 
 void Connections::TakeRead(uint64_t id, Connection* connection) {
@@ -336,8 +343,10 @@ void Connections::TakeBack() {
     connections_.emplace(id, std::move(connection));
     if (added->phase == Connection::Phase::kInHandshake) {
       const std::string client = added->client;
-      // Its time goes on.
       added->phase = Connection::Phase::kReading;
+      added->has_shaken_hands = true;
+      // From now on it waits for its client again, until the same deadline.
+      added->since = steady_clock::now();
       Keep(id, added, EPOLLIN);
       if (connections_.contains(id)) TakeRead(id, added);
       ShakeNextHand(client);

@@ -79,7 +79,8 @@ class Connections {
   void Read(uint64_t id, Connection* connection);
   void TakeRead(uint64_t id, Connection* connection);
   void ShakeHands(uint64_t id);
-  // Keeps it until others of its client were given back.
+  // Keeps it until others of its client were given back; first those that have begun, into which work has gone, then
+  // the newest: where more come than can be served, the oldest are closed before their turn anyway.
   void WaitForHands(uint64_t id, std::unique_ptr<Connection> connection);
   void ShakeNextHand(const std::string& client);
   void Take(uint64_t id, Connection* connection, absl::string_view bytes);
@@ -114,8 +115,8 @@ class Connections {
   std::map<uint64_t, std::unique_ptr<Connection>> connections_;
   std::set<std::pair<SteadyTime, uint64_t>> deadlines_;
   uint64_t last_id_;
-  // Of each client those in WaitForHands(). They look for no events.
-  std::map<std::string, std::set<uint64_t>> waiting_for_hands_;
+  // Of each client those in WaitForHands(), first those that have begun. They look for no events.
+  std::map<std::string, std::set<std::pair<bool, uint64_t>>> waiting_for_hands_;
   // Until then nobody is let in: there are no descriptors.
   SteadyTime closed_until_;
 

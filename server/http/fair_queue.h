@@ -1,4 +1,4 @@
-// Requests that wait for a thread: no client gets all of the threads.
+// Requests, or handshakes, that wait for a thread: no client gets all of the threads.
 #ifndef AMPD_SERVER_HTTP_FAIR_QUEUE_H_
 #define AMPD_SERVER_HTTP_FAIR_QUEUE_H_
 

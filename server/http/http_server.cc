@@ -21,7 +21,7 @@ constexpr size_t kMaxWaiting = 64;
 // They compute, so that more would not be faster.
 constexpr int kHandshakeThreads = 2;
 // Of a client; its others wait where they can be closed for the sake of more.
-constexpr size_t kMaxHandshakes = 16;
+constexpr size_t kMaxHandshakes = 2;
 
 // The others are for the process's own files, workers and gRPC.
 int QuarterOfDescriptors() {

@@ -1,7 +1,7 @@
 // The HTTP listener: GET (and HEAD) /metrics, /healthz and /readyz, and what a router knows; in plain text or by TLS.
 //
-// A connection is one request and one answer. Threads only answer; whatever waits for a client is done by another
-// thread for all connections at once (connections.h), within these bounds:
+// A connection is one request and one answer. Threads only answer, and two do handshakes; whatever waits for a client
+// is done by another thread for all connections at once (connections.h), within these bounds:
 //
 //   what                                   its bound
 //   a request: first line, headers, body   10 s from the connection's begin; then 408, or nothing for who said nothing
@@ -14,7 +14,9 @@
 //                                          answer so count their streams
 //   what comes behind a request            thrown away: 5 s after the answer, or 1 MiB
 //   connections                            max_connections, and a quarter of the process's descriptors
-//   a TLS handshake                        of the time for a request; two threads do them, for one client one
+//   a TLS handshake                        of the time for a request; two threads do them, for one client one; of those
+//   of a
+//                                          client that wait, what has begun comes first, then the newest
 //
 // Beyond the bounds of connections and of waiting answers, the oldest connection that waits for its client goes, of the
 // client that has the most of them. A client is an IPv4 address, or the first 64 bits of an IPv6 one. So who asks at

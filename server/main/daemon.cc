@@ -261,7 +261,8 @@ std::map<std::string, int64_t> Daemon::Impl::CallsUnderWay() const {
 void Daemon::Impl::StartUpkeep() {
   Upkeep::Options options;
   options.retention = config_.retention();
-  options.checkpoint_roots = {CheckpointRoot(), config_.mirror_dir()};
+  options.checkpoint_root = CheckpointRoot();
+  options.mirror_root = config_.mirror_dir();
   options.file_roots = {JobRoot(), ArtifactRoot()};
   options.tensorboard_root = TensorBoardRoot();
   options.uploads = uploads_.get();

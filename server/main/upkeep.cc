@@ -24,7 +24,8 @@ namespace fs = std::filesystem;
 constexpr int kPage = 100;
 // Looked at in one transaction: some milliseconds.
 constexpr int kEvents = 1000;
-constexpr char kRemoving[] = ".removing-";
+// No job's folder of TensorBoard begins so: '~' is in no name.
+constexpr char kRemoving[] = ".removing~";
 // As workers name what they write: engine/train/checkpoint.cc and checkpoint_mirror.cc.
 constexpr absl::string_view kUnfinished[] = {".writing-", ".copying-"};
 constexpr absl::Duration kAfterEnd = absl::Hours(1);
@@ -66,13 +67,6 @@ bool Upkeep::stopping() {
 }
 
 void Upkeep::Run() {
-  std::vector<std::string> roots = options_.checkpoint_roots;
-  roots.insert(roots.end(), options_.file_roots.begin(), options_.file_roots.end());
-  roots.push_back(options_.tensorboard_root);
-  for (const std::string& root : roots) {
-    // What was begun before a daemon ended.
-    if (!root.empty()) RemoveBeginningWith(kRemoving, root);
-  }
   while (true) {
     if (const absl::Status status = Sweep(); !status.ok()) options_.log(absl::StrCat("upkeep: ", status.message()));
     if (options_.on_pass) options_.on_pass();
@@ -85,6 +79,7 @@ void Upkeep::Run() {
 }
 
 absl::Status Upkeep::Sweep() {
+  RemoveAllAside();
   std::vector<Kept> kept;
   std::set<std::string> unused = UnusedUploads();
   JobQuery query;
@@ -160,7 +155,7 @@ absl::Status Upkeep::MergeUntil(const std::string& job_id, int64_t keep, bool on
 void Upkeep::RemoveLeftovers(const v1::Job& job) const {
   // Long after its last worker is gone.
   if (clock_->Now() - EndOf(job) < kAfterEnd) return;
-  for (const std::string& root : options_.checkpoint_roots) {
+  for (const std::string& root : {options_.checkpoint_root, options_.mirror_root}) {
     if (root.empty()) continue;
     for (const absl::string_view prefix : kUnfinished) RemoveBeginningWith(prefix, absl::StrCat(root, "/", job.id()));
   }
@@ -169,7 +164,7 @@ void Upkeep::RemoveLeftovers(const v1::Job& job) const {
 int64_t Upkeep::CheckpointBytes(const std::string& job_id) const {
   std::error_code error;
   int64_t bytes = 0;
-  const std::string folder = absl::StrCat(options_.checkpoint_roots.front(), "/", job_id);
+  const std::string folder = absl::StrCat(options_.checkpoint_root, "/", job_id);
   for (fs::recursive_directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
     std::error_code unreadable;
     const uintmax_t size = it->is_regular_file(unreadable) ? it->file_size(unreadable) : 0;
@@ -221,9 +216,8 @@ void Upkeep::RemoveCheckpoints(std::vector<Kept> kept) {
     } else {
       continue;
     }
-    std::vector<Folder> folders;
-    for (const std::string& root : options_.checkpoint_roots) folders.push_back({root, job.job_id});
-    Remove(job.job_id, job.ended, folders, "checkpoints", why);
+    Remove(job.job_id, job.ended, {{options_.checkpoint_root, job.job_id}, {options_.mirror_root, job.job_id}},
+           "checkpoints", why);
     bytes -= job.bytes;
   }
 }
@@ -231,45 +225,64 @@ void Upkeep::RemoveCheckpoints(std::vector<Kept> kept) {
 // What jobs start from has links of its own.
 void Upkeep::Remove(const std::string& job_id, absl::Time ended, const std::vector<Folder>& folders,
                     const std::string& what, const std::string& why) {
-  const std::vector<Folder> aside = SetAside(job_id, ended, folders);
-  for (const Folder& folder : aside) {
-    std::error_code error;
-    if (SyncFolder(folder.root).ok()) fs::remove_all(AsidePath(folder.root, folder.name), error);
-    if (error) LogCannotRemove(folder, error);
-  }
-  if (!aside.empty()) options_.log(absl::StrCat("job ", job_id, ": removed its ", what, ": ", why));
-}
-
-// Renamed, so that none is ever found in part; on the thread that writes, so that no retry begins meanwhile.
-std::vector<Upkeep::Folder> Upkeep::SetAside(const std::string& job_id, absl::Time ended,
-                                             const std::vector<Folder>& folders) {
   std::vector<Folder> there;
   for (const Folder& folder : folders) {
     std::error_code error;
     if (!folder.root.empty() && fs::exists(fs::path(folder.root) / folder.name, error)) there.push_back(folder);
   }
-  if (there.empty()) return {};
-  std::promise<std::vector<Folder>> done;
-  store_->ReadInOrder([&](const Database& database) {
-    std::vector<Folder> aside;
-    const absl::StatusOr<JobRecord> record = database.FindJob(job_id);
-    if (record.ok() && IsTerminal(record->job.state()) && EndOf(record->job) == ended) {
-      for (const Folder& folder : there) {
-        std::error_code error;
-        fs::rename(fs::path(folder.root) / folder.name, AsidePath(folder.root, folder.name), error);
-        if (error)
-          LogCannotRemove(folder, error);
-        else
-          aside.push_back(folder);
-      }
-    }
-    done.set_value(std::move(aside));
-  });
-  return done.get_future().get();
+  if (there.empty() || !SetAside(job_id, ended, there)) return;
+  bool removed = true;
+  for (const Folder& folder : there) removed = RemoveAside(folder) && removed;
+  if (removed) options_.log(absl::StrCat("job ", job_id, ": removed its ", what, ": ", why));
 }
 
-void Upkeep::LogCannotRemove(const Folder& folder, const std::error_code& error) const {
-  options_.log(absl::StrCat("upkeep: cannot remove ", folder.root, "/", folder.name, ": ", error.message()));
+// Renamed, so that none is ever found in part; on the thread that writes, so that a job that starts again finds its
+// folders or makes new ones, and loses none. That thread must not wait for a mirror that hangs: its copies may be those
+// of a job that starts in that moment, which are made anew with its next checkpoint.
+bool Upkeep::SetAside(const std::string& job_id, absl::Time ended, const std::vector<Folder>& folders) {
+  std::promise<bool> done;
+  store_->ReadInOrder([&](const Database& database) {
+    const absl::StatusOr<JobRecord> record = database.FindJob(job_id);
+    const bool is_same = record.ok() && IsTerminal(record->job.state()) && EndOf(record->job) == ended;
+    for (const Folder& folder : folders) {
+      if (is_same && folder.root != options_.mirror_root) Rename(folder);
+    }
+    done.set_value(is_same);
+  });
+  if (!done.get_future().get()) return false;
+  for (const Folder& folder : folders) {
+    if (folder.root == options_.mirror_root) Rename(folder);
+  }
+  return true;
+}
+
+bool Upkeep::Rename(const Folder& folder) const {
+  std::error_code error;
+  fs::rename(fs::path(folder.root) / folder.name, AsidePath(folder.root, folder.name), error);
+  if (!error) return true;
+  options_.log(absl::StrCat("upkeep: cannot rename ", folder.root, "/", folder.name, ": ", error.message()));
+  return false;
+}
+
+bool Upkeep::RemoveAside(const Folder& folder) const {
+  const fs::path aside = AsidePath(folder.root, folder.name);
+  std::error_code error;
+  if (!fs::exists(aside, error)) return false;
+  // What is on disk under its own name must not be there in part.
+  absl::Status status = SyncFolder(folder.root);
+  if (status.ok()) fs::remove_all(aside, error);
+  if (status.ok() && error) status = FileError(aside.string(), error.value());
+  if (!status.ok()) options_.log(absl::StrCat("upkeep: cannot remove yet: ", status.message()));
+  return status.ok();
+}
+
+// What was begun, by this daemon or one before.
+void Upkeep::RemoveAllAside() const {
+  std::vector<std::string> roots = options_.file_roots;
+  for (const std::string& root : {options_.checkpoint_root, options_.mirror_root, options_.tensorboard_root}) {
+    if (!root.empty()) roots.push_back(root);
+  }
+  for (const std::string& root : roots) RemoveBeginningWith(kRemoving, root);
 }
 
 }  // namespace ampd

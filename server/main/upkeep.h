@@ -7,7 +7,6 @@
 #include <functional>
 #include <set>
 #include <string>
-#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -27,9 +26,11 @@ class Upkeep {
   struct Options {
     // Every field set.
     v1::ServerConfig::Retention retention;
-    // Job J's checkpoints lie in ROOT/J for each of these; empty ones are passed over.
-    std::vector<std::string> checkpoint_roots;
-    // Its other files lie in ROOT/J for each of these, and in TENSORBOARD_ROOT/TensorBoardFolder(job); likewise.
+    // Job J's checkpoints lie in ROOT/J for both of these; the second one may be empty, or on a disk that hangs.
+    std::string checkpoint_root;
+    std::string mirror_root;
+    // Its other files lie in ROOT/J for each of these, and in TENSORBOARD_ROOT/TensorBoardFolder(job); empty: there are
+    // none. All but the mirror are the daemon's own.
     std::vector<std::string> file_roots;
     std::string tensorboard_root;
     // Null: there are none.
@@ -69,12 +70,15 @@ class Upkeep {
   absl::Status MergeUntil(const std::string& job_id, int64_t keep, bool once);
   // Removes those that are too old, and the oldest of the others until they fit.
   void RemoveCheckpoints(std::vector<Kept> kept);
-  // Unless it is no longer the one that ended then. `what` and `why` in words.
+  // Unless the job is no longer the one that ended then. `what` and `why` in words.
   void Remove(const std::string& job_id, absl::Time ended, const std::vector<Folder>& folders, const std::string& what,
               const std::string& why);
-  // Out of the way of what the job may write from then on; those that were there.
-  std::vector<Folder> SetAside(const std::string& job_id, absl::Time ended, const std::vector<Folder>& folders);
-  void LogCannotRemove(const Folder& folder, const std::error_code& error) const;
+  // Puts them out of the way of what the job may write from then on. False: it is no longer the one that ended then.
+  bool SetAside(const std::string& job_id, absl::Time ended, const std::vector<Folder>& folders);
+  // False, and logged: it could not.
+  bool Rename(const Folder& folder) const;
+  bool RemoveAside(const Folder& folder) const;
+  void RemoveAllAside() const;
   // What is too old.
   void RemoveFiles(const v1::Job& job);
   // What a worker that was killed amid a checkpoint has left, and none after it took away.

@@ -30,11 +30,16 @@ constexpr char kUser[] = ".user";
 // Clients read it: without a path of the server's.
 constexpr char kCannotKeep[] = "the server cannot keep the file";
 
-// What cannot be kept is not worth the upload: after a restart the file counts as nobody's.
-void KeepUser(const std::string& path, const std::string& user) {
+absl::Status KeepUser(const std::string& path, const std::string& user) {
   const UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (fd.valid() && WriteAll(fd.get(), user, path).ok() && fsync(fd.get()) == 0) return;
-  unlink(path.c_str());
+  if (!fd.valid()) return FileError(kCannotKeep, errno);
+  AMPD_RETURN_IF_ERROR(WriteAll(fd.get(), user, kCannotKeep));
+  return fsync(fd.get()) == 0 ? absl::OkStatus() : FileError(kCannotKeep, errno);
+}
+
+// Of ".CHECKSUM.user"; empty: of nothing.
+std::string ChecksumOfUserFile(absl::string_view name) {
+  return absl::ConsumePrefix(&name, ".") && absl::ConsumeSuffix(&name, kUser) ? std::string(name) : "";
 }
 
 }  // namespace
@@ -52,7 +57,7 @@ absl::StatusOr<std::unique_ptr<UploadStore>> UploadStore::Open(const std::string
       fs::remove(it->path(), ignored);
     } else if (const std::optional<int64_t> size = store->Size(name)) {
       store->budgets_.Of(store->UserOf(name))->Count(*size);
-    } else if (absl::EndsWith(name, kUser) && !store->Size(std::string(absl::StripSuffix(name, kUser)))) {
+    } else if (const std::string of = ChecksumOfUserFile(name); !of.empty() && !store->Size(of)) {
       fs::remove(it->path(), ignored);
     }
   }
@@ -64,7 +69,9 @@ absl::StatusOr<std::unique_ptr<UploadStore>> UploadStore::Open(const std::string
 
 std::string UploadStore::PathOf(const std::string& checksum) const { return absl::StrCat(folder_, "/", checksum); }
 
-std::string UploadStore::UserPathOf(const std::string& checksum) const { return absl::StrCat(PathOf(checksum), kUser); }
+std::string UploadStore::UserPathOf(const std::string& checksum) const {
+  return absl::StrCat(folder_, "/.", checksum, kUser);
+}
 
 std::string UploadStore::UserOf(const std::string& checksum) const {
   std::ifstream file(UserPathOf(checksum), std::ios::binary);
@@ -150,14 +157,16 @@ absl::Status UploadStore::Reserve(ByteBudget& budget, int64_t file_bytes, int64_
 
 absl::StatusOr<bool> UploadStore::Publish(const std::string& path, const std::string& checksum,
                                           const std::string& user) {
-  const std::string kept = PathOf(checksum);
-  if (renameat2(AT_FDCWD, path.c_str(), AT_FDCWD, kept.c_str(), RENAME_NOREPLACE) != 0) {
-    if (errno == EEXIST) return false;
-    return FileError(kCannotKeep, errno);
+  const MutexLock lock(&use_);
+  if (Size(checksum)) return false;
+  const std::string user_path = UserPathOf(checksum);
+  absl::Status status = user.empty() ? absl::OkStatus() : KeepUser(user_path, user);
+  if (status.ok() && renameat2(AT_FDCWD, path.c_str(), AT_FDCWD, PathOf(checksum).c_str(), RENAME_NOREPLACE) != 0) {
+    status = FileError(kCannotKeep, errno);
   }
-  if (!user.empty()) KeepUser(UserPathOf(checksum), user);
-  AMPD_RETURN_IF_ERROR(SyncFolder(folder_));
-  return true;
+  if (status.ok()) return true;
+  unlink(user_path.c_str());
+  return status;
 }
 
 UploadStore::Upload::Upload(UploadStore* store, std::string checksum, std::string user, std::string path, UniqueFd fd)
@@ -190,6 +199,7 @@ absl::StatusOr<int64_t> UploadStore::Upload::Finish() {
   if (fsync(fd_.get()) != 0) return FileError(kCannotKeep, errno);
   AMPD_RETURN_IF_ERROR(store_->workers_.LetRead(path_));
   AMPD_ASSIGN_OR_RETURN(kept_, store_->Publish(path_, checksum_, user_));
+  if (kept_) AMPD_RETURN_IF_ERROR(SyncFolder(store_->folder_));
   return bytes_;
 }
 

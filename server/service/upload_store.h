@@ -1,5 +1,5 @@
 // Model files that clients sent, by the SHA-256 of their bytes: folder/<sha256>; the user who sent it first, whose
-// limit it counts in, is in folder/<sha256>.user. When one was last used is the time of its last change, on disk.
+// limit it counts in, is in folder/.<sha256>.user. When one was last used is the time of its last change, on disk.
 #ifndef AMPD_SERVER_SERVICE_UPLOAD_STORE_H_
 #define AMPD_SERVER_SERVICE_UPLOAD_STORE_H_
 
@@ -100,7 +100,7 @@ class UploadStore {
   bool IsUnusedSince(const std::string& checksum, absl::Time before) const;
   absl::Status CheckRoom() const;
   absl::Status Reserve(ByteBudget& budget, int64_t file_bytes, int64_t more);
-  // False: the same file is there by now.
+  // Gives it its name. False: the same file is there by now.
   absl::StatusOr<bool> Publish(const std::string& path, const std::string& checksum, const std::string& user);
   std::string UserPathOf(const std::string& checksum) const;
   // Empty: of no user, or it is not known.
@@ -110,7 +110,7 @@ class UploadStore {
   const Limits limits_;
   UserBudgets budgets_;
   const FileSharing workers_;
-  // Held by whoever says that a file is used, or removes one that is not.
+  // Held by whoever gives a file its name, says that it is used, or removes one that is not.
   Mutex use_;
 };
 

@@ -122,6 +122,9 @@ void JsonApi::AddRoutes(Router* router) {
   AddChange(router, "POST", "/jobs/{}/resume", &JsonApi::ResumeJob);
   AddChange(router, "POST", "/jobs/{}/retry", &JsonApi::RetryJob);
   AddChange(router, "POST", "/jobs/{}/checkpoint", &JsonApi::CheckpointJob);
+  AddChange(router, "POST", "/jobs/{}/update", &JsonApi::UpdateJob);
+  AddChange(router, "POST", "/devices/{}/drain", &JsonApi::DrainDevice);
+  AddChange(router, "POST", "/devices/{}/undrain", &JsonApi::UndrainDevice);
 }
 
 void JsonApi::AddChange(Router* router, absl::string_view method, const std::string& path, Handler handler) {

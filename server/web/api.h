@@ -123,13 +123,18 @@ class JsonApi {
   HttpResponse SessionOf(absl::string_view secret) const;
 
   // api_changes.cc
+  // Of what the path names; `resource`: the request's field for that.
   template <typename Request, typename Response>
-  absl::StatusOr<HttpResponse> Change(Call& call, Backend::Method<Request, Response> method, absl::Duration timeout);
+  absl::StatusOr<HttpResponse> Change(Call& call, Backend::Method<Request, Response> method, absl::Duration timeout,
+                                      const char* resource = "job_id");
   absl::StatusOr<HttpResponse> CancelJob(Call& call);
   absl::StatusOr<HttpResponse> PauseJob(Call& call);
   absl::StatusOr<HttpResponse> ResumeJob(Call& call);
   absl::StatusOr<HttpResponse> RetryJob(Call& call);
   absl::StatusOr<HttpResponse> CheckpointJob(Call& call);
+  absl::StatusOr<HttpResponse> UpdateJob(Call& call);
+  absl::StatusOr<HttpResponse> DrainDevice(Call& call);
+  absl::StatusOr<HttpResponse> UndrainDevice(Call& call);
 
   const Options options_;
   Backend backend_;

@@ -19,11 +19,13 @@ constexpr absl::Duration kCheckpointPatience = absl::Seconds(60);
 
 template <typename Request, typename Response>
 absl::StatusOr<HttpResponse> JsonApi::Change(Call& call, Backend::Method<Request, Response> method,
-                                             absl::Duration timeout) {
+                                             absl::Duration timeout, const char* resource) {
   Request request;
   AMPD_RETURN_IF_ERROR(ParseYaml(call.body, "body", &request));
-  if (!request.job_id().empty()) return InvalidFields({{"job_id", "is in the path"}});
-  request.set_job_id(call.arguments[0]);
+  const google::protobuf::FieldDescriptor* field = Request::descriptor()->FindFieldByName(resource);
+  const google::protobuf::Reflection* fields = Request::GetReflection();
+  if (!fields->GetString(request, field).empty()) return InvalidFields({{resource, "is in the path"}});
+  fields->SetString(&request, field, call.arguments[0]);
   AMPD_ASSIGN_OR_RETURN(const Response response,
                         (backend_.Call<Request, Response>(call.credentials, method, request, timeout)));
   return JsonResponse(ToJson(response, JsonStyle::kPretty));
@@ -47,6 +49,18 @@ absl::StatusOr<HttpResponse> JsonApi::RetryJob(Call& call) {
 
 absl::StatusOr<HttpResponse> JsonApi::CheckpointJob(Call& call) {
   return Change<v1::CheckpointJobRequest, v1::Checkpoint>(call, &Service::CheckpointJob, kCheckpointPatience);
+}
+
+absl::StatusOr<HttpResponse> JsonApi::UpdateJob(Call& call) {
+  return Change<v1::UpdateJobRequest, v1::Job>(call, &Service::UpdateJob, kPatience);
+}
+
+absl::StatusOr<HttpResponse> JsonApi::DrainDevice(Call& call) {
+  return Change<v1::DrainDeviceRequest, v1::Device>(call, &Service::DrainDevice, kPatience, "device_id");
+}
+
+absl::StatusOr<HttpResponse> JsonApi::UndrainDevice(Call& call) {
+  return Change<v1::UndrainDeviceRequest, v1::Device>(call, &Service::UndrainDevice, kPatience, "device_id");
 }
 
 }  // namespace ampd

@@ -9,6 +9,7 @@ import shutil
 import socket
 import subprocess
 import threading
+import urllib.parse
 
 from google.protobuf import json_format
 
@@ -119,8 +120,8 @@ class JsonApiTest(OneDaemonTest):
         self.addCleanup(stream.close)
         return stream
 
-    def post(self, path, status=200):
-        answer = ask(self.ampd, "/api/v1" + path, method="POST", headers=JSON, body=b"{}")
+    def post(self, path, status=200, body=None):
+        answer = ask(self.ampd, "/api/v1" + path, method="POST", headers=JSON, body=json.dumps(body or {}).encode())
         self.assertEqual(answer.status, status, answer.bytes[:500])
         return answer.json
 
@@ -425,6 +426,23 @@ class JsonApiTest(OneDaemonTest):
             self.assertEqual(line["resource"], job_id)
         self.assertGreaterEqual(self.metric('ampd_http_requests_total{code="200",route="/api/v1/jobs/{}/cancel"}'), 2)
 
+    def test_priorities_labels_and_devices_are_changed(self):
+        device = self.get("/devices")["devices"][0]["id"]
+        path = f"/devices/{urllib.parse.quote(device, safe='')}"
+        drained = self.post(path + "/drain", body={"reason": "fan"})
+        self.assertEqual([(c["kind"], c["message"]) for c in drained["conditions"]], [("DRAINED", "fan")])
+        self.assertEqual(self.post(path + "/drain", 400, body={})["violations"][0]["field"], "reason")
+        self.assertEqual(self.post(path + "/drain", 400, body={"reason": "x", "device_id": device})["violations"],
+                         [{"field": "device_id", "description": "is in the path"}])
+        self.assertEqual(self.post("/devices/none/undrain", 404)["code"], "NOT_FOUND")
+        job_id = self.ampd.submit(glyphs_job("waits", steps=1)).id
+        changed = self.post(f"/jobs/{job_id}/update", body={"priority": 5, "set_labels": {"team": "vision"}})
+        self.assertEqual((changed["spec"]["resources"]["priority"], changed["spec"]["labels"]), (5, {"team": "vision"}))
+        self.assertEqual(self.post(f"/jobs/{job_id}/update", 400, body={"priority": 5000})["violations"][0]["field"], "priority")
+        self.assertEqual(self.post(f"/jobs/{job_id}/update", body={"remove_labels": ["team"]})["spec"]["labels"], {})
+        self.assertEqual(self.post(path + "/undrain")["conditions"], [])
+        self.assert_state(self.ampd.wait(job_id), "SUCCEEDED")
+
     def test_hostile_requests_get_clear_errors(self):
         job_id = self.ampd.run(glyphs_job("target", steps=1)).id
         for path in ("/api/v1/jobs/../server", "/api/v1/%2e%2e/jobs", "/api/v1/jobs/%00", "/api/v1/jobs/a%2Fb", "/api/v1/jobs/%",
@@ -535,6 +553,8 @@ class AccessTest(DaemonTest):
         self.assertEqual(self.ask(f"/jobs/{job_id}/cancel", vic["secret"], headers=dict(JSON), **cancel).status, 403)
         self.assertEqual(self.ask(f"/jobs/{job_id}/cancel", bob["secret"], headers=dict(JSON), **cancel).status, 404)
         self.assertEqual(self.ask(f"/jobs/{job_id}/cancel", ann["secret"], headers=dict(JSON), **cancel).status, 200)
+        drain = {"method": "POST", "body": b'{"reason": "fan"}', "headers": dict(JSON)}
+        self.assertEqual(self.ask("/devices/cpu%3A0/drain", ann["secret"], **drain).status, 403)
         with open(os.path.join(self.ampd.state_dir, "audit.log")) as file:
             lines = [json.loads(line) for line in file]
         tried = [(line.get("user"), line["code"]) for line in lines if line["method"] == "CancelJob"]

@@ -241,6 +241,42 @@ class WebPageTest(DaemonTest):
         page.until("return document.querySelector('button[data-verb=retry]') !== null;", "what may be done now")
         self.assert_never_reloaded()
 
+    def test_priorities_and_devices_are_changed(self):
+        ampd = self.daemon()
+        # Both wait: nothing starts on a device that is drained.
+        device = ampd.api().ListDevices(api.ListDevicesRequest()).devices[0].id
+        self.open(ampd)
+        page = self.browser
+        button = f"li[data-device='{device}'] > button"
+        page.until_text(button, "Drain…")
+        page.click(button)
+        page.click("dialog button.danger")
+        dialogs = "return document.querySelectorAll('dialog[open]').length;"
+        self.assertEqual(page.js(dialogs), 1, "a reason is required")
+        page.js("document.querySelector('#ask-reason').focus();")
+        page.press(*"fan <b>")
+        page.click("dialog button.danger")
+        page.until_text(button, "Undrain")
+        page.until_text(f"li[data-device='{device}'] .conditions", "fan <b>")
+        self.assertEqual(page.js(dialogs), 0)
+        low, high = (ampd.submit(glyphs_job(name, steps=3)).id for name in ("low", "high"))
+        page.js("location.hash = arguments[0];", f"#/jobs/{high}")
+        page.until_text("#job-notice", "fan <b>")
+        page.click("button[data-verb=update]")
+        page.js("document.querySelector('#ask-priority').value = '';")
+        page.press(*"7", "ENTER")
+        page.until_text(".job-head .facts", "Priority")
+        self.assertEqual(ampd.get(high).spec.resources.priority, 7)
+        # What another does is seen as well.
+        self.assertEqual(ampd.ctl("update", high, "--priority", "9").returncode, 0)
+        page.until("return /Priority\\s*9/.test(document.querySelector('.job-head .facts').textContent);", "the other's priority")
+        page.js("location.hash = '#/';")
+        page.click(button)
+        page.until_text(button, "Drain…")
+        self.assert_state(ampd.wait(low), "SUCCEEDED")
+        self.assertLess(ampd.get(high).start_time.ToNanoseconds(), ampd.get(low).start_time.ToNanoseconds())
+        self.assert_never_reloaded()
+
     def test_every_part_of_a_job_is_shown_as_text(self):
         ampd = self.daemon()
         spec = overflowing_job("parts", steps=100)

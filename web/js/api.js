@@ -131,9 +131,14 @@ export function checkpointFileUrl(id, checkpoint, file) {
   return [ROOT, 'jobs', ...[id, 'checkpoints', checkpoint, file].map(encodeURIComponent)].join('/');
 }
 
-/** A verb as in 'cancel': the answer's body. */
-export function act(id, verb) {
-  return change('POST', `/jobs/${encodeURIComponent(id)}/${verb}`, {});
+/** A verb as in 'cancel', with what it takes: the answer's body. */
+export function act(id, verb, body = {}) {
+  return change('POST', `/jobs/${encodeURIComponent(id)}/${verb}`, body);
+}
+
+/** 'drain' or 'undrain'. */
+export function actOnDevice(id, verb, body = {}) {
+  return change('POST', `/devices/${encodeURIComponent(id)}/${verb}`, body);
 }
 
 export function fleetUrl() {

@@ -1,5 +1,7 @@
 // A card a device: what it is, how busy, how full, who holds it, what is wrong with it.
 
+import {actOnDevice, identity} from './api.js';
+import {askFor} from './ask_dialog.js';
 import {fill, h, setText} from './dom.js';
 import {bytes, number, percent} from './format.js';
 import {Sparkline} from './sparkline.js';
@@ -33,6 +35,26 @@ function gpuText(gpu) {
   return parts.join(' · ');
 }
 
+function askToDrain(id) {
+  const reason = h('input', {type: 'text', maxlength: '200', required: true, autocomplete: 'off'});
+  const stop = h('input', {type: 'checkbox'});
+  askFor({
+    title: `Drain ${id}?`,
+    fields: [
+      {
+        name: 'reason',
+        label: 'Why',
+        input: reason,
+        hint: 'No job starts on it until it is undrained; jobs that wait for it say why.'
+      },
+      {name: 'stop_jobs', label: 'Its jobs checkpoint and are queued again', input: stop}
+    ],
+    verb: 'Drain it',
+    danger: true,
+    action: (values) => actOnDevice(id, 'drain', values)
+  });
+}
+
 class DeviceCard {
   constructor(id) {
     this.id = id;
@@ -44,9 +66,11 @@ class DeviceCard {
     this.spark = new Sparkline('Utilisation since the page was opened', [0, 1]);
     this.jobs = h('p', {class: 'holders'});
     this.conditions = h('ul', {class: 'conditions'});
+    this.problem = h('p', {class: 'problem', role: 'alert'});
+    this.verb = h('button', {type: 'button', class: 'quiet', hidden: true, onclick: () => this.change()});
     this.element =
         h('li', {class: 'card device', data: {device: id}}, h('header', {}, this.name, this.spark.element), this.detail,
-          this.use.element, this.memory.element, this.jobs, this.conditions);
+          this.use.element, this.memory.element, this.jobs, this.conditions, this.problem, this.verb);
   }
 
   /** `nameOf(id)`: the name of a job, where it is known. */
@@ -62,7 +86,31 @@ class DeviceCard {
     this.showJobs(device, nameOf);
     const conditions = (device.conditions || []).map((condition) => `${condition.kind}: ${condition.message}`);
     fill(this.conditions, conditions.map((text) => h('li', {}, text)));
+    this.drained = (device.conditions || []).some(({kind}) => kind === 'DRAINED');
+    this.showVerb();
     this.element.classList.toggle('blocked', (device.conditions || []).some((condition) => condition.blocks_jobs));
+  }
+
+  showVerb() {
+    this.verb.hidden = identity().role !== 'ADMIN';
+    setText(this.verb, this.drained ? 'Undrain' : 'Drain…');
+    this.verb.setAttribute('aria-label', `${this.drained ? 'Undrain' : 'Drain'} ${this.id}`);
+  }
+
+  /** The card follows with what the fleet tells. */
+  async change() {
+    if (!this.drained) {
+      askToDrain(this.id);
+      return;
+    }
+    setText(this.problem, '');
+    this.verb.disabled = true;
+    try {
+      await actOnDevice(this.id, 'undrain');
+    } catch (error) {
+      setText(this.problem, error.message);
+    }
+    this.verb.disabled = false;
   }
 
   showMemory(device) {
@@ -87,6 +135,8 @@ export class DeviceCards {
   constructor() {
     this.cards = new Map();
     this.element = h('ul', {class: 'cards', 'aria-label': 'Devices'});
+    this.onIdentity = () => this.cards.forEach((card) => card.showVerb());
+    addEventListener('identity', this.onIdentity);
   }
 
   update(devices, nameOf) {
@@ -104,5 +154,9 @@ export class DeviceCards {
       }
       this.cards.get(device.id).update(device, nameOf);
     }
+  }
+
+  close() {
+    removeEventListener('identity', this.onIdentity);
   }
 }

@@ -1,6 +1,7 @@
 // The head of a job's page: its name, state and figures, why it waits or failed, and what can be done to it.
 
 import {act, identity} from './api.js';
+import {askFor} from './ask_dialog.js';
 import {facts, fill, h, setText} from './dom.js';
 import {bytes, count, duration, number, percent, rate, secondsBetween, time} from './format.js';
 import {failureText, modeOf, nameOf, progressOf, scaleOf, secondsLeft, waitingText} from './job_words.js';
@@ -12,7 +13,8 @@ const VERBS = {
   pause: 'Pause',
   resume: 'Resume',
   retry: 'Retry',
-  checkpoint: 'Checkpoint now'
+  checkpoint: 'Checkpoint now',
+  update: 'Priority…'
 };
 
 function confirmCancel(job, action) {
@@ -29,6 +31,8 @@ function confirmCancel(job, action) {
         },
           'Cancel the job')));
 }
+
+const priorityOf = (job) => Number(((job.spec || {}).resources || {}).priority || 0);
 
 export class JobHeader {
   /** `changed(job)` gets the job as an action left it. */
@@ -126,6 +130,7 @@ export class JobHeader {
              'Planned memory',
              Number(plan.parameter_bytes) > 0 ? bytes(Number(plan.parameter_bytes) + Number(plan.activation_bytes)) : ''
            ],
+           ['Priority', priorityOf(job) !== 0 ? count(priorityOf(job)) : ''],
            ['Attempt', job.attempt > 1 ? count(job.attempt) : ''],
            [
              'Cost',
@@ -159,9 +164,26 @@ export class JobHeader {
   ask(verb) {
     if (verb === 'cancel') {
       confirmCancel(this.job, () => this.act(verb));
+    } else if (verb === 'update') {
+      this.askPriority();
     } else {
       this.act(verb);
     }
+  }
+
+  askPriority() {
+    const input = h('input', {type: 'number', min: '-1000', max: '1000', step: '1', required: true});
+    input.value = priorityOf(this.job);
+    const hint = 'From -1000 to 1000; higher ones run first.';
+    askFor({
+      title: 'Priority of the job',
+      fields: [{name: 'priority', label: 'Priority', input, hint}],
+      verb: 'Change it',
+      action: async ({priority}) => {
+        const {spec, plan, ...head} = await act(this.job.id, 'update', {priority: Number(priority)});
+        this.changed({...head, spec: {...this.job.spec, resources: spec.resources}});
+      }
+    });
   }
 
   async act(verb) {

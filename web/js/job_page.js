@@ -157,7 +157,9 @@ export class JobPage {
     this.refreshing = true;
     try {
       const {spec, plan, ...head} = await getJob(this.id);
-      if (!this.closed) this.show({...this.job, ...head});
+      // Of the spec these may change.
+      const {labels, resources} = spec;
+      if (!this.closed) this.show({...this.job, ...head, spec: {...this.job.spec, labels, resources}});
     } catch (error) {
       if (!this.closed && error.status !== 0) this.header.tell(error.message);
     }

@@ -133,6 +133,7 @@ export class OverviewPage {
     clearTimeout(this.search);
     this.stream.close();
     this.table.close();
+    this.devices.close();
     this.keys.forEach((end) => end());
   }
 }

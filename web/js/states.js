@@ -17,15 +17,15 @@ export function hasEnded(job) {
 export function verbsFor(job) {
   switch (job.state) {
     case 'RUNNING':
-      return ['checkpoint', 'pause', 'cancel'];
+      return ['update', 'checkpoint', 'pause', 'cancel'];
     case 'QUEUED':
     case 'STARTING':
     case 'RETRYING':
     case 'RECOVERING':
     case 'PREEMPTING':
-      return ['pause', 'cancel'];
+      return ['update', 'pause', 'cancel'];
     case 'PAUSED':
-      return ['resume', 'cancel'];
+      return ['update', 'resume', 'cancel'];
     case 'FAILED':
     case 'CANCELLED':
       return ['retry'];

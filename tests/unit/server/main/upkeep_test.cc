@@ -99,7 +99,8 @@ class UpkeepTest : public testing::Test {
   void Pass() {
     Upkeep::Options options;
     options.retention = retention_;
-    options.checkpoint_roots = {checkpoints()};
+    options.checkpoint_root = checkpoints();
+    options.mirror_root = mirror_;
     options.file_roots = {dir_.path() + "/jobs", dir_.path() + "/artifacts"};
     options.tensorboard_root = dir_.path() + "/tensorboard";
     options.uploads = uploads_.get();
@@ -128,6 +129,7 @@ class UpkeepTest : public testing::Test {
   std::unique_ptr<UploadStore> uploads_;
   std::vector<std::string> log_;
   std::function<void()> on_log_;
+  std::string mirror_;
 };
 
 TEST_F(UpkeepTest, RemovesFilesOfJobsThatEndedLongAgo) {
@@ -138,13 +140,16 @@ TEST_F(UpkeepTest, RemovesFilesOfJobsThatEndedLongAgo) {
   AddEndedJob(4, v1::Job::CANCELLED, 1000);
   for (const int n : {1, 2, 3, 4}) AddFilesOf(n);
   // Cut off in the middle.
-  AddFile("artifacts/.removing-" + TestId(5) + "/samples.png");
+  AddFile("artifacts/.removing~" + TestId(5) + "/samples.png");
+  // Of a job with this name.
+  AddFile("tensorboard/.removing-" + TestId(3) + "/events");
   Pass();
   EXPECT_THAT(FilesOf(1), ElementsAre("checkpoints"));
   EXPECT_THAT(FilesOf(2), ElementsAre("checkpoints", "jobs", "artifacts", "tensorboard"));
   EXPECT_THAT(FilesOf(3), ElementsAre("checkpoints", "jobs", "artifacts", "tensorboard"));
   EXPECT_THAT(FilesOf(4), ElementsAre("checkpoints"));
-  for (const char* folder : {"jobs", "artifacts", "tensorboard"}) EXPECT_EQ(FilesIn(folder), 2u) << folder;
+  for (const char* folder : {"jobs", "artifacts"}) EXPECT_EQ(FilesIn(folder), 2u) << folder;
+  EXPECT_EQ(FilesIn("tensorboard"), 3u);
   EXPECT_THAT(log_, UnorderedElementsAre(HasSubstr(TestId(1)), HasSubstr(TestId(4))));
   EXPECT_THAT(log_[0], HasSubstr("removed its artifacts, logs and TensorBoard file: the job ended more than 30 days"));
   Pass();
@@ -156,6 +161,22 @@ TEST_F(UpkeepTest, FilesStayWhereNothingIsSaidOfThem) {
   AddFilesOf(1);
   Pass();
   EXPECT_THAT(FilesOf(1), ElementsAre("checkpoints", "jobs", "artifacts", "tensorboard"));
+}
+
+TEST_F(UpkeepTest, CheckpointsGoInTheMirrorToo) {
+  retention_.set_checkpoint_days(1);
+  mirror_ = dir_.path() + "/mirror";
+  AddEndedJob(1, v1::Job::SUCCEEDED, 2);
+  AddEndedJob(2, v1::Job::SUCCEEDED, 0);
+  for (const int n : {1, 2}) {
+    AddFilesOf(n);
+    AddFile("mirror/" + TestId(n) + "/step-1/model.safetensors");
+  }
+  Pass();
+  EXPECT_THAT(FilesOf(1), ElementsAre("jobs", "artifacts", "tensorboard"));
+  EXPECT_FALSE(fs::exists(mirror_ + "/" + TestId(1)));
+  EXPECT_TRUE(fs::exists(mirror_ + "/" + TestId(2)));
+  EXPECT_EQ(FilesIn("mirror"), 1u);
 }
 
 TEST_F(UpkeepTest, CheckpointsOfAJobThatIsTriedAgainMeanwhileStay) {

@@ -122,11 +122,11 @@ TEST_F(UploadStoreTest, AUserHasALimit) {
   EXPECT_TRUE(absl::IsInvalidArgument(more("bob")));
   // A daemon that starts anew knows whose it is.
   store_.reset();
-  std::ofstream(absl::StrCat(folder_, "/", kEmpty, ".user")) << "of a file that is not there";
+  std::ofstream(absl::StrCat(folder_, "/.", kEmpty, ".user")) << "of a file that is not there";
   Open(limits());
   EXPECT_TRUE(absl::IsResourceExhausted(more("ann")));
   EXPECT_TRUE(absl::IsInvalidArgument(more("bob")));
-  EXPECT_THAT(Names(), ElementsAre(kAbc, absl::StrCat(kAbc, ".user")));
+  EXPECT_THAT(Names(), ElementsAre(absl::StrCat(".", kAbc, ".user"), kAbc));
   EXPECT_THAT(store_->RemoveUnused({kAbc}, absl::InfiniteFuture()), ElementsAre(kAbc));
   EXPECT_TRUE(absl::IsInvalidArgument(more("ann")));
   EXPECT_THAT(Names(), IsEmpty());

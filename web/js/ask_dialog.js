@@ -1,0 +1,41 @@
+// A form in a dialog, for what is changed with a word or a number. What the server refuses is told in it.
+
+import {h, setText} from './dom.js';
+import {openDialog} from './keys.js';
+
+/**
+ * `fields`: {name, label, input, hint} each, `input` an element with a `value` or `checked`. `action(values)` is waited
+ * for; the dialog closes once it is through. `verb`: on the button.
+ */
+export function askFor({title, fields, verb, danger, action}) {
+  const problem = h('p', {class: 'problem', role: 'alert'});
+  const button = h('button', {type: 'submit', class: danger ? 'danger' : 'primary'}, verb);
+  const submit = async (event) => {
+    event.preventDefault();
+    setText(problem, '');
+    button.disabled = true;
+    const valueOf = ({input}) => (input.type === 'checkbox' ? input.checked : input.value);
+    try {
+      await action(Object.fromEntries(fields.map((field) => [field.name, valueOf(field)])));
+      dialog.close();
+    } catch (error) {
+      setText(problem, error.message);
+    }
+    button.disabled = false;
+  };
+  const rows = fields.map(({name, label, input, hint}) => {
+    input.id = `ask-${name}`;
+    const named = h('label', {for: input.id
+    }, label);
+    return [
+      input.type === 'checkbox' ? h('p', {class: 'check'}, input, named) : [named, input],
+      hint && h('p', {class: 'hint'}, hint)
+    ];
+  });
+  const dialog = openDialog(
+      title,
+      h('form', {class: 'ask', onsubmit: submit}, rows, problem,
+        h('p', {class: 'buttons'}, h('button', {type: 'button', onclick: () => dialog.close()}, 'Leave it'), button)));
+  fields[0].input.focus();
+  fields[0].input.select();
+}
