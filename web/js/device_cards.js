@@ -66,8 +66,8 @@ class DeviceCard {
     this.spark = new Sparkline('Utilisation since the page was opened', [0, 1]);
     this.jobs = h('p', {class: 'holders'});
     this.conditions = h('ul', {class: 'conditions'});
-    this.problem = h('p', {class: 'problem', role: 'alert'});
-    this.verb = h('button', {type: 'button', class: 'quiet', hidden: true, onclick: () => this.change()});
+    this.problem = h('p', {class: 'problem', role: 'alert', hidden: true});
+    this.verb = h('button', {type: 'button', hidden: true, onclick: () => this.change()});
     this.element =
         h('li', {class: 'card device', data: {device: id}}, h('header', {}, this.name, this.spark.element), this.detail,
           this.use.element, this.memory.element, this.jobs, this.conditions, this.problem, this.verb);
@@ -103,12 +103,13 @@ class DeviceCard {
       askToDrain(this.id);
       return;
     }
-    setText(this.problem, '');
+    this.problem.hidden = true;
     this.verb.disabled = true;
     try {
       await actOnDevice(this.id, 'undrain');
     } catch (error) {
       setText(this.problem, error.message);
+      this.problem.hidden = false;
     }
     this.verb.disabled = false;
   }
