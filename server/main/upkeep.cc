@@ -256,17 +256,16 @@ bool Upkeep::SetAside(const std::string& job_id, absl::Time ended, const std::ve
   return true;
 }
 
-bool Upkeep::Rename(const Folder& folder) const {
+void Upkeep::Rename(const Folder& folder) const {
   std::error_code error;
   fs::rename(fs::path(folder.root) / folder.name, AsidePath(folder.root, folder.name), error);
-  if (!error) return true;
-  options_.log(absl::StrCat("upkeep: cannot rename ", folder.root, "/", folder.name, ": ", error.message()));
-  return false;
+  if (error) options_.log(absl::StrCat("upkeep: cannot rename ", folder.root, "/", folder.name, ": ", error.message()));
 }
 
 bool Upkeep::RemoveAside(const Folder& folder) const {
   const fs::path aside = AsidePath(folder.root, folder.name);
   std::error_code error;
+  // It could not be renamed.
   if (!fs::exists(aside, error)) return false;
   // What is on disk under its own name must not be there in part.
   absl::Status status = SyncFolder(folder.root);

@@ -75,8 +75,9 @@ class Upkeep {
               const std::string& why);
   // Puts them out of the way of what the job may write from then on. False: it is no longer the one that ended then.
   bool SetAside(const std::string& job_id, absl::Time ended, const std::vector<Folder>& folders);
-  // False, and logged: it could not.
-  bool Rename(const Folder& folder) const;
+  // Both log what they cannot do.
+  void Rename(const Folder& folder) const;
+  // Whether it is gone.
   bool RemoveAside(const Folder& folder) const;
   void RemoveAllAside() const;
   // What is too old.
