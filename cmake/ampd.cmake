@@ -74,4 +74,8 @@ function(ampd_test name)
   target_link_libraries(${name} PRIVATE ampd_options ${ARG_DEPS} GTest::gmock GTest::gtest_main)
   add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT})
+  if(AMPD_SANITIZER MATCHES "address" AND ARG_DEPS MATCHES "cuda_on_host")
+    # A stack for each fiber to look for use after return in would be mapped and unmapped at each switch.
+    set_tests_properties(${name} PROPERTIES ENVIRONMENT ASAN_OPTIONS=detect_stack_use_after_return=0)
+  endif()
 endfunction()

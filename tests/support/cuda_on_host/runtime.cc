@@ -462,6 +462,8 @@ cudaError_t cudaHostGetDevicePointer(void** device, void* host, unsigned) {
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
   ENTER("cudaMemcpyAsync");
+  // As CUDA, which takes null pointers then; memcpy() does not.
+  if (bytes == 0) return m.sticky;
   const bool capturing = cuda_on_host::IsCapturing(stream);
   if (kind == cudaMemcpyHostToDevice && !m.IsPinned(from)) {
     // A graph would read this memory whenever it is launched: never meant.
