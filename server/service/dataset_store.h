@@ -171,6 +171,7 @@ class DatasetStore {
   void Log(const std::string& text) const;
 
   const Options options_;
+  // Itself thread safe.
   UserBudgets budgets_;
   // Held by whoever makes, renames or removes a dataset's folder, to which the disk may take its time; taken before
   // mutex_, which nobody holds while the disk works: the controller's thread takes it.

@@ -108,6 +108,7 @@ class UploadStore {
 
   const std::string folder_;
   const Limits limits_;
+  // Itself thread safe.
   UserBudgets budgets_;
   const FileSharing workers_;
   // Held by whoever gives a file its name, says that it is used, or removes one that is not.
