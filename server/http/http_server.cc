@@ -50,10 +50,12 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(Options options) {
   server->AddOwnRoutes();
   AMPD_RETURN_IF_ERROR(server->StartConnections(std::move(listening.socket)));
   for (int i = 0; i < server->options_.threads; ++i) {
-    server->threads_.emplace_back([self = server.get()] { self->AnswerAll(); });
+    server->threads_.emplace_back([self = server.get()] {
+      self->ServeAll(&self->queue_, [self](Connection* connection) { self->Answer(connection); });
+    });
   }
   for (int i = 0; server->options_.tls && i < kHandshakeThreads; ++i) {
-    server->threads_.emplace_back([self = server.get()] { self->ShakeAllHands(); });
+    server->threads_.emplace_back([self = server.get()] { self->ServeAll(&self->handshakes_, ReadOnce); });
   }
   return server;
 }
@@ -106,21 +108,12 @@ void HttpServer::AddOwnRoutes() {
   });
 }
 
-void HttpServer::AnswerAll() {
-  while (std::unique_ptr<Connection> connection = queue_.Take()) {
+void HttpServer::ServeAll(FairQueue* queue, const std::function<void(Connection*)>& serve) {
+  while (std::unique_ptr<Connection> connection = queue->Take()) {
     const std::string client = connection->client;
-    Answer(connection.get());
+    serve(connection.get());
     connections_->GiveBack(std::move(connection));
-    queue_.Done(client);
-  }
-}
-
-void HttpServer::ShakeAllHands() {
-  while (std::unique_ptr<Connection> connection = handshakes_.Take()) {
-    const std::string client = connection->client;
-    ReadOnce(connection.get());
-    connections_->GiveBack(std::move(connection));
-    handshakes_.Done(client);
+    queue->Done(client);
   }
 }
 

@@ -82,8 +82,7 @@ class HttpServer {
   void AddOwnRoutes();
   absl::Status StartConnections(UniqueFd listener);
   // Of each thread.
-  void AnswerAll();
-  void ShakeAllHands();
+  void ServeAll(FairQueue* queue, const std::function<void(Connection*)>& serve);
   void Answer(Connection* connection);
   bool LacksCertificate(const HttpRequest& request) const;
   // What is no request, or one too many of its client's. Waits for nothing.
