@@ -60,6 +60,9 @@ struct PublishedLayout {
   // ToBFloat16 do. Called once per applied step; `workspace` is aligned to kTensorAlignment, its contents undefined.
   // All three lie in the backend's memory.
   std::function<absl::Status(const float* master, void* copy, void* workspace)> write;
+  // Set where the copy is nothing but the parameter's elements in this dtype, dense in this shape: the parameter's own,
+  // or one that is wider at the ends of axes and zero there.
+  absl::optional<ir::TensorType> dense;
 };
 
 // A kernel prepared for one node. Launch is called from one thread at a time and allocates nothing.

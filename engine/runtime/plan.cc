@@ -72,7 +72,8 @@ class Planner {
     AMPD_ASSIGN_OR_RETURN(step.kernel, backend_.kernels().Prepare(desc));
     step.cost = ops::CostOf(node.op, {node.name, node.attributes, desc.inputs, &node}, desc.outputs);
     step.attributes = node.attributes;
-    for (const ir::FusedStep& fused : node.steps) step.fused.push_back(fused.op);
+    step.fused = node.steps;
+    step.fused_results = node.results;
     const int index = static_cast<int>(plan_.steps.size());
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       step.inputs.push_back(PlaceInput(node, static_cast<int>(i), step.kernel.get()));
@@ -166,11 +167,11 @@ class Planner {
     auto* backend = const_cast<Backend*>(&backend_);
     const int64_t size = NumElements(type.shape);
     const DType dtype = type.dtype;
-    return {.key = DenseCopyKey(dtype),
+    return {.key = absl::StrCat(DTypeName(dtype), ":dense"),
             .bytes = size * SizeOf(dtype),
-            .write = [backend, size, dtype](const float* master, void* copy, void*) {
-              return backend->Publish(master, size, dtype, copy);
-            }};
+            .write = [backend, size, dtype](const float* master, void* copy,
+                                            void*) { return backend->Publish(master, size, dtype, copy); },
+            .dense = type};
   }
 
   // `layout` of a parameter of `shape` with zeros behind it up to `padded`: what the layout was made for.
@@ -266,8 +267,6 @@ class Planner {
 }  // namespace
 
 int64_t BytesOf(const PlannedTensor& tensor) { return NumElements(tensor.type.shape) * SizeOf(tensor.type.dtype); }
-
-std::string DenseCopyKey(DType dtype) { return absl::StrCat(DTypeName(dtype), ":dense"); }
 
 absl::StatusOr<Plan> MakePlan(const ir::Graph& graph, const Backend& backend, int threads, ModelLayout* layout) {
   return Planner(graph, backend, threads, layout).Run();

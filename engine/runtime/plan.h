@@ -50,8 +50,9 @@ struct PlanStep {
   int64_t workspace_offset = 0;  // bytes within the arena
   ops::Cost cost;                // of one run
   ir::Attributes attributes;
-  // Of a fused step: what it does, in order.
-  std::vector<ir::OpKind> fused;
+  // Of a fused step: what it does, in order, and by output which of that it is the result of.
+  std::vector<ir::FusedStep> fused;
+  std::vector<int32_t> fused_results;
 };
 
 struct Plan {
@@ -70,9 +71,6 @@ struct Plan {
   // What the arena would hold without the workspace of kernels: the tensors that steps hand to each other.
   int64_t activation_bytes = 0;
 };
-
-// The key of a published copy that is the parameter's own elements in `dtype`, dense.
-std::string DenseCopyKey(DType dtype);
 
 // Chooses kernels for every node of `graph`, adds the published copies they read to `layout`, and lays out the arena so
 // that no two tensors alive at once overlap. UNIMPLEMENTED names the node that has no kernel.

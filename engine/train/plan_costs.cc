@@ -267,8 +267,9 @@ class Adder {
 
   static void NoteFused(const PlanStep& step, v1::LayerCost* layer) {
     if (step.fused.size() < 2 || step.stage == ir::Stage::kGradient || !layer->fused().empty()) return;
-    layer->set_fused(absl::StrJoin(
-        step.fused, ", ", [](std::string* out, OpKind op) { absl::StrAppend(out, std::string(ir::OpName(op))); }));
+    layer->set_fused(absl::StrJoin(step.fused, ", ", [](std::string* out, const ir::FusedStep& f) {
+      absl::StrAppend(out, std::string(ir::OpName(f.op)));
+    }));
   }
 
   // The check reads every gradient; the update reads it, the master and the moments, writes the last two and the copies

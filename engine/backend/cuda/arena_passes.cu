@@ -4,8 +4,8 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "engine/backend/cuda/arena_entries.h"
 #include "engine/backend/cuda/block_sum.h"
-#include "engine/backend/cuda/convert.h"
 #include "engine/backend/cuda/dispatch.h"
 #include "engine/backend/cuda/launch.h"
 #include "engine/core/status.h"
@@ -105,96 +105,35 @@ void Cut(const float* data, int64_t size, int32_t index, std::vector<CheckEntry>
   }
 }
 
-// Consecutive elements of one range, and of one parameter where it has a copy.
-struct UpdateEntry {
-  int64_t offset;
-  int32_t size;
-  int32_t range;
-  // Of the entry's first element; null: no copy.
-  void* copy;
-  DType copy_dtype;
-};
-
-struct Range {
-  float learning_rate_scale;
-  float weight_decay;
-};
-
-// The arenas; moments that are not kept are null.
-struct Arenas {
-  float* masters;
-  const float* gradients;
-  float* moment1;
-  float* moment2;
-  float* moment3;
-  float* average;
-  float average_weight;
-  DType round_to;
-};
-
 struct Norms {
   double weights;
   double directions;
 };
 
-__device__ __forceinline__ optim::UpdateScalars ScalarsOf(const UpdateControl& control, const Range& range,
-                                                          double trust = 1) {
-  optim::UpdateScalars scalars = control.scalars;
-  scalars.learning_rate = static_cast<float>(trust * scalars.learning_rate) * range.learning_rate_scale;
-  scalars.step_size *= range.learning_rate_scale;
-  return scalars;
-}
-
-__device__ __forceinline__ void WriteCopy(const UpdateEntry& entry, int i, float master) {
-  if (entry.copy == nullptr) return;
-  if (entry.copy_dtype == DType::kF16) {
-    static_cast<Half*>(entry.copy)[i] = Store<Half>(master);
-  } else {
-    static_cast<BFloat16*>(entry.copy)[i] = Store<BFloat16>(master);
-  }
-}
-
-// What follows any rule.
-__device__ __forceinline__ void Finish(const Arenas& a, const UpdateEntry& entry, int i, float master) {
-  if (a.round_to == DType::kF16) master = RoundTo<Half>(master);
-  if (a.round_to == DType::kBF16) master = RoundTo<BFloat16>(master);
-  const int64_t at = entry.offset + i;
-  a.masters[at] = master;
-  if (a.average != nullptr) a.average[at] = optim::AverageElement(a.average[at], master, a.average_weight);
-  WriteCopy(entry, i, master);
-}
-
 // The rule's branches depend on constants of the job; fixing them here leaves straight code.
 template <optim::OptimizerKind kKind, bool kMomentum, bool kCentered, int kMoments>
-__global__ void __launch_bounds__(kThreads)
-    UpdateEntries(const UpdateEntry* __restrict__ list, int64_t count, const Range* __restrict__ ranges,
-                  const UpdateControl* __restrict__ control, optim::OptimizerConfig config, Arenas a) {
+__global__ void __launch_bounds__(kThreads, 6)
+    UpdateEntries(const UpdateEntry* __restrict__ list, int64_t count, const RangeRule* __restrict__ ranges,
+                  const UpdateControl* __restrict__ control, optim::OptimizerConfig config, UpdateArenas a) {
   if (control->apply == 0) return;
   config.kind = kKind;
   config.centered = kCentered;
   if (!kMomentum) config.momentum = 0;
   for (int64_t e = blockIdx.x; e < count; e += gridDim.x) {
     const UpdateEntry entry = list[e];
-    const Range range = ranges[entry.range];
+    const RangeRule range = ranges[entry.range];
     const optim::UpdateScalars scalars = ScalarsOf(*control, range);
     config.weight_decay = range.weight_decay;
     for (int i = static_cast<int>(threadIdx.x); i < entry.size; i += kThreads) {
-      const int64_t at = entry.offset + i;
-      float m1 = kMoments >= 1 ? a.moment1[at] : 0, m2 = kMoments >= 2 ? a.moment2[at] : 0;
-      float m3 = kMoments >= 3 ? a.moment3[at] : 0;
-      const float master = optim::UpdateElement(config, scalars, a.masters[at], a.gradients[at], m1, m2, m3);
-      if (kMoments >= 1) a.moment1[at] = m1;
-      if (kMoments >= 2) a.moment2[at] = m2;
-      if (kMoments >= 3) a.moment3[at] = m3;
-      Finish(a, entry, i, master);
+      UpdateAt(config, scalars, kMoments, a, entry, i);
     }
   }
 }
 
 // Moves the moments and sums up both norms of each entry.
 __global__ void __launch_bounds__(kThreads)
-    LambMoments(const UpdateEntry* __restrict__ list, int64_t count, const Range* __restrict__ ranges,
-                const UpdateControl* __restrict__ control, optim::OptimizerConfig config, Arenas a,
+    LambMoments(const UpdateEntry* __restrict__ list, int64_t count, const RangeRule* __restrict__ ranges,
+                const UpdateControl* __restrict__ control, optim::OptimizerConfig config, UpdateArenas a,
                 Norms* __restrict__ norms) {
   if (control->apply == 0) return;
   for (int64_t e = blockIdx.x; e < count; e += gridDim.x) {
@@ -237,13 +176,13 @@ __global__ void __launch_bounds__(kThreads)
 
 // The same directions again, from the moments: reading those costs less than keeping an arena of directions.
 __global__ void __launch_bounds__(kThreads)
-    LambStep(const UpdateEntry* __restrict__ list, int64_t count, const Range* __restrict__ ranges,
-             const UpdateControl* __restrict__ control, optim::OptimizerConfig config, Arenas a,
+    LambStep(const UpdateEntry* __restrict__ list, int64_t count, const RangeRule* __restrict__ ranges,
+             const UpdateControl* __restrict__ control, optim::OptimizerConfig config, UpdateArenas a,
              const Norms* __restrict__ of_range) {
   if (control->apply == 0) return;
   for (int64_t e = blockIdx.x; e < count; e += gridDim.x) {
     const UpdateEntry entry = list[e];
-    const Range range = ranges[entry.range];
+    const RangeRule range = ranges[entry.range];
     config.weight_decay = range.weight_decay;
     const Norms norms = of_range[entry.range];
     const double trust = optim::LambTrustRatio(sqrt(norms.weights), sqrt(norms.directions));
@@ -252,13 +191,13 @@ __global__ void __launch_bounds__(kThreads)
       const int64_t at = entry.offset + i;
       const float w = a.masters[at];
       const float r = optim::LambDirection(config, scalars, w, a.moment1[at], a.moment2[at]);
-      Finish(a, entry, i, w - scalars.learning_rate * r);
+      FinishUpdate(a, entry, i, w - scalars.learning_rate * r);
     }
   }
 }
 
-using UpdateKernel = void (*)(const UpdateEntry*, int64_t, const Range*, const UpdateControl*, optim::OptimizerConfig,
-                              Arenas);
+using UpdateKernel = void (*)(const UpdateEntry*, int64_t, const RangeRule*, const UpdateControl*,
+                              optim::OptimizerConfig, UpdateArenas);
 
 UpdateKernel PickRmsProp(const optim::OptimizerConfig& config) {
   constexpr auto kKind = optim::OptimizerKind::kRmsProp;
@@ -289,31 +228,41 @@ UpdateKernel PickUpdate(const optim::OptimizerConfig& config) {
   return nullptr;
 }
 
-Arenas ArenasOf(const runtime::UpdateArgs& args) {
-  return {args.masters, args.gradients, args.moment1,        args.moment2,
-          args.moment3, args.average,   args.average_weight, args.round_to};
-}
-
 // `from` to `to` of the arena, all within one range and one copy or none.
 void Cut(int64_t from, int64_t to, int32_t range, const DenseCopy* copy, std::vector<UpdateEntry>* list) {
   for (int64_t at = from; at < to; at += kUpdateBlock) {
-    UpdateEntry entry{at, static_cast<int32_t>(std::min(kUpdateBlock, to - at)), range, nullptr, DType::kF16};
+    UpdateEntry entry{at, static_cast<int32_t>(std::min(kUpdateBlock, to - at)), range, nullptr, DType::kF16, 1, 1, 0};
     if (copy != nullptr) {
-      entry.copy = static_cast<char*>(copy->copy) + (at - copy->slot.offset) * SizeOf(copy->dtype);
+      const int64_t first = at - copy->slot.offset;
+      const bool padded = copy->columns != copy->copy_columns;
+      entry.copy = static_cast<char*>(copy->copy) + (padded ? 0 : first * SizeOf(copy->dtype));
       entry.copy_dtype = copy->dtype;
+      entry.columns = copy->columns;
+      entry.copy_columns = copy->copy_columns;
+      entry.first = padded ? static_cast<int32_t>(first) : 0;
     }
     list->push_back(entry);
   }
 }
 
-std::vector<UpdateEntry> EntriesOf(absl::Span<const runtime::UpdateRange> ranges, absl::Span<const DenseCopy> copies) {
+template <typename T>
+absl::StatusOr<DeviceArray> UploadAll(Context* context, const std::vector<T>& values, absl::string_view what) {
+  return DeviceArray::Upload(context, values.data(), static_cast<int64_t>(values.size() * sizeof(T)), what);
+}
+
+}  // namespace
+
+std::vector<UpdateEntry> UpdateEntriesOf(absl::Span<const runtime::UpdateRange> ranges,
+                                         absl::Span<const DenseCopy> copies) {
+  std::vector<DenseCopy> sorted(copies.begin(), copies.end());
+  std::sort(sorted.begin(), sorted.end(),
+            [](const DenseCopy& a, const DenseCopy& b) { return a.slot.offset < b.slot.offset; });
   std::vector<UpdateEntry> list;
   for (size_t r = 0; r < ranges.size(); ++r) {
     const runtime::ArenaSlot& slot = ranges[r].slot;
     int64_t at = slot.offset;
     const int64_t end = slot.offset + slot.size;
-    // Copies are sorted by offset.
-    for (const DenseCopy& copy : copies) {
+    for (const DenseCopy& copy : sorted) {
       if (copy.slot.offset < at || copy.slot.offset >= end) continue;
       Cut(at, copy.slot.offset, static_cast<int32_t>(r), nullptr, &list);
       at = copy.slot.offset + copy.slot.size;
@@ -324,12 +273,34 @@ std::vector<UpdateEntry> EntriesOf(absl::Span<const runtime::UpdateRange> ranges
   return list;
 }
 
-template <typename T>
-absl::StatusOr<DeviceArray> UploadAll(Context* context, const std::vector<T>& values, absl::string_view what) {
-  return DeviceArray::Upload(context, values.data(), static_cast<int64_t>(values.size() * sizeof(T)), what);
+absl::optional<DenseCopy> AsDenseCopy(const runtime::ModelLayout& layout, const runtime::ModelLayout::Copy& copy,
+                                      char* published) {
+  const absl::optional<ir::TensorType>& dense = copy.layout.dense;
+  if (!dense || (dense->dtype != DType::kF16 && dense->dtype != DType::kBF16)) return absl::nullopt;
+  const auto parameter = static_cast<size_t>(copy.parameter);
+  const Shape &own = layout.parameters()[parameter].type.shape, &padded = dense->shape;
+  DenseCopy as{layout.slots()[parameter], dense->dtype, published + copy.offset, 1, 1};
+  if (own == padded) return as;
+  // Rows may be longer, and more; between, a padded axis would leave gaps.
+  const auto same = [](const Shape& a, const Shape& b) {
+    return a.size() == b.size() && (a.size() < 3 || std::equal(a.begin() + 1, a.end() - 1, b.begin() + 1));
+  };
+  if (!same(own, padded) || as.slot.size > std::numeric_limits<int32_t>::max()) return absl::nullopt;
+  as.columns = static_cast<int32_t>(own.back());
+  as.copy_columns = static_cast<int32_t>(padded.back());
+  return as;
 }
 
-}  // namespace
+std::vector<RangeRule> RulesOf(absl::Span<const runtime::UpdateRange> ranges) {
+  std::vector<RangeRule> all;
+  for (const runtime::UpdateRange& range : ranges) all.push_back({range.learning_rate_scale, range.weight_decay});
+  return all;
+}
+
+UpdateArenas UpdateArenasOf(const runtime::UpdateArgs& args) {
+  return {args.masters, args.gradients, args.moment1,        args.moment2,
+          args.moment3, args.average,   args.average_weight, args.round_to};
+}
 
 absl::StatusOr<std::unique_ptr<GradientCheckPass>> GradientCheckPass::Create(Context* context, const float* gradients,
                                                                              absl::Span<const runtime::ArenaSlot> slots,
@@ -366,14 +337,8 @@ absl::StatusOr<std::unique_ptr<UpdatePass>> UpdatePass::Create(Context* context,
     return absl::InvalidArgumentError(
         absl::StrCat("[cuda] update: the optimizer keeps ", needed, " moments and was given fewer"));
   }
-  std::vector<DenseCopy> sorted(copies.begin(), copies.end());
-  std::sort(sorted.begin(), sorted.end(),
-            [](const DenseCopy& a, const DenseCopy& b) { return a.slot.offset < b.slot.offset; });
-  const std::vector<UpdateEntry> list = EntriesOf(args.ranges, sorted);
-  std::vector<Range> ranges;
-  for (const runtime::UpdateRange& range : args.ranges) {
-    ranges.push_back({range.learning_rate_scale, range.weight_decay});
-  }
+  const std::vector<UpdateEntry> list = UpdateEntriesOf(args.ranges, copies);
+  const std::vector<RangeRule> ranges = RulesOf(args.ranges);
   std::unique_ptr<UpdatePass> pass(new UpdatePass(context, args));
   pass->args_.ranges = {};
   pass->blocks_ = static_cast<int64_t>(list.size());
@@ -393,22 +358,22 @@ absl::Status UpdatePass::Enqueue(const UpdateControl* control) const {
   if (kernel == nullptr) return EnqueueLamb(control);
   const unsigned grid = BlocksFor(blocks_ * kThreads, kThreads, context_->properties().sm_count);
   return Launch("update", kernel, grid, kThreads, 0, context_->stream(), list_.as<UpdateEntry>(), blocks_,
-                ranges_.as<Range>(), control, args_.config, ArenasOf(args_));
+                ranges_.as<RangeRule>(), control, args_.config, UpdateArenasOf(args_));
 }
 
 absl::Status UpdatePass::EnqueueLamb(const UpdateControl* control) const {
   const unsigned grid = BlocksFor(blocks_ * kThreads, kThreads, context_->properties().sm_count);
   const cudaStream_t stream = context_->stream();
   const auto* list = list_.as<UpdateEntry>();
-  const auto* ranges = ranges_.as<Range>();
+  const auto* ranges = ranges_.as<RangeRule>();
   Norms* of_entry = norms_.as<Norms>();
   Norms* of_range = of_entry + blocks_;
   AMPD_RETURN_IF_ERROR(Launch("lamb moments", LambMoments, grid, kThreads, 0, stream, list, blocks_, ranges, control,
-                              args_.config, ArenasOf(args_), of_entry));
+                              args_.config, UpdateArenasOf(args_), of_entry));
   AMPD_RETURN_IF_ERROR(Launch("lamb norms", LambNorms, static_cast<unsigned>(ranges_count_), kThreads, 0, stream, list,
                               blocks_, control, of_entry, of_range));
   return Launch("lamb step", LambStep, grid, kThreads, 0, stream, list, blocks_, ranges, control, args_.config,
-                ArenasOf(args_), of_range);
+                UpdateArenasOf(args_), of_range);
 }
 
 }  // namespace ampd::cuda

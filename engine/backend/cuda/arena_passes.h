@@ -11,10 +11,12 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "engine/backend/cuda/context.h"
 #include "engine/backend/cuda/device_memory.h"
 #include "engine/runtime/backend.h"
+#include "engine/runtime/model_memory.h"
 
 namespace ampd::cuda {
 
@@ -58,12 +60,19 @@ class GradientCheckPass {
   DeviceArray list_, partials_;
 };
 
-// A dense 16-bit copy of a parameter, written with its update.
+// A 16-bit copy of a parameter, written with its update.
 struct DenseCopy {
   runtime::ArenaSlot slot;
   DType dtype = DType::kF16;
   void* copy = nullptr;
+  // Elements of the parameter's rows, and from one row of the copy to the next: more, where the copy is padded.
+  int32_t columns = 1;
+  int32_t copy_columns = 1;
 };
+
+// `copy` of one of `layout`'s parameters, in `published`; nullopt where an update cannot write it on its way.
+absl::optional<DenseCopy> AsDenseCopy(const runtime::ModelLayout& layout, const runtime::ModelLayout::Copy& copy,
+                                      char* published);
 
 // One pass over masters and moments (LAMB: two, and a small one between).
 class UpdatePass {

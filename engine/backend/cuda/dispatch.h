@@ -2,6 +2,8 @@
 #ifndef AMPD_ENGINE_BACKEND_CUDA_DISPATCH_H_
 #define AMPD_ENGINE_BACKEND_CUDA_DISPATCH_H_
 
+#include <cuda_runtime.h>
+
 #include <cstdint>
 
 #include "engine/core/dtype.h"
@@ -21,6 +23,14 @@ auto VisitData(DType dtype, F&& f) {
   if (dtype == DType::kF16) return f(TypeTag<Half>());
   if (dtype == DType::kBF16) return f(TypeTag<BFloat16>());
   return f(TypeTag<float>());
+}
+
+// As VisitData, in device code.
+template <typename F>
+__device__ __forceinline__ void WithData(DType dtype, F&& f) {
+  if (dtype == DType::kF16) return f(TypeTag<Half>());
+  if (dtype == DType::kBF16) return f(TypeTag<BFloat16>());
+  f(TypeTag<float>());
 }
 
 // As VisitData, or the two 8-bit formats.

@@ -1,5 +1,5 @@
-#include "engine/backend/cuda/block_sum.h"
 #include "engine/backend/cuda/kernels.h"
+#include "engine/backend/cuda/normalized_sum.h"
 #include "engine/backend/cuda/rows.h"
 #include "engine/core/status.h"
 
@@ -86,27 +86,16 @@ runtime::PrepareKernel PrepareCounts(Context* context) {
   };
 }
 
-// By one block, which gets it in every thread.
-__device__ double SumByBlock(const float* values, int64_t size) {
-  double sum = 0;
-#pragma unroll 4
-  for (int64_t i = threadIdx.x; i < size; i += kSumThreads) sum += static_cast<double>(values[i]);
-  return BlockSum(sum);
-}
-
 __global__ void __launch_bounds__(kSumThreads)
     NormalizedSum(const float* __restrict__ values, const float* __restrict__ weights, int64_t size,
                   float* __restrict__ y) {
-  const double sum = SumByBlock(values, size), weight = SumByBlock(weights, size);
-  // Without weights there is nothing to divide by. What is not finite must show, also where it would divide to zero.
-  const double mean = weight == 0 ? sum * 0 : sum / weight + weight * 0;
-  if (threadIdx.x == 0) *y = static_cast<float>(mean);
+  NormalizeSum(values, weights, size, y);
 }
 
 __global__ void __launch_bounds__(kSumThreads)
     ShareOf(const float* __restrict__ dy, const float* __restrict__ weights, int64_t size, float* __restrict__ share) {
-  const double weight = SumByBlock(weights, size);
-  if (threadIdx.x == 0) *share = weight == 0 ? 0.0f : static_cast<float>(static_cast<double>(*dy) / weight);
+  const float each = ShareOfSum(*dy, weights, size);
+  if (threadIdx.x == 0) *share = each;
 }
 
 __global__ void __launch_bounds__(kThreads)

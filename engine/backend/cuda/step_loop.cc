@@ -224,12 +224,12 @@ absl::Status CudaStepLoop::MakePasses(const StepLoopPhase& phase) {
       return slot.offset >= range.slot.offset && slot.offset + slot.size <= range.slot.offset + range.slot.size;
     });
     if (!updated) continue;
-    // Of a parameter that phases read in either dtype the pass writes one copy.
+    // Of a parameter that is read in several ways the pass writes one copy.
     const bool taken = std::any_of(dense.begin(), dense.end(),
                                    [&](const DenseCopy& other) { return other.slot.offset == slot.offset; });
-    const auto dtype = copy.layout.key == runtime::DenseCopyKey(DType::kF16) ? DType::kF16 : DType::kBF16;
-    if (copy.layout.key == runtime::DenseCopyKey(dtype) && !taken) {
-      dense.push_back({slot, dtype, memory->published() + copy.offset});
+    const absl::optional<DenseCopy> written = AsDenseCopy(layout, copy, memory->published());
+    if (written && !taken) {
+      dense.push_back(*written);
     } else {
       passes.copies.push_back(&copy);
     }

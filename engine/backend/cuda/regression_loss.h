@@ -1,0 +1,73 @@
+// The losses of a prediction against a target (engine/ops/loss_elements.h), sample by sample. For .cu files.
+#ifndef AMPD_ENGINE_BACKEND_CUDA_REGRESSION_LOSS_H_
+#define AMPD_ENGINE_BACKEND_CUDA_REGRESSION_LOSS_H_
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "engine/backend/cuda/strided_index.h"
+#include "engine/core/status.h"
+#include "engine/ops/loss_elements.h"
+#include "engine/runtime/kernel_table.h"
+
+namespace ampd::cuda {
+
+// Samples of `features` elements.
+struct LossSamples {
+  int64_t samples, features;
+  double number;                  // beta or margin
+  StridedIndex sample_of, place;  // an element's sample, and its place on the last axis
+  const float *prediction = nullptr, *target = nullptr, *weights = nullptr;
+
+  // `desc` is of such a loss or its gradient; `shape` is the prediction's.
+  static absl::StatusOr<LossSamples> Of(const runtime::NodeDesc& desc, const Shape& shape) {
+    LossSamples s{.samples = shape[0],
+                  .features = NumElements(shape) / shape[0],
+                  .number = desc.attributes.Double("beta", desc.attributes.Double("margin", 1))};
+    const int64_t size = NumElements(shape), last = shape.back();
+    AMPD_ASSIGN_OR_RETURN(s.sample_of, MakeStridedIndex(desc.name, {{s.samples, s.features}, {1, 0}, 0}));
+    AMPD_ASSIGN_OR_RETURN(s.place, MakeStridedIndex(desc.name, {{size / last, last}, {0, 1}, 0}));
+    return s;
+  }
+
+  // `first` is the prediction's place among the inputs.
+  LossSamples With(const runtime::KernelArgs& args, size_t first) const {
+    LossSamples s = *this;
+    s.prediction = args.inputs[first].as<float>();
+    s.target = args.inputs[first + 1].as<float>();
+    if (args.inputs.size() > first + 2) s.weights = args.inputs[first + 2].as<float>();
+    return s;
+  }
+  __device__ __forceinline__ ops::LossElement At(int64_t i) const {
+    const double positive = weights != nullptr ? static_cast<double>(weights[place.At(i)]) : 1.0;
+    return {static_cast<double>(prediction[i]), static_cast<double>(target[i]), number, positive};
+  }
+};
+
+// The mean over each sample, by every team there is.
+template <ops::LossFunction kElement, typename Team>
+__device__ __forceinline__ void LossesOfSamples(const LossSamples& s, float* __restrict__ losses) {
+  for (int64_t row = Team::First(); row < s.samples; row += Team::Step()) {
+    double sum = 0;
+    Team::ForEach(s.features, [&](int, int64_t column) { sum += kElement(s.At(row * s.features + column)); });
+    sum = Team::Sum(sum);
+    if (Team::rank() == 0) losses[row] = static_cast<float>(sum / static_cast<double>(s.features));
+  }
+}
+
+template <ops::LossFunction kElement>
+__device__ __forceinline__ void LossesGradOfSamples(const LossSamples& s, const float* __restrict__ dlosses,
+                                                    float* __restrict__ dprediction) {
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < s.samples * s.features;
+       i += stride) {
+    const double share = static_cast<double>(dlosses[s.sample_of.At(i)]) / static_cast<double>(s.features);
+    dprediction[i] = static_cast<float>(share * kElement(s.At(i)));
+  }
+}
+
+}  // namespace ampd::cuda
+
+#endif  // AMPD_ENGINE_BACKEND_CUDA_REGRESSION_LOSS_H_

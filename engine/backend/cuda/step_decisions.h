@@ -1,0 +1,111 @@
+// How a step is decided, by one thread of the device. For .cu files.
+#ifndef AMPD_ENGINE_BACKEND_CUDA_STEP_DECISIONS_H_
+#define AMPD_ENGINE_BACKEND_CUDA_STEP_DECISIONS_H_
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "engine/backend/cuda/step_control.h"
+#include "engine/optim/scaler_transition.h"
+#include "engine/optim/update_scalars.h"
+
+namespace ampd::cuda {
+
+__device__ __forceinline__ const char* SlotOf(const StepControl* control, const FeedRing& ring) {
+  return ring.data +
+         static_cast<int64_t>(control->attempted_step % static_cast<uint64_t>(ring.slots)) * ring.bytes_per_slot;
+}
+
+__device__ __forceinline__ runtime::MicroBatchWeight WeightOf(const StepControl* control, const FeedRing& ring,
+                                                              int64_t at) {
+  return reinterpret_cast<const runtime::MicroBatchWeight*>(SlotOf(control, ring))[at];
+}
+
+__device__ inline void BeginPhase(PhaseControl* phase) {
+  phase->unscale = 1.0f / phase->scaler.scale;
+  phase->loss = 0;
+}
+
+__device__ inline void BeginMicroBatch(const StepControl* control, const PhaseControl* phase, const FeedRing& ring,
+                                       int64_t at, uint64_t seed, uint32_t first_sample, runtime::StepState* state) {
+  const runtime::MicroBatchWeight w = WeightOf(control, ring, at);
+  state->seed = seed;
+  state->attempted_step = control->attempted_step;
+  state->first_sample = first_sample;
+  state->loss_seed = static_cast<float>(static_cast<double>(phase->scaler.scale) * w.weight / w.total);
+}
+
+__device__ inline void AddLoss(const StepControl* control, const FeedRing& ring, int64_t at, const float* mean,
+                               PhaseControl* phase) {
+  const runtime::MicroBatchWeight w = WeightOf(control, ring, at);
+  phase->loss += static_cast<double>(*mean) * w.weight / w.total;
+}
+
+// Fills in what an applied step updates by.
+__device__ inline void PrepareUpdate(const DecisionConfig& config, const optim::LossScalerState& before,
+                                     PhaseControl* phase) {
+  const double norm = sqrt(phase->check.gradients.sum_of_squares);
+  const double clip = config.clip_norm > 0 ? optim::ClipFactor(norm, config.clip_norm) : 1.0;
+  phase->update.scalars = config.table[before.steps_applied % config.table_size];
+  phase->update.scalars.gradient_factor = static_cast<float>(clip / static_cast<double>(before.scale));
+  phase->update.apply = 1;
+}
+
+__device__ inline void WriteRecord(const DecisionConfig& config, const optim::LossScalerState& before, bool decided,
+                                   optim::ScalerDecision decision, const PhaseControl& phase, const RecordRing& ring,
+                                   StepControl* control) {
+  runtime::StepRecord record;
+  record.attempted_step = control->attempted_step;
+  record.phase = config.phase;
+  record.decided = decided;
+  record.decision = decision;
+  record.loss = phase.loss;
+  record.check = phase.check.gradients;
+  record.first_bad_state = phase.check.first_bad_state;
+  record.first_bad_state_is_nan = phase.check.first_bad_state_is_nan;
+  record.learning_rate = phase.update.apply != 0 ? phase.update.scalars.learning_rate : 0.0f;
+  record.scale_before = before.scale;
+  record.scaler = phase.scaler;
+  ring.records[control->records % static_cast<uint64_t>(ring.size)] = record;
+  ++control->records;
+}
+
+// Shows the host the records written so far.
+__device__ inline void PublishRecords(const StepControl& control, const RecordRing& ring) {
+  __threadfence_system();
+  *static_cast<volatile uint64_t*>(ring.count) = control.records;
+}
+
+// Moves the scaler, fills in the update's control, writes the record; halts where it cannot decide or the training
+// cannot go on by itself. Without PublishRecords().
+__device__ inline void Decide(StepControl* control, PhaseControl* phase, const DecisionConfig& config,
+                              const RecordRing& records) {
+  phase->update.apply = 0;
+  if (control->halt != 0) return;
+  const optim::LossScalerState before = phase->scaler;
+  const bool loss_finite = isfinite(phase->loss) && phase->check.first_bad_state < 0;
+  const bool clean = loss_finite && phase->check.gradients.finite;
+  if (!clean && before.steps_applied > 0) {
+    // Whether it was the gradient that overflowed, only a replay tells.
+    control->halt = 1;
+    return WriteRecord(config, before, /*decided=*/false, optim::ScalerDecision::kSkip, *phase, records, control);
+  }
+  const auto step = static_cast<int64_t>(control->attempted_step) + 1;
+  const optim::ScalerDecision decision =
+      optim::transition::Update(config.loss_scale, {loss_finite, phase->check.gradients.finite}, step, &phase->scaler);
+  if (decision == optim::ScalerDecision::kApply) {
+    PrepareUpdate(config, before, phase);
+  } else if (decision != optim::ScalerDecision::kSkip) {
+    control->halt = 1;
+  }
+  WriteRecord(config, before, /*decided=*/true, decision, *phase, records, control);
+}
+
+__device__ inline void EndStep(StepControl* control) {
+  if (control->halt == 0) ++control->attempted_step;
+}
+
+}  // namespace ampd::cuda
+
+#endif  // AMPD_ENGINE_BACKEND_CUDA_STEP_DECISIONS_H_
