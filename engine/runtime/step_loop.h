@@ -70,6 +70,18 @@ struct StepLoopPhase {
   std::function<optim::UpdateScalars(int64_t applied_steps)> scalars;
 };
 
+// How the steps of a loop reach the device.
+enum class StepLaunch {
+  // Steps of a small network many in one kernel, which keeps the network on one multiprocessor; where the device or the
+  // network has no such kernel, as kCaptured. Products and sums are added up in another order than kCaptured's, the
+  // same in every run.
+  kResident,
+  // Each step captured once and replayed.
+  kCaptured,
+  // Kernels launched one by one, to look at a step with a debugger.
+  kEnqueued,
+};
+
 struct StepLoopConfig {
   // Borrowed. Everything in `phases` belongs to it.
   ModelMemory* memory = nullptr;
@@ -78,8 +90,7 @@ struct StepLoopConfig {
   int64_t micro_batches = 1;
   int64_t micro_batch_size = 1;
   uint64_t seed = 0;
-  // False: kernels are launched one by one, to look at a step with a debugger.
-  bool capture = true;
+  StepLaunch launch = StepLaunch::kCaptured;
 };
 
 // Thread-compatible, as the backend that made it, which outlives it. Errors are the device's and name the step where
@@ -87,6 +98,10 @@ struct StepLoopConfig {
 class StepLoop {
  public:
   virtual ~StepLoop() = default;
+
+  // How it takes its steps, after what the config allows was weighed against the network; `kResident` is kept or not
+  // for good reasons that a test, or a person who wonders, may want to know.
+  virtual StepLaunch launch() const = 0;
 
   // Batches that can be fed and not yet recorded.
   virtual int64_t slots() const = 0;

@@ -15,12 +15,17 @@ constexpr double kMostSecondsAhead = 0.1;
 
 }  // namespace
 
+runtime::StepLaunch LaunchOf(StepMode mode) {
+  if (mode == StepMode::kResident) return runtime::StepLaunch::kResident;
+  return mode == StepMode::kCaptured ? runtime::StepLaunch::kCaptured : runtime::StepLaunch::kEnqueued;
+}
+
 absl::StatusOr<std::unique_ptr<CapturedSteps>> CapturedSteps::Create(
     const PlannedModel& plan, LoadedModel* model, const std::vector<std::unique_ptr<StepRunner>>* runners,
-    bool capture) {
+    runtime::StepLaunch launch) {
   runtime::StepLoopConfig config;
   config.memory = &model->memory;
-  config.capture = capture;
+  config.launch = launch;
   const v1::TrainSpec& train = plan.phases[0].spec.proto().train();
   config.micro_batch_size = train.micro_batch_size();
   config.micro_batches = train.batch_size() / train.micro_batch_size();

@@ -15,6 +15,7 @@
 #include "engine/train/planned_model.h"
 #include "engine/train/step_runner.h"
 #include "engine/train/train_state.h"
+#include "engine/train/trainer.h"
 
 namespace ampd::train {
 
@@ -24,15 +25,19 @@ struct PhaseResult {
   StepResult step;
 };
 
+// How a device is to take the steps of a training with this mode, other than kHost.
+runtime::StepLaunch LaunchOf(StepMode mode);
+
 // Thread-compatible.
 class CapturedSteps {
  public:
-  // Borrows all. nullptr where the backend leaves every step to the host. Errors are the backend's. `capture` as in
-  // StepLoopConfig.
+  // Borrows all. nullptr where the backend leaves every step to the host. Errors are the backend's. Steps
+  // are launched as `launch` says.
   static absl::StatusOr<std::unique_ptr<CapturedSteps>> Create(const PlannedModel& plan, LoadedModel* model,
                                                                const std::vector<std::unique_ptr<StepRunner>>* runners,
-                                                               bool capture);
+                                                               runtime::StepLaunch launch);
 
+  runtime::StepLaunch launch() const { return loop_->launch(); }
   // Batches that it may hold at once; a loader needs as many buffers, and one that it fills.
   int64_t most_batches() const { return loop_->slots() + 1; }
   // No step is under way that has not been returned.

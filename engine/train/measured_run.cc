@@ -117,7 +117,7 @@ absl::Status MeasuredRun::Load() {
   AMPD_RETURN_IF_ERROR(model_->StartAverage());
   if (options_.steps != StepMode::kHost) {
     AMPD_ASSIGN_OR_RETURN(
-        captured_, CapturedSteps::Create(*plan_, model_.get(), &runners_, options_.steps == StepMode::kCaptured));
+        captured_, CapturedSteps::Create(*plan_, model_.get(), &runners_, LaunchOf(options_.steps)));
   }
   const int64_t batches = captured_ == nullptr ? 0 : captured_->most_batches() + 1;
   AMPD_ASSIGN_OR_RETURN(loader_, data_->TrainLoader(plan_->outputs, 0, batches, train().batch_size()));

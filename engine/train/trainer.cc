@@ -157,7 +157,7 @@ absl::Status TrainerImpl::OpenModel(const std::vector<bool>& fell_back) {
   // What the replicas agree upon goes through the host.
   if (options_.steps == StepMode::kHost || replicas_ != nullptr) return absl::OkStatus();
   AMPD_ASSIGN_OR_RETURN(captured_,
-                        CapturedSteps::Create(*plan_, model_.get(), &runners_, options_.steps == StepMode::kCaptured));
+                        CapturedSteps::Create(*plan_, model_.get(), &runners_, LaunchOf(options_.steps)));
   return absl::OkStatus();
 }
 

@@ -1,12 +1,13 @@
 // Times whole training steps of a job on synthetic batches, without daemon, loader or reports:
-//   bench_steps [--device=DEVICE] [--steps=captured|enqueued|host] [--set=PATH=VALUE]... JOB.yaml INPUT TARGET MODE
-//   THREADS
+//   bench_steps [--device=DEVICE] [--steps=resident|captured|enqueued|host] [--set=PATH=VALUE]... JOB.yaml INPUT TARGET
+//   MODE THREADS
 // DEVICE: "cpu-0" (default), "cuda" (the first one) or a GPU's UUID. --steps, of a device that takes steps by itself:
-// whether it replays captured ones (default), has each kernel launched anew, or leaves them to the host. INPUT and
-// TARGET are as bench_job.h says. MODE: a precision mode. Answers each line "N" of its input, after N attempted steps,
-// with one line of JSON:
+// whether it keeps a small network on one multiprocessor (default; of others it replays captured ones), replays
+// captured ones, has each kernel launched anew, or leaves them to the host. INPUT and TARGET are as bench_job.h says.
+// MODE: a precision mode. Answers each line "N" of its input, after N attempted steps, with one line of JSON:
 //   {"median": seconds a step, "lowest": ..., "highest": ..., "host": seconds a step that the host is busy with it,
-//    "steps": N, "applied": M, "replayed": R, "loss": of the last}
+//    "steps": N, "applied": M, "replayed": R, "loss": of the last, "launch": "resident", "captured", "enqueued" or
+//    "host"}
 // A device that takes steps by itself has the batches of a window of steps in its memory before the clock starts;
 // with "fed N" batches are copied to it meanwhile, one a step.
 // With "soak N": after N such steps in ten parts one line of JSON with what was in use at first, after the first part
@@ -38,6 +39,7 @@
 #include "absl/strings/strip.h"
 #include "engine/backend/cuda_backend.h"
 #include "engine/core/status.h"
+#include "engine/train/captured_steps.h"
 #include "engine/train/planned_model.h"
 #include "engine/train/step_runner.h"
 #include "tests/bench/bench_job.h"
@@ -89,8 +91,6 @@ void PrintTimes(const std::map<std::string, NodeTime>& times) {
   }
 }
 
-enum class Steps { kCaptured, kEnqueued, kHost };
-
 class Bench {
  public:
   // `model` is of `plan`, `free_before` what was free of its memory before both were made.
@@ -102,16 +102,16 @@ class Bench {
     }
   }
 
-  absl::Status Prepare(const bench::Sample& sample, Steps steps) {
+  absl::Status Prepare(const bench::Sample& sample, StepMode steps) {
     batch_ = bench::DrawBatch(sample, spec_.proto().train().batch_size());
     AMPD_RETURN_IF_ERROR(model_->memory.Initialize(spec_.proto().seed()));
     for (const auto& runner : runners_) {
       scalers_.push_back(optim::InitialScalerState(runner->loss_scale()));
       AMPD_RETURN_IF_ERROR(runner->Prepare());
     }
-    if (on_host() || steps == Steps::kHost) return absl::OkStatus();
-    AMPD_ASSIGN_OR_RETURN(device_, bench::DeviceSteps::Create(*plan_, model_.get(), &runners_, &batch_,
-                                                              steps == Steps::kCaptured, bench::WaitForDevice));
+    if (on_host() || steps == StepMode::kHost) return absl::OkStatus();
+    AMPD_ASSIGN_OR_RETURN(device_, bench::DeviceSteps::Create(*plan_, model_.get(), &runners_, &batch_, LaunchOf(steps),
+                                                              bench::WaitForDevice));
     return absl::OkStatus();
   }
 
@@ -126,9 +126,9 @@ class Bench {
     std::sort(seconds.begin(), seconds.end());
     std::printf(
         "{\"median\": %.9f, \"lowest\": %.9f, \"highest\": %.9f, \"host\": %.9f, \"steps\": %ld, \"applied\": %ld, "
-        "\"replayed\": %ld, \"loss\": %.6g}\n",
+        "\"replayed\": %ld, \"loss\": %.6g, \"launch\": \"%s\"}\n",
         seconds[seconds.size() / 2], seconds.front(), seconds.back(), times.host, static_cast<long>(times.steps),
-        static_cast<long>(times.applied), static_cast<long>(times.replayed), times.loss);
+        static_cast<long>(times.applied), static_cast<long>(times.replayed), times.loss, Launch());
     return absl::OkStatus();
   }
 
@@ -252,6 +252,11 @@ class Bench {
   }
 
  private:
+  const char* Launch() const {
+    if (device_ == nullptr) return "host";
+    if (device_->launch() == runtime::StepLaunch::kResident) return "resident";
+    return device_->launch() == runtime::StepLaunch::kCaptured ? "captured" : "enqueued";
+  }
   bool on_host() const { return plan_->backend->memory()->on_host(); }
   double Now() const {
     return on_host() ? ProcessorSeconds() : std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
@@ -302,7 +307,7 @@ class Bench {
 
 struct Arguments {
   std::string device = "cpu-0";
-  Steps steps = Steps::kCaptured;
+  StepMode steps = StepMode::kResident;
   std::vector<std::string> settings;
   std::vector<std::string> rest;
   int threads = 0;
@@ -315,17 +320,19 @@ absl::StatusOr<Arguments> Parse(const std::vector<std::string>& args) {
       parsed.device = std::string(arg);
     } else if (absl::ConsumePrefix(&arg, "--set=")) {
       parsed.settings.emplace_back(arg);
+    } else if (arg == "--steps=captured") {
+      parsed.steps = StepMode::kCaptured;
     } else if (arg == "--steps=enqueued") {
-      parsed.steps = Steps::kEnqueued;
+      parsed.steps = StepMode::kEnqueued;
     } else if (arg == "--steps=host") {
-      parsed.steps = Steps::kHost;
-    } else if (arg != "--steps=captured") {
+      parsed.steps = StepMode::kHost;
+    } else if (arg != "--steps=resident") {
       parsed.rest.emplace_back(arg);
     }
   }
   if (parsed.rest.size() != 5 || !absl::SimpleAtoi(parsed.rest[4], &parsed.threads)) {
     return absl::InvalidArgumentError(
-        "usage: bench_steps [--device=cpu-0|cuda|UUID] [--steps=captured|enqueued|host] [--set=PATH=VALUE]... "
+        "usage: bench_steps [--device=cpu-0|cuda|UUID] [--steps=resident|captured|enqueued|host] [--set=PATH=VALUE]... "
         "JOB.yaml INPUT TARGET MODE THREADS");
   }
   return parsed;

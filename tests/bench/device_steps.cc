@@ -21,12 +21,12 @@ constexpr int64_t kMostWindow = 256;
 
 absl::StatusOr<std::unique_ptr<DeviceSteps>> DeviceSteps::Create(
     const train::PlannedModel& plan, train::LoadedModel* model,
-    const std::vector<std::unique_ptr<train::StepRunner>>* runners, data::Batch* batch, bool capture,
+    const std::vector<std::unique_ptr<train::StepRunner>>* runners, data::Batch* batch, runtime::StepLaunch launch,
     std::function<absl::Status()> wait) {
   const v1::TrainSpec& train = plan.phases[0].spec.proto().train();
   runtime::StepLoopConfig config;
   config.memory = &model->memory;
-  config.capture = capture;
+  config.launch = launch;
   config.micro_batch_size = train.micro_batch_size();
   config.micro_batches = train.batch_size() / train.micro_batch_size();
   config.seed = plan.phases[0].spec.proto().seed();

@@ -32,12 +32,16 @@ struct DeviceTimes {
 // Thread-compatible.
 class DeviceSteps {
  public:
-  // Borrows all; every step trains on `batch`, whose `step` moves on. `capture` as in StepLoopConfig. `wait` returns
-  // when the device has nothing more to do. Errors are the backend's; UNIMPLEMENTED where it leaves steps to the host.
+  // Borrows all; every step trains on `batch`, whose `step` moves on. Steps are launched as `launch` says. `wait`
+  // returns when the device has nothing more to do. Errors are the backend's; UNIMPLEMENTED where it leaves steps to
+  // the host.
   static absl::StatusOr<std::unique_ptr<DeviceSteps>> Create(
       const train::PlannedModel& plan, train::LoadedModel* model,
-      const std::vector<std::unique_ptr<train::StepRunner>>* runners, data::Batch* batch, bool capture,
+      const std::vector<std::unique_ptr<train::StepRunner>>* runners, data::Batch* batch, runtime::StepLaunch launch,
       std::function<absl::Status()> wait);
+
+  // How the loop takes its steps.
+  runtime::StepLaunch launch() const { return loop_->launch(); }
 
   // At least `steps`, on batches that lie in the device's memory before the clock starts: windows of as many as it can
   // hold, or as are asked for. Windows in which a step was replayed are not timed.

@@ -93,9 +93,10 @@ class Contestant:
         self.process.wait()
 
 
-def ours(arguments, workload, batch, mode, log):
+def ours(arguments, workload, batch, mode, log, steps="resident"):
     job, sample, target, _, _, small, small_target, settings = WORKLOADS[workload]
-    command = [os.path.join(arguments.bin, "bench_steps"), f"--device={arguments.device}", f"--set=train.batch_size={batch}"]
+    command = [os.path.join(arguments.bin, "bench_steps"), f"--device={arguments.device}", f"--steps={steps}",
+               f"--set=train.batch_size={batch}"]
     if arguments.tiny:
         sample, target = small, small_target
         command += [f"--set={setting}" for setting in settings]
@@ -138,25 +139,31 @@ def measure(arguments, row, log, deadline):
     left_out, tried = {}, {}
     result = {"workload": workload, "batch": batch, "mode": mode, "tried": tried, "left_out": left_out}
     mine = ours(arguments, workload, batch, mode, log)
-    rival = None
+    rival = captured = None
     try:
         mine.warm_up(240)
+        if mine.turn()["launch"] == "resident":
+            captured = ours(arguments, workload, batch, mode, log, steps="captured")
+            captured.warm_up(240)
         rival = fastest_peer(arguments, row, log, left_out, tried, deadline)
-        turns, rival_turns = [], []
+        turns, rival_turns, captured_turns = [], [], []
         for _ in range(arguments.rounds):
             turns.append(mine.turn())
             if rival:
                 rival_turns.append(rival.turn())
+            if captured:
+                captured_turns.append(captured.turn())
         result.update(ours=[t["median"] for t in turns], host=statistics.median(t["host"] for t in turns),
                       loss=turns[-1]["loss"], applied=turns[-1]["applied"], steps=turns[-1]["steps"],
                       fed=mine.turn("fed ")["median"], memory=mine.ask("memory", 60))
+        result.update(launch=turns[-1]["launch"], captured=[t["median"] for t in captured_turns])
         if rival:
             result.update(peer=[t["median"] for t in rival_turns], peer_host=statistics.median(t["host"] for t in rival_turns),
                           peer_fed=rival.turn("fed ")["median"], variant=min(tried, key=tried.get))
             if arguments.torch_device == "cuda":
                 result["peer_memory"] = rival.ask("memory", 60)
     finally:
-        for contestant in (mine, rival):
+        for contestant in (mine, rival, captured):
             if contestant:
                 contestant.close()
     return result
@@ -182,11 +189,12 @@ def table(results):
     wide = {(r["workload"], r["batch"]): r for r in results if r["mode"] == "FP32" and "ours" in r}
     tf32 = {(r["workload"], r["batch"]): r for r in results if r["mode"] == "TF32" and "ours" in r}
     lines = ["| workload | batch | mode | ours ms | spread | host ms | fed ms | a second | TFLOP/s | PyTorch's best ms | spread | variant "
-             "| fed ms | best / ours | eager / ours | FP32 / this | TF32 / this | GiB plan | GiB device | GiB PyTorch | tensors of FP32's |",
-             "|" + "---|" * 21]
+             "| fed ms | best / ours | eager / ours | FP32 / this | TF32 / this | GiB plan | GiB device | GiB PyTorch | tensors of FP32's "
+             "| launch | captured ms |",
+             "|" + "---|" * 23]
     for r in results:
         if "ours" not in r:
-            lines.append(f"| {r['workload']} | {r['batch']} | {r['mode']} | FAILED: {r['error']} |" + " |" * 17)
+            lines.append(f"| {r['workload']} | {r['batch']} | {r['mode']} | FAILED: {r['error']} |" + " |" * 19)
             continue
         middle, key = statistics.median(r["ours"]), (r["workload"], r["batch"])
         best = statistics.median(r["peer"]) if "peer" in r else None
@@ -198,7 +206,8 @@ def table(results):
                  spread(r.get("peer")), r.get("variant", "-"), ms(r.get("peer_fed")), ratio(best, middle), ratio(eager, middle),
                  ratio(base["w"], middle), ratio(base["t"], middle), gib(m["parameters"] + m["activations"]), gib(m["device"]),
                  gib(r.get("peer_memory", {}).get("allocated")),
-                 ratio(m["tensors"], wide[key]["memory"]["tensors"]) if key in wide else "-"]
+                 ratio(m["tensors"], wide[key]["memory"]["tensors"]) if key in wide else "-", r["launch"],
+                 ms(statistics.median(r["captured"])) if r["captured"] else "-"]
         lines.append("| " + " | ".join(str(c) for c in cells) + " |")
     return lines
 
@@ -209,7 +218,8 @@ def report(arguments, results, missing):
              "medians, then lowest-highest. `tests/gpu/gpu_speed.py` says how.", "", *environment.splitlines(), "", *table(results), "",
              "a step: a window's time over its steps, with the batches in the device's memory; fed: a batch is copied to the device for "
              "each step. host: what the host is busy with a step. TFLOP/s: as the ops count them. plan: parameters, gradients, moments, "
-             "copies and activations; device: what the device has less of, libraries included; PyTorch: the most it allocated.", ""]
+             "copies and activations; device: what the device has less of, libraries included; PyTorch: the most it allocated. launch: how ours takes its steps; "
+             "captured: a step of ours where each kernel of it is launched from a graph, beside resident ones.", ""]
     for r in results:
         if r["tried"] or r["left_out"]:
             said = [f"{v} {ms(t)} ms" for v, t in sorted(r["tried"].items(), key=lambda item: item[1])]

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/backend/cuda/device_memory.h"
 #include "engine/backend/cuda/handles.h"
+#include "engine/backend/cuda/resident_step.h"
 #include "engine/backend/cuda/status.h"
 #include "engine/backend/cuda/step_control.h"
 #include "engine/core/status.h"
@@ -69,6 +70,9 @@ class CudaStepLoop : public runtime::StepLoop {
 
   absl::Status Open();
 
+  runtime::StepLaunch launch() const override {
+    return resident_ != nullptr ? runtime::StepLaunch::kResident : config_.launch;
+  }
   int64_t slots() const override { return ring_.slots; }
   absl::Status Start(uint64_t attempted_step, absl::Span<const optim::LossScalerState> scalers) override;
   absl::Status Feed(size_t bucket, absl::Span<const runtime::FedInput> inputs,
@@ -94,6 +98,7 @@ class CudaStepLoop : public runtime::StepLoop {
   absl::Status LayOutFeed();
   absl::Status AllocateFeed();
   absl::Status MakePasses(const StepLoopPhase& phase);
+  absl::Status MakeResident();
   absl::Status WarmUp();
   absl::Status FillTable(size_t phase, int64_t until);
   absl::Status Enqueue(size_t bucket, uint64_t phases);
@@ -104,6 +109,13 @@ class CudaStepLoop : public runtime::StepLoop {
   absl::Status LaunchSome(size_t bucket, uint64_t phases, int64_t steps);
   absl::StatusOr<EventHandle> TakeEvent();
 
+  DecisionConfig DecisionOf(size_t phase) const {
+    return {.phase = static_cast<int32_t>(phase),
+            .loss_scale = config_.phases[phase].loss_scale,
+            .clip_norm = config_.phases[phase].clip_norm,
+            .table = table(phase),
+            .table_size = kTable};
+  }
   PhaseControl* phase_control(size_t phase) const { return phase_controls_.as<PhaseControl>() + phase; }
   StepControl* control() const { return control_.as<StepControl>(); }
   optim::UpdateScalars* table(size_t phase) const {
@@ -112,7 +124,7 @@ class CudaStepLoop : public runtime::StepLoop {
   const cudaStream_t& stream() const { return stream_; }
 
   Context* const context_;
-  const runtime::StepLoopConfig config_;
+  runtime::StepLoopConfig config_;
   cudaStream_t stream_ = nullptr;
   int64_t kernels_ = 0;  // plan steps of one step of all phases
 
@@ -125,6 +137,7 @@ class CudaStepLoop : public runtime::StepLoop {
   std::vector<EventHandle> fed_events_;  // by slot
   std::vector<PhasePasses> passes_;
   std::map<GraphKey, GraphHandle> graphs_;
+  std::unique_ptr<ResidentStep> resident_;
   std::vector<EventHandle> free_events_;
   std::deque<Window> windows_;
 
@@ -163,6 +176,7 @@ absl::Status CudaStepLoop::Open() {
     AMPD_RETURN_IF_ERROR(MakePasses(phase));
     kernels_ += static_cast<int64_t>(phase.executors.front()->plan().steps.size()) * config_.micro_batches;
   }
+  AMPD_RETURN_IF_ERROR(MakeResident());
   return WarmUp();
 }
 
@@ -236,6 +250,26 @@ absl::Status CudaStepLoop::MakePasses(const StepLoopPhase& phase) {
   }
   AMPD_ASSIGN_OR_RETURN(passes.update, UpdatePass::Create(context_, phase.update, dense));
   passes_.push_back(std::move(passes));
+  return absl::OkStatus();
+}
+
+absl::Status CudaStepLoop::MakeResident() {
+  if (config_.launch != runtime::StepLaunch::kResident) return absl::OkStatus();
+  config_.launch = runtime::StepLaunch::kCaptured;
+  const ResidentLoop loop = {.control = control(),
+                             .phase = phase_control(0),
+                             .ring = ring_,
+                             .decision = DecisionOf(0),
+                             .records = records_,
+                             .input_offset = [this](absl::string_view name) -> absl::optional<int64_t> {
+                               const auto place = feed_.front().find(name);
+                               if (place == feed_.front().end()) return absl::nullopt;
+                               return place->second.offset;
+                             }};
+  absl::StatusOr<std::unique_ptr<ResidentStep>> step = ResidentStep::Create(context_, config_, loop);
+  if (absl::IsUnimplemented(step.status())) return absl::OkStatus();
+  AMPD_RETURN_IF_ERROR(step.status());
+  resident_ = *std::move(step);
   return absl::OkStatus();
 }
 
@@ -336,7 +370,8 @@ absl::Status CudaStepLoop::Launch(size_t bucket, uint64_t phases, int64_t steps)
   // Batches are copied in order, so the last one's event is enough.
   const auto last = (end - 1) % static_cast<uint64_t>(ring_.slots);
   AMPD_CUDA_RETURN_IF_ERROR(cudaStreamWaitEvent(stream(), fed_events_[last].get(), 0), "waiting for a batch");
-  for (int64_t left = steps; left > 0;) {
+  if (resident_ != nullptr) AMPD_RETURN_IF_ERROR(resident_->Enqueue(steps));
+  for (int64_t left = resident_ == nullptr ? steps : 0; left > 0;) {
     const int64_t some = left >= kUnrolled && kernels_ <= kFewKernels ? kUnrolled : 1;
     AMPD_RETURN_IF_ERROR(LaunchSome(bucket, phases, some));
     left -= some;
@@ -353,7 +388,7 @@ absl::Status CudaStepLoop::Launch(size_t bucket, uint64_t phases, int64_t steps)
 }
 
 absl::Status CudaStepLoop::LaunchSome(size_t bucket, uint64_t phases, int64_t steps) {
-  if (!config_.capture) {
+  if (config_.launch == runtime::StepLaunch::kEnqueued) {
     for (int64_t i = 0; i < steps; ++i) AMPD_RETURN_IF_ERROR(Enqueue(bucket, phases));
     return absl::OkStatus();
   }
@@ -412,15 +447,9 @@ absl::Status CudaStepLoop::EnqueueMicroBatch(size_t phase, size_t bucket, int64_
 }
 
 absl::Status CudaStepLoop::EnqueueUpdate(size_t phase) {
-  const StepLoopPhase& config = config_.phases[phase];
   PhaseControl* own = phase_control(phase);
   AMPD_RETURN_IF_ERROR(passes_[phase].check->Enqueue(&own->unscale, &own->check));
-  const DecisionConfig decision = {.phase = static_cast<int32_t>(phase),
-                                   .loss_scale = config.loss_scale,
-                                   .clip_norm = config.clip_norm,
-                                   .table = table(phase),
-                                   .table_size = kTable};
-  AMPD_RETURN_IF_ERROR(EnqueueDecide(stream(), control(), own, decision, records_));
+  AMPD_RETURN_IF_ERROR(EnqueueDecide(stream(), control(), own, DecisionOf(phase), records_));
   AMPD_RETURN_IF_ERROR(passes_[phase].update->Enqueue(&own->update));
   // Of a step that was not applied they are written as they were.
   for (const runtime::ModelLayout::Copy* copy : passes_[phase].copies) {

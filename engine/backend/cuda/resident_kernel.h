@@ -1,0 +1,77 @@
+// The kernel that takes steps of a small network: what it is given, and its launch. For .cu files.
+#ifndef AMPD_ENGINE_BACKEND_CUDA_RESIDENT_KERNEL_H_
+#define AMPD_ENGINE_BACKEND_CUDA_RESIDENT_KERNEL_H_
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "engine/backend/cuda/arena_entries.h"
+#include "engine/backend/cuda/resident_program.h"
+#include "engine/backend/cuda/step_control.h"
+
+namespace ampd::cuda {
+
+// At the beginning of the block's dynamic shared memory.
+struct ResidentHeader {
+  StepControl control;
+  PhaseControl phase;
+  runtime::StepState state;
+};
+
+// An arena that is in shared memory during a launch.
+struct ResidentArena {
+  char* global;
+  int64_t offset;
+  int64_t bytes;  // a multiple of 16
+};
+inline constexpr int kMostResidentArenas = 8;
+
+struct ResidentGradient {
+  int64_t offset;
+  int32_t size;
+};
+
+// What the kernel is given. Addresses may be tagged (resident_program.h) where they are not the loop's.
+struct ResidentSteps {
+  const ResidentInstruction* instructions;
+  int32_t instruction_count;
+  const char* operands;
+  int64_t scratch;  // offset in shared memory
+  const float* loss;
+
+  StepControl* control;
+  PhaseControl* phase;
+  FeedRing ring;
+  DecisionConfig decision;
+  RecordRing records;
+  uint64_t seed;
+
+  ResidentArena arenas[kMostResidentArenas];
+  int32_t arena_count;
+  float* gradients;
+  int32_t gradient_floats;
+
+  const ResidentGradient* slots;  // in backward order
+  int32_t slot_count;
+
+  optim::OptimizerConfig optimizer;
+  UpdateArenas update;
+  const UpdateEntry* entries;
+  int32_t entry_count;
+  const RangeRule* rules;
+};
+static_assert(sizeof(ResidentSteps) <= 4096);
+
+// Shared memory that the kernel needs besides: sums over the block use it.
+inline constexpr int64_t kResidentReductionBytes = 4096;
+
+// Needs a device.
+absl::Status AllowResidentSteps(int64_t shared_bytes);
+// Only enqueues.
+absl::Status EnqueueResidentSteps(cudaStream_t stream, const ResidentSteps& what, int64_t steps, int64_t shared_bytes);
+
+}  // namespace ampd::cuda
+
+#endif  // AMPD_ENGINE_BACKEND_CUDA_RESIDENT_KERNEL_H_

@@ -1,0 +1,73 @@
+// A plan's steps as one block of threads can run them, one after the other, with everything that it touches in its
+// shared memory: what resident_kernel.cu interprets. Plain data, made on the host.
+#ifndef AMPD_ENGINE_BACKEND_CUDA_RESIDENT_PROGRAM_H_
+#define AMPD_ENGINE_BACKEND_CUDA_RESIDENT_PROGRAM_H_
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/ir/op_kind.h"
+#include "engine/runtime/plan.h"
+
+namespace ampd::cuda {
+
+// Threads of the one block.
+inline constexpr int kResidentThreads = 512;
+
+// An operand's address is one in global memory or, tagged, an offset: into the block's dynamic shared memory, or into
+// the slot of the feed ring that the step reads. No address of either has the tags' bits.
+inline constexpr uint64_t kSharedTag = uint64_t{1} << 63, kSlotTag = uint64_t{1} << 62;
+
+template <typename T = void>
+T* InShared(int64_t offset) {
+  return reinterpret_cast<T*>(kSharedTag | static_cast<uint64_t>(offset));
+}
+template <typename T = void>
+T* InSlot(int64_t offset) {
+  return reinterpret_cast<T*>(kSlotTag | static_cast<uint64_t>(offset));
+}
+
+enum class ResidentOp : int32_t {
+  kProduct,     // BlockProduct (block_product.h)
+  kFused,       // FusedProgram (fused_program.h)
+  kDropout,     // ResidentDropout
+  kBox,         // ResidentBox
+  kColumnSums,  // ResidentVector, of [rows, columns]
+  kAccumulate,  // ResidentVector
+  kMean,        // ResidentVector
+  kMeanGrad,    // ResidentVector
+  kNormalizedSum,
+  kNormalizedSumGrad,  // ResidentWeighted
+  kLoss,               // ResidentLoss
+  kLossGrad,
+  kCrossEntropy,  // ResidentCrossEntropy
+  kCrossEntropyGrad,
+};
+
+struct ResidentInstruction {
+  ResidentOp op = ResidentOp::kFused;
+  // Which of several that one instruction does.
+  ir::OpKind kind = ir::OpKind::kAdd;
+  // Where the operands begin in ResidentProgram::operands; a multiple of 16.
+  int64_t operands = 0;
+};
+
+struct ResidentProgram {
+  std::vector<ResidentInstruction> instructions;
+  std::vector<char> operands;
+  // Shared memory that instructions use while they run.
+  int64_t scratch_bytes = 0;
+};
+
+// Where a tensor of the plan lies while the block runs; an error says why it can lie nowhere.
+using AddressOf = std::function<absl::StatusOr<void*>(const runtime::PlannedTensor& tensor)>;
+
+// UNIMPLEMENTED, naming the node, for a plan with a step that has no such form, or with more work than is one
+// multiprocessor's.
+absl::StatusOr<ResidentProgram> CompileResident(const runtime::Plan& plan, const AddressOf& address);
+
+}  // namespace ampd::cuda
+
+#endif  // AMPD_ENGINE_BACKEND_CUDA_RESIDENT_PROGRAM_H_

@@ -1,0 +1,251 @@
+#include "engine/backend/cuda/resident_step.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/backend/cuda/device_memory.h"
+#include "engine/backend/cuda/resident_kernel.h"
+#include "engine/core/status.h"
+
+namespace ampd::cuda {
+namespace {
+
+// Hands out parts of shared memory, and says where what lies in an arena lies there.
+class SharedLayout {
+ public:
+  int64_t Reserve(int64_t bytes) {
+    const int64_t offset = bytes_;
+    bytes_ += AlignUp(bytes);
+    return offset;
+  }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  int64_t bytes_ = 0;
+};
+
+// The parts of a plan's arena that tensors lie in, without what only kernels' workspaces use.
+class ArenaParts {
+ public:
+  explicit ArenaParts(const runtime::Plan& plan) {
+    std::map<int64_t, int64_t> ends;
+    const auto note = [&](const runtime::PlannedTensor& tensor) {
+      if (tensor.space != runtime::Space::kArena) return;
+      int64_t& end = ends[tensor.offset];
+      end = std::max(end, tensor.offset + runtime::BytesOf(tensor));
+    };
+    for (const runtime::PlanStep& step : plan.steps) {
+      for (const runtime::PlannedTensor& tensor : step.inputs) note(tensor);
+      for (const runtime::PlannedTensor& tensor : step.outputs) note(tensor);
+    }
+    for (const auto& [name, tensor] : plan.outputs) note(tensor);
+    for (const auto& [begin, end] : ends) {
+      if (!parts_.empty() && begin < parts_.back().end) {
+        parts_.back().end = std::max(parts_.back().end, end);
+      } else {
+        parts_.push_back({begin, end, 0});
+      }
+    }
+  }
+  void Place(SharedLayout* layout) {
+    for (Part& part : parts_) part.offset = layout->Reserve(part.end - part.begin);
+  }
+  int64_t OffsetOf(int64_t arena_offset) const {
+    const auto part = std::find_if(parts_.begin(), parts_.end(),
+                                   [&](const Part& p) { return arena_offset >= p.begin && arena_offset < p.end; });
+    return part->offset + arena_offset - part->begin;
+  }
+
+ private:
+  struct Part {
+    int64_t begin, end, offset;
+  };
+  std::vector<Part> parts_;
+};
+
+absl::Status No(absl::string_view why) { return absl::UnimplementedError(absl::StrCat("[resident step] ", why)); }
+
+class CudaResidentStep : public ResidentStep {
+ public:
+  explicit CudaResidentStep(Context* context) : context_(context) {}
+
+  absl::Status Make(const runtime::StepLoopConfig& config, const ResidentLoop& loop) {
+    AMPD_RETURN_IF_ERROR(CheckJob(config));
+    const runtime::StepLoopPhase& phase = config.phases.front();
+    const runtime::Plan& plan = phase.executors.front()->plan();
+    ArenaParts arena(plan);
+    PlaceAll(config, &arena);
+    AMPD_RETURN_IF_ERROR(UploadConstants(plan));
+    const AddressOf address = [&](const runtime::PlannedTensor& tensor) {
+      return AddressIn(plan, arena, loop, tensor);
+    };
+    AMPD_ASSIGN_OR_RETURN(ResidentProgram program, CompileResident(plan, address));
+    step_.scratch = layout_.Reserve(program.scratch_bytes);
+    if (layout_.bytes() + kResidentReductionBytes > context_->properties().shared_bytes_per_block) {
+      return No(absl::StrCat(layout_.bytes() + kResidentReductionBytes, " bytes of shared memory, the device has ",
+                             context_->properties().shared_bytes_per_block));
+    }
+    const auto loss = plan.outputs.find("loss");
+    if (loss == plan.outputs.end()) return No("the plan has no loss");
+    AMPD_ASSIGN_OR_RETURN(void* const at, address(loss->second));
+    step_.loss = static_cast<const float*>(at);
+    Take(loop, config.seed);
+    AMPD_RETURN_IF_ERROR(UploadLists(program, phase, config.memory->layout()));
+    return AllowResidentSteps(layout_.bytes());
+  }
+
+  absl::Status Enqueue(int64_t steps) const override {
+    return EnqueueResidentSteps(context_->stream(), step_, steps, layout_.bytes());
+  }
+  int64_t shared_bytes() const override { return layout_.bytes(); }
+
+ private:
+  static absl::Status CheckJob(const runtime::StepLoopConfig& config) {
+    if (config.phases.size() != 1) return No("several phases");
+    const runtime::StepLoopPhase& phase = config.phases.front();
+    if (phase.executors.size() != 1) return No("several buckets");
+    if (config.micro_batches != 1) return No("several micro-batches");
+    if (!config.memory->layout().states().empty()) return No("untrained state");
+    if (phase.update.config.kind == optim::OptimizerKind::kLamb) return No("LAMB");
+    std::set<int32_t> copied;
+    for (const runtime::ModelLayout::Copy& copy : config.memory->layout().copies()) {
+      if (!AsDenseCopy(config.memory->layout(), copy, config.memory->published())) {
+        return No(absl::StrCat("a copy laid out as ", copy.layout.key));
+      }
+      if (!copied.insert(copy.parameter).second) return No("two copies of a parameter");
+    }
+    return absl::OkStatus();
+  }
+
+  int64_t Keep(void* global, int64_t bytes) {
+    const int64_t offset = layout_.Reserve(bytes);
+    if (bytes > 0) step_.arenas[step_.arena_count++] = {static_cast<char*>(global), offset, AlignUp(bytes)};
+    return offset;
+  }
+
+  // Everything that outlives a step, and what is made in it.
+  void PlaceAll(const runtime::StepLoopConfig& config, ArenaParts* arena) {
+    runtime::ModelMemory* memory = config.memory;
+    const runtime::UpdateArgs& update = config.phases.front().update;
+    const int64_t bytes = memory->layout().arena_elements() * static_cast<int64_t>(sizeof(float));
+    layout_.Reserve(sizeof(ResidentHeader));
+    const auto keep = [&](float* data) { return data == nullptr ? nullptr : InShared<float>(Keep(data, bytes)); };
+    masters_ = Keep(memory->masters(), bytes);
+    gradients_ = layout_.Reserve(bytes);
+    published_ = Keep(memory->published(), memory->layout().published_bytes());
+    step_.gradients = InShared<float>(gradients_);
+    step_.gradient_floats = static_cast<int32_t>(memory->layout().arena_elements());
+    step_.optimizer = update.config;
+    step_.update = UpdateArenasOf(update);
+    step_.update.masters = InShared<float>(masters_);
+    step_.update.gradients = step_.gradients;
+    step_.update.moment1 = keep(update.moment1);
+    step_.update.moment2 = keep(update.moment2);
+    step_.update.moment3 = keep(update.moment3);
+    step_.update.average = keep(update.average);
+    arena->Place(&layout_);
+  }
+
+  absl::StatusOr<void*> AddressIn(const runtime::Plan& plan, const ArenaParts& arena, const ResidentLoop& loop,
+                                  const runtime::PlannedTensor& tensor) const {
+    switch (tensor.space) {
+      case runtime::Space::kArena:
+        return InShared(arena.OffsetOf(tensor.offset));
+      case runtime::Space::kMaster:
+        return InShared(masters_ + tensor.offset);
+      case runtime::Space::kGradient:
+        return InShared(gradients_ + tensor.offset);
+      case runtime::Space::kPublished:
+        return InShared(published_ + tensor.offset);
+      case runtime::Space::kLossSeed:
+        return InShared(
+            static_cast<int64_t>(offsetof(ResidentHeader, state) + offsetof(runtime::StepState, loss_seed)));
+      case runtime::Space::kInput: {
+        const absl::optional<int64_t> offset = loop.input_offset(plan.inputs[static_cast<size_t>(tensor.offset)].name);
+        if (!offset) return No(absl::StrCat("input ", tensor.name, " is not fed"));
+        return InSlot(*offset);
+      }
+      case runtime::Space::kConstant:
+        return constants_[static_cast<size_t>(tensor.offset)].as<void>();
+      case runtime::Space::kState:
+      case runtime::Space::kPendingState:
+        break;
+    }
+    return No(absl::StrCat("tensor ", tensor.name, " is untrained state"));
+  }
+
+  // They are read where they are: they are few, and stay in the first-level cache.
+  absl::Status UploadConstants(const runtime::Plan& plan) {
+    for (const std::shared_ptr<const Tensor>& constant : plan.constants) {
+      const TensorView view = constant->view();
+      AMPD_ASSIGN_OR_RETURN(DeviceArray array,
+                            DeviceArray::Upload(context_, view.data, view.bytes(), "a resident step's constants"));
+      constants_.push_back(std::move(array));
+    }
+    return absl::OkStatus();
+  }
+
+  void Take(const ResidentLoop& loop, uint64_t seed) {
+    step_.control = loop.control;
+    step_.phase = loop.phase;
+    step_.ring = loop.ring;
+    step_.decision = loop.decision;
+    step_.records = loop.records;
+    step_.seed = seed;
+  }
+
+  template <typename T>
+  absl::Status UploadList(const std::vector<T>& values, const T** list) {
+    AMPD_ASSIGN_OR_RETURN(DeviceArray array,
+                          DeviceArray::Upload(context_, values.data(), static_cast<int64_t>(values.size() * sizeof(T)),
+                                              "a resident step's lists"));
+    *list = array.as<T>();
+    lists_.push_back(std::move(array));
+    return absl::OkStatus();
+  }
+
+  absl::Status UploadLists(const ResidentProgram& program, const runtime::StepLoopPhase& phase,
+                           const runtime::ModelLayout& layout) {
+    std::vector<DenseCopy> copies;
+    for (const runtime::ModelLayout::Copy& copy : layout.copies()) {
+      copies.push_back(*AsDenseCopy(layout, copy, InShared<char>(published_)));
+    }
+    std::vector<ResidentGradient> slots;
+    for (const runtime::ArenaSlot& slot : phase.slots) {
+      slots.push_back({slot.offset, static_cast<int32_t>(slot.size)});
+    }
+    const std::vector<UpdateEntry> entries = UpdateEntriesOf(phase.update.ranges, copies);
+    step_.instruction_count = static_cast<int32_t>(program.instructions.size());
+    step_.slot_count = static_cast<int32_t>(slots.size());
+    step_.entry_count = static_cast<int32_t>(entries.size());
+    AMPD_RETURN_IF_ERROR(UploadList(program.instructions, &step_.instructions));
+    AMPD_RETURN_IF_ERROR(UploadList(program.operands, &step_.operands));
+    AMPD_RETURN_IF_ERROR(UploadList(slots, &step_.slots));
+    AMPD_RETURN_IF_ERROR(UploadList(entries, &step_.entries));
+    return UploadList(RulesOf(phase.update.ranges), &step_.rules);
+  }
+
+  Context* const context_;
+  SharedLayout layout_;
+  int64_t masters_ = 0, gradients_ = 0, published_ = 0;
+  ResidentSteps step_ = {};
+  std::vector<DeviceArray> lists_, constants_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ResidentStep>> ResidentStep::Create(Context* context,
+                                                                   const runtime::StepLoopConfig& config,
+                                                                   const ResidentLoop& loop) {
+  auto step = std::make_unique<CudaResidentStep>(context);
+  AMPD_RETURN_IF_ERROR(step->Make(config, loop));
+  return std::unique_ptr<ResidentStep>(std::move(step));
+}
+
+}  // namespace ampd::cuda

@@ -1,0 +1,201 @@
+// Trainings of small networks whose steps a CUDA device takes many in one kernel: near those that the host decides step
+// by step with every other kernel, decision for decision, and the same bits whether they were interrupted or not.
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/backend/cuda_backend.h"
+#include "engine/train/captured_steps.h"
+#include "engine/train/planned_model.h"
+#include "engine/train/step_runner.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/unit/engine/train/device_jobs.h"
+
+namespace ampd::train {
+namespace {
+
+constexpr int64_t kSide = 12;
+const std::string kTwelveSteps =
+    "data { train { glyphs { samples: 96 } } eval { glyphs { samples: 40 } } image { size: 12 } }"
+    "train { batch_size: 16 epochs: 2 } report { every_steps: 1 } checkpoint { every_steps: 5 } seed: 5";
+const std::string kClassifier =
+    "model { layers { flatten {} } layers { dense { units: 12 activation: GELU } } layers { dropout { rate: 0.2 } }"
+    "        layers { dense { units: 10 } } loss { softmax_cross_entropy {} } }";
+const std::string kSmoothed =
+    "model { layers { flatten {} } layers { dense { units: 9 activation: TANH } } layers { dense { units: 10 } }"
+    "        loss { softmax_cross_entropy { label_smoothing: 0.1 class_weights: [1, 2, 1, 1, 3, 1, 1, 1, 0.5, 1] } } }";
+// With a layer between the first and the last, which alone take 8-bit operands.
+const std::string kWide =
+    "model { layers { flatten {} } layers { dense { units: 32 activation: RELU } } layers { dense { units: 32 } }"
+    "        layers { dense { units: 10 } } loss { softmax_cross_entropy {} } }";
+const std::string kMultiLabel =
+    "model { layers { flatten {} } layers { dense { units: 10 } } loss { sigmoid_cross_entropy {} } }";
+
+// Every gradient overflows to an infinity, and nothing to a NaN.
+const std::string kOneWay =
+    "model { layers { dense { units: 1 } } loss { mean_squared_error {} } }"
+    "data { train { npy { inputs: 'in.npy' targets: 'far.npy' } } eval { npy { inputs: 'in.npy' targets: 'far.npy' } } "
+    "}"
+    "precision { mode: FP16 loss_scale { init: 65536 } } optimizer { sgd { learning_rate: 1e-6 } }"
+    "train { batch_size: 16 epochs: 2 } report { every_steps: 1 } checkpoint { every_steps: 5 } seed: 5";
+
+std::string Regression(const std::string& loss) {
+  return "model { layers { dense { units: 16 activation: RELU } } layers { dense { units: 16 activation: RELU } }"
+         "        layers { dense { units: 1 } } loss { " +
+         loss +
+         " {} } }"
+         "data { train { npy { inputs: 'in.npy' targets: 'out.npy' } } eval { npy { inputs: 'in.npy' targets: "
+         "'out.npy' } "
+         "} }"
+         "train { batch_size: 16 epochs: 2 } report { every_steps: 1 } checkpoint { every_steps: 5 } seed: 5";
+}
+
+struct ResidentJob {
+  std::string name;
+  std::vector<std::string> parts;
+  int replays = 0;
+  runtime::StepLaunch launch = runtime::StepLaunch::kResident;
+};
+
+void PrintTo(const ResidentJob& job, std::ostream* out) { *out << job.name; }
+
+std::vector<ResidentJob> Jobs() {
+  using Launch = runtime::StepLaunch;
+  return {
+      {.name = "Fp32", .parts = {kClassifier, "optimizer { sgd { momentum: 0.9 nesterov: true } }", kTwelveSteps}},
+      {.name = "Bf16",
+       .parts = {kClassifier, "precision { mode: BF16 } optimizer { rmsprop { momentum: 0.5 centered: true } }",
+                 kTwelveSteps}},
+      {.name = "Fp16",
+       .parts = {kClassifier, "precision { mode: FP16 }",
+                 "optimizer { adamw { learning_rate: 0.02 weight_decay: 2 } ema { decay: 0.5 evaluate: true } "
+                 "clip_global_norm: 1 }",
+                 kTwelveSteps}},
+      // Overflows at first, then grows, and overflows again: the second time the device halts, and the host replays.
+      {.name = "Overflows",
+       .parts = {kClassifier,
+                 "precision { mode: FP16 loss_scale { init: 3e7 growth_interval: 2 } } optimizer { adam {} }",
+                 kTwelveSteps},
+       .replays = 1},
+      {.name = "NoMasters",
+       .parts = {kClassifier, "precision { mode: BF16 master_weights: false } optimizer { adam {} }", kTwelveSteps}},
+      {.name = "Smoothed", .parts = {kSmoothed, "optimizer { adagrad {} } precision { mode: FP16 }", kTwelveSteps}},
+      {.name = "MultiLabel", .parts = {kMultiLabel, "optimizer { sgd {} } precision { mode: FP16 }", kTwelveSteps}},
+      {.name = "Squared",
+       .parts = {Regression("mean_squared_error"), "optimizer { adam {} } precision { mode: FP16 }"}},
+      {.name = "OneWay", .parts = {kOneWay}},
+      {.name = "Absolute", .parts = {Regression("l1"), "optimizer { adam {} } precision { mode: BF16 }"}},
+      {.name = "Huber", .parts = {Regression("smooth_l1"), "optimizer { adam {} }"}},
+      // What has no such kernel, or does not fit, is captured.
+      {.name = "MicroBatches",
+       .parts = {kClassifier, kTwelveSteps, "train { micro_batch_size: 8 }"},
+       .launch = Launch::kCaptured},
+      {.name = "Lamb", .parts = {kClassifier, "optimizer { lamb {} }", kTwelveSteps}, .launch = Launch::kCaptured},
+      {.name = "Fp8", .parts = {kWide, "precision { mode: FP8 }", kTwelveSteps}, .launch = Launch::kCaptured},
+      {.name = "Tf32", .parts = {kClassifier, "precision { mode: TF32 }", kTwelveSteps}, .launch = Launch::kCaptured},
+      {.name = "Large",
+       .parts = {"model { layers { flatten {} } layers { dense { units: 700 } } layers { dense { units: 10 } }"
+                 "        loss { softmax_cross_entropy {} } }",
+                 kTwelveSteps},
+       .launch = Launch::kCaptured},
+      {.name = "Normed",
+       .parts = {"model { layers { flatten {} } layers { dense { units: 10 } } layers { batch_norm {} }"
+                 "        loss { softmax_cross_entropy {} } }",
+                 kTwelveSteps},
+       .launch = Launch::kCaptured},
+  };
+}
+
+class ResidentTraining : public ::testing::TestWithParam<ResidentJob> {
+ protected:
+  void SetUp() override {
+    const auto backend = MakeCudaBackend("");
+    if (!backend.ok()) GTEST_SKIP() << backend.status();
+  }
+  static TrainerOptions On(const ScratchFolder& folder, StepMode steps) {
+    constexpr int64_t kSamples = 96, kFeatures = 8;
+    std::vector<float> x(kSamples * kFeatures), y(kSamples);
+    for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(1 + i * 7 % 23) / 12;
+    for (size_t i = 0; i < y.size(); ++i) y[i] = x[i * kFeatures] * x[i * kFeatures + 1] - x[i * kFeatures + 2];
+    WriteNpy(folder.path() + "/in.npy", "<f4", {kSamples, kFeatures}, x);
+    WriteNpy(folder.path() + "/out.npy", "<f4", {kSamples, 1}, y);
+    WriteNpy(folder.path() + "/far.npy", "<f4", {kSamples, 1}, std::vector<float>(kSamples, 100.0f));
+    TrainerOptions options = Options(folder.path());
+    options.steps = steps;
+    options.make_backend = [] { return MakeCudaBackend(""); };
+    return options;
+  }
+};
+
+TEST_P(ResidentTraining, IsTakenByOneKernelWhereItFits) {
+  const ResidentJob& job = GetParam();
+  const ResolvedJobSpec spec = Spec(job.parts);
+  const bool images = spec.proto().data().train().has_glyphs();
+  const models::SampleInfo sample = images ? models::SampleInfo{.input_shape = {kSide, kSide, 1}, .classes = 10}
+                                           : models::SampleInfo{.input_shape = {8}, .target_features = 1};
+  auto backend = MakeCudaBackend("");
+  ASSERT_TRUE(backend.ok()) << backend.status();
+  const auto plan = PlanModel(spec, sample, *std::move(backend), 1);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const auto model = LoadedModel::Create(**plan);
+  ASSERT_TRUE(model.ok()) << model.status();
+  std::vector<std::unique_ptr<StepRunner>> runners;
+  runners.push_back(std::make_unique<StepRunner>(kSteps, plan->get(), model->get(), 0));
+  ASSERT_TRUE((*model)->memory.Initialize(1).ok());
+  ASSERT_TRUE(runners[0]->Prepare().ok());
+  const auto steps = CapturedSteps::Create(**plan, model->get(), &runners, runtime::StepLaunch::kResident);
+  ASSERT_TRUE(steps.ok()) << steps.status();
+  EXPECT_EQ((*steps)->launch(), job.launch);
+}
+
+TEST_P(ResidentTraining, IsNearTheHosts) {
+  const ScratchFolder host_folder, folder;
+  Recorder host, device;
+  ASSERT_TRUE(Train(Spec(GetParam().parts), On(host_folder, StepMode::kHost), &host).ok());
+  const auto outcome = Train(Spec(GetParam().parts), On(folder, StepMode::kResident), &device);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  const std::vector<v1::StepReport> expected = host.steps(), found = device.steps();
+  ASSERT_EQ(found.size(), expected.size());
+  ASSERT_EQ(found.size(), static_cast<size_t>(kSteps));
+  for (size_t i = 0; i < found.size(); ++i) {
+    const v1::PhaseReport &f = found[i].phases(0), &e = expected[i].phases(0);
+    EXPECT_NEAR(f.loss(), e.loss(), 4e-3 * std::max(1.0, std::abs(e.loss()))) << "step " << i;
+    EXPECT_EQ(f.loss_scale(), e.loss_scale()) << "step " << i;
+    EXPECT_EQ(f.steps_applied(), e.steps_applied()) << "step " << i;
+    EXPECT_EQ(f.learning_rate(), e.learning_rate()) << "step " << i;
+    ASSERT_EQ(std::isnan(f.gradient_norm()), std::isnan(e.gradient_norm())) << "step " << i;
+    if (std::isnan(e.gradient_norm())) continue;
+    EXPECT_NEAR(f.gradient_norm(), e.gradient_norm(), 2e-2 * std::max(0.1, e.gradient_norm())) << "step " << i;
+  }
+  const auto replayed = [](const Recorder& recorder) {
+    const std::vector<v1::OverflowSkip> skips = recorder.skips();
+    return std::count_if(skips.begin(), skips.end(),
+                         [](const auto& skip) { return skip.stage() != v1::OverflowSkip::STAGE_UNSPECIFIED; });
+  };
+  EXPECT_EQ(replayed(device), replayed(host));
+  EXPECT_GE(replayed(device), GetParam().replays);
+  ASSERT_EQ(device.evaluations().size(), host.evaluations().size());
+  EXPECT_NEAR(device.evaluations().back().loss(), host.evaluations().back().loss(), 2e-2);
+}
+
+TEST_P(ResidentTraining, HasTheSameBitsAfterAStop) {
+  const ScratchFolder whole_folder, parts_folder;
+  Recorder whole, parts;
+  ASSERT_TRUE(Train(Spec(GetParam().parts), On(whole_folder, StepMode::kResident), &whole).ok());
+  auto outcome = Train(Spec(GetParam().parts), On(parts_folder, StepMode::kResident), &parts, 5);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  ASSERT_EQ(*outcome, Outcome::kStopped);
+  outcome = Train(Spec(GetParam().parts), On(parts_folder, StepMode::kResident), &parts);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_NE(ManifestOf(whole_folder), "none");
+  EXPECT_EQ(ManifestOf(parts_folder), ManifestOf(whole_folder));
+}
+
+INSTANTIATE_TEST_SUITE_P(Jobs, ResidentTraining, ::testing::ValuesIn(Jobs()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace ampd::train
