@@ -38,7 +38,7 @@ class ArenaParts {
     const auto note = [&](const runtime::PlannedTensor& tensor) {
       if (tensor.space != runtime::Space::kArena) return;
       int64_t& end = ends[tensor.offset];
-      end = std::max(end, tensor.offset + runtime::BytesOf(tensor));
+      end = std::max(end, tensor.offset + std::max<int64_t>(1, runtime::BytesOf(tensor)));
     };
     for (const runtime::PlanStep& step : plan.steps) {
       for (const runtime::PlannedTensor& tensor : step.inputs) note(tensor);

@@ -370,8 +370,10 @@ absl::Status CudaStepLoop::Launch(size_t bucket, uint64_t phases, int64_t steps)
   // Batches are copied in order, so the last one's event is enough.
   const auto last = (end - 1) % static_cast<uint64_t>(ring_.slots);
   AMPD_CUDA_RETURN_IF_ERROR(cudaStreamWaitEvent(stream(), fed_events_[last].get(), 0), "waiting for a batch");
-  if (resident_ != nullptr) AMPD_RETURN_IF_ERROR(resident_->Enqueue(steps));
-  for (int64_t left = resident_ == nullptr ? steps : 0; left > 0;) {
+  // A step in which the phase is not due is counted, and nothing else.
+  const bool resident = resident_ != nullptr && phases != 0;
+  if (resident) AMPD_RETURN_IF_ERROR(resident_->Enqueue(steps));
+  for (int64_t left = resident ? 0 : steps; left > 0;) {
     const int64_t some = left >= kUnrolled && kernels_ <= kFewKernels ? kUnrolled : 1;
     AMPD_RETURN_IF_ERROR(LaunchSome(bucket, phases, some));
     left -= some;
