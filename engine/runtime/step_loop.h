@@ -99,8 +99,8 @@ class StepLoop {
  public:
   virtual ~StepLoop() = default;
 
-  // How it takes its steps, after what the config allows was weighed against the network; `kResident` is kept or not
-  // for good reasons that a test, or a person who wonders, may want to know.
+  // How it takes its steps: as the config says, but kCaptured where that says kResident and the network or the device has
+  // no such kernel.
   virtual StepLaunch launch() const = 0;
 
   // Batches that can be fed and not yet recorded.

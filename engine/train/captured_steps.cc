@@ -57,6 +57,21 @@ absl::Status CapturedSteps::Start(int64_t step, const std::vector<PhaseState>& p
   return absl::OkStatus();
 }
 
+absl::StatusOr<data::Batch*> CapturedSteps::Peek(int64_t step, data::Loader* loader,
+                                                 const std::vector<PhaseState>& phases) {
+  if (!idle()) return absl::FailedPreconditionError("[captured steps] steps are under way");
+  absl::StatusOr<data::Batch*> batch = loader->Next();
+  if (!batch.ok()) return DataError(batch.status(), "data.train");
+  if (!running_) {
+    AMPD_RETURN_IF_ERROR(Start(step, phases));
+    last_finished_ = SteadySeconds();
+  }
+  AMPD_RETURN_IF_ERROR(Feed(**batch, step));
+  queue_.push_back({*batch, PhasesDue(step)});
+  ++unlaunched_;
+  return *batch;
+}
+
 absl::StatusOr<data::Batch*> CapturedSteps::Next(int64_t step, int64_t ahead, data::Loader* loader,
                                                  std::vector<PhaseState>* phases, std::vector<PhaseResult>* results) {
   results->clear();

@@ -45,6 +45,9 @@ class CapturedSteps {
   // Parameters, scalers or the step were changed by others; it must be idle.
   void Interrupt() { running_ = false; }
 
+  // The batch of the next step, which Next() will take; it must be idle. Errors are the loader's and the backend's.
+  absl::StatusOr<data::Batch*> Peek(int64_t step, data::Loader* loader, const std::vector<PhaseState>& phases);
+
   // The next step: its batch, which the caller gives back to `loader`, what each phase that was due came to, and the
   // scalers after it in `phases`. `step` is the step's number, from 0. Up to `ahead` steps, this one counted, may be
   // under way when it returns; those before the last DATA error are returned first.

@@ -156,8 +156,7 @@ absl::Status TrainerImpl::OpenModel(const std::vector<bool>& fell_back) {
   }
   // What the replicas agree upon goes through the host.
   if (options_.steps == StepMode::kHost || replicas_ != nullptr) return absl::OkStatus();
-  AMPD_ASSIGN_OR_RETURN(captured_,
-                        CapturedSteps::Create(*plan_, model_.get(), &runners_, LaunchOf(options_.steps)));
+  AMPD_ASSIGN_OR_RETURN(captured_, CapturedSteps::Create(*plan_, model_.get(), &runners_, LaunchOf(options_.steps)));
   return absl::OkStatus();
 }
 
@@ -284,6 +283,13 @@ absl::StatusOr<data::Batch*> TrainerImpl::TakeStep() {
   diagnosed_.clear();
   if (captured_ != nullptr && !DiagnosticsDue(state_.step + 1)) {
     return captured_->Next(state_.step, StepsAhead(), loader_.get(), &state_.phases, &results_);
+  }
+  if (captured_ != nullptr && captured_->launch() == runtime::StepLaunch::kResident) {
+    // The host's kernels would add up in another order, and the training would not be the one without a look.
+    AMPD_ASSIGN_OR_RETURN(const data::Batch* const looked_at,
+                          captured_->Peek(state_.step, loader_.get(), state_.phases));
+    AMPD_RETURN_IF_ERROR(Diagnose(*looked_at, 0));
+    return captured_->Next(state_.step, 1, loader_.get(), &state_.phases, &results_);
   }
   absl::StatusOr<data::Batch*> batch = loader_->Next();
   if (!batch.ok()) return DataError(batch.status(), "data.train");

@@ -206,8 +206,8 @@ def table(results):
                  spread(r.get("peer")), r.get("variant", "-"), ms(r.get("peer_fed")), ratio(best, middle), ratio(eager, middle),
                  ratio(base["w"], middle), ratio(base["t"], middle), gib(m["parameters"] + m["activations"]), gib(m["device"]),
                  gib(r.get("peer_memory", {}).get("allocated")),
-                 ratio(m["tensors"], wide[key]["memory"]["tensors"]) if key in wide else "-", r["launch"],
-                 ms(statistics.median(r["captured"])) if r["captured"] else "-"]
+                 ratio(m["tensors"], wide[key]["memory"]["tensors"]) if key in wide else "-", r.get("launch", "-"),
+                 ms(statistics.median(r["captured"])) if r.get("captured") else "-"]
         lines.append("| " + " | ".join(str(c) for c in cells) + " |")
     return lines
 

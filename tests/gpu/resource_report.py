@@ -48,6 +48,8 @@ def kernels(build_dir):
     found = []
     pattern = os.path.join(build_dir, "engine", "backend", "cuda", "CMakeFiles", "ampd_backend_cuda.dir", "*.cu.o.resources")
     for path in sorted(glob.glob(pattern)):
+        if not os.path.exists(path.removesuffix(".resources")):
+            continue
         file, row = os.path.basename(path).removesuffix(".o.resources"), None
         for line in open(path):
             if match := re.search(r"Compiling entry function '(\S+)' for '(\S+)'", line):

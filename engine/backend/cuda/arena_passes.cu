@@ -285,7 +285,7 @@ absl::optional<DenseCopy> AsDenseCopy(const runtime::ModelLayout& layout, const 
   const auto same = [](const Shape& a, const Shape& b) {
     return a.size() == b.size() && (a.size() < 3 || std::equal(a.begin() + 1, a.end() - 1, b.begin() + 1));
   };
-  if (!same(own, padded) || as.slot.size > std::numeric_limits<int32_t>::max()) return absl::nullopt;
+  if (!same(own, padded) || NumElements(padded) > std::numeric_limits<int32_t>::max()) return absl::nullopt;
   as.columns = static_cast<int32_t>(own.back());
   as.copy_columns = static_cast<int32_t>(padded.back());
   return as;

@@ -323,12 +323,10 @@ __global__ void __launch_bounds__(kThreads) TakeSteps(const ResidentSteps s, int
       // What was written a step ago has long arrived, so that nobody waits for it.
       PublishRecords(header->control, s.records);
       Decide(&header->control, &header->phase, s.decision, s.records);
+      EndStep(&header->control);
     }
     __syncthreads();
     Update(s, arenas, header->phase.update, room.at);
-    // The halt, or the step's number, once nobody reads either.
-    __syncthreads();
-    if (threadIdx.x == 0) EndStep(&header->control);
     __syncthreads();
   }
   for (int i = 0; i < s.arena_count; ++i) {

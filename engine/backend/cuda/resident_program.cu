@@ -171,11 +171,11 @@ class Compiler {
     return Push(ResidentOp::kFused, step, compiled.program);
   }
 
-  // What passes::Fuse() sees to where it makes the node.
+  // That the kernel of fused nodes can hold it alone.
   static absl::Status CheckFusable(const PlanStep& step, const runtime::NodeDesc& desc) {
     const Shape& shape = desc.outputs[0].shape;
-    const auto known = [](DType dtype) { return IsData(dtype) || IsF8(dtype) || dtype == DType::kBool; };
-    if (!known(desc.outputs[0].dtype)) return No(step, "whole numbers");
+    const auto known = [](DType dtype) { return IsData(dtype) || dtype == DType::kBool; };
+    if (!known(desc.outputs[0].dtype)) return No(step, "whole numbers or 8-bit codes");
     for (const ir::TensorType& input : desc.inputs) {
       const int64_t size = NumElements(input.shape);
       const bool row = !shape.empty() && !input.shape.empty() && size == shape.back() && input.shape.back() == size;

@@ -1,5 +1,5 @@
-// A plan's steps as one block of threads can run them, one after the other, with everything that it touches in its
-// shared memory: what resident_kernel.cu interprets. Plain data, made on the host.
+// A plan's steps as one block of threads can run them, one after the other, with the tensors that it makes and changes
+// in its shared memory: what resident_kernel.cu interprets. Plain data, made on the host.
 #ifndef AMPD_ENGINE_BACKEND_CUDA_RESIDENT_PROGRAM_H_
 #define AMPD_ENGINE_BACKEND_CUDA_RESIDENT_PROGRAM_H_
 

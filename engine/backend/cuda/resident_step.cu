@@ -81,31 +81,37 @@ class CudaResidentStep : public ResidentStep {
     const runtime::Plan& plan = phase.executors.front()->plan();
     ArenaParts arena(plan);
     PlaceAll(config, &arena);
+    // Before anything is made for a network that is far too large.
+    AMPD_RETURN_IF_ERROR(CheckRoom());
     AMPD_RETURN_IF_ERROR(UploadConstants(plan));
     const AddressOf address = [&](const runtime::PlannedTensor& tensor) {
       return AddressIn(plan, arena, loop, tensor);
     };
     AMPD_ASSIGN_OR_RETURN(ResidentProgram program, CompileResident(plan, address));
     step_.scratch = layout_.Reserve(program.scratch_bytes);
-    if (layout_.bytes() + kResidentReductionBytes > context_->properties().shared_bytes_per_block) {
-      return No(absl::StrCat(layout_.bytes() + kResidentReductionBytes, " bytes of shared memory, the device has ",
-                             context_->properties().shared_bytes_per_block));
-    }
+    AMPD_RETURN_IF_ERROR(CheckRoom());
     const auto loss = plan.outputs.find("loss");
     if (loss == plan.outputs.end()) return No("the plan has no loss");
     AMPD_ASSIGN_OR_RETURN(void* const at, address(loss->second));
     step_.loss = static_cast<const float*>(at);
     Take(loop, config.seed);
     AMPD_RETURN_IF_ERROR(UploadLists(program, phase, config.memory->layout()));
-    return AllowResidentSteps(layout_.bytes());
+    // The kernel's limit is one for all loops of the process.
+    return AllowResidentSteps(context_->properties().shared_bytes_per_block - kResidentReductionBytes);
   }
 
   absl::Status Enqueue(int64_t steps) const override {
     return EnqueueResidentSteps(context_->stream(), step_, steps, layout_.bytes());
   }
-  int64_t shared_bytes() const override { return layout_.bytes(); }
 
  private:
+  absl::Status CheckRoom() const {
+    const int64_t needed = layout_.bytes() + kResidentReductionBytes;
+    const int64_t most = context_->properties().shared_bytes_per_block;
+    if (needed <= most) return absl::OkStatus();
+    return No(absl::StrCat(needed, " bytes of shared memory or more, the device has ", most));
+  }
+
   static absl::Status CheckJob(const runtime::StepLoopConfig& config) {
     if (config.phases.size() != 1) return No("several phases");
     const runtime::StepLoopPhase& phase = config.phases.front();

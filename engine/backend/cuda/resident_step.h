@@ -1,5 +1,5 @@
 // Steps of a small network, whole and many in one launch, by one block of threads that keeps the weights, their moments
-// and the activations in its shared memory: between the steps nothing is launched, and nothing but the batch is read.
+// and the activations in its shared memory: between the steps nothing is launched, and of the model nothing is read.
 #ifndef AMPD_ENGINE_BACKEND_CUDA_RESIDENT_STEP_H_
 #define AMPD_ENGINE_BACKEND_CUDA_RESIDENT_STEP_H_
 
@@ -40,8 +40,6 @@ class ResidentStep {
   // Only enqueues, on the context's stream: `steps` steps, fewer where one halts the loop. Records appear as they are
   // made, each with the step behind it, the last when everything is back in global memory.
   virtual absl::Status Enqueue(int64_t steps) const = 0;
-  // Of shared memory.
-  virtual int64_t shared_bytes() const = 0;
 };
 
 }  // namespace ampd::cuda

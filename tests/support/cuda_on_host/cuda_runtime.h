@@ -44,6 +44,9 @@ const char* WarpExchange(unsigned mask, const void* value, size_t bytes);
 int Lane();
 unsigned LanesOfWarp();
 
+// Lets launches of a kernel ask for so many bytes of dynamic shared memory.
+cudaError_t AllowShared(const void* kernel, int bytes);
+
 // Runs `body` for every thread of every block when the stream comes to it.
 cudaError_t EnqueueKernel(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
                           std::function<void()> body);
@@ -211,8 +214,8 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
                                      [kernel, copies] { std::apply(kernel, copies); });
 }
 template <typename F>
-cudaError_t cudaFuncSetAttribute(F*, cudaFuncAttribute, int) {
-  return cudaSuccess;
+cudaError_t cudaFuncSetAttribute(F* kernel, cudaFuncAttribute, int bytes) {
+  return cuda_on_host::AllowShared(reinterpret_cast<const void*>(kernel), bytes);
 }
 template <typename F>
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, F*, int threads, size_t) {

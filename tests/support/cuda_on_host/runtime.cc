@@ -96,6 +96,8 @@ class Machine {
   std::map<char*, int64_t> pinned;
   std::map<std::string, Fault> faults;
   std::vector<std::string> calls;
+  // Dynamic shared memory, by kernel.
+  std::map<const void*, size_t> allowed_shared;
   cudaError_t sticky = cudaSuccess;
   cudaError_t last = cudaSuccess;
   int capturing = 0;
@@ -291,13 +293,29 @@ cudaError_t Enqueue(cudaStream_t stream, const std::string& name, std::function<
   return cudaSuccess;
 }
 
-cudaError_t EnqueueKernel(const void*, dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
+cudaError_t AllowShared(const void* kernel, int bytes) {
+  Machine& m = TheMachine();
+  const std::unique_lock<std::mutex> lock(m.mutex);
+  if (bytes < 0 || static_cast<size_t>(bytes) > m.properties.sharedMemPerBlockOptin) {
+    return m.last = cudaErrorInvalidValue;
+  }
+  m.allowed_shared[kernel] = static_cast<size_t>(bytes);
+  return cudaSuccess;
+}
+
+cudaError_t EnqueueKernel(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
                           std::function<void()> body) {
   ENTER("cudaLaunchKernel");
   const uint64_t threads = uint64_t{block.x} * block.y * block.z;
   if (threads == 0 || threads > 1024 || grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.x > 0x7fffffffu ||
       grid.y > 65535 || grid.z > 65535 || shared_bytes > m.properties.sharedMemPerBlockOptin) {
     return m.last = cudaErrorInvalidConfiguration;
+  }
+  // What any kernel may ask for without leave.
+  constexpr size_t kFree = 48 << 10;
+  const auto allowed = m.allowed_shared.find(kernel);
+  if (shared_bytes > (allowed == m.allowed_shared.end() ? kFree : allowed->second)) {
+    return m.last = cudaErrorInvalidValue;
   }
   m.Push(stream, {"kernel", [=, body = std::move(body)] { RunGrid(grid, block, shared_bytes, body); }});
   return cudaSuccess;

@@ -42,6 +42,22 @@ const std::string kOneWay =
     "precision { mode: FP16 loss_scale { init: 65536 } } optimizer { sgd { learning_rate: 1e-6 } }"
     "train { batch_size: 16 epochs: 2 } report { every_steps: 1 } checkpoint { every_steps: 5 } seed: 5";
 
+// Of 40 outputs, each 1 or -1.
+std::string Wide(const std::string& loss, const std::string& rest) {
+  return "model { layers { dense { units: 37 activation: TANH bias: false } } layers { dense { units: 40 } } loss { " +
+         loss +
+         " {} } }"
+         "data { train { npy { inputs: 'in.npy' targets: 'wide.npy' } } eval { npy { inputs: 'in.npy' targets: "
+         "'wide.npy' } "
+         "} }"
+         "train { batch_size: 16 epochs: 2 } report { every_steps: 1 } checkpoint { every_steps: 5 } seed: 5 " +
+         rest;
+}
+const std::string kGroups =
+    "optimizer { sgd { learning_rate: 0.05 momentum: 0.9 } clip_value: 0.01"
+    "            groups { match: '*.weight' weight_decay: 0.3 learning_rate_scale: 0.5 }"
+    "            groups { match: '*.bias' weight_decay: 0.1 learning_rate_scale: 3 } }";
+
 std::string Regression(const std::string& loss) {
   return "model { layers { dense { units: 16 activation: RELU } } layers { dense { units: 16 activation: RELU } }"
          "        layers { dense { units: 1 } } loss { " +
@@ -57,6 +73,7 @@ struct ResidentJob {
   std::string name;
   std::vector<std::string> parts;
   int replays = 0;
+  int64_t features = 1;  // of a target that is no label
   runtime::StepLaunch launch = runtime::StepLaunch::kResident;
 };
 
@@ -89,6 +106,15 @@ std::vector<ResidentJob> Jobs() {
       {.name = "OneWay", .parts = {kOneWay}},
       {.name = "Absolute", .parts = {Regression("l1"), "optimizer { adam {} } precision { mode: BF16 }"}},
       {.name = "Huber", .parts = {Regression("smooth_l1"), "optimizer { adam {} }"}},
+      {.name = "GroupsFp32", .parts = {Wide("mean_squared_error", kGroups)}, .features = 40},
+      {.name = "GroupsFp16",
+       .parts = {Wide("mean_squared_error", kGroups), "precision { mode: FP16 }"},
+       .features = 40},
+      {.name = "Hinge", .parts = {Wide("hinge", "precision { mode: BF16 } optimizer { adam {} }")}, .features = 40},
+      {.name = "Ignores",
+       .parts = {"model { layers { flatten {} } layers { dense { units: 10 bias: false } }"
+                 "        loss { softmax_cross_entropy { ignore_index: 3 } } }",
+                 "precision { mode: FP16 } optimizer { adamw {} }", kTwelveSteps}},
       // What has no such kernel, or does not fit, is captured.
       {.name = "MicroBatches",
        .parts = {kClassifier, kTwelveSteps, "train { micro_batch_size: 8 }"},
@@ -109,7 +135,7 @@ std::vector<ResidentJob> Jobs() {
   };
 }
 
-class ResidentTraining : public ::testing::TestWithParam<ResidentJob> {
+class OnCudaDevice : public ::testing::Test {
  protected:
   void SetUp() override {
     const auto backend = MakeCudaBackend("");
@@ -122,6 +148,9 @@ class ResidentTraining : public ::testing::TestWithParam<ResidentJob> {
     for (size_t i = 0; i < y.size(); ++i) y[i] = x[i * kFeatures] * x[i * kFeatures + 1] - x[i * kFeatures + 2];
     WriteNpy(folder.path() + "/in.npy", "<f4", {kSamples, kFeatures}, x);
     WriteNpy(folder.path() + "/out.npy", "<f4", {kSamples, 1}, y);
+    std::vector<float> wide(kSamples * 40);
+    for (size_t i = 0; i < wide.size(); ++i) wide[i] = x[i % x.size()] > x[(i * 3 + 1) % x.size()] ? 1.0f : -1.0f;
+    WriteNpy(folder.path() + "/wide.npy", "<f4", {kSamples, 40}, wide);
     WriteNpy(folder.path() + "/far.npy", "<f4", {kSamples, 1}, std::vector<float>(kSamples, 100.0f));
     TrainerOptions options = Options(folder.path());
     options.steps = steps;
@@ -130,12 +159,14 @@ class ResidentTraining : public ::testing::TestWithParam<ResidentJob> {
   }
 };
 
+class ResidentTraining : public OnCudaDevice, public ::testing::WithParamInterface<ResidentJob> {};
+
 TEST_P(ResidentTraining, IsTakenByOneKernelWhereItFits) {
   const ResidentJob& job = GetParam();
   const ResolvedJobSpec spec = Spec(job.parts);
   const bool images = spec.proto().data().train().has_glyphs();
   const models::SampleInfo sample = images ? models::SampleInfo{.input_shape = {kSide, kSide, 1}, .classes = 10}
-                                           : models::SampleInfo{.input_shape = {8}, .target_features = 1};
+                                           : models::SampleInfo{.input_shape = {8}, .target_features = job.features};
   auto backend = MakeCudaBackend("");
   ASSERT_TRUE(backend.ok()) << backend.status();
   const auto plan = PlanModel(spec, sample, *std::move(backend), 1);
@@ -192,6 +223,57 @@ TEST_P(ResidentTraining, HasTheSameBitsAfterAStop) {
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_NE(ManifestOf(whole_folder), "none");
   EXPECT_EQ(ManifestOf(parts_folder), ManifestOf(whole_folder));
+}
+
+class ResidentSteps : public OnCudaDevice {};
+
+// Loops of several modes at once share the kernel, each with a size of its own.
+TEST_F(ResidentSteps, OfSeveralModesAreComparedByAuto) {
+  const ScratchFolder folder;
+  Recorder recorder;
+  const auto outcome = Train(Spec({Regression("mean_squared_error"), "train { batch_size: 96 }",
+                                   "precision { mode: AUTO auto { modes: BF16 modes: FP16 steps: 10 } }"}),
+                             On(folder, StepMode::kResident), &recorder);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_TRUE(std::any_of(recorder.events.begin(), recorder.events.end(),
+                          [](const v1::JobEvent& event) { return event.has_mode_chosen(); }));
+}
+
+TEST_F(ResidentSteps, AreTheSameWhereTheirGradientsAreLookedAt) {
+  std::vector<double> losses[2];
+  std::string manifests[2];
+  for (int looks : {0, 1}) {
+    const ScratchFolder folder;
+    Recorder recorder;
+    std::vector<std::string> parts = {kClassifier, kTwelveSteps};
+    if (looks != 0) parts.push_back("report { diagnostics_every_steps: 3 }");
+    const auto outcome = Train(Spec(parts), On(folder, StepMode::kResident), &recorder);
+    ASSERT_TRUE(outcome.ok()) << outcome.status();
+    losses[looks] = recorder.losses();
+    manifests[looks] = ManifestOf(folder);
+    const auto looked = std::count_if(recorder.events.begin(), recorder.events.end(),
+                                      [](const v1::JobEvent& event) { return event.has_gradient_diagnostics(); });
+    EXPECT_EQ(looked, looks != 0 ? 4 : 0);
+  }
+  EXPECT_NE(manifests[0], "none");
+  EXPECT_EQ(manifests[1], manifests[0]);
+  EXPECT_EQ(losses[1], losses[0]);
+}
+
+TEST_F(ResidentSteps, RunRoundTheFeedRing) {
+  std::vector<double> losses[2];
+  for (StepMode mode : {StepMode::kHost, StepMode::kResident}) {
+    const ScratchFolder folder;
+    Recorder recorder;
+    const auto outcome =
+        Train(Spec({Regression("mean_squared_error"), "train { epochs: 120 } checkpoint { every_steps: 0 }"}),
+              On(folder, mode), &recorder);
+    ASSERT_TRUE(outcome.ok()) << outcome.status();
+    losses[mode == StepMode::kResident] = recorder.losses();
+  }
+  ASSERT_EQ(losses[1].size(), losses[0].size());
+  EXPECT_EQ(losses[1].size(), 720u);
+  for (size_t i = 0; i < losses[0].size(); ++i) ASSERT_NEAR(losses[1][i], losses[0][i], 1e-3) << "step " << i;
 }
 
 INSTANTIATE_TEST_SUITE_P(Jobs, ResidentTraining, ::testing::ValuesIn(Jobs()),

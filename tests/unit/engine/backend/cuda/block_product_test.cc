@@ -32,9 +32,9 @@ template <typename T>
 class BlockProductOf : public ::testing::Test {
  public:
   // d of the case, with a[bad_row, bad_k] infinite where bad_row >= 0.
-  static std::vector<float> Multiply(const Case& c, int bad_row, int bad_k, DType d_dtype = DType::kF32) {
+  static std::vector<float> Multiply(const Case& c, int bad_row, int bad_k) {
     std::vector<T> a(static_cast<size_t>(c.rows) * c.inner), b(static_cast<size_t>(c.columns) * c.inner);
-    BlockProduct p{.a = a.data(), .b = b.data(), .dtype = DType::kF16, .d_dtype = d_dtype};
+    BlockProduct p{.a = a.data(), .b = b.data()};
     p.rows = c.rows, p.columns = c.columns, p.inner = c.inner, p.d_row = c.columns;
     p.a_row = c.a_transposed ? 1 : c.inner, p.a_inner = c.a_transposed ? c.rows : 1;
     p.b_inner = c.b_transposed ? 1 : c.columns, p.b_column = c.b_transposed ? c.inner : 1;
