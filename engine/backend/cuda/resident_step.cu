@@ -10,25 +10,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/backend/cuda/device_memory.h"
+#include "engine/backend/cuda/kernels.h"
 #include "engine/backend/cuda/resident_kernel.h"
 #include "engine/core/status.h"
 
 namespace ampd::cuda {
 namespace {
-
-// Hands out parts of shared memory, and says where what lies in an arena lies there.
-class SharedLayout {
- public:
-  int64_t Reserve(int64_t bytes) {
-    const int64_t offset = bytes_;
-    bytes_ += AlignUp(bytes);
-    return offset;
-  }
-  int64_t bytes() const { return bytes_; }
-
- private:
-  int64_t bytes_ = 0;
-};
 
 // The parts of a plan's arena that tensors lie in, without what only kernels' workspaces use.
 class ArenaParts {
@@ -53,8 +40,8 @@ class ArenaParts {
       }
     }
   }
-  void Place(SharedLayout* layout) {
-    for (Part& part : parts_) part.offset = layout->Reserve(part.end - part.begin);
+  void Place(WorkspaceLayout* layout) {
+    for (Part& part : parts_) part.offset = layout->Add(part.end - part.begin);
   }
   int64_t OffsetOf(int64_t arena_offset) const {
     const auto part = std::find_if(parts_.begin(), parts_.end(),
@@ -88,7 +75,7 @@ class CudaResidentStep : public ResidentStep {
       return AddressIn(plan, arena, loop, tensor);
     };
     AMPD_ASSIGN_OR_RETURN(ResidentProgram program, CompileResident(plan, address));
-    step_.scratch = layout_.Reserve(program.scratch_bytes);
+    step_.scratch = layout_.Add(program.scratch_bytes);
     AMPD_RETURN_IF_ERROR(CheckRoom());
     const auto loss = plan.outputs.find("loss");
     if (loss == plan.outputs.end()) return No("the plan has no loss");
@@ -130,7 +117,7 @@ class CudaResidentStep : public ResidentStep {
   }
 
   int64_t Keep(void* global, int64_t bytes) {
-    const int64_t offset = layout_.Reserve(bytes);
+    const int64_t offset = layout_.Add(bytes);
     if (bytes > 0) step_.arenas[step_.arena_count++] = {static_cast<char*>(global), offset, AlignUp(bytes)};
     return offset;
   }
@@ -140,10 +127,10 @@ class CudaResidentStep : public ResidentStep {
     runtime::ModelMemory* memory = config.memory;
     const runtime::UpdateArgs& update = config.phases.front().update;
     const int64_t bytes = memory->layout().arena_elements() * static_cast<int64_t>(sizeof(float));
-    layout_.Reserve(sizeof(ResidentHeader));
+    layout_.Add(sizeof(ResidentHeader));
     const auto keep = [&](float* data) { return data == nullptr ? nullptr : InShared<float>(Keep(data, bytes)); };
     masters_ = Keep(memory->masters(), bytes);
-    gradients_ = layout_.Reserve(bytes);
+    gradients_ = layout_.Add(bytes);
     published_ = Keep(memory->published(), memory->layout().published_bytes());
     step_.gradients = InShared<float>(gradients_);
     step_.gradient_floats = static_cast<int32_t>(memory->layout().arena_elements());
@@ -238,7 +225,7 @@ class CudaResidentStep : public ResidentStep {
   }
 
   Context* const context_;
-  SharedLayout layout_;
+  WorkspaceLayout layout_;  // of shared memory
   int64_t masters_ = 0, gradients_ = 0, published_ = 0;
   ResidentSteps step_ = {};
   std::vector<DeviceArray> lists_, constants_;

@@ -33,6 +33,10 @@ int64_t PinnedBytes();
 // Streams, events, graphs and executable graphs that are not destroyed.
 int64_t Handles();
 
+// A block's threads run in turn, between one barrier or warp's exchange and the next: in the order of their numbers (0,
+// as at first), or each time in another that `seed` decides, so that what a kernel leaves to chance shows.
+void SetFiberOrder(unsigned seed);
+
 // Makes what events measure across this moment longer by `milliseconds`: from work that stands for slow work.
 void Delay(double milliseconds);
 

@@ -2,10 +2,13 @@
 
 #include <sys/mman.h>
 
+#include <atomic>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <numeric>
 #include <vector>
 
 #include "tests/support/cuda_on_host/cuda_runtime.h"
@@ -37,6 +40,8 @@ namespace cuda_on_host {
 char* dynamic_shared = nullptr;
 
 namespace {
+
+std::atomic<unsigned> fiber_order{0};
 
 constexpr size_t kStackBytes = 128 << 10;
 constexpr unsigned kMaxThreads = 1024;
@@ -180,7 +185,9 @@ class Block {
     scheduler_.BeCurrent();
     while (alive_ > 0) {
       bool moved = false;
-      for (unsigned t = 0; t < threads_; ++t) {
+      NewOrder();
+      for (unsigned k = 0; k < threads_; ++k) {
+        const unsigned t = (k * stride_ + first_) % threads_;
         if (states_[t] != State::kReady) continue;
         moved = true;
         Resume(t);
@@ -191,6 +198,17 @@ class Block {
         Misuse("threads wait for each other: some are at a barrier or in a warp's exchange that others never reach");
       }
     }
+  }
+
+  // Every thread once a pass, each pass in another order where the tests ask for it.
+  void NewOrder() {
+    first_ = 0;
+    stride_ = 1;
+    if (fiber_order == 0) return;
+    random_ = random_ * 6364136223846793005u + fiber_order;
+    first_ = static_cast<unsigned>(random_ >> 33) % threads_;
+    stride_ = static_cast<unsigned>(random_ >> 43) % threads_ | 1;
+    while (std::gcd(stride_, threads_) != 1) stride_ += 2;
   }
 
   void SyncThreads(const char* file, int line) {
@@ -292,6 +310,8 @@ class Block {
   }
 
   char* stacks_;
+  unsigned first_ = 0, stride_ = 1;
+  uint64_t random_ = 1;
   const std::function<void()>* body_ = nullptr;
   unsigned threads_ = 0;
   unsigned alive_ = 0;
@@ -318,6 +338,8 @@ Block* TheBlock() {
 void Block::Main() { TheBlock()->RunThread(); }
 
 }  // namespace
+
+void SetFiberOrder(unsigned seed) { fiber_order = seed; }
 
 void RunGrid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& body) {
   gridDim = grid;
