@@ -139,12 +139,14 @@ absl::Status ApplySet(Message* message, absl::string_view assignment) {
     return absl::InvalidArgumentError(absl::StrCat("--set ", assignment, ": expected PATH=VALUE"));
   }
   const absl::string_view path = assignment.substr(0, equals);
-  absl::StatusOr<YamlNode> value = ParseYamlTree(assignment.substr(equals + 1), absl::StrCat("--set ", path));
-  if (!value.ok()) return value.status();
+  YamlNode value;
+  if (const auto error = ParseYamlTree(assignment.substr(equals + 1), &value)) {
+    return absl::InvalidArgumentError(ErrorText(absl::StrCat("--set ", path), *error));
+  }
   // On a copy, so that an error halfway leaves no trace.
   std::unique_ptr<Message> changed(message->New());
   changed->CopyFrom(*message);
-  if (absl::Status status = Setter(path, *value).Apply(changed.get(), path); !status.ok()) {
+  if (absl::Status status = Setter(path, value).Apply(changed.get(), path); !status.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("--set ", status.message()));
   }
   message->GetReflection()->Swap(message, changed.get());

@@ -1,5 +1,6 @@
 #include "proto/spec/yaml.h"
 
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -19,22 +20,32 @@ int FieldLines::LineOf(absl::string_view path) const {
   return 0;
 }
 
-absl::Status ParseYaml(absl::string_view text, absl::string_view filename, google::protobuf::Message* message,
-                       FieldLines* lines) {
-  message->Clear();
-  absl::StatusOr<YamlNode> tree = ParseYamlTree(text, filename);
-  if (!tree.ok()) return tree.status();
-  if (tree->kind == YamlNode::Kind::kNull) return absl::OkStatus();
+namespace {
+
+std::vector<YamlError> ReadYaml(absl::string_view text, google::protobuf::Message* message, FieldLines* lines) {
+  YamlNode tree;
+  if (auto error = ParseYamlTree(text, &tree)) return {*std::move(error)};
+  if (tree.kind == YamlNode::Kind::kNull) return {};
   YamlReader reader(lines);
-  reader.ReadMessage(*tree, "", message);
-  if (reader.errors().empty()) return absl::OkStatus();
-  std::string text_of_errors = absl::StrJoin(reader.errors(), "\n", [&](std::string* out, const ReadError& error) {
-    absl::StrAppend(out, filename, ":", error.line, ": ", error.path, error.path.empty() ? "" : ": ", error.what);
-  });
-  if (reader.errors_left_out() > 0) {
-    absl::StrAppend(&text_of_errors, "\n", filename, ": ", reader.errors_left_out(), " more errors");
+  reader.ReadMessage(tree, "", message);
+  std::vector<YamlError> errors = reader.errors();
+  if (reader.errors_left_out() > 0) errors.push_back({0, "", absl::StrCat(reader.errors_left_out(), " more errors")});
+  return errors;
+}
+
+}  // namespace
+
+absl::Status ParseYaml(absl::string_view text, absl::string_view filename, google::protobuf::Message* message,
+                       FieldLines* lines, std::vector<YamlError>* errors) {
+  message->Clear();
+  std::vector<YamlError> found = ReadYaml(text, message, lines);
+  absl::Status status;
+  if (!found.empty()) {
+    status = absl::InvalidArgumentError(absl::StrJoin(
+        found, "\n", [&](std::string* out, const YamlError& error) { *out += ErrorText(filename, error); }));
   }
-  return absl::InvalidArgumentError(text_of_errors);
+  if (errors != nullptr) *errors = std::move(found);
+  return status;
 }
 
 }  // namespace ampd

@@ -22,6 +22,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -42,14 +43,23 @@ class FieldLines {
   std::map<std::string, int, std::less<>> lines_;
 };
 
+// What is wrong with a text.
+struct YamlError {
+  // From 1; 0: of the text as a whole.
+  int line = 0;
+  // Of the field; empty: of no field, or of the text as a whole.
+  std::string path;
+  std::string what;
+};
+
 // Parses `text` into `message`, which is cleared first. An empty text gives an empty message. `lines`, when not null,
-// receives where each field stands.
+// receives where each field stands; `errors`, what the status says, error by error.
 //
 // INVALID_ARGUMENT with one line for each error, at most 20: "FILE:LINE: PATH: what is wrong", e.g.
 //   job.yaml:12: train.batch_sise: no such field; did you mean batch_size?
 // `message` is then left in an unspecified state.
 absl::Status ParseYaml(absl::string_view text, absl::string_view filename, google::protobuf::Message* message,
-                       FieldLines* lines = nullptr);
+                       FieldLines* lines = nullptr, std::vector<YamlError>* errors = nullptr);
 
 // Applies "PATH=VALUE", such as "precision.mode=FP16" or "model.layers[2].dense.units=5". VALUE is YAML, and replaces
 // what the field held; null clears it. A PATH through a message that is not set makes it; through another member of a

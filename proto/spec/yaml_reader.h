@@ -12,12 +12,6 @@
 
 namespace ampd {
 
-struct ReadError {
-  int line;
-  std::string path;
-  std::string what;
-};
-
 // Reads trees into messages and keeps the errors. A field in error is left out.
 class YamlReader {
  public:
@@ -36,7 +30,7 @@ class YamlReader {
   void AddEntry(const YamlNode& key, const YamlNode& value, const std::string& path,
                 const google::protobuf::FieldDescriptor* field, google::protobuf::Message* message);
 
-  const std::vector<ReadError>& errors() const { return errors_; }
+  const std::vector<YamlError>& errors() const { return errors_; }
   // Errors beyond those kept.
   size_t errors_left_out() const { return errors_left_out_; }
 
@@ -57,7 +51,7 @@ class YamlReader {
   void Fail(int line, const std::string& path, std::string what);
 
   FieldLines* lines_;
-  std::vector<ReadError> errors_;
+  std::vector<YamlError> errors_;
   size_t errors_left_out_ = 0;
 };
 

@@ -21,42 +21,34 @@ constexpr size_t kMaxBytes = 4 << 20;
 constexpr int kMaxDepth = 64;
 constexpr size_t kMaxNodes = 1 << 20;
 
-absl::Status At(absl::string_view filename, int line, absl::string_view what) {
-  return absl::InvalidArgumentError(absl::StrCat(filename, ":", line, ": ", what));
-}
-
 int LineOf(const YAML::Mark& mark) { return mark.line + 1; }
 
-absl::Status CheckText(absl::string_view text, absl::string_view filename) {
+YamlError At(int line, absl::string_view what) { return {line, "", std::string(what)}; }
+
+std::optional<YamlError> CheckText(absl::string_view text) {
   if (text.size() > kMaxBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(filename, ": must be at most ", kMaxBytes, " bytes, is ", text.size()));
+    return At(0, absl::StrCat("must be at most ", kMaxBytes, " bytes, is ", text.size()));
   }
   int line = 1;
   while (!text.empty()) {
     const size_t length = Utf8Length(text);
-    if (length == 0) return At(filename, line, "not UTF-8 text");
+    if (length == 0) return At(line, "not UTF-8 text");
     const char c = text[0];
     if (c == '\n') ++line;
     if (absl::ascii_iscntrl(static_cast<unsigned char>(c)) && c != '\n' && c != '\r' && c != '\t') {
-      return At(filename, line, absl::StrCat("control character 0x", absl::Hex(c, absl::kZeroPad2)));
+      return At(line, absl::StrCat("control character 0x", absl::Hex(c, absl::kZeroPad2)));
     }
     text.remove_prefix(length);
   }
-  return absl::OkStatus();
+  return std::nullopt;
 }
 
 // Builds the tree from the parser's events. After the first error nothing more is kept: the parser is only stopped by
 // exceptions, and these events cost little.
 class TreeBuilder : public YAML::EventHandler {
  public:
-  explicit TreeBuilder(absl::string_view filename) : filename_(filename) {}
-
-  absl::StatusOr<YamlNode> Finish() && {
-    if (!status_.ok()) return status_;
-    return std::move(root_);
-  }
-  const absl::Status& status() const { return status_; }
+  YamlNode& root() { return root_; }
+  const std::optional<YamlError>& error() const { return error_; }
 
   void OnDocumentStart(const YAML::Mark&) override {}
   void OnDocumentEnd() override {}
@@ -95,14 +87,14 @@ class TreeBuilder : public YAML::EventHandler {
   };
 
   void Fail(int line, absl::string_view what) {
-    if (status_.ok()) status_ = At(filename_, line, what);
+    if (!error_) error_ = At(line, what);
   }
 
   bool Admit(const YAML::Mark& mark, YAML::anchor_t anchor, const std::string& tag) {
     if (anchor != 0) Fail(LineOf(mark), "anchors are not supported");
     if (!tag.empty() && tag != "?" && tag != "!") Fail(LineOf(mark), "tags are not supported");
     if (++nodes_ > kMaxNodes) Fail(LineOf(mark), absl::StrCat("more than ", kMaxNodes, " values"));
-    return status_.ok();
+    return !error_;
   }
 
   void Open(YamlNode::Kind kind, const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor) {
@@ -118,7 +110,7 @@ class TreeBuilder : public YAML::EventHandler {
   }
 
   void Close() {
-    if (!status_.ok()) return;
+    if (error_) return;
     YamlNode node = std::move(stack_.back().node);
     stack_.pop_back();
     Put(std::move(node));
@@ -141,8 +133,7 @@ class TreeBuilder : public YAML::EventHandler {
     level->node.keys.push_back(std::move(key));
   }
 
-  std::string filename_;
-  absl::Status status_;
+  std::optional<YamlError> error_;
   size_t nodes_ = 0;
   std::vector<Level> stack_;
   YamlNode root_;
@@ -173,23 +164,29 @@ std::string Describe(const YamlNode& node) {
   return Quoted(node.scalar);
 }
 
-absl::StatusOr<YamlNode> ParseYamlTree(absl::string_view text, absl::string_view filename) {
-  if (absl::Status status = CheckText(text, filename); !status.ok()) return status;
-  TreeBuilder builder(filename);
+std::string ErrorText(absl::string_view filename, const YamlError& error) {
+  std::string text = absl::StrCat(filename, ":");
+  if (error.line > 0) absl::StrAppend(&text, error.line, ":");
+  absl::StrAppend(&text, " ", error.path, error.path.empty() ? "" : ": ", error.what);
+  return text;
+}
+
+std::optional<YamlError> ParseYamlTree(absl::string_view text, YamlNode* tree) {
+  if (auto error = CheckText(text)) return error;
+  TreeBuilder builder;
   try {
     std::istringstream in{std::string(text)};
     YAML::Parser parser(in);
     parser.HandleNextDocument(builder);
-    TreeBuilder rest(filename);
-    if (builder.status().ok() && parser.HandleNextDocument(rest)) {
-      return absl::InvalidArgumentError(absl::StrCat(filename, ": holds more than one document"));
-    }
+    TreeBuilder rest;
+    if (!builder.error() && parser.HandleNextDocument(rest)) return At(0, "holds more than one document");
   } catch (const YAML::DeepRecursion&) {
-    return absl::InvalidArgumentError(absl::StrCat(filename, ": nested deeper than ", kMaxDepth));
+    return At(0, absl::StrCat("nested deeper than ", kMaxDepth));
   } catch (const YAML::Exception& e) {
-    return At(filename, LineOf(e.mark), e.msg);
+    return At(LineOf(e.mark), e.msg);
   }
-  return std::move(builder).Finish();
+  if (!builder.error()) *tree = std::move(builder.root());
+  return builder.error();
 }
 
 }  // namespace ampd

@@ -2,11 +2,12 @@
 #ifndef AMPD_PROTO_SPEC_YAML_TREE_H_
 #define AMPD_PROTO_SPEC_YAML_TREE_H_
 
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "proto/spec/yaml.h"
 
 namespace ampd {
 
@@ -27,9 +28,12 @@ std::string Describe(const YamlNode& node);
 // Whether a plain scalar reads as an integer or a real number.
 bool LooksLikeNumber(absl::string_view text);
 
-// The tree of the only document of `text`; kNull when there is none. Keys are scalars; they may repeat.
-// INVALID_ARGUMENT "FILE:LINE: what is wrong".
-absl::StatusOr<YamlNode> ParseYamlTree(absl::string_view text, absl::string_view filename);
+// "FILE:LINE: PATH: what is wrong", of these what there is.
+std::string ErrorText(absl::string_view filename, const YamlError& error);
+
+// Gives the tree of the only document of `text`; kNull when there is none. Keys are scalars; they may repeat.
+// What is wrong with the text, if anything; `tree` is then as it was.
+std::optional<YamlError> ParseYamlTree(absl::string_view text, YamlNode* tree);
 
 }  // namespace ampd
 
