@@ -112,16 +112,26 @@ const char* ReasonOf(int http_status) {
 }
 
 HttpResponse ErrorResponse(const absl::Status& status, std::optional<int> http_status) {
+  std::vector<PlacedViolation> violations;
+  for (FieldViolation& violation : FieldViolationsOf(status)) {
+    violations.push_back({std::move(violation.field), std::move(violation.description)});
+  }
+  return ErrorResponse(status, http_status, violations);
+}
+
+HttpResponse ErrorResponse(const absl::Status& status, std::optional<int> http_status,
+                           const std::vector<PlacedViolation>& violations) {
   HttpResponse response;
   response.status = http_status.value_or(HttpStatusOf(status.code()));
   response.content_type = "application/json";
   response.body = absl::StrCat("{\"code\": ", QuoteJson(absl::StatusCodeToString(status.code())),
                                ", \"message\": ", QuoteJson(status.message()));
-  const std::vector<FieldViolation> violations = FieldViolationsOf(status);
   const char* separator = ", \"violations\": [";
-  for (const FieldViolation& violation : violations) {
+  for (const PlacedViolation& violation : violations) {
     absl::StrAppend(&response.body, separator, "{\"field\": ", QuoteJson(violation.field),
-                    ", \"description\": ", QuoteJson(violation.description), "}");
+                    ", \"description\": ", QuoteJson(violation.description));
+    if (violation.line > 0) absl::StrAppend(&response.body, ", \"line\": ", violation.line);
+    response.body += "}";
     separator = ", ";
   }
   absl::StrAppend(&response.body, violations.empty() ? "}\n" : "]}\n");

@@ -73,6 +73,18 @@ class HttpExchange {
 // google.rpc.RetryInfo as Retry-After. `http_status`: in place of the one that goes with the code.
 HttpResponse ErrorResponse(const absl::Status& status, std::optional<int> http_status = std::nullopt);
 
+// A violation of what was sent as text.
+struct PlacedViolation {
+  std::string field;
+  std::string description;
+  // From 1; 0: unknown, and left out.
+  int line = 0;
+};
+
+// As above, with these violations.
+HttpResponse ErrorResponse(const absl::Status& status, std::optional<int> http_status,
+                           const std::vector<PlacedViolation>& violations);
+
 // The status of `code`, e.g. 404 of NOT_FOUND, as google.rpc.Code has them.
 int HttpStatusOf(absl::StatusCode code);
 

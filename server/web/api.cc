@@ -64,10 +64,19 @@ absl::StatusOr<v1::ListJobsRequest> ListRequestOf(const Query& query) {
   return request;
 }
 
-bool IsJson(const HttpRequest& request) {
-  const std::string type = request.Header("Content-Type").value_or("");
-  return absl::EqualsIgnoreCase(absl::StripAsciiWhitespace(absl::string_view(type).substr(0, type.find(';'))),
-                                "application/json");
+// Whether the body is of a type that is read, which are those that a page of another site cannot send without asking
+// first; that is not answered.
+bool IsTaken(const HttpRequest& request, bool takes_yaml) {
+  const std::string header = request.Header("Content-Type").value_or("");
+  const absl::string_view type = absl::StripAsciiWhitespace(absl::string_view(header).substr(0, header.find(';')));
+  return absl::EqualsIgnoreCase(type, "application/json") ||
+         (takes_yaml && absl::EqualsIgnoreCase(type, "application/yaml"));
+}
+
+HttpResponse WrongType(bool takes_yaml) {
+  return ErrorResponse(absl::InvalidArgumentError(absl::StrCat("Content-Type must be application/json",
+                                                               takes_yaml ? " or application/yaml" : "")),
+                       415);
 }
 
 HttpResponse Message(const google::protobuf::Message& message) {
@@ -123,30 +132,30 @@ void JsonApi::AddRoutes(Router* router) {
   AddChange(router, "POST", "/jobs/{}/retry", &JsonApi::RetryJob);
   AddChange(router, "POST", "/jobs/{}/checkpoint", &JsonApi::CheckpointJob);
   AddChange(router, "POST", "/jobs/{}/update", &JsonApi::UpdateJob);
+  Add(router, "POST", "/submit", {&JsonApi::Submit, {"request_id", "validate_only"}, true});
   AddChange(router, "POST", "/devices/{}/drain", &JsonApi::DrainDevice);
   AddChange(router, "POST", "/devices/{}/undrain", &JsonApi::UndrainDevice);
 }
 
-void JsonApi::AddChange(Router* router, absl::string_view method, const std::string& path, Handler handler) {
+void JsonApi::Add(Router* router, absl::string_view method, absl::string_view path, Route route) {
   router->Add(method, absl::StrCat(kRoot, path),
-              [this, handler](HttpExchange& exchange, const Router::Arguments& arguments) {
-                Serve(exchange, arguments, {}, handler);
+              [this, route = std::move(route)](HttpExchange& exchange, const Router::Arguments& arguments) {
+                Serve(exchange, arguments, route);
               });
 }
 
-void JsonApi::AddRead(Router* router, const std::string& path, std::vector<std::string> parameters, Handler handler) {
-  router->Add(
-      "GET", absl::StrCat(kRoot, path),
-      [this, parameters = std::move(parameters), handler](HttpExchange& exchange, const Router::Arguments& arguments) {
-        Serve(exchange, arguments, parameters, handler);
-      });
+void JsonApi::AddChange(Router* router, absl::string_view method, absl::string_view path, Handler handler) {
+  Add(router, method, path, {handler, {}});
 }
 
-void JsonApi::Serve(HttpExchange& exchange, const Router::Arguments& arguments,
-                    const std::vector<std::string>& parameters, Handler handler) {
+void JsonApi::AddRead(Router* router, absl::string_view path, std::vector<std::string> parameters, Handler handler) {
+  Add(router, "GET", path, {handler, std::move(parameters)});
+}
+
+void JsonApi::Serve(HttpExchange& exchange, const Router::Arguments& arguments, const Route& route) {
   absl::StatusOr<HttpResponse> answer =
       WithRetryInfo(absl::UnavailableError("there is no thread for the request; try again"), absl::Seconds(1));
-  RunOnLargeStack([&] { answer = Handle(exchange, arguments, parameters, handler); });
+  RunOnLargeStack([&] { answer = Handle(exchange, arguments, route); });
   if (exchange.status() != 0) return;
   HttpResponse response = answer.ok() ? *std::move(answer) : ErrorResponse(answer.status());
   if (response.status == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
@@ -155,20 +164,19 @@ void JsonApi::Serve(HttpExchange& exchange, const Router::Arguments& arguments,
 }
 
 absl::StatusOr<HttpResponse> JsonApi::Handle(HttpExchange& exchange, const Router::Arguments& arguments,
-                                             const std::vector<std::string>& parameters, Handler handler) {
+                                             const Route& route) {
   const HttpRequest& request = exchange.request();
   AMPD_RETURN_IF_ERROR(CheckOrigin(request, options_.place));
   Call call{exchange, arguments, {}, {}, ""};
   AMPD_ASSIGN_OR_RETURN(call.credentials, CredentialsOf(request));
   AMPD_ASSIGN_OR_RETURN(const auto slot, TakeSlot(request, call.credentials));
-  AMPD_ASSIGN_OR_RETURN(call.query, Query::Parse(request.query, parameters));
-  if (request.method == "GET" || request.method == "HEAD") return (this->*handler)(call);
-  // A page of another site cannot send that without asking first, which is not answered.
-  if (!IsJson(request)) return ErrorResponse(absl::InvalidArgumentError("Content-Type must be application/json"), 415);
+  AMPD_ASSIGN_OR_RETURN(call.query, Query::Parse(request.query, route.parameters));
+  if (request.method == "GET" || request.method == "HEAD") return (this->*route.handler)(call);
+  if (!IsTaken(request, route.takes_yaml)) return WrongType(route.takes_yaml);
   absl::StatusOr<std::string> body = exchange.ReadBody(kMaxBodyBytes);
   if (!body.ok()) return ErrorResponse(body.status(), 413);
   call.body = *std::move(body);
-  return (this->*handler)(call);
+  return (this->*route.handler)(call);
 }
 
 absl::StatusOr<std::unique_ptr<Slots::Lease>> JsonApi::TakeSlot(const HttpRequest& request,

@@ -61,14 +61,20 @@ class JsonApi {
   };
   // Answers by what it gives, or through the exchange; then what it gives is not looked at.
   using Handler = absl::StatusOr<HttpResponse> (JsonApi::*)(Call& call);
+  struct Route {
+    Handler handler;
+    // That the query may have.
+    std::vector<std::string> parameters;
+    // Of a change: its body may be YAML, beside JSON.
+    bool takes_yaml = false;
+  };
 
-  // `parameters`: of the query. AddChange: its body is JSON.
-  void AddChange(Router* router, absl::string_view method, const std::string& path, Handler handler);
-  void AddRead(Router* router, const std::string& path, std::vector<std::string> parameters, Handler handler);
-  void Serve(HttpExchange& exchange, const Router::Arguments& arguments, const std::vector<std::string>& parameters,
-             Handler handler);
-  absl::StatusOr<HttpResponse> Handle(HttpExchange& exchange, const Router::Arguments& arguments,
-                                      const std::vector<std::string>& parameters, Handler handler);
+  void Add(Router* router, absl::string_view method, absl::string_view path, Route route);
+  // Its body is JSON.
+  void AddChange(Router* router, absl::string_view method, absl::string_view path, Handler handler);
+  void AddRead(Router* router, absl::string_view path, std::vector<std::string> parameters, Handler handler);
+  void Serve(HttpExchange& exchange, const Router::Arguments& arguments, const Route& route);
+  absl::StatusOr<HttpResponse> Handle(HttpExchange& exchange, const Router::Arguments& arguments, const Route& route);
   absl::StatusOr<std::unique_ptr<Slots::Lease>> TakeSlot(const HttpRequest& request, const Credentials& credentials);
   absl::StatusOr<Credentials> CredentialsOf(const HttpRequest& request);
   // Whose streams and downloads count together: a user's, or without tokens those of an address.
@@ -135,6 +141,12 @@ class JsonApi {
   absl::StatusOr<HttpResponse> UpdateJob(Call& call);
   absl::StatusOr<HttpResponse> DrainDevice(Call& call);
   absl::StatusOr<HttpResponse> UndrainDevice(Call& call);
+
+  // api_submit.cc
+  absl::StatusOr<HttpResponse> Submit(Call& call);
+  // The answer's body.
+  absl::StatusOr<std::string> CreateJob(const Call& call, const v1::JobSpec& spec, bool validate_only);
+  absl::StatusOr<std::string> CreateSweep(const Call& call, const v1::JobSpec& spec, bool validate_only);
 
   const Options options_;
   Backend backend_;

@@ -37,6 +37,13 @@ absl::StatusOr<int64_t> Query::Integer(const std::string& name, int64_t low, int
                                             Text(name).substr(0, 100), "\"")}});
 }
 
+absl::StatusOr<bool> Query::Flag(const std::string& name) const {
+  const std::string text = Text(name);
+  if (!Has(name) || text == "false") return false;
+  if (text == "true") return true;
+  return InvalidFields({{name, absl::StrCat("must be true or false, is \"", text.substr(0, 100), "\"")}});
+}
+
 std::vector<std::string> Query::List(const std::string& name) const {
   return absl::StrSplit(Text(name), ',', absl::SkipEmpty());
 }

@@ -26,6 +26,8 @@ class Query {
   std::string Text(const std::string& name) const;
   // INVALID_ARGUMENT, with the field, for what is no integer of [low, high]; `fallback` where it is not given.
   absl::StatusOr<int64_t> Integer(const std::string& name, int64_t low, int64_t high, int64_t fallback) const;
+  // false where it is not given; INVALID_ARGUMENT, with the field, for what is neither "true" nor "false".
+  absl::StatusOr<bool> Flag(const std::string& name) const;
   // The values between the ','; none where it is not given.
   std::vector<std::string> List(const std::string& name) const;
 

@@ -158,6 +158,7 @@ class JsonApiTest(OneDaemonTest):
             self.skipTest("curl is not installed")
         page = os.path.join(ampd_process.SOURCE, "docs/json_api.md")
         job = self.ampd.run(glyphs_job("documented", steps=2))
+        self.job_file(glyphs_job("submitted", steps=2), "job.yaml")
         environment = dict(os.environ, JOB=job.id, STEP=job.summary.checkpoint)
         printed = ""
         for block in fenced_blocks(page):
@@ -168,6 +169,7 @@ class JsonApiTest(OneDaemonTest):
                 printed += result.stdout
         self.assertIn('"apis"', printed)
         self.assertIn('"jobs"', printed)
+        self.assertEqual([job["spec"]["name"] for job in self.get('/jobs?filter=name+%3D+"submitted"')["jobs"]], ["submitted"])
         self.assertGreater(os.path.getsize(os.path.join(self.folder, "model.safetensors")), 0)
 
     def test_lists_take_filters_orders_and_pages(self):

@@ -1,13 +1,18 @@
-// Bodies of what the JSON API changes. The first byte says of which call: a token to sign in with, or a message.
+// Bodies of what the JSON API changes. The first byte says of which call: a token to sign in with, a message, or a
+// job file.
 #include <google/protobuf/struct.pb.h>
 #include <google/protobuf/util/json_util.h>
 
+#include <algorithm>
+
 #include "ampd/v1/training_service.pb.h"
 #include "google/protobuf/stubs/logging.h"
+#include "proto/spec/resolve.h"
 #include "proto/spec/text.h"
 #include "proto/spec/yaml.h"
 #include "server/http/exchange.h"
 #include "server/web/access.h"
+#include "server/web/sent_job_file.h"
 #include "tests/fuzz/input.h"
 
 namespace ampd::fuzz {
@@ -36,6 +41,25 @@ void Change(const std::string& body) {
   Check(read.ok() && ToJson(again, JsonStyle::kCompact) == json, json + ": " + read.ToString());
 }
 
+// A job file, as POST /submit reads it, and what is answered where it is none or does not resolve.
+void JobFile(const std::string& body) {
+  const SentJobFile file(body);
+  CheckError(file.status());
+  absl::Status status = file.status();
+  if (status.ok()) status = ResolveJobSpec(file.spec()).status();
+  CheckError(status);
+  if (status.ok()) return;
+  google::protobuf::Struct fields;
+  const std::string answer = file.Refusal(status).body;
+  Check(google::protobuf::util::JsonStringToMessage(answer, &fields).ok(), "no JSON: " + answer);
+  const int lines = 1 + static_cast<int>(std::count(body.begin(), body.end(), '\n'));
+  for (const auto& violation : fields.fields().at("violations").list_value().values()) {
+    const auto& members = violation.struct_value().fields();
+    const auto line = members.find("line");
+    Check(line == members.end() || line->second.number_value() <= lines, "a line beyond the end: " + answer);
+  }
+}
+
 }  // namespace
 }  // namespace ampd::fuzz
 
@@ -45,7 +69,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   (void)silent;
   if (size == 0) return 0;
   const std::string body(reinterpret_cast<const char*>(data) + 1, size - 1);
-  switch (data[0] % 6) {
+  switch (data[0] % 7) {
     case 0:
       fuzz::Token(body);
       break;
@@ -61,8 +85,11 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     case 4:
       fuzz::Change<v1::RetryJobRequest>(body);
       break;
-    default:
+    case 5:
       fuzz::Change<v1::CheckpointJobRequest>(body);
+      break;
+    default:
+      fuzz::JobFile(body);
   }
   return 0;
 }

@@ -270,6 +270,10 @@ def requests():
                              ("pause", 2, b"{}"), ("resume", 3, b""), ("retry", 4, b"job_id: '01hq'\n"),
                              ("checkpoint", 5, b'{"job_id": null, "x": [1.5e3, "\\u00e4"]}')):
         yield "http_body/" + name, bytes([kind]) + body
+    for name, body in (("job", b"name: a\nmodel: {layers: [{dense: {units: 0}}]}\ndata:\n  train: {glyphs: {samples: -1}}\n"),
+                       ("sweep", b"sweep:\n  list:\n    - {seed: 1}\n    - {seeds: [2]}\n"),
+                       ("local-file", b"model: {onnx: {path: ../a.onnx}}\nstart_from: {path: ./b}\n")):
+        yield "http_body/" + name, b"\x06" + body
 
 
 def message(kind, **fields):

@@ -1,0 +1,94 @@
+#include "server/web/sent_job_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "proto/spec/resolve.h"
+
+namespace ampd {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::string RefusalOf(const SentJobFile& file, const absl::Status& status) {
+  const HttpResponse response = file.Refusal(status);
+  EXPECT_EQ(response.status, 400);
+  EXPECT_EQ(response.content_type, "application/json");
+  return response.body;
+}
+
+TEST(SentJobFile, ReadsYamlAndJson) {
+  for (const char* text : {"name: a\nseed: 5\n", "{\"name\": \"a\", \"seed\": 5}"}) {
+    const SentJobFile file(text);
+    ASSERT_EQ(file.status(), absl::OkStatus());
+    EXPECT_EQ(file.spec().name(), "a");
+    EXPECT_EQ(file.spec().seed(), 5);
+  }
+}
+
+TEST(SentJobFile, TellsTheLineOfEachFieldThatIsNone) {
+  const SentJobFile file("name: a\ntrain:\n  batch_sise: 3\nsead: 1\n");
+  EXPECT_EQ(file.status().code(), absl::StatusCode::kInvalidArgument);
+  const std::string body = RefusalOf(file, file.status());
+  EXPECT_THAT(
+      body,
+      HasSubstr(
+          R"({"field": "train.batch_sise", "description": "no such field; did you mean batch_size?", "line": 3})"));
+  EXPECT_THAT(body, HasSubstr(R"("field": "sead")"));
+  EXPECT_THAT(body, HasSubstr(R"("line": 4})"));
+}
+
+TEST(SentJobFile, TellsTheLineOfTextThatIsNoYaml) {
+  const SentJobFile file("name: a\ntrain: [\n");
+  const std::string body = RefusalOf(file, file.status());
+  EXPECT_THAT(body, HasSubstr(R"("violations": [{"field": "", )"));
+  EXPECT_THAT(body, HasSubstr(R"("line": 3)"));
+  const SentJobFile two("name: a\n---\nname: b\n");
+  EXPECT_THAT(RefusalOf(two, two.status()),
+              HasSubstr(R"({"field": "", "description": "holds more than one document"})"));
+}
+
+TEST(SentJobFile, PutsTheServicesViolationsAtTheirLines) {
+  const SentJobFile file("name: a\nsweep:\n  list:\n    - {seed: 1}\n    - {train.steps: 0}\n");
+  ASSERT_EQ(file.status(), absl::OkStatus());
+  const absl::Status refused = InvalidFields(
+      {{"sweep.list[1].train.steps", "must be at least 1, is 0"}, {"name", "taken"}, {"model", "required"}});
+  const std::string body = RefusalOf(file, refused);
+  EXPECT_THAT(body, HasSubstr(R"("description": "must be at least 1, is 0", "line": 5})"));
+  EXPECT_THAT(body, HasSubstr(R"({"field": "name", "description": "taken", "line": 1})"));
+  EXPECT_THAT(body, HasSubstr(R"({"field": "model", "description": "required"})"));
+}
+
+TEST(SentJobFile, RefusesFilesOfTheClientsMachine) {
+  const SentJobFile file("name: a\nmodel:\n  onnx:\n    path: ./net.onnx\nstart_from: {path: ../w.safetensors}\n");
+  const std::string body = RefusalOf(file, file.status());
+  EXPECT_THAT(body, HasSubstr(R"("field": "model.onnx.path", "description": "'./net.onnx' is a file of the machine)"));
+  EXPECT_THAT(body, HasSubstr(R"("line": 4)"));
+  EXPECT_THAT(body, HasSubstr(R"("field": "start_from.path")"));
+  EXPECT_THAT(body, HasSubstr("ampctl"));
+  for (const char* path : {"net.onnx", "/data/net.onnx", ".net.onnx", "upload:0123"}) {
+    EXPECT_EQ(SentJobFile(absl::StrCat("model: {onnx: {path: \"", path, "\"}}")).status(), absl::OkStatus()) << path;
+  }
+}
+
+TEST(SentJobFile, BoundsNesting) {
+  const SentJobFile file(std::string(60000, '['));
+  EXPECT_THAT(RefusalOf(file, file.status()), HasSubstr("nested deeper than 64"));
+  std::string levels;
+  for (int i = 0; i < 500; ++i) absl::StrAppend(&levels, std::string(i, ' '), "a:\n");
+  EXPECT_THAT(RefusalOf(SentJobFile(levels), SentJobFile(levels).status()), HasSubstr("nested deeper than 64"));
+}
+
+TEST(SentJobFile, LeavesOtherErrorsAsTheyAre) {
+  const SentJobFile file("name: a");
+  const HttpResponse response = file.Refusal(absl::PermissionDeniedError("no"));
+  EXPECT_EQ(response.status, 403);
+  EXPECT_THAT(response.body, Not(HasSubstr("violations")));
+}
+
+}  // namespace
+}  // namespace ampd
