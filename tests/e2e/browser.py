@@ -6,7 +6,7 @@ import shutil
 import time
 import urllib.parse
 
-from ampd_process import eventually
+from ampd_process import DaemonTest, eventually
 
 # Long, since a browser shares its machine with trainings and other tests.
 WAIT = 120
@@ -118,3 +118,49 @@ class Browser:
 
     def screenshot(self, path):
         self.driver.save_screenshot(path)
+
+
+class PageTest(DaemonTest):
+    """A test of the page, in one window. It fails over what the page writes to its console, and over a request that leaves the server."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.browser = Browser()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.browser.close()
+
+    def setUp(self):
+        super().setUp()
+        self.browser.size(1280)
+        self.browser.prefer("light")
+        # What the test itself brings about, by the words in the browser's messages: here, that it looks at pixels.
+        self.expected = ["willReadFrequently"]
+        self.origins = set()
+        self.browser.take_console()
+        self.browser.requests()
+
+    def open(self, daemon, path=""):
+        self.origins.add(daemon.http_address)
+        self.browser.open(f"http://{daemon.http_address}/{path}")
+        # Gone, should the page be loaded anew.
+        self.browser.js("window.sameLoad = true;")
+
+    def tearDown(self):
+        said = self.browser.take_console()
+        # Before the daemon goes, which the page would tell of.
+        self.browser.open("about:blank")
+        self.assertEqual([line for line in said if not any(text in line for text in self.expected)], [], "the page's console")
+        asked = {host for scheme, host in self.browser.requests() if scheme in ("http", "https", "ws", "wss")}
+        self.assertLessEqual(asked, self.origins, "a request left the server")
+        super().tearDown()
+
+    def assert_never_reloaded(self):
+        self.assertTrue(self.browser.js("return window.sameLoad === true;"), "the page was loaded anew")
+
+    def row(self, job):
+        return f"tr[data-job='{job.id}']"
+
+    def sign_in(self, token):
+        self.browser.js("document.getElementById('token').value = arguments[0]; document.querySelector('form.sign-in').requestSubmit();", token)

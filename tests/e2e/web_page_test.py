@@ -9,7 +9,7 @@ import unittest
 
 import ampd_process
 import browser as browser_module
-from ampd_process import DaemonTest, eventually, glyphs_job
+from ampd_process import eventually, glyphs_job
 from ampd.v1 import auth_pb2, job_pb2, precision_pb2, training_service_pb2 as api
 
 MISSING = browser_module.missing()
@@ -37,51 +37,12 @@ def of_kind(events, kind):
 
 
 @unittest.skipIf(MISSING, MISSING)
-class WebPageTest(DaemonTest):
-    @classmethod
-    def setUpClass(cls):
-        cls.browser = browser_module.Browser()
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.browser.close()
-
-    def setUp(self):
-        super().setUp()
-        self.browser.size(1280)
-        self.browser.prefer("light")
-        # What the test itself brings about, by the words in the browser's messages: here, that it looks at pixels.
-        self.expected = ["willReadFrequently"]
-        self.origins = set()
-        self.browser.take_console()
-        self.browser.requests()
-
-    def open(self, daemon, path=""):
-        self.origins.add(daemon.http_address)
-        self.browser.open(f"http://{daemon.http_address}/{path}")
-        # Gone, should the page be loaded anew.
-        self.browser.js("window.sameLoad = true;")
-
-    def tearDown(self):
-        said = self.browser.take_console()
-        # Before the daemon goes, which the page would tell of.
-        self.browser.open("about:blank")
-        self.assertEqual([line for line in said if not any(text in line for text in self.expected)], [], "the page's console")
-        asked = {host for scheme, host in self.browser.requests() if scheme in ("http", "https", "ws", "wss")}
-        self.assertLessEqual(asked, self.origins, "a request left the server")
-        super().tearDown()
-
-    def assert_never_reloaded(self):
-        self.assertTrue(self.browser.js("return window.sameLoad === true;"), "the page was loaded anew")
-
+class WebPageTest(browser_module.PageTest):
     def drawn(self, chart, what):
         """A figure of what is drawn on a chart: 'points', 'marks', 'series' or 'skipped'."""
         value = self.browser.js("const c = document.querySelector(`canvas[data-chart='${arguments[0]}']`); return c && c.dataset[arguments[1]];",
                                 chart, what)
         return int(value) if value is not None else None
-
-    def row(self, job):
-        return f"tr[data-job='{job.id}']"
 
     # The overview
 
@@ -576,9 +537,6 @@ class WebPageTest(DaemonTest):
         # The token is nowhere where a script could read it.
         kept = page.js("return JSON.stringify([localStorage, sessionStorage, document.cookie]);")
         self.assertNotIn(admin, kept)
-
-    def sign_in(self, token):
-        self.browser.js("document.getElementById('token').value = arguments[0]; document.querySelector('form.sign-in').requestSubmit();", token)
 
     def test_a_viewer_has_no_buttons(self):
         admin_file = os.path.join(self.folder, "admin.token")
