@@ -4,9 +4,10 @@ const ROOT = '/api/v1';
 
 /** What the server refused, in its words. `status` is HTTP's; 0: it was not reached. */
 export class ApiError extends Error {
-  constructor(status, code, message) {
+  /** `violations`: {field, description, line} each; without a line where there is none. */
+  constructor(status, code, message, violations = []) {
     super(message);
-    Object.assign(this, {status, code});
+    Object.assign(this, {status, code, violations});
   }
 
   static async of(response) {
@@ -16,9 +17,12 @@ export class ApiError extends Error {
     } catch (error) {
       // Of a proxy, perhaps: the status has to do.
     }
-    const violations = (body.violations || []).map(({field, description}) => `${field}: ${description}`);
-    const message = [body.message || `HTTP ${response.status} ${response.statusText}`, ...violations].join('; ');
-    return new ApiError(response.status, body.code || '', message);
+    const violations = body.violations || [];
+    const message = [
+      body.message || `HTTP ${response.status} ${response.statusText}`,
+      ...violations.map(({field, description}) => `${field}: ${description}`)
+    ].join('; ');
+    return new ApiError(response.status, body.code || '', message, violations);
   }
 }
 
@@ -129,6 +133,17 @@ export function artifactUrl(id, name) {
 
 export function checkpointFileUrl(id, checkpoint, file) {
   return [ROOT, 'jobs', ...[id, 'checkpoints', checkpoint, file].map(encodeURIComponent)].join('/');
+}
+
+/** Submits a job file: {job} or {sweep}. With `validateOnly` nothing is queued; requests of one id make one job. */
+export async function submitFile(text, {requestId, validateOnly} = {}) {
+  const options = {method: 'POST', headers: {'Content-Type': 'application/yaml'}, body: text};
+  const path = '/submit' + query({request_id: requestId, validate_only: validateOnly});
+  return (await request(path, options)).json();
+}
+
+export function getSweep(id) {
+  return get(`/sweeps/${encodeURIComponent(id)}`);
 }
 
 /** A verb as in 'cancel', with what it takes: the answer's body. */

@@ -138,6 +138,10 @@ export class JobHeader {
            ],
            ['User', job.user],
            [
+             'Sweep',
+             job.sweep && h('a', {href: `#/sweeps/${job.sweep.sweep_id}`}, `${job.sweep.index} of ${job.sweep.count}`)
+           ],
+           [
              'Labels',
              Object.entries((job.spec && job.spec.labels) || {}).map(([key, value]) => `${key}=${value}`).join(', '),
              'wide'

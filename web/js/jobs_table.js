@@ -109,7 +109,7 @@ export class JobsTable {
     this.empty.hidden = shown > 0 || !this.loaded;
     setText(
         this.empty,
-        this.rows.size === 0 ? 'No jobs yet. Submit one: ampctl submit job.yaml' : 'No job fits the filter.');
+        this.rows.size === 0 ? 'No jobs yet. Submit one: New job (n), or ampctl submit job.yaml' : 'No job fits the filter.');
     if (this.filter) setText(this.status, `${shown} jobs`);
     this.keepOneStop();
     if (focused && focused !== document.activeElement && document.contains(focused)) focused.focus();

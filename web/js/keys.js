@@ -67,9 +67,12 @@ const ON_CHARTS = [
   {keys: ['ArrowLeft', 'ArrowRight'], text: 'on a chart: move along the steps'},
   {keys: ['0'], text: 'on a chart: show all steps'},
 ];
+const ON_JOB_FILES = [
+  {keys: ['Ctrl+Enter'], text: 'in a job file: check it'},
+];
 
 export function showHelp() {
   const list = h('dl', {class: 'keys'});
-  fill(list, [...bindings.filter((binding) => binding.text), ...EVERYWHERE, ...ON_CHARTS].map(row));
+  fill(list, [...bindings.filter((binding) => binding.text), ...EVERYWHERE, ...ON_CHARTS, ...ON_JOB_FILES].map(row));
   openDialog('Keys', list);
 }

@@ -37,6 +37,14 @@ async function pageOf({parts: [name, id, tab], query}) {
     const {ComparePage} = await import('./compare_page.js');
     return () => new ComparePage(main, query);
   }
+  if (name === 'new') {
+    const {NewPage} = await import('./new_page.js');
+    return () => new NewPage(main, query.get('from'));
+  }
+  if (name === 'sweeps' && id) {
+    const {SweepPage} = await import('./sweep_page.js');
+    return () => new SweepPage(main, id);
+  }
   return () => new OverviewPage(main);
 }
 
@@ -120,7 +128,8 @@ function buildBar() {
   fill(
       bar,
       h('a', {class: 'brand', href: '#/', 'aria-label': 'ampd, overview'},
-        h('img', {src: document.querySelector('link[rel=icon]').href, alt: '', width: 22, height: 22}), h('span', {}, 'ampd')),
+        h('img', {src: document.querySelector('link[rel=icon]').href, alt: '', width: 22, height: 22}),
+        h('span', {}, 'ampd')),
       h('nav', {'aria-label': 'Pages'}, h('a', {href: '#/', data: {page: 'overview'}}, 'Jobs'), parts.compare),
       h('span', {class: 'fill'}), parts.version, parts.live, parts.signIn, parts.theme,
       h('button', {type: 'button', class: 'quiet', 'aria-label': 'Keys', title: 'Keys (?)', onclick: showHelp}, '?'));
@@ -132,6 +141,11 @@ function bindKeys() {
   bind(['t'], 'light, dark, or as the system', changeTheme);
   bind(['c'], 'compare the chosen jobs', () => {
     location.hash = '#/compare';
+  });
+  bind(['n'], 'new job', () => {
+    if (!identity().may_change) return false;
+    location.hash = '#/new';
+    return true;
   });
   bind(['Escape', 'u'], 'back to all jobs', () => {
     if (location.hash === '' || location.hash === '#/') return false;

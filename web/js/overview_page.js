@@ -1,6 +1,6 @@
 // All devices and all jobs, live.
 
-import {activeJobs, fleetUrl, getJob, listJobs} from './api.js';
+import {activeJobs, fleetUrl, getJob, identity, listJobs} from './api.js';
 import {DeviceCards} from './device_cards.js';
 import {h, setText} from './dom.js';
 import {EventStream} from './events_stream.js';
@@ -28,13 +28,17 @@ export class OverviewPage {
       autocomplete: 'off',
       oninput: () => this.setFilter()
     });
+    this.create = h('a', {href: '#/new', class: 'button primary', id: 'new-job'}, 'New job');
+    this.onIdentity = () => (this.create.hidden = !identity().may_change);
+    addEventListener('identity', this.onIdentity);
+    this.onIdentity();
     this.problem = h('p', {class: 'notice error', role: 'alert', hidden: true});
     this.more = h('button', {type: 'button', hidden: true, onclick: () => this.loadMore()}, 'Show older jobs');
     main.append(
         h('section', {'aria-labelledby': 'devices-title'}, h('h2', {id: 'devices-title'}, 'Devices'),
           this.devices.element),
         h('section', {'aria-labelledby': 'jobs-title'},
-          h('div', {class: 'heading'}, h('h2', {id: 'jobs-title'}, 'Jobs'), this.filter), this.problem,
+          h('div', {class: 'heading'}, h('h2', {id: 'jobs-title'}, 'Jobs'), this.create, this.filter), this.problem,
           this.table.element, h('p', {class: 'more'}, this.more)));
     this.keys = [
       bind(['/'], 'filter jobs', () => this.filter.focus()),
@@ -131,6 +135,7 @@ export class OverviewPage {
     this.closed = true;
     clearTimeout(this.timer);
     clearTimeout(this.search);
+    removeEventListener('identity', this.onIdentity);
     this.stream.close();
     this.table.close();
     this.devices.close();

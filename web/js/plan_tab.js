@@ -1,12 +1,8 @@
-// What planning found: memory, work, and every layer.
+// What planning found of a job.
 
 import {part} from './api.js';
-import {facts, fill, h, table} from './dom.js';
-import {bytes, count, number} from './format.js';
-
-function shape(dimensions) {
-  return dimensions.map(count).join(' × ') || 'scalar';
-}
+import {fill, h} from './dom.js';
+import {planParts} from './plan_view.js';
 
 export class PlanTab {
   constructor(panel, job) {
@@ -17,36 +13,10 @@ export class PlanTab {
   async load(id) {
     try {
       const plan = await part(id, 'plan');
-      if (!this.closed) this.show(plan);
+      if (!this.closed) fill(this.panel, planParts(plan));
     } catch (error) {
       if (!this.closed) fill(this.panel, h('p', {class: 'notice error', role: 'alert'}, error.message));
     }
-  }
-
-  show(plan) {
-    const parameters = Number(plan.parameter_bytes);
-    const activations = Number(plan.activation_bytes);
-    fill(this.panel, facts([
-           ['Parameters', count(plan.parameters)],
-           ['Memory of a step', bytes(parameters + activations)],
-           ['Parameters, gradients, optimizer', bytes(parameters)],
-           ['Activations, workspace', bytes(activations)],
-           ['Input of a sample', shape(plan.input_shape)],
-           ['Work of a step', plan.step_flops === undefined ? '' : `${number(Number(plan.step_flops) / 1e9, 3)} GFLOP`],
-         ]));
-    if (plan.phases.length > 1) {
-      this.panel.append(
-          h('h3', {}, 'Phases'),
-          table(
-              'Phases', ['Phase', {name: 'Parameters', class: 'n'}, {name: 'Activations', class: 'n'}],
-              plan.phases.map((phase) => [phase.name, count(phase.parameters), bytes(phase.activation_bytes)])));
-    }
-    this.panel.append(
-        h('h3', {}, 'Layers'),
-        table(
-            'Layers', ['Layer', 'Kind', 'Computes in', 'Output', {name: 'Parameters', class: 'n'}],
-            plan.layers.map(
-                (layer) => [layer.name, layer.kind, layer.dtype, shape(layer.output_shape), count(layer.parameters)])));
   }
 
   close() {

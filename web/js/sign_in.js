@@ -2,6 +2,7 @@
 
 import {identity, signIn, signOut} from './api.js';
 import {h, setText} from './dom.js';
+import {saveDraft} from './draft.js';
 import {openDialog} from './keys.js';
 
 async function submit(event, dialog, input, problem) {
@@ -44,6 +45,7 @@ async function change() {
     openSignIn();
     return;
   }
+  saveDraft(null);
   await signOut();
   location.reload();
 }

@@ -1,6 +1,6 @@
 // The spec as the server resolved it, as a job file that can be submitted again.
 
-import {specText} from './api.js';
+import {identity, specText} from './api.js';
 import {fill, h, setText} from './dom.js';
 
 export class SpecTab {
@@ -26,6 +26,7 @@ export class SpecTab {
     fill(
         this.panel,
         h('div', {class: 'toolbar'}, copy, h('a', {class: 'button', href: this.url, download: name}, 'Download'),
+          identity().may_change && h('a', {class: 'button', href: `#/new?from=${this.job.id}`}, 'Edit & resubmit'),
           h('span', {class: 'note'}, 'Resolved: every default filled in.')),
         h('pre', {class: 'code', tabindex: '0', id: 'spec', 'aria-label': 'Spec'}, text));
   }

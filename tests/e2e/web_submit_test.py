@@ -1,0 +1,308 @@
+"""Jobs submitted from the web page, in a real browser: written, checked, opened from files, made from other jobs, queued once, and sweeps."""
+
+import json
+import os
+import unittest
+
+import ampd_process
+import browser as browser_module
+from ampd_process import eventually, glyphs_job, state_name
+from ampd.v1 import auth_pb2, job_pb2, training_service_pb2 as api
+
+MISSING = browser_module.missing()
+HOSTILE = '<img src=x onerror="window.broken=1">'
+EDITOR = "#job-file"
+STARTED = f"const e = document.querySelector('{EDITOR}'); return e && e.value.length > 100;"
+
+
+@unittest.skipIf(MISSING, MISSING)
+class WebSubmitTest(browser_module.PageTest):
+    def jobs(self, ampd):
+        return list(ampd.api().ListJobs(api.ListJobsRequest()).jobs)
+
+    def text(self):
+        return self.browser.js(f"return document.querySelector('{EDITOR}').value;")
+
+    def write(self, spec):
+        """Puts a job file in place of the text, as a person who pastes it."""
+        text = spec if isinstance(spec, str) else json.dumps(spec)
+        self.browser.until(f"const e = document.querySelector('{EDITOR}'); return e && e.value !== '';", "the editor")
+        self.browser.js(f"const e = document.querySelector('{EDITOR}'); e.focus(); e.select(); document.execCommand('insertText', false, arguments[0]);",
+                        text)
+
+    def until_job(self):
+        """The id of the job whose page is shown."""
+        shown = "return document.getElementById('job-state') && location.hash.match(/^#.jobs.([0-9a-z]{26})/);"
+        return self.browser.until(shown, "the job's page")[1]
+
+    def lose_answers(self, count):
+        """The next answers to submits do not reach the page."""
+        self.browser.js("""
+            const real = window.fetch;
+            let left = arguments[0];
+            window.fetch = async (url, options) => {
+              const answer = await real(url, options);
+              if (String(url).includes('/submit') && left-- > 0) throw new TypeError('lost');
+              return answer;
+            };""", count)
+
+    def test_the_starter_is_checked_and_submitted_by_keys_alone(self):
+        from selenium.webdriver.common.keys import Keys
+        ampd = self.daemon()
+        self.open(ampd)
+        page = self.browser
+        page.until("return document.querySelector('.jobs') !== null;", "the list")
+        page.press("n")
+        page.until(STARTED, "the starter")
+        page.until(f"return document.activeElement === document.querySelector('{EDITOR}');", "focus")
+        starter = self.text()
+        self.assertIn("#priority", starter)
+        # Keys of the page are letters here; the line goes on with the indentation of the one before.
+        page.press("n", "ENTER", "t")
+        self.assertEqual(self.text(), "n\nt" + starter)
+        page.js(f"const e = document.querySelector('{EDITOR}'); const at = e.value.indexOf('layers:') + 7; e.setSelectionRange(at, at);")
+        page.press("ENTER", "#", "x", "ENTER", "y")
+        self.assertIn("  layers:\n    #x\n    y\n", self.text())
+        page.click(".new-job .toolbar button:nth-of-type(2)")
+        self.assertEqual(self.text(), starter)
+        page.js(f"document.querySelector('{EDITOR}').focus();")
+        page.driver.execute_cdp_cmd("Input.dispatchKeyEvent", {"type": "keyDown", "key": "Enter", "code": "Enter", "modifiers": 2, "windowsVirtualKeyCode": 13})
+        page.until_text("#result", "Valid: my-job. Nothing was submitted.")
+        self.assertEqual(page.count("#result tbody tr"), 5)
+        self.assertIn("conv2d", page.text("#result"))
+        self.assertEqual(self.jobs(ampd), [])
+        # Tab leads out of the text and leaves it as it is, to what was found, and back to the buttons.
+        page.press("TAB")
+        self.assertEqual((page.js("return document.activeElement.closest('#result') !== null;"), self.text()), (True, starter))
+        page.driver.switch_to.active_element.send_keys(Keys.SHIFT + Keys.TAB + Keys.TAB)
+        self.assertEqual(page.js("return document.activeElement.id;"), "submit")
+        page.press("ENTER")
+        job_id = self.until_job()
+        self.assertEqual([job.id for job in self.jobs(ampd)], [job_id])
+        self.assertEqual(ampd.get(job_id).spec.name, "my-job")
+        self.assert_never_reloaded()
+
+    def test_a_double_click_and_a_lost_answer_make_one_job(self):
+        ampd = self.daemon()
+        self.expected.append("Failed to load resource")
+        self.open(ampd, "#/new")
+        page = self.browser
+        self.write(glyphs_job("once", steps=1))
+        self.lose_answers(1)
+        page.js("const b = document.getElementById('submit'); b.click(); b.click();")
+        page.until_text("#result", "makes no second job")
+        self.assertEqual(len(self.jobs(ampd)), 1)
+        # Also after the page was loaded anew.
+        self.open(ampd, "#/new")
+        page.until(STARTED, "the draft")
+        self.assertEqual(json.loads(self.text())["name"], "once")
+        page.js("const b = document.getElementById('submit'); b.click(); b.click();")
+        job_id = self.until_job()
+        self.assertEqual([job.id for job in self.jobs(ampd)], [job_id])
+        # Asked for once more on purpose it is another job, and the text that was submitted is no draft any more.
+        page.press("n")
+        page.until_text("h1", "New job")
+        page.until(STARTED, "the starter")
+        self.assertIn("my-job", self.text())
+        self.write(glyphs_job("once", steps=1))
+        page.click("#submit")
+        page.until("const id = location.hash.match(/^#.jobs.([0-9a-z]{26})/); return id && id[1] !== arguments[0];", "another job", job_id)
+        self.assertEqual([job.spec.name for job in self.jobs(ampd)], ["once", "once"])
+
+    def lines(self):
+        return self.browser.js("return [...document.querySelectorAll('.violations li')].map((li) => "
+                               "[Number((li.querySelector('button') || {dataset: {}}).dataset.line) || 0, li.querySelector('span').innerText]);")
+
+    def check(self):
+        self.browser.click("#check")
+        self.browser.until("return document.querySelector('#result .notice') !== null;", "an answer")
+
+    def test_what_is_wrong_stands_beside_the_text_with_its_line(self):
+        ampd = self.daemon()
+        self.expected.append("Failed to load resource")
+        self.open(ampd, "#/new")
+        page = self.browser
+        page.until(STARTED, "the starter")
+        starter = self.text()
+        self.write(starter.replace("batch_size: 64", "batch_sise: 64").replace("name: my-job", f"nane: '{HOSTILE}'"))
+        self.check()
+        at = {key: 1 + next(i for i, line in enumerate(self.text().split("\n")) if key in line) for key in ("nane", "batch_sise")}
+        (name, name_text), (batch, batch_text) = self.lines()
+        self.assertEqual((name, batch), (at["nane"], at["batch_sise"]))
+        self.assertIn("did you mean batch_size?", batch_text)
+        self.assertIn("nane", name_text)
+        self.assertEqual(page.js("return [...document.querySelectorAll('.numbers .wrong')].map((e) => Number(e.innerText));"),
+                         [at["nane"], at["batch_sise"]])
+        page.click(f".violations button[data-line='{batch}']")
+        selected = page.js(f"const e = document.querySelector('{EDITOR}'); return e.value.slice(e.selectionStart, e.selectionEnd);")
+        self.assertEqual(selected, "  batch_sise: 64")
+        # What the server finds in a file whose fields are all known; then what it finds in a point of a sweep, and no YAML at all.
+        for text, field, line in (
+                (starter.replace("batch_size: 64", "batch_size: 0"), "train.batch_size", "batch_size"),
+                (starter + "sweep:\n  list:\n    - {seed: 1}\n    - {train.batch_size: 0}\n", "sweep.list[1].train.batch_size", "train.batch_size"),
+                (starter + "model: {onnx: {path: ./a.onnx}}\n", "model", "onnx"),
+                (starter + "}", "", "}")):
+            self.write(text)
+            self.assertEqual(page.count(".numbers .wrong"), 0, "marks of the text before")
+            self.check()
+            [(number, words)] = self.lines()
+            self.assertIn(line, self.text().split("\n")[number - 1])
+            self.assertIn(field, words)
+        self.write(dict(glyphs_job("local"), model={"onnx": {"path": f"./{HOSTILE}.onnx"}}))
+        self.check()
+        self.assertIn("submit with ampctl", self.lines()[0][1])
+        self.assertIn("<img src=x", self.lines()[0][1])
+        page.click("#submit")
+        page.until_text("#result", "submit with ampctl")
+        self.assertEqual(self.jobs(ampd), [])
+        self.assertIsNone(page.js("return window.broken || null;"), "text became HTML")
+
+    def test_files_are_opened_from_the_disk_and_dropped(self):
+        ampd = self.daemon()
+        self.open(ampd, "#/new")
+        page = self.browser
+        page.until(STARTED, "the starter")
+        starter = self.text()
+        spec = json.dumps(glyphs_job("picked"), indent=1)
+        picker = page.driver.find_element("css selector", "input[type=file]")
+        picker.send_keys(self.job_file(spec, "picked.yaml"))
+        page.until(f"return document.querySelector('{EDITOR}').value === arguments[0];", "the file", spec)
+        # The browser's own undo brings back what was there.
+        page.driver.execute_cdp_cmd("Input.dispatchKeyEvent", {"type": "keyDown", "key": "z", "code": "KeyZ", "modifiers": 2, "commands": ["undo"]})
+        page.until(f"return document.querySelector('{EDITOR}').value === arguments[0];", "the starter again", starter)
+        for name, content, told in (("large.yaml", "#" * 65537, "64 KiB"), ("model.onnx", b"\xff\xfe\x00", "no text (UTF-8)")):
+            path = os.path.join(self.folder, name)
+            with open(path, "wb") as file:
+                file.write(content if isinstance(content, bytes) else content.encode())
+            picker.send_keys(path)
+            page.until_text("main .notice.error", told)
+            self.assertEqual(self.text(), starter)
+        drop = """
+            const files = new DataTransfer();
+            files.items.add(new File([arguments[0]], 'dropped.yaml'));
+            const event = new DragEvent('drop', {dataTransfer: files, bubbles: true, cancelable: true});
+            document.querySelector('footer, main').dispatchEvent(event);
+            return event.defaultPrevented;"""
+        self.assertTrue(page.js(drop, "name: dropped\n"), "the browser would show the file in place of the page")
+        page.until(f"return document.querySelector('{EDITOR}').value === 'name: dropped\\n';", "the dropped file")
+        page.until("return document.querySelector('main .notice.error').hidden;", "nothing is wrong any more")
+        # Words that are dragged stay with the browser.
+        self.assertFalse(page.js("const event = new DragEvent('drop', {dataTransfer: new DataTransfer(), bubbles: true, cancelable: true}); "
+                                 "document.querySelector('main').dispatchEvent(event); return event.defaultPrevented;"))
+        self.write("#" * 65537)
+        page.click("#submit")
+        page.until_text("main .notice.error", "ampctl submit")
+
+    def test_a_job_is_edited_and_submitted_again(self):
+        ampd = self.daemon()
+        job = ampd.run(glyphs_job("first", steps=2, labels={"team": HOSTILE}))
+        self.open(ampd, f"#/jobs/{job.id}/spec")
+        page = self.browser
+        page.until_text("#spec", "first")
+        page.click(f"a[href='#/new?from={job.id}']")
+        page.until(STARTED, "the editor")
+        spec = self.text()
+        self.assertEqual(spec, ampd.http(f"/api/v1/jobs/{job.id}/spec?format=yaml")[1])
+        self.write(spec.replace("name: first", "name: second"))
+        # What was written outlives a look at another page and a reload.
+        page.js("document.activeElement.blur();")
+        page.press("u")
+        page.until("return document.querySelector('table.jobs') !== null;", "the list")
+        self.open(ampd, f"#/new?from={job.id}")
+        page.until(STARTED, "the editor")
+        self.assertIn("name: second", self.text())
+        page.click("#submit")
+        page.until_text("h1", "second")
+        second = ampd.wait(self.until_job())
+        expected = job_pb2.JobSpec()
+        expected.CopyFrom(ampd.get(job.id).spec)
+        expected.name = "second"
+        self.assertEqual(second.spec, expected)
+        self.assertIsNone(page.js("return window.broken || null;"), "text became HTML")
+
+    def test_a_sweep_is_submitted_and_shown(self):
+        ampd = self.daemon()
+        self.open(ampd, "#/new")
+        page = self.browser
+        spec = dict(glyphs_job("swept", steps=3), sweep={"grid": {"seed": [7, 8], "labels.team": [HOSTILE]}})
+        self.write(spec)
+        self.check()
+        self.assertIn("Valid: a sweep of 2 jobs", page.text("#result"))
+        self.assertEqual(self.jobs(ampd), [])
+        page.click("#submit")
+        page.until("return location.hash.startsWith('#/sweeps/') && document.querySelectorAll('table.sweep tbody tr').length === 2;", "the sweep")
+        self.assertEqual(page.js("return [...document.querySelectorAll('table.sweep thead th')].slice(0, 4).map((th) => th.innerText);"),
+                         ["#", "team", "seed", "State"])
+        self.assertEqual(len(self.jobs(ampd)), 2)
+        page.until_text("#sweep-counts", "2 SUCCEEDED")
+        for job in self.jobs(ampd):
+            page.until_text(self.row(job), "SUCCEEDED")
+            cells = page.js("return [...document.querySelector(arguments[0]).cells].map((td) => td.innerText);", self.row(job))
+            self.assertEqual(cells[:5], [str(job.sweep.index), HOSTILE, str(6 + job.sweep.index), "SUCCEEDED", "3 / 3"])
+        page.click(f"{self.row(job)} a")
+        page.until_text("h1", "swept")
+        page.until_text(".job-head .facts", f"{job.sweep.index} of 2")
+        page.click(".job-head a[href^='#/sweeps/']")
+        page.until("return document.querySelectorAll('table.sweep tbody tr').length === 2;", "the sweep again")
+        self.assertIsNone(page.js("return window.broken || null;"), "text became HTML")
+        self.expected.append("Failed to load resource")
+        self.open(ampd, "#/sweeps/01m0000000000000000000000")
+        page.until_text("main [role=alert]", "01m0000000000000000000000")
+
+    def test_a_viewer_submits_nothing(self):
+        admin_file = os.path.join(self.folder, "admin.token")
+        ampd = self.daemon(config={"auth": {"tokens": True, "init_admin_token": admin_file}})
+        with open(admin_file) as file:
+            metadata = (("authorization", f"Bearer {file.read().strip()}"),)
+        viewer, submitter = (ampd.api().CreateToken(auth_pb2.CreateTokenRequest(user="ann", role=role), metadata=metadata).secret
+                             for role in ("VIEWER", "SUBMITTER"))
+        self.expected.append("Failed to load resource")
+        self.open(ampd)
+        page = self.browser
+        page.until("return document.querySelector('dialog #token') !== null;", "the form")
+        self.sign_in(viewer)
+        page.until_text("table.jobs + .empty", "No jobs")
+        self.assertEqual(page.count("#new-job"), 0)
+        page.press("n")
+        self.assertEqual(page.js("return location.hash;"), "")
+        page.js("location.hash = '#/new';")
+        page.until_text("main .notice", "VIEWER")
+        self.assertEqual(page.js("return ['check', 'submit'].map((id) => document.getElementById(id).disabled);"), [True, True])
+        page.click("#sign-in")
+        page.until("return document.querySelector('dialog #token') !== null;", "the form again")
+        self.sign_in(submitter)
+        page.until("const b = document.getElementById('submit'); return b && !b.disabled;", "a button")
+        self.write(glyphs_job("hers", steps=1))
+        page.click("#submit")
+        job = ampd.api().GetJob(api.GetJobRequest(job_id=self.until_job()), metadata=metadata)
+        self.assertEqual((job.user, job.spec.name), ("ann", "hers"))
+        # Who signs out leaves no draft behind for the next one.
+        page.press("n")
+        self.write("name: private\n")
+        page.click("#sign-in")
+        page.until("return document.querySelector('dialog #token') !== null;", "signed out")
+        self.assertNotIn("private", page.js("return JSON.stringify(sessionStorage);"))
+
+    def test_a_phone_never_scrolls_sideways(self):
+        ampd = self.daemon()
+        self.expected.append("Failed to load resource")
+        request = api.CreateSweepRequest()
+        ampd_process.json_format.ParseDict(dict(glyphs_job("s", steps=1), sweep={"grid": {"seed": [1, 2], "train.batch_size": [8, 16]}}), request.spec)
+        sweep = ampd.api().CreateSweep(request)
+        self.browser.size(375, 800)
+        wide = ["return [document.documentElement.scrollWidth, innerWidth];"]
+        self.open(ampd, "#/sweeps/" + sweep.id)
+        self.browser.until("return document.querySelectorAll('table.sweep tbody tr').length === 4;", "the sweep")
+        self.assertEqual(self.browser.js(*wide), [375, 375])
+        self.open(ampd, "#/new")
+        self.browser.until(STARTED, "the editor")
+        self.check()
+        self.assertEqual(self.browser.js(*wide), [375, 375])
+        self.write("a" * 300 + ": 1\n")
+        self.check()
+        self.browser.until_text("#result", "wrong")
+        self.assertEqual(self.browser.js(*wide), [375, 375])
+
+
+if __name__ == "__main__":
+    ampd_process.main()
