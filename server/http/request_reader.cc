@@ -10,6 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "server/http/target.h"
 
 namespace ampd {
 namespace {
@@ -102,10 +103,7 @@ void RequestReader::ParseHead() {
   for (size_t i = 1; i < lines.size(); ++i) {
     if (!ParseHeader(lines[i])) return;
   }
-  const size_t hosts = ValuesOf(request_, "Host").size();
-  if (hosts > 1 || (hosts == 0 && !is_http10_)) {
-    return Refuse(400, absl::InvalidArgumentError(absl::StrCat("a request has one Host, this one ", hosts)));
-  }
+  if (!TakeHost()) return;
   text_.clear();
   ExpectBody();
 }
@@ -127,9 +125,18 @@ bool RequestReader::ParseFirstLine(absl::string_view line) {
   }
   is_http10_ = version[7] == '0';
   request_.method = std::string(parts[0]);
-  const size_t mark = parts[1].find('?');
-  request_.path = std::string(parts[1].substr(0, mark));
-  if (mark != absl::string_view::npos) request_.query = std::string(parts[1].substr(mark + 1));
+  return ParseTarget(parts[1]);
+}
+
+bool RequestReader::ParseTarget(absl::string_view text) {
+  absl::StatusOr<Target> target = ampd::ParseTarget(text);
+  if (!target.ok()) {
+    Refuse(400, target.status());
+    return false;
+  }
+  request_.path = std::move(target->path);
+  request_.query = std::move(target->query);
+  authority_ = std::move(target->authority);
   return true;
 }
 
@@ -143,6 +150,18 @@ bool RequestReader::ParseHeader(absl::string_view line) {
     return false;
   }
   request_.headers.emplace_back(name, value);
+  return true;
+}
+
+bool RequestReader::TakeHost() {
+  const size_t hosts = ValuesOf(request_, "Host").size();
+  if (hosts > 1 || (hosts == 0 && !is_http10_)) {
+    Refuse(400, absl::InvalidArgumentError(absl::StrCat("a request has one Host, this one ", hosts)));
+    return false;
+  }
+  if (authority_.empty()) return true;
+  std::erase_if(request_.headers, [](const auto& header) { return absl::EqualsIgnoreCase(header.first, "Host"); });
+  request_.headers.emplace_back("Host", authority_);
   return true;
 }
 

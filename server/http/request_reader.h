@@ -22,8 +22,8 @@ inline constexpr size_t kMaxBodyBytes = 64 << 10;
 //
 // Stricter than RFC 9112 lets a server be, so that nobody reads a request otherwise: lines end in CRLF; a header is not
 // folded and has no space before its colon; Content-Length comes once and not beside Transfer-Encoding, which is
-// "chunked" or refused; HTTP/1.1 has one Host, HTTP/1.0 at most one. A target that is no path (of a proxy's request) is
-// for the router to refuse.
+// "chunked" or refused; HTTP/1.1 has one Host, HTTP/1.0 at most one. Of a target in absolute form (RFC 9112, 3.2.2)
+// the authority is put in Host's place, so that nobody is told two; one that is no path is for the router to refuse.
 class RequestReader {
  public:
   // Takes what came next. Once done() the rest is not looked at: of a connection only the first request is answered.
@@ -58,7 +58,9 @@ class RequestReader {
   void ParseHead();
   // False, and refused.
   bool ParseFirstLine(absl::string_view line);
+  bool ParseTarget(absl::string_view text);
   bool ParseHeader(absl::string_view line);
+  bool TakeHost();
   void ExpectBody();
   void ExpectLength(absl::string_view text);
   void ExpectChunk(absl::string_view line);
@@ -76,6 +78,8 @@ class RequestReader {
   bool is_body_too_long_ = false;
   absl::Status status_;
   int http_status_ = 0;
+  // Of the target, if it has one.
+  std::string authority_;
   HttpRequest request_;
   std::string body_;
 };

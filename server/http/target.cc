@@ -1,9 +1,13 @@
 #include "server/http/target.h"
 
+#include <optional>
+
+#include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "engine/core/status.h"
 #include "proto/spec/utf8.h"
 
@@ -26,7 +30,51 @@ bool IsUtf8(absl::string_view text) {
   return true;
 }
 
+// What follows the scheme of the absolute form; nullopt: it has another form.
+std::optional<absl::string_view> BehindScheme(absl::string_view text) {
+  for (const absl::string_view scheme : {"http://", "https://"}) {
+    if (absl::StartsWithIgnoreCase(text, scheme)) return text.substr(scheme.size());
+  }
+  return std::nullopt;
+}
+
+bool IsPort(absl::string_view text) {
+  return !text.empty() && text.size() <= 5 &&
+         absl::c_all_of(text, [](unsigned char c) { return absl::ascii_isdigit(c); });
+}
+
+// A name, an IPv4 address, or an IPv6 address in brackets.
+bool IsHost(absl::string_view text) {
+  const bool is_ipv6 = absl::ConsumePrefix(&text, "[") && absl::ConsumeSuffix(&text, "]");
+  const absl::string_view others = is_ipv6 ? ".:" : "-._";
+  return !text.empty() && absl::c_all_of(text, [&](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c)) || absl::StrContains(others, c);
+  });
+}
+
+bool IsAuthority(absl::string_view text) {
+  const size_t colon = text.rfind(':');
+  if (colon == absl::string_view::npos || absl::EndsWith(text, "]")) return IsHost(text);
+  return IsPort(text.substr(colon + 1)) && IsHost(text.substr(0, colon));
+}
+
 }  // namespace
+
+absl::StatusOr<Target> ParseTarget(absl::string_view text) {
+  Target target;
+  if (const std::optional<absl::string_view> rest = BehindScheme(text)) {
+    target.authority = std::string(rest->substr(0, rest->find_first_of("/?#")));
+    if (!IsAuthority(target.authority)) {
+      return absl::InvalidArgumentError("the target's authority is not HOST or HOST:PORT");
+    }
+    text = rest->substr(target.authority.size());
+  }
+  const size_t mark = text.find('?');
+  target.path = std::string(text.substr(0, mark));
+  if (target.path.empty() && !target.authority.empty()) target.path.push_back('/');
+  if (mark != absl::string_view::npos) target.query = std::string(text.substr(mark + 1));
+  return target;
+}
 
 absl::StatusOr<std::string> DecodePercent(absl::string_view text, bool plus_is_space) {
   std::string decoded;

@@ -485,6 +485,16 @@ class JsonApiTest(OneDaemonTest):
                      headers={**JSON, "Origin": "http://evil.example"})
         same = {"Origin": "http://" + self.ampd.http_address, "Sec-Fetch-Site": "same-origin"}
         self.assertEqual(ask(self.ampd, path, headers=same).status, 200)
+        # Of a target in absolute form it is the target's host that counts, not what Host says.
+        target = f"http://{self.ampd.http_address}{path}?view=SUMMARY"
+        self.assertEqual(ask(self.ampd, target, host="evil.example").json["id"], job_id)
+        self.refused(f"http://evil.example{path}", 403, "PERMISSION_DENIED")
+        self.refused(f"http://{self.ampd.http_address}.evil.example{path}", 400, "INVALID_ARGUMENT")
+        self.refused(f"http://localhost@evil.example{path}", 400, "INVALID_ARGUMENT")
+        self.refused(target, 403, "PERMISSION_DENIED", headers={"Origin": "http://evil.example"}, host="evil.example")
+        if shutil.which("curl"):
+            command = ["curl", "-fsS", "--request-target", target, f"http://{self.ampd.http_address}/"]
+            self.assertEqual(json.loads(subprocess.run(command, capture_output=True, check=True, timeout=DEADLINE).stdout)["id"], job_id)
         # Prometheus may call it what it likes.
         self.assertEqual(ask(self.ampd, "/metrics", host="ampd.internal").status, 200)
         self.assertEqual(self.get("/session"), {"tokens": False, "signed_in": True, "user": "", "role": "ADMIN",

@@ -127,6 +127,10 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   fuzz::CheckError(reader.status());
   if (!reader.status().ok()) return fuzz::CheckAnswer(ErrorResponse(reader.status(), reader.http_status())), 0;
   fuzz::Exchange exchange(&reader);
+  const auto& headers = reader.request().headers;
+  const auto is_host = [](const auto& header) { return absl::EqualsIgnoreCase(header.first, "Host"); };
+  fuzz::Check(std::count_if(headers.begin(), headers.end(), is_host) <= 1, "several hosts");
+  fuzz::Check(!absl::StartsWithIgnoreCase(reader.request().path, "http://"), "an absolute target as a path");
   router.Serve(exchange);
   fuzz::CheckAnswer(exchange.response());
   return 0;

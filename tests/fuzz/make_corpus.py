@@ -259,6 +259,7 @@ def requests():
     get, post = b"GET %s HTTP/1.1\r\n" + host, b"POST %s HTTP/1.1\r\n" + host + b"Content-Type: application/json\r\n"
     yield "http_request/metrics", b"\0GET /metrics HTTP/1.0\r\n\r\n"
     yield "http_request/list", b"\x05" + get % b"/api/v1/jobs?page_size=10&kinds=log,step&view=FULL" + b"\r\n"
+    yield "http_request/absolute", b"\x03" + get % b"HTTP://127.0.0.1:7071/api/v1/jobs?view=FULL" + b"\r\n"
     yield "http_request/artifact", b"\xff" + get % b"/api/v1/jobs/01hq/artifacts/a%20b.png?states=RUNNING+x" + b"Range: bytes=0-\r\n\r\n"
     yield "http_request/session", (b"\x01" + post % b"/api/v1/session" + b"Origin: http://localhost:7071\r\nSec-Fetch-Site: same-origin\r\n"
                                    b"Cookie: a=b; ampd_session_7071=c\r\nAuthorization: Bearer ampd_x\r\nContent-Length: 14\r\n\r\n"

@@ -122,6 +122,11 @@ TEST_F(HttpServerTest, AnswersOneRequestOfAConnection) {
   EXPECT_EQ(Answers("/healthz 200"), 1);
 }
 
+TEST_F(HttpServerTest, TakesTargetsInAbsoluteForm) {
+  EXPECT_THAT(Exchange(server_->address(), "GET http://x/metrics HTTP/1.1\r\nHost: x\r\n\r\n"),
+              EndsWith("ampd_up 1\n"));
+}
+
 TEST_F(HttpServerTest, SaysWhatItRefuses) {
   const auto answer = [&](const std::string& request) {
     Client client(server_->address());
@@ -134,7 +139,7 @@ TEST_F(HttpServerTest, SaysWhatItRefuses) {
   EXPECT_THAT(answer("POST /echo/a HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nabc"),
               AllOf(StartsWith("HTTP/1.1 400"), HasSubstr("ends early")));
   EXPECT_THAT(answer("GET / HTTP/1.1\r\n\r\n"), AllOf(StartsWith("HTTP/1.1 400"), HasSubstr("Host")));
-  EXPECT_THAT(answer("GET http://x/metrics HTTP/1.1\r\nHost: x\r\n\r\n"), StartsWith("HTTP/1.1 400"));
+  EXPECT_THAT(answer("GET http://x:y/metrics HTTP/1.1\r\nHost: x\r\n\r\n"), StartsWith("HTTP/1.1 400"));
   EXPECT_THAT(answer("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), StartsWith("HTTP/1.1 505"));
   EXPECT_EQ(Answers(" 400"), 4);
 }

@@ -48,6 +48,24 @@ TEST(RequestReaderTest, TakesARequestApart) {
   EXPECT_EQ(StatusOf("GET / HTTP/1.1\r\nHost: \r\n\r\n"), 0);
 }
 
+TEST(RequestReaderTest, TheAuthorityOfAnAbsoluteTargetTakesThePlaceOfHost) {
+  RequestReader reader = ReadOf("GET HTTP://h:1/a/b%20c?d=e HTTP/1.1\r\nA: b\r\nhost: other\r\nC: d\r\n\r\n");
+  ASSERT_TRUE(reader.done());
+  ASSERT_TRUE(reader.status().ok()) << reader.status();
+  EXPECT_EQ(reader.request().path, "/a/b%20c");
+  EXPECT_EQ(reader.request().query, "d=e");
+  EXPECT_THAT(reader.request().headers, ElementsAre(Pair("A", "b"), Pair("C", "d"), Pair("Host", "h:1")));
+  reader = ReadOf("GET https://[::1] HTTP/1.0\r\n\r\n");
+  ASSERT_TRUE(reader.done() && reader.status().ok()) << reader.status();
+  EXPECT_EQ(reader.request().path, "/");
+  EXPECT_THAT(reader.request().headers, ElementsAre(Pair("Host", "[::1]")));
+  // The rules about Host hold all the same.
+  EXPECT_EQ(StatusOf("GET http://h/ HTTP/1.1\r\n\r\n"), 400);
+  EXPECT_EQ(StatusOf("GET http://h/ HTTP/1.1\r\nHost: h\r\nHost: h\r\n\r\n"), 400);
+  EXPECT_EQ(StatusOf("GET http:///a HTTP/1.1\r\nHost: h\r\n\r\n"), 400);
+  EXPECT_EQ(StatusOf("GET http://a@h/ HTTP/1.1\r\nHost: h\r\n\r\n"), 400);
+}
+
 TEST(RequestReaderTest, IsNotDoneBeforeTheEnd) {
   const std::string head = absl::StrCat(kPost, "Content-Length: 3\r\n\r\n");
   EXPECT_FALSE(RequestReader().begun());

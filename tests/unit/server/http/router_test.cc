@@ -105,5 +105,40 @@ TEST(ErrorResponseTest, HasCodeMessageAndFields) {
   EXPECT_EQ(ErrorResponse(absl::InvalidArgumentError("long"), 413).status, 413);
 }
 
+std::string PartsOf(absl::string_view text) {
+  const absl::StatusOr<Target> target = ParseTarget(text);
+  if (!target.ok()) return absl::StatusCodeToString(target.status().code());
+  return absl::StrCat(target->authority, " ", target->path, " ", target->query);
+}
+
+TEST(Target, HasThreeParts) {
+  EXPECT_EQ(PartsOf("/"), " / ");
+  EXPECT_EQ(PartsOf("/a/b%20c?d=e?f"), " /a/b%20c d=e?f");
+  EXPECT_EQ(PartsOf("//h/a"), " //h/a ");
+  EXPECT_EQ(PartsOf("/http://h/a"), " /http://h/a ");
+  EXPECT_EQ(PartsOf("http://h"), "h / ");
+  EXPECT_EQ(PartsOf("http://h?a"), "h / a");
+  EXPECT_EQ(PartsOf("http://h:7071/a/../b?c=http://d"), "h:7071 /a/../b c=http://d");
+  EXPECT_EQ(PartsOf("HTTPS://Some-Host.example:1//a"), "Some-Host.example:1 //a ");
+  EXPECT_EQ(PartsOf("http://[::1]:7071/"), "[::1]:7071 / ");
+  EXPECT_EQ(PartsOf("http://[fe80::1]"), "[fe80::1] / ");
+}
+
+TEST(Target, OfAnotherFormIsNoPath) {
+  for (const char* text : {"*", "h:7071", "ftp://h/a", "http:/a", "http", "a/b"}) {
+    EXPECT_EQ(PartsOf(text), absl::StrCat(" ", text, " ")) << text;
+    EXPECT_FALSE(SplitPath(ParseTarget(text)->path).ok()) << text;
+  }
+}
+
+TEST(Target, RefusesAuthoritiesThatAreNone) {
+  for (const char* text : {"http://",       "http:///a",    "http://?a",     "http://#",    "http://a@h/",
+                           "http://a:b@h/", "http://h:/",   "http://:7071/", "http://h:x/", "http://h:123456/",
+                           "http://h:-1/",  "http://[::1/", "http://::1/",   "http://[]/",  "http://[a b]/",
+                           "http://h%41/",  "http://h,g/",  "http://h\\g/",  "http://h;g/", "http://\xc3\xa4/"}) {
+    EXPECT_EQ(PartsOf(text), "INVALID_ARGUMENT") << text;
+  }
+}
+
 }  // namespace
 }  // namespace ampd
