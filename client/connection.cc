@@ -102,6 +102,11 @@ absl::StatusOr<v1::JobSweep> Connection::GetSweep(const std::string& sweep_id, a
   return channel_->Call(&v1::TrainingService::Stub::GetSweep, request, timeout);
 }
 
+absl::StatusOr<v1::ListSweepsResponse> Connection::ListSweeps(const v1::ListSweepsRequest& request,
+                                                              absl::Duration timeout) {
+  return channel_->Call(&v1::TrainingService::Stub::ListSweeps, request, timeout);
+}
+
 absl::StatusOr<v1::JobSweep> Connection::CancelSweep(const std::string& sweep_id, bool now, absl::Duration timeout) {
   v1::CancelSweepRequest request;
   request.set_sweep_id(sweep_id);

@@ -36,6 +36,8 @@ class Connection {
   absl::StatusOr<v1::JobSweep> CreateSweep(const v1::CreateSweepRequest& request,
                                            absl::Duration timeout = absl::Minutes(15));
   absl::StatusOr<v1::JobSweep> GetSweep(const std::string& sweep_id, absl::Duration timeout = absl::Seconds(30));
+  absl::StatusOr<v1::ListSweepsResponse> ListSweeps(const v1::ListSweepsRequest& request,
+                                                    absl::Duration timeout = absl::Seconds(30));
   absl::StatusOr<v1::JobSweep> CancelSweep(const std::string& sweep_id, bool now,
                                            absl::Duration timeout = absl::Seconds(60));
   absl::StatusOr<v1::PlanReport> PlanJob(const v1::PlanJobRequest& request, absl::Duration timeout = absl::Seconds(60));

@@ -50,6 +50,7 @@ void AddVerbs(CLI::App* app, CommandContext* context) {
   AddCheckpoint(app, context);
   AddCheckpoints(app, context);
   AddSweep(app, context);
+  AddSweeps(app, context);
   AddDatasets(app, context);
   AddDevices(app, context);
   AddDrain(app, context);

@@ -66,6 +66,7 @@ void AddTop(CLI::App* app, CommandContext* context);
 void AddUndrain(CLI::App* app, CommandContext* context);
 void AddUpdate(CLI::App* app, CommandContext* context);
 void AddSweep(CLI::App* app, CommandContext* context);
+void AddSweeps(CLI::App* app, CommandContext* context);
 void AddVersion(CLI::App* app, CommandContext* context);
 void AddWait(CLI::App* app, CommandContext* context);
 void AddWatch(CLI::App* app, CommandContext* context);

@@ -30,7 +30,8 @@ void AddSweep(CLI::App* app, CommandContext* context) {
   auto id = std::make_shared<std::string>();
   verb->add_option("SWEEP", *id, "Its id, or a unique prefix of at least 4 characters")->required();
   verb->footer(
-      "A job file with sweep: grid or list makes one; ampctl cancel --sweep SWEEP ends it.\n"
+      "A job file with sweep: grid or list makes one; ampctl cancel --sweep SWEEP ends it, "
+      "ampctl sweeps lists all.\n"
       "Example:\n  ampctl sweep 01hq3v7m");
   verb->callback([id, context] { context->exit_code = RunSweep(*id, *context); });
 }

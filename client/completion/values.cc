@@ -3,7 +3,6 @@
 #include <CLI/CLI.hpp>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 
 #include "absl/strings/ascii.h"
@@ -13,6 +12,7 @@
 #include "client/connection.h"
 #include "client/contexts.h"
 #include "client/output/job_text.h"
+#include "client/output/sweep_text.h"
 #include "client/output/text.h"
 #include "client/schema/descriptors.h"
 #include "client/starter.h"
@@ -83,10 +83,12 @@ std::vector<Candidate> Jobs(const ValueQuery& query) {
 
 std::vector<Candidate> Sweeps(const ValueQuery& query) {
   std::vector<Candidate> sweeps;
-  std::set<std::string> seen;
-  for (const Job& job : ListJobs(query)) {
-    const std::string id = Clean(job.sweep().sweep_id());
-    if (!id.empty() && seen.insert(id).second) sweeps.push_back({id, Clean(job.spec().name())});
+  const std::unique_ptr<Connection> connection = Connect(query.globals);
+  if (connection == nullptr) return sweeps;
+  const absl::StatusOr<v1::ListSweepsResponse> response = connection->ListSweeps({});
+  if (!response.ok()) return sweeps;
+  for (const v1::SweepSummary& sweep : response->sweeps()) {
+    sweeps.push_back({Clean(sweep.id()), absl::StrCat(Clean(sweep.name()), ", ", SweepStates(sweep))});
   }
   return sweeps;
 }

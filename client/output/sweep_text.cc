@@ -81,4 +81,10 @@ std::string SweepCounts(const v1::JobSweep& sweep) {
   return absl::StrCat(sweep.count(), sweep.count() == 1 ? " job" : " jobs", states.empty() ? "" : ": ", states);
 }
 
+std::string SweepStates(const v1::SweepSummary& sweep) {
+  return absl::StrJoin(sweep.states(), ", ", [](std::string* out, const v1::SweepSummary::StateCount& count) {
+    absl::StrAppend(out, count.jobs(), " ", v1::Job::State_Name(count.state()));
+  });
+}
+
 }  // namespace ampd::client

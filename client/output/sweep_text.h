@@ -15,6 +15,9 @@ std::string SweepText(const v1::JobSweep& sweep, bool color = false);
 // "6 jobs: 1 RUNNING, 5 QUEUED".
 std::string SweepCounts(const v1::JobSweep& sweep);
 
+// "1 RUNNING, 5 QUEUED".
+std::string SweepStates(const v1::SweepSummary& sweep);
+
 }  // namespace ampd::client
 
 #endif  // AMPD_CLIENT_OUTPUT_SWEEP_TEXT_H_

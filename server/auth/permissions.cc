@@ -15,6 +15,7 @@ const std::vector<MethodRule>& MethodRules() {
       {"/ampd.v1.TrainingService/ListJobs", v1::VIEWER},
       {"/ampd.v1.TrainingService/WatchJob", v1::VIEWER},
       {"/ampd.v1.TrainingService/GetSweep", v1::VIEWER},
+      {"/ampd.v1.TrainingService/ListSweeps", v1::VIEWER},
       {"/ampd.v1.TrainingService/ListCheckpoints", v1::VIEWER},
       {"/ampd.v1.TrainingService/DownloadCheckpoint", v1::VIEWER},
       {"/ampd.v1.TrainingService/DownloadArtifact", v1::VIEWER},

@@ -118,6 +118,13 @@ void Controller::GetSweep(std::string id, Done<v1::JobSweep> done, Owner owner) 
   Post([this, id = std::move(id), owner = std::move(owner), reply] { core_->GetSweep(id, reply, owner); });
 }
 
+void Controller::ListSweeps(v1::ListSweepsRequest request, Done<v1::ListSweepsResponse> done, Owner owner) {
+  auto reply = std::make_shared<Reply<v1::ListSweepsResponse>>(std::move(done));
+  Post([this, request = std::move(request), owner = std::move(owner), reply] {
+    core_->ListSweeps(request, reply, owner);
+  });
+}
+
 void Controller::CancelSweep(std::string id, bool now, Done<v1::JobSweep> done) {
   auto reply = std::make_shared<Reply<v1::JobSweep>>(std::move(done));
   Post([this, id = std::move(id), now, reply] { core_->CancelSweep(id, now, reply); });

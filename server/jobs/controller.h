@@ -139,6 +139,9 @@ class Controller {
   // `id`: whole, or a prefix of at least 4 characters that is unique among the sweeps of `owner`, others being unknown.
   // Errors as Database::FindSweep.
   void GetSweep(std::string id, Done<v1::JobSweep> done, Owner owner = std::nullopt);
+  // page_size 0 is 100. INVALID_ARGUMENT outside 0..1000 and for a bad token. Of `owner` there are that user's alone,
+  // whomever the request names.
+  void ListSweeps(v1::ListSweepsRequest request, Done<v1::ListSweepsResponse> done, Owner owner = std::nullopt);
   // Answers once the requests to stop are durable. `now`: as CancelJob's.
   void CancelSweep(std::string id, bool now, Done<v1::JobSweep> done);
   // The job that `request_id` of this user already made, of a sweep the first, so that a repeat need not be planned;

@@ -133,6 +133,7 @@ class ControllerCore {
   void CreateJob(CreateJobParams params, ReplyPtr<v1::Job> reply);
   void CreateSweep(std::vector<CreateJobParams> params, ReplyPtr<v1::JobSweep> reply);
   void GetSweep(const std::string& id, ReplyPtr<v1::JobSweep> reply, const Owner& owner = std::nullopt);
+  void ListSweeps(const v1::ListSweepsRequest& request, ReplyPtr<v1::ListSweepsResponse> reply, const Owner& owner);
   void CancelSweep(const std::string& id, bool now, ReplyPtr<v1::JobSweep> reply);
   void ListJobs(const v1::ListJobsRequest& request, ReplyPtr<v1::ListJobsResponse> reply, const Owner& owner);
   void CancelJob(const std::string& id, bool now, ReplyPtr<v1::Job> reply);

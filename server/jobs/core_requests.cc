@@ -5,13 +5,12 @@
 #include "proto/spec/resolve.h"
 #include "server/jobs/core.h"
 #include "server/jobs/credentials.h"
+#include "server/jobs/page_size.h"
 
 namespace ampd {
 namespace {
 
 constexpr size_t kMaxRequestId = 200;
-constexpr int kDefaultPageSize = 100;
-constexpr int kMaxPageSize = 1000;
 
 absl::Status OtherBody(const std::string& request_id) {
   return absl::AlreadyExistsError(absl::StrCat("request_id \"", request_id, "\" was used with another body"));
@@ -22,11 +21,8 @@ absl::Status WrongField(const char* field, const absl::Status& status) {
 }
 
 absl::StatusOr<JobQuery> QueryOf(const v1::ListJobsRequest& request) {
-  if (request.page_size() < 0 || request.page_size() > kMaxPageSize) {
-    return InvalidFields({{"page_size", absl::StrCat(request.page_size(), " is not in 1..", kMaxPageSize)}});
-  }
   JobQuery query;
-  query.page_size = request.page_size() == 0 ? kDefaultPageSize : request.page_size();
+  AMPD_ASSIGN_OR_RETURN(query.page_size, PageSizeOf(request.page_size()));
   query.page_token = request.page_token();
   for (int i = 0; i < request.states_size(); ++i) {
     const int state = request.states(i);

@@ -1,8 +1,25 @@
 // What clients ask of sweeps. A sweep is its jobs: nothing else of it changes.
 #include "engine/core/status.h"
+#include "proto/spec/resolve.h"
 #include "server/jobs/core.h"
+#include "server/jobs/page_size.h"
 
 namespace ampd {
+namespace {
+
+absl::StatusOr<SweepQuery> QueryOf(const v1::ListSweepsRequest& request, const Owner& owner) {
+  SweepQuery query;
+  AMPD_ASSIGN_OR_RETURN(query.page_size, PageSizeOf(request.page_size()));
+  query.page_token = request.page_token();
+  if (!request.user().empty()) query.user = request.user();
+  if (owner) query.user = owner;
+  if (const absl::Status token = CheckPageToken(query); !token.ok()) {
+    return InvalidFields({{"page_token", std::string(token.message())}});
+  }
+  return query;
+}
+
+}  // namespace
 
 void ControllerCore::CreateSweep(std::vector<CreateJobParams> params, ReplyPtr<v1::JobSweep> reply) {
   if (params.empty()) return reply->Send(absl::InvalidArgumentError("a sweep without jobs"));
@@ -30,6 +47,24 @@ void ControllerCore::GetSweep(const std::string& id, ReplyPtr<v1::JobSweep> repl
       if (!sweep.ok()) return reply->Send(sweep.status());
       for (v1::Job& job : *sweep->mutable_jobs()) job = WithQueueInfo(std::move(job));
       reply->Send(std::move(sweep));
+    });
+  });
+}
+
+void ControllerCore::ListSweeps(const v1::ListSweepsRequest& request, ReplyPtr<v1::ListSweepsResponse> reply,
+                                const Owner& owner) {
+  // Others' sweeps are not there.
+  if (owner && !request.user().empty() && request.user() != *owner) return reply->Send(v1::ListSweepsResponse());
+  absl::StatusOr<SweepQuery> query = QueryOf(request, owner);
+  if (!query.ok()) return reply->Send(query.status());
+  store_->Read([this, query = *std::move(query), reply = std::move(reply)](const Database& database) {
+    auto page = database.ListSweeps(query);
+    post_([reply, page = std::move(page)]() mutable {
+      if (!page.ok()) return reply->Send(page.status());
+      v1::ListSweepsResponse response;
+      for (v1::SweepSummary& sweep : page->sweeps) response.add_sweeps()->Swap(&sweep);
+      response.set_next_page_token(page->next_page_token);
+      reply->Send(std::move(response));
     });
   });
 }

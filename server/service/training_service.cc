@@ -65,6 +65,14 @@ grpc::ServerUnaryReactor* TrainingServiceImpl::GetSweep(grpc::CallbackServerCont
   });
 }
 
+grpc::ServerUnaryReactor* TrainingServiceImpl::ListSweeps(grpc::CallbackServerContext* context,
+                                                          const v1::ListSweepsRequest* request,
+                                                          v1::ListSweepsResponse* response) {
+  return Admitted(context, __func__, [&](const Caller& caller, grpc::ServerUnaryReactor* reactor) {
+    controller_->ListSweeps(*request, Answer(reactor, response), caller.Scope());
+  });
+}
+
 grpc::ServerUnaryReactor* TrainingServiceImpl::CancelSweep(grpc::CallbackServerContext* context,
                                                            const v1::CancelSweepRequest* request,
                                                            v1::JobSweep* response) {

@@ -53,6 +53,8 @@ class TrainingServiceImpl : public v1::TrainingService::CallbackService {
                                         v1::JobSweep* response) override;
   grpc::ServerUnaryReactor* GetSweep(grpc::CallbackServerContext* context, const v1::GetSweepRequest* request,
                                      v1::JobSweep* response) override;
+  grpc::ServerUnaryReactor* ListSweeps(grpc::CallbackServerContext* context, const v1::ListSweepsRequest* request,
+                                       v1::ListSweepsResponse* response) override;
   grpc::ServerUnaryReactor* CancelSweep(grpc::CallbackServerContext* context, const v1::CancelSweepRequest* request,
                                         v1::JobSweep* response) override;
   grpc::ServerUnaryReactor* PlanJob(grpc::CallbackServerContext* context, const v1::PlanJobRequest* request,

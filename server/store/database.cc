@@ -315,10 +315,11 @@ absl::Status Database::UpdateSpec(const JobRecord& record) {
 }
 
 absl::Status Database::InsertSweep(const JobWrite& write) {
-  return Statement(*this, "INSERT INTO sweeps VALUES(?1, ?2, ?3)")
+  return Statement(*this, "INSERT INTO sweeps VALUES(?1, ?2, ?3, ?4)")
       .Text(write.sweep_id)
       .Int(write.record.submit_sequence)
       .Int(write.sweep_jobs)
+      .Text(write.record.job.user())
       .Run();
 }
 
@@ -449,8 +450,8 @@ absl::StatusOr<SweepRecord> Database::FindSweep(absl::string_view prefix, const 
         "\"", prefix.substr(0, 40), "\" is no sweep's id: 26 lower-case letters and digits, or at least the first 4"));
   }
   Statement query(*this,
-                  owner ? "SELECT s.id, s.first, s.jobs FROM sweeps s JOIN jobs j ON j.sequence = s.first "
-                          "WHERE s.id >= ?1 AND s.id < ?2 AND j.user = ?3 ORDER BY s.id DESC LIMIT 6"
+                  owner ? "SELECT id, first, jobs FROM sweeps "
+                          "WHERE id >= ?1 AND id < ?2 AND user = ?3 ORDER BY id DESC LIMIT 6"
                         : "SELECT id, first, jobs FROM sweeps WHERE id >= ?1 AND id < ?2 ORDER BY id DESC LIMIT 6");
   query.Text(prefix).Text(absl::StrCat(prefix, "~"));
   if (owner) query.Text(*owner);

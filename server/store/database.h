@@ -81,6 +81,11 @@ class Database {
   // Its jobs by submit sequence, without specs and plans.
   absl::StatusOr<std::vector<v1::Job>> SweepJobs(const SweepRecord& sweep) const;
 
+  // database_sweeps.cc. Newest first. What a page takes does not grow with the number of sweeps and jobs: it ends, with
+  // fewer sweeps than asked for, behind the one with which these have kMaxListed jobs. INVALID_ARGUMENT for a page
+  // token that this query did not give.
+  absl::StatusOr<SweepPage> ListSweeps(const SweepQuery& query) const;
+
   // Every job that has not ended, by submit sequence.
   absl::StatusOr<std::vector<JobRecord>> ActiveJobs() const;
 
@@ -147,6 +152,8 @@ class Database {
   absl::StatusOr<JobRecord> RecordOf(int64_t sequence) const;
   absl::Status InsertRequest(const JobWrite& write);
   absl::Status InsertSweep(const JobWrite& write);
+  // database_sweeps.cc: of the jobs with so many sequences from `first` on.
+  absl::Status CountStates(int64_t first, int64_t jobs, v1::SweepSummary* sweep) const;
   absl::Status UpdateJob(const JobRecord& record);
   absl::Status UpdateSpec(const JobRecord& record);
   absl::Status AppendEvents(const JobWrite& write, uint64_t last_sequence);

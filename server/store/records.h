@@ -12,6 +12,7 @@
 #include "ampd/v1/auth.pb.h"
 #include "ampd/v1/event.pb.h"
 #include "ampd/v1/job.pb.h"
+#include "ampd/v1/training_service.pb.h"
 #include "server/store/job_filter.h"
 
 namespace ampd {
@@ -137,6 +138,24 @@ absl::Status CheckPageToken(const JobQuery& query);
 
 struct JobPage {
   std::vector<v1::Job> jobs;
+  // Empty on the last page.
+  std::string next_page_token;
+};
+
+struct SweepQuery {
+  // Sweeps on a page, >= 1. A page may have fewer, but one at least where there is one.
+  int page_size = 100;
+  // Of the page before; empty: the first page.
+  std::string page_token;
+  // Of this user alone; empty optional: of all.
+  std::optional<std::string> user;
+};
+
+// INVALID_ARGUMENT for a page token that ListSweeps did not give for this user.
+absl::Status CheckPageToken(const SweepQuery& query);
+
+struct SweepPage {
+  std::vector<v1::SweepSummary> sweeps;
   // Empty on the last page.
   std::string next_page_token;
 };

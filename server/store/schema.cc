@@ -61,7 +61,9 @@ constexpr char kVersion2[] = R"sql(
   CREATE TABLE sweeps(
     id TEXT PRIMARY KEY,
     first INTEGER NOT NULL,
-    jobs INTEGER NOT NULL) WITHOUT ROWID;
+    jobs INTEGER NOT NULL,
+    user TEXT NOT NULL) WITHOUT ROWID;
+  CREATE INDEX sweeps_by_user ON sweeps(user, id);
   -- What jobs are looked for by, apart from what changes with every write. Filled from the jobs, see Database::FillJobIndex.
   CREATE TABLE job_index(
     sequence INTEGER PRIMARY KEY,

@@ -121,6 +121,7 @@ void JsonApi::AddRoutes(Router* router) {
   AddRead(router, "/jobs/{}/histograms", {"sequence"}, &JsonApi::ListHistograms);
   AddRead(router, "/jobs/{}/artifacts", {"limit"}, &JsonApi::ListArtifacts);
   AddRead(router, "/jobs/{}/artifacts/{}", {}, &JsonApi::GetArtifact);
+  AddRead(router, "/sweeps", {"page_size", "page_token", "user"}, &JsonApi::ListSweeps);
   AddRead(router, "/sweeps/{}", {}, &JsonApi::GetSweep);
   AddRead(router, "/events", {}, &JsonApi::StreamFleet);
   AddRead(router, "/session", {}, &JsonApi::GetSession);
@@ -269,6 +270,18 @@ absl::StatusOr<HttpResponse> JsonApi::GetSpec(Call& call) {
 absl::StatusOr<HttpResponse> JsonApi::GetPlan(Call& call) {
   AMPD_ASSIGN_OR_RETURN(const v1::Job job, JobOf(call));
   return Message(job.plan());
+}
+
+absl::StatusOr<HttpResponse> JsonApi::ListSweeps(Call& call) {
+  v1::ListSweepsRequest request;
+  AMPD_ASSIGN_OR_RETURN(const int64_t page_size, call.query.Integer("page_size", 0, 1000, 0));
+  request.set_page_size(static_cast<int32_t>(page_size));
+  request.set_page_token(call.query.Text("page_token"));
+  request.set_user(call.query.Text("user"));
+  AMPD_ASSIGN_OR_RETURN(
+      const v1::ListSweepsResponse page,
+      (backend_.Call<v1::ListSweepsRequest, v1::ListSweepsResponse>(call.credentials, &Service::ListSweeps, request)));
+  return Message(page);
 }
 
 absl::StatusOr<HttpResponse> JsonApi::GetSweep(Call& call) {

@@ -88,6 +88,7 @@ class JsonApi {
   absl::StatusOr<HttpResponse> GetJob(Call& call);
   absl::StatusOr<HttpResponse> GetSpec(Call& call);
   absl::StatusOr<HttpResponse> GetPlan(Call& call);
+  absl::StatusOr<HttpResponse> ListSweeps(Call& call);
   absl::StatusOr<HttpResponse> GetSweep(Call& call);
   absl::StatusOr<HttpResponse> ListCheckpoints(Call& call);
 

@@ -69,6 +69,14 @@ class JsonSubmitTest(OneDaemonTest):
         self.assertEqual(values[1], {"seed": 2, "precision.mode": "FP32"})
         for job in sweep["jobs"]:
             self.assert_state(self.ampd.wait(job["id"]), "SUCCEEDED")
+        other = self.accepted(json.dumps(dict(spec, name="other")))["sweep"]
+        page = ask(self.ampd, "/api/v1/sweeps?page_size=1").json
+        self.assertEqual([(one["id"], one["name"], one["count"]) for one in page["sweeps"]], [(other["id"], "other", 4)])
+        page = ask(self.ampd, "/api/v1/sweeps?page_size=1&page_token=" + page["next_page_token"]).json
+        self.assertEqual([(one["id"], one["states"]) for one in page["sweeps"]], [(sweep["id"], [{"state": "SUCCEEDED", "jobs": 4}])])
+        for query in ("page_token=x", "page_size=1001", "states=RUNNING"):
+            answer = ask(self.ampd, "/api/v1/sweeps?" + query)
+            self.assertEqual((answer.status, answer.json["violations"][0]["field"]), (400, query.split("=")[0]))
 
     def violations(self, text):
         answer = self.refused(text, 400, "INVALID_ARGUMENT", request_id="wrong")

@@ -291,6 +291,11 @@ class DaemonClientTest(DaemonTest):
         sweep = self.client.submit_sweep(spec)
         self.assertEqual([job.wait().state for job in sweep.jobs], ["SUCCEEDED"] * 2)
         self.assertEqual(sweep.refresh().proto.count, 2)
+        other = self.client.submit_sweep(spec)
+        # Page after page.
+        self.assertEqual([one.id for one in self.client.sweeps(page_size=1)][:2], [other.id, sweep.id])
+        self.assertEqual(next(one.count for one in self.client.sweeps() if one.id == sweep.id), 2)
+        self.assertEqual(list(self.client.sweeps(user="nobody")), [])
         self.assertEqual(sweep.cancel().proto.jobs[0].state, job_pb2.Job.SUCCEEDED)
 
     def test_errors_carry_code_and_fields(self):

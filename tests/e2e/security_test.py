@@ -197,6 +197,9 @@ class TokenTest(SecurityTest):
                        bob.CreateSweep(spec=dict(start, sweep={"list": [{"seed": 1}]}))):
             self.refused(result, grpc.StatusCode.INVALID_ARGUMENT, "no job")
         self.assertEqual(list(self.ok(bob.ListJobs()).jobs), [])
+        for caller, request, seen in ((ann, {}, [sweep.id]), (admin, {}, [sweep.id]), (admin, {"user": "ann"}, [sweep.id]),
+                                      (admin, {"user": "bob"}, []), (bob, {}, []), (bob, {"user": "ann"}, [])):
+            self.assertEqual([one.id for one in self.ok(caller.ListSweeps(**request)).sweeps], seen)
         self.assertNotEqual(self.ok(bob.CreateJob(spec=glyphs_job(steps=4, every_steps=2), request_id="r")).id, job.id)
         self.assertEqual(len(self.ok(ann.ListJobs()).jobs), 3)
         self.assertEqual(len(self.ok(admin.ListJobs()).jobs), 4)

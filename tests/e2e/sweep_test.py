@@ -53,6 +53,11 @@ class SweepTest(OneDaemonTest):
         self.assertRegex(table.splitlines()[0], r"# +MODE +SEED +STATE +STEP +LOSS")
         self.assertEqual(table.count("SUCCEEDED"), 5)  # The last line counts them.
         self.assertIn("BF16", table)
+        listed = self.ampd.ctl("sweeps").stdout.splitlines()
+        self.assertRegex(listed[0], r"^ID +NAME +USER +JOBS +STATES +CREATED$")
+        self.assertRegex(listed[1], rf"^{sweep_id} +grid +- +4 +4 SUCCEEDED +20")
+        found = json.loads(self.ampd.ctl("sweeps", "--limit", "1", "-o", "json").stdout)["sweeps"]
+        self.assertEqual([(one["id"], one["states"]) for one in found], [(sweep_id, [{"state": "SUCCEEDED", "jobs": 4}])])
         loss = self.ampd.get(jobs[3]["id"]).summary.loss
         self.assertIn(f"{loss:.4g}", table.splitlines()[4])
 

@@ -142,6 +142,11 @@ export async function submitFile(text, {requestId, validateOnly} = {}) {
   return (await request(path, options)).json();
 }
 
+/** A page of all sweeps, newest first. */
+export function listSweeps({token} = {}) {
+  return get('/sweeps' + query({page_size: 50, page_token: token}));
+}
+
 export function getSweep(id) {
   return get(`/sweeps/${encodeURIComponent(id)}`);
 }

@@ -41,7 +41,11 @@ async function pageOf({parts: [name, id, tab], query}) {
     const {NewPage} = await import('./new_page.js');
     return () => new NewPage(main, query.get('from'));
   }
-  if (name === 'sweeps' && id) {
+  if (name === 'sweeps' && !id) {
+    const {SweepsPage} = await import('./sweeps_page.js');
+    return () => new SweepsPage(main);
+  }
+  if (name === 'sweeps') {
     const {SweepPage} = await import('./sweep_page.js');
     return () => new SweepPage(main, id);
   }
@@ -130,7 +134,8 @@ function buildBar() {
       h('a', {class: 'brand', href: '#/', 'aria-label': 'ampd, overview'},
         h('img', {src: document.querySelector('link[rel=icon]').href, alt: '', width: 22, height: 22}),
         h('span', {}, 'ampd')),
-      h('nav', {'aria-label': 'Pages'}, h('a', {href: '#/', data: {page: 'overview'}}, 'Jobs'), parts.compare),
+      h('nav', {'aria-label': 'Pages'}, h('a', {href: '#/', data: {page: 'overview'}}, 'Jobs'),
+        h('a', {href: '#/sweeps', data: {page: 'sweeps'}}, 'Sweeps'), parts.compare),
       h('span', {class: 'fill'}), parts.version, parts.live, parts.signIn, parts.theme,
       h('button', {type: 'button', class: 'quiet', 'aria-label': 'Keys', title: 'Keys (?)', onclick: showHelp}, '?'));
   fill(notices, parts.lost, parts.draining);
@@ -139,6 +144,9 @@ function buildBar() {
 function bindKeys() {
   bind(['?'], 'this list', showHelp);
   bind(['t'], 'light, dark, or as the system', changeTheme);
+  bind(['s'], 'all sweeps', () => {
+    location.hash = '#/sweeps';
+  });
   bind(['c'], 'compare the chosen jobs', () => {
     location.hash = '#/compare';
   });

@@ -85,6 +85,16 @@ class Client:
     def get_sweep(self, sweep_id: str) -> Sweep:
         return Sweep(self, self.call("GetSweep", training_service_pb2.GetSweepRequest(sweep_id=sweep_id), again=True))
 
+    def sweeps(self, user: str = "", page_size: int = 200) -> Iterator[training_service_pb2.SweepSummary]:
+        """Sweeps, newest first, page after page as they are asked for; get_sweep() gives the jobs of one."""
+        request = training_service_pb2.ListSweepsRequest(page_size=page_size, user=user)
+        while True:
+            page = self.call("ListSweeps", request, again=True)
+            yield from page.sweeps
+            if not page.next_page_token:
+                return
+            request.page_token = page.next_page_token
+
     def list(self, states: Iterable[str] = (), filter: str = "", order_by: str = "", page_size: int = 200) -> Iterator[Job]:
         """Jobs, newest first, page after page as they are asked for. `states` such as "RUNNING"; `filter` such as
         'user = "ann"' and `order_by` as ListJobs has them."""

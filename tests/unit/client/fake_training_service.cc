@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
 #include "ampd/v1/training_service.grpc.pb.h"
 #include "google/rpc/status.pb.h"
 
@@ -71,6 +72,22 @@ class FakeTrainingService::Service : public v1::TrainingService::Service {
     std::lock_guard<std::mutex> lock(fake_.mutex_);
     fake_.listed.push_back(*request);
     *response->add_jobs() = fake_.job;
+    if (request->page_token().empty()) response->set_next_page_token("next");
+    return grpc::Status::OK;
+  }
+
+  grpc::Status ListSweeps(grpc::ServerContext*, const v1::ListSweepsRequest* request,
+                          v1::ListSweepsResponse* response) override {
+    std::lock_guard<std::mutex> lock(fake_.mutex_);
+    fake_.sweeps_listed.push_back(*request);
+    v1::SweepSummary* sweep = response->add_sweeps();
+    sweep->set_id(absl::StrCat("01sweep", fake_.sweeps_listed.size()));
+    sweep->set_name("grid");
+    sweep->set_count(3);
+    sweep->add_states()->set_state(v1::Job::QUEUED);
+    sweep->mutable_states(0)->set_jobs(2);
+    sweep->add_states()->set_state(v1::Job::FAILED);
+    sweep->mutable_states(1)->set_jobs(1);
     if (request->page_token().empty()) response->set_next_page_token("next");
     return grpc::Status::OK;
   }

@@ -66,6 +66,7 @@ class FakeTrainingService {
   int dataset_uploads_begun = 0;
   std::vector<v1::WatchJobRequest> watched;
   std::vector<v1::ListJobsRequest> listed;
+  std::vector<v1::ListSweepsRequest> sweeps_listed;
   std::vector<v1::ExportModelRequest> exported;
   std::vector<v1::DownloadCheckpointRequest> downloaded;
 

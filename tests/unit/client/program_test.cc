@@ -274,6 +274,20 @@ TEST_F(ProgramTest, ListFollowsPages) {
   EXPECT_THAT(err(), HasSubstr("no such state 'runing'; did you mean RUNNING?"));
 }
 
+TEST_F(ProgramTest, SweepsAreListedPageByPage) {
+  EXPECT_EQ(Run({"sweeps", "--user", "ann"}), 0);
+  EXPECT_THAT(out(), ::testing::MatchesRegex("ID +NAME +USER +JOBS +STATES +CREATED\n"
+                                             "01sweep1 +grid +- +3 +2 QUEUED, 1 FAILED +.*\n01sweep2 .*\n"));
+  EXPECT_EQ(fake_.sweeps_listed[0].user(), "ann");
+  EXPECT_EQ(fake_.sweeps_listed[1].user(), "ann");
+  EXPECT_EQ(fake_.sweeps_listed[1].page_token(), "next");
+  EXPECT_EQ(Run({"sweeps", "--limit", "1"}), 0);
+  EXPECT_EQ(fake_.sweeps_listed.back().page_size(), 1);
+  EXPECT_THAT(out(), HasSubstr("more with --limit"));
+  EXPECT_EQ(Run({"sweeps", "-o", "jsonl"}), 0);
+  EXPECT_EQ(Lines(), 2);
+}
+
 TEST_F(ProgramTest, ListAsksForWhatItsOptionsSay) {
   EXPECT_EQ(Run({"list", "--user", "a\"n\\n", "--label", "team=vi=sion", "--label", "x=", "--filter",
                  "name:a OR name:b", "--sort", "priority desc"}),

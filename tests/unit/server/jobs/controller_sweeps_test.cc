@@ -90,6 +90,48 @@ TEST_F(ControllerSweepsTest, TheSameRequestAtTheSameTimeGivesOneSweep) {
   EXPECT_EQ(JobsInStore(), 4);
 }
 
+TEST_F(ControllerSweepsTest, SweepsAreListedForWhoMaySeeThem) {
+  Submit();
+  const auto list = [&](v1::ListSweepsRequest request, Owner owner = std::nullopt) {
+    return Await<v1::ListSweepsResponse>(
+        [&](auto done) { controller_->ListSweeps(request, std::move(done), std::move(owner)); });
+  };
+  EXPECT_EQ(list({})->sweeps_size(), 0);
+  std::vector<std::string> ids;
+  for (const char* user : {"ann", "bob", "ann"}) {
+    std::vector<CreateJobParams> points = Points(2);
+    for (CreateJobParams& point : points) point.user = user;
+    ids.push_back(CreateSweep(std::move(points))->id());
+  }
+  const auto ids_of = [](const absl::StatusOr<v1::ListSweepsResponse>& response) {
+    std::vector<std::string> found;
+    for (const v1::SweepSummary& sweep : response->sweeps()) found.push_back(sweep.id());
+    return found;
+  };
+  v1::ListSweepsRequest of_ann;
+  of_ann.set_user("ann");
+  EXPECT_THAT(ids_of(list({})), ElementsAre(ids[2], ids[1], ids[0]));
+  EXPECT_THAT(ids_of(list(of_ann)), ElementsAre(ids[2], ids[0]));
+  EXPECT_THAT(ids_of(list({}, "bob")), ElementsAre(ids[1]));
+  EXPECT_THAT(ids_of(list(of_ann, "ann")), ElementsAre(ids[2], ids[0]));
+  EXPECT_THAT(ids_of(list(of_ann, "bob")), ElementsAre());
+  const v1::SweepSummary newest = list({})->sweeps(0);
+  EXPECT_EQ(newest.user(), "ann");
+  EXPECT_EQ(newest.count(), 2);
+  ASSERT_EQ(newest.states_size(), 1);
+  EXPECT_EQ(newest.states(0).state(), v1::Job::QUEUED);
+  EXPECT_EQ(newest.states(0).jobs(), 2);
+  EXPECT_EQ(newest.create_time().seconds(), GetSweep(ids[2])->jobs(0).create_time().seconds());
+  v1::ListSweepsRequest page;
+  page.set_page_size(2);
+  const auto first = list(page);
+  page.set_page_token(first->next_page_token());
+  EXPECT_THAT(ids_of(list(page)), ElementsAre(ids[0]));
+  EXPECT_THAT(list(page, "ann").status().message(), HasSubstr("page_token"));
+  page.set_page_size(1001);
+  EXPECT_THAT(list(page).status().message(), HasSubstr("page_size"));
+}
+
 // Another job of the group is not hurt by it.
 TEST_F(ControllerSweepsTest, AllOrNothingIsWritten) {
   Submit();
