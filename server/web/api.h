@@ -22,6 +22,7 @@
 #include "server/web/query.h"
 #include "server/web/sessions.h"
 #include "server/web/slots.h"
+#include "server/web/tar.h"
 
 namespace ampd {
 
@@ -115,6 +116,13 @@ class JsonApi {
   absl::StatusOr<HttpResponse> SendCheckpointFile(Call& call, const ListedFile& file,
                                                   const std::optional<ByteRange>& range);
   absl::StatusOr<HttpResponse> GetArtifact(Call& call);
+
+  // api_archives.cc
+  absl::StatusOr<HttpResponse> GetCheckpointArchive(Call& call);
+  absl::StatusOr<absl::Time> CheckpointTime(const Call& call);
+  // Calls `begin`, which is false where nobody takes the file, before its first byte. An error behind the archive's
+  // head leaves the client with fewer bytes than the head says.
+  absl::Status SendEntry(Call& call, const ListedFile& file, absl::FunctionRef<bool()> begin);
 
   // api_streams.cc
   absl::StatusOr<HttpResponse> StreamEvents(Call& call);

@@ -4,10 +4,12 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "engine/core/status.h"
+#include "proto/spec/resolve.h"
 #include "proto/spec/text.h"
 #include "server/service/sha256.h"
 #include "server/service/try_again.h"
@@ -107,6 +109,9 @@ absl::StatusOr<std::vector<ListedFile>> JsonApi::FilesOf(const Call& call) {
 }
 
 absl::StatusOr<HttpResponse> JsonApi::GetCheckpoint(Call& call) {
+  const std::string format = absl::AsciiStrToLower(call.query.Text("format"));
+  if (format == "tar") return GetCheckpointArchive(call);
+  if (!format.empty() && format != "json") return InvalidFields({{"format", "must be json or tar"}});
   AMPD_ASSIGN_OR_RETURN(const std::vector<ListedFile> files, FilesOf(call));
   const auto write = [](std::string* out, const ListedFile& file) {
     absl::StrAppend(out, "{\"name\": ", QuoteJson(file.name), ", \"size_bytes\": ", file.size, ", \"sha256\": \"",

@@ -2,8 +2,12 @@
 
 import hashlib
 import http.client
+import io
 import json
 import os
+import socket
+import tarfile
+import time
 
 import ampd_process
 import certificates
@@ -22,6 +26,28 @@ class JsonDownloadsTest(OneDaemonTest):
         lines = ask(self.ampd, "/metrics").bytes.decode().splitlines()
         return float(next(line for line in lines if line.startswith('ampd_calls{class="transfers"}')).split()[-1])
 
+    def check_archive(self, job_id, name, folder):
+        path = f"/api/v1/jobs/{job_id}/checkpoints/{name}?format=tar"
+        answer = ask(self.ampd, path, headers={"Range": "bytes=5-9"})
+        self.assertEqual((answer.status, answer.headers["Content-Type"]), (200, "application/x-tar"))
+        self.assertEqual(answer.headers["Content-Disposition"], f'attachment; filename="{name}.tar"')
+        self.assertEqual((answer.headers["Content-Length"], answer.headers["Accept-Ranges"]), (str(len(answer.bytes)), "none"))
+        with tarfile.open(fileobj=io.BytesIO(answer.bytes), mode="r:") as archive:
+            found = {member.name: archive.extractfile(member).read() for member in archive}
+            times = {member.mtime for member in archive}
+        self.assertEqual(found, {f"{name}/{file}": certificates.read(os.path.join(folder, file)) for file in os.listdir(folder)})
+        self.assertLess(abs(times.pop() - time.time()), 3600)
+        self.assertEqual(times, set())
+        host, port = self.ampd.http_address.rsplit(":", 1)
+        with socket.create_connection((host, int(port)), timeout=DEADLINE) as client:
+            client.sendall(f"HEAD {path} HTTP/1.1\r\nHost: {self.ampd.http_address}\r\n\r\n".encode())
+            head = b"".join(iter(lambda: client.recv(65536), b""))
+        self.assertTrue(head.startswith(b"HTTP/1.1 200 ") and head.endswith(b"\r\n\r\n"), head[:500])
+        self.assertIn(f"Content-Length: {len(answer.bytes)}\r\n".encode(), head)
+        self.refused(path + "x", 400, "INVALID_ARGUMENT")
+        self.refused(f"/api/v1/jobs/{job_id}/checkpoints/step-9?format=tar", 404, "NOT_FOUND")
+        self.refused(f"/api/v1/jobs/{job_id}/checkpoints/..%2f{name}?format=tar", 400, "INVALID_ARGUMENT")
+
     def test_files_of_checkpoints_come_whole_and_in_part(self):
         job = self.ampd.run(glyphs_job("weights", steps=2))
         name = job.summary.checkpoint
@@ -34,6 +60,7 @@ class JsonDownloadsTest(OneDaemonTest):
             self.assertEqual((file["size_bytes"], file["sha256"]), (len(content), hashlib.sha256(content).hexdigest()))
             answer = ask(self.ampd, f"/api/v1/jobs/{job.id}/checkpoints/{name}/{file['name']}")
             self.assertEqual((answer.status, answer.bytes), (200, content))
+        self.check_archive(job.id, name, folder)
         headers = answer.headers
         self.assertEqual((headers["Content-Type"], headers["Content-Disposition"]), ("application/octet-stream", "attachment"))
         self.assertEqual((headers["Accept-Ranges"], headers["Cross-Origin-Resource-Policy"]), ("bytes", "same-origin"))
@@ -56,7 +83,19 @@ class JsonDownloadsTest(OneDaemonTest):
         for wrong, status, code in ((f"{name}/none", 404, "NOT_FOUND"), ("step-999999999/MANIFEST", 404, "NOT_FOUND"),
                                     ("..%2f../MANIFEST", 400, "INVALID_ARGUMENT"), ("step-1x", 400, "INVALID_ARGUMENT")):
             self.refused(f"/api/v1/jobs/{job.id}/checkpoints/{wrong}", status, code)
-        # What is damaged is not given.
+        # What is damaged is not given: an archive whose first file is whole ends before one that is not.
+        archive = f"/api/v1/jobs/{job.id}/checkpoints/{name}?format=tar"
+        first, last = listed["files"][0]["name"], listed["files"][-2]["name"]
+        for file, damaged in ((last, lambda: self.assertRaises(http.client.IncompleteRead, ask, self.ampd, archive)),
+                              (first, lambda: self.refused(archive, 500, "DATA_LOSS"))):
+            with open(os.path.join(folder, file), "r+b") as content:
+                byte = content.read(1)
+                content.seek(0)
+                content.write(bytes([byte[0] ^ 1]))
+                content.flush()
+                damaged()
+                content.seek(0)
+                content.write(byte)
         with open(os.path.join(folder, "model.safetensors"), "r+b") as file:
             file.write(bytes([weights[0] ^ 1]))
         self.refused(path, 500, "DATA_LOSS")

@@ -312,6 +312,13 @@ class WebPageTest(browser_module.PageTest):
             self.assertIn(digest, page.text("tr.files"))
         page.press("ENTER")
         page.until("return document.querySelector('tr.files') === null;", "no files")
+        # All of them as one file, of each checkpoint.
+        archives = page.js("""
+            return Promise.all([...document.querySelectorAll("#panel a[href$='format=tar']")].map(async (link) => {
+              const bytes = new Uint8Array(await (await fetch(link.href)).arrayBuffer());
+              return [link.download, new TextDecoder().decode(bytes.slice(257, 262)), bytes.length % 512];
+            }));""")
+        self.assertEqual(archives, [[f"{job.id}-step-00000000{step}.tar", "ustar", 0] for step in (4, 2)])
 
     # Measurements
 

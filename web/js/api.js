@@ -135,6 +135,11 @@ export function checkpointFileUrl(id, checkpoint, file) {
   return [ROOT, 'jobs', ...[id, 'checkpoints', checkpoint, file].map(encodeURIComponent)].join('/');
 }
 
+/** Of all the files of a checkpoint together. */
+export function checkpointArchiveUrl(id, checkpoint) {
+  return [ROOT, 'jobs', ...[id, 'checkpoints', checkpoint].map(encodeURIComponent)].join('/') + '?format=tar';
+}
+
 /** Submits a job file: {job} or {sweep}. With `validateOnly` nothing is queued; requests of one id make one job. */
 export async function submitFile(text, {requestId, validateOnly} = {}) {
   const options = {method: 'POST', headers: {'Content-Type': 'application/yaml'}, body: text};

@@ -1,6 +1,6 @@
 // The checkpoints that are there, and their files to fetch.
 
-import {checkpointFileUrl, part} from './api.js';
+import {checkpointArchiveUrl, checkpointFileUrl, part} from './api.js';
 import {fill, h, table} from './dom.js';
 import {bytes, count, time} from './format.js';
 
@@ -36,7 +36,8 @@ export class CheckpointsTab {
       return;
     }
     const had = document.activeElement.dataset.files;
-    const columns = ['Name', {name: 'Step', class: 'n'}, {name: 'Size', class: 'n'}, 'Written', '', {name: '', class: 'n'}];
+    const columns =
+        ['Name', {name: 'Step', class: 'n'}, {name: 'Size', class: 'n'}, 'Written', '', {name: '', class: 'n'}];
     const rows = checkpoints.map(
         (one) =>
             [one.name, count(one.step), bytes(one.size_bytes), time(one.time),
@@ -44,7 +45,7 @@ export class CheckpointsTab {
                one.best ? h('span', {class: 'badge'}, 'best') : null,
                one.damage ? h('span', {class: 'badge bad'}, `damaged: ${one.damage}`) : null
              ],
-             this.button(one.name)]);
+             h('div', {class: 'fetch'}, this.button(one.name), this.archive(one))]);
     fill(
         this.body, table('Checkpoints', columns, rows),
         h('p', {class: 'hint'}, 'Fetch one with all its files, and check them, by ',
@@ -54,6 +55,17 @@ export class CheckpointsTab {
       if (this.opened.has(name)) this.open(button);
       if (name === had) button.focus();
     }
+  }
+
+  /** All of it as one file; nothing of one that is damaged. */
+  archive({name, damage}) {
+    if (damage) return null;
+    const properties = {
+      class: 'button',
+      href: checkpointArchiveUrl(this.job.id, name),
+      download: `${this.job.id}-${name}.tar`
+    };
+    return h('a', properties, '.tar', h('span', {class: 'hidden'}, ` of ${name}`));
   }
 
   button(name) {
@@ -95,11 +107,10 @@ export class CheckpointsTab {
 
   file(checkpoint, {name, size_bytes: size, sha256}) {
     return h(
-        'li', {}, h('a', {
-          href: checkpointFileUrl(this.job.id, checkpoint, name),
-          download: `${this.job.id}-${checkpoint}-${name}`
-        },
-                    name),
+        'li', {},
+        h('a',
+          {href: checkpointFileUrl(this.job.id, checkpoint, name), download: `${this.job.id}-${checkpoint}-${name}`},
+          name),
         h('span', {class: 'figure'}, bytes(size)), h('span', {class: 'id'}, `SHA-256 ${sha256}`));
   }
 
