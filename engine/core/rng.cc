@@ -11,15 +11,4 @@ uint32_t RngStream(absl::string_view name) {
   return static_cast<uint32_t>(hash);
 }
 
-uint64_t RngSequence::NextBelow(uint64_t bound) {
-  // Rejecting the incomplete last interval of the 64-bit range keeps every value equally likely.
-  const uint64_t limit = UINT64_MAX - UINT64_MAX % bound;
-  uint64_t draw;
-  do {
-    draw = (static_cast<uint64_t>(NextWord()) << 32);
-    draw |= NextWord();
-  } while (draw >= limit);
-  return draw % bound;
-}
-
 }  // namespace ampd

@@ -47,15 +47,30 @@ AMPD_HOST_DEVICE inline PhiloxBlock RngCounter(uint64_t attempted_step, uint32_t
 class RngSequence {
  public:
   RngSequence(uint64_t seed, absl::string_view name, uint64_t step = 0, uint32_t sample = 0)
-      : seed_(seed), stream_(RngStream(name)), step_(step), sample_(sample) {}
+      : RngSequence(seed, RngStream(name), step, sample) {}
+  AMPD_HOST_DEVICE RngSequence(uint64_t seed, uint32_t stream, uint64_t step, uint32_t sample)
+      : seed_(seed), stream_(stream), step_(step), sample_(sample) {}
 
-  uint32_t NextWord() {
-    if (next_ % 4 == 0) block_ = Philox4x32(RngCounter(step_, sample_, next_, stream_), seed_);
-    return block_[next_++ % 4];
+  AMPD_HOST_DEVICE uint32_t NextWord() {
+    const uint64_t word = next_ % 4;
+    if (word == 0) block_ = Philox4x32(RngCounter(step_, sample_, next_, stream_), seed_);
+    ++next_;
+    // Without an index that varies: a device keeps the block in registers then.
+    const uint32_t first = word == 0 ? block_[0] : block_[1], last = word == 2 ? block_[2] : block_[3];
+    return word < 2 ? first : last;
   }
-  float NextUniform() { return UniformFloat(NextWord()); }
+  AMPD_HOST_DEVICE float NextUniform() { return UniformFloat(NextWord()); }
   // Uniform in 0..bound-1, without bias; bound >= 1.
-  uint64_t NextBelow(uint64_t bound);
+  AMPD_HOST_DEVICE uint64_t NextBelow(uint64_t bound) {
+    // Rejecting the incomplete last interval of the 64-bit range keeps every value equally likely.
+    const uint64_t limit = UINT64_MAX - UINT64_MAX % bound;
+    uint64_t draw = limit;
+    while (draw >= limit) {
+      draw = static_cast<uint64_t>(NextWord()) << 32;
+      draw |= NextWord();
+    }
+    return draw % bound;
+  }
 
  private:
   uint64_t seed_;

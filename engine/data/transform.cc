@@ -44,6 +44,20 @@ absl::Status CheckNormalize(const v1::ImageTransform& spec, const DatasetInfo& i
   return absl::OkStatus();
 }
 
+// Samples that are no images are not moved.
+ImageAugmentation AugmentationOf(const v1::ImageTransform& spec, const DatasetInfo& info) {
+  ImageAugmentation augmentation;
+  if (!info.is_image()) return augmentation;
+  augmentation.height = info.input_shape[0];
+  augmentation.width = info.input_shape[1];
+  augmentation.channels = info.input_shape[2];
+  augmentation.padding = spec.random_crop_padding();
+  augmentation.flip = spec.random_flip();
+  augmentation.crop_stream = RngStream("data.random_crop");
+  augmentation.flip_stream = RngStream("data.random_flip");
+  return augmentation;
+}
+
 // Per channel, over the samples that one thread read. Whole numbers, so that no order of adding changes them; the sums
 // of 2^47 bytes fit.
 struct ByteSums {
@@ -116,8 +130,7 @@ absl::StatusOr<Transform> Transform::Create(const v1::ImageTransform& spec, cons
   AMPD_RETURN_IF_ERROR(CheckTransform(spec, train.info()));
   Transform transform;
   transform.info_ = train.info();
-  transform.flip_ = spec.random_flip();
-  transform.padding_ = spec.random_crop_padding();
+  transform.augmentation_ = AugmentationOf(spec, train.info());
   switch (Resolve(spec, train.info())) {
     case Normalization::STANDARD:
       AMPD_RETURN_IF_ERROR(transform.Measure(train, threads));
@@ -201,7 +214,7 @@ void Transform::FillTable() {
   table_.resize(mean_.size());
   for (size_t c = 0; c < mean_.size(); ++c) {
     for (size_t v = 0; v < 256; ++v) {
-      table_[c][v] = static_cast<float>((static_cast<double>(v) - mean_[c]) / std_[c]);
+      table_[c][v] = Normalized(static_cast<float>(v), mean_[c], std_[c]);
     }
   }
 }
@@ -222,7 +235,7 @@ void Transform::Normalize(absl::Span<float> values) const {
   if (channels == 1 && mean_[0] == 0 && std_[0] == 1) return;
   size_t c = 0;
   for (float& v : values) {
-    v = table_.empty() ? static_cast<float>((v - mean_[c]) / std_[c]) : table_[c][static_cast<uint8_t>(v)];
+    v = table_.empty() ? Normalized(v, mean_[c], std_[c]) : table_[c][static_cast<uint8_t>(v)];
     if (++c == channels) c = 0;
   }
 }
@@ -235,30 +248,22 @@ absl::Status Transform::ReadPlain(const Dataset& dataset, int64_t i, absl::Span<
 
 absl::Status Transform::ReadAugmented(const Dataset& dataset, int64_t i, const Draw& draw, std::vector<float>& scratch,
                                       absl::Span<float> out) const {
-  if (!flip_ && padding_ == 0) {
+  if (!augmentation_.draws()) {
     AMPD_RETURN_IF_ERROR(dataset.ReadSample(i, &draw, out));
     Normalize(out);
     return absl::OkStatus();
   }
-  const uint64_t step = static_cast<uint64_t>(draw.step);
-  const uint32_t position = static_cast<uint32_t>(draw.position);
-  RngSequence crop(draw.seed, "data.random_crop", step, position);
-  RngSequence mirror(draw.seed, "data.random_flip", step, position);
-  const int64_t places = 2 * padding_ + 1;
-  const int64_t top = static_cast<int64_t>(crop.NextBelow(static_cast<uint64_t>(places))) - padding_;
-  const int64_t left = static_cast<int64_t>(crop.NextBelow(static_cast<uint64_t>(places))) - padding_;
-  const bool flip = flip_ && (mirror.NextWord() >> 31) != 0;
-
+  const ImageView view =
+      augmentation_.ViewOf(draw.seed, static_cast<uint64_t>(draw.step), static_cast<uint32_t>(draw.position));
   scratch.resize(static_cast<size_t>(info_.input_elements()));
   AMPD_RETURN_IF_ERROR(dataset.ReadSample(i, &draw, absl::MakeSpan(scratch)));
-  const int64_t height = info_.input_shape[0], width = info_.input_shape[1], channels = info_.input_shape[2];
-  for (int64_t y = 0; y < height; ++y) {
-    for (int64_t x = 0; x < width; ++x) {
-      const int64_t from_y = y + top, from_x = (flip ? width - 1 - x : x) + left;
-      const bool inside = from_y >= 0 && from_y < height && from_x >= 0 && from_x < width;
-      float* to = out.data() + (y * width + x) * channels;
-      if (inside) {
-        std::copy_n(scratch.data() + (from_y * width + from_x) * channels, channels, to);
+  const int64_t channels = augmentation_.channels;
+  float* to = out.data();
+  for (int64_t y = 0; y < augmentation_.height; ++y) {
+    for (int64_t x = 0; x < augmentation_.width; ++x, to += channels) {
+      const int64_t from = augmentation_.StoredPixel(view, y, x);
+      if (from >= 0) {
+        std::copy_n(scratch.data() + from, channels, to);
       } else {
         std::fill_n(to, channels, 0.0f);
       }

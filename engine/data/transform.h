@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "ampd/v1/data.pb.h"
+#include "engine/core/augmentation.h"
 #include "engine/data/dataset.h"
 
 namespace ampd::data {
@@ -49,6 +50,8 @@ class Transform {
   // Per channel, or one for all channels.
   const std::vector<double>& mean() const { return mean_; }
   const std::vector<double>& std() const { return std_; }
+  // Of samples that are no images the default, which moves nothing.
+  const ImageAugmentation& augmentation() const { return augmentation_; }
 
  private:
   Transform() = default;
@@ -65,8 +68,7 @@ class Transform {
   std::vector<double> std_;
   // For bytes of few channels: every result, [channel][value].
   std::vector<std::array<float, 256>> table_;
-  bool flip_ = false;
-  int64_t padding_ = 0;
+  ImageAugmentation augmentation_;
 };
 
 }  // namespace ampd::data
