@@ -57,6 +57,8 @@ struct DatasetInfo {
   bool targets_in_space = false;
   // Reading a sample takes work, which threads may share.
   bool decodes = false;
+  // A training sample shows a part of what is stored that the draw chooses (ReadSample).
+  bool windowed = false;
   // How many samples may be damaged, which are then left out, below `size`; -1: damage is an error.
   int64_t max_damaged = -1;
 

@@ -206,6 +206,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenImageFolder(const v1::DataSpec& dat
   AMPD_ASSIGN_OR_RETURN(DatasetInfo info, InfoOf(data, is_eval, files));
   files.entries.resize(static_cast<size_t>(info.size));
   const bool random_window = !is_eval && data.image().has_random_resized_crop();
+  info.windowed = random_window;
   return std::make_unique<ImageFolder>(std::move(info), data.image(), random_window, std::move(files), roots,
                                        std::move(cache));
 }

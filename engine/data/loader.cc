@@ -75,6 +75,10 @@ absl::Status CheckOptions(const DatasetInfo& info, const LoaderOptions& options,
     return absl::InvalidArgumentError(absl::StrCat("the training set ", info.name, " holds ", info.size,
                                                    " samples, fewer than the batch size ", options.batch_size));
   }
+  if (options.read_ahead != ReadAhead::kSamples && (!training || !options.buckets.empty() || info.max_damaged >= 0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(info.name, ": which samples make a batch is known only when they are read"));
+  }
   AMPD_RETURN_IF_ERROR(CheckBuckets(info, options));
   AMPD_RETURN_IF_ERROR(CheckMemory(info, options));
   return CheckTargets(info, options);
@@ -127,31 +131,56 @@ Loader::~Loader() {
 }
 
 void Loader::AllocateBuffers() {
-  Shape inputs = {options_.batch_size};
-  const DatasetInfo& info = dataset_.info();
-  inputs.insert(inputs.end(), info.input_shape.begin(), info.input_shape.end());
-  if (!options_.buckets.empty()) inputs[1] = options_.buckets.back();
-  Shape labels = {options_.batch_size};
-  if (info.label_count > 0) {
-    labels.push_back(LabelsByStep() ? inputs[1] : std::max(info.label_count, options_.label_places));
-  }
   const MutexLock lock(&mutex_);
   for (int i = 0; i < options_.depth; ++i) {
     auto batch = std::make_unique<Batch>();
-    batch->inputs = Tensor(DType::kF32, inputs);
-    if (options_.targets == TargetFormat::kLabels) {
-      batch->labels = Tensor(DType::kI32, labels);
-    } else {
-      batch->targets = Tensor(DType::kF32, {options_.batch_size, options_.target_width});
-    }
-    if (!options_.buckets.empty()) batch->lengths = Tensor(DType::kI32, {options_.batch_size});
-    if (!info.label_lengths.empty()) batch->label_lengths = Tensor(DType::kI32, {options_.batch_size});
+    if (options_.read_ahead == ReadAhead::kSamples) AllocateTensors(*batch);
+    if (options_.read_ahead == ReadAhead::kLabels) AllocateLabels(*batch);
     free_.push_back(batch.get());
     buffers_.push_back(std::move(batch));
   }
 }
 
+void Loader::AllocateTensors(Batch& batch) const {
+  Shape inputs = {options_.batch_size};
+  const DatasetInfo& info = dataset_.info();
+  inputs.insert(inputs.end(), info.input_shape.begin(), info.input_shape.end());
+  if (!options_.buckets.empty()) inputs[1] = options_.buckets.back();
+  batch.inputs = Tensor(DType::kF32, inputs);
+  AllocateLabels(batch);
+  if (options_.targets == TargetFormat::kFloats) {
+    batch.targets = Tensor(DType::kF32, {options_.batch_size, options_.target_width});
+  }
+  if (!options_.buckets.empty()) batch.lengths = Tensor(DType::kI32, {options_.batch_size});
+  if (!info.label_lengths.empty()) batch.label_lengths = Tensor(DType::kI32, {options_.batch_size});
+}
+
+void Loader::AllocateLabels(Batch& batch) const {
+  if (options_.targets != TargetFormat::kLabels) return;
+  const DatasetInfo& info = dataset_.info();
+  Shape labels = {options_.batch_size};
+  if (info.label_count > 0) {
+    labels.push_back(LabelsByStep() ? options_.buckets.back() : std::max(info.label_count, options_.label_places));
+  }
+  batch.labels = Tensor(DType::kI32, labels);
+}
+
 absl::StatusOr<Batch*> Loader::Next() {
+  AMPD_ASSIGN_OR_RETURN(Batch * batch, NextUnread());
+  if (batch == nullptr || batch->read) return batch;
+  const absl::Status status = Read(batch);
+  if (status.ok()) return batch;
+  Release(batch);
+  return status;
+}
+
+absl::Status Loader::Read(Batch* batch) {
+  if (batch->read) return absl::OkStatus();
+  AllocateTensors(*batch);
+  return Fill(*batch);
+}
+
+absl::StatusOr<Batch*> Loader::NextUnread() {
   const auto start = std::chrono::steady_clock::now();
   const MutexLock lock(&mutex_);
   if (held_ == options_.depth) {
@@ -164,24 +193,33 @@ absl::StatusOr<Batch*> Loader::Next() {
   Batch* batch = ready_.front().batch;
   ready_.pop_front();
   ++held_;
+  if (ready_.empty()) changed_.NotifyAll();
   batch->wait_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return batch;
 }
 
 void Loader::Release(Batch* batch) {
+  if (options_.read_ahead != ReadAhead::kSamples && batch->read) {
+    batch->inputs = Tensor();
+    batch->targets = Tensor();
+    if (options_.read_ahead == ReadAhead::kNothing) batch->labels = Tensor();
+  }
+  bool awaited = false;
   {
     const MutexLock lock(&mutex_);
     free_.push_back(batch);
     --held_;
+    awaited = free_.size() >= wanted_ || ready_.empty();
   }
-  changed_.NotifyAll();
+  if (awaited) changed_.NotifyAll();
 }
 
 void Loader::Run() {
   for (int64_t step = training_ ? options_.first_step : 0; training_ || step < batches_per_epoch_; ++step) {
     Batch* batch = TakeFree();
     if (batch == nullptr) return;
-    const absl::Status status = Fill(step, *batch);
+    Number(step, *batch);
+    const absl::Status status = Prepare(*batch);
     Publish({batch, status});
     if (!status.ok()) return;
   }
@@ -190,8 +228,11 @@ void Loader::Run() {
 
 Batch* Loader::TakeFree() {
   const MutexLock lock(&mutex_);
-  while (!stopping_ && free_.empty()) changed_.Wait(&mutex_);
+  if (free_.empty() && options_.read_ahead != ReadAhead::kSamples)
+    wanted_ = static_cast<size_t>(std::max(1, options_.depth / 4));
+  while (!stopping_ && (free_.empty() || (free_.size() < wanted_ && !ready_.empty()))) changed_.Wait(&mutex_);
   if (stopping_) return nullptr;
+  wanted_ = 1;
   Batch* batch = free_.back();
   free_.pop_back();
   return batch;
@@ -205,7 +246,7 @@ void Loader::Publish(Prepared prepared) {
   changed_.NotifyAll();
 }
 
-absl::Status Loader::Fill(int64_t step, Batch& batch) {
+void Loader::Number(int64_t step, Batch& batch) {
   batch.step = step;
   batch.epoch = training_ ? step / batches_per_epoch_ + 1 : 0;
   batch.batch = step % batches_per_epoch_;
@@ -215,11 +256,25 @@ absl::Status Loader::Fill(int64_t step, Batch& batch) {
     ChooseFromBuckets(batch);
   }
   batch.valid = static_cast<int64_t>(batch.samples.size());
+  batch.read = false;
+}
+
+absl::Status Loader::Prepare(Batch& batch) {
+  if (options_.read_ahead == ReadAhead::kSamples) return Fill(batch);
+  if (batch.labels.shape().empty()) return absl::OkStatus();
+  for (int64_t i = 0; i < batch.valid; ++i) {
+    AMPD_RETURN_IF_ERROR(FillTarget(batch.samples[static_cast<size_t>(i)], i, batch, ahead_));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Loader::Fill(Batch& batch) {
   if (const absl::Status status = FillSamples(batch); !status.ok()) {
     const std::string where = training_ ? absl::StrCat("epoch ", batch.epoch, ", batch ") : "evaluation, batch ";
     return Annotate(status, absl::StrCat(where, batch.batch));
   }
   ClearPadding(batch);
+  batch.read = true;
   return absl::OkStatus();
 }
 

@@ -28,6 +28,17 @@ enum class TargetFormat {
   kFloats,
 };
 
+// What of a batch is there when it is handed out.
+enum class ReadAhead {
+  // All of it.
+  kSamples,
+  // Which samples it has: for whoever has them elsewhere. For trainings without buckets, of datasets that tolerate no
+  // damage, where what is chosen does not depend on what is read. Loader::Read() reads the rest.
+  kNothing,
+  // As kNothing, and Batch::labels.
+  kLabels,
+};
+
 struct LoaderOptions {
   // Samples per batch, >= 1.
   int64_t batch_size = 1;
@@ -52,6 +63,7 @@ struct LoaderOptions {
   // label_count. 0: as many.
   int64_t label_places = 0;
   int32_t blank = 0;
+  ReadAhead read_ahead = ReadAhead::kSamples;
 };
 
 // Reusable buffer owned by the loader.
@@ -83,6 +95,8 @@ struct Batch {
   int64_t valid = 0;
   // How long Next() waited for it.
   double wait_seconds = 0;
+  // False: the tensors are empty, but for labels that were read ahead.
+  bool read = true;
 };
 
 // Next() and Release() are called from one thread at a time; destruction, from any state, stops the loader's thread and
@@ -115,6 +129,10 @@ class Loader {
   absl::StatusOr<Batch*> Next();
   void Release(Batch* batch);
 
+  // As Next(), but with what read_ahead says alone; and reads the rest of it, unless it was. Errors are Next()'s.
+  absl::StatusOr<Batch*> NextUnread();
+  absl::Status Read(Batch* batch);
+
   // Batches of an epoch, or of the evaluation.
   int64_t batches_per_epoch() const { return batches_per_epoch_; }
 
@@ -128,10 +146,15 @@ class Loader {
   static absl::StatusOr<std::unique_ptr<Loader>> Create(const Dataset& dataset, const Transform& transform,
                                                         LoaderOptions options, bool training);
   void AllocateBuffers();
+  void AllocateTensors(Batch& batch) const;
+  void AllocateLabels(Batch& batch) const;
   void Run();
   Batch* TakeFree();
   void Publish(Prepared prepared);
-  absl::Status Fill(int64_t step, Batch& batch);
+  void Number(int64_t step, Batch& batch);
+  // What is read ahead.
+  absl::Status Prepare(Batch& batch);
+  absl::Status Fill(Batch& batch);
   // The samples of the batch that `batch` is, and its bucket.
   void Choose(Batch& batch);
   void ChooseFromBuckets(Batch& batch);
@@ -176,7 +199,8 @@ class Loader {
   // Set before the thread starts.
   std::vector<std::unique_ptr<Batch>> buffers_;
 
-  // Used by the loader's thread, and what it lends to its pool's.
+  // Used by the loader's thread, and what it lends to its pool's; where samples are not read ahead pool, scratch and
+  // places are the caller's.
   std::vector<int64_t> order_;
   std::vector<BucketBatch> bucket_batches_;
   // What order_ or bucket_batches_ is of; -1: nothing yet.
@@ -184,12 +208,16 @@ class Loader {
   WorkerPool pool_;
   std::vector<Scratch> scratch_;
   std::vector<Place> places_;
+  Scratch ahead_;
 
   Mutex mutex_;
   CondVar changed_;
   std::vector<Batch*> free_ ABSL_GUARDED_BY(mutex_);
   std::deque<Prepared> ready_ ABSL_GUARDED_BY(mutex_);
   int held_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Free buffers that the loader's thread waits for, unless no batch is ready: batches that are only chosen are made
+  // many at a time, for waking it takes longer than making one.
+  size_t wanted_ ABSL_GUARDED_BY(mutex_) = 1;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 
   std::thread thread_;

@@ -69,6 +69,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> MakeResizedDataset(std::unique_ptr<Data
                                                             const v1::ImageTransform& spec, bool is_eval) {
   AMPD_ASSIGN_OR_RETURN(DatasetInfo info, ResizedInfo(spec, dataset->info()));
   const bool random_window = !is_eval && spec.has_random_resized_crop();
+  info.windowed = random_window;
   return std::make_unique<ResizedDataset>(std::move(info), std::move(dataset), spec, random_window);
 }
 

@@ -266,6 +266,73 @@ TEST(EpochOrderTest, IsUniform) {
   EXPECT_LT(chi2, 49.7);  // exceeded by chance once in a thousand
 }
 
+std::vector<int32_t> LabelsOf(const Batch& batch) {
+  const auto labels = batch.labels.as<int32_t>();
+  return {labels.begin(), labels.end()};
+}
+
+TEST(LoaderTest, ReadsWhatItChoseWhenItIsAskedFor) {
+  const Source source(MakeColumns(23), Augmentation());
+  LoaderOptions options;
+  options.batch_size = 4;
+  options.seed = 3;
+  options.first_step = 2;
+  options.depth = 6;
+  const std::vector<Seen> expected = TakeMany(*source.Training(options), 40);
+  for (const ReadAhead ahead : {ReadAhead::kNothing, ReadAhead::kLabels}) {
+    options.read_ahead = ahead;
+    const auto loader = source.Training(options);
+    std::vector<Batch*> held;
+    for (size_t i = 0; i < expected.size(); ++i) {
+      // Now and then by Next(), which reads.
+      const bool reads = i % 3 == 0;
+      const auto batch = reads ? loader->Next() : loader->NextUnread();
+      ASSERT_TRUE(batch.ok()) << batch.status();
+      EXPECT_EQ((*batch)->read, reads);
+      EXPECT_EQ((*batch)->inputs.shape().empty(), !reads);
+      EXPECT_EQ((*batch)->labels.shape().empty(), !reads && ahead == ReadAhead::kNothing);
+      if (ahead == ReadAhead::kLabels) {
+        EXPECT_EQ(LabelsOf(**batch), expected[i].labels);
+      }
+      EXPECT_EQ((*batch)->samples, expected[i].samples);
+      EXPECT_EQ((*batch)->valid, 4);
+      held.push_back(*batch);
+      if (held.size() < 6) continue;
+      EXPECT_EQ(loader->NextUnread().status().code(), absl::StatusCode::kFailedPrecondition);
+      // All at once, the last first.
+      for (size_t k = held.size(); k-- > 0;) {
+        Batch* b = held[k];
+        const Seen& e = expected[i + 1 - held.size() + k];
+        ASSERT_TRUE(loader->Read(b).ok());
+        ASSERT_TRUE(b->read);
+        const auto inputs = b->inputs.as<float>();
+        EXPECT_EQ(std::vector<float>(inputs.begin(), inputs.end()), e.inputs);
+        EXPECT_EQ(LabelsOf(*b), e.labels);
+        EXPECT_EQ(b->step, e.step);
+        EXPECT_EQ(b->epoch, e.epoch);
+        EXPECT_EQ(b->batch, e.batch);
+      }
+      for (Batch* b : held) loader->Release(b);
+      held.clear();
+    }
+  }
+}
+
+TEST(LoaderTest, DoesNotChooseAheadWhatFollowsFromReading) {
+  LoaderOptions options;
+  options.read_ahead = ReadAhead::kNothing;
+  const Source plain(MakeColumns(5));
+  EXPECT_TRUE(Loader::CreateTraining(*plain.dataset, plain.transform, options).ok());
+  EXPECT_FALSE(Loader::CreateEvaluation(*plain.dataset, plain.transform, options).ok());
+  Columns tolerant = MakeColumns(5);
+  tolerant.info.max_damaged = 0;
+  const Source damaged(std::move(tolerant));
+  EXPECT_FALSE(Loader::CreateTraining(*damaged.dataset, damaged.transform, options).ok());
+  const Source sequences(MakeSequences({1, 3}, 3));
+  options.buckets = {8};
+  EXPECT_FALSE(Loader::CreateTraining(*sequences.dataset, sequences.transform, options).ok());
+}
+
 TEST(LoaderTest, AnEpochHasEverySampleAtMostOnceAndDropsTheRest) {
   const Source source(MakeColumns(11));
   const auto loader = source.Training({.batch_size = 3, .seed = 4});
