@@ -262,6 +262,8 @@ v1::JobSpec HashedParts(const ResolvedJobSpec& spec) {
   parts.set_seed(spec.proto().seed());
   *parts.mutable_model() = spec.proto().model();
   *parts.mutable_data() = spec.proto().data();
+  // Where samples lie changes no result.
+  parts.mutable_data()->clear_device_cache();
   *parts.mutable_precision() = spec.proto().precision();
   *parts.mutable_optimizer() = spec.proto().optimizer();
   *parts.mutable_train() = spec.proto().train();

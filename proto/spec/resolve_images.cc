@@ -75,6 +75,7 @@ void ResolveDecoding(v1::DataSpec* data, Violations* violations) {
   violations->CheckReal("data.max_corrupt_ratio", data->max_corrupt_ratio(), {.low = 0, .high = 1});
   if (data->has_decode_threads()) violations->CheckInteger("data.decode_threads", data->decode_threads(), 1, 256);
   violations->CheckInteger("data.cache.max_bytes", data->cache().max_bytes(), 0, INT64_MAX);
+  violations->CheckInteger("data.device_cache.max_bytes", data->device_cache().max_bytes(), 0, int64_t{1} << 50);
   const char why[] = "is for sources whose samples are decoded one by one: image_folder, wav_folder";
   if (!cached && data->has_cache()) {
     violations->Add("data.cache",

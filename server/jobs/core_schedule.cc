@@ -26,8 +26,10 @@ absl::Time FromTimestamp(const google::protobuf::Timestamp& time) {
   return absl::FromUnixSeconds(time.seconds()) + absl::Nanoseconds(time.nanos());
 }
 
+// With the samples that the job asks the device to keep; unasked one that shares keeps none.
 int64_t PlannedBytes(const v1::Job& job) {
-  return job.plan().parameter_bytes() + job.plan().activation_bytes() + kProcessBytes;
+  return job.plan().parameter_bytes() + job.plan().activation_bytes() + kProcessBytes +
+         job.spec().data().device_cache().max_bytes();
 }
 
 // A job whose memory is not known shares with nobody.

@@ -163,7 +163,7 @@ TEST(SpecConfigs, TheHashIsOfWhatTheNumbersFollowFrom) {
   const std::string base = SpecHash(Resolve(""));
   EXPECT_EQ(base.size(), 64u);
   EXPECT_EQ(SpecHash(Resolve("name: 'other' report { every_steps: 1 } checkpoint { every_steps: 3 } "
-                             "labels { key: 'a' value: 'b' }")),
+                             "labels { key: 'a' value: 'b' } data { device_cache { max_bytes: 5 } }")),
             base);
   for (const char* extra : {"seed: 1", "precision { mode: FP16 }", "optimizer { sgd {} }", "train { batch_size: 8 }",
                             "data { shuffle: false }"}) {

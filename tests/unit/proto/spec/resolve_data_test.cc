@@ -45,6 +45,11 @@ TEST(ResolveDataTest, ChecksImagesAndHowTheyAreDecoded) {
       {"data.cache={kind: DISK}", "data.cache: " + decoded},
       {"data.max_corrupt_ratio=0.5", "data.max_corrupt_ratio: " + decoded},
       {"data.decode_threads=0", "data.decode_threads: must be at least 1, is 0"},
+      {"data.device_cache={max_bytes: -1}", "data.device_cache.max_bytes: must be at least 0, is -1"},
+      {"data.device_cache={max_bytes: 1125899906842625}",
+       "data.device_cache.max_bytes: must be at most 1125899906842624, is 1125899906842625"},
+      {"data.device_cache={max_bytes: 0}", ""},
+      {"data.device_cache={}", ""},
   });
 }
 

@@ -113,6 +113,18 @@ TEST_F(ControllerScheduleTest, SmallJobsShareADevice) {
   WaitFor(exclusive, v1::Job::STARTING);
 }
 
+TEST_F(ControllerScheduleTest, SamplesThatADeviceIsToKeepArePlannedMemory) {
+  RestartOn(1, 4);
+  CreateJobParams keeps = Sharing(kGiB);
+  keeps.spec.mutable_data()->mutable_device_cache()->set_max_bytes(2 * kGiB);
+  const std::string a = Submit(Sharing(kGiB)), b = Submit(std::move(keeps));
+  EXPECT_THAT(DevicesOf(a), ElementsAre("cpu-0"));
+  EXPECT_THAT(DevicesOf(b), ElementsAre());
+  Succeed(0);
+  Settle();
+  EXPECT_THAT(DevicesOf(b), ElementsAre("cpu-0"));
+}
+
 TEST_F(ControllerScheduleTest, HigherPriorityFirst) {
   const std::string running = Submit(With(1));
   const std::string low = Submit(With(1, -1)), normal = Submit(With(1)), high = Submit(With(1, 7));
