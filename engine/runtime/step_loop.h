@@ -17,6 +17,7 @@
 #include "engine/runtime/backend.h"
 #include "engine/runtime/executor.h"
 #include "engine/runtime/model_memory.h"
+#include "engine/runtime/stored_samples.h"
 
 namespace ampd::runtime {
 
@@ -91,6 +92,9 @@ struct StepLoopConfig {
   int64_t micro_batch_size = 1;
   uint64_t seed = 0;
   StepLaunch launch = StepLaunch::kCaptured;
+  // What the loop is to keep on the device where it can, so that steps are fed by numbers of samples; null: nothing.
+  // Read while the loop is made.
+  const StoredSamples* samples = nullptr;
 };
 
 // Thread-compatible, as the backend that made it, which outlives it. Errors are the device's and name the step where
@@ -99,9 +103,13 @@ class StepLoop {
  public:
   virtual ~StepLoop() = default;
 
-  // How it takes its steps: as the config says, but kCaptured where that says kResident and the network or the device has
-  // no such kernel.
+  // How it takes its steps: as the config says, but kCaptured where that says kResident and the network or the device
+  // has no such kernel.
   virtual StepLaunch launch() const = 0;
+
+  // OK: the config's samples lie on the device, and steps are fed by FeedSamples(). Else why not, and they are fed by
+  // Feed(): no device runs out of memory for samples.
+  virtual absl::Status samples() const { return absl::UnimplementedError("none are kept on this device"); }
 
   // Batches that can be fed and not yet recorded.
   virtual int64_t slots() const = 0;
@@ -115,6 +123,13 @@ class StepLoop {
   // no slot is free. INVALID_ARGUMENT: an input is missing, or of another size than the plan's.
   virtual absl::Status Feed(size_t bucket, absl::Span<const FedInput> inputs,
                             absl::Span<const MicroBatchWeight> weights) = 0;
+
+  // As Feed(), of a batch of these samples; slots hold the same bits then. INVALID_ARGUMENT: there is no such sample,
+  // or not a batch of them.
+  virtual absl::Status FeedSamples(absl::Span<const int64_t> /*samples*/,
+                                   absl::Span<const MicroBatchWeight> /*weights*/) {
+    return samples();
+  }
 
   // Takes the next `steps` fed steps, all of one bucket, each with the phases whose bits are set, in order. Returns at
   // once. FAILED_PRECONDITION: not so many are fed and not launched.

@@ -10,6 +10,11 @@
 namespace ampd::train {
 namespace {
 
+absl::Status ReadBatch(data::Loader* loader, data::Batch* batch) {
+  const absl::Status status = loader->Read(batch);
+  return status.ok() ? status : DataError(status, "data.train");
+}
+
 // How far the device may be ahead of what was reported: a stop must not take longer to be heeded.
 constexpr double kMostSecondsAhead = 0.1;
 
@@ -22,7 +27,7 @@ runtime::StepLaunch LaunchOf(StepMode mode) {
 
 absl::StatusOr<std::unique_ptr<CapturedSteps>> CapturedSteps::Create(
     const PlannedModel& plan, LoadedModel* model, const std::vector<std::unique_ptr<StepRunner>>* runners,
-    runtime::StepLaunch launch) {
+    runtime::StepLaunch launch, const TrainingData* data) {
   runtime::StepLoopConfig config;
   config.memory = &model->memory;
   config.launch = launch;
@@ -31,12 +36,23 @@ absl::StatusOr<std::unique_ptr<CapturedSteps>> CapturedSteps::Create(
   config.micro_batches = train.batch_size() / train.micro_batch_size();
   config.seed = plan.phases[0].spec.proto().seed();
   for (const std::unique_ptr<StepRunner>& runner : *runners) config.phases.push_back(runner->LoopPhase());
+  absl::StatusOr<runtime::StoredSamples> samples = absl::UnimplementedError("none are to be kept on the device");
+  if (data != nullptr) samples = data->Stored(plan.outputs);
+  if (samples.ok()) config.samples = &*samples;
   std::unique_ptr<CapturedSteps> steps(new CapturedSteps(plan, runners));
   absl::StatusOr<std::unique_ptr<runtime::StepLoop>> loop = plan.backend->MakeStepLoop(config);
   if (absl::IsUnimplemented(loop.status())) return nullptr;
   AMPD_RETURN_IF_ERROR(loop.status());
   steps->loop_ = *std::move(loop);
+  steps->samples_ = samples.ok() ? steps->loop_->samples() : samples.status();
   return steps;
+}
+
+data::ReadAhead CapturedSteps::read_ahead() const {
+  if (!samples_.ok()) return data::ReadAhead::kSamples;
+  const bool weighed = std::any_of(runners_->begin(), runners_->end(),
+                                   [](const auto& runner) { return runner->micro_batches().weighs_labels(); });
+  return weighed ? data::ReadAhead::kLabels : data::ReadAhead::kNothing;
 }
 
 uint64_t CapturedSteps::PhasesDue(int64_t step) const {
@@ -66,7 +82,7 @@ absl::StatusOr<data::Batch*> CapturedSteps::Peek(int64_t step, data::Loader* loa
     AMPD_RETURN_IF_ERROR(Start(step, phases));
     last_finished_ = SteadySeconds();
   }
-  AMPD_RETURN_IF_ERROR(Feed(**batch, step));
+  AMPD_RETURN_IF_ERROR(Feed(**batch));
   queue_.push_back({*batch, PhasesDue(step)});
   ++unlaunched_;
   return *batch;
@@ -83,7 +99,7 @@ absl::StatusOr<data::Batch*> CapturedSteps::Next(int64_t step, int64_t ahead, da
   if (queue_.empty()) return std::exchange(data_error_, absl::OkStatus());
   const Fed fed = queue_.front();
   queue_.pop_front();
-  AMPD_RETURN_IF_ERROR(Finish(fed, phases, results));
+  AMPD_RETURN_IF_ERROR(Finish(fed, loader, phases, results));
   Measure();
   return fed.batch;
 }
@@ -92,12 +108,12 @@ absl::Status CapturedSteps::RunAhead(int64_t step, int64_t ahead, data::Loader* 
   const int64_t target = std::max<int64_t>(1, std::min(ahead, InFlightTarget()));
   while (data_error_.ok() && static_cast<int64_t>(queue_.size()) < target) {
     const int64_t at = step + static_cast<int64_t>(queue_.size());
-    absl::StatusOr<data::Batch*> batch = loader->Next();
+    absl::StatusOr<data::Batch*> batch = samples_.ok() ? loader->NextUnread() : loader->Next();
     if (!batch.ok()) {
       data_error_ = DataError(batch.status(), "data.train");
       break;
     }
-    AMPD_RETURN_IF_ERROR(Feed(**batch, at));
+    AMPD_RETURN_IF_ERROR(Feed(**batch));
     queue_.push_back({*batch, PhasesDue(at)});
     ++unlaunched_;
     // A device that waits gets what there is; one at work is given many steps at once.
@@ -107,10 +123,14 @@ absl::Status CapturedSteps::RunAhead(int64_t step, int64_t ahead, data::Loader* 
   return LaunchFed();
 }
 
-absl::Status CapturedSteps::Feed(const data::Batch& batch, int64_t) {
+absl::Status CapturedSteps::Feed(const data::Batch& batch) {
   inputs_.clear();
   weights_.clear();
   shares_.clear();
+  if (samples_.ok()) {
+    for (const auto& runner : *runners_) runner->micro_batches().AppendWeights(batch, &weights_);
+    return loop_->FeedSamples(batch.samples, weights_);
+  }
   for (const std::unique_ptr<StepRunner>& runner : *runners_) {
     runner->micro_batches().Describe(batch, &inputs_, &weights_, &shares_);
   }
@@ -130,7 +150,8 @@ absl::Status CapturedSteps::LaunchFed() {
   return absl::OkStatus();
 }
 
-absl::Status CapturedSteps::Finish(const Fed& fed, std::vector<PhaseState>* phases, std::vector<PhaseResult>* results) {
+absl::Status CapturedSteps::Finish(const Fed& fed, data::Loader* loader, std::vector<PhaseState>* phases,
+                                   std::vector<PhaseResult>* results) {
   for (size_t p = 0; p < plan_.phases.size(); ++p) {
     if ((fed.phases >> p & 1) == 0) continue;
     AMPD_ASSIGN_OR_RETURN(const absl::optional<runtime::StepRecord> record, loop_->Next());
@@ -139,36 +160,38 @@ absl::Status CapturedSteps::Finish(const Fed& fed, std::vector<PhaseState>* phas
       return absl::InternalError(absl::StrCat("[captured steps] step ", fed.batch->step, ", phase ", p,
                                               record.has_value() ? ": the record is another's" : ": no record"));
     }
-    if (!record->decided) return TakeOver(fed, *record, phases, results);
+    if (!record->decided) return TakeOver(fed, *record, loader, phases, results);
     results->push_back({p, (*runners_)[p]->ResultOf(*record)});
     (*phases)[p].scaler = record->scaler;
     // The device has stopped: whoever reads the result goes on with another model, or not at all.
     if (!results->back().step.applied() && record->decision != optim::ScalerDecision::kSkip) {
       running_ = false;
-      return TakePhases(fed, p + 1, phases, results);
+      return TakePhases(fed, p + 1, loader, phases, results);
     }
   }
   return absl::OkStatus();
 }
 
-absl::Status CapturedSteps::TakePhases(const Fed& fed, size_t first, std::vector<PhaseState>* phases,
-                                       std::vector<PhaseResult>* results) {
+absl::Status CapturedSteps::TakePhases(const Fed& fed, size_t first, data::Loader* loader,
+                                       std::vector<PhaseState>* phases, std::vector<PhaseResult>* results) {
   for (size_t p = first; p < plan_.phases.size(); ++p) {
     if ((fed.phases >> p & 1) == 0) continue;
+    AMPD_RETURN_IF_ERROR(ReadBatch(loader, fed.batch));
     AMPD_ASSIGN_OR_RETURN(StepResult result, (*runners_)[p]->Run(*fed.batch, &(*phases)[p].scaler));
     results->push_back({p, std::move(result)});
   }
   return absl::OkStatus();
 }
 
-absl::Status CapturedSteps::TakeOver(const Fed& fed, const runtime::StepRecord& record, std::vector<PhaseState>* phases,
-                                     std::vector<PhaseResult>* results) {
+absl::Status CapturedSteps::TakeOver(const Fed& fed, const runtime::StepRecord& record, data::Loader* loader,
+                                     std::vector<PhaseState>* phases, std::vector<PhaseResult>* results) {
   AMPD_ASSIGN_OR_RETURN(const absl::optional<runtime::StepRecord> none, loop_->Next());
   if (none.has_value()) return absl::InternalError("[captured steps] a record behind an undecided step");
+  AMPD_RETURN_IF_ERROR(ReadBatch(loader, fed.batch));
   const auto p = static_cast<size_t>(record.phase);
   AMPD_ASSIGN_OR_RETURN(StepResult result, (*runners_)[p]->Resolve(*fed.batch, record, &(*phases)[p].scaler));
   results->push_back({p, std::move(result)});
-  AMPD_RETURN_IF_ERROR(TakePhases(fed, p + 1, phases, results));
+  AMPD_RETURN_IF_ERROR(TakePhases(fed, p + 1, loader, phases, results));
   return Start(fed.batch->step + 1, *phases);
 }
 

@@ -16,6 +16,7 @@
 #include "engine/train/step_runner.h"
 #include "engine/train/train_state.h"
 #include "engine/train/trainer.h"
+#include "engine/train/training_data.h"
 
 namespace ampd::train {
 
@@ -32,12 +33,18 @@ runtime::StepLaunch LaunchOf(StepMode mode);
 class CapturedSteps {
  public:
   // Borrows all. nullptr where the backend leaves every step to the host. Errors are the backend's. Steps
-  // are launched as `launch` says.
+  // are launched as `launch` says. The samples of `data`, which is read meanwhile, are kept on the device where they
+  // can be; null: they are not.
   static absl::StatusOr<std::unique_ptr<CapturedSteps>> Create(const PlannedModel& plan, LoadedModel* model,
                                                                const std::vector<std::unique_ptr<StepRunner>>* runners,
-                                                               runtime::StepLaunch launch);
+                                                               runtime::StepLaunch launch,
+                                                               const TrainingData* data = nullptr);
 
   runtime::StepLaunch launch() const { return loop_->launch(); }
+  // OK: the training samples lie on the device. Else why they do not.
+  const absl::Status& samples() const { return samples_; }
+  // What its loader is to read ahead.
+  data::ReadAhead read_ahead() const;
   // Batches that it may hold at once; a loader needs as many buffers, and one that it fills.
   int64_t most_batches() const { return loop_->slots() + 1; }
   // No step is under way that has not been returned.
@@ -45,12 +52,14 @@ class CapturedSteps {
   // Parameters, scalers or the step were changed by others; it must be idle.
   void Interrupt() { running_ = false; }
 
-  // The batch of the next step, which Next() will take; it must be idle. Errors are the loader's and the backend's.
+  // The batch of the next step, read, which Next() will take; it must be idle. Errors are the loader's and the
+  // backend's.
   absl::StatusOr<data::Batch*> Peek(int64_t step, data::Loader* loader, const std::vector<PhaseState>& phases);
 
-  // The next step: its batch, which the caller gives back to `loader`, what each phase that was due came to, and the
-  // scalers after it in `phases`. `step` is the step's number, from 0. Up to `ahead` steps, this one counted, may be
-  // under way when it returns; those before the last DATA error are returned first.
+  // The next step: its batch, which need not have been read and which the caller gives back to `loader`; what each
+  // phase that was due came to, and the scalers after it in `phases`. `step` is the step's number, from 0. Up to
+  // `ahead` steps, this one counted, may be under way when it returns; those before the last DATA error are returned
+  // first.
   absl::StatusOr<data::Batch*> Next(int64_t step, int64_t ahead, data::Loader* loader, std::vector<PhaseState>* phases,
                                     std::vector<PhaseResult>* results);
 
@@ -65,14 +74,15 @@ class CapturedSteps {
   uint64_t PhasesDue(int64_t step) const;
   absl::Status Start(int64_t step, const std::vector<PhaseState>& phases);
   absl::Status RunAhead(int64_t step, int64_t ahead, data::Loader* loader);
-  absl::Status Feed(const data::Batch& batch, int64_t step);
+  absl::Status Feed(const data::Batch& batch);
   absl::Status LaunchFed();
-  absl::Status Finish(const Fed& fed, std::vector<PhaseState>* phases, std::vector<PhaseResult>* results);
+  absl::Status Finish(const Fed& fed, data::Loader* loader, std::vector<PhaseState>* phases,
+                      std::vector<PhaseResult>* results);
   // The device stopped at `record`: it and the step's later phases are taken by the host.
-  absl::Status TakeOver(const Fed& fed, const runtime::StepRecord& record, std::vector<PhaseState>* phases,
-                        std::vector<PhaseResult>* results);
+  absl::Status TakeOver(const Fed& fed, const runtime::StepRecord& record, data::Loader* loader,
+                        std::vector<PhaseState>* phases, std::vector<PhaseResult>* results);
   // The host's part of a step in which the device stopped: the phases from `first` on that are due.
-  absl::Status TakePhases(const Fed& fed, size_t first, std::vector<PhaseState>* phases,
+  absl::Status TakePhases(const Fed& fed, size_t first, data::Loader* loader, std::vector<PhaseState>* phases,
                           std::vector<PhaseResult>* results);
   void Measure();
   int64_t InFlightTarget() const;
@@ -80,6 +90,7 @@ class CapturedSteps {
   const PlannedModel& plan_;
   const std::vector<std::unique_ptr<StepRunner>>* runners_;
   std::unique_ptr<runtime::StepLoop> loop_;
+  absl::Status samples_;
   bool running_ = false;
   // Fed and not returned, in order; the last `unlaunched_` are not launched.
   std::deque<Fed> queue_;

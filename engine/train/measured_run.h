@@ -50,7 +50,8 @@ class MeasuredRun {
   MeasuredRun(const MeasuredRun&) = delete;
   MeasuredRun& operator=(const MeasuredRun&) = delete;
 
-  // What the plan takes of the device; with batches, where they lie in the same memory. Bytes.
+  // What the plan takes of the device; with batches, where they lie in the same memory, and with the training samples
+  // that data.device_cache asks for there. Bytes.
   int64_t device_bytes() const;
   int64_t bytes() const;
   const PlannedModel& plan() const { return *plan_; }
@@ -76,6 +77,8 @@ class MeasuredRun {
   MeasuredRun(ResolvedJobSpec spec, const TrainingData* data, const TrainerOptions& options);
   absl::StatusOr<std::unique_ptr<runtime::Backend>> NewBackend() const;
   int64_t batch_bytes() const;
+  // What the job allows samples to take of the device, where they take it.
+  int64_t sample_bytes() const;
   absl::StatusOr<data::Batch*> TakeStep(int64_t ahead);
   absl::Status Look(const data::Batch& batch, MeasuredStep* step);
 

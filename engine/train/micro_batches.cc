@@ -96,6 +96,10 @@ void MicroBatches::Describe(const data::Batch& batch, std::vector<runtime::FedIn
     for (int64_t m = 0; m < count_; ++m) shares->back().push_back(Share(of_loss, batch, m * micro_batch_));
     inputs->push_back({input, shares->back().data(), count_ * static_cast<int64_t>(sizeof(float))});
   }
+  AppendWeights(batch, weights);
+}
+
+void MicroBatches::AppendWeights(const data::Batch& batch, std::vector<runtime::MicroBatchWeight>* weights) const {
   const double all = AllWeight(batch);
   for (int64_t m = 0; m < count_; ++m) weights->push_back(WeightOf(batch, m, all));
 }
@@ -117,6 +121,7 @@ absl::Status MicroBatches::RunOne(const data::Batch& batch, const runtime::StepS
 absl::StatusOr<double> MicroBatches::Run(const data::Batch& batch, runtime::StepState step, float loss_scale,
                                          const runtime::Executor::Hook& hook,
                                          absl::Span<runtime::GradientReducer> reducers) const {
+  if (!batch.read) return absl::InternalError(absl::StrCat("the batch of step ", batch.step, " was not read"));
   AMPD_RETURN_IF_ERROR(model_->memory.BeginUpdate());
   const double all = AllWeight(batch);
   AMPD_ASSIGN_OR_RETURN(const TensorView output, executor(batch).Output("loss"));

@@ -47,6 +47,10 @@ class MicroBatches {
   void Describe(const data::Batch& batch, std::vector<runtime::FedInput>* inputs,
                 std::vector<runtime::MicroBatchWeight>* weights, std::vector<std::vector<float>>* shares) const;
 
+  // The weights alone; of the batch the labels are looked at, where weighs_labels().
+  void AppendWeights(const data::Batch& batch, std::vector<runtime::MicroBatchWeight>* weights) const;
+  bool weighs_labels() const { return count_ > 1 && label_weights_->uneven(); }
+
   int64_t count() const { return count_; }
   const PlannedModel& model_plan() const { return *model_plan_; }
   // The first bucket's; all have the same inputs and the same parameters in the same order.

@@ -42,13 +42,14 @@ absl::Status TrainerImpl::Open() {
   AMPD_RETURN_IF_ERROR(CheckShares(train, static_cast<int64_t>(Devices().size())));
   batches_per_epoch_ = data_->train().size() / train.batch_size();
   total_steps_ = train.has_steps() ? train.steps() : train.epochs() * batches_per_epoch_;
-  AMPD_RETURN_IF_ERROR(Restore());
-  AMPD_RETURN_IF_ERROR(CheckKeepBest());
+  // Before the samples that may lie on the device: they take of what is left.
   if (job().report().diagnostics_every_steps() > 0) {
     AMPD_ASSIGN_OR_RETURN(std::unique_ptr<runtime::Backend> backend, NewBackend());
     AMPD_ASSIGN_OR_RETURN(diagnostics_,
                           GradientDiagnostics::Create(spec_, data_->sample(), std::move(backend), ThreadsPerReplica()));
   }
+  AMPD_RETURN_IF_ERROR(Restore());
+  AMPD_RETURN_IF_ERROR(CheckKeepBest());
   reporter_ = std::make_unique<Reporter>(job().report(), PhaseStarts(), total_steps_, observer_);
   return OpenLoader();
 }
@@ -56,7 +57,8 @@ absl::Status TrainerImpl::Open() {
 absl::Status TrainerImpl::OpenLoader() {
   // What the device runs ahead by, and one to be filled meanwhile.
   const int64_t batches = captured_ == nullptr ? 0 : captured_->most_batches() + 1;
-  AMPD_ASSIGN_OR_RETURN(loader_, data_->TrainLoader(plan_->outputs, state_.step, batches));
+  const auto read_ahead = captured_ == nullptr ? data::ReadAhead::kSamples : captured_->read_ahead();
+  AMPD_ASSIGN_OR_RETURN(loader_, data_->TrainLoader(plan_->outputs, state_.step, batches, 0, read_ahead));
   return absl::OkStatus();
 }
 
@@ -156,7 +158,8 @@ absl::Status TrainerImpl::OpenModel(const std::vector<bool>& fell_back) {
   }
   // What the replicas agree upon goes through the host.
   if (options_.steps == StepMode::kHost || replicas_ != nullptr) return absl::OkStatus();
-  AMPD_ASSIGN_OR_RETURN(captured_, CapturedSteps::Create(*plan_, model_.get(), &runners_, LaunchOf(options_.steps)));
+  AMPD_ASSIGN_OR_RETURN(captured_,
+                        CapturedSteps::Create(*plan_, model_.get(), &runners_, LaunchOf(options_.steps), data_.get()));
   return absl::OkStatus();
 }
 
@@ -223,6 +226,12 @@ absl::Status TrainerImpl::Announce() {
     for (const std::string& note : start_notes_) AMPD_RETURN_IF_ERROR(reporter_->Log(v1::LogLine::WARNING, note));
     AMPD_RETURN_IF_ERROR(
         reporter_->Log(v1::LogLine::INFO, absl::StrCat("starts from ", StartName(job().start_from()))));
+  }
+  if (captured_ != nullptr) {
+    const absl::Status& samples = captured_->samples();
+    AMPD_RETURN_IF_ERROR(reporter_->Log(
+        v1::LogLine::INFO, samples.ok() ? "training samples lie on the device"
+                                        : absl::StrCat("training samples are fed by the host: ", samples.message())));
   }
   std::string resumed = absl::StrCat("resumed from checkpoint ", saved_.name);
   for (const PhaseState& phase : state_.phases) {

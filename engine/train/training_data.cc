@@ -8,6 +8,7 @@
 #include "engine/data/sample_cache.h"
 #include "engine/train/failure.h"
 #include "engine/train/planned_model.h"
+#include "engine/train/stored_samples.h"
 
 namespace ampd::train {
 
@@ -180,16 +181,32 @@ std::vector<v1::CorruptSample> TrainingData::TakeCorrupt() const {
   return corrupt;
 }
 
-absl::StatusOr<std::unique_ptr<data::Loader>> TrainingData::TrainLoader(int64_t outputs, int64_t first_step,
-                                                                        int64_t batches, int64_t batch_size) const {
+data::LoaderOptions TrainingData::TrainOptions(int64_t batch_size, int64_t outputs) const {
   data::LoaderOptions options = Options(batch_size > 0 ? batch_size : spec_.proto().train().batch_size(), outputs);
   options.seed = spec_.proto().seed();
   options.shuffle = spec_.proto().data().shuffle();
+  return options;
+}
+
+absl::StatusOr<std::unique_ptr<data::Loader>> TrainingData::TrainLoader(int64_t outputs, int64_t first_step,
+                                                                        int64_t batches, int64_t batch_size,
+                                                                        data::ReadAhead read_ahead) const {
+  data::LoaderOptions options = TrainOptions(batch_size, outputs);
   options.first_step = first_step;
   options.depth = std::max(options.depth, static_cast<int>(batches));
+  options.read_ahead = read_ahead;
   auto loader = data::Loader::CreateTraining(*train_, *transform_, options);
   if (!loader.ok()) return DataError(loader.status(), "data.train");
   return loader;
+}
+
+absl::StatusOr<runtime::StoredSamples> TrainingData::Stored(int64_t outputs) const {
+  AMPD_ASSIGN_OR_RETURN(runtime::StoredSamples samples,
+                        StoredSamplesOf(*train_, *transform_, TrainOptions(0, outputs)));
+  const v1::DeviceCacheSpec& cache = spec_.proto().data().device_cache();
+  // Whoever shares a device keeps to what was planned.
+  samples.max_bytes = cache.has_max_bytes() ? cache.max_bytes() : spec_.proto().resources().share() ? 0 : -1;
+  return samples;
 }
 
 absl::StatusOr<std::unique_ptr<data::Loader>> TrainingData::EvalLoader(int64_t outputs) const {

@@ -14,6 +14,7 @@
 #include "engine/data/loader.h"
 #include "engine/data/transform.h"
 #include "engine/models/model.h"
+#include "engine/runtime/stored_samples.h"
 #include "engine/train/train_state.h"
 #include "proto/spec/resolve.h"
 
@@ -52,15 +53,20 @@ class TrainingData {
   std::vector<v1::CorruptSample> TakeCorrupt() const;
 
   // `outputs`: of the network, per sample. `batches`: buffers, if more than the loader's own default. `batch_size`: in
-  // place of the job's.
-  absl::StatusOr<std::unique_ptr<data::Loader>> TrainLoader(int64_t outputs, int64_t first_step, int64_t batches = 0,
-                                                            int64_t batch_size = 0) const;
+  // place of the job's. `read_ahead` as in LoaderOptions.
+  absl::StatusOr<std::unique_ptr<data::Loader>> TrainLoader(
+      int64_t outputs, int64_t first_step, int64_t batches = 0, int64_t batch_size = 0,
+      data::ReadAhead read_ahead = data::ReadAhead::kSamples) const;
+  // What TrainLoader() reads, for a device to keep, within the bound that the job sets. Borrows. UNIMPLEMENTED as
+  // StoredSamplesOf().
+  absl::StatusOr<runtime::StoredSamples> Stored(int64_t outputs) const;
   // Needs eval(). Sequences with lengths are all padded to the longest bucket.
   absl::StatusOr<std::unique_ptr<data::Loader>> EvalLoader(int64_t outputs) const;
 
  private:
   TrainingData(const ResolvedJobSpec& spec, int threads) : spec_(spec), threads_(threads) {}
   data::LoaderOptions Options(int64_t batch_size, int64_t outputs) const;
+  data::LoaderOptions TrainOptions(int64_t batch_size, int64_t outputs) const;
 
   ResolvedJobSpec spec_;
   int threads_;

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/backend/cuda/device_memory.h"
 #include "engine/backend/cuda/handles.h"
+#include "engine/backend/cuda/resident_dataset.h"
 #include "engine/backend/cuda/resident_step.h"
 #include "engine/backend/cuda/status.h"
 #include "engine/backend/cuda/step_control.h"
@@ -33,13 +34,6 @@ static_assert(kMostSlots * 8 < kRecords && kMostSlots < kTable);
 // Steps captured in one graph where many are launched at once, if they are of few kernels.
 constexpr int64_t kUnrolled = 16;
 constexpr int64_t kFewKernels = 128;
-
-// Where an input of one micro-batch lies in a slot.
-struct FeedPlace {
-  int64_t offset = 0;  // of the first micro-batch
-  int64_t bytes = 0;   // of one micro-batch
-  int64_t stride = 0;  // from one to the next
-};
 
 // By the inputs' names.
 using FeedLayout = std::map<std::string, FeedPlace, std::less<>>;
@@ -73,10 +67,13 @@ class CudaStepLoop : public runtime::StepLoop {
   runtime::StepLaunch launch() const override {
     return resident_ != nullptr ? runtime::StepLaunch::kResident : config_.launch;
   }
+  absl::Status samples() const override { return samples_status_; }
   int64_t slots() const override { return ring_.slots; }
   absl::Status Start(uint64_t attempted_step, absl::Span<const optim::LossScalerState> scalers) override;
   absl::Status Feed(size_t bucket, absl::Span<const runtime::FedInput> inputs,
                     absl::Span<const runtime::MicroBatchWeight> weights) override;
+  absl::Status FeedSamples(absl::Span<const int64_t> samples,
+                           absl::Span<const runtime::MicroBatchWeight> weights) override;
   absl::Status Launch(size_t bucket, uint64_t phases, int64_t steps) override;
   absl::StatusOr<absl::optional<StepRecord>> Next() override;
 
@@ -97,6 +94,10 @@ class CudaStepLoop : public runtime::StepLoop {
 
   absl::Status LayOutFeed();
   absl::Status AllocateFeed();
+  absl::Status AllocateStaging();
+  // UNIMPLEMENTED also where the loop has buckets, or inputs that are no samples'.
+  absl::Status MakeDataset();
+  absl::Status CheckFree() const;
   absl::Status MakePasses(const StepLoopPhase& phase);
   absl::Status MakeResident();
   absl::Status WarmUp();
@@ -115,6 +116,10 @@ class CudaStepLoop : public runtime::StepLoop {
             .clip_norm = config_.phases[phase].clip_norm,
             .table = table(phase),
             .table_size = kTable};
+  }
+  // In a slot, of all phases and micro-batches.
+  int64_t WeightBytes() const {
+    return static_cast<int64_t>(config_.phases.size() * sizeof(runtime::MicroBatchWeight)) * config_.micro_batches;
   }
   PhaseControl* phase_control(size_t phase) const { return phase_controls_.as<PhaseControl>() + phase; }
   StepControl* control() const { return control_.as<StepControl>(); }
@@ -138,6 +143,9 @@ class CudaStepLoop : public runtime::StepLoop {
   std::vector<PhasePasses> passes_;
   std::map<GraphKey, GraphHandle> graphs_;
   std::unique_ptr<ResidentStep> resident_;
+  // Null: batches are fed whole, and this is why.
+  std::unique_ptr<ResidentDataset> dataset_;
+  absl::Status samples_status_;
   std::vector<EventHandle> free_events_;
   std::deque<Window> windows_;
 
@@ -177,16 +185,16 @@ absl::Status CudaStepLoop::Open() {
     kernels_ += static_cast<int64_t>(phase.executors.front()->plan().steps.size()) * config_.micro_batches;
   }
   AMPD_RETURN_IF_ERROR(MakeResident());
-  return WarmUp();
+  AMPD_RETURN_IF_ERROR(WarmUp());
+  // Last: samples take of what is left.
+  return AllocateStaging();
 }
 
 // Every input of any phase, for each bucket; behind the weights.
 absl::Status CudaStepLoop::LayOutFeed() {
-  const auto weights = static_cast<int64_t>(config_.phases.size()) * config_.micro_batches *
-                       static_cast<int64_t>(sizeof(runtime::MicroBatchWeight));
   feed_.resize(config_.phases.front().executors.size());
   for (size_t b = 0; b < feed_.size(); ++b) {
-    int64_t end = AlignUp(weights);
+    int64_t end = AlignUp(WeightBytes());
     for (const StepLoopPhase& phase : config_.phases) {
       const runtime::Plan& plan = phase.executors[b]->plan();
       for (size_t i = 0; i < plan.inputs.size(); ++i) {
@@ -208,14 +216,43 @@ absl::Status CudaStepLoop::LayOutFeed() {
 }
 
 absl::Status CudaStepLoop::AllocateFeed() {
-  const int64_t bytes = ring_.slots * ring_.bytes_per_slot;
-  AMPD_ASSIGN_OR_RETURN(ring_memory_, DeviceArray::Allocate(bytes, "batches"));
-  AMPD_ASSIGN_OR_RETURN(staging_, PinnedArray::Allocate(bytes, "batches"));
+  AMPD_ASSIGN_OR_RETURN(ring_memory_, DeviceArray::Allocate(ring_.slots * ring_.bytes_per_slot, "batches"));
   ring_.data = ring_memory_.as<char>();
   for (int64_t i = 0; i < ring_.slots; ++i) {
     AMPD_ASSIGN_OR_RETURN(EventHandle event, EventHandle::Create());
     fed_events_.push_back(std::move(event));
   }
+  return absl::OkStatus();
+}
+
+absl::Status CudaStepLoop::AllocateStaging() {
+  samples_status_ = MakeDataset();
+  if (samples_status_.ok()) return absl::OkStatus();
+  // Whoever feeds batches finds, and says, what a sample has that cannot be read.
+  const bool fed = absl::IsUnimplemented(samples_status_) || absl::IsResourceExhausted(samples_status_) ||
+                   absl::IsDataLoss(samples_status_);
+  if (!fed) return Annotate(samples_status_, "training samples");
+  AMPD_ASSIGN_OR_RETURN(staging_, PinnedArray::Allocate(ring_.slots * ring_.bytes_per_slot, "batches"));
+  return absl::OkStatus();
+}
+
+absl::Status CudaStepLoop::MakeDataset() {
+  if (config_.samples == nullptr) return absl::UnimplementedError("none are to be kept on the device");
+  if (feed_.size() != 1) return absl::UnimplementedError("batches are of several lengths");
+  const runtime::StoredSamples& samples = *config_.samples;
+  SlotLayout layout = {.ring = ring_memory_.as<char>(),
+                       .slots = ring_.slots,
+                       .bytes_per_slot = ring_.bytes_per_slot,
+                       .weight_bytes = WeightBytes(),
+                       .micro_batches = config_.micro_batches,
+                       .micro_batch_size = config_.micro_batch_size};
+  for (const auto& [name, place] : feed_.front()) {
+    if (name != samples.input && name != samples.target) {
+      return absl::UnimplementedError(absl::StrCat("input ", name, " is made by the host"));
+    }
+    (name == samples.input ? layout.input : layout.target) = place;
+  }
+  AMPD_ASSIGN_OR_RETURN(dataset_, ResidentDataset::Create(context_, config_.memory->memory(), samples, layout));
   return absl::OkStatus();
 }
 
@@ -309,11 +346,24 @@ absl::Status CudaStepLoop::Start(uint64_t attempted_step, absl::Span<const optim
   return absl::OkStatus();
 }
 
+absl::Status CudaStepLoop::CheckFree() const {
+  if (static_cast<int64_t>(fed_end_ - oldest_) < ring_.slots) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("[cuda step loop] all ", ring_.slots, " slots hold batches"));
+}
+
+absl::Status CudaStepLoop::FeedSamples(absl::Span<const int64_t> samples,
+                                       absl::Span<const runtime::MicroBatchWeight> weights) {
+  AMPD_RETURN_IF_ERROR(samples_status_);
+  AMPD_RETURN_IF_ERROR(CheckFree());
+  AMPD_RETURN_IF_ERROR(dataset_->Note(fed_end_, samples, weights));
+  ++fed_end_;
+  return absl::OkStatus();
+}
+
 absl::Status CudaStepLoop::Feed(size_t bucket, absl::Span<const runtime::FedInput> inputs,
                                 absl::Span<const runtime::MicroBatchWeight> weights) {
-  if (static_cast<int64_t>(fed_end_ - oldest_) >= ring_.slots) {
-    return absl::FailedPreconditionError(absl::StrCat("[cuda step loop] all ", ring_.slots, " slots hold batches"));
-  }
+  if (dataset_ != nullptr) return absl::FailedPreconditionError("[cuda step loop] it is fed numbers of samples");
+  AMPD_RETURN_IF_ERROR(CheckFree());
   const auto slot = static_cast<int64_t>(fed_end_ % static_cast<uint64_t>(ring_.slots));
   char* host = staging_.as<char>() + slot * ring_.bytes_per_slot;
   // The copy from it before is done: its step was recorded.
@@ -369,6 +419,10 @@ absl::Status CudaStepLoop::Launch(size_t bucket, uint64_t phases, int64_t steps)
   const uint64_t end = launched_end_ + static_cast<uint64_t>(steps);
   // Batches are copied in order, so the last one's event is enough.
   const auto last = (end - 1) % static_cast<uint64_t>(ring_.slots);
+  if (dataset_ != nullptr) {
+    AMPD_RETURN_IF_ERROR(dataset_->Expand(copies_.get(), launched_end_, end));
+    AMPD_CUDA_RETURN_IF_ERROR(cudaEventRecord(fed_events_[last].get(), copies_.get()), "feeding batches");
+  }
   AMPD_CUDA_RETURN_IF_ERROR(cudaStreamWaitEvent(stream(), fed_events_[last].get(), 0), "waiting for a batch");
   // A step in which the phase is not due is counted, and nothing else.
   const bool resident = resident_ != nullptr && phases != 0;

@@ -32,43 +32,52 @@ class CudaFaults : public ::testing::Test {
     EXPECT_EQ(cuda_on_host::Handles(), 0);
     cuda_on_host::Reset();
   }
-  absl::StatusOr<Outcome> TrainFor(int64_t steps, Recorder* recorder) {
+  absl::StatusOr<Outcome> TrainFor(int64_t steps, Recorder* recorder, const std::string& more = "") {
     const ScratchFolder folder;
     TrainerOptions options = Options(folder.path());
     options.make_backend = [] { return MakeCudaBackend(""); };
-    return Train(Spec({kModel, absl::StrCat("train { batch_size: 16 micro_batch_size: 8 steps: ", steps,
-                                            " } report { every_steps: 1 }")}),
-                 options, recorder);
+    return Train(
+        Spec({kModel,
+              absl::StrCat("train { batch_size: 16 micro_batch_size: 8 steps: ", steps, " } report { every_steps: 1 }"),
+              more}),
+        options, recorder);
   }
 };
 
 TEST_F(CudaFaults, ACapturedStepIsOneLaunch) {
-  Recorder recorder;
-  std::vector<std::string> calls;
-  int64_t bytes = 0, handles = 0;
-  recorder.on_event = [&](const v1::JobEvent& event) {
-    if (event.has_step() && event.step().last_step() == 20) {
-      cuda_on_host::ClearCalls();
-      bytes = cuda_on_host::DeviceBytes() + cuda_on_host::PinnedBytes();
-      handles = cuda_on_host::Handles();
+  for (const bool fed : {true, false}) {
+    SCOPED_TRACE(fed);
+    Recorder recorder;
+    std::vector<std::string> calls;
+    int64_t bytes = 0, handles = 0;
+    recorder.on_event = [&](const v1::JobEvent& event) {
+      if (event.has_step() && event.step().last_step() == 20) {
+        cuda_on_host::ClearCalls();
+        bytes = cuda_on_host::DeviceBytes() + cuda_on_host::PinnedBytes();
+        handles = cuda_on_host::Handles();
+      }
+      if (event.has_step() && event.step().last_step() == 280) {
+        calls = cuda_on_host::Calls();
+        EXPECT_EQ(cuda_on_host::DeviceBytes() + cuda_on_host::PinnedBytes(), bytes);
+        // Events of launches under way come and go.
+        EXPECT_LE(cuda_on_host::Handles(), handles + 300);
+      }
+      return absl::OkStatus();
+    };
+    const auto outcome = TrainFor(300, &recorder, fed ? kFed : "");
+    ASSERT_TRUE(outcome.ok()) << outcome.status();
+    EXPECT_EQ(LieOnDevice(recorder), !fed);
+    const auto count = [&](const char* name) { return std::count(calls.begin(), calls.end(), name); };
+    EXPECT_GT(count("cudaGraphLaunch"), 0);
+    EXPECT_LE(count("cudaGraphLaunch"), 280);
+    EXPECT_GT(count("kernel"), 260 * 10) << "they ran, as nodes of graphs";
+    // Besides graphs, one launch to make the batches of what is launched at once.
+    EXPECT_LE(count("cudaLaunchKernel"), fed ? 0 : count("cudaGraphLaunch"));
+    EXPECT_LE(count("cudaMemcpyAsync"), 2 * 280);
+    for (const char* name : {"cudaMalloc", "cudaHostAlloc", "cudaFree", "cudaStreamSynchronize",
+                             "cudaDeviceSynchronize", "cudaMemsetAsync"}) {
+      EXPECT_EQ(count(name), 0) << name;
     }
-    if (event.has_step() && event.step().last_step() == 280) {
-      calls = cuda_on_host::Calls();
-      EXPECT_EQ(cuda_on_host::DeviceBytes() + cuda_on_host::PinnedBytes(), bytes);
-      // Events of launches under way come and go.
-      EXPECT_LE(cuda_on_host::Handles(), handles + 300);
-    }
-    return absl::OkStatus();
-  };
-  const auto outcome = TrainFor(300, &recorder);
-  ASSERT_TRUE(outcome.ok()) << outcome.status();
-  const auto count = [&](const char* name) { return std::count(calls.begin(), calls.end(), name); };
-  EXPECT_GT(count("cudaGraphLaunch"), 0);
-  EXPECT_LE(count("cudaGraphLaunch"), 280);
-  EXPECT_GT(count("kernel"), 260 * 10) << "they ran, as nodes of graphs";
-  for (const char* name : {"cudaLaunchKernel", "cudaMalloc", "cudaHostAlloc", "cudaFree", "cudaStreamSynchronize",
-                           "cudaDeviceSynchronize", "cudaMemsetAsync"}) {
-    EXPECT_EQ(count(name), 0) << name;
   }
 }
 
@@ -109,6 +118,57 @@ TEST_F(CudaFaults, TooLittleMemorySaysWhatWasAskedAndWhatWasFree) {
   const auto outcome = TrainFor(4, &recorder);
   EXPECT_EQ(outcome.status().code(), absl::StatusCode::kResourceExhausted) << outcome.status();
   EXPECT_THAT(std::string(outcome.status().message()), HasSubstr("200000"));
+}
+
+// Samples are what a device has room for beside everything else, and no training fails for them.
+TEST_F(CudaFaults, SamplesForWhichThereIsNoMemoryAreFed) {
+  constexpr int64_t kSampleBytes = 96 * (784 + 4);
+  int64_t needed = 0;
+  Recorder fed;
+  fed.on_event = [&](const v1::JobEvent&) {
+    needed = std::max(needed, cuda_on_host::DeviceBytes());
+    return absl::OkStatus();
+  };
+  ASSERT_TRUE(TrainFor(20, &fed, kFed).ok());
+  const auto losses_with = [&](int64_t memory, const std::string& cache, bool on_device) {
+    SCOPED_TRACE(absl::StrCat(memory, " ", cache));
+    cuda_on_host::Reset();
+    cuda_on_host::SetMemory(memory);
+    Recorder recorder;
+    const auto outcome = TrainFor(20, &recorder, cache);
+    EXPECT_TRUE(outcome.ok()) << outcome.status();
+    EXPECT_EQ(LieOnDevice(recorder), on_device);
+    EXPECT_EQ(recorder.losses(), fed.losses());
+  };
+  const std::string all = "data { device_cache { max_bytes: 1000000000 } }";
+  losses_with(needed + 100, all, false);
+  // Samples, but not the targets behind them.
+  losses_with(needed + kSampleBytes - 100, all, false);
+  losses_with(needed + 2 * kSampleBytes, all, true);
+  // A sixteenth of what is left.
+  losses_with(needed + 15 * kSampleBytes, "", false);
+  losses_with(needed + 17 * kSampleBytes, "", true);
+  losses_with(needed + 100 * kSampleBytes, "data { device_cache { max_bytes: 75647 } }", false);
+  losses_with(needed + 100 * kSampleBytes, "data { device_cache { max_bytes: 75648 } }", true);
+  losses_with(needed + 100 * kSampleBytes, "resources { share: true }", false);
+  losses_with(needed + 100 * kSampleBytes, "resources { share: true } data { device_cache { max_bytes: 75648 } }",
+              true);
+}
+
+TEST_F(CudaFaults, ADeviceThatFailsWhileSamplesAreUploadedEndsTheTraining) {
+  Recorder whole;
+  ASSERT_TRUE(TrainFor(1, &whole).ok());
+  const std::vector<std::string> calls = cuda_on_host::Calls();
+  // The first copies after the last page-locked memory are the samples'.
+  const auto last = std::find(calls.rbegin(), calls.rend(), "cudaHostAlloc").base();
+  const auto before = static_cast<int>(std::count(calls.begin(), last, "cudaMemcpyAsync"));
+  cuda_on_host::Reset();
+  cuda_on_host::Fail("cudaMemcpyAsync", cudaErrorIllegalAddress, before + 1);
+  Recorder recorder;
+  const auto outcome = TrainFor(1, &recorder);
+  EXPECT_EQ(FailureOf(outcome.status()).class_(), v1::Failure::GPU_FAULT) << outcome.status();
+  EXPECT_THAT(std::string(outcome.status().message()), HasSubstr("training samples"));
+  cuda_on_host::Reset();
 }
 
 }  // namespace

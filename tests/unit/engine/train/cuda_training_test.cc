@@ -48,7 +48,22 @@ TEST_P(CudaTraining, HasTheSameBitsWhoeverDecides) {
     ASSERT_TRUE(outcome.ok()) << outcome.status();
     EXPECT_EQ(Told(recorder), Told(host)) << static_cast<int>(steps);
     EXPECT_EQ(ManifestOf(folder), ManifestOf(host_folder)) << static_cast<int>(steps);
+    EXPECT_EQ(LieOnDevice(recorder), !GetParam().fed);
   }
+}
+
+TEST_P(CudaTraining, HasTheSameBitsWhereverTheSamplesLie) {
+  const ScratchFolder device_folder, fed_folder;
+  Recorder device, fed;
+  ASSERT_TRUE(Train(Spec(GetParam().parts), On(device_folder, StepMode::kCaptured), &device).ok());
+  std::vector<std::string> job = GetParam().parts;
+  job.push_back(kFed);
+  const auto outcome = Train(Spec(job), On(fed_folder, StepMode::kCaptured), &fed);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_FALSE(LieOnDevice(fed));
+  EXPECT_EQ(Told(fed), Told(device));
+  EXPECT_NE(ManifestOf(fed_folder), "none");
+  EXPECT_EQ(ManifestOf(fed_folder), ManifestOf(device_folder));
 }
 
 TEST_P(CudaTraining, ResumesWithTheSameBits) {
@@ -61,6 +76,8 @@ TEST_P(CudaTraining, ResumesWithTheSameBits) {
   auto outcome = Train(Spec(job), On(parts_folder, StepMode::kCaptured), &parts, 5);
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   ASSERT_EQ(*outcome, Outcome::kStopped);
+  // Where samples lie is no part of what a checkpoint is of.
+  job.push_back(kFed);
   outcome = Train(Spec(job), On(parts_folder, StepMode::kCaptured), &parts);
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_EQ(ManifestOf(parts_folder), ManifestOf(whole_folder));

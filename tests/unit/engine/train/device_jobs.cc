@@ -106,7 +106,15 @@ std::vector<Job> Jobs() {
       {.name = "Phases", .parts = {kPair}},
       {.name = "PhaseFallsBack", .parts = {kMixedPair}, .fall_backs = 1},
       {.name = "OneHot", .parts = {kOneHot, "optimizer { rmsprop {} }", kTwelveSteps}},
-      {.name = "Spelling", .parts = {kSpelling, "optimizer { adam {} }"}},
+      {.name = "Spelling", .parts = {kSpelling, "optimizer { adam {} }"}, .fed = true},
+      // A micro-batch's part of the mean follows from its labels.
+      {.name = "Weighted",
+       .parts = {kMlp, kTwelveSteps,
+                 "model { loss { softmax_cross_entropy { class_weights: [1, 2, 1, 1, 3, 1, 1, 1, "
+                 "0.5, 1] } } } optimizer { adam {} }"}},
+      {.name = "Moved",
+       .parts = {kNormed, "optimizer { sgd { momentum: 0.9 } }", kTwelveSteps,
+                 "data { image { normalize: STANDARD random_flip: true random_crop_padding: 3 } }"}},
       {.name = "Diagnostics",
        .parts = {kNormed, "precision { mode: FP16 } report { diagnostics_every_steps: 4 }", kTwelveSteps},
        .diagnostics = 3},
@@ -115,9 +123,20 @@ std::vector<Job> Jobs() {
 
 std::vector<std::string> MlpParts() { return {kMlp, "optimizer { adamw {} ema {} }", kTwelveSteps}; }
 
+bool LieOnDevice(const Recorder& recorder) {
+  for (const v1::LogLine& line : recorder.logs()) {
+    if (line.text() == "training samples lie on the device") return true;
+    if (line.text().find("training samples are fed by the host: ") == 0) return false;
+  }
+  ADD_FAILURE() << "nobody said where the samples lie";
+  return false;
+}
+
 std::vector<std::string> Told(const Recorder& recorder) {
   std::vector<std::string> told;
   for (const v1::JobEvent& event : recorder.events) {
+    // Only a device has samples to lie on.
+    if (event.has_log() && event.log().text().find("training samples") == 0) continue;
     if (event.has_step()) {
       for (const v1::PhaseReport& phase : event.step().phases()) told.push_back(phase.SerializeAsString());
     } else if (event.has_checkpoint()) {
@@ -130,6 +149,7 @@ std::vector<std::string> Told(const Recorder& recorder) {
   }
   return told;
 }
+
 std::string ManifestOf(const ScratchFolder& folder) {
   return ReadFile(folder.path() + "/checkpoints/" + CheckpointName(kSteps) + "/MANIFEST", 1 << 16).value_or("none");
 }

@@ -23,7 +23,14 @@ struct Job {
   int replays = 0;
   int diagnostics = 0;
   int fall_backs = 0;
+  // Its samples cannot lie on a device.
+  bool fed = false;
 };
+
+// Has every batch fed by the host.
+inline const std::string kFed = "data { device_cache { max_bytes: 0 } }";
+// Whether the training that told this said that its samples lie on the device; a failure where it said neither.
+bool LieOnDevice(const Recorder& recorder);
 
 void PrintTo(const Job& job, std::ostream* out);
 std::vector<Job> Jobs();
@@ -33,7 +40,7 @@ std::vector<std::string> MlpParts();
 // The files that the job Spelling reads.
 void WriteSequences(const std::string& folder);
 
-// What was told, but for times.
+// What was told, but for times and where the samples lie.
 std::vector<std::string> Told(const Recorder& recorder);
 // The checksums of weights, moments, average, statistics, histories, scaler and counters after the last step; "none"
 // where there is no checkpoint of it.

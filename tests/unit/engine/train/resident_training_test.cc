@@ -2,12 +2,14 @@
 // by step with every other kernel, decision for decision, and the same bits whether they were interrupted or not.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "engine/backend/cuda_backend.h"
 #include "engine/train/captured_steps.h"
+#include "engine/train/failure.h"
 #include "engine/train/planned_model.h"
 #include "engine/train/step_runner.h"
 #include "gmock/gmock.h"
@@ -225,6 +227,21 @@ TEST_P(ResidentTraining, HasTheSameBitsAfterAStop) {
   EXPECT_EQ(ManifestOf(parts_folder), ManifestOf(whole_folder));
 }
 
+TEST_P(ResidentTraining, HasTheSameBitsWhereverTheSamplesLie) {
+  const ScratchFolder device_folder, fed_folder;
+  Recorder device, fed;
+  ASSERT_TRUE(Train(Spec(GetParam().parts), On(device_folder, StepMode::kResident), &device).ok());
+  std::vector<std::string> job = GetParam().parts;
+  job.push_back(kFed);
+  const auto outcome = Train(Spec(job), On(fed_folder, StepMode::kResident), &fed);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_TRUE(LieOnDevice(device));
+  EXPECT_FALSE(LieOnDevice(fed));
+  EXPECT_EQ(Told(fed), Told(device));
+  EXPECT_NE(ManifestOf(fed_folder), "none");
+  EXPECT_EQ(ManifestOf(fed_folder), ManifestOf(device_folder));
+}
+
 class ResidentSteps : public OnCudaDevice {};
 
 // Loops of several modes at once share the kernel, each with a size of its own.
@@ -261,19 +278,68 @@ TEST_F(ResidentSteps, AreTheSameWhereTheirGradientsAreLookedAt) {
 }
 
 TEST_F(ResidentSteps, RunRoundTheFeedRing) {
+  const std::vector<std::string> job = {Regression("mean_squared_error"),
+                                        "train { epochs: 120 } checkpoint { every_steps: 0 }"};
+  const auto losses = [&](StepMode mode, const std::string& more) {
+    const ScratchFolder folder;
+    Recorder recorder;
+    std::vector<std::string> parts = job;
+    parts.push_back(more);
+    const auto outcome = Train(Spec(parts), On(folder, mode), &recorder);
+    EXPECT_TRUE(outcome.ok()) << outcome.status();
+    return recorder.losses();
+  };
+  const std::vector<double> host = losses(StepMode::kHost, ""), device = losses(StepMode::kResident, "");
+  ASSERT_EQ(device.size(), host.size());
+  EXPECT_EQ(device.size(), 720u);
+  for (size_t i = 0; i < host.size(); ++i) ASSERT_NEAR(device[i], host[i], 1e-3) << "step " << i;
+  EXPECT_EQ(losses(StepMode::kResident, kFed), device);
+}
+
+// Which mode is the fastest is left to chance; what its steps come to is not.
+TEST_F(ResidentSteps, AreMeasuredByAutoWithTheSameLossesWhereverTheSamplesLie) {
+  std::vector<double> losses[2];
+  for (int fed : {0, 1}) {
+    const ScratchFolder folder;
+    Recorder recorder;
+    std::vector<std::string> parts = {Regression("mean_squared_error"),
+                                      "precision { mode: AUTO auto { modes: FP16 steps: 10 } }"};
+    if (fed != 0) parts.push_back(kFed);
+    const auto outcome = Train(Spec(parts), On(folder, StepMode::kResident), &recorder);
+    ASSERT_TRUE(outcome.ok()) << outcome.status();
+    EXPECT_EQ(LieOnDevice(recorder), fed == 0);
+    for (const v1::JobEvent& event : recorder.events) {
+      for (const v1::BenchCell& cell : event.mode_chosen().cells()) losses[fed].push_back(cell.loss());
+    }
+  }
+  EXPECT_EQ(losses[0].size(), 2u);
+  EXPECT_EQ(losses[1], losses[0]);
+}
+
+// It is found when its batch is read, as on the host, and not before.
+TEST_F(ResidentSteps, OfASampleThatIsNotFiniteFailAsTheHosts) {
+  std::string messages[2];
   std::vector<double> losses[2];
   for (StepMode mode : {StepMode::kHost, StepMode::kResident}) {
     const ScratchFolder folder;
+    const TrainerOptions options = On(folder, mode);
+    std::vector<float> x(96 * 8, 0.5f);
+    x[70 * 8 + 3] = std::numeric_limits<float>::quiet_NaN();
+    WriteNpy(folder.path() + "/in.npy", "<f4", {96, 8}, x);
     Recorder recorder;
-    const auto outcome =
-        Train(Spec({Regression("mean_squared_error"), "train { epochs: 120 } checkpoint { every_steps: 0 }"}),
-              On(folder, mode), &recorder);
-    ASSERT_TRUE(outcome.ok()) << outcome.status();
+    const auto outcome = Train(Spec({Regression("mean_squared_error"), "data { shuffle: false }"}), options, &recorder);
+    ASSERT_FALSE(outcome.ok());
+    const v1::Failure failure = FailureOf(outcome.status());
+    EXPECT_EQ(failure.class_(), v1::Failure::DATA) << outcome.status();
+    EXPECT_THAT(std::string(outcome.status().message()), ::testing::HasSubstr("epoch 1, batch 4"));
+    messages[mode == StepMode::kResident] = failure.ShortDebugString();
     losses[mode == StepMode::kResident] = recorder.losses();
+    if (mode == StepMode::kResident) {
+      EXPECT_FALSE(LieOnDevice(recorder));
+    }
   }
-  ASSERT_EQ(losses[1].size(), losses[0].size());
-  EXPECT_EQ(losses[1].size(), 720u);
-  for (size_t i = 0; i < losses[0].size(); ++i) ASSERT_NEAR(losses[1][i], losses[0][i], 1e-3) << "step " << i;
+  EXPECT_EQ(losses[0].size(), 4u);
+  EXPECT_EQ(losses[1].size(), 4u);
 }
 
 INSTANTIATE_TEST_SUITE_P(Jobs, ResidentTraining, ::testing::ValuesIn(Jobs()),
