@@ -112,6 +112,18 @@ std::vector<Job> Jobs() {
        .parts = {kMlp, kTwelveSteps,
                  "model { loss { softmax_cross_entropy { class_weights: [1, 2, 1, 1, 3, 1, 1, 1, "
                  "0.5, 1] } } } optimizer { adam {} }"}},
+      // Its share of either loss is an input, which the host computes.
+      {.name = "Shares",
+       .parts = {"model { networks { name: 'a' layers { flatten {} } layers { dense { units: 10 } } } }"
+                 "phases { name: 'one' trains: 'a' calls { name: 'a' network: 'a' inputs: 'data' }"
+                 "  losses { input: 'a' loss { softmax_cross_entropy { ignore_index: 2 } } weight: 3 }"
+                 "  losses { input: 'a' loss { softmax_cross_entropy {} } } } optimizer { sgd {} }",
+                 "data { train { glyphs { samples: 96 } } }"
+                 "train { batch_size: 16 micro_batch_size: 8 epochs: 2 } report { every_steps: 1 } seed: 5"},
+       .fed = true},
+      {.name = "Windows",
+       .parts = {kMlp, "optimizer { sgd {} }", kTwelveSteps, "data { image { size: 12 random_resized_crop {} } }"},
+       .fed = true},
       {.name = "Moved",
        .parts = {kNormed, "optimizer { sgd { momentum: 0.9 } }", kTwelveSteps,
                  "data { image { normalize: STANDARD random_flip: true random_crop_padding: 3 } }"}},
