@@ -64,6 +64,7 @@ absl::StatusOr<absl::optional<NonFinite>> FindNonFiniteState(runtime::Backend* b
 
 absl::StatusOr<absl::optional<NonFinite>> ReplayForNonFinite(const MicroBatches& step, const data::Batch& batch,
                                                              const runtime::StepState& state, float loss_scale) {
+  AMPD_RETURN_IF_ERROR(CheckRead(batch));
   runtime::Backend* backend = step.model_plan().backend.get();
   NonFiniteSearch search(backend);
   // The whole batch first: an infinite input makes every later tensor look guilty.

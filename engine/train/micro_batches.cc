@@ -23,6 +23,11 @@ const Tensor& TensorOf(const data::Batch& batch, absl::string_view input) {
   return input == "label_lengths" ? batch.label_lengths : batch.targets;
 }
 
+absl::Status CheckRead(const data::Batch& batch) {
+  if (batch.read) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("the batch of step ", batch.step, " was not read"));
+}
+
 MicroBatches::MicroBatches(const PlannedModel* plan, LoadedModel* model, int64_t batch_size, int64_t micro_batch,
                            int phase, Replica replica)
     : model_plan_(plan),
@@ -121,7 +126,7 @@ absl::Status MicroBatches::RunOne(const data::Batch& batch, const runtime::StepS
 absl::StatusOr<double> MicroBatches::Run(const data::Batch& batch, runtime::StepState step, float loss_scale,
                                          const runtime::Executor::Hook& hook,
                                          absl::Span<runtime::GradientReducer> reducers) const {
-  if (!batch.read) return absl::InternalError(absl::StrCat("the batch of step ", batch.step, " was not read"));
+  AMPD_RETURN_IF_ERROR(CheckRead(batch));
   AMPD_RETURN_IF_ERROR(model_->memory.BeginUpdate());
   const double all = AllWeight(batch);
   AMPD_ASSIGN_OR_RETURN(const TensorView output, executor(batch).Output("loss"));

@@ -18,6 +18,9 @@ namespace ampd::train {
 // What the plans' input of this name reads; empty where the loader was not asked for it.
 const Tensor& TensorOf(const data::Batch& batch, absl::string_view input);
 
+// INTERNAL unless the batch was read: its tensors would be taken for another's.
+absl::Status CheckRead(const data::Batch& batch);
+
 // Which replica of a data-parallel training, 0..count-1.
 struct Replica {
   int rank = 0;
