@@ -228,8 +228,9 @@ void Loader::Run() {
 
 Batch* Loader::TakeFree() {
   const MutexLock lock(&mutex_);
-  if (free_.empty() && options_.read_ahead != ReadAhead::kSamples)
+  if (free_.empty() && options_.read_ahead != ReadAhead::kSamples) {
     wanted_ = static_cast<size_t>(std::max(1, options_.depth / 4));
+  }
   while (!stopping_ && (free_.empty() || (free_.size() < wanted_ && !ready_.empty()))) changed_.Wait(&mutex_);
   if (stopping_) return nullptr;
   wanted_ = 1;
