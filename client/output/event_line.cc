@@ -118,6 +118,17 @@ std::string Line(const v1::LogLine& log) {
   return absl::StrCat(plain ? "" : v1::LogLine::Severity_Name(log.severity()), plain ? "" : " ", Clean(log.text()));
 }
 
+std::string Line(const v1::StepProfile& profile) {
+  const int64_t steps = profile.last_step() - profile.first_step() + 1;
+  std::string line = absl::StrCat("profile  steps ", profile.first_step(), " to ", profile.last_step(), ": ",
+                                  StepTime(profile.step_seconds()), " each");
+  const double all = profile.step_seconds() * static_cast<double>(steps);
+  // Longest first.
+  if (profile.parts().empty() || !(all > 0)) return line;
+  const v1::ProfilePart& longest = profile.parts(0);
+  return absl::StrCat(line, "; most in ", Clean(longest.name()), ", ", Percent(longest.seconds() / all));
+}
+
 std::string Line(const v1::ArtifactSaved& artifact) {
   return absl::StrCat("artifact ", Clean(artifact.name()), "  ", Bytes(artifact.size_bytes()), "  after step ",
                       artifact.step());
@@ -178,6 +189,8 @@ std::string Payload(const v1::JobEvent& event) {
       return Line(event.mode_chosen());
     case v1::JobEvent::kCorruptSample:
       return Line(event.corrupt_sample());
+    case v1::JobEvent::kStepProfile:
+      return Line(event.step_profile());
     case v1::JobEvent::PAYLOAD_NOT_SET:
       break;
   }

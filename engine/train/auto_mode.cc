@@ -127,6 +127,15 @@ void AutoTrainer::Request(Command command) {
   }
 }
 
+void AutoTrainer::Profile(int64_t steps) {
+  const MutexLock lock(&mutex_);
+  if (trainer_ != nullptr) {
+    trainer_->Profile(steps);
+  } else if (pending_profile_ == 0) {
+    pending_profile_ = steps;
+  }
+}
+
 int64_t AutoTrainer::step() const {
   const MutexLock lock(&mutex_);
   return trainer_ == nullptr ? 0 : trainer_->step();
@@ -174,6 +183,7 @@ absl::StatusOr<Trainer*> AutoTrainer::OpenTrainer(PrecisionSpec::Mode mode) {
   const MutexLock lock(&mutex_);
   trainer_ = std::move(trainer);
   for (const Command command : pending_) trainer_->Request(command);
+  if (pending_profile_ > 0) trainer_->Profile(pending_profile_);
   return trainer_.get();
 }
 

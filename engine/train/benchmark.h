@@ -28,6 +28,8 @@ class Benchmark : public Trainer {
   absl::StatusOr<Outcome> Run() override;
   // There is nothing to keep of a checkpoint that is to go on.
   void Request(Command command) override;
+  // Cells of several modes are measured in turns.
+  void Profile(int64_t) override {}
   // Attempted steps of all modes and sizes.
   int64_t step() const override { return step_.load(std::memory_order_relaxed); }
 

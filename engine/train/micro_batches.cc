@@ -112,6 +112,18 @@ void MicroBatches::AppendWeights(const data::Batch& batch, std::vector<runtime::
 absl::Status MicroBatches::RunOne(const data::Batch& batch, const runtime::StepState& step,
                                   const runtime::Executor::Hook& hook, runtime::GradientReducer* reducer) const {
   AMPD_RETURN_IF_ERROR(Bind(batch, step.first_sample));
+  if (profiler_ == nullptr) return Execute(batch, step, hook, reducer);
+  AMPD_RETURN_IF_ERROR(Profile(StepPart::kInputs));
+  const auto timed = [&](const runtime::PlanStep& planned, absl::Span<const TensorView> outputs) -> absl::Status {
+    AMPD_RETURN_IF_ERROR(profiler_->After(phase_, planned));
+    return hook ? hook(planned, outputs) : absl::OkStatus();
+  };
+  AMPD_RETURN_IF_ERROR(Execute(batch, step, std::cref(timed), reducer));
+  return reducer == nullptr ? absl::OkStatus() : Profile(StepPart::kReduce);
+}
+
+absl::Status MicroBatches::Execute(const data::Batch& batch, const runtime::StepState& step,
+                                   const runtime::Executor::Hook& hook, runtime::GradientReducer* reducer) const {
   if (reducer == nullptr) return executor(batch).Run(step, hook);
   reducer->Begin();
   const auto after = [&](const runtime::PlanStep& planned, absl::Span<const TensorView> outputs) -> absl::Status {
@@ -123,11 +135,16 @@ absl::Status MicroBatches::RunOne(const data::Batch& batch, const runtime::StepS
   return reducer->Finish();
 }
 
+absl::Status MicroBatches::Profile(StepPart part) const {
+  return profiler_ == nullptr ? absl::OkStatus() : profiler_->After(phase_, part);
+}
+
 absl::StatusOr<double> MicroBatches::Run(const data::Batch& batch, runtime::StepState step, float loss_scale,
                                          const runtime::Executor::Hook& hook,
                                          absl::Span<runtime::GradientReducer> reducers) const {
   AMPD_RETURN_IF_ERROR(CheckRead(batch));
   AMPD_RETURN_IF_ERROR(model_->memory.BeginUpdate());
+  AMPD_RETURN_IF_ERROR(Profile(StepPart::kZero));
   const double all = AllWeight(batch);
   AMPD_ASSIGN_OR_RETURN(const TensorView output, executor(batch).Output("loss"));
   double loss = 0;
@@ -139,6 +156,7 @@ absl::StatusOr<double> MicroBatches::Run(const data::Batch& batch, runtime::Step
     AMPD_RETURN_IF_ERROR(RunOne(batch, step, hook, completes ? &reducers[batch.bucket] : nullptr));
     float mean = 0;
     AMPD_RETURN_IF_ERROR(model_->memory.memory()->Download(output.data, sizeof(mean), &mean));
+    AMPD_RETURN_IF_ERROR(Profile(StepPart::kLoss));
     loss += static_cast<double>(mean) * w.weight / w.total;
   }
   return loss;

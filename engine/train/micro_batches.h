@@ -12,6 +12,7 @@
 #include "engine/runtime/gradient_reducer.h"
 #include "engine/runtime/step_loop.h"
 #include "engine/train/planned_model.h"
+#include "engine/train/step_profiler.h"
 
 namespace ampd::train {
 
@@ -45,6 +46,9 @@ class MicroBatches {
                              const runtime::Executor::Hook& hook = nullptr,
                              absl::Span<runtime::GradientReducer> reducers = {}) const;
 
+  // Times what Run() does from here on, besides what is asked for; nullptr: nothing does. Borrowed.
+  void set_profiler(StepProfiler* profiler) { profiler_ = profiler; }
+
   // What a step loop is fed for `batch`: appends the inputs that are not there yet, which point into the batch and into
   // `shares`, and the weights of this phase's micro-batches.
   void Describe(const data::Batch& batch, std::vector<runtime::FedInput>* inputs,
@@ -70,6 +74,10 @@ class MicroBatches {
   // `reducer` may be null.
   absl::Status RunOne(const data::Batch& batch, const runtime::StepState& step, const runtime::Executor::Hook& hook,
                       runtime::GradientReducer* reducer) const;
+  absl::Status Execute(const data::Batch& batch, const runtime::StepState& step, const runtime::Executor::Hook& hook,
+                       runtime::GradientReducer* reducer) const;
+  // OK without a profiler.
+  absl::Status Profile(StepPart part) const;
   float Share(const LabelWeights& weights, const data::Batch& batch, int64_t first_sample) const;
   // Of micro-batch `index`; `all` is the weight of all labels, 0 where samples count alike.
   runtime::MicroBatchWeight WeightOf(const data::Batch& batch, int64_t index, double all) const;
@@ -84,6 +92,7 @@ class MicroBatches {
   int64_t count_;
   int64_t first_;
   int64_t last_;
+  StepProfiler* profiler_ = nullptr;
   // What the plans' inputs of PlannedPhase::label_shares read.
   mutable std::vector<float> shares_;
 };

@@ -51,6 +51,9 @@ class StepRunner {
   // gets an error of its own must abort the collective's group, which the others wait for.
   absl::StatusOr<StepResult> Run(const data::Batch& batch, optim::LossScalerState* scaler);
 
+  // Times what Run() does from here on; nullptr: nothing does. Borrowed. A replay of a skipped step is no part of it.
+  void set_profiler(StepProfiler* profiler) { profiler_ = profiler; }
+
   // What a device made of a step of this phase and decided.
   StepResult ResultOf(const runtime::StepRecord& record) const;
   // As Run(), of a step that a device has taken up to the check but not decided: on unchanged parameters, the same
@@ -90,6 +93,9 @@ class StepRunner {
   NonFinite WithoutReplay(const runtime::GradientCheck& check, const absl::optional<NonFinite>& state,
                           const StepResult& result) const;
 
+  // OK without a profiler.
+  absl::Status Profile(StepPart part) const;
+
   const optim::LossScaleConfig loss_scale_;
   const optim::ScheduleConfig schedule_;
   const double clip_norm_;  // 0: none
@@ -99,6 +105,7 @@ class StepRunner {
   LoadedModel* model_;
   runtime::Collective* collective_;  // null: there is one replica
   MicroBatches micro_batches_;
+  StepProfiler* profiler_ = nullptr;
   // Of several replicas; by plan of the phase.
   std::vector<runtime::GradientReducer> reducers_;
   // In backward order.

@@ -211,7 +211,10 @@ void TrainerImpl::Request(Command command) {
 absl::StatusOr<Outcome> TrainerImpl::Run() {
   AMPD_RETURN_IF_ERROR(Announce());
   absl::StatusOr<Outcome> outcome = Loop();
-  if (outcome.ok()) return outcome;
+  if (outcome.ok()) {
+    AMPD_RETURN_IF_ERROR(FinishProfile());
+    return outcome;
+  }
   // The steps before the failure happened, and so did the damage; where the observer is what failed, its error stands.
   ReportCorrupt().IgnoreError();
   reporter_->Flush().IgnoreError();
@@ -273,12 +276,15 @@ absl::StatusOr<Outcome> TrainerImpl::Loop() {
 }
 
 absl::StatusOr<optim::ScalerDecision> TrainerImpl::Step() {
+  AMPD_RETURN_IF_ERROR(StartProfile());
   const double start = SteadySeconds();
   AMPD_ASSIGN_OR_RETURN(data::Batch * batch, TakeStep());
+  const double seconds = SteadySeconds() - start;
   AMPD_RETURN_IF_ERROR(ReportCorrupt());
   ++state_.step;
   step_.store(state_.step, std::memory_order_relaxed);
-  AMPD_RETURN_IF_ERROR(ReportStep(*batch, SteadySeconds() - start));
+  AMPD_RETURN_IF_ERROR(ReportStep(*batch, seconds));
+  AMPD_RETURN_IF_ERROR(ProfileStep(*batch, seconds));
   for (const PhaseResult& result : results_) {
     if (!result.step.applied()) AMPD_RETURN_IF_ERROR(ReportSkip(*batch, result));
     AMPD_RETURN_IF_ERROR(ReportScale(result.phase, result.step.scale_before, result.step.scale_after));
@@ -290,10 +296,11 @@ absl::StatusOr<optim::ScalerDecision> TrainerImpl::Step() {
 
 absl::StatusOr<data::Batch*> TrainerImpl::TakeStep() {
   diagnosed_.clear();
-  if (captured_ != nullptr && !DiagnosticsDue(state_.step + 1)) {
+  const bool in_parts = profiler_ != nullptr && profiler_->in_parts();
+  if (captured_ != nullptr && !DiagnosticsDue(state_.step + 1) && !in_parts) {
     return captured_->Next(state_.step, StepsAhead(), loader_.get(), &state_.phases, &results_);
   }
-  if (captured_ != nullptr && captured_->launch() == runtime::StepLaunch::kResident) {
+  if (TakesStepsWhole()) {
     // The host's kernels would add up in another order, and the training would not be the one without a look.
     AMPD_ASSIGN_OR_RETURN(const data::Batch* const looked_at,
                           captured_->Peek(state_.step, loader_.get(), state_.phases));
@@ -317,6 +324,7 @@ int64_t TrainerImpl::StepsAhead() const {
   const bool due_by_time =
       checkpoint.every_seconds() > 0 && SteadySeconds() - saved_at_ >= static_cast<double>(checkpoint.every_seconds());
   if (due_by_time || checkpoint_requested_.load() || stop_requested_.load()) return 1;
+  if (profile_requested_.load() != 0 && profiler_ == nullptr) return 1;
   int64_t steps = total_steps_ - state_.step;
   if (data_->eval() != nullptr) steps = std::min(steps, until(batches_per_epoch_));
   if (sampler_ != nullptr) steps = std::min(steps, until(job().report().samples().every_steps()));
@@ -339,8 +347,11 @@ absl::Status TrainerImpl::RunPhases(const data::Batch& batch) {
   for (size_t i = 0; i < runners_.size(); ++i) {
     if ((state_.step + 1) % plan_->phases[i].every != 0) continue;
     AMPD_RETURN_IF_ERROR(Diagnose(batch, i));
-    AMPD_ASSIGN_OR_RETURN(StepResult result, RunPhase(batch, i));
-    results_.push_back({i, std::move(result)});
+    runners_[i]->set_profiler(profiler_.get());
+    absl::StatusOr<StepResult> result = RunPhase(batch, i);
+    runners_[i]->set_profiler(nullptr);
+    AMPD_RETURN_IF_ERROR(result.status());
+    results_.push_back({i, *std::move(result)});
   }
   return absl::OkStatus();
 }
@@ -421,6 +432,7 @@ absl::StatusOr<optim::ScalerDecision> TrainerImpl::CheckSkips() {
     const StepResult& step = result.step;
     if (step.decision == optim::ScalerDecision::kFail) return Diverged(result);
     if (step.decision == optim::ScalerDecision::kRollBack) {
+      AMPD_RETURN_IF_ERROR(FinishProfile());
       // It undoes what the other phases did too.
       AMPD_RETURN_IF_ERROR(RollBack(result));
       return step.decision;
@@ -430,7 +442,9 @@ absl::StatusOr<optim::ScalerDecision> TrainerImpl::CheckSkips() {
     const absl::Status counted =
         CountStep(skip_limits_[result.phase], state_.step, step.applied(), step.calibration, scale_moved, &state.skips);
     if (!counted.ok()) return state_.phases.size() == 1 ? counted : Annotate(counted, "phase " + state.name);
-    if (step.decision == optim::ScalerDecision::kFallBack) AMPD_RETURN_IF_ERROR(FallBack(result));
+    if (step.decision != optim::ScalerDecision::kFallBack) continue;
+    AMPD_RETURN_IF_ERROR(FinishProfile());
+    AMPD_RETURN_IF_ERROR(FallBack(result));
   }
   return optim::ScalerDecision::kApply;
 }

@@ -108,7 +108,7 @@ enum class Command {
 
 enum class Outcome { kCompleted, kStopped };
 
-// Run() is called once, from one thread. Request() and step() may be called from any thread at any time.
+// Run() is called once, from one thread. The others may be called from any thread at any time.
 class Trainer {
  public:
   // Opens the data, builds and plans the model, and loads the newest undamaged checkpoint; of jobs with `bench` or mode
@@ -122,6 +122,11 @@ class Trainer {
   virtual absl::StatusOr<Outcome> Run() = 0;
 
   virtual void Request(Command command) = 0;
+
+  // Has the next `steps` >= 1 steps timed, part by part; a step_profile event tells of it after them, or of those that
+  // there were when the training ends or changes its model before. Without effect while a profile is under way, and
+  // where steps are not one training's (`bench`).
+  virtual void Profile(int64_t steps) = 0;
 
   // Attempted steps so far; a rollback from the floor of the loss scale takes it back.
   virtual int64_t step() const = 0;

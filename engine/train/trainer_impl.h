@@ -16,6 +16,7 @@
 #include "engine/train/replicas.h"
 #include "engine/train/report.h"
 #include "engine/train/samples.h"
+#include "engine/train/step_profiler.h"
 #include "engine/train/step_runner.h"
 #include "engine/train/train_state.h"
 #include "engine/train/trainer.h"
@@ -32,6 +33,7 @@ class TrainerImpl : public Trainer {
 
   absl::StatusOr<Outcome> Run() override;
   void Request(Command command) override;
+  void Profile(int64_t steps) override;
   int64_t step() const override { return step_.load(std::memory_order_relaxed); }
 
  private:
@@ -68,6 +70,14 @@ class TrainerImpl : public Trainer {
   // Makes the loader that the steps from state_.step on are read from.
   absl::Status OpenLoader();
   absl::Status ReportStep(const data::Batch& batch, double seconds);
+  // Whether the device takes the steps many in one kernel.
+  bool TakesStepsWhole() const;
+  // Before a step: begins a profile that was asked for, when it can be.
+  absl::Status StartProfile();
+  // After one that took `seconds`.
+  absl::Status ProfileStep(const data::Batch& batch, double seconds);
+  // Tells of the profile that is under way, if one is; before the plan that it is of goes.
+  absl::Status FinishProfile();
   // What the readers found damaged, ahead of the steps as they read.
   absl::Status ReportCorrupt();
   absl::Status ReportSkip(const data::Batch& batch, const PhaseResult& result);
@@ -118,6 +128,11 @@ class TrainerImpl : public Trainer {
   // Null without report.diagnostics_every_steps.
   std::unique_ptr<GradientDiagnostics> diagnostics_;
   std::unique_ptr<Reporter> reporter_;
+  // Null but while steps are profiled.
+  std::unique_ptr<StepProfiler> profiler_;
+  // Of this attempt.
+  double unprofiled_seconds_ = 0;
+  int64_t unprofiled_steps_ = 0;
   // After the data it borrows, so that its thread ends first.
   std::unique_ptr<data::Loader> loader_;
   int64_t batches_per_epoch_ = 1;
@@ -142,6 +157,8 @@ class TrainerImpl : public Trainer {
   std::atomic<int64_t> step_{0};
   std::atomic<bool> checkpoint_requested_{false};
   std::atomic<bool> stop_requested_{false};
+  // Steps to profile; 0: none.
+  std::atomic<int64_t> profile_requested_{0};
 };
 
 }  // namespace ampd::train

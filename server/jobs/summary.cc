@@ -71,6 +71,9 @@ void FoldEvent(const v1::JobEvent& event, JobRecord* record, Deltas* deltas) {
     case v1::JobEvent::kGradientDiagnostics:
       Reported(event.gradient_diagnostics().step(), record);
       break;
+    case v1::JobEvent::kStepProfile:
+      Reported(event.step_profile().last_step(), record);
+      break;
     case v1::JobEvent::kArtifact:
       Reported(event.artifact().step(), record);
       break;

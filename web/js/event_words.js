@@ -68,6 +68,13 @@ function benchCell({mode, batch_size: batch, size, step_seconds: seconds, speed_
   };
 }
 
+function stepProfile({first_step: first, last_step: last, step_seconds: seconds, parts}) {
+  const all = Number(seconds) * (Number(last) - Number(first) + 1);
+  const most = parts.length && all > 0
+      ? `; most in ${parts[0].name}, ${number(100 * Number(parts[0].seconds) / all, 3)}%` : '';
+  return {text: `steps ${count(first)} to ${count(last)}: ${number(Number(seconds) * 1000, 3)} ms each${most}`};
+}
+
 const WORDS = {
   state_change: stateChange,
   step,
@@ -82,6 +89,7 @@ const WORDS = {
       ({text: `step ${count(at)}: ${before} → ${after}: ${reason}`, severity: 'WARNING'}),
   gradient_diagnostics: ({step: at, tensors, largest_safe_scale: safe}) =>
       ({text: `step ${count(at)}: ${tensors.length} tensors, largest safe scale ${number(safe)}`}),
+  step_profile: stepProfile,
   artifact: ({name, size_bytes: size}) => ({text: `${name}, ${bytes(size)}`}),
   text_sample: ({step: at, prompt, text}) => ({text: `step ${count(at)}: ${prompt}${text}`}),
   bench_cell: benchCell,

@@ -41,6 +41,9 @@ TEST(EventLineTest, SaysWhatHappened) {
                    "largest_safe_scale: 2097152}]}"),
             "12:00:01  gradients  step 500: fp16 flushes 43.75% to zero without a scale, 0.75% with 2^16; most in "
             "conv1.grad, 50% and 1%; largest safe scale 2^20 for head.grad");
+  EXPECT_EQ(LineOf("step_profile: {first_step: 101, last_step: 120, step_seconds: 0.01, parts: [{name: conv1.conv2d, "
+                   "seconds: 0.05}, {name: update, seconds: 0.01}]}"),
+            "12:00:01  profile  steps 101 to 120: 10 ms each; most in conv1.conv2d, 25%");
   EXPECT_EQ(LineOf("gradient_diagnostics: {step: 5, tensors: [{tensor: a, zeros: 3}]}"),
             "12:00:01  gradients  step 5: all zero");
   EXPECT_EQ(LineOf("evaluation: {step: 400, epoch: 2, loss: 0.25, accuracy: 0.9134, metrics: {accuracy: 0.9134, loss: "

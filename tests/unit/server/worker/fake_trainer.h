@@ -24,6 +24,11 @@ class FakeTrainer final : public train::Trainer {
     commands_.push_back(command);
     changed_.notify_all();
   }
+  void Profile(int64_t steps) override {
+    const std::lock_guard lock(mutex_);
+    profiles_.push_back(steps);
+    changed_.notify_all();
+  }
   int64_t step() const override { return 5; }
 
   absl::Status Emit(const std::string& text) {
@@ -38,6 +43,12 @@ class FakeTrainer final : public train::Trainer {
     changed_.wait(lock, [&] { return commands_.size() >= count; });
     return commands_;
   }
+  // Waits for `count` profiles that were asked for, and gives their steps.
+  std::vector<int64_t> AwaitProfiles(size_t count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return profiles_.size() >= count; });
+    return profiles_;
+  }
 
  private:
   const Body body_;
@@ -45,6 +56,7 @@ class FakeTrainer final : public train::Trainer {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<train::Command> commands_;
+  std::vector<int64_t> profiles_;
 };
 
 }  // namespace ampd
