@@ -7,6 +7,7 @@
 #include "engine/backend/cuda/cuda_backend_impl.h"
 #include "engine/backend/cuda/fused.h"
 #include "engine/backend/cuda/kernels.h"
+#include "engine/backend/cuda/lap_timer.h"
 #include "engine/backend/cuda/step_loop.h"
 #include "engine/core/status.h"
 
@@ -123,6 +124,10 @@ absl::Status CudaBackend::Update(const runtime::UpdateArgs& args) {
 
 absl::StatusOr<std::unique_ptr<runtime::StepLoop>> CudaBackend::MakeStepLoop(const runtime::StepLoopConfig& config) {
   return cuda::MakeStepLoop(context_.get(), config);
+}
+
+absl::StatusOr<std::unique_ptr<runtime::LapTimer>> CudaBackend::MakeLapTimer() {
+  return cuda::MakeLapTimer(context_.get());
 }
 
 }  // namespace cuda

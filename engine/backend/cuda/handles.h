@@ -52,6 +52,12 @@ struct EventHandle : Handle<cudaEvent_t, cudaEventDestroy> {
                               "event");
     return EventHandle(event);
   }
+  // For cudaEventElapsedTime.
+  static absl::StatusOr<EventHandle> CreateTimed() {
+    cudaEvent_t event = nullptr;
+    AMPD_CUDA_RETURN_IF_ERROR(cudaEventCreateWithFlags(&event, cudaEventDefault), "event");
+    return EventHandle(event);
+  }
 };
 
 struct GraphHandle : Handle<cudaGraphExec_t, cudaGraphExecDestroy> {
