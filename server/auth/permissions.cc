@@ -32,6 +32,7 @@ const std::vector<MethodRule>& MethodRules() {
       {"/ampd.v1.TrainingService/RetryJob", v1::SUBMITTER, kChanges, "job_id"},
       {"/ampd.v1.TrainingService/UpdateJob", v1::SUBMITTER, kChanges, "job_id"},
       {"/ampd.v1.TrainingService/CheckpointJob", v1::SUBMITTER, kChanges, "job_id"},
+      {"/ampd.v1.TrainingService/ProfileJob", v1::SUBMITTER, kChanges, "job_id"},
       {"/ampd.v1.TrainingService/UploadModel", v1::SUBMITTER, kChanges, "sha256"},
       {"/ampd.v1.TrainingService/UploadDataset", v1::SUBMITTER, kChanges, "name"},
       {"/ampd.v1.TrainingService/DeleteDataset", v1::SUBMITTER, kChanges, "name"},

@@ -44,6 +44,9 @@ using Waiter = std::function<void(const absl::Status&)>;
 // Why the controller asks a worker to stop, or kills it; decides what becomes of the job.
 enum class Stop { kNone, kCancel, kDrain, kPause, kMove, kPreempt, kLimit, kCost, kNoHeartbeat, kNoAttach, kLost };
 
+// FAILED_PRECONDITION, for calls that are answered by a running job.
+absl::Status DoesNotRun(const v1::Job& job);
+
 // A CheckpointJob call that waits for its checkpoint.
 struct CheckpointWaiter {
   ReplyPtr<v1::Checkpoint> reply;
@@ -104,6 +107,9 @@ struct LiveJob {
   // When it was last left running because it could not.
   std::optional<absl::Duration> left_running;
   std::vector<CheckpointWaiter> checkpoint_waiters;
+  // ProfileJob calls that wait, and the steps that the last of them asked for.
+  std::vector<ReplyPtr<v1::StepProfile>> profile_waiters;
+  int64_t profile_steps = 0;
   // Up to when its devices were paid for, by the monotonic clock; unset while it holds none.
   std::optional<absl::Duration> charged_until;
   double usd_per_second = 0;
@@ -140,6 +146,7 @@ class ControllerCore {
   void PauseJob(const std::string& id, ReplyPtr<v1::Job> reply);
   void ResumeJob(const std::string& id, ReplyPtr<v1::Job> reply);
   void CheckpointJob(const std::string& id, ReplyPtr<v1::Checkpoint> reply);
+  void ProfileJob(const std::string& id, int64_t steps, ReplyPtr<v1::StepProfile> reply);
   void RetryJob(RetryJobParams params, ReplyPtr<v1::Job> reply);
   void UpdateJob(const v1::UpdateJobRequest& request, ReplyPtr<v1::Job> reply);
   bool PreemptJob(const std::string& id, const std::string& for_job);
@@ -331,6 +338,12 @@ class ControllerCore {
   // The attempt is over. Where it did all its steps, nothing is newer than the last checkpoint that came.
   void EndCheckpointWaiters(LiveJob& live, bool succeeded);
   void SendCommand(LiveJob& live, v1::DaemonCommand::Kind kind);
+
+  // core_profile.cc
+  void SendProfile(LiveJob& live);
+  void OnProfile(LiveJob& live, const v1::StepProfile& profile);
+  // The attempt is over.
+  void EndProfileWaiters(LiveJob& live);
 
   // core_sweeps.cc
   void CancelAll(const v1::JobSweep& sweep, bool now, ReplyPtr<v1::JobSweep> reply);

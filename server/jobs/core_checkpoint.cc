@@ -23,12 +23,12 @@ v1::Checkpoint CheckpointOf(const v1::JobEvent& event) {
   return checkpoint;
 }
 
+}  // namespace
+
 absl::Status DoesNotRun(const v1::Job& job) {
   return absl::FailedPreconditionError(
       absl::StrCat("job ", job.id(), " does not run, it is ", v1::Job::State_Name(job.state())));
 }
-
-}  // namespace
 
 void ControllerCore::SendCommand(LiveJob& live, v1::DaemonCommand::Kind kind) {
   v1::DaemonMessage message;

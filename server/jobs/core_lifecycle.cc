@@ -151,6 +151,7 @@ void ControllerCore::OnNoAttach(LiveJob& live) {
 void ControllerCore::Finish(LiveJob& live, const v1::WorkerFinished& finished) {
   live.finished = true;
   EndCheckpointWaiters(live, finished.outcome() == v1::WorkerFinished::SUCCEEDED);
+  EndProfileWaiters(live);
   timers_.Cancel(&live.heartbeat_timer);
   timers_.Cancel(&live.run_timer);
   timers_.Cancel(&live.preempt_timer);
@@ -269,6 +270,7 @@ void ControllerCore::WorkerGone(LiveJob& live) {
   Charge(live);
   ReleaseDevices(live);
   EndCheckpointWaiters(live, false);
+  EndProfileWaiters(live);
   live.charged_until.reset();
   live.meter.reset();
   live.has_worker = false;

@@ -146,6 +146,7 @@ void ControllerCore::Welcome(LiveJob& live) {
   if (live.stop != Stop::kNone) return SendStop(live);
   // A command may have gone down with the connection before.
   if (live.preempt_timer != 0 || !live.checkpoint_waiters.empty()) SendCommand(live, v1::DaemonCommand::CHECKPOINT);
+  SendProfile(live);
 }
 
 void ControllerCore::Message(const std::shared_ptr<WorkerConnection>& connection, v1::WorkerMessage message) {
@@ -192,6 +193,7 @@ void ControllerCore::OnEvent(LiveJob& live, v1::WorkerEvent event) {
   if (event.event().has_checkpoint()) NoteCheckpoint(live, event.event().checkpoint());
   ChargeEvent(live, event.event());
   if (event.event().has_checkpoint()) OnCheckpoint(live, event.event());
+  if (event.event().has_step_profile()) OnProfile(live, event.event().step_profile());
   if (IsWorkerPayload(event.event())) {
     live.job.AddWorkerEvent(std::move(*event.mutable_event()), event.number(), clock_->Now());
   } else {

@@ -15,6 +15,8 @@ namespace {
 
 constexpr int64_t kMaxDrainSeconds = 366 * 24 * 3600;
 constexpr size_t kMaxDrainReasonBytes = 200;
+constexpr int64_t kProfiledSteps = 20;
+constexpr int64_t kMostProfiledSteps = 1000;
 
 absl::Status CheckDrain(const v1::DrainServerRequest& request) {
   if (request.has_timeout_seconds() &&
@@ -78,6 +80,21 @@ grpc::ServerUnaryReactor* TrainingServiceImpl::CheckpointJob(grpc::CallbackServe
   return Admitted(context, __func__, [&](const Caller& caller, grpc::ServerUnaryReactor* reactor) {
     OfOwnJob(caller, request->job_id(), reactor, [this, reactor, response](const std::string& id) {
       controller_->CheckpointJob(id, Answer(reactor, response));
+    });
+  });
+}
+
+grpc::ServerUnaryReactor* TrainingServiceImpl::ProfileJob(grpc::CallbackServerContext* context,
+                                                          const v1::ProfileJobRequest* request,
+                                                          v1::StepProfile* response) {
+  return Admitted(context, __func__, [&](const Caller& caller, grpc::ServerUnaryReactor* reactor) {
+    const int64_t steps = request->has_steps() ? request->steps() : kProfiledSteps;
+    if (steps < 1 || steps > kMostProfiledSteps) {
+      return reactor->Finish(
+          ToGrpcStatus(InvalidFields({{"steps", absl::StrCat("must be 1 to ", kMostProfiledSteps, ", is ", steps)}})));
+    }
+    OfOwnJob(caller, request->job_id(), reactor, [this, reactor, response, steps](const std::string& id) {
+      controller_->ProfileJob(id, steps, Answer(reactor, response));
     });
   });
 }

@@ -74,6 +74,7 @@ class LimitedTrainingService final : public TrainingServiceImpl {
   AMPD_LIMITED_UNARY(kWrites, RetryJob, RetryJobRequest, Job)
   AMPD_LIMITED_UNARY(kWrites, UpdateJob, UpdateJobRequest, Job)
   AMPD_LIMITED_UNARY(kWrites, CheckpointJob, CheckpointJobRequest, Checkpoint)
+  AMPD_LIMITED_UNARY(kWrites, ProfileJob, ProfileJobRequest, StepProfile)
   AMPD_LIMITED_UNARY(kWrites, DrainDevice, DrainDeviceRequest, Device)
   AMPD_LIMITED_UNARY(kWrites, UndrainDevice, UndrainDeviceRequest, Device)
   AMPD_LIMITED_UNARY(kWrites, DrainServer, DrainServerRequest, DrainServerResponse)

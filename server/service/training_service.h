@@ -99,6 +99,8 @@ class TrainingServiceImpl : public v1::TrainingService::CallbackService {
                                       v1::Job* response) override;
   grpc::ServerUnaryReactor* CheckpointJob(grpc::CallbackServerContext* context, const v1::CheckpointJobRequest* request,
                                           v1::Checkpoint* response) override;
+  grpc::ServerUnaryReactor* ProfileJob(grpc::CallbackServerContext* context, const v1::ProfileJobRequest* request,
+                                       v1::StepProfile* response) override;
   grpc::ServerUnaryReactor* DrainDevice(grpc::CallbackServerContext* context, const v1::DrainDeviceRequest* request,
                                         v1::Device* response) override;
   grpc::ServerUnaryReactor* UndrainDevice(grpc::CallbackServerContext* context, const v1::UndrainDeviceRequest* request,

@@ -132,6 +132,7 @@ void JsonApi::AddRoutes(Router* router) {
   AddChange(router, "POST", "/jobs/{}/resume", &JsonApi::ResumeJob);
   AddChange(router, "POST", "/jobs/{}/retry", &JsonApi::RetryJob);
   AddChange(router, "POST", "/jobs/{}/checkpoint", &JsonApi::CheckpointJob);
+  AddChange(router, "POST", "/jobs/{}/profile", &JsonApi::ProfileJob);
   AddChange(router, "POST", "/jobs/{}/update", &JsonApi::UpdateJob);
   Add(router, "POST", "/submit", {&JsonApi::Submit, {"request_id", "validate_only"}, true});
   AddChange(router, "POST", "/devices/{}/drain", &JsonApi::DrainDevice);

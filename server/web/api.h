@@ -147,6 +147,7 @@ class JsonApi {
   absl::StatusOr<HttpResponse> ResumeJob(Call& call);
   absl::StatusOr<HttpResponse> RetryJob(Call& call);
   absl::StatusOr<HttpResponse> CheckpointJob(Call& call);
+  absl::StatusOr<HttpResponse> ProfileJob(Call& call);
   absl::StatusOr<HttpResponse> UpdateJob(Call& call);
   absl::StatusOr<HttpResponse> DrainDevice(Call& call);
   absl::StatusOr<HttpResponse> UndrainDevice(Call& call);

@@ -14,6 +14,8 @@ using Service = Backend::Stub;
 constexpr absl::Duration kPatience = absl::Seconds(30);
 // Until a checkpoint is durable.
 constexpr absl::Duration kCheckpointPatience = absl::Seconds(60);
+// Until steps are taken.
+constexpr absl::Duration kStepsPatience = absl::Seconds(60);
 
 }  // namespace
 
@@ -49,6 +51,10 @@ absl::StatusOr<HttpResponse> JsonApi::RetryJob(Call& call) {
 
 absl::StatusOr<HttpResponse> JsonApi::CheckpointJob(Call& call) {
   return Change<v1::CheckpointJobRequest, v1::Checkpoint>(call, &Service::CheckpointJob, kCheckpointPatience);
+}
+
+absl::StatusOr<HttpResponse> JsonApi::ProfileJob(Call& call) {
+  return Change<v1::ProfileJobRequest, v1::StepProfile>(call, &Service::ProfileJob, kStepsPatience);
 }
 
 absl::StatusOr<HttpResponse> JsonApi::UpdateJob(Call& call) {

@@ -55,7 +55,7 @@ absl::Status LinkProtocol::OnMessage(const v1::DaemonMessage& message) {
       outbox_->Acknowledge(message.acknowledged_number());
       break;
     case v1::DaemonMessage::kCommand:
-      commands_.push_back(message.command().kind());
+      commands_.push_back(message.command());
       break;
     case v1::DaemonMessage::kGoodbye:
       if (!finished_) return absl::FailedPreconditionError("the daemon said goodbye to an attempt that is not over");
@@ -82,6 +82,6 @@ absl::Status LinkProtocol::OnWelcome(const v1::DaemonWelcome& welcome) {
   return absl::OkStatus();
 }
 
-std::vector<v1::DaemonCommand::Kind> LinkProtocol::TakeCommands() { return std::exchange(commands_, {}); }
+std::vector<v1::DaemonCommand> LinkProtocol::TakeCommands() { return std::exchange(commands_, {}); }
 
 }  // namespace ampd

@@ -55,7 +55,7 @@ class LinkProtocol {
   // The daemon has everything; the worker may exit.
   bool goodbye() const { return goodbye_; }
   // Commands since the last call, oldest first.
-  std::vector<v1::DaemonCommand::Kind> TakeCommands();
+  std::vector<v1::DaemonCommand> TakeCommands();
 
  private:
   absl::Status OnWelcome(const v1::DaemonWelcome& welcome);
@@ -66,7 +66,7 @@ class LinkProtocol {
   std::optional<v1::DaemonWelcome> assignment_;
   std::optional<v1::WorkerHeartbeat> heartbeat_;
   std::optional<v1::WorkerFinished> finished_;
-  std::vector<v1::DaemonCommand::Kind> commands_;
+  std::vector<v1::DaemonCommand> commands_;
   bool hello_sent_ = false;
   bool welcomed_ = false;
   bool finished_sent_ = false;

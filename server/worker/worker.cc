@@ -162,9 +162,11 @@ void Worker::StartWhenAssigned() {
 }
 
 void Worker::ObeyCommands() {
-  for (const v1::DaemonCommand::Kind kind : protocol_.TakeCommands()) {
+  for (const v1::DaemonCommand& command : protocol_.TakeCommands()) {
+    const v1::DaemonCommand::Kind kind = command.kind();
     if (kind == v1::DaemonCommand::CHECKPOINT) training_.Request(train::Command::kCheckpoint);
     if (kind == v1::DaemonCommand::CHECKPOINT_AND_STOP) training_.Request(train::Command::kCheckpointAndStop);
+    if (kind == v1::DaemonCommand::PROFILE) training_.Profile(std::max<int64_t>(1, command.profile_steps()));
   }
   pollfd stop{options_.stop_fd, POLLIN, 0};
   if (stop_requested_ || options_.stop_fd < 0 || poll(&stop, 1, 0) != 1) return;

@@ -248,6 +248,9 @@ TEST_F(WorkerTest, ObeysCommands) {
   Serve({[&](Stream& stream) {
     Read(stream);
     stream.Write(Welcome());
+    v1::DaemonMessage profile = Command(v1::DaemonCommand::PROFILE);
+    profile.mutable_command()->set_profile_steps(30);
+    stream.Write(profile);
     stream.Write(Command(v1::DaemonCommand::CHECKPOINT));
     stream.Write(Command(v1::DaemonCommand::CHECKPOINT_AND_STOP));
     finished = Read(stream).finished();
@@ -257,6 +260,7 @@ TEST_F(WorkerTest, ObeysCommands) {
   std::vector<train::Command> commands;
   EXPECT_EQ(Run([&](FakeTrainer& trainer) {
               commands = trainer.AwaitCommands(2);
+              EXPECT_EQ(trainer.AwaitProfiles(1), std::vector<int64_t>{30});
               return train::Outcome::kStopped;
             }),
             kWorkerReported);
