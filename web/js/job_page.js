@@ -11,6 +11,7 @@ import {JobHeader} from './job_header.js';
 import {bind} from './keys.js';
 import {LogsTab} from './logs_tab.js';
 import {PlanTab} from './plan_tab.js';
+import {ProfileTab} from './profile_tab.js';
 import {SamplesTab} from './samples_tab.js';
 import {SpecTab} from './spec_tab.js';
 import {hasEnded} from './states.js';
@@ -23,9 +24,10 @@ const TABS = [
   ['logs', 'Logs', LogsTab],
   ['events', 'Events', EventsTab],
   ['checkpoints', 'Checkpoints', CheckpointsTab],
+  ['profile', 'Profile', ProfileTab],
 ];
 const BENCH = ['bench', 'Bench', BenchTab];
-const KEYS = ['1', '2', '3', '4', '5', '6', '7', '8'];
+const KEYS = ['1', '2', '3', '4', '5', '6', '7', '8', '9'];
 
 /** A job with `bench` does nothing but measure; AUTO measures before it trains. */
 function tabsOf(job) {
