@@ -153,6 +153,14 @@ absl::StatusOr<v1::Job> Connection::UpdateJob(const v1::UpdateJobRequest& reques
   return channel_->Call(&v1::TrainingService::Stub::UpdateJob, request, timeout);
 }
 
+absl::StatusOr<v1::StepProfile> Connection::ProfileJob(const std::string& job_id, int64_t steps,
+                                                       absl::Duration timeout) {
+  v1::ProfileJobRequest request;
+  request.set_job_id(job_id);
+  request.set_steps(steps);
+  return channel_->Call(&v1::TrainingService::Stub::ProfileJob, request, timeout);
+}
+
 absl::StatusOr<v1::Checkpoint> Connection::CheckpointJob(const std::string& job_id, absl::Duration timeout) {
   v1::CheckpointJobRequest request;
   request.set_job_id(job_id);

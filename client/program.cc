@@ -35,6 +35,7 @@ void AddGlobalOptions(CLI::App* app, CommandContext* context) {
 void AddVerbs(CLI::App* app, CommandContext* context) {
   AddSubmit(app, context);
   AddPlan(app, context);
+  AddProfile(app, context);
   AddWatch(app, context);
   AddLogs(app, context);
   AddWait(app, context);

@@ -57,6 +57,7 @@ void AddLogs(CLI::App* app, CommandContext* context);
 void AddMan(CLI::App* app, CommandContext* context);
 void AddPause(CLI::App* app, CommandContext* context);
 void AddPlan(CLI::App* app, CommandContext* context);
+void AddProfile(CLI::App* app, CommandContext* context);
 void AddResume(CLI::App* app, CommandContext* context);
 void AddRetry(CLI::App* app, CommandContext* context);
 void AddSchema(CLI::App* app, CommandContext* context);

@@ -409,6 +409,8 @@ class JsonApiTest(OneDaemonTest):
         self.ampd.wait_for_step(job_id, 1)
         checkpoint = self.post(f"/jobs/{job_id}/checkpoint")
         self.assertGreater(checkpoint["step"], 0)
+        profile = self.post(f"/jobs/{job_id}/profile")
+        self.assertEqual(profile["last_step"] - profile["first_step"], 19)
         self.post(f"/jobs/{job_id}/pause")
         eventually(lambda: self.get("/jobs/" + job_id)["state"] == "PAUSED", "the pause")
         self.assertEqual(self.post(f"/jobs/{job_id}/checkpoint", 400)["code"], "FAILED_PRECONDITION")

@@ -186,6 +186,9 @@ class DaemonClientTest(DaemonTest):
         second.pause()
         self.assertIn(self.client.get(second.id).state, ("PAUSED", "QUEUED"))
         self.ampd.wait_for_step(first.id, 3)
+        profile = first.profile(steps=2)
+        self.assertEqual(profile.last_step, profile.first_step + 1)
+        self.assertIn("update", [part.name for part in profile.parts])
         saved = first.save_checkpoint()
         self.assertIn(saved.name, [checkpoint.name for checkpoint in first.checkpoints()])
         with self.assertRaises(ampd.DeadlineExceeded):

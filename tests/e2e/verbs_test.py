@@ -3,6 +3,7 @@
 import http.server
 import json
 import os
+import re
 import signal
 import struct
 import threading
@@ -83,6 +84,32 @@ class VerbsTest(OneDaemonTest):
         self.assertIn("damaged: model.safetensors has 100 bytes", self.ctl(0, "checkpoints", job).stdout)
         self.ctl(3, "wait", self.cancelled(job))
         self.assertIn("does not run, it is CANCELLED", self.ctl(1, "checkpoint", job).stderr)
+
+    def test_a_running_job_is_profiled(self):
+        ampd = self.ampd
+        job = ampd.submit(glyphs_job("profiled", steps=ENDLESS)).id
+        ampd.wait_for_step(job, 5)
+        before = ampd.get(job).summary.step
+        profile = json.loads(self.ctl(0, "profile", job, "--steps", "7", "-o", "json").stdout)
+        self.assertGreater(int(profile["first_step"]), before - 1)
+        self.assertEqual(int(profile["last_step"]) - int(profile["first_step"]), 6)
+        self.assertEqual(profile["timing"], "HOST_CLOCK")
+        parts = {part["name"]: part for part in profile["parts"]}
+        self.assertEqual(int(parts["update"]["calls"]), 7)
+        self.assertLessEqual(sum(p["seconds"] for p in profile["parts"]), 7 * profile["step_seconds"])
+        text = self.ctl(0, "profile", job, "--last", "--by", "stage").stdout
+        self.assertRegex(text, r"(?m)^steps \d+ to \d+: ")
+        for stage in ("forward", "backward", "update", "(waiting for input)"):
+            self.assertRegex(text, rf"(?m)%.* {re.escape(stage)}$")
+        self.assertIn("no kernels by name", self.ctl(1, "profile", job, "--last", "--by", "kernel").stderr)
+        ampd.kill()
+        ampd.start()
+        self.assertIn("steps", self.ctl(0, "profile", job, "--last").stdout, "durable when it was answered")
+        self.assertIn("profile  steps", self.ctl(3, "watch", self.cancelled(job)).stdout)
+        self.assertIn("does not run, it is CANCELLED", self.ctl(1, "profile", job).stderr)
+        self.assertIn("steps", self.ctl(0, "profile", job, "--last").stdout)
+        never = ampd.run(glyphs_job("never profiled", steps=3)).id
+        self.assertIn("never profiled", self.ctl(1, "profile", never, "--last").stderr)
 
     def test_cancel_with_and_without_a_checkpoint(self):
         ampd = self.ampd
