@@ -153,11 +153,7 @@ absl::StatusOr<v1::Job> Connection::UpdateJob(const v1::UpdateJobRequest& reques
   return channel_->Call(&v1::TrainingService::Stub::UpdateJob, request, timeout);
 }
 
-absl::StatusOr<v1::StepProfile> Connection::ProfileJob(const std::string& job_id, int64_t steps,
-                                                       absl::Duration timeout) {
-  v1::ProfileJobRequest request;
-  request.set_job_id(job_id);
-  request.set_steps(steps);
+absl::StatusOr<v1::StepProfile> Connection::ProfileJob(const v1::ProfileJobRequest& request, absl::Duration timeout) {
   return channel_->Call(&v1::TrainingService::Stub::ProfileJob, request, timeout);
 }
 

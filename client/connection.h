@@ -48,7 +48,7 @@ class Connection {
   absl::StatusOr<v1::Job> RetryJob(const std::string& job_id, absl::Duration timeout = absl::Seconds(60));
   absl::StatusOr<v1::Job> UpdateJob(const v1::UpdateJobRequest& request, absl::Duration timeout = absl::Seconds(30));
   absl::StatusOr<v1::Checkpoint> CheckpointJob(const std::string& job_id, absl::Duration timeout);
-  absl::StatusOr<v1::StepProfile> ProfileJob(const std::string& job_id, int64_t steps, absl::Duration timeout);
+  absl::StatusOr<v1::StepProfile> ProfileJob(const v1::ProfileJobRequest& request, absl::Duration timeout);
   absl::StatusOr<v1::Device> DrainDevice(const v1::DrainDeviceRequest& request,
                                          absl::Duration timeout = absl::Seconds(30));
   absl::StatusOr<v1::Device> UndrainDevice(const std::string& device_id, absl::Duration timeout = absl::Seconds(30));

@@ -143,9 +143,11 @@ absl::StatusOr<StepProfile> NewestProfile(const Events& events) {
 absl::StatusOr<std::string> ProfileText(const StepProfile& profile, ProfileBy by, int top) {
   const bool kernels = by == ProfileBy::kKernel;
   if (kernels && profile.kernels().empty()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "the profile knows no kernels by name: it was ", TimingText(profile.timing()),
-        "; on a GPU that takes NVIDIA's CUPTI (libcupti.so.13 or .12, of the CUDA toolkit) where the worker finds it"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("the profile knows no kernels by name: it was ", TimingText(profile.timing()), ". ",
+                     profile.note().empty() ? "" : absl::StrCat(Clean(profile.note()), ". "),
+                     "On a GPU `ampctl profile JOB --by kernel` asks for them; the worker then needs NVIDIA's CUPTI "
+                     "(libcupti.so.13 or .12, of the CUDA toolkit)"));
   }
   std::vector<Row> rows = kernels ? KernelRows(profile) : RowsOf(profile, by);
   std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.seconds > b.seconds; });

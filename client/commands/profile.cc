@@ -30,7 +30,11 @@ struct ProfileOptions {
 
 absl::StatusOr<v1::StepProfile> Fetch(Connection* connection, const ProfileOptions& options) {
   if (!options.last) {
-    return connection->ProfileJob(options.id, options.steps, absl::Seconds(options.timeout_seconds));
+    v1::ProfileJobRequest request;
+    request.set_job_id(options.id);
+    request.set_steps(options.steps);
+    request.set_kernels(kBy.at(options.by) == ProfileBy::kKernel);
+    return connection->ProfileJob(request, absl::Seconds(options.timeout_seconds));
   }
   const absl::StatusOr<JobAndEvents> found = FetchJob(connection, options.id);
   if (!found.ok()) return found.status();
@@ -62,7 +66,9 @@ void AddProfile(CLI::App* app, CommandContext* context) {
       ->check(CLI::Range(1, 1000))
       ->type_name("N")
       ->capture_default_str();
-  verb->add_option("--by", options->by, "What a row is: a node of the plan, a layer, an op, a stage, a GPU's kernel")
+  verb->add_option("--by", options->by,
+                   "What a row is: a node of the plan, a layer, an op, a stage; or a GPU's kernel, which attaches "
+                   "NVIDIA's CUPTI to the job for good")
       ->check(CLI::IsMember({"node", "layer", "op", "stage", "kernel"}))
       ->type_name("WHAT")
       ->capture_default_str();

@@ -168,7 +168,9 @@ void Loader::AllocateLabels(Batch& batch) const {
 absl::StatusOr<Batch*> Loader::Next() {
   AMPD_ASSIGN_OR_RETURN(Batch * batch, NextUnread());
   if (batch == nullptr || batch->read) return batch;
+  const auto start = std::chrono::steady_clock::now();
   const absl::Status status = Read(batch);
+  batch->wait_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (status.ok()) return batch;
   Release(batch);
   return status;

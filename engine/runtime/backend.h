@@ -93,8 +93,9 @@ class Backend {
   virtual absl::Status PadInto(const float* from, const Shape& shape, const Shape& padded, float* to) = 0;
   // Steps that the device takes by itself. UNIMPLEMENTED where it cannot; then the host decides every step.
   virtual absl::StatusOr<std::unique_ptr<StepLoop>> MakeStepLoop(const StepLoopConfig& config);
-  // Times what is launched on the device, part by part. By default the host's clock does.
-  virtual absl::StatusOr<std::unique_ptr<LapTimer>> MakeLapTimer();
+  // Times what is launched on the device, part by part; with `kernels` each kernel too, where that can be told. By
+  // default the host's clock does.
+  virtual absl::StatusOr<std::unique_ptr<LapTimer>> MakeLapTimer(bool kernels);
   // Whether any of `size` elements is not finite, and whether the first such is a NaN. Integers are finite.
   virtual absl::Status FindNonFinite(const TensorView& tensor, bool* found, bool* is_nan) = 0;
 };

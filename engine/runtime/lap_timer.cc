@@ -16,18 +16,20 @@ class HostLapTimer : public LapTimer {
   LapTiming timing() const override { return LapTiming::kHostClock; }
 
   absl::Status Start() override {
-    if (!memory_->on_host()) AMPD_RETURN_IF_ERROR(memory_->Wait());
+    AMPD_RETURN_IF_ERROR(Wait());
     last_ = Clock::now();
     return absl::OkStatus();
   }
 
   absl::Status Lap(size_t part) override {
-    if (!memory_->on_host()) AMPD_RETURN_IF_ERROR(memory_->Wait());
+    AMPD_RETURN_IF_ERROR(Wait());
     const Clock::time_point now = Clock::now();
     if (part >= seconds_.size()) seconds_.resize(part + 1);
     seconds_[part] += std::chrono::duration<double>(now - std::exchange(last_, now)).count();
     return absl::OkStatus();
   }
+
+  absl::Status Wait() override { return memory_->on_host() ? absl::OkStatus() : memory_->Wait(); }
 
   absl::Status Collect(absl::Span<double> seconds) override {
     for (size_t part = 0; part < seconds_.size(); ++part) seconds[part] += std::exchange(seconds_[part], 0);
@@ -46,6 +48,6 @@ class HostLapTimer : public LapTimer {
 
 std::unique_ptr<LapTimer> MakeHostLapTimer(Memory* memory) { return std::make_unique<HostLapTimer>(memory); }
 
-absl::StatusOr<std::unique_ptr<LapTimer>> Backend::MakeLapTimer() { return MakeHostLapTimer(memory()); }
+absl::StatusOr<std::unique_ptr<LapTimer>> Backend::MakeLapTimer(bool) { return MakeHostLapTimer(memory()); }
 
 }  // namespace ampd::runtime

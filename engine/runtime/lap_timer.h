@@ -42,11 +42,15 @@ class LapTimer {
   virtual absl::Status Start() = 0;
   // What was launched since Start() or the Lap() before is of part `part`.
   virtual absl::Status Lap(size_t part) = 0;
-  // Waits for all that was launched and adds the seconds of each lap since the last Collect() to seconds[part]; every
-  // part is below seconds.size().
+  // Returns when what the laps timed is done.
+  virtual absl::Status Wait() = 0;
+  // After Wait(): adds the seconds of each lap since the last Collect() to seconds[part]; every part is below
+  // seconds.size().
   virtual absl::Status Collect(absl::Span<double> seconds) = 0;
-  // Of kKernelActivity: what ran until the last Collect(), and of no lap with part SIZE_MAX.
+  // Of kKernelActivity: what ran in laps until the last Collect().
   virtual std::vector<KernelTime> Kernels() const { return {}; }
+  // Why there is less than was asked for; empty: there is not.
+  virtual std::string note() const { return ""; }
 };
 
 // By the host's clock. Where `memory` is not the host's it waits for the device at every lap.

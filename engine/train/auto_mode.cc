@@ -127,12 +127,12 @@ void AutoTrainer::Request(Command command) {
   }
 }
 
-void AutoTrainer::Profile(int64_t steps) {
+void AutoTrainer::Profile(ProfileRequest request) {
   const MutexLock lock(&mutex_);
   if (trainer_ != nullptr) {
-    trainer_->Profile(steps);
-  } else if (pending_profile_ == 0) {
-    pending_profile_ = steps;
+    trainer_->Profile(request);
+  } else if (pending_profile_.steps == 0) {
+    pending_profile_ = request;
   }
 }
 
@@ -183,7 +183,7 @@ absl::StatusOr<Trainer*> AutoTrainer::OpenTrainer(PrecisionSpec::Mode mode) {
   const MutexLock lock(&mutex_);
   trainer_ = std::move(trainer);
   for (const Command command : pending_) trainer_->Request(command);
-  if (pending_profile_ > 0) trainer_->Profile(pending_profile_);
+  if (pending_profile_.steps > 0) trainer_->Profile(pending_profile_);
   return trainer_.get();
 }
 

@@ -44,7 +44,7 @@ class AutoTrainer : public Trainer {
 
   absl::StatusOr<Outcome> Run() override;
   void Request(Command command) override;
-  void Profile(int64_t steps) override;
+  void Profile(ProfileRequest request) override;
   // Of the training; 0 while modes are compared.
   int64_t step() const override;
 
@@ -64,8 +64,7 @@ class AutoTrainer : public Trainer {
   std::unique_ptr<Trainer> trainer_ ABSL_GUARDED_BY(mutex_);
   // What was requested before there was one.
   std::vector<Command> pending_ ABSL_GUARDED_BY(mutex_);
-  // Steps to profile, asked for before there was one; 0: none.
-  int64_t pending_profile_ ABSL_GUARDED_BY(mutex_) = 0;
+  ProfileRequest pending_profile_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace ampd::train

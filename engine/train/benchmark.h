@@ -29,7 +29,7 @@ class Benchmark : public Trainer {
   // There is nothing to keep of a checkpoint that is to go on.
   void Request(Command command) override;
   // Cells of several modes are measured in turns.
-  void Profile(int64_t) override {}
+  void Profile(ProfileRequest) override {}
   // Attempted steps of all modes and sizes.
   int64_t step() const override { return step_.load(std::memory_order_relaxed); }
 

@@ -113,13 +113,14 @@ absl::Status MicroBatches::RunOne(const data::Batch& batch, const runtime::StepS
                                   const runtime::Executor::Hook& hook, runtime::GradientReducer* reducer) const {
   AMPD_RETURN_IF_ERROR(Bind(batch, step.first_sample));
   if (profiler_ == nullptr) return Execute(batch, step, hook, reducer);
-  AMPD_RETURN_IF_ERROR(Profile(StepPart::kInputs));
+  Profile(StepPart::kInputs);
   const auto timed = [&](const runtime::PlanStep& planned, absl::Span<const TensorView> outputs) -> absl::Status {
-    AMPD_RETURN_IF_ERROR(profiler_->After(phase_, planned));
+    profiler_->After(planned);
     return hook ? hook(planned, outputs) : absl::OkStatus();
   };
   AMPD_RETURN_IF_ERROR(Execute(batch, step, std::cref(timed), reducer));
-  return reducer == nullptr ? absl::OkStatus() : Profile(StepPart::kReduce);
+  if (reducer != nullptr) Profile(StepPart::kReduce);
+  return absl::OkStatus();
 }
 
 absl::Status MicroBatches::Execute(const data::Batch& batch, const runtime::StepState& step,
@@ -127,16 +128,14 @@ absl::Status MicroBatches::Execute(const data::Batch& batch, const runtime::Step
   if (reducer == nullptr) return executor(batch).Run(step, hook);
   reducer->Begin();
   const auto after = [&](const runtime::PlanStep& planned, absl::Span<const TensorView> outputs) -> absl::Status {
+    if (hook) AMPD_RETURN_IF_ERROR(hook(planned, outputs));
     AMPD_RETURN_IF_ERROR(reducer->After(planned));
-    return hook ? hook(planned, outputs) : absl::OkStatus();
+    if (profiler_ != nullptr) profiler_->AfterPiece(phase_, StepPart::kReduce);
+    return absl::OkStatus();
   };
   // By reference: that allocates nothing.
   AMPD_RETURN_IF_ERROR(executor(batch).Run(step, std::cref(after)));
   return reducer->Finish();
-}
-
-absl::Status MicroBatches::Profile(StepPart part) const {
-  return profiler_ == nullptr ? absl::OkStatus() : profiler_->After(phase_, part);
 }
 
 absl::StatusOr<double> MicroBatches::Run(const data::Batch& batch, runtime::StepState step, float loss_scale,
@@ -144,7 +143,7 @@ absl::StatusOr<double> MicroBatches::Run(const data::Batch& batch, runtime::Step
                                          absl::Span<runtime::GradientReducer> reducers) const {
   AMPD_RETURN_IF_ERROR(CheckRead(batch));
   AMPD_RETURN_IF_ERROR(model_->memory.BeginUpdate());
-  AMPD_RETURN_IF_ERROR(Profile(StepPart::kZero));
+  Profile(StepPart::kZero);
   const double all = AllWeight(batch);
   AMPD_ASSIGN_OR_RETURN(const TensorView output, executor(batch).Output("loss"));
   double loss = 0;
@@ -156,7 +155,7 @@ absl::StatusOr<double> MicroBatches::Run(const data::Batch& batch, runtime::Step
     AMPD_RETURN_IF_ERROR(RunOne(batch, step, hook, completes ? &reducers[batch.bucket] : nullptr));
     float mean = 0;
     AMPD_RETURN_IF_ERROR(model_->memory.memory()->Download(output.data, sizeof(mean), &mean));
-    AMPD_RETURN_IF_ERROR(Profile(StepPart::kLoss));
+    Profile(StepPart::kLoss);
     loss += static_cast<double>(mean) * w.weight / w.total;
   }
   return loss;

@@ -76,8 +76,10 @@ class MicroBatches {
                       runtime::GradientReducer* reducer) const;
   absl::Status Execute(const data::Batch& batch, const runtime::StepState& step, const runtime::Executor::Hook& hook,
                        runtime::GradientReducer* reducer) const;
-  // OK without a profiler.
-  absl::Status Profile(StepPart part) const;
+  // Nothing without a profiler.
+  void Profile(StepPart part) const {
+    if (profiler_ != nullptr) profiler_->After(phase_, part);
+  }
   float Share(const LabelWeights& weights, const data::Batch& batch, int64_t first_sample) const;
   // Of micro-batch `index`; `all` is the weight of all labels, 0 where samples count alike.
   runtime::MicroBatchWeight WeightOf(const data::Batch& batch, int64_t index, double all) const;

@@ -6,7 +6,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "engine/core/status.h"
+#include "engine/train/report.h"
 
 namespace ampd::train {
 namespace {
@@ -52,41 +54,49 @@ ProfilePart PartOf(const runtime::PlanStep& step) {
   return part;
 }
 
-// The rows that fit, and their rest in one more.
-void KeepLongest(google::protobuf::RepeatedPtrField<ProfilePart>* parts) {
-  std::stable_sort(parts->begin(), parts->end(),
-                   [](const ProfilePart& a, const ProfilePart& b) { return a.seconds() > b.seconds(); });
-  const auto count = static_cast<size_t>(parts->size());
+void AddTo(const v1::ProfileKernel& from, v1::ProfileKernel* to) {
+  to->set_calls(to->calls() + from.calls());
+  to->set_seconds(to->seconds() + from.seconds());
+}
+
+void AddTo(const ProfilePart& from, ProfilePart* to) {
+  to->set_calls(to->calls() + from.calls());
+  to->set_seconds(to->seconds() + from.seconds());
+  to->set_flops(to->flops() + from.flops());
+  to->set_bytes(to->bytes() + from.bytes());
+}
+
+// The longest rows first, and those that do not fit summed up in one more.
+template <typename Row>
+void KeepLongest(google::protobuf::RepeatedPtrField<Row>* rows) {
+  std::stable_sort(rows->begin(), rows->end(), [](const Row& a, const Row& b) { return a.seconds() > b.seconds(); });
+  const auto count = static_cast<size_t>(rows->size());
   if (count <= kMostRows) return;
-  ProfilePart rest;
+  Row rest;
+  for (auto row = rows->begin() + kMostRows; row != rows->end(); ++row) AddTo(*row, &rest);
   rest.set_name(absl::StrCat(count - kMostRows, " others"));
-  for (auto part = parts->begin() + kMostRows; part != parts->end(); ++part) {
-    rest.set_calls(rest.calls() + part->calls());
-    rest.set_seconds(rest.seconds() + part->seconds());
-    rest.set_flops(rest.flops() + part->flops());
-    rest.set_bytes(rest.bytes() + part->bytes());
-  }
-  parts->DeleteSubrange(kMostRows, static_cast<int>(count - kMostRows));
-  *parts->Add() = std::move(rest);
+  rows->DeleteSubrange(kMostRows, static_cast<int>(count - kMostRows));
+  *rows->Add() = std::move(rest);
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<StepProfiler>> StepProfiler::Create(const PlannedModel& plan, int64_t steps,
-                                                                   bool in_parts) {
-  AMPD_ASSIGN_OR_RETURN(std::unique_ptr<runtime::LapTimer> timer, plan.backend->MakeLapTimer());
-  std::unique_ptr<StepProfiler> profiler(new StepProfiler(plan, steps, in_parts, std::move(timer)));
-  if (!in_parts) AMPD_RETURN_IF_ERROR(profiler->Start());
-  return profiler;
+absl::StatusOr<std::unique_ptr<StepProfiler>> StepProfiler::Create(const PlannedModel& plan, ProfileRequest request,
+                                                                   ProfiledSteps steps) {
+  AMPD_ASSIGN_OR_RETURN(std::unique_ptr<runtime::LapTimer> timer, plan.backend->MakeLapTimer(request.kernels));
+  return std::unique_ptr<StepProfiler>(new StepProfiler(plan, request, steps, std::move(timer)));
 }
 
-StepProfiler::StepProfiler(const PlannedModel& plan, int64_t steps, bool in_parts,
+StepProfiler::StepProfiler(const PlannedModel& plan, ProfileRequest request, ProfiledSteps kind,
                            std::unique_ptr<runtime::LapTimer> timer)
-    : wanted_(steps), in_parts_(in_parts), timer_(std::move(timer)) {
-  if (!in_parts) return;
-  const bool named = plan.phases.size() > 1;
-  for (const PlannedPhase& phase : plan.phases) AddFixedParts(phase, named);
-  for (const PlannedPhase& phase : plan.phases) AddNodes(phase, named);
+    : request_(request), kind_(kind), timer_(std::move(timer)) {
+  if (kind == ProfiledSteps::kWhole) {
+    parts_.emplace_back().set_name("steps in one kernel");
+  } else {
+    const bool named = plan.phases.size() > 1;
+    for (const PlannedPhase& phase : plan.phases) AddFixedParts(phase, named);
+    for (const PlannedPhase& phase : plan.phases) AddNodes(phase, named);
+  }
   seconds_.resize(parts_.size());
 }
 
@@ -112,33 +122,53 @@ void StepProfiler::AddNodes(const PlannedPhase& phase, bool named) {
   }
 }
 
-absl::Status StepProfiler::After(size_t, const runtime::PlanStep& step) {
+void StepProfiler::Keep(const absl::Status& status) {
+  if (status_.ok()) status_ = status;
+}
+
+void StepProfiler::Start() {
+  if (status_.ok()) Keep(timer_->Start());
+}
+
+void StepProfiler::Lap(size_t index) {
+  if (status_.ok()) Keep(timer_->Lap(index));
+}
+
+void StepProfiler::After(const runtime::PlanStep& step) {
   const auto found = part_of_.find(&step);
   if (found == part_of_.end()) {
-    return absl::InternalError(absl::StrCat("[step profiler] ", step.name, " is of another plan"));
+    return Keep(absl::InternalError(absl::StrCat("[step profiler] ", step.name, " is of another plan")));
   }
   ProfilePart& part = parts_[found->second];
   part.set_calls(part.calls() + 1);
   part.set_flops(part.flops() + step.cost.flops);
   part.set_bytes(part.bytes() + step.cost.bytes);
-  return timer_->Lap(found->second);
+  Lap(found->second);
 }
 
-absl::Status StepProfiler::After(size_t phase, StepPart part) {
-  const size_t index = phase * kFixedCount + static_cast<size_t>(part);
-  parts_[index].set_calls(parts_[index].calls() + 1);
-  return timer_->Lap(index);
+void StepProfiler::After(size_t phase, StepPart part) {
+  ProfilePart& row = parts_[phase * kFixedCount + static_cast<size_t>(part)];
+  row.set_calls(row.calls() + 1);
+  AfterPiece(phase, part);
 }
 
-absl::Status StepProfiler::EndStep(int64_t step, double seconds, double wait_seconds) {
+void StepProfiler::AfterPiece(size_t phase, StepPart part) { Lap(phase * kFixedCount + static_cast<size_t>(part)); }
+
+void StepProfiler::EndStep(int64_t step, double seconds, double wait_seconds) {
+  if (kind_ == ProfiledSteps::kWhole) {
+    parts_[0].set_calls(parts_[0].calls() + 1);
+    Lap(0);
+  }
+  const double launched = SteadySeconds();
+  if (status_.ok()) Keep(timer_->Wait());
   ++steps_;
   last_step_ = step;
-  step_seconds_ += seconds;
+  step_seconds_ += seconds + SteadySeconds() - launched;
   wait_seconds_ += wait_seconds;
-  return timer_->Collect(absl::MakeSpan(seconds_));
+  if (status_.ok()) Keep(timer_->Collect(absl::MakeSpan(seconds_)));
 }
 
-StepProfile StepProfiler::Profile(absl::optional<double> usual_seconds) const {
+StepProfile StepProfiler::Profile(absl::optional<double> usual_seconds, const std::string& note) const {
   StepProfile profile;
   profile.set_first_step(last_step_ - steps_ + 1);
   profile.set_last_step(last_step_);
@@ -146,8 +176,15 @@ StepProfile StepProfiler::Profile(absl::optional<double> usual_seconds) const {
   profile.set_step_seconds(step_seconds_ / static_cast<double>(steps_));
   profile.set_input_wait_seconds(wait_seconds_ / static_cast<double>(steps_));
   if (usual_seconds.has_value()) profile.set_usual_step_seconds(*usual_seconds);
-  if (!in_parts_)
-    profile.set_note("the network is so small that one kernel takes its steps: they have no parts to time");
+  std::vector<std::string> notes = {note, timer_->note()};
+  if (kind_ == ProfiledSteps::kWhole) {
+    notes.emplace_back("the network is so small that one kernel takes many steps of it: nobody tells their parts");
+  }
+  if (!status_.ok()) notes.push_back(absl::StrCat("timing failed: ", status_.message()));
+  notes.erase(std::remove(notes.begin(), notes.end(), ""), notes.end());
+  profile.set_note(absl::StrJoin(notes, "; "));
+  // Figures of some of the steps would be taken for all of them.
+  if (!status_.ok()) return profile;
   FillParts(&profile);
   FillKernels(&profile);
   return profile;
@@ -164,24 +201,21 @@ void StepProfiler::FillParts(StepProfile* profile) const {
 
 void StepProfiler::FillKernels(StepProfile* profile) const {
   std::vector<runtime::KernelTime> kernels = timer_->Kernels();
+  // Who launched most of a kernel comes first.
   std::stable_sort(kernels.begin(), kernels.end(), [](const auto& a, const auto& b) { return a.seconds > b.seconds; });
   std::map<std::string, v1::ProfileKernel*> by_name;
   for (const runtime::KernelTime& kernel : kernels) {
     v1::ProfileKernel*& row = by_name[kernel.name];
     if (row == nullptr) {
-      if (static_cast<size_t>(profile->kernels_size()) == kMostRows) continue;
       row = profile->add_kernels();
       row->set_name(kernel.name);
-      if (kernel.part < parts_.size()) {
-        row->set_layer(parts_[kernel.part].layer());
-        row->set_op(parts_[kernel.part].op());
-      }
+      row->set_layer(parts_[kernel.part].layer());
+      row->set_op(parts_[kernel.part].op());
     }
     row->set_calls(row->calls() + kernel.calls);
     row->set_seconds(row->seconds() + kernel.seconds);
   }
-  std::stable_sort(profile->mutable_kernels()->begin(), profile->mutable_kernels()->end(),
-                   [](const auto& a, const auto& b) { return a.seconds() > b.seconds(); });
+  KeepLongest(profile->mutable_kernels());
 }
 
 }  // namespace ampd::train

@@ -81,7 +81,7 @@ runtime::StepState StepRunner::StateOf(const data::Batch& batch) const {
 
 absl::StatusOr<StepResult> StepRunner::Run(const data::Batch& batch, optim::LossScalerState* scaler) {
   Findings found;
-  if (profiler_ != nullptr) AMPD_RETURN_IF_ERROR(profiler_->Start());
+  if (profiler_ != nullptr) profiler_->Start();
   micro_batches_.set_profiler(profiler_);
   absl::StatusOr<double> loss =
       micro_batches_.Run(batch, StateOf(batch), scaler->scale, nullptr, absl::MakeSpan(reducers_));
@@ -93,10 +93,10 @@ absl::StatusOr<StepResult> StepRunner::Run(const data::Batch& batch, optim::Loss
   AMPD_ASSIGN_OR_RETURN(const absl::optional<NonFinite> state,
                         FindNonFiniteState(plan_->backend.get(), &model_->memory));
   found.state_finite = !state.has_value();
-  AMPD_RETURN_IF_ERROR(Profile(StepPart::kCheck));
+  Profile(StepPart::kCheck);
   if (collective_ != nullptr) {
     AMPD_RETURN_IF_ERROR(Agree(&found));
-    AMPD_RETURN_IF_ERROR(Profile(StepPart::kReduce));
+    Profile(StepPart::kReduce);
   }
   return Finish(batch, found, state, scaler);
 }
@@ -194,17 +194,17 @@ absl::Status StepRunner::Apply(const runtime::GradientCheck& check, const optim:
   update_.scalars = optim::ComputeUpdateScalars(update_.config, result->learning_rate, scaler.steps_applied, clip,
                                                 static_cast<double>(scaler.scale));
   AMPD_RETURN_IF_ERROR(plan_->backend->Update(update_));
-  AMPD_RETURN_IF_ERROR(Profile(StepPart::kUpdate));
+  Profile(StepPart::kUpdate);
   if (collective_ != nullptr) AMPD_RETURN_IF_ERROR(AgreeOnFp8Scales(collective_, &model_->memory));
   AMPD_RETURN_IF_ERROR(model_->memory.CommitState());
-  AMPD_RETURN_IF_ERROR(Profile(StepPart::kCommit));
+  Profile(StepPart::kCommit);
   AMPD_RETURN_IF_ERROR(model_->memory.PublishAll());
-  return Profile(StepPart::kPublish);
+  Profile(StepPart::kPublish);
+  return absl::OkStatus();
 }
 
-absl::Status StepRunner::Profile(StepPart part) const {
-  return profiler_ == nullptr ? absl::OkStatus()
-                              : profiler_->After(static_cast<size_t>(phase_ - plan_->phases.data()), part);
+void StepRunner::Profile(StepPart part) const {
+  if (profiler_ != nullptr) profiler_->After(static_cast<size_t>(phase_ - plan_->phases.data()), part);
 }
 
 // Every replica replays its own share: the first one's find is what one device would have come upon first.

@@ -93,8 +93,8 @@ class StepRunner {
   NonFinite WithoutReplay(const runtime::GradientCheck& check, const absl::optional<NonFinite>& state,
                           const StepResult& result) const;
 
-  // OK without a profiler.
-  absl::Status Profile(StepPart part) const;
+  // Nothing without a profiler.
+  void Profile(StepPart part) const;
 
   const optim::LossScaleConfig loss_scale_;
   const optim::ScheduleConfig schedule_;

@@ -137,6 +137,8 @@ absl::Status TrainerImpl::OpenModel(const std::vector<bool>& fell_back) {
   replicas_.reset();
   model_.reset();
   plan_.reset();
+  unprofiled_seconds_ = 0;
+  unprofiled_steps_ = 0;
   AMPD_ASSIGN_OR_RETURN(std::unique_ptr<runtime::Backend> backend, NewBackend());
   AMPD_ASSIGN_OR_RETURN(
       plan_, PlanModel(spec_, data_->sample(), std::move(backend), ThreadsPerReplica(), /*fuse=*/true, fell_back));
@@ -217,6 +219,7 @@ absl::StatusOr<Outcome> TrainerImpl::Run() {
   }
   // The steps before the failure happened, and so did the damage; where the observer is what failed, its error stands.
   ReportCorrupt().IgnoreError();
+  FinishProfile().IgnoreError();
   reporter_->Flush().IgnoreError();
   return outcome;
 }
@@ -276,7 +279,7 @@ absl::StatusOr<Outcome> TrainerImpl::Loop() {
 }
 
 absl::StatusOr<optim::ScalerDecision> TrainerImpl::Step() {
-  AMPD_RETURN_IF_ERROR(StartProfile());
+  StartProfile();
   const double start = SteadySeconds();
   AMPD_ASSIGN_OR_RETURN(data::Batch * batch, TakeStep());
   const double seconds = SteadySeconds() - start;
@@ -296,7 +299,7 @@ absl::StatusOr<optim::ScalerDecision> TrainerImpl::Step() {
 
 absl::StatusOr<data::Batch*> TrainerImpl::TakeStep() {
   diagnosed_.clear();
-  const bool in_parts = profiler_ != nullptr && profiler_->in_parts();
+  const bool in_parts = profiler_ != nullptr && profiler_->kind() == ProfiledSteps::kParts;
   if (captured_ != nullptr && !DiagnosticsDue(state_.step + 1) && !in_parts) {
     return captured_->Next(state_.step, StepsAhead(), loader_.get(), &state_.phases, &results_);
   }
@@ -324,8 +327,9 @@ int64_t TrainerImpl::StepsAhead() const {
   const bool due_by_time =
       checkpoint.every_seconds() > 0 && SteadySeconds() - saved_at_ >= static_cast<double>(checkpoint.every_seconds());
   if (due_by_time || checkpoint_requested_.load() || stop_requested_.load()) return 1;
-  if (profile_requested_.load() != 0 && profiler_ == nullptr) return 1;
+  if (ProfileRequested() && profiler_ == nullptr) return 1;
   int64_t steps = total_steps_ - state_.step;
+  if (profiler_ != nullptr) steps = std::min(steps, profiler_->left());
   if (data_->eval() != nullptr) steps = std::min(steps, until(batches_per_epoch_));
   if (sampler_ != nullptr) steps = std::min(steps, until(job().report().samples().every_steps()));
   if (checkpoint.every_steps() > 0) steps = std::min(steps, until(checkpoint.every_steps()));

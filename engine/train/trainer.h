@@ -108,6 +108,14 @@ enum class Command {
 
 enum class Outcome { kCompleted, kStopped };
 
+// What Trainer::Profile() times.
+struct ProfileRequest {
+  // 0: nothing.
+  int64_t steps = 0;
+  // Each kernel of a GPU too, by what its maker records of it (runtime::LapTiming::kKernelActivity).
+  bool kernels = false;
+};
+
 // Run() is called once, from one thread. The others may be called from any thread at any time.
 class Trainer {
  public:
@@ -123,10 +131,10 @@ class Trainer {
 
   virtual void Request(Command command) = 0;
 
-  // Has the next `steps` >= 1 steps timed, part by part; a step_profile event tells of it after them, or of those that
-  // there were when the training ends or changes its model before. Without effect while a profile is under way, and
-  // where steps are not one training's (`bench`).
-  virtual void Profile(int64_t steps) = 0;
+  // Has the next request.steps >= 1 steps timed, part by part; a step_profile event tells of it after them, or of those
+  // that there were when the training ends or changes its model before. Without effect while a profile is under way,
+  // and where steps are not one training's (`bench`).
+  virtual void Profile(ProfileRequest request) = 0;
 
   // Attempted steps so far; a rollback from the floor of the loss scale takes it back.
   virtual int64_t step() const = 0;

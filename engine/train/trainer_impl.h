@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/core/mutex.h"
 #include "engine/train/artifacts.h"
 #include "engine/train/captured_steps.h"
 #include "engine/train/checkpoint.h"
@@ -33,7 +34,7 @@ class TrainerImpl : public Trainer {
 
   absl::StatusOr<Outcome> Run() override;
   void Request(Command command) override;
-  void Profile(int64_t steps) override;
+  void Profile(ProfileRequest request) override;
   int64_t step() const override { return step_.load(std::memory_order_relaxed); }
 
  private:
@@ -72,8 +73,9 @@ class TrainerImpl : public Trainer {
   absl::Status ReportStep(const data::Batch& batch, double seconds);
   // Whether the device takes the steps many in one kernel.
   bool TakesStepsWhole() const;
+  bool ProfileRequested() const;
   // Before a step: begins a profile that was asked for, when it can be.
-  absl::Status StartProfile();
+  void StartProfile();
   // After one that took `seconds`.
   absl::Status ProfileStep(const data::Batch& batch, double seconds);
   // Tells of the profile that is under way, if one is; before the plan that it is of goes.
@@ -157,8 +159,8 @@ class TrainerImpl : public Trainer {
   std::atomic<int64_t> step_{0};
   std::atomic<bool> checkpoint_requested_{false};
   std::atomic<bool> stop_requested_{false};
-  // Steps to profile; 0: none.
-  std::atomic<int64_t> profile_requested_{0};
+  mutable Mutex profile_mutex_;
+  ProfileRequest profile_requested_ ABSL_GUARDED_BY(profile_mutex_);
 };
 
 }  // namespace ampd::train

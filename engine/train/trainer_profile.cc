@@ -6,21 +6,31 @@
 
 namespace ampd::train {
 
-void TrainerImpl::Profile(int64_t steps) {
-  int64_t none = 0;
-  profile_requested_.compare_exchange_strong(none, steps);
+void TrainerImpl::Profile(ProfileRequest request) {
+  const MutexLock lock(&profile_mutex_);
+  if (profile_requested_.steps == 0) profile_requested_ = request;
+}
+
+bool TrainerImpl::ProfileRequested() const {
+  const MutexLock lock(&profile_mutex_);
+  return profile_requested_.steps > 0;
 }
 
 bool TrainerImpl::TakesStepsWhole() const {
   return captured_ != nullptr && captured_->launch() == runtime::StepLaunch::kResident;
 }
 
-absl::Status TrainerImpl::StartProfile() {
-  const int64_t steps = profile_requested_.load();
+void TrainerImpl::StartProfile() {
   // Steps that a device has begun cannot be timed any more.
-  if (steps == 0 || profiler_ != nullptr || (captured_ != nullptr && !captured_->idle())) return absl::OkStatus();
-  AMPD_ASSIGN_OR_RETURN(profiler_, StepProfiler::Create(*plan_, steps, !TakesStepsWhole()));
-  return absl::OkStatus();
+  const bool ready = profiler_ == nullptr && (captured_ == nullptr || captured_->idle()) && ProfileRequested();
+  if (ready) {
+    const ProfiledSteps kind = TakesStepsWhole() ? ProfiledSteps::kWhole : ProfiledSteps::kParts;
+    const MutexLock lock(&profile_mutex_);
+    auto profiler = StepProfiler::Create(*plan_, profile_requested_, kind);
+    // A device without room for an event will say so of the training itself.
+    if (profiler.ok()) profiler_ = *std::move(profiler);
+  }
+  if (profiler_ != nullptr && profiler_->kind() == ProfiledSteps::kWhole) profiler_->Start();
 }
 
 absl::Status TrainerImpl::ProfileStep(const data::Batch& batch, double seconds) {
@@ -29,19 +39,25 @@ absl::Status TrainerImpl::ProfileStep(const data::Batch& batch, double seconds) 
     ++unprofiled_steps_;
     return absl::OkStatus();
   }
-  AMPD_RETURN_IF_ERROR(profiler_->EndStep(state_.step, seconds, batch.wait_seconds));
-  return profiler_->done() ? FinishProfile() : absl::OkStatus();
+  profiler_->EndStep(state_.step, seconds, batch.wait_seconds);
+  return profiler_->left() == 0 || !profiler_->status().ok() ? FinishProfile() : absl::OkStatus();
 }
 
 absl::Status TrainerImpl::FinishProfile() {
   const std::unique_ptr<StepProfiler> profiler = std::exchange(profiler_, nullptr);
   // One without a step is begun anew when there is one.
   if (profiler == nullptr || profiler->steps() == 0) return absl::OkStatus();
-  profile_requested_ = 0;
+  {
+    const MutexLock lock(&profile_mutex_);
+    profile_requested_ = {};
+  }
   absl::optional<double> usual;
   if (unprofiled_steps_ > 0) usual = unprofiled_seconds_ / static_cast<double>(unprofiled_steps_);
+  const bool read_by_host =
+      profiler->kind() == ProfiledSteps::kParts && captured_ != nullptr && captured_->samples().ok();
   v1::JobEvent event;
-  *event.mutable_step_profile() = profiler->Profile(usual);
+  *event.mutable_step_profile() = profiler->Profile(
+      usual, read_by_host ? "the host read the batches of these steps; those of others are made on the device" : "");
   return reporter_->Emit(std::move(event));
 }
 

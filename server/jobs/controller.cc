@@ -168,9 +168,9 @@ void Controller::CheckpointJob(std::string id, Done<v1::Checkpoint> done) {
   Post([this, id = std::move(id), reply] { core_->CheckpointJob(id, reply); });
 }
 
-void Controller::ProfileJob(std::string id, int64_t steps, Done<v1::StepProfile> done) {
+void Controller::ProfileJob(v1::ProfileJobRequest request, Done<v1::StepProfile> done) {
   auto reply = std::make_shared<Reply<v1::StepProfile>>(std::move(done));
-  Post([this, id = std::move(id), steps, reply] { core_->ProfileJob(id, steps, reply); });
+  Post([this, request = std::move(request), reply] { core_->ProfileJob(request, reply); });
 }
 
 void Controller::RetryJob(RetryJobParams params, Done<v1::Job> done) {

@@ -107,9 +107,9 @@ struct LiveJob {
   // When it was last left running because it could not.
   std::optional<absl::Duration> left_running;
   std::vector<CheckpointWaiter> checkpoint_waiters;
-  // ProfileJob calls that wait, and the steps that the last of them asked for.
+  // ProfileJob calls that wait, and what the last of them asked for.
   std::vector<ReplyPtr<v1::StepProfile>> profile_waiters;
-  int64_t profile_steps = 0;
+  v1::ProfileJobRequest profile_request;
   // Up to when its devices were paid for, by the monotonic clock; unset while it holds none.
   std::optional<absl::Duration> charged_until;
   double usd_per_second = 0;
@@ -146,7 +146,7 @@ class ControllerCore {
   void PauseJob(const std::string& id, ReplyPtr<v1::Job> reply);
   void ResumeJob(const std::string& id, ReplyPtr<v1::Job> reply);
   void CheckpointJob(const std::string& id, ReplyPtr<v1::Checkpoint> reply);
-  void ProfileJob(const std::string& id, int64_t steps, ReplyPtr<v1::StepProfile> reply);
+  void ProfileJob(const v1::ProfileJobRequest& request, ReplyPtr<v1::StepProfile> reply);
   void RetryJob(RetryJobParams params, ReplyPtr<v1::Job> reply);
   void UpdateJob(const v1::UpdateJobRequest& request, ReplyPtr<v1::Job> reply);
   bool PreemptJob(const std::string& id, const std::string& for_job);

@@ -7,6 +7,9 @@
 namespace ampd {
 namespace {
 
+// Of one job. A caller that went away leaves its place when the job answers.
+constexpr size_t kMostWaiters = 16;
+
 // Or is about to.
 bool TakesSteps(v1::Job::State state) {
   return state == v1::Job::STARTING || state == v1::Job::RUNNING || state == v1::Job::RECOVERING ||
@@ -15,8 +18,8 @@ bool TakesSteps(v1::Job::State state) {
 
 }  // namespace
 
-void ControllerCore::ProfileJob(const std::string& id, int64_t steps, ReplyPtr<v1::StepProfile> reply) {
-  auto found = std::make_shared<Reply<v1::Job>>([this, steps, reply](absl::StatusOr<v1::Job> job) {
+void ControllerCore::ProfileJob(const v1::ProfileJobRequest& request, ReplyPtr<v1::StepProfile> reply) {
+  auto found = std::make_shared<Reply<v1::Job>>([this, request, reply](absl::StatusOr<v1::Job> job) {
     if (!job.ok()) return reply->Send(job.status());
     LiveJob* live = Find(job->id());
     if (live == nullptr) return reply->Send(DoesNotRun(*job));
@@ -25,18 +28,23 @@ void ControllerCore::ProfileJob(const std::string& id, int64_t steps, ReplyPtr<v
       return reply->Send(absl::FailedPreconditionError(
           absl::StrCat("job ", job->id(), " measures (bench): profile a job that trains")));
     }
+    if (live->profile_waiters.size() >= kMostWaiters) {
+      return reply->Send(absl::ResourceExhaustedError(
+          absl::StrCat(kMostWaiters, " calls wait for a profile of job ", job->id(), " already")));
+    }
     live->profile_waiters.push_back(reply);
-    live->profile_steps = steps;
+    live->profile_request = request;
     SendProfile(*live);
   });
-  FindToChange(id, std::move(found));
+  FindToChange(request.job_id(), std::move(found));
 }
 
 void ControllerCore::SendProfile(LiveJob& live) {
   if (live.profile_waiters.empty() || live.connection == nullptr || !live.welcomed) return;
   v1::DaemonMessage message;
   message.mutable_command()->set_kind(v1::DaemonCommand::PROFILE);
-  message.mutable_command()->set_profile_steps(live.profile_steps);
+  message.mutable_command()->set_profile_steps(live.profile_request.steps());
+  message.mutable_command()->set_profile_kernels(live.profile_request.kernels());
   live.connection->Send(std::move(message));
 }
 

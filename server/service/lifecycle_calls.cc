@@ -88,14 +88,17 @@ grpc::ServerUnaryReactor* TrainingServiceImpl::ProfileJob(grpc::CallbackServerCo
                                                           const v1::ProfileJobRequest* request,
                                                           v1::StepProfile* response) {
   return Admitted(context, __func__, [&](const Caller& caller, grpc::ServerUnaryReactor* reactor) {
-    const int64_t steps = request->has_steps() ? request->steps() : kProfiledSteps;
-    if (steps < 1 || steps > kMostProfiledSteps) {
-      return reactor->Finish(
-          ToGrpcStatus(InvalidFields({{"steps", absl::StrCat("must be 1 to ", kMostProfiledSteps, ", is ", steps)}})));
+    v1::ProfileJobRequest whole = *request;
+    if (!whole.has_steps()) whole.set_steps(kProfiledSteps);
+    if (whole.steps() < 1 || whole.steps() > kMostProfiledSteps) {
+      return reactor->Finish(ToGrpcStatus(
+          InvalidFields({{"steps", absl::StrCat("must be 1 to ", kMostProfiledSteps, ", is ", whole.steps())}})));
     }
-    OfOwnJob(caller, request->job_id(), reactor, [this, reactor, response, steps](const std::string& id) {
-      controller_->ProfileJob(id, steps, Answer(reactor, response));
-    });
+    OfOwnJob(caller, request->job_id(), reactor,
+             [this, reactor, response, whole = std::move(whole)](const std::string& id) mutable {
+               whole.set_job_id(id);
+               controller_->ProfileJob(std::move(whole), Answer(reactor, response));
+             });
   });
 }
 

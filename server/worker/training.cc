@@ -57,7 +57,7 @@ absl::StatusOr<train::Outcome> Training::Train(const ResolvedJobSpec& spec, cons
     const MutexLock lock(&mutex_);
     trainer_ = std::move(created);
     for (const train::Command command : pending_) trainer_->Request(command);
-    if (pending_profile_ > 0) trainer_->Profile(pending_profile_);
+    if (pending_profile_.steps > 0) trainer_->Profile(pending_profile_);
   }
   return trainer->Run();
 }
@@ -88,13 +88,13 @@ void Training::Request(train::Command command) {
   }
 }
 
-void Training::Profile(int64_t steps) {
+void Training::Profile(train::ProfileRequest request) {
   const MutexLock lock(&mutex_);
   if (finished_) return;
   if (trainer_ != nullptr) {
-    trainer_->Profile(steps);
-  } else if (pending_profile_ == 0) {
-    pending_profile_ = steps;
+    trainer_->Profile(request);
+  } else if (pending_profile_.steps == 0) {
+    pending_profile_ = request;
   }
 }
 

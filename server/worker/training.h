@@ -37,8 +37,8 @@ class Training : private train::TrainerObserver {
 
   // Reaches the trainer as soon as there is one; without effect once it ended.
   void Request(train::Command command);
-  // Likewise; `steps` >= 1.
-  void Profile(int64_t steps);
+  // Likewise.
+  void Profile(train::ProfileRequest request);
 
   // Attempted steps.
   int64_t step() const;
@@ -60,8 +60,7 @@ class Training : private train::TrainerObserver {
   std::unique_ptr<train::Trainer> trainer_ ABSL_GUARDED_BY(mutex_);
   // Requested before there was a trainer.
   std::vector<train::Command> pending_ ABSL_GUARDED_BY(mutex_);
-  // Steps to profile; 0: none.
-  int64_t pending_profile_ ABSL_GUARDED_BY(mutex_) = 0;
+  train::ProfileRequest pending_profile_ ABSL_GUARDED_BY(mutex_);
   std::optional<v1::WorkerFinished> finished_ ABSL_GUARDED_BY(mutex_);
   // On the trainer's thread only: names of checkpoints, with the numbers of their events, oldest first.
   std::deque<std::pair<uint64_t, std::string>> told_;

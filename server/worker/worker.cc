@@ -166,7 +166,8 @@ void Worker::ObeyCommands() {
     const v1::DaemonCommand::Kind kind = command.kind();
     if (kind == v1::DaemonCommand::CHECKPOINT) training_.Request(train::Command::kCheckpoint);
     if (kind == v1::DaemonCommand::CHECKPOINT_AND_STOP) training_.Request(train::Command::kCheckpointAndStop);
-    if (kind == v1::DaemonCommand::PROFILE) training_.Profile(std::max<int64_t>(1, command.profile_steps()));
+    if (kind != v1::DaemonCommand::PROFILE) continue;
+    training_.Profile({std::max<int64_t>(1, command.profile_steps()), command.profile_kernels()});
   }
   pollfd stop{options_.stop_fd, POLLIN, 0};
   if (stop_requested_ || options_.stop_fd < 0 || poll(&stop, 1, 0) != 1) return;

@@ -55,7 +55,7 @@ export class ProfileTab {
     this.by = h(
         'select', {id: 'profile-by', onchange: () => this.draw()}, BY.map(([value, word]) => h('option', {value}, word)));
     this.problem = h('p', {class: 'notice error', role: 'alert', hidden: true});
-    this.summary = h('p', {class: 'note', role: 'status'});
+    this.summary = h('p', {class: 'note'});
     this.body = h('div', {class: 'profile'});
     this.more = h('button', {type: 'button', hidden: true, onclick: () => this.showAllRows()}, 'Show all rows');
     this.choice =
@@ -76,12 +76,16 @@ export class ProfileTab {
   }
 
   receive(event) {
-    if (event.step_profile) this.load();
+    if (!event.step_profile) return;
+    // What was asked for took longer than the answer waits.
+    this.problem.hidden = true;
+    this.loadSoon();
   }
 
   showButton() {
     this.button.hidden = !identity().may_change || this.job.state !== 'RUNNING' || Boolean(this.job.spec.bench);
     this.button.disabled = Boolean(this.asking);
+    this.button.textContent = this.asking ? `Timing ${STEPS} steps…` : `Profile ${STEPS} steps`;
     if (this.profiles.length > 0) return;
     const how = this.button.hidden ? 'A running job can be profiled, by whoever may change it.' : '';
     fill(this.summary, this.asking ? `Timing the next ${STEPS} steps…` : `No profile yet. ${how}`);
@@ -97,8 +101,15 @@ export class ProfileTab {
       this.tell(error);
     }
     this.asking = false;
+    if (this.closed) return;
+    this.showButton();
     // The event may be here before the answer, or not at all where the stream is away.
-    if (!this.closed) await this.load();
+    this.loadSoon();
+  }
+
+  loadSoon() {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.load(), 100);
   }
 
   async load() {
@@ -133,6 +144,8 @@ export class ProfileTab {
   showAllRows() {
     this.all = true;
     this.draw();
+    // The button that had the focus is gone.
+    this.body.querySelector('[tabindex]').focus();
   }
 
   draw() {
@@ -185,6 +198,7 @@ export class ProfileTab {
 
   close() {
     this.closed = true;
+    clearTimeout(this.timer);
     removeEventListener('identity', this.onIdentity);
   }
 }

@@ -128,9 +128,12 @@ class Job:
         """Asks a running job for a checkpoint, and waits until it is durable."""
         return self._client.call("CheckpointJob", training_service_pb2.CheckpointJobRequest(job_id=self.id), timeout=timeout)
 
-    def profile(self, steps: int = 20, timeout: float = 600.0) -> event_pb2.StepProfile:
-        """Has a running job time the parts of its next steps, and waits for the profile."""
-        request = training_service_pb2.ProfileJobRequest(job_id=self.id, steps=steps)
+    def profile(self, steps: int = 20, kernels: bool = False, timeout: float = 600.0) -> event_pb2.StepProfile:
+        """Has a running job time the parts of its next steps, and waits for the profile.
+
+        With `kernels` also each kernel of a GPU, by NVIDIA's CUPTI, which stays attached to the job's process and may slow its later steps.
+        """
+        request = training_service_pb2.ProfileJobRequest(job_id=self.id, steps=steps, kernels=kernels)
         return self._client.call("ProfileJob", request, timeout=timeout)
 
     def checkpoints(self) -> List[training_service_pb2.Checkpoint]:

@@ -126,8 +126,8 @@ absl::StatusOr<std::unique_ptr<runtime::StepLoop>> CudaBackend::MakeStepLoop(con
   return cuda::MakeStepLoop(context_.get(), config);
 }
 
-absl::StatusOr<std::unique_ptr<runtime::LapTimer>> CudaBackend::MakeLapTimer() {
-  return cuda::MakeLapTimer(context_.get());
+absl::StatusOr<std::unique_ptr<runtime::LapTimer>> CudaBackend::MakeLapTimer(bool kernels) {
+  return cuda::MakeLapTimer(context_.get(), kernels);
 }
 
 }  // namespace cuda

@@ -40,7 +40,7 @@ class CudaBackend : public runtime::Backend {
   }
 
   absl::StatusOr<std::unique_ptr<runtime::StepLoop>> MakeStepLoop(const runtime::StepLoopConfig& config) override;
-  absl::StatusOr<std::unique_ptr<runtime::LapTimer>> MakeLapTimer() override;
+  absl::StatusOr<std::unique_ptr<runtime::LapTimer>> MakeLapTimer(bool kernels) override;
 
   Context* context() const { return context_.get(); }
 

@@ -42,12 +42,15 @@ struct Kernel {
   char before_start[12];
   uint64_t start;  // ns
   uint64_t end;
-  char before_correlation[60];
+  uint64_t completed;
+  uint32_t device_id;
+  char before_correlation[48];
   uint32_t correlation_id;
   int64_t grid_id;
   const char* name;  // mangled
 };
-static_assert(offsetof(Kernel, start) == 16 && offsetof(Kernel, correlation_id) == 92 && offsetof(Kernel, name) == 104);
+static_assert(offsetof(Kernel, start) == 16 && offsetof(Kernel, device_id) == 40 &&
+              offsetof(Kernel, correlation_id) == 92 && offsetof(Kernel, name) == 104);
 
 // Of a copy and of a fill.
 struct Transfer {
@@ -55,10 +58,12 @@ struct Transfer {
   char before_start[12];
   uint64_t start;  // ns
   uint64_t end;
-  char before_correlation[12];
+  uint32_t device_id;
+  char before_correlation[8];
   uint32_t correlation_id;
 };
-static_assert(offsetof(Transfer, start) == 16 && offsetof(Transfer, correlation_id) == 44);
+static_assert(offsetof(Transfer, start) == 16 && offsetof(Transfer, device_id) == 32 &&
+              offsetof(Transfer, correlation_id) == 44);
 
 extern "C" {
 using BufferRequested = void (*)(uint8_t** buffer, size_t* size, size_t* max_records);

@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "engine/backend/cuda/status.h"
 #include "engine/core/mutex.h"
 #include "engine/core/status.h"
 
@@ -28,6 +29,8 @@ constexpr cupti::Kind kKinds[] = {cupti::kExternalCorrelation, cupti::kRuntime, 
 // Buffers that CUPTI filled, from whichever thread it calls.
 struct Filled {
   Mutex mutex;
+  // Else they are freed at once: between steps a job may run for long.
+  bool wanted ABSL_GUARDED_BY(mutex) = false;
   std::vector<std::pair<uint8_t*, size_t>> buffers ABSL_GUARDED_BY(mutex);
 };
 
@@ -45,11 +48,18 @@ extern "C" void AmpdCuptiBufferRequested(uint8_t** buffer, size_t* size, size_t*
 
 extern "C" void AmpdCuptiBufferCompleted(void*, uint32_t, uint8_t* buffer, size_t, size_t valid_size) {
   const MutexLock lock(&AllFilled().mutex);
+  if (!AllFilled().wanted) return std::free(buffer);
   AllFilled().buffers.emplace_back(buffer, valid_size);
+}
+
+void WantFilled() {
+  const MutexLock lock(&AllFilled().mutex);
+  AllFilled().wanted = true;
 }
 
 std::vector<std::pair<uint8_t*, size_t>> TakeFilled() {
   const MutexLock lock(&AllFilled().mutex);
+  AllFilled().wanted = false;
   return std::exchange(AllFilled().buffers, {});
 }
 
@@ -66,6 +76,8 @@ std::string Readable(const char* mangled) {
 // What the buffers of one Take() hold. An id's record may lie in another buffer than the kernel's.
 class Reader {
  public:
+  explicit Reader(uint32_t device) : device_(device) {}
+
   void Add(const cupti::Activity& record) {
     switch (record.kind) {
       case cupti::kExternalCorrelation: {
@@ -98,8 +110,9 @@ class Reader {
  private:
   template <typename Run>
   void AddRun(const Run& run, std::string name) {
-    const double ns = run.end > run.start ? static_cast<double>(run.end - run.start) : 0;
-    records_.push_back({0, std::move(name), ns * 1e-9});
+    // Those of other devices, and those whose times could not be taken.
+    if (run.device_id != device_ || run.start == 0 || run.end < run.start) return;
+    records_.push_back({0, std::move(name), static_cast<double>(run.end - run.start) * 1e-9});
     correlations_.push_back(run.correlation_id);
   }
   // CUPTI keeps a kernel's name for the life of the process.
@@ -109,6 +122,7 @@ class Reader {
     return at->second;
   }
 
+  const uint32_t device_;
   std::unordered_map<uint32_t, uint64_t> ids_;
   std::map<const char*, std::string> names_;
   std::vector<ActivityRecord> records_;
@@ -157,21 +171,25 @@ absl::StatusOr<KernelActivity::Library*> KernelActivity::Library::Load(const std
   static Mutex* const mutex = new Mutex();
   static std::map<std::string, Library*>* const loaded = new std::map<std::string, Library*>();
   const MutexLock lock(mutex);
+  absl::Status why = absl::UnavailableError(absl::StrCat("[CUPTI] there is none of ", absl::StrJoin(names, ", ")));
   for (const std::string& name : names) {
     if (const auto known = loaded->find(name); known != loaded->end()) return known->second;
     void* const handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (handle == nullptr) continue;
     auto library = std::make_unique<Library>();
-    AMPD_RETURN_IF_ERROR(library->Open(handle, name));
-    return (*loaded)[name] = library.release();
+    const absl::Status opened = library->Open(handle, name);
+    if (opened.ok()) return (*loaded)[name] = library.release();
+    why = opened;
   }
-  return absl::UnavailableError(absl::StrCat("[CUPTI] there is none of ", absl::StrJoin(names, ", ")));
+  return why;
 }
 
 absl::StatusOr<std::unique_ptr<KernelActivity>> KernelActivity::Start(const std::vector<std::string>& libraries) {
+  int device = 0;
+  AMPD_CUDA_RETURN_IF_ERROR(cudaGetDevice(&device), "the device to be profiled");
   AMPD_ASSIGN_OR_RETURN(Library* const library, Library::Load(libraries));
   if (library->used.exchange(true)) return absl::UnavailableError("[CUPTI] another profile is under way");
-  std::unique_ptr<KernelActivity> activity(new KernelActivity(library));
+  std::unique_ptr<KernelActivity> activity(new KernelActivity(library, static_cast<uint32_t>(device)));
   AMPD_RETURN_IF_ERROR(activity->Enable());
   return activity;
 }
@@ -197,13 +215,15 @@ absl::Status KernelActivity::SetId(uint64_t id) {
     AMPD_RETURN_IF_ERROR(library_->Check(library_->pop(cupti::kCustom0, &last), "ending a part"));
   }
   if (id == 0) return absl::OkStatus();
+  WantFilled();
+  AMPD_RETURN_IF_ERROR(library_->Check(library_->push(cupti::kCustom0, id), "beginning a part"));
   has_id_ = true;
-  return library_->Check(library_->push(cupti::kCustom0, id), "beginning a part");
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<ActivityRecord>> KernelActivity::Take() {
   AMPD_RETURN_IF_ERROR(library_->Check(library_->flush(cupti::kFlushForced), "reading records"));
-  Reader reader;
+  Reader reader(device_);
   for (const auto& [buffer, size] : TakeFilled()) {
     cupti::Activity* record = nullptr;
     while (library_->next(buffer, size, &record) == cupti::kSuccess) reader.Add(*record);

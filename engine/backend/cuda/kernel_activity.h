@@ -23,12 +23,12 @@ struct ActivityRecord {
 };
 
 // Records from Start() until it goes. One at a time in a process; used by one thread, which launches what is to carry
-// an id.
+// an id. What runs while no id is set is not kept.
 class KernelActivity {
  public:
-  // `libraries`: names for the dynamic linker or paths, of which the first that is there is taken and kept for the
-  // process. UNAVAILABLE, with CUPTI's words, where there is none, it refuses (another profiler is at work), or there
-  // is one already.
+  // Of the calling thread's CUDA device. `libraries`: names for the dynamic linker or paths, of which the first that is
+  // one is taken and kept for the process. UNAVAILABLE, with CUPTI's words, where there is none, it refuses (another
+  // profiler is at work), or there is one already.
   static absl::StatusOr<std::unique_ptr<KernelActivity>> Start(const std::vector<std::string>& libraries = {
                                                                    "libcupti.so.13", "libcupti.so.12"});
   ~KernelActivity();
@@ -37,16 +37,17 @@ class KernelActivity {
 
   // What this thread launches from here on carries `id`; 0: none.
   absl::Status SetId(uint64_t id);
-  // What has run since the last Take(), in no order. The device is idle.
+  // What has run on the device since the last Take(), in no order. The device is idle.
   absl::StatusOr<std::vector<ActivityRecord>> Take();
 
  private:
   struct Library;
 
-  explicit KernelActivity(Library* library) : library_(library) {}
+  KernelActivity(Library* library, uint32_t device) : library_(library), device_(device) {}
   absl::Status Enable();
 
   Library* const library_;
+  const uint32_t device_;
   bool has_id_ = false;
 };
 

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "engine/backend/cuda/handles.h"
 #include "engine/backend/cuda/status.h"
 #include "engine/core/status.h"
@@ -17,12 +18,14 @@ constexpr size_t kNoPart = SIZE_MAX;
 
 class EventLapTimer : public runtime::LapTimer {
  public:
-  explicit EventLapTimer(Context* context) : context_(context) {}
+  EventLapTimer(Context* context, std::string note) : context_(context), note_(std::move(note)) {}
 
   runtime::LapTiming timing() const override { return runtime::LapTiming::kDeviceEvents; }
   absl::Status Start() override { return Mark(kNoPart); }
   absl::Status Lap(size_t part) override { return Mark(part); }
+  absl::Status Wait() override { return context_->Wait(); }
   absl::Status Collect(absl::Span<double> seconds) override;
+  std::string note() const override { return note_; }
 
  private:
   // What ended at an event.
@@ -33,6 +36,7 @@ class EventLapTimer : public runtime::LapTimer {
   absl::Status Mark(size_t part);
 
   Context* const context_;
+  const std::string note_;
   // The first used_ of them; the others are kept for the next step.
   std::vector<Marked> marks_;
   size_t used_ = 0;
@@ -49,7 +53,6 @@ absl::Status EventLapTimer::Mark(size_t part) {
 }
 
 absl::Status EventLapTimer::Collect(absl::Span<double> seconds) {
-  AMPD_RETURN_IF_ERROR(context_->Wait());
   const size_t used = std::exchange(used_, 0);
   for (size_t i = 1; i < used; ++i) {
     if (marks_[i].part == kNoPart) continue;
@@ -70,40 +73,41 @@ class ActivityLapTimer : public runtime::LapTimer {
   runtime::LapTiming timing() const override { return runtime::LapTiming::kKernelActivity; }
   absl::Status Start() override {
     parts_.push_back(kNoPart);
-    // What CUPTI does not tell, the profile lacks; the training goes on.
-    activity_->SetId(parts_.size()).IgnoreError();
-    return absl::OkStatus();
+    return activity_->SetId(collected_ + parts_.size());
   }
   absl::Status Lap(size_t part) override {
     if (!parts_.empty()) parts_.back() = part;
     return Start();
   }
+  absl::Status Wait() override { return context_->Wait(); }
   absl::Status Collect(absl::Span<double> seconds) override;
   std::vector<runtime::KernelTime> Kernels() const override;
 
  private:
   Context* const context_;
   const std::unique_ptr<KernelActivity> activity_;
-  // Of the laps since the last Collect(); the id of parts_[i] is i + 1.
+  // Of the laps since the last Collect(); the id of parts_[i] is collected_ + i + 1.
   std::vector<size_t> parts_;
+  uint64_t collected_ = 0;
   // By name and part.
   std::map<std::pair<std::string, size_t>, runtime::KernelTime> kernels_;
 };
 
 absl::Status ActivityLapTimer::Collect(absl::Span<double> seconds) {
-  activity_->SetId(0).IgnoreError();
-  AMPD_RETURN_IF_ERROR(context_->Wait());
-  absl::StatusOr<std::vector<ActivityRecord>> records = activity_->Take();
-  if (!records.ok()) records = std::vector<ActivityRecord>();
-  for (ActivityRecord& record : *records) {
-    const size_t part = record.id == 0 || record.id > parts_.size() ? kNoPart : parts_[record.id - 1];
-    if (part < seconds.size()) seconds[part] += record.seconds;
+  AMPD_RETURN_IF_ERROR(activity_->SetId(0));
+  AMPD_ASSIGN_OR_RETURN(std::vector<ActivityRecord> records, activity_->Take());
+  for (ActivityRecord& record : records) {
+    const bool known = record.id > collected_ && record.id <= collected_ + parts_.size();
+    const size_t part = known ? parts_[record.id - collected_ - 1] : kNoPart;
+    if (part == kNoPart) continue;
+    seconds[part] += record.seconds;
     runtime::KernelTime& kernel = kernels_[{record.name, part}];
     kernel.name = std::move(record.name);
     kernel.part = part;
     ++kernel.calls;
     kernel.seconds += record.seconds;
   }
+  collected_ += parts_.size();
   parts_.clear();
   return absl::OkStatus();
 }
@@ -116,17 +120,19 @@ std::vector<runtime::KernelTime> ActivityLapTimer::Kernels() const {
 
 }  // namespace
 
-std::unique_ptr<runtime::LapTimer> MakeEventLapTimer(Context* context) {
-  return std::make_unique<EventLapTimer>(context);
+std::unique_ptr<runtime::LapTimer> MakeEventLapTimer(Context* context, std::string note) {
+  return std::make_unique<EventLapTimer>(context, std::move(note));
 }
 
 std::unique_ptr<runtime::LapTimer> MakeActivityLapTimer(Context* context, std::unique_ptr<KernelActivity> activity) {
   return std::make_unique<ActivityLapTimer>(context, std::move(activity));
 }
 
-std::unique_ptr<runtime::LapTimer> MakeLapTimer(Context* context) {
+std::unique_ptr<runtime::LapTimer> MakeLapTimer(Context* context, bool kernels) {
+  if (!kernels) return MakeEventLapTimer(context);
   absl::StatusOr<std::unique_ptr<KernelActivity>> activity = KernelActivity::Start();
-  return activity.ok() ? MakeActivityLapTimer(context, *std::move(activity)) : MakeEventLapTimer(context);
+  if (activity.ok()) return MakeActivityLapTimer(context, *std::move(activity));
+  return MakeEventLapTimer(context, absl::StrCat("no kernels by name: ", activity.status().message()));
 }
 
 }  // namespace ampd::cuda

@@ -3,6 +3,7 @@
 #define AMPD_ENGINE_BACKEND_CUDA_LAP_TIMER_H_
 
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "engine/backend/cuda/context.h"
@@ -11,12 +12,12 @@
 
 namespace ampd::cuda {
 
-// `context` outlives them. They time what is launched on its stream.
-std::unique_ptr<runtime::LapTimer> MakeEventLapTimer(Context* context);
+// `context` outlives them. They time what is launched on its stream. `note`: LapTimer's.
+std::unique_ptr<runtime::LapTimer> MakeEventLapTimer(Context* context, std::string note = "");
 std::unique_ptr<runtime::LapTimer> MakeActivityLapTimer(Context* context, std::unique_ptr<KernelActivity> activity);
 
-// The second where there is a CUPTI that works, else the first.
-std::unique_ptr<runtime::LapTimer> MakeLapTimer(Context* context);
+// The second where `kernels` are asked for and there is a CUPTI that works, else the first.
+std::unique_ptr<runtime::LapTimer> MakeLapTimer(Context* context, bool kernels);
 
 }  // namespace ampd::cuda
 

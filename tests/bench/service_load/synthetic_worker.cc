@@ -49,7 +49,7 @@ class SyntheticTrainer final : public train::Trainer {
     stopped_ = stopped_ || command == train::Command::kCheckpointAndStop;
     changed_.notify_all();
   }
-  void Profile(int64_t) override {}
+  void Profile(train::ProfileRequest) override {}
   int64_t step() const override { return 1; }
 
  private:

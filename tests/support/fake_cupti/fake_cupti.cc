@@ -101,8 +101,8 @@ cupti::Result cuptiActivityPopExternalCorrelationId(int32_t, uint64_t* last) {
   return cupti::kSuccess;
 }
 
-// For tests: a call of the runtime launches a kernel of this mangled name, or with `kind` a copy or a fill.
-void FakeCuptiLaunch(int32_t kind, const char* name, uint64_t nanoseconds) {
+// For tests: a call of the runtime launches a kernel of this mangled name on `device`, or with `kind` a copy or a fill.
+void FakeCuptiLaunch(int32_t kind, const char* name, uint64_t nanoseconds, uint32_t device) {
   ++state.correlation;
   if (state.enabled[cupti::kExternalCorrelation] && state.enabled[cupti::kRuntime] && !state.ids.empty()) {
     Append(cupti::ExternalCorrelation{cupti::kExternalCorrelation, cupti::kCustom0, state.ids.back(), state.correlation,
@@ -113,9 +113,11 @@ void FakeCuptiLaunch(int32_t kind, const char* name, uint64_t nanoseconds) {
   const uint64_t start = state.now;
   state.now += nanoseconds;
   if (kind == cupti::kConcurrentKernel) {
-    Append(cupti::Kernel{cupti::kConcurrentKernel, {}, start, state.now, {}, state.correlation, 0, name}, &state.runs);
+    Append(cupti::Kernel{cupti::kConcurrentKernel, {}, start, state.now, 0, device, {}, state.correlation, 0, name},
+           &state.runs);
   } else {
-    Append(cupti::Transfer{static_cast<cupti::Kind>(kind), {}, start, state.now, {}, state.correlation}, &state.runs);
+    Append(cupti::Transfer{static_cast<cupti::Kind>(kind), {}, start, state.now, device, {}, state.correlation},
+           &state.runs);
   }
 }
 

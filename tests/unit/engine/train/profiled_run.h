@@ -15,9 +15,9 @@ inline absl::StatusOr<Outcome> TrainProfiled(const ResolvedJobSpec& spec, const 
                                              Recorder* recorder, int64_t at, int64_t steps) {
   auto trainer = Trainer::Create(spec, options, recorder);
   if (!trainer.ok()) return trainer.status();
-  if (at == 0) (*trainer)->Profile(steps);
+  if (at == 0) (*trainer)->Profile({steps});
   recorder->on_event = [&trainer, at, steps](const v1::JobEvent& event) {
-    if (event.has_step() && event.step().last_step() == at) (*trainer)->Profile(steps);
+    if (event.has_step() && event.step().last_step() == at) (*trainer)->Profile({steps});
     return absl::OkStatus();
   };
   auto outcome = (*trainer)->Run();

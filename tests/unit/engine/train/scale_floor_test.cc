@@ -229,6 +229,26 @@ TEST_F(RollBack, ReturnsToTheLastCheckpointAfterAnAppliedStep) {
   EXPECT_EQ(ScalerAt(options, kFirstBad - 1).steps_applied, kFirstBad - 1);
 }
 
+TEST_F(RollBack, EndsAProfileThatIsUnderWay) {
+  Recorder recorder;
+  const auto spec = Job("checkpoint { every_steps: 1 keep_last: 3 } precision { loss_scale { max_rollbacks: 2 } }");
+  auto trainer = Trainer::Create(spec, NewOptions(), &recorder);
+  ASSERT_TRUE(trainer.ok()) << trainer.status();
+  (*trainer)->Profile({50});
+  recorder.on_event = [&](const v1::JobEvent& event) {
+    if (event.has_rewound()) (*trainer)->Profile({50});
+    return absl::OkStatus();
+  };
+  EXPECT_EQ(FailureOf((*trainer)->Run().status()).class_(), v1::Failure::DIVERGED);
+  EXPECT_THAT(StepsOf(recorder.skips()), ElementsAre(4, 5, 6, 4, 5, 6, 4, 5, 6));
+  std::vector<int64_t> ends;
+  for (const v1::JobEvent& event : recorder.events) {
+    if (event.has_step_profile()) ends.push_back(event.step_profile().last_step());
+  }
+  // The last is of the steps before the failure.
+  EXPECT_THAT(ends, ElementsAre(kLastBad, kLastBad, kLastBad));
+}
+
 TEST_F(RollBack, GoesPastCheckpointsOfSkips) {
   Recorder recorder;
   const auto spec = Job("checkpoint { every_steps: 2 keep_last: 5 } precision { loss_scale { max_rollbacks: 1 } }");

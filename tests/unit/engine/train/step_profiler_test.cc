@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "engine/backend/cpu/cpu_backend.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/unit/engine/train/device_jobs.h"
@@ -130,9 +132,9 @@ TEST(StepProfiler, AChangeOfModeEndsAProfileAndTheNextIsOfTheNewPlan) {
     Recorder recorder;
     auto trainer = Trainer::Create(Spec(job.parts), Options(folder.path()), &recorder);
     ASSERT_TRUE(trainer.ok()) << trainer.status();
-    (*trainer)->Profile(50);
+    (*trainer)->Profile({50});
     recorder.on_event = [&](const v1::JobEvent& event) {
-      if (event.has_precision_change()) (*trainer)->Profile(50);
+      if (event.has_precision_change()) (*trainer)->Profile({50});
       return absl::OkStatus();
     };
     ASSERT_TRUE((*trainer)->Run().ok());
@@ -172,6 +174,104 @@ TEST(StepProfiler, SumsUpWhatDoesNotFit) {
   EXPECT_TRUE(rest.name().find(" others") != std::string::npos) << rest.name();
   EXPECT_GT(rest.calls(), 0);
   EXPECT_LE(SumOf(profile), profile.step_seconds());
+}
+
+// Gives parts and kernels that it is told to, whatever runs.
+class FakeTimer : public runtime::LapTimer {
+ public:
+  explicit FakeTimer(int laps_before_failure) : left_(laps_before_failure) {}
+
+  runtime::LapTiming timing() const override { return runtime::LapTiming::kKernelActivity; }
+  absl::Status Start() override { return absl::OkStatus(); }
+  absl::Status Lap(size_t part) override {
+    last_ = part;
+    return left_-- == 0 ? absl::UnavailableError("the timer broke") : absl::OkStatus();
+  }
+  absl::Status Wait() override { return absl::OkStatus(); }
+  absl::Status Collect(absl::Span<double> seconds) override {
+    seconds[last_] += 1;
+    return absl::OkStatus();
+  }
+  std::vector<runtime::KernelTime> Kernels() const override {
+    std::vector<runtime::KernelTime> kernels;
+    // The longest of 300, from two parts; the later one launched more of it.
+    for (int i = 0; i < 300; ++i) kernels.push_back({absl::StrCat("k", i), 0, 2, 1 + i * 0.01});
+    kernels.push_back({"k7", last_, 3, 50});
+    return kernels;
+  }
+  std::string note() const override { return "by a fake"; }
+
+ private:
+  int left_;
+  size_t last_ = 0;
+};
+
+// The CPU's, but for its timer.
+class TimedBackend : public runtime::Backend {
+ public:
+  explicit TimedBackend(int laps_before_failure) : laps_(laps_before_failure) {}
+
+  absl::string_view name() const override { return "timed"; }
+  const runtime::KernelTable& kernels() const override { return cpu_->kernels(); }
+  absl::Status CheckGradients(const float* gradients, absl::Span<const runtime::ArenaSlot> slots, float factor,
+                              runtime::GradientCheck* check) override {
+    return cpu_->CheckGradients(gradients, slots, factor, check);
+  }
+  absl::Status Update(const runtime::UpdateArgs& args) override { return cpu_->Update(args); }
+  absl::Status Publish(const float* masters, int64_t size, DType dtype, void* copy) override {
+    return cpu_->Publish(masters, size, dtype, copy);
+  }
+  absl::Status PadInto(const float* from, const Shape& shape, const Shape& padded, float* to) override {
+    return cpu_->PadInto(from, shape, padded, to);
+  }
+  absl::Status FindNonFinite(const TensorView& tensor, bool* found, bool* is_nan) override {
+    return cpu_->FindNonFinite(tensor, found, is_nan);
+  }
+  absl::StatusOr<std::unique_ptr<runtime::LapTimer>> MakeLapTimer(bool kernels) override {
+    if (!kernels) return cpu_->MakeLapTimer(kernels);
+    return std::make_unique<FakeTimer>(laps_);
+  }
+
+ private:
+  const std::unique_ptr<runtime::Backend> cpu_ = MakeCpuBackend(1);
+  const int laps_;
+};
+
+v1::StepProfile KernelsOf(int laps_before_failure) {
+  const ScratchFolder folder;
+  Recorder recorder;
+  TrainerOptions options = Options(folder.path());
+  options.make_backend = [&] { return std::make_unique<TimedBackend>(laps_before_failure); };
+  auto trainer = Trainer::Create(Spec({kNetwork}), options, &recorder);
+  EXPECT_TRUE(trainer.ok()) << trainer.status();
+  (*trainer)->Profile({.steps = 2, .kernels = true});
+  const auto outcome = (*trainer)->Run();
+  EXPECT_TRUE(outcome.ok()) << "the training goes on: " << outcome.status();
+  const std::vector<v1::StepProfile> profiles = TakeProfiles(&recorder);
+  EXPECT_THAT(profiles, SizeIs(1));
+  return profiles.at(0);
+}
+
+TEST(StepProfiler, SumsUpKernelsByName) {
+  const v1::StepProfile profile = KernelsOf(-1);
+  EXPECT_EQ(profile.timing(), v1::StepProfile::KERNEL_ACTIVITY);
+  EXPECT_EQ(profile.note(), "by a fake");
+  EXPECT_EQ(Find(profile, "publish parameters")->seconds(), 2);
+  ASSERT_EQ(profile.kernels_size(), 257);
+  EXPECT_EQ(profile.kernels(0).name(), "k7");
+  EXPECT_EQ(profile.kernels(0).calls(), 5);
+  EXPECT_NEAR(profile.kernels(0).seconds(), 51.07, 1e-9);
+  EXPECT_EQ(profile.kernels(1).name(), "k299");
+  EXPECT_EQ(profile.kernels(255).name(), "k45");
+  EXPECT_EQ(profile.kernels(256).name(), "44 others");
+  EXPECT_EQ(profile.kernels(256).calls(), 88);
+}
+
+TEST(StepProfiler, WhereTimingFailsTheTrainingGoesOnAndTheProfileSaysSo) {
+  const v1::StepProfile profile = KernelsOf(30);
+  EXPECT_EQ(profile.last_step(), 1) << "there is no more of it";
+  EXPECT_EQ(profile.parts_size() + profile.kernels_size(), 0);
+  EXPECT_EQ(profile.note(), "by a fake; timing failed: the timer broke");
 }
 
 }  // namespace

@@ -12,7 +12,11 @@ class ControllerProfileTest : public ControllerTest {
 
   Answer Ask(const std::string& id, int64_t steps) {
     auto promise = std::make_shared<std::promise<absl::StatusOr<v1::StepProfile>>>();
-    controller_->ProfileJob(id, steps, [promise](auto result) { promise->set_value(std::move(result)); });
+    v1::ProfileJobRequest request;
+    request.set_job_id(id);
+    request.set_steps(steps);
+    request.set_kernels(steps == 30);
+    controller_->ProfileJob(request, [promise](auto result) { promise->set_value(std::move(result)); });
     return promise->get_future().share();
   }
   // Steps that the worker was asked to profile, in order, once there are `count`.
@@ -22,6 +26,7 @@ class ControllerProfileTest : public ControllerTest {
       asked.clear();
       for (const v1::DaemonMessage& message : messages) {
         if (message.command().kind() != v1::DaemonCommand::PROFILE) continue;
+        EXPECT_EQ(message.command().profile_kernels(), message.command().profile_steps() == 30);
         asked.push_back(message.command().profile_steps());
       }
       return asked.size() >= count;
@@ -54,6 +59,28 @@ TEST_F(ControllerProfileTest, AnswersAllWhoAskWithTheNextProfile) {
     EXPECT_EQ(answer.get()->last_step(), 20);
   }
   EXPECT_EQ(Get(id)->state(), v1::Job::RUNNING);
+}
+
+TEST_F(ControllerProfileTest, WaitersAreCounted) {
+  const std::string id = Submit();
+  auto worker = AttachLaunched(0);
+  WaitFor(id, v1::Job::RUNNING);
+  std::vector<Answer> waiting;
+  for (int i = 0; i < 16; ++i) waiting.push_back(Ask(id, 5));
+  EXPECT_EQ(Ask(id, 5).get().status().code(), absl::StatusCode::kResourceExhausted);
+  SendProfile(worker, 1, 5);
+  for (const Answer& answer : waiting) EXPECT_TRUE(answer.get().ok());
+  Ask(id, 5);
+  EXPECT_EQ(Asked(worker, 17).size(), 17u);
+}
+
+TEST_F(ControllerProfileTest, OfAJobThatMeasuresIsRefused) {
+  CreateJobParams params = Params();
+  params.spec.mutable_bench()->add_batch_sizes(8);
+  const std::string id = Submit(std::move(params));
+  auto worker = AttachLaunched(0);
+  WaitFor(id, v1::Job::RUNNING);
+  EXPECT_THAT(std::string(Ask(id, 5).get().status().message()), HasSubstr("measures"));
 }
 
 TEST_F(ControllerProfileTest, OfAJobThatStartsWaitsForItsWorker) {

@@ -24,9 +24,9 @@ class FakeTrainer final : public train::Trainer {
     commands_.push_back(command);
     changed_.notify_all();
   }
-  void Profile(int64_t steps) override {
+  void Profile(train::ProfileRequest request) override {
     const std::lock_guard lock(mutex_);
-    profiles_.push_back(steps);
+    profiles_.push_back(request);
     changed_.notify_all();
   }
   int64_t step() const override { return 5; }
@@ -43,8 +43,8 @@ class FakeTrainer final : public train::Trainer {
     changed_.wait(lock, [&] { return commands_.size() >= count; });
     return commands_;
   }
-  // Waits for `count` profiles that were asked for, and gives their steps.
-  std::vector<int64_t> AwaitProfiles(size_t count) {
+  // Waits for `count` profiles that were asked for.
+  std::vector<train::ProfileRequest> AwaitProfiles(size_t count) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return profiles_.size() >= count; });
     return profiles_;
@@ -56,7 +56,7 @@ class FakeTrainer final : public train::Trainer {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<train::Command> commands_;
-  std::vector<int64_t> profiles_;
+  std::vector<train::ProfileRequest> profiles_;
 };
 
 }  // namespace ampd

@@ -250,6 +250,7 @@ TEST_F(WorkerTest, ObeysCommands) {
     stream.Write(Welcome());
     v1::DaemonMessage profile = Command(v1::DaemonCommand::PROFILE);
     profile.mutable_command()->set_profile_steps(30);
+    profile.mutable_command()->set_profile_kernels(true);
     stream.Write(profile);
     stream.Write(Command(v1::DaemonCommand::CHECKPOINT));
     stream.Write(Command(v1::DaemonCommand::CHECKPOINT_AND_STOP));
@@ -260,7 +261,9 @@ TEST_F(WorkerTest, ObeysCommands) {
   std::vector<train::Command> commands;
   EXPECT_EQ(Run([&](FakeTrainer& trainer) {
               commands = trainer.AwaitCommands(2);
-              EXPECT_EQ(trainer.AwaitProfiles(1), std::vector<int64_t>{30});
+              const train::ProfileRequest profile = trainer.AwaitProfiles(1)[0];
+              EXPECT_EQ(profile.steps, 30);
+              EXPECT_TRUE(profile.kernels);
               return train::Outcome::kStopped;
             }),
             kWorkerReported);

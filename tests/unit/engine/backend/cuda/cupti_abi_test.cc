@@ -23,6 +23,7 @@ template <typename Theirs>
 constexpr bool SameKernel() {
   return offsetof(Theirs, start) == offsetof(cupti::Kernel, start) &&
          offsetof(Theirs, end) == offsetof(cupti::Kernel, end) &&
+         offsetof(Theirs, deviceId) == offsetof(cupti::Kernel, device_id) &&
          offsetof(Theirs, correlationId) == offsetof(cupti::Kernel, correlation_id) &&
          offsetof(Theirs, name) == offsetof(cupti::Kernel, name);
 }
@@ -30,6 +31,7 @@ template <typename Theirs>
 constexpr bool SameTransfer() {
   return offsetof(Theirs, start) == offsetof(cupti::Transfer, start) &&
          offsetof(Theirs, end) == offsetof(cupti::Transfer, end) &&
+         offsetof(Theirs, deviceId) == offsetof(cupti::Transfer, device_id) &&
          offsetof(Theirs, correlationId) == offsetof(cupti::Transfer, correlation_id);
 }
 static_assert(SameKernel<CUpti_ActivityKernel4>() && SameKernel<CUpti_ActivityKernel9>());
