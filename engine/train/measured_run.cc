@@ -96,13 +96,7 @@ absl::StatusOr<std::unique_ptr<MeasuredRun>> MeasuredRun::Plan(const ResolvedJob
 }
 
 int64_t MeasuredRun::bytes() const {
-  return device_bytes() + (plan_->backend->memory()->on_host() ? batch_bytes() : sample_bytes());
-}
-
-// Of what nobody asked for there is no more than the rest of the memory has room for.
-int64_t MeasuredRun::sample_bytes() const {
-  const absl::StatusOr<runtime::StoredSamples> samples = data_->Stored(plan_->outputs);
-  return samples.ok() && samples->total_bytes() <= samples->max_bytes ? samples->total_bytes() : 0;
+  return device_bytes() + (plan_->backend->memory()->on_host() ? batch_bytes() : 0);
 }
 
 int64_t MeasuredRun::device_bytes() const {
@@ -122,12 +116,11 @@ absl::Status MeasuredRun::Load() {
   for (const auto& runner : runners_) AMPD_RETURN_IF_ERROR(runner->Prepare());
   AMPD_RETURN_IF_ERROR(model_->StartAverage());
   if (options_.steps != StepMode::kHost) {
-    AMPD_ASSIGN_OR_RETURN(captured_,
-                          CapturedSteps::Create(*plan_, model_.get(), &runners_, LaunchOf(options_.steps), data_));
+    // Fed: samples that lie on the device for one mode and find no room for the next would decide which is faster.
+    AMPD_ASSIGN_OR_RETURN(captured_, CapturedSteps::Create(*plan_, model_.get(), &runners_, LaunchOf(options_.steps)));
   }
   const int64_t batches = captured_ == nullptr ? 0 : captured_->most_batches() + 1;
-  const auto read_ahead = captured_ == nullptr ? data::ReadAhead::kSamples : captured_->read_ahead();
-  AMPD_ASSIGN_OR_RETURN(loader_, data_->TrainLoader(plan_->outputs, 0, batches, train().batch_size(), read_ahead));
+  AMPD_ASSIGN_OR_RETURN(loader_, data_->TrainLoader(plan_->outputs, 0, batches, train().batch_size()));
   return absl::OkStatus();
 }
 

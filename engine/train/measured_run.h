@@ -77,8 +77,6 @@ class MeasuredRun {
   MeasuredRun(ResolvedJobSpec spec, const TrainingData* data, const TrainerOptions& options);
   absl::StatusOr<std::unique_ptr<runtime::Backend>> NewBackend() const;
   int64_t batch_bytes() const;
-  // What the job allows samples to take of the device, where they take it.
-  int64_t sample_bytes() const;
   absl::StatusOr<data::Batch*> TakeStep(int64_t ahead);
   absl::Status Look(const data::Batch& batch, MeasuredStep* step);
 

@@ -17,8 +17,10 @@ using runtime::MicroBatchWeight;
 using runtime::StoredSamples;
 
 constexpr int kThreads = 256;
-// Of the device's memory that is free, what samples may take unasked: models that are compared each have their own.
+// Of the device's memory that is free, what samples may take unasked.
 constexpr int64_t kShareOfFree = 16;
+// Which samples leave alone, whatever they are given; a sixteenth of what is free where that is less.
+constexpr int64_t kReserve = int64_t{256} << 20;
 // Read and uploaded at a time.
 constexpr int64_t kPieceBytes = int64_t{4} << 20;
 // Above this many channels a table of all results would fall out of the cache.
@@ -133,7 +135,9 @@ absl::Status CheckSamples(const StoredSamples& samples, const SlotLayout& layout
 
 absl::Status CheckBound(const runtime::Memory& memory, const StoredSamples& samples) {
   const int64_t free = memory.free_bytes();
-  const int64_t most = samples.max_bytes >= 0 ? samples.max_bytes : free / kShareOfFree;
+  // What is made later, as graphs of captured steps, has to find room too.
+  const int64_t left_over = free - std::min(free / kShareOfFree, kReserve);
+  const int64_t most = samples.max_bytes >= 0 ? std::min(samples.max_bytes, left_over) : free / kShareOfFree;
   if (samples.total_bytes() <= most) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat("they take ", samples.total_bytes(), " bytes of the device, of ",
                                                    most, " that they may take; ", free, " are free"));

@@ -142,8 +142,8 @@ TEST_F(CudaFaults, SamplesForWhichThereIsNoMemoryAreFed) {
   };
   const std::string all = "data { device_cache { max_bytes: 1000000000 } }";
   losses_with(needed + 100, all, false);
-  // Samples, but not the targets behind them.
-  losses_with(needed + kSampleBytes - 100, all, false);
+  // They would leave nothing for what is made later.
+  losses_with(needed + kSampleBytes + 100, all, false);
   losses_with(needed + 2 * kSampleBytes, all, true);
   // A sixteenth of what is left.
   losses_with(needed + 15 * kSampleBytes, "", false);
