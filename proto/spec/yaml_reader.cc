@@ -22,6 +22,8 @@ using google::protobuf::Reflection;
 using google::protobuf::Timestamp;
 
 constexpr size_t kMaxErrors = 20;
+// Of paths that are kept with their lines.
+constexpr size_t kMostLineBytes = size_t{1} << 20;
 
 template <typename T, typename Setter>
 absl::Status Store(absl::StatusOr<T> value, Message* message, const FieldDescriptor* field, Setter setter) {
@@ -113,6 +115,12 @@ void YamlReader::Fail(int line, const std::string& path, std::string what) {
   }
 }
 
+void YamlReader::NoteLine(const std::string& path, int line) {
+  if (lines_ == nullptr || line_bytes_ + path.size() > kMostLineBytes) return;
+  line_bytes_ += path.size();
+  lines_->Set(path, line);
+}
+
 void YamlReader::ReadMessage(const YamlNode& node, const std::string& path, Message* message) {
   if (node.kind != YamlNode::Kind::kMap) {
     return Fail(node.line, path, absl::StrCat("expected a map of fields, got ", Describe(node)));
@@ -144,7 +152,7 @@ void YamlReader::ReadNamedField(const YamlNode& key, const YamlNode& value, cons
   const std::string field_path = JoinPath(path, key.scalar);
   const FieldDescriptor* field = message->GetDescriptor()->FindFieldByName(key.scalar);
   if (field == nullptr) return Fail(key.line, field_path, NoSuchField(key.scalar, *message->GetDescriptor()));
-  if (lines_ != nullptr) lines_->Set(field_path, key.line);
+  NoteLine(field_path, key.line);
   ReadField(value, key.line, field_path, field, message);
 }
 
@@ -186,7 +194,7 @@ void YamlReader::ReadField(const YamlNode& node, int line, const std::string& pa
 
 void YamlReader::AddElement(const YamlNode& node, const std::string& path, const FieldDescriptor* field,
                             Message* message) {
-  if (lines_ != nullptr) lines_->Set(path, node.line);
+  NoteLine(path, node.line);
   if (node.kind == YamlNode::Kind::kNull) return Fail(node.line, path, "null is no value");
   ReadValue(node, path, field, true, message);
 }
@@ -194,7 +202,7 @@ void YamlReader::AddElement(const YamlNode& node, const std::string& path, const
 void YamlReader::AddEntry(const YamlNode& key, const YamlNode& value, const std::string& path,
                           const FieldDescriptor* field, Message* message) {
   const std::string entry_path = JoinPath(path, key.scalar);
-  if (lines_ != nullptr) lines_->Set(entry_path, key.line);
+  NoteLine(entry_path, key.line);
   if (value.kind == YamlNode::Kind::kNull) return Fail(key.line, entry_path, "null is no value");
   const FieldDescriptor* key_field = field->message_type()->map_key();
   YamlNode name = key;

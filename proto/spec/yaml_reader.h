@@ -46,11 +46,19 @@ class YamlReader {
                      const google::protobuf::FieldDescriptor* field);
   // What has no schema; in yaml_value.cc.
   void ReadFreeValue(const YamlNode& node, const std::string& path, google::protobuf::Value* value);
+  void ReadFreeValueAt(const YamlNode& node, const std::string& path, google::protobuf::Value* value);
   void ReadFreeList(const YamlNode& node, const std::string& path, google::protobuf::ListValue* list);
   void ReadFreeMap(const YamlNode& node, const std::string& path, google::protobuf::Struct* fields);
   void Fail(int line, const std::string& path, std::string what);
+  // Where the field at `path` stands, for FieldLines, while there is room: paths of nested free values are long, and
+  // each field keeps its own.
+  void NoteLine(const std::string& path, int line);
 
   FieldLines* lines_;
+  // What lines_ holds.
+  size_t line_bytes_ = 0;
+  // Free values around the one that is read.
+  int free_depth_ = 0;
   std::vector<YamlError> errors_;
   size_t errors_left_out_ = 0;
 };

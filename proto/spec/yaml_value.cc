@@ -22,6 +22,8 @@ using google::protobuf::Struct;
 using google::protobuf::Value;
 
 constexpr double kExact = 9007199254740992.0;  // 2^53
+// A level is three messages on the wire, of which protobuf reads 100 within each other.
+constexpr int kMostFreeDepth = 24;
 
 // Whole numbers as people write them, others in the fewest digits that read back as the same.
 std::string NumberText(double number) {
@@ -113,6 +115,15 @@ absl::StatusOr<YamlNode> ValueToNode(const Value& value) {
 }
 
 void YamlReader::ReadFreeValue(const YamlNode& node, const std::string& path, Value* value) {
+  if (free_depth_ == kMostFreeDepth) {
+    return Fail(node.line, path, absl::StrCat("values nest more than ", kMostFreeDepth, " deep"));
+  }
+  ++free_depth_;
+  ReadFreeValueAt(node, path, value);
+  --free_depth_;
+}
+
+void YamlReader::ReadFreeValueAt(const YamlNode& node, const std::string& path, Value* value) {
   switch (node.kind) {
     case YamlNode::Kind::kNull:
       value->set_null_value(google::protobuf::NULL_VALUE);
@@ -151,7 +162,7 @@ void YamlReader::ReadFreeMap(const YamlNode& node, const std::string& path, Stru
       Fail(key.line, entry_path, absl::StrCat("duplicate key, first on line ", first->second));
       continue;
     }
-    if (lines_ != nullptr) lines_->Set(entry_path, key.line);
+    NoteLine(entry_path, key.line);
     ReadFreeValue(node.values[i], entry_path, &(*fields->mutable_fields())[key.scalar]);
   }
 }

@@ -45,7 +45,8 @@ bool IsPort(absl::string_view text) {
 
 // A name, an IPv4 address, or an IPv6 address in brackets.
 bool IsHost(absl::string_view text) {
-  const bool is_ipv6 = absl::ConsumePrefix(&text, "[") && absl::ConsumeSuffix(&text, "]");
+  const bool is_ipv6 = absl::ConsumePrefix(&text, "[");
+  if (is_ipv6 && !absl::ConsumeSuffix(&text, "]")) return false;
   const absl::string_view others = is_ipv6 ? ".:" : "-._";
   return !text.empty() && absl::c_all_of(text, [&](char c) {
     return absl::ascii_isalnum(static_cast<unsigned char>(c)) || absl::StrContains(others, c);

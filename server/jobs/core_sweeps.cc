@@ -53,10 +53,10 @@ void ControllerCore::GetSweep(const std::string& id, ReplyPtr<v1::JobSweep> repl
 
 void ControllerCore::ListSweeps(const v1::ListSweepsRequest& request, ReplyPtr<v1::ListSweepsResponse> reply,
                                 const Owner& owner) {
-  // Others' sweeps are not there.
-  if (owner && !request.user().empty() && request.user() != *owner) return reply->Send(v1::ListSweepsResponse());
   absl::StatusOr<SweepQuery> query = QueryOf(request, owner);
   if (!query.ok()) return reply->Send(query.status());
+  // Others' sweeps are not there.
+  if (owner && !request.user().empty() && request.user() != *owner) return reply->Send(v1::ListSweepsResponse());
   store_->Read([this, query = *std::move(query), reply = std::move(reply)](const Database& database) {
     auto page = database.ListSweeps(query);
     post_([reply, page = std::move(page)]() mutable {

@@ -19,7 +19,7 @@ constexpr size_t kIdBytes = 26;
 constexpr char kTop[] = "~";
 
 // Tells one list's tokens from another's.
-std::string ListOf(const SweepQuery& query) { return query.user ? absl::StrCat("of ", *query.user) : "of all"; }
+std::string ListOf(const SweepQuery& query) { return query.user ? absl::StrCat("of ", *query.user) : "all"; }
 
 std::string TokenOf(const SweepQuery& query, const v1::SweepSummary& last) {
   return absl::WebSafeBase64Escape(absl::StrCat(last.id(), ListOf(query)));

@@ -18,6 +18,10 @@ constexpr absl::Duration kSweepPatience = absl::Seconds(120);
 
 absl::StatusOr<HttpResponse> JsonApi::Submit(Call& call) {
   AMPD_ASSIGN_OR_RETURN(const bool validate_only, call.query.Flag("validate_only"));
+  // Before the text is looked at, which takes more than any other body.
+  if (options_.gate->asks_for_tokens()) {
+    AMPD_RETURN_IF_ERROR(options_.gate->Identify(call.credentials.secret).status());
+  }
   const SentJobFile file(call.body);
   if (!file.status().ok()) return file.Refusal(file.status());
   absl::StatusOr<std::string> answer = file.spec().has_sweep() ? CreateSweep(call, file.spec(), validate_only)

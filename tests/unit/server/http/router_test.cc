@@ -132,10 +132,11 @@ TEST(Target, OfAnotherFormIsNoPath) {
 }
 
 TEST(Target, RefusesAuthoritiesThatAreNone) {
-  for (const char* text : {"http://",       "http:///a",    "http://?a",     "http://#",    "http://a@h/",
-                           "http://a:b@h/", "http://h:/",   "http://:7071/", "http://h:x/", "http://h:123456/",
-                           "http://h:-1/",  "http://[::1/", "http://::1/",   "http://[]/",  "http://[a b]/",
-                           "http://h%41/",  "http://h,g/",  "http://h\\g/",  "http://h;g/", "http://\xc3\xa4/"}) {
+  for (const char* text :
+       {"http://",     "http:///a",     "http://?a",   "http://#",         "http://a@h/",   "http://a:b@h/",
+        "http://h:/",  "http://:7071/", "http://h:x/", "http://h:123456/", "http://h:-1/",  "http://[::1/",
+        "http://[h/",  "http://[h:1/",  "http://::1/", "http://[]/",       "http://[a b]/", "http://h%41/",
+        "http://h,g/", "http://h\\g/",  "http://h;g/", "http://\xc3\xa4/"}) {
     EXPECT_EQ(PartsOf(text), "INVALID_ARGUMENT") << text;
   }
 }

@@ -140,6 +140,7 @@ TEST_F(SweepListTest, OtherListsTokensAreRefused) {
   for (const SweepQuery& query : {SweepQuery{.page_token = of_ann},
                                   {.page_token = of_all, .user = "ann"},
                                   {.page_token = of_ann, .user = "bob"},
+                                  {.page_token = of_all, .user = "all"},
                                   {.page_token = "x"},
                                   {.page_token = "AAAA"},
                                   {.page_token = std::string(5000, 'A')}}) {

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <string>
 
@@ -50,6 +51,33 @@ TEST(SentJobFile, TellsTheLineOfTextThatIsNoYaml) {
   const SentJobFile two("name: a\n---\nname: b\n");
   EXPECT_THAT(RefusalOf(two, two.status()),
               HasSubstr(R"({"field": "", "description": "holds more than one document"})"));
+}
+
+std::string Nested(int depth) {
+  std::string value = "1";
+  for (int i = 0; i < depth; ++i) value = absl::StrCat("{a: ", value, "}");
+  return absl::StrCat("name: a\nsweep:\n  list:\n    - x: ", value, "\n");
+}
+
+// Deeper ones would pass here and fail in the request to the service, without a word.
+TEST(SentJobFile, BoundsTheDepthOfFreeValues) {
+  const SentJobFile deep(Nested(22));
+  EXPECT_EQ(deep.status(), absl::OkStatus());
+  EXPECT_TRUE(v1::JobSpec().ParseFromString(deep.spec().SerializeAsString()));
+  const SentJobFile deeper(Nested(40));
+  EXPECT_THAT(RefusalOf(deeper, deeper.status()), HasSubstr("nest more than 24 deep\", \"line\": 4}"));
+}
+
+// Each of many fields far within others has a path of its own, which is much longer than what it says.
+TEST(SentJobFile, KeepsLinesOfAsMuchAsFits) {
+  std::string inner = "{", outer = "{";
+  for (int i = 0; i < 12000; ++i) absl::StrAppend(&inner, i, ",");
+  for (int i = 0; i < 20; ++i)
+    outer = absl::StrCat("{", std::string(100, static_cast<char>('a' + i)), ": ", i == 0 ? inner + "}" : outer, "}");
+  const auto before = mallinfo2().uordblks + mallinfo2().hblkhd;
+  const SentJobFile file(absl::StrCat("sweep: {list: [", outer, "]}"));
+  EXPECT_EQ(file.status(), absl::OkStatus()) << file.status();
+  EXPECT_LT(mallinfo2().uordblks + mallinfo2().hblkhd, before + (size_t{24} << 20));
 }
 
 TEST(SentJobFile, PutsTheServicesViolationsAtTheirLines) {
