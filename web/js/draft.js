@@ -5,7 +5,7 @@ import {load, save} from './storage.js';
 
 const KEY = 'ampd.draft';
 
-/** {from, text, request: {id, text}}, or null. `from`: the job that it began with. */
+/** {from, user, text, request: {id, text}}, or null. `from`: the job that it began with; `user`: who wrote it. */
 export function loadDraft() {
   try {
     return JSON.parse(load('sessionStorage', KEY));
@@ -17,6 +17,12 @@ export function loadDraft() {
 /** null: there is none any more. */
 export function saveDraft(draft) {
   save('sessionStorage', KEY, draft && JSON.stringify(draft));
+}
+
+/** A job came of the request: its draft is done. One that was begun since stays. */
+export function forgetRequest(id) {
+  const draft = loadDraft();
+  if (draft && draft.request && draft.request.id === id) saveDraft(null);
 }
 
 /** Not crypto.randomUUID: without TLS browsers have it for localhost alone. */

@@ -2,7 +2,7 @@
 
 import {identity, specText, submitFile} from './api.js';
 import {fill, h, setText} from './dom.js';
-import {loadDraft, newRequestId, saveDraft} from './draft.js';
+import {forgetRequest, loadDraft, newRequestId, saveDraft} from './draft.js';
 import {bytes} from './format.js';
 import {planParts} from './plan_view.js';
 import {STARTER} from './starter.js';
@@ -18,7 +18,9 @@ export class NewPage {
   constructor(main, from) {
     document.title = 'New job · ampd';
     this.from = from || '';
+    this.user = identity().user;
     this.build(main);
+    this.editor.area.readOnly = true;
     this.onIdentity = () => this.showRights();
     addEventListener('identity', this.onIdentity);
     this.onDrag = (event) => this.drag(event);
@@ -64,21 +66,27 @@ export class NewPage {
     try {
       this.original = this.from ? await specText(this.from) : STARTER;
     } catch (error) {
-      if (!this.closed) this.tell(error.message);
+      if (this.closed) return;
+      this.tell(error.message);
+      if (error.status === 0) this.timer = setTimeout(() => this.begin(), 2000);
       return;
     }
     if (this.closed) return;
-    const kept = draft && draft.from === this.from ? draft : null;
+    this.tell('');
+    const kept = draft && draft.from === this.from && draft.user === this.user ? draft : null;
+    this.editor.area.readOnly = false;
     this.request = kept && kept.request;
     this.editor.start(kept ? kept.text : this.original);
     this.again.disabled = this.editor.text === this.original;
+    this.showBusy();
     if (!this.rights.hidden) return;
     this.editor.area.focus();
   }
 
-  /** Another address: true where it is the same page. */
+  /** Another address, or somebody signed in: true where it is the same page, of the same user, and has its text. */
   follow(name, id, tab, query) {
-    return name === 'new' && (query.get('from') || '') === this.from;
+    const same = name === 'new' && (query.get('from') || '') === this.from;
+    return same && identity().user === this.user && this.original !== undefined;
   }
 
   showRights() {
@@ -90,7 +98,8 @@ export class NewPage {
 
   showBusy() {
     const {may_change: may} = identity();
-    for (const button of [this.check, this.submit]) button.disabled = !may || this.busy === true;
+    const idle = may && this.busy !== true && this.original !== undefined;
+    for (const button of [this.check, this.submit]) button.disabled = !idle;
   }
 
   onChange() {
@@ -100,7 +109,9 @@ export class NewPage {
 
   keep() {
     const {text} = this.editor;
-    saveDraft(text === this.original && !this.request ? null : {from: this.from, text, request: this.request});
+    if (this.original === undefined) return;
+    const draft = {from: this.from, user: this.user, text, request: this.request};
+    saveDraft(text === this.original && !this.request ? null : draft);
   }
 
   tell(message) {
@@ -160,8 +171,11 @@ export class NewPage {
     this.busy = true;
     this.showBusy();
     fill(this.result, h('p', {class: 'note'}, validateOnly ? 'Checking …' : 'Submitting …'));
+    const requestId = validateOnly ? undefined : this.requestIdOf(text);
     try {
-      const answer = await submitFile(text, validateOnly ? {validateOnly} : {requestId: this.requestIdOf(text)});
+      const answer = await submitFile(text, validateOnly ? {validateOnly} : {requestId});
+      // Whoever left the page meanwhile has a job all the same: the next submit is another.
+      if (requestId) forgetRequest(requestId);
       if (!this.closed) this.answered(answer, validateOnly);
     } catch (error) {
       if (!this.closed) this.refused(error, validateOnly);
@@ -176,7 +190,6 @@ export class NewPage {
       this.showValid(job, sweep);
       return;
     }
-    saveDraft(null);
     location.hash = job ? `#/jobs/${job.id}` : `#/sweeps/${sweep.id}`;
   }
 
@@ -194,7 +207,7 @@ export class NewPage {
   refused(error, validateOnly) {
     const {violations, status} = error;
     this.editor.mark(violations.map(({line}) => line));
-    const again = status === 0 && !validateOnly ? ' Submit again once it can: that makes no second job.' : '';
+    const again = [0, 503, 504].includes(status) && !validateOnly ? ' Submit again once it can: that makes no second job.' : '';
     fill(
         this.result,
         violations.length > 0 ? this.list(violations) : h('p', {class: 'notice error'}, error.message + again));
@@ -218,6 +231,7 @@ export class NewPage {
 
   close() {
     this.closed = true;
+    clearTimeout(this.timer);
     removeEventListener('identity', this.onIdentity);
     for (const kind of ['dragover', 'dragleave', 'drop']) removeEventListener(kind, this.onDrag);
   }

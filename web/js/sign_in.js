@@ -45,8 +45,8 @@ async function change() {
     openSignIn();
     return;
   }
-  saveDraft(null);
   await signOut();
+  saveDraft(null);
   location.reload();
 }
 
