@@ -108,12 +108,18 @@ class SecurityTest(DaemonTest):
         """Nor its hexadecimal part, in any file of the state directory or in what the daemon wrote."""
         paths = [daemon.log_path]
         for folder, _, names in os.walk(daemon.state_dir):
-            paths += [os.path.join(folder, name) for name in names if stat.S_ISREG(os.lstat(os.path.join(folder, name)).st_mode)]
-        self.assertGreater(len(paths), 3)
+            paths += [os.path.join(folder, name) for name in names]
+        looked_at = 0
         for path in paths:
-            content = certificates.read(path)
+            try:
+                content = certificates.read(path) if stat.S_ISREG(os.lstat(path).st_mode) else b""
+            except FileNotFoundError:
+                # A worker that still runs writes checkpoints aside and renames them.
+                continue
+            looked_at += 1
             for secret in self.secrets:
                 self.assertNotIn(secret[5:].encode(), content, path)
+        self.assertGreater(looked_at, 3)
 
 
 class TokenTest(SecurityTest):
