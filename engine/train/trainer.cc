@@ -327,7 +327,7 @@ int64_t TrainerImpl::StepsAhead() const {
   const bool due_by_time =
       checkpoint.every_seconds() > 0 && SteadySeconds() - saved_at_ >= static_cast<double>(checkpoint.every_seconds());
   if (due_by_time || checkpoint_requested_.load() || stop_requested_.load()) return 1;
-  if (ProfileRequested() && profiler_ == nullptr) return 1;
+  if (asked_profile_.Get().steps > 0 && profiler_ == nullptr) return 1;
   int64_t steps = total_steps_ - state_.step;
   if (profiler_ != nullptr) steps = std::min(steps, profiler_->left());
   if (data_->eval() != nullptr) steps = std::min(steps, until(batches_per_epoch_));

@@ -25,6 +25,29 @@
 
 namespace ampd::train {
 
+// The profile that was asked for and is not told of yet. Thread-safe.
+class AskedProfile {
+ public:
+  // Without effect where there is one.
+  void Ask(ProfileRequest request) {
+    const MutexLock lock(&mutex_);
+    if (request_.steps == 0) request_ = request;
+  }
+  // Of 0 steps: none.
+  ProfileRequest Get() const {
+    const MutexLock lock(&mutex_);
+    return request_;
+  }
+  void Clear() {
+    const MutexLock lock(&mutex_);
+    request_ = {};
+  }
+
+ private:
+  mutable Mutex mutex_;
+  ProfileRequest request_ ABSL_GUARDED_BY(mutex_);
+};
+
 class TrainerImpl : public Trainer {
  public:
   TrainerImpl(const ResolvedJobSpec& spec, const TrainerOptions& options, TrainerObserver* observer);
@@ -34,7 +57,7 @@ class TrainerImpl : public Trainer {
 
   absl::StatusOr<Outcome> Run() override;
   void Request(Command command) override;
-  void Profile(ProfileRequest request) override;
+  void Profile(ProfileRequest request) override { asked_profile_.Ask(request); }
   int64_t step() const override { return step_.load(std::memory_order_relaxed); }
 
  private:
@@ -73,7 +96,6 @@ class TrainerImpl : public Trainer {
   absl::Status ReportStep(const data::Batch& batch, double seconds);
   // Whether the device takes the steps many in one kernel.
   bool TakesStepsWhole() const;
-  bool ProfileRequested() const;
   // Before a step: begins a profile that was asked for, when it can be.
   void StartProfile();
   // After one that took `seconds`.
@@ -159,8 +181,7 @@ class TrainerImpl : public Trainer {
   std::atomic<int64_t> step_{0};
   std::atomic<bool> checkpoint_requested_{false};
   std::atomic<bool> stop_requested_{false};
-  mutable Mutex profile_mutex_;
-  ProfileRequest profile_requested_ ABSL_GUARDED_BY(profile_mutex_);
+  AskedProfile asked_profile_;
 };
 
 }  // namespace ampd::train

@@ -6,27 +6,16 @@
 
 namespace ampd::train {
 
-void TrainerImpl::Profile(ProfileRequest request) {
-  const MutexLock lock(&profile_mutex_);
-  if (profile_requested_.steps == 0) profile_requested_ = request;
-}
-
-bool TrainerImpl::ProfileRequested() const {
-  const MutexLock lock(&profile_mutex_);
-  return profile_requested_.steps > 0;
-}
-
 bool TrainerImpl::TakesStepsWhole() const {
   return captured_ != nullptr && captured_->launch() == runtime::StepLaunch::kResident;
 }
 
 void TrainerImpl::StartProfile() {
   // Steps that a device has begun cannot be timed any more.
-  const bool ready = profiler_ == nullptr && (captured_ == nullptr || captured_->idle()) && ProfileRequested();
-  if (ready) {
+  const ProfileRequest asked = asked_profile_.Get();
+  if (asked.steps > 0 && profiler_ == nullptr && (captured_ == nullptr || captured_->idle())) {
     const ProfiledSteps kind = TakesStepsWhole() ? ProfiledSteps::kWhole : ProfiledSteps::kParts;
-    const MutexLock lock(&profile_mutex_);
-    auto profiler = StepProfiler::Create(*plan_, profile_requested_, kind);
+    auto profiler = StepProfiler::Create(*plan_, asked, kind);
     // A device without room for an event will say so of the training itself.
     if (profiler.ok()) profiler_ = *std::move(profiler);
   }
@@ -47,10 +36,7 @@ absl::Status TrainerImpl::FinishProfile() {
   const std::unique_ptr<StepProfiler> profiler = std::exchange(profiler_, nullptr);
   // One without a step is begun anew when there is one.
   if (profiler == nullptr || profiler->steps() == 0) return absl::OkStatus();
-  {
-    const MutexLock lock(&profile_mutex_);
-    profile_requested_ = {};
-  }
+  asked_profile_.Clear();
   absl::optional<double> usual;
   if (unprofiled_steps_ > 0) usual = unprofiled_seconds_ / static_cast<double>(unprofiled_steps_);
   const bool read_by_host =
