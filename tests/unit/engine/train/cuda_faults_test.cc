@@ -103,7 +103,8 @@ TEST_F(CudaFaults, AFailedCallEndsTheTrainingWithItsClass) {
     cuda_on_host::Reset();
     cuda_on_host::Fail(c.call, c.error, c.after);
     Recorder recorder;
-    const auto outcome = TrainFor(40, &recorder);
+    // Fed: as many calls in every run. Of samples on the device, launches are as many as the host keeps up with.
+    const auto outcome = TrainFor(40, &recorder, kFed);
     ASSERT_FALSE(outcome.ok());
     EXPECT_EQ(FailureOf(outcome.status()).class_(), c.failure_class) << outcome.status();
     EXPECT_THAT(std::string(outcome.status().message()), HasSubstr("[cuda] "));
