@@ -281,6 +281,7 @@ absl::StatusOr<Outcome> TrainerImpl::Loop() {
 absl::StatusOr<optim::ScalerDecision> TrainerImpl::Step() {
   StartProfile();
   const double start = SteadySeconds();
+  if (profiler_ != nullptr && profiler_->kind() == ProfiledSteps::kWhole) profiler_->Start();
   AMPD_ASSIGN_OR_RETURN(data::Batch * batch, TakeStep());
   const double seconds = SteadySeconds() - start;
   AMPD_RETURN_IF_ERROR(ReportCorrupt());

@@ -19,7 +19,6 @@ void TrainerImpl::StartProfile() {
     // A device without room for an event will say so of the training itself.
     if (profiler.ok()) profiler_ = *std::move(profiler);
   }
-  if (profiler_ != nullptr && profiler_->kind() == ProfiledSteps::kWhole) profiler_->Start();
 }
 
 absl::Status TrainerImpl::ProfileStep(const data::Batch& batch, double seconds) {
