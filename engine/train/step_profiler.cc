@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "engine/core/status.h"
-#include "engine/train/report.h"
 
 namespace ampd::train {
 namespace {
@@ -154,16 +153,18 @@ void StepProfiler::After(size_t phase, StepPart part) {
 
 void StepProfiler::AfterPiece(size_t phase, StepPart part) { Lap(phase * kFixedCount + static_cast<size_t>(part)); }
 
-void StepProfiler::EndStep(int64_t step, double seconds, double wait_seconds) {
+void StepProfiler::Settle() {
   if (kind_ == ProfiledSteps::kWhole) {
     parts_[0].set_calls(parts_[0].calls() + 1);
     Lap(0);
   }
-  const double launched = SteadySeconds();
   if (status_.ok()) Keep(timer_->Wait());
+}
+
+void StepProfiler::EndStep(int64_t step, double seconds, double wait_seconds) {
   ++steps_;
   last_step_ = step;
-  step_seconds_ += seconds + SteadySeconds() - launched;
+  step_seconds_ += seconds;
   wait_seconds_ += wait_seconds;
   if (status_.ok()) Keep(timer_->Collect(absl::MakeSpan(seconds_)));
 }

@@ -47,8 +47,9 @@ class StepProfiler {
   // As After(), but of a part that is in several pieces and told of as a whole by After().
   void AfterPiece(size_t phase, StepPart part);
 
-  // Step `step`, from 1, is launched or done, after `seconds`, of which it waited `wait_seconds` for its batch. Waits
-  // for the device, which is time of the step too.
+  // A step is launched: waits for the device, which is time of the step too.
+  void Settle();
+  // After Settle(): step `step`, from 1, took `seconds`, of which it waited `wait_seconds` for its batch.
   void EndStep(int64_t step, double seconds, double wait_seconds);
 
   // The first error of timing; after one nothing is timed any more.

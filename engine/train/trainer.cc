@@ -283,6 +283,7 @@ absl::StatusOr<optim::ScalerDecision> TrainerImpl::Step() {
   const double start = SteadySeconds();
   if (profiler_ != nullptr && profiler_->kind() == ProfiledSteps::kWhole) profiler_->Start();
   AMPD_ASSIGN_OR_RETURN(data::Batch * batch, TakeStep());
+  if (profiler_ != nullptr) profiler_->Settle();
   const double seconds = SteadySeconds() - start;
   AMPD_RETURN_IF_ERROR(ReportCorrupt());
   ++state_.step;
