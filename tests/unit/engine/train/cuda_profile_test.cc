@@ -5,7 +5,7 @@
 #include "engine/backend/cuda_backend.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/unit/engine/train/device_jobs.h"
+#include "tests/unit/engine/train/cuda_job_test.h"
 #include "tests/unit/engine/train/profiled_run.h"
 
 namespace ampd::train {
@@ -19,19 +19,8 @@ double SumOf(const v1::StepProfile& profile) {
   return sum;
 }
 
-class CudaProfile : public testing::TestWithParam<Job> {
+class CudaProfile : public CudaJobTest {
  protected:
-  void SetUp() override {
-    const auto backend = MakeCudaBackend("");
-    if (!backend.ok()) GTEST_SKIP() << backend.status();
-  }
-  static TrainerOptions On(const ScratchFolder& folder, StepMode steps) {
-    WriteSequences(folder.path());
-    TrainerOptions options = Options(folder.path());
-    options.steps = steps;
-    options.make_backend = [] { return MakeCudaBackend(""); };
-    return options;
-  }
   // Of three steps, asked for when the report of step 2 is there and the device is steps ahead of it; the device runs
   // no further than to the checkpoint after step 6.
   static v1::StepProfile ProfileOf(StepMode steps, std::vector<std::string> parts) {

@@ -10,24 +10,13 @@
 #include "engine/backend/cuda_backend.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/unit/engine/train/device_jobs.h"
+#include "tests/unit/engine/train/cuda_job_test.h"
 
 namespace ampd::train {
 namespace {
 
-class CudaTraining : public ::testing::TestWithParam<Job> {
+class CudaTraining : public CudaJobTest {
  protected:
-  void SetUp() override {
-    const auto backend = MakeCudaBackend("");
-    if (!backend.ok()) GTEST_SKIP() << backend.status();
-  }
-  static TrainerOptions On(const ScratchFolder& folder, StepMode steps) {
-    WriteSequences(folder.path());
-    TrainerOptions options = Options(folder.path());
-    options.steps = steps;
-    options.make_backend = [] { return MakeCudaBackend(""); };
-    return options;
-  }
   static TrainerOptions OnCpu(const ScratchFolder& folder) {
     TrainerOptions options = On(folder, StepMode::kHost);
     options.make_backend = [] { return MakeCpuBackend(1, passes::kTensorCorePadding); };
