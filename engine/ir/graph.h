@@ -49,13 +49,15 @@ struct Value {
   std::shared_ptr<const Tensor> data;  // for kConstant, of `type`; shared by copies of the graph
 };
 
-// One elementwise operation inside a fused node, on values of the node's shape that never reach memory.
+// One operation inside a fused node or a region, with one result, which need not reach memory. Elementwise, on values of
+// the node's shape; only a region's first step is a product.
 struct FusedStep {
   OpKind op = OpKind::kAdd;
   Attributes attributes;
   // Below the node's number of inputs: that input; else the result of step `operand - inputs`, which is an earlier one.
   std::vector<int32_t> operands;
-  // Of the result. Float results stay f32 between steps, except behind a cast, which rounds.
+  // Of the result. Float results stay f32 between the steps of a fused node, except behind a cast, which rounds; in a
+  // region they may.
   DType dtype = DType::kF32;
   bool operator==(const FusedStep&) const = default;
 };
@@ -70,7 +72,7 @@ struct Node {
   std::vector<ValueId> outputs;
   Attributes attributes;
   Stage stage = Stage::kForward;
-  // kFused alone: the steps in order, and by output which step it is the result of.
+  // kFused and kRegion alone: the steps in order, and by output which step it is the result of.
   std::vector<FusedStep> steps;
   std::vector<int32_t> results;
 };

@@ -41,7 +41,7 @@ struct OpCall {
   absl::string_view name;
   const ir::Attributes& attributes;
   const std::vector<ir::TensorType>& inputs;
-  // The node, for the one op whose meaning is more than its attributes: kFused. Else may be null.
+  // The node, for the ops whose meaning is more than their attributes: kFused and kRegion. Else may be null.
   const ir::Node* node = nullptr;
 };
 

@@ -12,6 +12,7 @@
 #include "absl/types/span.h"
 #include "engine/core/dtype.h"
 #include "engine/optim/optimizer.h"
+#include "engine/passes/join_products.h"
 #include "engine/passes/pad_for_tensor_cores.h"
 #include "engine/runtime/kernel_table.h"
 #include "engine/runtime/memory.h"
@@ -79,6 +80,8 @@ class Backend {
   virtual Memory* memory() const { return HostMemory(); }
   // Whether the backend's kernel for fused nodes can hold a step of this op.
   virtual bool CanFuse(ir::OpKind /*op*/) const { return false; }
+  // What passes/join_products joins.
+  virtual passes::JoinPolicy joins() const { return {}; }
   // What passes/pad_for_tensor_cores pads products to.
   virtual passes::PaddingPolicy padding() const { return {}; }
   // `factor` unscales, 1 / loss scale. `slots` in backward order.

@@ -32,7 +32,7 @@ struct NodeDesc {
   // Which inputs are a parameter or a published copy of one: only for these may published_layout() name a layout, since
   // a kernel could not tell at Launch what it got. Shorter than `inputs`: the rest are false.
   std::vector<bool> parameter_inputs;
-  // As in ir::Node, of kFused alone.
+  // As in ir::Node, of kFused and kRegion alone.
   std::vector<ir::FusedStep> steps;
   std::vector<int32_t> results;
 
@@ -97,7 +97,7 @@ class KernelTable {
     auto it = rows_.find({op, signature});
     return it == rows_.end() ? nullptr : &it->second;
   }
-  // For an op whose kernel takes what dtypes its node has: kFused.
+  // For an op whose kernel takes what dtypes its node has: kFused, kRegion.
   void AddForAnyDTypes(ir::OpKind op, PrepareKernel prepare) { any_dtypes_[op] = std::move(prepare); }
   bool Has(ir::OpKind op, const Signature& signature) const { return rows_.count({op, signature}) > 0; }
   // UNIMPLEMENTED, naming op and dtypes, when there is no row.

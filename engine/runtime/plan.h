@@ -50,7 +50,7 @@ struct PlanStep {
   int64_t workspace_offset = 0;  // bytes within the arena
   ops::Cost cost;                // of one run
   ir::Attributes attributes;
-  // Of a fused step: what it does, in order, and by output which of that it is the result of.
+  // Of a fused step or a region: what it does, in order, and by output which of that it is the result of.
   std::vector<ir::FusedStep> fused;
   std::vector<int32_t> fused_results;
 };

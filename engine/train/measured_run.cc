@@ -81,7 +81,8 @@ MeasuredRun::MeasuredRun(ResolvedJobSpec spec, const TrainingData* data, const T
 
 absl::StatusOr<std::unique_ptr<runtime::Backend>> MeasuredRun::NewBackend() const {
   if (options_.make_backend) return options_.make_backend();
-  return MakeBackend(options_.devices.empty() ? options_.device : options_.devices[0], options_.threads);
+  return MakeBackend(options_.devices.empty() ? options_.device : options_.devices[0], options_.threads,
+                     options_.autotune_dir);
 }
 
 absl::StatusOr<std::unique_ptr<MeasuredRun>> MeasuredRun::Plan(const ResolvedJobSpec& spec, const TrainingData* data,

@@ -327,6 +327,10 @@ v1::PrecisionSpec::Mode ProductShape::mode() const {
 }
 
 absl::optional<ProductShape> ProductOf(const PlanStep& step) {
+  if (step.op == OpKind::kRegion) {
+    const ir::FusedStep& first = step.fused.front();
+    return ProductOf({.op = first.op, .inputs = step.inputs, .outputs = step.outputs, .attributes = first.attributes});
+  }
   absl::optional<ProductShape> product = ShapeOf(step);
   if (!product) return absl::nullopt;
   product->dtype = step.inputs[0].type.dtype;

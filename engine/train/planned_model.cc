@@ -10,6 +10,7 @@
 #include "engine/core/status.h"
 #include "engine/data/loader.h"
 #include "engine/passes/fuse.h"
+#include "engine/passes/join_products.h"
 #include "engine/passes/pipeline.h"
 #include "engine/passes/split_norms.h"
 #include "engine/train/parameter_groups.h"
@@ -23,9 +24,10 @@ constexpr int64_t kLargestUsefulEvaluationBatch = 128;
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<runtime::Backend>> MakeBackend(const std::string& device, int threads) {
+absl::StatusOr<std::unique_ptr<runtime::Backend>> MakeBackend(const std::string& device, int threads,
+                                                              const std::string& autotune_dir) {
   if (absl::StartsWith(device, "cpu-")) return MakeCpuBackend(threads);
-  AMPD_ASSIGN_OR_RETURN(auto backend, MakeCudaBackend(device));
+  AMPD_ASSIGN_OR_RETURN(auto backend, MakeCudaBackend(device, autotune_dir));
   return backend;
 }
 
@@ -170,9 +172,11 @@ absl::StatusOr<std::unique_ptr<PlannedModel>> PlanModel(const ResolvedJobSpec& s
                         models::BuildModel(spec, sample, train.micro_batch_size(), EvaluationBatch(train),
                                            backend->padding(), precisions));
   const auto can_fuse = [fuse, target = backend.get()](ir::OpKind op) { return fuse && target->CanFuse(op); };
+  const passes::JoinPolicy joins = fuse ? backend->joins() : passes::JoinPolicy();
   passes::Pipeline fusion;
   fusion.Add("split_norms", [&](ir::Graph g) { return passes::SplitNorms(std::move(g), can_fuse); })
-      .Add("fuse", [&](ir::Graph g) { return passes::Fuse(std::move(g), can_fuse); });
+      .Add("fuse", [&](ir::Graph g) { return passes::Fuse(std::move(g), can_fuse); })
+      .Add("join_products", [&](ir::Graph g) { return passes::JoinProducts(std::move(g), joins); });
   auto planned = std::make_unique<PlannedModel>(model.phases[0].train);
   planned->backend = std::move(backend);
   planned->phases = std::move(phases);

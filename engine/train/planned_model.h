@@ -21,7 +21,8 @@
 namespace ampd::train {
 
 // "cpu-..." is the CPU backend; anything else is a CUDA device, whose backend's errors are returned.
-absl::StatusOr<std::unique_ptr<runtime::Backend>> MakeBackend(const std::string& device, int threads);
+absl::StatusOr<std::unique_ptr<runtime::Backend>> MakeBackend(const std::string& device, int threads,
+                                                              const std::string& autotune_dir = "");
 
 // Samples of one run of the evaluation graph.
 int64_t EvaluationBatch(const v1::TrainSpec& train);

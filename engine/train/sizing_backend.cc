@@ -65,6 +65,10 @@ int64_t WorkspaceOf(const runtime::NodeDesc& desc, int64_t gemm_bytes) {
     // A double for each prior, beside the result's float.
     case ir::OpKind::kMultiboxLoss:
       return 2 * ResultBytes(desc);
+    // What the product leaves for the rest, where one call does not compute both.
+    case ir::OpKind::kRegion:
+      return ResultBytes(desc) / static_cast<int64_t>(desc.outputs.size()) +
+             WorkspaceOf({.op = desc.steps.front().op, .outputs = {desc.outputs.front()}}, gemm_bytes);
     default:
       return 0;
   }
@@ -88,6 +92,7 @@ class SizingBackend : public runtime::Backend {
   bool CanFuse(ir::OpKind op) const override {
     return op == ir::OpKind::kCast || ops::FunctionOf(op, {}) != ops::ElementwiseFunction::kNone;
   }
+  passes::JoinPolicy joins() const override { return passes::LibraryJoins(); }
   passes::PaddingPolicy padding() const override { return passes::kTensorCorePadding; }
 
   absl::Status CheckGradients(const float*, absl::Span<const runtime::ArenaSlot>, float,

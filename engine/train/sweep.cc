@@ -53,8 +53,8 @@ class SizeContender : public Contender {
   absl::Status Plan() override {
     const TrainerOptions& trainer = options_.trainer;
     const std::string& device = trainer.devices.empty() ? trainer.device : trainer.devices[0];
-    AMPD_ASSIGN_OR_RETURN(backend_,
-                          trainer.make_backend ? trainer.make_backend() : MakeBackend(device, trainer.threads));
+    AMPD_ASSIGN_OR_RETURN(backend_, trainer.make_backend ? trainer.make_backend()
+                                                         : MakeBackend(device, trainer.threads, trainer.autotune_dir));
     // Before anything is made for it, a constant of the graph included.
     AMPD_RETURN_IF_ERROR(CheckAvailable(memory(), static_cast<int64_t>(std::ceil(size_.bytes()))));
     AMPD_ASSIGN_OR_RETURN(ir::Graph graph, GraphOf(size_));

@@ -71,7 +71,8 @@ int TrainerImpl::ThreadsPerReplica() const {
 }
 
 absl::StatusOr<std::unique_ptr<runtime::Backend>> TrainerImpl::NewBackend(size_t rank) const {
-  return options_.make_backend ? options_.make_backend() : MakeBackend(Devices()[rank], ThreadsPerReplica());
+  if (options_.make_backend) return options_.make_backend();
+  return MakeBackend(Devices()[rank], ThreadsPerReplica(), options_.autotune_dir);
 }
 
 absl::Status TrainerImpl::Restore() {

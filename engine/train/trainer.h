@@ -57,6 +57,9 @@ struct TrainerOptions {
   std::string mirror_dir;
   // Where files to look at go; made with the first of them. Empty: none are made.
   std::string artifact_dir;
+  // An existing folder for what a CUDA device measures of libraries' algorithms, which the bits of the result depend
+  // on: attempts of one job share it. Empty: every attempt measures anew.
+  std::string autotune_dir;
   // Threads of computation, >= 1. The bits of the result depend on it.
   int threads = 1;
   // "cpu-..." or the UUID of a CUDA device; that is refused with UNIMPLEMENTED where no CUDA is built in.
@@ -71,10 +74,10 @@ struct TrainerOptions {
   // Of several devices: compares the bits of their masters after every step, not only at checkpoints. INTERNAL, from
   // Run(), where they differ.
   bool compare_replicas = false;
-  // Makes what computes, in place of `device`'s backend; empty: MakeBackend(device, threads). Called once for every
-  // model that the training makes: the one it starts with, one that looks at gradients, and one after each fall-back
-  // and rollback; of several devices for each, in their order and on the thread that uses it. Its errors are Create's
-  // or Run's.
+  // Makes what computes, in place of `device`'s backend; empty: MakeBackend(device, threads, autotune_dir). Called once
+  // for every model that the training makes: the one it starts with, one that looks at gradients, and one after each
+  // fall-back and rollback; of several devices for each, in their order and on the thread that uses it. Its errors are
+  // Create's or Run's.
   std::function<absl::StatusOr<std::unique_ptr<runtime::Backend>>()> make_backend;
   // Of several devices: in place of MakeCollectives (engine/train/replicas.h), and called as often as a model is made.
   MakeCollectivesFunction make_collectives;

@@ -7,8 +7,11 @@
 
 namespace ampd {
 
-Training::Training(TrainerFactory factory, EventOutbox* outbox, std::function<void()> on_finished)
-    : factory_(std::move(factory)), outbox_(outbox), on_finished_(std::move(on_finished)) {}
+Training::Training(TrainerFactory factory, std::string work_dir, EventOutbox* outbox, std::function<void()> on_finished)
+    : factory_(std::move(factory)),
+      work_dir_(std::move(work_dir)),
+      outbox_(outbox),
+      on_finished_(std::move(on_finished)) {}
 
 Training::~Training() {
   if (thread_.joinable()) thread_.join();
@@ -24,6 +27,7 @@ void Training::Start(const v1::DaemonWelcome& assignment) {
   options.checkpoint_dir = assignment.checkpoint_dir();
   options.mirror_dir = assignment.mirror_dir();
   options.artifact_dir = assignment.artifact_dir();
+  options.autotune_dir = work_dir_;
   options.threads = std::max(1, assignment.cpu_threads());
   options.devices.assign(assignment.devices().begin(), assignment.devices().end());
   options.last_reported_step = assignment.last_reported_step();

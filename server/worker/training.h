@@ -27,8 +27,9 @@ using TrainerFactory = std::function<absl::StatusOr<std::unique_ptr<train::Train
 // Every function is called from one thread, which need not be the trainer's.
 class Training : private train::TrainerObserver {
  public:
-  // `outbox` outlives this. `on_finished` is called once, on the training's thread.
-  Training(TrainerFactory factory, EventOutbox* outbox, std::function<void()> on_finished);
+  // `work_dir`: the job's folder, for what its attempts share. `outbox` outlives this. `on_finished` is called once, on
+  // the training's thread.
+  Training(TrainerFactory factory, std::string work_dir, EventOutbox* outbox, std::function<void()> on_finished);
   // Waits for the training to end; ask it to stop before.
   ~Training() override;
 
@@ -54,6 +55,7 @@ class Training : private train::TrainerObserver {
   void Finish(const absl::StatusOr<train::Outcome>& outcome);
 
   const TrainerFactory factory_;
+  const std::string work_dir_;
   EventOutbox* const outbox_;
   const std::function<void()> on_finished_;
   mutable Mutex mutex_;

@@ -20,7 +20,7 @@ namespace ampd {
 struct WorkerOptions {
   // gRPC address of the daemon's worker link.
   std::string daemon_uri;
-  // Spooled events go to work_dir/spool-<attempt>.
+  // Of the job: spooled events go to work_dir/spool-<attempt>, what its attempts share lies there too.
   std::string work_dir;
   WorkerIdentity identity;
   OutboxLimits outbox;

@@ -16,7 +16,7 @@ runtime::NodeDesc Describe(const ir::Graph& graph, const ir::Node& node) {
   return desc;
 }
 
-// A fused node, step by step. Casts round nothing here, as elsewhere in a reference graph.
+// A fused node or a region, step by step. Casts round nothing here, as elsewhere in a reference graph.
 std::vector<RefTensor> RunFused(const ir::Graph& graph, const ir::Node& node, std::vector<RefTensor> values,
                                 const runtime::StepState& state) {
   const Shape& shape = graph.type(node.outputs[0]).shape;
@@ -85,7 +85,8 @@ GraphResults RunGraphReference(const ir::Graph& graph, const GraphInputs& in) {
     }
     std::vector<RefTensor> inputs;
     for (ir::ValueId v : node.inputs) inputs.push_back(results.values[v]);
-    std::vector<RefTensor> outputs = node.op == ir::OpKind::kFused
+    const bool has_steps = node.op == ir::OpKind::kFused || node.op == ir::OpKind::kRegion;
+    std::vector<RefTensor> outputs = has_steps
                                          ? RunFused(graph, node, std::move(inputs), in.step)
                                          : ReferenceOp(Describe(graph, node), inputs, in.step);
     for (size_t i = 0; i < outputs.size(); ++i) results.values[node.outputs[i]] = std::move(outputs[i]);

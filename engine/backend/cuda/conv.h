@@ -98,6 +98,8 @@ class Conv {
   virtual std::string algorithm() const = 0;
 };
 
+// The library and its version, for AutotuneKey.
+std::string ConvLibrary();
 // Names all of `desc`, for AutotuneCache and errors.
 std::string ConvKey(const ConvDesc& desc);
 

@@ -13,9 +13,11 @@
 
 namespace ampd {
 
-absl::StatusOr<std::unique_ptr<runtime::Backend>> MakeCudaBackend(const std::string& uuid) {
+absl::StatusOr<std::unique_ptr<runtime::Backend>> MakeCudaBackend(const std::string& uuid,
+                                                                  const std::string& autotune_dir) {
   absl::StatusOr<std::unique_ptr<cuda::Context>> context = cuda::Context::Open(uuid);
   if (!context.ok()) return Annotate(context.status(), "CUDA backend");
+  (*context)->set_autotune(std::make_unique<cuda::AutotuneCache>(autotune_dir));
   return std::make_unique<cuda::CudaBackend>(*std::move(context));
 }
 

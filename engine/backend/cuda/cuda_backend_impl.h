@@ -23,6 +23,7 @@ class CudaBackend : public runtime::Backend {
   absl::string_view name() const override { return "cuda"; }
   const runtime::KernelTable& kernels() const override { return kernels_; }
   bool CanFuse(ir::OpKind op) const override;
+  passes::JoinPolicy joins() const override { return passes::LibraryJoins(); }
   passes::PaddingPolicy padding() const override { return passes::kTensorCorePadding; }
   runtime::Memory* memory() const override { return &memory_; }
 

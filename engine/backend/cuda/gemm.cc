@@ -63,8 +63,7 @@ absl::Status CheckDTypes(const std::string& what, const GemmDesc& d, const Devic
 absl::Status CheckEpilogue(const std::string& what, const GemmDesc& d) {
   if (d.epilogue == GemmEpilogue::kNone) return absl::OkStatus();
   if (d.batch != 1) return absl::InvalidArgumentError(absl::StrCat(what, ": an epilogue for a batch of ", d.batch));
-  const bool is_gelu = d.epilogue == GemmEpilogue::kBiasGelu || d.epilogue == GemmEpilogue::kGeluGrad;
-  if (is_gelu && (d.d.leading % 8 != 0 || d.accumulate)) {
+  if ((HasAux(d.epilogue) || d.epilogue == GemmEpilogue::kBiasGelu) && (d.d.leading % 8 != 0 || d.accumulate)) {
     return absl::UnimplementedError(
         absl::StrCat(what, ": gelu needs rows that lie a multiple of 8 apart, not ", d.d.leading, ", and no sum"));
   }

@@ -28,10 +28,12 @@ struct GemmMatrix {
 // What happens to the product, in fp32, before it is rounded to d's dtype.
 enum class GemmEpilogue {
   kNone,
-  kBias,          // + bias, which has a value for each column
-  kBiasGelu,      // aux = product + bias; d = gelu(aux) in its tanh form (docs/ops.md)
-  kGeluGrad,      // d = product * gelu'(aux), tanh form; bias_gradient[column] = sum of d over the rows
-  kBiasGradient,  // d = product; bias_gradient[column] = sum of op(b) over `inner`
+  kBias,                  // + bias, which has a value for each column
+  kBiasGelu,              // d = gelu(product + bias), in its tanh form (docs/ops.md)
+  kBiasGeluAux,           // aux = product + bias; d = gelu(aux)
+  kGeluGrad,              // d = product * gelu'(aux), tanh form
+  kGeluGradBiasGradient,  // and bias_gradient[column] = sum of d over the rows
+  kBiasGradient,          // d = product; bias_gradient[column] = sum of op(b) over `inner`
 };
 
 // d = epilogue(op(a) op(b)) for each matrix of the batch. Operands are exact, products are accumulated in fp32.
@@ -90,6 +92,19 @@ class Gemm {
 // transposed), and inner and columns multiples of kFloat8Multiple.
 inline constexpr int64_t kFloat8Multiple = 16;
 
+// Whether an epilogue writes or reads aux, reads a bias, writes a bias gradient.
+constexpr bool HasAux(GemmEpilogue e) {
+  return e == GemmEpilogue::kBiasGeluAux || e == GemmEpilogue::kGeluGrad || e == GemmEpilogue::kGeluGradBiasGradient;
+}
+constexpr bool HasBias(GemmEpilogue e) {
+  return e == GemmEpilogue::kBias || e == GemmEpilogue::kBiasGelu || e == GemmEpilogue::kBiasGeluAux;
+}
+constexpr bool HasBiasGradient(GemmEpilogue e) {
+  return e == GemmEpilogue::kGeluGradBiasGradient || e == GemmEpilogue::kBiasGradient;
+}
+
+// The library and its version, for AutotuneKey.
+std::string GemmLibrary();
 // What Create refuses, whichever library is behind it.
 absl::Status CheckGemm(const std::string& name, const GemmDesc& desc, const DeviceProperties& properties);
 // What Gemm::workspace_bytes() is: a multiple of the result, for partial sums, up to LargestGemmWorkspace().

@@ -2,7 +2,7 @@
 
 namespace ampd {
 
-absl::StatusOr<std::unique_ptr<runtime::Backend>> MakeCudaBackend(const std::string&) {
+absl::StatusOr<std::unique_ptr<runtime::Backend>> MakeCudaBackend(const std::string&, const std::string&) {
   return absl::UnimplementedError("CUDA backend: built without a CUDA toolkit");
 }
 

@@ -82,6 +82,13 @@ void Convolve(const ConvDesc& d, const ConvArgs& args) {
   } else {
     ForEachProduct(d, [=](int64_t i, int64_t f, int64_t o) { sum[f] += x[o] * y[i]; });
   }
+  if (d.fusion != ConvFusion::kNone) {
+    const std::vector<float> bias = Load(d.operands, args.bias, d.filter[0], false);
+    for (size_t i = 0; i < result.size(); ++i) {
+      const float value = result[i] + bias[i % bias.size()];
+      result[i] = d.fusion == ConvFusion::kBiasRelu && value < 0 ? 0 : value;  // a NaN stays
+    }
+  }
   Store(d.result, result, args.result);
 }
 
@@ -116,8 +123,10 @@ class LoopConv : public Conv {
 
 }  // namespace
 
+std::string ConvLibrary() { return "loops"; }
+
 absl::StatusOr<std::unique_ptr<Conv>> Conv::Create(std::string name, const ConvDesc& desc, Context* context) {
-  if (desc.fusion != ConvFusion::kNone) {
+  if (desc.fusion != ConvFusion::kNone && desc.fusion != ConvFusion::kBias && desc.fusion != ConvFusion::kBiasRelu) {
     return absl::UnimplementedError(absl::StrCat("[conv] ", name, ": nothing is fused into ", ConvKey(desc)));
   }
   return std::unique_ptr<Conv>(std::make_unique<LoopConv>(std::move(name), desc, context));

@@ -83,9 +83,8 @@ class LoopGemm : public Gemm {
 
  private:
   absl::Status CheckArgs(const GemmArgs& args) const {
-    const bool wants_bias = desc_.epilogue == GemmEpilogue::kBias || desc_.epilogue == GemmEpilogue::kBiasGelu;
-    const bool wants_aux = desc_.epilogue == GemmEpilogue::kGeluGrad || desc_.epilogue == GemmEpilogue::kBiasGelu;
-    const bool makes_bias = desc_.epilogue == GemmEpilogue::kGeluGrad || desc_.epilogue == GemmEpilogue::kBiasGradient;
+    const bool wants_bias = HasBias(desc_.epilogue), wants_aux = HasAux(desc_.epilogue);
+    const bool makes_bias = HasBiasGradient(desc_.epilogue);
     bool fits = args.workspace != nullptr && wants_bias == (args.bias != nullptr) &&
                 wants_aux == (args.aux != nullptr) && makes_bias == (args.bias_gradient != nullptr) &&
                 desc_.scaled == (args.a_scale != nullptr) && desc_.scaled == (args.b_scale != nullptr);
@@ -134,11 +133,9 @@ class LoopGemm : public Gemm {
   static float Finish(const GemmDesc& d, const GemmArgs& args, float value, int64_t column, int64_t at) {
     if (d.accumulate) value += Load(d.d.dtype, args.d, at);
     if (args.bias != nullptr) value += Load(d.d.dtype, args.bias, column);
-    if (d.epilogue == GemmEpilogue::kBiasGelu) {
-      Store(d.d.dtype, value, args.aux, at);
-      return Gelu(value);
-    }
-    return d.epilogue == GemmEpilogue::kGeluGrad ? value * GeluSlope(Load(d.d.dtype, args.aux, at)) : value;
+    if (d.epilogue == GemmEpilogue::kBiasGeluAux) Store(d.d.dtype, value, args.aux, at);
+    if (d.epilogue == GemmEpilogue::kBiasGeluAux || d.epilogue == GemmEpilogue::kBiasGelu) return Gelu(value);
+    return HasAux(d.epilogue) ? value * GeluSlope(Load(d.d.dtype, args.aux, at)) : value;
   }
 
   const std::string name_;
@@ -147,6 +144,8 @@ class LoopGemm : public Gemm {
 };
 
 }  // namespace
+
+std::string GemmLibrary() { return "loops"; }
 
 absl::StatusOr<std::unique_ptr<Gemm>> Gemm::Create(std::string name, const GemmDesc& desc, Context* context) {
   AMPD_RETURN_IF_ERROR(CheckGemm(name, desc, context->properties()));

@@ -89,8 +89,12 @@ cublasLtEpilogue_t EpilogueOf(GemmEpilogue epilogue) {
     case GemmEpilogue::kBias:
       return CUBLASLT_EPILOGUE_BIAS;
     case GemmEpilogue::kBiasGelu:
+      return CUBLASLT_EPILOGUE_GELU_BIAS;
+    case GemmEpilogue::kBiasGeluAux:
       return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
     case GemmEpilogue::kGeluGrad:
+      return CUBLASLT_EPILOGUE_DGELU;
+    case GemmEpilogue::kGeluGradBiasGradient:
       return CUBLASLT_EPILOGUE_DGELU_BGRAD;
     // Its A is our b.
     case GemmEpilogue::kBiasGradient:
@@ -138,9 +142,9 @@ class LtGemm : public Gemm {
     AMPD_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_TRANSB, desc_.a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N));
     if (desc_.epilogue != GemmEpilogue::kNone) {
       AMPD_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_EPILOGUE, EpilogueOf(desc_.epilogue)));
-      AMPD_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, TypeOf(desc_.d.dtype)));
     }
-    if (HasAux()) AMPD_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, desc_.d.leading));
+    if (HasVector()) AMPD_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, TypeOf(desc_.d.dtype)));
+    if (HasAux(desc_.epilogue)) AMPD_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, desc_.d.leading));
     AMPD_RETURN_IF_ERROR(MakeLayout(desc_.b, desc_.inner, desc_.columns, &a_));
     AMPD_RETURN_IF_ERROR(MakeLayout(desc_.a, desc_.rows, desc_.inner, &b_));
     return MakeLayout(desc_.d, desc_.rows, desc_.columns, &d_);
@@ -162,7 +166,7 @@ class LtGemm : public Gemm {
   absl::Status Set(cublasLtMatmulDescAttributes_t attribute, const T& value) {
     return Check(cublasLtMatmulDescSetAttribute(op_.get(), attribute, &value, sizeof(value)));
   }
-  bool HasAux() const { return desc_.epilogue == GemmEpilogue::kBiasGelu || desc_.epilogue == GemmEpilogue::kGeluGrad; }
+  bool HasVector() const { return HasBias(desc_.epilogue) || HasBiasGradient(desc_.epilogue); }
 
   // op(m) is [rows, columns].
   absl::Status MakeLayout(const GemmMatrix& m, int64_t rows, int64_t columns, Layout* layout) const {
@@ -181,11 +185,11 @@ class LtGemm : public Gemm {
 
   // Before an algorithm is chosen, too: the heuristic looks at their alignment.
   absl::Status SetPointers(const GemmArgs& args) {
-    if (desc_.epilogue != GemmEpilogue::kNone) {
+    if (HasVector()) {
       const void* bias = args.bias != nullptr ? args.bias : args.bias_gradient;
       AMPD_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias));
     }
-    if (HasAux()) AMPD_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, args.aux));
+    if (HasAux(desc_.epilogue)) AMPD_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, args.aux));
     if (!desc_.scaled) return absl::OkStatus();
     AMPD_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, args.b_scale));
     return Set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, args.a_scale);
@@ -200,7 +204,7 @@ class LtGemm : public Gemm {
   }
 
   absl::Status Choose(const GemmArgs& args) {
-    const std::string key = AutotuneKey(*context_, absl::StrCat("cublasLt ", cublasLtGetVersion()), GemmKey(desc_));
+    const std::string key = AutotuneKey(*context_, GemmLibrary(), GemmKey(desc_));
     if (!Recall(key)) {
       AMPD_ASSIGN_OR_RETURN(const std::vector<cublasLtMatmulAlgo_t> candidates, Candidates());
       AMPD_ASSIGN_OR_RETURN(const bool may_measure, MayMeasure(*context_));
@@ -294,6 +298,8 @@ class LtGemm : public Gemm {
 };
 
 }  // namespace
+
+std::string GemmLibrary() { return absl::StrCat("cublasLt ", cublasLtGetVersion()); }
 
 absl::StatusOr<std::unique_ptr<Gemm>> Gemm::Create(std::string name, const GemmDesc& desc, Context* context) {
   AMPD_RETURN_IF_ERROR(CheckGemm(name, desc, context->properties()));

@@ -95,7 +95,7 @@ class CudnnConv : public Conv {
   }
 
   absl::Status Choose(const ConvArgs& args) {
-    const std::string key = AutotuneKey(*context_, absl::StrCat("cudnn ", cudnnGetVersion()), ConvKey(desc_));
+    const std::string key = AutotuneKey(*context_, ConvLibrary(), ConvKey(desc_));
     if (Recall(key)) return absl::OkStatus();
     AMPD_ASSIGN_OR_RETURN(const bool may_measure, MayMeasure(*context_));
     AMPD_ASSIGN_OR_RETURN(std::vector<Plan> plans, Plans("", may_measure ? kCandidates : 1));
@@ -140,6 +140,8 @@ class CudnnConv : public Conv {
 };
 
 }  // namespace
+
+std::string ConvLibrary() { return absl::StrCat("cudnn ", cudnnGetVersion()); }
 
 absl::StatusOr<std::unique_ptr<Conv>> Conv::Create(std::string name, const ConvDesc& desc, Context* context) {
   const std::string where = absl::StrCat("[conv] ", name, ", ", ConvKey(desc));

@@ -4,6 +4,8 @@
 
 namespace ampd::cuda {
 
+std::string ConvLibrary() { return "none"; }
+
 absl::StatusOr<std::unique_ptr<Conv>> Conv::Create(std::string name, const ConvDesc&, Context*) {
   return absl::UnimplementedError(absl::StrCat("[conv] ", name, ": built without cuDNN"));
 }

@@ -35,7 +35,7 @@ class CudaFaults : public ::testing::Test {
   absl::StatusOr<Outcome> TrainFor(int64_t steps, Recorder* recorder, const std::string& more = "") {
     const ScratchFolder folder;
     TrainerOptions options = Options(folder.path());
-    options.make_backend = [] { return MakeCudaBackend(""); };
+    options.make_backend = [] { return MakeCudaBackend("", AutotuneFolder()); };
     return Train(
         Spec({kModel,
               absl::StrCat("train { batch_size: 16 micro_batch_size: 8 steps: ", steps, " } report { every_steps: 1 }"),

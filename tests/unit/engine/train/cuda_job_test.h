@@ -18,7 +18,7 @@ class CudaJobTest : public ::testing::TestWithParam<Job> {
     WriteSequences(folder.path());
     TrainerOptions options = Options(folder.path());
     options.steps = steps;
-    options.make_backend = [] { return MakeCudaBackend(""); };
+    options.make_backend = [] { return MakeCudaBackend("", AutotuneFolder()); };
     return options;
   }
 };

@@ -73,7 +73,7 @@ TEST(CudaProfileSteps, OfOneKernelHoldWhatItTookHoweverManyAreProfiled) {
     const ScratchFolder folder;
     Recorder recorder;
     TrainerOptions options = Options(folder.path());
-    options.make_backend = [] { return MakeCudaBackend(""); };
+    options.make_backend = [] { return MakeCudaBackend("", AutotuneFolder()); };
     const auto spec =
         Spec({"model { layers { flatten {} } layers { dense { units: 12 } } layers { dense { units: 10 } }"
               "        loss { softmax_cross_entropy {} } }"

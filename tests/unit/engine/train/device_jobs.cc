@@ -18,6 +18,10 @@ const std::string kNormed =
     "model { layers { conv2d { filters: 5 kernel: 3 stride: 3 } } layers { batch_norm {} } layers { relu {} }"
     "        layers { conv2d { filters: 6 kernel: 3 stride: 2 } } layers { batch_norm {} }"
     "        layers { global_avg_pool {} } layers { dense { units: 10 } } loss { softmax_cross_entropy {} } }";
+// Its first product is joined with bias and relu where a library can.
+const std::string kJoined =
+    "model { layers { conv2d { filters: 24 kernel: 3 activation: RELU } } layers { max_pool { size: 4 } }"
+    "        layers { flatten {} } layers { dense { units: 10 } } loss { softmax_cross_entropy {} } }";
 const std::string kLstm =
     "model { layers { max_pool { size: 4 } } layers { lstm { units: 6 output: LAST_STEP } }"
     "        layers { dense { units: 10 } } loss { softmax_cross_entropy {} } }";
@@ -84,6 +88,11 @@ void WriteSequences(const std::string& folder) {
   WriteNpy(folder + "/m.npy", "<i4", {kSamples}, m);
 }
 
+const std::string& AutotuneFolder() {
+  static const ScratchFolder folder;
+  return folder.path();
+}
+
 void PrintTo(const Job& job, std::ostream* out) { *out << job.name; }
 
 std::vector<Job> Jobs() {
@@ -93,6 +102,7 @@ std::vector<Job> Jobs() {
       {.name = "Adagrad", .parts = {kMlp, "optimizer { adagrad { initial_accumulator: 0.1 } }", kTwelveSteps}},
       {.name = "Normed", .parts = {kNormed, "optimizer { sgd { momentum: 0.9 } }", kTwelveSteps}},
       {.name = "Fp16", .parts = {kNormed, kScaled, "optimizer { adam {} }", kTwelveSteps}, .replays = 1},
+      {.name = "Joined", .parts = {kJoined, "precision { mode: FP16 } optimizer { adam {} }", kTwelveSteps}},
       {.name = "Fp8", .parts = {kMlp, "precision { mode: FP8 } optimizer { adamw {} }", kTwelveSteps}},
       {.name = "NoMasters",
        .parts = {kLstm, "precision { mode: BF16 master_weights: false } optimizer { lamb {} }", kTwelveSteps}},

@@ -32,6 +32,9 @@ inline const std::string kFed = "data { device_cache { max_bytes: 0 } }";
 // Whether the training that told this said that its samples lie on the device; a failure where it said neither.
 bool LieOnDevice(const Recorder& recorder);
 
+// A folder of the whole program's, for what devices measure, so that all its trainings run the same algorithms.
+const std::string& AutotuneFolder();
+
 void PrintTo(const Job& job, std::ostream* out);
 std::vector<Job> Jobs();
 // Of an MLP with dropout and a running average.

@@ -24,7 +24,7 @@ TEST(ResidentOrder, ChangesNothing) {
     const ScratchFolder folder;
     TrainerOptions options = Options(folder.path());
     options.steps = StepMode::kResident;
-    options.make_backend = [] { return MakeCudaBackend(""); };
+    options.make_backend = [] { return MakeCudaBackend("", AutotuneFolder()); };
     Recorder recorder;
     const auto outcome = Train(spec, options, &recorder);
     ASSERT_TRUE(outcome.ok()) << outcome.status();

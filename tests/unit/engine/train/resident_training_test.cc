@@ -156,7 +156,7 @@ class OnCudaDevice : public ::testing::Test {
     WriteNpy(folder.path() + "/far.npy", "<f4", {kSamples, 1}, std::vector<float>(kSamples, 100.0f));
     TrainerOptions options = Options(folder.path());
     options.steps = steps;
-    options.make_backend = [] { return MakeCudaBackend(""); };
+    options.make_backend = [] { return MakeCudaBackend("", AutotuneFolder()); };
     return options;
   }
 };

@@ -34,12 +34,12 @@ void ExpectNearReference(const KernelTable& table, const KernelCase& c) {
   }
 }
 
-// Every row but reshape, which has no kernel, and fused, which has no row (see random_graph_test); and no row that the
-// test does not know.
+// Every row but reshape, which has no kernel, fused, which has no row (see random_graph_test), and region, which this
+// backend does not ask for; and no row that the test does not know.
 TEST(CpuKernels, CoverEveryOpAndDType) {
   const KernelTable table = CpuTable();
   std::set<std::pair<OpKind, KernelTable::Signature>> required;
-  std::set<OpKind> ops = {OpKind::kReshape, OpKind::kFused};
+  std::set<OpKind> ops = {OpKind::kReshape, OpKind::kFused, OpKind::kRegion};
   for (const auto& [op, signature] : RequiredKernels()) {
     EXPECT_TRUE(table.Has(op, signature)) << ir::OpName(op);
     required.insert({op, signature});

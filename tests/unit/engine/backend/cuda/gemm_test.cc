@@ -144,20 +144,37 @@ TEST_F(Epilogues, Bias) {
   Expect(d_, [&](int64_t i, int64_t j) { return Product(i, j) + bias_.data[j]; });
 }
 
-TEST_F(Epilogues, BiasGelu) {
+TEST_F(Epilogues, BiasGeluAux) {
   GemmArgs args = Args();
   args.bias = tbias_.view().data;
   args.aux = taux_.view().data;
-  ASSERT_TRUE(Run(Desc(GemmEpilogue::kBiasGelu), args).ok());
+  ASSERT_TRUE(Run(Desc(GemmEpilogue::kBiasGeluAux), args).ok());
   Expect(taux_, [&](int64_t i, int64_t j) { return Product(i, j) + bias_.data[j]; });
   Expect(d_, [&](int64_t i, int64_t j) { return Gelu(Product(i, j) + bias_.data[j]); });
 }
 
-TEST_F(Epilogues, GeluGrad) {
+TEST_F(Epilogues, BiasGeluAlone) {
+  GemmArgs args = Args();
+  args.bias = tbias_.view().data;
+  ASSERT_TRUE(Run(Desc(GemmEpilogue::kBiasGelu), args).ok());
+  Expect(d_, [&](int64_t i, int64_t j) { return Gelu(Product(i, j) + bias_.data[j]); });
+}
+
+TEST_F(Epilogues, GeluGradAlone) {
+  GemmArgs args = Args();
+  args.aux = taux_.view().data;
+  ASSERT_TRUE(Run(Desc(GemmEpilogue::kGeluGrad), args).ok());
+  Expect(d_, [&](int64_t i, int64_t j) {
+    const double x = aux_.data[i * kColumns + j], h = 1e-5;
+    return Product(i, j) * (Gelu(x + h) - Gelu(x - h)) / (2 * h);
+  });
+}
+
+TEST_F(Epilogues, GeluGradBiasGradient) {
   GemmArgs args = Args();
   args.aux = taux_.view().data;
   args.bias_gradient = gradient_.view().data;
-  ASSERT_TRUE(Run(Desc(GemmEpilogue::kGeluGrad), args).ok());
+  ASSERT_TRUE(Run(Desc(GemmEpilogue::kGeluGradBiasGradient), args).ok());
   const auto expected = [&](int64_t i, int64_t j) {
     const double x = aux_.data[i * kColumns + j], h = 1e-5;
     return Product(i, j) * (Gelu(x + h) - Gelu(x - h)) / (2 * h);

@@ -1,0 +1,330 @@
+#include "engine/backend/cuda/region.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/backend/cuda/autotune.h"
+#include "engine/backend/cuda/gemm.h"
+#include "engine/backend/cuda/kernels.h"
+#include "engine/backend/cuda/matmul.h"
+#include "engine/backend/cuda/region_trial.h"
+#include "engine/core/status.h"
+
+namespace ampd::cuda {
+namespace {
+
+using ir::OpKind;
+using runtime::KernelArgs;
+using runtime::NodeDesc;
+
+// What the cache holds of a region; of kParts more may follow.
+constexpr char kJoined[] = "joined", kParts[] = "parts";
+
+// The steps of a region behind its product, by what they are for.
+struct Behind {
+  bool has_bias = false, has_gelu = false, has_relu = false, has_gelu_grad = false;
+  // Inputs of the region.
+  int32_t bias = -1, aux = -1;
+  // Outputs of the region: of the whole, and of the sum with the bias where something follows; -1: none.
+  int result = -1, sum = -1;
+};
+
+Behind BehindOf(const NodeDesc& region) {
+  Behind behind;
+  for (size_t s = 1; s < region.steps.size(); ++s) {
+    const ir::FusedStep& step = region.steps[s];
+    behind.has_gelu |= step.op == OpKind::kGelu;
+    behind.has_relu |= step.op == OpKind::kRelu;
+    if (step.op == OpKind::kBiasAdd) behind.has_bias = true, behind.bias = step.operands[1];
+    if (step.op == OpKind::kGeluGrad) behind.has_gelu_grad = true, behind.aux = step.operands[1];
+  }
+  const auto last = static_cast<int32_t>(region.steps.size()) - 1;
+  for (size_t o = 0; o < region.results.size(); ++o) {
+    if (region.results[o] == last) behind.result = static_cast<int>(o);
+    if (region.results[o] == 1 && last > 1) behind.sum = static_cast<int>(o);
+  }
+  return behind;
+}
+
+// The library's call for a whole region.
+class Joined {
+ public:
+  virtual ~Joined() = default;
+  virtual int64_t workspace_bytes() const = 0;
+  virtual absl::Status Run(const KernelArgs& args, void* workspace) = 0;
+};
+
+class JoinedMatmul : public Joined {
+ public:
+  JoinedMatmul(std::unique_ptr<Gemm> gemm, const Behind& behind) : gemm_(std::move(gemm)), behind_(behind) {}
+  int64_t workspace_bytes() const override { return gemm_->workspace_bytes(); }
+  absl::Status Run(const KernelArgs& args, void* workspace) override {
+    GemmArgs gemm{.a = args.inputs[0].data, .b = args.inputs[1].data};
+    gemm.d = args.outputs[static_cast<size_t>(behind_.result)].data;
+    if (behind_.has_bias) gemm.bias = args.inputs[static_cast<size_t>(behind_.bias)].data;
+    if (behind_.has_gelu_grad) gemm.aux = args.inputs[static_cast<size_t>(behind_.aux)].data;
+    if (behind_.sum >= 0) gemm.aux = args.outputs[static_cast<size_t>(behind_.sum)].data;
+    gemm.workspace = workspace;
+    return gemm_->Run(gemm);
+  }
+
+ private:
+  const std::unique_ptr<Gemm> gemm_;
+  const Behind behind_;
+};
+
+class JoinedConv : public Joined {
+ public:
+  JoinedConv(std::unique_ptr<Conv> conv, const Behind& behind) : conv_(std::move(conv)), behind_(behind) {}
+  int64_t workspace_bytes() const override { return conv_->workspace_bytes(); }
+  absl::Status Run(const KernelArgs& args, void* workspace) override {
+    ConvArgs conv{.a = args.inputs[0].data, .b = args.inputs[1].data};
+    conv.result = args.outputs[static_cast<size_t>(behind_.result)].data;
+    conv.bias = args.inputs[static_cast<size_t>(behind_.bias)].data;
+    conv.workspace = workspace;
+    return conv_->Run(conv);
+  }
+
+ private:
+  const std::unique_ptr<Conv> conv_;
+  const Behind behind_;
+};
+
+// The product alone, and the steps behind it as a fused node that reads its result first.
+NodeDesc ProductPart(const NodeDesc& region) {
+  const ir::FusedStep& first = region.steps.front();
+  NodeDesc desc{.op = first.op, .name = region.name, .attributes = first.attributes, .threads = region.threads};
+  for (int32_t operand : first.operands) desc.inputs.push_back(region.inputs[static_cast<size_t>(operand)]);
+  desc.outputs = {{first.dtype, region.outputs.front().shape}};
+  return desc;
+}
+
+struct FusedPart {
+  NodeDesc desc;
+  std::vector<size_t> inputs;  // of the region, behind the product's result
+};
+
+FusedPart FusedPartOf(const NodeDesc& region, const ir::TensorType& product) {
+  FusedPart part;
+  NodeDesc& desc = part.desc;
+  desc = {.op = OpKind::kFused, .name = region.name, .outputs = region.outputs, .threads = region.threads};
+  desc.inputs = {product};
+  const size_t inputs = region.inputs.size();
+  std::vector<int32_t> place(inputs + region.steps.size(), -1);  // of what the region's steps read
+  place[inputs] = 0;
+  for (size_t s = 1; s < region.steps.size(); ++s) {
+    for (int32_t operand : region.steps[s].operands) {
+      const auto at = static_cast<size_t>(operand);
+      if (at >= inputs || place[at] >= 0) continue;
+      place[at] = static_cast<int32_t>(desc.inputs.size());
+      desc.inputs.push_back(region.inputs[at]);
+      part.inputs.push_back(at);
+    }
+  }
+  for (size_t s = 1; s < region.steps.size(); ++s) {
+    place[inputs + s] = static_cast<int32_t>(desc.inputs.size() + s) - 1;
+    ir::FusedStep step = region.steps[s];
+    for (int32_t& operand : step.operands) operand = place[static_cast<size_t>(operand)];
+    desc.steps.push_back(std::move(step));
+  }
+  for (int32_t result : region.results) desc.results.push_back(result - 1);
+  return part;
+}
+
+struct JoinedCall {
+  std::unique_ptr<Joined> joined;
+  std::string key;
+};
+
+absl::StatusOr<JoinedCall> JoinMatmul(const NodeDesc& product, const Behind& behind, Context* context) {
+  const MatmulProducts products = ProductsOf(product);
+  GemmDesc gemm = products.gemm;
+  if (!products.loops.empty() || behind.has_relu) {
+    return absl::UnimplementedError(absl::StrCat("[region] ", product.name, ": several products, or a relu behind"));
+  }
+  gemm.epilogue = behind.has_gelu_grad ? GemmEpilogue::kGeluGrad
+                  : !behind.has_gelu   ? GemmEpilogue::kBias
+                  : behind.sum >= 0    ? GemmEpilogue::kBiasGeluAux
+                                       : GemmEpilogue::kBiasGelu;
+  AMPD_ASSIGN_OR_RETURN(std::unique_ptr<Gemm> call, Gemm::Create(product.name, gemm, context));
+  return JoinedCall{std::make_unique<JoinedMatmul>(std::move(call), behind),
+                    AutotuneKey(*context, GemmLibrary(), absl::StrCat("region ", GemmKey(gemm)))};
+}
+
+absl::StatusOr<JoinedCall> JoinConv(const NodeDesc& product, const Behind& behind, Context* context,
+                                    const MakeConv& make) {
+  ConvDesc conv = ConvOf(product, context->properties());
+  if (!behind.has_bias || behind.has_gelu || behind.has_gelu_grad || behind.sum >= 0) {
+    return absl::UnimplementedError(absl::StrCat("[region] ", product.name, ": only a bias and a relu are joined"));
+  }
+  conv.fusion = behind.has_relu ? ConvFusion::kBiasRelu : ConvFusion::kBias;
+  AMPD_ASSIGN_OR_RETURN(std::unique_ptr<Conv> call, make(product.name, conv, context));
+  return JoinedCall{std::make_unique<JoinedConv>(std::move(call), behind),
+                    AutotuneKey(*context, ConvLibrary(), absl::StrCat("region ", ConvKey(conv)))};
+}
+
+absl::StatusOr<JoinedCall> Join(const NodeDesc& region, const NodeDesc& product, Context* context,
+                                const MakeConv& make) {
+  const Behind behind = BehindOf(region);
+  if (behind.result < 0 || region.steps.front().operands != std::vector<int32_t>{0, 1}) {
+    return absl::UnimplementedError(absl::StrCat("[region] ", region.name, ": nobody reads the whole"));
+  }
+  return product.op == OpKind::kMatmul ? JoinMatmul(product, behind, context)
+                                       : JoinConv(product, behind, context, make);
+}
+
+// Terms of each sum of the product.
+double TermsOf(const NodeDesc& product) {
+  const double filter = static_cast<double>(NumElements(product.inputs[1].shape));
+  const bool transposed = product.attributes.Bool("transpose_b");
+  const Shape& b = product.inputs[1].shape;
+  const int64_t results = product.op == OpKind::kMatmul ? b[transposed ? 0 : 1] : b[0];
+  return filter / static_cast<double>(results);
+}
+
+class RegionKernel : public runtime::Kernel {
+ public:
+  RegionKernel(const NodeDesc& desc, Context* context, RegionWay way)
+      : desc_(desc),
+        product_desc_(ProductPart(desc)),
+        behind_(FusedPartOf(desc, product_desc_.outputs.front())),
+        context_(context),
+        way_(way) {}
+
+  absl::Status Init(const runtime::KernelTable& table, const MakeConv& make) {
+    AMPD_ASSIGN_OR_RETURN(product_, table.Prepare(product_desc_));
+    AMPD_ASSIGN_OR_RETURN(fused_, table.Prepare(behind_.desc));
+    absl::StatusOr<JoinedCall> call = Join(desc_, product_desc_, context_, make);
+    if (!call.ok() && (way_ == RegionWay::kJoined || !absl::IsUnimplemented(call.status()))) return call.status();
+    if (call.ok()) call_ = *std::move(call);
+    if (call_.joined == nullptr) way_ = RegionWay::kParts;
+    for (const ir::TensorType& type : product_desc_.inputs) operands_.push_back({nullptr, type.dtype, type.shape});
+    for (const ir::TensorType& type : behind_.desc.inputs) fused_operands_.push_back({nullptr, type.dtype, type.shape});
+    const ir::TensorType& result = product_desc_.outputs.front();
+    between_at_ = layout_.Add(NumElements(result.shape) * SizeOf(result.dtype));
+    const int64_t joined = call_.joined == nullptr ? 0 : call_.joined->workspace_bytes();
+    workspace_at_ = layout_.Add(std::max({product_->workspace_bytes(), fused_->workspace_bytes(), joined}));
+    return absl::OkStatus();
+  }
+
+  int64_t workspace_bytes() const override { return layout_.bytes(); }
+
+  absl::Status Launch(const KernelArgs& args) override {
+    if (way_ == RegionWay::kMeasured) AMPD_RETURN_IF_ERROR(Annotate(Settle(args), "[region] " + desc_.name));
+    return Run(way_, args);
+  }
+
+ private:
+  absl::Status Run(RegionWay way, const KernelArgs& args) {
+    void* const workspace = WorkspaceAt<char>(args, workspace_at_);
+    if (way == RegionWay::kJoined) return call_.joined->Run(args, workspace);
+    for (size_t i = 0; i < operands_.size(); ++i) {
+      operands_[i].data = args.inputs[static_cast<size_t>(desc_.steps.front().operands[i])].data;
+    }
+    fused_operands_.front().data = WorkspaceAt<char>(args, between_at_);
+    AMPD_RETURN_IF_ERROR(product_->Launch({.inputs = operands_,
+                                           .outputs = absl::MakeConstSpan(fused_operands_).first(1),
+                                           .workspace = workspace,
+                                           .step = args.step}));
+    for (size_t i = 0; i < behind_.inputs.size(); ++i) {
+      fused_operands_[i + 1].data = args.inputs[behind_.inputs[i]].data;
+    }
+    return fused_->Launch(
+        {.inputs = fused_operands_, .outputs = args.outputs, .workspace = workspace, .step = args.step});
+  }
+
+  // Leaves it open where nothing may be measured now.
+  absl::Status Settle(const KernelArgs& args) {
+    AutotuneCache* const cache = context_->autotune();
+    absl::optional<std::string> choice;
+    if (cache != nullptr) choice = cache->Find(call_.key);
+    if (!choice) {
+      AMPD_ASSIGN_OR_RETURN(const bool may_measure, MayMeasure(*context_));
+      if (!may_measure) return absl::OkStatus();
+      const absl::StatusOr<std::string> tried = Try(args);
+      if (!tried.ok() && !absl::IsResourceExhausted(tried.status())) return tried.status();
+      choice = tried.ok() ? *tried : kParts;
+      if (tried.ok()) cache->Put(call_.key, *choice);
+    }
+    way_ = *choice == kJoined ? RegionWay::kJoined : RegionWay::kParts;
+    return absl::OkStatus();
+  }
+
+  // Both ways on random operands: what the cache is to hold.
+  absl::StatusOr<std::string> Try(const KernelArgs& args) {
+    AMPD_ASSIGN_OR_RETURN(const RegionTrial trial,
+                          RegionTrial::Create(context_, desc_.inputs, Bounds(), desc_.outputs));
+    const KernelArgs on_trial{
+        .inputs = trial.inputs(), .outputs = trial.outputs(), .workspace = args.workspace, .step = args.step};
+    AMPD_RETURN_IF_ERROR(Run(RegionWay::kParts, on_trial));
+    AMPD_ASSIGN_OR_RETURN(const std::vector<std::vector<float>> expected, Samples(trial));
+    const ir::TensorType& result = product_desc_.outputs.front();
+    AMPD_ASSIGN_OR_RETURN(const std::vector<float> product,
+                          SampleOf(context_, {WorkspaceAt<char>(on_trial, between_at_), result.dtype, result.shape}));
+    AMPD_RETURN_IF_ERROR(trial.Poison());
+    const absl::Status ran = Run(RegionWay::kJoined, on_trial);
+    if (absl::IsUnavailable(ran)) return ran;
+    if (!ran.ok()) return absl::StrCat(kParts, ": ", ran.message());
+    AMPD_ASSIGN_OR_RETURN(const std::vector<std::vector<float>> joined, Samples(trial));
+    for (size_t o = 0; o < joined.size(); ++o) {
+      const std::string difference = DifferenceOf(product, expected[o], joined[o], result.dtype);
+      if (!difference.empty()) return absl::StrCat(kParts, ": ", difference);
+    }
+    AMPD_ASSIGN_OR_RETURN(const int fastest, FastestOf(*context_, 2, [&](int i) {
+                            return Run(i == 0 ? RegionWay::kJoined : RegionWay::kParts, on_trial);
+                          }));
+    return std::string(fastest == 0 ? kJoined : kParts);
+  }
+
+  // Of random operands: products of about 1, biases up to 1, gelu's argument up to 2, where its slope is anything from
+  // 0 to 1.
+  std::vector<float> Bounds() const {
+    std::vector<float> bounds = {1, static_cast<float>(3 / std::sqrt(TermsOf(product_desc_)))};
+    while (bounds.size() < desc_.inputs.size()) {
+      bounds.push_back(desc_.inputs[bounds.size()].shape.size() == 1 ? 1 : 2);
+    }
+    return bounds;
+  }
+
+  absl::StatusOr<std::vector<std::vector<float>>> Samples(const RegionTrial& trial) const {
+    std::vector<std::vector<float>> samples;
+    for (const TensorView& output : trial.outputs()) {
+      AMPD_ASSIGN_OR_RETURN(std::vector<float> values, SampleOf(context_, output));
+      samples.push_back(std::move(values));
+    }
+    return samples;
+  }
+
+  const NodeDesc desc_;
+  const NodeDesc product_desc_;
+  const FusedPart behind_;
+  Context* const context_;
+  std::unique_ptr<runtime::Kernel> product_, fused_;
+  JoinedCall call_;
+  WorkspaceLayout layout_;
+  int64_t between_at_ = 0, workspace_at_ = 0;
+  // Of the parts, without addresses: the product's, and the fused steps', whose first is the product's result.
+  std::vector<TensorView> operands_, fused_operands_;
+  RegionWay way_;
+};
+
+}  // namespace
+
+void RegisterRegions(runtime::KernelTable* table, Context* context, const MakeConv& make, RegionWay way) {
+  table->AddForAnyDTypes(OpKind::kRegion,
+                         [=](const NodeDesc& desc) -> absl::StatusOr<std::unique_ptr<runtime::Kernel>> {
+                           auto kernel = std::make_unique<RegionKernel>(desc, context, way);
+                           AMPD_RETURN_IF_ERROR(kernel->Init(*table, make));
+                           return std::unique_ptr<runtime::Kernel>(std::move(kernel));
+                         });
+}
+
+void RegisterRegion(runtime::KernelTable* table, Context* context) {
+  RegisterRegions(table, context, Conv::Create, RegionWay::kMeasured);
+}
+
+}  // namespace ampd::cuda
