@@ -127,7 +127,7 @@ absl::StatusOr<std::unique_ptr<PlannedModel>> GradientDiagnostics::Plan(const Re
                                                                         std::unique_ptr<runtime::Backend> backend,
                                                                         int threads) {
   AMPD_ASSIGN_OR_RETURN(const ResolvedJobSpec fp32, SpecIn(spec, v1::PrecisionSpec::FP32));
-  return PlanModel(fp32, sample, std::move(backend), threads, /*fuse=*/false);
+  return PlanModel(fp32, sample, std::move(backend), threads, Fusion::kNone);
 }
 
 absl::StatusOr<std::unique_ptr<GradientDiagnostics>> GradientDiagnostics::Create(

@@ -163,7 +163,7 @@ int64_t LoaderBytes(const models::SampleInfo& sample, int64_t batch_size) {
 
 absl::StatusOr<std::unique_ptr<PlannedModel>> PlanModel(const ResolvedJobSpec& spec, const models::SampleInfo& sample,
                                                         std::unique_ptr<runtime::Backend> backend, int threads,
-                                                        bool fuse, const std::vector<bool>& fell_back) {
+                                                        Fusion fusion, const std::vector<bool>& fell_back) {
   const v1::TrainSpec& train = spec.proto().train();
   AMPD_ASSIGN_OR_RETURN(std::vector<PlannedPhase> phases, PhasesOf(spec, fell_back));
   std::vector<v1::PrecisionSpec> precisions;
@@ -171,10 +171,12 @@ absl::StatusOr<std::unique_ptr<PlannedModel>> PlanModel(const ResolvedJobSpec& s
   AMPD_ASSIGN_OR_RETURN(models::Model model,
                         models::BuildModel(spec, sample, train.micro_batch_size(), EvaluationBatch(train),
                                            backend->padding(), precisions));
-  const auto can_fuse = [fuse, target = backend.get()](ir::OpKind op) { return fuse && target->CanFuse(op); };
-  const passes::JoinPolicy joins = fuse ? backend->joins() : passes::JoinPolicy();
-  passes::Pipeline fusion;
-  fusion.Add("split_norms", [&](ir::Graph g) { return passes::SplitNorms(std::move(g), can_fuse); })
+  const auto can_fuse = [fusion, target = backend.get()](ir::OpKind op) {
+    return fusion != Fusion::kNone && target->CanFuse(op);
+  };
+  const passes::JoinPolicy joins = fusion == Fusion::kAll ? backend->joins() : passes::JoinPolicy();
+  passes::Pipeline pipeline;
+  pipeline.Add("split_norms", [&](ir::Graph g) { return passes::SplitNorms(std::move(g), can_fuse); })
       .Add("fuse", [&](ir::Graph g) { return passes::Fuse(std::move(g), can_fuse); })
       .Add("join_products", [&](ir::Graph g) { return passes::JoinProducts(std::move(g), joins); });
   auto planned = std::make_unique<PlannedModel>(model.phases[0].train);
@@ -182,7 +184,7 @@ absl::StatusOr<std::unique_ptr<PlannedModel>> PlanModel(const ResolvedJobSpec& s
   planned->phases = std::move(phases);
   for (size_t i = 0; i < planned->phases.size(); ++i) {
     PlannedPhase& phase = planned->phases[i];
-    AMPD_ASSIGN_OR_RETURN(const ir::Graph graph, fusion.Run(std::move(model.phases[i].train)));
+    AMPD_ASSIGN_OR_RETURN(const ir::Graph graph, pipeline.Run(std::move(model.phases[i].train)));
     AMPD_ASSIGN_OR_RETURN(runtime::Plan plan, runtime::MakePlan(graph, *planned->backend, threads, &planned->layout));
     phase.plans.push_back(std::move(plan));
     for (const models::PhaseGraph::LabelShare& share : model.phases[i].label_shares) {
@@ -195,11 +197,11 @@ absl::StatusOr<std::unique_ptr<PlannedModel>> PlanModel(const ResolvedJobSpec& s
   }
   const bool evaluates = spec.proto().model().networks().empty();
   if (evaluates) {
-    AMPD_ASSIGN_OR_RETURN(const ir::Graph eval, fusion.Run(std::move(model.eval)));
+    AMPD_ASSIGN_OR_RETURN(const ir::Graph eval, pipeline.Run(std::move(model.eval)));
     AMPD_ASSIGN_OR_RETURN(planned->eval, runtime::MakePlan(eval, *planned->backend, threads, &planned->layout));
   }
   if (!model.sample.nodes.empty()) {
-    AMPD_ASSIGN_OR_RETURN(const ir::Graph sampled, fusion.Run(std::move(model.sample)));
+    AMPD_ASSIGN_OR_RETURN(const ir::Graph sampled, pipeline.Run(std::move(model.sample)));
     AMPD_ASSIGN_OR_RETURN(planned->sample, runtime::MakePlan(sampled, *planned->backend, threads, &planned->layout));
   }
   planned->layers = std::move(model.layers);
@@ -210,7 +212,7 @@ absl::StatusOr<std::unique_ptr<PlannedModel>> PlanModel(const ResolvedJobSpec& s
   if (evaluates) planned->phases[0].label_weights = LabelWeights(spec.proto().model().loss(), planned->outputs);
   planned->keeps_average = spec.proto().optimizer().has_ema();
   planned->loader_bytes = LoaderBytes(sample, train.batch_size());
-  AMPD_RETURN_IF_ERROR(PlanShorterBuckets(spec, sample, precisions, fusion, threads, planned.get()));
+  AMPD_RETURN_IF_ERROR(PlanShorterBuckets(spec, sample, precisions, pipeline, threads, planned.get()));
   return planned;
 }
 

@@ -91,12 +91,19 @@ struct PlannedModel {
 // What a training's loader takes for its batches where nobody asks for more of them, in the host's memory; bytes.
 int64_t LoaderBytes(const models::SampleInfo& sample, int64_t batch_size);
 
+// What of the backend's offers plans take.
+enum class Fusion {
+  kNone,    // every value of the training graph is written to memory, for whoever wants to look at it
+  kChains,  // elementwise chains are one node each
+  kAll,     // and products are joined with what follows them
+};
+
 // INVALID_ARGUMENT with field violations when the model does not fit the data, or the optimizer's groups the model.
-// Without `fuse` every value of the training graph is written to memory, for whoever wants to look at it. `fell_back`:
-// by phase, whether it computes in BF16 whatever the spec says; empty: none does.
+// `fell_back`: by phase, whether it computes in BF16 whatever the spec says; empty: none does.
 absl::StatusOr<std::unique_ptr<PlannedModel>> PlanModel(const ResolvedJobSpec& spec, const models::SampleInfo& sample,
                                                         std::unique_ptr<runtime::Backend> backend, int threads,
-                                                        bool fuse = true, const std::vector<bool>& fell_back = {});
+                                                        Fusion fusion = Fusion::kAll,
+                                                        const std::vector<bool>& fell_back = {});
 
 // The optimizer's state of one phase, for checkpoints.
 std::vector<PhaseMoments> MomentsOf(const PlannedModel& plan, const Moments& moments);

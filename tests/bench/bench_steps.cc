@@ -1,13 +1,14 @@
 // Times whole training steps of a job on synthetic batches, without daemon, loader or reports:
-//   bench_steps [--device=DEVICE] [--steps=resident|captured|enqueued|host] [--set=PATH=VALUE]... JOB.yaml INPUT TARGET
-//   MODE THREADS
+//   bench_steps [--device=DEVICE] [--steps=resident|captured|enqueued|host] [--fusion=none|chains|all]
+//   [--set=PATH=VALUE]... JOB.yaml INPUT TARGET MODE THREADS
 // DEVICE: "cpu-0" (default), "cuda" (the first one) or a GPU's UUID. --steps, of a device that takes steps by itself:
 // whether it keeps a small network on one multiprocessor (default; of others it replays captured ones), replays
-// captured ones, has each kernel launched anew, or leaves them to the host. INPUT and TARGET are as bench_job.h says.
-// MODE: a precision mode. Answers each line "N" of its input, after N attempted steps, with one line of JSON:
+// captured ones, has each kernel launched anew, or leaves them to the host. --fusion: which steps of the plan may be
+// one kernel: none, elementwise chains, or products too (default). INPUT and TARGET are as bench_job.h says. MODE: a
+// precision mode. Answers each line "N" of its input, after N attempted steps, with one line of JSON:
 //   {"median": seconds a step, "lowest": ..., "highest": ..., "host": seconds a step that the host is busy with it,
 //    "steps": N, "applied": M, "replayed": R, "loss": of the last, "launch": "resident", "captured", "enqueued" or
-//    "host"}
+//    "host", "regions": products of a step that are joined with what follows}
 // A device that takes steps by itself has the batches of a window of steps in its memory before the clock starts;
 // with "fed N" batches are copied to it meanwhile, one a step.
 // With "soak N": after N such steps in ten parts one line of JSON with what was in use at first, after the first part
@@ -126,9 +127,9 @@ class Bench {
     std::sort(seconds.begin(), seconds.end());
     std::printf(
         "{\"median\": %.9f, \"lowest\": %.9f, \"highest\": %.9f, \"host\": %.9f, \"steps\": %ld, \"applied\": %ld, "
-        "\"replayed\": %ld, \"loss\": %.6g, \"launch\": \"%s\"}\n",
+        "\"replayed\": %ld, \"loss\": %.6g, \"launch\": \"%s\", \"regions\": %ld}\n",
         seconds[seconds.size() / 2], seconds.front(), seconds.back(), times.host, static_cast<long>(times.steps),
-        static_cast<long>(times.applied), static_cast<long>(times.replayed), times.loss, Launch());
+        static_cast<long>(times.applied), static_cast<long>(times.replayed), times.loss, Launch(), Regions());
     return absl::OkStatus();
   }
 
@@ -257,6 +258,13 @@ class Bench {
     if (device_->launch() == runtime::StepLaunch::kResident) return "resident";
     return device_->launch() == runtime::StepLaunch::kCaptured ? "captured" : "enqueued";
   }
+  long Regions() const {
+    long regions = 0;
+    for (const PlannedPhase& phase : plan_->phases) {
+      for (const runtime::PlanStep& step : phase.plans.back().steps) regions += step.op == ir::OpKind::kRegion ? 1 : 0;
+    }
+    return regions;
+  }
   bool on_host() const { return plan_->backend->memory()->on_host(); }
   double Now() const {
     return on_host() ? ProcessorSeconds() : std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
@@ -308,6 +316,7 @@ class Bench {
 struct Arguments {
   std::string device = "cpu-0";
   StepMode steps = StepMode::kResident;
+  Fusion fusion = Fusion::kAll;
   std::vector<std::string> settings;
   std::vector<std::string> rest;
   int threads = 0;
@@ -326,14 +335,18 @@ absl::StatusOr<Arguments> Parse(const std::vector<std::string>& args) {
       parsed.steps = StepMode::kEnqueued;
     } else if (arg == "--steps=host") {
       parsed.steps = StepMode::kHost;
-    } else if (arg != "--steps=resident") {
+    } else if (arg == "--fusion=none") {
+      parsed.fusion = Fusion::kNone;
+    } else if (arg == "--fusion=chains") {
+      parsed.fusion = Fusion::kChains;
+    } else if (arg != "--steps=resident" && arg != "--fusion=all") {
       parsed.rest.emplace_back(arg);
     }
   }
   if (parsed.rest.size() != 5 || !absl::SimpleAtoi(parsed.rest[4], &parsed.threads)) {
     return absl::InvalidArgumentError(
-        "usage: bench_steps [--device=cpu-0|cuda|UUID] [--steps=resident|captured|enqueued|host] [--set=PATH=VALUE]... "
-        "JOB.yaml INPUT TARGET MODE THREADS");
+        "usage: bench_steps [--device=cpu-0|cuda|UUID] [--steps=resident|captured|enqueued|host] "
+        "[--fusion=none|chains|all] [--set=PATH=VALUE]... JOB.yaml INPUT TARGET MODE THREADS");
   }
   return parsed;
 }
@@ -369,7 +382,8 @@ absl::Status Main(const std::vector<std::string>& args) {
   AMPD_ASSIGN_OR_RETURN(const bench::Sample sample, bench::ParseSample(arguments.rest[1], arguments.rest[2]));
   AMPD_ASSIGN_OR_RETURN(auto backend, OpenBackend(arguments));
   const int64_t free_before = backend->memory()->free_bytes();
-  AMPD_ASSIGN_OR_RETURN(auto plan, PlanModel(spec, sample.info, std::move(backend), arguments.threads));
+  AMPD_ASSIGN_OR_RETURN(auto plan,
+                        PlanModel(spec, sample.info, std::move(backend), arguments.threads, arguments.fusion));
   AMPD_ASSIGN_OR_RETURN(auto model, LoadedModel::Create(*plan));
   Bench bench(std::move(spec), std::move(plan), std::move(model), free_before);
   AMPD_RETURN_IF_ERROR(bench.Prepare(sample, arguments.steps));

@@ -102,17 +102,17 @@ TEST(CudaPlan, JoinsWhatIsLargeEnough) {
   const std::vector<Job> jobs = Jobs();
   const auto job = std::find_if(jobs.begin(), jobs.end(), [](const Job& j) { return j.name == "Joined"; });
   const ResolvedJobSpec spec = Spec(job->parts);
-  const auto regions = [&](bool fuse) {
+  const auto regions = [&](Fusion fusion) {
     const auto plan =
-        PlanModel(spec, {.input_shape = {28, 28, 1}, .classes = 10}, MakeCudaBackend("").value(), 1, fuse);
+        PlanModel(spec, {.input_shape = {28, 28, 1}, .classes = 10}, MakeCudaBackend("").value(), 1, fusion);
     EXPECT_TRUE(plan.ok()) << plan.status();
     if (!plan.ok()) return int64_t{-1};
     const auto& steps = (*plan)->phases[0].plans[0].steps;
     return static_cast<int64_t>(std::count_if(
         steps.begin(), steps.end(), [](const runtime::PlanStep& step) { return step.op == ir::OpKind::kRegion; }));
   };
-  EXPECT_EQ(regions(true), 1);
-  EXPECT_EQ(regions(false), 0);
+  EXPECT_EQ(regions(Fusion::kAll), 1);
+  EXPECT_EQ(regions(Fusion::kChains), 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Jobs, CudaTraining, ::testing::ValuesIn(Jobs()),

@@ -174,6 +174,7 @@ TEST_F(WorkerTest, TrainsWhatItIsAssignedAndReports) {
   EXPECT_THAT(trainer_options_.devices, ElementsAre("cpu-4", "cpu-7"));
   EXPECT_EQ(trainer_options_.checkpoint_dir, "/checkpoints");
   EXPECT_EQ(trainer_options_.artifact_dir, "/artifacts");
+  EXPECT_EQ(trainer_options_.autotune_dir, options_.work_dir);
   EXPECT_EQ(trainer_options_.upload_dir, "/uploads");
   EXPECT_EQ(trainer_options_.last_reported_step, 42);
   EXPECT_EQ(trainer_options_.last_checkpoint, "step-000000040");
