@@ -116,7 +116,7 @@ TEST(JoinProducts, LeavesAloneWhatTheLibraryCannotDo) {
   EXPECT_THAT(RegionsOf(read.g), IsEmpty()) << "the product is read from outside";
   Dense twice;
   twice.Return("y", twice.sum);
-  twice.Return("z", Emit(&twice.g, OpKind::kSoftmax, "z", {twice.product}));
+  twice.Return("z", Emit(&twice.g, OpKind::kSoftmax, "z", {twice.product}, {{"axis", int64_t{1}}}));
   EXPECT_THAT(RegionsOf(twice.g), IsEmpty()) << "the product has another reader";
   Dense longer;
   longer.Return("y", Emit(&longer.g, OpKind::kMul, "y", {longer.sum, longer.sum}));
