@@ -27,7 +27,7 @@ runtime::StepLaunch LaunchOf(StepMode mode) {
 
 absl::StatusOr<std::unique_ptr<CapturedSteps>> CapturedSteps::Create(
     const PlannedModel& plan, LoadedModel* model, const std::vector<std::unique_ptr<StepRunner>>* runners,
-    runtime::StepLaunch launch, const TrainingData* data) {
+    runtime::StepLaunch launch, const TrainingData* data, Clock clock) {
   runtime::StepLoopConfig config;
   config.memory = &model->memory;
   config.launch = launch;
@@ -39,7 +39,7 @@ absl::StatusOr<std::unique_ptr<CapturedSteps>> CapturedSteps::Create(
   absl::StatusOr<runtime::StoredSamples> samples = absl::UnimplementedError("none are to be kept on the device");
   if (data != nullptr) samples = data->Stored(plan.outputs);
   if (samples.ok()) config.samples = &*samples;
-  std::unique_ptr<CapturedSteps> steps(new CapturedSteps(plan, runners));
+  std::unique_ptr<CapturedSteps> steps(new CapturedSteps(plan, runners, std::move(clock)));
   absl::StatusOr<std::unique_ptr<runtime::StepLoop>> loop = plan.backend->MakeStepLoop(config);
   if (absl::IsUnimplemented(loop.status())) return nullptr;
   AMPD_RETURN_IF_ERROR(loop.status());
@@ -80,7 +80,7 @@ absl::StatusOr<data::Batch*> CapturedSteps::Peek(int64_t step, data::Loader* loa
   if (!batch.ok()) return DataError(batch.status(), "data.train");
   if (!running_) {
     AMPD_RETURN_IF_ERROR(Start(step, phases));
-    last_finished_ = SteadySeconds();
+    last_finished_ = clock_();
   }
   AMPD_RETURN_IF_ERROR(Feed(**batch));
   queue_.push_back({*batch, PhasesDue(step)});
@@ -93,7 +93,7 @@ absl::StatusOr<data::Batch*> CapturedSteps::Next(int64_t step, int64_t ahead, da
   results->clear();
   if (!running_) {
     AMPD_RETURN_IF_ERROR(Start(step, *phases));
-    last_finished_ = SteadySeconds();
+    last_finished_ = clock_();
   }
   AMPD_RETURN_IF_ERROR(RunAhead(step, ahead, loader));
   if (queue_.empty()) return std::exchange(data_error_, absl::OkStatus());
@@ -120,7 +120,11 @@ absl::Status CapturedSteps::RunAhead(int64_t step, int64_t ahead, data::Loader* 
     const bool waits = unlaunched_ == static_cast<int64_t>(queue_.size());
     if (waits || unlaunched_ * 2 >= target) AMPD_RETURN_IF_ERROR(LaunchFed());
   }
-  return LaunchFed();
+  // Half of what may be under way makes a window, so that the device works on one half while the other is fed. Less is
+  // launched where nothing more can come to it, and where the device would be through before it is full.
+  const auto fed = static_cast<int64_t>(queue_.size());
+  const bool last = !data_error_.ok() || fed >= ahead;
+  return last || (fed - unlaunched_) * 2 <= target ? LaunchFed() : absl::OkStatus();
 }
 
 absl::Status CapturedSteps::Feed(const data::Batch& batch) {
@@ -196,7 +200,7 @@ absl::Status CapturedSteps::TakeOver(const Fed& fed, const runtime::StepRecord& 
 }
 
 void CapturedSteps::Measure() {
-  const double now = SteadySeconds();
+  const double now = clock_();
   const double seconds = now - last_finished_;
   last_finished_ = now;
   // Records come in bursts; a slow average levels them out.

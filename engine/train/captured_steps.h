@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -13,6 +14,7 @@
 #include "engine/data/loader.h"
 #include "engine/runtime/step_loop.h"
 #include "engine/train/planned_model.h"
+#include "engine/train/report.h"
 #include "engine/train/step_runner.h"
 #include "engine/train/train_state.h"
 #include "engine/train/trainer.h"
@@ -34,11 +36,12 @@ class CapturedSteps {
  public:
   // Borrows all. nullptr where the backend leaves every step to the host. Errors are the backend's. Steps
   // are launched as `launch` says. The samples of `data`, which is read meanwhile, are kept on the device where they
-  // can be; null: they are not.
+  // can be; null: they are not. `clock`: seconds, by which steps are timed to tell how far the device may be ahead.
   static absl::StatusOr<std::unique_ptr<CapturedSteps>> Create(const PlannedModel& plan, LoadedModel* model,
                                                                const std::vector<std::unique_ptr<StepRunner>>* runners,
                                                                runtime::StepLaunch launch,
-                                                               const TrainingData* data = nullptr);
+                                                               const TrainingData* data = nullptr,
+                                                               Clock clock = SteadySeconds);
 
   runtime::StepLaunch launch() const { return loop_->launch(); }
   // OK: the training samples lie on the device. Else why they do not.
@@ -69,8 +72,8 @@ class CapturedSteps {
     uint64_t phases;  // bits of those that are due
   };
 
-  CapturedSteps(const PlannedModel& plan, const std::vector<std::unique_ptr<StepRunner>>* runners)
-      : plan_(plan), runners_(runners) {}
+  CapturedSteps(const PlannedModel& plan, const std::vector<std::unique_ptr<StepRunner>>* runners, Clock clock)
+      : plan_(plan), runners_(runners), clock_(std::move(clock)) {}
   uint64_t PhasesDue(int64_t step) const;
   absl::Status Start(int64_t step, const std::vector<PhaseState>& phases);
   absl::Status RunAhead(int64_t step, int64_t ahead, data::Loader* loader);
@@ -89,6 +92,7 @@ class CapturedSteps {
 
   const PlannedModel& plan_;
   const std::vector<std::unique_ptr<StepRunner>>* runners_;
+  const Clock clock_;
   std::unique_ptr<runtime::StepLoop> loop_;
   absl::Status samples_;
   bool running_ = false;

@@ -22,6 +22,7 @@
 #include "engine/passes/split_norms.h"
 #include "engine/train/step_runner.h"
 #include "gtest/gtest.h"
+#include "tests/support/forwarding_backend.h"
 #include "tests/support/op_rows.h"
 #include "tests/support/small_networks.h"
 #include "tests/unit/engine/backend/kernel_cases.h"
@@ -359,37 +360,21 @@ class PoisonedKernel : public runtime::Kernel {
   const Poison* poison_;
 };
 
-class PoisonedBackend : public runtime::Backend {
+class PoisonedBackend : public testing::ForwardingBackend {
  public:
-  PoisonedBackend(const Poison* poison, bool fuse) : cpu_(MakeCpuBackend(1)), fuse_(fuse) {
+  PoisonedBackend(const Poison* poison, bool fuse) : ForwardingBackend(MakeCpuBackend(1)), fuse_(fuse) {
     const auto prepare = [this,
                           poison](const runtime::NodeDesc& desc) -> absl::StatusOr<std::unique_ptr<runtime::Kernel>> {
-      auto kernel = cpu_->kernels().Prepare(desc);
+      auto kernel = to()->kernels().Prepare(desc);
       if (!kernel.ok()) return kernel.status();
       return std::make_unique<PoisonedKernel>(*std::move(kernel), desc.name, poison);
     };
     for (OpKind op : ir::kAllOpKinds) table_.AddForAnyDTypes(op, prepare);
   }
-  absl::string_view name() const override { return cpu_->name(); }
   const runtime::KernelTable& kernels() const override { return table_; }
-  bool CanFuse(OpKind op) const override { return fuse_ && cpu_->CanFuse(op); }
-  absl::Status CheckGradients(const float* gradients, absl::Span<const runtime::ArenaSlot> slots, float factor,
-                              runtime::GradientCheck* check) override {
-    return cpu_->CheckGradients(gradients, slots, factor, check);
-  }
-  absl::Status Update(const runtime::UpdateArgs& args) override { return cpu_->Update(args); }
-  absl::Status Publish(const float* masters, int64_t size, DType dtype, void* copy) override {
-    return cpu_->Publish(masters, size, dtype, copy);
-  }
-  absl::Status PadInto(const float* from, const Shape& shape, const Shape& padded, float* to) override {
-    return cpu_->PadInto(from, shape, padded, to);
-  }
-  absl::Status FindNonFinite(const TensorView& tensor, bool* found, bool* is_nan) override {
-    return cpu_->FindNonFinite(tensor, found, is_nan);
-  }
+  bool CanFuse(OpKind op) const override { return fuse_ && to()->CanFuse(op); }
 
  private:
-  std::unique_ptr<runtime::Backend> cpu_;
   const bool fuse_;
   runtime::KernelTable table_;
 };

@@ -9,6 +9,7 @@
 #include "engine/backend/cpu/cpu_backend.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/forwarding_backend.h"
 #include "tests/unit/engine/train/device_jobs.h"
 #include "tests/unit/engine/train/profiled_run.h"
 
@@ -207,33 +208,16 @@ class FakeTimer : public runtime::LapTimer {
 };
 
 // The CPU's, but for its timer.
-class TimedBackend : public runtime::Backend {
+class TimedBackend : public testing::ForwardingBackend {
  public:
-  explicit TimedBackend(int laps_before_failure) : laps_(laps_before_failure) {}
+  explicit TimedBackend(int laps_before_failure) : ForwardingBackend(MakeCpuBackend(1)), laps_(laps_before_failure) {}
 
-  absl::string_view name() const override { return "timed"; }
-  const runtime::KernelTable& kernels() const override { return cpu_->kernels(); }
-  absl::Status CheckGradients(const float* gradients, absl::Span<const runtime::ArenaSlot> slots, float factor,
-                              runtime::GradientCheck* check) override {
-    return cpu_->CheckGradients(gradients, slots, factor, check);
-  }
-  absl::Status Update(const runtime::UpdateArgs& args) override { return cpu_->Update(args); }
-  absl::Status Publish(const float* masters, int64_t size, DType dtype, void* copy) override {
-    return cpu_->Publish(masters, size, dtype, copy);
-  }
-  absl::Status PadInto(const float* from, const Shape& shape, const Shape& padded, float* to) override {
-    return cpu_->PadInto(from, shape, padded, to);
-  }
-  absl::Status FindNonFinite(const TensorView& tensor, bool* found, bool* is_nan) override {
-    return cpu_->FindNonFinite(tensor, found, is_nan);
-  }
   absl::StatusOr<std::unique_ptr<runtime::LapTimer>> MakeLapTimer(bool kernels) override {
-    if (!kernels) return cpu_->MakeLapTimer(kernels);
+    if (!kernels) return to()->MakeLapTimer(kernels);
     return std::make_unique<FakeTimer>(laps_);
   }
 
  private:
-  const std::unique_ptr<runtime::Backend> cpu_ = MakeCpuBackend(1);
   const int laps_;
 };
 
