@@ -41,7 +41,7 @@ struct StoredSamples {
   int64_t max_bytes = -1;
 
   // Writes `count` samples from `first` on, one after the other: the values, and the stored words of the targets.
-  // Called while the loop is made. `targets` may be null. DATA_LOSS where a sample cannot be read.
+  // Called while the loop is made. DATA_LOSS where a sample cannot be read.
   std::function<absl::Status(int64_t first, int64_t count, void* values, void* targets)> read;
 
   // Of one sample.
