@@ -98,6 +98,10 @@ enum class Fusion {
   kAll,     // and products are joined with what follows them
 };
 
+// Of models with several replicas. A joined product is tried out in memory of its own when it first runs, and memory
+// that is freed while collectives are under way may wait for them, and they for it.
+inline constexpr Fusion kReplicaFusion = Fusion::kChains;
+
 // INVALID_ARGUMENT with field violations when the model does not fit the data, or the optimizer's groups the model.
 // `fell_back`: by phase, whether it computes in BF16 whatever the spec says; empty: none does.
 absl::StatusOr<std::unique_ptr<PlannedModel>> PlanModel(const ResolvedJobSpec& spec, const models::SampleInfo& sample,

@@ -147,7 +147,7 @@ absl::Status Replicas::Make(const ReplicaOptions& options) {
     other->worker.Start([&options, replica = other.get()]() -> absl::Status {
       AMPD_ASSIGN_OR_RETURN(std::unique_ptr<runtime::Backend> backend, options.make_backend(replica->rank));
       AMPD_ASSIGN_OR_RETURN(replica->plan, PlanModel(*options.spec, *options.sample, std::move(backend),
-                                                     options.threads, Fusion::kAll, options.fell_back));
+                                                     options.threads, kReplicaFusion, options.fell_back));
       AMPD_ASSIGN_OR_RETURN(replica->model, LoadedModel::Create(*replica->plan));
       return absl::OkStatus();
     });

@@ -25,6 +25,14 @@ double ShareOfProducts(ir::OpKind op) {
   }
 }
 
+double ProductFlops(const runtime::PlanStep& step) {
+  if (step.op != ir::OpKind::kRegion) return ShareOfProducts(step.op) * step.cost.flops;
+  // Without one for each element and step behind the product.
+  const auto behind = static_cast<double>(step.fused.size() - 1);
+  const auto elements = static_cast<double>(NumElements(step.outputs.front().type.shape));
+  return ShareOfProducts(step.fused.front().op) * (step.cost.flops - behind * elements);
+}
+
 }  // namespace
 
 absl::optional<double> StepFlops(const PlannedModel& planned, const v1::TrainSpec& train) {
@@ -32,8 +40,7 @@ absl::optional<double> StepFlops(const PlannedModel& planned, const v1::TrainSpe
   for (const PlannedPhase& phase : planned.phases) {
     if (phase.plans.size() != 1) return absl::nullopt;
     double micro_batch = 0;
-    for (const runtime::PlanStep& step : phase.plans[0].steps)
-      micro_batch += ShareOfProducts(step.op) * step.cost.flops;
+    for (const runtime::PlanStep& step : phase.plans[0].steps) micro_batch += ProductFlops(step);
     flops += micro_batch / static_cast<double>(phase.every);
   }
   return flops * static_cast<double>(train.batch_size()) / static_cast<double>(train.micro_batch_size());

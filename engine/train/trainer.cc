@@ -141,8 +141,9 @@ absl::Status TrainerImpl::OpenModel(const std::vector<bool>& fell_back) {
   unprofiled_seconds_ = 0;
   unprofiled_steps_ = 0;
   AMPD_ASSIGN_OR_RETURN(std::unique_ptr<runtime::Backend> backend, NewBackend());
-  AMPD_ASSIGN_OR_RETURN(
-      plan_, PlanModel(spec_, data_->sample(), std::move(backend), ThreadsPerReplica(), Fusion::kAll, fell_back));
+  const Fusion fusion = Devices().size() > 1 ? kReplicaFusion : Fusion::kAll;
+  AMPD_ASSIGN_OR_RETURN(plan_,
+                        PlanModel(spec_, data_->sample(), std::move(backend), ThreadsPerReplica(), fusion, fell_back));
   AMPD_ASSIGN_OR_RETURN(model_, LoadedModel::Create(*plan_));
   AMPD_ASSIGN_OR_RETURN(sampler_, MakeSampler(spec_, *plan_));
   if (Devices().size() > 1) AMPD_RETURN_IF_ERROR(OpenReplicas(fell_back));

@@ -70,6 +70,13 @@ absl::Status CheckEpilogue(const std::string& what, const GemmDesc& d) {
   return absl::OkStatus();
 }
 
+// In keys that later builds read.
+const char* EpilogueName(GemmEpilogue epilogue) {
+  constexpr const char* kNames[] = {
+      "none", "bias", "bias_gelu", "bias_gelu_aux", "gelu_grad", "gelu_grad_bias_gradient", "bias_gradient"};
+  return kNames[static_cast<int>(epilogue)];
+}
+
 }  // namespace
 
 absl::Status CheckGemm(const std::string& name, const GemmDesc& desc, const DeviceProperties& properties) {
@@ -105,7 +112,7 @@ std::string GemmKey(const GemmDesc& desc) {
   return absl::StrCat("gemm ", desc.rows, "x", desc.columns, "x", desc.inner, " batch ", desc.batch, "|",
                       matrix(desc.a), "|", matrix(desc.b), "|", matrix(desc.d), desc.tf32 ? "|tf32" : "",
                       desc.accumulate ? "|accumulate" : "", desc.scaled ? "|scaled" : "", "|epilogue ",
-                      static_cast<int>(desc.epilogue), "|align ", desc.alignment_bytes);
+                      EpilogueName(desc.epilogue), "|align ", desc.alignment_bytes);
 }
 
 }  // namespace ampd::cuda

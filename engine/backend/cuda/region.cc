@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "engine/backend/cuda/matmul.h"
 #include "engine/backend/cuda/region_trial.h"
 #include "engine/core/status.h"
+#include "engine/ops/compute.h"
 
 namespace ampd::cuda {
 namespace {
@@ -94,7 +96,8 @@ class JoinedConv : public Joined {
   const Behind behind_;
 };
 
-// The product alone, and the steps behind it as a fused node that reads its result first.
+// The product alone, and the steps behind it as they would be without regions: a fused node, or one op, that reads its
+// result first.
 NodeDesc ProductPart(const NodeDesc& region) {
   const ir::FusedStep& first = region.steps.front();
   NodeDesc desc{.op = first.op, .name = region.name, .attributes = first.attributes, .threads = region.threads};
@@ -132,6 +135,12 @@ FusedPart FusedPartOf(const NodeDesc& region, const ir::TensorType& product) {
     desc.steps.push_back(std::move(step));
   }
   for (int32_t result : region.results) desc.results.push_back(result - 1);
+  if (desc.steps.size() > 1) return part;
+  // One op alone has a kernel of its own.
+  desc.op = desc.steps[0].op;
+  desc.attributes = desc.steps[0].attributes;
+  desc.steps.clear();
+  desc.results.clear();
   return part;
 }
 
@@ -199,7 +208,8 @@ class RegionKernel : public runtime::Kernel {
     AMPD_ASSIGN_OR_RETURN(product_, table.Prepare(product_desc_));
     AMPD_ASSIGN_OR_RETURN(fused_, table.Prepare(behind_.desc));
     absl::StatusOr<JoinedCall> call = Join(desc_, product_desc_, context_, make);
-    if (!call.ok() && (way_ == RegionWay::kJoined || !absl::IsUnimplemented(call.status()))) return call.status();
+    // What the library refuses, for whatever reason, the parts can do.
+    if (!call.ok() && way_ == RegionWay::kJoined) return call.status();
     if (call.ok()) call_ = *std::move(call);
     if (call_.joined == nullptr) way_ = RegionWay::kParts;
     for (const ir::TensorType& type : product_desc_.inputs) operands_.push_back({nullptr, type.dtype, type.shape});
@@ -237,47 +247,80 @@ class RegionKernel : public runtime::Kernel {
         {.inputs = fused_operands_, .outputs = args.outputs, .workspace = workspace, .step = args.step});
   }
 
-  // Leaves it open where nothing may be measured now.
+  // Leaves it open where nothing may be measured now. A call is compared in every process that uses it: the library may
+  // have come by another algorithm than the one that was measured.
   absl::Status Settle(const KernelArgs& args) {
     AutotuneCache* const cache = context_->autotune();
-    absl::optional<std::string> choice;
-    if (cache != nullptr) choice = cache->Find(call_.key);
-    if (!choice) {
+    if (cache == nullptr) return absl::OkStatus();
+    absl::optional<std::string> known = cache->Find(call_.key);
+    if (!known || (*known == kJoined && Compared().count(call_.key) == 0)) {
       AMPD_ASSIGN_OR_RETURN(const bool may_measure, MayMeasure(*context_));
       if (!may_measure) return absl::OkStatus();
-      const absl::StatusOr<std::string> tried = Try(args);
-      if (!tried.ok() && !absl::IsResourceExhausted(tried.status())) return tried.status();
-      choice = tried.ok() ? *tried : kParts;
-      if (tried.ok()) cache->Put(call_.key, *choice);
+      absl::StatusOr<std::string> tried = Try(args, known.has_value());
+      if (absl::IsResourceExhausted(tried.status())) tried = absl::StrCat(kParts, ": ", tried.status().message());
+      AMPD_RETURN_IF_ERROR(tried.status());
+      if (!known || *tried != *known) cache->Put(call_.key, *tried);
+      known = *std::move(tried);
     }
-    way_ = *choice == kJoined ? RegionWay::kJoined : RegionWay::kParts;
+    way_ = *known == kJoined ? RegionWay::kJoined : RegionWay::kParts;
     return absl::OkStatus();
   }
 
-  // Both ways on random operands: what the cache is to hold.
-  absl::StatusOr<std::string> Try(const KernelArgs& args) {
+  // Keys of calls that gave what their parts give, in this process.
+  std::set<std::string>& Compared() {
+    std::shared_ptr<void>& kept = context_->library(Library::kRegions);
+    if (kept == nullptr) kept = std::make_shared<std::set<std::string>>();
+    return *static_cast<std::set<std::string>*>(kept.get());
+  }
+
+  // Both ways on operands of its own: what the cache is to hold. `measured`: the joined one was measured to be faster.
+  absl::StatusOr<std::string> Try(const KernelArgs& args, bool measured) {
     AMPD_ASSIGN_OR_RETURN(const RegionTrial trial,
                           RegionTrial::Create(context_, desc_.inputs, Bounds(), desc_.outputs));
     const KernelArgs on_trial{
         .inputs = trial.inputs(), .outputs = trial.outputs(), .workspace = args.workspace, .step = args.step};
+    // Whoever runs first may try algorithms out.
+    const absl::Status runs = Run(RegionWay::kJoined, on_trial);
+    if (absl::IsUnavailable(runs)) return runs;
+    if (!runs.ok()) return absl::StrCat(kParts, ": ", runs.message());
     AMPD_RETURN_IF_ERROR(Run(RegionWay::kParts, on_trial));
-    AMPD_ASSIGN_OR_RETURN(const std::vector<std::vector<float>> expected, Samples(trial));
+    AMPD_ASSIGN_OR_RETURN(std::string difference, Compare(trial, on_trial));
+    if (difference.empty() && !measured) {
+      AMPD_ASSIGN_OR_RETURN(const int fastest, FastestOf(*context_, 2, [&](int i) {
+                              return Run(i == 0 ? RegionWay::kJoined : RegionWay::kParts, on_trial);
+                            }));
+      if (fastest != 0) return std::string(kParts);
+    }
+    // Whether it keeps what a step is skipped for.
+    if (difference.empty()) {
+      AMPD_RETURN_IF_ERROR(trial.Spoil());
+      AMPD_ASSIGN_OR_RETURN(difference, Compare(trial, on_trial));
+    }
+    if (!difference.empty()) return absl::StrCat(kParts, ": ", difference);
+    Compared().insert(call_.key);
+    return std::string(kJoined);
+  }
+
+  // "" or how what is joined differs from its parts.
+  absl::StatusOr<std::string> Compare(const RegionTrial& trial, const KernelArgs& args) {
+    AMPD_RETURN_IF_ERROR(trial.Poison());
+    AMPD_RETURN_IF_ERROR(Run(RegionWay::kParts, args));
+    AMPD_ASSIGN_OR_RETURN(const std::vector<std::vector<float>> parts, Samples(trial));
     const ir::TensorType& result = product_desc_.outputs.front();
     AMPD_ASSIGN_OR_RETURN(const std::vector<float> product,
-                          SampleOf(context_, {WorkspaceAt<char>(on_trial, between_at_), result.dtype, result.shape}));
+                          SampleOf(context_, {WorkspaceAt<char>(args, between_at_), result.dtype, result.shape}));
     AMPD_RETURN_IF_ERROR(trial.Poison());
-    const absl::Status ran = Run(RegionWay::kJoined, on_trial);
-    if (absl::IsUnavailable(ran)) return ran;
-    if (!ran.ok()) return absl::StrCat(kParts, ": ", ran.message());
+    AMPD_RETURN_IF_ERROR(Run(RegionWay::kJoined, args));
     AMPD_ASSIGN_OR_RETURN(const std::vector<std::vector<float>> joined, Samples(trial));
+    const bool tf32 = product_desc_.attributes.String(ops::kComputeAttribute) == ops::kComputeTf32;
+    const SumsOf sums = result.dtype != DType::kF32 ? SumsOf::k16BitOperands
+                        : tf32                      ? SumsOf::kTf32Operands
+                                                    : SumsOf::kF32Operands;
     for (size_t o = 0; o < joined.size(); ++o) {
-      const std::string difference = DifferenceOf(product, expected[o], joined[o], result.dtype);
-      if (!difference.empty()) return absl::StrCat(kParts, ": ", difference);
+      std::string difference = DifferenceOf(product, parts[o], joined[o], result.dtype, sums);
+      if (!difference.empty()) return difference;
     }
-    AMPD_ASSIGN_OR_RETURN(const int fastest, FastestOf(*context_, 2, [&](int i) {
-                            return Run(i == 0 ? RegionWay::kJoined : RegionWay::kParts, on_trial);
-                          }));
-    return std::string(fastest == 0 ? kJoined : kParts);
+    return std::string();
   }
 
   // Of random operands: products of about 1, biases up to 1, gelu's argument up to 2, where its slope is anything from

@@ -10,9 +10,10 @@ namespace ampd::cuda {
 // How regions run.
 enum class RegionWay {
   // The first launch that is not captured settles it: as Context::autotune() remembers, else the faster of the two
-  // below, if on random operands both give the same but for roundings. Memory for those is allocated and freed again.
-  // A call whose results differ is not used, and the cache's value says by how much. The parts, where the library has
-  // no such call, without a cache, without memory, and while a graph is captured.
+  // below. What is joined is compared with its parts first, in every process: on random operands, where they must be
+  // the same but for roundings, and with a NaN and an infinity among them, which must not get lost. Memory for those is
+  // allocated and freed again. A call whose results differ is not used, and the cache's value says by how much. The
+  // parts, where the library has no such call, without a cache, without memory, and while a graph is captured.
   kMeasured,
   // In one call of a library. UNIMPLEMENTED where there is none.
   kJoined,
@@ -20,8 +21,8 @@ enum class RegionWay {
   kParts,
 };
 
-// `make` makes the convolutions that are joined. `table` outlives the rows, and has the parts'. RegisterRegion() does so
-// by Conv::Create, and measures.
+// `make` makes the convolutions that are joined. `table` outlives the rows, and has the parts'. RegisterRegion() does
+// so by Conv::Create, and measures.
 void RegisterRegions(runtime::KernelTable* table, Context* context, const MakeConv& make, RegionWay way);
 
 }  // namespace ampd::cuda

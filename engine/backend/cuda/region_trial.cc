@@ -18,10 +18,14 @@ namespace {
 constexpr int64_t kDrawn = 1'048'573;
 constexpr int64_t kPieces = 256;
 constexpr int64_t kPieceElements = 1 << 14;
-// What may lie between two ways, in roundings of the product and the result, and, for sums in another order, as a share
-// of the largest product.
+// What may lie between two ways, in roundings of the product and the result.
 constexpr double kRoundings = 4;
-constexpr double kShareOfLargest = 0x1p-14;
+
+// And, as a share of the largest product, what sums in another order may be apart.
+double ShareOfLargest(SumsOf sums) {
+  if (sums == SumsOf::kTf32Operands) return 0x1p-10;
+  return sums == SumsOf::kF32Operands ? 0x1p-16 : 0x1p-14;
+}
 
 // In [-1, 1): the generator of Steele et al. 2014 (splitmix64) at a place.
 float RandomAt(size_t input, int64_t element) {
@@ -31,15 +35,17 @@ float RandomAt(size_t input, int64_t element) {
   return static_cast<float>((z ^ (z >> 31)) >> 40) * 0x1p-23f - 1.0f;
 }
 
+void Store(float value, DType dtype, char* to) {
+  if (dtype == DType::kF32) std::memcpy(to, &value, sizeof(value));
+  if (dtype == DType::kF16) *reinterpret_cast<Half*>(to) = ToHalf(value);
+  if (dtype == DType::kBF16) *reinterpret_cast<BFloat16*>(to) = ToBFloat16(value);
+}
+
 std::vector<char> Draw(size_t input, int64_t count, float bound, DType dtype) {
   const auto size = static_cast<size_t>(SizeOf(dtype));
   std::vector<char> bytes(static_cast<size_t>(count) * size);
   for (int64_t i = 0; i < count; ++i) {
-    const float value = bound * RandomAt(input, i);
-    char* const at = bytes.data() + static_cast<size_t>(i) * size;
-    if (dtype == DType::kF32) std::memcpy(at, &value, size);
-    if (dtype == DType::kF16) *reinterpret_cast<Half*>(at) = ToHalf(value);
-    if (dtype == DType::kBF16) *reinterpret_cast<BFloat16*>(at) = ToBFloat16(value);
+    Store(bound * RandomAt(input, i), dtype, bytes.data() + static_cast<size_t>(i) * size);
   }
   return bytes;
 }
@@ -96,6 +102,19 @@ absl::Status RegionTrial::Poison() const {
   return absl::OkStatus();
 }
 
+absl::Status RegionTrial::Spoil() const {
+  CudaMemory memory(context_);
+  const auto put = [&](const TensorView& tensor, int64_t element, float value) -> absl::Status {
+    char bytes[sizeof(float)] = {};
+    Store(value, tensor.dtype, bytes);
+    AMPD_RETURN_IF_ERROR(
+        memory.Upload(bytes, SizeOf(tensor.dtype), tensor.as<char>() + element * SizeOf(tensor.dtype)));
+    return context_->Wait();
+  };
+  for (const TensorView& input : inputs_) AMPD_RETURN_IF_ERROR(put(input, 0, NAN));
+  return put(inputs_.front(), inputs_.front().size() - 1, INFINITY);
+}
+
 absl::StatusOr<std::vector<float>> SampleOf(Context* context, const TensorView& tensor) {
   const int64_t elements = tensor.size(), size = SizeOf(tensor.dtype);
   const bool whole = elements <= kPieces * kPieceElements;
@@ -112,18 +131,22 @@ absl::StatusOr<std::vector<float>> SampleOf(Context* context, const TensorView& 
 }
 
 std::string DifferenceOf(const std::vector<float>& product, const std::vector<float>& parts,
-                         const std::vector<float>& joined, DType dtype) {
+                         const std::vector<float>& joined, DType dtype, SumsOf sums) {
   const double rounding = kRoundings * UnitRoundoff(dtype);
   double largest = 0;
   for (float v : product) {
     if (std::isfinite(v)) largest = std::max(largest, std::fabs(static_cast<double>(v)));
   }
   for (size_t i = 0; i < parts.size(); ++i) {
-    if (!std::isfinite(product[i])) continue;
-    const double size = std::fabs(static_cast<double>(parts[i])) + std::fabs(static_cast<double>(product[i]));
-    const double apart = std::fabs(static_cast<double>(parts[i]) - static_cast<double>(joined[i]));
-    if (apart <= rounding * size + kShareOfLargest * largest) continue;
-    return absl::StrCat("sample ", i, " is ", joined[i], ", of the parts ", parts[i]);
+    bool alike = product[i] == -INFINITY;
+    if (!std::isfinite(parts[i])) {
+      alike = alike || !std::isfinite(joined[i]);
+    } else {
+      const double size = std::fabs(static_cast<double>(parts[i])) + std::fabs(static_cast<double>(product[i]));
+      const double apart = std::fabs(static_cast<double>(parts[i]) - static_cast<double>(joined[i]));
+      alike = alike || apart <= rounding * size + ShareOfLargest(sums) * largest;
+    }
+    if (!alike) return absl::StrCat("sample ", i, " is ", joined[i], ", of the parts ", parts[i]);
   }
   return "";
 }

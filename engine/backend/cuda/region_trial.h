@@ -26,6 +26,8 @@ class RegionTrial {
   const std::vector<TensorView>& outputs() const { return outputs_; }
   // Fills the outputs with NaN.
   absl::Status Poison() const;
+  // Makes the first element of every input a NaN, and the last one of the first input an infinity.
+  absl::Status Spoil() const;
 
  private:
   std::vector<DeviceArray> memory_;
@@ -37,11 +39,19 @@ class RegionTrial {
 // at equal distances, the first and the last among them. Waits.
 absl::StatusOr<std::vector<float>> SampleOf(Context* context, const TensorView& tensor);
 
+// How sums of products may come out in two ways that are both right.
+enum class SumsOf {
+  k16BitOperands,  // exact products
+  kF32Operands,
+  kTf32Operands,  // or not rounded, in one of the ways
+};
+
 // "" where samples of the same result, computed in two ways, differ by no more than the roundings of `product`, from
-// which it comes, and of itself to `dtype` may make; else an element and its values. Where the product overflowed its
-// dtype, anything may be.
+// which it comes, and of itself to `dtype`, and sums in another order, may make; and where `joined` is not finite
+// wherever `parts` is not. Else which sample, and its values. Where the product is minus infinity anything may be, as
+// activations have limits there.
 std::string DifferenceOf(const std::vector<float>& product, const std::vector<float>& parts,
-                         const std::vector<float>& joined, DType dtype);
+                         const std::vector<float>& joined, DType dtype, SumsOf sums);
 
 }  // namespace ampd::cuda
 

@@ -8,6 +8,7 @@
 
 #include "engine/backend/cpu/cpu_backend.h"
 #include "engine/backend/cuda_backend.h"
+#include "engine/train/step_flops.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/unit/engine/train/cuda_job_test.h"
@@ -102,17 +103,19 @@ TEST(CudaPlan, JoinsWhatIsLargeEnough) {
   const std::vector<Job> jobs = Jobs();
   const auto job = std::find_if(jobs.begin(), jobs.end(), [](const Job& j) { return j.name == "Joined"; });
   const ResolvedJobSpec spec = Spec(job->parts);
-  const auto regions = [&](Fusion fusion) {
-    const auto plan =
-        PlanModel(spec, {.input_shape = {28, 28, 1}, .classes = 10}, MakeCudaBackend("").value(), 1, fusion);
-    EXPECT_TRUE(plan.ok()) << plan.status();
-    if (!plan.ok()) return int64_t{-1};
-    const auto& steps = (*plan)->phases[0].plans[0].steps;
-    return static_cast<int64_t>(std::count_if(
-        steps.begin(), steps.end(), [](const runtime::PlanStep& step) { return step.op == ir::OpKind::kRegion; }));
+  const auto plan = [&](Fusion fusion) {
+    return PlanModel(spec, {.input_shape = {28, 28, 1}, .classes = 10}, MakeCudaBackend("").value(), 1, fusion).value();
   };
-  EXPECT_EQ(regions(Fusion::kAll), 1);
-  EXPECT_EQ(regions(Fusion::kChains), 0);
+  const auto regions = [](const PlannedModel& planned) {
+    const std::vector<runtime::PlanStep>& steps = planned.phases[0].plans[0].steps;
+    return std::count_if(steps.begin(), steps.end(),
+                         [](const runtime::PlanStep& step) { return step.op == ir::OpKind::kRegion; });
+  };
+  const auto joined = plan(Fusion::kAll), chains = plan(Fusion::kChains);
+  EXPECT_EQ(regions(*joined), 1);
+  EXPECT_EQ(regions(*chains), 0);
+  // The model's products are what they were.
+  EXPECT_EQ(StepFlops(*joined, spec.proto().train()), StepFlops(*chains, spec.proto().train()));
 }
 
 INSTANTIATE_TEST_SUITE_P(Jobs, CudaTraining, ::testing::ValuesIn(Jobs()),
