@@ -16,9 +16,9 @@
 namespace ampd::train {
 namespace {
 
-using testing::Contains;
-using testing::IsEmpty;
-using testing::SizeIs;
+using ::testing::Contains;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
 
 double SumOf(const v1::StepProfile& profile) {
   double sum = 0;
