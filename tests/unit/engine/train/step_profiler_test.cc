@@ -34,7 +34,7 @@ const v1::ProfilePart* Find(const v1::StepProfile& profile, const std::string& n
   return &v1::ProfilePart::default_instance();
 }
 
-class Profiled : public testing::TestWithParam<Job> {};
+class Profiled : public ::testing::TestWithParam<Job> {};
 
 TEST_P(Profiled, ATrainingIsTheOneThatItWouldHaveBeen) {
   const ScratchFolder plain_folder, folder;
@@ -61,7 +61,7 @@ TEST_P(Profiled, ATrainingIsTheOneThatItWouldHaveBeen) {
   EXPECT_GT(profile.usual_step_seconds(), 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Jobs, Profiled, testing::ValuesIn(Jobs()), [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Jobs, Profiled, ::testing::ValuesIn(Jobs()), [](const auto& info) { return info.param.name; });
 
 const std::string kNetwork =
     "model { layers { name: 'conv' conv2d { filters: 6 kernel: 3 padding: VALID } } layers { name: 'bn' batch_norm {} }"
@@ -151,7 +151,7 @@ TEST(StepProfiler, AChangeOfModeEndsAProfileAndTheNextIsOfTheNewPlan) {
       return all;
     };
     EXPECT_THAT(dtypes(profiles[0]), Contains("f16"));
-    EXPECT_THAT(dtypes(profiles[1]), testing::AllOf(Contains("bf16"), testing::Not(Contains("f16"))));
+    EXPECT_THAT(dtypes(profiles[1]), ::testing::AllOf(Contains("bf16"), ::testing::Not(Contains("f16"))));
   }
 }
 
