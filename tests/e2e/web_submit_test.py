@@ -319,3 +319,38 @@ class WebSubmitTest(browser_module.PageTest):
 
 if __name__ == "__main__":
     ampd_process.main()
+    def test_sweeps_that_came_while_nobody_looked_are_there(self):
+        ampd = self.daemon()
+
+        def sweep(name):
+            request = api.CreateSweepRequest()
+            waits = dict(glyphs_job(name, steps=1), not_before="2100-01-01T00:00:00Z", sweep={"grid": {"seed": [1]}})
+            ampd_process.json_format.ParseDict(waits, request.spec)
+            return ampd.api().CreateSweep(request)
+
+        oldest = [sweep(name) for name in "abc"][0]
+        self.open(ampd)
+        page = self.browser
+        page.until("return document.querySelector('table.jobs') !== null;", "the list")
+        # Pages of two.
+        page.js("const real = window.fetch; "
+                "window.fetch = (url, options) => real(String(url).replace('/sweeps?page_size=50', '/sweeps?page_size=2'), options);")
+        page.js("location.hash = '#/sweeps';")
+        shown = "return [...document.querySelectorAll('table.sweeps tbody .name')].map((a) => a.innerText).join('') === arguments[0];"
+        page.until(shown, "the newest", "cb")
+        page.click("p.more button")
+        page.until(shown, "all", "cba")
+        self.assertEqual(page.count("p.more button"), 0)
+        look = "Object.defineProperty(document, 'hidden', {configurable: true, get: () => arguments[0]}); document.dispatchEvent(new Event('visibilitychange'));"
+        page.js("const hidden = arguments[0]; " + look.replace("arguments[0]", "hidden"), True)
+        for name in "defgh":
+            sweep(name)
+        ampd.api().CancelSweep(api.CancelSweepRequest(sweep_id=oldest.id))
+        page.js("const hidden = arguments[0]; " + look.replace("arguments[0]", "hidden"), False)
+        page.until(shown, "what came meanwhile, without a gap", "hgfedcba")
+        page.until_text(f"tr[data-sweep='{oldest.id}']", "1 CANCELLED")
+        # More than a page at once, while somebody looks.
+        for name in "ijkl":
+            sweep(name)
+        page.until(shown, "the new ones", "lkjihgfedcba")
+

@@ -1,12 +1,9 @@
 // A sweep: what each of its jobs sets, and how far it is.
 
-import {fleetUrl, getSweep} from './api.js';
+import {getSweep} from './api.js';
 import {fill, h, setText} from './dom.js';
-import {EventStream} from './events_stream.js';
+import {FleetLook} from './fleet_look.js';
 import {count, number} from './format.js';
-
-// Milliseconds between two looks at a sweep that goes on.
-const REST = 1000;
 
 /** Swept paths and their headings: the last name alone where no other path has it. */
 function headings(jobs) {
@@ -33,40 +30,25 @@ export class SweepPage {
     document.title = 'Sweep · ampd';
     this.id = id;
     this.counts = h('p', {class: 'note', id: 'sweep-counts', role: 'status'});
-    this.problem = h('p', {class: 'notice error', role: 'alert', hidden: true});
+    const problem = h('p', {class: 'notice error', role: 'alert', hidden: true});
     this.head = h('tr');
     this.rows = h('tbody');
     this.title = h('code', {class: 'id'}, id);
     main.append(
-        h('div', {class: 'heading'}, h('h1', {}, 'Sweep'), this.title, this.counts), this.problem,
+        h('div', {class: 'heading'}, h('h1', {}, 'Sweep'), this.title, this.counts), problem,
         h('div', {class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Jobs of the sweep'},
           h('table', {class: 'sweep'}, h('caption', {class: 'hidden'}, 'Jobs of the sweep'), h('thead', {}, this.head),
             this.rows)));
-    this.load();
-    this.stream = new EventStream({
-      url: fleetUrl(),
-      receive: (event, data) => this.receive(event, data),
-      failed: (error) => this.fail(error),
+    this.look = new FleetLook({
+      load: () => this.load(),
+      matters: ({sweep}) => sweep && sweep.sweep_id === this.id,
+      problem,
     });
   }
 
-  receive(event, data) {
-    const ours = event === 'job' && data.sweep && data.sweep.sweep_id === this.id;
-    if ((!ours && event !== 'reset') || this.timer) return;
-    this.timer = setTimeout(() => {
-      this.timer = undefined;
-      this.load();
-    }, REST);
-  }
-
   async load() {
-    try {
-      const sweep = await getSweep(this.id);
-      if (!this.closed) this.show(sweep);
-    } catch (error) {
-      // The stream tells of a lost connection.
-      if (!this.closed && error.status !== 0) this.fail(error);
-    }
+    const sweep = await getSweep(this.id);
+    if (!this.look.closed) this.show(sweep);
   }
 
   show(sweep) {
@@ -74,7 +56,6 @@ export class SweepPage {
     this.id = sweep.id;
     setText(this.title, sweep.id);
     setText(this.counts, countsText(sweep));
-    this.problem.hidden = true;
     const swept = headings(sweep.jobs);
     const figures = ['Step', 'Loss', 'Evaluation loss', 'Accuracy'];
     fill(
@@ -103,14 +84,7 @@ export class SweepPage {
         figures.map((text) => h('td', {class: 'n'}, text)), h('td', {}, h('span', {class: 'id'}, job.id)));
   }
 
-  fail(error) {
-    this.problem.hidden = false;
-    setText(this.problem, error.message);
-  }
-
   close() {
-    this.closed = true;
-    clearTimeout(this.timer);
-    this.stream.close();
+    this.look.close();
   }
 }

@@ -1,12 +1,9 @@
 // All sweeps, newest first, with the states of their jobs.
 
-import {fleetUrl, listSweeps} from './api.js';
-import {fill, h, setText} from './dom.js';
-import {EventStream} from './events_stream.js';
+import {listSweeps} from './api.js';
+import {fill, h} from './dom.js';
+import {FleetLook} from './fleet_look.js';
 import {count, day, time} from './format.js';
-
-// Milliseconds between two looks while jobs change.
-const REST = 1000;
 
 function statesOf({states}) {
   return states.map(({state, jobs}) => h('span', {class: 'state', data: {state}}, `${count(jobs)} ${state}`));
@@ -16,49 +13,50 @@ export class SweepsPage {
   constructor(main) {
     document.title = 'Sweeps · ampd';
     this.shown = new Map();
-    this.problem = h('p', {class: 'notice error', role: 'alert', hidden: true});
+    const problem = h('p', {class: 'notice error', role: 'alert', hidden: true});
     this.rows = h('tbody');
     this.empty = h('p', {class: 'empty', hidden: true}, 'No sweeps yet. A job file with “sweep” makes one.');
-    this.more = h('button', {type: 'button', hidden: true, onclick: () => this.load(this.token)}, 'Show older sweeps');
+    this.more = h('button', {type: 'button', hidden: true, onclick: () => this.loadOlder()}, 'Show older sweeps');
     const heads = [['Name'], ['Jobs', 'n'], ['States'], ['User', 'wide'], ['Created', 'wide']];
     main.append(
-        h('div', {class: 'heading'}, h('h1', {}, 'Sweeps')), this.problem,
+        h('div', {class: 'heading'}, h('h1', {}, 'Sweeps')), problem,
         h('div', {class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Sweeps'},
           h('table', {class: 'sweeps'}, h('caption', {class: 'hidden'}, 'Sweeps'),
             h('thead', {}, h('tr', {}, heads.map(([name, kind]) => h('th', {scope: 'col', class: kind}, name)))),
             this.rows),
           this.empty),
         h('p', {class: 'more'}, this.more));
-    this.load('');
-    this.stream = new EventStream({
-      url: fleetUrl(),
-      receive: (event, data) => this.receive(event, data),
-      failed: (error) => this.fail(error),
+    this.look = new FleetLook({load: (missed) => this.load(missed), matters: ({sweep}) => sweep, problem});
+  }
+
+  /**
+   * From the newest on, page by page, until one goes on to what is shown: its first has what is new and most of what
+   * changes. Where changes were missed, to the end of what is shown.
+   */
+  async load(missed) {
+    const known = [...this.shown.keys()].sort();
+    const until = missed ? known[0] : known[known.length - 1];
+    let page = {};
+    do {
+      page = await this.take(page.next_page_token);
+    } while (page.next_page_token && until !== undefined && page.sweeps.every(({id}) => id > until));
+    if (this.token === undefined) this.token = page.next_page_token;
+  }
+
+  async loadOlder() {
+    this.more.disabled = true;
+    await this.look.attempt(async () => {
+      this.token = (await this.take(this.token)).next_page_token;
     });
+    this.more.disabled = false;
+    this.show();
   }
 
-  receive(event, data) {
-    const matters = event === 'reset' || (event === 'job' && data.sweep);
-    if (!matters || this.timer) return;
-    this.timer = setTimeout(() => {
-      this.timer = undefined;
-      this.load('');
-    }, REST);
-  }
-
-  /** A page; the first one, again and again, has what is new and most of what changes. */
-  async load(token) {
-    try {
-      const {sweeps, next_page_token: next} = await listSweeps({token});
-      if (this.closed) return;
-      this.problem.hidden = true;
-      if (token || this.token === undefined) this.token = next;
-      for (const sweep of sweeps) this.shown.set(sweep.id, sweep);
-      this.show();
-    } catch (error) {
-      // The stream tells of a lost connection.
-      if (!this.closed && error.status !== 0) this.fail(error);
-    }
+  async take(token) {
+    const page = await listSweeps({token});
+    for (const sweep of page.sweeps) this.shown.set(sweep.id, sweep);
+    if (!this.look.closed) this.show();
+    return page;
   }
 
   show() {
@@ -82,14 +80,7 @@ export class SweepsPage {
         h('td', {class: 'wide', title: time(sweep.create_time)}, day(sweep.create_time)));
   }
 
-  fail(error) {
-    this.problem.hidden = false;
-    setText(this.problem, error.message);
-  }
-
   close() {
-    this.closed = true;
-    clearTimeout(this.timer);
-    this.stream.close();
+    this.look.close();
   }
 }
