@@ -82,6 +82,154 @@ class WebSubmitTest(browser_module.PageTest):
         self.assertEqual(ampd.get(job_id).spec.name, "my-job")
         self.assert_never_reloaded()
 
+    def hold_answers(self):
+        """Answers to submits reach the page once release() is called; window.submits counts what it sent."""
+        self.browser.js("""
+            const real = window.fetch;
+            const released = new Promise((release) => { window.release = release; });
+            window.submits = 0;
+            window.fetch = async (url, options) => {
+              if (String(url).includes('/submit')) ++window.submits;
+              const answer = await real(url, options);
+              if (String(url).includes('/submit')) await released;
+              return answer;
+            };""")
+
+    def release(self):
+        self.browser.js("window.release();")
+
+    def names(self, ampd):
+        return sorted(job.spec.name for job in self.jobs(ampd))
+
+    def disabled(self):
+        return self.browser.js("return ['check', 'submit'].map((id) => document.getElementById(id).disabled);")
+
+    def test_what_is_written_while_a_submit_is_under_way_stays(self):
+        ampd = self.daemon()
+        self.open(ampd, "#/new")
+        page = self.browser
+        self.write(glyphs_job("sent", steps=1))
+        self.hold_answers()
+        page.click("#submit")
+        page.until_text("#result", "Submitting")
+        self.assertEqual(self.disabled(), [True, True])
+        self.write(glyphs_job("written-since", steps=1))
+        # Nothing more is sent before the answer, whatever is pressed.
+        page.js("document.getElementById('submit').click();")
+        page.driver.execute_cdp_cmd("Input.dispatchKeyEvent", {"type": "keyDown", "key": "Enter", "code": "Enter", "modifiers": 2, "windowsVirtualKeyCode": 13})
+        eventually(lambda: self.names(ampd) == ["sent"], "the job")
+        self.assertEqual((page.text("#result"), page.js("return window.submits;")), ("Submitting …", 1))
+        self.release()
+        page.until_text("h1", "sent")
+        page.press("n")
+        page.until_text("h1", "New job")
+        page.until(STARTED, "the draft")
+        self.assertEqual(json.loads(self.text())["name"], "written-since")
+        self.assertEqual(self.disabled(), [False, False])
+        page.click("#submit")
+        page.until_text("h1", "written-since")
+        self.assertEqual(self.names(ampd), ["sent", "written-since"])
+        page.press("n")
+        page.until_text("h1", "New job")
+        page.until(STARTED, "the starter")
+        self.assertIn("my-job", self.text())
+        self.assert_never_reloaded()
+
+    def test_lines_of_another_text_are_not_marked(self):
+        ampd = self.daemon()
+        self.expected.append("Failed to load resource")
+        self.open(ampd, "#/new")
+        page = self.browser
+        page.until(STARTED, "the starter")
+        wrong = self.text().replace("batch_size: 64", "batch_size: 0")
+        self.write(wrong)
+        self.hold_answers()
+        page.click("#submit")
+        page.until_text("#result", "Submitting")
+        self.write("# One more line.\n" + wrong)
+        self.release()
+        page.until_text("#result", "train.batch_size")
+        self.assertEqual(page.count(".numbers .wrong"), 0)
+        self.check()
+        page.until("return document.querySelectorAll('.numbers .wrong').length === 1;", "a mark on its line")
+
+    def test_who_leaves_the_page_has_the_job_all_the_same(self):
+        ampd = self.daemon()
+        self.open(ampd, "#/new")
+        page = self.browser
+        self.write(glyphs_job("left", steps=1))
+        self.hold_answers()
+        page.click("#submit")
+        page.until_text("#result", "Submitting")
+        page.js("document.activeElement.blur();")
+        page.press("u")
+        page.until("return document.querySelector('table.jobs') !== null;", "the list")
+        self.release()
+        page.until("return sessionStorage.getItem('ampd.draft') === null;", "the end of the draft")
+        (job,) = self.jobs(ampd)
+        page.until_text(self.row(job), "left")
+        self.assertEqual(page.js("return location.hash;"), "#/", "nobody is taken away from the page")
+        page.press("n")
+        page.until(STARTED, "the starter")
+        self.assertIn("my-job", self.text())
+        # The same text once more is another job.
+        self.write(glyphs_job("left", steps=1))
+        page.click("#submit")
+        self.assertNotEqual(self.until_job(), job.id)
+        self.assertEqual(self.names(ampd), ["left", "left"])
+
+    def test_an_answer_that_says_nothing_of_the_job_is_asked_for_again(self):
+        ampd = self.daemon()
+        self.open(ampd, "#/new")
+        page = self.browser
+        for status in (503, 504):
+            name = f"told-{status}"
+            self.write(glyphs_job(name, steps=1))
+            page.js("""
+                const real = window.fetch;
+                window.ids = [];
+                window.fetch = async (url, options) => {
+                  const answer = await real(url, options);
+                  if (!String(url).includes('/submit')) return answer;
+                  window.ids.push(new URL(url, location.href).searchParams.get('request_id'));
+                  if (window.ids.length > 1) return answer;
+                  return new Response(JSON.stringify({code: 'UNAVAILABLE', message: 'not now'}), {status: arguments[0]});
+                };""".replace("arguments[0]", str(status)))
+            page.click("#submit")
+            page.until_text("#result .error", "not now Submit again once it can: that makes no second job.")
+            self.assertEqual(self.disabled(), [False, False])
+            page.click("#submit")
+            page.until_text("h1", name)
+            ids = page.js("return window.ids;")
+            self.assertEqual((len(ids), len(set(ids))), (2, 1))
+            self.assertEqual(self.names(ampd).count(name), 1)
+            # Without what was put before fetch().
+            self.open(ampd, "#/new")
+
+    def test_a_spec_that_cannot_be_read_is_read_again(self):
+        ampd = self.daemon()
+        job = ampd.run(glyphs_job("found", steps=1))
+        self.open(ampd)
+        page = self.browser
+        page.until("return document.querySelector('table.jobs') !== null;", "the list")
+        page.js("""
+            const real = window.fetch;
+            window.away = true;
+            window.fetch = async (url, options) => {
+              if (window.away && String(url).includes('/spec')) throw new TypeError('away');
+              return real(url, options);
+            };""")
+        page.js("location.hash = arguments[0];", f"#/new?from={job.id}")
+        page.until_text("main .notice.error", "cannot be reached")
+        self.assertEqual(self.disabled(), [True, True])
+        self.assertEqual(page.js(f"const e = document.querySelector('{EDITOR}'); return [e.value, e.readOnly];"), ["", True])
+        page.js("window.away = false;")
+        page.until(STARTED, "the spec")
+        self.assertIn("name: found", self.text())
+        self.assertEqual(self.disabled(), [False, False])
+        self.assertEqual(page.count("main .notice.error"), 0)
+        self.assertFalse(page.js(f"return document.querySelector('{EDITOR}').readOnly;"))
+
     def test_a_double_click_and_a_lost_answer_make_one_job(self):
         ampd = self.daemon()
         self.expected.append("Failed to load resource")
@@ -259,66 +407,6 @@ class WebSubmitTest(browser_module.PageTest):
         self.open(ampd, "#/sweeps/01m0000000000000000000000")
         page.until_text("main [role=alert]", "01m0000000000000000000000")
 
-    def test_a_viewer_submits_nothing(self):
-        admin_file = os.path.join(self.folder, "admin.token")
-        ampd = self.daemon(config={"auth": {"tokens": True, "init_admin_token": admin_file}})
-        with open(admin_file) as file:
-            metadata = (("authorization", f"Bearer {file.read().strip()}"),)
-        viewer, submitter = (ampd.api().CreateToken(auth_pb2.CreateTokenRequest(user="ann", role=role), metadata=metadata).secret
-                             for role in ("VIEWER", "SUBMITTER"))
-        self.expected.append("Failed to load resource")
-        self.open(ampd)
-        page = self.browser
-        page.until("return document.querySelector('dialog #token') !== null;", "the form")
-        self.sign_in(viewer)
-        page.until_text("table.jobs + .empty", "No jobs")
-        self.assertEqual(page.count("#new-job"), 0)
-        page.press("n")
-        self.assertEqual(page.js("return location.hash;"), "")
-        page.js("location.hash = '#/new';")
-        page.until_text("main .notice", "VIEWER")
-        self.assertEqual(page.js("return ['check', 'submit'].map((id) => document.getElementById(id).disabled);"), [True, True])
-        page.click("#sign-in")
-        page.until("return document.querySelector('dialog #token') !== null;", "the form again")
-        self.sign_in(submitter)
-        page.until("const b = document.getElementById('submit'); return b && !b.disabled;", "a button")
-        self.write(glyphs_job("hers", steps=1))
-        page.click("#submit")
-        job = ampd.api().GetJob(api.GetJobRequest(job_id=self.until_job()), metadata=metadata)
-        self.assertEqual((job.user, job.spec.name), ("ann", "hers"))
-        # Who signs out leaves no draft behind for the next one.
-        page.press("n")
-        self.write("name: private\n")
-        page.click("#sign-in")
-        page.until("return document.querySelector('dialog #token') !== null;", "signed out")
-        self.assertNotIn("private", page.js("return JSON.stringify(sessionStorage);"))
-
-    def test_a_phone_never_scrolls_sideways(self):
-        ampd = self.daemon()
-        self.expected.append("Failed to load resource")
-        request = api.CreateSweepRequest()
-        ampd_process.json_format.ParseDict(dict(glyphs_job("s", steps=1), sweep={"grid": {"seed": [1, 2], "train.batch_size": [8, 16]}}), request.spec)
-        sweep = ampd.api().CreateSweep(request)
-        self.browser.size(375, 800)
-        wide = ["return [document.documentElement.scrollWidth, innerWidth];"]
-        self.open(ampd, "#/sweeps/" + sweep.id)
-        self.browser.until("return document.querySelectorAll('table.sweep tbody tr').length === 4;", "the sweep")
-        self.assertEqual(self.browser.js(*wide), [375, 375])
-        self.open(ampd, "#/sweeps")
-        self.browser.until("return document.querySelectorAll('table.sweeps tbody tr').length === 1;", "the sweeps")
-        self.assertEqual(self.browser.js(*wide), [375, 375])
-        self.open(ampd, "#/new")
-        self.browser.until(STARTED, "the editor")
-        self.check()
-        self.assertEqual(self.browser.js(*wide), [375, 375])
-        self.write("a" * 300 + ": 1\n")
-        self.check()
-        self.browser.until_text("#result", "wrong")
-        self.assertEqual(self.browser.js(*wide), [375, 375])
-
-
-if __name__ == "__main__":
-    ampd_process.main()
     def test_sweeps_that_came_while_nobody_looked_are_there(self):
         ampd = self.daemon()
 
@@ -354,3 +442,70 @@ if __name__ == "__main__":
             sweep(name)
         page.until(shown, "the new ones", "lkjihgfedcba")
 
+    def test_a_viewer_submits_nothing(self):
+        admin_file = os.path.join(self.folder, "admin.token")
+        ampd = self.daemon(config={"auth": {"tokens": True, "init_admin_token": admin_file}})
+        with open(admin_file) as file:
+            metadata = (("authorization", f"Bearer {file.read().strip()}"),)
+        viewer, submitter, bob = (ampd.api().CreateToken(auth_pb2.CreateTokenRequest(user=user, role=role), metadata=metadata).secret
+                                  for user, role in (("ann", "VIEWER"), ("ann", "SUBMITTER"), ("bob", "SUBMITTER")))
+        self.expected.append("Failed to load resource")
+        self.open(ampd)
+        page = self.browser
+        page.until("return document.querySelector('dialog #token') !== null;", "the form")
+        self.sign_in(viewer)
+        page.until_text("table.jobs + .empty", "No jobs")
+        self.assertEqual(page.count("#new-job"), 0)
+        page.press("n")
+        self.assertEqual(page.js("return location.hash;"), "")
+        page.js("location.hash = '#/new';")
+        page.until_text("main .notice", "VIEWER")
+        self.assertEqual(page.js("return ['check', 'submit'].map((id) => document.getElementById(id).disabled);"), [True, True])
+        page.click("#sign-in")
+        page.until("return document.querySelector('dialog #token') !== null;", "the form again")
+        self.sign_in(submitter)
+        page.until("const b = document.getElementById('submit'); return b && !b.disabled;", "a button")
+        self.write(glyphs_job("hers", steps=1))
+        page.click("#submit")
+        job = ampd.api().GetJob(api.GetJobRequest(job_id=self.until_job()), metadata=metadata)
+        self.assertEqual((job.user, job.spec.name), ("ann", "hers"))
+        # Who signs out leaves no draft behind for the next one, and nobody is shown another's.
+        page.press("n")
+        self.write("name: private\n")
+        page.js("window.done = fetch('/api/v1/session', {method: 'POST', headers: {'Content-Type': 'application/json'}, "
+                "body: JSON.stringify({token: arguments[0]})}).then(() => { window.signed = true; });", bob)
+        page.until("return window.signed;", "another user")
+        self.open(ampd, "#/new")
+        page.until(STARTED, "the starter")
+        self.assertIn("my-job", self.text())
+        self.write("name: private\n")
+        page.click("#sign-in")
+        page.until("return document.querySelector('dialog #token') !== null;", "signed out")
+        self.assertNotIn("private", page.js("return JSON.stringify(sessionStorage);"))
+
+    def test_a_phone_never_scrolls_sideways(self):
+        ampd = self.daemon()
+        self.expected.append("Failed to load resource")
+        request = api.CreateSweepRequest()
+        ampd_process.json_format.ParseDict(dict(glyphs_job("s", steps=1), sweep={"grid": {"seed": [1, 2], "train.batch_size": [8, 16]}}), request.spec)
+        sweep = ampd.api().CreateSweep(request)
+        self.browser.size(375, 800)
+        wide = ["return [document.documentElement.scrollWidth, innerWidth];"]
+        self.open(ampd, "#/sweeps/" + sweep.id)
+        self.browser.until("return document.querySelectorAll('table.sweep tbody tr').length === 4;", "the sweep")
+        self.assertEqual(self.browser.js(*wide), [375, 375])
+        self.open(ampd, "#/sweeps")
+        self.browser.until("return document.querySelectorAll('table.sweeps tbody tr').length === 1;", "the sweeps")
+        self.assertEqual(self.browser.js(*wide), [375, 375])
+        self.open(ampd, "#/new")
+        self.browser.until(STARTED, "the editor")
+        self.check()
+        self.assertEqual(self.browser.js(*wide), [375, 375])
+        self.write("a" * 300 + ": 1\n")
+        self.check()
+        self.browser.until_text("#result", "wrong")
+        self.assertEqual(self.browser.js(*wide), [375, 375])
+
+
+if __name__ == "__main__":
+    ampd_process.main()

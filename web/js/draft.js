@@ -19,10 +19,11 @@ export function saveDraft(draft) {
   save('sessionStorage', KEY, draft && JSON.stringify(draft));
 }
 
-/** A job came of the request: its draft is done. One that was begun since stays. */
+/** A job came of the request: its draft is done. One that was begun since stays, and so does what was written since. */
 export function forgetRequest(id) {
   const draft = loadDraft();
-  if (draft && draft.request && draft.request.id === id) saveDraft(null);
+  if (!draft || !draft.request || draft.request.id !== id) return;
+  saveDraft(draft.text === draft.request.text ? null : {...draft, request: undefined});
 }
 
 /** Not crypto.randomUUID: without TLS browsers have it for localhost alone. */

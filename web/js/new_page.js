@@ -178,7 +178,7 @@ export class NewPage {
       if (requestId) forgetRequest(requestId);
       if (!this.closed) this.answered(answer, validateOnly);
     } catch (error) {
-      if (!this.closed) this.refused(error, validateOnly);
+      if (!this.closed) this.refused(error, text, validateOnly);
     }
     this.busy = false;
     this.showBusy();
@@ -204,10 +204,12 @@ export class NewPage {
     }
   }
 
-  refused(error, validateOnly) {
+  /** `text`: that was sent; in another one its lines say nothing. */
+  refused(error, text, validateOnly) {
     const {violations, status} = error;
-    this.editor.mark(violations.map(({line}) => line));
-    const again = [0, 503, 504].includes(status) && !validateOnly ? ' Submit again once it can: that makes no second job.' : '';
+    this.editor.mark(this.editor.text === text ? violations.map(({line}) => line) : []);
+    const again =
+        [0, 503, 504].includes(status) && !validateOnly ? ' Submit again once it can: that makes no second job.' : '';
     fill(
         this.result,
         violations.length > 0 ? this.list(violations) : h('p', {class: 'notice error'}, error.message + again));
