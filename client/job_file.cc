@@ -8,12 +8,15 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "proto/spec/names.h"
 
 namespace ampd::client {
 namespace {
 
 // A little more than any server takes; the parser names the exact bound.
 constexpr size_t kMaxBytes = (4 << 20) + 1;
+// Of what --set was given, in a message.
+constexpr size_t kShown = 200;
 
 absl::StatusOr<std::string> ReadStream(std::istream& in, const std::string& name) {
   std::string text(kMaxBytes, '\0');
@@ -72,7 +75,7 @@ std::string JobFile::FolderOf(const std::string& path) const { return SetOf(path
 std::string JobFile::Explain(const FieldViolation& violation) const {
   const std::string what =
       violation.field.empty() ? violation.description : absl::StrCat(violation.field, ": ", violation.description);
-  if (const std::string* set = SetOf(violation.field)) return absl::StrCat("--set ", *set, ": ", what);
+  if (const std::string* set = SetOf(violation.field)) return absl::StrCat("--set ", Cut(*set, kShown), ": ", what);
   const int line = lines_.LineOf(violation.field);
   return line == 0 ? absl::StrCat(name_, ": ", what) : absl::StrCat(name_, ":", line, ": ", what);
 }

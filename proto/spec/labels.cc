@@ -4,6 +4,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "proto/spec/names.h"
 
 namespace ampd {
 
@@ -13,7 +14,7 @@ std::vector<FieldViolation> LabelViolations(const v1::JobSpec& spec) {
   }
   std::vector<FieldViolation> violations;
   for (const auto& [key, value] : spec.labels()) {
-    const std::string field = absl::StrCat("labels.", absl::CHexEscape(key.substr(0, kMaxLabelBytes)));
+    const std::string field = absl::StrCat("labels.", absl::CHexEscape(Cut(key, kMaxLabelBytes)));
     if (key.empty()) violations.push_back({"labels", "a key must not be empty"});
     if (key.size() > kMaxLabelBytes) {
       violations.push_back(

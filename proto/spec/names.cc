@@ -8,6 +8,23 @@
 #include "absl/strings/str_cat.h"
 
 namespace ampd {
+namespace {
+
+// Of `text`, at most `most`, and no part of a UTF-8 character.
+size_t ShownBytes(absl::string_view text, size_t most) {
+  if (text.size() <= most) return text.size();
+  constexpr size_t kLongestCharacter = 4;
+  size_t end = most;
+  while (end > 0 && most - end < kLongestCharacter && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  // No UTF-8.
+  return (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80 ? most : end;
+}
+
+std::string LeftOut(size_t bytes) {
+  return bytes == 0 ? "" : absl::StrCat(" (", bytes, bytes == 1 ? " more byte)" : " more bytes)");
+}
+
+}  // namespace
 
 bool GlobMatches(absl::string_view pattern, absl::string_view text) {
   constexpr size_t kNone = absl::string_view::npos;
@@ -73,10 +90,16 @@ std::string DidYouMean(absl::string_view name, const std::vector<std::string>& c
   return nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest, "?");
 }
 
+std::string Cut(absl::string_view text, size_t most) {
+  const size_t shown = ShownBytes(text, most);
+  return absl::StrCat(text.substr(0, shown), shown < text.size() ? "..." : "", LeftOut(text.size() - shown));
+}
+
 std::string Quoted(absl::string_view text) {
   constexpr size_t kShown = 60;
-  if (text.size() <= kShown) return absl::StrCat("'", absl::CHexEscape(text), "'");
-  return absl::StrCat("'", absl::CHexEscape(text.substr(0, kShown)), "...'");
+  const size_t shown = ShownBytes(text, kShown);
+  return absl::StrCat("'", absl::CHexEscape(text.substr(0, shown)), shown < text.size() ? "...'" : "'",
+                      LeftOut(text.size() - shown));
 }
 
 bool IsMadeOf(absl::string_view text, absl::string_view more) {

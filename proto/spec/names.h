@@ -2,6 +2,7 @@
 #ifndef AMPD_PROTO_SPEC_NAMES_H_
 #define AMPD_PROTO_SPEC_NAMES_H_
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -23,7 +24,11 @@ std::string NearestName(absl::string_view name, const std::vector<std::string>& 
 // "; did you mean X?", or "" where no candidate is near.
 std::string DidYouMean(absl::string_view name, const std::vector<std::string>& candidates);
 
-// `text` in single quotes for a message: control and non-ASCII bytes escaped, cut after 60 bytes.
+// What a message quotes of `text`: all of it, or its first `most` bytes - fewer than that where it would be half a
+// UTF-8 character - and how much that leaves out: "aaa... (97 more bytes)".
+std::string Cut(absl::string_view text, size_t most);
+
+// `text` in single quotes for a message: control and non-ASCII bytes escaped, the first 60 bytes as Cut() does.
 std::string Quoted(absl::string_view text);
 
 // Whether all of `text` is letters, digits or characters of `more`.

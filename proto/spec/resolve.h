@@ -37,7 +37,8 @@ struct FieldViolation {
 absl::StatusOr<ResolvedJobSpec> ResolveJobSpec(v1::JobSpec spec);
 
 // INVALID_ARGUMENT whose message joins the violations as "field: description; ..." and which carries them as a
-// google.rpc.BadRequest payload (type URL "type.googleapis.com/google.rpc.BadRequest").
+// google.rpc.BadRequest payload (type URL "type.googleapis.com/google.rpc.BadRequest"). Of a field there are at most
+// the first 300 bytes, of a description 1,000, and how many there were more: both may quote what somebody sent.
 absl::Status InvalidFields(const std::vector<FieldViolation>& violations);
 
 // The violations that `status` carries; empty for any other status.

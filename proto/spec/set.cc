@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/spec/names.h"
 #include "proto/spec/resolve.h"
+#include "proto/spec/violations.h"
 #include "proto/spec/yaml.h"
 #include "proto/spec/yaml_reader.h"
 #include "proto/spec/yaml_tree.h"
@@ -136,12 +137,13 @@ class Setter {
 absl::Status ApplySet(Message* message, absl::string_view assignment) {
   const size_t equals = assignment.find('=');
   if (equals == absl::string_view::npos || equals == 0) {
-    return absl::InvalidArgumentError(absl::StrCat("--set ", assignment, ": expected PATH=VALUE"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--set ", Cut(assignment, kMostFieldBytes), ": expected PATH=VALUE"));
   }
   const absl::string_view path = assignment.substr(0, equals);
   YamlNode value;
   if (const auto error = ParseYamlTree(assignment.substr(equals + 1), &value)) {
-    return absl::InvalidArgumentError(ErrorText(absl::StrCat("--set ", path), *error));
+    return absl::InvalidArgumentError(ErrorText(absl::StrCat("--set ", Cut(path, kMostFieldBytes)), *error));
   }
   // On a copy, so that an error halfway leaves no trace.
   std::unique_ptr<Message> changed(message->New());

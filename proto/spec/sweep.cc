@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "absl/strings/str_cat.h"
+#include "proto/spec/names.h"
 #include "proto/spec/resolve.h"
 #include "proto/spec/text.h"
 #include "proto/spec/violations.h"
@@ -18,12 +19,6 @@ using google::protobuf::Value;
 
 constexpr size_t kMaxPathBytes = 1000;
 constexpr size_t kShownValuesBytes = 200;
-
-std::string Shortened(std::string text) {
-  if (text.size() <= kShownValuesBytes) return text;
-  text.resize(kShownValuesBytes);
-  return text + "...";
-}
 
 void CheckForm(const v1::SweepSpec& sweep, Violations* violations) {
   if (sweep.grid().empty() == sweep.list().empty()) {
@@ -107,7 +102,7 @@ absl::Status SweepExpansion::InPoint(int index, const absl::Status& status) cons
   if (status.ok()) return status;
   const std::string point = absl::StrCat(is_grid_ ? "sweep.grid[" : "sweep.list[", index, "]");
   const std::string with =
-      is_grid_ ? absl::StrCat(" (at ", Shortened(ToJson(ValuesOf(index), JsonStyle::kCompact)), ")") : "";
+      is_grid_ ? absl::StrCat(" (at ", Cut(ToJson(ValuesOf(index), JsonStyle::kCompact), kShownValuesBytes), ")") : "";
   std::vector<FieldViolation> violations = FieldViolationsOf(status);
   if (violations.empty()) {
     absl::Status named(status.code(), absl::StrCat(point, with, ": ", status.message()));

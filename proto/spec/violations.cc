@@ -14,6 +14,8 @@ namespace ampd {
 namespace {
 
 constexpr char kBadRequestUrl[] = "type.googleapis.com/google.rpc.BadRequest";
+// Whatever they quote, an answer holds several of them (server/service/grpc_status.cc).
+constexpr size_t kMostDescriptionBytes = 1000;
 
 }  // namespace
 
@@ -55,13 +57,13 @@ absl::Status InvalidFields(const std::vector<FieldViolation>& violations) {
   google::rpc::BadRequest details;
   for (const FieldViolation& violation : violations) {
     auto* added = details.add_field_violations();
-    added->set_field(violation.field);
-    added->set_description(violation.description);
+    added->set_field(Cut(violation.field, kMostFieldBytes));
+    added->set_description(Cut(violation.description, kMostDescriptionBytes));
   }
-  const auto format = [](std::string* out, const FieldViolation& v) {
-    absl::StrAppend(out, v.field, v.field.empty() ? "" : ": ", v.description);
+  const auto format = [](std::string* out, const google::rpc::BadRequest::FieldViolation& v) {
+    absl::StrAppend(out, v.field(), v.field().empty() ? "" : ": ", v.description());
   };
-  absl::Status status = absl::InvalidArgumentError(absl::StrJoin(violations, "; ", format));
+  absl::Status status = absl::InvalidArgumentError(absl::StrJoin(details.field_violations(), "; ", format));
   status.SetPayload(kBadRequestUrl, absl::Cord(details.SerializeAsString()));
   return status;
 }

@@ -2,6 +2,7 @@
 #ifndef AMPD_PROTO_SPEC_VIOLATIONS_H_
 #define AMPD_PROTO_SPEC_VIOLATIONS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -46,6 +47,9 @@ class Violations {
   static constexpr size_t kMax = 200;
   std::vector<FieldViolation> list_;
 };
+
+// Of a field's name in an answer, which may be one that somebody made up.
+inline constexpr size_t kMostFieldBytes = 300;
 
 // "model.layers" and 2 -> "model.layers[2]".
 inline std::string Indexed(absl::string_view field, int index) { return absl::StrCat(field, "[", index, "]"); }

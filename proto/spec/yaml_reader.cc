@@ -10,6 +10,7 @@
 #include "google/protobuf/timestamp.pb.h"
 #include "google/protobuf/util/time_util.h"
 #include "proto/spec/names.h"
+#include "proto/spec/violations.h"
 #include "proto/spec/yaml_scalar.h"
 
 namespace ampd {
@@ -103,13 +104,13 @@ std::string NoSuchField(const std::string& name, const Descriptor& type) {
 
 std::string JoinPath(const std::string& path, absl::string_view name) {
   constexpr size_t kShown = 100;
-  const std::string shown = absl::StrCat(absl::CHexEscape(name.substr(0, kShown)), name.size() > kShown ? "..." : "");
+  const std::string shown = absl::CHexEscape(Cut(name, kShown));
   return path.empty() ? shown : absl::StrCat(path, ".", shown);
 }
 
 void YamlReader::Fail(int line, const std::string& path, std::string what) {
   if (errors_.size() < kMaxErrors) {
-    errors_.push_back({line, path, std::move(what)});
+    errors_.push_back({line, Cut(path, kMostFieldBytes), std::move(what)});
   } else {
     ++errors_left_out_;
   }

@@ -4,6 +4,7 @@
 #include "absl/strings/escaping.h"
 #include "engine/core/status.h"
 #include "proto/spec/labels.h"
+#include "proto/spec/names.h"
 #include "server/jobs/core.h"
 
 namespace ampd {
@@ -22,7 +23,7 @@ absl::StatusOr<v1::JobSpec> Updated(v1::JobSpec spec, const v1::UpdateJobRequest
     spec.mutable_resources()->set_priority(request.priority());
   }
   for (const std::string& key : request.remove_labels()) {
-    const std::string shown = absl::CHexEscape(key.substr(0, kMaxLabelBytes));
+    const std::string shown = absl::CHexEscape(Cut(key, kMaxLabelBytes));
     if (request.set_labels().contains(key)) {
       violations.push_back({"remove_labels", absl::StrCat("\"", shown, "\" is in set_labels, too")});
     } else if (spec.mutable_labels()->erase(key) == 0) {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "proto/spec/dataset_path.h"
+#include "proto/spec/names.h"
 #include "proto/spec/resolve.h"
 #include "proto/spec/upload_path.h"
 
@@ -57,16 +58,18 @@ class PathList {
 
 std::string WhatIsWrong(const std::string& path, const std::vector<std::string>& roots) {
   if (path.find('\0') != std::string::npos) return "a path cannot hold a zero byte";
+  constexpr size_t kShown = 200;
+  const std::string quoted = absl::StrCat("\"", Cut(path, kShown), "\"");
   if (roots.empty()) {
-    return absl::StrCat("\"", path, "\" cannot be read: the server has no data root (ampd --data-root DIR)");
+    return absl::StrCat(quoted, " cannot be read: the server has no data root (ampd --data-root DIR)");
   }
   for (const absl::string_view part : absl::StrSplit(path, '/')) {
-    if (part == "..") return absl::StrCat("\"", path, "\" leaves the data roots: \"..\" is not allowed");
+    if (part == "..") return absl::StrCat(quoted, " leaves the data roots: \"..\" is not allowed");
   }
   const bool beneath =
       std::any_of(roots.begin(), roots.end(), [&](const std::string& root) { return IsBeneath(path, root); });
   if (path[0] != '/' || beneath) return "";
-  return absl::StrCat("\"", path, "\" is outside the data roots (", absl::StrJoin(roots, ", "), ")");
+  return absl::StrCat(quoted, " is outside the data roots (", absl::StrJoin(roots, ", "), ")");
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/string_view.h"
 #include "google/rpc/status.pb.h"
+#include "proto/spec/names.h"
 
 namespace ampd {
 namespace {
@@ -13,21 +14,13 @@ namespace {
 constexpr size_t kMaxMessageBytes = 2000;
 constexpr size_t kMaxDetailsBytes = 5000;
 
-std::string Shorten(absl::string_view message) {
-  if (message.size() <= kMaxMessageBytes) return std::string(message);
-  size_t end = kMaxMessageBytes;
-  // Not within a UTF-8 character.
-  while (end > 0 && (static_cast<unsigned char>(message[end]) & 0xC0) == 0x80) --end;
-  return std::string(message.substr(0, end)) + "...";
-}
-
 }  // namespace
 
 grpc::Status ToGrpcStatus(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
   google::rpc::Status details;
   details.set_code(static_cast<int>(status.code()));
-  details.set_message(Shorten(status.message()));
+  details.set_message(Cut(status.message(), kMaxMessageBytes));
   status.ForEachPayload([&details](absl::string_view url, const absl::Cord& payload) {
     google::protobuf::Any& any = *details.add_details();
     any.set_type_url(std::string(url));

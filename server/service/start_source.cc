@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/core/status.h"
+#include "proto/spec/names.h"
 #include "proto/spec/resolve.h"
 #include "proto/spec/upload_path.h"
 #include "server/service/checkpoint_files.h"
@@ -60,7 +61,7 @@ absl::Status CheckUploads(const v1::JobSpec& spec, UploadStore* uploads) {
   for (const NamedUpload& upload : NamedUploads(spec)) {
     if (!upload.checksum.empty() && uploads != nullptr && uploads->Use(upload.checksum)) continue;
     violations.push_back(
-        {upload.field, absl::StrCat("no file was uploaded with the checksum of \"", upload.path.substr(0, 100),
+        {upload.field, absl::StrCat("no file was uploaded with the checksum of \"", Cut(upload.path, 100),
                                     "\" (UploadModel; ampctl submit sends local files)")});
   }
   return violations.empty() ? absl::OkStatus() : InvalidFields(violations);

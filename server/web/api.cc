@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "engine/core/status.h"
+#include "proto/spec/names.h"
 #include "proto/spec/resolve.h"
 #include "proto/spec/text.h"
 #include "server/auth/peer.h"
@@ -57,7 +58,7 @@ absl::StatusOr<v1::ListJobsRequest> ListRequestOf(const Query& query) {
   for (const std::string& name : query.List("states")) {
     v1::Job::State state;
     if (!v1::Job::State_Parse(absl::AsciiStrToUpper(name), &state) || state == v1::Job::STATE_UNSPECIFIED) {
-      return InvalidFields({{"states", absl::StrCat("\"", name.substr(0, 100), "\" is no state of a job")}});
+      return InvalidFields({{"states", absl::StrCat("\"", Cut(name, 100), "\" is no state of a job")}});
     }
     request.add_states(state);
   }

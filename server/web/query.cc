@@ -6,10 +6,17 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "engine/core/status.h"
+#include "proto/spec/names.h"
 #include "proto/spec/resolve.h"
 #include "server/http/target.h"
 
 namespace ampd {
+namespace {
+
+// Of a value in a message.
+constexpr size_t kShown = 100;
+
+}  // namespace
 
 absl::StatusOr<Query> Query::Parse(absl::string_view text, const std::vector<std::string>& names) {
   AMPD_ASSIGN_OR_RETURN(const auto parameters, SplitQuery(text));
@@ -33,15 +40,15 @@ absl::StatusOr<int64_t> Query::Integer(const std::string& name, int64_t low, int
   if (!Has(name)) return fallback;
   int64_t value = 0;
   if (absl::SimpleAtoi(Text(name), &value) && value >= low && value <= high) return value;
-  return InvalidFields({{name, absl::StrCat("must be an integer from ", low, " to ", high, ", is \"",
-                                            Text(name).substr(0, 100), "\"")}});
+  return InvalidFields(
+      {{name, absl::StrCat("must be an integer from ", low, " to ", high, ", is \"", Cut(Text(name), kShown), "\"")}});
 }
 
 absl::StatusOr<bool> Query::Flag(const std::string& name) const {
   const std::string text = Text(name);
   if (!Has(name) || text == "false") return false;
   if (text == "true") return true;
-  return InvalidFields({{name, absl::StrCat("must be true or false, is \"", text.substr(0, 100), "\"")}});
+  return InvalidFields({{name, absl::StrCat("must be true or false, is \"", Cut(text, kShown), "\"")}});
 }
 
 std::vector<std::string> Query::List(const std::string& name) const {
@@ -54,7 +61,7 @@ absl::StatusOr<std::vector<v1::JobEvent::PayloadCase>> PayloadsOf(const std::vec
   for (const std::string& name : names) {
     const google::protobuf::FieldDescriptor* field = v1::JobEvent::descriptor()->FindFieldByName(name);
     if (field == nullptr || field->containing_oneof() != payload) {
-      return InvalidFields({{"kinds", absl::StrCat("\"", name.substr(0, 100), "\" is no kind of event")}});
+      return InvalidFields({{"kinds", absl::StrCat("\"", Cut(name, kShown), "\" is no kind of event")}});
     }
     payloads.push_back(static_cast<v1::JobEvent::PayloadCase>(field->number()));
   }

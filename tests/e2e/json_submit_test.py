@@ -102,6 +102,21 @@ class JsonSubmitTest(OneDaemonTest):
         self.assertIn("ampctl", answer["violations"][0]["description"])
         self.assertEqual(self.jobs(), before)
 
+    def test_long_names_are_told_in_part_and_with_their_lines(self):
+        """What is quoted leaves room for the rest of the answer."""
+        long = "a" * 4000
+        text = json.dumps(dict(glyphs_job("long"), start_from={"path": f"a/../{long}.safetensors"}), indent=1)
+        line = 1 + next(i for i, line in enumerate(text.split("\n")) if long in line)
+        answer = self.refused(text, 400, "INVALID_ARGUMENT")
+        self.assertEqual([(one["field"], one["line"]) for one in answer["violations"]], [("start_from.path", line)])
+        self.assertRegex(answer["violations"][0]["description"], r'^"a/\.\./a{195}\.\.\. \(3817 more bytes\)" \w+')
+        for job in (dict(glyphs_job("long"), **{long: 1}), dict(glyphs_job("long"), sweep={"list": [{long[:1000]: 1}]}),
+                    dict(glyphs_job("long"), sweep={"grid": {"labels.team": [long], "train.steps": [0]}}),
+                    dict(glyphs_job("long"), labels={"team": long}), dict(glyphs_job("long"), start_from={"job_id": long})):
+            answer = self.refused(json.dumps(job), 400, "INVALID_ARGUMENT")
+            self.assertTrue(answer["violations"])
+            self.assertLess(len(json.dumps(answer)), 3000)
+
     def test_hostile_files_get_clear_errors(self):
         levels = "\n".join(" " * i + "a:" for i in range(300))
         for text, status in (("[" * 60000, 400), (levels, 400), (b"\xff", 400), ("", 400), ("a", 400), ("&a {b: *a}", 400),

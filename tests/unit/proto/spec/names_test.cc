@@ -58,7 +58,22 @@ TEST(NearestNameTest, ProposesOnlySlips) {
 TEST(QuotedTest, EscapesAndCuts) {
   EXPECT_EQ(Quoted("head"), "'head'");
   EXPECT_EQ(Quoted("a\x1b[2J"), "'a\\x1b[2J'");
-  EXPECT_EQ(Quoted(std::string(100, 'a')), "'" + std::string(60, 'a') + "...'");
+  EXPECT_EQ(Quoted(std::string(60, 'a')), "'" + std::string(60, 'a') + "'");
+  EXPECT_EQ(Quoted(std::string(100, 'a')), "'" + std::string(60, 'a') + "...' (40 more bytes)");
+}
+
+TEST(CutTest, TellsHowMuchIsLeftOut) {
+  EXPECT_EQ(Cut("", 3), "");
+  EXPECT_EQ(Cut("abc", 3), "abc");
+  EXPECT_EQ(Cut("abcd", 3), "abc... (1 more byte)");
+  EXPECT_EQ(Cut(std::string(1000, 'a'), 3), "aaa... (997 more bytes)");
+  // Characters of two, three and four bytes stay whole.
+  EXPECT_EQ(Cut("a\u00e9bcd", 2), "a... (5 more bytes)");
+  EXPECT_EQ(Cut("a\u00e9bcd", 3), "a\u00e9... (3 more bytes)");
+  EXPECT_EQ(Cut("\u20ac\u20ac", 5), "\u20ac... (3 more bytes)");
+  EXPECT_EQ(Cut("\U0001f600\U0001f600", 7), "\U0001f600... (4 more bytes)");
+  // What is no UTF-8 is cut anywhere.
+  EXPECT_EQ(Cut(std::string(9, '\x80'), 4), std::string(4, '\x80') + "... (5 more bytes)");
 }
 
 }  // namespace

@@ -502,7 +502,7 @@ TEST(ResolveJobSpecTest, ChecksWhereWeightsComeFrom) {
       {"start_from={}", "start_from: needs path, a file of weights, or job_id, a job of this server"},
       {"start_from={path: 'upload:" + sum + "a'}",
        "start_from.path: must be \"upload:\" and a SHA-256 of 64 lower-case hex digits, is 'upload:" +
-           std::string(53, 'a') + "...'"},
+           std::string(53, 'a') + "...' (12 more bytes)"},
       {"start_from={path: 'upload:'}",
        "start_from.path: must be \"upload:\" and a SHA-256 of 64 lower-case hex digits, is 'upload:'"},
       {"start_from={path: w.pt}", "start_from.path: must be a .safetensors file, is 'w.pt'"},
@@ -676,6 +676,15 @@ TEST(InvalidFieldsTest, CarriesBadRequestDetails) {
   EXPECT_EQ(FieldViolationsOf(status).size(), 2);
   EXPECT_TRUE(FieldViolationsOf(absl::OkStatus()).empty());
   EXPECT_TRUE(FieldViolationsOf(absl::InvalidArgumentError("x")).empty());
+}
+
+TEST(InvalidFieldsTest, BoundsWhatIsQuoted) {
+  const absl::Status status = InvalidFields({{std::string(5000, 'f'), std::string(5000, 'd')}});
+  const std::vector<FieldViolation> violations = FieldViolationsOf(status);
+  ASSERT_EQ(violations.size(), 1u);
+  EXPECT_EQ(violations[0].field, std::string(300, 'f') + "... (4700 more bytes)");
+  EXPECT_EQ(violations[0].description, std::string(1000, 'd') + "... (4000 more bytes)");
+  EXPECT_EQ(status.message(), violations[0].field + ": " + violations[0].description);
 }
 
 }  // namespace

@@ -131,6 +131,21 @@ TEST(SweepTest, ErrorsNameThePoint) {
   EXPECT_EQ(grid.InPoint(0, absl::OkStatus()), absl::OkStatus());
 }
 
+TEST(SweepTest, ErrorsQuoteSomeOfLongValues) {
+  // Of two bytes each, so that a bound may fall within one.
+  std::string accents;
+  for (int i = 0; i < 150; ++i) accents += "\u00e9";
+  for (const char* before : {"", "a"}) {
+    const SweepExpansion grid =
+        Expanded("sweep: {grid: {train.batch_size: [x], labels.team: [\"" + (before + accents) + "\"]}}");
+    const std::vector<FieldViolation> wrong = FieldViolationsOf(grid.SpecOf(0).status());
+    ASSERT_EQ(wrong.size(), 1u) << before;
+    EXPECT_EQ(wrong[0].field, "sweep.grid[0].train.batch_size");
+    EXPECT_THAT(wrong[0].description, testing::ContainsRegex("\\.\\.\\. \\(1[0-9][0-9] more bytes\\)\\)$"));
+    EXPECT_LT(wrong[0].description.size(), 350u);
+  }
+}
+
 TEST(SweepTest, NumbersThatADoubleDoesNotHoldAreRefused) {
   v1::JobSpec spec;
   const absl::Status status = ParseYaml("sweep:\n  grid:\n    seed: [1, 9007199254740993]\n", "job.yaml", &spec);

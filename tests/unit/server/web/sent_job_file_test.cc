@@ -120,3 +120,17 @@ TEST(SentJobFile, LeavesOtherErrorsAsTheyAre) {
 
 }  // namespace
 }  // namespace ampd
+// Each error has the whole path of its field.
+TEST(SentJobFile, BoundsWhatItQuotes) {
+  std::string value = "{";
+  for (int i = 0; i < 20; ++i) absl::StrAppend(&value, "n", i, ": 9007199254740993, ");
+  value += "}";
+  for (int i = 0; i < 20; ++i)
+    value = absl::StrCat("{", std::string(3000, static_cast<char>('a' + i)), ": ", value, "}");
+  const SentJobFile file(absl::StrCat("sweep: {list: [", value, "]}"));
+  const std::string body = RefusalOf(file, file.status());
+  EXPECT_THAT(body, HasSubstr("... (2900 more bytes)"));
+  EXPECT_THAT(body, HasSubstr("\"line\": 1}"));
+  EXPECT_LT(body.size(), 24000u);
+}
+
