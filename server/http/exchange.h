@@ -65,6 +65,10 @@ class HttpExchange {
   // 64 KiB. False: the client is gone, or too slow, and nothing more reaches it.
   virtual bool Write(absl::string_view bytes) = 0;
 
+  // The client has hung up, or said that it sends no more, which clients that still want an answer do not do: for
+  // handlers that wait for long. Waits for nothing.
+  virtual bool IsLeft() = 0;
+
   // Of the answer; 0 before it.
   virtual int status() const = 0;
 };

@@ -78,6 +78,12 @@ bool SocketExchange::Write(absl::string_view bytes) {
   return alive_;
 }
 
+bool SocketExchange::IsLeft() {
+  // Told of though bytes of the client may lie before its end.
+  pollfd wanted = {connection_->socket.get(), POLLRDHUP, 0};
+  return poll(&wanted, 1, 0) > 0;
+}
+
 bool SocketExchange::WriteAll(absl::string_view bytes) {
   const SteadyTime limit = steady_clock::now() + TimeToTake(bytes.size());
   SteadyTime stalled = steady_clock::now() + kStall;

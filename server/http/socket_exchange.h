@@ -21,6 +21,7 @@ class SocketExchange final : public HttpExchange {
   void Send(const HttpResponse& response) override;
   void Begin(const HttpResponse& response, std::optional<int64_t> length) override;
   bool Write(absl::string_view bytes) override;
+  bool IsLeft() override;
 
  private:
   bool WriteAll(absl::string_view bytes);

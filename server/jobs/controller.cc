@@ -168,9 +168,15 @@ void Controller::CheckpointJob(std::string id, Done<v1::Checkpoint> done) {
   Post([this, id = std::move(id), reply] { core_->CheckpointJob(id, reply); });
 }
 
-void Controller::ProfileJob(v1::ProfileJobRequest request, Done<v1::StepProfile> done) {
+std::function<void()> Controller::ProfileJob(v1::ProfileJobRequest request, Done<v1::StepProfile> done) {
   auto reply = std::make_shared<Reply<v1::StepProfile>>(std::move(done));
   Post([this, request = std::move(request), reply] { core_->ProfileJob(request, reply); });
+  // Nobody but the controller keeps the call waiting.
+  return [this, waiting = std::weak_ptr(reply)] {
+    Post([this, waiting] {
+      if (const ReplyPtr<v1::StepProfile> left = waiting.lock()) core_->LeaveProfile(left);
+    });
+  };
 }
 
 void Controller::RetryJob(RetryJobParams params, Done<v1::Job> done) {

@@ -160,8 +160,9 @@ class Controller {
   void PauseJob(std::string id, Done<v1::Job> done);
   void ResumeJob(std::string id, Done<v1::Job> done);
   void CheckpointJob(std::string id, Done<v1::Checkpoint> done);
-  // As TrainingService's call, once the profile is durable. request.steps() is set.
-  void ProfileJob(v1::ProfileJobRequest request, Done<v1::StepProfile> done);
+  // As TrainingService's call, once the profile is durable. request.steps() is set. Gives what to call when the caller
+  // has gone away: the call ends with CANCELLED, unless it is over, and leaves its place to another.
+  std::function<void()> ProfileJob(v1::ProfileJobRequest request, Done<v1::StepProfile> done);
   // FAILED_PRECONDITION, naming it, where a dataset no longer contains what it did when the job was submitted.
   void RetryJob(RetryJobParams params, Done<v1::Job> done);
   void UpdateJob(v1::UpdateJobRequest request, Done<v1::Job> done);

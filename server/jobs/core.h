@@ -33,6 +33,7 @@ class Reply {
   void Send(absl::StatusOr<T> result) {
     if (auto done = std::exchange(done_, nullptr)) done(std::move(result));
   }
+  bool is_sent() const { return done_ == nullptr; }
 
  private:
   std::function<void(absl::StatusOr<T>)> done_;
@@ -147,6 +148,8 @@ class ControllerCore {
   void ResumeJob(const std::string& id, ReplyPtr<v1::Job> reply);
   void CheckpointJob(const std::string& id, ReplyPtr<v1::Checkpoint> reply);
   void ProfileJob(const v1::ProfileJobRequest& request, ReplyPtr<v1::StepProfile> reply);
+  // Its caller has gone away.
+  void LeaveProfile(const ReplyPtr<v1::StepProfile>& reply);
   void RetryJob(RetryJobParams params, ReplyPtr<v1::Job> reply);
   void UpdateJob(const v1::UpdateJobRequest& request, ReplyPtr<v1::Job> reply);
   bool PreemptJob(const std::string& id, const std::string& for_job);

@@ -1,4 +1,5 @@
 // Profiles that a running job is asked for.
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -7,7 +8,7 @@
 namespace ampd {
 namespace {
 
-// Of one job. A caller that went away leaves its place when the job answers.
+// Of one job.
 constexpr size_t kMostWaiters = 16;
 
 // Or is about to.
@@ -20,6 +21,8 @@ bool TakesSteps(v1::Job::State state) {
 
 void ControllerCore::ProfileJob(const v1::ProfileJobRequest& request, ReplyPtr<v1::StepProfile> reply) {
   auto found = std::make_shared<Reply<v1::Job>>([this, request, reply](absl::StatusOr<v1::Job> job) {
+    // Whoever went away before takes no place.
+    if (reply->is_sent()) return;
     if (!job.ok()) return reply->Send(job.status());
     LiveJob* live = Find(job->id());
     if (live == nullptr) return reply->Send(DoesNotRun(*job));
@@ -37,6 +40,14 @@ void ControllerCore::ProfileJob(const v1::ProfileJobRequest& request, ReplyPtr<v
     SendProfile(*live);
   });
   FindToChange(request.job_id(), std::move(found));
+}
+
+void ControllerCore::LeaveProfile(const ReplyPtr<v1::StepProfile>& reply) {
+  reply->Send(absl::CancelledError("the caller has gone away"));
+  for (auto& [id, live] : live_) {
+    std::vector<ReplyPtr<v1::StepProfile>>& waiters = live.profile_waiters;
+    waiters.erase(std::remove(waiters.begin(), waiters.end(), reply), waiters.end());
+  }
 }
 
 void ControllerCore::SendProfile(LiveJob& live) {

@@ -7,6 +7,7 @@
 #include "proto/spec/resolve.h"
 #include "server/service/answer.h"
 #include "server/service/checkpoint_files.h"
+#include "server/service/leavable_call.h"
 #include "server/service/training_service.h"
 #include "server/service/try_again.h"
 
@@ -87,18 +88,19 @@ grpc::ServerUnaryReactor* TrainingServiceImpl::CheckpointJob(grpc::CallbackServe
 grpc::ServerUnaryReactor* TrainingServiceImpl::ProfileJob(grpc::CallbackServerContext* context,
                                                           const v1::ProfileJobRequest* request,
                                                           v1::StepProfile* response) {
-  return Admitted(context, __func__, [&](const Caller& caller, grpc::ServerUnaryReactor* reactor) {
+  return Admitted(new LeavableCall, context, __func__, [&](const Caller& caller, LeavableCall* call) {
     v1::ProfileJobRequest whole = *request;
     if (!whole.has_steps()) whole.set_steps(kProfiledSteps);
     if (whole.steps() < 1 || whole.steps() > kMostProfiledSteps) {
-      return reactor->Finish(ToGrpcStatus(
+      return call->Finish(ToGrpcStatus(
           InvalidFields({{"steps", absl::StrCat("must be 1 to ", kMostProfiledSteps, ", is ", whole.steps())}})));
     }
-    OfOwnJob(caller, request->job_id(), reactor,
-             [this, reactor, response, whole = std::move(whole)](const std::string& id) mutable {
-               whole.set_job_id(id);
-               controller_->ProfileJob(std::move(whole), Answer(reactor, response));
-             });
+    OfOwnJob(
+        caller, request->job_id(), call,
+        [this, call, response, departure = call->departure(), whole = std::move(whole)](const std::string& id) mutable {
+          whole.set_job_id(id);
+          departure->Then(controller_->ProfileJob(std::move(whole), Answer(call, response)));
+        });
   });
 }
 

@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/time/time.h"
 #include "ampd/v1/training_service.grpc.pb.h"
@@ -125,7 +126,10 @@ class TrainingServiceImpl : public v1::TrainingService::CallbackService {
   // Answers a unary call by `handle(caller, reactor)`, or refuses the caller.
   template <typename Handle>
   grpc::ServerUnaryReactor* Admitted(grpc::CallbackServerContext* context, absl::string_view method, Handle handle) {
-    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    return Admitted(context->DefaultReactor(), context, method, std::move(handle));
+  }
+  template <typename Reactor, typename Handle>
+  Reactor* Admitted(Reactor* reactor, grpc::CallbackServerContext* context, absl::string_view method, Handle handle) {
     const absl::StatusOr<Caller> caller = Admit(*context, method);
     if (caller.ok()) {
       handle(*caller, reactor);

@@ -140,6 +140,8 @@ class JsonApi {
   // api_changes.cc
   // Of what the path names; `resource`: the request's field for that.
   template <typename Request, typename Response>
+  template <typename Request>
+  absl::Status ReadChange(const Call& call, const char* resource, Request* request);
   absl::StatusOr<HttpResponse> Change(Call& call, Backend::Method<Request, Response> method, absl::Duration timeout,
                                       const char* resource = "job_id");
   absl::StatusOr<HttpResponse> CancelJob(Call& call);

@@ -19,15 +19,21 @@ constexpr absl::Duration kStepsPatience = absl::Seconds(60);
 
 }  // namespace
 
+template <typename Request>
+absl::Status JsonApi::ReadChange(const Call& call, const char* resource, Request* request) {
+  AMPD_RETURN_IF_ERROR(ParseYaml(call.body, "body", request));
+  const google::protobuf::FieldDescriptor* field = Request::descriptor()->FindFieldByName(resource);
+  const google::protobuf::Reflection* fields = Request::GetReflection();
+  if (!fields->GetString(*request, field).empty()) return InvalidFields({{resource, "is in the path"}});
+  fields->SetString(request, field, call.arguments[0]);
+  return absl::OkStatus();
+}
+
 template <typename Request, typename Response>
 absl::StatusOr<HttpResponse> JsonApi::Change(Call& call, Backend::Method<Request, Response> method,
                                              absl::Duration timeout, const char* resource) {
   Request request;
-  AMPD_RETURN_IF_ERROR(ParseYaml(call.body, "body", &request));
-  const google::protobuf::FieldDescriptor* field = Request::descriptor()->FindFieldByName(resource);
-  const google::protobuf::Reflection* fields = Request::GetReflection();
-  if (!fields->GetString(request, field).empty()) return InvalidFields({{resource, "is in the path"}});
-  fields->SetString(&request, field, call.arguments[0]);
+  AMPD_RETURN_IF_ERROR(ReadChange(call, resource, &request));
   AMPD_ASSIGN_OR_RETURN(const Response response,
                         (backend_.Call<Request, Response>(call.credentials, method, request, timeout)));
   return JsonResponse(ToJson(response, JsonStyle::kPretty));
@@ -54,7 +60,13 @@ absl::StatusOr<HttpResponse> JsonApi::CheckpointJob(Call& call) {
 }
 
 absl::StatusOr<HttpResponse> JsonApi::ProfileJob(Call& call) {
-  return Change<v1::ProfileJobRequest, v1::StepProfile>(call, &Service::ProfileJob, kStepsPatience);
+  v1::ProfileJobRequest request;
+  AMPD_RETURN_IF_ERROR(ReadChange(call, "job_id", &request));
+  // Who hangs up leaves a place to others.
+  AMPD_ASSIGN_OR_RETURN(const v1::StepProfile profile, (backend_.LongCall<v1::ProfileJobRequest, v1::StepProfile>(
+                                                           call.credentials, &Service::AsyncProfileJob, request,
+                                                           kStepsPatience, [&] { return call.exchange.IsLeft(); })));
+  return JsonResponse(ToJson(profile, JsonStyle::kPretty));
 }
 
 absl::StatusOr<HttpResponse> JsonApi::UpdateJob(Call& call) {

@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
@@ -32,6 +33,10 @@ class Backend {
   using Stub = v1::TrainingService::Stub;
   template <typename Request, typename Response>
   using Method = grpc::Status (Stub::*)(grpc::ClientContext*, const Request&, Response*);
+  template <typename Request, typename Response>
+  using AsyncMethod = std::unique_ptr<grpc::ClientAsyncResponseReader<Response>> (Stub::*)(grpc::ClientContext*,
+                                                                                           const Request&,
+                                                                                           grpc::CompletionQueue*);
 
   // Of a server in this process (grpc::Server::InProcessChannel).
   explicit Backend(const std::shared_ptr<grpc::Channel>& channel) : stub_(v1::TrainingService::NewStub(channel)) {}
@@ -70,6 +75,31 @@ class Backend {
     return response;
   }
 
+  // As Call(), of a call that may wait for long: CANCELLED soon after `is_left`, asked some times a second, is true.
+  template <typename Request, typename Response>
+  absl::StatusOr<Response> LongCall(const Credentials& credentials, AsyncMethod<Request, Response> method,
+                                    const Request& request, absl::Duration timeout, absl::FunctionRef<bool()> is_left) {
+    OpenCall call(this, credentials);
+    if (call.stub() == nullptr) return Stopped();
+    call.context()->set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+    grpc::CompletionQueue queue;
+    Response response;
+    grpc::Status status;
+    const auto reader = (call.stub()->*method)(call.context(), request, &queue);
+    reader->Finish(&response, &status, nullptr);
+    void* tag = nullptr;
+    bool ok = false;
+    const auto next_look = [] { return absl::ToChronoTime(absl::Now() + kLook); };
+    while (queue.AsyncNext(&tag, &ok, next_look()) == grpc::CompletionQueue::TIMEOUT) {
+      if (is_left()) call.context()->TryCancel();
+    }
+    queue.Shutdown();
+    while (queue.Next(&tag, &ok)) {
+    }
+    if (!status.ok()) return FromGrpcStatus(status);
+    return response;
+  }
+
   absl::StatusOr<v1::Job> GetJob(const Credentials& credentials, const std::string& id);
 
   // Cancels the calls under way, waits until they are over, closes the channel, and refuses further calls.
@@ -79,6 +109,9 @@ class Backend {
   static absl::Status Stopped();
 
  private:
+  // Between two looks whether somebody still waits.
+  static constexpr absl::Duration kLook = absl::Milliseconds(250);
+
   Mutex mutex_;
   CondVar changed_;
   bool is_stopped_ ABSL_GUARDED_BY(mutex_) = false;

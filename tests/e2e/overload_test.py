@@ -2,6 +2,9 @@
 would fill the memory."""
 
 import contextlib
+import os
+import signal
+import socket
 import struct
 
 import grpc
@@ -93,6 +96,39 @@ class OverloadTest(DaemonTest):
         ampctl.communicate(timeout=ampd_process.DEADLINE)
         second.cancel()
         eventually(lambda: self.metric(ampd, "ampd_calls", '{class="watchers"}') == 0, "the end of all watchers")
+
+    def test_who_goes_away_waits_for_no_profile(self):
+        """Over gRPC and over HTTP: neither keeps one of the job's 16 places, nor one among the calls."""
+        ampd = self.daemon()
+        job = ampd.submit(glyphs_job("stopped", steps=1000000))
+        ampd.wait_for_step(job.id, 1)
+        request = training_service_pb2.ProfileJobRequest(job_id=job.id)
+        begin = lambda: ampd.api().ProfileJob.future(request, timeout=ampd_process.DEADLINE)
+        waiting = lambda: self.metric(ampd, "ampd_calls", '{class="writes"}')
+        host, port = ampd.http_address.rsplit(":", 1)
+        post = (f"POST /api/v1/jobs/{job.id}/profile HTTP/1.1\r\nHost: {ampd.http_address}\r\nContent-Type: application/json\r\n"
+                "Content-Length: 2\r\n\r\n{}").encode()
+        (worker,) = ampd.worker_pids()
+        # No profile comes of it.
+        os.kill(worker, signal.SIGSTOP)
+        try:
+            calls = [begin() for _ in range(16)]
+            eventually(lambda: waiting() == 16, "calls that wait")
+            self.assertEqual(begin().code(), grpc.StatusCode.RESOURCE_EXHAUSTED)
+            calls.pop().cancel()
+            eventually(lambda: waiting() == 15, "the end of a call that was cancelled")
+            with socket.create_connection((host, int(port)), timeout=ampd_process.DEADLINE) as client:
+                client.sendall(post)
+                eventually(lambda: waiting() == 16, "the request in its place")
+                self.assertEqual(begin().code(), grpc.StatusCode.RESOURCE_EXHAUSTED)
+            eventually(lambda: waiting() == 15, "the end of a request whose client has gone")
+            calls.append(begin())
+            eventually(lambda: waiting() == 16, "another in its place")
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(worker, signal.SIGCONT)
+        for asked in calls:
+            self.assertEqual(asked.code(), grpc.StatusCode.OK)
 
     def test_watchers_that_read_nothing_take_bounded_memory_and_nobodys_time(self):
         ampd = self.daemon()

@@ -29,6 +29,7 @@ class Exchange final : public HttpExchange {
   }
   void Begin(const HttpResponse& response, std::optional<int64_t>) override { Send(response); }
   bool Write(absl::string_view) override { return true; }
+  bool IsLeft() override { return false; }
   int status() const override { return response_.status; }
   const HttpResponse& response() const { return response_; }
 

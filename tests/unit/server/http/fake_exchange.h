@@ -2,6 +2,7 @@
 #ifndef AMPD_TESTS_UNIT_SERVER_HTTP_FAKE_EXCHANGE_H_
 #define AMPD_TESTS_UNIT_SERVER_HTTP_FAKE_EXCHANGE_H_
 
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -12,6 +13,9 @@ namespace ampd {
 
 class FakeExchange final : public HttpExchange {
  public:
+  // Whether the client has gone; empty: it has not.
+  std::function<bool()> is_left;
+
   FakeExchange(std::string method, std::string path, HttpHeaders headers = {}, std::string body = "")
       : body_(std::move(body)) {
     const size_t mark = path.find('?');
@@ -34,9 +38,12 @@ class FakeExchange final : public HttpExchange {
     absl::StrAppend(&response_.body, bytes);
     return true;
   }
+  bool IsLeft() override { return is_left && is_left(); }
   int status() const override { return response_.status; }
 
   const HttpResponse& response() const { return response_; }
+  // Of Begin().
+  std::optional<int64_t> length() const { return length_; }
   std::string ResponseHeader(absl::string_view name) const {
     for (const auto& [key, value] : response_.headers) {
       if (key == name) return value;

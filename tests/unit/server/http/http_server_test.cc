@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 
 #include <atomic>
+#include <chrono>
+#include <future>
 #include <map>
 #include <thread>
 #include <vector>
@@ -35,6 +37,12 @@ class HttpServerTest : public ::testing::Test {
       if (!body.ok()) return exchange.Send(ErrorResponse(body.status(), 413));
       exchange.Send({200, "text/plain", {{"X-Peer", exchange.request().peer}}, absl::StrCat(arguments[0], ":", *body)});
     });
+    options.router.Add("POST", "/wait", [this](HttpExchange& exchange, const Router::Arguments&) {
+      waits_.set_value(exchange.IsLeft());
+      const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+      while (!exchange.IsLeft() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+      left_.set_value(exchange.IsLeft());
+    });
     options.router.Add("GET", "/deep", [](HttpExchange& exchange, const Router::Arguments&) {
       int sum = 0;
       EXPECT_TRUE(RunOnLargeStack([&] { sum = Sum(4000); }));
@@ -57,6 +65,8 @@ class HttpServerTest : public ::testing::Test {
   Mutex mutex_;
   std::map<std::string, int> answers_ ABSL_GUARDED_BY(mutex_);
   std::atomic<bool> ready_{true};
+  // Of the one request of /wait: whether its client had gone at the beginning, and at the end.
+  std::promise<bool> waits_, left_;
   std::unique_ptr<HttpServer> server_;
 };
 
@@ -175,6 +185,16 @@ TEST_F(HttpServerTest, SurvivesNonsense) {
   const std::string huge = absl::StrCat("GET /", std::string(100000, 'a'), " HTTP/1.1\r\nHost: x\r\n\r\n");
   EXPECT_THAT(Exchange(server_->address(), huge), Not(HasSubstr("200 OK")));
   EXPECT_THAT(Get(server_->address(), "/healthz"), StartsWith("HTTP/1.1 200"));
+}
+
+TEST_F(HttpServerTest, TellsAHandlerThatItsClientHasGone) {
+  {
+    Client client(server_->address());
+    // What comes behind the request does not hide the end.
+    ASSERT_TRUE(client.Send("POST /wait HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\naaa"));
+    EXPECT_FALSE(waits_.get_future().get());
+  }
+  EXPECT_TRUE(left_.get_future().get());
 }
 
 TEST_F(HttpServerTest, ServesManyAtOnce) {

@@ -10,13 +10,15 @@ class ControllerProfileTest : public ControllerTest {
  protected:
   using Answer = std::shared_future<absl::StatusOr<v1::StepProfile>>;
 
-  Answer Ask(const std::string& id, int64_t steps) {
+  // With `leave`: what to call when the caller goes away.
+  Answer Ask(const std::string& id, int64_t steps, std::function<void()>* leave = nullptr) {
     auto promise = std::make_shared<std::promise<absl::StatusOr<v1::StepProfile>>>();
     v1::ProfileJobRequest request;
     request.set_job_id(id);
     request.set_steps(steps);
     request.set_kernels(steps == 30);
-    controller_->ProfileJob(request, [promise](auto result) { promise->set_value(std::move(result)); });
+    auto left = controller_->ProfileJob(request, [promise](auto result) { promise->set_value(std::move(result)); });
+    if (leave != nullptr) *leave = std::move(left);
     return promise->get_future().share();
   }
   // Steps that the worker was asked to profile, in order, once there are `count`.
@@ -72,6 +74,33 @@ TEST_F(ControllerProfileTest, WaitersAreCounted) {
   for (const Answer& answer : waiting) EXPECT_TRUE(answer.get().ok());
   Ask(id, 5);
   EXPECT_EQ(Asked(worker, 17).size(), 17u);
+}
+
+TEST_F(ControllerProfileTest, WhoGoesAwayLeavesAPlace) {
+  const std::string id = Submit();
+  auto worker = AttachLaunched(0);
+  WaitFor(id, v1::Job::RUNNING);
+  std::vector<std::function<void()>> leave(16);
+  std::vector<Answer> waiting;
+  for (std::function<void()>& one : leave) waiting.push_back(Ask(id, 5, &one));
+  // Harmless, though asked for more than once.
+  leave[0]();
+  leave[0]();
+  EXPECT_EQ(waiting[0].get().status().code(), absl::StatusCode::kCancelled);
+  const Answer last = Ask(id, 5);
+  EXPECT_EQ(Ask(id, 5).get().status().code(), absl::StatusCode::kResourceExhausted);
+  Asked(worker, 17);
+  SendProfile(worker, 1, 5);
+  EXPECT_TRUE(last.get().ok()) << last.get().status();
+  for (size_t i = 1; i < waiting.size(); ++i) EXPECT_TRUE(waiting[i].get().ok());
+  // Nothing comes of it once there is an answer.
+  for (const std::function<void()>& one : leave) one();
+  Settle();
+  // Who has gone before the job was found takes none.
+  std::function<void()> at_once;
+  const Answer gone = Ask("01hq3v7m", 5, &at_once);
+  at_once();
+  EXPECT_FALSE(gone.get().ok());
 }
 
 TEST_F(ControllerProfileTest, OfAJobThatMeasuresIsRefused) {
