@@ -120,9 +120,10 @@ class JsonApi {
   // api_archives.cc
   absl::StatusOr<HttpResponse> GetCheckpointArchive(Call& call);
   absl::StatusOr<absl::Time> CheckpointTime(const Call& call);
-  // Calls `begin`, which is false where nobody takes the file, before its first byte. An error behind the archive's
-  // head leaves the client with fewer bytes than the head says.
-  absl::Status SendEntry(Call& call, const ListedFile& file, absl::FunctionRef<bool()> begin);
+  class ArchiveWriter;
+  // Downloads the checkpoint that the path names into `writer`. An error behind the archive's head leaves the client
+  // with fewer bytes than the head says.
+  absl::Status SendArchive(const Call& call, ArchiveWriter* writer);
 
   // api_streams.cc
   absl::StatusOr<HttpResponse> StreamEvents(Call& call);
@@ -139,9 +140,9 @@ class JsonApi {
 
   // api_changes.cc
   // Of what the path names; `resource`: the request's field for that.
-  template <typename Request, typename Response>
   template <typename Request>
   absl::Status ReadChange(const Call& call, const char* resource, Request* request);
+  template <typename Request, typename Response>
   absl::StatusOr<HttpResponse> Change(Call& call, Backend::Method<Request, Response> method, absl::Duration timeout,
                                       const char* resource = "job_id");
   absl::StatusOr<HttpResponse> CancelJob(Call& call);

@@ -9,25 +9,70 @@ namespace {
 
 using Service = Backend::Stub;
 
-HttpResponse ArchiveHead(const std::string& name) {
+HttpResponse ArchiveHead(const std::string& job_id, const std::string& checkpoint) {
+  const std::string name = absl::StrCat(job_id, "-", checkpoint, ".tar");
   HttpResponse head;
   head.content_type = "application/x-tar";
   head.headers = {{"Content-Security-Policy", "default-src 'none'; sandbox; frame-ancestors 'none'"},
                   {"Cross-Origin-Resource-Policy", "same-origin"},
-                  {"Content-Disposition", absl::StrCat("attachment; filename=\"", name, ".tar\"")},
+                  {"Content-Disposition", absl::StrCat("attachment; filename=\"", name, "\"")},
                   {"Accept-Ranges", "none"}};
   return head;
 }
 
-v1::DownloadCheckpointRequest RequestFor(const Router::Arguments& arguments, const ListedFile& file) {
-  v1::DownloadCheckpointRequest request;
-  request.set_job_id(arguments[0]);
-  request.set_checkpoint(arguments[1]);
-  request.set_file(file.name);
-  return request;
+absl::Status WrittenAnew(absl::string_view checkpoint) {
+  return absl::AbortedError(absl::StrCat(checkpoint, " was written anew; try again"));
 }
 
 }  // namespace
+
+// Puts a checkpoint's files, as one download gives them, into an archive whose length the head tells before.
+class JsonApi::ArchiveWriter {
+ public:
+  // `begin` sends the head. All outlive the writer.
+  ArchiveWriter(HttpExchange* exchange, const std::string* checkpoint, const std::vector<ListedFile>* files,
+                const std::vector<TarEntry>* entries, absl::FunctionRef<void()> begin)
+      : exchange_(exchange), checkpoint_(checkpoint), files_(files), entries_(entries), begin_(begin) {}
+
+  // ABORTED where it is not of the files that the head told of; CANCELLED: nobody takes the rest.
+  absl::Status Take(const v1::FileChunk& chunk) {
+    if (left_ == 0) AMPD_RETURN_IF_ERROR(BeginFile(chunk));
+    const auto bytes = static_cast<int64_t>(chunk.data().size());
+    if (chunk.file() != (*files_)[next_ - 1].name || bytes > left_) return WrittenAnew(*checkpoint_);
+    left_ -= bytes;
+    AMPD_RETURN_IF_ERROR(Write(chunk.data()));
+    return left_ == 0 ? Write(TarPadding((*files_)[next_ - 1].size)) : absl::OkStatus();
+  }
+
+  absl::Status End() {
+    if (left_ != 0 || next_ != files_->size()) return WrittenAnew(*checkpoint_);
+    return Write(TarEnd());
+  }
+
+ private:
+  // Before its header leaves: that tells the size.
+  absl::Status BeginFile(const v1::FileChunk& chunk) {
+    if (next_ == files_->size()) return WrittenAnew(*checkpoint_);
+    const ListedFile& file = (*files_)[next_];
+    if (chunk.file() != file.name || chunk.file_size() != file.size) return WrittenAnew(*checkpoint_);
+    if (next_ == 0) begin_();
+    left_ = file.size;
+    return Write((*entries_)[next_++].header);
+  }
+
+  absl::Status Write(absl::string_view bytes) {
+    return exchange_->Write(bytes) ? absl::OkStatus() : absl::CancelledError("nobody takes the rest");
+  }
+
+  HttpExchange* const exchange_;
+  const std::string* const checkpoint_;
+  const std::vector<ListedFile>* const files_;
+  const std::vector<TarEntry>* const entries_;
+  const absl::FunctionRef<void()> begin_;
+  // Files that were begun; of the last, bytes to come.
+  size_t next_ = 0;
+  int64_t left_ = 0;
+};
 
 absl::StatusOr<absl::Time> JsonApi::CheckpointTime(const Call& call) {
   v1::ListCheckpointsRequest request;
@@ -45,6 +90,7 @@ absl::StatusOr<absl::Time> JsonApi::CheckpointTime(const Call& call) {
 
 absl::StatusOr<HttpResponse> JsonApi::GetCheckpointArchive(Call& call) {
   AMPD_ASSIGN_OR_RETURN(const auto slot, TakeDownload(call));
+  AMPD_ASSIGN_OR_RETURN(const v1::Job job, JobOf(call));
   AMPD_ASSIGN_OR_RETURN(const std::vector<ListedFile> files, FilesOf(call));
   AMPD_ASSIGN_OR_RETURN(const absl::Time time, CheckpointTime(call));
   std::vector<TarEntry> entries;
@@ -52,38 +98,30 @@ absl::StatusOr<HttpResponse> JsonApi::GetCheckpointArchive(Call& call) {
     AMPD_ASSIGN_OR_RETURN(TarEntry entry, MakeTarEntry(call.arguments[1], file.name, file.size, time));
     entries.push_back(std::move(entry));
   }
-  const auto send_head = [&] { call.exchange.Begin(ArchiveHead(call.arguments[1]), TarBytes(entries)); };
+  const auto send_head = [&] { call.exchange.Begin(ArchiveHead(job.id(), call.arguments[1]), TarBytes(entries)); };
   if (call.exchange.request().method == "HEAD") return send_head(), HttpResponse();
-  for (size_t i = 0; i < files.size(); ++i) {
-    const auto begin = [&] {
-      if (call.exchange.status() == 0) send_head();
-      return call.exchange.Write(entries[i].header);
-    };
-    AMPD_RETURN_IF_ERROR(SendEntry(call, files[i], begin));
-  }
-  call.exchange.Write(TarEnd());
+  ArchiveWriter writer(&call.exchange, &call.arguments[1], &files, &entries, send_head);
+  AMPD_RETURN_IF_ERROR(SendArchive(call, &writer));
   return HttpResponse();
 }
 
-absl::Status JsonApi::SendEntry(Call& call, const ListedFile& file, absl::FunctionRef<bool()> begin) {
+absl::Status JsonApi::SendArchive(const Call& call, ArchiveWriter* writer) {
   Backend::OpenCall download(&backend_, call.credentials);
   if (download.stub() == nullptr) return Backend::Stopped();
-  const auto reader = download.stub()->DownloadCheckpoint(download.context(), RequestFor(call.arguments, file));
+  v1::DownloadCheckpointRequest request;
+  request.set_job_id(call.arguments[0]);
+  request.set_checkpoint(call.arguments[1]);
+  // All files by one call: they are of one writing, since it has them open before it sends any, and its place among
+  // the transfers is taken once, before the first byte.
+  const auto reader = download.stub()->DownloadCheckpoint(download.context(), request);
   v1::FileChunk chunk;
-  // Its first chunk comes once the file was compared with its checksum; an empty file has none.
-  const bool is_empty = !reader->Read(&chunk);
-  if (is_empty) AMPD_RETURN_IF_ERROR(FromGrpcStatus(reader->Finish()));
-  int64_t left = file.size;
-  bool goes_on = begin();
-  for (bool has_chunk = !is_empty; goes_on && has_chunk; has_chunk = goes_on && reader->Read(&chunk)) {
-    left -= static_cast<int64_t>(chunk.data().size());
-    goes_on = left >= 0 && call.exchange.Write(chunk.data());
-  }
-  if (!goes_on) download.context()->TryCancel();
-  if (!is_empty) AMPD_RETURN_IF_ERROR(FromGrpcStatus(reader->Finish()));
-  if (left != 0) return absl::AbortedError(absl::StrCat(file.name, " was written anew; try again"));
-  if (!call.exchange.Write(TarPadding(file.size))) return absl::CancelledError("nobody takes the rest");
-  return absl::OkStatus();
+  absl::Status status;
+  while (status.ok() && reader->Read(&chunk)) status = writer->Take(chunk);
+  if (!status.ok()) download.context()->TryCancel();
+  const absl::Status ended = FromGrpcStatus(reader->Finish());
+  if (!status.ok()) return status;
+  AMPD_RETURN_IF_ERROR(ended);
+  return writer->End();
 }
 
 }  // namespace ampd

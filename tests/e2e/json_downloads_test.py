@@ -30,7 +30,9 @@ class JsonDownloadsTest(OneDaemonTest):
         path = f"/api/v1/jobs/{job_id}/checkpoints/{name}?format=tar"
         answer = ask(self.ampd, path, headers={"Range": "bytes=5-9"})
         self.assertEqual((answer.status, answer.headers["Content-Type"]), (200, "application/x-tar"))
-        self.assertEqual(answer.headers["Content-Disposition"], f'attachment; filename="{name}.tar"')
+        self.assertEqual(answer.headers["Content-Disposition"], f'attachment; filename="{job_id}-{name}.tar"')
+        by_prefix = ask(self.ampd, path.replace(job_id, job_id[:20]), method="HEAD")
+        self.assertEqual(by_prefix.headers["Content-Disposition"], answer.headers["Content-Disposition"])
         self.assertEqual((answer.headers["Content-Length"], answer.headers["Accept-Ranges"]), (str(len(answer.bytes)), "none"))
         with tarfile.open(fileobj=io.BytesIO(answer.bytes), mode="r:") as archive:
             found = {member.name: archive.extractfile(member).read() for member in archive}
@@ -83,17 +85,16 @@ class JsonDownloadsTest(OneDaemonTest):
         for wrong, status, code in ((f"{name}/none", 404, "NOT_FOUND"), ("step-999999999/MANIFEST", 404, "NOT_FOUND"),
                                     ("..%2f../MANIFEST", 400, "INVALID_ARGUMENT"), ("step-1x", 400, "INVALID_ARGUMENT")):
             self.refused(f"/api/v1/jobs/{job.id}/checkpoints/{wrong}", status, code)
-        # What is damaged is not given: an archive whose first file is whole ends before one that is not.
+        # What is damaged is not given, nor is an archive of it begun.
         archive = f"/api/v1/jobs/{job.id}/checkpoints/{name}?format=tar"
         first, last = listed["files"][0]["name"], listed["files"][-2]["name"]
-        for file, damaged in ((last, lambda: self.assertRaises(http.client.IncompleteRead, ask, self.ampd, archive)),
-                              (first, lambda: self.refused(archive, 500, "DATA_LOSS"))):
+        for file in (last, first):
             with open(os.path.join(folder, file), "r+b") as content:
                 byte = content.read(1)
                 content.seek(0)
                 content.write(bytes([byte[0] ^ 1]))
                 content.flush()
-                damaged()
+                self.refused(archive, 500, "DATA_LOSS")
                 content.seek(0)
                 content.write(byte)
         with open(os.path.join(folder, "model.safetensors"), "r+b") as file:
