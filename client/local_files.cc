@@ -6,9 +6,9 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <system_error>
-#include <vector>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
@@ -16,6 +16,7 @@
 #include "absl/strings/strip.h"
 #include "client/output/text.h"
 #include "client/retry.h"
+#include "proto/spec/named_files.h"
 #include "proto/spec/names.h"
 #include "proto/spec/upload_path.h"
 
@@ -109,23 +110,20 @@ absl::StatusOr<std::string> Sha256OfFile(const std::string& path) {
 
 absl::Status UploadLocalFiles(const JobFile& file, Connection* connection, Interrupt* interrupt, std::ostream* log,
                               v1::JobSpec* spec) {
-  struct Named {
-    const char* field;
-    std::string* path;
-  };
-  std::vector<Named> named;
-  if (spec->model().has_onnx()) {
-    named.push_back({"model.onnx.path", spec->mutable_model()->mutable_onnx()->mutable_path()});
-  }
-  if (spec->start_from().has_path()) named.push_back({"start_from.path", spec->mutable_start_from()->mutable_path()});
-  for (const Named& one : named) {
+  // By their paths here: points of a sweep may share one.
+  std::map<std::string, std::string> uploads;
+  for (const NamedFile& one : NamedFiles(spec)) {
     const absl::StatusOr<std::string> local = LocalFileOf(*one.path, file.FolderOf(one.field));
     if (!local.ok()) return InvalidFields({{one.field, std::string(local.status().message())}});
     if (local->empty()) continue;
-    const absl::StatusOr<std::string> upload = Upload(connection, *local, interrupt, log);
-    if (IsOfTheFile(upload.status())) return InvalidFields({{one.field, std::string(upload.status().message())}});
-    if (!upload.ok()) return upload.status();
-    *one.path = *upload;
+    std::string& name = uploads[*local];
+    if (name.empty()) {
+      absl::StatusOr<std::string> upload = Upload(connection, *local, interrupt, log);
+      if (IsOfTheFile(upload.status())) return InvalidFields({{one.field, std::string(upload.status().message())}});
+      if (!upload.ok()) return upload.status();
+      name = *std::move(upload);
+    }
+    *one.path = name;
   }
   return absl::OkStatus();
 }

@@ -16,10 +16,11 @@ namespace ampd::client {
 
 // For the help of verbs that take job files.
 inline constexpr char kLocalFilesHelp[] =
-    "model.onnx.path and start_from.path may name a file of this machine: one that begins with ./ or ../, or that is "
-    "found\n"
-    "there, relative to the job file's folder (of --set to the current one). It is sent to the server, unless that has "
-    "it.\n"
+    "model.onnx.path and start_from.path, also as values of a sweep, may name a file of this machine: one that begins "
+    "with\n"
+    "./ or ../, or that is found there, relative to the job file's folder (of --set to the current one). It is sent to "
+    "the\n"
+    "server, unless that has it.\n"
     "Any other path is the server's own, beneath its data roots.";
 
 // The file of this machine that `path` means, where relative ones start from `folder`; empty: it is the server's.
@@ -29,7 +30,8 @@ absl::StatusOr<std::string> LocalFileOf(const std::string& path, const std::stri
 // SHA-256 of a file's bytes, 64 hex digits. NOT_FOUND or DATA_LOSS, with the path, when it cannot be read.
 absl::StatusOr<std::string> Sha256OfFile(const std::string& path);
 
-// Sends the local files that `spec` names, made from `file`, and has it name the uploads. Says on `log` what is sent
+// Sends the local files that `spec` names, made from `file`, and has it name the uploads: NamedFiles(), those of a
+// sweep's points among them. Says on `log` what is sent
 // (null: nothing). INVALID_ARGUMENT with the field for a file that is not there; else the server's errors.
 absl::Status UploadLocalFiles(const JobFile& file, Connection* connection, Interrupt* interrupt, std::ostream* log,
                               v1::JobSpec* spec);

@@ -6,6 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "proto/spec/named_files.h"
 #include "proto/spec/names.h"
 #include "proto/spec/resolve.h"
 
@@ -14,24 +15,25 @@ namespace {
 
 bool IsOfTheClient(absl::string_view path) { return absl::StartsWith(path, "./") || absl::StartsWith(path, "../"); }
 
-absl::Status CheckPaths(const v1::JobSpec& spec) {
+absl::Status CheckPaths(v1::JobSpec* spec) {
+  // A sweep may have 10,000 of them.
+  constexpr size_t kMostTold = 20;
   std::vector<FieldViolation> violations;
-  const auto check = [&](const char* field, const std::string& path) {
-    if (!IsOfTheClient(path)) return;
-    violations.push_back({field, absl::StrCat(Quoted(path),
-                                              " is a file of the machine that submits, which did not come along: "
-                                              "submit with ampctl, which sends it, or name one beneath the server's "
-                                              "data roots, or upload:SHA256")});
-  };
-  check("model.onnx.path", spec.model().onnx().path());
-  check("start_from.path", spec.start_from().path());
+  for (const NamedFile& file : NamedFiles(spec)) {
+    if (violations.size() == kMostTold) break;
+    if (!IsOfTheClient(*file.path)) continue;
+    violations.push_back({file.field, absl::StrCat(Quoted(*file.path),
+                                                   " is a file of the machine that submits, which did not come along: "
+                                                   "submit with ampctl, which sends it, or name one beneath the "
+                                                   "server's data roots, or upload:SHA256")});
+  }
   return violations.empty() ? absl::OkStatus() : InvalidFields(violations);
 }
 
 }  // namespace
 
 SentJobFile::SentJobFile(absl::string_view text) : status_(ParseYaml(text, "job file", &spec_, &lines_, &errors_)) {
-  if (status_.ok()) status_ = CheckPaths(spec_);
+  if (status_.ok()) status_ = CheckPaths(&spec_);
 }
 
 HttpResponse SentJobFile::Refusal(const absl::Status& status) const {

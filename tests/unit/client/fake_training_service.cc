@@ -48,6 +48,13 @@ class FakeTrainingService::Service : public v1::TrainingService::Service {
     return ToGrpc(PopOr(&fake_.creates, absl::OkStatus()));
   }
 
+  grpc::Status CreateSweep(grpc::ServerContext*, const v1::CreateSweepRequest* request, v1::JobSweep* sweep) override {
+    std::lock_guard<std::mutex> lock(fake_.mutex_);
+    fake_.sweeps_created.push_back(*request);
+    sweep->set_id("01sweep");
+    return grpc::Status::OK;
+  }
+
   grpc::Status GetJob(grpc::ServerContext*, const v1::GetJobRequest*, v1::Job* job) override {
     *job = fake_.job;
     return ToGrpc(fake_.get_status);

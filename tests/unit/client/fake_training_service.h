@@ -60,6 +60,7 @@ class FakeTrainingService {
 
   // What was asked. Read after the calls have ended.
   std::vector<v1::CreateJobRequest> created;
+  std::vector<v1::CreateSweepRequest> sweeps_created;
   std::vector<v1::PlanJobRequest> planned;
   // What came, by the checksum announced.
   std::map<std::string, std::string> uploaded;

@@ -16,6 +16,7 @@
 #include "gmock/gmock.h"
 #include "google/rpc/error_details.pb.h"
 #include "gtest/gtest.h"
+#include "proto/spec/text.h"
 #include "tests/unit/client/fake_training_service.h"
 
 namespace ampd::client {
@@ -92,6 +93,37 @@ TEST_F(LocalFilesTest, SubmitSendsWhatTheFileNames) {
   fake_.known_uploads.insert(kAbc);
   ASSERT_EQ(Run({"submit", job}), 0);
   EXPECT_TRUE(fake_.uploaded.empty()) << "it is there";
+}
+
+TEST_F(LocalFilesTest, SubmitSendsWhatPointsOfASweepName) {
+  std::ofstream(folder_ + "/v.safetensors") << "abcd";
+  const std::string job =
+      Job("start_from: {path: w.safetensors}\n"
+          "sweep:\n"
+          "  list:\n"
+          "    - {start_from.path: ./w.safetensors}\n"
+          "    - {start_from: {path: v.safetensors, allow_missing: true}, name: ./w.safetensors}\n"
+          "    - {start_from.path: other.safetensors, model.onnx: {path: sub/net.onnx}}\n"
+          "    - {start_from.path: 5, model: {onnx: {}}}\n");
+  ASSERT_EQ(Run({"submit", job}), 0) << err_.str();
+  EXPECT_EQ(fake_.uploaded.size(), 2u);
+  const v1::JobSpec& spec = fake_.sweeps_created.back().spec();
+  EXPECT_EQ(spec.start_from().path(), kUpload);
+  const auto text = [&](int point) { return ToJson(spec.sweep().list(point), JsonStyle::kCompact); };
+  EXPECT_THAT(text(0), HasSubstr(kUpload));
+  EXPECT_THAT(text(1),
+              HasSubstr(R"("path": "upload:88d4266fd4e6338d13b845fcf289579d209c897823b9217da3e161936f031589")"));
+  EXPECT_THAT(text(1), HasSubstr(R"("name": "./w.safetensors")"));
+  EXPECT_THAT(text(2), HasSubstr(R"("start_from.path": "other.safetensors")"));
+  EXPECT_THAT(text(2), HasSubstr(kUpload));
+  // What is one file is sent once.
+  EXPECT_EQ(err_.str().find(folder_ + "/w.safetensors, "), err_.str().rfind(folder_ + "/w.safetensors, "));
+  // From where --set was given, or with the line of the file.
+  ASSERT_EQ(Run({"submit", job, "-q", "--set", "sweep={grid: {start_from.path: [w.safetensors]}}"}), 0) << err_.str();
+  EXPECT_THAT(ToJson(fake_.sweeps_created.back().spec().sweep(), JsonStyle::kCompact), HasSubstr("\"w.safetensors\""));
+  EXPECT_EQ(Run({"submit", Job("seed: 1\nsweep:\n  grid:\n    start_from.path: [w.safetensors,\n      ./none.st]\n")}),
+            2);
+  EXPECT_THAT(err_.str(), HasSubstr("job.yaml:4: sweep.grid.start_from.path[1]: no file " + folder_ + "/none.st"));
 }
 
 TEST_F(LocalFilesTest, PlanAndBenchAndADryRunSendThemToo) {

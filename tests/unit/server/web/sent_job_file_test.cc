@@ -103,12 +103,39 @@ TEST(SentJobFile, RefusesFilesOfTheClientsMachine) {
   }
 }
 
+TEST(SentJobFile, RefusesThemAsValuesOfASweep) {
+  const SentJobFile grid("name: a\nsweep:\n  grid:\n    seed: [1]\n    start_from.path: [w.st,\n      ./w.st]\n");
+  const std::string body = RefusalOf(grid, grid.status());
+  EXPECT_THAT(body,
+              HasSubstr(R"("violations": [{"field": "sweep.grid.start_from.path[1]", "description": "'./w.st' is)"));
+  EXPECT_THAT(body, HasSubstr(R"("line": 5})"));
+  const SentJobFile list("sweep:\n  list:\n  - {seed: 1}\n  - {model: {onnx: {path: ../net.onnx}}, name: ./a}\n");
+  EXPECT_THAT(RefusalOf(list, list.status()), HasSubstr(R"("violations": [{"field": "sweep.list[1].model.onnx.path")"));
+  std::string many = "sweep: {grid: {start_from.path: [";
+  for (int i = 0; i < 10000; ++i) many += "./a,";
+  EXPECT_LT(RefusalOf(SentJobFile(many + "]}}"), SentJobFile(many + "]}}").status()).size(), 20000u);
+}
+
 TEST(SentJobFile, BoundsNesting) {
   const SentJobFile file(std::string(60000, '['));
   EXPECT_THAT(RefusalOf(file, file.status()), HasSubstr("nested deeper than 64"));
   std::string levels;
   for (int i = 0; i < 500; ++i) absl::StrAppend(&levels, std::string(i, ' '), "a:\n");
   EXPECT_THAT(RefusalOf(SentJobFile(levels), SentJobFile(levels).status()), HasSubstr("nested deeper than 64"));
+}
+
+// Each error has the whole path of its field.
+TEST(SentJobFile, BoundsWhatItQuotes) {
+  std::string value = "{";
+  for (int i = 0; i < 20; ++i) absl::StrAppend(&value, "n", i, ": 9007199254740993, ");
+  value += "}";
+  for (int i = 0; i < 20; ++i)
+    value = absl::StrCat("{", std::string(1000, static_cast<char>('a' + i)), ": ", value, "}");
+  const SentJobFile file(absl::StrCat("sweep: {list: [", value, "]}"));
+  const std::string body = RefusalOf(file, file.status());
+  EXPECT_THAT(body, HasSubstr("... (900 more bytes)"));
+  EXPECT_THAT(body, HasSubstr("\"line\": 1}"));
+  EXPECT_LT(body.size(), 24000u);
 }
 
 TEST(SentJobFile, LeavesOtherErrorsAsTheyAre) {
@@ -120,17 +147,3 @@ TEST(SentJobFile, LeavesOtherErrorsAsTheyAre) {
 
 }  // namespace
 }  // namespace ampd
-// Each error has the whole path of its field.
-TEST(SentJobFile, BoundsWhatItQuotes) {
-  std::string value = "{";
-  for (int i = 0; i < 20; ++i) absl::StrAppend(&value, "n", i, ": 9007199254740993, ");
-  value += "}";
-  for (int i = 0; i < 20; ++i)
-    value = absl::StrCat("{", std::string(3000, static_cast<char>('a' + i)), ": ", value, "}");
-  const SentJobFile file(absl::StrCat("sweep: {list: [", value, "]}"));
-  const std::string body = RefusalOf(file, file.status());
-  EXPECT_THAT(body, HasSubstr("... (2900 more bytes)"));
-  EXPECT_THAT(body, HasSubstr("\"line\": 1}"));
-  EXPECT_LT(body.size(), 24000u);
-}
-
