@@ -1,6 +1,7 @@
 #include "engine/train/captured_steps.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "engine/core/status.h"
@@ -69,6 +70,8 @@ absl::Status CapturedSteps::Start(int64_t step, const std::vector<PhaseState>& p
   AMPD_RETURN_IF_ERROR(loop_->Start(static_cast<uint64_t>(step), scalers));
   // Those that were launched behind the step at which the device stopped have done nothing.
   unlaunched_ = static_cast<int64_t>(queue_.size());
+  windows_.clear();
+  measured_from_ = clock_();
   running_ = true;
   return absl::OkStatus();
 }
@@ -78,10 +81,8 @@ absl::StatusOr<data::Batch*> CapturedSteps::Peek(int64_t step, data::Loader* loa
   if (!idle()) return absl::FailedPreconditionError("[captured steps] steps are under way");
   absl::StatusOr<data::Batch*> batch = loader->Next();
   if (!batch.ok()) return DataError(batch.status(), "data.train");
-  if (!running_) {
-    AMPD_RETURN_IF_ERROR(Start(step, phases));
-    last_finished_ = clock_();
-  }
+  if (!running_) AMPD_RETURN_IF_ERROR(Start(step, phases));
+  measured_from_ = clock_();
   AMPD_RETURN_IF_ERROR(Feed(**batch));
   queue_.push_back({*batch, PhasesDue(step)});
   ++unlaunched_;
@@ -91,10 +92,8 @@ absl::StatusOr<data::Batch*> CapturedSteps::Peek(int64_t step, data::Loader* loa
 absl::StatusOr<data::Batch*> CapturedSteps::Next(int64_t step, int64_t ahead, data::Loader* loader,
                                                  std::vector<PhaseState>* phases, std::vector<PhaseResult>* results) {
   results->clear();
-  if (!running_) {
-    AMPD_RETURN_IF_ERROR(Start(step, *phases));
-    last_finished_ = clock_();
-  }
+  if (!running_) AMPD_RETURN_IF_ERROR(Start(step, *phases));
+  if (idle()) measured_from_ = clock_();
   AMPD_RETURN_IF_ERROR(RunAhead(step, ahead, loader));
   if (queue_.empty()) return std::exchange(data_error_, absl::OkStatus());
   const Fed fed = queue_.front();
@@ -121,10 +120,11 @@ absl::Status CapturedSteps::RunAhead(int64_t step, int64_t ahead, data::Loader* 
     if (waits || unlaunched_ * 2 >= target) AMPD_RETURN_IF_ERROR(LaunchFed());
   }
   // Half of what may be under way makes a window, so that the device works on one half while the other is fed. Less is
-  // launched where nothing more can come to it, and where the device would be through before it is full.
+  // launched where nothing more can come to it, and as soon as the device has no more to do than its last window.
   const auto fed = static_cast<int64_t>(queue_.size());
   const bool last = !data_error_.ok() || fed >= ahead;
-  return last || (fed - unlaunched_) * 2 <= target ? LaunchFed() : absl::OkStatus();
+  const int64_t last_window = windows_.empty() ? 0 : windows_.back().steps;
+  return last || fed - unlaunched_ <= std::max(target / 2, last_window) ? LaunchFed() : absl::OkStatus();
 }
 
 absl::Status CapturedSteps::Feed(const data::Batch& batch) {
@@ -150,6 +150,7 @@ absl::Status CapturedSteps::LaunchFed() {
     const auto steps = static_cast<int64_t>(end - first);
     AMPD_RETURN_IF_ERROR(loop_->Launch(first->batch->bucket, first->phases, steps));
     unlaunched_ -= steps;
+    windows_.push_back({steps, 0});
   }
   return absl::OkStatus();
 }
@@ -199,12 +200,17 @@ absl::Status CapturedSteps::TakeOver(const Fed& fed, const runtime::StepRecord& 
   return Start(fed.batch->step + 1, *phases);
 }
 
+// Records may come in bursts, a window's at its end, so that only whole windows tell what a step takes.
 void CapturedSteps::Measure() {
-  const double now = clock_();
-  const double seconds = now - last_finished_;
-  last_finished_ = now;
-  // Records come in bursts; a slow average levels them out.
-  step_seconds_ = step_seconds_ == 0 ? seconds : 0.9 * step_seconds_ + 0.1 * seconds;
+  // The host took the step's end, and the device begins anew behind it.
+  if (windows_.empty()) return;
+  Window& window = windows_.front();
+  if (++window.returned < window.steps) return;
+  const double now = clock_(), steps = static_cast<double>(window.steps);
+  const double old = step_seconds_ == 0 ? 0 : std::pow(0.9, steps);
+  step_seconds_ = old * step_seconds_ + (1 - old) * (now - measured_from_) / steps;
+  measured_from_ = now;
+  windows_.pop_front();
 }
 
 int64_t CapturedSteps::InFlightTarget() const {

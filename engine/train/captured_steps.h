@@ -72,6 +72,11 @@ class CapturedSteps {
     uint64_t phases;  // bits of those that are due
   };
 
+  struct Window {
+    int64_t steps;
+    int64_t returned;
+  };
+
   CapturedSteps(const PlannedModel& plan, const std::vector<std::unique_ptr<StepRunner>>* runners, Clock clock)
       : plan_(plan), runners_(runners), clock_(std::move(clock)) {}
   uint64_t PhasesDue(int64_t step) const;
@@ -87,6 +92,7 @@ class CapturedSteps {
   // The host's part of a step in which the device stopped: the phases from `first` on that are due.
   absl::Status TakePhases(const Fed& fed, size_t first, data::Loader* loader, std::vector<PhaseState>* phases,
                           std::vector<PhaseResult>* results);
+  // Of a step that was returned.
   void Measure();
   int64_t InFlightTarget() const;
 
@@ -99,9 +105,12 @@ class CapturedSteps {
   // Fed and not returned, in order; the last `unlaunched_` are not launched.
   std::deque<Fed> queue_;
   int64_t unlaunched_ = 0;
+  // Launched and not all returned.
+  std::deque<Window> windows_;
   // Of the loader, for a batch behind those in the queue.
   absl::Status data_error_;
-  double last_finished_ = 0;
+  // When the last window before windows_ was through, or nothing was under way.
+  double measured_from_ = 0;
   // Seconds a step takes, as seen of late; 0: not known.
   double step_seconds_ = 0;
   std::vector<runtime::FedInput> inputs_;
