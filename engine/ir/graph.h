@@ -49,8 +49,8 @@ struct Value {
   std::shared_ptr<const Tensor> data;  // for kConstant, of `type`; shared by copies of the graph
 };
 
-// One operation inside a fused node or a region, with one result, which need not reach memory. Elementwise, on values of
-// the node's shape; only a region's first step is a product.
+// One operation inside a fused node or a region, with one result, which need not reach memory. Elementwise, on values
+// of the node's shape; only a region's first step is a product.
 struct FusedStep {
   OpKind op = OpKind::kAdd;
   Attributes attributes;

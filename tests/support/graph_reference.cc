@@ -86,9 +86,8 @@ GraphResults RunGraphReference(const ir::Graph& graph, const GraphInputs& in) {
     std::vector<RefTensor> inputs;
     for (ir::ValueId v : node.inputs) inputs.push_back(results.values[v]);
     const bool has_steps = node.op == ir::OpKind::kFused || node.op == ir::OpKind::kRegion;
-    std::vector<RefTensor> outputs = has_steps
-                                         ? RunFused(graph, node, std::move(inputs), in.step)
-                                         : ReferenceOp(Describe(graph, node), inputs, in.step);
+    std::vector<RefTensor> outputs = has_steps ? RunFused(graph, node, std::move(inputs), in.step)
+                                               : ReferenceOp(Describe(graph, node), inputs, in.step);
     for (size_t i = 0; i < outputs.size(); ++i) results.values[node.outputs[i]] = std::move(outputs[i]);
   }
   for (const auto& [name, v] : graph.outputs) results.outputs[name] = results.values[v];

@@ -29,9 +29,9 @@ TEST(CublasGemm, PreparesEveryMatmulWithoutADevice) {
 
 TEST(CublasGemm, DescribesEveryEpilogue) {
   Context context{DeviceProperties()};
-  for (GemmEpilogue epilogue : {GemmEpilogue::kNone, GemmEpilogue::kBias, GemmEpilogue::kBiasGelu,
-                                GemmEpilogue::kBiasGeluAux, GemmEpilogue::kGeluGrad,
-                                GemmEpilogue::kGeluGradBiasGradient, GemmEpilogue::kBiasGradient}) {
+  for (GemmEpilogue epilogue :
+       {GemmEpilogue::kNone, GemmEpilogue::kBias, GemmEpilogue::kBiasGelu, GemmEpilogue::kBiasGeluAux,
+        GemmEpilogue::kGeluGrad, GemmEpilogue::kGeluGradBiasGradient, GemmEpilogue::kBiasGradient}) {
     for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
       const GemmDesc desc = {.rows = 32,
                              .columns = 64,

@@ -78,7 +78,7 @@ TEST_F(RegionChoice, AnotherProcessComparesAgain) {
     ASSERT_TRUE(results.ok()) << results.status();
     // Once each to begin with, in both comparisons, and the run itself.
     if (!first) {
-      EXPECT_EQ(Count("gemm"), 1 + 2 * 2 + 1);
+      EXPECT_EQ(Count("gemm"), 2 + 2 * 2 + 1);
     }
     EXPECT_EQ(context_->autotune()->size(), 1);
   }
