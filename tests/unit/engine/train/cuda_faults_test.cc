@@ -92,7 +92,7 @@ TEST_F(CudaFaults, AFailedCallEndsTheTrainingWithItsClass) {
            {"kernel", cudaErrorIllegalAddress, 2000, v1::Failure::GPU_FAULT},
            {"kernel", cudaErrorECCUncorrectable, 300, v1::Failure::GPU_FAULT},
            {"cudaGraphLaunch", cudaErrorLaunchFailure, 3, v1::Failure::GPU_FAULT},
-           {"cudaMemcpyAsync", cudaErrorIllegalAddress, 90, v1::Failure::GPU_FAULT},
+           {"cudaMemcpyAsync", cudaErrorIllegalAddress, 30, v1::Failure::GPU_FAULT},
            {"cudaEventRecord", cudaErrorInvalidResourceHandle, 7, v1::Failure::INTERNAL},
            {"cudaGraphInstantiate", cudaErrorMemoryAllocation, 0, v1::Failure::OUT_OF_MEMORY},
            {"cudaStreamBeginCapture", cudaErrorNotSupported, 0, v1::Failure::INTERNAL},
@@ -103,7 +103,7 @@ TEST_F(CudaFaults, AFailedCallEndsTheTrainingWithItsClass) {
     cuda_on_host::Reset();
     cuda_on_host::Fail(c.call, c.error, c.after);
     Recorder recorder;
-    // Fed: as many calls in every run. Of samples on the device, launches are as many as the host keeps up with.
+    // Fed: a copy for each step, however many of them are launched at once.
     const auto outcome = TrainFor(40, &recorder, kFed);
     ASSERT_FALSE(outcome.ok());
     EXPECT_EQ(FailureOf(outcome.status()).class_(), c.failure_class) << outcome.status();
