@@ -20,7 +20,7 @@ const std::string kNormed =
     "        layers { global_avg_pool {} } layers { dense { units: 10 } } loss { softmax_cross_entropy {} } }";
 // Its first product is joined with bias and relu where a library can.
 const std::string kJoined =
-    "model { layers { conv2d { filters: 24 kernel: 3 activation: RELU } } layers { max_pool { size: 4 } }"
+    "model { layers { conv2d { filters: 32 kernel: 3 activation: RELU } } layers { max_pool { size: 4 } }"
     "        layers { flatten {} } layers { dense { units: 10 } } loss { softmax_cross_entropy {} } }";
 const std::string kLstm =
     "model { layers { max_pool { size: 4 } } layers { lstm { units: 6 output: LAST_STEP } }"
