@@ -28,8 +28,8 @@ constexpr char kJoined[] = "joined", kParts[] = "parts";
 
 // The steps of a region behind its product, by what they are for.
 struct Behind {
-  bool has_bias = false, has_gelu = false, has_relu = false, has_gelu_grad = false;
-  // Inputs of the region.
+  bool has_gelu = false, has_relu = false;
+  // Inputs of the region: what bias_add adds, and what gelu_grad is a slope at; -1: there is no such step.
   int32_t bias = -1, aux = -1;
   // Outputs of the region: of the whole, and of the sum with the bias where something follows; -1: none.
   int result = -1, sum = -1;
@@ -41,8 +41,8 @@ Behind BehindOf(const NodeDesc& region) {
     const ir::FusedStep& step = region.steps[s];
     behind.has_gelu |= step.op == OpKind::kGelu;
     behind.has_relu |= step.op == OpKind::kRelu;
-    if (step.op == OpKind::kBiasAdd) behind.has_bias = true, behind.bias = step.operands[1];
-    if (step.op == OpKind::kGeluGrad) behind.has_gelu_grad = true, behind.aux = step.operands[1];
+    if (step.op == OpKind::kBiasAdd) behind.bias = step.operands[1];
+    if (step.op == OpKind::kGeluGrad) behind.aux = step.operands[1];
   }
   const auto last = static_cast<int32_t>(region.steps.size()) - 1;
   for (size_t o = 0; o < region.results.size(); ++o) {
@@ -67,8 +67,8 @@ class JoinedMatmul : public Joined {
   absl::Status Run(const KernelArgs& args, void* workspace) override {
     GemmArgs gemm{.a = args.inputs[0].data, .b = args.inputs[1].data};
     gemm.d = args.outputs[static_cast<size_t>(behind_.result)].data;
-    if (behind_.has_bias) gemm.bias = args.inputs[static_cast<size_t>(behind_.bias)].data;
-    if (behind_.has_gelu_grad) gemm.aux = args.inputs[static_cast<size_t>(behind_.aux)].data;
+    if (behind_.bias >= 0) gemm.bias = args.inputs[static_cast<size_t>(behind_.bias)].data;
+    if (behind_.aux >= 0) gemm.aux = args.inputs[static_cast<size_t>(behind_.aux)].data;
     if (behind_.sum >= 0) gemm.aux = args.outputs[static_cast<size_t>(behind_.sum)].data;
     gemm.workspace = workspace;
     return gemm_->Run(gemm);
@@ -155,10 +155,10 @@ absl::StatusOr<JoinedCall> JoinMatmul(const NodeDesc& product, const Behind& beh
   if (!products.loops.empty() || behind.has_relu) {
     return absl::UnimplementedError(absl::StrCat("[region] ", product.name, ": several products, or a relu behind"));
   }
-  gemm.epilogue = behind.has_gelu_grad ? GemmEpilogue::kGeluGrad
-                  : !behind.has_gelu   ? GemmEpilogue::kBias
-                  : behind.sum >= 0    ? GemmEpilogue::kBiasGeluAux
-                                       : GemmEpilogue::kBiasGelu;
+  gemm.epilogue = behind.aux >= 0    ? GemmEpilogue::kGeluGrad
+                  : !behind.has_gelu ? GemmEpilogue::kBias
+                  : behind.sum >= 0  ? GemmEpilogue::kBiasGeluAux
+                                     : GemmEpilogue::kBiasGelu;
   AMPD_ASSIGN_OR_RETURN(std::unique_ptr<Gemm> call, Gemm::Create(product.name, gemm, context));
   return JoinedCall{std::make_unique<JoinedMatmul>(std::move(call), behind),
                     AutotuneKey(*context, GemmLibrary(), absl::StrCat("region ", GemmKey(gemm)))};
@@ -167,7 +167,7 @@ absl::StatusOr<JoinedCall> JoinMatmul(const NodeDesc& product, const Behind& beh
 absl::StatusOr<JoinedCall> JoinConv(const NodeDesc& product, const Behind& behind, Context* context,
                                     const MakeConv& make) {
   ConvDesc conv = ConvOf(product, context->properties());
-  if (!behind.has_bias || behind.has_gelu || behind.has_gelu_grad || behind.sum >= 0) {
+  if (behind.bias < 0 || behind.has_gelu || behind.aux >= 0 || behind.sum >= 0) {
     return absl::UnimplementedError(absl::StrCat("[region] ", product.name, ": only a bias and a relu are joined"));
   }
   conv.fusion = behind.has_relu ? ConvFusion::kBiasRelu : ConvFusion::kBias;
