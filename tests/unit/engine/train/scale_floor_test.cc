@@ -1,19 +1,17 @@
 // What becomes of a job whose gradients overflow at the smallest loss scale, by policy, on whole trainings.
 #include <algorithm>
 #include <fstream>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "engine/data/loader.h"
 #include "engine/train/checkpoint.h"
 #include "engine/train/failure.h"
 #include "engine/train/files.h"
 #include "engine/train/train_state.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/unit/engine/train/training_run.h"
+#include "tests/unit/engine/train/floor_job.h"
 
 namespace ampd::train {
 namespace {
@@ -22,47 +20,10 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::SizeIs;
 
-constexpr double kFloor = 64;
-constexpr int64_t kSamples = 256, kBatchSize = 32, kStepsAnEpoch = kSamples / kBatchSize;
-// Of the first epoch, from 1: the steps whose gradients overflow fp16 at any scale from kFloor on, two above it.
-constexpr int64_t kFirstBad = 4, kLastBad = 6;
-
-// A regression with three targets so far off that the loss is finite, but its gradient, 2 * 60000 / 32 * scale, is not.
-void WriteData(const std::string& folder) {
-  constexpr int kFeatures = 16;
-  std::mt19937 random(3);
-  std::normal_distribution<float> normal;
-  std::vector<float> x, y;
-  for (int64_t n = 0; n < kSamples; ++n) {
-    float sum = 0;
-    for (int f = 0; f < kFeatures; ++f) {
-      x.push_back(normal(random));
-      sum += x.back() / 4;
-    }
-    y.push_back(sum);
-  }
-  const std::vector<int64_t> order = data::EpochOrder(kSamples, 0, 1);
-  for (int64_t step = kFirstBad; step <= kLastBad; ++step) y[order[(step - 1) * kBatchSize + 5]] = 60000;
-  WriteNpy(folder + "/x.npy", "<f4", {kSamples, kFeatures}, x);
-  WriteNpy(folder + "/y.npy", "<f4", {kSamples}, y);
-}
-
-const std::string kNetwork =
-    "model { layers { dense { units: 8 activation: RELU } } layers { batch_norm {} } layers { dropout { rate: 0.1 } }"
-    "        layers { dense { units: 1 } } loss { mean_squared_error {} } }"
-    "data { train { npy { inputs: 'x.npy' targets: 'y.npy' } } } report { every_steps: 1 }"
-    "train { batch_size: 32 micro_batch_size: 16 epochs: 5 }"
-    "optimizer { adamw { learning_rate: 0.01 } schedule { cosine {} } clip_global_norm: 1 ema {} }";
-
-std::string Scale(const std::string& policy, double init = 4 * kFloor, double min = kFloor) {
-  return absl::StrCat("precision { mode: FP16 loss_scale { init: ", init, " min: ", min,
-                      " growth_interval: 1000 on_floor: ", policy, " } }");
-}
-
 // A folder with the data, and the job's attempts in it.
 class Floor : public testing::Test {
  protected:
-  Floor() { WriteData(folder_.path()); }
+  Floor() { WriteFloorData(folder_.path()); }
 
   TrainerOptions NewOptions() {
     TrainerOptions options = Options(folder_.path());
@@ -101,7 +62,7 @@ class HoldAtTheFloor : public Floor {};
 
 TEST_F(HoldAtTheFloor, TheJobGoesOnSkippingWhatOverflows) {
   Recorder recorder;
-  const auto outcome = Train(Spec({kNetwork, Scale("HOLD")}), NewOptions(), &recorder);
+  const auto outcome = Train(Spec({kFloorNetwork, FloorScale("HOLD")}), NewOptions(), &recorder);
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   const auto skips = recorder.skips();
   ASSERT_GE(skips.size(), 7u);  // three in the first epoch, and at least one batch in each other
@@ -116,7 +77,7 @@ TEST_F(HoldAtTheFloor, TheJobGoesOnSkippingWhatOverflows) {
 
 TEST_F(HoldAtTheFloor, ButNotForEver) {
   Recorder recorder;
-  const auto spec = Spec({kNetwork, "train { epochs: 50 }", Scale("HOLD", 2e30, 1e30)});
+  const auto spec = Spec({kFloorNetwork, "train { epochs: 50 }", FloorScale("HOLD", 2e30, 1e30)});
   const auto outcome = Train(spec, NewOptions(), &recorder);
   EXPECT_EQ(FailureOf(outcome.status()).class_(), v1::Failure::DIVERGED) << outcome.status();
   // One that lowered the scale, and 101 in calibration that did not.
@@ -125,7 +86,7 @@ TEST_F(HoldAtTheFloor, ButNotForEver) {
 
 TEST_F(HoldAtTheFloor, LimitsStillHold) {
   Recorder recorder;
-  const auto spec = Spec({kNetwork, Scale("HOLD"), "limits { max_skip_ratio: 0.3 skip_window_steps: 8 }"});
+  const auto spec = Spec({kFloorNetwork, FloorScale("HOLD"), "limits { max_skip_ratio: 0.3 skip_window_steps: 8 }"});
   const auto outcome = Train(spec, NewOptions(), &recorder);
   EXPECT_EQ(FailureOf(outcome.status()).class_(), v1::Failure::LIMIT) << outcome.status();
   EXPECT_THAT(recorder.skips(), SizeIs(3));
@@ -133,14 +94,16 @@ TEST_F(HoldAtTheFloor, LimitsStillHold) {
 
 TEST_F(Floor, FailsByDefault) {
   Recorder recorder;
-  const auto outcome = Train(Spec({kNetwork, Scale("FAIL")}), NewOptions(), &recorder);
+  const auto outcome = Train(Spec({kFloorNetwork, FloorScale("FAIL")}), NewOptions(), &recorder);
   EXPECT_EQ(FailureOf(outcome.status()).class_(), v1::Failure::DIVERGED) << outcome.status();
   EXPECT_THAT(StepsOf(recorder.skips()), ElementsAre(4, 5, 6));
 }
 
 class FallBack : public Floor {
  protected:
-  ResolvedJobSpec Job(const std::string& extra = "") { return Spec({kNetwork, Scale("FALLBACK_BF16"), extra}); }
+  ResolvedJobSpec Job(const std::string& extra = "") {
+    return Spec({kFloorNetwork, FloorScale("FALLBACK_BF16"), extra});
+  }
 };
 
 TEST_F(FallBack, TheJobGoesOnInBf16) {
@@ -200,7 +163,7 @@ TEST_F(FallBack, SurvivesAResumeBitForBit) {
 
 class RollBack : public Floor {
  protected:
-  ResolvedJobSpec Job(const std::string& extra) { return Spec({kNetwork, Scale("ROLLBACK"), extra}); }
+  ResolvedJobSpec Job(const std::string& extra) { return Spec({kFloorNetwork, FloorScale("ROLLBACK"), extra}); }
 };
 
 TEST_F(RollBack, ReturnsToTheLastCheckpointAfterAnAppliedStep) {
@@ -332,7 +295,7 @@ TEST_F(RollBack, TheCountSurvivesAResume) {
 class Fp8Floor : public Floor {
  protected:
   static ResolvedJobSpec Job(const std::string& policy) {
-    return Spec({kNetwork, "model { layers { dense { units: 8 } } layers { dense { units: 1 } } }",
+    return Spec({kFloorNetwork, "model { layers { dense { units: 8 } } layers { dense { units: 1 } } }",
                  absl::StrCat("precision { mode: FP8 loss_scale { kind: DYNAMIC init: 4e35 min: 1e35 max: 4e35 "
                               "growth_interval: 1000 on_floor: ",
                               policy, " } }")});
