@@ -3,16 +3,44 @@
 #include <string>
 
 #include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 #include "proto/spec/names.h"
 
 namespace ampd {
 namespace {
 
-// gRPC's default bound on all metadata of a response is 8 KiB, and error_details() repeats the message.
+// gRPC's default bound on all metadata of a response is 8 KiB, which some count as sent: error_details() in base64, by
+// a third larger. It repeats the message.
 constexpr size_t kMaxMessageBytes = 2000;
-constexpr size_t kMaxDetailsBytes = 5000;
+constexpr size_t kMaxDetailsBytes = 4400;
+
+// Leaves the first violations of a BadRequest among `details`, as many as fit, and says behind them how many there
+// were.
+void Fit(google::rpc::Status* details) {
+  // A violation is shorter than 16 KiB: its tag and a length of two bytes.
+  constexpr size_t kNoteBytes = 40, kHeaderBytes = 3;
+  for (google::protobuf::Any& any : *details->mutable_details()) {
+    const size_t all = details->ByteSizeLong(), others = all - any.value().size() + kNoteBytes;
+    google::rpc::BadRequest bad;
+    if (all <= kMaxDetailsBytes || others > kMaxDetailsBytes || !any.UnpackTo(&bad)) continue;
+    auto* violations = bad.mutable_field_violations();
+    size_t room = kMaxDetailsBytes - others;
+    int kept = 0;
+    for (const google::rpc::BadRequest::FieldViolation& violation : *violations) {
+      const size_t bytes = violation.ByteSizeLong() + kHeaderBytes;
+      if (bytes > room) break;
+      room -= bytes;
+      ++kept;
+    }
+    const int more = violations->size() - kept;
+    violations->DeleteSubrange(kept, more);
+    violations->Add()->set_description(absl::StrCat("and ", more, " more"));
+    any.set_value(bad.SerializeAsString());
+  }
+}
 
 }  // namespace
 
@@ -26,7 +54,8 @@ grpc::Status ToGrpcStatus(const absl::Status& status) {
     any.set_type_url(std::string(url));
     any.set_value(std::string(payload));
   });
-  // Too many violations for the headers: the message still names the first ones.
+  Fit(&details);
+  // The message still says it.
   if (details.ByteSizeLong() > kMaxDetailsBytes) details.clear_details();
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()), details.message(), details.SerializeAsString());
 }

@@ -9,7 +9,8 @@
 namespace ampd {
 
 // Code and message; payloads (such as google.rpc.BadRequest) become the details of a google.rpc.Status in
-// error_details(), as every gRPC library expects them. Long messages are cut: HTTP/2 headers carry them.
+// error_details(), as every gRPC library expects them. Long messages are cut, and of many violations the first are
+// kept: HTTP/2 headers carry them.
 grpc::Status ToGrpcStatus(const absl::Status& status);
 
 // The way back.
