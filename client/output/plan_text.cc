@@ -98,6 +98,27 @@ std::string LayerTable(const v1::PlanReport& report) {
   return table.ToString();
 }
 
+// What runs as one, with how much memory beside its operands, and whose word that is.
+std::string CallsText(const v1::PlanReport& report) {
+  Table table({"LAYER", "RUNS AS ONE", ">WORKSPACE"});
+  bool any = false;
+  for (const v1::LayerCost& layer : report.layers()) {
+    if (layer.fused().empty() && layer.workspace_bytes() == 0) continue;
+    any = true;
+    table.Add({Truncate(Clean(absl::StrCat(layer.phase(), layer.phase().empty() ? "" : ": ", layer.layer())), 40),
+               layer.fused().empty() ? "-" : Clean(layer.fused()), Bytes(layer.workspace_bytes())});
+  }
+  if (!any) return "";
+  std::string said;
+  if (!report.library().empty()) {
+    said = absl::StrCat("As ", Clean(report.library()), " has plans for ", Clean(report.device_model().name()), ".\n");
+  } else if (!report.library_not_asked().empty()) {
+    said = absl::StrCat("At most, and what could run as one: cuDNN was not asked (", Clean(report.library_not_asked()),
+                        ").\n");
+  }
+  return absl::StrCat(table.ToString(), said);
+}
+
 // Of the product layers, by the modes in which they compute.
 std::string RidgeLine(const v1::PlanReport& report) {
   double least = 0, most = 0;
@@ -176,9 +197,10 @@ std::string Unknown(const v1::PlanReport& report) {
 
 std::string PlanReportText(const v1::PlanReport& report) {
   std::vector<std::string> parts = {
-      Head(report),        absl::StrCat(LayerTable(report), RidgeLine(report), Legend(report)),
-      MemoryTable(report), SpeedTable(report),
-      Unknown(report),     AdviceText(report)};
+      Head(report),       absl::StrCat(LayerTable(report), RidgeLine(report), Legend(report)),
+      CallsText(report),  MemoryTable(report),
+      SpeedTable(report), Unknown(report),
+      AdviceText(report)};
   parts.erase(std::remove(parts.begin(), parts.end(), ""), parts.end());
   return absl::StrJoin(parts, "\n");
 }

@@ -3,6 +3,7 @@
 #ifndef AMPD_ENGINE_BACKEND_CUDA_BACKEND_H_
 #define AMPD_ENGINE_BACKEND_CUDA_BACKEND_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -17,6 +18,25 @@ namespace ampd {
 // too run the same ones and give the same bits; empty: that ends with the backend.
 absl::StatusOr<std::unique_ptr<runtime::Backend>> MakeCudaBackend(const std::string& uuid,
                                                                   const std::string& autotune_dir = "");
+
+// A GPU as plans for it need it.
+struct AbsentGpu {
+  std::string name;
+  int compute_capability_major = 0;
+  int compute_capability_minor = 0;
+  int multiprocessors = 0;
+  int64_t l2_bytes = 0;
+  int64_t memory_bytes = 0;
+};
+
+// A backend that plans as MakeCudaBackend()'s does on such a GPU, which need not be here, and runs nothing: padding,
+// published copies, what is joined, and the workspace of every kernel, of convolutions and attention as cuDNN's plans
+// for the GPU have it. That takes some 10 ms for each that differs from those before; a plan fails with
+// RESOURCE_EXHAUSTED at the 201st. UNIMPLEMENTED: this build has no CUDA, or no cuDNN. INVALID_ARGUMENT, saying what is
+// missing, for a GPU of which not all is known.
+absl::StatusOr<std::unique_ptr<runtime::Backend>> MakeCudaPlanner(const AbsentGpu& gpu);
+// The library that it asks, e.g. "cuDNN 9.19.0"; empty where it is UNIMPLEMENTED.
+std::string CudaPlanLibrary();
 
 }  // namespace ampd
 

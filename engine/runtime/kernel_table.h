@@ -76,6 +76,8 @@ class Kernel {
   // The input of equal size that Launch may write `output` over, because it has read what it needs of it by then; -1:
   // none. The planner then gives both one address where nobody reads that input afterwards.
   virtual int overwrites(int /*output*/) const { return -1; }
+  // Of a kRegion: whether a library has one call for it; false where it runs as the product and the steps behind it.
+  virtual bool joined() const { return true; }
   // Outputs never alias inputs but as overwrites() allows. An effect op writes through its inputs as its definition
   // says.
   virtual absl::Status Launch(const KernelArgs& args) = 0;

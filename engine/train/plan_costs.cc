@@ -195,6 +195,9 @@ class Adder {
       }
     }
     NoteFused(step, layer);
+    if (step.kernel != nullptr) {
+      layer->set_workspace_bytes(std::max(layer->workspace_bytes(), step.kernel->workspace_bytes()));
+    }
     const double seconds = times * Add(step.cost.flops, flops, step.cost.bytes, peak, times, layer);
     if (product) costs_.products[absl::StrCat(phase_, "/", step.name)] += seconds * weight_;
   }
@@ -267,6 +270,7 @@ class Adder {
 
   static void NoteFused(const PlanStep& step, v1::LayerCost* layer) {
     if (step.fused.size() < 2 || step.stage == ir::Stage::kGradient || !layer->fused().empty()) return;
+    if (step.kernel != nullptr && !step.kernel->joined()) return;
     layer->set_fused(absl::StrJoin(step.fused, ", ", [](std::string* out, const ir::FusedStep& f) {
       absl::StrAppend(out, std::string(ir::OpName(f.op)));
     }));

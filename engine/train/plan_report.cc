@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/backend/cuda_backend.h"
 #include "engine/core/status.h"
 #include "engine/train/plan_advice.h"
 #include "engine/train/sizing_backend.h"
@@ -51,9 +54,22 @@ class Reporter {
       : spec_(spec), planner_(sample, &model), modes_(modes) {}
 
   absl::StatusOr<v1::PlanReport> Run() {
-    for (const PrecisionSpec::Mode mode : kAllModes) AddMode(mode);
-    AMPD_ASSIGN_OR_RETURN(const ResolvedJobSpec own, InMode(spec_, OwnMode()));
-    AMPD_ASSIGN_OR_RETURN(const std::unique_ptr<PlannedModel> planned, planner_.Plan(own));
+    AddModes();
+    // All modes are planned alike, or they could not be compared.
+    if (asks_ && !not_asked_.ok()) {
+      asks_ = false;
+      AddModes();
+    }
+    const PrecisionSpec::Mode own_mode = OwnMode();
+    AMPD_ASSIGN_OR_RETURN(const ResolvedJobSpec own, InMode(spec_, own_mode));
+    std::unique_ptr<PlannedModel> planned = std::move(plans_[own_mode]);
+    if (planned == nullptr) {
+      AMPD_ASSIGN_OR_RETURN(planned, planner_.Plan(own));
+    }
+    if (planner_.model().kind() == v1::Device::CUDA) {
+      report_.set_library(asks_ ? CudaPlanLibrary() : "");
+      report_.set_library_not_asked(std::string(not_asked_.message()));
+    }
     const StepCosts costs = planner_.Costs(own, *planned);
     report_.mutable_layers()->Assign(costs.layers.begin(), costs.layers.end());
     report_.set_step_flops(costs.flops);
@@ -65,6 +81,23 @@ class Reporter {
   }
 
  private:
+  void AddModes() {
+    report_.clear_modes();
+    plans_.clear();
+    for (const PrecisionSpec::Mode mode : kAllModes) AddMode(mode);
+  }
+
+  // Notes why the library could not be asked, where that is no fault of the job's.
+  absl::StatusOr<std::unique_ptr<PlannedModel>> Plan(const ResolvedJobSpec& spec) {
+    const bool asks = asks_ && not_asked_.ok() && planner_.model().kind() == v1::Device::CUDA;
+    if (!asks) return planner_.Plan(spec);
+    absl::StatusOr<std::unique_ptr<PlannedModel>> by_library = planner_.PlanByLibrary(spec);
+    if (by_library.ok()) return by_library;
+    absl::StatusOr<std::unique_ptr<PlannedModel>> planned = planner_.Plan(spec);
+    if (planned.ok()) not_asked_ = by_library.status();
+    return planned;
+  }
+
   bool IsAskedFor(PrecisionSpec::Mode mode) const {
     return mode == PrecisionSpec::FP32 || modes_.empty() || mode == spec_.proto().precision().mode() ||
            std::find(modes_.begin(), modes_.end(), mode) != modes_.end();
@@ -83,9 +116,13 @@ class Reporter {
 
   absl::Status Estimate(PrecisionSpec::Mode mode, v1::ModeEstimate* estimate) {
     AMPD_ASSIGN_OR_RETURN(const ResolvedJobSpec spec, InMode(spec_, mode));
-    AMPD_ASSIGN_OR_RETURN(const std::unique_ptr<PlannedModel> planned, planner_.Plan(spec));
+    std::unique_ptr<PlannedModel>& planned = plans_[mode];
+    AMPD_ASSIGN_OR_RETURN(planned, Plan(spec));
     FillMemory(*planned, estimate);
-    estimate->set_largest_batch(LargestBatch(planner_, spec));
+    // The library is asked for the job's batch alone.
+    const bool fits = TotalBytes(*planned) <= planner_.model().memory_bytes();
+    estimate->set_largest_batch(
+        std::max(LargestBatch(planner_, spec), fits ? spec.proto().train().micro_batch_size() : 0));
     const StepCosts costs = planner_.Costs(spec, *planned);
     if (mode == PrecisionSpec::FP32) base_ = costs;
     if (costs.seconds > 0) FillSpeed(costs, estimate);
@@ -116,6 +153,10 @@ class Reporter {
   const ResolvedJobSpec& spec_;
   const DevicePlanner planner_;
   const std::vector<PrecisionSpec::Mode>& modes_;
+  std::map<PrecisionSpec::Mode, std::unique_ptr<PlannedModel>> plans_;
+  // Whether the device's library is asked, and why it could not be.
+  bool asks_ = true;
+  absl::Status not_asked_;
   StepCosts base_;
   v1::PlanReport report_;
 };
@@ -138,6 +179,17 @@ int64_t BatchBytes(const PlannedModel& planned) {
 absl::StatusOr<std::unique_ptr<PlannedModel>> DevicePlanner::Plan(const ResolvedJobSpec& spec) const {
   if (model_->kind() == v1::Device::CUDA) return PlanModel(spec, sample_, MakeSizingBackend(*model_), 1);
   AMPD_ASSIGN_OR_RETURN(std::unique_ptr<runtime::Backend> backend, MakeBackend("cpu-0", 1));
+  return PlanModel(spec, sample_, std::move(backend), 1);
+}
+
+absl::StatusOr<std::unique_ptr<PlannedModel>> DevicePlanner::PlanByLibrary(const ResolvedJobSpec& spec) const {
+  AMPD_ASSIGN_OR_RETURN(std::unique_ptr<runtime::Backend> backend,
+                        MakeCudaPlanner({.name = model_->name(),
+                                         .compute_capability_major = model_->compute_capability_major(),
+                                         .compute_capability_minor = model_->compute_capability_minor(),
+                                         .multiprocessors = model_->multiprocessors(),
+                                         .l2_bytes = model_->l2_bytes(),
+                                         .memory_bytes = model_->memory_bytes()}));
   return PlanModel(spec, sample_, std::move(backend), 1);
 }
 

@@ -16,13 +16,16 @@
 namespace ampd::train {
 
 // Plans one job, and variations of it, for one kind of device: of a CPU with the backend that would run it, of a GPU
-// with the sizing backend. Keeps no state between calls. `model` outlives it.
+// with the sizing backend, or with its libraries' plans. Keeps no state between calls. `model` outlives it.
 class DevicePlanner {
  public:
   DevicePlanner(models::SampleInfo sample, const v1::DeviceModel* model) : sample_(std::move(sample)), model_(model) {}
 
   // Errors are PlanModel's.
   absl::StatusOr<std::unique_ptr<PlannedModel>> Plan(const ResolvedJobSpec& spec) const;
+  // Of a GPU, with workspace and joined steps as CudaPlanLibrary() has plans for them, and slower. Errors are
+  // MakeCudaPlanner's and PlanModel's.
+  absl::StatusOr<std::unique_ptr<PlannedModel>> PlanByLibrary(const ResolvedJobSpec& spec) const;
   StepCosts Costs(const ResolvedJobSpec& spec, const PlannedModel& planned) const {
     return CostsOf(spec, planned, *model_);
   }

@@ -2,10 +2,11 @@
 
 import json
 import os
+import subprocess
 import unittest
 import xml.etree.ElementTree
 
-from ampd_process import DaemonTest, glyphs_job
+from ampd_process import DaemonTest, glyphs_job, program
 
 MISALIGNED = {
     "name": "misaligned",
@@ -44,6 +45,22 @@ class AnswersTest(DaemonTest):
             self.assertIn(part, text)
         self.assertNotIn("TF32  ", text)
         self.assertIn("no tensor cores", self.ctl(ampd, 0, "plan", self.job_file(MISALIGNED), "--gpu", "P100"))
+
+    def test_a_plan_says_what_runs_as_one_and_who_was_asked(self):
+        ampd = self.daemon()
+        # The planner asks the library from within its sandbox.
+        linked = subprocess.run(["ldd", program("ampd-worker")], capture_output=True, text=True, check=True).stdout
+        text = self.ctl(ampd, 0, "plan", self.job_file(glyphs_job()), "--gpu", "H200")
+        report = self.plan(ampd, glyphs_job(), "--gpu", "H200")
+        self.assertIn("RUNS AS ONE", text)
+        if "libcudnn" in linked:
+            self.assertEqual(report["library_not_asked"], "")
+            self.assertRegex(report["library"], r"^cuDNN 9\.")
+            self.assertIn(f"As {report['library']} has plans for H200.", text)
+        else:
+            self.assertEqual(report["library"], "")
+            self.assertIn("built without", report["library_not_asked"])
+            self.assertIn(report["library_not_asked"], text)
 
     def test_advice_that_is_followed_helps(self):
         ampd = self.daemon()

@@ -18,7 +18,7 @@
 namespace ampd::cuda {
 
 // Who may keep something in a context.
-enum class Library { kBlas, kDnn, kAttention, kRegions, kCount };
+enum class Library { kBlas, kDnn, kConvs, kAttention, kRegions, kCount };
 
 // Thread-compatible, as the backend it belongs to. Kernels hold pointers to it, so it outlives them.
 class Context {

@@ -100,6 +100,8 @@ class Conv {
 
 // The library and its version, for AutotuneKey.
 std::string ConvLibrary();
+// As people call it, e.g. "cuDNN 9.19.0"; empty without one.
+std::string ConvLibraryName();
 // Names all of `desc`, for AutotuneCache and errors.
 std::string ConvKey(const ConvDesc& desc);
 

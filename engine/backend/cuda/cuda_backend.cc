@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "engine/backend/cuda/conv.h"
 #include "engine/backend/cuda/cuda_backend_impl.h"
 #include "engine/backend/cuda/fused.h"
 #include "engine/backend/cuda/kernels.h"
@@ -20,6 +23,46 @@ absl::StatusOr<std::unique_ptr<runtime::Backend>> MakeCudaBackend(const std::str
   (*context)->set_autotune(std::make_unique<cuda::AutotuneCache>(autotune_dir));
   return std::make_unique<cuda::CudaBackend>(*std::move(context));
 }
+
+namespace {
+
+// What a kernel may ask for of a multiprocessor's shared memory, and what that has, by compute capability: the table of
+// technical specifications in CUDA's programming guide.
+struct SharedMemory {
+  int capability;
+  int64_t block_kib, multiprocessor_kib;
+};
+constexpr SharedMemory kSharedMemory[] = {{70, 96, 96},    {75, 64, 64},  {80, 163, 164}, {86, 99, 100},
+                                          {87, 163, 164},  {89, 99, 100}, {90, 227, 228}, {100, 227, 228},
+                                          {103, 227, 228}, {120, 99, 100}};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<runtime::Backend>> MakeCudaPlanner(const AbsentGpu& gpu) {
+  if (CudaPlanLibrary().empty()) return absl::UnimplementedError("built without cuDNN");
+  if (gpu.multiprocessors <= 0 || gpu.l2_bytes <= 0 || gpu.memory_bytes <= 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("multiprocessors, l2_bytes and memory_bytes of ", gpu.name, " are not all known"));
+  }
+  cuda::DeviceProperties properties;
+  properties.name = gpu.name;
+  properties.major = gpu.compute_capability_major;
+  properties.minor = gpu.compute_capability_minor;
+  properties.sm_count = gpu.multiprocessors;
+  properties.l2_bytes = gpu.l2_bytes;
+  properties.memory_bytes = gpu.memory_bytes;
+  const auto shared = std::find_if(std::begin(kSharedMemory), std::end(kSharedMemory),
+                                   [&](const SharedMemory& s) { return s.capability == properties.capability(); });
+  if (shared == std::end(kSharedMemory)) {
+    return absl::InvalidArgumentError(absl::StrCat("nothing is known of compute capability ", properties.major, ".",
+                                                   properties.minor, ", which ", gpu.name, " has"));
+  }
+  properties.shared_bytes_per_block = shared->block_kib << 10;
+  properties.shared_bytes_per_sm = shared->multiprocessor_kib << 10;
+  return std::make_unique<cuda::CudaBackend>(std::make_unique<cuda::Context>(std::move(properties)));
+}
+
+std::string CudaPlanLibrary() { return cuda::ConvLibraryName(); }
 
 namespace cuda {
 namespace {

@@ -222,6 +222,7 @@ class RegionKernel : public runtime::Kernel {
   }
 
   int64_t workspace_bytes() const override { return layout_.bytes(); }
+  bool joined() const override { return call_.joined != nullptr; }
 
   absl::Status Launch(const KernelArgs& args) override {
     if (way_ == RegionWay::kMeasured) AMPD_RETURN_IF_ERROR(Annotate(Settle(args), "[region] " + desc_.name));

@@ -6,4 +6,10 @@ absl::StatusOr<std::unique_ptr<runtime::Backend>> MakeCudaBackend(const std::str
   return absl::UnimplementedError("CUDA backend: built without a CUDA toolkit");
 }
 
+absl::StatusOr<std::unique_ptr<runtime::Backend>> MakeCudaPlanner(const AbsentGpu&) {
+  return absl::UnimplementedError("built without a CUDA toolkit");
+}
+
+std::string CudaPlanLibrary() { return ""; }
+
 }  // namespace ampd

@@ -124,6 +124,7 @@ class LoopConv : public Conv {
 }  // namespace
 
 std::string ConvLibrary() { return "loops"; }
+std::string ConvLibraryName() { return "loops 1.0"; }
 
 absl::StatusOr<std::unique_ptr<Conv>> Conv::Create(std::string name, const ConvDesc& desc, Context* context) {
   if (desc.fusion != ConvFusion::kNone && desc.fusion != ConvFusion::kBias && desc.fusion != ConvFusion::kBiasRelu) {

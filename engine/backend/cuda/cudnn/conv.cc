@@ -1,7 +1,11 @@
 #include "engine/backend/cuda/conv.h"
 
 #include <algorithm>
+#include <map>
+#include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "engine/backend/cuda/autotune.h"
@@ -22,6 +26,65 @@ constexpr size_t kCandidates = 10;
 // filters of 9x9 and 11x21; 7x7 and 5x11 are sound.
 constexpr int64_t kMostFusedCells = 49;
 
+// What is asked for a device that is not there, which costs some 10 ms each: more is nobody's patience.
+constexpr size_t kMostWithoutDevice = 200;
+
+// What cuDNN has for a convolution, on the device that a context describes.
+struct Listed {
+  cudnn::Graph graph;
+  std::vector<std::pair<int, cudnn::ConvOperand>> operands;
+  int64_t workspace_bytes = 0;  // the most of the candidates'
+  std::string algorithm;
+};
+
+cudnn::Limits LimitsWithin(const ConvDesc& desc, int64_t bytes) {
+  return {.matrix_units = desc.operands != DType::kF32 || desc.tf32, .workspace_bytes = bytes};
+}
+
+absl::StatusOr<std::shared_ptr<const Listed>> List(const ConvDesc& desc, DType intermediate, const Context& context) {
+  if (desc.fusion == ConvFusion::kReluBatchNormGrad && desc.filter[1] * desc.filter[2] > kMostFusedCells) {
+    return absl::UnimplementedError(absl::StrCat("not fused with a filter of more than ", kMostFusedCells, " cells"));
+  }
+  auto listed = std::make_shared<Listed>();
+  AMPD_ASSIGN_OR_RETURN(cudnn::ConvGraph described, cudnn::DescribeConv(desc, intermediate));
+  listed->operands = std::move(described.operands);
+  AMPD_ASSIGN_OR_RETURN(listed->graph, cudnn::Graph::Make(described.graph));
+  AMPD_ASSIGN_OR_RETURN(std::vector<Engine> engines,
+                        listed->graph.Engines(&context.properties(), LimitsWithin(desc, kMaxConvWorkspace)));
+  // The heuristics may list what then cannot be built.
+  absl::Status status;
+  while (!engines.empty()) {
+    const absl::StatusOr<Plan> plan = cudnn::Build(engines.front());
+    status = plan.status();
+    if (status.ok() && plan->workspace_bytes <= kMaxConvWorkspace) break;
+    engines.erase(engines.begin());
+  }
+  if (engines.empty()) return absl::UnimplementedError(absl::StrCat("no engine builds: ", status.message()));
+  listed->algorithm = absl::StrCat(engines.front().name, engines.front().matrix_units ? ", matrix units" : "");
+  engines.resize(std::min(engines.size(), kCandidates));
+  for (const Engine& engine : engines) {
+    listed->workspace_bytes = std::max(listed->workspace_bytes, engine.workspace_bytes);
+  }
+  listed->workspace_bytes = AlignUp(listed->workspace_bytes);
+  return listed;
+}
+
+// Of equal convolutions only the first is asked for.
+absl::StatusOr<std::shared_ptr<const Listed>> ListOnce(const ConvDesc& desc, DType intermediate, Context* context) {
+  using Lists = std::map<std::string, absl::StatusOr<std::shared_ptr<const Listed>>>;
+  std::shared_ptr<void>& library = context->library(Library::kConvs);
+  if (library == nullptr) library = std::make_shared<Lists>();
+  Lists& lists = *static_cast<Lists*>(library.get());
+  const std::string key = absl::StrCat(ConvKey(desc), " ", DTypeName(intermediate));
+  const auto known = lists.find(key);
+  if (known != lists.end()) return known->second;
+  if (!context->is_open() && lists.size() >= kMostWithoutDevice) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("more than ", kMostWithoutDevice, " different convolutions to ask for"));
+  }
+  return lists.emplace(key, List(desc, intermediate, *context)).first->second;
+}
+
 class CudnnConv : public Conv {
  public:
   CudnnConv(std::string name, const ConvDesc& desc, Context* context)
@@ -34,7 +97,7 @@ class CudnnConv : public Conv {
     return InitWith(desc_.operands);
   }
 
-  int64_t workspace_bytes() const override { return workspace_bytes_; }
+  int64_t workspace_bytes() const override { return listed_->workspace_bytes; }
   std::string algorithm() const override { return algorithm_; }
 
   absl::Status Run(const ConvArgs& args) override {
@@ -44,52 +107,31 @@ class CudnnConv : public Conv {
 
  private:
   absl::Status InitWith(DType intermediate) {
-    if (desc_.fusion == ConvFusion::kReluBatchNormGrad && desc_.filter[1] * desc_.filter[2] > kMostFusedCells) {
-      return absl::UnimplementedError(absl::StrCat("not fused with a filter of more than ", kMostFusedCells, " cells"));
-    }
-    AMPD_ASSIGN_OR_RETURN(cudnn::ConvGraph described, cudnn::DescribeConv(desc_, intermediate));
-    operands_ = std::move(described.operands);
-    AMPD_ASSIGN_OR_RETURN(graph_, cudnn::Graph::Make(described.graph));
-    AMPD_ASSIGN_OR_RETURN(std::vector<Engine> engines,
-                          graph_.Engines(&context_->properties(), LimitsWithin(kMaxConvWorkspace)));
-    // The heuristics may list what then cannot be built.
-    absl::Status status;
-    while (!engines.empty()) {
-      const absl::StatusOr<Plan> plan = cudnn::Build(engines.front());
-      status = plan.status();
-      if (status.ok() && plan->workspace_bytes <= kMaxConvWorkspace) break;
-      engines.erase(engines.begin());
-    }
-    if (engines.empty()) return absl::UnimplementedError(absl::StrCat("no engine builds: ", status.message()));
-    algorithm_ = absl::StrCat(engines.front().name, engines.front().matrix_units ? ", matrix units" : "");
-    engines.resize(std::min(engines.size(), kCandidates));
-    for (const Engine& engine : engines) workspace_bytes_ = std::max(workspace_bytes_, engine.workspace_bytes);
-    workspace_bytes_ = AlignUp(workspace_bytes_);
+    AMPD_ASSIGN_OR_RETURN(listed_, ListOnce(desc_, intermediate, context_));
+    algorithm_ = listed_->algorithm;
     return absl::OkStatus();
   }
 
   std::string Where() const { return absl::StrCat("[conv] ", name_); }
 
-  cudnn::Limits LimitsWithin(int64_t bytes) const {
-    return {.matrix_units = desc_.operands != DType::kF32 || desc_.tf32, .workspace_bytes = bytes};
-  }
-
   absl::Status Execute(const Plan& plan, const ConvArgs& args) {
     AMPD_ASSIGN_OR_RETURN(const cudnnHandle_t handle, cudnn::Handle(context_));
     pointers_.clear();
-    for (const auto& [tensor, operand] : operands_) pointers_.emplace_back(tensor, cudnn::PointerOf(args, operand));
+    for (const auto& [tensor, operand] : listed_->operands)
+      pointers_.emplace_back(tensor, cudnn::PointerOf(args, operand));
     return cudnn::Execute(handle, plan, pointers_, args.workspace);
   }
 
   // Of the device itself, which may have others than its description made expect.
   absl::StatusOr<std::vector<Plan>> Plans(const std::string& only, size_t most) const {
-    AMPD_ASSIGN_OR_RETURN(const std::vector<Engine> engines, graph_.Engines(nullptr, LimitsWithin(workspace_bytes_)));
+    AMPD_ASSIGN_OR_RETURN(const std::vector<Engine> engines,
+                          listed_->graph.Engines(nullptr, LimitsWithin(desc_, workspace_bytes())));
     std::vector<Plan> plans;
     for (const Engine& engine : engines) {
       if (plans.size() == most) break;
       if (!only.empty() && engine.name != only) continue;
       absl::StatusOr<Plan> plan = cudnn::Build(engine);
-      if (plan.ok() && plan->workspace_bytes <= workspace_bytes_) plans.push_back(*std::move(plan));
+      if (plan.ok() && plan->workspace_bytes <= workspace_bytes()) plans.push_back(*std::move(plan));
     }
     return plans;
   }
@@ -100,7 +142,7 @@ class CudnnConv : public Conv {
     AMPD_ASSIGN_OR_RETURN(const bool may_measure, MayMeasure(*context_));
     AMPD_ASSIGN_OR_RETURN(std::vector<Plan> plans, Plans("", may_measure ? kCandidates : 1));
     if (plans.empty()) {
-      return absl::InternalError(absl::StrCat("the device has no plan within the ", workspace_bytes_,
+      return absl::InternalError(absl::StrCat("the device has no plan within the ", workspace_bytes(),
                                               " bytes that were planned for ", ConvKey(desc_)));
     }
     int best = 0;
@@ -131,10 +173,8 @@ class CudnnConv : public Conv {
   const std::string name_;
   const ConvDesc desc_;
   Context* const context_;
-  cudnn::Graph graph_;
-  std::vector<std::pair<int, cudnn::ConvOperand>> operands_;
+  std::shared_ptr<const Listed> listed_;
   std::vector<std::pair<int64_t, void*>> pointers_;
-  int64_t workspace_bytes_ = 0;
   std::string algorithm_;
   Plan plan_;
 };
@@ -142,6 +182,11 @@ class CudnnConv : public Conv {
 }  // namespace
 
 std::string ConvLibrary() { return absl::StrCat("cudnn ", cudnnGetVersion()); }
+
+std::string ConvLibraryName() {
+  const size_t version = cudnnGetVersion();
+  return absl::StrCat("cuDNN ", version / 10000, ".", version / 100 % 100, ".", version % 100);
+}
 
 absl::StatusOr<std::unique_ptr<Conv>> Conv::Create(std::string name, const ConvDesc& desc, Context* context) {
   const std::string where = absl::StrCat("[conv] ", name, ", ", ConvKey(desc));

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "engine/backend/cuda/cudnn/graph.h"
 #include "engine/backend/cuda/cudnn/maker.h"
 #include "engine/core/status.h"
@@ -131,7 +132,7 @@ std::string DeviceJson(const DeviceProperties& p) {
       // The clocks are any GPU's: what is fast is measured on the device itself.
       ",\"smClockRateKHz\":1500000,\"memClockRateKHz\":2000000,\"l2CacheSize\":", p.l2_bytes,
       ",\"cudaDeviceId\":0,\"deviceVer\":", 100 * p.major + 10 * p.minor, ",\"driverVer\":", CUDART_VERSION,
-      ",\"deviceName\":\"", p.name, "\"}");
+      ",\"deviceName\":\"", absl::StrReplaceAll(p.name, {{"\"", ""}, {"\\", ""}}), "\"}");
 }
 
 absl::StatusOr<std::vector<Engine>> Graph::Engines(const DeviceProperties* device, const Limits& limits) const {

@@ -5,6 +5,7 @@
 namespace ampd::cuda {
 
 std::string ConvLibrary() { return "none"; }
+std::string ConvLibraryName() { return ""; }
 
 absl::StatusOr<std::unique_ptr<Conv>> Conv::Create(std::string name, const ConvDesc&, Context*) {
   return absl::UnimplementedError(absl::StrCat("[conv] ", name, ": built without cuDNN"));

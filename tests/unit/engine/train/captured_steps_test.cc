@@ -3,9 +3,12 @@
 #include "engine/train/captured_steps.h"
 
 #include <algorithm>
+#include <cmath>
 #include <deque>
 #include <memory>
 #include <numeric>
+#include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -28,6 +31,8 @@ struct Log {
   int64_t most_in_flight = 0;
   // Seconds for which it had nothing to do, but for the first window and those behind a look of the host's.
   double idle = 0;
+  // Steps that it leaves to the host, which undoes what was launched behind them.
+  std::set<int64_t> undecided;
 };
 
 // One window of steps after the other, and a window's records at its end.
@@ -39,6 +44,8 @@ class FakeLoop : public runtime::StepLoop {
   absl::Status Start(uint64_t attempted_step, absl::Span<const optim::LossScalerState>) override {
     next_ = launched_ = static_cast<int64_t>(attempted_step);
     fed_ = std::max(fed_, next_);
+    ends_.clear();
+    stopped_ = false;
     return absl::OkStatus();
   }
   absl::Status Feed(size_t, absl::Span<const runtime::FedInput>, absl::Span<const runtime::MicroBatchWeight>) override {
@@ -57,12 +64,20 @@ class FakeLoop : public runtime::StepLoop {
     return absl::OkStatus();
   }
   absl::StatusOr<absl::optional<runtime::StepRecord>> Next() override {
+    if (stopped_) return absl::nullopt;
     if (next_ == launched_) return absl::InternalError("a step is waited for that was not launched");
     while (ends_.front().first <= next_) ends_.pop_front();
     *now_ = std::max(*now_, ends_.front().second) + kHostSeconds;
     runtime::StepRecord record;
-    record.attempted_step = static_cast<uint64_t>(next_++);
     record.loss = 1;
+    record.attempted_step = static_cast<uint64_t>(next_);
+    if (log_->undecided.count(next_) > 0) {
+      record.decided = false;
+      record.scaler.steps_applied = next_;
+      stopped_ = true;
+      return record;
+    }
+    ++next_;
     record.scaler.steps_applied = next_;
     return record;
   }
@@ -72,6 +87,7 @@ class FakeLoop : public runtime::StepLoop {
   double* const now_;
   const double step_seconds_;
   int64_t fed_ = 0, launched_ = 0, next_ = 0;
+  bool stopped_ = false;
   double free_at_ = 0;
   std::deque<std::pair<int64_t, double>> ends_;  // of windows: the step behind, and when
 };
@@ -90,42 +106,73 @@ class LoopBackend : public testing::ForwardingBackend {
   const double step_seconds_;
 };
 
+constexpr char kNetwork[] =
+    "model { layers { flatten {} } layers { dense { units: 10 } } loss { softmax_cross_entropy {} } }"
+    "data { train { glyphs { samples: 32 } } } train { batch_size: 8 steps: 1000 } seed: 1";
+
+// A training whose steps the fake device takes.
+class Training {
+ public:
+  Training(const ResolvedJobSpec& spec, const std::string& folder, double step_seconds,
+           std::set<int64_t> undecided = {}) {
+    log.undecided = std::move(undecided);
+    data_ = TrainingData::Open(spec, {folder}, folder, 1).value();
+    plan_ = PlanModel(spec, data_->sample(), std::make_unique<LoopBackend>(&log, &now_, step_seconds), 1).value();
+    model_ = LoadedModel::Create(*plan_).value();
+    EXPECT_TRUE(model_->memory.Initialize(1).ok());
+    runners_.push_back(std::make_unique<StepRunner>(1000, plan_.get(), model_.get(), 0));
+    EXPECT_TRUE(runners_[0]->Prepare().ok());
+    const auto clock = [this] { return now_; };
+    steps =
+        CapturedSteps::Create(*plan_, model_.get(), &runners_, runtime::StepLaunch::kCaptured, nullptr, clock).value();
+    loader = data_->TrainLoader(plan_->outputs, 0, steps->most_batches() + 1).value();
+    phases[0].scaler = optim::InitialScalerState(runners_[0]->loss_scale());
+  }
+
+  // The next step, which is `step`.
+  absl::Status Take(int64_t step, int64_t ahead) {
+    const auto batch = steps->Next(step, ahead, loader.get(), &phases, &results_);
+    if (!batch.ok()) return batch.status();
+    EXPECT_EQ((*batch)->step, step);
+    EXPECT_EQ(phases[0].scaler.steps_applied, step + 1);
+    EXPECT_EQ(results_.size(), 1u);
+    loader->Release(*batch);
+    return absl::OkStatus();
+  }
+
+  Log log;
+
+ private:
+  double now_ = 1;
+  std::unique_ptr<TrainingData> data_;
+  std::unique_ptr<PlannedModel> plan_;
+  std::unique_ptr<LoadedModel> model_;
+  std::vector<std::unique_ptr<StepRunner>> runners_;
+  std::vector<PhaseResult> results_;
+
+ public:
+  // Behind what they borrow.
+  std::vector<PhaseState> phases{1};
+  std::unique_ptr<CapturedSteps> steps;
+  std::unique_ptr<data::Loader> loader;
+};
+
 // Takes `steps`, each of which lasts `step_seconds`, where the host must look at the model every `every` steps, and at
 // once from step `hurry` until nothing is under way.
 Log Take(int64_t steps, double step_seconds, int64_t every, int64_t hurry = -1) {
-  Log log;
-  double now = 1;
   const ScratchFolder folder;
-  const ResolvedJobSpec spec =
-      Spec({"model { layers { flatten {} } layers { dense { units: 10 } } loss { softmax_cross_entropy {} } }"
-            "data { train { glyphs { samples: 32 } } } train { batch_size: 8 steps: 1000 } seed: 1"});
-  const auto data = TrainingData::Open(spec, {}, folder.path(), 1).value();
-  const auto plan = PlanModel(spec, data->sample(), std::make_unique<LoopBackend>(&log, &now, step_seconds), 1).value();
-  const auto model = LoadedModel::Create(*plan).value();
-  EXPECT_TRUE(model->memory.Initialize(1).ok());
-  std::vector<std::unique_ptr<StepRunner>> runners;
-  runners.push_back(std::make_unique<StepRunner>(1000, plan.get(), model.get(), 0));
-  EXPECT_TRUE(runners[0]->Prepare().ok());
-  const auto clock = [&] { return now; };
-  const auto captured =
-      CapturedSteps::Create(*plan, model.get(), &runners, runtime::StepLaunch::kCaptured, nullptr, clock).value();
-  const auto loader = data->TrainLoader(plan->outputs, 0, captured->most_batches() + 1).value();
-  std::vector<PhaseState> phases(1);
-  phases[0].scaler = optim::InitialScalerState(runners[0]->loss_scale());
-  std::vector<PhaseResult> results;
+  Training training(Spec({kNetwork}), folder.path(), step_seconds);
   bool hurries = false;
   for (int64_t step = 0; step < steps; ++step) {
-    hurries = step == hurry || (hurries && !captured->idle());
-    const auto batch = captured->Next(step, hurries ? 1 : every - step % every, loader.get(), &phases, &results);
-    EXPECT_TRUE(batch.ok()) << batch.status() << ", step " << step;
-    if (!batch.ok()) return log;
-    EXPECT_EQ((*batch)->step, step);
-    EXPECT_EQ(phases[0].scaler.steps_applied, step + 1);
-    loader->Release(*batch);
+    hurries = step == hurry || (hurries && !training.steps->idle());
+    const absl::Status status = training.Take(step, hurries ? 1 : every - step % every);
+    EXPECT_TRUE(status.ok()) << status << ", step " << step;
+    if (!status.ok()) return training.log;
     if (hurry < 0) {
-      EXPECT_EQ(captured->idle(), (step + 1) % every == 0) << step;
+      EXPECT_EQ(training.steps->idle(), (step + 1) % every == 0) << step;
     }
   }
+  const Log& log = training.log;
   EXPECT_EQ(std::accumulate(log.windows.begin(), log.windows.end(), int64_t{0}), steps);
   EXPECT_LE(log.most_in_flight, kSlots);
   return log;
@@ -163,6 +210,52 @@ TEST(CapturedSteps, WhoeverIsInAHurryGetsWhatWasFed) {
   for (const int64_t hurry : {1, 2, 63, 64, 65, 100, 191}) {
     SCOPED_TRACE(hurry);
     Take(400, 1e-5, 400, hurry);
+  }
+}
+
+// Steps that were fed, launched or not, when the host takes one over are taken behind it, once each.
+TEST(CapturedSteps, AfterAStepOfTheHostsTheOthersFollow) {
+  for (const double seconds : {1e-5, 0.004}) {
+    for (const std::set<int64_t>& undecided :
+         {std::set<int64_t>{0}, {1}, {2, 3}, {50}, {63, 64, 65}, {100, 299}, {299}}) {
+      SCOPED_TRACE(absl::StrCat(*undecided.begin(), ", steps of ", seconds));
+      const ScratchFolder folder;
+      Training training(Spec({kNetwork}), folder.path(), seconds, undecided);
+      for (int64_t step = 0; step < 300; ++step) {
+        const absl::Status status = training.Take(step, 300 - step);
+        ASSERT_TRUE(status.ok()) << status << ", step " << step;
+      }
+      EXPECT_TRUE(training.steps->idle());
+      EXPECT_LE(training.log.most_in_flight, kSlots);
+    }
+  }
+}
+
+// A batch that cannot be read ends the training behind the steps before it, and not before they are told of.
+TEST(CapturedSteps, StepsBeforeADataErrorAreReturnedFirst) {
+  constexpr int64_t kSamples = 2400, kBatch = 8;
+  for (const int64_t bad : {0, 1, 2, 40, 64, 130, 200}) {
+    for (const std::set<int64_t>& undecided : {std::set<int64_t>{}, {bad - 1}, {bad - 3}}) {
+      SCOPED_TRACE(absl::StrCat("step ", bad));
+      const ScratchFolder folder;
+      std::vector<float> x(kSamples * 4, 1), y(kSamples, 1);
+      x[static_cast<size_t>(data::EpochOrder(kSamples, 1, 1)[static_cast<size_t>(bad * kBatch + 3)] * 4)] = NAN;
+      WriteNpy(folder.path() + "/x.npy", "<f4", {kSamples, 4}, x);
+      WriteNpy(folder.path() + "/y.npy", "<f4", {kSamples}, y);
+      Training training(Spec({"model { layers { dense { units: 1 } } loss { mean_squared_error {} } }"
+                              "data { train { npy { inputs: 'x.npy' targets: 'y.npy' } } } train { batch_size: 8 "
+                              "steps: 300 } seed: 1"}),
+                        folder.path(), 1e-5, undecided);
+      absl::Status status;
+      int64_t taken = 0;
+      while (status.ok() && taken < 300) {
+        status = training.Take(taken, 300 - taken);
+        if (status.ok()) ++taken;
+      }
+      EXPECT_EQ(taken, bad);
+      EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+      EXPECT_TRUE(training.steps->idle());
+    }
   }
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "engine/backend/cuda_backend.h"
 #include "proto/spec/device_models.h"
 #include "proto/spec/yaml.h"
 
@@ -171,6 +172,89 @@ TEST(PlanReport, TheLargestBatchFitsAndOneMoreDoesNot) {
   EXPECT_GT(bytes(largest + 1), model.memory_bytes());
   model.set_memory_bytes(1 << 20);
   EXPECT_EQ(LargestBatch(planner, spec), 0) << "the weights alone are larger";
+}
+
+// Its result is large enough to be joined with bias and relu.
+constexpr char kConv[] = R"(
+model:
+  layers:
+    - {name: conv, conv2d: {filters: 64, kernel: [3, 3], padding: SAME, activation: RELU}}
+    - {name: pool, global_avg_pool: {}}
+    - {name: head, dense: {units: 10}}
+  loss: {softmax_cross_entropy: {}}
+data: {train: {glyphs: {}}}
+precision: {mode: FP16}
+optimizer: {sgd: {}}
+train: {batch_size: 128}
+)";
+constexpr int64_t kMostOfAConvolution = int64_t{256} << 20;
+
+TEST(PlanReport, AsksTheDevicesLibrary) {
+  if (CudaPlanLibrary().empty()) GTEST_SKIP() << "built without cuDNN";
+  const v1::DeviceModel model = Model("H200");
+  const v1::PlanReport report = Report(Spec(kConv), model);
+  EXPECT_EQ(report.library(), CudaPlanLibrary());
+  EXPECT_EQ(report.library_not_asked(), "");
+  EXPECT_EQ(Layer(report, "conv").fused(), "conv2d, bias_add, relu");
+  EXPECT_LT(Layer(report, "conv").workspace_bytes(), kMostOfAConvolution);
+  const DevicePlanner planner(kGlyphs, &model);
+  for (const v1::ModeEstimate& mode : report.modes()) {
+    const ResolvedJobSpec spec =
+        Resolved(Spec(kConv, {absl::StrCat("precision.mode=", PrecisionSpec::Mode_Name(mode.mode()))}));
+    const auto asked = planner.PlanByLibrary(spec), at_most = planner.Plan(spec);
+    ASSERT_TRUE(asked.ok()) << asked.status();
+    EXPECT_EQ(mode.total_bytes(), TotalBytes(**asked));
+    EXPECT_LE(mode.total_bytes(), TotalBytes(**at_most));
+    // All but workspace is the same.
+    v1::ModeEstimate a, b;
+    FillMemory(**asked, &a);
+    FillMemory(**at_most, &b);
+    EXPECT_EQ(a.weight_bytes(), b.weight_bytes());
+    EXPECT_EQ(a.activation_bytes(), b.activation_bytes());
+    EXPECT_LT(a.workspace_bytes(), b.workspace_bytes());
+  }
+}
+
+TEST(PlanReport, SaysWhyNoLibraryWasAsked) {
+  v1::DeviceModel model = Model("H200");
+  model.set_multiprocessors(0);
+  v1::PlanReport report = Report(Spec(kConv), model);
+  EXPECT_EQ(report.library(), "");
+  const std::string why = CudaPlanLibrary().empty() ? "built without" : "multiprocessors";
+  EXPECT_NE(report.library_not_asked().find(why), std::string::npos) << report.library_not_asked();
+  const DevicePlanner planner(kGlyphs, &model);
+  EXPECT_EQ(Mode(report, PrecisionSpec::FP16).total_bytes(), TotalBytes(**planner.Plan(Resolved(Spec(kConv)))));
+  EXPECT_GE(Layer(report, "conv").workspace_bytes(), kMostOfAConvolution);
+  EXPECT_EQ(Layer(report, "conv").fused(), "conv2d, bias_add, relu");
+  // A CPU's kernels are the ones that run.
+  report = Report(Spec(kConv), Model("CPU"));
+  EXPECT_EQ(report.library() + report.library_not_asked(), "");
+}
+
+TEST(PlanReport, AsksForSoManyConvolutionsOnly) {
+  if (CudaPlanLibrary().empty()) GTEST_SKIP() << "built without cuDNN";
+  v1::JobSpec spec = Spec(kConv);
+  const v1::Layer last_two[] = {spec.model().layers(1), spec.model().layers(2)};
+  for (int i = 0; i < 80; ++i) {
+    v1::Layer layer = spec.model().layers(0);
+    layer.set_name(absl::StrCat("conv", i));
+    layer.mutable_conv2d()->set_filters(8 * (i + 1));
+    *spec.mutable_model()->add_layers() = std::move(layer);
+  }
+  spec.mutable_model()->mutable_layers()->DeleteSubrange(1, 2);
+  for (const v1::Layer& layer : last_two) *spec.mutable_model()->add_layers() = layer;
+  const v1::DeviceModel model = Model("H200");
+  const v1::PlanReport report = Report(spec, model, {PrecisionSpec::FP16});
+  EXPECT_EQ(report.library(), "");
+  EXPECT_NE(report.library_not_asked().find("more than 200"), std::string::npos) << report.library_not_asked();
+  ASSERT_EQ(report.modes_size(), 2);
+  // Both as if nothing had been asked.
+  for (const v1::ModeEstimate& mode : report.modes()) {
+    EXPECT_TRUE(mode.supported()) << mode.reason();
+    ASSERT_EQ(ApplySet(&spec, absl::StrCat("precision.mode=", PrecisionSpec::Mode_Name(mode.mode()))),
+              absl::OkStatus());
+    EXPECT_EQ(mode.total_bytes(), TotalBytes(**DevicePlanner(kGlyphs, &model).Plan(Resolved(spec))));
+  }
 }
 
 TEST(PlanReport, SpeedUpAndAmdahlAgreeWhereAllIsProducts) {

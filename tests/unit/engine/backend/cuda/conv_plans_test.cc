@@ -240,6 +240,23 @@ TEST(ConvPlans, LargeFiltersAreNotFusedWithBatchNormsGradient) {
   EXPECT_TRUE(absl::IsUnimplemented(Conv::Create("conv", desc, &context).status()));
 }
 
+TEST(ConvPlans, EqualOnesAreAskedForOnce) {
+  cuda::Context context(Gpus()[3]);
+  ConvDesc desc = With(SameConv("3x3", {1, 8, 8, 8}, 8, {3, 3}, {1, 1}).conv, kModes[0], Gpus()[3]);
+  for (int i = 0; i < 1000; ++i) ASSERT_TRUE(Conv::Create("conv", desc, &context).ok());
+  absl::Status status;
+  int different = 1;
+  while (status.ok() && different < 1000) {
+    desc.image[0] = desc.output[0] = ++different;
+    status = Conv::Create("conv", desc, &context).status();
+  }
+  EXPECT_EQ(different, 201);
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  // Known ones are still there.
+  desc.image[0] = desc.output[0] = 7;
+  EXPECT_TRUE(Conv::Create("conv", desc, &context).ok());
+}
+
 TEST(ConvPlans, NamesWhyThereIsNone) {
   cuda::Context context(Gpus()[0]);
   ConvDesc desc = ConvWorkloads()[2].conv;
