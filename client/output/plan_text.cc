@@ -111,10 +111,11 @@ std::string CallsText(const v1::PlanReport& report) {
   if (!any) return "";
   std::string said;
   if (!report.library().empty()) {
-    said = absl::StrCat("As ", Clean(report.library()), " has plans for ", Clean(report.device_model().name()), ".\n");
+    said = absl::StrCat("Convolutions and attention as ", Clean(report.library()), " plans them for ",
+                        Clean(report.device_model().name()), ", products of matrices at most.\n");
   } else if (!report.library_not_asked().empty()) {
-    said = absl::StrCat("At most, and what could run as one: cuDNN was not asked (", Clean(report.library_not_asked()),
-                        ").\n");
+    said = absl::StrCat("At most, and what could run as one; no plans of cuDNN: ", Clean(report.library_not_asked()),
+                        ".\n");
   }
   return absl::StrCat(table.ToString(), said);
 }

@@ -31,12 +31,13 @@ struct AbsentGpu {
 
 // A backend that plans as MakeCudaBackend()'s does on such a GPU, which need not be here, and runs nothing: padding,
 // published copies, what is joined, and the workspace of every kernel, of convolutions and attention as cuDNN's plans
-// for the GPU have it. That takes some 10 ms for each that differs from those before; a plan fails with
-// RESOURCE_EXHAUSTED at the 201st. UNIMPLEMENTED: this build has no CUDA, or no cuDNN. INVALID_ARGUMENT, saying what is
-// missing, for a GPU of which not all is known.
+// for the GPU have it; products of matrices ask for what they do anywhere. cuDNN takes some 10 ms for each convolution
+// and attention that differs from those before; a plan fails with RESOURCE_EXHAUSTED at the 121st. UNIMPLEMENTED: this
+// build has no CUDA, or no cuDNN. INVALID_ARGUMENT, saying what is missing, for a GPU of which not all is known.
 absl::StatusOr<std::unique_ptr<runtime::Backend>> MakeCudaPlanner(const AbsentGpu& gpu);
-// The library that it asks, e.g. "cuDNN 9.19.0"; empty where it is UNIMPLEMENTED.
+// The library that it asks, e.g. "cuDNN 9.19.0", and the folder that its files lie in; empty where it is UNIMPLEMENTED.
 std::string CudaPlanLibrary();
+std::string CudaPlanLibraryFolder();
 
 }  // namespace ampd
 

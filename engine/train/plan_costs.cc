@@ -269,9 +269,11 @@ class Adder {
   }
 
   static void NoteFused(const PlanStep& step, v1::LayerCost* layer) {
-    if (step.fused.size() < 2 || step.stage == ir::Stage::kGradient || !layer->fused().empty()) return;
-    if (step.kernel != nullptr && !step.kernel->joined()) return;
-    layer->set_fused(absl::StrJoin(step.fused, ", ", [](std::string* out, const ir::FusedStep& f) {
+    absl::Span<const ir::FusedStep> fused = step.fused;
+    // What is behind a product that no library joins with it is one kernel still.
+    if (!fused.empty() && step.kernel != nullptr && !step.kernel->joined()) fused.remove_prefix(1);
+    if (fused.size() < 2 || step.stage == ir::Stage::kGradient || !layer->fused().empty()) return;
+    layer->set_fused(absl::StrJoin(fused, ", ", [](std::string* out, const ir::FusedStep& f) {
       absl::StrAppend(out, std::string(ir::OpName(f.op)));
     }));
   }

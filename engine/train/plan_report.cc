@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <memory>
 #include <utility>
 
@@ -24,6 +23,7 @@ constexpr PrecisionSpec::Mode kAllModes[] = {PrecisionSpec::FP32, PrecisionSpec:
 // No batch that a plan is tried with is larger.
 constexpr int64_t kLargestBatch = int64_t{1} << 20;
 constexpr int kTries = 8;
+constexpr int kTriesByLibrary = 4;
 
 absl::StatusOr<ResolvedJobSpec> InMode(const ResolvedJobSpec& spec, PrecisionSpec::Mode mode) {
   if (spec.proto().precision().mode() == mode) return spec;
@@ -62,12 +62,13 @@ class Reporter {
     }
     const PrecisionSpec::Mode own_mode = OwnMode();
     AMPD_ASSIGN_OR_RETURN(const ResolvedJobSpec own, InMode(spec_, own_mode));
-    std::unique_ptr<PlannedModel> planned = std::move(plans_[own_mode]);
-    if (planned == nullptr) {
-      AMPD_ASSIGN_OR_RETURN(planned, planner_.Plan(own));
+    std::unique_ptr<PlannedModel> planned = std::move(kept_);
+    // The device cannot do the job's own mode, and the layers are told all the same.
+    if (planned == nullptr || kept_mode_ != own_mode) {
+      AMPD_ASSIGN_OR_RETURN(planned, Plan(own));
     }
     if (planner_.model().kind() == v1::Device::CUDA) {
-      report_.set_library(asks_ ? CudaPlanLibrary() : "");
+      report_.set_library(not_asked_.ok() ? CudaPlanLibrary() : "");
       report_.set_library_not_asked(std::string(not_asked_.message()));
     }
     const StepCosts costs = planner_.Costs(own, *planned);
@@ -83,7 +84,7 @@ class Reporter {
  private:
   void AddModes() {
     report_.clear_modes();
-    plans_.clear();
+    kept_ = nullptr;
     for (const PrecisionSpec::Mode mode : kAllModes) AddMode(mode);
   }
 
@@ -116,17 +117,42 @@ class Reporter {
 
   absl::Status Estimate(PrecisionSpec::Mode mode, v1::ModeEstimate* estimate) {
     AMPD_ASSIGN_OR_RETURN(const ResolvedJobSpec spec, InMode(spec_, mode));
-    std::unique_ptr<PlannedModel>& planned = plans_[mode];
-    AMPD_ASSIGN_OR_RETURN(planned, Plan(spec));
+    AMPD_ASSIGN_OR_RETURN(std::unique_ptr<PlannedModel> planned, Plan(spec));
     FillMemory(*planned, estimate);
-    // The library is asked for the job's batch alone.
-    const bool fits = TotalBytes(*planned) <= planner_.model().memory_bytes();
-    estimate->set_largest_batch(
-        std::max(LargestBatch(planner_, spec), fits ? spec.proto().train().micro_batch_size() : 0));
+    estimate->set_largest_batch(LargestBatchOf(spec, TotalBytes(*planned)));
     const StepCosts costs = planner_.Costs(spec, *planned);
     if (mode == PrecisionSpec::FP32) base_ = costs;
     if (costs.seconds > 0) FillSpeed(costs, estimate);
+    // As OwnMode() chooses.
+    const bool is_auto = spec_.proto().precision().mode() == PrecisionSpec::AUTO;
+    if (is_auto ? kept_ == nullptr || estimate->speed_up() > fastest_ : mode == spec_.proto().precision().mode()) {
+      kept_ = std::move(planned);
+      kept_mode_ = mode;
+      fastest_ = estimate->speed_up();
+    }
     return absl::OkStatus();
+  }
+
+  // `bytes`: what the job takes with its own batch. The library is asked about other batches only where it was found to
+  // want more than the sizing backend expects.
+  int64_t LargestBatchOf(const ResolvedJobSpec& spec, int64_t bytes) const {
+    const int64_t has = planner_.model().memory_bytes(), own = spec.proto().train().micro_batch_size();
+    int64_t largest = LargestBatch(planner_, spec);
+    if (!asks_ || !not_asked_.ok() || planner_.model().kind() != v1::Device::CUDA || has == 0) return largest;
+    if (bytes <= has) largest = std::max(largest, own);
+    const auto expected = planner_.Plan(spec);
+    if (!expected.ok() || bytes <= TotalBytes(**expected)) return largest;
+    for (int i = 0; i < kTriesByLibrary && largest > 0; ++i) {
+      const auto batch = WithBatch(spec, largest);
+      if (!batch.ok()) break;
+      const auto planned = planner_.PlanByLibrary(*batch);
+      if (!planned.ok()) break;
+      const int64_t needs = TotalBytes(**planned);
+      if (needs <= has) return largest;
+      const double share = static_cast<double>(has) / static_cast<double>(needs);
+      largest = std::min(largest - 1, static_cast<int64_t>(static_cast<double>(largest) * share));
+    }
+    return bytes <= has ? own : 0;
   }
 
   void FillSpeed(const StepCosts& costs, v1::ModeEstimate* estimate) const {
@@ -153,7 +179,10 @@ class Reporter {
   const ResolvedJobSpec& spec_;
   const DevicePlanner planner_;
   const std::vector<PrecisionSpec::Mode>& modes_;
-  std::map<PrecisionSpec::Mode, std::unique_ptr<PlannedModel>> plans_;
+  // Of the job's own mode, or the fastest so far.
+  std::unique_ptr<PlannedModel> kept_;
+  PrecisionSpec::Mode kept_mode_ = PrecisionSpec::FP32;
+  double fastest_ = 0;
   // Whether the device's library is asked, and why it could not be.
   bool asks_ = true;
   absl::Status not_asked_;

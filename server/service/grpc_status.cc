@@ -15,7 +15,7 @@ namespace {
 // gRPC's default bound on all metadata of a response is 8 KiB, which some count as sent: error_details() in base64, by
 // a third larger. It repeats the message.
 constexpr size_t kMaxMessageBytes = 2000;
-constexpr size_t kMaxDetailsBytes = 4400;
+constexpr size_t kMaxDetailsBytes = 4200;
 
 // Leaves the first violations of a BadRequest among `details`, as many as fit, and says behind them how many there
 // were.

@@ -1,7 +1,6 @@
 #include "server/worker/confinement.h"
 
 #include <grp.h>
-#include <link.h>
 #include <linux/capability.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -127,13 +126,6 @@ absl::Status ReadOnlyBeneath(const std::vector<std::string>& paths) {
   for (const std::string& path : paths) rules->Allow(path, kReadFiles);
   std::error_code error;
   rules->Allow(std::filesystem::read_symlink("/proc/self/exe", error).parent_path().string(), kReadFiles);
-  // A library may open others that lie beside it.
-  const auto allow = [](dl_phdr_info* info, size_t, void* allowed) {
-    const std::string folder = std::filesystem::path(info->dlpi_name).parent_path().string();
-    if (!folder.empty()) static_cast<Landlock*>(allowed)->Allow(folder, kReadFiles);
-    return 0;
-  };
-  dl_iterate_phdr(allow, &*rules);
   const char* libraries = getenv("LD_LIBRARY_PATH");
   for (const absl::string_view path : absl::StrSplit(libraries == nullptr ? "" : libraries, ':', absl::SkipEmpty())) {
     rules->Allow(std::string(path), kReadFiles);

@@ -56,7 +56,7 @@ class AnswersTest(DaemonTest):
         if "libcudnn" in linked:
             self.assertEqual(report["library_not_asked"], "")
             self.assertRegex(report["library"], r"^cuDNN 9\.")
-            self.assertIn(f"As {report['library']} has plans for H200.", text)
+            self.assertIn(f"as {report['library']} plans them for H200", text)
         else:
             self.assertEqual(report["library"], "")
             self.assertIn("built without", report["library_not_asked"])

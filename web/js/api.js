@@ -20,7 +20,7 @@ export class ApiError extends Error {
     const violations = body.violations || [];
     const message = [
       body.message || `HTTP ${response.status} ${response.statusText}`,
-      ...violations.map(({field, description}) => `${field}: ${description}`)
+      ...violations.map(({field, description}) => (field ? `${field}: ${description}` : description))
     ].join('; ');
     return new ApiError(response.status, body.code || '', message, violations);
   }

@@ -223,10 +223,12 @@ export class NewPage {
           line ? h('button', {type: 'button', class: 'line', data: {line}, onclick: go}, `Line ${line}`) : null,
           h('span', {}, field ? h('code', {}, field) : null, field ? ' ' : null, description));
     });
-    const one = violations.length === 1;
+    // The server counts those that it does not list.
+    const left = violations.map(({field, description}) => (field ? null : /^and (\d+) more$/.exec(description)));
+    const count = left.reduce((sum, match) => sum + (match ? Number(match[1]) : 1), 0);
     return [
       h('p', {class: 'notice error'},
-        one ? 'Something is wrong with the job:' : `${violations.length} things are wrong with the job:`),
+        count === 1 ? 'Something is wrong with the job:' : `${count} things are wrong with the job:`),
       h('ol', {class: 'violations'}, items)
     ];
   }

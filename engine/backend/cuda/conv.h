@@ -102,6 +102,8 @@ class Conv {
 std::string ConvLibrary();
 // As people call it, e.g. "cuDNN 9.19.0"; empty without one.
 std::string ConvLibraryName();
+// Where its files lie; empty without one.
+std::string ConvLibraryFolder();
 // Names all of `desc`, for AutotuneCache and errors.
 std::string ConvKey(const ConvDesc& desc);
 

@@ -32,9 +32,9 @@ struct SharedMemory {
   int capability;
   int64_t block_kib, multiprocessor_kib;
 };
-constexpr SharedMemory kSharedMemory[] = {{70, 96, 96},    {75, 64, 64},  {80, 163, 164}, {86, 99, 100},
-                                          {87, 163, 164},  {89, 99, 100}, {90, 227, 228}, {100, 227, 228},
-                                          {103, 227, 228}, {120, 99, 100}};
+constexpr SharedMemory kSharedMemory[] = {{70, 96, 96},    {75, 64, 64},    {80, 163, 164}, {86, 99, 100},
+                                          {87, 163, 164},  {89, 99, 100},   {90, 227, 228}, {100, 227, 228},
+                                          {103, 227, 228}, {110, 227, 228}, {120, 99, 100}, {121, 99, 100}};
 
 }  // namespace
 
@@ -63,6 +63,7 @@ absl::StatusOr<std::unique_ptr<runtime::Backend>> MakeCudaPlanner(const AbsentGp
 }
 
 std::string CudaPlanLibrary() { return cuda::ConvLibraryName(); }
+std::string CudaPlanLibraryFolder() { return cuda::ConvLibraryFolder(); }
 
 namespace cuda {
 namespace {

@@ -210,6 +210,8 @@ class RegionKernel : public runtime::Kernel {
     absl::StatusOr<JoinedCall> call = Join(desc_, product_desc_, context_, make);
     // What the library refuses, for whatever reason, the parts can do.
     if (!call.ok() && way_ == RegionWay::kJoined) return call.status();
+    // Not the library: it was not asked any more.
+    if (absl::IsResourceExhausted(call.status())) return call.status();
     if (call.ok()) call_ = *std::move(call);
     if (call_.joined == nullptr) way_ = RegionWay::kParts;
     for (const ir::TensorType& type : product_desc_.inputs) operands_.push_back({nullptr, type.dtype, type.shape});

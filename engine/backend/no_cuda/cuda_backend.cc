@@ -11,5 +11,6 @@ absl::StatusOr<std::unique_ptr<runtime::Backend>> MakeCudaPlanner(const AbsentGp
 }
 
 std::string CudaPlanLibrary() { return ""; }
+std::string CudaPlanLibraryFolder() { return ""; }
 
 }  // namespace ampd

@@ -125,6 +125,7 @@ class LoopConv : public Conv {
 
 std::string ConvLibrary() { return "loops"; }
 std::string ConvLibraryName() { return "loops 1.0"; }
+std::string ConvLibraryFolder() { return ""; }
 
 absl::StatusOr<std::unique_ptr<Conv>> Conv::Create(std::string name, const ConvDesc& desc, Context* context) {
   if (desc.fusion != ConvFusion::kNone && desc.fusion != ConvFusion::kBias && desc.fusion != ConvFusion::kBiasRelu) {

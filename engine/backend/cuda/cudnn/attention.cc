@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/backend/cuda/cudnn/graph.h"
+#include "engine/backend/cuda/cudnn/questions.h"
 #include "engine/backend/cuda/fused_attention.h"
 #include "engine/core/status.h"
 #include "engine/core/tensor.h"
@@ -212,18 +213,21 @@ class CudnnAttention : public FusedAttention {
     return absl::UnimplementedError(absl::StrCat("no engine builds: ", status.message()));
   }
 
-  // These engines load their code through the driver as soon as they are built. Where none works and there is no device
-  // to run on, the engine that cuDNN expects to be fastest stands for the plan.
+  // These engines load their code through the driver as soon as they are built. Where there is no device to run on, the
+  // engine that cuDNN expects to be fastest stands for the plan.
   absl::Status Choose() {
     const DeviceProperties& device = context_->properties();
     const int64_t most = device.memory_bytes / kMemoryShare;
     AMPD_ASSIGN_OR_RETURN(const Engines engines, graph_.Engines(context_->is_open() ? nullptr : &device,
                                                                 {.matrix_units = true, .workspace_bytes = most}));
-    absl::StatusOr<cudnn::Plan> plan = FirstOf(engines, most);
-    if (!plan.ok() && context_->is_open()) return plan.status();
-    algorithm_ = plan.ok() ? plan->name : engines.front().name;
-    plan_bytes_ = AlignUp(plan.ok() ? plan->workspace_bytes : engines.front().workspace_bytes);
-    if (plan.ok()) plan_ = *std::move(plan);
+    if (!context_->is_open()) {
+      algorithm_ = engines.front().name;
+      plan_bytes_ = AlignUp(engines.front().workspace_bytes);
+      return absl::OkStatus();
+    }
+    AMPD_ASSIGN_OR_RETURN(plan_, FirstOf(engines, most));
+    algorithm_ = plan_.name;
+    plan_bytes_ = AlignUp(plan_.workspace_bytes);
     return absl::OkStatus();
   }
 
@@ -269,6 +273,7 @@ absl::StatusOr<std::shared_ptr<FusedAttention>> FusedAttention::Create(const Fus
   if (library == nullptr) library = std::make_shared<Made>();
   std::weak_ptr<FusedAttention>& made = (*static_cast<Made*>(library.get()))[KeyOf(desc)];
   if (std::shared_ptr<FusedAttention> known = made.lock()) return known;
+  AMPD_RETURN_IF_ERROR(cudnn::CountQuestion(context));
   auto attention = std::make_shared<CudnnAttention>(desc, context);
   AMPD_RETURN_IF_ERROR(Annotate(attention->Init(), "[attention]"));
   made = attention;

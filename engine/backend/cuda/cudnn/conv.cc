@@ -1,7 +1,9 @@
 #include "engine/backend/cuda/conv.h"
 
+#include <dlfcn.h>
+
 #include <algorithm>
-#include <map>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
@@ -11,6 +13,7 @@
 #include "engine/backend/cuda/autotune.h"
 #include "engine/backend/cuda/cudnn/conv_graph.h"
 #include "engine/backend/cuda/cudnn/graph.h"
+#include "engine/backend/cuda/cudnn/questions.h"
 #include "engine/core/status.h"
 #include "engine/core/tensor.h"
 
@@ -25,9 +28,6 @@ constexpr size_t kCandidates = 10;
 // cuDNN 9.19 writes past its own memory while it plans batch norm's gradient fused into the gradient by the input, for
 // filters of 9x9 and 11x21; 7x7 and 5x11 are sound.
 constexpr int64_t kMostFusedCells = 49;
-
-// What is asked for a device that is not there, which costs some 10 ms each: more is nobody's patience.
-constexpr size_t kMostWithoutDevice = 200;
 
 // What cuDNN has for a convolution, on the device that a context describes.
 struct Listed {
@@ -69,20 +69,11 @@ absl::StatusOr<std::shared_ptr<const Listed>> List(const ConvDesc& desc, DType i
   return listed;
 }
 
-// Of equal convolutions only the first is asked for.
 absl::StatusOr<std::shared_ptr<const Listed>> ListOnce(const ConvDesc& desc, DType intermediate, Context* context) {
-  using Lists = std::map<std::string, absl::StatusOr<std::shared_ptr<const Listed>>>;
-  std::shared_ptr<void>& library = context->library(Library::kConvs);
-  if (library == nullptr) library = std::make_shared<Lists>();
-  Lists& lists = *static_cast<Lists*>(library.get());
-  const std::string key = absl::StrCat(ConvKey(desc), " ", DTypeName(intermediate));
-  const auto known = lists.find(key);
-  if (known != lists.end()) return known->second;
-  if (!context->is_open() && lists.size() >= kMostWithoutDevice) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("more than ", kMostWithoutDevice, " different convolutions to ask for"));
-  }
-  return lists.emplace(key, List(desc, intermediate, *context)).first->second;
+  const auto ask = [&]() -> absl::StatusOr<std::shared_ptr<const void>> { return List(desc, intermediate, *context); };
+  const std::string key = absl::StrCat("conv ", ConvKey(desc), " ", DTypeName(intermediate));
+  AMPD_ASSIGN_OR_RETURN(const std::shared_ptr<const void> answer, cudnn::AskOnce(key, context, ask));
+  return std::static_pointer_cast<const Listed>(answer);
 }
 
 class CudnnConv : public Conv {
@@ -186,6 +177,14 @@ std::string ConvLibrary() { return absl::StrCat("cudnn ", cudnnGetVersion()); }
 std::string ConvLibraryName() {
   const size_t version = cudnnGetVersion();
   return absl::StrCat("cuDNN ", version / 10000, ".", version / 100 % 100, ".", version % 100);
+}
+
+std::string ConvLibraryFolder() {
+  Dl_info info = {};
+  if (dladdr(reinterpret_cast<const void*>(&cudnnGetVersion), &info) == 0 || info.dli_fname == nullptr) return "";
+  std::error_code error;
+  const std::filesystem::path file = std::filesystem::canonical(info.dli_fname, error);
+  return error ? "" : file.parent_path().string();
 }
 
 absl::StatusOr<std::unique_ptr<Conv>> Conv::Create(std::string name, const ConvDesc& desc, Context* context) {

@@ -6,6 +6,7 @@ namespace ampd::cuda {
 
 std::string ConvLibrary() { return "none"; }
 std::string ConvLibraryName() { return ""; }
+std::string ConvLibraryFolder() { return ""; }
 
 absl::StatusOr<std::unique_ptr<Conv>> Conv::Create(std::string name, const ConvDesc&, Context*) {
   return absl::UnimplementedError(absl::StrCat("[conv] ", name, ": built without cuDNN"));

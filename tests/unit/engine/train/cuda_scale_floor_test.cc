@@ -1,10 +1,15 @@
 // What becomes of a job whose gradients overflow at the smallest loss scale when a CUDA device takes the steps: the
 // same as when the host does, by every policy, wherever the samples lie, and however far the device had run ahead.
+#include <algorithm>
 #include <cmath>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "engine/backend/cuda_backend.h"
+#include "engine/train/captured_steps.h"
+#include "engine/train/planned_model.h"
+#include "engine/train/step_runner.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/unit/engine/train/device_jobs.h"
@@ -92,6 +97,20 @@ TEST_P(CudaScaleFloor, IsTheSameWhoeverDecides) {
       EXPECT_EQ(device.outcome.message(), host.outcome.message());
     }
   }
+}
+
+TEST_P(CudaScaleFloor, TheSmallNetworkIsTakenWhole) {
+  const ResolvedJobSpec spec = Spec({kSmallNetwork, FloorScale(GetParam().floor)});
+  const auto plan =
+      PlanModel(spec, {.input_shape = {16}, .target_features = 1}, MakeCudaBackend("").value(), 1).value();
+  const auto model = LoadedModel::Create(*plan).value();
+  std::vector<std::unique_ptr<StepRunner>> runners;
+  runners.push_back(std::make_unique<StepRunner>(5 * kStepsAnEpoch, plan.get(), model.get(), 0));
+  ASSERT_TRUE(model->memory.Initialize(1).ok());
+  ASSERT_TRUE(runners[0]->Prepare().ok());
+  const auto steps = CapturedSteps::Create(*plan, model.get(), &runners, runtime::StepLaunch::kResident);
+  ASSERT_TRUE(steps.ok()) << steps.status();
+  EXPECT_EQ((*steps)->launch(), runtime::StepLaunch::kResident);
 }
 
 // Its sums have another order than the host's, so that losses are near and decisions alike.
