@@ -108,8 +108,9 @@ class CudnnConv : public Conv {
   absl::Status Execute(const Plan& plan, const ConvArgs& args) {
     AMPD_ASSIGN_OR_RETURN(const cudnnHandle_t handle, cudnn::Handle(context_));
     pointers_.clear();
-    for (const auto& [tensor, operand] : listed_->operands)
+    for (const auto& [tensor, operand] : listed_->operands) {
       pointers_.emplace_back(tensor, cudnn::PointerOf(args, operand));
+    }
     return cudnn::Execute(handle, plan, pointers_, args.workspace);
   }
 

@@ -13,6 +13,7 @@ struct Questions {
   std::map<std::string, absl::StatusOr<std::shared_ptr<const void>>> answers;
 };
 
+// Kept where convolutions' things are, of which most are.
 Questions& Of(Context* context) {
   std::shared_ptr<void>& library = context->library(Library::kConvs);
   if (library == nullptr) library = std::make_shared<Questions>();
