@@ -1,5 +1,6 @@
 #include "engine/train/worker_build.h"
 
+#include "engine/backend/cuda_backend.h"
 #include "engine/backend/cuda_build.h"
 
 namespace ampd::train {
@@ -11,5 +12,7 @@ v1::WorkerBuild ThisBuild() {
   build.set_min_compute_capability(cuda.min_compute_capability);
   return build;
 }
+
+std::string PlanLibraryFolder() { return CudaPlanLibraryFolder(); }
 
 }  // namespace ampd::train

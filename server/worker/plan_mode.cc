@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "ampd/v1/worker_link.pb.h"
-#include "engine/backend/cuda_backend.h"
 #include "engine/core/status.h"
 #include "engine/train/trainer.h"
 #include "engine/train/worker_build.h"
@@ -42,7 +41,7 @@ absl::StatusOr<std::string> PlanFromBytes(absl::string_view bytes) {
   std::vector<std::string> paths = DataFolders(request.data_roots());
   paths.insert(paths.end(), {request.upload_dir(), request.start_checkpoint_dir()});
   // It opens its parts when they are needed.
-  if (request.device_model().kind() == v1::Device::CUDA) paths.push_back(CudaPlanLibraryFolder());
+  if (request.device_model().kind() == v1::Device::CUDA) paths.push_back(train::PlanLibraryFolder());
   AMPD_RETURN_IF_ERROR(ReadOnlyBeneath(paths));
   v1::PlanResponse response;
   if (request.has_spec()) response = Plan(request);
