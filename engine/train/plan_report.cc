@@ -24,6 +24,8 @@ constexpr PrecisionSpec::Mode kAllModes[] = {PrecisionSpec::FP32, PrecisionSpec:
 constexpr int64_t kLargestBatch = int64_t{1} << 20;
 constexpr int kTries = 8;
 constexpr int kTriesByLibrary = 4;
+// Of a training step. Plans of more take long enough without a library's.
+constexpr size_t kMostStepsToAsk = 1500;
 
 absl::StatusOr<ResolvedJobSpec> InMode(const ResolvedJobSpec& spec, PrecisionSpec::Mode mode) {
   if (spec.proto().precision().mode() == mode) return spec;
@@ -91,11 +93,18 @@ class Reporter {
   // Notes why the library could not be asked, where that is no fault of the job's.
   absl::StatusOr<std::unique_ptr<PlannedModel>> Plan(const ResolvedJobSpec& spec) {
     const bool asks = asks_ && not_asked_.ok() && planner_.model().kind() == v1::Device::CUDA;
-    if (!asks) return planner_.Plan(spec);
+    absl::StatusOr<std::unique_ptr<PlannedModel>> planned = planner_.Plan(spec);
+    if (!asks || !planned.ok()) return planned;
+    size_t steps = 0;
+    for (const PlannedPhase& phase : (*planned)->phases) steps += phase.plans.back().steps.size();
+    if (steps > kMostStepsToAsk) {
+      not_asked_ = absl::ResourceExhaustedError(
+          absl::StrCat("the plan has ", steps, " steps, more than the ", kMostStepsToAsk, " with which it is asked"));
+      return planned;
+    }
     absl::StatusOr<std::unique_ptr<PlannedModel>> by_library = planner_.PlanByLibrary(spec);
     if (by_library.ok()) return by_library;
-    absl::StatusOr<std::unique_ptr<PlannedModel>> planned = planner_.Plan(spec);
-    if (planned.ok()) not_asked_ = by_library.status();
+    not_asked_ = by_library.status();
     return planned;
   }
 

@@ -215,6 +215,22 @@ TEST(PlanReport, AsksTheDevicesLibrary) {
   }
 }
 
+TEST(PlanReport, NoLibraryIsAskedOfVeryDeepNetworks) {
+  v1::JobSpec spec = Spec(kDense);
+  const v1::Layer hidden = spec.model().layers(1), head = spec.model().layers(2);
+  spec.mutable_model()->mutable_layers()->DeleteSubrange(1, 2);
+  for (int i = 0; i < 600; ++i) {
+    *spec.mutable_model()->add_layers() = hidden;
+    spec.mutable_model()->mutable_layers()->rbegin()->set_name(absl::StrCat("a", i));
+    spec.mutable_model()->mutable_layers()->rbegin()->mutable_dense()->set_units(8);
+  }
+  *spec.mutable_model()->add_layers() = head;
+  const v1::PlanReport report = Report(spec, Model("H200"), {PrecisionSpec::FP32});
+  EXPECT_EQ(report.library(), "");
+  if (CudaPlanLibrary().empty()) GTEST_SKIP() << "built without cuDNN";
+  EXPECT_NE(report.library_not_asked().find("steps, more than"), std::string::npos) << report.library_not_asked();
+}
+
 // cuDNN's gradient of attention keeps all scores, which is more than the sizing backend expects.
 TEST(PlanReport, TheLargestBatchFitsByTheLibraryToo) {
   if (CudaPlanLibrary().empty()) GTEST_SKIP() << "built without cuDNN";
