@@ -28,11 +28,13 @@ struct DownloadOptions {
   Export::Form form = Export::SAFETENSORS;
   Export::Dtype dtype = Export::FLOAT32;
   bool ema = false;
+  std::string network;
 };
 
 // Where the one file goes.
 std::string FilePath(const DownloadOptions& options) {
-  const std::string name = options.form == Export::ONNX ? "model.onnx" : "model.safetensors";
+  const std::string stem = options.network.empty() ? "model" : options.network;
+  const std::string name = stem + (options.form == Export::ONNX ? ".onnx" : ".safetensors");
   std::error_code error;
   const bool folder = std::filesystem::is_directory(options.path, error);
   return folder ? (std::filesystem::path(options.path) / name).string() : options.path;
@@ -48,6 +50,7 @@ absl::Status ExportOnce(Connection* connection, const DownloadOptions& options, 
   request.set_form(options.form);
   request.set_dtype(options.dtype);
   request.set_ema(options.ema);
+  request.set_network(options.network);
   std::string checkpoint;
   absl::Status status = connection->ExportModel(request, [&](const v1::FileChunk& chunk) {
     checkpoint = chunk.checkpoint();
@@ -119,8 +122,8 @@ void AddDownload(CLI::App* app, CommandContext* context) {
   auto options = std::make_shared<DownloadOptions>();
   verb->add_option("JOB", options->job_id, "Job id, or a unique prefix of at least 4 characters")->required();
   verb->add_option("PATH", options->path,
-                   "Folder to make; it must not exist yet, or be empty. With --form, --dtype or --ema the new file, or "
-                   "a folder for it")
+                   "Folder to make; it must not exist yet, or be empty. With --form, --dtype, --network or --ema the "
+                   "new file, or a folder for it")
       ->required();
   verb->add_option("--checkpoint", options->checkpoint, "Name from a checkpoint event; default: the newest")
       ->type_name("CHECKPOINT");
@@ -132,14 +135,21 @@ void AddDownload(CLI::App* app, CommandContext* context) {
       verb->add_option("--dtype", options->dtype, "The model alone, its weights as fp32, fp16 or bf16; onnx is fp32")
           ->transform(CLI::CheckedTransformer(kDtypes, CLI::ignore_case).description("{fp32,fp16,bf16}"))
           ->type_name("DTYPE");
+  CLI::Option* network =
+      verb->add_option(
+              "--network", options->network,
+              "The model alone: this one of several networks, as onnx with what it reads of others; or PHASE.CALL, a "
+              "network as that call")
+          ->type_name("NETWORK");
   CLI::Option* ema = verb->add_flag("--ema", options->ema, "The model alone, with the running average of its weights");
   verb->footer(
       "Nothing is overwritten, and all of it arrives or nothing does. A checkpoint goes on where a connection broke.\n"
       "Example:\n  ampctl download 01hq3v7m ./glyphs && ls glyphs/model.safetensors\n"
       "  ampctl download 01hq3v7m glyphs.onnx --form onnx\n"
-      "  ampctl download 01hq3v7m glyphs.safetensors --dtype bf16 --ema");
-  verb->callback([options, context, form, dtype, ema] {
-    options->one_file = form->count() + dtype->count() + ema->count() > 0;
+      "  ampctl download 01hq3v7m glyphs.safetensors --dtype bf16 --ema\n"
+      "  ampctl download 01hq3v7m generator.onnx --form onnx --network generator");
+  verb->callback([options, context, form, dtype, network, ema] {
+    options->one_file = form->count() + dtype->count() + network->count() + ema->count() > 0;
     context->exit_code = RunDownload(*options, *context);
   });
 }

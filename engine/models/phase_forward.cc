@@ -1,7 +1,5 @@
 #include "engine/models/phase_forward.h"
 
-#include <algorithm>
-#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -11,9 +9,9 @@
 #include "engine/core/rng.h"
 #include "engine/core/status.h"
 #include "engine/core/tensor.h"
-#include "engine/models/join_graphs.h"
 #include "engine/models/layers.h"
 #include "engine/models/loss.h"
+#include "engine/models/phase_calls.h"
 #include "engine/ops/op_def.h"
 #include "proto/spec/names.h"
 
@@ -36,16 +34,17 @@ class PhaseBuilder {
         batch_(batch),
         budget_(budget),
         shares_(shares),
-        inliner_(&graph_) {
-    for (int i = 0; i < spec.model().networks_size(); ++i) networks_[spec.model().networks(i).name()] = i;
-  }
+        calls_(
+            spec, phase, /*training=*/true,
+            [this](const std::string& name, const std::string& field) { return AddSource(name, field); }, budget,
+            &graph_) {}
 
   absl::StatusOr<ir::Graph> Build() {
     if (sample_.lengths || sample_.label_lengths) {
       return InvalidField("data.train", "samples that differ in length are not supported with model.networks yet");
     }
     for (int i = 0; i < phase_.calls_size(); ++i) {
-      AMPD_RETURN_IF_ERROR(AddCall(phase_.calls(i), absl::StrCat(field_, ".calls[", i, "]")));
+      AMPD_RETURN_IF_ERROR(calls_.Add(i, absl::StrCat(phase_.name(), ".", phase_.calls(i).name(), ".")));
     }
     ValueId total = -1;
     for (int i = 0; i < phase_.losses_size(); ++i) {
@@ -59,15 +58,6 @@ class PhaseBuilder {
   }
 
  private:
-  absl::StatusOr<LayerOutput> ValueOf(const std::string& name, const std::string& field) {
-    const auto known = values_.find(name);
-    if (known != values_.end()) return known->second;
-    AMPD_ASSIGN_OR_RETURN(const LayerOutput source, AddSource(name, field));
-    AMPD_RETURN_IF_ERROR(budget_->Count(graph_.type(source.value).shape, field));
-    values_[name] = source;
-    return source;
-  }
-
   Shape Batched(const Shape& sample) const {
     Shape shape{batch_};
     shape.insert(shape.end(), sample.begin(), sample.end());
@@ -84,9 +74,8 @@ class PhaseBuilder {
       if (sample_.classes > 0) return InvalidField(field, "the data has class labels, no float targets");
       return LayerOutput{graph_.AddInput("targets", {DType::kF32, Batched({sample_.target_features})}), {}};
     }
-    for (const v1::NoiseSource& noise : spec_.model().noise()) {
-      if (noise.name() == name) return AddNoise(noise, field);
-    }
+    const v1::NoiseSource* noise = FindNoise(spec_.model(), name);
+    if (noise != nullptr) return AddNoise(*noise, field);
     return InvalidField(field, absl::StrCat("no source and no earlier call is named ", Quoted(name)));
   }
 
@@ -102,35 +91,11 @@ class PhaseBuilder {
     return LayerOutput{y, {}};
   }
 
-  absl::Status AddCall(const v1::NetworkCall& call, const std::string& field) {
-    const int index = networks_.at(call.network());
-    const v1::Network& network = spec_.model().networks(index);
-    ir::Graph sub;
-    std::vector<ValueId> values;
-    std::vector<std::pair<std::string, LayerOutput>> inputs;
-    for (int i = 0; i < call.inputs_size(); ++i) {
-      AMPD_ASSIGN_OR_RETURN(const LayerOutput read, ValueOf(call.inputs(i), absl::StrCat(field, ".inputs[", i, "]")));
-      values.push_back(read.value);
-      inputs.push_back({network.inputs(i), read});
-      inputs.back().second.value = sub.AddInput(network.inputs(i), graph_.type(read.value));
-    }
-    LayerBuilder layers(&sub, /*training=*/true);
-    AMPD_ASSIGN_OR_RETURN(LayerOutput last,
-                          AddLayers(network.layers(), absl::StrCat("model.networks[", index, "].layers"), inputs,
-                                    &layers, budget_, &sub));
-    const auto map = inliner_.Inline(sub, values, absl::StrCat(phase_.name(), ".", call.name(), "."),
-                                     absl::StrCat(network.name(), "."));
-    if (!map.ok()) return InvalidField(field, map.status().message());
-    last.value = (*map)[static_cast<size_t>(last.value)];
-    values_[call.name()] = last;
-    return absl::OkStatus();
-  }
-
   std::string LossName(int i) const { return absl::StrCat(phase_.name(), ".loss_", i); }
 
   absl::StatusOr<ValueId> AddTerm(int i, const std::string& field) {
     const v1::PhaseLoss& loss = phase_.losses(i);
-    AMPD_ASSIGN_OR_RETURN(LayerOutput input, ValueOf(loss.input(), field + ".input"));
+    AMPD_ASSIGN_OR_RETURN(LayerOutput input, calls_.ValueOf(loss.input(), field + ".input"));
     AMPD_ASSIGN_OR_RETURN(input, LayerBuilder(&graph_, true).InTorchOrder(LossName(i), input));
     if (!IsFloat(graph_.type(input.value).dtype))
       return InvalidField(field + ".input", "class labels are no prediction");
@@ -160,7 +125,7 @@ class PhaseBuilder {
       return Emit(OpKind::kBroadcastTo, LossName(i) + ".targets", {Scalar(LossName(i) + ".target", loss.target())},
                   {{"shape", Ints(graph_.type(prediction).shape)}});
     }
-    AMPD_ASSIGN_OR_RETURN(LayerOutput target, ValueOf(loss.target_from(), field + ".target_from"));
+    AMPD_ASSIGN_OR_RETURN(LayerOutput target, calls_.ValueOf(loss.target_from(), field + ".target_from"));
     AMPD_ASSIGN_OR_RETURN(target, LayerBuilder(&graph_, true).InTorchOrder(LossName(i) + ".target", target));
     return target.value;
   }
@@ -191,9 +156,7 @@ class PhaseBuilder {
   ElementBudget* budget_;
   std::vector<PhaseGraph::LabelShare>* shares_;
   ir::Graph graph_;
-  GraphInliner inliner_;
-  std::map<std::string, int> networks_;
-  std::map<std::string, LayerOutput> values_;
+  PhaseCalls calls_;
 };
 
 }  // namespace

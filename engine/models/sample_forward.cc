@@ -8,7 +8,7 @@
 #include "engine/core/rng.h"
 #include "engine/core/status.h"
 #include "engine/core/tensor.h"
-#include "engine/models/join_graphs.h"
+#include "engine/models/phase_calls.h"
 #include "engine/ops/op_def.h"
 #include "proto/spec/names.h"
 
@@ -27,62 +27,52 @@ std::string NetworkField() { return absl::StrCat(kField, ".network"); }
 class ImageSampleBuilder {
  public:
   ImageSampleBuilder(const v1::JobSpec& spec, const SampleInfo& sample, ElementBudget* budget)
-      : spec_(spec), images_(spec.report().samples().images()), sample_(sample), budget_(budget), inliner_(&graph_) {}
+      : spec_(spec), images_(spec.report().samples().images()), sample_(sample), budget_(budget) {}
 
   absl::StatusOr<ir::Graph> Build() {
     const auto& networks = spec_.model().networks();
-    const auto network = std::find_if(networks.begin(), networks.end(),
-                                      [&](const v1::Network& n) { return n.name() == images_.network(); });
-    if (network == networks.end()) return InvalidField(NetworkField(), "names no network");
-    AMPD_ASSIGN_OR_RETURN(const v1::NetworkCall* call, FindCall());
-    ir::Graph sub;
-    std::vector<ValueId> values;
-    std::vector<std::pair<std::string, LayerOutput>> inputs;
-    for (int i = 0; i < call->inputs_size(); ++i) {
-      AMPD_ASSIGN_OR_RETURN(const ValueId value, AddSource(call->inputs(i)));
-      values.push_back(value);
-      inputs.push_back({network->inputs(i), LayerOutput{sub.AddInput(network->inputs(i), graph_.type(value)), {}}});
-    }
-    LayerBuilder layers(&sub, /*training=*/false);
-    const std::string field = absl::StrCat("model.networks[", network - networks.begin(), "].layers");
-    AMPD_ASSIGN_OR_RETURN(const LayerOutput last, AddLayers(network->layers(), field, inputs, &layers, budget_, &sub));
-    const auto map =
-        inliner_.Inline(sub, values, absl::StrCat("samples.", network->name(), "."), network->name() + ".");
-    if (!map.ok()) return InvalidField(NetworkField(), map.status().message());
-    graph_.outputs = {{"samples", (*map)[static_cast<size_t>(last.value)]}};
-    AMPD_RETURN_IF_ERROR(CheckImage(graph_.type(graph_.outputs.at("samples"))));
+    const bool known = std::any_of(networks.begin(), networks.end(),
+                                   [&](const v1::Network& n) { return n.name() == images_.network(); });
+    if (!known) return InvalidField(NetworkField(), "names no network");
+    AMPD_ASSIGN_OR_RETURN(const Call call, FindCall());
+    PhaseCalls calls(
+        spec_, call.phase, /*training=*/false,
+        [this](const std::string& name, const std::string&) { return AddSource(name); }, budget_, &graph_);
+    AMPD_RETURN_IF_ERROR(calls.Add(call.index, absl::StrCat("samples.", images_.network(), ".")));
+    const std::string& name = spec_.phases(call.phase).calls(call.index).name();
+    AMPD_ASSIGN_OR_RETURN(const LayerOutput last, calls.ValueOf(name, NetworkField()));
+    graph_.outputs = {{"samples", last.value}};
+    AMPD_RETURN_IF_ERROR(CheckImage(graph_.type(last.value)));
     return std::move(graph_);
   }
 
  private:
   int64_t count() const { return images_.rows() * images_.columns(); }
 
-  bool IsNoise(const std::string& name) const {
-    const auto& noise = spec_.model().noise();
-    return std::any_of(noise.begin(), noise.end(), [&](const v1::NoiseSource& n) { return n.name() == name; });
-  }
+  struct Call {
+    int phase, index;
+  };
 
-  absl::StatusOr<const v1::NetworkCall*> FindCall() const {
-    for (const v1::PhaseSpec& phase : spec_.phases()) {
-      for (const v1::NetworkCall& call : phase.calls()) {
+  absl::StatusOr<Call> FindCall() const {
+    for (int phase = 0; phase < spec_.phases_size(); ++phase) {
+      for (int i = 0; i < spec_.phases(phase).calls_size(); ++i) {
+        const v1::NetworkCall& call = spec_.phases(phase).calls(i);
         const bool of_sources = std::all_of(call.inputs().begin(), call.inputs().end(), [&](const std::string& input) {
-          return input == "labels" || IsNoise(input);
+          return input == "labels" || FindNoise(spec_.model(), input) != nullptr;
         });
-        if (call.network() == images_.network() && of_sources) return &call;
+        if (call.network() == images_.network() && of_sources) return Call{phase, i};
       }
     }
     return InvalidField(NetworkField(),
                         absl::StrCat("no phase calls ", Quoted(images_.network()), " on noise and labels alone"));
   }
 
-  absl::StatusOr<ValueId> AddSource(const std::string& name) {
+  absl::StatusOr<LayerOutput> AddSource(const std::string& name) {
     if (name == "labels") return AddRows();
-    const auto& noise = spec_.model().noise();
-    const auto source =
-        std::find_if(noise.begin(), noise.end(), [&](const v1::NoiseSource& n) { return n.name() == name; });
+    const v1::NoiseSource* source = FindNoise(spec_.model(), name);
     Shape shape{count()};
     shape.insert(shape.end(), source->shape().begin(), source->shape().end());
-    AMPD_RETURN_IF_ERROR(budget_->Count(shape, kField));
+    AMPD_RETURN_IF_ERROR(ElementBudget(*budget_).Count(shape, kField));
     const std::string stream = absl::StrCat("samples.", name, ".noise");
     const bool uniform = source->distribution() == v1::NoiseSource::UNIFORM;
     ir::Attributes attributes{{"shape", std::vector<int64_t>(shape.begin(), shape.end())},
@@ -92,10 +82,10 @@ class ImageSampleBuilder {
                                               .name = stream,
                                               .attributes = std::move(attributes),
                                               .stage = ir::Stage::kForward}));
-    return outputs[0];
+    return LayerOutput{outputs[0], {}};
   }
 
-  absl::StatusOr<ValueId> AddRows() {
+  absl::StatusOr<LayerOutput> AddRows() {
     if (!sample_.label_shape.empty()) {
       return InvalidField(NetworkField(), "reads labels, of which the data has many a sample: a row is of one class");
     }
@@ -106,7 +96,7 @@ class ImageSampleBuilder {
     }
     auto rows = std::make_shared<Tensor>(DType::kI32, Shape{count()});
     for (int64_t i = 0; i < count(); ++i) rows->as<int32_t>()[i] = static_cast<int32_t>(i / images_.columns());
-    return graph_.AddConstant("samples.rows", std::move(rows));
+    return LayerOutput{graph_.AddConstant("samples.rows", std::move(rows)), {}};
   }
 
   absl::Status CheckImage(const ir::TensorType& type) const {
@@ -125,7 +115,6 @@ class ImageSampleBuilder {
   const SampleInfo& sample_;
   ElementBudget* budget_;
   ir::Graph graph_;
-  GraphInliner inliner_;
 };
 
 // A network that continues text gives classes, bytes among them, at each step.

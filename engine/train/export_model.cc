@@ -1,20 +1,26 @@
 #include "engine/train/export_model.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <functional>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "engine/core/half.h"
 #include "engine/core/status.h"
 #include "engine/models/export_forward.h"
 #include "engine/models/onnx/export.h"
+#include "engine/models/phase_calls.h"
 #include "engine/train/checkpoint_weights.h"
 #include "engine/train/disk_layout.h"
 #include "engine/train/files.h"
 #include "engine/train/onnx_file.h"
+#include "proto/spec/names.h"
 
 namespace ampd::train {
 namespace {
@@ -72,10 +78,27 @@ absl::StatusOr<std::string> InSixteenBits(const std::string& name, absl::string_
   return result;
 }
 
-absl::Status WriteTensors(const Safetensors& weights, DType dtype, const std::string& path) {
+absl::Status CheckNetwork(const v1::ModelSpec& model, const std::string& network) {
+  if (network.empty()) return absl::OkStatus();
+  std::vector<std::string> names;
+  for (const v1::Network& known : model.networks()) names.push_back(known.name());
+  if (std::find(names.begin(), names.end(), network) != names.end()) return absl::OkStatus();
+  if (names.empty()) {
+    return absl::InvalidArgumentError("network: the job has no model.networks, so that there is none to name");
+  }
+  return absl::InvalidArgumentError(absl::StrCat("network: the model has no network ", Quoted(network), "; it has ",
+                                                 absl::StrJoin(names, ", "),
+                                                 ". Weights are a network's; its calls are for ONNX"));
+}
+
+// Of a network of several its own, without its name before theirs.
+absl::Status WriteTensors(const Safetensors& weights, DType dtype, const std::string& network,
+                          const std::string& path) {
+  const std::string prefix = network.empty() ? "" : network + ".";
   std::vector<TensorSource> sources;
   std::string converted;
   for (const auto& [name, entry] : weights.entries()) {
+    if (!absl::StartsWith(name, prefix)) continue;
     const bool rounds = entry.dtype == DType::kF32 && dtype != DType::kF32;
     const auto bytes = [&weights, &converted, &name = name, &entry = entry, rounds,
                         dtype]() -> absl::StatusOr<absl::string_view> {
@@ -83,7 +106,10 @@ absl::Status WriteTensors(const Safetensors& weights, DType dtype, const std::st
       AMPD_ASSIGN_OR_RETURN(converted, InSixteenBits(name, weights.Bytes(entry), dtype));
       return absl::string_view(converted);
     };
-    sources.push_back({name, rounds ? dtype : entry.dtype, entry.shape, bytes});
+    sources.push_back({name.substr(prefix.size()), rounds ? dtype : entry.dtype, entry.shape, bytes});
+  }
+  if (sources.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat("network ", network, " has no weights to write"));
   }
   return Write(path, [&](FileWriter* file) {
     return WriteSafetensors(sources, [file](absl::string_view bytes) { return file->Append(bytes); });
@@ -94,6 +120,8 @@ absl::Status WriteTensors(const Safetensors& weights, DType dtype, const std::st
 models::SampleInfo SampleOf(const v1::JobSpec& spec, const v1::ModelPlan& plan) {
   models::SampleInfo sample;
   sample.input_shape.assign(plan.input_shape().begin(), plan.input_shape().end());
+  sample.label_shape.assign(plan.label_shape().begin(), plan.label_shape().end());
+  sample.target_features = plan.target_features();
   const v1::DatasetSpec& train = spec.data().train();
   sample.lengths = train.has_wav_folder() || !train.npy().lengths().empty();
   if (!sample.lengths || sample.input_shape.empty()) return sample;
@@ -123,6 +151,19 @@ std::vector<int64_t> ImageAxes(const v1::ModelSpec& model, const ir::TensorType&
   return as_they_are ? std::vector<int64_t>() : std::vector<int64_t>{0, 3, 1, 2};
 }
 
+// An input of the graph, as people are told of it.
+models::onnx::ExportedValue InputOf(const v1::ModelSpec& model, const ir::Value& value) {
+  models::onnx::ExportedValue input{value.name, value.name, ImageAxes(model, value.type), ""};
+  if (value.name == "x") input.name = "input";
+  absl::string_view name = value.name;
+  if (!absl::ConsumePrefix(&name, "noise.")) return input;
+  if (name != "input" && name != "output") input.name = std::string(name);
+  const v1::NoiseSource* noise = models::FindNoise(model, std::string(name));
+  const bool uniform = noise != nullptr && noise->distribution() == v1::NoiseSource::UNIFORM;
+  input.description = uniform ? "uniform in [-1, 1)" : "normal, of mean 0 and variance 1";
+  return input;
+}
+
 absl::Status WriteOnnx(const ResolvedJobSpec& spec, const v1::ExportRequest& request, const Safetensors& weights,
                        const std::string& path) {
   const models::SampleInfo sample = SampleOf(spec.proto(), request.plan());
@@ -132,14 +173,20 @@ absl::Status WriteOnnx(const ResolvedJobSpec& spec, const v1::ExportRequest& req
   }
   AMPD_RETURN_IF_ERROR(
       ReadOnnxFile(spec, {request.data_roots().begin(), request.data_roots().end()}, request.upload_dir()));
-  AMPD_ASSIGN_OR_RETURN(const ir::Graph graph, models::BuildExportForward(spec.proto(), sample, kBatch));
-  AMPD_ASSIGN_OR_RETURN(const ir::Graph twin, models::BuildExportForward(spec.proto(), sample, kTwinBatch));
+  const std::string& network = request.request().network();
+  AMPD_ASSIGN_OR_RETURN(const ir::Graph graph, models::BuildExportForward(spec.proto(), sample, kBatch, network));
+  AMPD_ASSIGN_OR_RETURN(const ir::Graph twin, models::BuildExportForward(spec.proto(), sample, kTwinBatch, network));
   models::onnx::ExportOptions options;
   options.name = spec.proto().name().empty() ? "ampd" : spec.proto().name();
   options.producer_version = AMPD_VERSION;
-  options.inputs = {{"x", "input", ImageAxes(spec.proto().model(), graph.type(graph.FindInput("x")))}};
-  if (graph.FindInput("lengths") >= 0) options.inputs.push_back({"lengths", "lengths", {}});
-  options.outputs = {{"output", "output", ImageAxes(spec.proto().model(), graph.type(graph.outputs.at("output")))}};
+  if (!spec.proto().model().networks().empty()) {
+    AMPD_ASSIGN_OR_RETURN(options.description, models::ExportedCall(spec.proto(), network));
+  }
+  const v1::ModelSpec& built = spec.proto().model();
+  for (const ir::Value& value : graph.values) {
+    if (value.kind == ir::ValueKind::kInput) options.inputs.push_back(InputOf(built, value));
+  }
+  options.outputs = {{"output", "output", ImageAxes(built, graph.type(graph.outputs.at("output"))), ""}};
   options.bytes = [&](const ir::Persistent& tensor) { return BytesOf(weights, tensor); };
   AMPD_ASSIGN_OR_RETURN(const std::string model, models::onnx::ExportGraph(graph, twin, options));
   return Write(path, [&](FileWriter* file) { return file->Append(model); });
@@ -158,7 +205,8 @@ absl::Status ExportModel(const ResolvedJobSpec& spec, const v1::ExportRequest& r
   }
   AMPD_ASSIGN_OR_RETURN(const Safetensors weights, ReadWeights(request.checkpoint_dir(), asked.ema()));
   if (asked.form() == Form::ONNX) return WriteOnnx(spec, request, weights, path);
-  return WriteTensors(weights, dtype, path);
+  AMPD_RETURN_IF_ERROR(CheckNetwork(spec.proto().model(), asked.network()));
+  return WriteTensors(weights, dtype, asked.network(), path);
 }
 
 }  // namespace ampd::train

@@ -73,11 +73,13 @@ void CheckEval(const data::DatasetInfo& train, const data::DatasetInfo& eval, in
   }
 }
 
-void FillPlan(const PlannedModel& planned, const Shape& input_shape, v1::ModelPlan* plan) {
+void FillPlan(const PlannedModel& planned, const models::SampleInfo& sample, v1::ModelPlan* plan) {
   plan->set_parameters(planned.parameters());
   plan->set_parameter_bytes(planned.parameter_bytes());
   plan->set_activation_bytes(planned.activation_bytes());
-  plan->mutable_input_shape()->Add(input_shape.begin(), input_shape.end());
+  plan->mutable_input_shape()->Add(sample.input_shape.begin(), sample.input_shape.end());
+  plan->mutable_label_shape()->Add(sample.label_shape.begin(), sample.label_shape.end());
+  if (sample.classes == 0) plan->set_target_features(sample.target_features);
   for (const v1::LayerPlan& layer : planned.layers) *plan->add_layers() = layer;
   for (const PlannedPhase& phase : planned.phases) {
     v1::PhasePlan* of = plan->add_phases();
@@ -156,7 +158,7 @@ v1::PlanResponse PlanJob(const ResolvedJobSpec& spec, const std::vector<std::str
   if (spec.proto().has_start_from()) {
     CheckStart(spec.proto().start_from(), {data_roots, upload_dir, start_checkpoint_dir}, **planned, &response);
   }
-  FillPlan(**planned, train->input_shape, response.mutable_plan());
+  FillPlan(**planned, SampleInfoOf(*train), response.mutable_plan());
   const absl::optional<double> flops = StepFlops(**planned, spec.proto().train());
   if (flops.has_value()) response.mutable_plan()->set_step_flops(*flops);
   if (spec.proto().report().diagnostics_every_steps() > 0) AddDiagnostics(spec, *sample, &response);

@@ -7,18 +7,19 @@
 //                                                       evaluates a checkpoint: IN and OUT are raw f32, IN holds whole
 //                                                       evaluation batches of inputs in memory order (channels last);
 //                                                       LENGTHS their lengths, raw i32
-//   checkpoint_tool onnx MODEL BATCH IN OUT [LENGTHS]   runs an ONNX model with an input "input" [batch, ...], and with
-//                                                       "lengths" [batch], on one batch: IN and OUT are raw f32 as the
-//                                                       model lays them out
+//   checkpoint_tool onnx MODEL BATCH OUT NAME=IN...     runs an ONNX model on one batch: OUT is raw f32 as the model
+//                                                       lays it out, IN its inputs, raw f32 but for INT32 ones, i32
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "engine/backend/cuda_backend.h"
 #include "engine/core/status.h"
@@ -157,19 +158,22 @@ absl::StatusOr<std::shared_ptr<const Tensor>> ReadInput(const models::onnx::Mode
   return tensor;
 }
 
-absl::Status RunOnnx(const std::string& path, int64_t batch, const LogitsFiles& files) {
+absl::Status RunOnnx(const std::string& path, int64_t batch, const std::string& out_path,
+                     const std::map<std::string, std::string>& files) {
   AMPD_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path, kMaxBytes));
   AMPD_ASSIGN_OR_RETURN(const models::onnx::Model model, models::onnx::Model::Parse(bytes));
   models::onnx::ImportOptions options;
   for (const models::onnx::ModelValue& input : model.inputs()) {
-    AMPD_ASSIGN_OR_RETURN(auto tensor, ReadInput(input, batch, input.name == "lengths" ? files.lengths : files.in));
+    const auto file = files.find(input.name);
+    if (file == files.end()) return absl::InvalidArgumentError("no file for the input " + input.name);
+    AMPD_ASSIGN_OR_RETURN(auto tensor, ReadInput(input, batch, file->second));
     options.input_shapes[input.name] = tensor->shape();
     options.input_values[input.name] = std::move(tensor);
   }
   const auto values = std::exchange(options.input_values, {});
   AMPD_ASSIGN_OR_RETURN(const models::onnx::ImportedModel imported, model.Import(options));
   AMPD_ASSIGN_OR_RETURN(const auto outputs, testing::RunImported(imported, values, 1));
-  AMPD_ASSIGN_OR_RETURN(FileWriter out, FileWriter::Create(files.out));
+  AMPD_ASSIGN_OR_RETURN(FileWriter out, FileWriter::Create(out_path));
   const TensorView result = outputs.at("output").view();
   AMPD_RETURN_IF_ERROR(out.Append({result.as<char>(), static_cast<size_t>(result.bytes())}));
   return out.Close();
@@ -185,17 +189,19 @@ absl::Status Main(int argc, char** argv) {
   }
   const std::string verb = argc > 1 ? argv[1] : "";
   const bool known = (verb == "train" && (argc == 4 || argc == 6)) || (verb == "logits" && argc >= 6 && argc <= 8) ||
-                     (verb == "onnx" && (argc == 6 || argc == 7));
+                     (verb == "onnx" && argc >= 6);
   if (!known) {
     return absl::InvalidArgumentError(
         "usage: checkpoint_tool [--device=DEVICE] train SPEC FOLDER [DATA EVENTS] | logits SPEC CHECKPOINT IN OUT "
-        "[DATA [LENGTHS]] | onnx MODEL BATCH IN OUT [LENGTHS]");
+        "[DATA [LENGTHS]] | onnx MODEL BATCH OUT NAME=IN...");
   }
   const auto argument = [&](int i) { return argc > i ? std::string(argv[i]) : std::string(); };
   if (verb == "onnx") {
     int64_t batch = 0;
     if (!absl::SimpleAtoi(argv[3], &batch) || batch < 1) return absl::InvalidArgumentError("BATCH is no number");
-    return RunOnnx(argv[2], batch, {argv[4], argv[5], "", argument(6)});
+    std::map<std::string, std::string> files;
+    for (int i = 5; i < argc; ++i) files.insert(absl::StrSplit(argv[i], absl::MaxSplits('=', 1)));
+    return RunOnnx(argv[2], batch, argv[4], files);
   }
   AMPD_ASSIGN_OR_RETURN(const ResolvedJobSpec spec, ReadSpec(argv[2]));
   if (verb == "logits") return WriteLogits(spec, argv[3], {argv[4], argv[5], argument(6), argument(7)});

@@ -138,6 +138,10 @@ def channels_first(x):
     return np.ascontiguousarray(np.moveaxis(x, -1, 1)) if x.ndim == 4 else x
 
 
+def run_tool(*arguments):
+    subprocess.run([ampd_process.program("checkpoint_tool"), *arguments], check=True, timeout=ampd_process.DEADLINE)
+
+
 class Trained:
     """A job that has ended: its checkpoint, its model as ONNX, and what our engine says of the inputs."""
 
@@ -165,13 +169,10 @@ class Trained:
     def path(self, name):
         return os.path.join(self.folder, name)
 
-    def tool(self, *arguments):
-        subprocess.run([ampd_process.program("checkpoint_tool"), *arguments], check=True, timeout=ampd_process.DEADLINE)
-
     def logits(self):
         """The engine's, laid out as the model's output."""
         lengths = [] if self.lengths is None else [self.path("lengths")]
-        self.tool("logits", self.spec, self.checkpoint, self.path("x"), self.path("logits"), self.data, *lengths)
+        run_tool("logits", self.spec, self.checkpoint, self.path("x"), self.path("logits"), self.data, *lengths)
         logits = np.fromfile(self.path("logits"), np.float32)
         if self.name == "unet":
             return channels_first(logits.reshape(BATCH, ROWS, COLUMNS, 2))
@@ -179,8 +180,8 @@ class Trained:
 
     def imported(self):
         """What the model gives when our own importer reads it."""
-        lengths = [] if self.lengths is None else [self.path("lengths")]
-        self.tool("onnx", self.model, str(BATCH), self.path("input"), self.path("output"), *lengths)
+        lengths = [] if self.lengths is None else ["lengths=" + self.path("lengths")]
+        run_tool("onnx", self.model, str(BATCH), self.path("output"), "input=" + self.path("input"), *lengths)
         return np.fromfile(self.path("output"), np.float32)
 
     def assert_close(self, test, got, expected, what):

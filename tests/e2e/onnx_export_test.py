@@ -9,7 +9,8 @@ import numpy as np
 import ampd_process
 from ampd.v1 import training_service_pb2
 from ampd_process import DaemonTest, eventually, glyphs_job
-from exported_models import Trained, glyphs, jobs, write_data
+from exported_models import TOLERANCE, Trained, glyphs, jobs, run_tool, write_data
+from gan_networks import acgan_job, classes, drawings
 from safetensors_file import read_safetensors
 
 Request = training_service_pb2.ExportModelRequest
@@ -96,18 +97,56 @@ class OnnxExportTest(DaemonTest):
         self.assertNotEqual(ampd.ctl("download", job_id, path, "--form", "onnx").returncode, 0)
         self.assertEqual(os.listdir(self.folder), [])
 
-    def test_a_model_of_several_networks_has_no_one_graph(self):
+    def test_networks_of_several_come_home_one_by_one(self):
         ampd = self.daemon()
-        example = os.path.join(ampd_process.SOURCE, "client/examples/glyphs-dcgan.yaml")
-        small = [word for change in ("train={steps: 1, batch_size: 8}", "report={every_steps: 1}")
-                 for word in ("--set", change)]
-        result = ampd.ctl("submit", example, "-q", *small)
-        self.assertEqual(result.returncode, 0, result.stderr)
-        job_id = result.stdout.strip()
-        self.assert_state(ampd.wait(job_id), "SUCCEEDED")
-        self.refused(ampd, grpc.StatusCode.FAILED_PRECONDITION, "networks", job_id=job_id, form=Request.ONNX)
-        path = os.path.join(self.folder, "model.safetensors")
-        self.assertEqual(ampd.ctl("download", job_id, path, "--dtype", "bf16").returncode, 0)
+        ended = ampd.run(acgan_job())
+        self.assert_state(ended, "SUCCEEDED")
+        paths = {}
+        for network in ("generator", "class"):
+            for form in ("onnx", "safetensors"):
+                paths[network, form] = os.path.join(self.folder, f"{network}.{form}")
+                result = ampd.ctl("download", ended.id, paths[network, form], "--form", form, "--network", network)
+                self.assertEqual(result.returncode, 0, result.stderr)
+        whole = os.path.join(self.folder, "model.safetensors")
+        self.assertEqual(ampd.ctl("download", ended.id, whole, "--form", "safetensors").returncode, 0)
+        weights = read_safetensors(whole)
+        own = read_safetensors(paths["generator", "safetensors"])
+        self.assertEqual({f"generator.{name}" for name in own}, {n for n in weights if n.startswith("generator.")})
+        for name, values in own.items():
+            np.testing.assert_array_equal(values, weights[f"generator.{name}"], name)
+
+        rng = np.random.default_rng(3)
+        noise, labels = rng.normal(0, 1, (6, 8)).astype(np.float32), np.array([0, 9, 3, 3, 7, 1])
+        drawn = self.computed(paths["generator", "onnx"], 6, z=noise, labels=labels.astype(np.float32))
+        expected = drawings(own, noise, labels)
+        self.assertGreater(np.ptp(expected), 0.01)
+        self.assert_near(drawn.reshape(expected.shape), expected)
+        images = rng.uniform(0, 1, (6, 1, 28, 28)).astype(np.float32)
+        expected = classes(weights, images)
+        self.assertGreater(np.ptp(expected, axis=0).max(), 1e-4)
+        self.assert_near(self.computed(paths["class", "onnx"], 6, input=images).reshape(expected.shape), expected)
+
+        # One graph is of one network.
+        self.refused(ampd, grpc.StatusCode.FAILED_PRECONDITION, "generator or trunk or source or class",
+                     job_id=ended.id, form=Request.ONNX)
+        self.refused(ampd, grpc.StatusCode.INVALID_ARGUMENT, "it has generator or trunk or source or class", job_id=ended.id, form=Request.ONNX,
+                     network="clas")
+        path = os.path.join(self.folder, "half.safetensors")
+        self.assertEqual(ampd.ctl("download", ended.id, path, "--dtype", "bf16").returncode, 0)
+
+    def assert_near(self, got, expected):
+        largest = np.abs(expected).max()
+        self.assertLessEqual(np.abs(got - expected).max(), TOLERANCE * max(largest, 1))
+
+    def computed(self, model, batch, **inputs):
+        """What our importer says of a model that came home."""
+        files = []
+        for name, values in inputs.items():
+            values.tofile(os.path.join(self.folder, name))
+            files.append(f"{name}={os.path.join(self.folder, name)}")
+        output = model + ".output"
+        run_tool("onnx", model, str(batch), output, *files)
+        return np.fromfile(output, np.float32)
 
     def test_a_running_job_gives_what_it_has(self):
         ampd = self.daemon()

@@ -153,13 +153,17 @@ class Job:
         """A whole checkpoint into the new folder `path`, as `ampctl download` does."""
         self.checkpoint(checkpoint).download(path)
 
-    def export(self, path: str, form: str = "safetensors", dtype: str = "fp32", ema: bool = False, checkpoint: str = "") -> None:
-        """The model alone as one new file: form "safetensors" or "onnx", weights as "fp32", "fp16" or "bf16"."""
+    def export(self, path: str, form: str = "safetensors", dtype: str = "fp32", ema: bool = False, checkpoint: str = "",
+               network: str = "") -> None:
+        """The model alone as one new file: form "safetensors" or "onnx", weights as "fp32", "fp16" or "bf16".
+
+        Of a model of several networks `network` alone; as ONNX, which needs it, with what it reads of others ("PHASE.CALL": as that call
+        of a phase)."""
         if form not in _FORMS or dtype not in _DTYPES:
             raise InvalidArgument(f"export: form is one of {', '.join(_FORMS)}, dtype one of {', '.join(_DTYPES)}; "
                                   f"got {form!r} and {dtype!r}")
         request = training_service_pb2.ExportModelRequest(job_id=self.id, checkpoint=checkpoint, form=_FORMS[form],
-                                                          dtype=_DTYPES[dtype], ema=ema)
+                                                          dtype=_DTYPES[dtype], ema=ema, network=network)
         fetch_to(self._client.connection, "ExportModel", request, path)
 
     def artifacts(self) -> List[event_pb2.ArtifactSaved]:

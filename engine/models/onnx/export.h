@@ -21,14 +21,18 @@ struct ExportedValue {
   std::string name;
   // Axis d of the model's tensor is axis axes[d] of the graph's. Empty: the same order.
   std::vector<int64_t> axes;
+  // For people, in the model. May be empty.
+  std::string description;
 };
 
 struct ExportOptions {
   // Of the model's graph.
   std::string name = "ampd";
+  // Of it, for people. May be empty.
+  std::string description;
   std::string producer_version;
-  // Every input that the outputs depend on. Axis 0 of the first is the batch. One that is only read as integers is
-  // declared INT64, others as the graph has them.
+  // Every input that the outputs depend on. Axis 0 of the first is the batch. One that is only read as integers, or
+  // as numbers of a table's rows, is declared INT64, others as the graph has them.
   std::vector<ExportedValue> inputs;
   std::vector<ExportedValue> outputs;
   // The bytes of a parameter or state of the graph as on disk (ir::DiskLayout), little-endian; read before the next
@@ -41,8 +45,8 @@ struct ExportOptions {
 //
 // Images are [batch, channels, height, width] between the model's nodes, as ONNX has them, wherever a node reads or
 // writes them so. A parameter or state that the outputs depend on becomes an initializer of its name, laid out as on
-// disk; those of LSTM and GRU are in ONNX's order of gates, the two biases as one, named "<layer>.bias_l0" after
-// "<layer>.bias_ih_l0".
+// disk; those of an LSTM or GRU that one node alone reads are in ONNX's order of gates, the two biases as one, named
+// "<layer>.bias_l0" after "<layer>.bias_ih_l0".
 //
 // FAILED_PRECONDITION, naming layer, operation and node, for what ONNX cannot say, and for a model of 2 GiB and more,
 // which a file of its format cannot hold. INTERNAL when graph and twin do not belong together.

@@ -111,11 +111,14 @@ bool Exporter::IsAtHand(ValueId v) const {
 }
 
 bool Exporter::IsReadAsIntegers(ValueId v) const {
-  if (graph_.type(v).dtype != DType::kF32 || uses_[static_cast<size_t>(v)] == 0) return false;
+  const DType type = graph_.type(v).dtype;
+  if ((type != DType::kF32 && type != DType::kI32) || uses_[static_cast<size_t>(v)] == 0) return false;
   for (const ir::Node& node : graph_.nodes) {
     if (std::find(node.inputs.begin(), node.inputs.end(), v) == node.inputs.end()) continue;
     const std::string dtype = node.attributes.String("dtype");
-    if (node.op != OpKind::kCast || (dtype != "i32" && dtype != "i64")) return false;
+    const bool cast = type == DType::kF32 && node.op == OpKind::kCast && (dtype == "i32" || dtype == "i64");
+    const bool rows = type == DType::kI32 && node.op == OpKind::kEmbedding;
+    if (!cast && !rows) return false;
   }
   return std::none_of(options_.outputs.begin(), options_.outputs.end(), [&](const ExportedValue& output) {
     const auto it = graph_.outputs.find(output.value);
@@ -142,6 +145,7 @@ absl::Status Exporter::AddInputs() {
     for (int64_t axis : arrangement.axes) dims.push_back(DimsOf(v)[static_cast<size_t>(axis)]);
     ::onnx::ValueInfoProto* info = model_.mutable_graph()->add_input();
     info->set_name(input.name);
+    if (!input.description.empty()) info->set_doc_string(input.description);
     ::onnx::TypeProto::Tensor* type = info->mutable_type()->mutable_tensor_type();
     type->set_elem_type(IsReadAsIntegers(v) ? ::onnx::TensorProto::INT64 : CheckedType(v));
     for (const Dim& dim : dims) {
@@ -234,6 +238,7 @@ absl::StatusOr<std::string> Exporter::Finish() {
   MergeIdentities(&kept);
   ::onnx::GraphProto* graph = model_.mutable_graph();
   graph->set_name(options_.name);
+  if (!options_.description.empty()) graph->set_doc_string(options_.description);
   for (::onnx::NodeProto& node : kept) *graph->add_node() = std::move(node);
   for (::onnx::TensorProto& tensor : initializers_) {
     if (needed.count(tensor.name()) > 0) *graph->add_initializer() = std::move(tensor);

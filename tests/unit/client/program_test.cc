@@ -395,7 +395,12 @@ TEST_F(ProgramTest, DownloadsTheModelAsOneFile) {
   EXPECT_EQ(fake_.exported.back().form(), v1::ExportModelRequest::SAFETENSORS);
   EXPECT_EQ(fake_.exported.back().dtype(), v1::ExportModelRequest::BFLOAT16);
   EXPECT_TRUE(fake_.exported.back().ema());
+  EXPECT_EQ(fake_.exported.back().network(), "");
   EXPECT_TRUE(std::filesystem::exists(folder_ + "/model.safetensors"));
+  // Of one network alone is one file, too.
+  EXPECT_EQ(Run({"download", "01abc", folder_ + "/g.safetensors", "--network", "generator"}), 0) << err();
+  EXPECT_EQ(fake_.exported.back().form(), v1::ExportModelRequest::SAFETENSORS);
+  EXPECT_EQ(fake_.exported.back().network(), "generator");
   fake_.downloads = {absl::FailedPreconditionError("layer a: op b")};
   EXPECT_NE(Run({"download", "01abc", folder_ + "/c.onnx", "--form", "onnx"}), 0);
   EXPECT_THAT(err(), HasSubstr("layer a: op b"));

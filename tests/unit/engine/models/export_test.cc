@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "engine/models/export_forward.h"
 #include "engine/models/onnx/export.h"
 #include "engine/models/onnx/import.h"
@@ -37,11 +38,13 @@ struct Network {
   std::string layers;  // text format of ModelSpec
   SampleInfo sample;
   double largest_id = 0;  // above 0: inputs are whole numbers below it
+  std::string part = "";  // of several networks
 };
 
-v1::JobSpec SpecOf(const std::string& model) {
+// With a loss, but for what has its own.
+v1::JobSpec SpecOf(const std::string& model, const std::string& loss = "loss { softmax_cross_entropy {} }") {
   v1::JobSpec spec;
-  const std::string text = "data { train { glyphs {} } } model { " + model + " loss { softmax_cross_entropy {} } }";
+  const std::string text = "data { train { glyphs {} } } model { " + model + loss + " }";
   EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &spec)) << text;
   auto resolved = ResolveJobSpec(spec);
   EXPECT_TRUE(resolved.ok()) << resolved.status();
@@ -49,7 +52,8 @@ v1::JobSpec SpecOf(const std::string& model) {
 }
 
 ir::Graph GraphOf(const Network& network, int64_t batch) {
-  auto graph = BuildExportForward(SpecOf(network.layers), network.sample, batch);
+  const v1::JobSpec spec = network.part.empty() ? SpecOf(network.layers) : SpecOf(network.layers, "");
+  auto graph = BuildExportForward(spec, network.sample, batch, network.part);
   EXPECT_TRUE(graph.ok()) << network.name << ": " << graph.status();
   return graph.ok() ? *std::move(graph) : ir::Graph();
 }
@@ -71,10 +75,12 @@ GraphInputs InputsOf(const Network& network, const ir::Graph& graph) {
   for (const ir::Value& value : graph.values) {
     if (value.kind != ir::ValueKind::kInput) continue;
     const bool lengths = value.name == "lengths";
+    const bool ids = value.name == "labels" || network.largest_id > 0;
+    const double largest = value.name == "labels" ? static_cast<double>(network.sample.classes) : network.largest_id;
     RefTensor t = RandomTensor(value.type.shape, &random, -1, 1);
     for (double& x : t.data) {
       if (lengths) x = std::floor((x + 1) / 2 * static_cast<double>(network.sample.input_shape[0])) + 1;
-      if (!lengths && network.largest_id > 0) x = std::floor((x + 1) / 2 * network.largest_id);
+      if (!lengths && ids) x = std::floor((x + 1) / 2 * largest);
     }
     in.inputs[value.name] = t;
   }
@@ -113,9 +119,11 @@ absl::StatusOr<std::string> Export(const ir::Graph& graph, const ir::Graph& twin
   add(graph.parameters, values.parameters);
   add(graph.states, values.states);
   onnx::ExportOptions options;
-  options.inputs = {{"x", "input", Axes(graph.type(graph.FindInput("x")))}};
-  if (graph.FindInput("lengths") >= 0) options.inputs.push_back({"lengths", "lengths", {}});
-  options.outputs = {{"output", "output", Axes(graph.type(graph.outputs.at("output")))}};
+  for (const ir::Value& value : graph.values) {
+    if (value.kind != ir::ValueKind::kInput) continue;
+    options.inputs.push_back({value.name, value.name == "x" ? "input" : value.name, Axes(value.type), ""});
+  }
+  options.outputs = {{"output", "output", Axes(graph.type(graph.outputs.at("output"))), ""}};
   options.bytes = [&](const ir::Persistent& tensor) -> absl::StatusOr<absl::string_view> { return bytes[tensor.name]; };
   return onnx::ExportGraph(graph, twin, options);
 }
@@ -141,7 +149,7 @@ RefTensor RunAgain(const std::string& bytes, const GraphInputs& in) {
   onnx::ImportOptions options;
   std::map<std::string, std::shared_ptr<const Tensor>> inputs;
   for (const onnx::ModelValue& value : model->inputs()) {
-    const RefTensor& given = value.name == "lengths" ? in.inputs.at("lengths") : in.inputs.at("x");
+    const RefTensor& given = in.inputs.at(value.name == "input" ? "x" : value.name);
     const DType dtype = value.element_type == "INT64"   ? DType::kI64
                         : value.element_type == "INT32" ? DType::kI32
                                                         : DType::kF32;
@@ -155,6 +163,9 @@ RefTensor RunAgain(const std::string& bytes, const GraphInputs& in) {
   EXPECT_TRUE(outputs.ok()) << outputs.status();
   return outputs.ok() ? ampd::testing::FromTensor(outputs->at("output").view()) : RefTensor();
 }
+
+const char kAcgan[] = "preset { acgan { size: 8 channels: 3 classes: 5 noise: 6 width: 2 } }";
+const SampleInfo kDrawings = {.input_shape = {8, 8, 3}, .classes = 5};
 
 const std::vector<Network>& Networks() {
   static const auto& networks = *new std::vector<Network>{
@@ -333,6 +344,10 @@ const std::vector<Network>& Networks() {
             layers { multi_head_attention { heads: 1 } }
             layers { dense { units: 6 } })pb",
        {.input_shape = {8, 6}, .lengths = true}},
+      {"generator", kAcgan, kDrawings, 0, "generator"},
+      {"classifier", kAcgan, kDrawings, 0, "class"},
+      {"flattened features", kAcgan, kDrawings, 0, "trunk"},
+      {"class of generated", kAcgan, kDrawings, 0, "generator.fake_class"},
   };
   return networks;
 }
@@ -472,14 +487,118 @@ TEST(ExportRefusal, NoLayers) {
   EXPECT_TRUE(absl::IsFailedPrecondition(BuildExportForward(spec, {.input_shape = {4}}, 2).status()));
 }
 
-TEST(ExportRefusal, OneNetworkOnly) {
-  v1::JobSpec spec = SpecOf("layers { dense { units: 3 } }");
-  spec.mutable_model()->clear_layers();
-  spec.mutable_model()->add_networks()->set_name("g");
-  spec.mutable_model()->add_networks()->set_name("d");
-  const auto graph = BuildExportForward(spec, {.input_shape = {4}}, 2);
-  EXPECT_EQ(graph.status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(graph.status().message()), HasSubstr("2 networks"));
+std::vector<std::string> InputNames(const std::string& part) {
+  const auto graph = BuildExportForward(SpecOf(kAcgan, ""), kDrawings, 2, part);
+  EXPECT_TRUE(graph.ok()) << graph.status();
+  std::vector<std::string> names;
+  if (!graph.ok()) return names;
+  for (const ir::Value& value : graph->values) {
+    if (value.kind == ir::ValueKind::kInput) names.push_back(value.name);
+  }
+  return names;
+}
+
+TEST(ExportOfSeveral, ANetworkIsWhatTheDataGoesThrough) {
+  // The first call of all these in the phase of the discriminator reads what was generated, or comes before.
+  EXPECT_THAT(InputNames("trunk"), ElementsAre("x"));
+  EXPECT_THAT(InputNames("source"), ElementsAre("x"));
+  EXPECT_THAT(InputNames("generator"), ElementsAre("noise.z", "labels"));
+  EXPECT_THAT(InputNames("discriminator.fake_source"), ElementsAre("noise.z", "labels"));
+}
+
+TEST(ExportOfSeveral, TakesTheWeightsOfThoseThatTakePart) {
+  const auto graph = BuildExportForward(SpecOf(kAcgan, ""), kDrawings, 2, "class");
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  std::set<std::string> networks;
+  for (const ir::Persistent& p : graph->parameters) networks.insert(p.name.substr(0, p.name.find('.')));
+  EXPECT_THAT(networks, ElementsAre("class", "trunk"));
+}
+
+TEST(ExportOfSeveral, LabelsAreWholeNumbersInTheModel) {
+  const ::onnx::ModelProto model = ModelOf({"generator", kAcgan, kDrawings, 0, "generator"});
+  ASSERT_EQ(model.graph().input_size(), 2);
+  EXPECT_EQ(model.graph().input(0).type().tensor_type().elem_type(), ::onnx::TensorProto::FLOAT);
+  EXPECT_EQ(model.graph().input(1).name(), "labels");
+  EXPECT_EQ(model.graph().input(1).type().tensor_type().elem_type(), ::onnx::TensorProto::INT64);
+}
+
+// A judge of images and their classes, called on what was drawn first; and its input a second time.
+const char kConditional[] =
+    "noise { name: 'z' shape: 6 }"
+    "networks { name: 'g' inputs: 'noise' inputs: 'label' layers { name: 't' inputs: 'label' embedding { vocabulary: 5 "
+    "features: 6 } } layers { name: 'both' inputs: 'noise' inputs: 't' mul {} } }"
+    "networks { name: 'd' inputs: 'x' inputs: 'label' layers { name: 't' inputs: 'label' embedding { vocabulary: 5 "
+    "features: 6 } } layers { name: 'both' inputs: 'x' inputs: 't' mul {} } layers { name: 'bn' batch_norm {} }"
+    "  layers { name: 'steps' reshape { shape: [ 2, 3 ] } } layers { name: 'rnn' lstm { units: 3 } }"
+    "  layers { name: 'flat' flatten {} } }"
+    "networks { name: 'regress' inputs: 'x' inputs: 'wanted' layers { name: 'sum' inputs: 'x' inputs: 'wanted' add {} "
+    "} }";
+
+v1::JobSpec Conditional() {
+  v1::JobSpec spec;
+  const std::string text =
+      absl::StrCat("data { train { glyphs {} } } model { ", kConditional, " } phases { name: 'judge' trains: '*' ",
+                   "calls { name: 'fake' network: 'g' inputs: 'z' inputs: 'labels' }"
+                   "calls { name: 'on_fake' network: 'd' inputs: 'fake' inputs: 'labels' }"
+                   "calls { name: 'on_data' network: 'd' inputs: 'data' inputs: 'labels' }"
+                   "calls { name: 'again' network: 'd' inputs: 'on_data' inputs: 'labels' }"
+                   "calls { name: 'beside' network: 'regress' inputs: 'data' inputs: 'targets' }"
+                   "losses { input: 'again' loss { mean_squared_error {} } target: 1 } losses { input: 'on_fake' loss "
+                   "{ mean_squared_error {} } target: 0 }"
+                   "losses { input: 'beside' loss { mean_squared_error {} } target: 0 } }");
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &spec)) << text;
+  auto resolved = ResolveJobSpec(spec);
+  EXPECT_TRUE(resolved.ok()) << resolved.status();
+  return resolved.ok() ? resolved->proto() : v1::JobSpec();
+}
+
+TEST(ExportOfSeveral, DataWithItsClassIsDataToo) {
+  EXPECT_EQ(ExportedCall(Conditional(), "d").value_or(""), "judge.on_data");
+  EXPECT_EQ(ExportedCall(Conditional(), "g").value_or(""), "judge.fake");
+  EXPECT_EQ(ExportedCall(Conditional(), "judge.again").value_or(""), "judge.again");
+}
+
+TEST(ExportOfSeveral, TheSameWeightsMayBeReadTwice) {
+  const SampleInfo sample = {.input_shape = {6}, .classes = 5};
+  const auto graph = [&](int64_t batch) { return BuildExportForward(Conditional(), sample, batch, "judge.again"); };
+  ASSERT_TRUE(graph(2).ok()) << graph(2).status();
+  const Network as{"twice", "", sample, 0, "judge.again"};
+  const ir::Graph run = *graph(kRunBatch);
+  const GraphInputs in = InputsOf(as, run);
+  const RefTensor expected = ampd::testing::RunGraphReference(run, in).outputs.at("output");
+  const auto bytes = Export(*graph(2), *graph(3), in);
+  ASSERT_TRUE(bytes.ok()) << bytes.status();
+  const RefTensor got = RunAgain(*bytes, in);
+  ASSERT_EQ(ShapeString(got.shape), ShapeString(expected.shape));
+  for (size_t i = 0; i < got.data.size(); ++i) ASSERT_NEAR(got.data[i], expected.data[i], 1e-5) << i;
+}
+
+TEST(ExportOfSeveral, TargetsAreAsManyAsTheDataHas) {
+  const auto graph = BuildExportForward(Conditional(), {.input_shape = {6}, .target_features = 6}, 2, "regress");
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  EXPECT_EQ(graph->type(graph->FindInput("targets")).shape, (Shape{2, 6}));
+  const auto unknown = BuildExportForward(Conditional(), {.input_shape = {6}}, 2, "regress");
+  EXPECT_TRUE(absl::IsFailedPrecondition(unknown.status())) << unknown.status();
+}
+
+TEST(ExportRefusal, OneOfSeveralMustBeNamed) {
+  const auto error = [](const std::string& part) {
+    const absl::Status status = BuildExportForward(SpecOf(kAcgan, ""), kDrawings, 2, part).status();
+    return status.ToString();
+  };
+  EXPECT_EQ(error(""),
+            "FAILED_PRECONDITION: the model has 4 networks, of which a graph is of one: name `network`, generator or "
+            "trunk or source or class");
+  for (const char* wrong : {"generater", "generator.fake_clas", "discriminator.", "."}) {
+    EXPECT_EQ(error(wrong), absl::StrCat("INVALID_ARGUMENT: network: the model has no network and no call '", wrong,
+                                         "'; it has generator or trunk or source or class, and calls PHASE.CALL of "
+                                         "them"));
+  }
+}
+
+TEST(ExportRefusal, NoNetworkOfOne) {
+  const auto graph = BuildExportForward(SpecOf("layers { dense { units: 3 } }"), {.input_shape = {4}}, 2, "g");
+  EXPECT_TRUE(absl::IsInvalidArgument(graph.status())) << graph.status();
 }
 
 }  // namespace

@@ -55,6 +55,10 @@ class ExportModelTest : public ::testing::Test {
     request.mutable_request()->set_ema(ema);
     const ResolvedJobSpec spec = Spec({"data { train { glyphs {} } }", model});
     *request.mutable_spec() = spec.proto();
+    return Run(spec, request);
+  }
+
+  absl::Status Run(const ResolvedJobSpec& spec, const v1::ExportRequest& request) {
     std::filesystem::remove(path_);
     return ExportModel(spec, request, path_);
   }
@@ -137,6 +141,105 @@ TEST_F(ExportModelTest, ReadsNothingThatIsDamaged) {
   EXPECT_TRUE(ReadWeights(folder, false).ok());
   std::filesystem::remove(folder + "/MANIFEST");
   EXPECT_TRUE(absl::IsDataLoss(Export(folder, Form::SAFETENSORS, Form::FLOAT32)));
+}
+
+// A generator of two numbers from noise and a label, and a judge of them.
+const char kNetworks[] =
+    "model { noise { name: 'input' shape: 2 distribution: UNIFORM }"
+    "  networks { name: 'g' inputs: 'noise' inputs: 'label'"
+    "    layers { name: 'table' inputs: 'label' embedding { vocabulary: 10 features: 2 } }"
+    "    layers { name: 'both' inputs: 'noise' inputs: 'table' mul {} } layers { name: 'fc' dense { units: 784 } } }"
+    "  networks { name: 'd' layers { name: 'flat' flatten {} } layers { name: 'fc' dense { units: 1 } } } }"
+    "phases { name: 'judge' trains: 'd' calls { name: 'fake' network: 'g' inputs: 'input' inputs: 'labels' }"
+    "  calls { name: 'on_fake' network: 'd' inputs: 'fake' } calls { name: 'on_data' network: 'd' inputs: 'data' }"
+    "  losses { input: 'on_fake' loss { sigmoid_cross_entropy {} } target: 0 }"
+    "  losses { input: 'on_data' loss { sigmoid_cross_entropy {} } target: 1 } }"
+    "phases { name: 'draw' trains: 'g' calls { name: 'fake' network: 'g' inputs: 'input' inputs: 'labels' }"
+    "  calls { name: 'on_fake' network: 'd' inputs: 'fake' }"
+    "  losses { input: 'on_fake' loss { sigmoid_cross_entropy {} } target: 1 } }";
+
+class ExportNetworkTest : public ExportModelTest {
+ protected:
+  void SetUp() override {
+    TrainState state;
+    state.step = 5;
+    state.spec_hash = std::string(64, '1');
+    state.phases = {PhaseState{"judge", {}, {}}, PhaseState{"draw", {}, {}}};
+    std::vector<TensorSource> model;
+    const std::vector<std::pair<std::string, Shape>> tensors = {{"g.table.weight", {10, 2}},
+                                                                {"g.fc.weight", {784, 2}},
+                                                                {"g.fc.bias", {784}},
+                                                                {"d.fc.weight", {1, 784}},
+                                                                {"d.fc.bias", {1}}};
+    for (const auto& [name, shape] : tensors) {
+      const std::string bytes(static_cast<size_t>(4 * NumElements(shape)), '\0');
+      model.push_back({name, DType::kF32, shape, [bytes]() -> absl::string_view { return bytes; }});
+    }
+    auto store = CheckpointStore::Open(folder_.path(), 1);
+    ASSERT_TRUE(store.ok()) << store.status();
+    ASSERT_TRUE(store->Save(state, model, {}, {}).ok());
+  }
+
+  absl::Status Export(const std::string& network, Form::Form form) {
+    v1::ExportRequest request;
+    request.set_checkpoint_dir(folder_.path() + "/step-000000005");
+    for (int64_t extent : {28, 28, 1}) request.mutable_plan()->add_input_shape(extent);
+    request.mutable_request()->set_form(form);
+    request.mutable_request()->set_network(network);
+    const ResolvedJobSpec spec = Spec({"data { train { glyphs {} } }", kNetworks});
+    *request.mutable_spec() = spec.proto();
+    return Run(spec, request);
+  }
+
+  // Of the inputs of the model that was written.
+  std::map<std::string, std::string> Inputs() const {
+    std::map<std::string, std::string> inputs;
+    const auto model = models::onnx::Model::Parse(Written());
+    EXPECT_TRUE(model.ok()) << model.status();
+    if (!model.ok()) return inputs;
+    for (const models::onnx::ModelValue& value : model->inputs()) {
+      inputs[value.name] = absl::StrCat(value.element_type, " ", ShapeString(value.shape));
+    }
+    return inputs;
+  }
+};
+
+TEST_F(ExportNetworkTest, WritesOneOfSeveral) {
+  using Names = std::map<std::string, std::string>;
+  // Noise may be called as the data is.
+  const Names of_noise = {{"noise.input", "FLOAT [-1, 2]"}, {"labels", "INT64 [-1]"}};
+  ASSERT_TRUE(Export("g", Form::ONNX).ok());
+  EXPECT_EQ(Inputs(), of_noise);
+  EXPECT_THAT(Written(), HasSubstr("uniform in [-1, 1)"));
+  EXPECT_THAT(Written(), HasSubstr("judge.fake"));
+  // The judge of data, though it is called on drawings first.
+  ASSERT_TRUE(Export("d", Form::ONNX).ok());
+  EXPECT_THAT(Written(), HasSubstr("judge.on_data"));
+  EXPECT_EQ(Inputs(), (Names{{"input", "FLOAT [-1, 1, 28, 28]"}}));
+  ASSERT_TRUE(Export("draw.on_fake", Form::ONNX).ok());
+  EXPECT_EQ(Inputs(), of_noise);
+}
+
+TEST_F(ExportNetworkTest, WritesItsWeightsUnderTheirOwnNames) {
+  ASSERT_TRUE(Export("g", Form::SAFETENSORS).ok());
+  const auto file = Safetensors::Parse(Written());
+  ASSERT_TRUE(file.ok()) << file.status();
+  std::vector<std::string> names;
+  for (const auto& [name, entry] : file->entries()) names.push_back(name);
+  EXPECT_THAT(names, ::testing::UnorderedElementsAre("table.weight", "fc.weight", "fc.bias"));
+  ASSERT_TRUE(Export("", Form::SAFETENSORS).ok());
+  EXPECT_EQ(Safetensors::Parse(Written())->entries().size(), 5u);
+}
+
+TEST_F(ExportNetworkTest, RefusesWhatItHasNot) {
+  EXPECT_EQ(Export("", Form::ONNX).code(), absl::StatusCode::kFailedPrecondition);
+  for (const Form::Form form : {Form::ONNX, Form::SAFETENSORS}) {
+    const absl::Status unknown = Export("gg", form);
+    EXPECT_EQ(unknown.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(unknown.message()), HasSubstr("'gg'; it has g"));
+  }
+  // Weights belong to a network, not to its calls.
+  EXPECT_TRUE(absl::IsInvalidArgument(Export("judge.fake", Form::SAFETENSORS)));
 }
 
 }  // namespace
