@@ -305,6 +305,18 @@ class WebSubmitTest(browser_module.PageTest):
         self.assertEqual(self.jobs(ampd), [])
         self.assertIsNone(page.js("return window.broken || null;"), "text became HTML")
 
+    def test_mistakes_that_are_not_listed_are_counted(self):
+        ampd = self.daemon()
+        self.expected.append("Failed to load resource")
+        self.open(ampd, "#/new")
+        layers = [{"name": f"layer{i}", "dense": {"units": 0}} for i in range(150)]
+        self.write(dict(glyphs_job("many"), model={"layers": layers, "loss": {"softmax_cross_entropy": {}}}))
+        self.check()
+        self.assertEqual(self.browser.text("#result .notice"), "150 things are wrong with the job:")
+        lines = self.lines()
+        self.assertIn("model.layers[0].dense.units", lines[0][1])
+        self.assertEqual(lines[-1], [0, f"and {150 - (len(lines) - 1)} more"])
+
     def test_files_are_opened_from_the_disk_and_dropped(self):
         ampd = self.daemon()
         self.open(ampd, "#/new")
