@@ -529,6 +529,8 @@ TEST(Phases, PlansSayWhatEachTrains) {
   EXPECT_EQ(response.plan().phases(0).parameters(), 3);
   EXPECT_EQ(response.plan().phases(1).parameters(), 8);
   EXPECT_EQ(response.plan().parameters(), 11);
+  EXPECT_EQ(response.plan().target_features(), 1);
+  EXPECT_THAT(response.plan().label_shape(), IsEmpty());
   EXPECT_EQ(response.plan().activation_bytes(),
             std::max(response.plan().phases(0).activation_bytes(), response.plan().phases(1).activation_bytes()));
   ASSERT_EQ(response.plan().layers_size(), 2);

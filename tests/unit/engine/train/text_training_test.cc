@@ -11,6 +11,7 @@
 namespace ampd::train {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::SizeIs;
 
@@ -46,6 +47,13 @@ class TextTraining : public testing::Test {
 
   ScratchFolder folder_;
 };
+
+TEST_F(TextTraining, PlansSayThatEveryPositionHasALabel) {
+  const v1::PlanResponse response = PlanJob(Spec({kTinyGpt}), {folder_.path()});
+  ASSERT_EQ(response.errors_size(), 0) << response.DebugString();
+  EXPECT_THAT(response.plan().label_shape(), ElementsAre(16));
+  EXPECT_EQ(response.plan().target_features(), 0);
+}
 
 TEST_F(TextTraining, WritesWhatItLearnedPastItsContext) {
   const auto spec =
