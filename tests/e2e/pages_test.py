@@ -23,6 +23,7 @@ import certificates
 import safetensors_file
 from ampd_process import DaemonTest, glyphs_job
 from fenced_blocks import fenced_blocks
+from gan_networks import acgan_job
 
 SHELL = ("sh", "console")
 # Blocks of these are not commands.
@@ -236,11 +237,16 @@ class PagesTest(DaemonTest):
         with open(self.path("bench.svg")) as file:
             self.assertIn("<svg", file.read())
         self.quick_job(optimizer={"adamw": {}, "ema": {"decay": 0.9}})
-        job_id = self.run_text("ampctl submit job.yaml -q", self.as_user(), "a job").strip()
-        self.run_text(f"ampctl wait {job_id}", self.as_user(), "its end")
-        self.run_page("docs/onnx.md", {" JOB ": f" {job_id} "})
-        for name in ("model.onnx", "model.safetensors", "average.safetensors"):
+        job_id = self.ended_job("job.yaml")
+        self.write("gan.yaml", json.dumps(acgan_job(train={"steps": 2, "batch_size": 8})))
+        self.run_page("docs/onnx.md", {" JOB ": f" {job_id} ", " GAN ": f" {self.ended_job('gan.yaml')} "})
+        for name in ("model.onnx", "model.safetensors", "average.safetensors", "generator.onnx"):
             self.assertGreater(os.path.getsize(self.path(name)), 1000, name)
+
+    def ended_job(self, path):
+        job_id = self.run_text(f"ampctl submit {path} -q", self.as_user(), "a job").strip()
+        self.run_text(f"ampctl wait {job_id}", self.as_user(), "its end")
+        return job_id
 
     def first_screen(self):
         """The README's, with the names of what deploy/demo.sh made there."""
