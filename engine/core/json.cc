@@ -229,6 +229,14 @@ absl::StatusOr<float> Json::AsFloat() const {
   return value;
 }
 
+absl::StatusOr<double> Json::AsDouble() const {
+  double value;
+  if (kind_ != Kind::kNumber || !absl::SimpleAtod(text_, &value) || !std::isfinite(value)) {
+    return absl::InvalidArgumentError(absl::StrCat("no number: '", text_.substr(0, 40), "'"));
+  }
+  return value;
+}
+
 absl::StatusOr<std::string> Json::AsString() const {
   if (kind_ != Kind::kString) return absl::InvalidArgumentError("no string");
   return text_;

@@ -29,8 +29,9 @@ class Json {
   // INVALID_ARGUMENT for another kind, a fraction, or a number out of range.
   absl::StatusOr<int64_t> AsInt64() const;
   absl::StatusOr<uint64_t> AsUint64() const;
-  // The nearest float; INVALID_ARGUMENT for another kind or one that overflows.
+  // The nearest one; INVALID_ARGUMENT for another kind or one that overflows.
   absl::StatusOr<float> AsFloat() const;
+  absl::StatusOr<double> AsDouble() const;
   absl::StatusOr<std::string> AsString() const;
   absl::StatusOr<bool> AsBool() const;
 

@@ -14,8 +14,9 @@
 
 namespace ampd {
 
-// Every tensor in an arena starts at a multiple of this many bytes.
-inline constexpr int64_t kTensorAlignment = 64;
+// Every tensor in an arena, and every workspace, starts at a multiple of this many bytes: a cache line takes 64, cuBLAS
+// asks 256 of its workspace.
+inline constexpr int64_t kTensorAlignment = 256;
 
 constexpr int64_t AlignUp(int64_t bytes, int64_t alignment = kTensorAlignment) {
   return (bytes + alignment - 1) / alignment * alignment;
