@@ -26,6 +26,8 @@ class GradientContext {
                                         const std::string& suffix) = 0;
   // A constant of zeros: for an output whose gradient an op wants although the loss does not depend on it.
   virtual ir::ValueId Zeros(const ir::TensorType& type) = 0;
+  // Ends the walk with INVALID_ARGUMENT: a gradient of input `i` is wanted, which the op has not.
+  virtual void RefuseInput(int i) = 0;
   // Adds a contribution to the gradient of input `i`.
   virtual void AddInputGrad(int i, ir::ValueId gradient) = 0;
 

@@ -55,9 +55,11 @@ void EvenGradient(GradientContext& c) {
   if (c.needs_grad(1)) emit(1, 0, "grad_target");
 }
 
-// Targets and weights are constants.
+// Weights are constants. A hinge's target only tells a sign; where another loss's is trained, too, as its prediction
+// is, what it has no gradient for must not get lost.
 template <OpKind kGrad>
 void PredictionGradient(GradientContext& c) {
+  if (kGrad != OpKind::kHingeLossGrad && c.needs_grad(1)) return c.RefuseInput(1);
   if (!c.needs_grad(0)) return;
   std::vector<ir::ValueId> inputs = {c.output_grad(0)};
   inputs.insert(inputs.end(), c.node().inputs.begin(), c.node().inputs.end());

@@ -56,6 +56,8 @@ absl::Status InferSoftGrad(const OpCall& call, std::vector<TensorType>* outputs)
 }
 
 void EmitGrad(GradientContext& c, OpKind op) {
+  // Of distributions.
+  if (c.output_grad(0) >= 0 && c.needs_grad(1)) return c.RefuseInput(1);
   if (c.output_grad(0) < 0 || !c.needs_grad(0)) return;
   std::vector<ir::ValueId> inputs = {c.output_grad(0)};
   inputs.insert(inputs.end(), c.node().inputs.begin(), c.node().inputs.end());

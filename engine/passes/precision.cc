@@ -1,5 +1,6 @@
 #include "engine/passes/precision.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -7,6 +8,7 @@
 #include "engine/core/status.h"
 #include "engine/ops/compute.h"
 #include "engine/ops/op_def.h"
+#include "engine/passes/exact_numbers.h"
 #include "engine/passes/fp8_scales.h"
 
 namespace ampd::passes {
@@ -15,7 +17,8 @@ namespace {
 // Copies the graph node by node, casting inputs on the way.
 class Rewriter {
  public:
-  Rewriter(const ir::Graph& from, const PrecisionPolicy& policy) : from_(from), policy_(policy) {
+  Rewriter(const ir::Graph& from, const PrecisionPolicy& policy)
+      : from_(from), policy_(policy), exact_(FindExactNumbers(from)) {
     to_.parameters = from.parameters;
     to_.states = from.states;
     for (const ir::Value& value : from.values) {
@@ -96,10 +99,19 @@ class Rewriter {
                   .in_model_file = false});
   }
 
+  // Whether a node, with the inputs it has in `from_`, gives numbers that must not be rounded, or compares such.
+  bool IsExact(const ir::Node& node) const {
+    const auto exact = [&](ir::ValueId v) { return exact_[static_cast<size_t>(v)]; };
+    const auto rounded = [&](ir::ValueId v) { return IsFloat(from_.type(v).dtype) && !exact(v); };
+    const bool gives_floats = IsFloat(from_.type(node.outputs[0]).dtype);
+    if (gives_floats) return std::any_of(node.outputs.begin(), node.outputs.end(), exact);
+    return std::none_of(node.inputs.begin(), node.inputs.end(), rounded);
+  }
+
   DType TargetOf(const ir::Node& node, const ops::OpDef& def) const {
     const DType dtype = policy_.ForLayer(node.layer).dtype;
     if (def.precision == ops::PrecisionClass::kAllow) return IsF8(dtype) ? DType::kBF16 : dtype;
-    if (def.precision != ops::PrecisionClass::kInfer) return DType::kF32;
+    if (def.precision != ops::PrecisionClass::kInfer || IsExact(node)) return DType::kF32;
     // The loss is no layer, whatever '*' matches.
     if (node.stage != ir::Stage::kLoss && policy_.HasRule(node.layer)) return IsF8(dtype) ? DType::kBF16 : dtype;
     bool any = false;
@@ -134,6 +146,7 @@ class Rewriter {
 
   const ir::Graph& from_;
   const PrecisionPolicy& policy_;
+  const std::vector<bool> exact_;  // by value of `from_`
   ir::Graph to_;
   std::vector<ir::ValueId> map_;
   std::map<std::pair<ir::ValueId, DType>, ir::ValueId> casts_;

@@ -8,12 +8,14 @@
 #include "engine/ops/op_def.h"
 #include "engine/passes/publish_parameters.h"
 #include "tests/support/emit.h"
+#include "tests/unit/engine/runtime/machine.h"
 
 namespace ampd::passes {
 namespace {
 
 using ampd::testing::Emit;
 using ir::OpKind;
+using Ints = std::vector<int64_t>;
 
 // x -> hidden (matmul, bias, relu) -> head (matmul) -> cross-entropy -> mean.
 ir::Graph TwoLayers() {
@@ -118,6 +120,113 @@ TEST(ApplyPrecision, RulesLeaveTheLossAlone) {
   EXPECT_EQ(OutputOf(*g, "act.relu"), DType::kBF16);
   EXPECT_EQ(OutputOf(*g, "tail.relu"), DType::kF32);
   EXPECT_EQ(OutputOf(*g, "loss.add"), DType::kF32);
+}
+
+// What rules may do to all layers.
+const PrecisionPolicy kNarrow[] = {{DType::kBF16, {{"*", DType::kBF16}}},
+                                   {DType::kF16, {{"*", DType::kBF16}}},
+                                   {DType::kF16, {{"*", DType::kF16}}},
+                                   {kFp8, {{"*", kFp8}}},
+                                   {DType::kF32, {}}};
+
+constexpr int64_t kTokens = 4096;
+
+// Ids, as the samples have them, moved about before they are looked up.
+ir::Graph Lookup() {
+  ir::Graph g;
+  const ir::ValueId x = g.AddInput("x", {DType::kF32, {2, 4}});
+  const ir::ValueId table = g.AddParameter({.name = "e.weight", .type = {DType::kF32, {kTokens, 2}}});
+  ir::ValueId v =
+      Emit(&g, OpKind::kSlice, "cut", {x}, {{"starts", Ints{0, 1}}, {"ends", Ints{2, 4}}, {"steps", Ints{1, 1}}});
+  v = Emit(&g, OpKind::kTranspose, "turn", {v}, {{"perm", Ints{1, 0}}});
+  v = Emit(&g, OpKind::kReshape, "rows", {v}, {{"shape", Ints{2, 3}}});
+  v = Emit(&g, OpKind::kConcat, "both", {v, x}, {{"axis", int64_t{1}}});
+  v = Emit(&g, OpKind::kCast, "e", {v}, {{"dtype", std::string("i32")}});
+  g.outputs["rows"] = Emit(&g, OpKind::kEmbedding, "e", {table, v});
+  return g;
+}
+
+// Output `name` of the graph with the policy applied, on the CPU.
+std::vector<float> OutputOnCpu(const ir::Graph& forward, const PrecisionPolicy& policy, const testing::GraphInputs& in,
+                               const std::string& name) {
+  auto g = ApplyPrecision(forward, policy);
+  EXPECT_TRUE(g.ok()) << g.status();
+  g = PublishParameters(*std::move(g));
+  runtime::Machine machine(*g, in, 1);
+  machine.Run({});
+  const TensorView view = machine.executor().Output(name).value();
+  return {view.as<float>(), view.as<float>() + view.size()};
+}
+
+TEST(ApplyPrecision, RulesDoNotRoundIds) {
+  testing::GraphInputs in;
+  // Above 256 bf16 has no odd numbers, above 2048 f16 has none.
+  in.inputs["x"] = {{2, 4}, {257, 2049, 4095, 513, 1, 2051, 3001, 4093}};
+  testing::RefTensor table = testing::Filled({kTokens, 2});
+  // Which every dtype holds.
+  for (size_t i = 0; i < table.data.size(); ++i) {
+    table.data[i] = i % 2 == 0 ? static_cast<double>(i / 2 / 64) : static_cast<double>(i / 2 % 64);
+  }
+  in.parameters = {table};
+  std::vector<float> expected;
+  for (const int id : {2049, 2051, 4095, 257, 2049, 4095, 513, 3001, 513, 4093, 1, 2051, 3001, 4093}) {
+    expected.push_back(static_cast<float>(id / 64));
+    expected.push_back(static_cast<float>(id % 64));
+  }
+  for (const PrecisionPolicy& policy : kNarrow) {
+    EXPECT_EQ(OutputOnCpu(Lookup(), policy, in, "rows"), expected) << DTypeName(policy.compute.dtype);
+  }
+}
+
+// Numbers that went through integers, and a reduction, are ids still.
+TEST(ApplyPrecision, IdsOfIdsAreNotRounded) {
+  ir::Graph g;
+  const ir::ValueId x = g.AddInput("x", {DType::kF32, {2, 3}});
+  ir::ValueId v = Emit(&g, OpKind::kCast, "a", {x}, {{"dtype", std::string("i64")}});
+  v = Emit(&g, OpKind::kCast, "b", {v}, {{"dtype", std::string("f32")}});
+  v = Emit(&g, OpKind::kReshape, "c", {v}, {{"shape", Ints{3, 2}}});
+  v = Emit(&g, OpKind::kReduceMax, "d", {v}, {{"axes", Ints{1}}});
+  v = Emit(&g, OpKind::kCast, "e", {v}, {{"dtype", std::string("i32")}});
+  g.outputs["ids"] = Emit(&g, OpKind::kCast, "f", {v}, {{"dtype", std::string("f32")}});
+  testing::GraphInputs in;
+  in.inputs["x"] = {{2, 3}, {257, 1, 2, 2049, 4095, 3}};
+  for (const PrecisionPolicy& policy : kNarrow) {
+    EXPECT_EQ(OutputOnCpu(g, policy, in, "ids"), (std::vector<float>{257, 2049, 4095}))
+        << DTypeName(policy.compute.dtype);
+  }
+}
+
+TEST(ApplyPrecision, RulesDoNotMakeIdsEqual) {
+  ir::Graph g;
+  const ir::ValueId x = g.AddInput("x", {DType::kF32, {2, 3}});
+  auto number = std::make_shared<Tensor>(DType::kF32, Shape{});
+  number->as<float>()[0] = 2049;
+  const ir::ValueId pad = g.AddConstant("pad", number);
+  ir::ValueId v =
+      Emit(&g, OpKind::kSlice, "cut", {x}, {{"starts", Ints{0, 0}}, {"ends", Ints{2, 2}}, {"steps", Ints{1, 1}}});
+  v = Emit(&g, OpKind::kEqual, "equal", {v, pad});
+  g.outputs["pad"] = Emit(&g, OpKind::kCast, "mask", {v}, {{"dtype", std::string("f32")}});
+  testing::GraphInputs in;
+  in.inputs["x"] = {{2, 3}, {2048, 2049, 0, 2047, 2050, 0}};
+  for (const PrecisionPolicy& policy : kNarrow) {
+    EXPECT_EQ(OutputOnCpu(g, policy, in, "pad"), (std::vector<float>{0, 1, 0, 0})) << DTypeName(policy.compute.dtype);
+  }
+}
+
+// An activation that asks for its input's sign keeps its dtype.
+TEST(ApplyPrecision, ComparedActivationsFollowTheirRule) {
+  ir::Graph g;
+  const ir::ValueId x = g.AddInput("x", {DType::kF32, {4, 6}});
+  const ir::ValueId w = g.AddParameter({.name = "p.weight", .type = {DType::kF32, {6, 6}}});
+  const ir::ValueId b = g.AddParameter({.name = "p.bias", .type = {DType::kF32, {6}}});
+  ir::ValueId v = Emit(&g, OpKind::kMatmul, "p", {x, w});
+  v = Emit(&g, OpKind::kBiasAdd, "p", {v, b});
+  const ir::ValueId zero = Emit(&g, OpKind::kZerosLike, "q", {v});
+  v = Emit(&g, OpKind::kWhere, "q", {Emit(&g, OpKind::kLess, "q", {v, zero}), zero, v});
+  g.outputs["loss"] = Emit(&g, OpKind::kReduceMean, "loss", {v});
+  auto half = ApplyPrecision(g, {DType::kBF16, {{"*", DType::kBF16}}});
+  ASSERT_TRUE(half.ok()) << half.status();
+  for (const char* name : {"p.bias_add", "q.zeros_like", "q.where"}) EXPECT_EQ(OutputOf(*half, name), DType::kBF16);
 }
 
 TEST(ApplyPrecision, GradientsTakeTheirValuesDTypeAndReachTheMastersUncast) {
