@@ -91,6 +91,8 @@ class Walk {
     gradients_.resize(graph_->values.size(), -1);
     return it->second;
   }
+  // The first one stays.
+  void Fail(const absl::Status& status) { status_.Update(status); }
   int parameter_contributions() const { return parameter_contributions_; }
 
  private:
@@ -177,6 +179,10 @@ class NodeContext : public ops::GradientContext {
                         .attributes = std::move(attributes)});
   }
   ir::ValueId Zeros(const ir::TensorType& type) override { return walk_->Zeros(type); }
+  void RefuseInput(int i) override {
+    walk_->Fail(absl::InvalidArgumentError(absl::StrCat("[", ir::OpName(node_.op), "] has no gradient through ",
+                                                        graph().values[input(i)].name, ", node ", node_.name)));
+  }
   void AddInputGrad(int i, ir::ValueId gradient) override { walk_->Contribute(node_.inputs[i], gradient, node_.layer); }
 
  private:
@@ -199,8 +205,8 @@ absl::Status WalkBack(Walk* walk, size_t nodes) {
     }
     NodeContext context(walk, node);
     def.gradient(context);
-    AMPD_RETURN_IF_ERROR(context.CheckAllAsked());
     AMPD_RETURN_IF_ERROR(Annotate(walk->status(), "gradient"));
+    AMPD_RETURN_IF_ERROR(context.CheckAllAsked());
   }
   return absl::OkStatus();
 }

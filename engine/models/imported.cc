@@ -164,6 +164,7 @@ class ImportedBuilder {
       if (!apart.ok()) return InvalidField(kPath, apart.message());
     }
     AMPD_RETURN_IF_ERROR(CheckTypes(network));
+    AMPD_RETURN_IF_ERROR(PlaceDropout(&network));
     const absl::Status stripped = StripLossActivation(model_.loss(), output_, &network);
     if (!stripped.ok()) return InvalidField(kOutputs, stripped.message());
     KeepWhatReaches(output_, &network);
@@ -222,6 +223,18 @@ class ImportedBuilder {
                                        ", must be f32 with the batch of ", batch_, " first"));
     }
     return absl::OkStatus();
+  }
+
+  // Where samples lie is told by another batch; of one sample all draws are its own.
+  absl::Status PlaceDropout(ir::Graph* network) const {
+    const auto draws = [](const ir::Node& node) { return node.op == OpKind::kDropout; };
+    if (std::none_of(network->nodes.begin(), network->nodes.end(), draws)) return absl::OkStatus();
+    std::vector<int64_t> axes(network->values.size(), kNoSampleAxis);
+    if (batch_ > 1) {
+      const absl::StatusOr<onnx::ImportedModel> other = Import(batch_ + 1);
+      if (other.ok()) axes = FindSampleAxes(*network, batch_, other->graph, batch_ + 1);
+    }
+    return DrawBySample(axes, batch_, network);
   }
 
   absl::Status KeepPersistents(ir::Graph* network) const {

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
+#include "engine/core/status.h"
+#include "engine/models/sample_axis.h"
 #include "engine/ops/op_def.h"
 
 namespace ampd::models {
@@ -135,6 +137,70 @@ class Drawing {
   std::vector<std::vector<Reader>> readers_;
 };
 
+// A dropout among the reshapes and transposes that it needs.
+class Redraw {
+ public:
+  // `axis` as of FindSampleAxes, of the input.
+  Redraw(const ir::Node& dropout, int64_t axis, int64_t batch, ir::Graph* graph)
+      : dropout_(dropout), axis_(axis), rows_(axis == kNoSampleAxis ? 1 : batch), graph_(graph) {}
+
+  bool IsNeeded() const {
+    const Shape& shape = graph_->type(dropout_.inputs[0]).shape;
+    return axis_ > 0 || shape[0] != rows_;
+  }
+
+  absl::StatusOr<ValueId> Emit() {
+    ValueId v = dropout_.inputs[0];
+    const Shape before = graph_->type(v).shape;
+    const std::vector<int64_t> perm = SamplesFirst(before);
+    if (!perm.empty()) {
+      AMPD_ASSIGN_OR_RETURN(v, Add(OpKind::kTranspose, ".samples_first", v, {{"perm", perm}}));
+    }
+    const Shape turned = graph_->type(v).shape;
+    AMPD_ASSIGN_OR_RETURN(v, Reshape(".by_sample", v, {rows_, NumElements(turned) / rows_}));
+    AMPD_ASSIGN_OR_RETURN(v, Add(OpKind::kDropout, "", v, dropout_.attributes));
+    AMPD_ASSIGN_OR_RETURN(v, Reshape(".of_samples", v, turned));
+    if (perm.empty()) return v;
+    std::vector<int64_t> inverse(perm.size());
+    for (size_t a = 0; a < perm.size(); ++a) inverse[static_cast<size_t>(perm[a])] = static_cast<int64_t>(a);
+    return Add(OpKind::kTranspose, ".samples_back", v, {{"perm", inverse}});
+  }
+
+ private:
+  // Empty where elements need not move: nothing lies before the samples' axis.
+  std::vector<int64_t> SamplesFirst(const Shape& shape) const {
+    std::vector<int64_t> perm;
+    int64_t extents = 1;
+    for (int64_t a = 0; a < axis_; ++a) extents *= shape[static_cast<size_t>(a)];
+    if (extents == 1) return perm;
+    perm.push_back(axis_);
+    for (int64_t a = 0; a < static_cast<int64_t>(shape.size()); ++a) {
+      if (a != axis_) perm.push_back(a);
+    }
+    return perm;
+  }
+
+  absl::StatusOr<ValueId> Reshape(const char* suffix, ValueId v, const Shape& shape) {
+    if (graph_->type(v).shape == shape) return v;
+    return Add(OpKind::kReshape, suffix, v, {{"shape", std::vector<int64_t>(shape.begin(), shape.end())}});
+  }
+
+  // The dropout keeps its name.
+  absl::StatusOr<ValueId> Add(OpKind op, const char* suffix, ValueId v, ir::Attributes attributes) {
+    AMPD_ASSIGN_OR_RETURN(const std::vector<ValueId> y, ops::Emit(graph_, {.op = op,
+                                                                           .name = dropout_.name + suffix,
+                                                                           .layer = dropout_.layer,
+                                                                           .inputs = {v},
+                                                                           .attributes = std::move(attributes),
+                                                                           .stage = dropout_.stage}));
+    return y[0];
+  }
+
+  const ir::Node& dropout_;
+  const int64_t axis_, rows_;
+  ir::Graph* graph_;
+};
+
 }  // namespace
 
 void KeepWhatReaches(const std::string& output, ir::Graph* graph) {
@@ -199,6 +265,27 @@ absl::Status StripLossActivation(const v1::LossSpec& loss, const std::string& ou
     read = &node.inputs[0];
   }
   return absl::OkStatus();
+}
+
+absl::Status DrawBySample(const std::vector<int64_t>& axes, int64_t batch, ir::Graph* graph) {
+  std::map<ValueId, ValueId> redrawn;
+  const auto renew = [&](ValueId& v) {
+    const auto found = redrawn.find(v);
+    if (found != redrawn.end()) v = found->second;
+  };
+  for (ir::Node& node : std::exchange(graph->nodes, {})) {
+    const bool draws = node.op == OpKind::kDropout;
+    const int64_t axis = draws ? axes[static_cast<size_t>(node.inputs[0])] : kNoSampleAxis;
+    for (ValueId& v : node.inputs) renew(v);
+    if (Redraw redraw(node, axis, batch, graph); draws && redraw.IsNeeded()) {
+      AMPD_ASSIGN_OR_RETURN(redrawn[node.outputs[0]], redraw.Emit());
+    } else {
+      graph->AddNode(std::move(node));
+    }
+  }
+  for (auto& [name, v] : graph->outputs) renew(v);
+  graph->RefreshProducers();
+  return ops::VerifyGraph(*graph);
 }
 
 void DrawAnew(ir::Graph* graph) {

@@ -2,7 +2,9 @@
 #ifndef AMPD_ENGINE_MODELS_IMPORTED_GRAPH_H_
 #define AMPD_ENGINE_MODELS_IMPORTED_GRAPH_H_
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "ampd/v1/model.pb.h"
@@ -18,6 +20,12 @@ void KeepWhatReaches(const std::string& output, ir::Graph* graph);
 // ctc, a sigmoid before sigmoid_cross_entropy. Only operations that move elements may stand behind it. Classes are the
 // last axis of `output`. Run KeepWhatReaches before and after. INVALID_ARGUMENT where the softmax is over another axis.
 absl::Status StripLossActivation(const v1::LossSpec& loss, const std::string& output, ir::Graph* graph);
+
+// Has each dropout draw its mask by the sample, whose draws depend on nothing but its place in the whole batch: so that
+// micro-batches and replicas neither repeat masks nor change them. A dropout takes the first axis as the samples';
+// where they lie otherwise, by `axes` (of FindSampleAxes, for batches of `batch`), its input is turned, and its result
+// back. What has no sample axis is drawn as one, by the micro-batch's first sample.
+absl::Status DrawBySample(const std::vector<int64_t>& axes, int64_t batch, ir::Graph* graph);
 
 // Has every parameter drawn anew, by what reads it: weights of products, convolutions and recurrences, and tables,
 // uniform in +-1/sqrt(fan in); scales 1; biases, slopes of PRelu, and whatever else there is, 0. Running means start at

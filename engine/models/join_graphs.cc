@@ -61,10 +61,14 @@ absl::StatusOr<std::vector<ir::ValueId>> GraphInliner::Inline(const ir::Graph& s
       map.push_back(v);
     }
   }
+  std::map<int64_t, int64_t> streams;  // of `sub`, and what they are in the graph
   for (ir::Node node : sub.nodes) {
     node.name = node_prefix + node.name;
     if (!node.layer.empty()) node.layer = layer_prefix + node.layer;
-    if (node.attributes.Has("stream")) node.attributes.Set("stream", int64_t{RngStream(node.name)});
+    if (node.attributes.Has("stream")) {
+      const auto own = streams.try_emplace(node.attributes.Int("stream"), int64_t{RngStream(node.name)});
+      node.attributes.Set("stream", own.first->second);
+    }
     for (ir::ValueId& v : node.inputs) v = map[v];
     const std::vector<ir::ValueId> old = node.outputs;
     AMPD_ASSIGN_OR_RETURN(const std::vector<ir::ValueId> outputs, ops::Emit(graph_, std::move(node)));

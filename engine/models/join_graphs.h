@@ -20,8 +20,9 @@ class GraphInliner {
 
   // Adds the nodes of `sub`, which reads `inputs` (one for each of its inputs, in order, of the same types), and
   // returns where each value of `sub` is in the graph. Nodes are called `node_prefix` + their name, which also names
-  // their random streams; layers, parameters and states `layer_prefix` + theirs. A parameter or state of a name that
-  // the graph has is shared. INVALID_ARGUMENT, naming it, where the two differ in shape, dtype or layout on disk.
+  // their random streams (those that share one in `sub`: the first one's name); layers, parameters and states
+  // `layer_prefix` + theirs. A parameter or state of a name that the graph has is shared. INVALID_ARGUMENT, naming it,
+  // where the two differ in shape, dtype or layout on disk.
   absl::StatusOr<std::vector<ir::ValueId>> Inline(const ir::Graph& sub, const std::vector<ir::ValueId>& inputs,
                                                   const std::string& node_prefix, const std::string& layer_prefix);
 

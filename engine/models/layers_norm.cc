@@ -46,6 +46,10 @@ absl::StatusOr<LayerOutput> LayerBuilder::GroupNorm(const v1::Layer& layer, int6
   if (layer.has_instance_norm() && shape.size() < 3) {
     return refuse(absl::StrCat("needs an image or a sequence, has ", ShapeString(shape)));
   }
+  // Each value would be its own mean, and nothing below learn. A group norm of one value PyTorch takes in batches.
+  if (training_ && layer.has_instance_norm() && NumElements(absl::MakeConstSpan(shape).subspan(1)) == shape.back()) {
+    return refuse(absl::StrCat("needs more than one value a channel to train, has ", ShapeString(shape)));
+  }
   std::vector<ir::ValueId> inputs = {x.value};
   if (affine) {
     inputs.push_back(AddVector(layer.name() + ".weight", x, ir::Initializer::Kind::kOnes));

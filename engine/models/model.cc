@@ -48,6 +48,49 @@ passes::PrecisionPolicy PolicyOf(const v1::PrecisionSpec& spec) {
   return policy;
 }
 
+// Integers are read from the samples, as ids are, as they are stored.
+absl::Status CheckIds(const SampleInfo& sample, const ir::Graph& forward) {
+  // What ids are still ids behind: moved, bounded or shifted. Products scale, and may undo what normalisation did.
+  static const auto* const kMoves = [] {
+    using Kind = ir::OpKind;
+    return new std::set<Kind>{Kind::kReshape,
+                              Kind::kTranspose,
+                              Kind::kSlice,
+                              Kind::kConcat,
+                              Kind::kGather,
+                              Kind::kPad,
+                              Kind::kGatherElements,
+                              Kind::kGatherNd,
+                              Kind::kBroadcastTo,
+                              Kind::kCast,
+                              Kind::kClip,
+                              Kind::kMin,
+                              Kind::kMax,
+                              Kind::kFloor,
+                              Kind::kAdd,
+                              Kind::kSub};
+  }();
+  if (sample.normalized.empty()) return absl::OkStatus();
+  std::vector<bool> stored(forward.values.size(), false);
+  for (size_t i = 0; i < stored.size(); ++i) {
+    stored[i] = forward.values[i].kind == ir::ValueKind::kInput && forward.values[i].name == "x";
+  }
+  for (const ir::Node& node : forward.nodes) {
+    const bool moved = std::any_of(node.inputs.begin(), node.inputs.end(),
+                                   [&](ir::ValueId input) { return input >= 0 && stored[static_cast<size_t>(input)]; });
+    if (!moved) continue;
+    const auto output = static_cast<size_t>(node.outputs[0]);
+    const DType dtype = forward.values[output].type.dtype;
+    if (node.op == ir::OpKind::kCast && (dtype == DType::kI32 || dtype == DType::kI64)) {
+      return InvalidField("data.image.normalize",
+                          absl::StrCat("is ", sample.normalized, ", but node ", node.name,
+                                       " reads the samples' numbers as ids, which must come as stored: NONE"));
+    }
+    if (kMoves->count(node.op) > 0) stored[output] = true;
+  }
+  return absl::OkStatus();
+}
+
 // Layers and loss of a job without networks, in f32.
 absl::StatusOr<ir::Graph> BuildForward(const v1::ModelSpec& model, const SampleInfo& sample, int64_t batch,
                                        bool training) {
@@ -176,6 +219,7 @@ absl::StatusOr<ir::Graph> BuildImportedPhase(const v1::JobSpec& spec, const Samp
   AMPD_ASSIGN_OR_RETURN(*forward, BuildImportedForward(spec.model(), sample, batch, /*training=*/true));
   if (forward->graph.parameters.empty()) return InvalidField("model.onnx.path", "has no parameters to train");
   AMPD_RETURN_IF_ERROR(CheckRules(spec.precision(), *forward));
+  AMPD_RETURN_IF_ERROR(CheckIds(sample, forward->graph));
   AMPD_ASSIGN_OR_RETURN(const std::vector<bool> trained, NotFrozen(spec.model().onnx(), forward->graph));
   absl::StatusOr<ir::Graph> graph = prepare.Train(std::move(forward->graph), trained);
   if (!graph.ok()) return InvalidField("model.onnx.path", graph.status().message());
@@ -189,9 +233,11 @@ absl::StatusOr<ir::Graph> BuildPhase(const v1::JobSpec& spec, int phase, const S
   if (spec.model().networks().empty()) {
     AMPD_ASSIGN_OR_RETURN(ir::Graph forward, BuildForward(spec.model(), sample, batch, true));
     if (forward.parameters.empty()) return InvalidField("model", "has no parameters: there is nothing to train");
+    AMPD_RETURN_IF_ERROR(CheckIds(sample, forward));
     return prepare.Train(std::move(forward), {});
   }
   AMPD_ASSIGN_OR_RETURN(ir::Graph forward, BuildPhaseForward(spec, phase, sample, batch, budget, shares));
+  AMPD_RETURN_IF_ERROR(CheckIds(sample, forward));
   AMPD_ASSIGN_OR_RETURN(const std::vector<bool> trained, TrainedBy(spec, phase, forward));
   absl::StatusOr<ir::Graph> graph = prepare.Train(std::move(forward), trained);
   if (!graph.ok()) return InvalidField(absl::StrCat("phases[", phase, "].losses"), graph.status().message());
@@ -224,7 +270,7 @@ absl::StatusOr<std::vector<bool>> UpdatedBy(const v1::JobSpec& spec, int phase, 
   const bool onnx = spec.model().has_onnx();
   AMPD_ASSIGN_OR_RETURN(std::vector<bool> trains,
                         onnx ? NotFrozen(spec.model().onnx(), graph) : TrainedBy(spec, phase, graph));
-  if (onnx || !spec.model().networks().empty()) KeepThoseWithGradients(graph, &trains);
+  KeepThoseWithGradients(graph, &trains);
   return trains;
 }
 

@@ -32,6 +32,9 @@ struct SampleInfo {
   std::vector<int64_t> buckets;
   // Of a sample's labels, for ctc, the first few count.
   bool label_lengths = false;
+  // How data.image.normalize changes the stored numbers before the network has them, "UNIT"; empty: it does not. Ids
+  // are read as stored.
+  std::string normalized;
 };
 
 // Inputs: "x" f32 [batch, ...]; "lengths" and "label_lengths" i32 [batch] as the data has them; then "labels" i32

@@ -63,29 +63,30 @@ AMPD_CPU_CLONES void KeepLoop(const uint32_t* __restrict words, const float* __r
   }
 }
 
-void DropRow(const DropoutConfig& config, const KernelArgs& args, int64_t row, int64_t row_size) {
+// Elements e to e + kBlock - 1 of a row, as far as it has them.
+void DropBlock(const DropoutConfig& config, const KernelArgs& args, int64_t row, int64_t e, int64_t row_size) {
   const PhiloxBlock counter =
       RngCounter(args.step->attempted_step, args.step->first_sample + static_cast<uint32_t>(row), 0, config.stream);
   alignas(64) uint32_t words[kBlock];
   alignas(64) float in[kBlock], out[kBlock];
-  for (int64_t e = 0; e < row_size; e += kBlock) {
-    const int64_t n = std::min(kBlock, row_size - e);
-    const int64_t first = row * row_size + e;
-    DrawWords(static_cast<uint32_t>(e / 4), counter, args.step->seed, words);
-    float* y = Target(args.outputs[0], first, out);
-    KeepLoop(words, Load(args.inputs[0], first, n, in), n, config.threshold, config.scale, y);
-    Store(args.outputs[0], first, n, y);
-  }
+  const int64_t n = std::min(kBlock, row_size - e);
+  const int64_t first = row * row_size + e;
+  DrawWords(static_cast<uint32_t>(e / 4), counter, args.step->seed, words);
+  float* y = Target(args.outputs[0], first, out);
+  KeepLoop(words, Load(args.inputs[0], first, n, in), n, config.threshold, config.scale, y);
+  Store(args.outputs[0], first, n, y);
 }
 
 void Dropout(const DropoutConfig& config, const KernelArgs& args) {
   const Shape& shape = args.inputs[0].shape;
   const int64_t rows = shape[0];
   const int64_t row_size = NumElements(shape) / std::max<int64_t>(rows, 1);
+  // Rows may be few and long.
+  const int64_t blocks = (row_size + kBlock - 1) / kBlock;
   // A draw costs about as much as ten cheap elements.
   const int parts = PartsFor(config.threads, rows * row_size, kMinElementsPerThread / 8);
-  ParallelRange(parts, rows, 1, [&](int, int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) DropRow(config, args, row, row_size);
+  ParallelRange(parts, rows * blocks, 1, [&](int, int64_t begin, int64_t end) {
+    for (int64_t b = begin; b < end; ++b) DropBlock(config, args, b / blocks, b % blocks * kBlock, row_size);
   });
 }
 

@@ -57,9 +57,9 @@ absl::Status Dropout(Node& n) {
     const ir::Attributes attributes{{"rate", s.ratio}, {"stream", stream}};
     AMPD_RETURN_IF_ERROR(n.Out(0, n.e.Op1("dropout", {n[0]}, attributes)));
     if (!n.Wants(1)) return absl::OkStatus();
-    // What is kept of ones, by the same stream.
+    // What is kept of ones, by the same stream. They follow the data: so does where samples lie in them.
     const V zero = n.e.Scalar(n.dtype(0), 0);
-    const V ones = n.e.Expand(n.e.Scalar(n.dtype(0), 1), n.shape(0));
+    const V ones = n.e.AddScalar(n.e.Op1("zeros_like", {n[0]}), 1);
     const V mask = n.e.Binary("greater", n.e.Op1("dropout", {ones}, attributes), zero);
     return n.Out(1, n.opset() < 10 ? n.e.Cast(mask, n.dtype(0)) : mask);
   }

@@ -151,12 +151,13 @@ absl::Status PRelu(Node& n) {
 
 absl::Status Pow(Node& n) {
   const DType base = n.dtype(0), exponent = n.dtype(1);
-  if (base == exponent) return n.Out(n.e.Binary("pow", n[0], n[1]));
+  const V power = AlignToAxis(n, n[0], n[1]);
+  if (base == exponent) return n.Out(n.e.Binary("pow", n[0], power));
   if (!IsFloat(base) && IsFloat(exponent)) {
-    const V y = n.e.Binary("pow", n.e.Cast(n[0], DType::kF32), n.e.Cast(n[1], DType::kF32));
+    const V y = n.e.Binary("pow", n.e.Cast(n[0], DType::kF32), n.e.Cast(power, DType::kF32));
     return n.Out(n.e.Cast(y, base));
   }
-  return n.Out(n.e.Binary("pow", n[0], n.e.Cast(n[1], base)));
+  return n.Out(n.e.Binary("pow", n[0], n.e.Cast(power, base)));
 }
 
 // Python's % on integers and floats; with fmod, C's.

@@ -62,6 +62,7 @@ absl::StatusOr<Model> Model::Parse(absl::string_view bytes) {
   auto impl = std::make_unique<Impl>();
   AMPD_RETURN_IF_ERROR(ParseProto(bytes, "model", &impl->proto));
   if (!impl->proto.has_graph()) return absl::InvalidArgumentError("[onnx] the model has no graph");
+  AMPD_RETURN_IF_ERROR(GiveIdentitiesTheirOwn(impl->proto.mutable_graph()));
   return Model(std::move(impl));
 }
 

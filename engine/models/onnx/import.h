@@ -88,7 +88,8 @@ struct ImportedModel {
 
 class Model {
  public:
-  // INVALID_ARGUMENT when the bytes are no model. Looks at structure only; Import() at what nodes mean.
+  // INVALID_ARGUMENT when the bytes are no model. Looks at structure only; Import() at what nodes mean. Identities of
+  // initializers that only look alike become initializers of their own (initializers.h).
   static absl::StatusOr<Model> Parse(absl::string_view bytes);
   Model(Model&&) noexcept;
   Model& operator=(Model&&) noexcept;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "absl/types/optional.h"
 #include "engine/core/tensor.h"
 #include "engine/models/onnx/tensor_proto.h"
 
@@ -54,6 +55,19 @@ bool HasInfinity(const Tensor& tensor) {
   return std::any_of(values.begin(), values.end(), [](float v) { return std::isinf(v); });
 }
 
+constexpr size_t kMaxCopies = size_t{64} << 20;
+
+bool IsIdentity(const ::onnx::NodeProto& node) {
+  return node.op_type() == "Identity" && node.domain().empty() && node.input_size() == 1 && node.output_size() == 1;
+}
+
+bool IsOneNumber(const ::onnx::TensorProto& proto) {
+  const auto tensor = ToTensor(proto);
+  if (!tensor.ok() || (*tensor)->dtype() != DType::kF32) return false;
+  const absl::Span<const float> values = (*tensor)->as<float>();
+  return std::all_of(values.begin(), values.end(), [&](float value) { return value == values[0]; });
+}
+
 }  // namespace
 
 InitializerUses UsesOfInitializers(const ::onnx::GraphProto& graph) {
@@ -61,6 +75,49 @@ InitializerUses UsesOfInitializers(const ::onnx::GraphProto& graph) {
   for (const ::onnx::TensorProto& tensor : graph.initializer()) uses[tensor.name()];
   AddUses(graph.node(), &uses);
   return uses;
+}
+
+absl::Status GiveIdentitiesTheirOwn(::onnx::GraphProto* graph) {
+  struct Vector {
+    const ::onnx::TensorProto* tensor;
+    // Whether it is one number again and again; looked at once, whoever reads it.
+    absl::optional<bool> constant;
+
+    bool IsConstant() {
+      if (!constant.has_value()) constant = IsOneNumber(*tensor);
+      return *constant;
+    }
+  };
+  std::map<std::string, Vector> vectors;
+  for (const ::onnx::TensorProto& tensor : graph->initializer()) {
+    if (tensor.data_type() == ::onnx::TensorProto::FLOAT && tensor.dims_size() == 1) vectors[tensor.name()] = {&tensor};
+  }
+  std::set<std::string> outputs;
+  for (const ::onnx::ValueInfoProto& output : graph->output()) outputs.insert(output.name());
+  InitializerUses uses;
+  for (const ::onnx::NodeProto& node : graph->node()) {
+    if (IsIdentity(node) && outputs.count(node.output(0)) == 0) uses[node.output(0)];
+  }
+  AddUses(graph->node(), &uses);
+  google::protobuf::RepeatedPtrField<::onnx::NodeProto> nodes;
+  size_t bytes = 0;
+  for (::onnx::NodeProto& node : *graph->mutable_node()) {
+    const auto read = IsIdentity(node) ? uses.find(node.output(0)) : uses.end();
+    const auto vector = read == uses.end() ? vectors.end() : vectors.find(node.input(0));
+    if (vector == vectors.end() || !(AreStatistics(read->second) || vector->second.IsConstant())) {
+      nodes.Add()->Swap(&node);
+      continue;
+    }
+    bytes += vector->second.tensor->ByteSizeLong();
+    if (bytes > kMaxCopies) return absl::InvalidArgumentError("[onnx] copies of initializers are above 64 MiB");
+    ::onnx::TensorProto* own = graph->add_initializer();
+    *own = *vector->second.tensor;
+    own->set_name(node.output(0));
+    // An Identity of the copy, further on, may need one as well.
+    vectors[own->name()] = {own, vector->second.constant};
+  }
+  graph->mutable_node()->Swap(&nodes);
+  return absl::OkStatus();
 }
 
 bool AreFilters(const std::vector<InitializerUse>& uses) { return AllAre(uses, {"Conv", "ConvTranspose"}, 1); }

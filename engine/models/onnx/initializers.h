@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+
 namespace ampd::models::onnx {
 
 // Of BatchNormalization.
@@ -24,6 +26,12 @@ using InitializerUses = std::map<std::string, std::vector<InitializerUse>>;
 
 // Of the graph's initializers, by its nodes and those of graphs within them; a call of a function counts as one use.
 InitializerUses UsesOfInitializers(const ::onnx::GraphProto& graph);
+
+// Gives Identities of initializers values of their own where these are not meant to be one: of means and variances that
+// batch norms read, and of vectors of one number. Exporters (PyTorch's) write equal tensors once, so that the norms of
+// a network that was not trained yet would share what a training moves apart. Other Identities stay: their tensors are
+// tied. INVALID_ARGUMENT where the copies are above 64 MiB.
+absl::Status GiveIdentitiesTheirOwn(::onnx::GraphProto* graph);
 
 // Whether all uses are as filters of convolutions, or there are none.
 bool AreFilters(const std::vector<InitializerUse>& uses);

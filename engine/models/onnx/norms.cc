@@ -1,5 +1,6 @@
 // Normalisations and softmax.
 #include "engine/core/status.h"
+#include "engine/models/onnx/initializers.h"
 #include "engine/models/onnx/node.h"
 
 namespace ampd::models::onnx {
@@ -54,9 +55,24 @@ bool MovesStatistics(const Node& n) {
   return n.services().batches(n[3]) != nullptr && moves(n[3]) && moves(n[4]);
 }
 
+// A training would shrink and move them as it does weights.
+absl::Status RefuseTrainedStatistics(const Node& n) {
+  for (const int input : {kMeanInput, kVarianceInput}) {
+    const V v = n[input];
+    if (v->ir < 0) continue;
+    const ir::Value& value = n.e.graph()->values[static_cast<size_t>(v->ir)];
+    if (value.kind != ir::ValueKind::kParameter || !n.options().updates_statistic(value.name)) continue;
+    return n.Bad(absl::StrCat(input == kMeanInput ? "the mean" : "the variance", " is parameter ", value.name,
+                              ", which something else reads, too: a batch norm that is trained has statistics of its "
+                              "own; or freeze it"));
+  }
+  return absl::OkStatus();
+}
+
 // Of a network that a job trains. ONNX's momentum is the share that stays, the engine's, as PyTorch's, that which is
 // new.
 absl::Status JobBatchNorm(Node& n, V x) {
+  if (n.options().training) AMPD_RETURN_IF_ERROR(RefuseTrainedStatistics(n));
   AMPD_RETURN_IF_ERROR(KeepStatistics(n));
   if (!n.options().training || !MovesStatistics(n)) return InferenceBatchNorm(n, x);
   const bool image = Emitter::Rank(x) == 4;
@@ -99,8 +115,12 @@ V NormalizeGroups(Node& n, int64_t groups, V scale, V bias) {
 }
 
 absl::Status InstanceNormalization(Node& n) {
-  if (n.rank(0) < 3) return n.Bad(absl::StrCat("input is ", ShapeString(n.shape(0))));
-  return n.Out(NormalizeGroups(n, n.shape(0)[1], n[1], n[2]));
+  const Shape& s = n.shape(0);
+  if (n.rank(0) < 3) return n.Bad(absl::StrCat("input is ", ShapeString(s)));
+  if (n.options().training && NumElements(absl::MakeConstSpan(s).subspan(2)) == 1) {
+    return n.Bad(absl::StrCat("needs more than one value a channel to train, has ", ShapeString(s)));
+  }
+  return n.Out(NormalizeGroups(n, s[1], n[1], n[2]));
 }
 
 // Scale and bias stand one a group before opset 21, one a channel from then on.

@@ -161,12 +161,16 @@ absl::Status ConvTranspose(Node& n) {
   const V x = AsImage(n, n[0]), filter = Filter(n, n[1]);
   if (!n.e.ok()) return absl::OkStatus();
   AMPD_RETURN_IF_ERROR(TransposedPads(n, x->type.shape, spatial, &w));
-  // The engine's extra rows and columns stay below the stride; what is wanted beyond them no input reaches.
+  // The engine's extra rows and columns stay below the stride. What is wanted beyond them is what a pad would cut off,
+  // and then what no input reaches.
   Ints beyond(4, 0);
   for (int a = 0; a < 2; ++a) {
     const int64_t most = w.strides[a] - 1;
     beyond[2 + a] = std::max<int64_t>(w.output_padding[a] - most, 0);
     w.output_padding[a] = std::min(w.output_padding[a], most);
+    const int64_t uncut = std::min(beyond[2 + a], w.pads[2 + a]);
+    w.pads[2 + a] -= uncut;
+    beyond[2 + a] -= uncut;
   }
   V y = n.e.ImageOp("conv_transpose2d", {x, filter}, {true, true},
                     {{"strides", w.strides},

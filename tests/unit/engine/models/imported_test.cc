@@ -1,43 +1,18 @@
 // Networks in ONNX form as jobs train them: against the importer's own graph, float64 and finite differences.
 #include "engine/models/imported.h"
 
-#include <google/protobuf/text_format.h>
-
 #include <algorithm>
 #include <cmath>
 
-#include "engine/core/rng.h"
-#include "engine/models/imported_files.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/support/graph_reference.h"
-#include "tests/unit/engine/models/onnx/build_model.h"
+#include "tests/unit/engine/models/imported_jobs.h"
 
 namespace ampd::models {
 namespace {
 
-using onnx::Proto;
 using ::testing::ElementsAre;
-using testing::GraphInputs;
 using ::testing::HasSubstr;
-using testing::RefTensor;
-using testing::RunGraphReference;
-using ModelProto = ::onnx::ModelProto;
-
-const SampleInfo kImages{.input_shape = {6, 5, 2}, .classes = 3};
-
-// Numbers of a file, in [low, high), drawn by the name.
-Proto Weights(const std::string& name, const std::vector<int64_t>& shape, float low = -1, float high = 1) {
-  Proto proto = onnx::Floats(name, shape);
-  RngSequence rng(7, name);
-  for (float& v : *proto.mutable_float_data()) v = low + (high - low) * rng.NextUniform();
-  return proto;
-}
-
-void AddWeights(ModelProto* m, const std::string& name, const std::vector<int64_t>& shape, float low = -1,
-                float high = 1) {
-  *m->mutable_graph()->add_initializer() = Weights(name, shape, low, high);
-}
 
 // conv - batch norm - relu - pool - reshape to `flat` - linear - softmax. `batch` below 1: open.
 ModelProto Convnet(int64_t batch, const std::vector<int64_t>& flat) {
@@ -69,69 +44,12 @@ ModelProto Convnet(int64_t batch, const std::vector<int64_t>& flat) {
   return m;
 }
 
-ResolvedJobSpec Resolve(const std::string& fields, const std::string& precision, const std::string& loss) {
-  v1::JobSpec spec;
-  const std::string text = "data { train { glyphs {} } } precision { " + precision + " } model { onnx { path: 'a' " +
-                           fields + " } loss { " + loss + " {} } }";
-  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &spec)) << text;
-  auto resolved = ResolveJobSpec(spec);
-  EXPECT_TRUE(resolved.ok()) << resolved.status();
-  return *resolved;
-}
-
-struct Job {
-  std::string fields;
-  SampleInfo sample = kImages;
-  std::string precision = "mode: FP32";
-  std::string loss = "softmax_cross_entropy";
-  int64_t batch = 4;
-};
-
-absl::StatusOr<Model> Build(const ModelProto& proto, const Job& job = {}) {
-  auto file = onnx::Model::Parse(proto.SerializeAsString());
-  if (!file.ok()) return file.status();
-  ProvideOnnxFile("a", std::make_shared<const onnx::Model>(*std::move(file)));
-  return BuildModel(Resolve(job.fields, job.precision, job.loss), job.sample, job.batch, job.batch);
-}
-
-// First values of the model built last.
-ImportedValues Values() { return FindImportedValues("a"); }
-
 // What is wrong, with its field.
 std::string Refused(const ModelProto& proto, const Job& job = {}) {
   const auto model = Build(proto, job);
   EXPECT_FALSE(model.ok());
   const auto list = FieldViolationsOf(model.status());
   return list.size() == 1 ? list[0].field + ": " + list[0].description : model.status().ToString();
-}
-
-RefTensor Random(const Shape& shape, const std::string& name) {
-  RngSequence rng(3, name);
-  RefTensor tensor = testing::Filled(shape);
-  for (double& v : tensor.data) v = 2 * rng.NextUniform() - 1;
-  return tensor;
-}
-
-// Random samples and labels, and the numbers of the file.
-GraphInputs InputsOf(const ir::Graph& graph, int64_t classes) {
-  const ImportedValues values = Values();
-  GraphInputs in;
-  for (const ir::Value& value : graph.values) {
-    if (value.kind != ir::ValueKind::kInput) continue;
-    RefTensor tensor = Random(value.type.shape, value.name);
-    for (size_t i = 0; value.name == "labels" && i < tensor.data.size(); ++i) {
-      tensor.data[i] = static_cast<double>(static_cast<int64_t>(i) % classes);
-    }
-    in.inputs[value.name] = std::move(tensor);
-  }
-  const auto first = [&](const ir::Persistent& p) {
-    const auto value = values.find(p.name);
-    return value == values.end() ? testing::Filled(p.type.shape) : testing::FromTensor(value->second->view());
-  };
-  for (const ir::Persistent& p : graph.parameters) in.parameters.push_back(first(p));
-  for (const ir::Persistent& p : graph.states) in.states.push_back(first(p));
-  in.step.loss_seed = 1;
-  return in;
 }
 
 // `x` of [n, h, w, c] as [n, c, h, w].
@@ -229,6 +147,58 @@ TEST(Imported, KeepsNamesAndNumbersOfTheFile) {
   EXPECT_EQ(model->phases[0].trains, all);
 }
 
+// As PyTorch writes a network that was not trained: equal tensors once, the others as Identities of them.
+ModelProto TwoNorms(bool trained) {
+  ModelProto m = onnx::EmptyModel();
+  onnx::AddInput(&m, "x", {-1, 6});
+  AddWeights(&m, "fc1.weight", {4, 6});
+  AddWeights(&m, "fc2.weight", {3, 4});
+  for (const char* name : {"bn1.weight", "bn1.bias", "bn1.running_mean", "bn1.running_var"}) {
+    AddWeights(&m, name, {4}, 0.5, trained ? 2 : 0.5);
+    const std::string other = absl::StrCat("bn2", std::string(name).substr(3));
+    onnx::AddNode(&m, "Identity", {name}, {other});
+  }
+  const auto norm = [&](const std::string& bn, const std::string& x, const std::string& y) {
+    onnx::AddNode(&m, "BatchNormalization",
+                  {x, bn + ".weight", bn + ".bias", bn + ".running_mean", bn + ".running_var"}, {y});
+  };
+  onnx::SetInt(onnx::AddNode(&m, "Gemm", {"x", "fc1.weight"}, {"a"}), "transB", 1);
+  norm("bn1", "a", "b");
+  onnx::AddNode(&m, "Relu", {"b"}, {"c"});
+  norm("bn2", "c", "d");
+  onnx::SetInt(onnx::AddNode(&m, "Gemm", {"d", "fc2.weight"}, {"logits"}), "transB", 1);
+  onnx::AddOutput(&m, "logits");
+  return m;
+}
+
+TEST(Imported, NormsThatOnlyLookAlikeAreTrainedApart) {
+  const Job job{.sample = {.input_shape = {6}, .classes = 3}};
+  const auto model = Build(TwoNorms(false), job);
+  ASSERT_TRUE(model.ok()) << model.status();
+  const ir::Graph& graph = model->phases[0].train;
+  EXPECT_THAT(Names(graph.parameters), ::testing::UnorderedElementsAre("fc1.weight", "fc2.weight", "bn1.weight",
+                                                                       "bn1.bias", "bn2.weight", "bn2.bias"));
+  EXPECT_THAT(Names(graph.states),
+              ::testing::UnorderedElementsAre("bn1.running_mean", "bn1.num_batches_tracked", "bn1.running_var",
+                                              "bn2.running_mean", "bn2.num_batches_tracked", "bn2.running_var"));
+  EXPECT_EQ(CountOps(graph, ir::OpKind::kBatchNormUpdate), 2);
+  // Numbers that differ are tied, but never statistics.
+  const auto tied = Build(TwoNorms(true), job);
+  ASSERT_TRUE(tied.ok()) << tied.status();
+  EXPECT_EQ(tied->phases[0].train.parameters.size(), 4u);
+  EXPECT_EQ(tied->phases[0].train.states.size(), 6u);
+  EXPECT_EQ(CountOps(tied->phases[0].train, ir::OpKind::kBatchNormUpdate), 2);
+}
+
+TEST(Imported, StatisticsThatSomethingElseReadsAreNotTrained) {
+  ModelProto m = Convnet(0, {-1, 16});
+  for (::onnx::NodeProto& node : *m.mutable_graph()->mutable_node()) {
+    if (node.name() == "bn") node.set_input(2, "bn.running_mean");
+  }
+  EXPECT_THAT(Refused(m), HasSubstr("the mean is parameter bn.running_mean"));
+  EXPECT_TRUE(Build(m, {.fields = "freeze: 'bn.running_mean'"}).ok());
+}
+
 TEST(Imported, DescribesItsLayers) {
   const auto model = Build(Convnet(0, {-1, 16}), {.precision = "mode: BF16 rules { match: 'f?' dtype: FP32 }"});
   ASSERT_TRUE(model.ok()) << model.status();
@@ -248,6 +218,40 @@ TEST(Imported, TrainsInEveryMode) {
     const auto model = Build(Convnet(1, {1, 16}), {.precision = absl::StrCat("mode: ", mode), .batch = 8});
     EXPECT_TRUE(model.ok()) << mode << model.status();
   }
+}
+
+// Against what the definition gives, worked out by hand.
+TEST(Imported, TransposedConvolutionsGiveWhatAPadWouldCutOff) {
+  ModelProto m = onnx::EmptyModel();
+  onnx::AddInput(&m, "x", {1, 1, 2, 2});
+  *m.mutable_graph()->add_initializer() = onnx::Floats("w", {1, 1, 2, 2});
+  ::onnx::NodeProto* node = onnx::AddNode(&m, "ConvTranspose", {"x", "w"}, {"y"});
+  onnx::SetInts(node, "dilations", {2, 2});
+  onnx::SetInts(node, "pads", {1, 1, 1, 1});
+  onnx::SetInts(node, "output_padding", {1, 1});
+  onnx::AddOutput(&m, "y");
+  const auto model = onnx::Import(m);
+  ASSERT_TRUE(model.ok()) << model.status();
+  GraphInputs in;
+  in.inputs["x"] = testing::Filled({1, 1, 2, 2});
+  in.inputs["x"].data = {1, 2, 3, 4};
+  EXPECT_THAT(RunGraphReference(model->graph, in).outputs.at("y").data, ElementsAre(0, 3, 4, 4, 3, 6, 8, 9, 12));
+}
+
+TEST(Imported, OldPowersStandAtTheirAxis) {
+  ModelProto m = onnx::EmptyModel(6);
+  onnx::AddInput(&m, "x", {1, 2, 1, 2});
+  *m.mutable_graph()->add_initializer() = onnx::Floats("p", {2});
+  ::onnx::NodeProto* node = onnx::AddNode(&m, "Pow", {"x", "p"}, {"y"});
+  onnx::SetInt(node, "broadcast", 1);
+  onnx::SetInt(node, "axis", 1);
+  onnx::AddOutput(&m, "y");
+  const auto model = onnx::Import(m);
+  ASSERT_TRUE(model.ok()) << model.status();
+  GraphInputs in;
+  in.inputs["x"] = testing::Filled({1, 2, 1, 2});
+  in.inputs["x"].data = {2, 3, 4, 5};
+  EXPECT_THAT(RunGraphReference(model->graph, in).outputs.at("y").data, ElementsAre(1, 1, 4, 5));
 }
 
 TEST(Imported, BatchNormMovesItsStatisticsUnlessTheyAreFrozen) {
@@ -380,6 +384,26 @@ TEST(Imported, SamplesOfAFixedBatchStayApart) {
   EXPECT_THAT(refused({{3, 2}, {1, 6}}, "Softmax"), HasSubstr("[softmax] would join samples"));
 }
 
+TEST(Imported, SlicesOfAFixedBatchLeaveSamplesInPlace) {
+  const auto reversed = [](int64_t axis) {
+    ModelProto m = onnx::EmptyModel();
+    onnx::AddInput(&m, "x", {1, 6});
+    *m.mutable_graph()->add_initializer() = onnx::Ints("last", {-1});
+    *m.mutable_graph()->add_initializer() = onnx::Ints("end", {-100000});
+    *m.mutable_graph()->add_initializer() = onnx::Ints("axis", {axis});
+    *m.mutable_graph()->add_initializer() = onnx::Ints("back", {-1});
+    AddWeights(&m, "w", {6, 3});
+    onnx::AddNode(&m, "Slice", {"x", "last", "end", "axis", "back"}, {"s"});
+    onnx::AddNode(&m, "MatMul", {"s", "w"}, {"y"});
+    onnx::AddOutput(&m, "y");
+    return m;
+  };
+  const Job job = {.sample = {.input_shape = {6}, .classes = 3}};
+  EXPECT_TRUE(Build(reversed(1), job).ok());
+  // Of one sample this does nothing; of several it would give each another one's label.
+  EXPECT_THAT(Refused(reversed(0), job), HasSubstr("model.onnx.path: [slice] would join samples of a batch"));
+}
+
 TEST(Imported, DrawsNewWeights) {
   ModelProto proto = Convnet(0, {-1, 16});
   proto.mutable_graph()->mutable_node(2)->set_op_type("PRelu");
@@ -417,6 +441,32 @@ TEST(Imported, NumbersOfTheFormulaAreNotTrained) {
   const auto model = Build(m, {.sample = numbers, .loss = "mean_squared_error"});
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_THAT(Names(model->phases[0].train.parameters), ElementsAre("w", "bias"));
+}
+
+TEST(Imported, RefusesNormalizedIds) {
+  SampleInfo bytes{.input_shape = {5}, .classes = 3, .label_shape = {5}};
+  const auto behind = [&](const std::string& op) {
+    ModelProto m = onnx::EmptyModel();
+    onnx::AddInput(&m, "x", {-1, 5}, Proto::FLOAT);
+    AddWeights(&m, "one", {1});
+    AddWeights(&m, "table", {9, 3});
+    onnx::AddNode(&m, op, op == "Floor" ? std::vector<std::string>{"x"} : std::vector<std::string>{"x", "one"}, {"a"});
+    onnx::SetInt(onnx::AddNode(&m, "Cast", {"a"}, {"ids"}), "to", Proto::INT64);
+    onnx::AddNode(&m, "Gather", {"table", "ids"}, {"y"});
+    onnx::AddOutput(&m, "y");
+    return m;
+  };
+  for (const char* op : {"Floor", "Sub", "Add", "Max"}) {
+    bytes.normalized = "UNIT";
+    EXPECT_THAT(Refused(behind(op), {.sample = bytes}), HasSubstr("data.image.normalize")) << op;
+    bytes.normalized.clear();
+    const auto stored = Build(behind(op), {.sample = bytes});
+    EXPECT_TRUE(stored.ok()) << op << stored.status();
+  }
+  // Multiplied by 255, say, they are what was stored.
+  bytes.normalized = "UNIT";
+  const auto scaled = Build(behind("Mul"), {.sample = bytes});
+  EXPECT_TRUE(scaled.ok()) << scaled.status();
 }
 
 TEST(Imported, TakesSamplesAsTheFileWantsThem) {
