@@ -22,13 +22,6 @@ constexpr size_t kMaxFields = size_t{1} << 20;
 constexpr int kEnd = -1;
 constexpr int kNone = -2;
 
-bool AreNumbers(const std::vector<std::string>& fields) {
-  return std::all_of(fields.begin(), fields.end(), [](const std::string& field) {
-    double value;
-    return absl::SimpleAtod(field, &value);
-  });
-}
-
 // The columns that are read, by their numbers.
 struct ChosenColumns {
   std::vector<size_t> inputs;
@@ -93,13 +86,113 @@ absl::StatusOr<ChosenColumns> Choose(const v1::CsvDataset& spec, const ColumnNam
   return chosen;
 }
 
+bool IsNumber(const std::string& field) {
+  double value;
+  return absl::SimpleAtod(field, &value);
+}
+
+// Whether the record has a number in each of them, or nothing.
+bool AreNumbers(const std::vector<std::string>& record, const ChosenColumns& chosen) {
+  const auto is_number = [&](size_t at) { return record[at].empty() || IsNumber(record[at]); };
+  return std::all_of(chosen.inputs.begin(), chosen.inputs.end(), is_number) &&
+         std::all_of(chosen.targets.begin(), chosen.targets.end(), is_number) &&
+         (!chosen.label.has_value() || is_number(*chosen.label));
+}
+
+// Whether the record counts from 0, from the second field on where the first is no number, as pandas names columns that
+// have no names.
+bool Counts(const std::vector<std::string>& record) {
+  const size_t begin = IsNumber(record[0]) ? 0 : 1;
+  if (record.size() < begin + 3) return false;
+  for (size_t i = begin; i < record.size(); ++i) {
+    if (record[i] != absl::StrCat(i - begin)) return false;
+  }
+  return true;
+}
+
+// Whether what is read of the record, three numbers at least, goes up or down in even steps, as years and wavelengths
+// do that name columns.
+bool StepsEvenly(const std::vector<std::string>& record, const ChosenColumns& chosen) {
+  std::set<size_t> read(chosen.inputs.begin(), chosen.inputs.end());
+  read.insert(chosen.targets.begin(), chosen.targets.end());
+  if (chosen.label.has_value()) read.insert(*chosen.label);
+  std::vector<double> steps;
+  double last = 0;
+  for (const size_t at : read) {
+    double value;
+    if (!absl::SimpleAtod(record[at], &value)) return false;
+    if (at != *read.begin()) steps.push_back(value - last);
+    last = value;
+  }
+  const auto is_even = [&](double step) { return std::abs(step - steps[0]) <= 1e-6 * std::abs(steps[0]); };
+  return steps.size() >= 2 && steps[0] != 0 && std::all_of(steps.begin(), steps.end(), is_even);
+}
+
+// Whether the record has all columns that `spec` names, none twice, and text, or like an index nothing in the first
+// place.
+bool HasNames(const v1::CsvDataset& spec, const std::vector<std::string>& record) {
+  const std::set<absl::string_view> fields(record.begin(), record.end());
+  const auto is_name = [&](const std::string& column) { return fields.count(column) > 0; };
+  const auto is_text = [](const std::string& field) { return !field.empty() && !IsNumber(field); };
+  return fields.size() == record.size() && (record[0].empty() || std::any_of(record.begin(), record.end(), is_text)) &&
+         std::all_of(spec.inputs().begin(), spec.inputs().end(), is_name) &&
+         std::all_of(spec.targets().begin(), spec.targets().end(), is_name) &&
+         (spec.label().empty() || is_name(spec.label()));
+}
+
+absl::StatusOr<ChosenColumns> ChooseByNumber(const v1::CsvDataset& spec, const std::vector<std::string>& first) {
+  return Choose(spec, ColumnNames({}, first.size(), spec.path()), first.size());
+}
+
+absl::StatusOr<ChosenColumns> ChooseByName(const v1::CsvDataset& spec, const std::vector<std::string>& first) {
+  AMPD_ASSIGN_OR_RETURN(ChosenColumns named, Choose(spec, ColumnNames(first, first.size(), spec.path()), first.size()));
+  if (spec.inputs().empty() && first[0].empty() && named.inputs[0] == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("csv.inputs: column 0 of ", spec.path(),
+                     " has no name, as an index of the rows that pandas wrote; name those that are to be read"));
+  }
+  return named;
+}
+
+// Whether the first record names the columns, by itself. Columns that are not read may hold text.
+absl::StatusOr<bool> FindHeader(const v1::CsvDataset& spec, const std::vector<std::string>& first) {
+  const absl::StatusOr<ChosenColumns> numbered = ChooseByNumber(spec, first);
+  const bool all_numbers =
+      std::all_of(first.begin(), first.end(), [](const std::string& f) { return f.empty() || IsNumber(f); });
+  if (!all_numbers && !(numbered.ok() && AreNumbers(first, *numbered))) return true;
+  if (Counts(first) || HasNames(spec, first) || (!all_numbers && StepsEvenly(first, *numbered))) {
+    std::vector<std::string> some(first.begin(), first.begin() + std::min<size_t>(first.size(), 8));
+    for (std::string& field : some) field = field.substr(0, 20);
+    if (some.size() < first.size()) some.push_back("...");
+    return absl::InvalidArgumentError(absl::StrCat("csv.header: the first record of ", spec.path(), ", '",
+                                                   absl::StrJoin(some, ","),
+                                                   "', may be names or a sample: PRESENT or ABSENT says which"));
+  }
+  // Numbers alone name nothing.
+  AMPD_RETURN_IF_ERROR(numbered.status());
+  return false;
+}
+
+// The columns to read, and whether the first record names them.
+absl::StatusOr<std::pair<ChosenColumns, bool>> ChooseBy(const v1::CsvDataset& spec,
+                                                        const std::vector<std::string>& first) {
+  bool named = spec.header() == v1::CsvDataset::PRESENT;
+  if (spec.header() == v1::CsvDataset::HEADER_UNSPECIFIED) {
+    AMPD_ASSIGN_OR_RETURN(named, FindHeader(spec, first));
+  }
+  AMPD_ASSIGN_OR_RETURN(ChosenColumns chosen, named ? ChooseByName(spec, first) : ChooseByNumber(spec, first));
+  return std::pair(std::move(chosen), named);
+}
+
 // Fills columns record by record.
 class Table {
  public:
-  // `keep`: the values, rather than what describes them.
-  Table(std::string name, ChosenColumns chosen, bool keep)
+  // `inputs`: names of the chosen ones; empty where they have none. `keep`: the values, rather than what describes
+  // them.
+  Table(std::string name, ChosenColumns chosen, std::vector<std::string> inputs, bool keep)
       : name_(std::move(name)), chosen_(std::move(chosen)), keep_(keep) {
     columns_.info.name = name_;
+    columns_.info.input_names = std::move(inputs);
     columns_.info.input_shape = {static_cast<int64_t>(chosen_.inputs.size())};
     columns_.info.target_kind = chosen_.label.has_value() ? TargetKind::kClass : TargetKind::kFloat;
     columns_.info.target_features = static_cast<int64_t>(chosen_.targets.size());
@@ -180,10 +273,12 @@ absl::StatusOr<Columns> ReadColumns(const v1::CsvDataset& spec, absl::Span<const
   std::vector<std::string> fields;
   AMPD_ASSIGN_OR_RETURN(bool more, reader.Next(fields));
   if (!more) return absl::DataLossError(absl::StrCat(spec.path(), ": is empty"));
-  const bool named = !AreNumbers(fields);
-  const ColumnNames names(named ? fields : std::vector<std::string>(), fields.size(), spec.path());
-  AMPD_ASSIGN_OR_RETURN(ChosenColumns chosen, Choose(spec, names, fields.size()));
-  Table table(spec.path(), std::move(chosen), keep);
+  AMPD_ASSIGN_OR_RETURN(auto choice, ChooseBy(spec, fields));
+  auto& [chosen, named] = choice;
+  std::vector<std::string> names;
+  for (size_t at : chosen.inputs) names.push_back(named ? fields[at] : "");
+  if (!named) names.clear();
+  Table table(spec.path(), std::move(chosen), std::move(names), keep);
   if (named) {
     AMPD_ASSIGN_OR_RETURN(more, reader.Next(fields));
   }

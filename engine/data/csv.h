@@ -50,9 +50,10 @@ class CsvReader {
   int pushed_back_ = -2;
 };
 
-// Inputs are floats [columns]; targets a class, or floats. A first record that holds anything but numbers names the
-// columns. Errors as OpenDataset; INVALID_ARGUMENT for columns that there are not, DATA_LOSS naming the line for what
-// is no number and for records of different lengths. "nan" and "inf" are values that are not finite. `limit` 0 is all.
+// Inputs are floats [columns]; targets a class, or floats. Whether the first record names the columns: as
+// CsvDataset.Header tells. Errors as OpenDataset; INVALID_ARGUMENT for columns that there are not, and for a first
+// record that may be names or a sample; DATA_LOSS naming the line for what is no number and for records of different
+// lengths. "nan" and "inf" are values that are not finite. `limit` 0 is all.
 absl::StatusOr<std::unique_ptr<Dataset>> OpenCsv(const v1::CsvDataset& spec, absl::Span<const std::string> roots,
                                                  int64_t limit);
 

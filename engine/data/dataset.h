@@ -38,6 +38,10 @@ struct DatasetInfo {
   Shape input_shape;
   // Inputs are bytes 0..255 rather than floats.
   bool byte_inputs = false;
+  // Of [features], by feature, where the source names its columns; else empty.
+  std::vector<std::string> input_names;
+  // Of inputs made of sound, Hz; 0: they are not.
+  int64_t sample_rate = 0;
   TargetKind target_kind = TargetKind::kClass;
   // kClass: the highest label of the whole source + 1, whatever `limit` says.
   int64_t classes = 0;

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "engine/core/status.h"
+#include "engine/data/class_shares.h"
 #include "engine/data/image_file.h"
 #include "engine/data/path.h"
 #include "engine/data/resize.h"
@@ -77,6 +78,13 @@ absl::StatusOr<DatasetInfo> InfoOf(const v1::DataSpec& data, bool is_eval, const
   // A set of damaged samples alone is of no use.
   info.max_damaged = std::min(static_cast<int64_t>(std::floor(allowed)), info.size - 1);
   return info;
+}
+
+void Limit(int64_t limit, ImageFiles& files) {
+  const auto class_of = [](const ImageFiles::Entry& entry) { return entry.label; };
+  std::vector<int64_t> sizes(files.classes.size(), 0);
+  for (const ImageFiles::Entry& entry : files.entries) ++sizes[static_cast<size_t>(class_of(entry))];
+  KeepShares(SharesInTurn(sizes, limit), class_of, files.entries);
 }
 
 class ImageFolder : public Dataset {
@@ -204,7 +212,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenImageFolder(const v1::DataSpec& dat
                                                          std::shared_ptr<SampleCache> cache) {
   AMPD_ASSIGN_OR_RETURN(ImageFiles files, ListImageFolder(SourceOf(data, is_eval).image_folder(), roots));
   AMPD_ASSIGN_OR_RETURN(DatasetInfo info, InfoOf(data, is_eval, files));
-  files.entries.resize(static_cast<size_t>(info.size));
+  Limit(SourceOf(data, is_eval).limit(), files);
   const bool random_window = !is_eval && data.image().has_random_resized_crop();
   info.windowed = random_window;
   return std::make_unique<ImageFolder>(std::move(info), data.image(), random_window, std::move(files), roots,

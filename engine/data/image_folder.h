@@ -32,8 +32,9 @@ struct ImageFiles {
 // holds a folder.
 absl::StatusOr<ImageFiles> ListImageFolder(const v1::ImageFolderDataset& spec, absl::Span<const std::string> roots);
 
-// Of data.train or data.eval, which is an image_folder. Nothing is decoded before it is read. INVALID_ARGUMENT without
-// data.image.size. `cache` may be nullptr.
+// Of data.train or data.eval, which is an image_folder. Nothing is decoded before it is read. Samples are by class and
+// then by name, with a `limit` the first ones of each class (class_shares.h). INVALID_ARGUMENT without data.image.size.
+// `cache` may be nullptr.
 absl::StatusOr<std::unique_ptr<Dataset>> OpenImageFolder(const v1::DataSpec& data, bool is_eval,
                                                          absl::Span<const std::string> roots,
                                                          std::shared_ptr<SampleCache> cache);

@@ -10,6 +10,7 @@
 #include "absl/strings/strip.h"
 #include "engine/core/status.h"
 #include "engine/data/byte_source.h"
+#include "engine/data/class_shares.h"
 #include "engine/data/memory_dataset.h"
 #include "engine/data/npy.h"
 #include "engine/data/path.h"
@@ -98,6 +99,14 @@ absl::StatusOr<Parts> OpenParts(const v1::QuickDrawDataset& spec, absl::Span<con
   return parts;
 }
 
+void Limit(int64_t limit, Parts& parts) {
+  std::vector<int64_t> sizes;
+  for (const ClassFile& file : parts.files) sizes.push_back(file.taken);
+  const std::vector<int64_t> shares = SharesInTurn(sizes, limit);
+  parts.info.size = 0;
+  for (size_t c = 0; c < shares.size(); ++c) parts.info.size += parts.files[c].taken = shares[c];
+}
+
 absl::Status Skip(ByteSource& source, int64_t bytes) {
   std::vector<uint8_t> chunk(static_cast<size_t>(std::min<int64_t>(bytes, kChunk)));
   while (bytes > 0) {
@@ -113,6 +122,7 @@ absl::Status Skip(ByteSource& source, int64_t bytes) {
 absl::StatusOr<std::unique_ptr<Dataset>> OpenQuickDraw(const v1::QuickDrawDataset& spec,
                                                        absl::Span<const std::string> roots, int64_t limit) {
   AMPD_ASSIGN_OR_RETURN(Parts parts, OpenParts(spec, roots));
+  Limit(limit, parts);
   Columns columns;
   columns.info = std::move(parts.info);
   columns.bytes.resize(static_cast<size_t>(columns.info.size * kPixels));
@@ -128,7 +138,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenQuickDraw(const v1::QuickDrawDatase
     columns.labels.insert(columns.labels.end(), static_cast<size_t>(file.taken), static_cast<int32_t>(c));
     at += bytes;
   }
-  return MakeMemoryDataset(std::move(columns), limit);
+  return MakeMemoryDataset(std::move(columns), 0);
 }
 
 absl::StatusOr<DatasetInfo> DescribeQuickDraw(const v1::QuickDrawDataset& spec, absl::Span<const std::string> roots) {

@@ -14,7 +14,8 @@
 namespace ampd::data {
 
 // Samples are 28x28x1 bytes, by class and then as in the file. Errors as OpenDataset; INVALID_ARGUMENT also when a file
-// has fewer rows than skip_per_class and samples_per_class ask for, or none are left. `limit` 0 is all.
+// has fewer rows than skip_per_class and samples_per_class ask for, or none are left. `limit` leaves the first ones of
+// what these take of each class (class_shares.h); 0 is all.
 absl::StatusOr<std::unique_ptr<Dataset>> OpenQuickDraw(const v1::QuickDrawDataset& spec,
                                                        absl::Span<const std::string> roots, int64_t limit);
 absl::StatusOr<DatasetInfo> DescribeQuickDraw(const v1::QuickDrawDataset& spec, absl::Span<const std::string> roots);

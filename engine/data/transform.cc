@@ -19,11 +19,6 @@ constexpr std::array<double, 3> kImageNetStd = {0.229, 0.224, 0.225};
 // Above this many channels a table of all results would fall out of the cache.
 constexpr size_t kMaxTables = 16;
 
-v1::ImageTransform::Normalize Resolve(const v1::ImageTransform& spec, const DatasetInfo& info) {
-  if (spec.normalize() != Normalization::NORMALIZE_UNSPECIFIED) return spec.normalize();
-  return info.byte_inputs ? Normalization::UNIT : Normalization::NONE;
-}
-
 absl::Status Refuse(absl::string_view field, absl::string_view why, const DatasetInfo& info) {
   return absl::InvalidArgumentError(absl::StrCat("data.image.", field, ": ", why, "; samples of ", info.name, " are ",
                                                  ShapeString(info.input_shape),
@@ -31,7 +26,7 @@ absl::Status Refuse(absl::string_view field, absl::string_view why, const Datase
 }
 
 absl::Status CheckNormalize(const v1::ImageTransform& spec, const DatasetInfo& info) {
-  const auto normalize = Resolve(spec, info);
+  const auto normalize = NormalizationOf(spec, info);
   if (!v1::ImageTransform::Normalize_IsValid(normalize)) {
     return Refuse("normalize", absl::StrCat("no such value: ", static_cast<int>(normalize)), info);
   }
@@ -103,6 +98,11 @@ struct ByteSums {
 
 }  // namespace
 
+v1::ImageTransform::Normalize NormalizationOf(const v1::ImageTransform& spec, const DatasetInfo& info) {
+  if (spec.normalize() != Normalization::NORMALIZE_UNSPECIFIED) return spec.normalize();
+  return info.byte_inputs ? Normalization::UNIT : Normalization::NONE;
+}
+
 absl::Status CheckTransform(const v1::ImageTransform& spec, const DatasetInfo& info) {
   const bool resized = info.is_image() && info.input_shape[0] == spec.size() && info.input_shape[1] == spec.size();
   if (spec.size() != 0 && !resized) return Refuse("size", absl::StrCat(spec.size(), " is another size"), info);
@@ -131,7 +131,7 @@ absl::StatusOr<Transform> Transform::Create(const v1::ImageTransform& spec, cons
   Transform transform;
   transform.info_ = train.info();
   transform.augmentation_ = AugmentationOf(spec, train.info());
-  switch (Resolve(spec, train.info())) {
+  switch (NormalizationOf(spec, train.info())) {
     case Normalization::STANDARD:
       AMPD_RETURN_IF_ERROR(transform.Measure(train, threads));
       break;

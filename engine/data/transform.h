@@ -21,6 +21,9 @@ namespace ampd::data {
 // With `size` the samples are those of a dataset that resizes them.
 absl::Status CheckTransform(const v1::ImageTransform& spec, const DatasetInfo& info);
 
+// How a job's inputs are normalised: as the spec says, else UNIT for bytes and NONE for floats.
+v1::ImageTransform::Normalize NormalizationOf(const v1::ImageTransform& spec, const DatasetInfo& info);
+
 // Immutable; may be used from any thread.
 //
 // In torchvision's usual order: the stored image is padded with zeros and cropped, then mirrored, then normalised, so

@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <new>
+#include <numeric>
 #include <utility>
 #include <vector>
 
 #include "engine/core/status.h"
 #include "engine/data/byte_source.h"
+#include "engine/data/class_shares.h"
 #include "engine/data/log_mel.h"
 #include "engine/data/memory_dataset.h"
 #include "engine/data/path.h"
@@ -118,20 +121,46 @@ absl::StatusOr<Folder> ReadFolder(const v1::WavFolderDataset& spec, absl::Span<c
   AMPD_ASSIGN_OR_RETURN(LogMel log_mel, LogMel::Create(spec.log_mel(), whole->header.sample_rate));
   folder.log_mel.push_back(std::move(log_mel));
   folder.info.name = spec.path();
+  folder.info.sample_rate = whole->header.sample_rate;
   folder.info.classes = alphabet.classes();
   AMPD_RETURN_IF_ERROR(Describe(folder));
   return folder;
 }
 
+// The places of the sounds that `limit` leaves: one of each transcript in turn.
+std::vector<size_t> PlacesWithin(const std::vector<Sound>& sounds, int64_t limit) {
+  std::map<std::vector<int32_t>, int64_t> transcripts;
+  std::vector<int64_t> of_sound, sizes;
+  for (const Sound& sound : sounds) {
+    const auto [it, is_new] = transcripts.insert({sound.labels, static_cast<int64_t>(sizes.size())});
+    if (is_new) sizes.push_back(0);
+    ++sizes[static_cast<size_t>(it->second)];
+    of_sound.push_back(it->second);
+  }
+  std::vector<size_t> places(sounds.size());
+  std::iota(places.begin(), places.end(), size_t{0});
+  KeepShares(
+      SharesInTurn(sizes, limit), [&](size_t place) { return of_sound[place]; }, places);
+  return places;
+}
+
+// `places` rise.
+template <typename T>
+void Keep(const std::vector<size_t>& places, std::vector<T>& values) {
+  for (size_t i = 0; i < places.size(); ++i) {
+    if (places[i] != i) values[i] = std::move(values[places[i]]);
+  }
+  Shorten(values, static_cast<int64_t>(places.size()));
+}
+
 // Cuts `folder` down to `limit` samples, 0: all.
 void Limit(Folder& folder, int64_t limit, double max_corrupt_ratio) {
   DatasetInfo& info = folder.info;
-  if (limit > 0 && limit < info.size) {
-    info.size = limit;
-    folder.sounds.resize(static_cast<size_t>(limit));
-    Shorten(info.lengths, limit);
-    Shorten(info.label_lengths, limit);
-  }
+  const std::vector<size_t> places = PlacesWithin(folder.sounds, limit);
+  Keep(places, folder.sounds);
+  Keep(places, info.lengths);
+  Keep(places, info.label_lengths);
+  info.size = static_cast<int64_t>(places.size());
   const double allowed = std::clamp(max_corrupt_ratio, 0.0, 1.0) * static_cast<double>(info.size);
   // A set of damaged samples alone is of no use.
   info.max_damaged = std::min(static_cast<int64_t>(std::floor(allowed)), info.size - 1);

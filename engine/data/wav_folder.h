@@ -12,7 +12,8 @@
 
 namespace ampd::data {
 
-// Samples are the files that the spec takes, in the order of their names' bytes: [frames, mels] of
+// Samples are the files that the spec takes, in the order of their names' bytes, with a `limit` the first ones of each
+// transcript (class_shares.h): [frames, mels] of
 // engine/data/log_mel.h, with lengths; labels are those of the transcripts (engine/data/transcripts.h), label_count as
 // many as the longest has, with label_lengths. All sounds are of one sample rate. Spectrograms are made by `threads`,
 // >= 1, and kept in memory, without padding.

@@ -1,7 +1,12 @@
 #include "engine/data/csv.h"
 
+#include <algorithm>
 #include <random>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "tests/unit/engine/data/data_folder.h"
 
@@ -55,6 +60,100 @@ TEST_F(CsvTest, ReadsColumnsByNumber) {
   (*dataset)->ReadTarget(1, absl::MakeSpan(target));
   EXPECT_THAT(target, ElementsAre(6, 4));
   EXPECT_THAT(Input(**dataset, 1), ElementsAre(5));
+}
+
+TEST_F(CsvTest, TheFirstRecordNamesColumnsUnlessThoseReadAreNumbers) {
+  // A column that is not read may hold text; "3" is no value of another column.
+  spec_.mutable_csv()->set_label("2");
+  spec_.mutable_csv()->add_inputs("3");
+  auto dataset = OpenText("id0,5,1,0.5,3\nid1,6,0,0.25,4\n");
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  EXPECT_EQ((*dataset)->size(), 2);
+  EXPECT_THAT(Input(**dataset, 0), ElementsAre(0.5));
+  EXPECT_THAT((*dataset)->info().input_names, ElementsAre());
+  // A missing value names nothing.
+  EXPECT_THAT(ErrorOf("a,7,0,,1\nb,7,0,1,1\n"), HasSubstr("line 1: '' in column 3 is no number"));
+  // Names may be numbers, too.
+  spec_.mutable_csv()->set_header(v1::CsvDataset::PRESENT);
+  dataset = OpenText("3,1,id,2\n9,8,x,1\n");
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  EXPECT_EQ((*dataset)->size(), 1);
+  EXPECT_THAT(Input(**dataset, 0), ElementsAre(9));
+  EXPECT_EQ((*dataset)->ReadLabel(0), 1);
+  EXPECT_THAT((*dataset)->info().input_names, ElementsAre("3"));
+}
+
+TEST_F(CsvTest, AsksWhereTheFirstRecordMayBeNamesOrASample) {
+  // What is named, and first records: those that count, those with all that is named, beside text or an index, and
+  // those whose numbers go in even steps.
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"", "0,1,2"},
+      {"1 3", "name,0,1,2"},
+      {"1 3", ",0,1,2"},
+      {"1", ",0,1,2"},
+      {"1", "name,1,2,3"},
+      {"1", "bob,2,1,5"},
+      {"1", ",2,1,5"},
+      {"0", "2,0,1,img.png"},
+      {"1", "bob,1,2,7"},
+      {"1 3", "country,1990,1991,1992"},
+      {"1 3", "nm,400.5,400.4,400.3"},
+  };
+  const auto open = [&](const std::string& inputs, const std::string& first) {
+    spec_.mutable_csv()->clear_inputs();
+    for (absl::string_view input : absl::StrSplit(inputs, ' ', absl::SkipEmpty())) {
+      spec_.mutable_csv()->add_inputs(std::string(input));
+    }
+    const bool three = std::count(first.begin(), first.end(), ',') == 2;
+    return OpenText(absl::StrCat(first, "\n", three ? "10,11,12" : "10,11,12,13", "\n"));
+  };
+  spec_.mutable_csv()->set_label("2");
+  for (const auto& [inputs, first] : cases) {
+    spec_.mutable_csv()->clear_header();
+    EXPECT_THAT(std::string(open(inputs, first).status().message()),
+                AllOf(HasSubstr("csv.header"), HasSubstr("'" + first + "'"), HasSubstr("PRESENT or ABSENT")))
+        << inputs;
+  }
+  // Said, it is read so: names wherever they stand, or places.
+  spec_.mutable_csv()->set_header(v1::CsvDataset::PRESENT);
+  const auto by_name = open("1", "bob,2,1,5");
+  ASSERT_TRUE(by_name.ok()) << by_name.status();
+  EXPECT_EQ((*by_name)->size(), 1);
+  EXPECT_THAT(Input(**by_name, 0), ElementsAre(12));
+  EXPECT_EQ((*by_name)->ReadLabel(0), 11);
+  EXPECT_THAT((*by_name)->info().input_names, ElementsAre("1"));
+  spec_.mutable_csv()->set_header(v1::CsvDataset::ABSENT);
+  const auto by_place = open("1", "bob,2,1,5");
+  ASSERT_TRUE(by_place.ok()) << by_place.status();
+  EXPECT_EQ((*by_place)->size(), 2);
+  EXPECT_THAT(Input(**by_place, 0), ElementsAre(2));
+  EXPECT_EQ((*by_place)->ReadLabel(0), 1);
+  EXPECT_THAT((*by_place)->info().input_names, ElementsAre());
+  // These are no names: one that is named is not there, one is there twice, they do not count from 0, go in uneven
+  // steps or none, or are but two.
+  spec_.mutable_csv()->clear_header();
+  for (const auto& [inputs, first] : std::vector<std::pair<std::string, std::string>>{{"1", "bob,5,3,1"},
+                                                                                      {"1", "bob,1,2,1"},
+                                                                                      {"1", "1,2,3,4"},
+                                                                                      {"1", "3,1,2,5"},
+                                                                                      {"1", "0,1,3,4"},
+                                                                                      {"1 3", "country,1990,1991,1993"},
+                                                                                      {"1 3", "country,1,1,1"},
+                                                                                      {"1", "country,1990,1991,7"}}) {
+    const auto dataset = open(inputs, first);
+    ASSERT_TRUE(dataset.ok()) << first << dataset.status();
+    EXPECT_EQ((*dataset)->size(), 2) << first;
+  }
+}
+
+TEST_F(CsvTest, AnIndexOfRowsIsNoInputUnlessItIsNamed) {
+  EXPECT_THAT(ErrorOf(",a,y\n0,7,1\n1,8,0\n"), AllOf(HasSubstr("csv.inputs: column 0"), HasSubstr("has no name")));
+  spec_.mutable_csv()->set_header(v1::CsvDataset::PRESENT);
+  EXPECT_THAT(ErrorOf(",1,y\n0,7,1\n1,8,0\n"), HasSubstr("csv.inputs: column 0"));
+  spec_.mutable_csv()->add_inputs("a");
+  const auto dataset = OpenText(",a,y\n0,7,1\n1,8,0\n");
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  EXPECT_THAT(Input(**dataset, 1), ElementsAre(8));
 }
 
 TEST_F(CsvTest, TakesQuotesLineEndsMarksAndGzip) {

@@ -108,8 +108,38 @@ TEST_F(ImageFolderTest, TakesListedClassesAndTheFirstSamples) {
   EXPECT_EQ(dataset->size(), 4);
   EXPECT_EQ(dataset->info().classes, 2);
   EXPECT_EQ(dataset->SampleName(0), "set/b/0");
-  EXPECT_EQ(dataset->SampleName(3), "set/a/0");
+  EXPECT_EQ(dataset->SampleName(1), "set/b/1");
+  EXPECT_EQ(dataset->SampleName(2), "set/a/0");
+  EXPECT_EQ(dataset->SampleName(3), "set/a/1");
   EXPECT_EQ(dataset->ReadLabel(3), 1);
+}
+
+TEST_F(ImageFolderTest, ALimitTakesOneOfEachClassInTurn) {
+  for (const char* name : {"a/0", "b/0", "b/1", "b/2", "c/0", "c/1"}) Put(name, PngFileBytes(SmoothImage(8, 8, 3)));
+  const std::vector<std::vector<std::string>> taken = {
+      {},
+      {"a/0"},
+      {"a/0", "b/0"},
+      {"a/0", "b/0", "c/0"},
+      {"a/0", "b/0", "b/1", "c/0"},
+      {"a/0", "b/0", "b/1", "c/0", "c/1"},
+      {"a/0", "b/0", "b/1", "b/2", "c/0", "c/1"},
+      {"a/0", "b/0", "b/1", "b/2", "c/0", "c/1"},
+  };
+  for (const bool is_eval : {false, true}) {
+    for (size_t limit = 1; limit < taken.size(); ++limit) {
+      (is_eval ? data_.mutable_eval() : data_.mutable_train())->set_limit(static_cast<int64_t>(limit));
+      const auto dataset = Open(is_eval);
+      ASSERT_EQ(dataset->size(), static_cast<int64_t>(taken[limit].size()));
+      EXPECT_EQ(DescribeDataset(data_, roots_, is_eval)->size, dataset->size());
+      EXPECT_THAT(dataset->info().class_names, ElementsAre("a", "b", "c"));
+      for (int64_t i = 0; i < dataset->size(); ++i) {
+        const std::string& name = taken[limit][static_cast<size_t>(i)];
+        EXPECT_EQ(dataset->SampleName(i), "set/" + name);
+        EXPECT_EQ(dataset->ReadLabel(i), name[0] - 'a');
+      }
+    }
+  }
 }
 
 TEST_F(ImageFolderTest, ChangesChannels) {

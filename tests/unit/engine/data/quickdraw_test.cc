@@ -53,6 +53,34 @@ TEST_F(QuickDrawTest, TakesRowsOfEveryClass) {
   EXPECT_EQ((*some)->ReadLabel(2), 1);
 }
 
+TEST_F(QuickDrawTest, ALimitTakesOneOfEachClassInTurn) {
+  Write("qd/ant.npy", Rows(4, 50));
+  Write("qd/bee.npy", Rows(1, 80));
+  Write("qd/cat.npy", Rows(5, 10));
+  spec_.set_limit(6);
+  const auto dataset = Open(spec_);
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  ASSERT_EQ((*dataset)->size(), 6);
+  EXPECT_EQ(Describe(spec_)->size, 6);
+  EXPECT_EQ((*dataset)->info().classes, 3);
+  const std::vector<std::pair<float, int32_t>> expected = {{50, 0}, {51, 0}, {52, 0}, {80, 1}, {10, 2}, {11, 2}};
+  for (int64_t i = 0; i < 6; ++i) {
+    EXPECT_EQ(Input(**dataset, i), std::vector<float>(784, expected[static_cast<size_t>(i)].first)) << i;
+    EXPECT_EQ((*dataset)->ReadLabel(i), expected[static_cast<size_t>(i)].second) << i;
+  }
+  // Of what the others leave.
+  spec_.mutable_quickdraw()->add_classes("cat");
+  spec_.mutable_quickdraw()->add_classes("ant");
+  spec_.mutable_quickdraw()->set_skip_per_class(1);
+  spec_.mutable_quickdraw()->set_samples_per_class(2);
+  spec_.set_limit(3);
+  const auto some = Open(spec_);
+  ASSERT_TRUE(some.ok()) << some.status();
+  EXPECT_EQ((*some)->size(), 3);
+  EXPECT_EQ(Input(**some, 1), std::vector<float>(784, 12));
+  EXPECT_EQ(Input(**some, 2), std::vector<float>(784, 51));
+}
+
 TEST_F(QuickDrawTest, RefusesWhatDoesNotFit) {
   const auto error = [&] { return std::string(Open(spec_).status().message()); };
   EXPECT_THAT(error(), HasSubstr("no .npy files"));

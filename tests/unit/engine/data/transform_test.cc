@@ -78,6 +78,8 @@ TEST(TransformTest, StandardDoesNotMeasurePadding) {
 TEST(TransformTest, DefaultsToUnitForBytesAndNoneForFloats) {
   EXPECT_THAT(Plain({}, *Images({1, 3, 1}, {0, 51, 255}), 0), ElementsAre(0.0f, 51.0f / 255, 1.0f));
   EXPECT_THAT(Plain({}, *Floats({3}, {0, 51, 1e6f}), 0), ElementsAre(0, 51, 1e6f));
+  // Images or not: MNIST as [n, 784].
+  EXPECT_THAT(Plain({}, *Images({3}, {0, 51, 255}), 0), ElementsAre(0.0f, 51.0f / 255, 1.0f));
   EXPECT_THAT(Plain(Normalize(v1::ImageTransform::NONE), *Images({1, 3, 1}, {0, 51, 255}), 0), ElementsAre(0, 51, 255));
 }
 

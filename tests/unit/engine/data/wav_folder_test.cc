@@ -287,6 +287,22 @@ TEST_F(WavFolderTest, DescribesWithoutReadingSamples) {
   }
 }
 
+TEST_F(WavFolderTest, ALimitTakesOneOfEachTranscriptInTurn) {
+  spec_.set_limit(2);
+  const auto dataset = Open(spec_);
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  ASSERT_EQ((*dataset)->size(), 2);
+  EXPECT_EQ((*dataset)->SampleName(0), "f/0_a_1.wav");
+  EXPECT_EQ((*dataset)->SampleName(1), "f/1_b_0.wav");
+  EXPECT_THAT((*dataset)->info().lengths, ElementsAre(11, 6));
+  EXPECT_THAT((*dataset)->info().label_lengths, ElementsAre(4, 3));
+  std::vector<int32_t> labels(4);
+  (*dataset)->ReadLabels(1, absl::MakeSpan(labels));
+  EXPECT_THAT(labels, ElementsAre(17, 16, 7, -1));
+  const std::vector<float> input = Input(**dataset, 1);
+  for (size_t i = 6 * 5; i < input.size(); ++i) EXPECT_EQ(input[i], 0);
+}
+
 TEST_F(WavFolderTest, ChoosesFilesByTheirNames) {
   wav().add_include("0_*");
   wav().add_include("1_*");
