@@ -111,6 +111,9 @@ class StepLoop {
   // Feed(): no device runs out of memory for samples.
   virtual absl::Status samples() const { return absl::UnimplementedError("none are kept on this device"); }
 
+  // What a training's log should say of how the device computes it: a sentence each, none on most devices.
+  virtual std::vector<std::string> notes() const { return {}; }
+
   // Batches that can be fed and not yet recorded.
   virtual int64_t slots() const = 0;
 

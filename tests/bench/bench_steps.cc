@@ -22,6 +22,7 @@
 // published copies and state, "activations": the arena, "inputs": the batch, "gflop": of a step, "idle": resident when
 // main began, "peak": resident at most since, "device": in use beyond what was before the model was made}
 // With "arena": what lies in the arena when it is fullest, largest first.
+// With "notes": what a training's log says of how the device computes the network, a line each.
 #include <sys/resource.h>
 #include <time.h>
 
@@ -166,6 +167,12 @@ class Bench {
         floor.seconds, floor.flops / 1e9, floor.bytes / 1e9, rates.f32_flops / 1e9, rates.bf16_flops / 1e9,
         rates.bytes / 1e9, static_cast<long>(arena), static_cast<long>(plan_->parameter_bytes()),
         usage.ru_maxrss * 1024);
+    return absl::OkStatus();
+  }
+
+  absl::Status PrintNotes() const {
+    if (device_ == nullptr) return absl::InvalidArgumentError("notes: the host takes the steps here");
+    for (const std::string& note : device_->notes()) std::printf("%s\n", note.c_str());
     return absl::OkStatus();
   }
 
@@ -362,6 +369,7 @@ absl::Status Answer(const std::string& line, int threads, int64_t idle, Bench* b
   int64_t steps = 0;
   if (line == "nodes") return bench->RunNodes();
   if (line == "floor") return bench->PrintFloor(threads);
+  if (line == "notes") return bench->PrintNotes();
   if (line == "memory") {
     bench->PrintMemory(idle);
   } else if (line == "arena") {

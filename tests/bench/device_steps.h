@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -42,6 +43,7 @@ class DeviceSteps {
 
   // How the loop takes its steps.
   runtime::StepLaunch launch() const { return loop_->launch(); }
+  std::vector<std::string> notes() const { return loop_->notes(); }
 
   // At least `steps`, on batches that lie in the device's memory before the clock starts: windows of as many as it can
   // hold, or as are asked for. Windows in which a step was replayed are not timed.

@@ -137,6 +137,8 @@ def peak_of(daemon, path):
         pid = daemon.worker()
         if pid is None and seen:
             break
+        if pid is None and json.loads(daemon.ctl("get", job_id, "-o", "json"))["state"] in ("SUCCEEDED", "FAILED"):
+            sys.exit(f"the worker of {job_id} came and went unseen: the machine is too busy to measure on")
         try:
             status = open(f"/proc/{pid}/status").read() if pid else ""
         except OSError:

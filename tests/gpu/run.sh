@@ -190,10 +190,18 @@ curves() {
   CURVES=$1 PYTHONDONTWRITEBYTECODE=1 "$python" "$root/tests/conformance/torch_curves.py" --tool "$bin/checkpoint_tool" --device cuda --torch "$where"
 }
 
+# attention MODE BATCH JOB INPUT TARGET: says what attention runs on; of a GPU's, all of it has to be cuDNN.
+attention() {
+  local said
+  said=$(echo notes | "$bin/bench_steps" --device=cuda "--set=train.batch_size=$2" "$workloads/$3.yaml" "$4" "$5" "$1" 4) || return 1
+  grep '^attention runs on ' <<<"$said" || { echo "nothing is said of attention" && return 1; }
+  [[ $emulated = yes ]] || ! grep -q 'own kernels' <<<"$said"
+}
+
 opens() { printf '2\nmemory\n' | "$bin/bench_steps" --device=cuda "$workloads/transformer.yaml" ids=1000:16 classes=1000:16 FP32 1; }
 
-export -f opens tests field losses network_agrees soak curves
-export bin workloads python root
+export -f opens attention tests field losses network_agrees soak curves
+export bin workloads python root emulated
 
 # MODE BOUND: of a forward pass in that mode.
 readonly MODES=("FP32 2e-4" "TF32 5e-3" "FP16 1e-2" "BF16 3e-2" "FP8 1e-1")
@@ -212,6 +220,12 @@ stage_correctness() {
     shards=1 filter='*relu*f16*' steps=20 networks=("4 convnet 16,16,3 classes=10") modes=("FP16 1e-2")
   fi
   in_bash opens 60 opens
+  if [[ $tiny = yes ]]; then
+    in_bash attention 60 attention BF16 2 transformer ids=1000:16 classes=1000:16
+  else
+    in_bash attention 120 attention BF16 8 gpt2 ids=50257:1024 classes=50257:1024
+  fi
+  cat "$state/$stage/attention.log" 2>/dev/null
   in_bash kernels 300 tests "$bin/cuda_kernels_test" "$shards" "--gtest_filter=$filter"
   in_bash arena_passes 60 tests "$bin/cuda_arena_passes_test" 1
   in_bash trainings 200 tests "$bin/train_cuda_test" "$shards" "--gtest_filter=$([[ $tiny = yes ]] && echo '*StaysNear*Normed' || echo '*')"

@@ -3,11 +3,15 @@
 #ifndef AMPD_ENGINE_BACKEND_CUDA_FUSED_ATTENTION_H_
 #define AMPD_ENGINE_BACKEND_CUDA_FUSED_ATTENTION_H_
 
+#include <map>
 #include <memory>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "engine/backend/cuda/context.h"
 #include "engine/core/dtype.h"
 #include "engine/ops/attention_dims.h"
@@ -45,6 +49,22 @@ class FusedAttention {
   // Enqueues on the context's stream, which is open.
   virtual absl::Status Run(const FusedAttentionArgs& args) = 0;
 };
+
+// What a context keeps of attention.
+struct AttentionUses {
+  // The library's, while they are in use, by description.
+  std::map<std::string, std::weak_ptr<FusedAttention>> made;
+  // Nodes that kernels were prepared for, by what runs them.
+  std::map<std::string, std::set<std::string>> nodes;
+};
+AttentionUses& AttentionUsesOf(Context* context);
+
+// Remembers what runs attention or a gradient of it: for AttentionNotes().
+void NoteFusedAttention(Context* context, const std::string& node, const FusedAttention& by);
+void NoteOwnAttention(Context* context, const std::string& node, absl::string_view why);
+// For a log: a sentence for each way in which the context's attention runs, with the library's algorithm, or why it
+// runs on the backend's own kernels.
+std::vector<std::string> AttentionNotes(Context* context);
 
 }  // namespace ampd::cuda
 

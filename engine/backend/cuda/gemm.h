@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "engine/backend/cuda/context.h"
 #include "engine/core/dtype.h"
+#include "engine/core/tensor.h"
 
 namespace ampd::cuda {
 
@@ -51,8 +52,9 @@ struct GemmDesc {
   bool scaled = false;
   // Other than kNone, for one matrix alone (batch 1). Bias, aux and bias gradient have d's dtype; aux is laid out as d.
   GemmEpilogue epilogue = GemmEpilogue::kNone;
-  // What every pointer to a, b, d and aux is a multiple of.
-  int64_t alignment_bytes = 16;
+  // What every pointer to a, b, d and aux is a multiple of; where several products share tensors, what their places in
+  // these leave of it. A library passes over algorithms that need more.
+  int64_t alignment_bytes = kTensorAlignment;
 };
 
 // Device memory. What the desc does not ask for stays null.

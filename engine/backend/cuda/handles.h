@@ -60,14 +60,17 @@ struct EventHandle : Handle<cudaEvent_t, cudaEventDestroy> {
   }
 };
 
+// What was captured, and cannot be launched yet.
+struct CapturedGraph : Handle<cudaGraph_t, cudaGraphDestroy> {
+  using Handle::Handle;
+};
+
 struct GraphHandle : Handle<cudaGraphExec_t, cudaGraphExecDestroy> {
   using Handle::Handle;
-  // Takes `graph`.
-  static absl::StatusOr<GraphHandle> Instantiate(cudaGraph_t graph) {
+  // Independent of `graph` from then on.
+  static absl::StatusOr<GraphHandle> Instantiate(const CapturedGraph& graph) {
     cudaGraphExec_t exec = nullptr;
-    const cudaError_t error = cudaGraphInstantiate(&exec, graph, 0);
-    static_cast<void>(cudaGraphDestroy(graph));
-    AMPD_CUDA_RETURN_IF_ERROR(error, "making a captured step ready");
+    AMPD_CUDA_RETURN_IF_ERROR(cudaGraphInstantiate(&exec, graph.get(), 0), "making a captured step ready");
     return GraphHandle(exec);
   }
 };

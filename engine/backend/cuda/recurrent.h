@@ -88,7 +88,6 @@ class Product {
     gemm.tf32 =
         dtype == DType::kF32 && desc.attributes.String(ops::kComputeAttribute) == std::string(ops::kComputeTf32);
     // Operands start at a multiple of the hidden size in tensors.
-    gemm.alignment_bytes = 16;
     while (e.inner * SizeOf(dtype) % gemm.alignment_bytes != 0 ||
            e.columns * SizeOf(dtype) % gemm.alignment_bytes != 0) {
       gemm.alignment_bytes /= 2;

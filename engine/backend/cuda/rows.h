@@ -131,6 +131,7 @@ struct RowPlan {
   bool kept = true;          // of a block's
   int threads = 128;         // of a block
   int64_t shared_bytes = 0;  // > 0: of a block that keeps its row there
+  int64_t shared_limit = 0;  // with them: what the kernel is allowed, whatever the row
   unsigned blocks = 1;
 
   // Teams there are.
@@ -173,7 +174,10 @@ auto VisitRowPlan(const RowPlan& plan, F&& f) {
 // Lets blocks that would read their row of `bytes` again keep it in shared memory, where that holds it.
 inline void KeepInSharedMemory(int64_t bytes, const DeviceProperties& device, RowPlan* plan) {
   constexpr int64_t kForReductions = 1024;
-  if (!plan->warp && !plan->kept && bytes + kForReductions <= device.shared_bytes_per_block) plan->shared_bytes = bytes;
+  const int64_t limit = device.shared_bytes_per_block - kForReductions;
+  if (plan->warp || plan->kept || bytes > limit) return;
+  plan->shared_bytes = bytes;
+  plan->shared_limit = limit;
 }
 
 // As VisitRowPlan, for plans that KeepInSharedMemory() has seen.
@@ -187,8 +191,9 @@ auto VisitSharedRowPlan(const RowPlan& plan, F&& f) {
 template <typename... Parameters, typename... Arguments>
 absl::Status LaunchTeams(absl::string_view what, void (*kernel)(Parameters...), const RowPlan& plan,
                          cudaStream_t stream, Arguments&&... arguments) {
-  // What a launch may ask for without leave.
-  if (plan.shared_bytes > 48 << 10) AMPD_RETURN_IF_ERROR(AllowSharedMemory(what, kernel, plan.shared_bytes));
+  // The leave is the kernel's, of all its launches in a captured step, so it never depends on the row; and of the 48
+  // KiB that need none the kernel's static arrays take some.
+  if (plan.shared_bytes > 0) AMPD_RETURN_IF_ERROR(AllowSharedMemory(what, kernel, plan.shared_limit));
   return Launch(what, kernel, plan.blocks, plan.threads, plan.shared_bytes, stream,
                 std::forward<Arguments>(arguments)...);
 }

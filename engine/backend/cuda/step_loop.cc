@@ -11,6 +11,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/backend/cuda/device_memory.h"
+#include "engine/backend/cuda/fused_attention.h"
+#include "engine/backend/cuda/graph_cache.h"
 #include "engine/backend/cuda/handles.h"
 #include "engine/backend/cuda/resident_dataset.h"
 #include "engine/backend/cuda/resident_step.h"
@@ -31,9 +33,14 @@ constexpr int64_t kMostSlots = 256;
 constexpr int64_t kRecords = 4096;
 constexpr int64_t kTable = 4096;
 static_assert(kMostSlots * 8 < kRecords && kMostSlots < kTable);
-// Steps captured in one graph where many are launched at once, if they are of few kernels.
+// Steps captured in one graph where many are launched at once, if they are of few nodes.
 constexpr int64_t kUnrolled = 16;
-constexpr int64_t kFewKernels = 128;
+constexpr int64_t kFewNodes = 256;
+// Graphs that are ready may take this share of the memory that is left, or what resident samples leave for them; for a
+// node they take about so much.
+constexpr int64_t kGraphShare = 16;
+constexpr int64_t kFewestGraphBytes = int64_t{256} << 20;
+constexpr int64_t kNodeBytes = int64_t{8} << 10;
 
 // By the inputs' names.
 using FeedLayout = std::map<std::string, FeedPlace, std::less<>>;
@@ -68,6 +75,7 @@ class CudaStepLoop : public runtime::StepLoop {
     return resident_ != nullptr ? runtime::StepLaunch::kResident : config_.launch;
   }
   absl::Status samples() const override { return samples_status_; }
+  std::vector<std::string> notes() const override { return AttentionNotes(context_); }
   int64_t slots() const override { return ring_.slots; }
   absl::Status Start(uint64_t attempted_step, absl::Span<const optim::LossScalerState> scalers) override;
   absl::Status Feed(size_t bucket, absl::Span<const runtime::FedInput> inputs,
@@ -90,7 +98,6 @@ class CudaStepLoop : public runtime::StepLoop {
     int32_t last_phase = 0;
     EventHandle done;
   };
-  using GraphKey = std::pair<std::pair<size_t, uint64_t>, int64_t>;
 
   absl::Status LayOutFeed();
   absl::Status AllocateFeed();
@@ -101,12 +108,16 @@ class CudaStepLoop : public runtime::StepLoop {
   absl::Status MakePasses(const StepLoopPhase& phase);
   absl::Status MakeResident();
   absl::Status WarmUp();
+  absl::Status HaltOnZeros();
   absl::Status FillTable(size_t phase, int64_t until);
-  absl::Status Enqueue(size_t bucket, uint64_t phases);
-  absl::Status EnqueuePhase(size_t phase, size_t bucket);
+  absl::Status Enqueue(size_t bucket, uint64_t phases, int64_t micro_batches);
+  absl::Status EnqueuePhase(size_t phase, size_t bucket, int64_t micro_batches);
   absl::Status EnqueueMicroBatch(size_t phase, size_t bucket, int64_t index);
   absl::Status EnqueueUpdate(size_t phase);
-  absl::StatusOr<cudaGraphExec_t> Capture(size_t bucket, uint64_t phases, int64_t steps);
+  absl::StatusOr<CapturedGraph> Capture(const GraphCache::Key& key);
+  absl::StatusOr<cudaGraphExec_t> Ready(const GraphCache::Key& key);
+  // How many of the next `left` steps one launch takes.
+  absl::StatusOr<int64_t> StepsOfLaunch(size_t bucket, uint64_t phases, int64_t left);
   absl::Status LaunchSome(size_t bucket, uint64_t phases, int64_t steps);
   absl::StatusOr<EventHandle> TakeEvent();
 
@@ -131,17 +142,18 @@ class CudaStepLoop : public runtime::StepLoop {
   Context* const context_;
   runtime::StepLoopConfig config_;
   cudaStream_t stream_ = nullptr;
-  int64_t kernels_ = 0;  // plan steps of one step of all phases
 
   StreamHandle copies_;
   std::vector<FeedLayout> feed_;  // by bucket
   FeedRing ring_;
   DeviceArray ring_memory_, control_, phase_controls_, tables_;
-  PinnedArray staging_, records_memory_;
+  // Tables are copied from table_staging_, which has the same entries.
+  PinnedArray staging_, table_staging_, records_memory_;
   RecordRing records_;
   std::vector<EventHandle> fed_events_;  // by slot
   std::vector<PhasePasses> passes_;
-  std::map<GraphKey, GraphHandle> graphs_;
+  GraphCache graphs_;
+  std::map<std::pair<size_t, uint64_t>, int64_t> step_nodes_;  // by bucket and phases
   std::unique_ptr<ResidentStep> resident_;
   // Null: batches are fed whole, and this is why.
   std::unique_ptr<ResidentDataset> dataset_;
@@ -172,22 +184,23 @@ absl::Status CudaStepLoop::Open() {
   AMPD_RETURN_IF_ERROR(AllocateFeed());
   AMPD_ASSIGN_OR_RETURN(control_, DeviceArray::Allocate(sizeof(StepControl), "the step's control"));
   AMPD_ASSIGN_OR_RETURN(phase_controls_, DeviceArray::Allocate(phases * sizeof(PhaseControl), "the phases' control"));
-  AMPD_ASSIGN_OR_RETURN(
-      tables_, DeviceArray::Allocate(phases * kTable * sizeof(optim::UpdateScalars), "the tables of update scalars"));
+  const int64_t table_bytes = phases * kTable * static_cast<int64_t>(sizeof(optim::UpdateScalars));
+  AMPD_ASSIGN_OR_RETURN(tables_, DeviceArray::Allocate(table_bytes, "the tables of update scalars"));
+  AMPD_ASSIGN_OR_RETURN(table_staging_, PinnedArray::Allocate(table_bytes, "the tables of update scalars"));
   AMPD_ASSIGN_OR_RETURN(records_memory_,
                         PinnedArray::Allocate(kRecords * sizeof(StepRecord) + sizeof(uint64_t), "step records"));
   records_.records = records_memory_.as<StepRecord>();
   records_.count = reinterpret_cast<uint64_t*>(records_.records + kRecords);
   records_.size = kRecords;
   *records_.count = 0;
-  for (const StepLoopPhase& phase : config_.phases) {
-    AMPD_RETURN_IF_ERROR(MakePasses(phase));
-    kernels_ += static_cast<int64_t>(phase.executors.front()->plan().steps.size()) * config_.micro_batches;
-  }
+  for (const StepLoopPhase& phase : config_.phases) AMPD_RETURN_IF_ERROR(MakePasses(phase));
   AMPD_RETURN_IF_ERROR(MakeResident());
   AMPD_RETURN_IF_ERROR(WarmUp());
-  // Last: samples take of what is left.
-  return AllocateStaging();
+  // Last: samples take of what is left, and graphs of that.
+  AMPD_RETURN_IF_ERROR(AllocateStaging());
+  const int64_t left = config_.memory->memory()->free_bytes();
+  graphs_ = GraphCache(std::max(kFewestGraphBytes, left / kGraphShare) / kNodeBytes);
+  return absl::OkStatus();
 }
 
 // Every input of any phase, for each bucket; behind the weights.
@@ -310,19 +323,30 @@ absl::Status CudaStepLoop::MakeResident() {
   return absl::OkStatus();
 }
 
+// Every kernel of a step runs here once, so that none is loaded, and none chooses its algorithm, within a capture.
+// Further micro-batches have no others.
 absl::Status CudaStepLoop::WarmUp() {
-  for (const StepLoopPhase& phase : config_.phases) {
-    for (runtime::Executor* executor : phase.executors) {
-      for (const runtime::PlannedTensor& input : executor->plan().inputs) {
-        AMPD_ASSIGN_OR_RETURN(void* const buffer, executor->InputBuffer(input.name));
-        AMPD_RETURN_IF_ERROR(config_.memory->memory()->Zero(buffer, InputBytes(input)));
-      }
-      AMPD_RETURN_IF_ERROR(config_.memory->BeginUpdate());
-      AMPD_RETURN_IF_ERROR(Annotate(executor->Run({.seed = config_.seed}), "warming up"));
-      AMPD_RETURN_IF_ERROR(Annotate(context_->Wait(), "warming up"));
-    }
+  AMPD_RETURN_IF_ERROR(HaltOnZeros());
+  const uint64_t all = (uint64_t{2} << (config_.phases.size() - 1)) - 1;
+  for (size_t b = 0; b < feed_.size(); ++b) {
+    AMPD_RETURN_IF_ERROR(Annotate(Enqueue(b, all, 1), "warming up"));
+    AMPD_RETURN_IF_ERROR(Annotate(context_->Wait(), "warming up"));
   }
   return absl::OkStatus();
+}
+
+// Steps decide nothing and change nothing from here on, until Start(), and read zeros.
+absl::Status CudaStepLoop::HaltOnZeros() {
+  runtime::Memory* memory = config_.memory->memory();
+  const StepControl halted = {.halt = 1};
+  const std::vector<PhaseControl> phases(config_.phases.size());
+  const std::vector<runtime::MicroBatchWeight> weights(config_.phases.size() *
+                                                       static_cast<size_t>(config_.micro_batches));
+  AMPD_RETURN_IF_ERROR(memory->Upload(&halted, sizeof(halted), control_.as<void>()));
+  AMPD_RETURN_IF_ERROR(memory->Upload(phases.data(), static_cast<int64_t>(phases.size() * sizeof(PhaseControl)),
+                                      phase_controls_.as<void>()));
+  AMPD_RETURN_IF_ERROR(memory->Zero(ring_memory_.as<void>(), ring_.bytes_per_slot));
+  return memory->Upload(weights.data(), WeightBytes(), ring_memory_.as<void>());
 }
 
 absl::Status CudaStepLoop::Start(uint64_t attempted_step, absl::Span<const optim::LossScalerState> scalers) {
@@ -392,15 +416,15 @@ absl::Status CudaStepLoop::Feed(size_t bucket, absl::Span<const runtime::FedInpu
   return absl::OkStatus();
 }
 
-// Entries behind table_end_ are of no step in flight.
+// Entries behind table_end_ are of no step in flight, and the copies before their last steps are done.
 absl::Status CudaStepLoop::FillTable(size_t phase, int64_t until) {
   int64_t& end = table_end_[phase];
   while (end < until) {
     const int64_t first = end % kTable, count = std::min(until - end, kTable - first);
-    std::vector<optim::UpdateScalars> entries;
-    for (int64_t i = 0; i < count; ++i) entries.push_back(config_.phases[phase].scalars(end + i));
+    auto* staged = table_staging_.as<optim::UpdateScalars>() + static_cast<int64_t>(phase) * kTable + first;
+    for (int64_t i = 0; i < count; ++i) staged[i] = config_.phases[phase].scalars(end + i);
     AMPD_RETURN_IF_ERROR(config_.memory->memory()->Upload(
-        entries.data(), count * static_cast<int64_t>(sizeof(optim::UpdateScalars)), table(phase) + first));
+        staged, count * static_cast<int64_t>(sizeof(optim::UpdateScalars)), table(phase) + first));
     end += count;
   }
   return absl::OkStatus();
@@ -428,7 +452,7 @@ absl::Status CudaStepLoop::Launch(size_t bucket, uint64_t phases, int64_t steps)
   const bool resident = resident_ != nullptr && phases != 0;
   if (resident) AMPD_RETURN_IF_ERROR(resident_->Enqueue(steps));
   for (int64_t left = resident ? 0 : steps; left > 0;) {
-    const int64_t some = left >= kUnrolled && kernels_ <= kFewKernels ? kUnrolled : 1;
+    AMPD_ASSIGN_OR_RETURN(const int64_t some, StepsOfLaunch(bucket, phases, left));
     AMPD_RETURN_IF_ERROR(LaunchSome(bucket, phases, some));
     left -= some;
   }
@@ -445,40 +469,54 @@ absl::Status CudaStepLoop::Launch(size_t bucket, uint64_t phases, int64_t steps)
 
 absl::Status CudaStepLoop::LaunchSome(size_t bucket, uint64_t phases, int64_t steps) {
   if (config_.launch == runtime::StepLaunch::kEnqueued) {
-    for (int64_t i = 0; i < steps; ++i) AMPD_RETURN_IF_ERROR(Enqueue(bucket, phases));
+    for (int64_t i = 0; i < steps; ++i) AMPD_RETURN_IF_ERROR(Enqueue(bucket, phases, config_.micro_batches));
     return absl::OkStatus();
   }
-  AMPD_ASSIGN_OR_RETURN(const cudaGraphExec_t graph, Capture(bucket, phases, steps));
+  AMPD_ASSIGN_OR_RETURN(const cudaGraphExec_t graph, Ready({bucket, phases, steps}));
   return ToStatus(cudaGraphLaunch(graph, stream()), "launching a captured step");
 }
 
-absl::StatusOr<cudaGraphExec_t> CudaStepLoop::Capture(size_t bucket, uint64_t phases, int64_t steps) {
-  const GraphKey key = {{bucket, phases}, steps};
-  if (const auto it = graphs_.find(key); it != graphs_.end()) return it->second.get();
-  AMPD_CUDA_RETURN_IF_ERROR(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeThreadLocal), "capturing a step");
-  absl::Status status;
-  for (int64_t i = 0; i < steps && status.ok(); ++i) status = Enqueue(bucket, phases);
-  cudaGraph_t graph = nullptr;
-  const cudaError_t ended = cudaStreamEndCapture(stream(), &graph);
-  if (!status.ok() || ended != cudaSuccess) {
-    if (graph != nullptr) static_cast<void>(cudaGraphDestroy(graph));
-    return status.ok() ? ToStatus(ended, "capturing a step") : Annotate(status, "capturing a step");
+absl::StatusOr<int64_t> CudaStepLoop::StepsOfLaunch(size_t bucket, uint64_t phases, int64_t left) {
+  if (left < kUnrolled || config_.launch == runtime::StepLaunch::kEnqueued) return 1;
+  const auto [nodes, is_new] = step_nodes_.insert({{bucket, phases}, 0});
+  if (is_new) {
+    AMPD_ASSIGN_OR_RETURN(const CapturedGraph step, Capture({bucket, phases, 1}));
+    AMPD_ASSIGN_OR_RETURN(nodes->second, NodesOf(step));
   }
-  AMPD_ASSIGN_OR_RETURN(GraphHandle handle, GraphHandle::Instantiate(graph));
-  return graphs_.emplace(key, std::move(handle)).first->second.get();
+  return nodes->second <= kFewNodes ? kUnrolled : 1;
 }
 
-absl::Status CudaStepLoop::Enqueue(size_t bucket, uint64_t phases) {
+absl::StatusOr<cudaGraphExec_t> CudaStepLoop::Ready(const GraphCache::Key& key) {
+  if (const cudaGraphExec_t known = graphs_.Find(key); known != nullptr) return known;
+  AMPD_ASSIGN_OR_RETURN(const CapturedGraph graph, Capture(key));
+  return graphs_.Add(key, graph);
+}
+
+absl::StatusOr<CapturedGraph> CudaStepLoop::Capture(const GraphCache::Key& key) {
+  AMPD_CUDA_RETURN_IF_ERROR(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeThreadLocal), "capturing a step");
+  absl::Status status;
+  for (int64_t i = 0; i < key.steps && status.ok(); ++i) {
+    status = Enqueue(key.bucket, key.phases, config_.micro_batches);
+  }
+  cudaGraph_t captured = nullptr;
+  const cudaError_t ended = cudaStreamEndCapture(stream(), &captured);
+  CapturedGraph graph(captured);
+  AMPD_RETURN_IF_ERROR(Annotate(status, "capturing a step"));
+  AMPD_CUDA_RETURN_IF_ERROR(ended, "capturing a step");
+  return graph;
+}
+
+absl::Status CudaStepLoop::Enqueue(size_t bucket, uint64_t phases, int64_t micro_batches) {
   for (size_t p = 0; p < config_.phases.size(); ++p) {
-    if ((phases >> p & 1) != 0) AMPD_RETURN_IF_ERROR(EnqueuePhase(p, bucket));
+    if ((phases >> p & 1) != 0) AMPD_RETURN_IF_ERROR(EnqueuePhase(p, bucket, micro_batches));
   }
   return EnqueueEndStep(stream(), control());
 }
 
-absl::Status CudaStepLoop::EnqueuePhase(size_t phase, size_t bucket) {
+absl::Status CudaStepLoop::EnqueuePhase(size_t phase, size_t bucket, int64_t micro_batches) {
   AMPD_RETURN_IF_ERROR(config_.memory->BeginUpdate());
   AMPD_RETURN_IF_ERROR(EnqueueBeginPhase(stream(), phase_control(phase)));
-  for (int64_t m = 0; m < config_.micro_batches; ++m) AMPD_RETURN_IF_ERROR(EnqueueMicroBatch(phase, bucket, m));
+  for (int64_t m = 0; m < micro_batches; ++m) AMPD_RETURN_IF_ERROR(EnqueueMicroBatch(phase, bucket, m));
   return EnqueueUpdate(phase);
 }
 

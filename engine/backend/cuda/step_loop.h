@@ -10,8 +10,8 @@
 
 namespace ampd::cuda {
 
-// Runs every phase once without committing anything, so that kernels choose their algorithms before a capture. Inputs
-// are zeros for that. Errors of memory say what for.
+// Runs a step of every bucket without committing anything, so that kernels are loaded and choose their algorithms
+// before a capture. Inputs are zeros for that. Errors of memory say what for.
 absl::StatusOr<std::unique_ptr<runtime::StepLoop>> MakeStepLoop(Context* context,
                                                                 const runtime::StepLoopConfig& config);
 

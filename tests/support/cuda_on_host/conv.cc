@@ -12,6 +12,7 @@
 #include "engine/core/status.h"
 #include "engine/core/tensor.h"
 #include "tests/support/cuda_on_host/cuda_on_host.h"
+#include "tests/support/cuda_on_host/workspace.h"
 
 namespace ampd::cuda {
 namespace {
@@ -102,8 +103,8 @@ class LoopConv : public Conv {
   std::string algorithm() const override { return "loops"; }
 
   absl::Status Run(const ConvArgs& args) override {
-    for (const void* p :
-         {args.a, args.b, const_cast<const void*>(args.result), const_cast<const void*>(args.workspace)}) {
+    AMPD_RETURN_IF_ERROR(cuda_on_host::CheckWorkspace(absl::StrCat("[conv] ", name_), args.workspace));
+    for (const void* p : {args.a, args.b, const_cast<const void*>(args.result)}) {
       if (p != nullptr && reinterpret_cast<uintptr_t>(p) % 16 == 0) continue;
       return absl::InternalError(absl::StrCat("[conv] ", name_, ": a pointer is missing or not aligned"));
     }

@@ -24,6 +24,11 @@ void SetMemory(int64_t bytes);
 // shows at the next call that waits.
 void Fail(const std::string& call, cudaError_t error, int after = 0);
 
+// Also among the calls, behind the one that made it so:
+// a copy from or to host memory that cudaHostAlloc did not give, which CUDA may have wait for its stream;
+inline constexpr char kPageableCopy[] = "pageable copy";
+// a kernel's first launch of all while a graph is captured, when its code may have to be loaded first.
+inline constexpr char kKernelMetInCapture[] = "kernel met in a capture";
 // Names of calls in order: launches of kernels are "kernel", of a graph's kernels too, at the time they ran.
 std::vector<std::string> Calls();
 void ClearCalls();

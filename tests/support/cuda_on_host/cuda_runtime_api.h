@@ -52,10 +52,12 @@ struct Stream;
 struct Event;
 struct Graph;
 struct GraphExec;
+struct Work;
 }  // namespace cuda_on_host
 using cudaStream_t = cuda_on_host::Stream*;
 using cudaEvent_t = cuda_on_host::Event*;
 using cudaGraph_t = cuda_on_host::Graph*;
+using cudaGraphNode_t = const cuda_on_host::Work*;
 using cudaGraphExec_t = cuda_on_host::GraphExec*;
 
 enum cudaMemcpyKind {
@@ -144,6 +146,8 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
+// As many nodes as `count` says, or, where `nodes` is null, how many there are.
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, size_t* count);
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long flags = 0);
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);

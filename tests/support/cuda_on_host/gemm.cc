@@ -15,6 +15,7 @@
 #include "engine/core/status.h"
 #include "engine/core/tensor.h"
 #include "tests/support/cuda_on_host/cuda_on_host.h"
+#include "tests/support/cuda_on_host/workspace.h"
 
 namespace ampd::cuda {
 namespace {
@@ -83,11 +84,12 @@ class LoopGemm : public Gemm {
 
  private:
   absl::Status CheckArgs(const GemmArgs& args) const {
+    AMPD_RETURN_IF_ERROR(cuda_on_host::CheckWorkspace(absl::StrCat("[gemm] ", name_), args.workspace));
     const bool wants_bias = HasBias(desc_.epilogue), wants_aux = HasAux(desc_.epilogue);
     const bool makes_bias = HasBiasGradient(desc_.epilogue);
-    bool fits = args.workspace != nullptr && wants_bias == (args.bias != nullptr) &&
-                wants_aux == (args.aux != nullptr) && makes_bias == (args.bias_gradient != nullptr) &&
-                desc_.scaled == (args.a_scale != nullptr) && desc_.scaled == (args.b_scale != nullptr);
+    bool fits = wants_bias == (args.bias != nullptr) && wants_aux == (args.aux != nullptr) &&
+                makes_bias == (args.bias_gradient != nullptr) && desc_.scaled == (args.a_scale != nullptr) &&
+                desc_.scaled == (args.b_scale != nullptr);
     for (const void* p : {args.a, args.b, const_cast<const void*>(args.d)}) fits &= p != nullptr;
     for (const void* p : {args.a, args.b, const_cast<const void*>(args.d), const_cast<const void*>(args.aux)}) {
       fits &= reinterpret_cast<uintptr_t>(p) % static_cast<uintptr_t>(desc_.alignment_bytes) == 0;

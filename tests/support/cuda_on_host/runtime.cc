@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <random>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -98,6 +99,7 @@ class Machine {
   std::vector<std::string> calls;
   // Dynamic shared memory, by kernel.
   std::map<const void*, size_t> allowed_shared;
+  std::set<const void*> launched;
   cudaError_t sticky = cudaSuccess;
   cudaError_t last = cudaSuccess;
   int capturing = 0;
@@ -223,6 +225,7 @@ void Reset() {
   m.memory_limit = kNoLimit;
   m.faults.clear();
   m.calls.clear();
+  m.launched.clear();
   m.sticky = m.last = cudaSuccess;
 }
 
@@ -311,12 +314,13 @@ cudaError_t EnqueueKernel(const void* kernel, dim3 grid, dim3 block, size_t shar
       grid.y > 65535 || grid.z > 65535 || shared_bytes > m.properties.sharedMemPerBlockOptin) {
     return m.last = cudaErrorInvalidConfiguration;
   }
-  // What any kernel may ask for without leave.
-  constexpr size_t kFree = 48 << 10;
+  // What any kernel may ask for without leave, less what static arrays, which are not counted here, may take of it.
+  constexpr size_t kFree = (48 << 10) - 1024;
   const auto allowed = m.allowed_shared.find(kernel);
   if (shared_bytes > (allowed == m.allowed_shared.end() ? kFree : allowed->second)) {
     return m.last = cudaErrorInvalidValue;
   }
+  if (m.launched.insert(kernel).second && IsCapturing(stream)) m.calls.push_back(kKernelMetInCapture);
   m.Push(stream, {"kernel", [=, body = std::move(body)] { RunGrid(grid, block, shared_bytes, body); }});
   return cudaSuccess;
 }
@@ -482,8 +486,11 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   ENTER("cudaMemcpyAsync");
   // As CUDA, which takes null pointers then; memcpy() does not.
   if (bytes == 0) return m.sticky;
+  const bool pageable =
+      (kind == cudaMemcpyHostToDevice && !m.IsPinned(from)) || (kind == cudaMemcpyDeviceToHost && !m.IsPinned(to));
+  if (pageable) m.calls.push_back(cuda_on_host::kPageableCopy);
   const bool capturing = cuda_on_host::IsCapturing(stream);
-  if (kind == cudaMemcpyHostToDevice && !m.IsPinned(from)) {
+  if (kind == cudaMemcpyHostToDevice && pageable) {
     // A graph would read this memory whenever it is launched: never meant.
     if (capturing) return m.last = cudaErrorStreamCaptureUnsupported;
     auto copy =
@@ -491,7 +498,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
     m.Push(stream, {"memcpy", [=] { std::memcpy(to, copy->data(), bytes); }});
     return cudaSuccess;
   }
-  const bool waits = kind == cudaMemcpyDeviceToHost && !m.IsPinned(to);
+  const bool waits = pageable;
   if (waits && capturing) return m.last = cudaErrorStreamCaptureUnsupported;
   m.Push(stream, {"memcpy", [=] { std::memmove(to, from, bytes); }});
   if (waits) m.Wait(lock, stream == nullptr ? m.default_stream : *stream);
@@ -613,6 +620,16 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
     if (other->capture == *graph) other->capture = nullptr;
   }
   --m.capturing;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, size_t* count) {
+  ENTER("cudaGraphGetNodes");
+  if (nodes == nullptr) {
+    *count = graph->nodes.size();
+    return cudaSuccess;
+  }
+  *count = std::min(*count, graph->nodes.size());
+  for (size_t i = 0; i < *count; ++i) nodes[i] = &graph->nodes[i];
   return cudaSuccess;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {

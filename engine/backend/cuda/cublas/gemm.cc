@@ -12,7 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/backend/cuda/autotune.h"
-#include "engine/backend/cuda/status.h"
+#include "engine/backend/cuda/device_failure.h"
 #include "engine/core/status.h"
 
 namespace ampd::cuda {
@@ -35,13 +35,11 @@ absl::StatusCode CodeOf(cublasStatus_t status) {
   }
 }
 
-absl::Status LtStatus(cublasStatus_t status, absl::string_view what) {
+absl::Status LtStatus(const Context& context, cublasStatus_t status, absl::string_view what) {
   if (status == CUBLAS_STATUS_SUCCESS) return absl::OkStatus();
-  // A device that failed says so to whoever asks next, and every later call fails.
-  const cudaError_t device = cudaPeekAtLastError();
-  if (device != cudaSuccess) return ToStatus(device, absl::StrCat("[gemm] ", what));
-  return absl::Status(CodeOf(status), absl::StrCat("[gemm] ", what, ": ", cublasLtGetStatusName(status), ": ",
-                                                   cublasLtGetStatusString(status)));
+  return DeviceFailureOr(
+      context, absl::Status(CodeOf(status), absl::StrCat("[gemm] ", what, ": ", cublasLtGetStatusName(status), ": ",
+                                                         cublasLtGetStatusString(status))));
 }
 
 template <auto kDestroy>
@@ -62,7 +60,7 @@ absl::StatusOr<cublasLtHandle_t> Handle(Context* context) {
   std::shared_ptr<void>& library = context->library(Library::kBlas);
   if (library == nullptr) {
     cublasLtHandle_t handle = nullptr;
-    AMPD_RETURN_IF_ERROR(LtStatus(cublasLtCreate(&handle), "cuBLASLt"));
+    AMPD_RETURN_IF_ERROR(LtStatus(*context, cublasLtCreate(&handle), "cuBLASLt"));
     library = std::shared_ptr<void>(
         handle, [](void* h) { static_cast<void>(cublasLtDestroy(static_cast<cublasLtHandle_t>(h))); });
   }
@@ -160,7 +158,7 @@ class LtGemm : public Gemm {
 
  private:
   absl::Status Check(cublasStatus_t status) const {
-    return status == CUBLAS_STATUS_SUCCESS ? absl::OkStatus() : LtStatus(status, name_);
+    return status == CUBLAS_STATUS_SUCCESS ? absl::OkStatus() : LtStatus(*context_, status, name_);
   }
   template <typename T>
   absl::Status Set(cublasLtMatmulDescAttributes_t attribute, const T& value) {
@@ -244,6 +242,7 @@ class LtGemm : public Gemm {
     // Parts of a sum that is cut up meet in fp32: not in d, where they would be rounded to its dtype.
     AMPD_RETURN_IF_ERROR(
         set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE)));
+    // Where nothing is said cuBLASLt counts on 256.
     for (const auto attribute :
          {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
           CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {

@@ -6,13 +6,13 @@
 //             dq = ds k
 #include <array>
 #include <limits>
-#include <map>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "engine/backend/cuda/cudnn/graph.h"
 #include "engine/backend/cuda/cudnn/questions.h"
+#include "engine/backend/cuda/device_failure.h"
 #include "engine/backend/cuda/fused_attention.h"
 #include "engine/core/status.h"
 #include "engine/core/tensor.h"
@@ -196,7 +196,7 @@ class CudnnAttention : public FusedAttention {
     for (int i = 0; i < kOperands; ++i) {
       if (places_[i] >= 0) pointers_.emplace_back(places_[i], PointerOf(i, args));
     }
-    return cudnn::Execute(handle, plan_, pointers_, args.workspace);
+    return DeviceFailureOr(*context_, cudnn::Execute(handle, plan_, pointers_, args.workspace));
   }
 
  private:
@@ -259,9 +259,6 @@ std::string KeyOf(const FusedAttentionDesc& desc) {
                       " ", static_cast<float>(d.scale));
 }
 
-// Those in use, by key.
-using Made = std::map<std::string, std::weak_ptr<FusedAttention>>;
-
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<FusedAttention>> FusedAttention::Create(const FusedAttentionDesc& desc,
@@ -269,13 +266,11 @@ absl::StatusOr<std::shared_ptr<FusedAttention>> FusedAttention::Create(const Fus
   if (const std::string refusal = Refusal(desc, context->properties()); !refusal.empty()) {
     return absl::UnimplementedError(absl::StrCat("[attention] ", refusal));
   }
-  std::shared_ptr<void>& library = context->library(Library::kAttention);
-  if (library == nullptr) library = std::make_shared<Made>();
-  std::weak_ptr<FusedAttention>& made = (*static_cast<Made*>(library.get()))[KeyOf(desc)];
+  std::weak_ptr<FusedAttention>& made = AttentionUsesOf(context).made[KeyOf(desc)];
   if (std::shared_ptr<FusedAttention> known = made.lock()) return known;
   AMPD_RETURN_IF_ERROR(cudnn::CountQuestion(context));
   auto attention = std::make_shared<CudnnAttention>(desc, context);
-  AMPD_RETURN_IF_ERROR(Annotate(attention->Init(), "[attention]"));
+  AMPD_RETURN_IF_ERROR(DeviceFailureOr(*context, Annotate(attention->Init(), "[attention]")));
   made = attention;
   return std::shared_ptr<FusedAttention>(std::move(attention));
 }

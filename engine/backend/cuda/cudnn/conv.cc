@@ -14,6 +14,7 @@
 #include "engine/backend/cuda/cudnn/conv_graph.h"
 #include "engine/backend/cuda/cudnn/graph.h"
 #include "engine/backend/cuda/cudnn/questions.h"
+#include "engine/backend/cuda/device_failure.h"
 #include "engine/core/status.h"
 #include "engine/core/tensor.h"
 
@@ -49,8 +50,10 @@ absl::StatusOr<std::shared_ptr<const Listed>> List(const ConvDesc& desc, DType i
   AMPD_ASSIGN_OR_RETURN(cudnn::ConvGraph described, cudnn::DescribeConv(desc, intermediate));
   listed->operands = std::move(described.operands);
   AMPD_ASSIGN_OR_RETURN(listed->graph, cudnn::Graph::Make(described.graph));
+  // A device that is there is asked itself: its engines may need more than those of its description.
+  const DeviceProperties* const described_device = context.is_open() ? nullptr : &context.properties();
   AMPD_ASSIGN_OR_RETURN(std::vector<Engine> engines,
-                        listed->graph.Engines(&context.properties(), LimitsWithin(desc, kMaxConvWorkspace)));
+                        listed->graph.Engines(described_device, LimitsWithin(desc, kMaxConvWorkspace)));
   // The heuristics may list what then cannot be built.
   absl::Status status;
   while (!engines.empty()) {
@@ -92,7 +95,9 @@ class CudnnConv : public Conv {
   std::string algorithm() const override { return algorithm_; }
 
   absl::Status Run(const ConvArgs& args) override {
-    if (plan_.descriptor == nullptr) AMPD_RETURN_IF_ERROR(Annotate(Choose(args), Where()));
+    if (plan_.descriptor == nullptr) {
+      AMPD_RETURN_IF_ERROR(DeviceFailureOr(*context_, Annotate(Choose(args), Where())));
+    }
     return Annotate(Execute(plan_, args), Where());
   }
 
@@ -111,7 +116,7 @@ class CudnnConv : public Conv {
     for (const auto& [tensor, operand] : listed_->operands) {
       pointers_.emplace_back(tensor, cudnn::PointerOf(args, operand));
     }
-    return cudnn::Execute(handle, plan, pointers_, args.workspace);
+    return DeviceFailureOr(*context_, cudnn::Execute(handle, plan, pointers_, args.workspace));
   }
 
   // Of the device itself, which may have others than its description made expect.
@@ -191,7 +196,7 @@ std::string ConvLibraryFolder() {
 absl::StatusOr<std::unique_ptr<Conv>> Conv::Create(std::string name, const ConvDesc& desc, Context* context) {
   const std::string where = absl::StrCat("[conv] ", name, ", ", ConvKey(desc));
   auto conv = std::make_unique<CudnnConv>(std::move(name), desc, context);
-  AMPD_RETURN_IF_ERROR(Annotate(conv->Init(), where));
+  AMPD_RETURN_IF_ERROR(DeviceFailureOr(*context, Annotate(conv->Init(), where)));
   return std::unique_ptr<Conv>(std::move(conv));
 }
 

@@ -4,6 +4,7 @@
 #include "absl/strings/str_replace.h"
 #include "engine/backend/cuda/cudnn/graph.h"
 #include "engine/backend/cuda/cudnn/maker.h"
+#include "engine/backend/cuda/device_failure.h"
 #include "engine/core/status.h"
 
 namespace ampd::cuda::cudnn {
@@ -111,7 +112,7 @@ absl::StatusOr<cudnnHandle_t> Handle(Context* context) {
   std::shared_ptr<void>& library = context->library(Library::kDnn);
   if (library == nullptr) {
     cudnnHandle_t handle = nullptr;
-    AMPD_RETURN_IF_ERROR(ToStatus(cudnnCreate(&handle), "cuDNN"));
+    AMPD_RETURN_IF_ERROR(DeviceFailureOr(*context, ToStatus(cudnnCreate(&handle), "cuDNN")));
     library =
         std::shared_ptr<void>(handle, [](void* h) { static_cast<void>(cudnnDestroy(static_cast<cudnnHandle_t>(h))); });
     AMPD_RETURN_IF_ERROR(ToStatus(cudnnSetStream(handle, context->stream()), "cuDNN's stream"));

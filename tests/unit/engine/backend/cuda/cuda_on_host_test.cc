@@ -1,11 +1,17 @@
 // What kernels rely on, shown of the emulated device itself.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <string>
 #include <vector>
 
 #include "engine/backend/cuda/block_sum.h"
 #include "engine/backend/cuda/context.h"
+#include "engine/backend/cuda/conv.h"
+#include "engine/backend/cuda/device_failure.h"
+#include "engine/backend/cuda/device_memory.h"
 #include "engine/backend/cuda/launch.h"
+#include "engine/core/tensor.h"
 #include "tests/support/cuda_on_host/cuda_on_host.h"
 
 namespace ampd::cuda {
@@ -104,6 +110,90 @@ TEST_F(CudaOnHost, StickyErrorsStay) {
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
   EXPECT_EQ(value, 0);
   EXPECT_EQ(Launch("add", AddOne, 1, 1, 0, stream(), &value).code(), absl::StatusCode::kUnavailable);
+}
+
+// A library says "internal error" or "execution failed" of its own, and ours need not have met the fault yet.
+TEST_F(CudaOnHost, ALibrarysFailureIsTheDevicesWhereThatFailed) {
+  const absl::Status failed = absl::InternalError("[cudnn] engine 3: CUDNN_STATUS_EXECUTION_FAILED");
+  const absl::Status refused = absl::UnimplementedError("[cudnn] no engine");
+  EXPECT_EQ(DeviceFailureOr(*context_, failed), failed);
+  // An error that does not stay was the call's that met it.
+  cuda_on_host::Fail("cudaMalloc", cudaErrorMemoryAllocation);
+  void* memory = nullptr;
+  EXPECT_NE(cudaMalloc(&memory, 1), cudaSuccess);
+  EXPECT_EQ(DeviceFailureOr(*context_, failed), failed);
+
+  cuda_on_host::Fail("cudaMemsetAsync", cudaErrorIllegalAddress);
+  EXPECT_NE(cudaMemsetAsync(&memory, 0, 1, stream()), cudaSuccess);
+  EXPECT_TRUE(DeviceFailureOr(*context_, absl::OkStatus()).ok());
+  for (const absl::Status& status : {failed, refused}) {
+    const absl::Status device = DeviceFailureOr(*context_, status);
+    EXPECT_EQ(device.code(), absl::StatusCode::kUnavailable) << device;
+    for (const absl::string_view part : {status.message(), absl::string_view("cudaErrorIllegalAddress")}) {
+      EXPECT_NE(device.message().find(part), absl::string_view::npos) << device;
+    }
+    EXPECT_EQ(DeviceFailureOr(*context_, device), device) << "said once";
+  }
+  // A device that need not be there is not asked.
+  cuda_on_host::ClearCalls();
+  EXPECT_EQ(DeviceFailureOr(Context(context_->properties()), failed), failed);
+  EXPECT_TRUE(cuda_on_host::Calls().empty());
+}
+
+TEST_F(CudaOnHost, ConvolutionsRefuseAWorkspaceThatIsNotAligned) {
+  const ConvDesc desc = {.image = {1, 1, 1, 1}, .filter = {1, 1, 1, 1}, .output = {1, 1, 1, 1}};
+  const Tensor image(DType::kF32, {1}), filter(DType::kF32, {1}), result(DType::kF32, {1});
+  const auto conv = Conv::Create("layer", desc, context_.get());
+  ASSERT_TRUE(conv.ok()) << conv.status();
+  const AlignedBuffer workspace((*conv)->workspace_bytes() + 256);
+  for (const int64_t offset : {256, 128, 16}) {
+    const absl::Status status = (*conv)->Run({.a = image.view().data,
+                                              .b = filter.view().data,
+                                              .result = result.view().data,
+                                              .workspace = workspace.data() + offset});
+    EXPECT_EQ(status.ok(), offset == 256) << offset << ": " << status;
+    EXPECT_EQ(status.message().find("layer: the workspace at ") != absl::string_view::npos, offset != 256) << status;
+  }
+  EXPECT_TRUE(context_->Wait().ok());
+}
+
+TEST_F(CudaOnHost, TellsPageableCopies) {
+  const DeviceArray device = DeviceArray::Allocate(8, "a test").value();
+  const PinnedArray pinned = PinnedArray::Allocate(8, "a test").value();
+  int64_t pageable = 0;
+  const auto copies = [&](void* to, const void* from, cudaMemcpyKind kind) {
+    cuda_on_host::ClearCalls();
+    EXPECT_EQ(cudaMemcpyAsync(to, from, 8, kind, stream()), cudaSuccess);
+    const std::vector<std::string> calls = cuda_on_host::Calls();
+    return std::count(calls.begin(), calls.end(), cuda_on_host::kPageableCopy);
+  };
+  EXPECT_EQ(copies(device.as<void>(), &pageable, cudaMemcpyHostToDevice), 1);
+  EXPECT_EQ(copies(&pageable, device.as<void>(), cudaMemcpyDeviceToHost), 1);
+  EXPECT_EQ(copies(device.as<void>(), pinned.as<void>(), cudaMemcpyHostToDevice), 0);
+  EXPECT_EQ(copies(pinned.as<void>(), device.as<void>(), cudaMemcpyDeviceToHost), 0);
+  EXPECT_EQ(copies(device.as<void>(), device.as<void>(), cudaMemcpyDeviceToDevice), 0);
+  EXPECT_TRUE(context_->Wait().ok());
+}
+
+TEST_F(CudaOnHost, TellsKernelsMetInCaptures) {
+  int value = 0;
+  const auto met = [&](bool capture) {
+    cuda_on_host::ClearCalls();
+    if (capture) static_cast<void>(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeThreadLocal));
+    EXPECT_TRUE(Launch("add", AddOne, 1, 1, 0, stream(), &value).ok());
+    cudaGraph_t graph = nullptr;
+    if (capture) static_cast<void>(cudaStreamEndCapture(stream(), &graph));
+    EXPECT_EQ(graph != nullptr, capture);
+    if (capture) static_cast<void>(cudaGraphDestroy(graph));
+    const std::vector<std::string> calls = cuda_on_host::Calls();
+    return std::count(calls.begin(), calls.end(), cuda_on_host::kKernelMetInCapture);
+  };
+  EXPECT_EQ(met(true), 1);
+  EXPECT_EQ(met(true), 0);
+  cuda_on_host::Reset();
+  EXPECT_EQ(met(false), 0);
+  EXPECT_EQ(met(true), 0);
+  EXPECT_TRUE(context_->Wait().ok());
 }
 
 TEST_F(CudaOnHost, OpenNamesDevicesAndOldDrivers) {

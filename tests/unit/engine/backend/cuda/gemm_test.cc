@@ -235,6 +235,34 @@ TEST_F(GemmTest, RunsWhenACapturedGraphIsLaunched) {
   EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
 }
 
+// cuBLASLt asks it of its callers, and so does what stands in for it.
+TEST_F(GemmTest, RefusesAWorkspaceThatIsNotAligned) {
+  const GemmDesc desc = Plain(1, 1, 1, DType::kF32);
+  const Tensor x(DType::kF32, {1}), d(DType::kF32, {1});
+  auto gemm = Gemm::Create("product", desc, context_.get());
+  ASSERT_TRUE(gemm.ok()) << gemm.status();
+  const AlignedBuffer workspace((*gemm)->workspace_bytes() + 512);
+  GemmArgs args = {.a = x.view().data, .b = x.view().data, .d = d.view().data};
+  for (const int64_t offset : {256, 128, 64, 16}) {
+    args.workspace = workspace.data() + offset;
+    const absl::Status status = (*gemm)->Run(args);
+    EXPECT_EQ(status.ok(), offset == 256) << offset << ": " << status;
+    EXPECT_EQ(std::string(status.message()).find("product: the workspace at ") != std::string::npos, offset != 256);
+  }
+  EXPECT_TRUE(context_->Wait().ok());
+}
+
+// Operands begin where tensors do, unless it is said that they may begin in one.
+TEST_F(GemmTest, OperandsAreAsAlignedAsIsSaid) {
+  EXPECT_EQ(GemmDesc().alignment_bytes, 256);
+  GemmDesc desc = Plain(1, 1, 1, DType::kF32);
+  const Tensor x(DType::kF32, {128});
+  GemmArgs args = {.a = x.as<float>().data() + 4, .b = x.view().data, .d = x.as<float>().data() + 64};
+  EXPECT_FALSE(Enqueue(desc, args).ok());
+  desc.alignment_bytes = 16;
+  EXPECT_TRUE(Run(desc, args).ok());
+}
+
 // What no library is asked to do.
 TEST(GemmCheck, RefusesWithReasons) {
   const DeviceProperties hopper;

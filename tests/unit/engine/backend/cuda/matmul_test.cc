@@ -47,6 +47,7 @@ TEST(MatmulProducts, EqualBatchesAreOneBatch) {
   EXPECT_EQ(p.gemm.a.batch_stride, 35);
   EXPECT_EQ(p.gemm.b.batch_stride, 28);
   EXPECT_EQ(p.gemm.d.batch_stride, 20);
+  EXPECT_EQ(p.gemm.alignment_bytes, kTensorAlignment);  // the library itself goes from one matrix to the next
   EXPECT_TRUE(p.gemm.b.transposed);
 }
 
