@@ -22,8 +22,6 @@ namespace {
 
 using v1::PrecisionSpec;
 
-// FP8 changes more than how a product is rounded: it is not taken unasked.
-constexpr PrecisionSpec::Mode kModes[] = {PrecisionSpec::TF32, PrecisionSpec::FP16, PrecisionSpec::BF16};
 constexpr char kFile[] = "mode_chosen.json";
 constexpr int64_t kMaxFileBytes = 1 << 20;
 
@@ -144,7 +142,7 @@ int64_t AutoTrainer::step() const {
 absl::StatusOr<std::vector<v1::BenchCell>> AutoTrainer::Compare() {
   const v1::AutoSpec& choice = spec_.proto().precision().auto_();
   const int64_t batch = spec_.proto().train().batch_size();
-  const auto modes = ModesToMeasure(choice.modes(), options_.device_model, kModes);
+  const auto modes = ModesToMeasure(choice.modes(), options_.device_model, kAutoModes);
   const auto name = [](std::string* out, PrecisionSpec::Mode mode) { out->append(PrecisionSpec::Mode_Name(mode)); };
   AMPD_RETURN_IF_ERROR(reporter_.Log(v1::LogLine::INFO, absl::StrCat("AUTO compares ", absl::StrJoin(modes, ", ", name),
                                                                      ", ", choice.steps(), " steps each")));
@@ -157,6 +155,7 @@ absl::StatusOr<std::vector<v1::BenchCell>> AutoTrainer::Compare() {
   options.turns.stop = [this] { return stop_requested_.load(); };
   options.turns.on_step = [] {};
   options.turns.warn = [this](const std::string& text) { return reporter_.Log(v1::LogLine::WARNING, text); };
+  options.turns.one_at_a_time = spec_.proto().resources().share();
   return CompareModes(spec_, *data, options);
 }
 

@@ -19,6 +19,11 @@
 
 namespace ampd::train {
 
+// Compared with FP32 where the job does not say. FP8 changes more than how a product is rounded: it is not taken
+// unasked.
+inline constexpr v1::PrecisionSpec::Mode kAutoModes[] = {v1::PrecisionSpec::TF32, v1::PrecisionSpec::FP16,
+                                                         v1::PrecisionSpec::BF16};
+
 // How much faster than FP32 a mode must be, at the median and at the 10th percentile, to be taken in its place.
 inline constexpr double kLeastSpeedUp = 1.02;
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace ampd::train {
 namespace {
@@ -102,7 +103,7 @@ double AveragePrecision::Mean() const {
     sum += AreaUnder(of_class);
     ++classes;
   }
-  return classes == 0 ? 0 : sum / static_cast<double>(classes);
+  return classes == 0 ? std::numeric_limits<double>::quiet_NaN() : sum / static_cast<double>(classes);
 }
 
 }  // namespace ampd::train

@@ -37,7 +37,7 @@ class AveragePrecision {
   // `detections` of one image, most probable first; `targets` of it, five numbers a box (docs/ops.md, multibox_match).
   void Add(absl::Span<const Detection> detections, absl::Span<const float> targets);
 
-  // Mean over the classes that any image had a box of; 0 where none had.
+  // Mean over the classes that any image had a box of; NaN where none had.
   double Mean() const;
 
  private:

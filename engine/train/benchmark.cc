@@ -14,9 +14,6 @@ namespace {
 
 using v1::PrecisionSpec;
 
-constexpr PrecisionSpec::Mode kModes[] = {PrecisionSpec::TF32, PrecisionSpec::FP16, PrecisionSpec::BF16,
-                                          PrecisionSpec::FP8};
-
 std::string Names(const std::vector<PrecisionSpec::Mode>& modes) {
   return absl::StrJoin(modes, ", ",
                        [](std::string* out, PrecisionSpec::Mode mode) { out->append(PrecisionSpec::Mode_Name(mode)); });
@@ -28,7 +25,7 @@ Benchmark::Benchmark(const ResolvedJobSpec& spec, const TrainerOptions& options,
     : spec_(spec),
       options_(options),
       reporter_(spec.proto().report(), {}, 0, observer),
-      modes_(ModesToMeasure(spec.proto().bench().modes(), options.device_model, kModes)) {
+      modes_(ModesToMeasure(spec.proto().bench().modes(), options.device_model, kBenchModes)) {
   if (bench().has_sweep()) sizes_ = SizesOf(bench().sweep());
 }
 
@@ -97,6 +94,7 @@ TurnOptions Benchmark::Turns(const std::string& what) {
   turns.stop = [this] { return stop_requested_.load(); };
   turns.on_step = [this] { step_.fetch_add(1, std::memory_order_relaxed); };
   turns.warn = [this](const std::string& text) { return reporter_.Log(v1::LogLine::WARNING, text); };
+  turns.one_at_a_time = spec_.proto().resources().share();
   return turns;
 }
 

@@ -17,6 +17,10 @@
 
 namespace ampd::train {
 
+// Measured against FP32 where the job does not say.
+inline constexpr v1::PrecisionSpec::Mode kBenchModes[] = {v1::PrecisionSpec::TF32, v1::PrecisionSpec::FP16,
+                                                          v1::PrecisionSpec::BF16, v1::PrecisionSpec::FP8};
+
 // Tells of each size when all of its modes are measured: a bench_cell event each, FP32's first. It writes no
 // checkpoint. An attempt goes on where the events of those before it end (TrainerOptions::last_reported_step); where
 // that is amid the modes of one size it measures them all again, after `rewound`, so that speeds compare.

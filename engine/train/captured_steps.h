@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -46,6 +47,8 @@ class CapturedSteps {
   runtime::StepLaunch launch() const { return loop_->launch(); }
   // OK: the training samples lie on the device. Else why they do not.
   const absl::Status& samples() const { return samples_; }
+  // For the log: how the device computes the network.
+  std::vector<std::string> notes() const { return loop_->notes(); }
   // What its loader is to read ahead.
   data::ReadAhead read_ahead() const;
   // Batches that it may hold at once; a loader needs as many buffers, and one that it fills.

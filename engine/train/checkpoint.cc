@@ -1,5 +1,6 @@
 #include "engine/train/checkpoint.h"
-#include "engine/train/spec_configs.h"
+
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <map>
@@ -15,6 +16,7 @@
 #include "engine/train/checkpoint_weights.h"
 #include "engine/train/failure.h"
 #include "engine/train/files.h"
+#include "engine/train/spec_configs.h"
 
 namespace ampd::train {
 namespace {
@@ -161,6 +163,11 @@ absl::StatusOr<std::vector<int64_t>> CheckpointStore::Steps() const {
   }
   std::sort(steps.rbegin(), steps.rend());
   return steps;
+}
+
+bool CheckpointStore::Has(int64_t step) const {
+  struct stat info {};
+  return damaged_.count(step) == 0 && lstat(Path(CheckpointName(step)).c_str(), &info) == 0;
 }
 
 absl::StatusOr<int64_t> CheckpointStore::WriteFolder(const std::string& path, const TrainState& state,

@@ -72,6 +72,9 @@ class CheckpointStore {
   // behind it: whoever starts the next attempt knows of none newer. Empty: none.
   void Hold(std::string name) { held_ = std::move(name); }
 
+  // Whether there is one of that step, which LoadNewest did not refuse.
+  bool Has(int64_t step) const;
+
   // The newest undamaged checkpoint up to the one named `told`; where those are gone or damaged, the newest at all.
   // nullopt when there is none, or when `told` is empty: nobody was told of any. No `told`: the newest.
   // Each damaged one that was passed over adds a line that names it and what is wrong to `refused`.

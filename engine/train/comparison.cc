@@ -90,7 +90,7 @@ class ModeContender : public Contender {
     double sum = 0;
     int64_t count = 0;
     for (const MeasuredStep& step : options_.applied_steps ? StepsAfter(options_.steps / 2) : TimedSteps()) {
-      // A loss that is not finite is a skipped step's; the others say how the training goes.
+      // A loss that is not finite is a skipped step's, or none; the others say how the training goes.
       if (!std::isfinite(step.loss)) continue;
       sum += step.loss;
       ++count;

@@ -78,8 +78,10 @@ class EvaluationRun {
 
   bool Has(const std::string& output) const { return plan_.eval.outputs.count(output) > 0; }
 
-  // 0 of a set in which no label counts.
-  double Share(const std::string& output, double of) const { return of == 0 ? 0 : sums_.at(output) / of; }
+  // NaN of a set in which no label counts: nothing was seen of the model, least of all that it is perfect.
+  double Share(const std::string& output, double of) const {
+    return of == 0 ? std::numeric_limits<double>::quiet_NaN() : sums_.at(output) / of;
+  }
 
   // The largest double stands for what is larger.
   static double Perplexity(double mean_surprise) {

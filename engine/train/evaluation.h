@@ -16,7 +16,7 @@ namespace ampd::train {
 // metrics: "loss"; where the data has classes "accuracy", "top5" (above 5 outputs) and, of softmax cross-entropy,
 // "perplexity" (e to the mean of -log of the labels' probabilities), over the labels that are not ignored; of ctc
 // "label_error_rate": edit distances between the best paths' labels and the targets, over the number of labels; of
-// multibox "mean_average_precision" (average_precision.h).
+// multibox "mean_average_precision" (average_precision.h). A mean over labels, or boxes, of which none counts is NaN.
 //
 // Runs the evaluation graph on every sample of data.eval() once; places that pad the last batch do not count. `step`
 // and `epoch` of the result are not set.

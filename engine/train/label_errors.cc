@@ -1,6 +1,7 @@
 #include "engine/train/label_errors.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 namespace ampd::train {
@@ -44,7 +45,9 @@ void SpellingErrors::Add(absl::Span<const int32_t> found, absl::Span<const int32
   samples_ += 1;
 }
 
-double SpellingErrors::LabelErrorRate() const { return labels_ == 0 ? 0 : errors_ / labels_; }
+double SpellingErrors::LabelErrorRate() const {
+  return labels_ == 0 ? std::numeric_limits<double>::quiet_NaN() : errors_ / labels_;
+}
 double SpellingErrors::ExactMatch() const { return samples_ == 0 ? 0 : exact_ / samples_; }
 
 }  // namespace ampd::train

@@ -21,7 +21,7 @@ class SpellingErrors {
  public:
   void Add(absl::Span<const int32_t> found, absl::Span<const int32_t> labels);
 
-  // Edit distances over the number of labels; of characters the character error rate. 0 without labels.
+  // Edit distances over the number of labels; of characters the character error rate. NaN without labels.
   double LabelErrorRate() const;
   // Share of samples without any error. 0 without samples.
   double ExactMatch() const;

@@ -11,6 +11,7 @@
 #include "engine/train/available_memory.h"
 #include "engine/train/failure.h"
 #include "engine/train/gradient_diagnostics.h"
+#include "engine/train/spec_configs.h"
 #include "engine/train/start_weights.h"
 
 namespace ampd::train {
@@ -21,27 +22,8 @@ using v1::PrecisionSpec;
 // Of a device that takes steps by itself, whose records come in bursts.
 constexpr int64_t kStepsAtATime = 5;
 
-bool IsAllowed(PrecisionSpec::Mode mode, PrecisionSpec::Mode rule) {
-  switch (rule) {
-    case PrecisionSpec::FP32:
-      return true;
-    case PrecisionSpec::TF32:
-      return mode != PrecisionSpec::FP32;
-    case PrecisionSpec::BF16:
-      return mode == PrecisionSpec::BF16 || mode == PrecisionSpec::FP16 || mode == PrecisionSpec::FP8;
-    default:
-      return rule == mode;
-  }
-}
-
 void SetMode(PrecisionSpec::Mode mode, PrecisionSpec* precision) {
   const PrecisionSpec::Mode own = precision->mode();
-  google::protobuf::RepeatedPtrField<v1::PrecisionRule> rules;
-  for (v1::PrecisionRule rule : precision->rules()) {
-    if (rule.dtype() == own) rule.set_dtype(mode);
-    if (IsAllowed(mode, rule.dtype())) *rules.Add() = rule;
-  }
-  *precision->mutable_rules() = rules;
   precision->clear_auto_();
   // A resolved spec says the kind that its own mode brings; AUTO's says what was asked for.
   const v1::LossScaleSpec::Kind brought =
@@ -49,7 +31,7 @@ void SetMode(PrecisionSpec::Mode mode, PrecisionSpec* precision) {
   if (mode != own && own != PrecisionSpec::AUTO && precision->loss_scale().kind() == brought) {
     precision->mutable_loss_scale()->clear_kind();
   }
-  precision->set_mode(mode);
+  ChangeMode(mode, precision);
 }
 
 }  // namespace
@@ -59,7 +41,10 @@ absl::StatusOr<ResolvedJobSpec> InMode(const ResolvedJobSpec& spec, PrecisionSpe
   changed.clear_bench();
   changed.mutable_data()->clear_eval();
   changed.mutable_report()->clear_samples();
-  if (changed.optimizer().has_ema()) changed.mutable_optimizer()->mutable_ema()->clear_evaluate();
+  if (changed.optimizer().has_ema()) {
+    changed.mutable_optimizer()->mutable_ema()->clear_evaluate();
+    changed.mutable_optimizer()->mutable_ema()->clear_samples();
+  }
   v1::TrainSpec* train = changed.mutable_train();
   train->clear_eval_every_epochs();
   const bool whole = train->micro_batch_size() == train->batch_size();
@@ -93,6 +78,9 @@ absl::StatusOr<std::unique_ptr<MeasuredRun>> MeasuredRun::Plan(const ResolvedJob
   run->total_steps_ = run->train().has_steps() ? run->train().steps() : run->train().epochs() * an_epoch;
   AMPD_ASSIGN_OR_RETURN(std::unique_ptr<runtime::Backend> backend, run->NewBackend());
   AMPD_ASSIGN_OR_RETURN(run->plan_, PlanModel(spec, data->sample(), std::move(backend), options.threads));
+  const std::vector<PlannedPhase>& phases = run->plan_->phases;
+  const auto oftener = [](const PlannedPhase& a, const PlannedPhase& b) { return a.every < b.every; };
+  run->told_phase_ = static_cast<size_t>(std::min_element(phases.begin(), phases.end(), oftener) - phases.begin());
   return run;
 }
 
@@ -149,7 +137,7 @@ absl::StatusOr<data::Batch*> MeasuredRun::TakeStep(int64_t ahead) {
 absl::Status MeasuredRun::Look(const data::Batch& batch, MeasuredStep* step) {
   if (captured_ == nullptr) step->seconds -= batch.wait_seconds;
   for (const PhaseResult& result : results_) {
-    if (&result == results_.data()) step->loss = result.step.loss;
+    if (result.phase == told_phase_) step->loss = result.step.loss;
     step->applied = step->applied && result.step.applied();
     if (result.step.applied() || result.step.decision == optim::ScalerDecision::kSkip) continue;
     return WithFailureClass(

@@ -4,6 +4,7 @@
 #define AMPD_ENGINE_TRAIN_MEASURED_RUN_H_
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -34,8 +35,8 @@ struct MeasuredStep {
   // Processor time of the whole process meanwhile, and the time it was taken in, waiting included.
   double cpu_seconds = 0;
   double wall_seconds = 0;
-  // Of the first phase that was due.
-  double loss = 0;
+  // Of the phase that runs the most often, the first of those; NaN where it was not due.
+  double loss = std::numeric_limits<double>::quiet_NaN();
   // Of every phase that was due.
   bool applied = true;
 };
@@ -86,6 +87,8 @@ class MeasuredRun {
   const Clock clock_;
   int64_t total_steps_ = 1;
   std::unique_ptr<PlannedModel> plan_;
+  // Whose loss is told.
+  size_t told_phase_ = 0;
   std::unique_ptr<LoadedModel> model_;
   std::vector<std::unique_ptr<StepRunner>> runners_;
   std::unique_ptr<CapturedSteps> captured_;

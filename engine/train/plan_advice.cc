@@ -79,13 +79,14 @@ std::vector<Width> WidthsOf(const v1::JobSpec& spec) {
 
 class Adviser {
  public:
-  Adviser(const DevicePlanner& planner, const ResolvedJobSpec& spec, const PlannedModel& planned,
-          const StepCosts& costs, const google::protobuf::RepeatedPtrField<v1::ModeEstimate>& modes)
+  Adviser(const DevicePlanner& planner, const ResolvedJobSpec& spec, const DevicePlan& plan, const StepCosts& costs,
+          const v1::PlanReport& report)
       : planner_(planner),
         spec_(spec),
-        planned_(planned),
+        plan_(plan),
         costs_(costs),
-        modes_(modes),
+        by_library_(!report.library().empty()),
+        modes_(report.modes()),
         widths_(WidthsOf(spec.proto())) {}
 
   std::vector<Advice> Run() {
@@ -101,7 +102,10 @@ class Adviser {
 
  private:
   int64_t batch() const { return spec_.proto().train().batch_size(); }
-  bool in_one_piece() const { return batch() == spec_.proto().train().micro_batch_size(); }
+  int64_t devices() const { return spec_.proto().resources().gpus(); }
+  // What one device takes of a batch.
+  int64_t share() const { return batch() / devices(); }
+  bool in_one_piece() const { return share() == spec_.proto().train().micro_batch_size(); }
   PrecisionSpec::Mode mode() const { return spec_.proto().precision().mode(); }
 
   int64_t Multiple() const {
@@ -112,7 +116,7 @@ class Adviser {
   absl::optional<StepCosts> CostsWith(const ResolvedJobSpec& spec) const {
     const auto planned = planner_.Plan(spec);
     if (!planned.ok()) return absl::nullopt;
-    return planner_.Costs(spec, **planned);
+    return planner_.Costs(spec, *planned);
   }
 
   absl::optional<StepCosts> CostsWith(const std::vector<Width>& widths, int64_t value) const {
@@ -137,17 +141,46 @@ class Adviser {
     return absl::StrCat("the step's floor falls from ", Time(before), " to ", Time(after));
   }
 
-  void AdviseMemory() {
-    const int64_t needed = TotalBytes(planned_), has = planner_.model().memory_bytes();
-    if (has == 0 || needed <= has) return;
+  // Whether the job would fit in micro-batches of that size.
+  bool Fits(int64_t micro_batch) const {
+    v1::JobSpec changed = spec_.proto();
+    changed.mutable_train()->set_micro_batch_size(micro_batch);
+    const auto resolved = ResolveJobSpec(std::move(changed));
+    if (!resolved.ok()) return false;
+    const auto planned = by_library_ ? planner_.PlanByLibrary(*resolved) : planner_.Plan(*resolved);
+    return planned.ok() && TotalBytes(*planned) <= planner_.model().memory_bytes();
+  }
+
+  // Of those that cut a device's share of the batch evenly and are smaller than the job's; 0: none fits.
+  int64_t LargestMicroBatch() const {
     const v1::ModeEstimate* own = nullptr;
-    for (const v1::ModeEstimate& m : modes_) own = m.mode() == mode() ? &m : own;
-    int64_t micro = own == nullptr ? 0 : own->largest_batch();
-    while (micro > 0 && batch() % micro != 0) --micro;
+    for (const v1::ModeEstimate& m : modes_) own = m.mode() == mode() && m.supported() ? &m : own;
+    // What does not fit as a batch of its own does not as a part of one; what fits mostly does, and is tried first.
+    int64_t most = spec_.proto().train().micro_batch_size() - 1;
+    if (own != nullptr) most = std::min(most, own->largest_batch());
+    std::vector<int64_t> sizes;
+    for (int64_t size = 1; size <= most; ++size) {
+      if (share() % size == 0) sizes.push_back(size);
+    }
+    auto first = sizes.begin(), last = sizes.end();
+    for (auto at = first == last ? last : last - 1; first != last; at = first + (last - first) / 2) {
+      if (Fits(*at)) {
+        first = at + 1;
+      } else {
+        last = at;
+      }
+    }
+    return first == sizes.begin() ? 0 : *(first - 1);
+  }
+
+  void AdviseMemory() {
+    const int64_t needed = TotalBytes(plan_), has = planner_.model().memory_bytes();
+    if (has == 0 || needed <= has) return;
+    const int64_t micro = LargestMicroBatch();
     const std::string head =
         absl::StrCat("needs ", Gibibytes(needed), ", ", planner_.model().name(), " has ", Gibibytes(has), ": ");
     if (micro == 0) {
-      Add(Advice::MEMORY, "", head + "one sample does not fit either");
+      Add(Advice::MEMORY, "", head + "micro-batches of one sample do not fit either");
       return;
     }
     Advice* advice = Add(
@@ -205,7 +238,7 @@ class Adviser {
       groups[width.value].push_back(width);
     }
     for (size_t i = 0; i < std::min(order.size(), kMostAligned); ++i) TryAligned(groups[order[i]], multiple);
-    if (batch() % multiple != 0 && in_one_piece()) TryAlignedBatch(multiple);
+    if (share() % multiple != 0 && in_one_piece()) TryAlignedBatch(multiple);
   }
 
   void TryAligned(const std::vector<Width>& widths, int64_t multiple) {
@@ -238,17 +271,19 @@ class Adviser {
     advice->set_value(absl::StrCat(to));
   }
 
-  absl::optional<double> SecondsASample(int64_t batch) const {
-    const auto changed = WithBatch(spec_, batch);
+  // `share`: samples of a device.
+  absl::optional<double> SecondsASample(int64_t share) const {
+    const auto changed = WithBatch(spec_, share);
     if (!changed.ok()) return absl::nullopt;
     const auto planned = planner_.Plan(*changed);
     if (!planned.ok()) return absl::nullopt;
     const int64_t memory = planner_.model().memory_bytes();
-    if (memory > 0 && TotalBytes(**planned) > memory) return absl::nullopt;
-    return planner_.Costs(*changed, **planned).seconds / static_cast<double>(batch);
+    if (memory > 0 && TotalBytes(*planned) > memory) return absl::nullopt;
+    return planner_.Costs(*changed, *planned).seconds / static_cast<double>(share * devices());
   }
 
-  void AdviseBatchOf(Advice::Kind kind, int64_t to, double before, double after, const std::string& why) {
+  void AdviseBatchOf(Advice::Kind kind, int64_t to_share, double before, double after, const std::string& why) {
+    const int64_t to = to_share * devices();
     Advice* advice = Add(kind, "",
                          absl::StrCat("batch ", batch(), why, "; with ", to, " the floor a sample falls from ",
                                       Time(before), " to ", Time(after)));
@@ -257,11 +292,11 @@ class Adviser {
   }
 
   void TryAlignedBatch(int64_t multiple) {
-    const int64_t to = (batch() + multiple - 1) / multiple * multiple;
+    const int64_t to = (share() + multiple - 1) / multiple * multiple;
     const double before = costs_.seconds / static_cast<double>(batch());
     const absl::optional<double> after = SecondsASample(to);
     if (!after || before < kAlignGain * *after) return;
-    AdviseBatchOf(Advice::ALIGN, to, before, *after, absl::StrCat(" is no multiple of ", multiple));
+    AdviseBatchOf(Advice::ALIGN, to, before, *after, absl::StrCat(" is no multiple of ", multiple * devices()));
   }
 
   // Doubles the batch while that pays: what an update costs besides is shared by more samples, and so are weights read.
@@ -271,7 +306,7 @@ class Adviser {
     const int64_t multiple = std::max<int64_t>(Multiple(), 1);
     int64_t best = 0;
     double best_seconds = before;
-    for (int64_t to = (2 * batch() + multiple - 1) / multiple * multiple; to <= kMostTimesTheBatch * batch() + multiple;
+    for (int64_t to = (2 * share() + multiple - 1) / multiple * multiple; to <= kMostTimesTheBatch * share() + multiple;
          to *= 2) {
       const absl::optional<double> after = SecondsASample(to);
       if (!after || best_seconds < kBatchGain * *after) break;
@@ -314,8 +349,9 @@ class Adviser {
 
   const DevicePlanner& planner_;
   const ResolvedJobSpec& spec_;
-  const PlannedModel& planned_;
+  const DevicePlan& plan_;
   const StepCosts& costs_;
+  const bool by_library_;
   const google::protobuf::RepeatedPtrField<v1::ModeEstimate>& modes_;
   const std::vector<Width> widths_;
   std::vector<Advice> advice_;
@@ -323,10 +359,9 @@ class Adviser {
 
 }  // namespace
 
-std::vector<Advice> AdviceFor(const DevicePlanner& planner, const ResolvedJobSpec& spec, const PlannedModel& planned,
-                              const StepCosts& costs,
-                              const google::protobuf::RepeatedPtrField<v1::ModeEstimate>& modes) {
-  return Adviser(planner, spec, planned, costs, modes).Run();
+std::vector<Advice> AdviceFor(const DevicePlanner& planner, const ResolvedJobSpec& spec, const DevicePlan& plan,
+                              const StepCosts& costs, const v1::PlanReport& report) {
+  return Adviser(planner, spec, plan, costs, report).Run();
 }
 
 }  // namespace ampd::train

@@ -129,8 +129,9 @@ class Adder {
   }
 
   StepCosts Run() {
-    const double micro_batches = static_cast<double>(spec_.train().batch_size()) /
-                                 static_cast<double>(std::max<int64_t>(1, spec_.train().micro_batch_size()));
+    const int64_t micro_batch = spec_.train().micro_batch_size() * spec_.resources().gpus();
+    const double micro_batches =
+        static_cast<double>(spec_.train().batch_size()) / static_cast<double>(std::max<int64_t>(1, micro_batch));
     for (const PlannedPhase& phase : planned_.phases) {
       phase_ = planned_.phases.size() > 1 ? phase.name : "";
       weight_ = 1.0 / static_cast<double>(phase.every);
@@ -172,7 +173,12 @@ class Adder {
     for (const v1::PrecisionRule& r : precision.rules()) {
       if (passes::GlobMatch(r.match(), layer.layer())) rule = &r;
     }
-    if (rule != nullptr) return absl::StrCat("rule ", rule->match());
+    if (rule != nullptr) {
+      const bool asks_f32 = rule->dtype() == v1::PrecisionSpec::FP32 || rule->dtype() == v1::PrecisionSpec::TF32;
+      // What no rule rounds.
+      if (!asks_f32 && layer.mnk().empty() && layer.dtype() == "f32") return "ids and sums stay f32";
+      return absl::StrCat("rule ", rule->match());
+    }
     if (layer.mnk().empty()) return layer.dtype() == "f32" ? "f32 or its inputs'" : "as its inputs";
     const bool other = ModeOfDType(layer.dtype()) != precision.mode();
     if (other && precision.mode() == v1::PrecisionSpec::FP8) return "FP8 spares ends and attention";

@@ -51,7 +51,8 @@ struct StepCosts {
 };
 
 // Of one step (an update) of `planned`: every micro-batch, forward and backward, and the parameters' update; a phase by
-// the share of steps in which it runs; with length buckets, the longest.
+// the share of steps in which it runs; with length buckets, the longest. With resources.gpus of one device, which takes
+// its share of the batch; that devices add up their gradients is not in it.
 //
 // A kernel takes at least its operations over the peak of its kind (products on matrix units: the peak of their dtype,
 // whole tiles of 8 rows, columns and sums counted; anything else: FP32's) and its bytes over the memory's bandwidth:

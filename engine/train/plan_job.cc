@@ -1,7 +1,12 @@
+#include <algorithm>
 #include <utility>
 
 #include "engine/core/status.h"
+#include "engine/train/auto_mode.h"
+#include "engine/train/bench_cell.h"
+#include "engine/train/benchmark.h"
 #include "engine/train/gradient_diagnostics.h"
+#include "engine/train/measured_run.h"
 #include "engine/train/onnx_file.h"
 #include "engine/train/plan_report.h"
 #include "engine/train/planned_model.h"
@@ -91,11 +96,51 @@ void FillPlan(const PlannedModel& planned, const models::SampleInfo& sample, v1:
   }
 }
 
+absl::StatusOr<std::unique_ptr<PlannedModel>> PlanDiagnostics(const ResolvedJobSpec& spec,
+                                                              const models::SampleInfo& sample) {
+  AMPD_ASSIGN_OR_RETURN(std::unique_ptr<runtime::Backend> backend, MakeBackend("cpu-0", kThreads));
+  return GradientDiagnostics::Plan(spec, sample, std::move(backend), kThreads);
+}
+
+// Makes `plan` as large as what is planned for `spec`, in a benchmark with what it looks at gradients with. What cannot
+// be planned is not loaded either.
+void CountMode(const absl::StatusOr<ResolvedJobSpec>& spec, const models::SampleInfo& sample, bool diagnosed,
+               v1::ModelPlan* plan) {
+  auto backend = MakeBackend("cpu-0", kThreads);
+  if (!spec.ok() || !backend.ok()) return;
+  const auto planned = PlanModel(*spec, sample, *std::move(backend), kThreads);
+  if (!planned.ok()) return;
+  int64_t parameters = (*planned)->parameter_bytes(), activations = (*planned)->activation_bytes();
+  if (diagnosed) {
+    const auto beside = PlanDiagnostics(*spec, sample);
+    parameters += beside.ok() ? (*beside)->parameter_bytes() : 0;
+    activations += beside.ok() ? (*beside)->activation_bytes() : 0;
+  }
+  if (parameters + activations <= plan->parameter_bytes() + plan->activation_bytes()) return;
+  plan->set_parameter_bytes(parameters);
+  plan->set_activation_bytes(activations);
+}
+
+// Whoever shares a device keeps to what was planned: the largest of what AUTO and `bench` load one after the other.
+void CountOtherModes(const ResolvedJobSpec& spec, const models::SampleInfo& sample, v1::ModelPlan* plan) {
+  if (!spec.proto().resources().share()) return;
+  const v1::BenchSpec& bench = spec.proto().bench();
+  if (spec.proto().has_bench()) {
+    const int64_t batch = *std::max_element(bench.batch_sizes().begin(), bench.batch_sizes().end());
+    for (const v1::PrecisionSpec::Mode mode : ModesToMeasure(bench.modes(), absl::nullopt, kBenchModes)) {
+      CountMode(InMode(spec, mode, batch), sample, mode == v1::PrecisionSpec::FP16, plan);
+    }
+  } else if (spec.proto().precision().mode() == v1::PrecisionSpec::AUTO) {
+    const auto& asked = spec.proto().precision().auto_().modes();
+    for (const v1::PrecisionSpec::Mode mode : ModesToMeasure(asked, absl::nullopt, kAutoModes)) {
+      CountMode(InChosenMode(spec, mode), sample, false, plan);
+    }
+  }
+}
+
 // The memory of the second model that looks at gradients.
 void AddDiagnostics(const ResolvedJobSpec& spec, const models::SampleInfo& sample, v1::PlanResponse* response) {
-  absl::StatusOr<std::unique_ptr<runtime::Backend>> backend = MakeBackend("cpu-0", kThreads);
-  if (!backend.ok()) return AddErrors(backend.status(), "resources", response);
-  const auto planned = GradientDiagnostics::Plan(spec, sample, *std::move(backend), kThreads);
+  const auto planned = PlanDiagnostics(spec, sample);
   if (!planned.ok()) return AddErrors(planned.status(), "report.diagnostics_every_steps", response);
   v1::ModelPlan* plan = response->mutable_plan();
   plan->set_parameter_bytes(plan->parameter_bytes() + (*planned)->parameter_bytes());
@@ -159,6 +204,7 @@ v1::PlanResponse PlanJob(const ResolvedJobSpec& spec, const std::vector<std::str
     CheckStart(spec.proto().start_from(), {data_roots, upload_dir, start_checkpoint_dir}, **planned, &response);
   }
   FillPlan(**planned, SampleInfoOf(*train), response.mutable_plan());
+  CountOtherModes(spec, *sample, response.mutable_plan());
   const absl::optional<double> flops = StepFlops(**planned, spec.proto().train());
   if (flops.has_value()) response.mutable_plan()->set_step_flops(*flops);
   if (spec.proto().report().diagnostics_every_steps() > 0) AddDiagnostics(spec, *sample, &response);

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/backend/cuda_backend.h"
 #include "engine/core/status.h"
+#include "engine/train/gradient_diagnostics.h"
 #include "engine/train/plan_advice.h"
 #include "engine/train/sizing_backend.h"
 #include "engine/train/spec_configs.h"
@@ -22,7 +23,7 @@ constexpr PrecisionSpec::Mode kAllModes[] = {PrecisionSpec::FP32, PrecisionSpec:
                                              PrecisionSpec::BF16, PrecisionSpec::FP8};
 // No batch that a plan is tried with is larger.
 constexpr int64_t kLargestBatch = int64_t{1} << 20;
-constexpr int kTries = 8;
+constexpr int kTries = 10;
 constexpr int kTriesByLibrary = 4;
 // Of a training step. Plans of more take long enough without a library's.
 constexpr size_t kMostStepsToAsk = 1500;
@@ -30,6 +31,70 @@ constexpr size_t kMostStepsToAsk = 1500;
 absl::StatusOr<ResolvedJobSpec> InMode(const ResolvedJobSpec& spec, PrecisionSpec::Mode mode) {
   if (spec.proto().precision().mode() == mode) return spec;
   return WithMode(spec, mode);
+}
+
+// Looks for the largest batch that fits. Memory is nearly linear in the batch: two plans tell where to look.
+class BatchSearch {
+ public:
+  explicit BatchSearch(int64_t memory_bytes) : limit_(static_cast<double>(memory_bytes)) {}
+
+  // `batch` lies between those that fit and those that do not. `bytes`: what it takes; infinite where it cannot be
+  // planned.
+  void Note(int64_t batch, double bytes) {
+    const int64_t before = width();
+    if (bytes > limit_) {
+      too_large_ = {batch, bytes};
+    } else {
+      if (fits_.batch > 0) slope_ = (bytes - fits_.bytes) / static_cast<double>(batch - fits_.batch);
+      fits_ = {batch, bytes};
+    }
+    slow_ = 2 * width() > before ? slow_ + 1 : 0;
+  }
+
+  bool done() const { return width() <= 1; }
+  int64_t fits() const { return fits_.batch; }
+
+  // What to try next, unless done.
+  int64_t Next() const {
+    // The least there is to find, and far enough from what was too much to tell the slope.
+    if (fits_.batch == 0) return 1;
+    const double next = bounded() ? Between() : Beyond();
+    // A batch above a guess that came true settles it.
+    return std::clamp(static_cast<int64_t>(next), fits_.batch + 1, too_large_.batch - 1);
+  }
+
+ private:
+  struct Point {
+    int64_t batch;
+    double bytes;
+  };
+
+  int64_t width() const { return too_large_.batch - fits_.batch; }
+  bool bounded() const { return too_large_.batch != kLargestBatch + 1; }
+
+  double Between() const {
+    const auto fits = static_cast<double>(fits_.batch);
+    // Where memory is far from linear, halves get there.
+    if (slow_ > 1 || !std::isfinite(too_large_.bytes)) return fits + static_cast<double>(width() / 2);
+    return fits + (limit_ - fits_.bytes) / (too_large_.bytes - fits_.bytes) * static_cast<double>(width());
+  }
+
+  double Beyond() const {
+    const auto fits = static_cast<double>(fits_.batch);
+    if (!(slope_ > 0)) return 2 * fits;
+    return std::min(fits + (limit_ - fits_.bytes) / slope_, static_cast<double>(kLargestBatch));
+  }
+
+  const double limit_;
+  Point fits_ = {0, 0}, too_large_ = {kLargestBatch + 1, INFINITY};
+  // Bytes of a sample more, by the last two that fit; 0: not known.
+  double slope_ = 0;
+  // Tries in a row that left more than half of what was to be searched.
+  int slow_ = 0;
+};
+
+double BytesOf(const absl::StatusOr<DevicePlan>& plan) {
+  return plan.ok() ? static_cast<double>(TotalBytes(*plan)) : INFINITY;
 }
 
 // FP32's floors of the products that are faster in `mode`, and what they are there.
@@ -64,20 +129,20 @@ class Reporter {
     }
     const PrecisionSpec::Mode own_mode = OwnMode();
     AMPD_ASSIGN_OR_RETURN(const ResolvedJobSpec own, InMode(spec_, own_mode));
-    std::unique_ptr<PlannedModel> planned = std::move(kept_);
+    DevicePlan plan = std::move(kept_);
     // The device cannot do the job's own mode, and the layers are told all the same.
-    if (planned == nullptr || kept_mode_ != own_mode) {
-      AMPD_ASSIGN_OR_RETURN(planned, Plan(own));
+    if (plan.model == nullptr || kept_mode_ != own_mode) {
+      AMPD_ASSIGN_OR_RETURN(plan, Plan(own));
     }
     if (planner_.model().kind() == v1::Device::CUDA) {
       report_.set_library(not_asked_.ok() ? CudaPlanLibrary() : "");
       report_.set_library_not_asked(std::string(not_asked_.message()));
     }
-    const StepCosts costs = planner_.Costs(own, *planned);
+    const StepCosts costs = planner_.Costs(own, plan);
     report_.mutable_layers()->Assign(costs.layers.begin(), costs.layers.end());
     report_.set_step_flops(costs.flops);
     report_.set_step_bytes(costs.bytes);
-    for (v1::Advice& advice : AdviceFor(planner_, own, *planned, costs, report_.modes())) {
+    for (v1::Advice& advice : AdviceFor(planner_, own, plan, costs, report_)) {
       report_.add_advice()->Swap(&advice);
     }
     return std::move(report_);
@@ -86,23 +151,23 @@ class Reporter {
  private:
   void AddModes() {
     report_.clear_modes();
-    kept_ = nullptr;
+    kept_ = DevicePlan();
     for (const PrecisionSpec::Mode mode : kAllModes) AddMode(mode);
   }
 
   // Notes why the library could not be asked, where that is no fault of the job's.
-  absl::StatusOr<std::unique_ptr<PlannedModel>> Plan(const ResolvedJobSpec& spec) {
+  absl::StatusOr<DevicePlan> Plan(const ResolvedJobSpec& spec) {
     const bool asks = asks_ && not_asked_.ok() && planner_.model().kind() == v1::Device::CUDA;
-    absl::StatusOr<std::unique_ptr<PlannedModel>> planned = planner_.Plan(spec);
+    absl::StatusOr<DevicePlan> planned = planner_.Plan(spec);
     if (!asks || !planned.ok()) return planned;
     size_t steps = 0;
-    for (const PlannedPhase& phase : (*planned)->phases) steps += phase.plans.back().steps.size();
+    for (const PlannedPhase& phase : planned->model->phases) steps += phase.plans.back().steps.size();
     if (steps > kMostStepsToAsk) {
       not_asked_ = absl::ResourceExhaustedError(
           absl::StrCat("the plan has ", steps, " steps, more than the ", kMostStepsToAsk, " with which it is asked"));
       return planned;
     }
-    absl::StatusOr<std::unique_ptr<PlannedModel>> by_library = planner_.PlanByLibrary(spec);
+    absl::StatusOr<DevicePlan> by_library = planner_.PlanByLibrary(spec);
     if (by_library.ok()) return by_library;
     not_asked_ = by_library.status();
     return planned;
@@ -126,16 +191,17 @@ class Reporter {
 
   absl::Status Estimate(PrecisionSpec::Mode mode, v1::ModeEstimate* estimate) {
     AMPD_ASSIGN_OR_RETURN(const ResolvedJobSpec spec, InMode(spec_, mode));
-    AMPD_ASSIGN_OR_RETURN(std::unique_ptr<PlannedModel> planned, Plan(spec));
-    FillMemory(*planned, estimate);
-    estimate->set_largest_batch(LargestBatchOf(spec, TotalBytes(*planned)));
-    const StepCosts costs = planner_.Costs(spec, *planned);
+    AMPD_ASSIGN_OR_RETURN(DevicePlan plan, Plan(spec));
+    FillMemory(plan, estimate);
+    estimate->set_largest_batch(LargestBatchOf(spec, TotalBytes(plan)));
+    const StepCosts costs = planner_.Costs(spec, plan);
     if (mode == PrecisionSpec::FP32) base_ = costs;
     if (costs.seconds > 0) FillSpeed(costs, estimate);
     // As OwnMode() chooses.
     const bool is_auto = spec_.proto().precision().mode() == PrecisionSpec::AUTO;
-    if (is_auto ? kept_ == nullptr || estimate->speed_up() > fastest_ : mode == spec_.proto().precision().mode()) {
-      kept_ = std::move(planned);
+    if (is_auto ? kept_.model == nullptr || estimate->speed_up() > fastest_
+                : mode == spec_.proto().precision().mode()) {
+      kept_ = std::move(plan);
       kept_mode_ = mode;
       fastest_ = estimate->speed_up();
     }
@@ -143,25 +209,21 @@ class Reporter {
   }
 
   // `bytes`: what the job takes with its own batch. The library is asked about other batches only where it was found to
-  // want more than the sizing backend expects.
+  // want more than the sizing backend expects, or where by the latter none would fit.
   int64_t LargestBatchOf(const ResolvedJobSpec& spec, int64_t bytes) const {
     const int64_t has = planner_.model().memory_bytes(), own = spec.proto().train().micro_batch_size();
     int64_t largest = LargestBatch(planner_, spec);
     if (!asks_ || !not_asked_.ok() || planner_.model().kind() != v1::Device::CUDA || has == 0) return largest;
     if (bytes <= has) largest = std::max(largest, own);
-    const auto expected = planner_.Plan(spec);
-    if (!expected.ok() || bytes <= TotalBytes(**expected)) return largest;
-    for (int i = 0; i < kTriesByLibrary && largest > 0; ++i) {
-      const auto batch = WithBatch(spec, largest);
-      if (!batch.ok()) break;
-      const auto planned = planner_.PlanByLibrary(*batch);
-      if (!planned.ok()) break;
-      const int64_t needs = TotalBytes(**planned);
-      if (needs <= has) return largest;
-      const double share = static_cast<double>(has) / static_cast<double>(needs);
-      largest = std::min(largest - 1, static_cast<int64_t>(static_cast<double>(largest) * share));
+    if (largest > 0 && static_cast<double>(bytes) <= BytesOf(planner_.Plan(spec))) return largest;
+    BatchSearch search(has);
+    search.Note(own, static_cast<double>(bytes));
+    for (int i = 0; i < kTriesByLibrary && !search.done(); ++i) {
+      const int64_t batch = i == 0 && largest > own && search.fits() > 0 ? largest : search.Next();
+      const auto changed = WithBatch(spec, batch);
+      search.Note(batch, changed.ok() ? BytesOf(planner_.PlanByLibrary(*changed)) : INFINITY);
     }
-    return bytes <= has ? own : 0;
+    return search.fits();
   }
 
   void FillSpeed(const StepCosts& costs, v1::ModeEstimate* estimate) const {
@@ -171,7 +233,7 @@ class Reporter {
     estimate->set_accelerated_share(base_.seconds > 0 ? part.before / base_.seconds : 0);
     estimate->set_accelerated_by(part.after > 0 ? part.before / part.after : 1);
     const double samples = static_cast<double>(spec_.proto().train().batch_size());
-    const double price = planner_.model().usd_per_hour();
+    const double price = planner_.model().usd_per_hour() * spec_.proto().resources().gpus();
     if (price > 0) estimate->set_usd_per_million_samples(price / 3600 * costs.seconds / samples * 1e6);
   }
 
@@ -189,7 +251,7 @@ class Reporter {
   const DevicePlanner planner_;
   const std::vector<PrecisionSpec::Mode>& modes_;
   // Of the job's own mode, or the fastest so far.
-  std::unique_ptr<PlannedModel> kept_;
+  DevicePlan kept_;
   PrecisionSpec::Mode kept_mode_ = PrecisionSpec::FP32;
   double fastest_ = 0;
   // Whether the device's library is asked, and why it could not be.
@@ -208,86 +270,92 @@ int64_t TensorBytes(const PlannedModel& planned) {
 }
 
 // On the device: a loader's batches are the host's.
-int64_t BatchBytes(const PlannedModel& planned) {
-  return planned.backend->memory()->on_host() ? planned.loader_bytes : planned.input_bytes();
+int64_t LoaderBytesOf(const PlannedModel& planned) {
+  return planned.backend->memory()->on_host() ? planned.loader_bytes : 0;
+}
+
+int64_t ArenaBytes(const PlannedModel& planned) { return std::max(planned.activation_bytes(), TensorBytes(planned)); }
+
+int64_t ModelBytes(const PlannedModel& planned) {
+  return planned.parameter_bytes() + ArenaBytes(planned) + planned.input_bytes();
+}
+
+void AddMemory(const PlannedModel& planned, v1::ModeEstimate* estimate) {
+  const runtime::ModelLayout& layout = planned.layout;
+  const int64_t arena = layout.arena_elements() * SizeOf(DType::kF32);
+  const int64_t moments = planned.moments + (planned.keeps_average ? 1 : 0), tensors = TensorBytes(planned);
+  estimate->set_weight_bytes(estimate->weight_bytes() + arena + layout.published_bytes() + 2 * layout.state_bytes());
+  estimate->set_gradient_bytes(estimate->gradient_bytes() + arena);
+  estimate->set_optimizer_bytes(estimate->optimizer_bytes() + moments * arena);
+  estimate->set_activation_bytes(estimate->activation_bytes() + tensors + planned.input_bytes());
+  estimate->set_workspace_bytes(estimate->workspace_bytes() + ArenaBytes(planned) - tensors +
+                                layout.publish_workspace_bytes());
+}
+
+template <typename MakeBackend>
+absl::StatusOr<DevicePlan> PlanOn(const ResolvedJobSpec& spec, const models::SampleInfo& sample, MakeBackend make) {
+  DevicePlan plan;
+  AMPD_ASSIGN_OR_RETURN(std::unique_ptr<runtime::Backend> backend, make());
+  AMPD_ASSIGN_OR_RETURN(plan.model, PlanModel(spec, sample, std::move(backend), 1));
+  if (spec.proto().report().diagnostics_every_steps() == 0) return plan;
+  AMPD_ASSIGN_OR_RETURN(backend, make());
+  AMPD_ASSIGN_OR_RETURN(plan.diagnostics, GradientDiagnostics::Plan(spec, sample, std::move(backend), 1));
+  return plan;
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<PlannedModel>> DevicePlanner::Plan(const ResolvedJobSpec& spec) const {
-  if (model_->kind() == v1::Device::CUDA) return PlanModel(spec, sample_, MakeSizingBackend(*model_), 1);
-  AMPD_ASSIGN_OR_RETURN(std::unique_ptr<runtime::Backend> backend, MakeBackend("cpu-0", 1));
-  return PlanModel(spec, sample_, std::move(backend), 1);
+absl::StatusOr<DevicePlan> DevicePlanner::Plan(const ResolvedJobSpec& spec) const {
+  return PlanOn(spec, sample_, [this]() -> absl::StatusOr<std::unique_ptr<runtime::Backend>> {
+    if (model_->kind() == v1::Device::CUDA) return MakeSizingBackend(*model_);
+    return MakeBackend("cpu-0", 1);
+  });
 }
 
-absl::StatusOr<std::unique_ptr<PlannedModel>> DevicePlanner::PlanByLibrary(const ResolvedJobSpec& spec) const {
-  AMPD_ASSIGN_OR_RETURN(std::unique_ptr<runtime::Backend> backend,
-                        MakeCudaPlanner({.name = model_->name(),
-                                         .compute_capability_major = model_->compute_capability_major(),
-                                         .compute_capability_minor = model_->compute_capability_minor(),
-                                         .multiprocessors = model_->multiprocessors(),
-                                         .l2_bytes = model_->l2_bytes(),
-                                         .memory_bytes = model_->memory_bytes()}));
-  return PlanModel(spec, sample_, std::move(backend), 1);
+absl::StatusOr<DevicePlan> DevicePlanner::PlanByLibrary(const ResolvedJobSpec& spec) const {
+  return PlanOn(spec, sample_, [this] {
+    return MakeCudaPlanner({.name = model_->name(),
+                            .compute_capability_major = model_->compute_capability_major(),
+                            .compute_capability_minor = model_->compute_capability_minor(),
+                            .multiprocessors = model_->multiprocessors(),
+                            .l2_bytes = model_->l2_bytes(),
+                            .memory_bytes = model_->memory_bytes()});
+  });
 }
 
-void FillMemory(const PlannedModel& planned, v1::ModeEstimate* estimate) {
-  const runtime::ModelLayout& layout = planned.layout;
-  const int64_t arena = layout.arena_elements() * SizeOf(DType::kF32);
-  estimate->set_weight_bytes(arena + layout.published_bytes() + 2 * layout.state_bytes());
-  estimate->set_gradient_bytes(arena);
-  estimate->set_optimizer_bytes((planned.moments + (planned.keeps_average ? 1 : 0)) * arena);
-  estimate->set_activation_bytes(TensorBytes(planned) + BatchBytes(planned));
-  const int64_t workspace = std::max<int64_t>(0, planned.activation_bytes() - TensorBytes(planned));
-  estimate->set_workspace_bytes(workspace + layout.publish_workspace_bytes());
-  estimate->set_total_bytes(TotalBytes(planned));
+void FillMemory(const DevicePlan& plan, v1::ModeEstimate* estimate) {
+  estimate->clear_weight_bytes();
+  estimate->clear_gradient_bytes();
+  estimate->clear_optimizer_bytes();
+  estimate->set_activation_bytes(LoaderBytesOf(*plan.model));
+  estimate->clear_workspace_bytes();
+  AddMemory(*plan.model, estimate);
+  if (plan.diagnostics != nullptr) AddMemory(*plan.diagnostics, estimate);
+  estimate->set_total_bytes(TotalBytes(plan));
 }
 
-int64_t TotalBytes(const PlannedModel& planned) {
-  const int64_t arena = std::max(planned.activation_bytes(), TensorBytes(planned));
-  return planned.parameter_bytes() + arena + BatchBytes(planned);
+int64_t TotalBytes(const DevicePlan& plan) {
+  const int64_t beside = plan.diagnostics == nullptr ? 0 : ModelBytes(*plan.diagnostics);
+  return ModelBytes(*plan.model) + LoaderBytesOf(*plan.model) + beside;
 }
 
 absl::StatusOr<ResolvedJobSpec> WithBatch(const ResolvedJobSpec& spec, int64_t batch) {
   v1::JobSpec changed = spec.proto();
-  changed.mutable_train()->set_batch_size(batch);
+  changed.mutable_train()->set_batch_size(batch * spec.proto().resources().gpus());
   changed.mutable_train()->set_micro_batch_size(batch);
   return ResolveJobSpec(std::move(changed));
 }
 
 int64_t LargestBatch(const DevicePlanner& planner, const ResolvedJobSpec& spec) {
-  const auto limit = static_cast<double>(planner.model().memory_bytes());
-  if (!(limit > 0)) return 0;
-  // Bytes at a batch; infinite where it cannot be planned.
-  const auto bytes_at = [&](int64_t batch) -> double {
+  if (planner.model().memory_bytes() <= 0) return 0;
+  BatchSearch search(planner.model().memory_bytes());
+  int64_t batch = spec.proto().train().micro_batch_size();
+  for (int i = 0; i < kTries && !search.done(); ++i) {
     const auto changed = WithBatch(spec, batch);
-    if (!changed.ok()) return INFINITY;
-    const auto planned = planner.Plan(*changed);
-    return planned.ok() ? static_cast<double>(TotalBytes(**planned)) : INFINITY;
-  };
-  const int64_t own = spec.proto().train().micro_batch_size();
-  int64_t fits = 0, too_large = kLargestBatch + 1, guess = own;
-  double fitting_bytes = 0, slope = 0, last_bytes = 0;
-  int64_t last = 0;
-  for (int i = 0; i < kTries && too_large - fits > 1; ++i) {
-    const double bytes = bytes_at(guess);
-    if (last > 0 && std::isfinite(bytes) && std::isfinite(last_bytes) && guess != last) {
-      slope = (bytes - last_bytes) / static_cast<double>(guess - last);
-    }
-    last = guess, last_bytes = bytes;
-    if (bytes <= limit) {
-      fits = guess, fitting_bytes = bytes;
-    } else {
-      too_large = guess;
-    }
-    double next = fits > 0 && slope > 0       ? static_cast<double>(fits) + (limit - fitting_bytes) / slope
-                  : too_large > kLargestBatch ? 2.0 * static_cast<double>(guess)
-                                              : static_cast<double>(fits + too_large) / 2;
-    // Memory is nearly linear: a batch above a guess that came true settles it.
-    next = std::clamp(std::floor(next), static_cast<double>(fits + 1), static_cast<double>(too_large - 1));
-    guess = static_cast<int64_t>(next);
+    search.Note(batch, changed.ok() ? BytesOf(planner.Plan(*changed)) : INFINITY);
+    if (!search.done()) batch = search.Next();
   }
-  return fits;
+  return search.fits();
 }
 
 absl::StatusOr<v1::PlanReport> MakePlanReport(const ResolvedJobSpec& spec, const models::SampleInfo& sample,

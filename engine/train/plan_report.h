@@ -15,6 +15,13 @@
 
 namespace ampd::train {
 
+// What a job loads on a device; with resources.gpus on each of them, by which the memory of one is judged.
+struct DevicePlan {
+  std::unique_ptr<PlannedModel> model;
+  // The second model that looks at gradients; null without report.diagnostics_every_steps.
+  std::unique_ptr<PlannedModel> diagnostics;
+};
+
 // Plans one job, and variations of it, for one kind of device: of a CPU with the backend that would run it, of a GPU
 // with the sizing backend, or with its libraries' plans. Keeps no state between calls. `model` outlives it.
 class DevicePlanner {
@@ -22,12 +29,12 @@ class DevicePlanner {
   DevicePlanner(models::SampleInfo sample, const v1::DeviceModel* model) : sample_(std::move(sample)), model_(model) {}
 
   // Errors are PlanModel's.
-  absl::StatusOr<std::unique_ptr<PlannedModel>> Plan(const ResolvedJobSpec& spec) const;
+  absl::StatusOr<DevicePlan> Plan(const ResolvedJobSpec& spec) const;
   // Of a GPU, with workspace and joined steps as CudaPlanLibrary() has plans for them, and slower. Errors are
   // MakeCudaPlanner's and PlanModel's.
-  absl::StatusOr<std::unique_ptr<PlannedModel>> PlanByLibrary(const ResolvedJobSpec& spec) const;
-  StepCosts Costs(const ResolvedJobSpec& spec, const PlannedModel& planned) const {
-    return CostsOf(spec, planned, *model_);
+  absl::StatusOr<DevicePlan> PlanByLibrary(const ResolvedJobSpec& spec) const;
+  StepCosts Costs(const ResolvedJobSpec& spec, const DevicePlan& plan) const {
+    return CostsOf(spec, *plan.model, *model_);
   }
   const v1::DeviceModel& model() const { return *model_; }
 
@@ -36,22 +43,23 @@ class DevicePlanner {
   const v1::DeviceModel* const model_;
 };
 
-// Memory of a planned model as v1::ModeEstimate splits it; the other fields of `estimate` stay as they are. What a
-// driver and its libraries take for themselves is in none of them.
-void FillMemory(const PlannedModel& planned, v1::ModeEstimate* estimate);
-int64_t TotalBytes(const PlannedModel& planned);
+// Memory of a plan as v1::ModeEstimate splits it; the other fields of `estimate` stay as they are. What a driver and
+// its libraries take for themselves is in none of them.
+void FillMemory(const DevicePlan& plan, v1::ModeEstimate* estimate);
+int64_t TotalBytes(const DevicePlan& plan);
 
-// The largest batch (in one piece: train.batch_size and train.micro_batch_size) of `spec` whose total fits
-// model().memory_bytes; 0 where 1 does not, where the memory is not known, or where the plan at `spec`'s own batch
-// fails. What is returned was planned and fits; where few plans did not settle it, it may not be the very largest.
+// The largest batch of a device, as WithBatch() sets it, whose total fits model().memory_bytes; 0 where 1 does not (it
+// was tried) or the memory is not known. What is returned was planned and fits; where few plans did not settle it, it
+// may not be the very largest.
 int64_t LargestBatch(const DevicePlanner& planner, const ResolvedJobSpec& spec);
 
-// The samples of a micro-batch, and of the whole batch where they are the same, changed to `batch`.
+// `spec` with `batch` samples for each of its devices, in one piece. Errors are ResolveJobSpec's.
 absl::StatusOr<ResolvedJobSpec> WithBatch(const ResolvedJobSpec& spec, int64_t batch);
 
 // The report but for spec, plan and device model, which the caller has. `modes`: compared with FP32; empty: all. A job
 // of mode AUTO is described in the fastest of them. Errors are PlanModel's for the job as it is; what a mode cannot do
-// is in its estimate. Equal arguments give equal reports.
+// is in its estimate. With resources.gpus figures are of one device and its share of the batch, but for prices. Equal
+// arguments give equal reports.
 absl::StatusOr<v1::PlanReport> MakePlanReport(const ResolvedJobSpec& spec, const models::SampleInfo& sample,
                                               const v1::DeviceModel& model,
                                               const std::vector<v1::PrecisionSpec::Mode>& modes);

@@ -17,12 +17,6 @@
 #include "engine/train/spec_configs.h"
 
 namespace ampd::train {
-namespace {
-
-// Enough to keep the threads busy; without gradients to keep, no more memory than a training step takes.
-constexpr int64_t kLargestUsefulEvaluationBatch = 128;
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<runtime::Backend>> MakeBackend(const std::string& device, int threads,
                                                               const std::string& autotune_dir) {
@@ -31,9 +25,7 @@ absl::StatusOr<std::unique_ptr<runtime::Backend>> MakeBackend(const std::string&
   return backend;
 }
 
-int64_t EvaluationBatch(const v1::TrainSpec& train) {
-  return std::max(train.micro_batch_size(), std::min(train.batch_size(), kLargestUsefulEvaluationBatch));
-}
+int64_t EvaluationBatch(const v1::TrainSpec& train) { return train.micro_batch_size(); }
 
 int64_t PlannedPhase::arena_bytes() const {
   int64_t bytes = 0;

@@ -24,7 +24,7 @@ namespace ampd::train {
 absl::StatusOr<std::unique_ptr<runtime::Backend>> MakeBackend(const std::string& device, int threads,
                                                               const std::string& autotune_dir = "");
 
-// Samples of one run of the evaluation graph.
+// Samples of one run of the evaluation graph: a micro-batch's, so that evaluating takes no more memory than training.
 int64_t EvaluationBatch(const v1::TrainSpec& train);
 
 // One of the updates that make up a step.

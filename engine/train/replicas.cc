@@ -213,6 +213,13 @@ absl::Status Replicas::TakeOver(LoadedModel* first) {
   return ForEach([](Replica* replica) { return replica->model->memory.PublishAll(); });
 }
 
+absl::Status Replicas::WarmUp() {
+  return ForEach([](Replica* replica) -> absl::Status {
+    for (const std::unique_ptr<StepRunner>& runner : replica->runners) AMPD_RETURN_IF_ERROR(runner->WarmUp());
+    return absl::OkStatus();
+  });
+}
+
 void Replicas::Abort(int rank, const absl::Status& why) {
   collective()->group()->Abort(
       Annotate(why, absl::StrCat("replica ", rank, " on device ", devices_[static_cast<size_t>(rank)])));

@@ -62,6 +62,9 @@ class Replicas {
   // Gives all what `first`, of the same plan, holds: masters, moments, average and state; published.
   absl::Status TakeOver(LoadedModel* first);
 
+  // StepRunner::WarmUp() of all but the trainer's own, once it is through with its.
+  absl::Status WarmUp();
+
   // One phase's step of every replica, as StepRunner::Run; `first` is the trainer's runner of that phase. The error is
   // that of the replica that failed first, and names it; then no other step can be run.
   absl::StatusOr<StepResult> Run(size_t phase, const data::Batch& batch, optim::LossScalerState* scaler,

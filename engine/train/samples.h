@@ -26,7 +26,8 @@ class Sampler {
   virtual ~Sampler() = default;
   // A function of the model's parameters and running statistics, the job's seed and `step`, the attempted steps so far:
   // a resumed training draws what the uninterrupted one would have. The model stays as it is, but for the arena that
-  // its plans share. Called between steps, on the thread that trains. Errors end the training.
+  // its plans share. Called between steps, on the thread that trains, with optimizer.ema.samples while the average is
+  // in the parameters' place. Errors end the training.
   virtual absl::StatusOr<Samples> Draw(int64_t step, LoadedModel* model) = 0;
 };
 

@@ -172,6 +172,20 @@ optim::OnFloor OnFloorOf(v1::LossScaleSpec::OnFloor on_floor) {
   }
 }
 
+// As ResolveJobSpec() refuses the others.
+bool IsAllowed(v1::PrecisionSpec::Mode mode, v1::PrecisionSpec::Mode rule) {
+  switch (rule) {
+    case v1::PrecisionSpec::FP32:
+      return true;
+    case v1::PrecisionSpec::TF32:
+      return mode != v1::PrecisionSpec::FP32;
+    case v1::PrecisionSpec::BF16:
+      return mode == v1::PrecisionSpec::BF16 || mode == v1::PrecisionSpec::FP16 || mode == v1::PrecisionSpec::FP8;
+    default:
+      return rule == mode;
+  }
+}
+
 std::string DeterministicBytes(const google::protobuf::Message& message) {
   std::string bytes;
   {
@@ -222,13 +236,20 @@ optim::LossScaleConfig LossScaleConfigOf(const ResolvedJobSpec& spec) {
   return config;
 }
 
+void ChangeMode(v1::PrecisionSpec::Mode mode, v1::PrecisionSpec* precision) {
+  google::protobuf::RepeatedPtrField<v1::PrecisionRule> rules;
+  for (v1::PrecisionRule rule : precision->rules()) {
+    if (rule.dtype() == precision->mode()) rule.set_dtype(mode);
+    if (IsAllowed(mode, rule.dtype())) *rules.Add() = std::move(rule);
+  }
+  precision->mutable_rules()->Swap(&rules);
+  precision->set_mode(mode);
+}
+
 absl::StatusOr<ResolvedJobSpec> WithMode(const ResolvedJobSpec& spec, v1::PrecisionSpec::Mode mode) {
   v1::JobSpec changed = spec.proto();
   v1::PrecisionSpec* precision = changed.mutable_precision();
-  for (v1::PrecisionRule& rule : *precision->mutable_rules()) {
-    if (rule.dtype() == precision->mode()) rule.set_dtype(mode);
-  }
-  precision->set_mode(mode);
+  ChangeMode(mode, precision);
   precision->clear_loss_scale();
   precision->mutable_loss_scale()->set_kind(v1::LossScaleSpec::NONE);
   AMPD_ASSIGN_OR_RETURN(ResolvedJobSpec resolved, ResolveJobSpec(std::move(changed)));

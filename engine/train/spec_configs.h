@@ -21,8 +21,11 @@ optim::LossScaleConfig LossScaleConfigOf(const ResolvedJobSpec& spec);
 // `total_steps`: planned for the job, >= 1.
 optim::ScheduleConfig ScheduleConfigOf(const ResolvedJobSpec& spec, int64_t total_steps);
 
-// `spec` as it would be in another mode, without loss scaling; layers that a rule holds in the job's mode follow.
-// Errors are ResolveJobSpec's.
+// Sets the mode; layers that a rule holds in the mode before follow, and rules that ask for something that the new one
+// does not allow fall away.
+void ChangeMode(v1::PrecisionSpec::Mode mode, v1::PrecisionSpec* precision);
+
+// `spec` as it would be in another mode, by ChangeMode(), without loss scaling. Errors are ResolveJobSpec's.
 absl::StatusOr<ResolvedJobSpec> WithMode(const ResolvedJobSpec& spec, v1::PrecisionSpec::Mode mode);
 
 // `spec` as phase `phase` runs it: with the phase's optimizer, and the job's running average, as the job's.

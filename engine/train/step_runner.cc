@@ -39,6 +39,7 @@ StepRunner::StepRunner(int64_t total_steps, PlannedModel* plan, LoadedModel* mod
       clip_norm_(plan->phases[static_cast<size_t>(phase)].spec.proto().optimizer().clip_global_norm()),
       seed_(plan->phases[static_cast<size_t>(phase)].spec.proto().seed()),
       plan_(plan),
+      phase_index_(static_cast<size_t>(phase)),
       phase_(&plan->phases[static_cast<size_t>(phase)]),
       model_(model),
       collective_(collective),
@@ -73,6 +74,24 @@ absl::Status StepRunner::Prepare() {
     }
   }
   return model_->memory.PublishAll();
+}
+
+absl::Status StepRunner::WarmUp() {
+  for (const std::unique_ptr<runtime::Executor>& executor : model_->train[phase_index_]) {
+    std::vector<Tensor> zeros;
+    for (const runtime::PlannedTensor& input : executor->plan().inputs) {
+      zeros.emplace_back(input.type.dtype, input.type.shape);
+      AMPD_RETURN_IF_ERROR(executor->BindInput(input.name, zeros.back().view().data));
+    }
+    AMPD_RETURN_IF_ERROR(model_->memory.BeginUpdate());
+    AMPD_RETURN_IF_ERROR(Annotate(executor->Run({.seed = seed_}), "warming up"));
+    for (const runtime::PlannedTensor& input : executor->plan().inputs) {
+      AMPD_RETURN_IF_ERROR(executor->BindInput(input.name, nullptr));
+    }
+  }
+  runtime::GradientCheck check;
+  AMPD_RETURN_IF_ERROR(plan_->backend->CheckGradients(model_->memory.gradients(), slots_, 1.0f, &check));
+  return FindNonFiniteState(plan_->backend.get(), &model_->memory).status();
 }
 
 runtime::StepState StepRunner::StateOf(const data::Batch& batch) const {

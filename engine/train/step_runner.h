@@ -43,6 +43,11 @@ class StepRunner {
   StepRunner(int64_t total_steps, PlannedModel* plan, LoadedModel* model, int phase = 0,
              runtime::Collective* collective = nullptr, int64_t bucket_bytes = runtime::kGradientBucketBytes);
 
+  // Runs the phase's plans on zeros, for what a device loads, measures and allocates at a first run. Of several
+  // replicas alone: what a replica does then may have to wait for the kernels of a sum that waits for this replica.
+  // Between steps; leaves nothing that a step reads.
+  absl::Status WarmUp();
+
   // Trains on `batch` (whose `step` is the attempted step, from 0) and moves `scaler`. Masters and moments of the
   // phase's parameters, and untrained state, change only if the loss, every gradient and every new state is finite;
   // this is so in every mode.
@@ -101,6 +106,7 @@ class StepRunner {
   const double clip_norm_;  // 0: none
   const uint64_t seed_;
   PlannedModel* plan_;
+  const size_t phase_index_;
   const PlannedPhase* phase_;
   LoadedModel* model_;
   runtime::Collective* collective_;  // null: there is one replica

@@ -1,11 +1,16 @@
 #include "engine/train/train_state.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "engine/core/json.h"
 #include "engine/core/status.h"
+#include "engine/train/failure.h"
+#include "proto/spec/names.h"
 
 namespace ampd::train {
 namespace {
@@ -124,7 +129,38 @@ std::string InputToJson(const InputNotes& input) {
   const auto quoted = [](std::string* out, const std::string& name) { absl::StrAppend(out, JsonQuoted(name)); };
   return absl::StrCat("  \"input\": {\"mean\": [", absl::StrJoin(input.mean, ", ", number),
                       "],\n            \"std\": [", absl::StrJoin(input.std, ", ", number),
-                      "],\n            \"classes\": [", absl::StrJoin(input.classes, ", ", quoted), "]},\n");
+                      "],\n            \"classes\": [", absl::StrJoin(input.classes, ", ", quoted),
+                      "],\n            \"samples\": ", input.samples, "},\n");
+}
+
+// Absent where no data was opened.
+absl::StatusOr<InputNotes> ParseInput(const Json* json) {
+  InputNotes input;
+  if (json == nullptr) return input;
+  Reader reader(*json, "input");
+  for (const Json& mean : reader.Member("mean").items()) {
+    AMPD_ASSIGN_OR_RETURN(input.mean.emplace_back(), mean.AsDouble());
+  }
+  for (const Json& std : reader.Member("std").items()) {
+    AMPD_ASSIGN_OR_RETURN(input.std.emplace_back(), std.AsDouble());
+  }
+  for (const Json& name : reader.Member("classes").items()) {
+    AMPD_ASSIGN_OR_RETURN(input.classes.emplace_back(), name.AsString());
+  }
+  if (json->Find("samples") != nullptr) input.samples = reader.Count("samples");
+  AMPD_RETURN_IF_ERROR(reader.status());
+  return input;
+}
+
+// Builds may round differently.
+bool AreClose(const std::vector<double>& a, const std::vector<double>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](double x, double y) {
+    return std::abs(x - y) <= 1e-9 * std::max({1.0, std::abs(x), std::abs(y)});
+  });
+}
+
+std::string ClassNamed(const std::vector<std::string>& names, size_t i) {
+  return i < names.size() ? Quoted(names[i]) : "none";
 }
 
 absl::StatusOr<PhaseState> ParsePhase(const Json& json) {
@@ -165,12 +201,38 @@ absl::StatusOr<TrainState> TrainStateFromJson(absl::string_view json) {
   state.spec_hash = reader.String("spec_hash");
   if (version >= 3) state.spec = reader.String("spec");
   AMPD_ASSIGN_OR_RETURN(state.best, ParseBest(document.Find("best")));
+  AMPD_ASSIGN_OR_RETURN(state.input, ParseInput(document.Find("input")));
   for (const Json& item : reader.Member("phases").items()) {
     AMPD_ASSIGN_OR_RETURN(PhaseState phase, ParsePhase(item));
     state.phases.push_back(std::move(phase));
   }
   AMPD_RETURN_IF_ERROR(reader.status());
   return state;
+}
+
+absl::StatusOr<std::vector<std::string>> CompareInputs(const InputNotes& before, const InputNotes& now) {
+  std::vector<std::string> lines;
+  if (before.mean.empty()) return lines;
+  for (size_t i = 0; i < std::max(before.classes.size(), now.classes.size()); ++i) {
+    if (i < std::min(before.classes.size(), now.classes.size()) && before.classes[i] == now.classes[i]) continue;
+    const std::string was = ClassNamed(before.classes, i), is = ClassNamed(now.classes, i);
+    return WithFailureClass(
+        absl::FailedPreconditionError(absl::StrCat(
+            "data.train: class ", i, " was ", was, " when the checkpoint was written and is ",
+            was == is ? "another that begins alike" : is,
+            " now, so labels stand for other classes than those learned; put the data back, or begin another job")),
+        v1::Failure::DATA);
+  }
+  if (before.samples > 0 && before.samples != now.samples) {
+    lines.push_back(absl::StrCat("data.train has ", now.samples, " samples; it had ", before.samples,
+                                 " when the checkpoint was written, and its epochs are others from here on"));
+  }
+  if (!AreClose(before.mean, now.mean) || !AreClose(before.std, now.std)) {
+    lines.push_back(
+        "data.image.normalize: mean or deviation of the training samples are others than when the "
+        "checkpoint was written, so the network is fed other numbers from here on");
+  }
+  return lines;
 }
 
 }  // namespace ampd::train

@@ -31,13 +31,15 @@ struct BestEvaluation {
   bool operator==(const BestEvaluation&) const = default;
 };
 
-// What whoever uses the weights elsewhere must know of the inputs. It is written only: a training finds it anew.
+// What whoever uses the weights elsewhere must know of the inputs. A training finds it anew, and compares.
 struct InputNotes {
   // A stored value x (of images 0 to 255) of channel c became (x - mean[c]) / std[c]; of one mean, every channel.
   std::vector<double> mean;
   std::vector<double> std;
   // Names of the classes by label; empty where the data has none.
   std::vector<std::string> classes;
+  // Of the training set; 0 in what earlier builds wrote.
+  int64_t samples = 0;
 
   bool operator==(const InputNotes&) const = default;
 };
@@ -61,12 +63,17 @@ struct TrainState {
 // The version this build writes; it reads the one before too. 3 adds spec.
 inline constexpr int64_t kStateFormatVersion = 3;
 
-// As JSON; every number comes back exactly, but for `input`, which does not come back.
+// As JSON; every number comes back exactly.
 std::string ToJson(const TrainState& state);
 
 // INVALID_ARGUMENT naming the field for anything that ToJson of its version does not write; FAILED_PRECONDITION for a
 // format version that this build does not read.
 absl::StatusOr<TrainState> TrainStateFromJson(absl::string_view json);
+
+// What became of the data since a checkpoint was written with `before`, a line each: another number of samples, from
+// which epochs follow, another mean or deviation. FAILED_PRECONDITION of class DATA where labels stand for other
+// classes now.
+absl::StatusOr<std::vector<std::string>> CompareInputs(const InputNotes& before, const InputNotes& now);
 
 }  // namespace ampd::train
 

@@ -123,11 +123,20 @@ absl::Status TrainerImpl::StartFrom(absl::optional<LoadedCheckpoint> checkpoint)
   // By this build, whichever wrote the checkpoint.
   state_.spec_hash = spec_hash_;
   state_.spec = HashedSpec(spec_);
-  state_.input = data_->Notes();
+  InputNotes input = data_->Notes();
+  if (resumes) {
+    AMPD_ASSIGN_OR_RETURN(data_notes_, CompareInputs(state_.input, input));
+  }
+  state_.input = std::move(input);
   step_ = state_.step;
   for (const std::unique_ptr<StepRunner>& runner : runners_) AMPD_RETURN_IF_ERROR(runner->Prepare());
   if (!resumes) AMPD_RETURN_IF_ERROR(model_->StartAverage());
-  return replicas_ == nullptr ? absl::OkStatus() : replicas_->TakeOver(model_.get());
+  if (replicas_ == nullptr) return absl::OkStatus();
+  AMPD_RETURN_IF_ERROR(replicas_->TakeOver(model_.get()));
+  for (const std::unique_ptr<StepRunner>& runner : runners_) {
+    AMPD_RETURN_IF_ERROR(Annotate(runner->WarmUp(), absl::StrCat("device ", Devices()[0])));
+  }
+  return replicas_->WarmUp();
 }
 
 absl::Status TrainerImpl::OpenModel(const std::vector<bool>& fell_back) {
@@ -194,6 +203,8 @@ absl::Status TrainerImpl::TakeOver(LoadedCheckpoint checkpoint) {
     AMPD_RETURN_IF_ERROR(Annotate(LoadAverage(*checkpoint.ema, &model_->memory, &model_->average), checkpoint.name));
   }
   state_ = std::move(checkpoint.state);
+  // A later best one took its place, and is behind the training again, or damaged.
+  if (state_.best && !checkpoints_->Has(state_.best->step)) state_.best.reset();
   if (state_.phases.size() != plan_->phases.size() || state_.step > total_steps_) {
     return absl::FailedPreconditionError(absl::StrCat(checkpoint.name, ": ", state_.phases.size(), " phases of ",
                                                       plan_->phases.size(), ", step ", state_.step, " of ",
@@ -230,6 +241,9 @@ absl::Status TrainerImpl::Announce() {
   for (const std::string& line : refused_checkpoints_) {
     AMPD_RETURN_IF_ERROR(reporter_->Log(v1::LogLine::WARNING, line));
   }
+  for (const std::string& line : data_notes_) {
+    AMPD_RETURN_IF_ERROR(reporter_->Log(v1::LogLine::WARNING, line));
+  }
   if (saved_step_ < 0 && job().has_start_from()) {
     for (const std::string& note : start_notes_) AMPD_RETURN_IF_ERROR(reporter_->Log(v1::LogLine::WARNING, note));
     AMPD_RETURN_IF_ERROR(
@@ -240,6 +254,7 @@ absl::Status TrainerImpl::Announce() {
     AMPD_RETURN_IF_ERROR(reporter_->Log(
         v1::LogLine::INFO, samples.ok() ? "training samples lie on the device"
                                         : absl::StrCat("training samples are fed by the host: ", samples.message())));
+    for (const std::string& note : captured_->notes()) AMPD_RETURN_IF_ERROR(reporter_->Log(v1::LogLine::INFO, note));
   }
   std::string resumed = absl::StrCat("resumed from checkpoint ", saved_.name);
   for (const PhaseState& phase : state_.phases) {

@@ -177,6 +177,8 @@ class TrainerImpl : public Trainer {
   std::vector<std::string> refused_checkpoints_;
   // Of weights that came from elsewhere.
   std::vector<std::string> start_notes_;
+  // How the data differs from what the checkpoint tells of it.
+  std::vector<std::string> data_notes_;
 
   std::atomic<int64_t> step_{0};
   std::atomic<bool> checkpoint_requested_{false};

@@ -6,9 +6,11 @@
 #include "absl/strings/str_cat.h"
 #include "engine/core/status.h"
 #include "engine/data/sample_cache.h"
+#include "engine/data/transform.h"
 #include "engine/train/failure.h"
 #include "engine/train/planned_model.h"
 #include "engine/train/stored_samples.h"
+#include "proto/spec/names.h"
 
 namespace ampd::train {
 
@@ -31,6 +33,24 @@ absl::Status CheckSameClasses(const data::DatasetInfo& train, const data::Datase
   return absl::OkStatus();
 }
 
+// Whether the job names the columns that are read, not their places.
+bool NamesColumns(const v1::CsvDataset& csv, const data::DatasetInfo& info) {
+  return std::equal(csv.inputs().begin(), csv.inputs().end(), info.input_names.begin(), info.input_names.end());
+}
+
+// A feature means the same column in both sets, where they name them and the job does not say which are which.
+absl::Status CheckSameColumns(const v1::DataSpec& data, const data::DatasetInfo& train, const data::DatasetInfo& eval) {
+  if (NamesColumns(data.train().csv(), train) && NamesColumns(data.eval().csv(), eval)) return absl::OkStatus();
+  if (train.input_names.empty() || eval.input_names.empty()) return absl::OkStatus();
+  for (size_t i = 0; i < std::min(train.input_names.size(), eval.input_names.size()); ++i) {
+    if (train.input_names[i] == eval.input_names[i]) continue;
+    return absl::InvalidArgumentError(absl::StrCat("data.eval: input ", i, " is column ", Quoted(eval.input_names[i]),
+                                                   " of ", eval.name, ", but ", Quoted(train.input_names[i]), " of ",
+                                                   train.name, "; csv.inputs of both may name them in one order"));
+  }
+  return absl::OkStatus();
+}
+
 // The graphs are made for the samples of the training set.
 absl::Status CheckSameTargets(const v1::JobSpec& spec, const data::DatasetInfo& train, const data::DatasetInfo& eval) {
   const auto refuse = [&](const std::string& what) {
@@ -39,6 +59,11 @@ absl::Status CheckSameTargets(const v1::JobSpec& spec, const data::DatasetInfo& 
   if (train.target_kind != eval.target_kind) {
     return refuse(absl::StrCat("the targets of ", eval.name, " are ", KindOfTargets(eval), ", those of ", train.name,
                                " ", KindOfTargets(train)));
+  }
+  // Stored spectrograms have none.
+  if (train.sample_rate > 0 && eval.sample_rate > 0 && train.sample_rate != eval.sample_rate) {
+    return refuse(absl::StrCat("the sounds of ", eval.name, " are of ", eval.sample_rate, " Hz, those of ", train.name,
+                               " of ", train.sample_rate, ": their bands would be of other frequencies"));
   }
   if (train.lengths.empty() != eval.lengths.empty() || train.label_lengths.empty() != eval.label_lengths.empty()) {
     return refuse(absl::StrCat(eval.name, " and ", train.name, " must both have lengths, or neither"));
@@ -93,9 +118,12 @@ models::SampleInfo SampleInfoOf(const data::DatasetInfo& info) {
 absl::StatusOr<models::SampleInfo> SampleInfoOf(const v1::JobSpec& spec, const data::DatasetInfo& train,
                                                 const data::DatasetInfo* eval) {
   models::SampleInfo sample = SampleInfoOf(train);
+  const auto normalize = data::NormalizationOf(spec.data().image(), train);
+  if (normalize != v1::ImageTransform::NONE) sample.normalized = v1::ImageTransform::Normalize_Name(normalize);
   if (eval != nullptr) {
     AMPD_RETURN_IF_ERROR(CheckSameTargets(spec, train, *eval));
     AMPD_RETURN_IF_ERROR(CheckSameClasses(train, *eval));
+    AMPD_RETURN_IF_ERROR(CheckSameColumns(spec.data(), train, *eval));
     if (sample.label_lengths) sample.label_shape[0] = std::max(sample.label_shape[0], eval->label_count);
   }
   if (train.lengths.empty()) return sample;
@@ -172,7 +200,9 @@ data::LoaderOptions TrainingData::Options(int64_t batch_size, int64_t outputs) c
   return options;
 }
 
-InputNotes TrainingData::Notes() const { return {transform_->mean(), transform_->std(), train_->info().class_names}; }
+InputNotes TrainingData::Notes() const {
+  return {transform_->mean(), transform_->std(), train_->info().class_names, train_->size()};
+}
 
 std::vector<v1::CorruptSample> TrainingData::TakeCorrupt() const {
   std::vector<v1::CorruptSample> corrupt;

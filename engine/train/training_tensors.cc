@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -45,14 +46,17 @@ std::vector<Slot> PrivateSlots(runtime::ModelMemory* memory) {
   return slots;
 }
 
+std::string MomentName(const PhaseMoments& phase, const ir::Persistent& parameter, size_t moment) {
+  return absl::StrCat(phase.prefix, parameter.name, ".m", moment + 1);
+}
+
 std::vector<Slot> MomentSlots(const runtime::ModelLayout& layout, const std::vector<PhaseMoments>& moments) {
   std::vector<Slot> slots;
   for (const PhaseMoments& phase : moments) {
     for (int32_t i : phase.parameters) {
       const ir::Persistent& parameter = layout.parameters()[i];
       for (size_t m = 0; m < phase.arenas.size(); ++m) {
-        slots.push_back({absl::StrCat(phase.prefix, parameter.name, ".m", m + 1), &parameter,
-                         phase.arenas[m] + layout.slots()[i].offset});
+        slots.push_back({MomentName(phase, parameter, m), &parameter, phase.arenas[m] + layout.slots()[i].offset});
       }
     }
   }
@@ -103,11 +107,18 @@ absl::Status CheckEntry(const Safetensors& file, const Slot& slot) {
   return absl::OkStatus();
 }
 
+// `spare`: what the file may hold besides.
 absl::Status Load(const Safetensors& file, runtime::Memory* memory, const std::vector<Slot>& slots,
-                  bool may_hold_more = false) {
-  for (const Slot& slot : slots) AMPD_RETURN_IF_ERROR(CheckEntry(file, slot));
-  if (!may_hold_more && file.entries().size() != slots.size()) {
-    return absl::FailedPreconditionError(absl::StrCat(file.entries().size(), " tensors, the model has ", slots.size()));
+                  const std::function<bool(const std::string&)>& spare) {
+  std::set<absl::string_view> known;
+  for (const Slot& slot : slots) {
+    AMPD_RETURN_IF_ERROR(CheckEntry(file, slot));
+    known.insert(slot.name);
+  }
+  for (const auto& [name, entry] : file.entries()) {
+    if (known.count(name) > 0 || spare(name)) continue;
+    return absl::FailedPreconditionError(absl::StrCat("tensor '", name, "' is none of the model's ", slots.size(),
+                                                      ", the file has ", file.entries().size()));
   }
   for (const Slot& slot : slots) {
     const absl::string_view bytes = file.Bytes(file.entries().at(slot.name));
@@ -115,6 +126,23 @@ absl::Status Load(const Safetensors& file, runtime::Memory* memory, const std::v
                                                 [&](void* to) { FromDisk(*slot.tensor, bytes.data(), to); }));
   }
   return absl::OkStatus();
+}
+
+bool NothingIsSpare(const std::string&) { return false; }
+
+// Of parameters that no phase with this prefix trains. Earlier builds kept them for layers that nobody reads.
+std::set<std::string> SpareMoments(const runtime::ModelLayout& layout, const std::vector<PhaseMoments>& moments) {
+  std::set<std::string> spare;
+  for (const PhaseMoments& phase : moments) {
+    const std::set<int32_t> trained(phase.parameters.begin(), phase.parameters.end());
+    for (size_t i = 0; i < layout.parameters().size(); ++i) {
+      if (trained.count(static_cast<int32_t>(i)) > 0) continue;
+      for (size_t m = 0; m < phase.arenas.size(); ++m) {
+        spare.insert(MomentName(phase, layout.parameters()[i], m));
+      }
+    }
+  }
+  return spare;
 }
 
 }  // namespace
@@ -153,18 +181,21 @@ std::vector<TensorSource> OptimizerTensors(runtime::ModelMemory* memory, const s
 }
 
 absl::Status LoadModel(const Safetensors& file, runtime::ModelMemory* memory) {
-  return Annotate(Load(file, memory->memory(), ModelSlots(memory, memory->masters())), "model.safetensors");
+  return Annotate(Load(file, memory->memory(), ModelSlots(memory, memory->masters()), NothingIsSpare),
+                  "model.safetensors");
 }
 
 absl::Status LoadAverage(const Safetensors& file, runtime::ModelMemory* memory, Moments* average) {
   // The states in the file are copies of the model's.
-  return Annotate(Load(file, memory->memory(), ModelSlots(memory, average->arena(0))), "ema.safetensors");
+  return Annotate(Load(file, memory->memory(), ModelSlots(memory, average->arena(0)), NothingIsSpare),
+                  "ema.safetensors");
 }
 
 absl::Status LoadOptimizer(const Safetensors& file, runtime::ModelMemory* memory,
                            const std::vector<PhaseMoments>& moments, bool of_other_mode) {
-  return Annotate(Load(file, memory->memory(), OptimizerSlots(memory, moments), of_other_mode),
-                  "optimizer.safetensors");
+  const std::set<std::string> of_untrained = SpareMoments(memory->layout(), moments);
+  const auto spare = [&](const std::string& name) { return of_other_mode || of_untrained.count(name) > 0; };
+  return Annotate(Load(file, memory->memory(), OptimizerSlots(memory, moments), spare), "optimizer.safetensors");
 }
 
 absl::Status CopyModel(runtime::ModelMemory* from, runtime::ModelMemory* to) {

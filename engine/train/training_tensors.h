@@ -56,7 +56,8 @@ std::vector<TensorSource> OptimizerTensors(runtime::ModelMemory* memory, const s
 absl::Status LoadModel(const Safetensors& file, runtime::ModelMemory* memory);
 // The average only: the states are model.safetensors' to give.
 absl::Status LoadAverage(const Safetensors& file, runtime::ModelMemory* memory, Moments* average);
-// `of_other_mode`: the file may hold tensors besides, for the scales that a model has differ with its phases' modes.
+// Moments of parameters that are not trained may be there, and are passed over. `of_other_mode`: the file may hold
+// tensors besides, for the scales that a model has differ with its phases' modes.
 absl::Status LoadOptimizer(const Safetensors& file, runtime::ModelMemory* memory,
                            const std::vector<PhaseMoments>& moments, bool of_other_mode = false);
 

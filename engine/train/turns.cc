@@ -29,11 +29,14 @@ class Turns {
       bytes += static_cast<double>(contenders_[i]->bytes());
       available = static_cast<double>(AvailableBytes(contenders_[i]->memory()));
     }
-    if (bytes <= kShareForAll * available) return InTurn(0, count);
-    AMPD_RETURN_IF_ERROR(options_.warn(absl::StrCat(
-        options_.what, ": all modes together take ", static_cast<int64_t>(bytes), " bytes of memory, of ",
-        static_cast<int64_t>(available), " available: they are measured one after the other, and what else ",
-        "the machine does need not hit them alike")));
+    if (!options_.one_at_a_time && bytes <= kShareForAll * available) return InTurn(0, count);
+    const std::string why = options_.one_at_a_time
+                                ? "the job shares its device, and was planned for one mode at a time"
+                                : absl::StrCat("all modes together take ", static_cast<int64_t>(bytes),
+                                               " bytes of memory, of ", static_cast<int64_t>(available), " available");
+    AMPD_RETURN_IF_ERROR(options_.warn(absl::StrCat(options_.what, ": ", why,
+                                                    ": they are measured one after the other, and what else the ",
+                                                    "machine does need not hit them alike")));
     for (size_t i = 0; i < count; ++i) AMPD_RETURN_IF_ERROR(InTurn(i, i + 1));
     return absl::OkStatus();
   }

@@ -44,11 +44,13 @@ struct TurnOptions {
   std::function<void()> on_step;
   // Told what does not go as it should, in one line.
   std::function<absl::Status(const std::string&)> warn;
+  // Whether memory is for one at a time, however much of it is free: the job shares its device, and was planned so.
+  bool one_at_a_time = false;
 };
 
 // Measures `contenders`, the first of which is FP32's, and completes `cells`, of which each says already what it is of.
-// All are loaded at once and take steps in turn where there is memory for that; else one is measured after the other. A
-// cell without figures has a failure. CANCELLED after a stop; other errors are the job's.
+// All are loaded at once and take steps in turn where there is memory for that; else, and where they have to, one is
+// measured after the other. A cell without figures has a failure. CANCELLED after a stop; other errors are the job's.
 absl::Status MeasureInTurn(const std::vector<std::unique_ptr<Contender>>& contenders, const TurnOptions& options,
                            std::vector<v1::BenchCell>* cells);
 

@@ -237,7 +237,7 @@ absl::StatusOr<ResolvedJobSpec> ResolveJobSpec(v1::JobSpec spec) {
     CheckBoxesStay(spec, &violations);
   }
   ResolvePrecision(spec.model(), spec.mutable_precision(), &violations);
-  ResolveOptimizer(spec.data().has_eval(), spec.mutable_optimizer(), &violations);
+  ResolveOptimizer(spec.data().has_eval(), spec.report().has_samples(), spec.mutable_optimizer(), &violations);
   ShareMicroBatches(&spec);
   ResolveTrain(spec.data().has_eval(), spec.mutable_train(), &violations);
   ResolveCheckpoint(spec.mutable_checkpoint(), &violations);

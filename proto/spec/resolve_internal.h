@@ -36,8 +36,8 @@ void ResolveImages(v1::DataSpec* data, Violations* violations);
 void ResolveDecoding(v1::DataSpec* data, Violations* violations);
 // `model` is resolved: rules are matched against its layers' names.
 void ResolvePrecision(const v1::ModelSpec& model, v1::PrecisionSpec* precision, Violations* violations);
-// `has_eval`: data.eval is given.
-void ResolveOptimizer(bool has_eval, v1::OptimizerSpec* optimizer, Violations* violations);
+// `has_eval`, `has_samples`: data.eval and report.samples are given.
+void ResolveOptimizer(bool has_eval, bool has_samples, v1::OptimizerSpec* optimizer, Violations* violations);
 // Of the optimizer.
 void ResolveSchedule(v1::ScheduleSpec* schedule, Violations* violations);
 // `model` is resolved.

@@ -122,21 +122,23 @@ void ResolveGroups(v1::OptimizerSpec* optimizer, Violations* violations) {
   }
 }
 
-void ResolveEma(bool has_eval, v1::EmaSpec* ema, Violations* violations) {
+void ResolveEma(bool has_eval, bool has_samples, v1::EmaSpec* ema, Violations* violations) {
   if (!ema->has_decay()) ema->set_decay(0.999);
   if (!ema->has_evaluate()) ema->set_evaluate(false);
+  if (!ema->has_samples()) ema->set_samples(false);
   violations->CheckReal("optimizer.ema.decay", ema->decay(), kBeta);
   if (ema->evaluate() && !has_eval) violations->Add("optimizer.ema.evaluate", "needs data.eval");
+  if (ema->samples() && !has_samples) violations->Add("optimizer.ema.samples", "needs report.samples");
 }
 
 }  // namespace
 
-void ResolveOptimizer(bool has_eval, v1::OptimizerSpec* optimizer, Violations* violations) {
+void ResolveOptimizer(bool has_eval, bool has_samples, v1::OptimizerSpec* optimizer, Violations* violations) {
   ResolveKind(optimizer, violations);
   ResolveSchedule(optimizer->mutable_schedule(), violations);
   ResolveClipping(*optimizer, violations);
   ResolveGroups(optimizer, violations);
-  if (optimizer->has_ema()) ResolveEma(has_eval, optimizer->mutable_ema(), violations);
+  if (optimizer->has_ema()) ResolveEma(has_eval, has_samples, optimizer->mutable_ema(), violations);
 }
 
 }  // namespace ampd

@@ -156,7 +156,7 @@ void ResolvePhaseOptimizer(const std::string& path, v1::OptimizerSpec* optimizer
     return;
   }
   Violations own;
-  ResolveOptimizer(/*has_eval=*/false, optimizer, &own);
+  ResolveOptimizer(/*has_eval=*/false, /*has_samples=*/false, optimizer, &own);
   for (const FieldViolation& violation : own.list()) {
     violations->Add(absl::StrCat(path, ".", violation.field), violation.description);
   }

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "engine/train/files.h"
 #include "engine/train/planned_model.h"
@@ -28,13 +29,15 @@ std::vector<Workload> Workloads() {
           {"transformer.yaml", {.input_shape = {128}, .classes = 1000, .label_shape = {128}}}};
 }
 
-std::unique_ptr<PlannedModel> Planned(const Workload& workload, const std::string& mode) {
+std::unique_ptr<PlannedModel> Planned(const Workload& workload, const std::string& mode,
+                                      const std::vector<std::string>& sets = {}) {
   const std::string path = std::string("tests/bench/workloads/") + workload.file;
   const auto text = ReadFile(path, kMegabyte);
   EXPECT_TRUE(text.ok()) << text.status();
   v1::JobSpec spec;
   EXPECT_TRUE(ParseYaml(*text, path, &spec).ok());
   EXPECT_TRUE(ApplySet(&spec, "precision.mode=" + mode).ok());
+  for (const std::string& set : sets) EXPECT_TRUE(ApplySet(&spec, set).ok()) << set;
   auto resolved = ResolveJobSpec(std::move(spec));
   EXPECT_TRUE(resolved.ok()) << resolved.status();
   auto plan = PlanModel(*resolved, workload.sample, MakeBackend("cpu-0", 2).value(), 2);
@@ -66,6 +69,16 @@ TEST(ActivationMemory, IsWithinTheArena) {
     EXPECT_LE(plan->phases[0].plans[0].activation_bytes, plan->phases[0].plans[0].arena_bytes) << mode;
     EXPECT_LE(plan->phases[0].plans[0].arena_bytes, plan->phases[0].plans[0].activation_bytes + AlignUp(workspace))
         << mode;
+  }
+}
+
+TEST(ActivationMemory, EvaluatingTakesNoMoreThanTraining) {
+  for (const Workload& workload : Workloads()) {
+    for (const char* mode : {"FP32", "FP16", "BF16", "FP8"}) {
+      const auto plan = Planned(workload, mode, {"train.batch_size=128", "train.micro_batch_size=2"});
+      EXPECT_LE(plan->eval.arena_bytes, plan->phases[0].arena_bytes()) << workload.file << " " << mode;
+      EXPECT_EQ(plan->activation_bytes(), plan->phases[0].arena_bytes()) << workload.file << " " << mode;
+    }
   }
 }
 

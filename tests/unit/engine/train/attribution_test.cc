@@ -191,6 +191,13 @@ struct CaseGraph {
   std::vector<ir::ValueId> outputs;
 };
 
+// Whether the op has no gradient of input `i`.
+bool IsConstant(OpKind op, size_t i) {
+  const testing::OpRow* row = testing::FindOpRow(op);
+  return row != nullptr &&
+         std::count(row->constant_inputs.begin(), row->constant_inputs.end(), static_cast<int>(i)) > 0;
+}
+
 CaseGraph GraphOf(const KernelCase& kernel_case, ir::Stage stage, bool trained) {
   const runtime::NodeDesc& desc = kernel_case.desc;
   const ops::OpDef& def = ops::GetOpDef(desc.op);
@@ -204,7 +211,7 @@ CaseGraph GraphOf(const KernelCase& kernel_case, ir::Stage stage, bool trained) 
     if (ops::RoleOf(def, i) == ops::Role::kState) {
       operands.push_back(built.graph.AddState({.name = name, .type = type}));
       built.in.states.push_back(kernel_case.inputs[i]);
-    } else if (slot || (trained && type.dtype == DType::kF32)) {
+    } else if (slot || (trained && type.dtype == DType::kF32 && !IsConstant(desc.op, i))) {
       operands.push_back(built.graph.AddParameter({.name = name, .type = type}));
       built.in.parameters.push_back(kernel_case.inputs[i]);
     } else {

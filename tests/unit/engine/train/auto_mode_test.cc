@@ -1,5 +1,6 @@
 #include "engine/train/auto_mode.h"
 
+#include <algorithm>
 #include <fstream>
 #include <limits>
 #include <string>
@@ -147,6 +148,20 @@ TEST(AutoTrainer, AnotherAttemptDoesNotChooseAnew) {
   ASSERT_EQ(Choices(recorder).size(), 2u);
   EXPECT_EQ(Choices(recorder)[0].SerializeAsString(), Choices(recorder)[1].SerializeAsString());
   EXPECT_EQ(recorder.losses().size(), 12u);
+}
+
+TEST(AutoTrainer, WhoSharesADeviceComparesOneModeAtATime) {
+  const ScratchFolder folder;
+  Recorder recorder;
+  const auto outcome =
+      Train(Spec({kConvNet, kGlyphs, kShort, kAuto, "resources { share: true }"}), Options(folder.path()), &recorder);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  ASSERT_EQ(Choices(recorder).size(), 1u);
+  EXPECT_EQ(Choices(recorder)[0].cells_size(), 3);
+  const auto logs = recorder.logs();
+  EXPECT_TRUE(std::any_of(logs.begin(), logs.end(), [](const v1::LogLine& line) {
+    return line.text().find("the job shares its device") != std::string::npos;
+  }));
 }
 
 TEST(AutoTrainer, StopsAmidTheComparison) {

@@ -1,11 +1,15 @@
 #include "engine/train/benchmark.h"
 
+#include <algorithm>
 #include <cmath>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "engine/train/bench_cell.h"
 #include "engine/train/measured_run.h"
+#include "engine/train/turns.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/unit/engine/train/training_run.h"
@@ -155,6 +159,123 @@ TEST(Benchmark, TakesTheJobsOwnSteps) {
             Options(folder.path()), &plain)
           .ok());
   EXPECT_DOUBLE_EQ(CellsIn(bench)[1].loss(), plain.MeanLoss(2, 4));
+}
+
+// Of networks that train against each other: always the same one's, though the first in the file runs every third step.
+TEST(Benchmark, TellsTheLossOfOnePhase) {
+  const std::string job =
+      "model { networks { name: 'g' layers { dense { units: 2 } } }"
+      "        networks { name: 'd' layers { dense { units: 1 } } }"
+      "        noise { name: 'z' shape: 3 } }"
+      "data { train { npy { inputs: 'x.npy' targets: 'y.npy' } } } optimizer { sgd { learning_rate: 0.25 } }"
+      "phases { name: 'critic' every: 3 trains: 'd' calls { name: 'on' network: 'd' inputs: 'data' }"
+      "  losses { input: 'on' weight: 9 loss { sigmoid_cross_entropy {} } target: 1 } }"
+      "phases { name: 'artist' trains: 'g' calls { name: 'fake' network: 'g' inputs: 'z' }"
+      "  calls { name: 'on' network: 'd' inputs: 'fake' }"
+      "  losses { input: 'on' loss { sigmoid_cross_entropy {} } target: 1 } }"
+      "train { batch_size: 4 steps: 7 } report { every_steps: 1 }";
+  const ScratchFolder folder;
+  WriteNpy<float>(folder.path() + "/x.npy", "<f4", {4, 2}, {1, 2, 3, 4, 5, 6, 7, 8});
+  WriteNpy<float>(folder.path() + "/y.npy", "<f4", {4, 1}, {0, 0, 0, 0});
+  Recorder bench, plain;
+  ASSERT_TRUE(
+      Train(Spec({job, "bench { modes: FP32 steps: 6 warmup_steps: 1 }"}), Options(folder.path()), &bench).ok());
+  ASSERT_TRUE(Train(Spec({job}), Options(folder.path()), &plain).ok());
+  double sum = 0;
+  for (const v1::StepReport& step : plain.steps()) {
+    for (const v1::PhaseReport& phase : step.phases()) {
+      if (step.last_step() > 1 && phase.name() == "artist") sum += phase.loss();
+    }
+  }
+  EXPECT_DOUBLE_EQ(CellsIn(bench)[0].loss(), sum / 6);
+}
+
+// Notes what is in memory at once.
+class CountedContender : public Contender {
+ public:
+  CountedContender(int* loaded, int* most) : loaded_(loaded), most_(most) {}
+  absl::Status Plan() override { return absl::OkStatus(); }
+  int64_t bytes() const override { return 1; }
+  const runtime::Memory& memory() const override { return *runtime::HostMemory(); }
+  absl::Status Load() override {
+    *most_ = std::max(*most_, ++*loaded_);
+    return absl::OkStatus();
+  }
+  absl::Status Advance() override {
+    ++steps_;
+    return absl::OkStatus();
+  }
+  bool done() const override { return steps_ == 3; }
+  absl::Status Finish(v1::BenchCell* cell) override {
+    cell->set_steps(steps_);
+    return absl::OkStatus();
+  }
+  void Unload() override { --*loaded_; }
+
+ private:
+  int* const loaded_;
+  int* const most_;
+  int64_t steps_ = 0;
+};
+
+TEST(Turns, WhoSharesADeviceLoadsOneModeAtATime) {
+  for (const bool alone : {false, true}) {
+    int loaded = 0, most = 0;
+    std::vector<std::string> warnings;
+    std::vector<std::unique_ptr<Contender>> contenders;
+    for (int i = 0; i < 4; ++i) contenders.push_back(std::make_unique<CountedContender>(&loaded, &most));
+    std::vector<v1::BenchCell> cells(contenders.size());
+    TurnOptions options;
+    options.what = "batch 8";
+    options.stop = [] { return false; };
+    options.on_step = [] {};
+    options.warn = [&](const std::string& text) {
+      warnings.push_back(text);
+      return absl::OkStatus();
+    };
+    options.one_at_a_time = alone;
+    ASSERT_TRUE(MeasureInTurn(contenders, options, &cells).ok());
+    EXPECT_EQ(most, alone ? 1 : 4);
+    EXPECT_EQ(loaded, 0);
+    for (const v1::BenchCell& cell : cells) EXPECT_EQ(cell.steps(), 3);
+    ASSERT_EQ(warnings.size(), alone ? 1u : 0u);
+    if (alone) {
+      EXPECT_THAT(warnings[0], HasSubstr("batch 8: the job shares its device"));
+    }
+  }
+}
+
+int64_t ReservedBytes(const std::vector<std::string>& parts) {
+  const v1::PlanResponse plan = PlanJob(Spec(parts), {});
+  EXPECT_EQ(plan.errors_size(), 0);
+  return plan.plan().parameter_bytes() + plan.plan().activation_bytes();
+}
+
+// What they load one after the other must fit in what the scheduler keeps for them.
+TEST(Turns, TheReservationOfWhoSharesHoldsEachMode) {
+  const std::string share = "resources { share: true }", modes = "modes: BF16 modes: FP16 modes: TF32";
+  const std::string chosen = "precision { mode: AUTO auto { " + modes + " } }";
+  int64_t largest = 0;
+  for (const char* mode : {"FP32", "TF32", "FP16", "BF16"}) {
+    largest = std::max(largest, ReservedBytes({kConvNet, kGlyphs, absl::StrCat("precision { mode: ", mode, " }")}));
+  }
+  EXPECT_EQ(ReservedBytes({kConvNet, kGlyphs, chosen, share}), largest);
+  const std::string bench = "train { batch_size: 8 } bench { batch_sizes: 8 batch_sizes: 64 " + modes + " }";
+  // FP16's with what looks at its gradients.
+  const std::string looking = "train { batch_size: 64 } precision { mode: FP16 } report { diagnostics_every_steps: 1 }";
+  EXPECT_GE(ReservedBytes({kConvNet, kGlyphs, bench, share}), ReservedBytes({kConvNet, kGlyphs, looking}));
+}
+
+TEST(Benchmark, WhoSharesADeviceIsToldOfIt) {
+  const ScratchFolder folder;
+  Recorder recorder;
+  ASSERT_TRUE(
+      Train(Spec({kConvNet, kGlyphs, kBench, "resources { share: true }"}), Options(folder.path()), &recorder).ok());
+  EXPECT_EQ(CellsIn(recorder).size(), 6u);
+  for (const v1::BenchCell& cell : CellsIn(recorder)) EXPECT_FALSE(cell.has_failure()) << cell.DebugString();
+  int told = 0;
+  for (const v1::LogLine& line : recorder.logs()) told += line.text().find("shares its device") != std::string::npos;
+  EXPECT_EQ(told, 2) << "at each batch size";
 }
 
 TEST(Benchmark, WhatIsNotPossibleIsMarked) {

@@ -75,10 +75,60 @@ TEST_F(CudaFaults, ACapturedStepIsOneLaunch) {
     EXPECT_LE(count("cudaLaunchKernel"), fed ? 0 : count("cudaGraphLaunch"));
     EXPECT_LE(count("cudaMemcpyAsync"), 2 * 280);
     for (const char* name : {"cudaMalloc", "cudaHostAlloc", "cudaFree", "cudaStreamSynchronize",
-                             "cudaDeviceSynchronize", "cudaMemsetAsync"}) {
+                             "cudaDeviceSynchronize", "cudaMemsetAsync", cuda_on_host::kPageableCopy}) {
       EXPECT_EQ(count(name), 0) << name;
     }
   }
+}
+
+// Its code may be loaded on its first launch, which no capture has to bear.
+TEST_F(CudaFaults, NoKernelIsMetInACapture) {
+  int captured = 0;
+  for (const Job& job : Jobs()) {
+    // Between them: buckets, phases, FP8, untrained state, LAMB, recurrences, and a model that is made anew.
+    const std::vector<std::string> kNames = {"Spelling", "Phases", "Fp8", "Normed", "NoMasters", "FallsBack"};
+    if (std::find(kNames.begin(), kNames.end(), job.name) == kNames.end()) continue;
+    SCOPED_TRACE(job.name);
+    cuda_on_host::Reset();
+    const ScratchFolder folder;
+    WriteSequences(folder.path());
+    TrainerOptions options = Options(folder.path());
+    options.steps = StepMode::kCaptured;
+    options.make_backend = [] { return MakeCudaBackend("", AutotuneFolder()); };
+    Recorder recorder;
+    const auto outcome = Train(Spec(job.parts), options, &recorder);
+    ASSERT_TRUE(outcome.ok()) << outcome.status();
+    const std::vector<std::string> calls = cuda_on_host::Calls();
+    EXPECT_GT(std::count(calls.begin(), calls.end(), "cudaStreamBeginCapture"), 0);
+    EXPECT_EQ(std::count(calls.begin(), calls.end(), cuda_on_host::kKernelMetInCapture), 0);
+    ++captured;
+  }
+  EXPECT_EQ(captured, 6);
+}
+
+// Here there is no cuDNN, as the log says once for each reason.
+TEST_F(CudaFaults, SaysWhatAttentionRunsOn) {
+  Recorder recorder;
+  const ScratchFolder folder;
+  TrainerOptions options = Options(folder.path());
+  options.make_backend = [] { return MakeCudaBackend("", AutotuneFolder()); };
+  const auto outcome =
+      Train(Spec({"model { layers { max_pool { size: 4 } } layers { lstm { units: 4 } }"
+                  "        layers { multi_head_attention { heads: 2 } }"
+                  "        layers { name: 'other' multi_head_attention { heads: 2 } } layers { flatten {} }"
+                  "        layers { dense { units: 10 } } loss { softmax_cross_entropy {} } }"
+                  "data { train { glyphs { samples: 96 } } } optimizer { sgd {} } train { batch_size: 16 steps: 2 }"}),
+            options, &recorder);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  std::vector<std::string> said;
+  for (const v1::LogLine& line : recorder.logs()) {
+    if (line.text().find("attention runs on") == 0) said.push_back(line.text());
+  }
+  ASSERT_EQ(said.size(), 1u);
+  EXPECT_THAT(said[0], HasSubstr("not cuDNN"));
+  EXPECT_THAT(said[0], HasSubstr("(this build has no cuDNN): "));
+  // Two of them, and their gradients.
+  EXPECT_THAT(said[0], HasSubstr(" and 3 more"));
 }
 
 TEST_F(CudaFaults, AFailedCallEndsTheTrainingWithItsClass) {

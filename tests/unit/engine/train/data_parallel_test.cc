@@ -392,10 +392,10 @@ absl::Status TrainAndFail(size_t bad, const std::string& what, int count) {
 }
 
 TEST(DataParallelFailures, EndTheJobWithTheirError) {
-  // Amid the backward pass, and behind everything that the replicas wait for.
+  // Before the first step, amid a backward pass, and behind everything that the replicas wait for.
   for (const size_t bad : {0, 1, 2}) {
-    for (const char* what : {"grad", "update"}) {
-      const absl::Status status = TrainAndFail(bad, what, 3);
+    for (const auto& [what, count] : {std::pair{"grad", 3}, {"grad", 60}, {"update", 3}}) {
+      const absl::Status status = TrainAndFail(bad, what, count);
       EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
       EXPECT_THAT(std::string(status.message()), HasSubstr(absl::StrCat("device cpu-", bad)));
       EXPECT_THAT(std::string(status.message()), HasSubstr("the device fell off"));

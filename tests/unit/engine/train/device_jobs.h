@@ -43,7 +43,7 @@ std::vector<std::string> MlpParts();
 // The files that the job Spelling reads.
 void WriteSequences(const std::string& folder);
 
-// What was told, but for times and where the samples lie.
+// What was told, but for times, where the samples lie and what attention runs on.
 std::vector<std::string> Told(const Recorder& recorder);
 // The checksums of weights, moments, average, statistics, histories, scaler and counters after the last step; "none"
 // where there is no checkpoint of it.

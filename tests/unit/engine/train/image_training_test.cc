@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "engine/core/json.h"
 #include "engine/data/dataset.h"
 #include "engine/train/checkpoint.h"
@@ -151,6 +152,28 @@ TEST_F(ImageTrainingTest, ClassesOfOtherNamesAreNotTakenForTheSame) {
   std::filesystem::remove_all(folder_.path() + "/val/d");
   std::filesystem::remove_all(folder_.path() + "/val/b");
   EXPECT_TRUE(PlanJob(Spec({kJob, other}), {folder_.path()}).errors().empty());
+}
+
+TEST_F(ImageTrainingTest, AResumeNoticesOtherData) {
+  const ResolvedJobSpec spec = Spec({kJob});
+  Recorder first, second;
+  ASSERT_TRUE(Train(spec, OptionsOf("one"), &first, /*stop_at=*/4).ok());
+  // 'b' would be class 0.
+  std::filesystem::rename(folder_.path() + "/set/a", folder_.path() + "/set/z");
+  const absl::Status status = Train(spec, OptionsOf("one"), &second).status();
+  EXPECT_EQ(FailureOf(status).class_(), v1::Failure::DATA) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("class 0 was 'a' when the checkpoint was written and is 'b'"));
+  // One image more is no mistake, but told.
+  std::filesystem::rename(folder_.path() + "/set/z", folder_.path() + "/set/a");
+  Put("b/6", data::JpegFileBytes(data::SmoothImage(12, 10, 3, 1)));
+  Recorder third;
+  ASSERT_TRUE(Train(spec, OptionsOf("one"), &third).ok());
+  int warnings = 0;
+  for (const v1::JobEvent& event : third.events) {
+    warnings += event.has_log() && event.log().severity() == v1::LogLine::WARNING &&
+                absl::StrContains(event.log().text(), "has 13 samples; it had 12");
+  }
+  EXPECT_EQ(warnings, 1);
 }
 
 TEST_F(ImageTrainingTest, APlanReadsNoImage) {

@@ -324,6 +324,27 @@ TEST(Phases, DoNotDecayWhatNoLossReads) {
   EXPECT_NE(pair.Of("d"), d);
 }
 
+// A loss without a gradient for its target says so, where the target is trained; others have one.
+TEST(Phases, TrainATargetThroughALossThatHasAGradientForIt) {
+  const auto phase = [](const std::string& loss, const std::string& trains) {
+    return "phases { name: 'match' trains: [" + trains +
+           "] calls { name: 'a' network: 'g' inputs: 'z' }"
+           " calls { name: 'b' network: 'd' inputs: 'a' } calls { name: 'c' network: 'd' inputs: 'data' }"
+           " losses { input: 'c' loss { " +
+           loss + " {} } target_from: 'b' } }";
+  };
+  Pair pair({kNetworks, phase("mean_squared_error", "'g', 'd'"), kSgd});
+  const std::string g = pair.Of("g");
+  ASSERT_TRUE(pair.Run(0).applied());
+  EXPECT_NE(pair.Of("g"), g);
+  const auto planned = [](const ResolvedJobSpec& spec) {
+    const models::SampleInfo sample{.input_shape = {kFeatures}, .target_features = 1};
+    return models::BuildModel(spec, sample, kBatch, kBatch).status().ToString();
+  };
+  EXPECT_THAT(planned(Spec({kNetworks, phase("sigmoid_cross_entropy", "'g', 'd'"), kSgd})),
+              HasSubstr("[sigmoid_cross_entropy] has no gradient through match.b.fc.bias_add, node"));
+}
+
 // Call by call, as PyTorch's modules in training mode do; each call by its own batch's statistics.
 TEST(Phases, BatchNormCalledTwiceUpdatesItsStatisticsTwice) {
   const std::string spec =

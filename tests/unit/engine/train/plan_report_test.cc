@@ -9,6 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/backend/cuda_backend.h"
+#include "engine/train/gradient_diagnostics.h"
+#include "engine/train/sizing_backend.h"
 #include "proto/spec/device_models.h"
 #include "proto/spec/yaml.h"
 
@@ -79,7 +81,13 @@ StepCosts Costs(const v1::JobSpec& spec, const v1::DeviceModel& model) {
   const DevicePlanner planner(kGlyphs, &model);
   const auto planned = planner.Plan(resolved);
   EXPECT_TRUE(planned.ok()) << planned.status();
-  return planner.Costs(resolved, **planned);
+  return planner.Costs(resolved, *planned);
+}
+
+int64_t Bytes(const v1::JobSpec& spec, const v1::DeviceModel& model) {
+  const auto planned = DevicePlanner(kGlyphs, &model).Plan(Resolved(spec));
+  EXPECT_TRUE(planned.ok()) << planned.status();
+  return TotalBytes(*planned);
 }
 
 constexpr char kDense[] = R"(
@@ -131,6 +139,25 @@ TEST(PlanReport, SaysWhyALayerIsNotEligible) {
   EXPECT_EQ(Layer(report, "loss").dtype_reason(), "losses stay f32");
 }
 
+TEST(PlanReport, SaysThatRulesLeaveIdsAlone) {
+  constexpr char kIds[] = R"(
+model:
+  layers:
+    - {name: cut, slice: {axis: 1, begin: 2}}
+    - {name: table, embedding: {vocabulary: 3000, features: 8}}
+    - {name: rnn, lstm: {units: 8, output: LAST_STEP}}
+  loss: {softmax_cross_entropy: {}}
+data: {train: {glyphs: {}}}
+precision: {mode: FP16, rules: [{match: "*", dtype: FP16}]}
+)";
+  const auto report = MakePlanReport(Resolved(Spec(kIds)), {.input_shape = {6}, .classes = 8}, Model("T4"), {});
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(Layer(*report, "cut").dtype(), "f32");
+  EXPECT_EQ(Layer(*report, "cut").dtype_reason(), "ids and sums stay f32");
+  EXPECT_EQ(Layer(*report, "table").dtype(), "f16");
+  EXPECT_EQ(Layer(*report, "table").dtype_reason(), "rule *");
+}
+
 TEST(PlanReport, FP8WantsSixteen) {
   const v1::PlanReport report = Report(Spec(kMisaligned, {"precision.mode=FP8"}), Model("H100-SXM"));
   EXPECT_EQ(Layer(report, "hidden").padding(), "K 1470 -> 1472, N 100 -> 112");
@@ -167,11 +194,92 @@ TEST(PlanReport, TheLargestBatchFitsAndOneMoreDoesNot) {
   const DevicePlanner planner(kGlyphs, &model);
   const int64_t largest = LargestBatch(planner, spec);
   ASSERT_GT(largest, 33);
-  const auto bytes = [&](int64_t batch) { return TotalBytes(**planner.Plan(*WithBatch(spec, batch))); };
+  const auto bytes = [&](int64_t batch) { return TotalBytes(*planner.Plan(*WithBatch(spec, batch))); };
   EXPECT_LE(bytes(largest), model.memory_bytes());
   EXPECT_GT(bytes(largest + 1), model.memory_bytes());
   model.set_memory_bytes(1 << 20);
   EXPECT_EQ(LargestBatch(planner, spec), 0) << "the weights alone are larger";
+}
+
+TEST(PlanReport, ABatchThatFitsIsFoundFarBelowTheJobs) {
+  v1::DeviceModel model = Model("T4");
+  const ResolvedJobSpec spec = Resolved(Spec(kDense, {"train.batch_size=524288"}));
+  const DevicePlanner planner(kGlyphs, &model);
+  for (const int64_t fits : {1, 3, 700}) {
+    model.set_memory_bytes(TotalBytes(*planner.Plan(*WithBatch(spec, fits))));
+    const int64_t largest = LargestBatch(planner, spec);
+    ASSERT_GE(largest, fits);
+    EXPECT_LE(TotalBytes(*planner.Plan(*WithBatch(spec, largest))), model.memory_bytes()) << largest;
+  }
+  model.set_memory_bytes(TotalBytes(*planner.Plan(*WithBatch(spec, 1))) - 1);
+  EXPECT_EQ(LargestBatch(planner, spec), 0);
+}
+
+// Whatever the batch is that micro-batches add up to, and whether or not it is evaluated.
+TEST(PlanReport, MicroBatchesTakeWhatABatchOfTheirSizeDoes) {
+  for (const char* device : {"T4", "H100-SXM"}) {
+    for (const char* mode : {"precision.mode=FP32", "precision.mode=FP16"}) {
+      const int64_t small = Bytes(Spec(kMisaligned, {mode, "train.batch_size=4"}), Model(device));
+      for (const char* eval : {"data.eval={glyphs: {}}", "name=without"}) {
+        const v1::JobSpec cut = Spec(kMisaligned, {mode, eval, "train={batch_size: 128, micro_batch_size: 4}"});
+        EXPECT_EQ(Bytes(cut, Model(device)), small) << device << " " << mode << " " << eval;
+      }
+    }
+  }
+}
+
+TEST(PlanReport, CountsTheModelThatLooksAtGradients) {
+  v1::DeviceModel model = Model("T4");
+  const v1::JobSpec plain = Spec(kMisaligned);
+  const v1::JobSpec looking = Spec(kMisaligned, {"report.diagnostics_every_steps=10"});
+  const auto beside = GradientDiagnostics::Plan(Resolved(looking), kGlyphs, MakeSizingBackend(model), 1);
+  ASSERT_TRUE(beside.ok()) << beside.status();
+  const int64_t more = (*beside)->parameter_bytes() + (*beside)->activation_bytes() + (*beside)->input_bytes();
+  const v1::PlanReport without = Report(plain, model), with = Report(looking, model);
+  for (const auto mode : {PrecisionSpec::FP32, PrecisionSpec::FP16}) {
+    const v1::ModeEstimate &a = Mode(without, mode), &b = Mode(with, mode);
+    EXPECT_EQ(b.total_bytes(),
+              b.weight_bytes() + b.gradient_bytes() + b.optimizer_bytes() + b.activation_bytes() + b.workspace_bytes());
+    EXPECT_EQ(b.optimizer_bytes(), a.optimizer_bytes()) << "it updates nothing";
+    if (with.library().empty()) {
+      EXPECT_EQ(b.total_bytes(), a.total_bytes() + more);
+    }
+    EXPECT_GT(b.total_bytes(), a.total_bytes());
+    EXPECT_LT(b.largest_batch(), a.largest_batch());
+  }
+}
+
+TEST(PlanReport, RulesThatAModeForbidsFallAway) {
+  for (const char* dtype : {"TF32", "BF16"}) {
+    const v1::PlanReport report =
+        Report(Spec(kDense, {"precision={mode: FP16, rules: [{match: a, dtype: " + std::string(dtype) + "}]}"}),
+               Model("H100-SXM"));
+    ASSERT_EQ(report.modes_size(), 5);
+    for (const v1::ModeEstimate& mode : report.modes()) {
+      EXPECT_TRUE(mode.supported()) << mode.reason();
+      EXPECT_GT(mode.speed_up(), 0) << PrecisionSpec::Mode_Name(mode.mode());
+    }
+    EXPECT_EQ(Layer(report, "a").dtype_reason(), "rule a") << "of the job's own mode it holds";
+  }
+}
+
+// Each of two devices takes half of the batch, and updates all parameters.
+TEST(PlanReport, AGangsFloorIsThatOfOneDevicesShare) {
+  v1::DeviceModel model = Model("H100-SXM");
+  model.set_usd_per_hour(2);
+  const v1::JobSpec pair = Spec(kDense, {"resources.gpus=2"});
+  const v1::JobSpec pieces = Spec(kDense, {"resources.gpus=2", "train.micro_batch_size=8"});
+  const v1::JobSpec half = Spec(kDense, {"train.batch_size=32"});
+  EXPECT_EQ(Costs(pair, model).seconds, Costs(half, model).seconds);
+  EXPECT_EQ(Costs(pair, model).flops, Costs(half, model).flops);
+  EXPECT_EQ(Costs(pieces, model).seconds,
+            Costs(Spec(kDense, {"train={batch_size: 32, micro_batch_size: 8}"}), model).seconds);
+  EXPECT_EQ(Bytes(pair, model), Bytes(half, model));
+  // Two devices for as long as one takes for its half.
+  const auto price = [&](const v1::JobSpec& spec) {
+    return Mode(Report(spec, model, {PrecisionSpec::FP32}), PrecisionSpec::FP32).usd_per_million_samples();
+  };
+  EXPECT_DOUBLE_EQ(price(pair), price(half));
 }
 
 // Its result is large enough to be joined with bias and relu.
@@ -203,12 +311,12 @@ TEST(PlanReport, AsksTheDevicesLibrary) {
         Resolved(Spec(kConv, {absl::StrCat("precision.mode=", PrecisionSpec::Mode_Name(mode.mode()))}));
     const auto asked = planner.PlanByLibrary(spec), at_most = planner.Plan(spec);
     ASSERT_TRUE(asked.ok()) << asked.status();
-    EXPECT_EQ(mode.total_bytes(), TotalBytes(**asked));
-    EXPECT_LE(mode.total_bytes(), TotalBytes(**at_most));
+    EXPECT_EQ(mode.total_bytes(), TotalBytes(*asked));
+    EXPECT_LE(mode.total_bytes(), TotalBytes(*at_most));
     // All but workspace is the same.
     v1::ModeEstimate a, b;
-    FillMemory(**asked, &a);
-    FillMemory(**at_most, &b);
+    FillMemory(*asked, &a);
+    FillMemory(*at_most, &b);
     EXPECT_EQ(a.weight_bytes(), b.weight_bytes());
     EXPECT_EQ(a.activation_bytes(), b.activation_bytes());
     EXPECT_LT(a.workspace_bytes(), b.workspace_bytes());
@@ -257,7 +365,7 @@ train: {batch_size: 64}
     const DevicePlanner planner(kGlyphs, &model);
     const int64_t largest = Mode(report, PrecisionSpec::FP16).largest_batch();
     EXPECT_GT(largest, 0);
-    EXPECT_LE(TotalBytes(**planner.PlanByLibrary(*WithBatch(Resolved(spec), largest))), model.memory_bytes());
+    EXPECT_LE(TotalBytes(*planner.PlanByLibrary(*WithBatch(Resolved(spec), largest))), model.memory_bytes());
   }
 }
 
@@ -277,7 +385,7 @@ TEST(PlanReport, SaysWhyNoLibraryWasAsked) {
   const std::string why = CudaPlanLibrary().empty() ? "built without" : "multiprocessors";
   EXPECT_NE(report.library_not_asked().find(why), std::string::npos) << report.library_not_asked();
   const DevicePlanner planner(kGlyphs, &model);
-  EXPECT_EQ(Mode(report, PrecisionSpec::FP16).total_bytes(), TotalBytes(**planner.Plan(Resolved(Spec(kConv)))));
+  EXPECT_EQ(Mode(report, PrecisionSpec::FP16).total_bytes(), TotalBytes(*planner.Plan(Resolved(Spec(kConv)))));
   EXPECT_GE(Layer(report, "conv").workspace_bytes(), kMostOfAConvolution);
   EXPECT_EQ(Layer(report, "conv").fused(), "conv2d, bias_add, relu");
   // A CPU's kernels are the ones that run.
@@ -307,7 +415,7 @@ TEST(PlanReport, AsksForSoManyConvolutionsOnly) {
     EXPECT_TRUE(mode.supported()) << mode.reason();
     ASSERT_EQ(ApplySet(&spec, absl::StrCat("precision.mode=", PrecisionSpec::Mode_Name(mode.mode()))),
               absl::OkStatus());
-    EXPECT_EQ(mode.total_bytes(), TotalBytes(**DevicePlanner(kGlyphs, &model).Plan(Resolved(spec))));
+    EXPECT_EQ(mode.total_bytes(), TotalBytes(*DevicePlanner(kGlyphs, &model).Plan(Resolved(spec))));
   }
 }
 
@@ -388,17 +496,60 @@ TEST(PlanAdvice, FollowedUntilNothingIsMisaligned) {
   }
 }
 
-TEST(PlanAdvice, AJobThatDoesNotFitIsCutSoThatItDoes) {
-  v1::DeviceModel model = Model("T4");
-  model.set_memory_bytes(int64_t{450} << 20);
-  const v1::JobSpec spec = Spec(kMisaligned, {"train.batch_size=1024"});
-  const v1::PlanReport report = Report(spec, model);
+// As a report tells it, which may have asked a library.
+int64_t ReportedBytes(const v1::JobSpec& spec, const v1::DeviceModel& model) {
+  return Mode(Report(spec, model, {PrecisionSpec::FP16}), PrecisionSpec::FP16).total_bytes();
+}
+
+// What the report advises for memory, tried as the job it makes of `spec`.
+void ExpectCutToFit(const v1::JobSpec& spec, const v1::DeviceModel& model) {
+  ASSERT_GT(ReportedBytes(spec, model), model.memory_bytes());
+  const v1::PlanReport report = Report(spec, model, {PrecisionSpec::FP16});
   ASSERT_FALSE(report.advice().empty());
   const v1::Advice& advice = report.advice(0);
   ASSERT_EQ(advice.kind(), v1::Advice::MEMORY);
-  ASSERT_EQ(advice.field(), "train.micro_batch_size");
-  const DevicePlanner planner(kGlyphs, &model);
-  EXPECT_LE(TotalBytes(**planner.Plan(Resolved(Following(spec, advice)))), model.memory_bytes());
+  ASSERT_EQ(advice.field(), "train.micro_batch_size") << advice.text();
+  const v1::JobSpec followed = Following(spec, advice);
+  EXPECT_LE(ReportedBytes(followed, model), model.memory_bytes()) << advice.text();
+  EXPECT_EQ(Resolved(followed).proto().train().batch_size(), spec.train().batch_size());
+}
+
+TEST(PlanAdvice, AJobThatDoesNotFitIsCutSoThatItDoes) {
+  for (const char* device : {"T4", "CPU"}) {
+    v1::DeviceModel model = Model(device);
+    // With weights and moments, room for a sample, and for many.
+    const int64_t one = ReportedBytes(Spec(kMisaligned, {"train={batch_size: 1024, micro_batch_size: 1}"}), model);
+    for (const int64_t mebibytes : {0, 100}) {
+      SCOPED_TRACE(absl::StrCat(device, " ", mebibytes));
+      model.set_memory_bytes(one + (mebibytes << 20));
+      ExpectCutToFit(Spec(kMisaligned, {"train.batch_size=1024", "data.eval={glyphs: {}}"}), model);
+    }
+    model.set_memory_bytes(one - 1);
+    const v1::PlanReport report = Report(Spec(kMisaligned, {"train.batch_size=1024"}), model, {PrecisionSpec::FP16});
+    EXPECT_NE(report.advice(0).text().find("one sample do not fit"), std::string::npos) << report.advice(0).text();
+  }
+}
+
+TEST(PlanAdvice, AGangsMicroBatchesCutTheShareOfADevice) {
+  v1::DeviceModel model = Model("T4");
+  // 40 samples fit; of 48 a device, 24 are the most that cut them evenly.
+  model.set_memory_bytes(ReportedBytes(Spec(kMisaligned, {"train.batch_size=40"}), model));
+  const v1::JobSpec spec = Spec(kMisaligned, {"resources.gpus=2", "train.batch_size=96"});
+  ExpectCutToFit(spec, model);
+  EXPECT_EQ(Report(spec, model, {PrecisionSpec::FP16}).advice(0).value(), "24");
+}
+
+TEST(PlanAdvice, AGangsBatchIsRaisedToo) {
+  const v1::DeviceModel model = Model("A100-SXM-40GB");
+  const v1::JobSpec spec = Spec(kMisaligned, {"resources.gpus=2", "train.batch_size=32"});
+  const v1::PlanReport report = Report(spec, model);
+  const auto raise = std::find_if(report.advice().begin(), report.advice().end(),
+                                  [](const auto& a) { return a.kind() == v1::Advice::RAISE_BATCH; });
+  ASSERT_NE(raise, report.advice().end());
+  const v1::JobSpec followed = Following(spec, *raise);
+  const auto samples = static_cast<double>(Resolved(followed).proto().train().batch_size());
+  EXPECT_GE(samples, 64);
+  EXPECT_LT(Costs(followed, model).seconds / samples, Costs(spec, model).seconds / 32);
 }
 
 TEST(PlanAdvice, NamesTheFasterMode) {

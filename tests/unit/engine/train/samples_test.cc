@@ -129,17 +129,17 @@ std::vector<float> Values(const Safetensors& file, const std::string& name) {
 }
 
 // Without noise in it a picture is known: rows are classes, batch norm uses its running statistics, nothing is dropped.
-TEST(SamplesTest, ShowTheNetworkInEvaluation) {
+// `weights`: the file of the checkpoint whose values the picture of a job with `more` is to show.
+void ExpectPictureOf(const std::string& weights, const std::string& more) {
   const ScratchFolder folder;
   std::string job = kJob;
   const std::string both = "mul {} inputs: 'z' inputs: 'table'";
   job.replace(job.find(both), both.size(), "concat {} inputs: 'table' inputs: 'table'");
   Recorder recorder;
-  const auto spec = Spec({job, "report { samples { every_steps: 5 images { network: 'g' columns: 2 } } }"});
+  const auto spec = Spec({job, "report { samples { every_steps: 5 images { network: 'g' columns: 2 } } } " + more});
   ASSERT_TRUE(Train(spec, WithArtifacts(folder.path()), &recorder).ok());
   const Safetensors file =
-      Safetensors::Parse(ReadFile(folder.path() + "/checkpoints/step-000000005/model.safetensors", 1 << 20).value())
-          .value();
+      Safetensors::Parse(ReadFile(folder.path() + "/checkpoints/step-000000005/" + weights, 1 << 20).value()).value();
   const std::vector<float> table = Values(file, "g.table.weight"), weight = Values(file, "g.fc.weight"),
                            bias = Values(file, "g.fc.bias");
   const float mean = Values(file, "g.bn.running_mean")[0], variance = Values(file, "g.bn.running_var")[0],
@@ -168,6 +168,28 @@ TEST(SamplesTest, ShowTheNetworkInEvaluation) {
     unlike += difference != 0;
   }
   EXPECT_LT(unlike, 20) << "between shades";
+}
+
+TEST(SamplesTest, ShowTheNetworkInEvaluation) { ExpectPictureOf("model.safetensors", ""); }
+
+TEST(SamplesTest, ShowTheAverageWhereAsked) {
+  const std::string kept = "optimizer { ema { decay: 0.5 ";
+  ExpectPictureOf("model.safetensors", kept + "} }");
+  ExpectPictureOf("ema.safetensors", kept + "samples: true } }");
+}
+
+TEST(SamplesTest, OfTheAverageChangeNoTraining) {
+  const ScratchFolder plain, sampled;
+  Recorder without, with;
+  ASSERT_TRUE(Train(Spec({kJob, "optimizer { ema {} }"}), WithArtifacts(plain.path()), &without).ok());
+  ASSERT_TRUE(
+      Train(Spec({kJob, kSamples, "optimizer { ema { samples: true } }"}), WithArtifacts(sampled.path()), &with).ok());
+  EXPECT_EQ(with.losses(), without.losses());
+  for (const char* file : {"model.safetensors", "ema.safetensors", "optimizer.safetensors"}) {
+    const std::string path = std::string("/checkpoints/step-000000005/") + file;
+    EXPECT_TRUE(ReadFile(plain.path() + path, 1 << 20).value() == ReadFile(sampled.path() + path, 1 << 20).value())
+        << file;
+  }
 }
 
 std::string Refusal(const std::vector<std::string>& parts,

@@ -152,6 +152,26 @@ TEST(SpecConfigs, AnotherModeTakesTheLayersOfTheJobsModeAlong) {
   EXPECT_EQ(bf16->proto().optimizer().SerializeAsString(), spec.proto().optimizer().SerializeAsString());
 }
 
+TEST(SpecConfigs, RulesThatTheOtherModeForbidsFallAway) {
+  const auto spec = Resolve(
+      "precision { mode: FP16 rules { match: '*' dtype: BF16 } rules { match: 'dense*' dtype: TF32 }"
+      "            rules { match: 'flatten*' dtype: FP32 } }");
+  const auto dtypes = [&](v1::PrecisionSpec::Mode mode) {
+    std::vector<v1::PrecisionSpec::Mode> kept;
+    const auto changed = WithMode(spec, mode);
+    EXPECT_TRUE(changed.ok()) << changed.status();
+    if (!changed.ok()) return kept;
+    for (const v1::PrecisionRule& rule : changed->proto().precision().rules()) kept.push_back(rule.dtype());
+    return kept;
+  };
+  using Modes = std::vector<v1::PrecisionSpec::Mode>;
+  EXPECT_EQ(dtypes(v1::PrecisionSpec::FP32), (Modes{v1::PrecisionSpec::FP32}));
+  EXPECT_EQ(dtypes(v1::PrecisionSpec::TF32), (Modes{v1::PrecisionSpec::TF32, v1::PrecisionSpec::FP32}));
+  const Modes all = {v1::PrecisionSpec::BF16, v1::PrecisionSpec::TF32, v1::PrecisionSpec::FP32};
+  EXPECT_EQ(dtypes(v1::PrecisionSpec::BF16), all);
+  EXPECT_EQ(dtypes(v1::PrecisionSpec::FP8), all);
+}
+
 TEST(SpecConfigs, MastersAreRoundedOnlyOnRequest) {
   EXPECT_EQ(MasterDType(Resolve("precision { mode: FP16 }")), DType::kF32);
   EXPECT_EQ(MasterDType(Resolve("precision { mode: FP16 master_weights: false }")), DType::kF16);

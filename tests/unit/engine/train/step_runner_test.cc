@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -88,6 +89,18 @@ class Steps {
     return result.first_non_finite;
   }
   float* weights() { return model_.memory.masters(); }
+  std::vector<float> Masters() { return {weights(), weights() + plan_->layout.arena_elements()}; }
+  std::vector<float> Average() {
+    const float* average = model_.average.arena(0);
+    return {average, average + plan_->layout.arena_elements()};
+  }
+  float& master(const std::string& name) {
+    const auto& parameters = plan_->layout.parameters();
+    const auto found =
+        std::find_if(parameters.begin(), parameters.end(), [&](const auto& p) { return p.name == name; });
+    EXPECT_NE(found, parameters.end()) << name;
+    return weights()[plan_->layout.slots()[static_cast<size_t>(found - parameters.begin())].offset];
+  }
   LoadedModel& model() { return model_; }
   const PlannedModel& plan() const { return *plan_; }
   void Publish() { ASSERT_TRUE(model_.memory.PublishAll().ok()); }
@@ -114,9 +127,8 @@ TEST(StepRunner, AnAppliedStepIsTheOneWorkedOutByHand) {
   EXPECT_EQ(result.loss, 1);
   EXPECT_NEAR(result.gradient_norm, 2, 1e-6);
   EXPECT_EQ(result.learning_rate, 0.125);
-  float changed = 0;
-  for (int i = 0; i < 32; ++i) changed += steps.weights()[i];
-  EXPECT_NEAR(changed, 0.125 * 1.25, 1e-6);
+  const std::vector<float> changed = steps.Masters();
+  EXPECT_NEAR(std::accumulate(changed.begin(), changed.end(), 0.0f), 0.125 * 1.25, 1e-6);
 }
 
 TEST(StepRunner, ClippingByValueIsOfUnscaledElements) {
@@ -124,10 +136,10 @@ TEST(StepRunner, ClippingByValueIsOfUnscaledElements) {
   // The bias' gradient is -2; the weight's -2 times the mean input, 9/16.
   const StepResult result = steps.Run();
   EXPECT_NEAR(result.gradient_norm, 2 * std::hypot(1, 9.0 / 16), 1e-6) << "the norm is of what was there before";
-  std::vector<float> changed(steps.weights(), steps.weights() + 32);
-  std::sort(changed.begin(), changed.end());
-  EXPECT_NEAR(changed[31], 0.125 * 0.75, 1e-6);
-  EXPECT_NEAR(changed[30], 0.125 * 0.75, 1e-6);
+  std::vector<float> changed = steps.Masters();
+  std::sort(changed.rbegin(), changed.rend());
+  EXPECT_NEAR(changed[0], 0.125 * 0.75, 1e-6);
+  EXPECT_NEAR(changed[1], 0.125 * 0.75, 1e-6);
 }
 
 TEST(StepRunner, GroupsScaleTheRateAndSetTheDecay) {
@@ -137,21 +149,18 @@ TEST(StepRunner, GroupsScaleTheRateAndSetTheDecay) {
        "optimizer { sgd { weight_decay: 0.5 } decay_norms_and_biases: false"
        "  groups { match: '*' learning_rate_scale: 7 } groups { match: 'linear.b*' learning_rate_scale: 0.5 } }"});
   steps.SetInputs(0);
-  const runtime::ModelLayout& layout = steps.plan().layout;
-  ASSERT_EQ(layout.parameters().size(), 2u);
-  const int bias = layout.parameters()[0].name == "linear.bias" ? 0 : 1;
-  float* w = steps.weights() + layout.slots()[1 - bias].offset;
-  float* b = steps.weights() + layout.slots()[bias].offset;
-  w[0] = 1;
+  ASSERT_EQ(steps.plan().layout.parameters().size(), 2u);
+  float& w = steps.master("linear.weight");
+  w = 1;
   steps.Publish();
   steps.Run();
-  EXPECT_NEAR(w[0], 1 - 0.125 * 7 * 0.5, 1e-6);
-  EXPECT_NEAR(b[0], 0.125 * 0.5 * 2, 1e-6);
+  EXPECT_NEAR(w, 1 - 0.125 * 7 * 0.5, 1e-6);
+  EXPECT_NEAR(steps.master("linear.bias"), 0.125 * 0.5 * 2, 1e-6);
 }
 
 TEST(StepRunner, TheAverageMovesWithAppliedStepsOnly) {
   Steps steps({kLinear, "optimizer { ema { decay: 0.75 } } precision { mode: FP16 loss_scale { init: 1024 } }"});
-  std::vector<double> expected(32, 0.0);
+  std::vector<double> expected(steps.Masters().size(), 0.0);
   for (int round = 0; round < 6; ++round) {
     if (round == 3) {
       steps.scaler().scale = 0x1p30f;
@@ -159,21 +168,21 @@ TEST(StepRunner, TheAverageMovesWithAppliedStepsOnly) {
       steps.scaler().scale = 1024;
     }
     ASSERT_TRUE(steps.Run().applied());
-    for (int i = 0; i < 32; ++i) {
-      expected[i] = 0.75 * expected[i] + 0.25 * steps.weights()[i];
-      EXPECT_NEAR(steps.model().average.arena(0)[i], expected[i], 1e-6);
+    for (size_t i = 0; i < expected.size(); ++i) {
+      expected[i] = 0.75 * expected[i] + 0.25 * steps.Masters()[i];
+      EXPECT_NEAR(steps.Average()[i], expected[i], 1e-6);
     }
   }
-  EXPECT_GT(steps.weights()[0] + steps.weights()[16], 0);
+  EXPECT_GT(steps.master("linear.weight") + steps.master("linear.bias"), 0);
 }
 
 TEST(StepRunner, SwappingTheAverageTwiceChangesNothing) {
   Steps steps({kLinear, "optimizer { ema { decay: 0.75 } } precision { mode: FP16 }"});
   steps.Calibrate();
   const std::string before = steps.Snapshot();
-  const std::vector<float> average(steps.model().average.arena(0), steps.model().average.arena(0) + 32);
+  const std::vector<float> average = steps.Average();
   ASSERT_TRUE(steps.model().SwapAverage().ok());
-  EXPECT_EQ(std::vector<float>(steps.weights(), steps.weights() + 32), average);
+  EXPECT_EQ(steps.Masters(), average);
   EXPECT_NE(steps.Snapshot(), before);
   ASSERT_TRUE(steps.model().SwapAverage().ok());
   EXPECT_EQ(steps.Snapshot(), before);
@@ -231,7 +240,7 @@ TEST(StepRunner, ASumOverMicroBatchesBeyondFp32IsReduce) {
   steps.Calibrate();
   // Each half's bias gradient is about -5/2 * 2^126, in range; their sum is not.
   steps.SetInputs(0);
-  steps.SetTargets(2.5f + steps.weights()[16] + steps.weights()[0]);
+  steps.SetTargets(2.5f + steps.master("linear.bias") + steps.master("linear.weight"));
   steps.scaler().scale = 0x1p126f;
   const NonFinite first = steps.Skip();
   EXPECT_EQ(first.stage, v1::OverflowSkip::REDUCE) << first.tensor;
@@ -298,7 +307,7 @@ TEST(StepRunner, MastersAreRoundedWhereAsked) {
   Steps steps({kLinear, "precision { mode: FP16 master_weights: false }"});
   steps.weights()[0] = 1.0f / 3;
   steps.Calibrate();
-  for (int i = 0; i < 17; ++i) EXPECT_EQ(steps.weights()[i], ToFloat(ToHalf(steps.weights()[i])));
+  for (const float weight : steps.Masters()) EXPECT_EQ(weight, ToFloat(ToHalf(weight)));
 }
 
 }  // namespace

@@ -4,7 +4,9 @@
 #include <random>
 #include <string>
 
+#include "absl/strings/str_join.h"
 #include "engine/core/json.h"
+#include "engine/train/failure.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -40,9 +42,9 @@ TEST(TrainState, ComesBackExactly) {
   EXPECT_EQ(*back, Example());
 }
 
-TEST(TrainState, TellsOfTheInputsAndReadsThemNot) {
+TEST(TrainState, TellsOfTheInputs) {
   TrainState state = Example();
-  state.input = {{123.675, 0.1}, {58.395, 1}, {"dog \"x\"", "fish"}};
+  state.input = {{123.675, 0.1}, {58.395, 1}, {"dog \"x\"", "fish"}, 1234567890123};
   const std::string json = ToJson(state);
   const auto document = ParseJson(json);
   ASSERT_TRUE(document.ok()) << document.status();
@@ -54,7 +56,41 @@ TEST(TrainState, TellsOfTheInputsAndReadsThemNot) {
   EXPECT_THAT(json, HasSubstr("0.10000000000000001"));
   const auto back = TrainStateFromJson(json);
   ASSERT_TRUE(back.ok()) << back.status();
-  EXPECT_EQ(*back, Example());
+  EXPECT_EQ(*back, state);
+  // As earlier builds wrote it.
+  std::string older = json;
+  const size_t samples = older.find(",\n            \"samples\"");
+  older.erase(samples, older.find('}', samples) - samples);
+  const auto old = TrainStateFromJson(older);
+  ASSERT_TRUE(old.ok()) << old.status() << older;
+  state.input.samples = 0;
+  EXPECT_EQ(*old, state);
+}
+
+TEST(TrainState, ComparesTheInputsWithWhatTheyWere) {
+  const InputNotes before = {{10, 20}, {1, 2}, {"a", "b"}, 12};
+  const auto lines = [&](const InputNotes& now) {
+    const auto compared = CompareInputs(before, now);
+    return compared.ok() ? absl::StrJoin(*compared, "|") : std::string(compared.status().message());
+  };
+  EXPECT_EQ(lines(before), "");
+  EXPECT_EQ(lines({{10 + 1e-12, 20}, {1, 2}, {"a", "b"}, 12}), "");
+  EXPECT_THAT(lines({{10, 20}, {1, 2}, {"a", "b"}, 13}), HasSubstr("has 13 samples; it had 12"));
+  EXPECT_THAT(lines({{10, 20}, {1, 2.001}, {"a", "b"}, 12}), HasSubstr("mean or deviation"));
+  EXPECT_THAT(lines({{10}, {1}, {"a", "b"}, 12}), HasSubstr("mean or deviation"));
+  for (const InputNotes& now :
+       {InputNotes{{10, 20}, {1, 2}, {"b", "z"}, 12}, InputNotes{{10, 20}, {1, 2}, {"b"}, 12}}) {
+    EXPECT_THAT(lines(now), HasSubstr("class 0 was 'a' when the checkpoint was written and is 'b' now"));
+    EXPECT_EQ(FailureOf(CompareInputs(before, now).status()).class_(), v1::Failure::DATA);
+  }
+  EXPECT_THAT(lines({{10, 20}, {1, 2}, {"a", "b", "c"}, 12}), HasSubstr("class 2 was none"));
+  // Names that begin alike, and one that is called as a missing one is.
+  const std::string longest(100, 'n');
+  const auto long_names = CompareInputs({{1}, {1}, {longest + "a"}, 12}, {{1}, {1}, {longest + "b"}, 12});
+  EXPECT_THAT(std::string(long_names.status().message()), HasSubstr("is another that begins alike now"));
+  EXPECT_FALSE(CompareInputs({{1}, {1}, {"a", "none"}, 12}, {{1}, {1}, {"a"}, 12}).ok());
+  // What an earlier build did not write says nothing.
+  EXPECT_TRUE(CompareInputs({}, before)->empty());
 }
 
 TEST(TrainState, EveryScaleComesBackBitForBit) {

@@ -157,7 +157,7 @@ TEST(PresetsTest, AcganRefusesWhatItWouldPassOver) {
   EXPECT_EQ(Violated("model: {preset: {acgan: {}}}\noptimizer: {adam: {learning_rate: 1}}"),
             "optimizer: the phases of acgan have their own: give model.preset.acgan.generator_learning_rate and "
             "discriminator_learning_rate");
-  EXPECT_EQ(Violated("model: {preset: {acgan: {}}}\noptimizer: {ema: {}}"), "");
+  EXPECT_EQ(Violated("model: {preset: {acgan: {}}}\noptimizer: {ema: {samples: true}}"), "");
   EXPECT_EQ(Violated("model: {preset: {acgan: {}}, loss: {hinge: {}}}\nphases: [{name: a}]"),
             "phases: cannot be given with preset acgan, which has its own\n"
             "model.loss: cannot be given with preset acgan, which has its own");

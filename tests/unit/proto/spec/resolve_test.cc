@@ -146,6 +146,7 @@ TEST(ResolveJobSpecTest, DefaultsThatDependOnOtherFields) {
   EXPECT_FALSE(resolve({}).optimizer().has_ema());
   EXPECT_EQ(resolve({"optimizer.ema={}"}).optimizer().ema().decay(), 0.999);
   EXPECT_FALSE(resolve({"optimizer.ema={}"}).optimizer().ema().evaluate());
+  EXPECT_FALSE(resolve({"optimizer.ema={}"}).optimizer().ema().samples());
   const v1::ParameterGroup group = resolve({"optimizer.groups=[{match: '*.bias'}]"}).optimizer().groups(0);
   EXPECT_EQ(group.learning_rate_scale(), 1);
   EXPECT_FALSE(group.has_weight_decay());
@@ -306,6 +307,7 @@ TEST(ResolveJobSpecTest, ChecksRanges) {
        "optimizer.groups[1].learning_rate_scale: must be in [0, 3.40282e+38], is -1"},
       {"optimizer={ema: {decay: 1}}", "optimizer.ema.decay: must be in [0, 1), is 1"},
       {"optimizer={ema: {evaluate: true}}", "optimizer.ema.evaluate: needs data.eval"},
+      {"optimizer={ema: {samples: true}}", "optimizer.ema.samples: needs report.samples"},
       {"optimizer={schedule: {multi_step: {}}}", "optimizer.schedule.multi_step.milestones: required, at least one"},
       {"optimizer={schedule: {multi_step: {milestones: [0]}}}",
        "optimizer.schedule.multi_step.milestones[0]: must be at least 1, is 0"},

@@ -1,0 +1,78 @@
+// What evaluations tell, and what keep_best makes of it.
+#include "engine/train/evaluation.h"
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "tests/unit/engine/train/training_run.h"
+
+namespace ampd::train {
+namespace {
+
+constexpr int64_t kSamples = 8, kFeatures = 3;
+
+const std::string kNet =
+    "model { layers { name: 'head' dense { units: 4 } } loss { softmax_cross_entropy { ignore_index: 1 } } }"
+    "optimizer { sgd { learning_rate: 0.1 } } ";
+const std::string kData =
+    "data { train { npy { inputs: 'x.npy' targets: 'y.npy' } } eval { npy { inputs: 'xe.npy' targets: 'e.npy' } } } ";
+const std::string kRun =
+    "train { batch_size: 8 epochs: 3 } checkpoint { every_steps: 1 keep_last: 9 keep_best: 'loss' } ";
+
+void WriteInputs(const std::string& path, int64_t samples) {
+  std::vector<float> x;
+  for (int64_t i = 0; i < samples * kFeatures; ++i) x.push_back(static_cast<float>(std::sin(static_cast<double>(i))));
+  WriteNpy<float>(path, "<f4", {samples, kFeatures}, x);
+}
+
+void WriteData(const std::string& folder, const std::vector<int32_t>& eval_labels) {
+  const auto evaluated = static_cast<int64_t>(eval_labels.size());
+  WriteInputs(folder + "/x.npy", kSamples);
+  WriteInputs(folder + "/xe.npy", evaluated);
+  WriteNpy<int32_t>(folder + "/y.npy", "<i4", {kSamples}, {0, 1, 2, 3, 0, 2, 3, 3});
+  WriteNpy<int32_t>(folder + "/e.npy", "<i4", {evaluated}, eval_labels);
+}
+
+TEST(Evaluation, WhereNoLabelCountsThereIsNoBest) {
+  const ScratchFolder folder;
+  WriteData(folder.path(), std::vector<int32_t>(kSamples, 1));
+  Recorder recorder;
+  const auto outcome = Train(Spec({kNet, kData, kRun}), Options(folder.path()), &recorder);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  ASSERT_EQ(recorder.evaluations().size(), 3u);
+  for (const v1::Evaluation& evaluation : recorder.evaluations()) {
+    EXPECT_EQ(evaluation.samples(), kSamples);
+    EXPECT_TRUE(std::isnan(evaluation.loss())) << evaluation.loss();
+    for (const auto& [name, value] : evaluation.metrics()) EXPECT_TRUE(std::isnan(value)) << name << " " << value;
+    EXPECT_EQ(evaluation.metrics().count("accuracy"), 1);
+  }
+  ASSERT_FALSE(recorder.checkpoints().empty());
+  for (const v1::CheckpointSaved& checkpoint : recorder.checkpoints()) EXPECT_FALSE(checkpoint.best());
+}
+
+// Seven samples in runs of 8, 4, 2 and 1: the last run is padded, and in some none counts.
+TEST(Evaluation, DoesNotDependOnTheSizeOfItsRuns) {
+  std::vector<v1::Evaluation> evaluations;
+  for (const int64_t micro_batch : {8, 4, 2, 1}) {
+    const ScratchFolder folder;
+    WriteData(folder.path(), {1, 1, 2, 3, 0, 1, 3});
+    Recorder recorder;
+    const std::string micro = absl::StrCat("train { micro_batch_size: ", micro_batch, " }");
+    const auto outcome = Train(Spec({kNet, kData, kRun, micro}), Options(folder.path()), &recorder);
+    ASSERT_TRUE(outcome.ok()) << outcome.status();
+    ASSERT_EQ(recorder.evaluations().size(), 3u);
+    evaluations.push_back(recorder.evaluations().back());
+  }
+  EXPECT_EQ(evaluations[0].samples(), 7);
+  for (const v1::Evaluation& evaluation : evaluations) {
+    EXPECT_EQ(evaluation.samples(), 7);
+    EXPECT_EQ(evaluation.accuracy(), evaluations[0].accuracy());
+    EXPECT_NEAR(evaluation.loss(), evaluations[0].loss(), 1e-6);
+  }
+}
+
+}  // namespace
+}  // namespace ampd::train
