@@ -65,11 +65,13 @@ struct ControllerOptions {
   SchedulingPolicy scheduling;
   // Time in which half of a user's usage is forgotten; see server/scheduling/fair_share.h.
   absl::Duration usage_half_life = absl::Hours(7 * 24);
-  // QUEUED jobs that a user may have; 0: no limit.
+  // QUEUED and PAUSED jobs that a user may have before another is submitted or retried; 0: no limit. What is paused or
+  // goes back to the queue is not refused.
   int max_queued_jobs_per_user = 0;
   // As of SetDiskShortage, until its first call.
   std::string disk_shortage;
-  // Time a job that is to be preempted has for a checkpoint; without one it is left running.
+  // Time a job that is to be preempted has for a checkpoint; without one it is left running. And the time that a worker
+  // has to stop at least, once told to for another job or a drained device, before it is killed.
   absl::Duration preempt_grace = absl::Seconds(60);
   // Draws from [0, 1), to spread retries; empty: at random.
   std::function<double()> draw;
@@ -163,7 +165,9 @@ class Controller {
   // As TrainingService's call, once the profile is durable. request.steps() is set. Gives what to call when the caller
   // has gone away: the call ends with CANCELLED, unless it is over, and leaves its place to another.
   std::function<void()> ProfileJob(v1::ProfileJobRequest request, Done<v1::StepProfile> done);
-  // FAILED_PRECONDITION, naming it, where a dataset no longer contains what it did when the job was submitted.
+  // FAILED_PRECONDITION, naming it, where a dataset no longer contains what it did when the job was submitted, or where
+  // a job that must succeed first (after_ok) ended otherwise. One that never started waits again for those it names.
+  // RESOURCE_EXHAUSTED where its user has max_queued_jobs_per_user.
   void RetryJob(RetryJobParams params, Done<v1::Job> done);
   void UpdateJob(v1::UpdateJobRequest request, Done<v1::Job> done);
   // Stops a running job for job `for_job`, as scheduling does by itself for one of higher priority;
@@ -188,8 +192,8 @@ class Controller {
 
   // Stops admitting and starting jobs, has every worker checkpoint and stop, requeues their jobs. `done` gets OK when
   // no worker is left, or DEADLINE_EXCEEDED naming the jobs whose workers were killed after `timeout` (they are
-  // requeued too). A second call joins the first.
-  // `reason`, which may be empty, goes into the jobs' events.
+  // requeued too). A second call joins the first, with what is left of the shorter time.
+  // `reason`, which may be empty, goes into the jobs' events, the first call's alone.
   void Drain(absl::Duration timeout, std::function<void(absl::Status)> done) { Drain(timeout, "", std::move(done)); }
   void Drain(absl::Duration timeout, std::string reason, std::function<void(absl::Status)> done);
   // Stops admitting and starting jobs, and leaves their workers alone. `done` is called once what is known of every one

@@ -25,6 +25,7 @@ ControllerCore::ControllerCore(ControllerOptions options, Store* store, EventLog
       idle_until_(clock->Monotonic()),
       disk_shortage_(options_.disk_shortage) {
   for (const v1::Device& device : options_.devices) devices_.push_back({device, {}});
+  AddDevices(&snapshot_);
 }
 
 LiveJob* ControllerCore::Find(const std::string& id) {
@@ -43,6 +44,7 @@ void ControllerCore::Enter(LiveJob& live, v1::Job::State to, const std::string& 
   const absl::Status status = live.job.TransitionTo(to, reason, clock_->Now(), failure);
   if (!status.ok()) Log(std::string(status.message()));
   NoteDatasets(live);
+  NotePaused(live);
   needs_schedule_ = true;
   Touch(live);
 }
@@ -52,20 +54,28 @@ void ControllerCore::Log(const std::string& text) const {
 }
 
 void ControllerCore::Settle() {
-  if (needs_schedule_) Schedule();
-  AnswerInserted();
-  for (const std::string& id : std::exchange(touched_, {})) {
-    LiveJob* live = Find(id);
-    if (live == nullptr) continue;
-    Flush(*live);
-    const bool over = IsTerminal(live->job.state()) && !live->has_worker;
-    if (!over || live->job.dirty() || live->job.in_flight()) continue;
-    if (live->job.proto().spec().has_start_from()) starts_.Release(id);
-    ForgetDependencies(*live);
-    live_.erase(id);
-  }
+  // What is forgotten lets others start, or ends them.
+  do {
+    if (needs_schedule_) Schedule();
+    AnswerInserted();
+    for (const std::string& id : std::exchange(touched_, {})) {
+      LiveJob* live = Find(id);
+      if (live == nullptr) continue;
+      Flush(*live);
+      ForgetIfOver(*live);
+    }
+  } while (needs_schedule_ || !touched_.empty());
   CheckDrained();
   CheckDetached();
+}
+
+void ControllerCore::ForgetIfOver(const LiveJob& live) {
+  const bool over = IsTerminal(live.job.state()) && !live.has_worker;
+  if (!over || live.job.dirty() || live.job.in_flight()) return;
+  const std::string id = live.job.id();
+  if (live.job.proto().spec().has_start_from()) starts_.Release(id);
+  ForgetDependencies(live);
+  live_.erase(id);
 }
 
 void ControllerCore::Flush(LiveJob& live) {
@@ -74,6 +84,7 @@ void ControllerCore::Flush(LiveJob& live) {
   }
   if (!live.job.dirty() || live.job.in_flight() || live.write_timer != 0) return;
   live.job.Tick(clock_->Monotonic());
+  Charge(live);
   JobWrite write = live.job.TakeWrite();
   auto flight = std::make_shared<Flight>(Flight{live.job.id(), write.record.job.attempt(), write.record.job.state(),
                                                 write.record.worker_number, live.finished,

@@ -41,6 +41,8 @@ class Reply {
 template <typename T>
 using ReplyPtr = std::shared_ptr<Reply<T>>;
 using Waiter = std::function<void(const absl::Status&)>;
+// By id.
+using JobStates = std::map<std::string, v1::Job::State>;
 
 // Why the controller asks a worker to stop, or kills it; decides what becomes of the job.
 enum class Stop { kNone, kCancel, kDrain, kPause, kMove, kPreempt, kLimit, kCost, kNoHeartbeat, kNoAttach, kLost };
@@ -111,8 +113,11 @@ struct LiveJob {
   // ProfileJob calls that wait, and what the last of them asked for.
   std::vector<ReplyPtr<v1::StepProfile>> profile_waiters;
   v1::ProfileJobRequest profile_request;
-  // Up to when its devices were paid for, by the monotonic clock; unset while it holds none.
+  // Up to when its devices were paid for, by the monotonic clock; unset while it holds none. And for how long they were
+  // since this daemon gave them to it or found it with them.
   std::optional<absl::Duration> charged_until;
+  absl::Duration charged;
+  // Of all its devices; of one that it shares, its part.
   double usd_per_second = 0;
   // Of the time so far that was for nothing what is not counted so yet.
   double wasted_seconds = 0;
@@ -128,7 +133,8 @@ class ControllerCore {
 
   // Takes up the jobs in the store. Called before anything else.
   absl::Status Recover();
-  // After tasks and timers: starts what can start, writes what changed, forgets what is over.
+  // After tasks and timers: starts what can start, writes what changed, forgets what is over; nothing is left to do
+  // until the next task or timer.
   void Settle();
   TimerQueue& timers() { return timers_; }
 
@@ -205,6 +211,8 @@ class ControllerCore {
   // A transition that the logic knows to be legal.
   void Enter(LiveJob& live, v1::Job::State to, const std::string& reason, const v1::Failure* failure = nullptr);
   void Flush(LiveJob& live);
+  // Forgets the job where nothing of it is left to be done.
+  void ForgetIfOver(const LiveJob& live);
   void Written(Flight flight, const absl::Status& status);
   void AfterDurable(LiveJob& live, const Flight& flight);
   void RetryWrite(LiveJob& live);
@@ -213,6 +221,8 @@ class ControllerCore {
   // core_schedule.cc
   void Schedule();
   void SyncQueue(const std::string& id);
+  // Takes note of all jobs that changed since it was last called.
+  void SyncQueue();
   void FillSnapshot();
   RunningJob RunningOf(const LiveJob& live) const;
   // The longest time the job holds devices from now on; infinite without limits.max_run_seconds.
@@ -222,12 +232,19 @@ class ControllerCore {
   double DevicesOf(const LiveJob& live) const;
   void StartJob(LiveJob& live, const Assignment& assignment);
   void ArmRelease();
+  void ArmRound();
   void PublishQueue() const;
-  // RESOURCE_EXHAUSTED where `more` jobs of the user are more than may be queued; and the end of one's insertion.
-  absl::Status CheckQueueQuota(const std::string& user, int more) const;
+  // RESOURCE_EXHAUSTED where `more` jobs of the user are more than may be queued or paused; and the end of one's
+  // insertion.
+  absl::Status CheckQueueQuota(const std::string& user, int more);
   void Inserted(const std::string& user);
+  // Counts the job among its user's PAUSED ones, or no more: after every change of its state.
+  void NotePaused(const LiveJob& live);
   void NoteCheckpoint(LiveJob& live, const v1::CheckpointSaved& checkpoint);
-  void ChargeUsage(LiveJob& live);
+  // Counts for its user what the job had of its devices for the time up to now.
+  void ChargeUsage(LiveJob& live, absl::Duration held);
+  // As usage counts it, what it has of its devices and is not charged yet.
+  double UnchargedSeconds(const LiveJob& live) const;
   absl::Status RestoreUsage();
   v1::Job WithQueueInfo(v1::Job job) const;
 
@@ -319,7 +336,10 @@ class ControllerCore {
   void StopJobsOn(const std::string& device);
 
   // core_retry.cc
-  absl::Status Revive(JobRecord record, const RetryJobParams& params);
+  // `needed`: as the store has them, the states of the jobs that must succeed first; STATE_UNSPECIFIED: not there.
+  // FAILED_PRECONDITION where one of them ended otherwise.
+  absl::Status Revive(JobRecord record, const RetryJobParams& params, const JobStates& needed);
+  absl::Status CheckNeeded(const std::string& id, const JobStates& needed) const;
 
   // core_update.cc
   absl::Status UpdateLive(LiveJob& live, const v1::UpdateJobRequest& request);
@@ -327,12 +347,15 @@ class ControllerCore {
   // core_preempt.cc
   // Begins to stop a running job for job `for_job`: PREEMPTING, and QUEUED once its worker stopped after a checkpoint.
   // It is asked for a checkpoint first, and stopped once one has come; where none comes within preempt_grace it is
-  // left running. False, and nothing happens, where it does not run, is being stopped already, cannot be told, or was
-  // left running not long ago.
+  // left running. One that measures writes none, and is stopped at once. False, and nothing happens, where it does not
+  // run, is being stopped already, cannot be told, or was left running not long ago.
   bool Preempt(LiveJob& live, const std::string& for_job);
   bool LeftRunningLately(const LiveJob& live) const;
   void OnPreemptGrace(LiveJob& live);
   void StopPreempted(LiveJob& live);
+  // Others wait for its devices: a worker that has not stopped when its time is over is killed, and the job goes on
+  // from its last checkpoint. The time that it has already stays.
+  void ArmStop(LiveJob& live);
   void RequeuePreempted(LiveJob& live);
 
   // core_checkpoint.cc
@@ -377,6 +400,8 @@ class ControllerCore {
   void OnNoAttach(LiveJob& live);
   void ArmLimits(LiveJob& live);
   void OnRunLimit(LiveJob& live);
+  // The job trains, also where it is to stop for later and takes its time: a limit that is reached ends it.
+  static bool LimitHolds(const LiveJob& live);
   void Poll(LiveJob& live);
   void WorkerGone(LiveJob& live);
   void DecideUnfinished(LiveJob& live);
@@ -415,11 +440,14 @@ class ControllerCore {
   JobQueue queue_;
   // By user, jobs on their way to the store.
   std::map<std::string, int64_t> inserting_;
+  // By user, those that are PAUSED.
+  std::map<std::string, std::set<std::string>> paused_;
   // Of the last round.
   SchedulingSnapshot snapshot_;
   Decision decision_;
   mutable std::optional<std::unordered_map<std::string, absl::Time>> estimates_;
   UsageLedger usage_;
+  TimerId round_timer_ = 0;
   TimerId release_timer_ = 0;
   absl::Time release_at_ = absl::InfiniteFuture();
   // By the job that they wait for.

@@ -1,5 +1,6 @@
 // What jobs cost: all time on devices at the devices' prices, and of it what was for nothing. It is charged with every
-// event and at an attempt's end, so that it is durable together with what it was paid for.
+// event, with every write and at an attempt's end, so that it is durable together with what it was paid for; who takes
+// the job up charges from where the last write ended.
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -24,19 +25,25 @@ double UsdPerHour(const std::vector<v1::DeviceModel>& models, const v1::Device& 
 
 void ControllerCore::StartCharging(LiveJob& live, absl::Duration since) {
   live.charged_until = since;
+  live.charged = absl::ZeroDuration();
   live.usd_per_second = 0;
   for (const std::string& id : live.job.proto().devices()) {
     const DeviceSlot* slot = FindDevice(id);
     if (slot != nullptr) live.usd_per_second += UsdPerHour(options_.device_models, slot->device) / kSecondsPerHour;
   }
+  // Of one that is shared its part, so that what all jobs cost together is what their devices do.
+  if (!live.devices.empty()) live.usd_per_second *= DevicesOf(live) / static_cast<double>(live.devices.size());
 }
 
 void ControllerCore::Charge(LiveJob& live) {
   if (!live.charged_until) return;
   const absl::Duration now = clock_->Monotonic();
-  const double seconds = std::max(0.0, absl::ToDoubleSeconds(now - *live.charged_until));
+  const absl::Duration held = std::max(absl::ZeroDuration(), now - *live.charged_until);
+  const double seconds = absl::ToDoubleSeconds(held);
   live.charged_until = now;
+  live.charged += held;
   CountUse(live, seconds);
+  ChargeUsage(live, held);
   if (live.usd_per_second <= 0) return;
   const double usd = live.usd_per_second * seconds;
   v1::Job& job = live.job.MutableRecord().job;
@@ -52,9 +59,7 @@ void ControllerCore::CountUse(LiveJob& live, double seconds) {
   live.wasted_seconds -= wasted;
   const std::string& user = live.job.proto().user();
   const double devices = DevicesOf(live);
-  // Of one that is shared its part, so that what all jobs cost together is what their devices do.
-  const double usd =
-      live.devices.empty() ? 0 : live.usd_per_second * devices / static_cast<double>(live.devices.size());
+  const double usd = live.usd_per_second;
   std::map<std::string, double> deltas;
   for (const auto& [use, part] : {std::pair(kUseful, seconds - wasted), std::pair(kWasted, wasted)}) {
     if (part > 0) deltas[UseCounter(kDeviceSecondsCounter, use, user)] = part * devices;
@@ -143,8 +148,7 @@ void ControllerCore::ArmCostLimit(LiveJob& live) {
 
 void ControllerCore::OnCostLimit(LiveJob& live) {
   live.cost_timer = 0;
-  if (live.finished || live.job.state() != v1::Job::RUNNING || live.stop != Stop::kNone) return;
-  AskToStop(live, Stop::kCost);
+  if (LimitHolds(live)) AskToStop(live, Stop::kCost);
 }
 
 std::string ControllerCore::CostLimitText(const LiveJob& live) const {

@@ -96,7 +96,7 @@ void ControllerCore::AddDevices(SchedulingSnapshot* snapshot) const {
     for (const DeviceSlot& slot : devices_) devices.push_back(slot.device);
     const std::vector<int> groups = DeviceGroups(devices);
     for (size_t i = 0; i < devices.size(); ++i) {
-      snapshot->devices.push_back({devices[i].id(), groups[i], ShareBytes(devices, i)});
+      snapshot->devices.push_back({devices[i].id(), groups[i], ShareBytes(devices, i), OwnBytes(devices[i])});
     }
   }
   for (size_t i = 0; i < devices_.size(); ++i) {
@@ -119,7 +119,6 @@ const DeviceSet& ControllerCore::UsableDevices(LiveJob& live) const {
 }
 
 void ControllerCore::ReleaseDevices(LiveJob& live) {
-  ChargeUsage(live);
   CountIdle();
   for (const std::string& device : live.devices) {
     DeviceSlot* slot = FindDevice(device);

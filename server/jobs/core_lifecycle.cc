@@ -60,6 +60,7 @@ void ControllerCore::RecoverJob(JobRecord record) {
   const std::string id = record.job.id();
   LiveJob& live = live_.emplace(id, LiveJob(Job(std::move(record)))).first->second;
   NoteDatasets(live);
+  NotePaused(live);
   if (HoldsDevice(live.job.state())) return RecoverWorker(live);
   // The attempt is over and that is durable: its process has nothing left to say.
   if (live.job.record().worker.pid != 0) {
@@ -96,6 +97,7 @@ void ControllerCore::RecoverWorker(LiveJob& live) {
   live.meter.emplace(threads);
   const WorkerProcess process = live.job.record().worker;
   if (process.pid != 0 && !launcher_->IsAlive(process)) {
+    // How long it held them after the last write is not known: nothing is charged for it.
     live.job.StopRunClock();
     live.stop = Stop::kLost;
     return WorkerGone(live);
@@ -219,7 +221,10 @@ void ControllerCore::AskToStop(LiveJob& live, Stop reason) {
   if (live.connection != nullptr && live.welcomed) SendStop(live);
 }
 
-void ControllerCore::SendStop(LiveJob& live) { SendCommand(live, v1::DaemonCommand::CHECKPOINT_AND_STOP); }
+void ControllerCore::SendStop(LiveJob& live) {
+  SendCommand(live, v1::DaemonCommand::CHECKPOINT_AND_STOP);
+  if (live.stop == Stop::kPreempt || live.stop == Stop::kMove) ArmStop(live);
+}
 
 void ControllerCore::Kill(LiveJob& live) {
   // Left alone it would kill the worker of the next attempt.
@@ -243,8 +248,14 @@ void ControllerCore::ArmLimits(LiveJob& live) {
 
 void ControllerCore::OnRunLimit(LiveJob& live) {
   live.run_timer = 0;
-  if (live.finished || live.job.state() != v1::Job::RUNNING || live.stop != Stop::kNone) return;
-  AskToStop(live, Stop::kLimit);
+  if (LimitHolds(live)) AskToStop(live, Stop::kLimit);
+}
+
+bool ControllerCore::LimitHolds(const LiveJob& live) {
+  const v1::Job::State state = live.job.state();
+  if (live.finished || (state != v1::Job::RUNNING && state != v1::Job::PREEMPTING)) return false;
+  return live.stop == Stop::kNone || live.stop == Stop::kPause || live.stop == Stop::kMove ||
+         live.stop == Stop::kPreempt;
 }
 
 // Sees the end of processes whose end nobody reports.
@@ -342,8 +353,9 @@ void ControllerCore::Drain(absl::Duration timeout, const std::string& reason, st
   if (first) drain_reason_ = reason;
   drain_done_.push_back(std::move(done));
   needs_schedule_ = true;
-  if (!first) return;
+  // Of several the first to run out counts.
   timers_.Add(clock_->Monotonic() + timeout, [this] { OnDrainTimeout(); });
+  if (!first) return;
   for (auto& [id, live] : live_) {
     if (!live.has_worker || live.finished || live.job.state() == v1::Job::CANCELLING) continue;
     if (live.stop == Stop::kNone) live.stop = Stop::kDrain;
@@ -358,6 +370,7 @@ void ControllerCore::Drain(absl::Duration timeout, const std::string& reason, st
 }
 
 void ControllerCore::OnDrainTimeout() {
+  if (!drain_late_.empty()) return;
   std::vector<std::string> late;
   for (auto& [id, live] : live_) {
     if (!live.has_worker) continue;

@@ -72,7 +72,8 @@ void ControllerCore::StopForLater(LiveJob& live, Stop stop, const std::string& r
     // A worker that never attached has nothing to save.
     Kill(live);
   } else if (!told && live.connection != nullptr && live.welcomed) {
-    // Not killed if it takes its time: nothing is to be lost, and a worker that is dead shows no heartbeat.
+    // One that is to be paused is not killed if it takes its time: nothing is to be lost, and a worker that is dead
+    // shows no heartbeat.
     SendStop(live);
   }
 }

@@ -1,5 +1,7 @@
 // Stopping a running job for another one. A worker that was told to stop cannot be told otherwise, so it is asked for a
 // checkpoint alone first: that shows that it can write one in time (docs/decisions/0032-lifecycle-verbs.md).
+#include <algorithm>
+
 #include "engine/core/status.h"
 #include "server/jobs/core.h"
 
@@ -8,6 +10,8 @@ namespace {
 
 // A job that was left running is not asked again for so many times its grace.
 constexpr int kPauseGraces = 10;
+// What a worker has to write its last checkpoint and stop, in times that one takes it; and preempt_grace at least.
+constexpr double kStopCheckpoints = 1.5;
 
 }  // namespace
 
@@ -21,6 +25,11 @@ bool ControllerCore::Preempt(LiveJob& live, const std::string& for_job) {
   if (LeftRunningLately(live)) return false;
   live.preempted_for = for_job;
   Enter(live, v1::Job::PREEMPTING, absl::StrCat("to make room for job ", for_job));
+  // A measurement has no checkpoint to wait for: what it measured has been told of, and it goes on from there.
+  if (live.job.proto().spec().has_bench()) {
+    StopPreempted(live);
+    return true;
+  }
   live.preempt_timer = After(options_.preempt_grace, live, &ControllerCore::OnPreemptGrace);
   SendCommand(live, v1::DaemonCommand::CHECKPOINT);
   return true;
@@ -44,6 +53,12 @@ void ControllerCore::StopPreempted(LiveJob& live) {
   timers_.Cancel(&live.preempt_timer);
   live.stop = Stop::kPreempt;
   if (live.connection != nullptr && live.welcomed) SendStop(live);
+}
+
+void ControllerCore::ArmStop(LiveJob& live) {
+  if (live.stop_timer != 0) return;
+  const absl::Duration own = kStopCheckpoints * live.job.record().checkpoint_time.value_or(absl::ZeroDuration());
+  live.stop_timer = After(std::max(options_.preempt_grace, own), live, &ControllerCore::Kill);
 }
 
 void ControllerCore::RequeuePreempted(LiveJob& live) {

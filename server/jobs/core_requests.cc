@@ -136,6 +136,7 @@ void ControllerCore::InsertJobs(std::vector<CreateJobParams> params, std::string
   }
   const absl::Time now = clock_->Now();
   const std::string request_key = RequestKey(user, params[0].request_id);
+  const bool has_start = absl::c_any_of(params, [](const CreateJobParams& one) { return one.start != nullptr; });
   std::vector<std::shared_ptr<Job>> jobs;
   std::vector<JobWrite> writes;
   for (CreateJobParams& one : params) {
@@ -143,6 +144,9 @@ void ControllerCore::InsertJobs(std::vector<CreateJobParams> params, std::string
     if (!job.ok()) return JobsInserted(std::move(jobs), job.status(), reply);
     writes.push_back((*job)->TakeWrite());
     jobs.push_back(*std::move(job));
+  }
+  if (has_start) {
+    if (const absl::Status synced = starts_.Sync(); !synced.ok()) return JobsInserted(std::move(jobs), synced, reply);
   }
   writes[0].request_id = request_key;
   writes[0].body_hash = std::move(body_hash);

@@ -2,6 +2,7 @@
 #include <google/protobuf/util/time_util.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -21,21 +22,29 @@ constexpr int kEstimated = 200;
 constexpr int64_t kProcessBytes = int64_t{512} << 20;
 // What is left of a run may go slower than its last steps did.
 constexpr double kProgressSlack = 1.25;
+constexpr absl::Duration kWallClockPeriod = absl::Seconds(30);
+// While jobs wait in line.
+constexpr absl::Duration kRoundPeriod = absl::Seconds(30);
 
 absl::Time FromTimestamp(const google::protobuf::Timestamp& time) {
   return absl::FromUnixSeconds(time.seconds()) + absl::Nanoseconds(time.nanos());
 }
 
+// 0: not known.
+int64_t ModelBytes(const v1::Job& job) { return job.plan().parameter_bytes() + job.plan().activation_bytes(); }
+
 // With the samples that the job asks the device to keep; unasked one that shares keeps none.
 int64_t PlannedBytes(const v1::Job& job) {
-  return job.plan().parameter_bytes() + job.plan().activation_bytes() + kProcessBytes +
-         job.spec().data().device_cache().max_bytes();
+  return ModelBytes(job) + kProcessBytes + job.spec().data().device_cache().max_bytes();
 }
 
 // A job whose memory is not known shares with nobody.
-bool Shares(const v1::Job& job) {
-  const bool known = job.plan().parameter_bytes() + job.plan().activation_bytes() > 0;
-  return job.spec().resources().share() && known;
+bool Shares(const v1::Job& job) { return job.spec().resources().share() && ModelBytes(job) > 0; }
+
+// On a device of its own; 0: whatever it has is tried. Samples are kept there only where there is room for them, and a
+// measurement tells of each size whether it fits.
+int64_t OwnPlannedBytes(const v1::Job& job) {
+  return ModelBytes(job) > 0 && !job.spec().has_bench() ? ModelBytes(job) + kProcessBytes : 0;
 }
 
 int GpusOf(const v1::Job& job) { return std::max(1, job.spec().resources().gpus()); }
@@ -75,12 +84,17 @@ void ControllerCore::SyncQueue(const std::string& id) {
   Requirement& need = queued.requirement;
   need.gpus = GpusOf(job);
   need.share = Shares(job);
-  need.memory_bytes = need.share ? PlannedBytes(job) : 0;
+  need.memory_bytes = need.share ? PlannedBytes(job) : OwnPlannedBytes(job);
   need.usable = UsableDevices(*live);
+  MarkTooSmall(snapshot_.devices, &need);
   need.preemptible =
       resources.preemptible() && CheckpointFits(live->job.record().checkpoint_time, options_.preempt_grace);
   need.max_hold = HoldLimit(*live);
   queue_.Put(std::move(queued), clock_->Now());
+}
+
+void ControllerCore::SyncQueue() {
+  for (const std::string& id : std::exchange(unsynced_, {})) SyncQueue(id);
 }
 
 // When the job lets go of its devices: by its limit, else as its steps go.
@@ -130,6 +144,14 @@ double ControllerCore::DevicesOf(const LiveJob& live) const {
   return 1;
 }
 
+// What has only begun counts as the charge of its start, so that devices that become free together are shared.
+double ControllerCore::UnchargedSeconds(const LiveJob& live) const {
+  const absl::Time now = clock_->Now();
+  const absl::Duration held = live.charged_until ? clock_->Monotonic() - *live.charged_until : absl::ZeroDuration();
+  return std::max(DecayedSeconds(now - held, now, now, usage_.half_life()),
+                  absl::ToDoubleSeconds(options_.scheduling.start_charge - live.charged));
+}
+
 void ControllerCore::FillSnapshot() {
   const absl::Time now = clock_->Now();
   snapshot_.queue = &queue_;
@@ -147,17 +169,14 @@ void ControllerCore::FillSnapshot() {
       const LiveJob* live = Find(id);
       if (live == nullptr || !seen.insert(id).second) continue;
       snapshot_.running.push_back(RunningOf(*live));
-      // What has only begun counts as the charge of its start, so that devices that become free together are shared.
-      const double held = DecayedSeconds(live->held_since, now, now, usage_.half_life());
-      snapshot_.usage[live->job.proto().user()] +=
-          DevicesOf(*live) * std::max(held, absl::ToDoubleSeconds(options_.scheduling.start_charge));
+      snapshot_.usage[live->job.proto().user()] += DevicesOf(*live) * UnchargedSeconds(*live);
     }
   }
 }
 
 void ControllerCore::Schedule() {
   needs_schedule_ = false;
-  for (const std::string& id : std::exchange(unsynced_, {})) SyncQueue(id);
+  SyncQueue();
   queue_.Release(clock_->Now());
   FillSnapshot();
   decision_ = Pick(snapshot_, clock_->Now());
@@ -166,6 +185,7 @@ void ControllerCore::Schedule() {
   for (const Preemption& preemption : decision_.preempt) Preempt(*Find(preemption.job_id), preemption.for_job);
   needs_schedule_ = false;
   ArmRelease();
+  ArmRound();
   PublishQueue();
   PublishDevices();
 }
@@ -180,15 +200,29 @@ void ControllerCore::PublishQueue() const {
   metrics_->SetQueue(figures);
 }
 
-absl::Status ControllerCore::CheckQueueQuota(const std::string& user, int more) const {
+absl::Status ControllerCore::CheckQueueQuota(const std::string& user, int more) {
   const int64_t limit = options_.max_queued_jobs_per_user;
+  // Others of this round may have been taken since the last.
+  if (limit > 0) SyncQueue();
   const auto inserting = inserting_.find(user);
   const int64_t queued =
       static_cast<int64_t>(queue_.SizeOf(user)) + (inserting == inserting_.end() ? 0 : inserting->second);
-  if (limit <= 0 || queued + more <= limit) return absl::OkStatus();
+  const auto held = paused_.find(user);
+  const int64_t paused = held == paused_.end() ? 0 : static_cast<int64_t>(held->second.size());
+  if (limit <= 0 || queued + paused + more <= limit) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat(user.empty() ? "there are " : absl::StrCat(user, " has "), queued,
-                                                   " queued jobs, and ", more, " more; a user may have ", limit,
-                                                   " (max_queued_jobs_per_user)"));
+                                                   " queued and ", paused, " paused jobs, and ", more,
+                                                   " more; a user may have ", limit, " (max_queued_jobs_per_user)"));
+}
+
+void ControllerCore::NotePaused(const LiveJob& live) {
+  const std::string& user = live.job.proto().user();
+  if (live.job.state() == v1::Job::PAUSED) {
+    paused_[user].insert(live.job.id());
+  } else if (const auto held = paused_.find(user); held != paused_.end()) {
+    held->second.erase(live.job.id());
+    if (held->second.empty()) paused_.erase(held);
+  }
 }
 
 void ControllerCore::Inserted(const std::string& user) {
@@ -196,16 +230,31 @@ void ControllerCore::Inserted(const std::string& user) {
   if (inserting != inserting_.end() && --inserting->second == 0) inserting_.erase(inserting);
 }
 
-// Schedules again when the next not_before has come.
+// Schedules again when the next not_before has come. Timers go by the clock that stands still in a suspend and that
+// nobody sets, so the wall clock is looked at again before long.
 void ControllerCore::ArmRelease() {
   const absl::Time next = queue_.NextRelease();
   if (next == release_at_) return;
   timers_.Cancel(&release_timer_);
   release_at_ = next;
   if (next == absl::InfiniteFuture()) return;
-  release_timer_ = timers_.Add(clock_->Monotonic() + (next - clock_->Now()), [this] {
+  release_timer_ = timers_.Add(clock_->Monotonic() + std::min(next - clock_->Now(), kWallClockPeriod), [this] {
     release_timer_ = 0;
     release_at_ = absl::InfiniteFuture();
+    if (queue_.NextRelease() <= clock_->Now()) {
+      needs_schedule_ = true;
+    } else {
+      ArmRelease();
+    }
+  });
+}
+
+// What runs may be stopped later that may not be now, without a change of any job: it has run its time then, or its
+// checkpoints are quick again.
+void ControllerCore::ArmRound() {
+  if (round_timer_ != 0 || queue_.size() == queue_.held() || snapshot_.running.empty()) return;
+  round_timer_ = timers_.Add(clock_->Monotonic() + kRoundPeriod, [this] {
+    round_timer_ = 0;
     needs_schedule_ = true;
   });
 }
@@ -241,20 +290,22 @@ void ControllerCore::StartJob(LiveJob& live, const Assignment& assignment) {
   StartCharging(live, clock_->Monotonic());
 }
 
+// The longest, where each one before the last counts by half of what it counted: one that was slow, on a disk that was
+// busy, is forgotten after a few.
 void ControllerCore::NoteCheckpoint(LiveJob& live, const v1::CheckpointSaved& checkpoint) {
-  if (!(checkpoint.write_seconds() >= 0)) return;
+  if (!std::isfinite(checkpoint.write_seconds()) || checkpoint.write_seconds() < 0) return;
   const absl::Duration took = absl::Seconds(checkpoint.write_seconds());
   JobRecord& record = live.job.MutableRecord();
-  record.checkpoint_time = std::max(record.checkpoint_time.value_or(took), took);
+  record.checkpoint_time = std::max(record.checkpoint_time.value_or(absl::ZeroDuration()) / 2, took);
 }
 
-// Counts what the job had of the devices for its user; part of the job's next write.
-void ControllerCore::ChargeUsage(LiveJob& live) {
+// Part of the job's next write.
+void ControllerCore::ChargeUsage(LiveJob& live, absl::Duration held) {
+  if (live.devices.empty() || held <= absl::ZeroDuration()) return;
   const absl::Time now = clock_->Now();
-  if (live.devices.empty() || now <= live.held_since) return;
   const double devices = DevicesOf(live);
-  usage_.Add(live.job.proto().user(), devices, live.held_since, now);
-  live.job.AddToCounters(UsageCounters(live.job.proto().user(), devices, live.held_since, now));
+  usage_.Add(live.job.proto().user(), devices, now - held, now);
+  live.job.AddToCounters(UsageCounters(live.job.proto().user(), devices, now - held, now));
 }
 
 absl::Status ControllerCore::RestoreUsage() {

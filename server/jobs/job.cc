@@ -1,5 +1,6 @@
 #include "server/jobs/job.h"
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 
@@ -20,6 +21,11 @@ void SetTime(absl::Time time, google::protobuf::Timestamp* timestamp) {
 const char* TerminalCounter(v1::Job::State state) {
   if (state == v1::Job::SUCCEEDED) return kJobsSucceededCounter;
   return state == v1::Job::FAILED ? kJobsFailedCounter : kJobsCancelledCounter;
+}
+
+bool BeginsToRun(const std::vector<v1::JobEvent>& events) {
+  return std::any_of(events.begin(), events.end(),
+                     [](const v1::JobEvent& event) { return event.state_change().to() == v1::Job::RUNNING; });
 }
 
 }  // namespace
@@ -129,7 +135,7 @@ JobWrite Job::TakeWrite() {
   JobWrite write = std::exchange(pending_, JobWrite());
   in_flight_ = write;
   dirty_ = false;
-  if (write.create || write.new_spec) {
+  if (write.create || write.new_spec || BeginsToRun(write.events)) {
     write.record = record_;
     return write;
   }

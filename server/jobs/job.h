@@ -58,8 +58,8 @@ class Job {
   bool dirty() const { return dirty_; }
   size_t pending_events() const { return pending_.events.size() + (in_flight_ ? in_flight_->events.size() : 0); }
   bool in_flight() const { return in_flight_.has_value(); }
-  // What is to be written next; one write is in flight at a time, until WriteDone. The plan goes only with the write
-  // that creates the job, the spec with that and after ReplaceSpec.
+  // What is to be written next; one write is in flight at a time, until WriteDone. Spec and plan go only with the write
+  // that creates the job, after ReplaceSpec, and where it begins to run, for those who follow what it is asked for.
   JobWrite TakeWrite();
   // After a failure the same changes are part of the next write.
   void WriteDone(bool ok);

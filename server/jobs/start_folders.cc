@@ -6,10 +6,13 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "engine/core/status.h"
 #include "server/files/files.h"
@@ -23,6 +26,7 @@ namespace fs = std::filesystem;
 // MANIFEST last: what it is missing from is no checkpoint.
 constexpr const char* kFiles[] = {"model.safetensors", "MANIFEST"};
 constexpr char kNew[] = ".new-";
+constexpr char kOld[] = ".old-";
 
 // The files of the folder that was opened, whatever has its name by now.
 absl::Status LinkFiles(int directory, const std::string& target) {
@@ -34,11 +38,6 @@ absl::Status LinkFiles(int directory, const std::string& target) {
   return absl::OkStatus();
 }
 
-void Remove(const std::string& path) {
-  std::error_code ignored;
-  fs::remove_all(path, ignored);
-}
-
 absl::Status MakeRoot(const std::string& root) {
   std::error_code error;
   fs::create_directories(root, error);
@@ -48,14 +47,12 @@ absl::Status MakeRoot(const std::string& root) {
 }  // namespace
 
 HeldWeights::~HeldWeights() {
-  if (!given_) Remove(folder_);
+  if (!given_) remover_->Remove(folder_);
 }
 
 absl::Status HeldWeights::GiveTo(const std::string& job_id) {
   const std::string path = absl::StrCat(root_, "/", job_id);
   if (rename(folder_.c_str(), path.c_str()) != 0) return FileError(path, errno);
-  folder_ = path;
-  AMPD_RETURN_IF_ERROR(SyncFolder(root_));
   given_ = true;
   return absl::OkStatus();
 }
@@ -68,7 +65,7 @@ absl::StatusOr<std::shared_ptr<HeldWeights>> StartFolders::Hold(const std::strin
   AMPD_RETURN_IF_ERROR(MakeRoot(root_));
   std::string folder = absl::StrCat(root_, "/", kNew, "XXXXXX");
   if (mkdtemp(folder.data()) == nullptr) return FileError(folder, errno);
-  std::shared_ptr<HeldWeights> held(new HeldWeights(root_, folder, name));
+  std::shared_ptr<HeldWeights> held(new HeldWeights(remover_, root_, folder, name));
   if (mkdir(held->checkpoint_dir().c_str(), 0700) != 0) return FileError(held->checkpoint_dir(), errno);
   AMPD_RETURN_IF_ERROR(Annotate(LinkFiles(from.get(), held->checkpoint_dir()), absl::StrCat("checkpoint ", name)));
   AMPD_RETURN_IF_ERROR(workers_.LetRead(folder));
@@ -81,12 +78,27 @@ std::string StartFolders::PathOf(const std::string& job_id, const std::string& c
   return absl::StrCat(root_, "/", job_id, "/", checkpoint);
 }
 
-void StartFolders::Release(const std::string& job_id) const { Remove(absl::StrCat(root_, "/", job_id)); }
+absl::Status StartFolders::Sync() const { return SyncFolder(root_); }
+
+void StartFolders::Release(const std::string& job_id) const {
+  const std::string path = absl::StrCat(root_, "/", job_id);
+  // An empty folder of a name that nothing else has, which the job's takes the place of.
+  std::string aside = absl::StrCat(root_, "/", kOld, "XXXXXX");
+  if (access(path.c_str(), F_OK) != 0 || mkdtemp(aside.data()) == nullptr) return;
+  rename(path.c_str(), aside.c_str());
+  remover_->Remove(std::move(aside));
+}
 
 void StartFolders::KeepOnly(const std::set<std::string>& job_ids) const {
   std::error_code error;
   for (fs::directory_iterator it(root_, error), end; !error && it != end; it.increment(error)) {
-    if (job_ids.count(it->path().filename().string()) == 0) Remove(it->path().string());
+    const std::string name = it->path().filename().string();
+    if (job_ids.count(name) != 0) continue;
+    if (absl::StartsWith(name, ".")) {
+      remover_->Remove(it->path().string());
+    } else {
+      Release(name);
+    }
   }
 }
 

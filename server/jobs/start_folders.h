@@ -6,14 +6,16 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/files/file_sharing.h"
+#include "server/files/folder_remover.h"
 
 namespace ampd {
 
-// What is held for a job that is being submitted; gone with this object unless it was given to the job.
+// What is held for a job that is being submitted; let go of with this object unless it was given to the job.
 class HeldWeights {
  public:
   ~HeldWeights();
@@ -25,26 +27,32 @@ class HeldWeights {
   const std::string& checkpoint() const { return checkpoint_; }
   std::string checkpoint_dir() const { return folder_ + "/" + checkpoint_; }
 
-  // Makes it the job's, durably: StartFolders::PathOf() finds it. Once.
+  // Makes it the job's: StartFolders::PathOf() finds it. Durable after StartFolders::Sync(). Once.
   absl::Status GiveTo(const std::string& job_id);
 
  private:
   friend class StartFolders;
-  HeldWeights(std::string root, std::string folder, std::string checkpoint)
-      : root_(std::move(root)), folder_(std::move(folder)), checkpoint_(std::move(checkpoint)) {}
+  HeldWeights(std::shared_ptr<FolderRemover> remover, std::string root, std::string folder, std::string checkpoint)
+      : remover_(std::move(remover)),
+        root_(std::move(root)),
+        folder_(std::move(folder)),
+        checkpoint_(std::move(checkpoint)) {}
 
+  const std::shared_ptr<FolderRemover> remover_;
   std::string root_;
   std::string folder_;
   std::string checkpoint_;
   bool given_ = false;
 };
 
-// Thread safe; every function blocks on the disk.
+// Thread safe; functions block on the disk. What is let go of is removed on a thread of its own; where the process ends
+// before, by the next KeepOnly.
 class StartFolders {
  public:
   // `root` is made when it is first needed; an absolute path on the file system of the checkpoints, or weights are
   // copied instead of linked. Workers can read what is held.
-  explicit StartFolders(std::string root, FileSharing workers = {}) : root_(std::move(root)), workers_(workers) {}
+  explicit StartFolders(std::string root, FileSharing workers = {})
+      : root_(std::move(root)), workers_(workers), remover_(std::make_shared<FolderRemover>()) {}
 
   // Holds the checkpoint `name` in `directory`, a job's folder of checkpoints. What it holds is not checked, but cannot
   // change any more. NOT_FOUND when there is none of the name, or it lacks either file; RESOURCE_EXHAUSTED when there
@@ -54,15 +62,24 @@ class StartFolders {
   // The folder of the checkpoint that was given to the job.
   std::string PathOf(const std::string& job_id, const std::string& checkpoint) const;
 
-  // Lets go of what the job was given; harmless where it was given nothing.
+  // Forces to disk what jobs were given so far.
+  absl::Status Sync() const;
+
+  // Lets go of what the job was given, which may be given anew at once; harmless where it was given nothing. Changes a
+  // name, and waits for nothing else.
   void Release(const std::string& job_id) const;
 
   // Lets go of everything but what was given to `job_ids`: for the start of a daemon.
   void KeepOnly(const std::set<std::string>& job_ids) const;
 
+  // Waits until what was let go of is removed.
+  void Flush() const { remover_->Flush(); }
+
  private:
   const std::string root_;
   const FileSharing workers_;
+  // Shared with what is held.
+  const std::shared_ptr<FolderRemover> remover_;
 };
 
 }  // namespace ampd

@@ -23,4 +23,8 @@ int64_t ShareBytes(const std::vector<v1::Device>& devices, size_t i) {
   return devices[i].memory_total_bytes() / cpus;
 }
 
+int64_t OwnBytes(const v1::Device& device) {
+  return device.kind() == v1::Device::CUDA ? device.memory_total_bytes() : 0;
+}
+
 }  // namespace ampd

@@ -17,6 +17,10 @@ std::vector<int> DeviceGroups(const std::vector<v1::Device>& devices);
 // which all of them have. 0 where it is not known.
 int64_t ShareBytes(const std::vector<v1::Device>& devices, size_t i);
 
+// What a job that has the device to itself may plan, bytes: a GPU's memory. 0 where it is not known, and of a CPU
+// device, on which a job has whatever the machine can spare.
+int64_t OwnBytes(const v1::Device& device);
+
 }  // namespace ampd
 
 #endif  // AMPD_SERVER_SCHEDULING_DEVICE_GROUPS_H_

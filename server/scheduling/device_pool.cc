@@ -36,8 +36,18 @@ DevicePool::DevicePool(const SchedulingSnapshot& snapshot, absl::Time now)
 
 bool DevicePool::IsOpen(int device, const Requirement& need) const {
   const auto i = static_cast<size_t>(device);
-  return i < need.usable.size() && need.usable[i] && !slots_[i].promised &&
-         snapshot_.devices[i].held_back == v1::Job::QUEUE_REASON_UNSPECIFIED;
+  return need.Fits(i) && !slots_[i].promised && snapshot_.devices[i].held_back == v1::Job::QUEUE_REASON_UNSPECIFIED;
+}
+
+bool DevicePool::CouldHold(int device, const Requirement& need) const {
+  return IsOpen(device, need) &&
+         (!need.share || need.memory_bytes <= snapshot_.devices[static_cast<size_t>(device)].share_bytes);
+}
+
+bool DevicePool::IsPossible(const Requirement& need) const {
+  return std::any_of(groups_.begin(), groups_.end(), [&](const std::vector<int>& group) {
+    return std::count_if(group.begin(), group.end(), [&](int device) { return CouldHold(device, need); }) >= need.gpus;
+  });
 }
 
 bool DevicePool::HasRoom(int device, const Requirement& need) const {
@@ -120,8 +130,7 @@ DevicePool::Slots DevicePool::EarliestIn(const std::vector<int>& group, const Qu
                                          const Requirement& need) const {
   std::vector<std::pair<absl::Time, int>> times;
   for (const int device : group) {
-    if (!IsOpen(device, need)) continue;
-    if (need.share && need.memory_bytes > snapshot_.devices[static_cast<size_t>(device)].share_bytes) continue;
+    if (!CouldHold(device, need)) continue;
     times.push_back({NextFree(slots_[static_cast<size_t>(device)], job), device});
   }
   Slots slots;

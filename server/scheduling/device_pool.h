@@ -38,9 +38,12 @@ class DevicePool {
   const std::vector<std::vector<int>>& groups() const { return groups_; }
   // Devices, in order, on which something could start.
   const std::vector<int>& roomy() const { return roomy_; }
-  // The job may ever run on it, as things stand: it is among the usable ones, nothing holds it back, and it is not
-  // promised to another.
+  // The job may ever run on it, as things stand: it is among the usable ones and large enough, nothing holds it back,
+  // and it is not promised to another.
   bool IsOpen(int device, const Requirement& need) const;
+  // Devices of one group, as many as it needs, are open and large enough: else it is neither reserved for nor made room
+  // for.
+  bool IsPossible(const Requirement& need) const;
   // There is room for the job now.
   bool HasRoom(int device, const Requirement& need) const;
   // The job may start there although others wait for it.
@@ -64,6 +67,8 @@ class DevicePool {
     absl::Time at = absl::InfiniteFuture();
     std::vector<int> devices;
   };
+  // It is open, and what jobs that share it may plan is enough.
+  bool CouldHold(int device, const Requirement& need) const;
   // When devices for the job in `group` are all free, after those that they are reserved for; without devices where
   // there are not enough.
   Slots EarliestIn(const std::vector<int>& group, const QueuedJob& job, const Requirement& need) const;

@@ -37,16 +37,27 @@ void JobQueue::Put(QueuedJob job, absl::Time now) {
   entry.user = InternUser(entry.job.user);
   ++user_sizes_[static_cast<size_t>(entry.user)];
   if (entry.job.waits_for.empty() && entry.job.not_before <= now) return Queue(entry);
-  held_.emplace(entry.job.submit_sequence, id);
-  if (entry.job.waits_for.empty()) timed_.emplace(entry.job.not_before, id);
+  Hold(entry);
+}
+
+void JobQueue::Hold(const Entry& entry) {
+  held_.emplace(entry.job.submit_sequence, entry.job.id);
+  held_sequences_.clear();
+  if (entry.job.waits_for.empty()) timed_.emplace(entry.job.not_before, entry.job.id);
+}
+
+bool JobQueue::Unhold(const Entry& entry) {
+  timed_.erase({entry.job.not_before, entry.job.id});
+  if (held_.erase({entry.job.submit_sequence, entry.job.id}) == 0) return false;
+  held_sequences_.clear();
+  return true;
 }
 
 void JobQueue::Remove(const std::string& id) {
   const auto found = jobs_.find(id);
   if (found == jobs_.end()) return;
   const Entry& entry = found->second;
-  if (held_.erase({entry.job.submit_sequence, id}) == 0) Unqueue(entry);
-  timed_.erase({entry.job.not_before, id});
+  if (!Unhold(entry)) Unqueue(entry);
   --user_sizes_[static_cast<size_t>(entry.user)];
   jobs_.erase(found);
 }
@@ -54,8 +65,7 @@ void JobQueue::Remove(const std::string& id) {
 void JobQueue::Release(absl::Time now) {
   while (!timed_.empty() && timed_.begin()->first <= now) {
     const Entry& entry = jobs_.at(timed_.begin()->second);
-    timed_.erase(timed_.begin());
-    held_.erase({entry.job.submit_sequence, entry.job.id});
+    Unhold(entry);
     Queue(entry);
   }
 }
@@ -68,7 +78,12 @@ const QueuedJob* JobQueue::Find(const std::string& id) const {
 }
 
 size_t JobQueue::HeldBefore(const QueuedJob& job) const {
-  return static_cast<size_t>(std::distance(held_.begin(), held_.lower_bound({job.submit_sequence, ""})));
+  if (held_sequences_.empty()) {
+    held_sequences_.reserve(held_.size());
+    for (const auto& [sequence, id] : held_) held_sequences_.push_back(sequence);
+  }
+  const auto place = std::lower_bound(held_sequences_.begin(), held_sequences_.end(), job.submit_sequence);
+  return static_cast<size_t>(place - held_sequences_.begin());
 }
 
 size_t JobQueue::SizeOf(const std::string& user) const {
@@ -87,7 +102,7 @@ int JobQueue::InternClass(const Requirement& asked) {
   const Requirement requirement = Rounded(asked);
   const auto [found, is_new] = class_ids_.try_emplace(
       ClassKey(requirement.gpus, requirement.share, requirement.memory_bytes, requirement.preemptible,
-               absl::ToInt64Seconds(requirement.max_hold), requirement.usable),
+               absl::ToInt64Seconds(requirement.max_hold), requirement.usable, requirement.too_small),
       static_cast<int>(classes_.size()));
   if (is_new) classes_.push_back({requirement, {}});
   return found->second;

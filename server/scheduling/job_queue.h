@@ -2,6 +2,7 @@
 #ifndef AMPD_SERVER_SCHEDULING_JOB_QUEUE_H_
 #define AMPD_SERVER_SCHEDULING_JOB_QUEUE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -26,14 +27,20 @@ struct Requirement {
   int gpus = 1;
   // Runs beside other such jobs on one device; with gpus 1 only.
   bool share = false;
-  // Planned, bytes; only looked at with `share`.
+  // Planned, bytes; 0: not known. With `share` it is what is packed; else it says which devices are `too_small`.
   int64_t memory_bytes = 0;
   // Those that it can run on, whether free or held.
   DeviceSet usable;
+  // Of the usable ones those that it is not to run on, for want of memory; empty: none. See MarkTooSmall.
+  DeviceSet too_small;
   // May be stopped for another job, as far as is known: its checkpoint would fit its grace.
   bool preemptible = false;
   // The longest time it holds its devices from its next start on; infinite when nothing ends it.
   absl::Duration max_hold = absl::InfiniteDuration();
+
+  bool IsTooSmall(size_t device) const { return device < too_small.size() && too_small[device]; }
+  // It can run there, and its plan fits.
+  bool Fits(size_t device) const { return device < usable.size() && usable[device] && !IsTooSmall(device); }
 };
 
 struct QueuedJob {
@@ -97,7 +104,7 @@ class JobQueue {
   const QueuedJob* FirstHeld() const { return held_.empty() ? nullptr : Find(held_.begin()->second); }
   // Of the held ones, those that wait for their time alone.
   size_t timed() const { return timed_.size(); }
-  // Held jobs that were submitted before this one.
+  // Held jobs that were submitted before this one. O(log) of them, and the first call after a change O(them).
   size_t HeldBefore(const QueuedJob& job) const;
   // Of the user, held ones included.
   size_t SizeOf(const std::string& user) const;
@@ -115,11 +122,14 @@ class JobQueue {
     int cls = 0;
     int user = 0;
   };
-  using ClassKey = std::tuple<int, bool, int64_t, bool, int64_t, DeviceSet>;
+  using ClassKey = std::tuple<int, bool, int64_t, bool, int64_t, DeviceSet, DeviceSet>;
 
   int InternClass(const Requirement& requirement);
   int InternUser(const std::string& user);
   static QueueClass::Key KeyOf(const Entry& entry);
+  void Hold(const Entry& entry);
+  // Whether it was held.
+  bool Unhold(const Entry& entry);
   void Queue(const Entry& entry);
   void Unqueue(const Entry& entry);
 
@@ -131,6 +141,8 @@ class JobQueue {
   std::vector<size_t> user_sizes_;
   std::unordered_map<std::string, int> user_ids_;
   std::set<std::pair<int64_t, std::string>> held_;
+  // Of those the submit sequences, ascending; empty once some came or went.
+  mutable std::vector<int64_t> held_sequences_;
   // Of held jobs that wait for nobody.
   std::set<std::pair<absl::Time, std::string>> timed_;
 };

@@ -22,10 +22,17 @@ struct DeviceState {
   int group = 0;
   // What jobs that share it may plan together, bytes; 0: nobody shares it.
   int64_t share_bytes = 0;
+  // What a job that has it to itself may plan, bytes; 0: not known, and whatever is planned is tried.
+  int64_t memory_bytes = 0;
   // Set when nothing is to start on it at present, and what jobs that could use it wait for; the same in words.
   v1::Job::QueueReason held_back = v1::Job::QUEUE_REASON_UNSPECIFIED;
   std::string held_back_message;
 };
+
+// Fills need->too_small: of the usable devices those whose memory is known and less than the job plans. Where that
+// leaves too few, only those that have less than four fifths of it: a plan is made for the CPU, and may be too high for
+// a GPU. A job that shares has none: for it share_bytes decides.
+void MarkTooSmall(const std::vector<DeviceState>& devices, Requirement* need);
 
 // A job that holds devices.
 struct RunningJob {
@@ -46,7 +53,7 @@ struct RunningJob {
   // Asked to stop already, for whatever reason; and the job that it stops for, if one.
   bool stopping = false;
   std::string stops_for;
-  // The longest time that a checkpoint of it took; unset: there was none yet.
+  // What a checkpoint of it takes, by those of late; unset: there was none yet.
   std::optional<absl::Duration> checkpoint_time;
   std::string sweep_id;
 };
@@ -64,7 +71,7 @@ struct SchedulingPolicy {
   absl::Duration stop_grace = absl::Minutes(1);
 };
 
-// Its checkpoint is written within the grace, by what those before took: with a third of it to spare.
+// Its checkpoint is written within the grace, by what those of late took: with a third of it to spare.
 bool CheckpointFits(const std::optional<absl::Duration>& checkpoint_time, absl::Duration stop_grace);
 
 struct SchedulingSnapshot {
@@ -138,6 +145,7 @@ struct Decision {
 
 // Jobs in line come by priority, higher first, then by their user's usage, less first, then by submit sequence. Each
 // gets the first devices that it can have:
+// - none whose memory is less than it plans (too_small), nor is such a one kept for it;
 // - a gang all of its devices, of one group, or none;
 // - one that shares, a device that others share where the memory that all of them planned fits, else a free one.
 // A job that must wait is given a reservation: devices of one group, and the time at which they will be free when all
@@ -145,12 +153,13 @@ struct Decision {
 // - on devices that it cannot use, or
 // - where they are sure to be gone by then (max_hold), or can be stopped (preemptible). Where that time cannot be told,
 //   only the latter do, and on every device that it could use.
-// So nobody who overtakes a job delays it. A job whose user has all the devices that the quota allows, or whose sweep
-// runs as many as it may, keeps nothing from others; neither does one that only devices held back would make possible.
+// So nobody who overtakes a job delays it, as far as the ends of running jobs are what the snapshot says and jobs stop
+// that can. A job whose user has all the devices that the quota allows, or whose sweep runs as many as it may, keeps
+// nothing from others; neither does one that only devices held back would make possible.
 //
 // For a job that must wait, running ones stop where that makes it possible at once: preemptible ones of lower priority,
 // after policy.min_run, the lowest and then the newest first; and those that overtook it, at any time. None is stopped
-// whose checkpoint took more than two thirds of the grace before. What they leave is kept for the job.
+// whose checkpoints take more than two thirds of the grace. What they leave is kept for the job.
 //
 // Its cost grows with the number of classes, users and devices, not with the length of the queue.
 Decision Pick(const SchedulingSnapshot& snapshot, absl::Time now);

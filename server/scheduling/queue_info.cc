@@ -1,6 +1,8 @@
 #include "server/scheduling/queue_info.h"
 
 #include <algorithm>
+#include <functional>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -48,17 +50,28 @@ Block Held(const QueuedJob& job) {
                                             more == 0 ? "" : absl::StrCat(" and ", more, " more"), " to end")};
 }
 
-// The first device that it could use, that nobody holds, and that is held back; null: none.
-const DeviceState* HeldBack(const SchedulingSnapshot& snapshot, const Requirement& need) {
+bool IsHeldBack(const DeviceState& device) { return device.held_back != v1::Job::QUEUE_REASON_UNSPECIFIED; }
+
+// The first device of those that nobody holds for which `is_it` is true; null: none.
+const DeviceState* FindFree(const SchedulingSnapshot& snapshot, const std::function<bool(size_t)>& is_it) {
   std::vector<char> is_held(snapshot.devices.size(), 0);
   for (const RunningJob& running : snapshot.running) {
     for (const int device : running.devices) is_held[static_cast<size_t>(device)] = 1;
   }
-  for (size_t i = 0; i < snapshot.devices.size() && i < need.usable.size(); ++i) {
-    const bool is_held_back = snapshot.devices[i].held_back != v1::Job::QUEUE_REASON_UNSPECIFIED;
-    if (need.usable[i] && is_held_back && is_held[i] == 0) return &snapshot.devices[i];
+  for (size_t i = 0; i < snapshot.devices.size(); ++i) {
+    if (is_held[i] == 0 && is_it(i)) return &snapshot.devices[i];
   }
   return nullptr;
+}
+
+// One that it could use, and that is held back.
+const DeviceState* HeldBack(const SchedulingSnapshot& snapshot, const Requirement& need) {
+  return FindFree(snapshot, [&](size_t i) { return need.Fits(i) && IsHeldBack(snapshot.devices[i]); });
+}
+
+// One that its plan does not fit.
+const DeviceState* TooSmall(const SchedulingSnapshot& snapshot, const Requirement& need) {
+  return FindFree(snapshot, [&](size_t i) { return need.IsTooSmall(i) && !IsHeldBack(snapshot.devices[i]); });
 }
 
 bool FitsAny(const SchedulingSnapshot& snapshot, const Requirement& need) {
@@ -68,12 +81,24 @@ bool FitsAny(const SchedulingSnapshot& snapshot, const Requirement& need) {
   return false;
 }
 
+int Count(const DeviceSet& devices) { return static_cast<int>(std::count(devices.begin(), devices.end(), true)); }
+
+// Where the machine has not what it needs, whoever holds it.
+std::optional<Block> Never(const Requirement& need) {
+  const int usable = Count(need.usable), fit = usable - Count(need.too_small);
+  if (usable < need.gpus) {
+    return Block{v1::Job::RESOURCES, absl::StrCat("it needs ", Devices(need.gpus), "; ", usable, " can run it")};
+  }
+  if (fit >= need.gpus) return std::nullopt;
+  return Block{v1::Job::GPU_MEMORY,
+               absl::StrCat("it takes ", need.memory_bytes, " bytes of a device's memory by its plan; of ",
+                            Devices(usable), " that could run it ", fit, fit == 1 ? " has" : " have", " as much, and ",
+                            need.gpus, need.gpus == 1 ? " is" : " are", " needed")};
+}
+
 Block OfClass(const SchedulingSnapshot& snapshot, const ClassBlock& block, const QueuedJob& job) {
   const Requirement& need = job.requirement;
-  const auto usable = static_cast<int>(std::count(need.usable.begin(), need.usable.end(), true));
-  if (usable < need.gpus) {
-    return {v1::Job::RESOURCES, absl::StrCat("it needs ", Devices(need.gpus), "; ", usable, " can run it")};
-  }
+  if (std::optional<Block> never = Never(need)) return *std::move(never);
   if (block.free >= need.gpus && !block.kept_for.empty() && block.kept_for != job.id) {
     return {v1::Job::PRIORITY, absl::StrCat("what is free is kept for ", block.kept_for, ", which is before it")};
   }
@@ -89,9 +114,13 @@ Block OfClass(const SchedulingSnapshot& snapshot, const ClassBlock& block, const
     return {v1::Job::GPU_MEMORY, absl::StrCat("its plan takes ", need.memory_bytes,
                                               " bytes: more than any device has for jobs that share it")};
   }
-  const int held = usable - block.free;
+  if (const DeviceState* device = TooSmall(snapshot, need); device != nullptr) {
+    return {v1::Job::GPU_MEMORY, absl::StrCat(device->id, " is free, but has ", device->memory_bytes,
+                                              " bytes of memory; by its plan it takes ", need.memory_bytes)};
+  }
+  const int fit = Count(need.usable) - Count(need.too_small), held = fit - block.free;
   return {v1::Job::RESOURCES,
-          absl::StrCat(block.free, " of ", Devices(need.gpus), " free: of ", usable, " that it could use ", held,
+          absl::StrCat(block.free, " of ", Devices(need.gpus), " free: of ", fit, " that it could use ", held,
                        held == 1 ? " is" : " are", need.share ? " held or full" : " held")};
 }
 

@@ -163,29 +163,32 @@ bool AnyTerminal(const std::vector<v1::Job::State>& states) {
   return std::any_of(states.begin(), states.end(), [](v1::Job::State state) { return state >= v1::Job::SUCCEEDED; });
 }
 
-// The fewest rows that an index can tell.
+// The fewest rows that an index can tell; of an owner's query, as in OrderingOf, the owner's alone.
 std::vector<JobSelect> SelectNewest(const JobQuery& query, const std::optional<JobPlace>& after) {
   const auto one = [&](Builder builder, const std::string& from, const std::string& where,
                        const std::string& sequence) -> std::vector<JobSelect> {
     return {BySubmission(std::move(builder), query, after, from, where, sequence)};
   };
+  const auto of_owner = [&](Builder& builder) {
+    return query.owner ? absl::StrCat("i.user = ", builder.Bind(*query.owner), " AND ") : std::string();
+  };
   Builder builder;
   if (const JobCondition* sweep = Equality(query, Field::kSweep); sweep != nullptr) {
     const std::string id = builder.Bind(sweep->text);
-    const std::string where = absl::StrCat("i.sequence >= (SELECT w.first ", kOfSweep, id,
+    const std::string where = absl::StrCat(of_owner(builder), "i.sequence >= (SELECT w.first ", kOfSweep, id,
                                            ") AND i.sequence < (SELECT w.first + w.jobs ", kOfSweep, id, ")");
     return one(std::move(builder), absl::StrCat("job_index i", kJoined), where, "i.sequence");
   }
-  if (const JobCondition* label = Equality(query, Field::kLabel); label != nullptr) {
+  if (const JobCondition* label = Equality(query, Field::kLabel); label != nullptr && !query.owner) {
     const std::string key = builder.Bind(label->key);
     const std::string where = absl::StrCat("k.key = ", key, " AND k.value = ", builder.Bind(label->text));
     return one(std::move(builder), absl::StrCat("job_labels k CROSS JOIN job_index i ON i.sequence = k.job", kJoined),
                where, "k.job");
   }
   if (const JobCondition* name = Equality(query, Field::kName); name != nullptr) {
-    const std::string where = absl::StrCat("i.name = ", builder.Bind(name->text));
-    return one(std::move(builder), absl::StrCat("job_index i INDEXED BY job_index_by_name", kJoined), where,
-               "i.sequence");
+    const std::string where = absl::StrCat(of_owner(builder), "i.name = ", builder.Bind(name->text));
+    const char* index = query.owner ? "job_index_by_user_name" : "job_index_by_name";
+    return one(std::move(builder), absl::StrCat("job_index i INDEXED BY ", index, kJoined), where, "i.sequence");
   }
   const std::vector<v1::Job::State> states = StatesOf(query);
   const JobCondition* user = Equality(query, Field::kUser);

@@ -162,8 +162,8 @@ TEST_F(ControllerDevicesTest, AStepIsRatedByItsDevicesPeak) {
   EXPECT_DOUBLE_EQ(Get(id)->summary().model_flops_utilization(), 0.4);
   EXPECT_DOUBLE_EQ(Get(id)->summary().step_seconds(), 0.25);
   log_->Flush();
-  EXPECT_THAT(metrics_->Serialize(), HasSubstr("ampd_job_step_seconds{job=\"" + id + "\"} 0.25"));
-  EXPECT_THAT(metrics_->Serialize(), HasSubstr("ampd_job_model_flops_utilization_ratio{job=\"" + id + "\"} 0.4"));
+  EXPECT_THAT(metrics_->Serialize(), HasSubstr("ampd_job_step_seconds{job_id=\"" + id + "\"} 0.25"));
+  EXPECT_THAT(metrics_->Serialize(), HasSubstr("ampd_job_model_flops_utilization_ratio{job_id=\"" + id + "\"} 0.4"));
 }
 
 TEST_F(ControllerDevicesTest, AJobOnTheCpuIsNotRated) {
@@ -255,6 +255,39 @@ TEST_F(ControllerDrainDeviceTest, JobsRunOnOrMoveAway) {
   EXPECT_EQ(ReasonOf(id), v1::Job::GPU_DRAINED);
   EXPECT_EQ(Get(id)->failures(), 0u);
   EXPECT_EQ(launcher_.launches(), 1u);
+}
+
+TEST_F(ControllerDrainDeviceTest, AJobThatDoesNotStopInItsTimeIsKilledAndMovesOn) {
+  // Without a checkpoint that tells of more it has a minute, as for another job; also after a restart.
+  for (const double seconds : {0.0, 60.0}) {
+    Restart({Gpu("GPU-a", 9, 0)});
+    const size_t launch = launcher_.launches();
+    const std::string id = Submit();
+    auto worker = AttachLaunched(launch);
+    WaitFor(id, v1::Job::RUNNING);
+    v1::WorkerMessage message;
+    message.mutable_event()->set_number(1);
+    message.mutable_event()->mutable_event()->mutable_checkpoint()->set_write_seconds(seconds);
+    controller_->WorkerMessage(worker, message);
+    EXPECT_TRUE(worker->WaitForAck(1));
+    const std::string key = worker->WaitForWelcome().session_key();
+    EXPECT_TRUE(Drain("GPU-a", "now", true).ok());
+    EXPECT_TRUE(worker->WaitForStop());
+    Restart({Gpu("GPU-a", 9, 0)});
+    auto again = Attach(Hello(id, 1, key, launcher_.Wait(launch).id.pid));
+    EXPECT_TRUE(again->WaitForStop());
+    for (int i = 0; i < (seconds > 0 ? 3 : 2); ++i) {
+      SendHeartbeat(again);
+      EXPECT_FALSE(launcher_.WasKilled(launch)) << seconds;
+      Advance(absl::Seconds(30));
+    }
+    EXPECT_TRUE(launcher_.WasKilled(launch)) << seconds;
+    controller_->WorkerDisconnected(again);
+    EXPECT_EQ(WaitFor(id, v1::Job::QUEUED).failures(), 0u);
+    EXPECT_EQ(ReasonOf(id), v1::Job::GPU_DRAINED);
+    EXPECT_TRUE(Cancel(id).ok());
+    EXPECT_TRUE(Undrain("GPU-a").ok());
+  }
 }
 
 TEST_F(ControllerDrainDeviceTest, SaysWhatIsWrong) {

@@ -399,6 +399,22 @@ TEST_F(ControllerCostTest, TheCostLimitStopsTheJobOverAllAttempts) {
   EXPECT_EQ(retried.status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
+TEST_F(ControllerCostTest, TheCostLimitHoldsWhileTheJobStopsForAnother) {
+  CreateJobParams params = Params();
+  params.spec.mutable_limits()->set_max_cost_usd(1);
+  const std::string id = Submit(std::move(params));
+  auto worker = AttachLaunched(0);
+  Run(worker, absl::Seconds(60));
+  EXPECT_TRUE(*Await<bool>([&](auto done) { controller_->PreemptJob(id, "other", std::move(done)); }));
+  Run(worker, absl::Seconds(20));
+  EXPECT_FALSE(worker->WasToldToStop()) << "its grace for a checkpoint";
+  Run(worker, absl::Seconds(20));
+  EXPECT_TRUE(worker->WaitForStop());
+  SendFinished(worker, v1::WorkerFinished::STOPPED, 0);
+  EXPECT_EQ(WaitFor(id, v1::Job::FAILED).failure().class_(), v1::Failure::LIMIT);
+  EndWorker(worker, 0);
+}
+
 TEST_F(ControllerCostTest, WithoutAPriceThereIsNoCostAndNoDeviceForALimit) {
   device_models_ = BuiltInDeviceModels();
   RestartDaemon();

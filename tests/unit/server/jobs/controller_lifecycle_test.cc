@@ -217,6 +217,23 @@ TEST_F(ControllerLifecycleTest, DrainKillsWhatDoesNotStop) {
   EXPECT_EQ(Get(id)->failures(), 0u);
 }
 
+TEST_F(ControllerLifecycleTest, ALaterDrainShortensTheFirstAndNeverLengthensIt) {
+  const std::string id = Submit();
+  auto worker = AttachLaunched(0);
+  WaitFor(id, kRunning);
+  std::promise<absl::Status> drained;
+  controller_->Drain(absl::Hours(10), "first", [&](absl::Status status) { drained.set_value(status); });
+  controller_->Drain(absl::Hours(20), "longer", [](const absl::Status&) {});
+  controller_->Drain(absl::Seconds(20), "shorter", [](const absl::Status&) {});
+  Settle();
+  Advance(absl::Seconds(20));
+  controller_->WorkerDisconnected(worker);
+  const absl::Status status = drained.get_future().get();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(id));
+  EXPECT_EQ(Get(id)->state(), kQueued);
+}
+
 TEST_F(ControllerLifecycleTest, DrainWithoutJobsIsDoneAtOnce) {
   std::promise<absl::Status> drained;
   controller_->Drain(absl::Seconds(20), [&](absl::Status status) { drained.set_value(status); });

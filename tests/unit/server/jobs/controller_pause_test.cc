@@ -213,10 +213,8 @@ TEST_F(ControllerPauseTest, APreemptedJobStopsOnceItHasACheckpoint) {
   EXPECT_TRUE(worker->WaitForStop());
   SendHeartbeat(worker);
   Advance(absl::Seconds(59));
-  SendHeartbeat(worker);
-  Advance(absl::Seconds(59));
   EXPECT_FALSE(launcher_.WasKilled(0));
-  EXPECT_EQ(Get(id)->state(), kPreempting) << "its grace was for the first checkpoint";
+  EXPECT_EQ(Get(id)->state(), kPreempting) << "the first checkpoint ended the first grace";
   SendCheckpoint(worker, 2, 6);
   SendFinished(worker, v1::WorkerFinished::STOPPED, 2);
   const v1::Job job = WaitFor(id, kQueued);
@@ -224,6 +222,91 @@ TEST_F(ControllerPauseTest, APreemptedJobStopsOnceItHasACheckpoint) {
   EXPECT_EQ(job.failures(), 0u);
   EXPECT_THAT(LastEvent(id).state_change().reason(), HasSubstr(other));
   EndWorker(worker, 0);
+}
+
+TEST_F(ControllerPauseTest, APreemptedJobThatDoesNotStopIsKilledAndGoesOnFromItsCheckpoint) {
+  const std::string id = Submit();
+  auto worker = AttachLaunched(0);
+  WaitFor(id, kRunning);
+  EXPECT_TRUE(Preempt(id, "other"));
+  Advance(absl::Seconds(30));
+  SendCheckpoint(worker, 1, 5);
+  EXPECT_TRUE(worker->WaitForStop());
+  SendHeartbeat(worker);
+  Advance(absl::Seconds(59));
+  SendHeartbeat(worker);
+  EXPECT_FALSE(launcher_.WasKilled(0));
+  Advance(absl::Seconds(1));
+  EXPECT_TRUE(launcher_.WasKilled(0));
+  controller_->WorkerDisconnected(worker);
+  EXPECT_EQ(AttachLaunched(1)->WaitForWelcome().last_checkpoint(), "step-5");
+  const v1::Job job = WaitFor(id, kRunning);
+  EXPECT_EQ(job.preemptions(), 1u);
+  EXPECT_EQ(job.failures(), 0u);
+  EXPECT_THAT(States(id), ElementsAre(kQueued, kStarting, kRunning, kPreempting, kQueued, kStarting, kRunning));
+}
+
+TEST_F(ControllerPauseTest, APauseGivesAPreemptedJobNoMoreTime) {
+  const std::string id = Submit();
+  auto worker = AttachLaunched(0);
+  WaitFor(id, kRunning);
+  EXPECT_TRUE(Preempt(id, "other"));
+  SendCheckpoint(worker, 1, 5);
+  EXPECT_TRUE(worker->WaitForStop());
+  SendHeartbeat(worker);
+  Advance(absl::Seconds(59));
+  EXPECT_TRUE(Pause(id).ok());
+  SendHeartbeat(worker);
+  Advance(absl::Seconds(1));
+  EXPECT_TRUE(launcher_.WasKilled(0));
+  controller_->WorkerDisconnected(worker);
+  WaitFor(id, kPaused);
+}
+
+TEST_F(ControllerPauseTest, AMeasurementIsStoppedAtOnceForItWritesNoCheckpoint) {
+  CreateJobParams params = Params();
+  params.spec.mutable_bench()->add_batch_sizes(8);
+  const std::string id = Submit(std::move(params));
+  auto worker = AttachLaunched(0);
+  WaitFor(id, kRunning);
+  EXPECT_TRUE(Preempt(id, "other"));
+  EXPECT_TRUE(worker->WaitForStop());
+  EXPECT_EQ(Commands(worker, v1::DaemonCommand::CHECKPOINT), 0);
+  EXPECT_EQ(Get(id)->state(), kPreempting);
+  SendFinished(worker, v1::WorkerFinished::STOPPED, 0);
+  EXPECT_EQ(WaitFor(id, kQueued).preemptions(), 1u);
+  EndWorker(worker, 0);
+}
+
+TEST_F(ControllerPauseTest, LimitsHoldWhileAJobStopsForLater) {
+  CreateJobParams params = Params();
+  params.spec.mutable_limits()->set_max_run_seconds(100);
+  size_t launch = 0;
+  for (const bool pause : {true, false}) {
+    const std::string id = Submit(params);
+    auto worker = AttachLaunched(launch);
+    WaitFor(id, kRunning);
+    Advance(absl::Seconds(50));
+    SendHeartbeat(worker);
+    EXPECT_TRUE(pause ? Pause(id).ok() : Preempt(id, "other"));
+    Advance(absl::Seconds(49));
+    SendHeartbeat(worker);
+    EXPECT_EQ(Commands(worker, v1::DaemonCommand::CHECKPOINT_AND_STOP), pause ? 1 : 0);
+    Advance(absl::Seconds(1));
+    EXPECT_EQ(Commands(worker, v1::DaemonCommand::CHECKPOINT_AND_STOP), pause ? 2 : 1);
+    SendHeartbeat(worker);
+    Advance(absl::Seconds(59));
+    SendHeartbeat(worker);
+    EXPECT_FALSE(launcher_.WasKilled(launch));
+    Advance(absl::Seconds(1));
+    EXPECT_TRUE(launcher_.WasKilled(launch));
+    controller_->WorkerDisconnected(worker);
+    const v1::Job job = WaitFor(id, v1::Job::FAILED);
+    EXPECT_EQ(job.failure().class_(), v1::Failure::LIMIT);
+    EXPECT_THAT(job.failure().message(), HasSubstr("limits.max_run_seconds"));
+    ++launch;
+    Settle();
+  }
 }
 
 TEST_F(ControllerPauseTest, AJobWithoutACheckpointInTimeIsLeftRunning) {

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <limits>
 
+#include "absl/strings/match.h"
 #include "tests/unit/server/jobs/controller_fixture.h"
 
 namespace ampd {
@@ -19,6 +21,15 @@ class ControllerRestartTest : public ControllerTest {
     EXPECT_TRUE(events == 0 || worker_->WaitForAck(events));
     WaitFor(id_, v1::Job::RUNNING);
     Settle();
+  }
+
+  // Of everybody, as the next daemon will count them.
+  double UsedDeviceSeconds() {
+    const auto counters = store_->Await([](const Database& database) { return database.Counters(); });
+    EXPECT_TRUE(counters.ok()) << counters.status();
+    double sum = 0;
+    for (const auto& [name, value] : *counters) sum += absl::StartsWith(name, "usage_device_seconds/") ? value : 0;
+    return sum;
   }
 
   std::string id_;
@@ -102,6 +113,46 @@ TEST_F(ControllerMemoryTest, WhoOvertookTheHeadOfTheQueueStopsForItAfterARestart
   EndWorker(first, 0);
   EXPECT_TRUE(AskedForCheckpoint(second)) << "as soon as it would be all that the head waits for";
   EXPECT_EQ(Get(head)->queue_reason(), v1::Job::PREEMPTION);
+}
+
+TEST_F(ControllerMemoryTest, OneSlowCheckpointIsForgottenAfterAFewQuickOnes) {
+  scheduling_.min_run = absl::ZeroDuration();
+  RestartDaemon();
+  const std::string id = Submit(With(1, 0, true));
+  auto worker = AttachLaunched(0);
+  WaitFor(id, v1::Job::RUNNING);
+  SendCheckpoint(worker, 1, 300);
+  SendCheckpoint(worker, 2, std::numeric_limits<double>::infinity());
+  SendCheckpoint(worker, 3, 5);
+  SendCheckpoint(worker, 4, 5);
+  const std::string key = worker->WaitForWelcome().session_key();
+  Settle();
+  RestartDaemon();
+  worker = Attach(Hello(id, 1, key, launcher_.Wait(0).id.pid));
+  WaitFor(id, v1::Job::RUNNING);
+  Submit(With(1, 9, false));
+  Settle();
+  EXPECT_EQ(Get(id)->state(), v1::Job::RUNNING) << "75 s of a minute";
+  SendCheckpoint(worker, 5, 5);
+  // Nothing else changes; the queue is looked at all the same.
+  Advance(absl::Seconds(31));
+  WaitFor(id, v1::Job::PREEMPTING);
+}
+
+TEST_F(ControllerMemoryTest, OneThatHasRunItsTimeStopsThoughNothingElseHappens) {
+  scheduling_.min_run = absl::Minutes(5);
+  RestartDaemon();
+  const std::string id = Submit(With(1, 0, true));
+  auto worker = AttachLaunched(0);
+  WaitFor(id, v1::Job::RUNNING);
+  Submit(With(1, 9, false));
+  for (int i = 0; i < 9; ++i) {
+    Advance(absl::Seconds(30));
+    SendHeartbeat(worker);
+  }
+  EXPECT_EQ(Get(id)->state(), v1::Job::RUNNING);
+  Advance(absl::Seconds(31));
+  WaitFor(id, v1::Job::PREEMPTING);
 }
 
 TEST_F(ControllerMemoryTest, HowLongCheckpointsTookIsKnownAfterARestart) {
@@ -411,6 +462,42 @@ TEST_F(ControllerRestartTest, TimeWithoutDaemonAndWorkerIsNoRunTime) {
   SendHeartbeat(second);
   Advance(absl::Seconds(20));
   EXPECT_TRUE(second->WaitForStop());
+}
+
+TEST_F(ControllerRestartTest, ADeadWorkerUsedItsDeviceUpToWhatIsKnownOfIt) {
+  RunJob(1);
+  for (size_t attempt = 1; attempt <= 2; ++attempt) {
+    Advance(absl::Seconds(50));
+    SendStep(worker_, 2, 2);
+    EXPECT_TRUE(worker_->WaitForAck(2));
+    StopDaemon();
+    launcher_.End(launcher_.Wait(attempt - 1).id, {-1, 9});
+    // Over a weekend.
+    clock_.Advance(absl::Hours(60));
+    StartDaemon();
+    worker_ = AttachLaunched(attempt);
+    SendStep(worker_, 1, 1);
+    EXPECT_TRUE(worker_->WaitForAck(1));
+    Settle();
+    EXPECT_NEAR(UsedDeviceSeconds(), 50 * static_cast<double>(attempt), 1e-6);
+  }
+}
+
+TEST_F(ControllerRestartTest, AWorkerThatLivedUsedItsDeviceAllTheTime) {
+  RunJob(1);
+  StopDaemon();
+  clock_.Advance(absl::Seconds(50));
+  StartDaemon();
+  Settle();
+  EXPECT_NEAR(UsedDeviceSeconds(), 50, 1e-6);
+  auto worker = Attach(Hello(id_, 1, key_));
+  worker->WaitForWelcome();
+  Advance(absl::Seconds(20));
+  SendFinished(worker, v1::WorkerFinished::SUCCEEDED, 1);
+  EXPECT_TRUE(worker->WaitForGoodbye());
+  EndWorker(worker, 0);
+  Settle();
+  EXPECT_NEAR(UsedDeviceSeconds(), 70, 1e-6);
 }
 
 TEST_F(ControllerRestartTest, DrainWaitsForARecoveringWorkerToStop) {

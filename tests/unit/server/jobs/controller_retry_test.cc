@@ -59,6 +59,7 @@ TEST_F(ControllerRetryTest, AnEndedJobIsQueuedAgainWithItsFailuresForgotten) {
   EXPECT_EQ(WaitFor(id, v1::Job::SUCCEEDED).attempt(), 2u);
   ExpectGapFree(id);
   EXPECT_EQ(Retry(id).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Retry(std::string(26, '0')).status().code(), absl::StatusCode::kNotFound);
 }
 
 TEST_F(ControllerRetryTest, AJobThatStartsFromAnotherIsGivenTheWeightsAnew) {
@@ -118,6 +119,49 @@ TEST_F(ControllerRetryTest, AJobWhoseLastWorkerIsStillThereWaitsForIt) {
   EndWorker(worker, 0);
   EXPECT_TRUE(HasWeights(id));
   EXPECT_EQ(AttachLaunched(1)->WaitForWelcome().start_checkpoint_dir(), Root() + "/" + id + "/step-7");
+}
+
+TEST_F(ControllerRetryTest, AJobThatNeverStartedWaitsAgainForThoseItNames) {
+  const std::string first = Submit();
+  CreateJobParams params = Params();
+  params.spec.add_after_ok(first);
+  const std::string second = Submit(params);
+  ASSERT_TRUE(Cancel(second).ok());
+  ASSERT_TRUE(Retry(second).ok());
+  Settle();
+  EXPECT_EQ(Get(second)->queue_reason(), v1::Job::DEPENDENCY);
+  FailForGood(0);
+  EXPECT_EQ(WaitFor(second, v1::Job::CANCELLED).attempt(), 0u) << "as if it had not been retried";
+
+  const absl::Status status = Retry(second).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+  EXPECT_EQ(status.message(),
+            absl::StrCat("job ", second, ": job ", first,
+                         ", which must succeed first (after_ok), ended FAILED; retry that one first"));
+  EXPECT_EQ(Get(second)->state(), v1::Job::CANCELLED);
+  ASSERT_TRUE(Retry(first).ok());
+  ASSERT_TRUE(Retry(second).ok()) << "it may succeed this time";
+  EXPECT_EQ(Get(second)->queue_reason(), v1::Job::DEPENDENCY);
+  auto worker = AttachLaunched(1);
+  SendFinished(worker, v1::WorkerFinished::SUCCEEDED, 0);
+  EXPECT_TRUE(worker->WaitForGoodbye());
+  EndWorker(worker, 1);
+  EXPECT_EQ(launcher_.Wait(2).request.job_id, second);
+}
+
+TEST_F(ControllerRetryTest, AJobWhoseDependencyHasEndedWellStartsAtOnce) {
+  const std::string first = Submit();
+  CreateJobParams params = Params();
+  params.spec.add_after_ok(first);
+  const std::string second = Submit(params);
+  ASSERT_TRUE(Cancel(second).ok());
+  auto worker = AttachLaunched(0);
+  SendFinished(worker, v1::WorkerFinished::SUCCEEDED, 0);
+  EXPECT_TRUE(worker->WaitForGoodbye());
+  EndWorker(worker, 0);
+  Settle();
+  ASSERT_TRUE(Retry(second).ok());
+  EXPECT_EQ(launcher_.Wait(1).request.job_id, second);
 }
 
 // Another dataset may have the name by now.

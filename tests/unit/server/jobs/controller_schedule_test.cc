@@ -125,6 +125,77 @@ TEST_F(ControllerScheduleTest, SamplesThatADeviceIsToKeepArePlannedMemory) {
   EXPECT_THAT(DevicesOf(b), ElementsAre("cpu-0"));
 }
 
+class ControllerMemoryPlanTest : public ControllerScheduleTest {
+ protected:
+  // GPUs "GPU-0", "GPU-1", ... of so many GiB.
+  void RestartOnGpus(const std::vector<int64_t>& gib) {
+    StopDaemon();
+    std::vector<v1::Device> gpus;
+    for (const int64_t size : gib) {
+      v1::Device& gpu = gpus.emplace_back();
+      gpu.set_id(absl::StrCat("GPU-", gpus.size() - 1));
+      gpu.set_kind(v1::Device::CUDA);
+      gpu.set_name(absl::StrCat("Model ", size));
+      gpu.set_memory_total_bytes(size * kGiB);
+    }
+    StartDaemonOn(std::move(gpus));
+  }
+  CreateJobParams Planned(int64_t bytes) {
+    CreateJobParams params = With(1);
+    params.plan.set_parameter_bytes(bytes / 2);
+    params.plan.set_activation_bytes(bytes - bytes / 2);
+    return params;
+  }
+};
+
+TEST_F(ControllerMemoryPlanTest, AJobGoesToAGpuThatItsPlanFits) {
+  RestartOnGpus({24, 80});
+  const std::string large = Submit(Planned(40 * kGiB));
+  EXPECT_THAT(DevicesOf(large), ElementsAre("GPU-1"));
+  const std::string next = Submit(Planned(40 * kGiB)), small = Submit(Planned(8 * kGiB));
+  EXPECT_EQ(Get(next)->queue_reason(), v1::Job::GPU_MEMORY);
+  EXPECT_THAT(Get(next)->queue_message(), HasSubstr("GPU-0 is free, but has 25769803776 bytes of memory"));
+  EXPECT_THAT(DevicesOf(small), ElementsAre("GPU-0")) << "kept for nobody";
+  Succeed(0);
+  WaitFor(next, v1::Job::STARTING);
+  EXPECT_THAT(DevicesOf(next), ElementsAre("GPU-1"));
+}
+
+TEST_F(ControllerMemoryPlanTest, TheProcessTakesMemoryToo) {
+  RestartOnGpus({24, 80});
+  EXPECT_THAT(DevicesOf(Submit(Planned(24 * kGiB - (int64_t{512} << 20) + 1))), ElementsAre("GPU-1"));
+  EXPECT_THAT(DevicesOf(Submit(Planned(24 * kGiB - (int64_t{512} << 20)))), ElementsAre("GPU-0"));
+}
+
+TEST_F(ControllerMemoryPlanTest, WhatFitsNowhereSaysSoUnlessThePlanMayBeTooHigh) {
+  RestartOnGpus({24});
+  const std::string large = Submit(Planned(30 * kGiB)), nearly = Submit(Planned(29 * kGiB));
+  EXPECT_EQ(Get(large)->state(), v1::Job::QUEUED);
+  EXPECT_EQ(Get(large)->queue_reason(), v1::Job::GPU_MEMORY);
+  EXPECT_THAT(Get(large)->queue_message(), HasSubstr("of 1 device that could run it 0 have as much"));
+  EXPECT_THAT(DevicesOf(nearly), ElementsAre("GPU-0")) << "29.5 GiB, 23.6 at least";
+  // A daemon with other GPUs takes it.
+  RestartOnGpus({24, 80});
+  WaitFor(large, v1::Job::STARTING);
+}
+
+TEST_F(ControllerMemoryPlanTest, WithoutAPlanAndToMeasureAnyGpuIsTried) {
+  RestartOnGpus({1});
+  EXPECT_THAT(DevicesOf(Submit(With(1))), ElementsAre("GPU-0"));
+  RestartOnGpus({1, 1});
+  CreateJobParams bench = Planned(8 * kGiB), keeps = Planned(kGiB / 4);
+  bench.spec.mutable_bench()->add_batch_sizes(1);
+  EXPECT_THAT(DevicesOf(Submit(std::move(bench))), ElementsAre("GPU-1")) << "it tells of each size whether it fits";
+  RestartOnGpus({1, 1, 1});
+  keeps.spec.mutable_data()->mutable_device_cache()->set_max_bytes(8 * kGiB);
+  EXPECT_THAT(DevicesOf(Submit(std::move(keeps))), ElementsAre("GPU-2")) << "samples are kept where there is room";
+}
+
+TEST_F(ControllerMemoryPlanTest, OnTheCpuWhateverIsPlannedIsTried) {
+  RestartOn(1, 1);
+  EXPECT_THAT(DevicesOf(Submit(Planned(8 * kGiB))), ElementsAre("cpu-0"));
+}
+
 TEST_F(ControllerScheduleTest, HigherPriorityFirst) {
   const std::string running = Submit(With(1));
   const std::string low = Submit(With(1, -1)), normal = Submit(With(1)), high = Submit(With(1, 7));
@@ -145,6 +216,16 @@ TEST_F(ControllerScheduleTest, NotBeforeItsTime) {
   RestartOn(1);
   EXPECT_EQ(Get(id)->queue_reason(), v1::Job::NOT_BEFORE);
   Advance(absl::Seconds(11));
+  WaitFor(id, v1::Job::STARTING);
+}
+
+TEST_F(ControllerScheduleTest, ItsTimeHasComeAlsoWhenTheClockWasSet) {
+  CreateJobParams params = With(1);
+  params.spec.mutable_not_before()->set_seconds(absl::ToUnixSeconds(clock_.Now()) + 3600);
+  const std::string id = Submit(std::move(params));
+  Advance(absl::Minutes(1));
+  clock_.Set(absl::Hours(1));
+  Advance(absl::Minutes(1));
   WaitFor(id, v1::Job::STARTING);
 }
 
@@ -211,6 +292,90 @@ TEST_F(ControllerScheduleTest, QuotasOfAUser) {
   const auto other = submit("bob");
   ASSERT_TRUE(other.ok());
   WaitFor(other->id(), v1::Job::STARTING);
+}
+
+class ControllerQuotaTest : public ControllerScheduleTest {
+ protected:
+  // Of one queued job a user, on one device.
+  ControllerQuotaTest() {
+    StopDaemon();
+    max_queued_jobs_per_user_ = 1;
+    RestartOn(1);
+  }
+  absl::Status Pause(const std::string& id) {
+    return Await<v1::Job>([&](auto done) { controller_->PauseJob(id, std::move(done)); }).status();
+  }
+  absl::Status Resume(const std::string& id) {
+    return Await<v1::Job>([&](auto done) { controller_->ResumeJob(id, std::move(done)); }).status();
+  }
+  absl::Status Retry(const std::string& id) {
+    return Await<v1::Job>([&](auto done) { controller_->RetryJob({.job_id = id}, std::move(done)); }).status();
+  }
+};
+
+TEST_F(ControllerQuotaTest, PausedJobsCountAsQueuedOnesDo) {
+  Submit();
+  const std::string paused = Submit();
+  EXPECT_TRUE(Pause(paused).ok());
+  const absl::Status refused = Create(Params()).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(refused.message()),
+              HasSubstr("there are 0 queued and 1 paused jobs, and 1 more; a user may have 1"));
+  CreateJobParams others = Params();
+  others.user = "bob";
+  EXPECT_TRUE(Create(std::move(others)).ok());
+  RestartOn(1);
+  EXPECT_EQ(Create(Params()).status().code(), absl::StatusCode::kResourceExhausted) << "after a restart too";
+  EXPECT_TRUE(Resume(paused).ok()) << "it has counted all the time";
+  EXPECT_EQ(Create(Params()).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(Pause(paused).ok());
+  ASSERT_TRUE(Cancel(paused).ok());
+  EXPECT_TRUE(Create(Params()).ok());
+}
+
+TEST_F(ControllerQuotaTest, WhatRanIsPausedAndResumedBeyondIt) {
+  const std::string ran = Submit(), queued = Submit();
+  auto worker = AttachLaunched(0);
+  WaitFor(ran, v1::Job::RUNNING);
+  EXPECT_TRUE(Pause(ran).ok());
+  SendFinished(worker, v1::WorkerFinished::STOPPED, 0);
+  WaitFor(ran, v1::Job::PAUSED);
+  EndWorker(worker, 0);
+  WaitFor(queued, v1::Job::STARTING);
+  EXPECT_EQ(Create(Params()).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(Resume(ran).ok());
+  EXPECT_EQ(Get(ran)->state(), v1::Job::QUEUED);
+}
+
+TEST_F(ControllerQuotaTest, ItHoldsForWhatIsRetried) {
+  Submit();
+  const std::string cancelled = Submit();
+  ASSERT_TRUE(Cancel(cancelled).ok());
+  const std::string queued = Submit();
+  EXPECT_EQ(Retry(cancelled).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(Get(cancelled)->state(), v1::Job::CANCELLED);
+  ASSERT_TRUE(Cancel(queued).ok());
+  EXPECT_TRUE(Retry(cancelled).ok());
+  EXPECT_EQ(Retry(queued).code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST_F(ControllerQuotaTest, ItCountsWhatWasRetriedInTheSameRound) {
+  Submit();
+  std::vector<std::string> cancelled;
+  for (int i = 0; i < 2; ++i) {
+    cancelled.push_back(Submit());
+    ASSERT_TRUE(Cancel(cancelled.back()).ok());
+  }
+  std::promise<void> both_are_posted;
+  controller_->Post([&] { both_are_posted.get_future().wait(); });
+  std::promise<absl::Status> answers[2];
+  for (int i = 0; i < 2; ++i) {
+    controller_->RetryJob({.job_id = cancelled[i]},
+                          [&, i](absl::StatusOr<v1::Job> job) { answers[i].set_value(job.status()); });
+  }
+  both_are_posted.set_value();
+  EXPECT_TRUE(answers[0].get_future().get().ok());
+  EXPECT_EQ(answers[1].get_future().get().code(), absl::StatusCode::kResourceExhausted);
 }
 
 TEST_F(ControllerScheduleTest, WhoHadLessComesFirstAlsoAfterARestart) {

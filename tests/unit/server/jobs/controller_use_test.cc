@@ -105,6 +105,113 @@ TEST_F(ControllerUseTest, ItSurvivesARestart) {
   ExpectSeconds("idle", "", 60);
 }
 
+TEST_F(ControllerUseTest, TimeWithoutADaemonIsPaidForAlsoWhenTheNextEndsSoon) {
+  CreateJobParams params = Params();
+  params.user = "ann";
+  const std::string id = Submit(std::move(params));
+  auto worker = AttachLaunched(0);
+  SendSteps(worker, 1, 20, 0);
+  Settle();
+  StopDaemon();
+  clock_.Advance(absl::Seconds(100));
+  StartDaemon(2);
+  WaitFor(id, v1::Job::RECOVERING);
+  StopDaemon();
+  launcher_.End(launcher_.Wait(0).id, {-1, 9});
+  StartDaemon(2);
+  Settle();
+  EXPECT_NEAR(Get(id)->cost_usd(), 1, 1e-6);
+  const auto counters = store_->Await([](const Database& database) { return database.Counters(); });
+  ASSERT_TRUE(counters.ok()) << counters.status();
+  metrics_->Restore(*counters, {});
+  ExpectSeconds("useful", "ann", 100);
+}
+
+TEST_F(ControllerUseTest, OfASharedDeviceAPartIsPaidForAlsoWithoutADaemon) {
+  StopDaemon();
+  v1::Device cpu;
+  cpu.set_id("cpu-0");
+  cpu.set_kind(v1::Device::CPU);
+  cpu.set_threads(2);
+  cpu.set_memory_total_bytes(int64_t{8} << 30);
+  StartDaemonOn({cpu});
+  CreateJobParams params = Params();
+  params.user = "ann";
+  params.spec.mutable_resources()->set_share(true);
+  params.plan.set_parameter_bytes(int64_t{1} << 30);
+  const std::string id = Submit(std::move(params));
+  auto worker = AttachLaunched(0);
+  Run(worker, absl::Seconds(100));
+  SendSteps(worker, 1, 20, 0);
+  Settle();
+  const auto counted = [&](const char* counter) {
+    const auto counters = store_->Await([](const Database& database) { return database.Counters(); });
+    EXPECT_TRUE(counters.ok()) << counters.status();
+    return counters->at(UseCounter(counter, kUseful, "ann"));
+  };
+  // What it plans and half a GiB for its process, of 8 GiB.
+  EXPECT_NEAR(counted(kDeviceSecondsCounter), 100 * 1.5 / 8, 1e-6);
+  EXPECT_NEAR(Get(id)->cost_usd(), 1.5 / 8, 1e-6);
+  StopDaemon();
+  clock_.Advance(absl::Seconds(100));
+  StartDaemonOn({cpu});
+  WaitFor(id, v1::Job::RECOVERING);
+  EXPECT_NEAR(counted(kDeviceSecondsCounter), 200 * 1.5 / 8, 1e-6);
+  EXPECT_NEAR(counted(kCostCounter), 2 * 1.5 / 8, 1e-6);
+  EXPECT_NEAR(Get(id)->cost_usd(), 2 * 1.5 / 8, 1e-6);
+}
+
+TEST_F(ControllerUseTest, WhatJobsThatShareCostIsWhatTheFleetDoes) {
+  StopDaemon();
+  v1::Device cpu;
+  cpu.set_id("cpu-0");
+  cpu.set_kind(v1::Device::CPU);
+  cpu.set_threads(2);
+  cpu.set_memory_total_bytes(int64_t{8} << 30);
+  StartDaemonOn({cpu});
+  CreateJobParams params = Params();
+  params.user = "ann";
+  params.spec.mutable_resources()->set_share(true);
+  params.spec.mutable_limits()->set_max_cost_usd(0.25);
+  params.plan.set_parameter_bytes(int64_t{1} << 30);
+  const std::string small = Submit(params);
+  params.plan.set_parameter_bytes(int64_t{2} << 30);
+  const std::string large = Submit(params);
+  auto first = AttachLaunched(0), second = AttachLaunched(1);
+  for (int i = 0; i < 3; ++i) {
+    Advance(absl::Seconds(20));
+    SendHeartbeat(first);
+    SendHeartbeat(second);
+  }
+  // Skips of 30 seconds, of which each pays its part.
+  SendSteps(first, 1, 30, 15);
+  SendSteps(second, 1, 30, 0);
+  Advance(absl::Seconds(19));
+  EXPECT_FALSE(second->WasToldToStop());
+  SendHeartbeat(first);
+  SendHeartbeat(second);
+  Advance(absl::Seconds(1));
+  EXPECT_TRUE(second->WaitForStop()) << "2.5 of 8 GiB for 80 seconds, at a cent for all of it";
+  EXPECT_FALSE(first->WasToldToStop());
+  for (const auto& [worker, launch] : {std::pair(first, 0), std::pair(second, 1)}) {
+    SendFinished(worker, v1::WorkerFinished::STOPPED, 1);
+    EXPECT_TRUE(worker->WaitForGoodbye());
+    EndWorker(worker, static_cast<size_t>(launch));
+  }
+  Settle();
+  EXPECT_NEAR(Get(small)->cost_usd(), 0.8 * 1.5 / 8, 1e-6);
+  EXPECT_NEAR(Get(large)->cost_usd(), 0.8 * 2.5 / 8, 1e-6);
+  EXPECT_NEAR(Get(small)->wasted_usd(), 0.3 * 1.5 / 8, 1e-6);
+  const auto counters = store_->Await([](const Database& database) { return database.Counters(); });
+  ASSERT_TRUE(counters.ok()) << counters.status();
+  double fleet = 0;
+  for (const char* use : {kUseful, kWasted}) {
+    const auto found = counters->find(UseCounter(kCostCounter, use, "ann"));
+    fleet += found == counters->end() ? 0 : found->second;
+  }
+  EXPECT_NEAR(fleet, Get(small)->cost_usd() + Get(large)->cost_usd(), 1e-6);
+}
+
 TEST(UseMetricsTest, UsersBeyondTheFirstHundredAreOthers) {
   FakeClock clock;
   Metrics metrics("0", &clock);

@@ -12,7 +12,7 @@ class FakeClock : public Clock {
  public:
   absl::Time Now() const override {
     std::lock_guard lock(mutex_);
-    return absl::FromUnixSeconds(1'800'000'000) + elapsed_;
+    return absl::FromUnixSeconds(1'800'000'000) + elapsed_ + set_;
   }
   absl::Duration Monotonic() const override {
     std::lock_guard lock(mutex_);
@@ -22,10 +22,16 @@ class FakeClock : public Clock {
     std::lock_guard lock(mutex_);
     elapsed_ += by;
   }
+  // The wall clock alone, as when somebody sets it or the machine was suspended.
+  void Set(absl::Duration by) {
+    std::lock_guard lock(mutex_);
+    set_ += by;
+  }
 
  private:
   mutable std::mutex mutex_;
   absl::Duration elapsed_;
+  absl::Duration set_;
 };
 
 }  // namespace ampd

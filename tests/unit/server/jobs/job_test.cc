@@ -83,9 +83,17 @@ TEST(JobTest, AFailedWriteIsPartOfTheNext) {
   EXPECT_EQ(job.pending_events(), 0u);
 }
 
-TEST(JobTest, OnlyTheCreatingWriteHoldsTheSpec) {
+TEST(JobTest, TheSpecIsInTheWriteThatCreatesAndInThoseThatBeginToRun) {
   Job job = NewJob();
   EXPECT_TRUE(job.TakeWrite().record.job.has_spec());
+  job.WriteDone(true);
+  ASSERT_TRUE(job.TransitionTo(v1::Job::STARTING, "", kNow).ok());
+  EXPECT_FALSE(job.TakeWrite().record.job.has_spec());
+  job.WriteDone(true);
+  ASSERT_TRUE(job.TransitionTo(v1::Job::RUNNING, "", kNow).ok());
+  const JobWrite write = job.TakeWrite();
+  EXPECT_EQ(write.record.job.spec().train().batch_size(), 32);
+  EXPECT_FALSE(write.create || write.new_spec);
   job.WriteDone(true);
   job.AddWorkerEvent(Step(1, 1, 1, 1.0), 1, kNow);
   EXPECT_FALSE(job.TakeWrite().record.job.has_spec());

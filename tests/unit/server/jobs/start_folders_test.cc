@@ -33,7 +33,9 @@ class StartFoldersTest : public testing::Test {
     std::ifstream file(path);
     return std::string(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
   }
+  // Once what was let go of is removed.
   size_t Held() const {
+    starts_.Flush();
     return fs::exists(Root()) ? static_cast<size_t>(std::distance(fs::directory_iterator(Root()), {})) : 0;
   }
 
@@ -54,8 +56,30 @@ TEST_F(StartFoldersTest, WhatAJobWasGivenOutlivesTheCheckpoint) {
   EXPECT_EQ(Read(starts_.PathOf("job1", "step-1") + "/MANIFEST"), "MANIFEST");
   EXPECT_FALSE(fs::exists(starts_.PathOf("job1", "step-1") + "/optimizer.safetensors"));
   starts_.Release("job1");
+  EXPECT_FALSE(fs::exists(Root() + "/job1")) << "it may be given another at once";
   EXPECT_EQ(Held(), 0u);
   starts_.Release("job1");
+}
+
+TEST_F(StartFoldersTest, AJobMayBeGivenItsWeightsAnewWhileTheOldAreRemoved) {
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_TRUE((*starts_.Hold(Source(), "step-1"))->GiveTo("job1").ok());
+    ASSERT_TRUE(starts_.Sync().ok());
+    EXPECT_EQ(Read(starts_.PathOf("job1", "step-1") + "/MANIFEST"), "MANIFEST");
+    starts_.Release("job1");
+  }
+  ASSERT_TRUE((*starts_.Hold(Source(), "step-1"))->GiveTo("job1").ok());
+  EXPECT_EQ(Held(), 1u);
+  EXPECT_TRUE(fs::exists(starts_.PathOf("job1", "step-1") + "/model.safetensors"));
+}
+
+TEST_F(StartFoldersTest, WhatAnEarlierDaemonDidNotRemoveIsInNobodysWay) {
+  // One of the same process id, as in a container.
+  for (int i = 1; i < 100; ++i) fs::create_directories(absl::StrCat(Root(), "/.old-", getpid(), "-", i, "/step-1"));
+  ASSERT_TRUE((*starts_.Hold(Source(), "step-1"))->GiveTo("job1").ok());
+  starts_.Release("job1");
+  EXPECT_FALSE(fs::exists(Root() + "/job1"));
+  EXPECT_EQ(Held(), 99u);
 }
 
 TEST_F(StartFoldersTest, WhatNoJobGotIsGone) {
@@ -63,6 +87,7 @@ TEST_F(StartFoldersTest, WhatNoJobGotIsGone) {
   EXPECT_EQ(Held(), 0u);
   EXPECT_TRUE(fs::exists(Source() + "/step-1/model.safetensors"));
   EXPECT_TRUE(absl::IsNotFound(starts_.Hold(Source(), "step-2").status()));
+  EXPECT_EQ(Held(), 0u);
   fs::remove(Source() + "/step-1/MANIFEST");
   EXPECT_TRUE(absl::IsNotFound(starts_.Hold(Source(), "step-1").status()));
   EXPECT_EQ(Held(), 0u);
@@ -71,6 +96,7 @@ TEST_F(StartFoldersTest, WhatNoJobGotIsGone) {
 TEST_F(StartFoldersTest, ADaemonThatStartsKeepsWhatItsJobsNeed) {
   for (const char* job : {"job1", "job2"}) ASSERT_TRUE((*starts_.Hold(Source(), "step-1"))->GiveTo(job).ok());
   fs::create_directories(Root() + "/.new-crashed/step-1");
+  fs::create_directories(Root() + "/.old-1-1/step-1");
   starts_.KeepOnly({"job2"});
   EXPECT_EQ(Held(), 1u);
   EXPECT_TRUE(fs::exists(starts_.PathOf("job2", "step-1")));

@@ -232,6 +232,121 @@ TEST(PickSharing, TooLargeForAnyDevice) {
   EXPECT_EQ(world.Reason("a"), v1::Job::GPU_MEMORY);
 }
 
+QueuedJob Planning(PickWorld& world, const std::string& id, int64_t gib, int gpus = 1) {
+  QueuedJob job = world.Job(id, gpus);
+  job.requirement.memory_bytes = gib * kGiB;
+  MarkTooSmall(world.snapshot.devices, &job.requirement);
+  return job;
+}
+
+struct MemoryCase {
+  const char* name;
+  int64_t gib;
+  // -1: none.
+  int held;
+  const char* starts;
+  const char* message;
+};
+
+class PickMemory : public ::testing::TestWithParam<MemoryCase> {};
+
+TEST_P(PickMemory, NoJobStartsWhereItsPlanDoesNotFit) {
+  PickWorld world({1, 1});
+  world.snapshot.devices[0].memory_bytes = 24 * kGiB;
+  world.snapshot.devices[1].memory_bytes = 80 * kGiB;
+  if (GetParam().held >= 0) world.Run("r", {GetParam().held});
+  world.Queue(Planning(world, "a", GetParam().gib));
+  EXPECT_EQ(world.Starts(), GetParam().starts);
+  if (*GetParam().starts != '\0') return;
+  EXPECT_EQ(world.Reason("a"), v1::Job::GPU_MEMORY);
+  EXPECT_EQ(world.Info("a").message, GetParam().message);
+  EXPECT_EQ(CountReasons(world.snapshot, world.decision).at(v1::Job::GPU_MEMORY), 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, PickMemory,
+    ::testing::Values(MemoryCase{"NotKnown", 0, -1, "a@d0", ""}, MemoryCase{"FitsBoth", 24, -1, "a@d0", ""},
+                      MemoryCase{"FitsTheLarger", 25, -1, "a@d1", ""},
+                      MemoryCase{"TheLargerIsHeld", 40, 1, "",
+                                 "d0 is free, but has 25769803776 bytes of memory; by its plan it takes 42949672960"},
+                      MemoryCase{"FitsTheLargerIfThePlanIsHigh", 100, -1, "a@d1", ""},
+                      MemoryCase{"FitsNone", 101, -1, "",
+                                 "it takes 108447924224 bytes of a device's memory by its plan; of 2 devices that "
+                                 "could run it 0 have as much, and 1 is needed"}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(PickMemoryTest, OfADeviceWhoseMemoryIsNotKnownItIsTried) {
+  PickWorld world({1});
+  world.Queue(Planning(world, "a", 1000));
+  EXPECT_EQ(world.Starts(), "a@d0");
+}
+
+TEST(PickMemoryTest, AGangNeedsItOnEachOfItsDevices) {
+  PickWorld world({2, 2});
+  for (size_t i = 0; i < 4; ++i) world.snapshot.devices[i].memory_bytes = (i < 2 ? 24 : 80) * kGiB;
+  world.Queue(Planning(world, "a", 40, 2));
+  world.Queue(Planning(world, "b", 10, 2));
+  EXPECT_EQ(world.Starts(), "a@d2+d3, b@d0+d1");
+  world.queue.Remove("a");
+  world.queue.Remove("b");
+  world.Queue(Planning(world, "c", 40, 3));
+  EXPECT_EQ(world.Starts(), "");
+  EXPECT_EQ(world.Reason("c"), v1::Job::GPU_MEMORY);
+}
+
+TEST(PickMemoryTest, WhatIsTooSmallIsNotKeptNorMadeFree) {
+  PickWorld world({1, 1});
+  world.snapshot.devices[0].memory_bytes = 24 * kGiB;
+  world.snapshot.devices[1].memory_bytes = 80 * kGiB;
+  RunningJob firm = world.Running("firm", {1});
+  firm.end = world.now + absl::Seconds(100);
+  world.Run(firm);
+  world.Queue(Planning(world, "large", 40));
+  world.Queue(Planning(world, "small", 10));
+  EXPECT_EQ(world.Starts(), "small@d0");
+  EXPECT_EQ(EstimateStarts(world.snapshot, world.decision, world.now, 10).at("large"), firm.end);
+  // Nobody stops there for it, and nobody else's drain is why it waits.
+  world.queue.Remove("small");
+  RunningJob victim = world.Running("victim", {0});
+  victim.preemptible = true;
+  victim.priority = -1;
+  world.Run(victim);
+  world.Decide();
+  EXPECT_EQ(world.Stops(), "");
+  EXPECT_EQ(world.Reason("large"), v1::Job::RESOURCES);
+  EXPECT_EQ(world.Info("large").message, "0 of 1 device free: of 1 that it could use 1 is held");
+  world.snapshot.running.pop_back();
+  world.snapshot.devices[0].held_back = v1::Job::GPU_DRAINED;
+  world.Decide();
+  EXPECT_EQ(world.Reason("large"), v1::Job::RESOURCES);
+}
+
+TEST(PickMemoryTest, ThoseThatFitNowhereTakeNoReservations) {
+  PickWorld world({2});
+  for (DeviceState& device : world.snapshot.devices) device.memory_bytes = 24 * kGiB;
+  world.Run("r", {0});
+  // A class each, before all others.
+  for (int i = 0; i < 20; ++i) {
+    QueuedJob job = Planning(world, absl::StrCat("large", i), 40);
+    job.requirement.max_hold = absl::Seconds(1 << i);
+    world.Queue(job);
+  }
+  world.Queue("gang", 2);
+  world.Queue("small");
+  EXPECT_EQ(world.Starts(), "");
+  EXPECT_EQ(world.Reason("large19"), v1::Job::GPU_MEMORY);
+  EXPECT_EQ(world.Info("small").message, "what is free is kept for gang, which is before it");
+}
+
+TEST(PickMemoryTest, WhoSharesTakesWhatOthersLeave) {
+  PickWorld world({1});
+  world.snapshot.devices[0].memory_bytes = kGiB;
+  QueuedJob job = Sharing(world, "a", 8);
+  MarkTooSmall(world.snapshot.devices, &job.requirement);
+  world.Queue(job);
+  EXPECT_EQ(world.Starts(), "a@d0") << "share_bytes decides";
+}
+
 TEST(PickHeld, NotBeforeAndDependencies) {
   PickWorld world({1});
   QueuedJob timed = world.Job("timed"), dependent = world.Job("dependent");

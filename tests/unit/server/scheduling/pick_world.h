@@ -18,7 +18,7 @@ inline constexpr int64_t kGiB = int64_t{1} << 30;
 
 // A queue and devices "d0", "d1", ... at a time of their own. Jobs come in the order in which they are added.
 struct PickWorld {
-  // By group, how many devices of 16 GiB.
+  // By group, how many devices that jobs share by 16 GiB; how much memory they have is not known.
   explicit PickWorld(const std::vector<int>& groups) {
     for (size_t group = 0; group < groups.size(); ++group) {
       for (int i = 0; i < groups[group]; ++i) {

@@ -9,7 +9,8 @@ namespace ampd {
 namespace {
 
 constexpr int kGroupDevices = 16;
-constexpr int64_t kMemory = int64_t{16} << 30;
+// Of the devices of odd groups, and of the others: half as much. Whole GiB.
+constexpr int kLargeGib = 32;
 constexpr int kUsers = 4;
 // All times are whole ticks, so that rounds see several events at once.
 constexpr absl::Duration kTick = absl::Seconds(60);
@@ -23,7 +24,7 @@ Simulator::Simulator(const SimulationOptions& options)
     DeviceState device;
     device.id = absl::StrCat("d", i);
     device.group = i / kGroupDevices;
-    device.share_bytes = kMemory;
+    device.memory_bytes = device.share_bytes = int64_t{device.group % 2 == 0 ? kLargeGib / 2 : kLargeGib} << 30;
     snapshot_.devices.push_back(std::move(device));
   }
   snapshot_.queue = &queue_;
@@ -59,6 +60,15 @@ QueuedJob Simulator::MakeJob(int index) {
   } else if (need.gpus == 1 && chance(0.05)) {
     need.usable.assign(devices, false);
     need.usable[static_cast<size_t>(below(4) * 5)] = true;
+  }
+  // One in three knows what it plans, on what is large enough for it somewhere.
+  if (!need.share && chance(0.3)) {
+    int64_t largest = 0;
+    for (size_t i = 0; i < devices; ++i) {
+      if (need.usable[i]) largest = std::max(largest, snapshot_.devices[i].memory_bytes >> 30);
+    }
+    need.memory_bytes = int64_t{1 + below(static_cast<int>(largest))} << 30;
+    MarkTooSmall(snapshot_.devices, &need);
   }
   if (chance(0.05)) {
     job.sweep_id = absl::StrCat("s", index / 2000);
@@ -240,6 +250,7 @@ void Simulator::Start(const Assignment& assignment) {
   figures_.overtakers += running.overtook.empty() ? 0 : 1;
   figures_.gangs += running.devices.size() > 1 ? 1 : 0;
   figures_.shared += running.share ? 1 : 0;
+  figures_.picky += queued.requirement.too_small.empty() ? 0 : 1;
   if (!job.started) {
     job.first_start = now_;
     const auto& usable = queued.requirement.usable;
@@ -269,9 +280,9 @@ bool Simulator::Overtook(const RunningJob& running, const QueuedJob& job) {
   return std::find(running.overtook.begin(), running.overtook.end(), job.id) != running.overtook.end();
 }
 
-bool Simulator::RunsIn(const RunningJob& running, const DeviceSet& usable) const {
+bool Simulator::RunsWhere(const RunningJob& running, const QueuedJob& job) const {
   return std::any_of(running.devices.begin(), running.devices.end(),
-                     [&](int device) { return usable[static_cast<size_t>(device)]; });
+                     [&](int device) { return CouldHold(job, static_cast<size_t>(device)); });
 }
 
 void Simulator::CheckDevices() {
@@ -296,7 +307,7 @@ void Simulator::CheckDevices() {
   }
   for (size_t i = 0; i < exclusive.size(); ++i) {
     const bool fits = exclusive[i] == 0 || (exclusive[i] == 1 && sharing[i] == 0);
-    if (!fits || bytes[i] > kMemory || sharing[i] > snapshot_.policy.max_sharing) {
+    if (!fits || bytes[i] > snapshot_.devices[i].memory_bytes || sharing[i] > snapshot_.policy.max_sharing) {
       Fail(absl::StrCat("d", i, " has ", exclusive[i], " exclusive and ", sharing[i], " sharing jobs with ", bytes[i],
                         " bytes"));
     }
@@ -333,12 +344,17 @@ const QueuedJob* Simulator::FindHead(const std::vector<double>& usage) const {
   return head;
 }
 
+bool Simulator::CouldHold(const QueuedJob& job, size_t device) const {
+  return job.requirement.usable[device] && job.requirement.memory_bytes <= snapshot_.devices[device].memory_bytes;
+}
+
 int Simulator::FreeFor(const QueuedJob& job, int group) const {
   std::vector<int64_t> used(snapshot_.devices.size(), 0);
   std::vector<int> sharing(snapshot_.devices.size(), 0);
   for (const RunningJob& running : snapshot_.running) {
     for (const int device : running.devices) {
-      used[static_cast<size_t>(device)] += running.share && job.requirement.share ? running.memory_bytes : kMemory + 1;
+      const bool beside = running.share && job.requirement.share;
+      used[static_cast<size_t>(device)] += beside ? running.memory_bytes : (int64_t{kLargeGib} << 30) + 1;
       ++sharing[static_cast<size_t>(device)];
     }
   }
@@ -346,7 +362,8 @@ int Simulator::FreeFor(const QueuedJob& job, int group) const {
   for (size_t i = 0; i < used.size(); ++i) {
     const bool open = snapshot_.devices[i].group == group && job.requirement.usable[i] &&
                       snapshot_.devices[i].held_back == v1::Job::QUEUE_REASON_UNSPECIFIED;
-    const bool room = used[i] + job.requirement.memory_bytes <= kMemory && sharing[i] < snapshot_.policy.max_sharing;
+    const bool room = used[i] + job.requirement.memory_bytes <= snapshot_.devices[i].memory_bytes &&
+                      sharing[i] < snapshot_.policy.max_sharing;
     free += open && room ? 1 : 0;
   }
   return free;
@@ -360,7 +377,7 @@ absl::Time Simulator::BoundOf(const QueuedJob& job) const {
     for (size_t i = 0; i < snapshot_.devices.size(); ++i) {
       const DeviceState& device = snapshot_.devices[i];
       const bool open = device.held_back == v1::Job::QUEUE_REASON_UNSPECIFIED;
-      if (device.group != group || !job.requirement.usable[i] || !open) continue;
+      if (device.group != group || !CouldHold(job, i) || !open) continue;
       absl::Time end = now_;
       for (const RunningJob& running : snapshot_.running) {
         const bool holds = std::find(running.devices.begin(), running.devices.end(), i) != running.devices.end();
@@ -399,7 +416,7 @@ void Simulator::CheckStarts(const Decision& decision) {
   for (int group = 0; group < options_.groups; ++group) {
     int open = 0;
     for (size_t i = 0; i < snapshot_.devices.size(); ++i) {
-      open += snapshot_.devices[i].group == group && head->requirement.usable[i] &&
+      open += snapshot_.devices[i].group == group && CouldHold(*head, i) &&
                       snapshot_.devices[i].held_back == v1::Job::QUEUE_REASON_UNSPECIFIED
                   ? 1
                   : 0;
@@ -409,7 +426,7 @@ void Simulator::CheckStarts(const Decision& decision) {
   for (const Assignment& start : decision.start) {
     const Requirement& need = queue_.Find(start.job_id)->requirement;
     for (const std::string& device : start.device_ids) {
-      const bool wanted = head->requirement.usable[static_cast<size_t>(std::stoi(device.substr(1)))];
+      const bool wanted = CouldHold(*head, static_cast<size_t>(std::stoi(device.substr(1))));
       if (possible && wanted && !need.preemptible)
         Fail(absl::StrCat(start.job_id, " takes what ", head->id, " waits for"));
     }
@@ -428,7 +445,7 @@ void Simulator::CheckStops(const Decision& decision) {
       Fail(absl::StrCat(stop.job_id, " must not stop for ", stop.for_job));
     if (1.5 * *victim->checkpoint_time > snapshot_.policy.stop_grace)
       Fail(absl::StrCat(stop.job_id, " cannot write its checkpoint"));
-    if (!RunsIn(*victim, job->requirement.usable)) Fail(absl::StrCat(stop.job_id, " stops for nothing"));
+    if (!RunsWhere(*victim, *job)) Fail(absl::StrCat(stop.job_id, " stops for nothing"));
   }
 }
 

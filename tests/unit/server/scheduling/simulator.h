@@ -47,7 +47,7 @@ class Simulator {
   std::string Run();
 
   struct Figures {
-    int64_t rounds = 0, starts = 0, overtakers = 0, stops = 0, gangs = 0, shared = 0, heads = 0;
+    int64_t rounds = 0, starts = 0, overtakers = 0, stops = 0, gangs = 0, shared = 0, picky = 0, heads = 0;
     size_t longest_queue = 0;
     // Of device time from the first submit to the last end.
     double busy = 0;
@@ -94,7 +94,8 @@ class Simulator {
   int FreeFor(const QueuedJob& job, int group) const;
   bool AtQuota(const QueuedJob& job) const;
   static bool Overtook(const RunningJob& running, const QueuedJob& job);
-  bool RunsIn(const RunningJob& running, const DeviceSet& usable) const;
+  bool CouldHold(const QueuedJob& job, size_t device) const;
+  bool RunsWhere(const RunningJob& running, const QueuedJob& job) const;
 
   const SimulationOptions options_;
   std::mt19937_64 random_;

@@ -16,14 +16,15 @@ TEST(SimulatorTest, AllJobsEndAndNoRuleIsBroken) {
   EXPECT_EQ(simulator.Run(), "");
   const Simulator::Figures& figures = simulator.figures();
   printf(
-      "%ld rounds over %s: %ld starts, %ld of gangs, %ld shared, %ld overtook, %ld stops, %ld rounds with a head that "
-      "waits, longest queue %zu, longest urgent wait %s, busy %.3f\n",
+      "%ld rounds over %s: %ld starts, %ld of gangs, %ld shared, %ld too large for some, %ld overtook, %ld stops, %ld "
+      "rounds with a head that waits, longest queue %zu, longest urgent wait %s, busy %.3f\n",
       figures.rounds, absl::FormatDuration(figures.simulated).c_str(), figures.starts, figures.gangs, figures.shared,
-      figures.overtakers, figures.stops, figures.heads, figures.longest_queue,
+      figures.picky, figures.overtakers, figures.stops, figures.heads, figures.longest_queue,
       absl::FormatDuration(figures.longest_urgent_wait).c_str(), figures.busy);
   // Nothing of it went untried.
   EXPECT_GT(figures.gangs, 10'000);
   EXPECT_GT(figures.shared, 10'000);
+  EXPECT_GT(figures.picky, 1'000);
   EXPECT_GT(figures.overtakers, 1'000);
   EXPECT_GT(figures.stops, 1'000);
   EXPECT_GT(figures.heads, 10'000);
