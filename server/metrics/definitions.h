@@ -13,7 +13,8 @@ struct Metric {
   Type type;
   const char* name;
   const char* help;
-  // Names with ", " between them; every series has all of them.
+  // Names with ", " between them; every series has all of them. None is "job" or "instance": Prometheus gives every
+  // series these, of the target that it scraped, and renames a series' own to "exported_job" unless told otherwise.
   const char* labels = "";
 };
 
@@ -39,8 +40,10 @@ inline constexpr Metric kStoreCommitSeconds = {Metric::kHistogram, "ampd_store_c
 // Histograms of times, in seconds.
 inline constexpr Metric kQueueSeconds = {Metric::kHistogram, "ampd_job_queue_seconds",
                                          "Time from a job's entry into the queue to its start on a device."};
-inline constexpr Metric kStartSeconds = {Metric::kHistogram, "ampd_job_start_seconds",
-                                         "Time from a job's start on a device to its first training step."};
+inline constexpr Metric kStartSeconds = {
+    Metric::kHistogram, "ampd_job_start_seconds",
+    "Time from a job's start on a device to the end of its first training step there, once for each attempt; not of "
+    "attempts that began under another run of the daemon."};
 inline constexpr Metric kCheckpointWriteSeconds = {Metric::kHistogram, "ampd_checkpoint_write_seconds",
                                                    "Time to write a checkpoint."};
 inline constexpr Metric kEventLagSeconds = {Metric::kHistogram, "ampd_event_lag_seconds",
@@ -138,58 +141,64 @@ inline constexpr Metric kGpuForeignProcesses = {Metric::kGauge, "ampd_gpu_foreig
 
 // Of a job; gone five minutes after the job's end.
 inline constexpr Metric kJobLoss = {Metric::kGauge, "ampd_job_loss", "Newest training loss; NaN when none was finite.",
-                                    "job, phase"};
+                                    "job_id, phase"};
 inline constexpr Metric kJobLossScale = {Metric::kGauge, "ampd_job_loss_scale", "Loss scale after the newest step.",
-                                         "job, phase"};
+                                         "job_id, phase"};
 inline constexpr Metric kJobLearningRate = {Metric::kGauge, "ampd_job_learning_rate",
-                                            "Learning rate of the newest applied step.", "job, phase"};
+                                            "Learning rate of the newest applied step.", "job_id, phase"};
 inline constexpr Metric kJobGradientNorm = {Metric::kGauge, "ampd_job_gradient_norm",
-                                            "L2 norm of the unscaled gradients before clipping.", "job, phase"};
+                                            "L2 norm of the unscaled gradients before clipping.", "job_id, phase"};
 inline constexpr Metric kJobStepsApplied = {Metric::kCounter, "ampd_job_steps_applied_total",
                                             "Steps of the job that updated parameters; repeated ones count once.",
-                                            "job, phase"};
+                                            "job_id, phase"};
 inline constexpr Metric kJobStepsSkipped = {Metric::kCounter, "ampd_job_steps_skipped_total",
                                             "Steps of the job skipped because a gradient was not finite.",
-                                            "job, phase"};
+                                            "job_id, phase"};
 inline constexpr Metric kJobSamples = {
     Metric::kCounter, "ampd_job_samples_total",
-    "Training samples of the job since the daemon started; repeated ones count again.", "job"};
+    "Training samples of the job since the daemon started; repeated ones count again.", "job_id"};
 inline constexpr Metric kJobSamplesPerSecond = {Metric::kGauge, "ampd_job_samples_per_second",
-                                                "Training samples a second over the newest report.", "job"};
+                                                "Training samples a second over the newest report.", "job_id"};
 inline constexpr Metric kJobStepSeconds = {Metric::kGauge, "ampd_job_step_seconds",
-                                           "Mean time of a step over the newest report, input wait included.", "job"};
+                                           "Mean time of a step over the newest report, input wait included.",
+                                           "job_id"};
 inline constexpr Metric kJobFlopsUtilization = {
     Metric::kGauge, "ampd_job_model_flops_utilization_ratio",
-    "Model FLOPs a second over the device's peak in the job's mode, 0 to 1; only where that peak is known.", "job"};
+    "Model FLOPs a second over the device's peak in the job's mode, 0 to 1; only where that peak is known.", "job_id"};
 inline constexpr Metric kJobInputWait = {Metric::kCounter, "ampd_job_input_wait_seconds_total",
-                                         "Time the job's trainer waited for a batch since the daemon started.", "job"};
+                                         "Time the job's trainer waited for a batch since the daemon started.",
+                                         "job_id"};
 inline constexpr Metric kJobOverflows = {
     Metric::kCounter, "ampd_job_overflows_total",
     "Skipped steps of the job since the daemon started, by labels phase, stage and kind: where the first value that "
     "was not finite stood, and whether it was inf or nan. Repeated steps count again.",
-    "job, phase, stage, kind"};
-inline constexpr Metric kJobLastProgress = {Metric::kGauge, "ampd_job_last_progress_timestamp_seconds",
-                                            "When the job's newest steps ended, in Unix time.", "job"};
-inline constexpr Metric kJobLastCheckpoint = {Metric::kGauge, "ampd_job_last_checkpoint_timestamp_seconds",
-                                              "When the job's newest checkpoint was written, in Unix time.", "job"};
+    "job_id, phase, stage, kind"};
+inline constexpr Metric kJobLastProgress = {
+    Metric::kGauge, "ampd_job_last_progress_timestamp_seconds",
+    "When the job's newest steps ended, or it began or went on running if that was later, in Unix time.", "job_id"};
+inline constexpr Metric kJobLastCheckpoint = {
+    Metric::kGauge, "ampd_job_last_checkpoint_timestamp_seconds",
+    "When the job's newest checkpoint was written, or it began or went on running if that was later, in Unix time.",
+    "job_id"};
 inline constexpr Metric kJobCheckpointSeconds = {Metric::kGauge, "ampd_job_checkpoint_seconds",
-                                                 "Time to write the job's newest checkpoint.", "job"};
+                                                 "Time to write the job's newest checkpoint.", "job_id"};
 inline constexpr Metric kJobCheckpointBytes = {Metric::kGauge, "ampd_job_checkpoint_bytes",
-                                               "Size of the job's newest checkpoint.", "job"};
+                                               "Size of the job's newest checkpoint.", "job_id"};
 inline constexpr Metric kJobRunning = {Metric::kGauge, "ampd_job_running",
                                        "1 while the job trains, 0 while it is paused, queued again or stopping.",
-                                       "job"};
+                                       "job_id"};
 inline constexpr Metric kJobCheckpointInterval = {
     Metric::kGauge, "ampd_job_checkpoint_interval_seconds",
-    "Time between checkpoints that the job asks for; none where it asks for none by time.", "job"};
+    "Time between checkpoints that the job asks for; none where it asks for none by time, or measures (`bench`).",
+    "job_id"};
 inline constexpr Metric kJobLossScaleFloor = {
     Metric::kGauge, "ampd_job_loss_scale_floor",
-    "Smallest scale that the job's dynamic loss scaling goes to; none without it.", "job"};
+    "Smallest scale that the job's dynamic loss scaling goes to; none without it.", "job_id"};
 inline constexpr Metric kJobEvaluationLoss = {Metric::kGauge, "ampd_job_evaluation_loss",
-                                              "Loss of the newest evaluation.", "job"};
+                                              "Loss of the newest evaluation.", "job_id"};
 inline constexpr Metric kJobEvaluationAccuracy = {Metric::kGauge, "ampd_job_evaluation_accuracy_ratio",
                                                   "Share of samples the newest evaluation classified rightly, 0 to 1.",
-                                                  "job"};
+                                                  "job_id"};
 
 inline std::vector<const Metric*> FleetCounters() {
   return {&kStepsApplied,  &kStepsSkipped,  &kSamples,    &kInputWait,    &kCheckpointBytes,

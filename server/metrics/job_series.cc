@@ -7,6 +7,7 @@ namespace ampd {
 namespace {
 
 constexpr absl::Duration kSeriesLife = absl::Minutes(5);
+constexpr absl::Duration kLookPeriod = absl::Minutes(1);
 
 using prometheus::Counter;
 using prometheus::Gauge;
@@ -25,14 +26,14 @@ double UnixSeconds(const google::protobuf::Timestamp& time) {
 }  // namespace
 
 Gauge& JobSeries::GaugeOf(const std::string& job, const Metric& metric, Labels labels) {
-  labels["job"] = job;
+  labels["job_id"] = job;
   Gauge*& gauge = jobs_[job].gauges[{&metric, labels}];
   if (gauge == nullptr) gauge = &gauges_->at(&metric)->Add(labels);
   return *gauge;
 }
 
 Counter& JobSeries::CounterOf(const std::string& job, const Metric& metric, Labels labels) {
-  labels["job"] = job;
+  labels["job_id"] = job;
   Counter*& counter = jobs_[job].counters[{&metric, labels}];
   if (counter == nullptr) counter = &counters_->at(&metric)->Add(labels);
   return *counter;
@@ -45,6 +46,7 @@ void JobSeries::RaiseTo(const std::string& job, const Metric& metric, const Labe
 
 void JobSeries::OnWrite(const JobWrite& write) {
   const std::string& job = write.record.job.id();
+  if (clock_->Monotonic() >= next_look_) DropExpired();
   for (const v1::JobEvent& event : write.events) OnEvent(write.record.job, event);
   if (jobs_.count(job) == 0) return;
   const auto samples = write.counter_deltas.find(kSamplesCounter);
@@ -72,22 +74,32 @@ void JobSeries::OnEvent(const v1::Job& record, const v1::JobEvent& event) {
       GaugeOf(job, kJobCheckpointSeconds).Set(event.checkpoint().write_seconds());
       return GaugeOf(job, kJobCheckpointBytes).Set(static_cast<double>(event.checkpoint().size_bytes()));
     case v1::JobEvent::kStateChange:
-      return OnStateChange(record, event.state_change());
+      return OnStateChange(record, event);
     default:
       return;
   }
 }
 
-void JobSeries::OnStateChange(const v1::Job& job, const v1::StateChange& change) {
-  const bool running = change.to() == v1::Job::RUNNING;
+void JobSeries::OnStateChange(const v1::Job& job, const v1::JobEvent& event) {
+  const v1::Job::State to = event.state_change().to();
+  const bool running = to == v1::Job::RUNNING;
   const auto series = jobs_.find(job.id());
   // A hundred thousand queued jobs have no series.
   if (series == jobs_.end() && !running) return;
   GaugeOf(job.id(), kJobRunning).Set(running ? 1 : 0);
   // A job that failed may be asked to go on.
-  jobs_[job.id()].expires = IsOver(change.to()) ? clock_->Monotonic() + kSeriesLife : absl::InfiniteDuration();
-  if (!running) return;
-  const int64_t interval = job.spec().checkpoint().every_seconds();
+  jobs_[job.id()].expires = IsOver(to) ? clock_->Monotonic() + kSeriesLife : absl::InfiniteDuration();
+  if (running) OnRunning(job, event);
+}
+
+void JobSeries::OnRunning(const v1::Job& job, const v1::JobEvent& event) {
+  // What it does not do from here on is its own fault: not that it waited, nor that it has yet to do it for the first
+  // time. What was to make room and could not has run all the while.
+  if (event.state_change().from() != v1::Job::PREEMPTING) {
+    GaugeOf(job.id(), kJobLastProgress).Set(UnixSeconds(event.time()));
+    GaugeOf(job.id(), kJobLastCheckpoint).Set(UnixSeconds(event.time()));
+  }
+  const int64_t interval = job.spec().has_bench() ? 0 : job.spec().checkpoint().every_seconds();
   if (interval > 0) GaugeOf(job.id(), kJobCheckpointInterval).Set(static_cast<double>(interval));
   const v1::LossScaleSpec& scale = job.spec().precision().loss_scale();
   if (scale.kind() == v1::LossScaleSpec::DYNAMIC) GaugeOf(job.id(), kJobLossScaleFloor).Set(scale.min());
@@ -125,6 +137,7 @@ void JobSeries::OnEvaluation(const std::string& job, const v1::Evaluation& evalu
 
 void JobSeries::DropExpired() {
   const absl::Duration now = clock_->Monotonic();
+  next_look_ = now + kLookPeriod;
   for (auto job = jobs_.begin(); job != jobs_.end();) {
     if (job->second.expires > now) {
       ++job;

@@ -29,6 +29,7 @@ class JobSeries {
   JobSeries(const Gauges* gauges, const Counters* counters, const Clock* clock)
       : gauges_(gauges), counters_(counters), clock_(clock) {}
 
+  // Drops what has expired, too, once in a while: where nobody asks for the figures that alone does.
   void OnWrite(const JobWrite& write);
   void DropExpired();
 
@@ -48,13 +49,17 @@ class JobSeries {
   void OnStep(const std::string& job, const v1::StepReport& step);
   void OnOverflow(const std::string& job, const v1::OverflowSkip& skip);
   void OnEvaluation(const std::string& job, const v1::Evaluation& evaluation);
-  void OnStateChange(const v1::Job& job, const v1::StateChange& change);
+  // `event` is a state change; of OnRunning one to RUNNING.
+  void OnStateChange(const v1::Job& job, const v1::JobEvent& event);
+  void OnRunning(const v1::Job& job, const v1::JobEvent& event);
   void OnEvent(const v1::Job& record, const v1::JobEvent& event);
 
   const Gauges* const gauges_;
   const Counters* const counters_;
   const Clock* const clock_;
   std::unordered_map<std::string, Series> jobs_;
+  // When OnWrite looks for what has expired.
+  absl::Duration next_look_;
 };
 
 }  // namespace ampd

@@ -40,6 +40,18 @@ absl::Time TimeOf(const v1::JobEvent& event) {
   return absl::FromUnixSeconds(event.time().seconds()) + absl::Nanoseconds(event.time().nanos());
 }
 
+// Of the report's first step; with its later ones it may have waited for its sending.
+absl::Time EndOfFirstStep(const v1::StepReport& report, absl::Time sent) {
+  const auto later = static_cast<double>(std::max<int64_t>(0, report.last_step() - report.first_step()));
+  return sent - absl::Seconds(later * report.step_seconds());
+}
+
+// Whether a job in `state` has a device, or may have.
+bool IsOnDevice(v1::Job::State state) {
+  return state == v1::Job::STARTING || state == v1::Job::RUNNING || state == v1::Job::PREEMPTING ||
+         state == v1::Job::RECOVERING || state == v1::Job::CANCELLING;
+}
+
 using Buckets = Histogram::BucketBoundaries;
 
 // Of what takes milliseconds: commits, calls, events.
@@ -86,7 +98,12 @@ class Metrics::Impl {
  private:
   void OnStateChange(const std::string& job, const v1::StateChange& change, absl::Time time)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void OnStep(const std::string& job, const v1::StepReport& report, absl::Time time)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void OnEvent(const std::string& job, const v1::JobEvent& event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  // Observes the time since what `since` has of the job, and forgets it; nothing without.
+  void ObserveSince(std::unordered_map<std::string, absl::Time>* since, const std::string& job, absl::Time time,
+                    const Metric& metric) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void AddToFleet(const std::string& name, double delta) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void AddToUse(const std::string& name, double delta) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   Histogram& HistogramOf(const Metric& metric, const Labels& labels = {}) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
@@ -101,8 +118,9 @@ class Metrics::Impl {
   std::set<std::string> users_ ABSL_GUARDED_BY(mutex);
   std::map<v1::Job::State, Gauge*> states_ ABSL_GUARDED_BY(mutex);
   std::map<v1::Job::QueueReason, Gauge*> reasons_ ABSL_GUARDED_BY(mutex);
-  // Since when a job waits, or is being started.
-  std::unordered_map<std::string, absl::Time> entered_ ABSL_GUARDED_BY(mutex);
+  // Since when a job waits, and since when it has a device on which it has not taken a step.
+  std::unordered_map<std::string, absl::Time> queued_ ABSL_GUARDED_BY(mutex);
+  std::unordered_map<std::string, absl::Time> starting_ ABSL_GUARDED_BY(mutex);
   JobSeries jobs_ ABSL_GUARDED_BY(mutex);
   absl::Time oldest_queued_ ABSL_GUARDED_BY(mutex) = absl::InfiniteFuture();
 };
@@ -172,6 +190,7 @@ void Metrics::Impl::OnWrite(const JobWrite& write) {
 void Metrics::Impl::OnEvent(const std::string& job, const v1::JobEvent& event) {
   const absl::Time time = TimeOf(event);
   if (event.has_state_change()) return OnStateChange(job, event.state_change(), time);
+  if (event.has_step()) OnStep(job, event.step(), time);
   if (event.has_checkpoint()) HistogramOf(kCheckpointWriteSeconds).Observe(event.checkpoint().write_seconds());
   if (!event.has_time()) return;
   HistogramOf(kEventLagSeconds).Observe(std::max(0.0, absl::ToDoubleSeconds(clock_->Now() - time)));
@@ -180,14 +199,23 @@ void Metrics::Impl::OnEvent(const std::string& job, const v1::JobEvent& event) {
 void Metrics::Impl::OnStateChange(const std::string& job, const v1::StateChange& change, absl::Time time) {
   if (states_.count(change.from()) > 0) states_[change.from()]->Decrement();
   if (states_.count(change.to()) > 0) states_[change.to()]->Increment();
-  const auto entered = entered_.find(job);
-  if (entered != entered_.end()) {
-    const double seconds = std::max(0.0, absl::ToDoubleSeconds(time - entered->second));
-    if (change.to() == v1::Job::STARTING) HistogramOf(kQueueSeconds).Observe(seconds);
-    if (change.to() == v1::Job::RUNNING) HistogramOf(kStartSeconds).Observe(seconds);
-    entered_.erase(entered);
-  }
-  if (change.to() == v1::Job::QUEUED || change.to() == v1::Job::STARTING) entered_[job] = time;
+  if (change.to() == v1::Job::STARTING) ObserveSince(&queued_, job, time, kQueueSeconds);
+  queued_.erase(job);
+  if (!IsOnDevice(change.to())) starting_.erase(job);
+  if (change.to() == v1::Job::QUEUED) queued_[job] = time;
+  if (change.to() == v1::Job::STARTING) starting_[job] = time;
+}
+
+void Metrics::Impl::OnStep(const std::string& job, const v1::StepReport& report, absl::Time time) {
+  ObserveSince(&starting_, job, EndOfFirstStep(report, time), kStartSeconds);
+}
+
+void Metrics::Impl::ObserveSince(std::unordered_map<std::string, absl::Time>* since, const std::string& job,
+                                 absl::Time time, const Metric& metric) {
+  const auto found = since->find(job);
+  if (found == since->end()) return;
+  HistogramOf(metric).Observe(std::max(0.0, absl::ToDoubleSeconds(time - found->second)));
+  since->erase(found);
 }
 
 void Metrics::Impl::SetQueue(const QueueFigures& queue) {

@@ -49,8 +49,8 @@ class MetricsTest(DaemonTest):
         waiting = self.ampd.submit(glyphs_job("waiting", steps=2)).id
         self.ampd.wait_for_step(job_id, 20)
         now = self.scrape()
-        main = f'{{job="{job_id}",phase="main"}}'
-        one = f'{{job="{job_id}"}}'
+        main = f'{{job_id="{job_id}",phase="main"}}'
+        one = f'{{job_id="{job_id}"}}'
         for name, labels in [("ampd_job_loss", main), ("ampd_job_loss_scale", main), ("ampd_job_learning_rate", main),
                              ("ampd_job_gradient_norm", main), ("ampd_job_steps_applied_total", main),
                              ("ampd_job_steps_skipped_total", main), ("ampd_job_samples_total", one),

@@ -25,8 +25,8 @@ class PhasesTest(OneDaemonTest):
         self.assertEqual(steps[-1][0], "6", shown)
         metrics = self.ampd.http("/metrics")[1]
         for phase in ("discriminator", "generator"):
-            self.assertRegex(metrics, rf'ampd_job_loss{{job="[^"]+",phase="{phase}"}} [\d.]+')
-            self.assertRegex(metrics, rf'ampd_job_steps_applied_total{{job="[^"]+",phase="{phase}"}} 6\n')
+            self.assertRegex(metrics, rf'ampd_job_loss{{job_id="[^"]+",phase="{phase}"}} [\d.]+')
+            self.assertRegex(metrics, rf'ampd_job_steps_applied_total{{job_id="[^"]+",phase="{phase}"}} 6\n')
 
     def test_a_mistake_is_told_by_its_field(self):
         result = self.ampd.ctl("submit", JOB, "--set", "phases[1].trains=[generater]")

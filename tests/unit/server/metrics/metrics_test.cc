@@ -20,6 +20,9 @@
 namespace ampd {
 namespace {
 
+using ::testing::AnyOf;
+using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -109,13 +112,14 @@ TEST_F(MetricsTest, ShowsWhatTheEventsSay) {
   metrics_.OnWrite(WriteOf("j1", {evaluation, scale}));
   const std::string text = Text();
   for (const char* line :
-       {"ampd_job_loss{job=\"j1\",phase=\"main\"} 0.5\n", "ampd_job_loss_scale{job=\"j1\",phase=\"main\"} 131072\n",
-        "ampd_job_learning_rate{job=\"j1\",phase=\"main\"} 0.001\n",
-        "ampd_job_gradient_norm{job=\"j1\",phase=\"main\"} 2.5\n",
-        "ampd_job_steps_applied_total{job=\"j1\",phase=\"main\"} 8\n",
-        "ampd_job_steps_skipped_total{job=\"j1\",phase=\"main\"} 2\n", "ampd_job_samples_total{job=\"j1\"} 320\n",
-        "ampd_job_samples_per_second{job=\"j1\"} 1000\n", "ampd_job_input_wait_seconds_total{job=\"j1\"} 0.25\n",
-        "ampd_job_evaluation_accuracy_ratio{job=\"j1\"} 0.875\n", "ampd_steps_applied_total 8\n",
+       {"ampd_job_loss{job_id=\"j1\",phase=\"main\"} 0.5\n",
+        "ampd_job_loss_scale{job_id=\"j1\",phase=\"main\"} 131072\n",
+        "ampd_job_learning_rate{job_id=\"j1\",phase=\"main\"} 0.001\n",
+        "ampd_job_gradient_norm{job_id=\"j1\",phase=\"main\"} 2.5\n",
+        "ampd_job_steps_applied_total{job_id=\"j1\",phase=\"main\"} 8\n",
+        "ampd_job_steps_skipped_total{job_id=\"j1\",phase=\"main\"} 2\n", "ampd_job_samples_total{job_id=\"j1\"} 320\n",
+        "ampd_job_samples_per_second{job_id=\"j1\"} 1000\n", "ampd_job_input_wait_seconds_total{job_id=\"j1\"} 0.25\n",
+        "ampd_job_evaluation_accuracy_ratio{job_id=\"j1\"} 0.875\n", "ampd_steps_applied_total 8\n",
         "ampd_samples_total 320\n", "ampd_build_info{version=\"1.2.3\"} 1\n"}) {
     EXPECT_THAT(text, HasSubstr(line));
   }
@@ -124,9 +128,9 @@ TEST_F(MetricsTest, ShowsWhatTheEventsSay) {
 TEST_F(MetricsTest, CountersOfAJobNeverGoBack) {
   metrics_.OnWrite(WriteOf("j1", {StepEvent(100, 100, 0, 0.5)}));
   metrics_.OnWrite(WriteOf("j1", {StepEvent(51, 51, 0, 0.5)}));
-  EXPECT_THAT(Text(), HasSubstr("ampd_job_steps_applied_total{job=\"j1\",phase=\"main\"} 100\n"));
+  EXPECT_THAT(Text(), HasSubstr("ampd_job_steps_applied_total{job_id=\"j1\",phase=\"main\"} 100\n"));
   metrics_.OnWrite(WriteOf("j1", {StepEvent(101, 101, 0, 0.5)}));
-  EXPECT_THAT(Text(), HasSubstr("ampd_job_steps_applied_total{job=\"j1\",phase=\"main\"} 101\n"));
+  EXPECT_THAT(Text(), HasSubstr("ampd_job_steps_applied_total{job_id=\"j1\",phase=\"main\"} 101\n"));
 }
 
 TEST_F(MetricsTest, StatesCountJobs) {
@@ -156,17 +160,45 @@ v1::JobEvent At(const FakeClock& clock, absl::Duration ago, v1::JobEvent event) 
   return event;
 }
 
-TEST_F(MetricsTest, TimesBetweenStates) {
+TEST_F(MetricsTest, AStartEndsWithTheFirstStep) {
   clock_.Advance(absl::Hours(1));
   metrics_.OnWrite(
       WriteOf("j1", {At(clock_, absl::Seconds(30), StateEvent(v1::Job::STATE_UNSPECIFIED, v1::Job::QUEUED)),
                      At(clock_, absl::Seconds(20), StateEvent(v1::Job::QUEUED, v1::Job::STARTING)),
-                     At(clock_, absl::Seconds(18), StateEvent(v1::Job::STARTING, v1::Job::RUNNING)),
-                     At(clock_, absl::Seconds(8), StateEvent(v1::Job::RUNNING, v1::Job::FAILED))}));
-  const std::string text = Text();
+                     At(clock_, absl::Seconds(18), StateEvent(v1::Job::STARTING, v1::Job::RUNNING))}));
+  std::string text = Text();
   EXPECT_THAT(text, HasSubstr("ampd_job_queue_seconds_sum 10\n"));
-  EXPECT_THAT(text, HasSubstr("ampd_job_start_seconds_sum 2\n"));
+  EXPECT_THAT(text, Not(HasSubstr("ampd_job_start_seconds_count")));
+  // Sent eight seconds after the start: of four steps, the last three of which took a second each.
+  v1::JobEvent first = At(clock_, absl::Seconds(12), StepEvent(4, 4, 0, 0.5));
+  first.mutable_step()->set_first_step(1);
+  first.mutable_step()->set_step_seconds(1);
+  metrics_.OnWrite(WriteOf("j1", {first, At(clock_, absl::Seconds(11), StepEvent(5, 5, 0, 0.5))}));
+  text = Text();
+  EXPECT_THAT(text, HasSubstr("ampd_job_start_seconds_sum 5\n"));
   EXPECT_THAT(text, HasSubstr("ampd_job_start_seconds_count 1\n"));
+}
+
+TEST_F(MetricsTest, EachAttemptStartsOnceAndOneThatTakesNoStepDoesNot) {
+  clock_.Advance(absl::Hours(1));
+  const auto starts = [&](int64_t ago) {
+    return std::vector<v1::JobEvent>{At(clock_, absl::Seconds(ago), StateEvent(v1::Job::QUEUED, v1::Job::STARTING)),
+                                     At(clock_, absl::Seconds(ago), StateEvent(v1::Job::STARTING, v1::Job::RUNNING))};
+  };
+  metrics_.OnWrite(WriteOf("j1", starts(100)));
+  metrics_.OnWrite(WriteOf("j1", {At(clock_, absl::Seconds(90), StateEvent(v1::Job::RUNNING, v1::Job::RETRYING)),
+                                  // Of the lost attempt, and late.
+                                  At(clock_, absl::Seconds(89), StepEvent(1, 1, 0, 0.5)),
+                                  At(clock_, absl::Seconds(80), StateEvent(v1::Job::RETRYING, v1::Job::QUEUED))}));
+  EXPECT_THAT(Text(), Not(HasSubstr("ampd_job_start_seconds_count")));
+  metrics_.OnWrite(WriteOf("j1", starts(70)));
+  metrics_.OnWrite(WriteOf("j1", {At(clock_, absl::Seconds(67), StepEvent(1, 1, 0, 0.5))}));
+  EXPECT_THAT(Text(), HasSubstr("ampd_job_start_seconds_sum 3\n"));
+  // The daemon went and came back: the worker that it takes up again began nothing.
+  metrics_.OnWrite(WriteOf("j2", {At(clock_, absl::Seconds(60), StateEvent(v1::Job::RUNNING, v1::Job::RECOVERING)),
+                                  At(clock_, absl::Seconds(50), StateEvent(v1::Job::RECOVERING, v1::Job::RUNNING)),
+                                  At(clock_, absl::Seconds(40), StepEvent(1000, 1000, 0, 0.5))}));
+  EXPECT_THAT(Text(), HasSubstr("ampd_job_start_seconds_count 1\n"));
 }
 
 TEST_F(MetricsTest, ProgressCheckpointsAndOverflows) {
@@ -183,9 +215,9 @@ TEST_F(MetricsTest, ProgressCheckpointsAndOverflows) {
       {{kCheckpointBytesCounter, 1000}}));
   const std::string text = Text();
   EXPECT_THAT(text,
-              HasSubstr("ampd_job_overflows_total{job=\"j1\",kind=\"inf\",phase=\"main\",stage=\"gradient\"} 2\n"));
-  EXPECT_THAT(text, HasSubstr("ampd_job_checkpoint_seconds{job=\"j1\"} 0.5\n"));
-  EXPECT_THAT(text, HasSubstr("ampd_job_checkpoint_bytes{job=\"j1\"} 1000\n"));
+              HasSubstr("ampd_job_overflows_total{job_id=\"j1\",kind=\"inf\",phase=\"main\",stage=\"gradient\"} 2\n"));
+  EXPECT_THAT(text, HasSubstr("ampd_job_checkpoint_seconds{job_id=\"j1\"} 0.5\n"));
+  EXPECT_THAT(text, HasSubstr("ampd_job_checkpoint_bytes{job_id=\"j1\"} 1000\n"));
   EXPECT_THAT(text, HasSubstr("ampd_checkpoint_bytes_total 1000\n"));
   EXPECT_THAT(text, HasSubstr("ampd_checkpoint_write_seconds_count 1\n"));
   // Two events had a time: three seconds of lag in all.
@@ -193,16 +225,52 @@ TEST_F(MetricsTest, ProgressCheckpointsAndOverflows) {
   const auto value = [&](const std::string& name) {
     return std::stod(text.substr(text.find("\n" + name) + name.size() + 1));
   };
-  EXPECT_NEAR(value("ampd_job_last_progress_timestamp_seconds{job=\"j1\"} "),
+  EXPECT_NEAR(value("ampd_job_last_progress_timestamp_seconds{job_id=\"j1\"} "),
               absl::ToDoubleSeconds(clock_.Now() - absl::UnixEpoch()) - 2, 1e-3);
-  EXPECT_NEAR(value("ampd_job_last_checkpoint_timestamp_seconds{job=\"j1\"} "),
+  EXPECT_NEAR(value("ampd_job_last_checkpoint_timestamp_seconds{job_id=\"j1\"} "),
               absl::ToDoubleSeconds(clock_.Now() - absl::UnixEpoch()) - 1, 1e-3);
+}
+
+// What AmpdJobWithoutProgress and AmpdCheckpointOld take for the age of progress and checkpoints, in seconds.
+TEST_F(MetricsTest, ARunSetsTheClocksOfProgressAndCheckpoints) {
+  clock_.Advance(absl::Hours(10));
+  const auto ages = [&] {
+    const std::string text = Text();
+    std::vector<int64_t> found;
+    for (const std::string name : {"last_progress", "last_checkpoint"}) {
+      const std::string series = "\nampd_job_" + name + "_timestamp_seconds{job_id=\"j1\"} ";
+      const size_t at = text.find(series);
+      const double time = at == std::string::npos ? 0 : std::stod(text.substr(at + series.size()));
+      found.push_back(std::llround(absl::ToUnixSeconds(clock_.Now()) - time));
+    }
+    return found;
+  };
+  // It hangs before its first step and its first checkpoint.
+  metrics_.OnWrite(WriteOf("j1", {At(clock_, absl::Seconds(700), StateEvent(v1::Job::STARTING, v1::Job::RUNNING))}));
+  EXPECT_THAT(ages(), ElementsAre(700, 700));
+  v1::JobEvent checkpoint;
+  checkpoint.mutable_checkpoint();
+  metrics_.OnWrite(WriteOf(
+      "j1", {At(clock_, absl::Seconds(600), StepEvent(1, 1, 0, 0.5)), At(clock_, absl::Seconds(500), checkpoint),
+             At(clock_, absl::Seconds(400), StateEvent(v1::Job::RUNNING, v1::Job::PAUSED))}));
+  EXPECT_THAT(ages(), ElementsAre(600, 500));
+  // It went on after hours.
+  clock_.Advance(absl::Hours(5));
+  metrics_.OnWrite(WriteOf("j1", {At(clock_, absl::Seconds(20), StateEvent(v1::Job::QUEUED, v1::Job::STARTING))}));
+  EXPECT_THAT(ages(), ElementsAre(18600, 18500));
+  metrics_.OnWrite(WriteOf("j1", {At(clock_, absl::Seconds(10), StateEvent(v1::Job::STARTING, v1::Job::RUNNING))}));
+  EXPECT_THAT(ages(), ElementsAre(10, 10));
+  // It was to make room, and ran on when no checkpoint came.
+  clock_.Advance(absl::Minutes(20));
+  metrics_.OnWrite(WriteOf("j1", {At(clock_, absl::Seconds(60), StateEvent(v1::Job::RUNNING, v1::Job::PREEMPTING)),
+                                  At(clock_, absl::Seconds(30), StateEvent(v1::Job::PREEMPTING, v1::Job::RUNNING))}));
+  EXPECT_THAT(ages(), ElementsAre(1210, 1210));
 }
 
 TEST_F(MetricsTest, WhatAlertsCompareWith) {
   JobWrite queued = WriteOf("j1", {StateEvent(v1::Job::STATE_UNSPECIFIED, v1::Job::QUEUED)});
   metrics_.OnWrite(queued);
-  EXPECT_THAT(Text(), Not(HasSubstr("job=\"j1\"")));
+  EXPECT_THAT(Text(), Not(HasSubstr("job_id=\"j1\"")));
   JobWrite write = WriteOf("j1", {StateEvent(v1::Job::STARTING, v1::Job::RUNNING)});
   write.record.job.mutable_spec()->mutable_checkpoint()->set_every_seconds(300);
   v1::LossScaleSpec& scale = *write.record.job.mutable_spec()->mutable_precision()->mutable_loss_scale();
@@ -210,17 +278,23 @@ TEST_F(MetricsTest, WhatAlertsCompareWith) {
   scale.set_min(2);
   metrics_.OnWrite(write);
   std::string text = Text();
-  EXPECT_THAT(text, HasSubstr("ampd_job_running{job=\"j1\"} 1\n"));
-  EXPECT_THAT(text, HasSubstr("ampd_job_checkpoint_interval_seconds{job=\"j1\"} 300\n"));
-  EXPECT_THAT(text, HasSubstr("ampd_job_loss_scale_floor{job=\"j1\"} 2\n"));
+  EXPECT_THAT(text, HasSubstr("ampd_job_running{job_id=\"j1\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("ampd_job_checkpoint_interval_seconds{job_id=\"j1\"} 300\n"));
+  EXPECT_THAT(text, HasSubstr("ampd_job_loss_scale_floor{job_id=\"j1\"} 2\n"));
   metrics_.OnWrite(WriteOf("j1", {StateEvent(v1::Job::RUNNING, v1::Job::PAUSED)}));
-  EXPECT_THAT(Text(), HasSubstr("ampd_job_running{job=\"j1\"} 0\n"));
+  EXPECT_THAT(Text(), HasSubstr("ampd_job_running{job_id=\"j1\"} 0\n"));
+  // One that measures writes no checkpoints, whatever its defaults say.
+  JobWrite bench = WriteOf("j2", {StateEvent(v1::Job::STARTING, v1::Job::RUNNING)});
+  bench.record.job.mutable_spec()->mutable_checkpoint()->set_every_seconds(300);
+  bench.record.job.mutable_spec()->mutable_bench();
+  metrics_.OnWrite(bench);
+  EXPECT_THAT(Text(), Not(HasSubstr("ampd_job_checkpoint_interval_seconds{job_id=\"j2\"}")));
   // Gone when it is over, back when it goes on after all.
   metrics_.OnWrite(WriteOf("j1", {StateEvent(v1::Job::RUNNING, v1::Job::FAILED)}));
   clock_.Advance(absl::Minutes(4));
   metrics_.OnWrite(WriteOf("j1", {StateEvent(v1::Job::FAILED, v1::Job::QUEUED)}));
   clock_.Advance(absl::Minutes(4));
-  EXPECT_THAT(Text(), HasSubstr("ampd_job_running{job=\"j1\"} 0\n"));
+  EXPECT_THAT(Text(), HasSubstr("ampd_job_running{job_id=\"j1\"} 0\n"));
 }
 
 TEST_F(MetricsTest, CallsAndWhatIsSampled) {
@@ -248,11 +322,11 @@ TEST_F(MetricsTest, SeriesOfAJobGoFiveMinutesAfterItsEnd) {
   clock_.Advance(absl::Hours(1));
   metrics_.OnWrite(WriteOf("j1", {StateEvent(v1::Job::RUNNING, v1::Job::SUCCEEDED)}));
   clock_.Advance(absl::Minutes(5) - absl::Seconds(1));
-  EXPECT_THAT(Text(), HasSubstr("job=\"j1\""));
+  EXPECT_THAT(Text(), HasSubstr("job_id=\"j1\""));
   clock_.Advance(absl::Seconds(1));
   const std::string text = Text();
-  EXPECT_THAT(text, Not(HasSubstr("job=\"j1\"")));
-  EXPECT_THAT(text, HasSubstr("job=\"j2\""));
+  EXPECT_THAT(text, Not(HasSubstr("job_id=\"j1\"")));
+  EXPECT_THAT(text, HasSubstr("job_id=\"j2\""));
 }
 
 TEST_F(MetricsTest, Devices) {
@@ -339,6 +413,9 @@ TEST_F(MetricsTest, EveryMetricIsDeclaredOnceAndNamedByTheRules) {
   for (const Metric* metric : AllMetrics()) {
     EXPECT_TRUE(names.insert(metric->name).second) << metric->name;
     EXPECT_THAT(metric->name, ::testing::StartsWith("ampd_"));
+    // Of Prometheus: the target's name and address.
+    EXPECT_THAT(std::vector<std::string>(absl::StrSplit(metric->labels, ", ")), Not(Contains(AnyOf("job", "instance"))))
+        << metric->name;
     const bool total = ::testing::Matches(::testing::EndsWith("_total"))(metric->name);
     EXPECT_EQ(total, metric->type == Metric::kCounter) << metric->name;
   }
