@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <filesystem>
+#include <system_error>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -13,6 +15,8 @@
 
 namespace ampd {
 namespace {
+
+namespace fs = std::filesystem;
 
 constexpr size_t kCopyBytes = 1 << 18;
 
@@ -31,6 +35,14 @@ absl::Status Copy(int from, const std::string& target) {
   return fsync(to.get()) == 0 ? absl::OkStatus() : FileError(target, errno);
 }
 
+absl::Status SyncNameOf(const fs::path& folder) {
+  const absl::Status synced = SyncFolder(folder.has_parent_path() ? folder.parent_path().string() : ".");
+  // EINVAL and ENOTSUP of file systems, EACCES and EPERM, and EROFS of one in which nothing was made.
+  const bool cannot =
+      absl::IsInvalidArgument(synced) || absl::IsUnimplemented(synced) || absl::IsPermissionDenied(synced);
+  return cannot ? absl::OkStatus() : synced;
+}
+
 }  // namespace
 
 absl::Status FileError(absl::string_view what, int error) {
@@ -42,6 +54,19 @@ absl::Status FileError(absl::string_view what, int error) {
 absl::Status SyncFolder(const std::string& path) {
   const UniqueFd folder(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!folder.valid() || fsync(folder.get()) != 0) return FileError(path, errno);
+  return absl::OkStatus();
+}
+
+absl::Status MakeFolder(const std::string& path) {
+  std::error_code error;
+  std::vector<fs::path> named = {path};
+  for (fs::path above = fs::path(path).parent_path(); !above.empty() && !fs::exists(above, error);
+       above = above.parent_path()) {
+    named.push_back(above);
+  }
+  fs::create_directories(path, error);
+  if (error) return FileError(absl::StrCat("cannot make the folder ", path), error.value());
+  for (const fs::path& folder : named) AMPD_RETURN_IF_ERROR(SyncNameOf(folder));
   return absl::OkStatus();
 }
 

@@ -15,6 +15,11 @@ absl::Status FileError(absl::string_view what, int error);
 // Forces a folder's list of names to disk.
 absl::Status SyncFolder(const std::string& path);
 
+// Makes a folder and those above it, and forces to disk the names of those that it made and, made or not, the folder's
+// own: whoever made that may not have come so far. Names in folders that cannot be synced, or not by this user, are
+// left to the system.
+absl::Status MakeFolder(const std::string& path);
+
 // Writes all of `bytes`; `path` is for errors.
 absl::Status WriteAll(int fd, absl::string_view bytes, absl::string_view path);
 

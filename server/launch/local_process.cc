@@ -40,10 +40,16 @@ WorkerExit ExitOf(const ProcessExit& exit) {
   return worker_exit;
 }
 
-absl::Status MakeFolder(const std::string& directory) {
+// A worker's logs and what is on its way to the daemon: whatever cuts the power ends the attempt.
+absl::Status MakeWorkFolder(const std::string& directory) {
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   return error ? FileError(absl::StrCat("cannot make ", directory), error.value()) : absl::OkStatus();
+}
+
+// Memory, descriptors and watches may be short as well.
+absl::Status NotOfTheDisk(const absl::Status& error) {
+  return absl::IsResourceExhausted(error) ? absl::UnavailableError(error.message()) : error;
 }
 
 absl::StatusOr<UniqueFd> OpenLog(const std::string& directory, uint32_t attempt) {
@@ -52,12 +58,9 @@ absl::StatusOr<UniqueFd> OpenLog(const std::string& directory, uint32_t attempt)
   unlink(path.c_str());
   UniqueFd log(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0600));
   if (log.valid()) return log;
-  return FileError(absl::StrCat("cannot open ", path), errno);
-}
-
-// Memory, descriptors and watches may be short as well.
-absl::Status NotOfTheDisk(const absl::Status& error) {
-  return absl::IsResourceExhausted(error) ? absl::UnavailableError(error.message()) : error;
+  const int error = errno;
+  const absl::Status status = FileError(absl::StrCat("cannot open ", path), error);
+  return error == EMFILE || error == ENFILE ? NotOfTheDisk(status) : status;
 }
 
 std::vector<std::string> CommandLine(const std::string& pid) {
@@ -110,13 +113,17 @@ void LocalProcessLauncher::OnExit(const WorkerProcess& process, const WorkerExit
 }
 
 absl::Status LocalProcessLauncher::GiveFolders(const std::string& job_id) const {
-  std::vector<std::string> roots = {absl::StrCat(state_dir_, "/jobs")};
-  if (user_.account) roots.insert(roots.end(), user_.job_roots.begin(), user_.job_roots.end());
-  for (const std::string& root : roots) {
+  const std::string work = absl::StrCat(state_dir_, "/jobs/", job_id);
+  AMPD_RETURN_IF_ERROR(MakeWorkFolder(work));
+  if (!user_.account) return absl::OkStatus();
+  const FileSharing worker(user_.account->uid, user_.account->gid);
+  AMPD_RETURN_IF_ERROR(worker.Give(work));
+  for (const std::string& root : user_.job_roots) {
     if (root.empty()) continue;
     const std::string folder = absl::StrCat(root, "/", job_id);
+    // On disk as well, with its name: the worker, which syncs what it writes there, may not open the folder above it.
     AMPD_RETURN_IF_ERROR(MakeFolder(folder));
-    if (user_.account) AMPD_RETURN_IF_ERROR(FileSharing(user_.account->uid, user_.account->gid).Give(folder));
+    AMPD_RETURN_IF_ERROR(worker.Give(folder));
   }
   return absl::OkStatus();
 }

@@ -21,7 +21,8 @@ namespace ampd {
 // Workers that are not the daemon's user.
 struct OtherUser {
   std::optional<WorkerAccount> account;
-  // What workers write in besides STATE_DIR/jobs: each makes a folder there, called as its job. Empty ones are none.
+  // What workers write in besides STATE_DIR/jobs: each has a folder there, called as its job, whose name is on disk
+  // before the worker starts. Empty ones are none.
   std::vector<std::string> job_roots;
 };
 

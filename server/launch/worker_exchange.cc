@@ -42,6 +42,12 @@ absl::StatusOr<Channel> OpenChannel() {
   return Channel{UniqueFd(fds[0]), UniqueFd(fds[1])};
 }
 
+absl::Status CheckStops(const ExchangeLimits& limits, const ExchangeWords& words) {
+  const bool is_set =
+      std::any_of(limits.stops.begin(), limits.stops.end(), [](const StopEvent* stop) { return stop->is_set(); });
+  return is_set ? absl::UnavailableError(absl::StrCat("the ", words.who, " was stopped")) : absl::OkStatus();
+}
+
 // One exchange with a running process.
 class Exchange {
  public:
@@ -75,9 +81,11 @@ class Exchange {
         return absl::DeadlineExceededError(
             absl::StrCat("the ", words_.who, " did not answer within ", absl::FormatDuration(limits_.timeout)));
       }
-      std::array<pollfd, 4> fds = {pollfd{input_.get(), POLLOUT, 0}, pollfd{output_.get(), POLLIN, 0},
-                                   pollfd{errors_.get(), POLLIN, 0}, pollfd{process_.pidfd(), POLLIN, 0}};
+      std::vector<pollfd> fds = {pollfd{input_.get(), POLLOUT, 0}, pollfd{output_.get(), POLLIN, 0},
+                                 pollfd{errors_.get(), POLLIN, 0}, pollfd{process_.pidfd(), POLLIN, 0}};
+      for (const StopEvent* stop : limits_.stops) fds.push_back({stop->fd(), POLLIN, 0});
       if (poll(fds.data(), fds.size(), static_cast<int>(left) + 1) < 0) continue;
+      AMPD_RETURN_IF_ERROR(CheckStops(limits_, words_));
       if (fds[0].revents != 0) SendRequest();
       AMPD_RETURN_IF_ERROR(ReadAnswer());
       ReadErrors();
@@ -152,6 +160,7 @@ class Exchange {
 
 absl::StatusOr<std::string> AskWorker(std::vector<std::string> argv, std::string request, const ExchangeLimits& limits,
                                       const ExchangeWords& words) {
+  AMPD_RETURN_IF_ERROR(Annotate(CheckStops(limits, words), words.doing));
   AMPD_ASSIGN_OR_RETURN(Channel input, OpenChannel());
   AMPD_ASSIGN_OR_RETURN(Channel output, OpenChannel());
   AMPD_ASSIGN_OR_RETURN(Channel errors, OpenChannel());

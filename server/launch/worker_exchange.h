@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "server/launch/stop_event.h"
 #include "server/launch/worker_account.h"
 
 namespace ampd {
@@ -27,6 +28,8 @@ struct ExchangeLimits {
   std::optional<WorkerAccount> account;
   // Of the answer.
   size_t max_output_bytes = 16u << 20;
+  // The process is ended once one of them is set, and none is started then. They outlive the exchange.
+  std::vector<const StopEvent*> stops;
 };
 
 // What errors call the process and what it does.
@@ -36,8 +39,9 @@ struct ExchangeWords {
 };
 
 // Runs `argv` and waits for it; no device is visible to it. Thread safe; blocks up to limits.timeout.
-// UNAVAILABLE when the program cannot be started, DEADLINE_EXCEEDED when it takes too long, RESOURCE_EXHAUSTED when a
-// limit or the kernel ended it, INTERNAL when it crashed. The message ends with what it wrote to stderr, shortened.
+// UNAVAILABLE when the program cannot be started or is stopped, DEADLINE_EXCEEDED when it takes too long,
+// RESOURCE_EXHAUSTED when a limit or the kernel ended it, INTERNAL when it crashed. The message ends with what it wrote
+// to stderr, shortened.
 absl::StatusOr<std::string> AskWorker(std::vector<std::string> argv, std::string request, const ExchangeLimits& limits,
                                       const ExchangeWords& words);
 

@@ -21,6 +21,7 @@
 #include "server/config/http_url.h"
 #include "server/events/clock.h"
 #include "server/events/event_log.h"
+#include "server/files/files.h"
 #include "server/gpu/gpu_ledger.h"
 #include "server/gpu/gpu_monitor.h"
 #include "server/http/http_server.h"
@@ -113,7 +114,7 @@ class Daemon::Impl {
   absl::Status Start();
   void Drain(absl::Duration timeout, const std::string& reason, std::function<void(absl::Status)> done);
   void Detach(std::function<void()> done);
-  const DrainRequests& drain_requests() const { return drain_requests_; }
+  DrainRequests& drain_requests() { return drain_requests_; }
 
   const std::string& grpc_address() const { return grpc_address_; }
   const std::string& http_address() const { return http_->address(); }
@@ -157,6 +158,8 @@ class Daemon::Impl {
   std::unique_ptr<EventLog> log_;
   SpaceReport space_report_;
   std::unique_ptr<UploadStore> uploads_;
+  // Ends the planners and exporters that calls wait for: these end, too, only once those have.
+  StopEvent stopping_;
   std::unique_ptr<DatasetStore> datasets_;
   std::unique_ptr<Upkeep> upkeep_;
   std::unique_ptr<LocalProcessLauncher> launcher_;
@@ -177,6 +180,7 @@ class Daemon::Impl {
 
 Daemon::Impl::~Impl() {
   spot_notice_.reset();
+  stopping_.Set();
   // Begun first: the calls that are waited for below may be writing to a client that reads slowly, and now give it up.
   // Its end waits for them in turn.
   std::thread http_end([this] { http_.reset(); });
@@ -224,6 +228,7 @@ absl::Status Daemon::Impl::OpenFolders() {
 PlanLimits Daemon::Impl::LimitsOfPlans() const {
   PlanLimits limits = DefaultPlanLimits();
   limits.account = workers_.account;
+  limits.stops = {&stopping_};
   return limits;
 }
 
@@ -404,13 +409,14 @@ absl::Status Daemon::Impl::ServeApi() {
   options.submit.plans.files = {config_.worker()};
   options.submit.default_precision_mode = config_.default_precision_mode();
   options.export_scratch_dir = absl::StrCat(config_.state_dir(), "/exports");
-  options.export_runner = [this](const v1::ExportRequest& request, const std::string& path,
-                                 int64_t checkpoint_bytes) -> absl::Status {
+  options.export_runner = [this](const v1::ExportRequest& request, const std::string& path, int64_t checkpoint_bytes,
+                                 const StopEvent& left) -> absl::Status {
     if (const std::string shortage = space_report_.Get(); !shortage.empty()) {
       return absl::ResourceExhaustedError(absl::StrCat("no model is exported: ", shortage));
     }
     ExchangeLimits limits = ExportLimits(checkpoint_bytes);
     limits.account = workers_.account;
+    limits.stops = {&stopping_, &left};
     return RunExportProcess(config_.worker(), request, path, limits);
   };
   api_service_ = MakeLimitedTrainingService(
@@ -458,6 +464,7 @@ void Daemon::Impl::WatchForNotice() {
   // Checked with the configuration.
   if (!config_.spot_notice_url().empty()) options.url = *ParseHttpUrl(config_.spot_notice_url());
   if (options.file.empty() && !options.url) return;
+  options.log = [](const std::string& text) { Log(Severity::kWarning, text); };
   spot_notice_ = std::make_unique<SpotNotice>(std::move(options), [this](const std::string& what) {
     drain_requests_.Ask({absl::Seconds(config_.spot_notice_seconds()), absl::StrCat("notice at ", what)});
   });
@@ -522,6 +529,6 @@ void Daemon::Drain(absl::Duration timeout, const std::string& reason, std::funct
 
 void Daemon::Detach(std::function<void()> done) { impl_->Detach(std::move(done)); }
 
-const DrainRequests& Daemon::drain_requests() const { return impl_->drain_requests(); }
+DrainRequests& Daemon::drain_requests() { return impl_->drain_requests(); }
 
 }  // namespace ampd

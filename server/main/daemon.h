@@ -27,15 +27,15 @@ class Daemon {
   const std::string& http_address() const;
 
   // Stops admitting jobs, reports NOT_SERVING, and has every worker checkpoint and stop. `done` is called once, on
-  // another thread, when none is left or `timeout` has passed.
-  // `reason`, which may be empty, goes into the jobs' events.
+  // another thread, when none is left or `timeout` has passed. A second call joins the first, with what is left of the
+  // shorter time. `reason`, which may be empty, goes into the jobs' events, the first call's alone.
   void Drain(absl::Duration timeout, const std::string& reason, std::function<void(absl::Status)> done);
   // Stops admitting jobs, reports NOT_SERVING, and leaves the workers alone. `done` is called once, on another thread,
   // when this object may be destroyed; the next daemon takes them up, and no step is lost.
   void Detach(std::function<void()> done);
 
   // What DrainServer and notices ask for; whoever called Start() obeys.
-  const DrainRequests& drain_requests() const;
+  DrainRequests& drain_requests();
 
  private:
   class Impl;

@@ -11,15 +11,17 @@ DrainRequests::DrainRequests() : asked_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK
 void DrainRequests::Ask(DrainRequest request) {
   {
     const MutexLock lock(&mutex_);
-    if (first_) return;
-    first_ = std::move(request);
+    asked_.push_back(std::move(request));
   }
   eventfd_write(asked_fd_.get(), 1);
 }
 
-DrainRequest DrainRequests::Get() const {
+std::vector<DrainRequest> DrainRequests::Take() {
+  // Before the requests: one that comes in between is told again, and not missed.
+  eventfd_t ignored;
+  eventfd_read(asked_fd_.get(), &ignored);
   const MutexLock lock(&mutex_);
-  return first_.value_or(DrainRequest());
+  return std::exchange(asked_, {});
 }
 
 }  // namespace ampd

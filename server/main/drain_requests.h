@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "engine/core/mutex.h"
@@ -23,17 +24,16 @@ class DrainRequests {
  public:
   DrainRequests();
 
-  // The first one counts; the server drains but once.
   void Ask(DrainRequest request);
-  // Readable once somebody asked.
+  // Readable while there are some that were not taken. Not to be read.
   int fd() const { return asked_fd_.get(); }
-  // What was asked for; empty before that.
-  DrainRequest Get() const;
+  // Those asked for since the last call, in that order.
+  std::vector<DrainRequest> Take();
 
  private:
   const UniqueFd asked_fd_;
-  mutable Mutex mutex_;
-  std::optional<DrainRequest> first_ ABSL_GUARDED_BY(mutex_);
+  Mutex mutex_;
+  std::vector<DrainRequest> asked_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace ampd

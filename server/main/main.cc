@@ -12,14 +12,15 @@
 #include <array>
 #include <cstdio>
 #include <filesystem>
-#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "server/config/config.h"
+#include "server/events/clock.h"
 #include "server/main/daemon.h"
+#include "server/main/ending.h"
 #include "server/main/log.h"
 #include "server/main/memory.h"
 #include "server/main/service_manager.h"
@@ -28,9 +29,6 @@ namespace ampd {
 namespace {
 
 enum ExitCode : int { kDrained = 0, kCannotStart = 1, kUsage = 2, kCutShort = 3 };
-
-// Of the end of a drain's time workers that do not stop are killed, and the servers take their leave.
-absl::Duration Reserve(absl::Duration timeout) { return std::min(timeout / 4, absl::Seconds(5)); }
 
 // Before any thread starts, so that every thread inherits the mask and only the main one sees the signals.
 int BlockStopSignals() {
@@ -60,68 +58,85 @@ int TakeSignal(int signal_fd) {
   return read(signal_fd, &info, sizeof(info)) == sizeof(info) ? static_cast<int>(info.ssi_signo) : 0;
 }
 
-// Waits for a signal, or for somebody to ask for a drain, and looks after the memory meanwhile.
-std::optional<DrainRequest> AwaitStop(const Daemon& daemon, int signal_fd) {
-  std::array<pollfd, 2> fds = {pollfd{signal_fd, POLLIN, 0}, pollfd{daemon.drain_requests().fd(), POLLIN, 0}};
-  while (poll(fds.data(), fds.size(), kMemoryPeriodMs) <= 0) GiveBackMemory();
-  if (fds[0].revents == 0) return daemon.drain_requests().Get();
-  Log(Severity::kInfo, absl::StrCat("signal ", TakeSignal(signal_fd)));
-  return std::nullopt;
-}
-
 void LogIfNot(const absl::Status& told) {
   if (!told.ok()) Log(Severity::kWarning, told.message());
 }
 
-// Both tell `done_fd` when the daemon may go.
-void Drain(Daemon& daemon, absl::Duration timeout, const std::string& reason, int done_fd) {
-  Log(Severity::kInfo,
-      absl::StrCat("draining, at most ", absl::FormatDuration(timeout), reason.empty() ? "" : ": ", reason));
-  daemon.Drain(timeout - Reserve(timeout), reason, [done_fd](const absl::Status& status) {
-    if (!status.ok()) Log(Severity::kWarning, status.message());
-    eventfd_write(done_fd, 1);
-  });
+// What begins the end. `done_fd`, an eventfd, is told when the daemon may go.
+Ending MakeEnding(Daemon* daemon, const v1::ServerConfig& config, const ServiceManager* manager, int done_fd) {
+  // The process ends a little after the drain.
+  const auto tell = [manager](absl::string_view status, absl::Duration timeout) {
+    LogIfNot(manager->Stopping(status, timeout + absl::Seconds(10)));
+  };
+  Ending::Options options;
+  options.detach_on_signal = config.on_stop() == v1::ServerConfig::DETACH;
+  options.timeout = absl::Seconds(config.drain_timeout_seconds());
+  options.detach = [=](absl::Duration timeout) {
+    Log(Severity::kInfo, "detaching: workers train on until a daemon returns");
+    tell("detaching", timeout);
+    daemon->Detach([done_fd] { eventfd_write(done_fd, 1); });
+  };
+  options.drain = [=](absl::Duration timeout, absl::Duration workers, const std::string& reason) {
+    Log(Severity::kInfo,
+        absl::StrCat("draining, at most ", absl::FormatDuration(timeout), reason.empty() ? "" : ": ", reason));
+    tell("draining: jobs checkpoint", timeout);
+    daemon->Drain(workers, reason, [done_fd](const absl::Status& status) {
+      if (!status.ok()) Log(Severity::kWarning, status.message());
+      eventfd_write(done_fd, 1);
+    });
+  };
+  options.hurry = [=](absl::Duration timeout, absl::Duration workers) {
+    Log(Severity::kInfo, absl::StrCat("the drain is to end within ", absl::FormatDuration(timeout), " from now"));
+    daemon->Drain(workers, "", [](const absl::Status&) {});
+  };
+  return Ending(std::move(options), &SystemClock());
 }
 
-void Detach(Daemon& daemon, int done_fd) {
-  Log(Severity::kInfo, "detaching: workers train on until a daemon returns");
-  daemon.Detach([done_fd] { eventfd_write(done_fd, 1); });
+void ObeySignal(int signal, Ending* ending) {
+  Log(Severity::kInfo, absl::StrCat("signal ", signal));
+  if (ending->OnSignal() == Ending::Answer::kGoOn) return;
+  Log(Severity::kWarning, "second signal: exiting at once; workers train on until a daemon returns");
+  _exit(kCutShort);
 }
 
-int Serve(Daemon& daemon, int signal_fd, const v1::ServerConfig& config, const ServiceManager& manager) {
+void ObeyRequest(const DrainRequest& request, Ending* ending) {
+  const std::string about = request.reason.empty() ? "" : absl::StrCat(": ", request.reason);
+  if (ending->detaching()) return Log(Severity::kWarning, absl::StrCat("detaching already, no drain begins", about));
+  if (ending->begun()) Log(Severity::kInfo, absl::StrCat("asked to drain once more", about));
+  ending->OnRequest(request);
+}
+
+// Rounded up, so that there is no time left once it is over; the longest wait is shorter than the longest time.
+int WaitMs(const Ending& ending) {
+  if (!ending.begun()) return kMemoryPeriodMs;
+  return static_cast<int>(absl::ToInt64Milliseconds(std::min(ending.Left(), absl::Hours(24)))) + 1;
+}
+
+// Until the daemon may go, or its time is over. Looks after the memory until the end begins.
+void AwaitEnd(Daemon* daemon, int signal_fd, int done_fd, Ending* ending) {
+  std::array<pollfd, 3> fds = {pollfd{done_fd, POLLIN, 0}, pollfd{signal_fd, POLLIN, 0},
+                               pollfd{daemon->drain_requests().fd(), POLLIN, 0}};
+  while (ending->Left() > absl::ZeroDuration()) {
+    if (poll(fds.data(), fds.size(), WaitMs(*ending)) <= 0) {
+      if (!ending->begun()) GiveBackMemory();
+      continue;
+    }
+    if (fds[0].revents != 0) return Log(Severity::kInfo, ending->detaching() ? "detached" : "drained");
+    // Who asks for a drain gets one, whatever a signal would do.
+    for (const DrainRequest& request : daemon->drain_requests().Take()) ObeyRequest(request, ending);
+    if (fds[1].revents != 0) ObeySignal(TakeSignal(signal_fd), ending);
+  }
+  // A state directory without room, say.
+  Log(Severity::kWarning, "the time is over: exiting; the next daemon finds what is left");
+}
+
+// `done_fd`, an eventfd, is for the end of the drain.
+int Serve(Daemon& daemon, int signal_fd, int done_fd, const v1::ServerConfig& config, const ServiceManager& manager) {
   printf("ampd ready grpc=%s http=%s\n", daemon.grpc_address().c_str(), daemon.http_address().c_str());
   fflush(stdout);
   LogIfNot(manager.Ready(absl::StrCat("serving gRPC on ", daemon.grpc_address(), ", HTTP on ", daemon.http_address())));
-  const std::optional<DrainRequest> request = AwaitStop(daemon, signal_fd);
-  absl::Duration timeout = absl::Seconds(config.drain_timeout_seconds());
-  if (request && request->timeout) timeout = *request->timeout;
-
-  const int done_fd = eventfd(0, EFD_CLOEXEC);
-  // Who asks for a drain gets one.
-  const bool detach = !request && config.on_stop() == v1::ServerConfig::DETACH;
-  // The process ends a little after the drain.
-  LogIfNot(manager.Stopping(detach ? "detaching" : "draining: jobs checkpoint", timeout + absl::Seconds(10)));
-  if (detach) {
-    Detach(daemon, done_fd);
-  } else {
-    Drain(daemon, timeout, request ? request->reason : "", done_fd);
-  }
-  std::array<pollfd, 2> fds = {pollfd{done_fd, POLLIN, 0}, pollfd{signal_fd, POLLIN, 0}};
-  const absl::Time deadline = absl::Now() + timeout - Reserve(timeout) / 2;
-  int ready = -1;
-  while (ready < 0) {
-    const absl::Duration left = std::clamp(deadline - absl::Now(), absl::ZeroDuration(), absl::Hours(24));
-    ready = poll(fds.data(), fds.size(), static_cast<int>(absl::ToInt64Milliseconds(left)));
-    // The longest wait is shorter than the longest time.
-    if (ready == 0 && absl::Now() < deadline) ready = -1;
-  }
-  // A state directory without room, say.
-  if (ready == 0) Log(Severity::kWarning, "the time is over: exiting; the next daemon finds what is left");
-  if (ready > 0 && fds[0].revents == 0) {
-    Log(Severity::kWarning, "second signal: exiting at once; workers train on until a daemon returns");
-    _exit(kCutShort);
-  }
-  if (ready > 0) Log(Severity::kInfo, detach ? "detached" : "drained");
+  Ending ending = MakeEnding(&daemon, config, &manager, done_fd);
+  AwaitEnd(&daemon, signal_fd, done_fd, &ending);
   return kDrained;
 }
 
@@ -141,6 +156,12 @@ int Run(const std::vector<std::string>& arguments) {
   umask(077);
   SetLogFormat(loaded->config.log_format());
   CaptureGrpcLog();
+  // Now, as there may be no descriptor left when it is needed.
+  const int done_fd = eventfd(0, EFD_CLOEXEC);
+  if (signal_fd < 0 || done_fd < 0) {
+    Log(Severity::kError, "cannot start: there is no descriptor for signals, or for the end of a drain");
+    return kCannotStart;
+  }
   for (const std::string& warning : loaded->warnings) Log(Severity::kWarning, warning);
   const auto daemon = Daemon::Start(loaded->config);
   if (!daemon.ok()) {
@@ -148,7 +169,7 @@ int Run(const std::vector<std::string>& arguments) {
     return kCannotStart;
   }
   Log(Severity::kInfo, absl::StrCat("ampd ", AMPD_VERSION, " serves ", loaded->config.state_dir()));
-  return Serve(**daemon, signal_fd, loaded->config, ServiceManager(ProcessEnvironment("NOTIFY_SOCKET")));
+  return Serve(**daemon, signal_fd, done_fd, loaded->config, ServiceManager(ProcessEnvironment("NOTIFY_SOCKET")));
 }
 
 }  // namespace

@@ -13,16 +13,24 @@
 #include <memory>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "server/files/unique_fd.h"
 
 namespace ampd {
 namespace {
 
-// For a connection and its answer together; the daemon's end waits for it.
+// For connections and answers of one look together; the daemon's end waits for it.
 constexpr absl::Duration kAnswerTime = absl::Seconds(1);
+// Of an answer, head included; the rest is not read.
+constexpr size_t kAnswerBytes = 16 << 10;
+constexpr size_t kMaxTokenBytes = 1024;
+constexpr char kGooglePath[] = "/computeMetadata/";
 
 bool WaitFor(int fd, short events, absl::Time deadline) {
   while (true) {
@@ -53,25 +61,74 @@ UniqueFd Connect(const HttpUrl& url, absl::Time deadline) {
   return connected ? std::move(fd) : UniqueFd();
 }
 
-// Whether a GET is answered with 200. Only the beginning of the answer is read.
-bool Answers200(const HttpUrl& url) {
-  const absl::Time deadline = absl::Now() + kAnswerTime;
-  const UniqueFd fd = Connect(url, deadline);
-  if (!fd.valid()) return false;
-  const std::string request = absl::StrCat("GET ", url.path, " HTTP/1.0\r\nHost: ", url.host, "\r\n\r\n");
-  // Few bytes into an empty socket.
-  if (send(fd.get(), request.data(), request.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(request.size())) {
-    return false;
+struct Answer {
+  // 0: there was none in time.
+  int status = 0;
+  // Its beginning.
+  std::string body;
+};
+
+// HTTP/1.0, so that the connection ends with the answer, which comes in one piece.
+std::string RequestText(absl::string_view method, const HttpUrl& url, absl::string_view path,
+                        absl::string_view header) {
+  std::string text = absl::StrCat(method, " ", path, " HTTP/1.0\r\nHost: ", url.host, "\r\n");
+  if (!header.empty()) absl::StrAppend(&text, header, "\r\n");
+  // A body that there is none of: some services refuse a PUT that does not say so.
+  if (method == "PUT") absl::StrAppend(&text, "Content-Length: 0\r\n");
+  return absl::StrCat(text, "\r\n");
+}
+
+// Whether the body is as long as the head says it is; where the head says nothing, the connection's end tells.
+bool IsWhole(absl::string_view received) {
+  const size_t end = received.find("\r\n\r\n");
+  if (end == absl::string_view::npos) return false;
+  for (const absl::string_view line : absl::StrSplit(received.substr(0, end), "\r\n")) {
+    const std::pair<absl::string_view, absl::string_view> field = absl::StrSplit(line, absl::MaxSplits(':', 1));
+    size_t bytes = 0;
+    if (!absl::EqualsIgnoreCase(field.first, "content-length") || !absl::SimpleAtoi(field.second, &bytes)) continue;
+    return received.size() - end - 4 >= bytes;
   }
-  std::string answer;
-  std::array<char, 64> bytes;
-  constexpr size_t kStatusLine = 12;  // "HTTP/1.1 200"
-  while (answer.size() < kStatusLine && WaitFor(fd.get(), POLLIN, deadline)) {
-    const ssize_t n = recv(fd.get(), bytes.data(), bytes.size(), 0);
+  return false;
+}
+
+// What comes until it is whole, the connection ends, enough is there, or the time is over.
+std::string ReceiveBeginning(int fd, absl::Time deadline) {
+  std::string received;
+  std::array<char, 1024> bytes;
+  while (received.size() < kAnswerBytes && !IsWhole(received) && WaitFor(fd, POLLIN, deadline)) {
+    const ssize_t n = recv(fd, bytes.data(), bytes.size(), 0);
     if (n <= 0) break;
-    answer.append(bytes.data(), static_cast<size_t>(n));
+    received.append(bytes.data(), static_cast<size_t>(n));
   }
-  return answer.size() >= kStatusLine && absl::StartsWith(answer, "HTTP/1.") && answer.substr(8, 4) == " 200";
+  return received;
+}
+
+Answer ParseAnswer(absl::string_view text) {
+  constexpr size_t kStatusLine = 12;  // "HTTP/1.1 200"
+  Answer answer;
+  if (text.size() < kStatusLine || !absl::StartsWith(text, "HTTP/1.") || text[8] != ' ') return answer;
+  if (!absl::SimpleAtoi(text.substr(9, 3), &answer.status)) return {};
+  const size_t end = text.find("\r\n\r\n");
+  if (end != absl::string_view::npos) answer.body = std::string(text.substr(end + 4));
+  return answer;
+}
+
+Answer Ask(absl::string_view method, const HttpUrl& url, absl::string_view path, absl::string_view header,
+           absl::Time deadline) {
+  const UniqueFd fd = Connect(url, deadline);
+  if (!fd.valid()) return {};
+  const std::string request = RequestText(method, url, path, header);
+  // Few bytes into an empty socket.
+  if (send(fd.get(), request.data(), request.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(request.size())) return {};
+  return ParseAnswer(ReceiveBeginning(fd.get(), deadline));
+}
+
+// Of IMDSv2; empty where it gives none. It goes into a header again.
+std::string AskForToken(const HttpUrl& url, absl::Time deadline) {
+  const Answer answer = Ask("PUT", url, "/latest/api/token", "X-aws-ec2-metadata-token-ttl-seconds: 21600", deadline);
+  const bool fits = answer.status == 200 && answer.body.size() <= kMaxTokenBytes &&
+                    std::all_of(answer.body.begin(), answer.body.end(), [](char c) { return c > ' ' && c < 0x7f; });
+  return fits ? answer.body : "";
 }
 
 }  // namespace
@@ -88,10 +145,36 @@ SpotNotice::~SpotNotice() {
   thread_.join();
 }
 
-std::string SpotNotice::Look() const {
+std::string SpotNotice::Look() {
   if (!options_.file.empty() && access(options_.file.c_str(), F_OK) == 0) return options_.file;
-  if (options_.url && Answers200(*options_.url)) return options_.url->ToString();
+  if (options_.url && UrlTells()) return options_.url->ToString();
   return "";
+}
+
+bool SpotNotice::UrlTells() {
+  const HttpUrl& url = *options_.url;
+  const absl::Time deadline = absl::Now() + kAnswerTime;
+  const bool google = absl::StartsWith(url.path, kGooglePath);
+  const auto get = [&] {
+    std::string header = google ? "Metadata-Flavor: Google" : "";
+    if (!token_.empty()) header = absl::StrCat("X-aws-ec2-metadata-token: ", token_);
+    return Ask("GET", url, url.path, header, deadline);
+  };
+  Answer answer = get();
+  if (answer.status == 401) {
+    // None was sent, or it has expired.
+    token_ = AskForToken(url, deadline);
+    if (!token_.empty()) answer = get();
+  }
+  if (answer.status != 200 && answer.status != 404) LogOnce(answer.status);
+  return answer.status == 200 && (!google || absl::StripAsciiWhitespace(answer.body) == "TRUE");
+}
+
+void SpotNotice::LogOnce(int status) {
+  if (std::exchange(told_, status) == status) return;
+  const std::string what =
+      status == 0 ? "does not answer" : absl::StrCat("answers with status ", status, ", neither 200 nor 404");
+  options_.log(absl::StrCat("spot_notice_url: ", options_.url->ToString(), " ", what, ": no notice would be seen"));
 }
 
 void SpotNotice::Run() {

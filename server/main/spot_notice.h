@@ -18,9 +18,14 @@ class SpotNotice {
   struct Options {
     // The notice is there once this file is; empty: no file is looked for.
     std::string file;
-    // The notice is there once a GET of this is answered with 200; any other answer, or none, is none.
+    // The notice is there once a GET of this is answered with 200; any other answer, or none, is none. As clouds'
+    // metadata services want it: where it is answered with 401 it is asked again with a session token (AWS's IMDSv2);
+    // beneath /computeMetadata/ (Google Cloud) it is asked with "Metadata-Flavor: Google", and the answer must be TRUE.
     std::optional<HttpUrl> url;
     absl::Duration interval = absl::Seconds(1);
+    // Told, in words, of an answer other than 200 and 404, and that there is none: once, and again when it is another.
+    // Required with `url`.
+    std::function<void(const std::string&)> log;
   };
 
   // Looks every `interval`. `on_notice` is called at most once, on a thread of its own, with what told of it.
@@ -32,10 +37,16 @@ class SpotNotice {
  private:
   void Run();
   // Empty while there is no notice.
-  std::string Look() const;
+  std::string Look();
+  bool UrlTells();
+  // Of an odd status of the URL's; 0: no answer.
+  void LogOnce(int status);
 
   const Options options_;
   const std::function<void(const std::string&)> on_notice_;
+  // Used by the thread alone: the session token, empty before it was needed, and the last status that was told of.
+  std::string token_;
+  int told_ = 200;
   Mutex mutex_;
   CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

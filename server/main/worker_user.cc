@@ -1,10 +1,8 @@
 #include "server/main/worker_user.h"
 
-#include <filesystem>
-#include <system_error>
-
 #include "absl/strings/str_cat.h"
 #include "engine/core/status.h"
+#include "server/files/files.h"
 #include "server/launch/landlock.h"
 #include "server/main/log.h"
 
@@ -31,14 +29,6 @@ absl::Status OpenFoldersTo(const WorkerUser& user, const std::string& state_dir,
     }
   }
   return absl::OkStatus();
-}
-
-absl::Status MakeFolder(const std::string& path) {
-  std::error_code error;
-  std::filesystem::create_directories(path, error);
-  if (!error) return absl::OkStatus();
-  return absl::Status(absl::ErrnoToStatusCode(error.value()),
-                      absl::StrCat("cannot make the folder ", path, ": ", error.message()));
 }
 
 void LogMissingSandbox() {

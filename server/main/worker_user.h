@@ -27,9 +27,6 @@ absl::StatusOr<WorkerUser> FindWorkerUser(const std::string& name);
 absl::Status OpenFoldersTo(const WorkerUser& user, const std::string& state_dir,
                            const std::vector<std::string>& folders);
 
-// Makes a folder and those above it; the error names it.
-absl::Status MakeFolder(const std::string& path);
-
 // Logs what this kernel lacks to keep planners and exporters in; nothing where it has it.
 void LogMissingSandbox();
 

@@ -17,6 +17,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "engine/core/status.h"
 #include "server/service/checkpoint_manifest.h"
 #include "server/service/json_skim.h"
@@ -52,9 +53,10 @@ absl::StatusOr<CheckpointFile> OpenFile(int directory, const std::string& name) 
   return file;
 }
 
-absl::StatusOr<std::string> Sha256OfFile(const CheckpointFile& file) {
+absl::StatusOr<std::string> Sha256OfFile(const CheckpointFile& file, const Comparison& comparison) {
   Sha256Stream digest;
   for (int64_t offset = 0; offset < file.size; offset += kReadBytes) {
+    if (comparison.is_left && comparison.is_left()) return absl::CancelledError("nobody waits for the files");
     AMPD_ASSIGN_OR_RETURN(const std::string bytes, ReadChunk(file, offset, kReadBytes));
     digest.Update(bytes);
   }
@@ -73,13 +75,22 @@ absl::StatusOr<CheckpointFile> OpenListed(int directory, const ListedFile& liste
   return absl::DataLossError(absl::StrCat(file.name, " has ", file.size, " bytes, not ", listed.size));
 }
 
-absl::Status CompareWith(const ListedFile& listed, const CheckpointFile& file) {
-  AMPD_ASSIGN_OR_RETURN(const std::string checksum, Sha256OfFile(file));
-  if (checksum == listed.checksum) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat(file.name, " does not match its checksum"));
+absl::Status CompareWith(const ListedFile& listed, const CheckpointFile& file, const Comparison& comparison) {
+  const absl::Time begin = absl::Now();
+  const auto version = comparison.verified == nullptr ? std::nullopt : VerifiedFiles::VersionOf(file.fd.get());
+  if (version && comparison.verified->Knows(*version, listed.checksum)) return absl::OkStatus();
+  AMPD_ASSIGN_OR_RETURN(const std::string checksum, Sha256OfFile(file, comparison));
+  if (checksum != listed.checksum) {
+    return absl::DataLossError(absl::StrCat(file.name, " does not match its checksum"));
+  }
+  if (version && VerifiedFiles::VersionOf(file.fd.get()) == version) {
+    comparison.verified->Add(*version, begin, checksum);
+  }
+  return absl::OkStatus();
 }
 
-absl::StatusOr<OpenCheckpoint> OpenWhole(int parent, const std::string& name, const std::string& only) {
+absl::StatusOr<OpenCheckpoint> OpenWhole(int parent, const std::string& name, const std::string& only,
+                                         const Comparison& comparison) {
   const UniqueFd directory = OpenDirectory(parent, name);
   if (!directory.valid()) return absl::NotFoundError(absl::StrCat("no checkpoint ", name));
   AMPD_ASSIGN_OR_RETURN(CheckpointFile manifest, OpenFile(directory.get(), kManifest));
@@ -96,7 +107,9 @@ absl::StatusOr<OpenCheckpoint> OpenWhole(int parent, const std::string& name, co
     AMPD_ASSIGN_OR_RETURN(CheckpointFile file, OpenListed(directory.get(), listed));
     checkpoint.files.push_back(std::move(file));
   }
-  for (size_t i = 0; i < lines.size(); ++i) AMPD_RETURN_IF_ERROR(CompareWith(lines[i], checkpoint.files[i]));
+  for (size_t i = 0; i < lines.size(); ++i) {
+    AMPD_RETURN_IF_ERROR(CompareWith(lines[i], checkpoint.files[i], comparison));
+  }
   checkpoint.files.push_back(std::move(manifest));
   return checkpoint;
 }
@@ -163,11 +176,11 @@ std::vector<std::string> CheckpointNames(int directory) {
 }
 
 absl::StatusOr<OpenCheckpoint> OpenFirstWhole(int parent, const std::vector<std::string>& names,
-                                              const std::string& only) {
+                                              const std::string& only, const Comparison& comparison) {
   absl::Status first_error = absl::NotFoundError("the job has no checkpoint");
   for (size_t i = 0; i < names.size(); ++i) {
-    absl::StatusOr<OpenCheckpoint> checkpoint = OpenWhole(parent, names[i], only);
-    if (checkpoint.ok()) return checkpoint;
+    absl::StatusOr<OpenCheckpoint> checkpoint = OpenWhole(parent, names[i], only, comparison);
+    if (checkpoint.ok() || absl::IsCancelled(checkpoint.status())) return checkpoint;
     if (i == 0) first_error = Annotate(checkpoint.status(), absl::StrCat("checkpoint ", names[i]));
   }
   return first_error;
@@ -200,17 +213,17 @@ std::vector<v1::Checkpoint> DescribeCheckpoints(const std::string& directory) {
 }
 
 absl::StatusOr<OpenCheckpoint> OpenCheckpointFiles(const std::string& directory, const std::string& name,
-                                                   const std::string& only) {
+                                                   const std::string& only, const Comparison& comparison) {
   if (!name.empty() && !IsCheckpointName(name)) {
     return absl::InvalidArgumentError("a checkpoint's name is \"step-\" and digits");
   }
   const UniqueFd parent = OpenDirectory(AT_FDCWD, directory);
   if (!parent.valid()) return absl::NotFoundError("the job has no checkpoint");
-  if (!name.empty()) return OpenFirstWhole(parent.get(), {name}, only);
+  if (!name.empty()) return OpenFirstWhole(parent.get(), {name}, only, comparison);
   std::vector<std::string> names = CheckpointNames(parent.get());
   while (true) {
-    absl::StatusOr<OpenCheckpoint> checkpoint = OpenFirstWhole(parent.get(), names, only);
-    if (checkpoint.ok()) return checkpoint;
+    absl::StatusOr<OpenCheckpoint> checkpoint = OpenFirstWhole(parent.get(), names, only, comparison);
+    if (checkpoint.ok() || absl::IsCancelled(checkpoint.status())) return checkpoint;
     // A running job may have replaced all of them meanwhile.
     std::vector<std::string> now = CheckpointNames(parent.get());
     if (now == names) return checkpoint;

@@ -3,6 +3,7 @@
 #define AMPD_SERVER_SERVICE_CHECKPOINT_FILES_H_
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "ampd/v1/training_service.pb.h"
 #include "server/files/unique_fd.h"
+#include "server/service/verified_files.h"
 
 namespace ampd {
 
@@ -30,14 +32,22 @@ struct OpenCheckpoint {
   std::optional<int64_t> end;
 };
 
+// How files are compared with their checksums, which takes some seconds for each GiB.
+struct Comparison {
+  // Asked again and again: whether nobody waits any more. Empty: somebody does.
+  std::function<bool()> is_left;
+  // Files that it knows are not read, and those that are read are added; outlives the call. Null: all are read.
+  VerifiedFiles* verified = nullptr;
+};
+
 // Opens the checkpoint `name` in `directory`, a job's folder of checkpoints; empty: the newest whole one. No symbolic
 // link is followed, and only plain file names are accepted from MANIFEST, whose lines are "<sha256> <size> <name>" and
 // whose last line is about the lines before it. Every file is read and compared; with `only` that one and MANIFEST
 // alone are opened; MANIFEST is one as well.
 // INVALID_ARGUMENT for a name that cannot be a checkpoint's, NOT_FOUND when there is none, or no file `only` in it,
-// DATA_LOSS naming what is damaged when the named one, or every one, is.
+// DATA_LOSS naming what is damaged when the named one, or every one, is; CANCELLED once it is left.
 absl::StatusOr<OpenCheckpoint> OpenCheckpointFiles(const std::string& directory, const std::string& name,
-                                                   const std::string& only = "");
+                                                   const std::string& only = "", const Comparison& comparison = {});
 
 // Names of the checkpoints in `directory`, whole or not, newest first; none where there is no such folder.
 std::vector<std::string> ListCheckpoints(const std::string& directory);

@@ -11,11 +11,13 @@
 namespace ampd {
 
 // Opens what `request` asks for in `directory`, a job's folder of checkpoints: a whole checkpoint, or one file of it,
-// or a range of the file. What is opened is compared with its checksums, of a range the whole file. INVALID_ARGUMENT
-// with violations for a range without file and checkpoint, or a negative one; OUT_OF_RANGE beyond the file's end;
-// NOT_FOUND for a file that the checkpoint does not have; else OpenCheckpointFiles's errors.
+// or a range of the file. What is opened is compared with its checksums, of a range the whole file, but for what
+// `comparison` knows already. INVALID_ARGUMENT with violations for a range without file and checkpoint, or a negative
+// one; OUT_OF_RANGE beyond the file's end; NOT_FOUND for a file that the checkpoint does not have; else
+// OpenCheckpointFiles's errors.
 absl::StatusOr<OpenCheckpoint> OpenAskedFiles(const std::string& directory,
-                                              const v1::DownloadCheckpointRequest& request);
+                                              const v1::DownloadCheckpointRequest& request,
+                                              const Comparison& comparison = {});
 
 }  // namespace ampd
 

@@ -47,7 +47,7 @@ grpc::ServerUnaryReactor* TrainingServiceImpl::ListDatasets(grpc::CallbackServer
                                                             const v1::ListDatasetsRequest* request,
                                                             v1::ListDatasetsResponse* response) {
   return Admitted(context, __func__, [&](const Caller&, grpc::ServerUnaryReactor* reactor) {
-    const bool posted = readers_.Post([this, reactor, response, name = request->name()] {
+    const bool posted = file_readers_.Post([this, reactor, response, name = request->name()] {
       Answer(reactor, response)(List(*options_.submit.datasets, name));
     });
     if (!posted) reactor->Finish(ToGrpcStatus(TooMany()));

@@ -68,18 +68,19 @@ void RemoveTree(const std::string& path) {
   fs::remove_all(path, ignored);
 }
 
-// Of all files beneath it, as far as they can be seen.
-int64_t BytesBeneath(const std::string& folder) {
-  int64_t bytes = 0;
+// The sizes and the number of all files of a dataset without a header, as far as they can be seen.
+DatasetHeader Measure(const std::string& folder) {
+  DatasetHeader header;
   std::error_code error;
   for (fs::recursive_directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
     std::error_code ignored;
     if (it->is_regular_file(ignored) && !it->is_symlink(ignored)) {
       const uintmax_t size = it->file_size(ignored);
-      if (!ignored) bytes += static_cast<int64_t>(size);
+      if (!ignored) header.size_bytes += static_cast<int64_t>(size);
+      ++header.file_count;
     }
   }
-  return bytes;
+  return header;
 }
 
 // What a whole dataset's MANIFEST begins with; only the first line is looked at: there may be many files.
@@ -188,11 +189,11 @@ void DatasetStore::LoadWhole(const std::string& name) {
     whole.header = *std::move(header);
   } else {
     whole.damage = absl::StrCat("its MANIFEST ", header.status().message());
-    whole.header.size_bytes = BytesBeneath(PathOf(name));
+    whole.header = Measure(PathOf(name));
     Log(absl::StrCat(path, ": ", header.status().message(), "; the dataset is kept as damaged"));
   }
   const MutexLock lock(&mutex_);
-  budgets_.Of(whole.header.user)->Count(whole.header.size_bytes);
+  budgets_.Of(whole.header.user)->Count(CountedBytes(whole.header));
   whole_[name] = std::move(whole);
 }
 
@@ -404,7 +405,7 @@ absl::Status DatasetStore::MoveAside(const std::string& name, const std::string&
   }
   const MutexLock lock(&mutex_);
   if (const auto whole = whole_.find(name); whole != whole_.end()) {
-    budgets_.Of(whole->second.header.user)->GiveBack(whole->second.header.size_bytes);
+    budgets_.Of(whole->second.header.user)->GiveBack(CountedBytes(whole->second.header));
     whole_.erase(whole);
   }
   unfinished_.erase(name);

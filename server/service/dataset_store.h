@@ -35,7 +35,8 @@ class DatasetStore {
     DatasetLimits limits;
     // Uploads that one user may have begun and not ended; users that are not told apart are bounded together alone.
     size_t unfinished_per_user = 16;
-    // Of the files of one user's datasets, whole or not, likewise; 0: no limit but that of all.
+    // Of the files of one user's datasets, whole or not, likewise, each with its limits.entry_bytes; 0: no limit but
+    // that of all.
     int64_t bytes_per_user = 0;
     const Clock* clock = &SystemClock();
     // Told, in words, what of an earlier daemon's was damaged. May be empty.
@@ -140,7 +141,7 @@ class DatasetStore {
   // Of a folder that has its name.
   struct Whole {
     DatasetHeader header;
-    // Why it cannot be used; empty: it can. Its header then tells its size alone.
+    // Why it cannot be used; empty: it can. Its header then tells its size and files alone.
     std::string damage;
   };
 
@@ -148,6 +149,10 @@ class DatasetStore {
   explicit DatasetStore(Options options)
       : options_(std::move(options)),
         budgets_(options_.bytes_per_user, "max_dataset_bytes_per_user", options_.limits.all) {}
+  // What a whole one counts.
+  int64_t CountedBytes(const DatasetHeader& header) const {
+    return header.size_bytes + header.file_count * options_.limits.entry_bytes;
+  }
   std::string PathOf(const std::string& name) const;
   std::string NewPathOf(const std::string& name) const;
   absl::Status Load();

@@ -26,11 +26,13 @@ void DownloadStream::InPool(WorkPool* pool, void (DownloadStream::*step)()) {
 
 void DownloadStream::Start(Opener open, WorkPool* open_in) {
   open_ = std::move(open);
-  InPool(open_in == nullptr ? pool_ : open_in, &DownloadStream::Open);
+  InPool(open_in, &DownloadStream::Open);
 }
 
 void DownloadStream::Open() {
-  absl::StatusOr<OpenCheckpoint> opened = open_();
+  // Nobody is left for whom to open them.
+  if (finished()) return;
+  absl::StatusOr<OpenCheckpoint> opened = open_(caller_);
   if (!opened.ok()) return FinishOnce(opened.status());
   checkpoint_ = *std::move(opened);
   offset_ = checkpoint_.begin;

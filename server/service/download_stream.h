@@ -12,6 +12,7 @@
 #include "ampd/v1/training_service.pb.h"
 #include "engine/core/mutex.h"
 #include "server/service/checkpoint_files.h"
+#include "server/service/departure.h"
 #include "server/service/work_pool.h"
 
 namespace ampd {
@@ -21,22 +22,25 @@ namespace ampd {
 class DownloadStream : public grpc::ServerWriteReactor<v1::FileChunk>,
                        public std::enable_shared_from_this<DownloadStream> {
  public:
-  // `pool` outlives the call.
+  // The files are read in `pool`, which outlives the call.
   static std::shared_ptr<DownloadStream> Create(WorkPool* pool);
 
-  // Opens the files. Runs in the pool.
-  using Opener = std::function<absl::StatusOr<OpenCheckpoint>()>;
+  // Opens the files. `caller` is the call's: who opens for long should stop once they have gone.
+  using Opener = std::function<absl::StatusOr<OpenCheckpoint>(Departure& caller)>;
 
-  // Sends what `open` gives, or ends with its error. `open_in`: where it runs, if elsewhere; outlives the call. Call
-  // this or Fail() once.
-  void Start(Opener open, WorkPool* open_in = nullptr);
+  // Sends what `open` gives, or ends with its error. `open_in`: where it runs; outlives the call. Call this or Fail()
+  // once.
+  void Start(Opener open, WorkPool* open_in);
   void Fail(const absl::Status& status) { FinishOnce(status); }
 
  private:
   explicit DownloadStream(WorkPool* pool) : pool_(pool) {}
 
   void OnWriteDone(bool ok) override;
-  void OnCancel() override { FinishOnce(absl::CancelledError("the download was cancelled")); }
+  void OnCancel() override {
+    FinishOnce(absl::CancelledError("the download was cancelled"));
+    caller_.Go();
+  }
   void OnDone() override { self_.reset(); }
 
   void InPool(WorkPool* pool, void (DownloadStream::*step)());
@@ -46,6 +50,8 @@ class DownloadStream : public grpc::ServerWriteReactor<v1::FileChunk>,
   void FinishOnce(const absl::Status& status);
 
   WorkPool* const pool_;
+  // Itself thread-safe.
+  Departure caller_;
   // The call owns itself until OnDone.
   std::shared_ptr<DownloadStream> self_;
   // Used by one step at a time.

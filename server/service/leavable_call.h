@@ -4,45 +4,11 @@
 
 #include <grpcpp/support/server_callback.h>
 
-#include <functional>
 #include <memory>
-#include <utility>
 
-#include "engine/core/mutex.h"
+#include "server/service/departure.h"
 
 namespace ampd {
-
-// Whether somebody has gone away, and what is to be done then. Thread-safe.
-class Departure {
- public:
-  // Calls `leave` once they have gone, or at once where they have. Call it once.
-  void Then(std::function<void()> leave) {
-    {
-      const MutexLock lock(&mutex_);
-      if (!has_gone_) {
-        leave_ = std::move(leave);
-        return;
-      }
-    }
-    leave();
-  }
-
-  // They have.
-  void Go() {
-    std::function<void()> leave;
-    {
-      const MutexLock lock(&mutex_);
-      has_gone_ = true;
-      leave = std::exchange(leave_, nullptr);
-    }
-    if (leave) leave();
-  }
-
- private:
-  Mutex mutex_;
-  bool has_gone_ ABSL_GUARDED_BY(mutex_) = false;
-  std::function<void()> leave_ ABSL_GUARDED_BY(mutex_);
-};
 
 // Frees itself once the call is over, after Finish().
 class LeavableCall final : public grpc::ServerUnaryReactor {

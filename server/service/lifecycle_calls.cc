@@ -148,7 +148,7 @@ grpc::ServerUnaryReactor* TrainingServiceImpl::ListCheckpoints(grpc::CallbackSer
         [this, reactor, response](absl::StatusOr<v1::Job> job) {
           if (!job.ok()) return reactor->Finish(ToGrpcStatus(job.status()));
           const std::string folder = absl::StrCat(options_.checkpoint_root, "/", job->id());
-          const bool posted = readers_.Post([reactor, response, folder] {
+          const bool posted = file_readers_.Post([reactor, response, folder] {
             for (v1::Checkpoint& checkpoint : DescribeCheckpoints(folder))
               *response->add_checkpoints() = std::move(checkpoint);
             reactor->Finish(grpc::Status::OK);

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -81,10 +82,13 @@ ModelExporter::ModelExporter(Options options, Runner runner)
   options_.workers.LetPass(options_.scratch_dir).IgnoreError();
 }
 
-absl::StatusOr<OpenCheckpoint> ModelExporter::Export(const v1::Job& job, const v1::ExportModelRequest& request) const {
+absl::StatusOr<OpenCheckpoint> ModelExporter::Export(const v1::Job& job, const v1::ExportModelRequest& request,
+                                                     Departure& caller) const {
   AMPD_RETURN_IF_ERROR(CheckRequest(request));
   const std::string folder = absl::StrCat(options_.checkpoint_root, "/", job.id());
-  AMPD_ASSIGN_OR_RETURN(const OpenCheckpoint chosen, OpenCheckpointFiles(folder, request.checkpoint()));
+  const auto is_left = [&caller] { return caller.has_gone(); };
+  AMPD_ASSIGN_OR_RETURN(const OpenCheckpoint chosen,
+                        OpenCheckpointFiles(folder, request.checkpoint(), "", {.is_left = is_left}));
   int64_t bytes = 0;
   for (const CheckpointFile& file : chosen.files) bytes += file.size;
   AMPD_ASSIGN_OR_RETURN(const Scratch scratch, Scratch::Make(options_.scratch_dir));
@@ -103,7 +107,10 @@ absl::StatusOr<OpenCheckpoint> ModelExporter::Export(const v1::Job& job, const v
   *ask.mutable_request() = request;
   const std::string name = request.form() == Form::ONNX ? "model.onnx" : "model.safetensors";
   const std::string path = absl::StrCat(written, "/", name);
-  AMPD_RETURN_IF_ERROR(runner_(ask, path, bytes));
+  // Shared: the caller may go when the runner is through.
+  const auto left = std::make_shared<StopEvent>();
+  caller.Then([left] { left->Set(); });
+  AMPD_RETURN_IF_ERROR(runner_(ask, path, bytes, *left));
   AMPD_ASSIGN_OR_RETURN(CheckpointFile file, OpenWritten(path, name));
   OpenCheckpoint opened{chosen.name, {}};
   opened.files.push_back(std::move(file));

@@ -12,7 +12,9 @@
 #include "ampd/v1/training_service.pb.h"
 #include "ampd/v1/worker_link.pb.h"
 #include "server/files/file_sharing.h"
+#include "server/launch/stop_event.h"
 #include "server/service/checkpoint_files.h"
+#include "server/service/departure.h"
 
 namespace ampd {
 
@@ -29,16 +31,18 @@ class ModelExporter {
     std::string upload_dir;
     FileSharing workers;
   };
-  // Writes the model to a new file; RunExportProcess in the daemon. `checkpoint_bytes`: of the whole checkpoint.
-  using Runner =
-      std::function<absl::Status(const v1::ExportRequest& request, const std::string& path, int64_t checkpoint_bytes)>;
+  // Writes the model to a new file; RunExportProcess in the daemon. `checkpoint_bytes`: of the whole checkpoint. `left`
+  // is set once nobody waits any more.
+  using Runner = std::function<absl::Status(const v1::ExportRequest& request, const std::string& path,
+                                            int64_t checkpoint_bytes, const StopEvent& left)>;
 
   ModelExporter(Options options, Runner runner);
 
   // The model as the one file of an opened checkpoint, "model.onnx" or "model.safetensors"; nothing of it is left in
-  // any folder. Blocks while the runner does. INVALID_ARGUMENT with field violations ("dtype"), OpenCheckpointFiles's
-  // errors, or the runner's.
-  absl::StatusOr<OpenCheckpoint> Export(const v1::Job& job, const v1::ExportModelRequest& request) const;
+  // any folder. Blocks while the runner does, which hears of it when the caller goes away; `caller` is nobody else's to
+  // follow. INVALID_ARGUMENT with field violations ("dtype"), OpenCheckpointFiles's errors, or the runner's.
+  absl::StatusOr<OpenCheckpoint> Export(const v1::Job& job, const v1::ExportModelRequest& request,
+                                        Departure& caller) const;
 
  private:
   const Options options_;

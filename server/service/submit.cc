@@ -58,6 +58,13 @@ struct Submitter::Submission {
   Controller::Done<v1::Job> done;
 };
 
+struct Submitter::PlanSubmission {
+  v1::PlanJobRequest request;
+  Owner owner;
+  Prepared prepared;
+  Controller::Done<v1::PlanReport> done;
+};
+
 Submitter::Submitter(Options options, Planner planner, Controller* controller)
     : options_(std::move(options)),
       planner_(std::move(planner)),
@@ -66,6 +73,7 @@ Submitter::Submitter(Options options, Planner planner, Controller* controller)
       plans_(options_.plans, planner_, &pool_, options_.clock),
       pool_(options_.planners, options_.max_waiting),
       resolvers_(kResolvers, options_.max_submits),
+      weight_resolvers_(kResolvers, options_.max_submits),
       sweeps_(1, options_.max_sweeps) {}
 
 void Submitter::Create(const v1::CreateJobRequest& request, const Caller& caller, Controller::Done<v1::Job> done) {
@@ -87,7 +95,7 @@ void Submitter::ResolveLater(std::shared_ptr<Submission> submission) {
   if (controller_->draining() && !submission->request.validate_only()) {
     return submission->done(absl::UnavailableError("the server is shutting down"));
   }
-  if (resolvers_.Post([this, submission] { Plan(submission); })) return;
+  if (ResolversFor(submission->request.spec()).Post([this, submission] { Plan(submission); })) return;
   submission->done(TryAgain(absl::StrCat(options_.max_submits, " submits wait already; try again"), kRetryDelay));
 }
 
@@ -133,30 +141,52 @@ absl::StatusOr<std::shared_ptr<HeldWeights>> Submitter::HoldAgain(const v1::Job&
 }
 
 void Submitter::Retry(const std::string& job_id, Controller::Done<v1::Job> done) {
-  auto shared = std::make_shared<std::pair<std::string, Controller::Done<v1::Job>>>(job_id, std::move(done));
-  const bool posted = pool_.Post([this, shared] {
-    const absl::StatusOr<v1::Job> job = FindJob(shared->first, std::nullopt);
-    if (!job.ok()) return shared->second(job.status());
-    absl::StatusOr<std::shared_ptr<HeldWeights>> start = HoldAgain(*job);
-    if (!start.ok()) return shared->second(start.status());
-    const absl::Status uploads = CheckUploads(job->spec(), options_.uploads);
-    if (!uploads.ok()) return shared->second(Gone(job->id(), uploads));
-    absl::StatusOr<std::shared_ptr<DatasetStore::Hold>> datasets = HoldDatasets(job->spec(), options_.datasets);
-    if (!datasets.ok()) return shared->second(Gone(job->id(), datasets.status()));
-    RetryJobParams params{.job_id = job->id(), .start = *std::move(start)};
-    if (*datasets != nullptr) params.datasets = (*datasets)->contents();
-    params.held = *std::move(datasets);
-    controller_->RetryJob(std::move(params), std::move(shared->second));
-  });
-  if (!posted)
-    shared->second(TryAgain(absl::StrCat(options_.max_waiting, " submits wait already; try again"), kRetryDelay));
+  controller_->GetJob(
+      job_id,
+      [this, done = std::move(done)](absl::StatusOr<v1::Job> job) {
+        if (!job.ok()) return done(job.status());
+        WorkPool& pool = job->spec().start_from().has_job_id() ? weight_resolvers_ : pool_;
+        if (!pool.Post([this, done, job = *job] { RetryFound(job, done); })) done(TooManyWait());
+      },
+      std::nullopt);
+}
+
+void Submitter::RetryFound(const v1::Job& job, const Controller::Done<v1::Job>& done) {
+  absl::StatusOr<std::shared_ptr<HeldWeights>> start = HoldAgain(job);
+  if (!start.ok()) return done(start.status());
+  const absl::Status uploads = CheckUploads(job.spec(), options_.uploads);
+  if (!uploads.ok()) return done(Gone(job.id(), uploads));
+  absl::StatusOr<std::shared_ptr<DatasetStore::Hold>> datasets = HoldDatasets(job.spec(), options_.datasets);
+  if (!datasets.ok()) return done(Gone(job.id(), datasets.status()));
+  RetryJobParams params{.job_id = job.id(), .start = *std::move(start)};
+  if (*datasets != nullptr) params.datasets = (*datasets)->contents();
+  params.held = *std::move(datasets);
+  controller_->RetryJob(std::move(params), done);
 }
 
 void Submitter::PlanReport(const v1::PlanJobRequest& request, const Caller& caller,
                            Controller::Done<v1::PlanReport> done) {
-  auto shared = std::make_shared<std::pair<v1::PlanJobRequest, Controller::Done<v1::PlanReport>>>(request, done);
-  if (pool_.Post([this, shared, owner = caller.Scope()] { shared->second(Report(shared->first, owner)); })) return;
-  done(TryAgain(absl::StrCat(options_.max_waiting, " submits wait already; try again"), kRetryDelay));
+  auto asked = std::make_shared<PlanSubmission>(PlanSubmission{request, caller.Scope(), {}, std::move(done)});
+  const bool posted = ResolversFor(request.spec()).Post([this, asked] {
+    absl::StatusOr<Prepared> prepared = Prepare(asked->request.spec(), asked->owner);
+    if (!prepared.ok()) return asked->done(prepared.status());
+    asked->prepared = *std::move(prepared);
+    const bool planned = pool_.Post([this, asked] {
+      // What it holds is let go before the answer.
+      absl::StatusOr<v1::PlanReport> report = Report(asked->request, std::exchange(asked->prepared, {}));
+      asked->done(std::move(report));
+    });
+    if (!planned) asked->done(TooManyWait());
+  });
+  if (!posted) asked->done(TooManyWait());
+}
+
+absl::Status Submitter::TooManyWait() const {
+  return TryAgain(absl::StrCat(options_.max_waiting, " submits wait already; try again"), kRetryDelay);
+}
+
+WorkPool& Submitter::ResolversFor(const v1::JobSpec& spec) {
+  return spec.start_from().has_job_id() ? weight_resolvers_ : resolvers_;
 }
 
 absl::StatusOr<v1::DeviceModel> Submitter::ModelFor(const std::string& name, const v1::JobSpec& spec) const {
@@ -180,8 +210,7 @@ absl::StatusOr<v1::DeviceModel> Submitter::ModelFor(const std::string& name, con
   return *found;
 }
 
-absl::StatusOr<v1::PlanReport> Submitter::Report(const v1::PlanJobRequest& asked, const Owner& owner) const {
-  AMPD_ASSIGN_OR_RETURN(Prepared prepared, Prepare(asked.spec(), owner));
+absl::StatusOr<v1::PlanReport> Submitter::Report(const v1::PlanJobRequest& asked, Prepared prepared) const {
   v1::PlanRequest& request = prepared.request;
   AMPD_ASSIGN_OR_RETURN(*request.mutable_device_model(), ModelFor(asked.device_model(), request.spec()));
   *request.mutable_modes() = asked.modes();

@@ -83,7 +83,12 @@ class Submitter {
  private:
   struct Submission;
   struct SweepSubmission;
+  struct PlanSubmission;
 
+  // Where a job that is to be submitted, or planned, is resolved.
+  WorkPool& ResolversFor(const v1::JobSpec& spec);
+  // Of what planners do.
+  absl::Status TooManyWait() const;
   void ResolveLater(std::shared_ptr<Submission> submission);
   void Plan(std::shared_ptr<Submission> submission);
   void Finish(Submission submission, CreateJobParams params);
@@ -115,16 +120,21 @@ class Submitter {
   absl::StatusOr<std::shared_ptr<HeldWeights>> HoldAgain(const v1::Job& job) const;
   // For a plan of the resolved `spec`; what it does not know of the kind, a device of it tells.
   absl::StatusOr<v1::DeviceModel> ModelFor(const std::string& name, const v1::JobSpec& spec) const;
-  absl::StatusOr<v1::PlanReport> Report(const v1::PlanJobRequest& request, const Owner& owner) const;
+  // Asks the planner.
+  absl::StatusOr<v1::PlanReport> Report(const v1::PlanJobRequest& asked, Prepared prepared) const;
+  // On a thread that may read all of the weights.
+  void RetryFound(const v1::Job& job, const Controller::Done<v1::Job>& done);
 
   const Options options_;
   const Planner planner_;
   Controller* const controller_;
   const StartFolders starts_;
   PlanCache plans_;
-  // Last: their threads use the rest, each those before it. Planners; what resolves; what makes sweeps.
+  // Last: their threads use the rest, each those before it. Planners; what resolves; what resolves with another job's
+  // weights, all of which are read; what makes sweeps.
   WorkPool pool_;
   WorkPool resolvers_;
+  WorkPool weight_resolvers_;
   WorkPool sweeps_;
 };
 

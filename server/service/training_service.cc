@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/util/time_util.h"
 #include "server/service/answer.h"
+#include "server/service/checkpoint_manifest.h"
 #include "server/service/checkpoint_range.h"
 #include "server/service/download_stream.h"
 #include "server/service/grpc_status.h"
@@ -18,6 +19,7 @@ namespace {
 
 constexpr int kReaders = 4;
 constexpr int kWriters = 2;
+constexpr int kCheckers = 4;
 // One read of each call at most waits, so this bounds the calls that stream at once.
 constexpr size_t kMaxReads = 10000;
 // Models exported at once, and calls that wait for their turn.
@@ -37,6 +39,8 @@ TrainingServiceImpl::TrainingServiceImpl(Options options, Submitter::Planner pla
                  options_.uploads == nullptr ? "" : options_.uploads->folder(), options_.submit.workers},
                 options_.export_runner),
       readers_(kReaders, kMaxReads),
+      file_readers_(kReaders, kMaxReads),
+      checkpoint_checks_(kCheckers, kMaxReads),
       writers_(kWriters, kMaxReads),
       dataset_writers_(kWriters, kMaxReads),
       dataset_commits_(kWriters, kMaxReads),
@@ -166,7 +170,7 @@ grpc::ServerWriteReactor<v1::FileChunk>* TrainingServiceImpl::Download(const grp
                                                                        absl::string_view method,
                                                                        const std::string& job_id, FromJob from_job,
                                                                        WorkPool* open_in) {
-  const std::shared_ptr<DownloadStream> stream = DownloadStream::Create(&readers_);
+  const std::shared_ptr<DownloadStream> stream = DownloadStream::Create(&file_readers_);
   const absl::StatusOr<Caller> caller = Admit(context, method);
   if (!caller.ok()) {
     stream->Fail(caller.status());
@@ -176,7 +180,7 @@ grpc::ServerWriteReactor<v1::FileChunk>* TrainingServiceImpl::Download(const grp
       job_id,
       [stream, open_in, from_job = std::move(from_job)](absl::StatusOr<v1::Job> job) {
         if (!job.ok()) return stream->Fail(job.status());
-        stream->Start([job = *std::move(job), from_job] { return from_job(job); }, open_in);
+        stream->Start([job = *std::move(job), from_job](Departure& caller) { return from_job(job, caller); }, open_in);
       },
       caller->Scope());
   return stream.get();
@@ -184,16 +188,25 @@ grpc::ServerWriteReactor<v1::FileChunk>* TrainingServiceImpl::Download(const grp
 
 grpc::ServerWriteReactor<v1::FileChunk>* TrainingServiceImpl::DownloadCheckpoint(
     grpc::CallbackServerContext* context, const v1::DownloadCheckpointRequest* request) {
-  return Download(*context, __func__, request->job_id(), [this, request = *request](const v1::Job& job) {
-    return OpenAskedFiles(absl::StrCat(options_.checkpoint_root, "/", job.id()), request);
-  });
+  // It is its own checksum, and short.
+  WorkPool& pool = request->file() == kManifest ? file_readers_ : checkpoint_checks_;
+  return Download(
+      *context, __func__, request->job_id(),
+      [this, request = *request](const v1::Job& job, Departure& caller) {
+        const Comparison comparison{[&caller] { return caller.has_gone(); }, &verified_};
+        return OpenAskedFiles(absl::StrCat(options_.checkpoint_root, "/", job.id()), request, comparison);
+      },
+      &pool);
 }
 
 grpc::ServerWriteReactor<v1::FileChunk>* TrainingServiceImpl::DownloadArtifact(
     grpc::CallbackServerContext* context, const v1::DownloadArtifactRequest* request) {
-  return Download(*context, __func__, request->job_id(), [this, name = request->name()](const v1::Job& job) {
-    return OpenArtifact(absl::StrCat(options_.artifact_root, "/", job.id()), name);
-  });
+  return Download(
+      *context, __func__, request->job_id(),
+      [this, name = request->name()](const v1::Job& job, Departure&) {
+        return OpenArtifact(absl::StrCat(options_.artifact_root, "/", job.id()), name);
+      },
+      &file_readers_);
 }
 
 grpc::ServerReadReactor<v1::UploadModelRequest>* TrainingServiceImpl::UploadModel(grpc::CallbackServerContext* context,
@@ -207,7 +220,10 @@ grpc::ServerWriteReactor<v1::FileChunk>* TrainingServiceImpl::ExportModel(grpc::
                                                                           const v1::ExportModelRequest* request) {
   return Download(
       *context, __func__, request->job_id(),
-      [this, request = *request](const v1::Job& job) { return exporter_.Export(job, request); }, &exports_);
+      [this, request = *request](const v1::Job& job, Departure& caller) {
+        return exporter_.Export(job, request, caller);
+      },
+      &exports_);
 }
 
 }  // namespace ampd

@@ -16,6 +16,7 @@
 #include "server/service/grpc_status.h"
 #include "server/service/model_export.h"
 #include "server/service/submit.h"
+#include "server/service/verified_files.h"
 #include "server/service/work_pool.h"
 
 namespace ampd {
@@ -121,6 +122,9 @@ class TrainingServiceImpl : public v1::TrainingService::CallbackService {
                                        v1::ListTokensResponse* response) override;
 
  private:
+  // About a MiB.
+  static constexpr size_t kVerifiedFiles = 4096;
+
   // Who calls; `method` is the handler's name.
   absl::StatusOr<Caller> Admit(const grpc::CallbackServerContext& context, absl::string_view method) const;
   // Answers a unary call by `handle(caller, reactor)`, or refuses the caller.
@@ -148,19 +152,25 @@ class TrainingServiceImpl : public v1::TrainingService::CallbackService {
   // dataset_calls.cc
   void DeleteOwnDataset(const std::string& name, const Owner& owner, grpc::ServerUnaryReactor* reactor);
 
-  // What is to be sent of a job, read in `open_in` or, where that is null, among the readers.
-  using FromJob = std::function<absl::StatusOr<OpenCheckpoint>(const v1::Job& job)>;
+  // What is to be sent of a job, opened in `open_in`.
+  using FromJob = std::function<absl::StatusOr<OpenCheckpoint>(const v1::Job& job, Departure& caller)>;
   grpc::ServerWriteReactor<v1::FileChunk>* Download(const grpc::CallbackServerContext& context,
                                                     absl::string_view method, const std::string& job_id,
-                                                    FromJob from_job, WorkPool* open_in = nullptr);
+                                                    FromJob from_job, WorkPool* open_in);
 
   const Options options_;
   Controller* const controller_;
   EventLog* const log_;
   Submitter submitter_;
   const ModelExporter exporter_;
-  // For reads of the log and of files.
+  // Itself thread safe.
+  VerifiedFiles verified_{kVerifiedFiles};
+  // For reads of the log, which keep watchers waiting: for nothing that takes longer.
   WorkPool readers_;
+  // For lists of files, and their bytes.
+  WorkPool file_readers_;
+  // Compare checkpoints with their checksums, for minutes where they are large.
+  WorkPool checkpoint_checks_;
   // For writes of files that clients send; those of datasets may be many.
   WorkPool writers_;
   WorkPool dataset_writers_;

@@ -117,7 +117,7 @@ absl::StatusOr<std::shared_ptr<UnfinishedDataset>> UnfinishedDataset::Open(const
 
 UnfinishedDataset::~UnfinishedDataset() {
   const MutexLock lock(&state_);
-  limits_.all->GiveBack(received_bytes_);
+  limits_.all->GiveBack(received_bytes_ + counted_files_ * limits_.entry_bytes);
   limits_.journals->GiveBack(entry_bytes_);
 }
 
@@ -142,7 +142,8 @@ absl::Status UnfinishedDataset::Load(absl::string_view journal) {
     announced_bytes_ += file.size;
     received_bytes_ += file.received;
   }
-  limits_.all->Count(received_bytes_);
+  counted_files_ = static_cast<int64_t>(files_.size());
+  limits_.all->Count(received_bytes_ + counted_files_ * limits_.entry_bytes);
   limits_.journals->Count(entry_bytes_);
   return ftruncate(journal_.get(), journal_bytes_) == 0 ? absl::OkStatus() : FileError(kJournal, errno);
 }
@@ -232,11 +233,13 @@ absl::Status UnfinishedDataset::CheckAnnounced(const v1::DatasetFile& file, cons
                                                      " bytes; this server takes at most ", limits_.file_bytes,
                                                      " (max_upload_bytes)"));
   }
+  const int64_t entry = known == nullptr ? limits_.entry_bytes : 0;
   const int64_t missing = file.size_bytes() - (known == nullptr ? 0 : known->received);
-  if (missing > 0) AMPD_RETURN_IF_ERROR(CheckRoom());
-  if (const std::string used = limits_.all->InTheWayOf(missing); !used.empty()) {
-    return absl::ResourceExhaustedError(absl::StrCat("file ", Quoted(path), ": ", missing,
-                                                     " bytes are missing, and files that were uploaded take ", used));
+  if (missing > 0 || known == nullptr) AMPD_RETURN_IF_ERROR(CheckRoom());
+  if (const std::string used = limits_.all->InTheWayOf(missing + entry); !used.empty()) {
+    return absl::ResourceExhaustedError(absl::StrCat("file ", Quoted(path), ": ", missing, " bytes are missing",
+                                                     entry == 0 ? "" : absl::StrCat(", ", entry, " count for its name"),
+                                                     ", and files that were uploaded take ", used));
   }
   if (known != nullptr) return absl::OkStatus();
   const MutexLock lock(&state_);
@@ -247,6 +250,21 @@ absl::Status UnfinishedDataset::CheckAnnounced(const v1::DatasetFile& file, cons
                                                      limits_.manifest_bytes, " bytes"));
   }
   return absl::OkStatus();
+}
+
+absl::Status UnfinishedDataset::TakeEntry(const std::string& path) {
+  if (!limits_.journals->Take(EntryBytes(path))) {
+    return absl::ResourceExhaustedError("the datasets that are being uploaded have too many files together; try later");
+  }
+  if (limits_.all->Take(limits_.entry_bytes)) return absl::OkStatus();
+  limits_.journals->GiveBack(EntryBytes(path));
+  return absl::ResourceExhaustedError(absl::StrCat("file ", Quoted(path), ": no room for one more: files that were ",
+                                                   "uploaded take ", limits_.all->InTheWayOf(limits_.entry_bytes)));
+}
+
+void UnfinishedDataset::GiveBackEntry(const std::string& path) {
+  limits_.journals->GiveBack(EntryBytes(path));
+  limits_.all->GiveBack(limits_.entry_bytes);
 }
 
 // Folders are made on the way. Only this daemon writes here: there is no link to follow.
@@ -302,17 +320,18 @@ absl::Status UnfinishedDataset::Announce(const v1::DatasetFile& file) {
   const bool is_new = known.sha256.empty();
   AMPD_RETURN_IF_ERROR(CheckAnnounced(file, is_new ? nullptr : &known));
   if (!is_new && known.size == file.size_bytes() && known.sha256 == file.sha256()) return absl::OkStatus();
-  if (is_new && !limits_.journals->Take(EntryBytes(path))) {
-    return absl::ResourceExhaustedError("the datasets that are being uploaded have too many files together; try later");
-  }
+  if (is_new) AMPD_RETURN_IF_ERROR(TakeEntry(path));
   const absl::Status status = Place(file, is_new);
   if (!status.ok() && is_new) {
-    limits_.journals->GiveBack(EntryBytes(path));
+    GiveBackEntry(path);
     if (!absl::IsInvalidArgument(status)) unlink(PathOf(path).c_str());
   }
   if (!status.ok()) return status;
   const MutexLock lock(&state_);
-  if (is_new) entry_bytes_ += EntryBytes(path);
+  if (is_new) {
+    entry_bytes_ += EntryBytes(path);
+    ++counted_files_;
+  }
   announced_bytes_ += file.size_bytes() - known.size;
   files_[path] = {file.size_bytes(), file.sha256()};
   return absl::OkStatus();
@@ -454,6 +473,7 @@ absl::StatusOr<DatasetHeader> UnfinishedDataset::Commit(
   ended_ = true;
   const MutexLock state_lock(&state_);
   received_bytes_ = 0;
+  counted_files_ = 0;
   return header;
 }
 

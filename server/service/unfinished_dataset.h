@@ -26,6 +26,8 @@ struct DatasetLimits {
   int64_t files = 250000;
   // Of what is said of the files of one dataset: names, sizes and checksums.
   int64_t manifest_bytes = 32 << 20;
+  // Counts for a file besides its bytes: a block of the file system, and what the MANIFEST says of it.
+  int64_t entry_bytes = 5 << 10;
   // Of all files of all datasets, and whatever else counts there.
   std::shared_ptr<ByteBudget> all = std::make_shared<ByteBudget>(int64_t{64} << 30);
   // Of what is said of the files of all unfinished datasets, which is kept in memory.
@@ -104,6 +106,9 @@ class UnfinishedDataset {
   // Makes the file, and the journal tells of it.
   absl::Status Place(const v1::DatasetFile& file, bool is_new) ABSL_EXCLUSIVE_LOCKS_REQUIRED(work_);
   absl::Status CheckAnnounced(const v1::DatasetFile& file, const File* known) const;
+  // What counts for a new file whatever its size.
+  absl::Status TakeEntry(const std::string& path);
+  void GiveBackEntry(const std::string& path);
   absl::StatusOr<UniqueFd> OpenFile(const std::string& path) const;
   absl::Status WriteLine(const v1::DatasetFile& file) ABSL_EXCLUSIVE_LOCKS_REQUIRED(work_);
   // Opens the file begun last, to go on there.
@@ -140,6 +145,8 @@ class UnfinishedDataset {
   int64_t received_bytes_ ABSL_GUARDED_BY(state_) = 0;
   // As counted in limits_.journals.
   int64_t entry_bytes_ ABSL_GUARDED_BY(state_) = 0;
+  // Files whose entries count in limits_.all.
+  int64_t counted_files_ ABSL_GUARDED_BY(state_) = 0;
 };
 
 }  // namespace ampd

@@ -93,26 +93,37 @@ absl::StatusOr<std::unique_ptr<EventFile>> EventFile::Open(const std::string& pa
   std::error_code error;
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
   if (error) return FileError(path, "make the folder of", error.value());
-  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
-  if (fd < 0) return FileError(path, "open", errno);
-  std::unique_ptr<EventFile> file(new EventFile(path, fd));
+  UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
+  if (!fd.valid()) return FileError(path, "open", errno);
+  std::unique_ptr<EventFile> file(new EventFile(path, std::move(fd)));
   AMPD_RETURN_IF_ERROR(file->Recover());
   return file;
 }
 
-EventFile::~EventFile() { close(fd_); }
+absl::Status EventFile::Reopen() {
+  UniqueFd fd(open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+  if (!fd.valid()) return FileError(path_, "open", errno);
+  struct stat info {};
+  if (fstat(fd.get(), &info) != 0) return FileError(path_, "look at", errno);
+  if (info.st_size != size_) {
+    return absl::DataLossError(
+        absl::StrCat("cannot go on with ", path_, ": it has ", info.st_size, " bytes, not the ", size_, " written"));
+  }
+  fd_ = std::move(fd);
+  return absl::OkStatus();
+}
 
 absl::Status EventFile::Recover() {
   int64_t offset = 0;
   for (;;) {
-    AMPD_ASSIGN_OR_RETURN(const std::string header, ReadAt(fd_, path_, offset, kHeaderBytes));
+    AMPD_ASSIGN_OR_RETURN(const std::string header, ReadAt(fd_.get(), path_, offset, kHeaderBytes));
     if (header.size() < kHeaderBytes) break;
     const absl::string_view length_bytes = absl::string_view(header).substr(0, 8);
     const uint64_t length = FromLittleEndian<uint64_t>(length_bytes);
     if (FromLittleEndian<uint32_t>(absl::string_view(header).substr(8)) != Masked(length_bytes)) break;
     if (length > kMaxRecordBytes) break;
     AMPD_ASSIGN_OR_RETURN(const std::string body,
-                          ReadAt(fd_, path_, offset + kHeaderBytes, static_cast<size_t>(length) + kFooterBytes));
+                          ReadAt(fd_.get(), path_, offset + kHeaderBytes, static_cast<size_t>(length) + kFooterBytes));
     if (body.size() < length + kFooterBytes) break;
     const absl::string_view bytes = absl::string_view(body).substr(0, length);
     if (FromLittleEndian<uint32_t>(absl::string_view(body).substr(length)) != Masked(bytes)) break;
@@ -123,7 +134,7 @@ absl::Status EventFile::Recover() {
     sequence_ = event.ampd_sequence();
     size_ = offset;
   }
-  if (ftruncate(fd_, size_) != 0) return FileError(path_, "cut", errno);
+  if (ftruncate(fd_.get(), size_) != 0) return FileError(path_, "cut", errno);
   if (size_ > 0) return absl::OkStatus();
   tensorboard::Event version;
   version.set_file_version(kFileVersion);
@@ -140,14 +151,15 @@ absl::Status EventFile::Append(std::vector<tensorboard::Event> events, uint64_t 
 }
 
 absl::Status EventFile::Write(const std::string& bytes) {
+  if (!fd_.valid()) AMPD_RETURN_IF_ERROR(Reopen());
   size_t done = 0;
   while (done < bytes.size()) {
-    const ssize_t n = pwrite(fd_, bytes.data() + done, bytes.size() - done, size_ + static_cast<int64_t>(done));
+    const ssize_t n = pwrite(fd_.get(), bytes.data() + done, bytes.size() - done, size_ + static_cast<int64_t>(done));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) {
       const int error = errno;
       // Half a record would end every reader's way through the file.
-      if (ftruncate(fd_, size_) != 0) return FileError(path_, "write and then cut", errno);
+      if (ftruncate(fd_.get(), size_) != 0) return FileError(path_, "write and then cut", errno);
       return FileError(path_, "write", error);
     }
     done += static_cast<size_t>(n);

@@ -6,11 +6,13 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "server/files/unique_fd.h"
 #include "tensorboard/event.pb.h"
 
 namespace ampd {
@@ -24,7 +26,6 @@ class EventFile {
   // Makes the file and its folder, or goes on behind the last whole Append of one that is there. Errors name path and
   // cause; RESOURCE_EXHAUSTED for a full disk.
   static absl::StatusOr<std::unique_ptr<EventFile>> Open(const std::string& path);
-  ~EventFile();
   EventFile(const EventFile&) = delete;
   EventFile& operator=(const EventFile&) = delete;
 
@@ -34,13 +35,19 @@ class EventFile {
   // What the job's events up to `sequence` became; may be empty, and is remembered then by the next that is not.
   absl::Status Append(std::vector<tensorboard::Event> events, uint64_t sequence);
 
+  // Closes the file, and all that is known of it stays known: the next Append with something to write opens it again.
+  // That fails with DATA_LOSS where somebody changed its size meanwhile, NOT_FOUND where it is gone.
+  void Close() { fd_.Reset(); }
+  bool is_open() const { return fd_.valid(); }
+
  private:
-  EventFile(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
+  EventFile(std::string path, UniqueFd fd) : path_(std::move(path)), fd_(std::move(fd)) {}
   absl::Status Recover();
+  absl::Status Reopen();
   absl::Status Write(const std::string& bytes);
 
   const std::string path_;
-  const int fd_;
+  UniqueFd fd_;
   uint64_t sequence_ = 0;
   int64_t size_ = 0;
 };

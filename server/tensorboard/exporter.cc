@@ -110,6 +110,7 @@ void TensorBoardExporter::Run() {
     const bool written = Follow(job_id, &job);
     if (!written) failed_.insert(job_id);
     if (written && job.ended) jobs_.erase(job_id);
+    BoundOpenFiles(job_id);
     lock.Lock();
     busy_ = false;
     changed_.NotifyAll();
@@ -126,6 +127,16 @@ bool TensorBoardExporter::Follow(const std::string& job_id, Followed* job) {
   if (error != job->last_error && options_.log) options_.log(absl::StrCat("TensorBoard file of ", job_id, ": ", error));
   job->last_error = error;
   return false;
+}
+
+void TensorBoardExporter::BoundOpenFiles(const std::string& job_id) {
+  open_.remove(job_id);
+  const auto job = jobs_.find(job_id);
+  if (job != jobs_.end() && job->second.file != nullptr && job->second.file->is_open()) open_.push_back(job_id);
+  while (open_.size() > options_.max_open_files) {
+    jobs_.at(open_.front()).file->Close();
+    open_.pop_front();
+  }
 }
 
 absl::Status TensorBoardExporter::Prepare(const std::string& job_id, Followed* job) {

@@ -2,7 +2,9 @@
 #ifndef AMPD_SERVER_TENSORBOARD_EXPORTER_H_
 #define AMPD_SERVER_TENSORBOARD_EXPORTER_H_
 
+#include <cstddef>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <set>
@@ -39,6 +41,8 @@ class TensorBoardExporter {
     std::function<void(const std::string&)> log;
     // After a file could not be written.
     absl::Duration retry = absl::Seconds(30);
+    // Files that are open at a time, >= 1, besides the one that is being written: of the jobs that wrote last.
+    size_t max_open_files = 64;
   };
 
   // `clock` outlives this.
@@ -62,7 +66,7 @@ class TensorBoardExporter {
   struct Followed {
     std::string path;
     std::unique_ptr<Summaries> summaries;
-    // Null while it is not open.
+    // Null before the first event, and after an error; closed while others wrote since.
     std::unique_ptr<EventFile> file;
     absl::Duration retry_at = -absl::InfiniteDuration();
     std::string last_error;
@@ -75,13 +79,17 @@ class TensorBoardExporter {
   bool Follow(const std::string& job_id, Followed* job);
   absl::Status Prepare(const std::string& job_id, Followed* job);
   absl::Status WritePages(const std::string& job_id, Followed* job);
+  // After the job was followed: closes what is open beyond the bound.
+  void BoundOpenFiles(const std::string& job_id);
 
   const Options options_;
   const Clock* const clock_;
   // Set before the thread starts.
   EventLog* log_ = nullptr;
-  // These two are used by the thread alone.
+  // These three are used by the thread alone.
   std::map<std::string, Followed> jobs_;
+  // Whose files are open, the one that wrote last at the end.
+  std::list<std::string> open_;
   // To be tried again.
   std::set<std::string> failed_;
 

@@ -115,6 +115,7 @@ void JsonApi::AddRoutes(Router* router) {
   AddRead(router, "/jobs/{}/plan", {}, &JsonApi::GetPlan);
   AddRead(router, "/jobs/{}/checkpoints", {}, &JsonApi::ListCheckpoints);
   AddRead(router, "/jobs/{}/checkpoints/{}", {"format"}, &JsonApi::GetCheckpoint);
+  AddRead(router, "/jobs/{}/checkpoints/{}/export", {"form", "dtype", "ema", "network"}, &JsonApi::ExportModel);
   AddRead(router, "/jobs/{}/checkpoints/{}/{}", {}, &JsonApi::GetCheckpointFile);
   AddRead(router, "/jobs/{}/series", {"points", "from_step", "to_step"}, &JsonApi::GetSeries);
   AddRead(router, "/jobs/{}/events", {"after", "limit", "tail", "kinds"}, &JsonApi::ListEvents);

@@ -2,6 +2,7 @@
 #ifndef AMPD_SERVER_WEB_API_H_
 #define AMPD_SERVER_WEB_API_H_
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -108,6 +109,8 @@ class JsonApi {
   absl::StatusOr<HttpResponse> ListArtifacts(Call& call);
 
   // api_downloads.cc
+  // Whether who made the call has gone away, for as long as the call lasts.
+  static std::function<bool()> LeftBy(const Call& call);
   absl::StatusOr<std::unique_ptr<Slots::Lease>> TakeDownload(const Call& call);
   // Of the checkpoint that the path names, MANIFEST included.
   absl::StatusOr<std::vector<ListedFile>> FilesOf(const Call& call);
@@ -115,6 +118,7 @@ class JsonApi {
   absl::StatusOr<HttpResponse> GetCheckpointFile(Call& call);
   absl::StatusOr<HttpResponse> SendCheckpointFile(Call& call, const ListedFile& file,
                                                   const std::optional<ByteRange>& range);
+  absl::StatusOr<HttpResponse> ExportModel(Call& call);
   absl::StatusOr<HttpResponse> GetArtifact(Call& call);
 
   // api_archives.cc
@@ -173,6 +177,9 @@ class JsonApi {
 
 // A JSON answer.
 HttpResponse JsonResponse(std::string body);
+
+// The head of a file that is to be saved under `name`, in which nothing needs quoting.
+HttpResponse AttachmentHead(const char* type, const std::string& name);
 
 // Whether the client asks for server-sent events.
 bool WantsStream(const HttpRequest& request);

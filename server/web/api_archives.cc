@@ -3,22 +3,12 @@
 #include "absl/strings/str_cat.h"
 #include "engine/core/status.h"
 #include "server/web/api.h"
+#include "server/web/file_reader.h"
 
 namespace ampd {
 namespace {
 
 using Service = Backend::Stub;
-
-HttpResponse ArchiveHead(const std::string& job_id, const std::string& checkpoint) {
-  const std::string name = absl::StrCat(job_id, "-", checkpoint, ".tar");
-  HttpResponse head;
-  head.content_type = "application/x-tar";
-  head.headers = {{"Content-Security-Policy", "default-src 'none'; sandbox; frame-ancestors 'none'"},
-                  {"Cross-Origin-Resource-Policy", "same-origin"},
-                  {"Content-Disposition", absl::StrCat("attachment; filename=\"", name, "\"")},
-                  {"Accept-Ranges", "none"}};
-  return head;
-}
 
 absl::Status WrittenAnew(absl::string_view checkpoint) {
   return absl::AbortedError(absl::StrCat(checkpoint, " was written anew; try again"));
@@ -98,7 +88,8 @@ absl::StatusOr<HttpResponse> JsonApi::GetCheckpointArchive(Call& call) {
     AMPD_ASSIGN_OR_RETURN(TarEntry entry, MakeTarEntry(call.arguments[1], file.name, file.size, time));
     entries.push_back(std::move(entry));
   }
-  const auto send_head = [&] { call.exchange.Begin(ArchiveHead(job.id(), call.arguments[1]), TarBytes(entries)); };
+  const std::string saved_as = absl::StrCat(job.id(), "-", call.arguments[1], ".tar");
+  const auto send_head = [&] { call.exchange.Begin(AttachmentHead("application/x-tar", saved_as), TarBytes(entries)); };
   if (call.exchange.request().method == "HEAD") return send_head(), HttpResponse();
   ArchiveWriter writer(&call.exchange, &call.arguments[1], &files, &entries, send_head);
   AMPD_RETURN_IF_ERROR(SendArchive(call, &writer));
@@ -106,19 +97,17 @@ absl::StatusOr<HttpResponse> JsonApi::GetCheckpointArchive(Call& call) {
 }
 
 absl::Status JsonApi::SendArchive(const Call& call, ArchiveWriter* writer) {
-  Backend::OpenCall download(&backend_, call.credentials);
-  if (download.stub() == nullptr) return Backend::Stopped();
   v1::DownloadCheckpointRequest request;
   request.set_job_id(call.arguments[0]);
   request.set_checkpoint(call.arguments[1]);
   // All files by one call: they are of one writing, since it has them open before it sends any, and its place among
   // the transfers is taken once, before the first byte.
-  const auto reader = download.stub()->DownloadCheckpoint(download.context(), request);
+  FileReader reader(&backend_, call.credentials, LeftBy(call));
+  reader.Start(&Service::PrepareAsyncDownloadCheckpoint, request);
   v1::FileChunk chunk;
   absl::Status status;
-  while (status.ok() && reader->Read(&chunk)) status = writer->Take(chunk);
-  if (!status.ok()) download.context()->TryCancel();
-  const absl::Status ended = FromGrpcStatus(reader->Finish());
+  while (status.ok() && reader.Read(&chunk)) status = writer->Take(chunk);
+  const absl::Status ended = reader.Finish();
   if (!status.ok()) return status;
   AMPD_RETURN_IF_ERROR(ended);
   return writer->End();

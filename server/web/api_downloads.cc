@@ -1,5 +1,6 @@
-// Files that the API gives: of checkpoints, whole or in part, and artifacts. One chunk of at most 1 MiB is held at a
-// time; how long a slow client may take is the exchange's (server/http/exchange.h).
+// Files that the API gives: of checkpoints, whole or in part, models made of them, and artifacts. One chunk of at most
+// 1 MiB is held at a time; how long a slow client may take is the exchange's (server/http/exchange.h).
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -9,14 +10,18 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "engine/core/status.h"
+#include "proto/spec/names.h"
 #include "proto/spec/resolve.h"
 #include "proto/spec/text.h"
 #include "server/service/sha256.h"
 #include "server/service/try_again.h"
 #include "server/web/api.h"
+#include "server/web/file_reader.h"
 
 namespace ampd {
 namespace {
+
+using Service = Backend::Stub;
 
 constexpr int kDownloadsOfAClient = 8;
 constexpr absl::Duration kManifestPatience = absl::Seconds(30);
@@ -39,10 +44,8 @@ const char* ImageTypeOf(absl::string_view bytes) {
   return nullptr;
 }
 
-using FileReader = grpc::ClientReader<v1::FileChunk>;
-
 // Answers with what `reader` gives. `begin`: gets the first chunk and sends the head; an error ends the download.
-absl::Status PassOn(FileReader* reader, grpc::ClientContext* context, HttpExchange* exchange,
+absl::Status PassOn(FileReader* reader, HttpExchange* exchange,
                     absl::FunctionRef<absl::Status(const v1::FileChunk&)> begin) {
   v1::FileChunk chunk;
   absl::Status status;
@@ -52,8 +55,7 @@ absl::Status PassOn(FileReader* reader, grpc::ClientContext* context, HttpExchan
     const bool only_head = exchange->request().method == "HEAD";
     if (only_head || !exchange->Write(chunk.data())) status = absl::CancelledError("nobody takes the rest");
   }
-  if (!status.ok()) context->TryCancel();
-  const absl::Status ended = FromGrpcStatus(reader->Finish());
+  const absl::Status ended = reader->Finish();
   return status.ok() ? ended : status;
 }
 
@@ -76,6 +78,35 @@ HttpResponse NoSuchRange(const absl::Status& status, const ListedFile& file) {
   return response;
 }
 
+using Export = v1::ExportModelRequest;
+
+absl::StatusOr<Export> ExportRequestOf(const Query& query) {
+  static const std::map<std::string, Export::Form> kForms = {{"safetensors", Export::SAFETENSORS},
+                                                             {"onnx", Export::ONNX}};
+  static const std::map<std::string, Export::Dtype> kDtypes = {
+      {"fp32", Export::FLOAT32}, {"fp16", Export::FLOAT16}, {"bf16", Export::BFLOAT16}};
+  Export request;
+  const auto form = kForms.find(absl::AsciiStrToLower(query.Text("form")));
+  if (form == kForms.end()) return InvalidFields({{"form", "must be safetensors or onnx"}});
+  request.set_form(form->second);
+  if (query.Has("dtype")) {
+    const auto dtype = kDtypes.find(absl::AsciiStrToLower(query.Text("dtype")));
+    if (dtype == kDtypes.end()) return InvalidFields({{"dtype", "must be fp32, fp16 or bf16"}});
+    request.set_dtype(dtype->second);
+  }
+  AMPD_ASSIGN_OR_RETURN(const bool ema, query.Flag("ema"));
+  request.set_ema(ema);
+  request.set_network(query.Text("network"));
+  return request;
+}
+
+// "01hq-step-000000500-generator.onnx", for names of networks that files may have.
+std::string ExportedName(const Export& request, const v1::FileChunk& chunk, const std::string& job_id) {
+  const bool has_network = !request.network().empty() && IsMadeOf(request.network(), "_-.");
+  return absl::StrCat(job_id, "-", chunk.checkpoint(), has_network ? absl::StrCat("-", request.network()) : "",
+                      request.form() == Export::ONNX ? ".onnx" : ".safetensors");
+}
+
 v1::DownloadCheckpointRequest RequestFor(const Router::Arguments& arguments, const std::string& file) {
   v1::DownloadCheckpointRequest request;
   request.set_job_id(arguments[0]);
@@ -86,6 +117,17 @@ v1::DownloadCheckpointRequest RequestFor(const Router::Arguments& arguments, con
 
 }  // namespace
 
+HttpResponse AttachmentHead(const char* type, const std::string& name) {
+  HttpResponse head = FileHead(type);
+  head.headers.emplace_back("Content-Disposition", absl::StrCat("attachment; filename=\"", name, "\""));
+  head.headers.emplace_back("Accept-Ranges", "none");
+  return head;
+}
+
+std::function<bool()> JsonApi::LeftBy(const Call& call) {
+  return [exchange = &call.exchange] { return exchange->IsLeft(); };
+}
+
 absl::StatusOr<std::unique_ptr<Slots::Lease>> JsonApi::TakeDownload(const Call& call) {
   AMPD_ASSIGN_OR_RETURN(const std::string client, ClientOf(call.exchange.request(), call.credentials));
   std::unique_ptr<Slots::Lease> slot = downloads_.Take(client, kDownloadsOfAClient);
@@ -94,15 +136,13 @@ absl::StatusOr<std::unique_ptr<Slots::Lease>> JsonApi::TakeDownload(const Call& 
 }
 
 absl::StatusOr<std::vector<ListedFile>> JsonApi::FilesOf(const Call& call) {
-  Backend::OpenCall download(&backend_, call.credentials);
-  if (download.stub() == nullptr) return Backend::Stopped();
-  download.context()->set_deadline(absl::ToChronoTime(absl::Now() + kManifestPatience));
-  const auto reader = download.stub()->DownloadCheckpoint(download.context(), RequestFor(call.arguments, kManifest));
+  FileReader reader(&backend_, call.credentials, LeftBy(call), kManifestPatience);
+  reader.Start(&Service::PrepareAsyncDownloadCheckpoint, RequestFor(call.arguments, kManifest));
   std::string text;
   v1::FileChunk chunk;
   // The service gives none that is larger than it may be.
-  while (reader->Read(&chunk)) absl::StrAppend(&text, chunk.data());
-  AMPD_RETURN_IF_ERROR(FromGrpcStatus(reader->Finish()));
+  while (reader.Read(&chunk)) absl::StrAppend(&text, chunk.data());
+  AMPD_RETURN_IF_ERROR(reader.Finish());
   AMPD_ASSIGN_OR_RETURN(std::vector<ListedFile> files, ParseCheckpointManifest(text));
   files.push_back({Sha256Hex(text), static_cast<int64_t>(text.size()), kManifest});
   return files;
@@ -140,15 +180,30 @@ absl::StatusOr<HttpResponse> JsonApi::SendCheckpointFile(Call& call, const Liste
   v1::DownloadCheckpointRequest request = RequestFor(call.arguments, file.name);
   request.set_offset(range ? range->offset : 0);
   request.set_length(range ? length : 0);
-  Backend::OpenCall download(&backend_, call.credentials);
-  if (download.stub() == nullptr) return Backend::Stopped();
   const auto begin = [&](const v1::FileChunk& chunk) -> absl::Status {
     if (chunk.file_size() != file.size) return absl::AbortedError("the checkpoint was written anew; try again");
     call.exchange.Begin(head, length);
     return absl::OkStatus();
   };
-  const auto reader = download.stub()->DownloadCheckpoint(download.context(), request);
-  AMPD_RETURN_IF_ERROR(PassOn(reader.get(), download.context(), &call.exchange, begin));
+  FileReader reader(&backend_, call.credentials, LeftBy(call));
+  reader.Start(&Service::PrepareAsyncDownloadCheckpoint, request);
+  AMPD_RETURN_IF_ERROR(PassOn(&reader, &call.exchange, begin));
+  return absl::InternalError("no file came");
+}
+
+absl::StatusOr<HttpResponse> JsonApi::ExportModel(Call& call) {
+  AMPD_ASSIGN_OR_RETURN(Export request, ExportRequestOf(call.query));
+  AMPD_ASSIGN_OR_RETURN(const auto slot, TakeDownload(call));
+  AMPD_ASSIGN_OR_RETURN(const v1::Job job, JobOf(call));
+  request.set_job_id(job.id());
+  request.set_checkpoint(call.arguments[1]);
+  FileReader reader(&backend_, call.credentials, LeftBy(call));
+  reader.Start(&Service::PrepareAsyncExportModel, request);
+  AMPD_RETURN_IF_ERROR(PassOn(&reader, &call.exchange, [&](const v1::FileChunk& chunk) {
+    call.exchange.Begin(AttachmentHead("application/octet-stream", ExportedName(request, chunk, job.id())),
+                        chunk.file_size());
+    return absl::OkStatus();
+  }));
   return absl::InternalError("no file came");
 }
 
@@ -156,10 +211,9 @@ absl::StatusOr<HttpResponse> JsonApi::GetArtifact(Call& call) {
   v1::DownloadArtifactRequest request;
   request.set_job_id(call.arguments[0]);
   request.set_name(call.arguments[1]);
-  Backend::OpenCall download(&backend_, call.credentials);
-  if (download.stub() == nullptr) return Backend::Stopped();
-  const auto reader = download.stub()->DownloadArtifact(download.context(), request);
-  AMPD_RETURN_IF_ERROR(PassOn(reader.get(), download.context(), &call.exchange, [&](const v1::FileChunk& chunk) {
+  FileReader reader(&backend_, call.credentials, LeftBy(call));
+  reader.Start(&Service::PrepareAsyncDownloadArtifact, request);
+  AMPD_RETURN_IF_ERROR(PassOn(&reader, &call.exchange, [&](const v1::FileChunk& chunk) {
     call.exchange.Begin(FileHead(ImageTypeOf(chunk.data())), chunk.file_size());
     return absl::OkStatus();
   }));

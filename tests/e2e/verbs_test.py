@@ -1,5 +1,6 @@
 """Pause, resume, retry, update, checkpoint and drain, by the client's verbs, with real daemons and workers."""
 
+import contextlib
 import http.server
 import json
 import os
@@ -10,6 +11,7 @@ import threading
 
 import ampd_process
 from ampd_process import DaemonTest, OneDaemonTest, eventually, glyphs_job, losses_by_step, state_name, states
+from ampd.v1 import training_service_pb2
 
 ENDLESS = 1000000
 
@@ -246,15 +248,17 @@ class DrainServerTest(DaemonTest):
         os.remove(notice)
         self.assert_drained(ampd, job, f"notice at {notice}")
 
-    def test_by_a_notice_at_a_url(self):
-        answers = {"code": 404}
-        asked = threading.Event()
+    def metadata(self, answer):
+        """The address of a cloud's service: `answer(request)` gives an answer's status and body."""
 
         class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self):
-                self.send_response(answers["code"] if self.path == "/spot?now" else 500)
+            def respond(self):
+                code, body = answer(self)
+                self.send_response(code)
                 self.end_headers()
-                asked.set()
+                self.wfile.write(body.encode())
+
+            do_GET = do_PUT = respond
 
             def log_message(self, *_):
                 pass
@@ -265,7 +269,17 @@ class DrainServerTest(DaemonTest):
         thread.start()
         self.addCleanup(thread.join)
         self.addCleanup(server.shutdown)
-        ampd, job = self.running(spot_notice_url=f"http://127.0.0.1:{server.server_port}/spot?now")
+        return f"http://127.0.0.1:{server.server_port}"
+
+    def test_by_a_notice_at_a_url(self):
+        answers = {"code": 404}
+        asked = threading.Event()
+
+        def answer(request):
+            asked.set()
+            return (answers["code"] if request.path == "/spot?now" else 500), ""
+
+        ampd, job = self.running(spot_notice_url=f"{self.metadata(answer)}/spot?now")
         self.assertTrue(asked.wait(60))
         self.assertIsNone(ampd.process.poll())
         answers["code"] = 200
@@ -273,6 +287,131 @@ class DrainServerTest(DaemonTest):
         # The next one has the same notice to obey.
         answers["code"] = 404
         self.assert_drained(ampd, job, "/spot?now")
+
+    def test_by_a_notice_of_aws_with_session_tokens_alone(self):
+        """IMDSv2 as AWS documents it: PUT for a token, which every GET must show; it ends some time."""
+        path = "/latest/meta-data/spot/instance-action"
+        service = {"tokens": 0, "token": "none yet", "admitted": 0, "notice": False}
+
+        def answer(request):
+            if request.path == "/latest/api/token":
+                seconds = int(request.headers.get("X-aws-ec2-metadata-token-ttl-seconds", 0))
+                if request.command != "PUT" or not 1 <= seconds <= 21600:
+                    return 400, ""
+                service["tokens"] += 1
+                service["token"] = f"AQAEAL{service['tokens']}-_=="
+                return 200, service["token"]
+            if request.headers.get("X-aws-ec2-metadata-token") != service["token"]:
+                return 401, ""
+            service["admitted"] += 1
+            return (200, '{"action": "stop"}') if service["notice"] and request.path == path else (404, "")
+
+        ampd, job = self.running(spot_notice_url=self.metadata(answer) + path)
+        eventually(lambda: service["admitted"] >= 2, "two looks")
+        self.assertEqual(service["tokens"], 1, "one token for many looks")
+        service["token"] = "another"
+        eventually(lambda: service["tokens"] >= 2, "a new token")
+        self.assertIsNone(ampd.process.poll())
+        self.assertNotIn("spot_notice_url", ampd.log())
+        service["notice"] = True
+        eventually(lambda: ampd.process.poll() is not None, "the daemon's end")
+        service["notice"] = False
+        self.assert_drained(ampd, job, path)
+
+    def test_by_a_notice_of_google_cloud(self):
+        """Its metadata server wants a header, and answers FALSE with 200 until there is a notice."""
+        path = "/computeMetadata/v1/instance/preempted"
+        service = {"answers": 0, "preempted": "FALSE"}
+
+        def answer(request):
+            if request.headers.get("Metadata-Flavor") != "Google":
+                return 403, "Missing Metadata-Flavor:Google header."
+            service["answers"] += 1
+            return (200, service["preempted"]) if request.path == path else (404, "")
+
+        ampd, job = self.running(spot_notice_url=self.metadata(answer) + path)
+        eventually(lambda: service["answers"] >= 2, "two looks")
+        self.assertIsNone(ampd.process.poll())
+        service["preempted"] = "TRUE"
+        eventually(lambda: ampd.process.poll() is not None, "the daemon's end")
+        service["preempted"] = "FALSE"
+        self.assert_drained(ampd, job, path)
+
+    def test_a_url_that_cannot_tell_is_logged_once(self):
+        service = {"code": 403, "looks": 0}
+
+        def answer(_):
+            service["looks"] += 1
+            return service["code"], ""
+
+        ampd = self.daemon(config={"spot_notice_url": self.metadata(answer) + "/spot"})
+        eventually(lambda: service["looks"] >= 3, "three looks")
+        self.assertEqual(ampd.log().count("/spot answers with status 403, neither 200 nor 404"), 1, ampd.log())
+        # Without a token to be had, too.
+        service["code"] = 401
+        eventually(lambda: "/spot answers with status 401" in ampd.log(), "the other status")
+        self.assertEqual(ampd.terminate(), 0)
+        self.assertEqual(ampd.log().count("spot_notice_url"), 2, ampd.log())
+
+    def begin(self, ampd, how):
+        """A drain that goes on for as long as the workers, which are stopped, are not told to go on."""
+        for pid in ampd.worker_pids():
+            os.kill(pid, signal.SIGSTOP)
+        how()
+        eventually(lambda: ampd.api().GetServerInfo(training_service_pb2.GetServerInfoRequest()).draining, "the drain")
+
+    def send_sigterm(self, ampd):
+        ampd.process.send_signal(signal.SIGTERM)
+        eventually(lambda: "signal 15" in ampd.log(), "the signal's arrival")
+
+    def touch(self, path):
+        with open(path, "w"):
+            pass
+
+    def test_a_signal_after_another_begin_does_not_cut_it_short(self):
+        notice = os.path.join(self.folder, "notice")
+        begins = {
+            "new kernel": lambda ampd: self.assertEqual(
+                ampd.ctl("drain", "--server", "--reason", "new kernel", "--timeout", "300").returncode, 0),
+            f"notice at {notice}": lambda _: self.touch(notice),
+        }
+        for reason, begin in begins.items():
+            with self.subTest(reason):
+                ampd, job = self.running(spot_notice_file=notice, spot_notice_seconds=300, on_stop="DETACH")
+                self.begin(ampd, lambda begin=begin, ampd=ampd: begin(ampd))
+                # As systemctl stop, docker stop and clouds do.
+                self.send_sigterm(ampd)
+                for pid in ampd.worker_pids():
+                    os.kill(pid, signal.SIGCONT)
+                self.assertEqual(ampd.process.wait(timeout=60), 0, ampd.log())
+                with contextlib.suppress(FileNotFoundError):
+                    os.remove(notice)
+                self.assert_drained(ampd, job, reason)
+
+    def test_the_second_signal_cuts_it_short(self):
+        ampd, _ = self.running()
+        self.begin(ampd, lambda: ampd.ctl("drain", "--server", "--timeout", "300"))
+        self.send_sigterm(ampd)
+        self.assertIsNone(ampd.process.poll(), ampd.log())
+        ampd.process.send_signal(signal.SIGTERM)
+        self.assertEqual(ampd.process.wait(timeout=60), 3, ampd.log())
+
+    def test_whoever_comes_later_shortens_it(self):
+        notice = os.path.join(self.folder, "notice")
+        for what, ask in (("notice", lambda _: self.touch(notice)), ("signal", self.send_sigterm),
+                          ("call", lambda ampd: ampd.ctl("drain", "--server", "--timeout", "8"))):
+            with self.subTest(what):
+                ampd, job = self.running(spot_notice_file=notice, spot_notice_seconds=8, drain_timeout_seconds=8)
+                self.begin(ampd, lambda ampd=ampd: ampd.ctl("drain", "--server", "--timeout", "36000"))
+                ask(ampd)
+                self.assertEqual(ampd.process.wait(timeout=60), 0, ampd.log())
+                self.assertEqual(ampd.worker_pids(), [], "killed in time")
+                with contextlib.suppress(FileNotFoundError):
+                    os.remove(notice)
+                ampd.kill()
+                ampd.start()
+                ampd.wait_for_step(job, 5)
+                self.assertEqual(ampd.ctl("cancel", job).returncode, 0)
 
     def test_a_worker_that_cannot_stop_does_not_hold_up_the_end(self):
         ampd, job = self.running()

@@ -9,6 +9,7 @@
 #include <sstream>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/files/unique_fd.h"
@@ -60,6 +61,18 @@ TEST_F(FilesTest, AFileWithoutANameIsCopied) {
   EXPECT_EQ(lseek(fd.get(), 0, SEEK_CUR), 7);
   fs::remove(Path("b"));
   EXPECT_TRUE(absl::IsNotFound(LinkOrCopy(fd.get(), Path("none/b"))));
+}
+
+TEST_F(FilesTest, AFolderIsMadeWithThoseAboveIt) {
+  for (int i = 0; i < 2; ++i) {
+    const absl::Status made = MakeFolder(Path("b/c/d"));
+    EXPECT_TRUE(made.ok()) << made;
+    EXPECT_TRUE(fs::is_directory(Path("b/c/d")));
+  }
+  // Of a file system that knows no sync.
+  EXPECT_TRUE(MakeFolder("/proc/self").ok());
+  EXPECT_THAT(std::string(MakeFolder(Path("a/e")).message()),
+              testing::StartsWith(absl::StrCat("cannot make the folder ", Path("a/e"), ": ")));
 }
 
 TEST_F(FilesTest, ErrorsNameWhatAndWhy) {

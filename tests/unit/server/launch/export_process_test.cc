@@ -1,11 +1,13 @@
 // The exporter's process, played by shell scripts.
 #include "server/launch/export_process.h"
 
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <fstream>
 #include <string>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -49,6 +51,31 @@ TEST(ExportProcess, TellsOfCrashesRubbishAndTime) {
   ExchangeLimits limits;
   limits.timeout = absl::Milliseconds(100);
   EXPECT_TRUE(absl::IsDeadlineExceeded(Export("sleep 1000", limits)));
+}
+
+TEST(ExportProcess, EndsOnceItIsStopped) {
+  StopEvent never, stop;
+  ExchangeLimits limits;
+  limits.timeout = absl::Minutes(10);
+  limits.stops = {&never, &stop};
+  const std::string started = absl::StrCat(testing::TempDir(), "/started_", getpid());
+  mkfifo(started.c_str(), 0600);
+  pid_t pid = 0;
+  std::thread stopper([&] {
+    // Opens once the script writes.
+    std::ifstream(started) >> pid;
+    stop.Set();
+  });
+  const absl::Status stopped = Export(absl::StrCat("echo $$ > ", started, "; exec sleep 1000"), limits);
+  stopper.join();
+  unlink(started.c_str());
+  EXPECT_EQ(stopped, absl::UnavailableError("exporting the model: the exporter was stopped"));
+  EXPECT_GT(pid, 0);
+  EXPECT_EQ(kill(pid, 0), -1) << "it is still there";
+  // None is started any more.
+  const std::string touched = absl::StrCat(testing::TempDir(), "/touched_", getpid());
+  EXPECT_TRUE(absl::IsUnavailable(Export("touch " + touched, limits)));
+  EXPECT_NE(access(touched.c_str(), F_OK), 0);
 }
 
 }  // namespace

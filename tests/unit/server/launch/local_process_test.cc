@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/launch/sanitized.h"
@@ -99,6 +100,18 @@ TEST_F(LocalProcess, WorkersAreLimited) {
   }
 }
 
+TEST_F(LocalProcess, WithoutDescriptorsTheDiskIsNotFull) {
+  auto launcher = WithWorker("exit 0");
+  rlimit own{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &own), 0);
+  const rlimit none{0, own.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const absl::Status status = launcher->Launch({"job", 1, "token"}).status();
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &own), 0);
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("worker-1.log"));
+}
+
 TEST_F(LocalProcess, TheTokenIsNotOnTheCommandLine) {
   auto launcher = WithWorker("exec sleep 1000");
   const auto process = launcher->Launch({"job", 1, "s3cret-token"}).value();
@@ -163,6 +176,11 @@ TEST_F(LocalProcess, FindsItsWorkersAndNoOthers) {
     }
     return found;
   };
+  // A process that has just been started has no command line for a moment: the kernel closes the pipe that tells of the
+  // exec before it has one.
+  const absl::Time deadline = absl::Now() + absl::Seconds(30);
+  while (names().size() < 2 && absl::Now() < deadline) {
+  }
   EXPECT_THAT(names(), testing::UnorderedElementsAre("job 1 first", "other 7 second"));
   launcher->Kill(first);
   while (launcher->IsAlive(first)) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -178,6 +179,104 @@ TEST_F(CheckpointFiles, ALargeStateIsReadInLittleMemory) {
   EXPECT_EQ(BestOf(directory_), "step-7 ");
   getrusage(RUSAGE_SELF, &after);
   EXPECT_LT(after.ru_maxrss - before.ru_maxrss, 64 << 10) << "KiB";
+}
+
+// Bytes that this process has read.
+int64_t BytesRead() {
+  std::ifstream file("/proc/self/io");
+  std::string name;
+  int64_t bytes = -1;
+  file >> name >> bytes;
+  EXPECT_EQ(name, "rchar:");
+  return bytes;
+}
+
+class ComparedFiles : public CheckpointFiles {
+ protected:
+  // Opens the checkpoint of MakeCheckpoint() and tells how many of its bytes were read, about.
+  int64_t ReadToOpen(const Comparison& comparison) {
+    const int64_t before = BytesRead();
+    const auto checkpoint = OpenCheckpointFiles(directory_, "step-000000001", "model.safetensors", comparison);
+    EXPECT_TRUE(checkpoint.ok()) << checkpoint.status();
+    return BytesRead() - before;
+  }
+  // Until it is no longer read.
+  void AwaitKnown(const Comparison& comparison) {
+    const absl::Time deadline = absl::Now() + absl::Seconds(60);
+    while (ReadToOpen(comparison) >= kBytes) ASSERT_LT(absl::Now(), deadline) << "read again and again";
+  }
+
+  static constexpr int64_t kBytes = 3 << 20;
+  VerifiedFiles verified_{2};
+};
+
+TEST_F(ComparedFiles, OneThatStaysAsItIsIsReadOnce) {
+  MakeCheckpoint("step-000000001", std::string(kBytes, 'w'));
+  AwaitKnown({.verified = &verified_});
+  EXPECT_LT(ReadToOpen({.verified = &verified_}), kBytes / 10);
+  EXPECT_GE(ReadToOpen({}), kBytes) << "who does not say what is known";
+}
+
+TEST_F(ComparedFiles, OneThatWasDamagedSinceIsRefusedByName) {
+  MakeCheckpoint("step-000000001", std::string(kBytes, 'w'));
+  AwaitKnown({.verified = &verified_});
+  const std::string path = directory_ + "/step-000000001/model.safetensors";
+  const auto written = fs::last_write_time(path);
+  {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(kBytes / 2);
+    file << 'W';
+  }
+  // As by a tool that restores files, times and all.
+  fs::last_write_time(path, written);
+  const absl::Status status =
+      OpenCheckpointFiles(directory_, "step-000000001", "model.safetensors", {.verified = &verified_}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("model.safetensors does not match its checksum"));
+}
+
+TEST_F(ComparedFiles, OneOfWhichTheManifestSaysAnotherChecksumIsRefused) {
+  MakeCheckpoint("step-000000001", std::string(kBytes, 'w'));
+  AwaitKnown({.verified = &verified_});
+  const std::string line = absl::StrCat(std::string(64, '0'), " ", kBytes, " model.safetensors\n");
+  Write("body", line);
+  Write("step-000000001/MANIFEST", absl::StrCat(line, Sha256(directory_ + "/body"), " ", line.size(), " MANIFEST\n"));
+  EXPECT_EQ(OpenCheckpointFiles(directory_, "", "", {.verified = &verified_}).status().code(),
+            absl::StatusCode::kDataLoss);
+}
+
+TEST_F(ComparedFiles, WhoIsLeftReadsNoFurtherAndLooksAtNoOther) {
+  MakeCheckpoint("step-000000001", "whole");
+  MakeCheckpoint("step-000000002", std::string(kBytes, 'w'));
+  int asked = 0;
+  const Comparison comparison{.is_left = [&asked] { return ++asked == 2; }};
+  const int64_t before = BytesRead();
+  EXPECT_EQ(OpenCheckpointFiles(directory_, "", "", comparison).status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(asked, 2);
+  EXPECT_LT(BytesRead() - before, kBytes / 2);
+}
+
+VerifiedFiles::Version VersionAt(uint64_t inode, absl::Time changed) {
+  return {{1, inode, 10}, absl::UnixEpoch(), changed};
+}
+
+TEST(VerifiedFilesTest, KnowsTheLastOnesAndNoneThatMightChangeUnseen) {
+  VerifiedFiles files(2);
+  const absl::Time begin = absl::UnixEpoch() + absl::Hours(1);
+  const absl::Time long_ago = absl::UnixEpoch();
+  files.Add(VersionAt(1, long_ago), begin, "a");
+  EXPECT_TRUE(files.Knows(VersionAt(1, long_ago), "a"));
+  EXPECT_FALSE(files.Knows(VersionAt(1, long_ago), "b"));
+  EXPECT_FALSE(files.Knows(VersionAt(1, long_ago + absl::Nanoseconds(1)), "a"));
+  files.Add(VersionAt(2, begin), begin, "b");
+  EXPECT_FALSE(files.Knows(VersionAt(2, begin), "b")) << "changed in the moment in which it was read";
+  files.Add(VersionAt(3, long_ago), begin, "c");
+  files.Add(VersionAt(3, long_ago), begin, "c");
+  EXPECT_TRUE(files.Knows(VersionAt(1, long_ago), "a"));
+  files.Add(VersionAt(4, long_ago), begin, "d");
+  EXPECT_FALSE(files.Knows(VersionAt(1, long_ago), "a")) << "two at most";
+  EXPECT_TRUE(files.Knows(VersionAt(3, long_ago), "c"));
+  EXPECT_TRUE(files.Knows(VersionAt(4, long_ago), "d"));
 }
 
 }  // namespace

@@ -65,6 +65,7 @@ class DatasetStoreTest : public testing::Test {
   void Open(DatasetLimits limits = {}) {
     limits.all = std::make_shared<ByteBudget>(all_bytes_);
     budget_ = limits.all;
+    limits.entry_bytes = entry_bytes_;
     limits.shortage = [this] { return shortage_; };
     DatasetStore::Options options{.folder = folder_, .limits = limits};
     options.bytes_per_user = bytes_per_user_;
@@ -112,6 +113,7 @@ class DatasetStoreTest : public testing::Test {
   const std::string folder_;
   int64_t all_bytes_ = 1 << 20;
   int64_t bytes_per_user_ = 0;
+  int64_t entry_bytes_ = 0;
   std::shared_ptr<ByteBudget> budget_;
   std::vector<std::string> logged_;
   std::string shortage_;
@@ -370,6 +372,47 @@ TEST_F(DatasetStoreTest, AUserBeginsOnlySoManyUploads) {
   ASSERT_TRUE(Delete("d3").ok());
   EXPECT_TRUE(store_->Begin("d3", "ann").ok());
   for (int i = 0; i < 20; ++i) EXPECT_TRUE(store_->Begin(absl::StrCat("e", i), "").ok()) << "where none is told apart";
+}
+
+TEST_F(DatasetStoreTest, FilesCountAlsoWhereTheyAreEmpty) {
+  entry_bytes_ = 100;
+  bytes_per_user_ = 350;
+  Open();
+  auto upload = *store_->Begin("many", "ann");
+  ASSERT_TRUE(upload->BeginFile(FileOf("a", ""), 0).ok());
+  ASSERT_TRUE(upload->BeginFile(FileOf("a", ""), 0).ok()) << "said again";
+  ASSERT_TRUE(Send(*upload, "b", "1234").ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(upload->BeginFile(FileOf("a/b", ""), 0))) << "a file and a folder at once";
+  EXPECT_EQ(budget_->used(), 204);
+  Open();
+  EXPECT_EQ(budget_->used(), 204);
+  upload = *store_->Begin("many", "ann");
+  ASSERT_TRUE(upload->BeginFile(FileOf("c", ""), 0).ok());
+  const absl::Status fourth = upload->BeginFile(FileOf("d", ""), 0);
+  EXPECT_TRUE(absl::IsResourceExhausted(fourth)) << fourth;
+  EXPECT_THAT(std::string(fourth.message()), HasSubstr("304 of 350 bytes (max_dataset_bytes_per_user)"));
+  ASSERT_TRUE(upload->Commit().ok());
+  upload.reset();
+  for (int run = 0; run < 2; ++run, Open()) {
+    EXPECT_EQ(budget_->used(), 304) << "also once it is whole";
+    EXPECT_TRUE(absl::IsResourceExhausted((*store_->Begin("more", "ann"))->BeginFile(FileOf("a", ""), 0)));
+  }
+  fs::remove(folder_ + "/many/MANIFEST");
+  Open();
+  EXPECT_EQ(budget_->used(), 304) << "damaged, it takes as much";
+  ASSERT_TRUE(Delete("many").ok());
+  EXPECT_EQ(budget_->used(), 0);
+  ASSERT_TRUE((*store_->Begin("more", "ann"))->BeginFile(FileOf("a", ""), 0).ok());
+  ASSERT_TRUE(Delete("more").ok());
+  EXPECT_EQ(budget_->used(), 0);
+}
+
+TEST_F(DatasetStoreTest, NoFileIsMadeWhileThereIsNoRoom) {
+  auto upload = *store_->Begin("d", "ann");
+  shortage_ = "the disk is full";
+  EXPECT_TRUE(absl::IsResourceExhausted(upload->BeginFile(FileOf("a", ""), 0))) << "though it is empty";
+  shortage_ = "";
+  EXPECT_TRUE(upload->BeginFile(FileOf("a", ""), 0).ok());
 }
 
 TEST_F(DatasetStoreTest, AUserTakesOnlySoManyBytes) {

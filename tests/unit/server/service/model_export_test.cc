@@ -40,9 +40,13 @@ class ModelExportTest : public ::testing::Test {
   }
 
   absl::StatusOr<OpenCheckpoint> Export(const ModelExporter::Runner& runner, const Form& request) {
+    Departure caller;
+    return Export(runner, request, caller);
+  }
+  absl::StatusOr<OpenCheckpoint> Export(const ModelExporter::Runner& runner, const Form& request, Departure& caller) {
     const ModelExporter exporter({folder_ + "/checkpoints", folder_ + "/exports", {"/data"}, "/uploads"}, runner);
     EXPECT_TRUE(fs::is_empty(folder_ + "/exports"));
-    auto opened = exporter.Export(job_, request);
+    auto opened = exporter.Export(job_, request, caller);
     EXPECT_TRUE(fs::is_empty(folder_ + "/exports"));
     return opened;
   }
@@ -57,7 +61,8 @@ TEST_F(ModelExportTest, GivesWhatTheRunnerWrote) {
   Form request;
   request.set_form(Form::ONNX);
   const auto opened = Export(
-      [&](const v1::ExportRequest& asked, const std::string& path, int64_t bytes) {
+      [&](const v1::ExportRequest& asked, const std::string& path, int64_t bytes, const StopEvent& left) {
+        EXPECT_FALSE(left.is_set());
         EXPECT_EQ(fs::path(asked.checkpoint_dir()).filename(), fs::path(newest).filename());
         EXPECT_EQ(asked.plan().input_shape(0), 7);
         EXPECT_EQ(asked.data_roots(0), "/data");
@@ -77,7 +82,7 @@ TEST_F(ModelExportTest, GivesWhatTheRunnerWrote) {
 
 TEST_F(ModelExportTest, HoldsWhatTheJobDeletesMeanwhile) {
   const std::string newest = MakeCheckpoint("step-000000005");
-  const auto runner = [&](const v1::ExportRequest& asked, const std::string& path, int64_t) {
+  const auto runner = [&](const v1::ExportRequest& asked, const std::string& path, int64_t, const StopEvent&) {
     fs::remove_all(newest);
     std::ofstream(path) << std::ifstream(asked.checkpoint_dir() + "/model.safetensors").rdbuf();
     return fs::exists(asked.checkpoint_dir() + "/MANIFEST") ? absl::OkStatus() : absl::NotFoundError("MANIFEST");
@@ -88,9 +93,36 @@ TEST_F(ModelExportTest, HoldsWhatTheJobDeletesMeanwhile) {
   EXPECT_EQ(ReadChunk(opened->files[0], 0, 100).value(), "weights");
 }
 
+TEST_F(ModelExportTest, TellsTheRunnerWhenTheCallerGoes) {
+  MakeCheckpoint("step-000000005");
+  Departure caller;
+  const auto runner = [&](const v1::ExportRequest&, const std::string&, int64_t, const StopEvent& left) {
+    EXPECT_FALSE(left.is_set());
+    caller.Go();
+    EXPECT_TRUE(left.is_set());
+    return absl::UnavailableError("stopped");
+  };
+  EXPECT_EQ(Export(runner, {}, caller).status(), absl::UnavailableError("stopped"));
+  // Who has gone before is gone from the start; who goes afterwards disturbs nobody.
+  bool was_set = false;
+  const auto looks = [&](const v1::ExportRequest&, const std::string& path, int64_t, const StopEvent& left) {
+    was_set = left.is_set();
+    std::ofstream(path) << "a model";
+    return absl::OkStatus();
+  };
+  Departure gone;
+  gone.Go();
+  EXPECT_TRUE(Export(looks, {}, gone).ok());
+  EXPECT_TRUE(was_set);
+  Departure later;
+  EXPECT_TRUE(Export(looks, {}, later).ok());
+  EXPECT_FALSE(was_set);
+  later.Go();
+}
+
 TEST_F(ModelExportTest, RefusesWhatThereIsNot) {
   MakeCheckpoint("step-000000005");
-  const auto never = [](const v1::ExportRequest&, const std::string&, int64_t) {
+  const auto never = [](const v1::ExportRequest&, const std::string&, int64_t, const StopEvent&) {
     ADD_FAILURE();
     return absl::OkStatus();
   };
@@ -103,9 +135,11 @@ TEST_F(ModelExportTest, RefusesWhatThereIsNot) {
   Form other;
   other.set_checkpoint("step-000000006");
   EXPECT_TRUE(absl::IsNotFound(Export(never, other).status()));
-  const auto writes_nothing = [](const v1::ExportRequest&, const std::string&, int64_t) { return absl::OkStatus(); };
+  const auto writes_nothing = [](const v1::ExportRequest&, const std::string&, int64_t, const StopEvent&) {
+    return absl::OkStatus();
+  };
   EXPECT_TRUE(absl::IsInternal(Export(writes_nothing, {}).status()));
-  const auto fails = [](const v1::ExportRequest&, const std::string& path, int64_t) {
+  const auto fails = [](const v1::ExportRequest&, const std::string& path, int64_t, const StopEvent&) {
     std::ofstream(path) << "half";
     return absl::FailedPreconditionError("layer a");
   };

@@ -1,12 +1,16 @@
 #include "server/service/training_service.h"
 
+#include <chrono>
 #include <fstream>
 #include <future>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
+#include "server/service/sha256.h"
 #include "tests/unit/server/service/service_fixture.h"
 
 namespace ampd {
@@ -351,6 +355,8 @@ class RangeTest : public TrainingServiceTest {
   }
   grpc::Status Fetch(v1::DownloadCheckpointRequest request, std::string* bytes) {
     grpc::ClientContext context;
+    // A bound on a test that hangs, not a measure.
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
     const auto reader = stub_->DownloadCheckpoint(&context, request);
     int64_t next = request.offset();
     for (v1::FileChunk chunk; reader->Read(&chunk);) {
@@ -420,6 +426,115 @@ TEST_F(RangeTest, WhatIsNotThereIsRefused) {
     EXPECT_EQ(Fetch(request, &bytes).error_code(), grpc::StatusCode::NOT_FOUND) << file;
   }
   EXPECT_EQ(bytes, "");
+}
+
+// Downloads of a file that no hash of it comes to an end of.
+class EndlessDownloadTest : public RangeTest {
+ protected:
+  struct Call {
+    grpc::ClientContext context;
+    std::unique_ptr<grpc::ClientReader<v1::FileChunk>> reader;
+  };
+
+  void MakeEndlessCheckpoint(const std::string& id) {
+    const std::string folder = absl::StrCat(state_dir_, "/checkpoints/", id, "/step-000000005");
+    std::filesystem::create_directories(folder);
+    std::ofstream(folder + "/model.safetensors").flush();
+    std::filesystem::resize_file(folder + "/model.safetensors", uint64_t{1} << 40);
+    const std::string body = absl::StrCat(std::string(64, '0'), " ", uint64_t{1} << 40, " model.safetensors\n");
+    std::ofstream(folder + "/MANIFEST") << body << Sha256Hex(body) << " " << body.size() << " MANIFEST\n";
+  }
+  // More calls than there are threads for anything, hashing.
+  void BeginDownloads(const std::string& id) {
+    v1::DownloadCheckpointRequest request;
+    request.set_job_id(id);
+    const int64_t before = BytesRead();
+    for (int i = 0; i < 16; ++i) {
+      Call& call = *calls_.emplace_back(std::make_unique<Call>());
+      call.reader = stub_->DownloadCheckpoint(&call.context, request);
+    }
+    const absl::Time deadline = absl::Now() + absl::Seconds(60);
+    while (BytesRead() - before < (64 << 20)) ASSERT_LT(absl::Now(), deadline) << "nothing is hashed";
+  }
+  void EndDownloads() {
+    for (const auto& call : calls_) call->context.TryCancel();
+    for (const auto& call : calls_) {
+      v1::FileChunk chunk;
+      EXPECT_FALSE(call->reader->Read(&chunk));
+      EXPECT_EQ(call->reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
+    }
+  }
+  static void SetDeadline(grpc::ClientContext* context) {
+    context->set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+  }
+  static int64_t BytesRead() {
+    std::ifstream file("/proc/self/io");
+    std::string name;
+    int64_t bytes = -1;
+    file >> name >> bytes;
+    return bytes;
+  }
+
+  std::vector<std::unique_ptr<Call>> calls_;
+};
+
+TEST_F(EndlessDownloadTest, KeepNobodyElseWaiting) {
+  Train(ThreeEvents);
+  const std::string id = CreateGood();
+  MakeEndlessCheckpoint(id);
+  ASSERT_NO_FATAL_FAILURE(BeginDownloads(id));
+
+  grpc::ClientContext watch_context;
+  SetDeadline(&watch_context);
+  v1::WatchJobRequest watch;
+  watch.set_job_id(id);
+  const auto watcher = stub_->WatchJob(&watch_context, watch);
+  std::vector<v1::JobEvent> events;
+  for (v1::JobEvent event; watcher->Read(&event);) events.push_back(event);
+  EXPECT_TRUE(watcher->Finish().ok());
+  EXPECT_THAT(Logs(events), ElementsAre("a", "b", "c"));
+
+  grpc::ClientContext list_context;
+  SetDeadline(&list_context);
+  v1::ListCheckpointsRequest list;
+  list.set_job_id(id);
+  v1::ListCheckpointsResponse checkpoints;
+  EXPECT_TRUE(stub_->ListCheckpoints(&list_context, list, &checkpoints).ok());
+  EXPECT_EQ(checkpoints.checkpoints_size(), 1);
+
+  grpc::ClientContext datasets_context;
+  SetDeadline(&datasets_context);
+  v1::ListDatasetsResponse datasets;
+  EXPECT_TRUE(stub_->ListDatasets(&datasets_context, {}, &datasets).ok());
+
+  grpc::ClientContext manifest_context;
+  SetDeadline(&manifest_context);
+  v1::DownloadCheckpointRequest manifest;
+  manifest.set_job_id(id);
+  manifest.set_file("MANIFEST");
+  const auto reader = stub_->DownloadCheckpoint(&manifest_context, manifest);
+  v1::FileChunk chunk;
+  EXPECT_TRUE(reader->Read(&chunk));
+  EXPECT_THAT(chunk.data(), HasSubstr(" model.safetensors\n"));
+  EXPECT_FALSE(reader->Read(&chunk));
+  EXPECT_TRUE(reader->Finish().ok());
+  EndDownloads();
+}
+
+TEST_F(EndlessDownloadTest, StopWhenTheirCallersGo) {
+  Train(ThreeEvents);
+  const std::string id = CreateGood();
+  MakeEndlessCheckpoint(id);
+  ASSERT_NO_FATAL_FAILURE(BeginDownloads(id));
+  EndDownloads();
+  // The threads are free for others.
+  v1::DownloadCheckpointRequest request;
+  request.set_job_id(CreateGood());
+  MakeCheckpoint(request.job_id());
+  request.set_file("model.safetensors");
+  std::string bytes;
+  EXPECT_TRUE(Fetch(request, &bytes).ok());
+  EXPECT_TRUE(bytes == kContent);
 }
 
 class ArtifactTest : public TrainingServiceTest {

@@ -349,6 +349,39 @@ TEST_F(JobListTest, NoTokenTellsOfOthersJobs) {
   }
 }
 
+TEST_F(JobListTest, NoTokenTellsThatOthersJobsHaveANameOrALabel) {
+  ASSERT_TRUE(database_->Begin().ok());
+  for (int n = 61; n <= Database::kMaxListed + 70; ++n) {
+    JobWrite write;
+    write.create = true;
+    write.record.submit_sequence = n;
+    write.record.job.set_id(TestId(n));
+    write.record.job.set_state(v1::Job::QUEUED);
+    write.record.job.set_user("eve");
+    write.record.job.mutable_spec()->set_name("secret");
+    (*write.record.job.mutable_spec()->mutable_labels())["team"] = "secret";
+    if (n == 61) {
+      write.sweep_id = SweepId(n);
+      write.sweep_jobs = Database::kMaxListed + 10;
+    }
+    ASSERT_TRUE(database_->Apply(write).ok());
+  }
+  ASSERT_TRUE(database_->Commit().ok());
+  const std::string sweep = absl::StrCat("sweep = \"", SweepId(61), "\"");
+  for (const std::string& filter : {std::string("name = secret"), std::string("labels.team = secret"), sweep}) {
+    JobQuery query{.page_size = 100, .filter = *ParseJobFilter(filter)};
+    EXPECT_EQ(database_->ListJobs(query)->jobs.size(), 100u) << filter;
+    query.owner = "user1";
+    for (const bool by_state : {false, true}) {
+      if (by_state) query.states = {v1::Job::QUEUED};
+      const auto page = database_->ListJobs(query);
+      ASSERT_TRUE(page.ok()) << page.status();
+      EXPECT_TRUE(page->jobs.empty()) << filter;
+      EXPECT_EQ(page->next_page_token, "") << filter;
+    }
+  }
+}
+
 TEST_F(JobListTest, LabelsThatAJobNoLongerHasDoNotFindIt) {
   Listed& changed = jobs_[7];
   (*changed.job.mutable_spec()->mutable_labels())["team"] = "a";

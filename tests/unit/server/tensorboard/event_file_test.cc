@@ -62,6 +62,35 @@ TEST_F(EventFileTest, GoesOnBehindWhatIsThere) {
   EXPECT_EQ(Open()->sequence(), 12u);
 }
 
+TEST_F(EventFileTest, GoesOnAfterItWasClosedWithoutReadingAnythingAgain) {
+  const auto file = Open();
+  ASSERT_TRUE(file->Append({Scalar(1)}, 7).ok());
+  ASSERT_TRUE(file->Append({}, 9).ok());
+  file->Close();
+  EXPECT_FALSE(file->is_open());
+  EXPECT_EQ(file->sequence(), 9u);
+  ASSERT_TRUE(file->Append({Scalar(2)}, 12).ok());
+  EXPECT_TRUE(file->is_open());
+  const std::string bytes = ReadBytes(path_);
+  std::filesystem::remove(path_);
+  const auto other = Open();
+  ASSERT_TRUE(other->Append({Scalar(1)}, 7).ok());
+  ASSERT_TRUE(other->Append({Scalar(2)}, 12).ok());
+  EXPECT_EQ(ReadBytes(path_), bytes);
+}
+
+TEST_F(EventFileTest, AFileThatWasChangedWhileItWasClosedIsLeftAlone) {
+  const auto file = Open();
+  ASSERT_TRUE(file->Append({Scalar(1)}, 7).ok());
+  file->Close();
+  const std::string shorter = ReadBytes(path_).substr(1);
+  std::ofstream(path_, std::ios::binary | std::ios::trunc) << shorter;
+  EXPECT_EQ(file->Append({Scalar(2)}, 12).code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(ReadBytes(path_), shorter);
+  std::filesystem::remove(path_);
+  EXPECT_EQ(file->Append({Scalar(2)}, 12).code(), absl::StatusCode::kNotFound);
+}
+
 // Whatever a crash left of the last Append, and whatever byte of it is wrong: the file goes on behind the one before.
 TEST_F(EventFileTest, CutsOffWhatIsNotWhole) {
   ASSERT_TRUE(Open()->Append({Scalar(1)}, 5).ok());

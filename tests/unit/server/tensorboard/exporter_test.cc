@@ -2,21 +2,26 @@
 
 #include <gmock/gmock.h>
 
+#include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <future>
+#include <iterator>
 #include <mutex>
 
+#include "absl/strings/match.h"
 #include "tests/unit/server/store/store_test_util.h"
 
 namespace ampd {
 namespace {
 
+using ::testing::Ge;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-JobWrite StepWrite(uint64_t sequence, int64_t step) {
-  JobWrite write = EventWrite(1, sequence);
+JobWrite StepWrite(uint64_t sequence, int64_t step, int job = 1) {
+  JobWrite write = EventWrite(job, sequence);
   v1::JobEvent& event = write.events[0];
   event.mutable_time()->set_seconds(1000 + step);
   event.mutable_step()->set_last_step(step);
@@ -67,7 +72,33 @@ class ExporterTest : public ::testing::Test {
     exporter_->Flush();
   }
 
-  std::string Path() const { return dir_.path() + "/tensorboard/job_1-" + TestId(1) + "/events.out.tfevents.0.ampd"; }
+  std::string Path(int job = 1) const {
+    return absl::StrCat(dir_.path(), "/tensorboard/job_", job, "-", TestId(job), "/events.out.tfevents.0.ampd");
+  }
+  int OpenFiles() const {
+    int files = 0;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+      std::error_code gone;
+      files += absl::StartsWith(std::filesystem::read_symlink(entry, gone).string(), dir_.path() + "/tensorboard/");
+    }
+    return files;
+  }
+  // What a job's file says, whichever events went into it together.
+  std::vector<std::string> Records(int job) const {
+    std::ifstream file(Path(job), std::ios::binary);
+    const std::string bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+    std::vector<std::string> records;
+    for (size_t at = 0; at + 12 <= bytes.size();) {
+      uint64_t length = 0;
+      memcpy(&length, bytes.data() + at, sizeof(length));
+      tensorboard::Event event;
+      EXPECT_TRUE(event.ParseFromString(bytes.substr(at + 12, length)));
+      event.clear_ampd_sequence();
+      records.push_back(event.ShortDebugString());
+      at += 12 + length + 4;
+    }
+    return records;
+  }
   uint64_t Written() const { return (*EventFile::Open(Path()))->sequence(); }
   std::vector<std::string> logged() {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -94,6 +125,30 @@ TEST_F(ExporterTest, FollowsAJobAndGoesOnAfterARestart) {
   EXPECT_EQ(Written(), 3u);
   EXPECT_GT(std::filesystem::file_size(Path()), size);
   EXPECT_LT(std::filesystem::file_size(Path()), 2 * size);
+  EXPECT_THAT(logged(), IsEmpty());
+}
+
+TEST_F(ExporterTest, FilesOfFewJobsAreOpenAndNoneLosesOrRepeatsAnEvent) {
+  constexpr int kJobs = 70;
+  Start();
+  for (int job = 1; job <= kJobs; ++job) Append(CreateWrite(job));
+  for (uint64_t sequence = 2; sequence <= 4; ++sequence) {
+    for (int job = 1; job <= kJobs; ++job) {
+      // What a job logs becomes nothing in the file.
+      Append(sequence == 3 ? EventWrite(job, sequence) : StepWrite(sequence, static_cast<int64_t>(sequence), job));
+    }
+    EXPECT_LE(OpenFiles(), 64);
+  }
+  std::vector<std::vector<std::string>> written;
+  for (int job = 1; job <= kJobs; ++job) written.push_back(Records(job));
+  Stop();
+  std::filesystem::remove_all(dir_.path() + "/tensorboard");
+  Start();
+  for (int job = 1; job <= kJobs; ++job) {
+    Append(EventWrite(job, 5));
+    EXPECT_THAT(Records(job), SizeIs(Ge(3u)));
+    EXPECT_EQ(Records(job), written[static_cast<size_t>(job - 1)]) << "as of a file that is written in one go";
+  }
   EXPECT_THAT(logged(), IsEmpty());
 }
 

@@ -9,6 +9,7 @@
 #include <future>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -39,25 +40,75 @@ std::string ManifestOf(const Files& files) {
 }
 
 // A call of it that waits until its caller goes away.
-class Waiting final : public grpc::ServerUnaryReactor {
+template <typename Reactor>
+class Waiting final : public Reactor {
  public:
   explicit Waiting(std::promise<void>* gone) : gone_(gone) {}
 
  private:
   void OnCancel() override {
     gone_->set_value();
-    Finish(grpc::Status(grpc::StatusCode::CANCELLED, "gone"));
+    this->Finish(grpc::Status(grpc::StatusCode::CANCELLED, "gone"));
   }
   void OnDone() override { delete this; }
 
   std::promise<void>* const gone_;
 };
 
-class FakeService final : public v1::TrainingService::WithCallbackMethod_ProfileJob<v1::TrainingService::Service> {
+// Sends a chunk of an export.
+class OneChunk final : public grpc::ServerWriteReactor<v1::FileChunk> {
+ public:
+  explicit OneChunk(const std::string& bytes) {
+    chunk_.set_checkpoint(kCheckpoint);
+    chunk_.set_file_size(static_cast<int64_t>(bytes.size()));
+    chunk_.set_data(bytes);
+    StartWriteAndFinish(&chunk_, grpc::WriteOptions(), grpc::Status::OK);
+  }
+
+ private:
+  void OnDone() override { delete this; }
+
+  v1::FileChunk chunk_;
+};
+
+// Sends an export of two chunks, the second only after time in which somebody may look whether the client is still
+// there.
+class TwoChunks final : public grpc::ServerWriteReactor<v1::FileChunk> {
+ public:
+  TwoChunks() {
+    chunk_.set_checkpoint(kCheckpoint);
+    chunk_.set_file_size(8);
+    chunk_.set_data("two ");
+    StartWrite(&chunk_);
+  }
+
+ private:
+  void OnWriteDone(bool) override {
+    std::thread([this] {
+      cancelled_.get_future().wait_for(std::chrono::milliseconds(800));
+      chunk_.set_offset(4);
+      chunk_.set_data("of 4");
+      StartWriteAndFinish(&chunk_, grpc::WriteOptions(), grpc::Status::OK);
+    }).detach();
+  }
+  void OnCancel() override { cancelled_.set_value(); }
+  void OnDone() override { delete this; }
+
+  v1::FileChunk chunk_;
+  std::promise<void> cancelled_;
+};
+
+using CallbackService = v1::TrainingService::WithCallbackMethod_ProfileJob<
+    v1::TrainingService::WithCallbackMethod_ExportModel<v1::TrainingService::Service>>;
+
+class FakeService final : public CallbackService {
  public:
   // Of the next downloads, by how many there were before.
   std::function<absl::StatusOr<Files>(int download)> files;
-  std::promise<void> profiling, gone;
+  // Set when a call begins that waits, and when its caller is gone.
+  std::promise<void> waiting, gone;
+  // The last one.
+  v1::ExportModelRequest exported;
 
   grpc::Status GetJob(grpc::ServerContext*, const v1::GetJobRequest*, v1::Job* job) override {
     job->set_id(kJob);
@@ -86,8 +137,16 @@ class FakeService final : public v1::TrainingService::WithCallbackMethod_Profile
       reactor->Finish(grpc::Status::OK);
       return reactor;
     }
-    profiling.set_value();
-    return new Waiting(&gone);
+    waiting.set_value();
+    return new Waiting<grpc::ServerUnaryReactor>(&gone);
+  }
+  grpc::ServerWriteReactor<v1::FileChunk>* ExportModel(grpc::CallbackServerContext*,
+                                                       const v1::ExportModelRequest* request) override {
+    exported = *request;
+    if (request->network() == "pausing") return new TwoChunks;
+    if (request->network() != "slow") return new OneChunk("a model");
+    waiting.set_value();
+    return new Waiting<grpc::ServerWriteReactor<v1::FileChunk>>(&gone);
   }
 
  private:
@@ -135,6 +194,17 @@ class ApiTest : public ::testing::Test {
     FakeExchange exchange("GET", path, {{"Host", "127.0.0.1:7071"}});
     router_.Serve(exchange);
     return exchange;
+  }
+  // Whose client goes away once the service waits.
+  void ServeUntilItWaits(FakeExchange* exchange) {
+    std::shared_future<void> waiting(service_.waiting.get_future());
+    exchange->is_left = [&] { return waiting.wait_for(std::chrono::seconds(0)) == std::future_status::ready; };
+    router_.Serve(*exchange);
+    EXPECT_EQ(exchange->status(), 499);
+    service_.gone.get_future().wait();
+  }
+  FakeExchange Exported(const std::string& query) {
+    return Fetched(absl::StrCat("/api/v1/jobs/01hq3v7m/checkpoints/", kCheckpoint, "/export?", query));
   }
   FakeExchange Archive() {
     return Fetched(absl::StrCat("/api/v1/jobs/01hq3v7m/checkpoints/", kCheckpoint, "?format=tar"));
@@ -225,15 +295,53 @@ TEST_F(ApiTest, AProfileIsNotWaitedForWithoutItsClient) {
   const std::string path = absl::StrCat("/api/v1/jobs/", kJob, "/profile");
   const HttpHeaders headers = {{"Host", "127.0.0.1:7071"}, {"Content-Type", "application/json"}};
   FakeExchange exchange("POST", path, headers, "{\"steps\": 5}");
-  std::shared_future<void> profiling(service_.profiling.get_future());
-  exchange.is_left = [&] { return profiling.wait_for(std::chrono::seconds(0)) == std::future_status::ready; };
-  router_.Serve(exchange);
-  EXPECT_EQ(exchange.status(), 499);
-  service_.gone.get_future().wait();
+  ServeUntilItWaits(&exchange);
   FakeExchange answered("POST", path, headers, "{\"steps\": 1}");
   router_.Serve(answered);
   EXPECT_EQ(answered.status(), 200);
   EXPECT_THAT(answered.response().body, HasSubstr("\"last_step\": 7"));
+}
+
+TEST_F(ApiTest, AnExportIsWhatTheQueryAsksFor) {
+  const FakeExchange half = Exported("form=safetensors&dtype=FP16&ema=true&network=trunk");
+  EXPECT_EQ(half.status(), 200) << half.response().body;
+  EXPECT_EQ(half.response().body, "a model");
+  EXPECT_EQ(half.length(), 7);
+  EXPECT_EQ(half.ResponseHeader("Content-Disposition"),
+            absl::StrCat("attachment; filename=\"", kJob, "-", kCheckpoint, "-trunk.safetensors\""));
+  EXPECT_EQ(service_.exported.job_id(), kJob);
+  EXPECT_EQ(service_.exported.checkpoint(), kCheckpoint);
+  EXPECT_EQ(service_.exported.form(), v1::ExportModelRequest::SAFETENSORS);
+  EXPECT_EQ(service_.exported.dtype(), v1::ExportModelRequest::FLOAT16);
+  EXPECT_TRUE(service_.exported.ema());
+  EXPECT_EQ(service_.exported.network(), "trunk");
+  // A name that would need quoting is left out.
+  const FakeExchange onnx = Exported("form=onnx&network=a%22b");
+  EXPECT_EQ(onnx.ResponseHeader("Content-Disposition"),
+            absl::StrCat("attachment; filename=\"", kJob, "-", kCheckpoint, ".onnx\""));
+  EXPECT_EQ(service_.exported.form(), v1::ExportModelRequest::ONNX);
+  EXPECT_FALSE(service_.exported.ema());
+  for (const char* wrong :
+       {"", "form=", "form=tflite", "form=onnx&dtype=fp64", "form=onnx&ema=1", "form=onnx&name=x"}) {
+    EXPECT_EQ(Exported(wrong).status(), 400) << wrong;
+  }
+}
+
+TEST_F(ApiTest, AClientThatHasNoMoreToSendGetsWhatHasBegun) {
+  FakeExchange exchange(
+      "GET", absl::StrCat("/api/v1/jobs/", kJob, "/checkpoints/", kCheckpoint, "/export?form=onnx&network=pausing"),
+      {{"Host", "127.0.0.1:7071"}});
+  // As of one that has shut its way down.
+  exchange.is_left = [&] { return !exchange.response().body.empty(); };
+  router_.Serve(exchange);
+  EXPECT_EQ(exchange.response().body, "two of 4");
+}
+
+TEST_F(ApiTest, AnExportIsNotWaitedForWithoutItsClient) {
+  FakeExchange exchange(
+      "GET", absl::StrCat("/api/v1/jobs/", kJob, "/checkpoints/", kCheckpoint, "/export?form=onnx&network=slow"),
+      {{"Host", "127.0.0.1:7071"}});
+  ServeUntilItWaits(&exchange);
 }
 
 }  // namespace
