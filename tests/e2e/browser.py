@@ -116,6 +116,10 @@ class Browser:
             found.add((url.scheme, url.netloc))
         return found
 
+    def save_into(self, folder):
+        """Where files go that the page has the browser save."""
+        self.driver.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": folder})
+
     def screenshot(self, path):
         self.driver.save_screenshot(path)
 

@@ -11,7 +11,7 @@ import time
 
 import ampd_process
 import certificates
-from ampd_process import DEADLINE, OneDaemonTest, eventually, glyphs_job
+from ampd_process import DEADLINE, DaemonTest, OneDaemonTest, eventually, glyphs_job, program
 from json_api_test import ask
 
 
@@ -101,6 +101,26 @@ class JsonDownloadsTest(OneDaemonTest):
             file.write(bytes([weights[0] ^ 1]))
         self.refused(path, 500, "DATA_LOSS")
 
+    def test_models_come_in_other_forms(self):
+        job = self.ampd.run(glyphs_job("exported", steps=2))
+        name = job.summary.checkpoint
+        path = f"/api/v1/jobs/{job.id}/checkpoints/{name}/export"
+        for query, options, suffix in (("form=onnx", ("--form", "onnx"), "onnx"), ("form=safetensors", ("--form", "safetensors"), "safetensors"),
+                                       ("form=SAFETENSORS&dtype=bf16", ("--dtype", "bf16"), "safetensors")):
+            by_client = os.path.join(self.folder, f"{len(options)}-{options[1]}.{suffix}")
+            self.assertEqual(self.ampd.ctl("download", job.id, by_client, *options).returncode, 0)
+            answer = ask(self.ampd, f"{path}?{query}", headers={"Range": "bytes=0-1"})
+            self.assertEqual((answer.status, answer.bytes), (200, certificates.read(by_client)), query)
+            self.assertEqual((answer.headers["Content-Type"], answer.headers["Accept-Ranges"]), ("application/octet-stream", "none"))
+            self.assertEqual(answer.headers["Content-Disposition"], f'attachment; filename="{job.id}-{name}.{suffix}"')
+            self.assertIn("sandbox", answer.headers["Content-Security-Policy"])
+            head = ask(self.ampd, f"{path}?{query}", method="HEAD")
+            self.assertEqual((head.status, head.bytes, head.headers["Content-Length"]), (200, b"", str(len(answer.bytes))))
+        for wrong, status, code in (("", 400, "INVALID_ARGUMENT"), ("?form=onnx&dtype=fp16", 400, "INVALID_ARGUMENT"),
+                                    ("?form=onnx&network=head", 400, "INVALID_ARGUMENT"), ("?form=onnx&ema=true", 400, "FAILED_PRECONDITION")):
+            self.refused(path + wrong, status, code)
+        self.refused(path.replace(name, "step-9") + "?form=onnx", 404, "NOT_FOUND")
+
     def test_downloads_that_nobody_takes_are_few_and_end(self):
         job = self.ampd.run(glyphs_job("large", steps=2))
         folder = os.path.join(self.ampd.state_dir, "checkpoints", job.id, "step-000000009")
@@ -136,6 +156,48 @@ class JsonDownloadsTest(OneDaemonTest):
     def downloaded(self, path):
         answer = ask(self.ampd, path)
         return answer.bytes if answer.status == 200 else None
+
+
+class SlowExporterTest(DaemonTest):
+    """An exporter that does not come to its end by itself."""
+
+    def setUp(self):
+        super().setUp()
+        self.started = os.path.join(self.folder, "started")
+        worker = os.path.join(self.folder, "worker.sh")
+        with open(worker, "w") as file:
+            file.write(f"#!/bin/sh\n[ \"$1\" != --export ] && exec {program('ampd-worker')} \"$@\"\n"
+                       f"echo $$ > {self.started}\nexec sleep 1000\n")
+        os.chmod(worker, 0o755)
+        self.ampd = self.daemon(config={"worker": worker})
+        self.job = self.ampd.run(glyphs_job("exported", steps=2))
+
+    def exporter(self):
+        """Its process, once it has begun."""
+        pid = int(eventually(lambda: os.path.exists(self.started) and certificates.read(self.started), "an exporter"))
+        os.kill(pid, 0)
+        return pid
+
+    def await_end(self, pid):
+        eventually(lambda: not os.path.exists(f"/proc/{pid}"), "the end of the exporter")
+
+    def test_it_ends_when_the_client_goes(self):
+        host, port = self.ampd.http_address.rsplit(":", 1)
+        client = http.client.HTTPConnection(host, int(port), timeout=DEADLINE)
+        client.request("GET", f"/api/v1/jobs/{self.job.id}/checkpoints/{self.job.summary.checkpoint}/export?form=onnx")
+        pid = self.exporter()
+        client.close()
+        self.await_end(pid)
+        self.assert_healthy(self.ampd)
+
+    def test_it_ends_when_the_daemon_does(self):
+        client = self.ampd.ctl_start("download", self.job.id, os.path.join(self.folder, "model.onnx"), "--form", "onnx")
+        pid = self.exporter()
+        # In time for whoever stops it; an exporter has two minutes.
+        self.assertEqual(self.ampd.terminate(seconds=60), 0)
+        self.await_end(pid)
+        client.kill()
+        client.communicate()
 
 
 if __name__ == "__main__":

@@ -51,6 +51,17 @@ class WebFilesTest(DaemonTest):
         # No file under a name that stays when it changes.
         self.assertEqual(re.findall(r'(?:href|src)="(?!v/|#)([^"]+)"', page), [])
 
+    def test_what_counts_as_logs_is_the_same_in_all_that_show_them(self):
+        def kinds(path, begin, end, pattern):
+            with open(os.path.join(ampd_process.SOURCE, path)) as file:
+                return sorted(re.findall(pattern, file.read().split(begin)[1].split(end)[0]))
+
+        page = kinds("web/js/logs_tab.js", "const KINDS =", ";", r"'(\w+)'")
+        self.assertIn("log", page)
+        of_cpp = ["k" + "".join(part.capitalize() for part in kind.split("_")) for kind in page]
+        for path, begin in [("server/web/api_events.cc", "kLogged[] = {"), ("client/commands/logs.cc", "bool IsLogged(")]:
+            self.assertEqual(kinds(path, begin, "}", r"v1::JobEvent::(k\w+)"), of_cpp, path)
+
     def closure(self, pattern):
         """Modules that main.js comes to import, by imports that look like that."""
         found, more = set(), {"main.js"}

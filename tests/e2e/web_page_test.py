@@ -10,6 +10,7 @@ import unittest
 import ampd_process
 import browser as browser_module
 from ampd_process import eventually, glyphs_job
+from gan_networks import acgan_job
 from ampd.v1 import auth_pb2, job_pb2, precision_pb2, training_service_pb2 as api
 
 MISSING = browser_module.missing()
@@ -260,6 +261,31 @@ class WebPageTest(browser_module.PageTest):
         self.assertEqual(page.js("return document.querySelectorAll('main img, main script').length;"), 0)
         self.assertIsNone(page.js("return window.broken === undefined ? null : window.broken;"))
 
+    def test_logs_come_live_as_a_reload_shows_them(self):
+        ampd = self.daemon()
+        result = ampd.ctl("submit", GAN, "--set", "train={steps: 1000000, batch_size: 16}", "--set", "data.train.glyphs.samples=64",
+                          "--set", "resources.cpu_threads=1", "--set", "precision.mode=BF16", "--set",
+                          "report={every_steps: 50, samples: {every_steps: 100, images: {network: generator, rows: 2, columns: 3, low: 0}}}")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        job = result.stdout.split()[1]
+        self.open(ampd, f"#/jobs/{job}/logs")
+        page = self.browser
+        page.until_text("ol.log", "RUNNING")
+        for kind in ("artifact", "checkpoint"):
+            line = f"ol.log li[data-kind={kind}]"
+            shown = page.count(line)
+            if kind == "checkpoint":
+                self.assertEqual(ampd.ctl("checkpoint", job).returncode, 0)
+            page.until("return document.querySelectorAll(arguments[0]).length > arguments[1];", f"one more {kind}", line, shown)
+        ampd.ctl("cancel", job)
+        page.until_text("ol.log", "CANCELLED")
+        lines = "return [...document.querySelectorAll('ol.log li')].map((line) => line.textContent);"
+        live = page.js(lines)
+        self.open(ampd, f"#/jobs/{job}/charts")
+        self.open(ampd, f"#/jobs/{job}/logs")
+        page.until_text("ol.log", "CANCELLED")
+        self.assertEqual(page.js(lines), live)
+
     def test_pictures_are_shown(self):
         ampd = self.daemon()
         result = ampd.ctl("submit", GAN, "--set", "train={steps: 6, batch_size: 16}", "--set", "data.train.glyphs.samples=64",
@@ -319,6 +345,53 @@ class WebPageTest(browser_module.PageTest):
               return [link.download, new TextDecoder().decode(bytes.slice(257, 262)), bytes.length % 512];
             }));""")
         self.assertEqual(archives, [[f"{job.id}-step-00000000{step}.tar", "ustar", 0] for step in (4, 2)])
+
+    def ask_for_model(self, *choices, ema=False):
+        """Exports the newest checkpoint's model with these choices in the dialog."""
+        self.browser.click("#panel button[data-verb=export]")
+        self.browser.until("return document.querySelector('dialog select') !== null;", "the dialog")
+        self.browser.js("""
+            const fields = document.querySelectorAll('dialog select');
+            arguments[0].forEach((text, i) => {
+              fields[i].value = [...fields[i].options].find((option) => option.text === text).value;
+            });
+            if (arguments[1]) document.querySelector('dialog input[type=checkbox]').click();
+            document.querySelector('dialog form').requestSubmit();""", choices, ema)
+
+    def assert_exported(self, ampd, job, name, choices, options):
+        """The page saves the same model, under that name, as the client with `options`."""
+        folder = os.path.join(self.folder, f"saved-{len(os.listdir(self.folder))}")
+        os.mkdir(folder)
+        self.browser.save_into(folder)
+        self.ask_for_model(*choices, ema="--ema" in options)
+        saved = os.path.join(folder, name)
+        eventually(lambda: os.path.exists(saved), f"{name} among {os.listdir(folder)}")
+        self.browser.until("return document.querySelector('dialog') === null;", "the dialog's end")
+        by_client = os.path.join(folder, "by-client")
+        self.assertEqual(ampd.ctl("download", job.id, by_client, *options).returncode, 0)
+        with open(saved, "rb") as one, open(by_client, "rb") as other:
+            self.assertEqual(one.read(), other.read(), name)
+
+    def test_a_model_is_exported(self):
+        ampd = self.daemon()
+        job = ampd.run(glyphs_job("exported", steps=4, every_steps=2, optimizer={"adamw": {}, "ema": {"decay": 0.5}}))
+        self.open(ampd, f"#/jobs/{job.id}/checkpoints")
+        stem = f"{job.id}-{job.summary.checkpoint}"
+        self.assert_exported(ampd, job, f"{stem}.onnx", ["ONNX"], ["--form", "onnx"])
+        self.assertEqual(self.browser.count("dialog"), 0)
+        self.assert_exported(ampd, job, f"{stem}.safetensors", ["safetensors, BF16"], ["--dtype", "bf16"])
+        self.assert_exported(ampd, job, f"{stem}.safetensors", ["safetensors, FP32"], ["--dtype", "fp32", "--ema"])
+
+    def test_one_network_of_several_is_exported(self):
+        ampd = self.daemon()
+        job = ampd.run(acgan_job())
+        self.open(ampd, f"#/jobs/{job.id}/checkpoints")
+        self.assert_exported(ampd, job, f"{job.id}-{job.summary.checkpoint}-generator.onnx", ["ONNX", "generator"],
+                             ["--form", "onnx", "--network", "generator"])
+        # What cannot be done is said in the dialog.
+        self.expected.append("/export?form=onnx - ")
+        self.ask_for_model("ONNX", "All, as safetensors")
+        self.browser.until_text("dialog .problem", "generator or trunk or source or class")
 
     # Measurements
 

@@ -140,6 +140,18 @@ export function checkpointArchiveUrl(id, checkpoint) {
   return [ROOT, 'jobs', ...[id, 'checkpoints', checkpoint].map(encodeURIComponent)].join('/') + '?format=tar';
 }
 
+/**
+ * A checkpoint's model in another form: {name, blob}. `form`: 'onnx' or 'safetensors'; `dtype`: 'fp32', 'fp16' or
+ * 'bf16'; `network`: of several; `ema`: the running average of the weights.
+ */
+export async function exportModel(id, checkpoint, {form, dtype, network, ema}) {
+  const path = ['', 'jobs', ...[id, 'checkpoints', checkpoint].map(encodeURIComponent), 'export'].join('/');
+  const response = await request(path + query({form, dtype, network, ema: ema || undefined}));
+  // Something in between may have dropped the name.
+  const named = /filename="([^"]+)"/.exec(response.headers.get('Content-Disposition') || '');
+  return {name: named ? named[1] : `model.${form}`, blob: await response.blob()};
+}
+
 /** Submits a job file: {job} or {sweep}. With `validateOnly` nothing is queued; requests of one id make one job. */
 export async function submitFile(text, {requestId, validateOnly} = {}) {
   const options = {method: 'POST', headers: {'Content-Type': 'application/yaml'}, body: text};

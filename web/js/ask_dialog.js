@@ -37,5 +37,6 @@ export function askFor({title, fields, verb, danger, action}) {
       h('form', {class: 'ask', onsubmit: submit}, rows, problem,
         h('p', {class: 'buttons'}, h('button', {type: 'button', onclick: () => dialog.close()}, 'Leave it'), button)));
   fields[0].input.focus();
-  fields[0].input.select();
+  // A text's; lists have none.
+  if (fields[0].input.select) fields[0].input.select();
 }

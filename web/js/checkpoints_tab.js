@@ -1,13 +1,15 @@
 // The checkpoints that are there, and their files to fetch.
 
 import {checkpointArchiveUrl, checkpointFileUrl, part} from './api.js';
-import {fill, h, table} from './dom.js';
+import {fill, h, setText, table} from './dom.js';
+import {askForModel} from './export_dialog.js';
 import {bytes, count, time} from './format.js';
 
 export class CheckpointsTab {
   constructor(panel, job) {
     this.job = job;
     this.body = h('div');
+    this.problem = h('p', {class: 'notice error', role: 'alert', hidden: true});
     // Names of those whose files are shown.
     this.opened = new Set();
     panel.append(this.body);
@@ -45,9 +47,9 @@ export class CheckpointsTab {
                one.best ? h('span', {class: 'badge'}, 'best') : null,
                one.damage ? h('span', {class: 'badge bad'}, `damaged: ${one.damage}`) : null
              ],
-             h('div', {class: 'fetch'}, this.button(one.name), this.archive(one))]);
+             h('div', {class: 'fetch'}, this.button(one.name), this.archive(one), this.exporter(one))]);
     fill(
-        this.body, table('Checkpoints', columns, rows),
+        this.body, this.problem, table('Checkpoints', columns, rows),
         h('p', {class: 'hint'}, 'Fetch one with all its files, and check them, by ',
           h('code', {}, `ampctl download ${this.job.id} DIR`)));
     for (const {name} of checkpoints) {
@@ -66,6 +68,27 @@ export class CheckpointsTab {
       download: `${this.job.id}-${name}.tar`
     };
     return h('a', properties, '.tar', h('span', {class: 'hidden'}, ` of ${name}`));
+  }
+
+  /** The model alone, in a form of one's choice. */
+  exporter({name, damage}) {
+    if (damage) return null;
+    const ask = async () => {
+      this.tell('');
+      try {
+        await askForModel(this.job.id, name);
+      } catch (error) {
+        this.tell(error.message);
+      }
+    };
+    return h(
+        'button', {type: 'button', data: {verb: 'export'}, onclick: ask}, 'Export',
+        h('span', {class: 'hidden'}, ` the model of ${name}`));
+  }
+
+  tell(message) {
+    this.problem.hidden = message === '';
+    setText(this.problem, message);
   }
 
   button(name) {

@@ -6,7 +6,8 @@ import {wordsOf} from './event_words.js';
 import {clock, time} from './format.js';
 
 // Of /logs.
-const KINDS = ['log', 'state_change', 'rewound', 'precision_change', 'corrupt_sample', 'mode_chosen'];
+const KINDS =
+    ['state_change', 'checkpoint', 'rewound', 'log', 'precision_change', 'artifact', 'mode_chosen', 'corrupt_sample'];
 
 function line(event) {
   const {text, severity, kind} = wordsOf(event);
