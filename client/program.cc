@@ -87,6 +87,7 @@ void AddProgram(CLI::App* app, CommandContext* context) {
   AddGlobalOptions(app, context);
   AddVerbs(app, context);
   app->footer(
+      "Times are local (TZ), those of -o json, jsonl and yaml UTC.\n"
       "Exit codes: 0 succeeded, 1 job failed, 2 usage or bad spec, 3 cancelled, 4 server unreachable, 5 not "
       "authorised.\nExample:\n  ampctl init job.yaml && ampctl submit job.yaml --watch");
 }

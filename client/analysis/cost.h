@@ -12,27 +12,33 @@
 
 namespace ampd::client {
 
+// Dollars are the daemon's own figures, at the prices that there were when the time was charged. All else is told by
+// the events; how the daemon's waste divides is an estimate.
 struct Cost {
-  // Times the number of devices that the job holds or asks for.
+  // Job.cost_usd and wasted_usd; absent where the daemon charged nothing.
+  absl::optional<double> usd;
+  absl::optional<double> wasted_usd;
+  // Of wasted_usd, as skipped_seconds and rewound_seconds are to each other; absent where both are 0.
+  absl::optional<double> skipped_usd;
+  absl::optional<double> rewound_usd;
+  // HeldTimeOf, the first times the number of devices that the job holds or asks for; a shared one counts in full.
   double device_seconds = 0;
   double running_seconds = 0;
   int devices = 1;
-  // Of its device; "" where it is of no kind that the server knows.
+  // The kind of the device that the job is or was last on; "" where the server does not know it.
   std::string model;
+  // What the server says that it costs now.
   absl::optional<double> usd_per_hour;
-  absl::optional<double> usd;
   // Samples in applied steps that count: neither skipped nor taken back.
   double useful_samples = 0;
   absl::optional<double> usd_per_million_samples;
+  // Skipped steps and those taken back; starting up is neither.
   StepCount steps;
-  // Skipped steps and those taken back, at the mean time of a step; starting up is neither.
-  double skipped_seconds = 0;
-  double rewound_seconds = 0;
 };
 
-// `devices`: the server's; the job's own is looked for among them, by the ids that the job holds or its spec asks for,
-// else the only one (or the first of several of one name) is taken. `models`: ServerInfo.device_models. `now`: Unix
-// seconds.
+// `devices`: the server's; the job's own is looked for among them, by the ids that the job holds or held. Of one that
+// had none it is the one that its spec asks for, else the only one (or the first of several of one name). `models`:
+// ServerInfo.device_models. `now`: Unix seconds.
 Cost CostOf(const v1::Job& job, const Events& events, const std::vector<v1::Device>& devices,
             const std::vector<v1::DeviceModel>& models, double now);
 

@@ -10,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "client/analysis/json_text.h"
+#include "client/output/job_text.h"
 #include "client/output/table.h"
 #include "client/output/text.h"
 #include "google/protobuf/text_format.h"
@@ -122,13 +123,18 @@ std::string CurveText(const std::string& phase, const std::vector<CommonStep>& s
 
 std::string Or(bool has, const std::string& value) { return has ? value : "-"; }
 
-void AddFigures(const v1::Job& a, const v1::Job& b, Table* table) {
+std::string DevicesText(const JobAndEvents& of) {
+  const std::vector<std::string> ids = DevicesOf(of.job, of.events);
+  return ids.empty() ? "-" : Clean(absl::StrJoin(ids, ", "));
+}
+
+void AddFigures(const JobAndEvents& of_a, const JobAndEvents& of_b, Table* table) {
+  const v1::Job &a = of_a.job, &b = of_b.job;
   const auto add = [&](const std::string& name, const auto& value) { table->Add({name, value(a), value(b)}); };
   add("state", [](const v1::Job& j) { return v1::Job::State_Name(j.state()); });
-  add("device", [](const v1::Job& j) {
-    if (!j.devices().empty()) return absl::StrJoin(j.devices(), ", ");
-    return j.spec().resources().device().empty() ? std::string("-") : j.spec().resources().device();
-  });
+  table->Add({"device", DevicesText(of_a), DevicesText(of_b)});
+  add("mode", ModeText);
+  add("attempts", [](const v1::Job& j) { return absl::StrCat(j.attempt()); });
   add("parameters", [](const v1::Job& j) { return Or(j.has_plan(), absl::StrCat(j.plan().parameters())); });
   add("steps", [](const v1::Job& j) { return absl::StrCat(j.summary().step(), "/", j.summary().total_steps()); });
   add("skipped", [](const v1::Job& j) { return absl::StrCat(j.summary().steps_skipped()); });
@@ -160,7 +166,7 @@ std::string DiffText(const JobAndEvents& a, const JobAndEvents& b) {
   }
   absl::StrAppend(&text, fields.empty() ? "the specs are equal\n" : specs.ToString(), "\n");
   Table figures({"", "A", "B"});
-  AddFigures(a.job, b.job, &figures);
+  AddFigures(a, b, &figures);
   text += figures.ToString();
   const auto curves = CommonCurves(a.events, b.events);
   for (const auto& [phase, steps] : curves) absl::StrAppend(&text, "\n", CurveText(phase, steps));

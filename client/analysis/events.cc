@@ -1,6 +1,11 @@
 #include "client/analysis/events.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 
 namespace ampd::client {
 namespace {
@@ -12,25 +17,154 @@ bool Holds(Job::State state) {
          state == Job::CANCELLING;
 }
 
+// The events tell it in the daemon's words alone. One that it waited for (RECOVERING) is charged until it gives up.
+bool WasFoundDead(const v1::StateChange& change) {
+  if (change.from() == Job::RECOVERING) return false;
+  return absl::StrContains(change.reason(), "the worker was lost while the daemon was away") ||
+         absl::StartsWith(change.failure().message(), "worker and daemon lost each other");
+}
+
+// The newest step that an event tells of; 0 where it tells of none. Cells of a bench are none.
+int64_t StepOf(const v1::JobEvent& event) {
+  switch (event.payload_case()) {
+    case v1::JobEvent::kStep:
+      return event.step().last_step();
+    case v1::JobEvent::kOverflowSkip:
+      return event.overflow_skip().step();
+    case v1::JobEvent::kLossScaleChange:
+      return event.loss_scale_change().step();
+    case v1::JobEvent::kPrecisionChange:
+      return event.precision_change().step();
+    case v1::JobEvent::kGradientDiagnostics:
+      return event.gradient_diagnostics().step();
+    case v1::JobEvent::kStepProfile:
+      return event.step_profile().last_step();
+    case v1::JobEvent::kArtifact:
+      return event.artifact().step();
+    case v1::JobEvent::kTextSample:
+      return event.text_sample().step();
+    case v1::JobEvent::kEvaluation:
+      return event.evaluation().step();
+    default:
+      return 0;
+  }
+}
+
+// Counts steps as the daemon charges them, but for skipped ones that are taken back: they are one waste, not two.
+class StepCounter {
+ public:
+  void Add(const v1::JobEvent& event) {
+    if (event.has_rewound()) GoBack(event.rewound().to_step());
+    if (event.has_step()) AddReport(event.step());
+    at_ = std::max(at_, StepOf(event));
+  }
+
+  StepCount Count() const {
+    StepCount count = count_;
+    count.attempted = at_ + count.rewound;
+    double steps = 0;
+    for (const Report& report : standing_) {
+      steps += report.steps;
+      count.skipped += report.skipped();
+      count.skipped_seconds += report.skipped() * report.step_seconds;
+    }
+    count.useful = std::max(0.0, steps - count.skipped);
+    if (count.reported > 0) count.step_seconds = count.total_seconds / static_cast<double>(count.reported);
+    return count;
+  }
+
+ private:
+  // What a report adds to those before it. An update is a phase's part of a step.
+  struct Report {
+    int64_t last_step;
+    double steps, updates, skips;
+    double step_seconds;
+
+    double skipped() const { return updates > 0 ? steps * skips / updates : 0; }
+    void Keep(double share) {
+      for (double* part : {&steps, &updates, &skips}) *part *= share;
+    }
+  };
+
+  void AddReport(const v1::StepReport& step) {
+    const auto steps = static_cast<double>(std::max<int64_t>(0, step.last_step() - step.first_step() + 1));
+    if (step.has_step_seconds()) step_seconds_ = step.step_seconds();
+    Report report{step.last_step(), steps, 0, 0, step_seconds_};
+    // The report has sums since the start of the job.
+    for (const v1::PhaseReport& phase : step.phases()) {
+      report.updates += static_cast<double>(phase.steps_applied()) + static_cast<double>(phase.steps_skipped());
+      report.skips += static_cast<double>(phase.steps_skipped());
+    }
+    report.updates = std::max(0.0, report.updates - updates_);
+    report.skips = std::clamp(report.skips - skips_, 0.0, report.updates);
+    updates_ += report.updates;
+    skips_ += report.skips;
+    standing_.push_back(report);
+    count_.reported += static_cast<int64_t>(steps);
+    count_.input_wait_seconds += step.input_wait_seconds();
+    if (step.has_step_seconds()) count_.total_seconds += step.step_seconds() * steps;
+  }
+
+  void GoBack(int64_t step) {
+    const int64_t lost = std::max<int64_t>(0, at_ - step);
+    count_.rewound += lost;
+    count_.rewound_seconds += static_cast<double>(lost) * step_seconds_;
+    at_ -= lost;
+    while (!standing_.empty() && standing_.back().last_step > step) {
+      Report& last = standing_.back();
+      const double kept = last.steps - static_cast<double>(last.last_step - step);
+      if (kept <= 0) {
+        standing_.pop_back();
+        continue;
+      }
+      last.Keep(kept / last.steps);
+      last.last_step = step;
+    }
+    updates_ = skips_ = 0;
+    for (const Report& report : standing_) {
+      updates_ += report.updates;
+      skips_ += report.skips;
+    }
+  }
+
+  StepCount count_;
+  // Not taken back, and their sums.
+  std::vector<Report> standing_;
+  double updates_ = 0, skips_ = 0;
+  int64_t at_ = 0;
+  double step_seconds_ = 0;
+};
+
 }  // namespace
 
 double SecondsOf(const google::protobuf::Timestamp& time) {
   return static_cast<double>(time.seconds()) + static_cast<double>(time.nanos()) * 1e-9;
 }
 
+std::vector<std::string> DevicesOf(const v1::Job& job, const Events& events) {
+  if (!job.devices().empty()) return {job.devices().begin(), job.devices().end()};
+  for (auto event = events.rbegin(); event != events.rend(); ++event) {
+    if (event->state_change().to() != Job::STARTING) continue;
+    absl::string_view ids = event->state_change().reason();
+    if (absl::ConsumePrefix(&ids, "on ")) return absl::StrSplit(ids, ", ");
+  }
+  return {};
+}
+
 HeldTime HeldTimeOf(const Events& events, double now) {
   HeldTime sum;
   Job::State state = Job::QUEUED;
-  double since = 0;
+  double since = 0, last = 0;
   const auto until = [&](double time) {
     const double seconds = std::max(0.0, time - since);
     if (Holds(state)) sum.held_seconds += seconds;
     if (state == Job::RUNNING) sum.running_seconds += seconds;
   };
   for (const v1::JobEvent& event : events) {
-    if (!event.has_state_change()) continue;
     const double time = SecondsOf(event.time());
-    until(time);
+    const double before = std::exchange(last, time);
+    if (!event.has_state_change()) continue;
+    until(WasFoundDead(event.state_change()) ? before : time);
     // A queued job that is cancelled passes through CANCELLING only where a worker had to be stopped.
     state = event.state_change().to();
     since = time;
@@ -40,24 +174,9 @@ HeldTime HeldTimeOf(const Events& events, double now) {
 }
 
 StepCount StepsOf(const Events& events) {
-  StepCount count;
-  int64_t at = 0;
-  for (const v1::JobEvent& event : events) {
-    if (event.has_rewound()) {
-      count.rewound += std::max<int64_t>(0, at - event.rewound().to_step());
-      at = event.rewound().to_step();
-    }
-    if (event.has_overflow_skip()) ++count.skipped;
-    if (!event.has_step()) continue;
-    const v1::StepReport& step = event.step();
-    const int64_t steps = std::max<int64_t>(0, step.last_step() - step.first_step() + 1);
-    count.attempted += steps;
-    at = step.last_step();
-    count.input_wait_seconds += step.input_wait_seconds();
-    if (step.has_step_seconds()) count.total_seconds += step.step_seconds() * static_cast<double>(steps);
-  }
-  if (count.attempted > 0) count.step_seconds = count.total_seconds / static_cast<double>(count.attempted);
-  return count;
+  StepCounter counter;
+  for (const v1::JobEvent& event : events) counter.Add(event);
+  return counter.Count();
 }
 
 std::map<std::string, std::map<int64_t, double>> LossCurves(const Events& events) {

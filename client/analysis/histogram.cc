@@ -36,13 +36,24 @@ void Add(const v1::TensorDiagnostics& tensor, Histogram* h) {
   h->flushed_unscaled += tensor.flushed_unscaled() * count;
   h->flushed_scaled += tensor.flushed_scaled() * count;
   h->overflowed_scaled += tensor.overflowed_scaled() * count;
-  if (h->tensors == 0 || tensor.largest_safe_scale() < h->largest_safe_scale) {
-    h->largest_safe_scale = tensor.largest_safe_scale();
-  }
   if (h->tensors++ == 0 || tensor.flushed_unscaled() > h->worst_flushed) {
     h->worst = tensor.tensor();
     h->worst_flushed = tensor.flushed_unscaled();
   }
+}
+
+// Its largest_safe_scale stays 0 where no tensor tells one.
+void JudgeScales(const v1::GradientDiagnostics& diagnostics, Histogram* h) {
+  for (const v1::TensorDiagnostics& tensor : diagnostics.tensors()) {
+    h->unscalable += std::max<int64_t>(0, tensor.non_finite());
+    // Zeros stay zeros at any scale.
+    if (tensor.nonzero() <= 0 || !(tensor.largest_safe_scale() > 0)) continue;
+    const bool first = !(h->largest_safe_scale > 0);
+    if (first || tensor.largest_safe_scale() < h->largest_safe_scale) {
+      h->largest_safe_scale = tensor.largest_safe_scale();
+    }
+  }
+  if (h->unscalable > 0) h->largest_safe_scale = 0;
 }
 
 const char* NameOf(Fp16Range range) {
@@ -98,21 +109,25 @@ std::string Bar(int64_t count, int64_t most) {
   return std::string(static_cast<size_t>(std::max(1, columns)), '#');
 }
 
+std::string ScaleText(const Histogram& h) {
+  if (h.unscalable > 0) {
+    return absl::StrCat("Of all the job's gradients ", h.unscalable,
+                        " values are not finite in fp32 either: no scale helps.\n");
+  }
+  if (!(h.largest_safe_scale > 0)) return "All the job's gradients are 0: which scale would be safe is not known.\n";
+  return absl::StrCat("Of all the job's gradients none overflows up to scale ", Power(h.largest_safe_scale),
+                      "; as a static scale ", Power(h.largest_safe_scale / 2),
+                      " leaves them room to double:\n  precision: {loss_scale: {kind: STATIC, init: ",
+                      absl::StrFormat("%.17g", h.largest_safe_scale / 2), "}}\n");
+}
+
 std::string Verdict(const Histogram& h) {
   std::string text =
       absl::StrCat("fp16 flushes ", Small(h.flushed_unscaled), " of the values that are not 0 without a scale, ",
                    Small(h.flushed_scaled), " with ", Power(h.scale));
   if (h.overflowed_scaled > 0) absl::StrAppend(&text, ", and makes ", Small(h.overflowed_scaled), " infinite");
   absl::StrAppend(&text, ".\nMost is lost in ", Clean(h.worst), ": ", Small(h.worst_flushed), " without a scale.\n");
-  if (h.largest_safe_scale > 0) {
-    absl::StrAppend(&text, "Nothing overflows up to scale ", Power(h.largest_safe_scale), "; as a static scale ",
-                    Power(h.largest_safe_scale / 2),
-                    " leaves gradients room to double:\n  precision: {loss_scale: {kind: STATIC, init: ",
-                    Figure(h.largest_safe_scale / 2), "}}\n");
-  } else {
-    absl::StrAppend(&text, h.non_finite, " values are not finite in fp32 either: no scale helps.\n");
-  }
-  return text;
+  return text + ScaleText(h);
 }
 
 // A drawing of one histogram.
@@ -185,9 +200,12 @@ Fp16Range RangeOf(int exponent) {
 
 absl::StatusOr<Histogram> HistogramOf(const Events& events, absl::string_view phase, absl::string_view glob) {
   const v1::GradientDiagnostics* newest = nullptr;
+  std::map<std::string, const v1::GradientDiagnostics*> newest_of_phase;
   for (const v1::JobEvent& event : events) {
     if (!event.has_gradient_diagnostics()) continue;
-    if (phase.empty() || event.gradient_diagnostics().phase() == phase) newest = &event.gradient_diagnostics();
+    const v1::GradientDiagnostics& diagnostics = event.gradient_diagnostics();
+    newest_of_phase[diagnostics.phase()] = &diagnostics;
+    if (phase.empty() || diagnostics.phase() == phase) newest = &diagnostics;
   }
   if (newest == nullptr) {
     return absl::NotFoundError(
@@ -205,6 +223,7 @@ absl::StatusOr<Histogram> HistogramOf(const Events& events, absl::string_view ph
   if (h.tensors == 0) {
     return absl::NotFoundError(absl::StrCat("no tensor matches '", glob, "'; there are ", absl::StrJoin(names, ", ")));
   }
+  for (const auto& [name, diagnostics] : newest_of_phase) JudgeScales(*diagnostics, &h);
   if (h.nonzero > 0) {
     for (double* share : {&h.flushed_unscaled, &h.flushed_scaled, &h.overflowed_scaled}) {
       *share /= static_cast<double>(h.nonzero);

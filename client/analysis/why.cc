@@ -13,6 +13,7 @@
 #include "client/output/event_line.h"
 #include "client/output/job_text.h"
 #include "client/output/text.h"
+#include "proto/spec/device_models.h"
 
 namespace ampd::client {
 namespace {
@@ -47,7 +48,8 @@ Finding Queued(const WhyInput& input) {
   const std::string why = job.queue_message().empty() ? Does(job.queue_reason()) : Clean(job.queue_message());
   Finding finding{"queued", {absl::StrCat(Job::QueueReason_Name(job.queue_reason()), ": ", why)}, {}};
   if (job.has_estimated_start_time()) {
-    finding.because.push_back(absl::StrCat("it starts by ", DateAndTime(job.estimated_start_time()),
+    finding.because.push_back(absl::StrCat("it starts by ", DateAndTime(job.estimated_start_time()), " ",
+                                           ZoneOf(job.estimated_start_time()),
                                            ", if the jobs before it take the time they may"));
   }
   std::vector<std::string> ahead, holding;
@@ -82,7 +84,7 @@ Finding Queued(const WhyInput& input) {
 const v1::ModeEstimate* OwnMode(const WhyInput& input) {
   if (!input.plan) return nullptr;
   for (const v1::ModeEstimate& mode : input.plan->modes()) {
-    if (mode.mode() == input.job.spec().precision().mode() && mode.step_seconds() > 0) return &mode;
+    if (mode.mode() == ModeOf(input.job) && mode.step_seconds() > 0) return &mode;
   }
   return nullptr;
 }
@@ -118,7 +120,7 @@ std::string UtilizationText(const Job& job) {
 }
 
 Finding WithFloor(const WhyInput& input, const StepCount& steps, double floor) {
-  const double busy = steps.step_seconds - steps.input_wait_seconds / std::max<double>(1, steps.attempted);
+  const double busy = steps.step_seconds - steps.input_wait_seconds / std::max<double>(1, steps.reported);
   const double times = busy / floor;
   const std::string figures =
       absl::StrFormat("a step takes %s, %.1f times the floor of %s that the device's peaks allow", StepTime(busy),
@@ -143,9 +145,26 @@ Finding WithFloor(const WhyInput& input, const StepCount& steps, double floor) {
   return finding;
 }
 
+std::string NoFloor(const WhyInput& input) {
+  if (!input.plan) return input.no_plan.empty() ? "there is no plan for its device" : Clean(input.no_plan);
+  return absl::StrCat("the plan for ", Clean(input.plan->device_model().name()), " tells no time of a step in ",
+                      v1::PrecisionSpec::Mode_Name(ModeOf(input.job)));
+}
+
+// An earlier attempt may have run on a device of another kind.
+StepCount StepsOfNewestAttempt(const Events& events) {
+  Events newest;
+  for (const v1::JobEvent& event : events) {
+    if (!event.has_step()) continue;
+    if (!newest.empty() && event.attempt() != newest.back().attempt()) newest.clear();
+    newest.push_back(event);
+  }
+  return StepsOf(newest);
+}
+
 std::vector<Finding> Speed(const WhyInput& input) {
-  const StepCount steps = StepsOf(input.events);
-  if (steps.attempted == 0 || !(steps.total_seconds > 0)) return {};
+  const StepCount steps = StepsOfNewestAttempt(input.events);
+  if (steps.reported == 0 || !(steps.total_seconds > 0)) return {};
   if (steps.input_wait_seconds > kInputBound * steps.total_seconds) return {InputBound(steps)};
   const v1::ModeEstimate* mode = OwnMode(input);
   if (mode != nullptr) return {WithFloor(input, steps, mode->step_seconds())};
@@ -153,9 +172,7 @@ std::vector<Finding> Speed(const WhyInput& input) {
   Finding finding{"speed", {}, {}};
   finding.because.push_back(absl::StrCat("a step takes ", StepTime(steps.step_seconds), ", ", Percent(share),
                                          " of it waiting for batches", UtilizationText(input.job)));
-  finding.because.push_back(
-      "whether memory or computing bounds it is not known: the peaks of its device are not "
-      "(device_models in the daemon's configuration)");
+  finding.because.push_back(absl::StrCat("whether memory or computing bounds it is not known: ", NoFloor(input)));
   return {finding};
 }
 
@@ -283,7 +300,44 @@ Finding Succeeded(const WhyInput& input) {
   return finding;
 }
 
+// Of the device that the job is or was last on.
+absl::StatusOr<const v1::DeviceModel*> RatedModel(const Job& job, const Events& events,
+                                                  const std::vector<v1::Device>& devices,
+                                                  const std::vector<v1::DeviceModel>& models) {
+  const std::vector<std::string> ids = DevicesOf(job, events);
+  if (ids.empty()) return absl::FailedPreconditionError("which device it ran on is not known");
+  const auto device = std::find_if(devices.begin(), devices.end(), [&](const auto& d) { return d.id() == ids[0]; });
+  if (device == devices.end()) {
+    return absl::FailedPreconditionError(absl::StrCat("its device ", ids[0], " is not there any more"));
+  }
+  constexpr char kWhere[] = "(device_models in the daemon's configuration)";
+  const v1::DeviceModel* model = ModelOfDevice(models, *device);
+  if (model == nullptr) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the server does not know the kind of its device, ", device->name(), " ", kWhere));
+  }
+  if (model->fp32_flops() > 0) return model;
+  return absl::FailedPreconditionError(absl::StrCat("the peaks of its device, ", model->name(), ", are not ", kWhere));
+}
+
 }  // namespace
+
+absl::StatusOr<v1::PlanJobRequest> FloorRequest(const Job& job, const Events& events,
+                                                const std::vector<v1::Device>& devices,
+                                                const std::vector<v1::DeviceModel>& models) {
+  if (StepsOf(events).reported == 0) return absl::FailedPreconditionError("no step was reported");
+  const v1::PrecisionSpec::Mode mode = ModeOf(job);
+  if (mode == v1::PrecisionSpec::AUTO) return absl::FailedPreconditionError("AUTO has not taken a mode yet");
+  const absl::StatusOr<const v1::DeviceModel*> model = RatedModel(job, events, devices, models);
+  if (!model.ok()) return model.status();
+  v1::PlanJobRequest request;
+  *request.mutable_spec() = job.spec();
+  // Layers are planned in the spec's own mode.
+  request.mutable_spec()->mutable_precision()->set_mode(mode);
+  request.set_device_model((*model)->name());
+  request.add_modes(mode);
+  return request;
+}
 
 std::vector<Finding> Why(const WhyInput& input) {
   std::vector<Finding> findings;

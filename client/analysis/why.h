@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/types/optional.h"
 #include "ampd/v1/device.pb.h"
 #include "ampd/v1/job.pb.h"
@@ -19,11 +20,18 @@ struct WhyInput {
   // Jobs that have not ended, in any order.
   std::vector<v1::Job> others;
   std::vector<v1::Device> devices;
-  // The plan for the job's device, where it could be had.
+  // The answer to FloorRequest, where it could be had, else why not.
   absl::optional<v1::PlanReport> plan;
+  std::string no_plan;
   // Unix seconds.
   double now = 0;
 };
+
+// What to ask PlanJob for a floor to hold the job's steps against: on the kind of the device that it is or was last on,
+// in the mode that it trains in. `models`: ServerInfo.device_models. FAILED_PRECONDITION: why there can be none.
+absl::StatusOr<v1::PlanJobRequest> FloorRequest(const v1::Job& job, const Events& events,
+                                                const std::vector<v1::Device>& devices,
+                                                const std::vector<v1::DeviceModel>& models);
 
 struct Finding {
   // "queued", "slow: input-bound", "skipping", "failed", "succeeded", ...

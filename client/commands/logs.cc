@@ -120,7 +120,8 @@ void AddLogs(CLI::App* app, CommandContext* context) {
       ->type_name("N");
   verb->add_option("--since", options->since, "Only what is newer: an age (30m, 2h, 7d) or a time")->type_name("TIME");
   verb->footer(
-      "Exits 0 however the job ended; ampctl watch shows its figures, too, and exits as the job does. Times are UTC.\n"
+      "Exits 0 however the job ended; ampctl watch shows its figures, too, and exits as the job does. Times are local "
+      "(TZ).\n"
       "Example:\n  ampctl logs 01hq3v7m -f --tail 20");
   verb->callback([options, context] { context->exit_code = RunLogs(*options, *context); });
 }

@@ -17,12 +17,9 @@
 #include "client/exit_code.h"
 #include "client/output/table.h"
 #include "client/output/text.h"
-#include "google/protobuf/util/time_util.h"
 
 namespace ampd::client {
 namespace {
-
-using google::protobuf::util::TimeUtil;
 
 const std::map<std::string, v1::Role> kRoles = {
     {"viewer", v1::VIEWER}, {"submitter", v1::SUBMITTER}, {"admin", v1::ADMIN}};
@@ -72,15 +69,12 @@ class SecretFile {
   bool kept_ = false;
 };
 
-std::string TimeText(bool set, const google::protobuf::Timestamp& time) {
-  return set ? absl::FormatTime("%Y-%m-%d %H:%M:%S", absl::FromUnixNanos(TimeUtil::TimestampToNanoseconds(time)),
-                                absl::UTCTimeZone())
-             : "-";
-}
+std::string TimeText(bool set, const google::protobuf::Timestamp& time) { return set ? DateAndTime(time) : "-"; }
 
 std::string Describe(const v1::Token& token) {
   std::string text = token.id() + " " + Clean(token.user()) + " " + v1::Role_Name(token.role());
-  if (token.has_expire_time()) text += ", until " + TimeText(true, token.expire_time()) + " UTC";
+  if (token.has_expire_time())
+    text += ", until " + DateAndTime(token.expire_time()) + " " + ZoneOf(token.expire_time());
   if (token.has_revoke_time()) text += ", revoked";
   return text;
 }

@@ -17,8 +17,8 @@ void PrintTable(const absl::StatusOr<v1::ServerInfo>& server, const CommandConte
   out << "ampctl " AMPD_VERSION "\n";
   if (server.ok()) {
     out << "ampd " << Clean(server->version()) << " at " << context.server.address << ", since "
-        << DateAndTime(server->start_time()) << " UTC, speaks " << Clean(absl::StrJoin(server->apis(), ", "))
-        << (server->draining() ? ", draining" : "") << "\n";
+        << DateAndTime(server->start_time()) << " " << ZoneOf(server->start_time()) << ", speaks "
+        << Clean(absl::StrJoin(server->apis(), ", ")) << (server->draining() ? ", draining" : "") << "\n";
     if (server->default_precision_mode() != v1::PrecisionSpec::MODE_UNSPECIFIED) {
       out << "jobs that name no precision mode train in "
           << v1::PrecisionSpec::Mode_Name(server->default_precision_mode()) << "\n";

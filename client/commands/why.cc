@@ -1,7 +1,6 @@
 #include "client/analysis/why.h"
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -10,30 +9,18 @@
 #include "client/commands/command.h"
 #include "client/commands/explain.h"
 #include "client/exit_code.h"
-#include "proto/spec/device_models.h"
 
 namespace ampd::client {
 namespace {
 
 constexpr size_t kOthers = 100;
 
-// For a job on a device of a kind whose speed is known; nothing where the server cannot tell.
-absl::optional<v1::PlanReport> PlanOf(Connection* connection, const WhyInput& input) {
+absl::StatusOr<v1::PlanReport> PlanOf(Connection* connection, const WhyInput& input) {
   const absl::StatusOr<v1::ServerInfo> server = connection->GetServerInfo();
-  if (!server.ok() || input.job.devices().empty()) return absl::nullopt;
-  const auto device = std::find_if(input.devices.begin(), input.devices.end(),
-                                   [&](const auto& d) { return d.id() == input.job.devices(0); });
-  if (device == input.devices.end()) return absl::nullopt;
-  const v1::DeviceModel* model =
-      ModelOfDevice({server->device_models().begin(), server->device_models().end()}, *device);
-  if (model == nullptr || !(model->fp32_flops() > 0)) return absl::nullopt;
-  v1::PlanJobRequest request;
-  *request.mutable_spec() = input.job.spec();
-  request.set_device_model(model->name());
-  request.add_modes(input.job.spec().precision().mode());
-  absl::StatusOr<v1::PlanReport> plan = connection->PlanJob(request);
-  if (!plan.ok()) return absl::nullopt;
-  return *std::move(plan);
+  if (!server.ok()) return server.status();
+  const absl::StatusOr<v1::PlanJobRequest> request = FloorRequest(
+      input.job, input.events, input.devices, {server->device_models().begin(), server->device_models().end()});
+  return request.ok() ? connection->PlanJob(*request) : request.status();
 }
 
 absl::Status Fill(Connection* connection, const std::string& id, WhyInput* input) {
@@ -56,7 +43,12 @@ absl::Status Fill(Connection* connection, const std::string& id, WhyInput* input
   const absl::StatusOr<v1::ListDevicesResponse> devices = connection->ListDevices();
   if (!devices.ok()) return devices.status();
   input->devices.assign(devices->devices().begin(), devices->devices().end());
-  input->plan = PlanOf(connection, *input);
+  absl::StatusOr<v1::PlanReport> plan = PlanOf(connection, *input);
+  if (plan.ok()) {
+    input->plan = *std::move(plan);
+  } else {
+    input->no_plan = std::string(plan.status().message());
+  }
   input->now = UnixNow();
   return absl::OkStatus();
 }

@@ -8,7 +8,7 @@
 
 namespace ampd::client {
 
-// "12:00:01  step 40/400  loss 0.31  ...": time of day in UTC, then what happened.
+// "12:00:01  step 40/400  loss 0.31  ...": local time of day, then what happened.
 std::string EventLine(const v1::JobEvent& event);
 
 // "FAILED DIVERGED: the loss ..." and the like: a failure's class and message.

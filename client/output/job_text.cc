@@ -1,7 +1,6 @@
 #include "client/output/job_text.h"
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "client/output/event_line.h"
 #include "client/output/table.h"
@@ -32,7 +31,7 @@ std::string ProgressText(const v1::Job& job) {
 }
 
 std::string CostText(const v1::Job& job) {
-  return absl::StrFormat("$%.4g, of which $%.4g for steps lost or skipped", job.cost_usd(), job.wasted_usd());
+  return absl::StrCat(Dollars(job.cost_usd()), ", of which ", Dollars(job.wasted_usd()), " for steps lost or skipped");
 }
 
 std::string AttemptText(const v1::Job& job) {
@@ -40,30 +39,9 @@ std::string AttemptText(const v1::Job& job) {
   return absl::StrCat(job.attempt(), ", ", job.failures(), " failures of at most ", job.spec().retry().max_attempts());
 }
 
-}  // namespace
+using TimeFormat = std::string(const google::protobuf::Timestamp&);
 
-std::string ModeText(const v1::Job& job) {
-  if (job.spec().has_bench()) return "bench";
-  const v1::PrecisionSpec::Mode mode = job.spec().precision().mode();
-  if (mode != v1::PrecisionSpec::AUTO || job.summary().mode() == v1::PrecisionSpec::MODE_UNSPECIFIED) {
-    return v1::PrecisionSpec::Mode_Name(mode);
-  }
-  return absl::StrCat(v1::PrecisionSpec::Mode_Name(job.summary().mode()), " (AUTO)");
-}
-
-std::string StateText(const v1::Job& job) {
-  std::string text = v1::Job::State_Name(job.state());
-  const bool pauses = job.pause_reason() != v1::Job::PAUSE_REASON_UNSPECIFIED;
-  if (pauses && job.state() != v1::Job::PAUSED) return absl::StrCat(text, " (to be paused)");
-  if (pauses) return absl::StrCat(text, " (", v1::Job::PauseReason_Name(job.pause_reason()), ")");
-  if (job.state() != v1::Job::QUEUED) return text;
-  std::string reason;
-  if (job.queue_reason() != v1::Job::QUEUE_REASON_UNSPECIFIED) reason = v1::Job::QueueReason_Name(job.queue_reason());
-  if (job.queue_position() > 0) absl::StrAppend(&reason, reason.empty() ? "" : ", ", job.queue_position(), " in line");
-  return reason.empty() ? text : absl::StrCat(text, " (", reason, ")");
-}
-
-std::string JobText(const v1::Job& job) {
+std::string TextOf(const v1::Job& job, TimeFormat* time) {
   const v1::JobSummary& summary = job.summary();
   Lines lines;
   lines.Add("id", job.id());
@@ -71,13 +49,13 @@ std::string JobText(const v1::Job& job) {
   lines.Add("state", StateText(job));
   if (job.state() == v1::Job::QUEUED) {
     lines.Add("waits", job.queue_message());
-    if (job.has_estimated_start_time()) lines.Add("starts by", DateAndTime(job.estimated_start_time()));
+    if (job.has_estimated_start_time()) lines.Add("starts by", time(job.estimated_start_time()));
   }
   if (job.has_failure()) lines.Add("failure", FailureText(job.failure()));
   lines.Add("mode", ModeText(job));
-  lines.Add("created", DateAndTime(job.create_time()));
-  if (job.has_start_time()) lines.Add("started", DateAndTime(job.start_time()));
-  if (job.has_end_time()) lines.Add("ended", DateAndTime(job.end_time()));
+  lines.Add("created", time(job.create_time()));
+  if (job.has_start_time()) lines.Add("started", time(job.start_time()));
+  if (job.has_end_time()) lines.Add("ended", time(job.end_time()));
   lines.Add("attempt", AttemptText(job));
   if (job.has_cost_usd()) lines.Add("cost", CostText(job));
   if (job.preemptions() > 0) lines.Add("preempted", absl::StrCat(job.preemptions(), " times"));
@@ -94,6 +72,34 @@ std::string JobText(const v1::Job& job) {
   if (job.has_plan()) lines.Add("parameters", absl::StrCat(job.plan().parameters()));
   return lines.text();
 }
+
+}  // namespace
+
+v1::PrecisionSpec::Mode ModeOf(const v1::Job& job) {
+  const v1::PrecisionSpec::Mode asked = job.spec().precision().mode();
+  const bool took = asked == v1::PrecisionSpec::AUTO && job.summary().mode() != v1::PrecisionSpec::MODE_UNSPECIFIED;
+  return took ? job.summary().mode() : asked;
+}
+
+std::string ModeText(const v1::Job& job) {
+  if (job.spec().has_bench()) return "bench";
+  const v1::PrecisionSpec::Mode mode = ModeOf(job);
+  return absl::StrCat(v1::PrecisionSpec::Mode_Name(mode), mode == job.spec().precision().mode() ? "" : " (AUTO)");
+}
+
+std::string StateText(const v1::Job& job) {
+  std::string text = v1::Job::State_Name(job.state());
+  const bool pauses = job.pause_reason() != v1::Job::PAUSE_REASON_UNSPECIFIED;
+  if (pauses && job.state() != v1::Job::PAUSED) return absl::StrCat(text, " (to be paused)");
+  if (pauses) return absl::StrCat(text, " (", v1::Job::PauseReason_Name(job.pause_reason()), ")");
+  if (job.state() != v1::Job::QUEUED) return text;
+  std::string reason;
+  if (job.queue_reason() != v1::Job::QUEUE_REASON_UNSPECIFIED) reason = v1::Job::QueueReason_Name(job.queue_reason());
+  if (job.queue_position() > 0) absl::StrAppend(&reason, reason.empty() ? "" : ", ", job.queue_position(), " in line");
+  return reason.empty() ? text : absl::StrCat(text, " (", reason, ")");
+}
+
+std::string JobText(const v1::Job& job) { return TextOf(job, DateAndTime); }
 
 std::string PlanText(const v1::ModelPlan& plan) {
   Table table({"LAYER", "KIND", "DTYPE", "OUTPUT", ">PARAMETERS"});
@@ -115,7 +121,7 @@ std::string PlanText(const v1::ModelPlan& plan) {
 
 std::string ResubmittableYaml(const v1::Job& job) {
   std::string head;
-  const std::string text = JobText(job);
+  const std::string text = TextOf(job, UtcTime);
   size_t begin = 0;
   for (size_t end = text.find('\n'); end != std::string::npos; begin = end + 1, end = text.find('\n', begin)) {
     absl::StrAppend(&head, "# ", text.substr(begin, end - begin), "\n");

@@ -9,14 +9,18 @@
 
 namespace ampd::client {
 
-// One "name: value" a line: what `get` prints.
+// One "name: value" a line: what `get` prints. Times are local.
 std::string JobText(const v1::Job& job);
 
 // The layers with their dtypes, shapes and parameters, and what they add up to.
 std::string PlanText(const v1::ModelPlan& plan);
 
-// The job's spec as YAML that `submit` takes, with the job's state in comments above.
+// The job's spec as YAML that `submit` takes, with the job's state in comments above; times there are UTC, as the file
+// may be read elsewhere.
 std::string ResubmittableYaml(const v1::Job& job);
+
+// The mode that it trains in: of a job of mode AUTO the one that it took, or AUTO until then.
+v1::PrecisionSpec::Mode ModeOf(const v1::Job& job);
 
 // "FP16", of a job of mode AUTO that has chosen "BF16 (AUTO)", of one that measures "bench".
 std::string ModeText(const v1::Job& job);

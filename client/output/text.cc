@@ -1,5 +1,7 @@
 #include "client/output/text.h"
 
+#include <time.h>
+
 #include <cmath>
 #include <iterator>
 
@@ -21,8 +23,15 @@ std::string Scaled(double value, double step, const char* const* units, int coun
   return absl::StrFormat("%.*f%s%s", digits, value, gap, units[unit]);
 }
 
-std::string FormatUtc(const char* format, const google::protobuf::Timestamp& time) {
-  return absl::FormatTime(format, absl::FromUnixSeconds(time.seconds()), absl::UTCTimeZone());
+// By the C library, so that TZ means what it means to `date`.
+std::string FormatLocal(const char* format, const google::protobuf::Timestamp& time) {
+  const auto seconds = static_cast<time_t>(time.seconds());
+  struct tm parts;
+  // localtime_r may take TZ as it was at the first call.
+  tzset();
+  if (localtime_r(&seconds, &parts) == nullptr) return "-";
+  char text[64];
+  return std::string(text, strftime(text, sizeof(text), format, &parts));
 }
 
 }  // namespace
@@ -58,10 +67,19 @@ std::string StepTime(double seconds) {
 
 std::string Percent(double ratio) { return absl::StrFormat("%.1f%%", 100 * ratio); }
 
-std::string TimeOfDay(const google::protobuf::Timestamp& time) { return FormatUtc("%H:%M:%S", time); }
+std::string Dollars(double usd) { return usd < 1 ? absl::StrFormat("$%.3g", usd) : absl::StrFormat("$%.2f", usd); }
+
+std::string TimeOfDay(const google::protobuf::Timestamp& time) { return FormatLocal("%H:%M:%S", time); }
 
 std::string DateAndTime(const google::protobuf::Timestamp& time) {
-  return time.seconds() == 0 ? "-" : FormatUtc("%Y-%m-%d %H:%M:%S", time);
+  return time.seconds() == 0 ? "-" : FormatLocal("%Y-%m-%d %H:%M:%S", time);
+}
+
+std::string ZoneOf(const google::protobuf::Timestamp& time) { return FormatLocal("%Z", time); }
+
+std::string UtcTime(const google::protobuf::Timestamp& time) {
+  if (time.seconds() == 0) return "-";
+  return absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::FromUnixSeconds(time.seconds()), absl::UTCTimeZone());
 }
 
 std::string Clean(absl::string_view text) {

@@ -28,11 +28,20 @@ std::string StepTime(double seconds);
 // Of a ratio: "41.2%".
 std::string Percent(double ratio);
 
-// "12:00:01" in UTC.
+// US dollars: "$0.0223", "$12.35".
+std::string Dollars(double usd);
+
+// "12:00:01" in the time zone of the user: TZ, else the machine's.
 std::string TimeOfDay(const google::protobuf::Timestamp& time);
 
-// "2026-01-31 12:00:01" in UTC; "-" when not set.
+// "2026-01-31 12:00:01" there; "-" when not set.
 std::string DateAndTime(const google::protobuf::Timestamp& time);
+
+// That time zone's abbreviation at the time: "CET", "UTC".
+std::string ZoneOf(const google::protobuf::Timestamp& time);
+
+// "2026-01-31T12:00:01Z"; "-" when not set.
+std::string UtcTime(const google::protobuf::Timestamp& time);
 
 // Text from elsewhere, fit for a terminal: on one line, control characters replaced by '?'.
 std::string Clean(absl::string_view text);

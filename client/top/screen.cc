@@ -34,7 +34,11 @@ std::string Cell(absl::string_view text, int columns, bool right = false) {
   return right ? padding + cut : cut + padding;
 }
 
-std::string TimeText(absl::Time time) { return absl::FormatTime("%H:%M:%S UTC", time, absl::UTCTimeZone()); }
+std::string TimeText(absl::Time time) {
+  google::protobuf::Timestamp timestamp;
+  timestamp.set_seconds(absl::ToUnixSeconds(time));
+  return absl::StrCat(TimeOfDay(timestamp), " ", ZoneOf(timestamp));
+}
 
 class Screen {
  public:

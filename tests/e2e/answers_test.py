@@ -2,11 +2,15 @@
 
 import json
 import os
+import re
+import select
 import subprocess
 import unittest
 import xml.etree.ElementTree
 
-from ampd_process import DaemonTest, glyphs_job, program
+from ampd.v1 import job_pb2
+
+from ampd_process import DEADLINE, DaemonTest, glyphs_job, program
 
 MISALIGNED = {
     "name": "misaligned",
@@ -109,16 +113,70 @@ class AnswersTest(DaemonTest):
         # What bounds it depends on the machine and its load.
         self.assertRegex(self.ctl(ampd, 0, "why", long), r"glyphs: RUNNING\n(slow|speed)")
         json.loads(self.ctl(ampd, 0, "why", long, "-o", "json"))
-        cost = json.loads(self.ctl(ampd, 0, "cost", first, "-o", "json"))
-        self.assertAlmostEqual(cost["usd"], cost["device_seconds"] * 7.2 / 3600)
+        # What explains them is taken from the events of a job that has ended, and holds no device any more.
+        self.assertIn("the peaks of its device, CPU, are not", self.ctl(ampd, 0, "why", first))
+        self.assert_one_price(ampd, first)
+        cost = self.cost(ampd, first)
         self.assertEqual(cost["useful_samples"], (20 - cost["steps_skipped"]) * 32)
-        self.assertIn("$7.20 an hour of CPU", self.ctl(ampd, 0, "cost", first))
-        self.ctl(ampd, 0, "cost", waiting)
+        text = self.ctl(ampd, 0, "cost", first)
+        self.assertIn("$7.20 an hour of CPU", text)
+        total = re.search(r"cost: +(\$\S+), of which (\$\S+) ", text).groups()
+        self.assertIn("cost:       {}, of which {} ".format(*total), self.ctl(ampd, 0, "get", first))
+        self.assertIn("It has held no device yet", self.ctl(ampd, 0, "cost", waiting))
         diff = json.loads(self.ctl(ampd, 0, "diff", first, second, "-o", "json"))
         self.assertIn({"field": "precision.mode", "a": "FP16", "b": "FP32"}, diff["fields"])
         self.assertEqual(diff["curves"]["main"][-1][0], 20)
-        self.assertIn("train.batch_size", self.ctl(ampd, 0, "diff", first, second))
+        text = self.ctl(ampd, 0, "diff", first, second)
+        self.assertIn("train.batch_size", text)
+        self.assertRegex(text, r"\ndevice +cpu-0 +cpu-0\n")
         self.ctl(ampd, 0, "cancel", long)
+
+    def cost(self, ampd, job_id):
+        return json.loads(self.ctl(ampd, 0, "cost", job_id, "-o", "json"))
+
+    def assert_one_price(self, ampd, job_id, dollars_an_hour=7.2):
+        """What `cost` tells is what the daemon charged, and agrees with the device time that the events tell."""
+        # The worker holds its device until it is gone, a moment after its job's last event, and that is charged.
+        before, cost, after = ampd.get(job_id), self.cost(ampd, job_id), ampd.get(job_id)
+        for name in ("cost_usd", "wasted_usd"):
+            told = cost[name.replace("cost_", "")]
+            self.assertTrue(getattr(before, name) <= told <= getattr(after, name), (name, before, cost, after))
+        self.assertAlmostEqual(cost["usd"] * 3600 / dollars_an_hour, cost["device_seconds"], delta=2)
+
+    def test_nobody_pays_for_the_time_that_nobody_ran(self):
+        ampd = self.daemon(config={"device_models": [{"name": "CPU", "usd_per_hour": 7.2}]})
+        job = ampd.submit(glyphs_job(steps=1000000, every_steps=50)).id
+        ampd.wait_for_step(job, 60)
+        ampd.kill()
+        # One that is being torn down has no command line, and is alive to the daemon.
+        worker = os.pidfd_open(ampd.worker_pids()[0])
+        ampd.kill_workers()
+        self.assertTrue(select.select([worker], [], [], DEADLINE)[0])
+        os.close(worker)
+        ampd.start()
+        next(e for e in ampd.watch(job) if e.attempt == 2 and e.HasField("step"))
+        self.ctl(ampd, 0, "cancel", job)
+        ampd.wait(job)
+        events = ampd.events(job)
+        at = [event.time.ToNanoseconds() * 1e-9 for event in events]
+        back, = [i for i, e in enumerate(events) if "was lost" in e.state_change.reason]
+        first, second = [i for i, e in enumerate(events) if e.state_change.to == job_pb2.Job.STARTING]
+        cost = self.cost(ampd, job)
+        self.assertGreater(at[back], at[back - 1])
+        self.assertAlmostEqual(cost["device_seconds"], at[back - 1] - at[first] + at[-1] - at[second], places=4)
+        self.assert_one_price(ampd, job)
+        self.assertGreater(cost["steps_rewound"], 0)
+        self.assertAlmostEqual(cost["skipped_usd"] + cost["rewound_usd"], cost["wasted_usd"])
+
+    def test_why_knows_the_floor_of_the_mode_that_auto_took(self):
+        peaks = {f"{mode}_flops": 1e12 for mode in ("fp32", "tf32", "fp16", "bf16", "fp8")}
+        ampd = self.daemon(config={"device_models": [{"name": "CPU", "memory_bandwidth": 1e10, **peaks}]})
+        spec = glyphs_job(steps=30, mode="AUTO")
+        spec["precision"]["auto"] = {"modes": ["BF16"], "steps": 10}
+        job = ampd.run(spec).id
+        text = self.ctl(ampd, 0, "why", job)
+        self.assertRegex(text, "times the floor of|waited for batches")
+        self.assertNotIn("is not known", text)
 
     def test_why_names_what_failed(self):
         ampd = self.daemon()
@@ -141,7 +199,9 @@ class AnswersTest(DaemonTest):
         self.assertIn("- normal", text)
         self.assertRegex(text, r"loss_scale: \{kind: STATIC, init: \d+\}")
         self.assertEqual(xml.etree.ElementTree.parse(picture).getroot().attrib["width"], "960")
-        self.ctl(ampd, 0, "histogram", job, "--tensor", "head*")
+        # One tensor is looked at, and the whole job's scale told.
+        suggestion = re.search(r"Of all the job's gradients none .*\n.*\n", text).group()
+        self.assertIn(suggestion, self.ctl(ampd, 0, "histogram", job, "--tensor", "head*"))
         self.assertIn("no tensor matches", self.ctl(ampd, 2, "histogram", job, "--tensor", "nothing*"))
         other = ampd.run(glyphs_job(steps=1)).id
         self.assertIn("diagnostics_every_steps", self.ctl(ampd, 2, "histogram", other))

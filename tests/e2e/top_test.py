@@ -20,7 +20,7 @@ class TopTest(OneDaemonTest):
         super().setUp()
         self.socket = os.path.join(self.folder, "tmux")
         self.addCleanup(self.tmux, "kill-server", check=False)
-        self.environment = {**self.ampd.ctl_environment(), "LC_ALL": "C.UTF-8", "TERM": "xterm-256color"}
+        self.environment = {**self.ampd.ctl_environment(), "LC_ALL": "C.UTF-8", "TERM": "xterm-256color", "TZ": "IST-5:30"}
 
     def tmux(self, *arguments, check=True):
         return subprocess.run(["tmux", "-u", "-f", "/dev/null", "-S", self.socket, *arguments], check=check, text=True,
@@ -63,7 +63,7 @@ class TopTest(OneDaemonTest):
 
     def start_top(self, *arguments):
         self.type(" ".join([shlex.quote(ampd_process.program("ampctl")), "top", *arguments]))
-        self.await_screen(r"^ampd \S+ at .* devices  \d\d:\d\d:\d\d UTC")
+        self.await_screen(r"^ampd \S+ at .* devices  \d\d:\d\d:\d\d IST")
 
     def top_pid(self):
         shell = self.tmux("display-message", "-p", "-t", "main", "#{pane_pid}").strip()
@@ -146,7 +146,7 @@ class TopTest(OneDaemonTest):
         self.type("fg")
         self.await_screen("q quit")
         self.ampd.kill()
-        self.await_screen(r"^ampd at \S+ does not answer since \d\d:\d\d:\d\d UTC: ")
+        self.await_screen(r"^ampd at \S+ does not answer since \d\d:\d\d:\d\d IST: ")
         self.ampd.start()
         self.await_screen(r"^ampd \S+ at .* devices  ")
         self.tmux("send-keys", "-t", "main", "q")

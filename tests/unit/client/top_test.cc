@@ -10,6 +10,7 @@
 #include "client/top/sparkline.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/unit/client/time_zone.h"
 
 namespace ampd::client {
 namespace {
@@ -120,9 +121,15 @@ class TopScreenTest : public testing::Test {
 
   std::string Draw() const { return absl::StrJoin(TopScreen(state_, view_), "\n"); }
 
+  const ScopedTimeZone zone_{"UTC"};
   TopState state_;
   TopView view_;
 };
+
+TEST_F(TopScreenTest, TimesAreLocal) {
+  const ScopedTimeZone zone("IST-5:30");
+  EXPECT_THAT(TopScreen(state_, view_)[0], testing::EndsWith("1/2 devices  17:30:01 IST"));
+}
 
 TEST_F(TopScreenTest, ShowsEverythingAt80By24) {
   const std::vector<std::string> lines = TopScreen(state_, view_);

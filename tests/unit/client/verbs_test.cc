@@ -12,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/unit/client/fake_training_service.h"
+#include "tests/unit/client/time_zone.h"
 
 namespace ampd::client {
 namespace {
@@ -56,6 +57,7 @@ class VerbsTest : public testing::Test {
     return RunProgram(static_cast<int>(argv.size()), argv.data(), &out_, &err_, terminal);
   }
 
+  const ScopedTimeZone zone_{"UTC"};
   FakeTrainingService fake_;
   std::string folder_, file_;
   std::ostringstream out_, err_;
@@ -75,6 +77,22 @@ TEST_F(VerbsTest, LogsAreWordsWithoutFigures) {
   EXPECT_THAT(out_.str(), Not(HasSubstr("state_change\":{")));
   EXPECT_EQ(Run({"logs", "01abc", "--since", "yesterday"}), 2);
   EXPECT_EQ(Run({"logs", "01abc", "--tail", "-1"}), 2);
+}
+
+TEST_F(VerbsTest, TimesForPeopleAreLocalAndThoseForProgramsUtc) {
+  const ScopedTimeZone zone("IST-5:30");
+  fake_.job.mutable_create_time()->set_seconds(1769860801);
+  EXPECT_EQ(Run({"list", "--limit", "1"}), 0) << err_.str();
+  EXPECT_THAT(out_.str(), HasSubstr("CREATED              WAITS\n"));
+  EXPECT_THAT(out_.str(), HasSubstr("  2026-01-31 17:30:01  -\n"));
+  EXPECT_EQ(Run({"logs", "01abc", "--tail", "1"}), 0);
+  EXPECT_THAT(out_.str(), StartsWith("17:31:40  WARNING"));
+  for (const char* format : {"json", "jsonl", "yaml"}) {
+    EXPECT_EQ(Run({"list", "--limit", "1", "-o", format}), 0);
+    EXPECT_THAT(out_.str(), HasSubstr("2026-01-31T12:00:01Z"));
+  }
+  EXPECT_EQ(Run({"--help"}), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("Times are local (TZ)"));
 }
 
 TEST_F(VerbsTest, LogsFollowARunningJobToItsEnd) {

@@ -49,6 +49,17 @@ TEST(Diff, LossesAtTheSameSteps) {
   EXPECT_THAT(DiffJson(a, b), HasSubstr("\"curves\": {\"main\": [[100, 2, 2.25]]}"));
 }
 
+TEST(Diff, EndedJobsNameTheDevicesThatTheyHad) {
+  JobAndEvents a{ExampleJob(), ExampleRun()}, b{ExampleJob(), ExampleRun()};
+  b.events[1].mutable_state_change()->set_reason("on cpu-1");
+  b.job.mutable_spec()->mutable_precision()->set_mode(v1::PrecisionSpec::AUTO);
+  b.job.mutable_summary()->set_mode(v1::PrecisionSpec::BF16);
+  const std::string text = DiffText(a, b);
+  EXPECT_THAT(text, testing::ContainsRegex("device +cpu-0 +cpu-1\n"));
+  EXPECT_THAT(text, testing::ContainsRegex("mode +FP16 +BF16 \\(AUTO\\)\n"));
+  EXPECT_THAT(text, testing::ContainsRegex("attempts +1 +1\n"));
+}
+
 TEST(Diff, JobsWithoutReportsAreComparedAsFarAsTheyGo) {
   EXPECT_THAT(DiffText({ExampleJob(), {}}, {ExampleJob(), {}}), HasSubstr("no step was reported by both"));
 }

@@ -44,10 +44,69 @@ TEST(Histogram, AGlobChoosesTensors) {
   const auto h = HistogramOf(Diagnostics(), "main", "conv*");
   ASSERT_TRUE(h.ok());
   EXPECT_EQ(h->tensors, 1);
-  EXPECT_EQ(h->largest_safe_scale, 1048576);
   EXPECT_EQ(HistogramOf(Diagnostics(), "", "x?").status().message(),
             "no tensor matches 'x?'; there are conv.grad, head.grad");
   EXPECT_THAT(std::string(HistogramOf({}, "", "").status().message()), HasSubstr("diagnostics_every_steps"));
+}
+
+std::string TextOf(const Events& events, const std::string& glob) {
+  return HistogramText(*HistogramOf(events, "", glob));
+}
+
+Events With(const std::string& diagnostics) {
+  Events events = Diagnostics();
+  events.push_back(EventsOf({"gradient_diagnostics: " + diagnostics})[0]);
+  return events;
+}
+
+// A job has one loss scale: conv's gradients alone would stand 2^20.
+TEST(Histogram, AScaleIsSuggestedForAllTensorsWhateverIsLookedAt) {
+  EXPECT_EQ(HistogramOf(Diagnostics(), "main", "conv*")->largest_safe_scale, 131072);
+  EXPECT_THAT(
+      TextOf(Diagnostics(), "conv*"),
+      HasSubstr("Of all the job's gradients none overflows up to scale 2^17; as a static scale 2^16 leaves them "
+                "room to double:\n  precision: {loss_scale: {kind: STATIC, init: 65536}}\n"));
+}
+
+TEST(Histogram, AScaleIsSuggestedForAllPhases) {
+  const Events events = With(
+      "{step: 100, phase: generator, scale: 1, tensors: [{tensor: g, nonzero: 1, exponent_counts: [1], "
+      "largest_safe_scale: 1024}]}");
+  EXPECT_EQ(HistogramOf(events, "main", "")->largest_safe_scale, 1024);
+  // Only the newest event of a phase counts.
+  Events later = events;
+  later.push_back(
+      EventsOf({"gradient_diagnostics: {step: 200, phase: generator, scale: 1, tensors: [{tensor: g, nonzero: "
+                "1, exponent_counts: [1], largest_safe_scale: 2048}]}"})[0]);
+  EXPECT_EQ(HistogramOf(later, "main", "")->largest_safe_scale, 2048);
+}
+
+// An all-zero tensor is told as safe up to 2^126, the largest scale that there is.
+TEST(Histogram, ZerosSayNothingOfAScale) {
+  const std::string zeros =
+      "{step: 200, phase: main, scale: 1, tensors: [{tensor: z, zeros: 9, largest_safe_scale: 8.507059173023462e37}";
+  EXPECT_THAT(TextOf(With(zeros + "]}"), ""), HasSubstr("which scale would be safe is not known"));
+  EXPECT_THAT(TextOf(With(zeros + "]}"), ""), testing::Not(HasSubstr("STATIC")));
+  const Events mixed = With(zeros + ", {tensor: g, nonzero: 1, exponent_counts: [1], largest_safe_scale: 512}]}");
+  EXPECT_THAT(TextOf(mixed, "z"), HasSubstr("kind: STATIC, init: 256}"));
+}
+
+TEST(Histogram, NoScaleHelpsWhatIsNotFinite) {
+  const Events events = With(
+      "{step: 200, phase: main, scale: 1, tensors: [{tensor: bad, non_finite: 3}, {tensor: good, nonzero: 1, "
+      "exponent_counts: [1], largest_safe_scale: 512}]}");
+  for (const char* glob : {"", "good", "bad"}) {
+    EXPECT_THAT(TextOf(events, glob), HasSubstr("Of all the job's gradients 3 values are not finite in fp32 either"));
+    EXPECT_THAT(TextOf(events, glob), testing::Not(HasSubstr("STATIC")));
+  }
+}
+
+// A power of two of any size is written in full: 1.1e+12 would be above half of what is safe.
+TEST(Histogram, AScaleIsWrittenAsItIs) {
+  const Events events = With(
+      "{step: 200, phase: main, scale: 1, tensors: [{tensor: g, nonzero: 1, exponent_counts: [1], largest_safe_scale: "
+      "2199023255552}]}");
+  EXPECT_THAT(TextOf(events, ""), HasSubstr("init: 1099511627776}"));
 }
 
 // 2^-25 itself rounds to 0, what is above it to 2^-24; 2^-24 is the smallest subnormal, 2^-14 the smallest normal, and

@@ -1,7 +1,9 @@
 #include "client/analysis/why.h"
 
 #include "gmock/gmock.h"
+#include "proto/spec/device_models.h"
 #include "tests/unit/client/analysis/example_events.h"
+#include "tests/unit/client/time_zone.h"
 
 namespace ampd::client {
 namespace {
@@ -37,6 +39,14 @@ TEST(Why, AQueuedJobWaitsForThoseAhead) {
   EXPECT_EQ(found[0].because[2], "01holder demo holds cpu-0 at step 100/100");
 }
 
+TEST(Why, WhenAQueuedJobStartsIsLocalTimeOfANamedZone) {
+  const ScopedTimeZone zone("IST-5:30");
+  WhyInput input;
+  input.job = ExampleJob(v1::Job::QUEUED);
+  input.job.mutable_estimated_start_time()->set_seconds(1769860801);
+  EXPECT_THAT(Find(Why(input), "queued").because, Contains(HasSubstr("it starts by 2026-01-31 17:30:01 IST, if")));
+}
+
 TEST(Why, InputBoundWhereTheTrainerWaits) {
   WhyInput input{.job = ExampleJob(v1::Job::RUNNING), .events = ExampleRun(6)};
   const Finding finding = Find(Why(input), "slow: input-bound");
@@ -64,7 +74,87 @@ TEST(Why, ComparesAStepWithItsFloor) {
   input.plan = PlanWithFloor(0.05, v1::LayerCost::COMPUTE);
   Find(Why(input), "speed: compute-bound");
   input.plan.reset();
-  EXPECT_THAT(Find(Why(input), "speed").because, Contains(HasSubstr("is not known")));
+  input.no_plan = "the peaks of its device, CPU, are not";
+  EXPECT_THAT(Find(Why(input), "speed").because,
+              Contains(HasSubstr("is not known: the peaks of its device, CPU, are not")));
+}
+
+TEST(Why, SpeedIsThatOfTheNewestAttempt) {
+  WhyInput input{.job = ExampleJob(v1::Job::RUNNING), .events = ExampleRun(0)};
+  for (v1::JobEvent& event : input.events) event.set_attempt(1);
+  input.events.push_back(EventsOf({"{attempt: 2, step: {first_step: 101, last_step: 110, step_seconds: 0.02}}"})[0]);
+  EXPECT_THAT(Find(Why(input), "speed").because[0], HasSubstr("a step takes 20 ms"));
+}
+
+TEST(Why, OfAutoTheFloorIsThatOfTheModeItTook) {
+  WhyInput input{.job = ExampleJob(v1::Job::RUNNING), .events = ExampleRun(0)};
+  input.job.mutable_spec()->mutable_precision()->set_mode(v1::PrecisionSpec::AUTO);
+  input.job.mutable_summary()->set_mode(v1::PrecisionSpec::FP16);
+  input.plan = PlanWithFloor(0.05, v1::LayerCost::COMPUTE);
+  EXPECT_THAT(Find(Why(input), "speed: compute-bound").because[0], HasSubstr("2.0 times the floor of 50 ms"));
+  input.plan->mutable_device_model()->set_name("H100-SXM");
+  input.plan->mutable_modes(0)->set_step_seconds(0);
+  EXPECT_THAT(Find(Why(input), "speed").because,
+              Contains(HasSubstr("the plan for H100-SXM tells no time of a step in FP16")));
+}
+
+struct Fleet {
+  std::vector<v1::Device> devices;
+  std::vector<v1::DeviceModel> models;
+};
+
+// A GPU whose peaks are known, and a CPU, whose are not.
+Fleet MixedFleet() {
+  Fleet fleet{.models = BuiltInDeviceModels()};
+  fleet.devices.resize(2);
+  fleet.devices[0].set_id("cpu-0");
+  fleet.devices[0].set_kind(v1::Device::CPU);
+  fleet.devices[1].set_id("GPU-1");
+  fleet.devices[1].set_kind(v1::Device::CUDA);
+  fleet.devices[1].set_name("NVIDIA H100 80GB HBM3");
+  return fleet;
+}
+
+Events RunOn(const std::string& reason) {
+  Events events = ExampleRun();
+  events[1].mutable_state_change()->set_reason(reason);
+  return events;
+}
+
+TEST(FloorRequest, IsForTheDeviceThatAnEndedJobHad) {
+  const Fleet fleet = MixedFleet();
+  const auto request = FloorRequest(ExampleJob(), RunOn("on GPU-1"), fleet.devices, fleet.models);
+  ASSERT_TRUE(request.ok()) << request.status();
+  EXPECT_EQ(request->device_model(), "H100-SXM");
+  EXPECT_THAT(request->modes(), testing::ElementsAre(v1::PrecisionSpec::FP16));
+}
+
+TEST(FloorRequest, PlansAutoInTheModeItTook) {
+  const Fleet fleet = MixedFleet();
+  v1::Job job = ExampleJob();
+  job.mutable_spec()->mutable_precision()->set_mode(v1::PrecisionSpec::AUTO);
+  EXPECT_EQ(FloorRequest(job, RunOn("on GPU-1"), fleet.devices, fleet.models).status().message(),
+            "AUTO has not taken a mode yet");
+  job.mutable_summary()->set_mode(v1::PrecisionSpec::BF16);
+  const auto request = FloorRequest(job, RunOn("on GPU-1"), fleet.devices, fleet.models);
+  ASSERT_TRUE(request.ok()) << request.status();
+  EXPECT_THAT(request->modes(), testing::ElementsAre(v1::PrecisionSpec::BF16));
+  // The report's layers are planned in the spec's.
+  EXPECT_EQ(request->spec().precision().mode(), v1::PrecisionSpec::BF16);
+}
+
+TEST(FloorRequest, SaysWhyThereIsNone) {
+  const Fleet fleet = MixedFleet();
+  const v1::Job job = ExampleJob();
+  const auto why = [&](const Events& events) {
+    return std::string(FloorRequest(job, events, fleet.devices, fleet.models).status().message());
+  };
+  EXPECT_EQ(why({}), "no step was reported");
+  EXPECT_EQ(why(RunOn("")), "which device it ran on is not known");
+  EXPECT_EQ(why(RunOn("on GPU-9")), "its device GPU-9 is not there any more");
+  EXPECT_THAT(why(RunOn("on cpu-0")), HasSubstr("the peaks of its device, CPU, are not (device_models"));
+  EXPECT_THAT(std::string(FloorRequest(job, RunOn("on GPU-1"), fleet.devices, {}).status().message()),
+              HasSubstr("does not know the kind of its device, NVIDIA H100 80GB HBM3"));
 }
 
 TEST(Why, SkipsNameTensorStageAndScale) {
@@ -125,7 +215,7 @@ TEST(Why, EveryStateHasAnAnswer) {
 TEST(Why, ASucceededJobIsSummedUp) {
   WhyInput input{.job = ExampleJob(), .events = ExampleRun()};
   const Finding finding = Find(Why(input), "succeeded");
-  EXPECT_EQ(finding.because[0], "100 steps, 2 skipped, loss 2, accuracy 0.5");
+  EXPECT_EQ(finding.because[0], "100 steps, 1 skipped, loss 2, accuracy 0.5");
   EXPECT_EQ(finding.because[1], "it ran 0:20");
   EXPECT_THAT(WhyText(input.job, Why(input)), testing::StartsWith("01hq3v7m demo: SUCCEEDED\nsucceeded\n  100 steps"));
 }

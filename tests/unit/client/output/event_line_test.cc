@@ -2,11 +2,13 @@
 
 #include "gtest/gtest.h"
 #include "proto/spec/yaml.h"
+#include "tests/unit/client/time_zone.h"
 
 namespace ampd::client {
 namespace {
 
 std::string LineOf(const std::string& payload) {
+  const ScopedTimeZone zone("UTC");
   v1::JobEvent event;
   EXPECT_EQ(ParseYaml("time: '2026-01-31T12:00:01Z'\n" + payload, "event", &event), absl::OkStatus());
   return EventLine(event);

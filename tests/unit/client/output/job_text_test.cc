@@ -4,6 +4,7 @@
 #include "gtest/gtest.h"
 #include "proto/spec/resolve.h"
 #include "proto/spec/yaml.h"
+#include "tests/unit/client/time_zone.h"
 
 namespace ampd::client {
 namespace {
@@ -31,6 +32,7 @@ plan: {parameters: 7850, parameter_bytes: 2048, activation_bytes: 1024, input_sh
 }
 
 TEST(JobTextTest, ShowsWhatIsKnown) {
+  const ScopedTimeZone zone("UTC");
   EXPECT_EQ(JobText(Example()),
             "id:         01hq3v7m\n"
             "name:       demo\n"
@@ -39,6 +41,30 @@ TEST(JobTextTest, ShowsWhatIsKnown) {
             "mode:       FP16\n"
             "created:    2026-01-31 12:00:01\n"
             "parameters: 7850\n");
+}
+
+TEST(JobTextTest, TimesAreLocalButInFiles) {
+  const ScopedTimeZone zone("IST-5:30");
+  EXPECT_NE(JobText(Example()).find("created:    2026-01-31 17:30:01\n"), std::string::npos);
+  EXPECT_NE(ResubmittableYaml(Example()).find("# created:    2026-01-31T12:00:01Z\n"), std::string::npos);
+}
+
+TEST(JobTextTest, ACostIsTheDaemons) {
+  v1::Job job = Example();
+  job.set_cost_usd(12.345678);
+  job.set_wasted_usd(0.0223456);
+  EXPECT_NE(JobText(job).find("cost:       $12.35, of which $0.0223 for steps lost or skipped\n"), std::string::npos);
+}
+
+TEST(ModeTextTest, OfAutoItIsWhatWasTaken) {
+  v1::Job job = Example();
+  EXPECT_EQ(ModeText(job), "FP16");
+  job.mutable_spec()->mutable_precision()->set_mode(v1::PrecisionSpec::AUTO);
+  EXPECT_EQ(ModeOf(job), v1::PrecisionSpec::AUTO);
+  EXPECT_EQ(ModeText(job), "AUTO");
+  job.mutable_summary()->set_mode(v1::PrecisionSpec::BF16);
+  EXPECT_EQ(ModeOf(job), v1::PrecisionSpec::BF16);
+  EXPECT_EQ(ModeText(job), "BF16 (AUTO)");
 }
 
 TEST(PlanTextTest, ListsLayers) {

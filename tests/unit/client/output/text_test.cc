@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "gtest/gtest.h"
+#include "tests/unit/client/time_zone.h"
 
 namespace ampd::client {
 namespace {
@@ -55,12 +56,45 @@ TEST(TextTest, Durations) {
   EXPECT_EQ(Duration(INFINITY), "-");
 }
 
-TEST(TextTest, Times) {
+// Zones by rules, which need no data of the machine's.
+TEST(TextTest, TimesAreOfTheZoneInTheEnvironment) {
   google::protobuf::Timestamp time;
   EXPECT_EQ(DateAndTime(time), "-");
+  EXPECT_EQ(UtcTime(time), "-");
   time.set_seconds(1769860801);
-  EXPECT_EQ(DateAndTime(time), "2026-01-31 12:00:01");
-  EXPECT_EQ(TimeOfDay(time), "12:00:01");
+  {
+    const ScopedTimeZone utc("UTC");
+    EXPECT_EQ(DateAndTime(time), "2026-01-31 12:00:01");
+    EXPECT_EQ(TimeOfDay(time), "12:00:01");
+    EXPECT_EQ(ZoneOf(time), "UTC");
+  }
+  {
+    const ScopedTimeZone india("IST-5:30");
+    EXPECT_EQ(DateAndTime(time), "2026-01-31 17:30:01");
+    EXPECT_EQ(TimeOfDay(time), "17:30:01");
+    EXPECT_EQ(ZoneOf(time), "IST");
+    EXPECT_EQ(UtcTime(time), "2026-01-31T12:00:01Z");
+  }
+  // Half a year later the clocks of this one are an hour ahead.
+  const ScopedTimeZone berlin("CET-1CEST,M3.5.0,M10.5.0/3");
+  EXPECT_EQ(DateAndTime(time), "2026-01-31 13:00:01");
+  EXPECT_EQ(ZoneOf(time), "CET");
+  time.set_seconds(1769860801 + 181 * 86400);
+  EXPECT_EQ(DateAndTime(time), "2026-07-31 14:00:01");
+  EXPECT_EQ(ZoneOf(time), "CEST");
+}
+
+TEST(TextTest, TimesThatNoCalendarHas) {
+  google::protobuf::Timestamp time;
+  time.set_seconds(INT64_MAX);
+  EXPECT_EQ(DateAndTime(time), "-");
+}
+
+TEST(TextTest, DollarsAreAsExactAsTheyMatter) {
+  EXPECT_EQ(Dollars(0), "$0");
+  EXPECT_EQ(Dollars(0.022345), "$0.0223");
+  EXPECT_EQ(Dollars(12.345678), "$12.35");
+  EXPECT_EQ(Dollars(12345.6), "$12345.60");
 }
 
 TEST(TextTest, CleanTakesTheTerminalOutOfForeignHands) {

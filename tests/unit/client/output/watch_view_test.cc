@@ -5,6 +5,7 @@
 
 #include "gtest/gtest.h"
 #include "proto/spec/yaml.h"
+#include "tests/unit/client/time_zone.h"
 
 namespace ampd::client {
 namespace {
@@ -44,6 +45,7 @@ class WatchViewTest : public testing::Test {
     view->OnEnd(end.state_change());
   }
 
+  const ScopedTimeZone zone_{"UTC"};
   std::ostringstream out_, err_;
 };
 
