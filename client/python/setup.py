@@ -1,4 +1,4 @@
-"""Adds to the build what the protos give: see generate.py. Everything else is in pyproject.toml."""
+"""Adds to the build what the protos give, and what that needs: see generate.py. Everything else is in pyproject.toml."""
 
 import os
 import sys
@@ -19,4 +19,10 @@ class BuildWithStubs(build_py):
         generate.generate(proto, os.path.join(HERE if editable else self.build_lib, "ampd"))
 
 
-setup(cmdclass={"build_py": BuildWithStubs})
+def requirements():
+    """Of the package. When pip asks what the build needs, a compiler of the protos may be what is still missing."""
+    compiled = generate.requirements() if generate.find_compiler() else []
+    return [*compiled, "numpy>=1.24,<3", "PyYAML>=6,<7"]
+
+
+setup(cmdclass={"build_py": BuildWithStubs}, install_requires=requirements())

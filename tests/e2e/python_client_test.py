@@ -597,43 +597,5 @@ class TransportTest(unittest.TestCase):
                 ampd.Client(**{"server": "localhost:1", **options})
 
 
-class PackageTest(unittest.TestCase):
-    def test_plots_say_what_is_missing(self):
-        with mock.patch.dict(sys.modules, {"matplotlib": None, "matplotlib.figure": None}):
-            with self.assertRaisesRegex(ImportError, "python3-matplotlib"):
-                plot.draw(ampd.History())
-        result = subprocess.run([sys.executable, "-c", "import sys, ampd; sys.exit('matplotlib' in sys.modules)"])
-        self.assertEqual(result.returncode, 0, "matplotlib is imported only where something is drawn")
-
-    def test_types(self):
-        if shutil.which("mypy") is None:
-            self.skipTest("mypy is not installed")
-        with tempfile.TemporaryDirectory() as folder:
-            shutil.copytree(os.path.join(PACKAGE, "ampd"), os.path.join(folder, "ampd"))
-            result = subprocess.run(["mypy", "--config-file", os.path.join(PYTHON, "pyproject.toml"), "--cache-dir",
-                                     os.path.join(folder, "cache")], cwd=folder, capture_output=True, text=True)
-        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
-
-    def test_pip_installs_it(self):
-        if importlib.util.find_spec("pip") is None or importlib.util.find_spec("wheel") is None:
-            self.skipTest("pip or wheel is not installed")
-        with tempfile.TemporaryDirectory() as folder:
-            # The build writes beside its sources.
-            source = shutil.copytree(PYTHON, os.path.join(folder, "client/python"),
-                                     ignore=shutil.ignore_patterns("build", "*.egg-info", "v1"))
-            shutil.copytree(os.path.join(ampd_process.SOURCE, "proto"), os.path.join(folder, "proto"))
-            target = os.path.join(folder, "target")
-            subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-build-isolation",
-                            "--target", target, source], check=True, env=dict(os.environ, PIP_ROOT_USER_ACTION="ignore"))
-            for wanted in ("py.typed", "google_rpc.binpb", "v1/training_service_pb2.pyi"):
-                self.assertTrue(os.path.isfile(os.path.join(target, "ampd", wanted)), wanted)
-            code = "import ampd, ampd.v1.job_pb2; print(ampd.__file__, ampd.__version__)"
-            result = subprocess.run([sys.executable, "-c", code], cwd=folder, env=dict(os.environ, PYTHONPATH=target),
-                                    capture_output=True, text=True, check=True)
-        self.assertTrue(result.stdout.startswith(target), result.stdout)
-        with open(os.path.join(ampd_process.SOURCE, "CMakeLists.txt")) as file:
-            self.assertIn(f"project(ampd VERSION {ampd.__version__} ", file.read())
-
-
 if __name__ == "__main__":
     ampd_process.main()

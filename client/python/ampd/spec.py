@@ -10,7 +10,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 from google.protobuf.descriptor import FieldDescriptor
 
 from ampd.errors import Error, FieldViolation, InvalidArgument, NotFound, invalid, make_error
-from ampd.spec_reader import Reader, copy_of, is_map, no_such_field, real_oneof
+from ampd.spec_reader import Reader, copy_of, is_map, is_repeated, no_such_field, real_oneof
 from ampd.v1 import job_pb2
 from ampd.yaml_tree import MAX_BYTES, Node, from_python, parse_yaml
 
@@ -131,7 +131,7 @@ class _Setter:
         field = message.DESCRIPTOR.fields_by_name.get(name)
         if field is None:
             raise self._error(no_such_field(name, message.DESCRIPTOR))
-        repeated = field.label == FieldDescriptor.LABEL_REPEATED
+        repeated = is_repeated(field)
         if index is not None and (not repeated or is_map(field)):
             raise self._error(f"{name} is not a list")
         if not dot:
@@ -149,7 +149,7 @@ class _Setter:
     def _descend(self, message: Any, field: FieldDescriptor, index: Optional[int], below: str) -> None:
         if field.message_type is None:
             raise self._error(f"{field.name} has no fields")
-        if field.label != FieldDescriptor.LABEL_REPEATED:
+        if not is_repeated(field):
             self._check_oneof(message, field)
             child = getattr(message, field.name)
             child.SetInParent()

@@ -67,7 +67,7 @@ class Reader:
             self.read_field(value, key.line, field_path, field, message)
 
     def read_field(self, node: Node, line: int, path: str, field: FieldDescriptor, message: Any) -> None:
-        repeated = field.label == FieldDescriptor.LABEL_REPEATED
+        repeated = is_repeated(field)
         if node.kind == "null":
             single = field.message_type is not None and not repeated
             return self._fail(line, path, "null is no value; write {} for an empty one, or leave the field out" if single else
@@ -203,6 +203,12 @@ def real_oneof(field: FieldDescriptor) -> Any:
     return None if oneof is None or oneof.name == f"_{field.name}" else oneof
 
 
+def is_repeated(field: FieldDescriptor) -> bool:
+    """Of maps too. protobuf before 6.31 tells it by the label alone, 7.34 and later without one."""
+    known = getattr(field, "is_repeated", None)
+    return field.label == FieldDescriptor.LABEL_REPEATED if known is None else known
+
+
 def join(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
@@ -221,7 +227,7 @@ def _beneath(name: str, descriptor: Descriptor) -> Optional[str]:
         if name in here.fields_by_name:
             return path + name
         for field in here.fields:
-            single = field.message_type is not None and field.label != FieldDescriptor.LABEL_REPEATED
+            single = field.message_type is not None and not is_repeated(field)
             if single and field.message_type.full_name not in seen:
                 seen.add(field.message_type.full_name)
                 queue.append((field.message_type, f"{path}{field.name}."))
