@@ -9,10 +9,12 @@ AMPD_BUILD_PACKAGES=(
   libdnnl-dev ocl-icd-opencl-dev libonnx-dev
 )
 # clang analyses the locks, and compiles nothing that runs.
-# grpc_python_plugin comes with protobuf-compiler-grpc, promtool with prometheus.
+# grpc_python_plugin comes with protobuf-compiler-grpc, promtool with prometheus. ampctl's completion is tried in its shells, its
+# screen in tmux, its manual in mandoc and groff.
 AMPD_TEST_PACKAGES=(
   libgtest-dev libgmock-dev prometheus clang openssl
-  python3 python3-grpcio python3-protobuf python3-numpy python3-yaml python3-jsonschema sqlite3 curl
+  python3 python3-grpcio python3-protobuf python3-numpy python3-yaml python3-jsonschema python3-pip sqlite3 curl
+  zsh fish tmux mandoc groff-base
 )
 # mypy and matplotlib: types and plots of client/python; strace: what deploy/systemd lets the daemon do; chromium (some hundred MB) with
 # selenium: the web page as it is drawn. Tests skip without them.

@@ -1,6 +1,7 @@
 """deploy/compose.yaml and the Dockerfile, read as Docker would: what they mount is there, what they start starts, and what they name
 agrees. Where Docker Compose is installed it reads the file as well."""
 
+import fnmatch
 import json
 import os
 import re
@@ -28,6 +29,21 @@ def interpolated(text, environment):
 def compose(**environment):
     with open(COMPOSE) as file:
         return yaml.safe_load(interpolated(file.read(), environment))
+
+
+def config_of(service):
+    """(the file of this machine, in whose place it is in the container) of the daemon's configuration."""
+    (mounted,) = [volume for volume in service["volumes"] if isinstance(volume, dict) and volume["target"].startswith("/etc/")]
+    return os.path.join(DEPLOY, mounted["source"]), mounted["target"]
+
+
+def is_ignored(path):
+    """Whether .dockerignore, which has no exceptions, keeps a path of the checkout from the build."""
+    with open(os.path.join(ampd_process.SOURCE, ".dockerignore")) as file:
+        patterns = [line for line in file.read().split("\n") if line and not line.startswith("#")]
+    parts = path.split("/")
+    above = ["/".join(parts[:count + 1]) for count in range(len(parts))]
+    return any(fnmatch.fnmatchcase(one, pattern) for pattern in patterns for one in above)
 
 
 def stages():
@@ -82,7 +98,28 @@ class ComposeTest(unittest.TestCase):
         for name, service in self.services.items():
             with self.subTest(name):
                 self.assertEqual(service["healthcheck"]["test"][0], "CMD")
-                self.assertEqual(service["restart"], "unless-stopped")
+                # A drain ends with 0 and holds; what nobody drains comes back with Docker.
+                self.assertEqual(service["restart"], "on-failure" if name in self.ampds else "unless-stopped")
+
+    def test_no_config_is_copied_into_what_is_read_only(self):
+        # Compose copies content and environment into the container, whose file system it cannot write to; a file is mounted.
+        for name, service in self.services.items():
+            for source in service.get("configs", []) + service.get("secrets", []):
+                source = source if isinstance(source, str) else source["source"]
+                with self.subTest(f"{name}: {source}"):
+                    of = {**self.file.get("configs", {}), **self.file.get("secrets", {})}[source]
+                    self.assertTrue(not service["read_only"] or set(of) <= {"file", "external", "name"}, of)
+
+    def test_data_and_settings_are_no_part_of_the_build(self):
+        (data,) = {volume["source"] for service in self.ampds.values() for volume in service["volumes"]
+                   if isinstance(volume, dict) and volume["target"] == "/data"}
+        for path in (os.path.normpath(os.path.join("deploy", data, "photos/cat.jpg")), "deploy/.env", ".git/HEAD", "build/dev/bin/ampd"):
+            self.assertTrue(is_ignored(path), path)
+        with open(os.path.join(ampd_process.SOURCE, "Dockerfile")) as file:
+            copied = re.findall(r"^COPY (?!--from)(\S+) ", file.read(), re.M)
+        self.assertIn("deploy/packages.sh", copied)
+        for path in copied:
+            self.assertTrue(path == "." or not is_ignored(path), f"{path} is wanted")
 
     def test_ports_are_this_machines_alone(self):
         published = [one for service in self.services.values() for one in service["ports"]]
@@ -96,8 +133,9 @@ class ComposeTest(unittest.TestCase):
         for name, service in self.services.items():
             for volume in service["volumes"]:
                 if isinstance(volume, dict):
-                    self.assertEqual((volume["source"], volume["read_only"]), ("./data", True))
-                    self.assertTrue(volume["bind"]["create_host_path"])
+                    self.assertTrue(volume["read_only"])
+                    is_there = os.path.isfile(os.path.join(DEPLOY, volume["source"]))
+                    self.assertTrue(is_there or volume["bind"]["create_host_path"], volume)
                     continue
                 source = volume.split(":")[0]
                 with self.subTest(f"{name}: {volume}"):
@@ -126,12 +164,36 @@ class ComposeTest(unittest.TestCase):
         self.assertEqual(self.services["tensorboard"]["user"], self.ampds["ampd-cpu"]["user"], "it reads the daemon's own files")
 
     def test_the_grace_exceeds_the_drain(self):
-        for environment in ({}, {"AMPD_DRAIN_SECONDS": "600", "AMPD_STOP_GRACE": "620s"}):
-            file = compose(**environment)
-            config = yaml.safe_load(file["configs"]["ampd"]["content"])
-            for name in self.ampds:
-                grace = seconds(file["services"][name]["stop_grace_period"])
-                self.assertGreaterEqual(grace, config["drain_timeout_seconds"] + AFTER_THE_DRAIN)
+        for service in self.ampds.values():
+            with open(config_of(service)[0]) as file:
+                drain = yaml.safe_load(file)["drain_timeout_seconds"]
+            self.assertGreaterEqual(seconds(service["stop_grace_period"]), drain + AFTER_THE_DRAIN)
+
+    def test_a_configuration_of_ones_own_and_its_grace(self):
+        file = compose(AMPD_CONFIG="/etc/ampd/mine.yaml", AMPD_STOP_GRACE="620s")
+        for name in self.ampds:
+            self.assertEqual(config_of(file["services"][name]), ("/etc/ampd/mine.yaml", "/etc/ampd/ampd.yaml"))
+            self.assertEqual(file["services"][name]["stop_grace_period"], "620s")
+
+    def test_the_unit_that_starts_it_with_the_machine(self):
+        if shutil.which("systemd-analyze") is None:
+            self.skipTest("systemd-analyze is not installed")
+        with open(os.path.join(DEPLOY, "systemd/ampd-compose.service")) as file:
+            unit = file.read()
+        for command in re.findall(r"^Exec\w+=(.*)$", unit, re.M):
+            words = command.split()
+            self.assertEqual(os.path.join(ampd_process.SOURCE, words[words.index("-f") + 1]), COMPOSE)
+            self.assertIn(words[words.index("--profile") + 1], ("cpu", "gpu"))
+        with tempfile.TemporaryDirectory() as folder:
+            # Docker need not be on this machine.
+            for name, text in [("ampd-compose.service", unit.replace("/usr/bin/docker", "/bin/true")),
+                               ("docker.service", "[Service]\nExecStart=/bin/true\n")]:
+                with open(os.path.join(folder, name), "w") as file:
+                    file.write(text)
+            result = subprocess.run(["systemd-analyze", "--no-pager", "verify", "--man=no", os.path.join(folder, "ampd-compose.service")],
+                                    capture_output=True, text=True, timeout=60, env={**os.environ, "SYSTEMD_UNIT_PATH": f"{folder}:"})
+        about_it = [line for line in (result.stdout + result.stderr).splitlines() if "ampd" in line]
+        self.assertEqual((result.returncode, about_it), (0, []), result.stdout + result.stderr)
 
     def test_only_gpus_of_the_toolkit_are_reserved(self):
         self.assertNotIn("deploy", self.services["ampd-cpu"])
@@ -185,15 +247,11 @@ class ContainerDaemon(Daemon):
         file = compose()
         self.service = file["services"][name]
         self.image = stages()[self.service["build"]["target"]]
-        self.mounted = file["configs"]["ampd"]["content"]
 
     def spawn(self):
-        config = os.path.join(self.folder, "ampd.yaml")
-        with open(config, "w") as file:
-            file.write(self.mounted)
-        (source,) = self.service["configs"]
+        config, mounted_at = config_of(self.service)
         assert json.loads(self.image["ENTRYPOINT"]) == ["ampd"], self.image
-        command = [program("ampd"), *[config if word == source["target"] else word for word in self.service["command"]]]
+        command = [program("ampd"), *[config if word == mounted_at else word for word in self.service["command"]]]
         assert config in command, command
         data = os.path.join(self.folder, "data")
         os.makedirs(data, exist_ok=True)

@@ -128,6 +128,14 @@ class UnitTest(DaemonTest):
         self.assertEqual(self.service["OOMPolicy"], "continue")
         self.assertEqual(config["state_dir"], f"/var/lib/{self.service['StateDirectory']}")
 
+    def test_nothing_is_deleted_until_somebody_says_so(self):
+        self.assertNotIn("retention", example_config())
+        # What is suggested is configuration, once its marks are gone.
+        with open(os.path.join(FOLDER, "ampd.yaml")) as file:
+            suggested = yaml.safe_load(re.search(r"^# retention:\n(#   .*\n)+", file.read(), re.M)[0].replace("# ", ""))
+        ampd = self.daemon(config=suggested)
+        self.assertEqual(ampd.http("/healthz")[0], 200)
+
     def test_users_are_made(self):
         if shutil.which("systemd-sysusers") is None:
             self.skipTest("systemd-sysusers is not installed")
