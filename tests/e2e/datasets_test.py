@@ -239,7 +239,7 @@ class DatasetsTest(OneDaemonTest):
 
 class QuotaTest(DaemonTest):
     def test_what_is_too_much_is_refused_and_leaves_room(self):
-        self.ampd = self.daemon(config={"max_upload_bytes": 4000, "max_uploads_bytes": 6000})
+        self.ampd = self.daemon(config={"max_upload_bytes": 4000, "max_uploads_bytes": 2 * (3000 + 5 * 1024)})
         for name, size in ("a", 4001), ("b", 3000), ("c", 3001):
             write(os.path.join(self.folder, name), os.urandom(size))
         result = self.ampd.ctl("datasets", "upload", "a", os.path.join(self.folder, "a"))
