@@ -278,13 +278,19 @@ optim::ScheduleConfig ScheduleConfigOf(const ResolvedJobSpec& spec, int64_t tota
   return config;
 }
 
+// What looks on and changes no training, of the fields of what is hashed.
+void ClearOnlookers(v1::JobSpec* parts) {
+  // Where samples lie changes no result.
+  parts->mutable_data()->clear_device_cache();
+  // It asks for report.samples, which is not hashed.
+  if (parts->optimizer().has_ema()) parts->mutable_optimizer()->mutable_ema()->clear_samples();
+}
+
 v1::JobSpec HashedParts(const ResolvedJobSpec& spec) {
   v1::JobSpec parts;
   parts.set_seed(spec.proto().seed());
   *parts.mutable_model() = spec.proto().model();
   *parts.mutable_data() = spec.proto().data();
-  // Where samples lie changes no result.
-  parts.mutable_data()->clear_device_cache();
   *parts.mutable_precision() = spec.proto().precision();
   *parts.mutable_optimizer() = spec.proto().optimizer();
   *parts.mutable_train() = spec.proto().train();
@@ -292,6 +298,7 @@ v1::JobSpec HashedParts(const ResolvedJobSpec& spec) {
   if (spec.proto().phases_size() > 1 || spec.proto().model().networks_size() > 0) {
     *parts.mutable_phases() = spec.proto().phases();
   }
+  ClearOnlookers(&parts);
   return parts;
 }
 
@@ -310,6 +317,8 @@ absl::StatusOr<std::string> HashOfHashedSpec(const std::string& json) {
   if (!parsed.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("its spec cannot be read: ", std::string(parsed.message())));
   }
+  // Builds before wrote them too.
+  ClearOnlookers(&parts);
   AMPD_ASSIGN_OR_RETURN(const ResolvedJobSpec resolved, ResolveJobSpec(std::move(parts)));
   return SpecHash(resolved);
 }

@@ -96,6 +96,17 @@ TEST(SamplesTest, AreTheSameAfterAResume) {
   EXPECT_TRUE(Picture(halves.path(), 5) == Picture(whole.path(), 5));
 }
 
+TEST(SamplesTest, OfTheAverageAreTheSameAfterAResume) {
+  const ScratchFolder whole, halves;
+  const ResolvedJobSpec spec = Spec({kJob, kSamples, "optimizer { ema { decay: 0.5 samples: true } }"});
+  Recorder recorder;
+  ASSERT_TRUE(Train(spec, WithArtifacts(whole.path()), &recorder).ok());
+  ASSERT_EQ(Train(spec, WithArtifacts(halves.path()), &recorder, 3).value(), Outcome::kStopped);
+  const auto resumed = Train(spec, WithArtifacts(halves.path()), &recorder);
+  ASSERT_TRUE(resumed.ok()) << resumed.status();
+  for (int step : {4, 5}) EXPECT_TRUE(Picture(halves.path(), step) == Picture(whole.path(), step)) << step;
+}
+
 TEST(SamplesTest, TrainInEveryMode) {
   for (const char* mode : {"FP16", "BF16", "FP8", "TF32"}) {
     const ScratchFolder folder;
