@@ -53,22 +53,12 @@ absl::Status CheckIds(const SampleInfo& sample, const ir::Graph& forward) {
   // What ids are still ids behind: moved, bounded or shifted. Products scale, and may undo what normalisation did.
   static const auto* const kMoves = [] {
     using Kind = ir::OpKind;
-    return new std::set<Kind>{Kind::kReshape,
-                              Kind::kTranspose,
-                              Kind::kSlice,
-                              Kind::kConcat,
-                              Kind::kGather,
-                              Kind::kPad,
-                              Kind::kGatherElements,
-                              Kind::kGatherNd,
-                              Kind::kBroadcastTo,
-                              Kind::kCast,
-                              Kind::kClip,
-                              Kind::kMin,
-                              Kind::kMax,
-                              Kind::kFloor,
-                              Kind::kAdd,
-                              Kind::kSub};
+    return new std::set<Kind>{Kind::kReshape,     Kind::kTranspose, Kind::kSlice,          Kind::kConcat,
+                              Kind::kGather,      Kind::kPad,       Kind::kGatherElements, Kind::kGatherNd,
+                              Kind::kBroadcastTo, Kind::kCast,      Kind::kClip,           Kind::kMin,
+                              Kind::kMax,         Kind::kFloor,     Kind::kCeil,           Kind::kRound,
+                              Kind::kMod,         Kind::kWhere,     Kind::kReduceMax,      Kind::kReduceMin,
+                              Kind::kAdd,         Kind::kSub};
   }();
   if (sample.normalized.empty()) return absl::OkStatus();
   std::vector<bool> stored(forward.values.size(), false);

@@ -450,13 +450,21 @@ TEST(Imported, RefusesNormalizedIds) {
     onnx::AddInput(&m, "x", {-1, 5}, Proto::FLOAT);
     AddWeights(&m, "one", {1});
     AddWeights(&m, "table", {9, 3});
-    onnx::AddNode(&m, op, op == "Floor" ? std::vector<std::string>{"x"} : std::vector<std::string>{"x", "one"}, {"a"});
+    std::vector<std::string> operands = {"x"};
+    if (op == "Where") {
+      onnx::AddNode(&m, "Greater", {"x", "one"}, {"is_padding"});
+      operands = {"is_padding", "one", "x"};
+    } else if (op != "Floor" && op != "Round" && op != "Ceil") {
+      operands.push_back("one");
+    }
+    auto* node = onnx::AddNode(&m, op, operands, {"a"});
+    if (op == "Mod") onnx::SetInt(node, "fmod", 1);
     onnx::SetInt(onnx::AddNode(&m, "Cast", {"a"}, {"ids"}), "to", Proto::INT64);
     onnx::AddNode(&m, "Gather", {"table", "ids"}, {"y"});
     onnx::AddOutput(&m, "y");
     return m;
   };
-  for (const char* op : {"Floor", "Sub", "Add", "Max"}) {
+  for (const char* op : {"Floor", "Round", "Ceil", "Sub", "Add", "Max", "Mod", "Where"}) {
     bytes.normalized = "UNIT";
     EXPECT_THAT(Refused(behind(op), {.sample = bytes}), HasSubstr("data.image.normalize")) << op;
     bytes.normalized.clear();
