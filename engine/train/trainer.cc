@@ -14,6 +14,17 @@
 #include "engine/train/trainer_impl.h"
 
 namespace ampd::train {
+namespace {
+
+// A source has a limit, and an order by class.
+bool LimitsByClass(const v1::DataSpec& data) {
+  const auto limits = [](const v1::DatasetSpec& source) {
+    return source.limit() > 0 && (source.has_image_folder() || source.has_quickdraw() || source.has_wav_folder());
+  };
+  return limits(data.train()) || limits(data.eval());
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const ResolvedJobSpec& spec, const TrainerOptions& options,
                                                          TrainerObserver* observer) {
@@ -126,6 +137,13 @@ absl::Status TrainerImpl::StartFrom(absl::optional<LoadedCheckpoint> checkpoint)
   InputNotes input = data_->Notes();
   if (resumes) {
     AMPD_ASSIGN_OR_RETURN(data_notes_, CompareInputs(state_.input, input));
+    // `limit` has taken classes in turn since checkpoints tell of the number of samples.
+    if (state_.input.samples == 0 && LimitsByClass(spec_.proto().data())) {
+      data_notes_.push_back(
+          "data: limit takes samples of each class in turn; an earlier build, which wrote the checkpoint, took the "
+          "first "
+          "ones, so the samples may be others from here on");
+    }
   }
   state_.input = std::move(input);
   step_ = state_.step;
