@@ -416,15 +416,18 @@ absl::Status CudaStepLoop::Feed(size_t bucket, absl::Span<const runtime::FedInpu
   return absl::OkStatus();
 }
 
-// Entries behind table_end_ are of no step in flight, and the copies before their last steps are done.
+// Entries behind table_end_ are of no step in flight, and the copies before their last steps are done: so what is
+// staged, which is page-locked and read some time after this, is not written again before it is read.
 absl::Status CudaStepLoop::FillTable(size_t phase, int64_t until) {
   int64_t& end = table_end_[phase];
   while (end < until) {
     const int64_t first = end % kTable, count = std::min(until - end, kTable - first);
     auto* staged = table_staging_.as<optim::UpdateScalars>() + static_cast<int64_t>(phase) * kTable + first;
     for (int64_t i = 0; i < count; ++i) staged[i] = config_.phases[phase].scalars(end + i);
-    AMPD_RETURN_IF_ERROR(config_.memory->memory()->Upload(
-        staged, count * static_cast<int64_t>(sizeof(optim::UpdateScalars)), table(phase) + first));
+    AMPD_CUDA_RETURN_IF_ERROR(
+        cudaMemcpyAsync(table(phase) + first, staged, static_cast<size_t>(count) * sizeof(optim::UpdateScalars),
+                        cudaMemcpyHostToDevice, stream()),
+        "update table");
     end += count;
   }
   return absl::OkStatus();
