@@ -44,7 +44,6 @@ const absl::flat_hash_set<std::string>& FieldsOfNoPlan() {
       "ampd.v1.ResourceSpec.priority",
       "ampd.v1.ResourceSpec.preemptible",
       "ampd.v1.ResourceSpec.device",
-      "ampd.v1.ResourceSpec.share",
       "ampd.v1.ResourceSpec.selector",
       "ampd.v1.OptimizerSpec.schedule",
       "ampd.v1.SgdOptimizer.learning_rate",

@@ -122,6 +122,7 @@ TEST_F(PlanCacheTest, EverythingElseIsAnotherPlan) {
       [](v1::JobSpec* s) { s->mutable_data()->mutable_train()->mutable_idx()->set_labels("images"); },
       [](v1::JobSpec* s) { s->mutable_report()->set_diagnostics_every_steps(10); },
       [](v1::JobSpec* s) { s->mutable_resources()->set_gpus(2); },
+      [](v1::JobSpec* s) { s->mutable_resources()->set_share(true); },
       [](v1::JobSpec* s) { s->mutable_phases(0)->mutable_optimizer()->mutable_sgd()->set_momentum(0.9); }};
   for (size_t i = 0; i < changes.size(); ++i) {
     v1::JobSpec spec = GoodSpec();
