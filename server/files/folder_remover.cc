@@ -7,21 +7,18 @@
 namespace ampd {
 
 FolderRemover::~FolderRemover() {
-  std::thread thread;
   {
     const MutexLock lock(&mutex_);
     stopping_ = true;
-    thread.swap(thread_);
   }
   changed_.NotifyAll();
-  if (thread.joinable()) thread.join();
+  thread_.join();
 }
 
 void FolderRemover::Remove(std::string path) {
   {
     const MutexLock lock(&mutex_);
     paths_.push_back(std::move(path));
-    if (!thread_.joinable()) thread_ = std::thread([this] { Run(); });
   }
   changed_.NotifyAll();
 }

@@ -13,7 +13,7 @@ namespace ampd {
 // Thread safe.
 class FolderRemover {
  public:
-  FolderRemover() = default;
+  FolderRemover() : thread_([this] { Run(); }) {}
   // What was not removed yet stays.
   ~FolderRemover();
   FolderRemover(const FolderRemover&) = delete;
@@ -33,8 +33,8 @@ class FolderRemover {
   // The first of them is being removed.
   std::deque<std::string> paths_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  // Started with the first folder.
-  std::thread thread_ ABSL_GUARDED_BY(mutex_);
+  // Last: it uses the others. Started at once, so that want of threads later costs nobody who removes.
+  std::thread thread_;
 };
 
 }  // namespace ampd

@@ -27,6 +27,8 @@ namespace fs = std::filesystem;
 constexpr const char* kFiles[] = {"model.safetensors", "MANIFEST"};
 constexpr char kNew[] = ".new-";
 constexpr char kOld[] = ".old-";
+// Of one job that are not removed yet.
+constexpr int kMostOld = 100;
 
 // The files of the folder that was opened, whatever has its name by now.
 absl::Status LinkFiles(int directory, const std::string& target) {
@@ -82,11 +84,12 @@ absl::Status StartFolders::Sync() const { return SyncFolder(root_); }
 
 void StartFolders::Release(const std::string& job_id) const {
   const std::string path = absl::StrCat(root_, "/", job_id);
-  // An empty folder of a name that nothing else has, which the job's takes the place of.
-  std::string aside = absl::StrCat(root_, "/", kOld, "XXXXXX");
-  if (access(path.c_str(), F_OK) != 0 || mkdtemp(aside.data()) == nullptr) return;
-  rename(path.c_str(), aside.c_str());
-  remover_->Remove(std::move(aside));
+  // Nothing is made, so that room comes free on a full disk too. A name may still be one's that is being removed.
+  for (int i = 0; i < kMostOld; ++i) {
+    std::string aside = absl::StrCat(root_, "/", kOld, job_id, ".", i);
+    if (rename(path.c_str(), aside.c_str()) == 0) return remover_->Remove(std::move(aside));
+    if (errno != ENOTEMPTY && errno != EEXIST) return;
+  }
 }
 
 void StartFolders::KeepOnly(const std::set<std::string>& job_ids) const {

@@ -74,8 +74,7 @@ TEST_F(StartFoldersTest, AJobMayBeGivenItsWeightsAnewWhileTheOldAreRemoved) {
 }
 
 TEST_F(StartFoldersTest, WhatAnEarlierDaemonDidNotRemoveIsInNobodysWay) {
-  // One of the same process id, as in a container.
-  for (int i = 1; i < 100; ++i) fs::create_directories(absl::StrCat(Root(), "/.old-", getpid(), "-", i, "/step-1"));
+  for (int i = 0; i < 99; ++i) fs::create_directories(absl::StrCat(Root(), "/.old-job1.", i, "/step-1"));
   ASSERT_TRUE((*starts_.Hold(Source(), "step-1"))->GiveTo("job1").ok());
   starts_.Release("job1");
   EXPECT_FALSE(fs::exists(Root() + "/job1"));
