@@ -46,8 +46,10 @@ absl::Status SyncNameOf(const fs::path& folder) {
 }  // namespace
 
 absl::Status FileError(absl::string_view what, int error) {
-  const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
-  const absl::StatusCode code = full ? absl::StatusCode::kResourceExhausted : absl::ErrnoToStatusCode(error);
+  absl::StatusCode code = absl::ErrnoToStatusCode(error);
+  if (error == ENOSPC || error == EDQUOT || error == EFBIG) code = absl::StatusCode::kResourceExhausted;
+  // Not to be taken for a full disk, which pauses jobs.
+  if (error == EMFILE || error == ENFILE) code = absl::StatusCode::kUnavailable;
   return absl::Status(code, absl::StrCat(what, ": ", strerror(error)));
 }
 

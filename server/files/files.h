@@ -9,7 +9,8 @@
 
 namespace ampd {
 
-// The status of `error`, an errno, as "what: its text"; RESOURCE_EXHAUSTED where a disk, a quota or a limit is full.
+// The status of `error`, an errno, as "what: its text"; RESOURCE_EXHAUSTED where a disk, a quota or a limit is full,
+// UNAVAILABLE for want of descriptors.
 absl::Status FileError(absl::string_view what, int error);
 
 // Forces a folder's list of names to disk.

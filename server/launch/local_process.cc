@@ -47,7 +47,7 @@ absl::Status MakeWorkFolder(const std::string& directory) {
   return error ? FileError(absl::StrCat("cannot make ", directory), error.value()) : absl::OkStatus();
 }
 
-// Memory, descriptors and watches may be short as well.
+// Memory, processes and watches may be short as well.
 absl::Status NotOfTheDisk(const absl::Status& error) {
   return absl::IsResourceExhausted(error) ? absl::UnavailableError(error.message()) : error;
 }
@@ -58,9 +58,7 @@ absl::StatusOr<UniqueFd> OpenLog(const std::string& directory, uint32_t attempt)
   unlink(path.c_str());
   UniqueFd log(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0600));
   if (log.valid()) return log;
-  const int error = errno;
-  const absl::Status status = FileError(absl::StrCat("cannot open ", path), error);
-  return error == EMFILE || error == ENFILE ? NotOfTheDisk(status) : status;
+  return FileError(absl::StrCat("cannot open ", path), errno);
 }
 
 std::vector<std::string> CommandLine(const std::string& pid) {
