@@ -34,10 +34,11 @@ std::vector<NamedUpload> NamedUploads(const v1::JobSpec& spec) {
 }
 
 absl::StatusOr<std::shared_ptr<HeldWeights>> HoldWhole(const std::string& directory, const std::string& name,
-                                                       const StartFolders& starts) {
+                                                       const StartFolders& starts,
+                                                       const std::function<bool()>& is_left) {
   AMPD_ASSIGN_OR_RETURN(std::shared_ptr<HeldWeights> held, starts.Hold(directory, name));
   // What is held, not what it was linked from: that may be another by now.
-  const absl::Status whole = OpenCheckpointFiles(held->folder(), name, kWeights).status();
+  const absl::Status whole = OpenCheckpointFiles(held->folder(), name, kWeights, {.is_left = is_left}).status();
   if (!whole.ok()) return Annotate(whole, absl::StrCat("checkpoint ", name));
   return held;
 }
@@ -68,7 +69,8 @@ absl::Status CheckUploads(const v1::JobSpec& spec, UploadStore* uploads) {
 }
 
 absl::StatusOr<std::shared_ptr<HeldWeights>> HoldStart(const JobFinder& find, const std::string& checkpoint_root,
-                                                       const StartFolders& starts, v1::WeightSource* source) {
+                                                       const StartFolders& starts, v1::WeightSource* source,
+                                                       const std::function<bool()>& is_left) {
   const absl::StatusOr<v1::Job> job = find(source->job_id());
   if (absl::IsNotFound(job.status()) || absl::IsInvalidArgument(job.status())) {
     return InvalidFields({{"start_from.job_id", std::string(job.status().message())}});
@@ -80,7 +82,7 @@ absl::StatusOr<std::shared_ptr<HeldWeights>> HoldStart(const JobFinder& find, co
       named ? std::vector<std::string>{source->checkpoint()} : ListCheckpoints(directory);
   absl::Status first_error = absl::NotFoundError("it has none");
   for (size_t i = 0; i < names.size(); ++i) {
-    absl::StatusOr<std::shared_ptr<HeldWeights>> held = HoldWhole(directory, names[i], starts);
+    absl::StatusOr<std::shared_ptr<HeldWeights>> held = HoldWhole(directory, names[i], starts, is_left);
     if (held.ok()) {
       source->set_job_id(job->id());
       source->set_checkpoint(names[i]);

@@ -28,9 +28,11 @@ using JobFinder = std::function<absl::StatusOr<v1::Job>(const std::string& id)>;
 // Chooses the checkpoint that `source`, which names a job, asks for, the newest that is whole where it names none;
 // writes the job's whole id and the checkpoint's name into it, and holds the checkpoint in `starts`. Its weights are
 // read and compared with their checksum. INVALID_ARGUMENT with the field for a job or checkpoint that is not there, or
-// when it, or every one, is damaged; else the file system's error.
+// when it, or every one, is damaged; CANCELLED once `is_left`, which is asked again and again, says that nobody waits
+// any more; else the file system's error.
 absl::StatusOr<std::shared_ptr<HeldWeights>> HoldStart(const JobFinder& find, const std::string& checkpoint_root,
-                                                       const StartFolders& starts, v1::WeightSource* source);
+                                                       const StartFolders& starts, v1::WeightSource* source,
+                                                       const std::function<bool()>& is_left);
 
 }  // namespace ampd
 

@@ -127,13 +127,21 @@ void Submitter::Finish(Submission submission, CreateJobParams params) {
   controller_->CreateJob(std::move(params), std::move(submission.done));
 }
 
+absl::StatusOr<std::shared_ptr<HeldWeights>> Submitter::Hold(const JobFinder& find, v1::WeightSource* source) const {
+  // Reading large weights may take longer than a daemon that drains has.
+  absl::StatusOr<std::shared_ptr<HeldWeights>> held =
+      HoldStart(find, options_.checkpoint_root, starts_, source, [this] { return controller_->draining(); });
+  if (absl::IsCancelled(held.status())) return absl::UnavailableError("the server is shutting down");
+  return held;
+}
+
 absl::StatusOr<std::shared_ptr<HeldWeights>> Submitter::HoldAgain(const v1::Job& job) const {
   if (!job.spec().start_from().has_job_id()) return nullptr;
   v1::WeightSource source = job.spec().start_from();
   // That it may start from there was found when it was submitted.
-  absl::StatusOr<std::shared_ptr<HeldWeights>> held = HoldStart(
-      [this](const std::string& id) { return FindJob(id, std::nullopt); }, options_.checkpoint_root, starts_, &source);
-  if (held.ok()) return held;
+  absl::StatusOr<std::shared_ptr<HeldWeights>> held =
+      Hold([this](const std::string& id) { return FindJob(id, std::nullopt); }, &source);
+  if (held.ok() || absl::IsUnavailable(held.status())) return held;
   // One that goes on from a checkpoint of its own reads them no more.
   if (!job.summary().checkpoint().empty()) return nullptr;
   return absl::FailedPreconditionError(
@@ -281,9 +289,8 @@ absl::StatusOr<Submitter::Prepared> Submitter::Prepare(v1::JobSpec spec, const O
   AMPD_RETURN_IF_ERROR(FindDependencies("after", owner, request.mutable_spec()->mutable_after()));
   AMPD_RETURN_IF_ERROR(FindDependencies("after_ok", owner, request.mutable_spec()->mutable_after_ok()));
   if (!request.spec().start_from().has_job_id()) return prepared;
-  AMPD_ASSIGN_OR_RETURN(prepared.start,
-                        HoldStart([this, &owner](const std::string& id) { return FindJob(id, owner); },
-                                  options_.checkpoint_root, starts_, request.mutable_spec()->mutable_start_from()));
+  AMPD_ASSIGN_OR_RETURN(prepared.start, Hold([this, &owner](const std::string& id) { return FindJob(id, owner); },
+                                             request.mutable_spec()->mutable_start_from()));
   request.set_start_checkpoint_dir(prepared.start->checkpoint_dir());
   return prepared;
 }

@@ -116,6 +116,8 @@ class Submitter {
   // Makes whole ids of `after` or `after_ok`.
   absl::Status FindDependencies(const std::string& field, const Owner& owner,
                                 google::protobuf::RepeatedPtrField<std::string>* ids) const;
+  // As HoldStart; UNAVAILABLE once the server drains.
+  absl::StatusOr<std::shared_ptr<HeldWeights>> Hold(const JobFinder& find, v1::WeightSource* source) const;
   // Null where the job needs none.
   absl::StatusOr<std::shared_ptr<HeldWeights>> HoldAgain(const v1::Job& job) const;
   // For a plan of the resolved `spec`; what it does not know of the kind, a device of it tells.
