@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 #include <system_error>
 #include <utility>
@@ -35,9 +36,17 @@ constexpr size_t kReadBytes = 1 << 20;
 constexpr char kCannotKeep[] = "the server cannot keep the file";
 // A file may be announced anew, each time with a line of its own.
 constexpr int64_t kJournalsPerManifest = 4;
+// Folders count for nothing, but take a block and an inode each.
+constexpr int64_t kFoldersPerFile = 2, kFreeFolders = 1000;
 
 // What is said of a file, bytes.
 int64_t EntryBytes(const std::string& path) { return static_cast<int64_t>(path.size()) + 90; }
+
+// That both lie in.
+int64_t CommonFolders(const std::string& a, const std::string& b) {
+  const auto end = std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first;
+  return std::count(a.begin(), end, '/');
+}
 
 // `field`: of the request's.
 absl::Status Invalid(const char* field, const std::string& path, absl::string_view what) {
@@ -132,8 +141,12 @@ absl::Status UnfinishedDataset::Load(absl::string_view journal) {
     struct stat info {};
     const bool there = lstat(PathOf(file->path()).c_str(), &info) == 0 && S_ISREG(info.st_mode);
     file->set_received_bytes(there && info.st_size <= file->size_bytes() ? info.st_size : 0);
+    const int64_t own_folders = OwnFolders(file->path());
     const auto [entry, is_new] = files_.try_emplace(file->path());
-    if (is_new) entry_bytes_ += EntryBytes(file->path());
+    if (is_new) {
+      entry_bytes_ += EntryBytes(file->path());
+      folders_ += own_folders;
+    }
     entry->second = {file->size_bytes(), file->sha256(), file->received_bytes()};
     journal.remove_prefix(end + 1);
     journal_bytes_ += static_cast<int64_t>(end) + 1;
@@ -249,7 +262,22 @@ absl::Status UnfinishedDataset::CheckAnnounced(const v1::DatasetFile& file, cons
                                                      ", of whose names, sizes and checksums there are at most ",
                                                      limits_.manifest_bytes, " bytes"));
   }
+  const int64_t folders = folders_ + OwnFolders(path), files = static_cast<int64_t>(files_.size()) + 1;
+  if (folders > kFoldersPerFile * files + kFreeFolders) {
+    return absl::ResourceExhaustedError(absl::StrCat("dataset ", name_, ": ", files, " files in ", folders,
+                                                     " folders: at most ", kFoldersPerFile, " a file and ",
+                                                     kFreeFolders, " more, since folders take room too"));
+  }
   return absl::OkStatus();
+}
+
+// Files in one folder are neighbours in the order of their paths.
+int64_t UnfinishedDataset::OwnFolders(const std::string& path) const {
+  const auto next = files_.lower_bound(path);
+  if (next != files_.end() && next->first == path) return 0;
+  int64_t common = next == files_.end() ? 0 : CommonFolders(path, next->first);
+  if (next != files_.begin()) common = std::max(common, CommonFolders(path, std::prev(next)->first));
+  return std::count(path.begin(), path.end(), '/') - common;
 }
 
 absl::Status UnfinishedDataset::TakeEntry(const std::string& path) {
@@ -330,6 +358,7 @@ absl::Status UnfinishedDataset::Announce(const v1::DatasetFile& file) {
   const MutexLock lock(&state_);
   if (is_new) {
     entry_bytes_ += EntryBytes(path);
+    folders_ += OwnFolders(path);
     ++counted_files_;
   }
   announced_bytes_ += file.size_bytes() - known.size;

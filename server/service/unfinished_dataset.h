@@ -105,6 +105,8 @@ class UnfinishedDataset {
   absl::Status Announce(const v1::DatasetFile& file) ABSL_EXCLUSIVE_LOCKS_REQUIRED(work_);
   // Makes the file, and the journal tells of it.
   absl::Status Place(const v1::DatasetFile& file, bool is_new) ABSL_EXCLUSIVE_LOCKS_REQUIRED(work_);
+  // Of the folders that a file of this path lies in, those that hold none of the others.
+  int64_t OwnFolders(const std::string& path) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_);
   absl::Status CheckAnnounced(const v1::DatasetFile& file, const File* known) const;
   // What counts for a new file whatever its size.
   absl::Status TakeEntry(const std::string& path);
@@ -147,6 +149,8 @@ class UnfinishedDataset {
   int64_t entry_bytes_ ABSL_GUARDED_BY(state_) = 0;
   // Files whose entries count in limits_.all.
   int64_t counted_files_ ABSL_GUARDED_BY(state_) = 0;
+  // That the files lie in, and those above them.
+  int64_t folders_ ABSL_GUARDED_BY(state_) = 0;
 };
 
 }  // namespace ampd

@@ -407,6 +407,24 @@ TEST_F(DatasetStoreTest, FilesCountAlsoWhereTheyAreEmpty) {
   EXPECT_EQ(budget_->used(), 0);
 }
 
+TEST_F(DatasetStoreTest, FoldersForNothingAreRefused) {
+  Open();
+  auto upload = *store_->Begin("deep", "ann");
+  const auto path = [](int i) { return absl::StrCat(i, "/a/b/c/d/e/f/g/h/i/j/k/l/m/file"); };
+  for (int i = 0; i < 83; ++i) ASSERT_TRUE(upload->BeginFile(FileOf(path(i), ""), 0).ok()) << i;
+  const absl::Status refused = upload->BeginFile(FileOf(path(83), ""), 0);
+  EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("84 files in 1176 folders: at most 2 a file and 1000 more"));
+  // Also of a daemon that begins, and not where others lie there already.
+  upload.reset();
+  Open();
+  upload = *store_->Begin("deep", "ann");
+  EXPECT_TRUE(absl::IsResourceExhausted(upload->BeginFile(FileOf(path(83), ""), 0)));
+  for (const char* beside : {"0/a/file", "5/a/b/c/d/e/f/g/h/i/j/k/l/m/a", "82/a/b/z"}) {
+    EXPECT_TRUE(upload->BeginFile(FileOf(beside, ""), 0).ok()) << beside;
+  }
+}
+
 TEST_F(DatasetStoreTest, NoFileIsMadeWhileThereIsNoRoom) {
   auto upload = *store_->Begin("d", "ann");
   shortage_ = "the disk is full";
