@@ -71,7 +71,8 @@ struct ControllerOptions {
   // As of SetDiskShortage, until its first call.
   std::string disk_shortage;
   // Time a job that is to be preempted has for a checkpoint; without one it is left running. And the time that a worker
-  // has to stop at least, once told to for another job or a drained device, before it is killed.
+  // has to stop at least, once told to for another job, or once it wrote a checkpoint to leave a drained device, before
+  // it is killed.
   absl::Duration preempt_grace = absl::Seconds(60);
   // Draws from [0, 1), to spread retries; empty: at random.
   std::function<double()> draw;

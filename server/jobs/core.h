@@ -353,8 +353,9 @@ class ControllerCore {
   bool LeftRunningLately(const LiveJob& live) const;
   void OnPreemptGrace(LiveJob& live);
   void StopPreempted(LiveJob& live);
-  // Others wait for its devices: a worker that has not stopped when its time is over is killed, and the job goes on
-  // from its last checkpoint. The time that it has already stays.
+  // Others wait for its devices, or it has written a checkpoint since its device is drained: a worker that has not
+  // stopped when its time is over is killed, and the job goes on from its last checkpoint. The time that it has already
+  // stays.
   void ArmStop(LiveJob& live);
   void RequeuePreempted(LiveJob& live);
 

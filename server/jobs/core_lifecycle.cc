@@ -223,7 +223,8 @@ void ControllerCore::AskToStop(LiveJob& live, Stop reason) {
 
 void ControllerCore::SendStop(LiveJob& live) {
   SendCommand(live, v1::DaemonCommand::CHECKPOINT_AND_STOP);
-  if (live.stop == Stop::kPreempt || live.stop == Stop::kMove) ArmStop(live);
+  const bool measures = live.job.proto().spec().has_bench();
+  if (live.stop == Stop::kPreempt || (live.stop == Stop::kMove && measures)) ArmStop(live);
 }
 
 void ControllerCore::Kill(LiveJob& live) {
