@@ -19,7 +19,8 @@ COPY . /src
 WORKDIR /src
 
 FROM source AS build
-RUN cmake --preset release && \
+ARG REVISION=unknown
+RUN cmake --preset release "-DAMPD_REVISION=$REVISION" && \
     cmake --build --preset release --target ampd ampd-worker ampctl && \
     mkdir /out && strip -o /out/ampd build/release/bin/ampd && strip -o /out/ampd-worker build/release/bin/ampd-worker && \
     strip -o /out/ampctl build/release/bin/ampctl
@@ -91,7 +92,8 @@ RUN if [ "$CUDA" != 13 ]; then echo "CUDA=$CUDA: only 13 is supported (V100 need
     for library in cu13/lib/*.so.* cudnn/lib/libcudnn.so.9 nccl/lib/libnccl.so.2; do \
       ln -s "$(basename "$library")" "${library%%.so.*}.so"; \
     done
-RUN cmake --preset cuda -DAMPD_BUILD_TESTS=OFF -DCMAKE_CUDA_COMPILER=/opt/wheels/nvidia/cu13/bin/nvcc \
+ARG REVISION=unknown
+RUN cmake --preset cuda "-DAMPD_REVISION=$REVISION" -DAMPD_BUILD_TESTS=OFF -DCMAKE_CUDA_COMPILER=/opt/wheels/nvidia/cu13/bin/nvcc \
       -DCUDAToolkit_ROOT=/opt/wheels/nvidia/cu13 -DAMPD_CUDNN=/opt/wheels/nvidia/cudnn -DAMPD_NCCL=/opt/wheels/nvidia/nccl \
       "-DCMAKE_CUDA_ARCHITECTURES=$CUDA_ARCHITECTURES" && \
     cmake --build --preset cuda --target ampd ampd-worker ampctl && \

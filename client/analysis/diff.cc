@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "client/analysis/environment.h"
 #include "client/analysis/json_text.h"
 #include "client/output/job_text.h"
 #include "client/output/table.h"
@@ -23,6 +24,7 @@ using google::protobuf::Message;
 
 constexpr size_t kMostFields = 200;
 constexpr size_t kMostSteps = 10;
+constexpr size_t kValueWidth = 36;
 
 // A message on one line; a value as it is.
 std::string ValueText(const Message& message, const FieldDescriptor* field, int index) {
@@ -128,6 +130,10 @@ std::string DevicesText(const JobAndEvents& of) {
   return ids.empty() ? "-" : Clean(absl::StrJoin(ids, ", "));
 }
 
+std::vector<EnvironmentPair> EnvironmentsOf(const JobAndEvents& a, const JobAndEvents& b) {
+  return PairEnvironments(NewestEnvironment(a.events), NewestEnvironment(b.events));
+}
+
 void AddFigures(const JobAndEvents& of_a, const JobAndEvents& of_b, Table* table) {
   const v1::Job &a = of_a.job, &b = of_b.job;
   const auto add = [&](const std::string& name, const auto& value) { table->Add({name, value(a), value(b)}); };
@@ -144,6 +150,11 @@ void AddFigures(const JobAndEvents& of_a, const JobAndEvents& of_b, Table* table
   add("step time",
       [](const v1::Job& j) { return Or(j.summary().has_step_seconds(), StepTime(j.summary().step_seconds())); });
   add("samples/s", [](const v1::Job& j) { return Count(j.summary().samples_per_second()); });
+  for (const EnvironmentPair& part : EnvironmentsOf(of_a, of_b)) {
+    // Which ones they held is a row already.
+    const std::string name = part.name == "device" ? "device name" : Clean(part.name);
+    table->Add({name, Truncate(Clean(part.a), kValueWidth), Truncate(Clean(part.b), kValueWidth)});
+  }
 }
 
 std::string JsonNumber(double value) { return std::isfinite(value) ? absl::StrFormat("%.17g", value) : "null"; }
@@ -162,12 +173,12 @@ std::string DiffText(const JobAndEvents& a, const JobAndEvents& b) {
   const std::vector<FieldDifference> fields = SpecDifferences(a.job.spec(), b.job.spec());
   Table specs({"FIELD", "A", "B"});
   for (const FieldDifference& f : fields) {
-    specs.Add({Clean(f.field), Truncate(Clean(f.a), 36), Truncate(Clean(f.b), 36)});
+    specs.Add({Clean(f.field), Truncate(Clean(f.a), kValueWidth), Truncate(Clean(f.b), kValueWidth)});
   }
   absl::StrAppend(&text, fields.empty() ? "the specs are equal\n" : specs.ToString(), "\n");
   Table figures({"", "A", "B"});
   AddFigures(a, b, &figures);
-  text += figures.ToString();
+  absl::StrAppend(&text, figures.ToString(), "\n", DeterminismOf(a.events, b.events).reason, "\n");
   const auto curves = CommonCurves(a.events, b.events);
   for (const auto& [phase, steps] : curves) absl::StrAppend(&text, "\n", CurveText(phase, steps));
   if (curves.empty()) text += "\nno step was reported by both\n";
@@ -175,7 +186,7 @@ std::string DiffText(const JobAndEvents& a, const JobAndEvents& b) {
 }
 
 std::string DiffJson(const JobAndEvents& a, const JobAndEvents& b) {
-  std::vector<std::string> fields, curves;
+  std::vector<std::string> fields, environment, curves;
   for (const FieldDifference& f : SpecDifferences(a.job.spec(), b.job.spec())) {
     fields.push_back(
         absl::StrCat("{\"field\": ", JsonText(f.field), ", \"a\": ", JsonText(f.a), ", \"b\": ", JsonText(f.b), "}"));
@@ -189,8 +200,16 @@ std::string DiffJson(const JobAndEvents& a, const JobAndEvents& b) {
                                                 }),
                                   "]"));
   }
+  for (const EnvironmentPair& part : EnvironmentsOf(a, b)) {
+    environment.push_back(absl::StrCat("{\"part\": ", JsonText(part.name), ", \"a\": ", JsonText(part.a),
+                                       ", \"b\": ", JsonText(part.b), "}"));
+  }
+  const Determinism determinism = DeterminismOf(a.events, b.events);
   return absl::StrCat("{\"a\": ", JsonText(a.job.id()), ", \"b\": ", JsonText(b.job.id()), ", \"fields\": [",
-                      absl::StrJoin(fields, ", "), "], \"curves\": {", absl::StrJoin(curves, ", "), "}}\n");
+                      absl::StrJoin(fields, ", "), "], \"environment\": [", absl::StrJoin(environment, ", "),
+                      "], \"deterministic\": ", determinism.equal_bits ? "true" : "false",
+                      ", \"deterministic_reason\": ", JsonText(determinism.reason), ", \"curves\": {",
+                      absl::StrJoin(curves, ", "), "}}\n");
 }
 
 }  // namespace ampd::client

@@ -33,6 +33,7 @@ bool IsLogged(const v1::JobEvent& event) {
     case v1::JobEvent::kArtifact:
     case v1::JobEvent::kModeChosen:
     case v1::JobEvent::kCorruptSample:
+    case v1::JobEvent::kEnvironment:
       return true;
     default:
       return false;

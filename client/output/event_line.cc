@@ -1,8 +1,11 @@
 #include "client/output/event_line.h"
 
 #include <cmath>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/output/environment_text.h"
 #include "client/output/text.h"
 
 namespace ampd::client {
@@ -157,6 +160,14 @@ std::string Line(const v1::CorruptSample& sample) {
                       " of ", sample.samples(), " so far");
 }
 
+std::string Line(const v1::AttemptEnvironment& environment) {
+  std::vector<std::string> parts;
+  for (const EnvironmentPart& part : EnvironmentParts(environment)) {
+    parts.push_back(absl::StrCat(Clean(part.name), " ", Clean(part.value)));
+  }
+  return absl::StrCat("computes with  ", absl::StrJoin(parts, ", "));
+}
+
 std::string Payload(const v1::JobEvent& event) {
   switch (event.payload_case()) {
     case v1::JobEvent::kStateChange:
@@ -191,6 +202,8 @@ std::string Payload(const v1::JobEvent& event) {
       return Line(event.corrupt_sample());
     case v1::JobEvent::kStepProfile:
       return Line(event.step_profile());
+    case v1::JobEvent::kEnvironment:
+      return Line(event.environment());
     case v1::JobEvent::PAYLOAD_NOT_SET:
       break;
   }

@@ -4,6 +4,7 @@
 #define AMPD_ENGINE_BACKEND_CUDA_BACKEND_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -38,6 +39,10 @@ absl::StatusOr<std::unique_ptr<runtime::Backend>> MakeCudaPlanner(const AbsentGp
 // The library that it asks, e.g. "cuDNN 9.19.0", and the folder that its files lie in; empty where it is UNIMPLEMENTED.
 std::string CudaPlanLibrary();
 std::string CudaPlanLibraryFolder();
+
+// Versions by name of what this build's CUDA backend calls: "cuda", "cublas", and "cudnn" where it has it; and of CUDA
+// the version that the driver is for, "cuda_driver", where there is one. Empty: this build has no CUDA.
+std::map<std::string, std::string> CudaLibraries();
 
 }  // namespace ampd
 

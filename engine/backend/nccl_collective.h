@@ -4,6 +4,7 @@
 #define AMPD_ENGINE_BACKEND_NCCL_COLLECTIVE_H_
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -17,6 +18,9 @@ namespace ampd {
 // NCCL, or a backend is not CUDA's. Else NCCL's error, which names the call.
 absl::StatusOr<std::vector<std::unique_ptr<runtime::Collective>>> MakeNcclCollectives(
     absl::Span<runtime::Backend* const> backends);
+
+// Of the NCCL that is loaded, e.g. "2.27.7"; empty: this build has none.
+std::string NcclVersion();
 
 }  // namespace ampd
 

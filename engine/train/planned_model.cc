@@ -18,9 +18,11 @@
 
 namespace ampd::train {
 
+bool IsCpuDevice(const std::string& device) { return absl::StartsWith(device, "cpu-"); }
+
 absl::StatusOr<std::unique_ptr<runtime::Backend>> MakeBackend(const std::string& device, int threads,
                                                               const std::string& autotune_dir) {
-  if (absl::StartsWith(device, "cpu-")) return MakeCpuBackend(threads);
+  if (IsCpuDevice(device)) return MakeCpuBackend(threads);
   AMPD_ASSIGN_OR_RETURN(auto backend, MakeCudaBackend(device, autotune_dir));
   return backend;
 }

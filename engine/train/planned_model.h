@@ -20,7 +20,10 @@
 
 namespace ampd::train {
 
-// "cpu-..." is the CPU backend; anything else is a CUDA device, whose backend's errors are returned.
+// "cpu-..."; any other device is CUDA's.
+bool IsCpuDevice(const std::string& device);
+
+// The CPU backend, or a CUDA device's, whose errors are returned.
 absl::StatusOr<std::unique_ptr<runtime::Backend>> MakeBackend(const std::string& device, int threads,
                                                               const std::string& autotune_dir = "");
 

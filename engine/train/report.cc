@@ -98,12 +98,16 @@ absl::Status Reporter::Flush() {
   return Emit(std::move(event));
 }
 
-absl::Status Reporter::Emit(v1::JobEvent event) {
-  AMPD_RETURN_IF_ERROR(Flush());
+google::protobuf::Timestamp EventTime() {
   // TimeUtil::GetCurrentTime() knows whole seconds only.
   const auto now = std::chrono::system_clock::now().time_since_epoch();
-  *event.mutable_time() = google::protobuf::util::TimeUtil::NanosecondsToTimestamp(
+  return google::protobuf::util::TimeUtil::NanosecondsToTimestamp(
       std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
+}
+
+absl::Status Reporter::Emit(v1::JobEvent event) {
+  AMPD_RETURN_IF_ERROR(Flush());
+  *event.mutable_time() = EventTime();
   return observer_->OnEvent(std::move(event));
 }
 

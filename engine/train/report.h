@@ -12,8 +12,12 @@
 #include "ampd/v1/event.pb.h"
 #include "ampd/v1/job.pb.h"
 #include "engine/train/trainer.h"
+#include "google/protobuf/timestamp.pb.h"
 
 namespace ampd::train {
+
+// Now, for an event.
+google::protobuf::Timestamp EventTime();
 
 // What one attempted step of a phase adds to a report.
 struct PhaseRecord {

@@ -131,6 +131,7 @@ void ControllerCore::Welcome(LiveJob& live) {
     welcome.add_devices(device);
     const DeviceSlot* found = FindDevice(device);
     if (found == nullptr) continue;
+    welcome.add_device_names(found->device.name());
     if (slot == nullptr) slot = found;
     threads += found->device.threads();
   }

@@ -63,10 +63,10 @@ absl::StatusOr<HttpResponse> JsonApi::ListEvents(Call& call) {
 
 absl::StatusOr<HttpResponse> JsonApi::ListLogs(Call& call) {
   // What `ampctl logs` shows.
-  static constexpr Payload kLogged[] = {v1::JobEvent::kStateChange,     v1::JobEvent::kCheckpoint,
-                                        v1::JobEvent::kRewound,         v1::JobEvent::kLog,
-                                        v1::JobEvent::kPrecisionChange, v1::JobEvent::kArtifact,
-                                        v1::JobEvent::kModeChosen,      v1::JobEvent::kCorruptSample};
+  static constexpr Payload kLogged[] = {
+      v1::JobEvent::kStateChange, v1::JobEvent::kCheckpoint,      v1::JobEvent::kRewound,
+      v1::JobEvent::kLog,         v1::JobEvent::kPrecisionChange, v1::JobEvent::kArtifact,
+      v1::JobEvent::kModeChosen,  v1::JobEvent::kCorruptSample,   v1::JobEvent::kEnvironment};
   return EventsPage(call, {std::begin(kLogged), std::end(kLogged)});
 }
 

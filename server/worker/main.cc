@@ -70,7 +70,7 @@ int BlockStopSignals() {
 }
 
 void Describe(CLI::App& app, CommandLine& line) {
-  app.set_version_flag("--version", AMPD_VERSION);
+  app.set_version_flag("--version", EngineVersion());
   app.add_flag("--plan", line.plan, "read a PlanRequest on stdin, write a PlanResponse on stdout");
   app.add_option("--export", line.export_path,
                  "read an ExportRequest on stdin, write the model to this new file and an ExportResponse on stdout");
@@ -115,6 +115,7 @@ int Train(CommandLine line) {
   options.daemon_uri = address->uri();
   options.work_dir = line.work_dir;
   options.identity = line.identity;
+  options.engine_version = EngineVersion();
   options.stop_fd = BlockStopSignals();
   options.log_fd = STDERR_FILENO;
   Worker worker(std::move(options), train::Trainer::Create);

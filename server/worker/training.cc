@@ -3,13 +3,17 @@
 #include <utility>
 
 #include "engine/core/status.h"
+#include "engine/train/environment.h"
 #include "engine/train/failure.h"
+#include "engine/train/report.h"
 
 namespace ampd {
 
-Training::Training(TrainerFactory factory, std::string work_dir, EventOutbox* outbox, std::function<void()> on_finished)
+Training::Training(TrainerFactory factory, std::string work_dir, std::string engine_version, EventOutbox* outbox,
+                   std::function<void()> on_finished)
     : factory_(std::move(factory)),
       work_dir_(std::move(work_dir)),
+      engine_version_(std::move(engine_version)),
       outbox_(outbox),
       on_finished_(std::move(on_finished)) {}
 
@@ -30,6 +34,7 @@ void Training::Start(const v1::DaemonWelcome& assignment) {
   options.autotune_dir = work_dir_;
   options.threads = std::max(1, assignment.cpu_threads());
   options.devices.assign(assignment.devices().begin(), assignment.devices().end());
+  device_names_.assign(assignment.device_names().begin(), assignment.device_names().end());
   options.last_reported_step = assignment.last_reported_step();
   options.last_checkpoint = assignment.last_checkpoint();
   options.published_checkpoint = [this] { return PublishedCheckpoint(); };
@@ -52,9 +57,21 @@ std::string Training::PublishedCheckpoint() {
   return published_;
 }
 
+absl::Status Training::TellEnvironment(const train::TrainerOptions& options) {
+  if (engine_version_.empty()) return absl::OkStatus();
+  v1::JobEvent event;
+  *event.mutable_time() = train::EventTime();
+  v1::AttemptEnvironment& environment = *event.mutable_environment();
+  environment = train::EnvironmentOf(options.devices, options.threads);
+  environment.set_engine_version(engine_version_);
+  environment.mutable_devices()->Assign(device_names_.begin(), device_names_.end());
+  return OnEvent(std::move(event));
+}
+
 void Training::Run(const ResolvedJobSpec& spec, const train::TrainerOptions& options) { Finish(Train(spec, options)); }
 
 absl::StatusOr<train::Outcome> Training::Train(const ResolvedJobSpec& spec, const train::TrainerOptions& options) {
+  AMPD_RETURN_IF_ERROR(TellEnvironment(options));
   AMPD_ASSIGN_OR_RETURN(std::unique_ptr<train::Trainer> created, factory_(spec, options, this));
   train::Trainer* trainer = created.get();
   {

@@ -27,9 +27,10 @@ using TrainerFactory = std::function<absl::StatusOr<std::unique_ptr<train::Train
 // Every function is called from one thread, which need not be the trainer's.
 class Training : private train::TrainerObserver {
  public:
-  // `work_dir`: the job's folder, for what its attempts share. `outbox` outlives this. `on_finished` is called once, on
-  // the training's thread.
-  Training(TrainerFactory factory, std::string work_dir, EventOutbox* outbox, std::function<void()> on_finished);
+  // `work_dir`: the job's folder, for what its attempts share. `engine_version` not empty: the first event says what
+  // the attempt computes with. `outbox` outlives this. `on_finished` is called once, on the training's thread.
+  Training(TrainerFactory factory, std::string work_dir, std::string engine_version, EventOutbox* outbox,
+           std::function<void()> on_finished);
   // Waits for the training to end; ask it to stop before.
   ~Training() override;
 
@@ -50,12 +51,14 @@ class Training : private train::TrainerObserver {
  private:
   absl::Status OnEvent(v1::JobEvent event) override;
   std::string PublishedCheckpoint();
+  absl::Status TellEnvironment(const train::TrainerOptions& options);
   void Run(const ResolvedJobSpec& spec, const train::TrainerOptions& options);
   absl::StatusOr<train::Outcome> Train(const ResolvedJobSpec& spec, const train::TrainerOptions& options);
   void Finish(const absl::StatusOr<train::Outcome>& outcome);
 
   const TrainerFactory factory_;
   const std::string work_dir_;
+  const std::string engine_version_;
   EventOutbox* const outbox_;
   const std::function<void()> on_finished_;
   mutable Mutex mutex_;
@@ -68,6 +71,7 @@ class Training : private train::TrainerObserver {
   std::deque<std::pair<uint64_t, std::string>> told_;
   std::string published_;
   // Set by Start().
+  std::vector<std::string> device_names_;
   std::thread thread_;
 };
 

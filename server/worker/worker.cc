@@ -64,7 +64,7 @@ Worker::Worker(WorkerOptions options, TrainerFactory factory)
       outbox_(options_.outbox, absl::StrCat(options_.work_dir, "/spool-", options_.identity.attempt),
               [this] { Wake(); }),
       protocol_(options_.identity, &outbox_),
-      training_(std::move(factory), options_.work_dir, &outbox_, [this] { Wake(); }),
+      training_(std::move(factory), options_.work_dir, options_.engine_version, &outbox_, [this] { Wake(); }),
       backoff_(options_.first_backoff),
       next_dial_(Clock::now()),
       last_contact_(next_dial_),

@@ -23,6 +23,8 @@ struct WorkerOptions {
   // Of the job: spooled events go to work_dir/spool-<attempt>, what its attempts share lies there too.
   std::string work_dir;
   WorkerIdentity identity;
+  // What the attempt's environment event says; empty: there is no such event.
+  std::string engine_version;
   OutboxLimits outbox;
   // Readable when the worker shall checkpoint and stop; -1 is none.
   int stop_fd = -1;

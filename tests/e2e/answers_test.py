@@ -131,6 +131,30 @@ class AnswersTest(DaemonTest):
         self.assertRegex(text, r"\ndevice +cpu-0 +cpu-0\n")
         self.ctl(ampd, 0, "cancel", long)
 
+    def test_diff_tells_whether_equal_bits_can_be_expected(self):
+        ampd = self.daemon()
+        first, second = (ampd.run(glyphs_job(steps=20, mode="FP16")).id for _ in range(2))
+        told = [event for event in ampd.events(first) if event.HasField("environment")]
+        self.assertEqual(len(told), 1)
+        version = subprocess.check_output([program("ampd-worker"), "--version"], text=True).strip()
+        self.assertRegex(version, r"^\d+\.\d+\.\d+(\+g[0-9a-f]{7}(\.dirty)?)?$")
+        self.assertEqual(told[0].environment.engine_version, version)
+        diff = json.loads(self.ctl(ampd, 0, "diff", first, second, "-o", "json"))
+        self.assertEqual({"part": "engine", "a": version, "b": version}, diff["environment"][0])
+        self.assertTrue(diff["deterministic"], diff["deterministic_reason"])
+        losses = diff["curves"]["main"]
+        self.assertGreater(len(losses), 0)
+        self.assertEqual([a for _, a, _ in losses], [b for _, _, b in losses])
+        self.assertIn("\nboth computed with the same: equal specs", self.ctl(ampd, 0, "diff", first, second))
+        fewer = glyphs_job(steps=20, mode="FP16")
+        fewer.setdefault("resources", {})["cpu_threads"] = 1
+        other = ampd.run(fewer).id
+        threads = json.loads(self.ctl(ampd, 0, "diff", first, other, "-o", "json"))
+        if told[0].environment.cpu_threads > 1:
+            self.assertFalse(threads["deterministic"])
+            self.assertIn("other threads", threads["deterministic_reason"])
+        self.assertIn("computes with  engine " + version, self.ctl(ampd, 0, "logs", first))
+
     def cost(self, ampd, job_id):
         return json.loads(self.ctl(ampd, 0, "cost", job_id, "-o", "json"))
 

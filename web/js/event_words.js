@@ -75,6 +75,12 @@ function stepProfile({first_step: first, last_step: last, step_seconds: seconds,
   return {text: `steps ${count(first)} to ${count(last)}: ${number(Number(seconds) * 1000, 3)} ms each${most}`};
 }
 
+function environment({engine_version: engine, devices, libraries, cpu_threads: threads, instruction_set: isa}) {
+  const versions = Object.keys(libraries).sort().map((name) => `${name} ${libraries[name]}`);
+  const parts = [`engine ${engine}`, ...devices, ...versions, `${count(threads)} threads`, isa];
+  return {text: parts.filter(Boolean).join(', ')};
+}
+
 const WORDS = {
   state_change: stateChange,
   step,
@@ -90,6 +96,7 @@ const WORDS = {
   gradient_diagnostics: ({step: at, tensors, largest_safe_scale: safe}) =>
       ({text: `step ${count(at)}: ${tensors.length} tensors, largest safe scale ${number(safe)}`}),
   step_profile: stepProfile,
+  environment,
   artifact: ({name, size_bytes: size}) => ({text: `${name}, ${bytes(size)}`}),
   text_sample: ({step: at, prompt, text}) => ({text: `step ${count(at)}: ${prompt}${text}`}),
   bench_cell: benchCell,

@@ -6,8 +6,10 @@ import {wordsOf} from './event_words.js';
 import {clock, time} from './format.js';
 
 // Of /logs.
-const KINDS =
-    ['state_change', 'checkpoint', 'rewound', 'log', 'precision_change', 'artifact', 'mode_chosen', 'corrupt_sample'];
+const KINDS = [
+  'state_change', 'checkpoint', 'rewound', 'log', 'precision_change', 'artifact', 'mode_chosen', 'corrupt_sample',
+  'environment'
+];
 
 function line(event) {
   const {text, severity, kind} = wordsOf(event);

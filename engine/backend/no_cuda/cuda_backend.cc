@@ -13,4 +13,6 @@ absl::StatusOr<std::unique_ptr<runtime::Backend>> MakeCudaPlanner(const AbsentGp
 std::string CudaPlanLibrary() { return ""; }
 std::string CudaPlanLibraryFolder() { return ""; }
 
+std::map<std::string, std::string> CudaLibraries() { return {}; }
+
 }  // namespace ampd

@@ -7,4 +7,6 @@ absl::StatusOr<std::vector<std::unique_ptr<runtime::Collective>>> MakeNcclCollec
   return absl::UnimplementedError("training on several CUDA devices: built without NCCL");
 }
 
+std::string NcclVersion() { return ""; }
+
 }  // namespace ampd

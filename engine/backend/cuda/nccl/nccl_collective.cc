@@ -184,4 +184,10 @@ absl::StatusOr<std::vector<std::unique_ptr<runtime::Collective>>> MakeNcclCollec
   return collectives;
 }
 
+std::string NcclVersion() {
+  int version = 0;
+  if (ncclGetVersion(&version) != ncclSuccess) return "";
+  return absl::StrCat(version / 10000, ".", version / 100 % 100, ".", version % 100);
+}
+
 }  // namespace ampd

@@ -60,6 +60,66 @@ TEST(Diff, EndedJobsNameTheDevicesThatTheyHad) {
   EXPECT_THAT(text, testing::ContainsRegex("attempts +1 +1\n"));
 }
 
+// In the events of an attempt's begin.
+void Tell(const std::string& yaml, JobAndEvents* job) {
+  v1::JobEvent& event = *job->events.insert(job->events.begin() + 2, v1::JobEvent());
+  ASSERT_EQ(ParseYaml(yaml, "environment", event.mutable_environment()), absl::OkStatus());
+}
+
+constexpr char kCpu[] =
+    "{engine_version: 0.1.0+g1a2b3c4, devices: [EPYC], libraries: {onednn: 3.1.1}, cpu_threads: 2, instruction_set: "
+    "AVX2}";
+
+TEST(Diff, EqualBitsAreExpectedOfEqualEnvironmentsOnCpus) {
+  JobAndEvents a{ExampleJob(), ExampleRun()}, b = a;
+  EXPECT_THAT(DiffText(a, b), HasSubstr("is not known, so equal specs may give other bits\n"));
+  Tell(kCpu, &a);
+  Tell(kCpu, &b);
+  const std::string text = DiffText(a, b);
+  EXPECT_THAT(text, testing::ContainsRegex("engine +0\\.1\\.0\\+g1a2b3c4 +0\\.1\\.0\\+g1a2b3c4\n"));
+  EXPECT_THAT(text, testing::ContainsRegex("device name +EPYC +EPYC\nonednn +3.1.1 +3.1.1\nthreads +2 +2\n"));
+  EXPECT_THAT(text, HasSubstr("\nboth computed with the same: equal specs and data give equal bits\n"));
+  EXPECT_THAT(DiffJson(a, b), HasSubstr("\"deterministic\": true"));
+  EXPECT_THAT(DiffJson(a, b), HasSubstr("{\"part\": \"instructions\", \"a\": \"AVX2\", \"b\": \"AVX2\"}"));
+}
+
+TEST(Diff, WhatDiffersInEnvironmentsIsNamed) {
+  JobAndEvents a{ExampleJob(), ExampleRun()}, b = a;
+  Tell(kCpu, &a);
+  Tell(
+      "{engine_version: 0.1.0+g5d6e7f8, devices: [EPYC], libraries: {onednn: 3.1.1}, cpu_threads: 4, instruction_set: "
+      "AVX2}",
+      &b);
+  EXPECT_THAT(DiffText(a, b),
+              HasSubstr("they computed with other engine, threads, so equal specs may give other bits"));
+  EXPECT_THAT(DiffJson(a, b), HasSubstr("\"deterministic\": false"));
+}
+
+TEST(Diff, AnAttemptElsewhereIsNamed) {
+  JobAndEvents a{ExampleJob(), ExampleRun()}, b = a;
+  Tell(kCpu, &a);
+  Tell(kCpu, &a);
+  Tell(kCpu, &b);
+  Tell(
+      "{engine_version: 0.1.0+g1a2b3c4, devices: [Xeon], libraries: {onednn: 3.1.1}, cpu_threads: 2, instruction_set: "
+      "AVX512_CORE}",
+      &b);
+  EXPECT_THAT(DiffText(a, b), HasSubstr("attempts of B computed with other device, instructions than its first"));
+}
+
+TEST(Diff, OnGpusKernelsAreMeasuredForEachJob) {
+  JobAndEvents a{ExampleJob(), ExampleRun()}, b = a;
+  for (JobAndEvents* job : {&a, &b}) {
+    Tell(
+        "{engine_version: 0.1.0, devices: [H100, H100], libraries: {nccl: 2.27.7, cuda: '13.0', cudnn: 9.19.0}, "
+        "cpu_threads: 8}",
+        job);
+  }
+  const std::string text = DiffText(a, b);
+  EXPECT_THAT(text, testing::ContainsRegex("device name +2 x H100 +2 x H100\ncuda +13.0 +13.0\ncudnn +9.19.0"));
+  EXPECT_THAT(text, HasSubstr("on a GPU each job measures which kernels are fast"));
+}
+
 TEST(Diff, JobsWithoutReportsAreComparedAsFarAsTheyGo) {
   EXPECT_THAT(DiffText({ExampleJob(), {}}, {ExampleJob(), {}}), HasSubstr("no step was reported by both"));
 }

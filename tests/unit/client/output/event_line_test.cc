@@ -46,6 +46,10 @@ TEST(EventLineTest, SaysWhatHappened) {
   EXPECT_EQ(LineOf("step_profile: {first_step: 101, last_step: 120, step_seconds: 0.01, parts: [{name: conv1.conv2d, "
                    "seconds: 0.05}, {name: update, seconds: 0.01}]}"),
             "12:00:01  profile  steps 101 to 120: 10 ms each; most in conv1.conv2d, 25%");
+  EXPECT_EQ(LineOf("environment: {engine_version: 0.1.0+g1a2b3c4, devices: [A, B], libraries: {onednn: 3.1.1, abc: "
+                   "'2'}, cpu_threads: 2, instruction_set: AVX2}"),
+            "12:00:01  computes with  engine 0.1.0+g1a2b3c4, device A, B, abc 2, onednn 3.1.1, threads 2, instructions "
+            "AVX2");
   EXPECT_EQ(LineOf("gradient_diagnostics: {step: 5, tensors: [{tensor: a, zeros: 3}]}"),
             "12:00:01  gradients  step 5: all zero");
   EXPECT_EQ(LineOf("evaluation: {step: 400, epoch: 2, loss: 0.25, accuracy: 0.9134, metrics: {accuracy: 0.9134, loss: "

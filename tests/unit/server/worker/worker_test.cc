@@ -180,6 +180,35 @@ TEST_F(WorkerTest, TrainsWhatItIsAssignedAndReports) {
   EXPECT_EQ(trainer_options_.last_checkpoint, "step-000000040");
 }
 
+TEST_F(WorkerTest, TellsFirstWhatItComputesWith) {
+  options_.engine_version = "0.1.0+g1a2b3c4";
+  v1::WorkerEvent first;
+  Serve({[&](Stream& stream) {
+    Read(stream);
+    v1::DaemonMessage welcome = Welcome();
+    for (const char* name : {"One", "Another"}) welcome.mutable_welcome()->add_device_names(name);
+    stream.Write(welcome);
+    first = Read(stream).event();
+    EXPECT_EQ(Read(stream).event().event().log().text(), "training");
+    EXPECT_EQ(Read(stream).finished().last_event_number(), 2u);
+    stream.Write(Goodbye());
+    return grpc::Status::OK;
+  }});
+  EXPECT_EQ(Run([](FakeTrainer& trainer) {
+              EXPECT_TRUE(trainer.Emit("training").ok());
+              return train::Outcome::kCompleted;
+            }),
+            kWorkerReported);
+  EXPECT_EQ(first.number(), 1u);
+  EXPECT_GT(first.event().time().seconds(), 0);
+  const v1::AttemptEnvironment& environment = first.event().environment();
+  EXPECT_EQ(environment.engine_version(), "0.1.0+g1a2b3c4");
+  EXPECT_THAT(environment.devices(), ElementsAre("One", "Another"));
+  EXPECT_EQ(environment.cpu_threads(), 3);
+  EXPECT_EQ(environment.libraries().count("onednn"), 1u);
+  EXPECT_NE(environment.instruction_set(), "");
+}
+
 TEST_F(WorkerTest, ReconnectsWithItsSessionKeyAndResends) {
   std::vector<uint64_t> numbers;
   Serve({[&](Stream& stream) {

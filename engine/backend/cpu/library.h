@@ -1,0 +1,21 @@
+// What the CPU backend's products and convolutions come from; their bits depend on it.
+#ifndef AMPD_ENGINE_BACKEND_CPU_LIBRARY_H_
+#define AMPD_ENGINE_BACKEND_CPU_LIBRARY_H_
+
+#include <string>
+
+namespace ampd {
+
+struct CpuLibrary {
+  // Of the library that is loaded, e.g. "3.1.1".
+  std::string onednn_version;
+  // The instructions that it uses at most on this processor, as ONEDNN_MAX_CPU_ISA has them, e.g. "AVX2"; "DEFAULT" for
+  // fewer than it names.
+  std::string instruction_set;
+};
+
+CpuLibrary ThisCpuLibrary();
+
+}  // namespace ampd
+
+#endif  // AMPD_ENGINE_BACKEND_CPU_LIBRARY_H_
