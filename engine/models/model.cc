@@ -53,12 +53,30 @@ absl::Status CheckIds(const SampleInfo& sample, const ir::Graph& forward) {
   // What ids are still ids behind: moved, bounded or shifted. Products scale, and may undo what normalisation did.
   static const auto* const kMoves = [] {
     using Kind = ir::OpKind;
-    return new std::set<Kind>{Kind::kReshape,     Kind::kTranspose, Kind::kSlice,          Kind::kConcat,
-                              Kind::kGather,      Kind::kPad,       Kind::kGatherElements, Kind::kGatherNd,
-                              Kind::kBroadcastTo, Kind::kCast,      Kind::kClip,           Kind::kMin,
-                              Kind::kMax,         Kind::kFloor,     Kind::kCeil,           Kind::kRound,
-                              Kind::kMod,         Kind::kWhere,     Kind::kReduceMax,      Kind::kReduceMin,
-                              Kind::kAdd,         Kind::kSub};
+    return new std::set<Kind>{Kind::kReshape,
+                              Kind::kTranspose,
+                              Kind::kSlice,
+                              Kind::kConcat,
+                              Kind::kGather,
+                              Kind::kPad,
+                              Kind::kGatherElements,
+                              Kind::kGatherNd,
+                              Kind::kBroadcastTo,
+                              Kind::kCast,
+                              Kind::kClip,
+                              Kind::kMin,
+                              Kind::kMax,
+                              Kind::kAbs,
+                              Kind::kNeg,
+                              Kind::kFloor,
+                              Kind::kCeil,
+                              Kind::kRound,
+                              Kind::kMod,
+                              Kind::kWhere,
+                              Kind::kReduceMax,
+                              Kind::kReduceMin,
+                              Kind::kAdd,
+                              Kind::kSub};
   }();
   if (sample.normalized.empty()) return absl::OkStatus();
   std::vector<bool> stored(forward.values.size(), false);
@@ -66,7 +84,9 @@ absl::Status CheckIds(const SampleInfo& sample, const ir::Graph& forward) {
     stored[i] = forward.values[i].kind == ir::ValueKind::kInput && forward.values[i].name == "x";
   }
   for (const ir::Node& node : forward.nodes) {
-    const bool moved = std::any_of(node.inputs.begin(), node.inputs.end(),
+    // What chooses is none of what is chosen from.
+    const auto first = node.inputs.begin() + (node.op == ir::OpKind::kWhere ? 1 : 0);
+    const bool moved = std::any_of(first, node.inputs.end(),
                                    [&](ir::ValueId input) { return input >= 0 && stored[static_cast<size_t>(input)]; });
     if (!moved) continue;
     const auto output = static_cast<size_t>(node.outputs[0]);
