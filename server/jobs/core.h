@@ -353,10 +353,8 @@ class ControllerCore {
   bool LeftRunningLately(const LiveJob& live) const;
   void OnPreemptGrace(LiveJob& live);
   void StopPreempted(LiveJob& live);
-  // Others wait for its devices, or it has written a checkpoint since its device is drained: a worker that has not
-  // stopped when its time is over is killed, and the job goes on from its last checkpoint. The time that it has already
-  // stays.
-  void ArmStop(LiveJob& live);
+  // A worker that has not stopped in so many graces from now is killed, and the job goes on from its last checkpoint.
+  void ArmStop(LiveJob& live, int graces);
   void RequeuePreempted(LiveJob& live);
 
   // core_checkpoint.cc

@@ -58,8 +58,8 @@ void ControllerCore::CheckpointJob(const std::string& id, ReplyPtr<v1::Checkpoin
 void ControllerCore::OnCheckpoint(LiveJob& live, const v1::JobEvent& event) {
   live.space_pauses = 0;
   if (live.job.state() == v1::Job::PREEMPTING && live.stop == Stop::kNone) StopPreempted(live);
-  // What it evaluates, or has never written, is not lost to a drain; from now on little is.
-  if (live.stop == Stop::kMove) ArmStop(live);
+  // From now on little is lost.
+  if (live.stop == Stop::kMove) ArmStop(live, 1);
   const absl::Time begun = TimeOf(event) - absl::Seconds(event.checkpoint().write_seconds());
   std::vector<CheckpointWaiter> waiters = std::exchange(live.checkpoint_waiters, {});
   for (CheckpointWaiter& waiter : waiters) {

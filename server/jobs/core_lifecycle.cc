@@ -12,6 +12,8 @@
 namespace ampd {
 namespace {
 
+// That a job which is to leave a drained device has for a checkpoint.
+constexpr int kMoveGraces = 10;
 constexpr absl::Duration kPollInterval = absl::Seconds(1);
 constexpr absl::Duration kAfterKill = absl::Seconds(10);
 // Workers lost together with the daemon, in a row and without a checkpoint between, that are not held against the job.
@@ -223,8 +225,11 @@ void ControllerCore::AskToStop(LiveJob& live, Stop reason) {
 
 void ControllerCore::SendStop(LiveJob& live) {
   SendCommand(live, v1::DaemonCommand::CHECKPOINT_AND_STOP);
-  const bool measures = live.job.proto().spec().has_bench();
-  if (live.stop == Stop::kPreempt || (live.stop == Stop::kMove && measures)) ArmStop(live);
+  if (live.stop != Stop::kPreempt && live.stop != Stop::kMove) return;
+  // Said again to a worker that comes back it has no more time than it had. One that leaves a drained device may
+  // evaluate, or write for the first time, before it writes the checkpoint that keeps its work.
+  const bool may_lose = live.stop == Stop::kMove && !live.job.proto().spec().has_bench();
+  if (live.stop_timer == 0) ArmStop(live, may_lose ? kMoveGraces : 1);
 }
 
 void ControllerCore::Kill(LiveJob& live) {

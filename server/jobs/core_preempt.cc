@@ -55,10 +55,10 @@ void ControllerCore::StopPreempted(LiveJob& live) {
   if (live.connection != nullptr && live.welcomed) SendStop(live);
 }
 
-void ControllerCore::ArmStop(LiveJob& live) {
-  if (live.stop_timer != 0) return;
+void ControllerCore::ArmStop(LiveJob& live, int graces) {
   const absl::Duration own = kStopCheckpoints * live.job.record().checkpoint_time.value_or(absl::ZeroDuration());
-  live.stop_timer = After(std::max(options_.preempt_grace, own), live, &ControllerCore::Kill);
+  timers_.Cancel(&live.stop_timer);
+  live.stop_timer = After(graces * std::max(options_.preempt_grace, own), live, &ControllerCore::Kill);
 }
 
 void ControllerCore::RequeuePreempted(LiveJob& live) {
