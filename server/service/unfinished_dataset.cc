@@ -314,9 +314,6 @@ absl::StatusOr<UniqueFd> UnfinishedDataset::OpenFile(const std::string& path) co
 absl::Status UnfinishedDataset::WriteLine(const v1::DatasetFile& file) {
   const std::string line = FileLine(file);
   const auto bytes = static_cast<int64_t>(line.size());
-  if (journal_bytes_ + bytes > kJournalsPerManifest * limits_.manifest_bytes) {
-    return absl::ResourceExhaustedError(absl::StrCat("dataset ", name_, ": its files were announced too often"));
-  }
   const absl::Status written = WriteAll(journal_.get(), line, kCannotKeep);
   if (written.ok()) {
     journal_bytes_ += bytes;
@@ -337,6 +334,10 @@ absl::Status UnfinishedDataset::CutTo(const std::string& path, int fd, int64_t s
 }
 
 absl::Status UnfinishedDataset::Place(const v1::DatasetFile& file, bool is_new) {
+  // Before anything is made for it.
+  if (journal_bytes_ + static_cast<int64_t>(FileLine(file).size()) > kJournalsPerManifest * limits_.manifest_bytes) {
+    return absl::ResourceExhaustedError(absl::StrCat("dataset ", name_, ": its files were announced too often"));
+  }
   AMPD_ASSIGN_OR_RETURN(const UniqueFd fd, OpenFile(file.path()));
   if (!is_new) AMPD_RETURN_IF_ERROR(CutTo(file.path(), fd.get(), 0));
   return WriteLine(file);

@@ -21,6 +21,7 @@
 #include "proto/spec/dataset_path.h"
 #include "proto/spec/resolve.h"
 #include "server/service/dataset_use.h"
+#include "tests/unit/server/service/dataset_store_fixture.h"
 
 namespace ampd {
 namespace {
@@ -34,93 +35,6 @@ using ::testing::IsEmpty;
 // FIPS 180-4's examples: of "abc", and of nothing.
 constexpr char kAbc[] = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
 constexpr char kEmpty[] = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
-
-bool SaysWhenToComeBack(const absl::Status& status) {
-  return status.GetPayload("type.googleapis.com/google.rpc.RetryInfo").has_value();
-}
-
-std::vector<std::string> Fields(const absl::Status& status) {
-  std::vector<std::string> fields;
-  for (const FieldViolation& violation : FieldViolationsOf(status)) fields.push_back(violation.field);
-  return fields;
-}
-
-v1::DatasetFile FileOf(const std::string& path, const std::string& bytes) {
-  v1::DatasetFile file;
-  file.set_path(path);
-  file.set_size_bytes(static_cast<int64_t>(bytes.size()));
-  file.set_sha256(Sha256Hex(bytes));
-  return file;
-}
-
-class DatasetStoreTest : public testing::Test {
- protected:
-  DatasetStoreTest() : folder_(absl::StrCat(testing::TempDir(), "/dataset_store_test_", getpid())) {
-    fs::remove_all(folder_);
-    Open();
-  }
-  ~DatasetStoreTest() override { fs::remove_all(folder_); }
-
-  // As a daemon that starts anew, after one that may have been killed: nothing is told to the one before.
-  void Open(DatasetLimits limits = {}) {
-    limits.all = std::make_shared<ByteBudget>(all_bytes_);
-    budget_ = limits.all;
-    limits.entry_bytes = entry_bytes_;
-    limits.shortage = [this] { return shortage_; };
-    DatasetStore::Options options{.folder = folder_, .limits = limits};
-    options.bytes_per_user = bytes_per_user_;
-    options.log = [this](const std::string& text) { logged_.push_back(text); };
-    options.sync_folder = [this](const std::string& path) { return sync_ ? sync_(path) : SyncFolder(path); };
-    store_ = DatasetStore::Open(std::move(options)).value();
-  }
-
-  static absl::Status Send(DatasetStore::Upload& upload, const std::string& path, const std::string& bytes) {
-    if (absl::Status status = upload.BeginFile(FileOf(path, bytes), 0); !status.ok()) return status;
-    return upload.Append(0, bytes);
-  }
-  absl::StatusOr<v1::Dataset> Make(const std::string& name,
-                                   const std::vector<std::pair<std::string, std::string>>& files) {
-    auto upload = store_->Begin(name, "");
-    if (!upload.ok()) return upload.status();
-    for (const auto& [path, bytes] : files) {
-      if (absl::Status status = Send(**upload, path, bytes); !status.ok()) return status;
-    }
-    return (*upload)->Commit();
-  }
-  std::string Content(const std::string& name, const std::string& path) const {
-    std::ifstream file(absl::StrCat(DatasetFilesFolder(folder_, name), "/", path), std::ios::binary);
-    return std::string((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  }
-  int64_t Received(const std::string& name, const std::string& path) const {
-    const v1::Dataset dataset = store_->Get(name).value();
-    for (const v1::DatasetFile& file : dataset.files()) {
-      if (file.path() == path) return file.received_bytes();
-    }
-    return -1;
-  }
-  std::vector<std::string> Names() const {
-    std::vector<std::string> names;
-    for (const v1::Dataset& dataset : store_->List()) {
-      names.push_back(absl::StrCat(dataset.name(), dataset.committed() ? "" : " unfinished"));
-    }
-    return names;
-  }
-  absl::Status Delete(const std::string& name, const std::optional<std::string>& owner = std::nullopt) {
-    auto deletion = store_->BeginDeletion(name, owner);
-    return deletion.ok() ? (*deletion)->Finish() : deletion.status();
-  }
-
-  const std::string folder_;
-  int64_t all_bytes_ = 1 << 20;
-  int64_t bytes_per_user_ = 0;
-  int64_t entry_bytes_ = 0;
-  std::shared_ptr<ByteBudget> budget_;
-  std::vector<std::string> logged_;
-  std::string shortage_;
-  // In place of SyncFolder.
-  std::function<absl::Status(const std::string&)> sync_;
-  std::unique_ptr<DatasetStore> store_;
-};
 
 TEST_F(DatasetStoreTest, IsThereOnceItIsWhole) {
   auto upload = *store_->Begin("mnist", "ann");
@@ -362,105 +276,6 @@ TEST_F(DatasetStoreTest, TheNameIsFreeOnceItsDeletionIsFinished) {
   EXPECT_TRUE(absl::IsAborted(store_->HoldAll({"d"}).status())) << "the deletion before takes nothing of this one";
 }
 
-TEST_F(DatasetStoreTest, AUserBeginsOnlySoManyUploads) {
-  for (int i = 0; i < 16; ++i) ASSERT_TRUE(store_->Begin(absl::StrCat("d", i), "ann").ok());
-  const absl::Status status = store_->Begin("one-more", "ann").status();
-  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
-  EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("ann"), HasSubstr("16")));
-  EXPECT_TRUE(store_->Begin("d3", "ann").ok()) << "goes on with it";
-  EXPECT_TRUE(store_->Begin("one-more", "bob").ok());
-  ASSERT_TRUE(Delete("d3").ok());
-  EXPECT_TRUE(store_->Begin("d3", "ann").ok());
-  for (int i = 0; i < 20; ++i) EXPECT_TRUE(store_->Begin(absl::StrCat("e", i), "").ok()) << "where none is told apart";
-}
-
-TEST_F(DatasetStoreTest, FilesCountAlsoWhereTheyAreEmpty) {
-  entry_bytes_ = 100;
-  bytes_per_user_ = 350;
-  Open();
-  auto upload = *store_->Begin("many", "ann");
-  ASSERT_TRUE(upload->BeginFile(FileOf("a", ""), 0).ok());
-  ASSERT_TRUE(upload->BeginFile(FileOf("a", ""), 0).ok()) << "said again";
-  ASSERT_TRUE(Send(*upload, "b", "1234").ok());
-  EXPECT_TRUE(absl::IsInvalidArgument(upload->BeginFile(FileOf("a/b", ""), 0))) << "a file and a folder at once";
-  EXPECT_EQ(budget_->used(), 204);
-  Open();
-  EXPECT_EQ(budget_->used(), 204);
-  upload = *store_->Begin("many", "ann");
-  ASSERT_TRUE(upload->BeginFile(FileOf("c", ""), 0).ok());
-  const absl::Status fourth = upload->BeginFile(FileOf("d", ""), 0);
-  EXPECT_TRUE(absl::IsResourceExhausted(fourth)) << fourth;
-  EXPECT_THAT(std::string(fourth.message()), HasSubstr("304 of 350 bytes (max_dataset_bytes_per_user)"));
-  ASSERT_TRUE(upload->Commit().ok());
-  upload.reset();
-  for (int run = 0; run < 2; ++run, Open()) {
-    EXPECT_EQ(budget_->used(), 304) << "also once it is whole";
-    EXPECT_TRUE(absl::IsResourceExhausted((*store_->Begin("more", "ann"))->BeginFile(FileOf("a", ""), 0)));
-  }
-  fs::remove(folder_ + "/many/MANIFEST");
-  Open();
-  EXPECT_EQ(budget_->used(), 304) << "damaged, it takes as much";
-  ASSERT_TRUE(Delete("many").ok());
-  EXPECT_EQ(budget_->used(), 0);
-  ASSERT_TRUE((*store_->Begin("more", "ann"))->BeginFile(FileOf("a", ""), 0).ok());
-  ASSERT_TRUE(Delete("more").ok());
-  EXPECT_EQ(budget_->used(), 0);
-}
-
-TEST_F(DatasetStoreTest, FoldersForNothingAreRefused) {
-  Open();
-  auto upload = *store_->Begin("deep", "ann");
-  const auto path = [](int i) { return absl::StrCat(i, "/a/b/c/d/e/f/g/h/i/j/k/l/m/file"); };
-  for (int i = 0; i < 83; ++i) ASSERT_TRUE(upload->BeginFile(FileOf(path(i), ""), 0).ok()) << i;
-  const absl::Status refused = upload->BeginFile(FileOf(path(83), ""), 0);
-  EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("84 files in 1176 folders: at most 2 a file and 1000 more"));
-  // Also of a daemon that begins, and not where others lie there already.
-  upload.reset();
-  Open();
-  upload = *store_->Begin("deep", "ann");
-  EXPECT_TRUE(absl::IsResourceExhausted(upload->BeginFile(FileOf(path(83), ""), 0)));
-  for (const char* beside : {"0/a/file", "5/a/b/c/d/e/f/g/h/i/j/k/l/m/a", "82/a/b/z"}) {
-    EXPECT_TRUE(upload->BeginFile(FileOf(beside, ""), 0).ok()) << beside;
-  }
-}
-
-TEST_F(DatasetStoreTest, NoFileIsMadeWhileThereIsNoRoom) {
-  auto upload = *store_->Begin("d", "ann");
-  shortage_ = "the disk is full";
-  EXPECT_TRUE(absl::IsResourceExhausted(upload->BeginFile(FileOf("a", ""), 0))) << "though it is empty";
-  shortage_ = "";
-  EXPECT_TRUE(upload->BeginFile(FileOf("a", ""), 0).ok());
-}
-
-TEST_F(DatasetStoreTest, AUserTakesOnlySoManyBytes) {
-  all_bytes_ = 10;
-  bytes_per_user_ = 6;
-  Open();
-  auto whole = *store_->Begin("whole", "ann");
-  ASSERT_TRUE(Send(*whole, "a", "abc").ok());
-  ASSERT_TRUE(whole->Commit().ok());
-  ASSERT_TRUE(Send(**store_->Begin("begun", "ann"), "a", "xy").ok());
-  for (int run = 0; run < 2; ++run, Open()) {
-    EXPECT_EQ(budget_->used(), 5);
-    const absl::Status announced = (*store_->Begin("begun", "ann"))->BeginFile(FileOf("b", "de"), 0);
-    EXPECT_TRUE(absl::IsResourceExhausted(announced)) << announced;
-    EXPECT_THAT(std::string(announced.message()), HasSubstr("5 of 6 bytes (max_dataset_bytes_per_user)"));
-  }
-  ASSERT_TRUE(Send(**store_->Begin("bobs", "bob"), "a", "1234").ok()) << "there is room for others";
-  const absl::Status all = Send(**store_->Begin("bobs", "bob"), "b", "56");
-  EXPECT_THAT(std::string(all.message()), HasSubstr("9 of 10 bytes (max_uploads_bytes)"));
-  // Two announced before, of which the second is too much, take nothing of what all have.
-  ASSERT_TRUE(Send(**store_->Begin("begun", "ann"), "b", "z").ok());
-  EXPECT_EQ(budget_->used(), 10);
-  ASSERT_TRUE(Delete("whole").ok());
-  ASSERT_TRUE(Delete("bobs").ok());
-  EXPECT_EQ(budget_->used(), 3);
-  EXPECT_TRUE(Send(**store_->Begin("begun", "ann"), "c", "123").ok());
-  EXPECT_TRUE(absl::IsResourceExhausted(Send(**store_->Begin("begun", "ann"), "d", "4")));
-}
-
-// Nobody who comes next, nor a deletion, waits until gigabytes are checked.
 TEST_F(DatasetStoreTest, ACommitEndsWhenAnotherTakesOver) {
   constexpr int64_t kBytes = int64_t{16} << 30;
   all_bytes_ = int64_t{1} << 40;
@@ -484,25 +299,6 @@ TEST_F(DatasetStoreTest, ACommitEndsWhenAnotherTakesOver) {
   auto next = *store_->Begin("d", "");
   EXPECT_TRUE(absl::IsAborted(commit.get()));
   EXPECT_EQ(Received("d", "a"), kBytes) << "nothing of it is lost";
-}
-
-TEST_F(DatasetStoreTest, NothingMoreIsTakenWhileTheDiskIsShortOfRoom) {
-  auto upload = *store_->Begin("d", "");
-  ASSERT_TRUE(upload->BeginFile(FileOf("a", "abcdef"), 0).ok());
-  ASSERT_TRUE(upload->Append(0, "abc").ok());
-  shortage_ = "7 bytes of room, less than 9 (min_free_bytes)";
-  for (const absl::Status& status : {upload->Append(3, "def"), upload->BeginFile(FileOf("b", "xyz"), 0)}) {
-    EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
-    EXPECT_THAT(std::string(status.message()), HasSubstr("min_free_bytes"));
-    EXPECT_FALSE(SaysWhenToComeBack(status)) << "nobody knows";
-  }
-  EXPECT_EQ(Received("d", "a"), 3);
-  EXPECT_EQ(budget_->used(), 3);
-  shortage_.clear();
-  ASSERT_TRUE(upload->BeginFile(FileOf("a", "abcdef"), 3).ok());
-  ASSERT_TRUE(upload->Append(3, "def").ok());
-  shortage_ = "none";
-  EXPECT_TRUE(upload->Commit().ok()) << "that takes no more";
 }
 
 TEST_F(DatasetStoreTest, WhatIsWrongIsToldByField) {
@@ -560,33 +356,6 @@ TEST_F(DatasetStoreTest, HostileNamesMakeNothing) {
   EXPECT_TRUE(absl::IsInvalidArgument(Send(*upload, "a/b/c", "abc"))) << "beneath a file";
   ASSERT_TRUE(upload->Commit().ok()) << "what was refused was not announced";
   EXPECT_EQ(store_->Get("d")->files_size(), 1);
-}
-
-TEST_F(DatasetStoreTest, LimitsHoldForAFileAndForAll) {
-  all_bytes_ = 10;
-  Open({.file_bytes = 6, .files = 2});
-  auto upload = *store_->Begin("d", "");
-  const absl::Status file = upload->BeginFile(FileOf("a", "1234567"), 0);
-  EXPECT_TRUE(absl::IsResourceExhausted(file));
-  EXPECT_THAT(std::string(file.message()), HasSubstr("max_upload_bytes"));
-  ASSERT_TRUE(Send(*upload, "a", "123456").ok());
-  const absl::Status all = upload->BeginFile(FileOf("b", "12345"), 0);
-  EXPECT_TRUE(absl::IsResourceExhausted(all)) << "told before the bytes are sent";
-  EXPECT_THAT(std::string(all.message()), HasSubstr("max_uploads_bytes"));
-  // Two that together are too much, both announced before.
-  auto other = *store_->Begin("e", "");
-  ASSERT_TRUE(upload->BeginFile(FileOf("b", "1234"), 0).ok());
-  ASSERT_TRUE(other->BeginFile(FileOf("b", "1234"), 0).ok());
-  ASSERT_TRUE(upload->Append(0, "1234").ok());
-  EXPECT_TRUE(absl::IsResourceExhausted(other->Append(0, "1234")));
-  EXPECT_TRUE(absl::IsResourceExhausted(upload->BeginFile(FileOf("c", ""), 0))) << "a third file";
-  ASSERT_TRUE(upload->Commit().ok());
-  EXPECT_EQ(budget_->used(), 10);
-  Open({.file_bytes = 6, .files = 2});
-  EXPECT_EQ(budget_->used(), 10);
-  ASSERT_TRUE(Delete("d").ok());
-  EXPECT_EQ(budget_->used(), 0);
-  EXPECT_TRUE(Make("f", {{"a", "123456"}}).ok());
 }
 
 TEST_F(DatasetStoreTest, TheNextTakesOver) {
