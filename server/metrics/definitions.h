@@ -191,9 +191,10 @@ inline constexpr Metric kJobCheckpointInterval = {
     Metric::kGauge, "ampd_job_checkpoint_interval_seconds",
     "Time between checkpoints that the job asks for; none where it asks for none by time, or measures (`bench`).",
     "job_id"};
-inline constexpr Metric kJobLossScaleFloor = {
-    Metric::kGauge, "ampd_job_loss_scale_floor",
-    "Smallest scale that the job's dynamic loss scaling goes to; none without it.", "job_id"};
+inline constexpr Metric kJobLossScaleFloor = {Metric::kGauge, "ampd_job_loss_scale_floor",
+                                              "Smallest scale that the phase's dynamic loss scaling goes to; none "
+                                              "without it, 0 once the phase went on without it.",
+                                              "job_id", "phase"};
 inline constexpr Metric kJobEvaluationLoss = {Metric::kGauge, "ampd_job_evaluation_loss",
                                               "Loss of the newest evaluation.", "job_id"};
 inline constexpr Metric kJobEvaluationAccuracy = {Metric::kGauge, "ampd_job_evaluation_accuracy_ratio",

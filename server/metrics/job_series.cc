@@ -19,6 +19,16 @@ bool IsOver(v1::Job::State state) {
 
 Labels OfPhase(const std::string& phase) { return {{"phase", phase}}; }
 
+// Nothing without dynamic scaling. What AUTO takes may scale dynamically by default.
+std::optional<JobSeries::Floor> FloorOf(const v1::PrecisionSpec& precision) {
+  const v1::LossScaleSpec& scale = precision.loss_scale();
+  const bool by_mode =
+      precision.mode() == v1::PrecisionSpec::AUTO && scale.kind() == v1::LossScaleSpec::KIND_UNSPECIFIED;
+  if (scale.kind() != v1::LossScaleSpec::DYNAMIC && !by_mode) return std::nullopt;
+  return JobSeries::Floor{scale.has_min() ? scale.min() : 1,
+                          by_mode || scale.on_floor() == v1::LossScaleSpec::FALLBACK_BF16};
+}
+
 double UnixSeconds(const google::protobuf::Timestamp& time) {
   return static_cast<double>(time.seconds()) + time.nanos() * 1e-9;
 }
@@ -101,13 +111,14 @@ void JobSeries::OnRunning(const v1::Job& job, const v1::JobEvent& event) {
   }
   const int64_t interval = job.spec().has_bench() ? 0 : job.spec().checkpoint().every_seconds();
   if (interval > 0) GaugeOf(job.id(), kJobCheckpointInterval).Set(static_cast<double>(interval));
-  const v1::LossScaleSpec& scale = job.spec().precision().loss_scale();
-  if (scale.kind() == v1::LossScaleSpec::DYNAMIC) GaugeOf(job.id(), kJobLossScaleFloor).Set(scale.min());
+  jobs_[job.id()].floor = FloorOf(job.spec().precision());
 }
 
 void JobSeries::OnStep(const std::string& job, const v1::StepReport& step) {
+  const std::optional<Floor> floor = jobs_[job].floor;
   for (const v1::PhaseReport& phase : step.phases()) {
     const Labels labels = OfPhase(phase.name());
+    if (floor) GaugeOf(job, kJobLossScaleFloor, labels).Set(floor->Of(phase.loss_scale()));
     GaugeOf(job, kJobLoss, labels).Set(phase.loss());
     GaugeOf(job, kJobLossScale, labels).Set(phase.loss_scale());
     GaugeOf(job, kJobLearningRate, labels).Set(phase.learning_rate());

@@ -8,6 +8,7 @@
 #include <prometheus/labels.h>
 
 #include <map>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -25,6 +26,16 @@ class JobSeries {
   using Gauges = std::unordered_map<const Metric*, prometheus::Family<prometheus::Gauge>*>;
   using Counters = std::unordered_map<const Metric*, prometheus::Family<prometheus::Counter>*>;
 
+  // Of a job's loss scales.
+  struct Floor {
+    double min = 0;
+    // Phases may come to scale no loss; they report the scale 1.
+    bool may_end = false;
+
+    // 0 where a loss that has this scale is not scaled.
+    double Of(double scale) const { return scale < min || (may_end && scale <= 1) ? 0 : min; }
+  };
+
   // Both hold every metric of jobs by the time of OnWrite and, with `clock`, outlive this.
   JobSeries(const Gauges* gauges, const Counters* counters, const Clock* clock)
       : gauges_(gauges), counters_(counters), clock_(clock) {}
@@ -39,6 +50,8 @@ class JobSeries {
     std::map<std::pair<const Metric*, prometheus::Labels>, prometheus::Counter*> counters;
     // When they go; far away while the job is under way.
     absl::Duration expires = absl::InfiniteDuration();
+    // Of the attempt, where it scales losses dynamically.
+    std::optional<Floor> floor;
   };
 
   // `labels` beside that of the job.

@@ -1,6 +1,7 @@
 #include "server/metrics/metrics.h"
 
 #include <gmock/gmock.h>
+#include <google/protobuf/text_format.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -11,6 +12,7 @@
 #include <sstream>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "server/metrics/definitions.h"
@@ -280,7 +282,7 @@ TEST_F(MetricsTest, WhatAlertsCompareWith) {
   std::string text = Text();
   EXPECT_THAT(text, HasSubstr("ampd_job_running{job_id=\"j1\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("ampd_job_checkpoint_interval_seconds{job_id=\"j1\"} 300\n"));
-  EXPECT_THAT(text, HasSubstr("ampd_job_loss_scale_floor{job_id=\"j1\"} 2\n"));
+  EXPECT_THAT(text, Not(HasSubstr("ampd_job_loss_scale_floor")));
   metrics_.OnWrite(WriteOf("j1", {StateEvent(v1::Job::RUNNING, v1::Job::PAUSED)}));
   EXPECT_THAT(Text(), HasSubstr("ampd_job_running{job_id=\"j1\"} 0\n"));
   // One that measures writes no checkpoints, whatever its defaults say.
@@ -295,6 +297,47 @@ TEST_F(MetricsTest, WhatAlertsCompareWith) {
   metrics_.OnWrite(WriteOf("j1", {StateEvent(v1::Job::FAILED, v1::Job::QUEUED)}));
   clock_.Advance(absl::Minutes(4));
   EXPECT_THAT(Text(), HasSubstr("ampd_job_running{job_id=\"j1\"} 0\n"));
+}
+
+TEST_F(MetricsTest, FloorsOfLossScales) {
+  const auto runs = [&](const std::string& id, v1::PrecisionSpec::Mode mode, const std::string& scale) {
+    JobWrite write = WriteOf(id, {StateEvent(v1::Job::STARTING, v1::Job::RUNNING)});
+    v1::PrecisionSpec& precision = *write.record.job.mutable_spec()->mutable_precision();
+    precision.set_mode(mode);
+    EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(scale, precision.mutable_loss_scale()));
+    metrics_.OnWrite(write);
+  };
+  // The scales of phases "a" and "b", and the floors that are told; -1: none.
+  const auto floors = [&](const std::string& id, double a, double b) {
+    v1::JobEvent event;
+    for (const auto& [name, scale] : {std::pair("a", a), std::pair("b", b)}) {
+      v1::PhaseReport& phase = *event.mutable_step()->add_phases();
+      phase.set_name(name);
+      phase.set_loss_scale(scale);
+    }
+    metrics_.OnWrite(WriteOf(id, {event}));
+    std::vector<double> told;
+    for (const char* name : {"a", "b"}) {
+      const std::string series = absl::StrCat("ampd_job_loss_scale_floor{job_id=\"", id, "\",phase=\"", name, "\"} ");
+      const std::string text = Text();
+      const size_t at = text.find(series);
+      told.push_back(at == std::string::npos ? -1 : std::stod(text.substr(at + series.size())));
+    }
+    return told;
+  };
+  runs("fails", v1::PrecisionSpec::FP16, "kind: DYNAMIC min: 1");
+  EXPECT_THAT(floors("fails", 1, 8), ElementsAre(1, 1));
+  runs("falls", v1::PrecisionSpec::FP16, "kind: DYNAMIC min: 1 on_floor: FALLBACK_BF16");
+  EXPECT_THAT(floors("falls", 2, 4), ElementsAre(1, 1));
+  EXPECT_THAT(floors("falls", 1, 4), ElementsAre(0, 1)) << "in BF16 now";
+  // Also to a daemon that begins.
+  runs("fell", v1::PrecisionSpec::FP16, "kind: DYNAMIC min: 2 on_floor: FALLBACK_BF16");
+  EXPECT_THAT(floors("fell", 1, 4), ElementsAre(0, 2));
+  runs("auto", v1::PrecisionSpec::AUTO, "");
+  EXPECT_THAT(floors("auto", 1, 1), ElementsAre(0, 0)) << "it took a mode that scales no loss";
+  EXPECT_THAT(floors("auto", 4, 8), ElementsAre(1, 1));
+  runs("bf16", v1::PrecisionSpec::BF16, "kind: NONE");
+  EXPECT_THAT(floors("bf16", 1, 1), ElementsAre(-1, -1));
 }
 
 TEST_F(MetricsTest, CallsAndWhatIsSampled) {
