@@ -30,6 +30,8 @@ constexpr absl::Duration kAnswerTime = absl::Seconds(1);
 // Of an answer, head included; the rest is not read.
 constexpr size_t kAnswerBytes = 16 << 10;
 constexpr size_t kMaxTokenBytes = 1024;
+// Without an answer, before it is told.
+constexpr int kSilentLooks = 3;
 constexpr char kGooglePath[] = "/computeMetadata/";
 
 bool WaitFor(int fd, short events, absl::Time deadline) {
@@ -166,12 +168,15 @@ bool SpotNotice::UrlTells() {
     token_ = AskForToken(url, deadline);
     if (!token_.empty()) answer = get();
   }
-  if (answer.status != 200 && answer.status != 404) LogOnce(answer.status);
+  Judge(answer.status);
   return answer.status == 200 && (!google || absl::StripAsciiWhitespace(answer.body) == "TRUE");
 }
 
-void SpotNotice::LogOnce(int status) {
-  if (std::exchange(told_, status) == status) return;
+void SpotNotice::Judge(int status) {
+  // One answer that is late says nothing.
+  silent_ = status == 0 ? silent_ + 1 : 0;
+  if (status == 0 && silent_ < kSilentLooks) return;
+  if (std::exchange(told_, status) == status || status == 200 || status == 404) return;
   const std::string what =
       status == 0 ? "does not answer" : absl::StrCat("answers with status ", status, ", neither 200 nor 404");
   options_.log(absl::StrCat("spot_notice_url: ", options_.url->ToString(), " ", what, ": no notice would be seen"));

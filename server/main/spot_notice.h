@@ -23,8 +23,8 @@ class SpotNotice {
     // beneath /computeMetadata/ (Google Cloud) it is asked with "Metadata-Flavor: Google", and the answer must be TRUE.
     std::optional<HttpUrl> url;
     absl::Duration interval = absl::Seconds(1);
-    // Told, in words, of an answer other than 200 and 404, and that there is none: once, and again when it is another.
-    // Required with `url`.
+    // Told, in words, of an answer other than 200 and 404, and that there was none three times: once, and again when it
+    // is another or was as it should be in between. Required with `url`.
     std::function<void(const std::string&)> log;
   };
 
@@ -39,14 +39,16 @@ class SpotNotice {
   // Empty while there is no notice.
   std::string Look();
   bool UrlTells();
-  // Of an odd status of the URL's; 0: no answer.
-  void LogOnce(int status);
+  // Logs an odd status of the URL's; 0: no answer.
+  void Judge(int status);
 
   const Options options_;
   const std::function<void(const std::string&)> on_notice_;
-  // Used by the thread alone: the session token, empty before it was needed, and the last status that was told of.
+  // Used by the thread alone: the session token, empty before it was needed, and the last status that counted, and
+  // looks without an answer since the last one.
   std::string token_;
   int told_ = 200;
+  int silent_ = 0;
   Mutex mutex_;
   CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

@@ -183,7 +183,7 @@ class ComposeTest(unittest.TestCase):
         for command in re.findall(r"^Exec\w+=(.*)$", unit, re.M):
             words = command.split()
             self.assertEqual(os.path.join(ampd_process.SOURCE, words[words.index("-f") + 1]), COMPOSE)
-            self.assertIn(words[words.index("--profile") + 1], ("cpu", "gpu"))
+        self.assertIn(re.search(r"^Environment=COMPOSE_PROFILES=(.*)$", unit, re.M).group(1), ("cpu", "gpu"))
         with tempfile.TemporaryDirectory() as folder:
             # Docker need not be on this machine.
             for name, text in [("ampd-compose.service", unit.replace("/usr/bin/docker", "/bin/true")),
