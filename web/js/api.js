@@ -142,11 +142,11 @@ export function checkpointArchiveUrl(id, checkpoint) {
 
 /**
  * A checkpoint's model in another form: {name, blob}. `form`: 'onnx' or 'safetensors'; `dtype`: 'fp32', 'fp16' or
- * 'bf16'; `network`: of several; `ema`: the running average of the weights.
+ * 'bf16'; `network`: of several; `ema`: the running average of the weights. `signal` ends it.
  */
-export async function exportModel(id, checkpoint, {form, dtype, network, ema}) {
+export async function exportModel(id, checkpoint, {form, dtype, network, ema}, signal) {
   const path = ['', 'jobs', ...[id, 'checkpoints', checkpoint].map(encodeURIComponent), 'export'].join('/');
-  const response = await request(path + query({form, dtype, network, ema: ema || undefined}));
+  const response = await request(path + query({form, dtype, network, ema: ema || undefined}), {signal});
   // Something in between may have dropped the name.
   const named = /filename="([^"]+)"/.exec(response.headers.get('Content-Disposition') || '');
   return {name: named ? named[1] : `model.${form}`, blob: await response.blob()};

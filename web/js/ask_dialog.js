@@ -5,10 +5,12 @@ import {openDialog} from './keys.js';
 
 /**
  * `fields`: {name, label, input, hint} each, `input` an element with a `value` or `checked`. `action(values)` is waited
- * for; the dialog closes once it is through. `verb`: on the button.
+ * for; the dialog closes once it is through. Its second argument, a signal, tells that the dialog was left before.
+ * `verb`: on the button. Returns the dialog.
  */
 export function askFor({title, fields, verb, danger, action}) {
   const problem = h('p', {class: 'problem', role: 'alert'});
+  const left = new AbortController();
   const button = h('button', {type: 'submit', class: danger ? 'danger' : 'primary'}, verb);
   const submit = async (event) => {
     event.preventDefault();
@@ -16,7 +18,7 @@ export function askFor({title, fields, verb, danger, action}) {
     button.disabled = true;
     const valueOf = ({input}) => (input.type === 'checkbox' ? input.checked : input.value);
     try {
-      await action(Object.fromEntries(fields.map((field) => [field.name, valueOf(field)])));
+      await action(Object.fromEntries(fields.map((field) => [field.name, valueOf(field)])), left.signal);
       dialog.close();
     } catch (error) {
       setText(problem, error.message);
@@ -36,7 +38,9 @@ export function askFor({title, fields, verb, danger, action}) {
       title,
       h('form', {class: 'ask', onsubmit: submit}, rows, problem,
         h('p', {class: 'buttons'}, h('button', {type: 'button', onclick: () => dialog.close()}, 'Leave it'), button)));
+  dialog.addEventListener('close', () => left.abort());
   fields[0].input.focus();
   // A text's; lists have none.
   if (fields[0].input.select) fields[0].input.select();
+  return dialog;
 }

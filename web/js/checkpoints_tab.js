@@ -37,7 +37,7 @@ export class CheckpointsTab {
       fill(this.body, h('p', {class: 'empty'}, 'No checkpoints yet.'));
       return;
     }
-    const had = document.activeElement.dataset.files;
+    const had = {...document.activeElement.dataset};
     const columns =
         ['Name', {name: 'Step', class: 'n'}, {name: 'Size', class: 'n'}, 'Written', '', {name: '', class: 'n'}];
     const rows = checkpoints.map(
@@ -53,10 +53,17 @@ export class CheckpointsTab {
         h('p', {class: 'hint'}, 'Fetch one with all its files, and check them, by ',
           h('code', {}, `ampctl download ${this.job.id} DIR`)));
     for (const {name} of checkpoints) {
-      const button = this.buttonOf(name);
-      if (this.opened.has(name)) this.open(button);
-      if (name === had) button.focus();
+      if (this.opened.has(name)) this.open(this.buttonOf(name));
     }
+    this.focus(had);
+  }
+
+  /** The button of a row: `files` or `exports` is the name of its checkpoint. */
+  focus({files, exports}) {
+    if (this.closed || !(files || exports)) return;
+    const is = ({dataset}) => (files ? dataset.files === files : dataset.exports === exports);
+    const button = [...this.body.querySelectorAll('button')].find(is);
+    if (button) button.focus();
   }
 
   /** All of it as one file; nothing of one that is damaged. */
@@ -75,14 +82,19 @@ export class CheckpointsTab {
     if (damage) return null;
     const ask = async () => {
       this.tell('');
+      if (this.asking) return;
+      this.asking = true;
       try {
-        await askForModel(this.job.id, name);
+        const dialog = await askForModel(this.job.id, name, () => !this.closed);
+        // The table may have been filled anew meanwhile.
+        if (dialog) dialog.addEventListener('close', () => this.focus({exports: name}));
       } catch (error) {
         this.tell(error.message);
       }
+      this.asking = false;
     };
     return h(
-        'button', {type: 'button', data: {verb: 'export'}, onclick: ask}, 'Export',
+        'button', {type: 'button', data: {verb: 'export', exports: name}, onclick: ask}, 'Export',
         h('span', {class: 'hidden'}, ` the model of ${name}`));
   }
 

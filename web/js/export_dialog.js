@@ -22,9 +22,10 @@ function save({name, blob}) {
   setTimeout(() => URL.revokeObjectURL(href), 60000);
 }
 
-/** Opens the dialog, once what the job has to choose from is known. */
-export async function askForModel(jobId, checkpoint) {
+/** The dialog, opened once what the job has to choose from is known; null where it is not `wanted()` any more by then. */
+export async function askForModel(jobId, checkpoint, wanted) {
   const {model, optimizer, phases = []} = await part(jobId, 'spec');
+  if (!wanted()) return null;
   const networks = (model.networks || []).map(({name}) => name);
   const form = {
     name: 'form',
@@ -40,13 +41,14 @@ export async function askForModel(jobId, checkpoint) {
     input: h('input', {type: 'checkbox'}),
   };
   const averages = [optimizer, ...phases.map((phase) => phase.optimizer)].some((one) => one && one.ema);
-  askFor({
+  return askFor({
     title: `Model of ${checkpoint}`,
     fields: [form, ...(networks.length > 0 ? [network] : []), ...(averages ? [ema] : [])],
     verb: 'Export',
-    action: async (chosen) => {
+    action: async (chosen, left) => {
       const request = {...FORMS[chosen.form], network: networks[chosen.network], ema: chosen.ema};
-      save(await exportModel(jobId, checkpoint, request));
+      const model = await exportModel(jobId, checkpoint, request, left);
+      if (!left.aborted) save(model);
     }
   });
 }
