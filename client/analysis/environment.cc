@@ -1,8 +1,8 @@
 #include "client/analysis/environment.h"
 
 #include <algorithm>
-#include <set>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/output/text.h"
@@ -26,6 +26,30 @@ void AddDifferences(const v1::AttemptEnvironment& first, const v1::AttemptEnviro
       names->push_back(Clean(pair.name));
     }
   }
+}
+
+std::string ModeTaken(const Events& events) {
+  std::string mode;
+  for (const v1::JobEvent& event : events) {
+    if (event.has_mode_chosen()) mode = v1::PrecisionSpec::Mode_Name(event.mode_chosen().mode());
+  }
+  return mode;
+}
+
+// What AUTO took of two jobs that both have it, where that differs.
+std::string OtherModes(const Events& a, const Events& b) {
+  const std::string of_a = ModeTaken(a), of_b = ModeTaken(b);
+  return of_a.empty() || of_b.empty() || of_a == of_b ? "" : absl::StrCat(of_a, " for A and ", of_b, " for B");
+}
+
+// Why engines of one version may be of different code; empty: they are not.
+std::string UnknownCode(const std::string& version) {
+  if (absl::EndsWith(version, ".dirty")) {
+    return absl::StrCat("both name the engine ", Clean(version),
+                        ", which was built of files that differ from its revision");
+  }
+  if (absl::StrContains(version, "+g")) return "";
+  return absl::StrCat("both name the engine ", Clean(version), " without the revision that it was built of");
 }
 
 std::vector<std::string> ChangesOver(const std::vector<const v1::AttemptEnvironment*>& attempts) {
@@ -70,11 +94,17 @@ Determinism DeterminismOf(const Events& a, const Events& b) {
     return {false, absl::StrCat("attempts of ", name, " computed with other ", absl::StrJoin(changes, ", "),
                                 " than its first, so equal specs may give other bits")};
   }
+  if (const std::string modes = OtherModes(a, b); !modes.empty()) {
+    return {false, absl::StrCat("AUTO took ", modes, ", by what was fast at the time")};
+  }
   std::vector<std::string> differences;
   AddDifferences(*of_a[0], *of_b[0], &differences);
   if (!differences.empty()) {
     return {false, absl::StrCat("they computed with other ", absl::StrJoin(differences, ", "),
                                 ", so equal specs may give ", "other bits")};
+  }
+  if (const std::string unknown = UnknownCode(of_a[0]->engine_version()); !unknown.empty()) {
+    return {false, absl::StrCat(unknown, ", so equal specs may give other bits")};
   }
   if (of_a[0]->instruction_set().empty()) {
     return {false,

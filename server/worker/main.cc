@@ -23,6 +23,7 @@
 #include "server/launch/socket_address.h"
 #include "server/launch/worker_contract.h"
 #include "server/worker/confinement.h"
+#include "server/worker/engine_version.h"
 #include "server/worker/export_mode.h"
 #include "server/worker/plan_mode.h"
 #include "server/worker/worker.h"

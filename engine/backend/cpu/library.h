@@ -9,8 +9,7 @@ namespace ampd {
 struct CpuLibrary {
   // Of the library that is loaded, e.g. "3.1.1".
   std::string onednn_version;
-  // The instructions that it uses at most on this processor, as ONEDNN_MAX_CPU_ISA has them, e.g. "AVX2"; "DEFAULT" for
-  // fewer than it names.
+  // The instructions that it uses at most on this processor, by its name for them, e.g. "AVX2" or "AVX512_CORE_BF16".
   std::string instruction_set;
 };
 

@@ -32,6 +32,7 @@ struct ncclConfig_t {
   { -1 }
 
 const char* ncclGetErrorString(ncclResult_t result);
+ncclResult_t ncclGetVersion(int* version);
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id);
 // Refuses what blocks, two ranks on one device, and a rank that there is already.
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config);

@@ -1,5 +1,6 @@
 #include "client/analysis/diff.h"
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "tests/unit/client/analysis/example_events.h"
 
@@ -107,11 +108,36 @@ TEST(Diff, AnAttemptElsewhereIsNamed) {
   EXPECT_THAT(DiffText(a, b), HasSubstr("attempts of B computed with other device, instructions than its first"));
 }
 
+TEST(Diff, AutoMayTakeOtherModes) {
+  JobAndEvents a{ExampleJob(), ExampleRun()}, b = a;
+  for (JobAndEvents* job : {&a, &b}) {
+    Tell(kCpu, job);
+    job->events.emplace_back().mutable_mode_chosen()->set_mode(v1::PrecisionSpec::BF16);
+  }
+  EXPECT_THAT(DiffJson(a, b), HasSubstr("\"deterministic\": true"));
+  b.events.back().mutable_mode_chosen()->set_mode(v1::PrecisionSpec::FP32);
+  EXPECT_THAT(DiffText(a, b), HasSubstr("AUTO took BF16 for A and FP32 for B"));
+  EXPECT_THAT(DiffJson(a, b), HasSubstr("\"deterministic\": false"));
+}
+
+TEST(Diff, OneVersionMayBeOfManyRevisions) {
+  for (const auto& [version, reason] :
+       {std::pair("0.1.0", "both name the engine 0.1.0 without the revision that it was built of"),
+        std::pair("0.1.0+g1a2b3c4.dirty", "which was built of files that differ from its revision")}) {
+    JobAndEvents a{ExampleJob(), ExampleRun()}, b = a;
+    for (JobAndEvents* job : {&a, &b})
+      Tell(absl::StrCat("{engine_version: ", version, ", instruction_set: AVX2}"), job);
+    EXPECT_THAT(DiffText(a, b), HasSubstr(reason));
+    EXPECT_THAT(DiffJson(a, b), HasSubstr("\"deterministic\": false"));
+  }
+}
+
 TEST(Diff, OnGpusKernelsAreMeasuredForEachJob) {
   JobAndEvents a{ExampleJob(), ExampleRun()}, b = a;
   for (JobAndEvents* job : {&a, &b}) {
     Tell(
-        "{engine_version: 0.1.0, devices: [H100, H100], libraries: {nccl: 2.27.7, cuda: '13.0', cudnn: 9.19.0}, "
+        "{engine_version: 0.1.0+g1a2b3c4, devices: [H100, H100], libraries: {nccl: 2.27.7, cuda: '13.0', cudnn: "
+        "9.19.0}, "
         "cpu_threads: 8}",
         job);
   }
