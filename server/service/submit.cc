@@ -128,7 +128,7 @@ void Submitter::Finish(Submission submission, CreateJobParams params) {
 }
 
 absl::StatusOr<std::shared_ptr<HeldWeights>> Submitter::Hold(const JobFinder& find, v1::WeightSource* source) const {
-  // Reading large weights may take longer than a daemon that drains has.
+  // Reading large weights may take longer than a daemon that drains has; plans and validations are of no use then.
   absl::StatusOr<std::shared_ptr<HeldWeights>> held =
       HoldStart(find, options_.checkpoint_root, starts_, source, [this] { return controller_->draining(); });
   if (absl::IsCancelled(held.status())) return absl::UnavailableError("the server is shutting down");
@@ -141,7 +141,7 @@ absl::StatusOr<std::shared_ptr<HeldWeights>> Submitter::HoldAgain(const v1::Job&
   // That it may start from there was found when it was submitted.
   absl::StatusOr<std::shared_ptr<HeldWeights>> held =
       Hold([this](const std::string& id) { return FindJob(id, std::nullopt); }, &source);
-  if (held.ok() || absl::IsUnavailable(held.status())) return held;
+  if (held.ok() || controller_->draining()) return held;
   // One that goes on from a checkpoint of its own reads them no more.
   if (!job.summary().checkpoint().empty()) return nullptr;
   return absl::FailedPreconditionError(

@@ -19,6 +19,7 @@
 #include "server/jobs/start_folders.h"
 #include "server/service/dataset_store.h"
 #include "server/service/plan_cache.h"
+#include "server/service/start_source.h"
 #include "server/service/upload_store.h"
 #include "server/service/work_pool.h"
 
