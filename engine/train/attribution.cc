@@ -29,6 +29,10 @@ v1::OverflowSkip::Stage StageOf(const runtime::PlanStep& step) {
 
 v1::OverflowSkip::Kind KindOf(bool is_nan) { return is_nan ? v1::OverflowSkip::KIND_NAN : v1::OverflowSkip::KIND_INF; }
 
+bool IsOfTheGradient(v1::OverflowSkip::Stage stage) {
+  return stage == v1::OverflowSkip::GRADIENT || stage == v1::OverflowSkip::REDUCE;
+}
+
 absl::Status NonFiniteSearch::Look(const TensorView& tensor, v1::OverflowSkip::Stage stage, absl::string_view name) {
   bool found = false, is_nan = false;
   if (find_.has_value()) return absl::OkStatus();
@@ -45,8 +49,10 @@ void NonFiniteSearch::LookOnHost(absl::Span<const float> values, v1::OverflowSki
 }
 
 absl::Status NonFiniteSearch::After(const runtime::PlanStep& step, absl::Span<const TensorView> outputs) {
+  const v1::OverflowSkip::Stage stage = StageOf(step);
+  if (gradients_only_ && !IsOfTheGradient(stage)) return absl::OkStatus();
   for (size_t i = 0; i < outputs.size(); ++i) {
-    AMPD_RETURN_IF_ERROR(Look(outputs[i], StageOf(step), step.outputs[i].name));
+    AMPD_RETURN_IF_ERROR(Look(outputs[i], stage, step.outputs[i].name));
   }
   return find_.has_value() ? absl::CancelledError("found") : absl::OkStatus();
 }
@@ -63,14 +69,16 @@ absl::StatusOr<absl::optional<NonFinite>> FindNonFiniteState(runtime::Backend* b
 }
 
 absl::StatusOr<absl::optional<NonFinite>> ReplayForNonFinite(const MicroBatches& step, const data::Batch& batch,
-                                                             const runtime::StepState& state, float loss_scale) {
+                                                             const runtime::StepState& state, float loss_scale,
+                                                             bool gradients_only) {
   AMPD_RETURN_IF_ERROR(CheckRead(batch));
   runtime::Backend* backend = step.model_plan().backend.get();
-  NonFiniteSearch search(backend);
+  NonFiniteSearch search(backend, gradients_only);
   // The whole batch first: an infinite input makes every later tensor look guilty.
-  const auto reads = [&step](absl::string_view name) {
+  const auto reads = [&step, gradients_only](absl::string_view name) {
     const std::vector<runtime::PlannedTensor>& inputs = step.plan().inputs;
-    return std::any_of(inputs.begin(), inputs.end(), [&](const auto& input) { return input.name == name; });
+    return !gradients_only &&
+           std::any_of(inputs.begin(), inputs.end(), [&](const auto& input) { return input.name == name; });
   };
   if (reads("x")) search.LookOnHost(batch.inputs.as<float>(), v1::OverflowSkip::INPUT, "x");
   if (reads("targets") && !batch.targets.shape().empty()) {
@@ -85,6 +93,7 @@ absl::StatusOr<absl::optional<NonFinite>> ReplayForNonFinite(const MicroBatches&
           .status();
   if (search.find().has_value()) return search.find();
   AMPD_RETURN_IF_ERROR(status);
+  if (gradients_only) return absl::optional<NonFinite>();
   return FindNonFiniteState(backend, &step.model()->memory);
 }
 

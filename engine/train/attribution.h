@@ -23,11 +23,15 @@ struct NonFinite {
 
 v1::OverflowSkip::Kind KindOf(bool is_nan);
 
+// Found in what the backward pass writes.
+bool IsOfTheGradient(v1::OverflowSkip::Stage stage);
+
 // Looks at tensors in the order in which they are written and keeps the first find. Thread-compatible.
 class NonFiniteSearch {
  public:
-  // `backend` outlives it.
-  explicit NonFiniteSearch(runtime::Backend* backend) : backend_(backend) {}
+  // `backend` outlives it. `gradients_only`: After() looks at nothing but what the backward pass writes.
+  explicit NonFiniteSearch(runtime::Backend* backend, bool gradients_only = false)
+      : backend_(backend), gradients_only_(gradients_only) {}
 
   // Blames `name` and `stage` if `tensor`, in the backend's memory, is the first that is not finite. Errors are the
   // backend's.
@@ -42,6 +46,7 @@ class NonFiniteSearch {
 
  private:
   runtime::Backend* backend_;
+  bool gradients_only_;
   absl::optional<NonFinite> find_;
 };
 
@@ -50,9 +55,11 @@ absl::StatusOr<absl::optional<NonFinite>> FindNonFiniteState(runtime::Backend* b
 
 // Runs a skipped step once more, on unchanged parameters, the same batch, the same `state` and loss scale, and looks at
 // every tensor after the kernel that wrote it. A sum over micro-batches that overflows though every part was finite is
-// REDUCE. nullopt when nothing is found. Overwrites gradients and pending state.
+// REDUCE. nullopt when nothing is found. Overwrites gradients and pending state. `gradients_only`: GRADIENT and REDUCE
+// are looked for alone.
 absl::StatusOr<absl::optional<NonFinite>> ReplayForNonFinite(const MicroBatches& step, const data::Batch& batch,
-                                                             const runtime::StepState& state, float loss_scale);
+                                                             const runtime::StepState& state, float loss_scale,
+                                                             bool gradients_only = false);
 
 }  // namespace ampd::train
 

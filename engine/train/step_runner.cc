@@ -19,12 +19,6 @@ void Round(DType dtype, float* values, int64_t size) {
   }
 }
 
-// What went wrong before the backward pass is not the scale's doing, even where the loss came out finite: relu turns an
-// overflow to -Inf into 0.
-bool IsOfTheGradient(const NonFinite& first) {
-  return first.stage == v1::OverflowSkip::GRADIENT || first.stage == v1::OverflowSkip::REDUCE;
-}
-
 Replica ReplicaOf(const runtime::Collective* collective) {
   return collective == nullptr ? Replica() : Replica{collective->rank(), collective->size()};
 }
@@ -153,8 +147,9 @@ absl::StatusOr<StepResult> StepRunner::Finish(const data::Batch& batch, const Fi
   }
   const optim::LossScalerState before = *scaler;
   // What the replay finds first need not be all: with micro-batches a loss can overflow after an earlier gradient did.
+  // And what went wrong before the backward pass is not the scale's doing, even where the loss came out finite.
   const bool forward_finite =
-      std::isfinite(result.loss) && found.state_finite && (clean || IsOfTheGradient(result.first_non_finite));
+      std::isfinite(result.loss) && found.state_finite && (clean || IsOfTheGradient(result.first_non_finite.stage));
   const optim::StepOutcome outcome{forward_finite, found.check.finite};
   result.decision = optim::Update(loss_scale_, outcome, batch.step + 1, scaler);
   result.scale_after = scaler->scale;
@@ -233,13 +228,36 @@ absl::StatusOr<NonFinite> StepRunner::Attribute(const data::Batch& batch, const 
   AMPD_ASSIGN_OR_RETURN(const absl::optional<NonFinite> first_state, FirstOf(state));
   NonFinite without = WithoutReplay(check, first_state, result);
   if (result.calibration) return without;
-  AMPD_ASSIGN_OR_RETURN(const absl::optional<NonFinite> own,
-                        ReplayForNonFinite(micro_batches_, batch, StateOf(batch), result.scale_before));
-  AMPD_ASSIGN_OR_RETURN(const absl::optional<NonFinite> found, FirstOf(own));
+  AMPD_ASSIGN_OR_RETURN(absl::optional<NonFinite> found, Replay(batch, result, false));
+  // Infinities of a forward pass may be meant, as a mask's are, and do no harm.
+  const bool only_gradients = std::isfinite(result.loss) && !first_state.has_value() && !check.finite;
+  if (only_gradients && found.has_value() && !IsOfTheGradient(found->stage)) {
+    AMPD_ASSIGN_OR_RETURN(const bool of_the_scale, IsFiniteUnscaled(batch, result));
+    if (of_the_scale) AMPD_ASSIGN_OR_RETURN(found, Replay(batch, result, true));
+  }
   if (found.has_value()) return *found;
   // Every share is finite, their sum is not.
   if (collective_ != nullptr && without.stage == v1::OverflowSkip::GRADIENT) without.stage = v1::OverflowSkip::REDUCE;
   return without;
+}
+
+absl::StatusOr<absl::optional<NonFinite>> StepRunner::Replay(const data::Batch& batch, const StepResult& result,
+                                                             bool gradients_only) const {
+  AMPD_ASSIGN_OR_RETURN(const absl::optional<NonFinite> own,
+                        ReplayForNonFinite(micro_batches_, batch, StateOf(batch), result.scale_before, gradients_only));
+  return FirstOf(own);
+}
+
+// What a forward pass holds does not depend on the scale. Where it does no harm without one, the scale did.
+absl::StatusOr<bool> StepRunner::IsFiniteUnscaled(const data::Batch& batch, const StepResult& result) const {
+  if (result.scale_before == 1) return false;
+  AMPD_RETURN_IF_ERROR(micro_batches_.Run(batch, StateOf(batch), 1.0f).status());
+  runtime::GradientCheck check;
+  AMPD_RETURN_IF_ERROR(plan_->backend->CheckGradients(model_->memory.gradients(), slots_, 1.0f, &check));
+  if (collective_ == nullptr) return check.finite;
+  std::vector<bool> all;
+  AMPD_RETURN_IF_ERROR(collective_->group()->AllGather(collective_->rank(), check.finite, &all));
+  return std::all_of(all.begin(), all.end(), [](bool finite) { return finite; });
 }
 
 NonFinite StepRunner::WithoutReplay(const runtime::GradientCheck& check, const absl::optional<NonFinite>& state,

@@ -95,6 +95,11 @@ class StepRunner {
   absl::Status Apply(const runtime::GradientCheck& check, const optim::LossScalerState& scaler, StepResult* result);
   absl::StatusOr<NonFinite> Attribute(const data::Batch& batch, const runtime::GradientCheck& check,
                                       const absl::optional<NonFinite>& state, const StepResult& result) const;
+  // What a replay of the skipped step finds, on the first replica that finds something.
+  absl::StatusOr<absl::optional<NonFinite>> Replay(const data::Batch& batch, const StepResult& result,
+                                                   bool gradients_only) const;
+  // Runs the skipped step once more without a loss scale: whether all gradients, of all replicas, are finite then.
+  absl::StatusOr<bool> IsFiniteUnscaled(const data::Batch& batch, const StepResult& result) const;
   NonFinite WithoutReplay(const runtime::GradientCheck& check, const absl::optional<NonFinite>& state,
                           const StepResult& result) const;
 

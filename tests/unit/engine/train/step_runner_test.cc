@@ -235,6 +235,29 @@ TEST(StepRunner, AGradientBeyondFp16IsGradientAndLowersTheScale) {
   EXPECT_EQ(steps.scaler().scale, 0x1p29f);
 }
 
+TEST(StepRunner, AGradientBehindAForwardPassWithInfinitiesLowersTheScale) {
+  // relu makes 0 of the hidden unit's -Inf, which no gradient sees; a mask's infinities are as harmless.
+  Steps steps(
+      {"model { layers { name: 'hidden' dense { units: 2 activation: RELU } } layers { name: 'out' dense { units: "
+       "1 } } loss { mean_squared_error {} } } data { train { npy { inputs: 'x.npy' targets: 'y.npy' } } } "
+       "train { batch_size: 8 } precision { mode: FP16 }"});
+  steps.Calibrate();
+  float* hidden = &steps.master("hidden.weight");
+  hidden[0] = -60000;
+  hidden[kFeatures] = 1e-3f;
+  (&steps.master("out.weight"))[1] = 1;
+  steps.Publish();
+  steps.SetInputs(1000);
+  for (float scale : {0x1p40f, 0x1p39f}) {
+    steps.scaler().scale = scale;
+    const NonFinite first = steps.Skip();
+    EXPECT_EQ(first.stage, v1::OverflowSkip::GRADIENT) << first.tensor;
+    EXPECT_EQ(steps.scaler().scale, scale / 2);
+  }
+  steps.scaler().scale = 1;
+  EXPECT_TRUE(steps.Run().applied());
+}
+
 TEST(StepRunner, ASumOverMicroBatchesBeyondFp32IsReduce) {
   Steps steps({kLinear, "train { micro_batch_size: 4 } precision { loss_scale { kind: STATIC init: 1 } }"});
   steps.Calibrate();
