@@ -1,10 +1,12 @@
 #include "engine/passes/precision.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <utility>
 
 #include "absl/types/optional.h"
+#include "engine/core/half.h"
 #include "engine/core/status.h"
 #include "engine/ops/compute.h"
 #include "engine/ops/op_def.h"
@@ -108,10 +110,36 @@ class Rewriter {
     return std::none_of(node.inputs.begin(), node.inputs.end(), rounded);
   }
 
+  // Whether a constant beside the node's data would be another number in `dtype`: a mask's -1e9 infinite, an epsilon 0.
+  bool LosesConstant(const ir::Node& node, const ops::OpDef& def, DType dtype) const {
+    if (!IsHalf(dtype)) return false;
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      const ir::Value& value = to_.values[map_[node.inputs[i]]];
+      const ops::Role role = ops::RoleOf(def, i);
+      if (role != ops::Role::kData && role != ops::Role::kNumber) continue;
+      if (value.kind == ir::ValueKind::kConstant && value.type.dtype == DType::kF32 && Loses(value, dtype)) return true;
+    }
+    return false;
+  }
+
+  static bool Loses(const ir::Value& constant, DType dtype) {
+    const auto numbers = constant.data->as<float>();
+    return std::any_of(numbers.begin(), numbers.end(), [dtype](float f) {
+      const float rounded = dtype == DType::kF16 ? ToFloat(ToHalf(f)) : ToFloat(ToBFloat16(f));
+      return std::isinf(rounded) != std::isinf(f) || (rounded == 0 && f != 0);
+    });
+  }
+
   DType TargetOf(const ir::Node& node, const ops::OpDef& def) const {
     const DType dtype = policy_.ForLayer(node.layer).dtype;
     if (def.precision == ops::PrecisionClass::kAllow) return IsF8(dtype) ? DType::kBF16 : dtype;
     if (def.precision != ops::PrecisionClass::kInfer || IsExact(node)) return DType::kF32;
+    const DType inferred = InferredOf(node, def, dtype);
+    return LosesConstant(node, def, inferred) ? DType::kF32 : inferred;
+  }
+
+  // `dtype`: what the policy says of the node's layer.
+  DType InferredOf(const ir::Node& node, const ops::OpDef& def, DType dtype) const {
     // The loss is no layer, whatever '*' matches.
     if (node.stage != ir::Stage::kLoss && policy_.HasRule(node.layer)) return IsF8(dtype) ? DType::kBF16 : dtype;
     bool any = false;

@@ -48,7 +48,8 @@ bool GlobMatch(absl::string_view pattern, absl::string_view text);
 // Runs on an f32 forward graph. ALLOW ops compute as the policy says. INFER ops compute as a rule of their layer says,
 // whatever comes in; without a rule they follow their data inputs (the widest, where they differ). DENY ops compute in
 // f32 under any rule, and so do INFER ops whose results become integers, or that compare ids (exact_numbers.h): token
-// ids come as f32 and are not rounded. The loss belongs to no layer. A value is cast at most once to each dtype, and
+// ids come as f32 and are not rounded; and INFER ops with a constant that would be another number in 16 bits, infinite
+// as a mask's -1e9 in f16, or 0. The loss belongs to no layer. A value is cast at most once to each dtype, and
 // results named as graph outputs are f32.
 //
 // TF32 and FP8 are marks on ALLOW nodes (engine/ops/compute.h), which their gradient nodes inherit. FP8 marks bilinear

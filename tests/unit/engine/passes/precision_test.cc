@@ -3,6 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <limits>
+#include <memory>
+
 #include "engine/autodiff/differentiate.h"
 #include "engine/ir/printer.h"
 #include "engine/ops/op_def.h"
@@ -245,6 +249,41 @@ TEST(ApplyPrecision, GradientsTakeTheirValuesDTypeAndReachTheMastersUncast) {
   EXPECT_EQ(Count(*g, OpKind::kAccumulateGrad), 3);
   // Nothing asks for the gradient of the batch.
   for (const ir::Node& node : g->nodes) EXPECT_NE(node.name, "hidden.matmul.grad_a");
+}
+
+TEST(ApplyPrecision, ConstantsThatSixteenBitsDoNotHoldKeepTheirNode) {
+  const struct {
+    float constant;
+    DType in_f16, in_bf16;
+  } cases[] = {{-1e9f, DType::kF32, DType::kBF16},
+               {std::numeric_limits<float>::lowest(), DType::kF32, DType::kF32},
+               {-std::numeric_limits<float>::infinity(), DType::kF16, DType::kBF16},
+               {1e-8f, DType::kF32, DType::kBF16},
+               {6e-8f, DType::kF16, DType::kBF16},
+               {0, DType::kF16, DType::kBF16},
+               {0.044715f, DType::kF16, DType::kBF16},
+               {65504, DType::kF16, DType::kBF16}};
+  for (const auto& c : cases) {
+    ir::Graph g;
+    const ir::ValueId x = g.AddInput("x", {DType::kF32, {4, 8}});
+    const ir::ValueId w = g.AddParameter({.name = "w", .type = {DType::kF32, {8, 8}}});
+    auto numbers = std::make_shared<Tensor>(DType::kF32, Shape{8});
+    std::fill(numbers->as<float>().begin(), numbers->as<float>().end(), 1.0f);
+    numbers->as<float>()[5] = c.constant;
+    ir::ValueId v = Emit(&g, OpKind::kMatmul, "a", {x, w}, {{"transpose_b", int64_t{1}}});
+    v = Emit(&g, OpKind::kAdd, "masked", {v, g.AddConstant("mask", numbers)});
+    g.outputs["y"] = Emit(&g, OpKind::kMatmul, "b", {v, w}, {{"transpose_b", int64_t{1}}});
+    for (const auto& [compute, expected] : {std::pair(DType::kF16, c.in_f16), std::pair(DType::kBF16, c.in_bf16)}) {
+      // A rule for the layer makes no other number of it either.
+      for (const std::vector<PrecisionRule>& rules : {std::vector<PrecisionRule>{}, {{"masked", compute}}}) {
+        auto cast = ApplyPrecision(g, {compute, rules});
+        ASSERT_TRUE(cast.ok()) << cast.status();
+        ASSERT_TRUE(ops::VerifyGraph(*cast).ok()) << ops::VerifyGraph(*cast);
+        EXPECT_EQ(OutputOf(*cast, "masked.add"), expected) << c.constant << " " << DTypeName(compute);
+        EXPECT_EQ(OutputOf(*cast, "b.matmul"), compute);
+      }
+    }
+  }
 }
 
 TEST(GlobMatch, StarsAndQuestionMarks) {
