@@ -248,6 +248,7 @@ absl::StatusOr<ResolvedJobSpec> ResolveJobSpec(v1::JobSpec spec) {
   ResolveLimits(spec.mutable_limits(), &violations);
   ResolveReport(&spec, &violations);
   if (of_model) ResolvePhases(&spec, &violations);
+  if (of_model) CheckLossesOfParts(spec, &violations);
   if (spec.has_bench()) ResolveBench(&spec, &violations);
   if (spec.has_start_from()) ResolveStartFrom(spec, &violations);
   ResolveAuto(&spec, &violations);

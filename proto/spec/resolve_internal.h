@@ -22,6 +22,8 @@ std::vector<std::string> LayerNamesOf(const v1::ModelSpec& model);
 void ResolveLoss(const std::string& path, v1::LossSpec* loss, Violations* violations);
 // Images are not moved away from the boxes of the multibox loss. The data is resolved.
 void CheckBoxesStay(const v1::JobSpec& spec, Violations* violations);
+// Losses that parts of a batch do not add up to. All is resolved.
+void CheckLossesOfParts(const v1::JobSpec& spec, Violations* violations);
 // Everything but the phases is resolved.
 void ResolvePhases(v1::JobSpec* spec, Violations* violations);
 // `path`: where the dataset stands, e.g. "data.train.wav_folder".

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -80,6 +81,16 @@ void ResolveMultibox(const std::string& path, v1::MultiboxLoss* loss, Violations
   }
 }
 
+// A part whose labels all have weight 0 would lose what smoothing gives it of the other classes.
+void CheckSmoothingIsWhole(const std::string& path, const v1::LossSpec& loss, Violations* violations) {
+  const v1::SoftmaxCrossEntropyLoss& of = loss.softmax_cross_entropy();
+  const auto& weights = of.class_weights();
+  if (!(of.label_smoothing() > 0) || std::find(weights.begin(), weights.end(), 0) == weights.end()) return;
+  violations->Add(path + ".softmax_cross_entropy.class_weights",
+                  "cannot have a 0 together with label_smoothing where a batch is cut (train.micro_batch_size below "
+                  "train.batch_size, or several resources.gpus)");
+}
+
 }  // namespace
 
 void CheckBoxesStay(const v1::JobSpec& spec, Violations* violations) {
@@ -89,6 +100,19 @@ void CheckBoxesStay(const v1::JobSpec& spec, Violations* violations) {
   if (image.random_flip()) violations->Add("data.image.random_flip", why);
   if (image.random_crop_padding() > 0) violations->Add("data.image.random_crop_padding", why);
   if (image.size() > 0) violations->Add("data.image.size", why);
+}
+
+void CheckLossesOfParts(const v1::JobSpec& spec, Violations* violations) {
+  if (spec.train().micro_batch_size() == spec.train().batch_size() && spec.resources().gpus() <= 1) return;
+  CheckSmoothingIsWhole("model.loss", spec.model().loss(), violations);
+  if (spec.model().networks().empty()) return;
+  for (int i = 0; i < spec.phases_size(); ++i) {
+    const std::string path = Indexed("phases", i);
+    for (int j = 0; j < spec.phases(i).losses_size(); ++j) {
+      CheckSmoothingIsWhole(absl::StrCat(Indexed(path + ".losses", j), ".loss"), spec.phases(i).losses(j).loss(),
+                            violations);
+    }
+  }
 }
 
 void ResolveLoss(const std::string& path, v1::LossSpec* loss, Violations* violations) {
