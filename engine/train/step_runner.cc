@@ -233,7 +233,9 @@ absl::StatusOr<NonFinite> StepRunner::Attribute(const data::Batch& batch, const 
   const bool only_gradients = std::isfinite(result.loss) && !first_state.has_value() && !check.finite;
   if (only_gradients && found.has_value() && !IsOfTheGradient(found->stage)) {
     AMPD_ASSIGN_OR_RETURN(const bool of_the_scale, IsFiniteUnscaled(batch, result));
-    if (of_the_scale) AMPD_ASSIGN_OR_RETURN(found, Replay(batch, result, true));
+    if (of_the_scale) {
+      AMPD_ASSIGN_OR_RETURN(found, Replay(batch, result, true));
+    }
   }
   if (found.has_value()) return *found;
   // Every share is finite, their sum is not.

@@ -194,7 +194,7 @@ inline constexpr Metric kJobCheckpointInterval = {
 inline constexpr Metric kJobLossScaleFloor = {Metric::kGauge, "ampd_job_loss_scale_floor",
                                               "Smallest scale that the phase's dynamic loss scaling goes to; none "
                                               "without it, 0 once the phase went on without it.",
-                                              "job_id", "phase"};
+                                              "job_id, phase"};
 inline constexpr Metric kJobEvaluationLoss = {Metric::kGauge, "ampd_job_evaluation_loss",
                                               "Loss of the newest evaluation.", "job_id"};
 inline constexpr Metric kJobEvaluationAccuracy = {Metric::kGauge, "ampd_job_evaluation_accuracy_ratio",

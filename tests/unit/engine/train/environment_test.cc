@@ -17,7 +17,9 @@ TEST(EnvironmentTest, OfCpuDevicesOneDnnAndItsInstructions) {
   ASSERT_EQ(environment.libraries().size(), 1u);
   EXPECT_THAT(environment.libraries().at("onednn"), MatchesRegex("[0-9]+\\.[0-9]+\\.[0-9]+"));
   EXPECT_THAT(environment.instruction_set(), MatchesRegex("[A-Z0-9_]+"));
-  if (dnnl::get_effective_cpu_isa() == dnnl::cpu_isa::avx2) EXPECT_EQ(environment.instruction_set(), "AVX2");
+  if (dnnl::get_effective_cpu_isa() == dnnl::cpu_isa::avx2) {
+    EXPECT_EQ(environment.instruction_set(), "AVX2");
+  }
 }
 
 TEST(EnvironmentTest, OfGpusTheLibrariesOfTheBuild) {
@@ -28,7 +30,9 @@ TEST(EnvironmentTest, OfGpusTheLibrariesOfTheBuild) {
   if (cuda == 0) GTEST_SKIP() << "built without CUDA";
   EXPECT_EQ(one.libraries().at("cuda"), std::to_string(cuda / 1000) + "." + std::to_string(cuda % 1000 / 10));
   EXPECT_THAT(one.libraries().at("cublas"), MatchesRegex("[0-9]+\\.[0-9]+\\.[0-9]+"));
-  if (two.libraries().contains("nccl")) EXPECT_THAT(two.libraries().at("nccl"), MatchesRegex("2\\.[0-9]+\\.[0-9]+"));
+  if (two.libraries().contains("nccl")) {
+    EXPECT_THAT(two.libraries().at("nccl"), MatchesRegex("2\\.[0-9]+\\.[0-9]+"));
+  }
 }
 
 }  // namespace
