@@ -23,7 +23,7 @@ PACKAGE = os.path.realpath(os.path.dirname(os.path.dirname(ampd.__file__)))
 
 # Releases long after Debian's, which lack what was deprecated; fixed ones, so that a run can be repeated.
 NEW_LIBRARIES = ["grpcio==1.85.1", "protobuf==7.36.2"]
-NEW_TOOLS = "grpcio-tools==1.85.1"
+NEW_TOOLS = ["grpcio-tools==1.85.1", "setuptools==80.9.0", "wheel==0.45.1"]
 # Prints what job files, changes to them and mistakes in them mean.
 READ_SPECS = """
 import google.protobuf, hashlib, json, sys
@@ -112,7 +112,7 @@ class PackageTest(unittest.TestCase):
         """A folder that pip put the package into, built in an environment of its own without protoc, and NEW_LIBRARIES."""
         constraints, target = os.path.join(folder, "constraints.txt"), os.path.join(folder, "target")
         with open(constraints, "w") as file:
-            file.write("\n".join([*NEW_LIBRARIES, NEW_TOOLS]))
+            file.write("\n".join([*NEW_LIBRARIES, *NEW_TOOLS]))
         pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
         environment = dict(os.environ, PIP_ROOT_USER_ACTION="ignore", PIP_CONSTRAINT=constraints, PATH=folder)
         environment.pop("PYTHONPATH")
