@@ -102,9 +102,11 @@ std::map<std::string, std::vector<CommonStep>> CommonCurves(const Events& a, con
   for (const auto& [phase, curve] : of_a) {
     const auto other = of_b.find(phase);
     if (other == of_b.end()) continue;
-    for (const auto& [step, loss] : curve) {
+    for (const auto& [step, reported] : curve) {
       const auto same = other->second.find(step);
-      if (same != other->second.end()) common[phase].push_back({step, loss, same->second});
+      // Reports cover as many steps as there were in a time: means over others are no match.
+      if (same == other->second.end() || same->second.first_step != reported.first_step) continue;
+      common[phase].push_back({step, reported.loss, same->second.loss});
     }
   }
   return common;
@@ -119,8 +121,9 @@ std::string CurveText(const std::string& phase, const std::vector<CommonStep>& s
   }
   size_t equal = 0;
   for (const CommonStep& s : steps) equal += s.a == s.b ? 1 : 0;
-  return absl::StrCat("loss", phase == "main" ? "" : absl::StrCat(" of ", Clean(phase)), " at ", steps.size(),
-                      " steps that both reported, equal to the bit at ", equal, "\n", table.ToString());
+  return absl::StrCat("loss", phase == "main" ? "" : absl::StrCat(" of ", Clean(phase)), " in ", steps.size(),
+                      steps.size() == 1 ? " report" : " reports", " of the same steps, equal to the bit at ", equal,
+                      "\n", table.ToString());
 }
 
 std::string Or(bool has, const std::string& value) { return has ? value : "-"; }
@@ -178,10 +181,12 @@ std::string DiffText(const JobAndEvents& a, const JobAndEvents& b) {
   absl::StrAppend(&text, fields.empty() ? "the specs are equal\n" : specs.ToString(), "\n");
   Table figures({"", "A", "B"});
   AddFigures(a, b, &figures);
-  absl::StrAppend(&text, figures.ToString(), "\n", DeterminismOf(a.events, b.events).reason, "\n");
+  const Determinism determinism = DeterminismOf(a.events, b.events);
+  absl::StrAppend(&text, figures.ToString(), "\n", determinism.reason,
+                  determinism.equal_bits && !fields.empty() ? "; these specs differ\n" : "\n");
   const auto curves = CommonCurves(a.events, b.events);
   for (const auto& [phase, steps] : curves) absl::StrAppend(&text, "\n", CurveText(phase, steps));
-  if (curves.empty()) text += "\nno step was reported by both\n";
+  if (curves.empty()) text += "\nno report of theirs is of the same steps (report: {every_steps: N} makes such)\n";
   return text;
 }
 

@@ -27,11 +27,11 @@ struct JobAndEvents {
 };
 
 // Specs field by field; devices and figures; what their newest attempts computed with, and whether equal bits can be
-// expected; and the losses of both at up to ten steps that both reported, by phase.
+// expected; and the losses of both in up to ten reports of the same steps, by phase.
 std::string DiffText(const JobAndEvents& a, const JobAndEvents& b);
 // One JSON object: {"a", "b", "fields": [{"field", "a", "b"}], "environment": [{"part", "a", "b"}], "deterministic":
-// bool, "deterministic_reason", "curves": {phase: [[step, a, b], ...]}}, every step that both reported; a loss that is
-// no number is null.
+// bool, "deterministic_reason", "curves": {phase: [[step, a, b], ...]}}, every report of the same steps by the last of
+// them; a loss that is no number is null.
 std::string DiffJson(const JobAndEvents& a, const JobAndEvents& b);
 
 }  // namespace ampd::client

@@ -179,15 +179,15 @@ StepCount StepsOf(const Events& events) {
   return counter.Count();
 }
 
-std::map<std::string, std::map<int64_t, double>> LossCurves(const Events& events) {
-  std::map<std::string, std::map<int64_t, double>> curves;
+std::map<std::string, std::map<int64_t, ReportedLoss>> LossCurves(const Events& events) {
+  std::map<std::string, std::map<int64_t, ReportedLoss>> curves;
   for (const v1::JobEvent& event : events) {
     if (event.has_rewound()) {
       for (auto& [phase, curve] : curves) curve.erase(curve.upper_bound(event.rewound().to_step()), curve.end());
     }
     if (!event.has_step()) continue;
     for (const v1::PhaseReport& phase : event.step().phases()) {
-      curves[phase.name()][event.step().last_step()] = phase.loss();
+      curves[phase.name()][event.step().last_step()] = {event.step().first_step(), phase.loss()};
     }
   }
   return curves;

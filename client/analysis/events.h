@@ -52,9 +52,14 @@ struct StepCount {
 };
 StepCount StepsOf(const Events& events);
 
-// By phase: the loss that was reported for a step, as "last step of the report" -> loss. What was taken back by going
-// back is not in it.
-std::map<std::string, std::map<int64_t, double>> LossCurves(const Events& events);
+// A mean over the steps from first_step on.
+struct ReportedLoss {
+  int64_t first_step = 0;
+  double loss = 0;
+};
+
+// By phase: the loss that was reported, by the last step of the report. What was taken back by going back is not in it.
+std::map<std::string, std::map<int64_t, ReportedLoss>> LossCurves(const Events& events);
 
 }  // namespace ampd::client
 

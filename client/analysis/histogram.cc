@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <set>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -42,19 +44,44 @@ void Add(const v1::TensorDiagnostics& tensor, Histogram* h) {
   }
 }
 
-// Its largest_safe_scale stays 0 where no tensor tells one.
-void JudgeScales(const v1::GradientDiagnostics& diagnostics, Histogram* h) {
-  for (const v1::TensorDiagnostics& tensor : diagnostics.tensors()) {
-    h->unscalable += std::max<int64_t>(0, tensor.non_finite());
-    // Zeros stay zeros at any scale.
-    if (tensor.nonzero() <= 0 || !(tensor.largest_safe_scale() > 0)) continue;
-    const bool first = !(h->largest_safe_scale > 0);
-    if (first || tensor.largest_safe_scale() < h->largest_safe_scale) {
-      h->largest_safe_scale = tensor.largest_safe_scale();
+// Its largest_safe_scale stays 0 where nothing tells one.
+class ScaleJudge {
+ public:
+  void Add(const v1::JobEvent& event) {
+    if (event.has_gradient_diagnostics()) Add(event.gradient_diagnostics());
+    // What overflowed is proof, also of steps that nobody looked at.
+    const v1::OverflowSkip& skip = event.overflow_skip();
+    const bool of_gradient = skip.stage() == v1::OverflowSkip::GRADIENT || skip.stage() == v1::OverflowSkip::REDUCE;
+    if (of_gradient && skip.scale_before() > 1) overflowed_ = std::min(overflowed_, skip.scale_before());
+  }
+
+  void Tell(Histogram* h) const {
+    for (const auto& [phase, newest] : newest_) {
+      for (const v1::TensorDiagnostics& tensor : newest->tensors()) {
+        h->unscalable += std::max<int64_t>(0, tensor.non_finite());
+      }
+    }
+    h->judged_steps = static_cast<int64_t>(steps_.size());
+    if (!steps_.empty()) h->first_judged_step = *steps_.begin();
+    if (h->unscalable == 0 && safe_ > 0) h->largest_safe_scale = std::min(safe_, overflowed_ / 2);
+  }
+
+ private:
+  void Add(const v1::GradientDiagnostics& diagnostics) {
+    newest_[diagnostics.phase()] = &diagnostics;
+    steps_.insert(diagnostics.step());
+    for (const v1::TensorDiagnostics& tensor : diagnostics.tensors()) {
+      // Zeros stay zeros at any scale.
+      if (tensor.nonzero() <= 0 || !(tensor.largest_safe_scale() > 0)) continue;
+      safe_ = safe_ > 0 ? std::min(safe_, tensor.largest_safe_scale()) : tensor.largest_safe_scale();
     }
   }
-  if (h->unscalable > 0) h->largest_safe_scale = 0;
-}
+
+  std::map<std::string, const v1::GradientDiagnostics*> newest_;
+  std::set<int64_t> steps_;
+  double safe_ = 0;
+  double overflowed_ = std::numeric_limits<double>::infinity();
+};
 
 const char* NameOf(Fp16Range range) {
   switch (range) {
@@ -115,8 +142,9 @@ std::string ScaleText(const Histogram& h) {
                         " values are not finite in fp32 either: no scale helps.\n");
   }
   if (!(h.largest_safe_scale > 0)) return "All the job's gradients are 0: which scale would be safe is not known.\n";
-  return absl::StrCat("Of all the job's gradients none overflows up to scale ", Power(h.largest_safe_scale),
-                      "; as a static scale ", Power(h.largest_safe_scale / 2),
+  return absl::StrCat("Of all the job's gradients in ", h.judged_steps, h.judged_steps == 1 ? " step" : " steps",
+                      " that were looked at, from ", h.first_judged_step, " on, none overflows up to scale ",
+                      Power(h.largest_safe_scale), "; as a static scale ", Power(h.largest_safe_scale / 2),
                       " leaves them room to double:\n  precision: {loss_scale: {kind: STATIC, init: ",
                       absl::StrFormat("%.17g", h.largest_safe_scale / 2), "}}\n");
 }
@@ -200,11 +228,11 @@ Fp16Range RangeOf(int exponent) {
 
 absl::StatusOr<Histogram> HistogramOf(const Events& events, absl::string_view phase, absl::string_view glob) {
   const v1::GradientDiagnostics* newest = nullptr;
-  std::map<std::string, const v1::GradientDiagnostics*> newest_of_phase;
+  ScaleJudge judge;
   for (const v1::JobEvent& event : events) {
+    judge.Add(event);
     if (!event.has_gradient_diagnostics()) continue;
     const v1::GradientDiagnostics& diagnostics = event.gradient_diagnostics();
-    newest_of_phase[diagnostics.phase()] = &diagnostics;
     if (phase.empty() || diagnostics.phase() == phase) newest = &diagnostics;
   }
   if (newest == nullptr) {
@@ -223,7 +251,7 @@ absl::StatusOr<Histogram> HistogramOf(const Events& events, absl::string_view ph
   if (h.tensors == 0) {
     return absl::NotFoundError(absl::StrCat("no tensor matches '", glob, "'; there are ", absl::StrJoin(names, ", ")));
   }
-  for (const auto& [name, diagnostics] : newest_of_phase) JudgeScales(*diagnostics, &h);
+  judge.Tell(&h);
   if (h.nonzero > 0) {
     for (double* share : {&h.flushed_unscaled, &h.flushed_scaled, &h.overflowed_scaled}) {
       *share /= static_cast<double>(h.nonzero);

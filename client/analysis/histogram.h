@@ -32,11 +32,14 @@ struct Histogram {
   // The tensor that loses most without a scale.
   std::string worst;
   double worst_flushed = 0;
-  // A loss scale is the whole job's, so it is judged by every tensor of each phase's newest event, whatever was chosen.
-  // The largest power of two at which none overflows; half of it leaves room for gradients to grow. 0 where nothing is
-  // known: `unscalable` values are not finite without a scale, or all are 0.
+  // A loss scale is the whole job's, for all of its steps, so it is judged by every tensor of all events and phases,
+  // whatever was chosen, and by the scales at which gradients overflowed. The largest power of two at which none
+  // overflows; half of it leaves room for gradients to grow. 0 where nothing is known: `unscalable` values of the
+  // phases' newest events are not finite without a scale, or all are 0.
   double largest_safe_scale = 0;
   int64_t unscalable = 0;
+  // Those of the events, and the first of them: gradients before may be larger.
+  int64_t judged_steps = 0, first_judged_step = 0;
 };
 
 // Of the newest gradient_diagnostics event (of `phase`, where that is not empty), its tensors whose names match `glob`

@@ -38,7 +38,7 @@ absl::Status CountStep(const SkipLimits& limits, int64_t step, bool applied, boo
       history->consecutive = 0;
     } else if (++history->consecutive > std::max(kMaxConsecutiveSkips, limits.hysteresis)) {
       return Diverged(absl::StrCat(history->consecutive, " steps in a row were skipped without a first applied step, ",
-                                   "and no smaller loss scale helps (step ", step, ")"));
+                                   "and none of them lowered the loss scale (step ", step, ")"));
     }
     return absl::OkStatus();
   }

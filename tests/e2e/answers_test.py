@@ -225,7 +225,7 @@ class AnswersTest(DaemonTest):
         self.assertRegex(text, r"loss_scale: \{kind: STATIC, init: \d+\}")
         self.assertEqual(xml.etree.ElementTree.parse(picture).getroot().attrib["width"], "960")
         # One tensor is looked at, and the whole job's scale told.
-        suggestion = re.search(r"Of all the job's gradients none .*\n.*\n", text).group()
+        suggestion = re.search(r"Of all the job's gradients in .*\n.*\n", text).group()
         self.assertIn(suggestion, self.ctl(ampd, 0, "histogram", job, "--tensor", "head*"))
         self.assertIn("no tensor matches", self.ctl(ampd, 2, "histogram", job, "--tensor", "nothing*"))
         other = ampd.run(glyphs_job(steps=1)).id

@@ -142,7 +142,7 @@ TEST(Events, ACurveForgetsWhatWasTakenBack) {
   Events events = ExampleRun();
   const auto curves = LossCurves(events);
   ASSERT_EQ(curves.at("main").size(), 1);
-  EXPECT_EQ(curves.at("main").at(100), 2.0);
+  EXPECT_EQ(curves.at("main").at(100).loss, 2.0);
 }
 
 v1::Job ChargedJob(double usd, double wasted_usd) {

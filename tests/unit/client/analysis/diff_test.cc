@@ -45,9 +45,16 @@ TEST(Diff, LossesAtTheSameSteps) {
   b.job.mutable_spec()->mutable_precision()->set_mode(v1::PrecisionSpec::BF16);
   const std::string text = DiffText(a, b);
   EXPECT_THAT(text, HasSubstr("precision.mode  FP16  BF16"));
-  EXPECT_THAT(text, HasSubstr("loss at 1 steps that both reported, equal to the bit at 0"));
+  EXPECT_THAT(text, HasSubstr("loss in 1 report of the same steps, equal to the bit at 0"));
   EXPECT_THAT(text, HasSubstr("100       2    2.25  +0.25"));
   EXPECT_THAT(DiffJson(a, b), HasSubstr("\"curves\": {\"main\": [[100, 2, 2.25]]}"));
+}
+
+TEST(Diff, MeansOverOtherStepsAreNoMatch) {
+  JobAndEvents a{ExampleJob(), ExampleRun()}, b{ExampleJob(), ExampleRun()};
+  b.events[7].mutable_step()->set_first_step(a.events[7].step().first_step() + 1);
+  EXPECT_THAT(DiffText(a, b), HasSubstr("no report of theirs is of the same steps"));
+  EXPECT_THAT(DiffJson(a, b), HasSubstr("\"curves\": {}"));
 }
 
 TEST(Diff, EndedJobsNameTheDevicesThatTheyHad) {
@@ -147,7 +154,7 @@ TEST(Diff, OnGpusKernelsAreMeasuredForEachJob) {
 }
 
 TEST(Diff, JobsWithoutReportsAreComparedAsFarAsTheyGo) {
-  EXPECT_THAT(DiffText({ExampleJob(), {}}, {ExampleJob(), {}}), HasSubstr("no step was reported by both"));
+  EXPECT_THAT(DiffText({ExampleJob(), {}}, {ExampleJob(), {}}), HasSubstr("no report of theirs is of the same steps"));
 }
 
 }  // namespace

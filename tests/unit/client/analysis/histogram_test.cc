@@ -62,10 +62,10 @@ Events With(const std::string& diagnostics) {
 // A job has one loss scale: conv's gradients alone would stand 2^20.
 TEST(Histogram, AScaleIsSuggestedForAllTensorsWhateverIsLookedAt) {
   EXPECT_EQ(HistogramOf(Diagnostics(), "main", "conv*")->largest_safe_scale, 131072);
-  EXPECT_THAT(
-      TextOf(Diagnostics(), "conv*"),
-      HasSubstr("Of all the job's gradients none overflows up to scale 2^17; as a static scale 2^16 leaves them "
-                "room to double:\n  precision: {loss_scale: {kind: STATIC, init: 65536}}\n"));
+  EXPECT_THAT(TextOf(Diagnostics(), "conv*"),
+              HasSubstr("Of all the job's gradients in 1 step that were looked at, from 100 on, none overflows up to "
+                        "scale 2^17; as a static scale 2^16 leaves them "
+                        "room to double:\n  precision: {loss_scale: {kind: STATIC, init: 65536}}\n"));
 }
 
 TEST(Histogram, AScaleIsSuggestedForAllPhases) {
@@ -73,20 +73,34 @@ TEST(Histogram, AScaleIsSuggestedForAllPhases) {
       "{step: 100, phase: generator, scale: 1, tensors: [{tensor: g, nonzero: 1, exponent_counts: [1], "
       "largest_safe_scale: 1024}]}");
   EXPECT_EQ(HistogramOf(events, "main", "")->largest_safe_scale, 1024);
-  // Only the newest event of a phase counts.
+  // A scale has to hold for all steps: gradients that have become smaller say nothing of the first ones.
   Events later = events;
   later.push_back(
       EventsOf({"gradient_diagnostics: {step: 200, phase: generator, scale: 1, tensors: [{tensor: g, nonzero: "
                 "1, exponent_counts: [1], largest_safe_scale: 2048}]}"})[0]);
-  EXPECT_EQ(HistogramOf(later, "main", "")->largest_safe_scale, 2048);
+  EXPECT_EQ(HistogramOf(later, "main", "")->largest_safe_scale, 1024);
+  EXPECT_THAT(TextOf(later, ""), HasSubstr("in 2 steps that were looked at, from 100 on,"));
+}
+
+TEST(Histogram, AScaleThatOverflowedIsNotSafe) {
+  Events events = Diagnostics();
+  const auto skip = [&](const std::string& stage, const std::string& scale) {
+    events.push_back(EventsOf({"overflow_skip: {step: 2, stage: " + stage + ", scale_before: " + scale + "}"})[0]);
+    return HistogramOf(events, "", "")->largest_safe_scale;
+  };
+  EXPECT_EQ(skip("FORWARD", "1024"), 131072) << "no scale's doing";
+  EXPECT_EQ(skip("GRADIENT", "1048576"), 131072);
+  EXPECT_EQ(skip("GRADIENT", "65536"), 32768);
+  EXPECT_EQ(skip("REDUCE", "4096"), 2048);
 }
 
 // An all-zero tensor is told as safe up to 2^126, the largest scale that there is.
 TEST(Histogram, ZerosSayNothingOfAScale) {
   const std::string zeros =
       "{step: 200, phase: main, scale: 1, tensors: [{tensor: z, zeros: 9, largest_safe_scale: 8.507059173023462e37}";
-  EXPECT_THAT(TextOf(With(zeros + "]}"), ""), HasSubstr("which scale would be safe is not known"));
-  EXPECT_THAT(TextOf(With(zeros + "]}"), ""), testing::Not(HasSubstr("STATIC")));
+  const Events only_zeros = EventsOf({"gradient_diagnostics: " + zeros + "]}"});
+  EXPECT_THAT(TextOf(only_zeros, ""), HasSubstr("which scale would be safe is not known"));
+  EXPECT_THAT(TextOf(only_zeros, ""), testing::Not(HasSubstr("STATIC")));
   const Events mixed = With(zeros + ", {tensor: g, nonzero: 1, exponent_counts: [1], largest_safe_scale: 512}]}");
   EXPECT_THAT(TextOf(mixed, "z"), HasSubstr("kind: STATIC, init: 256}"));
 }
@@ -103,9 +117,10 @@ TEST(Histogram, NoScaleHelpsWhatIsNotFinite) {
 
 // A power of two of any size is written in full: 1.1e+12 would be above half of what is safe.
 TEST(Histogram, AScaleIsWrittenAsItIs) {
-  const Events events = With(
-      "{step: 200, phase: main, scale: 1, tensors: [{tensor: g, nonzero: 1, exponent_counts: [1], largest_safe_scale: "
-      "2199023255552}]}");
+  const Events events =
+      EventsOf({"gradient_diagnostics: {step: 200, phase: main, scale: 1, tensors: [{tensor: g, nonzero: 1, "
+                "exponent_counts: [1], "
+                "largest_safe_scale: 2199023255552}]}"});
   EXPECT_THAT(TextOf(events, ""), HasSubstr("init: 1099511627776}"));
 }
 

@@ -190,6 +190,18 @@ TEST(Why, AFailureTellsWhatToTry) {
   }
 }
 
+TEST(Why, AStaticScaleThatDivergedIsNamed) {
+  WhyInput input{.job = ExampleJob(v1::Job::FAILED)};
+  input.job.mutable_failure()->set_class_(v1::Failure::DIVERGED);
+  v1::LossScaleSpec& scale = *input.job.mutable_spec()->mutable_precision()->mutable_loss_scale();
+  scale.set_init(4194304);
+  for (const bool is_static : {false, true}) {
+    scale.set_kind(is_static ? v1::LossScaleSpec::STATIC : v1::LossScaleSpec::DYNAMIC);
+    EXPECT_EQ(Find(Why(input), "failed").advice[0].find("lower precision.loss_scale.init") != std::string::npos,
+              is_static);
+  }
+}
+
 TEST(Why, AJobWithoutRoomSaysWhatToDo) {
   WhyInput input{.job = ExampleJob(v1::Job::PAUSED)};
   input.job.set_pause_reason(v1::Job::NO_DISK_SPACE);
