@@ -265,9 +265,10 @@ Finding Failed(const WhyInput& input) {
       input.job.state() == Job::RETRYING ? "failed, will try again" : "failed", {FailureText(failure)}, ToTry(failure)};
   const v1::LossScaleSpec& scale = input.job.spec().precision().loss_scale();
   if (failure.class_() == Failure::DIVERGED && scale.kind() == v1::LossScaleSpec::STATIC) {
-    finding.advice.insert(finding.advice.begin(),
-                          absl::StrCat("the scale is static: lower precision.loss_scale.init, which is ",
-                                       Figure(scale.init()), ", or let it find its own (kind: DYNAMIC)"));
+    finding.advice.insert(
+        finding.advice.begin(),
+        absl::StrCat("the scale is static: lower precision.loss_scale.init, which is ",
+                     absl::StrFormat("%.17g", scale.init()), ", or let it find its own (kind: DYNAMIC)"));
   }
   finding.because.push_back(absl::StrCat("attempt ", input.job.attempt(), ", ", input.job.failures(),
                                          " failures of at most ", input.job.spec().retry().max_attempts()));

@@ -197,7 +197,8 @@ TEST(Why, AStaticScaleThatDivergedIsNamed) {
   scale.set_init(4194304);
   for (const bool is_static : {false, true}) {
     scale.set_kind(is_static ? v1::LossScaleSpec::STATIC : v1::LossScaleSpec::DYNAMIC);
-    EXPECT_EQ(Find(Why(input), "failed").advice[0].find("lower precision.loss_scale.init") != std::string::npos,
+    EXPECT_EQ(Find(Why(input), "failed").advice[0].find("lower precision.loss_scale.init, which is 4194304,") !=
+                  std::string::npos,
               is_static);
   }
 }
