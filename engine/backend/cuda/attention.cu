@@ -153,20 +153,12 @@ std::unique_ptr<runtime::Kernel> MakeFused(const std::string& name, const std::s
 }
 
 absl::StatusOr<std::unique_ptr<runtime::Kernel>> Prepare(Context* context, const NodeDesc& desc) {
-  if (desc.inputs.size() > kMask) {
-    NoteOwnAttention(context, desc.name, "a mask");
-    return PrepareOwn(context, desc);
-  }
-  const FusedAttentionDesc fused = {
+  const FusedAttentionDesc wanted = {
       .dtype = desc.inputs[0].dtype,
       .dims = ops::AttentionDimsOf(desc.attributes, desc.inputs[0].shape, desc.inputs[1].shape, desc.inputs[2].shape)};
-  const absl::StatusOr<std::shared_ptr<FusedAttention>> made = FusedAttention::Create(fused, context);
-  if (made.ok()) {
-    NoteFusedAttention(context, desc.name, **made);
-    return MakeFused(desc.name, *made);
-  }
-  if (!absl::IsUnimplemented(made.status())) return Annotate(made.status(), desc.name);
-  NoteOwnAttention(context, desc.name, made.status().message());
+  AMPD_ASSIGN_OR_RETURN(const std::shared_ptr<FusedAttention> fused,
+                        ChooseAttention(context, desc.name, wanted, desc.inputs.size() > kMask));
+  if (fused != nullptr) return MakeFused(desc.name, fused);
   return PrepareOwn(context, desc);
 }
 

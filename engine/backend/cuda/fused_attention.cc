@@ -3,6 +3,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "engine/core/status.h"
 
 namespace ampd::cuda {
 
@@ -23,6 +24,19 @@ void NoteOwnAttention(Context* context, const std::string& node, absl::string_vi
   AttentionUsesOf(context)
       .nodes[absl::StrCat("the backend's own kernels, not cuDNN, in fp32 without matrix units (", reason, ")")]
       .insert(node);
+}
+
+absl::StatusOr<std::shared_ptr<FusedAttention>> ChooseAttention(Context* context, const std::string& node,
+                                                                const FusedAttentionDesc& desc, bool has_mask) {
+  const absl::StatusOr<std::shared_ptr<FusedAttention>> made =
+      has_mask ? absl::UnimplementedError("a mask") : FusedAttention::Create(desc, context);
+  if (made.ok()) {
+    NoteFusedAttention(context, node, **made);
+    return *made;
+  }
+  if (!absl::IsUnimplemented(made.status())) return Annotate(made.status(), node);
+  NoteOwnAttention(context, node, made.status().message());
+  return nullptr;
 }
 
 std::vector<std::string> AttentionNotes(Context* context) {

@@ -62,6 +62,10 @@ AttentionUses& AttentionUsesOf(Context* context);
 // Remembers what runs attention or a gradient of it: for AttentionNotes().
 void NoteFusedAttention(Context* context, const std::string& node, const FusedAttention& by);
 void NoteOwnAttention(Context* context, const std::string& node, absl::string_view why);
+// The library's for a node, or null where the backend's own kernels are to run it: with a mask, and what Create() does
+// not take. Notes which, and why.
+absl::StatusOr<std::shared_ptr<FusedAttention>> ChooseAttention(Context* context, const std::string& node,
+                                                                const FusedAttentionDesc& desc, bool has_mask);
 // For a log: a sentence for each way in which the context's attention runs, with the library's algorithm, or why it
 // runs on the backend's own kernels.
 std::vector<std::string> AttentionNotes(Context* context);
