@@ -62,7 +62,8 @@ class LayerBuilder {
   absl::StatusOr<LayerOutput> GroupNorm(const v1::Layer& layer, int64_t groups, double epsilon, bool affine,
                                         const LayerOutput& x);
   absl::StatusOr<LayerOutput> Attention(const v1::Layer& layer, const std::vector<LayerOutput>& inputs);
-  // q, k and v of an attention layer: x, which is also what they attend to, by one product; or x and `context`.
+  // q, k and v of an attention layer: of x, which is also what they attend to, side by side in one value, by one
+  // product; or three values, of x and `context`.
   absl::StatusOr<std::vector<ir::ValueId>> Projections(const v1::Layer& layer, ir::ValueId x, ir::ValueId context);
   absl::StatusOr<LayerOutput> Recurrent(const v1::Layer& layer, ir::OpKind op, const v1::RecurrentLayer& spec,
                                         const LayerOutput& x);

@@ -14,11 +14,11 @@ using Ints = std::vector<int64_t>;
 
 ir::Initializer UniformIn(double bound) { return {ir::Initializer::Kind::kUniform, bound}; }
 
-// `begin` to `end` of axis `axis` of a tensor of `shape`, all of the others.
-ir::Attributes Cut(const Shape& shape, size_t axis, int64_t begin, int64_t end) {
+// `begin` to `end` of the first axis of a tensor of `shape`, all of the others.
+ir::Attributes Cut(const Shape& shape, int64_t begin, int64_t end) {
   Ints starts(shape.size(), 0), ends(shape.begin(), shape.end());
-  starts[axis] = begin;
-  ends[axis] = end;
+  starts[0] = begin;
+  ends[0] = end;
   return {{"starts", starts}, {"ends", ends}, {"steps", Ints(shape.size(), 1)}};
 }
 
@@ -61,27 +61,21 @@ absl::StatusOr<std::vector<ir::ValueId>> LayerBuilder::Projections(const v1::Lay
   if (layer.multi_head_attention().bias()) {
     bias = graph_->AddParameter({.name = name + ".in_proj_bias", .type = {DType::kF32, {3 * features}}});
   }
-  const char* const parts[] = {"_q", "_k", "_v"};
-  std::vector<ir::ValueId> result;
   if (context == x) {
     AMPD_ASSIGN_OR_RETURN(const ir::ValueId all, Product(name, x, w, bias, "_in"));
-    for (int64_t i = 0; i < 3; ++i) {
-      const Shape shape = graph_->type(all).shape;
-      AMPD_ASSIGN_OR_RETURN(const ir::ValueId part, Emit(OpKind::kSlice, name, {all},
-                                                         Cut(shape, 2, i * features, (i + 1) * features), parts[i]));
-      result.push_back(part);
-    }
-    return result;
+    return std::vector<ir::ValueId>{all};
   }
+  const char* const parts[] = {"_q", "_k", "_v"};
+  std::vector<ir::ValueId> result;
   for (int64_t i = 0; i < 3; ++i) {
     const std::string suffix = absl::StrCat(parts[i], "_weight");
     AMPD_ASSIGN_OR_RETURN(
         const ir::ValueId rows,
-        Emit(OpKind::kSlice, name, {w}, Cut({3 * features, features}, 0, i * features, (i + 1) * features), suffix));
+        Emit(OpKind::kSlice, name, {w}, Cut({3 * features, features}, i * features, (i + 1) * features), suffix));
     ir::ValueId part_bias = -1;
     if (bias >= 0) {
       AMPD_ASSIGN_OR_RETURN(part_bias,
-                            Emit(OpKind::kSlice, name, {bias}, Cut({3 * features}, 0, i * features, (i + 1) * features),
+                            Emit(OpKind::kSlice, name, {bias}, Cut({3 * features}, i * features, (i + 1) * features),
                                  absl::StrCat(parts[i], "_bias")));
     }
     AMPD_ASSIGN_OR_RETURN(const ir::ValueId part, Product(name, i == 0 ? x : context, rows, part_bias, parts[i]));
@@ -108,13 +102,14 @@ absl::StatusOr<LayerOutput> LayerBuilder::Attention(const v1::Layer& layer, cons
     return refuse(absl::StrCat(attention.heads(), " heads do not divide ", shape[2], " features"));
   }
   AMPD_ASSIGN_OR_RETURN(std::vector<ir::ValueId> qkv, Projections(layer, x, context));
+  const OpKind op = qkv.size() == 1 ? OpKind::kSelfAttention : OpKind::kAttention;
   if (inputs.back().padded()) {
     AMPD_ASSIGN_OR_RETURN(const ir::ValueId mask, StepMask(inputs.back().lengths, of_context[1], 3));
     qkv.push_back(mask);
   }
   ir::Attributes attributes{{"heads", attention.heads()}};
   if (attention.causal()) attributes.Set("causal", int64_t{1});
-  AMPD_ASSIGN_OR_RETURN(const ir::ValueId y, Emit(OpKind::kAttention, layer.name(), std::move(qkv), attributes));
+  AMPD_ASSIGN_OR_RETURN(const ir::ValueId y, Emit(op, layer.name(), std::move(qkv), attributes));
   const Shape matrix = {shape[2], shape[2]};
   const ir::Initializer uniform = UniformIn(1.0 / std::sqrt(static_cast<double>(shape[2])));
   const ir::ValueId w = graph_->AddParameter({.name = layer.name() + ".out_proj.weight",

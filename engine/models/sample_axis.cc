@@ -35,6 +35,7 @@ Rule RuleOf(OpKind op) {
     case OpKind::kGlobalAvgPool:
     case OpKind::kGroupNorm:
     case OpKind::kAttention:
+    case OpKind::kSelfAttention:
     case OpKind::kLstm:
     case OpKind::kGru:
       return Rule::kFirst;

@@ -25,10 +25,30 @@ AttentionDims AttentionDimsOf(const ir::Attributes& attributes, const Shape& q, 
   d.softcap = attributes.Double("softcap", 0);
   d.causal = attributes.Bool("causal");
   d.causal_offset = attributes.Int("causal_offset", 0);
+  d.row = attributes.Int(kRowAttribute, 0);
+  return d;
+}
+
+AttentionDims SelfAttentionDimsOf(const ir::Attributes& attributes, const Shape& qkv) {
+  const int64_t heads = attributes.Int("heads", 1), kv_heads = attributes.Int("kv_heads", heads);
+  const int64_t size = qkv[2] / (heads + 2 * kv_heads);
+  const Shape keys = {qkv[0], qkv[1], kv_heads * size};
+  AttentionDims d = AttentionDimsOf(attributes, {qkv[0], qkv[1], heads * size}, keys, keys);
+  d.row = qkv[2];
   return d;
 }
 
 namespace {
+
+// What is wrong with a use's constants; empty if nothing is.
+std::string WrongNumber(const AttentionDims& d) {
+  if (!std::isfinite(d.scale)) return "scale is not finite";
+  if (!(d.softcap >= 0 && std::isfinite(d.softcap))) return "softcap must be 0 or positive";
+  if (d.causal_offset > (int64_t{1} << 40) || d.causal_offset < -(int64_t{1} << 40)) {
+    return "causal_offset is out of range";
+  }
+  return "";
+}
 
 // q, k and v, of which the first stands at `first` among the inputs.
 absl::Status ReadDims(OpKind op, const OpCall& call, int first, AttentionDims* dims) {
@@ -56,13 +76,32 @@ absl::Status ReadDims(OpKind op, const OpCall& call, int first, AttentionDims* d
   const bool fits = k[0] == q[0] && v[0] == q[0] && k_size == d.head_size && v[d.packed ? 1 : 2] == d.kv_length &&
                     (d.packed || v[1] == d.kv_heads);
   if (!fits) return bad("do not fit together");
-  if (!std::isfinite(d.scale)) return bad("scale is not finite");
-  if (!(d.softcap >= 0 && std::isfinite(d.softcap))) return bad("softcap must be 0 or positive");
-  if (d.causal_offset > (int64_t{1} << 40) || d.causal_offset < -(int64_t{1} << 40)) {
-    return bad("causal_offset is out of range");
-  }
+  if (const std::string wrong = WrongNumber(d); !wrong.empty()) return bad(wrong);
   *dims = d;
   return absl::OkStatus();
+}
+
+// self_attention's one tensor, which stands at `input`.
+absl::Status ReadSelfDims(OpKind op, const OpCall& call, int input, AttentionDims* dims) {
+  const Shape& qkv = call.inputs[input].shape;
+  const auto bad = [&](const std::string& what) {
+    return BadNode(op, call, absl::StrCat(what, ": ", ShapeString(qkv)));
+  };
+  if (qkv.size() != 3) return bad("needs [batch, time, features of q, k and v]");
+  for (int64_t extent : qkv) {
+    if (extent < 1 || extent > (int64_t{1} << 40)) return bad("has an extent out of range");
+  }
+  const int64_t heads = call.attributes.Int("heads", 1), kv_heads = call.attributes.Int("kv_heads", heads);
+  if (heads < 1 || heads > qkv[2]) return bad(absl::StrCat("heads is ", heads));
+  if (kv_heads < 1 || heads % kv_heads != 0) {
+    return bad(absl::StrCat(heads, " heads are not whole ", kv_heads, " groups"));
+  }
+  if (qkv[2] % (heads + 2 * kv_heads) != 0) {
+    return bad(absl::StrCat("features are not whole ", heads, " + 2 x ", kv_heads, " heads"));
+  }
+  *dims = SelfAttentionDimsOf(call.attributes, qkv);
+  const std::string wrong = WrongNumber(*dims);
+  return wrong.empty() ? absl::OkStatus() : bad(wrong);
 }
 
 absl::Status CheckMask(OpKind op, const OpCall& call, int input, const AttentionDims& d) {
@@ -112,6 +151,34 @@ absl::Status InferMaskGrad(const OpCall& call, std::vector<TensorType>* outputs)
   return absl::OkStatus();
 }
 
+absl::Status InferSelfAttention(const OpCall& call, std::vector<TensorType>* outputs) {
+  AttentionDims d;
+  AMPD_RETURN_IF_ERROR(ReadSelfDims(OpKind::kSelfAttention, call, 0, &d));
+  AMPD_RETURN_IF_ERROR(CheckMask(OpKind::kSelfAttention, call, 1, d));
+  *outputs = {{call.inputs[0].dtype, OutputShape(d)}, {DType::kF32, {d.batch, d.heads, d.q_length}}};
+  return absl::OkStatus();
+}
+
+absl::Status InferSelfAttentionGrad(const OpCall& call, std::vector<TensorType>* outputs) {
+  constexpr OpKind kOp = OpKind::kSelfAttentionGrad;
+  AttentionDims d;
+  AMPD_RETURN_IF_ERROR(ReadSelfDims(kOp, call, 1, &d));
+  AMPD_RETURN_IF_ERROR(RequireShape(kOp, call, 0, OutputShape(d)));
+  AMPD_RETURN_IF_ERROR(RequireShape(kOp, call, 2, OutputShape(d)));
+  AMPD_RETURN_IF_ERROR(RequireShape(kOp, call, 3, {d.batch, d.heads, d.q_length}));
+  AMPD_RETURN_IF_ERROR(CheckMask(kOp, call, 4, d));
+  outputs->push_back(call.inputs[1]);
+  return absl::OkStatus();
+}
+
+void SelfAttentionGradient(GradientContext& c) {
+  const bool masked = c.node().inputs.size() > 1;
+  if (masked && c.needs_grad(1)) return c.RefuseInput(1);
+  std::vector<ir::ValueId> inputs = {c.output_grad(0), c.input(0), c.output(0), c.output(1)};
+  if (masked) inputs.push_back(c.input(1));
+  c.AddInputGrad(0, c.Emit(OpKind::kSelfAttentionGrad, inputs, c.node().attributes, "grad")[0]);
+}
+
 void AttentionGradient(GradientContext& c) {
   std::vector<ir::ValueId> inputs = {c.output_grad(0), c.input(0), c.input(1), c.input(2), c.output(0), c.output(1)};
   const bool masked = c.node().inputs.size() > 3;
@@ -137,11 +204,21 @@ double VisiblePairs(const AttentionDims& d) {
   return (full - ramp) * (ramp + full - 1 + 2 * first) / 2 + (queries - full) * keys;
 }
 
-// A product of q and k, and one of the weights and v.
-double Flops(const ir::Attributes& attributes, const TensorType* qkv, double products) {
-  const AttentionDims d = AttentionDimsOf(attributes, qkv[0].shape, qkv[1].shape, qkv[2].shape);
+double FlopsOf(const AttentionDims& d, double products) {
   const double pairs = VisiblePairs(d);
   return products * pairs * static_cast<double>(d.batch * d.heads) * static_cast<double>(d.head_size + d.value_size);
+}
+
+// A product of q and k, and one of the weights and v.
+double Flops(const ir::Attributes& attributes, const TensorType* qkv, double products) {
+  return FlopsOf(AttentionDimsOf(attributes, qkv[0].shape, qkv[1].shape, qkv[2].shape), products);
+}
+
+double SelfForwardFlops(const OpCall& call, const std::vector<TensorType>&) {
+  return FlopsOf(SelfAttentionDimsOf(call.attributes, call.inputs[0].shape), 2);
+}
+double SelfGradFlops(const OpCall& call, const std::vector<TensorType>&) {
+  return FlopsOf(SelfAttentionDimsOf(call.attributes, call.inputs[1].shape), 5);
 }
 
 double ForwardFlops(const OpCall& call, const std::vector<TensorType>&) {
@@ -179,7 +256,22 @@ std::vector<OpDef> AttentionDefs() {
            .inputs = {Role::kData, Role::kData, Role::kData, Role::kData, Role::kData, Role::kFloat, Role::kFloat},
            .output_suffixes = {""},
            .infer = InferMaskGrad,
-           .flops = MaskGradFlops}};
+           .flops = MaskGradFlops},
+          {.kind = OpKind::kSelfAttention,
+           .precision = PrecisionClass::kAllow,
+           .inputs = {Role::kData, Role::kMask},
+           .optional_inputs = 1,
+           .output_suffixes = {"", ".log_sum"},
+           .infer = InferSelfAttention,
+           .gradient = SelfAttentionGradient,
+           .flops = SelfForwardFlops},
+          {.kind = OpKind::kSelfAttentionGrad,
+           .precision = PrecisionClass::kAllow,
+           .inputs = {Role::kData, Role::kData, Role::kData, Role::kFloat, Role::kMask},
+           .optional_inputs = 1,
+           .output_suffixes = {""},
+           .infer = InferSelfAttentionGrad,
+           .flops = SelfGradFlops}};
 }
 
 }  // namespace ampd::ops

@@ -1,4 +1,5 @@
-// The extents and constants of one use of attention or attention_grad, for the shape rule and for kernels.
+// The extents and constants of one use of attention, self_attention or a gradient of them, for the shape rule and for
+// kernels.
 #ifndef AMPD_ENGINE_OPS_ATTENTION_DIMS_H_
 #define AMPD_ENGINE_OPS_ATTENTION_DIMS_H_
 
@@ -18,10 +19,18 @@ struct AttentionDims {
   int64_t head_size = 1;   // of queries and keys
   int64_t value_size = 1;  // of values
   bool packed = false;     // [batch, time, heads * size]; else [batch, heads, time, size]
+  // Of packed q, k and v that lie side by side in one tensor: elements from one time to the next; 0: they do not.
+  int64_t row = 0;
   double scale = 1;
   double softcap = 0;  // 0: none
   bool causal = false;
   int64_t causal_offset = 0;
+
+  // Elements from one time to the next of packed q, k or v (and their gradients) with `features`.
+  int64_t RowOf(int64_t features) const { return row > 0 ? row : features; }
+  // Elements of self_attention's tensor before k, and before v.
+  int64_t keys_at() const { return heads * head_size; }
+  int64_t values_at() const { return (heads + kv_heads) * head_size; }
 
   // Keys 0 to this - 1 may be seen by query `i`.
   int64_t VisibleKeys(int64_t i) const {
@@ -34,6 +43,12 @@ struct AttentionDims {
 // Of inputs that the shape rule of attention accepts: q, k and v of equal rank, 3 or 4, and attributes heads and
 // kv_heads of at least 1.
 AttentionDims AttentionDimsOf(const ir::Attributes& attributes, const Shape& q, const Shape& k, const Shape& v);
+
+// Of self_attention's [batch, time, (heads + 2 kv_heads) * size], which its shape rule accepts.
+AttentionDims SelfAttentionDimsOf(const ir::Attributes& attributes, const Shape& qkv);
+
+// The attribute by which kernels of attention learn of AttentionDims::row; no graph has it.
+inline constexpr char kRowAttribute[] = "row";
 
 }  // namespace ampd::ops
 

@@ -55,12 +55,14 @@ ProductShape Convolution(const PlanStep& step, const Shape& image, const Shape& 
 }
 
 ProductShape Attention(const PlanStep& step) {
-  const bool gradient = step.op == OpKind::kAttentionGrad;
+  const bool gradient = step.op == OpKind::kAttentionGrad || step.op == OpKind::kSelfAttentionGrad;
+  const bool self = step.op == OpKind::kSelfAttention || step.op == OpKind::kSelfAttentionGrad;
   const size_t first = gradient ? 1 : 0;
   ProductShape p;
-  if (step.inputs.size() < first + 3) return p;
+  if (step.inputs.size() < first + (self ? 1 : 3)) return p;
   const ops::AttentionDims d =
-      ops::AttentionDimsOf(step.attributes, In(step, first), In(step, first + 1), In(step, first + 2));
+      self ? ops::SelfAttentionDimsOf(step.attributes, In(step, first))
+           : ops::AttentionDimsOf(step.attributes, In(step, first), In(step, first + 1), In(step, first + 2));
   p.m = d.q_length, p.n = d.kv_length, p.k = d.head_size;
   p.contiguous = {{"head size", d.head_size}, {"value size", d.value_size}};
   return p;
@@ -89,6 +91,8 @@ absl::optional<ProductShape> ShapeOf(const PlanStep& step) {
       return Convolution(step, In(step, 1), step.outputs[0].type.shape, In(step, 0));
     case OpKind::kAttention:
     case OpKind::kAttentionGrad:
+    case OpKind::kSelfAttention:
+    case OpKind::kSelfAttentionGrad:
       return Attention(step);
     case OpKind::kLstm:
     case OpKind::kLstmGrad:
@@ -100,7 +104,10 @@ absl::optional<ProductShape> ShapeOf(const PlanStep& step) {
   }
 }
 
-bool InTiles(OpKind op) { return op != OpKind::kAttention && op != OpKind::kAttentionGrad; }
+bool InTiles(OpKind op) {
+  return op != OpKind::kAttention && op != OpKind::kAttentionGrad && op != OpKind::kSelfAttention &&
+         op != OpKind::kSelfAttentionGrad;
+}
 
 // Rows, columns and sums that whole tiles have, over those that count.
 double TileGrowth(const ProductShape& p) {

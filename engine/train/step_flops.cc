@@ -12,12 +12,14 @@ double ShareOfProducts(ir::OpKind op) {
     case ir::OpKind::kConv2dGradFilter:
     case ir::OpKind::kConvTranspose2d:
     case ir::OpKind::kAttention:
+    case ir::OpKind::kSelfAttention:
     case ir::OpKind::kLstm:
     case ir::OpKind::kLstmGrad:
     case ir::OpKind::kGru:
     case ir::OpKind::kGruGrad:
       return 1;
     case ir::OpKind::kAttentionGrad:
+    case ir::OpKind::kSelfAttentionGrad:
       // The fifth makes the probabilities again.
       return 0.8;
     default:

@@ -9,6 +9,7 @@
 #include "engine/backend/cpu/lane_sums.h"
 #include "engine/backend/cpu/parallel.h"
 #include "engine/ops/compute.h"
+#include "engine/runtime/self_attention.h"
 
 namespace ampd::cpu {
 namespace {
@@ -115,8 +116,16 @@ struct Task {
   int64_t first_tile = 0, tile_step = 1;
 
   float* Buffer(int64_t offset) const { return WorkspaceAt<float>(args, part * at.stride + offset); }
-  HeadRows Queries(int64_t head, int64_t size) const { return HeadOf(d, batch, head, d.heads, d.q_length, size); }
-  HeadRows Keys(int64_t size) const { return HeadOf(d, batch, kv_head, d.kv_heads, d.kv_length, size); }
+  HeadRows Queries(int64_t head) const {
+    return HeadOf(d, batch, head, d.heads, d.q_length, d.head_size, d.RowOf(d.heads * d.head_size));
+  }
+  HeadRows Outputs(int64_t head) const {
+    return HeadOf(d, batch, head, d.heads, d.q_length, d.value_size, d.heads * d.value_size);
+  }
+  // Of keys or values.
+  HeadRows Keys(int64_t size) const {
+    return HeadOf(d, batch, kv_head, d.kv_heads, d.kv_length, size, d.RowOf(d.kv_heads * size));
+  }
   FloatRows Load(int input, const HeadRows& head, int64_t begin, int64_t end, int64_t buffer) const {
     return LoadHead(args.inputs[input], head, begin, end, tf32, Buffer(buffer));
   }
@@ -165,7 +174,7 @@ void FinishTile(const Task& task, int64_t head, int64_t begin, int64_t end, floa
       ScaleRow(row, static_cast<float>(1 / sums[i]), task.d.value_size);
     }
   }
-  StoreHead(out, task.args.outputs[0], task.Queries(head, task.d.value_size), begin, end);
+  StoreHead(out, task.args.outputs[0], task.Outputs(head), begin, end);
 }
 
 void ForwardTask(const Task& task) {
@@ -176,7 +185,7 @@ void ForwardTask(const Task& task) {
   float* out = task.Buffer(task.at.out);
   task.ForEachTile([&](int64_t head, int64_t begin, int64_t end) {
     const int64_t n = end - begin;
-    const FloatRows q = task.Load(0, task.Queries(head, d.head_size), begin, end, task.at.q);
+    const FloatRows q = task.Load(0, task.Queries(head), begin, end, task.at.q);
     std::fill_n(task.Buffer(task.at.largest), n, -kInfinity);
     std::fill_n(WorkspaceAt<double>(task.args, task.part * task.at.stride + task.at.sum), n, 0.0);
     std::fill_n(out, n * d.value_size, 0.0f);
@@ -204,7 +213,7 @@ struct TileOperands {
 
 TileOperands LoadTile(const Task& task, int64_t head, int64_t begin, int64_t end) {
   const AttentionDims& d = task.d;
-  const HeadRows values = task.Queries(head, d.value_size);
+  const HeadRows values = task.Outputs(head);
   TileOperands t{.head = head, .begin = begin, .rows = end - begin};
   const FloatRows dy = LoadHead(task.args.inputs[kDy], values, begin, end, false, task.Buffer(task.at.dy));
   const FloatRows y = LoadHead(task.args.inputs[kY], values, begin, end, false, task.Buffer(task.at.y));
@@ -212,7 +221,7 @@ TileOperands LoadTile(const Task& task, int64_t head, int64_t begin, int64_t end
   for (int64_t i = 0; i < t.rows; ++i) {
     delta[i] = static_cast<float>(DotOf(dy.From(i).data, y.From(i).data, d.value_size));
   }
-  t.q = task.Load(kQ, task.Queries(head, d.head_size), begin, end, task.at.q);
+  t.q = task.Load(kQ, task.Queries(head), begin, end, task.at.q);
   t.dy = task.tf32 ? task.Load(kDy, values, begin, end, task.at.dy) : dy;
   return t;
 }
@@ -263,7 +272,7 @@ void GradTile(const Task& task, const TileOperands& t, FloatRows k, FloatRows v)
     TileProduct(true, false, m, d.head_size, t.rows, scale, {grads, kTileKeys}, t.q, 1,
                 task.Buffer(task.at.dk) + key * d.head_size, d.head_size);
   }
-  StoreHead(dq, task.args.outputs[0], task.Queries(t.head, d.head_size), t.begin, t.begin + t.rows);
+  StoreHead(dq, task.args.outputs[0], task.Queries(t.head), t.begin, t.begin + t.rows);
 }
 
 void GradTask(const Task& task) {
@@ -368,6 +377,8 @@ void RegisterAttention(runtime::KernelTable* table) {
       table->Add(ir::OpKind::kAttentionGrad, {t, t, t, t, t, f, mask}, {t, t, t}, gradient);
     }
     table->Add(ir::OpKind::kAttentionMaskGrad, {t, t, t, t, t, f, f}, {f}, PrepareMaskGrad);
+    runtime::AddSelfAttention(table, t, forward);
+    runtime::AddSelfAttentionGrad(table, t, gradient);
   }
 }
 

@@ -35,8 +35,9 @@ void AddLoop(const float* mask, int64_t stride, int64_t n, float* scores) {
 
 }  // namespace
 
-HeadRows HeadOf(const ops::AttentionDims& d, int64_t batch, int64_t head, int64_t heads, int64_t length, int64_t size) {
-  if (d.packed) return {(batch * length * heads + head) * size, heads * size, size};
+HeadRows HeadOf(const ops::AttentionDims& d, int64_t batch, int64_t head, int64_t heads, int64_t length, int64_t size,
+                int64_t row) {
+  if (d.packed) return {batch * length * row + head * size, row, size};
   return {(batch * heads + head) * length * size, size, size};
 }
 

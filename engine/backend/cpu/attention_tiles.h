@@ -30,7 +30,9 @@ struct HeadRows {
   int64_t size = 0;
 };
 
-HeadRows HeadOf(const ops::AttentionDims& d, int64_t batch, int64_t head, int64_t heads, int64_t length, int64_t size);
+// `head` of `heads`; packed ones lie `row` elements from one time to the next.
+HeadRows HeadOf(const ops::AttentionDims& d, int64_t batch, int64_t head, int64_t heads, int64_t length, int64_t size,
+                int64_t row);
 
 // Times begin..end-1 as f32: in place if the tensor is f32, else in `buffer`. `tf32`: in `buffer`, rounded to 10
 // fraction bits.

@@ -5,6 +5,7 @@
 #include "engine/backend/cuda/dispatch.h"
 #include "engine/backend/cuda/fused_attention.h"
 #include "engine/core/status.h"
+#include "engine/runtime/self_attention.h"
 
 namespace ampd::cuda {
 namespace {
@@ -170,6 +171,7 @@ void RegisterAttention(runtime::KernelTable* table, Context* context) {
   for (DType t : kDataTypes) {
     table->Add(ir::OpKind::kAttention, {t, t, t}, {t, f}, prepare);
     for (DType mask : {DType::kBool, f}) table->Add(ir::OpKind::kAttention, {t, t, t, mask}, {t, f}, prepare);
+    runtime::AddSelfAttention(table, t, prepare);
   }
 }
 

@@ -6,6 +6,7 @@
 #include "engine/backend/cuda/dispatch.h"
 #include "engine/backend/cuda/fused_attention.h"
 #include "engine/core/status.h"
+#include "engine/runtime/self_attention.h"
 
 namespace ampd::cuda {
 namespace {
@@ -345,6 +346,7 @@ void RegisterAttentionGrad(runtime::KernelTable* table, Context* context) {
     for (DType mask : {DType::kBool, f}) {
       table->Add(ir::OpKind::kAttentionGrad, {t, t, t, t, t, f, mask}, {t, t, t}, prepare);
     }
+    runtime::AddSelfAttentionGrad(table, t, prepare);
     table->Add(ir::OpKind::kAttentionMaskGrad, {t, t, t, t, t, f, f}, {f}, prepare);
   }
 }

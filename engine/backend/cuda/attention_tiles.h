@@ -29,8 +29,9 @@ using tiles::ThreadY;
 struct Heads : tiles::Rows {
   int64_t batch_stride = 0, head_stride = 0;  // in elements
 
-  __host__ static Heads Of(const ops::AttentionDims& d, int64_t heads, int64_t length, int64_t size) {
-    if (d.packed) return {{heads * size, length, size}, length * heads * size, size};
+  // Packed ones lie `row` elements from one time to the next.
+  __host__ static Heads Of(const ops::AttentionDims& d, int64_t heads, int64_t length, int64_t size, int64_t row) {
+    if (d.packed) return {{row, length, size}, length * row, size};
     return {{size, length, size}, heads * length * size, length * size};
   }
   __device__ int64_t At(int64_t batch, int64_t head) const { return batch * batch_stride + head * head_stride; }
@@ -72,10 +73,10 @@ inline Problem ProblemOf(const runtime::NodeDesc& desc, size_t first, size_t mas
   const ops::AttentionDims d = ops::AttentionDimsOf(desc.attributes, desc.inputs[first].shape,
                                                     desc.inputs[first + 1].shape, desc.inputs[first + 2].shape);
   Problem p;
-  p.queries = Heads::Of(d, d.heads, d.q_length, d.head_size);
-  p.outputs = Heads::Of(d, d.heads, d.q_length, d.value_size);
-  p.keys = Heads::Of(d, d.kv_heads, d.kv_length, d.head_size);
-  p.values = Heads::Of(d, d.kv_heads, d.kv_length, d.value_size);
+  p.queries = Heads::Of(d, d.heads, d.q_length, d.head_size, d.RowOf(d.heads * d.head_size));
+  p.outputs = Heads::Of(d, d.heads, d.q_length, d.value_size, d.heads * d.value_size);
+  p.keys = Heads::Of(d, d.kv_heads, d.kv_length, d.head_size, d.RowOf(d.kv_heads * d.head_size));
+  p.values = Heads::Of(d, d.kv_heads, d.kv_length, d.value_size, d.RowOf(d.kv_heads * d.value_size));
   p.batch = d.batch, p.heads = d.heads, p.group = d.heads / d.kv_heads;
   p.scale = static_cast<float>(d.scale), p.softcap = static_cast<float>(d.softcap);
   p.causal = d.causal, p.causal_offset = d.causal_offset;

@@ -18,12 +18,16 @@ class AttentionWriter {
   explicit AttentionWriter(ExportNode& n)
       : n_(n),
         e_(n.e),
-        d_(ops::AttentionDimsOf(n.a, n.type(0).shape, n.type(1).shape, n.type(2).shape)),
+        self_(n.node().op == OpKind::kSelfAttention),
+        d_(self_ ? ops::SelfAttentionDimsOf(n.a, n.type(0).shape)
+                 : ops::AttentionDimsOf(n.a, n.type(0).shape, n.type(1).shape, n.type(2).shape)),
+        mask_(self_ ? 1 : 3),
         batch_(n.dims(0)[0]) {}
 
   absl::Status Write() {
     AMPD_RETURN_IF_ERROR(n_.OnlyOutputs(1));
     if (n_.type(0).dtype != DType::kF32) return n_.Refuse("has 16-bit operands");
+    if (self_) Split();
     const T q = Heads(0, d_.heads, d_.q_length, d_.head_size, false);
     const T k = Repeated(Heads(1, d_.kv_heads, d_.kv_length, d_.head_size, true), d_.head_size, d_.kv_length);
     const T v = Repeated(Heads(2, d_.kv_heads, d_.kv_length, d_.value_size, false), d_.kv_length, d_.value_size);
@@ -42,12 +46,21 @@ class AttentionWriter {
   }
 
  private:
-  // Input i as [N, heads, time, features], or with the last two exchanged.
+  // The one tensor as q, k and v.
+  void Split() {
+    const Ints sizes = {d_.heads * d_.head_size, d_.kv_heads * d_.head_size, d_.kv_heads * d_.head_size};
+    std::vector<Dims> dims;
+    for (const int64_t size : sizes) dims.push_back({batch_, {d_.q_length}, {size}});
+    split_ =
+        e_.Ops("Split", {e_.Get(n_.in(0)), e_.Ints(sizes, "split")}, dims, {true, true, true}, {{"axis", int64_t{2}}});
+  }
+
+  // q, k or v as [N, heads, time, features], or with the last two exchanged.
   T Heads(size_t i, int64_t heads, int64_t time, int64_t features, bool exchanged) {
     if (!d_.packed) {
       return e_.Get(n_.in(i), exchanged ? Arrangement{{0, 1, 3, 2}, {}} : InOrder(4));
     }
-    const T split = e_.Reshape(e_.Get(n_.in(i)), {batch_, {time}, {heads}, {features}});
+    const T split = e_.Reshape(self_ ? split_[i] : e_.Get(n_.in(i)), {batch_, {time}, {heads}, {features}});
     return e_.Transpose(split, exchanged ? Ints{0, 2, 3, 1} : Ints{0, 2, 1, 3});
   }
 
@@ -63,10 +76,10 @@ class AttentionWriter {
   T Scaled(T x, double factor) { return factor == 1 ? x : e_.Op("Mul", {x, e_.Scalar(DType::kF32, factor)}, x->dims); }
 
   T Masked(T scores, bool* may_hide_all) {
-    if (!n_.Has(3)) return scores;
-    const T mask = e_.Get(n_.in(3));
+    if (!n_.Has(mask_)) return scores;
+    const T mask = e_.Get(n_.in(mask_));
     *may_hide_all = true;
-    if (n_.type(3).dtype != DType::kBool) return e_.Op("Add", {scores, mask}, scores->dims);
+    if (n_.type(mask_).dtype != DType::kBool) return e_.Op("Add", {scores, mask}, scores->dims);
     return e_.Op("Where", {mask, scores, e_.Scalar(DType::kF32, kHidden)}, scores->dims);
   }
 
@@ -98,14 +111,19 @@ class AttentionWriter {
 
   ExportNode& n_;
   Exporter& e_;
+  const bool self_;
   const ops::AttentionDims d_;
+  const size_t mask_;  // input
   const Dim batch_;
+  std::vector<T> split_;  // of self_attention
 };
 
 absl::Status Attention(ExportNode& n) { return AttentionWriter(n).Write(); }
 
 }  // namespace
 
-std::vector<Writer> AttentionWriters() { return {{OpKind::kAttention, Attention}}; }
+std::vector<Writer> AttentionWriters() {
+  return {{OpKind::kAttention, Attention}, {OpKind::kSelfAttention, Attention}};
+}
 
 }  // namespace ampd::models::onnx

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 
 #include "tests/support/op_rows/rows.h"
 
@@ -211,6 +212,67 @@ RefTensors Gradient(const NodeDesc& desc, const RefTensors& in, bool errors) {
   return out;
 }
 
+// Inputs of self_attention_grad.
+enum SelfGradInput { kSelfDy, kSelfQkv, kSelfY, kSelfLogSum, kSelfMask };
+
+// Columns `begin` to `end` of [batch, time, features].
+RefTensor Columns(const RefTensor& t, int64_t begin, int64_t end) {
+  RefTensor out = Filled({t.shape[0], t.shape[1], end - begin});
+  for (int64_t r = 0; r < t.shape[0] * t.shape[1]; ++r) {
+    for (int64_t c = begin; c < end; ++c) out.data[r * (end - begin) + c - begin] = t.data[r * t.shape[2] + c];
+  }
+  return out;
+}
+
+// Beside each other, by the last axis.
+RefTensor Joined(const RefTensors& parts) {
+  RefTensor out = Filled(parts[0].shape);
+  out.shape[2] = 0;
+  for (const RefTensor& part : parts) out.shape[2] += part.shape[2];
+  out = Filled(out.shape);
+  int64_t at = 0;
+  for (const RefTensor& part : parts) {
+    for (int64_t r = 0; r < part.shape[0] * part.shape[1]; ++r) {
+      for (int64_t c = 0; c < part.shape[2]; ++c)
+        out.data[r * out.shape[2] + at + c] = part.data[r * part.shape[2] + c];
+    }
+    at += part.shape[2];
+  }
+  return out;
+}
+
+// The same use of attention, or of attention_grad, and its inputs.
+struct Apart {
+  NodeDesc desc;
+  RefTensors in;
+
+  Apart(const NodeDesc& self, const RefTensors& inputs, size_t qkv) : desc(self), in(inputs) {
+    const int64_t heads = self.attributes.Int("heads", 1), kv_heads = self.attributes.Int("kv_heads", heads);
+    const int64_t size = inputs[qkv].shape[2] / (heads + 2 * kv_heads), keys = heads * size;
+    const RefTensors parts = {Columns(inputs[qkv], 0, keys), Columns(inputs[qkv], keys, keys + kv_heads * size),
+                              Columns(inputs[qkv], keys + kv_heads * size, inputs[qkv].shape[2])};
+    const DType dtype = self.inputs[qkv].dtype;
+    in.erase(in.begin() + static_cast<int64_t>(qkv));
+    in.insert(in.begin() + static_cast<int64_t>(qkv), parts.begin(), parts.end());
+    desc.inputs.erase(desc.inputs.begin() + static_cast<int64_t>(qkv));
+    std::vector<ir::TensorType> types;
+    for (const RefTensor& part : parts) types.push_back({dtype, part.shape});
+    desc.inputs.insert(desc.inputs.begin() + static_cast<int64_t>(qkv), types.begin(), types.end());
+    desc.op = qkv == 0 ? OpKind::kAttention : OpKind::kAttentionGrad;
+    if (qkv != 0) desc.outputs = types;
+  }
+};
+
+RefTensors SelfForward(const NodeDesc& desc, const RefTensors& in, bool errors) {
+  const Apart apart(desc, in, 0);
+  return Forward(apart.desc, apart.in, errors);
+}
+
+RefTensors SelfGradient(const NodeDesc& desc, const RefTensors& in, bool errors) {
+  const Apart apart(desc, in, kSelfQkv);
+  return {Joined(Gradient(apart.desc, apart.in, errors))};
+}
+
 // What the forward pass leaves, rounded as it stores it.
 void AdjustGradInputs(const NodeDesc& desc, RefTensors* inputs) {
   NodeDesc forward{.op = OpKind::kAttention, .attributes = desc.attributes};
@@ -230,11 +292,20 @@ void AdjustGradInputs(const NodeDesc& desc, RefTensors* inputs) {
   }
 }
 
+void AdjustSelfGradInputs(const NodeDesc& desc, RefTensors* inputs) {
+  Apart apart(desc, *inputs, kSelfQkv);
+  AdjustGradInputs(apart.desc, &apart.in);
+  (*inputs)[kSelfY] = apart.in[kY];
+  (*inputs)[kSelfLogSum] = apart.in[kLogSum];
+}
+
 // Bool masks hide a third, and every key of query 1; f32 masks have infinities too.
 RefTensor Input(const NodeDesc& desc, int i, Random* random) {
-  const size_t mask = desc.op == OpKind::kAttention ? 3 : kMask;
+  const std::map<OpKind, int> masks = {
+      {OpKind::kAttention, 3}, {OpKind::kSelfAttention, 1}, {OpKind::kSelfAttentionGrad, kSelfMask}};
+  const auto mask = masks.find(desc.op);
   RefTensor drawn;
-  if (static_cast<size_t>(i) != mask) return drawn;
+  if (i != (mask == masks.end() ? static_cast<int>(kMask) : mask->second)) return drawn;
   drawn = Filled(desc.inputs[i].shape);
   const int64_t keys = drawn.shape.back(), rows = drawn.shape.size() > 1 ? drawn.shape[drawn.shape.size() - 2] : 1;
   const bool bools = desc.inputs[i].dtype == DType::kBool;
@@ -330,6 +401,65 @@ OpRow GradRow() {
   return row;
 }
 
+std::vector<OpShapes> SelfCases(bool gradient) {
+  struct Use {
+    int64_t heads, kv_heads, size;
+    Shape times;  // batch, time
+    Attributes attributes;
+    Shape mask;
+  };
+  const Attributes none, causal{{"causal", int64_t{1}}};
+  std::vector<OpShapes> list;
+  for (const Use& use : {Use{1, 1, 1, {1, 1}, none, {}},
+                         {2, 2, 4, {2, 3}, none, {}},
+                         {4, 2, 5, {2, 7}, causal, {}},
+                         {3, 1, 8, {1, 70}, {{"scale", 0.3}}, {}},
+                         {2, 2, 16, {2, 130}, causal, {}},
+                         {2, 2, 66, {1, 65}, none, {}},
+                         {2, 1, 6, {2, 5}, {{"softcap", 1.5}}, {2, 1, 5, 5}},
+                         {2, 2, 4, {2, 6}, causal, {2, 1, 1, 6}}}) {
+    Attributes attributes = use.attributes;
+    attributes.Set("heads", use.heads);
+    attributes.Set("kv_heads", use.kv_heads);
+    const Shape qkv = {use.times[0], use.times[1], (use.heads + 2 * use.kv_heads) * use.size};
+    const Shape y = {use.times[0], use.times[1], use.heads * use.size};
+    std::vector<Shape> in = {qkv};
+    if (gradient) in = {y, qkv, y, {use.times[0], use.heads, use.times[1]}};
+    if (!use.mask.empty()) in.push_back(use.mask);
+    list.push_back({attributes, in});
+  }
+  return list;
+}
+
+std::vector<OpRow> SelfAttentionRows() {
+  constexpr DType f = DType::kF32;
+  OpRow forward{.op = OpKind::kSelfAttention, .cases = SelfCases(false)};
+  OpRow gradient{.op = OpKind::kSelfAttentionGrad, .cases = SelfCases(true)};
+  for (const OpShapes& c : forward.cases) {
+    if (NumElements(c.inputs[0]) < 500) forward.gradient_cases.push_back(c);
+  }
+  forward.constant_inputs = {1};
+  for (DType t : {f, DType::kF16, DType::kBF16}) {
+    forward.signatures.push_back({{t}, {t, f}});
+    gradient.signatures.push_back({{t, t, t, f}, {t}});
+    for (DType mask : {f, DType::kBool}) {
+      forward.signatures.push_back({{t, mask}, {t, f}});
+      gradient.signatures.push_back({{t, t, t, f, mask}, {t}});
+    }
+  }
+  forward.reference = [](const NodeDesc& d, const RefTensors& in, const StepState&) {
+    return SelfForward(d, in, false);
+  };
+  forward.error = [](const NodeDesc& d, const RefTensors& in, const RefTensors&) { return SelfForward(d, in, true); };
+  gradient.reference = [](const NodeDesc& d, const RefTensors& in, const StepState&) {
+    return SelfGradient(d, in, false);
+  };
+  gradient.error = [](const NodeDesc& d, const RefTensors& in, const RefTensors&) { return SelfGradient(d, in, true); };
+  gradient.adjust_inputs = AdjustSelfGradInputs;
+  forward.input = gradient.input = Input;
+  return {forward, gradient};
+}
+
 }  // namespace
 
 std::vector<OpRow> AttentionRows() {
@@ -341,7 +471,9 @@ std::vector<OpRow> AttentionRows() {
   mask_grad.cases.erase(std::remove_if(mask_grad.cases.begin(), mask_grad.cases.end(),
                                        [](const OpShapes& c) { return c.inputs.size() <= kMask; }),
                         mask_grad.cases.end());
-  return {ForwardRow(), GradRow(), mask_grad};
+  std::vector<OpRow> rows = SelfAttentionRows();
+  rows.insert(rows.begin(), {ForwardRow(), GradRow(), mask_grad});
+  return rows;
 }
 
 }  // namespace ampd::testing

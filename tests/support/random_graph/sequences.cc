@@ -47,13 +47,21 @@ void Grower::Attention() {
   const Shape x = shape();
   const int64_t heads = Between(1, 3), kv_heads = OneIn(3) ? 1 : heads, size = Between(1, 4),
                 value_size = Between(1, 4);
-  std::vector<ValueId> inputs;
-  for (const int64_t features : {heads * size, kv_heads * size, kv_heads * value_size}) {
-    inputs.push_back(Emit(OpKind::kMatmul, {current_, Parameter({features, x[2]})}, {{"transpose_b", int64_t{1}}})[0]);
-  }
+  const auto project = [&](int64_t features) {
+    return Emit(OpKind::kMatmul, {current_, Parameter({features, x[2]})}, {{"transpose_b", int64_t{1}}})[0];
+  };
   ir::Attributes attributes{{"heads", heads}, {"kv_heads", kv_heads}};
   if (OneIn(2)) attributes.Set("causal", int64_t{1});
   if (OneIn(4)) attributes.Set("softcap", 2.0);
+  if (OneIn(3)) {
+    std::vector<ValueId> inputs = {project((heads + 2 * kv_heads) * size)};
+    if (OneIn(2)) inputs.push_back(Constant(DType::kBool, {x[1], x[1]}, 0, 1));
+    return Set(OpKind::kSelfAttention, inputs, attributes);
+  }
+  std::vector<ValueId> inputs;
+  for (const int64_t features : {heads * size, kv_heads * size, kv_heads * value_size}) {
+    inputs.push_back(project(features));
+  }
   if (OneIn(2)) inputs.push_back(Mask({x[0], heads, x[1], x[1]}));
   Set(OpKind::kAttention, inputs, attributes);
 }

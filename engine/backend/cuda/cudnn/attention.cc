@@ -82,11 +82,16 @@ class Builder {
  private:
   static constexpr int kNone = -1;
 
+  // Of q, k, v and their gradients.
   Tensor Head(int64_t heads, int64_t length, int64_t size) const {
-    if (d_.packed) return {{d_.batch, heads, length, size}, {length * heads * size, size, heads * size, 1}};
+    return Matrices(heads, length, size, d_.RowOf(heads * size));
+  }
+  // Packed ones lie `row` elements from one time to the next.
+  Tensor Matrices(int64_t heads, int64_t length, int64_t size, int64_t row) const {
+    if (d_.packed) return {{d_.batch, heads, length, size}, {length * row, size, row, 1}};
     return {{d_.batch, heads, length, size}, {heads * length * size, length * size, size, 1}};
   }
-  Tensor Output() const { return Head(d_.heads, d_.q_length, d_.value_size); }
+  Tensor Output() const { return Matrices(d_.heads, d_.q_length, d_.value_size, d_.heads * d_.value_size); }
   Tensor Square() const {
     const int64_t q = d_.q_length, k = d_.kv_length;
     return {{d_.batch, d_.heads, q, k}, {d_.heads * q * k, q * k, k, 1}};
@@ -255,8 +260,8 @@ class CudnnAttention : public FusedAttention {
 std::string KeyOf(const FusedAttentionDesc& desc) {
   const ops::AttentionDims& d = desc.dims;
   return absl::StrCat(desc.gradient, " ", DTypeName(desc.dtype), " ", d.batch, " ", d.heads, " ", d.kv_heads, " ",
-                      d.q_length, " ", d.kv_length, " ", d.head_size, " ", d.value_size, " ", d.packed, " ", d.causal,
-                      " ", static_cast<float>(d.scale));
+                      d.q_length, " ", d.kv_length, " ", d.head_size, " ", d.value_size, " ", d.packed, " ", d.row, " ",
+                      d.causal, " ", static_cast<float>(d.scale));
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ DeviceProperties Device(int capability) {
   return p;
 }
 
-// [batch, heads, time, head size], packed and causal, as GPT's.
+// [batch, heads, time, head size], packed, causal and cut out of one tensor, as GPT's.
 FusedAttentionDesc Gpt(bool gradient, DType dtype, std::array<int64_t, 4> d) {
   FusedAttentionDesc desc;
   desc.gradient = gradient;
@@ -34,6 +34,7 @@ FusedAttentionDesc Gpt(bool gradient, DType dtype, std::array<int64_t, 4> d) {
   desc.dims.q_length = desc.dims.kv_length = d[2];
   desc.dims.head_size = desc.dims.value_size = d[3];
   desc.dims.packed = desc.dims.causal = true;
+  desc.dims.row = 3 * d[1] * d[3];
   desc.dims.scale = 0.125;
   return desc;
 }
@@ -85,6 +86,10 @@ TEST_P(CudnnAttention, IsMadeOnceForEqualUses) {
   const auto third = FusedAttention::Create(other, &context);
   ASSERT_TRUE(third.ok()) << third.status();
   EXPECT_NE(*first, *third);
+  other = desc, other.dims.row = 0;
+  const auto apart = FusedAttention::Create(other, &context);
+  ASSERT_TRUE(apart.ok()) << apart.status();
+  EXPECT_NE(*first, *apart);
 }
 
 INSTANTIATE_TEST_SUITE_P(Capability, CudnnAttention, ::testing::Values(80, 89, 90, 100));

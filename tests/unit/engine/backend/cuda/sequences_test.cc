@@ -37,8 +37,8 @@ absl::StatusOr<std::vector<Tensor>> RunOnDevice(const NodeDesc& desc, const std:
 }
 
 bool MakesOperands(OpKind op) {
-  for (OpKind kind : {OpKind::kAttention, OpKind::kAttentionGrad, OpKind::kAttentionMaskGrad, OpKind::kLstm,
-                      OpKind::kLstmGrad, OpKind::kGru, OpKind::kGruGrad}) {
+  for (OpKind kind : {OpKind::kAttention, OpKind::kAttentionGrad, OpKind::kAttentionMaskGrad, OpKind::kSelfAttention,
+                      OpKind::kSelfAttentionGrad, OpKind::kLstm, OpKind::kLstmGrad, OpKind::kGru, OpKind::kGruGrad}) {
     if (op == kind) return true;
   }
   return false;
