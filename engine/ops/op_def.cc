@@ -46,6 +46,9 @@ absl::Status CheckRoles(const OpDef& def, const OpCall& call) {
       case Role::kFloat:
         if (dtype != DType::kF32) return wrong("f32");
         break;
+      case Role::kWide:
+        if (dtype != DType::kF32 && !IsHalf(dtype)) return wrong("f32, f16 or bf16");
+        break;
       case Role::kIndex:
         if (dtype != DType::kI32) return wrong("i32");
         break;

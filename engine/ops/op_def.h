@@ -29,6 +29,7 @@ enum class Role : uint8_t {
   kData,    // a float; takes the op's compute dtype
   kNumber,  // as kData if it is a float; an integer or bool stays what it is. All numbers of a node have one dtype
   kFloat,   // f32 always: norm scales and statistics
+  kWide,    // f32, or f16 or bf16 that is widened as it is read: what large losses read (passes/read_narrow)
   kIndex,   // i32: labels, positions, lengths
   kBool,    // bool: masks and conditions
   kMask,    // bool, or f32 that is added: what attention does to its scores

@@ -13,15 +13,25 @@ using ir::TensorType;
 // Extents of all axes but the last: one loss each.
 Shape Leading(const Shape& shape) { return Shape(shape.begin(), shape.end() - 1); }
 
+// The classes of logits with `columns`, of which those behind them are padding.
+int64_t ClassesOf(const OpCall& call, int64_t columns) { return call.attributes.Int("classes", columns); }
+
 // What forward and gradient ops check alike. `logits` is the first of logits, labels (or targets), class weights.
 absl::Status CheckOperands(OpKind op, const OpCall& call, size_t logits, bool soft) {
   const Shape& z = call.inputs[logits].shape;
   if (z.size() < 2) {
     return BadNode(op, call, absl::StrCat("logits have shape ", ShapeString(z), ", need [batch, ..., classes]"));
   }
-  AMPD_RETURN_IF_ERROR(RequireShape(op, call, static_cast<int>(logits) + 1, soft ? z : Leading(z)));
+  const int64_t classes = ClassesOf(call, z.back());
+  if (classes < 1 || classes > z.back()) {
+    return BadNode(op, call,
+                   absl::StrCat("classes is ", classes, ", must be 1 to ", z.back(), ", the logits' last axis"));
+  }
+  Shape targets = Leading(z);
+  if (soft) targets.push_back(classes);
+  AMPD_RETURN_IF_ERROR(RequireShape(op, call, static_cast<int>(logits) + 1, targets));
   if (call.inputs.size() > logits + 2) {
-    AMPD_RETURN_IF_ERROR(RequireShape(op, call, static_cast<int>(logits) + 2, {z.back()}));
+    AMPD_RETURN_IF_ERROR(RequireShape(op, call, static_cast<int>(logits) + 2, {classes}));
   }
   const double smoothing = call.attributes.Double("smoothing");
   if (smoothing >= 0 && smoothing <= 1) return absl::OkStatus();
@@ -88,11 +98,11 @@ std::vector<OpDef> SoftmaxCrossEntropyDefs() {
     def.flops = LogitFlops;
     return def;
   };
-  const Role data = Role::kData, index = Role::kIndex, weights = Role::kFloat;
-  std::vector<OpDef> defs = {row(OpKind::kSoftmaxCrossEntropy, {data, index, weights}, InferHard),
-                             row(OpKind::kSoftmaxCrossEntropyGrad, {data, data, index, weights}, InferHardGrad),
-                             row(OpKind::kSoftCrossEntropy, {data, data, weights}, InferSoft),
-                             row(OpKind::kSoftCrossEntropyGrad, {data, data, data, weights}, InferSoftGrad)};
+  const Role data = Role::kData, logits = Role::kWide, index = Role::kIndex, weights = Role::kFloat;
+  std::vector<OpDef> defs = {row(OpKind::kSoftmaxCrossEntropy, {logits, index, weights}, InferHard),
+                             row(OpKind::kSoftmaxCrossEntropyGrad, {data, logits, index, weights}, InferHardGrad),
+                             row(OpKind::kSoftCrossEntropy, {logits, data, weights}, InferSoft),
+                             row(OpKind::kSoftCrossEntropyGrad, {data, logits, data, weights}, InferSoftGrad)};
   defs[0].output_suffixes = {"", ":weights"};
   defs[0].gradient = HardGradient;
   defs[2].gradient = SoftGradient;

@@ -138,6 +138,9 @@ class Padder {
     if (const int64_t last = PaddedLast(node); last > 0) return AddElementwise(node, last);
     if (node.op == OpKind::kBiasAddGrad && LastTwin(node.inputs[0]) != nullptr) return AddOnTwin(node, {});
     if (node.op == OpKind::kReshape && KeepsLast(node)) return AddReshape(node);
+    if (const int logits = LogitsOf(node.op); logits >= 0 && LastTwin(node.inputs[logits]) != nullptr) {
+      return AddLoss(node, logits);
+    }
     for (ValueId v : node.inputs) AMPD_RETURN_IF_ERROR(NeedLogical(v));
     graph_.nodes.push_back(node);
     return absl::OkStatus();
@@ -249,7 +252,38 @@ class Padder {
     }
     Shape shape = graph_.type(node.outputs[0]).shape;
     shape.back() = last;
-    return PushTwin(node, std::move(padded), shape, false);
+    const bool zeroed = node.op == OpKind::kCast && twins_[node.inputs[0]].zeroed;
+    return PushTwin(node, std::move(padded), shape, zeroed);
+  }
+
+  // Which input of a loss may have columns behind its classes; -1 of other ops.
+  static int LogitsOf(OpKind op) {
+    switch (op) {
+      case OpKind::kSoftmaxCrossEntropy:
+      case OpKind::kSoftCrossEntropy:
+        return 0;
+      case OpKind::kSoftmaxCrossEntropyGrad:
+      case OpKind::kSoftCrossEntropyGrad:
+        return 1;
+      default:
+        return -1;
+    }
+  }
+
+  absl::Status AddLoss(const ir::Node& node, int logits) {
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      if (static_cast<int>(i) != logits) AMPD_RETURN_IF_ERROR(NeedLogical(node.inputs[i]));
+    }
+    const ir::TensorType logical = graph_.type(node.inputs[logits]);
+    ir::Node padded = node;
+    padded.inputs[logits] = twins_[node.inputs[logits]].padded;
+    padded.attributes.Set("classes", logical.shape.back());
+    if (graph_.type(node.outputs[0]).shape == logical.shape) {
+      const Shape shape = graph_.type(padded.inputs[logits]).shape;
+      return PushTwin(node, std::move(padded), shape, true);
+    }
+    graph_.nodes.push_back(std::move(padded));
+    return absl::OkStatus();
   }
 
   bool KeepsLast(const ir::Node& node) {

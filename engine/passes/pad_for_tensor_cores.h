@@ -40,10 +40,11 @@ struct PaddedExtent {
 };
 
 // Pads the last axis of each operand and result of matmul, conv2d and conv_transpose2d and of their gradients, where
-// the operands are 16- or 8-bit. Padding is zeros in storage: whatever else reads a value (norms, means, losses,
+// the operands are 16- or 8-bit. Padding is zeros in storage: whatever else reads a value (norms, means, most losses,
 // softmax, random streams, quantization's amax, gradient accumulation, graph outputs) gets its logical extents, cut out
 // by a slice. Cuts and paddings that would follow each other cancel: elementwise operations that are finite at 0 and
-// sums over rows run on padded values, whose padding is zeroed again before a product reads it. Parameters stay as
+// sums over rows run on padded values, whose padding is zeroed again before a product reads it; softmax cross-entropies
+// are told how many of the logits' columns are classes, and make gradients whose padding is zeros. Parameters stay as
 // they are, and so do their gradients, moments and checkpoints: passes/publish_parameters makes padding a parameter
 // part of its published copy.
 //

@@ -53,7 +53,8 @@ class Rewriter {
       const bool follows = role == ops::Role::kData || (role == ops::Role::kNumber && IsFloat(to_.type(value).dtype));
       if (def.precision != ops::PrecisionClass::kFixed && follows) {
         AMPD_ASSIGN_OR_RETURN(value, Cast(value, target, node.layer, node.stage));
-      } else if (role == ops::Role::kFloat || (role == ops::Role::kMask && IsFloat(to_.type(value).dtype))) {
+      } else if (role == ops::Role::kFloat || role == ops::Role::kWide ||
+                 (role == ops::Role::kMask && IsFloat(to_.type(value).dtype))) {
         AMPD_ASSIGN_OR_RETURN(value, Cast(value, DType::kF32, node.layer, node.stage));
       }
       node.inputs[i] = value;

@@ -12,6 +12,7 @@
 #include "engine/passes/fuse.h"
 #include "engine/passes/join_products.h"
 #include "engine/passes/pipeline.h"
+#include "engine/passes/read_narrow.h"
 #include "engine/passes/split_norms.h"
 #include "engine/train/parameter_groups.h"
 #include "engine/train/spec_configs.h"
@@ -170,6 +171,9 @@ absl::StatusOr<std::unique_ptr<PlannedModel>> PlanModel(const ResolvedJobSpec& s
   };
   const passes::JoinPolicy joins = fusion == Fusion::kAll ? backend->joins() : passes::JoinPolicy();
   passes::Pipeline pipeline;
+  if (fusion != Fusion::kNone) {
+    pipeline.Add("read_narrow", [](ir::Graph g) { return passes::ReadNarrow(std::move(g)); });
+  }
   pipeline.Add("split_norms", [&](ir::Graph g) { return passes::SplitNorms(std::move(g), can_fuse); })
       .Add("fuse", [&](ir::Graph g) { return passes::Fuse(std::move(g), can_fuse); })
       .Add("join_products", [&](ir::Graph g) { return passes::JoinProducts(std::move(g), joins); });

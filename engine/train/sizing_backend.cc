@@ -17,12 +17,14 @@ absl::Status NotHere() { return absl::UnimplementedError("a plan for a device th
 
 class SizingKernel : public runtime::Kernel {
  public:
-  explicit SizingKernel(int64_t workspace_bytes) : workspace_bytes_(workspace_bytes) {}
+  SizingKernel(int64_t workspace_bytes, int overwrites) : workspace_bytes_(workspace_bytes), overwrites_(overwrites) {}
   int64_t workspace_bytes() const override { return workspace_bytes_; }
+  int overwrites(int output) const override { return output == 0 ? overwrites_ : -1; }
   absl::Status Launch(const runtime::KernelArgs&) override { return NotHere(); }
 
  private:
   const int64_t workspace_bytes_;
+  const int overwrites_;
 };
 
 class NoMemory : public runtime::Memory {
@@ -56,6 +58,8 @@ int64_t WorkspaceOf(const runtime::NodeDesc& desc, int64_t gemm_bytes) {
       return kConvWorkspace;
     case ir::OpKind::kAttention:
     case ir::OpKind::kAttentionGrad:
+    case ir::OpKind::kSelfAttention:
+    case ir::OpKind::kSelfAttentionGrad:
     case ir::OpKind::kLstm:
     case ir::OpKind::kLstmGrad:
     case ir::OpKind::kGru:
@@ -74,6 +78,11 @@ int64_t WorkspaceOf(const runtime::NodeDesc& desc, int64_t gemm_bytes) {
   }
 }
 
+// The input that the result may lie over: the logits of their gradient's.
+int OverwrittenBy(ir::OpKind op) {
+  return op == ir::OpKind::kSoftmaxCrossEntropyGrad || op == ir::OpKind::kSoftCrossEntropyGrad ? 1 : -1;
+}
+
 class SizingBackend : public runtime::Backend {
  public:
   explicit SizingBackend(const v1::DeviceModel& model) {
@@ -81,7 +90,7 @@ class SizingBackend : public runtime::Backend {
     for (const ir::OpKind op : ir::kAllOpKinds) {
       kernels_.AddForAnyDTypes(op, [gemm](const runtime::NodeDesc& desc) {
         return absl::StatusOr<std::unique_ptr<runtime::Kernel>>(
-            std::make_unique<SizingKernel>(WorkspaceOf(desc, gemm)));
+            std::make_unique<SizingKernel>(WorkspaceOf(desc, gemm), OverwrittenBy(desc.op)));
       });
     }
   }

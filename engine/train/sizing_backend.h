@@ -9,7 +9,8 @@
 
 namespace ampd::train {
 
-// Plans of it have the padding, the fused steps, the published copies and the tensors of the CUDA backend's. Workspace
+// Plans of it have the padding, the fused steps, the published copies and the tensors of the CUDA backend's, and its
+// gradients of logits lie over the logits. Workspace
 // is what that backend's kernels ask for at most: products 32 MiB (8 MiB before compute capability 9.0) and
 // convolutions 256 MiB; a region its product's and as much as one result; recurrences, attention and ctc as much as
 // their results, multibox twice that. Every op has a kernel, but none runs, and no memory can be had: those calls give

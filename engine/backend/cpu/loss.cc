@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "engine/backend/cpu/convert.h"
 #include "engine/backend/cpu/kernels.h"
 #include "engine/backend/cpu/parallel.h"
 #include "engine/backend/cpu/row_kernel.h"
@@ -77,11 +78,12 @@ struct Goal {
   int64_t classes = 0;
   const float* class_weights = nullptr;
 
-  Goal(const ir::Attributes& attributes, int64_t classes)
+  // `columns`: of the logits.
+  Goal(const ir::Attributes& attributes, int64_t columns)
       : smoothing(attributes.Double("smoothing")),
         ignores(attributes.Has("ignore_index")),
         ignored(attributes.Int("ignore_index")),
-        classes(classes) {}
+        classes(attributes.Int("classes", columns)) {}
 
   Goal With(const KernelArgs& args, size_t weights_input) const {
     Goal goal = *this;
@@ -157,35 +159,51 @@ void SoftGradRow(const Goal& goal, float dloss, const float* z, const float* tar
   }
 }
 
-using RowFunction = void (*)(const Goal& goal, const KernelArgs& args, int64_t row);
+// A row: its logits in f32, and where a gradient goes, which may be the same place.
+using RowFunction = void (*)(const Goal& goal, const KernelArgs& args, int64_t row, const float* z, float* dz);
 
-void Hard(const Goal& all, const KernelArgs& args, int64_t row) {
-  HardRow(all.With(args, 2), args.inputs[0].as<float>() + row * all.classes, args.inputs[1].as<int32_t>()[row],
-          args.outputs[0].as<float>() + row, args.outputs[1].as<float>() + row);
+void Hard(const Goal& all, const KernelArgs& args, int64_t row, const float* z, float*) {
+  HardRow(all.With(args, 2), z, args.inputs[1].as<int32_t>()[row], args.outputs[0].as<float>() + row,
+          args.outputs[1].as<float>() + row);
 }
 
-void HardGrad(const Goal& all, const KernelArgs& args, int64_t row) {
-  HardGradRow(all.With(args, 3), args.inputs[0].as<float>()[row], args.inputs[1].as<float>() + row * all.classes,
-              args.inputs[2].as<int32_t>()[row], args.outputs[0].as<float>() + row * all.classes);
+void HardGrad(const Goal& all, const KernelArgs& args, int64_t row, const float* z, float* dz) {
+  HardGradRow(all.With(args, 3), args.inputs[0].as<float>()[row], z, args.inputs[2].as<int32_t>()[row], dz);
 }
 
-void Soft(const Goal& all, const KernelArgs& args, int64_t row) {
-  SoftRow(all.With(args, 2), args.inputs[0].as<float>() + row * all.classes,
-          args.inputs[1].as<float>() + row * all.classes, args.outputs[0].as<float>() + row);
+void Soft(const Goal& all, const KernelArgs& args, int64_t row, const float* z, float*) {
+  SoftRow(all.With(args, 2), z, args.inputs[1].as<float>() + row * all.classes, args.outputs[0].as<float>() + row);
 }
 
-void SoftGrad(const Goal& all, const KernelArgs& args, int64_t row) {
-  SoftGradRow(all.With(args, 3), args.inputs[0].as<float>()[row], args.inputs[1].as<float>() + row * all.classes,
-              args.inputs[2].as<float>() + row * all.classes, args.outputs[0].as<float>() + row * all.classes);
+void SoftGrad(const Goal& all, const KernelArgs& args, int64_t row, const float* z, float* dz) {
+  SoftGradRow(all.With(args, 3), args.inputs[0].as<float>()[row], z, args.inputs[2].as<float>() + row * all.classes,
+              dz);
 }
 
-// `logits` is the input that says how large the work is; a gradient may be written over it.
-runtime::PrepareKernel CrossEntropy(RowFunction function, int logits, bool gradient = false) {
+// `logits` is the input that says how large the work is, and in 16 bits is widened row by row; a gradient may be
+// written over it.
+runtime::PrepareKernel CrossEntropy(RowFunction function, size_t logits, bool gradient = false) {
   return [=](const NodeDesc& desc) {
-    const Goal goal(desc.attributes, desc.inputs[logits].shape.back());
-    return MakeRowKernel(
-        desc, desc.inputs[logits].shape, 16, [=](const KernelArgs& args, int64_t row) { function(goal, args, row); },
-        gradient ? logits : -1);
+    const ir::TensorType& z = desc.inputs[logits];
+    const int64_t columns = z.shape.back(), rows = NumElements(z.shape) / columns;
+    const Goal goal(desc.attributes, columns);
+    const int parts = RowParts(desc.threads, rows, columns * 16);
+    const int64_t stride = AlignUp(columns * SizeOf(DType::kF32));
+    const auto launch = [=](const KernelArgs& args) {
+      ParallelRange(parts, rows, 1, [&](int part, int64_t begin, int64_t end) {
+        auto* const wide = WorkspaceAt<float>(args, part * stride);
+        for (int64_t r = begin; r < end; ++r) {
+          const int64_t first = r * columns;
+          const float* const row = Load(args.inputs[logits], first, goal.classes, wide);
+          float* const to = gradient ? Target(args.outputs[0], first, wide) : nullptr;
+          function(goal, args, r, row, to);
+          if (!gradient) continue;
+          std::fill(to + goal.classes, to + columns, 0.0f);
+          Store(args.outputs[0], first, columns, to);
+        }
+      });
+    };
+    return MakeKernel(IsHalf(z.dtype) ? parts * stride : 0, launch, gradient ? static_cast<int>(logits) : -1);
   };
 }
 
@@ -194,14 +212,16 @@ runtime::PrepareKernel CrossEntropy(RowFunction function, int logits, bool gradi
 void RegisterLosses(runtime::KernelTable* table) {
   constexpr DType f = DType::kF32;
   constexpr DType i = DType::kI32;
-  table->Add(ir::OpKind::kSoftmaxCrossEntropy, {f, i}, {f, f}, CrossEntropy(Hard, 0));
-  table->Add(ir::OpKind::kSoftmaxCrossEntropy, {f, i, f}, {f, f}, CrossEntropy(Hard, 0));
-  table->Add(ir::OpKind::kSoftmaxCrossEntropyGrad, {f, f, i}, {f}, CrossEntropy(HardGrad, 1, true));
-  table->Add(ir::OpKind::kSoftmaxCrossEntropyGrad, {f, f, i, f}, {f}, CrossEntropy(HardGrad, 1, true));
-  table->Add(ir::OpKind::kSoftCrossEntropy, {f, f}, {f}, CrossEntropy(Soft, 0));
-  table->Add(ir::OpKind::kSoftCrossEntropy, {f, f, f}, {f}, CrossEntropy(Soft, 0));
-  table->Add(ir::OpKind::kSoftCrossEntropyGrad, {f, f, f}, {f}, CrossEntropy(SoftGrad, 1, true));
-  table->Add(ir::OpKind::kSoftCrossEntropyGrad, {f, f, f, f}, {f}, CrossEntropy(SoftGrad, 1, true));
+  for (const DType z : kDataTypes) {
+    table->Add(ir::OpKind::kSoftmaxCrossEntropy, {z, i}, {f, f}, CrossEntropy(Hard, 0));
+    table->Add(ir::OpKind::kSoftmaxCrossEntropy, {z, i, f}, {f, f}, CrossEntropy(Hard, 0));
+    table->Add(ir::OpKind::kSoftmaxCrossEntropyGrad, {f, z, i}, {z}, CrossEntropy(HardGrad, 1, true));
+    table->Add(ir::OpKind::kSoftmaxCrossEntropyGrad, {f, z, i, f}, {z}, CrossEntropy(HardGrad, 1, true));
+    table->Add(ir::OpKind::kSoftCrossEntropy, {z, f}, {f}, CrossEntropy(Soft, 0));
+    table->Add(ir::OpKind::kSoftCrossEntropy, {z, f, f}, {f}, CrossEntropy(Soft, 0));
+    table->Add(ir::OpKind::kSoftCrossEntropyGrad, {f, z, f}, {z}, CrossEntropy(SoftGrad, 1, true));
+    table->Add(ir::OpKind::kSoftCrossEntropyGrad, {f, z, f, f}, {z}, CrossEntropy(SoftGrad, 1, true));
+  }
 }
 
 }  // namespace ampd::cpu

@@ -16,20 +16,16 @@ inline int RowParts(int threads, int64_t rows, int64_t cost) {
 }
 
 // row(args, r) for every row of a tensor of `shape`, whose last axis is the row; `cost` cheap operations an element.
-// `overwrites` as MakeKernel's: an input whose row the row's own result may replace.
 template <typename Row>
 std::unique_ptr<runtime::Kernel> MakeRowKernel(const runtime::NodeDesc& desc, const Shape& shape, int64_t cost,
-                                               const Row& row, int overwrites = -1) {
+                                               const Row& row) {
   const int64_t rows = NumElements(shape) / shape.back();
   const int parts = RowParts(desc.threads, rows, shape.back() * cost);
-  return MakeKernel(
-      0,
-      [=](const runtime::KernelArgs& args) {
-        ParallelRange(parts, rows, 1, [&](int, int64_t begin, int64_t end) {
-          for (int64_t r = begin; r < end; ++r) row(args, r);
-        });
-      },
-      overwrites);
+  return MakeKernel(0, [=](const runtime::KernelArgs& args) {
+    ParallelRange(parts, rows, 1, [&](int, int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) row(args, r);
+    });
+  });
 }
 
 }  // namespace ampd::cpu

@@ -18,15 +18,16 @@ enum class GoalKind { kLabel, kSmoothedLabel, kTargets };
 
 struct Goal {
   int64_t classes = 0;
-  float keep = 1;  // share of the label or target
-  float even = 0;  // share of every class
+  int64_t columns = 0;  // of a row of logits; those behind the classes are padding, and zeros in the gradient
+  float keep = 1;       // share of the label or target
+  float even = 0;       // share of every class
   bool ignores = false;
   int64_t ignored = 0;
   const int32_t* labels = nullptr;
   const float* targets = nullptr;
   const float* class_weights = nullptr;  // null: all 1
 
-  Goal(const ir::Attributes& attributes, int64_t n) : classes(n) {
+  Goal(const ir::Attributes& attributes, int64_t n) : classes(attributes.Int("classes", n)), columns(n) {
     const double smoothing = attributes.Double("smoothing");
     keep = static_cast<float>(1 - smoothing);
     even = static_cast<float>(smoothing / static_cast<double>(classes));
@@ -59,7 +60,8 @@ struct RowGoal {
     }
   }
 
-  // Of the classes from `column` on.
+  // Of the classes from `column` on, of which there is one; 0 behind the last. Packs that reach behind it are none with
+  // weights or targets in memory.
   template <int kWidth>
   __device__ __forceinline__ void Get(int64_t column, float (&q)[kWidth]) const {
     if constexpr (kKind == GoalKind::kLabel) {
@@ -73,7 +75,7 @@ struct RowGoal {
       for (int j = 0; j < kWidth; ++j) {
         const float own =
             kKind == GoalKind::kTargets ? goal.keep * q[j] * weights[j] : (column + j == label ? at_label : 0.0f);
-        q[j] = own + goal.even * weights[j];
+        q[j] = column + j < goal.classes ? own + goal.even * weights[j] : 0.0f;
       }
     }
   }
@@ -85,21 +87,21 @@ struct RowSums {
   double q_dot;  // sum of q z; 0 unless asked for
 };
 
-template <GoalKind kKind, bool kDot, typename Team>
-__device__ __forceinline__ RowSums SumsOf(const RowGoal<kKind>& goal, const Row<float, Team>& z, const float* row) {
-  const int64_t n = goal.goal.classes;
+template <GoalKind kKind, bool kDot, typename Team, typename T>
+__device__ __forceinline__ RowSums SumsOf(const RowGoal<kKind>& goal, const Row<T, Team>& z, const T* row) {
+  const int64_t n = goal.goal.columns, classes = goal.goal.classes;
   if constexpr (kKind == GoalKind::kLabel) {
-    const double q = goal.at_label, dot = kDot ? q * static_cast<double>(row[goal.label]) : 0.0;
-    return {ExpSumOf<Team, true>(z, n, [](auto, const auto&) {}), q, dot};
+    const double q = goal.at_label, dot = kDot ? q * static_cast<double>(Load(row[goal.label])) : 0.0;
+    return {ExpSumOf<Team, true>(z, n, classes, [](auto, const auto&) {}), q, dot};
   } else {
     Wide q_sum{}, q_dot{};
-    const ExpSum exp = ExpSumOf<Team, true>(z, n, [&](auto column, const float(&v)[Team::kWidth]) {
+    const ExpSum exp = ExpSumOf<Team, true>(z, n, classes, [&](auto column, const float(&v)[Team::kWidth]) {
       float q[Team::kWidth];
       goal.Get(column, q);
       q_sum += Wide(PairwiseSum(q));
       if constexpr (kDot) {
 #pragma unroll
-        for (int j = 0; j < Team::kWidth; ++j) q[j] *= v[j];
+        for (int j = 0; j < Team::kWidth; ++j) q[j] = column + j < classes ? q[j] * v[j] : 0.0f;
         q_dot += Wide(PairwiseSum(q));
       }
     });
@@ -108,15 +110,15 @@ __device__ __forceinline__ RowSums SumsOf(const RowGoal<kKind>& goal, const Row<
 }
 
 // The losses of all rows, by every team there is, and how much each row counts.
-template <typename Team, GoalKind kKind>
-__device__ __forceinline__ void CrossEntropyOfRows(const float* __restrict__ logits, const Goal& goal, int64_t rows,
+template <typename Team, GoalKind kKind, typename T>
+__device__ __forceinline__ void CrossEntropyOfRows(const T* __restrict__ logits, const Goal& goal, int64_t rows,
                                                    float* __restrict__ losses, float* __restrict__ weights) {
   for (int64_t row = Team::First(); row < rows; row += Team::Step()) {
     const RowGoal<kKind> row_goal(goal, row);
     float loss = 0, weight = 0;
     if (row_goal.counts) {
-      const float* z = logits + row * goal.classes;
-      const RowSums sums = SumsOf<kKind, true, Team>(row_goal, Row<float, Team>(z, goal.classes), z);
+      const T* z = logits + row * goal.columns;
+      const RowSums sums = SumsOf<kKind, true, Team>(row_goal, Row<T, Team>(z, goal.columns), z);
       if (Team::rank() == 0) {
         const double log_sum = static_cast<double>(sums.exp.largest) + log(sums.exp.sum);
         loss = static_cast<float>(log_sum * sums.q - sums.q_dot);
@@ -131,27 +133,30 @@ __device__ __forceinline__ void CrossEntropyOfRows(const float* __restrict__ log
 }
 
 // dz = dloss * (sum(q) softmax - q). No __restrict__: `dlogits` may be `logits`.
-template <typename Team, GoalKind kKind>
-__device__ __forceinline__ void CrossEntropyGradOfRows(const float* __restrict__ dlosses, const float* logits,
-                                                       const Goal& goal, int64_t rows, float* dlogits) {
+template <typename Team, GoalKind kKind, typename T>
+__device__ __forceinline__ void CrossEntropyGradOfRows(const float* __restrict__ dlosses, const T* logits,
+                                                       const Goal& goal, int64_t rows, T* dlogits) {
   for (int64_t row = Team::First(); row < rows; row += Team::Step()) {
     const RowGoal<kKind> row_goal(goal, row);
-    const float* z = logits + row * goal.classes;
-    float* dz = dlogits + row * goal.classes;
+    const T* z = logits + row * goal.columns;
+    T* dz = dlogits + row * goal.columns;
     if (!row_goal.counts) {
-      Team::ForEach(goal.classes, [&](int, auto column) { StoreFloats<Team::kWidth>({}, dz + column); });
+      Team::ForEach(goal.columns, [&](int, auto column) { StoreFloats<Team::kWidth>({}, dz + column); });
       continue;
     }
-    const Row<float, Team> values(z, goal.classes);
+    const Row<T, Team> values(z, goal.columns);
     const RowSums sums = SumsOf<kKind, false, Team>(row_goal, values, z);
     const float dloss = dlosses[row];
     const auto factor = static_cast<float>(static_cast<double>(dloss) * sums.q / sums.exp.sum);
-    Team::ForEach(goal.classes, [&](int item, auto column) {
+    Team::ForEach(goal.columns, [&](int item, auto column) {
+      if (column >= goal.classes) return StoreFloats<Team::kWidth>({}, dz + column);
       float v[Team::kWidth], q[Team::kWidth];
       values.Get(item, column, v);
       row_goal.Get(column, q);
 #pragma unroll
-      for (int j = 0; j < Team::kWidth; ++j) v[j] = factor * expf(v[j] - sums.exp.largest) - dloss * q[j];
+      for (int j = 0; j < Team::kWidth; ++j) {
+        v[j] = column + j < goal.classes ? factor * expf(v[j] - sums.exp.largest) - dloss * q[j] : 0.0f;
+      }
       StoreFloats(v, dz + column);
     });
   }

@@ -31,26 +31,27 @@ struct RunningExpSum {
     return kFinite && x == kLowest ? x - x : term;
   }
 
+  // The first `count` of a pack, perhaps more than there are, at least one.
   template <int kWidth>
-  __device__ __forceinline__ void Add(const float (&values)[kWidth]) {
+  __device__ __forceinline__ void Add(const float (&values)[kWidth], int64_t count = kWidth) {
     float most = largest;
 #pragma unroll
-    for (float value : values) most = MaxOf()(most, value);
+    for (int j = 0; j < kWidth; ++j) most = j < count ? MaxOf()(most, values[j]) : most;
     // Also of a NaN; not of -infinity alone, from which nothing can be subtracted.
     if (most != largest) {
       sum = sum * Wide(expf(largest - most));
       largest = most;
     }
     if (!kFinite && most == kLowest) return;
-    AddTerms(values);
+    AddTerms(values, count);
   }
 
   // Where `largest` is known to be.
   template <int kWidth>
-  __device__ __forceinline__ void AddTerms(const float (&values)[kWidth]) {
+  __device__ __forceinline__ void AddTerms(const float (&values)[kWidth], int64_t count) {
     float terms[kWidth];
 #pragma unroll
-    for (int j = 0; j < kWidth; ++j) terms[j] = Term(values[j], largest);
+    for (int j = 0; j < kWidth; ++j) terms[j] = j < count ? Term(values[j], largest) : 0.0f;
     sum += Wide(PairwiseSum(terms));
   }
 
@@ -64,20 +65,24 @@ struct RunningExpSum {
   }
 };
 
-// Of a team's row; also calls visit(column, values) for every pack of it.
-template <typename Team, bool kFinite, typename Visit>
-__device__ __forceinline__ ExpSum ExpSumOf(const Row<float, Team>& row, int64_t n, const Visit& visit) {
+// Of the first `counted` of the `n` elements of a team's row; also calls visit(column, values) for every pack of it
+// that has any of them.
+template <typename Team, bool kFinite, typename T, typename Visit>
+__device__ __forceinline__ ExpSum ExpSumOf(const Row<T, Team>& row, int64_t n, int64_t counted, const Visit& visit) {
   RunningExpSum<kFinite> running;
   Team::ForEach(n, [&](int item, auto column) {
+    if (column >= counted) return;
     float v[Team::kWidth];
     row.Get(item, column, v);
     visit(column, v);
     if constexpr (Team::kItems == kReadAgain) {
-      running.Add(v);
+      running.Add(v, counted - column);
     } else {
       // The row is at hand, so a second pass costs less than scaling.
 #pragma unroll
-      for (float value : v) running.largest = MaxOf()(running.largest, value);
+      for (int j = 0; j < Team::kWidth; ++j) {
+        if (column + j < counted) running.largest = MaxOf()(running.largest, v[j]);
+      }
     }
   });
   if constexpr (Team::kItems == kReadAgain) {
@@ -85,9 +90,10 @@ __device__ __forceinline__ ExpSum ExpSumOf(const Row<float, Team>& row, int64_t 
   } else {
     running.largest = Team::Reduce(running.largest, kLowest, MaxOf());
     Team::ForEach(n, [&](int item, auto column) {
+      if (column >= counted) return;
       float v[Team::kWidth];
       row.Get(item, column, v);
-      running.AddTerms(v);
+      running.AddTerms(v, counted - column);
     });
     return {running.largest, Team::Sum(ToDouble(running.sum))};
   }

@@ -1,6 +1,8 @@
-// Softmax cross-entropy against labels or distributions, a team of threads a row. The gradient may be written over the
-// logits: a team has read all of a row, or will read an element only in the thread that then writes it.
+// Softmax cross-entropy against labels or distributions, a team of threads a row. Logits of 16 bits are widened as they
+// are read, and their gradient is rounded as it is written. The gradient may be written over the logits: a team has
+// read all of a row, or will read an element only in the thread that then writes it.
 #include "engine/backend/cuda/cross_entropy.h"
+#include "engine/backend/cuda/dispatch.h"
 #include "engine/backend/cuda/kernels.h"
 
 namespace ampd::cuda {
@@ -9,16 +11,16 @@ namespace {
 using runtime::KernelArgs;
 using runtime::NodeDesc;
 
-template <typename Team, GoalKind kKind>
+template <typename Team, GoalKind kKind, typename T>
 __global__ void __launch_bounds__(Team::kMostThreads)
-    Losses(Team, const float* __restrict__ logits, Goal goal, int64_t rows, float* __restrict__ losses,
+    Losses(Team, const T* __restrict__ logits, Goal goal, int64_t rows, float* __restrict__ losses,
            float* __restrict__ weights) {
   CrossEntropyOfRows<Team, kKind>(logits, goal, rows, losses, weights);
 }
 
-template <typename Team, GoalKind kKind>
+template <typename Team, GoalKind kKind, typename T>
 __global__ void __launch_bounds__(Team::kMostThreads)
-    LossesGrad(Team, const float* __restrict__ dlosses, const float* logits, Goal goal, int64_t rows, float* dlogits) {
+    LossesGrad(Team, const float* __restrict__ dlosses, const T* logits, Goal goal, int64_t rows, T* dlogits) {
   CrossEntropyGradOfRows<Team, kKind>(dlosses, logits, goal, rows, dlogits);
 }
 
@@ -32,9 +34,12 @@ struct CrossEntropy {
 
   CrossEntropy(const NodeDesc& desc, bool soft, bool grad)
       : gradient(grad), goal(desc.attributes, desc.inputs[grad ? 1 : 0].shape.back()) {
-    rows = NumElements(desc.inputs[logits()].shape) / goal.classes;
+    rows = NumElements(desc.inputs[logits()].shape) / goal.columns;
     kind = soft ? GoalKind::kTargets : goal.even != 0 ? GoalKind::kSmoothedLabel : GoalKind::kLabel;
-    plan = PlanRows(rows, goal.classes, kPack<float>);
+    // Targets and weights have a number for each class, none for the padding.
+    const bool by_class = soft || desc.inputs.size() > logits() + 2;
+    const bool packs = goal.classes == goal.columns || !by_class;
+    plan = PlanRows(rows, goal.columns, packs ? static_cast<int>(16 / SizeOf(desc.inputs[logits()].dtype)) : 0);
   }
   size_t logits() const { return gradient ? 1 : 0; }
 
@@ -47,32 +52,35 @@ struct CrossEntropy {
   }
 };
 
-template <GoalKind kKind>
+template <typename T, GoalKind kKind>
 absl::Status LaunchLosses(const Context& context, const std::string& name, const CrossEntropy& c,
                           const KernelArgs& args) {
   float* weights = kKind == GoalKind::kTargets ? nullptr : args.outputs[1].as<float>();
-  return VisitRowPlan<kPack<float>>(c.plan, [&](auto team) {
-    return LaunchTeams(name, Losses<decltype(team), kKind>, c.plan, context.stream(), team, args.inputs[0].as<float>(),
+  return VisitRowPlan<kPack<T>>(c.plan, [&](auto team) {
+    return LaunchTeams(name, Losses<decltype(team), kKind, T>, c.plan, context.stream(), team, args.inputs[0].as<T>(),
                        c.With(args), c.rows, args.outputs[0].as<float>(), weights);
   });
 }
 
-template <GoalKind kKind>
+template <typename T, GoalKind kKind>
 absl::Status LaunchGrad(const Context& context, const std::string& name, const CrossEntropy& c,
                         const KernelArgs& args) {
   RowPlan plan = c.plan;
-  KeepInSharedMemory(c.goal.classes * 4, context.properties(), &plan);
-  return VisitSharedRowPlan<kPack<float>>(plan, [&](auto team) {
-    return LaunchTeams(name, LossesGrad<decltype(team), kKind>, plan, context.stream(), team,
-                       args.inputs[0].as<float>(), args.inputs[1].as<float>(), c.With(args), c.rows,
-                       args.outputs[0].as<float>());
+  KeepInSharedMemory(c.goal.columns * static_cast<int64_t>(sizeof(T)), context.properties(), &plan);
+  return VisitSharedRowPlan<kPack<T>>(plan, [&](auto team) {
+    return LaunchTeams(name, LossesGrad<decltype(team), kKind, T>, plan, context.stream(), team,
+                       args.inputs[0].as<float>(), args.inputs[1].as<T>(), c.With(args), c.rows,
+                       args.outputs[0].as<T>());
   });
 }
 
 template <GoalKind kKind>
 absl::Status LaunchRows(const Context& context, const std::string& name, const CrossEntropy& c,
                         const KernelArgs& args) {
-  return c.gradient ? LaunchGrad<kKind>(context, name, c, args) : LaunchLosses<kKind>(context, name, c, args);
+  return VisitData(args.inputs[c.logits()].dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    return c.gradient ? LaunchGrad<T, kKind>(context, name, c, args) : LaunchLosses<T, kKind>(context, name, c, args);
+  });
 }
 
 runtime::PrepareKernel Prepare(Context* context, bool soft, bool gradient) {
@@ -94,14 +102,16 @@ runtime::PrepareKernel Prepare(Context* context, bool soft, bool gradient) {
 void RegisterLosses(runtime::KernelTable* table, Context* context) {
   constexpr DType f = DType::kF32;
   constexpr DType i = DType::kI32;
-  table->Add(ir::OpKind::kSoftmaxCrossEntropy, {f, i}, {f, f}, Prepare(context, false, false));
-  table->Add(ir::OpKind::kSoftmaxCrossEntropy, {f, i, f}, {f, f}, Prepare(context, false, false));
-  table->Add(ir::OpKind::kSoftmaxCrossEntropyGrad, {f, f, i}, {f}, Prepare(context, false, true));
-  table->Add(ir::OpKind::kSoftmaxCrossEntropyGrad, {f, f, i, f}, {f}, Prepare(context, false, true));
-  table->Add(ir::OpKind::kSoftCrossEntropy, {f, f}, {f}, Prepare(context, true, false));
-  table->Add(ir::OpKind::kSoftCrossEntropy, {f, f, f}, {f}, Prepare(context, true, false));
-  table->Add(ir::OpKind::kSoftCrossEntropyGrad, {f, f, f}, {f}, Prepare(context, true, true));
-  table->Add(ir::OpKind::kSoftCrossEntropyGrad, {f, f, f, f}, {f}, Prepare(context, true, true));
+  for (const DType z : kDataTypes) {
+    table->Add(ir::OpKind::kSoftmaxCrossEntropy, {z, i}, {f, f}, Prepare(context, false, false));
+    table->Add(ir::OpKind::kSoftmaxCrossEntropy, {z, i, f}, {f, f}, Prepare(context, false, false));
+    table->Add(ir::OpKind::kSoftmaxCrossEntropyGrad, {f, z, i}, {z}, Prepare(context, false, true));
+    table->Add(ir::OpKind::kSoftmaxCrossEntropyGrad, {f, z, i, f}, {z}, Prepare(context, false, true));
+    table->Add(ir::OpKind::kSoftCrossEntropy, {z, f}, {f}, Prepare(context, true, false));
+    table->Add(ir::OpKind::kSoftCrossEntropy, {z, f, f}, {f}, Prepare(context, true, false));
+    table->Add(ir::OpKind::kSoftCrossEntropyGrad, {f, z, f}, {z}, Prepare(context, true, true));
+    table->Add(ir::OpKind::kSoftCrossEntropyGrad, {f, z, f, f}, {z}, Prepare(context, true, true));
+  }
 }
 
 }  // namespace ampd::cuda

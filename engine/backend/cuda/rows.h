@@ -142,11 +142,11 @@ inline constexpr int kWarpItems = 4;
 // Items of a block that keeps its row, when it reads single elements: `packed` being those of 16 bytes.
 constexpr int ScalarItems(int packed) { return 2 * packed; }
 
-// Rows of `n` elements of which `pack` are 16 bytes; `block_items` as given to VisitRowPlan. `most_teams` bounds the
-// grid; teams then take several rows each.
+// Rows of `n` elements of which `pack` are 16 bytes, or 0 to read single ones; `block_items` as given to VisitRowPlan.
+// `most_teams` bounds the grid; teams then take several rows each.
 inline RowPlan PlanRows(int64_t rows, int64_t n, int pack, int block_items = 4, int64_t most_teams = int64_t{1} << 30) {
   RowPlan plan;
-  plan.packed = n % pack == 0;
+  plan.packed = pack > 0 && n % pack == 0;
   const int64_t packs = plan.packed ? n / pack : n;
   plan.one_item = packs <= kWarp;
   plan.warp = packs <= kWarp * kWarpItems;

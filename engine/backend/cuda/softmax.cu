@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(Team::kMostThreads)
     ForwardRows(Team, const float* __restrict__ x, int64_t rows, int64_t n, float* __restrict__ y) {
   for (int64_t row = Team::First(); row < rows; row += Team::Step()) {
     const Row<float, Team> values(x + row * n, n);
-    const ExpSum sum = ExpSumOf<Team, false>(values, n, [](auto, const auto&) {});
+    const ExpSum sum = ExpSumOf<Team, false>(values, n, n, [](auto, const auto&) {});
     const Normalizer normalize = Normalizer::Of<kLog>(sum.largest, sum.sum);
     Team::ForEach(n, [&](int item, auto column) {
       float v[Team::kWidth];

@@ -190,7 +190,7 @@ std::vector<V> Emitter::ImageOp(absl::string_view op, const std::vector<V>& inpu
     ir::ValueId id = images[i] ? ImageId(inputs[i]) : Id(inputs[i]);
     const DType dtype = graph_->type(id).dtype;
     const ops::Role role = ops::RoleOf(def, i);
-    const bool data = role == ops::Role::kData || role == ops::Role::kNumber;
+    const bool data = role == ops::Role::kData || role == ops::Role::kNumber || role == ops::Role::kWide;
     const bool denied = def.precision == ops::PrecisionClass::kDeny && data;
     if (denied && IsFloat(dtype) && dtype != DType::kF32) back = dtype;
     if (IsFloat(dtype) && (denied || role == ops::Role::kFloat || role == ops::Role::kMask))

@@ -25,9 +25,11 @@ struct Operands {
   double smoothing;
   bool ignores;
   int64_t ignored;
+  int64_t given;  // classes; 0: all columns
 
-  int64_t classes() const { return logits.shape.back(); }
-  int64_t rows() const { return logits.size() / classes(); }
+  int64_t columns() const { return logits.shape.back(); }
+  int64_t classes() const { return given > 0 ? given : columns(); }
+  int64_t rows() const { return logits.size() / columns(); }
   double weight(int64_t c) const { return class_weights == nullptr ? 1 : class_weights->data[c]; }
   bool counts(int64_t row) const {
     if (soft) return true;
@@ -43,7 +45,7 @@ struct Operands {
   }
   // log softmax; NaN where a logit is not finite.
   std::vector<double> LogSoftmax(int64_t row) const {
-    const auto first = logits.data.begin() + row * classes();
+    const auto first = logits.data.begin() + row * columns();
     std::vector<double> z(first, first + classes());
     double sum = 0;
     const double largest = *std::max_element(z.begin(), z.end());
@@ -64,7 +66,8 @@ Operands Read(const NodeDesc& desc, const RefTensors& in) {
           soft,
           desc.attributes.Double("smoothing"),
           desc.attributes.Has("ignore_index"),
-          desc.attributes.Int("ignore_index")};
+          desc.attributes.Int("ignore_index"),
+          desc.attributes.Int("classes")};
 }
 
 Shape Leading(const Shape& s) { return Shape(s.begin(), s.end() - 1); }
@@ -91,7 +94,7 @@ RefTensors LossesGrad(const NodeDesc& desc, const RefTensors& in, const StepStat
     double total = 0;
     for (int64_t c = 0; c < o.classes(); ++c) total += o.goal(r, c);
     for (int64_t c = 0; c < o.classes(); ++c) {
-      dz.data[r * o.classes() + c] = o.dlosses->data[r] * (total * std::exp(log_softmax[c]) - o.goal(r, c));
+      dz.data[r * o.columns() + c] = o.dlosses->data[r] * (total * std::exp(log_softmax[c]) - o.goal(r, c));
     }
   }
   return {dz};
@@ -102,7 +105,7 @@ RefTensors LossesGrad(const NodeDesc& desc, const RefTensors& in, const StepStat
 double RowError(const Operands& o, int64_t row) {
   double largest = 1, goals = 0;
   for (int64_t c = 0; c < o.classes(); ++c) {
-    largest = std::max(largest, 1 + 2 * std::fabs(o.logits.data[row * o.classes() + c]));
+    largest = std::max(largest, 1 + 2 * std::fabs(o.logits.data[row * o.columns() + c]));
     goals += std::fabs(o.goal(row, c));
   }
   const double terms = static_cast<double>(std::min<int64_t>(o.classes(), 1024)) / 16 + 24;
@@ -119,7 +122,7 @@ RefTensors Error(const NodeDesc& desc, const RefTensors& in, const RefTensors& o
       continue;
     }
     const double error = std::fabs(o.dlosses->data[r]) * RowError(o, r);
-    std::fill_n(errors[0].data.begin() + r * o.classes(), o.classes(), error);
+    std::fill_n(errors[0].data.begin() + r * o.columns(), o.classes(), error);
   }
   if (out.size() > 1) errors.push_back(Filled(out[1].shape));
   return errors;
@@ -130,7 +133,8 @@ RefTensor Input(const NodeDesc& desc, int i, Random* random) {
   const ir::TensorType& type = desc.inputs[i];
   if (type.dtype == kI) {
     RefTensor labels = Filled(type.shape);
-    for (double& v : labels.data) v = static_cast<double>(random->Below(desc.inputs[i - 1].shape.back() + 2) - 1);
+    const int64_t classes = desc.attributes.Int("classes", desc.inputs[i - 1].shape.back());
+    for (double& v : labels.data) v = static_cast<double>(random->Below(classes + 2) - 1);
     return labels;
   }
   const bool forward = desc.op == OpKind::kSoftmaxCrossEntropy || desc.op == OpKind::kSoftCrossEntropy;
@@ -143,15 +147,26 @@ std::vector<OpShapes> Cases(bool grad, bool soft) {
   std::vector<OpShapes> list;
   const std::vector<Attributes> attributes = {
       {}, {{"smoothing", 0.1}}, {{"ignore_index", int64_t{1}}}, {{"smoothing", 1.0}, {"ignore_index", int64_t{0}}}};
+  const auto add = [&](const Attributes& a, const Shape& s, int64_t classes) {
+    Shape targets = Leading(s);
+    if (soft) targets.push_back(classes);
+    OpShapes shapes{a, {s, targets}};
+    if (grad) shapes.inputs.insert(shapes.inputs.begin(), Leading(s));
+    list.push_back(shapes);
+    shapes.inputs.push_back({classes});
+    list.push_back(shapes);
+  };
+  // Padded columns behind the classes.
+  for (const auto& [s, classes] :
+       {std::pair{Shape{3, 16}, int64_t{10}}, {Shape{2, 8}, 1}, {Shape{3, 1008}, 1001}, {Shape{2, 3, 5}, 4}}) {
+    for (Attributes a : attributes) {
+      a.Set("classes", classes);
+      add(a, s, classes);
+    }
+  }
   for (const Shape& s :
        {Shape{1, 1}, Shape{7, 10}, Shape{3, 1000}, Shape{600, 11}, Shape{2, 3, 5}, Shape{2, 1, 2049}, Shape{3, 16}}) {
-    for (const Attributes& a : attributes) {
-      OpShapes shapes{a, {s, soft ? s : Leading(s)}};
-      if (grad) shapes.inputs.insert(shapes.inputs.begin(), Leading(s));
-      list.push_back(shapes);
-      shapes.inputs.push_back({s.back()});
-      list.push_back(shapes);
-    }
+    for (const Attributes& a : attributes) add(a, s, s.back());
   }
   return list;
 }
@@ -164,11 +179,27 @@ std::vector<OpShapes> GradientCases(bool soft) {
   return list;
 }
 
+// Of logits in each of the data types, before and behind the dtypes given; a gradient has its logits' dtype.
+std::vector<runtime::KernelTable::Signature> Signatures(const std::vector<DType>& before,
+                                                        const std::vector<DType>& behind,
+                                                        const std::vector<DType>& results) {
+  std::vector<runtime::KernelTable::Signature> list;
+  for (DType z : {kF, DType::kF16, DType::kBF16}) {
+    runtime::KernelTable::Signature own{before, results.empty() ? std::vector<DType>{z} : results};
+    own.first.push_back(z);
+    own.first.insert(own.first.end(), behind.begin(), behind.end());
+    list.push_back(own);
+    own.first.push_back(kF);
+    list.push_back(own);
+  }
+  return list;
+}
+
 }  // namespace
 
 std::vector<OpRow> CrossEntropyRows() {
   OpRow hard{.op = OpKind::kSoftmaxCrossEntropy,
-             .signatures = {{{kF, kI}, {kF, kF}}, {{kF, kI, kF}, {kF, kF}}},
+             .signatures = Signatures({}, {kI}, {kF, kF}),
              .cases = Cases(false, false),
              .gradient_cases = GradientCases(false),
              .constant_inputs = {2},
@@ -176,7 +207,7 @@ std::vector<OpRow> CrossEntropyRows() {
              .error = Error,
              .input = Input};
   OpRow soft{.op = OpKind::kSoftCrossEntropy,
-             .signatures = {{{kF, kF}, {kF}}, {{kF, kF, kF}, {kF}}},
+             .signatures = Signatures({}, {kF}, {kF}),
              .cases = Cases(false, true),
              .gradient_cases = GradientCases(true),
              .constant_inputs = {1, 2},
@@ -184,13 +215,13 @@ std::vector<OpRow> CrossEntropyRows() {
              .error = Error,
              .input = Input};
   OpRow hard_grad{.op = OpKind::kSoftmaxCrossEntropyGrad,
-                  .signatures = {{{kF, kF, kI}, {kF}}, {{kF, kF, kI, kF}, {kF}}},
+                  .signatures = Signatures({kF}, {kI}, {}),
                   .cases = Cases(true, false),
                   .reference = LossesGrad,
                   .error = Error,
                   .input = Input};
   OpRow soft_grad{.op = OpKind::kSoftCrossEntropyGrad,
-                  .signatures = {{{kF, kF, kF}, {kF}}, {{kF, kF, kF, kF}, {kF}}},
+                  .signatures = Signatures({kF}, {kF}, {}),
                   .cases = Cases(true, true),
                   .reference = LossesGrad,
                   .error = Error,

@@ -18,6 +18,7 @@
 #include "engine/passes/precision.h"
 #include "engine/passes/publish_parameters.h"
 #include "engine/passes/quantize_fp8.h"
+#include "engine/passes/read_narrow.h"
 #include "engine/passes/split_norms.h"
 #include "engine/runtime/backend.h"
 
@@ -47,7 +48,7 @@ enum class Passes {
   kNone,       // casts, gradients and 8-bit operands: what the mode means
   kTidied,     // and dead nodes removed
   kPublished,  // and parameters read from published copies
-  kAll,        // and norms split, chains fused
+  kAll,        // and losses of 16 bits, norms split, chains fused
 };
 
 // A gtest failure when a pass refuses.
@@ -66,6 +67,7 @@ inline ir::Graph StepOf(ir::Graph forward, const Mode& mode, Passes passes, cons
   pipeline.Add("pad_for_tensor_cores", [&](ir::Graph g) { return passes::PadForTensorCores(std::move(g), padding); });
   if (passes >= Passes::kPublished) pipeline.Add("publish_parameters", passes::PublishParameters);
   if (passes == Passes::kAll) {
+    pipeline.Add("read_narrow", [](ir::Graph g) { return passes::ReadNarrow(std::move(g), 0); });
     pipeline.Add("split_norms", [&](ir::Graph g) { return passes::SplitNorms(std::move(g), can_fuse); });
     pipeline.Add("fuse", [&](ir::Graph g) { return passes::Fuse(std::move(g), can_fuse); });
   }

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <limits>
+#include <tuple>
 
 #include "engine/backend/cuda/context.h"
 #include "engine/backend/cuda/cuda_backend_impl.h"
@@ -100,23 +101,51 @@ TEST_F(CudaRows, SoftmaxOfLongRows) {
 }
 
 TEST_F(CudaRows, CrossEntropyOfLargeVocabularies) {
-  for (int64_t n : {50304, 50257, 12250, 8200, 4096}) {
-    const ir::TensorType z{kF, {3, n}}, labels{kI, {3}}, losses{kF, {3}}, weights{kF, {n}};
+  for (const auto& [t, n] : {std::pair{kF, int64_t{50304}},
+                             {kF, 50257},
+                             {kF, 12250},
+                             {kF, 8200},
+                             {kF, 4096},
+                             {kB, 50304},
+                             {kH, 33000},
+                             {kB, 12250},
+                             {kH, 8200}}) {
+    const ir::TensorType z{t, {3, n}}, targets{kF, {3, n}}, labels{kI, {3}}, losses{kF, {3}}, weights{kF, {n}};
     for (const Attributes& a : {Attributes{}, Attributes{{"smoothing", 0.1}}}) {
       ExpectAgrees(OpKind::kSoftmaxCrossEntropy, a, {z, labels, weights});
       ExpectAgrees(OpKind::kSoftmaxCrossEntropyGrad, a, {losses, z, labels, weights});
     }
-    ExpectAgrees(OpKind::kSoftCrossEntropy, {{"smoothing", 0.1}}, {z, z});
-    ExpectAgrees(OpKind::kSoftCrossEntropyGrad, {}, {losses, z, z});
-    ExpectAgrees(OpKind::kTopKEqual, {{"k", int64_t{5}}}, {z, labels});
+    ExpectAgrees(OpKind::kSoftCrossEntropy, {{"smoothing", 0.1}}, {z, targets});
+    ExpectAgrees(OpKind::kSoftCrossEntropyGrad, {}, {losses, z, targets});
+    if (t == kF) ExpectAgrees(OpKind::kTopKEqual, {{"k", int64_t{5}}}, {z, labels});
+  }
+}
+
+TEST_F(CudaRows, CrossEntropyOfPaddedVocabularies) {
+  for (const auto& [t, n, classes] : {std::tuple{kF, int64_t{50264}, int64_t{50257}},
+                                      {kB, 50264, 50257},
+                                      {kH, 50264, 50250},
+                                      {kB, 2056, 2050},
+                                      {kB, 200000, 199993}}) {
+    const ir::TensorType z{t, {3, n}}, targets{kF, {3, classes}}, labels{kI, {3}}, losses{kF, {3}},
+        weights{kF, {classes}};
+    for (double smoothing : {0.0, 0.1}) {
+      const Attributes a{{"classes", classes}, {"smoothing", smoothing}};
+      ExpectAgrees(OpKind::kSoftmaxCrossEntropy, a, {z, labels});
+      ExpectAgrees(OpKind::kSoftmaxCrossEntropyGrad, a, {losses, z, labels});
+      ExpectAgrees(OpKind::kSoftmaxCrossEntropyGrad, a, {losses, z, labels, weights});
+    }
+    ExpectAgrees(OpKind::kSoftCrossEntropy, {{"classes", classes}}, {z, targets});
+    ExpectAgrees(OpKind::kSoftCrossEntropyGrad, {{"classes", classes}}, {losses, z, targets});
   }
 }
 
 TEST_F(CudaRows, GradientOverItsLogits) {
-  for (int64_t n : {10, 1000, 50257}) {
+  for (const auto& [t, n] :
+       {std::pair{kF, int64_t{10}}, {kF, 1000}, {kF, 50257}, {kH, 10}, {kB, 1000}, {kB, 50304}, {kH, 200000}}) {
     for (double smoothing : {0.0, 0.1}) {
-      const NodeDesc desc =
-          Describe(OpKind::kSoftmaxCrossEntropyGrad, {{"smoothing", smoothing}}, {{kF, {3}}, {kF, {3, n}}, {kI, {3}}});
+      const NodeDesc desc = Describe(OpKind::kSoftmaxCrossEntropyGrad, {{"smoothing", smoothing}, {"classes", n - 3}},
+                                     {{kF, {3}}, {t, {3, n}}, {kI, {3}}});
       Random random(3);
       const std::vector<RefTensor> inputs = DrawInputs(*FindOpRow(desc.op), desc, &random);
       const std::vector<Tensor> apart = Run(desc, inputs);
@@ -133,7 +162,7 @@ TEST_F(CudaRows, GradientOverItsLogits) {
         in.push_back({buffers.back().data(), desc.inputs[i].dtype, desc.inputs[i].shape});
       }
       ASSERT_TRUE((*kernel)->Launch({.inputs = in, .outputs = {&in[1], 1}}).ok());
-      const Tensor logits(kF, desc.inputs[1].shape);
+      const Tensor logits(t, desc.inputs[1].shape);
       ASSERT_TRUE(memory->Download(in[1].data, logits.view().bytes(), logits.view().data).ok());
       EXPECT_TRUE(SameBits(apart[0], logits)) << n;
     }
@@ -216,17 +245,17 @@ TEST_F(CudaRows, SoftmaxOfColumnsThatAreNotFinite) {
 }
 
 TEST_F(CudaRows, CrossEntropyOfLogitsThatAreNotFinite) {
-  for (int64_t n : {4, 300, 9000, 40004}) {
+  for (const auto& [t, n] : {std::pair{kF, int64_t{4}}, {kF, 300}, {kF, 9000}, {kF, 40004}, {kH, 300}, {kB, 40008}}) {
     for (double bad : {kInf, -kInf, kNaN}) {
       RefTensor z = Filled({2, n}, 0.5);
       z.data[n - 1] = bad;
       const RefTensor labels{{2}, {0, 1}};
       const std::vector<double> losses =
-          Results(OpKind::kSoftmaxCrossEntropy, {}, {{kF, z.shape}, {kI, {2}}}, {z, labels});
+          Results(OpKind::kSoftmaxCrossEntropy, {}, {{t, z.shape}, {kI, {2}}}, {z, labels});
       EXPECT_TRUE(std::isnan(losses[0])) << n << " " << bad;
       EXPECT_NEAR(losses[1], std::log(static_cast<double>(n)), 1e-5);
-      const std::vector<double> dz = Results(OpKind::kSoftmaxCrossEntropyGrad, {},
-                                             {{kF, {2}}, {kF, z.shape}, {kI, {2}}}, {Filled({2}, 1), z, labels});
+      const std::vector<double> dz = Results(OpKind::kSoftmaxCrossEntropyGrad, {}, {{kF, {2}}, {t, z.shape}, {kI, {2}}},
+                                             {Filled({2}, 1), z, labels});
       EXPECT_TRUE(std::isnan(dz[1])) << n << " " << bad;
       EXPECT_TRUE(std::isfinite(dz[n]));
     }
