@@ -31,6 +31,8 @@ absl::Status InferBatchNormStatistics(const OpCall& call, std::vector<TensorType
 absl::Status InferBatchNormGrad(const OpCall& call, std::vector<TensorType>* outputs) {
   AMPD_RETURN_IF_ERROR(RequireChannels(OpKind::kBatchNormGrad, call, 1, {2, 3, 4}));
   AMPD_RETURN_IF_ERROR(RequireShape(OpKind::kBatchNormGrad, call, 0, call.inputs[1].shape));
+  if (call.inputs.size() == 6) return BadNode(OpKind::kBatchNormGrad, call, "has a gate's factor without its bias");
+  if (call.inputs.size() == 7) AMPD_RETURN_IF_ERROR(RequireChannels(OpKind::kBatchNormGrad, call, 1, {5, 6}));
   const int64_t channels = call.inputs[1].shape.back();
   *outputs = {call.inputs[1], {DType::kF32, {channels}}, {DType::kF32, {channels}}};
   return absl::OkStatus();
@@ -92,7 +94,8 @@ std::vector<OpDef> BatchNormDefs() {
            .flops = NormFlops},
           {.kind = OpKind::kBatchNormGrad,
            .precision = PrecisionClass::kInfer,
-           .inputs = {Role::kData, Role::kData, Role::kFloat, Role::kFloat, Role::kFloat},
+           .inputs = {Role::kData, Role::kData, Role::kFloat, Role::kFloat, Role::kFloat, Role::kFloat, Role::kFloat},
+           .optional_inputs = 2,
            .output_suffixes = {"", "_scale", "_bias"},
            .infer = InferBatchNormGrad,
            .flops = NormFlops},

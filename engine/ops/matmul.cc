@@ -35,6 +35,19 @@ bool BroadcastBatch(const Shape& a, const Shape& b, Shape* batch) {
   return true;
 }
 
+// With scales the result is what 8-bit codes stand for, in attribute "dtype".
+absl::Status ResultDType(const OpCall& call, DType* dtype) {
+  *dtype = call.inputs[0].dtype;
+  if (call.inputs.size() == 2) return absl::OkStatus();
+  if (call.inputs.size() != 4) return BadNode(OpKind::kMatmul, call, "has one scale, needs two or none");
+  for (int i : {2, 3}) AMPD_RETURN_IF_ERROR(RequireShape(OpKind::kMatmul, call, i, {}));
+  const std::string name = call.attributes.String("dtype");
+  for (DType d : {DType::kF32, DType::kF16, DType::kBF16}) {
+    if (absl::string_view(name) == DTypeName(d)) return *dtype = d, absl::OkStatus();
+  }
+  return BadNode(OpKind::kMatmul, call, absl::StrCat("dtype is \"", name, "\", needs f32, f16 or bf16"));
+}
+
 absl::Status InferMatmul(const OpCall& call, std::vector<TensorType>* outputs) {
   const Shape& a = call.inputs[0].shape;
   const Shape& b = call.inputs[1].shape;
@@ -57,7 +70,9 @@ absl::Status InferMatmul(const OpCall& call, std::vector<TensorType>* outputs) {
   }
   y.push_back(e.rows);
   y.push_back(e.columns);
-  outputs->push_back({call.inputs[0].dtype, y});
+  DType dtype;
+  AMPD_RETURN_IF_ERROR(ResultDType(call, &dtype));
+  outputs->push_back({dtype, y});
   return absl::OkStatus();
 }
 
@@ -121,7 +136,8 @@ double MatmulFlops(const OpCall& call, const std::vector<TensorType>& outputs) {
 std::vector<OpDef> MatmulDefs() {
   return {{.kind = OpKind::kMatmul,
            .precision = PrecisionClass::kAllow,
-           .inputs = {Role::kData, Role::kData},
+           .inputs = {Role::kData, Role::kData, Role::kState, Role::kState},
+           .optional_inputs = 2,
            .output_suffixes = {""},
            .infer = InferMatmul,
            .gradient = MatmulGradient,

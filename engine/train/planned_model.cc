@@ -10,9 +10,11 @@
 #include "engine/core/status.h"
 #include "engine/data/loader.h"
 #include "engine/passes/fuse.h"
+#include "engine/passes/gate_norm_grads.h"
 #include "engine/passes/join_products.h"
 #include "engine/passes/pipeline.h"
 #include "engine/passes/read_narrow.h"
+#include "engine/passes/scale_products.h"
 #include "engine/passes/split_norms.h"
 #include "engine/train/parameter_groups.h"
 #include "engine/train/spec_configs.h"
@@ -172,9 +174,11 @@ absl::StatusOr<std::unique_ptr<PlannedModel>> PlanModel(const ResolvedJobSpec& s
   const passes::JoinPolicy joins = fusion == Fusion::kAll ? backend->joins() : passes::JoinPolicy();
   passes::Pipeline pipeline;
   if (fusion != Fusion::kNone) {
-    pipeline.Add("read_narrow", [](ir::Graph g) { return passes::ReadNarrow(std::move(g)); });
+    pipeline.Add("read_narrow", [](ir::Graph g) { return passes::ReadNarrow(std::move(g)); })
+        .Add("scale_products", passes::ScaleProducts);
   }
   pipeline.Add("split_norms", [&](ir::Graph g) { return passes::SplitNorms(std::move(g), can_fuse); })
+      .Add("gate_norm_grads", passes::GateNormGrads)
       .Add("fuse", [&](ir::Graph g) { return passes::Fuse(std::move(g), can_fuse); })
       .Add("join_products", [&](ir::Graph g) { return passes::JoinProducts(std::move(g), joins); });
   auto planned = std::make_unique<PlannedModel>(model.phases[0].train);

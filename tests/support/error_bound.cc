@@ -5,6 +5,7 @@
 #include "absl/strings/str_format.h"
 #include "tests/support/op_rows.h"
 #include "tests/support/reference.h"
+#include "tests/support/reference_internal.h"
 
 namespace ampd::testing {
 namespace {
@@ -23,7 +24,9 @@ double LinearTerms(const NodeDesc& desc) {
   const auto& in = desc.inputs;
   switch (desc.op) {
     case OpKind::kMatmul:
-      return static_cast<double>(in[0].shape[in[0].shape.size() - (desc.attributes.Bool("transpose_a") ? 2 : 1)]);
+      // And scales that are divided by.
+      return static_cast<double>(in[0].shape[in[0].shape.size() - (desc.attributes.Bool("transpose_a") ? 2 : 1)]) +
+             (in.size() > 2 ? 8 : 0);
     case OpKind::kConv2d:
       return static_cast<double>(in[1].shape[1] * in[1].shape[2] * in[1].shape[3]);
     case OpKind::kConv2dGradInput:
@@ -88,7 +91,8 @@ Tensors NormMagnitudes(const NodeDesc& desc, const Tensors& in, const Tensors& o
   return bounds;
 }
 
-Tensors NormGradMagnitudes(const NodeDesc& desc, const Tensors& in) {
+Tensors NormGradMagnitudes(const NodeDesc& desc, Tensors in) {
+  in[0] = BatchNormGated(desc, in);
   const int64_t channels = in[1].shape.back();
   const double count = static_cast<double>(in[1].size() / channels);
   Tensors bounds = {Filled(in[1].shape), Filled(Shape{channels}), Filled(Shape{channels})};

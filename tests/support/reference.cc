@@ -66,6 +66,7 @@ RefTensor Matmul(const NodeDesc& desc, const RefTensors& in) {
     for (int64_t k = 0; k < inner; ++k) {
       y.data[i] += left[ta ? k * a.back() + m : m * a.back() + k] * right[tb ? n * b.back() + k : k * b.back() + n];
     }
+    if (in.size() > 2) y.data[i] /= in[2].data[0] * in[3].data[0];
   }
   return y;
 }

@@ -20,6 +20,8 @@ RefTensor GlobalAvgPoolReference(const RefTensors& in);
 RefTensor GlobalAvgPoolGradReference(const runtime::NodeDesc& desc, const RefTensors& in);
 
 RefTensors BatchNormReference(const runtime::NodeDesc& desc, const RefTensors& in);
+// The gradient that comes to batch_norm_grad, through its gate if it has one.
+RefTensor BatchNormGated(const runtime::NodeDesc& desc, const RefTensors& in);
 RefTensors BatchNormGradReference(const runtime::NodeDesc& desc, const RefTensors& in);
 RefTensor BatchNormInferenceReference(const runtime::NodeDesc& desc, const RefTensors& in);
 RefTensors BatchNormUpdateReference(const runtime::NodeDesc& desc, const RefTensors& in);

@@ -36,8 +36,23 @@ RefTensors BatchNormReference(const NodeDesc& desc, const RefTensors& in) {
   return {Normalized(x, mean, var, in[1], in[2], desc.attributes.Double("epsilon")), mean, var};
 }
 
+// dy through the relu behind the norm, whose gate is what its f32 arithmetic says.
+RefTensor BatchNormGated(const NodeDesc& desc, const RefTensors& in) {
+  RefTensor dy = in[0];
+  if (in.size() == 5) return dy;
+  for (int64_t i = 0; i < dy.size(); ++i) {
+    const int64_t c = i % dy.shape.back();
+    const auto number = [&](size_t input) { return static_cast<float>(in[input].data[c]); };
+    const volatile float scaled = (static_cast<float>(in[1].data[i]) - number(3)) * number(5);
+    const float norm = scaled + number(6);
+    if (RoundToDType(static_cast<double>(norm), desc.inputs[1].dtype) <= 0) dy.data[i] = 0;
+  }
+  return dy;
+}
+
 RefTensors BatchNormGradReference(const NodeDesc& desc, const RefTensors& in) {
-  const auto& [dy, x, scale, mean, var] = std::tie(in[0], in[1], in[2], in[3], in[4]);
+  const auto& [x, scale, mean, var] = std::tie(in[1], in[2], in[3], in[4]);
+  const RefTensor dy = BatchNormGated(desc, in);
   const int64_t channels = x.shape.back();
   const double count = static_cast<double>(x.size() / channels);
   RefTensor dx = Filled(x.shape);

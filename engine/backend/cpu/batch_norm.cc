@@ -234,15 +234,36 @@ void SetGradVectors(const Sums& sums, const Vectors& vectors, const KernelArgs& 
   for (int v = 1; v < 4; ++v) vectors.Spread(args, v);
 }
 
+AMPD_CPU_CLONES void GateLoop(const float* __restrict norm, int64_t n, const float* dy, float* gated) {
+  for (int64_t i = 0; i < n; ++i) gated[i] = norm[i] <= 0 ? 0.0f : dy[i];
+}
+
+// The gradient that comes to elements first..first+n-1, in f32, perhaps in `buffer`: with a gate, through the relu
+// behind the norm, which is computed anew as the forward pass does, by the vectors 4 factor and 5 bias.
+const float* Incoming(const Vectors& vectors, const KernelArgs& args, int64_t first, int64_t n, int64_t offset,
+                      const float* x, float* buffer) {
+  const float* dy = Load(args.inputs[0], first, n, buffer);
+  if (args.inputs.size() == 5) return dy;
+  alignas(64) float norm[kBlock];
+  NormalizeLoop(x, vectors(args, 0) + offset, vectors(args, 4) + offset, vectors(args, 5) + offset, n, norm);
+  if (args.inputs[1].dtype != DType::kF32) RoundThrough(args.inputs[1].dtype, norm, n, norm);
+  GateLoop(norm, n, dy, buffer);
+  return buffer;
+}
+
 void BatchNormGrad(const Sums& sums, const Vectors& vectors, const KernelArgs& args, double epsilon) {
   const ChannelLoop& loop = sums.loop;
   sums.Clear(args);
   const float* mean = vectors(args, 0);
   const int64_t channels = loop.channels;
   loop.Repeat(args.inputs[3].as<float>(), vectors(args, 0));
+  for (size_t i = 5; i < args.inputs.size(); ++i) {
+    loop.Repeat(args.inputs[i].as<float>(), vectors(args, static_cast<int>(i) - 1));
+  }
   loop.ForEachPiece([&](int part, int64_t first, int64_t n, int64_t offset) {
     alignas(64) float in0[kBlock], in1[kBlock];
-    const float *dy = Load(args.inputs[0], first, n, in0), *x = Load(args.inputs[1], first, n, in1);
+    const float* x = Load(args.inputs[1], first, n, in1);
+    const float* dy = Incoming(vectors, args, first, n, offset, x, in0);
     double *sum = sums.First(args, part) + offset, *product = sums.Second(args, part) + offset;
     if (FitsWide(channels, n)) return GradSumsRows(dy, x, mean, n / channels, channels, sum, product);
     GradSumsLoop(dy, x, mean + offset, n, sum, product);
@@ -255,8 +276,9 @@ void BatchNormGrad(const Sums& sums, const Vectors& vectors, const KernelArgs& a
   loop.ForEachPiece([&](int, int64_t first, int64_t n, int64_t offset) {
     alignas(64) float in0[kBlock], in1[kBlock], out[kBlock];
     float* dx = Target(args.outputs[0], first, out);
-    GradInputLoop(Load(args.inputs[0], first, n, in0), Load(args.inputs[1], first, n, in1), mean + offset,
-                  factor + offset, dy_mean + offset, slope + offset, n, dx);
+    const float* x = Load(args.inputs[1], first, n, in1);
+    const float* dy = Incoming(vectors, args, first, n, offset, x, in0);
+    GradInputLoop(dy, x, mean + offset, factor + offset, dy_mean + offset, slope + offset, n, dx);
     Store(args.outputs[0], first, n, dx);
   });
 }
@@ -265,7 +287,7 @@ std::unique_ptr<runtime::Kernel> PrepareBatchNormGrad(const NodeDesc& desc) {
   WorkspaceLayout workspace;
   const ChannelLoop loop = MakeChannelLoop(desc.inputs[0].shape, desc.threads);
   const Sums sums(loop, &workspace);
-  const Vectors vectors(loop, 4, &workspace);
+  const Vectors vectors(loop, desc.inputs.size() == 5 ? 4 : 6, &workspace);
   const double epsilon = desc.attributes.Double("epsilon");
   return MakeKernel(workspace.bytes(), [=](const KernelArgs& args) { BatchNormGrad(sums, vectors, args, epsilon); });
 }
@@ -295,6 +317,7 @@ void RegisterBatchNorm(runtime::KernelTable* table) {
   for (DType t : kDataTypes) {
     table->Add(ir::OpKind::kBatchNorm, {t, f, f}, {t, f, f}, PrepareBatchNorm);
     table->Add(ir::OpKind::kBatchNormGrad, {t, t, f, f, f}, {t, f, f}, PrepareBatchNormGrad);
+    table->Add(ir::OpKind::kBatchNormGrad, {t, t, f, f, f, f, f}, {t, f, f}, PrepareBatchNormGrad);
     table->Add(ir::OpKind::kBatchNormStatistics, {t, f}, {f, f, f}, PrepareBatchNormStatistics);
     table->Add(ir::OpKind::kBatchNormInference, {t, f, f, f, f}, {t}, PrepareBatchNormInference);
   }

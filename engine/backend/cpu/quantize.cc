@@ -1,3 +1,5 @@
+#include "engine/backend/cpu/quantize.h"
+
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -22,7 +24,8 @@ AMPD_CPU_CLONES void ScaleLoop(const float* __restrict x, int64_t n, float scale
   }
 }
 
-AMPD_CPU_CLONES void DequantizeLoop(const float* __restrict x, int64_t n, float a, float b, float* __restrict y) {
+AMPD_CPU_CLONES void DequantizeLoop(const float* x, int64_t n, float a, float b, float* y) {
+#pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) y[i] = x[i] * a * b;
 }
 
@@ -42,19 +45,6 @@ void Quantize(int threads, const TensorView& x, float scale, const TensorView& y
                     const int64_t m = std::min(kBlock, end - i);
                     ScaleLoop(Load(x, i, m, loaded), m, scale, limit, scaled);
                     Store(y, i, m, scaled);
-                  }
-                });
-}
-
-void Dequantize(int threads, const TensorView& x, float a, float b, const TensorView& y) {
-  ParallelRange(PartsFor(threads, y.size(), kMinElementsPerThread), y.size(), kBlock,
-                [&](int, int64_t begin, int64_t end) {
-                  alignas(64) float buffer[kBlock];
-                  for (int64_t i = begin; i < end; i += kBlock) {
-                    const int64_t m = std::min(kBlock, end - i);
-                    float* target = Target(y, i, buffer);
-                    DequantizeLoop(x.as<float>() + i, m, 1 / a, 1 / b, target);
-                    Store(y, i, m, target);
                   }
                 });
 }
@@ -111,6 +101,19 @@ std::unique_ptr<runtime::Kernel> PrepareAmaxUpdate(const runtime::NodeDesc& desc
 }
 
 }  // namespace
+
+void Dequantize(int threads, const TensorView& x, float a, float b, const TensorView& y) {
+  ParallelRange(PartsFor(threads, y.size(), kMinElementsPerThread), y.size(), kBlock,
+                [&](int, int64_t begin, int64_t end) {
+                  alignas(64) float buffer[kBlock];
+                  for (int64_t i = begin; i < end; i += kBlock) {
+                    const int64_t m = std::min(kBlock, end - i);
+                    float* target = Target(y, i, buffer);
+                    DequantizeLoop(x.as<float>() + i, m, 1 / a, 1 / b, target);
+                    Store(y, i, m, target);
+                  }
+                });
+}
 
 void RegisterQuantize(runtime::KernelTable* table) {
   constexpr DType f = DType::kF32;

@@ -8,6 +8,7 @@
 #include "engine/backend/cpu/convert.h"
 #include "engine/backend/cpu/kernels.h"
 #include "engine/backend/cpu/parallel.h"
+#include "engine/backend/cpu/quantize.h"
 #include "engine/core/status.h"
 #include "engine/ops/compute.h"
 #include "engine/ops/op_def.h"
@@ -132,6 +133,45 @@ runtime::PrepareKernel WithFloat8(runtime::PrepareKernel prepare) {
   };
 }
 
+// Products of codes in f32, then what they stand for.
+class ScaledProduct : public runtime::Kernel {
+ public:
+  ScaledProduct(std::unique_ptr<runtime::Kernel> product, const NodeDesc& desc)
+      : product_(std::move(product)), threads_(desc.threads), sums_{nullptr, DType::kF32, desc.outputs[0].shape} {
+    layout_.Add(product_->workspace_bytes());
+    if (desc.outputs[0].dtype != DType::kF32) sums_at_ = layout_.Add(sums_.bytes());
+  }
+
+  int64_t workspace_bytes() const override { return layout_.bytes(); }
+
+  absl::Status Launch(const KernelArgs& args) override {
+    const TensorView& y = args.outputs[0];
+    sums_.data = y.dtype == DType::kF32 ? y.data : WorkspaceAt<void>(args, sums_at_);
+    AMPD_RETURN_IF_ERROR(product_->Launch(
+        {.inputs = args.inputs.subspan(0, 2), .outputs = {&sums_, 1}, .workspace = args.workspace, .step = args.step}));
+    Dequantize(threads_, sums_, *args.inputs[2].as<float>(), *args.inputs[3].as<float>(), y);
+    return absl::OkStatus();
+  }
+
+ private:
+  const std::unique_ptr<runtime::Kernel> product_;
+  const int threads_;
+  WorkspaceLayout layout_;
+  int64_t sums_at_ = 0;
+  TensorView sums_;
+};
+
+runtime::PrepareKernel WithScales(runtime::PrepareKernel prepare) {
+  return [prepare = std::move(prepare)](const NodeDesc& desc) -> absl::StatusOr<std::unique_ptr<runtime::Kernel>> {
+    NodeDesc product = desc;
+    product.inputs.resize(2);
+    product.outputs[0].dtype = DType::kF32;
+    product.parameter_inputs.clear();
+    AMPD_ASSIGN_OR_RETURN(std::unique_ptr<runtime::Kernel> inner, prepare(product));
+    return std::unique_ptr<runtime::Kernel>(std::make_unique<ScaledProduct>(std::move(inner), desc));
+  };
+}
+
 bool IsAllF32(const std::vector<DType>& dtypes) {
   for (DType dtype : dtypes) {
     if (IsFloat(dtype) && dtype != DType::kF32) return false;
@@ -151,6 +191,8 @@ void RegisterReducedOperands(runtime::KernelTable* table) {
     if (signature.first.size() != 2) continue;
     for (auto [a, b] : {std::pair{kForward, kForward}, {kGradient, kForward}, {kForward, kGradient}}) {
       table->Add(op, {a, b}, signature.second, WithFloat8(prepare));
+      if (op != ir::OpKind::kMatmul) continue;
+      for (DType t : kDataTypes) table->Add(op, {a, b, DType::kF32, DType::kF32}, {t}, WithScales(WithFloat8(prepare)));
     }
   }
 }

@@ -91,6 +91,33 @@ struct BackwardVectors {
   }
 };
 
+// The relu behind a norm, which is computed anew as the forward pass does: dy is 0 where it is not above 0.
+template <typename T>
+struct ReluGate {
+  const float *factor, *bias;
+
+  template <int kWidth>
+  struct Vectors {
+    float factor[kWidth], bias[kWidth];
+  };
+  template <int kWidth>
+  __device__ __forceinline__ Vectors<kWidth> Get(int64_t channel) const {
+    Vectors<kWidth> v;
+    LoadFloats(factor + channel, v.factor);
+    LoadFloats(bias + channel, v.bias);
+    return v;
+  }
+  template <int kWidth>
+  __device__ __forceinline__ static void Apply(const Vectors<kWidth>& gate, const float (&x)[kWidth],
+                                               const float (&mean)[kWidth], float (&dy)[kWidth]) {
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) {
+      const float norm = RoundTo<T>((x[j] - mean[j]) * gate.factor[j] + gate.bias[j]);
+      dy[j] = norm <= 0 ? 0.0f : dy[j];
+    }
+  }
+};
+
 struct ChannelMeans {
   const float* mean;
 
@@ -178,6 +205,12 @@ struct Gradient {
   static constexpr bool kSums = true;
   template <typename T>
   static absl::Status Run(const Site& site, const BatchNorm& norm, const KernelArgs& args) {
+    if (args.inputs.size() == 5) return RunGated<T>(site, norm, args, NoGate());
+    return RunGated<T>(site, norm, args, ReluGate<T>{args.inputs[5].as<float>(), args.inputs[6].as<float>()});
+  }
+
+  template <typename T, typename Gate>
+  static absl::Status RunGated(const Site& site, const BatchNorm& norm, const KernelArgs& args, const Gate& gate) {
     const T *dy = args.inputs[0].as<T>(), *x = args.inputs[1].as<T>();
     const float* mean = args.inputs[3].as<float>();
     float *factor = norm.vector(args, 0), *shift = norm.vector(args, 1), *slope = norm.vector(args, 2);
@@ -190,10 +223,10 @@ struct Gradient {
                                 .slope = slope,
                                 .inverse_count = norm.inverse_count(),
                                 .epsilon = norm.epsilon};
-    const GradSums<T, ChannelMeans> sums{{}, dy, x, norm.plan.channels, {mean}};
+    const GradSums<T, ChannelMeans, Gate> sums{{}, dy, x, norm.plan.channels, {mean}, gate};
     AMPD_RETURN_IF_ERROR(SumChannels<kPack<T>>(site.name, norm.plan, sums, finish,
                                                WorkspaceAt<void>(args, norm.partial_at), site.context->stream()));
-    const GradInput<T, BackwardVectors> body{dy, x, args.outputs[0].as<T>(), {mean, factor, shift, slope}};
+    const GradInput<T, BackwardVectors, Gate> body{dy, x, args.outputs[0].as<T>(), {mean, factor, shift, slope}, gate};
     return MapChannels<kPack<T>>(site.name, norm.plan, body, site.context->stream());
   }
 };
@@ -248,6 +281,7 @@ void RegisterBatchNorm(runtime::KernelTable* table, Context* context) {
   for (DType t : kDataTypes) {
     table->Add(ir::OpKind::kBatchNorm, {t, f, f}, {t, f, f}, Prepare<Training>(context));
     table->Add(ir::OpKind::kBatchNormGrad, {t, t, f, f, f}, {t, f, f}, Prepare<Gradient>(context));
+    table->Add(ir::OpKind::kBatchNormGrad, {t, t, f, f, f, f, f}, {t, f, f}, Prepare<Gradient>(context));
     table->Add(ir::OpKind::kBatchNormStatistics, {t, f}, {f, f, f}, Prepare<StatisticsAlone>(context));
     table->Add(ir::OpKind::kBatchNormInference, {t, f, f, f, f}, {t}, Prepare<Inference>(context));
   }

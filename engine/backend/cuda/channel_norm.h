@@ -48,24 +48,44 @@ struct Moments : WideSums<2> {
   }
 };
 
+// What stands between a norm and the gradient that comes to it, as GradSums and GradInput apply it: nothing.
+struct NoGate {
+  template <int kWidth>
+  struct Vectors {};
+  template <int kWidth>
+  __device__ __forceinline__ Vectors<kWidth> Get(int64_t) const {
+    return {};
+  }
+  template <int kWidth>
+  __device__ __forceinline__ static void Apply(const Vectors<kWidth>&, const float (&)[kWidth], const float (&)[kWidth],
+                                               float (&)[kWidth]) {}
+};
+
 // Sums of dy and of dy (x - mean). MeanOf is a function object: its Get<kWidth>(outer, channel) gives the means.
-template <typename T, typename MeanOf>
+template <typename T, typename MeanOf, typename Gate = NoGate>
 struct GradSums : RunSums<2> {
   const T* dy;
   const T* x;
   int64_t channels;
   MeanOf mean_of;
+  Gate gate;
 
   template <int kWidth>
-  __device__ __forceinline__ ChannelVector<kWidth> Begin(int64_t outer, int64_t channel) const {
-    return mean_of.template Get<kWidth>(outer, channel);
+  struct Constants : ChannelVector<kWidth> {
+    typename Gate::template Vectors<kWidth> gate;
+  };
+
+  template <int kWidth>
+  __device__ __forceinline__ Constants<kWidth> Begin(int64_t outer, int64_t channel) const {
+    return {mean_of.template Get<kWidth>(outer, channel), gate.template Get<kWidth>(channel)};
   }
   template <int kWidth>
-  __device__ __forceinline__ void operator()(int64_t row, int64_t channel, const ChannelVector<kWidth>& mean,
+  __device__ __forceinline__ void operator()(int64_t row, int64_t channel, const Constants<kWidth>& mean,
                                              float (&sums)[2][kWidth]) const {
     float g[kWidth], v[kWidth];
     LoadFloats(dy + row * channels + channel, g);
     LoadFloats(x + row * channels + channel, v);
+    Gate::Apply(mean.gate, v, mean.values, g);
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) {
       sums[0][j] += g[j];
@@ -105,22 +125,29 @@ template <int kWidth>
 struct GradVectors {
   float mean[kWidth], factor[kWidth], shift[kWidth], slope[kWidth];
 };
-template <typename T, typename VectorsOf>
+template <typename T, typename VectorsOf, typename Gate = NoGate>
 struct GradInput {
   const T* dy;
   const T* x;
   T* dx;
   VectorsOf vectors_of;
+  Gate gate;
 
   template <int kWidth>
-  __device__ __forceinline__ GradVectors<kWidth> Begin(int64_t outer, int64_t channel) const {
-    return vectors_of.template Get<kWidth>(outer, channel);
+  struct Constants : GradVectors<kWidth> {
+    typename Gate::template Vectors<kWidth> gate;
+  };
+
+  template <int kWidth>
+  __device__ __forceinline__ Constants<kWidth> Begin(int64_t outer, int64_t channel) const {
+    return {vectors_of.template Get<kWidth>(outer, channel), gate.template Get<kWidth>(channel)};
   }
   template <int kWidth>
-  __device__ __forceinline__ void operator()(int64_t at, const GradVectors<kWidth>& c) const {
+  __device__ __forceinline__ void operator()(int64_t at, const Constants<kWidth>& c) const {
     float g[kWidth], v[kWidth];
     LoadFloats(dy + at, g);
     LoadFloats(x + at, v);
+    Gate::Apply(c.gate, v, c.mean, g);
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) v[j] = g[j] * c.factor[j] - c.shift[j] - (v[j] - c.mean[j]) * c.slope[j];
     StoreFloats(v, dx + at);

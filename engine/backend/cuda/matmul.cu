@@ -8,6 +8,7 @@
 #include "engine/backend/cuda/dispatch.h"
 #include "engine/backend/cuda/kernels.h"
 #include "engine/backend/cuda/launch.h"
+#include "engine/backend/cuda/quantize.h"
 #include "engine/core/status.h"
 #include "engine/ops/compute.h"
 
@@ -171,6 +172,7 @@ class MatmulKernel : public runtime::Kernel {
         context->properties().has_fp8() && gemm.inner % kFloat8Multiple == 0 && gemm.columns % kFloat8Multiple == 0;
     Read(desc.inputs[0], !fits, gemm.a.transposed, &gemm.a, &a_);
     Read(desc.inputs[1], !fits, !gemm.b.transposed, &gemm.b, &b_);
+    if (desc.inputs.size() > 2) Scale(desc.outputs[0], fits);
     if (!fits) return;
     gemm.a.transposed = false;
     gemm.b.transposed = true;
@@ -182,8 +184,15 @@ class MatmulKernel : public runtime::Kernel {
   absl::Status Launch(const KernelArgs& args) override {
     AMPD_ASSIGN_OR_RETURN(const char* a, Place(args, 0, a_));
     AMPD_ASSIGN_OR_RETURN(const char* b, Place(args, 1, b_));
-    auto* d = static_cast<char*>(args.outputs[0].data);
-    return Multiply(args, 0, a, b, d);
+    auto* d = sums_at_ < 0 ? static_cast<char*>(args.outputs[0].data) : WorkspaceAt<char>(args, sums_at_);
+    if (reciprocals_at_ >= 0) {
+      AMPD_RETURN_IF_ERROR(LaunchReciprocals(*context_, name_, args.inputs[2].as<float>(), args.inputs[3].as<float>(),
+                                             WorkspaceAt<float>(args, reciprocals_at_)));
+    }
+    AMPD_RETURN_IF_ERROR(Multiply(args, 0, a, b, d));
+    if (sums_at_ < 0) return absl::OkStatus();
+    return LaunchDequantize(*context_, name_, reinterpret_cast<const float*>(d), args.inputs[2].as<float>(),
+                            args.inputs[3].as<float>(), args.outputs[0]);
   }
 
  private:
@@ -208,6 +217,17 @@ class MatmulKernel : public runtime::Kernel {
       return;
     }
     operand->at = layout_.Add(operand->size * SizeOf(matrix->dtype));
+  }
+
+  // The result is what codes stand for: by the products themselves where they read codes, else after them.
+  void Scale(const ir::TensorType& result, bool in_products) {
+    products_.gemm.scaled = in_products;
+    if (in_products) {
+      reciprocals_at_ = layout_.Add(2 * SizeOf(DType::kF32));
+      return;
+    }
+    products_.gemm.d.dtype = DType::kF32;
+    sums_at_ = layout_.Add(NumElements(result.shape) * SizeOf(DType::kF32));
   }
 
   // Where the products read input i, after writing it there if need be.
@@ -236,7 +256,12 @@ class MatmulKernel : public runtime::Kernel {
 
   absl::Status Multiply(const KernelArgs& args, size_t depth, const char* a, const char* b, char* d) {
     if (depth == products_.loops.size()) {
-      return gemm_->Run({.a = a, .b = b, .d = d, .workspace = WorkspaceAt<char>(args, gemm_at_)});
+      GemmArgs gemm{.a = a, .b = b, .d = d, .workspace = WorkspaceAt<char>(args, gemm_at_)};
+      if (reciprocals_at_ >= 0) {
+        gemm.a_scale = WorkspaceAt<float>(args, reciprocals_at_);
+        gemm.b_scale = gemm.a_scale + 1;
+      }
+      return gemm_->Run(gemm);
     }
     const GemmDesc& gemm = products_.gemm;
     const MatmulLoop& loop = products_.loops[depth];
@@ -257,6 +282,8 @@ class MatmulKernel : public runtime::Kernel {
   // the workspace; other extents are multiplied as f16, in which codes are exact.
   Operand a_, b_;
   int64_t gemm_at_ = 0;
+  // In the workspace: what the scales are divided by, and sums that are still to be; -1: none.
+  int64_t reciprocals_at_ = -1, sums_at_ = -1;
   std::unique_ptr<Gemm> gemm_;
 };
 
@@ -270,6 +297,7 @@ void RegisterMatmul(runtime::KernelTable* table, Context* context) {
   constexpr DType kForward = DType::kF8E4M3, kGradient = DType::kF8E5M2;
   for (auto [a, b] : {std::pair{kForward, kForward}, {kGradient, kForward}, {kForward, kGradient}}) {
     table->Add(ir::OpKind::kMatmul, {a, b}, {DType::kF32}, prepare);
+    for (DType t : kDataTypes) table->Add(ir::OpKind::kMatmul, {a, b, DType::kF32, DType::kF32}, {t}, prepare);
   }
 }
 

@@ -1,3 +1,5 @@
+#include "engine/backend/cuda/quantize.h"
+
 #include <algorithm>
 #include <cmath>
 
@@ -53,11 +55,17 @@ __global__ void Quantize(const T* __restrict__ x, const float* __restrict__ scal
   });
 }
 
+// No __restrict__: `y` may be `x`.
 template <typename T>
-__global__ void Dequantize(const float* __restrict__ x, const float* __restrict__ scale_a,
-                           const float* __restrict__ scale_b, int64_t size, T* __restrict__ y) {
+__global__ void Dequantize(const float* x, const float* __restrict__ scale_a, const float* __restrict__ scale_b,
+                           int64_t size, T* y) {
   const float a = 1.0f / *scale_a, b = 1.0f / *scale_b;
   ForEach(x, size, y, [=](float value) { return value * a * b; });
+}
+
+__global__ void Reciprocals(const float* __restrict__ scale_a, const float* __restrict__ scale_b,
+                            float* __restrict__ to) {
+  if (threadIdx.x < 2) to[threadIdx.x] = 1.0f / *(threadIdx.x == 0 ? scale_a : scale_b);
 }
 
 // The bits of magnitudes order as the magnitudes do, with NaN above infinity.
@@ -126,12 +134,8 @@ runtime::PrepareKernel PrepareQuantize(Context* context) {
 runtime::PrepareKernel PrepareDequantize(Context* context) {
   return [context](const NodeDesc& desc) {
     return MakeKernel(0, [context, name = desc.name](const KernelArgs& args) {
-      const TensorView &x = args.inputs[0], &y = args.outputs[0];
-      return VisitData(y.dtype, [&](auto tag) {
-        using T = typename decltype(tag)::type;
-        return Launch(name, Dequantize<T>, BlocksOf(*context, x.size()), kThreads, 0, context->stream(), x.as<float>(),
-                      args.inputs[1].as<float>(), args.inputs[2].as<float>(), x.size(), y.as<T>());
-      });
+      return LaunchDequantize(*context, name, args.inputs[0].as<float>(), args.inputs[1].as<float>(),
+                              args.inputs[2].as<float>(), args.outputs[0]);
     });
   };
 }
@@ -162,6 +166,20 @@ runtime::PrepareKernel PrepareAmaxUpdate(Context* context) {
 }
 
 }  // namespace
+
+absl::Status LaunchDequantize(const Context& context, const std::string& name, const float* x, const float* scale_a,
+                              const float* scale_b, const TensorView& y) {
+  return VisitData(y.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    return Launch(name, Dequantize<T>, BlocksOf(context, y.size()), kThreads, 0, context.stream(), x, scale_a, scale_b,
+                  y.size(), y.as<T>());
+  });
+}
+
+absl::Status LaunchReciprocals(const Context& context, const std::string& name, const float* scale_a,
+                               const float* scale_b, float* to) {
+  return Launch(name, Reciprocals, 1, kWarp, 0, context.stream(), scale_a, scale_b, to);
+}
 
 void RegisterQuantize(runtime::KernelTable* table, Context* context) {
   constexpr DType f = DType::kF32;

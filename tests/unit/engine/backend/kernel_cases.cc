@@ -232,8 +232,9 @@ std::vector<Shapes> ShapesOf(OpKind op) {
   }
 }
 
-// Which inputs must not be negative, as bits: variances.
-uint32_t VarianceInputs(OpKind op) {
+// Which inputs must be positive, as bits: variances and scales.
+uint32_t PositiveInputs(OpKind op) {
+  if (op == OpKind::kMatmul) return (1u << 2) | (1u << 3);
   if (op == OpKind::kBatchNormGrad || op == OpKind::kBatchNormInference) return 1u << 4;
   if (op == OpKind::kBatchNormUpdate) return (1u << 1) | (1u << 3);
   return 0;
@@ -247,7 +248,7 @@ RefTensor MakeInput(const NodeDesc& desc, size_t i, Random* random) {
     for (double& v : bytes.data) v = static_cast<double>(random->Below(256));
     return bytes;
   }
-  if (VarianceInputs(desc.op) >> i & 1) return RandomTensor(random, type.shape, type.dtype, 0.01, 4);
+  if (PositiveInputs(desc.op) >> i & 1) return RandomTensor(random, type.shape, type.dtype, 0.01, 4);
   return RandomTensor(random, type.shape, type.dtype, -3, 3);
 }
 
@@ -282,6 +283,8 @@ void AddFloat8Rows(std::vector<std::pair<OpKind, Signature>>* list) {
   for (OpKind op : ops) {
     for (auto [a, b] : {std::pair{forward, forward}, {gradient, forward}, {forward, gradient}}) {
       list->push_back({op, {{a, b}, {f}}});
+      if (op != OpKind::kMatmul) continue;
+      for (DType t : {f, DType::kF16, DType::kBF16}) list->push_back({op, {{a, b, f, f}, {t}}});
     }
   }
 }
@@ -306,6 +309,7 @@ std::vector<std::pair<OpKind, Signature>> RequiredKernels() {
     list.push_back({OpKind::kMaxPool2dGrad, {{t, t, t}, {t}}});
     list.push_back({OpKind::kBatchNorm, {{t, f, f}, {t, f, f}}});
     list.push_back({OpKind::kBatchNormGrad, {{t, t, f, f, f}, {t, f, f}}});
+    list.push_back({OpKind::kBatchNormGrad, {{t, t, f, f, f, f, f}, {t, f, f}}});
     list.push_back({OpKind::kBatchNormInference, {{t, f, f, f, f}, {t}}});
     list.push_back({OpKind::kAccumulateGrad, {{t, f}, {}}});
   }
@@ -328,6 +332,11 @@ std::vector<KernelCase> KernelCases(OpKind op, const Signature& signature) {
       desc.attributes.Set("dtype", std::string(DTypeName(signature.second[0])));
     for (size_t i = 0; i < shapes.inputs.size(); ++i) {
       desc.inputs.push_back({signature.first[std::min(i, signature.first.size() - 1)], shapes.inputs[i]});
+    }
+    if (op == OpKind::kBatchNormGrad && signature.first.size() > 5) desc.inputs.resize(7, desc.inputs.back());
+    if (op == OpKind::kMatmul && signature.first.size() > 2) {
+      desc.inputs.resize(4, {DType::kF32, {}});
+      desc.attributes.Set("dtype", std::string(DTypeName(signature.second[0])));
     }
     auto outputs = ops::InferTypes(op, {desc.name, desc.attributes, desc.inputs});
     if (!outputs.ok()) {

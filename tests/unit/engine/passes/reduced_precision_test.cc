@@ -13,6 +13,7 @@
 #include "engine/passes/precision.h"
 #include "engine/passes/publish_parameters.h"
 #include "engine/passes/quantize_fp8.h"
+#include "engine/passes/scale_products.h"
 #include "tests/support/emit.h"
 
 namespace ampd::passes {
@@ -184,6 +185,29 @@ TEST(QuantizeFp8, EachTensorOnceFromItsWidestValue) {
   const ir::Node& grad_a = Find(g, "l1.matmul.grad_a.dequantize");
   EXPECT_EQ(g.values[grad_a.inputs[1]].name, "l1.matmul.grad.scale");
   EXPECT_EQ(g.values[grad_a.inputs[2]].name, "l1.matmul.b.scale");
+}
+
+TEST(ScaleProducts, ProductsOfCodesGiveWhatTheyStandFor) {
+  const ir::Graph before = Step(3, {kFp8, {}});
+  auto g = ScaleProducts(before);
+  ASSERT_TRUE(g.ok()) << g.status();
+  ASSERT_TRUE(ops::VerifyGraph(*g).ok()) << ops::VerifyGraph(*g);
+  EXPECT_EQ(Count(*g, OpKind::kDequantize), 0);
+  EXPECT_EQ(g->nodes.size() + 3, before.nodes.size());
+  const ir::Node& grad_a = Find(*g, "l1.matmul.grad_a");
+  ASSERT_EQ(grad_a.inputs.size(), 4u);
+  EXPECT_EQ(g->values[grad_a.inputs[2]].name, "l1.matmul.grad.scale");
+  EXPECT_EQ(g->values[grad_a.inputs[3]].name, "l1.matmul.b.scale");
+  EXPECT_EQ(g->type(grad_a.outputs[0]), before.type(Find(before, "l1.matmul.grad_a.dequantize").outputs[0]));
+}
+
+TEST(ScaleProducts, SumsThatOthersReadStay) {
+  ir::Graph before = Step(3, {kFp8, {}});
+  before.outputs["sums"] = Find(before, "l1.matmul").outputs[0];
+  const auto g = ScaleProducts(before);
+  ASSERT_TRUE(g.ok()) << g.status();
+  EXPECT_EQ(Count(*g, OpKind::kDequantize), 1);
+  EXPECT_EQ(Find(*g, "l1.matmul").inputs.size(), 2u);
 }
 
 // The backward pass of a product over [batch, time, features] makes rows of what the forward pass read whole.

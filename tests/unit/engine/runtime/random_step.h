@@ -13,12 +13,14 @@
 #include "engine/backend/cpu/cpu_backend.h"
 #include "engine/passes/dead_nodes.h"
 #include "engine/passes/fuse.h"
+#include "engine/passes/gate_norm_grads.h"
 #include "engine/passes/pad_for_tensor_cores.h"
 #include "engine/passes/pipeline.h"
 #include "engine/passes/precision.h"
 #include "engine/passes/publish_parameters.h"
 #include "engine/passes/quantize_fp8.h"
 #include "engine/passes/read_narrow.h"
+#include "engine/passes/scale_products.h"
 #include "engine/passes/split_norms.h"
 #include "engine/runtime/backend.h"
 
@@ -48,7 +50,7 @@ enum class Passes {
   kNone,       // casts, gradients and 8-bit operands: what the mode means
   kTidied,     // and dead nodes removed
   kPublished,  // and parameters read from published copies
-  kAll,        // and losses of 16 bits, norms split, chains fused
+  kAll,        // and losses of 16 bits, 8-bit products scaled, norms split, chains fused
 };
 
 // A gtest failure when a pass refuses.
@@ -68,7 +70,9 @@ inline ir::Graph StepOf(ir::Graph forward, const Mode& mode, Passes passes, cons
   if (passes >= Passes::kPublished) pipeline.Add("publish_parameters", passes::PublishParameters);
   if (passes == Passes::kAll) {
     pipeline.Add("read_narrow", [](ir::Graph g) { return passes::ReadNarrow(std::move(g), 0); });
+    pipeline.Add("scale_products", passes::ScaleProducts);
     pipeline.Add("split_norms", [&](ir::Graph g) { return passes::SplitNorms(std::move(g), can_fuse); });
+    pipeline.Add("gate_norm_grads", passes::GateNormGrads);
     pipeline.Add("fuse", [&](ir::Graph g) { return passes::Fuse(std::move(g), can_fuse); });
   }
   auto graph = pipeline.Run(std::move(forward));

@@ -177,6 +177,7 @@ TEST_F(CudaRows, ChannelsOfManyRows) {
     ExpectAgrees(OpKind::kBatchNormStatistics, a, {x, vector});
     ExpectAgrees(OpKind::kBatchNorm, a, {x, vector, vector});
     ExpectAgrees(OpKind::kBatchNormGrad, a, {x, x, vector, vector, vector});
+    ExpectAgrees(OpKind::kBatchNormGrad, a, {x, x, vector, vector, vector, vector, vector});
     ExpectAgrees(OpKind::kSumTo, {{"shape", Ints{shape.back()}}, {"dtype", "f32"}}, {x});
   }
 }
