@@ -28,6 +28,7 @@ absl::Status InferQuantize(const OpCall& call, std::vector<TensorType>* outputs)
   DType dtype;
   AMPD_RETURN_IF_ERROR(Float8Of(OpKind::kQuantize, call, &dtype));
   outputs->push_back({dtype, call.inputs[0].shape});
+  if (call.attributes.Bool("amax")) outputs->push_back({DType::kF32, {}});
   return absl::OkStatus();
 }
 
@@ -61,7 +62,7 @@ std::vector<OpDef> QuantizeDefs() {
   return {{.kind = OpKind::kQuantize,
            .precision = PrecisionClass::kFixed,
            .inputs = {Role::kAny, Role::kState},
-           .output_suffixes = {""},
+           .output_suffixes = {"", ".amax"},
            .infer = InferQuantize},
           {.kind = OpKind::kDequantize,
            .precision = PrecisionClass::kFixed,

@@ -131,18 +131,22 @@ class Rewriter {
                       .inputs = {source, scale},
                       .attributes = format,
                       .stage = node.stage};
-    AMPD_ASSIGN_OR_RETURN(const std::vector<ir::ValueId> codes, ops::Emit(&graph_, quantize));
-    quantized_[{scales, source}] = {codes[0], scale};
-    return train_ ? Track(quantize, scales, operand) : absl::OkStatus();
+    if (train_) quantize.attributes.Set("amax", int64_t{1});
+    AMPD_ASSIGN_OR_RETURN(const std::vector<ir::ValueId> outputs, ops::Emit(&graph_, quantize));
+    quantized_[{scales, source}] = {outputs[0], scale};
+    quantize.attributes = format;
+    return train_ ? Track(quantize, outputs[1], scales, operand) : absl::OkStatus();
   }
 
-  absl::Status Track(const ir::Node& quantize, const std::string& scales, const std::string& operand) {
+  // `amax`: of what was quantized.
+  absl::Status Track(const ir::Node& quantize, ir::ValueId amax, const std::string& scales,
+                     const std::string& operand) {
     AMPD_ASSIGN_OR_RETURN(const ir::ValueId history, State(quantize, Fp8HistoryName(scales, operand)));
     AMPD_ASSIGN_OR_RETURN(const ir::ValueId count, State(quantize, Fp8CountName(scales, operand)));
     ir::Node update = quantize;
     update.op = ir::OpKind::kAmaxUpdate;
     update.name = absl::StrCat(quantize.name, ".amax");
-    update.inputs = {quantize.inputs[0], history, count, quantize.inputs[1]};
+    update.inputs = {amax, history, count, quantize.inputs[1]};
     update.attributes.Set("margin", int64_t{kFp8Margin});
     return ops::Emit(&graph_, std::move(update)).status();
   }

@@ -177,9 +177,10 @@ absl::StatusOr<std::unique_ptr<PlannedModel>> PlanModel(const ResolvedJobSpec& s
     pipeline.Add("read_narrow", [](ir::Graph g) { return passes::ReadNarrow(std::move(g)); })
         .Add("scale_products", passes::ScaleProducts);
   }
-  pipeline.Add("split_norms", [&](ir::Graph g) { return passes::SplitNorms(std::move(g), can_fuse); })
-      .Add("gate_norm_grads", passes::GateNormGrads)
-      .Add("fuse", [&](ir::Graph g) { return passes::Fuse(std::move(g), can_fuse); })
+  pipeline.Add("split_norms", [&](ir::Graph g) { return passes::SplitNorms(std::move(g), can_fuse); });
+  // A CPU takes longer to compute the norm again than to read what its relu left.
+  if (!backend->memory()->on_host()) pipeline.Add("gate_norm_grads", passes::GateNormGrads);
+  pipeline.Add("fuse", [&](ir::Graph g) { return passes::Fuse(std::move(g), can_fuse); })
       .Add("join_products", [&](ir::Graph g) { return passes::JoinProducts(std::move(g), joins); });
   auto planned = std::make_unique<PlannedModel>(model.phases[0].train);
   planned->backend = std::move(backend);

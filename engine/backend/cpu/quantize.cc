@@ -36,16 +36,22 @@ AMPD_CPU_CLONES uint32_t MaxMagnitudeLoop(const uint32_t* x, int64_t n) {
   return largest;
 }
 
-void Quantize(int threads, const TensorView& x, float scale, const TensorView& y) {
+// With `by_part` also the largest magnitude of each thread's part, as bits.
+void Quantize(int threads, const TensorView& x, float scale, const TensorView& y, uint32_t* by_part) {
   const auto limit = static_cast<float>(MaxFinite(y.dtype));
   ParallelRange(PartsFor(threads, y.size(), kMinElementsPerThread), y.size(), kBlock,
-                [&](int, int64_t begin, int64_t end) {
+                [&](int part, int64_t begin, int64_t end) {
                   alignas(64) float loaded[kBlock], scaled[kBlock];
+                  uint32_t largest = 0;
                   for (int64_t i = begin; i < end; i += kBlock) {
                     const int64_t m = std::min(kBlock, end - i);
-                    ScaleLoop(Load(x, i, m, loaded), m, scale, limit, scaled);
+                    const float* values = Load(x, i, m, loaded);
+                    ScaleLoop(values, m, scale, limit, scaled);
                     Store(y, i, m, scaled);
+                    if (by_part == nullptr) continue;
+                    largest = std::max(largest, MaxMagnitudeLoop(reinterpret_cast<const uint32_t*>(values), m));
                   }
+                  if (by_part != nullptr) by_part[part] = largest;
                 });
 }
 
@@ -78,8 +84,14 @@ void Record(float amax, const TensorView& history, int64_t* count, float largest
 }
 
 std::unique_ptr<runtime::Kernel> PrepareQuantize(const runtime::NodeDesc& desc) {
-  return MakeKernel(0, [threads = desc.threads](const runtime::KernelArgs& args) {
-    Quantize(threads, args.inputs[0], *args.inputs[1].as<float>(), args.outputs[0]);
+  const int threads = std::max(desc.threads, 1);
+  const int64_t workspace = desc.outputs.size() > 1 ? threads * static_cast<int64_t>(sizeof(uint32_t)) : 0;
+  return MakeKernel(workspace, [threads](const runtime::KernelArgs& args) {
+    const bool tracks = args.outputs.size() > 1;
+    auto* by_part = tracks ? static_cast<uint32_t*>(args.workspace) : nullptr;
+    if (tracks) std::fill_n(by_part, threads, 0u);
+    Quantize(threads, args.inputs[0], *args.inputs[1].as<float>(), args.outputs[0], by_part);
+    if (tracks) *args.outputs[1].as<float>() = FloatFromBits(*std::max_element(by_part, by_part + threads));
   });
 }
 
@@ -118,7 +130,10 @@ void Dequantize(int threads, const TensorView& x, float a, float b, const Tensor
 void RegisterQuantize(runtime::KernelTable* table) {
   constexpr DType f = DType::kF32;
   for (DType t : kDataTypes) {
-    for (DType f8 : {DType::kF8E4M3, DType::kF8E5M2}) table->Add(ir::OpKind::kQuantize, {t, f}, {f8}, PrepareQuantize);
+    for (DType f8 : {DType::kF8E4M3, DType::kF8E5M2}) {
+      table->Add(ir::OpKind::kQuantize, {t, f}, {f8}, PrepareQuantize);
+      table->Add(ir::OpKind::kQuantize, {t, f}, {f8, f}, PrepareQuantize);
+    }
     table->Add(ir::OpKind::kAmaxUpdate, {t, f, DType::kI64, f}, {}, PrepareAmaxUpdate);
     table->Add(ir::OpKind::kDequantize, {f, f, f}, {t}, PrepareDequantize);
   }

@@ -42,17 +42,36 @@ __device__ __forceinline__ void ForEach(const T* x, int64_t size, Y* y, const F&
   if (rest < size) y[rest] = Store<Y>(f(Load(x[rest])));
 }
 
-// Finite values saturate; infinities and NaN stay, so that the step's check still sees an overflow.
-template <typename T, typename Code>
+// The bits of magnitudes order as the magnitudes do, with NaN above infinity.
+__device__ __forceinline__ uint32_t MagnitudeBits(float x) { return FloatBits(x) & 0x7fffffffu; }
+
+// Finite values saturate; infinities and NaN stay, so that the step's check still sees an overflow. kTracks: also the
+// largest magnitude of each block's part.
+template <bool kTracks, typename T, typename Code>
 __global__ void Quantize(const T* __restrict__ x, const float* __restrict__ scale, float limit, int64_t size,
-                         Code* __restrict__ y) {
+                         Code* __restrict__ y, uint32_t* __restrict__ by_part) {
   const float factor = *scale;
-  ForEach(x, size, y, [=](float value) {
+  uint32_t largest = 0;
+  ForEach(x, size, y, [&](float value) {
     const float scaled = value * factor;
     const float above = scaled > limit ? limit : scaled;
     const float clamped = above < -limit ? -limit : above;
-    return (FloatBits(value) & 0x7fffffffu) < 0x7f800000u ? clamped : value;
+    const uint32_t magnitude = MagnitudeBits(value);
+    if constexpr (kTracks) largest = max(largest, magnitude);
+    return magnitude < 0x7f800000u ? clamped : value;
   });
+  if constexpr (kTracks) {
+    largest = BlockReduce(largest, 0u, MaxOf());
+    if (threadIdx.x == 0) by_part[blockIdx.x] = largest;
+  }
+}
+
+// One block.
+__global__ void LargestPart(const uint32_t* __restrict__ by_part, int parts, float* __restrict__ amax) {
+  uint32_t bits = 0;
+  for (int i = static_cast<int>(threadIdx.x); i < parts; i += kThreads) bits = max(bits, by_part[i]);
+  bits = BlockReduce(bits, 0u, MaxOf());
+  if (threadIdx.x == 0) *amax = FloatFromBits(bits);
 }
 
 // No __restrict__: `y` may be `x`.
@@ -67,9 +86,6 @@ __global__ void Reciprocals(const float* __restrict__ scale_a, const float* __re
                             float* __restrict__ to) {
   if (threadIdx.x < 2) to[threadIdx.x] = 1.0f / *(threadIdx.x == 0 ? scale_a : scale_b);
 }
-
-// The bits of magnitudes order as the magnitudes do, with NaN above infinity.
-__device__ __forceinline__ uint32_t MagnitudeBits(float x) { return FloatBits(x) & 0x7fffffffu; }
 
 template <typename T>
 __global__ void MaxMagnitude(const T* __restrict__ x, int64_t size, uint32_t* __restrict__ by_part) {
@@ -93,7 +109,9 @@ __global__ void RecordMax(const uint32_t* __restrict__ by_part, int parts, float
                           float* __restrict__ history, int64_t entries, int64_t* __restrict__ count,
                           float* __restrict__ scale) {
   uint32_t bits = 0;
-  for (int i = static_cast<int>(threadIdx.x); i < parts; i += kThreads) bits = max(bits, by_part[i]);
+  for (int i = static_cast<int>(threadIdx.x); i < parts; i += kThreads) {
+    bits = max(bits, MagnitudeBits(FloatFromBits(by_part[i])));
+  }
   bits = BlockReduce(bits, 0u, MaxOf());
   // Not finite: nothing changes.
   if (bits >= 0x7f800000u) return;
@@ -113,21 +131,39 @@ unsigned BlocksOf(const Context& context, int64_t size) {
   return BlocksFor(CeilDiv(size, kN), kThreads, context.properties().sm_count);
 }
 
+// Blocks that leave a part each.
+unsigned PartsOf(const Context& context, int64_t size) {
+  return std::min<unsigned>(BlocksOf(context, size), kMostParts);
+}
+
+template <bool kTracks>
+absl::Status LaunchQuantize(const Context& context, const std::string& name, const KernelArgs& args) {
+  const TensorView &x = args.inputs[0], &y = args.outputs[0];
+  const auto limit = static_cast<float>(MaxFinite(y.dtype));
+  const unsigned blocks = kTracks ? PartsOf(context, x.size()) : BlocksOf(context, x.size());
+  auto* by_part = kTracks ? WorkspaceAt<uint32_t>(args, 0) : nullptr;
+  AMPD_RETURN_IF_ERROR(VisitData(x.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const auto launch = [&](auto code) {
+      using Code = decltype(code);
+      return Launch(name, Quantize<kTracks, T, Code>, blocks, kThreads, 0, context.stream(), x.as<T>(),
+                    args.inputs[1].as<float>(), limit, x.size(), y.as<Code>(), by_part);
+    };
+    return y.dtype == DType::kF8E4M3 ? launch(Float8E4M3()) : launch(Float8E5M2());
+  }));
+  if constexpr (!kTracks) return absl::OkStatus();
+  return Launch(name, LargestPart, 1, kThreads, 0, context.stream(), by_part, static_cast<int>(blocks),
+                args.outputs[1].as<float>());
+}
+
 runtime::PrepareKernel PrepareQuantize(Context* context) {
   return [context](const NodeDesc& desc) {
-    return MakeKernel(0, [context, name = desc.name](const KernelArgs& args) {
-      const TensorView &x = args.inputs[0], &y = args.outputs[0];
-      const auto limit = static_cast<float>(MaxFinite(y.dtype));
-      return VisitData(x.dtype, [&](auto tag) {
-        using T = typename decltype(tag)::type;
-        const auto launch = [&](auto code) {
-          using Code = decltype(code);
-          return Launch(name, Quantize<T, Code>, BlocksOf(*context, x.size()), kThreads, 0, context->stream(),
-                        x.as<T>(), args.inputs[1].as<float>(), limit, x.size(), y.as<Code>());
-        };
-        return y.dtype == DType::kF8E4M3 ? launch(Float8E4M3()) : launch(Float8E5M2());
-      });
-    });
+    const bool tracks = desc.outputs.size() > 1;
+    const int64_t parts = tracks ? PartsOf(*context, NumElements(desc.inputs[0].shape)) : 0;
+    return MakeKernel(
+        parts * static_cast<int64_t>(sizeof(uint32_t)), [context, tracks, name = desc.name](const KernelArgs& args) {
+          return tracks ? LaunchQuantize<true>(*context, name, args) : LaunchQuantize<false>(*context, name, args);
+        });
   };
 }
 
@@ -149,15 +185,19 @@ float LargestOverMargin(const NodeDesc& desc) {
 
 runtime::PrepareKernel PrepareAmaxUpdate(Context* context) {
   return [context](const NodeDesc& desc) {
-    const unsigned parts = std::min<unsigned>(BlocksOf(*context, NumElements(desc.inputs[0].shape)), kMostParts);
+    const unsigned parts = PartsOf(*context, NumElements(desc.inputs[0].shape));
     const auto workspace = static_cast<int64_t>(parts * sizeof(uint32_t));
     return MakeKernel(workspace, [=, name = desc.name, over_margin = LargestOverMargin(desc)](const KernelArgs& args) {
       const TensorView& x = args.inputs[0];
       auto* by_part = WorkspaceAt<uint32_t>(args, 0);
-      AMPD_RETURN_IF_ERROR(VisitData(x.dtype, [&](auto tag) {
-        using T = typename decltype(tag)::type;
-        return Launch(name, MaxMagnitude<T>, parts, kThreads, 0, context->stream(), x.as<T>(), x.size(), by_part);
-      }));
+      if (x.size() == 1 && x.dtype == DType::kF32) {
+        by_part = x.as<uint32_t>();
+      } else {
+        AMPD_RETURN_IF_ERROR(VisitData(x.dtype, [&](auto tag) {
+          using T = typename decltype(tag)::type;
+          return Launch(name, MaxMagnitude<T>, parts, kThreads, 0, context->stream(), x.as<T>(), x.size(), by_part);
+        }));
+      }
       return Launch(name, RecordMax, 1, kThreads, 0, context->stream(), by_part, static_cast<int>(parts), over_margin,
                     args.inputs[1].as<float>(), args.inputs[1].size(), args.inputs[2].as<int64_t>(),
                     args.inputs[3].as<float>());
@@ -186,6 +226,7 @@ void RegisterQuantize(runtime::KernelTable* table, Context* context) {
   for (DType t : kDataTypes) {
     for (DType f8 : {DType::kF8E4M3, DType::kF8E5M2}) {
       table->Add(OpKind::kQuantize, {t, f}, {f8}, PrepareQuantize(context));
+      table->Add(OpKind::kQuantize, {t, f}, {f8, f}, PrepareQuantize(context));
     }
     table->Add(OpKind::kAmaxUpdate, {t, f, DType::kI64, f}, {}, PrepareAmaxUpdate(context));
     table->Add(OpKind::kDequantize, {f, f, f}, {t}, PrepareDequantize(context));

@@ -19,7 +19,12 @@ double Largest(bool e4m3) { return e4m3 ? 448 : 57344; }
 RefTensors Quantize(const NodeDesc& desc, const RefTensors& in, const StepState&) {
   const double limit = Largest(desc.outputs[0].dtype == DType::kF8E4M3);
   RefTensor y = in[0];
-  for (double& v : y.data) v = std::clamp(v * in[1].data[0], -limit, limit);
+  RefTensor amax = Filled({});
+  for (double& v : y.data) {
+    amax.data[0] = std::max(amax.data[0], std::fabs(v));
+    v = std::clamp(v * in[1].data[0], -limit, limit);
+  }
+  if (desc.outputs.size() > 1) return {y, amax};
   return {y};
 }
 
@@ -64,7 +69,10 @@ std::vector<OpShapes> Cases(const std::vector<Shape>& others, const std::vector<
 OpRow QuantizeRow() {
   OpRow row{.op = OpKind::kQuantize, .cases = Cases({{}}, {{}}), .reference = Quantize, .error = RelativeError(1)};
   for (DType t : kFloats) {
-    for (DType f8 : {DType::kF8E4M3, DType::kF8E5M2}) row.signatures.push_back({{t, kF}, {f8}});
+    for (DType f8 : {DType::kF8E4M3, DType::kF8E5M2}) {
+      row.signatures.push_back({{t, kF}, {f8}});
+      row.signatures.push_back({{t, kF}, {f8, kF}});
+    }
   }
   row.input = Input;
   return row;

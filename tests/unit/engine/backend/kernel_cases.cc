@@ -333,6 +333,7 @@ std::vector<KernelCase> KernelCases(OpKind op, const Signature& signature) {
     for (size_t i = 0; i < shapes.inputs.size(); ++i) {
       desc.inputs.push_back({signature.first[std::min(i, signature.first.size() - 1)], shapes.inputs[i]});
     }
+    if (op == OpKind::kQuantize && signature.second.size() > 1) desc.attributes.Set("amax", int64_t{1});
     if (op == OpKind::kBatchNormGrad && signature.first.size() > 5) desc.inputs.resize(7, desc.inputs.back());
     if (op == OpKind::kMatmul && signature.first.size() > 2) {
       desc.inputs.resize(4, {DType::kF32, {}});

@@ -181,6 +181,9 @@ TEST(QuantizeFp8, EachTensorOnceFromItsWidestValue) {
   const ir::Node& weight = Find(g, "l1.matmul.b.quantize");
   EXPECT_EQ(g.values[weight.inputs[0]].kind, ir::ValueKind::kParameter);
   EXPECT_EQ(g.values[Find(g, "l1.matmul.a.quantize").inputs[0]].name, "l0.relu");
+  // The pass over a tensor that makes its codes finds its largest magnitude, too.
+  const ir::Node& amax = Find(g, "l1.matmul.a.quantize.amax");
+  EXPECT_EQ(amax.inputs[0], Find(g, "l1.matmul.a.quantize").outputs[1]);
   // One operand's scale never meets another's tensor.
   const ir::Node& grad_a = Find(g, "l1.matmul.grad_a.dequantize");
   EXPECT_EQ(g.values[grad_a.inputs[1]].name, "l1.matmul.grad.scale");
