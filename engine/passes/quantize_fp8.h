@@ -13,8 +13,8 @@ namespace ampd::passes {
 // in place of its 16-bit casts: what a cast narrowed is quantized from the wider value, and views of one value are
 // views of its codes. Values that the backward pass made become e5m2, all others e4m3fn. A value is quantized once for
 // a forward node and its gradient nodes, with the scale of that forward node; the first such use is followed by
-// amax_update of what it found as its largest magnitude where `train` is set. The states that hold scales must exist (passes/precision adds them). INTERNAL,
-// naming the node, if one does not.
+// amax_update of what it found as its largest magnitude where `train` is set. The states that hold scales must exist
+// (passes/precision adds them). INTERNAL, naming the node, if one does not.
 absl::StatusOr<ir::Graph> QuantizeFp8(ir::Graph graph, bool train);
 
 }  // namespace ampd::passes

@@ -45,9 +45,9 @@ class Narrower {
   bool IsLargeWidening(const ir::Node& node) const {
     if (node.op != OpKind::kCast || !IsHalf(graph_.type(node.inputs[0]).dtype)) return false;
     const ValueId wide = node.outputs[0];
-    const ir::TensorType& type = graph_.type(wide);
-    if (type.dtype != DType::kF32 || is_output_.count(wide) > 0) return false;
-    if (NumElements(type.shape) * SizeOf(type.dtype) < fewest_bytes_) return false;
+    const ir::TensorType& narrow = graph_.type(node.inputs[0]);
+    if (graph_.type(wide).dtype != DType::kF32 || is_output_.count(wide) > 0) return false;
+    if (NumElements(narrow.shape) * SizeOf(narrow.dtype) < fewest_bytes_) return false;
     return std::all_of(readers_[wide].begin(), readers_[wide].end(), [&](NodeId reader) {
       const ir::Node& by = graph_.nodes[reader];
       const ops::OpDef& def = ops::GetOpDef(by.op);

@@ -259,6 +259,7 @@ class Compiler {
     const bool gradient = step.op == OpKind::kSoftmaxCrossEntropyGrad;
     const size_t first = gradient ? 1 : 0;
     const Shape& logits = step.inputs[first].type.shape;
+    if (step.inputs[first].type.dtype != DType::kF32) return No(step, "16-bit logits");
     if (logits.back() > kMostResidentClasses) return No(step, "more classes than a warp holds");
     ResidentCrossEntropy c{.goal = Goal(step.attributes, logits.back()), .rows = NumElements(logits) / logits.back()};
     c.logits = static_cast<const float*>(places.inputs[first]);

@@ -95,8 +95,8 @@ TEST(ReadNarrow, SmallOnesAndThoseOf32BitsAreLeftAlone) {
   Tokens tokens;
   tokens.g.outputs["loss"] = tokens.Loss("loss");
   EXPECT_EQ(Casts(Pass(ReadNarrow(tokens.Step(DType::kBF16)))), 2);
-  EXPECT_EQ(Casts(Pass(ReadNarrow(tokens.Step(DType::kBF16), 2 * 3 * 6 * 4))), 0);
-  EXPECT_EQ(Casts(Pass(ReadNarrow(tokens.Step(DType::kBF16), 2 * 3 * 6 * 4 + 1))), 2);
+  EXPECT_EQ(Casts(Pass(ReadNarrow(tokens.Step(DType::kBF16), 2 * 3 * 6 * 2))), 0);
+  EXPECT_EQ(Casts(Pass(ReadNarrow(tokens.Step(DType::kBF16), 2 * 3 * 6 * 2 + 1))), 2);
   const ir::Graph wide = tokens.Step(DType::kF32);
   EXPECT_EQ(ir::GraphString(Pass(ReadNarrow(wide, 0))), ir::GraphString(wide));
 }
