@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "client/access.h"
 #include "client/commands/command.h"
 #include "client/completion/complete.h"
@@ -14,6 +16,7 @@
 #include "client/exit_code.h"
 #include "client/help.h"
 #include "client/output/color.h"
+#include "proto/spec/names.h"
 
 namespace ampd::client {
 namespace {
@@ -77,6 +80,25 @@ int RunComplete(const CLI::App& app, std::vector<std::string> words, std::ostrea
   return kExitSucceeded;
 }
 
+// Where a command is missing and a word stands that is none: what to say of it; else empty.
+std::string UnknownVerb(const CLI::App& app) {
+  const CLI::App* at = &app;
+  std::string name = app.get_name();
+  while (!at->get_subcommands().empty()) {
+    at = at->get_subcommands().front();
+    absl::StrAppend(&name, " ", at->get_name());
+  }
+  std::vector<std::string> verbs;
+  for (const CLI::App* verb : at->get_subcommands([](const CLI::App*) { return true; })) {
+    verbs.push_back(verb->get_name());
+  }
+  for (const std::string& word : app.remaining(true)) {
+    if (absl::StartsWith(word, "-")) continue;
+    return absl::StrCat(name, " has no command ", Quoted(word), DidYouMean(word, verbs));
+  }
+  return "";
+}
+
 }  // namespace
 
 void AddProgram(CLI::App* app, CommandContext* context) {
@@ -107,6 +129,11 @@ int RunProgram(int argc, const char* const* argv, std::ostream* out, std::ostrea
   if (argc > 1 && std::string(argv[1]) == kCompleteVerb) return RunComplete(app, {argv + 2, argv + argc}, out);
   try {
     app.parse(argc, argv);
+  } catch (const CLI::RequiredError& e) {
+    const std::string unknown = UnknownVerb(app);
+    if (unknown.empty()) return app.exit(e, *out, *err) == 0 ? kExitSucceeded : kExitUsage;
+    *err << unknown << "\nRun with --help for more information." << std::endl;
+    return kExitUsage;
   } catch (const CLI::ParseError& e) {
     return app.exit(e, *out, *err) == 0 ? kExitSucceeded : kExitUsage;
   }

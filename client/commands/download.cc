@@ -5,7 +5,9 @@
 #include <memory>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
 #include "client/checkpoint_download.h"
 #include "client/checkpoint_writer.h"
 #include "client/commands/command.h"
@@ -38,6 +40,15 @@ std::string FilePath(const DownloadOptions& options) {
   std::error_code error;
   const bool folder = std::filesystem::is_directory(options.path, error);
   return folder ? (std::filesystem::path(options.path) / name).string() : options.path;
+}
+
+// The form that the name of a file to be says: NAME.onnx, NAME.safetensors.
+absl::optional<Export::Form> FormOf(const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) return absl::nullopt;
+  if (absl::EndsWithIgnoreCase(path, ".onnx")) return Export::ONNX;
+  if (absl::EndsWithIgnoreCase(path, ".safetensors")) return Export::SAFETENSORS;
+  return absl::nullopt;
 }
 
 absl::Status ExportOnce(Connection* connection, const DownloadOptions& options, const CommandContext& context) {
@@ -122,13 +133,15 @@ void AddDownload(CLI::App* app, CommandContext* context) {
   auto options = std::make_shared<DownloadOptions>();
   verb->add_option("JOB", options->job_id, "Job id, or a unique prefix of at least 4 characters")->required();
   verb->add_option("PATH", options->path,
-                   "Folder to make; it must not exist yet, or be empty. With --form, --dtype, --network or --ema the "
-                   "new file, or a folder for it")
+                   "Folder to make; it must not exist yet, or be empty. With --form, --dtype, --network or --ema, or "
+                   "named NAME.onnx or NAME.safetensors, the new file; with one of these options also a folder for it")
       ->required();
   verb->add_option("--checkpoint", options->checkpoint, "Name from a checkpoint event; default: the newest")
       ->type_name("CHECKPOINT");
   CLI::Option* form =
-      verb->add_option("--form", options->form, "The model alone: safetensors (PyTorch's names) or onnx")
+      verb->add_option(
+              "--form", options->form,
+              "The model alone: safetensors (PyTorch's names) or onnx; default: as PATH ends, else safetensors")
           ->transform(CLI::CheckedTransformer(kForms, CLI::ignore_case).description("{safetensors,onnx}"))
           ->type_name("FORM");
   CLI::Option* dtype =
@@ -145,11 +158,15 @@ void AddDownload(CLI::App* app, CommandContext* context) {
   verb->footer(
       "Nothing is overwritten, and all of it arrives or nothing does. A checkpoint goes on where a connection broke.\n"
       "Example:\n  ampctl download 01hq3v7m ./glyphs && ls glyphs/model.safetensors\n"
-      "  ampctl download 01hq3v7m glyphs.onnx --form onnx\n"
+      "  ampctl download 01hq3v7m glyphs.onnx\n"
       "  ampctl download 01hq3v7m glyphs.safetensors --dtype bf16 --ema\n"
       "  ampctl download 01hq3v7m generator.onnx --form onnx --network generator");
   verb->callback([options, context, form, dtype, network, ema] {
     options->one_file = form->count() + dtype->count() + network->count() + ema->count() > 0;
+    if (const absl::optional<Export::Form> named = FormOf(options->path); named && form->count() == 0) {
+      options->form = *named;
+      options->one_file = true;
+    }
     context->exit_code = RunDownload(*options, *context);
   });
 }

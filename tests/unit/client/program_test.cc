@@ -98,6 +98,17 @@ TEST_F(ProgramTest, SubmitPrintsTheJobInEveryFormat) {
   EXPECT_EQ(spec.train().batch_size(), 64);
 }
 
+TEST_F(ProgramTest, AnUnknownCommandIsNamed) {
+  EXPECT_EQ(Run({"lst"}), 2);
+  EXPECT_THAT(err(), StartsWith("ampctl has no command \"lst\"; did you mean list?"));
+  EXPECT_EQ(Run({"-o", "json", "frobnicate", "--now"}), 2);
+  EXPECT_THAT(err(), StartsWith("ampctl has no command \"frobnicate\"\n"));
+  EXPECT_EQ(Run({"tokens", "crate"}), 2);
+  EXPECT_THAT(err(), StartsWith("ampctl tokens has no command \"crate\"; did you mean create?"));
+  EXPECT_EQ(Run({}), 2);
+  EXPECT_THAT(err(), StartsWith("A subcommand is required"));
+}
+
 TEST_F(ProgramTest, ATokensSecretGoesIntoAFileOfItsUserAlone) {
   const std::string path = folder_ + "/ann.token";
   const std::vector<std::string> create = {"tokens", "create", "--user", "ann", "--role", "submitter", "--out", path};
@@ -401,6 +412,13 @@ TEST_F(ProgramTest, DownloadsTheModelAsOneFile) {
   EXPECT_EQ(Run({"download", "01abc", folder_ + "/g.safetensors", "--network", "generator"}), 0) << err();
   EXPECT_EQ(fake_.exported.back().form(), v1::ExportModelRequest::SAFETENSORS);
   EXPECT_EQ(fake_.exported.back().network(), "generator");
+  // A file's name says its form.
+  EXPECT_EQ(Run({"download", "01abc", folder_ + "/b.onnx"}), 0) << err();
+  EXPECT_EQ(fake_.exported.back().form(), v1::ExportModelRequest::ONNX);
+  EXPECT_EQ(Run({"download", "01abc", folder_ + "/b.ONNX", "--ema"}), 0) << err();
+  EXPECT_EQ(fake_.exported.back().form(), v1::ExportModelRequest::ONNX);
+  EXPECT_EQ(Run({"download", "01abc", folder_ + "/b.safetensors"}), 0) << err();
+  EXPECT_EQ(fake_.exported.back().form(), v1::ExportModelRequest::SAFETENSORS);
   fake_.downloads = {absl::FailedPreconditionError("layer a: op b")};
   EXPECT_NE(Run({"download", "01abc", folder_ + "/c.onnx", "--form", "onnx"}), 0);
   EXPECT_THAT(err(), HasSubstr("layer a: op b"));
