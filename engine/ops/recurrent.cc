@@ -140,15 +140,26 @@ class StepMatrices {
   GradientContext& c_;
 };
 
-// What lstm and gru share once the gates' gradients are known: of x, w_ih and, by `hidden_rows`, w_hh and the biases.
-void AddInputSide(GradientContext& c, StepMatrices* m, ir::ValueId gates, ir::ValueId gate_rows) {
+// What lstm and gru share once the gates' gradients are known: gradients of x and w_ih.
+void AddInputSide(GradientContext& c, StepMatrices* m, ir::ValueId gate_rows) {
   if (c.needs_grad(0)) {
     const ir::ValueId rows = m->Product(gate_rows, c.input(1), false, "grad_x_rows");
     c.AddInputGrad(0, m->Reshape(rows, ToInts(c.input_type(0).shape), "grad_x"));
   }
   if (c.needs_grad(1)) c.AddInputGrad(1, m->Product(gate_rows, m->Rows(c.input(0), "x_rows"), true, "grad_w_ih"));
-  const bool biases = c.node().inputs.size() > 3;
-  if (biases && c.needs_grad(3)) c.AddInputGrad(3, c.Emit(OpKind::kBiasAddGrad, {gates}, {}, "grad_b_ih")[0]);
+}
+
+// Gradients of b_ih, from those of what it is added to, and of b_hh, from `hidden`; one sum where that is the same.
+void AddBiases(GradientContext& c, ir::ValueId gates, ir::ValueId hidden) {
+  if (c.node().inputs.size() <= 3) return;
+  ir::ValueId sum = -1;
+  if (c.needs_grad(3)) {
+    sum = c.Emit(OpKind::kBiasAddGrad, {gates}, {}, "grad_b_ih")[0];
+    c.AddInputGrad(3, sum);
+  }
+  if (!c.needs_grad(4)) return;
+  const bool same = sum >= 0 && hidden == gates;
+  c.AddInputGrad(4, same ? sum : c.Emit(OpKind::kBiasAddGrad, {hidden}, {}, "grad_b_hh")[0]);
 }
 
 ir::ValueId GradOrZeros(GradientContext& c, int output) {
@@ -165,9 +176,9 @@ void LstmGradient(GradientContext& c) {
   if (grads[0] < 0) return;
   StepMatrices m(c);
   const ir::ValueId gate_rows = m.Rows(grads[0], "grad_gate_rows");
-  AddInputSide(c, &m, grads[0], gate_rows);
+  AddInputSide(c, &m, gate_rows);
   if (c.needs_grad(2)) c.AddInputGrad(2, m.Product(gate_rows, m.Rows(grads[1], "h_rows"), true, "grad_w_hh"));
-  if (given > 3 && c.needs_grad(4)) c.AddInputGrad(4, c.Emit(OpKind::kBiasAddGrad, {grads[0]}, {}, "grad_b_hh")[0]);
+  AddBiases(c, grads[0], grads[0]);
   if (given > 6 && c.needs_grad(6)) c.AddInputGrad(6, grads[2]);
   if (given > 6 && c.needs_grad(7)) c.AddInputGrad(7, grads[3]);
   if (given > 8 && c.needs_grad(8)) c.AddInputGrad(8, grads[4]);
@@ -181,7 +192,7 @@ void GruGradient(GradientContext& c) {
   const std::vector<ir::ValueId> grads = c.Emit(OpKind::kGruGrad, inputs, c.node().attributes, "grad");
   if (grads[0] < 0) return;
   StepMatrices m(c);
-  AddInputSide(c, &m, grads[0], m.Rows(grads[0], "grad_gate_rows"));
+  AddInputSide(c, &m, m.Rows(grads[0], "grad_gate_rows"));
   if (c.needs_grad(2)) {
     const ir::ValueId hidden_rows = m.Rows(grads[1], "grad_hidden_rows");
     c.AddInputGrad(2, m.Product(hidden_rows, m.Rows(grads[2], "h_rows"), true, "grad_w_hh"));
@@ -190,9 +201,7 @@ void GruGradient(GradientContext& c) {
           2, m.Product(m.Rows(grads[4], "grad_new_rows"), m.Rows(grads[5], "reset_rows"), true, "grad_w_hh_new"));
     }
   }
-  if (given > 3 && c.needs_grad(4)) {
-    c.AddInputGrad(4, c.Emit(OpKind::kBiasAddGrad, {grads[reset_first ? 0 : 1]}, {}, "grad_b_hh")[0]);
-  }
+  AddBiases(c, grads[0], grads[reset_first ? 0 : 1]);
   if (given > 6 && c.needs_grad(6)) c.AddInputGrad(6, grads[3]);
 }
 

@@ -69,8 +69,9 @@ void Print(const std::string& heading, const std::map<std::string, Sum>& sums, c
 // them.
 double PeakOf(const v1::DeviceModel& gpu, const runtime::PlanStep& step) {
   const ir::OpKind op = step.op == ir::OpKind::kRegion ? step.fused.front().op : step.op;
+  const bool recurrent = op == ir::OpKind::kLstmGrad || op == ir::OpKind::kGruGrad;
   double peak = 0;
-  if (ops::GetOpDef(op).precision == ops::PrecisionClass::kAllow && !step.inputs.empty()) {
+  if ((ops::GetOpDef(op).precision == ops::PrecisionClass::kAllow || recurrent) && !step.inputs.empty()) {
     const DType dtype = step.inputs[0].type.dtype;
     peak = IsF8(dtype)                                                           ? gpu.fp8_flops()
            : dtype == DType::kF16                                                ? gpu.fp16_flops()

@@ -100,11 +100,11 @@ TEST_F(ProgramTest, SubmitPrintsTheJobInEveryFormat) {
 
 TEST_F(ProgramTest, AnUnknownCommandIsNamed) {
   EXPECT_EQ(Run({"lst"}), 2);
-  EXPECT_THAT(err(), StartsWith("ampctl has no command \"lst\"; did you mean list?"));
+  EXPECT_THAT(err(), StartsWith("ampctl has no command 'lst'; did you mean list?"));
   EXPECT_EQ(Run({"-o", "json", "frobnicate", "--now"}), 2);
-  EXPECT_THAT(err(), StartsWith("ampctl has no command \"frobnicate\"\n"));
+  EXPECT_THAT(err(), StartsWith("ampctl has no command 'frobnicate'\n"));
   EXPECT_EQ(Run({"tokens", "crate"}), 2);
-  EXPECT_THAT(err(), StartsWith("ampctl tokens has no command \"crate\"; did you mean create?"));
+  EXPECT_THAT(err(), StartsWith("ampctl tokens has no command 'crate'; did you mean create?"));
   EXPECT_EQ(Run({}), 2);
   EXPECT_THAT(err(), StartsWith("A subcommand is required"));
 }

@@ -70,7 +70,7 @@ TEST(BuildModel, ATiedHeadMustFit) {
               HasSubstr("[dense] weight_of table: its table is [11, 4], a weight of [11, 5] is needed, node head"));
 }
 
-// Rows that tensor cores want are storage: parameters, logits and losses have the vocabulary's extent.
+// Rows that tensor cores want are storage: parameters and outputs have the vocabulary's extent, and the loss knows it.
 TEST(BuildModel, TheVocabularyOfATiedHeadIsPaddedInStorageOnly) {
   const std::string preset = "preset { gpt2 { vocabulary: 50257 layers: 1 heads: 2 features: 16 positions: 8 } }";
   const auto model = BuildModel(Resolve(preset, "mode: BF16"), Text(8, 50257), 1, 1, passes::kTensorCorePadding);
@@ -81,7 +81,8 @@ TEST(BuildModel, TheVocabularyOfATiedHeadIsPaddedInStorageOnly) {
   EXPECT_EQ(model->eval.type(model->eval.outputs.at("logits")).shape, (Shape{1, 8, 50257}));
   for (const ir::Node& node : model->phases[0].train.nodes) {
     if (node.op != ir::OpKind::kSoftmaxCrossEntropy) continue;
-    EXPECT_EQ(model->phases[0].train.type(node.inputs[0]).shape.back(), 50257);
+    EXPECT_EQ(model->phases[0].train.type(node.inputs[0]).shape.back(), 50264);
+    EXPECT_EQ(node.attributes.Int("classes"), 50257);
   }
 }
 
