@@ -140,6 +140,24 @@ TEST_P(SpecialValues, BatchNormOfAConstantChannelIsItsBias) {
   EXPECT_THAT(Run(desc, {Filled({6, 1}, 30000), {{1}, {3}}, {{1}, {0.5}}}, {6, 1}), ::testing::Each(0.5));
 }
 
+// The relu's gate stands where the norm, rounded as it is stored, is not above 0; NaN is no reason to close it.
+TEST_P(SpecialValues, BatchNormsGateLooksAtTheRoundedNorm) {
+  const DType t = GetParam(), f = DType::kF32;
+  const NodeDesc desc{.op = OpKind::kBatchNormGrad,
+                      .attributes = {{"epsilon", 1e-5}},
+                      .inputs = {{t, {2, 1}}, {t, {2, 1}}, {f, {1}}, {f, {1}}, {f, {1}}, {f, {1}}, {f, {1}}},
+                      .outputs = {{f, {1}}, {f, {1}}}};
+  const RefTensor dy = {{2, 1}, {3, 4}}, x = {{2, 1}, {0, 0}}, one = {{1}, {1}}, zero = {{1}, {0}};
+  const auto is_open = [&](double norm) {
+    return Run(desc, {dy, x, one, zero, one, one, {{1}, {norm}}}, {2, 1})[1] > 0;
+  };
+  EXPECT_TRUE(is_open(1));
+  EXPECT_TRUE(is_open(kNaN));
+  EXPECT_FALSE(is_open(0));
+  EXPECT_FALSE(is_open(-1));
+  EXPECT_EQ(is_open(1e-9), t != DType::kF16);
+}
+
 TEST_P(SpecialValues, BatchNormOfANonFiniteChannelIsNaNThereOnly) {
   const DType t = GetParam(), f = DType::kF32;
   const NodeDesc desc{.op = OpKind::kBatchNorm,

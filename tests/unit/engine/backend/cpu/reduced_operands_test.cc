@@ -223,6 +223,26 @@ TEST(AmaxUpdate, IgnoresWhatIsNotFinite) {
   }
 }
 
+TEST(Quantize, FindsTheLargestMagnitudeOnAnyThread) {
+  const int64_t n = 100000;
+  for (int64_t at : {int64_t{0}, n / 2 + 7, n - 1}) {
+    RefTensor x = Filled({n}, 0.25);
+    x.data[static_cast<size_t>(at)] = -3;
+    for (int threads : {1, 2, 5}) {
+      const NodeDesc desc{.op = OpKind::kQuantize,
+                          .name = "quantize",
+                          .attributes = {{"dtype", std::string("e5m2")}, {"amax", int64_t{1}}},
+                          .inputs = {{DType::kBF16, {n}}, {DType::kF32, {}}},
+                          .outputs = {{DType::kF8E5M2, {n}}, {DType::kF32, {}}},
+                          .threads = threads};
+      const auto y = RunKernel(CpuTable(), desc, {x, {{}, {2}}}, {});
+      ASSERT_TRUE(y.ok()) << y.status();
+      EXPECT_EQ(FromTensor((*y)[1].view()).data[0], 3) << at << " " << threads;
+      EXPECT_EQ(FromTensor((*y)[0].view()).data[static_cast<size_t>(at)], -6);
+    }
+  }
+}
+
 TEST(AmaxUpdate, KeepsTheScaleOfZerosAndBoundsThatOfTinyValues) {
   EXPECT_EQ(Record({0, -0.0}, {0, 0}, 0, 17).scale, 17);
   EXPECT_EQ(Record({0x1p-140}, {0, 0}, 0, 17).scale, 0x1p126);
