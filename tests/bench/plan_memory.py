@@ -1,6 +1,6 @@
 """What `ampctl plan` says of memory against what the job's worker takes.
 
-usage: plan_memory.py BIN_DIR [--threads 2] [--only NAME,...] [--out FILE]
+usage: plan_memory.py BIN_DIR [--threads 2] [--only NAME,...] [--modes MODE,...] [--out FILE]
 
 BIN_DIR holds ampd, ampd-worker and ampctl. Each row is a job of a few steps through a daemon of its own, on generated data of
 little more than a batch. Idle is the high-water mark (VmHWM) of a worker that trains the same preset at next to no size on the same
@@ -164,7 +164,7 @@ def rows(args, folder):
     daemon = Daemon(args.bin_dir, folder)
     path = os.path.join(folder, "job.json")
     try:
-        for mode in MODES:
+        for mode in args.modes.split(",") if args.modes else MODES:
             for name, model, data, batch in networks(folder):
                 if args.only and name not in args.only.split(","):
                     continue
@@ -183,6 +183,7 @@ def main():
     parser.add_argument("bin_dir")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--only")
+    parser.add_argument("--modes")
     parser.add_argument("--out")
     args = parser.parse_args()
     lines = ["| network | mode | planned | measured over idle | planned / measured | idle |", "|---|---|---|---|---|---|"]
