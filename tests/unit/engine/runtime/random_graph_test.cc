@@ -143,6 +143,13 @@ TEST_P(RandomGraphs, PaddingKeepsTheResults) {
   EXPECT_EQ(padded > RandomGraphCount() / 4, tolerance.worst > 0) << padded;
 }
 
+TEST_P(RandomGraphs, WhatNeedNotCrossMemoryKeepsEveryBit) {
+  for (uint64_t seed = 1; seed <= RandomGraphCount(); ++seed) {
+    const ir::Graph forward = testing::RandomForwardGraph(seed, kNodes);
+    EXPECT_FALSE(IsFar(Step(forward, Passes::kPublished), Step(forward, Passes::kExact), seed, {0, 0, 0}));
+  }
+}
+
 // Fusing saves the roundings between steps, so the f32 modes keep every bit and others stay within roundings.
 TEST_P(RandomGraphs, FusingKeepsTheResults) {
   const Tolerance tolerance = RoundingTolerance(GetParam());

@@ -50,7 +50,8 @@ enum class Passes {
   kNone,       // casts, gradients and 8-bit operands: what the mode means
   kTidied,     // and dead nodes removed
   kPublished,  // and parameters read from published copies
-  kAll,        // and losses of 16 bits, 8-bit products scaled, norms split, chains fused
+  kExact,      // and losses of 16 bits, norms split, their gradients gated: what rounds nothing otherwise
+  kAll,        // and 8-bit products scaled, chains fused
 };
 
 // A gtest failure when a pass refuses.
@@ -68,11 +69,13 @@ inline ir::Graph StepOf(ir::Graph forward, const Mode& mode, Passes passes, cons
   if (passes >= Passes::kTidied) pipeline.Add("dead_nodes", passes::RemoveDeadNodes);
   pipeline.Add("pad_for_tensor_cores", [&](ir::Graph g) { return passes::PadForTensorCores(std::move(g), padding); });
   if (passes >= Passes::kPublished) pipeline.Add("publish_parameters", passes::PublishParameters);
-  if (passes == Passes::kAll) {
+  if (passes >= Passes::kExact) {
     pipeline.Add("read_narrow", [](ir::Graph g) { return passes::ReadNarrow(std::move(g), 0); });
-    pipeline.Add("scale_products", passes::ScaleProducts);
+    if (passes == Passes::kAll) pipeline.Add("scale_products", passes::ScaleProducts);
     pipeline.Add("split_norms", [&](ir::Graph g) { return passes::SplitNorms(std::move(g), can_fuse); });
     pipeline.Add("gate_norm_grads", passes::GateNormGrads);
+  }
+  if (passes == Passes::kAll) {
     pipeline.Add("fuse", [&](ir::Graph g) { return passes::Fuse(std::move(g), can_fuse); });
   }
   auto graph = pipeline.Run(std::move(forward));
