@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/ops/op_def.h"
+#include "engine/passes/readers.h"
 
 namespace ampd::passes {
 namespace {
@@ -18,10 +19,7 @@ class Fuser {
  public:
   Fuser(ir::Graph graph, const std::function<bool(ir::OpKind)>& can_fuse)
       : graph_(std::move(graph)), can_fuse_(can_fuse), group_of_(graph_.nodes.size(), -1) {
-    readers_.resize(graph_.values.size());
-    for (size_t n = 0; n < graph_.nodes.size(); ++n) {
-      for (ValueId v : graph_.nodes[n].inputs) readers_[v].push_back(static_cast<NodeId>(n));
-    }
+    readers_ = ReadersOf(graph_);
     for (const auto& [name, v] : graph_.outputs) is_output_.insert(v);
   }
 

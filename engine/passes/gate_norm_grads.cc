@@ -4,6 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "engine/passes/readers.h"
+
 namespace ampd::passes {
 namespace {
 
@@ -12,23 +14,13 @@ using ir::ValueId;
 
 class Gater {
  public:
-  explicit Gater(ir::Graph graph) : graph_(std::move(graph)), reads_(graph_.values.size(), 0) {
-    for (const ir::Node& node : graph_.nodes) {
-      for (ValueId v : node.inputs) ++reads_[v];
-    }
-    for (const auto& [name, v] : graph_.outputs) ++reads_[v];
-  }
+  explicit Gater(ir::Graph graph) : graph_(std::move(graph)), reads_(ReadsOf(graph_)) {}
 
   ir::Graph Run() {
     for (ir::Node& node : graph_.nodes) {
       if (node.op == OpKind::kBatchNormGrad && node.inputs.size() == 5) Gate(&node);
     }
-    std::vector<ir::Node> nodes;
-    for (size_t n = 0; n < graph_.nodes.size(); ++n) {
-      if (gone_.count(static_cast<ir::NodeId>(n)) == 0) nodes.push_back(std::move(graph_.nodes[n]));
-    }
-    graph_.nodes = std::move(nodes);
-    graph_.RefreshProducers();
+    RemoveNodes(gone_, &graph_);
     return std::move(graph_);
   }
 
@@ -78,7 +70,7 @@ class Gater {
   }
 
   ir::Graph graph_;
-  std::vector<int> reads_;  // by value
+  const std::vector<int> reads_;
   std::set<ir::NodeId> gone_;
 };
 

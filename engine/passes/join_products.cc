@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/ops/op_def.h"
+#include "engine/passes/readers.h"
 
 namespace ampd::passes {
 namespace {
@@ -33,12 +34,7 @@ Chain ChainOf(const ir::Graph& graph, const ir::Node& node) {
 class Joiner {
  public:
   Joiner(ir::Graph graph, const JoinPolicy& policy)
-      : graph_(std::move(graph)), policy_(policy), reads_(graph_.values.size(), 0) {
-    for (const ir::Node& node : graph_.nodes) {
-      for (ValueId v : node.inputs) ++reads_[static_cast<size_t>(v)];
-    }
-    for (const auto& [name, v] : graph_.outputs) ++reads_[static_cast<size_t>(v)];
-  }
+      : graph_(std::move(graph)), policy_(policy), reads_(ReadsOf(graph_)) {}
 
   ir::Graph Run() {
     for (size_t n = 0; n < graph_.nodes.size(); ++n) Join(static_cast<NodeId>(n));

@@ -8,6 +8,7 @@
 
 #include "engine/core/status.h"
 #include "engine/ops/op_def.h"
+#include "engine/passes/readers.h"
 
 namespace ampd::passes {
 namespace {
@@ -19,10 +20,7 @@ using ir::ValueId;
 class Narrower {
  public:
   Narrower(ir::Graph graph, int64_t fewest_bytes)
-      : graph_(std::move(graph)), fewest_bytes_(fewest_bytes), readers_(graph_.values.size()) {
-    for (size_t n = 0; n < graph_.nodes.size(); ++n) {
-      for (ValueId v : graph_.nodes[n].inputs) readers_[v].push_back(static_cast<NodeId>(n));
-    }
+      : graph_(std::move(graph)), fewest_bytes_(fewest_bytes), readers_(ReadersOf(graph_)) {
     for (const auto& [name, v] : graph_.outputs) is_output_.insert(v);
   }
 
@@ -30,14 +28,10 @@ class Narrower {
     for (size_t n = 0; n < graph_.nodes.size(); ++n) {
       if (IsLargeWidening(graph_.nodes[n])) AMPD_RETURN_IF_ERROR(Remove(static_cast<NodeId>(n)));
     }
-    std::vector<ir::Node> nodes;
-    for (size_t n = 0; n < graph_.nodes.size(); ++n) {
-      if (gone_.count(static_cast<NodeId>(n)) > 0) continue;
-      nodes.push_back(std::move(graph_.nodes[n]));
-      for (ValueId& v : nodes.back().inputs) v = instead_.count(v) > 0 ? instead_.at(v) : v;
+    for (ir::Node& node : graph_.nodes) {
+      for (ValueId& v : node.inputs) v = instead_.count(v) > 0 ? instead_.at(v) : v;
     }
-    graph_.nodes = std::move(nodes);
-    graph_.RefreshProducers();
+    RemoveNodes(gone_, &graph_);
     return std::move(graph_);
   }
 
@@ -102,7 +96,7 @@ class Narrower {
 
   ir::Graph graph_;
   const int64_t fewest_bytes_;
-  std::vector<std::vector<NodeId>> readers_;  // by value
+  const std::vector<std::vector<NodeId>> readers_;
   std::set<ValueId> is_output_;
   std::set<NodeId> gone_;
   std::map<ValueId, ValueId> instead_;  // what is read in place of a value that is gone

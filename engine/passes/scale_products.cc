@@ -4,18 +4,14 @@
 #include <utility>
 #include <vector>
 
-#include "engine/ops/op_def.h"
+#include "engine/passes/readers.h"
 
 namespace ampd::passes {
 
 using ir::OpKind;
 
 absl::StatusOr<ir::Graph> ScaleProducts(ir::Graph graph) {
-  std::vector<int> reads(graph.values.size(), 0);
-  for (const ir::Node& node : graph.nodes) {
-    for (ir::ValueId v : node.inputs) ++reads[v];
-  }
-  for (const auto& [name, v] : graph.outputs) ++reads[v];
+  const std::vector<int> reads = ReadsOf(graph);
   std::set<ir::NodeId> gone;
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     const ir::Node& dequantize = graph.nodes[n];
@@ -30,12 +26,7 @@ absl::StatusOr<ir::Graph> ScaleProducts(ir::Graph graph) {
     product.outputs = dequantize.outputs;
     gone.insert(static_cast<ir::NodeId>(n));
   }
-  std::vector<ir::Node> nodes;
-  for (size_t n = 0; n < graph.nodes.size(); ++n) {
-    if (gone.count(static_cast<ir::NodeId>(n)) == 0) nodes.push_back(std::move(graph.nodes[n]));
-  }
-  graph.nodes = std::move(nodes);
-  graph.RefreshProducers();
+  RemoveNodes(gone, &graph);
   return graph;
 }
 

@@ -73,11 +73,12 @@ double PeakOf(const v1::DeviceModel& gpu, const runtime::PlanStep& step) {
   double peak = 0;
   if ((ops::GetOpDef(op).precision == ops::PrecisionClass::kAllow || recurrent) && !step.inputs.empty()) {
     const DType dtype = step.inputs[0].type.dtype;
-    peak = IsF8(dtype)                                                           ? gpu.fp8_flops()
-           : dtype == DType::kF16                                                ? gpu.fp16_flops()
-           : dtype == DType::kBF16                                               ? gpu.bf16_flops()
-           : step.attributes.String(ops::kComputeAttribute) == ops::kComputeTf32 ? gpu.tf32_flops()
-                                                                                 : 0;
+    const bool tf32 = step.attributes.String(ops::kComputeAttribute) == ops::kComputeTf32;
+    peak = PeakFlops(gpu, IsF8(dtype)             ? v1::PrecisionSpec::FP8
+                          : dtype == DType::kF16  ? v1::PrecisionSpec::FP16
+                          : dtype == DType::kBF16 ? v1::PrecisionSpec::BF16
+                          : tf32                  ? v1::PrecisionSpec::TF32
+                                                  : v1::PrecisionSpec::FP32);
   }
   return peak > 0 ? peak : gpu.fp32_flops();
 }

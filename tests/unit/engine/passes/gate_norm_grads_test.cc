@@ -11,6 +11,7 @@
 #include "tests/support/emit.h"
 #include "tests/support/graph_reference.h"
 #include "tests/support/reference.h"
+#include "tests/unit/engine/passes/graph_checks.h"
 
 namespace ampd::passes {
 namespace {
@@ -18,13 +19,6 @@ namespace {
 using ampd::testing::Emit;
 using ir::OpKind;
 using ir::ValueId;
-
-ir::Graph Pass(absl::StatusOr<ir::Graph> graph) {
-  EXPECT_TRUE(graph.ok()) << graph.status();
-  if (!graph.ok()) return {};
-  EXPECT_TRUE(ops::VerifyGraph(*graph).ok()) << ops::VerifyGraph(*graph) << "\n" << ir::GraphString(*graph);
-  return *std::move(graph);
-}
 
 // A product, a norm of it, and what `behind` makes of that; the step's gradient, the norm taken apart.
 struct Network {
@@ -47,12 +41,6 @@ struct Network {
     return Pass(SplitNorms(step, [](OpKind) { return true; }));
   }
 };
-
-int Count(const ir::Graph& g, OpKind op) {
-  int count = 0;
-  for (const ir::Node& node : g.nodes) count += node.op == op;
-  return count;
-}
 
 TEST(GateNormGrads, TheReluBehindANormIsItsGradientsAffair) {
   for (DType compute : {DType::kF32, DType::kF16, DType::kBF16}) {

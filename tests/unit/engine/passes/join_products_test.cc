@@ -18,6 +18,7 @@
 #include "engine/passes/split_norms.h"
 #include "tests/support/emit.h"
 #include "tests/support/graph_reference.h"
+#include "tests/unit/engine/passes/graph_checks.h"
 
 namespace ampd::passes {
 namespace {
@@ -34,13 +35,6 @@ JoinPolicy EverySize() {
   JoinPolicy policy = LibraryJoins();
   policy.fewest_bytes = 0;
   return policy;
-}
-
-ir::Graph Pass(absl::StatusOr<ir::Graph> graph) {
-  EXPECT_TRUE(graph.ok()) << graph.status();
-  if (!graph.ok()) return {};
-  EXPECT_TRUE(ops::VerifyGraph(*graph).ok()) << ops::VerifyGraph(*graph) << "\n" << ir::GraphString(*graph);
-  return *std::move(graph);
 }
 
 // A graph with chains fused as for a backend that can fuse all that the CPU's can.

@@ -12,6 +12,7 @@
 #include "engine/ops/op_def.h"
 #include "engine/passes/publish_parameters.h"
 #include "tests/support/emit.h"
+#include "tests/unit/engine/passes/graph_checks.h"
 #include "tests/unit/engine/runtime/machine.h"
 
 namespace ampd::passes {
@@ -50,12 +51,6 @@ const ir::Node& Find(const ir::Graph& g, const std::string& name) {
 DType OutputOf(const ir::Graph& g, const std::string& name) {
   const ir::Node& node = Find(g, name);
   return node.outputs.empty() ? DType::kBool : g.type(node.outputs[0]).dtype;
-}
-
-int Count(const ir::Graph& g, OpKind op) {
-  int n = 0;
-  for (const ir::Node& node : g.nodes) n += node.op == op;
-  return n;
 }
 
 TEST(ApplyPrecision, Fp32InsertsNothing) {

@@ -10,6 +10,7 @@
 #include "tests/support/emit.h"
 #include "tests/support/graph_reference.h"
 #include "tests/support/reference.h"
+#include "tests/unit/engine/passes/graph_checks.h"
 
 namespace ampd::passes {
 namespace {
@@ -17,13 +18,6 @@ namespace {
 using ampd::testing::Emit;
 using ir::OpKind;
 using ir::ValueId;
-
-ir::Graph Pass(absl::StatusOr<ir::Graph> graph) {
-  EXPECT_TRUE(graph.ok()) << graph.status();
-  if (!graph.ok()) return {};
-  EXPECT_TRUE(ops::VerifyGraph(*graph).ok()) << ops::VerifyGraph(*graph) << "\n" << ir::GraphString(*graph);
-  return *std::move(graph);
-}
 
 // A model of three positions over six tokens.
 struct Tokens {

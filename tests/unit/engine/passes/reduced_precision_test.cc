@@ -15,6 +15,7 @@
 #include "engine/passes/quantize_fp8.h"
 #include "engine/passes/scale_products.h"
 #include "tests/support/emit.h"
+#include "tests/unit/engine/passes/graph_checks.h"
 
 namespace ampd::passes {
 namespace {
@@ -81,12 +82,6 @@ std::vector<DType> Operands(const ir::Graph& g, const std::string& name) {
   std::vector<DType> dtypes;
   for (ir::ValueId v : Find(g, name).inputs) dtypes.push_back(g.type(v).dtype);
   return dtypes;
-}
-
-int Count(const ir::Graph& g, OpKind op) {
-  int n = 0;
-  for (const ir::Node& node : g.nodes) n += node.op == op;
-  return n;
 }
 
 TEST(Tf32, MarksEveryAllowNodeAndItsGradientsAndCastsNothing) {
