@@ -35,10 +35,19 @@ bool BroadcastBatch(const Shape& a, const Shape& b, Shape* batch) {
   return true;
 }
 
-// With scales the result is what 8-bit codes stand for, in attribute "dtype".
+// With scales the result is what 8-bit codes stand for, in attribute "dtype"; without, sums of 16-bit operands may stay
+// in f32.
 absl::Status ResultDType(const OpCall& call, DType* dtype) {
   *dtype = call.inputs[0].dtype;
-  if (call.inputs.size() == 2) return absl::OkStatus();
+  if (call.inputs.size() == 2) {
+    const std::string name = call.attributes.String("dtype");
+    if (name.empty()) return absl::OkStatus();
+    if (IsHalf(*dtype) && absl::string_view(name) == DTypeName(DType::kF32)) {
+      return *dtype = DType::kF32, absl::OkStatus();
+    }
+    return BadNode(OpKind::kMatmul, call,
+                   absl::StrCat("dtype is \"", name, "\", needs none or, of 16-bit operands, f32"));
+  }
   if (call.inputs.size() != 4) return BadNode(OpKind::kMatmul, call, "has one scale, needs two or none");
   for (int i : {2, 3}) AMPD_RETURN_IF_ERROR(RequireShape(OpKind::kMatmul, call, i, {}));
   const std::string name = call.attributes.String("dtype");
@@ -46,6 +55,21 @@ absl::Status ResultDType(const OpCall& call, DType* dtype) {
     if (absl::string_view(name) == DTypeName(d)) return *dtype = d, absl::OkStatus();
   }
   return BadNode(OpKind::kMatmul, call, absl::StrCat("dtype is \"", name, "\", needs f32, f16 or bf16"));
+}
+
+// Of a product of matrices only the first rows and columns may be wanted: attribute "crop".
+absl::Status Crop(const OpCall& call, Shape* y) {
+  const std::vector<int64_t> crop = call.attributes.Ints("crop");
+  if (crop.empty()) return absl::OkStatus();
+  const bool fits = y->size() == 2 && call.inputs[0].shape.size() == 2 && call.inputs[1].shape.size() == 2 &&
+                    crop.size() == 2 && crop[0] >= 1 && crop[0] <= (*y)[0] && crop[1] >= 1 && crop[1] <= (*y)[1];
+  if (!fits) {
+    return BadNode(OpKind::kMatmul, call,
+                   absl::StrCat("crop is ", ShapeString(Shape(crop.begin(), crop.end())),
+                                ", needs 1 or more of each of two matrices' product, ", ShapeString(*y)));
+  }
+  y->assign(crop.begin(), crop.end());
+  return absl::OkStatus();
 }
 
 absl::Status InferMatmul(const OpCall& call, std::vector<TensorType>* outputs) {
@@ -70,6 +94,7 @@ absl::Status InferMatmul(const OpCall& call, std::vector<TensorType>* outputs) {
   }
   y.push_back(e.rows);
   y.push_back(e.columns);
+  AMPD_RETURN_IF_ERROR(Crop(call, &y));
   DType dtype;
   AMPD_RETURN_IF_ERROR(ResultDType(call, &dtype));
   outputs->push_back({dtype, y});

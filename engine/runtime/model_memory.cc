@@ -117,8 +117,8 @@ absl::Status ModelMemory::Publish(const ModelLayout::Copy& copy) {
   return Annotate(status, absl::StrCat("publishing ", layout_->parameters()[copy.parameter].name));
 }
 
-absl::Status ModelMemory::BeginUpdate() {
-  AMPD_RETURN_IF_ERROR(memory_->Zero(gradients_.data(), gradients_.bytes()));
+absl::Status ModelMemory::BeginUpdate(bool overwritten) {
+  if (!overwritten) AMPD_RETURN_IF_ERROR(memory_->Zero(gradients_.data(), gradients_.bytes()));
   return memory_->Copy(state_.data(), state_.bytes(), pending_state_.data());
 }
 

@@ -77,8 +77,9 @@ class ModelMemory {
   // Rewrites one of layout().copies().
   absl::Status Publish(const ModelLayout::Copy& copy);
 
-  // Starts an update: gradients are zero, the pending state is the committed one.
-  absl::Status BeginUpdate();
+  // Starts an update: gradients are zero, the pending state is the committed one. With `overwritten` gradients are left
+  // as they are, for a plan that overwrites those it has.
+  absl::Status BeginUpdate(bool overwritten = false);
   // Makes the pending state the committed one.
   absl::Status CommitState();
 

@@ -18,11 +18,14 @@ class Planner {
   absl::StatusOr<Plan> Run() {
     AMPD_RETURN_IF_ERROR(layout_->Check(graph_));
     FindRoots();
+    FindGradients();
     AMPD_RETURN_IF_ERROR(CheckOutputs());
     AMPD_RETURN_IF_ERROR(ListInputs());
     for (const ir::Node& node : graph_.nodes) {
-      if (!ops::GetOpDef(node.op).is_view) AMPD_RETURN_IF_ERROR(AddStep(node));
+      if (node.op == ir::OpKind::kAccumulateGrad) NoteGradient(node);
+      if (!ops::GetOpDef(node.op).is_view && !IsInPlace(node)) AMPD_RETURN_IF_ERROR(AddStep(node));
     }
+    plan_.overwrites_gradients = !plan_.gradient_order.empty() && overwrites_all_;
     LayOut();
     return std::move(plan_);
   }
@@ -34,6 +37,35 @@ class Planner {
     for (const ir::Node& node : graph_.nodes) {
       if (ops::GetOpDef(node.op).is_view) roots_[node.outputs[0]] = roots_[node.inputs[0]];
     }
+  }
+
+  // Which values are made in the slot of the gradient that they overwrite.
+  void FindGradients() {
+    std::map<ir::ValueId, int> reads;
+    for (const ir::Node& node : graph_.nodes) {
+      if (ops::GetOpDef(node.op).is_view) continue;
+      for (ir::ValueId v : node.inputs) ++reads[roots_[v]];
+    }
+    for (const auto& [name, v] : graph_.outputs) ++reads[roots_[v]];
+    for (const ir::Node& node : graph_.nodes) {
+      if (node.op != ir::OpKind::kAccumulateGrad || !node.attributes.Bool("overwrite")) continue;
+      const ir::ValueId root = roots_[node.inputs[0]];
+      const ir::Value& value = graph_.values[root];
+      const bool own = value.kind == ir::ValueKind::kActivation && reads[root] == 1;
+      if (own && value.type.dtype == DType::kF32) in_place_[root] = graph_.values[node.inputs[1]].slot;
+    }
+  }
+
+  bool IsInPlace(const ir::Node& node) const {
+    return node.op == ir::OpKind::kAccumulateGrad && in_place_.count(roots_[node.inputs[0]]) > 0;
+  }
+
+  void NoteGradient(const ir::Node& node) {
+    const int32_t parameter = graph_.values[node.inputs[1]].slot;
+    std::vector<int32_t>& order = plan_.gradient_order;
+    if (std::find(order.begin(), order.end(), parameter) != order.end()) return;
+    order.push_back(parameter);
+    overwrites_all_ = overwrites_all_ && node.attributes.Bool("overwrite");
   }
 
   // A published copy's layout is its readers', so an output cannot show it.
@@ -81,16 +113,14 @@ class Planner {
     }
     for (ir::ValueId v : node.outputs) {
       step.outputs.push_back({graph_.values[v].name, graph_.type(v), Space::kArena, 0});
-      Touch(v, index);
-    }
-    if (node.op == ir::OpKind::kAccumulateGrad) {
-      step.outputs.push_back(step.inputs[1]);
-      const int32_t parameter = graph_.values[node.inputs[1]].slot;
-      if (std::find(plan_.gradient_order.begin(), plan_.gradient_order.end(), parameter) ==
-          plan_.gradient_order.end()) {
-        plan_.gradient_order.push_back(parameter);
+      const auto gradient = in_place_.find(v);
+      if (gradient == in_place_.end()) {
+        Touch(v, index);
+      } else {
+        PlaceGradient(gradient->second, &step.outputs.back());
       }
     }
+    if (node.op == ir::OpKind::kAccumulateGrad) step.outputs.push_back(step.inputs[1]);
     nodes_.push_back(&node);
     plan_.steps.push_back(std::move(step));
     return absl::OkStatus();
@@ -137,6 +167,11 @@ class Planner {
     }
   }
 
+  void PlaceGradient(int32_t parameter, PlannedTensor* tensor) const {
+    tensor->space = Space::kGradient;
+    tensor->offset = layout_->slots()[parameter].offset * static_cast<int64_t>(sizeof(float));
+  }
+
   int64_t ConstantIndex(ir::ValueId v) {
     const auto [it, inserted] = constant_index_.insert({v, static_cast<int64_t>(plan_.constants.size())});
     if (inserted) {
@@ -149,9 +184,7 @@ class Planner {
   void PlaceParameter(const ir::Node& node, int i, const ir::Value& value, Kernel* kernel, PlannedTensor* tensor) {
     if (node.op == ir::OpKind::kAccumulateGrad) {
       tensor->name = node.name;
-      tensor->space = Space::kGradient;
-      tensor->offset = layout_->slots()[value.slot].offset * static_cast<int64_t>(sizeof(float));
-      return;
+      return PlaceGradient(value.slot, tensor);
     }
     absl::optional<PublishedLayout> layout = kernel->published_layout(i);
     if (!layout && value.kind == ir::ValueKind::kParameter) return Place(roots_[node.inputs[i]], false, tensor);
@@ -235,14 +268,14 @@ class Planner {
       const ir::ValueId from = roots_[node.inputs[i]];
       const auto reads =
           std::count_if(node.inputs.begin(), node.inputs.end(), [&](ir::ValueId v) { return roots_[v] == from; });
-      auto old = range_of_.find(from);
-      if (old == range_of_.end() || reads != 1) continue;
+      const auto old = range_of_.find(from), own = range_of_.find(node.outputs[o]);
+      if (old == range_of_.end() || own == range_of_.end() || reads != 1) continue;
       passes::LiveRange& memory = ranges_[old->second];
-      passes::LiveRange& output = ranges_[range_of_.at(node.outputs[o])];
+      passes::LiveRange& output = ranges_[own->second];
       if (memory.last != s || memory.bytes != output.bytes) continue;
       memory.last = output.last;
       output.bytes = 0;
-      range_of_[node.outputs[o]] = old->second;
+      own->second = old->second;
     }
   }
 
@@ -257,6 +290,8 @@ class Planner {
   ModelLayout* layout_;
   Plan plan_;
   std::vector<ir::ValueId> roots_;
+  std::map<ir::ValueId, int32_t> in_place_;  // to the parameter
+  bool overwrites_all_ = true;
   std::map<ir::ValueId, int64_t> input_index_;
   std::map<ir::ValueId, int64_t> constant_index_;
   std::vector<const ir::Node*> nodes_;  // by step

@@ -67,13 +67,18 @@ struct Plan {
   std::map<std::string, PlannedTensor> outputs;
   // Parameters in the order in which the backward pass first adds to their gradients.
   std::vector<int32_t> gradient_order;
+  // Whether a run writes those gradients, whatever they were, rather than adding to them: such a plan runs once an
+  // update, which need not begin with gradients of zero.
+  bool overwrites_gradients = false;
   int64_t arena_bytes = 0;
   // What the arena would hold without the workspace of kernels: the tensors that steps hand to each other.
   int64_t activation_bytes = 0;
 };
 
 // Chooses kernels for every node of `graph`, adds the published copies they read to `layout`, and lays out the arena so
-// that no two tensors alive at once overlap. UNIMPLEMENTED names the node that has no kernel.
+// that no two tensors alive at once overlap. A gradient in f32 that overwrites its slot, and that nobody else reads, is
+// written there by whoever makes it, and its accumulate_grad is no step. UNIMPLEMENTED names the node that has no
+// kernel.
 absl::StatusOr<Plan> MakePlan(const ir::Graph& graph, const Backend& backend, int threads, ModelLayout* layout);
 
 }  // namespace ampd::runtime

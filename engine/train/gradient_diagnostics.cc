@@ -7,6 +7,7 @@
 #include "engine/core/half.h"
 #include "engine/core/status.h"
 #include "engine/ops/op_def.h"
+#include "engine/passes/widen_gradients.h"
 #include "engine/train/spec_configs.h"
 #include "engine/train/training_tensors.h"
 
@@ -135,12 +136,15 @@ absl::StatusOr<std::unique_ptr<GradientDiagnostics>> GradientDiagnostics::Create
     int threads) {
   AMPD_ASSIGN_OR_RETURN(const ResolvedJobSpec fp16, SpecIn(spec, v1::PrecisionSpec::FP16));
   const int64_t micro_batch = spec.proto().train().micro_batch_size();
-  AMPD_ASSIGN_OR_RETURN(const models::Model half, models::BuildModel(fp16, sample, micro_batch, micro_batch));
+  AMPD_ASSIGN_OR_RETURN(models::Model half, models::BuildModel(fp16, sample, micro_batch, micro_batch));
   AMPD_ASSIGN_OR_RETURN(std::unique_ptr<PlannedModel> plan, Plan(spec, sample, std::move(backend), threads));
   AMPD_ASSIGN_OR_RETURN(std::unique_ptr<LoadedModel> model, LoadedModel::Create(*plan));
   auto diagnostics =
       std::unique_ptr<GradientDiagnostics>(new GradientDiagnostics(spec, std::move(plan), std::move(model)));
-  for (const models::PhaseGraph& phase : half.phases) diagnostics->watched_.push_back(HeldInHalf(phase.train));
+  for (models::PhaseGraph& phase : half.phases) {
+    AMPD_ASSIGN_OR_RETURN(phase.train, passes::WidenGradients(std::move(phase.train)));
+    diagnostics->watched_.push_back(HeldInHalf(phase.train));
+  }
   return diagnostics;
 }
 

@@ -142,7 +142,12 @@ absl::StatusOr<double> MicroBatches::Run(const data::Batch& batch, runtime::Step
                                          const runtime::Executor::Hook& hook,
                                          absl::Span<runtime::GradientReducer> reducers) const {
   AMPD_RETURN_IF_ERROR(CheckRead(batch));
-  AMPD_RETURN_IF_ERROR(model_->memory.BeginUpdate());
+  const bool overwrites = executor(batch).plan().overwrites_gradients;
+  if (overwrites && last_ - first_ != 1) {
+    return absl::InternalError(
+        absl::StrCat("[micro-batches] a plan that overwrites gradients, for ", last_ - first_, " micro-batches"));
+  }
+  AMPD_RETURN_IF_ERROR(model_->memory.BeginUpdate(overwrites));
   Profile(StepPart::kZero);
   const double all = AllWeight(batch);
   AMPD_ASSIGN_OR_RETURN(const TensorView output, executor(batch).Output("loss"));

@@ -296,7 +296,8 @@ template <typename MakeBackend>
 absl::StatusOr<DevicePlan> PlanOn(const ResolvedJobSpec& spec, const models::SampleInfo& sample, MakeBackend make) {
   DevicePlan plan;
   AMPD_ASSIGN_OR_RETURN(std::unique_ptr<runtime::Backend> backend, make());
-  AMPD_ASSIGN_OR_RETURN(plan.model, PlanModel(spec, sample, std::move(backend), 1));
+  AMPD_ASSIGN_OR_RETURN(
+      plan.model, PlanModel(spec, sample, std::move(backend), 1, Fusion::kAll, {}, spec.proto().resources().gpus()));
   if (spec.proto().report().diagnostics_every_steps() == 0) return plan;
   AMPD_ASSIGN_OR_RETURN(backend, make());
   AMPD_ASSIGN_OR_RETURN(plan.diagnostics, GradientDiagnostics::Plan(spec, sample, std::move(backend), 1));

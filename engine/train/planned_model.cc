@@ -12,10 +12,12 @@
 #include "engine/passes/fuse.h"
 #include "engine/passes/gate_norm_grads.h"
 #include "engine/passes/join_products.h"
+#include "engine/passes/overwrite_gradients.h"
 #include "engine/passes/pipeline.h"
 #include "engine/passes/read_narrow.h"
 #include "engine/passes/scale_products.h"
 #include "engine/passes/split_norms.h"
+#include "engine/passes/widen_gradients.h"
 #include "engine/train/parameter_groups.h"
 #include "engine/train/spec_configs.h"
 
@@ -28,6 +30,10 @@ absl::StatusOr<std::unique_ptr<runtime::Backend>> MakeBackend(const std::string&
   if (IsCpuDevice(device)) return MakeCpuBackend(threads);
   AMPD_ASSIGN_OR_RETURN(auto backend, MakeCudaBackend(device, autotune_dir));
   return backend;
+}
+
+int64_t MicroBatchesOf(const v1::TrainSpec& train, int64_t replicas) {
+  return train.batch_size() / replicas / train.micro_batch_size();
 }
 
 int64_t EvaluationBatch(const v1::TrainSpec& train) { return train.micro_batch_size(); }
@@ -160,7 +166,8 @@ int64_t LoaderBytes(const models::SampleInfo& sample, int64_t batch_size) {
 
 absl::StatusOr<std::unique_ptr<PlannedModel>> PlanModel(const ResolvedJobSpec& spec, const models::SampleInfo& sample,
                                                         std::unique_ptr<runtime::Backend> backend, int threads,
-                                                        Fusion fusion, const std::vector<bool>& fell_back) {
+                                                        Fusion fusion, const std::vector<bool>& fell_back,
+                                                        int64_t replicas) {
   const v1::TrainSpec& train = spec.proto().train();
   AMPD_ASSIGN_OR_RETURN(std::vector<PlannedPhase> phases, PhasesOf(spec, fell_back));
   std::vector<v1::PrecisionSpec> precisions;
@@ -175,13 +182,18 @@ absl::StatusOr<std::unique_ptr<PlannedModel>> PlanModel(const ResolvedJobSpec& s
   passes::Pipeline pipeline;
   if (fusion != Fusion::kNone) {
     pipeline.Add("read_narrow", [](ir::Graph g) { return passes::ReadNarrow(std::move(g)); })
-        .Add("scale_products", passes::ScaleProducts);
+        .Add("scale_products", passes::ScaleProducts)
+        .Add("widen_gradients", passes::WidenGradients);
   }
   pipeline.Add("split_norms", [&](ir::Graph g) { return passes::SplitNorms(std::move(g), can_fuse); });
   // A CPU takes longer to compute the norm again than to read what its relu left.
   if (!backend->memory()->on_host()) pipeline.Add("gate_norm_grads", passes::GateNormGrads);
   pipeline.Add("fuse", [&](ir::Graph g) { return passes::Fuse(std::move(g), can_fuse); })
       .Add("join_products", [&](ir::Graph g) { return passes::JoinProducts(std::move(g), joins); });
+  // Graphs without a backward pass have no gradients.
+  if (fusion != Fusion::kNone && MicroBatchesOf(train, replicas) == 1) {
+    pipeline.Add("overwrite_gradients", passes::OverwriteGradients);
+  }
   auto planned = std::make_unique<PlannedModel>(model.phases[0].train);
   planned->backend = std::move(backend);
   planned->phases = std::move(phases);

@@ -105,12 +105,16 @@ enum class Fusion {
 // that is freed while collectives are under way may wait for them, and they for it.
 inline constexpr Fusion kReplicaFusion = Fusion::kChains;
 
+// Micro-batches that each of `replicas` devices runs for an update.
+int64_t MicroBatchesOf(const v1::TrainSpec& train, int64_t replicas);
+
 // INVALID_ARGUMENT with field violations when the model does not fit the data, or the optimizer's groups the model.
-// `fell_back`: by phase, whether it computes in BF16 whatever the spec says; empty: none does.
+// `fell_back`: by phase, whether it computes in BF16 whatever the spec says; empty: none does. `replicas`: as many
+// share each batch.
 absl::StatusOr<std::unique_ptr<PlannedModel>> PlanModel(const ResolvedJobSpec& spec, const models::SampleInfo& sample,
                                                         std::unique_ptr<runtime::Backend> backend, int threads,
                                                         Fusion fusion = Fusion::kAll,
-                                                        const std::vector<bool>& fell_back = {});
+                                                        const std::vector<bool>& fell_back = {}, int64_t replicas = 1);
 
 // The optimizer's state of one phase, for checkpoints.
 std::vector<PhaseMoments> MomentsOf(const PlannedModel& plan, const Moments& moments);

@@ -144,10 +144,11 @@ absl::StatusOr<std::unique_ptr<Replicas>> Replicas::Create(const ReplicaOptions&
 // One after the other: whoever makes backends need not be thread-safe, and devices are given out in order.
 absl::Status Replicas::Make(const ReplicaOptions& options) {
   for (const std::unique_ptr<Replica>& other : others_) {
-    other->worker.Start([&options, replica = other.get()]() -> absl::Status {
+    other->worker.Start([this, &options, replica = other.get()]() -> absl::Status {
       AMPD_ASSIGN_OR_RETURN(std::unique_ptr<runtime::Backend> backend, options.make_backend(replica->rank));
-      AMPD_ASSIGN_OR_RETURN(replica->plan, PlanModel(*options.spec, *options.sample, std::move(backend),
-                                                     options.threads, kReplicaFusion, options.fell_back));
+      AMPD_ASSIGN_OR_RETURN(
+          replica->plan, PlanModel(*options.spec, *options.sample, std::move(backend), options.threads, kReplicaFusion,
+                                   options.fell_back, static_cast<int64_t>(devices_.size())));
       AMPD_ASSIGN_OR_RETURN(replica->model, LoadedModel::Create(*replica->plan));
       return absl::OkStatus();
     });

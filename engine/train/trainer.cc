@@ -169,8 +169,8 @@ absl::Status TrainerImpl::OpenModel(const std::vector<bool>& fell_back) {
   unprofiled_steps_ = 0;
   AMPD_ASSIGN_OR_RETURN(std::unique_ptr<runtime::Backend> backend, NewBackend());
   const Fusion fusion = Devices().size() > 1 ? kReplicaFusion : Fusion::kAll;
-  AMPD_ASSIGN_OR_RETURN(plan_,
-                        PlanModel(spec_, data_->sample(), std::move(backend), ThreadsPerReplica(), fusion, fell_back));
+  AMPD_ASSIGN_OR_RETURN(plan_, PlanModel(spec_, data_->sample(), std::move(backend), ThreadsPerReplica(), fusion,
+                                         fell_back, static_cast<int64_t>(Devices().size())));
   AMPD_ASSIGN_OR_RETURN(model_, LoadedModel::Create(*plan_));
   AMPD_ASSIGN_OR_RETURN(sampler_, MakeSampler(spec_, *plan_));
   if (Devices().size() > 1) AMPD_RETURN_IF_ERROR(OpenReplicas(fell_back));

@@ -1,5 +1,6 @@
 #include "tests/support/graph_reference.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace ampd::testing {
@@ -76,6 +77,7 @@ GraphResults RunGraphReference(const ir::Graph& graph, const GraphInputs& in) {
     if (node.op == ir::OpKind::kAccumulateGrad) {
       RefTensor& sum = results.gradients[graph.values[node.inputs[1]].slot];
       const RefTensor& gradient = results.values[node.inputs[0]];
+      if (node.attributes.Bool("overwrite")) std::fill(sum.data.begin(), sum.data.end(), 0);
       for (size_t i = 0; i < sum.data.size(); ++i) sum.data[i] += gradient.data[i];
       continue;
     }

@@ -125,6 +125,7 @@ RefTensors ReferenceOp(const NodeDesc& desc, const RefTensors& in, const StepSta
     case OpKind::kBatchNormUpdate:
       return BatchNormUpdateReference(desc, in);
     case OpKind::kAccumulateGrad:
+      if (desc.attributes.Bool("overwrite")) return {in[0]};
       return {Map(in[0], in[1], [](double g, double sum) { return g + sum; })};
     default:
       return {};

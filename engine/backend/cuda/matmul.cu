@@ -294,6 +294,7 @@ void RegisterMatmul(runtime::KernelTable* table, Context* context) {
     return MatmulKernel::Prepare(desc, context);
   };
   for (DType t : kDataTypes) table->Add(ir::OpKind::kMatmul, {t, t}, {t}, prepare);
+  for (DType t : {DType::kF16, DType::kBF16}) table->Add(ir::OpKind::kMatmul, {t, t}, {DType::kF32}, prepare);
   constexpr DType kForward = DType::kF8E4M3, kGradient = DType::kF8E5M2;
   for (auto [a, b] : {std::pair{kForward, kForward}, {kGradient, kForward}, {kForward, kGradient}}) {
     table->Add(ir::OpKind::kMatmul, {a, b}, {DType::kF32}, prepare);

@@ -178,6 +178,13 @@ class CudaStepLoop : public runtime::StepLoop {
 
 absl::Status CudaStepLoop::Open() {
   stream_ = context_->stream();
+  for (const StepLoopPhase& phase : config_.phases) {
+    for (const runtime::Executor* executor : phase.executors) {
+      if (config_.micro_batches == 1 || !executor->plan().overwrites_gradients) continue;
+      return absl::InternalError(absl::StrCat("[cuda step loop] a plan that overwrites gradients, for ",
+                                              config_.micro_batches, " micro-batches"));
+    }
+  }
   const auto phases = static_cast<int64_t>(config_.phases.size());
   AMPD_ASSIGN_OR_RETURN(copies_, StreamHandle::Create());
   AMPD_RETURN_IF_ERROR(LayOutFeed());
@@ -517,7 +524,8 @@ absl::Status CudaStepLoop::Enqueue(size_t bucket, uint64_t phases, int64_t micro
 }
 
 absl::Status CudaStepLoop::EnqueuePhase(size_t phase, size_t bucket, int64_t micro_batches) {
-  AMPD_RETURN_IF_ERROR(config_.memory->BeginUpdate());
+  const bool overwrites = config_.phases[phase].executors[bucket]->plan().overwrites_gradients;
+  AMPD_RETURN_IF_ERROR(config_.memory->BeginUpdate(overwrites));
   AMPD_RETURN_IF_ERROR(EnqueueBeginPhase(stream(), phase_control(phase)));
   for (int64_t m = 0; m < micro_batches; ++m) AMPD_RETURN_IF_ERROR(EnqueueMicroBatch(phase, bucket, m));
   return EnqueueUpdate(phase);

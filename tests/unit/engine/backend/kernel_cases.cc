@@ -137,6 +137,8 @@ std::vector<Shapes> Matmuls() {
         const Shape a = ta ? Shape{mkn[1], mkn[0]} : Shape{mkn[0], mkn[1]};
         const Shape b = tb ? Shape{mkn[2], mkn[1]} : Shape{mkn[1], mkn[2]};
         list.push_back({{{"transpose_a", ta}, {"transpose_b", tb}}, {a, b}});
+        const Ints crop = {(mkn[0] + 1) / 2, mkn[2] - mkn[2] / 3};
+        list.push_back({{{"transpose_a", ta}, {"transpose_b", tb}, {"crop", crop}}, {a, b}});
         for (const auto& [batch_a, batch_b] : std::vector<std::pair<Shape, Shape>>{{{3}, {3}},
                                                                                    {{2, 3}, {}},
                                                                                    {{}, {2}},
@@ -207,10 +209,19 @@ std::vector<Shapes> Dropouts() {
   return list;
 }
 
+std::vector<Shapes> Accumulations() {
+  std::vector<Shapes> list = Elementwise(2);
+  for (Shapes shapes : Elementwise(2)) {
+    shapes.attributes.Set("overwrite", int64_t{1});
+    list.push_back(std::move(shapes));
+  }
+  return list;
+}
+
 std::vector<Shapes> ShapesOf(OpKind op) {
   switch (op) {
     case OpKind::kAccumulateGrad:
-      return Elementwise(2);
+      return Accumulations();
     case OpKind::kDropout:
       return Dropouts();
     case OpKind::kMatmul:
@@ -305,6 +316,7 @@ std::vector<std::pair<OpKind, Signature>> RequiredKernels() {
          {OpKind::kMatmul, OpKind::kBiasAdd, OpKind::kConv2d, OpKind::kConv2dGradInput, OpKind::kConv2dGradFilter}) {
       list.push_back({op, {{t, t}, {t}}});
     }
+    if (t != f) list.push_back({OpKind::kMatmul, {{t, t}, {f}}});
     list.push_back({OpKind::kBiasAddGrad, {{t}, {f}}});
     list.push_back({OpKind::kMaxPool2dGrad, {{t, t, t}, {t}}});
     list.push_back({OpKind::kBatchNorm, {{t, f, f}, {t, f, f}}});
@@ -338,6 +350,8 @@ std::vector<KernelCase> KernelCases(OpKind op, const Signature& signature) {
     if (op == OpKind::kMatmul && signature.first.size() > 2) {
       desc.inputs.resize(4, {DType::kF32, {}});
       desc.attributes.Set("dtype", std::string(DTypeName(signature.second[0])));
+    } else if (op == OpKind::kMatmul && IsHalf(signature.first[0]) && signature.second[0] == DType::kF32) {
+      desc.attributes.Set("dtype", std::string(DTypeName(DType::kF32)));
     }
     auto outputs = ops::InferTypes(op, {desc.name, desc.attributes, desc.inputs});
     if (!outputs.ok()) {

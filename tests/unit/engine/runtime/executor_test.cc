@@ -12,7 +12,9 @@
 #include "engine/backend/cpu/cpu_backend.h"
 #include "engine/core/half.h"
 #include "engine/ops/op_def.h"
+#include "engine/passes/overwrite_gradients.h"
 #include "engine/passes/precision.h"
+#include "engine/passes/widen_gradients.h"
 #include "engine/runtime/plan.h"
 #include "tests/support/small_networks.h"
 #include "tests/unit/engine/runtime/machine.h"
@@ -300,6 +302,38 @@ TEST(MakePlan, TensorsAliveTogetherDoNotOverlap) {
         const bool together = lives[i].first <= lives[j].last && lives[j].first <= lives[i].last;
         EXPECT_FALSE(together && lives[i].begin < lives[j].end && lives[j].begin < lives[i].end)
             << network.name << " " << i << " " << j;
+      }
+    }
+  }
+}
+
+int Accumulations(const Plan& plan) {
+  return static_cast<int>(std::count_if(plan.steps.begin(), plan.steps.end(),
+                                        [](const PlanStep& step) { return step.op == ir::OpKind::kAccumulateGrad; }));
+}
+
+TEST(MakePlan, OverwrittenGradientsNeedNoZerosAndAreTheSame) {
+  for (const SmallNetwork& network : testing::SmallNetworks()) {
+    for (const char* mode : {"mode: FP32", "mode: FP16", "mode: BF16"}) {
+      SCOPED_TRACE(absl::StrCat(network.name, " ", mode));
+      ir::Graph graph = testing::BuildSmallNetwork(network, mode, 8).phases[0].train;
+      graph = passes::WidenGradients(std::move(graph)).value();
+      const GraphInputs in = testing::RandomInputs(network, graph);
+      Machine adding(graph, in, 1), overwriting(passes::OverwriteGradients(graph).value(), in, 1);
+      EXPECT_FALSE(adding.plan().overwrites_gradients);
+      ASSERT_TRUE(overwriting.plan().overwrites_gradients);
+      EXPECT_EQ(overwriting.plan().gradient_order, adding.plan().gradient_order);
+      EXPECT_LT(Accumulations(overwriting.plan()), Accumulations(adding.plan()));
+      adding.Run(in.step);
+      for (int run = 0; run < 2; ++run) {
+        overwriting.Run(in.step);
+        for (const int32_t p : adding.plan().gradient_order) {
+          const TensorView expected = adding.memory().Gradient(p), found = overwriting.memory().Gradient(p);
+          // Sums that begin with 0 lose the sign of another.
+          for (int64_t i = 0; i < expected.size(); ++i) {
+            ASSERT_EQ(found.as<float>()[i], expected.as<float>()[i]) << graph.parameters[p].name << " " << i;
+          }
+        }
       }
     }
   }

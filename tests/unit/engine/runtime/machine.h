@@ -44,11 +44,17 @@ class Machine {
     }
   }
 
-  // Fills the arena with NaN: nothing may read what was not written in the same run.
-  void Poison() { std::memset(arena_.data(), 0xff, static_cast<size_t>(plan_->arena_bytes)); }
+  // Fills the arena with NaN, and gradients that a run overwrites: nothing may read what was not written in it.
+  void Poison() {
+    std::memset(arena_.data(), 0xff, static_cast<size_t>(plan_->arena_bytes));
+    if (!plan_->overwrites_gradients) return;
+    for (const ArenaSlot& slot : layout_.slots()) {
+      std::memset(memory_->gradients() + slot.offset, 0xff, static_cast<size_t>(slot.size) * sizeof(float));
+    }
+  }
 
   void Run(const StepState& step, const Executor::Hook& hook = nullptr) {
-    EXPECT_TRUE(memory_->BeginUpdate().ok());
+    EXPECT_TRUE(memory_->BeginUpdate(plan_->overwrites_gradients).ok());
     const absl::Status status = executor_->Run(step, hook);
     EXPECT_TRUE(status.ok()) << status;
   }

@@ -19,7 +19,9 @@
 #include "engine/backend/cpu/cpu_backend.h"
 #include "engine/ops/op_def.h"
 #include "engine/passes/fuse.h"
+#include "engine/passes/overwrite_gradients.h"
 #include "engine/passes/split_norms.h"
+#include "engine/passes/widen_gradients.h"
 #include "engine/train/step_runner.h"
 #include "gtest/gtest.h"
 #include "tests/support/forwarding_backend.h"
@@ -72,6 +74,25 @@ std::set<ir::ValueId> ReadValues(const ir::Graph& graph) {
   return read;
 }
 
+ir::ValueId RootOf(const ir::Graph& graph, ir::ValueId v) {
+  while (graph.values[v].producer >= 0 && ops::GetOpDef(graph.nodes[graph.values[v].producer].op).is_view) {
+    v = graph.nodes[graph.values[v].producer].inputs[0];
+  }
+  return v;
+}
+
+// Whether the gradient is made in its slot, so that nothing runs to put it there.
+bool IsInPlace(const ir::Graph& graph, const ir::Node& accumulate) {
+  if (!accumulate.attributes.Bool("overwrite")) return false;
+  const ir::ValueId root = RootOf(graph, accumulate.inputs[0]);
+  int reads = 0;
+  for (const ir::Node& node : graph.nodes) {
+    if (ops::GetOpDef(node.op).is_view) continue;
+    for (ir::ValueId v : node.inputs) reads += RootOf(graph, v) == root ? 1 : 0;
+  }
+  return graph.values[root].producer >= 0 && graph.type(root).dtype == DType::kF32 && reads == 1;
+}
+
 // Every float tensor that `graph` writes and reads, named and staged by the graph itself.
 std::vector<Target> TargetsOf(const ir::Graph& graph) {
   std::vector<Target> targets;
@@ -89,7 +110,7 @@ std::vector<Target> TargetsOf(const ir::Graph& graph) {
       if (read.count(node.outputs[i]) == 0) continue;
       add(static_cast<int>(i), false, node.outputs[i], graph.values[node.outputs[i]].name);
     }
-    if (node.op == OpKind::kAccumulateGrad) add(0, false, node.inputs[1], node.name);
+    if (node.op == OpKind::kAccumulateGrad && !IsInPlace(graph, node)) add(0, false, node.inputs[1], node.name);
     for (size_t i = 0; def.has_effects && i < node.inputs.size(); ++i) {
       const ir::Value& value = graph.values[node.inputs[i]];
       if (value.kind == ir::ValueKind::kState) add(static_cast<int>(i), true, node.inputs[i], value.name);
@@ -388,9 +409,11 @@ class PoisonedBackend : public testing::ForwardingBackend {
 
 constexpr int64_t kBatch = 4;
 
-ir::Graph Fused(ir::Graph graph, const runtime::Backend& backend) {
+// As PlanModel prepares small networks.
+ir::Graph Prepared(ir::Graph graph, const runtime::Backend& backend) {
   const auto can_fuse = [&](OpKind op) { return backend.CanFuse(op); };
-  return passes::Fuse(passes::SplitNorms(std::move(graph), can_fuse).value(), can_fuse).value();
+  graph = passes::SplitNorms(passes::WidenGradients(std::move(graph)).value(), can_fuse).value();
+  return passes::OverwriteGradients(passes::Fuse(std::move(graph), can_fuse).value()).value();
 }
 
 // A network past calibration whose next steps can be attacked.
@@ -400,7 +423,7 @@ class Victim {
       : spec_(Spec({"data { train { glyphs {} } } train { batch_size: 4 }", "model { " + network.model + " }",
                     "precision { mode: " + mode + " }"})),
         plan_(PlanModel(spec_, network.sample, std::make_unique<PoisonedBackend>(&poison_, fuse), 1).value()),
-        graph_(Fused(models::BuildModel(spec_, network.sample, kBatch, kBatch)->phases[0].train, *plan_->backend)),
+        graph_(Prepared(models::BuildModel(spec_, network.sample, kBatch, kBatch)->phases[0].train, *plan_->backend)),
         loaded_(LoadedModel::Create(*plan_).value()),
         model_(*loaded_),
         runner_(1000, plan_.get(), &model_),

@@ -9,8 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "engine/core/half.h"
+#include "engine/passes/widen_gradients.h"
 #include "engine/train/spec_configs.h"
 #include "engine/train/training_data.h"
 #include "gmock/gmock.h"
@@ -228,18 +230,17 @@ TEST(GradientDiagnostics, OfTheLossAreTheOnesWorkedOutByHand) {
   }
 }
 
-TEST(GradientDiagnostics, NameActivationsParametersAndLayers) {
+TEST(GradientDiagnostics, NameActivationsAndLayers) {
   OneBatch one("mode: FP32", 1);
   const v1::GradientDiagnostics message = one.Diagnose(1024);
   std::vector<std::string> layers;
-  int parameters = 0;
   for (const v1::TensorDiagnostics& tensor : message.tensors()) {
     layers.push_back(tensor.layer());
-    parameters += tensor.of_parameter() ? 1 : 0;
+    // Products leave the weights' in fp32, and biases are summed there, in every mode.
+    EXPECT_FALSE(tensor.of_parameter()) << tensor.tensor();
     EXPECT_GT(tensor.nonzero() + tensor.zeros(), 0) << tensor.tensor();
     EXPECT_GE(tensor.largest_safe_scale(), message.largest_safe_scale());
   }
-  EXPECT_EQ(parameters, 2);  // two weights; biases are summed in fp32 in every mode
   EXPECT_THAT(layers, Contains("a"));
   EXPECT_THAT(layers, Contains("b"));
   EXPECT_EQ(message.scale(), 1024);
@@ -256,7 +257,8 @@ TEST(GradientDiagnostics, MissNoTensorThatFp16Holds) {
     LoadedModel& model = *loaded;
     EXPECT_TRUE(model.memory.Initialize(3).ok());
     auto diagnostics = GradientDiagnostics::Create(spec, network.sample, MakeBackend("cpu-0", 1).value(), 1).value();
-    const ir::Graph half = ampd::testing::BuildSmallNetwork(network, "mode: FP16", 4).phases[0].train;
+    const ir::Graph half =
+        passes::WidenGradients(ampd::testing::BuildSmallNetwork(network, "mode: FP16", 4).phases[0].train).value();
     const ampd::testing::GraphInputs in = ampd::testing::RandomInputs(network, half);
     data::Batch batch;
     batch.inputs = ampd::testing::ToTensor(in.inputs.at("x"), DType::kF32);
@@ -265,7 +267,10 @@ TEST(GradientDiagnostics, MissNoTensorThatFp16Holds) {
     const auto message = diagnostics->Run(batch, {}, 1, &model.memory);
     ASSERT_TRUE(message.ok()) << message.status();
     std::vector<std::string> names;
-    for (const v1::TensorDiagnostics& tensor : message->tensors()) names.push_back(tensor.tensor());
+    for (const v1::TensorDiagnostics& tensor : message->tensors()) {
+      names.push_back(tensor.tensor());
+      EXPECT_EQ(tensor.of_parameter(), absl::EndsWith(tensor.tensor(), ".grad_filter")) << tensor.tensor();
+    }
     for (const ir::Node& node : half.nodes) {
       if (node.stage != ir::Stage::kGradient || node.op == ir::OpKind::kCast || node.op == ir::OpKind::kReshape)
         continue;
@@ -299,8 +304,7 @@ TEST(GradientDiagnostics, AreTheSameForEveryMode) {
   EXPECT_EQ(fp32.Diagnose(64).SerializeAsString(), fp16.Diagnose(64).SerializeAsString());
 }
 
-// Inputs and weights of about 2^-12: gradients of 2^-12 at the outputs, 2^-25 in the hidden layer, 2^-35 at its
-// weights.
+// Inputs and weights of about 2^-12: gradients of 2^-12 at the outputs, 2^-25 in the hidden layer.
 TEST(GradientDiagnostics, ForetellWhatAnFp16JobFlushes) {
   OneBatch one("mode: FP16", 0x1p-11);
   for (int64_t i = 0; i < one.memory().layout().arena_elements(); ++i) one.memory().masters()[i] *= 0x1p-8f;
@@ -318,7 +322,7 @@ TEST(GradientDiagnostics, ForetellWhatAnFp16JobFlushes) {
       EXPECT_NEAR(it->second.first / total, foretold / total, 0.05) << tensor.tensor();
       ++compared;
     }
-    EXPECT_GE(compared, 3);
+    EXPECT_GE(compared, 2);
   }
   const double hidden = Named(one.Diagnose(0x1p12f), "a.relu").flushed_unscaled();
   EXPECT_GT(hidden, 0.1);
@@ -376,7 +380,7 @@ TEST(GradientDiagnostics, ComeEverySoManyStepsAndChangeNothing) {
       EXPECT_EQ(message.phase(), "main");
       // A job that scales nothing is told of where FP16 jobs start.
       EXPECT_EQ(message.scale(), std::string(mode).find("FP32") != std::string::npos ? 65536 : 256);
-      EXPECT_GT(message.tensors_size(), 3);
+      EXPECT_GE(message.tensors_size(), 3);
     }
   }
 }

@@ -42,16 +42,23 @@ void WriteRegression(const std::string& folder, double scale) {
     }
     y.push_back(static_cast<float>(sum));
   }
-  WriteNpy(folder + "/x.npy", "<f4", {kSamples, kFeatures}, x);
+  WriteNpy(folder + "/x.npy", "<f4", {kSamples, 1, 1, kFeatures}, x);
   WriteNpy(folder + "/y.npy", "<f4", {kSamples}, y);
 }
 
 const std::string kRegression =
-    "model { layers { name: 'linear' dense { units: 1 bias: false } } loss { mean_squared_error {} } }"
+    "model { layers { flatten {} } layers { name: 'linear' dense { units: 1 bias: false } }"
+    "        loss { mean_squared_error {} } }"
+    "data { train { npy { inputs: 'x.npy' targets: 'y.npy' } } } train { batch_size: 64 }";
+// The same by a convolution, whose filter's gradient is rounded to the mode's dtype, where a matrix' stays in fp32.
+const std::string kConvolved =
+    "model { layers { name: 'linear' conv2d { filters: 1 kernel: 1 bias: false } } layers { flatten {} }"
+    "        loss { mean_squared_error {} } }"
     "data { train { npy { inputs: 'x.npy' targets: 'y.npy' } } } train { batch_size: 64 }";
 
-Recorder TrainRegression(const std::string& folder, const std::vector<std::string>& parts) {
-  std::vector<std::string> all = {kRegression, kEveryStep};
+Recorder TrainRegression(const std::string& folder, const std::vector<std::string>& parts,
+                         const std::string& model = kRegression) {
+  std::vector<std::string> all = {model, kEveryStep};
   all.insert(all.end(), parts.begin(), parts.end());
   Recorder recorder;
   TrainerOptions options = Options(folder);
@@ -69,22 +76,24 @@ TEST(LossScaling, SavesTinyGradients) {
   const ScratchFolder folder;
   WriteRegression(folder.path(), kTinyScale);
   const std::string common = "train { epochs: 60 } optimizer { adam { learning_rate: 0.02 epsilon: 1e-20 } }";
-  const Recorder fp32 = TrainRegression(folder.path(), {common, "precision { mode: FP32 }"});
-  const Recorder dynamic = TrainRegression(folder.path(), {common, "precision { mode: FP16 }"});
-  const Recorder unscaled =
-      TrainRegression(folder.path(), {common, "precision { mode: FP16 loss_scale { kind: STATIC init: 1 } }"});
+  const std::string once = "precision { mode: FP16 loss_scale { kind: STATIC init: 1 } }";
+  const Recorder fp32 = TrainRegression(folder.path(), {common, "precision { mode: FP32 }"}, kConvolved);
+  const Recorder dynamic = TrainRegression(folder.path(), {common, "precision { mode: FP16 }"}, kConvolved);
+  const Recorder unscaled = TrainRegression(folder.path(), {common, once}, kConvolved);
   const double start = fp32.MeanLoss(0, 4);
   EXPECT_LT(fp32.MeanLoss(236, 4), 0.01 * start);
   EXPECT_NEAR(dynamic.MeanLoss(236, 4), fp32.MeanLoss(236, 4), 0.01 * start);
   EXPECT_GT(unscaled.MeanLoss(236, 4), 0.9 * start);
   EXPECT_THAT(unscaled.skips(), IsEmpty());
+  // What a product adds up in fp32 stays there, and is not flushed.
+  EXPECT_LT(TrainRegression(folder.path(), {common, once}).MeanLoss(236, 4), 0.01 * start);
 }
 
 TEST(LossScaling, FewerGradientsAreFlushedToZero) {
   const ScratchFolder folder;
   WriteRegression(folder.path(), kTinyScale);
-  const auto zeros_at = [&](const char* mode, float scale) {
-    const auto spec = Spec({kRegression, mode});
+  const auto zeros_at = [&](const std::string& model_text, const char* mode, float scale) {
+    const auto spec = Spec({model_text, mode});
     const auto data = TrainingData::Open(spec, {folder.path()}, folder.path(), 1).value();
     const auto plan = PlanModel(spec, SampleInfoOf(data->train().info()), MakeBackend("cpu-0", 1).value(), 1).value();
     const std::unique_ptr<LoadedModel> loaded = LoadedModel::Create(*plan).value();
@@ -99,9 +108,10 @@ TEST(LossScaling, FewerGradientsAreFlushedToZero) {
     EXPECT_TRUE(check.finite);
     return check.zeros;
   };
-  EXPECT_EQ(zeros_at("precision { mode: FP32 }", 1), 0);
-  EXPECT_GT(zeros_at("precision { mode: FP16 }", 1), 14);
-  EXPECT_EQ(zeros_at("precision { mode: FP16 }", 65536), 0);
+  EXPECT_EQ(zeros_at(kConvolved, "precision { mode: FP32 }", 1), 0);
+  EXPECT_GT(zeros_at(kConvolved, "precision { mode: FP16 }", 1), 14);
+  EXPECT_EQ(zeros_at(kConvolved, "precision { mode: FP16 }", 65536), 0);
+  EXPECT_EQ(zeros_at(kRegression, "precision { mode: FP16 }", 1), 0);
 }
 
 struct MasterCase {

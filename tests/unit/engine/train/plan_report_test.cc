@@ -552,11 +552,11 @@ TEST(PlanAdvice, AJobThatDoesNotFitIsCutSoThatItDoes) {
 
 TEST(PlanAdvice, AGangsMicroBatchesCutTheShareOfADevice) {
   v1::DeviceModel model = Model("T4");
-  // 40 samples fit; of 48 a device, 24 are the most that cut them evenly.
-  model.set_memory_bytes(ReportedBytes(Spec(kMisaligned, {"train.batch_size=40"}), model));
-  const v1::JobSpec spec = Spec(kMisaligned, {"resources.gpus=2", "train.batch_size=96"});
+  // Parts of 200 samples fit; of 480 a device, 160 are the most that cut them evenly.
+  model.set_memory_bytes(ReportedBytes(Spec(kMisaligned, {"train={batch_size: 400, micro_batch_size: 200}"}), model));
+  const v1::JobSpec spec = Spec(kMisaligned, {"resources.gpus=2", "train.batch_size=960"});
   ExpectCutToFit(spec, model);
-  EXPECT_EQ(Report(spec, model, {PrecisionSpec::FP16}).advice(0).value(), "24");
+  EXPECT_EQ(Report(spec, model, {PrecisionSpec::FP16}).advice(0).value(), "160");
 }
 
 TEST(PlanAdvice, AGangsBatchIsRaisedToo) {
