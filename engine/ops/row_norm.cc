@@ -48,7 +48,8 @@ absl::Status InferForward(OpKind op, int statistics, const OpCall& call, std::ve
   return absl::OkStatus();
 }
 
-// Gradient: dy, x, the statistics, then the scale if there is one; outputs dx and then `vectors` of the scale's shape.
+// Gradient: dy, x, the statistics, then the scale if there is one, and then perhaps what is added to dx; outputs dx and
+// then `vectors` of the scale's shape.
 absl::Status InferGrad(OpKind op, size_t statistics, int vectors, const OpCall& call,
                        std::vector<TensorType>* outputs) {
   Rows rows;
@@ -61,7 +62,8 @@ absl::Status InferGrad(OpKind op, size_t statistics, int vectors, const OpCall& 
   if (call.inputs.size() == 2 + statistics) return absl::OkStatus();
   AMPD_RETURN_IF_ERROR(RequireShape(op, call, static_cast<int>(2 + statistics), rows.row));
   for (int i = 0; i < vectors; ++i) outputs->push_back({DType::kF32, rows.row});
-  return absl::OkStatus();
+  if (call.inputs.size() == 3 + statistics) return absl::OkStatus();
+  return RequireShape(op, call, static_cast<int>(3 + statistics), call.inputs[1].shape);
 }
 
 absl::Status InferLayerNorm(const OpCall& call, std::vector<TensorType>* outputs) {
@@ -108,8 +110,8 @@ std::vector<OpDef> RowNormDefs() {
            .flops = Flops},
           {.kind = OpKind::kLayerNormGrad,
            .precision = PrecisionClass::kInfer,
-           .inputs = {Role::kData, Role::kData, Role::kFloat, Role::kFloat, Role::kFloat},
-           .optional_inputs = 1,
+           .inputs = {Role::kData, Role::kData, Role::kFloat, Role::kFloat, Role::kFloat, Role::kData},
+           .optional_inputs = 2,
            .output_suffixes = {"", "_scale", "_bias"},
            .infer = InferLayerNormGrad,
            .flops = Flops},
@@ -123,8 +125,8 @@ std::vector<OpDef> RowNormDefs() {
            .flops = Flops},
           {.kind = OpKind::kRmsNormGrad,
            .precision = PrecisionClass::kInfer,
-           .inputs = {Role::kData, Role::kData, Role::kFloat, Role::kFloat},
-           .optional_inputs = 1,
+           .inputs = {Role::kData, Role::kData, Role::kFloat, Role::kFloat, Role::kData},
+           .optional_inputs = 2,
            .output_suffixes = {"", "_scale"},
            .infer = InferRmsNormGrad,
            .flops = Flops}};

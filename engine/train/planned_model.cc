@@ -9,6 +9,7 @@
 #include "engine/backend/cuda_backend.h"
 #include "engine/core/status.h"
 #include "engine/data/loader.h"
+#include "engine/passes/add_to_norm_grads.h"
 #include "engine/passes/fuse.h"
 #include "engine/passes/gate_norm_grads.h"
 #include "engine/passes/join_products.h"
@@ -183,7 +184,8 @@ absl::StatusOr<std::unique_ptr<PlannedModel>> PlanModel(const ResolvedJobSpec& s
   if (fusion != Fusion::kNone) {
     pipeline.Add("read_narrow", [](ir::Graph g) { return passes::ReadNarrow(std::move(g)); })
         .Add("scale_products", passes::ScaleProducts)
-        .Add("widen_gradients", passes::WidenGradients);
+        .Add("widen_gradients", passes::WidenGradients)
+        .Add("add_to_norm_grads", passes::AddToNormGrads);
   }
   pipeline.Add("split_norms", [&](ir::Graph g) { return passes::SplitNorms(std::move(g), can_fuse); });
   // A CPU takes longer to compute the norm again than to read what its relu left.

@@ -78,9 +78,19 @@ int64_t WorkspaceOf(const runtime::NodeDesc& desc, int64_t gemm_bytes) {
   }
 }
 
-// The input that the result may lie over: the logits of their gradient's.
-int OverwrittenBy(ir::OpKind op) {
-  return op == ir::OpKind::kSoftmaxCrossEntropyGrad || op == ir::OpKind::kSoftCrossEntropyGrad ? 1 : -1;
+// The input that the first result may lie over: logits under their gradient, what is added under the sum.
+int OverwrittenBy(const runtime::NodeDesc& desc) {
+  switch (desc.op) {
+    case ir::OpKind::kSoftmaxCrossEntropyGrad:
+    case ir::OpKind::kSoftCrossEntropyGrad:
+      return 1;
+    case ir::OpKind::kLayerNormGrad:
+      return desc.inputs.size() > 5 ? 5 : -1;
+    case ir::OpKind::kRmsNormGrad:
+      return desc.inputs.size() > 4 ? 4 : -1;
+    default:
+      return -1;
+  }
 }
 
 class SizingBackend : public runtime::Backend {
@@ -90,7 +100,7 @@ class SizingBackend : public runtime::Backend {
     for (const ir::OpKind op : ir::kAllOpKinds) {
       kernels_.AddForAnyDTypes(op, [gemm](const runtime::NodeDesc& desc) {
         return absl::StatusOr<std::unique_ptr<runtime::Kernel>>(
-            std::make_unique<SizingKernel>(WorkspaceOf(desc, gemm), OverwrittenBy(desc.op)));
+            std::make_unique<SizingKernel>(WorkspaceOf(desc, gemm), OverwrittenBy(desc)));
       });
     }
   }

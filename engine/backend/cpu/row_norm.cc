@@ -62,6 +62,10 @@ AMPD_CPU_CLONES double MeanSquareOf(const float* x, double centre, int64_t n) {
   return sum.Total() / static_cast<double>(n);
 }
 
+AMPD_CPU_CLONES void AddLoop(const float* __restrict added, int64_t n, float* __restrict dx) {
+  for (int64_t i = 0; i < n; ++i) dx[i] += added[i];
+}
+
 struct RowNorm {
   int64_t rows, row;
   int parts;
@@ -114,12 +118,12 @@ struct GradLayout {
   explicit GradLayout(const RowNorm& norm) : row_bytes(AlignUp(norm.row * 4)), sum_bytes(AlignUp(norm.row * 8)) {
     WorkspaceLayout layout;
     ones = layout.Add(row_bytes);
-    buffers = layout.Add(norm.parts * 3 * row_bytes);
+    buffers = layout.Add(norm.parts * 4 * row_bytes);
     sums = layout.Add(norm.parts * 2 * sum_bytes);
     total = layout.bytes();
   }
   float* Buffer(const KernelArgs& args, int part, int i) const {
-    return WorkspaceAt<float>(args, buffers + (part * 3 + i) * row_bytes);
+    return WorkspaceAt<float>(args, buffers + (part * 4 + i) * row_bytes);
   }
   double* Sum(const KernelArgs& args, int part, int i) const {
     return WorkspaceAt<double>(args, sums + (part * 2 + i) * sum_bytes);
@@ -129,6 +133,8 @@ struct GradLayout {
 void GradRows(const RowNorm& norm, const GradLayout& at, const float* scale, const KernelArgs& args, int part,
               int64_t begin, int64_t end) {
   const int64_t n = norm.row;
+  const size_t added_input = norm.centred ? 5 : 4;
+  const TensorView* added = args.inputs.size() > added_input ? &args.inputs[added_input] : nullptr;
   double* dscale = at.Sum(args, part, 0);
   double* dbias = at.Sum(args, part, 1);
   for (int64_t r = begin; r < end; ++r) {
@@ -144,6 +150,7 @@ void GradRows(const RowNorm& norm, const GradLayout& at, const float* scale, con
     const auto slope = static_cast<float>(product * inverse_squared / static_cast<double>(n));
     float* dx = Target(args.outputs[0], r * n, at.Buffer(args, part, 2));
     GradInputLoop(dy, x, scale, mean, inverse, g_mean, slope, n, dx);
+    if (added != nullptr) AddLoop(Load(*added, r * n, n, at.Buffer(args, part, 3)), n, dx);
     Store(args.outputs[0], r * n, n, dx);
   }
 }
@@ -186,10 +193,12 @@ void RegisterRowNorm(runtime::KernelTable* table) {
     table->Add(ir::OpKind::kLayerNorm, {t, f, f}, {t, f, f}, layer);
     table->Add(ir::OpKind::kLayerNormGrad, {t, t, f, f}, {t}, layer_grad);
     table->Add(ir::OpKind::kLayerNormGrad, {t, t, f, f, f}, {t, f, f}, layer_grad);
+    table->Add(ir::OpKind::kLayerNormGrad, {t, t, f, f, f, t}, {t, f, f}, layer_grad);
     table->Add(ir::OpKind::kRmsNorm, {t}, {t, f}, rms);
     table->Add(ir::OpKind::kRmsNorm, {t, f}, {t, f}, rms);
     table->Add(ir::OpKind::kRmsNormGrad, {t, t, f}, {t}, rms_grad);
     table->Add(ir::OpKind::kRmsNormGrad, {t, t, f, f}, {t, f}, rms_grad);
+    table->Add(ir::OpKind::kRmsNormGrad, {t, t, f, f, t}, {t, f}, rms_grad);
   }
 }
 

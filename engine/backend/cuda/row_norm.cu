@@ -125,7 +125,8 @@ struct GradOperands {
   const T* x;
   const float* mean;  // null: rms_norm
   const float* inverse;
-  const float* scale;  // may be null
+  const float* scale;  // may be null, as the next
+  const T* added;      // to dx
   T* dx;
   // [team][2][n]: the teams' sums for dscale and dbias; null where nobody wants them or rows are too long for it.
   float* sums;
@@ -195,6 +196,12 @@ __global__ void __launch_bounds__(Team::kMostThreads)
           sums.bias[item][j] += g[j];
         }
         v[j] = inverse * (g[j] * scale[j] - means.g - centred * means.slope);
+      }
+      if (o.added != nullptr) {
+        float added[Team::kWidth];
+        LoadFloats(o.added + row * n + column, added);
+#pragma unroll
+        for (int j = 0; j < Team::kWidth; ++j) v[j] += added[j];
       }
       StoreFloats(v, o.dx + row * n + column);
     });
@@ -293,6 +300,7 @@ absl::Status LaunchBackward(const Context& context, const std::string& name, con
                                  .mean = norm.centred ? args.inputs[2].as<float>() : nullptr,
                                  .inverse = args.inputs[inverse].as<float>(),
                                  .scale = plan.has_scale ? args.inputs[inverse + 1].as<float>() : nullptr,
+                                 .added = args.inputs.size() > inverse + 2 ? args.inputs[inverse + 2].as<T>() : nullptr,
                                  .dx = args.outputs[0].as<T>(),
                                  .sums = plan.in_teams ? WorkspaceAt<float>(args, plan.sums_at) : nullptr};
   AMPD_RETURN_IF_ERROR((VisitRowPlan<kPack<T>, kGradItems>(plan.rows, [&](auto team) {
@@ -311,13 +319,19 @@ absl::Status LaunchBackward(const Context& context, const std::string& name, con
 }
 
 std::unique_ptr<runtime::Kernel> PrepareBackward(Context* context, const NodeDesc& desc, bool centred) {
-  const GradPlan plan(RowNorm(desc, desc.inputs[1].shape, centred), desc.inputs.size() > (centred ? 4u : 3u),
+  const size_t scale = centred ? 4 : 3;
+  const GradPlan plan(RowNorm(desc, desc.inputs[1].shape, centred), desc.inputs.size() > scale,
                       PackOf(desc.inputs[0].dtype));
-  return MakeKernel(plan.workspace_bytes, [=, name = desc.name](const KernelArgs& args) {
-    return VisitData(args.inputs[0].dtype, [&](auto tag) {
-      return LaunchBackward<typename decltype(tag)::type>(*context, name, plan, args);
-    });
-  });
+  // What is added is read by the thread that writes its place next.
+  const int overwrites = desc.inputs.size() > scale + 1 ? static_cast<int>(scale) + 1 : -1;
+  return MakeKernel(
+      plan.workspace_bytes,
+      [=, name = desc.name](const KernelArgs& args) {
+        return VisitData(args.inputs[0].dtype, [&](auto tag) {
+          return LaunchBackward<typename decltype(tag)::type>(*context, name, plan, args);
+        });
+      },
+      overwrites);
 }
 
 }  // namespace
@@ -334,10 +348,12 @@ void RegisterRowNorm(runtime::KernelTable* table, Context* context) {
     table->Add(ir::OpKind::kLayerNorm, {t, f, f}, {t, f, f}, layer);
     table->Add(ir::OpKind::kLayerNormGrad, {t, t, f, f}, {t}, layer_grad);
     table->Add(ir::OpKind::kLayerNormGrad, {t, t, f, f, f}, {t, f, f}, layer_grad);
+    table->Add(ir::OpKind::kLayerNormGrad, {t, t, f, f, f, t}, {t, f, f}, layer_grad);
     table->Add(ir::OpKind::kRmsNorm, {t}, {t, f}, rms);
     table->Add(ir::OpKind::kRmsNorm, {t, f}, {t, f}, rms);
     table->Add(ir::OpKind::kRmsNormGrad, {t, t, f}, {t}, rms_grad);
     table->Add(ir::OpKind::kRmsNormGrad, {t, t, f, f}, {t, f}, rms_grad);
+    table->Add(ir::OpKind::kRmsNormGrad, {t, t, f, f, t}, {t, f}, rms_grad);
   }
 }
 

@@ -95,16 +95,18 @@ RefTensors ForwardError(const NodeDesc& desc, const RefTensors& in, const RefTen
   return error;
 }
 
-// Inputs of the gradient: dy, x, [mean], inverse, [scale].
+// Inputs of the gradient: dy, x, [mean], inverse, [scale, [added to dx]].
 struct GradOperands {
   const RefTensor &dy, &x;
-  std::vector<double> mean, inverse, scale;
+  std::vector<double> mean, inverse, scale, added;
 
   GradOperands(const NodeDesc& desc, const RefTensors& in, const Places& at) : dy(in[0]), x(in[1]) {
     const size_t statistics = Norm(desc.op).statistics();
     mean = statistics == 2 ? in[2].data : std::vector<double>(static_cast<size_t>(at.statistics));
     inverse = in[1 + statistics].data;
-    scale = in.size() > 2 + statistics ? in.back().data : std::vector<double>(static_cast<size_t>(at.entries), 1.0);
+    scale = in.size() > 2 + statistics ? in[2 + statistics].data
+                                       : std::vector<double>(static_cast<size_t>(at.entries), 1.0);
+    added = in.size() > 3 + statistics ? in[3 + statistics].data : std::vector<double>(x.data.size());
   }
 };
 
@@ -130,7 +132,8 @@ RefTensors GradSums(const NodeDesc& desc, const RefTensors& in, bool magnitudes)
   for (int64_t i = 0; i < o.x.size(); ++i) {
     const double g = f(o.dy.data[i] * o.scale[at.entry[i]]);
     const int64_t place = at.statistic[i];
-    out[0].data[i] = o.inverse[place] * (g + sign * g_mean[place] + sign * normalized(i) * product[place]);
+    out[0].data[i] =
+        o.inverse[place] * (g + sign * g_mean[place] + sign * normalized(i) * product[place]) + f(o.added[i]);
   }
   return out;
 }
@@ -202,6 +205,9 @@ std::vector<OpRow> RowsOf(OpKind forward, OpKind gradient) {
     std::vector<DType> out(1 + vectors, DType::kF32);
     out[0] = t;
     g.signatures.push_back({in, out});
+    if (norm.grouped) continue;
+    in.push_back(t);
+    g.signatures.push_back({in, out});
   }
   for (const Use& use : Uses(norm.grouped)) {
     std::vector<Shape> in = {use.x};
@@ -213,6 +219,9 @@ std::vector<OpRow> RowsOf(OpKind forward, OpKind gradient) {
     grad_in.insert(grad_in.begin(), 2, use.x);
     g.cases.push_back({use.attributes, grad_in});
     grad_in.push_back(use.vector);
+    g.cases.push_back({use.attributes, grad_in});
+    if (norm.grouped) continue;
+    grad_in.push_back(use.x);
     g.cases.push_back({use.attributes, grad_in});
   }
   return {f, g};

@@ -11,9 +11,11 @@
 
 #include "engine/autodiff/differentiate.h"
 #include "engine/backend/cpu/cpu_backend.h"
+#include "engine/passes/add_to_norm_grads.h"
 #include "engine/passes/dead_nodes.h"
 #include "engine/passes/fuse.h"
 #include "engine/passes/gate_norm_grads.h"
+#include "engine/passes/overwrite_gradients.h"
 #include "engine/passes/pad_for_tensor_cores.h"
 #include "engine/passes/pipeline.h"
 #include "engine/passes/precision.h"
@@ -22,6 +24,7 @@
 #include "engine/passes/read_narrow.h"
 #include "engine/passes/scale_products.h"
 #include "engine/passes/split_norms.h"
+#include "engine/passes/widen_gradients.h"
 #include "engine/runtime/backend.h"
 
 namespace ampd::runtime {
@@ -51,7 +54,7 @@ enum class Passes {
   kTidied,     // and dead nodes removed
   kPublished,  // and parameters read from published copies
   kExact,      // and losses of 16 bits, norms split, their gradients gated: what rounds nothing otherwise
-  kAll,        // and 8-bit products scaled, chains fused
+  kAll,        // and 8-bit products scaled, gradients left in f32 and overwritten, chains fused
 };
 
 // A gtest failure when a pass refuses.
@@ -71,12 +74,17 @@ inline ir::Graph StepOf(ir::Graph forward, const Mode& mode, Passes passes, cons
   if (passes >= Passes::kPublished) pipeline.Add("publish_parameters", passes::PublishParameters);
   if (passes >= Passes::kExact) {
     pipeline.Add("read_narrow", [](ir::Graph g) { return passes::ReadNarrow(std::move(g), 0); });
-    if (passes == Passes::kAll) pipeline.Add("scale_products", passes::ScaleProducts);
+    if (passes == Passes::kAll) {
+      pipeline.Add("scale_products", passes::ScaleProducts)
+          .Add("widen_gradients", passes::WidenGradients)
+          .Add("add_to_norm_grads", passes::AddToNormGrads);
+    }
     pipeline.Add("split_norms", [&](ir::Graph g) { return passes::SplitNorms(std::move(g), can_fuse); });
     pipeline.Add("gate_norm_grads", passes::GateNormGrads);
   }
   if (passes == Passes::kAll) {
-    pipeline.Add("fuse", [&](ir::Graph g) { return passes::Fuse(std::move(g), can_fuse); });
+    pipeline.Add("fuse", [&](ir::Graph g) { return passes::Fuse(std::move(g), can_fuse); })
+        .Add("overwrite_gradients", passes::OverwriteGradients);
   }
   auto graph = pipeline.Run(std::move(forward));
   EXPECT_TRUE(graph.ok()) << graph.status();

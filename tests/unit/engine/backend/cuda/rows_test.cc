@@ -78,8 +78,9 @@ TEST_F(CudaRows, NormsOfLongRows) {
     const Attributes a{{"axis", int64_t{1}}, {"epsilon", 1e-5}};
     ExpectAgrees(OpKind::kLayerNorm, a, {x, vector, vector});
     ExpectAgrees(OpKind::kLayerNormGrad, a, {x, x, statistic, statistic, vector});
+    ExpectAgrees(OpKind::kLayerNormGrad, a, {x, x, statistic, statistic, vector, x});
     ExpectAgrees(OpKind::kRmsNorm, a, {x});
-    ExpectAgrees(OpKind::kRmsNormGrad, a, {x, x, statistic, vector});
+    ExpectAgrees(OpKind::kRmsNormGrad, a, {x, x, statistic, vector, x});
   }
 }
 
