@@ -29,7 +29,8 @@ absl::StatusOr<ir::ValueId> LayerBuilder::Reshape(const std::string& layer, ir::
   return Emit(OpKind::kReshape, layer, {x}, {{"shape", Ints(shape.begin(), shape.end())}}, suffix);
 }
 
-// As one matrix of rows, so that the weight is read from its published copy and its gradient is one product.
+// As one matrix of rows, so that the weight is read from its published copy and its gradient is one product. The bias
+// is added in x's shape: what is added behind it may go with it then.
 absl::StatusOr<ir::ValueId> LayerBuilder::Product(const std::string& layer, ir::ValueId x, ir::ValueId w,
                                                   ir::ValueId bias, const std::string& suffix) {
   Shape shape = graph_->type(x).shape;
@@ -38,12 +39,12 @@ absl::StatusOr<ir::ValueId> LayerBuilder::Product(const std::string& layer, ir::
     AMPD_ASSIGN_OR_RETURN(x, Reshape(layer, x, {NumElements(shape) / shape.back(), shape.back()}, suffix + "_rows"));
   }
   AMPD_ASSIGN_OR_RETURN(ir::ValueId y, Emit(OpKind::kMatmul, layer, {x, w}, {{"transpose_b", int64_t{1}}}, suffix));
-  if (bias >= 0) {
-    AMPD_ASSIGN_OR_RETURN(y, Emit(OpKind::kBiasAdd, layer, {y, bias}, {}, suffix));
+  if (!rows) {
+    shape.back() = graph_->type(y).shape[1];
+    AMPD_ASSIGN_OR_RETURN(y, Reshape(layer, y, shape, suffix + "_back"));
   }
-  if (rows) return y;
-  shape.back() = graph_->type(y).shape[1];
-  return Reshape(layer, y, shape, suffix + "_back");
+  if (bias < 0) return y;
+  return Emit(OpKind::kBiasAdd, layer, {y, bias}, {}, suffix);
 }
 
 absl::StatusOr<std::vector<ir::ValueId>> LayerBuilder::Projections(const v1::Layer& layer, ir::ValueId x,

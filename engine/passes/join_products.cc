@@ -25,7 +25,17 @@ struct Chain {
 };
 
 Chain ChainOf(const ir::Graph& graph, const ir::Node& node) {
-  if (node.op == OpKind::kFused) return {node.steps, node.results};
+  if (node.op == OpKind::kFused) {
+    Chain chain{node.steps, node.results};
+    // What the step before leaves first, in either order of a sum.
+    const auto inputs = static_cast<int32_t>(node.inputs.size());
+    for (size_t s = 1; s < chain.steps.size(); ++s) {
+      std::vector<int32_t>& operands = chain.steps[s].operands;
+      const bool second = chain.steps[s].op == OpKind::kAdd && operands[1] == inputs + static_cast<int32_t>(s) - 1;
+      if (second) std::swap(operands[0], operands[1]);
+    }
+    return chain;
+  }
   Chain chain{{{.op = node.op, .attributes = node.attributes, .dtype = graph.type(node.outputs[0]).dtype}}, {0}};
   for (size_t i = 0; i < node.inputs.size(); ++i) chain.steps[0].operands.push_back(static_cast<int32_t>(i));
   return chain;
@@ -123,8 +133,10 @@ class Joiner {
   }
 
   void Join(NodeId n) {
-    const ir::Node& node = graph_.nodes[static_cast<size_t>(n)];
+    ir::Node& node = graph_.nodes[static_cast<size_t>(n)];
     if ((node.op != OpKind::kFused && !ops::GetOpDef(node.op).elementwise) || node.inputs.empty()) return;
+    // Either of two terms may be the product.
+    if (node.op == OpKind::kAdd && ProductBefore(node) == nullptr) std::swap(node.inputs[0], node.inputs[1]);
     const ir::Node* product = ProductBefore(node);
     if (product == nullptr) return;
     const Chain chain = ChainOf(graph_, node);
@@ -144,7 +156,8 @@ class Joiner {
     std::map<int32_t, int32_t> place;  // of the chain's inputs among the region's
     for (size_t i = 1; i < node.inputs.size(); ++i) {
       place[static_cast<int32_t>(i)] = static_cast<int32_t>(region.inputs.size());
-      const bool is_bias = chain.steps[0].op == OpKind::kBiasAdd;
+      const bool is_bias =
+          chain.steps[0].op == OpKind::kBiasAdd && chain.steps[0].operands[1] == static_cast<int32_t>(i);
       region.inputs.push_back(is_bias ? node.inputs[i] : InShape(node.inputs[i], shape, node, &before));
     }
     const auto outer = static_cast<int32_t>(node.inputs.size()), inner = static_cast<int32_t>(region.inputs.size());
@@ -209,7 +222,9 @@ class Joiner {
 }  // namespace
 
 const JoinPolicy& LibraryJoins() {
-  static const auto& policy = *new JoinPolicy{.patterns = {{OpKind::kMatmul, {OpKind::kBiasAdd}},
+  static const auto& policy = *new JoinPolicy{.patterns = {{OpKind::kMatmul, {OpKind::kAdd}},
+                                                           {OpKind::kMatmul, {OpKind::kBiasAdd}},
+                                                           {OpKind::kMatmul, {OpKind::kBiasAdd, OpKind::kAdd}},
                                                            {OpKind::kMatmul, {OpKind::kBiasAdd, OpKind::kGelu}},
                                                            {OpKind::kMatmul, {OpKind::kGeluGrad}},
                                                            {OpKind::kConv2d, {OpKind::kBiasAdd}},

@@ -61,9 +61,11 @@ absl::Status CheckDTypes(const std::string& what, const GemmDesc& d, const Devic
 }
 
 absl::Status CheckEpilogue(const std::string& what, const GemmDesc& d) {
+  if (d.added && d.accumulate) return absl::InvalidArgumentError(absl::StrCat(what, ": two sums"));
   if (d.epilogue == GemmEpilogue::kNone) return absl::OkStatus();
   if (d.batch != 1) return absl::InvalidArgumentError(absl::StrCat(what, ": an epilogue for a batch of ", d.batch));
-  if ((HasAux(d.epilogue) || d.epilogue == GemmEpilogue::kBiasGelu) && (d.d.leading % 8 != 0 || d.accumulate)) {
+  if ((HasAux(d.epilogue) || d.epilogue == GemmEpilogue::kBiasGelu) &&
+      (d.d.leading % 8 != 0 || d.accumulate || d.added)) {
     return absl::UnimplementedError(
         absl::StrCat(what, ": gelu needs rows that lie a multiple of 8 apart, not ", d.d.leading, ", and no sum"));
   }
@@ -111,8 +113,8 @@ std::string GemmKey(const GemmDesc& desc) {
   };
   return absl::StrCat("gemm ", desc.rows, "x", desc.columns, "x", desc.inner, " batch ", desc.batch, "|",
                       matrix(desc.a), "|", matrix(desc.b), "|", matrix(desc.d), desc.tf32 ? "|tf32" : "",
-                      desc.accumulate ? "|accumulate" : "", desc.scaled ? "|scaled" : "", "|epilogue ",
-                      EpilogueName(desc.epilogue), "|align ", desc.alignment_bytes);
+                      desc.accumulate ? "|accumulate" : "", desc.added ? "|added" : "", desc.scaled ? "|scaled" : "",
+                      "|epilogue ", EpilogueName(desc.epilogue), "|align ", desc.alignment_bytes);
 }
 
 }  // namespace ampd::cuda

@@ -48,6 +48,8 @@ struct GemmDesc {
   bool tf32 = false;
   // d += product.
   bool accumulate = false;
+  // d = epilogue(product + c), where c is laid out as d is, of its dtype, and elsewhere. Not with accumulate.
+  bool added = false;
   // The product is multiplied by *a_scale * *b_scale of GemmArgs: what the codes of 8-bit operands stand for.
   bool scaled = false;
   // Other than kNone, for one matrix alone (batch 1). Bias, aux and bias gradient have d's dtype; aux is laid out as d.
@@ -62,6 +64,7 @@ struct GemmArgs {
   const void* a = nullptr;
   const void* b = nullptr;
   void* d = nullptr;
+  const void* c = nullptr;
   const void* bias = nullptr;
   void* aux = nullptr;
   void* bias_gradient = nullptr;

@@ -29,8 +29,9 @@ constexpr char kJoined[] = "joined", kParts[] = "parts";
 // The steps of a region behind its product, by what they are for.
 struct Behind {
   bool has_gelu = false, has_relu = false;
-  // Inputs of the region: what bias_add adds, and what gelu_grad is a slope at; -1: there is no such step.
-  int32_t bias = -1, aux = -1;
+  // Inputs of the region: what bias_add adds, what gelu_grad is a slope at, and what add adds; -1: there is no such
+  // step.
+  int32_t bias = -1, aux = -1, added = -1;
   // Outputs of the region: of the whole, and of the sum with the bias where something follows; -1: none.
   int result = -1, sum = -1;
 };
@@ -43,6 +44,7 @@ Behind BehindOf(const NodeDesc& region) {
     behind.has_relu |= step.op == OpKind::kRelu;
     if (step.op == OpKind::kBiasAdd) behind.bias = step.operands[1];
     if (step.op == OpKind::kGeluGrad) behind.aux = step.operands[1];
+    if (step.op == OpKind::kAdd) behind.added = step.operands[1];
   }
   const auto last = static_cast<int32_t>(region.steps.size()) - 1;
   for (size_t o = 0; o < region.results.size(); ++o) {
@@ -68,6 +70,7 @@ class JoinedMatmul : public Joined {
     GemmArgs gemm{.a = args.inputs[0].data, .b = args.inputs[1].data};
     gemm.d = args.outputs[static_cast<size_t>(behind_.result)].data;
     if (behind_.bias >= 0) gemm.bias = args.inputs[static_cast<size_t>(behind_.bias)].data;
+    if (behind_.added >= 0) gemm.c = args.inputs[static_cast<size_t>(behind_.added)].data;
     if (behind_.aux >= 0) gemm.aux = args.inputs[static_cast<size_t>(behind_.aux)].data;
     if (behind_.sum >= 0) gemm.aux = args.outputs[static_cast<size_t>(behind_.sum)].data;
     gemm.workspace = workspace;
@@ -155,10 +158,15 @@ absl::StatusOr<JoinedCall> JoinMatmul(const NodeDesc& product, const Behind& beh
   if (!products.loops.empty() || behind.has_relu) {
     return absl::UnimplementedError(absl::StrCat("[region] ", product.name, ": several products, or a relu behind"));
   }
-  gemm.epilogue = behind.aux >= 0    ? GemmEpilogue::kGeluGrad
-                  : !behind.has_gelu ? GemmEpilogue::kBias
-                  : behind.sum >= 0  ? GemmEpilogue::kBiasGeluAux
-                                     : GemmEpilogue::kBiasGelu;
+  gemm.added = behind.added >= 0;
+  if (gemm.added && (behind.has_gelu || behind.aux >= 0 || behind.sum >= 0)) {
+    return absl::UnimplementedError(absl::StrCat("[region] ", product.name, ": a sum and more than a bias"));
+  }
+  gemm.epilogue = behind.aux >= 0                 ? GemmEpilogue::kGeluGrad
+                  : gemm.added && behind.bias < 0 ? GemmEpilogue::kNone
+                  : !behind.has_gelu              ? GemmEpilogue::kBias
+                  : behind.sum >= 0               ? GemmEpilogue::kBiasGeluAux
+                                                  : GemmEpilogue::kBiasGelu;
   AMPD_ASSIGN_OR_RETURN(std::unique_ptr<Gemm> call, Gemm::Create(product.name, gemm, context));
   return JoinedCall{std::make_unique<JoinedMatmul>(std::move(call), behind),
                     AutotuneKey(*context, GemmLibrary(), absl::StrCat("region ", GemmKey(gemm)))};
@@ -167,7 +175,7 @@ absl::StatusOr<JoinedCall> JoinMatmul(const NodeDesc& product, const Behind& beh
 absl::StatusOr<JoinedCall> JoinConv(const NodeDesc& product, const Behind& behind, Context* context,
                                     const MakeConv& make) {
   ConvDesc conv = ConvOf(product, context->properties());
-  if (behind.bias < 0 || behind.has_gelu || behind.aux >= 0 || behind.sum >= 0) {
+  if (behind.bias < 0 || behind.has_gelu || behind.aux >= 0 || behind.added >= 0 || behind.sum >= 0) {
     return absl::UnimplementedError(absl::StrCat("[region] ", product.name, ": only a bias and a relu are joined"));
   }
   conv.fusion = behind.has_relu ? ConvFusion::kBiasRelu : ConvFusion::kBias;

@@ -88,10 +88,10 @@ class LoopGemm : public Gemm {
     const bool wants_bias = HasBias(desc_.epilogue), wants_aux = HasAux(desc_.epilogue);
     const bool makes_bias = HasBiasGradient(desc_.epilogue);
     bool fits = wants_bias == (args.bias != nullptr) && wants_aux == (args.aux != nullptr) &&
-                makes_bias == (args.bias_gradient != nullptr) && desc_.scaled == (args.a_scale != nullptr) &&
-                desc_.scaled == (args.b_scale != nullptr);
+                desc_.added == (args.c != nullptr) && makes_bias == (args.bias_gradient != nullptr) &&
+                desc_.scaled == (args.a_scale != nullptr) && desc_.scaled == (args.b_scale != nullptr);
     for (const void* p : {args.a, args.b, const_cast<const void*>(args.d)}) fits &= p != nullptr;
-    for (const void* p : {args.a, args.b, const_cast<const void*>(args.d), const_cast<const void*>(args.aux)}) {
+    for (const void* p : {args.a, args.b, args.c, const_cast<const void*>(args.d), const_cast<const void*>(args.aux)}) {
       fits &= reinterpret_cast<uintptr_t>(p) % static_cast<uintptr_t>(desc_.alignment_bytes) == 0;
     }
     if (fits) return absl::OkStatus();
@@ -134,6 +134,7 @@ class LoopGemm : public Gemm {
 
   static float Finish(const GemmDesc& d, const GemmArgs& args, float value, int64_t column, int64_t at) {
     if (d.accumulate) value += Load(d.d.dtype, args.d, at);
+    if (d.added) value += Load(d.d.dtype, args.c, at);
     if (args.bias != nullptr) value += Load(d.d.dtype, args.bias, column);
     if (d.epilogue == GemmEpilogue::kBiasGeluAux) Store(d.d.dtype, value, args.aux, at);
     if (d.epilogue == GemmEpilogue::kBiasGeluAux || d.epilogue == GemmEpilogue::kBiasGelu) return Gelu(value);

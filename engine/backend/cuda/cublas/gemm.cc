@@ -195,8 +195,9 @@ class LtGemm : public Gemm {
 
   absl::Status Multiply(const cublasLtMatmulAlgo_t& algorithm, const GemmArgs& args, void* d) {
     AMPD_ASSIGN_OR_RETURN(const cublasLtHandle_t handle, Handle(context_));
-    const float one = 1, beta = desc_.accumulate ? 1 : 0;
-    return Check(cublasLtMatmul(handle, op_.get(), &one, args.b, a_.get(), args.a, b_.get(), &beta, d, d_.get(), d,
+    const float one = 1, beta = desc_.accumulate || desc_.added ? 1 : 0;
+    const void* const c = desc_.added ? args.c : d;
+    return Check(cublasLtMatmul(handle, op_.get(), &one, args.b, a_.get(), args.a, b_.get(), &beta, c, d_.get(), d,
                                 d_.get(), &algorithm, args.workspace, static_cast<size_t>(workspace_bytes_),
                                 context_->stream()));
   }

@@ -87,6 +87,34 @@ TEST(JoinProducts, GeluJoinsWithTheBias) {
   EXPECT_THAT(RegionsOf(dense.g), ElementsAre("fc.matmul: matmul bias_add gelu"));
 }
 
+TEST(JoinProducts, WhatIsAddedBehindJoinsInEitherOrder) {
+  for (const bool first : {true, false}) {
+    Dense plain({2, 3, 6}, DType::kBF16);
+    const ValueId other = plain.g.AddInput("other", {DType::kBF16, {2, 3, 8}});
+    const auto sum = [&](ValueId v) { return first ? std::vector<ValueId>{v, other} : std::vector<ValueId>{other, v}; };
+    Dense biased = plain;
+    plain.Return("y", Emit(&plain.g, OpKind::kAdd, "y", sum(plain.product)));
+    EXPECT_THAT(RegionsOf(Pass(RemoveDeadNodes(plain.g))), ElementsAre("fc.matmul: matmul add"));
+    biased.Return("y", Emit(&biased.g, OpKind::kAdd, "y", sum(biased.sum)));
+    EXPECT_THAT(RegionsOf(biased.g), ElementsAre("fc.matmul: matmul bias_add add"));
+    const ir::Graph before = Fused(biased.g), joined = Pass(JoinProducts(before, EverySize()));
+    ampd::testing::Random random(3);
+    ampd::testing::GraphInputs in;
+    for (const ir::Value& value : before.values) {
+      if (value.kind != ir::ValueKind::kInput) continue;
+      in.inputs[value.name] = ampd::testing::RandomTensor(&random, value.type.shape, DType::kBF16);
+    }
+    EXPECT_EQ(RunGraphReference(joined, in).outputs.at("y").data, RunGraphReference(before, in).outputs.at("y").data);
+  }
+}
+
+TEST(JoinProducts, WhatIsRepeatedAlongAnAxisIsNotAddedByTheProduct) {
+  Dense dense({2, 3, 6}, DType::kBF16);
+  const ValueId other = dense.g.AddInput("other", {DType::kBF16, {3, 8}});
+  dense.Return("y", Emit(&dense.g, OpKind::kAdd, "y", {dense.product, other}));
+  EXPECT_THAT(RegionsOf(dense.g), IsEmpty());
+}
+
 TEST(JoinProducts, WhatTheGradientReadsIsAResultToo) {
   Dense dense;
   dense.Return("y", Emit(&dense.g, OpKind::kGelu, "act", {dense.sum}, kTanh));

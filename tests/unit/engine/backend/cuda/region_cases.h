@@ -55,7 +55,7 @@ inline NodeDesc Dense(DType t, Shape x, const Behind& behind, std::vector<int32_
     Shape y = inputs[0].shape;
     y.back() = units;
     if (op == OpKind::kBiasAdd) inputs.push_back({t, {units}});
-    if (op == OpKind::kGeluGrad) inputs.push_back({t, y});
+    if (op == OpKind::kGeluGrad || op == OpKind::kAdd) inputs.push_back({t, y});
   }
   return Region(OpKind::kMatmul, {{"transpose_b", int64_t{1}}}, std::move(inputs), behind, std::move(results));
 }
@@ -72,6 +72,8 @@ inline std::vector<NodeDesc> Regions() {
     regions.push_back(Dense(t, {2, 3, 17}, {{OpKind::kBiasAdd, {}}, {OpKind::kGelu, kTanh}}, {1, 2}));
     regions.push_back(Dense(t, {2, 3, 17}, {{OpKind::kBiasAdd, {}}, {OpKind::kGelu, kTanh}}, {2}));
     regions.push_back(Dense(t, {7, 9}, {{OpKind::kGeluGrad, kTanh}}, {1}));
+    regions.push_back(Dense(t, {7, 9}, {{OpKind::kAdd, {}}}, {1}));
+    regions.push_back(Dense(t, {2, 3, 17}, {{OpKind::kBiasAdd, {}}, {OpKind::kAdd, {}}}, {2}));
     regions.push_back(Convolution(t, {{OpKind::kBiasAdd, {}}}));
     regions.push_back(Convolution(t, {{OpKind::kBiasAdd, {}}, {OpKind::kRelu, {}}}));
   }
