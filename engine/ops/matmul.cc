@@ -57,21 +57,6 @@ absl::Status ResultDType(const OpCall& call, DType* dtype) {
   return BadNode(OpKind::kMatmul, call, absl::StrCat("dtype is \"", name, "\", needs f32, f16 or bf16"));
 }
 
-// Of a product of matrices only the first rows and columns may be wanted: attribute "crop".
-absl::Status Crop(const OpCall& call, Shape* y) {
-  const std::vector<int64_t> crop = call.attributes.Ints("crop");
-  if (crop.empty()) return absl::OkStatus();
-  const bool fits = y->size() == 2 && call.inputs[0].shape.size() == 2 && call.inputs[1].shape.size() == 2 &&
-                    crop.size() == 2 && crop[0] >= 1 && crop[0] <= (*y)[0] && crop[1] >= 1 && crop[1] <= (*y)[1];
-  if (!fits) {
-    return BadNode(OpKind::kMatmul, call,
-                   absl::StrCat("crop is ", ShapeString(Shape(crop.begin(), crop.end())),
-                                ", needs 1 or more of each of two matrices' product, ", ShapeString(*y)));
-  }
-  y->assign(crop.begin(), crop.end());
-  return absl::OkStatus();
-}
-
 absl::Status InferMatmul(const OpCall& call, std::vector<TensorType>* outputs) {
   const Shape& a = call.inputs[0].shape;
   const Shape& b = call.inputs[1].shape;
@@ -94,7 +79,6 @@ absl::Status InferMatmul(const OpCall& call, std::vector<TensorType>* outputs) {
   }
   y.push_back(e.rows);
   y.push_back(e.columns);
-  AMPD_RETURN_IF_ERROR(Crop(call, &y));
   DType dtype;
   AMPD_RETURN_IF_ERROR(ResultDType(call, &dtype));
   outputs->push_back({dtype, y});

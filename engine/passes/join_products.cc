@@ -108,6 +108,10 @@ class Joiner {
                         [](OpKind op, const FusedStep& step) { return op == step.op; });
     });
     if (!known) return false;
+    // An add may repeat both its terms.
+    const int64_t elements = NumElements(graph_.type(product.outputs[0]).shape);
+    const auto fits = [&](ValueId v) { return NumElements(graph_.type(v).shape) == elements; };
+    if (!std::all_of(node.outputs.begin(), node.outputs.end(), fits)) return false;
     const auto inputs = static_cast<int32_t>(node.inputs.size());
     for (size_t s = 0; s < chain.steps.size(); ++s) {
       const int32_t previous = s == 0 ? 0 : inputs + static_cast<int32_t>(s) - 1;
@@ -135,9 +139,13 @@ class Joiner {
   void Join(NodeId n) {
     ir::Node& node = graph_.nodes[static_cast<size_t>(n)];
     if ((node.op != OpKind::kFused && !ops::GetOpDef(node.op).elementwise) || node.inputs.empty()) return;
-    // Either of two terms may be the product.
-    if (node.op == OpKind::kAdd && ProductBefore(node) == nullptr) std::swap(node.inputs[0], node.inputs[1]);
     const ir::Node* product = ProductBefore(node);
+    // Either of two terms may be the product.
+    if (product == nullptr && node.op == OpKind::kAdd) {
+      std::swap(node.inputs[0], node.inputs[1]);
+      product = ProductBefore(node);
+      if (product == nullptr) std::swap(node.inputs[0], node.inputs[1]);
+    }
     if (product == nullptr) return;
     const Chain chain = ChainOf(graph_, node);
     if (!Matches(*product, node, chain)) return;

@@ -9,8 +9,7 @@ namespace ampd::passes {
 
 // A matmul of 16-bit or scaled 8-bit operands that alone makes what an accumulate_grad takes, at most through views,
 // slices and transpositions that nobody else reads, leaves its sums in f32, which are not rounded to the operands'
-// dtype then and cannot overflow it. A slice right behind it that keeps the first rows and columns becomes the
-// product's `crop`, where rows still take a multiple of 16 bytes. Products in f32 stay as they are.
+// dtype then and cannot overflow it. Products in f32 stay as they are.
 absl::StatusOr<ir::Graph> WidenGradients(ir::Graph graph);
 
 }  // namespace ampd::passes

@@ -65,7 +65,8 @@ struct Plan {
   // "loss", "losses", "correct": usually in the arena, valid until the next run. One that is an input, a constant or a
   // parameter of the graph, or a view of one, shows that memory.
   std::map<std::string, PlannedTensor> outputs;
-  // Parameters in the order in which the backward pass first adds to their gradients.
+  // Parameters in the order of their first accumulate_grad, which is the backward pass'; what is made in place is there
+  // a little earlier.
   std::vector<int32_t> gradient_order;
   // Whether a run writes those gradients, whatever they were, rather than adding to them: such a plan runs once an
   // update, which need not begin with gradients of zero.

@@ -292,9 +292,10 @@ class Adder {
   }
 
   // The check reads every gradient; the update reads it, the master and the moments, writes the last two and the copies
-  // that kernels read, and clears the gradient.
+  // that kernels read; and the gradient is cleared, where no plan overwrites it.
   void AddUpdate(const PlannedPhase& phase) {
-    const double touched = 1 + 1 + 1 + 2 + 2 * phase.optimizer.moments() + (planned_.keeps_average ? 2 : 0);
+    const int cleared = phase.plans[0].overwrites_gradients ? 0 : 1;
+    const double touched = 1 + 1 + cleared + 2 + 2 * phase.optimizer.moments() + (planned_.keeps_average ? 2 : 0);
     std::map<int32_t, int64_t> copies;
     for (const runtime::ModelLayout::Copy& copy : planned_.layout.copies()) copies[copy.parameter] += copy.layout.bytes;
     for (const int32_t i : phase.parameters) {

@@ -194,7 +194,8 @@ v1::PlanResponse PlanJob(const ResolvedJobSpec& spec, const std::vector<std::str
     AddErrors(read, "model.onnx.path", &response);
     return response;
   }
-  const auto planned = PlanModel(spec, *sample, *std::move(backend), kThreads);
+  const auto planned =
+      PlanModel(spec, *sample, *std::move(backend), kThreads, Fusion::kAll, {}, spec.proto().resources().gpus());
   if (!planned.ok()) {
     AddErrors(planned.status(), "model", &response);
     return response;

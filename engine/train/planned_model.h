@@ -97,7 +97,8 @@ int64_t LoaderBytes(const models::SampleInfo& sample, int64_t batch_size);
 // What of the backend's offers plans take.
 enum class Fusion {
   kNone,    // every value of the training graph is written to memory, for whoever wants to look at it
-  kChains,  // elementwise chains are one node each, and large logits and 8-bit products' results stay in 16 bits
+  kChains,  // elementwise chains are one node each, large logits and 8-bit products' results stay in 16 bits, weights'
+            // gradients in f32 and, of a single micro-batch, where they are made
   kAll,     // and products are joined with what follows them
 };
 

@@ -46,7 +46,7 @@ struct StepRecord {
 // A phase as a training starts or resumes.
 struct PhaseStart {
   std::string name;
-  // Reported until a step was applied.
+  // The last applied step's, or the first one's; reported until a step was applied.
   double learning_rate = 0;
   double loss_scale = 1;
   int64_t steps_applied = 0;

@@ -25,7 +25,7 @@ struct FixedPart {
 
 // By StepPart.
 constexpr FixedPart kFixedParts[] = {
-    {"zero gradients", ProfilePart::BACKWARD},
+    {"begin update", ProfilePart::BACKWARD},
     {"inputs", ProfilePart::INPUT},
     {"loss to the host", ProfilePart::HOST},
     {"sum over devices", ProfilePart::UPDATE},

@@ -106,7 +106,7 @@ std::vector<PhaseStart> TrainerImpl::PhaseStarts() const {
   std::vector<PhaseStart> starts;
   for (size_t i = 0; i < state_.phases.size(); ++i) {
     const PhaseState& phase = state_.phases[i];
-    starts.push_back({phase.name, runners_[i]->LearningRate(phase.scaler.steps_applied),
+    starts.push_back({phase.name, runners_[i]->LearningRate(std::max<int64_t>(phase.scaler.steps_applied - 1, 0)),
                       static_cast<double>(phase.scaler.scale), phase.scaler.steps_applied, phase.scaler.steps_skipped});
   }
   return starts;

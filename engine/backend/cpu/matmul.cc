@@ -61,15 +61,13 @@ Product MakeProduct(const NodeDesc& desc) {
   return p;
 }
 
-// Matrices [rows, columns], or the first so many of longer ones, one behind the other, as a tensor of shape `stored`
-// has them: transposed perhaps.
-memory::desc Matrices(memory::dims batch, int64_t rows, int64_t columns, bool transposed, const Shape& stored,
-                      memory::data_type type) {
+// Matrices [rows, columns] one behind the other, stored [columns, rows] if transposed.
+memory::desc Matrices(memory::dims batch, int64_t rows, int64_t columns, bool transposed, memory::data_type type) {
   memory::dims strides(batch.size());
-  int64_t stride = stored[stored.size() - 2] * stored.back();
+  int64_t stride = rows * columns;
   for (size_t i = batch.size(); i-- > 0; stride *= batch[i]) strides[i] = stride;
-  strides.push_back(transposed ? 1 : stored.back());
-  strides.push_back(transposed ? stored.back() : 1);
+  strides.push_back(transposed ? 1 : columns);
+  strides.push_back(transposed ? rows : 1);
   batch.push_back(rows);
   batch.push_back(columns);
   return DenseDesc(batch, type, strides);
@@ -80,13 +78,12 @@ PrimitiveSpec MakeMatmul(const OneDnn& onednn, const NodeDesc& desc, memory::dat
   const Product p = MakeProduct(desc);
   memory::dims batch;
   for (size_t i = 0; i < p.batch_a.size(); ++i) batch.push_back(std::max(p.batch_a[i], p.batch_b[i]));
-  const Shape &a_shape = desc.inputs[0].shape, &b_shape = desc.inputs[1].shape, &y_shape = desc.outputs[0].shape;
-  const memory::desc a = Matrices(p.batch_a, p.rows, p.inner, p.transpose_a, a_shape, compute);
-  const memory::desc b = Matrices(p.batch_b, p.inner, p.columns, p.transpose_b, b_shape, compute);
+  const memory::desc a = Matrices(p.batch_a, p.rows, p.inner, p.transpose_a, compute);
+  const memory::desc b = Matrices(p.batch_b, p.inner, p.columns, p.transpose_b, compute);
   // Of what is computed in f32 the kernel rounds the result; bf16 products can leave it as it is.
   const DType result = desc.outputs[0].dtype;
   const memory::desc y =
-      Matrices(batch, p.rows, p.columns, false, y_shape, result == DType::kF32 ? memory::data_type::f32 : compute);
+      Matrices(batch, p.rows, p.columns, false, result == DType::kF32 ? memory::data_type::f32 : compute);
   const dnnl::matmul::primitive_desc pd(dnnl::matmul::desc(a, desc.IsParameter(1) ? AnyLayout(b) : b, y),
                                         UserScratchpad(), onednn.engine);
   PrimitiveSpec spec;

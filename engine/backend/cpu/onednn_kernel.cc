@@ -83,8 +83,7 @@ DType StorageType(memory::data_type type) { return type == memory::data_type::bf
 
 int64_t Bytes(const memory::desc& desc) { return static_cast<int64_t>(desc.get_size()); }
 
-// Up to the last one, with those that lie between rows.
-int64_t Elements(const memory::desc& desc) { return Bytes(desc) / SizeOf(StorageType(desc.data_type())); }
+int64_t Elements(const memory::desc& desc) { return NumElements(desc.dims()); }
 
 std::string LayoutName(const memory::desc& desc) {
   const dnnl_memory_desc_t& d = desc.data;

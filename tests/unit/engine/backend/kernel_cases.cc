@@ -137,8 +137,6 @@ std::vector<Shapes> Matmuls() {
         const Shape a = ta ? Shape{mkn[1], mkn[0]} : Shape{mkn[0], mkn[1]};
         const Shape b = tb ? Shape{mkn[2], mkn[1]} : Shape{mkn[1], mkn[2]};
         list.push_back({{{"transpose_a", ta}, {"transpose_b", tb}}, {a, b}});
-        const Ints crop = {(mkn[0] + 1) / 2, mkn[2] - mkn[2] / 3};
-        list.push_back({{{"transpose_a", ta}, {"transpose_b", tb}, {"crop", crop}}, {a, b}});
         for (const auto& [batch_a, batch_b] : std::vector<std::pair<Shape, Shape>>{{{3}, {3}},
                                                                                    {{2, 3}, {}},
                                                                                    {{}, {2}},

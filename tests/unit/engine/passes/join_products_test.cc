@@ -115,6 +115,16 @@ TEST(JoinProducts, WhatIsRepeatedAlongAnAxisIsNotAddedByTheProduct) {
   EXPECT_THAT(RegionsOf(dense.g), IsEmpty());
 }
 
+// [2, 3, 1, 8] + [2, 1, 3, 8]: as many elements, and three times as many in the sum.
+TEST(JoinProducts, ASumThatRepeatsTheProductIsNotJoined) {
+  Dense dense({2, 3, 6}, DType::kBF16);
+  const ValueId other = dense.g.AddInput("other", {DType::kBF16, {2, 1, 3, 8}});
+  const ValueId rows =
+      Emit(&dense.g, OpKind::kReshape, "rows", {dense.product}, {{"shape", std::vector<int64_t>{2, 3, 1, 8}}});
+  dense.Return("y", Emit(&dense.g, OpKind::kAdd, "y", {rows, other}));
+  EXPECT_THAT(RegionsOf(Pass(RemoveDeadNodes(dense.g))), IsEmpty());
+}
+
 TEST(JoinProducts, WhatTheGradientReadsIsAResultToo) {
   Dense dense;
   dense.Return("y", Emit(&dense.g, OpKind::kGelu, "act", {dense.sum}, kTanh));

@@ -72,6 +72,34 @@ TEST(MicroBatches, ClassWeightsNeedNotBeSpreadEvenly) {
               {1, 0, 2, 1, 1, 3, 0, 2});
 }
 
+// A plan of one micro-batch a device writes over gradients; run for several it would keep the last one's alone.
+TEST(MicroBatches, APlanOfOneIsNotRunForSeveral) {
+  const auto plan_for = [](int64_t micro_batch, int64_t replicas) {
+    const ResolvedJobSpec spec = Spec({absl::StrCat(
+        "model { layers { name: 'head' dense { units: 2 } } loss { softmax_cross_entropy {} } }"
+        "data { train { npy { inputs: 'x.npy' targets: 'y.npy' } } } train { batch_size: 8 micro_batch_size: ",
+        micro_batch, " }")});
+    return PlanModel(spec, {.input_shape = {kFeatures}, .classes = 2}, MakeBackend("cpu-0", 1).value(), 1, Fusion::kAll,
+                     {}, replicas)
+        .value();
+  };
+  EXPECT_TRUE(plan_for(8, 1)->phases[0].plans[0].overwrites_gradients);
+  EXPECT_FALSE(plan_for(4, 1)->phases[0].plans[0].overwrites_gradients);
+  const auto plan = plan_for(4, 2);
+  ASSERT_TRUE(plan->phases[0].plans[0].overwrites_gradients);
+  const std::unique_ptr<LoadedModel> model = LoadedModel::Create(*plan).value();
+  ASSERT_TRUE(model->memory.Initialize(3).ok());
+  ASSERT_TRUE(model->memory.PublishAll().ok());
+  data::Batch batch;
+  batch.inputs = Tensor(DType::kF32, {8, kFeatures});
+  batch.labels = Tensor(DType::kI32, {8});
+  batch.valid = 8;
+  EXPECT_TRUE(MicroBatches(plan.get(), model.get(), 8, 4, 0, {1, 2}).Run(batch, {}, 1).ok());
+  const auto both = MicroBatches(plan.get(), model.get(), 8, 4).Run(batch, {}, 1);
+  EXPECT_EQ(both.status().code(), absl::StatusCode::kInternal);
+  EXPECT_NE(both.status().message().find("for 2 micro-batches"), absl::string_view::npos) << both.status();
+}
+
 TEST(MicroBatches, OtherLossesCountEverySample) {
   ExpectWhole("softmax_cross_entropy {}", {0, 1, 2, 3, 3, 2, 1, 0});
   ExpectWhole("softmax_cross_entropy { label_smoothing: 0.3 }", {0, 1, 2, 3, 3, 2, 1, 0});

@@ -137,6 +137,28 @@ TEST_F(Epilogues, Accumulate) {
   Expect(d_, [&](int64_t i, int64_t j) { return 1 + Product(i, j); });
 }
 
+TEST_F(Epilogues, Added) {
+  GemmDesc desc = Desc(GemmEpilogue::kNone);
+  desc.added = true;
+  GemmArgs args = Args();
+  args.c = taux_.view().data;
+  ASSERT_TRUE(Run(desc, args).ok());
+  Expect(d_, [&](int64_t i, int64_t j) { return Product(i, j) + aux_.data[i * kColumns + j]; });
+  desc.epilogue = GemmEpilogue::kBias;
+  args.bias = tbias_.view().data;
+  ASSERT_TRUE(Run(desc, args).ok());
+  Expect(d_, [&](int64_t i, int64_t j) { return Product(i, j) + aux_.data[i * kColumns + j] + bias_.data[j]; });
+}
+
+TEST_F(Epilogues, NothingElseIsAddedWith) {
+  GemmDesc desc = Desc(GemmEpilogue::kBiasGelu);
+  desc.added = true;
+  EXPECT_EQ(Run(desc, Args()).code(), absl::StatusCode::kUnimplemented);
+  desc.epilogue = GemmEpilogue::kNone;
+  desc.accumulate = true;
+  EXPECT_EQ(Run(desc, Args()).code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST_F(Epilogues, Bias) {
   GemmArgs args = Args();
   args.bias = tbias_.view().data;
@@ -326,7 +348,7 @@ TEST(GemmCheck, EightBitOperandsHaveOneLayout) {
 TEST(GemmKey, NamesEveryField) {
   GemmDesc base = Plain(4, 8, 16, DType::kF32);
   base.batch = 1;
-  std::vector<GemmDesc> descs(18, base);
+  std::vector<GemmDesc> descs(19, base);
   descs[1].rows = 5;
   descs[2].columns = 9;
   descs[3].inner = 17;
@@ -344,6 +366,7 @@ TEST(GemmKey, NamesEveryField) {
   descs[15].scaled = true;
   descs[16].epilogue = GemmEpilogue::kBias;
   descs[17].alignment_bytes = 2;
+  descs[18].added = true;
   std::set<std::string> keys;
   for (const GemmDesc& desc : descs) keys.insert(GemmKey(desc));
   EXPECT_EQ(keys.size(), descs.size());
