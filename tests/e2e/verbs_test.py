@@ -190,7 +190,7 @@ class VerbsTest(OneDaemonTest):
 
     def test_a_drained_device_takes_no_job(self):
         ampd = self.ampd
-        job = ampd.submit(glyphs_job("moved", steps=600)).id
+        job = ampd.submit(glyphs_job("moved", steps=4000)).id
         ampd.wait_for_step(job, 10)
         self.ctl(2, "drain", "cpu-0")
         self.ctl(2, "drain", "cpu-7", "--reason", "none")
@@ -205,7 +205,7 @@ class VerbsTest(OneDaemonTest):
         self.ctl(0, "undrain", "cpu-0")
         self.assert_state(ampd.wait(job), "SUCCEEDED")
         events = ampd.events(job)
-        self.assertEqual([e.step.last_step for e in events if e.HasField("step")], list(range(1, 601)))
+        self.assertEqual([e.step.last_step for e in events if e.HasField("step")], list(range(1, 4001)))
 
 
 class DrainServerTest(DaemonTest):
