@@ -18,12 +18,12 @@ void Accumulate(int threads, bool overwrite, const runtime::KernelArgs& args) {
     alignas(64) float buffer[kBlock];
     for (int64_t i = begin; i < end; i += kBlock) {
       const int64_t m = std::min(kBlock, end - i);
+      const float* g = Load(args.inputs[0], i, m, buffer);
       if (overwrite) {
-        const float* g = Load(args.inputs[0], i, m, buffer);
         std::copy(g, g + m, arena + i);
-        continue;
+      } else {
+        AccumulateLoop(g, m, arena + i);
       }
-      AccumulateLoop(Load(args.inputs[0], i, m, buffer), m, arena + i);
     }
   });
 }

@@ -61,8 +61,9 @@ absl::Status CheckDTypes(const std::string& what, const GemmDesc& d, const Devic
 }
 
 absl::Status CheckEpilogue(const std::string& what, const GemmDesc& d) {
-  if (d.added && d.accumulate)
+  if (d.added && d.accumulate) {
     return absl::InvalidArgumentError(absl::StrCat(what, ": d is added to (accumulate), and so is c (added)"));
+  }
   if (d.epilogue == GemmEpilogue::kNone) return absl::OkStatus();
   if (d.batch != 1) return absl::InvalidArgumentError(absl::StrCat(what, ": an epilogue for a batch of ", d.batch));
   if ((HasAux(d.epilogue) || d.epilogue == GemmEpilogue::kBiasGelu) &&

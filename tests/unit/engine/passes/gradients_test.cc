@@ -14,8 +14,6 @@
 #include "engine/passes/precision.h"
 #include "engine/passes/widen_gradients.h"
 #include "tests/support/emit.h"
-#include "tests/support/graph_reference.h"
-#include "tests/support/reference.h"
 #include "tests/unit/engine/passes/graph_checks.h"
 
 namespace ampd::passes {
@@ -47,19 +45,8 @@ ValueId Tied(ir::Graph* g, ValueId x) {
   return Emit(g, OpKind::kMatmul, "b", {Emit(g, OpKind::kMatmul, "a2", {h, a}, kTransposed), b}, kTransposed);
 }
 
-std::vector<ampd::testing::RefTensor> Gradients(const ir::Graph& g) {
-  ampd::testing::Random random(5);
-  ampd::testing::GraphInputs in;
-  in.inputs["x"] = ampd::testing::RandomTensor(&random, {6, 12}, DType::kF32);
-  for (const ir::Persistent& p : g.parameters) {
-    in.parameters.push_back(ampd::testing::RandomTensor(&random, p.type.shape, DType::kF32));
-  }
-  in.step.loss_seed = 64;
-  return RunGraphReference(g, in).gradients;
-}
-
 void ExpectSameGradients(const ir::Graph& a, const ir::Graph& b) {
-  const auto expected = Gradients(a), found = Gradients(b);
+  const auto expected = GradientsOf(a, 64), found = GradientsOf(b, 64);
   ASSERT_EQ(found.size(), expected.size());
   for (size_t i = 0; i < expected.size(); ++i) EXPECT_EQ(found[i].data, expected[i].data) << i;
 }
