@@ -33,10 +33,6 @@ absl::StatusOr<std::unique_ptr<runtime::Backend>> MakeBackend(const std::string&
   return backend;
 }
 
-int64_t MicroBatchesOf(const v1::TrainSpec& train, int64_t replicas) {
-  return train.batch_size() / replicas / train.micro_batch_size();
-}
-
 int64_t EvaluationBatch(const v1::TrainSpec& train) { return train.micro_batch_size(); }
 
 int64_t PlannedPhase::arena_bytes() const {
@@ -193,7 +189,7 @@ absl::StatusOr<std::unique_ptr<PlannedModel>> PlanModel(const ResolvedJobSpec& s
   pipeline.Add("fuse", [&](ir::Graph g) { return passes::Fuse(std::move(g), can_fuse); })
       .Add("join_products", [&](ir::Graph g) { return passes::JoinProducts(std::move(g), joins); });
   // Graphs without a backward pass have no gradients.
-  if (fusion != Fusion::kNone && MicroBatchesOf(train, replicas) == 1) {
+  if (fusion != Fusion::kNone && train.batch_size() == replicas * train.micro_batch_size()) {
     pipeline.Add("overwrite_gradients", passes::OverwriteGradients);
   }
   auto planned = std::make_unique<PlannedModel>(model.phases[0].train);

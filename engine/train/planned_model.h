@@ -106,9 +106,6 @@ enum class Fusion {
 // that is freed while collectives are under way may wait for them, and they for it.
 inline constexpr Fusion kReplicaFusion = Fusion::kChains;
 
-// Micro-batches that each of `replicas` devices runs for an update.
-int64_t MicroBatchesOf(const v1::TrainSpec& train, int64_t replicas);
-
 // INVALID_ARGUMENT with field violations when the model does not fit the data, or the optimizer's groups the model.
 // `fell_back`: by phase, whether it computes in BF16 whatever the spec says; empty: none does. `replicas`: as many
 // share each batch.
