@@ -186,7 +186,8 @@ class CudnnAttention : public FusedAttention {
     Builder builder(desc_);
     desc_.gradient ? builder.Backward() : builder.Forward();
     places_ = builder.places();
-    AMPD_ASSIGN_OR_RETURN(graph_, cudnn::Graph::Make(builder.Take()));
+    AMPD_ASSIGN_OR_RETURN(const cudnnHandle_t handle, cudnn::Handle(context_));
+    AMPD_ASSIGN_OR_RETURN(graph_, cudnn::Graph::Make(builder.Take(), handle));
     AMPD_RETURN_IF_ERROR(Choose());
     if (desc_.gradient) delta_bytes_ = AlignUp(desc_.dims.batch * desc_.dims.heads * desc_.dims.q_length * 4);
     return absl::OkStatus();

@@ -42,16 +42,17 @@ cudnn::Limits LimitsWithin(const ConvDesc& desc, int64_t bytes) {
   return {.matrix_units = desc.operands != DType::kF32 || desc.tf32, .workspace_bytes = bytes};
 }
 
-absl::StatusOr<std::shared_ptr<const Listed>> List(const ConvDesc& desc, DType intermediate, const Context& context) {
+absl::StatusOr<std::shared_ptr<const Listed>> List(const ConvDesc& desc, DType intermediate, Context* context) {
   if (desc.fusion == ConvFusion::kReluBatchNormGrad && desc.filter[1] * desc.filter[2] > kMostFusedCells) {
     return absl::UnimplementedError(absl::StrCat("not fused with a filter of more than ", kMostFusedCells, " cells"));
   }
   auto listed = std::make_shared<Listed>();
   AMPD_ASSIGN_OR_RETURN(cudnn::ConvGraph described, cudnn::DescribeConv(desc, intermediate));
   listed->operands = std::move(described.operands);
-  AMPD_ASSIGN_OR_RETURN(listed->graph, cudnn::Graph::Make(described.graph));
+  AMPD_ASSIGN_OR_RETURN(const cudnnHandle_t handle, cudnn::Handle(context));
+  AMPD_ASSIGN_OR_RETURN(listed->graph, cudnn::Graph::Make(described.graph, handle));
   // A device that is there is asked itself: its engines may need more than those of its description.
-  const DeviceProperties* const described_device = context.is_open() ? nullptr : &context.properties();
+  const DeviceProperties* const described_device = context->is_open() ? nullptr : &context->properties();
   AMPD_ASSIGN_OR_RETURN(std::vector<Engine> engines,
                         listed->graph.Engines(described_device, LimitsWithin(desc, kMaxConvWorkspace)));
   // The heuristics may list what then cannot be built.
@@ -59,7 +60,11 @@ absl::StatusOr<std::shared_ptr<const Listed>> List(const ConvDesc& desc, DType i
   while (!engines.empty()) {
     const absl::StatusOr<Plan> plan = cudnn::Build(engines.front());
     status = plan.status();
-    if (status.ok() && plan->workspace_bytes <= kMaxConvWorkspace) break;
+    if (status.ok() && plan->workspace_bytes <= kMaxConvWorkspace) {
+      // What is built may need more than its engine said.
+      listed->workspace_bytes = plan->workspace_bytes;
+      break;
+    }
     engines.erase(engines.begin());
   }
   if (engines.empty()) return absl::UnimplementedError(absl::StrCat("no engine builds: ", status.message()));
@@ -73,7 +78,7 @@ absl::StatusOr<std::shared_ptr<const Listed>> List(const ConvDesc& desc, DType i
 }
 
 absl::StatusOr<std::shared_ptr<const Listed>> ListOnce(const ConvDesc& desc, DType intermediate, Context* context) {
-  const auto ask = [&]() -> absl::StatusOr<std::shared_ptr<const void>> { return List(desc, intermediate, *context); };
+  const auto ask = [&]() -> absl::StatusOr<std::shared_ptr<const void>> { return List(desc, intermediate, context); };
   const std::string key = absl::StrCat("conv ", ConvKey(desc), " ", DTypeName(intermediate));
   AMPD_ASSIGN_OR_RETURN(const std::shared_ptr<const void> answer, cudnn::AskOnce(key, context, ask));
   return std::static_pointer_cast<const Listed>(answer);

@@ -109,6 +109,7 @@ absl::StatusOr<Descriptor> NewDescriptor(cudnnBackendDescriptorType_t type, cons
 }
 
 absl::StatusOr<cudnnHandle_t> Handle(Context* context) {
+  if (!context->is_open()) return nullptr;
   std::shared_ptr<void>& library = context->library(Library::kDnn);
   if (library == nullptr) {
     cudnnHandle_t handle = nullptr;

@@ -12,6 +12,10 @@ namespace {
 // Every tensor of a plan starts at a multiple of kTensorAlignment; cuDNN's fastest engines ask for this much.
 constexpr int64_t kAlignment = 16;
 
+// CUDNN_ATTR_OPERATIONGRAPH_HANDLE, which cuDNN's headers call deprecated since 9.8. Without it 9.14 and 9.19 list few
+// engines on an H100 or none, and of those each run ends with ARCH_MISMATCH.
+constexpr auto kGraphHandle = static_cast<cudnnBackendAttributeName_t>(800);
+
 cudnnDataType_t DataType(DType dtype) {
   if (dtype == DType::kF16) return CUDNN_DATA_HALF;
   if (dtype == DType::kBF16) return CUDNN_DATA_BFLOAT16;
@@ -258,7 +262,7 @@ absl::StatusOr<Descriptor> MakeOperation(const Node& node, const Parts& tensors)
 
 }  // namespace
 
-absl::StatusOr<Graph> Graph::Make(const GraphDesc& desc) {
+absl::StatusOr<Graph> Graph::Make(const GraphDesc& desc, cudnnHandle_t handle) {
   Graph graph;
   Parts tensors, operations;
   for (size_t i = 0; i < desc.tensors.size(); ++i) {
@@ -271,10 +275,10 @@ absl::StatusOr<Graph> Graph::Make(const GraphDesc& desc) {
     operations.push_back(std::move(operation));
     pointers.push_back(operations.back().get());
   }
-  AMPD_ASSIGN_OR_RETURN(graph.graph_, Maker(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, "operation graph")
-                                          .Set(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-                                               absl::Span<void* const>(pointers))
-                                          .Finish());
+  Maker maker(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, "operation graph");
+  maker.Set(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, absl::Span<void* const>(pointers));
+  if (handle != nullptr) maker.Set(kGraphHandle, CUDNN_TYPE_HANDLE, handle);
+  AMPD_ASSIGN_OR_RETURN(graph.graph_, maker.Finish());
   graph.parts_ = std::move(tensors);
   graph.parts_.insert(graph.parts_.end(), operations.begin(), operations.end());
   return graph;

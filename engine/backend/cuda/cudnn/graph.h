@@ -101,11 +101,13 @@ struct Plan {
 
 class Graph {
  public:
-  // UNIMPLEMENTED when cuDNN knows no such operations, INTERNAL otherwise.
-  static absl::StatusOr<Graph> Make(const GraphDesc& desc);
+  // `handle`: of the device that is to run it. Null: of none, and then what Engines() lists and Build() makes of it runs
+  // nowhere: without a handle cuDNN takes no notice of the device that is there. UNIMPLEMENTED when cuDNN knows no such
+  // operations, INTERNAL otherwise.
+  static absl::StatusOr<Graph> Make(const GraphDesc& desc, cudnnHandle_t handle);
 
-  // In the order of cuDNN's expectation, fastest first. `device`: not null, for a GPU that need not be there; null, the
-  // calling thread's. UNIMPLEMENTED when there is none within `limits`.
+  // In the order of cuDNN's expectation, fastest first. `device`: not null, for a GPU that need not be there; null, that
+  // of Make()'s handle. UNIMPLEMENTED when there is none within `limits`.
   absl::StatusOr<std::vector<Engine>> Engines(const DeviceProperties* device, const Limits& limits) const;
 
  private:
@@ -121,7 +123,7 @@ absl::StatusOr<Plan> Build(const Engine& engine);
 absl::Status Execute(cudnnHandle_t handle, const Plan& plan, absl::Span<const std::pair<int64_t, void*>> pointers,
                      void* workspace);
 
-// The context's, which runs on the context's stream. Needs a device.
+// The context's, which runs on the context's stream; null where it has no device.
 absl::StatusOr<cudnnHandle_t> Handle(Context* context);
 
 // What cuDNN must know of a device, in its own JSON.
