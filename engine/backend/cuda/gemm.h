@@ -68,7 +68,7 @@ struct GemmArgs {
   const void* bias = nullptr;
   void* aux = nullptr;
   void* bias_gradient = nullptr;
-  const float* a_scale = nullptr;
+  const float* a_scale = nullptr;  // multiples of 16 bytes
   const float* b_scale = nullptr;
   void* workspace = nullptr;  // of workspace_bytes(), aligned to kTensorAlignment
 };

@@ -46,7 +46,7 @@ std::vector<Axis> BatchAxes(const Shape& a, const Shape& b) {
 
 // The largest power of two that divides all that a pointer is moved by, up to what tensors are aligned to.
 int64_t AlignmentOf(const MatmulProducts& p) {
-  int64_t alignment = p.gemm.alignment_bytes;
+  int64_t alignment = GemmDesc().alignment_bytes;
   const auto limit = [&](int64_t elements, DType dtype) {
     while (elements * SizeOf(dtype) % alignment != 0) alignment /= 2;
   };
@@ -173,6 +173,7 @@ class MatmulKernel : public runtime::Kernel {
     Read(desc.inputs[0], !fits, gemm.a.transposed, &gemm.a, &a_);
     Read(desc.inputs[1], !fits, !gemm.b.transposed, &gemm.b, &b_);
     if (desc.inputs.size() > 2) Scale(desc.outputs[0], fits);
+    gemm.alignment_bytes = AlignmentOf(products_);
     if (!fits) return;
     gemm.a.transposed = false;
     gemm.b.transposed = true;
@@ -223,7 +224,7 @@ class MatmulKernel : public runtime::Kernel {
   void Scale(const ir::TensorType& result, bool in_products) {
     products_.gemm.scaled = in_products;
     if (in_products) {
-      reciprocals_at_ = layout_.Add(2 * SizeOf(DType::kF32));
+      reciprocals_at_ = layout_.Add(2 * kFactorStride * SizeOf(DType::kF32));
       return;
     }
     products_.gemm.d.dtype = DType::kF32;
@@ -259,7 +260,7 @@ class MatmulKernel : public runtime::Kernel {
       GemmArgs gemm{.a = a, .b = b, .d = d, .workspace = WorkspaceAt<char>(args, gemm_at_)};
       if (reciprocals_at_ >= 0) {
         gemm.a_scale = WorkspaceAt<float>(args, reciprocals_at_);
-        gemm.b_scale = gemm.a_scale + 1;
+        gemm.b_scale = gemm.a_scale + kFactorStride;
       }
       return gemm_->Run(gemm);
     }

@@ -84,7 +84,7 @@ __global__ void Dequantize(const float* x, const float* __restrict__ scale_a, co
 
 __global__ void Reciprocals(const float* __restrict__ scale_a, const float* __restrict__ scale_b,
                             float* __restrict__ to) {
-  if (threadIdx.x < 2) to[threadIdx.x] = 1.0f / *(threadIdx.x == 0 ? scale_a : scale_b);
+  if (threadIdx.x < 2) to[threadIdx.x * kFactorStride] = 1.0f / *(threadIdx.x == 0 ? scale_a : scale_b);
 }
 
 template <typename T>

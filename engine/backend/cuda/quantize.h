@@ -14,7 +14,12 @@ namespace ampd::cuda {
 // memory. Enqueues on the context's stream.
 absl::Status LaunchDequantize(const Context& context, const std::string& name, const float* x, const float* scale_a,
                               const float* scale_b, const TensorView& y);
-// to[0] = 1 / *scale_a, to[1] = 1 / *scale_b.
+
+// From a factor of operands of 8 bits to the next, in floats: cuBLASLt has no product for one that does not start at a
+// multiple of 16 bytes.
+inline constexpr int64_t kFactorStride = 4;
+
+// to[0] = 1 / *scale_a, to[kFactorStride] = 1 / *scale_b.
 absl::Status LaunchReciprocals(const Context& context, const std::string& name, const float* scale_a,
                                const float* scale_b, float* to);
 

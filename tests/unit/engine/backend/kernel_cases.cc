@@ -131,7 +131,9 @@ Shape Joined(Shape batch, const Shape& matrix) {
 std::vector<Shapes> Matmuls() {
   std::vector<Shapes> list;
   for (const Shape& mkn :
-       {Shape{1, 1, 1}, Shape{3, 5, 7}, Shape{1, 33, 10}, Shape{65, 17, 1}, Shape{2, 1, 9}, Shape{96, 130, 48}}) {
+       {Shape{1, 1, 1}, Shape{3, 5, 7}, Shape{1, 33, 10}, Shape{65, 17, 1}, Shape{2, 1, 9}, Shape{96, 130, 48},
+        // What matrix units take as it is, of 8 bits too.
+        Shape{64, 128, 32}}) {
     for (int64_t ta : {0, 1}) {
       for (int64_t tb : {0, 1}) {
         const Shape a = ta ? Shape{mkn[1], mkn[0]} : Shape{mkn[0], mkn[1]};
@@ -144,7 +146,7 @@ std::vector<Shapes> Matmuls() {
                                                                                    {{2, 3}, {2, 3}},
                                                                                    {{1, 2}, {3, 1}},
                                                                                    {{1}, {}}}) {
-          if (mkn[0] == 96 && batch_a.size() != 2) continue;
+          if (mkn[0] >= 64 && mkn[2] > 1 && batch_a.size() != 2) continue;
           list.push_back({{{"transpose_a", ta}, {"transpose_b", tb}}, {Joined(batch_a, a), Joined(batch_b, b)}});
         }
       }
