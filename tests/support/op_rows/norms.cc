@@ -198,8 +198,8 @@ std::vector<OpRow> RowsOf(OpKind forward, OpKind gradient) {
       out.insert(out.begin(), t);
       f.signatures.push_back({in, out});
     }
-    std::vector<DType> in = statistics;
-    in.insert(in.begin(), 2, t);
+    std::vector<DType> in(2 + norm.statistics(), DType::kF32);
+    in[0] = in[1] = t;
     g.signatures.push_back({in, {t}});
     in.push_back(DType::kF32);
     std::vector<DType> out(1 + vectors, DType::kF32);

@@ -11,8 +11,6 @@
 namespace ampd::train {
 namespace {
 
-using testing::SizeIs;
-
 double SumOf(const v1::StepProfile& profile) {
   double sum = 0;
   for (const v1::ProfilePart& part : profile.parts()) sum += part.seconds();
@@ -31,7 +29,7 @@ class CudaProfile : public CudaJobTest {
     const auto outcome = TrainProfiled(Spec(parts), On(folder, steps), &recorder, 2, 3);
     EXPECT_TRUE(outcome.ok()) << outcome.status();
     const std::vector<v1::StepProfile> profiles = TakeProfiles(&recorder);
-    EXPECT_THAT(profiles, SizeIs(1));
+    EXPECT_EQ(profiles.size(), 1u);
     EXPECT_EQ(Told(recorder), Told(plain));
     EXPECT_EQ(ManifestOf(folder), ManifestOf(plain_folder));
     return profiles.empty() ? v1::StepProfile() : profiles[0];
@@ -82,7 +80,7 @@ TEST(CudaProfileSteps, OfOneKernelHoldWhatItTookHoweverManyAreProfiled) {
     const auto outcome = TrainProfiled(spec, options, &recorder, 0, steps);
     ASSERT_TRUE(outcome.ok()) << outcome.status();
     const std::vector<v1::StepProfile> profiles = TakeProfiles(&recorder);
-    ASSERT_THAT(profiles, SizeIs(1));
+    ASSERT_EQ(profiles.size(), 1u);
     ASSERT_EQ(profiles[0].parts_size(), 1) << profiles[0].DebugString();
     EXPECT_LE(profiles[0].parts(0).seconds(), static_cast<double>(steps) * profiles[0].step_seconds());
   }
