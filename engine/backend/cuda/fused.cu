@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "engine/backend/cuda/fused_chains.h"
 #include "engine/backend/cuda/fused_machine.h"
 #include "engine/backend/cuda/kernels.h"
 #include "engine/backend/cuda/launch.h"
@@ -30,6 +31,7 @@ int WidthOf(const runtime::NodeDesc& desc, const FusedProgram& program) {
 
 absl::StatusOr<std::unique_ptr<runtime::Kernel>> Prepare(const Context* context, const runtime::NodeDesc& desc) {
   AMPD_ASSIGN_OR_RETURN(CompiledFused compiled, CompileFused(desc));
+  if (auto kernel = PrepareChain(context, desc, compiled)) return kernel;
   const int width = WidthOf(desc, compiled.program);
   const unsigned blocks = BlocksFor(CeilDiv(compiled.program.size, width), kThreads, context->properties().sm_count);
   const int64_t shared = compiled.program.slots * width * int64_t{sizeof(float)} * kThreads;

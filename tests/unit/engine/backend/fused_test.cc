@@ -8,6 +8,7 @@
 #include "engine/passes/fuse.h"
 #include "tests/support/op_rows.h"
 #include "tests/unit/engine/backend/kernel_cases.h"
+#include "tests/unit/engine/backend/network_chains.h"
 #include "tests/unit/engine/backend/tested_backend.h"
 
 namespace ampd::testing {
@@ -94,6 +95,14 @@ class RandomNode {
       desc_.results.push_back(static_cast<int32_t>(s));
       desc_.outputs.push_back({desc_.steps[s].dtype, shape_});
     }
+  }
+
+  // `desc` as it is, with random inputs.
+  RandomNode(uint64_t seed, const NodeDesc& desc) : random_(seed), narrow_(true), shape_(desc.outputs[0].shape) {
+    desc_ = {.op = OpKind::kFused, .name = desc.name};
+    for (const ir::TensorType& input : desc.inputs) AddInput(input.shape, input.dtype);
+    for (const ir::FusedStep& step : desc.steps) values_.push_back(Result(step));
+    desc_ = desc;
   }
 
   void ExpectRight() const {
@@ -204,6 +213,16 @@ class RandomNode {
 TEST_F(FusedKernel, RandomNodesAgreeWithFloat64) {
   for (uint64_t seed = 1; seed <= 150; ++seed) {
     for (bool narrow : {false, true}) RandomNode(seed, narrow).ExpectRight();
+  }
+}
+
+TEST_F(FusedKernel, ChainsOfNetworksAgreeWithFloat64) {
+  uint64_t seed = 0;
+  for (const Shape& shape :
+       {Shape{37, 24}, Shape{2, 5, 8}, Shape{1, 40}, Shape{3000, 16}, Shape{3, 7, 9, 264}, Shape{6, 7}}) {
+    for (DType dtype : {DType::kF16, DType::kBF16}) {
+      for (const NodeDesc& desc : NetworkChains(dtype, shape)) RandomNode(++seed, desc).ExpectRight();
+    }
   }
 }
 

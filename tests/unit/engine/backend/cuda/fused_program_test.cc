@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "engine/backend/cuda/fused_chains.h"
+#include "tests/unit/engine/backend/network_chains.h"
+
 namespace ampd::cuda {
 namespace {
 
@@ -62,6 +65,26 @@ TEST(FusedProgram, CastsToF32AreNoSteps) {
   ASSERT_TRUE(compiled.ok()) << compiled.status();
   EXPECT_EQ(compiled->program.steps, 2);
   EXPECT_EQ(compiled->program.code[1].operands[0], kLast);
+}
+
+// The passes' own chains; a change there would leave them to the interpreter unnoticed.
+TEST(FusedProgram, ChainsOfNetworksHaveKernelsOfTheirOwn) {
+  const Context context{DeviceProperties()};
+  const auto has_kernel = [&](const runtime::NodeDesc& desc) {
+    const auto compiled = CompileFused(desc);
+    return compiled.ok() && PrepareChain(&context, desc, *compiled) != nullptr;
+  };
+  for (DType dtype : {DType::kF16, DType::kBF16}) {
+    for (const runtime::NodeDesc& desc : ampd::testing::NetworkChains(dtype, {12, 64})) {
+      EXPECT_TRUE(has_kernel(desc)) << desc.name;
+    }
+  }
+  for (const runtime::NodeDesc& desc : ampd::testing::NetworkChains(DType::kF32, {12, 64})) {
+    EXPECT_FALSE(has_kernel(desc)) << desc.name;
+  }
+  for (const runtime::NodeDesc& desc : ampd::testing::NetworkChains(DType::kF16, {12, 63})) {
+    EXPECT_FALSE(has_kernel(desc)) << desc.name;
+  }
 }
 
 TEST(FusedProgram, TooManyStepsAreRefused) {
