@@ -1,10 +1,11 @@
 // Times whole training steps of a job on synthetic batches, without daemon, loader or reports:
 //   bench_steps [--device=DEVICE] [--steps=resident|captured|enqueued|host] [--fusion=none|chains|all]
-//   [--set=PATH=VALUE]... JOB.yaml INPUT TARGET MODE THREADS
+//   [--autotune=FOLDER] [--set=PATH=VALUE]... JOB.yaml INPUT TARGET MODE THREADS
 // DEVICE: "cpu-0" (default), "cuda" (the first one) or a GPU's UUID. --steps, of a device that takes steps by itself:
 // whether it keeps a small network on one multiprocessor (default; of others it replays captured ones), replays
 // captured ones, has each kernel launched anew, or leaves them to the host. --fusion: which steps of the plan may be
-// one kernel: none, elementwise chains, or products too (default). INPUT and TARGET are as bench_job.h says. MODE: a
+// one kernel: none, elementwise chains, or products too (default). --autotune: an existing folder; processes that share
+// it compute by the same algorithms of the libraries, once the first has measured them. INPUT and TARGET are as bench_job.h says. MODE: a
 // precision mode. Answers each line "N" of its input, after N attempted steps, with one line of JSON:
 //   {"median": seconds a step, "lowest": ..., "highest": ..., "host": seconds a step that the host is busy with it,
 //    "steps": N, "applied": M, "replayed": R, "loss": of the last, "launch": "resident", "captured", "enqueued" or
@@ -324,6 +325,7 @@ struct Arguments {
   std::string device = "cpu-0";
   StepMode steps = StepMode::kResident;
   Fusion fusion = Fusion::kAll;
+  std::string autotune_dir;
   std::vector<std::string> settings;
   std::vector<std::string> rest;
   int threads = 0;
@@ -334,6 +336,8 @@ absl::StatusOr<Arguments> Parse(const std::vector<std::string>& args) {
   for (absl::string_view arg : args) {
     if (absl::ConsumePrefix(&arg, "--device=")) {
       parsed.device = std::string(arg);
+    } else if (absl::ConsumePrefix(&arg, "--autotune=")) {
+      parsed.autotune_dir = std::string(arg);
     } else if (absl::ConsumePrefix(&arg, "--set=")) {
       parsed.settings.emplace_back(arg);
     } else if (arg == "--steps=captured") {
@@ -353,13 +357,13 @@ absl::StatusOr<Arguments> Parse(const std::vector<std::string>& args) {
   if (parsed.rest.size() != 5 || !absl::SimpleAtoi(parsed.rest[4], &parsed.threads)) {
     return absl::InvalidArgumentError(
         "usage: bench_steps [--device=cpu-0|cuda|UUID] [--steps=resident|captured|enqueued|host] "
-        "[--fusion=none|chains|all] [--set=PATH=VALUE]... JOB.yaml INPUT TARGET MODE THREADS");
+        "[--fusion=none|chains|all] [--autotune=FOLDER] [--set=PATH=VALUE]... JOB.yaml INPUT TARGET MODE THREADS");
   }
   return parsed;
 }
 
 absl::StatusOr<std::unique_ptr<runtime::Backend>> OpenBackend(const Arguments& arguments) {
-  if (arguments.device == "cuda") return MakeCudaBackend("");
+  if (arguments.device == "cuda") return MakeCudaBackend("", arguments.autotune_dir);
   return MakeBackend(arguments.device, arguments.threads);
 }
 

@@ -143,6 +143,8 @@ def measure(arguments, row, log, deadline):
     try:
         mine.warm_up(240)
         first = mine.turn()
+        # Of the device is said what it has less of: before others are there.
+        memory = mine.ask("memory", 60)
         if first["launch"] == "resident":
             captured = ours(arguments, workload, batch, mode, log, "--steps=captured")
             captured.warm_up(240)
@@ -161,7 +163,7 @@ def measure(arguments, row, log, deadline):
                 apart_turns.append(apart.turn())
         result.update(ours=[t["median"] for t in turns], host=statistics.median(t["host"] for t in turns),
                       loss=turns[-1]["loss"], applied=turns[-1]["applied"], steps=turns[-1]["steps"],
-                      fed=mine.turn("fed ")["median"], memory=mine.ask("memory", 60))
+                      fed=mine.turn("fed ")["median"], memory=memory)
         result.update(launch=turns[-1]["launch"], captured=[t["median"] for t in captured_turns],
                       regions=first["regions"], apart=[t["median"] for t in apart_turns])
         if rival:

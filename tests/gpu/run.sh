@@ -38,22 +38,23 @@ mkdir -p "$state" "$out" || exit 2
 
 python=$(command -v python3 || true)
 
+# Those that PyTorch brings come first, so that it and ours are compared on the same.
 library_folders() {
   local name=$1
-  ldconfig -p 2>/dev/null | awk -v n="$name" '$1 ~ "^" n {print $NF}'
-  find -L /usr/local/cuda*/lib64 /usr/local/cuda*/targets/x86_64-linux/lib /usr/local/cuda*/lib -maxdepth 1 -name "$name*" 2>/dev/null
   [[ -n $python ]] && "$python" - "$name" <<'PY' 2>/dev/null
 import glob, os, site, sys, sysconfig
 places = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *site.getsitepackages(), *sys.path}
 for place in sorted(p for p in places if p):
     print("\n".join(sorted(glob.glob(os.path.join(place, "nvidia", "*", "lib", sys.argv[1] + "*")))))
 PY
+  ldconfig -p 2>/dev/null | awk -v n="$name" '$1 ~ "^" n {print $NF}'
+  find -L /usr/local/cuda*/lib64 /usr/local/cuda*/targets/x86_64-linux/lib /usr/local/cuda*/lib /usr/local/cuda*/extras/CUPTI/lib64 -maxdepth 1 -name "$name*" 2>/dev/null
 }
 
 find_libraries() {
   local path=$root/lib name found
   : >"$state/notes"
-  for name in libcublasLt.so.13 libcudnn.so.9 libnccl.so.2 libnvrtc.so.13; do
+  for name in libcublasLt.so.13 libcudnn.so.9 libnccl.so.2 libnvrtc.so.13 libcupti.so.13; do
     found=$(library_folders "$name" | grep -m1 /)
     if [[ -z $found ]]; then
       [[ $emulated = yes ]] || echo "note: no $name found" >>"$state/notes"
@@ -148,20 +149,22 @@ tests() {
 
 field() { sed -n "s/.*\"$1\": \[\{0,1\}\([^],}]*\).*/\1/p"; }
 
-# steps DEVICE MODE BATCH STEPS_OPTION JOB INPUT TARGET: losses after 1 and 5 steps.
+# losses FOLDER DEVICE MODE BATCH STEPS_OPTION JOB INPUT TARGET: losses after 1 and 5 steps, by algorithms as FOLDER has them.
 losses() {
-  printf '1\n4\n' | "$bin/bench_steps" "--device=$1" "--set=train.batch_size=$3" "--steps=$4" "$workloads/$5.yaml" "$6" "$7" "$2" 4 | field loss
+  printf '1\n4\n' | "$bin/bench_steps" "--autotune=$1" "--device=$2" "--set=train.batch_size=$4" "--steps=$5" "$workloads/$6.yaml" "$7" "$8" "$3" 4 |
+    field loss
 }
 
 # network_agrees MODE BOUND BATCH JOB INPUT TARGET: the losses of first and fifth step against the CPU backend's; whoever
 # decides the steps, they are equal.
 network_agrees() {
-  local mode=$1 bound=$2 cpu device way
+  local mode=$1 bound=$2 cpu device way folder
   shift 2
-  cpu=$(losses cpu-0 "$mode" "$1" captured "${@:2}" | tr '\n' ' ')
-  device=$(losses cuda "$mode" "$1" captured "${@:2}" | tr '\n' ' ')
+  folder=$(mktemp -d)
+  cpu=$(losses "$folder" cpu-0 "$mode" "$1" captured "${@:2}" | tr '\n' ' ')
+  device=$(losses "$folder" cuda "$mode" "$1" captured "${@:2}" | tr '\n' ' ')
   for way in enqueued host; do
-    [[ $(losses cuda "$mode" "$1" "$way" "${@:2}" | tr '\n' ' ') = "$device" ]] || { echo "$way steps differ from captured ones: $device" && return 1; }
+    [[ $(losses "$folder" cuda "$mode" "$1" "$way" "${@:2}" | tr '\n' ' ') = "$device" ]] || { echo "$way steps differ from captured ones: $device" && return 1; }
   done
   echo "losses after 1 and 5 steps: CPU $cpu, device $device, bound $bound"
   awk -v c="$cpu" -v d="$device" -v b="$bound" 'BEGIN {
@@ -208,7 +211,7 @@ readonly MODES=("FP32 2e-4" "TF32 5e-3" "FP16 1e-2" "BF16 3e-2" "FP8 1e-1")
 # BATCH JOB INPUT TARGET
 readonly NETWORKS=(
   "64 mlp 8 features=1" "4 convnet 32,32,3 classes=10" "8 resnet20 32,32,3 classes=10" "4 lstm 16,256 classes=10"
-  "2 transformer ids=1000:64 classes=1000:64" "8 acgan 32,32,3 classes=10" "2 resnet50 64,64,3 classes=1000"
+  "2 transformer ids=1000:64 classes=1000:64" "2 transformer ids=1000:256 classes=1000:256" "8 acgan 32,32,3 classes=10" "2 resnet50 64,64,3 classes=1000"
   "4 speech_small time=32:40 spelled=29:6"
 )
 
@@ -234,7 +237,7 @@ stage_correctness() {
       read -r mode bound <<<"$mode"
       read -r -a words <<<"$entry"
       # Whole networks amplify roundings a little.
-      in_bash "network-${words[1]}-$mode" 60 network_agrees "$mode" "$bound" "${words[@]}"
+      in_bash "network-${words[1]}-${words[2]}-$mode" 120 network_agrees "$mode" "$bound" "${words[@]}"
     done
   done
   in_bash soak-mlp 120 soak "$steps" FP16 512 mlp 8 features=1
