@@ -152,6 +152,51 @@ __global__ void TransposeBytes(const uint8_t* __restrict__ from, int64_t rows, i
   }
 }
 
+constexpr int kWide = 128;
+constexpr int kWideWords = kWide / kWord;
+
+// The same where columns are a multiple of 4, too: tiles of 128 x 128, of which a thread turns four squares of 4 x 4 in
+// registers. A warp has 8 squares side by side and 4 below each other: sectors are read whole, and the words that it
+// leaves in shared memory, rows of which are one longer than the tile's, lie in 32 banks.
+__global__ void __launch_bounds__(kThreads)
+    TransposeSquares(const uint8_t* __restrict__ from, int64_t rows, int64_t columns, uint8_t* __restrict__ to) {
+  constexpr int kAcross = 8, kDown = kWarp / kAcross, kPitch = kWideWords + 1, kWarps = kThreads / kWarp;
+  __shared__ uint32_t tile[kWide * kPitch];
+  const int64_t tiles_across = (columns + kWide - 1) / kWide, tiles_down = (rows + kWide - 1) / kWide;
+  const int64_t matrix = blockIdx.x / (tiles_across * tiles_down);
+  const int64_t place = blockIdx.x % (tiles_across * tiles_down);
+  const int64_t row0 = place / tiles_across * kWide, column0 = place % tiles_across * kWide;
+  from += matrix * rows * columns;
+  to += matrix * rows * columns;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
+#pragma unroll
+  for (int i = 0; i < kWideWords * kWideWords / kThreads; ++i) {
+    const int part = i * kWarps + warp;
+    const int across = part % (kWideWords / kAcross) * kAcross + lane % kAcross;
+    const int down = part / (kWideWords / kAcross) * kDown + lane / kAcross;
+    const int64_t row = row0 + kWord * down, column = column0 + kWord * across;
+    if (row >= rows || column >= columns) continue;
+    uint32_t words[kWord];
+#pragma unroll
+    for (int r = 0; r < kWord; ++r) words[r] = *reinterpret_cast<const uint32_t*>(from + (row + r) * columns + column);
+#pragma unroll
+    for (int c = 0; c < kWord; ++c) {
+      uint32_t turned = 0;
+#pragma unroll
+      for (int r = 0; r < kWord; ++r) turned |= (words[r] >> (8 * c) & 0xff) << (8 * r);
+      tile[(kWord * across + c) * kPitch + down] = turned;
+    }
+  }
+  __syncthreads();
+  const int64_t row = row0 + kWord * lane;
+  if (row >= rows) return;
+#pragma unroll 4
+  for (int c = warp; c < kWide; c += kWarps) {
+    if (column0 + c >= columns) continue;
+    *reinterpret_cast<uint32_t*>(to + (column0 + c) * rows + row) = tile[c * kPitch + lane];
+  }
+}
+
 // How an operand is read.
 enum class Reading { kDirect, kTransposed, kWidened };
 
@@ -237,11 +282,14 @@ class MatmulKernel : public runtime::Kernel {
     if (operand.reading == Reading::kDirect) return static_cast<const char*>(x.data);
     auto* to = WorkspaceAt<char>(args, operand.at);
     if (operand.reading == Reading::kTransposed) {
-      const int64_t tiles = CeilDiv(operand.rows, kTile) * CeilDiv(operand.columns, kTile) *
+      const bool squares = operand.columns % kWord == 0;
+      const int64_t tile = squares ? kWide : kTile;
+      const int64_t tiles = CeilDiv(operand.rows, tile) * CeilDiv(operand.columns, tile) *
                             (operand.size / (operand.rows * operand.columns));
-      AMPD_RETURN_IF_ERROR(cuda::Launch(name_, TransposeBytes, static_cast<unsigned>(tiles), kThreads, 0,
-                                        context_->stream(), static_cast<const uint8_t*>(x.data), operand.rows,
-                                        operand.columns, reinterpret_cast<uint8_t*>(to)));
+      AMPD_RETURN_IF_ERROR(cuda::Launch(name_, squares ? TransposeSquares : TransposeBytes,
+                                        static_cast<unsigned>(tiles), kThreads, 0, context_->stream(),
+                                        static_cast<const uint8_t*>(x.data), operand.rows, operand.columns,
+                                        reinterpret_cast<uint8_t*>(to)));
     } else {
       AMPD_RETURN_IF_ERROR(x.dtype == DType::kF8E4M3 ? Widen<Float8E4M3>(x, to) : Widen<Float8E5M2>(x, to));
     }

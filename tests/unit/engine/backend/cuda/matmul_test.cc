@@ -138,7 +138,8 @@ TEST_F(MatmulTest, EightBitOperandsOfEveryLayout) {
   for (auto [major, minor] : {std::pair{9, 0}, {8, 0}, {7, 5}}) {
     Open(major, minor);
     for (auto [a, b] : {std::pair{kForward, kForward}, {kGradient, kForward}, {kForward, kGradient}}) {
-      for (auto [m, k, n] : {std::tuple<int64_t, int64_t, int64_t>{64, 64, 64}, {5, 16, 80}, {67, 144, 16}}) {
+      for (auto [m, k, n] :
+           {std::tuple<int64_t, int64_t, int64_t>{64, 64, 64}, {5, 16, 80}, {67, 144, 16}, {132, 272, 144}}) {
         for (int layout = 0; layout < 4; ++layout) {
           const bool ta = layout & 1, tb = layout & 2;
           Check(Matmul(a, b, DType::kF32, ta ? Shape{k, m} : Shape{m, k}, tb ? Shape{n, k} : Shape{k, n}, {m, n}, ta,
