@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/backend/cuda/status.h"
@@ -13,6 +15,12 @@ namespace {
 constexpr int kSamples = 5;
 // Between two events, since the clock behind them is coarse.
 constexpr int kRunsPerSample = 3;
+// The same for runs that take longer than kLong milliseconds, whose times vary less.
+constexpr float kLong = 5.0f;
+constexpr int kLongSamples = 3;
+// A single run that takes so many times the best median means that the candidate is not worth more runs, unless it is
+// below kShort milliseconds, which the host's delays between launches may double.
+constexpr float kTooSlow = 2.0f, kShort = 0.1f;
 
 class Event {
  public:
@@ -31,29 +39,64 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
-// Milliseconds; below 0 for a candidate that does not run, though the device does.
-absl::StatusOr<float> MedianOf(const Context& context, int candidate, const std::function<absl::Status(int)>& run,
-                               Event* start, Event* end) {
-  const auto runs = [&]() -> absl::StatusOr<bool> {
-    const absl::Status status = run(candidate);
-    if (absl::IsUnavailable(status)) return status;
-    return status.ok();
-  };
-  AMPD_ASSIGN_OR_RETURN(bool ok, runs());
-  std::array<float, kSamples> samples;
-  for (float& sample : samples) {
-    AMPD_RETURN_IF_ERROR(start->Record(context.stream()));
-    for (int i = 0; ok && i < kRunsPerSample; ++i) {
-      AMPD_ASSIGN_OR_RETURN(ok, runs());
-    }
-    if (!ok) return -1;
-    AMPD_RETURN_IF_ERROR(end->Record(context.stream()));
-    AMPD_RETURN_IF_ERROR(context.Wait());
-    AMPD_CUDA_RETURN_IF_ERROR(cudaEventElapsedTime(&sample, start->get(), end->get()), "elapsed time");
+class Stopwatch {
+ public:
+  Stopwatch(const Context& context, const std::function<absl::Status(int)>& run) : context_(context), run_(run) {}
+
+  absl::Status Create() {
+    AMPD_RETURN_IF_ERROR(start_.Create());
+    return end_.Create();
   }
-  std::nth_element(samples.begin(), samples.begin() + kSamples / 2, samples.end());
-  return samples[kSamples / 2];
-}
+
+  // Milliseconds of a run; below 0 for a candidate that does not run, though the device does. Once a single run shows
+  // that it takes much longer than `best`, that run's time stands for the median.
+  absl::StatusOr<float> MedianOf(int candidate, float best) {
+    AMPD_ASSIGN_OR_RETURN(const bool ok, Runs(candidate));
+    if (!ok) return -1;
+    AMPD_ASSIGN_OR_RETURN(const float single, Sample(candidate, 1));
+    if (single < 0 || (single > kShort && single > kTooSlow * best)) return single;
+    std::array<float, kSamples> samples = {single};
+    const bool is_long = single > kLong;
+    const int count = is_long ? kLongSamples : kSamples;
+    for (int i = is_long ? 1 : 0; i < count; ++i) {
+      AMPD_ASSIGN_OR_RETURN(samples[i], Sample(candidate, is_long ? 1 : kRunsPerSample));
+      if (samples[i] < 0) return -1;
+    }
+    std::nth_element(samples.begin(), samples.begin() + count / 2, samples.begin() + count);
+    return samples[count / 2];
+  }
+
+  // Of the last candidate that did not run.
+  const absl::Status& why() const { return why_; }
+
+ private:
+  absl::StatusOr<bool> Runs(int candidate) {
+    absl::Status status = run_(candidate);
+    if (absl::IsUnavailable(status)) return status;
+    if (status.ok()) return true;
+    why_ = std::move(status);
+    return false;
+  }
+
+  // Milliseconds of each of `runs` runs; below 0 if one failed.
+  absl::StatusOr<float> Sample(int candidate, int runs) {
+    AMPD_RETURN_IF_ERROR(start_.Record(context_.stream()));
+    for (int i = 0; i < runs; ++i) {
+      AMPD_ASSIGN_OR_RETURN(const bool ok, Runs(candidate));
+      if (!ok) return -1;
+    }
+    AMPD_RETURN_IF_ERROR(end_.Record(context_.stream()));
+    AMPD_RETURN_IF_ERROR(context_.Wait());
+    float time = 0;
+    AMPD_CUDA_RETURN_IF_ERROR(cudaEventElapsedTime(&time, start_.get(), end_.get()), "elapsed time");
+    return time / static_cast<float>(runs);
+  }
+
+  const Context& context_;
+  const std::function<absl::Status(int)>& run_;
+  Event start_, end_;
+  absl::Status why_;
+};
 
 }  // namespace
 
@@ -72,18 +115,20 @@ absl::StatusOr<bool> MayMeasure(const Context& context) {
 }
 
 absl::StatusOr<int> FastestOf(const Context& context, int count, const std::function<absl::Status(int)>& run) {
-  Event start, end;
-  AMPD_RETURN_IF_ERROR(start.Create());
-  AMPD_RETURN_IF_ERROR(end.Create());
+  Stopwatch stopwatch(context, run);
+  AMPD_RETURN_IF_ERROR(stopwatch.Create());
   int fastest = -1;
-  float least = 0;
+  float least = std::numeric_limits<float>::infinity();
   for (int i = 0; i < count; ++i) {
-    AMPD_ASSIGN_OR_RETURN(const float time, MedianOf(context, i, run, &start, &end));
-    if (time < 0 || (fastest >= 0 && time >= least)) continue;
+    AMPD_ASSIGN_OR_RETURN(const float time, stopwatch.MedianOf(i, least));
+    if (time < 0 || time >= least) continue;
     fastest = i;
     least = time;
   }
-  if (fastest < 0) return absl::NotFoundError(absl::StrCat("[autotune] none of ", count, " candidates runs"));
+  if (fastest < 0) {
+    return absl::NotFoundError(
+        absl::StrCat("[autotune] none of ", count, " candidates runs: ", stopwatch.why().message()));
+  }
   return fastest;
 }
 

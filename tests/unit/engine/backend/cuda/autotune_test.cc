@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -191,6 +192,58 @@ TEST_F(Fastest, ChoosesTheFastest) {
   const auto fastest = FastestOf(*context_, 4, run);
   ASSERT_TRUE(fastest.ok()) << fastest.status();
   EXPECT_EQ(*fastest, 2);
+}
+
+// Milliseconds of a candidate's first run, which loads its code, and of later ones.
+struct Candidate {
+  double first, later;
+};
+
+TEST_F(Fastest, SlowCandidatesRunSeldom) {
+  const Candidate candidates[] = {{4e3, 4e3}, {4e5, 4e5}, {1e3, 1e3}, {8e3, 8e3}, {1500, 1500}, {9e5, 1}, {2e5, 2e5}};
+  int runs[std::size(candidates)] = {};
+  const auto run = [&](int i) {
+    const double time = runs[i]++ == 0 ? candidates[i].first : candidates[i].later;
+    return ToStatus(cuda_on_host::Enqueue(context_->stream(), "work", [=] { cuda_on_host::Delay(time); }), "work");
+  };
+  const auto fastest = FastestOf(*context_, std::size(candidates), run);
+  ASSERT_TRUE(fastest.ok()) << fastest.status();
+  EXPECT_EQ(*fastest, 5);
+  for (int slow : {1, 3, 6}) EXPECT_EQ(runs[slow], 2) << slow;
+  for (int near : {0, 2, 4}) {
+    EXPECT_GT(runs[near], 2) << near;
+    EXPECT_LT(runs[near], runs[5]) << near;
+  }
+}
+
+// One measurement of few may be far off.
+TEST_F(Fastest, ASlowRunIsNoSlowCandidate) {
+  for (const double scale : {2.0, 1000.0}) {
+    int runs = 0;
+    const auto run = [&](int candidate) {
+      const double time = candidate == 0 ? 2 : ++runs == 3 ? 3'000 : 1;
+      return ToStatus(cuda_on_host::Enqueue(context_->stream(), "work", [=] { cuda_on_host::Delay(time * scale); }),
+                      "work");
+    };
+    const auto fastest = FastestOf(*context_, 2, run);
+    ASSERT_TRUE(fastest.ok()) << fastest.status();
+    EXPECT_EQ(*fastest, 1) << scale;
+  }
+}
+
+TEST_F(Fastest, LeavesOutWhatFailsLater) {
+  for (int failing_run : {1, 2, 3, 4}) {
+    int runs = 0;
+    const auto run = [&](int candidate) {
+      if (candidate == 0 && ++runs == failing_run) return absl::InternalError("it ran out of workspace");
+      return ToStatus(cuda_on_host::Enqueue(context_->stream(), "work", [] { cuda_on_host::Delay(1); }), "work");
+    };
+    EXPECT_EQ(*FastestOf(*context_, 2, run), 1) << failing_run;
+    runs = 0;
+    const absl::Status status = FastestOf(*context_, 1, run).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+    EXPECT_NE(status.message().find("it ran out of workspace"), absl::string_view::npos) << status;
+  }
 }
 
 TEST_F(Fastest, LeavesOutWhatDoesNotRun) {
