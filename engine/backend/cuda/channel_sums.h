@@ -117,6 +117,9 @@ struct RunSums : WideSums<kSums_> {
 
 namespace channel_sums {
 
+// Parts of a channel that a thread of FinishKernel reads at once, since each takes as long as all of them.
+inline constexpr int kPartsAtOnce = 8;
+
 // The thread's rows.
 template <int kWidth, typename Body>
 __device__ __forceinline__ void SumRows(const Body& body, const ChannelPlan& plan, const ChannelThread& at,
@@ -211,34 +214,69 @@ __global__ void __launch_bounds__(kChannelThreads)
   }
 }
 
-// A block adds up the parts of 32 channels: a warp takes every eighth part.
+// A block adds up the parts of 1 to 32 channels, a power of two, as the grid has it: outer * CeilDiv(channels, as many)
+// blocks. The block's threads share the parts, which they wait for together.
 template <typename Body, typename Finish>
-__global__ void __launch_bounds__(kChannelThreads)
+__global__ void __launch_bounds__(kChannelThreads, 2)
     FinishKernel(Finish finish, ChannelPlan plan, const typename Body::Total* __restrict__ partial) {
   using Total = typename Body::Total;
-  constexpr int kWarps = kChannelThreads / kWarp;
-  __shared__ Total shared[Body::kSums][kWarps][kWarp];
-  const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
-  const int64_t tiles = (plan.channels + kWarp - 1) / kWarp;
-  const int64_t outer = blockIdx.x / tiles, channel = blockIdx.x % tiles * kWarp + lane;
-  Total totals[Body::kSums];
-  for (int s = 0; s < Body::kSums; ++s) {
-    totals[s] = Body::Finish(Body::Identity());
-    if (channel < plan.channels) {
-      const Total* at = partial + (outer * plan.splits * Body::kSums + s) * plan.channels + channel;
-#pragma unroll 4
-      for (int64_t split = warp; split < plan.splits; split += kWarps) {
-        totals[s] = Body::Join(totals[s], at[split * Body::kSums * plan.channels]);
+  constexpr int kSums = Body::kSums, kWarps = kChannelThreads / kWarp;
+  __shared__ Total shared[kSums][kWarps][kWarp];
+  int log_width = 0;
+  const auto tiles_of = [&](int log) { return (plan.channels + (int64_t{1} << log) - 1) >> log; };
+  while (plan.outer * tiles_of(log_width) > int64_t{gridDim.x}) ++log_width;
+  const int width = 1 << log_width, thread = static_cast<int>(threadIdx.x);
+  const int lane = thread % kWarp, warp = thread / kWarp;
+  const auto tiles = static_cast<unsigned>(tiles_of(log_width));
+  const int64_t outer = blockIdx.x / tiles;
+  const int64_t channel = int64_t{blockIdx.x % tiles} * width + (thread & (width - 1));
+  Total totals[kSums];
+#pragma unroll
+  for (int s = 0; s < kSums; ++s) totals[s] = Body::Finish(Body::Identity());
+  if (channel < plan.channels) {
+    const int lines = kChannelThreads >> log_width;
+    int64_t split = thread >> log_width;
+    const int64_t step = lines * kSums * plan.channels;
+    const Total* at = partial + (outer * plan.splits + split) * kSums * plan.channels + channel;
+    while (split < plan.splits) {
+      Total parts[kPartsAtOnce][kSums];
+#pragma unroll
+      for (int k = 0; k < kPartsAtOnce; ++k, split += lines, at += step) {
+#pragma unroll
+        for (int s = 0; s < kSums; ++s) {
+          parts[k][s] = split < plan.splits ? at[s * plan.channels] : Body::Finish(Body::Identity());
+        }
+      }
+#pragma unroll
+      for (int k = 0; k < kPartsAtOnce; ++k) {
+#pragma unroll
+        for (int s = 0; s < kSums; ++s) totals[s] = Body::Join(totals[s], parts[k][s]);
       }
     }
-    shared[s][warp][lane] = totals[s];
+  }
+#pragma unroll
+  for (int s = 0; s < kSums; ++s) {
+    for (int distance = kWarp / 2; distance >= width; distance /= 2) {
+      totals[s] = Body::Join(totals[s], __shfl_xor_sync(kAllLanes, totals[s], distance));
+    }
+    if (lane < width) shared[s][warp][lane] = totals[s];
   }
   __syncthreads();
-  if (warp > 0 || channel >= plan.channels) return;
-  for (int s = 0; s < Body::kSums; ++s) {
+  if (thread >= width || channel >= plan.channels) return;
+#pragma unroll
+  for (int s = 0; s < kSums; ++s) {
     for (int w = 1; w < kWarps; ++w) totals[s] = Body::Join(totals[s], shared[s][w][lane]);
   }
   finish(outer, channel, totals);
+}
+
+// Blocks for FinishKernel: by as many channels each as leave a thread kPartsAtOnce parts, but by whole sectors of
+// memory.
+inline int64_t FinishBlocks(const ChannelPlan& plan) {
+  constexpr int64_t kSector = 4;
+  int64_t width = kWarp;
+  while (width > kSector && plan.splits * width > kPartsAtOnce * kChannelThreads) width /= 2;
+  return plan.outer * CeilDiv(plan.channels, width);
 }
 
 template <int kWidth, typename Body>
@@ -275,8 +313,8 @@ absl::Status SumChannels(absl::string_view what, const ChannelPlan& plan, const 
     }
     AMPD_RETURN_IF_ERROR(LaunchBlocks(what, SumKernel<width.value, true, Body, Finish>, plan.blocks(), stream, body,
                                       finish, plan, partial));
-    return LaunchBlocks(what, FinishKernel<Body, Finish>, plan.outer * CeilDiv(plan.channels, kWarp), stream, finish,
-                        plan, partial);
+    return LaunchBlocks(what, FinishKernel<Body, Finish>, channel_sums::FinishBlocks(plan), stream, finish, plan,
+                        partial);
   });
 }
 
