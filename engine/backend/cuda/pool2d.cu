@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <bit>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -231,6 +233,185 @@ __global__ void MaxPoolGrad(const Pool<Index> pool, Index size, const T* __restr
   }
 }
 
+// How MaxPoolGradTiles shares an image: blocks of kThreads take tiles of cells, of some packs of channels, and look at
+// every window that holds one of them once. Cells are not dilated.
+struct GradTiles {
+  int rows, columns;                // cells
+  int window_rows, window_columns;  // at most, in a tile
+  int packs;
+  int chunks, across, down;  // blocks that share a pixel's packs, a row, an image
+  int window_packs;          // of all windows, at most
+  int64_t blocks = 0;
+};
+
+// 0xffff in each half of the result whose T of `y`, a maximum, equals that of `x`.
+template <typename T>
+__device__ __forceinline__ uint32_t MaximaOfPair(uint32_t x, uint32_t y) {
+#if defined(__CUDA_ARCH__)
+  using Raw = std::conditional_t<std::is_same_v<T, Half>, __half2_raw, __nv_bfloat162_raw>;
+  using Pair = std::conditional_t<std::is_same_v<T, Half>, __half2, __nv_bfloat162>;
+  const Pair a(std::bit_cast<Raw>(x)), b(std::bit_cast<Raw>(y));
+  return __heq2_mask(a, b) | (__hneu2_mask(a, a) & __hneu2_mask(b, b));
+#else
+  const auto as = std::bit_cast<Pack<T, 2>>(x), bs = std::bit_cast<Pack<T, 2>>(y);
+  uint32_t maxima = 0;
+  for (int c = 0; c < 2; ++c) maxima |= IsMaximum(Load(as.values[c]), Load(bs.values[c])) ? 0xffffu << 16 * c : 0u;
+  return maxima;
+#endif
+}
+
+// Sets `first` to `cell` in those channels where x is the window's maximum.
+template <typename T, int kN>
+__device__ __forceinline__ void MarkMaxima(const Pack<T, kN>& x, const Pack<T, kN>& y, int cell,
+                                           Pack<uint16_t, kN>* first) {
+  if constexpr (sizeof(T) == 2 && kN % 2 == 0) {
+    using Pairs = Pack<uint32_t, kN / 2>;
+    const auto xs = std::bit_cast<Pairs>(x), ys = std::bit_cast<Pairs>(y);
+    auto firsts = std::bit_cast<Pairs>(*first);
+    const uint32_t cells = static_cast<uint32_t>(cell) * 0x10001u;
+#pragma unroll
+    for (int c = 0; c < kN / 2; ++c) {
+      const uint32_t maxima = MaximaOfPair<T>(xs.values[c], ys.values[c]);
+      firsts.values[c] = (maxima & cells) | (~maxima & firsts.values[c]);
+    }
+    *first = std::bit_cast<Pack<uint16_t, kN>>(firsts);
+  } else {
+#pragma unroll
+    for (int c = 0; c < kN; ++c) {
+      const bool here = IsMaximum(Load(x.values[c]), Load(y.values[c]));
+      first->values[c] = here ? static_cast<uint16_t>(cell) : first->values[c];
+    }
+  }
+}
+
+// The first cell of window (p, q) that is its maximum, counted row by row, in each channel; 0xffff where none is.
+// `image`: the pack of x in the image's first pixel. kSize: the window's extents where both are the same and known,
+// else 0.
+template <typename T, int kN, int kSize>
+__device__ __forceinline__ Pack<uint16_t, kN> FirstMaxima(const Pool<uint32_t>& pool, const Pack<T, kN>* x,
+                                                          unsigned image, int p, int q, const Pack<T, kN>& maximum) {
+  using Channels = Pack<T, kN>;
+  const int top = pool.rows.First(p), left = pool.columns.First(q);
+  // Where the window begins outside the image, what wraps in `at` wraps back for the cells that are inside.
+  const auto packs = static_cast<unsigned>(pool.packs), row_packs = pool.columns.extent * packs;
+  const unsigned at = image + top * row_packs + left * packs;
+  const auto in_rows = [&](int r) { return static_cast<unsigned>(top + r) < static_cast<unsigned>(pool.rows.extent); };
+  const auto in_columns = [&](int c) {
+    return static_cast<unsigned>(left + c) < static_cast<unsigned>(pool.columns.extent);
+  };
+  Pack<uint16_t, kN> first;
+#pragma unroll
+  for (auto& cell : first.values) cell = 0xffff;
+  // Backwards, so that the first comes last.
+  if constexpr (kSize > 0) {
+    // Bits of those that are in the image.
+    unsigned across = 0, real = 0;
+#pragma unroll
+    for (int c = 0; c < kSize; ++c) across |= in_columns(c) ? 1u << c : 0u;
+#pragma unroll
+    for (int r = 0; r < kSize; ++r) real |= in_rows(r) ? across << r * kSize : 0u;
+    // All are on their way before one is needed.
+    Channels in[kSize * kSize];
+#pragma unroll
+    for (int k = 0; k < kSize * kSize; ++k) {
+      if ((real >> k & 1) != 0) in[k] = x[at + k / kSize * row_packs + k % kSize * packs];
+    }
+#pragma unroll
+    for (int k = kSize * kSize - 1; k >= 0; --k) {
+      if ((real >> k & 1) != 0) MarkMaxima(in[k], maximum, k, &first);
+    }
+  } else {
+    for (int r = pool.rows.size - 1; r >= 0; --r) {
+#pragma unroll 4
+      for (int c = pool.columns.size - 1; c >= 0; --c) {
+        if (!in_rows(r) || !in_columns(c)) continue;
+        MarkMaxima(x[at + r * row_packs + c * packs], maximum, r * pool.columns.size + c, &first);
+      }
+    }
+  }
+  return first;
+}
+
+// As MaxPoolGrad. First each window of a tile finds its first cells that equal y, then each cell gathers. The windows'
+// gradients and first cells are in shared memory.
+template <typename T, int kN, int kSize>
+__global__ void __launch_bounds__(kThreads, 3)
+    MaxPoolGradTiles(const Pool<uint32_t> pool, const GradTiles tiles, const Divisor row_stride,
+                     const Divisor column_stride, const T* __restrict__ dy, const T* __restrict__ x,
+                     const T* __restrict__ y, T* __restrict__ dx) {
+  using Channels = Pack<T, kN>;
+  using Firsts = Pack<uint16_t, kN>;
+  auto* const gradients = DynamicShared<Channels>();
+  auto* const firsts = reinterpret_cast<Firsts*>(gradients + tiles.window_packs);
+
+  unsigned block = blockIdx.x;
+  const int chunk = static_cast<int>(block % tiles.chunks);
+  block /= tiles.chunks;
+  const int left = static_cast<int>(block % tiles.across) * tiles.columns;
+  block /= tiles.across;
+  const int top = static_cast<int>(block % tiles.down) * tiles.rows;
+  const int64_t n = block / tiles.down;
+  const int bottom = min(top + tiles.rows, pool.rows.extent), right = min(left + tiles.columns, pool.columns.extent);
+
+  // As Axis has them, without divisions.
+  const auto first_window = [](const auto& axis, const Divisor& stride, int cell) {
+    const int past = cell + axis.before - (axis.size - 1);
+    return past <= 0 ? 0 : static_cast<int>(stride.Divide(past + axis.stride - 1));
+  };
+  const auto last_window = [](const auto& axis, const Divisor& stride, int cell) {
+    return min(static_cast<int>(stride.Divide(cell + axis.before)), axis.out_extent - 1);
+  };
+  const int first_p = first_window(pool.rows, row_stride, top), last_p = last_window(pool.rows, row_stride, bottom - 1);
+  const int first_q = first_window(pool.columns, column_stride, left);
+  const int last_q = last_window(pool.columns, column_stride, right - 1);
+
+  const int pack = static_cast<int>(threadIdx.x) % tiles.packs, line = static_cast<int>(threadIdx.x) / tiles.packs;
+  const int lines = kThreads / tiles.packs, packs = static_cast<int>(pool.packs);
+  const int64_t channel_pack = int64_t{chunk} * tiles.packs + pack;
+  const bool works = line < lines && channel_pack < pool.packs;
+  if (works) {
+    const auto image = static_cast<unsigned>(pool.Cell(n, 0, 0, channel_pack));
+    const auto out_image = static_cast<unsigned>(pool.Out(n, 0, 0, channel_pack));
+    const int step = lines / tiles.window_columns, q = first_q + line % tiles.window_columns;
+    const int row = line / tiles.window_columns;
+    for (int p = first_p + row; row < step && q <= last_q && p <= last_p; p += step) {
+      const unsigned out = out_image + (p * pool.columns.out_extent + q) * packs;
+      const int at = ((p - first_p) * tiles.window_columns + q - first_q) * tiles.packs + pack;
+      const Channels gradient = reinterpret_cast<const Channels*>(dy)[out];
+      const Channels maximum = reinterpret_cast<const Channels*>(y)[out];
+      firsts[at] = FirstMaxima<T, kN, kSize>(pool, reinterpret_cast<const Channels*>(x), image, p, q, maximum);
+      gradients[at] = gradient;
+    }
+  }
+  __syncthreads();
+  const int step = lines / tiles.columns, row = line / tiles.columns, w = left + line % tiles.columns;
+  if (!works || row >= step || w >= right) return;
+  const int begin_q = first_window(pool.columns, column_stride, w);
+  const int end_q = last_window(pool.columns, column_stride, w);
+  auto* const image = reinterpret_cast<Channels*>(dx) + pool.Cell(n, 0, w, channel_pack);
+  const int row_packs = pool.columns.extent * packs;
+  for (int h = top + row; h < bottom; h += step) {
+    const int end_p = last_window(pool.rows, row_stride, h);
+    float sums[kN] = {};
+#pragma unroll 1
+    for (int p = first_window(pool.rows, row_stride, h); p <= end_p; ++p) {
+      int at = ((p - first_p) * tiles.window_columns + begin_q - first_q) * tiles.packs + pack;
+      int cell = (h - pool.rows.First(p)) * pool.columns.size + w - pool.columns.First(begin_q);
+#pragma unroll 1
+      for (int q = begin_q; q <= end_q; ++q, at += tiles.packs, cell -= pool.columns.stride) {
+        const Firsts first = firsts[at];
+        const Channels gradient = gradients[at];
+#pragma unroll
+        for (int j = 0; j < kN; ++j) sums[j] = first.values[j] == cell ? sums[j] + Load(gradient.values[j]) : sums[j];
+      }
+    }
+    Channels result;
+#pragma unroll
+    for (int j = 0; j < kN; ++j) result.values[j] = Store<T>(sums[j]);
+    image[h * row_packs] = result;
+  }
+}
+
 template <typename T, int kN, typename Index>
 __global__ void AvgPoolGrad(const Pool<Index> pool, Index size, const T* __restrict__ dy, T* __restrict__ dx) {
   for (Index i = ThreadInGrid<Index>(); i < size; i += ThreadsInGrid<Index>()) {
@@ -324,6 +505,44 @@ absl::Status WithPool(const Context& context, const Windows& windows, int64_t pa
   });
 }
 
+// Nothing where windows are dilated or too large for tiles. The image and coordinates fit Pool<uint32_t>.
+std::optional<GradTiles> PlanGradTiles(const Windows& windows, int64_t pack, int64_t element_bytes, int sms) {
+  // Past so many cells windows would be looked at longer than they are worth, being shared by many tiles.
+  constexpr int64_t kMostCells = 256, kSharedBytes = 48 << 10, kSide = 16, kLeastSide = 4;
+  const Axis<int64_t>&rows = windows.rows, &columns = windows.columns;
+  const int64_t packs = windows.channels / pack;
+  const int64_t outputs = windows.batch * rows.out_extent * columns.out_extent * packs;
+  if (outputs == 0 || outputs >= int64_t{1} << 31 || rows.size * columns.size > kMostCells) return std::nullopt;
+  if (rows.dilation != 1 || columns.dilation != 1) return std::nullopt;
+  const auto windows_over = [](const Axis<int64_t>& axis, int64_t cells) {
+    return std::min(axis.out_extent, (cells - 1 + axis.size - 1) / axis.stride + 1);
+  };
+  GradTiles tiles;
+  for (int64_t side = kSide; side >= kLeastSide; side /= 2) {
+    const int64_t window_rows = windows_over(rows, side), window_columns = windows_over(columns, side);
+    const int64_t bytes = window_rows * window_columns * pack * (2 + element_bytes);
+    // A line of memory, as far as a block's threads and shared memory go.
+    const int64_t most = std::min(
+        {pack == 1 ? int64_t{16} : int64_t{8}, packs, kThreads / std::max(side, window_columns), kSharedBytes / bytes});
+    if (most == 0) continue;
+    const int64_t chunks = CeilDiv(packs, most), of_block = CeilDiv(packs, chunks);
+    const int64_t across = CeilDiv(columns.extent, side), down = CeilDiv(rows.extent, side);
+    tiles = {.rows = static_cast<int>(side),
+             .columns = static_cast<int>(side),
+             .window_rows = static_cast<int>(window_rows),
+             .window_columns = static_cast<int>(window_columns),
+             .packs = static_cast<int>(of_block),
+             .chunks = static_cast<int>(chunks),
+             .across = static_cast<int>(across),
+             .down = static_cast<int>(down),
+             .window_packs = static_cast<int>(window_rows * window_columns * of_block),
+             .blocks = windows.batch * chunks * across * down};
+    if (tiles.blocks >= 4 * sms) break;
+  }
+  if (tiles.blocks == 0) return std::nullopt;
+  return tiles;
+}
+
 // Calls f(TypeTag, std::integral_constant of the channels that move at once).
 template <bool kBytesToo, typename F>
 absl::Status VisitChannels(DType dtype, int64_t channels, const F& f) {
@@ -375,12 +594,42 @@ runtime::PrepareKernel PrepareMaxPoolIndex(Context* context) {
   });
 }
 
+template <typename T, int kN>
+absl::Status LaunchGradTiles(const Context& context, const Windows& windows, const GradTiles& tiles,
+                             const Pool<uint32_t>& pool, const KernelArgs& args) {
+  const auto start = [&](auto kernel) {
+    return Launch(windows.name, kernel, static_cast<unsigned>(tiles.blocks), kThreads,
+                  int64_t{tiles.window_packs} * kN * static_cast<int64_t>(sizeof(T) + sizeof(uint16_t)),
+                  context.stream(), pool, tiles, Divisor(windows.rows.stride), Divisor(windows.columns.stride),
+                  args.inputs[0].as<T>(), args.inputs[1].as<T>(), args.inputs[2].as<T>(), args.outputs[0].as<T>());
+  };
+  const bool square = windows.rows.size == windows.columns.size;
+  if constexpr (kN > 1) {
+    if (square && windows.rows.size == 2) return start(MaxPoolGradTiles<T, kN, 2>);
+    if (square && windows.rows.size == 3) return start(MaxPoolGradTiles<T, kN, 3>);
+  }
+  return start(MaxPoolGradTiles<T, kN, 0>);
+}
+
 runtime::PrepareKernel PrepareMaxPoolGrad(Context* context) {
-  return Prepare<false>(context, true, [](auto start, const KernelArgs& args, auto tag, auto channels, auto index) {
-    using T = TypeOf<decltype(tag)>;
-    return start(MaxPoolGrad<T, decltype(channels)::value, decltype(index)>, args.inputs[0].as<T>(),
-                 args.inputs[1].as<T>(), args.inputs[2].as<T>(), args.outputs[0].as<T>());
-  });
+  return [=](const NodeDesc& desc) {
+    return MakeKernel(0, [=, windows = MakeWindows(desc, true)](const KernelArgs& args) {
+      return VisitChannels<false>(args.inputs[0].dtype, windows.channels, [&](auto tag, auto channels) {
+        using T = TypeOf<decltype(tag)>;
+        constexpr int kN = decltype(channels)::value;
+        return WithPool(*context, windows, kN, [&](const auto& pool, auto size, unsigned blocks) -> absl::Status {
+          using Index = decltype(size);
+          if constexpr (std::is_same_v<Index, uint32_t>) {
+            const auto tiles = PlanGradTiles(windows, kN, sizeof(T), context->properties().sm_count);
+            if (tiles) return LaunchGradTiles<T, kN>(*context, windows, *tiles, pool, args);
+          }
+          return Launch(windows.name, MaxPoolGrad<T, kN, Index>, blocks, kThreads, 0, context->stream(), pool, size,
+                        args.inputs[0].as<T>(), args.inputs[1].as<T>(), args.inputs[2].as<T>(),
+                        args.outputs[0].as<T>());
+        });
+      });
+    });
+  };
 }
 
 runtime::PrepareKernel PrepareAvgPool(Context* context) {
