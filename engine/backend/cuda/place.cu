@@ -1,8 +1,10 @@
 #include "engine/backend/cuda/place.h"
 
 #include <algorithm>
+#include <type_traits>
 #include <utility>
 
+#include "engine/backend/cuda/convert.h"
 #include "engine/backend/cuda/index_math.h"
 #include "engine/backend/cuda/launch.h"
 #include "engine/core/status.h"
@@ -34,9 +36,11 @@ struct DevicePlacement {
   }
 
   // The element of x that lies at element `i` of y, or -1.
-  __device__ __forceinline__ int64_t Source(Index i) const {
+  __device__ __forceinline__ int64_t Source(Index i) const { return Source(i, axes); }
+  // As if there were only the `outer` first axes.
+  __device__ __forceinline__ int64_t Source(Index i, int outer) const {
     int64_t at = offset;
-    for (int d = axes - 1; d >= 0; --d) {
+    for (int d = outer - 1; d >= 0; --d) {
       Index along, beside;
       i = Divide(extents[d], i, &along);
       const int64_t from_start = static_cast<int64_t>(along) - starts[d];
@@ -55,6 +59,27 @@ __global__ void PlaceElements(const T* __restrict__ x, const DevicePlacement<Ind
   for (Index i = ThreadInGrid<Index>(); i < size; i += ThreadsInGrid<Index>()) {
     const int64_t from = placement.Source(i);
     y[i] = from < 0 ? constant : x[from];
+  }
+}
+
+// As PlaceElements, by runs of kRun elements of y that lie side by side on its last axis, in x, too.
+template <typename T, int kRun, typename Index>
+__global__ void PlaceRuns(const T* __restrict__ x, const DevicePlacement<Index> placement,
+                          const IndexDivisor<Index> runs, T constant, Index size, T* __restrict__ y) {
+  using Unsigned = std::make_unsigned_t<Index>;
+  const int last = placement.axes - 1;
+  const auto start = static_cast<Unsigned>(placement.starts[last]);
+  for (Index i = ThreadInGrid<Index>(); i < size; i += ThreadsInGrid<Index>()) {
+    Index run;
+    const int64_t row = placement.Source(Divide(runs, i, &run), last);
+    const Unsigned count = row < 0 ? 0 : static_cast<Unsigned>(placement.counts[last]);
+    // What lies before x is past its end once the difference wraps.
+    const Unsigned first = static_cast<Unsigned>(run) * kRun - start;
+    const int64_t from = row + static_cast<std::make_signed_t<Index>>(first);
+    Pack<T, kRun> out;
+#pragma unroll
+    for (int j = 0; j < kRun; ++j) out.values[j] = first + j < count ? x[from + j] : constant;
+    reinterpret_cast<Pack<T, kRun>*>(y)[i] = out;
   }
 }
 
@@ -121,12 +146,14 @@ void Placement::Widen(int64_t alignment) {
   axes_.back().extent /= together_;
   axes_.back().count /= together_;
   axes_.back().start /= together_;
+  run_ = ElementsTogether(bytes_, {axes_.back().extent, alignment / bytes_});
 }
 
 absl::Status Place(const Context& context, absl::string_view what, const Placement& placement, const void* x,
                    uint64_t constant, void* y) {
   const int64_t size = placement.size();
-  const unsigned blocks = BlocksFor(size, kThreads, context.properties().sm_count);
+  const int sms = context.properties().sm_count;
+  const unsigned blocks = BlocksFor(size, kThreads, sms);
   // Distances from where x starts reach x's size, too, where it is cut.
   int64_t largest = size;
   for (const Placement::Axis& axis : placement.axes()) largest = std::max(largest, axis.extent - axis.start);
@@ -134,9 +161,19 @@ absl::Status Place(const Context& context, absl::string_view what, const Placeme
     using Index = decltype(index);
     return VisitMove(placement.bytes(), [&](auto element) {
       using T = decltype(element);
+      constexpr int kRun = kPack<T>;
+      const DevicePlacement<Index> device(placement);
+      const T fill = Repeated<T>(constant, placement.bytes() / placement.together());
+      if constexpr (kRun > 1) {
+        if (placement.run() == kRun) {
+          return Launch(what, PlaceRuns<T, kRun, Index>, BlocksFor(size / kRun, kThreads, sms), kThreads, 0,
+                        context.stream(), static_cast<const T*>(x), device,
+                        IndexDivisor<Index>(placement.axes().back().extent / kRun), fill,
+                        static_cast<Index>(size / kRun), static_cast<T*>(y));
+        }
+      }
       return Launch(what, PlaceElements<T, Index>, blocks, kThreads, 0, context.stream(), static_cast<const T*>(x),
-                    DevicePlacement<Index>(placement), Repeated<T>(constant, placement.bytes() / placement.together()),
-                    static_cast<Index>(size), static_cast<T*>(y));
+                    device, fill, static_cast<Index>(size), static_cast<T*>(y));
     });
   });
 }

@@ -40,6 +40,9 @@ class Placement {
   int64_t together() const { return together_; }
   // Of y.
   int64_t size() const;
+  // Neighbours in y that may be written at once, in at most 16 bytes, being neighbours in x as far as they are in it:
+  // a power of two.
+  int64_t run() const { return run_; }
 
  private:
   void Collapse();
@@ -49,6 +52,7 @@ class Placement {
   int64_t offset_ = 0;
   int64_t bytes_ = 1;
   int64_t together_ = 1;
+  int64_t run_ = 1;
 };
 
 // Enqueues y = x placed among `constant`, whose low bytes are one element's bits.
