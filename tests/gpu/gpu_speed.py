@@ -3,7 +3,8 @@
 
 usage: gpu_speed.py STAGE --state DIR --out FOLDER [--seconds N] [--rounds 5] [--tiny] [--device cuda] [--environment FILE]
 
-STAGE: a name of STAGES. Every row (workload, batch, mode) is a file in DIR once it is measured, so a repeated call goes on
+STAGE: a name of STAGES; "overview" has a row of every workload, each with PyTorch's most likely best, for when there are
+minutes alone. Every row (workload, batch, mode) is a file in DIR once it is measured, so a repeated call goes on
 with the rows that are missing; none is begun that may not be done within the seconds left. Exit code 3: rows are left.
 FOLDER gets DATE-gpu-STAGE.md and .json. FILE: lines "name: value" of what the machine is.
 
@@ -45,6 +46,10 @@ WORKLOADS = {
 }
 # stage: rows of (workload, batch, mode, PyTorch's variants), most important first
 STAGES = {
+    "overview": [("mlp", 512, "FP16", ("graph",)), ("convnet256", 128, "FP16", ("graph+channels_last",)),
+                 ("gpt2", 8, "BF16", ("graph", "reduce-overhead")), ("resnet50", 256, "FP16", ("graph+channels_last",)),
+                 ("acgan", 256, "FP16", ("graph+channels_last",)), ("speech_large", 64, "FP16", ("eager",)),
+                 ("gpt_wide", 8, "BF16", ("graph",)), ("gpt_wide", 8, "FP8", ()), ("speech_small", 16, "FP16", ("eager",))],
     "mlp": [("mlp", 512, "FP16", PLAIN), ("mlp", 512, "FP32", ("graph",)), ("mlp", 512, "TF32", ()), ("mlp", 512, "BF16", ())],
     "convnet": [("convnet256", 128, "FP16", IMAGES), ("convnet256", 32, "FP16", FEW), ("convnet256", 512, "FP16", FEW),
                 ("convnet256", 128, "FP32", ()), ("convnet256", 128, "TF32", ()), ("convnet256", 128, "BF16", ())],
@@ -58,6 +63,8 @@ STAGES = {
                ("speech_large", 64, "FP32", ()), ("speech_small", 16, "FP32", ()), ("speech_large", 64, "TF32", ())],
 }
 TURN_SECONDS = 0.6
+# A stage whose rows have ours alone in one form.
+OVERVIEW = "overview"
 WARM_UP_SECONDS = {"eager": 60, "graph": 60, "reduce-overhead": 120, "max-autotune": 240}
 # A row is not begun with less than this left.
 LEAST_SECONDS = 45
@@ -110,7 +117,8 @@ def peer(arguments, workload, batch, mode, variant, log):
 
 
 def fastest_peer(arguments, row, log, left_out, tried, deadline):
-    """The contestant of the fastest variant, warm; None where there is none."""
+    """The contestant of the fastest variant, warm; None where there is none. arguments.started has those that are
+    under way already, by row's first three and variant."""
     workload, batch, mode, variants = row
     best, best_time = None, None
     for variant in variants if arguments.torch else ():
@@ -119,7 +127,8 @@ def fastest_peer(arguments, row, log, left_out, tried, deadline):
         try:
             if limit < 10:
                 raise RuntimeError("no time left to warm it up")
-            candidate = peer(arguments, workload, batch, mode, variant, log)
+            candidate = arguments.started.pop((workload, batch, mode, variant), None)
+            candidate = candidate or peer(arguments, workload, batch, mode, variant, log)
             candidate.warm_up(limit)
             tried[variant] = candidate.turn()["median"]
         except (RuntimeError, ValueError, BrokenPipeError) as error:
@@ -145,10 +154,11 @@ def measure(arguments, row, log, deadline):
         first = mine.turn()
         # Of the device is said what it has less of: before others are there.
         memory = mine.ask("memory", 60)
-        if first["launch"] == "resident":
+        alone = arguments.stage == OVERVIEW
+        if first["launch"] == "resident" and not alone:
             captured = ours(arguments, workload, batch, mode, log, "--steps=captured")
             captured.warm_up(240)
-        if first["regions"] > 0:
+        if first["regions"] > 0 and not alone:
             apart = ours(arguments, workload, batch, mode, log, "--fusion=chains")
             apart.warm_up(240)
         rival = fastest_peer(arguments, row, log, left_out, tried, deadline)
@@ -275,6 +285,7 @@ def main():
     arguments = parser.parse_args()
     deadline = time.monotonic() + arguments.seconds
     arguments.torch = has_torch(arguments.python)
+    arguments.started = {}
     global TURN_SECONDS, LEAST_SECONDS
     rows = STAGES[arguments.stage]
     if arguments.tiny:

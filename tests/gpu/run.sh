@@ -3,7 +3,7 @@
 #
 #   tests/gpu/run.sh [--state DIR] [--out DIR] [--seconds N] [--tiny] STAGE...
 #
-# Stages: correctness sanitize mlp convnet acgan resnet50 gpt2 gpt_wide speech kernels; "all" is all of them, as they stand
+# Stages: correctness sanitize overview mlp convnet acgan resnet50 gpt2 gpt_wide speech kernels; "all" is all of them, as they stand
 # here but for sanitize, which comes last. Each ends within N seconds (default 480). What is done is noted in DIR (default
 # /tmp/ampd-gpu-state), so calling again with the same stages goes on; --out (default $OUT, else DIR/results) gets dated
 # results, and results.tar.gz with everything, logs included. A check that fails does not stop the next. Exit code: 0 all
@@ -328,7 +328,7 @@ for stage in "${stages[@]}"; do
   case $stage in
     correctness) stage_correctness ;;
     sanitize) stage_sanitize ;;
-    mlp | convnet | acgan | resnet50 | gpt2 | gpt_wide | speech | kernels) stage_speed ;;
+    overview | mlp | convnet | acgan | resnet50 | gpt2 | gpt_wide | speech | kernels) stage_speed ;;
     *) echo "no stage $stage" >&2 && exit 2 ;;
   esac
   write_result
