@@ -29,11 +29,14 @@ __device__ void SumRows(const T* __restrict__ x, int64_t columns, int64_t row, i
                         double (&sums)[N]) {
   for (; row < end; row += kRowsAtOnce * step) {
     Pack<T, N> packs[kRowsAtOnce];
+#pragma unroll
     for (int k = 0; k < kRowsAtOnce; ++k) {
       if (row + k * step < end) packs[k] = *reinterpret_cast<const Pack<T, N>*>(x + (row + k * step) * columns);
     }
+#pragma unroll
     for (int j = 0; j < N; ++j) {
       float sum = 0;
+#pragma unroll
       for (int k = 0; k < kRowsAtOnce; ++k) {
         if (row + k * step < end) sum += Load(packs[k].values[j]);
       }
@@ -42,11 +45,13 @@ __device__ void SumRows(const T* __restrict__ x, int64_t columns, int64_t row, i
   }
 }
 
-// Column c of chunk k to partial[c * chunks + k], or, where there is one chunk, to y[c].
+// Column c of chunk k to partial[k * columns + c], or, where there is one chunk, to y[c].
 template <typename T, int N>
 __global__ void __launch_bounds__(kThreads)
     SumColumns(const T* __restrict__ x, ColumnTiles tiles, double* __restrict__ partial, float* __restrict__ y) {
-  __shared__ double shared[kThreads * N];
+  constexpr int kWarps = kThreads / kWarp;
+  // With as much behind each line as lets 16 columns side by side lie in as many banks.
+  __shared__ double shared[kWarps][N][kWarp + 16 / N];
   const int across = static_cast<int>(threadIdx.x) % tiles.threads_across;
   const int down = static_cast<int>(threadIdx.x) / tiles.threads_across;
   const int threads_down = kThreads / tiles.threads_across;
@@ -55,33 +60,43 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t end = min(tiles.rows, first + tiles.rows_per_chunk);
   double sums[N] = {};
   if (column < tiles.columns) SumRows(x + column, tiles.columns, first + down, end, threads_down, sums);
-  double* own = shared + threadIdx.x * N;
-  for (int j = 0; j < N; ++j) own[j] = sums[j];
-  for (int distance = threads_down / 2; distance > 0; distance /= 2) {
-    __syncthreads();
-    if (down >= distance) continue;
-    for (int j = 0; j < N; ++j) own[j] += own[distance * tiles.threads_across * N + j];
-  }
-  if (down != 0 || column >= tiles.columns) return;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
+#pragma unroll
   for (int j = 0; j < N; ++j) {
-    if (tiles.chunks == 1) {
-      y[column + j] = static_cast<float>(own[j]);
-    } else {
-      partial[(column + j) * tiles.chunks + blockIdx.y] = own[j];
+    for (int distance = kWarp / 2; distance >= tiles.threads_across; distance /= 2) {
+      sums[j] += __shfl_xor_sync(kAllLanes, sums[j], distance);
     }
+    if (lane < tiles.threads_across) shared[warp][j][lane] = sums[j];
+  }
+  __syncthreads();
+  const int own = static_cast<int>(threadIdx.x);
+  const int64_t own_column = column - across * N + own;
+  if (own >= tiles.threads_across * N || own_column >= tiles.columns) return;
+  double sum = 0;
+#pragma unroll
+  for (int w = 0; w < kWarps; ++w) sum += shared[w][own % N][own / N];
+  if (tiles.chunks == 1) {
+    y[own_column] = static_cast<float>(sum);
+  } else {
+    partial[static_cast<int64_t>(blockIdx.y) * tiles.columns + own_column] = sum;
   }
 }
 
-// A warp for each column.
-__global__ void __launch_bounds__(kThreads)
+// A block adds up the chunks of 32 columns: each of as many warps takes every 32nd chunk, then one of the columns.
+__global__ void __launch_bounds__(kWarp* kWarp)
     SumChunks(const double* __restrict__ partial, int64_t columns, int64_t chunks, float* __restrict__ y) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int64_t column = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) / kWarp;
-  if (column >= columns) return;
+  __shared__ double shared[kWarp][kWarp + 1];
+  const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * kWarp;
   double sum = 0;
-  for (int64_t k = lane; k < chunks; k += kWarp) sum += partial[column * chunks + k];
-  sum = WarpReduce(sum, SumOf());
-  if (lane == 0) y[column] = static_cast<float>(sum);
+  if (first + lane < columns) {
+#pragma unroll 4
+    for (int64_t k = warp; k < chunks; k += kWarp) sum += partial[k * columns + first + lane];
+  }
+  shared[warp][lane] = sum;
+  __syncthreads();
+  sum = WarpReduce(shared[lane][warp], SumOf());
+  if (lane == 0 && first + warp < columns) y[first + warp] = static_cast<float>(sum);
 }
 
 // As many chunks as fill the device, of rows enough for every thread to have kRowsAtOnce.
@@ -113,7 +128,7 @@ std::unique_ptr<runtime::Kernel> Prepare(const Context* context, const runtime::
     const absl::Status status =
         Launch(name, SumColumns<T, N>, grid, kThreads, 0, context->stream(), args.inputs[0].as<T>(), tiles, partial, y);
     if (!status.ok() || tiles.chunks == 1) return status;
-    return Launch(name, SumChunks, static_cast<unsigned>(CeilDiv(tiles.columns, kThreads / kWarp)), kThreads, 0,
+    return Launch(name, SumChunks, static_cast<unsigned>(CeilDiv(tiles.columns, kWarp)), kWarp * kWarp, 0,
                   context->stream(), partial, tiles.columns, tiles.chunks, y);
   });
 }

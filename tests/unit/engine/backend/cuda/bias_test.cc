@@ -16,7 +16,8 @@ class BiasAddGrad : public ::testing::TestWithParam<DType> {
 };
 
 TEST_P(BiasAddGrad, SumsManyRows) {
-  for (const Shape& shape : {Shape{5003, 1}, Shape{4099, 3}, Shape{3001, 40}, Shape{700, 517}, Shape{70, 2056}}) {
+  for (const Shape& shape :
+       {Shape{5003, 1}, Shape{4099, 3}, Shape{3001, 40}, Shape{700, 517}, Shape{70, 2056}, Shape{9001, 72}}) {
     Random random(7);
     const RefTensor x = RandomTensor(&random, shape, GetParam());
     const runtime::NodeDesc desc{.op = ir::OpKind::kBiasAddGrad,
