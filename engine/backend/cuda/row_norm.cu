@@ -1,5 +1,5 @@
 // layer_norm and rms_norm. A row is read once, where it fits in registers; in the backward pass the team also keeps the
-// sums of dscale and dbias over its rows there, and a second kernel adds up the teams'.
+// sums of dscale and dbias over its rows there, a block adds up its teams', and a second kernel the blocks'.
 #include "engine/backend/cuda/channel_sums.h"
 #include "engine/backend/cuda/dispatch.h"
 #include "engine/backend/cuda/kernels.h"
@@ -128,7 +128,7 @@ struct GradOperands {
   const float* scale;  // may be null, as the next
   const T* added;      // to dx
   T* dx;
-  // [team][2][n]: the teams' sums for dscale and dbias; null where nobody wants them or rows are too long for it.
+  // [block][2][n]: the blocks' sums for dscale and dbias; null where nobody wants them or rows are too long for it.
   float* sums;
 };
 
@@ -138,13 +138,61 @@ struct VectorSums {
   float scale[Team::kKept][Team::kWidth] = {};
   float bias[Team::kKept][Team::kWidth] = {};
 
+  // Those of the block; all its threads call it.
   __device__ __forceinline__ void Write(float* sums, int64_t n) const {
-    float* at = sums + Team::First() * 2 * n;
-    Team::ForEach(n, [&](int item, auto column) {
-      StoreFloats(scale[item], at + column);
-      StoreFloats(bias[item], at + n + column);
-    });
+    float* at = sums + static_cast<int64_t>(blockIdx.x) * 2 * n;
+    WriteVector(scale, at, n);
+    WriteVector(bias, at + n, n);
   }
+
+ private:
+  __device__ __forceinline__ static void WriteVector(const float (&own)[Team::kKept][Team::kWidth], float* to,
+                                                     int64_t n) {
+    if constexpr (Team::kIsWarp) {
+      constexpr int kWarps = Team::kMostThreads / kWarp;
+      alignas(16) __shared__ float shared[kWarps][kWarp * Team::kKept * Team::kWidth];
+      // The vector before may still be read.
+      __syncthreads();
+      Team::ForEach(n, [&](int item, auto column) {
+        StoreFloats(own[item], &shared[static_cast<int>(threadIdx.x) / kWarp][column]);
+      });
+      __syncthreads();
+      for (int column = static_cast<int>(threadIdx.x); column < static_cast<int>(n); column += kWarps * kWarp) {
+        float sum = shared[0][column];
+#pragma unroll
+        for (int w = 1; w < kWarps; ++w) sum += shared[w][column];
+        to[column] = sum;
+      }
+    } else {
+      Team::ForEach(n, [&](int item, auto column) { StoreFloats(own[item], to + column); });
+    }
+  }
+};
+
+// A row of what is added to dx, if anything is. What is kept of it is read before anything is written, so that nobody
+// waits for it then.
+template <typename T, typename Team>
+class AddedRow {
+ public:
+  __device__ __forceinline__ AddedRow(const T* added, int64_t first, int64_t n) : row_(added) {
+    if (added == nullptr) return;
+    row_ += first;
+    if constexpr (Team::kItems > 0) {
+      Team::ForEach(n, [&](int item, int column) { kept_[item] = *reinterpret_cast<const Packed*>(row_ + column); });
+    }
+  }
+
+  __device__ __forceinline__ void AddTo(int item, typename Team::Column column, float (&values)[Team::kWidth]) const {
+    if (row_ == nullptr) return;
+    const Packed pack = Team::kItems > 0 ? kept_[item] : *reinterpret_cast<const Packed*>(row_ + column);
+#pragma unroll
+    for (int j = 0; j < Team::kWidth; ++j) values[j] += Load(pack.values[j]);
+  }
+
+ private:
+  using Packed = Pack<T, Team::kWidth>;
+  const T* row_;
+  Packed kept_[Team::kKept];
 };
 
 // The means of g = dy scale, and of g (x - mean) inverse^2.
@@ -181,6 +229,7 @@ __global__ void __launch_bounds__(Team::kMostThreads)
   VectorSums<Team> sums;
   for (int64_t row = Team::First(); row < rows; row += Team::Step()) {
     const Row<T, Team> dy(o.dy + row * n, n), x(o.x + row * n, n);
+    const AddedRow<T, Team> added(o.added, row * n, n);
     const float mean = kCentred ? o.mean[row] : 0.0f, inverse = o.inverse[row];
     const GradMeans means = MeansOf<Team, T, kCentred>(o, dy, x, mean, inverse, n, inverse_n);
     Team::ForEach(n, [&](int item, auto column) {
@@ -197,20 +246,15 @@ __global__ void __launch_bounds__(Team::kMostThreads)
         }
         v[j] = inverse * (g[j] * scale[j] - means.g - centred * means.slope);
       }
-      if (o.added != nullptr) {
-        float added[Team::kWidth];
-        LoadFloats(o.added + row * n + column, added);
-#pragma unroll
-        for (int j = 0; j < Team::kWidth; ++j) v[j] += added[j];
-      }
+      added.AddTo(item, column, v);
       StoreFloats(v, o.dx + row * n + column);
     });
   }
   if constexpr (kSums) sums.Write(o.sums, n);
 }
 
-// Sums of the teams' sums.
-struct TeamSums : RunSums<1> {
+// Sums of the blocks' sums.
+struct BlockSums : RunSums<1> {
   const float* sums;
   int64_t columns;
 
@@ -269,14 +313,16 @@ struct GradPlan {
   int64_t sums_at = 0, partial_at = 0, workspace_bytes = 0;
 
   GradPlan(const RowNorm& n, bool scale, int pack) : norm(n), has_scale(scale) {
-    const int64_t of_team = std::clamp<int64_t>(norm.rows / 512, 1, kMostRowsOfTeam);
+    // Blocks that fill any GPU a few times over, but leave few sums: one of warps adds up theirs.
+    const int64_t teams = PlanRows(norm.rows, norm.row, pack, kGradItems).warp ? 2048 : 512;
+    const int64_t of_team = std::clamp<int64_t>(norm.rows / teams, 1, kMostRowsOfTeam);
     rows = PlanRows(norm.rows, norm.row, pack, kGradItems, CeilDiv(norm.rows, of_team));
     in_teams = has_scale && (rows.warp || rows.kept);
     if (!has_scale) return;
-    columns = in_teams ? PlanChannels(1, rows.teams(), 2 * norm.row, kPack<float>)
+    columns = in_teams ? PlanChannels(1, rows.blocks, 2 * norm.row, kPack<float>)
                        : PlanChannels(1, norm.rows, norm.row, pack);
     WorkspaceLayout layout;
-    sums_at = layout.Add(in_teams ? rows.teams() * 2 * norm.row * 4 : 0);
+    sums_at = layout.Add(in_teams ? int64_t{rows.blocks} * 2 * norm.row * 4 : 0);
     partial_at = layout.Add(columns.workspace_bytes(in_teams ? 1 : 2));
     workspace_bytes = layout.bytes();
   }
@@ -288,6 +334,18 @@ auto BackwardKernel(bool centred, bool sums) {
     if (sums) return centred ? Backward<T, Team, true, true> : Backward<T, Team, false, true>;
   }
   return centred ? Backward<T, Team, true, false> : Backward<T, Team, false, false>;
+}
+
+// As VisitRowPlan, with teams besides for rows that need no more than three quarters of the registers: 768 elements of
+// 16 bits.
+template <typename T, typename F>
+auto VisitGradPlan(const GradPlan& plan, F&& f) {
+  constexpr int kItems = kWarpItems - 1;
+  const RowPlan& rows = plan.rows;
+  if (rows.packed && rows.warp && !rows.one_item && plan.norm.row <= int64_t{kItems} * kWarp * kPack<T>) {
+    return f(RowTeam<kPack<T>, kItems, true>());
+  }
+  return VisitRowPlan<kPack<T>, kGradItems>(rows, f);
 }
 
 template <typename T>
@@ -303,7 +361,7 @@ absl::Status LaunchBackward(const Context& context, const std::string& name, con
                                  .added = args.inputs.size() > inverse + 2 ? args.inputs[inverse + 2].as<T>() : nullptr,
                                  .dx = args.outputs[0].as<T>(),
                                  .sums = plan.in_teams ? WorkspaceAt<float>(args, plan.sums_at) : nullptr};
-  AMPD_RETURN_IF_ERROR((VisitRowPlan<kPack<T>, kGradItems>(plan.rows, [&](auto team) {
+  AMPD_RETURN_IF_ERROR((VisitGradPlan<T>(plan, [&](auto team) {
     return LaunchTeams(name, BackwardKernel<T, decltype(team)>(norm.centred, plan.in_teams), plan.rows,
                        context.stream(), team, operands, norm.rows, norm.row, 1.0 / static_cast<double>(norm.row));
   })));
@@ -311,7 +369,7 @@ absl::Status LaunchBackward(const Context& context, const std::string& name, con
   const VectorGrads finish{args.outputs[1].as<float>(), norm.centred ? args.outputs[2].as<float>() : nullptr, norm.row};
   void* partial = WorkspaceAt<void>(args, plan.partial_at);
   if (plan.in_teams) {
-    return SumChannels<kPack<float>>(name, plan.columns, TeamSums{{}, operands.sums, 2 * norm.row}, finish, partial,
+    return SumChannels<kPack<float>>(name, plan.columns, BlockSums{{}, operands.sums, 2 * norm.row}, finish, partial,
                                      context.stream());
   }
   return SumChannels<kPack<T>>(name, plan.columns, ColumnSums<T>{{}, operands, norm.row}, finish, partial,
