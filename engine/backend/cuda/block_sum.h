@@ -21,6 +21,13 @@ struct MaxOf {
   __device__ __forceinline__ T operator()(T a, T b) const {
     return a > b || a != a ? a : b;
   }
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  __device__ __forceinline__ float operator()(float a, float b) const {
+    float most;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(most) : "f"(a), "f"(b));
+    return most;
+  }
+#endif
 };
 
 // Over all 32 lanes, which all get it.

@@ -60,24 +60,23 @@ struct RowGoal {
     }
   }
 
-  // Of the classes from `column` on, of which there is one; 0 behind the last. Packs that reach behind it are none with
-  // weights or targets in memory.
-  template <int kWidth>
-  __device__ __forceinline__ void Get(int64_t column, float (&q)[kWidth]) const {
-    if constexpr (kKind == GoalKind::kLabel) {
+  // Of the `count` classes from `column` on, at least one; 0 behind them, and of the label its even share. Packs that
+  // reach behind the last class are none with weights or targets in memory.
+  template <int kWidth, typename Count>
+  __device__ __forceinline__ void Get(int64_t column, Count count, float (&q)[kWidth]) const {
+    float weights[kWidth];
+    LoadOr(1.0f, goal.class_weights, column, weights);
+    if constexpr (kKind == GoalKind::kTargets) LoadFloats(goal.targets + row * goal.classes + column, q);
 #pragma unroll
-      for (int j = 0; j < kWidth; ++j) q[j] = column + j == label ? at_label : 0.0f;
-    } else {
-      float weights[kWidth];
-      LoadOr(1.0f, goal.class_weights, column, weights);
-      if constexpr (kKind == GoalKind::kTargets) LoadFloats(goal.targets + row * goal.classes + column, q);
-#pragma unroll
-      for (int j = 0; j < kWidth; ++j) {
-        const float own =
-            kKind == GoalKind::kTargets ? goal.keep * q[j] * weights[j] : (column + j == label ? at_label : 0.0f);
-        q[j] = column + j < goal.classes ? own + goal.even * weights[j] : 0.0f;
-      }
+    for (int j = 0; j < kWidth; ++j) {
+      const float even = goal.even * weights[j];
+      const float all = kKind == GoalKind::kTargets ? goal.keep * q[j] * weights[j] + even : even;
+      q[j] = j < count ? all : 0.0f;
     }
+  }
+  // Of the label.
+  __device__ __forceinline__ float OfLabel() const {
+    return kKind == GoalKind::kLabel ? at_label : at_label + goal.even * goal.weight(label);
   }
 };
 
@@ -89,23 +88,27 @@ struct RowSums {
 
 template <GoalKind kKind, bool kDot, typename Team, typename T>
 __device__ __forceinline__ RowSums SumsOf(const RowGoal<kKind>& goal, const Row<T, Team>& z, const T* row) {
-  const int64_t n = goal.goal.columns, classes = goal.goal.classes;
+  const int64_t classes = goal.goal.classes;
+  double of_label = 0, dot_of_label = 0;
+  if constexpr (kKind != GoalKind::kTargets) {
+    of_label = goal.at_label;
+    if constexpr (kDot) dot_of_label = of_label * static_cast<double>(Load(row[goal.label]));
+  }
   if constexpr (kKind == GoalKind::kLabel) {
-    const double q = goal.at_label, dot = kDot ? q * static_cast<double>(Load(row[goal.label])) : 0.0;
-    return {ExpSumOf<Team, true>(z, n, classes, [](auto, const auto&) {}), q, dot};
+    return {ExpSumOf<Team, true>(z, classes, NoVisit()), of_label, dot_of_label};
   } else {
     Wide q_sum{}, q_dot{};
-    const ExpSum exp = ExpSumOf<Team, true>(z, n, classes, [&](auto column, const float(&v)[Team::kWidth]) {
+    const ExpSum exp = ExpSumOf<Team, true>(z, classes, [&](auto column, const float(&v)[Team::kWidth], auto count) {
       float q[Team::kWidth];
-      goal.Get(column, q);
+      goal.Get(column, count, q);
       q_sum += Wide(PairwiseSum(q));
       if constexpr (kDot) {
 #pragma unroll
-        for (int j = 0; j < Team::kWidth; ++j) q[j] = column + j < classes ? q[j] * v[j] : 0.0f;
+        for (int j = 0; j < Team::kWidth; ++j) q[j] = j < count ? q[j] * v[j] : 0.0f;
         q_dot += Wide(PairwiseSum(q));
       }
     });
-    return {exp, Team::Sum(ToDouble(q_sum)), kDot ? Team::Sum(ToDouble(q_dot)) : 0.0};
+    return {exp, Team::Sum(ToDouble(q_sum)) + of_label, kDot ? Team::Sum(ToDouble(q_dot)) + dot_of_label : 0.0};
   }
 }
 
@@ -141,24 +144,34 @@ __device__ __forceinline__ void CrossEntropyGradOfRows(const float* __restrict__
     const T* z = logits + row * goal.columns;
     T* dz = dlogits + row * goal.columns;
     if (!row_goal.counts) {
-      Team::ForEach(goal.columns, [&](int, auto column) { StoreFloats<Team::kWidth>({}, dz + column); });
+      Team::ForEach(goal.columns, [&](int, auto column) { StorePack<Team::kWidth>({}, dz + column); });
       continue;
     }
+    const float dloss = dlosses[row];
+    // Of the label, whose place may be written over before.
+    const bool owns_label = kKind != GoalKind::kTargets && Team::Owns(row_goal.label);
+    const float own = owns_label ? Load(z[row_goal.label]) : 0.0f;
     const Row<T, Team> values(z, goal.columns);
     const RowSums sums = SumsOf<kKind, false, Team>(row_goal, values, z);
-    const float dloss = dlosses[row];
     const auto factor = static_cast<float>(static_cast<double>(dloss) * sums.q / sums.exp.sum);
-    Team::ForEach(goal.columns, [&](int item, auto column) {
-      if (column >= goal.classes) return StoreFloats<Team::kWidth>({}, dz + column);
-      float v[Team::kWidth], q[Team::kWidth];
+    Team::ForEachCounted(goal.classes, goal.columns, [&](int item, auto column, auto count) {
+      if (count <= 0) return StorePack<Team::kWidth>({}, dz + column);
+      float v[Team::kWidth];
       values.Get(item, column, v);
-      row_goal.Get(column, q);
 #pragma unroll
-      for (int j = 0; j < Team::kWidth; ++j) {
-        v[j] = column + j < goal.classes ? factor * expf(v[j] - sums.exp.largest) - dloss * q[j] : 0.0f;
+      for (int j = 0; j < Team::kWidth; ++j) v[j] = j < count ? factor * LossExp(v[j] - sums.exp.largest) : 0.0f;
+      if constexpr (kKind != GoalKind::kLabel) {
+        float q[Team::kWidth];
+        row_goal.Get(column, count, q);
+#pragma unroll
+        for (int j = 0; j < Team::kWidth; ++j) v[j] = j < count ? v[j] - dloss * q[j] : 0.0f;
       }
-      StoreFloats(v, dz + column);
+      StorePack(v, dz + column);
     });
+    if (owns_label) {
+      const float exp = LossExp(own - sums.exp.largest);
+      dz[row_goal.label] = Store<T>(factor * exp - dloss * row_goal.OfLabel());
+    }
   }
 }
 

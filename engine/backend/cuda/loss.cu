@@ -11,15 +11,17 @@ namespace {
 using runtime::KernelArgs;
 using runtime::NodeDesc;
 
+constexpr int64_t kManyRows = 512;
+
 template <typename Team, GoalKind kKind, typename T>
-__global__ void __launch_bounds__(Team::kMostThreads)
+__global__ void __launch_bounds__(Team::kMostThreads, 1)
     Losses(Team, const T* __restrict__ logits, Goal goal, int64_t rows, float* __restrict__ losses,
            float* __restrict__ weights) {
   CrossEntropyOfRows<Team, kKind>(logits, goal, rows, losses, weights);
 }
 
 template <typename Team, GoalKind kKind, typename T>
-__global__ void __launch_bounds__(Team::kMostThreads)
+__global__ void __launch_bounds__(Team::kMostThreads, 1)
     LossesGrad(Team, const float* __restrict__ dlosses, const T* logits, Goal goal, int64_t rows, T* dlogits) {
   CrossEntropyGradOfRows<Team, kKind>(dlosses, logits, goal, rows, dlogits);
 }
@@ -40,6 +42,8 @@ struct CrossEntropy {
     const bool by_class = soft || desc.inputs.size() > logits() + 2;
     const bool packs = goal.classes == goal.columns || !by_class;
     plan = PlanRows(rows, goal.columns, packs ? static_cast<int>(16 / SizeOf(desc.inputs[logits()].dtype)) : 0);
+    // Rows that are read once, and enough to fill any GPU: of smaller blocks some compute while others wait for memory.
+    if (!grad && !plan.warp && !plan.kept && rows >= kManyRows) plan.threads = 256;
   }
   size_t logits() const { return gradient ? 1 : 0; }
 

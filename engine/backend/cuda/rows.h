@@ -26,10 +26,12 @@
 #include <utility>
 
 #include "engine/backend/cuda/block_sum.h"
+#include "engine/backend/cuda/convert.h"
 #include "engine/backend/cuda/device_properties.h"
 #include "engine/backend/cuda/dynamic_shared.h"
 #include "engine/backend/cuda/launch.h"
 #include "engine/backend/cuda/vectors.h"
+#include "engine/core/half.h"
 #include "engine/core/status.h"
 
 namespace ampd::cuda {
@@ -50,7 +52,7 @@ struct RowTeam {
   // Items of an array that belongs to a row; at least one, so that it can be declared.
   static constexpr int kKept = kItems > 0 ? kItems : 1;
   // Columns of rows that are kept fit an int.
-  using Column = std::conditional_t<(kItems > 0), int, int64_t>;
+  using Column = std::conditional_t<kItems == kReadAgain, int64_t, int>;
 
   __device__ __forceinline__ static int rank() { return static_cast<int>(kIsWarp ? threadIdx.x % kWarp : threadIdx.x); }
   __device__ __forceinline__ static int size() { return kIsWarp ? kWarp : static_cast<int>(blockDim.x); }
@@ -73,10 +75,37 @@ struct RowTeam {
       }
     } else {
 #pragma unroll 4
-      for (int64_t column = static_cast<int64_t>(rank()) * kWidth; column < n; column += int64_t{kWidth} * size()) {
-        body(0, column);
-      }
+      for (Column column = rank() * kWidth; column < static_cast<Column>(n); column += kWidth * size()) body(0, column);
     }
+  }
+
+  // body(item, column, count) for every pack in front of column `n` that is the thread's: `count` of its elements are
+  // in front of `counted`. Where all are, which is what body should be fast for, `count` is a constant; behind
+  // `counted` it is not positive.
+  template <typename Body>
+  __device__ __forceinline__ static void ForEachCounted(int64_t counted, int64_t n, const Body& body) {
+    constexpr std::integral_constant<int, kWidth> kAll;
+    const int64_t whole = counted / kWidth * kWidth;
+    if constexpr (kItems > 0) {
+      ForEach(n, [&](int item, int column) {
+        if (column < static_cast<int>(whole)) {
+          body(item, column, kAll);
+        } else {
+          body(item, column, static_cast<int>(counted) - column);
+        }
+      });
+    } else {
+      const int step = kWidth * size();
+      Column column = rank() * kWidth;
+#pragma unroll 1
+      for (; column < static_cast<Column>(whole); column += step) body(0, column, kAll);
+#pragma unroll 1
+      for (; column < static_cast<Column>(n); column += step) body(0, column, static_cast<Column>(counted) - column);
+    }
+  }
+  // Whether ForEach gives the thread the pack with the element at `column`. The team's size is a power of two.
+  __device__ __forceinline__ static bool Owns(int64_t column) {
+    return static_cast<int>(column / kWidth & (size() - 1)) == rank();
   }
 
   // Over the team, all of whose threads call it and get it.
@@ -101,9 +130,10 @@ class Row {
     } else if constexpr (Team::kItems == kInSharedMemory) {
       // A thread reads what it wrote itself, so nobody has to wait.
       row_ = DynamicShared<T>();
-      Team::ForEach(n, [&](int, int64_t column) {
-        *reinterpret_cast<Packed*>(DynamicShared<T>() + column) = *reinterpret_cast<const Packed*>(row + column);
-      });
+      Team::ForEach(n, [&](int, int column) { Copy(row + column, DynamicShared<T>() + column); });
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+      asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
     }
   }
 
@@ -119,9 +149,66 @@ class Row {
 
  private:
   using Packed = Pack<T, Team::kWidth>;
+
+  // A pack into shared memory. Where the GPU can, it comes without passing through registers, so that all of a thread's
+  // are on their way at once.
+  __device__ __forceinline__ static void Copy(const T* from, T* to) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    if constexpr (sizeof(Packed) == 16) {
+      const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(from) : "memory");
+    } else {
+      *reinterpret_cast<Packed*>(to) = *reinterpret_cast<const Packed*>(from);
+    }
+#else
+    *reinterpret_cast<Packed*>(to) = *reinterpret_cast<const Packed*>(from);
+#endif
+  }
+
   const T* row_;
   Packed kept_[Team::kKept];
 };
+
+#if defined(__CUDA_ARCH__)
+// Two neighbours as their bits.
+template <typename T>
+__device__ __forceinline__ uint32_t StorePair(float low, float high) {
+  static_assert(std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>);
+  if constexpr (std::is_same_v<T, Half>) {
+    const __half2 pair = __floats2half2_rn(low, high);
+    return reinterpret_cast<const uint32_t&>(pair);
+  } else {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+    return reinterpret_cast<const uint32_t&>(pair);
+  }
+}
+#endif
+
+// StoreFloats() to global memory. 16 bytes are one access also where the compiler would write a Pack element by
+// element, which it does in some loops.
+template <int kWidth, typename T>
+__device__ __forceinline__ void StorePack(const float (&v)[kWidth], T* at) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (kWidth * sizeof(T) == 16) {
+    uint32_t words[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if constexpr (sizeof(T) == 2) {
+        words[i] = StorePair<T>(v[2 * i], v[2 * i + 1]);
+      } else {
+        words[i] = __float_as_uint(v[i]);
+      }
+    }
+    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(at), "r"(words[0]), "r"(words[1]), "r"(words[2]),
+                 "r"(words[3])
+                 : "memory");
+  } else {
+    StoreFloats(v, at);
+  }
+#else
+  StoreFloats(v, at);
+#endif
+}
 
 // How many threads, and which team, a tensor of rows is worked on by.
 struct RowPlan {
@@ -171,13 +258,15 @@ auto VisitRowPlan(const RowPlan& plan, F&& f) {
   return visit(std::integral_constant<int, 1>(), std::integral_constant<int, ScalarItems(kBlockItems)>());
 }
 
-// Lets blocks that would read their row of `bytes` again keep it in shared memory, where that holds it.
+// Lets blocks that would read their row of `bytes` again keep it in shared memory, where that holds it. Of smaller
+// blocks two are on a multiprocessor, if their rows both fit: one then computes while the other waits for memory.
 inline void KeepInSharedMemory(int64_t bytes, const DeviceProperties& device, RowPlan* plan) {
-  constexpr int64_t kForReductions = 1024;
+  constexpr int64_t kForReductions = 1024, kForSystem = 1024;
   const int64_t limit = device.shared_bytes_per_block - kForReductions;
   if (plan->warp || plan->kept || bytes > limit) return;
   plan->shared_bytes = bytes;
   plan->shared_limit = limit;
+  if (2 * (bytes + kForReductions + kForSystem) <= device.shared_bytes_per_sm) plan->threads = 512;
 }
 
 // As VisitRowPlan, for plans that KeepInSharedMemory() has seen.

@@ -44,11 +44,11 @@ struct Normalizer {
 };
 
 template <typename Team, bool kLog>
-__global__ void __launch_bounds__(Team::kMostThreads)
+__global__ void __launch_bounds__(Team::kMostThreads, 1)
     ForwardRows(Team, const float* __restrict__ x, int64_t rows, int64_t n, float* __restrict__ y) {
   for (int64_t row = Team::First(); row < rows; row += Team::Step()) {
     const Row<float, Team> values(x + row * n, n);
-    const ExpSum sum = ExpSumOf<Team, false>(values, n, n, [](auto, const auto&) {});
+    const ExpSum sum = ExpSumOf<Team, false>(values, n, NoVisit());
     const Normalizer normalize = Normalizer::Of<kLog>(sum.largest, sum.sum);
     Team::ForEach(n, [&](int item, auto column) {
       float v[Team::kWidth];
@@ -69,8 +69,8 @@ __global__ void __launch_bounds__(kThreads)
     RunningExpSum<false> running;
 #pragma unroll 4
     for (int64_t k = 0; k < extent; ++k) {
-      const float v[1] = {x[first + k * inner]};
-      running.Add(v);
+      const float v[1][1] = {{x[first + k * inner]}};
+      running.Add(v, std::integral_constant<int, 1>());
     }
     const Normalizer normalize = Normalizer::Of<kLog>(running.largest, ToDouble(running.sum));
 #pragma unroll 4
@@ -91,7 +91,7 @@ __device__ __forceinline__ float GradOf(float dy, float y, float sum) {
 }
 
 template <typename Team, bool kLog>
-__global__ void __launch_bounds__(Team::kMostThreads)
+__global__ void __launch_bounds__(Team::kMostThreads, 1)
     BackwardRows(Team, const float* __restrict__ dy, const float* __restrict__ y, int64_t rows, int64_t n,
                  float* __restrict__ dx) {
   for (int64_t row = Team::First(); row < rows; row += Team::Step()) {
