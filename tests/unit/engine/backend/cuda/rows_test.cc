@@ -6,13 +6,12 @@
 #include <limits>
 #include <tuple>
 
-#include "engine/backend/cuda/context.h"
-#include "engine/backend/cuda/cuda_backend_impl.h"
 #include "engine/backend/cuda/wide.h"
 #include "engine/ops/op_def.h"
 #include "tests/support/op_rows.h"
 #include "tests/unit/engine/backend/kernel_cases.h"
 #include "tests/unit/engine/backend/kernel_runner.h"
+#include "tests/unit/engine/backend/tested_backend.h"
 
 namespace ampd::testing {
 namespace {
@@ -28,7 +27,9 @@ constexpr DType kF = DType::kF32, kH = DType::kF16, kB = DType::kBF16, kI = DTyp
 
 class CudaRows : public ::testing::Test {
  protected:
-  CudaRows() : backend_(*cuda::Context::Open("")) {}
+  void SetUp() override {
+    if (TheBackend() == nullptr) GTEST_SKIP() << "no device here";
+  }
 
   static NodeDesc Describe(OpKind op, const Attributes& attributes, const std::vector<ir::TensorType>& inputs) {
     NodeDesc desc{.op = op, .name = "rows", .attributes = attributes, .inputs = inputs};
@@ -39,7 +40,7 @@ class CudaRows : public ::testing::Test {
   }
 
   std::vector<Tensor> Run(const NodeDesc& desc, const std::vector<RefTensor>& inputs) {
-    auto results = RunKernel(backend_.kernels(), desc, inputs, {}, {}, backend_.memory());
+    auto results = RunTested(desc, inputs);
     EXPECT_TRUE(results.ok()) << results.status();
     return results.ok() ? *std::move(results) : std::vector<Tensor>(desc.outputs.size());
   }
@@ -68,8 +69,6 @@ class CudaRows : public ::testing::Test {
                               const std::vector<RefTensor>& inputs) {
     return FromTensor(Run(Describe(op, attributes, types), inputs)[0].view()).data;
   }
-
-  cuda::CudaBackend backend_;
 };
 
 TEST_F(CudaRows, NormsOfLongRows) {
@@ -86,9 +85,10 @@ TEST_F(CudaRows, NormsOfLongRows) {
 
 TEST_F(CudaRows, NormGradientsOfManyRows) {
   const Attributes a{{"axis", int64_t{1}}, {"epsilon", 1e-5}};
-  for (const auto& [t, n] : {std::pair{kF, int64_t{24}}, {kB, 264}, {kH, 1032}, {kF, 33}}) {
-    const ir::TensorType x{t, {1700, n}}, vector{kF, {n}}, statistic{kF, {1700, 1}};
+  for (const auto& [t, n] : {std::pair{kF, int64_t{24}}, {kB, 264}, {kB, 776}, {kH, 1032}, {kF, 33}}) {
+    const ir::TensorType x{t, {4201, n}}, vector{kF, {n}}, statistic{kF, {4201, 1}};
     ExpectAgrees(OpKind::kLayerNormGrad, a, {x, x, statistic, statistic, vector});
+    ExpectAgrees(OpKind::kLayerNormGrad, a, {x, x, statistic, statistic, vector, x});
   }
 }
 
@@ -141,6 +141,14 @@ TEST_F(CudaRows, CrossEntropyOfPaddedVocabularies) {
   }
 }
 
+// Of whose rows more than one block is on a multiprocessor.
+TEST_F(CudaRows, CrossEntropyOfManyRowsOfALargeVocabulary) {
+  const ir::TensorType z{kF, {520, 16392}}, labels{kI, {520}}, losses{kF, {520}};
+  const Attributes a{{"classes", int64_t{16387}}};
+  ExpectAgrees(OpKind::kSoftmaxCrossEntropy, a, {z, labels});
+  ExpectAgrees(OpKind::kSoftmaxCrossEntropyGrad, a, {losses, z, labels});
+}
+
 TEST_F(CudaRows, GradientOverItsLogits) {
   for (const auto& [t, n] :
        {std::pair{kF, int64_t{10}}, {kF, 1000}, {kF, 50257}, {kH, 10}, {kB, 1000}, {kB, 50304}, {kH, 200000}}) {
@@ -150,8 +158,8 @@ TEST_F(CudaRows, GradientOverItsLogits) {
       Random random(3);
       const std::vector<RefTensor> inputs = DrawInputs(*FindOpRow(desc.op), desc, &random);
       const std::vector<Tensor> apart = Run(desc, inputs);
-      runtime::Memory* const memory = backend_.memory();
-      const auto kernel = backend_.kernels().Prepare(desc);
+      runtime::Memory* const memory = TheBackend()->memory();
+      const auto kernel = TheBackend()->kernels().Prepare(desc);
       ASSERT_TRUE(kernel.ok()) << kernel.status();
       ASSERT_EQ((*kernel)->overwrites(0), 1);
       std::vector<runtime::Buffer> buffers;
@@ -214,7 +222,7 @@ TEST_F(CudaRows, RefusesToReadMoreAxesThanItCan) {
     if (d % 2 == 0) axes.push_back(d);
   }
   const NodeDesc desc = Describe(OpKind::kReduceSum, {{"axes", axes}, {"keepdims", int64_t{0}}}, {{kF, shape}});
-  EXPECT_EQ(backend_.kernels().Prepare(desc).status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(TheBackend()->kernels().Prepare(desc).status().code(), absl::StatusCode::kUnimplemented);
 }
 
 TEST_F(CudaRows, SoftmaxOfRowsThatAreNotFinite) {
