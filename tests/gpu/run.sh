@@ -3,12 +3,12 @@
 #
 #   tests/gpu/run.sh [--state DIR] [--out DIR] [--seconds N] [--tiny] STAGE...
 #
-# Stages: correctness sanitize overview mlp convnet acgan resnet50 gpt2 gpt_wide speech kernels; "all" is all of them, as they stand
-# here but for sanitize, which comes last. Each ends within N seconds (default 480). What is done is noted in DIR (default
-# /tmp/ampd-gpu-state), so calling again with the same stages goes on; --out (default $OUT, else DIR/results) gets dated
-# results, and results.tar.gz with everything, logs included. A check that fails does not stop the next. Exit code: 0 all
-# passed, 1 something failed, 3 nothing failed but some is left to be done by calling again. --tiny: sizes that the emulated
-# device can bear.
+# Stages: correctness sanitize overview mlp convnet acgan resnet50 gpt2 gpt_wide speech kernels; "all" is all of them but
+# overview, as they stand here but for sanitize, which comes last. Each ends within N seconds (default 480). What is done
+# is noted in DIR (default /tmp/ampd-gpu-state), so calling again with the same stages goes on; --out (default $OUT, else
+# DIR/results) gets dated results, and results.tar.gz with everything, logs included. A check that fails does not stop
+# the next. Exit code: 0 all passed, 1 something failed, 3 nothing failed but some is left to be done by calling again.
+# --tiny: sizes that the emulated device can bear.
 # Functions are called through bash -c, which shellcheck does not follow.
 # shellcheck disable=SC2317
 set -uo pipefail
