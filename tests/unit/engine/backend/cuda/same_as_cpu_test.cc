@@ -199,6 +199,18 @@ TEST_P(PoolsSameAsCpu, OnRandomWindows) {
   }
 }
 
+// So many that blocks take the largest tiles, some of them cut off.
+TEST_P(PoolsSameAsCpu, OnManyTiles) {
+  const TensorType image = {GetParam(), {64, 33, 33, 128 / static_cast<int64_t>(SizeOf(GetParam()))}};
+  for (int64_t size : {2, 3, 4}) {
+    const Attributes pool = {{"size", Ints{size, size}}, {"strides", Ints{2, 2}}, {"pads", Ints{1, 0, 0, 1}}};
+    const RefTensor values = Values(image);
+    const RefTensor y = Expect(OpKind::kMaxPool2d, pool, {image}, {values});
+    const TensorType out = {GetParam(), y.shape};
+    Expect(OpKind::kMaxPool2dGrad, pool, {out, image, out}, {Values(out), values, y});
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(DTypes, PoolsSameAsCpu, ::testing::Values(DType::kF32, DType::kF16, DType::kBF16),
                          [](const auto& info) { return std::string(DTypeName(info.param)); });
 
