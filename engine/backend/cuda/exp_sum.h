@@ -103,7 +103,10 @@ struct RunningExpSum {
 
  private:
   template <int kWidth, typename Combine>
-  __device__ __forceinline__ static float Pairwise(float (&values)[kWidth], Combine combine) {
+  __device__ __forceinline__ static float Pairwise(const float (&of)[kWidth], Combine combine) {
+    float values[kWidth];
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) values[j] = of[j];
 #pragma unroll
     for (int half = kWidth / 2; half > 0; half /= 2) {
 #pragma unroll

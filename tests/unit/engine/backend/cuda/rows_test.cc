@@ -256,17 +256,29 @@ TEST_F(CudaRows, SoftmaxOfColumnsThatAreNotFinite) {
 
 TEST_F(CudaRows, CrossEntropyOfLogitsThatAreNotFinite) {
   for (const auto& [t, n] : {std::pair{kF, int64_t{4}}, {kF, 300}, {kF, 9000}, {kF, 40004}, {kH, 300}, {kB, 40008}}) {
-    for (double bad : {kInf, -kInf, kNaN}) {
+    // At every place of a pack, and in the last one, which may be cut off.
+    for (const auto& [bad, at] : {std::pair{kInf, n - 1},
+                                  {kInf, int64_t{0}},
+                                  {kNaN, n - 1},
+                                  {kNaN, n / 2 + 1},
+                                  {-kInf, n - 1},
+                                  {-kInf, int64_t{0}},
+                                  {-kInf, int64_t{1}},
+                                  {-kInf, int64_t{2}},
+                                  {-kInf, int64_t{3}},
+                                  {-kInf, n / 2},
+                                  {-kInf, n / 2 + 1},
+                                  {-kInf, n - 4}}) {
       RefTensor z = Filled({2, n}, 0.5);
-      z.data[n - 1] = bad;
+      z.data[at] = bad;
       const RefTensor labels{{2}, {0, 1}};
       const std::vector<double> losses =
           Results(OpKind::kSoftmaxCrossEntropy, {}, {{t, z.shape}, {kI, {2}}}, {z, labels});
-      EXPECT_TRUE(std::isnan(losses[0])) << n << " " << bad;
+      EXPECT_TRUE(std::isnan(losses[0])) << n << " " << bad << " at " << at;
       EXPECT_NEAR(losses[1], std::log(static_cast<double>(n)), 1e-5);
       const std::vector<double> dz = Results(OpKind::kSoftmaxCrossEntropyGrad, {}, {{kF, {2}}, {t, z.shape}, {kI, {2}}},
                                              {Filled({2}, 1), z, labels});
-      EXPECT_TRUE(std::isnan(dz[1])) << n << " " << bad;
+      EXPECT_TRUE(std::isnan(dz[1])) << n << " " << bad << " at " << at;
       EXPECT_TRUE(std::isfinite(dz[n]));
     }
   }
