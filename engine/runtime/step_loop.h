@@ -73,6 +73,10 @@ struct StepLoopPhase {
 
 // How the steps of a loop reach the device.
 enum class StepLaunch {
+  // As kResident or as kCaptured, whichever is faster as measured before the first step; the same for later loops of
+  // the
+  // network where the backend keeps what it measures.
+  kFastest,
   // Steps of a small network many in one kernel, which keeps the network on one multiprocessor; where the device or the
   // network has no such kernel, as kCaptured. Products and sums are added up in another order than kCaptured's, the
   // same in every run.

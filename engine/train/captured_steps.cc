@@ -22,6 +22,7 @@ constexpr double kMostSecondsAhead = 0.1;
 }  // namespace
 
 runtime::StepLaunch LaunchOf(StepMode mode) {
+  if (mode == StepMode::kFastest) return runtime::StepLaunch::kFastest;
   if (mode == StepMode::kResident) return runtime::StepLaunch::kResident;
   return mode == StepMode::kCaptured ? runtime::StepLaunch::kCaptured : runtime::StepLaunch::kEnqueued;
 }

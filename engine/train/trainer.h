@@ -25,6 +25,7 @@ namespace ampd::train {
 
 // Who takes the steps of a training on a device that can take them by itself.
 enum class StepMode {
+  kFastest,   // as kResident or kCaptured, whichever is measured faster
   kResident,  // the device, a small network's steps many in one kernel; another's as kCaptured
   kCaptured,  // the device, each step captured once and replayed
   kEnqueued,  // the device, each kernel launched anew: to look into a step with a debugger or profiler
@@ -83,7 +84,7 @@ struct TrainerOptions {
   MakeCollectivesFunction make_collectives;
   // Backends that leave steps to the host pass it over. The results are the same, to the bit, but for kResident's,
   // whose sums are added up in another order.
-  StepMode steps = StepMode::kResident;
+  StepMode steps = StepMode::kFastest;
   // Highest attempted step already reported by earlier attempts; resuming below it emits `rewound` first. Of a job with
   // `bench` cells.
   int64_t last_reported_step = 0;

@@ -1,12 +1,13 @@
 // Times whole training steps of a job on synthetic batches, without daemon, loader or reports:
-//   bench_steps [--device=DEVICE] [--steps=resident|captured|enqueued|host] [--fusion=none|chains|all]
+//   bench_steps [--device=DEVICE] [--steps=fastest|resident|captured|enqueued|host] [--fusion=none|chains|all]
 //   [--autotune=FOLDER] [--set=PATH=VALUE]... JOB.yaml INPUT TARGET MODE THREADS
 // DEVICE: "cpu-0" (default), "cuda" (the first one) or a GPU's UUID. --steps, of a device that takes steps by itself:
-// whether it keeps a small network on one multiprocessor (default; of others it replays captured ones), replays
-// captured ones, has each kernel launched anew, or leaves them to the host. --fusion: which steps of the plan may be
-// one kernel: none, elementwise chains, or products too (default). --autotune: an existing folder; processes that share
-// it compute by the same algorithms of the libraries, once the first has measured them. INPUT and TARGET are as bench_job.h says. MODE: a
-// precision mode. Answers each line "N" of its input, after N attempted steps, with one line of JSON:
+// whether it keeps a small network on one multiprocessor (of others it replays captured ones), replays captured ones,
+// does what it measures to be faster of both (default, as jobs do), has each kernel launched anew, or leaves them to
+// the host. --fusion: which steps of the plan may be one kernel: none, elementwise chains, or products too (default).
+// --autotune: an existing folder; processes that share it compute by the same algorithms of the libraries, once the
+// first has measured them. INPUT and TARGET are as bench_job.h says. MODE: a precision mode. Answers each line "N" of
+// its input, after N attempted steps, with one line of JSON:
 //   {"median": seconds a step, "lowest": ..., "highest": ..., "host": seconds a step that the host is busy with it,
 //    "steps": N, "applied": M, "replayed": R, "loss": of the last, "launch": "resident", "captured", "enqueued" or
 //    "host", "regions": products of a step that are joined with what follows}
@@ -323,7 +324,7 @@ class Bench {
 
 struct Arguments {
   std::string device = "cpu-0";
-  StepMode steps = StepMode::kResident;
+  StepMode steps = StepMode::kFastest;
   Fusion fusion = Fusion::kAll;
   std::string autotune_dir;
   std::vector<std::string> settings;
@@ -340,6 +341,8 @@ absl::StatusOr<Arguments> Parse(const std::vector<std::string>& args) {
       parsed.autotune_dir = std::string(arg);
     } else if (absl::ConsumePrefix(&arg, "--set=")) {
       parsed.settings.emplace_back(arg);
+    } else if (arg == "--steps=resident") {
+      parsed.steps = StepMode::kResident;
     } else if (arg == "--steps=captured") {
       parsed.steps = StepMode::kCaptured;
     } else if (arg == "--steps=enqueued") {
@@ -350,13 +353,13 @@ absl::StatusOr<Arguments> Parse(const std::vector<std::string>& args) {
       parsed.fusion = Fusion::kNone;
     } else if (arg == "--fusion=chains") {
       parsed.fusion = Fusion::kChains;
-    } else if (arg != "--steps=resident" && arg != "--fusion=all") {
+    } else if (arg != "--steps=fastest" && arg != "--fusion=all") {
       parsed.rest.emplace_back(arg);
     }
   }
   if (parsed.rest.size() != 5 || !absl::SimpleAtoi(parsed.rest[4], &parsed.threads)) {
     return absl::InvalidArgumentError(
-        "usage: bench_steps [--device=cpu-0|cuda|UUID] [--steps=resident|captured|enqueued|host] "
+        "usage: bench_steps [--device=cpu-0|cuda|UUID] [--steps=fastest|resident|captured|enqueued|host] "
         "[--fusion=none|chains|all] [--autotune=FOLDER] [--set=PATH=VALUE]... JOB.yaml INPUT TARGET MODE THREADS");
   }
   return parsed;

@@ -303,7 +303,7 @@ __global__ void __launch_bounds__(kThreads) TakeSteps(const ResidentSteps s, int
   arenas.moment3 = room.at(arenas.moment3);
   arenas.average = room.at(arenas.average);
 #pragma unroll 1
-  for (int64_t n = 0; n < steps && header->control.halt == 0; ++n) {
+  for (int64_t n = 0; n < steps && (header->control.halt == 0 || s.runs_halted); ++n) {
     room.at.slot = SlotOf(&header->control, s.ring);
     for (int i = static_cast<int>(threadIdx.x); i < s.gradient_floats; i += kThreads) gradients[i] = 0;
     if (threadIdx.x == 0) {

@@ -43,6 +43,8 @@ struct ResidentSteps {
 
   StepControl* control;
   PhaseControl* phase;
+  // Steps of a halted loop are computed, which changes nothing; else none is.
+  bool runs_halted;
   FeedRing ring;
   DecisionConfig decision;
   RecordRing records;

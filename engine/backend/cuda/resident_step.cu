@@ -90,6 +90,11 @@ class CudaResidentStep : public ResidentStep {
   absl::Status Enqueue(int64_t steps) const override {
     return EnqueueResidentSteps(context_->stream(), step_, steps, layout_.bytes());
   }
+  absl::Status EnqueueTrial(int64_t steps) const override {
+    ResidentSteps trial = step_;
+    trial.runs_halted = true;
+    return EnqueueResidentSteps(context_->stream(), trial, steps, layout_.bytes());
+  }
 
  private:
   absl::Status CheckRoom() const {

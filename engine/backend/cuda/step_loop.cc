@@ -14,6 +14,7 @@
 #include "engine/backend/cuda/fused_attention.h"
 #include "engine/backend/cuda/graph_cache.h"
 #include "engine/backend/cuda/handles.h"
+#include "engine/backend/cuda/launch_choice.h"
 #include "engine/backend/cuda/resident_dataset.h"
 #include "engine/backend/cuda/resident_step.h"
 #include "engine/backend/cuda/status.h"
@@ -108,6 +109,8 @@ class CudaStepLoop : public runtime::StepLoop {
   absl::Status MakePasses(const StepLoopPhase& phase);
   absl::Status MakeResident();
   absl::Status WarmUp();
+  // Keeps to resident steps only where they are faster. The loop is halted.
+  absl::Status ChooseLaunch();
   absl::Status HaltOnZeros();
   absl::Status FillTable(size_t phase, int64_t until);
   absl::Status Enqueue(size_t bucket, uint64_t phases, int64_t micro_batches);
@@ -201,8 +204,10 @@ absl::Status CudaStepLoop::Open() {
   records_.size = kRecords;
   *records_.count = 0;
   for (const StepLoopPhase& phase : config_.phases) AMPD_RETURN_IF_ERROR(MakePasses(phase));
+  const bool may_choose = config_.launch == runtime::StepLaunch::kFastest;
   AMPD_RETURN_IF_ERROR(MakeResident());
   AMPD_RETURN_IF_ERROR(WarmUp());
+  if (may_choose && resident_ != nullptr) AMPD_RETURN_IF_ERROR(ChooseLaunch());
   // Last: samples take of what is left, and graphs of that.
   AMPD_RETURN_IF_ERROR(AllocateStaging());
   const int64_t left = config_.memory->memory()->free_bytes();
@@ -311,7 +316,9 @@ absl::Status CudaStepLoop::MakePasses(const StepLoopPhase& phase) {
 }
 
 absl::Status CudaStepLoop::MakeResident() {
-  if (config_.launch != runtime::StepLaunch::kResident) return absl::OkStatus();
+  if (config_.launch != runtime::StepLaunch::kResident && config_.launch != runtime::StepLaunch::kFastest) {
+    return absl::OkStatus();
+  }
   config_.launch = runtime::StepLaunch::kCaptured;
   const ResidentLoop loop = {.control = control(),
                              .phase = phase_control(0),
@@ -339,6 +346,21 @@ absl::Status CudaStepLoop::WarmUp() {
     AMPD_RETURN_IF_ERROR(Annotate(Enqueue(b, all, 1), "warming up"));
     AMPD_RETURN_IF_ERROR(Annotate(context_->Wait(), "warming up"));
   }
+  return absl::OkStatus();
+}
+
+absl::Status CudaStepLoop::ChooseLaunch() {
+  AMPD_ASSIGN_OR_RETURN(const CapturedGraph captured, Capture({.bucket = 0, .phases = 1, .steps = kUnrolled}));
+  AMPD_ASSIGN_OR_RETURN(const GraphHandle graph, GraphHandle::Instantiate(captured));
+  AMPD_ASSIGN_OR_RETURN(
+      const bool resident_is_faster,
+      IsResidentFaster(
+          *context_, config_,
+          [&] { return ToStatus(cudaGraphLaunch(graph.get(), stream()), "launching captured steps"); },
+          [&] { return resident_->EnqueueTrial(kUnrolled); }));
+  // What is under way uses the graph.
+  AMPD_RETURN_IF_ERROR(Annotate(context_->Wait(), "measuring steps"));
+  if (!resident_is_faster) resident_ = nullptr;
   return absl::OkStatus();
 }
 

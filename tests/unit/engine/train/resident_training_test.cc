@@ -2,12 +2,18 @@
 // by step with every other kernel, decision for decision, and the same bits whether they were interrupted or not.
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <limits>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_split.h"
+#include "engine/backend/cuda/autotune_cache.h"
 #include "engine/backend/cuda_backend.h"
+#include "engine/core/status.h"
 #include "engine/train/captured_steps.h"
 #include "engine/train/failure.h"
 #include "engine/train/planned_model.h"
@@ -163,25 +169,28 @@ class OnCudaDevice : public ::testing::Test {
 
 class ResidentTraining : public OnCudaDevice, public ::testing::WithParamInterface<ResidentJob> {};
 
-TEST_P(ResidentTraining, IsTakenByOneKernelWhereItFits) {
-  const ResidentJob& job = GetParam();
+// How the job's steps are launched that are asked to be launched as `asked`.
+absl::StatusOr<runtime::StepLaunch> LaunchOf(const ResidentJob& job, runtime::StepLaunch asked,
+                                             const std::string& autotune_dir) {
   const ResolvedJobSpec spec = Spec(job.parts);
   const bool images = spec.proto().data().train().has_glyphs();
   const models::SampleInfo sample = images ? models::SampleInfo{.input_shape = {kSide, kSide, 1}, .classes = 10}
                                            : models::SampleInfo{.input_shape = {8}, .target_features = job.features};
-  auto backend = MakeCudaBackend("");
-  ASSERT_TRUE(backend.ok()) << backend.status();
-  const auto plan = PlanModel(spec, sample, *std::move(backend), 1);
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  const auto model = LoadedModel::Create(**plan);
-  ASSERT_TRUE(model.ok()) << model.status();
+  AMPD_ASSIGN_OR_RETURN(auto backend, MakeCudaBackend("", autotune_dir));
+  AMPD_ASSIGN_OR_RETURN(const auto plan, PlanModel(spec, sample, std::move(backend), 1));
+  AMPD_ASSIGN_OR_RETURN(const auto model, LoadedModel::Create(*plan));
   std::vector<std::unique_ptr<StepRunner>> runners;
-  runners.push_back(std::make_unique<StepRunner>(kSteps, plan->get(), model->get(), 0));
-  ASSERT_TRUE((*model)->memory.Initialize(1).ok());
-  ASSERT_TRUE(runners[0]->Prepare().ok());
-  const auto steps = CapturedSteps::Create(**plan, model->get(), &runners, runtime::StepLaunch::kResident);
-  ASSERT_TRUE(steps.ok()) << steps.status();
-  EXPECT_EQ((*steps)->launch(), job.launch);
+  runners.push_back(std::make_unique<StepRunner>(kSteps, plan.get(), model.get(), 0));
+  AMPD_RETURN_IF_ERROR(model->memory.Initialize(1));
+  AMPD_RETURN_IF_ERROR(runners[0]->Prepare());
+  AMPD_ASSIGN_OR_RETURN(const auto steps, CapturedSteps::Create(*plan, model.get(), &runners, asked));
+  return steps->launch();
+}
+
+TEST_P(ResidentTraining, IsTakenByOneKernelWhereItFits) {
+  const auto launch = LaunchOf(GetParam(), runtime::StepLaunch::kResident, "");
+  ASSERT_TRUE(launch.ok()) << launch.status();
+  EXPECT_EQ(*launch, GetParam().launch);
 }
 
 TEST_P(ResidentTraining, IsNearTheHosts) {
@@ -243,6 +252,62 @@ TEST_P(ResidentTraining, HasTheSameBitsWhereverTheSamplesLie) {
 }
 
 class ResidentSteps : public OnCudaDevice {};
+
+// Makes the one choice between resident and captured steps that was measured the other one.
+void TurnChoice(const std::string& autotune_dir) {
+  std::ifstream file(autotune_dir + "/" + cuda::AutotuneCache::kFileName);
+  std::string line, key;
+  int choices = 0;
+  while (std::getline(file, line)) {
+    const std::vector<std::string> parts = absl::StrSplit(line, '\t');
+    if (parts.size() != 3 || (parts[2] != "resident" && parts[2] != "captured")) continue;
+    ++choices;
+    ASSERT_TRUE(absl::CUnescape(parts[1], &key));
+    cuda::AutotuneCache(autotune_dir).Put(key, parts[2] == "resident" ? "captured" : "resident");
+  }
+  ASSERT_EQ(choices, 1);
+}
+
+// Which is faster is left to chance; that it is remembered, that the other can be told, and what comes of either is
+// not.
+TEST_F(ResidentSteps, AreTakenWhereTheyAreFaster) {
+  const ResidentJob job = {.name = "Measured",
+                           .parts = {kClassifier, "precision { mode: FP16 } optimizer { adam {} }", kTwelveSteps}};
+  const ScratchFolder autotune;
+  const auto trained = [&](StepMode mode) {
+    const ScratchFolder folder;
+    Recorder recorder;
+    TrainerOptions options = On(folder, mode);
+    options.make_backend = [&] { return MakeCudaBackend("", autotune.path()); };
+    const auto outcome = Train(Spec(job.parts), options, &recorder);
+    EXPECT_TRUE(outcome.ok()) << outcome.status();
+    return ManifestOf(folder);
+  };
+  const std::string resident = trained(StepMode::kResident), captured = trained(StepMode::kCaptured);
+  EXPECT_NE(resident, "none");
+  std::set<runtime::StepLaunch> taken;
+  for (int turn = 0; turn < 2; ++turn) {
+    for (int again = 0; again < 2; ++again) {
+      const auto launch = LaunchOf(job, runtime::StepLaunch::kFastest, autotune.path());
+      ASSERT_TRUE(launch.ok()) << launch.status();
+      taken.insert(*launch);
+      EXPECT_EQ(taken.size(), static_cast<size_t>(turn) + 1);
+      EXPECT_EQ(trained(StepMode::kFastest), *launch == runtime::StepLaunch::kResident ? resident : captured);
+    }
+    TurnChoice(autotune.path());
+  }
+  EXPECT_EQ(taken, (std::set{runtime::StepLaunch::kResident, runtime::StepLaunch::kCaptured}));
+}
+
+TEST_F(ResidentSteps, AreNotMeasuredOfWhatDoesNotFit) {
+  const ScratchFolder autotune;
+  for (const ResidentJob& job : Jobs()) {
+    if (job.name != "Normed" && job.name != "Tf32") continue;
+    const auto launch = LaunchOf(job, runtime::StepLaunch::kFastest, autotune.path());
+    ASSERT_TRUE(launch.ok()) << launch.status();
+    EXPECT_EQ(*launch, runtime::StepLaunch::kCaptured) << job.name;
+  }
+}
 
 // Loops of several modes at once share the kernel, each with a size of its own.
 TEST_F(ResidentSteps, OfSeveralModesAreComparedByAuto) {
