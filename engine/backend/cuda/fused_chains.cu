@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <iterator>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "engine/backend/cuda/channel_sums.h"
@@ -23,6 +24,7 @@ constexpr auto kSub = ElementwiseFunction::kSub;
 constexpr auto kRelu = ElementwiseFunction::kRelu;
 constexpr auto kLeakyRelu = ElementwiseFunction::kLeakyRelu;
 constexpr auto kReluGrad = ElementwiseFunction::kReluGrad;
+constexpr auto kGelu = ElementwiseFunction::kGelu;
 constexpr auto kGeluTanh = ElementwiseFunction::kGeluTanh;
 // To the tensors' dtype.
 constexpr auto kRound = ElementwiseFunction::kNone;
@@ -83,17 +85,14 @@ struct AddRelu : Chain<2, 0, false> {
 struct AddReluGrad : Chain<3, 0, false> {
   static constexpr ChainStep kSteps[] = {{kAdd, 2, {0, 1}}, {kReluGrad, 2, {kLast, 2}, -1, 0}};
 };
-struct BiasRelu : Chain<1, 1, false> {
-  static constexpr ChainStep kSteps[] = {{kAdd, 2, {0, 1}}, {kRelu, 1, {kLast}, -1, 0}};
+template <ElementwiseFunction kActivation>
+struct Bias : Chain<1, 1, false> {
+  static constexpr ChainStep kSteps[] = {{kAdd, 2, {0, 1}}, {kActivation, 1, {kLast}, -1, 0}};
 };
-struct BiasAndLeakyRelu : Chain<1, 1, false, 2> {
-  static constexpr ChainStep kSteps[] = {{kAdd, 2, {0, 1}, -1, 0}, {kLeakyRelu, 1, {kLast}, -1, 1}};
-};
-struct BiasGelu : Chain<1, 1, false> {
-  static constexpr ChainStep kSteps[] = {{kAdd, 2, {0, 1}}, {kGeluTanh, 1, {kLast}, -1, 0}};
-};
-struct BiasAndGelu : Chain<1, 1, false, 2> {
-  static constexpr ChainStep kSteps[] = {{kAdd, 2, {0, 1}, -1, 0}, {kGeluTanh, 1, {kLast}, -1, 1}};
+// The sum is a result, too.
+template <ElementwiseFunction kActivation>
+struct BiasAnd : Chain<1, 1, false, 2> {
+  static constexpr ChainStep kSteps[] = {{kAdd, 2, {0, 1}, -1, 0}, {kActivation, 1, {kLast}, -1, 1}};
 };
 struct BiasAdd : Chain<2, 1, false> {
   static constexpr ChainStep kSteps[] = {{kAdd, 2, {0, 2}}, {kAdd, 2, {kLast, 1}, -1, 0}};
@@ -254,8 +253,9 @@ std::unique_ptr<runtime::Kernel> MakeFirstOf(const Context* context, const runti
 template <typename T>
 std::unique_ptr<runtime::Kernel> MakeAny(const Context* context, const runtime::NodeDesc& desc,
                                          const CompiledFused& compiled) {
-  return MakeFirstOf<T, Norm, NormRelu, NormAndLeakyRelu, NormAddRelu, NormNormAddRelu, AddRelu, AddReluGrad, BiasRelu,
-                     BiasAndLeakyRelu, BiasGelu, BiasAndGelu, BiasAdd>(context, desc, compiled);
+  return MakeFirstOf<T, Norm, NormRelu, NormAndLeakyRelu, NormAddRelu, NormNormAddRelu, AddRelu, AddReluGrad, BiasAdd,
+                     Bias<kRelu>, Bias<kGelu>, Bias<kGeluTanh>, BiasAnd<kLeakyRelu>, BiasAnd<kGelu>,
+                     BiasAnd<kGeluTanh>>(context, desc, compiled);
 }
 
 }  // namespace

@@ -226,6 +226,29 @@ TEST_F(FusedKernel, ChainsOfNetworksAgreeWithFloat64) {
   }
 }
 
+// An input that no step reads changes nothing but whether a backend knows the chain.
+TEST_F(FusedKernel, ChainsOfNetworksAreToTheBitWhatOthersAre) {
+  Random random(11);
+  for (DType dtype : {DType::kF16, DType::kBF16}) {
+    for (const NodeDesc& desc : NetworkChains(dtype, {150, 72})) {
+      std::vector<RefTensor> inputs;
+      for (const ir::TensorType& t : desc.inputs) inputs.push_back(RandomTensor(&random, t.shape, t.dtype, -3, 3));
+      NodeDesc other = desc;
+      other.inputs.push_back(desc.outputs[0]);
+      for (ir::FusedStep& step : other.steps) {
+        for (int32_t& operand : step.operands) operand += operand < static_cast<int32_t>(desc.inputs.size()) ? 0 : 1;
+      }
+      const auto results = RunTested(desc, inputs);
+      inputs.push_back(RandomTensor(&random, desc.outputs[0].shape, dtype, -3, 3));
+      const auto others = RunTested(other, inputs);
+      ASSERT_TRUE(results.ok() && others.ok()) << desc.name << results.status() << others.status();
+      for (size_t i = 0; i < results->size(); ++i) {
+        EXPECT_TRUE(SameBits((*results)[i], (*others)[i])) << desc.name << " result " << i;
+      }
+    }
+  }
+}
+
 TEST_F(FusedKernel, AStepWithoutAFunctionIsRefused) {
   const ir::TensorType type{DType::kF32, {4, 4}};
   const NodeDesc desc{.op = OpKind::kFused,

@@ -110,8 +110,10 @@ inline std::vector<runtime::NodeDesc> NetworkChains(DType dtype, const Shape& sh
   };
   bias("bias_relu", OpKind::kRelu, {}, false);
   bias("bias_and_leaky_relu", OpKind::kLeakyRelu, slope, true);
-  bias("bias_gelu", OpKind::kGelu, tanh, false);
-  bias("bias_and_gelu", OpKind::kGelu, tanh, true);
+  bias("bias_gelu", OpKind::kGelu, {}, false);
+  bias("bias_and_gelu", OpKind::kGelu, {}, true);
+  bias("bias_gelu_tanh", OpKind::kGelu, tanh, false);
+  bias("bias_and_gelu_tanh", OpKind::kGelu, tanh, true);
   {
     NetworkChain chain("bias_add", dtype, shape);
     const int32_t x = chain.Whole(), past = chain.Whole(), b = chain.Row(dtype);

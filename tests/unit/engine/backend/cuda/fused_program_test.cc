@@ -67,7 +67,6 @@ TEST(FusedProgram, CastsToF32AreNoSteps) {
   EXPECT_EQ(compiled->program.code[1].operands[0], kLast);
 }
 
-// The passes' own chains; a change there would leave them to the interpreter unnoticed.
 TEST(FusedProgram, ChainsOfNetworksHaveKernelsOfTheirOwn) {
   const Context context{DeviceProperties()};
   const auto has_kernel = [&](const runtime::NodeDesc& desc) {
