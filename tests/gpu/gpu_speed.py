@@ -117,8 +117,7 @@ def peer(arguments, workload, batch, mode, variant, log):
 
 
 def fastest_peer(arguments, row, log, left_out, tried, deadline):
-    """The contestant of the fastest variant, warm; None where there is none. arguments.started has those that are
-    under way already, by row's first three and variant."""
+    """The contestant of the fastest variant, warm; None where there is none."""
     workload, batch, mode, variants = row
     best, best_time = None, None
     for variant in variants if arguments.torch else ():
@@ -127,8 +126,7 @@ def fastest_peer(arguments, row, log, left_out, tried, deadline):
         try:
             if limit < 10:
                 raise RuntimeError("no time left to warm it up")
-            candidate = arguments.started.pop((workload, batch, mode, variant), None)
-            candidate = candidate or peer(arguments, workload, batch, mode, variant, log)
+            candidate = peer(arguments, workload, batch, mode, variant, log)
             candidate.warm_up(limit)
             tried[variant] = candidate.turn()["median"]
         except (RuntimeError, ValueError, BrokenPipeError) as error:
@@ -285,7 +283,6 @@ def main():
     arguments = parser.parse_args()
     deadline = time.monotonic() + arguments.seconds
     arguments.torch = has_torch(arguments.python)
-    arguments.started = {}
     global TURN_SECONDS, LEAST_SECONDS
     rows = STAGES[arguments.stage]
     if arguments.tiny:

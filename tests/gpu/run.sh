@@ -161,6 +161,8 @@ network_agrees() {
   local mode=$1 bound=$2 cpu device way folder
   shift 2
   folder=$(mktemp -d)
+  # shellcheck disable=SC2064
+  trap "rm -rf '$folder'" EXIT
   cpu=$(losses "$folder" cpu-0 "$mode" "$1" captured "${@:2}" | tr '\n' ' ')
   device=$(losses "$folder" cuda "$mode" "$1" captured "${@:2}" | tr '\n' ' ')
   for way in enqueued host; do

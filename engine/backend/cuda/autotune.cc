@@ -15,7 +15,7 @@ namespace {
 constexpr int kSamples = 5;
 // Between two events, since the clock behind them is coarse.
 constexpr int kRunsPerSample = 3;
-// The same for runs that take longer than kLong milliseconds, whose times vary less.
+// Of a run that takes more than kLong milliseconds, whose times vary less, fewer samples of one run each.
 constexpr float kLong = 5.0f;
 constexpr int kLongSamples = 3;
 // A single run that takes so many times the best median means that the candidate is not worth more runs, unless it is

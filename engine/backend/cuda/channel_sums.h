@@ -117,7 +117,7 @@ struct RunSums : WideSums<kSums_> {
 
 namespace channel_sums {
 
-// Parts of a channel that a thread of FinishKernel reads at once, since each takes as long as all of them.
+// Parts of a channel that a thread of FinishKernel reads at once: reads under way together take as long as one.
 inline constexpr int kPartsAtOnce = 8;
 
 // The thread's rows.

@@ -46,7 +46,7 @@ std::vector<Axis> BatchAxes(const Shape& a, const Shape& b) {
 
 // The largest power of two that divides all that a pointer is moved by, up to what tensors are aligned to.
 int64_t AlignmentOf(const MatmulProducts& p) {
-  int64_t alignment = GemmDesc().alignment_bytes;
+  int64_t alignment = kTensorAlignment;
   const auto limit = [&](int64_t elements, DType dtype) {
     while (elements * SizeOf(dtype) % alignment != 0) alignment /= 2;
   };

@@ -1,6 +1,7 @@
 #include "engine/backend/cuda/place.h"
 
 #include <algorithm>
+#include <limits>
 #include <type_traits>
 #include <utility>
 
@@ -68,11 +69,14 @@ __global__ void PlaceRuns(const T* __restrict__ x, const DevicePlacement<Index> 
                           const IndexDivisor<Index> runs, T constant, Index size, T* __restrict__ y) {
   using Unsigned = std::make_unsigned_t<Index>;
   const int last = placement.axes - 1;
+  // y is no longer than Index holds, but x may be, where it is cut.
+  const int64_t most = std::numeric_limits<std::make_signed_t<Index>>::max();
+  const auto counted = static_cast<Unsigned>(placement.counts[last] < most ? placement.counts[last] : most);
   const auto start = static_cast<Unsigned>(placement.starts[last]);
   for (Index i = ThreadInGrid<Index>(); i < size; i += ThreadsInGrid<Index>()) {
     Index run;
     const int64_t row = placement.Source(Divide(runs, i, &run), last);
-    const Unsigned count = row < 0 ? 0 : static_cast<Unsigned>(placement.counts[last]);
+    const Unsigned count = row < 0 ? 0 : counted;
     // What lies before x is past its end once the difference wraps.
     const Unsigned first = static_cast<Unsigned>(run) * kRun - start;
     const int64_t from = row + static_cast<std::make_signed_t<Index>>(first);

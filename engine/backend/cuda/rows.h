@@ -220,9 +220,6 @@ struct RowPlan {
   int64_t shared_bytes = 0;  // > 0: of a block that keeps its row there
   int64_t shared_limit = 0;  // with them: what the kernel is allowed, whatever the row
   unsigned blocks = 1;
-
-  // Teams there are.
-  int64_t teams() const { return warp ? int64_t{blocks} * (threads / kWarp) : blocks; }
 };
 
 inline constexpr int kWarpItems = 4;

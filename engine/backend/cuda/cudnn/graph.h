@@ -101,13 +101,13 @@ struct Plan {
 
 class Graph {
  public:
-  // `handle`: of the device that is to run it. Null: of none, and then what Engines() lists and Build() makes of it runs
-  // nowhere: without a handle cuDNN takes no notice of the device that is there. UNIMPLEMENTED when cuDNN knows no such
-  // operations, INTERNAL otherwise.
+  // `handle`: of the device that is to run it. Null: of none, and then what Engines() lists and Build() makes of it
+  // runs nowhere: without a handle cuDNN takes no notice of the device that is there. UNIMPLEMENTED when cuDNN knows
+  // no such operations, INTERNAL otherwise.
   static absl::StatusOr<Graph> Make(const GraphDesc& desc, cudnnHandle_t handle);
 
-  // In the order of cuDNN's expectation, fastest first. `device`: not null, for a GPU that need not be there; null, that
-  // of Make()'s handle. UNIMPLEMENTED when there is none within `limits`.
+  // In the order of cuDNN's expectation, fastest first. `device`: not null, for a GPU that need not be there; null,
+  // that of Make()'s handle. UNIMPLEMENTED when there is none within `limits`.
   absl::StatusOr<std::vector<Engine>> Engines(const DeviceProperties* device, const Limits& limits) const;
 
  private:
