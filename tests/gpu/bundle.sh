@@ -26,7 +26,7 @@ readonly FILES=(
   tests/conformance/torch_checkpoint_test.py
 )
 # What every machine has, and what comes with CUDA or PyTorch there.
-readonly NOT_PACKED='^(ld-linux|libc|libm|libdl|librt|libpthread|libresolv|linux-vdso|libcublas|libcublasLt|libcudnn|libnccl|libcudart|libcuda|libnvrtc)[^a-z]'
+readonly NOT_PACKED='^(ld-linux|libc|libm|libdl|librt|libpthread|libresolv|linux-vdso|libcublas|libcublasLt|libcudnn|libnccl|libcudart|libcuda|libcupti|libnvrtc)[^a-z]'
 
 build_dir="" out=build/gpu-bundle.tar.xz build=yes jobs=$(nproc) emulated=no
 while (($#)); do
@@ -69,6 +69,13 @@ for entry in "${PROGRAMS[@]}"; do
   cp "$build_dir/bin/$(target_of "$real" "$real" "$host")" "$root/bin/$real"
 done
 strip "$root"/bin/*
+
+# CUDA loads it into programs that run.sh records kernels of.
+cuda=$(sed -n 's/^CMAKE_CUDA_COMPILER:[A-Z]*=\(.*\)\/bin\/nvcc$/\1/p' "$build_dir/CMakeCache.txt")
+if [[ $emulated = no && -f $cuda/include/cupti.h ]]; then
+  c++ -O2 -std=c++20 -Wall -Wextra -shared -fPIC -isystem "$cuda/include" tests/gpu/kernel_times.cc -o "$root/lib/gpu_kernel_times.so" \
+    "$(find -L "$cuda/lib" "$cuda/lib64" "$cuda/extras/CUPTI/lib64" -maxdepth 1 -name 'libcupti.so.[0-9]*' 2>/dev/null | head -n 1)"
+fi
 
 # The closure of what they link, by the loader's own search.
 for program in "$root"/bin/*; do ldd "$program"; done | awk '$3 ~ /^\// {print $1, $3} / not found/ {print "MISSING", $1}' |

@@ -3,12 +3,12 @@
 #
 #   tests/gpu/run.sh [--state DIR] [--out DIR] [--seconds N] [--tiny] STAGE...
 #
-# Stages: correctness sanitize overview mlp convnet acgan resnet50 gpt2 gpt_wide speech kernels; "all" is all of them but
-# overview, as they stand here but for sanitize, which comes last. Each ends within N seconds (default 480). What is done
-# is noted in DIR (default /tmp/ampd-gpu-state), so calling again with the same stages goes on; --out (default $OUT, else
-# DIR/results) gets dated results, and results.tar.gz with everything, logs included. A check that fails does not stop
-# the next. Exit code: 0 all passed, 1 something failed, 3 nothing failed but some is left to be done by calling again.
-# --tiny: sizes that the emulated device can bear.
+# Stages: correctness sanitize profile overview mlp convnet acgan resnet50 gpt2 gpt_wide speech kernels; "all" is all
+# of them but profile and overview, as they stand here but for sanitize, which comes last. Each ends within N seconds
+# (default 480). What is done is noted in DIR (default /tmp/ampd-gpu-state), so calling again with the same stages goes
+# on; --out (default $OUT, else DIR/results) gets dated results, and results.tar.gz with everything, logs included. A
+# check that fails does not stop the next. Exit code: 0 all passed, 1 something failed, 3 nothing failed but some is left
+# to be done by calling again. --tiny: sizes that the emulated device can bear.
 # Functions are called through bash -c, which shellcheck does not follow.
 # shellcheck disable=SC2317
 set -uo pipefail
@@ -217,6 +217,9 @@ readonly NETWORKS=(
   "4 speech_small time=32:40 spelled=29:6"
 )
 
+# Each starts four processes, which take a processor's time more than the device's.
+readonly NETWORKS_AT_ONCE=4
+
 in_bash() { check "$1" "$2" bash -c '"$@"' bash "${@:3}"; }
 
 stage_correctness() {
@@ -234,14 +237,20 @@ stage_correctness() {
   in_bash kernels 300 tests "$bin/cuda_kernels_test" "$shards" "--gtest_filter=$filter"
   in_bash arena_passes 60 tests "$bin/cuda_arena_passes_test" 1
   in_bash trainings 200 tests "$bin/train_cuda_test" "$shards" "--gtest_filter=$([[ $tiny = yes ]] && echo '*StaysNear*Normed' || echo '*')"
+  local at_once=() words
   for entry in "${networks[@]}"; do
     for mode in "${modes[@]}"; do
       read -r mode bound <<<"$mode"
       read -r -a words <<<"$entry"
       # Whole networks amplify roundings a little.
-      in_bash "network-${words[1]}-${words[2]}-$mode" 120 network_agrees "$mode" "$bound" "${words[@]}"
+      (in_bash "network-${words[1]}-${words[2]}-$mode" 120 network_agrees "$mode" "$bound" "${words[@]}" && [[ $unfinished = no ]]) &
+      at_once+=($!)
+      ((${#at_once[@]} < NETWORKS_AT_ONCE)) && continue
+      wait "${at_once[0]}" || unfinished=yes
+      at_once=("${at_once[@]:1}")
     done
   done
+  for entry in "${at_once[@]}"; do wait "$entry" || unfinished=yes; done
   in_bash soak-mlp 120 soak "$steps" FP16 512 mlp 8 features=1
   in_bash soak-convnet 120 soak "$steps" FP16 16 convnet "$([[ $tiny = yes ]] && echo 16,16,3 || echo 32,32,3)" classes=10
   [[ $tiny = yes ]] && return
@@ -249,10 +258,40 @@ stage_correctness() {
   for name in MLP convnet GRU LSTM transformer DCGAN; do in_bash "curves-$name" 240 curves "$name"; done
 }
 
+# recorded NAME MODE BATCH STEPS JOB INPUT TARGET: which kernels the last quarter of a second went to, in NAME.txt.
+recorded() {
+  printf '1\n17\n%s\n' "$4" | AMPD_KERNEL_TIMES=$records/$1.txt CUDA_INJECTION64_PATH=$root/lib/gpu_kernel_times.so \
+    "$bin/bench_steps" --device=cuda "--set=train.batch_size=$3" "$workloads/$5.yaml" "$6" "$7" "$2" 4 || return 1
+  head -n 1 "$records/$1.txt"
+}
+
+stage_profile() {
+  if [[ ! -f $root/lib/gpu_kernel_times.so ]]; then
+    check profile 10 bash -c 'echo "no recorder of kernels in this bundle"; exit 77'
+    return
+  fi
+  export records=$state/$stage root
+  export -f recorded
+  local entry words
+  for entry in "${RECORDED[@]}"; do
+    read -r -a words <<<"$entry"
+    in_bash "${words[0]}" 120 recorded "${words[@]}"
+  done
+}
+
 sanitized() {  # TOOL SHARD SHARDS FILTER
   GTEST_TOTAL_SHARDS=$3 GTEST_SHARD_INDEX=$2 compute-sanitizer --tool "$1" --error-exitcode 9 --target-processes all \
     "$bin/cuda_kernels_test" "--gtest_filter=$4"
 }
+
+# NAME MODE BATCH STEPS JOB INPUT TARGET
+readonly RECORDED=(
+  "resnet50 FP16 256 12 resnet50 224,224,3 classes=1000" "gpt2 BF16 8 16 gpt2 ids=50257:1024 classes=50257:1024"
+  "convnet FP16 128 60 convnet 256,256,3 classes=10" "acgan FP16 256 200 acgan 32,32,3 classes=10"
+  "gpt_wide-fp8 FP8 8 8 gpt_wide ids=32768:1024 classes=32768:1024" "gpt_wide BF16 8 8 gpt_wide ids=32768:1024 classes=32768:1024"
+  "mlp FP16 512 4000 mlp 8 features=1" "speech_small FP16 16 100 speech_small time=128:40 spelled=29:20"
+  "speech_large FP16 64 4 speech_large time=512:80 spelled=29:80"
+)
 
 # The walk over kernels that compares with the references; half of the rows, so that 16 cores are done in time.
 stage_sanitize() {
@@ -306,7 +345,7 @@ write_result() {
   local file name result took last
   file=$out/$(date -u +%F)-gpu-$stage.md
   compgen -G "$state/$stage/*.done" >/dev/null || return
-  [[ $stage = correctness || $stage = sanitize ]] || return
+  [[ $stage = correctness || $stage = sanitize || $stage = profile ]] || return
   {
     echo "# On a GPU: $stage" && echo && date -u +%F && echo && cat "$state/environment" "$state/notes" && echo
     echo "| check | result | seconds | last line |" && echo "|---|---|---|---|"
@@ -330,6 +369,7 @@ for stage in "${stages[@]}"; do
   case $stage in
     correctness) stage_correctness ;;
     sanitize) stage_sanitize ;;
+    profile) stage_profile ;;
     overview | mlp | convnet | acgan | resnet50 | gpt2 | gpt_wide | speech | kernels) stage_speed ;;
     *) echo "no stage $stage" >&2 && exit 2 ;;
   esac
