@@ -15,8 +15,8 @@ namespace ampd {
 
 // A backend on the CUDA device of this UUID ("GPU-..."), or on the first one if it is empty. UNIMPLEMENTED: this build
 // has no CUDA. UNAVAILABLE, with CUDA's error: no driver, one that is too old, or no device. NOT_FOUND: no such device.
-// `autotune_dir`: an existing folder for what is measured of libraries' algorithms, so that later backends that have it
-// too run the same ones and give the same bits; empty: that ends with the backend.
+// `autotune_dir`: an existing folder for what is measured of libraries' algorithms and of the ways to launch steps, so
+// that later backends that have it too choose the same ones and give the same bits; empty: that ends with the backend.
 absl::StatusOr<std::unique_ptr<runtime::Backend>> MakeCudaBackend(const std::string& uuid,
                                                                   const std::string& autotune_dir = "");
 

@@ -73,9 +73,8 @@ struct StepLoopPhase {
 
 // How the steps of a loop reach the device.
 enum class StepLaunch {
-  // As kResident or as kCaptured, whichever is faster as measured before the first step; the same for later loops of
-  // the
-  // network where the backend keeps what it measures.
+  // As kResident or as kCaptured, whichever is measured to be faster before the first step; the same for later loops
+  // of the network where the backend keeps what it measures.
   kFastest,
   // Steps of a small network many in one kernel, which keeps the network on one multiprocessor; where the device or the
   // network has no such kernel, as kCaptured. Products and sums are added up in another order than kCaptured's, the
@@ -108,7 +107,7 @@ class StepLoop {
   virtual ~StepLoop() = default;
 
   // How it takes its steps: as the config says, but kCaptured where that says kResident and the network or the device
-  // has no such kernel.
+  // has no such kernel, and one of both where it says kFastest.
   virtual StepLaunch launch() const = 0;
 
   // OK: the config's samples lie on the device, and steps are fed by FeedSamples(). Else why not, and they are fed by

@@ -58,8 +58,8 @@ struct TrainerOptions {
   std::string mirror_dir;
   // Where files to look at go; made with the first of them. Empty: none are made.
   std::string artifact_dir;
-  // An existing folder for what a CUDA device measures of libraries' algorithms, which the bits of the result depend
-  // on: attempts of one job share it. Empty: every attempt measures anew.
+  // An existing folder for what a CUDA device measures of libraries' algorithms and of the ways to launch steps, which
+  // the bits of the result depend on: attempts of one job share it. Empty: every attempt measures anew.
   std::string autotune_dir;
   // Threads of computation, >= 1. The bits of the result depend on it.
   int threads = 1;
@@ -83,7 +83,7 @@ struct TrainerOptions {
   // Of several devices: in place of MakeCollectives (engine/train/replicas.h), and called as often as a model is made.
   MakeCollectivesFunction make_collectives;
   // Backends that leave steps to the host pass it over. The results are the same, to the bit, but for kResident's,
-  // whose sums are added up in another order.
+  // and kFastest's where it is that, whose sums are added up in another order.
   StepMode steps = StepMode::kFastest;
   // Highest attempted step already reported by earlier attempts; resuming below it emits `rewound` first. Of a job with
   // `bench` cells.

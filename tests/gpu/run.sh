@@ -181,7 +181,7 @@ network_agrees() {
 # may grow by 16 MiB.
 soak() {
   local answer
-  answer=$(echo "soak $1" | "$bin/bench_steps" --device=cuda "--set=train.batch_size=$3" "$workloads/$4.yaml" "$5" "$6" "$2" 4) || return 1
+  answer=$(echo "soak $1" | "$bin/bench_steps" --device=cuda --steps=resident "--set=train.batch_size=$3" "$workloads/$4.yaml" "$5" "$6" "$2" 4) || return 1
   echo "$answer"
   awk -v line="$answer" 'BEGIN {
     if (split(line, part, /[][]/) < 4 || split(part[2], device, ", ") != 3 || split(part[4], resident, ", ") != 3) exit 1
@@ -261,7 +261,7 @@ stage_correctness() {
 # recorded NAME MODE BATCH STEPS JOB INPUT TARGET: which kernels the last quarter of a second went to, in NAME.txt.
 recorded() {
   printf '1\n17\n%s\n' "$4" | AMPD_KERNEL_TIMES=$records/$1.txt CUDA_INJECTION64_PATH=$root/lib/gpu_kernel_times.so \
-    "$bin/bench_steps" --device=cuda "--set=train.batch_size=$3" "$workloads/$5.yaml" "$6" "$7" "$2" 4 || return 1
+    "$bin/bench_steps" --device=cuda --steps=resident "--set=train.batch_size=$3" "$workloads/$5.yaml" "$6" "$7" "$2" 4 || return 1
   head -n 1 "$records/$1.txt"
 }
 

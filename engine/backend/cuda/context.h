@@ -47,8 +47,8 @@ class Context {
   // stream.
   std::shared_ptr<void>& library(Library library) { return libraries_[static_cast<size_t>(library)]; }
 
-  // What was measured of the libraries' algorithms, and is still to be (autotune.h); null: nothing is measured, and
-  // every run of a program chooses alike. At first a cache in memory.
+  // What was measured of the libraries' algorithms and of launches, and is still to be (autotune.h); null: nothing is
+  // measured, and every run of a program chooses alike. At first a cache in memory.
   AutotuneCache* autotune() const { return autotune_.get(); }
   void set_autotune(std::unique_ptr<AutotuneCache> cache) { autotune_ = std::move(cache); }
 

@@ -20,7 +20,7 @@ void AppendTypes(const std::vector<runtime::PlannedTensor>& tensors, std::string
   }
 }
 
-// What the time of a step depends on.
+// What the time of a step depends on, or that of its update.
 std::string Describe(const runtime::StepLoopConfig& config) {
   const runtime::StepLoopPhase& phase = config.phases.front();
   std::string text = absl::StrCat("optimizer ", static_cast<int>(phase.update.config.kind));

@@ -40,7 +40,7 @@ class ResidentStep {
   // Only enqueues, on the context's stream: `steps` steps, fewer where one halts the loop. Records appear as they are
   // made, each with the step behind it, the last when everything is back in global memory.
   virtual absl::Status Enqueue(int64_t steps) const = 0;
-  // The same of a loop that is halted: `steps` steps are computed, and nothing comes of them.
+  // The same of a loop that is halted: `steps` steps are computed but for their updates, and nothing comes of them.
   virtual absl::Status EnqueueTrial(int64_t steps) const = 0;
 };
 

@@ -350,14 +350,17 @@ absl::Status CudaStepLoop::WarmUp() {
 }
 
 absl::Status CudaStepLoop::ChooseLaunch() {
-  AMPD_ASSIGN_OR_RETURN(const CapturedGraph captured, Capture({.bucket = 0, .phases = 1, .steps = kUnrolled}));
-  AMPD_ASSIGN_OR_RETURN(const GraphHandle graph, GraphHandle::Instantiate(captured));
-  AMPD_ASSIGN_OR_RETURN(
-      const bool resident_is_faster,
-      IsResidentFaster(
-          *context_, config_,
-          [&] { return ToStatus(cudaGraphLaunch(graph.get(), stream()), "launching captured steps"); },
-          [&] { return resident_->EnqueueTrial(kUnrolled); }));
+  GraphHandle graph;
+  const auto launch_captured = [&]() -> absl::Status {
+    if (graph.get() == nullptr) {
+      AMPD_ASSIGN_OR_RETURN(const CapturedGraph captured, Capture({.bucket = 0, .phases = 1, .steps = kUnrolled}));
+      AMPD_ASSIGN_OR_RETURN(graph, GraphHandle::Instantiate(captured));
+    }
+    return ToStatus(cudaGraphLaunch(graph.get(), stream()), "launching captured steps");
+  };
+  AMPD_ASSIGN_OR_RETURN(const bool resident_is_faster, IsResidentFaster(*context_, config_, launch_captured, [&] {
+                          return resident_->EnqueueTrial(kUnrolled);
+                        }));
   // What is under way uses the graph.
   AMPD_RETURN_IF_ERROR(Annotate(context_->Wait(), "measuring steps"));
   if (!resident_is_faster) resident_ = nullptr;

@@ -71,6 +71,7 @@ TEST(CudaProfileSteps, OfOneKernelHoldWhatItTookHoweverManyAreProfiled) {
     const ScratchFolder folder;
     Recorder recorder;
     TrainerOptions options = Options(folder.path());
+    options.steps = StepMode::kResident;
     options.make_backend = [] { return MakeCudaBackend("", AutotuneFolder()); };
     const auto spec =
         Spec({"model { layers { flatten {} } layers { dense { units: 12 } } layers { dense { units: 10 } }"
