@@ -71,7 +71,7 @@ done
 strip "$root"/bin/*
 
 # CUDA loads it into programs that run.sh records kernels of.
-cuda=$(sed -n 's/^CMAKE_CUDA_COMPILER:[A-Z]*=\(.*\)\/bin\/nvcc$/\1/p' "$build_dir/CMakeCache.txt")
+cuda=$(sed -n 's/^\(CMAKE_CUDA_COMPILER\|AMPD_NVCC\):[A-Z]*=\(.*\)\/bin\/nvcc$/\2/p' "$build_dir/CMakeCache.txt" | head -n 1)
 if [[ $emulated = no && -f $cuda/include/cupti.h ]]; then
   c++ -O2 -std=c++20 -Wall -Wextra -shared -fPIC -isystem "$cuda/include" tests/gpu/kernel_times.cc -o "$root/lib/gpu_kernel_times.so" \
     "$(find -L "$cuda/lib" "$cuda/lib64" "$cuda/extras/CUPTI/lib64" -maxdepth 1 -name 'libcupti.so.[0-9]*' 2>/dev/null | head -n 1)"
