@@ -116,6 +116,19 @@ __global__ void WidenCodes(const From* __restrict__ codes, int64_t size, Half* _
   if (rest < size) wide[rest] = Store<Half>(Load(codes[rest]));
 }
 
+// Where a block's tile of `size` by `size` is: how far into the tensor its matrix begins, and where it begins there.
+struct TilePlace {
+  int64_t matrix, row, column;
+
+  __device__ __forceinline__ TilePlace(int64_t rows, int64_t columns, int size) {
+    const int64_t across = (columns + size - 1) / size, tiles = across * ((rows + size - 1) / size);
+    const int64_t tile = blockIdx.x % tiles;
+    matrix = blockIdx.x / tiles * rows * columns;
+    row = tile / across * size;
+    column = tile % across * size;
+  }
+};
+
 constexpr int kTile = 64;
 constexpr int kWord = 4;
 constexpr int kTileWords = kTile / kWord;
@@ -125,12 +138,10 @@ constexpr int kTileWords = kTile / kWord;
 __global__ void TransposeBytes(const uint8_t* __restrict__ from, int64_t rows, int64_t columns,
                                uint8_t* __restrict__ to) {
   alignas(kWord) __shared__ uint8_t tile[kTile][kTile + kWord];
-  const int64_t tiles_across = (columns + kTile - 1) / kTile, tiles_down = (rows + kTile - 1) / kTile;
-  const int64_t matrix = blockIdx.x / (tiles_across * tiles_down);
-  const int64_t place = blockIdx.x % (tiles_across * tiles_down);
-  const int64_t row0 = place / tiles_across * kTile, column0 = place % tiles_across * kTile;
-  from += matrix * rows * columns;
-  to += matrix * rows * columns;
+  const TilePlace place(rows, columns, kTile);
+  const int64_t row0 = place.row, column0 = place.column;
+  from += place.matrix;
+  to += place.matrix;
   for (int i = static_cast<int>(threadIdx.x); i < kTile * kTileWords; i += kThreads) {
     const int r = i / kTileWords, c = i % kTileWords * kWord;
     const int64_t at = (row0 + r) * columns + column0 + c;
@@ -162,12 +173,10 @@ __global__ void __launch_bounds__(kThreads)
     TransposeSquares(const uint8_t* __restrict__ from, int64_t rows, int64_t columns, uint8_t* __restrict__ to) {
   constexpr int kAcross = 8, kDown = kWarp / kAcross, kPitch = kWideWords + 1, kWarps = kThreads / kWarp;
   __shared__ uint32_t tile[kWide * kPitch];
-  const int64_t tiles_across = (columns + kWide - 1) / kWide, tiles_down = (rows + kWide - 1) / kWide;
-  const int64_t matrix = blockIdx.x / (tiles_across * tiles_down);
-  const int64_t place = blockIdx.x % (tiles_across * tiles_down);
-  const int64_t row0 = place / tiles_across * kWide, column0 = place % tiles_across * kWide;
-  from += matrix * rows * columns;
-  to += matrix * rows * columns;
+  const TilePlace place(rows, columns, kWide);
+  const int64_t row0 = place.row, column0 = place.column;
+  from += place.matrix;
+  to += place.matrix;
   const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
 #pragma unroll
   for (int i = 0; i < kWideWords * kWideWords / kThreads; ++i) {
