@@ -14,12 +14,22 @@
 
 namespace ampd::cuda {
 
+struct LossOperands {
+  const float *prediction = nullptr, *target = nullptr, *weights = nullptr;
+
+  // `first` is the prediction's place among the inputs.
+  static LossOperands Of(const runtime::KernelArgs& args, size_t first) {
+    LossOperands o{args.inputs[first].as<float>(), args.inputs[first + 1].as<float>()};
+    if (args.inputs.size() > first + 2) o.weights = args.inputs[first + 2].as<float>();
+    return o;
+  }
+};
+
 // Samples of `features` elements.
 struct LossSamples {
   int64_t samples, features;
   double number;                  // beta or margin
   StridedIndex sample_of, place;  // an element's sample, and its place on the last axis
-  const float *prediction = nullptr, *target = nullptr, *weights = nullptr;
 
   // `desc` is of such a loss or its gradient; `shape` is the prediction's.
   static absl::StatusOr<LossSamples> Of(const runtime::NodeDesc& desc, const Shape& shape) {
@@ -32,39 +42,33 @@ struct LossSamples {
     return s;
   }
 
-  // `first` is the prediction's place among the inputs.
-  LossSamples With(const runtime::KernelArgs& args, size_t first) const {
-    LossSamples s = *this;
-    s.prediction = args.inputs[first].as<float>();
-    s.target = args.inputs[first + 1].as<float>();
-    if (args.inputs.size() > first + 2) s.weights = args.inputs[first + 2].as<float>();
-    return s;
-  }
-  __device__ __forceinline__ ops::LossElement At(int64_t i) const {
-    const double positive = weights != nullptr ? static_cast<double>(weights[place.At(i)]) : 1.0;
-    return {static_cast<double>(prediction[i]), static_cast<double>(target[i]), number, positive};
+  __device__ __forceinline__ ops::LossElement At(const LossOperands& o, int64_t i) const {
+    const double positive = o.weights != nullptr ? static_cast<double>(o.weights[place.At(i)]) : 1.0;
+    return {static_cast<double>(o.prediction[i]), static_cast<double>(o.target[i]), number, positive};
   }
 };
 
 // The mean over each sample, by every team there is.
 template <ops::LossFunction kElement, typename Team>
-__device__ __forceinline__ void LossesOfSamples(const LossSamples& s, float* __restrict__ losses) {
+__device__ __forceinline__ void LossesOfSamples(const LossSamples& s, const LossOperands& o,
+                                                float* __restrict__ losses) {
   for (int64_t row = Team::First(); row < s.samples; row += Team::Step()) {
     double sum = 0;
-    Team::ForEach(s.features, [&](int, int64_t column) { sum += kElement(s.At(row * s.features + column)); });
+    Team::ForEach(s.features, [&](int, int64_t column) { sum += kElement(s.At(o, row * s.features + column)); });
     sum = Team::Sum(sum);
     if (Team::rank() == 0) losses[row] = static_cast<float>(sum / static_cast<double>(s.features));
   }
 }
 
 template <ops::LossFunction kElement>
-__device__ __forceinline__ void LossesGradOfSamples(const LossSamples& s, const float* __restrict__ dlosses,
+__device__ __forceinline__ void LossesGradOfSamples(const LossSamples& s, const LossOperands& o,
+                                                    const float* __restrict__ dlosses,
                                                     float* __restrict__ dprediction) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < s.samples * s.features;
        i += stride) {
     const double share = static_cast<double>(dlosses[s.sample_of.At(i)]) / static_cast<double>(s.features);
-    dprediction[i] = static_cast<float>(share * kElement(s.At(i)));
+    dprediction[i] = static_cast<float>(share * kElement(s.At(o, i)));
   }
 }
 

@@ -14,14 +14,15 @@ using runtime::NodeDesc;
 constexpr int kThreads = 256;
 
 template <ops::LossFunction kElement, typename Team>
-__global__ void __launch_bounds__(Team::kMostThreads) Losses(Team, LossSamples s, float* __restrict__ losses) {
-  LossesOfSamples<kElement, Team>(s, losses);
+__global__ void __launch_bounds__(Team::kMostThreads)
+    Losses(Team, LossSamples s, LossOperands o, float* __restrict__ losses) {
+  LossesOfSamples<kElement, Team>(s, o, losses);
 }
 
 template <ops::LossFunction kElement>
 __global__ void __launch_bounds__(kThreads)
-    LossesGrad(LossSamples s, const float* __restrict__ dlosses, float* __restrict__ dprediction) {
-  LossesGradOfSamples<kElement>(s, dlosses, dprediction);
+    LossesGrad(LossSamples s, LossOperands o, const float* __restrict__ dlosses, float* __restrict__ dprediction) {
+  LossesGradOfSamples<kElement>(s, o, dlosses, dprediction);
 }
 
 template <ops::LossFunction kElement>
@@ -32,7 +33,7 @@ runtime::PrepareKernel Forward(Context* context) {
     return MakeKernel(0, [=, name = desc.name](const KernelArgs& args) {
       return VisitOnePass<1>(plan, [&](auto team) {
         return Launch(name, Losses<kElement, decltype(team)>, plan.blocks, plan.threads, 0, context->stream(), team,
-                      samples.With(args, 0), args.outputs[0].as<float>());
+                      samples, LossOperands::Of(args, 0), args.outputs[0].as<float>());
       });
     });
   };
@@ -44,8 +45,8 @@ runtime::PrepareKernel Backward(Context* context) {
     AMPD_ASSIGN_OR_RETURN(const LossSamples samples, LossSamples::Of(desc, desc.inputs[1].shape));
     const unsigned blocks = BlocksFor(samples.samples * samples.features, kThreads, context->properties().sm_count);
     return MakeKernel(0, [=, name = desc.name](const KernelArgs& args) {
-      return Launch(name, LossesGrad<kElement>, blocks, kThreads, 0, context->stream(), samples.With(args, 1),
-                    args.inputs[0].as<float>(), args.outputs[0].as<float>());
+      return Launch(name, LossesGrad<kElement>, blocks, kThreads, 0, context->stream(), samples,
+                    LossOperands::Of(args, 1), args.inputs[0].as<float>(), args.outputs[0].as<float>());
     });
   };
 }

@@ -2,6 +2,7 @@
 
 #include "engine/backend/cuda/block_product.h"
 #include "engine/backend/cuda/block_sum.h"
+#include "engine/backend/cuda/dense_stack.h"
 #include "engine/backend/cuda/fused_machine.h"
 #include "engine/backend/cuda/launch.h"
 #include "engine/backend/cuda/normalized_sum.h"
@@ -52,7 +53,7 @@ struct ThreadTeam {
 // What every instruction gets.
 struct Room {
   Addresses at;
-  char* scratch;
+  char *scratch, *fragments;
   const runtime::StepState* state;
 };
 
@@ -119,25 +120,29 @@ __device__ __forceinline__ void SumColumns(const ResidentVector& v, const T* fro
   }
 }
 
-__device__ inline void RunVector(ResidentOp op, const ResidentVector& v, const Room& room) {
+__device__ inline void RunMean(ResidentOp op, const ResidentVector& v, const Room& room) {
+  const float* from = static_cast<const float*>(room.at(v.from));
   float* to = room.at(v.to);
   if (op == ResidentOp::kMean) {
-    const double mean = SumByBlock(static_cast<const float*>(room.at(v.from)), v.size) / static_cast<double>(v.size);
+    const double mean = SumByBlock(from, v.size) / static_cast<double>(v.size);
     if (threadIdx.x == 0) *to = static_cast<float>(mean);
-  } else if (op == ResidentOp::kMeanGrad) {
-    const float each = *static_cast<const float*>(room.at(v.from)) / static_cast<float>(v.size);
-    for (int64_t i = threadIdx.x; i < v.size; i += kThreads) to[i] = each;
   } else {
-    WithData(v.dtype, [&](auto tag) {
-      using T = typename decltype(tag)::type;
-      const T* from = static_cast<const T*>(room.at(v.from));
-      if (op == ResidentOp::kColumnSums) {
-        SumColumns(v, from, reinterpret_cast<double*>(room.scratch), to);
-      } else {
-        for (int64_t i = threadIdx.x; i < v.size; i += kThreads) to[i] += Load(from[i]);
-      }
-    });
+    const float each = *from / static_cast<float>(v.size);
+    for (int64_t i = threadIdx.x; i < v.size; i += kThreads) to[i] = each;
   }
+}
+
+__device__ inline void RunSums(ResidentOp op, const ResidentVector& v, const Room& room) {
+  float* to = room.at(v.to);
+  WithData(v.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const T* from = static_cast<const T*>(room.at(v.from));
+    if (op == ResidentOp::kColumnSums) {
+      SumColumns(v, from, reinterpret_cast<double*>(room.scratch), to);
+    } else {
+      for (int64_t i = threadIdx.x; i < v.size; i += kThreads) to[i] += Load(from[i]);
+    }
+  });
 }
 
 __device__ inline void RunWeighted(ResidentOp op, const ResidentWeighted& w, const Room& room) {
@@ -149,36 +154,38 @@ __device__ inline void RunWeighted(ResidentOp op, const ResidentWeighted& w, con
 }
 
 template <ops::LossFunction kLoss, ops::LossFunction kGradient>
-__device__ __forceinline__ void LossOrGrad(bool gradient, const LossSamples& samples, const float* dlosses, float* to) {
-  if (gradient) return LossesGradOfSamples<kGradient>(samples, dlosses, to);
+__device__ __forceinline__ void LossOrGrad(bool gradient, const LossSamples& samples, const LossOperands& operands,
+                                           const float* dlosses, float* to) {
+  if (gradient) return LossesGradOfSamples<kGradient>(samples, operands, dlosses, to);
   // A warp for a row of few features would idle.
-  if (samples.features < kWarp) return LossesOfSamples<kLoss, ThreadTeam>(samples, to);
-  LossesOfSamples<kLoss, RowTeam<1, kReadAgain, true>>(samples, to);
+  if (samples.features < kWarp) return LossesOfSamples<kLoss, ThreadTeam>(samples, operands, to);
+  LossesOfSamples<kLoss, RowTeam<1, kReadAgain, true>>(samples, operands, to);
 }
 
 __device__ inline void RunLoss(const ResidentInstruction& instruction, const ResidentLoss& loss, const Room& room) {
-  LossSamples samples = loss.samples;
-  samples.prediction = room.at(samples.prediction);
-  samples.target = room.at(samples.target);
-  samples.weights = room.at(samples.weights);
+  // Not copied: a thread's copy would lie in its local memory.
+  const LossSamples& samples = loss.samples;
+  const LossOperands operands = {room.at(loss.operands.prediction), room.at(loss.operands.target),
+                                 room.at(loss.operands.weights)};
   const bool gradient = instruction.op == ResidentOp::kLossGrad;
   const float* dlosses = room.at(loss.dlosses);
   float* to = room.at(loss.to);
   switch (instruction.kind) {
     case ir::OpKind::kSquaredError:
     case ir::OpKind::kSquaredErrorGrad:
-      return LossOrGrad<ops::SquaredError, ops::SquaredErrorGrad>(gradient, samples, dlosses, to);
+      return LossOrGrad<ops::SquaredError, ops::SquaredErrorGrad>(gradient, samples, operands, dlosses, to);
     case ir::OpKind::kL1Loss:
     case ir::OpKind::kL1LossGrad:
-      return LossOrGrad<ops::L1Loss, ops::L1LossGrad>(gradient, samples, dlosses, to);
+      return LossOrGrad<ops::L1Loss, ops::L1LossGrad>(gradient, samples, operands, dlosses, to);
     case ir::OpKind::kSmoothL1Loss:
     case ir::OpKind::kSmoothL1LossGrad:
-      return LossOrGrad<ops::SmoothL1Loss, ops::SmoothL1LossGrad>(gradient, samples, dlosses, to);
+      return LossOrGrad<ops::SmoothL1Loss, ops::SmoothL1LossGrad>(gradient, samples, operands, dlosses, to);
     case ir::OpKind::kHingeLoss:
     case ir::OpKind::kHingeLossGrad:
-      return LossOrGrad<ops::HingeLoss, ops::HingeLossGrad>(gradient, samples, dlosses, to);
+      return LossOrGrad<ops::HingeLoss, ops::HingeLossGrad>(gradient, samples, operands, dlosses, to);
     default:
-      return LossOrGrad<ops::SigmoidCrossEntropy, ops::SigmoidCrossEntropyGrad>(gradient, samples, dlosses, to);
+      return LossOrGrad<ops::SigmoidCrossEntropy, ops::SigmoidCrossEntropyGrad>(gradient, samples, operands, dlosses,
+                                                                                to);
   }
 }
 
@@ -201,7 +208,20 @@ __device__ inline void RunCrossEntropy(const ResidentCrossEntropy& c, const Room
   CrossEntropyOrGrad<GoalKind::kLabel>(c, goal, room);
 }
 
-__device__ __forceinline__ void Run(const ResidentInstruction& instruction, const char* operands, const Room& room) {
+__device__ inline void RunStack(ResidentOp op, const DenseStack& stack, const Room& room) {
+  const auto run = [&](auto tag) {
+    const DenseStackMachine<typename decltype(tag)::type, kThreads, Addresses> machine(stack, room.at, room.fragments);
+    if (op == ResidentOp::kStackForward) return machine.Forward();
+    machine.BackwardRows();
+    __syncthreads();
+    machine.WeightGradients(reinterpret_cast<float*>(room.scratch));
+  };
+  if (stack.dtype == DType::kF16) return run(TypeTag<Half>());
+  run(TypeTag<BFloat16>());
+}
+
+// What a kernel has to interpret, for it takes operands of many kinds.
+__device__ inline void Interpret(const ResidentInstruction& instruction, const char* operands, const Room& room) {
   switch (instruction.op) {
     case ResidentOp::kProduct:
       return RunProduct(*reinterpret_cast<const BlockProduct*>(operands), room);
@@ -211,11 +231,20 @@ __device__ __forceinline__ void Run(const ResidentInstruction& instruction, cons
       return RunDropout(*reinterpret_cast<const ResidentDropout*>(operands), room);
     case ResidentOp::kBox:
       return RunBox(*reinterpret_cast<const ResidentBox*>(operands), room);
-    case ResidentOp::kColumnSums:
-    case ResidentOp::kAccumulate:
+    default:
+      return RunSums(instruction.op, *reinterpret_cast<const ResidentVector*>(operands), room);
+  }
+}
+
+template <bool kInterprets>
+__device__ __forceinline__ void Run(const ResidentInstruction& instruction, const char* operands, const Room& room) {
+  switch (instruction.op) {
+    case ResidentOp::kStackForward:
+    case ResidentOp::kStackBackward:
+      return RunStack(instruction.op, *reinterpret_cast<const DenseStack*>(operands), room);
     case ResidentOp::kMean:
     case ResidentOp::kMeanGrad:
-      return RunVector(instruction.op, *reinterpret_cast<const ResidentVector*>(operands), room);
+      return RunMean(instruction.op, *reinterpret_cast<const ResidentVector*>(operands), room);
     case ResidentOp::kNormalizedSum:
     case ResidentOp::kNormalizedSumGrad:
       return RunWeighted(instruction.op, *reinterpret_cast<const ResidentWeighted*>(operands), room);
@@ -225,6 +254,8 @@ __device__ __forceinline__ void Run(const ResidentInstruction& instruction, cons
     case ResidentOp::kCrossEntropy:
     case ResidentOp::kCrossEntropyGrad:
       return RunCrossEntropy(*reinterpret_cast<const ResidentCrossEntropy*>(operands), room);
+    default:
+      if constexpr (kInterprets) Interpret(instruction, operands, room);
   }
 }
 
@@ -232,56 +263,93 @@ struct LeastOf {
   __device__ __forceinline__ int64_t operator()(int64_t a, int64_t b) const { return a < b ? a : b; }
 };
 
-// As GradientCheckPass, in one go: the place of a value is its slot's, and its own in the slot.
-__device__ inline void Check(const ResidentSteps& s, const float* gradients, PhaseControl* phase) {
-  constexpr int64_t kNone = int64_t{1} << 62;
-  const double scale = static_cast<double>(phase->unscale);
-  double sum = 0;
+// As GradientCheckPass, in one go. Of what is not finite the first counts: by slot, by place in it.
+struct GradientSums {
+  static constexpr int64_t kNone = int64_t{1} << 62;
+  double squares = 0;
   int64_t zeros = 0, first = kNone;
-  for (int slot = 0; slot < s.slot_count; ++slot) {
-    const ResidentGradient own = s.slots[slot];
-    for (int i = static_cast<int>(threadIdx.x); i < own.size; i += kThreads) {
-      const float value = gradients[own.offset + i];
-      const double scaled = static_cast<double>(value) * scale;
-      sum += scaled * scaled;
-      zeros += value == 0 ? 1 : 0;
-      const int64_t place = (static_cast<int64_t>(slot) << 32) + i;
-      if (!isfinite(value) && place < first) first = place;
+
+  __device__ __forceinline__ void Add(float value, double scale, const ResidentGradient& piece, int i) {
+    const double scaled = static_cast<double>(value) * scale;
+    squares += scaled * scaled;
+    zeros += value == 0 ? 1 : 0;
+    if (isfinite(value)) return;
+    const int64_t place = (static_cast<int64_t>(piece.slot) << 33) + (static_cast<int64_t>(piece.first + i) << 1);
+    first = LeastOf()(first, place + (isnan(value) ? 1 : 0));
+  }
+  __device__ __forceinline__ void ReduceByWarp() {
+    squares = WarpReduce(squares, SumOf());
+    zeros = WarpReduce(zeros, SumOf());
+    first = WarpReduce(first, LeastOf());
+  }
+  __device__ __forceinline__ CheckResult Result() const {
+    CheckResult result;
+    result.gradients.finite = first == kNone;
+    if (first != kNone) {
+      result.gradients.first_bad_slot = static_cast<int32_t>(first >> 33);
+      result.gradients.first_bad_is_nan = (first & 1) != 0;
     }
+    result.gradients.sum_of_squares = squares;
+    result.gradients.zeros = zeros;
+    return result;
   }
-  sum = BlockSum(sum);
-  zeros = BlockSum(zeros);
-  first = BlockReduce(first, kNone, LeastOf());
-  if (threadIdx.x != 0) return;
-  CheckResult result;
-  result.gradients.finite = first == kNone;
-  if (first != kNone) {
-    const auto slot = static_cast<int32_t>(first >> 32);
-    result.gradients.first_bad_slot = slot;
-    result.gradients.first_bad_is_nan = isnan(gradients[s.slots[slot].offset + (first & 0xffffffff)]);
+};
+
+// Thread 0 has the result in `phase`.
+__device__ __forceinline__ void Check(const ResidentSteps& s, const float* gradients, PhaseControl* phase) {
+  __shared__ double squares[kWarps];
+  __shared__ int64_t zeros[kWarps], firsts[kWarps];
+  const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
+  const double scale = static_cast<double>(phase->unscale);
+  GradientSums own;
+  for (int p = warp; p < s.gradient_piece_count; p += kWarps) {
+    const ResidentGradient piece = s.gradient_pieces[p];
+    for (int i = lane; i < piece.size; i += kWarp) own.Add(gradients[piece.offset + i], scale, piece, i);
   }
-  result.gradients.sum_of_squares = sum;
-  result.gradients.zeros = zeros;
-  phase->check = result;
+  own.ReduceByWarp();
+  if (lane == 0) squares[warp] = own.squares, zeros[warp] = own.zeros, firsts[warp] = own.first;
+  __syncthreads();
+  if (warp != 0) return;
+  GradientSums all;
+  if (lane < kWarps) all.squares = squares[lane], all.zeros = zeros[lane], all.first = firsts[lane];
+  all.ReduceByWarp();
+  if (lane == 0) phase->check = all.Result();
 }
 
 __device__ inline void Update(const ResidentSteps& s, const UpdateArenas& arenas, const UpdateControl& control,
                               const Addresses& at) {
   if (control.apply == 0) return;
   const int moments = s.optimizer.moments();
-  for (int e = 0; e < s.entry_count; ++e) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
+  for (int e = warp; e < s.entry_count; e += kWarps) {
     UpdateEntry entry = s.entries[e];
     entry.copy = at(entry.copy);
     const RangeRule rule = s.rules[entry.range];
     const optim::UpdateScalars scalars = ScalarsOf(control, rule);
     optim::OptimizerConfig config = s.optimizer;
     config.weight_decay = rule.weight_decay;
-    for (int i = static_cast<int>(threadIdx.x); i < entry.size; i += kThreads) {
+    for (int i = lane; i < entry.size; i += kWarp) {
       UpdateAt(config, scalars, moments, arenas, entry, i);
     }
   }
 }
 
+__device__ __forceinline__ void Prefetch([[maybe_unused]] const char* line) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(line));
+#endif
+}
+
+// The batch that the step behind this one reads is on its way while this one is computed.
+__device__ __forceinline__ void FetchAhead(const StepControl& control, const FeedRing& ring) {
+  constexpr int64_t kLine = 128;
+  StepControl next = control;
+  ++next.attempted_step;
+  const char* slot = SlotOf(&next, ring);
+  for (int64_t at = threadIdx.x * kLine; at < ring.bytes_per_slot; at += kThreads * kLine) Prefetch(slot + at);
+}
+
+template <bool kInterprets>
 __global__ void __launch_bounds__(kThreads) TakeSteps(const ResidentSteps s, int64_t steps) {
   char* shared = DynamicShared<char>();
   auto* header = reinterpret_cast<ResidentHeader*>(shared);
@@ -293,7 +361,7 @@ __global__ void __launch_bounds__(kThreads) TakeSteps(const ResidentSteps s, int
     header->phase = *s.phase;
   }
   __syncthreads();
-  Room room = {{shared, nullptr}, shared + s.scratch, &header->state};
+  Room room = {{shared, nullptr}, shared + s.scratch, shared + s.fragments, &header->state};
   float* gradients = room.at(s.gradients);
   UpdateArenas arenas = s.update;
   arenas.masters = room.at(arenas.masters);
@@ -305,25 +373,28 @@ __global__ void __launch_bounds__(kThreads) TakeSteps(const ResidentSteps s, int
 #pragma unroll 1
   for (int64_t n = 0; n < steps && (header->control.halt == 0 || s.runs_halted); ++n) {
     room.at.slot = SlotOf(&header->control, s.ring);
+    const uint64_t records = header->control.records;
+    if (n + 1 < steps) FetchAhead(header->control, s.ring);
     for (int i = static_cast<int>(threadIdx.x); i < s.gradient_floats; i += kThreads) gradients[i] = 0;
     if (threadIdx.x == 0) {
       BeginPhase(&header->phase);
       BeginMicroBatch(&header->control, &header->phase, s.ring, 0, s.seed, 0, &header->state);
     }
-    __syncthreads();
+    if (s.begins_first) __syncthreads();
 #pragma unroll 1
     for (int i = 0; i < s.instruction_count; ++i) {
       const ResidentInstruction instruction = s.instructions[i];
-      Run(instruction, s.operands + instruction.operands, room);
+      Run<kInterprets>(instruction, s.operands + instruction.operands, room);
       __syncthreads();
     }
     Check(s, gradients, &header->phase);
     if (threadIdx.x == 0) {
       AddLoss(&header->control, s.ring, 0, room.at(s.loss), &header->phase);
-      // What was written a step ago has long arrived, so that nobody waits for it.
-      PublishRecords(header->control, s.records);
       Decide(&header->control, &header->phase, s.decision, s.records);
       EndStep(&header->control);
+    } else if (threadIdx.x == kThreads - 1) {
+      // What was written a step ago has long arrived, and nobody waits for it.
+      PublishRecords(records, s.records);
     }
     __syncthreads();
     Update(s, arenas, header->phase.update, room.at);
@@ -338,17 +409,19 @@ __global__ void __launch_bounds__(kThreads) TakeSteps(const ResidentSteps s, int
   if (threadIdx.x != 0) return;
   *s.control = header->control;
   *s.phase = header->phase;
-  PublishRecords(header->control, s.records);
+  PublishRecords(header->control.records, s.records);
 }
 
 }  // namespace
 
 absl::Status AllowResidentSteps(int64_t shared_bytes) {
-  return AllowSharedMemory("resident steps", TakeSteps, shared_bytes);
+  AMPD_RETURN_IF_ERROR(AllowSharedMemory("resident steps", TakeSteps<false>, shared_bytes));
+  return AllowSharedMemory("resident steps", TakeSteps<true>, shared_bytes);
 }
 
 absl::Status EnqueueResidentSteps(cudaStream_t stream, const ResidentSteps& what, int64_t steps, int64_t shared_bytes) {
-  return Launch("resident steps", TakeSteps, 1, kThreads, shared_bytes, stream, what, steps);
+  const auto take = what.interprets ? TakeSteps<true> : TakeSteps<false>;
+  return Launch("resident steps", take, 1, kThreads, shared_bytes, stream, what, steps);
 }
 
 }  // namespace ampd::cuda

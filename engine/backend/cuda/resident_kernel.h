@@ -28,9 +28,12 @@ struct ResidentArena {
 };
 inline constexpr int kMostResidentArenas = 8;
 
+// A piece of a parameter's gradient, which a warp looks at.
 struct ResidentGradient {
   int64_t offset;
   int32_t size;
+  int32_t slot;   // in backward order
+  int32_t first;  // where the piece begins in the slot
 };
 
 // What the kernel is given. Addresses may be tagged (resident_program.h) where they are not the loop's.
@@ -38,7 +41,10 @@ struct ResidentSteps {
   const ResidentInstruction* instructions;
   int32_t instruction_count;
   const char* operands;
-  int64_t scratch;  // offset in shared memory
+  bool interprets;
+  // Whether the first instruction needs what a step begins with: its state, and gradients that are zero.
+  bool begins_first;
+  int64_t scratch, fragments;  // offsets in shared memory
   const float* loss;
 
   StepControl* control;
@@ -55,12 +61,12 @@ struct ResidentSteps {
   float* gradients;
   int32_t gradient_floats;
 
-  const ResidentGradient* slots;  // in backward order
-  int32_t slot_count;
+  const ResidentGradient* gradient_pieces;
+  int32_t gradient_piece_count;
 
   optim::OptimizerConfig optimizer;
   UpdateArenas update;
-  const UpdateEntry* entries;
+  const UpdateEntry* entries;  // each a warp's
   int32_t entry_count;
   const RangeRule* rules;
 };

@@ -46,6 +46,7 @@ struct ResidentWeighted {
 
 struct ResidentLoss {
   LossSamples samples;
+  LossOperands operands;
   const float* dlosses;
   float* to;
 };

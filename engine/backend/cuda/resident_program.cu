@@ -12,6 +12,7 @@
 #include "engine/backend/cuda/fused_program.h"
 #include "engine/backend/cuda/matmul.h"
 #include "engine/backend/cuda/resident_operands.h"
+#include "engine/backend/cuda/resident_stack.h"
 #include "engine/core/status.h"
 
 namespace ampd::cuda {
@@ -39,10 +40,19 @@ bool IsData(DType dtype) { return dtype == DType::kF32 || dtype == DType::kF16 |
 
 class Compiler {
  public:
-  Compiler(const runtime::Plan& plan, const AddressOf& address) : plan_(plan), address_(address) {}
+  Compiler(const runtime::Plan& plan, const ResidentStack* stack, const AddressOf& address)
+      : plan_(plan), stack_(stack), address_(address) {}
 
   absl::StatusOr<ResidentProgram> Run() {
-    for (const PlanStep& step : plan_.steps) AMPD_RETURN_IF_ERROR(Add(step));
+    for (size_t s = 0; s < plan_.steps.size(); ++s) {
+      const PlanStep& step = plan_.steps[s];
+      if (stack_ == nullptr || !stack_->holds[s]) {
+        AMPD_RETURN_IF_ERROR(Add(step));
+        continue;
+      }
+      if (s == stack_->forward_at) AMPD_RETURN_IF_ERROR(AddStack(step, ResidentOp::kStackForward));
+      if (s == stack_->backward_at) AMPD_RETURN_IF_ERROR(AddStack(step, ResidentOp::kStackBackward));
+    }
     return std::move(program_);
   }
 
@@ -116,9 +126,22 @@ class Compiler {
     program_.instructions.push_back({op, step.op, static_cast<int64_t>(at)});
     program_.operands.resize(at + (sizeof(Operands) + 15) / 16 * 16);
     std::memcpy(program_.operands.data() + at, &operands, sizeof(Operands));
+    program_.interprets = program_.interprets || IsInterpreted(op);
     return absl::OkStatus();
   }
+  static bool IsInterpreted(ResidentOp op) {
+    return op == ResidentOp::kProduct || op == ResidentOp::kFused || op == ResidentOp::kDropout ||
+           op == ResidentOp::kBox || op == ResidentOp::kColumnSums || op == ResidentOp::kAccumulate;
+  }
   void Reserve(int64_t bytes) { program_.scratch_bytes = std::max(program_.scratch_bytes, bytes); }
+
+  absl::Status AddStack(const PlanStep& step, ResidentOp op) {
+    AMPD_ASSIGN_OR_RETURN(const DenseStack stack, stack_->WithAddresses(address_));
+    if (op == ResidentOp::kStackForward) flops_ += stack_->flops();
+    if (flops_ > kMostFlops) return No(step, "more work than one multiprocessor's");
+    Reserve(StackScratch(stack));
+    return Push(op, step, stack);
+  }
 
   absl::Status AddProduct(const PlanStep& step, const Places& places) {
     if (!IsData(step.inputs[0].type.dtype) || step.inputs[1].type.dtype != step.inputs[0].type.dtype) {
@@ -249,9 +272,9 @@ class Compiler {
     ResidentLoss loss{.dlosses = gradient ? static_cast<const float*>(places.inputs[0]) : nullptr,
                       .to = static_cast<float*>(places.outputs[0])};
     AMPD_ASSIGN_OR_RETURN(loss.samples, LossSamples::Of(DescOf(step), step.inputs[first].type.shape));
-    loss.samples.prediction = static_cast<const float*>(places.inputs[first]);
-    loss.samples.target = static_cast<const float*>(places.inputs[first + 1]);
-    if (places.inputs.size() > first + 2) loss.samples.weights = static_cast<const float*>(places.inputs[first + 2]);
+    loss.operands.prediction = static_cast<const float*>(places.inputs[first]);
+    loss.operands.target = static_cast<const float*>(places.inputs[first + 1]);
+    if (places.inputs.size() > first + 2) loss.operands.weights = static_cast<const float*>(places.inputs[first + 2]);
     return Push(gradient ? ResidentOp::kLossGrad : ResidentOp::kLoss, step, loss);
   }
 
@@ -272,6 +295,7 @@ class Compiler {
   }
 
   const runtime::Plan& plan_;
+  const ResidentStack* const stack_;
   const AddressOf& address_;
   ResidentProgram program_;
   double flops_ = 0;
@@ -279,8 +303,9 @@ class Compiler {
 
 }  // namespace
 
-absl::StatusOr<ResidentProgram> CompileResident(const runtime::Plan& plan, const AddressOf& address) {
-  return Compiler(plan, address).Run();
+absl::StatusOr<ResidentProgram> CompileResident(const runtime::Plan& plan, const ResidentStack* stack,
+                                                const AddressOf& address) {
+  return Compiler(plan, stack, address).Run();
 }
 
 }  // namespace ampd::cuda

@@ -44,6 +44,8 @@ enum class ResidentOp : int32_t {
   kLossGrad,
   kCrossEntropy,  // ResidentCrossEntropy
   kCrossEntropyGrad,
+  kStackForward,  // DenseStack (dense_stack.h)
+  kStackBackward,
 };
 
 struct ResidentInstruction {
@@ -59,14 +61,20 @@ struct ResidentProgram {
   std::vector<char> operands;
   // Shared memory that instructions use while they run.
   int64_t scratch_bytes = 0;
+  // Whether a step has products, elementwise nodes or others that take operands of many kinds, which a kernel has to
+  // interpret: one without them needs fewer registers.
+  bool interprets = false;
 };
 
 // Where a tensor of the plan lies while the block runs; an error says why it can lie nowhere.
 using AddressOf = std::function<absl::StatusOr<void*>(const runtime::PlannedTensor& tensor)>;
 
+struct ResidentStack;
+
 // UNIMPLEMENTED, naming the node, for a plan with a step that has no such form, or with more work than is one
-// multiprocessor's.
-absl::StatusOr<ResidentProgram> CompileResident(const runtime::Plan& plan, const AddressOf& address);
+// multiprocessor's. `stack`, of that plan, takes the place of the steps that it holds; null: every step is its own.
+absl::StatusOr<ResidentProgram> CompileResident(const runtime::Plan& plan, const ResidentStack* stack,
+                                                const AddressOf& address);
 
 }  // namespace ampd::cuda
 

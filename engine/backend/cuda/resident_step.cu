@@ -12,24 +12,29 @@
 #include "engine/backend/cuda/device_memory.h"
 #include "engine/backend/cuda/kernels.h"
 #include "engine/backend/cuda/resident_kernel.h"
+#include "engine/backend/cuda/resident_stack.h"
 #include "engine/core/status.h"
 
 namespace ampd::cuda {
 namespace {
 
-// The parts of a plan's arena that tensors lie in, without what only kernels' workspaces use.
+// The parts of a plan's arena that tensors lie in, without what only kernels' workspaces use, or lies within `stack`.
 class ArenaParts {
  public:
-  explicit ArenaParts(const runtime::Plan& plan) {
+  ArenaParts(const runtime::Plan& plan, const ResidentStack* stack) {
     std::map<int64_t, int64_t> ends;
     const auto note = [&](const runtime::PlannedTensor& tensor) {
       if (tensor.space != runtime::Space::kArena) return;
       int64_t& end = ends[tensor.offset];
       end = std::max(end, tensor.offset + std::max<int64_t>(1, runtime::BytesOf(tensor)));
     };
-    for (const runtime::PlanStep& step : plan.steps) {
-      for (const runtime::PlannedTensor& tensor : step.inputs) note(tensor);
-      for (const runtime::PlannedTensor& tensor : step.outputs) note(tensor);
+    for (size_t s = 0; s < plan.steps.size(); ++s) {
+      if (stack != nullptr && stack->holds[s]) continue;
+      for (const runtime::PlannedTensor& tensor : plan.steps[s].inputs) note(tensor);
+      for (const runtime::PlannedTensor& tensor : plan.steps[s].outputs) note(tensor);
+    }
+    if (stack != nullptr) {
+      for (const runtime::PlannedTensor* tensor : {stack->input, stack->output, stack->output_grad}) note(*tensor);
     }
     for (const auto& [name, tensor] : plan.outputs) note(tensor);
     for (const auto& [begin, end] : ends) {
@@ -62,19 +67,39 @@ class CudaResidentStep : public ResidentStep {
  public:
   explicit CudaResidentStep(Context* context) : context_(context) {}
 
-  absl::Status Make(const runtime::StepLoopConfig& config, const ResidentLoop& loop) {
-    AMPD_RETURN_IF_ERROR(CheckJob(config));
+  static absl::Status CheckJob(const runtime::StepLoopConfig& config) {
+    if (config.phases.size() != 1) return No("several phases");
+    const runtime::StepLoopPhase& phase = config.phases.front();
+    if (phase.executors.size() != 1) return No("several buckets");
+    if (config.micro_batches != 1) return No("several micro-batches");
+    if (!config.memory->layout().states().empty()) return No("untrained state");
+    if (phase.update.config.kind == optim::OptimizerKind::kLamb) return No("LAMB");
+    std::set<int32_t> copied;
+    for (const runtime::ModelLayout::Copy& copy : config.memory->layout().copies()) {
+      if (!AsDenseCopy(config.memory->layout(), copy, config.memory->published())) {
+        return No(absl::StrCat("a copy laid out as ", copy.layout.key));
+      }
+      if (!copied.insert(copy.parameter).second) return No("two copies of a parameter");
+    }
+    return absl::OkStatus();
+  }
+
+  // Of a job that CheckJob() takes.
+  absl::Status Make(const runtime::StepLoopConfig& config, const ResidentStack* stack, const ResidentLoop& loop) {
     const runtime::StepLoopPhase& phase = config.phases.front();
     const runtime::Plan& plan = phase.executors.front()->plan();
-    ArenaParts arena(plan);
+    ArenaParts arena(plan, stack);
     PlaceAll(config, &arena);
+    if (stack != nullptr) step_.fragments = layout_.Add(stack->fragment_bytes());
     // Before anything is made for a network that is far too large.
     AMPD_RETURN_IF_ERROR(CheckRoom());
     AMPD_RETURN_IF_ERROR(UploadConstants(plan));
     const AddressOf address = [&](const runtime::PlannedTensor& tensor) {
       return AddressIn(plan, arena, loop, tensor);
     };
-    AMPD_ASSIGN_OR_RETURN(ResidentProgram program, CompileResident(plan, address));
+    AMPD_ASSIGN_OR_RETURN(ResidentProgram program, CompileResident(plan, stack, address));
+    step_.interprets = program.interprets;
+    step_.begins_first = program.instructions.empty() || program.instructions[0].op != ResidentOp::kStackForward;
     step_.scratch = layout_.Add(program.scratch_bytes);
     AMPD_RETURN_IF_ERROR(CheckRoom());
     const auto loss = plan.outputs.find("loss");
@@ -102,23 +127,6 @@ class CudaResidentStep : public ResidentStep {
     const int64_t most = context_->properties().shared_bytes_per_block;
     if (needed <= most) return absl::OkStatus();
     return No(absl::StrCat(needed, " bytes of shared memory or more, the device has ", most));
-  }
-
-  static absl::Status CheckJob(const runtime::StepLoopConfig& config) {
-    if (config.phases.size() != 1) return No("several phases");
-    const runtime::StepLoopPhase& phase = config.phases.front();
-    if (phase.executors.size() != 1) return No("several buckets");
-    if (config.micro_batches != 1) return No("several micro-batches");
-    if (!config.memory->layout().states().empty()) return No("untrained state");
-    if (phase.update.config.kind == optim::OptimizerKind::kLamb) return No("LAMB");
-    std::set<int32_t> copied;
-    for (const runtime::ModelLayout::Copy& copy : config.memory->layout().copies()) {
-      if (!AsDenseCopy(config.memory->layout(), copy, config.memory->published())) {
-        return No(absl::StrCat("a copy laid out as ", copy.layout.key));
-      }
-      if (!copied.insert(copy.parameter).second) return No("two copies of a parameter");
-    }
-    return absl::OkStatus();
   }
 
   int64_t Keep(void* global, int64_t bytes) {
@@ -208,23 +216,42 @@ class CudaResidentStep : public ResidentStep {
     return absl::OkStatus();
   }
 
+  // Elements of an arena that a warp takes at a time: of small arenas so few that every warp has some.
+  static int32_t PieceOf(int64_t elements) {
+    constexpr int64_t kLanes = 32, kMostElements = 512;
+    return static_cast<int32_t>(std::clamp(elements / kResidentThreads * kLanes, kLanes, kMostElements));
+  }
+
   absl::Status UploadLists(const ResidentProgram& program, const runtime::StepLoopPhase& phase,
                            const runtime::ModelLayout& layout) {
     std::vector<DenseCopy> copies;
     for (const runtime::ModelLayout::Copy& copy : layout.copies()) {
       copies.push_back(*AsDenseCopy(layout, copy, InShared<char>(published_)));
     }
-    std::vector<ResidentGradient> slots;
-    for (const runtime::ArenaSlot& slot : phase.slots) {
-      slots.push_back({slot.offset, static_cast<int32_t>(slot.size)});
+    const int32_t piece = PieceOf(layout.arena_elements());
+    std::vector<ResidentGradient> gradients;
+    for (size_t s = 0; s < phase.slots.size(); ++s) {
+      const runtime::ArenaSlot& slot = phase.slots[s];
+      for (int64_t first = 0; first < slot.size; first += piece) {
+        gradients.push_back({slot.offset + first, static_cast<int32_t>(std::min<int64_t>(piece, slot.size - first)),
+                             static_cast<int32_t>(s), static_cast<int32_t>(first)});
+      }
     }
-    const std::vector<UpdateEntry> entries = UpdateEntriesOf(phase.update.ranges, copies);
+    std::vector<UpdateEntry> entries;
+    for (UpdateEntry entry : UpdateEntriesOf(phase.update.ranges, copies)) {
+      for (int32_t left = entry.size; left > 0; left -= piece) {
+        entry.size = std::min(piece, left);
+        entries.push_back(entry);
+        entry.offset += piece;
+        entry.first += piece;
+      }
+    }
     step_.instruction_count = static_cast<int32_t>(program.instructions.size());
-    step_.slot_count = static_cast<int32_t>(slots.size());
+    step_.gradient_piece_count = static_cast<int32_t>(gradients.size());
     step_.entry_count = static_cast<int32_t>(entries.size());
     AMPD_RETURN_IF_ERROR(UploadList(program.instructions, &step_.instructions));
     AMPD_RETURN_IF_ERROR(UploadList(program.operands, &step_.operands));
-    AMPD_RETURN_IF_ERROR(UploadList(slots, &step_.slots));
+    AMPD_RETURN_IF_ERROR(UploadList(gradients, &step_.gradient_pieces));
     AMPD_RETURN_IF_ERROR(UploadList(entries, &step_.entries));
     return UploadList(RulesOf(phase.update.ranges), &step_.rules);
   }
@@ -241,8 +268,15 @@ class CudaResidentStep : public ResidentStep {
 absl::StatusOr<std::unique_ptr<ResidentStep>> ResidentStep::Create(Context* context,
                                                                    const runtime::StepLoopConfig& config,
                                                                    const ResidentLoop& loop) {
+  AMPD_RETURN_IF_ERROR(CudaResidentStep::CheckJob(config));
+  const absl::optional<ResidentStack> stack = FindResidentStack(config.phases.front().executors.front()->plan());
+  if (stack) {
+    auto step = std::make_unique<CudaResidentStep>(context);
+    // What has no room for it may have some without.
+    if (step->Make(config, &*stack, loop).ok()) return std::unique_ptr<ResidentStep>(std::move(step));
+  }
   auto step = std::make_unique<CudaResidentStep>(context);
-  AMPD_RETURN_IF_ERROR(step->Make(config, loop));
+  AMPD_RETURN_IF_ERROR(step->Make(config, nullptr, loop));
   return std::unique_ptr<ResidentStep>(std::move(step));
 }
 

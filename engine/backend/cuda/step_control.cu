@@ -33,7 +33,7 @@ __global__ void AddLossOnce(const StepControl* control, FeedRing ring, int64_t a
 
 __global__ void DecideOnce(StepControl* control, PhaseControl* phase, DecisionConfig config, RecordRing records) {
   Decide(control, phase, config, records);
-  PublishRecords(*control, records);
+  PublishRecords(control->records, records);
 }
 
 __global__ void CommitState(const PhaseControl* phase, const uint4* pending, int64_t packs, uint4* committed) {

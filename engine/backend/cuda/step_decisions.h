@@ -71,10 +71,10 @@ __device__ inline void WriteRecord(const DecisionConfig& config, const optim::Lo
   ++control->records;
 }
 
-// Shows the host the records written so far.
-__device__ inline void PublishRecords(const StepControl& control, const RecordRing& ring) {
+// Shows the host the first `records` records, which are written.
+__device__ inline void PublishRecords(uint64_t records, const RecordRing& ring) {
   __threadfence_system();
-  *static_cast<volatile uint64_t*>(ring.count) = control.records;
+  *static_cast<volatile uint64_t*>(ring.count) = records;
 }
 
 // Moves the scaler, fills in the update's control, writes the record; halts where it cannot decide or the training

@@ -9,9 +9,10 @@
 namespace ampd::train {
 namespace {
 
-TEST(ResidentOrder, ChangesNothing) {
+// `between`: layers between two dense ones.
+void ExpectNoChange(const std::string& between) {
   const ResolvedJobSpec spec = Spec(
-      {"model { layers { flatten {} } layers { dense { units: 12 activation: GELU } } layers { dropout { rate: 0.2 } }"
+      {"model { layers { flatten {} } layers { dense { units: 12 activation: GELU } } " + between +
        "        layers { dense { units: 10 } } loss { softmax_cross_entropy { label_smoothing: 0.1 } } }"
        "precision { mode: FP16 loss_scale { init: 3e7 growth_interval: 2 } }"
        "optimizer { adamw {} ema { decay: 0.5 } clip_global_norm: 1 }"
@@ -38,6 +39,12 @@ TEST(ResidentOrder, ChangesNothing) {
     EXPECT_EQ(Told(recorder), first_told) << "order " << order;
   }
   cuda_on_host::SetFiberOrder(0);
+}
+
+TEST(ResidentOrder, ChangesNothing) { ExpectNoChange("layers { dropout { rate: 0.2 } }"); }
+
+TEST(ResidentOrder, ChangesNothingOfDenseLayersTakenTogether) {
+  ExpectNoChange("layers { dense { units: 33 activation: TANH } }");
 }
 
 }  // namespace

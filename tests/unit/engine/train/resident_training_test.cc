@@ -124,6 +124,13 @@ std::vector<ResidentJob> Jobs() {
        .parts = {"model { layers { flatten {} } layers { dense { units: 10 bias: false } }"
                  "        loss { softmax_cross_entropy { ignore_index: 3 } } }",
                  "precision { mode: FP16 } optimizer { adamw {} }", kTwelveSteps}},
+      {.name = "Stack",
+       .parts = {"model { layers { flatten {} } layers { dense { units: 13 activation: SIGMOID } }"
+                 "        layers { dense { units: 40 activation: GELU } } layers { dense { units: 20 bias: false } }"
+                 "        layers { dense { units: 9 activation: TANH } } layers { dense { units: 10 } }"
+                 "        loss { softmax_cross_entropy {} } }",
+                 "precision { mode: BF16 } optimizer { adamw { learning_rate: 0.02 } clip_global_norm: 1 }",
+                 kTwelveSteps}},
       // What has no such kernel, or does not fit, is captured.
       {.name = "MicroBatches",
        .parts = {kClassifier, kTwelveSteps, "train { micro_batch_size: 8 }"},
