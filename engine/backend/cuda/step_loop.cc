@@ -598,8 +598,8 @@ absl::StatusOr<EventHandle> CudaStepLoop::TakeEvent() {
 
 absl::StatusOr<absl::optional<StepRecord>> CudaStepLoop::Next() {
   while (true) {
-    if (*const_cast<volatile uint64_t*>(records_.count) > consumed_) {
-      std::atomic_thread_fence(std::memory_order_acquire);
+    // The device writes it behind the records that it counts.
+    if (std::atomic_ref<uint64_t>(*records_.count).load(std::memory_order_acquire) > consumed_) {
       const StepRecord record = records_.records[consumed_++ % kRecords];
       stopped_ = stopped_ || !record.decided;
       // A skipped step took no entry of the table: of many in a row none may run round it.
