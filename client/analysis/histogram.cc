@@ -136,6 +136,24 @@ std::string Bar(int64_t count, int64_t most) {
   return std::string(static_cast<size_t>(std::max(1, columns)), '#');
 }
 
+// The lowest exponent that has a row of its own: values that differ by dozens of powers of two, a few of each, are one
+// row beneath, if fp16 makes all of them 0 either way.
+int LowestRow(const Histogram& h, const Rows& rows) {
+  constexpr int kFewest = 4;
+  int e = rows.first;
+  while (e <= rows.last && RangeOf(e) == Fp16Range::kFlushed && Bar(CountAt(h, e), rows.most).size() <= 1 &&
+         Bar(CountAt(h, e - rows.shift), rows.most).size() <= 1) {
+    ++e;
+  }
+  return e - rows.first < kFewest ? rows.first : e;
+}
+
+int64_t CountBelow(const Histogram& h, int exponent) {
+  int64_t count = 0;
+  for (auto it = h.counts.begin(); it != h.counts.end() && it->first < exponent; ++it) count += it->second;
+  return count;
+}
+
 std::string ScaleText(const Histogram& h) {
   if (h.unscalable > 0) {
     return absl::StrCat("Of all the job's gradients ", h.unscalable,
@@ -268,11 +286,18 @@ std::string HistogramText(const Histogram& h) {
       h.tensors == 1 ? " tensor, " : " tensors, ", Count(static_cast<double>(h.zeros)), " zeros\n");
   absl::StrAppendFormat(&text, "%6s  %-*s  %-*s  %s\n", "|v| >=", kBarColumns, "as they are", kBarColumns,
                         absl::StrCat("times ", Power(h.scale)), "in fp16");
-  for (int e = rows.last; e >= rows.first; --e) {
-    const bool border = e == rows.last || RangeOf(e) != RangeOf(e + 1);
-    absl::StrAppendFormat(&text, "%6s  %-*s  %-*s  %s\n", absl::StrCat("2^", e), kBarColumns,
-                          Bar(CountAt(h, e), rows.most), kBarColumns, Bar(CountAt(h, e - rows.shift), rows.most),
-                          border ? absl::StrCat("- ", NameOf(RangeOf(e))) : "|");
+  const auto row = [&](const std::string& label, int64_t plain, int64_t scaled, bool border, int e) {
+    absl::StrAppendFormat(&text, "%6s  %-*s  %-*s  %s\n", label, kBarColumns, Bar(plain, rows.most), kBarColumns,
+                          Bar(scaled, rows.most), border ? absl::StrCat("- ", NameOf(RangeOf(e))) : "|");
+  };
+  const int lowest = LowestRow(h, rows);
+  for (int e = rows.last; e >= lowest; --e) {
+    row(absl::StrCat("2^", e), CountAt(h, e), CountAt(h, e - rows.shift),
+        e == rows.last || RangeOf(e) != RangeOf(e + 1), e);
+  }
+  if (lowest > rows.first) {
+    row("less", CountBelow(h, lowest), CountBelow(h, lowest - rows.shift),
+        lowest > rows.last || RangeOf(lowest) != RangeOf(lowest - 1), lowest - 1);
   }
   return absl::StrCat(text, Verdict(h));
 }

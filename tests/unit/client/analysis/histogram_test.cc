@@ -153,6 +153,25 @@ TEST(Histogram, BarsMoveByTheScale) {
   EXPECT_THAT(text, HasSubstr("loss_scale: {kind: STATIC, init: 65536}"));
 }
 
+// Tails of a few values, dozens of powers of two long, are one row.
+TEST(Histogram, AThinTailIsOneRow) {
+  const std::string text = HistogramText(*HistogramOf(With(R"(
+  phase: main
+  scale: 65536
+  tensors: [{tensor: t, nonzero: 1010, first_exponent: -60, flushed_unscaled: 0.5,
+             exponent_counts: [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+                               500, 0, 0, 0, 0, 0, 0, 0, 0, 0, 500]}]
+)"),
+                                                      "", ""));
+  EXPECT_THAT(RowOf(text, "2^-30"), HasSubstr(std::string(32, '#')));
+  EXPECT_EQ(RowOf(text, "2^-31"), "");
+  EXPECT_THAT(RowOf(text, "  less"), HasSubstr("#"));
+  // What is scaled stands 16 rows higher, in a column of its own.
+  EXPECT_THAT(RowOf(text, "2^-14"), HasSubstr(std::string(32, '#')));
+  // Few rows are not worth it.
+  EXPECT_EQ(RowOf(HistogramText(*HistogramOf(Diagnostics(), "", "")), "  less"), "");
+}
+
 TEST(Histogram, HostileEventsAreDrawnAllTheSame) {
   v1::JobEvent event;
   v1::TensorDiagnostics* tensor = event.mutable_gradient_diagnostics()->add_tensors();
