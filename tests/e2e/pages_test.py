@@ -28,7 +28,8 @@ from gan_networks import acgan_job
 SHELL = ("sh", "console")
 # Blocks of these are not commands.
 OTHERS = {"text", "yaml", "json", "ini", "python", "mermaid"}
-RUN_HERE = {"README.md", "docs/ampctl.md", "docs/benchmarking.md", "docs/data.md", "docs/onnx.md", "docs/security.md"}
+RUN_HERE = {"README.md", "docs/ampctl.md", "docs/benchmarking.md", "docs/data.md", "docs/mixed_precision.md", "docs/onnx.md",
+            "docs/security.md"}
 RUN_ELSEWHERE = {"docs/json_api.md": "json_api_test.py", "docs/operations.md": "docs_test.py"}
 # By the first line.
 NOT_RUN = {
@@ -236,12 +237,21 @@ class PagesTest(DaemonTest):
         self.assertIn("bf16", output.lower())
         with open(self.path("bench.svg")) as file:
             self.assertIn("<svg", file.read())
+        self.mixed_precision_page()
         self.quick_job(optimizer={"adamw": {}, "ema": {"decay": 0.9}})
         job_id = self.ended_job("job.yaml")
         self.write("gan.yaml", json.dumps(acgan_job(train={"steps": 2, "batch_size": 8})))
         self.run_page("docs/onnx.md", {" JOB ": f" {job_id} ", " GAN ": f" {self.ended_job('gan.yaml')} "})
         for name in ("model.onnx", "model.safetensors", "average.safetensors", "generator.onnx"):
             self.assertGreater(os.path.getsize(self.path(name)), 1000, name)
+
+    def mixed_precision_page(self):
+        output = self.run_page("docs/mixed_precision.md", {"train.steps=600": "train.steps=12", "every_steps=200": "every_steps=6"})
+        self.assertRegex(output, r"fp16 flushes [\d.]+% of the values that are not 0 without a scale")
+        # From a scale of 1e9 the first steps of any network overflow.
+        self.assertRegex(output, r"overflow  step 1 skipped, scale 1e\+09 -> 500000000, (NaN|Inf) in GRADIENT")
+        self.assertRegex(output, r"none +SUCCEEDED  BF16")
+        self.assertRegex(output, r"(?m)^skipping$")
 
     def ended_job(self, path):
         job_id = self.run_text(f"ampctl submit {path} -q", self.as_user(), "a job").strip()
