@@ -1,6 +1,7 @@
 # The daemon, its worker and ampctl on Debian 12. deploy/build_image.sh builds the target cpu and tries it; by hand:
 #   docker build --target cpu -t ampd:cpu .
 #   docker build --target gpu -t ampd:gpu .          # CUDA 13, compute capability 7.5 and later; runs where there is no GPU too
+#   docker build --target gpu --build-arg CUDA=12 -t ampd:gpu-cuda12 .     # compute capability 7.0 (V100) and later, older drivers
 #   docker run -p 127.0.0.1:7070:7070 -p 127.0.0.1:7071:7071 -v ampd-state:/var/lib/ampd -v DIR:/data:ro ampd:cpu
 #   docker run --gpus all ... ampd:gpu
 # or all of it with Prometheus and Grafana: deploy/compose.yaml.
@@ -78,33 +79,43 @@ COPY --from=sbom /sbom.spdx.json /usr/share/ampd/
 ARG REVISION=unknown
 LABEL org.opencontainers.image.revision="${REVISION}"
 
-# NVIDIA's pip wheels hold the toolkit and the libraries. Those of CUDA 12 have no nvcc, so 13 is what can be built.
+# NVIDIA's pip wheels hold the toolkit and the libraries. Those of CUDA 12 have no nvcc, so clang compiles for it.
 FROM source AS build-gpu
 ARG CUDA=13
-ARG CUDA_ARCHITECTURES=75;80;86;89;90;100;120
-RUN if [ "$CUDA" != 13 ]; then echo "CUDA=$CUDA: only 13 is supported (V100 needs 12, whose wheels have no nvcc)" >&2; exit 1; fi; \
-    apt-get update -qq && apt-get install -qq -y --no-install-recommends python3-pip && rm -rf /var/lib/apt/lists/* && \
-    pip install --quiet --no-cache-dir --break-system-packages --root-user-action=ignore --target /opt/wheels \
-      'nvidia-cuda-nvcc==13.0.*' 'nvidia-cuda-crt==13.0.*' 'nvidia-nvvm==13.0.*' 'nvidia-cuda-cccl==13.0.*' \
-      'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-nvrtc==13.0.*' 'nvidia-cublas==13.0.*' 'nvidia-cudnn-cu13>=9.8,<10' \
-      'nvidia-nccl-cu13>=2.27,<3' && \
-    cd /opt/wheels/nvidia && ln -s lib cu13/lib64 && \
-    for library in cu13/lib/*.so.* cudnn/lib/libcudnn.so.9 nccl/lib/libnccl.so.2; do \
-      ln -s "$(basename "$library")" "${library%%.so.*}.so"; \
-    done
+# Default: 75;80;86;89;90;100;120 of CUDA 13, 70;75;80;86;89;90 of CUDA 12.
+ARG CUDA_ARCHITECTURES
+RUN apt-get update -qq && apt-get install -qq -y --no-install-recommends python3-pip && \
+    case "$CUDA" in \
+      13) pip install --quiet --no-cache-dir --break-system-packages --root-user-action=ignore --target /opt/wheels \
+            'nvidia-cuda-nvcc==13.0.*' 'nvidia-cuda-crt==13.0.*' 'nvidia-nvvm==13.0.*' 'nvidia-cuda-cccl==13.0.*' \
+            'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-nvrtc==13.0.*' 'nvidia-cublas==13.0.*' 'nvidia-cudnn-cu13>=9.8,<10' \
+            'nvidia-nccl-cu13>=2.27,<3' && \
+          cd /opt/wheels/nvidia && ln -s lib cu13/lib64 && \
+          for library in cu13/lib/*.so.* cudnn/lib/libcudnn.so.9 nccl/lib/libnccl.so.2; do \
+            ln -s "$(basename "$library")" "${library%%.so.*}.so"; \
+          done && \
+          mkdir /opt/cuda && ln -s /opt/wheels/nvidia/cu13 /opt/cuda/toolkit && \
+          ln -s /opt/wheels/nvidia/cudnn /opt/wheels/nvidia/nccl /opt/wheels /opt/cuda/ && \
+          echo /opt/cuda/toolkit/bin/nvcc >/opt/cuda/compiler && echo '75;80;86;89;90;100;120' >/opt/cuda/architectures ;; \
+      12) apt-get install -qq -y --no-install-recommends clang-19 && deploy/cuda12_toolkit.sh /opt/cuda && \
+          ln -s . /opt/cuda/toolkit && ln -s lib64 /opt/cuda/lib && \
+          echo clang++-19 >/opt/cuda/compiler && echo '70;75;80;86;89;90' >/opt/cuda/architectures ;; \
+      *) echo "CUDA=$CUDA: 12 and 13 are supported" >&2; exit 1 ;; \
+    esac && rm -rf /var/lib/apt/lists/*
 ARG REVISION=unknown
-RUN cmake --preset cuda "-DAMPD_REVISION=$REVISION" -DAMPD_BUILD_TESTS=OFF -DCMAKE_CUDA_COMPILER=/opt/wheels/nvidia/cu13/bin/nvcc \
-      -DCUDAToolkit_ROOT=/opt/wheels/nvidia/cu13 -DAMPD_CUDNN=/opt/wheels/nvidia/cudnn -DAMPD_NCCL=/opt/wheels/nvidia/nccl \
-      "-DCMAKE_CUDA_ARCHITECTURES=$CUDA_ARCHITECTURES" && \
+RUN cmake --preset cuda "-DAMPD_REVISION=$REVISION" -DAMPD_BUILD_TESTS=OFF "-DCMAKE_CUDA_COMPILER=$(cat /opt/cuda/compiler)" \
+      -DCUDAToolkit_ROOT=/opt/cuda/toolkit -DAMPD_CUDNN=/opt/cuda/cudnn -DAMPD_NCCL=/opt/cuda/nccl \
+      "-DCMAKE_CUDA_ARCHITECTURES=${CUDA_ARCHITECTURES:-$(cat /opt/cuda/architectures)}" && \
     cmake --build --preset cuda --target ampd ampd-worker ampctl && \
     mkdir /out && strip -o /out/ampd build/cuda/bin/ampd && strip -o /out/ampd-worker build/cuda/bin/ampd-worker && \
     strip -o /out/ampctl build/cuda/bin/ampctl
 # What the worker is linked to, and what cuDNN loads when it runs: no more of the toolkit.
-RUN mkdir /cuda && cd /opt/wheels/nvidia && \
-    cp cu13/lib/libcublasLt.so.13 cu13/lib/libnvrtc.so.13 cu13/lib/libnvrtc-builtins.so.13.0 cudnn/lib/libcudnn*.so.9 \
+RUN mkdir /cuda && cd /opt/cuda && \
+    cp "toolkit/lib/libcublasLt.so.$CUDA" "toolkit/lib/libnvrtc.so.$CUDA" toolkit/lib/libnvrtc-builtins.so.*.* cudnn/lib/libcudnn*.so.9 \
       nccl/lib/libnccl.so.2 /cuda/ && \
-    awk '/^Name: / {name = $2} /^Version: / {print name ~ /cublas|nvrtc|cudnn|nccl/ ? "runtime" : "build", "pypi", name, $2; nextfile}' \
-      /opt/wheels/*.dist-info/METADATA >>/built-with
+    if [ "$CUDA" = 12 ]; then cp toolkit/lib/libcudart.so.12 /cuda/; fi && \
+    awk '/^Name: / {name = $2} /^Version: / {print name ~ /cublas|nvrtc|cudnn|nccl|runtime/ ? "runtime" : "build", "pypi", name, $2; nextfile}' \
+      wheels/*.dist-info/METADATA >>/built-with
 
 FROM runtime AS sbom-gpu
 USER root
@@ -115,7 +126,7 @@ ARG AMPD_VERSION
 RUN /sbom.sh ampd-gpu "$AMPD_VERSION" /out /built-with >/sbom.spdx.json
 
 FROM runtime AS gpu
-LABEL org.opencontainers.image.description="Trains neural networks in mixed precision; CUDA 13 build"
+LABEL org.opencontainers.image.description="Trains neural networks in mixed precision; CUDA build"
 # For the container toolkit: the driver's CUDA, and NVML, through which GPUs are found.
 ENV NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility

@@ -80,6 +80,9 @@ enum class StepLaunch {
   // network has no such kernel, as kCaptured. Products and sums are added up in another order than kCaptured's, the
   // same in every run.
   kResident,
+  // As kResident, but each of the plan's steps interpreted, dense layers too, which kResident takes together where it
+  // can: to compare with.
+  kInterpreted,
   // Each step captured once and replayed.
   kCaptured,
   // Kernels launched one by one, to look at a step with a debugger.
@@ -106,8 +109,9 @@ class StepLoop {
  public:
   virtual ~StepLoop() = default;
 
-  // How it takes its steps: as the config says, but kCaptured where that says kResident and the network or the device
-  // has no such kernel, and one of both where it says kFastest.
+  // How it takes its steps: as the config says, but where that says kResident or kInterpreted kCaptured if the network
+  // or the device has no such kernel, and kInterpreted if it has no dense layers that are taken together; and one of
+  // all these where it says kFastest.
   virtual StepLaunch launch() const = 0;
 
   // OK: the config's samples lie on the device, and steps are fed by FeedSamples(). Else why not, and they are fed by

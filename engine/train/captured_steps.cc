@@ -24,6 +24,7 @@ constexpr double kMostSecondsAhead = 0.1;
 runtime::StepLaunch LaunchOf(StepMode mode) {
   if (mode == StepMode::kFastest) return runtime::StepLaunch::kFastest;
   if (mode == StepMode::kResident) return runtime::StepLaunch::kResident;
+  if (mode == StepMode::kInterpreted) return runtime::StepLaunch::kInterpreted;
   return mode == StepMode::kCaptured ? runtime::StepLaunch::kCaptured : runtime::StepLaunch::kEnqueued;
 }
 

@@ -25,11 +25,12 @@ namespace ampd::train {
 
 // Who takes the steps of a training on a device that can take them by itself.
 enum class StepMode {
-  kFastest,   // as kResident or kCaptured, whichever is measured faster
-  kResident,  // the device, a small network's steps many in one kernel; another's as kCaptured
-  kCaptured,  // the device, each step captured once and replayed
-  kEnqueued,  // the device, each kernel launched anew: to look into a step with a debugger or profiler
-  kHost,      // the host, which waits for every result
+  kFastest,      // as kResident or kCaptured, whichever is measured faster
+  kResident,     // the device, a small network's steps many in one kernel; another's as kCaptured
+  kInterpreted,  // as kResident, without taking dense layers together
+  kCaptured,     // the device, each step captured once and replayed
+  kEnqueued,     // the device, each kernel launched anew: to look into a step with a debugger or profiler
+  kHost,         // the host, which waits for every result
 };
 
 // What adds up the gradients of replicas, by rank, whose backends are given.
@@ -82,8 +83,8 @@ struct TrainerOptions {
   std::function<absl::StatusOr<std::unique_ptr<runtime::Backend>>()> make_backend;
   // Of several devices: in place of MakeCollectives (engine/train/replicas.h), and called as often as a model is made.
   MakeCollectivesFunction make_collectives;
-  // Backends that leave steps to the host pass it over. The results are the same, to the bit, but for kResident's,
-  // and kFastest's where it is that, whose sums are added up in another order.
+  // Backends that leave steps to the host pass it over. The results are the same, to the bit, but for kResident's and
+  // kInterpreted's, and kFastest's where it is that, whose sums are added up in another order.
   StepMode steps = StepMode::kFastest;
   // Highest attempted step already reported by earlier attempts; resuming below it emits `rewound` first. Of a job with
   // `bench` cells.

@@ -7,7 +7,9 @@
 namespace ampd::train {
 
 bool TrainerImpl::TakesStepsWhole() const {
-  return captured_ != nullptr && captured_->launch() == runtime::StepLaunch::kResident;
+  if (captured_ == nullptr) return false;
+  const runtime::StepLaunch launch = captured_->launch();
+  return launch == runtime::StepLaunch::kResident || launch == runtime::StepLaunch::kInterpreted;
 }
 
 void TrainerImpl::StartProfile() {

@@ -1,16 +1,18 @@
 // Times whole training steps of a job on synthetic batches, without daemon, loader or reports:
-//   bench_steps [--device=DEVICE] [--steps=fastest|resident|captured|enqueued|host] [--fusion=none|chains|all]
+//   bench_steps [--device=DEVICE] [--steps=fastest|resident|interpreted|captured|enqueued|host]
+//   [--fusion=none|chains|all]
 //   [--autotune=FOLDER] [--set=PATH=VALUE]... JOB.yaml INPUT TARGET MODE THREADS
 // DEVICE: "cpu-0" (default), "cuda" (the first one) or a GPU's UUID. --steps, of a device that takes steps by itself:
-// whether it keeps a small network on one multiprocessor (of others it replays captured ones), replays captured ones,
-// does what it measures to be faster of both (default, as jobs do), has each kernel launched anew, or leaves them to
-// the host. --fusion: which steps of the plan may be one kernel: none, elementwise chains, or products too (default).
+// whether it keeps a small network on one multiprocessor (of others it replays captured ones), also without taking
+// dense layers together (interpreted), replays captured ones, does what it measures to be faster of both (default, as
+// jobs do), has each kernel launched anew, or leaves them to the host. --fusion: which steps of the plan may be one
+// kernel: none, elementwise chains, or products too (default).
 // --autotune: an existing folder; processes that share it compute by the same algorithms of the libraries, once the
 // first has measured them. INPUT and TARGET are as bench_job.h says. MODE: a precision mode. Answers each line "N" of
 // its input, after N attempted steps, with one line of JSON:
 //   {"median": seconds a step, "lowest": ..., "highest": ..., "host": seconds a step that the host is busy with it,
-//    "steps": N, "applied": M, "replayed": R, "loss": of the last, "launch": "resident", "captured", "enqueued" or
-//    "host", "regions": products of a step that are joined with what follows}
+//    "steps": N, "applied": M, "replayed": R, "loss": of the last, "launch": "resident", "interpreted", "captured",
+//    "enqueued" or "host", "regions": products of a step that are joined with what follows}
 // A device that takes steps by itself has the batches of a window of steps in its memory before the clock starts;
 // with "fed N" batches are copied to it meanwhile, one a step.
 // With "soak N": after N such steps in ten parts one line of JSON with what was in use at first, after the first part
@@ -265,6 +267,7 @@ class Bench {
   const char* Launch() const {
     if (device_ == nullptr) return "host";
     if (device_->launch() == runtime::StepLaunch::kResident) return "resident";
+    if (device_->launch() == runtime::StepLaunch::kInterpreted) return "interpreted";
     return device_->launch() == runtime::StepLaunch::kCaptured ? "captured" : "enqueued";
   }
   long Regions() const {
@@ -343,6 +346,8 @@ absl::StatusOr<Arguments> Parse(const std::vector<std::string>& args) {
       parsed.settings.emplace_back(arg);
     } else if (arg == "--steps=resident") {
       parsed.steps = StepMode::kResident;
+    } else if (arg == "--steps=interpreted") {
+      parsed.steps = StepMode::kInterpreted;
     } else if (arg == "--steps=captured") {
       parsed.steps = StepMode::kCaptured;
     } else if (arg == "--steps=enqueued") {
@@ -359,7 +364,7 @@ absl::StatusOr<Arguments> Parse(const std::vector<std::string>& args) {
   }
   if (parsed.rest.size() != 5 || !absl::SimpleAtoi(parsed.rest[4], &parsed.threads)) {
     return absl::InvalidArgumentError(
-        "usage: bench_steps [--device=cpu-0|cuda|UUID] [--steps=fastest|resident|captured|enqueued|host] "
+        "usage: bench_steps [--device=cpu-0|cuda|UUID] [--steps=fastest|resident|interpreted|captured|enqueued|host] "
         "[--fusion=none|chains|all] [--autotune=FOLDER] [--set=PATH=VALUE]... JOB.yaml INPUT TARGET MODE THREADS");
   }
   return parsed;

@@ -155,7 +155,7 @@ def measure(arguments, row, log, deadline):
         alone = arguments.stage == OVERVIEW
         # The way to launch steps that was measured to be slower.
         if workload == "mlp" and not alone:
-            other = "captured" if first["launch"] == "resident" else "resident"
+            other = "resident" if first["launch"] == "captured" else "captured"
             otherwise = ours(arguments, workload, batch, mode, log, f"--steps={other}")
             otherwise.warm_up(240)
             result.update(other_launch=otherwise.turn()["launch"])

@@ -1,5 +1,9 @@
 #include "engine/backend/cuda_build.h"
 
+#ifdef __CUDACC__
+#include <cuda_runtime_api.h>
+#endif
+
 namespace ampd {
 
 #ifdef __CUDACC__
@@ -7,7 +11,7 @@ namespace ampd {
 CudaBuild ThisCudaBuild() {
   // Ascending, e.g. 750, 900.
   constexpr int kArchitectures[] = {__CUDA_ARCH_LIST__};
-  return {__CUDACC_VER_MAJOR__ * 1000 + __CUDACC_VER_MINOR__ * 10, kArchitectures[0] / 10};
+  return {CUDART_VERSION, kArchitectures[0] / 10};
 }
 
 #else  // Compiled as plain C++, which runs on no GPU.

@@ -3,8 +3,8 @@
 // A warp keeps to its rows of the batch through all layers, so that nothing waits between layers; only what sums over
 // the batch, the gradients of weights and biases, waits for all rows. What is kept in between lies in shared memory as
 // the matrix units take it: a fragment is 16 rows by 16 columns of 16-bit numbers, as four squares of 8 by 8 {upper
-// left, lower left, upper right, lower right}, each by rows. Beyond the last row or column there are zeros, or, of
-// activations, what the activation makes of them: they meet zeros in every product.
+// left, lower left, upper right, lower right}, each by rows. Rows beyond the last are zeros. Columns beyond the last
+// are zeros, or, of activations, what those make of zeros, which is finite and meets zeros in every product.
 #ifndef AMPD_ENGINE_BACKEND_CUDA_DENSE_STACK_H_
 #define AMPD_ENGINE_BACKEND_CUDA_DENSE_STACK_H_
 
@@ -271,10 +271,14 @@ class DenseStackMachine {
 #pragma unroll
     for (int i = 0; i < 8; ++i) values[i] = RoundTo<T>(values[i]);
   }
-  // A lane's eight of two tiles as its four words of a fragment.
-  __device__ __forceinline__ static void Pack(const float (&values)[8], uint32_t (&words)[4]) {
+  // A lane's eight of two tiles as its four words of a fragment. Rows beyond the last are zeros, whatever the network
+  // makes of zeros: that may be infinite, and no multiple of an infinity is zero.
+  __device__ __forceinline__ void Pack(int row_block, const float (&values)[8], uint32_t (&words)[4]) const {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) words[i] = PairOf(values[2 * i], values[2 * i + 1]);
+    for (int i = 0; i < 4; ++i) {
+      const bool is_row = row_block * kFragmentSide + Row() + i % 2 * 8 < stack_.rows;
+      words[i] = is_row ? PairOf(values[2 * i], values[2 * i + 1]) : 0;
+    }
   }
 
   __device__ __forceinline__ void ForwardLayer(int l, int first) const {
@@ -320,11 +324,11 @@ class DenseStackMachine {
         }
         uint32_t words[4];
         if (layer.sums_at >= 0) {
-          Pack(values, words);
+          Pack(row_block, values, words);
           WriteOwn(Fragment(layer.sums_at, row_block, block, layer.out_blocks), words);
         }
         Activate(layer.activation, layer.constants, values, values);
-        Pack(values, words);
+        Pack(row_block, values, words);
         WriteOwn(Fragment(stack_.layers[l + 1].x_at, row_block, block, layer.out_blocks), words);
       }
     }
@@ -375,7 +379,7 @@ class DenseStackMachine {
           for (int i = 0; i < 4; ++i) from[2 * i] = Low(words[i]), from[2 * i + 1] = High(words[i]);
           Activate(below.activation_grad, below.constants, values, from);
         }
-        Pack(values, words);
+        Pack(row_block, values, words);
         WriteOwn(Fragment(below.gradient_at, row_block, block, layer.in_blocks), words);
       }
     }

@@ -107,6 +107,22 @@ class Finder {
 
   // --- steps
 
+  // Whether a step cuts off the end of its input, or pads it there with zeros.
+  static bool BeginsAlike(const PlanStep& step) {
+    if ((step.op != OpKind::kSlice && step.op != OpKind::kPad) || step.inputs.size() != 1) return false;
+    const Shape &x = step.inputs[0].type.shape, &y = step.outputs[0].type.shape;
+    if (x.empty() || x.size() > 2 || x.size() != y.size()) return false;
+    const auto all = [&](const char* name, int64_t value) {
+      const std::vector<int64_t> numbers = step.attributes.Ints(name);
+      return numbers.size() >= x.size() &&
+             std::all_of(numbers.begin(), numbers.begin() + static_cast<int64_t>(x.size()),
+                         [value](int64_t n) { return n == value; });
+    };
+    if (step.op == OpKind::kSlice) return all("starts", 0) && all("steps", 1);
+    const std::string mode = step.attributes.String("mode");
+    return all("pads", 0) && (mode.empty() || mode == "constant") && step.attributes.Double("value") == 0;
+  }
+
   absl::optional<Padding> PaddedBy(size_t s) const {
     const PlanStep& step = At(s);
     if (step.op == OpKind::kWhere) {
@@ -114,20 +130,9 @@ class Finder {
       if (!mask) return absl::nullopt;
       return Padding{1, mask->keeps};
     }
-    if ((step.op != OpKind::kSlice && step.op != OpKind::kPad) || step.inputs.size() != 1) return absl::nullopt;
+    if (!BeginsAlike(step)) return absl::nullopt;
     const Shape &x = step.inputs[0].type.shape, &y = step.outputs[0].type.shape;
-    if (x.empty() || x.size() > 2 || x.size() != y.size()) return absl::nullopt;
-    const auto all = [&](const char* name, size_t count, int64_t value) {
-      const std::vector<int64_t> numbers = step.attributes.Ints(name);
-      return numbers.size() >= count && std::all_of(numbers.begin(), numbers.begin() + static_cast<int64_t>(count),
-                                                    [value](int64_t n) { return n == value; });
-    };
-    const std::string mode = step.attributes.String("mode");
-    if (step.op == OpKind::kSlice ? !all("starts", x.size(), 0) || !all("steps", x.size(), 1)
-                                  : !all("pads", x.size(), 0) || !(mode.empty() || mode == "constant") ||
-                                        step.attributes.Double("value") != 0) {
-      return absl::nullopt;
-    }
+    if (x.size() == 2 && x[0] != y[0]) return absl::nullopt;
     return Padding{0, std::min(x.back(), y.back())};
   }
 
@@ -218,21 +223,24 @@ class Finder {
     return true;
   }
 
+  bool BringsBatch(size_t s) const {
+    const PlanStep& step = At(s);
+    if (step.inputs.empty() || step.inputs[0].type.shape.size() != 2 ||
+        step.inputs[0].type.shape[0] != found_.stack.rows) {
+      return false;
+    }
+    return step.op == OpKind::kCast ? step.inputs[0].type.dtype == DType::kF32 && Is16(step.outputs[0].type.dtype)
+                                    : step.op == OpKind::kPad && PaddedBy(s);
+  }
   // What brings the batch to 16 bits, and to whole packs of columns, for a reader of it.
   void HoldBatch(const Reader& reader, const PlannedTensor** tensor, Value* value) {
     *tensor = &At(reader.step).inputs[reader.input];
     *value = values_.at(reader.step)[reader.input];
     while (const auto maker = MakerOf(*value)) {
-      const PlanStep& step = At(*maker);
-      if (step.inputs.empty() || step.inputs[0].type.shape.size() != 2 ||
-          step.inputs[0].type.shape[0] != found_.stack.rows) {
-        return;
-      }
-      const bool narrows = step.op == OpKind::kCast && step.inputs[0].type.dtype == DType::kF32;
-      if (!narrows && !(step.op == OpKind::kPad && PaddedBy(*maker))) return;
+      if (!BringsBatch(*maker)) return;
       Hold(*maker);
       found_.forward_at = std::min(found_.forward_at, *maker);
-      *tensor = &step.inputs[0];
+      *tensor = &At(*maker).inputs[0];
       *value = values_.at(*maker)[0];
     }
   }
@@ -379,7 +387,7 @@ class Finder {
     Value value = values_.at(reader.step)[reader.input];
     while (value != input_) {
       const auto maker = MakerOf(value);
-      if (!maker || (At(*maker).op != OpKind::kCast && At(*maker).op != OpKind::kPad)) return false;
+      if (!maker || !BringsBatch(*maker)) return false;
       value = values_.at(*maker)[0];
     }
     return true;
@@ -435,12 +443,20 @@ class Finder {
   // The gradient's slot that step `s` fills, by itself or by the cut behind it, which is held, too; null: none.
   const PlannedTensor* SlotBehind(size_t s) {
     if (At(s).outputs[0].space == Space::kGradient) return &At(s).outputs[0];
-    const auto cuts = paddings_.find(OutputOf(s));
-    if (cuts == paddings_.end() || cuts->second.size() != 1 || !ReadersOf(OutputOf(s)).empty()) return nullptr;
-    const PlanStep& cut = At(cuts->second[0].step);
-    if (cut.op != OpKind::kSlice || cut.outputs[0].space != Space::kGradient) return nullptr;
-    Hold(cuts->second[0].step);
-    return &cut.outputs[0];
+    absl::optional<size_t> cut;
+    for (const auto& [step, values] : values_) {
+      for (const Value& value : values) {
+        if (value != OutputOf(s)) continue;
+        if (cut) return nullptr;
+        cut = step;
+      }
+    }
+    if (!cut || At(*cut).op != OpKind::kSlice || !BeginsAlike(At(*cut)) ||
+        At(*cut).outputs[0].space != Space::kGradient) {
+      return nullptr;
+    }
+    Hold(*cut);
+    return &At(*cut).outputs[0];
   }
 
   // From the gradient behind layer l's product to the one behind layer l - 1's.
@@ -522,6 +538,7 @@ class Finder {
     found_.stack.output_columns = static_cast<int32_t>(type.shape[1]);
     for (Value value = output_; value != layers_.back().result;) {
       const size_t maker = *MakerOf(value);
+      if (PaddedBy(maker)->keeps < type.shape[1]) return false;
       Hold(maker);
       forward_end_ = std::max(forward_end_, maker);
       value = values_.at(maker)[PaddedBy(maker)->input];
@@ -628,7 +645,9 @@ class Finder {
 double ResidentStack::flops() const {
   double flops = 0;
   for (int32_t l = 0; l < stack.layer_count; ++l) {
-    flops += 6.0 * stack.rows * static_cast<double>(stack.layers[l].in) * static_cast<double>(stack.layers[l].out);
+    // The first layer's input needs no gradient.
+    flops += (l == 0 ? 4.0 : 6.0) * stack.rows * static_cast<double>(stack.layers[l].in) *
+             static_cast<double>(stack.layers[l].out);
   }
   return flops;
 }

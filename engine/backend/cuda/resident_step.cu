@@ -89,6 +89,7 @@ class CudaResidentStep : public ResidentStep {
     const runtime::StepLoopPhase& phase = config.phases.front();
     const runtime::Plan& plan = phase.executors.front()->plan();
     ArenaParts arena(plan, stack);
+    together_ = stack != nullptr;
     PlaceAll(config, &arena);
     if (stack != nullptr) step_.fragments = layout_.Add(stack->fragment_bytes());
     // Before anything is made for a network that is far too large.
@@ -112,6 +113,7 @@ class CudaResidentStep : public ResidentStep {
     return AllowResidentSteps(context_->properties().shared_bytes_per_block - kResidentReductionBytes);
   }
 
+  bool takes_layers_together() const override { return together_; }
   absl::Status Enqueue(int64_t steps) const override {
     return EnqueueResidentSteps(context_->stream(), step_, steps, layout_.bytes());
   }
@@ -260,6 +262,7 @@ class CudaResidentStep : public ResidentStep {
   WorkspaceLayout layout_;  // of shared memory
   int64_t masters_ = 0, gradients_ = 0, published_ = 0;
   ResidentSteps step_ = {};
+  bool together_ = false;
   std::vector<DeviceArray> lists_, constants_;
 };
 
@@ -270,10 +273,13 @@ absl::StatusOr<std::unique_ptr<ResidentStep>> ResidentStep::Create(Context* cont
                                                                    const ResidentLoop& loop) {
   AMPD_RETURN_IF_ERROR(CudaResidentStep::CheckJob(config));
   const absl::optional<ResidentStack> stack = FindResidentStack(config.phases.front().executors.front()->plan());
-  if (stack) {
+  if (stack && !loop.interpret_all) {
     auto step = std::make_unique<CudaResidentStep>(context);
-    // What has no room for it may have some without.
-    if (step->Make(config, &*stack, loop).ok()) return std::unique_ptr<ResidentStep>(std::move(step));
+    const absl::Status status = step->Make(config, &*stack, loop);
+    if (status.ok()) return std::unique_ptr<ResidentStep>(std::move(step));
+    // What has no room for it may have some without. Other errors are none of the network's, and would be here, too: a
+    // resumed job has to compute as it did.
+    if (!absl::IsUnimplemented(status)) return status;
   }
   auto step = std::make_unique<CudaResidentStep>(context);
   AMPD_RETURN_IF_ERROR(step->Make(config, nullptr, loop));

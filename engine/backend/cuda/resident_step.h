@@ -23,6 +23,8 @@ struct ResidentLoop {
   FeedRing ring;
   DecisionConfig decision;
   RecordRing records;
+  // Take no layers together.
+  bool interpret_all = false;
   // Where an input begins in a slot of the ring; nullopt: it is not fed.
   std::function<absl::optional<int64_t>(absl::string_view input)> input_offset;
 };
@@ -37,6 +39,8 @@ class ResidentStep {
                                                               const ResidentLoop& loop);
   virtual ~ResidentStep() = default;
 
+  // Whether dense layers are taken together (dense_stack.h).
+  virtual bool takes_layers_together() const = 0;
   // Only enqueues, on the context's stream: `steps` steps, fewer where one halts the loop. Records appear as they are
   // made, each with the step behind it, the last when everything is back in global memory.
   virtual absl::Status Enqueue(int64_t steps) const = 0;

@@ -73,7 +73,9 @@ class CudaStepLoop : public runtime::StepLoop {
   absl::Status Open();
 
   runtime::StepLaunch launch() const override {
-    return resident_ != nullptr ? runtime::StepLaunch::kResident : config_.launch;
+    using Launch = runtime::StepLaunch;
+    if (resident_ == nullptr) return config_.launch;
+    return resident_->takes_layers_together() ? Launch::kResident : Launch::kInterpreted;
   }
   absl::Status samples() const override { return samples_status_; }
   std::vector<std::string> notes() const override { return AttentionNotes(context_); }
@@ -316,15 +318,18 @@ absl::Status CudaStepLoop::MakePasses(const StepLoopPhase& phase) {
 }
 
 absl::Status CudaStepLoop::MakeResident() {
-  if (config_.launch != runtime::StepLaunch::kResident && config_.launch != runtime::StepLaunch::kFastest) {
+  using Launch = runtime::StepLaunch;
+  const Launch asked = std::exchange(config_.launch, Launch::kCaptured);
+  if (asked != Launch::kResident && asked != Launch::kInterpreted && asked != Launch::kFastest) {
+    config_.launch = asked;
     return absl::OkStatus();
   }
-  config_.launch = runtime::StepLaunch::kCaptured;
   const ResidentLoop loop = {.control = control(),
                              .phase = phase_control(0),
                              .ring = ring_,
                              .decision = DecisionOf(0),
                              .records = records_,
+                             .interpret_all = asked == Launch::kInterpreted,
                              .input_offset = [this](absl::string_view name) -> absl::optional<int64_t> {
                                const auto place = feed_.front().find(name);
                                if (place == feed_.front().end()) return absl::nullopt;

@@ -42,6 +42,8 @@ struct Layer {
   F activation = F::kNone, gradient = F::kNone;
   bool from_sums = false;  // whether the gradient is a function of what the activation is applied to
   bool bias = true;
+  bool rounds_product = true, rounds_sum = false;
+  int32_t padding = 0;  // of the outputs: their weights and biases are zeros, their gradients are nobody's
 };
 
 struct Case {
@@ -49,13 +51,18 @@ struct Case {
   int32_t rows, in;
   std::vector<Layer> layers;
   int32_t splits = 1;
-  bool wide_output = true;  // f32
+  bool wide_output = true, wide_gradient = true;  // f32
 };
 
 double Draw(int64_t i, int64_t salt) { return static_cast<double>((i * 37 + salt * 101 + 11) % 33 - 16) / 32; }
 
+constexpr double kSlope = 0.25;
+
 double Activate(F f, double x) {
   if (f == F::kRelu) return x > 0 ? x : 0;
+  if (f == F::kLeakyRelu) return x > 0 ? x : kSlope * x;
+  if (f == F::kSilu) return x / (1 + std::exp(-x));
+  if (f == F::kGeluTanh) return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x)));
   if (f == F::kTanh) return std::tanh(x);
   if (f == F::kSigmoid) return 1 / (1 + std::exp(-x));
   if (f == F::kGelu) return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
@@ -63,6 +70,9 @@ double Activate(F f, double x) {
 }
 double Derivative(F f, double x) {
   if (f == F::kRelu) return x > 0 ? 1 : 0;
+  if (f == F::kLeakyRelu) return x > 0 ? 1 : kSlope;
+  // By the difference of neighbours: exact enough for 16 bits.
+  if (f == F::kSilu || f == F::kGeluTanh) return (Activate(f, x + 1e-5) - Activate(f, x - 1e-5)) / 2e-5;
   if (f == F::kTanh) return 1 - std::tanh(x) * std::tanh(x);
   if (f == F::kSigmoid) return Activate(f, x) * (1 - Activate(f, x));
   if (f == F::kGelu) {
@@ -90,34 +100,42 @@ class StackOf {
     };
     weights_.resize(c.layers.size()), biases_.resize(c.layers.size());
     weight_grads_.resize(c.layers.size()), bias_grads_.resize(c.layers.size());
-    int32_t in = c.in;
+    int32_t in = c.in, own_in = c.in;
     for (size_t l = 0; l < c.layers.size(); ++l) {
       DenseLayer& layer = stack_.layers[l];
-      const int32_t out = c.layers[l].out;
-      for (int i = 0; i < out * in; ++i) {
-        weights_[l].push_back(Store<T>(static_cast<float>(Draw(i, 2 + static_cast<int64_t>(l)))));
+      const int32_t own_out = c.layers[l].out, out = own_out + c.layers[l].padding;
+      for (int o = 0; o < out; ++o) {
+        for (int i = 0; i < in; ++i) {
+          const bool own = o < own_out && i < own_in;
+          weights_[l].push_back(
+              Store<T>(own ? static_cast<float>(Draw(o * in + i, 2 + static_cast<int64_t>(l))) : 0.0f));
+        }
+        biases_[l].push_back(Store<T>(o < own_out ? static_cast<float>(Draw(o, 20 + static_cast<int64_t>(l))) : 0.0f));
       }
-      for (int i = 0; i < out; ++i) {
-        biases_[l].push_back(Store<T>(static_cast<float>(Draw(i, 20 + static_cast<int64_t>(l)))));
-      }
-      weight_grads_[l].assign(static_cast<size_t>(out) * in, -1e30f), bias_grads_[l].assign(out, -1e30f);
+      weight_grads_[l].assign(static_cast<size_t>(own_out) * own_in, -1e30f), bias_grads_[l].assign(own_out, -1e30f);
       layer.weight = weights_[l].data(), layer.weight_grad = weight_grads_[l].data();
       if (c.layers[l].bias) layer.bias = biases_[l].data(), layer.bias_grad = bias_grads_[l].data();
-      layer.in = layer.grad_in = in, layer.out = layer.grad_out = out;
+      layer.in = in, layer.grad_in = own_in, layer.out = out, layer.grad_out = own_out;
+      layer.rounds_product = c.layers[l].rounds_product, layer.rounds_sum = c.layers[l].rounds_sum;
+      layer.constants.alpha = static_cast<float>(kSlope);
       layer.in_blocks = (in + 15) / 16, layer.out_blocks = (out + 15) / 16;
       layer.x_at = place(layer.in_blocks), layer.gradient_at = place(layer.out_blocks);
       layer.activation = c.layers[l].activation, layer.activation_grad = c.layers[l].gradient;
       if (c.layers[l].from_sums) layer.sums_at = place(layer.out_blocks);
       stack_.weight_blocks += layer.in_blocks * layer.out_blocks;
-      in = out;
+      in = out, own_in = own_out;
     }
+    // Of what pads the last layer nothing is shown.
+    in = own_in;
     stack_.output_columns = stack_.output_grad_columns = in;
     stack_.input = x_.data();
     stack_.output_dtype = c.wide_output ? DType::kF32 : stack_.dtype;
     y_.assign(static_cast<size_t>(c.rows) * in, -1e30f), narrow_y_.resize(y_.size());
     stack_.output = c.wide_output ? static_cast<void*>(y_.data()) : narrow_y_.data();
     for (size_t i = 0; i < y_.size(); ++i) y_grad_.push_back(static_cast<float>(Draw(static_cast<int64_t>(i), 40)));
-    stack_.output_grad = y_grad_.data();
+    for (const float dy : y_grad_) narrow_y_grad_.push_back(Store<T>(dy));
+    stack_.output_grad = c.wide_gradient ? static_cast<const void*>(y_grad_.data()) : narrow_y_grad_.data();
+    stack_.output_grad_dtype = c.wide_gradient ? DType::kF32 : stack_.dtype;
   }
 
   void Run() {
@@ -130,6 +148,8 @@ class StackOf {
   }
 
   std::vector<float>& x() { return x_; }
+  std::vector<T>& weights(size_t l) { return weights_[l]; }
+  std::vector<T>& biases(size_t l) { return biases_[l]; }
   const std::vector<float>& y() const { return y_; }
   const std::vector<float>& weight_grad(size_t l) const { return weight_grads_[l]; }
   const std::vector<float>& bias_grad(size_t l) const { return bias_grads_[l]; }
@@ -148,15 +168,19 @@ class StackOf {
     for (const float x : x_) h.push_back(Round(x));
     int32_t in = case_.in;
     const auto rows = static_cast<size_t>(case_.rows);
+    std::vector<size_t> leading;  // of weights: with padding
     for (size_t l = 0; l < case_.layers.size(); ++l) {
       const auto out = static_cast<size_t>(case_.layers[l].out), k_end = static_cast<size_t>(in);
+      leading.push_back(l == 0 ? k_end : k_end + static_cast<size_t>(case_.layers[l - 1].padding));
       inputs.push_back(h);
       Matrix z(rows * out), next(rows * out);
       for (size_t r = 0; r < rows; ++r) {
         for (size_t o = 0; o < out; ++o) {
           double sum = 0;
-          for (size_t k = 0; k < k_end; ++k) sum += h[r * k_end + k] * Load(weights_[l][o * k_end + k]);
-          z[r * out + o] = Round(sum) + (case_.layers[l].bias ? Load(biases_[l][o]) : 0.0f);
+          for (size_t k = 0; k < k_end; ++k) sum += h[r * k_end + k] * Load(weights_[l][o * leading[l] + k]);
+          if (case_.layers[l].rounds_product) sum = Round(sum);
+          z[r * out + o] = sum + (case_.layers[l].bias ? Load(biases_[l][o]) : 0.0f);
+          if (case_.layers[l].rounds_sum) z[r * out + o] = Round(z[r * out + o]);
           const bool last = l + 1 == case_.layers.size();
           next[r * out + o] =
               last && case_.wide_output ? z[r * out + o] : Round(Activate(case_.layers[l].activation, z[r * out + o]));
@@ -179,7 +203,7 @@ class StackOf {
         for (size_t k = 0; k < k_end; ++k) {
           double sum = 0;
           for (size_t o = 0; o < out; ++o) {
-            sum += g[r * out + o] * Load(weights_[l][o * k_end + k]);
+            sum += g[r * out + o] * Load(weights_[l][o * leading[l] + k]);
             e.weight_grads[l][o * k_end + k] += g[r * out + o] * inputs[l][r * k_end + k];
           }
           if (l > 0)
@@ -197,7 +221,7 @@ class StackOf {
   const Case case_;
   DenseStack stack_;
   std::vector<float> x_, y_, y_grad_;
-  std::vector<T> narrow_y_;
+  std::vector<T> narrow_y_, narrow_y_grad_;
   std::vector<std::vector<T>> weights_, biases_;
   std::vector<std::vector<float>> weight_grads_, bias_grads_;
 };
@@ -224,6 +248,21 @@ std::vector<Case> Cases() {
       {"Linear", 48, 12, {{20}, {12}}, 3},
       {"Tanh", 40, 24, {{24, F::kTanh, F::kTanhGrad}, {9}}},
       {"Sigmoid", 40, 24, {{24, F::kSigmoid, F::kSigmoidGrad}, {9}}, 2},
+      {"LeakyRelu", 33, 24, {{24, F::kLeakyRelu, F::kLeakyReluGrad, true}, {9}}},
+      {"Silu", 40, 24, {{24, F::kSilu, F::kSiluGrad, true}, {9}}, 2, true, false},
+      {"GeluTanh", 40, 24, {{24, F::kGeluTanh, F::kGeluTanhGrad, true}, {9}}, 1, false, false},
+      {"RoundedSums",
+       20,
+       24,
+       {{24, F::kTanh, F::kTanhGrad, false, true, true, true}, {9, F::kNone, F::kNone, false, true, true, true}}},
+      {"WideProduct", 20, 24, {{9, F::kNone, F::kNone, false, false, false}}},
+      {"Padded",
+       20,
+       24,
+       {{13, F::kSigmoid, F::kSigmoidGrad, false, true, true, false, 3},
+        {21, F::kGelu, F::kGeluGrad, true, true, true, false, 3},
+        {10, F::kNone, F::kNone, false, true, true, false, 6}},
+       3},
       {"Gelu", 40, 24, {{24, F::kGelu, F::kGeluGrad, true}, {18, F::kGelu, F::kGeluGrad, true}, {9}}, 2, false},
   };
 }
@@ -266,6 +305,24 @@ TYPED_TEST(DenseStackOf, KeepsWhatIsNotFiniteInItsRow) {
   for (int o = 0; o < 24; ++o) {
     for (int k = 0; k < 20; ++k) {
       EXPECT_EQ(std::isfinite(stack.weight_grad(0)[static_cast<size_t>(o * 20 + k)]), k != 19) << o << ", " << k;
+    }
+  }
+}
+
+// Of a batch that fills no fragment the other rows are no samples, whatever the network makes of zeros.
+TYPED_TEST(DenseStackOf, MakesNothingOfRowsBeyondTheLast) {
+  Case c{"Far", 37, 1, {{1, F::kRelu, F::kReluGrad}, {1, F::kRelu, F::kReluGrad}, {1}}};
+  for (const int32_t rows : {32, 37}) {
+    c.rows = rows;
+    StackOf<TypeParam> stack(c);
+    std::fill(stack.x().begin(), stack.x().end(), 1.0f);
+    // 0 of a sample, infinite of a row of zeros.
+    stack.weights(0)[0] = Store<TypeParam>(-30000.0f), stack.biases(0)[0] = Store<TypeParam>(30000.0f);
+    stack.weights(1)[0] = Store<TypeParam>(1e4f);
+    stack.Run();
+    for (size_t l = 0; l < c.layers.size(); ++l) {
+      EXPECT_TRUE(std::isfinite(stack.weight_grad(l)[0])) << rows << " rows, layer " << l;
+      EXPECT_TRUE(std::isfinite(stack.bias_grad(l)[0])) << rows << " rows, layer " << l;
     }
   }
 }
