@@ -43,14 +43,12 @@ class EventLog::Impl {
   // On the store's thread, once `writes` are durable. `done` runs under the lock, so that whoever reads the new events
   // comes after it.
   void Publish(std::vector<JobWrite> writes, const Store::Done& done) {
-    {
-      const MutexLock lock(&mutex);
-      for (const JobWrite& write : writes) {
-        for (const v1::JobEvent& event : write.events) cache.Add(write.record.job.id(), event);
-      }
-      if (done) done(absl::OkStatus());
-      for (JobWrite& write : writes) pending.push_back(std::move(write));
+    const MutexLock lock(&mutex);
+    for (const JobWrite& write : writes) {
+      for (const v1::JobEvent& event : write.events) cache.Add(write.record.job.id(), event);
     }
+    if (done) done(absl::OkStatus());
+    for (JobWrite& write : writes) pending.push_back(std::move(write));
     changed.NotifyAll();
   }
 

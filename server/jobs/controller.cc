@@ -61,10 +61,9 @@ Controller::~Controller() {
 }
 
 void Controller::Post(std::function<void()> task) {
-  {
-    const MutexLock lock(&mutex_);
-    queue_.push_back(std::move(task));
-  }
+  const MutexLock lock(&mutex_);
+  queue_.push_back(std::move(task));
+  // Under the lock: whoever waits for what the task does may then destroy the controller.
   wake_.NotifyOne();
 }
 

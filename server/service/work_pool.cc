@@ -18,11 +18,10 @@ WorkPool::~WorkPool() {
 }
 
 bool WorkPool::Post(std::function<void()> task) {
-  {
-    const MutexLock lock(&mutex_);
-    if (queue_.size() >= max_queued_) return false;
-    queue_.push_back(std::move(task));
-  }
+  const MutexLock lock(&mutex_);
+  if (queue_.size() >= max_queued_) return false;
+  queue_.push_back(std::move(task));
+  // Under the lock: whoever waits for what the task does may then destroy the pool.
   wake_.NotifyOne();
   return true;
 }

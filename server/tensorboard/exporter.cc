@@ -71,11 +71,9 @@ void TensorBoardExporter::Stop() {
 
 void TensorBoardExporter::OnWrite(const JobWrite& write) {
   if (write.events.empty()) return;
-  {
-    const MutexLock lock(&mutex_);
-    if (stopping_) return;
-    news_.insert(write.record.job.id());
-  }
+  const MutexLock lock(&mutex_);
+  if (stopping_) return;
+  news_.insert(write.record.job.id());
   changed_.NotifyAll();
 }
 
