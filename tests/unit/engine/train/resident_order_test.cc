@@ -11,13 +11,13 @@ namespace {
 
 // `between`: layers between two dense ones.
 void ExpectNoChange(const std::string& between) {
-  const ResolvedJobSpec spec = Spec(
-      {"model { layers { flatten {} } layers { dense { units: 12 activation: GELU } } " + between +
-       "        layers { dense { units: 10 } } loss { softmax_cross_entropy { label_smoothing: 0.1 } } }"
-       "precision { mode: FP16 loss_scale { init: 3e7 growth_interval: 2 } }"
-       "optimizer { adamw {} ema { decay: 0.5 } clip_global_norm: 1 }"
-       "data { train { glyphs { samples: 96 } } image { size: 12 } }"
-       "train { batch_size: 16 epochs: 2 } report { every_steps: 1 } seed: 5"});
+  const ResolvedJobSpec spec =
+      Spec({"model { layers { flatten {} } layers { dense { units: 12 activation: GELU } } " + between +
+            "        layers { dense { units: 10 } } loss { softmax_cross_entropy { label_smoothing: 0.1 } } }"
+            "precision { mode: FP16 loss_scale { init: 3e7 growth_interval: 2 } }"
+            "optimizer { adamw {} ema { decay: 0.5 } clip_global_norm: 1 }"
+            "data { train { glyphs { samples: 96 } } image { size: 12 } }"
+            "train { batch_size: 16 epochs: 2 } report { every_steps: 1 } seed: 5"});
   std::vector<std::string> first_told;
   std::string first;
   for (unsigned order : {0, 1, 2, 3}) {
