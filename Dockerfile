@@ -99,13 +99,15 @@ RUN apt-get update -qq && apt-get install -qq -y --no-install-recommends python3
           echo /opt/cuda/toolkit/bin/nvcc >/opt/cuda/compiler && echo '75;80;86;89;90;100;120' >/opt/cuda/architectures ;; \
       12) apt-get install -qq -y --no-install-recommends clang-19 && deploy/cuda12_toolkit.sh /opt/cuda && \
           ln -s . /opt/cuda/toolkit && ln -s lib64 /opt/cuda/lib && \
+          dpkg-query -W -f 'build deb ${Package} ${Version}\n' clang-19 >>/built-with && \
           echo clang++-19 >/opt/cuda/compiler && echo '70;75;80;86;89;90' >/opt/cuda/architectures ;; \
       *) echo "CUDA=$CUDA: 12 and 13 are supported" >&2; exit 1 ;; \
     esac && rm -rf /var/lib/apt/lists/*
 ARG REVISION=unknown
 RUN cmake --preset cuda "-DAMPD_REVISION=$REVISION" -DAMPD_BUILD_TESTS=OFF "-DCMAKE_CUDA_COMPILER=$(cat /opt/cuda/compiler)" \
       -DCUDAToolkit_ROOT=/opt/cuda/toolkit -DAMPD_CUDNN=/opt/cuda/cudnn -DAMPD_NCCL=/opt/cuda/nccl \
-      "-DCMAKE_CUDA_ARCHITECTURES=${CUDA_ARCHITECTURES:-$(cat /opt/cuda/architectures)}" && \
+      "-DCMAKE_CUDA_ARCHITECTURES=${CUDA_ARCHITECTURES:-$(cat /opt/cuda/architectures)}" \
+      $([ "$CUDA" = 13 ] || echo -DCMAKE_CUDA_RUNTIME_LIBRARY=Shared) && \
     cmake --build --preset cuda --target ampd ampd-worker ampctl && \
     mkdir /out && strip -o /out/ampd build/cuda/bin/ampd && strip -o /out/ampd-worker build/cuda/bin/ampd-worker && \
     strip -o /out/ampctl build/cuda/bin/ampctl

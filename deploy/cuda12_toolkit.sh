@@ -3,11 +3,11 @@
 #
 #   deploy/cuda12_toolkit.sh DIR
 #   cmake --preset cuda -DCMAKE_CUDA_COMPILER=clang++-19 -DCUDAToolkit_ROOT=DIR -DAMPD_CUDNN=DIR/cudnn -DAMPD_NCCL=DIR/nccl \
-#     -DCMAKE_CUDA_ARCHITECTURES=70
+#     -DCMAKE_CUDA_RUNTIME_LIBRARY=Shared -DCMAKE_CUDA_ARCHITECTURES=70
 #
 # The wheels of CUDA 12 have an assembler and headers but no nvcc, so clang 19 compiles (apt: clang-19). It packs kernels by
 # `fatbinary`, which only the wheel of CUDA 13 has; a script there says to it what clang 19 says to CUDA 12's.
-# Needs python3 with pip, and 3 GB.
+# Needs python3 with pip, and 5 GB, of which 2 stay.
 set -euo pipefail
 here=$(mkdir -p "${1:?the folder to make}" && cd "$1" && pwd)
 wheels=$here/wheels/nvidia
@@ -19,8 +19,8 @@ python3 -m pip install --quiet --no-cache-dir --no-deps --target "$here/wheels" 
 
 mkdir -p "$here"/{bin,include,lib64,nvvm,cudnn,nccl}
 for part in cuda_nvcc cuda_runtime cuda_nvrtc cuda_cccl cublas; do
-  [[ ! -d $wheels/$part/include ]] || cp -rn "$wheels/$part/include/." "$here/include/"
-  [[ ! -d $wheels/$part/lib ]] || cp -rn "$wheels/$part/lib/." "$here/lib64/"
+  [[ ! -d $wheels/$part/include ]] || cp -r "$wheels/$part/include/." "$here/include/"
+  [[ ! -d $wheels/$part/lib ]] || cp -r "$wheels/$part/lib/." "$here/lib64/"
 done
 cp -r "$wheels/cuda_nvcc/nvvm/." "$here/nvvm/"
 cp "$wheels/cuda_nvcc/bin/ptxas" "$here/bin/"
@@ -29,12 +29,14 @@ for library in "$here"/lib64/*.so.* "$here/cudnn/lib/libcudnn.so.9" "$here/nccl/
   ln -sf "$(basename "$library")" "${library%%.so.*}.so"
 done
 
+# CMake links to it what clang compiles of CUDA; nothing of ours needs what is in it.
+ar rcs "$here/lib64/libcudadevrt.a"
 # By this CMake finds where the toolkit is; nothing is compiled with it.
 cp "$wheels"/cu13/bin/nvcc "$wheels"/cu13/bin/nvcc.profile "$here/bin/"
 cp "$wheels/cu13/bin/fatbinary" "$here/bin/fatbinary-13"
 cat >"$here/bin/fatbinary" <<'END'
 #!/usr/bin/env bash
-# Not compressed: what CUDA 13 compresses with, drivers of CUDA 12 cannot read.
+# Not compressed: what CUDA 13 compresses with, older drivers cannot read.
 arguments=(--compress=false)
 for argument; do
   if [[ $argument =~ ^--?image=profile=(sm|compute)_([0-9]+a?),file=(.*)$ ]]; then

@@ -133,7 +133,7 @@ std::string Bar(int64_t count, int64_t most) {
   if (count == 0) return "";
   const int columns =
       static_cast<int>(std::lround(static_cast<double>(count) / static_cast<double>(most) * kBarColumns));
-  return std::string(static_cast<size_t>(std::max(1, columns)), '#');
+  return std::string(static_cast<size_t>(std::clamp(columns, 1, kBarColumns)), '#');
 }
 
 // The lowest exponent that has a row of its own: values that differ by dozens of powers of two, a few of each, are one

@@ -149,7 +149,7 @@ tests() {
 
 field() { sed -n "s/.*\"$1\": \[\{0,1\}\([^],}]*\).*/\1/p"; }
 
-# losses FOLDER DEVICE MODE BATCH STEPS_OPTION JOB INPUT TARGET: losses after 1 and 5 steps, by algorithms as FOLDER has them.
+# losses FOLDER DEVICE MODE BATCH STEPS_OPTION JOB INPUT TARGET [LEARNING_RATE]: losses after 1 and 5 steps, by algorithms as FOLDER has them.
 losses() {
   # From the default scale FP16 skips the first steps of a deep network, which says nothing of its gradients.
   printf '1\n4\n' | "$bin/bench_steps" "--autotune=$1" "--device=$2" "--set=train.batch_size=$4" --set=precision.loss_scale.init=256 \
