@@ -29,7 +29,8 @@ for library in "$here"/lib64/*.so.* "$here/cudnn/lib/libcudnn.so.9" "$here/nccl/
   ln -sf "$(basename "$library")" "${library%%.so.*}.so"
 done
 
-# CMake links to it what clang compiles of CUDA; nothing of ours needs what is in it.
+# CMake's checks link to these what clang compiles of CUDA. There is a shared runtime alone, and nothing needs the device's.
+echo 'INPUT(-lcudart)' >"$here/lib64/libcudart_static.a"
 ar rcs "$here/lib64/libcudadevrt.a"
 # By this CMake finds where the toolkit is; nothing is compiled with it.
 cp "$wheels"/cu13/bin/nvcc "$wheels"/cu13/bin/nvcc.profile "$here/bin/"
