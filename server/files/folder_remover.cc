@@ -16,10 +16,8 @@ FolderRemover::~FolderRemover() {
 }
 
 void FolderRemover::Remove(std::string path) {
-  {
-    const MutexLock lock(&mutex_);
-    paths_.push_back(std::move(path));
-  }
+  const MutexLock lock(&mutex_);
+  paths_.push_back(std::move(path));
   changed_.NotifyAll();
 }
 
