@@ -61,9 +61,10 @@ Controller::~Controller() {
 }
 
 void Controller::Post(std::function<void()> task) {
-  const MutexLock lock(&mutex_);
-  queue_.push_back(std::move(task));
-  // Under the lock: whoever waits for what the task does may then destroy the controller.
+  {
+    const MutexLock lock(&mutex_);
+    queue_.push_back(std::move(task));
+  }
   wake_.NotifyOne();
 }
 

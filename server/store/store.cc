@@ -50,9 +50,10 @@ Store::~Store() {
 }
 
 void Store::Queue(Operation operation) {
-  const MutexLock lock(&mutex_);
-  queue_.push_back(std::move(operation));
-  // Under the lock, as below: whoever waits for the operation may then destroy the store.
+  {
+    const MutexLock lock(&mutex_);
+    queue_.push_back(std::move(operation));
+  }
   wake_.NotifyOne();
 }
 
@@ -73,8 +74,10 @@ void Store::Change(std::function<absl::Status(Database&)> change, Done done) {
 }
 
 void Store::Read(std::function<void(const Database&)> read) {
-  const MutexLock lock(&read_mutex_);
-  reads_.push_back(std::move(read));
+  {
+    const MutexLock lock(&read_mutex_);
+    reads_.push_back(std::move(read));
+  }
   read_wake_.NotifyOne();
 }
 
