@@ -146,7 +146,8 @@ std::vector<ResidentJob> Jobs() {
            {"model { layers { flatten {} } layers { dense { units: 13 activation: GELU } }"
             "        layers { dense { units: 40 activation: SILU } } layers { dense { units: 20 activation: GELU_TANH "
             "} }"
-            "        layers { dense { units: 16 } } layers { leaky_relu { negative_slope: 0.3 } } layers { dense { units: 10 } }"
+            "        layers { dense { units: 16 } } layers { leaky_relu { negative_slope: 0.3 } } layers { dense { "
+            "units: 10 } }"
             "        loss { softmax_cross_entropy {} } }",
             "precision { mode: FP16 } optimizer { sgd { learning_rate: 0.05 momentum: 0.9 } }", kTwelveSteps,
             // No whole number of rows' fragments.
