@@ -23,6 +23,10 @@ namespace ampd::cuda {
 inline constexpr int kFragmentSide = 16;
 inline constexpr int kFragmentBytes = kFragmentSide * kFragmentSide * 2;
 inline constexpr int kMostDenseLayers = 8;
+// What a lane sums of a block of a weight's gradient: two tiles, and two places of the bias's.
+inline constexpr int kStackSums = 10;
+
+constexpr int32_t FragmentsAcross(int32_t extent) { return (extent + kFragmentSide - 1) / kFragmentSide; }
 
 // x [rows, in] -> activation(x weight^T + bias) [rows, out]. The product is rounded to the stack's dtype, and so is the
 // result. Addresses are what the kernel makes of them (resident_program.h).
@@ -164,8 +168,7 @@ class DenseStackMachine {
   static constexpr int kWarps = kThreads / kWarp;
   // Blocks of rows that a warp takes at a time: while one waits, the other goes on.
   static constexpr int kPasses = 2;
-  // What a lane sums of a block of a weight's gradient: two tiles, and two places of the bias's.
-  static constexpr int kSums = 10;
+  static constexpr int kSums = kStackSums;
   static constexpr uint32_t kOnes = std::is_same_v<T, Half> ? 0x3c003c00u : 0x3f803f80u;
 
   __device__ __forceinline__ static int Lane() { return static_cast<int>(threadIdx.x) % kWarp; }
@@ -441,7 +444,8 @@ class DenseStackMachine {
 
 // Shared memory that the sums' parts take.
 constexpr int64_t StackScratch(const DenseStack& stack) {
-  return stack.splits == 1 ? 0 : int64_t{stack.weight_blocks} * stack.splits * 10 * kWarp * int64_t{sizeof(float)};
+  return stack.splits == 1 ? 0
+                           : int64_t{stack.weight_blocks} * stack.splits * kStackSums * kWarp * int64_t{sizeof(float)};
 }
 
 }  // namespace ampd::cuda

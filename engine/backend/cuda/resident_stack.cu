@@ -563,8 +563,8 @@ class Finder {
       const bool last = l + 1 == layers_.size();
       if (!last) {
         const DenseLayer& above = found_.stack.layers[l + 1];
-        const auto blocks = [](int32_t columns) { return (columns + kFragmentSide - 1) / kFragmentSide; };
-        if (blocks(layer.out) != blocks(above.in) || values.keeps < std::max(layer.grad_out, above.grad_in))
+        if (FragmentsAcross(layer.out) != FragmentsAcross(above.in) ||
+            values.keeps < std::max(layer.grad_out, above.grad_in))
           return false;
         if (!keeps(values.result, above.grad_in) || !keeps(values.sums, layer.grad_out) ||
             !keeps(values.result_gradient, layer.grad_out)) {
@@ -611,14 +611,13 @@ class Finder {
   void Lay() {
     DenseStack& stack = found_.stack;
     stack.layer_count = static_cast<int32_t>(found_.layers.size());
-    stack.row_blocks = (stack.rows + kFragmentSide - 1) / kFragmentSide;
-    const auto blocks = [](int32_t columns) { return (columns + kFragmentSide - 1) / kFragmentSide; };
+    stack.row_blocks = FragmentsAcross(stack.rows);
     const auto place = [&](int32_t across) {
       return std::exchange(stack.fragments, stack.fragments + stack.row_blocks * across);
     };
     for (int32_t l = 0; l < stack.layer_count; ++l) {
       DenseLayer& layer = stack.layers[l];
-      layer.in_blocks = blocks(layer.in), layer.out_blocks = blocks(layer.out);
+      layer.in_blocks = FragmentsAcross(layer.in), layer.out_blocks = FragmentsAcross(layer.out);
       layer.x_at = place(layer.in_blocks);
       layer.gradient_at = place(layer.out_blocks);
       if (layer.sums_at >= 0) layer.sums_at = place(layer.out_blocks);
