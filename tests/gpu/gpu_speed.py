@@ -39,6 +39,8 @@ WORKLOADS = {
     "gpt2": ("gpt2.yaml", "ids=50257:1024", "classes=50257:1024", "tokens", 1024, "ids=50257:8", "classes=50257:8", ()),
     "gpt_wide": ("gpt_wide.yaml", "ids=32768:1024", "classes=32768:1024", "tokens", 1024, "ids=32768:8",
                  "classes=32768:8", ()),
+    "gpt_4096": ("gpt_4096.yaml", "ids=32768:1024", "classes=32768:1024", "tokens", 1024, "ids=32768:8",
+                 "classes=32768:8", ()),
     "speech_large": ("speech_large.yaml", "time=512:80", "spelled=29:80", "sequences", 1, "time=8:4", "spelled=29:2",
                      ("model.layers[0].lstm.units=8",)),
     "speech_small": ("speech_small.yaml", "time=128:40", "spelled=29:20", "sequences", 1, "time=8:4", "spelled=29:2",
@@ -49,7 +51,8 @@ STAGES = {
     "overview": [("mlp", 512, "FP16", ("graph",)), ("convnet256", 128, "FP16", ("graph+channels_last",)),
                  ("gpt2", 8, "BF16", ("graph", "reduce-overhead")), ("resnet50", 256, "FP16", ("graph+channels_last",)),
                  ("acgan", 256, "FP16", ("graph+channels_last",)), ("speech_large", 64, "FP16", ("eager",)),
-                 ("gpt_wide", 8, "BF16", ("graph",)), ("gpt_wide", 8, "FP8", ()), ("speech_small", 16, "FP16", ("eager",))],
+                 ("gpt_wide", 8, "BF16", ("graph",)), ("gpt_wide", 8, "FP8", ()), ("gpt_4096", 8, "BF16", ()),
+                 ("gpt_4096", 8, "FP8", ()), ("speech_small", 16, "FP16", ("eager",))],
     "mlp": [("mlp", 512, "FP16", PLAIN), ("mlp", 512, "FP32", ("graph",)), ("mlp", 512, "TF32", ()), ("mlp", 512, "BF16", ())],
     "convnet": [("convnet256", 128, "FP16", IMAGES), ("convnet256", 32, "FP16", FEW), ("convnet256", 512, "FP16", FEW),
                 ("convnet256", 128, "FP32", ()), ("convnet256", 128, "TF32", ()), ("convnet256", 128, "BF16", ())],
@@ -58,7 +61,8 @@ STAGES = {
     "resnet50": [("resnet50", 256, "FP16", IMAGES), ("resnet50", 256, "FP32", ()), ("resnet50", 256, "TF32", ()),
                  ("resnet50", 256, "BF16", ())],
     "gpt2": [("gpt2", 8, "BF16", PLAIN), ("gpt2", 8, "FP32", ()), ("gpt2", 8, "TF32", ()), ("gpt2", 8, "FP16", ())],
-    "gpt_wide": [("gpt_wide", 8, "BF16", PLAIN), ("gpt_wide", 8, "FP8", ()), ("gpt_wide", 8, "TF32", ())],
+    "gpt_wide": [("gpt_wide", 8, "BF16", PLAIN), ("gpt_wide", 8, "FP8", ()), ("gpt_4096", 8, "BF16", ("graph",)),
+                 ("gpt_4096", 8, "FP8", ()), ("gpt_wide", 8, "TF32", ())],
     "speech": [("speech_large", 64, "FP16", RECURRENT), ("speech_small", 16, "FP16", RECURRENT),
                ("speech_large", 64, "FP32", ()), ("speech_small", 16, "FP32", ()), ("speech_large", 64, "TF32", ())],
 }
@@ -146,36 +150,36 @@ def measure(arguments, row, log, deadline):
     left_out, tried = {}, {}
     result = {"workload": workload, "batch": batch, "mode": mode, "tried": tried, "left_out": left_out}
     mine = ours(arguments, workload, batch, mode, log)
-    rival = otherwise = apart = None
+    rival = apart = None
+    otherwise = {}
     try:
         mine.warm_up(240)
         first = mine.turn()
         # Of the device is said what it has less of: before others are there.
         memory = mine.ask("memory", 60)
         alone = arguments.stage == OVERVIEW
-        # The way to launch steps that was measured to be slower.
-        if workload == "mlp" and not alone:
-            other = "resident" if first["launch"] == "captured" else "captured"
-            otherwise = ours(arguments, workload, batch, mode, log, f"--steps={other}")
-            otherwise.warm_up(240)
-            result.update(other_launch=otherwise.turn()["launch"])
+        # The ways to launch steps that were measured to be slower.
+        if workload == "mlp":
+            for way in {"resident", "interpreted", "captured"} - {first["launch"]}:
+                otherwise[way] = ours(arguments, workload, batch, mode, log, f"--steps={way}")
+                otherwise[way].warm_up(240)
         if first["regions"] > 0 and not alone:
             apart = ours(arguments, workload, batch, mode, log, "--fusion=chains")
             apart.warm_up(240)
         rival = fastest_peer(arguments, row, log, left_out, tried, deadline)
-        turns, rival_turns, other_turns, apart_turns = [], [], [], []
+        turns, rival_turns, other_turns, apart_turns = [], [], {way: [] for way in otherwise}, []
         for _ in range(arguments.rounds):
             turns.append(mine.turn())
             if rival:
                 rival_turns.append(rival.turn())
-            if otherwise:
-                other_turns.append(otherwise.turn())
+            for way, contestant in otherwise.items():
+                other_turns[way].append(contestant.turn())
             if apart:
                 apart_turns.append(apart.turn())
         result.update(ours=[t["median"] for t in turns], host=statistics.median(t["host"] for t in turns),
                       loss=turns[-1]["loss"], applied=turns[-1]["applied"], steps=turns[-1]["steps"],
                       fed=mine.turn("fed ")["median"], memory=memory)
-        result.update(launch=turns[-1]["launch"], other=[t["median"] for t in other_turns],
+        result.update(launch=turns[-1]["launch"], other={way: [t["median"] for t in its] for way, its in sorted(other_turns.items())},
                       regions=first["regions"], apart=[t["median"] for t in apart_turns])
         if rival:
             result.update(peer=[t["median"] for t in rival_turns], peer_host=statistics.median(t["host"] for t in rival_turns),
@@ -183,7 +187,7 @@ def measure(arguments, row, log, deadline):
             if arguments.torch_device == "cuda":
                 result["peer_memory"] = rival.ask("memory", 60)
     finally:
-        for contestant in (mine, rival, otherwise, apart):
+        for contestant in (mine, rival, apart, *otherwise.values()):
             if contestant:
                 contestant.close()
     return result
@@ -210,11 +214,11 @@ def table(results):
     tf32 = {(r["workload"], r["batch"]): r for r in results if r["mode"] == "TF32" and "ours" in r}
     lines = ["| workload | batch | mode | ours ms | spread | host ms | fed ms | a second | TFLOP/s | PyTorch's best ms | spread | variant "
              "| fed ms | best / ours | eager / ours | FP32 / this | TF32 / this | GiB plan | GiB device | GiB PyTorch | tensors of FP32's "
-             "| launch | other launch | its ms | regions | apart ms |",
-             "|" + "---|" * 26]
+             "| launch | others, ms | regions | apart ms |",
+             "|" + "---|" * 25]
     for r in results:
         if "ours" not in r:
-            lines.append(f"| {r['workload']} | {r['batch']} | {r['mode']} | FAILED: {r['error']} |" + " |" * 22)
+            lines.append(f"| {r['workload']} | {r['batch']} | {r['mode']} | FAILED: {r['error']} |" + " |" * 21)
             continue
         middle, key = statistics.median(r["ours"]), (r["workload"], r["batch"])
         best = statistics.median(r["peer"]) if "peer" in r else None
@@ -227,7 +231,7 @@ def table(results):
                  ratio(base["w"], middle), ratio(base["t"], middle), gib(m["parameters"] + m["activations"]), gib(m["device"]),
                  gib(r.get("peer_memory", {}).get("allocated")),
                  ratio(m["tensors"], wide[key]["memory"]["tensors"]) if key in wide else "-", r.get("launch", "-"),
-                 r.get("other_launch", "-"), ms(statistics.median(r["other"])) if r.get("other") else "-", r.get("regions", "-"),
+                 ", ".join(f"{way} {ms(statistics.median(its))}" for way, its in r.get("other", {}).items()) or "-", r.get("regions", "-"),
                  ms(statistics.median(r["apart"])) if r.get("apart") else "-"]
         lines.append("| " + " | ".join(str(c) for c in cells) + " |")
     return lines
@@ -240,7 +244,7 @@ def report(arguments, results, missing):
              "a step: a window's time over its steps, with the batches in the device's memory; fed: a batch is copied to the device for "
              "each step. host: what the host is busy with a step. TFLOP/s: as the ops count them. plan: parameters, gradients, moments, "
              "copies and activations; device: what the device has less of, libraries included; PyTorch: the most it allocated. launch: how ours takes its steps; "
-             "other launch, its ms: of a small network the way that was measured to be slower before the first step. "
+             "others: of a small network the other ways to launch them, interpreted: without taking dense layers together. "
              "regions: products that the plan joins with what follows; apart: a step of ours without them.", ""]
     for r in results:
         if r["tried"] or r["left_out"]:

@@ -214,15 +214,33 @@ readonly MODES=("FP32 2e-4" "TF32 5e-3" "FP16 1e-2" "BF16 3e-2" "FP8 1e-1")
 # BATCH JOB INPUT TARGET [LEARNING_RATE]. At its own rate of 0.1 a ResNet with so few images goes elsewhere by roundings
 # alone: on the CPU, too, its fifth losses in FP32 and in TF32 have nothing in common.
 readonly NETWORKS=(
-  "64 mlp 8 features=1" "4 convnet 32,32,3 classes=10" "8 resnet20 32,32,3 classes=10 1e-3" "4 lstm 16,256 classes=10"
-  "2 transformer ids=1000:64 classes=1000:64" "2 transformer ids=1000:256 classes=1000:256" "8 acgan 32,32,3 classes=10" "8 resnet50 64,64,3 classes=1000 1e-4"
-  "4 speech_small time=32:40 spelled=29:6"
+  "8 resnet50 64,64,3 classes=1000 1e-4" "8 acgan 32,32,3 classes=10" "8 resnet20 32,32,3 classes=10 1e-3"
+  "2 transformer ids=1000:256 classes=1000:256" "2 transformer ids=1000:64 classes=1000:64" "4 speech_small time=32:40 spelled=29:6"
+  "4 lstm 16,256 classes=10" "4 convnet 32,32,3 classes=10" "64 mlp 8 features=1"
 )
 
-# Each starts four processes, which take a processor's time more than the device's.
-readonly NETWORKS_AT_ONCE=4
+# Checks that take a processor's time more than the device's, so many side by side.
+AT_ONCE=$(($(nproc) * 2 / 3))
+((AT_ONCE > 0)) || AT_ONCE=1
+readonly AT_ONCE
+besides=()
 
 in_bash() { check "$1" "$2" bash -c '"$@"' bash "${@:3}"; }
+
+# beside NAME LIMIT COMMAND...: as in_bash, beside others; for those that are not finished waits all_besides.
+beside() {
+  (in_bash "$@" && [[ $unfinished = no ]]) &
+  besides+=($!)
+  ((${#besides[@]} < AT_ONCE)) && return
+  wait "${besides[0]}" || unfinished=yes
+  besides=("${besides[@]:1}")
+}
+
+all_besides() {
+  local pid
+  for pid in "${besides[@]}"; do wait "$pid" || unfinished=yes; done
+  besides=()
+}
 
 stage_correctness() {
   local shards=12 filter='*' mode bound entry steps=10000 networks=("${NETWORKS[@]}") modes=("${MODES[@]}") name
@@ -239,25 +257,23 @@ stage_correctness() {
   in_bash kernels 300 tests "$bin/cuda_kernels_test" "$shards" "--gtest_filter=$filter"
   in_bash arena_passes 60 tests "$bin/cuda_arena_passes_test" 1
   in_bash trainings 200 tests "$bin/train_cuda_test" "$shards" "--gtest_filter=$([[ $tiny = yes ]] && echo '*StaysNear*Normed' || echo '*')"
-  local at_once=() words
+  local words
   for entry in "${networks[@]}"; do
     for mode in "${modes[@]}"; do
       read -r mode bound <<<"$mode"
       read -r -a words <<<"$entry"
       # Whole networks amplify roundings a little.
-      (in_bash "network-${words[1]}-${words[2]}-$mode" 120 network_agrees "$mode" "$bound" "${words[@]}" && [[ $unfinished = no ]]) &
-      at_once+=($!)
-      ((${#at_once[@]} < NETWORKS_AT_ONCE)) && continue
-      wait "${at_once[0]}" || unfinished=yes
-      at_once=("${at_once[@]:1}")
+      beside "network-${words[1]}-${words[2]}-$mode" 120 network_agrees "$mode" "$bound" "${words[@]}"
     done
   done
-  for entry in "${at_once[@]}"; do wait "$entry" || unfinished=yes; done
+  all_besides
+  # Alone: what they look at is all of the device's memory.
   in_bash soak-mlp 120 soak "$steps" FP16 512 mlp 8 features=1
   in_bash soak-convnet 120 soak "$steps" FP16 16 convnet "$([[ $tiny = yes ]] && echo 16,16,3 || echo 32,32,3)" classes=10
   [[ $tiny = yes ]] && return
   in_bash soak-transformer 120 soak "$steps" BF16 2 transformer ids=1000:64 classes=1000:64
-  for name in MLP convnet GRU LSTM transformer DCGAN; do in_bash "curves-$name" 240 curves "$name"; done
+  for name in MLP convnet GRU LSTM transformer DCGAN; do beside "curves-$name" 240 curves "$name"; done
+  all_besides
 }
 
 # recorded NAME MODE BATCH STEPS JOB INPUT TARGET: which kernels the last quarter of a second went to, in NAME.txt.
@@ -291,6 +307,7 @@ readonly RECORDED=(
   "resnet50 FP16 256 12 resnet50 224,224,3 classes=1000" "gpt2 BF16 8 16 gpt2 ids=50257:1024 classes=50257:1024"
   "convnet FP16 128 60 convnet 256,256,3 classes=10" "acgan FP16 256 200 acgan 32,32,3 classes=10"
   "gpt_wide-fp8 FP8 8 8 gpt_wide ids=32768:1024 classes=32768:1024" "gpt_wide BF16 8 8 gpt_wide ids=32768:1024 classes=32768:1024"
+  "gpt_4096-fp8 FP8 8 6 gpt_4096 ids=32768:1024 classes=32768:1024" "gpt_4096 BF16 8 6 gpt_4096 ids=32768:1024 classes=32768:1024"
   "mlp FP16 512 4000 mlp 8 features=1" "speech_small FP16 16 100 speech_small time=128:40 spelled=29:20"
   "speech_large FP16 64 4 speech_large time=512:80 spelled=29:80"
 )

@@ -291,6 +291,7 @@ WORKLOADS = {
     "acgan": acgan,
     "gpt2": gpt(768, 12, 12, 50257, 16),
     "gpt_wide": gpt(2048, 8, 16, 32768, 8),
+    "gpt_4096": gpt(4096, 4, 32, 32768, 8),
     "speech_large": speech(512, 80, 1024, 5, 80, 64),
     "speech_small": speech(128, 40, 128, 1, 20, 16),
 }
