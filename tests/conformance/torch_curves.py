@@ -8,11 +8,13 @@ The first trains through the daemon; the second by checkpoint_tool on DEVICE (de
 
 From equal weights on equal batches each network is trained by PyTorch in float64 (the truth), in float32 and under
 autocast, and by the daemon in FP32, BF16 and FP16. A curve's deviation is the root mean square over steps and seeds of
-its losses' distance from the float64 losses. Ours in FP32 may deviate at most twice as much as PyTorch's float32 does,
+its losses' distance from the float64 losses. Ours in FP32 may deviate at most twice as much as PyTorch's float32 does (of a GPU's and the CPU's
+the one that deviates more: whether a rounding tips a relu over is chance, and moves a curve by several times),
 and ours in 16 bits at most twice as much as PyTorch's autocast in the same type. FP16 needs a PyTorch whose CPU autocast
 knows it. CURVES=text runs the networks with that in their names only. Exits with 77 (skipped) where PyTorch is not installed.
 """
 import argparse
+import contextlib
 import datetime
 import json
 import math
@@ -385,6 +387,16 @@ def knows_fp16():
         return False
 
 
+@contextlib.contextmanager
+def on_cpu():
+    global DEVICE
+    before, DEVICE = DEVICE, "cpu"
+    try:
+        yield
+    finally:
+        DEVICE = before
+
+
 def deviation(curves, truths):
     squares = [(a - b) ** 2 for curve, truth in zip(curves, truths) for a, b in zip(curve, truth)]
     return math.sqrt(sum(squares) / len(squares))
@@ -393,7 +405,7 @@ def deviation(curves, truths):
 def run_network(server, folder, name, network):
     """Rows of (network, mode, our deviation, PyTorch's)."""
     modes = {"FP32": None, "BF16": torch.bfloat16, **({"FP16": torch.float16} if knows_fp16() else {})}
-    truths, ours, theirs = [], {mode: [] for mode in modes}, {mode: [] for mode in modes}
+    truths, ours, theirs, by_cpu = [], {mode: [] for mode in modes}, {mode: [] for mode in modes}, []
     for seed in SEEDS:
         data = network.data(folder, seed)
         weights = network.weights(server, seed)
@@ -405,10 +417,14 @@ def run_network(server, folder, name, network):
                 print(f"SKIPPED: {name}, {mode}: this PyTorch cannot: {str(error).splitlines()[0]}")
                 continue
             theirs[mode].append(curve)
+            if mode == "FP32" and DEVICE != "cpu":
+                with on_cpu():
+                    by_cpu.append(network.torch_curve(weights, data, seed, torch.float32, None))
             ours[mode].append(network.our_curve(server, mode, seed))
             if len(ours[mode][-1]) != STEPS * network.losses_a_step:
                 raise RuntimeError(f"{name}, {mode}, seed {seed}: {len(ours[mode][-1])} losses")
-    return [(name, mode, deviation(ours[mode], truths), deviation(theirs[mode], truths)) for mode in modes
+    return [(name, mode, deviation(ours[mode], truths),
+             max(deviation(c, truths) for c in (theirs[mode], by_cpu if mode == "FP32" else []) if c)) for mode in modes
             if len(ours[mode]) == len(SEEDS)]
 
 
