@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "engine/core/status.h"
 #include "engine/ops/defs.h"
 #include "engine/ops/rules.h"
@@ -27,8 +29,14 @@ absl::Status InferQuantize(const OpCall& call, std::vector<TensorType>* outputs)
   AMPD_RETURN_IF_ERROR(RequireScale(OpKind::kQuantize, call, 1));
   DType dtype;
   AMPD_RETURN_IF_ERROR(Float8Of(OpKind::kQuantize, call, &dtype));
-  outputs->push_back({dtype, call.inputs[0].shape});
+  const Shape& shape = call.inputs[0].shape;
+  outputs->push_back({dtype, shape});
   if (call.attributes.Bool("amax")) outputs->push_back({DType::kF32, {}});
+  if (!call.attributes.Bool("turned")) return absl::OkStatus();
+  if (!call.attributes.Bool("amax") || shape.size() < 2) {
+    return BadNode(OpKind::kQuantize, call, "turned codes need amax, and an input of two axes or more");
+  }
+  outputs->push_back({dtype, {shape.back(), NumElements(shape) / std::max<int64_t>(shape.back(), 1)}});
   return absl::OkStatus();
 }
 
@@ -62,7 +70,7 @@ std::vector<OpDef> QuantizeDefs() {
   return {{.kind = OpKind::kQuantize,
            .precision = PrecisionClass::kFixed,
            .inputs = {Role::kAny, Role::kState},
-           .output_suffixes = {"", ".amax"},
+           .output_suffixes = {"", ".amax", ".turned"},
            .infer = InferQuantize},
           {.kind = OpKind::kDequantize,
            .precision = PrecisionClass::kFixed,

@@ -82,6 +82,8 @@ class Backend {
   virtual bool CanFuse(ir::OpKind /*op*/) const { return false; }
   // What passes/join_products joins.
   virtual passes::JoinPolicy joins() const { return {}; }
+  // Whether its matrix units read 8-bit operands one way round alone, as passes/turn_codes writes them.
+  virtual bool turns_codes() const { return false; }
   // What passes/pad_for_tensor_cores pads products to.
   virtual passes::PaddingPolicy padding() const { return {}; }
   // `factor` unscales, 1 / loss scale. `slots` in backward order.

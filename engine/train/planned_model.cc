@@ -18,6 +18,7 @@
 #include "engine/passes/read_narrow.h"
 #include "engine/passes/scale_products.h"
 #include "engine/passes/split_norms.h"
+#include "engine/passes/turn_codes.h"
 #include "engine/passes/widen_gradients.h"
 #include "engine/train/parameter_groups.h"
 #include "engine/train/spec_configs.h"
@@ -180,6 +181,8 @@ absl::StatusOr<std::unique_ptr<PlannedModel>> PlanModel(const ResolvedJobSpec& s
   if (fusion != Fusion::kNone) {
     pipeline.Add("read_narrow", [](ir::Graph g) { return passes::ReadNarrow(std::move(g)); })
         .Add("scale_products", passes::ScaleProducts)
+        .Add("turn_codes", [turns = backend->turns_codes()](
+                               ir::Graph g) { return turns ? passes::TurnCodes(std::move(g)) : std::move(g); })
         .Add("widen_gradients", passes::WidenGradients)
         .Add("add_to_norm_grads", passes::AddToNormGrads);
   }

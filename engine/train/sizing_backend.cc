@@ -95,7 +95,8 @@ int OverwrittenBy(const runtime::NodeDesc& desc) {
 
 class SizingBackend : public runtime::Backend {
  public:
-  explicit SizingBackend(const v1::DeviceModel& model) {
+  explicit SizingBackend(const v1::DeviceModel& model)
+      : turns_codes_(10 * model.compute_capability_major() + model.compute_capability_minor() >= 89) {
     const int64_t gemm = model.compute_capability_major() >= 9 ? kGemmWorkspaceOfHopper : kGemmWorkspace;
     for (const ir::OpKind op : ir::kAllOpKinds) {
       kernels_.AddForAnyDTypes(op, [gemm](const runtime::NodeDesc& desc) {
@@ -112,6 +113,7 @@ class SizingBackend : public runtime::Backend {
     return op == ir::OpKind::kCast || ops::FunctionOf(op, {}) != ops::ElementwiseFunction::kNone;
   }
   passes::JoinPolicy joins() const override { return passes::LibraryJoins(); }
+  bool turns_codes() const override { return turns_codes_; }
   passes::PaddingPolicy padding() const override { return passes::kTensorCorePadding; }
 
   absl::Status CheckGradients(const float*, absl::Span<const runtime::ArenaSlot>, float,
@@ -124,6 +126,7 @@ class SizingBackend : public runtime::Backend {
   absl::Status FindNonFinite(const TensorView&, bool*, bool*) override { return NotHere(); }
 
  private:
+  const bool turns_codes_;
   runtime::KernelTable kernels_;
   mutable NoMemory memory_;
 };

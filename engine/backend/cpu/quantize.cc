@@ -55,6 +55,19 @@ void Quantize(int threads, const TensorView& x, float scale, const TensorView& y
                 });
 }
 
+// Codes [rows, columns] as [columns, rows].
+void Turn(int threads, const TensorView& codes, const TensorView& turned) {
+  const int64_t columns = turned.shape[0], rows = turned.shape[1];
+  const auto* from = codes.as<uint8_t>();
+  auto* to = turned.as<uint8_t>();
+  ParallelRange(PartsFor(threads, turned.size(), kMinElementsPerThread), columns, 1,
+                [&](int, int64_t begin, int64_t end) {
+                  for (int64_t column = begin; column < end; ++column) {
+                    for (int64_t row = 0; row < rows; ++row) to[column * rows + row] = from[row * columns + column];
+                  }
+                });
+}
+
 uint32_t MaxMagnitudeBits(const TensorView& x, int64_t begin, int64_t end) {
   alignas(64) float buffer[kBlock];
   uint32_t largest = 0;
@@ -92,6 +105,7 @@ std::unique_ptr<runtime::Kernel> PrepareQuantize(const runtime::NodeDesc& desc) 
     if (tracks) std::fill_n(by_part, threads, 0u);
     Quantize(threads, args.inputs[0], *args.inputs[1].as<float>(), args.outputs[0], by_part);
     if (tracks) *args.outputs[1].as<float>() = FloatFromBits(*std::max_element(by_part, by_part + threads));
+    if (args.outputs.size() > 2) Turn(threads, args.outputs[0], args.outputs[2]);
   });
 }
 
@@ -133,6 +147,7 @@ void RegisterQuantize(runtime::KernelTable* table) {
     for (DType f8 : {DType::kF8E4M3, DType::kF8E5M2}) {
       table->Add(ir::OpKind::kQuantize, {t, f}, {f8}, PrepareQuantize);
       table->Add(ir::OpKind::kQuantize, {t, f}, {f8, f}, PrepareQuantize);
+      table->Add(ir::OpKind::kQuantize, {t, f}, {f8, f, f8}, PrepareQuantize);
     }
     table->Add(ir::OpKind::kAmaxUpdate, {t, f, DType::kI64, f}, {}, PrepareAmaxUpdate);
     table->Add(ir::OpKind::kDequantize, {f, f, f}, {t}, PrepareDequantize);

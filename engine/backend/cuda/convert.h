@@ -31,23 +31,28 @@ __device__ __forceinline__ float Load(BFloat16 x) { return ToFloat(x); }
 __device__ __forceinline__ float Load(Float8E4M3 x) { return ToFloat(x); }
 __device__ __forceinline__ float Load(Float8E5M2 x) { return ToFloat(x); }
 
-// The code of `x`: the GPU's own conversion saturates, also infinities. For capability 8.9 and later.
+// The code of `x`, and two codes, of which the GPU's own conversion saturates all, infinities too. For capability 8.9
+// and later.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
 #define AMPD_CONVERTS_FLOAT8 1
+template <typename T>
+__device__ __forceinline__ uint32_t SaturatedPair(float low, float high) {
+  uint16_t pair;
+  if constexpr (std::is_same_v<T, Float8E4M3>) {
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low));
+  } else {
+    asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low));
+  }
+  return pair;
+}
 template <typename T>
 __device__ __forceinline__ T Float8Of(float x) {
   constexpr bool kE4M3 = std::is_same_v<T, Float8E4M3>;
   // From here on, NaN included, the magnitude is past the largest value: engine/core/float8.h.
   constexpr uint32_t kLimit = kE4M3 ? 0x43e80001u : 0x47700000u;
-  uint16_t pair;
-  if constexpr (kE4M3) {
-    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(x));
-  } else {
-    asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(x));
-  }
   const uint32_t bits = __float_as_uint(x), magnitude = bits & 0x7fffffffu;
   const uint32_t past = (bits >> 24 & 0x80u) | (kE4M3 || magnitude > 0x7f800000u ? 0x7fu : 0x7cu);
-  return {static_cast<uint8_t>(magnitude >= kLimit ? past : pair)};
+  return {static_cast<uint8_t>(magnitude >= kLimit ? past : SaturatedPair<T>(x, 0))};
 }
 #endif
 

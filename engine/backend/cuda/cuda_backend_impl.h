@@ -24,6 +24,7 @@ class CudaBackend : public runtime::Backend {
   const runtime::KernelTable& kernels() const override { return kernels_; }
   bool CanFuse(ir::OpKind op) const override;
   passes::JoinPolicy joins() const override { return passes::LibraryJoins(); }
+  bool turns_codes() const override { return context_->properties().has_fp8(); }
   passes::PaddingPolicy padding() const override { return passes::kTensorCorePadding; }
   runtime::Memory* memory() const override { return &memory_; }
 

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
+#include "engine/backend/cuda/byte_tiles.h"
 #include "engine/backend/cuda/convert.h"
 #include "engine/backend/cuda/dispatch.h"
 #include "engine/backend/cuda/kernels.h"
@@ -100,6 +101,7 @@ MatmulProducts ProductsOf(const NodeDesc& desc) {
 namespace {
 
 constexpr int kThreads = 256;
+static_assert(kThreads == kByteTileThreads);
 
 template <typename From>
 __global__ void WidenCodes(const From* __restrict__ codes, int64_t size, Half* __restrict__ wide) {
@@ -116,19 +118,6 @@ __global__ void WidenCodes(const From* __restrict__ codes, int64_t size, Half* _
   if (rest < size) wide[rest] = Store<Half>(Load(codes[rest]));
 }
 
-// Where a block's tile of `size` by `size` is: how far into the tensor its matrix begins, and where it begins there.
-struct TilePlace {
-  int64_t matrix, row, column;
-
-  __device__ __forceinline__ TilePlace(int64_t rows, int64_t columns, int size) {
-    const int64_t across = (columns + size - 1) / size, tiles = across * ((rows + size - 1) / size);
-    const int64_t tile = blockIdx.x % tiles;
-    matrix = blockIdx.x / tiles * rows * columns;
-    row = tile / across * size;
-    column = tile % across * size;
-  }
-};
-
 constexpr int kTile = 64;
 constexpr int kWord = 4;
 constexpr int kTileWords = kTile / kWord;
@@ -138,7 +127,7 @@ constexpr int kTileWords = kTile / kWord;
 __global__ void TransposeBytes(const uint8_t* __restrict__ from, int64_t rows, int64_t columns,
                                uint8_t* __restrict__ to) {
   alignas(kWord) __shared__ uint8_t tile[kTile][kTile + kWord];
-  const TilePlace place(rows, columns, kTile);
+  const TilePlace place(rows, columns, kTile, blockIdx.x);
   const int64_t row0 = place.row, column0 = place.column;
   from += place.matrix;
   to += place.matrix;
@@ -163,47 +152,24 @@ __global__ void TransposeBytes(const uint8_t* __restrict__ from, int64_t rows, i
   }
 }
 
-constexpr int kWide = 128;
-constexpr int kWideWords = kWide / kWord;
-
-// The same where columns are a multiple of 4, too: tiles of 128 x 128, of which a thread turns four squares of 4 x 4 in
-// registers. A warp has 8 squares side by side and 4 below each other: sectors are read whole, and the words that it
-// leaves in shared memory, rows of which are one longer than the tile's, lie in 32 banks.
+// The same where columns are a multiple of 4, too.
 __global__ void __launch_bounds__(kThreads)
     TransposeSquares(const uint8_t* __restrict__ from, int64_t rows, int64_t columns, uint8_t* __restrict__ to) {
-  constexpr int kAcross = 8, kDown = kWarp / kAcross, kPitch = kWideWords + 1, kWarps = kThreads / kWarp;
-  __shared__ uint32_t tile[kWide * kPitch];
-  const TilePlace place(rows, columns, kWide);
-  const int64_t row0 = place.row, column0 = place.column;
-  from += place.matrix;
-  to += place.matrix;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
+  __shared__ ByteTile tile;
+  const TilePlace place(rows, columns, kByteTileSide, blockIdx.x);
 #pragma unroll
-  for (int i = 0; i < kWideWords * kWideWords / kThreads; ++i) {
-    const int part = i * kWarps + warp;
-    const int across = part % (kWideWords / kAcross) * kAcross + lane % kAcross;
-    const int down = part / (kWideWords / kAcross) * kDown + lane / kAcross;
-    const int64_t row = row0 + kWord * down, column = column0 + kWord * across;
+  for (int i = 0; i < ByteTile::kSquares; ++i) {
+    const int64_t row = place.row + ByteTile::Row(i), column = place.column + ByteTile::Column(i);
     if (row >= rows || column >= columns) continue;
-    uint32_t words[kWord];
+    uint32_t words[kByteSquare];
 #pragma unroll
-    for (int r = 0; r < kWord; ++r) words[r] = *reinterpret_cast<const uint32_t*>(from + (row + r) * columns + column);
-#pragma unroll
-    for (int c = 0; c < kWord; ++c) {
-      uint32_t turned = 0;
-#pragma unroll
-      for (int r = 0; r < kWord; ++r) turned |= (words[r] >> (8 * c) & 0xff) << (8 * r);
-      tile[(kWord * across + c) * kPitch + down] = turned;
+    for (int r = 0; r < kByteSquare; ++r) {
+      words[r] = *reinterpret_cast<const uint32_t*>(from + place.matrix + (row + r) * columns + column);
     }
+    tile.Put(i, words);
   }
   __syncthreads();
-  const int64_t row = row0 + kWord * lane;
-  if (row >= rows) return;
-#pragma unroll 4
-  for (int c = warp; c < kWide; c += kWarps) {
-    if (column0 + c >= columns) continue;
-    *reinterpret_cast<uint32_t*>(to + (column0 + c) * rows + row) = tile[c * kPitch + lane];
-  }
+  tile.Write(place, rows, columns, to);
 }
 
 // How an operand is read.
@@ -292,8 +258,7 @@ class MatmulKernel : public runtime::Kernel {
     auto* to = WorkspaceAt<char>(args, operand.at);
     if (operand.reading == Reading::kTransposed) {
       const bool squares = operand.columns % kWord == 0;
-      const int64_t tile = squares ? kWide : kTile;
-      const int64_t tiles = CeilDiv(operand.rows, tile) * CeilDiv(operand.columns, tile) *
+      const int64_t tiles = ByteTiles(operand.rows, operand.columns, squares ? kByteTileSide : kTile) *
                             (operand.size / (operand.rows * operand.columns));
       AMPD_RETURN_IF_ERROR(cuda::Launch(name_, squares ? TransposeSquares : TransposeBytes,
                                         static_cast<unsigned>(tiles), kThreads, 0, context_->stream(),

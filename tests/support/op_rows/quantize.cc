@@ -24,8 +24,13 @@ RefTensors Quantize(const NodeDesc& desc, const RefTensors& in, const StepState&
     amax.data[0] = std::max(amax.data[0], std::fabs(v));
     v = std::clamp(v * in[1].data[0], -limit, limit);
   }
-  if (desc.outputs.size() > 1) return {y, amax};
-  return {y};
+  if (desc.outputs.size() == 1) return {y};
+  if (desc.outputs.size() == 2) return {y, amax};
+  RefTensor turned = y;
+  turned.shape = desc.outputs[2].shape;
+  const int64_t columns = turned.shape[0], rows = turned.shape[1];
+  for (int64_t i = 0; i < rows * columns; ++i) turned.data[i % columns * rows + i / columns] = y.data[i];
+  return {y, amax, turned};
 }
 
 RefTensors Dequantize(const NodeDesc&, const RefTensors& in, const StepState&) {
@@ -68,10 +73,13 @@ std::vector<OpShapes> Cases(const std::vector<Shape>& others, const std::vector<
 
 OpRow QuantizeRow() {
   OpRow row{.op = OpKind::kQuantize, .cases = Cases({{}}, {{}}), .reference = Quantize, .error = RelativeError(1)};
+  // Whole tiles of the device's kernels, and edges of them.
+  for (const Shape& s : {Shape{128, 128}, Shape{3, 44, 260}, Shape{64, 4}}) row.cases.push_back({{}, {s, {}}});
   for (DType t : kFloats) {
     for (DType f8 : {DType::kF8E4M3, DType::kF8E5M2}) {
       row.signatures.push_back({{t, kF}, {f8}});
       row.signatures.push_back({{t, kF}, {f8, kF}});
+      row.signatures.push_back({{t, kF}, {f8, kF, f8}});
     }
   }
   row.input = Input;

@@ -338,6 +338,8 @@ std::vector<KernelCase> KernelCases(OpKind op, const Signature& signature) {
   Random random(static_cast<uint64_t>(op) + 1);
   const OpRow* row = FindOpRow(op);
   for (const OpShapes& shapes : row != nullptr ? CasesFor(*row, signature) : ShapesOf(op)) {
+    const bool turned = op == OpKind::kQuantize && signature.second.size() > 2;
+    if (turned && shapes.inputs[0].size() < 2) continue;
     NodeDesc desc{.op = op, .name = absl::StrCat("case", cases.size()), .attributes = shapes.attributes};
     if (op == OpKind::kCast || op == OpKind::kSumTo || op == OpKind::kEmbeddingGrad || op == OpKind::kQuantize ||
         op == OpKind::kDequantize)
@@ -346,6 +348,7 @@ std::vector<KernelCase> KernelCases(OpKind op, const Signature& signature) {
       desc.inputs.push_back({signature.first[std::min(i, signature.first.size() - 1)], shapes.inputs[i]});
     }
     if (op == OpKind::kQuantize && signature.second.size() > 1) desc.attributes.Set("amax", int64_t{1});
+    if (turned) desc.attributes.Set("turned", int64_t{1});
     if (op == OpKind::kBatchNormGrad && signature.first.size() > 5) desc.inputs.resize(7, desc.inputs.back());
     if (op == OpKind::kMatmul && signature.first.size() > 2) {
       desc.inputs.resize(4, {DType::kF32, {}});

@@ -14,6 +14,7 @@
 #include "engine/passes/publish_parameters.h"
 #include "engine/passes/quantize_fp8.h"
 #include "engine/passes/scale_products.h"
+#include "engine/passes/turn_codes.h"
 #include "tests/support/emit.h"
 #include "tests/unit/engine/passes/graph_checks.h"
 
@@ -208,18 +209,23 @@ TEST(ScaleProducts, SumsThatOthersReadStay) {
   EXPECT_EQ(Find(*g, "l1.matmul").inputs.size(), 2u);
 }
 
-// The backward pass of a product over [batch, time, features] makes rows of what the forward pass read whole.
-TEST(QuantizeFp8, ViewsOfATensorAreItsCodes) {
+// Three products over [batch, time, features], of which the middle one has operands of 8 bits.
+absl::StatusOr<ir::Graph> StepOverTime(int64_t time, int64_t features) {
   ir::Graph g;
-  ir::ValueId v = g.AddInput("x", {DType::kF32, {2, 3, 6}});
+  ir::ValueId v = g.AddInput("x", {DType::kF32, {2, time, features}});
   for (const char* layer : {"l0", "l1", "l2"}) {
-    const ir::ValueId w = g.AddParameter({.name = layer, .type = {DType::kF32, {6, 6}}});
+    const ir::ValueId w = g.AddParameter({.name = layer, .type = {DType::kF32, {features, features}}});
     v = Emit(&g, OpKind::kMatmul, layer, {v, w}, {{"transpose_b", int64_t{1}}});
   }
   g.outputs["loss"] = Emit(&g, OpKind::kReduceMean, "loss", {v});
   g = *ApplyPrecision(g, {kFp8, {}});
   const ir::ValueId loss = g.outputs.at("loss");
-  const auto step = QuantizeFp8(*autodiff::Differentiate(std::move(g), loss), true);
+  return QuantizeFp8(*autodiff::Differentiate(std::move(g), loss), true);
+}
+
+// The backward pass of a product over [batch, time, features] makes rows of what the forward pass read whole.
+TEST(QuantizeFp8, ViewsOfATensorAreItsCodes) {
+  const auto step = StepOverTime(3, 6);
   ASSERT_TRUE(step.ok()) << step.status();
   EXPECT_TRUE(ops::VerifyGraph(*step).ok()) << ops::VerifyGraph(*step) << ir::GraphString(*step);
   EXPECT_EQ(Count(*step, OpKind::kQuantize), 3);
@@ -228,6 +234,48 @@ TEST(QuantizeFp8, ViewsOfATensorAreItsCodes) {
   const ir::Node& dequantize = Find(*step, "l1.matmul.grad_b.dequantize");
   EXPECT_EQ(step->values[dequantize.inputs[1]].name, "l1.matmul.grad.scale");
   EXPECT_EQ(step->values[dequantize.inputs[2]].name, "l1.matmul.a.scale");
+}
+
+TEST(TurnCodes, BackwardProductsReadBothOperandsAlongTheInnerExtent) {
+  const auto before = StepOverTime(8, 32);
+  ASSERT_TRUE(before.ok()) << before.status();
+  const auto g = TurnCodes(*before);
+  ASSERT_TRUE(g.ok()) << g.status();
+  ASSERT_TRUE(ops::VerifyGraph(*g).ok()) << ops::VerifyGraph(*g) << ir::GraphString(*g);
+  const auto reads = [&](const char* product, size_t operand) {
+    return g->values[Find(*g, product).inputs[operand]].name;
+  };
+  const auto turned = [&](const char* quantize) {
+    const ir::Node& node = Find(*g, quantize);
+    EXPECT_EQ(node.outputs.size(), 3u) << quantize;
+    return g->values[node.outputs[2]].name;
+  };
+  EXPECT_EQ(reads("l1.matmul.grad_a", 1), turned("l1.matmul.b.quantize"));
+  EXPECT_EQ(reads("l1.matmul.grad_b", 0), turned("l1.matmul.grad.quantize"));
+  EXPECT_EQ(reads("l1.matmul.grad_b", 1), turned("l1.matmul.a.quantize"));
+  for (const char* product : {"l1.matmul", "l1.matmul.grad_a", "l1.matmul.grad_b"}) {
+    EXPECT_FALSE(Find(*g, product).attributes.Bool("transpose_a")) << product;
+    EXPECT_TRUE(Find(*g, product).attributes.Bool("transpose_b")) << product;
+  }
+  EXPECT_EQ(g->type(Find(*g, "l1.matmul.a.quantize").outputs[2]).shape, (Shape{32, 16}));
+}
+
+TEST(TurnCodes, OtherExtentsAndOtherModesStay) {
+  const auto is_turned = [](const absl::StatusOr<ir::Graph>& before, const std::string& operand) {
+    const auto g = TurnCodes(*before);
+    EXPECT_TRUE(g.ok()) << g.status();
+    return Find(*g, absl::StrCat("l1.matmul.", operand, ".quantize")).outputs.size() > 2;
+  };
+  const auto six_rows = StepOverTime(3, 32), no_multiple = StepOverTime(8, 24);
+  ASSERT_TRUE(six_rows.ok() && no_multiple.ok());
+  EXPECT_FALSE(is_turned(six_rows, "a"));
+  EXPECT_FALSE(is_turned(six_rows, "grad"));
+  EXPECT_TRUE(is_turned(six_rows, "b"));
+  for (const char* operand : {"a", "b", "grad"}) EXPECT_FALSE(is_turned(no_multiple, operand)) << operand;
+  const ir::Graph wide = Step(32, {DType::kBF16, {}});
+  const auto same = TurnCodes(wide);
+  ASSERT_TRUE(same.ok()) << same.status();
+  EXPECT_EQ(ir::GraphString(*same), ir::GraphString(wide));
 }
 
 TEST(QuantizeFp8, EvaluationReadsScalesAndTracksNothing) {

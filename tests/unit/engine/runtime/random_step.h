@@ -24,6 +24,7 @@
 #include "engine/passes/read_narrow.h"
 #include "engine/passes/scale_products.h"
 #include "engine/passes/split_norms.h"
+#include "engine/passes/turn_codes.h"
 #include "engine/passes/widen_gradients.h"
 #include "engine/runtime/backend.h"
 
@@ -76,6 +77,7 @@ inline ir::Graph StepOf(ir::Graph forward, const Mode& mode, Passes passes, cons
     pipeline.Add("read_narrow", [](ir::Graph g) { return passes::ReadNarrow(std::move(g), 0); });
     if (passes == Passes::kAll) {
       pipeline.Add("scale_products", passes::ScaleProducts)
+          .Add("turn_codes", passes::TurnCodes)
           .Add("widen_gradients", passes::WidenGradients)
           .Add("add_to_norm_grads", passes::AddToNormGrads);
     }
