@@ -93,7 +93,9 @@ class Joiner {
     }
     const ir::TensorType &a = graph_.type(node.inputs[0]), &b = graph_.type(node.inputs[1]);
     const ir::TensorType& y = graph_.type(node.outputs[0]);
-    if (a.dtype != y.dtype || b.dtype != y.dtype) return false;
+    // Codes with their scales (passes/scale_products), or operands of the result's dtype.
+    const bool is_scaled = node.inputs.size() == 4 && IsF8(a.dtype) && IsF8(b.dtype);
+    if (!is_scaled && (node.inputs.size() != 2 || a.dtype != y.dtype || b.dtype != y.dtype)) return false;
     if (NumElements(y.shape) * SizeOf(y.dtype) < policy_.fewest_bytes) return false;
     return node.op != OpKind::kMatmul ||
            (b.shape.size() == 2 && (a.shape.size() == 2 || !node.attributes.Bool("transpose_a")));

@@ -32,10 +32,10 @@ const JoinPolicy& LibraryJoins();
 // Replaces a product and the elementwise node, or the chain that passes/fuse made, which alone reads its result (or a
 // reshape of it) by one kRegion node, where all of the chain is the `behind` of a pattern. bias_add's bias is a vector
 // of the result's dtype; gelu and gelu_grad are of the tanh form; what add adds, in either order, has as many elements.
-// The operands' dtype is the result's, so none has 8 bits, and a matmul's right operand is one matrix for all rows of
-// the left one. The region stands where the chain stood and is named after the product; its outputs are the values that
-// others read, so a bias_add's is one if gelu's gradient reads it. What is only read inside need not be rounded to its
-// dtype any more.
+// The operands' dtype is the result's, or they are 8-bit codes with scales (passes/scale_products); a matmul's right
+// operand is one matrix for all rows of the left one. The region stands where the chain stood and is named after the
+// product; its outputs are the values that others read, so a bias_add's is one if gelu's gradient reads it. What is
+// only read inside need not be rounded to its dtype any more.
 //
 // Runs behind passes/fuse, since a bias or an activation that joins a longer chain costs no pass over memory there.
 absl::StatusOr<ir::Graph> JoinProducts(ir::Graph graph, const JoinPolicy& policy);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <numeric>
 #include <set>
 #include <utility>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "engine/backend/cuda/gemm.h"
 #include "engine/backend/cuda/kernels.h"
 #include "engine/backend/cuda/matmul.h"
+#include "engine/backend/cuda/quantize.h"
 #include "engine/backend/cuda/region_trial.h"
 #include "engine/core/status.h"
 #include "engine/ops/compute.h"
@@ -23,6 +25,8 @@ using ir::OpKind;
 using runtime::KernelArgs;
 using runtime::NodeDesc;
 
+// Of a trial's codes.
+constexpr float kCodeScale = 64;
 // What the cache holds of a region; of kParts more may follow.
 constexpr char kJoined[] = "joined", kParts[] = "parts";
 
@@ -64,22 +68,37 @@ class Joined {
 
 class JoinedMatmul : public Joined {
  public:
-  JoinedMatmul(std::unique_ptr<Gemm> gemm, const Behind& behind) : gemm_(std::move(gemm)), behind_(behind) {}
-  int64_t workspace_bytes() const override { return gemm_->workspace_bytes(); }
+  // `scaled`: the operands are codes, and their scales inputs 2 and 3.
+  JoinedMatmul(Context* context, std::string name, std::unique_ptr<Gemm> gemm, const Behind& behind, bool scaled)
+      : context_(context), name_(std::move(name)), gemm_(std::move(gemm)), behind_(behind) {
+    gemm_at_ = layout_.Add(gemm_->workspace_bytes());
+    if (scaled) factors_at_ = layout_.Add(2 * kFactorStride * SizeOf(DType::kF32));
+  }
+  int64_t workspace_bytes() const override { return layout_.bytes(); }
   absl::Status Run(const KernelArgs& args, void* workspace) override {
     GemmArgs gemm{.a = args.inputs[0].data, .b = args.inputs[1].data};
+    if (factors_at_ >= 0) {
+      auto* const factors = reinterpret_cast<float*>(static_cast<char*>(workspace) + factors_at_);
+      AMPD_RETURN_IF_ERROR(
+          LaunchReciprocals(*context_, name_, args.inputs[2].as<float>(), args.inputs[3].as<float>(), factors));
+      gemm.a_scale = factors, gemm.b_scale = factors + kFactorStride;
+    }
     gemm.d = args.outputs[static_cast<size_t>(behind_.result)].data;
     if (behind_.bias >= 0) gemm.bias = args.inputs[static_cast<size_t>(behind_.bias)].data;
     if (behind_.added >= 0) gemm.c = args.inputs[static_cast<size_t>(behind_.added)].data;
     if (behind_.aux >= 0) gemm.aux = args.inputs[static_cast<size_t>(behind_.aux)].data;
     if (behind_.sum >= 0) gemm.aux = args.outputs[static_cast<size_t>(behind_.sum)].data;
-    gemm.workspace = workspace;
+    gemm.workspace = static_cast<char*>(workspace) + gemm_at_;
     return gemm_->Run(gemm);
   }
 
  private:
+  Context* const context_;
+  const std::string name_;
   const std::unique_ptr<Gemm> gemm_;
   const Behind behind_;
+  WorkspaceLayout layout_;
+  int64_t gemm_at_ = 0, factors_at_ = -1;
 };
 
 class JoinedConv : public Joined {
@@ -158,6 +177,12 @@ absl::StatusOr<JoinedCall> JoinMatmul(const NodeDesc& product, const Behind& beh
   if (!products.loops.empty() || behind.has_relu) {
     return absl::UnimplementedError(absl::StrCat("[region] ", product.name, ": several products, or a relu behind"));
   }
+  const bool scaled = IsF8(product.inputs[0].dtype);
+  // The product alone would turn them around first (matmul.cu).
+  if (scaled && (gemm.a.transposed || !gemm.b.transposed)) {
+    return absl::UnimplementedError(absl::StrCat("[region] ", product.name, ": codes that have to be turned around"));
+  }
+  gemm.scaled = scaled;
   gemm.added = behind.added >= 0;
   if (gemm.added && (behind.has_gelu || behind.aux >= 0 || behind.sum >= 0)) {
     return absl::UnimplementedError(absl::StrCat("[region] ", product.name, ": a sum and more than a bias"));
@@ -168,7 +193,7 @@ absl::StatusOr<JoinedCall> JoinMatmul(const NodeDesc& product, const Behind& beh
                   : behind.sum >= 0               ? GemmEpilogue::kBiasGeluAux
                                                   : GemmEpilogue::kBiasGelu;
   AMPD_ASSIGN_OR_RETURN(std::unique_ptr<Gemm> call, Gemm::Create(product.name, gemm, context));
-  return JoinedCall{std::make_unique<JoinedMatmul>(std::move(call), behind),
+  return JoinedCall{std::make_unique<JoinedMatmul>(context, product.name, std::move(call), behind, scaled),
                     AutotuneKey(*context, GemmLibrary(), absl::StrCat("region ", GemmKey(gemm)))};
 }
 
@@ -187,7 +212,9 @@ absl::StatusOr<JoinedCall> JoinConv(const NodeDesc& product, const Behind& behin
 absl::StatusOr<JoinedCall> Join(const NodeDesc& region, const NodeDesc& product, Context* context,
                                 const MakeConv& make) {
   const Behind behind = BehindOf(region);
-  if (behind.result < 0 || region.steps.front().operands != std::vector<int32_t>{0, 1}) {
+  std::vector<int32_t> operands(product.inputs.size());
+  std::iota(operands.begin(), operands.end(), 0);
+  if (behind.result < 0 || region.steps.front().operands != operands) {
     return absl::UnimplementedError(absl::StrCat("[region] ", region.name, ": nobody reads the whole"));
   }
   return product.op == OpKind::kMatmul ? JoinMatmul(product, behind, context)
@@ -324,9 +351,10 @@ class RegionKernel : public runtime::Kernel {
     AMPD_RETURN_IF_ERROR(Run(RegionWay::kJoined, args));
     AMPD_ASSIGN_OR_RETURN(const std::vector<std::vector<float>> joined, Samples(trial));
     const bool tf32 = product_desc_.attributes.String(ops::kComputeAttribute) == ops::kComputeTf32;
-    const SumsOf sums = result.dtype != DType::kF32 ? SumsOf::k16BitOperands
-                        : tf32                      ? SumsOf::kTf32Operands
-                                                    : SumsOf::kF32Operands;
+    const SumsOf sums = IsF8(product_desc_.inputs.front().dtype) ? SumsOf::k8BitOperands
+                        : result.dtype != DType::kF32            ? SumsOf::k16BitOperands
+                        : tf32                                   ? SumsOf::kTf32Operands
+                                                                 : SumsOf::kF32Operands;
     for (size_t o = 0; o < joined.size(); ++o) {
       std::string difference = DifferenceOf(product, parts[o], joined[o], result.dtype, sums);
       if (!difference.empty()) return difference;
@@ -335,9 +363,13 @@ class RegionKernel : public runtime::Kernel {
   }
 
   // Of random operands: products of about 1, biases up to 1, gelu's argument up to 2, where its slope is anything from
-  // 0 to 1.
+  // 0 to 1. Codes reach so far that few are subnormal, and their scales take that away again.
   std::vector<float> Bounds() const {
     std::vector<float> bounds = {1, static_cast<float>(3 / std::sqrt(TermsOf(product_desc_)))};
+    if (product_desc_.inputs.size() > 2) {
+      for (float& bound : bounds) bound *= kCodeScale;
+      bounds.resize(4, kCodeScale);
+    }
     while (bounds.size() < desc_.inputs.size()) {
       bounds.push_back(desc_.inputs[bounds.size()].shape.size() == 1 ? 1 : 2);
     }

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/backend/cuda/cuda_memory.h"
 #include "engine/backend/cuda/status.h"
+#include "engine/core/float8.h"
 #include "engine/core/half.h"
 #include "engine/core/status.h"
 
@@ -24,6 +25,7 @@ constexpr double kRoundings = 4;
 // And, as a share of the largest product, what sums in another order may be apart.
 double ShareOfLargest(SumsOf sums) {
   if (sums == SumsOf::kTf32Operands) return 0x1p-10;
+  if (sums == SumsOf::k8BitOperands) return 0x1p-11;
   return sums == SumsOf::kF32Operands ? 0x1p-16 : 0x1p-14;
 }
 
@@ -39,6 +41,8 @@ void Store(float value, DType dtype, char* to) {
   if (dtype == DType::kF32) std::memcpy(to, &value, sizeof(value));
   if (dtype == DType::kF16) *reinterpret_cast<Half*>(to) = ToHalf(value);
   if (dtype == DType::kBF16) *reinterpret_cast<BFloat16*>(to) = ToBFloat16(value);
+  if (dtype == DType::kF8E4M3) *reinterpret_cast<Float8E4M3*>(to) = ToFloat8E4M3(value);
+  if (dtype == DType::kF8E5M2) *reinterpret_cast<Float8E5M2*>(to) = ToFloat8E5M2(value);
 }
 
 std::vector<char> Draw(size_t input, int64_t count, float bound, DType dtype) {
@@ -77,7 +81,8 @@ absl::StatusOr<RegionTrial> RegionTrial::Create(Context* context, const std::vec
     const ir::TensorType& type = inputs[i];
     AMPD_ASSIGN_OR_RETURN(DeviceArray array, Allocate(type));
     const int64_t elements = NumElements(type.shape), size = SizeOf(type.dtype);
-    const std::vector<char> drawn = Draw(i, std::min(elements, kDrawn), bounds[i], type.dtype);
+    std::vector<char> drawn = Draw(i, std::min(elements, kDrawn), bounds[i], type.dtype);
+    if (type.shape.empty()) Store(bounds[i], type.dtype, drawn.data());
     for (int64_t at = 0; at < elements; at += kDrawn) {
       AMPD_RETURN_IF_ERROR(
           memory.Upload(drawn.data(), std::min(elements - at, kDrawn) * size, array.as<char>() + at * size));
@@ -111,7 +116,9 @@ absl::Status RegionTrial::Spoil() const {
         memory.Upload(bytes, SizeOf(tensor.dtype), tensor.as<char>() + element * SizeOf(tensor.dtype)));
     return context_->Wait();
   };
-  for (const TensorView& input : inputs_) AMPD_RETURN_IF_ERROR(put(input, 0, NAN));
+  for (const TensorView& input : inputs_) {
+    if (!input.shape.empty()) AMPD_RETURN_IF_ERROR(put(input, 0, NAN));
+  }
   return put(inputs_.front(), inputs_.front().size() - 1, INFINITY);
 }
 

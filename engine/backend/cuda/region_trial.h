@@ -16,8 +16,9 @@ namespace ampd::cuda {
 // Tensors of its own on the device, freed with it. Movable.
 class RegionTrial {
  public:
-  // Inputs of type i are uniform in [-bounds[i], bounds[i]), the same in every run; they are drawn once and repeat
-  // after a prime number of elements. RESOURCE_EXHAUSTED where there is no memory for them. Waits.
+  // Inputs of type i are uniform in [-bounds[i], bounds[i]), the same in every run, and bounds[i] where they are one
+  // number without an axis, a scale; they are drawn once and repeat after a prime number of elements.
+  // RESOURCE_EXHAUSTED where there is no memory for them. Waits.
   static absl::StatusOr<RegionTrial> Create(Context* context, const std::vector<ir::TensorType>& inputs,
                                             const std::vector<float>& bounds,
                                             const std::vector<ir::TensorType>& outputs);
@@ -26,7 +27,8 @@ class RegionTrial {
   const std::vector<TensorView>& outputs() const { return outputs_; }
   // Fills the outputs with NaN.
   absl::Status Poison() const;
-  // Makes the first element of every input a NaN, and the last one of the first input an infinity.
+  // Makes the first element of every input with axes a NaN, and the last one of the first input an infinity (or what an
+  // 8-bit format without one has for it).
   absl::Status Spoil() const;
 
  private:
@@ -42,6 +44,8 @@ absl::StatusOr<std::vector<float>> SampleOf(Context* context, const TensorView& 
 // How sums of products may come out in two ways that are both right.
 enum class SumsOf {
   k16BitOperands,  // exact products
+  // The same, but their sums are kept to fewer bits than fp32 on the way, in parts that the library chooses.
+  k8BitOperands,
   kF32Operands,
   kTf32Operands,  // or not rounded, in one of the ways
 };

@@ -87,6 +87,30 @@ TEST(JoinProducts, GeluJoinsWithTheBias) {
   EXPECT_THAT(RegionsOf(dense.g), ElementsAre("fc.matmul: matmul bias_add gelu"));
 }
 
+TEST(JoinProducts, CodesJoinWithTheirScales) {
+  for (const bool scaled : {true, false}) {
+    ir::Graph g;
+    std::vector<ValueId> operands = {g.AddInput("x", {DType::kF8E4M3, {4, 32}}),
+                                     g.AddInput("w", {DType::kF8E4M3, {48, 32}})};
+    ir::Attributes attributes{{"transpose_b", int64_t{1}}};
+    if (scaled) {
+      for (const char* name : {"x.scale", "w.scale"}) operands.push_back(g.AddInput(name, {DType::kF32, {}}));
+      attributes.Set("dtype", std::string("bf16"));
+    }
+    const ValueId product = Emit(&g, OpKind::kMatmul, "fc", operands, attributes);
+    const ValueId bias = g.AddInput("b", {scaled ? DType::kBF16 : DType::kF32, {48}});
+    g.outputs["y"] = Emit(&g, OpKind::kBiasAdd, "fc", {product, bias});
+    const ir::Graph joined = Pass(JoinProducts(Fused(std::move(g)), EverySize()));
+    if (!scaled) {
+      EXPECT_THAT(Regions(joined), IsEmpty());
+      continue;
+    }
+    ASSERT_THAT(Regions(joined), ElementsAre("fc.matmul: matmul bias_add"));
+    EXPECT_THAT(joined.nodes[0].steps[0].operands, ElementsAre(0, 1, 2, 3));
+    EXPECT_THAT(joined.nodes[0].steps[1].operands, ElementsAre(5, 4));
+  }
+}
+
 TEST(JoinProducts, WhatIsAddedBehindJoinsInEitherOrder) {
   for (const bool first : {true, false}) {
     Dense plain({2, 3, 6}, DType::kBF16);

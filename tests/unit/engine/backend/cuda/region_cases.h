@@ -30,10 +30,16 @@ inline const ir::Attributes kTanh = {{"approximate", std::string("tanh")}};
 // A region whose steps behind the product read its inputs from the third on, one after the other.
 inline NodeDesc Region(OpKind product, ir::Attributes attributes, std::vector<ir::TensorType> inputs,
                        const Behind& behind, std::vector<int32_t> results) {
-  const DType dtype = inputs[0].dtype;
+  const bool scaled = IsF8(inputs[0].dtype);
+  const DType dtype = scaled ? DType::kBF16 : inputs[0].dtype;
   NodeDesc desc{.op = OpKind::kRegion, .name = "layer", .inputs = std::move(inputs)};
   desc.steps.push_back({.op = product, .attributes = std::move(attributes), .operands = {0, 1}, .dtype = dtype});
   int32_t next = 2;
+  if (scaled) {
+    desc.steps[0].attributes.Set("dtype", std::string(DTypeName(dtype)));
+    desc.steps[0].operands = {0, 1, 2, 3};
+    next = 4;
+  }
   for (const auto& [op, own] : behind) {
     const auto last = static_cast<int32_t>(desc.inputs.size() + desc.steps.size()) - 1;
     ir::FusedStep step{.op = op, .attributes = own, .operands = {last}, .dtype = dtype};
@@ -60,6 +66,17 @@ inline NodeDesc Dense(DType t, Shape x, const Behind& behind, std::vector<int32_
   return Region(OpKind::kMatmul, {{"transpose_b", int64_t{1}}}, std::move(inputs), behind, std::move(results));
 }
 
+// Codes of a gradient or of what the forward pass multiplies, times a weight's, and both scales.
+inline NodeDesc DenseOfCodes(DType a, const Behind& behind, std::vector<int32_t> results) {
+  std::vector<ir::TensorType> inputs = {
+      {a, {3, 5, 32}}, {DType::kF8E4M3, {48, 32}}, {DType::kF32, {}}, {DType::kF32, {}}};
+  for (const auto& [op, attributes] : behind) {
+    if (op == OpKind::kBiasAdd) inputs.push_back({DType::kBF16, {48}});
+    if (op == OpKind::kGeluGrad || op == OpKind::kAdd) inputs.push_back({DType::kBF16, {3, 5, 48}});
+  }
+  return Region(OpKind::kMatmul, {{"transpose_b", int64_t{1}}}, std::move(inputs), behind, std::move(results));
+}
+
 inline NodeDesc Convolution(DType t, const Behind& behind) {
   return Region(OpKind::kConv2d, {{"strides", std::vector<int64_t>{2, 1}}, {"pads", std::vector<int64_t>{1, 0, 1, 2}}},
                 {{t, {2, 7, 5, 3}}, {t, {6, 3, 3, 3}}, {t, {6}}}, behind, {static_cast<int32_t>(behind.size())});
@@ -77,6 +94,13 @@ inline std::vector<NodeDesc> Regions() {
     regions.push_back(Convolution(t, {{OpKind::kBiasAdd, {}}}));
     regions.push_back(Convolution(t, {{OpKind::kBiasAdd, {}}, {OpKind::kRelu, {}}}));
   }
+  for (DType t : {DType::kF8E4M3, DType::kF8E5M2}) {
+    regions.push_back(DenseOfCodes(t, {{OpKind::kBiasAdd, {}}}, {1}));
+    regions.push_back(DenseOfCodes(t, {{OpKind::kBiasAdd, {}}, {OpKind::kGelu, kTanh}}, {1, 2}));
+    regions.push_back(DenseOfCodes(t, {{OpKind::kGeluGrad, kTanh}}, {1}));
+    regions.push_back(DenseOfCodes(t, {{OpKind::kAdd, {}}}, {1}));
+    regions.push_back(DenseOfCodes(t, {{OpKind::kBiasAdd, {}}, {OpKind::kAdd, {}}}, {2}));
+  }
   return regions;
 }
 
@@ -90,7 +114,9 @@ inline std::vector<RefTensor> Inputs(const NodeDesc& desc) {
   ampd::testing::Random random(11);
   std::vector<RefTensor> inputs;
   for (const ir::TensorType& type : desc.inputs) {
-    inputs.push_back(ampd::testing::RandomTensor(&random, type.shape, type.dtype, -1, 1));
+    const bool is_scale = type.shape.empty();
+    inputs.push_back(
+        ampd::testing::RandomTensor(&random, type.shape, type.dtype, is_scale ? 0.5 : -1, is_scale ? 2 : 1));
   }
   return inputs;
 }
