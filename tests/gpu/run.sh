@@ -219,7 +219,7 @@ readonly NETWORKS=(
   "4 lstm 16,256 classes=10" "4 convnet 32,32,3 classes=10" "64 mlp 8 features=1"
 )
 
-# Checks that take a processor's time more than the device's, so many side by side.
+# Checks side by side.
 AT_ONCE=$(($(nproc) * 2 / 3))
 ((AT_ONCE > 0)) || AT_ONCE=1
 readonly AT_ONCE
@@ -254,9 +254,10 @@ stage_correctness() {
     in_bash attention 120 attention BF16 8 gpt2 ids=50257:1024 classes=50257:1024
   fi
   cat "$state/$stage/attention.log" 2>/dev/null
-  in_bash kernels 300 tests "$bin/cuda_kernels_test" "$shards" "--gtest_filter=$filter"
-  in_bash arena_passes 60 tests "$bin/cuda_arena_passes_test" 1
-  in_bash trainings 200 tests "$bin/train_cuda_test" "$shards" "--gtest_filter=$([[ $tiny = yes ]] && echo '*StaysNear*Normed' || echo '*')"
+  # What follows takes processors' time more than the device's, so all of it side by side.
+  beside kernels 300 tests "$bin/cuda_kernels_test" "$shards" "--gtest_filter=$filter"
+  beside arena_passes 60 tests "$bin/cuda_arena_passes_test" 1
+  beside trainings 200 tests "$bin/train_cuda_test" "$shards" "--gtest_filter=$([[ $tiny = yes ]] && echo '*StaysNear*Normed' || echo '*')"
   local words
   for entry in "${networks[@]}"; do
     for mode in "${modes[@]}"; do
@@ -266,14 +267,15 @@ stage_correctness() {
       beside "network-${words[1]}-${words[2]}-$mode" 120 network_agrees "$mode" "$bound" "${words[@]}"
     done
   done
+  if [[ $tiny != yes ]]; then
+    for name in MLP convnet GRU LSTM transformer DCGAN; do beside "curves-$name" 240 curves "$name"; done
+  fi
   all_besides
   # Alone: what they look at is all of the device's memory.
   in_bash soak-mlp 120 soak "$steps" FP16 512 mlp 8 features=1
   in_bash soak-convnet 120 soak "$steps" FP16 16 convnet "$([[ $tiny = yes ]] && echo 16,16,3 || echo 32,32,3)" classes=10
   [[ $tiny = yes ]] && return
   in_bash soak-transformer 120 soak "$steps" BF16 2 transformer ids=1000:64 classes=1000:64
-  for name in MLP convnet GRU LSTM transformer DCGAN; do beside "curves-$name" 240 curves "$name"; done
-  all_besides
 }
 
 # recorded NAME MODE BATCH STEPS JOB INPUT TARGET: which kernels the last quarter of a second went to, in NAME.txt.
