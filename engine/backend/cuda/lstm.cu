@@ -1,8 +1,16 @@
 // LSTM (Hochreiter and Schmidhuber 1997, with forget gates and optional peepholes, Gers et al. 2002): gates in
-// PyTorch's order i, f, g, o; the cell is carried in f32. One product for the inputs of all steps, then for each step
-// one for the states, and one kernel for all that follows.
+// PyTorch's order i, f, g, o; the cell is carried in f32. One product for the inputs of all steps, then one kernel for
+// all steps where it takes the layer (lstm_sequence.h); else for each step a product for the states, and one kernel for
+// all that follows.
+#include <memory>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
 #include "engine/backend/cuda/device_math.h"
 #include "engine/backend/cuda/dispatch.h"
+#include "engine/backend/cuda/lstm_sequence.h"
 #include "engine/backend/cuda/recurrent.h"
 
 namespace ampd::cuda {
@@ -77,7 +85,11 @@ class LstmKernel : public runtime::Kernel {
     const Shape& x = desc.inputs[0].shape;
     const int64_t n = desc.inputs[2].shape[1];
     AMPD_ASSIGN_OR_RETURN(Product inputs, Product::Create(desc, {x[0] * x[1], 4 * n, x[2], x[2], true}, context));
-    AMPD_ASSIGN_OR_RETURN(Product states, Product::Create(desc, {x[0], 4 * n, n, n, true}, context));
+    std::optional<Product> states;
+    const bool peepholes = desc.inputs.size() > 8;
+    if (peepholes || !TakesLstmSequence(desc.inputs[0].dtype, recurrent::SequenceOf(desc, x, n), *context)) {
+      AMPD_ASSIGN_OR_RETURN(states, Product::Create(desc, {x[0], 4 * n, n, n, true}, context));
+    }
     return std::unique_ptr<runtime::Kernel>(new LstmKernel(context, desc, std::move(inputs), std::move(states)));
   }
 
@@ -88,14 +100,14 @@ class LstmKernel : public runtime::Kernel {
   }
 
  private:
-  LstmKernel(Context* context, const NodeDesc& desc, Product inputs, Product states)
+  LstmKernel(Context* context, const NodeDesc& desc, Product inputs, std::optional<Product> states)
       : launch_{context, desc.name},
         s_(recurrent::SequenceOf(desc, desc.inputs[0].shape, desc.inputs[2].shape[1])),
         dtype_(desc.inputs[0].dtype),
         inputs_(std::move(inputs)),
         states_(std::move(states)) {
-    products_at_ = layout_.Add(std::max(inputs_.workspace_bytes(), states_.workspace_bytes()));
-    share_at_ = layout_.Add(4 * s_.states() * 4);
+    products_at_ = layout_.Add(std::max(inputs_.workspace_bytes(), states_ ? states_->workspace_bytes() : 0));
+    if (states_) share_at_ = layout_.Add(4 * s_.states() * 4);
     // In f32 it lies where the gates go.
     if (dtype_ != DType::kF32) projected_at_ = layout_.Add(4 * s_.states() * s_.time * 4);
   }
@@ -103,8 +115,31 @@ class LstmKernel : public runtime::Kernel {
   template <typename T>
   absl::Status LaunchAs(const KernelArgs& args) const {
     void* products = WorkspaceAt<void>(args, products_at_);
-    float* share = WorkspaceAt<float>(args, share_at_);
     float* projected = dtype_ == DType::kF32 ? args.outputs[3].as<float>() : WorkspaceAt<float>(args, projected_at_);
+    AMPD_RETURN_IF_ERROR(inputs_.Run(args.inputs[0].data, args.inputs[1].data, projected, products));
+    if (states_) return RunSteps<T>(args, projected, products);
+    if constexpr (std::is_same_v<T, float>) {
+      return absl::InternalError(absl::StrCat(launch_.name, ": no kernel takes all steps of f32"));
+    } else {
+      return RunLstmSequence<T>(launch_, s_,
+                                {.lengths = InputOrNull<int32_t>(args, 5),
+                                 .b_ih = InputOrNull<float>(args, 3),
+                                 .b_hh = InputOrNull<float>(args, 4),
+                                 .weights = args.inputs[2].as<T>(),
+                                 .projected = projected,
+                                 .h0 = InputOrNull<T>(args, 6),
+                                 .c0 = InputOrNull<float>(args, 7),
+                                 .y = args.outputs[0].as<T>(),
+                                 .h_n = args.outputs[1].as<T>(),
+                                 .c_n = args.outputs[2].as<float>(),
+                                 .gates = args.outputs[3].as<T>(),
+                                 .cells = args.outputs[4].as<T>()});
+    }
+  }
+
+  template <typename T>
+  absl::Status RunSteps(const KernelArgs& args, const float* projected, void* products) const {
+    float* share = WorkspaceAt<float>(args, share_at_);
     const StepTensors<T> v = {
         .lengths = InputOrNull<int32_t>(args, 5),
         .parameters = {InputOrNull<float>(args, 3), InputOrNull<float>(args, 4), InputOrNull<float>(args, 8)},
@@ -116,11 +151,10 @@ class LstmKernel : public runtime::Kernel {
         .cells = args.outputs[4].as<T>(),
         .c = args.outputs[2].as<float>()};
     const int64_t n = s_.states();
-    AMPD_RETURN_IF_ERROR(inputs_.Run(args.inputs[0].data, args.inputs[1].data, projected, products));
     AMPD_RETURN_IF_ERROR(launch_(recurrent::StartStates<T>, n, InputOrNull<T>(args, 6), n, v.h));
     AMPD_RETURN_IF_ERROR(launch_(recurrent::StartStates<float>, n, InputOrNull<float>(args, 7), n, v.c));
     for (int64_t step = 0; step < s_.time; ++step) {
-      AMPD_RETURN_IF_ERROR(states_.Run(v.h, args.inputs[2].data, share, products));
+      AMPD_RETURN_IF_ERROR(states_->Run(v.h, args.inputs[2].data, share, products));
       AMPD_RETURN_IF_ERROR(launch_(LstmStep<T>, n, s_, s_.At(step), v));
     }
     return absl::OkStatus();
@@ -129,7 +163,8 @@ class LstmKernel : public runtime::Kernel {
   const Launcher launch_;
   const Sequence s_;
   const DType dtype_;
-  const Product inputs_, states_;
+  const Product inputs_;
+  const std::optional<Product> states_;  // none: one kernel takes all steps
   WorkspaceLayout layout_;
   int64_t products_at_ = 0, share_at_ = 0, projected_at_ = 0;
 };

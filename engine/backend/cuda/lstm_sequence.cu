@@ -1,0 +1,336 @@
+// LSTM over all time steps by one launch. Steps have to wait for each other, so what counts is how soon a step's states
+// are known to all who need them: a block takes 4 samples (8 of large batches) through all steps by itself, and waits
+// once a step, for its own warps.
+//
+// A warp owns 16 hidden units. The matrix units multiply 16 rows by 8 columns; rows are the weights', so that a few
+// samples fill the columns, and the weights stay in registers, 32 a lane for each 32 of the inner sum. Lane 4 g + t
+// owns the units 2 g and 2 g + 1 of its warp's and the samples of the columns 2 t and 2 t + 1, or one sample that both
+// columns hold: it finds all four gates of its units in its own part of the products, keeps their cells in fp32, and
+// reads and writes two neighbours at once. Only what a product's columns are made of (states; in the gradient the
+// gates' gradients) goes through shared memory, and is kept twice, so that a step's is written while the last one's is
+// read.
+//
+// A sum may run over its terms in any order: that of the matrix units' places 2 t, 2 t + 1 of either half of two tiles
+// is such that lane t reads 8 neighbours at once, of columns and of weights.
+#include "engine/backend/cuda/lstm_sequence.h"
+
+#include <limits>
+#include <type_traits>
+
+#include "engine/backend/cuda/block_product.h"
+#include "engine/backend/cuda/dynamic_shared.h"
+
+namespace ampd::cuda {
+namespace {
+
+using recurrent::Launcher;
+using recurrent::Sequence;
+
+constexpr int kUnitsPerWarp = 16;
+// Places of an inner sum that a lane reads at once, and all four that make up a column.
+constexpr int kRun = 8, kSpan = 4 * kRun;
+constexpr int kMostSpans = 4;  // in the hidden size: more weights do not fit in the registers
+constexpr int kGates = 4;
+// What is not finite comes through as it does where peepholes are zeros.
+constexpr float kNoPeephole = 0;
+
+// 1 / x and 2^x, off by at most 2 units in the last place; 0 and 1 of denormals.
+__device__ __forceinline__ float Reciprocal(float x) {
+#if defined(__CUDA_ARCH__)
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#else
+  return 1.0f / x;
+#endif
+}
+__device__ __forceinline__ float PowerOfTwo(float x) {
+#if defined(__CUDA_ARCH__)
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#else
+  return exp2f(x);
+#endif
+}
+
+// DeviceMath's take most of a step's time. These are off by some (4 + |x|) 2^-24 and 6 2^-24 of the result, and all
+// but the carried cell is then rounded to 16 bits. A NaN stays one; sigmoids below 2^-126 are 0.
+__device__ __forceinline__ float QuickSigmoid(float x) { return Reciprocal(1.0f + PowerOfTwo(-1.44269504f * x)); }
+__device__ __forceinline__ float QuickTanh(float x) {
+  const float magnitude = fabsf(x), square = x * x;
+  const float large = fmaf(-2.0f, Reciprocal(1.0f + PowerOfTwo(2.88539008f * magnitude)), 1.0f);
+  // Fitted to (tanh x / x - 1) / x^2 up to 0.6, where the difference above would cancel.
+  float small = fmaf(-0.005895158275961876f, square, 0.020795971155166626f);
+  small = fmaf(small, square, -0.053783830255270004f);
+  small = fmaf(small, square, 0.13331924378871918f);
+  small = fmaf(small, square, -0.33333298563957214f);
+  small = fmaf(small * square, magnitude, magnitude);
+  return copysignf(magnitude < 0.6f ? small : large, x);
+}
+
+template <typename T>
+__device__ __forceinline__ uint32_t PairOf(float low, float high) {
+  return static_cast<uint32_t>(Store<T>(low).bits) | static_cast<uint32_t>(Store<T>(high).bits) << 16;
+}
+// Element 0 or 1 of a pair.
+template <typename T>
+__device__ __forceinline__ float ElementOfPair(uint32_t pair, int element) {
+  T value;
+  value.bits = static_cast<uint16_t>(pair >> (16 * element));
+  return Load(value);
+}
+template <typename T>
+__device__ __forceinline__ uint32_t ReadPair(const T* at) {
+  return *reinterpret_cast<const uint32_t*>(at);
+}
+template <typename T>
+__device__ __forceinline__ void WritePair(T* at, uint32_t pair) {
+  *reinterpret_cast<uint32_t*>(at) = pair;
+}
+__device__ __forceinline__ float2 ReadFloats(const float* at) { return *reinterpret_cast<const float2*>(at); }
+
+// Which units and samples a lane owns. kSamples: 1 or 2 a lane, 4 times as many a block.
+template <int kSamples>
+class Owned {
+ public:
+  static constexpr int kRows = 4 * kSamples;  // samples of a block
+
+  __device__ __forceinline__ Owned(const Sequence& s, const int32_t* lengths)
+      : n_(static_cast<int>(s.hidden)),
+        time_(static_cast<int>(s.time)),
+        reverse_(s.reverse),
+        lane_(static_cast<int>(threadIdx.x) % kWarp),
+        unit_(static_cast<int>(threadIdx.x) / kWarp * kUnitsPerWarp + 2 * (lane_ / 4)) {
+#pragma unroll
+    for (int q = 0; q < kSamples; ++q) {
+      const int64_t sample = static_cast<int64_t>(blockIdx.x) * kRows + row(q);
+      exists_[q] = has_units() && sample < s.batch;
+      sample_[q] = exists_[q] ? sample : 0;
+      // Samples that are none take part in no step.
+      length_[q] = exists_[q] ? static_cast<int>(s.LengthOf(lengths, sample)) : 0;
+    }
+  }
+
+  __device__ __forceinline__ int unit() const { return unit_; }
+  // The last warp may own more than there are.
+  __device__ __forceinline__ bool has_units() const { return unit_ < n_; }
+  __device__ __forceinline__ int turn() const { return lane_ % 4; }
+  // The row of a tile in shared memory that holds this lane's column of a product, and that of its own sample.
+  __device__ __forceinline__ int column_row() const { return lane_ / 4 * kSamples / 2; }
+  __device__ __forceinline__ int row(int q) const { return lane_ % 4 * kSamples + q; }
+  __device__ __forceinline__ bool exists(int q) const { return exists_[q]; }
+  __device__ __forceinline__ bool TakesPart(int q, int t) const { return t < length_[q]; }
+  __device__ __forceinline__ bool IsFirst(int q, int t) const { return reverse_ ? t == length_[q] - 1 : t == 0; }
+  // Time of the `step`th step, and the time before `t` in that order.
+  __device__ __forceinline__ int At(int step) const { return reverse_ ? time_ - 1 - step : step; }
+  __device__ __forceinline__ int Before(int t) const { return reverse_ ? t + 1 : t - 1; }
+  // The first of the lane's two elements in [batch, hidden], [batch, time, hidden] and [batch, time, 4 hidden].
+  __device__ __forceinline__ int64_t StateAt(int q) const { return sample_[q] * n_ + unit_; }
+  __device__ __forceinline__ int64_t StepAt(int q, int t) const { return (sample_[q] * time_ + t) * n_ + unit_; }
+  __device__ __forceinline__ int64_t GateAt(int q, int t, int gate) const {
+    return (sample_[q] * time_ + t) * kGates * n_ + gate * n_ + unit_;
+  }
+
+ private:
+  const int n_, time_;
+  const bool reverse_;
+  const int lane_, unit_;
+  bool exists_[kSamples];
+  int64_t sample_[kSamples];
+  int length_[kSamples];
+};
+
+// Words of a row of a tile of columns, `spans` long. Rows that are read at once begin half of all banks apart.
+__host__ __device__ constexpr int RowWords(int spans) { return (spans | 1) * kSpan / 2; }
+
+// Two places of either half of tile `half` of a span, as MultiplyAddTile() takes a column.
+__device__ __forceinline__ void ReadColumn(const uint32_t* run, uint32_t (&words)[4]) {
+  const uint4 read = *reinterpret_cast<const uint4*>(run);
+  words[0] = read.x, words[1] = read.y, words[2] = read.z, words[3] = read.w;
+}
+
+template <typename T, int kSpans, int kSamples>
+__global__ void __launch_bounds__(kSpans* kSpan / kUnitsPerWarp * kWarp, 1)
+    LstmSequence(Sequence s, LstmSequenceTensors<T> v) {
+  constexpr int kTileWords = Owned<kSamples>::kRows * RowWords(kSpans);
+  const Owned<kSamples> own(s, v.lengths);
+  const int n = static_cast<int>(s.hidden), time = static_cast<int>(s.time), unit = own.unit();
+  uint32_t* const tiles = DynamicShared<uint32_t>();
+
+  // Of unit e and a gate, the lane's run of each span; zeros beyond the last unit.
+  uint32_t weights[2][kGates][kSpans][4];
+#pragma unroll
+  for (int e = 0; e < 2; ++e) {
+#pragma unroll
+    for (int gate = 0; gate < kGates; ++gate) {
+#pragma unroll
+      for (int span = 0; span < kSpans; ++span) {
+        const int k = span * kSpan + own.turn() * kRun;
+        uint4 run = make_uint4(0, 0, 0, 0);
+        if (own.has_units() && k < n) {
+          run = *reinterpret_cast<const uint4*>(v.weights + (gate * n + unit + e) * n + k);
+        }
+        weights[e][gate][span][0] = run.x, weights[e][gate][span][1] = run.y;
+        weights[e][gate][span][2] = run.z, weights[e][gate][span][3] = run.w;
+      }
+    }
+  }
+  float bias[2][kGates];
+#pragma unroll
+  for (int i = 0; i < 2 * kGates; ++i) {
+    const int at = i % kGates * n + unit + i / kGates;
+    bias[i / kGates][i % kGates] = v.b_ih == nullptr || !own.has_units() ? 0.0f : v.b_ih[at] + v.b_hh[at];
+  }
+
+  uint32_t h[kSamples];
+  float c[kSamples][2];
+#pragma unroll
+  for (int q = 0; q < kSamples; ++q) {
+    h[q] = v.h0 != nullptr && own.exists(q) ? ReadPair(v.h0 + own.StateAt(q)) : 0;
+    const float2 cells = v.c0 != nullptr && own.exists(q) ? ReadFloats(v.c0 + own.StateAt(q)) : make_float2(0, 0);
+    c[q][0] = cells.x, c[q][1] = cells.y;
+  }
+  // What pads a span has to be zero: no multiple of what lies there by chance need be.
+  for (int i = static_cast<int>(threadIdx.x); i < 2 * kTileWords; i += static_cast<int>(blockDim.x)) tiles[i] = 0;
+  __syncthreads();
+  const auto share_states = [&](uint32_t* tile) {
+#pragma unroll
+    for (int q = 0; q < kSamples; ++q) {
+      if (own.has_units()) tile[own.row(q) * RowWords(kSpans) + unit / 2] = h[q];
+    }
+  };
+  share_states(tiles);
+
+  float2 projected[kSamples][kGates] = {};
+  const auto read_projected = [&](int step, float2(&to)[kSamples][kGates]) {
+#pragma unroll
+    for (int q = 0; q < kSamples; ++q) {
+#pragma unroll
+      for (int gate = 0; gate < kGates; ++gate) {
+        if (own.exists(q)) to[q][gate] = ReadFloats(v.projected + own.GateAt(q, own.At(step), gate));
+      }
+    }
+  };
+  read_projected(0, projected);
+  __syncthreads();
+
+#pragma unroll 1
+  for (int step = 0; step < time; ++step) {
+    const uint32_t* column = tiles + step % 2 * kTileWords + own.column_row() * RowWords(kSpans) + own.turn() * 4;
+    float2 next[kSamples][kGates] = {};
+    if (step + 1 < time) read_projected(step + 1, next);
+    // Of unit e: input and forget gates, then fresh and output ones.
+    float sums[2][2][4] = {};
+#pragma unroll
+    for (int span = 0; span < kSpans; ++span) {
+      uint32_t words[4];
+      ReadColumn(column + span * kSpan / 2, words);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const uint32_t right[2] = {words[2 * half], words[2 * half + 1]};
+#pragma unroll
+        for (int tile = 0; tile < 4; ++tile) {
+          const auto& upper = weights[tile / 2][tile % 2 * 2][span];
+          const auto& lower = weights[tile / 2][tile % 2 * 2 + 1][span];
+          const uint32_t left[4] = {upper[2 * half], lower[2 * half], upper[2 * half + 1], lower[2 * half + 1]};
+          MultiplyAddTile<T>(left, right, sums[tile / 2][tile % 2]);
+        }
+      }
+    }
+
+    const int t = own.At(step);
+    uint32_t gates[kSamples][kGates], cells[kSamples];
+#pragma unroll
+    for (int q = 0; q < kSamples; ++q) {
+      float values[kGates][2], states[2], next_c[2];
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        float a[kGates];
+#pragma unroll
+        for (int gate = 0; gate < kGates; ++gate) {
+          const float input = e == 0 ? projected[q][gate].x : projected[q][gate].y;
+          const float add = gate < 2 ? fmaf(kNoPeephole, c[q][e], bias[e][gate]) : bias[e][gate];
+          a[gate] = input + sums[e][gate / 2][gate % 2 * 2 + q] + add;
+        }
+        const float in = QuickSigmoid(a[0]), forget = QuickSigmoid(a[1]), fresh = QuickTanh(a[2]);
+        next_c[e] = forget * c[q][e] + in * fresh;
+        const float out = QuickSigmoid(fmaf(kNoPeephole, next_c[e], a[3]));
+        states[e] = out * QuickTanh(next_c[e]);
+        values[0][e] = in, values[1][e] = forget, values[2][e] = fresh, values[3][e] = out;
+      }
+      const bool takes_part = own.TakesPart(q, t);
+      if (takes_part) h[q] = PairOf<T>(states[0], states[1]), c[q][0] = next_c[0], c[q][1] = next_c[1];
+      cells[q] = takes_part ? PairOf<T>(next_c[0], next_c[1]) : 0;
+#pragma unroll
+      for (int gate = 0; gate < kGates; ++gate) {
+        gates[q][gate] = takes_part ? PairOf<T>(values[gate][0], values[gate][1]) : 0;
+        projected[q][gate] = next[q][gate];
+      }
+    }
+    share_states(tiles + (step + 1) % 2 * kTileWords);
+    __syncthreads();
+    // Behind the barrier, so that nobody waits for them.
+#pragma unroll
+    for (int q = 0; q < kSamples; ++q) {
+      if (!own.exists(q)) continue;
+      WritePair(v.y + own.StepAt(q, t), own.TakesPart(q, t) ? h[q] : 0);
+      WritePair(v.cells + own.StepAt(q, t), cells[q]);
+#pragma unroll
+      for (int gate = 0; gate < kGates; ++gate) WritePair(v.gates + own.GateAt(q, t, gate), gates[q][gate]);
+    }
+  }
+#pragma unroll
+  for (int q = 0; q < kSamples; ++q) {
+    if (!own.exists(q)) continue;
+    WritePair(v.h_n + own.StateAt(q), h[q]);
+    *reinterpret_cast<float2*>(v.c_n + own.StateAt(q)) = make_float2(c[q][0], c[q][1]);
+  }
+}
+
+// Calls `launch` with the kernel's spans and samples a lane as constants.
+template <typename Function>
+absl::Status WithShape(const Sequence& s, const Context& context, const Function& launch) {
+  // As long as every block has a multiprocessor of its own, the fewer samples it has the faster it is.
+  const bool few = CeilDiv(s.batch, Owned<1>::kRows) <= context.properties().sm_count;
+  const auto with_samples = [&](auto spans) {
+    return few ? launch(spans, std::integral_constant<int, 1>()) : launch(spans, std::integral_constant<int, 2>());
+  };
+  const int64_t spans = CeilDiv(s.hidden, kSpan);
+  if (spans == 1) return with_samples(std::integral_constant<int, 1>());
+  if (spans == 2) return with_samples(std::integral_constant<int, 2>());
+  if (spans == 3) return with_samples(std::integral_constant<int, 3>());
+  return with_samples(std::integral_constant<int, kMostSpans>());
+}
+
+template <int kSamples, typename Kernel, typename Tensors>
+absl::Status LaunchBlocks(const Launcher& launcher, Kernel kernel, const Sequence& s, int spans,
+                          const Tensors& tensors) {
+  constexpr int kRows = Owned<kSamples>::kRows;
+  const auto blocks = static_cast<unsigned>(CeilDiv(s.batch, kRows));
+  const auto threads = static_cast<unsigned>(CeilDiv(s.hidden, kUnitsPerWarp) * kWarp);
+  const int64_t shared = int64_t{2} * kRows * RowWords(spans) * 4;
+  return Launch(launcher.name, kernel, blocks, threads, shared, launcher.context->stream(), s, tensors);
+}
+
+}  // namespace
+
+bool TakesLstmSequence(DType dtype, const Sequence& sequence, const Context& context) {
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  return (dtype == DType::kF16 || dtype == DType::kBF16) && context.properties().major >= 8 &&
+         sequence.hidden % kRun == 0 && sequence.hidden <= kMostSpans * kSpan && sequence.batch > 0 &&
+         sequence.batch <= kMost && sequence.time > 0 && sequence.time <= kMost;
+}
+
+template <typename T>
+absl::Status RunLstmSequence(const Launcher& launcher, const Sequence& sequence,
+                             const LstmSequenceTensors<T>& tensors) {
+  return WithShape(sequence, *launcher.context, [&](auto spans, auto samples) {
+    return LaunchBlocks<samples()>(launcher, LstmSequence<T, spans(), samples()>, sequence, spans(), tensors);
+  });
+}
+
+template absl::Status RunLstmSequence(const Launcher&, const Sequence&, const LstmSequenceTensors<Half>&);
+template absl::Status RunLstmSequence(const Launcher&, const Sequence&, const LstmSequenceTensors<BFloat16>&);
+
+}  // namespace ampd::cuda
