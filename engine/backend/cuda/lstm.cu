@@ -236,7 +236,11 @@ class LstmGradKernel : public runtime::Kernel {
     const Shape& dy = desc.inputs[kDy].shape;
     // The rows of a time step lie among those of the others.
     const Product::Extents extents = {dy[0], dy[2], 4 * dy[2], dy[1] * 4 * dy[2], false};
-    AMPD_ASSIGN_OR_RETURN(Product back, Product::Create(desc, extents, context));
+    std::optional<Product> back;
+    const bool peepholes = desc.inputs.size() > kPeepholes;
+    if (peepholes || !TakesLstmSequence(desc.inputs[kDy].dtype, recurrent::SequenceOf(desc, dy, dy[2]), *context)) {
+      AMPD_ASSIGN_OR_RETURN(back, Product::Create(desc, extents, context));
+    }
     return std::unique_ptr<runtime::Kernel>(new LstmGradKernel(context, desc, std::move(back)));
   }
 
@@ -247,12 +251,13 @@ class LstmGradKernel : public runtime::Kernel {
   }
 
  private:
-  LstmGradKernel(Context* context, const NodeDesc& desc, Product back)
+  LstmGradKernel(Context* context, const NodeDesc& desc, std::optional<Product> back)
       : launch_{context, desc.name},
         s_(recurrent::SequenceOf(desc, desc.inputs[kDy].shape, desc.inputs[kDy].shape[2])),
         dtype_(desc.inputs[kDy].dtype),
         back_(std::move(back)) {
-    product_at_ = layout_.Add(back_.workspace_bytes());
+    if (!back_) return;
+    product_at_ = layout_.Add(back_->workspace_bytes());
     kept_at_ = layout_.Add(s_.states() * 4);
     back_at_ = layout_.Add(s_.states() * 4);
     if (desc.inputs.size() > kPeepholes) sums_at_ = layout_.Add(3 * s_.states() * 8);
@@ -278,10 +283,32 @@ class LstmGradKernel : public runtime::Kernel {
 
   template <typename T>
   absl::Status LaunchAs(const KernelArgs& args) const {
+    AMPD_RETURN_IF_ERROR(launch_(recurrent::StatesBefore<T>, s_.states() * s_.time, s_,
+                                 InputOrNull<int32_t>(args, kLengths), args.inputs[kY].as<T>(),
+                                 InputOrNull<T>(args, kH0), args.outputs[1].as<T>()));
+    if (back_) return RunSteps<T>(args);
+    if constexpr (std::is_same_v<T, float>) {
+      return absl::InternalError(absl::StrCat(launch_.name, ": no kernel takes all steps of f32"));
+    } else {
+      return RunLstmSequenceGrad<T>(launch_, s_,
+                                    {.lengths = InputOrNull<int32_t>(args, kLengths),
+                                     .dy = args.inputs[kDy].as<T>(),
+                                     .dh_n = args.inputs[kDh].as<T>(),
+                                     .dc_n = args.inputs[kDc].as<float>(),
+                                     .weights = args.inputs[kWeights].as<T>(),
+                                     .gates = args.inputs[kGates].as<T>(),
+                                     .cells = args.inputs[kCells].as<T>(),
+                                     .c0 = InputOrNull<float>(args, kC0),
+                                     .dgates = args.outputs[0].as<T>(),
+                                     .dh0 = args.outputs[2].as<T>(),
+                                     .dc0 = args.outputs[3].as<float>()});
+    }
+  }
+
+  template <typename T>
+  absl::Status RunSteps(const KernelArgs& args) const {
     const GradTensors<T> v = TensorsOf<T>(args);
     const int64_t n = s_.states();
-    AMPD_RETURN_IF_ERROR(launch_(recurrent::StatesBefore<T>, n * s_.time, s_, v.lengths, args.inputs[kY].as<T>(),
-                                 InputOrNull<T>(args, kH0), args.outputs[1].as<T>()));
     if (v.peephole_sums != nullptr) {
       AMPD_RETURN_IF_ERROR(
           launch_(recurrent::StartStates<double>, 3 * n, static_cast<const double*>(nullptr), 3 * n, v.peephole_sums));
@@ -289,8 +316,8 @@ class LstmGradKernel : public runtime::Kernel {
     int64_t later = -1;
     for (int64_t step = s_.time; step-- > 0; later = s_.At(step)) {
       AMPD_RETURN_IF_ERROR(launch_(LstmStepGrad<T>, n, s_, s_.At(step), later, v));
-      AMPD_RETURN_IF_ERROR(back_.Run(v.dgates + s_.At(step) * 4 * s_.hidden, args.inputs[kWeights].data, v.grads.back,
-                                     WorkspaceAt<void>(args, product_at_)));
+      AMPD_RETURN_IF_ERROR(back_->Run(v.dgates + s_.At(step) * 4 * s_.hidden, args.inputs[kWeights].data, v.grads.back,
+                                      WorkspaceAt<void>(args, product_at_)));
     }
     AMPD_RETURN_IF_ERROR(
         launch_(recurrent::FinishStates<T>, n, s_, v.lengths, v.grads, later, args.outputs[2].as<T>()));
@@ -301,7 +328,7 @@ class LstmGradKernel : public runtime::Kernel {
   const Launcher launch_;
   const Sequence s_;
   const DType dtype_;
-  const Product back_;
+  const std::optional<Product> back_;  // none: one kernel takes all steps
   WorkspaceLayout layout_;
   int64_t product_at_ = 0, kept_at_ = 0, back_at_ = 0, sums_at_ = 0;
 };

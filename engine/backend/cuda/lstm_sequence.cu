@@ -288,6 +288,156 @@ __global__ void __launch_bounds__(kSpans* kSpan / kUnitsPerWarp * kWarp, 1)
   }
 }
 
+// What multiplies a unit's gradients in a step; known before those are.
+struct Slopes {
+  float dy, out, cell, in, forget, fresh, keep;
+};
+
+// The matrix units' rows are a warp's 16 units here, the inner sum all gates.
+template <typename T, int kSpans, int kSamples>
+__global__ void __launch_bounds__(kSpans* kSpan / kUnitsPerWarp * kWarp, 1)
+    LstmSequenceGrad(Sequence s, LstmSequenceGradTensors<T> v) {
+  constexpr int kGateSpans = kGates * kSpans, kTileWords = Owned<kSamples>::kRows * RowWords(kGateSpans);
+  const Owned<kSamples> own(s, v.lengths);
+  const int n = static_cast<int>(s.hidden), time = static_cast<int>(s.time), unit = own.unit();
+  uint32_t* const tiles = DynamicShared<uint32_t>();
+
+  // Of the two tiles of each span, as the matrix units take them: both units in either half.
+  uint32_t weights[kGateSpans][2][4];
+#pragma unroll
+  for (int span = 0; span < kGateSpans; ++span) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int k = span * kSpan + own.turn() * kRun + 2 * i;
+      uint32_t first = 0, second = 0;  // both units at place k, and at the next one
+      if (own.has_units() && k < kGates * n) {
+        first = ReadPair(v.weights + k * n + unit), second = ReadPair(v.weights + (k + 1) * n + unit);
+      }
+      weights[span][i / 2][i % 2 * 2] = (first & 0xffff) | second << 16;
+      weights[span][i / 2][i % 2 * 2 + 1] = first >> 16 | (second & 0xffff0000);
+    }
+  }
+
+  // Of the time that is next: gates, cells before it, and the output's gradient. `cell` are its own cells.
+  uint32_t gates[kSamples][kGates] = {}, before[kSamples] = {}, dy[kSamples] = {}, cell[kSamples] = {};
+  const auto read_time = [&](int step) {
+    const int t = own.At(step);
+#pragma unroll
+    for (int q = 0; q < kSamples; ++q) {
+      if (!own.exists(q)) continue;
+#pragma unroll
+      for (int gate = 0; gate < kGates; ++gate) gates[q][gate] = ReadPair(v.gates + own.GateAt(q, t, gate));
+      dy[q] = ReadPair(v.dy + own.StepAt(q, t));
+      if (step > 0) before[q] = ReadPair(v.cells + own.StepAt(q, own.Before(t)));
+    }
+  };
+  float dh[kSamples][2] = {}, dc[kSamples][2] = {}, c0[kSamples][2] = {};
+#pragma unroll
+  for (int q = 0; q < kSamples; ++q) {
+    if (!own.exists(q)) continue;
+    const uint32_t given = ReadPair(v.dh_n + own.StateAt(q));
+    dh[q][0] = ElementOfPair<T>(given, 0), dh[q][1] = ElementOfPair<T>(given, 1);
+    const float2 cells = ReadFloats(v.dc_n + own.StateAt(q));
+    dc[q][0] = cells.x, dc[q][1] = cells.y;
+    const float2 start = v.c0 != nullptr ? ReadFloats(v.c0 + own.StateAt(q)) : make_float2(0, 0);
+    c0[q][0] = start.x, c0[q][1] = start.y;
+    cell[q] = ReadPair(v.cells + own.StepAt(q, own.At(time - 1)));
+  }
+
+  Slopes slopes[kSamples][2];
+  const auto find_slopes = [&](int step) {
+    const int t = own.At(step);
+#pragma unroll
+    for (int q = 0; q < kSamples; ++q) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const float in = ElementOfPair<T>(gates[q][0], e), forget = ElementOfPair<T>(gates[q][1], e);
+        const float fresh = ElementOfPair<T>(gates[q][2], e), out = ElementOfPair<T>(gates[q][3], e);
+        const float from = own.IsFirst(q, t) ? c0[q][e] : ElementOfPair<T>(before[q], e);
+        const float squashed = QuickTanh(ElementOfPair<T>(cell[q], e));
+        slopes[q][e] = {.dy = ElementOfPair<T>(dy[q], e),
+                        .out = squashed * (out * (1.0f - out)),
+                        .cell = out * (1.0f - squashed * squashed),
+                        .in = fresh * (in * (1.0f - in)),
+                        .forget = from * (forget * (1.0f - forget)),
+                        .fresh = in * (1.0f - fresh * fresh),
+                        .keep = forget};
+      }
+      cell[q] = before[q];
+    }
+  };
+  read_time(time - 1);
+  find_slopes(time - 1);
+  if (time > 1) read_time(time - 2);
+
+#pragma unroll 1
+  for (int step = time - 1; step >= 0; --step) {
+    const int t = own.At(step);
+    uint32_t* const tile = tiles + step % 2 * kTileWords;
+    uint32_t dgates[kSamples][kGates];
+#pragma unroll
+    for (int q = 0; q < kSamples; ++q) {
+      float values[kGates][2], next_dc[2];
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const Slopes& slope = slopes[q][e];
+        const float d = dh[q][e] + slope.dy, d_out = d * slope.out;
+        const float d_cell = dc[q][e] + fmaf(kNoPeephole, d_out, d * slope.cell);
+        const float d_in = d_cell * slope.in, d_forget = d_cell * slope.forget;
+        next_dc[e] = fmaf(kNoPeephole, d_in + d_forget, d_cell * slope.keep);
+        values[0][e] = d_in, values[1][e] = d_forget, values[2][e] = d_cell * slope.fresh, values[3][e] = d_out;
+      }
+      const bool takes_part = own.TakesPart(q, t);
+      if (takes_part) dc[q][0] = next_dc[0], dc[q][1] = next_dc[1];
+#pragma unroll
+      for (int gate = 0; gate < kGates; ++gate) {
+        dgates[q][gate] = takes_part ? PairOf<T>(values[gate][0], values[gate][1]) : 0;
+        if (own.has_units()) tile[own.row(q) * RowWords(kGateSpans) + (gate * n + unit) / 2] = dgates[q][gate];
+      }
+    }
+    __syncthreads();
+
+    // Four sums, so that a product need not wait for the one before it.
+    const uint32_t* column = tile + own.column_row() * RowWords(kGateSpans) + own.turn() * 4;
+    float sums[4][4] = {};
+#pragma unroll
+    for (int span = 0; span < kGateSpans; ++span) {
+      if (span * kSpan >= kGates * n) break;
+      uint32_t words[4];
+      ReadColumn(column + span * kSpan / 2, words);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const uint32_t right[2] = {words[2 * half], words[2 * half + 1]};
+        MultiplyAddTile<T>(weights[span][half], right, sums[span % 2 * 2 + half]);
+      }
+    }
+#pragma unroll
+    for (int q = 0; q < kSamples; ++q) {
+      if (!own.exists(q)) continue;
+#pragma unroll
+      for (int gate = 0; gate < kGates; ++gate) WritePair(v.dgates + own.GateAt(q, t, gate), dgates[q][gate]);
+    }
+    // Of the next step, while the matrix units work.
+    if (step > 0) find_slopes(step - 1);
+    if (step > 1) read_time(step - 2);
+#pragma unroll
+    for (int q = 0; q < kSamples; ++q) {
+      if (!own.TakesPart(q, t)) continue;
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const int i = 2 * e + q;
+        dh[q][e] = (sums[0][i] + sums[1][i]) + (sums[2][i] + sums[3][i]);
+      }
+    }
+  }
+#pragma unroll
+  for (int q = 0; q < kSamples; ++q) {
+    if (!own.exists(q)) continue;
+    WritePair(v.dh0 + own.StateAt(q), PairOf<T>(dh[q][0], dh[q][1]));
+    *reinterpret_cast<float2*>(v.dc0 + own.StateAt(q)) = make_float2(dc[q][0], dc[q][1]);
+  }
+}
+
 // Calls `launch` with the kernel's spans and samples a lane as constants.
 template <typename Function>
 absl::Status WithShape(const Sequence& s, const Context& context, const Function& launch) {
@@ -332,5 +482,17 @@ absl::Status RunLstmSequence(const Launcher& launcher, const Sequence& sequence,
 
 template absl::Status RunLstmSequence(const Launcher&, const Sequence&, const LstmSequenceTensors<Half>&);
 template absl::Status RunLstmSequence(const Launcher&, const Sequence&, const LstmSequenceTensors<BFloat16>&);
+
+template <typename T>
+absl::Status RunLstmSequenceGrad(const Launcher& launcher, const Sequence& sequence,
+                                 const LstmSequenceGradTensors<T>& tensors) {
+  return WithShape(sequence, *launcher.context, [&](auto spans, auto samples) {
+    return LaunchBlocks<samples()>(launcher, LstmSequenceGrad<T, spans(), samples()>, sequence, kGates * spans(),
+                                   tensors);
+  });
+}
+
+template absl::Status RunLstmSequenceGrad(const Launcher&, const Sequence&, const LstmSequenceGradTensors<Half>&);
+template absl::Status RunLstmSequenceGrad(const Launcher&, const Sequence&, const LstmSequenceGradTensors<BFloat16>&);
 
 }  // namespace ampd::cuda
