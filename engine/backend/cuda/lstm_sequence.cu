@@ -107,6 +107,7 @@ class Owned {
       const int64_t sample = static_cast<int64_t>(blockIdx.x) * kRows + row(q);
       exists_[q] = has_units() && sample < s.batch;
       sample_[q] = exists_[q] ? sample : 0;
+      first_[q] = (exists_[q] ? sample : 0) * s.time * s.hidden;
       // Samples that are none take part in no step.
       length_[q] = exists_[q] ? static_cast<int>(s.LengthOf(lengths, sample)) : 0;
     }
@@ -125,11 +126,12 @@ class Owned {
   // Time of the `step`th step, and the time before `t` in that order.
   __device__ __forceinline__ int At(int step) const { return reverse_ ? time_ - 1 - step : step; }
   __device__ __forceinline__ int Before(int t) const { return reverse_ ? t + 1 : t - 1; }
-  // The first of the lane's two elements in [batch, hidden], [batch, time, hidden] and [batch, time, 4 hidden].
+  // The first of the lane's two elements in [batch, hidden] and [batch, time, hidden], and in [batch, time, 4 hidden]
+  // of its first gate.
   __device__ __forceinline__ int64_t StateAt(int q) const { return sample_[q] * n_ + unit_; }
-  __device__ __forceinline__ int64_t StepAt(int q, int t) const { return (sample_[q] * time_ + t) * n_ + unit_; }
-  __device__ __forceinline__ int64_t GateAt(int q, int t, int gate) const {
-    return (sample_[q] * time_ + t) * kGates * n_ + gate * n_ + unit_;
+  __device__ __forceinline__ int64_t StepAt(int q, int t) const { return first_[q] + (t * n_ + unit_); }
+  __device__ __forceinline__ int64_t GatesAt(int q, int t) const {
+    return kGates * first_[q] + (t * kGates * n_ + unit_);
   }
 
  private:
@@ -137,7 +139,7 @@ class Owned {
   const bool reverse_;
   const int lane_, unit_;
   bool exists_[kSamples];
-  int64_t sample_[kSamples];
+  int64_t sample_[kSamples], first_[kSamples];
   int length_[kSamples];
 };
 
@@ -148,6 +150,11 @@ __host__ __device__ constexpr int RowWords(int spans) { return (spans | 1) * kSp
 __device__ __forceinline__ void ReadColumn(const uint32_t* run, uint32_t (&words)[4]) {
   const uint4 read = *reinterpret_cast<const uint4*>(run);
   words[0] = read.x, words[1] = read.y, words[2] = read.z, words[3] = read.w;
+}
+
+// What pads a span has to be zero: no multiple of what lies there by chance need be.
+__device__ __forceinline__ void ClearTiles(uint32_t* tiles, int words) {
+  for (int i = static_cast<int>(threadIdx.x); i < words; i += static_cast<int>(blockDim.x)) tiles[i] = 0;
 }
 
 template <typename T, int kSpans, int kSamples>
@@ -191,8 +198,7 @@ __global__ void __launch_bounds__(kSpans* kSpan / kUnitsPerWarp * kWarp, 1)
     const float2 cells = v.c0 != nullptr && own.exists(q) ? ReadFloats(v.c0 + own.StateAt(q)) : make_float2(0, 0);
     c[q][0] = cells.x, c[q][1] = cells.y;
   }
-  // What pads a span has to be zero: no multiple of what lies there by chance need be.
-  for (int i = static_cast<int>(threadIdx.x); i < 2 * kTileWords; i += static_cast<int>(blockDim.x)) tiles[i] = 0;
+  ClearTiles(tiles, 2 * kTileWords);
   __syncthreads();
   const auto share_states = [&](uint32_t* tile) {
 #pragma unroll
@@ -208,7 +214,7 @@ __global__ void __launch_bounds__(kSpans* kSpan / kUnitsPerWarp * kWarp, 1)
     for (int q = 0; q < kSamples; ++q) {
 #pragma unroll
       for (int gate = 0; gate < kGates; ++gate) {
-        if (own.exists(q)) to[q][gate] = ReadFloats(v.projected + own.GateAt(q, own.At(step), gate));
+        if (own.exists(q)) to[q][gate] = ReadFloats(v.projected + own.GatesAt(q, own.At(step)) + gate * n);
       }
     }
   };
@@ -277,7 +283,7 @@ __global__ void __launch_bounds__(kSpans* kSpan / kUnitsPerWarp * kWarp, 1)
       WritePair(v.y + own.StepAt(q, t), own.TakesPart(q, t) ? h[q] : 0);
       WritePair(v.cells + own.StepAt(q, t), cells[q]);
 #pragma unroll
-      for (int gate = 0; gate < kGates; ++gate) WritePair(v.gates + own.GateAt(q, t, gate), gates[q][gate]);
+      for (int gate = 0; gate < kGates; ++gate) WritePair(v.gates + own.GatesAt(q, t) + gate * n, gates[q][gate]);
     }
   }
 #pragma unroll
@@ -286,6 +292,12 @@ __global__ void __launch_bounds__(kSpans* kSpan / kUnitsPerWarp * kWarp, 1)
     WritePair(v.h_n + own.StateAt(q), h[q]);
     *reinterpret_cast<float2*>(v.c_n + own.StateAt(q)) = make_float2(c[q][0], c[q][1]);
   }
+}
+
+// `condition ? yes : no`, of which the compiler makes no branch, across which it would move nothing.
+__device__ __forceinline__ float Choose(bool condition, float yes, float no) {
+  const uint32_t mask = condition ? 0xffffffffu : 0;
+  return __uint_as_float((__float_as_uint(yes) & mask) | (__float_as_uint(no) & ~mask));
 }
 
 // What multiplies a unit's gradients in a step; known before those are.
@@ -326,7 +338,7 @@ __global__ void __launch_bounds__(kSpans* kSpan / kUnitsPerWarp * kWarp, 1)
     for (int q = 0; q < kSamples; ++q) {
       if (!own.exists(q)) continue;
 #pragma unroll
-      for (int gate = 0; gate < kGates; ++gate) gates[q][gate] = ReadPair(v.gates + own.GateAt(q, t, gate));
+      for (int gate = 0; gate < kGates; ++gate) gates[q][gate] = ReadPair(v.gates + own.GatesAt(q, t) + gate * n);
       dy[q] = ReadPair(v.dy + own.StepAt(q, t));
       if (step > 0) before[q] = ReadPair(v.cells + own.StepAt(q, own.Before(t)));
     }
@@ -353,7 +365,7 @@ __global__ void __launch_bounds__(kSpans* kSpan / kUnitsPerWarp * kWarp, 1)
       for (int e = 0; e < 2; ++e) {
         const float in = ElementOfPair<T>(gates[q][0], e), forget = ElementOfPair<T>(gates[q][1], e);
         const float fresh = ElementOfPair<T>(gates[q][2], e), out = ElementOfPair<T>(gates[q][3], e);
-        const float from = own.IsFirst(q, t) ? c0[q][e] : ElementOfPair<T>(before[q], e);
+        const float from = Choose(own.IsFirst(q, t), c0[q][e], ElementOfPair<T>(before[q], e));
         const float squashed = QuickTanh(ElementOfPair<T>(cell[q], e));
         slopes[q][e] = {.dy = ElementOfPair<T>(dy[q], e),
                         .out = squashed * (out * (1.0f - out)),
@@ -368,6 +380,8 @@ __global__ void __launch_bounds__(kSpans* kSpan / kUnitsPerWarp * kWarp, 1)
   };
   read_time(time - 1);
   find_slopes(time - 1);
+  ClearTiles(tiles, 2 * kTileWords);
+  __syncthreads();
   if (time > 1) read_time(time - 2);
 
 #pragma unroll 1
@@ -402,7 +416,6 @@ __global__ void __launch_bounds__(kSpans* kSpan / kUnitsPerWarp * kWarp, 1)
     float sums[4][4] = {};
 #pragma unroll
     for (int span = 0; span < kGateSpans; ++span) {
-      if (span * kSpan >= kGates * n) break;
       uint32_t words[4];
       ReadColumn(column + span * kSpan / 2, words);
 #pragma unroll
@@ -411,14 +424,14 @@ __global__ void __launch_bounds__(kSpans* kSpan / kUnitsPerWarp * kWarp, 1)
         MultiplyAddTile<T>(weights[span][half], right, sums[span % 2 * 2 + half]);
       }
     }
+    // Of the next step, while the matrix units work.
+    find_slopes(step - 1);
 #pragma unroll
     for (int q = 0; q < kSamples; ++q) {
       if (!own.exists(q)) continue;
 #pragma unroll
-      for (int gate = 0; gate < kGates; ++gate) WritePair(v.dgates + own.GateAt(q, t, gate), dgates[q][gate]);
+      for (int gate = 0; gate < kGates; ++gate) WritePair(v.dgates + own.GatesAt(q, t) + gate * n, dgates[q][gate]);
     }
-    // Of the next step, while the matrix units work.
-    if (step > 0) find_slopes(step - 1);
     if (step > 1) read_time(step - 2);
 #pragma unroll
     for (int q = 0; q < kSamples; ++q) {
@@ -469,7 +482,7 @@ bool TakesLstmSequence(DType dtype, const Sequence& sequence, const Context& con
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
   return (dtype == DType::kF16 || dtype == DType::kBF16) && context.properties().major >= 8 &&
          sequence.hidden % kRun == 0 && sequence.hidden <= kMostSpans * kSpan && sequence.batch > 0 &&
-         sequence.batch <= kMost && sequence.time > 0 && sequence.time <= kMost;
+         sequence.batch <= kMost && sequence.time > 0 && sequence.time <= kMost / (kGates * sequence.hidden) - 1;
 }
 
 template <typename T>
