@@ -21,7 +21,7 @@ WALK_PROGRAMS = (("fused.cu", "RunFused"), ("resident_kernel.cu", "TakeSteps"))
 HOT = (
     ("arena_passes.cu", "CheckEntries"), ("arena_passes.cu", "UpdateEntries"), ("attention.cu", "Forward"), ("attention_grad.cu", "KeyGrads"),
     ("attention_grad.cu", "QueryGrads"), ("batch_norm.cu", "channel_sums::"), ("cast.cu", "CastFloats"),
-    ("elementwise_activation.cu", "Elementwise"), ("elementwise_binary.cu", "Elementwise"), ("lstm.cu", "LstmStep"),
+    ("elementwise_activation.cu", "Elementwise"), ("elementwise_binary.cu", "Elementwise"), ("lstm.cu", "LstmStep"), ("lstm_sequence.cu", "LstmSequence"),
     ("bias.cu", "SumColumns"), ("fused_chains.cu", "RunChain"), ("loss.cu", "Losses"), ("matmul.cu", "TransposeSquares"),
     ("pool2d.cu", "MaxPoolGradTiles"), ("gru.cu", "Gru"), ("row_norm.cu", "Forward"), ("row_norm.cu", "Backward"), ("softmax.cu", "ForwardRows"),
     ("softmax.cu", "BackwardRows"), ("step_control.cu", ""), ("resident_dataset.cu", "ExpandSamples"),
