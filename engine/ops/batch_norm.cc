@@ -47,6 +47,9 @@ absl::Status InferBatchNormUpdate(const OpCall& call, std::vector<TensorType>*) 
   for (int i : {1, 2, 3}) AMPD_RETURN_IF_ERROR(RequireShape(OpKind::kBatchNormUpdate, call, i, call.inputs[0].shape));
   if (call.inputs[4] != TensorType{DType::kI64, {}})
     return BadNode(OpKind::kBatchNormUpdate, call, "input 4 must be i64[]");
+  if (call.inputs.size() > 5) {
+    AMPD_RETURN_IF_ERROR(RequireShape(OpKind::kBatchNormUpdate, call, 5, call.inputs[0].shape));
+  }
   if (call.attributes.Int("count") < 1) return BadNode(OpKind::kBatchNormUpdate, call, "count must be >= 1");
   return absl::OkStatus();
 }
@@ -114,7 +117,8 @@ std::vector<OpDef> BatchNormDefs() {
            .flops = NormFlops},
           {.kind = OpKind::kBatchNormUpdate,
            .precision = PrecisionClass::kFixed,
-           .inputs = {Role::kFloat, Role::kFloat, Role::kState, Role::kState, Role::kState},
+           .inputs = {Role::kFloat, Role::kFloat, Role::kState, Role::kState, Role::kState, Role::kFloat},
+           .optional_inputs = 1,
            .infer = InferBatchNormUpdate,
            .has_effects = true}};
 }

@@ -84,7 +84,8 @@ RefTensors BatchNormUpdateReference(const NodeDesc& desc, const RefTensors& in) 
   RefTensor mean = in[2], var = in[3], batches = in[4];
   for (int64_t c = 0; c < mean.size(); ++c) {
     const double unbiased = count > 1 ? in[1].data[c] * count / (count - 1) : in[1].data[c];
-    mean.data[c] = (1 - momentum) * mean.data[c] + momentum * in[0].data[c];
+    const double with_bias = in.size() > 5 ? in[0].data[c] + in[5].data[c] : in[0].data[c];
+    mean.data[c] = (1 - momentum) * mean.data[c] + momentum * with_bias;
     var.data[c] = (1 - momentum) * var.data[c] + momentum * unbiased;
   }
   batches.data[0] += 1;

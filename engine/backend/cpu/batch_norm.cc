@@ -302,8 +302,10 @@ std::unique_ptr<runtime::Kernel> PrepareBatchNormUpdate(const NodeDesc& desc) {
     };
     float* running_mean = args.inputs[2].as<float>();
     float* running_var = args.inputs[3].as<float>();
+    const float* bias = args.inputs.size() > 5 ? args.inputs[5].as<float>() : nullptr;
     for (int64_t c = 0; c < args.inputs[0].size(); ++c) {
-      running_mean[c] = blend(running_mean[c], args.inputs[0].as<float>()[c]);
+      const double shift = bias == nullptr ? 0.0 : static_cast<double>(bias[c]);
+      running_mean[c] = blend(running_mean[c], static_cast<double>(args.inputs[0].as<float>()[c]) + shift);
       running_var[c] = blend(running_var[c], static_cast<double>(args.inputs[1].as<float>()[c]) * unbias);
     }
     *args.inputs[4].as<int64_t>() += 1;
@@ -322,6 +324,7 @@ void RegisterBatchNorm(runtime::KernelTable* table) {
     table->Add(ir::OpKind::kBatchNormInference, {t, f, f, f, f}, {t}, PrepareBatchNormInference);
   }
   table->Add(ir::OpKind::kBatchNormUpdate, {f, f, f, f, DType::kI64}, {}, PrepareBatchNormUpdate);
+  table->Add(ir::OpKind::kBatchNormUpdate, {f, f, f, f, DType::kI64, f}, {}, PrepareBatchNormUpdate);
 }
 
 }  // namespace ampd::cpu

@@ -247,15 +247,17 @@ struct Running {
   int64_t* batches;
 };
 
-__global__ void Update(const float* __restrict__ mean, const float* __restrict__ var, int64_t channels, double momentum,
-                       double unbias, Running running) {
+// `bias` may be null.
+__global__ void Update(const float* __restrict__ mean, const float* __restrict__ var, const float* __restrict__ bias,
+                       int64_t channels, double momentum, double unbias, Running running) {
   const int64_t c = static_cast<int64_t>(blockIdx.x) * kChannelThreads + threadIdx.x;
   if (c == 0) *running.batches += 1;
   if (c >= channels) return;
   const auto blend = [&](float old, double statistic) {
     return static_cast<float>((1 - momentum) * static_cast<double>(old) + momentum * statistic);
   };
-  running.mean[c] = blend(running.mean[c], static_cast<double>(mean[c]));
+  const double shift = bias == nullptr ? 0.0 : static_cast<double>(bias[c]);
+  running.mean[c] = blend(running.mean[c], static_cast<double>(mean[c]) + shift);
   running.var[c] = blend(running.var[c], static_cast<double>(var[c]) * unbias);
 }
 
@@ -267,8 +269,9 @@ runtime::PrepareKernel PrepareUpdate(Context* context) {
     return MakeKernel(0, [=, name = desc.name](const KernelArgs& args) {
       const int64_t channels = args.inputs[0].size();
       const Running running{args.inputs[2].as<float>(), args.inputs[3].as<float>(), args.inputs[4].as<int64_t>()};
+      const float* bias = args.inputs.size() > 5 ? args.inputs[5].as<float>() : nullptr;
       return Launch(name, Update, static_cast<unsigned>(CeilDiv(channels, kChannelThreads)), kChannelThreads, 0,
-                    context->stream(), args.inputs[0].as<float>(), args.inputs[1].as<float>(), channels, momentum,
+                    context->stream(), args.inputs[0].as<float>(), args.inputs[1].as<float>(), bias, channels, momentum,
                     unbias, running);
     });
   };
@@ -286,6 +289,7 @@ void RegisterBatchNorm(runtime::KernelTable* table, Context* context) {
     table->Add(ir::OpKind::kBatchNormInference, {t, f, f, f, f}, {t}, Prepare<Inference>(context));
   }
   table->Add(ir::OpKind::kBatchNormUpdate, {f, f, f, f, DType::kI64}, {}, PrepareUpdate(context));
+  table->Add(ir::OpKind::kBatchNormUpdate, {f, f, f, f, DType::kI64, f}, {}, PrepareUpdate(context));
 }
 
 }  // namespace ampd::cuda

@@ -306,6 +306,7 @@ std::vector<std::pair<OpKind, Signature>> RequiredKernels() {
   constexpr DType f = DType::kF32;
   std::vector<std::pair<OpKind, Signature>> list = {
       {OpKind::kBatchNormUpdate, {{f, f, f, f, DType::kI64}, {}}},
+      {OpKind::kBatchNormUpdate, {{f, f, f, f, DType::kI64, f}, {}}},
   };
   for (DType t : {DType::kF32, DType::kF16, DType::kBF16}) {
     for (OpKind op : {OpKind::kDropout, OpKind::kMaxPool2d, OpKind::kAvgPool2d, OpKind::kAvgPool2dGrad,
@@ -350,6 +351,7 @@ std::vector<KernelCase> KernelCases(OpKind op, const Signature& signature) {
     if (op == OpKind::kQuantize && signature.second.size() > 1) desc.attributes.Set("amax", int64_t{1});
     if (turned) desc.attributes.Set("turned", int64_t{1});
     if (op == OpKind::kBatchNormGrad && signature.first.size() > 5) desc.inputs.resize(7, desc.inputs.back());
+    if (op == OpKind::kBatchNormUpdate && signature.first.size() > 5) desc.inputs.push_back(desc.inputs[0]);
     if (op == OpKind::kMatmul && signature.first.size() > 2) {
       desc.inputs.resize(4, {DType::kF32, {}});
       desc.attributes.Set("dtype", std::string(DTypeName(signature.second[0])));
