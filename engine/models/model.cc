@@ -17,6 +17,7 @@
 #include "engine/ops/compute.h"
 #include "engine/ops/op_def.h"
 #include "engine/passes/dead_nodes.h"
+#include "engine/passes/drop_norm_biases.h"
 #include "engine/passes/pad_for_tensor_cores.h"
 #include "engine/passes/pipeline.h"
 #include "engine/passes/precision.h"
@@ -187,7 +188,7 @@ class Preparation {
   Preparation(const v1::PrecisionSpec& precision, const passes::PaddingPolicy& padding)
       : policy_(PolicyOf(precision)), padding_(padding) {}
 
-  // With everything but padding, which layers are described without.
+  // What layers are described by: each parameter is read in its layer, no extent is padded.
   absl::StatusOr<ir::Graph> Train(ir::Graph forward, const std::vector<bool>& trained) const {
     const auto differentiate = [&](ir::Graph g) {
       const ir::ValueId loss = g.outputs.at("loss");
@@ -212,7 +213,9 @@ class Preparation {
   absl::StatusOr<ir::Graph> Finish(ir::Graph graph, std::vector<passes::PaddedExtent>* padded) const {
     const auto pad = [&](ir::Graph g) { return passes::PadForTensorCores(std::move(g), padding_, padded); };
     passes::Pipeline pipeline;
-    pipeline.Add("pad_for_tensor_cores", pad)
+    pipeline.Add("drop_norm_biases", passes::DropNormBiases)
+        .Add("dead_nodes", passes::RemoveDeadNodes)
+        .Add("pad_for_tensor_cores", pad)
         .Add("publish_parameters", passes::PublishParameters)
         .Add("recompute_inputs", passes::RecomputeInputs);
     return pipeline.Run(std::move(graph));

@@ -23,8 +23,8 @@ inline ir::Graph Pass(absl::StatusOr<ir::Graph> graph) {
   return *std::move(graph);
 }
 
-// By parameter, in float64: of random numbers for the f32 input "x" and the parameters, the same for graphs that have
-// the same of both.
+// By parameter, in float64: of random numbers for the f32 inputs and the parameters, the same for graphs that have the
+// same of both. States are zeros.
 inline std::vector<ampd::testing::RefTensor> GradientsOf(const ir::Graph& g, float loss_seed) {
   ampd::testing::Random random(5);
   ampd::testing::GraphInputs in;
@@ -35,6 +35,7 @@ inline std::vector<ampd::testing::RefTensor> GradientsOf(const ir::Graph& g, flo
   for (const ir::Persistent& p : g.parameters) {
     in.parameters.push_back(ampd::testing::RandomTensor(&random, p.type.shape, DType::kF32));
   }
+  for (const ir::Persistent& s : g.states) in.states.push_back(ampd::testing::Filled(s.type.shape));
   in.step.loss_seed = loss_seed;
   return RunGraphReference(g, in).gradients;
 }
