@@ -34,10 +34,27 @@ absl::Status PaddedShape(OpKind op, const OpCall& call, const Shape& x, Shape* p
   return absl::OkStatus();
 }
 
+// What is padded with a constant may be rounded on the way.
+absl::Status PaddedDType(const OpCall& call, DType* dtype) {
+  *dtype = call.inputs[0].dtype;
+  if (!call.attributes.Has("dtype")) return absl::OkStatus();
+  const std::string name = call.attributes.String("dtype"), mode = call.attributes.String("mode");
+  const bool half = name == DTypeName(DType::kF16) || name == DTypeName(DType::kBF16);
+  if (*dtype != DType::kF32 || !half || !(mode.empty() || mode == "constant")) {
+    return BadNode(OpKind::kPad, call,
+                   absl::StrCat("rounds ", DTypeName(*dtype), " to \"", name, "\"", mode.empty() ? "" : " in mode ",
+                                mode, ", may f32 to f16 or bf16 in mode constant"));
+  }
+  *dtype = name == DTypeName(DType::kF16) ? DType::kF16 : DType::kBF16;
+  return absl::OkStatus();
+}
+
 absl::Status InferPad(const OpCall& call, std::vector<TensorType>* outputs) {
+  DType dtype;
+  AMPD_RETURN_IF_ERROR(PaddedDType(call, &dtype));
   Shape shape;
   AMPD_RETURN_IF_ERROR(PaddedShape(OpKind::kPad, call, call.inputs[0].shape, &shape));
-  outputs->push_back({call.inputs[0].dtype, shape});
+  outputs->push_back({dtype, shape});
   return absl::OkStatus();
 }
 
@@ -53,6 +70,8 @@ absl::Status InferPadGrad(const OpCall& call, std::vector<TensorType>* outputs) 
 
 void PadGradient(GradientContext& c) {
   const ir::Attributes& given = c.node().attributes;
+  // A pass makes such nodes of graphs that have their gradients.
+  if (given.Has("dtype")) return c.RefuseInput(0);
   const std::string mode = given.String("mode");
   ir::Attributes attributes{{"pads", given.Ints("pads")}, {"mode", mode}};
   if (mode.empty() || mode == "constant") {

@@ -76,6 +76,26 @@ void RunPad(const Padding& padding, int parts, T value, const KernelArgs& args) 
   });
 }
 
+// Rounds f32 numbers into their places.
+void RunRoundedPad(const Padding& padding, int parts, float value, const KernelArgs& args) {
+  const TensorView& y = args.outputs[0];
+  const Ints& sources = padding.sources.back();
+  ParallelRange(parts, padding.rows, 1, [&](int, int64_t begin, int64_t end) {
+    float block[kBlock];
+    for (int64_t r = begin; r < end; ++r) {
+      const int64_t from = padding.RowSource(r);
+      for (int64_t first = 0; first < padding.width; first += kBlock) {
+        const int64_t n = std::min(kBlock, padding.width - first);
+        for (int64_t i = 0; i < n; ++i) {
+          const int64_t source = from < 0 ? -1 : sources[first + i];
+          block[i] = source < 0 ? value : args.inputs[0].as<float>()[from + source];
+        }
+        FromF32(block, n, y.dtype, y.as<char>() + (r * padding.width + first) * SizeOf(y.dtype));
+      }
+    }
+  });
+}
+
 // The constant as bits of `dtype`: floats rounded, integers cut toward zero within their range.
 uint64_t ConstantBits(DType dtype, double value) {
   uint64_t bits = 0;
@@ -92,7 +112,9 @@ uint64_t ConstantBits(DType dtype, double value) {
 
 std::unique_ptr<runtime::Kernel> PrepareScalarPad() {
   return MakeKernel(0, [](const KernelArgs& args) {
-    std::memcpy(args.outputs[0].data, args.inputs[0].data, SizeOf(args.outputs[0].dtype));
+    const TensorView &x = args.inputs[0], &y = args.outputs[0];
+    if (x.dtype != y.dtype) return FromF32(x.as<float>(), 1, y.dtype, y.data);
+    std::memcpy(y.data, x.data, SizeOf(y.dtype));
   });
 }
 
@@ -102,7 +124,13 @@ std::unique_ptr<runtime::Kernel> PreparePad(const NodeDesc& desc) {
   Padding padding(desc, desc.inputs[0].shape, y);
   const int parts =
       static_cast<int>(std::min<int64_t>(PartsFor(desc.threads, NumElements(y), kMinElementsPerThread), padding.rows));
-  const uint64_t value = ConstantBits(desc.outputs[0].dtype, desc.attributes.Double("value"));
+  const double constant = desc.attributes.Double("value");
+  if (desc.inputs[0].dtype != desc.outputs[0].dtype) {
+    return MakeKernel(0, [padding = std::move(padding), parts, constant](const KernelArgs& args) {
+      RunRoundedPad(padding, parts, static_cast<float>(constant), args);
+    });
+  }
+  const uint64_t value = ConstantBits(desc.outputs[0].dtype, constant);
   return MakeKernel(0, [padding = std::move(padding), parts, value](const KernelArgs& args) {
     const int64_t bytes = SizeOf(args.outputs[0].dtype);
     if (bytes == 1) return RunPad(padding, parts, static_cast<uint8_t>(value), args);
@@ -166,6 +194,7 @@ std::unique_ptr<runtime::Kernel> PreparePadGrad(const NodeDesc& desc) {
 
 void RegisterPad(runtime::KernelTable* table) {
   for (DType t : kAllDTypes) table->Add(OpKind::kPad, {t}, {t}, PreparePad);
+  for (DType t : {DType::kF16, DType::kBF16}) table->Add(OpKind::kPad, {DType::kF32}, {t}, PreparePad);
   for (DType t : kDataTypes) table->Add(OpKind::kPadGrad, {t}, {t}, PreparePadGrad);
 }
 

@@ -167,9 +167,16 @@ StatusOrKernel PrepareConstantPad(Context* context, const NodeDesc& desc) {
   const Shape &x = desc.inputs[0].shape, &y = desc.outputs[0].shape;
   const Ints pads = desc.attributes.Ints("pads"), steps(x.size(), 1);
   const DType dtype = desc.outputs[0].dtype;
-  AMPD_ASSIGN_OR_RETURN(
-      const Placement placement,
-      Placement::Make(desc.name, x, y, absl::MakeSpan(pads).subspan(0, x.size()), steps, SizeOf(dtype)));
+  const bool rounds = desc.inputs[0].dtype != dtype;
+  AMPD_ASSIGN_OR_RETURN(const Placement placement,
+                        Placement::Make(desc.name, x, y, absl::MakeSpan(pads).subspan(0, x.size()), steps,
+                                        SizeOf(dtype), /*alignment=*/16, rounds));
+  if (rounds) {
+    const auto value = static_cast<float>(desc.attributes.Double("value"));
+    return MakeKernel(0, [=, name = desc.name](const KernelArgs& args) {
+      return PlaceRounded(*context, name, placement, args.inputs[0].as<float>(), value, dtype, args.outputs[0].data);
+    });
+  }
   const uint64_t constant = ConstantBits(dtype, desc.attributes.Double("value"));
   return MakeKernel(0, [=, name = desc.name](const KernelArgs& args) {
     return Place(*context, name, placement, args.inputs[0].data, constant, args.outputs[0].data);
@@ -220,6 +227,9 @@ StatusOrKernel PreparePadGrad(Context* context, const NodeDesc& desc) {
 void RegisterPad(runtime::KernelTable* table, Context* context) {
   for (DType t : kAllDTypes) {
     table->Add(OpKind::kPad, {t}, {t}, [=](const NodeDesc& desc) { return PreparePad(context, desc); });
+  }
+  for (DType t : {DType::kF16, DType::kBF16}) {
+    table->Add(OpKind::kPad, {DType::kF32}, {t}, [=](const NodeDesc& desc) { return PreparePad(context, desc); });
   }
   for (DType t : kDataTypes) {
     table->Add(OpKind::kPadGrad, {t}, {t}, [=](const NodeDesc& desc) { return PreparePadGrad(context, desc); });

@@ -54,19 +54,29 @@ struct DevicePlacement {
   }
 };
 
-template <typename T, typename Index>
-__global__ void PlaceElements(const T* __restrict__ x, const DevicePlacement<Index> placement, T constant, Index size,
-                              T* __restrict__ y) {
+// What `x` is in y: the same, or rounded.
+template <typename To, typename From>
+__device__ __forceinline__ To Placed(const From& x) {
+  if constexpr (std::is_same_v<To, From>) {
+    return x;
+  } else {
+    return Store<To>(x);
+  }
+}
+
+template <typename From, typename To, typename Index>
+__global__ void PlaceElements(const From* __restrict__ x, const DevicePlacement<Index> placement, To constant,
+                              Index size, To* __restrict__ y) {
   for (Index i = ThreadInGrid<Index>(); i < size; i += ThreadsInGrid<Index>()) {
     const int64_t from = placement.Source(i);
-    y[i] = from < 0 ? constant : x[from];
+    y[i] = from < 0 ? constant : Placed<To>(x[from]);
   }
 }
 
 // As PlaceElements, by runs of kRun elements of y that lie side by side on its last axis, in x, too.
-template <typename T, int kRun, typename Index>
-__global__ void PlaceRuns(const T* __restrict__ x, const DevicePlacement<Index> placement,
-                          const IndexDivisor<Index> runs, T constant, Index size, T* __restrict__ y) {
+template <typename From, typename To, int kRun, typename Index>
+__global__ void PlaceRuns(const From* __restrict__ x, const DevicePlacement<Index> placement,
+                          const IndexDivisor<Index> runs, To constant, Index size, To* __restrict__ y) {
   using Unsigned = std::make_unsigned_t<Index>;
   const int last = placement.axes - 1;
   // y is no longer than Index holds, but x may be, where it is cut.
@@ -80,18 +90,43 @@ __global__ void PlaceRuns(const T* __restrict__ x, const DevicePlacement<Index> 
     // What lies before x is past its end once the difference wraps.
     const Unsigned first = static_cast<Unsigned>(run) * kRun - start;
     const int64_t from = row + static_cast<std::make_signed_t<Index>>(first);
-    Pack<T, kRun> out;
+    Pack<To, kRun> out;
 #pragma unroll
-    for (int j = 0; j < kRun; ++j) out.values[j] = first + j < count ? x[from + j] : constant;
-    reinterpret_cast<Pack<T, kRun>*>(y)[i] = out;
+    for (int j = 0; j < kRun; ++j) out.values[j] = first + j < count ? Placed<To>(x[from + j]) : constant;
+    reinterpret_cast<Pack<To, kRun>*>(y)[i] = out;
   }
+}
+
+template <typename From, typename To>
+absl::Status LaunchPlace(const Context& context, absl::string_view what, const Placement& placement, const void* x,
+                         To constant, void* y) {
+  const int64_t size = placement.size();
+  const int sms = context.properties().sm_count;
+  // Distances from where x starts reach x's size, too, where it is cut.
+  int64_t largest = size;
+  for (const Placement::Axis& axis : placement.axes()) largest = std::max(largest, axis.extent - axis.start);
+  return VisitIndex(largest, [&](auto index) {
+    using Index = decltype(index);
+    constexpr int kRun = kPack<To>;
+    const DevicePlacement<Index> device(placement);
+    if constexpr (kRun > 1) {
+      if (placement.run() == kRun) {
+        return Launch(what, PlaceRuns<From, To, kRun, Index>, BlocksFor(size / kRun, kThreads, sms), kThreads, 0,
+                      context.stream(), static_cast<const From*>(x), device,
+                      IndexDivisor<Index>(placement.axes().back().extent / kRun), constant,
+                      static_cast<Index>(size / kRun), static_cast<To*>(y));
+      }
+    }
+    return Launch(what, PlaceElements<From, To, Index>, BlocksFor(size, kThreads, sms), kThreads, 0, context.stream(),
+                  static_cast<const From*>(x), device, constant, static_cast<Index>(size), static_cast<To*>(y));
+  });
 }
 
 }  // namespace
 
 absl::StatusOr<Placement> Placement::Make(absl::string_view node, const Shape& x, const Shape& y,
                                           absl::Span<const int64_t> starts, absl::Span<const int64_t> steps,
-                                          int64_t bytes, int64_t alignment) {
+                                          int64_t bytes, int64_t alignment, bool rounds) {
   Placement p;
   p.bytes_ = bytes;
   int64_t stride = 1;
@@ -109,7 +144,7 @@ absl::StatusOr<Placement> Placement::Make(absl::string_view node, const Shape& x
     axis.stride = -stride;
   }
   p.Collapse();
-  p.Widen(alignment);
+  p.Widen(alignment, rounds);
   AMPD_RETURN_IF_ERROR(CheckAxes(node, p.axes_.size()));
   return p;
 }
@@ -139,11 +174,13 @@ void Placement::Collapse() {
   axes_ = std::move(kept);
 }
 
-void Placement::Widen(int64_t alignment) {
+void Placement::Widen(int64_t alignment, bool rounds) {
   if (axes_.empty() || axes_.back().step != 1 || axes_.back().stride != 1) return;
-  Shape multiples = {axes_.back().extent, axes_.back().count, axes_.back().start, offset_, alignment / bytes_};
-  for (size_t d = 0; d + 1 < axes_.size(); ++d) multiples.push_back(axes_[d].stride);
-  together_ = ElementsTogether(bytes_, multiples);
+  if (!rounds) {
+    Shape multiples = {axes_.back().extent, axes_.back().count, axes_.back().start, offset_, alignment / bytes_};
+    for (size_t d = 0; d + 1 < axes_.size(); ++d) multiples.push_back(axes_[d].stride);
+    together_ = ElementsTogether(bytes_, multiples);
+  }
   bytes_ *= together_;
   offset_ /= together_;
   for (size_t d = 0; d + 1 < axes_.size(); ++d) axes_[d].stride /= together_;
@@ -155,31 +192,17 @@ void Placement::Widen(int64_t alignment) {
 
 absl::Status Place(const Context& context, absl::string_view what, const Placement& placement, const void* x,
                    uint64_t constant, void* y) {
-  const int64_t size = placement.size();
-  const int sms = context.properties().sm_count;
-  const unsigned blocks = BlocksFor(size, kThreads, sms);
-  // Distances from where x starts reach x's size, too, where it is cut.
-  int64_t largest = size;
-  for (const Placement::Axis& axis : placement.axes()) largest = std::max(largest, axis.extent - axis.start);
-  return VisitIndex(largest, [&](auto index) {
-    using Index = decltype(index);
-    return VisitMove(placement.bytes(), [&](auto element) {
-      using T = decltype(element);
-      constexpr int kRun = kPack<T>;
-      const DevicePlacement<Index> device(placement);
-      const T fill = Repeated<T>(constant, placement.bytes() / placement.together());
-      if constexpr (kRun > 1) {
-        if (placement.run() == kRun) {
-          return Launch(what, PlaceRuns<T, kRun, Index>, BlocksFor(size / kRun, kThreads, sms), kThreads, 0,
-                        context.stream(), static_cast<const T*>(x), device,
-                        IndexDivisor<Index>(placement.axes().back().extent / kRun), fill,
-                        static_cast<Index>(size / kRun), static_cast<T*>(y));
-        }
-      }
-      return Launch(what, PlaceElements<T, Index>, blocks, kThreads, 0, context.stream(), static_cast<const T*>(x),
-                    device, fill, static_cast<Index>(size), static_cast<T*>(y));
-    });
+  return VisitMove(placement.bytes(), [&](auto element) {
+    using T = decltype(element);
+    const T fill = Repeated<T>(constant, placement.bytes() / placement.together());
+    return LaunchPlace<T, T>(context, what, placement, x, fill, y);
   });
+}
+
+absl::Status PlaceRounded(const Context& context, absl::string_view what, const Placement& placement, const float* x,
+                          float constant, DType dtype, void* y) {
+  if (dtype == DType::kF16) return LaunchPlace<float>(context, what, placement, x, ToHalf(constant), y);
+  return LaunchPlace<float>(context, what, placement, x, ToBFloat16(constant), y);
 }
 
 }  // namespace ampd::cuda

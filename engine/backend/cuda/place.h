@@ -10,6 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "engine/backend/cuda/context.h"
+#include "engine/core/dtype.h"
 #include "engine/core/shape.h"
 
 namespace ampd::cuda {
@@ -26,11 +27,11 @@ class Placement {
   };
 
   // x of shape `x` in y of shape `y`, of equal rank, elements of `bytes`; both tensors begin at multiples of
-  // `alignment` bytes, of which no more move at once. Steps are not 0. UNIMPLEMENTED, naming `node`, when more than
-  // kMaxAxes axes are placed independently of each other.
+  // `alignment` bytes, of which no more move at once. Steps are not 0. `rounds`: for PlaceRounded; `bytes` are y's.
+  // UNIMPLEMENTED, naming `node`, when more than kMaxAxes axes are placed independently of each other.
   static absl::StatusOr<Placement> Make(absl::string_view node, const Shape& x, const Shape& y,
                                         absl::Span<const int64_t> starts, absl::Span<const int64_t> steps,
-                                        int64_t bytes, int64_t alignment = 16);
+                                        int64_t bytes, int64_t alignment = 16, bool rounds = false);
 
   absl::Span<const Axis> axes() const { return axes_; }
   // x's element from which its strides count.
@@ -46,7 +47,7 @@ class Placement {
 
  private:
   void Collapse();
-  void Widen(int64_t alignment);
+  void Widen(int64_t alignment, bool rounds);
 
   absl::InlinedVector<Axis, 6> axes_;
   int64_t offset_ = 0;
@@ -58,6 +59,10 @@ class Placement {
 // Enqueues y = x placed among `constant`, whose low bytes are one element's bits.
 absl::Status Place(const Context& context, absl::string_view what, const Placement& placement, const void* x,
                    uint64_t constant, void* y);
+
+// As Place, each number rounded to `dtype`, f16 or bf16, on the way, as is `constant`. `placement` was made to round.
+absl::Status PlaceRounded(const Context& context, absl::string_view what, const Placement& placement, const float* x,
+                          float constant, DType dtype, void* y);
 
 }  // namespace ampd::cuda
 

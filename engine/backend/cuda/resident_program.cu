@@ -227,6 +227,7 @@ class Compiler {
     const std::string mode = step.attributes.String("mode");
     if (rank < 1 || rank > 2 || step.inputs.size() != 1) return No(step, "not a matrix");
     if (SizeOf(x.dtype) > 4) return No(step, "elements of eight bytes");
+    if (x.dtype != y.dtype) return No(step, "rounds");
     if (slice
             ? !all("starts", rank, 0) || !all("steps", rank, 1)
             : !all("pads", rank, 0) || !(mode.empty() || mode == "constant") || step.attributes.Double("value") != 0) {

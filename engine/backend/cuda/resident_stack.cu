@@ -112,6 +112,7 @@ class Finder {
     if ((step.op != OpKind::kSlice && step.op != OpKind::kPad) || step.inputs.size() != 1) return false;
     const Shape &x = step.inputs[0].type.shape, &y = step.outputs[0].type.shape;
     if (x.empty() || x.size() > 2 || x.size() != y.size()) return false;
+    if (step.inputs[0].type.dtype != step.outputs[0].type.dtype) return false;
     const auto all = [&](const char* name, int64_t value) {
       const std::vector<int64_t> numbers = step.attributes.Ints(name);
       return numbers.size() >= x.size() &&

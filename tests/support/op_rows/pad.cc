@@ -40,7 +40,8 @@ RefTensors Pad(const NodeDesc& desc, const RefTensors& in, const StepState&) {
   RefTensor y = Filled(desc.outputs[0].shape);
   for (int64_t i = 0; i < y.size(); ++i) {
     const int64_t from = Source(desc, in[0].shape, y.shape, i);
-    y.data[i] = from < 0 ? value : in[0].data[from];
+    // Exact but where it rounds.
+    y.data[i] = from < 0 ? value : RoundToDType(in[0].data[from], desc.outputs[0].dtype);
   }
   return {y};
 }
@@ -63,6 +64,7 @@ struct Case {
 
 std::vector<OpRow> PadRows() {
   OpRow forward{.op = OpKind::kPad, .signatures = SameSignatures(kEveryType, 1), .reference = Pad};
+  for (DType half : {DType::kF16, DType::kBF16}) forward.signatures.push_back({{DType::kF32}, {half}});
   OpRow grad{.op = OpKind::kPadGrad, .signatures = SameSignatures(kFloatTypes, 1)};
   const std::vector<Case> cases = {{{}, {}},
                                    {{5}, {2, 3}},
@@ -87,7 +89,14 @@ std::vector<OpRow> PadRows() {
     forward.cases.push_back({{{"pads", pads}}, {{3, 5}}});
     forward.gradient_cases.push_back({{{"pads", pads}, {"value", 0.5}}, {{3, 5}}});
   }
-  forward.input = [](const NodeDesc& desc, int i, Random* random) { return SmallIntegers(desc.inputs[i], random); };
+  // As a stem's channels, also where several of them move at once, and rows of no whole number of 16 bytes.
+  forward.cases.push_back({{{"pads", Ints{0, 0, 0, 0, 0, 0, 0, 5}}}, {{2, 3, 9, 3}}});
+  forward.cases.push_back({{{"pads", Ints{0, 0, 0, 0, 0, 0, 0, 4}}}, {{2, 3, 9, 4}}});
+  forward.cases.push_back({{{"pads", Ints{1, 0, 2, 1, 0, 3, 0, 4}}}, {{2, 3, 9, 3}}});
+  forward.input = [](const NodeDesc& desc, int i, Random* random) {
+    if (desc.inputs[i].dtype == desc.outputs[0].dtype) return SmallIntegers(desc.inputs[i], random);
+    return RandomTensor(random, desc.inputs[i].shape, desc.inputs[i].dtype, -3, 3);
+  };
   grad.reference = [](const NodeDesc& desc, const RefTensors& in, const StepState&) {
     return RefTensors{Sums(desc, in, false)};
   };
