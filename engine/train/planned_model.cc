@@ -16,6 +16,7 @@
 #include "engine/passes/overwrite_gradients.h"
 #include "engine/passes/pipeline.h"
 #include "engine/passes/read_narrow.h"
+#include "engine/passes/round_pads.h"
 #include "engine/passes/scale_products.h"
 #include "engine/passes/split_norms.h"
 #include "engine/passes/turn_codes.h"
@@ -180,6 +181,7 @@ absl::StatusOr<std::unique_ptr<PlannedModel>> PlanModel(const ResolvedJobSpec& s
   passes::Pipeline pipeline;
   if (fusion != Fusion::kNone) {
     pipeline.Add("read_narrow", [](ir::Graph g) { return passes::ReadNarrow(std::move(g)); })
+        .Add("round_pads", [](ir::Graph g) { return passes::RoundPads(std::move(g)); })
         .Add("scale_products", passes::ScaleProducts)
         .Add("turn_codes", [turns = backend->turns_codes()](
                                ir::Graph g) { return turns ? passes::TurnCodes(std::move(g)) : std::move(g); })

@@ -151,10 +151,16 @@ TEST_P(RandomGraphs, PaddingKeepsTheResults) {
 }
 
 TEST_P(RandomGraphs, WhatNeedNotCrossMemoryKeepsEveryBit) {
+  int rounded = 0;
   for (uint64_t seed = 1; seed <= RandomGraphCount(); ++seed) {
     const ir::Graph forward = testing::RandomForwardGraph(seed, kNodes);
     EXPECT_FALSE(IsFar(Step(forward, Passes::kPublished), Step(forward, Passes::kExact), seed, {0, 0, 0}));
+    const auto padded = [&](Passes passes) { return StepOf(forward, GetParam(), passes, passes::kTensorCorePadding); };
+    const ir::Graph exact = padded(Passes::kExact);
+    EXPECT_FALSE(IsFar(padded(Passes::kPublished), exact, seed, {0, 0, 0}));
+    for (const ir::Node& node : exact.nodes) rounded += node.op == ir::OpKind::kPad && node.attributes.Has("dtype");
   }
+  EXPECT_EQ(rounded > 0, GetParam().compute.dtype != DType::kF32);
 }
 
 // Fusing saves the roundings between steps, so the f32 modes keep every bit and others stay within roundings.

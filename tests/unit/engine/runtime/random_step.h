@@ -22,6 +22,7 @@
 #include "engine/passes/publish_parameters.h"
 #include "engine/passes/quantize_fp8.h"
 #include "engine/passes/read_narrow.h"
+#include "engine/passes/round_pads.h"
 #include "engine/passes/scale_products.h"
 #include "engine/passes/split_norms.h"
 #include "engine/passes/turn_codes.h"
@@ -54,8 +55,9 @@ enum class Passes {
   kNone,       // casts, gradients and 8-bit operands: what the mode means
   kTidied,     // and dead nodes removed
   kPublished,  // and parameters read from published copies
-  kExact,      // and losses of 16 bits, norms split, their gradients gated: what rounds nothing otherwise
-  kAll,        // and 8-bit products scaled, gradients left in f32 and overwritten, chains fused
+  kExact,  // and losses of 16 bits, batches rounded as they are padded, norms split, their gradients gated: what rounds
+           // nothing otherwise
+  kAll,    // and 8-bit products scaled, gradients left in f32 and overwritten, chains fused
 };
 
 // A gtest failure when a pass refuses.
@@ -74,7 +76,8 @@ inline ir::Graph StepOf(ir::Graph forward, const Mode& mode, Passes passes, cons
   pipeline.Add("pad_for_tensor_cores", [&](ir::Graph g) { return passes::PadForTensorCores(std::move(g), padding); });
   if (passes >= Passes::kPublished) pipeline.Add("publish_parameters", passes::PublishParameters);
   if (passes >= Passes::kExact) {
-    pipeline.Add("read_narrow", [](ir::Graph g) { return passes::ReadNarrow(std::move(g), 0); });
+    pipeline.Add("read_narrow", [](ir::Graph g) { return passes::ReadNarrow(std::move(g), 0); })
+        .Add("round_pads", [](ir::Graph g) { return passes::RoundPads(std::move(g), 0); });
     if (passes == Passes::kAll) {
       pipeline.Add("scale_products", passes::ScaleProducts)
           .Add("turn_codes", passes::TurnCodes)

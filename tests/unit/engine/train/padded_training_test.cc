@@ -168,5 +168,22 @@ TEST(PaddedPlan, IsWhatThePlanWithPaddingDoes) {
   EXPECT_EQ(padded.plan().layout.arena_elements(), plain.plan().layout.arena_elements());
 }
 
+// Of a stem of 3 channels: forward, and once more for the gradient of its filters.
+TEST(PaddedPlan, RoundsTheBatchAsItPadsIt) {
+  const auto spec = Spec({kOddNet, "precision { mode: FP16 } train { micro_batch_size: 16 }"});
+  const auto plan = PlanModel(spec, {.input_shape = {64, 64, kChannels}, .classes = kClasses},
+                              MakeCpuBackend(1, passes::kTensorCorePadding), 1)
+                        .value();
+  int pads = 0;
+  for (const runtime::PlanStep& step : plan->phases[0].plans[0].steps) {
+    if (step.inputs.empty() || step.inputs[0].space != runtime::Space::kInput || step.inputs[0].type.shape.size() != 4)
+      continue;
+    EXPECT_EQ(step.op, ir::OpKind::kPad) << step.name;
+    EXPECT_EQ(step.outputs[0].type, (ir::TensorType{DType::kF16, {16, 64, 64, 8}})) << step.name;
+    ++pads;
+  }
+  EXPECT_EQ(pads, 2);
+}
+
 }  // namespace
 }  // namespace ampd::train
