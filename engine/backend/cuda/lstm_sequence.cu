@@ -34,7 +34,7 @@ constexpr int kGates = 4;
 // What is not finite comes through as it does where peepholes are zeros.
 constexpr float kNoPeephole = 0;
 
-// 1 / x and 2^x, off by at most 2 units in the last place; 0 and 1 of denormals.
+// 1 / x and 2^x, off by at most 2 units in the last place; what is below 2^-126 counts, and comes, as 0.
 __device__ __forceinline__ float Reciprocal(float x) {
 #if defined(__CUDA_ARCH__)
   float y;
@@ -107,7 +107,7 @@ class Owned {
       const int64_t sample = static_cast<int64_t>(blockIdx.x) * kRows + row(q);
       exists_[q] = has_units() && sample < s.batch;
       sample_[q] = exists_[q] ? sample : 0;
-      first_[q] = (exists_[q] ? sample : 0) * s.time * s.hidden;
+      first_[q] = sample_[q] * s.time * s.hidden;
       // Samples that are none take part in no step.
       length_[q] = exists_[q] ? static_cast<int>(s.LengthOf(lengths, sample)) : 0;
     }

@@ -41,7 +41,7 @@ struct LstmSequenceGradTensors {
 // Whether the two below take a layer without peepholes in `dtype` on the context's device.
 bool TakesLstmSequence(DType dtype, const recurrent::Sequence& sequence, const Context& context);
 
-// T: Half or BFloat16. The results' bits depend on nothing but the tensors, the batch and the device's size.
+// T: Half or BFloat16. A sample's bits depend on nothing but its own rows and the parameters.
 template <typename T>
 absl::Status RunLstmSequence(const recurrent::Launcher& launcher, const recurrent::Sequence& sequence,
                              const LstmSequenceTensors<T>& tensors);
