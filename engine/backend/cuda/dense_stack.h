@@ -116,7 +116,7 @@ class DenseStackMachine {
   __device__ __forceinline__ void Forward() const {
 #pragma unroll 1
     for (int first = Warp(); first < stack_.row_blocks; first += kPasses * kWarps) {
-      ReadRows(stack_.input, stack_.input_dtype, stack_.input_columns, first, stack_.layers[0].in_blocks,
+      ReadRows(at_(stack_.input), stack_.input_dtype, stack_.input_columns, first, stack_.layers[0].in_blocks,
                stack_.layers[0].x_at);
 #pragma unroll 1
       for (int l = 0; l < stack_.layer_count; ++l) ForwardLayer(l, first);
@@ -128,8 +128,8 @@ class DenseStackMachine {
     const DenseLayer& last = stack_.layers[stack_.layer_count - 1];
 #pragma unroll 1
     for (int first = Warp(); first < stack_.row_blocks; first += kPasses * kWarps) {
-      ReadRows(stack_.output_grad, stack_.output_grad_dtype, stack_.output_grad_columns, first, last.out_blocks,
-               last.gradient_at);
+      ReadRows(at_.Shared(stack_.output_grad), stack_.output_grad_dtype, stack_.output_grad_columns, first,
+               last.out_blocks, last.gradient_at);
 #pragma unroll 1
       for (int l = stack_.layer_count - 1; l > 0; --l) BackwardLayer(l, first);
     }
@@ -218,7 +218,7 @@ class DenseStackMachine {
                                            int to) const {
     WithData(dtype, [&](auto tag) {
       using From = typename decltype(tag)::type;
-      const From* from = static_cast<const From*>(at_(matrix));
+      const From* from = static_cast<const From*>(matrix);
 #pragma unroll 1
       for (int block = 0; block < blocks; ++block) {
 #pragma unroll
@@ -287,8 +287,8 @@ class DenseStackMachine {
   __device__ __forceinline__ void ForwardLayer(int l, int first) const {
     const DenseLayer& layer = stack_.layers[l];
     const bool last = l + 1 == stack_.layer_count;
-    const T* weight = static_cast<const T*>(at_(layer.weight));
-    const T* bias = static_cast<const T*>(at_(layer.bias));
+    const T* weight = static_cast<const T*>(at_.Shared(layer.weight));
+    const T* bias = static_cast<const T*>(at_.Shared(layer.bias));
     const int in = layer.in, out = layer.out;
 #pragma unroll 1
     for (int block = 0; block < layer.out_blocks; ++block) {
@@ -340,7 +340,7 @@ class DenseStackMachine {
   __device__ __forceinline__ void WriteRows(int row_block, int column, const float (&values)[8]) const {
     WithData(stack_.output_dtype, [&](auto tag) {
       using To = typename decltype(tag)::type;
-      To* to = static_cast<To*>(at_(stack_.output));
+      To* to = static_cast<To*>(at_.Shared(stack_.output));
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
         const int row = row_block * kFragmentSide + Row() + i / 2 % 2 * 8, at = column + Column() + i / 4 * 8 + i % 2;
@@ -354,7 +354,7 @@ class DenseStackMachine {
   // From the gradient behind layer l's product to the one behind layer l - 1's.
   __device__ __forceinline__ void BackwardLayer(int l, int first) const {
     const DenseLayer &layer = stack_.layers[l], &below = stack_.layers[l - 1];
-    const T* weight = static_cast<const T*>(at_(layer.weight));
+    const T* weight = static_cast<const T*>(at_.Shared(layer.weight));
     const int in = layer.in, out = layer.out;
     const int kept = below.sums_at >= 0 ? below.sums_at : layer.x_at;
 #pragma unroll 1
@@ -428,13 +428,13 @@ class DenseStackMachine {
       const int out = w.out * kFragmentSide + lane / 4 + (i - 8) * 8;
       // The lanes of a row hold the same.
       if (lane % 4 == 0 && w.in == 0 && layer.bias_grad != nullptr && out < layer.grad_out)
-        at_(layer.bias_grad)[out] = value;
+        at_.Shared(layer.bias_grad)[out] = value;
       return;
     }
     const int out = w.out * kFragmentSide + lane / 4 + i / 2 % 2 * 8;
     const int in = w.in * kFragmentSide + lane % 4 * 2 + i / 4 * 8 + i % 2;
     if (out < layer.grad_out && in < layer.grad_in)
-      at_(layer.weight_grad)[static_cast<int64_t>(out) * layer.grad_in + in] = value;
+      at_.Shared(layer.weight_grad)[static_cast<int64_t>(out) * layer.grad_in + in] = value;
   }
 
   const DenseStack& stack_;

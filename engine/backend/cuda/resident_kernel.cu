@@ -27,6 +27,11 @@ struct Addresses {
     if ((bits & kSlotTag) != 0) return reinterpret_cast<T*>(const_cast<char*>(slot) + offset);
     return address;
   }
+  // Of what is in shared memory, whose accesses are then that memory's own.
+  template <typename T>
+  __device__ __forceinline__ T* Shared(T* address) const {
+    return reinterpret_cast<T*>(shared + (reinterpret_cast<uint64_t>(address) & ~kSharedTag));
+  }
 };
 
 __device__ __forceinline__ void Copy(void* to, const void* from, int64_t bytes) {
@@ -296,14 +301,15 @@ struct GradientSums {
 };
 
 // Thread 0 has the result in `phase`.
-__device__ __forceinline__ void Check(const ResidentSteps& s, const float* gradients, PhaseControl* phase) {
+__device__ __forceinline__ void Check(const ResidentSteps& s, const ResidentGradient* pieces, const float* gradients,
+                                      PhaseControl* phase) {
   __shared__ double squares[kWarps];
   __shared__ int64_t zeros[kWarps], firsts[kWarps];
   const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
   const double scale = static_cast<double>(phase->unscale);
   GradientSums own;
   for (int p = warp; p < s.gradient_piece_count; p += kWarps) {
-    const ResidentGradient piece = s.gradient_pieces[p];
+    const ResidentGradient piece = pieces[p];
     for (int i = lane; i < piece.size; i += kWarp) own.Add(gradients[piece.offset + i], scale, piece, i);
   }
   own.ReduceByWarp();
@@ -320,11 +326,13 @@ __device__ inline void Update(const ResidentSteps& s, const UpdateArenas& arenas
                               const Addresses& at) {
   if (control.apply == 0) return;
   const int moments = s.optimizer.moments();
+  const UpdateEntry* const entries = at.Shared(s.entries);
+  const RangeRule* const rules = at.Shared(s.rules);
   const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
   for (int e = warp; e < s.entry_count; e += kWarps) {
-    UpdateEntry entry = s.entries[e];
-    entry.copy = at(entry.copy);
-    const RangeRule rule = s.rules[entry.range];
+    UpdateEntry entry = entries[e];
+    if (entry.copy != nullptr) entry.copy = at.Shared(entry.copy);
+    const RangeRule rule = rules[entry.range];
     const optim::UpdateScalars scalars = ScalarsOf(control, rule);
     optim::OptimizerConfig config = s.optimizer;
     config.weight_decay = rule.weight_decay;
@@ -341,13 +349,40 @@ __device__ __forceinline__ void Prefetch([[maybe_unused]] const char* line) {
 }
 
 // The batch that the step behind this one reads is on its way while this one is computed.
-__device__ __forceinline__ void FetchAhead(const StepControl& control, const FeedRing& ring) {
+__device__ __forceinline__ void FetchAhead(const char* slot, const FeedRing& ring) {
   constexpr int64_t kLine = 128;
-  StepControl next = control;
-  ++next.attempted_step;
-  const char* slot = SlotOf(&next, ring);
   for (int64_t at = threadIdx.x * kLine; at < ring.bytes_per_slot; at += kThreads * kLine) Prefetch(slot + at);
 }
+
+// A word of 4 bytes from global to shared memory; what comes next does not wait for it before AwaitWords().
+__device__ __forceinline__ void FetchWord(const uint32_t* from, uint32_t* to) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(address), "l"(from) : "memory");
+#else
+  *to = *from;
+#endif
+}
+__device__ __forceinline__ void AwaitWords() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+// By the lanes of one warp.
+template <typename T>
+__device__ __forceinline__ void Fetch(const T* from, T* to) {
+  static_assert(sizeof(T) % 4 == 0 && sizeof(T) / 4 <= kWarp);
+  const int word = static_cast<int>(threadIdx.x) % kWarp;
+  if (word >= static_cast<int>(sizeof(T) / 4)) return;
+  FetchWord(reinterpret_cast<const uint32_t*>(from) + word, reinterpret_cast<uint32_t*>(to) + word);
+}
+__device__ __forceinline__ void FetchWeight(const char* slot, runtime::MicroBatchWeight* to) {
+  Fetch(reinterpret_cast<const runtime::MicroBatchWeight*>(slot), to);
+}
+
+// Steps between two times that records are shown to the host: to wait until they have arrived takes longer than a small
+// network's step.
+constexpr int64_t kStepsToShow = 16;
 
 template <bool kInterprets>
 __global__ void __launch_bounds__(kThreads) TakeSteps(const ResidentSteps s, int64_t steps) {
@@ -359,10 +394,14 @@ __global__ void __launch_bounds__(kThreads) TakeSteps(const ResidentSteps s, int
   if (threadIdx.x == 0) {
     header->control = *s.control;
     header->phase = *s.phase;
+    header->weights[0] = WeightOf(s.control, s.ring, 0);
   }
   __syncthreads();
-  Room room = {{shared, nullptr}, shared + s.scratch, shared + s.fragments, &header->state};
-  float* gradients = room.at(s.gradients);
+  Room room = {{shared, SlotOf(&header->control, s.ring)}, shared + s.scratch, shared + s.fragments, &header->state};
+  const char* const ring_end = s.ring.data + s.ring.slots * s.ring.bytes_per_slot;
+  const ResidentInstruction* const instructions = room.at.Shared(s.instructions);
+  const char* const operands = room.at.Shared(s.operands);
+  float* gradients = room.at.Shared(s.gradients);
   UpdateArenas arenas = s.update;
   arenas.masters = room.at(arenas.masters);
   arenas.gradients = gradients;
@@ -370,38 +409,48 @@ __global__ void __launch_bounds__(kThreads) TakeSteps(const ResidentSteps s, int
   arenas.moment2 = room.at(arenas.moment2);
   arenas.moment3 = room.at(arenas.moment3);
   arenas.average = room.at(arenas.average);
+  const bool is_last_warp = threadIdx.x / kWarp == kWarps - 1;
 #pragma unroll 1
   for (int64_t n = 0; n < steps && (header->control.halt == 0 || s.runs_halted); ++n) {
-    room.at.slot = SlotOf(&header->control, s.ring);
+    const char* next_slot = room.at.slot;
+    if (header->control.halt == 0) next_slot += s.ring.bytes_per_slot;
+    if (next_slot == ring_end) next_slot = s.ring.data;
     const uint64_t records = header->control.records;
-    if (n + 1 < steps) FetchAhead(header->control, s.ring);
+    if (n + 1 < steps) FetchAhead(next_slot, s.ring);
     for (int i = static_cast<int>(threadIdx.x); i < s.gradient_floats; i += kThreads) gradients[i] = 0;
+    const runtime::MicroBatchWeight& weight = header->weights[n % 2];
     if (threadIdx.x == 0) {
       BeginPhase(&header->phase);
-      BeginMicroBatch(&header->control, &header->phase, s.ring, 0, s.seed, 0, &header->state);
+      BeginMicroBatch(&header->control, &header->phase, weight, s.seed, 0, &header->state);
+    }
+    if (is_last_warp) {
+      Fetch(ScalarsOfNext(s.decision, header->phase), &header->scalars);
+      if (n + 1 < steps) FetchWeight(next_slot, &header->weights[(n + 1) % 2]);
     }
     if (s.begins_first) __syncthreads();
 #pragma unroll 1
     for (int i = 0; i < s.instruction_count; ++i) {
-      const ResidentInstruction instruction = s.instructions[i];
-      Run<kInterprets>(instruction, s.operands + instruction.operands, room);
+      const ResidentInstruction instruction = instructions[i];
+      Run<kInterprets>(instruction, operands + instruction.operands, room);
       __syncthreads();
     }
-    Check(s, gradients, &header->phase);
+    if (is_last_warp) AwaitWords();
+    Check(s, room.at.Shared(s.gradient_pieces), gradients, &header->phase);
     if (threadIdx.x == 0) {
-      AddLoss(&header->control, s.ring, 0, room.at(s.loss), &header->phase);
-      Decide(&header->control, &header->phase, s.decision, s.records);
+      AddLoss(weight, room.at(s.loss), &header->phase);
+      Decide(&header->control, &header->phase, s.decision, &header->scalars, s.records);
       EndStep(&header->control);
-    } else if (threadIdx.x == kThreads - 1) {
-      // What was written a step ago has long arrived, and nobody waits for it.
+    } else if (threadIdx.x == kThreads - 1 && n % kStepsToShow == kStepsToShow - 1) {
+      // What was written a step ago has long arrived.
       PublishRecords(records, s.records);
     }
     __syncthreads();
+    room.at.slot = next_slot;
     Update(s, arenas, header->phase.update, room.at);
     __syncthreads();
   }
   for (int i = 0; i < s.arena_count; ++i) {
-    Copy(s.arenas[i].global, shared + s.arenas[i].offset, s.arenas[i].bytes);
+    if (s.arenas[i].changes) Copy(s.arenas[i].global, shared + s.arenas[i].offset, s.arenas[i].bytes);
   }
   // The last record says that the model is in its place.
   __threadfence_system();

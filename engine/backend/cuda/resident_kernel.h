@@ -18,13 +18,17 @@ struct ResidentHeader {
   StepControl control;
   PhaseControl phase;
   runtime::StepState state;
+  // On their way from global memory before they are needed: by the step's parity.
+  runtime::MicroBatchWeight weights[2];
+  optim::UpdateScalars scalars;
 };
 
-// An arena that is in shared memory during a launch.
+// What is in shared memory during a launch.
 struct ResidentArena {
   char* global;
   int64_t offset;
   int64_t bytes;  // a multiple of 16
+  bool changes;   // is written back
 };
 inline constexpr int kMostResidentArenas = 8;
 
@@ -36,7 +40,8 @@ struct ResidentGradient {
   int32_t first;  // where the piece begins in the slot
 };
 
-// What the kernel is given. Addresses may be tagged (resident_program.h) where they are not the loop's.
+// What the kernel is given. Addresses may be tagged (resident_program.h) where they are not the loop's. The lists are
+// in shared memory: the first-level cache loses what it holds whenever records are shown to the host.
 struct ResidentSteps {
   const ResidentInstruction* instructions;
   int32_t instruction_count;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
 #include <map>
 #include <set>
 #include <string>
@@ -109,6 +110,7 @@ class CudaResidentStep : public ResidentStep {
     step_.loss = static_cast<const float*>(at);
     Take(loop, config.seed);
     AMPD_RETURN_IF_ERROR(UploadLists(program, phase, config.memory->layout()));
+    AMPD_RETURN_IF_ERROR(CheckRoom());
     // The kernel's limit is one for all loops of the process.
     return AllowResidentSteps(context_->properties().shared_bytes_per_block - kResidentReductionBytes);
   }
@@ -133,7 +135,9 @@ class CudaResidentStep : public ResidentStep {
 
   int64_t Keep(void* global, int64_t bytes) {
     const int64_t offset = layout_.Add(bytes);
-    if (bytes > 0) step_.arenas[step_.arena_count++] = {static_cast<char*>(global), offset, AlignUp(bytes)};
+    if (bytes > 0) {
+      step_.arenas[step_.arena_count++] = {static_cast<char*>(global), offset, AlignUp(bytes), /*changes=*/true};
+    }
     return offset;
   }
 
@@ -208,14 +212,13 @@ class CudaResidentStep : public ResidentStep {
     step_.seed = seed;
   }
 
+  // Behind what is there; returns where it will be in shared memory.
   template <typename T>
-  absl::Status UploadList(const std::vector<T>& values, const T** list) {
-    AMPD_ASSIGN_OR_RETURN(DeviceArray array,
-                          DeviceArray::Upload(context_, values.data(), static_cast<int64_t>(values.size() * sizeof(T)),
-                                              "a resident step's lists"));
-    *list = array.as<T>();
-    lists_.push_back(std::move(array));
-    return absl::OkStatus();
+  const T* AddList(const std::vector<T>& values) {
+    const size_t at = lists_.size(), bytes = values.size() * sizeof(T);
+    lists_.resize(at + static_cast<size_t>(AlignUp(static_cast<int64_t>(bytes))));
+    if (bytes > 0) std::memcpy(lists_.data() + at, values.data(), bytes);
+    return InShared<T>(lists_at_ + static_cast<int64_t>(at));
   }
 
   // Elements of an arena that a warp takes at a time: of small arenas so few that every warp has some.
@@ -230,6 +233,7 @@ class CudaResidentStep : public ResidentStep {
     for (const runtime::ModelLayout::Copy& copy : layout.copies()) {
       copies.push_back(*AsDenseCopy(layout, copy, InShared<char>(published_)));
     }
+    lists_at_ = layout_.bytes();
     const int32_t piece = PieceOf(layout.arena_elements());
     std::vector<ResidentGradient> gradients;
     for (size_t s = 0; s < phase.slots.size(); ++s) {
@@ -251,19 +255,26 @@ class CudaResidentStep : public ResidentStep {
     step_.instruction_count = static_cast<int32_t>(program.instructions.size());
     step_.gradient_piece_count = static_cast<int32_t>(gradients.size());
     step_.entry_count = static_cast<int32_t>(entries.size());
-    AMPD_RETURN_IF_ERROR(UploadList(program.instructions, &step_.instructions));
-    AMPD_RETURN_IF_ERROR(UploadList(program.operands, &step_.operands));
-    AMPD_RETURN_IF_ERROR(UploadList(gradients, &step_.gradient_pieces));
-    AMPD_RETURN_IF_ERROR(UploadList(entries, &step_.entries));
-    return UploadList(RulesOf(phase.update.ranges), &step_.rules);
+    step_.instructions = AddList(program.instructions);
+    step_.operands = AddList(program.operands);
+    step_.gradient_pieces = AddList(gradients);
+    step_.entries = AddList(entries);
+    step_.rules = AddList(RulesOf(phase.update.ranges));
+    const auto bytes = static_cast<int64_t>(lists_.size());
+    AMPD_ASSIGN_OR_RETURN(list_memory_, DeviceArray::Upload(context_, lists_.data(), bytes, "a resident step's lists"));
+    layout_.Add(bytes);
+    step_.arenas[step_.arena_count++] = {list_memory_.as<char>(), lists_at_, bytes, /*changes=*/false};
+    return absl::OkStatus();
   }
 
   Context* const context_;
   WorkspaceLayout layout_;  // of shared memory
-  int64_t masters_ = 0, gradients_ = 0, published_ = 0;
+  int64_t masters_ = 0, gradients_ = 0, published_ = 0, lists_at_ = 0;
   ResidentSteps step_ = {};
   bool together_ = false;
-  std::vector<DeviceArray> lists_, constants_;
+  std::vector<char> lists_;
+  DeviceArray list_memory_;
+  std::vector<DeviceArray> constants_;
 };
 
 }  // namespace

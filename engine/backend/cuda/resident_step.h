@@ -41,8 +41,8 @@ class ResidentStep {
 
   // Whether dense layers are taken together (dense_stack.h).
   virtual bool takes_layers_together() const = 0;
-  // Only enqueues, on the context's stream: `steps` steps, fewer where one halts the loop. Records appear as they are
-  // made, each with the step behind it, the last when everything is back in global memory.
+  // Only enqueues, on the context's stream: `steps` steps, fewer where one halts the loop. Records appear some steps at
+  // a time, the last ones when everything is back in global memory.
   virtual absl::Status Enqueue(int64_t steps) const = 0;
   // The same of a loop that is halted: `steps` steps are computed but for their updates, and nothing comes of them.
   virtual absl::Status EnqueueTrial(int64_t steps) const = 0;

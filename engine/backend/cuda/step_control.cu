@@ -17,7 +17,7 @@ __global__ void BeginPhaseOnce(PhaseControl* phase) { BeginPhase(phase); }
 
 __global__ void BeginMicroBatchOnce(const StepControl* control, const PhaseControl* phase, FeedRing ring, int64_t at,
                                     uint64_t seed, uint32_t first_sample, runtime::StepState* state) {
-  BeginMicroBatch(control, phase, ring, at, seed, first_sample, state);
+  BeginMicroBatch(control, phase, WeightOf(control, ring, at), seed, first_sample, state);
 }
 
 __global__ void Gather(const StepControl* control, FeedRing ring, int64_t offset, int64_t packs, uint4* to) {
@@ -28,11 +28,11 @@ __global__ void Gather(const StepControl* control, FeedRing ring, int64_t offset
 
 __global__ void AddLossOnce(const StepControl* control, FeedRing ring, int64_t at, const float* mean,
                             PhaseControl* phase) {
-  AddLoss(control, ring, at, mean, phase);
+  AddLoss(WeightOf(control, ring, at), mean, phase);
 }
 
 __global__ void DecideOnce(StepControl* control, PhaseControl* phase, DecisionConfig config, RecordRing records) {
-  Decide(control, phase, config, records);
+  Decide(control, phase, config, ScalarsOfNext(config, *phase), records);
   PublishRecords(control->records, records);
 }
 

@@ -41,7 +41,8 @@ struct FeedRing {
   int64_t bytes_per_slot = 0;
 };
 
-// Records in page-locked memory, `size` of them: record i is at i % size. `count` is written behind a record.
+// Records in page-locked memory, `size` of them, a power of two: record i is at i % size. `count` is written behind a
+// record.
 struct RecordRing {
   runtime::StepRecord* records = nullptr;
   uint64_t* count = nullptr;
@@ -53,7 +54,7 @@ struct DecisionConfig {
   int32_t phase = 0;
   optim::LossScaleConfig loss_scale;
   double clip_norm = 0;  // 0: none
-  // The numbers of the update that follows n applied steps are at n % table_size.
+  // The numbers of the update that follows n applied steps are at n % table_size, a power of two.
   const optim::UpdateScalars* table = nullptr;
   int64_t table_size = 1;
 };

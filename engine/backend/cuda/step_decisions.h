@@ -22,32 +22,36 @@ __device__ __forceinline__ runtime::MicroBatchWeight WeightOf(const StepControl*
   return reinterpret_cast<const runtime::MicroBatchWeight*>(SlotOf(control, ring))[at];
 }
 
+// What the step updates by if it is applied, but for the gradients' factor.
+__device__ __forceinline__ const optim::UpdateScalars* ScalarsOfNext(const DecisionConfig& config,
+                                                                     const PhaseControl& phase) {
+  return config.table + (phase.scaler.steps_applied & (config.table_size - 1));
+}
+
 __device__ inline void BeginPhase(PhaseControl* phase) {
   phase->unscale = 1.0f / phase->scaler.scale;
   phase->loss = 0;
 }
 
-__device__ inline void BeginMicroBatch(const StepControl* control, const PhaseControl* phase, const FeedRing& ring,
-                                       int64_t at, uint64_t seed, uint32_t first_sample, runtime::StepState* state) {
-  const runtime::MicroBatchWeight w = WeightOf(control, ring, at);
+__device__ inline void BeginMicroBatch(const StepControl* control, const PhaseControl* phase,
+                                       const runtime::MicroBatchWeight& w, uint64_t seed, uint32_t first_sample,
+                                       runtime::StepState* state) {
   state->seed = seed;
   state->attempted_step = control->attempted_step;
   state->first_sample = first_sample;
   state->loss_seed = static_cast<float>(static_cast<double>(phase->scaler.scale) * w.weight / w.total);
 }
 
-__device__ inline void AddLoss(const StepControl* control, const FeedRing& ring, int64_t at, const float* mean,
-                               PhaseControl* phase) {
-  const runtime::MicroBatchWeight w = WeightOf(control, ring, at);
+__device__ inline void AddLoss(const runtime::MicroBatchWeight& w, const float* mean, PhaseControl* phase) {
   phase->loss += static_cast<double>(*mean) * w.weight / w.total;
 }
 
 // Fills in what an applied step updates by.
 __device__ inline void PrepareUpdate(const DecisionConfig& config, const optim::LossScalerState& before,
-                                     PhaseControl* phase) {
+                                     const optim::UpdateScalars& scalars, PhaseControl* phase) {
   const double norm = sqrt(phase->check.gradients.sum_of_squares);
   const double clip = config.clip_norm > 0 ? optim::ClipFactor(norm, config.clip_norm) : 1.0;
-  phase->update.scalars = config.table[before.steps_applied % config.table_size];
+  phase->update.scalars = scalars;
   phase->update.scalars.gradient_factor = static_cast<float>(clip / static_cast<double>(before.scale));
   phase->update.apply = 1;
 }
@@ -67,7 +71,7 @@ __device__ inline void WriteRecord(const DecisionConfig& config, const optim::Lo
   record.learning_rate = phase.update.apply != 0 ? phase.update.scalars.learning_rate : 0.0f;
   record.scale_before = before.scale;
   record.scaler = phase.scaler;
-  ring.records[control->records % static_cast<uint64_t>(ring.size)] = record;
+  ring.records[control->records & static_cast<uint64_t>(ring.size - 1)] = record;
   ++control->records;
 }
 
@@ -78,9 +82,9 @@ __device__ inline void PublishRecords(uint64_t records, const RecordRing& ring) 
 }
 
 // Moves the scaler, fills in the update's control, writes the record; halts where it cannot decide or the training
-// cannot go on by itself. Without PublishRecords().
+// cannot go on by itself. `scalars`: ScalarsOfNext(). Without PublishRecords().
 __device__ inline void Decide(StepControl* control, PhaseControl* phase, const DecisionConfig& config,
-                              const RecordRing& records) {
+                              const optim::UpdateScalars* scalars, const RecordRing& records) {
   phase->update.apply = 0;
   if (control->halt != 0) return;
   const optim::LossScalerState before = phase->scaler;
@@ -95,7 +99,7 @@ __device__ inline void Decide(StepControl* control, PhaseControl* phase, const D
   const optim::ScalerDecision decision =
       optim::transition::Update(config.loss_scale, {loss_finite, phase->check.gradients.finite}, step, &phase->scaler);
   if (decision == optim::ScalerDecision::kApply) {
-    PrepareUpdate(config, before, phase);
+    PrepareUpdate(config, before, *scalars, phase);
   } else if (decision != optim::ScalerDecision::kSkip) {
     control->halt = 1;
   }

@@ -34,6 +34,7 @@ constexpr int64_t kMostSlots = 256;
 constexpr int64_t kRecords = 4096;
 constexpr int64_t kTable = 4096;
 static_assert(kMostSlots * 8 < kRecords && kMostSlots < kTable);
+static_assert((kRecords & (kRecords - 1)) == 0 && (kTable & (kTable - 1)) == 0);
 // Steps captured in one graph where many are launched at once, if they are of few nodes.
 constexpr int64_t kUnrolled = 16;
 constexpr int64_t kFewNodes = 256;

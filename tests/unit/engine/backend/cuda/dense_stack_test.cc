@@ -23,6 +23,10 @@ struct PlainAddresses {
   __device__ __forceinline__ T* operator()(T* address) const {
     return address;
   }
+  template <typename T>
+  __device__ __forceinline__ T* Shared(T* address) const {
+    return address;
+  }
 };
 
 template <typename T>
