@@ -11,6 +11,7 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "engine/backend/cuda/block_product.h"
 #include "engine/backend/cuda/convert.h"
@@ -67,33 +68,33 @@ struct DenseStack {
   // Of all layers: fragments of gradients of weights, and parts that each one's sum over the rows is cut into.
   int32_t weight_blocks = 0, splits = 1;
   int32_t fragments = 0;
+  // Whether a narrow stack's machine (narrow_stack.h) takes it.
+  bool narrow = false;
+  // What rows of weights are that are beyond the last.
+  alignas(16) uint32_t zeros[4] = {};
 };
 
-// f(c, a) or f(c, a, b) of an activation or its gradient.
-template <int kCount>
+// f(c, a) of an activation, or f(c, a, b) of an activation's gradient.
+template <bool kGradient, int kCount>
 __device__ __forceinline__ void Activate(ops::ElementwiseFunction function, const ops::ElementwiseConstants& c,
                                          float (&a)[kCount], const float (&b)[kCount]) {
+  using F = ops::ElementwiseFunction;
+  const auto apply = [&](auto of) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) a[i] = Apply<Function<decltype(of)::value>, float>(c, a[i], b[i], b[i]);
+  };
   switch (function) {
-#define AMPD_CASE(name)                                                                      \
-  case ops::ElementwiseFunction::k##name:                                                    \
-    for (int i = 0; i < kCount; ++i) {                                                       \
-      a[i] = Apply<Function<ops::ElementwiseFunction::k##name>, float>(c, a[i], b[i], b[i]); \
-    }                                                                                        \
+#define AMPD_CASE(name)                                                                         \
+  case kGradient ? F::k##name##Grad:                                                            \
+    F::k##name : apply(std::integral_constant<F, kGradient ? F::k##name##Grad : F::k##name>()); \
     break
     AMPD_CASE(Relu);
-    AMPD_CASE(ReluGrad);
     AMPD_CASE(LeakyRelu);
-    AMPD_CASE(LeakyReluGrad);
     AMPD_CASE(Gelu);
-    AMPD_CASE(GeluGrad);
     AMPD_CASE(GeluTanh);
-    AMPD_CASE(GeluTanhGrad);
     AMPD_CASE(Silu);
-    AMPD_CASE(SiluGrad);
     AMPD_CASE(Sigmoid);
-    AMPD_CASE(SigmoidGrad);
     AMPD_CASE(Tanh);
-    AMPD_CASE(TanhGrad);
 #undef AMPD_CASE
     default:
       break;
@@ -164,7 +165,7 @@ class DenseStackMachine {
     }
   }
 
- private:
+ protected:
   static constexpr int kWarps = kThreads / kWarp;
   // Blocks of rows that a warp takes at a time: while one waits, the other goes on.
   static constexpr int kPasses = 2;
@@ -208,7 +209,18 @@ class DenseStackMachine {
   }
 
   __device__ __forceinline__ static uint32_t PairOf(float low, float high) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    // Both by one instruction.
+    if constexpr (std::is_same_v<T, Half>) {
+      const __half2 pair = __floats2half2_rn(low, high);
+      return *reinterpret_cast<const uint32_t*>(&pair);
+    } else {
+      const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+      return *reinterpret_cast<const uint32_t*>(&pair);
+    }
+#else
     return static_cast<uint32_t>(Store<T>(low).bits) | static_cast<uint32_t>(Store<T>(high).bits) << 16;
+#endif
   }
   __device__ __forceinline__ static float Low(uint32_t pair) { return Load(T{static_cast<uint16_t>(pair)}); }
   __device__ __forceinline__ static float High(uint32_t pair) { return Load(T{static_cast<uint16_t>(pair >> 16)}); }
@@ -330,7 +342,7 @@ class DenseStackMachine {
           Pack(row_block, values, words);
           WriteOwn(Fragment(layer.sums_at, row_block, block, layer.out_blocks), words);
         }
-        Activate(layer.activation, layer.constants, values, values);
+        Activate<false>(layer.activation, layer.constants, values, values);
         Pack(row_block, values, words);
         WriteOwn(Fragment(stack_.layers[l + 1].x_at, row_block, block, layer.out_blocks), words);
       }
@@ -380,7 +392,7 @@ class DenseStackMachine {
           float from[8];
 #pragma unroll
           for (int i = 0; i < 4; ++i) from[2 * i] = Low(words[i]), from[2 * i + 1] = High(words[i]);
-          Activate(below.activation_grad, below.constants, values, from);
+          Activate<true>(below.activation_grad, below.constants, values, from);
         }
         Pack(row_block, values, words);
         WriteOwn(Fragment(below.gradient_at, row_block, block, layer.in_blocks), words);
@@ -407,11 +419,15 @@ class DenseStackMachine {
     const bool with_bias = w.in == 0 && layer.bias_grad != nullptr;
     const uint32_t ones[2] = {kOnes, kOnes};
     float left_tile[4] = {}, right_tile[4] = {}, bias[4] = {};
-#pragma unroll 2
-    for (int row_block = begin; row_block < end; ++row_block) {
+    const uint32_t* gradient = Fragment(layer.gradient_at, begin, w.out, layer.out_blocks);
+    const uint32_t* input = Fragment(layer.x_at, begin, w.in, layer.in_blocks);
+    const int gradient_step = layer.out_blocks * (kFragmentBytes / 4),
+              input_step = layer.in_blocks * (kFragmentBytes / 4);
+#pragma unroll 4
+    for (int row_block = begin; row_block < end; ++row_block, gradient += gradient_step, input += input_step) {
       uint32_t g[4], x[4];
-      ReadTurned(Fragment(layer.gradient_at, row_block, w.out, layer.out_blocks), g);
-      ReadTurned(Fragment(layer.x_at, row_block, w.in, layer.in_blocks), x);
+      ReadTurned(gradient, g);
+      ReadTurned(input, x);
       const uint32_t turned[4] = {g[0], g[2], g[1], g[3]}, left[2] = {x[0], x[1]}, right[2] = {x[2], x[3]};
       MultiplyAddTile<T>(turned, left, left_tile);
       MultiplyAddTile<T>(turned, right, right_tile);

@@ -5,6 +5,7 @@
 #include "engine/backend/cuda/dense_stack.h"
 #include "engine/backend/cuda/fused_machine.h"
 #include "engine/backend/cuda/launch.h"
+#include "engine/backend/cuda/narrow_stack.h"
 #include "engine/backend/cuda/normalized_sum.h"
 #include "engine/backend/cuda/resident_operands.h"
 #include "engine/backend/cuda/step_decisions.h"
@@ -129,8 +130,8 @@ __device__ inline void RunMean(ResidentOp op, const ResidentVector& v, const Roo
   const float* from = static_cast<const float*>(room.at(v.from));
   float* to = room.at(v.to);
   if (op == ResidentOp::kMean) {
-    const double mean = SumByBlock(from, v.size) / static_cast<double>(v.size);
-    if (threadIdx.x == 0) *to = static_cast<float>(mean);
+    const double sum = SumByBlock(from, v.size);
+    if (threadIdx.x == 0) *to = static_cast<float>(sum / static_cast<double>(v.size));
   } else {
     const float each = *from / static_cast<float>(v.size);
     for (int64_t i = threadIdx.x; i < v.size; i += kThreads) to[i] = each;
@@ -214,12 +215,16 @@ __device__ inline void RunCrossEntropy(const ResidentCrossEntropy& c, const Room
 }
 
 __device__ inline void RunStack(ResidentOp op, const DenseStack& stack, const Room& room) {
-  const auto run = [&](auto tag) {
-    const DenseStackMachine<typename decltype(tag)::type, kThreads, Addresses> machine(stack, room.at, room.fragments);
+  const auto take = [&](const auto& machine) {
     if (op == ResidentOp::kStackForward) return machine.Forward();
     machine.BackwardRows();
     __syncthreads();
     machine.WeightGradients(reinterpret_cast<float*>(room.scratch));
+  };
+  const auto run = [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    if (stack.narrow) return take(NarrowStackMachine<T, kThreads, Addresses>(stack, room.at, room.fragments));
+    take(DenseStackMachine<T, kThreads, Addresses>(stack, room.at, room.fragments));
   };
   if (stack.dtype == DType::kF16) return run(TypeTag<Half>());
   run(TypeTag<BFloat16>());
@@ -268,11 +273,20 @@ struct LeastOf {
   __device__ __forceinline__ int64_t operator()(int64_t a, int64_t b) const { return a < b ? a : b; }
 };
 
+__device__ __forceinline__ int32_t SumOfWarp(int32_t value) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  return __reduce_add_sync(kAllLanes, value);
+#else
+  return WarpReduce(value, SumOf());
+#endif
+}
+
 // As GradientCheckPass, in one go. Of what is not finite the first counts: by slot, by place in it.
 struct GradientSums {
   static constexpr int64_t kNone = int64_t{1} << 62;
   double squares = 0;
-  int64_t zeros = 0, first = kNone;
+  int64_t first = kNone;
+  int32_t zeros = 0;
 
   __device__ __forceinline__ void Add(float value, double scale, const ResidentGradient& piece, int i) {
     const double scaled = static_cast<double>(value) * scale;
@@ -284,8 +298,8 @@ struct GradientSums {
   }
   __device__ __forceinline__ void ReduceByWarp() {
     squares = WarpReduce(squares, SumOf());
-    zeros = WarpReduce(zeros, SumOf());
-    first = WarpReduce(first, LeastOf());
+    zeros = SumOfWarp(zeros);
+    if (__any_sync(kAllLanes, first != kNone)) first = WarpReduce(first, LeastOf());
   }
   __device__ __forceinline__ CheckResult Result() const {
     CheckResult result;
@@ -300,32 +314,43 @@ struct GradientSums {
   }
 };
 
-// Thread 0 has the result in `phase`.
+// Thread 0 has the result in `phase`. Meanwhile the last warp does what `besides` says.
+template <typename Besides>
 __device__ __forceinline__ void Check(const ResidentSteps& s, const ResidentGradient* pieces, const float* gradients,
-                                      PhaseControl* phase) {
-  __shared__ double squares[kWarps];
-  __shared__ int64_t zeros[kWarps], firsts[kWarps];
+                                      PhaseControl* phase, const Besides& besides) {
+  __shared__ GradientSums sums[kWarps];
   const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
   const double scale = static_cast<double>(phase->unscale);
   GradientSums own;
+#pragma unroll 1
   for (int p = warp; p < s.gradient_piece_count; p += kWarps) {
     const ResidentGradient piece = pieces[p];
-    for (int i = lane; i < piece.size; i += kWarp) own.Add(gradients[piece.offset + i], scale, piece, i);
+    const float* const from = gradients + piece.offset;
+#pragma unroll 1
+    for (int i = lane; i < piece.size; i += kWarp) own.Add(from[i], scale, piece, i);
   }
   own.ReduceByWarp();
-  if (lane == 0) squares[warp] = own.squares, zeros[warp] = own.zeros, firsts[warp] = own.first;
+  if (lane == 0) sums[warp] = own;
+  if (warp == kWarps - 1) besides();
   __syncthreads();
   if (warp != 0) return;
   GradientSums all;
-  if (lane < kWarps) all.squares = squares[lane], all.zeros = zeros[lane], all.first = firsts[lane];
+  if (lane < kWarps) all = sums[lane];
   all.ReduceByWarp();
   if (lane == 0) phase->check = all.Result();
 }
 
-__device__ inline void Update(const ResidentSteps& s, const UpdateArenas& arenas, const UpdateControl& control,
-                              const Addresses& at) {
+__device__ inline void Update(const ResidentSteps& s, const UpdateControl& control, const Addresses& at) {
   if (control.apply == 0) return;
   const int moments = s.optimizer.moments();
+  UpdateArenas arenas = s.update;
+  arenas.masters = at.Shared(arenas.masters);
+  arenas.gradients = at.Shared(arenas.gradients);
+  // Nobody looks at moments that are not kept.
+  arenas.moment1 = at.Shared(arenas.moment1);
+  arenas.moment2 = at.Shared(arenas.moment2);
+  arenas.moment3 = at.Shared(arenas.moment3);
+  if (arenas.average != nullptr) arenas.average = at.Shared(arenas.average);
   const UpdateEntry* const entries = at.Shared(s.entries);
   const RangeRule* const rules = at.Shared(s.rules);
   const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
@@ -351,6 +376,7 @@ __device__ __forceinline__ void Prefetch([[maybe_unused]] const char* line) {
 // The batch that the step behind this one reads is on its way while this one is computed.
 __device__ __forceinline__ void FetchAhead(const char* slot, const FeedRing& ring) {
   constexpr int64_t kLine = 128;
+#pragma unroll 1
   for (int64_t at = threadIdx.x * kLine; at < ring.bytes_per_slot; at += kThreads * kLine) Prefetch(slot + at);
 }
 
@@ -384,6 +410,21 @@ __device__ __forceinline__ void FetchWeight(const char* slot, runtime::MicroBatc
 // network's step.
 constexpr int64_t kStepsToShow = 16;
 
+// By thread 0. Most steps begin with what the one before began with.
+__device__ __forceinline__ void Begin(const runtime::MicroBatchWeight& weight, uint64_t seed, bool first,
+                                      ResidentHeader* header) {
+  header->phase.loss = 0;
+  header->state.attempted_step = header->control.attempted_step;
+  const float scale = header->phase.scaler.scale;
+  if (!first && scale == header->begun_scale && weight.weight == header->begun_weight.weight &&
+      weight.total == header->begun_weight.total) {
+    return;
+  }
+  header->begun_scale = scale, header->begun_weight = weight;
+  BeginPhase(&header->phase);
+  BeginMicroBatch(&header->control, &header->phase, weight, seed, 0, &header->state);
+}
+
 template <bool kInterprets>
 __global__ void __launch_bounds__(kThreads) TakeSteps(const ResidentSteps s, int64_t steps) {
   char* shared = DynamicShared<char>();
@@ -402,27 +443,19 @@ __global__ void __launch_bounds__(kThreads) TakeSteps(const ResidentSteps s, int
   const ResidentInstruction* const instructions = room.at.Shared(s.instructions);
   const char* const operands = room.at.Shared(s.operands);
   float* gradients = room.at.Shared(s.gradients);
-  UpdateArenas arenas = s.update;
-  arenas.masters = room.at(arenas.masters);
-  arenas.gradients = gradients;
-  arenas.moment1 = room.at(arenas.moment1);
-  arenas.moment2 = room.at(arenas.moment2);
-  arenas.moment3 = room.at(arenas.moment3);
-  arenas.average = room.at(arenas.average);
   const bool is_last_warp = threadIdx.x / kWarp == kWarps - 1;
 #pragma unroll 1
   for (int64_t n = 0; n < steps && (header->control.halt == 0 || s.runs_halted); ++n) {
     const char* next_slot = room.at.slot;
     if (header->control.halt == 0) next_slot += s.ring.bytes_per_slot;
     if (next_slot == ring_end) next_slot = s.ring.data;
-    const uint64_t records = header->control.records;
     if (n + 1 < steps) FetchAhead(next_slot, s.ring);
-    for (int i = static_cast<int>(threadIdx.x); i < s.gradient_floats; i += kThreads) gradients[i] = 0;
-    const runtime::MicroBatchWeight& weight = header->weights[n % 2];
-    if (threadIdx.x == 0) {
-      BeginPhase(&header->phase);
-      BeginMicroBatch(&header->control, &header->phase, weight, s.seed, 0, &header->state);
+#pragma unroll 1
+    for (int i = static_cast<int>(threadIdx.x); i < (s.gradient_floats + 3) / 4; i += kThreads) {
+      reinterpret_cast<uint4*>(gradients)[i] = {0, 0, 0, 0};
     }
+    const runtime::MicroBatchWeight& weight = header->weights[n % 2];
+    if (threadIdx.x == 0) Begin(weight, s.seed, n == 0, header);
     if (is_last_warp) {
       Fetch(ScalarsOfNext(s.decision, header->phase), &header->scalars);
       if (n + 1 < steps) FetchWeight(next_slot, &header->weights[(n + 1) % 2]);
@@ -434,19 +467,22 @@ __global__ void __launch_bounds__(kThreads) TakeSteps(const ResidentSteps s, int
       Run<kInterprets>(instruction, operands + instruction.operands, room);
       __syncthreads();
     }
-    if (is_last_warp) AwaitWords();
-    Check(s, room.at.Shared(s.gradient_pieces), gradients, &header->phase);
+    Check(s, room.at.Shared(s.gradient_pieces), gradients, &header->phase, [&]() {
+      AwaitWords();
+      if (threadIdx.x == kThreads - 1) AddLoss(weight, room.at(s.loss), &header->phase);
+    });
     if (threadIdx.x == 0) {
-      AddLoss(weight, room.at(s.loss), &header->phase);
-      Decide(&header->control, &header->phase, s.decision, &header->scalars, s.records);
+      Decide(&header->control, &header->phase, s.decision, &header->scalars, &header->verdict);
       EndStep(&header->control);
-    } else if (threadIdx.x == kThreads - 1 && n % kStepsToShow == kStepsToShow - 1) {
-      // What was written a step ago has long arrived.
-      PublishRecords(records, s.records);
     }
     __syncthreads();
     room.at.slot = next_slot;
-    Update(s, arenas, header->phase.update, room.at);
+    Update(s, header->phase.update, room.at);
+    if (threadIdx.x == kThreads - 1) {
+      // What was written a step ago has long arrived.
+      if (n % kStepsToShow == kStepsToShow - 1) PublishRecords(header->control.records, s.records);
+      WriteRecord(s.decision, header->verdict, header->phase, s.records, &header->control);
+    }
     __syncthreads();
   }
   for (int i = 0; i < s.arena_count; ++i) {

@@ -10,6 +10,7 @@
 #include "engine/backend/cuda/arena_entries.h"
 #include "engine/backend/cuda/resident_program.h"
 #include "engine/backend/cuda/step_control.h"
+#include "engine/backend/cuda/step_decisions.h"
 
 namespace ampd::cuda {
 
@@ -21,6 +22,10 @@ struct ResidentHeader {
   // On their way from global memory before they are needed: by the step's parity.
   runtime::MicroBatchWeight weights[2];
   optim::UpdateScalars scalars;
+  // What `phase` and `state` were last begun with.
+  float begun_scale;
+  runtime::MicroBatchWeight begun_weight;
+  Verdict verdict;
 };
 
 // What is in shared memory during a launch.

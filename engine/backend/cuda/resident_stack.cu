@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/backend/cuda/matmul.h"
+#include "engine/backend/cuda/narrow_stack.h"
 #include "engine/core/status.h"
 #include "engine/ops/elementwise_functions.h"
 
@@ -670,6 +671,7 @@ absl::StatusOr<DenseStack> ResidentStack::WithAddresses(const AddressOf& address
   AMPD_ASSIGN_OR_RETURN(placed.input, at(input));
   AMPD_ASSIGN_OR_RETURN(placed.output, at(output));
   AMPD_ASSIGN_OR_RETURN(placed.output_grad, at(output_grad));
+  placed.narrow = IsNarrow(placed);
   return placed;
 }
 

@@ -227,6 +227,13 @@ class CudaResidentStep : public ResidentStep {
     return static_cast<int32_t>(std::clamp(elements / kResidentThreads * kLanes, kLanes, kMostElements));
   }
 
+  // Whether an entry is what pads the arena between two parameters, which nobody reads.
+  static bool IsBetween(const runtime::ModelLayout& layout, const UpdateEntry& entry) {
+    return std::none_of(layout.slots().begin(), layout.slots().end(), [&](const runtime::ArenaSlot& slot) {
+      return entry.offset < slot.offset + slot.size && slot.offset < entry.offset + entry.size;
+    });
+  }
+
   absl::Status UploadLists(const ResidentProgram& program, const runtime::StepLoopPhase& phase,
                            const runtime::ModelLayout& layout) {
     std::vector<DenseCopy> copies;
@@ -245,6 +252,7 @@ class CudaResidentStep : public ResidentStep {
     }
     std::vector<UpdateEntry> entries;
     for (UpdateEntry entry : UpdateEntriesOf(phase.update.ranges, copies)) {
+      if (IsBetween(layout, entry)) continue;
       for (int32_t left = entry.size; left > 0; left -= piece) {
         entry.size = std::min(piece, left);
         entries.push_back(entry);

@@ -32,7 +32,9 @@ __global__ void AddLossOnce(const StepControl* control, FeedRing ring, int64_t a
 }
 
 __global__ void DecideOnce(StepControl* control, PhaseControl* phase, DecisionConfig config, RecordRing records) {
-  Decide(control, phase, config, ScalarsOfNext(config, *phase), records);
+  Verdict verdict;
+  Decide(control, phase, config, ScalarsOfNext(config, *phase), &verdict);
+  WriteRecord(config, verdict, *phase, records, control);
   PublishRecords(control->records, records);
 }
 

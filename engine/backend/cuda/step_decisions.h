@@ -47,29 +47,43 @@ __device__ inline void AddLoss(const runtime::MicroBatchWeight& w, const float* 
 }
 
 // Fills in what an applied step updates by.
-__device__ inline void PrepareUpdate(const DecisionConfig& config, const optim::LossScalerState& before,
-                                     const optim::UpdateScalars& scalars, PhaseControl* phase) {
-  const double norm = sqrt(phase->check.gradients.sum_of_squares);
-  const double clip = config.clip_norm > 0 ? optim::ClipFactor(norm, config.clip_norm) : 1.0;
+__device__ inline void PrepareUpdate(const DecisionConfig& config, const optim::UpdateScalars& scalars,
+                                     PhaseControl* phase) {
   phase->update.scalars = scalars;
-  phase->update.scalars.gradient_factor = static_cast<float>(clip / static_cast<double>(before.scale));
+  // The scale's reciprocal is rounded once by way of double, too.
+  float factor = phase->unscale;
+  if (config.clip_norm > 0) {
+    const double clip = optim::ClipFactor(sqrt(phase->check.gradients.sum_of_squares), config.clip_norm);
+    factor = static_cast<float>(clip / static_cast<double>(phase->scaler.scale));
+  }
+  phase->update.scalars.gradient_factor = factor;
   phase->update.apply = 1;
 }
 
-__device__ inline void WriteRecord(const DecisionConfig& config, const optim::LossScalerState& before, bool decided,
-                                   optim::ScalerDecision decision, const PhaseControl& phase, const RecordRing& ring,
-                                   StepControl* control) {
+// What was decided of a step.
+struct Verdict {
+  uint64_t attempted_step = 0;
+  float scale_before = 1;
+  optim::ScalerDecision decision = optim::ScalerDecision::kSkip;
+  bool decided = false;
+  // False: the loop was halted before, and there is no record.
+  bool recorded = false;
+};
+
+__device__ inline void WriteRecord(const DecisionConfig& config, const Verdict& verdict, const PhaseControl& phase,
+                                   const RecordRing& ring, StepControl* control) {
+  if (!verdict.recorded) return;
   runtime::StepRecord record;
-  record.attempted_step = control->attempted_step;
+  record.attempted_step = verdict.attempted_step;
   record.phase = config.phase;
-  record.decided = decided;
-  record.decision = decision;
+  record.decided = verdict.decided;
+  record.decision = verdict.decision;
   record.loss = phase.loss;
   record.check = phase.check.gradients;
   record.first_bad_state = phase.check.first_bad_state;
   record.first_bad_state_is_nan = phase.check.first_bad_state_is_nan;
   record.learning_rate = phase.update.apply != 0 ? phase.update.scalars.learning_rate : 0.0f;
-  record.scale_before = before.scale;
+  record.scale_before = verdict.scale_before;
   record.scaler = phase.scaler;
   ring.records[control->records & static_cast<uint64_t>(ring.size - 1)] = record;
   ++control->records;
@@ -81,29 +95,31 @@ __device__ inline void PublishRecords(uint64_t records, const RecordRing& ring) 
   *static_cast<volatile uint64_t*>(ring.count) = records;
 }
 
-// Moves the scaler, fills in the update's control, writes the record; halts where it cannot decide or the training
-// cannot go on by itself. `scalars`: ScalarsOfNext(). Without PublishRecords().
+// Moves the scaler and fills in the update's control; halts where it cannot decide or the training cannot go on by
+// itself. `scalars`: ScalarsOfNext(). WriteRecord() and PublishRecords() come behind it.
 __device__ inline void Decide(StepControl* control, PhaseControl* phase, const DecisionConfig& config,
-                              const optim::UpdateScalars* scalars, const RecordRing& records) {
+                              const optim::UpdateScalars* scalars, Verdict* verdict) {
   phase->update.apply = 0;
+  verdict->recorded = control->halt == 0;
   if (control->halt != 0) return;
-  const optim::LossScalerState before = phase->scaler;
+  verdict->attempted_step = control->attempted_step;
+  verdict->scale_before = phase->scaler.scale;
   const bool loss_finite = isfinite(phase->loss) && phase->check.first_bad_state < 0;
   const bool clean = loss_finite && phase->check.gradients.finite;
-  if (!clean && before.steps_applied > 0) {
-    // Whether it was the gradient that overflowed, only a replay tells.
+  // Where steps were applied before, only a replay tells whether it was the gradient that overflowed.
+  verdict->decided = clean || phase->scaler.steps_applied == 0;
+  verdict->decision = optim::ScalerDecision::kSkip;
+  if (!verdict->decided) {
     control->halt = 1;
-    return WriteRecord(config, before, /*decided=*/false, optim::ScalerDecision::kSkip, *phase, records, control);
+    return;
   }
+  if (clean) PrepareUpdate(config, *scalars, phase);
   const auto step = static_cast<int64_t>(control->attempted_step) + 1;
   const optim::ScalerDecision decision =
       optim::transition::Update(config.loss_scale, {loss_finite, phase->check.gradients.finite}, step, &phase->scaler);
-  if (decision == optim::ScalerDecision::kApply) {
-    PrepareUpdate(config, before, *scalars, phase);
-  } else if (decision != optim::ScalerDecision::kSkip) {
-    control->halt = 1;
-  }
-  WriteRecord(config, before, /*decided=*/true, decision, *phase, records, control);
+  verdict->decision = decision;
+  // What is not finite is never applied.
+  if (decision != optim::ScalerDecision::kApply && decision != optim::ScalerDecision::kSkip) control->halt = 1;
 }
 
 __device__ inline void EndStep(StepControl* control) {

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/backend/cuda/narrow_stack.h"
+
 namespace ampd::cuda {
 namespace {
 
@@ -33,12 +35,15 @@ template <typename T>
 void StackKernel(DenseStack stack) {
   char* const shared = DynamicShared<char>();
   const PlainAddresses at;
-  const DenseStackMachine<T, kThreads, PlainAddresses> machine(stack, at, shared);
-  machine.Forward();
-  __syncthreads();
-  machine.BackwardRows();
-  __syncthreads();
-  machine.WeightGradients(reinterpret_cast<float*>(shared + int64_t{stack.fragments} * kFragmentBytes));
+  const auto take = [&](const auto& machine) {
+    machine.Forward();
+    __syncthreads();
+    machine.BackwardRows();
+    __syncthreads();
+    machine.WeightGradients(reinterpret_cast<float*>(shared + int64_t{stack.fragments} * kFragmentBytes));
+  };
+  if (stack.narrow) return take(NarrowStackMachine<T, kThreads, PlainAddresses>(stack, at, shared));
+  take(DenseStackMachine<T, kThreads, PlainAddresses>(stack, at, shared));
 }
 
 struct Layer {
@@ -140,6 +145,7 @@ class StackOf {
     for (const float dy : y_grad_) narrow_y_grad_.push_back(Store<T>(dy));
     stack_.output_grad = c.wide_gradient ? static_cast<const void*>(y_grad_.data()) : narrow_y_grad_.data();
     stack_.output_grad_dtype = c.wide_gradient ? DType::kF32 : stack_.dtype;
+    stack_.narrow = IsNarrow(stack_);
   }
 
   void Run() {
@@ -151,6 +157,8 @@ class StackOf {
     for (size_t i = 0; i < y_.size(); ++i) y_[i] = Load(narrow_y_[i]);
   }
 
+  bool narrow() const { return stack_.narrow; }
+  void Widen() { stack_.narrow = false; }
   std::vector<float>& x() { return x_; }
   std::vector<T>& weights(size_t l) { return weights_[l]; }
   std::vector<T>& biases(size_t l) { return biases_[l]; }
@@ -271,6 +279,33 @@ std::vector<Case> Cases() {
   };
 }
 
+// Of those that a narrow stack's machine takes.
+std::vector<Case> NarrowCases() {
+  const auto relu = [](int32_t out) { return Layer{out, F::kRelu, F::kReluGrad}; };
+  const Layer one = {1, F::kNone, F::kNone, false, true, true, false, 7};
+  return {
+      {"Usual", 512, 8, {relu(16), relu(16), one}, 3},
+      {"OneBlock", 16, 16, {relu(8), {16}}},
+      {"ThreeBlocks", 48, 16, {relu(16), {10, F::kNone, F::kNone, false, true, true, false, 6}}, 2, false, false},
+      {"NineBlocks",
+       144,
+       8,
+       {{16, F::kRelu, F::kReluGrad, true, false},
+        {16, F::kNone, F::kNone, false, true, false},
+        {8, F::kNone, F::kNone, false, false, false}},
+       1},
+      {"ManyParts", 80, 8, {relu(16), relu(16), relu(16), one}, 5},
+      {"Linear", 32, 16, {{16}, {8}}, 2},
+      {"Rounded",
+       32,
+       8,
+       {{16, F::kRelu, F::kReluGrad, true, true, true, true},
+        {16, F::kNone, F::kNone, false, true, true, true},
+        {16, F::kRelu, F::kReluGrad, false, false, true, true},
+        {8, F::kNone, F::kNone, false, true, true, true}}},
+  };
+}
+
 template <typename T>
 class DenseStackOf : public ::testing::Test {};
 using Types = ::testing::Types<Half, BFloat16>;
@@ -279,7 +314,9 @@ TYPED_TEST_SUITE(DenseStackOf, Types);
 TYPED_TEST(DenseStackOf, IsThatOfFloat64) {
   // A rounding that falls the other way moves what comes behind it by a unit in the last place.
   const double unit = std::is_same_v<TypeParam, Half> ? 1.0 / 1024 : 1.0 / 128;
-  for (const Case& c : Cases()) {
+  std::vector<Case> cases = Cases();
+  for (const Case& c : NarrowCases()) cases.push_back(c);
+  for (const Case& c : cases) {
     StackOf<TypeParam> stack(c);
     stack.Run();
     const auto expected = stack.Reference();
@@ -292,6 +329,33 @@ TYPED_TEST(DenseStackOf, IsThatOfFloat64) {
                    c.name + ": bias's gradient " + std::to_string(l));
       } else {
         EXPECT_EQ(stack.bias_grad(l)[0], -1e30f) << c.name;
+      }
+    }
+  }
+}
+
+TYPED_TEST(DenseStackOf, HasTheSameBitsWhereItIsNarrow) {
+  for (const Case& c : NarrowCases()) {
+    for (const float far : {0.0f, std::numeric_limits<float>::infinity()}) {
+      StackOf<TypeParam> narrow(c), wide(c);
+      ASSERT_TRUE(narrow.narrow()) << c.name;
+      wide.Widen();
+      for (StackOf<TypeParam>* stack : {&narrow, &wide}) {
+        if (far != 0) stack->x()[3] = far, stack->weights(0)[5] = Store<TypeParam>(-far);
+        stack->Run();
+      }
+      const auto expect_same = [&](const std::vector<float>& a, const std::vector<float>& b) {
+        ASSERT_EQ(a.size(), b.size());
+        for (size_t i = 0; i < a.size(); ++i) {
+          if (std::isnan(a[i]) && std::isnan(b[i])) continue;
+          ASSERT_EQ(a[i], b[i]) << c.name << " at " << i;
+          ASSERT_EQ(std::signbit(a[i]), std::signbit(b[i])) << c.name << " at " << i;
+        }
+      };
+      expect_same(narrow.y(), wide.y());
+      for (size_t l = 0; l < c.layers.size(); ++l) {
+        expect_same(narrow.weight_grad(l), wide.weight_grad(l));
+        if (c.layers[l].bias) expect_same(narrow.bias_grad(l), wide.bias_grad(l));
       }
     }
   }
