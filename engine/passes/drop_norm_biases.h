@@ -13,7 +13,8 @@ namespace ampd::passes {
 // that adds b; and a constant of zeros takes the place of the sum over rows that was b's gradient, so that b stays a
 // parameter with a gradient, which checks, norms, decay and optimizers see. Equal in exact arithmetic; what goes is
 // the rounding of x + b to its dtype, and in b's gradient nothing but rounding errors. A b that is not finite shows in
-// the running mean alone.
+// the running mean alone. The running mean holds b in f32, to which an evaluation in 16 bits adds b rounded: it is off
+// by that rounding.
 //
 // Left alone: batch_norm_inference, whose statistics do not follow b; sums that are cast or masked before the norm or
 // that are read by others; batch means that are read by others; biases that are narrower than f32 and no cast of f32.

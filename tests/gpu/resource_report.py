@@ -23,7 +23,7 @@ HOT = (
     ("attention_grad.cu", "QueryGrads"), ("batch_norm.cu", "channel_sums::"), ("cast.cu", "CastFloats"),
     ("elementwise_activation.cu", "Elementwise"), ("elementwise_binary.cu", "Elementwise"), ("lstm.cu", "LstmStep"), ("lstm_sequence.cu", "LstmSequence"),
     ("bias.cu", "SumColumns"), ("fused_chains.cu", "RunChain"), ("loss.cu", "Losses"), ("matmul.cu", "TransposeSquares"),
-    ("pool2d.cu", "MaxPoolGradTiles"), ("gru.cu", "Gru"), ("row_norm.cu", "Forward"), ("row_norm.cu", "Backward"), ("softmax.cu", "ForwardRows"),
+    ("pool2d.cu", "MaxPoolGradTiles"), ("quantize.cu", "Quantize"), ("gru.cu", "Gru"), ("row_norm.cu", "Forward"), ("row_norm.cu", "Backward"), ("softmax.cu", "ForwardRows"),
     ("softmax.cu", "BackwardRows"), ("step_control.cu", ""), ("resident_dataset.cu", "ExpandSamples"),
 )
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")

@@ -9,7 +9,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/backend/cuda/cuda_backend_impl.h"
+#include "engine/core/float8.h"
 #include "engine/ops/compute.h"
+#include "engine/ops/op_def.h"
 #include "tests/support/cuda_on_host/cuda_on_host.h"
 #include "tests/support/reference.h"
 #include "tests/unit/engine/backend/kernel_cases.h"
@@ -148,6 +150,37 @@ TEST_F(MatmulTest, EightBitOperandsOfEveryLayout) {
       }
       Check(Matmul(a, b, DType::kF32, {2, 3, 16, 5}, {3, 16, 16}, {2, 3, 5, 16}, true, false));
     }
+  }
+}
+
+// More tiles than blocks, so that each does several, in whatever order its threads run between barriers.
+TEST_F(MatmulTest, CodesOfManyTilesAreTurned) {
+  Open(9, 0);
+  constexpr int64_t kRows = 1540, kColumns = 1600;  // 169 tiles; 4 multiprocessors have 128 blocks
+  const Shape shape = {kRows, kColumns};
+  NodeDesc desc{.op = ir::OpKind::kQuantize,
+                .name = "codes",
+                .attributes = {{"dtype", std::string("e4m3fn")}, {"amax", int64_t{1}}, {"turned", int64_t{1}}},
+                .inputs = {{DType::kBF16, shape}, {DType::kF32, {}}}};
+  desc.outputs = *ops::InferTypes(desc.op, {desc.name, desc.attributes, desc.inputs});
+  ampd::testing::Random random(5);
+  RefTensor x = ampd::testing::RandomTensor(&random, shape, DType::kBF16, -3, 3);
+  x.data[kRows * kColumns - 1] = 3.5;
+  for (unsigned order : {0u, 1u, 2u}) {
+    cuda_on_host::SetFiberOrder(order);
+    const auto results =
+        ampd::testing::RunKernel(backend_->kernels(), desc, {x, {{}, {2}}}, {}, {}, backend_->memory());
+    cuda_on_host::SetFiberOrder(0);
+    ASSERT_TRUE(results.ok()) << results.status();
+    EXPECT_EQ((*results)[1].as<float>()[0], 3.5f);
+    const auto codes = (*results)[0].as<uint8_t>(), turned = (*results)[2].as<uint8_t>();
+    int64_t wrong = 0;
+    for (int64_t i = 0; i < kRows * kColumns; ++i) {
+      const uint8_t code = ToFloat8E4M3(static_cast<float>(2 * x.data[static_cast<size_t>(i)])).bits;
+      const int64_t across = i % kColumns * kRows + i / kColumns;
+      wrong += codes[static_cast<size_t>(i)] != code || turned[static_cast<size_t>(across)] != code ? 1 : 0;
+    }
+    EXPECT_EQ(wrong, 0) << "order " << order;
   }
 }
 

@@ -2,11 +2,13 @@
 // for them there (rows too long for registers, rows whose sums are shared), and on values that are not finite.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <tuple>
 
 #include "engine/backend/cuda/wide.h"
+#include "engine/core/float8.h"
 #include "engine/ops/op_def.h"
 #include "tests/support/op_rows.h"
 #include "tests/unit/engine/backend/kernel_cases.h"
@@ -280,6 +282,50 @@ TEST_F(CudaRows, CrossEntropyOfLogitsThatAreNotFinite) {
                                              {Filled({2}, 1), z, labels});
       EXPECT_TRUE(std::isnan(dz[1])) << n << " " << bad << " at " << at;
       EXPECT_TRUE(std::isfinite(dz[n]));
+    }
+  }
+}
+
+// Codes are what engine/core makes of the scaled value, saturated where it was finite; at every place of a word, and in
+// the last elements, which are no whole one. The step's check has to see what was not.
+TEST_F(CudaRows, QuantizeSaturatesTheFiniteAndPassesTheRestOn) {
+  constexpr double kScale = 2;
+  const std::vector<double> special = {kInf, -kInf, kNaN, 3e38, -3e38, -0.0, 0x1p-9, 232, 232.5, 30720, 28672, 1.1};
+  for (const DType code : {DType::kF8E4M3, DType::kF8E5M2}) {
+    const auto code_of = [code](double value) -> int {
+      const double limit = MaxFinite(code);
+      const auto scaled = static_cast<float>(std::isfinite(value) ? std::clamp(value * kScale, -limit, limit) : value);
+      return code == DType::kF8E4M3 ? ToFloat8E4M3(scaled).bits : ToFloat8E5M2(scaled).bits;
+    };
+    for (const Shape& shape : {Shape{8, 16}, Shape{3, 13}}) {
+      for (int outputs = 1; outputs <= 3; ++outputs) {
+        for (size_t first = 0; first < special.size(); ++first) {
+          RefTensor x = Filled(shape, 0.25);
+          for (size_t i = 0; i < x.data.size(); i += 5) x.data[i] = special[(first + i) % special.size()];
+          x.data.back() = special[first];
+          double largest = 0;
+          for (double v : x.data)
+            largest = std::isnan(v) || std::isnan(largest) ? kNaN : std::max(largest, std::fabs(v));
+          Attributes attributes{{"dtype", std::string(DTypeName(code))}};
+          if (outputs > 1) attributes.Set("amax", int64_t{1});
+          if (outputs > 2) attributes.Set("turned", int64_t{1});
+          const NodeDesc desc = Describe(OpKind::kQuantize, attributes, {{kF, shape}, {kF, {}}});
+          const std::vector<Tensor> results = Run(desc, {x, {{}, {kScale}}});
+          ASSERT_EQ(results.size(), static_cast<size_t>(outputs));
+          for (int64_t i = 0; i < NumElements(shape); ++i) {
+            const double value = static_cast<float>(x.data[static_cast<size_t>(i)]);
+            const int64_t turned = i % shape[1] * shape[0] + i / shape[1];
+            for (const auto& [o, at] : {std::pair{0, i}, {2, turned}}) {
+              if (o >= outputs) continue;
+              const int got = results[static_cast<size_t>(o)].as<uint8_t>()[at];
+              EXPECT_EQ(got, code_of(value)) << testing::Describe(desc) << ", result " << o << ": " << value;
+            }
+          }
+          if (outputs == 1) continue;
+          const float amax = results[1].as<float>()[0];
+          EXPECT_TRUE(std::isnan(largest) ? std::isnan(amax) : amax == static_cast<float>(largest)) << amax;
+        }
+      }
     }
   }
 }
