@@ -12,15 +12,15 @@
 
 namespace ampd::cuda {
 
-// Of a stack with its addresses, tagged or not. Widths are whole squares, so that rows of weights are read at once;
+// Of a stack with its addresses, tagged or not. Inputs are whole squares, so that rows of weights are read at once;
 // activations are what two numbers can take at once.
 inline bool IsNarrow(const DenseStack& stack) {
   using F = ops::ElementwiseFunction;
-  const auto whole = [](int32_t width) { return width > 0 && width <= kFragmentSide && width % 8 == 0; };
   const auto aligned = [](const void* at) { return reinterpret_cast<uint64_t>(at) % 16 == 0; };
   for (int32_t l = 0; l < stack.layer_count; ++l) {
     const DenseLayer& layer = stack.layers[l];
-    if (!whole(layer.in) || !whole(layer.out) || !aligned(layer.weight) || !aligned(layer.bias)) return false;
+    if (layer.in > kFragmentSide || layer.in % 8 != 0 || layer.out > kFragmentSide || !aligned(layer.weight))
+      return false;
     if (layer.activation != F::kNone && (layer.activation != F::kRelu || !layer.rounds_product)) return false;
   }
   return stack.rows % kFragmentSide == 0;
@@ -270,9 +270,12 @@ class NarrowStackMachine : public DenseStackMachine<T, kThreads, Addresses> {
 
   // A lane's columns of a bias, in a fragment's order.
   __device__ __forceinline__ void ReadBias(const T* bias, int out, uint32_t (&pairs)[2]) const {
-    const auto* from = reinterpret_cast<const uint32_t*>(bias + Column());
-    pairs[0] = from[0];
-    pairs[1] = out > 8 ? from[4] : 0;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int at = Column() + half * 8;
+      const uint32_t low = at < out ? bias[at].bits : 0, high = at + 1 < out ? bias[at + 1].bits : 0;
+      pairs[half] = low | high << 16;
+    }
   }
 
   // What follows the product, rounded where the layer rounds.

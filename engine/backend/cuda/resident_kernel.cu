@@ -130,8 +130,19 @@ __device__ inline void RunMean(ResidentOp op, const ResidentVector& v, const Roo
   const float* from = static_cast<const float*>(room.at(v.from));
   float* to = room.at(v.to);
   if (op == ResidentOp::kMean) {
-    const double sum = SumByBlock(from, v.size);
-    if (threadIdx.x == 0) *to = static_cast<float>(sum / static_cast<double>(v.size));
+    // In SumByBlock()'s order, where only one thread needs it.
+    __shared__ double partial[kWarps];
+    const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
+    double sum = 0;
+    const int size = static_cast<int>(v.size);
+#pragma unroll 1
+    for (int i = static_cast<int>(threadIdx.x); i < size; i += kThreads) sum += static_cast<double>(from[i]);
+    sum = WarpReduce(sum, SumOf());
+    if (lane == 0) partial[warp] = sum;
+    __syncthreads();
+    if (warp != 0) return;
+    sum = WarpReduce(lane < kWarps ? partial[lane] : 0.0, SumOf());
+    if (lane == 0) *to = static_cast<float>(sum / static_cast<double>(v.size));
   } else {
     const float each = *from / static_cast<float>(v.size);
     for (int64_t i = threadIdx.x; i < v.size; i += kThreads) to[i] = each;
@@ -214,6 +225,8 @@ __device__ inline void RunCrossEntropy(const ResidentCrossEntropy& c, const Room
   CrossEntropyOrGrad<GoalKind::kLabel>(c, goal, room);
 }
 
+// The interpreting kernel has no registers left for the narrow machine.
+template <bool kInterprets>
 __device__ inline void RunStack(ResidentOp op, const DenseStack& stack, const Room& room) {
   const auto take = [&](const auto& machine) {
     if (op == ResidentOp::kStackForward) return machine.Forward();
@@ -223,7 +236,9 @@ __device__ inline void RunStack(ResidentOp op, const DenseStack& stack, const Ro
   };
   const auto run = [&](auto tag) {
     using T = typename decltype(tag)::type;
-    if (stack.narrow) return take(NarrowStackMachine<T, kThreads, Addresses>(stack, room.at, room.fragments));
+    if constexpr (!kInterprets) {
+      if (stack.narrow) return take(NarrowStackMachine<T, kThreads, Addresses>(stack, room.at, room.fragments));
+    }
     take(DenseStackMachine<T, kThreads, Addresses>(stack, room.at, room.fragments));
   };
   if (stack.dtype == DType::kF16) return run(TypeTag<Half>());
@@ -251,7 +266,7 @@ __device__ __forceinline__ void Run(const ResidentInstruction& instruction, cons
   switch (instruction.op) {
     case ResidentOp::kStackForward:
     case ResidentOp::kStackBackward:
-      return RunStack(instruction.op, *reinterpret_cast<const DenseStack*>(operands), room);
+      return RunStack<kInterprets>(instruction.op, *reinterpret_cast<const DenseStack*>(operands), room);
     case ResidentOp::kMean:
     case ResidentOp::kMeanGrad:
       return RunMean(instruction.op, *reinterpret_cast<const ResidentVector*>(operands), room);
@@ -380,7 +395,21 @@ __device__ __forceinline__ void FetchAhead(const char* slot, const FeedRing& rin
   for (int64_t at = threadIdx.x * kLine; at < ring.bytes_per_slot; at += kThreads * kLine) Prefetch(slot + at);
 }
 
-// A word of 4 bytes from global to shared memory; what comes next does not wait for it before AwaitWords().
+// From global to shared memory, aligned to 16 bytes, by the whole block; what comes next does not wait for it before
+// AwaitWords().
+__device__ __forceinline__ void FetchBatch(const char* from, char* to, int64_t bytes) {
+#pragma unroll 1
+  for (int i = static_cast<int>(threadIdx.x) * 16; i < bytes; i += kThreads * 16) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(to + i));
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from + i) : "memory");
+#else
+    *reinterpret_cast<uint4*>(to + i) = *reinterpret_cast<const uint4*>(from + i);
+#endif
+  }
+}
+
+// A word of 4 bytes likewise.
 __device__ __forceinline__ void FetchWord(const uint32_t* from, uint32_t* to) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
@@ -439,6 +468,13 @@ __global__ void __launch_bounds__(kThreads) TakeSteps(const ResidentSteps s, int
   }
   __syncthreads();
   Room room = {{shared, SlotOf(&header->control, s.ring)}, shared + s.scratch, shared + s.fragments, &header->state};
+  const char* slot = room.at.slot;
+  if (s.batches >= 0) {
+    FetchBatch(slot, shared + s.batches, s.ring.bytes_per_slot);
+    AwaitWords();
+    room.at.slot = shared + s.batches;
+    __syncthreads();
+  }
   const char* const ring_end = s.ring.data + s.ring.slots * s.ring.bytes_per_slot;
   const ResidentInstruction* const instructions = room.at.Shared(s.instructions);
   const char* const operands = room.at.Shared(s.operands);
@@ -446,10 +482,15 @@ __global__ void __launch_bounds__(kThreads) TakeSteps(const ResidentSteps s, int
   const bool is_last_warp = threadIdx.x / kWarp == kWarps - 1;
 #pragma unroll 1
   for (int64_t n = 0; n < steps && (header->control.halt == 0 || s.runs_halted); ++n) {
-    const char* next_slot = room.at.slot;
+    const char* next_slot = slot;
     if (header->control.halt == 0) next_slot += s.ring.bytes_per_slot;
     if (next_slot == ring_end) next_slot = s.ring.data;
-    if (n + 1 < steps) FetchAhead(next_slot, s.ring);
+    char* const next_batch = shared + s.batches + (n + 1) % 2 * s.ring.bytes_per_slot;
+    if (n + 1 < steps && s.batches >= 0) {
+      FetchBatch(next_slot, next_batch, s.ring.bytes_per_slot);
+    } else if (n + 1 < steps) {
+      FetchAhead(next_slot, s.ring);
+    }
 #pragma unroll 1
     for (int i = static_cast<int>(threadIdx.x); i < (s.gradient_floats + 3) / 4; i += kThreads) {
       reinterpret_cast<uint4*>(gradients)[i] = {0, 0, 0, 0};
@@ -467,8 +508,8 @@ __global__ void __launch_bounds__(kThreads) TakeSteps(const ResidentSteps s, int
       Run<kInterprets>(instruction, operands + instruction.operands, room);
       __syncthreads();
     }
+    AwaitWords();
     Check(s, room.at.Shared(s.gradient_pieces), gradients, &header->phase, [&]() {
-      AwaitWords();
       if (threadIdx.x == kThreads - 1) AddLoss(weight, room.at(s.loss), &header->phase);
     });
     if (threadIdx.x == 0) {
@@ -476,7 +517,8 @@ __global__ void __launch_bounds__(kThreads) TakeSteps(const ResidentSteps s, int
       EndStep(&header->control);
     }
     __syncthreads();
-    room.at.slot = next_slot;
+    slot = next_slot;
+    room.at.slot = s.batches >= 0 ? next_batch : next_slot;
     Update(s, header->phase.update, room.at);
     if (threadIdx.x == kThreads - 1) {
       // What was written a step ago has long arrived.

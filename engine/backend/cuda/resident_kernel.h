@@ -55,6 +55,8 @@ struct ResidentSteps {
   // Whether the first instruction needs what a step begins with: its state, and gradients that are zero.
   bool begins_first;
   int64_t scratch, fragments;  // offsets in shared memory
+  // Of two slots of the ring there, this step's and the next one's; -1: there is no room for them.
+  int64_t batches;
   const float* loss;
 
   StepControl* control;

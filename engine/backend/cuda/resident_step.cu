@@ -111,6 +111,7 @@ class CudaResidentStep : public ResidentStep {
     Take(loop, config.seed);
     AMPD_RETURN_IF_ERROR(UploadLists(program, phase, config.memory->layout()));
     AMPD_RETURN_IF_ERROR(CheckRoom());
+    PlaceBatches();
     // The kernel's limit is one for all loops of the process.
     return AllowResidentSteps(context_->properties().shared_bytes_per_block - kResidentReductionBytes);
   }
@@ -225,6 +226,14 @@ class CudaResidentStep : public ResidentStep {
   static int32_t PieceOf(int64_t elements) {
     constexpr int64_t kLanes = 32, kMostElements = 512;
     return static_cast<int32_t>(std::clamp(elements / kResidentThreads * kLanes, kLanes, kMostElements));
+  }
+
+  // Where there is room: else a step reads its batch where it is.
+  void PlaceBatches() {
+    const int64_t slot = step_.ring.bytes_per_slot;
+    const int64_t most = context_->properties().shared_bytes_per_block - kResidentReductionBytes;
+    const bool fits = slot % 16 == 0 && layout_.bytes() + AlignUp(2 * slot) <= most;
+    step_.batches = fits ? layout_.Add(2 * slot) : -1;
   }
 
   // Whether an entry is what pads the arena between two parameters, which nobody reads.

@@ -24,7 +24,7 @@ using ops::ElementwiseFunction;
 class Stacks : public ::testing::Test {
  protected:
   runtime::Plan* PlanOf(const std::string& layers, const std::string& mode, const std::string& target = "features=1",
-                        const std::string& loss = "mean_squared_error") {
+                        const std::string& loss = "mean_squared_error", const std::string& input = "24") {
     std::ofstream(folder_.path() + "/job.yaml") << "model:\n  layers:\n"
                                                 << layers << "  loss: {" << loss << ": {}}\n"
                                                 << "data: {train: {npy: {inputs: x.npy, targets: y.npy}}}\n"
@@ -33,7 +33,7 @@ class Stacks : public ::testing::Test {
     const auto spec = bench::ReadSpec(folder_.path() + "/job.yaml", mode, {});
     EXPECT_TRUE(spec.ok()) << spec.status();
     if (!spec.ok()) return nullptr;
-    const bench::Sample sample = bench::ParseSample("24", target).value();
+    const bench::Sample sample = bench::ParseSample(input, target).value();
     auto model = PlanModel(*spec, sample.info, MakeCudaBackend("").value(), 1);
     EXPECT_TRUE(model.ok()) << model.status();
     if (!model.ok()) return nullptr;
@@ -91,6 +91,25 @@ TEST_F(Stacks, HoldEverythingButTheLoss) {
   EXPECT_EQ(stack->stack.layers[0].out, 16);
   EXPECT_EQ(stack->stack.layers[0].grad_out, 13);
   EXPECT_EQ(stack->stack.layers[1].grad_in, 13);
+}
+
+TEST_F(Stacks, AreNarrowWhereEveryLayerIs) {
+  const auto narrow = [&](const std::string& layers, const std::string& input = "8") {
+    const runtime::Plan* plan = PlanOf(layers, "FP16", "features=1", "mean_squared_error", input);
+    const auto stack = cuda::FindResidentStack(*plan);
+    if (!stack) return false;
+    // Whatever is shared begins where rows of weights may.
+    return stack
+        ->WithAddresses([](const runtime::PlannedTensor& tensor) -> absl::StatusOr<void*> {
+          return cuda::InShared(tensor.space == runtime::Space::kPublished ? tensor.offset : 0);
+        })
+        ->narrow;
+  };
+  EXPECT_TRUE(narrow(Dense("a", 16, kRelu) + Dense("b", 16, kRelu) + Dense("c", 1)));
+  EXPECT_TRUE(narrow(Dense("a", 13, kRelu) + Dense("c", 16) + Dense("d", 1)));
+  EXPECT_FALSE(narrow(Dense("a", 17, kRelu) + Dense("c", 1)));
+  EXPECT_FALSE(narrow(Dense("a", 16, kRelu) + Dense("c", 1), "24"));
+  EXPECT_FALSE(narrow(Dense("a", 16, ", activation: TANH") + Dense("c", 1)));
 }
 
 TEST_F(Stacks, AreNotOfWhatHasOtherOperands) {

@@ -296,6 +296,8 @@ std::vector<Case> NarrowCases() {
        1},
       {"ManyParts", 80, 8, {relu(16), relu(16), relu(16), one}, 5},
       {"Linear", 32, 16, {{16}, {8}}, 2},
+      {"Unpadded", 512, 8, {relu(16), relu(16), {1}}, 3},
+      {"Eleven", 32, 8, {relu(16), {11}}, 2},
       {"Rounded",
        32,
        8,
