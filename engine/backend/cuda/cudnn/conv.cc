@@ -3,6 +3,9 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -15,6 +18,8 @@
 #include "engine/backend/cuda/cudnn/graph.h"
 #include "engine/backend/cuda/cudnn/questions.h"
 #include "engine/backend/cuda/device_failure.h"
+#include "engine/backend/cuda/region_trial.h"
+#include "engine/backend/cuda/status.h"
 #include "engine/core/status.h"
 #include "engine/core/tensor.h"
 
@@ -151,10 +156,38 @@ class CudnnConv : public Conv {
     if (may_measure) {
       const auto run = [&](int i) { return Execute(plans[static_cast<size_t>(i)], args); };
       AMPD_ASSIGN_OR_RETURN(best, FastestOf(*context_, static_cast<int>(plans.size()), run));
+      AMPD_ASSIGN_OR_RETURN(best, SoundestOf(plans, best, args));
       context_->autotune()->Put(key, plans[static_cast<size_t>(best)].name);
     }
     Use(std::move(plans[static_cast<size_t>(best)]));
     return absl::OkStatus();
+  }
+
+  // Of a sample of the result that `plan` writes over NaN, how many are not finite.
+  absl::StatusOr<int64_t> NonFinite(const Plan& plan, const ConvArgs& args) {
+    const std::array<int64_t, 4>& extents = desc_.kind == ConvKind::kForward     ? desc_.output
+                                            : desc_.kind == ConvKind::kGradInput ? desc_.image
+                                                                                 : desc_.filter;
+    const TensorView result{args.result, desc_.result, Shape(extents.begin(), extents.end())};
+    AMPD_CUDA_RETURN_IF_ERROR(
+        cudaMemsetAsync(result.data, 0xff, static_cast<size_t>(result.bytes()), context_->stream()), Where());
+    AMPD_RETURN_IF_ERROR(Execute(plan, args));
+    AMPD_ASSIGN_OR_RETURN(const std::vector<float> values, SampleOf(context_, result));
+    return std::count_if(values.begin(), values.end(), [](float v) { return !std::isfinite(v); });
+  }
+
+  // `best`, unless it leaves values that are not finite and another plan leaves fewer: an engine that does not write
+  // all of its result, or reads what was there, costs speed and not a training.
+  absl::StatusOr<int> SoundestOf(const std::vector<Plan>& plans, int best, const ConvArgs& args) {
+    AMPD_ASSIGN_OR_RETURN(int64_t fewest, NonFinite(plans[static_cast<size_t>(best)], args));
+    const int fastest = best;
+    for (int i = 0; fewest > 0 && i < static_cast<int>(plans.size()); ++i) {
+      if (i == fastest) continue;
+      const absl::StatusOr<int64_t> count = NonFinite(plans[static_cast<size_t>(i)], args);
+      // It does not run on this device, as FastestOf() has seen; a device that is gone says so at the next call.
+      if (count.ok() && *count < fewest) best = i, fewest = *count;
+    }
+    return best;
   }
 
   bool Recall(const std::string& key) {
