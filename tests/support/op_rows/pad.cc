@@ -40,8 +40,9 @@ RefTensors Pad(const NodeDesc& desc, const RefTensors& in, const StepState&) {
   RefTensor y = Filled(desc.outputs[0].shape);
   for (int64_t i = 0; i < y.size(); ++i) {
     const int64_t from = Source(desc, in[0].shape, y.shape, i);
-    // Exact but where it rounds.
-    y.data[i] = from < 0 ? value : RoundToDType(in[0].data[from], desc.outputs[0].dtype);
+    const bool rounds = desc.inputs[0].dtype != desc.outputs[0].dtype;
+    const double x = from < 0 ? value : in[0].data[from];
+    y.data[i] = from >= 0 && rounds ? RoundToDType(x, desc.outputs[0].dtype) : x;
   }
   return {y};
 }
