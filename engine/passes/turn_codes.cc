@@ -5,14 +5,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/passes/dead_nodes.h"
+#include "engine/passes/pad_for_tensor_cores.h"
 
 namespace ampd::passes {
 namespace {
 
 using ir::OpKind;
-
-// What cuBLASLt wants of both extents of an 8-bit operand.
-constexpr int64_t kMultiple = 16;
 
 // The quantize whose codes reshapes show as `v`, or null.
 ir::Node* QuantizeOf(ir::Graph* graph, ir::ValueId v) {
@@ -40,6 +38,7 @@ void Turn(ir::Graph* graph, size_t n, size_t i, const std::string& attribute) {
   const ir::ValueId operand = graph->nodes[n].inputs[i];
   const ir::TensorType type = graph->type(operand);
   if (!IsF8(type.dtype) || type.shape.size() != 2) return;
+  constexpr int64_t kMultiple = kTensorCorePadding.multiple_8bit;
   if (type.shape[0] % kMultiple != 0 || type.shape[1] % kMultiple != 0) return;
   ir::Node* quantize = QuantizeOf(graph, operand);
   if (quantize == nullptr || !quantize->attributes.Bool("amax")) return;

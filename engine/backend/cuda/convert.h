@@ -90,6 +90,27 @@ __device__ __forceinline__ float RoundTo(float x) {
   return Load(Store<T>(x));
 }
 
+// Two 16-bit numbers as one word, the first in its lower half; and element 0 or 1 of one.
+template <typename T>
+__device__ __forceinline__ uint32_t PairOf(float low, float high) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  // Both by one instruction.
+  if constexpr (std::is_same_v<T, Half>) {
+    const __half2 pair = __floats2half2_rn(low, high);
+    return *reinterpret_cast<const uint32_t*>(&pair);
+  } else {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+    return *reinterpret_cast<const uint32_t*>(&pair);
+  }
+#else
+  return static_cast<uint32_t>(Store<T>(low).bits) | static_cast<uint32_t>(Store<T>(high).bits) << 16;
+#endif
+}
+template <typename T>
+__device__ __forceinline__ float ElementOfPair(uint32_t pair, int element) {
+  return Load(T{static_cast<uint16_t>(pair >> (16 * element))});
+}
+
 // The C++ type of a dtype's elements.
 template <DType>
 struct ElementOf;

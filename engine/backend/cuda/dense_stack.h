@@ -4,7 +4,8 @@
 // the batch, the gradients of weights and biases, waits for all rows. What is kept in between lies in shared memory as
 // the matrix units take it: a fragment is 16 rows by 16 columns of 16-bit numbers, as four squares of 8 by 8 {upper
 // left, lower left, upper right, lower right}, each by rows. Rows beyond the last are zeros. Columns beyond the last
-// are zeros, or, of activations, what those make of zeros, which is finite and meets zeros in every product.
+// are zeros, or, of activations, what those make of zeros, which meets zeros in every product and is finite, unless a
+// value of the row's overflowed before: then they may make the row NaN where a step kernel by kernel has an infinity.
 #ifndef AMPD_ENGINE_BACKEND_CUDA_DENSE_STACK_H_
 #define AMPD_ENGINE_BACKEND_CUDA_DENSE_STACK_H_
 
@@ -208,23 +209,6 @@ class DenseStackMachine {
 #endif
   }
 
-  __device__ __forceinline__ static uint32_t PairOf(float low, float high) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    // Both by one instruction.
-    if constexpr (std::is_same_v<T, Half>) {
-      const __half2 pair = __floats2half2_rn(low, high);
-      return *reinterpret_cast<const uint32_t*>(&pair);
-    } else {
-      const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-      return *reinterpret_cast<const uint32_t*>(&pair);
-    }
-#else
-    return static_cast<uint32_t>(Store<T>(low).bits) | static_cast<uint32_t>(Store<T>(high).bits) << 16;
-#endif
-  }
-  __device__ __forceinline__ static float Low(uint32_t pair) { return Load(T{static_cast<uint16_t>(pair)}); }
-  __device__ __forceinline__ static float High(uint32_t pair) { return Load(T{static_cast<uint16_t>(pair >> 16)}); }
-
   // Fragments of the blocks `first` and kWarps further of a matrix [rows, columns].
   __device__ __forceinline__ void ReadRows(const void* matrix, DType dtype, int columns, int first, int blocks,
                                            int to) const {
@@ -244,8 +228,8 @@ class DenseStackMachine {
             const int column = block * kFragmentSide + Column() + i / 2 * 8;
             const From* pair = from + static_cast<int64_t>(row) * columns + column;
             const bool in_row = row < stack_.rows;
-            words[i] = PairOf(in_row && column < columns ? Load(pair[0]) : 0.0f,
-                              in_row && column + 1 < columns ? Load(pair[1]) : 0.0f);
+            words[i] = PairOf<T>(in_row && column < columns ? Load(pair[0]) : 0.0f,
+                                 in_row && column + 1 < columns ? Load(pair[1]) : 0.0f);
           }
           WriteOwn(Fragment(to, row_block, block, blocks), words);
         }
@@ -292,7 +276,7 @@ class DenseStackMachine {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const bool is_row = row_block * kFragmentSide + Row() + i % 2 * 8 < stack_.rows;
-      words[i] = is_row ? PairOf(values[2 * i], values[2 * i + 1]) : 0;
+      words[i] = is_row ? PairOf<T>(values[2 * i], values[2 * i + 1]) : 0;
     }
   }
 
@@ -391,7 +375,8 @@ class DenseStackMachine {
           ReadOwn(Fragment(kept, row_block, block, layer.in_blocks), words);
           float from[8];
 #pragma unroll
-          for (int i = 0; i < 4; ++i) from[2 * i] = Low(words[i]), from[2 * i + 1] = High(words[i]);
+          for (int i = 0; i < 4; ++i)
+            from[2 * i] = ElementOfPair<T>(words[i], 0), from[2 * i + 1] = ElementOfPair<T>(words[i], 1);
           Activate<true>(below.activation_grad, below.constants, values, from);
         }
         Pack(row_block, values, words);

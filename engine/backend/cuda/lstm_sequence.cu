@@ -70,17 +70,6 @@ __device__ __forceinline__ float QuickTanh(float x) {
 }
 
 template <typename T>
-__device__ __forceinline__ uint32_t PairOf(float low, float high) {
-  return static_cast<uint32_t>(Store<T>(low).bits) | static_cast<uint32_t>(Store<T>(high).bits) << 16;
-}
-// Element 0 or 1 of a pair.
-template <typename T>
-__device__ __forceinline__ float ElementOfPair(uint32_t pair, int element) {
-  T value;
-  value.bits = static_cast<uint16_t>(pair >> (16 * element));
-  return Load(value);
-}
-template <typename T>
 __device__ __forceinline__ uint32_t ReadPair(const T* at) {
   return *reinterpret_cast<const uint32_t*>(at);
 }

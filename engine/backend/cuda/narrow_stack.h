@@ -97,13 +97,10 @@ class NarrowStackMachine : public DenseStackMachine<T, kThreads, Addresses> {
   using Base::at_;
   using Base::Column;
   using Base::fragments_;
-  using Base::High;
   using Base::kPasses;
   using Base::kSums;
   using Base::kWarps;
   using Base::Lane;
-  using Base::Low;
-  using Base::PairOf;
   using Base::Row;
   using Base::stack_;
   using Base::Warp;
@@ -155,7 +152,7 @@ class NarrowStackMachine : public DenseStackMachine<T, kThreads, Addresses> {
         const int row = rows.blocks[pass] * kFragmentSide + Row();
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-          (*words)[pass][i] = Column() == 0 ? PairOf(from[row + i * 8], 0) : 0;
+          (*words)[pass][i] = Column() == 0 ? PairOf<T>(from[row + i * 8], 0) : 0;
           (*words)[pass][2 + i] = 0;
         }
       }
@@ -171,7 +168,7 @@ class NarrowStackMachine : public DenseStackMachine<T, kThreads, Addresses> {
           if (Column() + i / 2 * 8 < columns) {
             pair = *reinterpret_cast<const float2*>(own + i % 2 * 8 * columns + i / 2 * 8);
           }
-          (*words)[pass][i] = PairOf(pair.x, pair.y);
+          (*words)[pass][i] = PairOf<T>(pair.x, pair.y);
         }
       }
       return Keep(to, rows, *words);
@@ -227,7 +224,7 @@ class NarrowStackMachine : public DenseStackMachine<T, kThreads, Addresses> {
 #pragma unroll
     for (int pass = 0; pass < kPasses; ++pass) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) (*words)[pass][i] = PairOf(sums[pass][2 * i], sums[pass][2 * i + 1]);
+      for (int i = 0; i < 4; ++i) (*words)[pass][i] = PairOf<T>(sums[pass][2 * i], sums[pass][2 * i + 1]);
     }
   }
   __device__ __forceinline__ static void Unpack(const Words& words, Sums* sums) {
@@ -235,7 +232,8 @@ class NarrowStackMachine : public DenseStackMachine<T, kThreads, Addresses> {
     for (int pass = 0; pass < kPasses; ++pass) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        (*sums)[pass][2 * i] = Low(words[pass][i]), (*sums)[pass][2 * i + 1] = High(words[pass][i]);
+        (*sums)[pass][2 * i] = ElementOfPair<T>(words[pass][i], 0),
+                          (*sums)[pass][2 * i + 1] = ElementOfPair<T>(words[pass][i], 1);
       }
     }
   }
@@ -256,13 +254,14 @@ class NarrowStackMachine : public DenseStackMachine<T, kThreads, Addresses> {
   }
 #else
   __device__ __forceinline__ static uint32_t AddPairs(uint32_t a, uint32_t b) {
-    return PairOf(Low(a) + Low(b), High(a) + High(b));
+    return PairOf<T>(ElementOfPair<T>(a, 0) + ElementOfPair<T>(b, 0), ElementOfPair<T>(a, 1) + ElementOfPair<T>(b, 1));
   }
   __device__ __forceinline__ static uint32_t ReluOfPair(uint32_t x) {
-    return PairOf(Low(x) <= 0 ? 0 : Low(x), High(x) <= 0 ? 0 : High(x));
+    return PairOf<T>(ElementOfPair<T>(x, 0) <= 0 ? 0 : ElementOfPair<T>(x, 0),
+                     ElementOfPair<T>(x, 1) <= 0 ? 0 : ElementOfPair<T>(x, 1));
   }
   __device__ __forceinline__ static uint32_t ReluGradOfPair(uint32_t dy, uint32_t y) {
-    return (Low(y) <= 0 ? 0 : dy & 0xffffu) | (High(y) <= 0 ? 0 : dy & 0xffff0000u);
+    return (ElementOfPair<T>(y, 0) <= 0 ? 0 : dy & 0xffffu) | (ElementOfPair<T>(y, 1) <= 0 ? 0 : dy & 0xffff0000u);
   }
 #endif
 
@@ -286,7 +285,7 @@ class NarrowStackMachine : public DenseStackMachine<T, kThreads, Addresses> {
 #pragma unroll
       for (int i = 0; i < kPasses * 8; ++i) {
         const uint32_t pair = bias[i % 8 / 4];
-        (*sums)[i / 8][i % 8] += i % 2 == 0 ? Low(pair) : High(pair);
+        (*sums)[i / 8][i % 8] += i % 2 == 0 ? ElementOfPair<T>(pair, 0) : ElementOfPair<T>(pair, 1);
       }
     }
     if (layer.rounds_sum) Pack(*sums, &words), Unpack(words, sums);
@@ -333,7 +332,7 @@ class NarrowStackMachine : public DenseStackMachine<T, kThreads, Addresses> {
       for (int i = 0; i < kPasses * 2; ++i) {
         float value = sums[i / 2][i % 2 * 2];
         if (rounds_product) value = RoundTo<T>(value);
-        if (has_bias) value += Low(bias[0]);
+        if (has_bias) value += ElementOfPair<T>(bias[0], 0);
         if (rounds_sum) value = RoundTo<T>(value);
         if (Column() == 0) to[rows.blocks[i / 2] * kFragmentSide + Row() + i % 2 * 8] = value;
       }

@@ -35,6 +35,13 @@ struct Addresses {
   }
 };
 
+// Where one of the lists is: the kernel that interprets may have had no room for them in shared memory.
+template <bool kInterprets, typename T>
+__device__ __forceinline__ const T* ListAt(const Addresses& at, const T* list) {
+  if constexpr (kInterprets) return at(list);
+  return at.Shared(list);
+}
+
 __device__ __forceinline__ void Copy(void* to, const void* from, int64_t bytes) {
   for (int64_t i = threadIdx.x; i < bytes / 16; i += kThreads) {
     static_cast<uint4*>(to)[i] = static_cast<const uint4*>(from)[i];
@@ -299,9 +306,12 @@ __device__ __forceinline__ int32_t SumOfWarp(int32_t value) {
 // As GradientCheckPass, in one go. Of what is not finite the first counts: by slot, by place in it.
 struct GradientSums {
   static constexpr int64_t kNone = int64_t{1} << 62;
-  double squares = 0;
-  int64_t first = kNone;
-  int32_t zeros = 0;
+  // Without initial values, for they are shared.
+  double squares;
+  int64_t first;
+  int32_t zeros;
+
+  __device__ __forceinline__ static GradientSums None() { return {0, kNone, 0}; }
 
   __device__ __forceinline__ void Add(float value, double scale, const ResidentGradient& piece, int i) {
     const double scaled = static_cast<double>(value) * scale;
@@ -336,7 +346,7 @@ __device__ __forceinline__ void Check(const ResidentSteps& s, const ResidentGrad
   __shared__ GradientSums sums[kWarps];
   const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
   const double scale = static_cast<double>(phase->unscale);
-  GradientSums own;
+  GradientSums own = GradientSums::None();
 #pragma unroll 1
   for (int p = warp; p < s.gradient_piece_count; p += kWarps) {
     const ResidentGradient piece = pieces[p];
@@ -349,12 +359,13 @@ __device__ __forceinline__ void Check(const ResidentSteps& s, const ResidentGrad
   if (warp == kWarps - 1) besides();
   __syncthreads();
   if (warp != 0) return;
-  GradientSums all;
+  GradientSums all = GradientSums::None();
   if (lane < kWarps) all = sums[lane];
   all.ReduceByWarp();
   if (lane == 0) phase->check = all.Result();
 }
 
+template <bool kInterprets>
 __device__ inline void Update(const ResidentSteps& s, const UpdateControl& control, const Addresses& at) {
   if (control.apply == 0) return;
   const int moments = s.optimizer.moments();
@@ -366,8 +377,8 @@ __device__ inline void Update(const ResidentSteps& s, const UpdateControl& contr
   arenas.moment2 = at.Shared(arenas.moment2);
   arenas.moment3 = at.Shared(arenas.moment3);
   if (arenas.average != nullptr) arenas.average = at.Shared(arenas.average);
-  const UpdateEntry* const entries = at.Shared(s.entries);
-  const RangeRule* const rules = at.Shared(s.rules);
+  const UpdateEntry* const entries = ListAt<kInterprets>(at, s.entries);
+  const RangeRule* const rules = ListAt<kInterprets>(at, s.rules);
   const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
   for (int e = warp; e < s.entry_count; e += kWarps) {
     UpdateEntry entry = entries[e];
@@ -476,8 +487,8 @@ __global__ void __launch_bounds__(kThreads) TakeSteps(const ResidentSteps s, int
     __syncthreads();
   }
   const char* const ring_end = s.ring.data + s.ring.slots * s.ring.bytes_per_slot;
-  const ResidentInstruction* const instructions = room.at.Shared(s.instructions);
-  const char* const operands = room.at.Shared(s.operands);
+  const ResidentInstruction* const instructions = ListAt<kInterprets>(room.at, s.instructions);
+  const char* const operands = ListAt<kInterprets>(room.at, s.operands);
   float* gradients = room.at.Shared(s.gradients);
   const bool is_last_warp = threadIdx.x / kWarp == kWarps - 1;
 #pragma unroll 1
@@ -509,7 +520,7 @@ __global__ void __launch_bounds__(kThreads) TakeSteps(const ResidentSteps s, int
       __syncthreads();
     }
     AwaitWords();
-    Check(s, room.at.Shared(s.gradient_pieces), gradients, &header->phase, [&]() {
+    Check(s, ListAt<kInterprets>(room.at, s.gradient_pieces), gradients, &header->phase, [&]() {
       if (threadIdx.x == kThreads - 1) AddLoss(weight, room.at(s.loss), &header->phase);
     });
     if (threadIdx.x == 0) {
@@ -519,7 +530,7 @@ __global__ void __launch_bounds__(kThreads) TakeSteps(const ResidentSteps s, int
     __syncthreads();
     slot = next_slot;
     room.at.slot = s.batches >= 0 ? next_batch : next_slot;
-    Update(s, header->phase.update, room.at);
+    Update<kInterprets>(s, header->phase.update, room.at);
     if (threadIdx.x == kThreads - 1) {
       // What was written a step ago has long arrived.
       if (n % kStepsToShow == kStepsToShow - 1) PublishRecords(header->control.records, s.records);

@@ -46,7 +46,8 @@ struct ResidentGradient {
 };
 
 // What the kernel is given. Addresses may be tagged (resident_program.h) where they are not the loop's. The lists are
-// in shared memory: the first-level cache loses what it holds whenever records are shown to the host.
+// in shared memory, since the first-level cache loses what it holds whenever records are shown to the host; long ones
+// of a kernel that interprets may be in global memory.
 struct ResidentSteps {
   const ResidentInstruction* instructions;
   int32_t instruction_count;

@@ -217,22 +217,8 @@ class Compiler {
 
   absl::Status AddBox(const PlanStep& step, const Places& places) {
     const ir::TensorType &x = step.inputs[0].type, &y = step.outputs[0].type;
-    const auto all = [&](const char* name, size_t count, int64_t value) {
-      const std::vector<int64_t> numbers = step.attributes.Ints(name);
-      return numbers.size() >= count && std::all_of(numbers.begin(), numbers.begin() + static_cast<int64_t>(count),
-                                                    [value](int64_t n) { return n == value; });
-    };
-    const size_t rank = x.shape.size();
-    const bool slice = step.op == OpKind::kSlice;
-    const std::string mode = step.attributes.String("mode");
-    if (rank < 1 || rank > 2 || step.inputs.size() != 1) return No(step, "not a matrix");
+    if (!KeepsBeginning(step)) return No(step, "is no matrix, rounds, or does not begin where its input does");
     if (SizeOf(x.dtype) > 4) return No(step, "elements of eight bytes");
-    if (x.dtype != y.dtype) return No(step, "rounds");
-    if (slice
-            ? !all("starts", rank, 0) || !all("steps", rank, 1)
-            : !all("pads", rank, 0) || !(mode.empty() || mode == "constant") || step.attributes.Double("value") != 0) {
-      return No(step, "does not begin where its input does");
-    }
     const auto rows = [](const Shape& s) { return static_cast<int32_t>(s.size() == 2 ? s[0] : 1); };
     return Push(ResidentOp::kBox, step,
                 ResidentBox{rows(x.shape), static_cast<int32_t>(x.shape.back()), rows(y.shape),
@@ -303,6 +289,21 @@ class Compiler {
 };
 
 }  // namespace
+
+bool KeepsBeginning(const PlanStep& step) {
+  if ((step.op != OpKind::kSlice && step.op != OpKind::kPad) || step.inputs.size() != 1) return false;
+  const ir::TensorType &x = step.inputs[0].type, &y = step.outputs[0].type;
+  const auto rank = static_cast<int64_t>(x.shape.size());
+  if (rank < 1 || rank > 2 || x.shape.size() != y.shape.size() || x.dtype != y.dtype) return false;
+  const auto all = [&](const char* name, int64_t value) {
+    const std::vector<int64_t> numbers = step.attributes.Ints(name);
+    return static_cast<int64_t>(numbers.size()) >= rank &&
+           std::all_of(numbers.begin(), numbers.begin() + rank, [value](int64_t n) { return n == value; });
+  };
+  if (step.op == OpKind::kSlice) return all("starts", 0) && all("steps", 1);
+  const std::string mode = step.attributes.String("mode");
+  return all("pads", 0) && (mode.empty() || mode == "constant") && step.attributes.Double("value") == 0;
+}
 
 absl::StatusOr<ResidentProgram> CompileResident(const runtime::Plan& plan, const ResidentStack* stack,
                                                 const AddressOf& address) {

@@ -71,6 +71,10 @@ using AddressOf = std::function<absl::StatusOr<void*>(const runtime::PlannedTens
 
 struct ResidentStack;
 
+// Whether a slice cuts only the end off a vector's or matrix's axes, or a pad puts only zeros behind, and neither
+// rounds.
+bool KeepsBeginning(const runtime::PlanStep& step);
+
 // UNIMPLEMENTED, naming the node, for a plan with a step that has no such form, or with more work than is one
 // multiprocessor's. `stack`, of that plan, takes the place of the steps that it holds; null: every step is its own.
 absl::StatusOr<ResidentProgram> CompileResident(const runtime::Plan& plan, const ResidentStack* stack,

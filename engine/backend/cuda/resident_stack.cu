@@ -108,23 +108,6 @@ class Finder {
 
   // --- steps
 
-  // Whether a step cuts off the end of its input, or pads it there with zeros.
-  static bool BeginsAlike(const PlanStep& step) {
-    if ((step.op != OpKind::kSlice && step.op != OpKind::kPad) || step.inputs.size() != 1) return false;
-    const Shape &x = step.inputs[0].type.shape, &y = step.outputs[0].type.shape;
-    if (x.empty() || x.size() > 2 || x.size() != y.size()) return false;
-    if (step.inputs[0].type.dtype != step.outputs[0].type.dtype) return false;
-    const auto all = [&](const char* name, int64_t value) {
-      const std::vector<int64_t> numbers = step.attributes.Ints(name);
-      return numbers.size() >= x.size() &&
-             std::all_of(numbers.begin(), numbers.begin() + static_cast<int64_t>(x.size()),
-                         [value](int64_t n) { return n == value; });
-    };
-    if (step.op == OpKind::kSlice) return all("starts", 0) && all("steps", 1);
-    const std::string mode = step.attributes.String("mode");
-    return all("pads", 0) && (mode.empty() || mode == "constant") && step.attributes.Double("value") == 0;
-  }
-
   absl::optional<Padding> PaddedBy(size_t s) const {
     const PlanStep& step = At(s);
     if (step.op == OpKind::kWhere) {
@@ -132,7 +115,7 @@ class Finder {
       if (!mask) return absl::nullopt;
       return Padding{1, mask->keeps};
     }
-    if (!BeginsAlike(step)) return absl::nullopt;
+    if (!KeepsBeginning(step)) return absl::nullopt;
     const Shape &x = step.inputs[0].type.shape, &y = step.outputs[0].type.shape;
     if (x.size() == 2 && x[0] != y[0]) return absl::nullopt;
     return Padding{0, std::min(x.back(), y.back())};
@@ -419,6 +402,8 @@ class Finder {
       found_.output_grad = &At(*maker).inputs[input];
       value = values_.at(*maker)[input];
     }
+    // What is fed and constants are not in shared memory.
+    if (found_.output_grad->space != runtime::Space::kArena) return false;
     const ir::TensorType& type = found_.output_grad->type;
     if ((type.dtype != DType::kF32 && !Is16(type.dtype)) || type.shape.size() != 2 ||
         type.shape[0] != found_.stack.rows) {
@@ -453,7 +438,7 @@ class Finder {
         cut = step;
       }
     }
-    if (!cut || At(*cut).op != OpKind::kSlice || !BeginsAlike(At(*cut)) ||
+    if (!cut || At(*cut).op != OpKind::kSlice || !KeepsBeginning(At(*cut)) ||
         At(*cut).outputs[0].space != Space::kGradient) {
       return nullptr;
     }

@@ -113,7 +113,7 @@ class CudaResidentStep : public ResidentStep {
     AMPD_RETURN_IF_ERROR(CheckRoom());
     PlaceBatches();
     // The kernel's limit is one for all loops of the process.
-    return AllowResidentSteps(context_->properties().shared_bytes_per_block - kResidentReductionBytes);
+    return AllowResidentSteps(MostShared());
   }
 
   bool takes_layers_together() const override { return together_; }
@@ -128,10 +128,10 @@ class CudaResidentStep : public ResidentStep {
 
  private:
   absl::Status CheckRoom() const {
-    const int64_t needed = layout_.bytes() + kResidentReductionBytes;
-    const int64_t most = context_->properties().shared_bytes_per_block;
-    if (needed <= most) return absl::OkStatus();
-    return No(absl::StrCat(needed, " bytes of shared memory or more, the device has ", most));
+    if (layout_.bytes() <= MostShared()) return absl::OkStatus();
+    return No(absl::StrCat(layout_.bytes() + kResidentReductionBytes,
+                           " bytes of shared memory or more, the device has ",
+                           context_->properties().shared_bytes_per_block));
   }
 
   int64_t Keep(void* global, int64_t bytes) {
@@ -213,13 +213,15 @@ class CudaResidentStep : public ResidentStep {
     step_.seed = seed;
   }
 
-  // Behind what is there; returns where it will be in shared memory.
+  int64_t MostShared() const { return context_->properties().shared_bytes_per_block - kResidentReductionBytes; }
+
+  // Behind the lists that are there; returns where.
   template <typename T>
-  const T* AddList(const std::vector<T>& values) {
+  int64_t AddList(const std::vector<T>& values) {
     const size_t at = lists_.size(), bytes = values.size() * sizeof(T);
     lists_.resize(at + static_cast<size_t>(AlignUp(static_cast<int64_t>(bytes))));
     if (bytes > 0) std::memcpy(lists_.data() + at, values.data(), bytes);
-    return InShared<T>(lists_at_ + static_cast<int64_t>(at));
+    return static_cast<int64_t>(at);
   }
 
   // Elements of an arena that a warp takes at a time: of small arenas so few that every warp has some.
@@ -231,8 +233,7 @@ class CudaResidentStep : public ResidentStep {
   // Where there is room: else a step reads its batch where it is.
   void PlaceBatches() {
     const int64_t slot = step_.ring.bytes_per_slot;
-    const int64_t most = context_->properties().shared_bytes_per_block - kResidentReductionBytes;
-    const bool fits = slot % 16 == 0 && layout_.bytes() + AlignUp(2 * slot) <= most;
+    const bool fits = slot % 16 == 0 && layout_.bytes() + AlignUp(2 * slot) <= MostShared();
     step_.batches = fits ? layout_.Add(2 * slot) : -1;
   }
 
@@ -249,7 +250,6 @@ class CudaResidentStep : public ResidentStep {
     for (const runtime::ModelLayout::Copy& copy : layout.copies()) {
       copies.push_back(*AsDenseCopy(layout, copy, InShared<char>(published_)));
     }
-    lists_at_ = layout_.bytes();
     const int32_t piece = PieceOf(layout.arena_elements());
     std::vector<ResidentGradient> gradients;
     for (size_t s = 0; s < phase.slots.size(); ++s) {
@@ -272,21 +272,29 @@ class CudaResidentStep : public ResidentStep {
     step_.instruction_count = static_cast<int32_t>(program.instructions.size());
     step_.gradient_piece_count = static_cast<int32_t>(gradients.size());
     step_.entry_count = static_cast<int32_t>(entries.size());
-    step_.instructions = AddList(program.instructions);
-    step_.operands = AddList(program.operands);
-    step_.gradient_pieces = AddList(gradients);
-    step_.entries = AddList(entries);
-    step_.rules = AddList(RulesOf(phase.update.ranges));
+    const int64_t instructions_at = AddList(program.instructions), operands_at = AddList(program.operands);
+    const int64_t pieces_at = AddList(gradients), entries_at = AddList(entries);
+    const int64_t rules_at = AddList(RulesOf(phase.update.ranges));
     const auto bytes = static_cast<int64_t>(lists_.size());
     AMPD_ASSIGN_OR_RETURN(list_memory_, DeviceArray::Upload(context_, lists_.data(), bytes, "a resident step's lists"));
-    layout_.Add(bytes);
-    step_.arenas[step_.arena_count++] = {list_memory_.as<char>(), lists_at_, bytes, /*changes=*/false};
+    // The kernel that interprets has long lists, and reads them where they are if there is no room.
+    const bool shared = !program.interprets || layout_.bytes() + bytes <= MostShared();
+    const int64_t lists_at = shared ? layout_.Add(bytes) : 0;
+    if (shared) step_.arenas[step_.arena_count++] = {list_memory_.as<char>(), lists_at, bytes, /*changes=*/false};
+    const auto place = [&]<typename T>(int64_t at, const T** list) {
+      *list = shared ? InShared<T>(lists_at + at) : reinterpret_cast<const T*>(list_memory_.as<char>() + at);
+    };
+    place(instructions_at, &step_.instructions);
+    place(operands_at, &step_.operands);
+    place(pieces_at, &step_.gradient_pieces);
+    place(entries_at, &step_.entries);
+    place(rules_at, &step_.rules);
     return absl::OkStatus();
   }
 
   Context* const context_;
   WorkspaceLayout layout_;  // of shared memory
-  int64_t masters_ = 0, gradients_ = 0, published_ = 0, lists_at_ = 0;
+  int64_t masters_ = 0, gradients_ = 0, published_ = 0;
   ResidentSteps step_ = {};
   bool together_ = false;
   std::vector<char> lists_;

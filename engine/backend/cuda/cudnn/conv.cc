@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
@@ -143,19 +144,32 @@ class CudnnConv : public Conv {
     return plans;
   }
 
+  // Also what the cache remembers is tried in every process: it may be from before an engine was seen to be wrong. It
+  // stays where no other does better, so that a resumed job goes on with its own.
   absl::Status Choose(const ConvArgs& args) {
     const std::string key = AutotuneKey(*context_, ConvLibrary(), ConvKey(desc_));
-    if (Recall(key)) return absl::OkStatus();
     AMPD_ASSIGN_OR_RETURN(const bool may_measure, MayMeasure(*context_));
-    AMPD_ASSIGN_OR_RETURN(std::vector<Plan> plans, Plans("", may_measure ? kCandidates : 1));
+    std::vector<Plan> plans = Recall(key);
+    const bool known = !plans.empty();
+    bool sound = known && !may_measure;
+    if (known && may_measure) {
+      AMPD_ASSIGN_OR_RETURN(const int64_t wrong, NonFinite(plans[0], args));
+      sound = wrong == 0;
+    }
+    if (!sound) {
+      AMPD_ASSIGN_OR_RETURN(std::vector<Plan> candidates, Plans("", may_measure ? kCandidates : 1));
+      std::move(candidates.begin(), candidates.end(), std::back_inserter(plans));
+    }
     if (plans.empty()) {
       return absl::InternalError(absl::StrCat("the device has no plan within the ", workspace_bytes(),
                                               " bytes that were planned for ", ConvKey(desc_)));
     }
     int best = 0;
-    if (may_measure) {
-      const auto run = [&](int i) { return Execute(plans[static_cast<size_t>(i)], args); };
-      AMPD_ASSIGN_OR_RETURN(best, FastestOf(*context_, static_cast<int>(plans.size()), run));
+    if (may_measure && !sound) {
+      if (!known) {
+        const auto run = [&](int i) { return Execute(plans[static_cast<size_t>(i)], args); };
+        AMPD_ASSIGN_OR_RETURN(best, FastestOf(*context_, static_cast<int>(plans.size()), run));
+      }
       AMPD_ASSIGN_OR_RETURN(best, SoundestOf(plans, best, args));
       context_->autotune()->Put(key, plans[static_cast<size_t>(best)].name);
     }
@@ -163,21 +177,33 @@ class CudnnConv : public Conv {
     return absl::OkStatus();
   }
 
-  // Of a sample of the result that `plan` writes over NaN, how many are not finite.
+  // The plan that the cache names, or none.
+  std::vector<Plan> Recall(const std::string& key) const {
+    if (context_->autotune() == nullptr) return {};
+    const absl::optional<std::string> name = context_->autotune()->Find(key);
+    if (!name || name->empty()) return {};
+    absl::StatusOr<std::vector<Plan>> plans = Plans(*name, 1);
+    return plans.ok() ? *std::move(plans) : std::vector<Plan>();
+  }
+
+  // How many values of a sample of the result are not finite, where the result and the workspace were NaN before.
   absl::StatusOr<int64_t> NonFinite(const Plan& plan, const ConvArgs& args) {
     const std::array<int64_t, 4>& extents = desc_.kind == ConvKind::kForward     ? desc_.output
                                             : desc_.kind == ConvKind::kGradInput ? desc_.image
                                                                                  : desc_.filter;
     const TensorView result{args.result, desc_.result, Shape(extents.begin(), extents.end())};
-    AMPD_CUDA_RETURN_IF_ERROR(
-        cudaMemsetAsync(result.data, 0xff, static_cast<size_t>(result.bytes()), context_->stream()), Where());
+    const auto fill = [&](void* data, int64_t bytes) {
+      return ToStatus(cudaMemsetAsync(data, 0xff, static_cast<size_t>(bytes), context_->stream()), Where());
+    };
+    AMPD_RETURN_IF_ERROR(fill(result.data, result.bytes()));
+    if (plan.workspace_bytes > 0) AMPD_RETURN_IF_ERROR(fill(args.workspace, plan.workspace_bytes));
     AMPD_RETURN_IF_ERROR(Execute(plan, args));
     AMPD_ASSIGN_OR_RETURN(const std::vector<float> values, SampleOf(context_, result));
     return std::count_if(values.begin(), values.end(), [](float v) { return !std::isfinite(v); });
   }
 
   // `best`, unless it leaves values that are not finite and another plan leaves fewer: an engine that does not write
-  // all of its result, or reads what was there, costs speed and not a training.
+  // all of its result, or reads what was there or in the workspace, costs speed and not a training.
   absl::StatusOr<int> SoundestOf(const std::vector<Plan>& plans, int best, const ConvArgs& args) {
     AMPD_ASSIGN_OR_RETURN(int64_t fewest, NonFinite(plans[static_cast<size_t>(best)], args));
     const int fastest = best;
@@ -188,16 +214,6 @@ class CudnnConv : public Conv {
       if (count.ok() && *count < fewest) best = i, fewest = *count;
     }
     return best;
-  }
-
-  bool Recall(const std::string& key) {
-    if (context_->autotune() == nullptr) return false;
-    const absl::optional<std::string> known = context_->autotune()->Find(key);
-    if (!known || known->empty()) return false;
-    absl::StatusOr<std::vector<Plan>> plans = Plans(*known, 1);
-    if (!plans.ok() || plans->empty()) return false;
-    Use(std::move(plans->front()));
-    return true;
   }
 
   void Use(Plan plan) {

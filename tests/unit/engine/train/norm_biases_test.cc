@@ -3,7 +3,6 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
-#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,19 +31,6 @@ const std::string kModel =
     "        layers { name: 'c' dense { units: 12 bias: BIAS } } layers { name: 'cn' batch_norm { momentum: 0.5 } }"
     "        layers { name: 'head' dense { units: 4 } } loss { softmax_cross_entropy {} } }"
     "data { train { glyphs {} } } ";
-
-data::Batch BatchOf(const Shape& inputs, int64_t step) {
-  data::Batch batch;
-  batch.inputs = Tensor(DType::kF32, inputs);
-  batch.labels = Tensor(DType::kI32, {inputs[0]});
-  batch.step = step;
-  batch.valid = inputs[0];
-  std::mt19937 random(static_cast<uint32_t>(step));
-  for (int32_t& label : batch.labels.as<int32_t>()) label = static_cast<int32_t>(random() % kClasses);
-  std::normal_distribution<float> normal;
-  for (float& x : batch.inputs.as<float>()) x = normal(random);
-  return batch;
-}
 
 class Training {
  public:
@@ -123,7 +109,7 @@ TEST_P(NormBiases, ShowInTheRunningMeanAlone) {
   const std::vector<std::pair<std::string, double>> layers = {{"a", 0.1}, {"b", 0.1}, {"c", 0.5}};
   for (const auto& [layer, momentum] : layers) held.emplace_back(with.Parameter(layer + ".bias").size(), 0.0);
   for (int step = 0; step < kSteps; ++step) {
-    const data::Batch batch = BatchOf({kBatch, kSide, kSide, 3}, step);
+    const data::Batch batch = RandomBatch({kBatch, kSide, kSide, 3}, kClasses, step);
     std::vector<std::vector<float>> before;
     for (const auto& [layer, momentum] : layers) before.push_back(with.Parameter(layer + ".bias"));
     ASSERT_EQ(with.Step(batch), without.Step(batch)) << step;
@@ -180,7 +166,7 @@ TEST(NormBiases, OfNetworksThatPhasesShare) {
   const std::vector<float> first = with.Parameter("d.fc.bias");
   double held = 0;
   for (int step = 0; step < kSteps; ++step) {
-    data::Batch batch = BatchOf({kBatch, 3}, step);
+    data::Batch batch = RandomBatch({kBatch, 3}, kClasses, step);
     batch.labels = Tensor(DType::kF32, {kBatch, 1});
     ASSERT_EQ(with.Step(batch), without.Step(batch)) << step;
     for (int call = 0; call < 3; ++call) held += 0.1 * (1 - held);

@@ -2,7 +2,6 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
-#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,19 +36,6 @@ const std::string kOddNet =
     "data { train { glyphs {} } } train { batch_size: 16 micro_batch_size: 8 }"
     "optimizer { sgd { learning_rate: 0.02 momentum: 0.9 } clip_global_norm: 1 }";
 
-data::Batch BatchOf(int64_t step) {
-  data::Batch batch;
-  batch.inputs = Tensor(DType::kF32, {kBatch, kSide, kSide, kChannels});
-  batch.labels = Tensor(DType::kI32, {kBatch});
-  batch.step = step;
-  batch.valid = kBatch;
-  std::mt19937 random(static_cast<uint32_t>(step));
-  for (int32_t& label : batch.labels.as<int32_t>()) label = static_cast<int32_t>(random() % kClasses);
-  std::normal_distribution<float> normal;
-  for (float& x : batch.inputs.as<float>()) x = normal(random);
-  return batch;
-}
-
 // One training of kOddNet on the CPU.
 class Training {
  public:
@@ -67,7 +53,7 @@ class Training {
   }
 
   double Step(int64_t step) {
-    const auto result = runner_.Run(BatchOf(step), &scaler_);
+    const auto result = runner_.Run(RandomBatch({kBatch, kSide, kSide, kChannels}, kClasses, step), &scaler_);
     EXPECT_TRUE(result.ok()) << result.status();
     return result.ok() ? result->loss : NAN;
   }

@@ -78,6 +78,17 @@ std::string Regression(const std::string& loss) {
          "train { batch_size: 16 epochs: 2 } report { every_steps: 1 } checkpoint { every_steps: 5 } seed: 5";
 }
 
+// So many layers that the list of what to do has no room in shared memory.
+std::string Deep() {
+  std::string layers;
+  for (int i = 0; i < 60; ++i) layers += "layers { dense { units: 4 activation: TANH } } ";
+  return "model { " + layers +
+         "layers { dense { units: 1 } } loss { mean_squared_error {} } }"
+         "data { train { npy { inputs: 'in.npy' targets: 'out.npy' } } eval { npy { inputs: 'in.npy' targets: "
+         "'out.npy' } } }"
+         "train { batch_size: 16 epochs: 2 } report { every_steps: 1 } checkpoint { every_steps: 5 } seed: 5";
+}
+
 struct ResidentJob {
   std::string name;
   std::vector<std::string> parts;
@@ -122,6 +133,7 @@ std::vector<ResidentJob> Jobs() {
       {.name = "OneWay", .parts = {kOneWay}},
       {.name = "Absolute", .parts = {Regression("l1"), "optimizer { adam {} } precision { mode: BF16 }"}},
       {.name = "Huber", .parts = {Regression("smooth_l1"), "optimizer { adam {} }"}, .launch = Launch::kInterpreted},
+      {.name = "Deep", .parts = {Deep(), "optimizer { sgd { learning_rate: 0.01 } }"}, .launch = Launch::kInterpreted},
       {.name = "GroupsFp32",
        .parts = {Wide("mean_squared_error", kGroups)},
        .features = 40,

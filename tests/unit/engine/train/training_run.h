@@ -7,12 +7,14 @@
 #include <fstream>
 #include <functional>
 #include <memory>
+#include <random>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "engine/core/shape.h"
+#include "engine/data/loader.h"
 #include "engine/train/trainer.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
@@ -47,6 +49,22 @@ void WriteNpy(const std::string& path, const char* descr, const Shape& shape, co
   out.write("\x93NUMPY\x01\x00", 8).write(reinterpret_cast<const char*>(&length), 2) << header;
   out.write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(values.size() * sizeof(T)));
   EXPECT_TRUE(out.good()) << path;
+}
+
+// Normal numbers and even labels below `classes`, the same for a step in every run.
+inline data::Batch RandomBatch(const Shape& inputs, int64_t classes, int64_t step) {
+  data::Batch batch;
+  batch.inputs = Tensor(DType::kF32, inputs);
+  batch.labels = Tensor(DType::kI32, {inputs[0]});
+  batch.step = step;
+  batch.valid = inputs[0];
+  std::mt19937 random(static_cast<uint32_t>(step));
+  for (int32_t& label : batch.labels.as<int32_t>()) {
+    label = static_cast<int32_t>(random() % static_cast<uint64_t>(classes));
+  }
+  std::normal_distribution<float> normal;
+  for (float& x : batch.inputs.as<float>()) x = normal(random);
+  return batch;
 }
 
 // The parts, in protobuf's text format, merged in order; then resolved.
