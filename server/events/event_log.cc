@@ -27,6 +27,9 @@ struct Watcher {
 
 class EventLog::Impl {
  public:
+  // Groups of writes; what became durable together is together here.
+  using Durable = std::deque<std::shared_ptr<const std::vector<JobWrite>>>;
+
   Impl(Store* store, Options options) : store(store), cache(options.cache_bytes), notifier([this] { Notify(); }) {}
 
   ~Impl() { Stop(); }
@@ -42,13 +45,13 @@ class EventLog::Impl {
 
   // On the store's thread, once `writes` are durable. `done` runs under the lock, so that whoever reads the new events
   // comes after it.
-  void Publish(std::vector<JobWrite> writes, const Store::Done& done) {
+  void Publish(std::shared_ptr<const std::vector<JobWrite>> writes, const Store::Done& done) {
     const MutexLock lock(&mutex);
-    for (const JobWrite& write : writes) {
+    for (const JobWrite& write : *writes) {
       for (const v1::JobEvent& event : write.events) cache.Add(write.record.job.id(), event);
     }
     if (done) done(absl::OkStatus());
-    for (JobWrite& write : writes) pending.push_back(std::move(write));
+    pending.push_back(std::move(writes));
     changed.NotifyAll();
   }
 
@@ -57,13 +60,15 @@ class EventLog::Impl {
     while (true) {
       while (!stopping && pending.empty()) changed.Wait(&mutex);
       if (pending.empty()) return;
-      std::deque<JobWrite> writes = std::exchange(pending, {});
+      const Durable writes = std::exchange(pending, {});
       std::vector<std::shared_ptr<Watcher>> woken = WatchersOf(writes);
       const std::function<void(const JobWrite&)> told = listen;
       busy = true;
       lock.Unlock();
       if (told) {
-        for (const JobWrite& write : writes) told(write);
+        for (const auto& group : writes) {
+          for (const JobWrite& write : *group) told(write);
+        }
       }
       for (const auto& watcher : woken) {
         const MutexLock watching(&watcher->mutex);
@@ -76,11 +81,12 @@ class EventLog::Impl {
     }
   }
 
-  std::vector<std::shared_ptr<Watcher>> WatchersOf(const std::deque<JobWrite>& writes)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+  std::vector<std::shared_ptr<Watcher>> WatchersOf(const Durable& writes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     std::unordered_set<std::string> jobs;
-    for (const JobWrite& write : writes) {
-      if (!write.events.empty()) jobs.insert(write.record.job.id());
+    for (const auto& group : writes) {
+      for (const JobWrite& write : *group) {
+        if (!write.events.empty()) jobs.insert(write.record.job.id());
+      }
     }
     std::vector<std::shared_ptr<Watcher>> result;
     for (const std::string& job : jobs) {
@@ -106,7 +112,7 @@ class EventLog::Impl {
   CondVar idle;
   TailCache cache ABSL_GUARDED_BY(mutex);
   // Durable writes whose listener and watchers have not been told.
-  std::deque<JobWrite> pending ABSL_GUARDED_BY(mutex);
+  Durable pending ABSL_GUARDED_BY(mutex);
   bool busy ABSL_GUARDED_BY(mutex) = false;
   bool stopping ABSL_GUARDED_BY(mutex) = false;
   std::unordered_multimap<std::string, std::shared_ptr<Watcher>> watchers ABSL_GUARDED_BY(mutex);
@@ -131,11 +137,10 @@ void EventLog::Append(JobWrite write, Store::Done done) {
 
 void EventLog::AppendAll(std::vector<JobWrite> writes, Store::Done done) {
   // The events go to the store and, unread from there, to the readers.
-  std::vector<JobWrite> copy = writes;
-  impl_->store->WriteAll(std::move(copy), [impl = impl_.get(), writes = std::move(writes),
-                                           done = std::move(done)](const absl::Status& status) mutable {
+  const auto shared = std::make_shared<const std::vector<JobWrite>>(std::move(writes));
+  impl_->store->WriteAll(shared, [impl = impl_.get(), shared, done = std::move(done)](const absl::Status& status) {
     if (status.ok()) {
-      impl->Publish(std::move(writes), done);
+      impl->Publish(shared, done);
     } else if (done) {
       done(status);
     }

@@ -149,7 +149,7 @@ std::shared_ptr<const v1::PlanResponse> PlanCache::Find(const std::string& key) 
   const auto found = by_key_.find(key);
   if (found == by_key_.end()) return nullptr;
   kept_.splice(kept_.begin(), kept_, found->second);
-  return std::make_shared<const v1::PlanResponse>(found->second->response);
+  return found->second->response;
 }
 
 void PlanCache::Plan(const v1::PlanRequest& request, Done done) {
@@ -225,7 +225,7 @@ void PlanCache::AskAlone(v1::PlanRequest request, Done done) {
 void PlanCache::Keep(const std::string& key, const v1::PlanResponse& response) {
   const size_t bytes = response.ByteSizeLong() + key.size();
   if (bytes > options_.max_bytes || by_key_.count(key) > 0) return;
-  kept_.push_front({key, response, bytes});
+  kept_.push_front({key, std::make_shared<const v1::PlanResponse>(response), bytes});
   by_key_[key] = kept_.begin();
   bytes_ += bytes;
   while (bytes_ > options_.max_bytes) {

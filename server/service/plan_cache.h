@@ -51,7 +51,7 @@ class PlanCache {
  private:
   struct Entry {
     std::string key;
-    v1::PlanResponse response;
+    std::shared_ptr<const v1::PlanResponse> response;
     size_t bytes = 0;
   };
   struct Question;

@@ -60,17 +60,19 @@ void Store::Queue(Operation operation) {
 void Store::Write(JobWrite write, Done done) {
   std::vector<JobWrite> writes;
   writes.push_back(std::move(write));
-  WriteAll(std::move(writes), std::move(done));
+  WriteAll(std::make_shared<const std::vector<JobWrite>>(std::move(writes)), std::move(done));
 }
 
-void Store::WriteAll(std::vector<JobWrite> writes, Done done) {
+void Store::WriteAll(std::shared_ptr<const std::vector<JobWrite>> writes, Done done) {
   Queue({nullptr, nullptr, std::move(writes), std::move(done)});
 }
 
-void Store::ReadInOrder(std::function<void(const Database&)> read) { Queue({std::move(read), nullptr, {}, nullptr}); }
+void Store::ReadInOrder(std::function<void(const Database&)> read) {
+  Queue({std::move(read), nullptr, nullptr, nullptr});
+}
 
 void Store::Change(std::function<absl::Status(Database&)> change, Done done) {
-  Queue({nullptr, std::move(change), {}, std::move(done)});
+  Queue({nullptr, std::move(change), nullptr, std::move(done)});
 }
 
 void Store::Read(std::function<void(const Database&)> read) {
@@ -211,7 +213,7 @@ void Store::RunChange(Operation& operation) {
 absl::Status Store::ApplyAll(const std::deque<Operation>& group) {
   AMPD_RETURN_IF_ERROR(database_->Begin());
   for (const Operation& operation : group) {
-    for (const JobWrite& write : operation.writes) AMPD_RETURN_IF_ERROR(database_->Apply(write));
+    for (const JobWrite& write : *operation.writes) AMPD_RETURN_IF_ERROR(database_->Apply(write));
   }
   return CommitNumbered();
 }

@@ -52,7 +52,7 @@ class Store {
   // `done` must neither block nor wait for a read.
   void Write(JobWrite write, Done done);
   // As Write, of several as one: all become durable or none.
-  void WriteAll(std::vector<JobWrite> writes, Done done);
+  void WriteAll(std::shared_ptr<const std::vector<JobWrite>> writes, Done done);
 
   // Runs `change` on the writer's thread, after every write queued before it, in a transaction of its own, which an
   // error takes back. `done` as of Write. For upkeep: while it runs nothing else is written.
@@ -86,7 +86,8 @@ class Store {
     // With neither function this is a write.
     std::function<void(const Database&)> read;
     std::function<absl::Status(Database&)> change;
-    std::vector<JobWrite> writes;
+    // Of a write alone.
+    std::shared_ptr<const std::vector<JobWrite>> writes;
     Done done;
 
     bool is_write() const { return read == nullptr && change == nullptr; }
