@@ -36,7 +36,8 @@ absl::StatusOr<std::unique_ptr<Controller>> Controller::Start(ControllerOptions 
   self->clock_ = clock;
   self->core_ = std::make_unique<ControllerCore>(
       std::move(options), store, log, launcher, metrics, clock,
-      [self](std::function<void()> task) { self->Post(std::move(task)); }, &self->draining_);
+      [self](std::function<void()> task) { self->Post(std::move(task)); },
+      [self](std::function<void()> task) { self->PostAnswer(std::move(task)); }, &self->draining_);
   AMPD_RETURN_IF_ERROR(self->core_->Recover());
   self->thread_ = std::thread([self] { self->Run(); });
   return controller;
@@ -49,6 +50,7 @@ Controller::~Controller() {
   }
   wake_.NotifyOne();
   if (thread_.joinable()) thread_.join();
+  core_->StopReads();
   // What the store still does for this controller ends with a post; after this nothing refers to it any more.
   if (store_ != nullptr) store_->Flush();
   // Tasks and callbacks that never ran answer CANCELLED as they go, while the members they refer to still exist.
@@ -56,6 +58,8 @@ Controller::~Controller() {
   {
     const MutexLock lock(&mutex_);
     dropped.swap(queue_);
+    std::move(answers_.begin(), answers_.end(), std::back_inserter(dropped));
+    answers_.clear();
   }
   dropped.clear();
 }
@@ -68,6 +72,24 @@ void Controller::Post(std::function<void()> task) {
   wake_.NotifyOne();
 }
 
+void Controller::PostAnswer(std::function<void()> task) {
+  {
+    const MutexLock lock(&mutex_);
+    answers_.push_back(std::move(task));
+  }
+  wake_.NotifyOne();
+}
+
+// Runs what needs only a look at the queue, so that it does not wait for all that was asked for before.
+void Controller::Answer() {
+  std::deque<std::function<void()>> answers;
+  {
+    const MutexLock lock(&mutex_);
+    answers.swap(answers_);
+  }
+  for (auto& answer : answers) answer();
+}
+
 // Waits until there is a task, a timer is due or the controller stops.
 std::deque<std::function<void()>> Controller::Take() {
   const auto deadline = core_->timers().NextDeadline();
@@ -76,7 +98,7 @@ std::deque<std::function<void()>> Controller::Take() {
   MutexLock lock(&mutex_);
   const auto wake_at =
       std::chrono::steady_clock::now() + absl::ToChronoMicroseconds(sleep) + std::chrono::microseconds(1);
-  while (!stopping_ && queue_.empty() && wake_.WaitUntil(&mutex_, wake_at)) {
+  while (!stopping_ && queue_.empty() && answers_.empty() && wake_.WaitUntil(&mutex_, wake_at)) {
   }
   return std::exchange(queue_, {});
 }
@@ -94,7 +116,11 @@ void Controller::Run() {
       }
     }
     // Tasks first: what a worker said before a deadline must not lose against it because this thread was late.
-    for (auto& task : tasks) task();
+    for (auto& task : tasks) {
+      Answer();
+      task();
+    }
+    Answer();
     tasks.clear();
     core_->timers().RunDue(clock_->Monotonic());
     core_->Settle();
@@ -114,8 +140,7 @@ void Controller::CreateSweep(std::vector<CreateJobParams> params, Done<v1::JobSw
 }
 
 void Controller::GetSweep(std::string id, Done<v1::JobSweep> done, Owner owner) {
-  auto reply = std::make_shared<Reply<v1::JobSweep>>(std::move(done));
-  Post([this, id = std::move(id), owner = std::move(owner), reply] { core_->GetSweep(id, reply, owner); });
+  core_->GetSweep(id, std::make_shared<Reply<v1::JobSweep>>(std::move(done)), owner);
 }
 
 void Controller::ListSweeps(v1::ListSweepsRequest request, Done<v1::ListSweepsResponse> done, Owner owner) {
@@ -134,6 +159,24 @@ void Controller::FindRequest(std::string user, std::string request_id, std::stri
                              Done<std::optional<v1::Job>> done) {
   auto reply = std::make_shared<Reply<std::optional<v1::Job>>>(std::move(done));
   core_->FindRequest(user, request_id, body, std::move(reply));
+}
+
+void Controller::FindJobId(std::string id, Done<std::string> done, Owner owner) {
+  store_->Read([id = std::move(id), owner = std::move(owner),
+                reply = std::make_shared<Reply<std::string>>(std::move(done))](const Database& database) {
+    absl::StatusOr<JobLocation> job = database.LocateJob(id, owner);
+    if (!job.ok()) return reply->Send(job.status());
+    reply->Send(std::move(job->id));
+  });
+}
+
+void Controller::FindSweepId(std::string id, Done<std::string> done, Owner owner) {
+  store_->Read([id = std::move(id), owner = std::move(owner),
+                reply = std::make_shared<Reply<std::string>>(std::move(done))](const Database& database) {
+    absl::StatusOr<SweepRecord> sweep = database.FindSweep(id, owner);
+    if (!sweep.ok()) return reply->Send(sweep.status());
+    reply->Send(std::move(sweep->id));
+  });
 }
 
 void Controller::GetJob(std::string id, Done<v1::Job> done, Owner owner) {
@@ -163,9 +206,15 @@ void Controller::ResumeJob(std::string id, Done<v1::Job> done) {
   Post([this, id = std::move(id), reply] { core_->ResumeJob(id, reply); });
 }
 
-void Controller::CheckpointJob(std::string id, Done<v1::Checkpoint> done) {
+std::function<void()> Controller::CheckpointJob(std::string id, Done<v1::Checkpoint> done) {
   auto reply = std::make_shared<Reply<v1::Checkpoint>>(std::move(done));
   Post([this, id = std::move(id), reply] { core_->CheckpointJob(id, reply); });
+  // Nobody but the controller keeps the call waiting.
+  return [this, waiting = std::weak_ptr(reply)] {
+    Post([this, waiting] {
+      if (const ReplyPtr<v1::Checkpoint> left = waiting.lock()) core_->LeaveCheckpoint(left);
+    });
+  };
 }
 
 std::function<void()> Controller::ProfileJob(v1::ProfileJobRequest request, Done<v1::StepProfile> done) {

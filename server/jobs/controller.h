@@ -153,16 +153,20 @@ class Controller {
   // `id`: whole, or a prefix of at least 4 characters that is unique among the jobs of `owner`, others being unknown.
   // Errors as Database::FindJob.
   void GetJob(std::string id, Done<v1::Job> done, Owner owner = std::nullopt);
+  // The whole id of the job, or sweep, that GetJob or GetSweep would answer with: for who needs no more of it.
+  void FindJobId(std::string id, Done<std::string> done, Owner owner = std::nullopt);
+  void FindSweepId(std::string id, Done<std::string> done, Owner owner = std::nullopt);
   // page_size 0 is 100. INVALID_ARGUMENT outside 0..1000 and for a bad token.
   void ListJobs(v1::ListJobsRequest request, Done<v1::ListJobsResponse> done, Owner owner = std::nullopt);
   // Answers once the request to stop, or the end of a job without a worker, is durable. With `now` its worker is
   // killed, also one that was asked to stop before.
   void CancelJob(std::string id, bool now, Done<v1::Job> done);
-  // The next three answer as TrainingService's calls do, the first two once what was asked for is durable: a running
+  // The next two answer as TrainingService's calls do, once what was asked for is durable: a running
   // job is PREEMPTING then and becomes PAUSED when its worker has stopped.
   void PauseJob(std::string id, Done<v1::Job> done);
   void ResumeJob(std::string id, Done<v1::Job> done);
-  void CheckpointJob(std::string id, Done<v1::Checkpoint> done);
+  // As TrainingService's call. Gives what to call when the caller has gone away, as ProfileJob does.
+  std::function<void()> CheckpointJob(std::string id, Done<v1::Checkpoint> done);
   // As TrainingService's call, once the profile is durable. request.steps() is set. Gives what to call when the caller
   // has gone away: the call ends with CANCELLED, unless it is over, and leaves its place to another.
   std::function<void()> ProfileJob(v1::ProfileJobRequest request, Done<v1::StepProfile> done);
@@ -221,6 +225,9 @@ class Controller {
   Controller();
   void Run();
   std::deque<std::function<void()>> Take();
+  // As Post, but before whatever has not begun: for what changes nothing and was read from the store already.
+  void PostAnswer(std::function<void()> task);
+  void Answer();
 
   std::atomic<bool> draining_{false};
   // Set by Start(), before the thread starts.
@@ -231,6 +238,7 @@ class Controller {
   Mutex mutex_;
   CondVar wake_;
   std::deque<std::function<void()>> queue_ ABSL_GUARDED_BY(mutex_);
+  std::deque<std::function<void()>> answers_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

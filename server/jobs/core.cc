@@ -10,7 +10,7 @@ constexpr absl::Duration kWriteRetry = absl::Seconds(1);
 }  // namespace
 
 ControllerCore::ControllerCore(ControllerOptions options, Store* store, EventLog* log, Launcher* launcher,
-                               Metrics* metrics, const Clock* clock, std::function<void(std::function<void()>)> post,
+                               Metrics* metrics, const Clock* clock, Poster post, Poster post_answer,
                                std::atomic<bool>* draining)
     : options_(std::move(options)),
       starts_(options_.start_root),
@@ -20,6 +20,7 @@ ControllerCore::ControllerCore(ControllerOptions options, Store* store, EventLog
       metrics_(metrics),
       clock_(clock),
       post_(std::move(post)),
+      post_answer_(std::move(post_answer)),
       draining_(draining),
       usage_(options_.usage_half_life),
       idle_until_(clock->Monotonic()),

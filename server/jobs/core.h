@@ -17,6 +17,7 @@
 #include "server/jobs/job.h"
 #include "server/jobs/job_id.h"
 #include "server/jobs/timer_queue.h"
+#include "server/jobs/turns.h"
 #include "server/scheduling/fair_share.h"
 #include "server/scheduling/pick.h"
 #include "server/scheduling/queue_info.h"
@@ -128,8 +129,12 @@ struct LiveJob {
 
 class ControllerCore {
  public:
+  // Has the controller's thread run a task.
+  using Poster = std::function<void(std::function<void()>)>;
+
+  // `post_answer`: likewise, but before what was posted and has not begun; for tasks that change nothing.
   ControllerCore(ControllerOptions options, Store* store, EventLog* log, Launcher* launcher, Metrics* metrics,
-                 const Clock* clock, std::function<void(std::function<void()>)> post, std::atomic<bool>* draining);
+                 const Clock* clock, Poster post, Poster post_answer, std::atomic<bool>* draining);
 
   // Takes up the jobs in the store. Called before anything else.
   absl::Status Recover();
@@ -138,7 +143,10 @@ class ControllerCore {
   void Settle();
   TimerQueue& timers() { return timers_; }
 
-  // On any thread, as is GetJob; they answer on any, too.
+  // Before the store is done with this: no read that waits for its turn begins any more.
+  void StopReads() { large_reads_.Close(); }
+
+  // On any thread, as are GetJob and GetSweep; they answer on any, too.
   void FindRequest(const std::string& user, const std::string& request_id, const std::string& body,
                    ReplyPtr<std::optional<v1::Job>> reply);
   void GetJob(const std::string& id, ReplyPtr<v1::Job> reply, const Owner& owner = std::nullopt);
@@ -147,12 +155,14 @@ class ControllerCore {
   void CreateSweep(std::vector<CreateJobParams> params, ReplyPtr<v1::JobSweep> reply);
   void GetSweep(const std::string& id, ReplyPtr<v1::JobSweep> reply, const Owner& owner = std::nullopt);
   void ListSweeps(const v1::ListSweepsRequest& request, ReplyPtr<v1::ListSweepsResponse> reply, const Owner& owner);
-  void CancelSweep(const std::string& id, bool now, ReplyPtr<v1::JobSweep> reply);
+  void CancelSweep(const std::string& id, bool now, const ReplyPtr<v1::JobSweep>& reply);
   void ListJobs(const v1::ListJobsRequest& request, ReplyPtr<v1::ListJobsResponse> reply, const Owner& owner);
   void CancelJob(const std::string& id, bool now, ReplyPtr<v1::Job> reply);
   void PauseJob(const std::string& id, ReplyPtr<v1::Job> reply);
   void ResumeJob(const std::string& id, ReplyPtr<v1::Job> reply);
   void CheckpointJob(const std::string& id, ReplyPtr<v1::Checkpoint> reply);
+  // Its caller has gone away.
+  void LeaveCheckpoint(const ReplyPtr<v1::Checkpoint>& reply);
   void ProfileJob(const v1::ProfileJobRequest& request, ReplyPtr<v1::StepProfile> reply);
   // Its caller has gone away.
   void LeaveProfile(const ReplyPtr<v1::StepProfile>& reply);
@@ -279,7 +289,13 @@ class ControllerCore {
   absl::StatusOr<std::shared_ptr<Job>> NewJob(CreateJobParams params, absl::Time now);
   void JobsInserted(std::vector<std::shared_ptr<Job>> jobs, const absl::Status& status, const ReplyPtr<v1::Job>& reply);
   void AnswerInserted();
-  void AnswerRequest(const std::string& request_id, const absl::StatusOr<v1::Job>& job);
+  void AnswerRequest(const std::string& request_id, absl::StatusOr<v1::Job> job);
+  // Answers with the job of the request, where there is one, otherwise with `refusal`.
+  ReplyPtr<std::optional<v1::Job>> AnswerOr(const std::string& key, const absl::Status& refusal);
+  void FindRequestOf(const std::string& user, const std::string& request_id, const std::string& body_hash,
+                     ReplyPtr<std::optional<v1::Job>> reply);
+  // On a thread of the store's. `turn`: of a large job, otherwise null.
+  void ReadJob(const Database& database, int64_t sequence, const ReplyPtr<v1::Job>& reply, const Turns::Turn& turn);
   // As it is in memory, durable or not; one that is not there, as it is once all writes so far are durable.
   void FindToChange(const std::string& id, ReplyPtr<v1::Job> reply);
   void CancelLive(LiveJob& live, bool now);
@@ -371,7 +387,10 @@ class ControllerCore {
   void EndProfileWaiters(LiveJob& live);
 
   // core_sweeps.cc
-  void CancelAll(const v1::JobSweep& sweep, bool now, ReplyPtr<v1::JobSweep> reply);
+  void CancelAll(const std::string& sweep, const std::vector<std::string>& jobs, bool now,
+                 const ReplyPtr<v1::JobSweep>& reply);
+  void AddQueueInfo(const std::shared_ptr<v1::JobSweep>& sweep, int begin, const ReplyPtr<v1::JobSweep>& reply,
+                    const Turns::Turn& turn);
 
   // core_workers.cc
   void AttachLive(LiveJob& live, const v1::WorkerHello& hello, std::shared_ptr<WorkerConnection> connection);
@@ -421,7 +440,8 @@ class ControllerCore {
   Launcher* const launcher_;
   Metrics* const metrics_;
   const Clock* const clock_;
-  const std::function<void(std::function<void()>)> post_;
+  const Poster post_;
+  const Poster post_answer_;
   std::atomic<bool>* const draining_;
 
   TimerQueue timers_;
@@ -455,10 +475,15 @@ class ControllerCore {
   std::map<std::string, std::map<std::string, std::set<std::string>>> dataset_jobs_;
   // By request id: submits under way.
   std::map<std::string, Creation> creating_;
+  // Reads of large jobs and of sweeps: one is in memory at a time, from the store until it is answered.
+  Turns large_reads_;
   // Inserted jobs whose callers wait for the next round.
   std::vector<std::pair<v1::Job, ReplyPtr<v1::Job>>> inserted_;
   std::vector<std::function<void(absl::Status)>> drain_done_;
   std::string drain_late_;
+  // This machine's, as it was last read.
+  mutable int64_t memory_used_ = 0;
+  mutable absl::Duration memory_read_at_ = -absl::InfiniteDuration();
   std::vector<std::function<void()>> detach_done_;
   std::string drain_reason_;
   // Up to when idle time is counted, and what of it is not stored yet.

@@ -9,6 +9,9 @@
 namespace ampd {
 namespace {
 
+// Of one job.
+constexpr size_t kMostWaiters = 64;
+
 absl::Time TimeOf(const v1::JobEvent& event) {
   return absl::FromUnixNanos(google::protobuf::util::TimeUtil::TimestampToNanoseconds(event.time()));
 }
@@ -38,6 +41,8 @@ void ControllerCore::SendCommand(LiveJob& live, v1::DaemonCommand::Kind kind) {
 
 void ControllerCore::CheckpointJob(const std::string& id, ReplyPtr<v1::Checkpoint> reply) {
   auto found = std::make_shared<Reply<v1::Job>>([this, reply](absl::StatusOr<v1::Job> job) {
+    // Whoever went away before takes no place.
+    if (reply->is_sent()) return;
     if (!job.ok()) return reply->Send(job.status());
     LiveJob* live = Find(job->id());
     if (live == nullptr) return reply->Send(DoesNotRun(*job));
@@ -49,10 +54,21 @@ void ControllerCore::CheckpointJob(const std::string& id, ReplyPtr<v1::Checkpoin
       return reply->Send(absl::FailedPreconditionError(
           absl::StrCat("job ", job->id(), " measures (bench): it writes no checkpoints")));
     }
+    if (live->checkpoint_waiters.size() >= kMostWaiters) {
+      return reply->Send(absl::ResourceExhaustedError(
+          absl::StrCat(kMostWaiters, " calls wait for a checkpoint of job ", job->id(), " already")));
+    }
     live->checkpoint_waiters.push_back({reply, clock_->Now(), std::nullopt});
     if (live->connection != nullptr && live->welcomed) SendCommand(*live, v1::DaemonCommand::CHECKPOINT);
   });
   FindToChange(id, std::move(found));
+}
+
+void ControllerCore::LeaveCheckpoint(const ReplyPtr<v1::Checkpoint>& reply) {
+  reply->Send(absl::CancelledError("the caller has gone away"));
+  for (auto& [id, live] : live_) {
+    std::erase_if(live.checkpoint_waiters, [&](const CheckpointWaiter& waiter) { return waiter.reply == reply; });
+  }
 }
 
 void ControllerCore::OnCheckpoint(LiveJob& live, const v1::JobEvent& event) {

@@ -10,6 +10,7 @@ namespace ampd {
 namespace {
 
 constexpr size_t kNamed = 3;
+constexpr absl::Duration kReadRetry = absl::Minutes(1);
 
 bool NeedsSuccess(const v1::JobSpec& spec, const std::string& id) {
   return std::find(spec.after_ok().begin(), spec.after_ok().end(), id) != spec.after_ok().end();
@@ -37,9 +38,14 @@ void ControllerCore::LookUpDependencies(const std::vector<std::string>& ids) {
     store_->ReadInOrder([this, id](const Database& database) {
       const absl::StatusOr<JobRecord> record = database.FindJob(id);
       const v1::Job::State state = record.ok() ? record->job.state() : v1::Job::STATE_UNSPECIFIED;
-      post_([this, id, state] {
+      const absl::Status failed = absl::IsNotFound(record.status()) ? absl::OkStatus() : record.status();
+      post_([this, id, state, failed] {
         // Alive again meanwhile: its end will be told.
-        if (Find(id) == nullptr) DependencyEnded(id, state);
+        if (Find(id) != nullptr) return;
+        if (failed.ok()) return DependencyEnded(id, state);
+        // Whether it succeeded is not known: whoever waits for it goes on waiting.
+        Log(absl::StrCat("job ", id, ", for which others wait, cannot be read, trying again: ", failed.message()));
+        timers_.Add(clock_->Monotonic() + kReadRetry, [this, id] { LookUpDependencies({id}); });
       });
     });
   }

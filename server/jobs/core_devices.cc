@@ -19,6 +19,9 @@ namespace {
 // A reading may be older than the end of a worker, and a driver takes its time to let go of one.
 constexpr absl::Duration kAfterWorker = absl::Seconds(10);
 
+// Devices are published with every round of scheduling.
+constexpr absl::Duration kMemoryReadEvery = absl::Seconds(1);
+
 const v1::DeviceCondition* FindCondition(const v1::Device& device, v1::DeviceCondition::Kind kind) {
   for (const v1::DeviceCondition& condition : device.conditions()) {
     if (condition.kind() == kind) return &condition;
@@ -64,7 +67,11 @@ ControllerCore::DeviceSlot* ControllerCore::FindDevice(const std::string& id) {
 
 std::vector<v1::Device> ControllerCore::ListDevices() const {
   std::vector<v1::Device> devices;
-  const int64_t memory_used = MemoryUsedBytes();
+  const absl::Duration now = clock_->Monotonic();
+  if (now >= memory_read_at_ + kMemoryReadEvery) {
+    memory_used_ = MemoryUsedBytes();
+    memory_read_at_ = now;
+  }
   for (const DeviceSlot& slot : devices_) {
     v1::Device& device = devices.emplace_back(slot.device);
     double utilization = 0;
@@ -80,7 +87,7 @@ std::vector<v1::Device> ControllerCore::ListDevices() const {
     device.set_reserved_memory_bytes(planned);
     if (!slot.job_ids.empty()) device.set_job_id(slot.job_ids.front());
     if (device.kind() != v1::Device::CPU) continue;
-    device.set_memory_used_bytes(memory_used);
+    device.set_memory_used_bytes(memory_used_);
     device.set_utilization(std::min(1.0, utilization));
   }
   return devices;

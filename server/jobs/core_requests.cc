@@ -12,6 +12,10 @@ namespace {
 
 constexpr size_t kMaxRequestId = 200;
 
+// Of spec and plan as they are stored; in memory a job is several times as large, and answers are made faster than they
+// are sent. Most have a few KiB.
+constexpr int64_t kLargeJobBytes = 64 << 10;
+
 absl::Status OtherBody(const std::string& request_id) {
   return absl::AlreadyExistsError(absl::StrCat("request_id \"", request_id, "\" was used with another body"));
 }
@@ -20,8 +24,9 @@ absl::Status WrongField(const char* field, const absl::Status& status) {
   return InvalidFields({{field, std::string(status.message())}});
 }
 
-absl::StatusOr<JobQuery> QueryOf(const v1::ListJobsRequest& request) {
+absl::StatusOr<JobQuery> QueryOf(const v1::ListJobsRequest& request, const Owner& owner) {
   JobQuery query;
+  query.owner = owner;
   AMPD_ASSIGN_OR_RETURN(query.page_size, PageSizeOf(request.page_size()));
   query.page_token = request.page_token();
   for (int i = 0; i < request.states_size(); ++i) {
@@ -68,8 +73,7 @@ void ControllerCore::CreateJobs(std::vector<CreateJobParams> params, ReplyPtr<v1
   }
   const std::string user = params[0].user;
   const std::string key = RequestKey(user, request_id);
-  const std::string body = params[0].body;
-  const std::string body_hash = Sha256(body);
+  const std::string body_hash = Sha256(params[0].body);
   if (request_id.empty()) return InsertJobs(std::move(params), body_hash, std::move(reply));
   const auto under_way = creating_.find(key);
   if (under_way != creating_.end()) {
@@ -78,30 +82,41 @@ void ControllerCore::CreateJobs(std::vector<CreateJobParams> params, ReplyPtr<v1
     return;
   }
   creating_[key] = {body_hash, {std::move(reply)}};
-  auto insert = [this, id = key, body_hash,
-                 params = std::move(params)](absl::StatusOr<std::optional<v1::Job>> job) mutable {
-    if (!job.ok()) return AnswerRequest(id, job.status());
-    if (job->has_value()) return AnswerRequest(id, **std::move(job));
-    InsertJobs(
-        std::move(params), body_hash,
-        std::make_shared<Reply<v1::Job>>([this, id](absl::StatusOr<v1::Job> created) { AnswerRequest(id, created); }));
-  };
-  FindRequest(user, request_id, body,
-              std::make_shared<Reply<std::optional<v1::Job>>>(
-                  [this, insert = std::move(insert)](absl::StatusOr<std::optional<v1::Job>> job) mutable {
-                    post_([insert = std::move(insert), job = std::move(job)]() mutable { insert(std::move(job)); });
-                  }));
+  InsertJobs(
+      std::move(params), body_hash,
+      std::make_shared<Reply<v1::Job>>([this, key, user, request_id, body_hash](absl::StatusOr<v1::Job> created) {
+        // Whoever repeats a request that was answered is told of its job, whatever would keep it out by now.
+        if (created.ok() || absl::IsCancelled(created.status())) return AnswerRequest(key, std::move(created));
+        FindRequestOf(user, request_id, body_hash, AnswerOr(key, created.status()));
+      }));
 }
 
-void ControllerCore::AnswerRequest(const std::string& request_id, const absl::StatusOr<v1::Job>& job) {
+ReplyPtr<std::optional<v1::Job>> ControllerCore::AnswerOr(const std::string& key, const absl::Status& refusal) {
+  return std::make_shared<Reply<std::optional<v1::Job>>>(
+      [this, key, refusal](absl::StatusOr<std::optional<v1::Job>> found) {
+        absl::StatusOr<v1::Job> answer = refusal;
+        if (!found.ok()) answer = found.status();
+        if (found.ok() && *found) answer = **std::move(found);
+        post_([this, key, answer = std::move(answer)]() mutable { AnswerRequest(key, std::move(answer)); });
+      });
+}
+
+void ControllerCore::AnswerRequest(const std::string& request_id, absl::StatusOr<v1::Job> job) {
   const auto node = creating_.extract(request_id);
   if (node.empty()) return;
-  for (const ReplyPtr<v1::Job>& reply : node.mapped().replies) reply->Send(job);
+  const std::vector<ReplyPtr<v1::Job>>& replies = node.mapped().replies;
+  for (size_t i = 0; i + 1 < replies.size(); ++i) replies[i]->Send(job);
+  replies.back()->Send(std::move(job));
 }
 
 void ControllerCore::FindRequest(const std::string& user, const std::string& request_id, const std::string& body,
                                  ReplyPtr<std::optional<v1::Job>> reply) {
-  store_->Read([this, user, request_id, body_hash = Sha256(body), reply = std::move(reply)](const Database& database) {
+  FindRequestOf(user, request_id, Sha256(body), std::move(reply));
+}
+
+void ControllerCore::FindRequestOf(const std::string& user, const std::string& request_id, const std::string& body_hash,
+                                   ReplyPtr<std::optional<v1::Job>> reply) {
+  store_->Read([this, user, request_id, body_hash, reply = std::move(reply)](const Database& database) {
     const auto look_up = [&]() -> absl::StatusOr<std::optional<v1::Job>> {
       AMPD_ASSIGN_OR_RETURN(const std::optional<RequestRecord> request,
                             database.FindRequest(RequestKey(user, request_id)));
@@ -114,7 +129,7 @@ void ControllerCore::FindRequest(const std::string& user, const std::string& req
     };
     absl::StatusOr<std::optional<v1::Job>> result = look_up();
     if (!result.ok() || !result->has_value()) return reply->Send(std::move(result));
-    post_([this, reply, job = std::move(**result)]() mutable { reply->Send(WithQueueInfo(std::move(job))); });
+    post_answer_([this, reply, job = std::move(**result)]() mutable { reply->Send(WithQueueInfo(std::move(job))); });
   });
 }
 
@@ -187,10 +202,25 @@ void ControllerCore::AnswerInserted() {
 
 void ControllerCore::GetJob(const std::string& id, ReplyPtr<v1::Job> reply, const Owner& owner) {
   store_->Read([this, id, owner, reply = std::move(reply)](const Database& database) {
-    absl::StatusOr<JobRecord> record = database.FindJob(id, owner);
-    if (!record.ok()) return reply->Send(record.status());
-    if (record->job.state() != v1::Job::QUEUED) return reply->Send(std::move(record->job));
-    post_([this, reply, job = std::move(record->job)]() mutable { reply->Send(WithQueueInfo(std::move(job))); });
+    const absl::StatusOr<JobLocation> found = database.LocateJob(id, owner);
+    if (!found.ok()) return reply->Send(found.status());
+    if (found->bytes <= kLargeJobBytes) return ReadJob(database, found->sequence, reply, nullptr);
+    large_reads_.Take(owner.value_or(""), [this, sequence = found->sequence, reply](const Turns::Turn& turn) {
+      store_->Read([this, sequence, reply, turn](const Database& in_turn) { ReadJob(in_turn, sequence, reply, turn); });
+    });
+  });
+}
+
+void ControllerCore::ReadJob(const Database& database, int64_t sequence, const ReplyPtr<v1::Job>& reply,
+                             const Turns::Turn& turn) {
+  absl::StatusOr<JobRecord> record = database.RecordOf(sequence);
+  if (!record.ok()) return reply->Send(record.status());
+  if (record->job.state() != v1::Job::QUEUED) return reply->Send(std::move(record->job));
+  post_answer_([this, reply, turn, job = std::move(record->job)]() mutable {
+    job = WithQueueInfo(std::move(job));
+    if (turn == nullptr) return reply->Send(std::move(job));
+    // Sending it takes as long as reading it.
+    store_->Read([reply, turn, job = std::move(job)](const Database&) mutable { reply->Send(std::move(job)); });
   });
 }
 
@@ -206,12 +236,11 @@ void ControllerCore::FindToChange(const std::string& id, ReplyPtr<v1::Job> reply
 
 void ControllerCore::ListJobs(const v1::ListJobsRequest& request, ReplyPtr<v1::ListJobsResponse> reply,
                               const Owner& owner) {
-  absl::StatusOr<JobQuery> query = QueryOf(request);
+  absl::StatusOr<JobQuery> query = QueryOf(request, owner);
   if (!query.ok()) return reply->Send(query.status());
-  query->owner = owner;
   store_->Read([this, query = *std::move(query), reply = std::move(reply)](const Database& database) {
     auto page = database.ListJobs(query);
-    post_([this, reply, page = std::move(page)]() mutable {
+    post_answer_([this, reply, page = std::move(page)]() mutable {
       if (!page.ok()) return reply->Send(page.status());
       v1::ListJobsResponse response;
       for (v1::Job& job : page->jobs) *response.add_jobs() = WithQueueInfo(std::move(job));

@@ -321,6 +321,8 @@ v1::Job ControllerCore::WithQueueInfo(v1::Job job) const {
   if (queued == nullptr) {
     const auto live = live_.find(job.id());
     if (live == live_.end() || !live->second.has_worker) return job;
+    // It has left the queue, and that is not durable yet.
+    if (live->second.job.state() != v1::Job::QUEUED) return job;
     job.set_queue_reason(v1::Job::RESOURCES);
     job.set_queue_message(absl::StrCat("the process of attempt ", job.attempt(), " is ending"));
     return job;

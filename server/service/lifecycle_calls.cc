@@ -78,10 +78,11 @@ grpc::ServerUnaryReactor* TrainingServiceImpl::UpdateJob(grpc::CallbackServerCon
 grpc::ServerUnaryReactor* TrainingServiceImpl::CheckpointJob(grpc::CallbackServerContext* context,
                                                              const v1::CheckpointJobRequest* request,
                                                              v1::Checkpoint* response) {
-  return Admitted(context, __func__, [&](const Caller& caller, grpc::ServerUnaryReactor* reactor) {
-    OfOwnJob(caller, request->job_id(), reactor, [this, reactor, response](const std::string& id) {
-      controller_->CheckpointJob(id, Answer(reactor, response));
-    });
+  return Admitted(new LeavableCall, context, __func__, [&](const Caller& caller, LeavableCall* call) {
+    OfOwnJob(caller, request->job_id(), call,
+             [this, call, response, departure = call->departure()](const std::string& id) {
+               departure->Then(controller_->CheckpointJob(id, Answer(call, response)));
+             });
   });
 }
 
@@ -143,11 +144,11 @@ grpc::ServerUnaryReactor* TrainingServiceImpl::ListCheckpoints(grpc::CallbackSer
                                                                const v1::ListCheckpointsRequest* request,
                                                                v1::ListCheckpointsResponse* response) {
   return Admitted(context, __func__, [&](const Caller& caller, grpc::ServerUnaryReactor* reactor) {
-    controller_->GetJob(
+    controller_->FindJobId(
         request->job_id(),
-        [this, reactor, response](absl::StatusOr<v1::Job> job) {
-          if (!job.ok()) return reactor->Finish(ToGrpcStatus(job.status()));
-          const std::string folder = absl::StrCat(options_.checkpoint_root, "/", job->id());
+        [this, reactor, response](const absl::StatusOr<std::string>& id) {
+          if (!id.ok()) return reactor->Finish(ToGrpcStatus(id.status()));
+          const std::string folder = absl::StrCat(options_.checkpoint_root, "/", *id);
           const bool posted = file_readers_.Post([reactor, response, folder] {
             for (v1::Checkpoint& checkpoint : DescribeCheckpoints(folder))
               *response->add_checkpoints() = std::move(checkpoint);

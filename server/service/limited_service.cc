@@ -59,9 +59,10 @@ class LimitedTrainingService final : public TrainingServiceImpl {
   AMPD_LIMITED_UNARY(kReads, ListJobs, ListJobsRequest, ListJobsResponse)
   AMPD_LIMITED_UNARY(kReads, ListDevices, ListDevicesRequest, ListDevicesResponse)
   AMPD_LIMITED_UNARY(kReads, GetServerInfo, GetServerInfoRequest, ServerInfo)
-  AMPD_LIMITED_UNARY(kReads, GetSweep, GetSweepRequest, JobSweep)
   AMPD_LIMITED_UNARY(kReads, ListSweeps, ListSweepsRequest, ListSweepsResponse)
   AMPD_LIMITED_UNARY(kReads, ListCheckpoints, ListCheckpointsRequest, ListCheckpointsResponse)
+  // Its answer may have 10,000 jobs, and its turn may be long in coming.
+  AMPD_LIMITED_UNARY(kTransfers, GetSweep, GetSweepRequest, JobSweep)
   // Its answer may have the sizes and checksums of 250,000 files.
   AMPD_LIMITED_UNARY(kTransfers, ListDatasets, ListDatasetsRequest, ListDatasetsResponse)
   AMPD_LIMITED_UNARY(kReads, ListTokens, ListTokensRequest, ListTokensResponse)

@@ -11,6 +11,14 @@ absl::Status NoTokens() {
   return absl::FailedPreconditionError("this server asks for no tokens (ampd --auth, auth.tokens)");
 }
 
+// Goes on with the id that was found.
+Controller::Done<std::string> WithId(grpc::ServerUnaryReactor* reactor, std::function<void(const std::string&)> next) {
+  return [reactor, next = std::move(next)](const absl::StatusOr<std::string>& id) {
+    if (!id.ok()) return reactor->Finish(ToGrpcStatus(id.status()));
+    next(*id);
+  };
+}
+
 }  // namespace
 
 absl::StatusOr<Caller> TrainingServiceImpl::Admit(const grpc::CallbackServerContext& context,
@@ -22,26 +30,14 @@ void TrainingServiceImpl::OfOwnJob(const Caller& caller, const std::string& id, 
                                    std::function<void(const std::string& id)> change) {
   const Owner owner = caller.Scope();
   if (!owner) return change(id);
-  controller_->GetJob(
-      id,
-      [reactor, change = std::move(change)](const absl::StatusOr<v1::Job>& job) {
-        if (!job.ok()) return reactor->Finish(ToGrpcStatus(job.status()));
-        change(job->id());
-      },
-      owner);
+  controller_->FindJobId(id, WithId(reactor, std::move(change)), owner);
 }
 
 void TrainingServiceImpl::OfOwnSweep(const Caller& caller, const std::string& id, grpc::ServerUnaryReactor* reactor,
                                      std::function<void(const std::string& id)> change) {
   const Owner owner = caller.Scope();
   if (!owner) return change(id);
-  controller_->GetSweep(
-      id,
-      [reactor, change = std::move(change)](const absl::StatusOr<v1::JobSweep>& sweep) {
-        if (!sweep.ok()) return reactor->Finish(ToGrpcStatus(sweep.status()));
-        change(sweep->id());
-      },
-      owner);
+  controller_->FindSweepId(id, WithId(reactor, std::move(change)), owner);
 }
 
 grpc::ServerUnaryReactor* TrainingServiceImpl::CreateToken(grpc::CallbackServerContext* context,

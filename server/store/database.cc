@@ -414,34 +414,37 @@ absl::StatusOr<uint64_t> Database::LastSequence(int64_t job) const {
 }
 
 absl::StatusOr<JobRecord> Database::FindJob(absl::string_view prefix, const Owner& owner) const {
+  AMPD_ASSIGN_OR_RETURN(const JobLocation location, LocateJob(prefix, owner));
+  return RecordOf(location.sequence);
+}
+
+absl::StatusOr<JobLocation> Database::LocateJob(absl::string_view prefix, const Owner& owner) const {
   if (!IsIdPrefix(prefix)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "\"", prefix.substr(0, 40), "\" is no job id: 26 lower-case letters and digits, or at least the first 4"));
   }
-  static const std::string& any =
-      *new std::string(absl::StrCat("SELECT ", kRecordColumns,
-                                    " FROM jobs j JOIN job_specs s USING(sequence) WHERE j.id >= ?1 "
-                                    "AND j.id < ?2 ORDER BY j.id DESC LIMIT 6"));
-  static const std::string& owned =
-      *new std::string(absl::StrCat("SELECT ", kRecordColumns,
-                                    " FROM jobs j JOIN job_specs s USING(sequence) WHERE j.id >= ?1 "
-                                    "AND j.id < ?2 AND j.user = ?3 ORDER BY j.id DESC LIMIT 6"));
-  Statement query(*this, owner ? owned.c_str() : any.c_str());
+  // Of what is large the lengths are read alone.
+  static const std::string& any = *new std::string(
+      "SELECT j.id, j.sequence, length(s.spec) + length(s.plan), j.state, i.name FROM jobs j "
+      "JOIN job_specs s USING(sequence) JOIN job_index i USING(sequence) WHERE j.id >= ?1 AND j.id < ?2 ");
+  static const std::string& sql = *new std::string(absl::StrCat(any, "ORDER BY j.id DESC LIMIT 6"));
+  static const std::string& owned = *new std::string(absl::StrCat(any, "AND j.user = ?3 ORDER BY j.id DESC LIMIT 6"));
+  Statement query(*this, owner ? owned.c_str() : sql.c_str());
   query.Text(prefix).Text(absl::StrCat(prefix, "~"));
   if (owner) query.Text(*owner);
-  AMPD_ASSIGN_OR_RETURN(const bool found, query.Step());
-  if (!found) return absl::NotFoundError(absl::StrCat("no job ", prefix));
-  AMPD_ASSIGN_OR_RETURN(JobRecord record, RecordAt(query));
+  JobLocation location;
   std::vector<std::string> candidates;
-  for (JobRecord candidate = record;;) {
-    const v1::Job& job = candidate.job;
-    candidates.push_back(absl::StrCat(job.id(), " (", job.spec().name(), ", ", v1::Job::State_Name(job.state()), ")"));
+  while (true) {
     AMPD_ASSIGN_OR_RETURN(const bool more, query.Step());
     if (!more) break;
-    AMPD_ASSIGN_OR_RETURN(candidate, RecordAt(query));
+    const std::string id = query.BytesAt(0);
+    if (candidates.empty()) location = {id, query.IntAt(1), query.IntAt(2)};
+    const std::string state = v1::Job::State_Name(static_cast<v1::Job::State>(query.IntAt(3)));
+    candidates.push_back(absl::StrCat(id, " (", query.BytesAt(4), ", ", state, ")"));
   }
+  if (candidates.empty()) return absl::NotFoundError(absl::StrCat("no job ", prefix));
   if (candidates.size() > 1) return Ambiguous("jobs", prefix, std::move(candidates));
-  return record;
+  return location;
 }
 
 absl::StatusOr<SweepRecord> Database::FindSweep(absl::string_view prefix, const Owner& owner) const {
@@ -476,6 +479,17 @@ absl::StatusOr<std::vector<v1::Job>> Database::SweepJobs(const SweepRecord& swee
     AMPD_ASSIGN_OR_RETURN(const bool row, query.Step());
     if (!row) return jobs;
     AMPD_RETURN_IF_ERROR(query.ParseAt(0, &jobs.emplace_back()));
+  }
+}
+
+absl::StatusOr<std::vector<std::string>> Database::SweepJobIds(const SweepRecord& sweep) const {
+  Statement query(*this, "SELECT id FROM jobs WHERE sequence >= ?1 AND sequence < ?1 + ?2 ORDER BY sequence");
+  query.Int(sweep.first).Int(sweep.jobs);
+  std::vector<std::string> ids;
+  while (true) {
+    AMPD_ASSIGN_OR_RETURN(const bool row, query.Step());
+    if (!row) return ids;
+    ids.emplace_back(query.BytesAt(0));
   }
 }
 

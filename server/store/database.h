@@ -75,11 +75,16 @@ class Database {
   // INVALID_ARGUMENT when the prefix is too short, not lower-case ULID letters, or several jobs begin with it.
   // With `owner` there are that user's jobs only.
   absl::StatusOr<JobRecord> FindJob(absl::string_view prefix, const Owner& owner = std::nullopt) const;
+  // The same job and errors, without reading it.
+  absl::StatusOr<JobLocation> LocateJob(absl::string_view prefix, const Owner& owner = std::nullopt) const;
+  // DATA_LOSS where there is none.
+  absl::StatusOr<JobRecord> RecordOf(int64_t sequence) const;
 
   // Likewise of a sweep.
   absl::StatusOr<SweepRecord> FindSweep(absl::string_view prefix, const Owner& owner = std::nullopt) const;
   // Its jobs by submit sequence, without specs and plans.
   absl::StatusOr<std::vector<v1::Job>> SweepJobs(const SweepRecord& sweep) const;
+  absl::StatusOr<std::vector<std::string>> SweepJobIds(const SweepRecord& sweep) const;
 
   // database_sweeps.cc. Newest first. What a page takes does not grow with the number of sweeps and jobs: it ends, with
   // fewer sweeps than asked for, behind the one with which these have kMaxListed jobs. INVALID_ARGUMENT for a page
@@ -149,7 +154,6 @@ class Database {
   // Those that the stored spec has, from the index.
   absl::Status RemoveLabels(int64_t sequence);
   absl::Status FillJobIndex();
-  absl::StatusOr<JobRecord> RecordOf(int64_t sequence) const;
   absl::Status InsertRequest(const JobWrite& write);
   absl::Status InsertSweep(const JobWrite& write);
   // database_sweeps.cc: of the jobs with so many sequences from `first` on.

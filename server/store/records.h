@@ -106,6 +106,14 @@ struct TokenRecord {
   std::string hash;
 };
 
+// Where a job lies, and how much of it.
+struct JobLocation {
+  std::string id;
+  int64_t sequence = 0;
+  // Of its spec and plan.
+  int64_t bytes = 0;
+};
+
 // The jobs of a sweep by their submit sequences.
 struct SweepRecord {
   std::string id;

@@ -19,6 +19,7 @@ class ControllerCoreTest : public ControllerTest {
     options.start_root = dir_.path() + "/starts";
     core_ = std::make_unique<ControllerCore>(
         std::move(options), store_.get(), log_.get(), &launcher_, metrics_.get(), &clock_,
+        [this](std::function<void()> task) { Post(std::move(task)); },
         [this](std::function<void()> task) { Post(std::move(task)); }, &draining_);
     EXPECT_TRUE(core_->Recover().ok());
     core_->Settle();

@@ -81,6 +81,81 @@ TEST_F(ControllerRequestsTest, JobsAreFoundByPrefixAndListed) {
   EXPECT_EQ(list().status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST_F(ControllerRequestsTest, AUserPagesThroughTheirOwnJobs) {
+  for (int i = 0; i < 6; ++i) {
+    CreateJobParams params = Params();
+    params.user = i % 2 == 0 ? "ann" : "bob";
+    Submit(std::move(params));
+  }
+  v1::ListJobsRequest request;
+  request.set_page_size(2);
+  const auto list = [&](const Owner& owner) {
+    return Await<v1::ListJobsResponse>([&](auto done) { controller_->ListJobs(request, std::move(done), owner); });
+  };
+  const auto first = list("ann");
+  ASSERT_TRUE(first.ok()) << first.status();
+  request.set_page_token(first->next_page_token());
+  const auto second = list("ann");
+  ASSERT_TRUE(second.ok()) << second.status();
+  ASSERT_EQ(second->jobs_size(), 1);
+  EXPECT_EQ(second->jobs(0).user(), "ann");
+  EXPECT_THAT(list("bob").status().message(), HasSubstr("page_token"));
+  EXPECT_THAT(list(std::nullopt).status().message(), HasSubstr("page_token"));
+}
+
+TEST_F(ControllerRequestsTest, ALargeJobIsReadInItsTurn) {
+  Submit();
+  CreateJobParams params = Params();
+  params.user = "ann";
+  for (int i = 0; i < 3000; ++i)
+    params.spec.mutable_model()->add_layers()->set_name(absl::StrCat("layer-", i, "-of-many"));
+  const std::string id = Submit(params);
+  std::vector<std::future<absl::StatusOr<v1::Job>>> answers;
+  for (int i = 0; i < 20; ++i) {
+    auto promise = std::make_shared<std::promise<absl::StatusOr<v1::Job>>>();
+    answers.push_back(promise->get_future());
+    controller_->GetJob(
+        id, [promise](absl::StatusOr<v1::Job> job) { promise->set_value(std::move(job)); },
+        i % 2 == 0 ? Owner("ann") : std::nullopt);
+  }
+  for (auto& answer : answers) {
+    const absl::StatusOr<v1::Job> job = answer.get();
+    ASSERT_TRUE(job.ok()) << job.status();
+    EXPECT_EQ(job->spec().model().layers_size(), params.spec.model().layers_size());
+    EXPECT_EQ(job->queue_position(), 1);
+  }
+  EXPECT_EQ(Await<v1::Job>([&](auto done) { controller_->GetJob(id, std::move(done), "bob"); }).status().code(),
+            absl::StatusCode::kNotFound);
+  // Those that wait when the daemon ends are told.
+  answers.clear();
+  for (int i = 0; i < 20; ++i) {
+    auto promise = std::make_shared<std::promise<absl::StatusOr<v1::Job>>>();
+    answers.push_back(promise->get_future());
+    controller_->GetJob(id, [promise](absl::StatusOr<v1::Job> job) { promise->set_value(std::move(job)); });
+  }
+  StopDaemon();
+  for (auto& answer : answers) {
+    const absl::StatusOr<v1::Job> job = answer.get();
+    EXPECT_TRUE(job.ok() || absl::IsCancelled(job.status())) << job.status();
+  }
+}
+
+TEST_F(ControllerRequestsTest, AJobThatStartsAtOnceHasNoReasonToWait) {
+  const absl::StatusOr<v1::Job> job = Create(Params());
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->queue_reason(), v1::Job::QUEUE_REASON_UNSPECIFIED);
+  EXPECT_EQ(job->queue_message(), "");
+}
+
+TEST_F(ControllerRequestsTest, ARepeatedRequestIsAnsweredWhateverWouldKeepItOut) {
+  max_queued_jobs_per_user_ = 1;
+  RestartDaemon();
+  Submit();
+  const std::string id = Submit(Params("r1"));
+  EXPECT_EQ(Create(Params("r2")).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(Create(Params("r1"))->id(), id);
+}
+
 TEST_F(ControllerRequestsTest, JobsAreListedByFilterAndOrder) {
   std::vector<std::string> ids;
   for (const int priority : {3, -1, 7}) {
