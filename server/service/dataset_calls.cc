@@ -39,7 +39,8 @@ grpc::ServerReadReactor<v1::UploadDatasetRequest>* TrainingServiceImpl::UploadDa
     grpc::CallbackServerContext* context, v1::Dataset* response) {
   const absl::StatusOr<Caller> caller = Admit(*context, __func__);
   if (!caller.ok()) return Refused<grpc::ServerReadReactor<v1::UploadDatasetRequest>>::With(caller.status());
-  return DatasetStream::Start(options_.submit.datasets, {&dataset_writers_, &dataset_commits_}, caller->user, response)
+  return DatasetStream::Start(options_.submit.datasets, {&dataset_writers_, &dataset_commits_, &stalls_}, caller->user,
+                              response)
       .get();
 }
 

@@ -13,6 +13,10 @@ namespace {
 
 constexpr size_t kMaxChunkBytes = 1 << 20;
 
+absl::Status Silent(absl::Duration limit) {
+  return absl::DeadlineExceededError(absl::StrCat("nothing was sent for ", absl::FormatDuration(limit)));
+}
+
 absl::Status TooMany() { return TryAgain("too many uploads at once; try again", absl::Seconds(1)); }
 
 }  // namespace
@@ -21,11 +25,15 @@ std::shared_ptr<DatasetStream> DatasetStream::Start(DatasetStore* store, const P
                                                     v1::Dataset* response) {
   std::shared_ptr<DatasetStream> stream(new DatasetStream(store, pools, std::move(user), response));
   stream->self_ = stream;
-  stream->StartRead(&stream->request_);
+  stream->client_ = pools.stalls->Watch([weak = std::weak_ptr(stream), limit = pools.stalls->limit()] {
+    if (const auto silent = weak.lock()) silent->FinishOnce(Silent(limit));
+  });
+  stream->ReadNext();
   return stream;
 }
 
 void DatasetStream::OnReadDone(bool ok) {
+  client_->Go();
   if (pools_.pieces->Post([stream = shared_from_this(), ok] { stream->Take(!ok); })) return;
   FinishOnce(TooMany());
 }
@@ -77,6 +85,7 @@ void DatasetStream::End() {
 }
 
 void DatasetStream::ReadNext() {
+  client_->Wait();
   // Not after Finish: a cancelled call takes no more reads.
   const MutexLock lock(&mutex_);
   if (!finished_) StartRead(&request_);

@@ -11,6 +11,7 @@
 #include "ampd/v1/training_service.pb.h"
 #include "engine/core/mutex.h"
 #include "server/service/dataset_store.h"
+#include "server/service/stall_watch.h"
 #include "server/service/work_pool.h"
 
 namespace ampd {
@@ -25,6 +26,7 @@ class DatasetStream : public grpc::ServerReadReactor<v1::UploadDatasetRequest>,
     WorkPool* pieces;
     // Which may take minutes each: what others send is not to wait for them.
     WorkPool* commits;
+    StallWatch* stalls;
   };
 
   // `store` and, as gRPC has it, `response` outlive the call. `user`: who sends; as DatasetStore::Begin's.
@@ -59,6 +61,9 @@ class DatasetStream : public grpc::ServerReadReactor<v1::UploadDatasetRequest>,
   v1::UploadDatasetRequest request_;
   std::string name_;
   std::unique_ptr<DatasetStore::Upload> upload_;
+
+  // Itself thread-safe.
+  std::unique_ptr<StallWatch::Stream> client_;
 
   Mutex mutex_;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;

@@ -13,9 +13,13 @@ constexpr int64_t kChunkBytes = 1 << 20;
 
 }  // namespace
 
-std::shared_ptr<DownloadStream> DownloadStream::Create(WorkPool* pool) {
-  std::shared_ptr<DownloadStream> stream(new DownloadStream(pool));
+std::shared_ptr<DownloadStream> DownloadStream::Create(grpc::CallbackServerContext* context, WorkPool* pool,
+                                                       StallWatch* stalls) {
+  std::shared_ptr<DownloadStream> stream(new DownloadStream(context, pool));
   stream->self_ = stream;
+  stream->client_ = stalls->Watch([weak = std::weak_ptr(stream)] {
+    if (const auto stalled = weak.lock()) stalled->Break();
+  });
   return stream;
 }
 
@@ -61,12 +65,37 @@ void DownloadStream::SendNext() {
     ++file_;
     offset_ = 0;
   }
+  client_->Wait();
   // Not after Finish: a cancelled call takes no more writes.
   const MutexLock lock(&mutex_);
   if (!finished_) StartWrite(&chunk_);
 }
 
+// An end that is told would wait behind what is not taken. Without the lock, since OnCancel may be called within.
+void DownloadStream::Break() {
+  {
+    const MutexLock lock(&mutex_);
+    if (finished_) return;
+    breaking_ = std::this_thread::get_id();
+  }
+  context_->TryCancel();
+  const MutexLock lock(&mutex_);
+  breaking_ = std::thread::id();
+  broken_.NotifyAll();
+}
+
+void DownloadStream::OnDone() {
+  {
+    // The context goes with this call.
+    MutexLock lock(&mutex_);
+    const std::thread::id none;
+    while (breaking_ != none && breaking_ != std::this_thread::get_id()) broken_.Wait(&mutex_);
+  }
+  self_.reset();
+}
+
 void DownloadStream::OnWriteDone(bool ok) {
+  client_->Go();
   if (!ok) return FinishOnce(absl::CancelledError("the receiver is gone"));
   InPool(pool_, &DownloadStream::SendNext);
 }

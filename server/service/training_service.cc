@@ -38,6 +38,7 @@ TrainingServiceImpl::TrainingServiceImpl(Options options, Submitter::Planner pla
                  AllDataRoots(options_.submit.data_roots, options_.submit.datasets),
                  options_.uploads == nullptr ? "" : options_.uploads->folder(), options_.submit.workers},
                 options_.export_runner),
+      stalls_(options_.stall_limit, options_.submit.clock),
       readers_(kReaders, kMaxReads),
       file_readers_(kReaders, kMaxReads),
       checkpoint_checks_(kCheckers, kMaxReads),
@@ -129,11 +130,11 @@ grpc::ServerWriteReactor<v1::JobEvent>* TrainingServiceImpl::WatchJob(grpc::Call
     return stream.get();
   }
   // The controller knows what a prefix of an id stands for.
-  controller_->GetJob(
+  controller_->FindJobId(
       request->job_id(),
-      [stream, after = request->after_sequence()](absl::StatusOr<v1::Job> job) {
-        if (!job.ok()) return stream->Fail(job.status());
-        stream->Start(job->id(), after);
+      [stream, after = request->after_sequence()](const absl::StatusOr<std::string>& id) {
+        if (!id.ok()) return stream->Fail(id.status());
+        stream->Start(*id, after);
       },
       caller->Scope());
   return stream.get();
@@ -166,12 +167,12 @@ grpc::ServerUnaryReactor* TrainingServiceImpl::GetServerInfo(grpc::CallbackServe
   });
 }
 
-grpc::ServerWriteReactor<v1::FileChunk>* TrainingServiceImpl::Download(const grpc::CallbackServerContext& context,
+grpc::ServerWriteReactor<v1::FileChunk>* TrainingServiceImpl::Download(grpc::CallbackServerContext* context,
                                                                        absl::string_view method,
                                                                        const std::string& job_id, FromJob from_job,
                                                                        WorkPool* open_in) {
-  const std::shared_ptr<DownloadStream> stream = DownloadStream::Create(&file_readers_);
-  const absl::StatusOr<Caller> caller = Admit(context, method);
+  const std::shared_ptr<DownloadStream> stream = DownloadStream::Create(context, &file_readers_, &stalls_);
+  const absl::StatusOr<Caller> caller = Admit(*context, method);
   if (!caller.ok()) {
     stream->Fail(caller.status());
     return stream.get();
@@ -191,7 +192,7 @@ grpc::ServerWriteReactor<v1::FileChunk>* TrainingServiceImpl::DownloadCheckpoint
   // It is its own checksum, and short.
   WorkPool& pool = request->file() == kManifest ? file_readers_ : checkpoint_checks_;
   return Download(
-      *context, __func__, request->job_id(),
+      context, __func__, request->job_id(),
       [this, request = *request](const v1::Job& job, Departure& caller) {
         const Comparison comparison{[&caller] { return caller.has_gone(); }, &verified_};
         return OpenAskedFiles(absl::StrCat(options_.checkpoint_root, "/", job.id()), request, comparison);
@@ -202,7 +203,7 @@ grpc::ServerWriteReactor<v1::FileChunk>* TrainingServiceImpl::DownloadCheckpoint
 grpc::ServerWriteReactor<v1::FileChunk>* TrainingServiceImpl::DownloadArtifact(
     grpc::CallbackServerContext* context, const v1::DownloadArtifactRequest* request) {
   return Download(
-      *context, __func__, request->job_id(),
+      context, __func__, request->job_id(),
       [this, name = request->name()](const v1::Job& job, Departure&) {
         return OpenArtifact(absl::StrCat(options_.artifact_root, "/", job.id()), name);
       },
@@ -213,13 +214,13 @@ grpc::ServerReadReactor<v1::UploadModelRequest>* TrainingServiceImpl::UploadMode
                                                                                   v1::UploadModelResponse* response) {
   const absl::StatusOr<Caller> caller = Admit(*context, __func__);
   if (!caller.ok()) return Refused<grpc::ServerReadReactor<v1::UploadModelRequest>>::With(caller.status());
-  return UploadStream::Start(options_.uploads, &writers_, caller->user, response).get();
+  return UploadStream::Start(options_.uploads, &writers_, &stalls_, caller->user, response).get();
 }
 
 grpc::ServerWriteReactor<v1::FileChunk>* TrainingServiceImpl::ExportModel(grpc::CallbackServerContext* context,
                                                                           const v1::ExportModelRequest* request) {
   return Download(
-      *context, __func__, request->job_id(),
+      context, __func__, request->job_id(),
       [this, request = *request](const v1::Job& job, Departure& caller) {
         return exporter_.Export(job, request, caller);
       },

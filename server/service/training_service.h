@@ -15,6 +15,7 @@
 #include "server/service/call_gate.h"
 #include "server/service/grpc_status.h"
 #include "server/service/model_export.h"
+#include "server/service/stall_watch.h"
 #include "server/service/submit.h"
 #include "server/service/verified_files.h"
 #include "server/service/work_pool.h"
@@ -42,6 +43,8 @@ class TrainingServiceImpl : public v1::TrainingService::CallbackService {
     // Asked before anything else by every call; null: everybody may do everything. Outlives the service, as `tokens`
     // does.
     const CallGate* gate = nullptr;
+    // How long a client may leave an upload without a message, or a download without taking one.
+    absl::Duration stall_limit = absl::Minutes(5);
     // Null: CreateToken, RevokeToken and ListTokens are refused.
     TokenBook* tokens = nullptr;
   };
@@ -154,9 +157,8 @@ class TrainingServiceImpl : public v1::TrainingService::CallbackService {
 
   // What is to be sent of a job, opened in `open_in`.
   using FromJob = std::function<absl::StatusOr<OpenCheckpoint>(const v1::Job& job, Departure& caller)>;
-  grpc::ServerWriteReactor<v1::FileChunk>* Download(const grpc::CallbackServerContext& context,
-                                                    absl::string_view method, const std::string& job_id,
-                                                    FromJob from_job, WorkPool* open_in);
+  grpc::ServerWriteReactor<v1::FileChunk>* Download(grpc::CallbackServerContext* context, absl::string_view method,
+                                                    const std::string& job_id, FromJob from_job, WorkPool* open_in);
 
   const Options options_;
   Controller* const controller_;
@@ -165,6 +167,8 @@ class TrainingServiceImpl : public v1::TrainingService::CallbackService {
   const ModelExporter exporter_;
   // Itself thread safe.
   VerifiedFiles verified_{kVerifiedFiles};
+  // Before the pools, whose last tasks may use it.
+  StallWatch stalls_;
   // For reads of the log, which keep watchers waiting: for nothing that takes longer.
   WorkPool readers_;
   // For lists of files, and their bytes.

@@ -15,17 +15,25 @@ namespace {
 
 constexpr size_t kMaxChunkBytes = 1 << 20;
 
+absl::Status Silent(absl::Duration limit) {
+  return absl::DeadlineExceededError(absl::StrCat("nothing was sent for ", absl::FormatDuration(limit)));
+}
+
 }  // namespace
 
-std::shared_ptr<UploadStream> UploadStream::Start(UploadStore* store, WorkPool* pool, std::string user,
-                                                  v1::UploadModelResponse* response) {
+std::shared_ptr<UploadStream> UploadStream::Start(UploadStore* store, WorkPool* pool, StallWatch* stalls,
+                                                  std::string user, v1::UploadModelResponse* response) {
   std::shared_ptr<UploadStream> stream(new UploadStream(store, pool, std::move(user), response));
   stream->self_ = stream;
-  stream->StartRead(&stream->request_);
+  stream->client_ = stalls->Watch([weak = std::weak_ptr(stream), limit = stalls->limit()] {
+    if (const auto silent = weak.lock()) silent->FinishOnce(Silent(limit));
+  });
+  stream->ReadNext();
   return stream;
 }
 
 void UploadStream::OnReadDone(bool ok) {
+  client_->Go();
   if (pool_->Post([stream = shared_from_this(), ok] { stream->Take(!ok); })) return;
   FinishOnce(TryAgain("too many uploads at once; try again", absl::Seconds(1)));
 }
@@ -74,6 +82,7 @@ void UploadStream::End() {
 }
 
 void UploadStream::ReadNext() {
+  client_->Wait();
   // Not after Finish: a cancelled call takes no more reads.
   const MutexLock lock(&mutex_);
   if (!finished_) StartRead(&request_);

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "ampd/v1/training_service.pb.h"
 #include "engine/core/mutex.h"
+#include "server/service/stall_watch.h"
 #include "server/service/upload_store.h"
 #include "server/service/work_pool.h"
 
@@ -21,9 +22,9 @@ namespace ampd {
 class UploadStream : public grpc::ServerReadReactor<v1::UploadModelRequest>,
                      public std::enable_shared_from_this<UploadStream> {
  public:
-  // `store`, `pool` and, as gRPC has it, `response` outlive the call.
+  // `store`, `pool`, `stalls` and, as gRPC has it, `response` outlive the call.
   // `user`: who sends it; empty where users are not told apart.
-  static std::shared_ptr<UploadStream> Start(UploadStore* store, WorkPool* pool, std::string user,
+  static std::shared_ptr<UploadStream> Start(UploadStore* store, WorkPool* pool, StallWatch* stalls, std::string user,
                                              v1::UploadModelResponse* response);
 
  private:
@@ -54,6 +55,9 @@ class UploadStream : public grpc::ServerReadReactor<v1::UploadModelRequest>,
   v1::UploadModelRequest request_;
   std::string checksum_;
   std::unique_ptr<UploadStore::Upload> upload_;
+
+  // Itself thread-safe.
+  std::unique_ptr<StallWatch::Stream> client_;
 
   Mutex mutex_;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;

@@ -144,6 +144,7 @@ class ServiceFixture : public testing::Test {
     TrainingServiceImpl::Options service_options{
         "1.2.3", absl::UnixEpoch(), options.checkpoint_root, options.artifact_root, {}};
     service_options.uploads = uploads_.get();
+    service_options.stall_limit = stall_limit_;
     service_options.submit.data_roots = {"/data"};
     service_options.submit.checkpoint_root = options.checkpoint_root;
     service_options.submit.start_root = options.start_root;
@@ -299,6 +300,7 @@ class ServiceFixture : public testing::Test {
 
   // Without, everybody may everything.
   bool asks_for_tokens_ = false;
+  absl::Duration stall_limit_ = absl::Minutes(5);
   // Empty: one CPU device.
   std::vector<v1::Device> devices_;
   std::string state_dir_;

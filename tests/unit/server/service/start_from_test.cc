@@ -174,6 +174,17 @@ TEST_F(StartFromTest, AnUploadThatIsGivenUpLeavesNothing) {
   EXPECT_THAT(Uploads(), IsEmpty());
 }
 
+TEST_F(StartFromTest, AnUploadInWhichNothingComesEnds) {
+  stall_limit_ = absl::Milliseconds(40);
+  Train(UntilStopped);
+  grpc::ClientContext context;
+  v1::UploadModelResponse response;
+  const auto writer = stub_->UploadModel(&context, &response);
+  const grpc::Status status = writer->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED) << status.error_message();
+  EXPECT_THAT(status.error_message(), HasSubstr("nothing was sent for 40ms"));
+}
+
 TEST_F(StartFromTest, UnknownUploadsAreRefusedByField) {
   Train(UntilStopped);
   v1::CreateJobRequest request = GoodRequest();
