@@ -78,7 +78,8 @@ class Exchange {
     while (true) {
       const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline_ - Clock::now()).count();
       if (left <= 0) {
-        return absl::DeadlineExceededError(
+        // No DEADLINE_EXCEEDED: that would be the caller's, who would ask for the same once more.
+        return absl::FailedPreconditionError(
             absl::StrCat("the ", words_.who, " did not answer within ", absl::FormatDuration(limits_.timeout)));
       }
       std::vector<pollfd> fds = {pollfd{input_.get(), POLLOUT, 0}, pollfd{output_.get(), POLLIN, 0},

@@ -13,10 +13,12 @@
 #include <cstdio>
 #include <filesystem>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "server/config/config.h"
 #include "server/events/clock.h"
 #include "server/main/daemon.h"
@@ -29,6 +31,9 @@ namespace ampd {
 namespace {
 
 enum ExitCode : int { kDrained = 0, kCannotStart = 1, kUsage = 2, kCutShort = 3 };
+
+// For the end of the process once the drain took all of its time.
+constexpr absl::Duration kShortestEnd = absl::Seconds(2);
 
 // Before any thread starts, so that every thread inherits the mask and only the main one sees the signals.
 int BlockStopSignals() {
@@ -130,6 +135,15 @@ void AwaitEnd(Daemon* daemon, int signal_fd, int done_fd, Ending* ending) {
   Log(Severity::kWarning, "the time is over: exiting; the next daemon finds what is left");
 }
 
+// Everything is durable by now, but what ends with the daemon may hang: a driver, a file system that is gone.
+void EndWithin(absl::Duration time) {
+  std::thread([time] {
+    absl::SleepFor(time);
+    Log(Severity::kWarning, absl::StrCat("not ended within ", absl::FormatDuration(time), ": exiting at once"));
+    _exit(kDrained);
+  }).detach();
+}
+
 // `done_fd`, an eventfd, is for the end of the drain.
 int Serve(Daemon& daemon, int signal_fd, int done_fd, const v1::ServerConfig& config, const ServiceManager& manager) {
   printf("ampd ready grpc=%s http=%s\n", daemon.grpc_address().c_str(), daemon.http_address().c_str());
@@ -137,6 +151,7 @@ int Serve(Daemon& daemon, int signal_fd, int done_fd, const v1::ServerConfig& co
   LogIfNot(manager.Ready(absl::StrCat("serving gRPC on ", daemon.grpc_address(), ", HTTP on ", daemon.http_address())));
   Ending ending = MakeEnding(&daemon, config, &manager, done_fd);
   AwaitEnd(&daemon, signal_fd, done_fd, &ending);
+  EndWithin(std::max(ending.Left(), kShortestEnd));
   return kDrained;
 }
 

@@ -35,6 +35,8 @@ absl::Status PlanErrors(const v1::PlanResponse& response) {
   return InvalidFields(violations);
 }
 
+absl::Status CallerGone() { return absl::CancelledError("the caller has gone away"); }
+
 // Of a job that is to be retried, whose datasets cannot be held.
 absl::Status Gone(const std::string& job_id, const absl::Status& violations) {
   if (!absl::IsInvalidArgument(violations)) return violations;
@@ -55,6 +57,7 @@ struct Submitter::Submission {
   v1::CreateJobRequest request;
   Caller caller;
   std::string body;
+  std::function<bool()> cancelled;
   Controller::Done<v1::Job> done;
 };
 
@@ -62,6 +65,7 @@ struct Submitter::PlanSubmission {
   v1::PlanJobRequest request;
   Owner owner;
   Prepared prepared;
+  std::function<bool()> cancelled;
   Controller::Done<v1::PlanReport> done;
 };
 
@@ -76,12 +80,13 @@ Submitter::Submitter(Options options, Planner planner, Controller* controller)
       weight_resolvers_(kResolvers, options_.max_submits),
       sweeps_(1, options_.max_sweeps) {}
 
-void Submitter::Create(const v1::CreateJobRequest& request, const Caller& caller, Controller::Done<v1::Job> done) {
+void Submitter::Create(const v1::CreateJobRequest& request, const Caller& caller, std::function<bool()> cancelled,
+                       Controller::Done<v1::Job> done) {
   if (request.request_id().size() > kMaxRequestIdBytes) {
     return done(InvalidFields({{"request_id", absl::StrCat("longer than ", kMaxRequestIdBytes, " bytes")}}));
   }
-  auto submission =
-      std::make_shared<Submission>(Submission{request, caller, DeterministicBytes(request.spec()), std::move(done)});
+  auto submission = std::make_shared<Submission>(
+      Submission{request, caller, DeterministicBytes(request.spec()), std::move(cancelled), std::move(done)});
   if (request.request_id().empty() || request.validate_only()) return ResolveLater(std::move(submission));
   controller_->FindRequest(caller.user, request.request_id(), submission->body,
                            [this, submission](absl::StatusOr<std::optional<v1::Job>> found) {
@@ -100,6 +105,7 @@ void Submitter::ResolveLater(std::shared_ptr<Submission> submission) {
 }
 
 void Submitter::Plan(std::shared_ptr<Submission> submission) {
+  if (submission->cancelled()) return submission->done(CallerGone());
   absl::StatusOr<Prepared> prepared =
       PrepareJob(std::move(*submission->request.mutable_spec()), submission->caller.Scope());
   if (!prepared.ok()) return submission->done(prepared.status());
@@ -172,14 +178,20 @@ void Submitter::RetryFound(const v1::Job& job, const Controller::Done<v1::Job>& 
   controller_->RetryJob(std::move(params), done);
 }
 
-void Submitter::PlanReport(const v1::PlanJobRequest& request, const Caller& caller,
+void Submitter::PlanReport(const v1::PlanJobRequest& request, const Caller& caller, std::function<bool()> cancelled,
                            Controller::Done<v1::PlanReport> done) {
-  auto asked = std::make_shared<PlanSubmission>(PlanSubmission{request, caller.Scope(), {}, std::move(done)});
+  auto asked = std::make_shared<PlanSubmission>(
+      PlanSubmission{request, caller.Scope(), {}, std::move(cancelled), std::move(done)});
   const bool posted = ResolversFor(request.spec()).Post([this, asked] {
+    if (asked->cancelled()) return asked->done(CallerGone());
     absl::StatusOr<Prepared> prepared = Prepare(asked->request.spec(), asked->owner);
     if (!prepared.ok()) return asked->done(prepared.status());
     asked->prepared = *std::move(prepared);
     const bool planned = pool_.Post([this, asked] {
+      if (asked->cancelled()) {
+        asked->prepared = {};
+        return asked->done(CallerGone());
+      }
       // What it holds is let go before the answer.
       absl::StatusOr<v1::PlanReport> report = Report(asked->request, std::exchange(asked->prepared, {}));
       asked->done(std::move(report));

@@ -67,19 +67,21 @@ class Submitter {
   Submitter(Options options, Planner planner, Controller* controller);
 
   // TrainingService.CreateJob; `done` is called once, on any thread. `request` is not used after the call returns. The
-  // job is the caller's; other jobs that it names must be, or the caller an administrator.
-  void Create(const v1::CreateJobRequest& request, const Caller& caller, Controller::Done<v1::Job> done);
+  // job is the caller's; other jobs that it names must be, or the caller an administrator. `cancelled` is asked, on any
+  // thread and until `done` is called, whether the caller is gone: then nothing is begun any more.
+  void Create(const v1::CreateJobRequest& request, const Caller& caller, std::function<bool()> cancelled,
+              Controller::Done<v1::Job> done);
 
   // TrainingService.RetryJob of a job that the caller may change; as Create(). Weights of another job that the job
   // starts from are held for it anew.
   void Retry(const std::string& job_id, Controller::Done<v1::Job> done);
-  // TrainingService.CreateSweep; as Create(). `cancelled` is asked, on any thread and until `done` is called, whether
-  // the caller is still there.
+  // TrainingService.CreateSweep; as Create().
   void CreateSweep(const v1::CreateSweepRequest& request, const Caller& caller, std::function<bool()> cancelled,
                    Controller::Done<v1::JobSweep> done);
 
   // TrainingService.PlanJob; as Create().
-  void PlanReport(const v1::PlanJobRequest& request, const Caller& caller, Controller::Done<v1::PlanReport> done);
+  void PlanReport(const v1::PlanJobRequest& request, const Caller& caller, std::function<bool()> cancelled,
+                  Controller::Done<v1::PlanReport> done);
 
  private:
   struct Submission;

@@ -50,7 +50,8 @@ TrainingServiceImpl::TrainingServiceImpl(Options options, Submitter::Planner pla
 grpc::ServerUnaryReactor* TrainingServiceImpl::CreateJob(grpc::CallbackServerContext* context,
                                                          const v1::CreateJobRequest* request, v1::Job* response) {
   return Admitted(context, __func__, [&](const Caller& caller, grpc::ServerUnaryReactor* reactor) {
-    submitter_.Create(*request, caller, Answer(reactor, response));
+    submitter_.Create(
+        *request, caller, [context] { return context->IsCancelled(); }, Answer(reactor, response));
   });
 }
 
@@ -92,7 +93,8 @@ grpc::ServerUnaryReactor* TrainingServiceImpl::CancelSweep(grpc::CallbackServerC
 grpc::ServerUnaryReactor* TrainingServiceImpl::PlanJob(grpc::CallbackServerContext* context,
                                                        const v1::PlanJobRequest* request, v1::PlanReport* response) {
   return Admitted(context, __func__, [&](const Caller& caller, grpc::ServerUnaryReactor* reactor) {
-    submitter_.PlanReport(*request, caller, Answer(reactor, response));
+    submitter_.PlanReport(
+        *request, caller, [context] { return context->IsCancelled(); }, Answer(reactor, response));
   });
 }
 

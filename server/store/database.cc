@@ -17,6 +17,7 @@
 #include "absl/strings/str_split.h"
 #include "engine/core/status.h"
 #include "server/files/files.h"
+#include "server/store/reserve.h"
 #include "server/store/schema.h"
 #include "server/store/statement.h"
 
@@ -134,10 +135,13 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& stat
   AMPD_ASSIGN_OR_RETURN(const int lock_fd, LockStateDir(state_dir));
   AMPD_ASSIGN_OR_RETURN(std::unique_ptr<Database> database, Connect(absl::StrCat(state_dir, "/ampd.db"), lock_fd,
                                                                     SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE));
-  AMPD_RETURN_IF_ERROR(database->Configure());
+  absl::Status configured = database->Configure();
+  if (absl::IsResourceExhausted(configured) && UseReserve(state_dir)) configured = database->Configure();
+  AMPD_RETURN_IF_ERROR(configured);
   AMPD_RETURN_IF_ERROR(database->Check());
   AMPD_RETURN_IF_ERROR(database->Migrate());
   AMPD_RETURN_IF_ERROR(database->SetMaxPages(max_pages));
+  KeepReserve(state_dir);
   AMPD_RETURN_IF_ERROR(SyncFolder(state_dir));
   return database;
 }
@@ -156,7 +160,10 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Connect(const std::string& p
 Database::~Database() {
   for (const auto& [sql, statement] : statements_) sqlite3_finalize(statement);
   sqlite3_close(db_);
-  if (lock_fd_ >= 0) close(lock_fd_);
+  if (lock_fd_ < 0) return;
+  // The log has just given back as much.
+  KeepReserve(std::filesystem::path(path_).parent_path());
+  close(lock_fd_);
 }
 
 absl::Status Database::Configure() {

@@ -126,6 +126,20 @@ class DiskFullTest(DaemonTest):
         self.assertEqual(os.listdir(os.path.join(self.small, "uploads")), [])
         self.assert_healthy(ampd)
 
+    def test_a_start_without_room(self):
+        ampd = self.small_daemon()
+        job_id = ampd.submit(glyphs_job("before", steps=3)).id
+        self.assert_state(ampd.wait(job_id), "SUCCEEDED")
+        # Twice: the one that starts without room ends without it as well.
+        for _ in range(2):
+            self.assertEqual(ampd.terminate(), 0)
+            filler = self.fill()
+            ampd = self.small_daemon()
+            self.assert_state(ampd.get(job_id), "SUCCEEDED")
+        os.remove(filler)
+        self.assert_state(ampd.run(glyphs_job("after", steps=3)), "SUCCEEDED")
+        self.assert_healthy(ampd)
+
     def test_no_room_for_a_submit(self):
         ampd = self.small_daemon()
         filler = self.fill()
