@@ -114,6 +114,7 @@ class Rewriter {
   // Whether a constant beside the node's data would be another number in `dtype`: a mask's -1e9 infinite, an epsilon 0.
   bool LosesConstant(const ir::Node& node, const ops::OpDef& def, DType dtype) const {
     if (!IsHalf(dtype)) return false;
+    if (LosesAttribute(node, dtype)) return true;
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       const ir::Value& value = to_.values[map_[node.inputs[i]]];
       const ops::Role role = ops::RoleOf(def, i);
@@ -123,12 +124,33 @@ class Rewriter {
     return false;
   }
 
+  // Likewise of a number that the node has as an attribute, and gives as its output where data are beyond it or
+  // missing.
+  static bool LosesAttribute(const ir::Node& node, DType dtype) {
+    const auto loses = [&](const char* name) {
+      return node.attributes.Has(name) && Loses(static_cast<float>(node.attributes.Double(name)), dtype);
+    };
+    // An infinite bound on its own side is none, as it was: nothing in 16 bits is beyond it.
+    const auto beyond = [&](const char* name, double side) {
+      return loses(name) && !(std::isinf(Rounded(static_cast<float>(node.attributes.Double(name)), dtype)) &&
+                              node.attributes.Double(name) * side > 0);
+    };
+    if (node.op == ir::OpKind::kClip) return beyond("min", -1) || beyond("max", 1);
+    return node.op == ir::OpKind::kPad && loses("value");
+  }
+
+  static float Rounded(float f, DType dtype) {
+    return dtype == DType::kF16 ? ToFloat(ToHalf(f)) : ToFloat(ToBFloat16(f));
+  }
+
+  static bool Loses(float f, DType dtype) {
+    const float rounded = Rounded(f, dtype);
+    return std::isinf(rounded) != std::isinf(f) || (rounded == 0 && f != 0);
+  }
+
   static bool Loses(const ir::Value& constant, DType dtype) {
     const auto numbers = constant.data->as<float>();
-    return std::any_of(numbers.begin(), numbers.end(), [dtype](float f) {
-      const float rounded = dtype == DType::kF16 ? ToFloat(ToHalf(f)) : ToFloat(ToBFloat16(f));
-      return std::isinf(rounded) != std::isinf(f) || (rounded == 0 && f != 0);
-    });
+    return std::any_of(numbers.begin(), numbers.end(), [dtype](float f) { return Loses(f, dtype); });
   }
 
   DType TargetOf(const ir::Node& node, const ops::OpDef& def) const {

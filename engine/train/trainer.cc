@@ -295,6 +295,7 @@ absl::StatusOr<Outcome> TrainerImpl::Loop() {
     AMPD_RETURN_IF_ERROR(EvaluateIfDue());
     AMPD_RETURN_IF_ERROR(SampleIfDue());
     AMPD_RETURN_IF_ERROR(EmitCheckpoint(0));
+    AMPD_RETURN_IF_ERROR(CheckWhatWasApplied());
     return Outcome::kCompleted;
   }
   while (state_.step < total_steps_) {
@@ -310,7 +311,26 @@ absl::StatusOr<Outcome> TrainerImpl::Loop() {
     AMPD_RETURN_IF_ERROR(CheckpointIfDue(std::exchange(evaluation_due_to_save_, false) || asked));
     if (stop && state_.step < total_steps_) return Outcome::kStopped;
   }
+  AMPD_RETURN_IF_ERROR(CheckWhatWasApplied());
   return Outcome::kCompleted;
+}
+
+// Nobody should have to look for it: a job that ends well has trained.
+absl::Status TrainerImpl::CheckWhatWasApplied() {
+  for (const PhaseState& state : state_.phases) {
+    const std::string of = state_.phases.size() == 1 ? "" : absl::StrCat("phase ", state.name, ": ");
+    const int64_t applied = state.scaler.steps_applied, skipped = state.scaler.steps_skipped;
+    const absl::Status checked = CheckApplied(applied, skipped, state.skips);
+    if (!checked.ok()) return of.empty() ? checked : Annotate(checked, "phase " + state.name);
+    if (skipped <= applied) continue;
+    AMPD_RETURN_IF_ERROR(reporter_->Log(
+        v1::LogLine::WARNING,
+        absl::StrCat(
+            of, skipped, " of ", applied + skipped,
+            " steps were skipped, since their loss or a gradient was not finite: their batches were not learnt "
+            "from (limits.max_skip_ratio can end such a job)")));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<optim::ScalerDecision> TrainerImpl::Step() {

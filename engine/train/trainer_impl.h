@@ -110,6 +110,7 @@ class TrainerImpl : public Trainer {
   absl::Status ReportScale(size_t phase, double before, double after);
   // Whether the training goes on after a skip, and how.
   absl::StatusOr<optim::ScalerDecision> CheckSkips();
+  absl::Status CheckWhatWasApplied();
   absl::Status Diverged(const PhaseResult& result) const;
   // The two ways on from the scale's floor.
   absl::Status FallBack(const PhaseResult& result);

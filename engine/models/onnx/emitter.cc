@@ -269,6 +269,12 @@ V Emitter::Where(V condition, V a, V b) {
   return Elementwise("where", {condition, a, b}, {});
 }
 
+V Emitter::RootOfSquares(V sum) {
+  const V zero = Scalar(sum->type.dtype, 0);
+  const V none = Binary("equal", sum, zero);
+  return Where(none, zero, Unary("sqrt", Where(none, Scalar(sum->type.dtype, 1), sum)));
+}
+
 V Emitter::Cast(V x, DType dtype, bool saturate) {
   if (!ok() || x->type.dtype == dtype) return x;
   if (Foldable({x}, ElementsOf(x->type.shape)) || IsEmpty(x->type.shape))

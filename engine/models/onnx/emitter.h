@@ -83,6 +83,9 @@ class Emitter {
   V AddScalar(V a, double b) { return b == 0 ? a : Add(a, Scalar(a->type.dtype, b)); }
   V MulScalar(V a, double b) { return b == 1 ? a : Mul(a, Scalar(a->type.dtype, b)); }
   V Where(V condition, V a, V b);
+  // The square root of a sum or mean of squares. Where that is 0 its gradient is 0, as torch.norm's, and not the root's
+  // own, which is infinite and NaN once it is masked or multiplied by the 0 that was squared.
+  V RootOfSquares(V sum);
   V Cast(V x, DType dtype, bool saturate = false);
 
   // Moving data. Shapes are checked; axes are in range and not negative.

@@ -172,7 +172,7 @@ absl::Status MeanVarianceNormalization(Node& n) {
   AMPD_ASSIGN_OR_RETURN(axes, n.Axes(axes, n.rank(0)));
   const V mean = n.e.Reduce("reduce_mean", n[0], axes, true);
   const V centred = n.e.Sub(n[0], mean);
-  const V deviation = n.e.Unary("sqrt", n.e.Reduce("reduce_mean", n.e.Mul(centred, centred), axes, true));
+  const V deviation = n.e.RootOfSquares(n.e.Reduce("reduce_mean", n.e.Mul(centred, centred), axes, true));
   return n.Out(n.e.Div(centred, n.e.AddScalar(deviation, 1e-9)));
 }
 
@@ -182,9 +182,11 @@ absl::Status LpNormalization(Node& n) {
   if (p != 1 && p != 2) return n.Bad(absl::StrCat("p is ", p));
   const V powers = p == 1 ? n.e.Unary("abs", n[0]) : n.e.Mul(n[0], n[0]);
   V norm = n.e.Reduce("reduce_sum", powers, {axis}, true);
-  if (p == 2) norm = n.e.Unary("sqrt", norm);
+  if (p == 2) norm = n.e.RootOfSquares(norm);
   const V zero = n.e.Scalar(n.dtype(0), 0);
-  return n.Out(n.e.Where(n.e.Binary("equal", norm, zero), zero, n.e.Div(n[0], norm)));
+  const V none = n.e.Binary("equal", norm, zero);
+  // What is not chosen has a gradient too: of a quotient by 0 it would be NaN.
+  return n.Out(n.e.Where(none, zero, n.e.Div(n[0], n.e.Where(none, n.e.Scalar(n.dtype(0), 1), norm))));
 }
 
 // Before opset 13 the axes from `axis` on are one.

@@ -41,7 +41,7 @@ absl::Status Reduce(Node& n) {
   if (op == "ReduceProd") return n.Out(reduce("reduce_prod", x));
   if (op == "ReduceL1") return n.Out(reduce("reduce_sum", Absolute(n, x)));
   if (op == "ReduceSumSquare") return n.Out(reduce("reduce_sum", n.e.Mul(x, x)));
-  if (op == "ReduceL2") return n.Out(n.e.Unary("sqrt", reduce("reduce_sum", n.e.Mul(x, x))));
+  if (op == "ReduceL2") return n.Out(n.e.RootOfSquares(reduce("reduce_sum", n.e.Mul(x, x))));
   return n.Out(n.e.Unary("log", reduce("reduce_sum", x)));
 }
 

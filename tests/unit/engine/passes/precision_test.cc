@@ -281,6 +281,44 @@ TEST(ApplyPrecision, ConstantsThatSixteenBitsDoNotHoldKeepTheirNode) {
   }
 }
 
+TEST(ApplyPrecision, NumbersThatANodeHasItselfAreKeptToo) {
+  const double lowest = std::numeric_limits<float>::lowest(), infinity = std::numeric_limits<double>::infinity();
+  const struct {
+    OpKind op;
+    ir::Attributes attributes;
+    DType in_f16, in_bf16;
+  } cases[] = {{OpKind::kClip, {{"min", 1e-8}, {"max", 1.0}}, DType::kF32, DType::kBF16},
+               {OpKind::kClip, {{"max", -1e-8}}, DType::kF32, DType::kBF16},
+               {OpKind::kClip, {{"min", 1e-41}}, DType::kF32, DType::kF32},
+               {OpKind::kClip, {{"min", 1e6}}, DType::kF32, DType::kBF16},
+               {OpKind::kClip, {{"min", 0.0}, {"max", 6.0}}, DType::kF16, DType::kBF16},
+               // No bounds.
+               {OpKind::kClip, {{"min", 0.0}, {"max", -lowest}}, DType::kF16, DType::kBF16},
+               {OpKind::kClip, {{"min", lowest}, {"max", 1.0}}, DType::kF16, DType::kBF16},
+               {OpKind::kClip, {{"min", -infinity}, {"max", infinity}}, DType::kF16, DType::kBF16},
+               {OpKind::kPad,
+                {{"pads", std::vector<int64_t>{0, 1, 0, 0}}, {"mode", "constant"}, {"value", -1e9}},
+                DType::kF32,
+                DType::kBF16},
+               {OpKind::kPad,
+                {{"pads", std::vector<int64_t>{0, 1, 0, 0}}, {"mode", "constant"}, {"value", 0.0}},
+                DType::kF16,
+                DType::kBF16}};
+  for (const auto& c : cases) {
+    ir::Graph g;
+    const ir::ValueId x = g.AddInput("x", {DType::kF32, {4, 8}});
+    const ir::ValueId w = g.AddParameter({.name = "w", .type = {DType::kF32, {8, 8}}});
+    const ir::ValueId v = Emit(&g, OpKind::kMatmul, "a", {x, w}, {{"transpose_b", int64_t{1}}});
+    g.outputs["y"] = Emit(&g, c.op, "bounded", {v}, c.attributes);
+    for (const auto& [compute, expected] : {std::pair(DType::kF16, c.in_f16), std::pair(DType::kBF16, c.in_bf16)}) {
+      auto cast = ApplyPrecision(g, {compute, {}});
+      ASSERT_TRUE(cast.ok()) << cast.status();
+      const std::string name = absl::StrCat("bounded.", ir::OpName(c.op));
+      EXPECT_EQ(OutputOf(*cast, name), expected) << c.attributes.items().size() << " " << DTypeName(compute);
+    }
+  }
+}
+
 TEST(GlobMatch, StarsAndQuestionMarks) {
   EXPECT_TRUE(GlobMatch("head", "head"));
   EXPECT_FALSE(GlobMatch("head", "header"));

@@ -68,6 +68,20 @@ TEST(SkipGuard, CalibrationDoesNotCountForTheRatio) {
   EXPECT_TRUE(history.recent.empty());
 }
 
+TEST(SkipGuard, ATrainingThatAppliedNothingDiverged) {
+  SkipHistory history;
+  EXPECT_TRUE(CheckApplied(0, 0, history).ok()) << "a phase that was not due";
+  const SkipLimits limits{.total_steps = 20};
+  for (int step = 1; step <= 20; ++step) {
+    ASSERT_TRUE(CountStep(limits, step, kSkipped, kCalibration, false, &history).ok());
+  }
+  EXPECT_EQ(FailureOf(CheckApplied(0, 20, history)).class_(), v1::Failure::DIVERGED);
+  EXPECT_TRUE(CheckApplied(1, 19, history).ok());
+  // It was still looking for its scale.
+  ASSERT_TRUE(CountStep(limits, 20, kSkipped, kCalibration, kMoved, &history).ok());
+  EXPECT_TRUE(CheckApplied(0, 20, history).ok());
+}
+
 TEST(SkipGuard, AWindowLongerThanTheJobIsCutToIt) {
   const SkipLimits limits{.max_ratio = 0.5, .window = 500, .total_steps = 4};
   SkipHistory history;
