@@ -98,6 +98,70 @@ TEST_F(PreemptionTest, NobodyIsAskedTwiceAndNobodyElseTakesTheDevice) {
   EXPECT_EQ(world.Reason("gang"), v1::Job::PREEMPTION);
 }
 
+TEST_F(PreemptionTest, WhatIsPromisedToOneIsKeptForTheNextAfterIt) {
+  PickWorld world({2});
+  world.Run(Victim(world, "low", {0}, 0, absl::Hours(1)));
+  QueuedJob pinned = Urgent(world, "pinned");
+  pinned.requirement.usable = PickWorld::Only(2, {0});
+  pinned.requirement.max_hold = absl::Seconds(1024);
+  // It waits for d0, and takes d1 with it; who is not sure to be gone by then must not slip in.
+  world.Queue("gang", 2);
+  world.Queue(pinned);
+  QueuedJob late = world.Job("late");
+  world.Queue(late);
+  EXPECT_EQ(world.Starts(), "");
+  EXPECT_EQ(world.Stops(), "low for pinned");
+  EXPECT_EQ(world.Reason("late"), v1::Job::PRIORITY);
+  EXPECT_EQ(world.Info("late").message, "what is free is kept for gang, which is before it");
+  // The gang has them a grace and the longest time of the urgent job from now.
+  late.requirement.max_hold = absl::Seconds(1280);
+  world.Queue(late);
+  EXPECT_EQ(world.Starts(), "");
+  late.requirement.max_hold = absl::Seconds(1024);
+  world.Queue(late);
+  EXPECT_EQ(world.Starts(), "late@d1*");
+}
+
+TEST_F(PreemptionTest, WhereWhatIsPromisedHasNoEndOnlyWhoCanStopPasses) {
+  PickWorld world({2});
+  world.Run(Victim(world, "low", {0}, 0, absl::Hours(1)));
+  QueuedJob pinned = Urgent(world, "pinned");
+  pinned.requirement.usable = PickWorld::Only(2, {0});
+  world.Queue(pinned);
+  world.Queue("gang", 2);
+  QueuedJob late = world.Job("late");
+  late.requirement.max_hold = absl::Seconds(1);
+  world.Queue(late);
+  EXPECT_EQ(world.Starts(), "");
+  EXPECT_EQ(world.Stops(), "low for pinned");
+  late.requirement.preemptible = true;
+  world.Queue(late);
+  EXPECT_EQ(world.Starts(), "late@d1*");
+}
+
+TEST_F(PreemptionTest, WhatIsPromisedOnASharedDeviceIsKeptForTheNextAfterIt) {
+  PickWorld world({2});
+  for (const char* id : {"s", "t"}) {
+    RunningJob sharing = Victim(world, id, {0}, 0, absl::Hours(1));
+    sharing.share = true;
+    sharing.memory_bytes = kGiB;
+    world.Run(sharing);
+  }
+  QueuedJob pinned = Urgent(world, "pinned");
+  pinned.requirement.usable = PickWorld::Only(2, {0});
+  world.Queue(pinned);
+  world.Queue("gang", 2);
+  QueuedJob small = world.Job("small");
+  small.requirement.share = true;
+  small.requirement.memory_bytes = kGiB;
+  world.Queue(small);
+  EXPECT_EQ(world.Starts(), "");
+  EXPECT_EQ(world.Stops(), "s for pinned, t for pinned");
+  small.requirement.preemptible = true;
+  world.Queue(small);
+  EXPECT_EQ(world.Starts(), "small@d1*");
+}
+
 TEST_F(PreemptionTest, NoMoreThanNeeded) {
   PickWorld world({4});
   // The newest holds one device; the gang alone is enough.
