@@ -19,6 +19,8 @@ ControllerCore::ControllerCore(ControllerOptions options, Store* store, EventLog
       launcher_(launcher),
       metrics_(metrics),
       clock_(clock),
+      begin_(clock->Now()),
+      begin_monotonic_(clock->Monotonic()),
       post_(std::move(post)),
       draining_(draining),
       usage_(options_.usage_half_life),

@@ -73,7 +73,7 @@ struct LiveJob {
   bool finished = false;
   Stop stop = Stop::kNone;
   std::optional<WorkerExit> exit;
-  // Ids of those it holds, and since when.
+  // Ids of those it holds, and since when, by SteadyNow.
   std::vector<std::string> devices;
   absl::Time held_since = absl::InfinitePast();
   // Devices it can run on, once asked for.
@@ -219,6 +219,9 @@ class ControllerCore {
   void Log(const std::string& text) const;
 
   // core_schedule.cc
+  // The wall clock's time as this daemon began, and what has passed since by the one that nobody sets: who decides by
+  // how long something took is not misled by a step of the wall clock.
+  absl::Time SteadyNow() const { return begin_ + (clock_->Monotonic() - begin_monotonic_); }
   void Schedule();
   void SyncQueue(const std::string& id);
   // Takes note of all jobs that changed since it was last called.
@@ -421,6 +424,8 @@ class ControllerCore {
   Launcher* const launcher_;
   Metrics* const metrics_;
   const Clock* const clock_;
+  const absl::Time begin_;
+  const absl::Duration begin_monotonic_;
   const std::function<void(std::function<void()>)> post_;
   std::atomic<bool>* const draining_;
 
@@ -441,7 +446,7 @@ class ControllerCore {
   std::map<std::string, int64_t> inserting_;
   // By user, those that are PAUSED.
   std::map<std::string, std::set<std::string>> paused_;
-  // Of the last round.
+  // Of the last round; times in them, in the estimates and in the usage are SteadyNow's.
   SchedulingSnapshot snapshot_;
   Decision decision_;
   mutable std::optional<std::unordered_map<std::string, absl::Time>> estimates_;
