@@ -349,12 +349,15 @@ class ControllerCore {
 
   // core_preempt.cc
   // Begins to stop a running job for job `for_job`: PREEMPTING, and QUEUED once its worker stopped after a checkpoint.
-  // It is asked for a checkpoint first, and stopped once one has come; where none comes within preempt_grace it is
-  // left running. One that measures writes none, and is stopped at once. False, and nothing happens, where it does not
-  // run, is being stopped already, cannot be told, or was left running not long ago.
+  // It is asked for a checkpoint first, and stopped once one has come; where none comes within preempt_grace, or
+  // `for_job` waits no more when it comes, it is left running. One that measures writes none, and is stopped at once.
+  // False, and nothing happens, where it does not run, is being stopped already, cannot be told, or was left running
+  // not long ago.
   bool Preempt(LiveJob& live, const std::string& for_job);
   bool LeftRunningLately(const LiveJob& live) const;
   void OnPreemptGrace(LiveJob& live);
+  void OnPreemptCheckpoint(LiveJob& live);
+  void LeaveRunning(LiveJob& live, const std::string& why);
   void StopPreempted(LiveJob& live);
   // A worker that has not stopped in so many graces from now is killed, and the job goes on from its last checkpoint.
   void ArmStop(LiveJob& live, int graces);
