@@ -19,6 +19,8 @@ ControllerCore::ControllerCore(ControllerOptions options, Store* store, EventLog
       launcher_(launcher),
       metrics_(metrics),
       clock_(clock),
+      begin_(clock->Now()),
+      begin_monotonic_(clock->Monotonic()),
       post_(std::move(post)),
       post_answer_(std::move(post_answer)),
       draining_(draining),

@@ -74,7 +74,7 @@ struct LiveJob {
   bool finished = false;
   Stop stop = Stop::kNone;
   std::optional<WorkerExit> exit;
-  // Ids of those it holds, and since when.
+  // Ids of those it holds, and since when, by SteadyNow.
   std::vector<std::string> devices;
   absl::Time held_since = absl::InfinitePast();
   // Devices it can run on, once asked for.
@@ -229,6 +229,9 @@ class ControllerCore {
   void Log(const std::string& text) const;
 
   // core_schedule.cc
+  // The wall clock's time as this daemon began, and what has passed since by the one that nobody sets: who decides by
+  // how long something took is not misled by a step of the wall clock.
+  absl::Time SteadyNow() const { return begin_ + (clock_->Monotonic() - begin_monotonic_); }
   void Schedule();
   void SyncQueue(const std::string& id);
   // Takes note of all jobs that changed since it was last called.
@@ -362,12 +365,15 @@ class ControllerCore {
 
   // core_preempt.cc
   // Begins to stop a running job for job `for_job`: PREEMPTING, and QUEUED once its worker stopped after a checkpoint.
-  // It is asked for a checkpoint first, and stopped once one has come; where none comes within preempt_grace it is
-  // left running. One that measures writes none, and is stopped at once. False, and nothing happens, where it does not
-  // run, is being stopped already, cannot be told, or was left running not long ago.
+  // It is asked for a checkpoint first, and stopped once one has come; where none comes within preempt_grace, or
+  // `for_job` waits no more when it comes, it is left running. One that measures writes none, and is stopped at once.
+  // False, and nothing happens, where it does not run, is being stopped already, cannot be told, or was left running
+  // not long ago.
   bool Preempt(LiveJob& live, const std::string& for_job);
   bool LeftRunningLately(const LiveJob& live) const;
   void OnPreemptGrace(LiveJob& live);
+  void OnPreemptCheckpoint(LiveJob& live);
+  void LeaveRunning(LiveJob& live, const std::string& why);
   void StopPreempted(LiveJob& live);
   // A worker that has not stopped in so many graces from now is killed, and the job goes on from its last checkpoint.
   void ArmStop(LiveJob& live, int graces);
@@ -440,6 +446,8 @@ class ControllerCore {
   Launcher* const launcher_;
   Metrics* const metrics_;
   const Clock* const clock_;
+  const absl::Time begin_;
+  const absl::Duration begin_monotonic_;
   const Poster post_;
   const Poster post_answer_;
   std::atomic<bool>* const draining_;
@@ -461,7 +469,7 @@ class ControllerCore {
   std::map<std::string, int64_t> inserting_;
   // By user, those that are PAUSED.
   std::map<std::string, std::set<std::string>> paused_;
-  // Of the last round.
+  // Of the last round; times in them, in the estimates and in the usage are SteadyNow's.
   SchedulingSnapshot snapshot_;
   Decision decision_;
   mutable std::optional<std::unordered_map<std::string, absl::Time>> estimates_;

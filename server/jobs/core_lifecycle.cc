@@ -92,7 +92,7 @@ void ControllerCore::RecoverWorker(LiveJob& live) {
   }
   // When a later attempt began is not known any more.
   const v1::Job& job = live.job.proto();
-  live.held_since = clock_->Now();
+  live.held_since = SteadyNow();
   if (job.attempt() == 1 && job.has_start_time()) {
     live.held_since = std::min(live.held_since, absl::FromUnixSeconds(job.start_time().seconds()));
   }

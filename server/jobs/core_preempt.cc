@@ -44,8 +44,19 @@ void ControllerCore::OnPreemptGrace(LiveJob& live) {
   live.preempt_timer = 0;
   if (live.job.state() != v1::Job::PREEMPTING || live.stop != Stop::kNone) return;
   live.left_running = clock_->Monotonic();
-  Enter(live, v1::Job::RUNNING,
-        absl::StrCat("left running: no checkpoint within ", absl::FormatDuration(options_.preempt_grace)));
+  LeaveRunning(live, absl::StrCat("no checkpoint within ", absl::FormatDuration(options_.preempt_grace)));
+}
+
+void ControllerCore::OnPreemptCheckpoint(LiveJob& live) {
+  const LiveJob* other = Find(live.preempted_for);
+  if (other != nullptr && other->job.state() == v1::Job::QUEUED) return StopPreempted(live);
+  // It was cancelled meanwhile, or started elsewhere. Whom else the job keeps waiting, the next round tells.
+  timers_.Cancel(&live.preempt_timer);
+  LeaveRunning(live, absl::StrCat("job ", live.preempted_for, " waits no more"));
+}
+
+void ControllerCore::LeaveRunning(LiveJob& live, const std::string& why) {
+  Enter(live, v1::Job::RUNNING, absl::StrCat("left running: ", why));
   ArmLimits(live);
 }
 

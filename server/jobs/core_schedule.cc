@@ -99,7 +99,7 @@ void ControllerCore::SyncQueue() {
 
 // When the job lets go of its devices: by its limit, else as its steps go.
 absl::Time ControllerCore::ExpectedEnd(const LiveJob& live) const {
-  const absl::Time now = clock_->Now();
+  const absl::Time now = SteadyNow();
   const absl::Duration limit = HoldLimit(live);
   if (limit != absl::InfiniteDuration()) return now + limit;
   const v1::JobSummary& summary = live.job.proto().summary();
@@ -146,14 +146,14 @@ double ControllerCore::DevicesOf(const LiveJob& live) const {
 
 // What has only begun counts as the charge of its start, so that devices that become free together are shared.
 double ControllerCore::UnchargedSeconds(const LiveJob& live) const {
-  const absl::Time now = clock_->Now();
+  const absl::Time now = SteadyNow();
   const absl::Duration held = live.charged_until ? clock_->Monotonic() - *live.charged_until : absl::ZeroDuration();
   return std::max(DecayedSeconds(now - held, now, now, usage_.half_life()),
                   absl::ToDoubleSeconds(options_.scheduling.start_charge - live.charged));
 }
 
 void ControllerCore::FillSnapshot() {
-  const absl::Time now = clock_->Now();
+  const absl::Time now = SteadyNow();
   snapshot_.queue = &queue_;
   snapshot_.draining = draining_->load();
   snapshot_.no_space = Shortage();
@@ -179,7 +179,7 @@ void ControllerCore::Schedule() {
   SyncQueue();
   queue_.Release(clock_->Now());
   FillSnapshot();
-  decision_ = Pick(snapshot_, clock_->Now());
+  decision_ = Pick(snapshot_, SteadyNow());
   estimates_.reset();
   for (const Assignment& assignment : decision_.start) StartJob(*Find(assignment.job_id), assignment);
   for (const Preemption& preemption : decision_.preempt) Preempt(*Find(preemption.job_id), preemption.for_job);
@@ -269,7 +269,7 @@ void ControllerCore::StartJob(LiveJob& live, const Assignment& assignment) {
     threads += slot->device.threads();
   }
   live.devices = assignment.device_ids;
-  live.held_since = clock_->Now();
+  live.held_since = SteadyNow();
   live.has_worker = true;
   live.launched = false;
   live.adopted = false;
@@ -302,16 +302,17 @@ void ControllerCore::NoteCheckpoint(LiveJob& live, const v1::CheckpointSaved& ch
 // Part of the job's next write.
 void ControllerCore::ChargeUsage(LiveJob& live, absl::Duration held) {
   if (live.devices.empty() || held <= absl::ZeroDuration()) return;
-  const absl::Time now = clock_->Now();
+  const absl::Time now = clock_->Now(), steady = SteadyNow();
   const double devices = DevicesOf(live);
-  usage_.Add(live.job.proto().user(), devices, now - held, now);
+  usage_.Add(live.job.proto().user(), devices, steady - held, steady);
+  // The next daemon has only the wall clock in common with this one.
   live.job.AddToCounters(UsageCounters(live.job.proto().user(), devices, now - held, now));
 }
 
 absl::Status ControllerCore::RestoreUsage() {
   const auto counters = store_->Await([](const Database& database) { return database.Counters(); });
   if (!counters.ok()) return counters.status();
-  for (const auto& [name, value] : *counters) AddUsageCounter(name, value, clock_->Now(), &usage_);
+  for (const auto& [name, value] : *counters) AddUsageCounter(name, value, SteadyNow(), &usage_);
   return absl::OkStatus();
 }
 
@@ -331,11 +332,11 @@ v1::Job ControllerCore::WithQueueInfo(v1::Job job) const {
   job.set_queue_position(static_cast<int32_t>(std::min<int64_t>(info.position, INT32_MAX)));
   job.set_queue_reason(info.reason);
   job.set_queue_message(info.reason == v1::Job::DEPENDENCY ? DescribeDependencies(*queued) : info.message);
-  if (!estimates_) estimates_ = EstimateStarts(snapshot_, decision_, clock_->Now(), kEstimated);
+  if (!estimates_) estimates_ = EstimateStarts(snapshot_, decision_, SteadyNow(), kEstimated);
   const auto estimate = estimates_->find(job.id());
   if (estimate == estimates_->end()) return job;
-  *job.mutable_estimated_start_time() =
-      TimeUtil::NanosecondsToTimestamp(absl::ToUnixNanos(std::max(estimate->second, clock_->Now())));
+  const absl::Duration left = std::max(absl::ZeroDuration(), estimate->second - SteadyNow());
+  *job.mutable_estimated_start_time() = TimeUtil::NanosecondsToTimestamp(absl::ToUnixNanos(clock_->Now() + left));
   return job;
 }
 

@@ -19,14 +19,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
-#include "absl/time/clock.h"
 #include "server/files/unique_fd.h"
 
 namespace ampd {
 namespace {
 
 // For connections and answers of one look together; the daemon's end waits for it.
-constexpr absl::Duration kAnswerTime = absl::Seconds(1);
+constexpr std::chrono::seconds kAnswerTime{1};
 // Of an answer, head included; the rest is not read.
 constexpr size_t kAnswerBytes = 16 << 10;
 constexpr size_t kMaxTokenBytes = 1024;
@@ -34,9 +33,13 @@ constexpr size_t kMaxTokenBytes = 1024;
 constexpr int kSilentLooks = 3;
 constexpr char kGooglePath[] = "/computeMetadata/";
 
-bool WaitFor(int fd, short events, absl::Time deadline) {
+// By the clock that nobody sets.
+using Deadline = std::chrono::steady_clock::time_point;
+
+bool WaitFor(int fd, short events, Deadline deadline) {
   while (true) {
-    const int64_t left = absl::ToInt64Milliseconds(deadline - absl::Now());
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now()).count();
     if (left <= 0) return false;
     pollfd waited{fd, events, 0};
     const int ready = poll(&waited, 1, static_cast<int>(left));
@@ -45,7 +48,7 @@ bool WaitFor(int fd, short events, absl::Time deadline) {
   }
 }
 
-UniqueFd Connect(const HttpUrl& url, absl::Time deadline) {
+UniqueFd Connect(const HttpUrl& url, Deadline deadline) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   // No name is looked up: that could take longer than the notice leaves.
@@ -94,7 +97,7 @@ bool IsWhole(absl::string_view received) {
 }
 
 // What comes until it is whole, the connection ends, enough is there, or the time is over.
-std::string ReceiveBeginning(int fd, absl::Time deadline) {
+std::string ReceiveBeginning(int fd, Deadline deadline) {
   std::string received;
   std::array<char, 1024> bytes;
   while (received.size() < kAnswerBytes && !IsWhole(received) && WaitFor(fd, POLLIN, deadline)) {
@@ -116,7 +119,7 @@ Answer ParseAnswer(absl::string_view text) {
 }
 
 Answer Ask(absl::string_view method, const HttpUrl& url, absl::string_view path, absl::string_view header,
-           absl::Time deadline) {
+           Deadline deadline) {
   const UniqueFd fd = Connect(url, deadline);
   if (!fd.valid()) return {};
   const std::string request = RequestText(method, url, path, header);
@@ -126,7 +129,7 @@ Answer Ask(absl::string_view method, const HttpUrl& url, absl::string_view path,
 }
 
 // Of IMDSv2; empty where it gives none. It goes into a header again.
-std::string AskForToken(const HttpUrl& url, absl::Time deadline) {
+std::string AskForToken(const HttpUrl& url, Deadline deadline) {
   const Answer answer = Ask("PUT", url, "/latest/api/token", "X-aws-ec2-metadata-token-ttl-seconds: 21600", deadline);
   const bool fits = answer.status == 200 && answer.body.size() <= kMaxTokenBytes &&
                     std::all_of(answer.body.begin(), answer.body.end(), [](char c) { return c > ' ' && c < 0x7f; });
@@ -155,7 +158,7 @@ std::string SpotNotice::Look() {
 
 bool SpotNotice::UrlTells() {
   const HttpUrl& url = *options_.url;
-  const absl::Time deadline = absl::Now() + kAnswerTime;
+  const Deadline deadline = std::chrono::steady_clock::now() + kAnswerTime;
   const bool google = absl::StartsWith(url.path, kGooglePath);
   const auto get = [&] {
     std::string header = google ? "Metadata-Flavor: Google" : "";

@@ -162,6 +162,14 @@ absl::Status CheckDevices(const v1::JobSpec& spec, const std::vector<v1::Device>
   return InvalidFields(violations);
 }
 
+absl::Status CheckDeviceQuota(const v1::JobSpec& spec, int max_running_devices_per_user) {
+  const int gpus = spec.resources().gpus();
+  if (max_running_devices_per_user <= 0 || gpus <= max_running_devices_per_user) return absl::OkStatus();
+  return InvalidFields(
+      {{"resources.gpus", absl::StrCat("is ", gpus, "; a user's jobs may hold at most ", max_running_devices_per_user,
+                                       " at the same time (max_running_devices_per_user)")}});
+}
+
 absl::Status CheckPrices(const v1::JobSpec& spec, const std::vector<v1::Device>& devices,
                          const std::vector<v1::DeviceModel>& models) {
   if (!spec.limits().has_max_cost_usd()) return absl::OkStatus();

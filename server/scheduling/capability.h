@@ -24,6 +24,10 @@ inline bool CanRun(const v1::JobSpec& spec, const v1::Device& device) { return R
 // INVALID_ARGUMENT, the refusals of every device by field.
 absl::Status CheckDevices(const v1::JobSpec& spec, const std::vector<v1::Device>& devices);
 
+// OK when the job asks for no more devices than a user's jobs may hold at the same time, 0: any number; else
+// INVALID_ARGUMENT: it would wait for ever.
+absl::Status CheckDeviceQuota(const v1::JobSpec& spec, int max_running_devices_per_user);
+
 // OK when the job has no limits.max_cost_usd, or one of `devices` that can run it has a price among `models`; else
 // INVALID_ARGUMENT: what cannot be enforced is refused.
 absl::Status CheckPrices(const v1::JobSpec& spec, const std::vector<v1::Device>& devices,

@@ -34,13 +34,17 @@ DevicePool::DevicePool(const SchedulingSnapshot& snapshot, absl::Time now)
   }
 }
 
-bool DevicePool::IsOpen(int device, const Requirement& need) const {
+bool DevicePool::IsUsable(int device, const Requirement& need) const {
   const auto i = static_cast<size_t>(device);
-  return need.Fits(i) && !slots_[i].promised && snapshot_.devices[i].held_back == v1::Job::QUEUE_REASON_UNSPECIFIED;
+  return need.Fits(i) && snapshot_.devices[i].held_back == v1::Job::QUEUE_REASON_UNSPECIFIED;
+}
+
+bool DevicePool::IsOpen(int device, const Requirement& need) const {
+  return IsUsable(device, need) && !slots_[static_cast<size_t>(device)].promised;
 }
 
 bool DevicePool::CouldHold(int device, const Requirement& need) const {
-  return IsOpen(device, need) &&
+  return IsUsable(device, need) &&
          (!need.share || need.memory_bytes <= snapshot_.devices[static_cast<size_t>(device)].share_bytes);
 }
 
@@ -114,7 +118,7 @@ void DevicePool::Take(const std::vector<int>& devices, const Requirement& need) 
 absl::Time DevicePool::NextFree(const Slot& slot, const QueuedJob& job) const {
   const bool is_reserved = slot.next_free != slot.free_at;
   const bool has_started = static_cast<size_t>(slot.holders) != slot.running.size();
-  if (is_reserved || has_started) return slot.next_free;
+  if (is_reserved || has_started || slot.promised) return slot.next_free;
   absl::Time free = now_;
   for (const int r : slot.running) {
     const auto i = static_cast<size_t>(r);
@@ -159,7 +163,7 @@ void DevicePool::Reserve(const QueuedJob& job, const Requirement& need) {
   if (earliest.devices.empty()) return;
   bool is_head = true;
   for (size_t i = 0; i < slots_.size(); ++i) {
-    if (!IsOpen(static_cast<int>(i), need)) continue;
+    if (!IsUsable(static_cast<int>(i), need)) continue;
     if (slots_[i].contended) is_head = false;
     slots_[i].contended = true;
   }
@@ -176,7 +180,7 @@ void DevicePool::Reserve(const QueuedJob& job, const Requirement& need) {
   }
   // Whichever is free next may be what it waits for.
   for (size_t i = 0; is_head && i < slots_.size(); ++i) {
-    if (IsOpen(static_cast<int>(i), need)) reserve(slots_[i], now_);
+    if (IsUsable(static_cast<int>(i), need)) reserve(slots_[i], now_);
   }
 }
 
@@ -192,8 +196,19 @@ void DevicePool::Resume(const std::vector<absl::Time>& free_at) {
   for (size_t i = 0; i < slots_.size() && i < free_at.size(); ++i) slots_[i].free_at = slots_[i].next_free = free_at[i];
 }
 
-void DevicePool::Promise(const std::vector<int>& devices) {
-  for (const int device : devices) slots_[static_cast<size_t>(device)].promised = true;
+void DevicePool::Promise(const std::vector<int>& devices, const Requirement& need) {
+  absl::Time start = now_;
+  for (const int device : devices) {
+    const absl::Time stopped = now_ + snapshot_.policy.stop_grace;
+    if (!HasRoom(device, need)) start = std::max(start, std::min(slots_[static_cast<size_t>(device)].free_at, stopped));
+  }
+  for (const int device : devices) {
+    Slot& slot = slots_[static_cast<size_t>(device)];
+    // Where there is room those who are there stay.
+    const absl::Time others = HasRoom(device, need) ? slot.free_at : now_;
+    slot.promised = true;
+    slot.next_free = std::max(others, start + need.max_hold);
+  }
   std::erase_if(roomy_, [&](int device) { return !IsRoomy(device); });
 }
 

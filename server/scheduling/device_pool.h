@@ -38,11 +38,13 @@ class DevicePool {
   const std::vector<std::vector<int>>& groups() const { return groups_; }
   // Devices, in order, on which something could start.
   const std::vector<int>& roomy() const { return roomy_; }
-  // The job may ever run on it, as things stand: it is among the usable ones and large enough, nothing holds it back,
-  // and it is not promised to another.
+  // The job may ever run on it, as things stand: it is among the usable ones and large enough, and nothing holds it
+  // back.
+  bool IsUsable(int device, const Requirement& need) const;
+  // And it is not promised to another, who has it first.
   bool IsOpen(int device, const Requirement& need) const;
-  // Devices of one group, as many as it needs, are open and large enough: else it is neither reserved for nor made room
-  // for.
+  // Devices of one group, as many as it needs, are usable and large enough: else it is neither reserved for nor made
+  // room for.
   bool IsPossible(const Requirement& need) const;
   // There is room for the job now.
   bool HasRoom(int device, const Requirement& need) const;
@@ -59,7 +61,8 @@ class DevicePool {
   absl::Time Plan(const QueuedJob& job, const Requirement& need);
   // As it was when Pick ended: by device, its free_at.
   void Resume(const std::vector<absl::Time>& free_at);
-  void Promise(const std::vector<int>& devices);
+  // For a job for which those who hold the devices stop: it has them for as long as it may, once they are gone.
+  void Promise(const std::vector<int>& devices, const Requirement& need);
 
  private:
   struct Slots {
@@ -67,7 +70,7 @@ class DevicePool {
     absl::Time at = absl::InfiniteFuture();
     std::vector<int> devices;
   };
-  // It is open, and what jobs that share it may plan is enough.
+  // It is usable, and what jobs that share it may plan is enough.
   bool CouldHold(int device, const Requirement& need) const;
   // When devices for the job in `group` are all free, after those that they are reserved for; without devices where
   // there are not enough.

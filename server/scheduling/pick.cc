@@ -1,6 +1,7 @@
 #include "server/scheduling/pick.h"
 
 #include <algorithm>
+#include <set>
 #include <unordered_map>
 #include <utility>
 
@@ -15,6 +16,8 @@ namespace {
 // Waiting jobs that devices are reserved for, and times that others are looked for who could stop, in one round.
 constexpr int kMaxReservations = 16;
 constexpr int kMaxStops = 32;
+// Jobs that one which starts is remembered to have overtaken: a record keeps them, and each round looks through them.
+constexpr size_t kMaxOvertaken = 32;
 
 // What a job takes on a GPU at least, of a plan for the CPU's kernels, which have larger workspaces and more copies:
 // 0.87 of GPT-2's, of other presets' more.
@@ -41,6 +44,15 @@ class Picker {
     double usage = 0;
   };
 
+  // What this round did with a line.
+  struct LineState {
+    // The first so many jobs start; of so many more others stop for them.
+    int64_t started = 0;
+    int64_t given_room = 0;
+    // Its jobs wait, whatever is free.
+    bool over_quota = false;
+  };
+
   void CountRunning();
   bool FindFront(int cls, Front* front) const;
   bool ComesBefore(const Front& a, const Front& b) const;
@@ -49,6 +61,10 @@ class Picker {
   // Whether it has all that it may; then its line waits.
   bool OverQuota(const Front& front);
   bool Start(const Front& front);
+  // Of each line of waiting jobs that could use one of the devices the first, to be compared with `front`.
+  std::vector<Front> WaitingFor(const Front& front, const std::vector<int>& devices) const;
+  // Of those jobs the ones before `front`, the first kMaxOvertaken.
+  std::vector<std::string> Overtaken(const Front& front, const std::vector<int>& devices) const;
   void Wait(const Front& front);
   bool IsDone() const;
   ClassBlock WhyNot(const Requirement& need) const;
@@ -64,8 +80,11 @@ class Picker {
   std::vector<Front> fronts_;
   // How often lines and usage changed.
   int changes_ = 0;
-  // Jobs of a line that started in this round; -1: its jobs wait.
-  std::unordered_map<const QueueLine*, int64_t> taken_;
+  std::unordered_map<const QueueLine*, LineState> lines_;
+  // Those of which a job waits that is possible.
+  std::set<int> waiting_;
+  // As the round began, by the queue's index of users.
+  std::vector<double> usage_before_;
   // Devices held, by user; jobs that hold any, by sweep.
   std::vector<int> held_;
   std::unordered_map<std::string, int> sweeps_;
@@ -88,6 +107,7 @@ void Picker::CountRunning() {
     }
     if (!running.sweep_id.empty()) ++sweeps_[running.sweep_id];
   }
+  usage_before_ = decision_.usage;
 }
 
 bool Picker::ComesBefore(const Front& a, const Front& b) const {
@@ -101,11 +121,11 @@ bool Picker::FindFront(int cls, Front* front) const {
   for (const auto& [key, line] : queue_.classes()[static_cast<size_t>(cls)].lines) {
     if (found && line.priority < front->line->priority) break;
     int64_t next = 0;
-    if (!taken_.empty()) {
-      const auto taken = taken_.find(&line);
-      if (taken != taken_.end()) next = taken->second;
+    if (const auto state = lines_.find(&line); state != lines_.end()) {
+      if (state->second.over_quota) continue;
+      next = state->second.started + state->second.given_room;
     }
-    if (next < 0 || next >= static_cast<int64_t>(line.jobs.size())) continue;
+    if (next >= static_cast<int64_t>(line.jobs.size())) continue;
     const Front candidate{cls,      &key,
                           &line,    line.jobs[static_cast<size_t>(next)],
                           changes_, decision_.usage[static_cast<size_t>(line.user)]};
@@ -154,7 +174,7 @@ bool Picker::OverQuota(const Front& front) {
     return false;
   }
   decision_.line_blocks[{front.cls, *front.key}] = {v1::Job::QUOTA, std::move(why)};
-  taken_[front.line] = -1;
+  lines_[front.line].over_quota = true;
   return true;
 }
 
@@ -162,22 +182,62 @@ bool Picker::Start(const Front& front) {
   const Requirement& need = queue_.classes()[static_cast<size_t>(front.cls)].requirement;
   const std::vector<int> devices = pool_.Place(need);
   if (devices.empty()) return false;
-  Assignment assignment{front.job->id, {}, {}};
+  Assignment assignment{front.job->id, {}, Overtaken(front, devices)};
   for (const int device : devices) {
     assignment.device_ids.push_back(snapshot_.devices[static_cast<size_t>(device)].id);
-    const std::string& waits = pool_.slots()[static_cast<size_t>(device)].reserved_by;
-    const bool known =
-        std::find(assignment.overtook.begin(), assignment.overtook.end(), waits) != assignment.overtook.end();
-    if (!waits.empty() && !known) assignment.overtook.push_back(waits);
   }
   pool_.Take(devices, need);
   decision_.start.push_back(std::move(assignment));
-  ++taken_[front.line];
+  ++lines_[front.line].started;
   held_[static_cast<size_t>(front.line->user)] += need.gpus;
   decision_.usage[static_cast<size_t>(front.line->user)] +=
       absl::ToDoubleSeconds(snapshot_.policy.start_charge) * need.gpus;
   if (!front.line->sweep_id.empty()) ++sweeps_[front.line->sweep_id];
   return true;
+}
+
+// By the usage before this round: what starts in it puts jobs behind `front` only after devices were kept for them.
+// Those of its own user stand in line as they were submitted.
+std::vector<Picker::Front> Picker::WaitingFor(const Front& front, const std::vector<int>& devices) const {
+  std::vector<Front> waiting;
+  for (const int cls : waiting_) {
+    const QueueClass& of = queue_.classes()[static_cast<size_t>(cls)];
+    const auto could_use = [&](int device) { return pool_.IsUsable(device, of.requirement); };
+    if (std::none_of(devices.begin(), devices.end(), could_use)) continue;
+    for (const auto& [key, line] : of.lines) {
+      const auto found = lines_.find(&line);
+      const LineState state = found == lines_.end() ? LineState() : found->second;
+      if (state.over_quota || state.started >= static_cast<int64_t>(line.jobs.size())) continue;
+      const QueuedJob* job = line.jobs[static_cast<size_t>(state.started)];
+      const double usage = line.user == front.line->user ? front.usage : usage_before_[static_cast<size_t>(line.user)];
+      waiting.push_back({cls, &key, &line, job, changes_, usage});
+    }
+  }
+  return waiting;
+}
+
+// Not only those that devices are reserved for: each is the first in line some day.
+std::vector<std::string> Picker::Overtaken(const Front& front, const std::vector<int>& devices) const {
+  const auto later = [&](const Front& a, const Front& b) { return ComesBefore(b, a); };
+  std::vector<Front> waiting = WaitingFor(front, devices);
+  std::make_heap(waiting.begin(), waiting.end(), later);
+  std::vector<std::string> overtaken;
+  while (!waiting.empty() && overtaken.size() < kMaxOvertaken && ComesBefore(waiting.front(), front)) {
+    std::pop_heap(waiting.begin(), waiting.end(), later);
+    Front& first = waiting.back();
+    overtaken.push_back(first.job->id);
+    const auto& jobs = first.line->jobs;
+    const auto next = std::upper_bound(jobs.begin(), jobs.end(), first.job, [](const QueuedJob* a, const QueuedJob* b) {
+      return a->submit_sequence < b->submit_sequence;
+    });
+    if (next == jobs.end()) {
+      waiting.pop_back();
+    } else {
+      first.job = *next;
+      std::push_heap(waiting.begin(), waiting.end(), later);
+    }
+  }
+  return overtaken;
 }
 
 ClassBlock Picker::WhyNot(const Requirement& need) const {
@@ -217,6 +277,7 @@ void Picker::Wait(const Front& front) {
   if (block.free > 0) decision_.class_blocks[front.cls] = std::move(block);
   // It may wait for days, and others must not lose their reservations to it.
   if (!pool_.IsPossible(need)) return;
+  waiting_.insert(front.cls);
   bool makes_room = MakeRoom(front);
   if (!makes_room && reservations_ < kMaxReservations) {
     ++reservations_;
@@ -225,7 +286,7 @@ void Picker::Wait(const Front& front) {
   }
   if (!makes_room) return;
   // Where others stop for it the next one of its class may need more of them.
-  ++taken_[front.line];
+  ++lines_[front.line].given_room;
   ++changes_;
   Push(front.cls);
 }

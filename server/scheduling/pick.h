@@ -48,7 +48,7 @@ struct RunningJob {
   // When it lets go of them, at the latest or as expected; infinite future: cannot be told.
   absl::Time end = absl::InfiniteFuture();
   bool preemptible = false;
-  // Jobs before it in line that what it has is reserved for: it started ahead of them, as Assignment told.
+  // Jobs before it in line that wait for what it has: it started ahead of them, as Assignment told.
   std::vector<std::string> overtook;
   // Asked to stop already, for whatever reason; and the job that it stops for, if one.
   bool stopping = false;
@@ -92,7 +92,8 @@ struct SchedulingSnapshot {
 struct Assignment {
   std::string job_id;
   std::vector<std::string> device_ids;
-  // Waiting jobs that the devices are reserved for; the running job's `overtook` in snapshots to come.
+  // Jobs before it in line that wait and could use one of the devices, whether it is reserved for them or not, the
+  // first 32; the running job's `overtook` in snapshots to come.
   std::vector<std::string> overtook;
 
   friend bool operator==(const Assignment&, const Assignment&) = default;

@@ -130,7 +130,7 @@ bool PreemptionPlanner::MakeRoom(const QueuedJob& job, const Requirement& need, 
   }
   // Free, but others are before it.
   if (stopping_.empty()) return false;
-  pool_->Promise(best.devices);
+  pool_->Promise(best.devices, need);
   return true;
 }
 

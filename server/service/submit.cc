@@ -310,6 +310,7 @@ absl::StatusOr<Submitter::Prepared> Submitter::Prepare(v1::JobSpec spec, const O
 absl::StatusOr<Submitter::Prepared> Submitter::PrepareJob(v1::JobSpec spec, const Owner& owner) const {
   AMPD_ASSIGN_OR_RETURN(Prepared prepared, Prepare(std::move(spec), owner));
   AMPD_RETURN_IF_ERROR(CheckDevices(prepared.request.spec(), options_.devices));
+  AMPD_RETURN_IF_ERROR(CheckDeviceQuota(prepared.request.spec(), options_.max_running_devices_per_user));
   AMPD_RETURN_IF_ERROR(CheckPrices(prepared.request.spec(), options_.devices, options_.device_models));
   return prepared;
 }

@@ -42,6 +42,8 @@ class Submitter {
     DatasetStore* datasets = nullptr;
     // What jobs run on; a job that none of them can run is refused. Conditions that pass do not count.
     std::vector<v1::Device> devices;
+    // As SchedulingPolicy's; a job that needs more is refused.
+    int max_running_devices_per_user = 0;
     // What plans are made for.
     std::vector<v1::DeviceModel> device_models = BuiltInDeviceModels();
     // Of a serialized spec.

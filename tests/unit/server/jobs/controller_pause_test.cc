@@ -224,11 +224,45 @@ TEST_F(ControllerPauseTest, APreemptedJobStopsOnceItHasACheckpoint) {
   EndWorker(worker, 0);
 }
 
-TEST_F(ControllerPauseTest, APreemptedJobThatDoesNotStopIsKilledAndGoesOnFromItsCheckpoint) {
-  const std::string id = Submit();
+TEST_F(ControllerPauseTest, APreemptedJobIsLeftRunningWhereNobodyWaitsForItAnyMore) {
+  CreateJobParams params = Params();
+  params.spec.mutable_limits()->set_max_run_seconds(100);
+  const std::string id = Submit(std::move(params));
+  const std::string other = Submit(), next = Submit();
   auto worker = AttachLaunched(0);
   WaitFor(id, kRunning);
-  EXPECT_TRUE(Preempt(id, "other"));
+  EXPECT_TRUE(Preempt(id, other));
+  Advance(absl::Seconds(30));
+  SendHeartbeat(worker);
+  EXPECT_EQ(Cancel(other)->state(), v1::Job::CANCELLED);
+  SendCheckpoint(worker, 1, 5);
+  WaitFor(id, kRunning);
+  const std::string why = absl::StrCat("left running: job ", other, " waits no more");
+  const std::vector<v1::JobEvent> events = Events(id);
+  EXPECT_TRUE(std::any_of(events.begin(), events.end(),
+                          [&](const v1::JobEvent& event) { return event.state_change().reason() == why; }));
+  EXPECT_EQ(Commands(worker, v1::DaemonCommand::CHECKPOINT_AND_STOP), 0);
+  EXPECT_EQ(Get(id)->preemptions(), 0u);
+  // It may be asked for another job at once, which has a grace of its own.
+  EXPECT_TRUE(Preempt(id, next));
+  Advance(absl::Seconds(59));
+  SendHeartbeat(worker);
+  EXPECT_EQ(Get(id)->state(), kPreempting);
+  EXPECT_EQ(Cancel(next)->state(), v1::Job::CANCELLED);
+  SendCheckpoint(worker, 2, 6);
+  WaitFor(id, kRunning);
+  EXPECT_EQ(Commands(worker, v1::DaemonCommand::CHECKPOINT_AND_STOP), 0);
+  // Its limit was not forgotten.
+  Advance(absl::Seconds(11));
+  EXPECT_TRUE(worker->WaitForStop());
+}
+
+TEST_F(ControllerPauseTest, APreemptedJobThatDoesNotStopIsKilledAndGoesOnFromItsCheckpoint) {
+  const std::string id = Submit();
+  const std::string other = Submit();
+  auto worker = AttachLaunched(0);
+  WaitFor(id, kRunning);
+  EXPECT_TRUE(Preempt(id, other));
   Advance(absl::Seconds(30));
   SendCheckpoint(worker, 1, 5);
   EXPECT_TRUE(worker->WaitForStop());
@@ -248,9 +282,10 @@ TEST_F(ControllerPauseTest, APreemptedJobThatDoesNotStopIsKilledAndGoesOnFromIts
 
 TEST_F(ControllerPauseTest, APauseGivesAPreemptedJobNoMoreTime) {
   const std::string id = Submit();
+  const std::string other = Submit();
   auto worker = AttachLaunched(0);
   WaitFor(id, kRunning);
-  EXPECT_TRUE(Preempt(id, "other"));
+  EXPECT_TRUE(Preempt(id, other));
   SendCheckpoint(worker, 1, 5);
   EXPECT_TRUE(worker->WaitForStop());
   SendHeartbeat(worker);

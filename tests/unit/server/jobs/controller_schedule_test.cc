@@ -93,6 +93,9 @@ TEST_F(ControllerScheduleTest, ALimitTellsWhenTheNextStarts) {
   // The time to start and the time to stop are added.
   EXPECT_EQ(job.estimated_start_time().seconds() - absl::ToUnixSeconds(clock_.Now()), 1000 + 60 + 60);
   EXPECT_FALSE(Get(last)->has_estimated_start_time());
+  clock_.Set(absl::Hours(5));
+  Settle();
+  EXPECT_EQ(Get(next)->estimated_start_time().seconds() - absl::ToUnixSeconds(clock_.Now()), 1000 + 60 + 60);
 }
 
 TEST_F(ControllerScheduleTest, SmallJobsShareADevice) {
@@ -293,6 +296,81 @@ TEST_F(ControllerScheduleTest, QuotasOfAUser) {
   ASSERT_TRUE(other.ok());
   WaitFor(other->id(), v1::Job::STARTING);
 }
+
+struct ClockStep {
+  const char* name;
+  // Of the wall clock while a job of ada's runs; what she has of the device before it and during it.
+  absl::Duration step;
+  absl::Duration before;
+  absl::Duration during;
+};
+
+class ControllerClockTest : public ControllerScheduleTest, public ::testing::WithParamInterface<ClockStep> {
+ protected:
+  void Hold(const std::shared_ptr<FakeConnection>& worker, absl::Duration time) {
+    for (absl::Duration past; past < time; past += absl::Seconds(50)) {
+      Advance(std::min(absl::Seconds(50), time - past));
+      SendHeartbeat(worker);
+    }
+  }
+  // A job of the user's holds the device for so long.
+  void Run(const std::string& user, absl::Duration time) {
+    CreateJobParams params = With(1);
+    params.user = user;
+    const std::string id = Submit(std::move(params));
+    auto worker = AttachLaunched(launch_);
+    WaitFor(id, v1::Job::RUNNING);
+    Hold(worker, time);
+    SendFinished(worker, v1::WorkerFinished::SUCCEEDED, 0);
+    EXPECT_TRUE(worker->WaitForGoodbye());
+    EndWorker(worker, launch_++);
+    WaitFor(id, v1::Job::SUCCEEDED);
+    Settle();
+  }
+
+  size_t launch_ = 0;
+};
+
+TEST_P(ControllerClockTest, AStepOfTheWallClockLeavesUsageAsItIs) {
+  RestartOn(1);
+  Run("ada", GetParam().before);
+  Run("bob", absl::Seconds(100));
+  clock_.Set(GetParam().step);
+  Run("ada", GetParam().during);
+  clock_.Set(-GetParam().step);
+  const auto submit = [&](const std::string& user) {
+    CreateJobParams params = With(1);
+    params.user = user;
+    return Submit(std::move(params));
+  };
+  submit("eve");
+  submit("ada");
+  const std::string bobs = submit("bob");
+  Succeed(launch_);
+  WaitFor(bobs, v1::Job::STARTING);
+}
+
+TEST_P(ControllerClockTest, AStepOfTheWallClockDoesNotCountAsTimeThatAJobRan) {
+  RestartOn(1);
+  CreateJobParams params = With(1);
+  params.spec.mutable_resources()->set_preemptible(true);
+  const std::string id = Submit(std::move(params));
+  auto worker = AttachLaunched(0);
+  WaitFor(id, v1::Job::RUNNING);
+  clock_.Set(GetParam().step);
+  Submit(With(1, 5));
+  Settle();
+  Hold(worker, scheduling_.min_run - absl::Seconds(50));
+  EXPECT_EQ(Get(id)->state(), v1::Job::RUNNING);
+  Hold(worker, absl::Seconds(50));
+  WaitFor(id, v1::Job::PREEMPTING);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, ControllerClockTest,
+    ::testing::Values(ClockStep{"Forward", absl::Hours(10'000), absl::Seconds(200), absl::Seconds(1)},
+                      ClockStep{"Back", -absl::Hours(10'000), absl::Seconds(1), absl::Seconds(200)}),
+    [](const auto& info) { return info.param.name; });
 
 class ControllerQuotaTest : public ControllerScheduleTest {
  protected:

@@ -164,6 +164,18 @@ TEST(Capability, AJobMayNameItsDevice) {
   EXPECT_EQ(violations[0].description, "no such device; there are Tesla T4 (GPU-a), cpu-0");
 }
 
+TEST(Capability, AJobOfMoreDevicesThanAUserMayHoldIsRefused) {
+  v1::JobSpec spec = Spec(Precision::BF16);
+  spec.mutable_resources()->set_gpus(3);
+  EXPECT_TRUE(CheckDeviceQuota(spec, 0).ok());
+  EXPECT_TRUE(CheckDeviceQuota(spec, 3).ok());
+  const auto violations = FieldViolationsOf(CheckDeviceQuota(spec, 2));
+  ASSERT_THAT(violations, SizeIs(1));
+  EXPECT_EQ(violations[0].field, "resources.gpus");
+  EXPECT_EQ(violations[0].description,
+            "is 3; a user's jobs may hold at most 2 at the same time (max_running_devices_per_user)");
+}
+
 TEST(Capability, ConditionsThatPassDoNotCount) {
   v1::Device device = Gpu("GPU-a", "NVIDIA H200", 9, 0);
   v1::DeviceCondition& condition = *device.add_conditions();

@@ -7,6 +7,7 @@
 namespace ampd {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 class PreemptionTest : public ::testing::Test {
@@ -96,6 +97,155 @@ TEST_F(PreemptionTest, NobodyIsAskedTwiceAndNobodyElseTakesTheDevice) {
   EXPECT_EQ(world.Starts(), "");
   EXPECT_EQ(world.Stops(), "");
   EXPECT_EQ(world.Reason("gang"), v1::Job::PREEMPTION);
+}
+
+TEST_F(PreemptionTest, WhoOvertookSeveralStopsForEach) {
+  PickWorld world({3});
+  world.Run("a", {0, 1});
+  // One class, another user of it, another class.
+  world.Queue("h1", 2);
+  world.Queue("h2", 2);
+  world.Queue("h3", 3);
+  QueuedJob bobs = world.Job("h4", 2);
+  bobs.user = "bob";
+  world.Queue(bobs);
+  QueuedJob passes = world.Job("c");
+  passes.requirement.preemptible = true;
+  world.Queue(passes);
+  world.Queue("behind", 2);
+  world.snapshot.usage = {{"ada", 0}, {"bob", 0}};
+  EXPECT_EQ(world.Starts(), "c@d2*");
+  EXPECT_THAT(world.decision.start[0].overtook, ElementsAre("h1", "h2", "h3", "h4"));
+  world.queue.Remove("c");
+  RunningJob running = Victim(world, "c", {2}, 0, absl::Seconds(1));
+  running.overtook = world.decision.start[0].overtook;
+  world.snapshot.running = {running};
+  EXPECT_EQ(world.Starts(), "h1@d0+d1");
+  world.queue.Remove("h1");
+  world.queue.Remove("h2");
+  EXPECT_EQ(world.Starts(), "");
+  EXPECT_EQ(world.Stops(), "c for h3");
+}
+
+TEST_F(PreemptionTest, OnlyThoseCountAsOvertakenThatCameBeforeAndWaitForTheDevice) {
+  PickWorld world({3});
+  world.snapshot.policy.max_running_devices_per_user = 3;
+  world.Run("a", {0, 1});
+  QueuedJob elsewhere = world.Job("elsewhere");
+  elsewhere.requirement.usable = PickWorld::Only(3, {0, 1});
+  world.Queue(elsewhere);
+  const auto add = [&](const std::string& id, const std::string& user, int gpus) {
+    QueuedJob job = world.Job(id, gpus);
+    job.user = user;
+    world.Queue(job);
+  };
+  // Over the quota; before the one that starts, but of a user who had more; and the two that wait before it.
+  add("quota", "ada", 2);
+  add("had-more", "eve", 2);
+  add("h1", "bob", 2);
+  add("h2", "bob", 2);
+  QueuedJob passes = world.Job("c");
+  passes.user = "bob";
+  passes.requirement.preemptible = true;
+  world.Queue(passes);
+  add("behind", "bob", 2);
+  world.snapshot.usage = {{"ada", 0}, {"bob", 100}, {"eve", 200}};
+  EXPECT_EQ(world.Starts(), "c@d2*");
+  EXPECT_THAT(world.decision.start[0].overtook, ElementsAre("h1", "h2"));
+}
+
+TEST_F(PreemptionTest, WhatStartsInARoundPutsNobodyBehindWhoCameBefore) {
+  PickWorld world({4});
+  world.Run("a", {0});
+  world.Queue("head", 4);
+  // Each start adds a minute to its user's usage; the last comes after what its user submitted before it, not after
+  // what came later.
+  for (const char* id : {"c1", "c2", "c3"}) {
+    QueuedJob passes = world.Job(id);
+    passes.requirement.preemptible = true;
+    world.Queue(passes);
+  }
+  world.Queue("behind", 4);
+  EXPECT_EQ(world.Starts(), "c1@d1*, c2@d2*, c3@d3*");
+  for (const Assignment& start : world.decision.start) EXPECT_THAT(start.overtook, ElementsAre("head"));
+}
+
+TEST_F(PreemptionTest, TheFirstOfALongLineAreRememberedAsOvertaken) {
+  PickWorld world({2});
+  world.Run("a", {0});
+  for (int i = 0; i < 100; ++i) world.Queue(absl::StrCat("h", i), 2);
+  QueuedJob passes = world.Job("c");
+  passes.requirement.preemptible = true;
+  world.Queue(passes);
+  EXPECT_EQ(world.Starts(), "c@d1*");
+  const std::vector<std::string>& overtook = world.decision.start[0].overtook;
+  ASSERT_EQ(overtook.size(), 32u);
+  EXPECT_EQ(overtook.front(), "h0");
+  EXPECT_EQ(overtook.back(), "h31");
+}
+
+TEST_F(PreemptionTest, WhatIsPromisedToOneIsKeptForTheNextAfterIt) {
+  PickWorld world({2});
+  world.Run(Victim(world, "low", {0}, 0, absl::Hours(1)));
+  QueuedJob pinned = Urgent(world, "pinned");
+  pinned.requirement.usable = PickWorld::Only(2, {0});
+  pinned.requirement.max_hold = absl::Seconds(1024);
+  // It waits for d0, and takes d1 with it; who is not sure to be gone by then must not slip in.
+  world.Queue("gang", 2);
+  world.Queue(pinned);
+  QueuedJob late = world.Job("late");
+  world.Queue(late);
+  EXPECT_EQ(world.Starts(), "");
+  EXPECT_EQ(world.Stops(), "low for pinned");
+  EXPECT_EQ(world.Reason("late"), v1::Job::PRIORITY);
+  EXPECT_EQ(world.Info("late").message, "what is free is kept for gang, which is before it");
+  // The gang has them a grace and the longest time of the urgent job from now.
+  late.requirement.max_hold = absl::Seconds(1280);
+  world.Queue(late);
+  EXPECT_EQ(world.Starts(), "");
+  late.requirement.max_hold = absl::Seconds(1024);
+  world.Queue(late);
+  EXPECT_EQ(world.Starts(), "late@d1*");
+}
+
+TEST_F(PreemptionTest, WhereWhatIsPromisedHasNoEndOnlyWhoCanStopPasses) {
+  PickWorld world({2});
+  world.Run(Victim(world, "low", {0}, 0, absl::Hours(1)));
+  QueuedJob pinned = Urgent(world, "pinned");
+  pinned.requirement.usable = PickWorld::Only(2, {0});
+  world.Queue(pinned);
+  world.Queue("gang", 2);
+  QueuedJob late = world.Job("late");
+  late.requirement.max_hold = absl::Seconds(1);
+  world.Queue(late);
+  EXPECT_EQ(world.Starts(), "");
+  EXPECT_EQ(world.Stops(), "low for pinned");
+  late.requirement.preemptible = true;
+  world.Queue(late);
+  EXPECT_EQ(world.Starts(), "late@d1*");
+}
+
+TEST_F(PreemptionTest, WhatIsPromisedOnASharedDeviceIsKeptForTheNextAfterIt) {
+  PickWorld world({2});
+  for (const char* id : {"s", "t"}) {
+    RunningJob sharing = Victim(world, id, {0}, 0, absl::Hours(1));
+    sharing.share = true;
+    sharing.memory_bytes = kGiB;
+    world.Run(sharing);
+  }
+  QueuedJob pinned = Urgent(world, "pinned");
+  pinned.requirement.usable = PickWorld::Only(2, {0});
+  world.Queue(pinned);
+  world.Queue("gang", 2);
+  QueuedJob small = world.Job("small");
+  small.requirement.share = true;
+  small.requirement.memory_bytes = kGiB;
+  world.Queue(small);
+  EXPECT_EQ(world.Starts(), "");
+  EXPECT_EQ(world.Stops(), "s for pinned, t for pinned");
+  small.requirement.preemptible = true;
+  world.Queue(small);
+  EXPECT_EQ(world.Starts(), "small@d1*");
 }
 
 TEST_F(PreemptionTest, NoMoreThanNeeded) {

@@ -15,6 +15,8 @@ constexpr int kUsers = 4;
 // All times are whole ticks, so that rounds see several events at once.
 constexpr absl::Duration kTick = absl::Seconds(60);
 constexpr int kRoundsBetweenDrains = 500;
+// Jobs that an assignment names as overtaken.
+constexpr size_t kMaxOvertaken = 32;
 
 }  // namespace
 
@@ -216,6 +218,7 @@ void Simulator::Round() {
   const std::string first = head == nullptr ? "" : head->id;
   const Decision decision = Pick(snapshot_, now_);
   CheckStarts(decision);
+  CheckOvertaken(decision);
   CheckStops(decision);
   for (const Assignment& start : decision.start) Start(start);
   for (const Preemption& stop : decision.preempt) Stop(stop);
@@ -394,6 +397,83 @@ absl::Time Simulator::BoundOf(const QueuedJob& job) const {
   return best;
 }
 
+bool Simulator::IsPossible(const QueuedJob& job) const {
+  std::vector<int> open(static_cast<size_t>(options_.groups), 0);
+  for (size_t i = 0; i < snapshot_.devices.size(); ++i) {
+    const DeviceState& device = snapshot_.devices[i];
+    if (!CouldHold(job, i) || device.held_back != v1::Job::QUEUE_REASON_UNSPECIFIED) continue;
+    if (++open[static_cast<size_t>(device.group)] >= job.requirement.gpus) return true;
+  }
+  return false;
+}
+
+// Where nothing but those that overtook the head, and those that stop already, is in its way they stop for it.
+void Simulator::CheckYields(const Decision& decision, const QueuedJob& head) {
+  std::vector<char> stays(snapshot_.devices.size(), 0);
+  for (const RunningJob& running : snapshot_.running) {
+    const bool fits = 1.5 * *running.checkpoint_time <= snapshot_.policy.stop_grace;
+    const bool yields = running.stopping || (running.preemptible && fits && Overtook(running, head));
+    for (const int device : running.devices) stays[static_cast<size_t>(device)] |= yields ? 0 : 1;
+  }
+  std::vector<int> yielded(static_cast<size_t>(options_.groups), 0);
+  for (size_t i = 0; i < stays.size(); ++i) {
+    const DeviceState& device = snapshot_.devices[i];
+    if (stays[i] != 0 || !CouldHold(head, i) || device.held_back != v1::Job::QUEUE_REASON_UNSPECIFIED) continue;
+    const bool is_enough = ++yielded[static_cast<size_t>(device.group)] >= head.requirement.gpus;
+    if (is_enough && !decision.job_blocks.contains(head.id)) {
+      return Fail(absl::StrCat(head.id, " waits for those that overtook it, and they do not stop"));
+    }
+  }
+}
+
+void Simulator::CheckOvertaken(const Decision& decision) {
+  std::set<std::string> started, users;
+  for (const Assignment& start : decision.start) {
+    CheckOvertakenBy(start, started, users);
+    started.insert(start.job_id);
+    users.insert(queue_.Find(start.job_id)->user);
+  }
+}
+
+// `started`: before it, in this round; jobs of their `users`, and of sweeps, may have come to a quota with them, and
+// those of the users later in line.
+void Simulator::CheckOvertakenBy(const Assignment& start, const std::set<std::string>& started,
+                                 const std::set<std::string>& users) {
+  const QueuedJob& job = *queue_.Find(start.job_id);
+  const auto could_use = [&](const QueuedJob& other) {
+    return std::any_of(start.device_ids.begin(), start.device_ids.end(), [&](const std::string& device) {
+      return CouldHold(other, static_cast<size_t>(std::stoi(device.substr(1))));
+    });
+  };
+  std::set<std::string> overtook(start.overtook.begin(), start.overtook.end());
+  for (const std::string& id : overtook) {
+    const QueuedJob* other = queue_.Find(id);
+    const bool waits = other != nullptr && !started.contains(id) && could_use(*other);
+    const bool later = waits && other->priority == job.priority && other->user == job.user &&
+                       other->submit_sequence > job.submit_sequence;
+    if (!waits || other->priority < job.priority || later) Fail(absl::StrCat(start.job_id, " did not overtake ", id));
+  }
+  if (overtook.size() >= kMaxOvertaken) return;
+  const auto place = [&](const QueuedJob& other) {
+    return std::tuple(-other.priority, snapshot_.usage[other.user], other.submit_sequence);
+  };
+  for (const QueueClass& cls : queue_.classes()) {
+    if (cls.lines.empty()) continue;
+    const QueuedJob& any = *cls.lines.begin()->second.jobs.front();
+    if (!could_use(any) || !IsPossible(any)) continue;
+    for (const auto& [key, line] : cls.lines) {
+      const QueuedJob& first = *line.jobs.front();
+      if (users.contains(first.user) || !first.sweep_id.empty() || AtQuota(first)) continue;
+      for (const QueuedJob* other : line.jobs) {
+        if (place(*other) >= place(job)) break;
+        if (!overtook.contains(other->id)) {
+          return Fail(absl::StrCat(start.job_id, " overtakes ", other->id, ", and does not say so"));
+        }
+      }
+    }
+  }
+}
+
 // Before anything starts: the head is among those that do, where there is room for it.
 void Simulator::CheckStarts(const Decision& decision) {
   std::vector<double> usage;
@@ -409,20 +489,11 @@ void Simulator::CheckStarts(const Decision& decision) {
     if (FreeFor(*head, group) >= head->requirement.gpus)
       Fail(absl::StrCat(head->id, " is first and has room, but does not start"));
   }
+  if (!starts) CheckYields(decision, *head);
   // What others leave for it is its own; it needs no more.
   if (starts || decision.job_blocks.contains(head->id) || BoundOf(*head) != absl::InfiniteFuture()) return;
   // Nobody knows when it will start: on what it waits for only those start that can be stopped.
-  bool possible = false;
-  for (int group = 0; group < options_.groups; ++group) {
-    int open = 0;
-    for (size_t i = 0; i < snapshot_.devices.size(); ++i) {
-      open += snapshot_.devices[i].group == group && CouldHold(*head, i) &&
-                      snapshot_.devices[i].held_back == v1::Job::QUEUE_REASON_UNSPECIFIED
-                  ? 1
-                  : 0;
-    }
-    possible = possible || open >= head->requirement.gpus;
-  }
+  const bool possible = IsPossible(*head);
   for (const Assignment& start : decision.start) {
     const Requirement& need = queue_.Find(start.job_id)->requirement;
     for (const std::string& device : start.device_ids) {

@@ -88,9 +88,15 @@ class Simulator {
   void CheckDevices();
   void CheckHead(const std::string& first);
   void CheckStarts(const Decision& decision);
+  // Who starts knows whom it overtakes, and those stop for the head that keep it waiting alone.
+  void CheckOvertaken(const Decision& decision);
+  void CheckOvertakenBy(const Assignment& start, const std::set<std::string>& started,
+                        const std::set<std::string>& users);
+  void CheckYields(const Decision& decision, const QueuedJob& head);
   void CheckStops(const Decision& decision);
   const QueuedJob* FindHead(const std::vector<double>& usage) const;
   absl::Time BoundOf(const QueuedJob& job) const;
+  bool IsPossible(const QueuedJob& job) const;
   int FreeFor(const QueuedJob& job, int group) const;
   bool AtQuota(const QueuedJob& job) const;
   static bool Overtook(const RunningJob& running, const QueuedJob& job);

@@ -135,6 +135,37 @@ TEST_F(TrainingServiceTest, AModeThatNoDeviceCanDoIsRefused) {
   EXPECT_TRUE(taken.ok()) << taken.error_message();
 }
 
+TEST_F(TrainingServiceTest, AJobOfMoreDevicesThanAUserMayHoldIsRefused) {
+  devices_ = CpuDevices(4).value();
+  max_running_devices_per_user_ = 2;
+  Train(ThreeEvents);
+  v1::CreateJobRequest request = GoodRequest();
+  request.mutable_spec()->mutable_train()->set_batch_size(12);
+  request.mutable_spec()->mutable_resources()->set_gpus(3);
+  v1::Job job;
+  for (const bool validate_only : {false, true}) {
+    request.set_validate_only(validate_only);
+    const grpc::Status refused = Create(request, &job);
+    EXPECT_EQ(refused.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+    EXPECT_THAT(ViolatedFields(refused), ElementsAre("resources.gpus"));
+    EXPECT_THAT(refused.error_message(), HasSubstr("is 3; a user's jobs may hold at most 2 at the same time"));
+    EXPECT_THAT(refused.error_message(), HasSubstr("max_running_devices_per_user"));
+  }
+  // The second point of a sweep.
+  v1::CreateSweepRequest sweep;
+  *sweep.mutable_spec() = request.spec();
+  auto& gpus = (*sweep.mutable_spec()->mutable_sweep()->mutable_grid())["resources.gpus"];
+  for (const int count : {2, 3}) gpus.add_values()->set_number_value(count);
+  grpc::ClientContext context;
+  v1::JobSweep created;
+  const grpc::Status refused = stub_->CreateSweep(&context, sweep, &created);
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(refused.error_message(), HasSubstr("is 3; a user's jobs may hold at most 2"));
+  request.mutable_spec()->mutable_resources()->set_gpus(2);
+  const grpc::Status taken = Create(request, &job);
+  EXPECT_TRUE(taken.ok()) << taken.error_message();
+}
+
 TEST_F(TrainingServiceTest, WhatThePlannerRefusesIsRefused) {
   Train(ThreeEvents);
   SetPlanner([this](const v1::PlanRequest& request) {
