@@ -128,6 +128,20 @@ TEST(AutoTrainer, TrainsAsAJobOfTheModeItChose) {
   EXPECT_EQ(recorder.losses(), plain.losses());
 }
 
+// What compares modes evaluates nothing; the training does, and keeps its best.
+TEST(AutoTrainer, KeepsTheBestCheckpoint) {
+  const ScratchFolder folder;
+  Recorder recorder;
+  const auto spec = Spec({kConvNet, kGlyphs, kAuto, "checkpoint { keep_best: 'accuracy' }",
+                          "train { batch_size: 32 epochs: 1 } report { every_steps: 1 }"});
+  const auto outcome = Train(spec, Options(folder.path()), &recorder);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(*outcome, Outcome::kCompleted);
+  ASSERT_EQ(Choices(recorder).size(), 1u);
+  EXPECT_EQ(recorder.evaluations().size(), 1u);
+  EXPECT_FALSE(recorder.checkpoints().empty());
+}
+
 TEST(AutoTrainer, AnotherAttemptDoesNotChooseAnew) {
   const ScratchFolder folder;
   const auto spec = Spec({kConvNet, kGlyphs, kShort, kAuto});
