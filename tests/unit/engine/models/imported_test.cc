@@ -525,6 +525,24 @@ TEST(Imported, RefusesWhatItCannotTrain) {
   EXPECT_THAT(Refused(unknown), HasSubstr("model.onnx.path: Unheard relu: [onnx] operation Unheard"));
 }
 
+// Files for inference end in a choice among classes, which the engine has not and training does not need.
+TEST(Imported, WhatLiesBehindTheOutputIsNotLookedAt) {
+  ModelProto proto = Convnet(0, {-1, 16});
+  *proto.mutable_graph()->add_initializer() = onnx::Ints("k", {1});
+  onnx::AddNode(&proto, "ArgMax", {"probabilities"}, {"class"})->set_name("argmax");
+  onnx::AddNode(&proto, "TopK", {"probabilities", "k"}, {"best", "where"})->set_name("topk");
+  onnx::AddOutput(&proto, "class");
+  onnx::AddOutput(&proto, "best");
+  for (const char* fields : {"outputs: 'logits'", "outputs: 'probabilities'", ""}) {
+    const auto model = Build(proto, {.fields = fields});
+    ASSERT_TRUE(model.ok()) << fields << ": " << model.status();
+    const GraphInputs in = InputsOf(model->eval, 3);
+    ExpectNear(RunGraphReference(model->eval, in).outputs.at("logits"),
+               ImportersResult(Convnet(0, {-1, 16}), "logits", in.inputs.at("x")), 1e-12);
+  }
+  EXPECT_THAT(Refused(proto, {.fields = "outputs: 'class'"}), HasSubstr("model.onnx.path: ArgMax argmax: "));
+}
+
 TEST(Imported, DamagedFilesAreErrors) {
   const std::string whole = Convnet(1, {1, 16}).SerializeAsString();
   RngSequence rng(5, "damage");
