@@ -102,13 +102,16 @@ absl::StatusOr<std::unique_ptr<PlannedModel>> PlanDiagnostics(const ResolvedJobS
   return GradientDiagnostics::Plan(spec, sample, std::move(backend), kThreads);
 }
 
-// Makes `plan` as large as what is planned for `spec`, in a benchmark with what it looks at gradients with. What cannot
-// be planned is not loaded either.
+enum class Taken { kLargest, kSmallest };
+
+// Makes `plan` as large, or as small, as what is planned for `spec`, in a benchmark with what it looks at gradients
+// with. What cannot be planned is not loaded either.
 void CountMode(const absl::StatusOr<ResolvedJobSpec>& spec, const models::SampleInfo& sample, bool diagnosed,
-               v1::ModelPlan* plan) {
+               Taken taken, v1::ModelPlan* plan) {
   auto backend = MakeBackend("cpu-0", kThreads);
   if (!spec.ok() || !backend.ok()) return;
-  const auto planned = PlanModel(*spec, sample, *std::move(backend), kThreads);
+  const auto planned =
+      PlanModel(*spec, sample, *std::move(backend), kThreads, Fusion::kAll, {}, spec->proto().resources().gpus());
   if (!planned.ok()) return;
   int64_t parameters = (*planned)->parameter_bytes(), activations = (*planned)->activation_bytes();
   if (diagnosed) {
@@ -116,24 +119,27 @@ void CountMode(const absl::StatusOr<ResolvedJobSpec>& spec, const models::Sample
     parameters += beside.ok() ? (*beside)->parameter_bytes() : 0;
     activations += beside.ok() ? (*beside)->activation_bytes() : 0;
   }
-  if (parameters + activations <= plan->parameter_bytes() + plan->activation_bytes()) return;
+  const int64_t bytes = parameters + activations, so_far = plan->parameter_bytes() + plan->activation_bytes();
+  if (taken == Taken::kLargest ? bytes <= so_far : bytes >= so_far) return;
   plan->set_parameter_bytes(parameters);
   plan->set_activation_bytes(activations);
 }
 
-// Whoever shares a device keeps to what was planned: the largest of what AUTO and `bench` load one after the other.
+// Whoever shares a device keeps to what was planned: the largest of what AUTO and `bench` load one after the other. Who
+// has one alone is given none with less memory than planned: AUTO takes what fits, so that the smallest counts.
 void CountOtherModes(const ResolvedJobSpec& spec, const models::SampleInfo& sample, v1::ModelPlan* plan) {
-  if (!spec.proto().resources().share()) return;
+  const bool share = spec.proto().resources().share();
   const v1::BenchSpec& bench = spec.proto().bench();
   if (spec.proto().has_bench()) {
+    if (!share) return;
     const int64_t batch = *std::max_element(bench.batch_sizes().begin(), bench.batch_sizes().end());
     for (const v1::PrecisionSpec::Mode mode : ModesToMeasure(bench.modes(), absl::nullopt, kBenchModes)) {
-      CountMode(InMode(spec, mode, batch), sample, mode == v1::PrecisionSpec::FP16, plan);
+      CountMode(InMode(spec, mode, batch), sample, mode == v1::PrecisionSpec::FP16, Taken::kLargest, plan);
     }
   } else if (spec.proto().precision().mode() == v1::PrecisionSpec::AUTO) {
     const auto& asked = spec.proto().precision().auto_().modes();
     for (const v1::PrecisionSpec::Mode mode : ModesToMeasure(asked, absl::nullopt, kAutoModes)) {
-      CountMode(InChosenMode(spec, mode), sample, false, plan);
+      CountMode(InChosenMode(spec, mode), sample, false, share ? Taken::kLargest : Taken::kSmallest, plan);
     }
   }
 }
