@@ -153,9 +153,10 @@ void AddDiagnostics(const ResolvedJobSpec& spec, const models::SampleInfo& sampl
   plan->set_activation_bytes(plan->activation_bytes() + (*planned)->activation_bytes());
 }
 
-void AddReport(const ResolvedJobSpec& spec, const models::SampleInfo& sample, const v1::DeviceModel& device,
-               const std::vector<v1::PrecisionSpec::Mode>& modes, v1::PlanResponse* response) {
-  absl::StatusOr<v1::PlanReport> report = MakePlanReport(spec, sample, device, modes);
+void AddReport(const ResolvedJobSpec& spec, const models::SampleInfo& sample, int64_t samples,
+               const v1::DeviceModel& device, const std::vector<v1::PrecisionSpec::Mode>& modes,
+               v1::PlanResponse* response) {
+  absl::StatusOr<v1::PlanReport> report = MakePlanReport(spec, sample, device, modes, samples);
   if (!report.ok()) return AddErrors(report.status(), "model", response);
   *response->mutable_report() = *std::move(report);
 }
@@ -215,7 +216,7 @@ v1::PlanResponse PlanJob(const ResolvedJobSpec& spec, const std::vector<std::str
   const absl::optional<double> flops = StepFlops(**planned, spec.proto().train());
   if (flops.has_value()) response.mutable_plan()->set_step_flops(*flops);
   if (spec.proto().report().diagnostics_every_steps() > 0) AddDiagnostics(spec, *sample, &response);
-  if (device != nullptr && response.errors().empty()) AddReport(spec, *sample, *device, modes, &response);
+  if (device != nullptr && response.errors().empty()) AddReport(spec, *sample, train->size, *device, modes, &response);
   return response;
 }
 
