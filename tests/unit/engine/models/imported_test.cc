@@ -543,6 +543,26 @@ TEST(Imported, WhatLiesBehindTheOutputIsNotLookedAt) {
   EXPECT_THAT(Refused(proto, {.fields = "outputs: 'class'"}), HasSubstr("model.onnx.path: ArgMax argmax: "));
 }
 
+// Whoever swaps the file for what was trained changes nothing else.
+TEST(Imported, GoesHomeAsItsFileHasIt) {
+  const ModelProto proto = Convnet(0, {-1, 16});
+  for (const std::string output : {"probabilities", "logits"}) {
+    const std::string fields = "outputs: '" + output + "'";
+    ASSERT_TRUE(Build(proto, {.fields = fields}).ok());
+    const ImportedValues values = Values();
+    const auto home =
+        BuildImportedInference(Resolve(fields, "mode: FP32", "softmax_cross_entropy").proto().model(), kImages, 4);
+    ASSERT_TRUE(home.ok()) << home.status();
+    ASSERT_GE(home->FindInput("image"), 0);
+    EXPECT_EQ(home->type(home->FindInput("image")).shape, (Shape{4, 6, 5, 2}));
+    ASSERT_EQ(home->outputs.size(), 1u);
+    ASSERT_EQ(home->outputs.count(output), 1u);
+    const GraphInputs in = InputsOf(*home, 3);
+    ExpectNear(RunGraphReference(*home, in).outputs.at(output), ImportersResult(proto, output, in.inputs.at("image")),
+               1e-12);
+  }
+}
+
 TEST(Imported, DamagedFilesAreErrors) {
   const std::string whole = Convnet(1, {1, 16}).SerializeAsString();
   RngSequence rng(5, "damage");
