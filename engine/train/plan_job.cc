@@ -5,6 +5,7 @@
 #include "engine/train/auto_mode.h"
 #include "engine/train/bench_cell.h"
 #include "engine/train/benchmark.h"
+#include "engine/train/evaluation.h"
 #include "engine/train/gradient_diagnostics.h"
 #include "engine/train/measured_run.h"
 #include "engine/train/onnx_file.h"
@@ -76,6 +77,14 @@ void CheckEval(const data::DatasetInfo& train, const data::DatasetInfo& eval, in
                                                       ", but the network has ", outputs, " outputs")),
               "data.eval", response);
   }
+}
+
+// Which metrics there are follows from the classes, and from what kind of targets the data has.
+void CheckKeepBest(const v1::JobSpec& spec, const PlannedModel& planned, v1::PlanResponse* response) {
+  const std::string& metric = spec.checkpoint().keep_best();
+  if (metric.empty() || spec.has_bench()) return;
+  const absl::Status status = CheckMetric(metric, planned);
+  if (!status.ok()) AddErrors(status, "checkpoint.keep_best", response);
 }
 
 void FillPlan(const PlannedModel& planned, const models::SampleInfo& sample, v1::ModelPlan* plan) {
@@ -208,6 +217,7 @@ v1::PlanResponse PlanJob(const ResolvedJobSpec& spec, const std::vector<std::str
     return response;
   }
   if (eval.has_value()) CheckEval(*train, *eval, (*planned)->outputs, &response);
+  if (eval.has_value()) CheckKeepBest(spec.proto(), **planned, &response);
   if (spec.proto().has_start_from()) {
     CheckStart(spec.proto().start_from(), {data_roots, upload_dir, start_checkpoint_dir}, **planned, &response);
   }
