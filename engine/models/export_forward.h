@@ -17,8 +17,8 @@ namespace ampd::models {
 // (engine/models/imported_files.h).
 //
 // Of a job without networks, for which `network` is empty: inputs "x" f32 [batch, ...], images channels last; with
-// lengths "lengths" i32 [batch]. Output "output": the last layer's, images channels last, a flattened image in PyTorch's
-// order. Of model.onnx input and output are the file's (BuildImportedInference), images channels last where
+// lengths "lengths" i32 [batch]. Output "output": the last layer's, images channels last, a flattened image in
+// PyTorch's order. Of model.onnx input and output are the file's (BuildImportedInference), images channels last where
 // channels_first does not say otherwise. Parameters and states are those of Model::eval.
 //
 // Of a job with networks: `network` and what it reads of other networks, as a phase calls it. "PHASE.CALL" is that
