@@ -17,9 +17,9 @@ namespace ampd::models {
 // (engine/models/imported_files.h).
 //
 // Of a job without networks, for which `network` is empty: inputs "x" f32 [batch, ...], images channels last; with
-// lengths "lengths" i32 [batch]. Output "output": the last layer's or the file's prediction, images channels last where
-// model.onnx.channels_first does not say otherwise, a flattened image in PyTorch's order. Parameters and states are
-// those of Model::eval.
+// lengths "lengths" i32 [batch]. Output "output": the last layer's, images channels last, a flattened image in
+// PyTorch's order. Of model.onnx input and output are the file's (BuildImportedInference), images channels last where
+// channels_first does not say otherwise. Parameters and states are those of Model::eval.
 //
 // Of a job with networks: `network` and what it reads of other networks, as a phase calls it. "PHASE.CALL" is that
 // call; of a network's name, of its calls by phase and in the phase's order, the first that depends on the data and on

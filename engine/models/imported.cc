@@ -143,27 +143,22 @@ class ImportedBuilder {
         training_(training),
         kept_(kept) {}
 
-  // Without a loss, the prediction is output "output".
-  absl::StatusOr<ImportedForward> BuildWithoutLoss() {
-    adds_loss_ = false;
-    return Build();
+  // The file's own input and output, with nothing between data and network, and nothing left out for a loss.
+  absl::StatusOr<ir::Graph> BuildWithoutLoss() {
+    AMPD_ASSIGN_OR_RETURN(const onnx::ImportedModel imported, ImportNetwork());
+    const ir::Graph& network = imported.graph;
+    const ValueId read = network.FindInput(binding_.name);
+    if (read < 0) return InvalidField(kOutputs, absl::StrCat(Quoted(output_), " does not depend on the input"));
+    const ValueId x = forward_.graph.AddInput(binding_.name, network.type(read));
+    AMPD_ASSIGN_OR_RETURN(const std::vector<ValueId> map, GraphInliner(&forward_.graph).Inline(network, {x}, "", ""));
+    forward_.graph.outputs = {{output_, map[static_cast<size_t>(network.outputs.at(output_))]}};
+    AMPD_RETURN_IF_ERROR(ops::VerifyGraph(forward_.graph));
+    return std::move(forward_.graph);
   }
 
   absl::StatusOr<ImportedForward> Build() {
-    if (file_ == nullptr) return InvalidField(kPath, kUnread);
-    if (sample_.lengths) {
-      return InvalidField("model.onnx", "samples differ in length, of which a network in ONNX form does not know");
-    }
-    AMPD_ASSIGN_OR_RETURN(binding_, Bind(spec_, sample_, *file_));
-    AMPD_RETURN_IF_ERROR(FindOutput());
-    AMPD_ASSIGN_OR_RETURN(onnx::ImportedModel imported, Import(batch_));
+    AMPD_ASSIGN_OR_RETURN(onnx::ImportedModel imported, ImportNetwork());
     ir::Graph& network = imported.graph;
-    if (binding_.written_batch > 0 && binding_.written_batch != batch_) {
-      AMPD_ASSIGN_OR_RETURN(const onnx::ImportedModel telling, Import(kTellingBatch));
-      const absl::Status apart = CheckSamplesStayApart(telling.graph, network, batch_);
-      if (!apart.ok()) return InvalidField(kPath, apart.message());
-    }
-    AMPD_RETURN_IF_ERROR(CheckTypes(network));
     AMPD_RETURN_IF_ERROR(PlaceDropout(&network));
     const absl::Status stripped = StripLossActivation(model_.loss(), output_, &network);
     if (!stripped.ok()) return InvalidField(kOutputs, stripped.message());
@@ -177,6 +172,24 @@ class ImportedBuilder {
   }
 
  private:
+  absl::StatusOr<onnx::ImportedModel> ImportNetwork() {
+    if (file_ == nullptr) return InvalidField(kPath, kUnread);
+    if (sample_.lengths) {
+      return InvalidField("model.onnx", "samples differ in length, of which a network in ONNX form does not know");
+    }
+    AMPD_ASSIGN_OR_RETURN(binding_, Bind(spec_, sample_, *file_));
+    AMPD_RETURN_IF_ERROR(FindOutput());
+    AMPD_ASSIGN_OR_RETURN(onnx::ImportedModel imported, Import(batch_));
+    const ir::Graph& network = imported.graph;
+    if (binding_.written_batch > 0 && binding_.written_batch != batch_) {
+      AMPD_ASSIGN_OR_RETURN(const onnx::ImportedModel telling, Import(kTellingBatch));
+      const absl::Status apart = CheckSamplesStayApart(telling.graph, network, batch_);
+      if (!apart.ok()) return InvalidField(kPath, apart.message());
+    }
+    AMPD_RETURN_IF_ERROR(CheckTypes(network));
+    return imported;
+  }
+
   absl::Status FindOutput() {
     if (!spec_.outputs().empty()) {
       output_ = spec_.outputs(0);
@@ -319,10 +332,6 @@ class ImportedBuilder {
       AMPD_ASSIGN_OR_RETURN(prediction, Emit(OpKind::kReshape, "prediction.as_vector", prediction,
                                              {{"shape", std::vector<int64_t>{batch_, each}}}));
     }
-    if (!adds_loss_) {
-      forward_.graph.outputs = {{"output", prediction}};
-      return ops::VerifyGraph(forward_.graph);
-    }
     const absl::Status status = AddLoss(model_.loss(), sample_, training_, {prediction, {}}, &forward_.graph);
     return status.ok() ? status : InvalidField("model.loss", status.message());
   }
@@ -334,7 +343,6 @@ class ImportedBuilder {
   const int64_t batch_;
   const bool training_;
   const std::set<std::string>* kept_;
-  bool adds_loss_ = true;
   Binding binding_;
   std::string output_;
   ImportedForward forward_;
@@ -353,9 +361,7 @@ absl::StatusOr<ImportedForward> BuildImportedForward(const v1::ModelSpec& model,
 }
 
 absl::StatusOr<ir::Graph> BuildImportedInference(const v1::ModelSpec& model, const SampleInfo& sample, int64_t batch) {
-  AMPD_ASSIGN_OR_RETURN(ImportedForward forward,
-                        ImportedBuilder(model, sample, batch, /*training=*/false, nullptr).BuildWithoutLoss());
-  return std::move(forward.graph);
+  return ImportedBuilder(model, sample, batch, /*training=*/false, nullptr).BuildWithoutLoss();
 }
 
 absl::StatusOr<std::vector<bool>> NotFrozen(const v1::OnnxModel& onnx, const ir::Graph& graph) {

@@ -38,8 +38,9 @@ absl::StatusOr<ImportedForward> BuildImportedForward(const v1::ModelSpec& model,
                                                      int64_t batch, bool training,
                                                      const std::set<std::string>* kept = nullptr);
 
-// Of the same network in evaluation, without the loss: what it predicts is output "output". `sample` may be without
-// labels.
+// The same network in evaluation as its file has it: input and output of the file's names, of the file's types, an
+// image's in the order that the engine has it; with the softmax or sigmoid at the end that a loss would take away.
+// `sample` may be without labels.
 absl::StatusOr<ir::Graph> BuildImportedInference(const v1::ModelSpec& model, const SampleInfo& sample, int64_t batch);
 
 // By parameter of `graph`, whether `freeze` leaves it to training. INVALID_ARGUMENT where a glob matches neither a

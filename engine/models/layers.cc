@@ -140,7 +140,8 @@ absl::StatusOr<LayerOutput> LayerBuilder::Dense(const v1::Layer& layer, const La
   const double bound = 1.0 / std::sqrt(static_cast<double>(shape.back()));
   AMPD_ASSIGN_OR_RETURN(const ir::ValueId w, DenseWeight(layer, x, bound));
   AMPD_ASSIGN_OR_RETURN(ir::ValueId y, Product(layer.name(), x.value, w));
-  AMPD_ASSIGN_OR_RETURN(y, BiasAndActivation(layer.name(), y, dense.bias(), bound, dense.activation()));
+  AMPD_ASSIGN_OR_RETURN(y, BiasAndActivation(layer.name(), y, dense.bias(),
+                                             BiasInitializer(dense.init(), Uniform(bound)), dense.activation()));
   return LayerOutput{y, {}};
 }
 
@@ -193,7 +194,8 @@ absl::StatusOr<LayerOutput> LayerBuilder::Conv2d(const v1::Layer& layer, const L
                                               .init = WeightInitializer(conv.init(), filter, Uniform(bound)),
                                               .layout = ir::DiskLayout::kConvFilter});
   AMPD_ASSIGN_OR_RETURN(ir::ValueId y, Emit(OpKind::kConv2d, layer.name(), {x.value, w}, attributes));
-  AMPD_ASSIGN_OR_RETURN(y, BiasAndActivation(layer.name(), y, conv.bias(), bound, conv.activation()));
+  AMPD_ASSIGN_OR_RETURN(y, BiasAndActivation(layer.name(), y, conv.bias(), BiasInitializer(conv.init(), Uniform(bound)),
+                                             conv.activation()));
   AMPD_ASSIGN_OR_RETURN(const ir::ValueId lengths,
                         Shortened(x.lengths, MoreSteps(same, pads, span[0], strides[0]), strides[0]));
   return LayerOutput{y, {}, lengths};
@@ -299,10 +301,10 @@ absl::StatusOr<LayerOutput> LayerBuilder::Dropout(const v1::Layer& layer, const 
 }
 
 absl::StatusOr<ir::ValueId> LayerBuilder::BiasAndActivation(const std::string& layer, ir::ValueId y, bool bias,
-                                                            double bound, v1::Activation::Kind activation) {
+                                                            ir::Initializer first, v1::Activation::Kind activation) {
   if (bias) {
     const ir::ValueId b = graph_->AddParameter(
-        {.name = layer + ".bias", .type = {DType::kF32, {graph_->type(y).shape.back()}}, .init = Uniform(bound)});
+        {.name = layer + ".bias", .type = {DType::kF32, {graph_->type(y).shape.back()}}, .init = first});
     AMPD_ASSIGN_OR_RETURN(y, Emit(OpKind::kBiasAdd, layer, {y, b}, {}));
   }
   return Activate(layer, y, activation);

@@ -96,8 +96,9 @@ class LayerBuilder {
 
   // What follows a dense or convolution layer; `y` itself for NONE.
   absl::StatusOr<ir::ValueId> Activate(const std::string& layer, ir::ValueId y, v1::Activation::Kind kind);
-  absl::StatusOr<ir::ValueId> BiasAndActivation(const std::string& layer, ir::ValueId y, bool bias, double bound,
-                                                v1::Activation::Kind activation);
+  // `first`: what the bias begins as.
+  absl::StatusOr<ir::ValueId> BiasAndActivation(const std::string& layer, ir::ValueId y, bool bias,
+                                                ir::Initializer first, v1::Activation::Kind activation);
   // A node "<layer>.<op>"; its first output.
   absl::StatusOr<ir::ValueId> Emit(ir::OpKind op, const std::string& layer, std::vector<ir::ValueId> inputs,
                                    ir::Attributes attributes, const std::string& suffix = "");

@@ -81,7 +81,8 @@ absl::StatusOr<LayerOutput> LayerBuilder::ConvTranspose2d(const v1::Layer& layer
                                              {"dilations", ints(conv.dilation())},
                                              {"output_padding", ints(conv.output_padding())},
                                              {"groups", groups}}));
-  AMPD_ASSIGN_OR_RETURN(y, BiasAndActivation(layer.name(), y, conv.bias(), bound, conv.activation()));
+  AMPD_ASSIGN_OR_RETURN(
+      y, BiasAndActivation(layer.name(), y, conv.bias(), BiasInitializer(conv.init(), uniform), conv.activation()));
   return LayerOutput{y, {}};
 }
 

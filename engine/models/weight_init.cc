@@ -28,4 +28,8 @@ ir::Initializer WeightInitializer(const v1::WeightInit& init, const Shape& shape
   return fallback;
 }
 
+ir::Initializer BiasInitializer(const v1::WeightInit& init, ir::Initializer fallback) {
+  return init.kind_case() == v1::WeightInit::KIND_NOT_SET ? fallback : ir::Initializer{};
+}
+
 }  // namespace ampd::models

@@ -13,6 +13,9 @@ namespace ampd::models {
 // deviation of sqrt(2 / fan), the fan counted as PyTorch counts it, inputs or outputs times the kernel's cells.
 ir::Initializer WeightInitializer(const v1::WeightInit& init, const Shape& shape, ir::Initializer fallback);
 
+// Of the bias beside a weight drawn by `init`: zeros, `fallback` where it says nothing.
+ir::Initializer BiasInitializer(const v1::WeightInit& init, ir::Initializer fallback);
+
 }  // namespace ampd::models
 
 #endif  // AMPD_ENGINE_MODELS_WEIGHT_INIT_H_

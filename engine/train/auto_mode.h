@@ -32,6 +32,10 @@ inline constexpr double kLeastSpeedUp = 1.02;
 // loss, is out. FP32's has figures.
 v1::ModeChosen ChooseMode(const std::vector<v1::BenchCell>& cells, double tolerance);
 
+// Where FP32, the first of `cells`, does not fit in memory: the fastest mode with a finite loss; nullopt where there is
+// none.
+absl::optional<v1::ModeChosen> ChooseWithoutFp32(const std::vector<v1::BenchCell>& cells);
+
 // The decision of a job whose checkpoints are in `folder`: durable, and what SaveChosenMode() wrote last or nullopt.
 // DATA_LOSS for a file that it did not write.
 absl::Status SaveChosenMode(const std::string& folder, const v1::ModeChosen& chosen);

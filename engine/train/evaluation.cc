@@ -6,9 +6,12 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/types/span.h"
 #include "engine/core/status.h"
 #include "engine/models/prior_boxes.h"
@@ -24,7 +27,7 @@ namespace {
 // The sums over the batches so far.
 class EvaluationRun {
  public:
-  EvaluationRun(const data::Dataset& dataset, const v1::LossSpec& loss, const PlannedModel& plan, LoadedModel* model)
+  EvaluationRun(const data::Dataset* dataset, const v1::LossSpec& loss, const PlannedModel& plan, LoadedModel* model)
       : dataset_(dataset), plan_(plan), model_(model), spelled_(loss.has_ctc()), ctc_(loss.ctc()) {
     if (loss.has_multibox()) detector_.emplace(loss.multibox(), plan.outputs);
   }
@@ -101,7 +104,7 @@ class EvaluationRun {
   const void* Labels(const data::Batch& batch) {
     if (!batch.labels.shape().empty()) return batch.labels.view().data;
     labels_.assign(static_cast<size_t>(batch.inputs.shape()[0]), 0);
-    for (int64_t i = 0; i < batch.valid; ++i) labels_[i] = dataset_.ReadLabel(batch.samples[i]);
+    for (int64_t i = 0; i < batch.valid; ++i) labels_[i] = dataset_->ReadLabel(batch.samples[i]);
     return labels_.data();
   }
 
@@ -162,7 +165,8 @@ class EvaluationRun {
     return absl::OkStatus();
   }
 
-  const data::Dataset& dataset_;
+  // Null where nothing is added.
+  const data::Dataset* dataset_;
   const PlannedModel& plan_;
   LoadedModel* model_;
   std::vector<int32_t> labels_;
@@ -180,17 +184,19 @@ class EvaluationRun {
 
 }  // namespace
 
-std::set<std::string> MetricNames(const TrainingData& data, const PlannedModel& plan) {
-  const EvaluationRun none(*data.eval(), plan.phases[0].spec.proto().model().loss(), plan, nullptr);
+absl::Status CheckMetric(const std::string& metric, const PlannedModel& plan) {
+  const EvaluationRun none(nullptr, plan.phases[0].spec.proto().model().loss(), plan, nullptr);
   std::set<std::string> names;
   const v1::Evaluation result = none.Result();
   for (const auto& [name, value] : result.metrics()) names.insert(name);
-  return names;
+  if (names.count(metric) > 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the evaluations have no metric ", metric, ", but ", absl::StrJoin(names, ", ")));
 }
 
 absl::StatusOr<v1::Evaluation> Evaluate(const TrainingData& data, const PlannedModel& plan, LoadedModel* model) {
   AMPD_ASSIGN_OR_RETURN(const std::unique_ptr<data::Loader> loader, data.EvalLoader(plan.outputs));
-  EvaluationRun run(*data.eval(), plan.phases[0].spec.proto().model().loss(), plan, model);
+  EvaluationRun run(data.eval(), plan.phases[0].spec.proto().model().loss(), plan, model);
   while (true) {
     absl::StatusOr<data::Batch*> batch = loader->Next();
     if (!batch.ok()) return DataError(batch.status(), "data.eval");

@@ -3,9 +3,9 @@
 #define AMPD_ENGINE_TRAIN_EVALUATION_H_
 
 #include <cstdint>
-#include <set>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "ampd/v1/event.pb.h"
 #include "engine/train/planned_model.h"
@@ -22,8 +22,8 @@ namespace ampd::train {
 // and `epoch` of the result are not set.
 absl::StatusOr<v1::Evaluation> Evaluate(const TrainingData& data, const PlannedModel& plan, LoadedModel* model);
 
-// The names of the metrics that Evaluate() gives of this model and data. data.eval() must be there.
-std::set<std::string> MetricNames(const TrainingData& data, const PlannedModel& plan);
+// INVALID_ARGUMENT, with those that there are, where Evaluate() of this model gives no metric of that name.
+absl::Status CheckMetric(const std::string& metric, const PlannedModel& plan);
 
 }  // namespace ampd::train
 

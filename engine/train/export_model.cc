@@ -154,6 +154,9 @@ std::vector<int64_t> ImageAxes(const v1::ModelSpec& model, const ir::TensorType&
 // An input of the graph, as people are told of it.
 models::onnx::ExportedValue InputOf(const v1::ModelSpec& model, const ir::Value& value) {
   models::onnx::ExportedValue input{value.name, value.name, ImageAxes(model, value.type), ""};
+  input.of_its_type = model.has_onnx();
+  // Of a file the file's own names stay.
+  if (model.has_onnx()) return input;
   if (value.name == "x") input.name = "input";
   absl::string_view name = value.name;
   if (!absl::ConsumePrefix(&name, "noise.")) return input;
@@ -186,7 +189,8 @@ absl::Status WriteOnnx(const ResolvedJobSpec& spec, const v1::ExportRequest& req
   for (const ir::Value& value : graph.values) {
     if (value.kind == ir::ValueKind::kInput) options.inputs.push_back(InputOf(built, value));
   }
-  options.outputs = {{"output", "output", ImageAxes(built, graph.type(graph.outputs.at("output"))), ""}};
+  const auto& [output, result] = *graph.outputs.begin();
+  options.outputs = {{output, output, ImageAxes(built, graph.type(result)), ""}};
   options.bytes = [&](const ir::Persistent& tensor) { return BytesOf(weights, tensor); };
   AMPD_ASSIGN_OR_RETURN(const std::string model, models::onnx::ExportGraph(graph, twin, options));
   return Write(path, [&](FileWriter* file) { return file->Append(model); });

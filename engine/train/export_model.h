@@ -13,10 +13,11 @@ namespace ampd::train {
 // Writes the weights of the checkpoint `request.checkpoint_dir` to the new file `path`: as safetensors, names and
 // layouts as in model.safetensors, f32 tensors rounded to the dtype asked for, others as they are; or as ONNX
 // (engine/models/onnx/export.h), for which samples are of the shapes that request.plan has. Input "input", of samples
-// with lengths also "lengths" i32 [batch]; output "output". Of one network of several what models::BuildExportForward
-// says: inputs "input" for the data, "labels", "targets", and noise by its name, or "noise.<name>" where that is one of
-// "input" and "output"; the graph's doc_string is the call that it is. Its safetensors are those named "<network>....",
-// without that. `spec` is request.spec.
+// with lengths also "lengths" i32 [batch]; output "output". Of a job that began as an ONNX file input and output are
+// the file's: names, shapes but for the batch, types, and what stands at the end. Of one network of several what
+// models::BuildExportForward says: inputs "input" for the data, "labels", "targets", and noise by its name, or
+// "noise.<name>" where that is one of "input" and "output"; the graph's doc_string is the call that it is. Its
+// safetensors are those named "<network>....", without that. `spec` is request.spec.
 //
 // INVALID_ARGUMENT: a form, dtype or network that there is not, or ONNX in 16 bits. FAILED_PRECONDITION: the model has
 // what the form cannot say, naming it; a finite weight is infinite in the dtype, naming the tensor; the running average

@@ -40,6 +40,7 @@ absl::StatusOr<ResolvedJobSpec> InMode(const ResolvedJobSpec& spec, PrecisionSpe
   v1::JobSpec changed = spec.proto();
   changed.clear_bench();
   changed.mutable_data()->clear_eval();
+  changed.mutable_checkpoint()->clear_keep_best();
   changed.mutable_report()->clear_samples();
   if (changed.optimizer().has_ema()) {
     changed.mutable_optimizer()->mutable_ema()->clear_evaluate();

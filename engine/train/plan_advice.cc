@@ -273,6 +273,7 @@ class Adviser {
 
   // `share`: samples of a device.
   absl::optional<double> SecondsASample(int64_t share) const {
+    if (!planner_.CanFill(share * devices())) return absl::nullopt;
     const auto changed = WithBatch(spec_, share);
     if (!changed.ok()) return absl::nullopt;
     const auto planned = planner_.Plan(*changed);

@@ -5,6 +5,7 @@
 #include "engine/train/auto_mode.h"
 #include "engine/train/bench_cell.h"
 #include "engine/train/benchmark.h"
+#include "engine/train/evaluation.h"
 #include "engine/train/gradient_diagnostics.h"
 #include "engine/train/measured_run.h"
 #include "engine/train/onnx_file.h"
@@ -78,6 +79,14 @@ void CheckEval(const data::DatasetInfo& train, const data::DatasetInfo& eval, in
   }
 }
 
+// Which metrics there are follows from the classes, and from what kind of targets the data has.
+void CheckKeepBest(const v1::JobSpec& spec, const PlannedModel& planned, v1::PlanResponse* response) {
+  const std::string& metric = spec.checkpoint().keep_best();
+  if (metric.empty() || spec.has_bench()) return;
+  const absl::Status status = CheckMetric(metric, planned);
+  if (!status.ok()) AddErrors(status, "checkpoint.keep_best", response);
+}
+
 void FillPlan(const PlannedModel& planned, const models::SampleInfo& sample, v1::ModelPlan* plan) {
   plan->set_parameters(planned.parameters());
   plan->set_parameter_bytes(planned.parameter_bytes());
@@ -102,13 +111,16 @@ absl::StatusOr<std::unique_ptr<PlannedModel>> PlanDiagnostics(const ResolvedJobS
   return GradientDiagnostics::Plan(spec, sample, std::move(backend), kThreads);
 }
 
-// Makes `plan` as large as what is planned for `spec`, in a benchmark with what it looks at gradients with. What cannot
-// be planned is not loaded either.
+enum class Taken { kLargest, kSmallest };
+
+// Makes `plan` as large, or as small, as what is planned for `spec`, in a benchmark with what it looks at gradients
+// with. What cannot be planned is not loaded either.
 void CountMode(const absl::StatusOr<ResolvedJobSpec>& spec, const models::SampleInfo& sample, bool diagnosed,
-               v1::ModelPlan* plan) {
+               Taken taken, v1::ModelPlan* plan) {
   auto backend = MakeBackend("cpu-0", kThreads);
   if (!spec.ok() || !backend.ok()) return;
-  const auto planned = PlanModel(*spec, sample, *std::move(backend), kThreads);
+  const auto planned =
+      PlanModel(*spec, sample, *std::move(backend), kThreads, Fusion::kAll, {}, spec->proto().resources().gpus());
   if (!planned.ok()) return;
   int64_t parameters = (*planned)->parameter_bytes(), activations = (*planned)->activation_bytes();
   if (diagnosed) {
@@ -116,24 +128,27 @@ void CountMode(const absl::StatusOr<ResolvedJobSpec>& spec, const models::Sample
     parameters += beside.ok() ? (*beside)->parameter_bytes() : 0;
     activations += beside.ok() ? (*beside)->activation_bytes() : 0;
   }
-  if (parameters + activations <= plan->parameter_bytes() + plan->activation_bytes()) return;
+  const int64_t bytes = parameters + activations, so_far = plan->parameter_bytes() + plan->activation_bytes();
+  if (taken == Taken::kLargest ? bytes <= so_far : bytes >= so_far) return;
   plan->set_parameter_bytes(parameters);
   plan->set_activation_bytes(activations);
 }
 
-// Whoever shares a device keeps to what was planned: the largest of what AUTO and `bench` load one after the other.
+// Whoever shares a device keeps to what was planned: the largest of what AUTO and `bench` load one after the other. Who
+// has one alone is given none with less memory than planned: AUTO takes what fits, so that the smallest counts.
 void CountOtherModes(const ResolvedJobSpec& spec, const models::SampleInfo& sample, v1::ModelPlan* plan) {
-  if (!spec.proto().resources().share()) return;
+  const bool share = spec.proto().resources().share();
   const v1::BenchSpec& bench = spec.proto().bench();
   if (spec.proto().has_bench()) {
+    if (!share) return;
     const int64_t batch = *std::max_element(bench.batch_sizes().begin(), bench.batch_sizes().end());
     for (const v1::PrecisionSpec::Mode mode : ModesToMeasure(bench.modes(), absl::nullopt, kBenchModes)) {
-      CountMode(InMode(spec, mode, batch), sample, mode == v1::PrecisionSpec::FP16, plan);
+      CountMode(InMode(spec, mode, batch), sample, mode == v1::PrecisionSpec::FP16, Taken::kLargest, plan);
     }
   } else if (spec.proto().precision().mode() == v1::PrecisionSpec::AUTO) {
     const auto& asked = spec.proto().precision().auto_().modes();
     for (const v1::PrecisionSpec::Mode mode : ModesToMeasure(asked, absl::nullopt, kAutoModes)) {
-      CountMode(InChosenMode(spec, mode), sample, false, plan);
+      CountMode(InChosenMode(spec, mode), sample, false, share ? Taken::kLargest : Taken::kSmallest, plan);
     }
   }
 }
@@ -147,9 +162,10 @@ void AddDiagnostics(const ResolvedJobSpec& spec, const models::SampleInfo& sampl
   plan->set_activation_bytes(plan->activation_bytes() + (*planned)->activation_bytes());
 }
 
-void AddReport(const ResolvedJobSpec& spec, const models::SampleInfo& sample, const v1::DeviceModel& device,
-               const std::vector<v1::PrecisionSpec::Mode>& modes, v1::PlanResponse* response) {
-  absl::StatusOr<v1::PlanReport> report = MakePlanReport(spec, sample, device, modes);
+void AddReport(const ResolvedJobSpec& spec, const models::SampleInfo& sample, int64_t samples,
+               const v1::DeviceModel& device, const std::vector<v1::PrecisionSpec::Mode>& modes,
+               v1::PlanResponse* response) {
+  absl::StatusOr<v1::PlanReport> report = MakePlanReport(spec, sample, device, modes, samples);
   if (!report.ok()) return AddErrors(report.status(), "model", response);
   *response->mutable_report() = *std::move(report);
 }
@@ -201,6 +217,7 @@ v1::PlanResponse PlanJob(const ResolvedJobSpec& spec, const std::vector<std::str
     return response;
   }
   if (eval.has_value()) CheckEval(*train, *eval, (*planned)->outputs, &response);
+  if (eval.has_value()) CheckKeepBest(spec.proto(), **planned, &response);
   if (spec.proto().has_start_from()) {
     CheckStart(spec.proto().start_from(), {data_roots, upload_dir, start_checkpoint_dir}, **planned, &response);
   }
@@ -209,7 +226,7 @@ v1::PlanResponse PlanJob(const ResolvedJobSpec& spec, const std::vector<std::str
   const absl::optional<double> flops = StepFlops(**planned, spec.proto().train());
   if (flops.has_value()) response.mutable_plan()->set_step_flops(*flops);
   if (spec.proto().report().diagnostics_every_steps() > 0) AddDiagnostics(spec, *sample, &response);
-  if (device != nullptr && response.errors().empty()) AddReport(spec, *sample, *device, modes, &response);
+  if (device != nullptr && response.errors().empty()) AddReport(spec, *sample, train->size, *device, modes, &response);
   return response;
 }
 

@@ -117,8 +117,8 @@ Accelerated AcceleratedOf(const StepCosts& base, const StepCosts& costs) {
 class Reporter {
  public:
   Reporter(const ResolvedJobSpec& spec, const models::SampleInfo& sample, const v1::DeviceModel& model,
-           const std::vector<PrecisionSpec::Mode>& modes)
-      : spec_(spec), planner_(sample, &model), modes_(modes) {}
+           const std::vector<PrecisionSpec::Mode>& modes, int64_t samples)
+      : spec_(spec), planner_(sample, &model, samples), modes_(modes) {}
 
   absl::StatusOr<v1::PlanReport> Run() {
     AddModes();
@@ -193,7 +193,7 @@ class Reporter {
     AMPD_ASSIGN_OR_RETURN(const ResolvedJobSpec spec, InMode(spec_, mode));
     AMPD_ASSIGN_OR_RETURN(DevicePlan plan, Plan(spec));
     FillMemory(plan, estimate);
-    estimate->set_largest_batch(LargestBatchOf(spec, TotalBytes(plan)));
+    estimate->set_largest_batch(Usable(LargestBatchOf(spec, TotalBytes(plan))));
     const StepCosts costs = planner_.Costs(spec, plan);
     if (mode == PrecisionSpec::FP32) base_ = costs;
     if (costs.seconds > 0) FillSpeed(costs, estimate);
@@ -206,6 +206,12 @@ class Reporter {
       fastest_ = estimate->speed_up();
     }
     return absl::OkStatus();
+  }
+
+  // A larger batch than the training set holds would be refused.
+  int64_t Usable(int64_t batch) const {
+    const int64_t gpus = spec_.proto().resources().gpus();
+    return planner_.CanFill(batch * gpus) ? batch : planner_.samples() / gpus;
   }
 
   // `bytes`: what the job takes with its own batch. The library is asked about other batches only where it was found to
@@ -361,8 +367,8 @@ int64_t LargestBatch(const DevicePlanner& planner, const ResolvedJobSpec& spec) 
 
 absl::StatusOr<v1::PlanReport> MakePlanReport(const ResolvedJobSpec& spec, const models::SampleInfo& sample,
                                               const v1::DeviceModel& model,
-                                              const std::vector<PrecisionSpec::Mode>& modes) {
-  return Reporter(spec, sample, model, modes).Run();
+                                              const std::vector<PrecisionSpec::Mode>& modes, int64_t samples) {
+  return Reporter(spec, sample, model, modes, samples).Run();
 }
 
 }  // namespace ampd::train

@@ -1,11 +1,9 @@
 // checkpoint.keep_best: which checkpoint is the best so far.
 #include <cmath>
-#include <set>
 #include <string>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "engine/train/evaluation.h"
 #include "engine/train/failure.h"
 #include "engine/train/trainer_impl.h"
@@ -23,12 +21,10 @@ bool LowerIsBetter(absl::string_view metric) {
 absl::Status TrainerImpl::CheckKeepBest() const {
   const std::string& metric = job().checkpoint().keep_best();
   if (metric.empty()) return absl::OkStatus();
-  const std::set<std::string> names = MetricNames(*data_, *plan_);
-  if (names.count(metric) > 0) return absl::OkStatus();
-  return WithFailureClass(
-      absl::InvalidArgumentError(absl::StrCat("checkpoint.keep_best: the evaluations have no metric ", metric, ", but ",
-                                              absl::StrJoin(names, ", "))),
-      v1::Failure::INVALID_SPEC);
+  const absl::Status status = CheckMetric(metric, *plan_);
+  if (status.ok()) return status;
+  return WithFailureClass(absl::InvalidArgumentError(absl::StrCat("checkpoint.keep_best: ", status.message())),
+                          v1::Failure::INVALID_SPEC);
 }
 
 void TrainerImpl::JudgeEvaluation(const v1::Evaluation& evaluation) {

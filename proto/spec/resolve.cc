@@ -160,8 +160,7 @@ void CheckKeepBest(const v1::JobSpec& spec, Violations* violations) {
   } else {
     CheckMetricOfLoss(spec, violations);
   }
-  if (spec.has_bench()) violations->Add("checkpoint.keep_best", "a job with bench keeps no checkpoints");
-  if (!spec.has_bench() && !spec.data().has_eval()) violations->Add("checkpoint.keep_best", "needs data.eval");
+  if (!spec.data().has_eval()) violations->Add("checkpoint.keep_best", "needs data.eval");
 }
 
 void ResolveCheckpoint(v1::CheckpointSpec* checkpoint, Violations* violations) {

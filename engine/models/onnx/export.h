@@ -23,6 +23,8 @@ struct ExportedValue {
   std::vector<int64_t> axes;
   // For people, in the model. May be empty.
   std::string description;
+  // Of an input: declared as the graph has it, whatever reads it.
+  bool of_its_type = false;
 };
 
 struct ExportOptions {
@@ -32,7 +34,7 @@ struct ExportOptions {
   std::string description;
   std::string producer_version;
   // Every input that the outputs depend on. Axis 0 of the first is the batch. One that is only read as integers, or
-  // as numbers of a table's rows, is declared INT64, others as the graph has them.
+  // as numbers of a table's rows, is declared INT64, others as the graph has them (`of_its_type`: in any case).
   std::vector<ExportedValue> inputs;
   std::vector<ExportedValue> outputs;
   // The bytes of a parameter or state of the graph as on disk (ir::DiskLayout), little-endian; read before the next

@@ -147,7 +147,7 @@ absl::Status Exporter::AddInputs() {
     info->set_name(input.name);
     if (!input.description.empty()) info->set_doc_string(input.description);
     ::onnx::TypeProto::Tensor* type = info->mutable_type()->mutable_tensor_type();
-    type->set_elem_type(IsReadAsIntegers(v) ? ::onnx::TensorProto::INT64 : CheckedType(v));
+    type->set_elem_type(!input.of_its_type && IsReadAsIntegers(v) ? ::onnx::TensorProto::INT64 : CheckedType(v));
     for (const Dim& dim : dims) {
       auto* extent = type->mutable_shape()->add_dim();
       dim.per_sample ? extent->set_dim_param(kBatch) : extent->set_dim_value(dim.count);

@@ -37,6 +37,40 @@ std::string Printable(absl::string_view name) {
   return safe;
 }
 
+// Names of values that `node` may read: more than it does, rather than less.
+void AddReads(const ::onnx::NodeProto& node, std::set<std::string>* names) {
+  names->insert(node.input().begin(), node.input().end());
+  const auto add_graph = [&](const ::onnx::GraphProto& graph) {
+    for (const ::onnx::NodeProto& inner : graph.node()) AddReads(inner, names);
+    // A branch may give a value that stands around it.
+    for (const ::onnx::ValueInfoProto& output : graph.output()) names->insert(output.name());
+  };
+  for (const ::onnx::AttributeProto& attribute : node.attribute()) {
+    if (attribute.has_g()) add_graph(attribute.g());
+    for (const ::onnx::GraphProto& graph : attribute.graphs()) add_graph(graph);
+    // Gradient names in attributes what it differentiates.
+    if (attribute.has_s()) names->insert(attribute.s());
+    names->insert(attribute.strings().begin(), attribute.strings().end());
+  }
+  // An input or output that is left out.
+  names->erase("");
+}
+
+// By node of a graph whether one of `outputs` may depend on it.
+std::vector<bool> ReachOutputs(const google::protobuf::RepeatedPtrField<::onnx::NodeProto>& nodes,
+                               const std::vector<std::string>& outputs) {
+  std::set<std::string> read(outputs.begin(), outputs.end());
+  std::vector<bool> reach(static_cast<size_t>(nodes.size()));
+  for (int i = nodes.size(); i-- > 0;) {
+    const auto& written = nodes[i].output();
+    const bool needed =
+        std::any_of(written.begin(), written.end(), [&](const std::string& name) { return read.count(name) > 0; });
+    if (needed) AddReads(nodes[i], &read);
+    reach[static_cast<size_t>(i)] = needed;
+  }
+  return reach;
+}
+
 }  // namespace
 
 V Scope::Find(const std::string& name) const {
@@ -72,7 +106,11 @@ absl::StatusOr<ImportedModel> Importer::Run() {
     absl::Status status = AddInput(info, &scope);
     if (!status.ok()) return Annotate(status, absl::StrCat("input \"", info.name(), "\""));
   }
-  AMPD_RETURN_IF_ERROR(Translate(model_.graph().node(), opsets, &scope));
+  const auto& nodes = model_.graph().node();
+  // What lies behind the outputs that were asked for may be what the engine has not.
+  const std::vector<bool> wanted = options_.outputs.empty() ? std::vector<bool>(static_cast<size_t>(nodes.size()), true)
+                                                            : ReachOutputs(nodes, options_.outputs);
+  AMPD_RETURN_IF_ERROR(Translate(nodes, wanted, opsets, &scope));
   AMPD_RETURN_IF_ERROR(AddOutputs(scope));
   AMPD_ASSIGN_OR_RETURN(result_.graph, passes::RemoveDeadNodes(std::move(result_.graph)));
   AMPD_RETURN_IF_ERROR(ops::VerifyGraph(result_.graph));
@@ -182,8 +220,10 @@ absl::StatusOr<V> Importer::MakeInput(const std::string& name, ir::TensorType ty
 }
 
 absl::Status Importer::Translate(const google::protobuf::RepeatedPtrField<::onnx::NodeProto>& nodes,
-                                 const Opsets& opsets, Scope* scope) {
-  for (const ::onnx::NodeProto& proto : nodes) {
+                                 const std::vector<bool>& wanted, const Opsets& opsets, Scope* scope) {
+  for (int i = 0; i < nodes.size(); ++i) {
+    if (!wanted[static_cast<size_t>(i)]) continue;
+    const ::onnx::NodeProto& proto = nodes[i];
     absl::Status status = TranslateNode(proto, opsets, scope);
     if (!status.ok()) {
       return Annotate(status, absl::StrCat(proto.op_type(), proto.name().empty() ? "" : " ", proto.name()));
@@ -319,7 +359,8 @@ absl::StatusOr<std::vector<V>> Importer::InlineGraph(const ::onnx::GraphProto& g
   Scope scope{&outer, {}};
   AMPD_RETURN_IF_ERROR(AddInitializers(graph, &scope, false));
   ++depth_;
-  absl::Status status = Translate(graph.node(), opsets, &scope);
+  const std::vector<bool> all(static_cast<size_t>(graph.node_size()), true);
+  absl::Status status = Translate(graph.node(), all, opsets, &scope);
   --depth_;
   AMPD_RETURN_IF_ERROR(status);
   std::vector<V> outputs;

@@ -46,8 +46,9 @@ class Importer {
   V AddStatistic(const std::string& name, TensorPtr tensor, bool mean);
   absl::Status AddInput(const ::onnx::ValueInfoProto& info, Scope* scope);
   absl::StatusOr<V> MakeInput(const std::string& name, ir::TensorType type);
-  absl::Status Translate(const google::protobuf::RepeatedPtrField<::onnx::NodeProto>& nodes, const Opsets& opsets,
-                         Scope* scope);
+  // `wanted`: by node; the others are passed over.
+  absl::Status Translate(const google::protobuf::RepeatedPtrField<::onnx::NodeProto>& nodes,
+                         const std::vector<bool>& wanted, const Opsets& opsets, Scope* scope);
   absl::Status TranslateNode(const ::onnx::NodeProto& proto, const Opsets& opsets, Scope* scope);
   absl::Status CallRule(const ::onnx::NodeProto& proto, const Opsets& opsets, std::vector<V> inputs, Scope* scope);
   absl::Status CallFunction(const ::onnx::NodeProto& call, const ::onnx::FunctionProto& function,

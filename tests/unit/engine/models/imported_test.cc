@@ -525,6 +525,44 @@ TEST(Imported, RefusesWhatItCannotTrain) {
   EXPECT_THAT(Refused(unknown), HasSubstr("model.onnx.path: Unheard relu: [onnx] operation Unheard"));
 }
 
+// Files for inference end in a choice among classes, which the engine has not and training does not need.
+TEST(Imported, WhatLiesBehindTheOutputIsNotLookedAt) {
+  ModelProto proto = Convnet(0, {-1, 16});
+  *proto.mutable_graph()->add_initializer() = onnx::Ints("k", {1});
+  onnx::AddNode(&proto, "ArgMax", {"probabilities"}, {"class"})->set_name("argmax");
+  onnx::AddNode(&proto, "TopK", {"probabilities", "k"}, {"best", "where"})->set_name("topk");
+  onnx::AddOutput(&proto, "class");
+  onnx::AddOutput(&proto, "best");
+  for (const char* fields : {"outputs: 'logits'", "outputs: 'probabilities'", ""}) {
+    const auto model = Build(proto, {.fields = fields});
+    ASSERT_TRUE(model.ok()) << fields << ": " << model.status();
+    const GraphInputs in = InputsOf(model->eval, 3);
+    ExpectNear(RunGraphReference(model->eval, in).outputs.at("logits"),
+               ImportersResult(Convnet(0, {-1, 16}), "logits", in.inputs.at("x")), 1e-12);
+  }
+  EXPECT_THAT(Refused(proto, {.fields = "outputs: 'class'"}), HasSubstr("model.onnx.path: ArgMax argmax: "));
+}
+
+// Whoever swaps the file for what was trained changes nothing else.
+TEST(Imported, GoesHomeAsItsFileHasIt) {
+  const ModelProto proto = Convnet(0, {-1, 16});
+  for (const std::string output : {"probabilities", "logits"}) {
+    const std::string fields = "outputs: '" + output + "'";
+    ASSERT_TRUE(Build(proto, {.fields = fields}).ok());
+    const ImportedValues values = Values();
+    const auto home =
+        BuildImportedInference(Resolve(fields, "mode: FP32", "softmax_cross_entropy").proto().model(), kImages, 4);
+    ASSERT_TRUE(home.ok()) << home.status();
+    ASSERT_GE(home->FindInput("image"), 0);
+    EXPECT_EQ(home->type(home->FindInput("image")).shape, (Shape{4, 6, 5, 2}));
+    ASSERT_EQ(home->outputs.size(), 1u);
+    ASSERT_EQ(home->outputs.count(output), 1u);
+    const GraphInputs in = InputsOf(*home, 3);
+    ExpectNear(RunGraphReference(*home, in).outputs.at(output), ImportersResult(proto, output, in.inputs.at("image")),
+               1e-12);
+  }
+}
+
 TEST(Imported, DamagedFilesAreErrors) {
   const std::string whole = Convnet(1, {1, 16}).SerializeAsString();
   RngSequence rng(5, "damage");

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <map>
 
+#include "absl/strings/match.h"
 #include "engine/ir/printer.h"
 #include "engine/ops/op_def.h"
 #include "tests/unit/engine/models/model_test_util.h"
@@ -140,8 +141,9 @@ TEST(BuildModel, DrawsWeightsAsAskedFor) {
   EXPECT_EQ(weights["n.weight"].first, Kind::kZeros);
   EXPECT_EQ(weights["d.weight"], std::make_pair(Kind::kUniform, 0.25));
   EXPECT_EQ(weights["e.weight"], std::make_pair(Kind::kNormal, 0.02));
-  // Biases stay PyTorch's.
-  EXPECT_EQ(weights["e.bias"], std::make_pair(Kind::kUniform, 1 / std::sqrt(8.0)));
+  for (const char* bias : {"a.bias", "b.bias", "c.bias", "d.bias", "e.bias"}) {
+    EXPECT_EQ(weights[bias].first, Kind::kZeros) << bias << ": a normal weight stands beside no uniform bias";
+  }
   weights = InitialWeights(
       R"pb(layers {
              name: "e"
@@ -167,6 +169,24 @@ TEST(BuildModel, DrawsWeightsAsAskedFor) {
   EXPECT_EQ(weights["e.weight"], std::make_pair(Kind::kNormal, 0.5));
   EXPECT_EQ(weights["m.in_proj_weight"], std::make_pair(Kind::kNormal, 0.1));
   EXPECT_EQ(weights["m.out_proj.weight"], std::make_pair(Kind::kUniform, 0.3));
+  // Without `init` weights and biases are PyTorch's.
+  EXPECT_EQ(weights["h.weight"], std::make_pair(Kind::kUniform, 1 / std::sqrt(8.0)));
+  EXPECT_EQ(weights["h.bias"], weights["h.weight"]);
+}
+
+// As OpenAI's, and every PyTorch port of it.
+TEST(BuildModel, Gpt2BeginsWithBiasesOfZero) {
+  const auto model =
+      BuildModel(Resolve("preset { gpt2 { vocabulary: 16 positions: 8 layers: 2 heads: 2 features: 8 } }"),
+                 {.input_shape = {8}, .classes = 16, .label_shape = {8}}, 4, 4);
+  ASSERT_TRUE(model.ok()) << model.status();
+  int biases = 0;
+  for (const ir::Persistent& p : model->phases[0].train.parameters) {
+    if (!absl::EndsWith(p.name, "bias")) continue;
+    EXPECT_EQ(p.init.kind, ir::Initializer::Kind::kZeros) << p.name;
+    ++biases;
+  }
+  EXPECT_EQ(biases, 2 * 6 + 1) << "two norms, two of attention and two of the MLP a block, and the last norm";
 }
 
 TEST(BuildModel, DescribesLayers) {

@@ -1,20 +1,25 @@
 #include "engine/train/auto_mode.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <limits>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "engine/train/failure.h"
+#include "engine/train/planned_model.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/far_memory.h"
 #include "tests/unit/engine/train/training_run.h"
 
 namespace ampd::train {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 using v1::PrecisionSpec;
 
 const std::string kAuto = "precision { mode: AUTO auto { modes: BF16 modes: FP16 steps: 10 } }";
@@ -80,6 +85,28 @@ TEST(ChooseMode, WhatIsNotFiniteOrFailedIsOut) {
             PrecisionSpec::FP32);
 }
 
+v1::BenchCell TooLarge(PrecisionSpec::Mode mode) {
+  v1::BenchCell cell;
+  cell.set_mode(mode);
+  cell.mutable_failure()->set_class_(v1::Failure::OUT_OF_MEMORY);
+  cell.mutable_failure()->set_message("too large");
+  return cell;
+}
+
+TEST(ChooseMode, WhereFp32DoesNotFitTheFastestThatTrains) {
+  const v1::BenchCell fp32 = TooLarge(PrecisionSpec::FP32), without = Cell(PrecisionSpec::TF32, 0.1, NAN);
+  const auto chosen = ChooseWithoutFp32({fp32, without, Cell(PrecisionSpec::FP16, 0.004, 2),
+                                         Cell(PrecisionSpec::BF16, 0.003, 2.5), TooLarge(PrecisionSpec::FP8)});
+  ASSERT_TRUE(chosen.has_value());
+  EXPECT_EQ(chosen->mode(), PrecisionSpec::BF16);
+  EXPECT_EQ(chosen->cells_size(), 5);
+  EXPECT_EQ(chosen->reason(),
+            "FP32 does not fit in memory, so that no loss could be compared with its own; "
+            "FP32: OUT_OF_MEMORY, too large; TF32: no finite loss; FP16: 4 ms a step, loss 2; "
+            "BF16: 3 ms a step, loss 2.5; FP8: OUT_OF_MEMORY, too large");
+  EXPECT_FALSE(ChooseWithoutFp32({fp32, TooLarge(PrecisionSpec::BF16), without}).has_value());
+}
+
 TEST(ChosenMode, IsKeptBesideTheCheckpoints) {
   const ScratchFolder folder;
   const std::string path = folder.path() + "/job";
@@ -128,6 +155,20 @@ TEST(AutoTrainer, TrainsAsAJobOfTheModeItChose) {
   EXPECT_EQ(recorder.losses(), plain.losses());
 }
 
+// What compares modes evaluates nothing; the training does, and keeps its best.
+TEST(AutoTrainer, KeepsTheBestCheckpoint) {
+  const ScratchFolder folder;
+  Recorder recorder;
+  const auto spec = Spec({kConvNet, kGlyphs, kAuto, "checkpoint { keep_best: 'accuracy' }",
+                          "train { batch_size: 32 epochs: 1 } report { every_steps: 1 }"});
+  const auto outcome = Train(spec, Options(folder.path()), &recorder);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(*outcome, Outcome::kCompleted);
+  ASSERT_EQ(Choices(recorder).size(), 1u);
+  EXPECT_EQ(recorder.evaluations().size(), 1u);
+  EXPECT_FALSE(recorder.checkpoints().empty());
+}
+
 TEST(AutoTrainer, AnotherAttemptDoesNotChooseAnew) {
   const ScratchFolder folder;
   const auto spec = Spec({kConvNet, kGlyphs, kShort, kAuto});
@@ -162,6 +203,52 @@ TEST(AutoTrainer, WhoSharesADeviceComparesOneModeAtATime) {
   EXPECT_TRUE(std::any_of(logs.begin(), logs.end(), [](const v1::LogLine& line) {
     return line.text().find("the job shares its device") != std::string::npos;
   }));
+}
+
+// What it takes is what the comparison asks for: all that is planned, beside it the batches on a device's host.
+int64_t BytesIn(const std::string& job, const char* mode) {
+  const auto spec = Spec({job, kGlyphs, kShort, absl::StrCat("precision { mode: ", mode, " }")});
+  const auto sample = models::SampleInfo{.input_shape = {28, 28, 1}, .classes = 10};
+  const auto planned = PlanModel(spec, sample, testing::MakeFarMemoryBackend(1), 1);
+  EXPECT_TRUE(planned.ok()) << planned.status();
+  return (*planned)->parameter_bytes() + (*planned)->activation_bytes() + (*planned)->input_bytes();
+}
+
+TEST(AutoTrainer, TakesAModeThatFitsWhereFp32DoesNot) {
+  const std::string wide =
+      "model { layers { name: 'c' conv2d { filters: 64 kernel: 3 activation: RELU } }"
+      "        layers { name: 'd' conv2d { filters: 64 kernel: 3 stride: 4 } }"
+      "        layers { name: 'pool' global_avg_pool {} } layers { name: 'head' dense { units: 10 } }"
+      "        loss { softmax_cross_entropy {} } }";
+  const int64_t full = BytesIn(wide, "FP32"), half = BytesIn(wide, "BF16");
+  ASSERT_LT(half * 1.3, full);
+  const ScratchFolder folder;
+  TrainerOptions options = Options(folder.path());
+  // A comparison takes nine tenths of a device.
+  const int64_t between = (half + full) / 2 * 10 / 9;
+  options.make_backend = [between]() -> absl::StatusOr<std::unique_ptr<runtime::Backend>> {
+    return testing::MakeFarMemoryBackend(1, {.total_bytes = between});
+  };
+  Recorder recorder;
+  const std::string chosen = "precision { mode: AUTO auto { modes: BF16 steps: 10 } }";
+  const auto outcome = Train(Spec({wide, kGlyphs, kShort, chosen}), options, &recorder);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(*outcome, Outcome::kCompleted);
+  ASSERT_EQ(Choices(recorder).size(), 1u);
+  EXPECT_EQ(Choices(recorder)[0].mode(), PrecisionSpec::BF16);
+  EXPECT_THAT(Choices(recorder)[0].reason(), HasSubstr("FP32 does not fit in memory"));
+  EXPECT_EQ(recorder.losses().size(), 12u);
+}
+
+// A device with less than a job plans is never given to it.
+TEST(AutoTrainer, ItsPlanIsTheSmallestModes) {
+  const auto bytes = [](const std::string& precision) {
+    const v1::PlanResponse plan = PlanJob(Spec({kConvNet, kGlyphs, "precision { " + precision + " }"}), {});
+    EXPECT_EQ(plan.errors_size(), 0);
+    return plan.plan().parameter_bytes() + plan.plan().activation_bytes();
+  };
+  EXPECT_EQ(bytes("mode: AUTO auto { modes: BF16 modes: FP16 }"),
+            std::min({bytes("mode: FP32"), bytes("mode: BF16"), bytes("mode: FP16")}));
 }
 
 TEST(AutoTrainer, StopsAmidTheComparison) {

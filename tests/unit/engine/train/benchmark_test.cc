@@ -161,6 +161,17 @@ TEST(Benchmark, TakesTheJobsOwnSteps) {
   EXPECT_DOUBLE_EQ(CellsIn(bench)[1].loss(), plain.MeanLoss(2, 4));
 }
 
+TEST(Benchmark, TakesAJobThatKeepsItsBestAsItIs) {
+  const ScratchFolder folder;
+  Recorder recorder;
+  const auto spec = Spec({kConvNet, kGlyphs, kBench, "checkpoint { keep_best: 'accuracy' }"});
+  const auto outcome = Train(spec, Options(folder.path()), &recorder);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(CellsIn(recorder).size(), 6u);
+  for (const v1::BenchCell& cell : CellsIn(recorder)) EXPECT_FALSE(cell.has_failure()) << cell.DebugString();
+  EXPECT_TRUE(recorder.checkpoints().empty());
+}
+
 // Of networks that train against each other: always the same one's, though the first in the file runs every third step.
 TEST(Benchmark, TellsTheLossOfOnePhase) {
   const std::string job =

@@ -36,6 +36,28 @@ void WriteData(const std::string& folder, const std::vector<int32_t>& eval_label
   WriteNpy<int32_t>(folder + "/e.npy", "<i4", {evaluated}, eval_labels);
 }
 
+// Of five classes each is among the best five, so that there is no such metric: known from the model, at submit.
+TEST(Evaluation, AMetricThatThereIsNotIsRefusedByThePlan) {
+  const ScratchFolder folder;
+  WriteData(folder.path(), std::vector<int32_t>(kSamples, 1));
+  const auto errors = [&](int units, const std::string& metric, const std::string& rest = "") {
+    const std::string model = absl::StrCat("model { layers { name: 'head' dense { units: ", units,
+                                           " } } loss { softmax_cross_entropy {} } } train { batch_size: 8 }");
+    const std::string best = "checkpoint { keep_best: '" + metric + "' } ";
+    const v1::PlanResponse response = PlanJob(Spec({model, kData, best + rest}), {folder.path()});
+    std::string text;
+    for (const v1::FieldError& error : response.errors()) {
+      absl::StrAppend(&text, error.field(), ": ", error.description());
+    }
+    return text;
+  };
+  EXPECT_EQ(errors(5, "top5"),
+            "checkpoint.keep_best: the evaluations have no metric top5, but accuracy, loss, perplexity");
+  EXPECT_EQ(errors(6, "top5"), "");
+  EXPECT_EQ(errors(5, "accuracy"), "");
+  EXPECT_EQ(errors(5, "top5", "bench {}"), "") << "a measurement evaluates nothing";
+}
+
 TEST(Evaluation, WhereNoLabelCountsThereIsNoBest) {
   const ScratchFolder folder;
   WriteData(folder.path(), std::vector<int32_t>(kSamples, 1));

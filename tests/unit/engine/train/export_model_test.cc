@@ -1,5 +1,6 @@
 #include "engine/train/export_model.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -14,6 +15,7 @@
 #include "engine/train/checkpoint_weights.h"
 #include "engine/train/files.h"
 #include "gmock/gmock.h"
+#include "tests/unit/engine/models/onnx/build_model.h"
 #include "tests/unit/engine/train/training_run.h"
 
 namespace ampd::train {
@@ -105,6 +107,85 @@ TEST_F(ExportModelTest, WritesOnnxThatTheImporterReads) {
   EXPECT_EQ(model->inputs()[0].name, "input");
   EXPECT_EQ(model->inputs()[0].shape, (Shape{-1, 3}));
   EXPECT_EQ(model->outputs()[0].name, "output");
+}
+
+// Saves `file` as the job's network, and exports a checkpoint of it for samples of `shape`.
+class ExportImportedTest : public ExportModelTest {
+ protected:
+  models::onnx::Model Exported(const ::onnx::ModelProto& file, const Shape& shape, const std::string& fields = "") {
+    std::ofstream(folder_.path() + "/net.onnx", std::ios::binary) << file.SerializeAsString();
+    const ResolvedJobSpec spec = Spec({"data { train { glyphs {} } } model { onnx { path: 'net.onnx' " + fields +
+                                       " } loss { softmax_cross_entropy {} } }"});
+    v1::ExportRequest request;
+    *request.mutable_spec() = spec.proto();
+    request.set_checkpoint_dir(Save({1, 2, 3}));
+    request.add_data_roots(folder_.path());
+    request.mutable_plan()->mutable_input_shape()->Add(shape.begin(), shape.end());
+    request.mutable_request()->set_form(Form::ONNX);
+    const absl::Status status = Run(spec, request);
+    EXPECT_TRUE(status.ok()) << status;
+    auto model = models::onnx::Model::Parse(Written());
+    EXPECT_TRUE(model.ok()) << model.status();
+    return *std::move(model);
+  }
+
+  static int CountOps(const models::onnx::Model& model, const models::onnx::ImportOptions& options, ir::OpKind op) {
+    const auto imported = model.Import(options);
+    EXPECT_TRUE(imported.ok()) << imported.status();
+    return static_cast<int>(std::count_if(imported->graph.nodes.begin(), imported->graph.nodes.end(),
+                                          [&](const ir::Node& node) { return node.op == op; }));
+  }
+};
+
+// Images of [1, 3, 1], which the file takes flat; it gives probabilities, which training takes the softmax from.
+TEST_F(ExportImportedTest, KeepsInputOutputAndWhatStandsAtTheEnd) {
+  ::onnx::ModelProto file = models::onnx::EmptyModel();
+  models::onnx::AddInput(&file, "x", {-1, 3});
+  *file.mutable_graph()->add_initializer() = models::onnx::Floats("head.weight", {2, 3});
+  *file.mutable_graph()->add_initializer() = models::onnx::Floats("head.bias", {2});
+  models::onnx::SetInt(models::onnx::AddNode(&file, "Gemm", {"x", "head.weight", "head.bias"}, {"logits"}), "transB",
+                       1);
+  models::onnx::AddNode(&file, "Softmax", {"logits"}, {"probabilities"});
+  models::onnx::AddOutput(&file, "probabilities");
+  models::onnx::ImportOptions options;
+  options.input_shapes["x"] = {5, 3};
+  for (const std::string output : {"probabilities", "logits"}) {
+    const auto model = Exported(file, {1, 3, 1}, output == "logits" ? "outputs: 'logits'" : "");
+    ASSERT_EQ(model.inputs().size(), 1u);
+    EXPECT_EQ(model.inputs()[0].name, "x");
+    EXPECT_EQ(model.inputs()[0].element_type, "FLOAT");
+    EXPECT_EQ(model.inputs()[0].shape, (Shape{-1, 3}));
+    ASSERT_EQ(model.outputs().size(), 1u);
+    EXPECT_EQ(model.outputs()[0].name, output);
+    EXPECT_EQ(model.outputs()[0].shape, (Shape{-1, 2}));
+    EXPECT_EQ(CountOps(model, options, ir::OpKind::kSoftmax), output == "logits" ? 0 : 1);
+  }
+}
+
+TEST_F(ExportImportedTest, KeepsAnImagesOrderAndTheTypeOfIds) {
+  ::onnx::ModelProto image = models::onnx::EmptyModel();
+  models::onnx::AddInput(&image, "image", {1, 3, 4, 5});
+  *image.mutable_graph()->add_initializer() = models::onnx::Floats("head.bias", {2});
+  *image.mutable_graph()->add_initializer() = models::onnx::Floats("head.weight", {2, 3});
+  models::onnx::AddNode(&image, "GlobalAveragePool", {"image"}, {"pooled"});
+  models::onnx::SetInt(models::onnx::AddNode(&image, "Flatten", {"pooled"}, {"flat"}), "axis", 1);
+  models::onnx::SetInt(models::onnx::AddNode(&image, "Gemm", {"flat", "head.weight", "head.bias"}, {"y"}), "transB", 1);
+  models::onnx::AddOutput(&image, "y");
+  const auto pooled = Exported(image, {4, 5, 3});
+  EXPECT_EQ(pooled.inputs()[0].name, "image");
+  EXPECT_EQ(pooled.inputs()[0].shape, (Shape{-1, 3, 4, 5}));
+
+  ::onnx::ModelProto ids = models::onnx::EmptyModel();
+  models::onnx::AddInput(&ids, "ids", {-1, 3});
+  *ids.mutable_graph()->add_initializer() = models::onnx::Floats("head.weight", {2, 3});
+  models::onnx::SetInt(models::onnx::AddNode(&ids, "Cast", {"ids"}, {"whole"}), "to", models::onnx::Proto::INT64);
+  models::onnx::AddNode(&ids, "Gather", {"head.weight", "whole"}, {"rows"});
+  models::onnx::AddOutput(&ids, "rows");
+  const auto gathered = Exported(ids, {3});
+  EXPECT_EQ(gathered.inputs()[0].name, "ids");
+  EXPECT_EQ(gathered.inputs()[0].element_type, "FLOAT");
+  EXPECT_EQ(gathered.outputs()[0].name, "rows");
+  EXPECT_EQ(gathered.outputs()[0].shape, (Shape{-1, 3, 3}));
 }
 
 TEST_F(ExportModelTest, RefusesWhatTheFormHasNot) {

@@ -11,6 +11,7 @@
 #include "engine/backend/cuda_backend.h"
 #include "engine/train/gradient_diagnostics.h"
 #include "engine/train/sizing_backend.h"
+#include "engine/train/trainer.h"
 #include "proto/spec/device_models.h"
 #include "proto/spec/yaml.h"
 
@@ -573,6 +574,33 @@ TEST(PlanAdvice, AGangsBatchIsRaisedToo) {
   const auto samples = static_cast<double>(Resolved(followed).proto().train().batch_size());
   EXPECT_GE(samples, 64);
   EXPECT_LT(Costs(followed, model).seconds / samples, Costs(spec, model).seconds / 32);
+}
+
+// What would be refused is no advice. By PlanJob, which knows how many samples there are.
+TEST(PlanAdvice, NoBatchIsLargerThanTheTrainingSet) {
+  const v1::DeviceModel model = Model("H100-SXM");
+  const auto plan = [&](int64_t samples, int64_t batch, int64_t gpus) {
+    const v1::JobSpec spec =
+        Spec(kDense, {absl::StrCat("data.train.glyphs.samples=", samples), "precision.mode=FP16",
+                      absl::StrCat("train.batch_size=", batch), absl::StrCat("resources.gpus=", gpus)});
+    const v1::PlanResponse response = PlanJob(Resolved(spec), {}, "", &model, {PrecisionSpec::FP16});
+    EXPECT_EQ(response.errors_size(), 0);
+    return response.report();
+  };
+  const auto advised = [](const v1::PlanReport& report) {
+    std::string values;
+    for (const v1::Advice& advice : report.advice()) {
+      if (advice.field() == "train.batch_size") absl::StrAppend(&values, advice.value(), " ");
+    }
+    return values;
+  };
+  EXPECT_EQ(advised(plan(1000, 16, 1)), "128 ");
+  EXPECT_EQ(advised(plan(127, 16, 1)), "64 ");
+  EXPECT_EQ(advised(plan(20, 16, 1)), "");
+  EXPECT_EQ(advised(plan(20, 17, 1)), "") << "24 would be a multiple of 8";
+  EXPECT_EQ(advised(plan(127, 32, 2)), "64 ") << "of both devices";
+  EXPECT_EQ(Mode(plan(20, 16, 1), PrecisionSpec::FP16).largest_batch(), 20);
+  EXPECT_EQ(Mode(plan(127, 32, 2), PrecisionSpec::FP16).largest_batch(), 63);
 }
 
 TEST(PlanAdvice, NamesTheFasterMode) {

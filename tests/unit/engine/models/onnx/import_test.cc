@@ -158,6 +158,38 @@ TEST(OnnxImport, AKnownBranchIsTaken) {
   EXPECT_THAT(model->graph.type(model->graph.outputs.at("y")).shape, ElementsAre(2, 12));
 }
 
+// A branch reads values that stand around it without naming them as inputs.
+TEST(OnnxImport, WhatABranchReadsIsWanted) {
+  ::onnx::ModelProto m = EmptyModel();
+  AddInput(&m, "x", {2, 3, 4});
+  *m.mutable_graph()->add_initializer() = Ints("extent", {2});
+  AddNode(&m, "Relu", {"x"}, {"positive"});
+  AddNode(&m, "Neg", {"x"}, {"negative"});
+  AddNode(&m, "Equal", {"extent", "extent"}, {"yes"});
+  AddNode(&m, "Unheard", {"x"}, {"aside"});
+  ::onnx::NodeProto* branch = AddNode(&m, "If", {"yes"}, {"y"});
+  for (const char* name : {"then_branch", "else_branch"}) {
+    ::onnx::AttributeProto* attribute = branch->add_attribute();
+    attribute->set_name(name);
+    attribute->set_type(::onnx::AttributeProto::GRAPH);
+    if (name == std::string("then_branch")) {
+      AddNode(attribute->mutable_g()->mutable_node(), "Exp", {"positive"}, {"result"});
+      AddValue(attribute->mutable_g()->add_output(), "result", Proto::FLOAT, {});
+    } else {
+      AddValue(attribute->mutable_g()->add_output(), "negative", Proto::FLOAT, {});
+    }
+  }
+  AddNode(&m, "Unheard", {"y"}, {"behind"});
+  AddOutput(&m, "behind");
+  ImportOptions options;
+  options.outputs = {"y"};
+  const absl::StatusOr<ImportedModel> model = Import(m, options);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(CountOps(model->graph, "relu"), 1);
+  EXPECT_EQ(CountOps(model->graph, "exp"), 1);
+  EXPECT_EQ(Import(m).status().code(), absl::StatusCode::kUnimplemented);
+}
+
 TEST(OnnxImport, DropoutDrawsOnlyInTraining) {
   ::onnx::ModelProto m = EmptyModel(7);
   AddInput(&m, "x", {4, 3});
