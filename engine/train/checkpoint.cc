@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <map>
 #include <utility>
 
@@ -58,15 +59,29 @@ std::function<absl::Status(FileWriter*)> Text(const std::string& text) {
 // Damage, as opposed to a checkpoint that is whole but not for us.
 absl::Status Damaged(absl::string_view what) { return absl::DataLossError(what); }
 
+// Missing, no file, or of a size that it cannot have.
+bool IsLost(const std::string& path, int64_t max_bytes) {
+  struct stat info {};
+  if (stat(path.c_str(), &info) != 0) return errno == ENOENT || errno == ENOTDIR || errno == ELOOP;
+  return !S_ISREG(info.st_mode) || info.st_size > max_bytes;
+}
+
+// Too many open files, a disk that does not answer: what could not be read now may be whole.
+absl::StatusOr<std::string> ReadWhole(const std::string& path, int64_t max_bytes) {
+  absl::StatusOr<std::string> bytes = ReadFile(path, max_bytes);
+  if (bytes.ok()) return bytes;
+  if (absl::IsDataLoss(bytes.status()) || IsLost(path, max_bytes)) return Damaged(bytes.status().message());
+  return WithFailureClass(absl::UnavailableError(bytes.status().message()), v1::Failure::INTERNAL);
+}
+
 absl::StatusOr<std::string> ReadListed(const std::string& folder, const std::string& name, const Manifest& manifest) {
   const auto it = manifest.find(name);
   if (it == manifest.end()) return Damaged(absl::StrCat("MANIFEST does not list ", name));
-  absl::StatusOr<std::string> bytes = ReadFile(absl::StrCat(folder, "/", name), it->second.bytes);
-  if (!bytes.ok()) return Damaged(bytes.status().message());
-  if (static_cast<int64_t>(bytes->size()) != it->second.bytes) {
-    return Damaged(absl::StrCat(name, " has ", bytes->size(), " bytes of ", it->second.bytes));
+  AMPD_ASSIGN_OR_RETURN(std::string bytes, ReadWhole(absl::StrCat(folder, "/", name), it->second.bytes));
+  if (static_cast<int64_t>(bytes.size()) != it->second.bytes) {
+    return Damaged(absl::StrCat(name, " has ", bytes.size(), " bytes of ", it->second.bytes));
   }
-  if (Sha256Hex(*bytes) != it->second.sha256) return Damaged(absl::StrCat(name, " does not match its checksum"));
+  if (Sha256Hex(bytes) != it->second.sha256) return Damaged(absl::StrCat(name, " does not match its checksum"));
   return bytes;
 }
 
@@ -132,9 +147,8 @@ std::string CheckpointName(int64_t step) { return absl::StrFormat("%s%09d", kPre
 
 absl::StatusOr<Safetensors> ReadWeights(const std::string& folder, bool ema) {
   AMPD_RETURN_IF_ERROR(ListFolder(folder).status());
-  absl::StatusOr<std::string> text = ReadFile(absl::StrCat(folder, "/", kManifest), kMaxManifestBytes);
-  if (!text.ok()) return Damaged(text.status().message());
-  AMPD_ASSIGN_OR_RETURN(const Manifest manifest, ParseManifest(*text));
+  AMPD_ASSIGN_OR_RETURN(const std::string text, ReadWhole(absl::StrCat(folder, "/", kManifest), kMaxManifestBytes));
+  AMPD_ASSIGN_OR_RETURN(const Manifest manifest, ParseManifest(text));
   if (ema && manifest.count(kEma) == 0) {
     return absl::FailedPreconditionError("ema: the checkpoint has no running average, the job keeps none");
   }
@@ -249,9 +263,8 @@ absl::Status CheckpointStore::Remove(const std::string& name) const {
 
 absl::StatusOr<LoadedCheckpoint> CheckpointStore::Load(const std::string& name, const std::string& spec_hash) const {
   const std::string folder = Path(name);
-  absl::StatusOr<std::string> text = ReadFile(absl::StrCat(folder, "/", kManifest), kMaxManifestBytes);
-  if (!text.ok()) return Damaged(text.status().message());
-  AMPD_ASSIGN_OR_RETURN(const Manifest manifest, ParseManifest(*text));
+  AMPD_ASSIGN_OR_RETURN(const std::string text, ReadWhole(absl::StrCat(folder, "/", kManifest), kMaxManifestBytes));
+  AMPD_ASSIGN_OR_RETURN(const Manifest manifest, ParseManifest(text));
   AMPD_ASSIGN_OR_RETURN(TrainState state, ReadState(folder, manifest, spec_hash));
   if (CheckpointName(state.step) != name) return Damaged(absl::StrCat("state.json is of step ", state.step));
   AMPD_ASSIGN_OR_RETURN(Safetensors model, ReadTensors(folder, kModel, manifest));
@@ -260,7 +273,7 @@ absl::StatusOr<LoadedCheckpoint> CheckpointStore::Load(const std::string& name, 
   if (manifest.count(kEma) > 0) {
     AMPD_ASSIGN_OR_RETURN(ema, ReadTensors(folder, kEma, manifest));
   }
-  int64_t bytes = static_cast<int64_t>(text->size());
+  int64_t bytes = static_cast<int64_t>(text.size());
   for (const auto& [file, line] : manifest) bytes += line.bytes;
   return LoadedCheckpoint{name, bytes, std::move(state), std::move(model), std::move(optimizer), std::move(ema)};
 }

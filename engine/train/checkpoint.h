@@ -77,7 +77,10 @@ class CheckpointStore {
 
   // The newest undamaged checkpoint up to the one named `told`; where those are gone or damaged, the newest at all.
   // nullopt when there is none, or when `told` is empty: nobody was told of any. No `told`: the newest.
-  // Each damaged one that was passed over adds a line that names it and what is wrong to `refused`.
+  // Each damaged one that was passed over adds a line that names it and what is wrong to `refused`: a file of it is
+  // missing, of another size, or does not match its checksum.
+  // UNAVAILABLE, marked INTERNAL, for one of which a file cannot be read (the error names it and the cause): it may be
+  // whole, and is neither passed over nor refused.
   // FAILED_PRECONDITION, marked INVALID_SPEC, for one of another spec (with both hashes) or written in another format.
   absl::StatusOr<absl::optional<LoadedCheckpoint>> LoadNewest(const std::string& spec_hash,
                                                               const absl::optional<std::string>& told,
