@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <limits>
 #include <map>
 #include <utility>
 
@@ -58,6 +59,11 @@ std::function<absl::Status(FileWriter*)> Text(const std::string& text) {
 
 // Damage, as opposed to a checkpoint that is whole but not for us.
 absl::Status Damaged(absl::string_view what) { return absl::DataLossError(what); }
+
+// The same error, with more to say.
+absl::Status Append(const absl::Status& error, absl::string_view more) {
+  return WithFailureClass(absl::Status(error.code(), absl::StrCat(error.message(), more)), FailureOf(error).class_());
+}
 
 // Missing, no file, or of a size that it cannot have.
 bool IsLost(const std::string& path, int64_t max_bytes) {
@@ -222,20 +228,42 @@ absl::StatusOr<SavedCheckpoint> CheckpointStore::Save(const TrainState& state, s
   AMPD_RETURN_IF_ERROR(removed);
   damaged_.erase(state.step);
   AMPD_RETURN_IF_ERROR(Prune(state));
-  return SavedCheckpoint{name, *bytes, std::string(Mirror(name).message())};
+  return SavedCheckpoint{name, *bytes, std::string(Mirror(state.step).message())};
 }
 
-absl::Status CheckpointStore::Mirror(const std::string& name) const {
+absl::Status CheckpointStore::Mirror(int64_t newest) {
   if (mirror_.empty()) return absl::OkStatus();
-  AMPD_RETURN_IF_ERROR(MirrorCheckpoint(folder_, name, mirror_));
+  AMPD_RETURN_IF_ERROR(MirrorCheckpoint(folder_, CheckpointName(newest), mirror_));
   AMPD_ASSIGN_OR_RETURN(const std::vector<int64_t> steps, Steps());
-  std::set<std::string> kept;
-  for (const int64_t step : steps) kept.insert(CheckpointName(step));
-  AMPD_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFolder(mirror_));
-  for (const std::string& copy : names) {
-    if (StepOf(copy) && kept.count(copy) == 0) AMPD_RETURN_IF_ERROR(RemoveMirrored(mirror_, copy));
+  const std::set<int64_t> kept(steps.begin(), steps.end());
+  for (const int64_t step : MirroredSteps()) {
+    // The only whole one perhaps, of a training that lost its own.
+    const bool ahead = step > newest && undone_.count(step) == 0;
+    if (kept.count(step) == 0 && !ahead) AMPD_RETURN_IF_ERROR(RemoveMirrored(mirror_, CheckpointName(step)));
   }
+  undone_.clear();
   return absl::OkStatus();
+}
+
+std::vector<int64_t> CheckpointStore::MirroredSteps() const {
+  std::vector<int64_t> steps;
+  if (mirror_.empty()) return steps;
+  const absl::StatusOr<std::vector<std::string>> names = ListFolder(mirror_);
+  if (!names.ok()) return steps;
+  for (const std::string& name : *names) {
+    if (const absl::optional<int64_t> step = StepOf(name)) steps.push_back(*step);
+  }
+  return steps;
+}
+
+absl::Status CheckpointStore::BringBack(const std::string& name) const {
+  const std::string aside = Path(absl::StrCat(kAside, name));
+  AMPD_RETURN_IF_ERROR(RemoveTree(aside));
+  absl::Status status = CopyCheckpoint(absl::StrCat(mirror_, "/", name), aside);
+  if (status.ok()) status = Publish(aside, name);
+  // What a failure left half-written, or what the copy replaced.
+  const absl::Status removed = RemoveTree(aside);
+  return status.ok() ? removed : status;
 }
 
 absl::Status CheckpointStore::Prune(const TrainState& newest) {
@@ -247,6 +275,7 @@ absl::Status CheckpointStore::Prune(const TrainState& newest) {
     const bool best = newest.best && newest.best->step == step;
     if (whole && (++kept <= keep_last_ || best || name == held_)) continue;
     AMPD_RETURN_IF_ERROR(Remove(name));
+    if (step > newest.step && damaged_.count(step) == 0) undone_.insert(step);
     damaged_.erase(step);
   }
   return absl::OkStatus();
@@ -278,23 +307,48 @@ absl::StatusOr<LoadedCheckpoint> CheckpointStore::Load(const std::string& name, 
   return LoadedCheckpoint{name, bytes, std::move(state), std::move(model), std::move(optimizer), std::move(ema)};
 }
 
+absl::StatusOr<LoadedCheckpoint> CheckpointStore::LoadAnyCopy(int64_t step, const std::string& spec_hash,
+                                                              std::vector<std::string>* notes) {
+  const std::string name = CheckpointName(step);
+  absl::StatusOr<LoadedCheckpoint> loaded = Load(name, spec_hash);
+  const absl::Status wrong = loaded.status();
+  if (mirror_.empty() || (!absl::IsDataLoss(wrong) && !absl::IsUnavailable(wrong))) return loaded;
+  const absl::Status copied = BringBack(name);
+  if (!copied.ok()) return Append(wrong, absl::StrCat("; the mirror's copy: ", copied.message()));
+  notes->push_back(
+      absl::StrCat("checkpoint ", name, " is not whole; the mirror's copy took its place: ", wrong.message()));
+  damaged_.erase(step);
+  loaded = Load(name, spec_hash);
+  if (!loaded.ok()) return loaded;
+  loaded->from_mirror = true;
+  const auto& best = loaded->state.best;
+  // It was lost with this one; where the mirror does not have it either there is none.
+  if (best.has_value() && !Has(best->step)) BringBack(CheckpointName(best->step)).IgnoreError();
+  return loaded;
+}
+
 absl::StatusOr<absl::optional<LoadedCheckpoint>> CheckpointStore::LoadNewest(const std::string& spec_hash,
                                                                              const absl::optional<std::string>& told,
-                                                                             std::vector<std::string>* refused) {
-  AMPD_ASSIGN_OR_RETURN(std::vector<int64_t> steps, Steps());
-  if (told.has_value()) {
-    if (told->empty()) return absl::optional<LoadedCheckpoint>();
-    // Those up to it first; within either part newest first.
-    const int64_t last = StepOf(*told).value_or(0);
-    std::stable_partition(steps.begin(), steps.end(), [last](int64_t step) { return step <= last; });
-  }
-  for (int64_t step : steps) {
-    const std::string name = CheckpointName(step);
-    absl::StatusOr<LoadedCheckpoint> loaded = Load(name, spec_hash);
+                                                                             std::vector<std::string>* notes) {
+  if (told.has_value() && told->empty()) return absl::optional<LoadedCheckpoint>();
+  AMPD_ASSIGN_OR_RETURN(const std::vector<int64_t> steps, Steps());
+  const int64_t last = told.has_value() ? StepOf(*told).value_or(0) : std::numeric_limits<int64_t>::max();
+  // Those up to the one told of first; within either part newest first.
+  std::set<std::pair<bool, int64_t>> order;
+  const auto add = [&](const std::vector<int64_t>& more) {
+    for (const int64_t step : more) order.emplace(step > last, -step);
+  };
+  add(steps);
+  const bool lost = told.has_value() ? std::count(steps.begin(), steps.end(), last) == 0 : steps.empty();
+  if (lost) add(MirroredSteps());
+  for (auto next = order.begin(); next != order.end(); ++next) {
+    const std::string name = CheckpointName(-next->second);
+    absl::StatusOr<LoadedCheckpoint> loaded = LoadAnyCopy(-next->second, spec_hash, notes);
     if (loaded.ok()) return absl::optional<LoadedCheckpoint>(*std::move(loaded));
     if (!absl::IsDataLoss(loaded.status())) return Annotate(loaded.status(), absl::StrCat("checkpoint ", name));
-    damaged_.insert(step);
-    refused->push_back(absl::StrCat("checkpoint ", name, " is damaged and not used: ", loaded.status().message()));
+    damaged_.insert(-next->second);
+    notes->push_back(absl::StrCat("checkpoint ", name, " is damaged and not used: ", loaded.status().message()));
+    add(MirroredSteps());
   }
   return absl::optional<LoadedCheckpoint>();
 }

@@ -97,6 +97,7 @@ absl::Status TrainerImpl::Restore() {
   if (loaded.has_value()) {
     saved_ = {loaded->name, loaded->size_bytes, ""};
     saved_step_ = loaded->state.step;
+    from_mirror_ = loaded->from_mirror;
     if (options_.last_checkpoint.has_value()) checkpoints_->Hold(loaded->name);
   }
   return StartFrom(std::move(loaded));
@@ -274,7 +275,8 @@ absl::Status TrainerImpl::Announce() {
                                         : absl::StrCat("training samples are fed by the host: ", samples.message())));
     for (const std::string& note : captured_->notes()) AMPD_RETURN_IF_ERROR(reporter_->Log(v1::LogLine::INFO, note));
   }
-  std::string resumed = absl::StrCat("resumed from checkpoint ", saved_.name);
+  std::string resumed =
+      absl::StrCat("resumed from checkpoint ", saved_.name, from_mirror_ ? ", the copy in the mirror" : "");
   for (const PhaseState& phase : state_.phases) {
     if (!phase.scaler.fell_back) continue;
     absl::StrAppend(&resumed, state_.phases.size() > 1 ? absl::StrCat(", phase ", phase.name) : "",

@@ -171,6 +171,8 @@ class TrainerImpl : public Trainer {
   // The newest checkpoint, and its step; -1: none.
   SavedCheckpoint saved_;
   int64_t saved_step_ = -1;
+  // What it resumes from was lost and is the mirror's copy.
+  bool from_mirror_ = false;
   double saved_at_ = 0;  // SteadySeconds()
   // There was an evaluation, whose checkpoint is still to be written.
   bool evaluation_due_to_save_ = false;

@@ -27,6 +27,7 @@ struct Failing {
   std::string path;
   int error = 0;
   bool reads = false;
+  bool once = false;
   int fd = -1;
 };
 Failing& TheFailing() {
@@ -61,6 +62,7 @@ ssize_t read(int fd, void* bytes, size_t size) {
   Failing& failing = TheFailing();
   if (failing.fd < 0 || fd != failing.fd) return next(fd, bytes, size);
   failing.fd = -1;
+  if (failing.once) failing.path.clear();
   errno = failing.error;
   return -1;
 }
@@ -144,6 +146,22 @@ TEST_F(CheckpointReadErrorsTest, WhatCannotBeReadNowIsNotDamaged) {
   EXPECT_EQ((*loaded)->state.step, 20);
   Save(store, 30);
   EXPECT_THAT(Names(), ElementsAre(CheckpointName(20), CheckpointName(30)));
+}
+
+TEST_F(CheckpointReadErrorsTest, TheMirrorHasWhatADiskDoesNotGive) {
+  CheckpointStore store = *CheckpointStore::Open(folder_ + "/originals", 2, folder_ + "/copies");
+  Save(store, 10);
+  Save(store, 20);
+  TheFailing() = {"/originals/" + CheckpointName(20) + "/model.safetensors", EIO, /*reads=*/true, /*once=*/true};
+  auto loaded = store.LoadNewest(kSpec, CheckpointName(20), &refused_);
+  ASSERT_TRUE(loaded.ok() && loaded->has_value()) << loaded.status();
+  EXPECT_EQ((*loaded)->state.step, 20);
+  EXPECT_TRUE((*loaded)->from_mirror);
+  // Neither gives it.
+  TheFailing() = {CheckpointName(20) + "/MANIFEST", EIO};
+  loaded = store.LoadNewest(kSpec, CheckpointName(20), &refused_);
+  EXPECT_EQ(FailureOf(loaded.status()).class_(), v1::Failure::INTERNAL) << loaded.status();
+  EXPECT_THAT(std::string(loaded.status().message()), HasSubstr(folder_ + "/copies"));
 }
 
 TEST_F(CheckpointReadErrorsTest, WhatIsNotThereIsDamaged) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -190,6 +191,28 @@ TEST(Trainer, ResumesFromTheNewestCheckpointThatGotOut) {
   Recorder anew;
   ASSERT_TRUE(Train(spec, options, &anew).ok());
   EXPECT_EQ(anew.losses(), whole.losses());
+}
+
+TEST(Trainer, ResumesFromTheMirrorWhereItsOwnCheckpointsAreLost) {
+  const ScratchFolder folder, other;
+  const auto spec = Spec({kConvNet, kGlyphs, kMomentum, kBatches, kEveryStep,
+                          "train { epochs: 2 eval_every_epochs: 1 }", "checkpoint { every_steps: 5 keep_last: 2 }"});
+  TrainerOptions options = Options(folder.path() + "/own");
+  options.mirror_dir = other.path();
+  Recorder whole;
+  ASSERT_TRUE(Train(spec, options, &whole).ok());
+  const std::vector<double> losses = whole.losses();
+  std::filesystem::remove_all(options.checkpoint_dir);
+  options.last_reported_step = 17;
+  options.last_checkpoint = "step-000000015";
+  Recorder again;
+  ASSERT_TRUE(Train(spec, options, &again).ok());
+  const auto rewound = std::find_if(again.events.begin(), again.events.end(),
+                                    [](const v1::JobEvent& event) { return event.has_rewound(); });
+  ASSERT_NE(rewound, again.events.end());
+  EXPECT_EQ(rewound->rewound().to_step(), 15);
+  EXPECT_EQ(rewound->rewound().reason(), "resumed from checkpoint step-000000015, the copy in the mirror");
+  EXPECT_EQ(again.losses(), std::vector<double>(losses.begin() + 15, losses.end()));
 }
 
 // A daemon that is away while the worker writes many checkpoints, until both die.
