@@ -29,6 +29,9 @@ constexpr char kEma[] = "ema.safetensors";
 constexpr char kState[] = "state.json";
 constexpr char kManifest[] = "MANIFEST";
 constexpr char kPrefix[] = "step-";
+// Of the attempt that left it, and its name.
+constexpr char kLeft[] = "LEFT";
+constexpr int64_t kMaxLeftBytes = 100;
 constexpr char kAside[] = ".writing-";
 constexpr int64_t kMaxManifestBytes = 1 << 16;
 
@@ -326,6 +329,39 @@ absl::StatusOr<LoadedCheckpoint> CheckpointStore::LoadAnyCopy(int64_t step, cons
   if (best.has_value() && !Has(best->step)) BringBack(CheckpointName(best->step)).IgnoreError();
   return loaded;
 }
+
+absl::Status CheckpointStore::Leave(int64_t attempt, const std::string& name) const {
+  const std::string aside = Path(absl::StrCat(kAside, kLeft));
+  AMPD_RETURN_IF_ERROR(RemoveTree(aside));
+  AMPD_ASSIGN_OR_RETURN(FileWriter file, FileWriter::Create(aside));
+  AMPD_RETURN_IF_ERROR(file.Append(absl::StrCat(attempt, " ", name, "\n")));
+  AMPD_RETURN_IF_ERROR(file.Close());
+  AMPD_RETURN_IF_ERROR(Publish(aside, kLeft));
+  return RemoveTree(aside);
+}
+
+absl::StatusOr<absl::optional<LoadedCheckpoint>> CheckpointStore::LoadLeft(int64_t attempt,
+                                                                           const std::string& spec_hash,
+                                                                           const std::string& told,
+                                                                           std::vector<std::string>* notes) {
+  const absl::StatusOr<std::string> text = ReadFile(Path(kLeft), kMaxLeftBytes);
+  if (!text.ok()) return absl::optional<LoadedCheckpoint>();
+  const std::pair<std::string, std::string> words = absl::StrSplit(absl::StripSuffix(*text, "\n"), absl::MaxSplits(' ', 1));
+  const absl::optional<int64_t> step = StepOf(words.second);
+  // One of an attempt before that, which another has overtaken since, is of a training that was not gone on with.
+  const bool by_the_last = words.first == absl::StrCat(attempt - 1);
+  if (!by_the_last || !step.has_value() || *step <= StepOf(told).value_or(-1)) return absl::optional<LoadedCheckpoint>();
+  AMPD_RETURN_IF_ERROR(Leave(attempt, words.second));
+  absl::StatusOr<LoadedCheckpoint> loaded = LoadAnyCopy(*step, spec_hash, notes);
+  if (loaded.ok()) return absl::optional<LoadedCheckpoint>(*std::move(loaded));
+  if (!absl::IsDataLoss(loaded.status())) return Annotate(loaded.status(), absl::StrCat("checkpoint ", words.second));
+  damaged_.insert(*step);
+  notes->push_back(absl::StrCat("checkpoint ", words.second, " is damaged and not used: ", loaded.status().message()));
+  return absl::optional<LoadedCheckpoint>();
+}
+
+// One that stays is of an attempt that nobody follows.
+void CheckpointStore::ForgetLeft() const { RemoveTree(Path(kLeft)).IgnoreError(); }
 
 absl::StatusOr<absl::optional<LoadedCheckpoint>> CheckpointStore::LoadNewest(const std::string& spec_hash,
                                                                              const absl::optional<std::string>& told,

@@ -75,6 +75,18 @@ class CheckpointStore {
   // behind it: whoever starts the next attempt knows of none newer. Empty: none.
   void Hold(std::string name) { held_ = std::move(name); }
 
+  // Writes down that `attempt`, of which nobody hears any more, left the checkpoint of this name to the attempt after it.
+  absl::Status Leave(int64_t attempt, const std::string& name) const;
+
+  // The checkpoint that the attempt before `attempt` left, where it is of a later step than the one named `told`, or
+  // `told` is empty; from here on `attempt` is the one that leaves it, should it end before it is heard of. nullopt:
+  // there is none. `notes` and errors as LoadNewest's.
+  absl::StatusOr<absl::optional<LoadedCheckpoint>> LoadLeft(int64_t attempt, const std::string& spec_hash,
+                                                            const std::string& told, std::vector<std::string>* notes);
+
+  // The daemon knows of a checkpoint of this attempt.
+  void ForgetLeft() const;
+
   // Whether there is one of that step, which LoadNewest did not refuse.
   bool Has(int64_t step) const;
 

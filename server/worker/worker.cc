@@ -158,7 +158,7 @@ void Worker::Disconnect() {
 void Worker::StartWhenAssigned() {
   if (started_ || !protocol_.assignment()) return;
   started_ = true;
-  training_.Start(*protocol_.assignment());
+  training_.Start(*protocol_.assignment(), options_.identity.attempt);
 }
 
 void Worker::ObeyCommands() {
@@ -198,8 +198,9 @@ std::optional<WorkerExitCode> Worker::GiveUpWhenOrphaned() {
     outbox_.Close(absl::OkStatus());
     training_.Request(train::Command::kCheckpointAndStop);
   }
-  if (orphaned_ && (!started_ || training_.finished())) return kWorkerOrphaned;
-  return std::nullopt;
+  if (!orphaned_ || (started_ && !training_.finished())) return std::nullopt;
+  if (const absl::Status left = training_.LeaveCheckpoint(); !left.ok()) Log(left.message());
+  return kWorkerOrphaned;
 }
 
 void Worker::WaitForWork() {

@@ -394,6 +394,55 @@ TEST_F(CheckpointTest, LaterStepsThatTrainingWentBackBehindAreRemoved) {
   EXPECT_THAT(Names(), ElementsAre("step-000000020"));
 }
 
+class CheckpointLeftTest : public CheckpointTest {
+ protected:
+  // The step of what attempt `attempt` resumes from; -1: none that was left to it.
+  int64_t Left(CheckpointStore& store, int64_t attempt, const std::string& told) {
+    const auto loaded = store.LoadLeft(attempt, kSpec, told, &refused_);
+    EXPECT_TRUE(loaded.ok()) << loaded.status();
+    return loaded.ok() && loaded->has_value() ? (*loaded)->state.step : -1;
+  }
+};
+
+TEST_F(CheckpointLeftTest, ItIsTheNextAttemptsUntilOneIsToldOf) {
+  CheckpointStore store = Open();
+  ASSERT_TRUE(Save(store, 10).ok());
+  ASSERT_TRUE(Save(store, 20).ok());
+  EXPECT_EQ(Left(store, 2, ""), -1) << "nothing was left";
+  ASSERT_TRUE(store.Leave(1, CheckpointName(20)).ok());
+  EXPECT_EQ(Left(store, 2, CheckpointName(20)), -1) << "the daemon knows it";
+  EXPECT_EQ(Left(store, 2, CheckpointName(10)), 20);
+  // Attempt 2 ended before its daemon heard of it; attempt 3 follows it.
+  CheckpointStore again = Open();
+  EXPECT_EQ(Left(again, 3, CheckpointName(10)), 20);
+  EXPECT_EQ(Left(again, 4, ""), 20);
+  again.ForgetLeft();
+  EXPECT_EQ(Left(again, 5, ""), -1);
+}
+
+TEST_F(CheckpointLeftTest, OneOfAnAttemptThatWasReplacedIsNobodys) {
+  CheckpointStore store = Open();
+  ASSERT_TRUE(Save(store, 20).ok());
+  ASSERT_TRUE(store.Leave(1, CheckpointName(20)).ok());
+  EXPECT_EQ(Left(store, 3, ""), -1);
+  EXPECT_EQ(Left(store, 1, ""), -1);
+  for (const std::string text : {"", "1", "1 step-20", "1 step-000000020 ", "1 ../step-000000020"}) {
+    Spill(folder_ + "/LEFT", text);
+    EXPECT_EQ(Left(store, 2, ""), -1) << text;
+  }
+}
+
+TEST_F(CheckpointLeftTest, ADamagedOneIsNamedAndPassedOver) {
+  CheckpointStore store = Open();
+  ASSERT_TRUE(Save(store, 10).ok());
+  ASSERT_TRUE(Save(store, 20).ok());
+  ASSERT_TRUE(store.Leave(1, CheckpointName(20)).ok());
+  Spill(Path(20, "model.safetensors"), "");
+  EXPECT_EQ(Left(store, 2, CheckpointName(10)), -1);
+  EXPECT_THAT(refused_, ElementsAre(HasSubstr("checkpoint step-000000020 is damaged and not used")));
+  EXPECT_EQ((*store.LoadNewest(kSpec, CheckpointName(10), &refused_))->state.step, 10);
+}
+
 TEST_F(CheckpointTest, OneThatNobodyWasToldOfComesLast) {
   CheckpointStore store = Open();
   ASSERT_TRUE(Save(store, 10).ok());

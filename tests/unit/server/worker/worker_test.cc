@@ -370,7 +370,10 @@ TEST_F(WorkerTest, CheckpointsAndExitsWhenNoDaemonComesBack) {
     return grpc::Status(grpc::StatusCode::UNAVAILABLE, "restart");
   }});
   std::vector<train::Command> commands;
+  bool left = false;
   EXPECT_EQ(Run([&](FakeTrainer& trainer) {
+              trainer.on_leave = [&left] { left = true; };
+              EXPECT_EQ(trainer_options_.attempt, 1);
               EXPECT_TRUE(trainer.Emit(Saved("told")).ok());
               commands = trainer.AwaitCommands(1);
               // Nor will a daemon ever know of it.
@@ -380,6 +383,7 @@ TEST_F(WorkerTest, CheckpointsAndExitsWhenNoDaemonComesBack) {
             }),
             kWorkerOrphaned);
   EXPECT_THAT(commands, ElementsAre(train::Command::kCheckpointAndStop));
+  EXPECT_TRUE(left) << "to the next attempt";
 }
 
 TEST_F(WorkerTest, GivesUpWhenThereNeverWasADaemon) {
