@@ -134,6 +134,11 @@ void AutoTrainer::Profile(ProfileRequest request) {
   }
 }
 
+absl::Status AutoTrainer::DropHeldCheckpoint() {
+  const MutexLock lock(&mutex_);
+  return trainer_ == nullptr ? absl::OkStatus() : trainer_->DropHeldCheckpoint();
+}
+
 absl::Status AutoTrainer::LeaveCheckpoint() {
   const MutexLock lock(&mutex_);
   return trainer_ == nullptr ? absl::OkStatus() : trainer_->LeaveCheckpoint();

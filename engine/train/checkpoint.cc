@@ -237,9 +237,16 @@ absl::StatusOr<SavedCheckpoint> CheckpointStore::Save(const TrainState& state, s
 absl::Status CheckpointStore::Mirror(int64_t newest) {
   if (mirror_.empty()) return absl::OkStatus();
   AMPD_RETURN_IF_ERROR(MirrorCheckpoint(folder_, CheckpointName(newest), mirror_));
+  return TrimMirror(newest);
+}
+
+absl::Status CheckpointStore::TrimMirror(int64_t newest) {
   AMPD_ASSIGN_OR_RETURN(const std::vector<int64_t> steps, Steps());
   const std::set<int64_t> kept(steps.begin(), steps.end());
-  for (const int64_t step : MirroredSteps()) {
+  const std::vector<int64_t> copies = MirroredSteps();
+  // Its copy failed: older ones are what the mirror has.
+  if (std::count(copies.begin(), copies.end(), newest) == 0) return absl::OkStatus();
+  for (const int64_t step : copies) {
     // The only whole one perhaps, of a training that lost its own.
     const bool ahead = step > newest && undone_.count(step) == 0;
     if (kept.count(step) == 0 && !ahead) AMPD_RETURN_IF_ERROR(RemoveMirrored(mirror_, CheckpointName(step)));
@@ -330,6 +337,12 @@ absl::StatusOr<LoadedCheckpoint> CheckpointStore::LoadAnyCopy(int64_t step, cons
   return loaded;
 }
 
+absl::Status CheckpointStore::DropHeld(const TrainState& newest) {
+  held_.clear();
+  AMPD_RETURN_IF_ERROR(Prune(newest));
+  return TrimMirror(newest.step);
+}
+
 absl::Status CheckpointStore::Leave(int64_t attempt, const std::string& name) const {
   const std::string aside = Path(absl::StrCat(kAside, kLeft));
   AMPD_RETURN_IF_ERROR(RemoveTree(aside));
@@ -346,11 +359,13 @@ absl::StatusOr<absl::optional<LoadedCheckpoint>> CheckpointStore::LoadLeft(int64
                                                                            std::vector<std::string>* notes) {
   const absl::StatusOr<std::string> text = ReadFile(Path(kLeft), kMaxLeftBytes);
   if (!text.ok()) return absl::optional<LoadedCheckpoint>();
-  const std::pair<std::string, std::string> words = absl::StrSplit(absl::StripSuffix(*text, "\n"), absl::MaxSplits(' ', 1));
+  const std::pair<std::string, std::string> words =
+      absl::StrSplit(absl::StripSuffix(*text, "\n"), absl::MaxSplits(' ', 1));
   const absl::optional<int64_t> step = StepOf(words.second);
   // One of an attempt before that, which another has overtaken since, is of a training that was not gone on with.
   const bool by_the_last = words.first == absl::StrCat(attempt - 1);
-  if (!by_the_last || !step.has_value() || *step <= StepOf(told).value_or(-1)) return absl::optional<LoadedCheckpoint>();
+  if (!by_the_last || !step.has_value() || *step <= StepOf(told).value_or(-1))
+    return absl::optional<LoadedCheckpoint>();
   AMPD_RETURN_IF_ERROR(Leave(attempt, words.second));
   absl::StatusOr<LoadedCheckpoint> loaded = LoadAnyCopy(*step, spec_hash, notes);
   if (loaded.ok()) return absl::optional<LoadedCheckpoint>(*std::move(loaded));

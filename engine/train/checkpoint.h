@@ -75,7 +75,12 @@ class CheckpointStore {
   // behind it: whoever starts the next attempt knows of none newer. Empty: none.
   void Hold(std::string name) { held_ = std::move(name); }
 
-  // Writes down that `attempt`, of which nobody hears any more, left the checkpoint of this name to the attempt after it.
+  // There will be no next attempt: removes the one held where it is none of the keep_last newest and not that of
+  // newest.best, and its copy. `newest` is the state of the last checkpoint saved.
+  absl::Status DropHeld(const TrainState& newest);
+
+  // Writes down that `attempt`, of which nobody hears any more, left the checkpoint of this name to the attempt after
+  // it.
   absl::Status Leave(int64_t attempt, const std::string& name) const;
 
   // The checkpoint that the attempt before `attempt` left, where it is of a later step than the one named `told`, or
@@ -115,6 +120,8 @@ class CheckpointStore {
   absl::Status Prune(const TrainState& newest);
   absl::Status Remove(const std::string& name) const;
   absl::Status Mirror(int64_t newest);
+  // Takes copies away whose originals are gone, see Open(), where that of step `newest` was copied.
+  absl::Status TrimMirror(int64_t newest);
   // Puts the mirror's copy into the place of the checkpoint of that name.
   absl::Status BringBack(const std::string& name) const;
   // Of what there is in the mirror.

@@ -93,8 +93,8 @@ absl::Status TrainerImpl::Restore() {
   checkpoints_ = std::make_unique<CheckpointStore>(std::move(store));
   absl::optional<LoadedCheckpoint> loaded;
   if (options_.last_checkpoint.has_value() && options_.attempt > 0) {
-    AMPD_ASSIGN_OR_RETURN(loaded, checkpoints_->LoadLeft(options_.attempt, spec_hash_, *options_.last_checkpoint,
-                                                         &refused_checkpoints_));
+    AMPD_ASSIGN_OR_RETURN(
+        loaded, checkpoints_->LoadLeft(options_.attempt, spec_hash_, *options_.last_checkpoint, &refused_checkpoints_));
   }
   was_left_ = loaded.has_value();
   if (!was_left_) {
@@ -304,10 +304,14 @@ absl::Status TrainerImpl::AnnounceStart(const std::string& resumed) {
     return reporter_->Emit(std::move(event));
   }
   if (was_left_ && state_.step > options_.last_reported_step) {
-    return reporter_->Log(v1::LogLine::WARNING, absl::StrCat(resumed, "; steps ", options_.last_reported_step + 1, " to ",
-                                                             state_.step, " have no reports"));
+    return reporter_->Log(v1::LogLine::WARNING, absl::StrCat(resumed, "; steps ", options_.last_reported_step + 1,
+                                                             " to ", state_.step, " have no reports"));
   }
   return saved_step_ < 0 ? absl::OkStatus() : reporter_->Log(v1::LogLine::INFO, resumed);
+}
+
+absl::Status TrainerImpl::DropHeldCheckpoint() {
+  return saved_step_ == state_.step ? checkpoints_->DropHeld(state_) : absl::OkStatus();
 }
 
 absl::Status TrainerImpl::LeaveCheckpoint() {

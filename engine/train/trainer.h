@@ -144,6 +144,10 @@ class Trainer {
   // and where steps are not one training's (`bench`).
   virtual void Profile(ProfileRequest request) = 0;
 
+  // After Run() returned kCompleted, and once every event got out: removes the checkpoint that was kept beyond
+  // checkpoint.keep_last for an attempt after this one.
+  virtual absl::Status DropHeldCheckpoint() { return absl::OkStatus(); }
+
   // After Run() returned kCompleted or kStopped, and where none of the last events will get out: the attempt after this
   // one resumes from the last checkpoint all the same, and says which steps have no reports.
   virtual absl::Status LeaveCheckpoint() { return absl::OkStatus(); }

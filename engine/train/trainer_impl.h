@@ -58,6 +58,7 @@ class TrainerImpl : public Trainer {
   absl::StatusOr<Outcome> Run() override;
   void Request(Command command) override;
   void Profile(ProfileRequest request) override { asked_profile_.Ask(request); }
+  absl::Status DropHeldCheckpoint() override;
   absl::Status LeaveCheckpoint() override;
   int64_t step() const override { return step_.load(std::memory_order_relaxed); }
 

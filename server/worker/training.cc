@@ -120,6 +120,13 @@ void Training::Profile(train::ProfileRequest request) {
   }
 }
 
+absl::Status Training::DropHeldCheckpoint() {
+  if (thread_.joinable()) thread_.join();
+  const MutexLock lock(&mutex_);
+  const bool succeeded = finished_ && finished_->outcome() == v1::WorkerFinished::SUCCEEDED;
+  return succeeded && trainer_ != nullptr ? trainer_->DropHeldCheckpoint() : absl::OkStatus();
+}
+
 absl::Status Training::LeaveCheckpoint() {
   if (thread_.joinable()) thread_.join();
   const MutexLock lock(&mutex_);

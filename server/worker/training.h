@@ -42,6 +42,8 @@ class Training : private train::TrainerObserver {
   // Likewise.
   void Profile(train::ProfileRequest request);
 
+  // Once it is finished, and the daemon knows: if it succeeded, no checkpoint is held for a next attempt.
+  absl::Status DropHeldCheckpoint();
   // Once it is finished, and no daemon will hear of it: unless it failed the next attempt resumes from its checkpoint.
   absl::Status LeaveCheckpoint();
 

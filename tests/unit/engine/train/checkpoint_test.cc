@@ -134,6 +134,33 @@ TEST_F(CheckpointTest, TheHeldOneStaysUntilAnotherIsHeld) {
   EXPECT_THAT(Names(), ElementsAre("step-000000025"));
 }
 
+TEST_F(CheckpointTest, NothingIsHeldAfterTheEnd) {
+  const std::string mirror = folder_ + "/copies";
+  folder_ += "/originals";
+  CheckpointStore store = Open(1, mirror);
+  best_ = BestEvaluation{10, 0.5};
+  TrainState last;
+  last.best = best_;
+  for (const int64_t step : {10, 20, 30}) {
+    ASSERT_TRUE(Save(store, step).ok());
+    store.Hold(CheckpointName(20));
+    last.step = step;
+  }
+  EXPECT_THAT(Names(), ElementsAre("step-000000010", "step-000000020", "step-000000030"));
+  ASSERT_TRUE(store.DropHeld(last).ok());
+  EXPECT_THAT(Names(), ElementsAre("step-000000010", "step-000000030"));
+  EXPECT_EQ(NamesIn(mirror), Names());
+  // Unless they are all that the mirror has.
+  store.Hold(CheckpointName(30));
+  last.step = 40;
+  ASSERT_TRUE(Save(store, 40).ok());
+  fs::remove_all(mirror + "/" + CheckpointName(40));
+  ASSERT_TRUE(store.DropHeld(last).ok());
+  EXPECT_THAT(Names(), ElementsAre("step-000000010", "step-000000040"));
+  EXPECT_THAT(NamesIn(mirror), ElementsAre("step-000000010", "step-000000030"));
+  folder_ = fs::path(folder_).parent_path();
+}
+
 TEST_F(CheckpointTest, AMirrorHoldsTheSameFiles) {
   const std::string mirror = folder_ + "/elsewhere/copies", originals = folder_ + "/originals";
   folder_ = originals;
