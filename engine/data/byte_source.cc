@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_join.h"
+#include "engine/core/host_memory.h"
 #include "engine/core/status.h"
 
 namespace ampd::data {
@@ -126,7 +127,9 @@ uint64_t PhysicalMemory() {
   static const uint64_t bytes = [] {
     const int64_t pages = ::sysconf(_SC_PHYS_PAGES);
     const int64_t page = ::sysconf(_SC_PAGESIZE);
-    return pages > 0 && page > 0 ? static_cast<uint64_t>(pages) * static_cast<uint64_t>(page) : kMaxProduct;
+    const uint64_t machine =
+        pages > 0 && page > 0 ? static_cast<uint64_t>(pages) * static_cast<uint64_t>(page) : kMaxProduct;
+    return std::min(machine, static_cast<uint64_t>(HostMemoryLimit()));
   }();
   return bytes;
 }
@@ -199,7 +202,7 @@ absl::Status CheckPlausibleSize(const ByteSource& source, uint64_t encoded, uint
   }
   if (decoded > PhysicalMemory()) {
     return absl::ResourceExhaustedError(
-        absl::StrCat(source.name(), ": needs ", decoded, " bytes in memory; this machine has ", PhysicalMemory()));
+        absl::StrCat(source.name(), ": needs ", decoded, " bytes in memory; this process may have ", PhysicalMemory()));
   }
   return absl::OkStatus();
 }

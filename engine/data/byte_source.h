@@ -62,7 +62,8 @@ absl::Status ReadToEnd(ByteSource& source, uint64_t size, absl::string_view what
 // The next `size` bytes, then the end. Call CheckPlausibleSize first.
 absl::StatusOr<std::vector<uint8_t>> ReadBytesToEnd(ByteSource& source, uint64_t size, absl::string_view what);
 
-// Bytes of memory that this machine has.
+// Bytes of memory that this machine has, or that the process's control group may have where that is less; as they were
+// when first asked for.
 uint64_t PhysicalMemory();
 
 // Whether a source may hold `encoded` bytes (else DATA_LOSS) and this machine's memory `decoded` bytes (else

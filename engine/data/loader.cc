@@ -50,7 +50,7 @@ absl::Status CheckMemory(const DatasetInfo& info, const LoaderOptions& options) 
   if (batches + order <= static_cast<double>(PhysicalMemory())) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat("batches of ", options.batch_size, " of the ", info.size,
                                                    " samples of ", info.name, " need ", batches + order,
-                                                   " bytes in memory; this machine has ", PhysicalMemory()));
+                                                   " bytes in memory; this process may have ", PhysicalMemory()));
 }
 
 absl::Status CheckBuckets(const DatasetInfo& info, const LoaderOptions& options) {

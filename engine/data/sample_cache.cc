@@ -8,12 +8,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <limits>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "engine/core/host_memory.h"
 #include "engine/core/mutex.h"
 #include "engine/core/status.h"
 #include "engine/data/byte_source.h"
@@ -23,16 +23,9 @@ namespace {
 
 constexpr int64_t kOverhead = 64;
 
-// Half of what the machine could give without swapping.
-int64_t DefaultMemory() {
-  std::ifstream file("/proc/meminfo");
-  std::string name, unit;
-  int64_t kib = 0;
-  while (file >> name >> kib) {
-    if (name == "MemAvailable:") return kib * 1024 / 2;
-    std::getline(file, unit);
-  }
-  return static_cast<int64_t>(PhysicalMemory() / 4);
+// Half of what can be had without swapping.
+int64_t DefaultMemory(const std::string& kernel_root) {
+  return AvailableHostMemory(static_cast<int64_t>(PhysicalMemory() / 2), kernel_root) / 2;
 }
 
 int64_t DefaultDisk(int fd) {
@@ -209,7 +202,8 @@ absl::StatusOr<int> OpenNameless(const std::string& folder) {
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<SampleCache>> SampleCache::Create(const v1::CacheSpec& spec, const std::string& folder) {
+absl::StatusOr<std::shared_ptr<SampleCache>> SampleCache::Create(const v1::CacheSpec& spec, const std::string& folder,
+                                                                 const std::string& kernel_root) {
   if (spec.max_bytes() < 0) {
     return absl::InvalidArgumentError(absl::StrCat("data.cache.max_bytes is ", spec.max_bytes(), "; it must be >= 0"));
   }
@@ -223,7 +217,7 @@ absl::StatusOr<std::shared_ptr<SampleCache>> SampleCache::Create(const v1::Cache
     }
     default:
       return std::shared_ptr<SampleCache>(
-          std::make_shared<MemoryCache>(spec.has_max_bytes() ? spec.max_bytes() : DefaultMemory()));
+          std::make_shared<MemoryCache>(spec.has_max_bytes() ? spec.max_bytes() : DefaultMemory(kernel_root)));
   }
 }
 

@@ -17,9 +17,11 @@ namespace ampd::data {
 class SampleCache {
  public:
   // By `spec`; nullptr for NONE. DISK keeps one file in `folder`, which is made where missing; the file has no name, so
-  // it is gone with the process. Errors: INVALID_ARGUMENT for a negative bound; of DISK, UNAVAILABLE when the file
-  // cannot be made.
-  static absl::StatusOr<std::shared_ptr<SampleCache>> Create(const v1::CacheSpec& spec, const std::string& folder);
+  // it is gone with the process. Without a bound MEMORY takes up to half of AvailableHostMemory() at the time, DISK
+  // half of the disk's free bytes; `kernel_root` as in engine/core/host_memory.h. Errors: INVALID_ARGUMENT for a
+  // negative bound; of DISK, UNAVAILABLE when the file cannot be made.
+  static absl::StatusOr<std::shared_ptr<SampleCache>> Create(const v1::CacheSpec& spec, const std::string& folder,
+                                                             const std::string& kernel_root = "");
 
   virtual ~SampleCache() = default;
   SampleCache(const SampleCache&) = delete;

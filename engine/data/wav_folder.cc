@@ -177,7 +177,7 @@ class WavDataset : public Dataset {
     for (int32_t frames : info().lengths) floats += static_cast<size_t>(frames) * mels();
     if (floats > PhysicalMemory() / sizeof(float)) {
       return absl::ResourceExhaustedError(absl::StrCat(info().name, ": its spectrograms need ", floats * sizeof(float),
-                                                       " bytes of memory; this machine has ", PhysicalMemory()));
+                                                       " bytes of memory; this process may have ", PhysicalMemory()));
     }
     frames_.resize(sounds_.size());
     WorkerPool pool(thread_count);

@@ -158,6 +158,16 @@ void AutoTrainer::Profile(ProfileRequest request) {
   }
 }
 
+absl::Status AutoTrainer::DropHeldCheckpoint() {
+  const MutexLock lock(&mutex_);
+  return trainer_ == nullptr ? absl::OkStatus() : trainer_->DropHeldCheckpoint();
+}
+
+absl::Status AutoTrainer::LeaveCheckpoint() {
+  const MutexLock lock(&mutex_);
+  return trainer_ == nullptr ? absl::OkStatus() : trainer_->LeaveCheckpoint();
+}
+
 int64_t AutoTrainer::step() const {
   const MutexLock lock(&mutex_);
   return trainer_ == nullptr ? 0 : trainer_->step();

@@ -54,6 +54,8 @@ class AutoTrainer : public Trainer {
   absl::StatusOr<Outcome> Run() override;
   void Request(Command command) override;
   void Profile(ProfileRequest request) override;
+  absl::Status DropHeldCheckpoint() override;
+  absl::Status LeaveCheckpoint() override;
   // Of the training; 0 while modes are compared.
   int64_t step() const override;
 

@@ -3,6 +3,8 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <limits>
 #include <map>
 #include <utility>
 
@@ -27,6 +29,9 @@ constexpr char kEma[] = "ema.safetensors";
 constexpr char kState[] = "state.json";
 constexpr char kManifest[] = "MANIFEST";
 constexpr char kPrefix[] = "step-";
+// Of the attempt that left it, and its name.
+constexpr char kLeft[] = "LEFT";
+constexpr int64_t kMaxLeftBytes = 100;
 constexpr char kAside[] = ".writing-";
 constexpr int64_t kMaxManifestBytes = 1 << 16;
 
@@ -58,15 +63,34 @@ std::function<absl::Status(FileWriter*)> Text(const std::string& text) {
 // Damage, as opposed to a checkpoint that is whole but not for us.
 absl::Status Damaged(absl::string_view what) { return absl::DataLossError(what); }
 
+// The same error, with more to say.
+absl::Status Append(const absl::Status& error, absl::string_view more) {
+  return WithFailureClass(absl::Status(error.code(), absl::StrCat(error.message(), more)), FailureOf(error).class_());
+}
+
+// Missing, no file, or of a size that it cannot have.
+bool IsLost(const std::string& path, int64_t max_bytes) {
+  struct stat info {};
+  if (stat(path.c_str(), &info) != 0) return errno == ENOENT || errno == ENOTDIR || errno == ELOOP;
+  return !S_ISREG(info.st_mode) || info.st_size > max_bytes;
+}
+
+// Too many open files, a disk that does not answer: what could not be read now may be whole.
+absl::StatusOr<std::string> ReadWhole(const std::string& path, int64_t max_bytes) {
+  absl::StatusOr<std::string> bytes = ReadFile(path, max_bytes);
+  if (bytes.ok()) return bytes;
+  if (absl::IsDataLoss(bytes.status()) || IsLost(path, max_bytes)) return Damaged(bytes.status().message());
+  return WithFailureClass(absl::UnavailableError(bytes.status().message()), v1::Failure::INTERNAL);
+}
+
 absl::StatusOr<std::string> ReadListed(const std::string& folder, const std::string& name, const Manifest& manifest) {
   const auto it = manifest.find(name);
   if (it == manifest.end()) return Damaged(absl::StrCat("MANIFEST does not list ", name));
-  absl::StatusOr<std::string> bytes = ReadFile(absl::StrCat(folder, "/", name), it->second.bytes);
-  if (!bytes.ok()) return Damaged(bytes.status().message());
-  if (static_cast<int64_t>(bytes->size()) != it->second.bytes) {
-    return Damaged(absl::StrCat(name, " has ", bytes->size(), " bytes of ", it->second.bytes));
+  AMPD_ASSIGN_OR_RETURN(std::string bytes, ReadWhole(absl::StrCat(folder, "/", name), it->second.bytes));
+  if (static_cast<int64_t>(bytes.size()) != it->second.bytes) {
+    return Damaged(absl::StrCat(name, " has ", bytes.size(), " bytes of ", it->second.bytes));
   }
-  if (Sha256Hex(*bytes) != it->second.sha256) return Damaged(absl::StrCat(name, " does not match its checksum"));
+  if (Sha256Hex(bytes) != it->second.sha256) return Damaged(absl::StrCat(name, " does not match its checksum"));
   return bytes;
 }
 
@@ -132,9 +156,8 @@ std::string CheckpointName(int64_t step) { return absl::StrFormat("%s%09d", kPre
 
 absl::StatusOr<Safetensors> ReadWeights(const std::string& folder, bool ema) {
   AMPD_RETURN_IF_ERROR(ListFolder(folder).status());
-  absl::StatusOr<std::string> text = ReadFile(absl::StrCat(folder, "/", kManifest), kMaxManifestBytes);
-  if (!text.ok()) return Damaged(text.status().message());
-  AMPD_ASSIGN_OR_RETURN(const Manifest manifest, ParseManifest(*text));
+  AMPD_ASSIGN_OR_RETURN(const std::string text, ReadWhole(absl::StrCat(folder, "/", kManifest), kMaxManifestBytes));
+  AMPD_ASSIGN_OR_RETURN(const Manifest manifest, ParseManifest(text));
   if (ema && manifest.count(kEma) == 0) {
     return absl::FailedPreconditionError("ema: the checkpoint has no running average, the job keeps none");
   }
@@ -208,20 +231,49 @@ absl::StatusOr<SavedCheckpoint> CheckpointStore::Save(const TrainState& state, s
   AMPD_RETURN_IF_ERROR(removed);
   damaged_.erase(state.step);
   AMPD_RETURN_IF_ERROR(Prune(state));
-  return SavedCheckpoint{name, *bytes, std::string(Mirror(name).message())};
+  return SavedCheckpoint{name, *bytes, std::string(Mirror(state.step).message())};
 }
 
-absl::Status CheckpointStore::Mirror(const std::string& name) const {
+absl::Status CheckpointStore::Mirror(int64_t newest) {
   if (mirror_.empty()) return absl::OkStatus();
-  AMPD_RETURN_IF_ERROR(MirrorCheckpoint(folder_, name, mirror_));
+  AMPD_RETURN_IF_ERROR(MirrorCheckpoint(folder_, CheckpointName(newest), mirror_));
+  return TrimMirror(newest);
+}
+
+absl::Status CheckpointStore::TrimMirror(int64_t newest) {
   AMPD_ASSIGN_OR_RETURN(const std::vector<int64_t> steps, Steps());
-  std::set<std::string> kept;
-  for (const int64_t step : steps) kept.insert(CheckpointName(step));
-  AMPD_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFolder(mirror_));
-  for (const std::string& copy : names) {
-    if (StepOf(copy) && kept.count(copy) == 0) AMPD_RETURN_IF_ERROR(RemoveMirrored(mirror_, copy));
+  const std::set<int64_t> kept(steps.begin(), steps.end());
+  const std::vector<int64_t> copies = MirroredSteps();
+  // Its copy failed: older ones are what the mirror has.
+  if (std::count(copies.begin(), copies.end(), newest) == 0) return absl::OkStatus();
+  for (const int64_t step : copies) {
+    // The only whole one perhaps, of a training that lost its own.
+    const bool ahead = step > newest && undone_.count(step) == 0;
+    if (kept.count(step) == 0 && !ahead) AMPD_RETURN_IF_ERROR(RemoveMirrored(mirror_, CheckpointName(step)));
   }
+  undone_.clear();
   return absl::OkStatus();
+}
+
+std::vector<int64_t> CheckpointStore::MirroredSteps() const {
+  std::vector<int64_t> steps;
+  if (mirror_.empty()) return steps;
+  const absl::StatusOr<std::vector<std::string>> names = ListFolder(mirror_);
+  if (!names.ok()) return steps;
+  for (const std::string& name : *names) {
+    if (const absl::optional<int64_t> step = StepOf(name)) steps.push_back(*step);
+  }
+  return steps;
+}
+
+absl::Status CheckpointStore::BringBack(const std::string& name) const {
+  const std::string aside = Path(absl::StrCat(kAside, name));
+  AMPD_RETURN_IF_ERROR(RemoveTree(aside));
+  absl::Status status = CopyCheckpoint(absl::StrCat(mirror_, "/", name), aside);
+  if (status.ok()) status = Publish(aside, name);
+  // What a failure left half-written, or what the copy replaced.
+  const absl::Status removed = RemoveTree(aside);
+  return status.ok() ? removed : status;
 }
 
 absl::Status CheckpointStore::Prune(const TrainState& newest) {
@@ -233,6 +285,7 @@ absl::Status CheckpointStore::Prune(const TrainState& newest) {
     const bool best = newest.best && newest.best->step == step;
     if (whole && (++kept <= keep_last_ || best || name == held_)) continue;
     AMPD_RETURN_IF_ERROR(Remove(name));
+    if (step > newest.step && damaged_.count(step) == 0) undone_.insert(step);
     damaged_.erase(step);
   }
   return absl::OkStatus();
@@ -249,9 +302,8 @@ absl::Status CheckpointStore::Remove(const std::string& name) const {
 
 absl::StatusOr<LoadedCheckpoint> CheckpointStore::Load(const std::string& name, const std::string& spec_hash) const {
   const std::string folder = Path(name);
-  absl::StatusOr<std::string> text = ReadFile(absl::StrCat(folder, "/", kManifest), kMaxManifestBytes);
-  if (!text.ok()) return Damaged(text.status().message());
-  AMPD_ASSIGN_OR_RETURN(const Manifest manifest, ParseManifest(*text));
+  AMPD_ASSIGN_OR_RETURN(const std::string text, ReadWhole(absl::StrCat(folder, "/", kManifest), kMaxManifestBytes));
+  AMPD_ASSIGN_OR_RETURN(const Manifest manifest, ParseManifest(text));
   AMPD_ASSIGN_OR_RETURN(TrainState state, ReadState(folder, manifest, spec_hash));
   if (CheckpointName(state.step) != name) return Damaged(absl::StrCat("state.json is of step ", state.step));
   AMPD_ASSIGN_OR_RETURN(Safetensors model, ReadTensors(folder, kModel, manifest));
@@ -260,28 +312,94 @@ absl::StatusOr<LoadedCheckpoint> CheckpointStore::Load(const std::string& name, 
   if (manifest.count(kEma) > 0) {
     AMPD_ASSIGN_OR_RETURN(ema, ReadTensors(folder, kEma, manifest));
   }
-  int64_t bytes = static_cast<int64_t>(text->size());
+  int64_t bytes = static_cast<int64_t>(text.size());
   for (const auto& [file, line] : manifest) bytes += line.bytes;
   return LoadedCheckpoint{name, bytes, std::move(state), std::move(model), std::move(optimizer), std::move(ema)};
 }
 
+absl::StatusOr<LoadedCheckpoint> CheckpointStore::LoadAnyCopy(int64_t step, const std::string& spec_hash,
+                                                              std::vector<std::string>* notes) {
+  const std::string name = CheckpointName(step);
+  absl::StatusOr<LoadedCheckpoint> loaded = Load(name, spec_hash);
+  const absl::Status wrong = loaded.status();
+  if (mirror_.empty() || (!absl::IsDataLoss(wrong) && !absl::IsUnavailable(wrong))) return loaded;
+  const absl::Status copied = BringBack(name);
+  if (!copied.ok()) return Append(wrong, absl::StrCat("; the mirror's copy: ", copied.message()));
+  notes->push_back(
+      absl::StrCat("checkpoint ", name, " is not whole; the mirror's copy took its place: ", wrong.message()));
+  damaged_.erase(step);
+  loaded = Load(name, spec_hash);
+  if (!loaded.ok()) return loaded;
+  loaded->from_mirror = true;
+  const auto& best = loaded->state.best;
+  // It was lost with this one; where the mirror does not have it either there is none.
+  if (best.has_value() && !Has(best->step)) BringBack(CheckpointName(best->step)).IgnoreError();
+  return loaded;
+}
+
+absl::Status CheckpointStore::DropHeld(const TrainState& newest) {
+  held_.clear();
+  AMPD_RETURN_IF_ERROR(Prune(newest));
+  return TrimMirror(newest.step);
+}
+
+absl::Status CheckpointStore::Leave(int64_t attempt, const std::string& name) const {
+  const std::string aside = Path(absl::StrCat(kAside, kLeft));
+  AMPD_RETURN_IF_ERROR(RemoveTree(aside));
+  AMPD_ASSIGN_OR_RETURN(FileWriter file, FileWriter::Create(aside));
+  AMPD_RETURN_IF_ERROR(file.Append(absl::StrCat(attempt, " ", name, "\n")));
+  AMPD_RETURN_IF_ERROR(file.Close());
+  AMPD_RETURN_IF_ERROR(Publish(aside, kLeft));
+  return RemoveTree(aside);
+}
+
+absl::StatusOr<absl::optional<LoadedCheckpoint>> CheckpointStore::LoadLeft(int64_t attempt,
+                                                                           const std::string& spec_hash,
+                                                                           const std::string& told,
+                                                                           std::vector<std::string>* notes) {
+  const absl::StatusOr<std::string> text = ReadFile(Path(kLeft), kMaxLeftBytes);
+  if (!text.ok()) return absl::optional<LoadedCheckpoint>();
+  const std::pair<std::string, std::string> words =
+      absl::StrSplit(absl::StripSuffix(*text, "\n"), absl::MaxSplits(' ', 1));
+  const absl::optional<int64_t> step = StepOf(words.second);
+  // One of an attempt before that, which another has overtaken since, is of a training that was not gone on with.
+  const bool by_the_last = words.first == absl::StrCat(attempt - 1);
+  if (!by_the_last || !step.has_value() || *step <= StepOf(told).value_or(-1))
+    return absl::optional<LoadedCheckpoint>();
+  AMPD_RETURN_IF_ERROR(Leave(attempt, words.second));
+  absl::StatusOr<LoadedCheckpoint> loaded = LoadAnyCopy(*step, spec_hash, notes);
+  if (loaded.ok()) return absl::optional<LoadedCheckpoint>(*std::move(loaded));
+  if (!absl::IsDataLoss(loaded.status())) return Annotate(loaded.status(), absl::StrCat("checkpoint ", words.second));
+  damaged_.insert(*step);
+  notes->push_back(absl::StrCat("checkpoint ", words.second, " is damaged and not used: ", loaded.status().message()));
+  return absl::optional<LoadedCheckpoint>();
+}
+
+// One that stays is of an attempt that nobody follows.
+void CheckpointStore::ForgetLeft() const { RemoveTree(Path(kLeft)).IgnoreError(); }
+
 absl::StatusOr<absl::optional<LoadedCheckpoint>> CheckpointStore::LoadNewest(const std::string& spec_hash,
                                                                              const absl::optional<std::string>& told,
-                                                                             std::vector<std::string>* refused) {
-  AMPD_ASSIGN_OR_RETURN(std::vector<int64_t> steps, Steps());
-  if (told.has_value()) {
-    if (told->empty()) return absl::optional<LoadedCheckpoint>();
-    // Those up to it first; within either part newest first.
-    const int64_t last = StepOf(*told).value_or(0);
-    std::stable_partition(steps.begin(), steps.end(), [last](int64_t step) { return step <= last; });
-  }
-  for (int64_t step : steps) {
-    const std::string name = CheckpointName(step);
-    absl::StatusOr<LoadedCheckpoint> loaded = Load(name, spec_hash);
+                                                                             std::vector<std::string>* notes) {
+  if (told.has_value() && told->empty()) return absl::optional<LoadedCheckpoint>();
+  AMPD_ASSIGN_OR_RETURN(const std::vector<int64_t> steps, Steps());
+  const int64_t last = told.has_value() ? StepOf(*told).value_or(0) : std::numeric_limits<int64_t>::max();
+  // Those up to the one told of first; within either part newest first.
+  std::set<std::pair<bool, int64_t>> order;
+  const auto add = [&](const std::vector<int64_t>& more) {
+    for (const int64_t step : more) order.emplace(step > last, -step);
+  };
+  add(steps);
+  const bool lost = told.has_value() ? std::count(steps.begin(), steps.end(), last) == 0 : steps.empty();
+  if (lost) add(MirroredSteps());
+  for (auto next = order.begin(); next != order.end(); ++next) {
+    const std::string name = CheckpointName(-next->second);
+    absl::StatusOr<LoadedCheckpoint> loaded = LoadAnyCopy(-next->second, spec_hash, notes);
     if (loaded.ok()) return absl::optional<LoadedCheckpoint>(*std::move(loaded));
     if (!absl::IsDataLoss(loaded.status())) return Annotate(loaded.status(), absl::StrCat("checkpoint ", name));
-    damaged_.insert(step);
-    refused->push_back(absl::StrCat("checkpoint ", name, " is damaged and not used: ", loaded.status().message()));
+    damaged_.insert(-next->second);
+    notes->push_back(absl::StrCat("checkpoint ", name, " is damaged and not used: ", loaded.status().message()));
+    add(MirroredSteps());
   }
   return absl::optional<LoadedCheckpoint>();
 }

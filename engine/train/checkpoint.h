@@ -50,13 +50,16 @@ struct LoadedCheckpoint {
   absl::optional<Safetensors> ema;
   // Phases have changed their mode since: `optimizer` may hold scales that the model no longer has.
   bool of_other_mode = false;
+  // Its folder was lost, damaged or could not be read; the copy in the mirror took its place.
+  bool from_mirror = false;
 };
 
 // Not thread-safe; one store owns its folder.
 class CheckpointStore {
  public:
   // Makes `folder` when it is missing and removes what a save that was cut short has left. keep_last >= 1. `mirror`: a
-  // folder, on another disk perhaps, that gets a copy of each checkpoint and loses what `folder` loses; empty: none.
+  // folder, on another disk perhaps, that gets a copy of each checkpoint, and loses what `folder` loses but for what is
+  // damaged or missing there: its copy stays until one of a later step is copied. Empty: none.
   static absl::StatusOr<CheckpointStore> Open(const std::string& folder, int64_t keep_last, std::string mirror = "");
 
   // Writes the checkpoint of `state.step` aside, forces it to disk and gives it its name, all or nothing: after an
@@ -72,16 +75,39 @@ class CheckpointStore {
   // behind it: whoever starts the next attempt knows of none newer. Empty: none.
   void Hold(std::string name) { held_ = std::move(name); }
 
+  // There will be no next attempt: removes the one held where it is none of the keep_last newest and not that of
+  // newest.best, and its copy. `newest` is the state of the last checkpoint saved.
+  absl::Status DropHeld(const TrainState& newest);
+
+  // Writes down that `attempt`, of which nobody hears any more, left the checkpoint of this name to the attempt after
+  // it.
+  absl::Status Leave(int64_t attempt, const std::string& name) const;
+
+  // The checkpoint that the attempt before `attempt` left, where it is of a later step than the one named `told`, or
+  // `told` is empty; from here on `attempt` is the one that leaves it, should it end before it is heard of. nullopt:
+  // there is none. `notes` and errors as LoadNewest's.
+  absl::StatusOr<absl::optional<LoadedCheckpoint>> LoadLeft(int64_t attempt, const std::string& spec_hash,
+                                                            const std::string& told, std::vector<std::string>* notes);
+
+  // The daemon knows of a checkpoint of this attempt.
+  void ForgetLeft() const;
+
   // Whether there is one of that step, which LoadNewest did not refuse.
   bool Has(int64_t step) const;
 
   // The newest undamaged checkpoint up to the one named `told`; where those are gone or damaged, the newest at all.
   // nullopt when there is none, or when `told` is empty: nobody was told of any. No `told`: the newest.
-  // Each damaged one that was passed over adds a line that names it and what is wrong to `refused`.
+  // One that is damaged (a file of it is missing, of another size, or does not match its checksum), cannot be read, or
+  // is in the mirror alone is replaced by the mirror's copy where that is whole. The mirror is looked at only where one
+  // of these is so, or where the one named `told` is missing; a mirror that cannot be read counts as an empty one.
+  // Each damaged one that was passed over, and each that was replaced, adds a line that names it and what is wrong to
+  // `notes`.
+  // UNAVAILABLE, marked INTERNAL, for one of which a file cannot be read (the error names it and the cause) and that
+  // the mirror does not have: it may be whole, and is neither passed over nor refused.
   // FAILED_PRECONDITION, marked INVALID_SPEC, for one of another spec (with both hashes) or written in another format.
   absl::StatusOr<absl::optional<LoadedCheckpoint>> LoadNewest(const std::string& spec_hash,
                                                               const absl::optional<std::string>& told,
-                                                              std::vector<std::string>* refused);
+                                                              std::vector<std::string>* notes);
 
  private:
   CheckpointStore(std::string folder, int64_t keep_last, std::string mirror)
@@ -93,8 +119,17 @@ class CheckpointStore {
   absl::Status Publish(const std::string& aside, const std::string& name) const;
   absl::Status Prune(const TrainState& newest);
   absl::Status Remove(const std::string& name) const;
-  absl::Status Mirror(const std::string& name) const;
+  absl::Status Mirror(int64_t newest);
+  // Takes copies away whose originals are gone, see Open(), where that of step `newest` was copied.
+  absl::Status TrimMirror(int64_t newest);
+  // Puts the mirror's copy into the place of the checkpoint of that name.
+  absl::Status BringBack(const std::string& name) const;
+  // Of what there is in the mirror.
+  std::vector<int64_t> MirroredSteps() const;
   absl::StatusOr<LoadedCheckpoint> Load(const std::string& name, const std::string& spec_hash) const;
+  // The mirror's copy, in its place, where it is not whole.
+  absl::StatusOr<LoadedCheckpoint> LoadAnyCopy(int64_t step, const std::string& spec_hash,
+                                               std::vector<std::string>* notes);
 
   std::string folder_;
   int64_t keep_last_;
@@ -102,6 +137,8 @@ class CheckpointStore {
   std::string held_;
   // Steps of damaged checkpoints.
   std::set<int64_t> damaged_;
+  // Steps that training went back behind: of whole checkpoints that were removed, whose copies go too.
+  std::set<int64_t> undone_;
 };
 
 // "step-000000500".

@@ -38,17 +38,6 @@ absl::Status CopyFile(const std::string& from, const std::string& to, const std:
   return absl::DataLossError(absl::StrCat(from, " does not match its checksum"));
 }
 
-absl::Status CopyAside(const std::string& from, const std::string& aside) {
-  AMPD_ASSIGN_OR_RETURN(const std::string text, ReadFile(absl::StrCat(from, "/", kManifest), kMaxManifestBytes));
-  AMPD_ASSIGN_OR_RETURN(const Manifest manifest, ParseManifest(text));
-  AMPD_RETURN_IF_ERROR(MakeFolder(aside));
-  for (const auto& [file, line] : manifest) {
-    AMPD_RETURN_IF_ERROR(CopyFile(absl::StrCat(from, "/", file), absl::StrCat(aside, "/", file), line.sha256));
-  }
-  AMPD_RETURN_IF_ERROR(CopyFile(absl::StrCat(from, "/", kManifest), absl::StrCat(aside, "/", kManifest), ""));
-  return SyncFolder(aside);
-}
-
 std::string AsidePath(const std::string& mirror, const std::string& name) {
   return absl::StrCat(mirror, "/", kAside, name);
 }
@@ -63,6 +52,19 @@ absl::Status PlainRename(const std::string& from, const std::string& to) {
 
 }  // namespace
 
+absl::Status CopyCheckpoint(const std::string& from, const std::string& to) {
+  AMPD_ASSIGN_OR_RETURN(const std::string text, ReadFile(absl::StrCat(from, "/", kManifest), kMaxManifestBytes));
+  AMPD_ASSIGN_OR_RETURN(const Manifest manifest, ParseManifest(text));
+  AMPD_RETURN_IF_ERROR(MakeFolder(to));
+  for (const auto& [file, line] : manifest) {
+    if (absl::StrContains(file, '/'))
+      return absl::DataLossError(absl::StrCat(from, ": MANIFEST names a file elsewhere"));
+    AMPD_RETURN_IF_ERROR(CopyFile(absl::StrCat(from, "/", file), absl::StrCat(to, "/", file), line.sha256));
+  }
+  AMPD_RETURN_IF_ERROR(CopyFile(absl::StrCat(from, "/", kManifest), absl::StrCat(to, "/", kManifest), ""));
+  return SyncFolder(to);
+}
+
 absl::Status MirrorCheckpoint(const std::string& folder, const std::string& name, const std::string& mirror) {
   AMPD_RETURN_IF_ERROR(MakeFolder(mirror));
   AMPD_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFolder(mirror));
@@ -70,7 +72,7 @@ absl::Status MirrorCheckpoint(const std::string& folder, const std::string& name
     if (absl::StartsWith(left, kAside)) AMPD_RETURN_IF_ERROR(RemoveTree(absl::StrCat(mirror, "/", left)));
   }
   const std::string path = absl::StrCat(mirror, "/", name), aside = AsidePath(mirror, name);
-  absl::Status status = CopyAside(absl::StrCat(folder, "/", name), aside);
+  absl::Status status = CopyCheckpoint(absl::StrCat(folder, "/", name), aside);
   std::error_code error;
   // Training came by this step before.
   if (status.ok() && fs::exists(path, error)) status = RemoveMirrored(mirror, name);

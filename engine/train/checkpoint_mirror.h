@@ -14,6 +14,11 @@ namespace ampd::train {
 // system's error with the path.
 absl::Status MirrorCheckpoint(const std::string& folder, const std::string& name, const std::string& mirror);
 
+// Copies the checkpoint in folder `from` to the new folder `to`, compares it with its MANIFEST and forces it to disk.
+// After an error `to` may be there in part; the errors are MirrorCheckpoint's, and NOT_FOUND when `from` is no
+// checkpoint.
+absl::Status CopyCheckpoint(const std::string& from, const std::string& to);
+
 // Takes the copy away; it is there whole or not at all, whenever the power goes.
 absl::Status RemoveMirrored(const std::string& mirror, const std::string& name);
 

@@ -11,7 +11,8 @@ namespace ampd::train {
 
 // The weights in the folder of a checkpoint, or with `ema` their running average, each with untrained state; compared
 // with MANIFEST. Changes nothing there, and does not ask what spec the checkpoint is of. NOT_FOUND when there is no
-// such folder, DATA_LOSS naming what is damaged, FAILED_PRECONDITION when it has no running average.
+// such folder, DATA_LOSS naming what is damaged, UNAVAILABLE naming what cannot be read, FAILED_PRECONDITION when it
+// has no running average.
 absl::StatusOr<Safetensors> ReadWeights(const std::string& folder, bool ema);
 
 }  // namespace ampd::train

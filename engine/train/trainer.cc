@@ -91,12 +91,21 @@ absl::Status TrainerImpl::Restore() {
       CheckpointStore store,
       CheckpointStore::Open(options_.checkpoint_dir, job().checkpoint().keep_last(), options_.mirror_dir));
   checkpoints_ = std::make_unique<CheckpointStore>(std::move(store));
-  AMPD_ASSIGN_OR_RETURN(absl::optional<LoadedCheckpoint> loaded,
-                        checkpoints_->LoadNewest(spec_hash_, options_.last_checkpoint, &refused_checkpoints_));
+  absl::optional<LoadedCheckpoint> loaded;
+  if (options_.last_checkpoint.has_value() && options_.attempt > 0) {
+    AMPD_ASSIGN_OR_RETURN(
+        loaded, checkpoints_->LoadLeft(options_.attempt, spec_hash_, *options_.last_checkpoint, &refused_checkpoints_));
+  }
+  was_left_ = loaded.has_value();
+  if (!was_left_) {
+    AMPD_ASSIGN_OR_RETURN(loaded,
+                          checkpoints_->LoadNewest(spec_hash_, options_.last_checkpoint, &refused_checkpoints_));
+  }
   saved_at_ = SteadySeconds();
   if (loaded.has_value()) {
     saved_ = {loaded->name, loaded->size_bytes, ""};
     saved_step_ = loaded->state.step;
+    from_mirror_ = loaded->from_mirror;
     if (options_.last_checkpoint.has_value()) checkpoints_->Hold(loaded->name);
   }
   return StartFrom(std::move(loaded));
@@ -274,19 +283,40 @@ absl::Status TrainerImpl::Announce() {
                                         : absl::StrCat("training samples are fed by the host: ", samples.message())));
     for (const std::string& note : captured_->notes()) AMPD_RETURN_IF_ERROR(reporter_->Log(v1::LogLine::INFO, note));
   }
-  std::string resumed = absl::StrCat("resumed from checkpoint ", saved_.name);
+  std::string resumed =
+      absl::StrCat("resumed from checkpoint ", saved_.name, from_mirror_ ? ", the copy in the mirror" : "");
   for (const PhaseState& phase : state_.phases) {
     if (!phase.scaler.fell_back) continue;
     absl::StrAppend(&resumed, state_.phases.size() > 1 ? absl::StrCat(", phase ", phase.name) : "",
                     ", in BF16 since it fell back");
   }
+  if (was_left_) absl::StrAppend(&resumed, ", left by an attempt that had been without a daemon for too long");
+  AMPD_RETURN_IF_ERROR(AnnounceStart(resumed));
+  // The daemon knows it before what follows from it.
+  return was_left_ && state_.step < total_steps_ ? EmitCheckpoint(0) : absl::OkStatus();
+}
+
+absl::Status TrainerImpl::AnnounceStart(const std::string& resumed) {
   if (state_.step < options_.last_reported_step) {
     v1::JobEvent event;
     event.mutable_rewound()->set_to_step(state_.step);
     event.mutable_rewound()->set_reason(saved_step_ < 0 ? "no checkpoint to resume from" : resumed);
     return reporter_->Emit(std::move(event));
   }
+  if (was_left_ && state_.step > options_.last_reported_step) {
+    return reporter_->Log(v1::LogLine::WARNING, absl::StrCat(resumed, "; steps ", options_.last_reported_step + 1,
+                                                             " to ", state_.step, " have no reports"));
+  }
   return saved_step_ < 0 ? absl::OkStatus() : reporter_->Log(v1::LogLine::INFO, resumed);
+}
+
+absl::Status TrainerImpl::DropHeldCheckpoint() {
+  return saved_step_ == state_.step ? checkpoints_->DropHeld(state_) : absl::OkStatus();
+}
+
+absl::Status TrainerImpl::LeaveCheckpoint() {
+  if (saved_step_ < 0 || saved_step_ != state_.step) return absl::OkStatus();
+  return checkpoints_->Leave(options_.attempt, saved_.name);
 }
 
 absl::StatusOr<Outcome> TrainerImpl::Loop() {
@@ -553,7 +583,9 @@ absl::Status TrainerImpl::WriteCheckpoint() {
 void TrainerImpl::HoldPublished() {
   if (!options_.last_checkpoint.has_value() || !options_.published_checkpoint) return;
   std::string published = options_.published_checkpoint();
-  if (!published.empty()) checkpoints_->Hold(std::move(published));
+  if (published.empty()) return;
+  checkpoints_->Hold(std::move(published));
+  checkpoints_->ForgetLeft();
 }
 
 absl::Status TrainerImpl::EmitCheckpoint(double write_seconds) {

@@ -50,6 +50,9 @@ struct TrainerOptions {
   // Name of the newest checkpoint whose event got out; empty: none did. Newer ones are left aside, so that no event
   // between the two is lost, unless of those up to it all are gone or damaged. nullopt: every checkpoint will do.
   absl::optional<std::string> last_checkpoint;
+  // With last_checkpoint: which attempt of the job this is, from 1. A checkpoint that the attempt before left to this
+  // one (Trainer::LeaveCheckpoint) and that is newer than last_checkpoint is resumed from. 0: unknown, none is.
+  int64_t attempt = 0;
   // With last_checkpoint: the newest checkpoint whose event, of those given to the observer since, got out; empty: none
   // did. Called on the thread that runs Run(), before old checkpoints are removed: whatever `last_checkpoint` will be
   // of the attempt after this one, one up to it stays. Empty: no event gets out while Run() runs.
@@ -140,6 +143,14 @@ class Trainer {
   // that there were when the training ends or changes its model before. Without effect while a profile is under way,
   // and where steps are not one training's (`bench`).
   virtual void Profile(ProfileRequest request) = 0;
+
+  // After Run() returned kCompleted, and once every event got out: removes the checkpoint that was kept beyond
+  // checkpoint.keep_last for an attempt after this one.
+  virtual absl::Status DropHeldCheckpoint() { return absl::OkStatus(); }
+
+  // After Run() returned kCompleted or kStopped, and where none of the last events will get out: the attempt after this
+  // one resumes from the last checkpoint all the same, and says which steps have no reports.
+  virtual absl::Status LeaveCheckpoint() { return absl::OkStatus(); }
 
   // Attempted steps so far; a rollback from the floor of the loss scale takes it back.
   virtual int64_t step() const = 0;

@@ -58,6 +58,8 @@ class TrainerImpl : public Trainer {
   absl::StatusOr<Outcome> Run() override;
   void Request(Command command) override;
   void Profile(ProfileRequest request) override { asked_profile_.Ask(request); }
+  absl::Status DropHeldCheckpoint() override;
+  absl::Status LeaveCheckpoint() override;
   int64_t step() const override { return step_.load(std::memory_order_relaxed); }
 
  private:
@@ -80,6 +82,8 @@ class TrainerImpl : public Trainer {
   absl::Status OpenReplicas(const std::vector<bool>& fell_back);
   absl::Status TakeOver(LoadedCheckpoint checkpoint);
   absl::Status Announce();
+  // Where it resumes, in words; `rewound` where that is behind what was reported.
+  absl::Status AnnounceStart(const std::string& resumed);
   absl::StatusOr<Outcome> Loop();
   absl::StatusOr<optim::ScalerDecision> Step();
   // Takes the next step, by the device or by the host; the batch goes back to the loader.
@@ -172,6 +176,10 @@ class TrainerImpl : public Trainer {
   // The newest checkpoint, and its step; -1: none.
   SavedCheckpoint saved_;
   int64_t saved_step_ = -1;
+  // The attempt before left what it resumes from.
+  bool was_left_ = false;
+  // What it resumes from was lost and is the mirror's copy.
+  bool from_mirror_ = false;
   double saved_at_ = 0;  // SteadySeconds()
   // There was an evaluation, whose checkpoint is still to be written.
   bool evaluation_due_to_save_ = false;

@@ -97,6 +97,9 @@ void FoldEvent(const v1::JobEvent& event, JobRecord* record, Deltas* deltas) {
       break;
     case v1::JobEvent::kCheckpoint:
       summary.set_checkpoint(event.checkpoint().checkpoint());
+      // Without the reports of its steps where its attempt had lost the daemon.
+      summary.set_step(std::max(summary.step(), event.checkpoint().step()));
+      Reported(event.checkpoint().step(), record);
       AddDelta(deltas, kCheckpointBytesCounter, static_cast<double>(event.checkpoint().size_bytes()));
       record->lost_attempts = 0;
       break;

@@ -29,6 +29,9 @@ constexpr char kRemoving[] = ".removing~";
 // As workers name what they write: engine/train/checkpoint.cc and checkpoint_mirror.cc.
 constexpr absl::string_view kUnfinished[] = {".writing-", ".copying-"};
 constexpr absl::Duration kAfterEnd = absl::Hours(1);
+// A wall clock that ran ahead by more than the first is not believed for the second.
+constexpr absl::Duration kClockJump = absl::Hours(1);
+constexpr absl::Duration kDoubt = absl::Hours(24);
 
 absl::Time EndOf(const v1::Job& job) {
   return absl::FromUnixSeconds(job.end_time().seconds()) + absl::Nanoseconds(job.end_time().nanos());
@@ -78,7 +81,24 @@ void Upkeep::Run() {
   }
 }
 
+// What is removed for its age is gone for good, and a clock may be set wrong by mistake.
+void Upkeep::LookAtClock() {
+  const absl::Time wall = clock_->Now();
+  const absl::Duration monotonic = clock_->Monotonic(), ahead = wall - absl::UnixEpoch() - monotonic;
+  if (ahead_ && ahead - *ahead_ > kClockJump) {
+    doubted_until_ = monotonic + kDoubt;
+    options_.log(absl::StrCat("upkeep: the clock went ahead by ",
+                              absl::FormatDuration(absl::Trunc(ahead - *ahead_, absl::Seconds(1))),
+                              "; nothing is removed for its age for ", absl::FormatDuration(kDoubt)));
+  }
+  // Put right again.
+  if (ahead_ && *ahead_ - ahead > kClockJump) doubted_until_ = absl::ZeroDuration();
+  ahead_ = ahead;
+  now_ = monotonic < doubted_until_ ? absl::InfinitePast() : wall;
+}
+
 absl::Status Upkeep::Sweep() {
+  LookAtClock();
   RemoveAllAside();
   std::vector<Kept> kept;
   std::set<std::string> unused = UnusedUploads();
@@ -118,7 +138,7 @@ absl::Status Upkeep::MergeEvents(const v1::Job& job) {
   const v1::ServerConfig::Retention& retention = options_.retention;
   const bool ended = IsTerminal(job.state());
   if (ended && merged_.count(job.id()) > 0) return absl::OkStatus();
-  const absl::Duration age = clock_->Now() - EndOf(job);
+  const absl::Duration age = now_ - EndOf(job);
   if (ended && retention.event_days() > 0 && age > absl::Hours(24 * retention.event_days())) {
     AMPD_RETURN_IF_ERROR(MergeUntil(job.id(), 0, /*once=*/false));
     merged_.insert(job.id());
@@ -154,7 +174,7 @@ absl::Status Upkeep::MergeUntil(const std::string& job_id, int64_t keep, bool on
 
 void Upkeep::RemoveLeftovers(const v1::Job& job) const {
   // Long after its last worker is gone.
-  if (clock_->Now() - EndOf(job) < kAfterEnd) return;
+  if (now_ - EndOf(job) < kAfterEnd) return;
   for (const std::string& root : {options_.checkpoint_root, options_.mirror_root}) {
     if (root.empty()) continue;
     for (const absl::string_view prefix : kUnfinished) RemoveBeginningWith(prefix, absl::StrCat(root, "/", job.id()));
@@ -175,7 +195,7 @@ int64_t Upkeep::CheckpointBytes(const std::string& job_id) const {
 
 absl::Time Upkeep::UploadCutoff() const {
   const int64_t days = options_.retention.upload_days();
-  return options_.uploads == nullptr || days == 0 ? absl::InfinitePast() : clock_->Now() - absl::Hours(24 * days);
+  return options_.uploads == nullptr || days == 0 ? absl::InfinitePast() : now_ - absl::Hours(24 * days);
 }
 
 std::set<std::string> Upkeep::UnusedUploads() const {
@@ -194,7 +214,7 @@ void Upkeep::RemoveUploads(const std::set<std::string>& uploads) const {
 
 void Upkeep::RemoveFiles(const v1::Job& job) {
   const int64_t days = options_.retention.file_days();
-  if (days == 0 || clock_->Now() - EndOf(job) <= absl::Hours(24 * days)) return;
+  if (days == 0 || now_ - EndOf(job) <= absl::Hours(24 * days)) return;
   std::vector<Folder> folders = {{options_.tensorboard_root, TensorBoardFolder(job)}};
   for (const std::string& root : options_.file_roots) folders.push_back({root, job.id()});
   Remove(job.id(), EndOf(job), folders, "artifacts, logs and TensorBoard file", Ago(days));
@@ -209,7 +229,7 @@ void Upkeep::RemoveCheckpoints(std::vector<Kept> kept) {
     if (stopping()) return;
     const int64_t days = retention.checkpoint_days(), bound = retention.checkpoint_bytes();
     std::string why;
-    if (days > 0 && clock_->Now() - job.ended > absl::Hours(24 * days)) {
+    if (days > 0 && now_ - job.ended > absl::Hours(24 * days)) {
       why = Ago(days);
     } else if (bound > 0 && bytes > bound) {
       why = absl::StrCat("those of ended jobs take ", bytes, " bytes of ", bound);

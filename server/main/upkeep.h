@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -64,6 +65,7 @@ class Upkeep {
   void Run();
   bool stopping();
   absl::Status Sweep();
+  void LookAtClock();
   // Of one job: adds it to `kept`, and takes what it needs from `unused`.
   absl::Status LookAfter(const v1::Job& job, std::vector<Kept>* kept, std::set<std::string>* unused);
   absl::Status MergeEvents(const v1::Job& job);
@@ -93,6 +95,13 @@ class Upkeep {
   const Options options_;
   Store* const store_;
   const Clock* const clock_;
+  // Used by the thread alone, as the two after it: the wall clock, at the beginning of the pass; the infinite past, at
+  // which nothing is old, while the clock is in doubt.
+  absl::Time now_;
+  // The wall clock less the monotonic one, at the last pass; nullopt: this is the first.
+  std::optional<absl::Duration> ahead_;
+  // By the monotonic clock.
+  absl::Duration doubted_until_;
   // Ended jobs whose reports are merged as far as they go. Used by the thread alone.
   std::set<std::string> merged_;
   Mutex mutex_;

@@ -21,7 +21,7 @@ Training::~Training() {
   if (thread_.joinable()) thread_.join();
 }
 
-void Training::Start(const v1::DaemonWelcome& assignment) {
+void Training::Start(const v1::DaemonWelcome& assignment, int64_t attempt) {
   absl::StatusOr<ResolvedJobSpec> spec = ResolveJobSpec(assignment.spec());
   if (!spec.ok()) return Finish(spec.status());
   train::TrainerOptions options;
@@ -37,6 +37,7 @@ void Training::Start(const v1::DaemonWelcome& assignment) {
   device_names_.assign(assignment.device_names().begin(), assignment.device_names().end());
   options.last_reported_step = assignment.last_reported_step();
   options.last_checkpoint = assignment.last_checkpoint();
+  options.attempt = attempt;
   options.published_checkpoint = [this] { return PublishedCheckpoint(); };
   if (assignment.has_device_model()) options.device_model = assignment.device_model();
   thread_ = std::thread([this, spec = *std::move(spec), options = std::move(options)] { Run(spec, options); });
@@ -117,6 +118,20 @@ void Training::Profile(train::ProfileRequest request) {
   } else if (pending_profile_.steps == 0) {
     pending_profile_ = request;
   }
+}
+
+absl::Status Training::DropHeldCheckpoint() {
+  if (thread_.joinable()) thread_.join();
+  const MutexLock lock(&mutex_);
+  const bool succeeded = finished_ && finished_->outcome() == v1::WorkerFinished::SUCCEEDED;
+  return succeeded && trainer_ != nullptr ? trainer_->DropHeldCheckpoint() : absl::OkStatus();
+}
+
+absl::Status Training::LeaveCheckpoint() {
+  if (thread_.joinable()) thread_.join();
+  const MutexLock lock(&mutex_);
+  if (trainer_ == nullptr || !finished_ || finished_->outcome() == v1::WorkerFinished::FAILED) return absl::OkStatus();
+  return trainer_->LeaveCheckpoint();
 }
 
 int64_t Training::step() const {

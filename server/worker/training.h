@@ -34,13 +34,18 @@ class Training : private train::TrainerObserver {
   // Waits for the training to end; ask it to stop before.
   ~Training() override;
 
-  // Resolves what the daemon sent and starts. Call once.
-  void Start(const v1::DaemonWelcome& assignment);
+  // Resolves what the daemon sent to this attempt and starts. Call once.
+  void Start(const v1::DaemonWelcome& assignment, int64_t attempt);
 
   // Reaches the trainer as soon as there is one; without effect once it ended.
   void Request(train::Command command);
   // Likewise.
   void Profile(train::ProfileRequest request);
+
+  // Once it is finished, and the daemon knows: if it succeeded, no checkpoint is held for a next attempt.
+  absl::Status DropHeldCheckpoint();
+  // Once it is finished, and no daemon will hear of it: unless it failed the next attempt resumes from its checkpoint.
+  absl::Status LeaveCheckpoint();
 
   // Attempted steps.
   int64_t step() const;

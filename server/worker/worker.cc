@@ -104,12 +104,19 @@ std::optional<WorkerExitCode> Worker::Exchange() {
   // Asked before the inbox is read: what arrived before the end is then in it.
   const std::optional<absl::Status> ended = stream_->ended();
   if (const auto code = Receive()) return code;
-  if (protocol_.goodbye()) return kWorkerReported;
+  if (protocol_.goodbye()) return Depart();
   if (ended) return OnStreamEnd(*ended);
   if (const auto code = Send()) return code;
   const bool overdue = !protocol_.welcomed() && Clock::now() - dialled_at_ > options_.welcome_timeout;
   if (overdue) Disconnect();
   return std::nullopt;
+}
+
+WorkerExitCode Worker::Depart() {
+  // Some daemon said it before the training was over, which will not have what comes of it.
+  if (!training_.finished()) return kWorkerReported;
+  if (const absl::Status dropped = training_.DropHeldCheckpoint(); !dropped.ok()) Log(dropped.message());
+  return kWorkerReported;
 }
 
 std::optional<WorkerExitCode> Worker::Receive() {
@@ -158,7 +165,7 @@ void Worker::Disconnect() {
 void Worker::StartWhenAssigned() {
   if (started_ || !protocol_.assignment()) return;
   started_ = true;
-  training_.Start(*protocol_.assignment());
+  training_.Start(*protocol_.assignment(), options_.identity.attempt);
 }
 
 void Worker::ObeyCommands() {
@@ -198,8 +205,9 @@ std::optional<WorkerExitCode> Worker::GiveUpWhenOrphaned() {
     outbox_.Close(absl::OkStatus());
     training_.Request(train::Command::kCheckpointAndStop);
   }
-  if (orphaned_ && (!started_ || training_.finished())) return kWorkerOrphaned;
-  return std::nullopt;
+  if (!orphaned_ || (started_ && !training_.finished())) return std::nullopt;
+  if (const absl::Status left = training_.LeaveCheckpoint(); !left.ok()) Log(left.message());
+  return kWorkerOrphaned;
 }
 
 void Worker::WaitForWork() {

@@ -57,6 +57,7 @@ class Worker {
   void DialWhenDue();
   // What arrived and what can be sent; an exit code when the attempt is over.
   std::optional<WorkerExitCode> Exchange();
+  WorkerExitCode Depart();
   std::optional<WorkerExitCode> Receive();
   std::optional<WorkerExitCode> Send();
   std::optional<WorkerExitCode> OnStreamEnd(const absl::Status& status);

@@ -81,6 +81,32 @@ class CheckpointsTest(DaemonTest):
         self.assertGreater(len(originals), 7)
         self.assertEqual(files_beneath(mirror), originals)
 
+    def test_the_mirror_has_what_was_damaged(self):
+        mirror = os.path.join(self.folder, "mirror")
+        ampd = self.daemon(config={"mirror_dir": mirror})
+        job_id = ampd.submit(glyphs_job(steps=300, every_steps=50)).id
+        ampd.wait_for_step(job_id, 120)
+        self.assertEqual(ampd.terminate(), 0)
+        folder = os.path.join(ampd.state_dir, "checkpoints", job_id)
+        names = sorted(os.listdir(folder))
+        for name in names:
+            os.truncate(os.path.join(folder, name, "model.safetensors"), 100)
+        ampd.start()
+        self.assert_state(ampd.wait(job_id), "SUCCEEDED")
+        events = ampd.events(job_id)
+        self.assert_sequence(events)
+        self.assertFalse([e for e in events if e.HasField("rewound")], "nothing was lost")
+        text = " ".join(event.log.text for event in events if event.HasField("log"))
+        self.assertIn(f"resumed from checkpoint {names[-1]}, the copy in the mirror", text)
+
+    def test_one_is_kept_where_one_is_asked_for(self):
+        mirror = os.path.join(self.folder, "mirror")
+        ampd = self.daemon(config={"mirror_dir": mirror})
+        job_id = ampd.submit(glyphs_job(steps=300, checkpoint={"every_seconds": 0, "every_steps": 50, "keep_last": 1})).id
+        self.assert_state(ampd.wait(job_id), "SUCCEEDED")
+        for root in (os.path.join(ampd.state_dir, "checkpoints"), mirror):
+            eventually(lambda: os.listdir(os.path.join(root, job_id)) == ["step-000000300"], f"one checkpoint in {root}")
+
     def test_a_mirror_out_of_order_is_told(self):
         mirror = os.path.join(self.folder, "mirror")
         with open(mirror, "w") as file:

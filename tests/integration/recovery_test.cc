@@ -2,7 +2,13 @@
 // never interrupted, bit for bit.
 #include <signal.h>
 
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <memory>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "tests/integration/daemon_process.h"
@@ -62,6 +68,35 @@ TEST_F(RecoveryTest, BothKilled) {
   KillWorkers(id);
   daemon_ = std::make_unique<DaemonProcess>(state_dir_);
   ExpectUndisturbed(id);
+}
+
+// Past reattach_timeout the worker writes a checkpoint and ends. The next attempt goes on from there.
+TEST_F(RecoveryTest, AnOrphansCheckpointIsResumedFrom) {
+  const std::string config = state_dir_ + ".yaml";
+  std::ofstream(config) << "reattach_timeout_seconds: 1\n";
+  daemon_.reset();
+  daemon_ = std::make_unique<DaemonProcess>(state_dir_, std::vector<std::string>{"--config", config});
+  v1::CreateJobRequest request = Request(1000000);
+  request.mutable_spec()->mutable_checkpoint()->set_every_steps(0);
+  const std::string id = Create(request);
+  WatchToStep(id, 20);
+  daemon_.reset();
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(100);
+  while (!WorkersOf(id).empty() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+  ASSERT_TRUE(WorkersOf(id).empty());
+  daemon_ = std::make_unique<DaemonProcess>(state_dir_);
+  int64_t resumed = 0;
+  const std::vector<v1::JobEvent> events = Watch(id, [&](const v1::JobEvent& event) {
+    if (event.has_checkpoint()) resumed = event.checkpoint().step();
+    return event.attempt() == 2 && event.has_step();
+  });
+  EXPECT_FALSE(Rewound(events));
+  EXPECT_GT(resumed, 20);
+  EXPECT_EQ(events.back().step().first_step(), resumed + 1);
+  EXPECT_EQ(events.back().step().phases(0).steps_applied() + events.back().step().phases(0).steps_skipped(),
+            resumed + 1);
+  EXPECT_EQ(Get(id).summary().steps_applied() + Get(id).summary().steps_skipped(), Get(id).summary().step());
+  std::filesystem::remove(config);
 }
 
 }  // namespace

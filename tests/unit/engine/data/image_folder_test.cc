@@ -397,6 +397,20 @@ TEST(SampleCacheTest, NoneIsNoCacheAndAFolderThatCannotBeIsAnError) {
   EXPECT_EQ(SampleCache::Create(spec, "/tmp").status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+class SampleCacheMemoryTest : public DataFolder {};
+
+TEST_F(SampleCacheMemoryTest, WithoutABoundTheControlGroupCounts) {
+  for (const char* folder : {"/proc/self", "/sys/fs/cgroup"}) std::filesystem::create_directories(root_ + folder);
+  Write("proc/meminfo", "MemAvailable:   1000000 kB\n");
+  Write("proc/self/cgroup", "0::/\n");
+  v1::CacheSpec spec;
+  spec.set_kind(v1::CacheSpec::MEMORY);
+  EXPECT_EQ((*SampleCache::Create(spec, "", root_))->max_bytes(), 512000000);
+  Write("sys/fs/cgroup/memory.max", "50000000\n");
+  Write("sys/fs/cgroup/memory.current", "10000000\n");
+  EXPECT_EQ((*SampleCache::Create(spec, "", root_))->max_bytes(), 20000000);
+}
+
 // Datasets in memory are resized too: as the same images in a folder are.
 TEST_F(ImageFolderTest, ImagesInMemoryAreResizedAlike) {
   const Image image = SmoothImage(9, 12, 3);

@@ -24,6 +24,7 @@ namespace ampd::train {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::SizeIs;
@@ -133,6 +134,33 @@ TEST_F(CheckpointTest, TheHeldOneStaysUntilAnotherIsHeld) {
   EXPECT_THAT(Names(), ElementsAre("step-000000025"));
 }
 
+TEST_F(CheckpointTest, NothingIsHeldAfterTheEnd) {
+  const std::string mirror = folder_ + "/copies";
+  folder_ += "/originals";
+  CheckpointStore store = Open(1, mirror);
+  best_ = BestEvaluation{10, 0.5};
+  TrainState last;
+  last.best = best_;
+  for (const int64_t step : {10, 20, 30}) {
+    ASSERT_TRUE(Save(store, step).ok());
+    store.Hold(CheckpointName(20));
+    last.step = step;
+  }
+  EXPECT_THAT(Names(), ElementsAre("step-000000010", "step-000000020", "step-000000030"));
+  ASSERT_TRUE(store.DropHeld(last).ok());
+  EXPECT_THAT(Names(), ElementsAre("step-000000010", "step-000000030"));
+  EXPECT_EQ(NamesIn(mirror), Names());
+  // Unless they are all that the mirror has.
+  store.Hold(CheckpointName(30));
+  last.step = 40;
+  ASSERT_TRUE(Save(store, 40).ok());
+  fs::remove_all(mirror + "/" + CheckpointName(40));
+  ASSERT_TRUE(store.DropHeld(last).ok());
+  EXPECT_THAT(Names(), ElementsAre("step-000000010", "step-000000040"));
+  EXPECT_THAT(NamesIn(mirror), ElementsAre("step-000000010", "step-000000030"));
+  folder_ = fs::path(folder_).parent_path();
+}
+
 TEST_F(CheckpointTest, AMirrorHoldsTheSameFiles) {
   const std::string mirror = folder_ + "/elsewhere/copies", originals = folder_ + "/originals";
   folder_ = originals;
@@ -172,6 +200,96 @@ TEST_F(CheckpointTest, AMirrorThatCannotBeWrittenStopsNothingAndSaysWhy) {
   ASSERT_TRUE(next.ok()) << next.status();
   EXPECT_EQ(next->mirror_error, "");
   EXPECT_THAT(NamesIn(blocked + "/copies"), ElementsAre("step-000000020"));
+}
+
+class CheckpointMirrorTest : public CheckpointTest {
+ protected:
+  void SetUp() override {
+    CheckpointTest::SetUp();
+    root_ = folder_;
+    folder_ = root_ + "/originals";
+    mirror_ = root_ + "/copies";
+  }
+  void TearDown() override { fs::remove_all(root_); }
+
+  // Steps 10, 20 and 30, of which the last two are kept, or the best too.
+  CheckpointStore Train() {
+    CheckpointStore store = Open(2, mirror_);
+    for (const int64_t step : {10, 20, 30}) {
+      const auto saved = Save(store, step);
+      EXPECT_TRUE(saved.ok() && saved->mirror_error.empty()) << saved.status();
+    }
+    return store;
+  }
+  static void Damage(const std::string& root, int64_t step) {
+    std::ofstream(absl::StrCat(root, "/", CheckpointName(step), "/model.safetensors")) << "damage";
+  }
+
+  std::string root_;
+  std::string mirror_;
+};
+
+TEST_F(CheckpointMirrorTest, TheCopyTakesThePlaceOfADamagedOneBeforeAnOlderOneIsUsed) {
+  Train();
+  Damage(folder_, 20);
+  Damage(folder_, 30);
+  CheckpointStore store = Open(2, mirror_);
+  auto loaded = store.LoadNewest(kSpec, "step-000000030", &refused_);
+  ASSERT_TRUE(loaded.ok() && loaded->has_value()) << loaded.status();
+  EXPECT_EQ((*loaded)->state.step, 30);
+  EXPECT_TRUE((*loaded)->from_mirror);
+  EXPECT_THAT(refused_, ElementsAre(HasSubstr("step-000000030 is not whole; the mirror's copy took its place")));
+  EXPECT_EQ(Newest(store), 30);
+  EXPECT_THAT(refused_, SizeIs(0)) << "it is whole again";
+  ASSERT_TRUE(Save(store, 40).ok());
+  EXPECT_THAT(Names(), ElementsAre("step-000000030", "step-000000040"));
+  EXPECT_EQ(NamesIn(mirror_), Names());
+}
+
+TEST_F(CheckpointMirrorTest, WhatIsLostAltogetherComesBackWithTheBest) {
+  best_ = BestEvaluation{10, 0.5};
+  Train();
+  fs::remove_all(folder_);
+  CheckpointStore store = Open(2, mirror_);
+  auto loaded = store.LoadNewest(kSpec, "step-000000030", &refused_);
+  ASSERT_TRUE(loaded.ok() && loaded->has_value()) << loaded.status();
+  EXPECT_EQ((*loaded)->state.step, 30);
+  EXPECT_TRUE(store.Has(10));
+  ASSERT_TRUE(Save(store, 40).ok());
+  EXPECT_THAT(Names(), ElementsAre("step-000000010", "step-000000030", "step-000000040"));
+}
+
+TEST_F(CheckpointMirrorTest, ADamagedCopyMeansTheCheckpointBefore) {
+  Train();
+  Damage(folder_, 30);
+  Damage(mirror_, 30);
+  CheckpointStore store = Open(2, mirror_);
+  EXPECT_EQ(Newest(store), 20);
+  EXPECT_THAT(refused_, ElementsAre(AllOf(HasSubstr("step-000000030 is damaged and not used"), HasSubstr(mirror_))));
+}
+
+TEST_F(CheckpointMirrorTest, ACopyWhoseOriginalIsDamagedStaysUntilANewerOneIsMirrored) {
+  Train();
+  Damage(folder_, 20);
+  Damage(folder_, 30);
+  fs::rename(mirror_, root_ + "/away");
+  CheckpointStore store = Open(2, mirror_);
+  EXPECT_EQ(Newest(store), -1) << "and no error";
+  EXPECT_THAT(refused_, SizeIs(2));
+  fs::rename(root_ + "/away", mirror_);
+  ASSERT_TRUE(Save(store, 5).ok());
+  EXPECT_THAT(Names(), ElementsAre("step-000000005"));
+  EXPECT_THAT(NamesIn(mirror_), ElementsAre("step-000000005", "step-000000020", "step-000000030"));
+  ASSERT_TRUE(Save(store, 25).ok());
+  EXPECT_THAT(NamesIn(mirror_), ElementsAre("step-000000005", "step-000000025", "step-000000030"));
+  for (const int64_t step : {30, 35}) ASSERT_TRUE(Save(store, step).ok());
+  EXPECT_THAT(NamesIn(mirror_), ElementsAre("step-000000030", "step-000000035"));
+}
+
+TEST_F(CheckpointMirrorTest, CopiesThatTrainingWentBackBehindGo) {
+  CheckpointStore store = Train();
+  ASSERT_TRUE(Save(store, 15).ok());
+  EXPECT_THAT(NamesIn(mirror_), ElementsAre("step-000000015"));
 }
 
 std::string Slurp(const std::string& path) {
@@ -301,6 +419,55 @@ TEST_F(CheckpointTest, LaterStepsThatTrainingWentBackBehindAreRemoved) {
   ASSERT_TRUE(Save(store, 40).ok());
   ASSERT_TRUE(Save(store, 20).ok());
   EXPECT_THAT(Names(), ElementsAre("step-000000020"));
+}
+
+class CheckpointLeftTest : public CheckpointTest {
+ protected:
+  // The step of what attempt `attempt` resumes from; -1: none that was left to it.
+  int64_t Left(CheckpointStore& store, int64_t attempt, const std::string& told) {
+    const auto loaded = store.LoadLeft(attempt, kSpec, told, &refused_);
+    EXPECT_TRUE(loaded.ok()) << loaded.status();
+    return loaded.ok() && loaded->has_value() ? (*loaded)->state.step : -1;
+  }
+};
+
+TEST_F(CheckpointLeftTest, ItIsTheNextAttemptsUntilOneIsToldOf) {
+  CheckpointStore store = Open();
+  ASSERT_TRUE(Save(store, 10).ok());
+  ASSERT_TRUE(Save(store, 20).ok());
+  EXPECT_EQ(Left(store, 2, ""), -1) << "nothing was left";
+  ASSERT_TRUE(store.Leave(1, CheckpointName(20)).ok());
+  EXPECT_EQ(Left(store, 2, CheckpointName(20)), -1) << "the daemon knows it";
+  EXPECT_EQ(Left(store, 2, CheckpointName(10)), 20);
+  // Attempt 2 ended before its daemon heard of it; attempt 3 follows it.
+  CheckpointStore again = Open();
+  EXPECT_EQ(Left(again, 3, CheckpointName(10)), 20);
+  EXPECT_EQ(Left(again, 4, ""), 20);
+  again.ForgetLeft();
+  EXPECT_EQ(Left(again, 5, ""), -1);
+}
+
+TEST_F(CheckpointLeftTest, OneOfAnAttemptThatWasReplacedIsNobodys) {
+  CheckpointStore store = Open();
+  ASSERT_TRUE(Save(store, 20).ok());
+  ASSERT_TRUE(store.Leave(1, CheckpointName(20)).ok());
+  EXPECT_EQ(Left(store, 3, ""), -1);
+  EXPECT_EQ(Left(store, 1, ""), -1);
+  for (const std::string text : {"", "1", "1 step-20", "1 step-000000020 ", "1 ../step-000000020"}) {
+    Spill(folder_ + "/LEFT", text);
+    EXPECT_EQ(Left(store, 2, ""), -1) << text;
+  }
+}
+
+TEST_F(CheckpointLeftTest, ADamagedOneIsNamedAndPassedOver) {
+  CheckpointStore store = Open();
+  ASSERT_TRUE(Save(store, 10).ok());
+  ASSERT_TRUE(Save(store, 20).ok());
+  ASSERT_TRUE(store.Leave(1, CheckpointName(20)).ok());
+  Spill(Path(20, "model.safetensors"), "");
+  EXPECT_EQ(Left(store, 2, CheckpointName(10)), -1);
+  EXPECT_THAT(refused_, ElementsAre(HasSubstr("checkpoint step-000000020 is damaged and not used")));
+  EXPECT_EQ((*store.LoadNewest(kSpec, CheckpointName(10), &refused_))->state.step, 10);
 }
 
 TEST_F(CheckpointTest, OneThatNobodyWasToldOfComesLast) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -190,6 +191,65 @@ TEST(Trainer, ResumesFromTheNewestCheckpointThatGotOut) {
   Recorder anew;
   ASSERT_TRUE(Train(spec, options, &anew).ok());
   EXPECT_EQ(anew.losses(), whole.losses());
+}
+
+TEST(Trainer, ResumesFromTheMirrorWhereItsOwnCheckpointsAreLost) {
+  const ScratchFolder folder, other;
+  const auto spec = Spec({kConvNet, kGlyphs, kMomentum, kBatches, kEveryStep,
+                          "train { epochs: 2 eval_every_epochs: 1 }", "checkpoint { every_steps: 5 keep_last: 2 }"});
+  TrainerOptions options = Options(folder.path() + "/own");
+  options.mirror_dir = other.path();
+  Recorder whole;
+  ASSERT_TRUE(Train(spec, options, &whole).ok());
+  const std::vector<double> losses = whole.losses();
+  std::filesystem::remove_all(options.checkpoint_dir);
+  options.last_reported_step = 17;
+  options.last_checkpoint = "step-000000015";
+  Recorder again;
+  ASSERT_TRUE(Train(spec, options, &again).ok());
+  const auto rewound = std::find_if(again.events.begin(), again.events.end(),
+                                    [](const v1::JobEvent& event) { return event.has_rewound(); });
+  ASSERT_NE(rewound, again.events.end());
+  EXPECT_EQ(rewound->rewound().to_step(), 15);
+  EXPECT_EQ(rewound->rewound().reason(), "resumed from checkpoint step-000000015, the copy in the mirror");
+  EXPECT_EQ(again.losses(), std::vector<double>(losses.begin() + 15, losses.end()));
+}
+
+// A worker that gave its daemon up: nothing after step 6 got out.
+TEST(Trainer, ResumesFromWhatTheAttemptBeforeLeft) {
+  const ScratchFolder folder, other;
+  const auto spec = Spec({kConvNet, kGlyphs, kMomentum, kBatches, kEveryStep,
+                          "train { epochs: 2 eval_every_epochs: 1 }", "checkpoint { every_steps: 5 }"});
+  Recorder whole;
+  ASSERT_TRUE(Train(spec, Options(other.path()), &whole).ok());
+  const std::vector<double> losses = whole.losses();
+  TrainerOptions options = Options(folder.path());
+  options.last_checkpoint = "";
+  options.attempt = 1;
+  Recorder first;
+  auto trainer = Trainer::Create(spec, options, &first);
+  ASSERT_TRUE(trainer.ok()) << trainer.status();
+  first.on_event = [&](const v1::JobEvent& event) {
+    if (event.has_step() && event.step().last_step() == 12) (*trainer)->Request(Command::kCheckpointAndStop);
+    return absl::OkStatus();
+  };
+  ASSERT_EQ(*(*trainer)->Run(), Outcome::kStopped);
+  ASSERT_TRUE((*trainer)->LeaveCheckpoint().ok());
+  options.last_checkpoint = "step-000000005";
+  options.last_reported_step = 6;
+  options.attempt = 2;
+  Recorder second;
+  ASSERT_TRUE(Train(spec, options, &second).ok());
+  const int64_t left = 20 - static_cast<int64_t>(second.losses().size());
+  EXPECT_GE(left, 12);
+  EXPECT_EQ(second.losses(), std::vector<double>(losses.begin() + left, losses.end()));
+  const auto& warning = second.events.front();
+  EXPECT_EQ(warning.log().text(),
+            absl::StrCat("resumed from checkpoint ", CheckpointName(left),
+                         ", left by an attempt that had been without a daemon for too long; steps 7 to ", left,
+                         " have no reports"));
+  // So that the daemon knows of it.
+  EXPECT_EQ(second.checkpoints().front().step(), left);
 }
 
 // A daemon that is away while the worker writes many checkpoints, until both die.

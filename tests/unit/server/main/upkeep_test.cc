@@ -97,6 +97,11 @@ class UpkeepTest : public testing::Test {
 
   // One pass over all jobs, to its end.
   void Pass() {
+    Passes({[] {}});
+  }
+
+  // One after the other by the same upkeep, with what is to happen after each.
+  void Passes(const std::vector<std::function<void()>>& after) {
     Upkeep::Options options;
     options.retention = retention_;
     options.checkpoint_root = checkpoints();
@@ -109,7 +114,13 @@ class UpkeepTest : public testing::Test {
       if (on_log_) on_log_();
     };
     std::promise<void> passed;
-    options.on_pass = [&passed] { passed.set_value(); };
+    size_t passes = 0;
+    options.period = after.size() > 1 ? absl::Milliseconds(1) : absl::Hours(1);
+    options.on_pass = [&] {
+      if (passes == after.size()) return;
+      after[passes]();
+      if (++passes == after.size()) passed.set_value();
+    };
     const Upkeep upkeep(std::move(options), store_.get(), &clock_);
     passed.get_future().wait();
   }
@@ -177,6 +188,34 @@ TEST_F(UpkeepTest, CheckpointsGoInTheMirrorToo) {
   EXPECT_FALSE(fs::exists(mirror_ + "/" + TestId(1)));
   EXPECT_TRUE(fs::exists(mirror_ + "/" + TestId(2)));
   EXPECT_EQ(FilesIn("mirror"), 1u);
+}
+
+TEST_F(UpkeepTest, AClockThatRanAheadMakesNothingOldForADay) {
+  retention_.set_checkpoint_days(30);
+  retention_.set_file_days(30);
+  AddEndedJob(1, v1::Job::SUCCEEDED, 10);
+  AddFilesOf(1);
+  std::vector<size_t> there;
+  Passes({[&] {
+            there.push_back(FilesOf(1).size());
+            clock_.Set(absl::Hours(24 * 365));
+          },
+          [&] {
+            there.push_back(FilesOf(1).size());
+            // Somebody saw it.
+            clock_.Set(-absl::Hours(24 * 365));
+          },
+          [&] {
+            there.push_back(FilesOf(1).size());
+            clock_.Set(absl::Hours(24 * 40));
+          },
+          [&] {
+            there.push_back(FilesOf(1).size());
+            clock_.Advance(absl::Hours(25));
+          },
+          [&] { there.push_back(FilesOf(1).size()); }});
+  EXPECT_THAT(there, ElementsAre(4, 4, 4, 4, 0));
+  EXPECT_THAT(log_[0], HasSubstr("the clock went ahead by 8760h"));
 }
 
 TEST_F(UpkeepTest, CheckpointsOfAJobThatIsTriedAgainMeanwhileStay) {

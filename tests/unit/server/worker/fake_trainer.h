@@ -30,6 +30,16 @@ class FakeTrainer final : public train::Trainer {
     changed_.notify_all();
   }
   int64_t step() const override { return 5; }
+  absl::Status DropHeldCheckpoint() override {
+    if (on_drop) on_drop();
+    return absl::OkStatus();
+  }
+  absl::Status LeaveCheckpoint() override {
+    if (on_leave) on_leave();
+    return absl::OkStatus();
+  }
+  // May be set by the body.
+  std::function<void()> on_drop, on_leave;
 
   absl::Status Emit(const std::string& text) {
     v1::JobEvent event;

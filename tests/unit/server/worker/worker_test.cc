@@ -180,6 +180,28 @@ TEST_F(WorkerTest, TrainsWhatItIsAssignedAndReports) {
   EXPECT_EQ(trainer_options_.last_checkpoint, "step-000000040");
 }
 
+TEST_F(WorkerTest, HoldsNoCheckpointOnceTheDaemonKnowsOfTheSuccess) {
+  for (const auto outcome : {train::Outcome::kCompleted, train::Outcome::kStopped}) {
+    bool dropped = false, before = true;
+    Serve({[&](Stream& stream) {
+      Read(stream);
+      stream.Write(Welcome());
+      EXPECT_TRUE(Read(stream).has_finished());
+      before = dropped;
+      stream.Write(Goodbye());
+      return grpc::Status::OK;
+    }});
+    EXPECT_EQ(Run([&](FakeTrainer& trainer) {
+                trainer.on_drop = [&dropped] { dropped = true; };
+                return outcome;
+              }),
+              kWorkerReported);
+    EXPECT_FALSE(before);
+    EXPECT_EQ(dropped, outcome == train::Outcome::kCompleted);
+    server_->Shutdown();
+  }
+}
+
 TEST_F(WorkerTest, TellsFirstWhatItComputesWith) {
   options_.engine_version = "0.1.0+g1a2b3c4";
   v1::WorkerEvent first;
@@ -370,7 +392,10 @@ TEST_F(WorkerTest, CheckpointsAndExitsWhenNoDaemonComesBack) {
     return grpc::Status(grpc::StatusCode::UNAVAILABLE, "restart");
   }});
   std::vector<train::Command> commands;
+  bool left = false;
   EXPECT_EQ(Run([&](FakeTrainer& trainer) {
+              trainer.on_leave = [&left] { left = true; };
+              EXPECT_EQ(trainer_options_.attempt, 1);
               EXPECT_TRUE(trainer.Emit(Saved("told")).ok());
               commands = trainer.AwaitCommands(1);
               // Nor will a daemon ever know of it.
@@ -380,6 +405,7 @@ TEST_F(WorkerTest, CheckpointsAndExitsWhenNoDaemonComesBack) {
             }),
             kWorkerOrphaned);
   EXPECT_THAT(commands, ElementsAre(train::Command::kCheckpointAndStop));
+  EXPECT_TRUE(left) << "to the next attempt";
 }
 
 TEST_F(WorkerTest, GivesUpWhenThereNeverWasADaemon) {
