@@ -483,6 +483,7 @@ absl::Status Daemon::Impl::ServeHttp() {
   // A page of jobs may be large; it is made within the limits of this process either way.
   arguments.SetMaxReceiveMessageSize(-1);
   api.gate = access_->gate();
+  api.audit = access_->audit();
   api.log = log_.get();
   api.fleet = &fleet_feed_;
   json_api_ = std::make_unique<JsonApi>(std::move(api), api_server_->InProcessChannel(arguments));
