@@ -247,7 +247,18 @@ absl::Status Daemon::Impl::OpenStore() {
   if (config_.tensorboard()) StartTensorBoard();
   AMPD_ASSIGN_OR_RETURN(const auto counters, store_->Await([](const Database& db) { return db.Counters(); }));
   AMPD_ASSIGN_OR_RETURN(const auto job_counts, store_->Await([](const Database& db) { return db.JobCounts(); }));
-  metrics_.Restore(counters, job_counts);
+  WaitingJobs waiting;
+  AMPD_ASSIGN_OR_RETURN(waiting.queued_since, store_->Await([](const Database& db) { return db.QueuedSince(); }));
+  AMPD_ASSIGN_OR_RETURN(waiting.paused, store_->Await([](const Database& db) { return db.PauseReasons(); }));
+  // Where that fails a restart may give its place to another user.
+  metrics_.SetUserListener([this](const std::string& user) {
+    store_->Change(
+        [user](Database& db) {
+          return db.AddToCounters({{UserMark(user), 1}});
+        },
+        [](const absl::Status&) {});
+  });
+  metrics_.Restore(counters, job_counts, waiting);
   metrics_.SetSampler([this] {
     return SampledFigures{log_->watchers(), log_->store_reads(), FreeBytes(config_.state_dir()), CallsUnderWay()};
   });
