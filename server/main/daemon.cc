@@ -282,7 +282,7 @@ void Daemon::Impl::StartUpkeep() {
   options.file_roots = {JobRoot(), ArtifactRoot()};
   options.tensorboard_root = TensorBoardRoot();
   options.uploads = uploads_.get();
-  options.log = [](const std::string& text) { Log(Severity::kInfo, text); };
+  options.log = [](const std::string& text, const LogSubject& about) { Log(Severity::kInfo, text, about); };
   upkeep_ = std::make_unique<Upkeep>(std::move(options), store_.get(), &SystemClock());
 }
 
@@ -326,7 +326,7 @@ void Daemon::Impl::StartTensorBoard() {
     AMPD_ASSIGN_OR_RETURN(JobRecord record, store_->Await([&](const Database& db) { return db.FindJob(id); }));
     return std::move(record.job);
   };
-  options.log = [](const std::string& text) { Log(Severity::kWarning, text); };
+  options.log = [](const std::string& text, const LogSubject& about) { Log(Severity::kWarning, text, about); };
   tensorboard_ = std::make_unique<TensorBoardExporter>(std::move(options), &SystemClock());
   tensorboard_->Start(log_.get());
 }
@@ -351,7 +351,7 @@ absl::Status Daemon::Impl::StartController() {
   options.devices = devices_;
   AMPD_ASSIGN_OR_RETURN(options.device_models, DeviceModelsWith(config_.device_models()));
   options.same_pid_namespace = InFirstPidNamespace();
-  options.log = [](const std::string& text) { Log(Severity::kWarning, text); };
+  options.log = [](const std::string& text, const LogSubject& about) { Log(Severity::kWarning, text, about); };
   space_judge_.emplace(config_.min_free_bytes());
   options.disk_shortage = space_judge_->Look(FreeBytes(config_.state_dir()));
   space_report_.Set(options.disk_shortage);
