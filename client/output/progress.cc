@@ -35,6 +35,7 @@ void Progress::Observe(const v1::JobEvent& event) {
       summary_.set_loss_scale(event.loss_scale_change().scale_after());
       break;
     case v1::JobEvent::kEvaluation:
+      evaluated_step_ = event.evaluation().step();
       summary_.set_eval_loss(event.evaluation().loss());
       if (event.evaluation().has_accuracy()) summary_.set_accuracy(event.evaluation().accuracy());
       break;
@@ -44,6 +45,11 @@ void Progress::Observe(const v1::JobEvent& event) {
       break;
     case v1::JobEvent::kRewound:
       summary_.set_step(event.rewound().to_step());
+      summary_.clear_loss();
+      if (evaluated_step_ > event.rewound().to_step()) {
+        summary_.clear_eval_loss();
+        summary_.clear_accuracy();
+      }
       marks_.clear();
       break;
     default:

@@ -36,6 +36,8 @@ class Progress {
 
   v1::Job::State state_ = v1::Job::STATE_UNSPECIFIED;
   v1::JobSummary summary_;
+  // Of the newest evaluation.
+  int64_t evaluated_step_ = 0;
   std::deque<Mark> marks_;  // Of the last half minute, the oldest first.
 };
 

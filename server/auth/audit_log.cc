@@ -88,7 +88,7 @@ absl::StatusOr<std::unique_ptr<AuditLog>> AuditLog::Open(Options options) {
 }
 
 absl::Status AuditLog::OpenFile() {
-  file_.Reset(open(options_.path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
+  file_.Reset(open(options_.path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
   struct stat info {};
   if (!file_.valid() || fstat(file_.get(), &info) != 0) {
     return FileError(absl::StrCat("open the audit log ", options_.path), errno);
@@ -96,6 +96,8 @@ absl::Status AuditLog::OpenFile() {
   device_ = info.st_dev;
   inode_ = info.st_ino;
   bytes_ = info.st_size;
+  char last = '\n';
+  begins_line_ = bytes_ == 0 || (pread(file_.get(), &last, 1, bytes_ - 1) == 1 && last == '\n');
   strangers_bytes_ = 0;
   name_synced_ = false;
   return absl::OkStatus();
@@ -128,19 +130,31 @@ absl::Status AuditLog::Append(absl::string_view line) {
     Rotate();
   }
   if (!IsStillThere()) AMPD_RETURN_IF_ERROR(OpenFile());
-  AMPD_RETURN_IF_ERROR(WriteAll(file_.get(), line, options_.path));
-  bytes_ += static_cast<int64_t>(line.size());
+  const off_t before = lseek(file_.get(), 0, SEEK_END);
+  const std::string text = absl::StrCat(begins_line_ ? "" : "\n", line);
+  const absl::Status written = WriteAll(file_.get(), text, options_.path);
+  // A part of a line would spoil the next.
+  if (!written.ok()) begins_line_ = before >= 0 && ftruncate(file_.get(), before) == 0 && begins_line_;
+  AMPD_RETURN_IF_ERROR(written);
+  begins_line_ = true;
+  bytes_ += static_cast<int64_t>(text.size());
   return absl::OkStatus();
 }
 
-void AuditLog::Put(absl::string_view line, bool durable, std::string* news) {
+bool AuditLog::Put(absl::string_view line, std::string* news) {
   const absl::Status status = Append(absl::StrCat(line, "\n"));
-  if (!status.ok() && lost_++ == 0) {
+  if (!status.ok() && lost_ == 0) {
     *news = absl::StrCat("calls are missing in the audit log from now on: ", status.message());
   } else if (status.ok() && lost_ > 0) {
     *news = absl::StrCat("the audit log is written again; it misses ", std::exchange(lost_, 0), " calls");
   }
-  if (!status.ok() || !durable) return;
+  return status.ok();
+}
+
+void AuditLog::PutCall(absl::string_view line, bool durable, std::string* news) {
+  const bool written = Put(line, news);
+  if (!written) ++lost_;
+  if (!written || !durable) return;
   const absl::Status synced = Sync();
   if (!synced.ok() && !std::exchange(cannot_sync_, true)) {
     *news = absl::StrCat("a power cut may cost lines of the audit log: ", synced.message());
@@ -175,8 +189,9 @@ bool AuditLog::TakeStranger(const AuditRecord& record, int64_t bytes) {
 
 void AuditLog::TellLeftOut(absl::Time now, std::string* news) {
   if (left_out_.calls == 0) return;
+  // Where that fails they stay counted, for a later line.
+  if (!Put(FormatLeftOutLine(now, left_out_.several ? "" : left_out_.address, left_out_.calls), news)) return;
   told_left_out_ = now;
-  Put(FormatLeftOutLine(now, left_out_.several ? "" : left_out_.address, left_out_.calls), /*durable=*/false, news);
   left_out_ = {};
 }
 
@@ -190,7 +205,7 @@ void AuditLog::Write(const AuditRecord& record) {
     const int64_t bytes = static_cast<int64_t>(line.size()) + 1 + (tell ? kLeftOutLineBytes : 0);
     if (!is_stranger || TakeStranger(record, bytes)) {
       if (tell) TellLeftOut(record.time, &news);
-      Put(line, record.durable, &news);
+      PutCall(line, record.durable, &news);
     }
   }
   if (!news.empty() && options_.log) options_.log(news);

@@ -51,7 +51,7 @@ std::string FormatAuditLine(const AuditRecord& record);
 std::string FormatLeftOutLine(absl::Time time, absl::string_view peer, int64_t calls);
 
 // Thread safe. A line is one write. Those that are `durable` are forced to disk, and with them all before; a power cut
-// may cost the last of the others.
+// may cost the last of the others. What is left of a line stays on a line of its own.
 //
 // Who could not be made out cannot push others' lines out: such calls get at most 10 lines a second and address, and a
 // quarter of a file's bytes, and never begin a new file. The others are counted, and a line tells how many, at most
@@ -96,12 +96,15 @@ class AuditLog {
 
   explicit AuditLog(Options options) : options_(std::move(options)) {}
 
-  // Appends it, and puts what is to be told of that into `news`.
-  void Put(absl::string_view line, bool durable, std::string* news) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Appends it, and puts what is to be told of that into `news`. False: it could not be written.
+  bool Put(absl::string_view line, std::string* news) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Likewise a call's, which is counted where it is lost.
+  void PutCall(absl::string_view line, bool durable, std::string* news) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether a call of nobody gets its line of `bytes`; else it is counted.
   bool TakeStranger(const AuditRecord& record, int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool TakeLine(const std::string& address, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TellLeftOut(absl::Time now, std::string* news) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // All of it, or nothing where the file can be cut.
   absl::Status Append(absl::string_view line) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Sync() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whoever moves the file away gets a new one.
@@ -115,6 +118,8 @@ class AuditLog {
   dev_t device_ ABSL_GUARDED_BY(mutex_) = 0;
   ino_t inode_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Not behind a part of a line, which a full disk or a power cut left.
+  bool begins_line_ ABSL_GUARDED_BY(mutex_) = true;
   // The file's name is on disk, too.
   bool name_synced_ ABSL_GUARDED_BY(mutex_) = false;
   // As was told.

@@ -24,6 +24,7 @@
 #include "proto/spec/device_models.h"
 #include "server/events/clock.h"
 #include "server/events/event_log.h"
+#include "server/events/log_subject.h"
 #include "server/jobs/launcher.h"
 #include "server/jobs/start_folders.h"
 #include "server/jobs/worker_connection.h"
@@ -77,7 +78,7 @@ struct ControllerOptions {
   // Draws from [0, 1), to spread retries; empty: at random.
   std::function<double()> draw;
   // Told, in words, what an operator should know: failed writes, workers killed. May be empty. Controller's thread.
-  std::function<void(const std::string&)> log;
+  SubjectLog log;
 };
 
 struct CreateJobParams {

@@ -45,15 +45,15 @@ TimerId ControllerCore::After(absl::Duration delay, const LiveJob& live, void (C
 void ControllerCore::Enter(LiveJob& live, v1::Job::State to, const std::string& reason, const v1::Failure* failure) {
   live.job.Tick(clock_->Monotonic());
   const absl::Status status = live.job.TransitionTo(to, reason, clock_->Now(), failure);
-  if (!status.ok()) Log(std::string(status.message()));
+  if (!status.ok()) Log(std::string(status.message()), About(live));
   NoteDatasets(live);
   NotePaused(live);
   needs_schedule_ = true;
   Touch(live);
 }
 
-void ControllerCore::Log(const std::string& text) const {
-  if (options_.log) options_.log(text);
+void ControllerCore::Log(const std::string& text, const LogSubject& about) const {
+  if (options_.log) options_.log(text, about);
 }
 
 void ControllerCore::Settle() {
@@ -110,7 +110,7 @@ void ControllerCore::Written(Flight flight, const absl::Status& status) {
   if (status.ok()) {
     AfterDurable(*live, flight);
   } else {
-    Log(absl::StrCat("job ", flight.job_id, ": not written, trying again: ", std::string(status.message())));
+    Log(absl::StrCat("not written, trying again: ", std::string(status.message())), About(*live));
     live->write_timer = After(kWriteRetry, *live, &ControllerCore::RetryWrite);
   }
   for (const Waiter& waiter : flight.waiters) waiter(status);

@@ -226,7 +226,8 @@ class ControllerCore {
   void Written(Flight flight, const absl::Status& status);
   void AfterDurable(LiveJob& live, const Flight& flight);
   void RetryWrite(LiveJob& live);
-  void Log(const std::string& text) const;
+  void Log(const std::string& text, const LogSubject& about = {}) const;
+  static LogSubject About(const LiveJob& live) { return {live.job.id(), live.job.proto().attempt()}; }
 
   // core_schedule.cc
   // The wall clock's time as this daemon began, and what has passed since by the one that nobody sets: who decides by

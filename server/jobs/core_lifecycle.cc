@@ -238,7 +238,7 @@ void ControllerCore::Kill(LiveJob& live) {
   if (!live.has_worker || live.exit) return;
   const WorkerProcess process = live.job.record().worker;
   if (process.pid == 0) return WorkerGone(live);
-  Log(absl::StrCat("job ", live.job.id(), ": killing its worker, pid ", process.pid));
+  Log(absl::StrCat("killing its worker, pid ", process.pid), About(live));
   launcher_->Kill(process);
   if (live.poll_timer == 0) live.poll_timer = After(kPollInterval, live, &ControllerCore::Poll);
 }

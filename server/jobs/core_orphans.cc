@@ -38,8 +38,7 @@ void ControllerCore::AdoptOrEnd(const FoundWorker& found) {
 }
 
 void ControllerCore::EndOrphan(const FoundWorker& found, const std::string& why) {
-  Log(absl::StrCat("job ", found.job_id, ": killing an orphaned worker of attempt ", found.attempt, ", pid ",
-                   found.process.pid, ": ", why));
+  Log(absl::StrCat("killing an orphaned worker, pid ", found.process.pid, ": ", why), {found.job_id, found.attempt});
   launcher_->Kill(found.process);
 }
 

@@ -199,7 +199,7 @@ void ControllerCore::OnEvent(LiveJob& live, v1::WorkerEvent event) {
     live.job.AddWorkerEvent(std::move(*event.mutable_event()), event.number(), clock_->Now());
   } else {
     live.job.MutableRecord().worker_number = event.number();
-    Log(absl::StrCat("job ", live.job.id(), ": event ", event.number(), " of its worker is of no kind a worker sends"));
+    Log(absl::StrCat("event ", event.number(), " of its worker is of no kind a worker sends"), About(live));
   }
   Touch(live);
 }

@@ -44,6 +44,39 @@ void FoldStep(const v1::StepReport& step, JobRecord* record, Deltas* deltas) {
   if (step.has_model_flops_utilization()) summary.set_model_flops_utilization(step.model_flops_utilization());
 }
 
+// Training goes back to the newest of them, or where that is damaged to one before.
+constexpr size_t kCheckpointsKnown = 4;
+
+void FoldCheckpoint(const v1::CheckpointSaved& checkpoint, JobRecord* record) {
+  v1::JobSummary& summary = *record->job.mutable_summary();
+  summary.set_checkpoint(checkpoint.checkpoint());
+  std::map<int64_t, v1::JobSummary>& known = record->at_checkpoints;
+  // A worker reports the steps up to it first.
+  if (checkpoint.step() == summary.step()) known[checkpoint.step()] = summary;
+  if (known.size() > kCheckpointsKnown) known.erase(known.begin());
+}
+
+void FoldRewound(int64_t step, JobRecord* record) {
+  v1::JobSummary& summary = *record->job.mutable_summary();
+  std::map<int64_t, v1::JobSummary>& known = record->at_checkpoints;
+  known.erase(known.upper_bound(step), known.end());
+  summary.set_step(step);
+  summary.clear_epoch();
+  summary.clear_loss();
+  summary.clear_eval_loss();
+  summary.clear_accuracy();
+  const auto then = known.find(step);
+  // Neither: the totals are told anew with the next report.
+  if (then == known.end() && step > 0) return;
+  const v1::JobSummary before = then == known.end() ? v1::JobSummary() : then->second;
+  summary.set_epoch(before.epoch());
+  if (before.has_loss()) summary.set_loss(before.loss());
+  if (before.has_eval_loss()) summary.set_eval_loss(before.eval_loss());
+  if (before.has_accuracy()) summary.set_accuracy(before.accuracy());
+  summary.set_steps_applied(before.steps_applied());
+  summary.set_steps_skipped(before.steps_skipped());
+}
+
 void Reported(int64_t step, JobRecord* record) {
   record->last_reported_step = std::max(record->last_reported_step, step);
 }
@@ -96,16 +129,16 @@ void FoldEvent(const v1::JobEvent& event, JobRecord* record, Deltas* deltas) {
       summary.set_mode(event.mode_chosen().mode());
       break;
     case v1::JobEvent::kCheckpoint:
-      summary.set_checkpoint(event.checkpoint().checkpoint());
       // Without the reports of its steps where its attempt had lost the daemon.
       summary.set_step(std::max(summary.step(), event.checkpoint().step()));
       Reported(event.checkpoint().step(), record);
+      FoldCheckpoint(event.checkpoint(), record);
       AddDelta(deltas, kCheckpointBytesCounter, static_cast<double>(event.checkpoint().size_bytes()));
       record->lost_attempts = 0;
       break;
     case v1::JobEvent::kRewound:
       record->last_reported_step = event.rewound().to_step();
-      summary.set_step(event.rewound().to_step());
+      FoldRewound(event.rewound().to_step(), record);
       break;
     default:
       break;

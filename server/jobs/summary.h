@@ -11,7 +11,9 @@ namespace ampd {
 
 // Brings `record`'s summary and last_reported_step up to `event`, and adds what the event contributes to the fleet's
 // counters (names in server/metrics/metrics.h) to `deltas`. Steps repeated after a `rewound` count again there: they
-// are work done. A loss that is not finite does not become the summary's loss.
+// are work done. The summary loses then what belongs to the steps that were undone, as far as a checkpoint's summary is
+// known (at_checkpoints, brought up as well); its rates, the loss scale and the newest checkpoint's name stay. A loss
+// that is not finite does not become the summary's loss.
 void FoldEvent(const v1::JobEvent& event, JobRecord* record, std::map<std::string, double>* deltas);
 
 }  // namespace ampd

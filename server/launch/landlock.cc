@@ -40,7 +40,7 @@ enum KernelRight : uint64_t {
 // Those that a rule about a file can have.
 constexpr uint64_t kOfFiles = kExecute | kWriteFile | kReadFile | kTruncate;
 constexpr uint64_t kBindAndConnectTcp = 3, kAbstractSocketsAndSignals = 3;
-constexpr int kReferVersion = 2, kTruncateVersion = 3, kNetVersion = 4, kScopeVersion = 6;
+constexpr int kReferVersion = 2, kNetVersion = 4, kScopeVersion = 6;
 
 struct RulesetAttributes {
   uint64_t files = 0;
@@ -62,7 +62,7 @@ uint64_t KernelRights(uint64_t rights, int version) {
     kernel |= kRemoveDir | kRemoveFile | kMakeChar | kMakeDir | kMakeSock | kMakeFifo | kMakeBlock | kMakeSym | kRefer;
   }
   if (version < kReferVersion) kernel &= ~uint64_t{kRefer};
-  if (version < kTruncateVersion) kernel &= ~uint64_t{kTruncate};
+  if (version < kLandlockTruncates) kernel &= ~uint64_t{kTruncate};
   return kernel;
 }
 
@@ -73,8 +73,7 @@ int LandlockVersion() {
   return version > 0 ? static_cast<int>(version) : 0;
 }
 
-absl::StatusOr<Landlock> Landlock::Refuse(uint64_t rights) {
-  const int version = LandlockVersion();
+absl::StatusOr<Landlock> Landlock::Refuse(uint64_t rights, int version) {
   if (version == 0) return absl::UnimplementedError("this kernel has no Landlock");
   RulesetAttributes attributes;
   attributes.files = KernelRights(rights, version);
@@ -91,7 +90,7 @@ void Landlock::Allow(const std::string& path, uint64_t rights) {
   struct stat info {};
   if (!fd.valid() || fstat(fd.get(), &info) != 0) return;
   PathBeneath rule;
-  rule.allowed = KernelRights(rights, kTruncateVersion) & refused_;
+  rule.allowed = KernelRights(rights, kLandlockTruncates) & refused_;
   if (!S_ISDIR(info.st_mode)) rule.allowed &= kOfFiles;
   rule.folder = fd.get();
   if (rule.allowed != 0) syscall(kAddRule, rules_.get(), kPathBeneath, &rule, 0);

@@ -14,6 +14,9 @@ namespace ampd {
 // What the kernel has of it: 1 and up; 0: nothing, or a filter of system calls keeps it from this process.
 int LandlockVersion();
 
+// From this version on it refuses that files are emptied which may not be written (Linux 6.2).
+inline constexpr int kLandlockTruncates = 3;
+
 // What can be done with files. Of what a kernel does not know of these, nothing is refused.
 enum FileRights : uint64_t {
   kReadFiles = 1,
@@ -29,8 +32,9 @@ enum FileRights : uint64_t {
 // connections to their abstract sockets. Tracing processes outside is refused in any case.
 class Landlock {
  public:
-  // Refuses `rights`, a sum of FileRights, but for what Allow() names. UNIMPLEMENTED where the kernel has none of it.
-  static absl::StatusOr<Landlock> Refuse(uint64_t rights);
+  // Refuses `rights`, a sum of FileRights, but for what Allow() names, by what `version` has of it; at most
+  // LandlockVersion(). UNIMPLEMENTED where that is none.
+  static absl::StatusOr<Landlock> Refuse(uint64_t rights, int version = LandlockVersion());
 
   // Of a file, or a folder and all that is in it; what cannot be opened is passed over.
   void Allow(const std::string& path, uint64_t rights);

@@ -31,6 +31,8 @@ class Access {
   // Of the HTTP port (HttpServer::Options::tls), for one thread at a time; empty: plain text. Outlived by this.
   std::function<std::shared_ptr<const TlsContext>()> HttpTls();
   CallGate* gate() const { return gate_.get(); }
+  // Null where none is kept.
+  AuditLog* audit() const { return audit_.get(); }
   // Null where none are asked for.
   TokenBook* tokens() const { return tokens_.get(); }
 

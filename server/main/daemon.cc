@@ -247,7 +247,18 @@ absl::Status Daemon::Impl::OpenStore() {
   if (config_.tensorboard()) StartTensorBoard();
   AMPD_ASSIGN_OR_RETURN(const auto counters, store_->Await([](const Database& db) { return db.Counters(); }));
   AMPD_ASSIGN_OR_RETURN(const auto job_counts, store_->Await([](const Database& db) { return db.JobCounts(); }));
-  metrics_.Restore(counters, job_counts);
+  WaitingJobs waiting;
+  AMPD_ASSIGN_OR_RETURN(waiting.queued_since, store_->Await([](const Database& db) { return db.QueuedSince(); }));
+  AMPD_ASSIGN_OR_RETURN(waiting.paused, store_->Await([](const Database& db) { return db.PauseReasons(); }));
+  // Where that fails a restart may give its place to another user.
+  metrics_.SetUserListener([this](const std::string& user) {
+    store_->Change(
+        [user](Database& db) {
+          return db.AddToCounters({{UserMark(user), 1}});
+        },
+        [](const absl::Status&) {});
+  });
+  metrics_.Restore(counters, job_counts, waiting);
   metrics_.SetSampler([this] {
     return SampledFigures{log_->watchers(), log_->store_reads(), FreeBytes(config_.state_dir()), CallsUnderWay()};
   });
@@ -271,7 +282,7 @@ void Daemon::Impl::StartUpkeep() {
   options.file_roots = {JobRoot(), ArtifactRoot()};
   options.tensorboard_root = TensorBoardRoot();
   options.uploads = uploads_.get();
-  options.log = [](const std::string& text) { Log(Severity::kInfo, text); };
+  options.log = [](const std::string& text, const LogSubject& about) { Log(Severity::kInfo, text, about); };
   upkeep_ = std::make_unique<Upkeep>(std::move(options), store_.get(), &SystemClock());
 }
 
@@ -315,7 +326,7 @@ void Daemon::Impl::StartTensorBoard() {
     AMPD_ASSIGN_OR_RETURN(JobRecord record, store_->Await([&](const Database& db) { return db.FindJob(id); }));
     return std::move(record.job);
   };
-  options.log = [](const std::string& text) { Log(Severity::kWarning, text); };
+  options.log = [](const std::string& text, const LogSubject& about) { Log(Severity::kWarning, text, about); };
   tensorboard_ = std::make_unique<TensorBoardExporter>(std::move(options), &SystemClock());
   tensorboard_->Start(log_.get());
 }
@@ -340,7 +351,7 @@ absl::Status Daemon::Impl::StartController() {
   options.devices = devices_;
   AMPD_ASSIGN_OR_RETURN(options.device_models, DeviceModelsWith(config_.device_models()));
   options.same_pid_namespace = InFirstPidNamespace();
-  options.log = [](const std::string& text) { Log(Severity::kWarning, text); };
+  options.log = [](const std::string& text, const LogSubject& about) { Log(Severity::kWarning, text, about); };
   space_judge_.emplace(config_.min_free_bytes());
   options.disk_shortage = space_judge_->Look(FreeBytes(config_.state_dir()));
   space_report_.Set(options.disk_shortage);
@@ -484,6 +495,7 @@ absl::Status Daemon::Impl::ServeHttp() {
   // A page of jobs may be large; it is made within the limits of this process either way.
   arguments.SetMaxReceiveMessageSize(-1);
   api.gate = access_->gate();
+  api.audit = access_->audit();
   api.log = log_.get();
   api.fleet = &fleet_feed_;
   json_api_ = std::make_unique<JsonApi>(std::move(api), api_server_->InProcessChannel(arguments));

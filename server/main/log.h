@@ -8,18 +8,11 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "ampd/v1/config.pb.h"
+#include "server/events/log_subject.h"
 
 namespace ampd {
 
 enum class Severity { kInfo, kWarning, kError };
-
-// What a message is about.
-struct LogSubject {
-  // Empty: no job.
-  std::string job_id;
-  // 0: none.
-  uint32_t attempt = 0;
-};
 
 // Text: "2026-01-31T12:00:00.123Z INFO job 01hz... attempt 2: text". JSON: an object with "time", "severity", "job" and
 // "attempt" where there are, and "text". Without the line's end, which no message can hold: in text, line breaks become

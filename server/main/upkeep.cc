@@ -71,7 +71,7 @@ bool Upkeep::stopping() {
 
 void Upkeep::Run() {
   while (true) {
-    if (const absl::Status status = Sweep(); !status.ok()) options_.log(absl::StrCat("upkeep: ", status.message()));
+    if (const absl::Status status = Sweep(); !status.ok()) options_.log(absl::StrCat("upkeep: ", status.message()), {});
     if (options_.on_pass) options_.on_pass();
     const MutexLock lock(&mutex_);
     const auto deadline = std::chrono::steady_clock::now() + absl::ToChronoMilliseconds(options_.period);
@@ -110,7 +110,7 @@ absl::Status Upkeep::Sweep() {
     for (const v1::Job& job : page.jobs) {
       if (stopping()) return absl::OkStatus();
       const absl::Status status = LookAfter(job, &kept, &unused);
-      if (!status.ok()) options_.log(absl::StrCat("upkeep: job ", job.id(), ": ", status.message()));
+      if (!status.ok()) options_.log(absl::StrCat("upkeep: ", status.message()), {job.id()});
     }
     query.page_token = page.next_page_token;
   } while (!query.page_token.empty());
@@ -208,7 +208,8 @@ void Upkeep::RemoveUploads(const std::set<std::string>& uploads) const {
   if (uploads.empty()) return;
   for (const std::string& checksum : options_.uploads->RemoveUnused(uploads, UploadCutoff())) {
     options_.log(absl::StrCat("upload ", checksum, ": removed: no job needs it, and none was submitted with it for ",
-                              options_.retention.upload_days(), " days"));
+                              options_.retention.upload_days(), " days"),
+                 {});
   }
 }
 
@@ -253,7 +254,7 @@ void Upkeep::Remove(const std::string& job_id, absl::Time ended, const std::vect
   if (there.empty() || !SetAside(job_id, ended, there)) return;
   bool removed = true;
   for (const Folder& folder : there) removed = RemoveAside(folder) && removed;
-  if (removed) options_.log(absl::StrCat("job ", job_id, ": removed its ", what, ": ", why));
+  if (removed) options_.log(absl::StrCat("removed its ", what, ": ", why), {job_id});
 }
 
 // Renamed, so that none is ever found in part; on the thread that writes, so that a job that starts again finds its
@@ -265,21 +266,22 @@ bool Upkeep::SetAside(const std::string& job_id, absl::Time ended, const std::ve
     const absl::StatusOr<JobRecord> record = database.FindJob(job_id);
     const bool is_same = record.ok() && IsTerminal(record->job.state()) && EndOf(record->job) == ended;
     for (const Folder& folder : folders) {
-      if (is_same && folder.root != options_.mirror_root) Rename(folder);
+      if (is_same && folder.root != options_.mirror_root) Rename(job_id, folder);
     }
     done.set_value(is_same);
   });
   if (!done.get_future().get()) return false;
   for (const Folder& folder : folders) {
-    if (folder.root == options_.mirror_root) Rename(folder);
+    if (folder.root == options_.mirror_root) Rename(job_id, folder);
   }
   return true;
 }
 
-void Upkeep::Rename(const Folder& folder) const {
+void Upkeep::Rename(const std::string& job_id, const Folder& folder) const {
   std::error_code error;
   fs::rename(fs::path(folder.root) / folder.name, AsidePath(folder.root, folder.name), error);
-  if (error) options_.log(absl::StrCat("upkeep: cannot rename ", folder.root, "/", folder.name, ": ", error.message()));
+  if (!error) return;
+  options_.log(absl::StrCat("upkeep: cannot rename ", folder.root, "/", folder.name, ": ", error.message()), {job_id});
 }
 
 bool Upkeep::RemoveAside(const Folder& folder) const {
@@ -291,7 +293,7 @@ bool Upkeep::RemoveAside(const Folder& folder) const {
   absl::Status status = SyncFolder(folder.root);
   if (status.ok()) fs::remove_all(aside, error);
   if (status.ok() && error) status = FileError(aside.string(), error.value());
-  if (!status.ok()) options_.log(absl::StrCat("upkeep: cannot remove yet: ", status.message()));
+  if (!status.ok()) options_.log(absl::StrCat("upkeep: cannot remove yet: ", status.message()), {});
   return status.ok();
 }
 

@@ -16,6 +16,7 @@
 #include "ampd/v1/config.pb.h"
 #include "engine/core/mutex.h"
 #include "server/events/clock.h"
+#include "server/events/log_subject.h"
 #include "server/service/upload_store.h"
 #include "server/store/store.h"
 
@@ -38,7 +39,7 @@ class Upkeep {
     UploadStore* uploads = nullptr;
     absl::Duration period = absl::Hours(1);
     // Told, in words, what was removed and what failed.
-    std::function<void(const std::string&)> log;
+    SubjectLog log;
     // Told of the end of each pass over all jobs; may be null.
     std::function<void()> on_pass;
   };
@@ -78,7 +79,7 @@ class Upkeep {
   // Puts them out of the way of what the job may write from then on. False: it is no longer the one that ended then.
   bool SetAside(const std::string& job_id, absl::Time ended, const std::vector<Folder>& folders);
   // Both log what they cannot do.
-  void Rename(const Folder& folder) const;
+  void Rename(const std::string& job_id, const Folder& folder) const;
   // Whether it is gone.
   bool RemoveAside(const Folder& folder) const;
   void RemoveAllAside() const;

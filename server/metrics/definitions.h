@@ -26,6 +26,8 @@ inline constexpr Metric kJobs = {Metric::kGauge, "ampd_jobs", "Jobs in the store
 inline constexpr Metric kQueueDepth = {Metric::kGauge, "ampd_queue_depth", "Jobs that wait for a device."};
 inline constexpr Metric kJobsQueued = {Metric::kGauge, "ampd_jobs_queued",
                                        "Jobs that wait, by label reason: what each waits for first.", "reason"};
+inline constexpr Metric kJobsPaused = {Metric::kGauge, "ampd_jobs_paused",
+                                       "Jobs that are paused, by label reason: requested or no_disk_space.", "reason"};
 inline constexpr Metric kOldestQueued = {Metric::kGauge, "ampd_oldest_queued_seconds",
                                          "Time since the submit of the oldest job that waits; 0 without one."};
 inline constexpr Metric kStateDirFree = {Metric::kGauge, "ampd_state_dir_free_bytes",
@@ -76,7 +78,7 @@ inline constexpr Metric kJobsSucceeded = {Metric::kCounter, kJobsSucceededCounte
 inline constexpr Metric kJobsFailed = {Metric::kCounter, kJobsFailedCounter, "Jobs that ended in FAILED."};
 inline constexpr Metric kJobsCancelled = {Metric::kCounter, kJobsCancelledCounter, "Jobs that ended in CANCELLED."};
 
-// Of the fleet; the first 100 users, the others as "other".
+// Of the fleet; the first 100 users, the others as "(other)".
 inline constexpr Metric kDeviceSeconds = {
     Metric::kCounter, kDeviceSecondsCounter,
     "Time of devices by label use: useful, wasted (of steps that were lost or skipped, once that is known) or idle "
@@ -230,10 +232,11 @@ inline std::vector<MetricGroup> MetricGroups() {
         &kRpcs, &kRpcSeconds, &kCalls, &kCallsRefused, &kHttpRequests}},
       {"Queue",
        "",
-       {&kJobs, &kQueueDepth, &kJobsQueued, &kOldestQueued, &kQueueSeconds, &kStartSeconds, &kCheckpointWriteSeconds}},
+       {&kJobs, &kQueueDepth, &kJobsQueued, &kJobsPaused, &kOldestQueued, &kQueueSeconds, &kStartSeconds,
+        &kCheckpointWriteSeconds}},
       {"Fleet",
        "Totals of all jobs, across restarts of the daemon. Work that is repeated after a crash counts again. The first "
-       "100 users have series of their own, the others share the user \"other\".",
+       "100 users have series of their own, the others share the user \"(other)\".",
        Joined(FleetCounters(), UseCounters())},
       {"Devices", "", {&kDeviceBusy, &kDeviceUtilization, &kDeviceMemoryUsed, &kDeviceMemoryTotal, &kDeviceCondition}},
       {"GPUs",

@@ -15,6 +15,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "engine/core/mutex.h"
 #include "server/metrics/definitions.h"
 #include "server/metrics/device_series.h"
@@ -32,7 +33,9 @@ using prometheus::Labels;
 // Within the names of counters in the store.
 constexpr char kBetween = '|';
 constexpr size_t kMaxUsers = 100;
-constexpr char kOtherUsers[] = "other";
+// No user's name has parentheses.
+constexpr char kOtherUsers[] = "(other)";
+constexpr char kUserMark[] = "user_series|";
 
 std::string StateLabel(v1::Job::State state) { return absl::AsciiStrToLower(v1::Job::State_Name(state)); }
 
@@ -74,12 +77,14 @@ std::string UseCounter(const char* counter, const char* use, const std::string& 
   return absl::StrCat(counter, std::string(1, kBetween), use, std::string(1, kBetween), user);
 }
 
+std::string UserMark(const std::string& user) { return absl::StrCat(kUserMark, user); }
+
 class Metrics::Impl {
  public:
   Impl(const std::string& version, const Clock* clock);
 
-  void Restore(const std::map<std::string, double>& counters, const std::map<v1::Job::State, int64_t>& job_counts)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void Restore(const std::map<std::string, double>& counters, const std::map<v1::Job::State, int64_t>& job_counts,
+               const WaitingJobs& waiting) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void OnWrite(const JobWrite& write) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void SetQueue(const QueueFigures& queue) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void OnRpc(const std::string& method, const std::string& code, double seconds) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
@@ -94,6 +99,7 @@ class Metrics::Impl {
   Histogram* commit = nullptr;
   DeviceSeries devices ABSL_GUARDED_BY(mutex){&gauges_, &counters_};
   std::function<SampledFigures()> sampler ABSL_GUARDED_BY(mutex);
+  std::function<void(const std::string&)> user_listener ABSL_GUARDED_BY(mutex);
 
  private:
   void OnStateChange(const std::string& job, const v1::StateChange& change, absl::Time time)
@@ -106,6 +112,9 @@ class Metrics::Impl {
                     const Metric& metric) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void AddToFleet(const std::string& name, double delta) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void AddToUse(const std::string& name, double delta) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  bool HasSeries(const std::string& user) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  // PAUSE_REASON_UNSPECIFIED: is not paused.
+  void SetPaused(const std::string& job, v1::Job::PauseReason reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   Histogram& HistogramOf(const Metric& metric, const Labels& labels = {}) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
   const Clock* const clock_;
@@ -118,6 +127,9 @@ class Metrics::Impl {
   std::set<std::string> users_ ABSL_GUARDED_BY(mutex);
   std::map<v1::Job::State, Gauge*> states_ ABSL_GUARDED_BY(mutex);
   std::map<v1::Job::QueueReason, Gauge*> reasons_ ABSL_GUARDED_BY(mutex);
+  std::map<v1::Job::PauseReason, Gauge*> pause_reasons_ ABSL_GUARDED_BY(mutex);
+  // By job.
+  std::unordered_map<std::string, v1::Job::PauseReason> paused_ ABSL_GUARDED_BY(mutex);
   // Since when a job waits, and since when it has a device on which it has not taken a step.
   std::unordered_map<std::string, absl::Time> queued_ ABSL_GUARDED_BY(mutex);
   std::unordered_map<std::string, absl::Time> starting_ ABSL_GUARDED_BY(mutex);
@@ -142,6 +154,10 @@ Metrics::Impl::Impl(const std::string& version, const Clock* clock)
     const auto value = static_cast<v1::Job::State>(state);
     states_[value] = &gauges_[&kJobs]->Add({{"state", StateLabel(value)}});
   }
+  for (const v1::Job::PauseReason reason : {v1::Job::REQUESTED, v1::Job::NO_DISK_SPACE}) {
+    const std::string label = absl::AsciiStrToLower(v1::Job::PauseReason_Name(reason));
+    pause_reasons_[reason] = &gauges_[&kJobsPaused]->Add({{"reason", label}});
+  }
   for (const Metric* metric : FleetCounters()) fleet_[metric->name] = &counters_[metric]->Add({});
 }
 
@@ -150,8 +166,14 @@ Histogram& Metrics::Impl::HistogramOf(const Metric& metric, const Labels& labels
 }
 
 void Metrics::Impl::Restore(const std::map<std::string, double>& counters,
-                            const std::map<v1::Job::State, int64_t>& job_counts) {
+                            const std::map<v1::Job::State, int64_t>& job_counts, const WaitingJobs& waiting) {
+  for (const auto& [name, mark] : counters) {
+    absl::string_view user = name;
+    if (absl::ConsumePrefix(&user, kUserMark)) users_.emplace(user);
+  }
   AddToCounters(counters);
+  queued_.insert(waiting.queued_since.begin(), waiting.queued_since.end());
+  for (const auto& [job, reason] : waiting.paused) SetPaused(job, reason);
   for (const auto& [state, count] : job_counts) {
     if (states_.count(state) > 0) states_[state]->Set(static_cast<double>(count));
   }
@@ -169,11 +191,30 @@ void Metrics::Impl::AddToUse(const std::string& name, double delta) {
   if (parts.size() != 3) return;
   for (const Metric* metric : UseCounters()) {
     if (parts[0] != metric->name) continue;
-    // Each user is a series, for ever.
-    if (users_.size() < kMaxUsers) users_.insert(parts[2]);
-    const std::string user = users_.contains(parts[2]) ? parts[2] : kOtherUsers;
+    const std::string user = HasSeries(parts[2]) ? parts[2] : kOtherUsers;
     counters_[metric]->Add({{"use", parts[1]}, {"user", user}}).Increment(delta);
   }
+}
+
+// Each user is a series, for ever.
+bool Metrics::Impl::HasSeries(const std::string& user) {
+  if (users_.contains(user)) return true;
+  if (users_.size() >= kMaxUsers) return false;
+  users_.insert(user);
+  if (user_listener) user_listener(user);
+  return true;
+}
+
+void Metrics::Impl::SetPaused(const std::string& job, v1::Job::PauseReason reason) {
+  const auto before = paused_.find(job);
+  if (before != paused_.end()) {
+    pause_reasons_.at(before->second)->Decrement();
+    paused_.erase(before);
+  }
+  const auto gauge = pause_reasons_.find(reason);
+  if (gauge == pause_reasons_.end()) return;
+  gauge->second->Increment();
+  paused_.emplace(job, reason);
 }
 
 void Metrics::Impl::AddToCounters(const std::map<std::string, double>& deltas) {
@@ -184,6 +225,8 @@ void Metrics::Impl::OnWrite(const JobWrite& write) {
   const std::string& job = write.record.job.id();
   AddToCounters(write.counter_deltas);
   for (const v1::JobEvent& event : write.events) OnEvent(job, event);
+  const bool paused = write.record.job.state() == v1::Job::PAUSED;
+  SetPaused(job, paused ? write.record.job.pause_reason() : v1::Job::PAUSE_REASON_UNSPECIFIED);
   jobs_.OnWrite(write);
 }
 
@@ -274,9 +317,14 @@ Metrics::Metrics(const std::string& version, const Clock* clock) : impl_(std::ma
 Metrics::~Metrics() = default;
 
 void Metrics::Restore(const std::map<std::string, double>& counters,
-                      const std::map<v1::Job::State, int64_t>& job_counts) {
+                      const std::map<v1::Job::State, int64_t>& job_counts, const WaitingJobs& waiting) {
   const MutexLock lock(&impl_->mutex);
-  impl_->Restore(counters, job_counts);
+  impl_->Restore(counters, job_counts, waiting);
+}
+
+void Metrics::SetUserListener(std::function<void(const std::string& user)> listener) {
+  const MutexLock lock(&impl_->mutex);
+  impl_->user_listener = std::move(listener);
 }
 
 void Metrics::OnWrite(const JobWrite& write) {

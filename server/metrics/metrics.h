@@ -37,12 +37,20 @@ inline constexpr char kUseful[] = "useful";
 inline constexpr char kWasted[] = "wasted";
 inline constexpr char kIdle[] = "idle";
 std::string UseCounter(const char* counter, const char* use, const std::string& user);
+// The name in the store, as a counter's, of the mark that `user` has series of its own.
+std::string UserMark(const std::string& user);
 
 // Jobs that wait for a device.
 struct QueueFigures {
   std::map<v1::Job::QueueReason, int64_t> by_reason;
   // Submit of the oldest; absl::InfiniteFuture() without one.
   absl::Time oldest = absl::InfiniteFuture();
+};
+
+// Jobs that have no device, by id, at the start of the daemon.
+struct WaitingJobs {
+  std::map<std::string, absl::Time> queued_since;
+  std::map<std::string, v1::Job::PauseReason> paused;
 };
 
 // What is looked up when Prometheus asks.
@@ -64,8 +72,13 @@ class Metrics {
   Metrics(const Metrics&) = delete;
   Metrics& operator=(const Metrics&) = delete;
 
-  // What the store knew at the start of the daemon; call once, before the first OnWrite.
-  void Restore(const std::map<std::string, double>& counters, const std::map<v1::Job::State, int64_t>& job_counts);
+  // Told when a user gets series of its own, for ever: the store is to keep UserMark() of it, any value above 0. Set
+  // before Restore. It must be thread-safe, must not block and must not call the metrics.
+  void SetUserListener(std::function<void(const std::string& user)> listener);
+  // What the store knew at the start of the daemon; call once, before the first OnWrite. Users with a mark have series
+  // of their own, the others as they come, as long as there is room.
+  void Restore(const std::map<std::string, double>& counters, const std::map<v1::Job::State, int64_t>& job_counts,
+               const WaitingJobs& waiting = {});
   // A durable change: EventLog's listener.
   void OnWrite(const JobWrite& write);
   // What was added to the fleet's counters apart from jobs, once that is durable.

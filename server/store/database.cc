@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <sstream>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -16,6 +17,8 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "engine/core/status.h"
+#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
+#include "google/protobuf/util/delimited_message_util.h"
 #include "server/files/files.h"
 #include "server/store/reserve.h"
 #include "server/store/schema.h"
@@ -27,7 +30,7 @@ namespace {
 constexpr char kRecordColumns[] =
     "j.sequence, j.job, s.spec, s.plan, j.worker_pid, j.worker_start_time, j.token_hash, j.session_key_hash, "
     "j.worker_number, j.last_reported_step, j.run_seconds, j.running_since, j.lost_attempts, j.checkpoint_seconds, "
-    "j.overtook, j.datasets, j.cancel_now";
+    "j.overtook, j.datasets, j.cancel_now, j.at_checkpoints";
 
 // Of ids that begin alike so many are named.
 constexpr size_t kNamedCandidates = 5;
@@ -77,6 +80,24 @@ absl::StatusOr<int> LockStateDir(const std::string& dir) {
   return fd;
 }
 
+std::string SummariesText(const std::map<int64_t, v1::JobSummary>& summaries) {
+  std::ostringstream text;
+  for (const auto& [step, summary] : summaries) {
+    google::protobuf::util::SerializeDelimitedToOstream(summary, &text);
+  }
+  return text.str();
+}
+
+bool ReadSummaries(const std::string& text, std::map<int64_t, v1::JobSummary>* summaries) {
+  google::protobuf::io::ArrayInputStream stream(text.data(), static_cast<int>(text.size()));
+  while (true) {
+    v1::JobSummary summary;
+    bool at_end = false;
+    if (!google::protobuf::util::ParseDelimitedFromZeroCopyStream(&summary, &stream, &at_end)) return at_end;
+    summaries->insert_or_assign(summary.step(), std::move(summary));
+  }
+}
+
 absl::StatusOr<JobRecord> RecordAt(const Statement& row) {
   JobRecord record;
   record.submit_sequence = row.IntAt(0);
@@ -100,6 +121,9 @@ absl::StatusOr<JobRecord> RecordAt(const Statement& row) {
     record.datasets.insert(dataset);
   }
   record.cancel_now = row.IntAt(16) != 0;
+  if (!ReadSummaries(row.BytesAt(17), &record.at_checkpoints)) {
+    return absl::DataLossError(absl::StrCat("job ", record.job.id(), ": the summaries at its checkpoints are damaged"));
+  }
   return record;
 }
 
@@ -296,7 +320,8 @@ absl::Status Database::InsertJob(const JobWrite& write) {
   const JobRecord& record = write.record;
   AMPD_RETURN_IF_ERROR(
       Statement(*this,
-                "INSERT INTO jobs VALUES(?1, ?2, 0, 0, x'', 0, 0, 0, x'', x'', 0, 0, 0, NULL, 0, NULL, '', ?3, ?4, 0)")
+                "INSERT INTO jobs VALUES(?1, ?2, 0, 0, x'', 0, 0, 0, x'', x'', 0, 0, 0, NULL, 0, NULL, '', ?3, ?4, 0, "
+                "x'')")
           .Int(record.submit_sequence)
           .Text(record.job.id())
           .Text(record.job.user())
@@ -342,8 +367,8 @@ absl::Status Database::UpdateJob(const JobRecord& record) {
   Statement update(*this,
                    "UPDATE jobs SET state=?2, attempt=?3, job=?4, last_event=?5, worker_pid=?6, worker_start_time=?7, "
                    "token_hash=?8, session_key_hash=?9, worker_number=?10, last_reported_step=?11, run_seconds=?12, "
-                   "running_since=?13, lost_attempts=?14, checkpoint_seconds=?15, overtook=?16, cancel_now=?17 "
-                   "WHERE sequence=?1");
+                   "running_since=?13, lost_attempts=?14, checkpoint_seconds=?15, overtook=?16, cancel_now=?17, "
+                   "at_checkpoints=?18 WHERE sequence=?1");
   update.Int(record.submit_sequence)
       .Int(record.job.state())
       .Int(record.job.attempt())
@@ -367,7 +392,10 @@ absl::Status Database::UpdateJob(const JobRecord& record) {
   } else {
     update.Null();
   }
-  return update.Text(absl::StrJoin(record.overtook, ",")).Int(record.cancel_now ? 1 : 0).Run();
+  return update.Text(absl::StrJoin(record.overtook, ","))
+      .Int(record.cancel_now ? 1 : 0)
+      .Blob(SummariesText(record.at_checkpoints))
+      .Run();
 }
 
 absl::Status Database::AppendEvents(const JobWrite& write, uint64_t last_sequence) {

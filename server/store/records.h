@@ -61,6 +61,8 @@ struct JobRecord {
   // The uploaded datasets that its spec names: by name, what they contained when it was submitted, as SHA-256 in hex.
   // Does not change.
   std::map<std::string, std::string> datasets;
+  // Its summaries as they were at its newest checkpoints, by step: what is left of them when training goes back there.
+  std::map<int64_t, v1::JobSummary> at_checkpoints;
 };
 
 // One durable change of one job; applied as a whole or not at all.

@@ -98,6 +98,8 @@ constexpr char kVersion2[] = R"sql(
   ALTER TABLE jobs ADD COLUMN datasets TEXT NOT NULL DEFAULT '';
   -- Its worker is not to be asked for a checkpoint while it is being cancelled.
   ALTER TABLE jobs ADD COLUMN cancel_now INTEGER NOT NULL DEFAULT 0;
+  -- JobSummary messages, each behind its length.
+  ALTER TABLE jobs ADD COLUMN at_checkpoints BLOB NOT NULL DEFAULT x'';
   CREATE INDEX jobs_by_user_state ON jobs(user, state, sequence);
   CREATE INDEX jobs_by_user_id ON jobs(user, id);
 )sql";

@@ -122,7 +122,7 @@ bool TensorBoardExporter::Follow(const std::string& job_id, Followed* job) {
   job->file.reset();
   job->retry_at = clock_->Monotonic() + options_.retry;
   const std::string error(status.message());
-  if (error != job->last_error && options_.log) options_.log(absl::StrCat("TensorBoard file of ", job_id, ": ", error));
+  if (error != job->last_error && options_.log) options_.log(absl::StrCat("TensorBoard file: ", error), {job_id});
   job->last_error = error;
   return false;
 }

@@ -17,6 +17,7 @@
 #include "engine/core/mutex.h"
 #include "server/events/clock.h"
 #include "server/events/event_log.h"
+#include "server/events/log_subject.h"
 #include "server/store/records.h"
 #include "server/tensorboard/event_file.h"
 #include "server/tensorboard/summaries.h"
@@ -38,7 +39,7 @@ class TensorBoardExporter {
     // The job of an id with its spec; called on the exporter's thread.
     std::function<absl::StatusOr<v1::Job>(const std::string& id)> find_job;
     // Told of files that cannot be written, once for each job and cause.
-    std::function<void(const std::string&)> log;
+    SubjectLog log;
     // After a file could not be written.
     absl::Duration retry = absl::Seconds(30);
     // Files that are open at a time, >= 1, besides the one that is being written: of the jobs that wrote last.

@@ -129,16 +129,16 @@ void JsonApi::AddRoutes(Router* router) {
   AddRead(router, "/session", {}, &JsonApi::GetSession);
   AddChange(router, "POST", "/session", &JsonApi::OpenSession);
   AddChange(router, "DELETE", "/session", &JsonApi::CloseSession);
-  AddChange(router, "POST", "/jobs/{}/cancel", &JsonApi::CancelJob);
-  AddChange(router, "POST", "/jobs/{}/pause", &JsonApi::PauseJob);
-  AddChange(router, "POST", "/jobs/{}/resume", &JsonApi::ResumeJob);
-  AddChange(router, "POST", "/jobs/{}/retry", &JsonApi::RetryJob);
-  AddChange(router, "POST", "/jobs/{}/checkpoint", &JsonApi::CheckpointJob);
-  AddChange(router, "POST", "/jobs/{}/profile", &JsonApi::ProfileJob);
-  AddChange(router, "POST", "/jobs/{}/update", &JsonApi::UpdateJob);
-  Add(router, "POST", "/submit", {&JsonApi::Submit, {"request_id", "validate_only"}, true});
-  AddChange(router, "POST", "/devices/{}/drain", &JsonApi::DrainDevice);
-  AddChange(router, "POST", "/devices/{}/undrain", &JsonApi::UndrainDevice);
+  AddChange(router, "POST", "/jobs/{}/cancel", &JsonApi::CancelJob, "CancelJob");
+  AddChange(router, "POST", "/jobs/{}/pause", &JsonApi::PauseJob, "PauseJob");
+  AddChange(router, "POST", "/jobs/{}/resume", &JsonApi::ResumeJob, "ResumeJob");
+  AddChange(router, "POST", "/jobs/{}/retry", &JsonApi::RetryJob, "RetryJob");
+  AddChange(router, "POST", "/jobs/{}/checkpoint", &JsonApi::CheckpointJob, "CheckpointJob");
+  AddChange(router, "POST", "/jobs/{}/profile", &JsonApi::ProfileJob, "ProfileJob");
+  AddChange(router, "POST", "/jobs/{}/update", &JsonApi::UpdateJob, "UpdateJob");
+  Add(router, "POST", "/submit", {&JsonApi::Submit, {"request_id", "validate_only"}, true, "CreateJob"});
+  AddChange(router, "POST", "/devices/{}/drain", &JsonApi::DrainDevice, "DrainDevice");
+  AddChange(router, "POST", "/devices/{}/undrain", &JsonApi::UndrainDevice, "UndrainDevice");
 }
 
 void JsonApi::Add(Router* router, absl::string_view method, absl::string_view path, Route route) {
@@ -148,8 +148,9 @@ void JsonApi::Add(Router* router, absl::string_view method, absl::string_view pa
               });
 }
 
-void JsonApi::AddChange(Router* router, absl::string_view method, absl::string_view path, Handler handler) {
-  Add(router, method, path, {handler, {}});
+void JsonApi::AddChange(Router* router, absl::string_view method, absl::string_view path, Handler handler,
+                        const char* call) {
+  Add(router, method, path, {handler, {}, false, call});
 }
 
 void JsonApi::AddRead(Router* router, absl::string_view path, std::vector<std::string> parameters, Handler handler) {
@@ -172,7 +173,12 @@ absl::StatusOr<HttpResponse> JsonApi::Handle(HttpExchange& exchange, const Route
   const HttpRequest& request = exchange.request();
   AMPD_RETURN_IF_ERROR(CheckOrigin(request, options_.place));
   Call call{exchange, arguments, {}, {}, ""};
-  AMPD_ASSIGN_OR_RETURN(call.credentials, CredentialsOf(request));
+  absl::StatusOr<Credentials> credentials = CredentialsOf(request);
+  if (!credentials.ok()) {
+    WriteDownStranger(request.peer, route.method, arguments.empty() ? "" : arguments[0]);
+    return credentials.status();
+  }
+  call.credentials = *std::move(credentials);
   AMPD_ASSIGN_OR_RETURN(const auto slot, TakeSlot(request, call.credentials));
   AMPD_ASSIGN_OR_RETURN(call.query, Query::Parse(request.query, route.parameters));
   if (request.method == "GET" || request.method == "HEAD") return (this->*route.handler)(call);
@@ -205,6 +211,17 @@ absl::StatusOr<Credentials> JsonApi::CredentialsOf(const HttpRequest& request) {
     if (cookie) secret = sessions_.Find(*cookie);
   }
   return Credentials{secret.value_or(""), request.peer};
+}
+
+void JsonApi::WriteDownStranger(const std::string& peer, const char* method, const std::string& resource) const {
+  if (options_.audit == nullptr || method == nullptr) return;
+  AuditRecord record;
+  record.time = options_.clock->Now();
+  record.peer = peer;
+  record.method = method;
+  record.resource = resource;
+  record.code = absl::StatusCodeToString(absl::StatusCode::kUnauthenticated);
+  options_.audit->Write(record);
 }
 
 absl::StatusOr<std::string> JsonApi::ClientOf(const HttpRequest& request, const Credentials& credentials) const {

@@ -38,6 +38,8 @@ class JsonApi {
     EventLog* log = nullptr;
     FleetFeed* fleet = nullptr;
     const Clock* clock = &SystemClock();
+    // Of changes that are refused before the service hears of them; null: none is kept. Outlives the API.
+    AuditLog* audit = nullptr;
   };
 
   // `channel`: to the server of TrainingService, which has the gate's and the limits' interceptors.
@@ -69,16 +71,21 @@ class JsonApi {
     std::vector<std::string> parameters;
     // Of a change: its body may be YAML, beside JSON.
     bool takes_yaml = false;
+    // The call of the service that it makes, "CancelJob"; null: none that is written down.
+    const char* method = nullptr;
   };
 
   void Add(Router* router, absl::string_view method, absl::string_view path, Route route);
-  // Its body is JSON.
-  void AddChange(Router* router, absl::string_view method, absl::string_view path, Handler handler);
+  // Its body is JSON. `call`: as Route::method.
+  void AddChange(Router* router, absl::string_view method, absl::string_view path, Handler handler,
+                 const char* call = nullptr);
   void AddRead(Router* router, absl::string_view path, std::vector<std::string> parameters, Handler handler);
   void Serve(HttpExchange& exchange, const Router::Arguments& arguments, const Route& route);
   absl::StatusOr<HttpResponse> Handle(HttpExchange& exchange, const Router::Arguments& arguments, const Route& route);
   absl::StatusOr<std::unique_ptr<Slots::Lease>> TakeSlot(const HttpRequest& request, const Credentials& credentials);
   absl::StatusOr<Credentials> CredentialsOf(const HttpRequest& request);
+  // Into the audit log, as the service does with what reaches it: somebody unknown was refused.
+  void WriteDownStranger(const std::string& peer, const char* method, const std::string& resource) const;
   // Whose streams and downloads count together: a user's, or without tokens those of an address.
   absl::StatusOr<std::string> ClientOf(const HttpRequest& request, const Credentials& credentials) const;
   absl::StatusOr<v1::Job> JobOf(const Call& call);

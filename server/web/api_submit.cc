@@ -20,7 +20,9 @@ absl::StatusOr<HttpResponse> JsonApi::Submit(Call& call) {
   AMPD_ASSIGN_OR_RETURN(const bool validate_only, call.query.Flag("validate_only"));
   // Before the text is looked at, which takes more than any other body.
   if (options_.gate->asks_for_tokens()) {
-    AMPD_RETURN_IF_ERROR(options_.gate->Identify(call.credentials.secret).status());
+    const absl::Status known = options_.gate->Identify(call.credentials.secret).status();
+    if (!known.ok() && !validate_only) WriteDownStranger(call.credentials.peer, "CreateJob", "");
+    AMPD_RETURN_IF_ERROR(known);
   }
   const SentJobFile file(call.body);
   if (!file.status().ok()) return file.Refusal(file.status());

@@ -101,16 +101,16 @@ absl::Status RunAs(absl::string_view run_as) {
   return CheckNoWayBack(*account);
 }
 
-absl::Status EnterSandbox(const std::string& folder) {
+absl::Status EnterSandbox(const std::string& folder, int landlock_version) {
   AMPD_RETURN_IF_ERROR(DropCapabilities(kOfFiles));
-  absl::StatusOr<Landlock> rules = Landlock::Refuse(kWriteFiles | kChangeFolders | kExecuteFiles);
+  absl::StatusOr<Landlock> rules = Landlock::Refuse(kWriteFiles | kChangeFolders | kExecuteFiles, landlock_version);
   if (rules.ok()) {
     rules->Allow("/dev/null", kWriteFiles);
     if (!folder.empty()) rules->Allow(folder, kWriteFiles);
     AMPD_RETURN_IF_ERROR(rules->Enforce());
   }
   AMPD_RETURN_IF_ERROR(UnlessLacking(rules.status()));
-  return UnlessLacking(FilterSystemCalls());
+  return UnlessLacking(FilterSystemCalls(/*emptying=*/landlock_version >= kLandlockTruncates));
 }
 
 std::vector<std::string> DataFolders(const google::protobuf::RepeatedPtrField<std::string>& data_roots) {

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "google/protobuf/repeated_field.h"
+#include "server/launch/landlock.h"
 
 namespace ampd {
 
@@ -22,8 +23,8 @@ absl::Status RunAs(absl::string_view run_as);
 
 // For a process that answers one question: no capability but to read files, no network, no programs and processes, and
 // no writing but of new files in `folder`, where that is not empty. As far as the kernel is able to; what it lacks the
-// daemon has told in its log.
-absl::Status EnterSandbox(const std::string& folder);
+// daemon has told in its log. `landlock_version`: use no more of Landlock than this version has.
+absl::Status EnterSandbox(const std::string& folder, int landlock_version = LandlockVersion());
 
 // The folders that `data_roots` stand for, as requests name them.
 std::vector<std::string> DataFolders(const google::protobuf::RepeatedPtrField<std::string>& data_roots);

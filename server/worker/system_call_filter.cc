@@ -1,9 +1,11 @@
 #include "server/worker/system_call_filter.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <linux/sockios.h>
 #include <sched.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -33,8 +35,9 @@ constexpr uint32_t kOtherNumbers = 0x40000000;
 
 // Some came with kernels younger than the headers that this is built with; their numbers are the same everywhere.
 constexpr uint32_t kPidfdSendSignal = 424, kIoUringSetup = 425, kOpenTree = 428, kMoveMount = 429, kFsopen = 430,
-                   kFspick = 433, kPidfdOpen = 434, kClone3 = 435, kPidfdGetfd = 438, kMountSetattr = 442,
-                   kFchmodat2 = 452;
+                   kFspick = 433, kPidfdOpen = 434, kClone3 = 435, kOpenat2 = 437, kPidfdGetfd = 438,
+                   kProcessMadvise = 440, kMountSetattr = 442, kProcessMrelease = 448, kFchmodat2 = 452;
+constexpr uint32_t kSchedCore = 62;  // PR_SCHED_CORE
 
 constexpr uint32_t kRefused[] = {
     // The network.
@@ -44,6 +47,7 @@ constexpr uint32_t kRefused[] = {
     // Programs, and other processes.
     SYS_execve, SYS_execveat, SYS_tkill, SYS_rt_sigqueueinfo, SYS_rt_tgsigqueueinfo, kPidfdSendSignal, kPidfdOpen,
     kPidfdGetfd, SYS_process_vm_readv, SYS_process_vm_writev, SYS_kcmp, SYS_setpriority, SYS_setpgid, SYS_setsid,
+    SYS_ioprio_set, SYS_get_robust_list, kProcessMadvise, kProcessMrelease,
     // Names, owners and modes of files. What is opened is up to Landlock.
     SYS_truncate, SYS_renameat2, SYS_mkdirat, SYS_unlinkat, SYS_linkat, SYS_symlinkat, SYS_mknodat, SYS_fchmod,
     SYS_fchmodat, kFchmodat2, SYS_fchown, SYS_fchownat, SYS_utimensat, SYS_setxattr, SYS_lsetxattr, SYS_fsetxattr,
@@ -59,9 +63,13 @@ constexpr uint32_t kRefused[] = {
     SYS_acct, SYS_quotactl, SYS_syslog, SYS_settimeofday, SYS_clock_settime, SYS_adjtimex, SYS_clock_adjtime,
     SYS_sethostname, SYS_setdomainname, SYS_fanotify_init, SYS_personality};
 
+// Of processes by their ids, where 0 is the caller itself: limits, scheduling, the memory's place.
+constexpr uint32_t kOnProcesses[] = {SYS_prlimit64,     SYS_sched_setscheduler, SYS_sched_setparam,
+                                     SYS_sched_setattr, SYS_migrate_pages,      SYS_move_pages};
+
 class Program {
  public:
-  Program() {
+  explicit Program(bool emptying) {
     Load(offsetof(seccomp_data, arch));
     Skip(BPF_JEQ, kArchitecture, 1, 0);
     Refuse(EPERM);
@@ -70,7 +78,16 @@ class Program {
     Refuse(EPERM);
     for (const uint32_t call : kRefused) RefuseCall(call, EPERM);
     if (!kSanitized) AddProcesses();
-    for (const uint32_t call : {uint32_t{SYS_kill}, uint32_t{SYS_tgkill}}) AllowOnSelf(call);
+    for (const uint32_t call : {uint32_t{SYS_kill}, uint32_t{SYS_tgkill}}) AllowOnSelf(call, /*by_zero=*/false, EPERM);
+    for (const uint32_t call : kOnProcesses) AllowOnSelf(call, /*by_zero=*/true, EPERM);
+    // OpenMP binds the threads that it starts by their ids, which nobody knows yet, and ends the process where that
+    // fails. So nothing is done, and called done.
+    AllowOnSelf(SYS_sched_setaffinity, /*by_zero=*/true, 0);
+    // Who gets a signal, and which, when something comes to a descriptor.
+    RefuseArguments(SYS_fcntl, 1, {F_SETOWN, F_SETOWN_EX, F_SETSIG});
+    RefuseArguments(SYS_ioctl, 1, {FIOSETOWN, SIOCSPGRP});
+    RefuseArguments(SYS_prctl, 0, {kSchedCore});
+    if (!emptying) RefuseEmptying();
     Add(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
   }
 
@@ -90,15 +107,16 @@ class Program {
     Add(BPF_JMP | comparison | BPF_K, value, if_true, if_false);
   }
   void Refuse(uint32_t error) { Add(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error); }
+  // Of what was loaded last.
   void RefuseCall(uint32_t call, uint32_t error) {
     Skip(BPF_JEQ, call, 0, 1);
     Refuse(error);
   }
 
-  // The low half of the first argument; both our processors are little-endian. Every way from here ends.
-  void LoadArgumentOf(uint32_t call, int length) {
-    Skip(BPF_JEQ, call, 0, length);
-    Load(offsetof(seccomp_data, args));
+  // The low half of an argument; both our processors are little-endian. Every way from here ends.
+  void LoadArgumentOf(uint32_t call, size_t argument, size_t length) {
+    Skip(BPF_JEQ, call, 0, static_cast<int>(length));
+    Load(offsetof(seccomp_data, args) + argument * sizeof(uint64_t));
   }
 
   void AddProcesses() {
@@ -109,16 +127,42 @@ class Program {
 #endif
     // Its flags are out of the filter's sight; the C library then asks for clone.
     RefuseCall(kClone3, ENOSYS);
-    LoadArgumentOf(SYS_clone, 4);
+    LoadArgumentOf(SYS_clone, 0, 4);
     Skip(BPF_JSET, CLONE_THREAD, 1, 0);
     Refuse(EPERM);
     Add(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
   }
 
-  void AllowOnSelf(uint32_t call) {
-    LoadArgumentOf(call, 4);
-    Skip(BPF_JEQ, static_cast<uint32_t>(getpid()), 1, 0);
+  // O_TRUNC empties what is opened to read, too.
+  void RefuseEmptying() {
+#if defined(__x86_64__)
+    RefuseCall(SYS_creat, EPERM);
+    RefuseFlag(SYS_open, 1, O_TRUNC);
+#endif
+    RefuseFlag(SYS_openat, 2, O_TRUNC);
+    // Its flags are out of the filter's sight; who asks for it does without on older kernels.
+    RefuseCall(kOpenat2, ENOSYS);
+  }
+
+  void RefuseFlag(uint32_t call, size_t argument, uint32_t flag) {
+    LoadArgumentOf(call, argument, 4);
+    Skip(BPF_JSET, flag, 0, 1);
     Refuse(EPERM);
+    Add(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+  }
+
+  void AllowOnSelf(uint32_t call, bool by_zero, uint32_t error) {
+    const uint32_t self = static_cast<uint32_t>(getpid());
+    LoadArgumentOf(call, 0, 5);
+    Skip(BPF_JEQ, self, 2, 0);
+    Skip(BPF_JEQ, by_zero ? 0 : self, 1, 0);
+    Refuse(error);
+    Add(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+  }
+
+  void RefuseArguments(uint32_t call, size_t argument, const std::vector<uint32_t>& refused) {
+    LoadArgumentOf(call, argument, 2 * refused.size() + 2);
+    for (const uint32_t value : refused) RefuseCall(value, EPERM);
     Add(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
   }
 
@@ -127,9 +171,9 @@ class Program {
 
 }  // namespace
 
-absl::Status FilterSystemCalls() {
+absl::Status FilterSystemCalls(bool emptying) {
   if (kArchitecture == 0) return absl::UnimplementedError("no filter of system calls is known for this processor");
-  return Program().Install();
+  return Program(emptying).Install();
 }
 
 }  // namespace ampd

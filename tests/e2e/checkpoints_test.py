@@ -176,7 +176,7 @@ class CheckpointsTest(DaemonTest):
         ampd.start()
         eventually(lambda: not os.path.exists(os.path.join(ampd.state_dir, "checkpoints", job_id)), "no checkpoints of it")
         self.assertTrue(os.listdir(os.path.join(ampd.state_dir, "checkpoints", running)))
-        eventually(lambda: f"job {job_id}: removed its checkpoints" in ampd.log(), "a line in the log")
+        eventually(lambda: f"job {job_id} removed its checkpoints" in ampd.log(), "a line in the log")
         result = ampd.ctl("submit", self.job_file(dict(spec, start_from={"job_id": job_id})))
         self.assertNotEqual(result.returncode, 0)
         self.assertIn("start_from", result.stderr)

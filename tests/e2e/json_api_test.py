@@ -573,6 +573,10 @@ class AccessTest(DaemonTest):
             lines = [json.loads(line) for line in file]
         tried = [(line.get("user"), line["code"]) for line in lines if line["method"] == "CancelJob"]
         self.assertEqual(tried, [(None, "UNAUTHENTICATED"), ("vic", "PERMISSION_DENIED"), ("bob", "NOT_FOUND"), ("ann", "OK")])
+        self.assertEqual(self.ask("/submit", "ampd_" + "0" * 64, headers=dict(JSON), **cancel).status, 401)
+        with open(os.path.join(self.ampd.state_dir, "audit.log")) as file:
+            last = [json.loads(line) for line in file][-1]
+        self.assertEqual((last["method"], last.get("user"), last["code"]), ("CreateJob", None, "UNAUTHENTICATED"))
 
     def test_a_browser_signs_in_and_out(self):
         ann = self.token("ann", "SUBMITTER")

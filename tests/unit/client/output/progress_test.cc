@@ -68,6 +68,18 @@ TEST(ProgressTest, ARewindStartsThePaceAnew) {
   EXPECT_EQ(progress.summary().step(), 100);
 }
 
+TEST(ProgressTest, ARewindTakesBackFiguresOfUndoneSteps) {
+  Progress progress;
+  progress.Observe(Event(1, "evaluation: {step: 100, loss: 0.5, accuracy: 0.75}"));
+  progress.Observe(Step(10, 140));
+  progress.Observe(Event(21, "rewound: {to_step: 100}"));
+  EXPECT_FALSE(progress.summary().has_loss());
+  EXPECT_EQ(progress.summary().accuracy(), 0.75);
+  progress.Observe(Event(22, "rewound: {to_step: 50}"));
+  EXPECT_FALSE(progress.summary().has_accuracy());
+  EXPECT_FALSE(progress.summary().has_eval_loss());
+}
+
 TEST(ClosingLineTest, SaysHowItEnded) {
   v1::StateChange end;
   v1::JobSummary seen;

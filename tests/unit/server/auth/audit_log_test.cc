@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <google/protobuf/struct.pb.h>
 #include <google/protobuf/util/json_util.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <cerrno>
@@ -259,6 +261,74 @@ TEST(AuditLogTest, WhatIsLostIsToldOnceAndCounted) {
   ASSERT_EQ(told.size(), 2u);
   EXPECT_THAT(told[1], testing::HasSubstr("misses 3 calls"));
   EXPECT_EQ(Lines(folder + "/audit.log").size(), 2u);
+}
+
+// Files of this process end at this many bytes, as they do where the disk is full.
+class FullAt {
+ public:
+  explicit FullAt(rlim_t bytes) : handler_(signal(SIGXFSZ, SIG_IGN)) {
+    getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit{bytes, before_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FullAt() {
+    setrlimit(RLIMIT_FSIZE, &before_);
+    signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  const sighandler_t handler_;
+  rlimit before_{};
+};
+
+TEST(AuditLogTest, NoPartOfALineStays) {
+  TempDir dir;
+  const std::string path = dir.path() + "/audit.log";
+  std::vector<std::string> told;
+  const auto log = *AuditLog::Open({.path = path, .log = [&](const std::string& text) { told.push_back(text); }});
+  log->Write(Record("1"));
+  const auto before = std::filesystem::file_size(path);
+  {
+    const FullAt full(before + 10);
+    log->Write(Record("2"));
+    log->Write(Record("3"));
+    EXPECT_EQ(std::filesystem::file_size(path), before);
+  }
+  log->Write(Record("4"));
+  const std::vector<std::string> lines = Lines(path);
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_EQ(FieldOf(lines[1], "resource"), "4");
+  ASSERT_EQ(told.size(), 2u);
+  EXPECT_THAT(told[1], HasSubstr("misses 2 calls"));
+}
+
+TEST(AuditLogTest, ALineBeginsBehindAPartOfOne) {
+  TempDir dir;
+  const std::string path = dir.path() + "/audit.log";
+  std::ofstream(path) << R"({"time":"2026-01-3)";
+  for (const char* name : {"1", "2"}) (*AuditLog::Open({.path = path}))->Write(Record(name));
+  const std::vector<std::string> lines = Lines(path);
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_EQ(FieldOf(lines[1], "resource"), "1");
+  EXPECT_EQ(FieldOf(lines[2], "resource"), "2");
+}
+
+TEST(AuditLogTest, CallsThatWereLeftOutStayCountedUntilALineTells) {
+  TempDir dir;
+  const std::string path = dir.path() + "/audit.log";
+  std::vector<std::string> told;
+  auto log = *AuditLog::Open({.path = path, .log = [&](const std::string& text) { told.push_back(text); }});
+  for (int i = 0; i < 15; ++i) log->Write(Strangers(0, "ipv4:10.0.0.7:1"));
+  {
+    const FullAt full(std::filesystem::file_size(path));
+    log->Write(Record("1"));
+  }
+  log->Write(Record("2"));
+  ASSERT_EQ(told.size(), 2u);
+  EXPECT_THAT(told[1], HasSubstr("misses 1 calls"));
+  const std::vector<std::string> lines = Lines(path);
+  EXPECT_EQ(lines.size(), 12u);
+  EXPECT_EQ(LeftOutIn(lines), 5);
 }
 
 TEST(AuditLogTest, LinesOfSeveralThreadsAreWhole) {

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "server/events/event_log.h"
 #include "server/jobs/controller.h"
 #include "server/jobs/job_state.h"
@@ -240,6 +241,10 @@ class ControllerTest : public ::testing::Test {
     options.device_models = device_models_;
     // Retries wait for just their back-off.
     options.draw = [] { return 0.5; };
+    options.log = [this](const std::string& text, const LogSubject& about) {
+      const std::lock_guard lock(logged_mutex_);
+      logged_.push_back(absl::StrCat(about.job_id, " ", about.attempt, " ", text));
+    };
     auto controller =
         Controller::Start(std::move(options), store_.get(), log_.get(), &launcher_, metrics_.get(), &clock_);
     ASSERT_TRUE(controller.ok()) << controller.status();
@@ -404,6 +409,10 @@ class ControllerTest : public ::testing::Test {
     }
     controller_->WorkerMessage(connection, message);
   }
+  std::vector<std::string> Logged() {
+    const std::lock_guard lock(logged_mutex_);
+    return logged_;
+  }
   // The stream ends and the process of launch `n` with it.
   void EndWorker(const std::shared_ptr<FakeConnection>& connection, size_t n, WorkerExit exit = {0, 0}) {
     controller_->WorkerDisconnected(connection);
@@ -421,6 +430,9 @@ class ControllerTest : public ::testing::Test {
   std::unique_ptr<Store> store_;
   std::unique_ptr<Metrics> metrics_;
   std::unique_ptr<EventLog> log_;
+  // Of all daemons: "JOB ATTEMPT text".
+  std::mutex logged_mutex_;
+  std::vector<std::string> logged_;
   std::unique_ptr<Controller> controller_;
 };
 

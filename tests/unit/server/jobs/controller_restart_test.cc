@@ -7,8 +7,10 @@
 namespace ampd {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 class ControllerRestartTest : public ControllerTest {
  protected:
@@ -241,6 +243,7 @@ TEST_F(ControllerRestartTest, AWorkerThatDoesNotComeBackIsKilledAndReplaced) {
   EXPECT_FALSE(launcher_.WasKilled(0));
   Advance(absl::Seconds(1));
   EXPECT_TRUE(launcher_.WasKilled(0));
+  EXPECT_THAT(Logged(), Contains(StartsWith(absl::StrCat(id_, " 1 killing its worker, pid "))));
   EXPECT_EQ(launcher_.Wait(1).request.attempt, 2u);
   EXPECT_EQ(Get(id_)->failures(), 0u);
 }
@@ -330,6 +333,7 @@ TEST_F(ControllerRestartTest, AWorkerThatNobodyKnowsIsEnded) {
   EXPECT_FALSE(launcher_.WasKilled(0));
   Advance(absl::Seconds(1));
   EXPECT_TRUE(launcher_.WasKilled(0));
+  EXPECT_THAT(Logged(), Contains(StartsWith("01hzzzzzzzzzzzzzzzzzzzzzzz 1 killing an orphaned worker, pid ")));
 }
 
 TEST_F(ControllerRestartTest, AWorkerOfAnAttemptThatIsOverIsEndedAtOnce) {

@@ -219,7 +219,7 @@ TEST(UseMetricsTest, UsersBeyondTheFirstHundredAreOthers) {
     metrics.AddToCounters({{UseCounter(kDeviceSecondsCounter, kUseful, absl::StrCat("user|", user)), 1}});
   }
   const std::string text = metrics.Serialize();
-  EXPECT_THAT(text, ::testing::HasSubstr("ampd_device_seconds_total{use=\"useful\",user=\"other\"} 200\n"));
+  EXPECT_THAT(text, ::testing::HasSubstr("ampd_device_seconds_total{use=\"useful\",user=\"(other)\"} 200\n"));
   EXPECT_THAT(text, ::testing::HasSubstr("user=\"user|7\"} 1\n"));
   EXPECT_THAT(text, ::testing::Not(::testing::HasSubstr("user=\"user|100\"")));
 }

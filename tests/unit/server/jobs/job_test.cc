@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "absl/strings/str_cat.h"
 #include "server/metrics/metrics.h"
 
 namespace ampd {
@@ -143,6 +144,84 @@ TEST(JobTest, LastReportedStepFollowsReportsSkipsAndRewinds) {
   EXPECT_EQ(job.proto().summary().step(), 5);
   job.AddWorkerEvent(Step(6, 8, 8, 1), 4, kNow);
   EXPECT_EQ(job.record().last_reported_step, 8);
+}
+
+v1::JobEvent EvaluationAt(int64_t step, double accuracy) {
+  v1::JobEvent event;
+  event.mutable_evaluation()->set_step(step);
+  event.mutable_evaluation()->set_loss(1 - accuracy);
+  event.mutable_evaluation()->set_accuracy(accuracy);
+  return event;
+}
+
+v1::JobEvent CheckpointAt(int64_t step) {
+  v1::JobEvent event;
+  event.mutable_checkpoint()->set_step(step);
+  event.mutable_checkpoint()->set_checkpoint(absl::StrCat("step-", step));
+  return event;
+}
+
+v1::JobEvent RewoundTo(int64_t step) {
+  v1::JobEvent event;
+  event.mutable_rewound()->set_to_step(step);
+  return event;
+}
+
+std::map<std::string, double> CountersOf(Job* job, const std::vector<v1::JobEvent>& events) {
+  for (const v1::JobEvent& event : events) job->AddWorkerEvent(event, job->record().worker_number + 1, kNow);
+  const auto deltas = job->TakeWrite().counter_deltas;
+  job->WriteDone(true);
+  return deltas;
+}
+
+TEST(JobTest, RepeatedStepsCountAsTheirSamplesDo) {
+  Job job = RunningJob();
+  // One step of the first ten was skipped, and two of the next.
+  CountersOf(&job, {Step(1, 10, 9, 1), CheckpointAt(10), Step(11, 20, 17, 1)});
+  // As the next daemon has it from the store.
+  Job after(job.record());
+  const auto deltas = CountersOf(&after, {RewoundTo(10), Step(11, 18, 15, 1), Step(19, 20, 17, 1)});
+  EXPECT_EQ(deltas.at(kStepsAppliedCounter), 8);
+  EXPECT_EQ(deltas.at(kStepsSkippedCounter), 2);
+  EXPECT_EQ(deltas.at(kSamplesCounter), 10 * 32);
+  const auto from_start = CountersOf(&after, {RewoundTo(0), Step(1, 3, 2, 1)});
+  EXPECT_EQ(from_start.at(kStepsAppliedCounter), 2);
+  EXPECT_EQ(from_start.at(kStepsSkippedCounter), 1);
+}
+
+TEST(JobTest, FiguresOfUndoneStepsDoNotStand) {
+  Job job = RunningJob();
+  CountersOf(&job, {Step(1, 10, 9, 2), EvaluationAt(10, 0.5), CheckpointAt(10), Step(11, 20, 17, 1),
+                    EvaluationAt(20, 0.75), CheckpointAt(20), Step(21, 25, 22, 0.5), EvaluationAt(25, 0.875)});
+  // As the next daemon has it from the store.
+  Job after(job.record());
+  CountersOf(&after, {RewoundTo(20)});
+  const v1::JobSummary& summary = after.proto().summary();
+  EXPECT_EQ(summary.step(), 20);
+  EXPECT_EQ(summary.loss(), 1);
+  EXPECT_EQ(summary.accuracy(), 0.75);
+  EXPECT_EQ(summary.eval_loss(), 0.25);
+  EXPECT_EQ(summary.steps_applied(), 17);
+  EXPECT_EQ(summary.steps_skipped(), 3);
+  EXPECT_EQ(summary.total_steps(), 1000);
+  // To one before it.
+  CountersOf(&after, {RewoundTo(10)});
+  EXPECT_EQ(summary.accuracy(), 0.5);
+  EXPECT_EQ(summary.steps_applied(), 9);
+  EXPECT_EQ(after.record().at_checkpoints.size(), 1u);
+  // To one of which nothing is known.
+  CountersOf(&after, {RewoundTo(5)});
+  EXPECT_FALSE(summary.has_loss() || summary.has_accuracy() || summary.has_eval_loss());
+  CountersOf(&after, {Step(6, 10, 10, 3), RewoundTo(0)});
+  EXPECT_FALSE(summary.has_loss());
+  EXPECT_EQ(summary.steps_applied() + summary.steps_skipped() + summary.step(), 0);
+}
+
+TEST(JobTest, FewCheckpointsAreRemembered) {
+  Job job = RunningJob();
+  for (int64_t step = 1; step <= 50; ++step) CountersOf(&job, {Step(step, step, step, 1), CheckpointAt(step)});
+  EXPECT_LE(job.record().at_checkpoints.size(), 5u);
+  EXPECT_EQ(job.record().at_checkpoints.rbegin()->first, 50);
 }
 
 // RunningJob() ticked 100 s.

@@ -109,8 +109,8 @@ class UpkeepTest : public testing::Test {
     options.file_roots = {dir_.path() + "/jobs", dir_.path() + "/artifacts"};
     options.tensorboard_root = dir_.path() + "/tensorboard";
     options.uploads = uploads_.get();
-    options.log = [this](const std::string& text) {
-      log_.push_back(text);
+    options.log = [this](const std::string& text, const LogSubject& about) {
+      log_.push_back(absl::StrCat(about.job_id, " ", text));
       if (on_log_) on_log_();
     };
     std::promise<void> passed;

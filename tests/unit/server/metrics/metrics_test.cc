@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <limits>
@@ -154,12 +155,72 @@ TEST_F(MetricsTest, StatesCountJobs) {
   EXPECT_THAT(text, HasSubstr("ampd_steps_applied_total 1000\n"));
 }
 
+JobWrite InState(const std::string& job, v1::Job::State state, v1::Job::PauseReason reason) {
+  JobWrite write = WriteOf(job, {});
+  write.record.job.set_state(state);
+  write.record.job.set_pause_reason(reason);
+  return write;
+}
+
+TEST_F(MetricsTest, PausedJobsHaveTheirReason) {
+  metrics_.Restore({}, {{v1::Job::PAUSED, 1}}, {{}, {{"before", v1::Job::NO_DISK_SPACE}}});
+  metrics_.OnWrite(InState("j1", v1::Job::RUNNING, v1::Job::REQUESTED));
+  EXPECT_THAT(Text(), HasSubstr("ampd_jobs_paused{reason=\"requested\"} 0\n")) << "it is about to be";
+  for (const char* job : {"j1", "j1", "j2"}) metrics_.OnWrite(InState(job, v1::Job::PAUSED, v1::Job::REQUESTED));
+  metrics_.OnWrite(InState("j3", v1::Job::PAUSED, v1::Job::NO_DISK_SPACE));
+  EXPECT_THAT(Text(), HasSubstr("ampd_jobs_paused{reason=\"requested\"} 2\n"));
+  EXPECT_THAT(Text(), HasSubstr("ampd_jobs_paused{reason=\"no_disk_space\"} 2\n"));
+  // A call keeps it paused when there is room again.
+  metrics_.OnWrite(InState("j3", v1::Job::PAUSED, v1::Job::REQUESTED));
+  metrics_.OnWrite(InState("j1", v1::Job::QUEUED, v1::Job::PAUSE_REASON_UNSPECIFIED));
+  metrics_.OnWrite(InState("before", v1::Job::QUEUED, v1::Job::PAUSE_REASON_UNSPECIFIED));
+  EXPECT_THAT(Text(), HasSubstr("ampd_jobs_paused{reason=\"requested\"} 2\n"));
+  EXPECT_THAT(Text(), HasSubstr("ampd_jobs_paused{reason=\"no_disk_space\"} 0\n"));
+}
+
+// The lines of a counter by user, in order.
+std::vector<std::string> UseOf(Metrics* metrics) {
+  std::vector<std::string> lines;
+  for (const absl::string_view line : absl::StrSplit(metrics->Serialize(), '\n')) {
+    if (absl::StartsWith(line, absl::StrCat(kDeviceSecondsCounter, "{"))) lines.emplace_back(line);
+  }
+  std::sort(lines.begin(), lines.end());
+  return lines;
+}
+
+TEST_F(MetricsTest, UsersKeepTheirSeriesOverARestart) {
+  std::map<std::string, double> stored;
+  const auto keep = [&stored](const std::string& user) { stored[UserMark(user)] = 1; };
+  metrics_.SetUserListener(keep);
+  // The last by name come first.
+  for (int i = 150; i > 0; --i) {
+    const std::string name = UseCounter(kDeviceSecondsCounter, kUseful, absl::StrCat("user", 100 + i));
+    stored[name] = i;
+    metrics_.AddToCounters({{name, i}});
+  }
+  const std::vector<std::string> before = UseOf(&metrics_);
+  EXPECT_EQ(before.size(), 101u);
+  EXPECT_THAT(before, Contains(HasSubstr("user=\"(other)\"} 1275")));
+  EXPECT_THAT(before, Contains(HasSubstr("user=\"user250\"} 150")));
+  Metrics after("1.2.3", &clock_);
+  after.SetUserListener(keep);
+  after.Restore(stored, {});
+  EXPECT_EQ(UseOf(&after), before);
+}
+
 // `event` happened `ago`.
 v1::JobEvent At(const FakeClock& clock, absl::Duration ago, v1::JobEvent event) {
   const int64_t nanos = absl::ToUnixNanos(clock.Now() - ago);
   event.mutable_time()->set_seconds(nanos / 1'000'000'000);
   event.mutable_time()->set_nanos(static_cast<int32_t>(nanos % 1'000'000'000));
   return event;
+}
+
+TEST_F(MetricsTest, AQueueIsMeasuredOverARestart) {
+  metrics_.Restore({}, {{v1::Job::QUEUED, 1}}, {{{"j1", clock_.Now() - absl::Seconds(100)}}, {}});
+  metrics_.OnWrite(WriteOf("j1", {At(clock_, absl::Seconds(20), StateEvent(v1::Job::QUEUED, v1::Job::STARTING)),
+                                  At(clock_, absl::Seconds(18), StateEvent(v1::Job::STARTING, v1::Job::RUNNING))}));
+  EXPECT_THAT(Text(), HasSubstr("ampd_job_queue_seconds_sum 80\n"));
 }
 
 TEST_F(MetricsTest, AStartEndsWithTheFirstStep) {

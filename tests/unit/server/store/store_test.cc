@@ -15,6 +15,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Pair;
 
 std::unique_ptr<Store> OpenStore(const TempDir& dir, int64_t max_pages = 0) {
   Store::Options options;
@@ -45,6 +46,10 @@ TEST(StoreTest, KeepsEveryFieldOfARecord) {
   record.run_counted = absl::Nanoseconds(1'700'000'000'123'456'789);
   record.lost_attempts = 2;
   record.cancel_now = true;
+  for (const int64_t step : {10, 20}) {
+    record.at_checkpoints[step].set_step(step);
+    record.at_checkpoints[step].set_accuracy(static_cast<double>(step) / 40);
+  }
   record.datasets = {{"a.b-c_D", std::string(64, '1')}, {"d", std::string(64, 'f')}};
   {
     auto store = OpenStore(dir);
@@ -64,7 +69,43 @@ TEST(StoreTest, KeepsEveryFieldOfARecord) {
   EXPECT_EQ(found->run_counted, record.run_counted);
   EXPECT_EQ(found->lost_attempts, 2);
   EXPECT_TRUE(found->cancel_now);
+  ASSERT_EQ(found->at_checkpoints.size(), 2u);
+  EXPECT_EQ(found->at_checkpoints.at(20).accuracy(), 0.5);
   EXPECT_EQ(found->datasets, record.datasets);
+}
+
+// Event `sequence` of job `n`, at `seconds`.
+JobWrite QueuedWrite(int n, uint64_t sequence, int64_t seconds) {
+  JobWrite write = EventWrite(n, sequence);
+  write.events[0].mutable_state_change()->set_to(v1::Job::QUEUED);
+  write.events[0].mutable_time()->set_seconds(seconds);
+  write.events[0].mutable_time()->set_nanos(500'000'000);
+  return write;
+}
+
+TEST(StoreTest, TellsSinceWhenJobsWaitAndWhyTheyArePaused) {
+  TempDir dir;
+  auto store = OpenStore(dir);
+  for (int n = 1; n <= 5; ++n) ASSERT_TRUE(WriteAndWait(*store, CreateWrite(n)).ok());
+  // Queued twice, with an event behind that; paused; one of which nothing is known; running.
+  ASSERT_TRUE(WriteAndWait(*store, QueuedWrite(1, 2, 1000)).ok());
+  ASSERT_TRUE(WriteAndWait(*store, QueuedWrite(1, 3, 2000)).ok());
+  ASSERT_TRUE(WriteAndWait(*store, EventWrite(1, 4)).ok());
+  for (const auto& [n, reason] : {std::pair(2, v1::Job::REQUESTED), std::pair(3, v1::Job::NO_DISK_SPACE)}) {
+    JobWrite paused = EventWrite(n, 2);
+    paused.record.job.set_state(v1::Job::PAUSED);
+    paused.record.job.set_pause_reason(reason);
+    ASSERT_TRUE(WriteAndWait(*store, paused).ok());
+  }
+  JobWrite running = QueuedWrite(5, 2, 1000);
+  running.record.job.set_state(v1::Job::RUNNING);
+  ASSERT_TRUE(WriteAndWait(*store, running).ok());
+  const auto since = store->Await([](const Database& database) { return database.QueuedSince(); });
+  ASSERT_TRUE(since.ok()) << since.status();
+  EXPECT_THAT(*since, ElementsAre(Pair(TestId(1), absl::FromUnixMillis(2'000'500))));
+  const auto paused = store->Await([](const Database& database) { return database.PauseReasons(); });
+  ASSERT_TRUE(paused.ok()) << paused.status();
+  EXPECT_THAT(*paused, ElementsAre(Pair(TestId(2), v1::Job::REQUESTED), Pair(TestId(3), v1::Job::NO_DISK_SPACE)));
 }
 
 TEST(StoreTest, AnUpdateLeavesSpecAndPlanAlone) {

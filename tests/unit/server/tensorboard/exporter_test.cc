@@ -19,6 +19,7 @@ using ::testing::Ge;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
+using ::testing::StartsWith;
 
 JobWrite StepWrite(uint64_t sequence, int64_t step, int job = 1) {
   JobWrite write = EventWrite(job, sequence);
@@ -48,9 +49,9 @@ class ExporterTest : public ::testing::Test {
       if (!record.ok()) return record.status();
       return record->job;
     };
-    options.log = [this](const std::string& text) {
+    options.log = [this](const std::string& text, const LogSubject& about) {
       const std::lock_guard<std::mutex> lock(mutex_);
-      logged_.push_back(text);
+      logged_.push_back(absl::StrCat(about.job_id, " ", text));
     };
     exporter_ = std::make_unique<TensorBoardExporter>(std::move(options), &SystemClock());
     log_ = std::make_unique<EventLog>(store_.get());
@@ -162,6 +163,7 @@ TEST_F(ExporterTest, WhatCannotBeWrittenIsToldOnceAndTriedAgain) {
   Append(StepWrite(2, 10));
   Append(StepWrite(3, 20));
   ASSERT_THAT(logged(), SizeIs(1));
+  EXPECT_THAT(logged()[0], StartsWith(TestId(1) + " TensorBoard file: "));
   EXPECT_THAT(logged()[0], HasSubstr(folder));
   std::filesystem::remove(folder);
   Append(StepWrite(4, 30));

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include <chrono>
+#include <fstream>
 #include <functional>
 #include <future>
 #include <memory>
@@ -19,10 +20,13 @@
 #include "server/service/sha256.h"
 #include "server/service/try_again.h"
 #include "tests/unit/server/http/fake_exchange.h"
+#include "tests/unit/server/jobs/fake_clock.h"
+#include "tests/unit/server/store/store_test_util.h"
 
 namespace ampd {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr char kJob[] = "01hq3v7m0000000000000000000";
@@ -342,6 +346,83 @@ TEST_F(ApiTest, AnExportIsNotWaitedForWithoutItsClient) {
       "GET", absl::StrCat("/api/v1/jobs/", kJob, "/checkpoints/", kCheckpoint, "/export?form=onnx&network=slow"),
       {{"Host", "127.0.0.1:7071"}});
   ServeUntilItWaits(&exchange);
+}
+
+// A server that asks for tokens, and has given none.
+class StrangerTest : public ::testing::Test {
+ protected:
+  StrangerTest() {
+    store_ = Store::Open({.state_dir = dir_.path() + "/state"}).value();
+    tokens_ = TokenBook::Open(store_.get(), &SystemClock()).value();
+    gate_ = std::make_unique<CallGate>(CallGate::Options{.tokens = tokens_.get()});
+    audit_ = AuditLog::Open({.path = AuditPath()}).value();
+    grpc::ServerBuilder builder;
+    builder.RegisterService(&service_);
+    server_ = builder.BuildAndStart();
+    JsonApi::Options options;
+    options.gate = gate_.get();
+    options.fleet = &fleet_;
+    options.audit = audit_.get();
+    options.clock = &clock_;
+    api_ = std::make_unique<JsonApi>(options, server_->InProcessChannel({}));
+    api_->AddRoutes(&router_);
+  }
+  ~StrangerTest() override {
+    api_->Stop();
+    server_->Shutdown();
+  }
+
+  std::string AuditPath() const { return dir_.path() + "/audit.log"; }
+  void ExpectRefused(const std::string& path, const std::string& authorization, const std::string& method = "POST") {
+    FakeExchange exchange(
+        method, path,
+        {{"Host", "127.0.0.1:7071"}, {"Content-Type", "application/json"}, {"Authorization", authorization}}, "{}");
+    router_.Serve(exchange);
+    EXPECT_EQ(exchange.status(), 401) << path;
+  }
+  // Without their times.
+  std::vector<std::string> AuditLines() const {
+    std::ifstream file(AuditPath());
+    std::vector<std::string> lines;
+    for (std::string line; std::getline(file, line);) lines.push_back(line.substr(line.find(',') + 1));
+    return lines;
+  }
+
+  TempDir dir_;
+  FakeClock clock_;
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<TokenBook> tokens_;
+  std::unique_ptr<CallGate> gate_;
+  std::unique_ptr<AuditLog> audit_;
+  FleetFeed fleet_;
+  FakeService service_;
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<JsonApi> api_;
+  Router router_;
+};
+
+TEST_F(StrangerTest, ChangesThatTheServiceNeverSeesAreWrittenDown) {
+  const std::string unknown = absl::StrCat("Bearer ampd_", std::string(64, 'a'));
+  ExpectRefused("/api/v1/submit", unknown);
+  ExpectRefused(absl::StrCat("/api/v1/jobs/", kJob, "/cancel"), "Basic YTpi");
+  ExpectRefused("/api/v1/devices/cpu:0/drain", "Bearer");
+  // Changes nothing.
+  ExpectRefused("/api/v1/submit?validate_only=true", unknown);
+  ExpectRefused(absl::StrCat("/api/v1/jobs/", kJob), "Basic YTpi", "GET");
+  const std::string peer = R"("peer":"ipv4:127.0.0.1:4321",)";
+  EXPECT_THAT(
+      AuditLines(),
+      ElementsAre(absl::StrCat(peer, R"("method":"CreateJob","code":"UNAUTHENTICATED"})"),
+                  absl::StrCat(peer, R"("method":"CancelJob","resource":")", kJob, R"(","code":"UNAUTHENTICATED"})"),
+                  absl::StrCat(peer, R"("method":"DrainDevice","resource":"cpu:0","code":"UNAUTHENTICATED"})")));
+}
+
+TEST_F(StrangerTest, OfAFloodTheRestIsCounted) {
+  for (int i = 0; i < 50; ++i) ExpectRefused("/api/v1/submit", "Bearer x");
+  audit_.reset();
+  const std::vector<std::string> lines = AuditLines();
+  ASSERT_EQ(lines.size(), 11u);
+  EXPECT_THAT(lines.back(), HasSubstr(R"("left_out":40)"));
 }
 
 }  // namespace

@@ -3,8 +3,13 @@
 
 #include <fcntl.h>
 #include <grp.h>
+#include <linux/openat2.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
+#include <pthread.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
@@ -67,6 +72,61 @@ bool Opens(const std::string& path, int flags) {
   return fd >= 0;
 }
 
+// What can be done to the parent's limits and scheduling, and which signals descriptors can send it; tried with what it
+// has already.
+std::vector<std::string> ReachesParent() {
+  std::vector<std::string> done;
+  const pid_t parent = getppid();
+  const auto attempt = [&done](const std::string& what, bool succeeded) {
+    if (succeeded) done.push_back(what);
+  };
+  rlimit files{};
+  attempt("limits",
+          prlimit(parent, RLIMIT_NOFILE, nullptr, &files) == 0 && prlimit(parent, RLIMIT_NOFILE, &files, nullptr) == 0);
+  sched_param priority{};
+  attempt("scheduler", sched_setscheduler(parent, SCHED_OTHER, &priority) == 0);
+  attempt("parameters", sched_setparam(parent, &priority) == 0);
+  struct {
+    uint32_t size, policy;
+    uint64_t flags;
+    int32_t nice;
+    uint32_t priority;
+    uint64_t runtime, deadline, period;
+  } attributes = {48, SCHED_OTHER, 0, getpriority(PRIO_PROCESS, static_cast<id_t>(parent)), 0, 0, 0, 0};
+  attempt("attributes", syscall(SYS_sched_setattr, parent, &attributes, 0) == 0);
+  attempt("priority", setpriority(PRIO_PROCESS, static_cast<id_t>(parent), attributes.nice) == 0);
+  constexpr int kProcess = 1, kBestEffort4 = 2 << 13 | 4;
+  attempt("i/o priority", syscall(SYS_ioprio_set, kProcess, parent, kBestEffort4) == 0);
+  attempt("pages", syscall(SYS_move_pages, parent, 0, nullptr, nullptr, nullptr, 0) == 0);
+  void* list = nullptr;
+  size_t length = 0;
+  attempt("locks", syscall(SYS_get_robust_list, parent, &list, &length) == 0);
+  int fds[2] = {-1, -1};
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) == 0) {
+    attempt("owner", fcntl(fds[0], F_SETOWN, parent) == 0);
+    const f_owner_ex owner = {F_OWNER_PID, parent};
+    attempt("exact owner", fcntl(fds[0], F_SETOWN_EX, &owner) == 0);
+    attempt("owner by ioctl", ioctl(fds[0], FIOSETOWN, &parent) == 0);
+    attempt("its signal", fcntl(fds[0], F_SETSIG, SIGUSR1) == 0);
+  }
+  return done;
+}
+
+bool MayRunOn(pid_t pid, size_t processors) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return sched_getaffinity(pid, sizeof(set), &set) == 0 && static_cast<size_t>(CPU_COUNT(&set)) == processors;
+}
+
+cpu_set_t FirstOf(const cpu_set_t& from) {
+  cpu_set_t first;
+  CPU_ZERO(&first);
+  for (size_t i = 0; i < CPU_SETSIZE && CPU_COUNT(&first) == 0; ++i) {
+    if (CPU_ISSET(i, &from)) CPU_SET(i, &first);
+  }
+  return first;
+}
+
 class ConfinementTest : public testing::Test {
  protected:
   ConfinementTest() {
@@ -105,6 +165,7 @@ class ConfinementTest : public testing::Test {
     attempt("io_uring", syscall(425, 1, folder_.data()) >= 0 || errno != EPERM);
     attempt("signal", kill(getppid(), 0) == 0 || syscall(SYS_tgkill, getppid(), getppid(), 0) == 0);
     attempt("hold", syscall(434, getppid(), 0) >= 0);
+    for (const std::string& what : ReachesParent()) done.push_back(what);
     if (!kSanitized) {
       const pid_t pid = fork();
       if (pid == 0) _exit(0);
@@ -138,8 +199,10 @@ TEST_F(ConfinementTest, EveryWorkerGivesUpMorePrivilegesAndCores) {
 TEST_F(ConfinementTest, WithoutItTheAttemptsSucceed) {
   // Else their failure would prove nothing.
   const auto done = InChild([&] { return Attempts(/*all=*/false); });
-  for (const char* what : {"truncate", "chmod", "chown", "link", "symlink", "mkdir", "rename", "unlink", "socket 2",
-                           "datagrams 2", "socket 1", "signal", "hold"}) {
+  for (const char* what : {"truncate", "chmod",       "chown",          "link",        "symlink",     "mkdir",
+                           "rename",   "unlink",      "socket 2",       "datagrams 2", "socket 1",    "signal",
+                           "hold",     "limits",      "scheduler",      "parameters",  "attributes",  "priority",
+                           "owner",    "exact owner", "owner by ioctl", "its signal",  "i/o priority"}) {
     EXPECT_THAT(done, Contains(what));
   }
 }
@@ -171,6 +234,85 @@ TEST_F(ConfinementTest, TheSandboxLeavesWhatPlanningNeeds) {
   });
   EXPECT_THAT(said, IsEmpty());
   EXPECT_TRUE(fs::exists(folder_ + "/out/new"));
+}
+
+TEST_F(ConfinementTest, TheSandboxLeavesAProcessItsOwnLimits) {
+  const auto said = InChild([&] {
+    std::vector<std::string> failed;
+    if (!Confine().ok() || !EnterSandbox("").ok()) return std::vector<std::string>{"cannot be entered"};
+    rlimit files{};
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0 || setrlimit(RLIMIT_NOFILE, &files) != 0) failed.push_back("getrlimit");
+    if (prlimit(getpid(), RLIMIT_NOFILE, nullptr, &files) != 0) failed.push_back("prlimit");
+    const sched_param priority{};
+    if (sched_setscheduler(0, SCHED_OTHER, &priority) != 0) failed.push_back("sched_setscheduler");
+    if (fcntl(0, F_GETFL) < 0 && errno == EPERM) failed.push_back("fcntl");
+    return failed;
+  });
+  EXPECT_THAT(said, IsEmpty());
+}
+
+// As OpenMP does where OMP_PROC_BIND is set; it ends the process where that fails.
+TEST_F(ConfinementTest, BindingAThreadIsAnsweredAndBindingOthersDoesNothing) {
+  cpu_set_t own;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(own), &own), 0);
+  const size_t processors = static_cast<size_t>(CPU_COUNT(&own));
+  if (processors < 2) GTEST_SKIP() << "there is one processor only";
+  const cpu_set_t one = FirstOf(own);
+  const auto said = InChild([&] {
+    std::vector<std::string> failed;
+    if (!Confine().ok() || !EnterSandbox("").ok()) return std::vector<std::string>{"cannot be entered"};
+    if (sched_setaffinity(getppid(), sizeof(one), &one) != 0) failed.push_back("not answered");
+    if (!MayRunOn(getppid(), processors)) failed.push_back("bound the parent");
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setaffinity_np(&attributes, sizeof(one), &one);
+    pthread_t thread{};
+    const auto body = [](void*) -> void* { return nullptr; };
+    if (pthread_create(&thread, &attributes, body, nullptr) != 0) return std::vector<std::string>{"no bound thread"};
+    pthread_join(thread, nullptr);
+    if (sched_setaffinity(0, sizeof(one), &one) != 0 || !MayRunOn(0, 1)) failed.push_back("not itself");
+    return failed;
+  });
+  EXPECT_THAT(said, IsEmpty());
+}
+
+// Of the ways to open a file, those by which the child emptied "a".
+std::vector<std::string> EmptiedBy(const std::string& path) {
+  std::vector<std::string> done;
+  const auto attempt = [&](const char* what, long fd) {
+    struct stat info {};
+    if (fd >= 0) close(static_cast<int>(fd));
+    if (fd >= 0 && stat(path.c_str(), &info) == 0 && info.st_size == 0) done.push_back(what);
+  };
+  attempt("openat", openat(AT_FDCWD, path.c_str(), O_RDONLY | O_TRUNC));
+#if defined(__x86_64__)
+  attempt("open", syscall(SYS_open, path.c_str(), O_RDONLY | O_TRUNC));
+  attempt("creat", syscall(SYS_creat, path.c_str(), 0600));
+#endif
+  const open_how how = {O_RDONLY | O_TRUNC, 0, 0};
+  attempt("openat2", syscall(SYS_openat2, AT_FDCWD, path.c_str(), &how, sizeof(how)));
+  return done;
+}
+
+// Versions 1 and 2 (Linux before 6.2) do not keep files from being emptied; nor does a kernel that has none of it.
+TEST_F(ConfinementTest, NothingIsEmptiedWhereLandlockIsOld) {
+  for (int version = 0; version <= LandlockVersion(); ++version) {
+    SCOPED_TRACE(version);
+    const auto done = InChild([&] {
+      if (!Confine().ok() || !EnterSandbox(folder_ + "/out", version).ok()) {
+        return std::vector<std::string>{"cannot be entered"};
+      }
+      std::vector<std::string> emptied = EmptiedBy(folder_ + "/a");
+      if (!Opens(folder_ + "/out/new", O_WRONLY | O_CREAT | O_EXCL)) emptied.push_back("no new file");
+      if (!Opens(folder_ + "/a", O_RDONLY)) emptied.push_back("no reading");
+      const open_how how = {O_RDONLY, 0, 0};
+      const bool is_there = syscall(SYS_openat2, AT_FDCWD, folder_.c_str(), &how, sizeof(how)) >= 0;
+      if (is_there != (version >= 3) || (!is_there && errno != ENOSYS)) emptied.push_back("openat2");
+      return emptied;
+    });
+    EXPECT_THAT(done, IsEmpty());
+    fs::remove(folder_ + "/out/new");
+  }
 }
 
 TEST_F(ConfinementTest, ThreadsAreConfinedToo) {
