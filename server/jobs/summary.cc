@@ -129,10 +129,10 @@ void FoldEvent(const v1::JobEvent& event, JobRecord* record, Deltas* deltas) {
       summary.set_mode(event.mode_chosen().mode());
       break;
     case v1::JobEvent::kCheckpoint:
-      // Without the reports of its steps where its attempt had lost the daemon.
+      FoldCheckpoint(event.checkpoint(), record);
+      // Its steps have no reports where its attempt had lost the daemon.
       summary.set_step(std::max(summary.step(), event.checkpoint().step()));
       Reported(event.checkpoint().step(), record);
-      FoldCheckpoint(event.checkpoint(), record);
       AddDelta(deltas, kCheckpointBytesCounter, static_cast<double>(event.checkpoint().size_bytes()));
       record->lost_attempts = 0;
       break;
