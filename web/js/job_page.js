@@ -112,9 +112,9 @@ export class JobPage {
     location.hash = `#/jobs/${this.id}/${name}`;
   }
 
-  /** Another address: true where it is a tab of this job. */
+  /** Another address: true where it is a tab of this job, which is still followed. */
   follow(name, id, tab) {
-    if (name !== 'jobs' || id !== this.id || !this.panel) return false;
+    if (name !== 'jobs' || id !== this.id || !this.panel || this.refused) return false;
     this.open(tab);
     return true;
   }
@@ -139,7 +139,10 @@ export class JobPage {
     this.stream = new EventStream({
       url: jobEventsUrl(this.id, this.job.last_sequence),
       receive: (event, data) => this.receive(data),
-      failed: (error) => this.header.tell(error.message),
+      failed: (error) => {
+        this.refused = true;
+        this.header.tell(error.message);
+      },
       ended: () => this.refresh(),
     });
   }
