@@ -48,6 +48,9 @@ export class JobPage {
       bind(KEYS, 'show one of a job’s tabs', (event) => this.goTo(Number(event.key) - 1)),
       bind(['r'], 'show all steps of the charts again', () => this.tab && this.tab.showAll && this.tab.showAll()),
     ];
+    // What was asked for meanwhile is missing, and is asked for again by a new page.
+    this.onUnauthorized = () => (this.refused = true);
+    addEventListener('unauthorized', this.onUnauthorized);
     this.begin();
   }
 
@@ -193,6 +196,7 @@ export class JobPage {
 
   close() {
     this.closed = true;
+    removeEventListener('unauthorized', this.onUnauthorized);
     clearInterval(this.timer);
     clearTimeout(this.timer);
     if (this.stream) this.stream.close();
