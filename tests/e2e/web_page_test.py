@@ -119,6 +119,25 @@ class WebPageTest(browser_module.PageTest):
         page.press("ESCAPE")
         page.until("return document.querySelectorAll('tbody[data-group=ended] tr[data-job]').length === 3;", "the list again")
 
+    def test_jobs_that_are_not_loaded_are_found_by_what_the_filter_promises(self):
+        ampd = self.daemon()
+        old = ampd.run(glyphs_job("old", steps=1, labels={"team": "vision"}))
+        # More than a page of others, newer.
+        many = glyphs_job("newer", steps=1, not_before="2099-01-01T00:00:00Z") | {"sweep": {"grid": {"seed": list(range(55))}}}
+        self.assertEqual(ampd.ctl("submit", self.job_file(many)).returncode, 0)
+        sweep = ampd.api().ListSweeps(api.ListSweepsRequest()).sweeps[0].id
+        ampd.api().CancelSweep(api.CancelSweepRequest(sweep_id=sweep))
+        page = self.browser
+        for text in ("succeeded", "team=vision", "old succ"):
+            self.open(ampd)
+            page.until("return document.querySelectorAll('tbody[data-group=ended] tr[data-job]').length === 50;", "a page of jobs")
+            page.press("/", *text)
+            page.until_text(self.row(old), "old")
+        page.js("const f = document.getElementById('filter'); f.value = 'nobody'; f.dispatchEvent(new Event('input'));")
+        page.until_text("table.jobs + .empty", "among the jobs loaded so far")
+        page.click(".more button")
+        page.until_text("table.jobs + .empty", "No job fits the filter.")
+
     # A job
 
     def test_charts_draw_what_the_events_say(self):
@@ -590,7 +609,6 @@ class WebPageTest(browser_module.PageTest):
         running = ampd.submit(endless_job("running"))
         ampd.submit(endless_job("queued"))
         ampd.wait_for_step(running.id, 1)
-        self.browser.size(375, 800)
         places = [("", "table.jobs tbody tr[data-job]")]
         places += [(f"#/jobs/{done.id}/{tab}", selector) for tab, selector in (
             ("charts", "canvas[data-points]"), ("samples", "#panel .empty"), ("plan", "#panel tbody tr"), ("spec", "#spec"),
@@ -598,10 +616,17 @@ class WebPageTest(browser_module.PageTest):
         places += [(f"#/jobs/{measured.id}", ".bench tbody tr:nth-child(6)")]
         places += [(f"#/jobs/{running.id}", "button[data-verb=cancel]"), (f"#/compare?jobs={done.id},{running.id}", "table.compare tbody tr")]
         for path, selector in places:
+            self.browser.size(375, 800)
             self.open(ampd, path)
             self.browser.until("return document.querySelector(arguments[0]) !== null;", f"{path}: {selector}", selector)
-            width = self.browser.js("return [document.documentElement.scrollWidth, innerWidth];")
-            self.assertEqual(width, [375, 375], path)
+            for pixels in (375, 360, 320):
+                self.browser.size(pixels, 800)
+                shown = self.browser.js("return [document.documentElement.scrollWidth, innerWidth];")
+                self.assertEqual(shown, [pixels, pixels], path)
+                tops = self.browser.js("""
+                    return [...document.querySelectorAll('#bar > *')].map((part) => part.getBoundingClientRect())
+                        .filter(({height}) => height > 0).map(({top, height}) => top + height / 2);""")
+                self.assertLess(max(tops) - min(tops), 8, f"the bar takes several rows at {pixels} pixels")
 
     # In passing
 

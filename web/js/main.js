@@ -137,7 +137,8 @@ function buildBar() {
       h('nav', {'aria-label': 'Pages'}, h('a', {href: '#/', data: {page: 'overview'}}, 'Jobs'),
         h('a', {href: '#/sweeps', data: {page: 'sweeps'}}, 'Sweeps'), parts.compare),
       h('span', {class: 'fill'}), parts.version, parts.live, parts.signIn, parts.theme,
-      h('button', {type: 'button', class: 'quiet', 'aria-label': 'Keys', title: 'Keys (?)', onclick: showHelp}, '?'));
+      h('button',
+        {type: 'button', class: 'quiet keys-button', 'aria-label': 'Keys', title: 'Keys (?)', onclick: showHelp}, '?'));
   fill(notices, parts.lost, parts.draining);
 }
 
