@@ -16,8 +16,12 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/cord.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "client/commands/command.h"
 #include "gmock/gmock.h"
@@ -447,8 +451,62 @@ TEST_F(ProgramTest, ErrorsHaveTheirExitCodes) {
   fake_.Stop();
   EXPECT_EQ(Run({"get", "01abc"}), 4);
   EXPECT_EQ(Run({"watch", "01abc"}), 4);
-  EXPECT_EQ(Run({"version"}), 0);
-  EXPECT_THAT(out(), HasSubstr("not reachable"));
+  EXPECT_EQ(Run({"version"}), 4);
+  EXPECT_THAT(out(), StartsWith("ampctl "));
+  EXPECT_THAT(err(), StartsWith("ampctl: ampd at " + fake_.address() + " is unavailable: "));
+  EXPECT_EQ(Run({"version", "-o", "json"}), 4);
+  EXPECT_THAT(out(), HasSubstr("\"server\":null}"));
+}
+
+// What stands behind "Example:" in the help of each command, with the words between && and | as commands of their own.
+void FindExamples(const CLI::App& app, std::vector<std::string>* commands) {
+  bool inside = false;
+  std::string whole;
+  for (const absl::string_view line : absl::StrSplit(app.get_footer(), '\n')) {
+    if (absl::StartsWith(line, "Example")) {
+      inside = true;
+    } else if (inside && absl::StartsWith(line, "  ")) {
+      absl::StrAppend(&whole, absl::EndsWith(line, "\\") ? line.substr(0, line.size() - 1) : line,
+                      absl::EndsWith(line, "\\") ? "" : "\n");
+    } else {
+      inside = false;
+    }
+  }
+  whole = absl::StrReplaceAll(whole, {{" && ", "\n"}, {" | ", "\n"}, {"<(", "$("}});
+  // What a command puts in place of itself is some id.
+  for (size_t begin = whole.find("$("); begin != std::string::npos; begin = whole.find("$(")) {
+    const size_t end = whole.find(')', begin);
+    const std::string inner = whole.substr(begin + 2, end - begin - 2);
+    whole = absl::StrCat(whole.substr(0, begin), "01hq3v7m", whole.substr(end + 1), "\n", inner);
+  }
+  for (absl::string_view line : absl::StrSplit(whole, '\n')) {
+    const std::string command(absl::StripAsciiWhitespace(line.substr(0, line.find_first_of("#>"))));
+    if (absl::StartsWith(command, "ampctl ")) commands->push_back(command);
+  }
+  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
+    FindExamples(*verb, commands);
+  }
+}
+
+// Parses as the program does, and runs nothing.
+class ParserAlone : public CLI::App {
+ public:
+  using CLI::App::App;
+  void pre_callback() override { throw CLI::Success(); }
+};
+
+TEST(HelpTest, EveryExampleIsACommandLine) {
+  CommandContext context;
+  ParserAlone all("", "ampctl");
+  AddProgram(&all, &context);
+  std::vector<std::string> commands;
+  FindExamples(all, &commands);
+  EXPECT_GT(commands.size(), 40);
+  for (const std::string& command : commands) {
+    ParserAlone app("", "ampctl");
+    AddProgram(&app, &context);
+    EXPECT_THROW(app.parse(command, true), CLI::Success) << command;
+  }
 }
 
 // The names of all verbs, those of verbs behind them.
