@@ -176,7 +176,7 @@ void AddList(CLI::App* app, CommandContext* context) {
   verb->add_option("--sort", options->sort,
                    "By create_time, priority, state, name or user, with asc (default) or desc behind it; default "
                    "\"create_time desc\"")
-      ->type_name("FIELD");
+      ->type_name("ORDER");
   verb->add_option("--limit", options->limit, "At most this many")
       ->check(CLI::Range(1, 1000000))
       ->type_name("N")
