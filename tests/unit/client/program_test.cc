@@ -30,6 +30,7 @@
 #include "proto/spec/resolve.h"
 #include "proto/spec/yaml.h"
 #include "tests/unit/client/fake_training_service.h"
+#include "tests/unit/client/time_zone.h"
 
 namespace ampd::client {
 namespace {
@@ -107,10 +108,36 @@ TEST_F(ProgramTest, AnUnknownCommandIsNamed) {
   EXPECT_THAT(err(), StartsWith("ampctl has no command 'lst'; did you mean list?"));
   EXPECT_EQ(Run({"-o", "json", "frobnicate", "--now"}), 2);
   EXPECT_THAT(err(), StartsWith("ampctl has no command 'frobnicate'\n"));
+  EXPECT_EQ(Run({"list", "--stat", "running"}), 2);
+  EXPECT_THAT(err(), StartsWith("ampctl list has no option '--stat'; did you mean --state?\n"));
+  EXPECT_EQ(Run({"tokens", "list", "--nothing-like-it=1"}), 2);
+  EXPECT_THAT(err(), StartsWith("ampctl tokens list has no option '--nothing-like-it'\n"));
+  EXPECT_EQ(Run({"get", "01abc", "surplus"}), 2);
+  EXPECT_THAT(err(), HasSubstr("surplus"));
   EXPECT_EQ(Run({"tokens", "crate"}), 2);
   EXPECT_THAT(err(), StartsWith("ampctl tokens has no command 'crate'; did you mean create?"));
   EXPECT_EQ(Run({}), 2);
   EXPECT_THAT(err(), StartsWith("A subcommand is required"));
+}
+
+TEST_F(ProgramTest, HelpIsACommandToo) {
+  const auto run = [this](std::vector<const char*> arguments) {
+    out_.str("");
+    return RunProgram(static_cast<int>(arguments.size()), arguments.data(), &out_, &err_, false);
+  };
+  EXPECT_EQ(run({"ampctl", "help", "tokens", "create"}), 0);
+  EXPECT_THAT(out(), HasSubstr("--lifetime"));
+  EXPECT_EQ(run({"ampctl", "help"}), 0);
+  EXPECT_THAT(out(), HasSubstr("Submits training jobs"));
+}
+
+TEST_F(ProgramTest, WhatTlsLacksIsNamed) {
+  fake_.get_status = absl::UnavailableError("Socket closed");
+  EXPECT_EQ(Run({"get", "01abc"}), 4);
+  EXPECT_THAT(err(), HasSubstr("Socket closed (if it speaks TLS: --tls, or --ca FILE)"));
+  fake_.get_status = absl::UnavailableError("handshake failed: certificate verify failed");
+  EXPECT_EQ(Run({"get", "01abc"}), 4);
+  EXPECT_THAT(err(), HasSubstr("(its authority is not among those trusted: --ca FILE names another)"));
 }
 
 TEST_F(ProgramTest, ATokensSecretGoesIntoAFileOfItsUserAlone) {
@@ -314,11 +341,18 @@ TEST_F(ProgramTest, ListAsksForWhatItsOptionsSay) {
   EXPECT_EQ(fake_.listed.back().filter(), "name:a OR name:b");
   EXPECT_EQ(Run({"list", "--since", "2026-01-31T12:00:00Z"}), 0);
   EXPECT_EQ(fake_.listed.back().filter(), "create_time >= \"2026-01-31T12:00:00+00:00\"");
+  {
+    const ScopedTimeZone zone("IST-5:30");
+    EXPECT_EQ(Run({"list", "--since", "2026-01-31"}), 0);
+    EXPECT_EQ(fake_.listed.back().filter(), "create_time >= \"2026-01-30T18:30:00+00:00\"");
+    EXPECT_EQ(Run({"list", "--since", "2026-01-31 17:30:01"}), 0);
+    EXPECT_EQ(fake_.listed.back().filter(), "create_time >= \"2026-01-31T12:00:01+00:00\"");
+  }
   for (const char* age : {"2h", "7d", "90m", "0.5d"}) {
     EXPECT_EQ(Run({"list", "--since", age}), 0) << age;
     EXPECT_THAT(fake_.listed.back().filter(), StartsWith("create_time >= \"20"));
   }
-  for (const char* wrong : {"yesterday", "-2h", "d", "2", "99999999d", "inf"}) {
+  for (const char* wrong : {"yesterday", "-2h", "d", "2", "99999999d", "inf", "2026-01", "2026-01-31 noon"}) {
     EXPECT_EQ(Run({"list", "--since", wrong}), 2) << wrong;
     EXPECT_THAT(err(), HasSubstr("no age like 30m"));
   }
