@@ -2,8 +2,9 @@
 #   docker build --target cpu -t ampd:cpu .
 #   docker build --target gpu -t ampd:gpu .          # CUDA 13, compute capability 7.5 and later; runs where there is no GPU too
 #   docker build --target gpu --build-arg CUDA=12 -t ampd:gpu-cuda12 .     # compute capability 7.0 (V100) and later, older drivers
-#   docker run -p 127.0.0.1:7070:7070 -p 127.0.0.1:7071:7071 -v ampd-state:/var/lib/ampd -v DIR:/data:ro ampd:cpu
-#   docker run --gpus all ... ampd:gpu
+#   docker run --stop-timeout 90 -p 127.0.0.1:7070:7070 -p 127.0.0.1:7071:7071 -v ampd-state:/var/lib/ampd -v DIR:/data:ro ampd:cpu
+#   docker run --stop-timeout 90 --gpus all ... ampd:gpu
+# (docker stop kills after 10 s otherwise, and the daemon drains for up to 60: jobs write their checkpoints then)
 # or all of it with Prometheus and Grafana: deploy/compose.yaml.
 #
 # The default command serves gRPC without TLS and tokens: publish the ports to hosts that you trust only, or see docs/security.md.

@@ -1,6 +1,7 @@
 #include "client/program.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
@@ -80,14 +81,21 @@ int RunComplete(const CLI::App& app, std::vector<std::string> words, std::ostrea
   return kExitSucceeded;
 }
 
-// Where a command is missing and a word stands that is none: what to say of it; else empty.
-std::string UnknownVerb(const CLI::App& app) {
+// The command that was parsed, with those around it.
+const CLI::App* Innermost(const CLI::App& app, std::string* name) {
   const CLI::App* at = &app;
-  std::string name = app.get_name();
+  *name = app.get_name();
   while (!at->get_subcommands().empty()) {
     at = at->get_subcommands().front();
-    absl::StrAppend(&name, " ", at->get_name());
+    absl::StrAppend(name, " ", at->get_name());
   }
+  return at;
+}
+
+// Where a command is missing and a word stands that is none: what to say of it; else empty.
+std::string UnknownVerb(const CLI::App& app) {
+  std::string name;
+  const CLI::App* at = Innermost(app, &name);
   std::vector<std::string> verbs;
   for (const CLI::App* verb : at->get_subcommands([](const CLI::App*) { return true; })) {
     verbs.push_back(verb->get_name());
@@ -97,6 +105,36 @@ std::string UnknownVerb(const CLI::App& app) {
     return absl::StrCat(name, " has no command ", Quoted(word), DidYouMean(word, verbs));
   }
   return "";
+}
+
+// Where a word stands that looks like an option and is none: what to say of it; else empty.
+std::string UnknownOption(const CLI::App& app) {
+  std::string name;
+  const CLI::App* at = Innermost(app, &name);
+  std::vector<std::string> options;
+  for (const CLI::App* part = at; part != nullptr; part = part->get_parent()) {
+    for (const CLI::Option* option : part->get_options()) {
+      for (const std::string& known : option->get_lnames()) options.push_back("--" + known);
+    }
+  }
+  for (const std::string& word : app.remaining(true)) {
+    const std::string option = word.substr(0, word.find('='));
+    if (option.size() < 2 || option[0] != '-') continue;
+    return absl::StrCat(name, " has no option ", Quoted(option), DidYouMean(option, options));
+  }
+  return "";
+}
+
+// "help submit" as "submit --help".
+std::vector<std::string> Arguments(int argc, const char* const* argv) {
+  std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (!arguments.empty() && arguments[0] == "help") {
+    arguments.erase(arguments.begin());
+    arguments.push_back("--help");
+  }
+  // As CLI11 wants them.
+  std::reverse(arguments.begin(), arguments.end());
+  return arguments;
 }
 
 }  // namespace
@@ -128,9 +166,14 @@ int RunProgram(int argc, const char* const* argv, std::ostream* out, std::ostrea
   AddProgram(&app, &context);
   if (argc > 1 && std::string(argv[1]) == kCompleteVerb) return RunComplete(app, {argv + 2, argv + argc}, out);
   try {
-    app.parse(argc, argv);
+    app.parse(Arguments(argc, argv));
   } catch (const CLI::RequiredError& e) {
     const std::string unknown = UnknownVerb(app);
+    if (unknown.empty()) return app.exit(e, *out, *err) == 0 ? kExitSucceeded : kExitUsage;
+    *err << unknown << "\nRun with --help for more information." << std::endl;
+    return kExitUsage;
+  } catch (const CLI::ExtrasError& e) {
+    const std::string unknown = UnknownOption(app);
     if (unknown.empty()) return app.exit(e, *out, *err) == 0 ? kExitSucceeded : kExitUsage;
     *err << unknown << "\nRun with --help for more information." << std::endl;
     return kExitUsage;

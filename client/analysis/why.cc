@@ -360,7 +360,10 @@ std::vector<Finding> Why(const WhyInput& input) {
   if (job.state() == Job::STARTING)
     findings.push_back({"starting", {"its worker plans the model and opens the data"}, {}});
   for (Finding& finding : Skips(input)) findings.push_back(std::move(finding));
-  for (Finding& finding : Speed(input)) findings.push_back(std::move(finding));
+  // How fast it was is no matter where something else ended it.
+  if (!job.has_failure() || job.failure().class_() == Failure::LIMIT) {
+    for (Finding& finding : Speed(input)) findings.push_back(std::move(finding));
+  }
   if (findings.empty())
     findings.push_back({absl::AsciiStrToLower(Job::State_Name(job.state())), {"nothing was reported yet"}, {}});
   return findings;

@@ -113,7 +113,7 @@ void AddArtifacts(CLI::App* app, CommandContext* context) {
   CLI::App* verb = app->add_subcommand("artifacts", "List the files that a job made to look at, or fetch one");
   auto options = std::make_shared<ArtifactsOptions>();
   verb->add_option("JOB", options->job_id, "Job id, or a unique prefix of at least 4 characters")->required();
-  CLI::Option* get = verb->add_option("--get", options->name, "Fetch the file of this name")->type_name("NAME");
+  CLI::Option* get = verb->add_option("--get", options->name, "Fetch the file of this name")->type_name("ARTIFACT");
   verb->add_option("--to", options->path, "With --get: where to; default: its name. Nothing is overwritten")
       ->needs(get)
       ->type_name("PATH");

@@ -183,7 +183,7 @@ void AddBench(CLI::App* app, CommandContext* context) {
   verb->add_option("-o,--output", options->output, "table (default), csv or json")
       ->check(CLI::IsMember({"table", "csv", "json"}, CLI::ignore_case))
       ->type_name("FORMAT");
-  verb->add_option("--svg", options->svg, "Write a plot of step time and speed-up to this file")->type_name("FILE");
+  verb->add_option("--svg", options->svg, "Write a plot of step time and speed-up to this file")->type_name("PATH");
   verb->footer(std::string(kLocalFilesHelp) +
                "\nExample:\n  ampctl bench job.yaml --modes fp32,bf16 --batch 32,64,128 --svg bench.svg\n"
                "  ampctl bench gemm --sizes 512,1024,2048 --modes bf16 -o csv");

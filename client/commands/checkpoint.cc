@@ -38,7 +38,7 @@ void AddCheckpoint(CLI::App* app, CommandContext* context) {
       ->check(CLI::Range(1, 86400))
       ->type_name("SECONDS")
       ->capture_default_str();
-  verb->footer("Example:\n  ampctl checkpoint 01hq3v7m && ampctl download 01hq3v7m");
+  verb->footer("Example:\n  ampctl checkpoint 01hq3v7m && ampctl download 01hq3v7m ./glyphs");
   verb->callback([options, context] { context->exit_code = RunCheckpoint(*options, *context); });
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "client/exit_code.h"
 #include "client/output/job_text.h"
 #include "client/output/text.h"
@@ -11,6 +12,21 @@
 #include "client/watch.h"
 
 namespace ampd::client {
+
+namespace {
+
+// What TLS may lack, by the words of gRPC and OpenSSL.
+std::string TlsHint(const Server& server, const absl::Status& status) {
+  const absl::string_view message = status.message();
+  if (!absl::IsUnavailable(status)) return "";
+  if (absl::StrContains(message, "certificate verify failed")) {
+    return " (its authority is not among those trusted: --ca FILE names another)";
+  }
+  const bool plain = !server.tls && server.ca.empty() && server.certificate.empty();
+  return plain && absl::StrContains(message, "Socket closed") ? " (if it speaks TLS: --tls, or --ca FILE)" : "";
+}
+
+}  // namespace
 
 int Fail(const CommandContext& context, const absl::Status& status) {
   std::ostream& err = *context.err;
@@ -24,7 +40,8 @@ int Fail(const CommandContext& context, const absl::Status& status) {
     err << "ampctl: ";
   }
   const std::string message(status.message());
-  err << (message.empty() ? absl::StatusCodeToString(status.code()) : Clean(message)) << std::endl;
+  err << (message.empty() ? absl::StatusCodeToString(status.code()) : Clean(message)) << TlsHint(context.server, status)
+      << std::endl;
   return ExitCodeOf(status);
 }
 

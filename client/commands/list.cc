@@ -14,6 +14,7 @@
 #include "client/commands/since.h"
 #include "client/exit_code.h"
 #include "client/output/color.h"
+#include "client/output/event_line.h"
 #include "client/output/job_text.h"
 #include "client/output/table.h"
 #include "client/output/text.h"
@@ -105,8 +106,9 @@ std::string StepText(const v1::JobSummary& summary) {
   return summary.total_steps() > 0 ? absl::StrCat(summary.step(), "/", summary.total_steps()) : "-";
 }
 
-// Of a queued job, why, and until when at the latest.
-std::string WaitText(const v1::Job& job) {
+// Of a failed job, why; of a queued one, why and until when at the latest.
+std::string WhyText(const v1::Job& job) {
+  if (job.has_failure()) return Truncate(FailureText(job.failure()), 80);
   if (job.state() != v1::Job::QUEUED || job.queue_message().empty()) return "-";
   const std::string message = Truncate(job.queue_message(), 80);
   if (!job.has_estimated_start_time()) return message;
@@ -114,14 +116,14 @@ std::string WaitText(const v1::Job& job) {
 }
 
 void PrintTable(const v1::ListJobsResponse& response, const CommandContext& context) {
-  Table table({"ID", "NAME", "STATE", "MODE", ">STEP", ">LOSS", ">ACCURACY", ">SKIPPED", "CREATED", "WAITS"});
+  Table table({"ID", "NAME", "STATE", "MODE", ">STEP", ">LOSS", ">ACCURACY", ">SKIPPED", "CREATED", "WHY"});
   if (context.color) table.Paint(kStateColumn, ColorOfState);
   for (const v1::Job& job : response.jobs()) {
     const v1::JobSummary& summary = job.summary();
     table.Add({job.id(), Truncate(job.spec().name(), 40), StateText(job), ModeText(job), StepText(summary),
                summary.has_loss() ? Figure(summary.loss()) : "-",
                summary.has_accuracy() ? Figure(summary.accuracy()) : "-", absl::StrCat(summary.steps_skipped()),
-               DateAndTime(job.create_time()), WaitText(job)});
+               DateAndTime(job.create_time()), WhyText(job)});
   }
   *context.out << table.ToString();
   if (!response.next_page_token().empty()) *context.out << "more with --limit\n";
@@ -176,7 +178,7 @@ void AddList(CLI::App* app, CommandContext* context) {
   verb->add_option("--sort", options->sort,
                    "By create_time, priority, state, name or user, with asc (default) or desc behind it; default "
                    "\"create_time desc\"")
-      ->type_name("FIELD");
+      ->type_name("ORDER");
   verb->add_option("--limit", options->limit, "At most this many")
       ->check(CLI::Range(1, 1000000))
       ->type_name("N")

@@ -8,7 +8,8 @@
 
 namespace ampd::client {
 
-// "2h", "30m", "7d" ago, or a time of RFC 3339. INVALID_ARGUMENT, of --since, for anything else.
+// "2h", "30m", "7d" ago; a time of RFC 3339; or, of the user's time zone, a day or "2026-01-31 12:00:01".
+// INVALID_ARGUMENT, of --since, for anything else.
 absl::StatusOr<absl::Time> ParseSince(absl::string_view text);
 
 }  // namespace ampd::client

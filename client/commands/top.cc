@@ -14,6 +14,7 @@
 #include "client/exit_code.h"
 #include "client/top/feed.h"
 #include "client/top/full_screen.h"
+#include "client/top/keys.h"
 #include "client/top/screen.h"
 
 namespace ampd::client {
@@ -50,16 +51,25 @@ bool TakeKey(const std::string& key, const TopState* state, TopFeed* feed, TopVi
   return true;
 }
 
-void Show(FullScreen* screen, TopFeed* feed, TopView view) {
-  std::string keys;
+// Whether asking again cannot help.
+bool IsFinal(const absl::Status& status) {
+  return absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status) || absl::IsInvalidArgument(status);
+}
+
+// Until its user ends it, or the server refuses to be asked.
+absl::Status Show(FullScreen* screen, TopFeed* feed, TopView view) {
+  std::string sent;
   while (true) {
-    const FullScreen::Event event = screen->Wait(feed->news(), &keys);
-    if (event == FullScreen::Event::kEnd) return;
+    const FullScreen::Event event = screen->Wait(feed->news(), &sent);
+    if (event == FullScreen::Event::kEnd) return absl::OkStatus();
     uint64_t count;
     const bool news = read(feed->news(), &count, sizeof(count)) == sizeof(count);
     const std::shared_ptr<const TopState> state = feed->state();
-    if (event == FullScreen::Event::kKey && !TakeKey(keys, state.get(), feed, &view)) return;
+    for (const std::string& key : TakeKeys(&sent)) {
+      if (!TakeKey(key, state.get(), feed, &view)) return absl::OkStatus();
+    }
     if (state == nullptr || (!news && event == FullScreen::Event::kNone)) continue;
+    if (IsFinal(state->lost)) return state->lost;
     view.columns = screen->columns();
     view.rows = screen->rows();
     screen->Draw(TopScreen(*state, view));
@@ -78,10 +88,10 @@ int ShowLive(const TopOptions& options, const TopView& view, const CommandContex
   if (!screen.ok()) return Fail(context, screen.status());
   (*screen)->Draw({absl::StrCat("asking ", (*connection)->address(), " ...")});
   TopFeed feed(connection->get(), absl::Seconds(options.interval_seconds));
-  Show(screen->get(), &feed, view);
+  const absl::Status end = Show(screen->get(), &feed, view);
   // The feed may have to wait for an answer still.
   screen->reset();
-  return kExitSucceeded;
+  return end.ok() ? kExitSucceeded : Fail(context, end);
 }
 
 int ShowOnce(const TopView& view, const CommandContext& context) {

@@ -23,8 +23,6 @@ void PrintTable(const absl::StatusOr<v1::ServerInfo>& server, const CommandConte
       out << "jobs that name no precision mode train in "
           << v1::PrecisionSpec::Mode_Name(server->default_precision_mode()) << "\n";
     }
-  } else {
-    out << "ampd at " << context.server.address << ": not reachable\n";
   }
 }
 
@@ -51,13 +49,13 @@ int RunVersion(const CommandContext& context) {
     PrintJson(server, *context.out);
   }
   context.out->flush();
-  return kExitSucceeded;
+  return server.ok() ? kExitSucceeded : Fail(context, server.status());
 }
 
 }  // namespace
 
 void AddVersion(CLI::App* app, CommandContext* context) {
-  CLI::App* verb = app->add_subcommand("version", "Show the versions of ampctl and, where it can be reached, of ampd");
+  CLI::App* verb = app->add_subcommand("version", "Show the versions of ampctl and of ampd, which must answer");
   verb->footer("Example:\n  ampctl version --server trainer:7070");
   verb->callback([context] { context->exit_code = RunVersion(*context); });
 }

@@ -1,6 +1,7 @@
 #include "client/completion/values.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
@@ -171,6 +172,44 @@ std::vector<Candidate> Kinds(const ValueQuery&) {
   return kinds;
 }
 
+// Job files aside, what bench measures.
+std::vector<Candidate> Files(const ValueQuery& query) {
+  if (query.verb != "bench") return {};
+  return {{"gemm", "products of matrices"}, {"conv", "convolutions"}};
+}
+
+// Of a list with commas the next one.
+std::vector<Candidate> Modes(const ValueQuery& query) {
+  const size_t comma = query.prefix.rfind(',');
+  const std::string before = comma == std::string::npos ? "" : query.prefix.substr(0, comma + 1);
+  const std::vector<std::string> named = absl::StrSplit(before, ',', absl::SkipEmpty());
+  std::vector<Candidate> modes;
+  for (const char* mode : {"fp32", "tf32", "fp16", "bf16", "fp8"}) {
+    if (std::find(named.begin(), named.end(), mode) == named.end()) modes.push_back({absl::StrCat(before, mode), ""});
+  }
+  return modes;
+}
+
+std::vector<Candidate> Orders(const ValueQuery&) {
+  return {{"create_time", ""}, {"priority", ""}, {"state", ""}, {"name", ""}, {"user", ""}};
+}
+
+std::vector<Candidate> Artifacts(const ValueQuery& query) {
+  const std::unique_ptr<Connection> connection = Connect(query.globals);
+  if (connection == nullptr || query.values.empty()) return {};
+  const absl::StatusOr<Job> job = connection->GetJob(query.values[0]);
+  if (!job.ok()) return {};
+  const absl::StatusOr<std::vector<v1::JobEvent>> events =
+      connection->ReadEvents(job->id(), job->last_sequence(), kPatience, 0);
+  if (!events.ok()) return {};
+  std::vector<Candidate> artifacts;
+  for (const v1::JobEvent& event : *events) {
+    if (event.has_artifact())
+      artifacts.push_back({Clean(event.artifact().name()), Bytes(event.artifact().size_bytes())});
+  }
+  return artifacts;
+}
+
 // Fields of the job file: "train.", "train.batch_size=", and of an enum or a bool its values.
 std::vector<Candidate> Fields(const ValueQuery& query) {
   std::vector<Candidate> fields;
@@ -221,6 +260,8 @@ std::vector<Candidate> FindValues(const ValueQuery& query) {
       {"TOKEN", Tokens},       {"CHECKPOINT", Checkpoints},
       {"CONTEXT", Contexts},   {"STATE", States},
       {"KIND", Kinds},         {"PATH=VALUE", Fields},
+      {"FILE", Files},         {"MODES", Modes},
+      {"ORDER", Orders},       {"ARTIFACT", Artifacts},
   };
   const auto found = sources.find(query.kind);
   return found == sources.end() ? std::vector<Candidate>() : found->second(query);

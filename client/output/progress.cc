@@ -1,6 +1,9 @@
 #include "client/output/progress.h"
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "client/output/event_line.h"
@@ -13,6 +16,26 @@ constexpr absl::Duration kWindow = absl::Seconds(30);
 
 absl::Time TimeOf(const v1::JobEvent& event) {
   return absl::FromUnixSeconds(event.time().seconds()) + absl::Nanoseconds(event.time().nanos());
+}
+
+struct Field {
+  std::string text;
+  // The highest gives way first.
+  int rank;
+};
+using Fields = std::vector<Field>;
+
+// As many of them, in their order, as `line` has room for as a whole.
+void AppendFitting(Fields fields, int columns, std::string* line) {
+  const auto size = [&] {
+    return std::accumulate(fields.begin(), fields.end(), line->size(),
+                           [](size_t sum, const Field& field) { return sum + 2 + field.text.size(); });
+  };
+  while (!fields.empty() && size() > static_cast<size_t>(std::max(columns, 0))) {
+    fields.erase(
+        std::max_element(fields.begin(), fields.end(), [](const Field& a, const Field& b) { return a.rank < b.rank; }));
+  }
+  for (const Field& field : fields) absl::StrAppend(line, "  ", field.text);
 }
 
 }  // namespace
@@ -96,12 +119,16 @@ std::string Progress::Line(int columns) const {
     const v1::JobSummary& s = summary_;
     absl::StrAppend(&line, line.empty() ? "" : "  ", "step ", s.step());
     if (s.total_steps() > 0) absl::StrAppend(&line, "/", s.total_steps(), " ", 100 * s.step() / s.total_steps(), "%");
-    if (s.has_loss()) absl::StrAppend(&line, "  loss ", Figure(s.loss()));
-    absl::StrAppend(&line, "  scale ", Figure(s.loss_scale()), "  skips ", s.steps_skipped(), "  ",
-                    Count(s.samples_per_second()), " samples/s");
-    if (s.has_model_flops_utilization()) absl::StrAppend(&line, "  MFU ", Percent(s.model_flops_utilization()));
     const double eta = EtaSeconds();
-    absl::StrAppend(&line, "  ETA ", eta < 0 ? "-" : Duration(eta));
+    Fields fields;
+    if (s.has_loss()) fields.push_back({absl::StrCat("loss ", Figure(s.loss())), 1});
+    fields.push_back({absl::StrCat("scale ", Figure(s.loss_scale())), 4});
+    fields.push_back({absl::StrCat("skips ", s.steps_skipped()), 3});
+    fields.push_back({absl::StrCat(Count(s.samples_per_second()), " samples/s"), 2});
+    if (s.has_model_flops_utilization())
+      fields.push_back({absl::StrCat("MFU ", Percent(s.model_flops_utilization())), 5});
+    fields.push_back({absl::StrCat("ETA ", eta < 0 ? "-" : Duration(eta)), 0});
+    AppendFitting(std::move(fields), columns, &line);
   } else if (state_ == v1::Job::RUNNING) {
     absl::StrAppend(&line, "RUNNING, before the first report");
   }

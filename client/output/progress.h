@@ -17,7 +17,7 @@ class Progress {
   void Observe(const v1::JobEvent& event);
 
   // "step 1405/4690 30%  loss 0.3121  scale 65536  skips 3  9.1k samples/s  ETA 0:31", or the state before the first
-  // step; at most `columns` wide.
+  // step; at most `columns` wide, for which whole figures are left out: MFU first, then scale, skips, speed, loss.
   std::string Line(int columns) const;
 
   // Seconds until the last step at the pace of the last half minute; negative when not known.

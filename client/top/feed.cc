@@ -80,6 +80,7 @@ absl::Status Ask(Connection* connection, TopState* state) {
   state->devices.assign(devices->devices().begin(), devices->devices().end());
   state->jobs = std::move(jobs);
   state->time = absl::Now();
+  state->answered = true;
   return AddHistories(connection, state);
 }
 

@@ -140,8 +140,7 @@ FullScreen::Event FullScreen::Take(int signal) {
   }
 }
 
-FullScreen::Event FullScreen::Wait(int file, std::string* keys) {
-  keys->clear();
+FullScreen::Event FullScreen::Wait(int file, std::string* sent) {
   pollfd files[] = {{STDIN_FILENO, POLLIN, 0}, {signals_, POLLIN, 0}, {file, POLLIN, 0}};
   if (poll(files, std::size(files), -1) < 0) return Event::kNone;
   if (files[1].revents != 0) {
@@ -153,8 +152,8 @@ FullScreen::Event FullScreen::Wait(int file, std::string* keys) {
     const ssize_t count = read(STDIN_FILENO, buffer, sizeof(buffer));
     // The terminal is gone.
     if (count == 0 || (count < 0 && errno != EINTR && errno != EAGAIN)) return Event::kEnd;
-    if (count > 0) keys->assign(buffer, static_cast<size_t>(count));
-    return keys->empty() ? Event::kNone : Event::kKey;
+    if (count > 0) sent->append(buffer, static_cast<size_t>(count));
+    return count > 0 ? Event::kKey : Event::kNone;
   }
   return Event::kNone;
 }

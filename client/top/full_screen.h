@@ -36,9 +36,9 @@ class FullScreen {
   void Draw(const std::vector<std::string>& lines);
 
   // Waits until a key comes, the size changes, `file` is readable, or the program is to end (Ctrl-C, SIGTERM, SIGHUP).
-  // Suspends the program when asked to, with the terminal as it was. Keys come as what the terminal sends: "q",
-  // "\x1b[A".
-  Event Wait(int file, std::string* keys);
+  // Suspends the program when asked to, with the terminal as it was. What the terminal
+  // sends, of one key or of several, is appended to `sent` (client/top/keys.h).
+  Event Wait(int file, std::string* sent);
 
  private:
   FullScreen() = default;

@@ -34,6 +34,74 @@ std::string Cell(absl::string_view text, int columns, bool right = false) {
   return right ? padding + cut : cut + padding;
 }
 
+// A figure in at most `columns`, five or more: rounded rather than cut.
+std::string Short(double value, int columns) {
+  const std::string text = Count(value);
+  return Columns(text) <= columns ? text : absl::StrFormat("%.0e", value);
+}
+
+std::string LossText(double loss, int columns) {
+  std::string text;
+  for (int digits = 3; digits > 0; --digits) {
+    text = absl::StrFormat("%.*g", digits, loss);
+    if (Columns(text) <= columns) break;
+  }
+  return text;
+}
+
+std::string StepsText(const v1::JobSummary& summary, int columns) {
+  if (summary.total_steps() <= 0) return "-";
+  const std::string text = absl::StrCat(summary.step(), "/", summary.total_steps());
+  if (Columns(text) <= columns) return text;
+  const int half = (columns - 1) / 2;
+  return absl::StrCat(Short(static_cast<double>(summary.step()), half), "/",
+                      Short(static_cast<double>(summary.total_steps()), half));
+}
+
+std::string SkipsText(int64_t skips, int columns) {
+  const std::string text = absl::StrCat(skips);
+  return Columns(text) <= columns ? text : Short(static_cast<double>(skips), columns);
+}
+
+std::string EtaText(double seconds, int columns) {
+  if (seconds < 0) return "-";
+  const std::string text = Duration(seconds);
+  if (Columns(text) <= columns) return text;
+  const double days = seconds / 86400;
+  const int minutes = static_cast<int>(std::min(seconds, 100.0 * 3600) / 60);
+  return seconds < 100 * 3600 ? absl::StrFormat("%dh %02dm", minutes / 60, minutes % 60)
+                              : absl::StrCat(Short(days, columns - 1), "d");
+}
+
+// In lines of at most `columns`, broken between words where there are any.
+std::vector<std::string> Wrap(std::string text, int columns) {
+  std::vector<std::string> lines;
+  while (Columns(text) > columns) {
+    const std::string line = Truncate(text, columns);
+    size_t end = text[line.size()] == ' ' ? line.size() : line.rfind(' ');
+    if (end == std::string::npos || end == 0) end = line.size();
+    lines.push_back(text.substr(0, end));
+    text.erase(0, text.find_first_not_of(' ', end));
+  }
+  if (!text.empty() || lines.empty()) lines.push_back(text);
+  return lines;
+}
+
+// How many characters of each id tell it from the others, at least `least`.
+int UniquePrefix(const std::vector<const v1::Job*>& jobs, int least) {
+  std::vector<absl::string_view> ids;
+  for (const v1::Job* job : jobs) ids.push_back(job->id());
+  std::sort(ids.begin(), ids.end());
+  size_t needed = static_cast<size_t>(least);
+  for (size_t i = 1; i < ids.size(); ++i) {
+    const size_t size = std::min(ids[i - 1].size(), ids[i].size());
+    size_t same = 0;
+    while (same < size && ids[i - 1][same] == ids[i][same]) ++same;
+    needed = std::max(needed, std::min(same + 1, ids[i].size()));
+  }
+  return static_cast<int>(needed);
+}
+
 std::string TimeText(absl::Time time) {
   google::protobuf::Timestamp timestamp;
   timestamp.set_seconds(absl::ToUnixSeconds(time));
@@ -52,10 +120,10 @@ class Screen {
   std::vector<std::string> Draw() {
     // The curves give way first, then devices, then jobs.
     const int detail = jobs_.empty() || rows_ < 16 ? 0 : std::min(7, rows_ / 3);
-    const int body = rows_ - 2 - detail;
+    Head();
+    const int body = std::max(rows_ - 1 - static_cast<int>(lines_.size()) - detail, 0);
     const int wanted = static_cast<int>(state_.devices.size()) + 1;
     const int devices = std::clamp(wanted, 0, std::max(body / 3, 2));
-    Head();
     Devices(devices);
     Jobs(body - devices);
     if (detail > 0) Detail(detail);
@@ -77,9 +145,13 @@ class Screen {
 
   void Head() {
     if (!state_.lost.ok()) {
-      return Add(absl::StrCat("ampd at ", state_.address, " does not answer since ", TimeText(state_.time), ": ",
-                              Clean(state_.lost.message())),
-                 Color::kRed);
+      const std::string since = state_.answered ? absl::StrCat(" since ", TimeText(state_.time)) : "";
+      const std::string text =
+          absl::StrCat("ampd at ", state_.address, " does not answer", since, ": ", Clean(state_.lost.message()));
+      std::vector<std::string> lines = Wrap(text, std::max(view_.columns, 1));
+      lines.resize(std::min(lines.size(), static_cast<size_t>(std::max(rows_ / 4, 1))));
+      for (const std::string& line : lines) Add(line, Color::kRed);
+      return;
     }
     int running = 0, queued = 0;
     for (const v1::Job& job : state_.jobs) {
@@ -154,19 +226,28 @@ class Screen {
     return values;
   }
 
-  std::string JobRow(const v1::Job& job, int name, int curve) const {
+  // Where there is no room for what tells the ids apart, the end of one does.
+  std::string IdCell(const std::string& id, int columns) const {
+    const auto same = std::count_if(jobs_.begin(), jobs_.end(), [&](const v1::Job* job) {
+      return absl::StartsWith(job->id(), id.substr(0, static_cast<size_t>(columns)));
+    });
+    if (same <= 1 || static_cast<int>(id.size()) <= columns) return Cell(id, columns);
+    return absl::StrCat("..", id.substr(id.size() - static_cast<size_t>(columns - 2)));
+  }
+
+  std::string JobRow(const v1::Job& job, int id, int name, int curve) const {
     const v1::JobSummary& summary = job.summary();
     const TopHistory* history = HistoryOf(job);
     const double eta = history == nullptr || job.state() != v1::Job::RUNNING ? -1 : history->EtaSeconds();
     const bool runs = job.state() == v1::Job::RUNNING;
     std::string line = absl::StrCat(
-        Cell(job.id(), kIdColumns), " ", Cell(job.spec().name(), name), " ", Cell(v1::Job::State_Name(job.state()), 10),
-        " ", Cell(summary.total_steps() > 0 ? absl::StrCat(summary.step(), "/", summary.total_steps()) : "-", 12, true),
-        " ", Cell(summary.has_loss() ? absl::StrFormat("%.3g", summary.loss()) : "-", 8, true), " ",
-        Cell(summary.loss_scale() != 0 ? Count(summary.loss_scale()) : "-", 5, true), " ",
-        Cell(absl::StrCat(summary.steps_skipped()), 5, true), " ",
-        Cell(runs && summary.samples_per_second() > 0 ? Count(summary.samples_per_second()) : "-", 6, true), " ",
-        Cell(eta >= 0 ? Duration(eta) : "-", 7, true));
+        IdCell(job.id(), id), " ", Cell(job.spec().name(), name), " ", Cell(v1::Job::State_Name(job.state()), 10), " ",
+        Cell(StepsText(summary, 12), 12, true), " ",
+        Cell(summary.has_loss() ? LossText(summary.loss(), 8) : "-", 8, true), " ",
+        Cell(summary.loss_scale() != 0 ? Short(summary.loss_scale(), 5) : "-", 5, true), " ",
+        Cell(SkipsText(summary.steps_skipped(), 5), 5, true), " ",
+        Cell(runs && summary.samples_per_second() > 0 ? Short(summary.samples_per_second(), 6) : "-", 6, true), " ",
+        Cell(EtaText(eta, 7), 7, true));
     if (curve > 0 && history != nullptr) {
       absl::StrAppend(&line, "  ", Sparkline(Values(*history, &TopHistory::Point::loss), curve - 2, view_.ascii));
     }
@@ -177,14 +258,20 @@ class Screen {
     if (rows < 1) return;
     // A curve of the loss in every row, where there is room.
     const int curve = view_.columns >= kWide ? (view_.columns - 80) / 2 : 0;
-    const int name = std::max(9 + view_.columns - 80 - curve, 4);
-    AddReverse(absl::StrCat(Cell("JOB", kIdColumns), " ", Cell("NAME", name), " ", Cell("STATE", 10), " ",
+    // Without colours the selected row has a mark in front.
+    const int mark = view_.color ? 0 : 1;
+    const int left = 9 + kIdColumns + view_.columns - 80 - curve - mark;
+    const int id = std::clamp(UniquePrefix(jobs_, kIdColumns), kIdColumns, std::max(left - 9, kIdColumns));
+    const int name = std::max(left - id, 4);
+    const std::string gap(static_cast<size_t>(mark), ' ');
+    AddReverse(absl::StrCat(gap, Cell("JOB", id), " ", Cell("NAME", name), " ", Cell("STATE", 10), " ",
                             Cell("STEP", 12, true), " ", Cell("LOSS", 8, true), " ", Cell("SCALE", 5, true), " ",
                             Cell("SKIPS", 5, true), " ", Cell("SMPL/S", 6, true), " ", Cell("ETA", 7, true),
                             curve > 0 ? "  LOSS" : ""));
     const size_t room = static_cast<size_t>(rows - 1);
     if (jobs_.empty()) {
-      if (room > 0) Add("no jobs; ampctl submit FILE makes one", Color::kGrey);
+      const bool none = state_.answered && state_.jobs.empty();
+      if (room > 0) Add(none ? "no jobs; ampctl submit FILE makes one" : "", Color::kGrey);
       for (size_t i = 1; i < room; ++i) Add("");
       return;
     }
@@ -192,11 +279,11 @@ class Screen {
     const size_t shown = all || room == 0 ? room : room - 1;
     const size_t first = selected_ < shown ? 0 : selected_ - shown + 1;
     for (size_t i = first; i < jobs_.size() && i < first + shown; ++i) {
-      const std::string row = JobRow(*jobs_[i], name, curve);
+      const std::string row = JobRow(*jobs_[i], id, name, curve);
       if (i == selected_) {
-        AddReverse(row);
+        AddReverse(view_.color ? row : ">" + row);
       } else {
-        Add(row, ColorOf(jobs_[i]->state()));
+        Add(gap + row, ColorOf(jobs_[i]->state()));
       }
     }
     if (!all && room > 0)

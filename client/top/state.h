@@ -49,8 +49,10 @@ class TopHistory {
 
 struct TopState {
   std::string address;
-  // When it was asked.
+  // When it was asked and answered.
   absl::Time time;
+  // It has answered once: before that nothing of the rest is known.
+  bool answered = false;
   v1::ServerInfo server;
   std::vector<v1::Device> devices;
   // Those that run first, then those that wait, then those that ended lately.

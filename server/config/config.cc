@@ -376,6 +376,14 @@ class Validation {
           "the JSON API is served on ", config_.http(), " ", tls ? "without tokens" : "in plain text",
           " (insecure): ", tokens ? "anyone on the way reads the tokens" : absl::StrCat(who, " controls the jobs")));
     }
+    // As CheckOrigin (server/web/access.h) has it.
+    if (!config_.insecure() && !(tls && tokens)) {
+      warnings.push_back(absl::StrCat("http: the JSON API and the web page refuse all requests on ", config_.http(),
+                                      ", which is reachable from other machines, ",
+                                      tls ? "without tokens" : "in plain text",
+                                      ": they need tls.http and auth.tokens (--http-tls, --auth), http on 127.0.0.1, "
+                                      "or --insecure (insecure: true)"));
+    }
     if (!tokens || certificates) return;
     warnings.push_back(absl::StrCat("http: ", config_.http(), " is reachable from other machines, ",
                                     tls ? "" : "in plain text and ",

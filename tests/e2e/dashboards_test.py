@@ -87,6 +87,14 @@ class RulesTest(unittest.TestCase):
             yaml.safe_dump({"evaluation_interval": "1m", "tests": [{"interval": "1m", "input_series": series, "promql_expr_test": tests}]}, file)
         self.promtool("test", "rules", path)
 
+    def test_rates_have_points_at_any_usual_scrape_interval(self):
+        """A rate needs two scrapes: with one a minute, and one of them missed, the window is longer than two."""
+        minutes = {"m": 1, "h": 60, "d": 1440}
+        windows = [(panel, int(number) * minutes[unit]) for _, panel, expression, _ in queries()
+                   for number, unit in re.findall(r"rate\([^][]*\[(\d+)([mhd])\]", expression)]
+        self.assertGreater(len(windows), 10)
+        self.assertEqual([panel for panel, window in windows if window < 3], [])
+
     def test_every_rule_has_a_test(self):
         with open(RULES) as file:
             alerts = set(re.findall(r"- alert: (\w+)", file.read()))

@@ -177,7 +177,7 @@ class PagesTest(DaemonTest):
         return path
 
     def here(self, text, changes):
-        for old, new in {"/etc/ampd": self.etc, **changes}.items():
+        for old, new in {"/etc/ampd": self.etc, "/var/lib/ampd": self.etc, **changes}.items():
             text = text.replace(old, new)
         return text
 

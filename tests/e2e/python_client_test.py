@@ -344,6 +344,7 @@ class DaemonClientTest(DaemonTest):
         shell.get_ipython = lambda: None
         with mock.patch.dict(sys.modules, {"IPython": shell, "IPython.display": notebook}):
             job = self.client.submit(glyphs_job(steps=60, mode="FP16"))
+            self.assertIn(job.id, job.title)
             history = job.plot(every_seconds=0.0)
         self.assertEqual(list(history.curves().step), list(range(1, 61)))
         self.assertGreater(len(shown), 60)

@@ -14,6 +14,7 @@ import tempfile
 import yaml
 
 import ampd_process
+from fenced_blocks import fenced_blocks
 from ampd_process import Daemon, DaemonTest, eventually, glyphs_job, program
 
 FOLDER = os.path.join(ampd_process.SOURCE, "deploy/systemd")
@@ -135,6 +136,21 @@ class UnitTest(DaemonTest):
             suggested = yaml.safe_load(re.search(r"^# retention:\n(#   .*\n)+", file.read(), re.M)[0].replace("# ", ""))
         ampd = self.daemon(config=suggested)
         self.assertEqual(ampd.http("/healthz")[0], 200)
+
+    def test_the_secured_server_of_the_guide_can_write_its_token(self):
+        page = os.path.join(ampd_process.SOURCE, "docs/security.md")
+        (block,) = [block for block in fenced_blocks(page) if block.text.startswith("# ampd.yaml")]
+        folder = os.path.dirname(yaml.safe_load(block.text)["auth"]["init_admin_token"])
+        self.assertEqual(unit()["Service"]["ProtectSystem"], "strict")
+        self.assertEqual(folder, "/var/lib/" + unit()["Service"]["StateDirectory"])
+
+    def test_its_documentation_is_installed(self):
+        """Where the unit says that it is, of an installation beneath /usr/local."""
+        (place,) = re.findall("^file:///usr/local/(.*)$", unit()["Unit"]["Documentation"], re.M)
+        build = os.path.dirname(os.path.realpath(ampd_process.BIN))
+        root = tempfile.mkdtemp(dir=self.folder)
+        subprocess.run(["cmake", "--install", build, "--prefix", root, "--component", "documentation"], check=True, capture_output=True)
+        self.assertTrue(os.path.isfile(os.path.join(root, place)), place)
 
     def test_users_are_made(self):
         if shutil.which("systemd-sysusers") is None:

@@ -152,6 +152,25 @@ class TopTest(OneDaemonTest):
         self.tmux("send-keys", "-t", "main", "q")
         self.assert_terminal_is_restored("after")
 
+    def test_keys_that_come_together_all_count(self):
+        jobs = [self.ampd.submit(glyphs_job(name, steps=5, not_before="2099-01-01T00:00:00Z")).id for name in ("third", "second", "first")]
+        self.shell()
+        self.start_top()
+        self.await_screen(rf"^third  {jobs[0]}  |^first  {jobs[2]}  ")
+        down = self.await_screen(r"^(first|third)  01")[1]
+        self.tmux("send-keys", "-t", "main", "jj")
+        self.await_screen(r"^%s  01" % ("third" if down == "first" else "first"))
+        self.tmux("send-keys", "-t", "main", "kq")
+        self.assert_terminal_is_restored("after")
+
+    def test_it_ends_where_the_server_refuses_to_be_asked(self):
+        ampd = self.daemon(config={"auth": {"tokens": True, "init_admin_token": os.path.join(self.folder, "admin.token")}})
+        self.environment["AMPD_SERVER"] = ampd.grpc_address
+        self.shell()
+        self.type(f"{shlex.quote(ampd_process.program('ampctl'))} top; echo code $?")
+        self.await_screen(r"^ampctl: not authorised: [^$]*^code 5$")
+        self.assert_terminal_is_restored("after")
+
     def test_without_a_terminal(self):
         self.assertIn("needs a terminal", self.ctl(1, "top").stderr)
         text = self.ctl(0, "top", "--once").stdout

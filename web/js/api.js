@@ -26,6 +26,11 @@ export class ApiError extends Error {
   }
 }
 
+/** Whether trying again does not mend what an ApiError tells of: a refusal, other than for want of room. */
+export function isFinal(error) {
+  return error instanceof ApiError && error.status >= 400 && error.status < 500 && error.status !== 429;
+}
+
 async function request(path, options = {}) {
   let response;
   try {

@@ -1,7 +1,7 @@
 // Server-sent events over fetch() which, unlike EventSource, tells why a server refuses. Reconnects by itself; rests
 // while the page is hidden, because a browser has few connections for a server, and a server few streams.
 
-import {ApiError, reportOffline, reportOnline} from './api.js';
+import {ApiError, isFinal, reportOffline, reportOnline} from './api.js';
 
 const FIRST_DELAY = 500;
 const LONGEST_DELAY = 15000;
@@ -88,7 +88,7 @@ export class EventStream {
     clearTimeout(this.silence);
     if (this.abort !== abort || this.ended) return;
     this.abort = undefined;
-    if (error instanceof ApiError && error.status >= 400 && error.status < 500 && error.status !== 429) {
+    if (isFinal(error)) {
       this.close();
       if (error.status === 401) dispatchEvent(new Event('unauthorized'));
       this.failed(error);

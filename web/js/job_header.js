@@ -2,7 +2,8 @@
 
 import {act, identity} from './api.js';
 import {askFor} from './ask_dialog.js';
-import {facts, fill, h, setText} from './dom.js';
+import {fill, h, setText} from './dom.js';
+import {FactList} from './fact_list.js';
 import {bytes, count, duration, number, percent, rate, secondsBetween, time} from './format.js';
 import {failureText, modeOf, nameOf, progressOf, scaleOf, secondsLeft, waitingText} from './job_words.js';
 import {openDialog} from './keys.js';
@@ -34,6 +35,60 @@ function confirmCancel(job, action) {
 
 const priorityOf = (job) => Number(((job.spec || {}).resources || {}).priority || 0);
 
+const summaryOf = (job) => job.summary || {};
+const hasSteps = (job) => Number(summaryOf(job).total_steps) > 0;
+
+function runningText(job) {
+  return job.start_time ? duration(secondsBetween(job.start_time, hasEnded(job) ? job.end_time : undefined)) : '';
+}
+
+function memoryText({plan = {}}) {
+  return Number(plan.parameter_bytes) > 0 ? bytes(Number(plan.parameter_bytes) + Number(plan.activation_bytes)) : '';
+}
+
+function costText(job) {
+  return job.cost_usd === undefined ? '' : `$${number(job.cost_usd, 3)} (${number(job.wasted_usd, 2)} wasted)`;
+}
+
+function labelsText({spec}) {
+  return Object.entries((spec && spec.labels) || {}).map(([key, value]) => `${key}=${value}`).join(', ');
+}
+
+/** The figures in the head of a job; `sweep`: the link to its sweep. */
+function factsOf(sweep) {
+  const fact = (name, text, more) => ({name, text, ...more});
+  return new FactList([
+    fact('Step', (job) => (hasSteps(job) ? `${count(job.summary.step)} / ${count(job.summary.total_steps)}` : '')),
+    fact('Epoch', (job) => (Number(summaryOf(job).epoch) > 0 ? count(job.summary.epoch) : '')),
+    fact('Loss', (job) => number(summaryOf(job).loss)),
+    fact('Evaluation loss', (job) => number(summaryOf(job).eval_loss)),
+    fact('Accuracy', (job) => number(summaryOf(job).accuracy, 3)),
+    fact('Mode', modeOf),
+    fact('Loss scale', scaleOf),
+    fact('Skipped', (job) => (hasSteps(job) ? count(job.summary.steps_skipped) : '')),
+    fact(
+        'Samples/s',
+        (job) => (Number(summaryOf(job).samples_per_second) > 0 ? rate(job.summary.samples_per_second) : '')),
+    fact(
+        'Peak FLOPs used', (job) => summaryOf(job).model_flops_utilization === undefined ?
+            '' :
+            percent(job.summary.model_flops_utilization, 1)),
+    fact('Time left', (job) => duration(secondsLeft(job))),
+    fact('Running for', runningText),
+    fact('Devices', (job) => (job.devices || []).join(', ')),
+    fact('Parameters', ({plan = {}}) => (Number(plan.parameters) > 0 ? count(plan.parameters) : '')),
+    fact('Planned memory', memoryText),
+    fact('Priority', (job) => (priorityOf(job) !== 0 ? count(priorityOf(job)) : '')),
+    fact('Attempt', (job) => (job.attempt > 1 ? count(job.attempt) : '')),
+    fact('Cost', costText),
+    fact('User', (job) => job.user),
+    fact('Sweep', (job) => job.sweep && `${job.sweep.index} of ${job.sweep.count}`, {inner: sweep}),
+    fact('Labels', labelsText, {kind: 'wide'}),
+    fact('Created', (job) => time(job.create_time), {kind: 'wide'}),
+    fact('Id', (job) => job.id, {kind: 'wide', inner: h('code', {class: 'id'})}),
+  ]);
+}
+
 export class JobHeader {
   /** `changed(job)` gets the job as an action left it. */
   constructor(job, changed) {
@@ -44,11 +99,12 @@ export class JobHeader {
     this.notice = h('p', {class: 'notice', id: 'job-notice', hidden: true});
     this.problem = h('p', {class: 'notice error', role: 'alert', hidden: true});
     this.bar = h('progress', {max: '1', 'aria-label': 'Steps done'});
-    this.facts = h('div');
+    this.sweep = h('a');
+    this.facts = factsOf(this.sweep);
     this.element =
         h('header', {class: 'job-head'},
           h('div', {class: 'heading'}, this.title, this.state, h('span', {class: 'fill'}), this.actions), this.problem,
-          this.notice, this.bar, this.facts);
+          this.notice, this.bar, this.facts.element);
     this.onIdentity = () => this.showActions();
     addEventListener('identity', this.onIdentity);
     this.update(job);
@@ -102,53 +158,9 @@ export class JobHeader {
   }
 
   showFacts() {
-    const {job} = this;
-    const {summary = {}} = job;
-    const total = Number(summary.total_steps) > 0;
-    const running =
-        job.start_time ? secondsBetween(job.start_time, hasEnded(job) ? job.end_time : undefined) : undefined;
-    const plan = job.plan || {};
-    fill(this.facts, facts([
-           ['Step', total ? `${count(summary.step)} / ${count(summary.total_steps)}` : ''],
-           ['Epoch', Number(summary.epoch) > 0 ? count(summary.epoch) : ''],
-           ['Loss', summary.loss === undefined ? '' : number(summary.loss)],
-           ['Evaluation loss', summary.eval_loss === undefined ? '' : number(summary.eval_loss)],
-           ['Accuracy', summary.accuracy === undefined ? '' : number(summary.accuracy, 3)],
-           ['Mode', modeOf(job)],
-           ['Loss scale', scaleOf(job)],
-           ['Skipped', total ? count(summary.steps_skipped) : ''],
-           ['Samples/s', Number(summary.samples_per_second) > 0 ? rate(summary.samples_per_second) : ''],
-           [
-             'Peak FLOPs used',
-             summary.model_flops_utilization === undefined ? '' : percent(summary.model_flops_utilization, 1)
-           ],
-           ['Time left', duration(secondsLeft(job))],
-           ['Running for', duration(running)],
-           ['Devices', (job.devices || []).join(', ')],
-           ['Parameters', Number(plan.parameters) > 0 ? count(plan.parameters) : ''],
-           [
-             'Planned memory',
-             Number(plan.parameter_bytes) > 0 ? bytes(Number(plan.parameter_bytes) + Number(plan.activation_bytes)) : ''
-           ],
-           ['Priority', priorityOf(job) !== 0 ? count(priorityOf(job)) : ''],
-           ['Attempt', job.attempt > 1 ? count(job.attempt) : ''],
-           [
-             'Cost',
-             job.cost_usd === undefined ? '' : `$${number(job.cost_usd, 3)} (${number(job.wasted_usd, 2)} wasted)`
-           ],
-           ['User', job.user],
-           [
-             'Sweep',
-             job.sweep && h('a', {href: `#/sweeps/${job.sweep.sweep_id}`}, `${job.sweep.index} of ${job.sweep.count}`)
-           ],
-           [
-             'Labels',
-             Object.entries((job.spec && job.spec.labels) || {}).map(([key, value]) => `${key}=${value}`).join(', '),
-             'wide'
-           ],
-           ['Created', time(job.create_time), 'wide'],
-           ['Id', h('code', {class: 'id'}, job.id), 'wide'],
-         ]));
+    const {sweep} = this.job;
+    if (sweep) this.sweep.href = `#/sweeps/${sweep.sweep_id}`;
+    this.facts.update(this.job);
   }
 
   showActions() {

@@ -48,6 +48,9 @@ export class JobPage {
       bind(KEYS, 'show one of a job’s tabs', (event) => this.goTo(Number(event.key) - 1)),
       bind(['r'], 'show all steps of the charts again', () => this.tab && this.tab.showAll && this.tab.showAll()),
     ];
+    // What was asked for meanwhile is missing, and is asked for again by a new page.
+    this.onUnauthorized = () => (this.refused = true);
+    addEventListener('unauthorized', this.onUnauthorized);
     this.begin();
   }
 
@@ -112,9 +115,9 @@ export class JobPage {
     location.hash = `#/jobs/${this.id}/${name}`;
   }
 
-  /** Another address: true where it is a tab of this job. */
+  /** Another address: true where it is a tab of this job, which is still followed. */
   follow(name, id, tab) {
-    if (name !== 'jobs' || id !== this.id || !this.panel) return false;
+    if (name !== 'jobs' || id !== this.id || !this.panel || this.refused) return false;
     this.open(tab);
     return true;
   }
@@ -139,7 +142,10 @@ export class JobPage {
     this.stream = new EventStream({
       url: jobEventsUrl(this.id, this.job.last_sequence),
       receive: (event, data) => this.receive(data),
-      failed: (error) => this.header.tell(error.message),
+      failed: (error) => {
+        this.refused = true;
+        this.header.tell(error.message);
+      },
       ended: () => this.refresh(),
     });
   }
@@ -190,6 +196,7 @@ export class JobPage {
 
   close() {
     this.closed = true;
+    removeEventListener('unauthorized', this.onUnauthorized);
     clearInterval(this.timer);
     clearTimeout(this.timer);
     if (this.stream) this.stream.close();

@@ -22,6 +22,8 @@ export class JobsTable {
   constructor() {
     this.rows = new Map();
     this.filter = '';
+    // No older jobs are left on the server.
+    this.complete = false;
     this.body = {};
     this.sparks = new SparkLoader();
     this.build();
@@ -107,12 +109,15 @@ export class JobsTable {
     for (const [group] of GROUPS) this.place(this.body[group]);
     const shown = this.shown().length;
     this.empty.hidden = shown > 0 || !this.loaded;
-    setText(
-        this.empty,
-        this.rows.size === 0 ? 'No jobs yet. Submit one: New job (n), or ampctl submit job.yaml' : 'No job fits the filter.');
+    setText(this.empty, this.emptyText());
     if (this.filter) setText(this.status, `${shown} jobs`);
     this.keepOneStop();
     if (focused && focused !== document.activeElement && document.contains(focused)) focused.focus();
+  }
+
+  emptyText() {
+    if (this.rows.size === 0) return 'No jobs yet. Submit one: New job (n), or ampctl submit job.yaml';
+    return this.complete ? 'No job fits the filter.' : 'None among the jobs loaded so far fits the filter.';
   }
 
   place({element, head, title, rows}) {

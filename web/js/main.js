@@ -1,6 +1,6 @@
 // Starts the page: the bar on top, the keys that hold everywhere, and which page is shown for which address.
 
-import {identity, loadIdentity, offline, reportOffline, reportOnline} from './api.js';
+import {identity, isFinal, loadIdentity, offline, reportOffline, reportOnline} from './api.js';
 import {fill, h, setText} from './dom.js';
 import {bind, showHelp} from './keys.js';
 import {OverviewPage} from './overview_page.js';
@@ -137,7 +137,8 @@ function buildBar() {
       h('nav', {'aria-label': 'Pages'}, h('a', {href: '#/', data: {page: 'overview'}}, 'Jobs'),
         h('a', {href: '#/sweeps', data: {page: 'sweeps'}}, 'Sweeps'), parts.compare),
       h('span', {class: 'fill'}), parts.version, parts.live, parts.signIn, parts.theme,
-      h('button', {type: 'button', class: 'quiet', 'aria-label': 'Keys', title: 'Keys (?)', onclick: showHelp}, '?'));
+      h('button',
+        {type: 'button', class: 'quiet keys-button', 'aria-label': 'Keys', title: 'Keys (?)', onclick: showHelp}, '?'));
   fill(notices, parts.lost, parts.draining);
 }
 
@@ -162,6 +163,16 @@ function bindKeys() {
   });
 }
 
+/** The server answers and will go on refusing: in its words, for there is nothing to show. */
+function tellRefused(error) {
+  reportOnline(begin);
+  parts.live.hidden = true;
+  const again = h('button', {type: 'button', onclick: begin}, 'Try again');
+  fill(
+      main, h('p', {class: 'notice error', role: 'alert'}, `The server refuses this page: ${error.message}`),
+      h('p', {}, again));
+}
+
 /** Asks who one is and, where the server wants to know, for a token. */
 async function begin() {
   try {
@@ -171,10 +182,15 @@ async function begin() {
       return;
     }
   } catch (error) {
-    reportOffline(begin, 2000);
+    if (isFinal(error)) {
+      tellRefused(error);
+      return;
+    }
+    reportOffline(begin, 2000, error.status === 0 ? '' : error.message);
     setTimeout(begin, 2000);
     return;
   }
+  parts.live.hidden = false;
   reportOnline(begin);
   show();
 }

@@ -6,6 +6,7 @@ import {h, setText} from './dom.js';
 import {EventStream} from './events_stream.js';
 import {JobsTable} from './jobs_table.js';
 import {bind} from './keys.js';
+import {statesWith} from './states.js';
 
 const MOVE = {
   j: 1,
@@ -13,6 +14,19 @@ const MOVE = {
   k: -1,
   ArrowUp: -1
 };
+
+// A filter takes 20 parentheses.
+const MOST_WORDS = 20;
+
+const quoted = (text) => `"${text.replace(/[\\"]/g, '\\$&')}"`;
+
+/** What the server is asked for a word of the filter: a name, a user, a state, or KEY=VALUE of a label. */
+function conditionOf(word) {
+  const label = /^([\w.\/-]+)=(.+)$/.exec(word);
+  if (label) return `labels.${label[1]} = ${quoted(label[2])}`;
+  const states = statesWith(word).map((state) => `state = ${state}`);
+  return `(${[`name:${quoted(word)}`, `user = ${quoted(word)}`, ...states].join(' OR ')})`;
+}
 
 export class OverviewPage {
   constructor(main) {
@@ -97,6 +111,7 @@ export class OverviewPage {
       const {jobs, next_page_token: token} = await listJobs({token: this.token});
       this.token = token;
       this.more.hidden = !token;
+      this.table.complete = !token;
       this.table.update(jobs);
       this.table.ready();
     });
@@ -107,13 +122,13 @@ export class OverviewPage {
     const text = this.filter.value.trim();
     this.table.setFilter(text);
     clearTimeout(this.search);
-    // Jobs that are not here yet are looked for on the server, by name and user.
+    // Jobs that are not here yet are looked for on the server.
     if (text !== '' && this.token) this.search = setTimeout(() => this.find(text), 300);
   }
 
   find(text) {
-    const quoted = `"${text.replace(/[\\"]/g, '\\$&')}"`;
-    this.attempt(async () => this.table.update((await listJobs({filter: `name:${quoted} OR user = ${quoted}`})).jobs));
+    const filter = text.split(/\s+/).slice(0, MOST_WORDS).map(conditionOf).join(' AND ');
+    this.attempt(async () => this.table.update((await listJobs({filter})).jobs));
   }
 
   async attempt(action) {

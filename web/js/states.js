@@ -1,7 +1,13 @@
 // The states of a job, and what may be done in each.
 
+const ACTIVE = ['QUEUED', 'STARTING', 'RUNNING', 'PREEMPTING', 'PAUSED', 'RETRYING', 'RECOVERING', 'CANCELLING'];
 export const ENDED = ['SUCCEEDED', 'FAILED', 'CANCELLED'];
 const WAITING = ['QUEUED', 'PAUSED', 'RETRYING'];
+
+/** The states whose names have `text` within, in any case. */
+export function statesWith(text) {
+  return [...ACTIVE, ...ENDED].filter((state) => state.includes(text.toUpperCase()));
+}
 
 /** 'running', 'waiting' or 'ended'. */
 export function groupOf(job) {

@@ -19,7 +19,8 @@ _MAX_TOKEN_BYTES = 4096
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """How to reach a daemon. What is None comes from the environment, as for ampctl; then from the default."""
+    """How to reach a daemon. What is None comes from the environment, by ampctl's variables
+    (its contexts are not read); then from the default."""
 
     #: HOST:PORT, [IPV6]:PORT or unix:PATH. $AMPD_SERVER. Default 127.0.0.1:7070.
     server: Optional[str] = None

@@ -24,8 +24,8 @@ _SWEEP_SECONDS = 900.0
 class Client:
     """A daemon's client; thread-safe. Closes with `with`, or close().
 
-    Options that are not given come from the environment, as for ampctl (ampd.channel.Options says what they are). Every call raises
-    ampd.Error.
+    Options that are not given come from the environment, by ampctl's variables (ampd.channel.Options says what they are); its
+    contexts are not read. Every call raises ampd.Error.
     """
 
     def __init__(self, server: Optional[str] = None, *, token: Optional[str] = None, token_file: Optional[str] = None,

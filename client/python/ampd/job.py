@@ -49,7 +49,7 @@ class Job:
 
     @property
     def title(self) -> str:
-        return f"{self.name} ({self.id[:8]}): {self.state}"
+        return f"{self.name} ({self.id}): {self.state}"
 
     @property
     def spec(self) -> Dict[str, Any]:

@@ -71,6 +71,13 @@ TEST_F(CompletionTest, ValuesByKind) {
   EXPECT_THAT(Values({"list", "--state", "ca"}), ElementsAre("cancelling", "cancelled"));
   EXPECT_THAT(Values({"init", "--preset", "res"}), ElementsAre("resnet"));
   EXPECT_THAT(Values({"completion", ""}), ElementsAre("bash", "zsh", "fish"));
+  EXPECT_THAT(Values({"bench", ""}), ElementsAre("gemm", "conv"));
+  EXPECT_TRUE(Of({"bench", ""}).files) << "or a job file";
+  EXPECT_THAT(Values({"bench", "gemm", "--svg", ""}), IsEmpty());
+  EXPECT_THAT(Values({"submit", ""}), IsEmpty());
+  EXPECT_THAT(Values({"plan", "job.yaml", "--modes", "f"}), ElementsAre("fp32", "fp16", "fp8"));
+  EXPECT_THAT(Values({"bench", "gemm", "--modes", "fp16,bf16,f"}), ElementsAre("fp16,bf16,fp32", "fp16,bf16,fp8"));
+  EXPECT_THAT(Values({"list", "--sort", "p"}), ElementsAre("priority"));
   EXPECT_TRUE(Of({"submit", ""}).files);
   EXPECT_TRUE(Of({"--ca", ""}).files);
   EXPECT_FALSE(Of({"cancel", ""}).files);

@@ -16,8 +16,12 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/cord.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "client/commands/command.h"
 #include "gmock/gmock.h"
@@ -26,6 +30,7 @@
 #include "proto/spec/resolve.h"
 #include "proto/spec/yaml.h"
 #include "tests/unit/client/fake_training_service.h"
+#include "tests/unit/client/time_zone.h"
 
 namespace ampd::client {
 namespace {
@@ -103,10 +108,36 @@ TEST_F(ProgramTest, AnUnknownCommandIsNamed) {
   EXPECT_THAT(err(), StartsWith("ampctl has no command 'lst'; did you mean list?"));
   EXPECT_EQ(Run({"-o", "json", "frobnicate", "--now"}), 2);
   EXPECT_THAT(err(), StartsWith("ampctl has no command 'frobnicate'\n"));
+  EXPECT_EQ(Run({"list", "--stat", "running"}), 2);
+  EXPECT_THAT(err(), StartsWith("ampctl list has no option '--stat'; did you mean --state?\n"));
+  EXPECT_EQ(Run({"tokens", "list", "--nothing-like-it=1"}), 2);
+  EXPECT_THAT(err(), StartsWith("ampctl tokens list has no option '--nothing-like-it'\n"));
+  EXPECT_EQ(Run({"get", "01abc", "surplus"}), 2);
+  EXPECT_THAT(err(), HasSubstr("surplus"));
   EXPECT_EQ(Run({"tokens", "crate"}), 2);
   EXPECT_THAT(err(), StartsWith("ampctl tokens has no command 'crate'; did you mean create?"));
   EXPECT_EQ(Run({}), 2);
   EXPECT_THAT(err(), StartsWith("A subcommand is required"));
+}
+
+TEST_F(ProgramTest, HelpIsACommandToo) {
+  const auto run = [this](std::vector<const char*> arguments) {
+    out_.str("");
+    return RunProgram(static_cast<int>(arguments.size()), arguments.data(), &out_, &err_, false);
+  };
+  EXPECT_EQ(run({"ampctl", "help", "tokens", "create"}), 0);
+  EXPECT_THAT(out(), HasSubstr("--lifetime"));
+  EXPECT_EQ(run({"ampctl", "help"}), 0);
+  EXPECT_THAT(out(), HasSubstr("Submits training jobs"));
+}
+
+TEST_F(ProgramTest, WhatTlsLacksIsNamed) {
+  fake_.get_status = absl::UnavailableError("Socket closed");
+  EXPECT_EQ(Run({"get", "01abc"}), 4);
+  EXPECT_THAT(err(), HasSubstr("Socket closed (if it speaks TLS: --tls, or --ca FILE)"));
+  fake_.get_status = absl::UnavailableError("handshake failed: certificate verify failed");
+  EXPECT_EQ(Run({"get", "01abc"}), 4);
+  EXPECT_THAT(err(), HasSubstr("(its authority is not among those trusted: --ca FILE names another)"));
 }
 
 TEST_F(ProgramTest, ATokensSecretGoesIntoAFileOfItsUserAlone) {
@@ -310,11 +341,18 @@ TEST_F(ProgramTest, ListAsksForWhatItsOptionsSay) {
   EXPECT_EQ(fake_.listed.back().filter(), "name:a OR name:b");
   EXPECT_EQ(Run({"list", "--since", "2026-01-31T12:00:00Z"}), 0);
   EXPECT_EQ(fake_.listed.back().filter(), "create_time >= \"2026-01-31T12:00:00+00:00\"");
+  {
+    const ScopedTimeZone zone("IST-5:30");
+    EXPECT_EQ(Run({"list", "--since", "2026-01-31"}), 0);
+    EXPECT_EQ(fake_.listed.back().filter(), "create_time >= \"2026-01-30T18:30:00+00:00\"");
+    EXPECT_EQ(Run({"list", "--since", "2026-01-31 17:30:01"}), 0);
+    EXPECT_EQ(fake_.listed.back().filter(), "create_time >= \"2026-01-31T12:00:01+00:00\"");
+  }
   for (const char* age : {"2h", "7d", "90m", "0.5d"}) {
     EXPECT_EQ(Run({"list", "--since", age}), 0) << age;
     EXPECT_THAT(fake_.listed.back().filter(), StartsWith("create_time >= \"20"));
   }
-  for (const char* wrong : {"yesterday", "-2h", "d", "2", "99999999d", "inf"}) {
+  for (const char* wrong : {"yesterday", "-2h", "d", "2", "99999999d", "inf", "2026-01", "2026-01-31 noon"}) {
     EXPECT_EQ(Run({"list", "--since", wrong}), 2) << wrong;
     EXPECT_THAT(err(), HasSubstr("no age like 30m"));
   }
@@ -447,8 +485,62 @@ TEST_F(ProgramTest, ErrorsHaveTheirExitCodes) {
   fake_.Stop();
   EXPECT_EQ(Run({"get", "01abc"}), 4);
   EXPECT_EQ(Run({"watch", "01abc"}), 4);
-  EXPECT_EQ(Run({"version"}), 0);
-  EXPECT_THAT(out(), HasSubstr("not reachable"));
+  EXPECT_EQ(Run({"version"}), 4);
+  EXPECT_THAT(out(), StartsWith("ampctl "));
+  EXPECT_THAT(err(), StartsWith("ampctl: ampd at " + fake_.address() + " is unavailable: "));
+  EXPECT_EQ(Run({"version", "-o", "json"}), 4);
+  EXPECT_THAT(out(), HasSubstr("\"server\":null}"));
+}
+
+// What stands behind "Example:" in the help of each command, with the words between && and | as commands of their own.
+void FindExamples(const CLI::App& app, std::vector<std::string>* commands) {
+  bool inside = false;
+  std::string whole;
+  for (const absl::string_view line : absl::StrSplit(app.get_footer(), '\n')) {
+    if (absl::StartsWith(line, "Example")) {
+      inside = true;
+    } else if (inside && absl::StartsWith(line, "  ")) {
+      absl::StrAppend(&whole, absl::EndsWith(line, "\\") ? line.substr(0, line.size() - 1) : line,
+                      absl::EndsWith(line, "\\") ? "" : "\n");
+    } else {
+      inside = false;
+    }
+  }
+  whole = absl::StrReplaceAll(whole, {{" && ", "\n"}, {" | ", "\n"}, {"<(", "$("}});
+  // What a command puts in place of itself is some id.
+  for (size_t begin = whole.find("$("); begin != std::string::npos; begin = whole.find("$(")) {
+    const size_t end = whole.find(')', begin);
+    const std::string inner = whole.substr(begin + 2, end - begin - 2);
+    whole = absl::StrCat(whole.substr(0, begin), "01hq3v7m", whole.substr(end + 1), "\n", inner);
+  }
+  for (absl::string_view line : absl::StrSplit(whole, '\n')) {
+    const std::string command(absl::StripAsciiWhitespace(line.substr(0, line.find_first_of("#>"))));
+    if (absl::StartsWith(command, "ampctl ")) commands->push_back(command);
+  }
+  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
+    FindExamples(*verb, commands);
+  }
+}
+
+// Parses as the program does, and runs nothing.
+class ParserAlone : public CLI::App {
+ public:
+  using CLI::App::App;
+  void pre_callback() override { throw CLI::Success(); }
+};
+
+TEST(HelpTest, EveryExampleIsACommandLine) {
+  CommandContext context;
+  ParserAlone all("", "ampctl");
+  AddProgram(&all, &context);
+  std::vector<std::string> commands;
+  FindExamples(all, &commands);
+  EXPECT_GT(commands.size(), 40);
+  for (const std::string& command : commands) {
+    ParserAlone app("", "ampctl");
+    AddProgram(&app, &context);
+    EXPECT_THROW(app.parse(command, true), CLI::Success) << command;
+  }
 }
 
 // The names of all verbs, those of verbs behind them.

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client/top/keys.h"
 #include "client/top/screen.h"
 #include "client/top/sparkline.h"
 #include "gmock/gmock.h"
@@ -42,6 +43,23 @@ TEST(BarTest, IsClamped) {
   EXPECT_EQ(Bar(0.5, 10), "[####    ]");
   EXPECT_EQ(Bar(7, 6), "[####]");
   EXPECT_EQ(Bar(kNan, 6), "[    ]");
+}
+
+TEST(TakeKeysTest, KeysThatComeTogetherAreSeveral) {
+  std::string sent = "jq\x1b[A\x1bOB\x1b[6~k\x1bq";
+  EXPECT_THAT(TakeKeys(&sent), ElementsAre("j", "q", "\x1b[A", "\x1bOB", "\x1b[6~", "k", "\x1b", "q"));
+  EXPECT_EQ(sent, "");
+}
+
+TEST(TakeKeysTest, APartOfASequenceStays) {
+  for (const std::string key : {"\x1b[1;5B", "\x1bOA"}) {
+    for (size_t part = 1; part < key.size(); ++part) {
+      std::string sent = "j" + key.substr(0, part);
+      EXPECT_THAT(TakeKeys(&sent), ElementsAre("j"));
+      sent += key.substr(part) + "k";
+      EXPECT_THAT(TakeKeys(&sent), ElementsAre(key, "k"));
+    }
+  }
 }
 
 v1::JobEvent Step(uint64_t sequence, int64_t step, double loss, double scale, int64_t skipped) {
@@ -92,6 +110,7 @@ class TopScreenTest : public testing::Test {
   void SetUp() override {
     state_.address = "127.0.0.1:7070";
     state_.time = absl::FromUnixSeconds(1769860801);
+    state_.answered = true;
     state_.server.set_version("0.1.0");
     for (int i = 0; i < 2; ++i) {
       v1::Device& device = state_.devices.emplace_back();
@@ -138,7 +157,7 @@ TEST_F(TopScreenTest, ShowsEverythingAt80By24) {
   EXPECT_THAT(lines[2], HasSubstr("cpu-0     Processor        [####    ]  50% 3.0 GiB/8.0 GiB"));
   EXPECT_THAT(lines[2], HasSubstr("resnet"));
   EXPECT_THAT(lines[3], HasSubstr("free"));
-  EXPECT_EQ(lines[5], "01aaaaaaaa resnet    RUNNING          40/100     0.25 65.5k     0   9.1k    1:00");
+  EXPECT_EQ(lines[5], ">01aaaaaaaa resnet   RUNNING          40/100     0.25 65.5k     0   9.1k    1:00");
   EXPECT_THAT(lines[6], HasSubstr("first"));
   EXPECT_THAT(lines[7], HasSubstr("second"));
   EXPECT_THAT(lines[8], HasSubstr("old"));
@@ -195,7 +214,68 @@ TEST_F(TopScreenTest, SaysWhatIsWrong) {
   view_.color = false;
   EXPECT_THAT(Draw(), Not(HasSubstr("\x1b")));
   state_ = TopState();
+  EXPECT_THAT(Draw(), Not(HasSubstr("no jobs"))) << "it has not been asked";
+  state_.answered = true;
   EXPECT_THAT(Draw(), HasSubstr("no jobs; ampctl submit FILE makes one"));
+}
+
+TEST_F(TopScreenTest, TheWholeReasonIsToldAndNoTimeBeforeTheFirstAnswer) {
+  state_ = TopState();
+  state_.address = "trainer:7070";
+  const std::string reason = "failed to connect to all addresses; last error: certificate verify failed: " +
+                             std::string("unable to get local issuer certificate");
+  state_.lost = absl::UnavailableError(reason);
+  const std::vector<std::string> lines = TopScreen(state_, view_);
+  EXPECT_EQ(lines[0] + " " + lines[1], "ampd at trainer:7070 does not answer: " + reason);
+  EXPECT_EQ(lines.size(), 24);
+}
+
+TEST_F(TopScreenTest, FiguresAreNeverCut) {
+  v1::JobSummary* summary = state_.jobs[0].mutable_summary();
+  const auto row = [this] { return TopScreen(state_, view_)[5].substr(21); };
+  summary->set_step(100000);
+  summary->set_total_steps(100000);
+  summary->set_steps_skipped(123456);
+  EXPECT_EQ(row(), "RUNNING       100k/100k     0.25 65.5k  123k   9.1k    1:00");
+  summary->set_step(1234567);
+  summary->set_total_steps(20000000);
+  summary->set_steps_skipped(12345);
+  summary->set_loss(-0.0000123);
+  summary->set_loss_scale(1e30);
+  EXPECT_EQ(row(), "RUNNING      1.2M/20.0M -1.2e-05 1e+30 12345   9.1k    1:00");
+  const auto eta = [this](int64_t total) {
+    TopHistory& history = state_.histories["01aaaaaaaa1"];
+    v1::JobEvent event = Step(history.sequence() + 1, history.points().back().step + 1, 1, 1, 0);
+    event.mutable_step()->set_total_steps(total);
+    history.Observe(event);
+    return TopScreen(state_, view_)[5].substr(73);
+  };
+  // A step a second.
+  EXPECT_EQ(eta(45041), "12h 30m");
+  EXPECT_EQ(eta(8640042 + 43200), "   100d");
+}
+
+TEST_F(TopScreenTest, IdsCanBeToldApart) {
+  // As those of one sweep: of one millisecond, counted up.
+  const std::string first = "01m8dj14htbrv1nr9fjqatdgx1", second = "01m8dj14htbrv1nr9fjqatdgx2";
+  state_.jobs = {MakeJob(first, v1::Job::QUEUED, "swept"), MakeJob(second, v1::Job::QUEUED, "swept"),
+                 MakeJob("01m8dj15aabrv1nr9fjqatdgx3", v1::Job::QUEUED, "other")};
+  std::vector<std::string> lines = TopScreen(state_, view_);
+  EXPECT_THAT(lines[5], testing::StartsWith(">..jqatdgx1 swept"));
+  EXPECT_THAT(lines[6], testing::StartsWith(" ..jqatdgx2 swept"));
+  EXPECT_THAT(lines[7], testing::StartsWith(" 01m8dj15aa other"));
+  view_.columns = 100;
+  lines = TopScreen(state_, view_);
+  EXPECT_THAT(lines[5], HasSubstr(first + " swept"));
+  EXPECT_THAT(lines[6], HasSubstr(second + " swept"));
+}
+
+TEST_F(TopScreenTest, TheSelectedRowHasAMarkWithoutColours) {
+  view_.selected = "01bbbbbbbb1";
+  EXPECT_THAT(TopScreen(state_, view_)[8], testing::StartsWith(">01bbbbbbbb old"));
+  EXPECT_THAT(TopScreen(state_, view_)[5], testing::StartsWith(" 01aaaaaaaa"));
+  view_.color = true;
+  EXPECT_THAT(TopScreen(state_, view_)[8], testing::StartsWith("\x1b[7m01bbbbbbbb old"));
 }
 
 }  // namespace

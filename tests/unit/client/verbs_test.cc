@@ -79,11 +79,19 @@ TEST_F(VerbsTest, LogsAreWordsWithoutFigures) {
   EXPECT_EQ(Run({"logs", "01abc", "--tail", "-1"}), 2);
 }
 
+TEST_F(VerbsTest, TheListSaysWhyAJobFailed) {
+  fake_.job.set_state(v1::Job::FAILED);
+  fake_.job.mutable_failure()->set_class_(v1::Failure::DIVERGED);
+  fake_.job.mutable_failure()->set_message("the loss is NaN at step 9");
+  EXPECT_EQ(Run({"list", "--limit", "1"}), 0) << err_.str();
+  EXPECT_THAT(out_.str(), HasSubstr("DIVERGED: the loss is NaN at step 9\n"));
+}
+
 TEST_F(VerbsTest, TimesForPeopleAreLocalAndThoseForProgramsUtc) {
   const ScopedTimeZone zone("IST-5:30");
   fake_.job.mutable_create_time()->set_seconds(1769860801);
   EXPECT_EQ(Run({"list", "--limit", "1"}), 0) << err_.str();
-  EXPECT_THAT(out_.str(), HasSubstr("CREATED              WAITS\n"));
+  EXPECT_THAT(out_.str(), HasSubstr("CREATED              WHY\n"));
   EXPECT_THAT(out_.str(), HasSubstr("  2026-01-31 17:30:01  -\n"));
   EXPECT_EQ(Run({"logs", "01abc", "--tail", "1"}), 0);
   EXPECT_THAT(out_.str(), StartsWith("17:31:40  WARNING"));

@@ -54,6 +54,14 @@ TEST(Why, InputBoundWhereTheTrainerWaits) {
   EXPECT_THAT(finding.because[1], HasSubstr("2.00 times as fast"));
 }
 
+TEST(Why, HowFastAFailedJobWasIsToldWhereTimeEndedIt) {
+  WhyInput input{.job = ExampleJob(v1::Job::FAILED), .events = ExampleRun(6)};
+  input.job.mutable_failure()->set_class_(v1::Failure::DIVERGED);
+  EXPECT_THAT(WhyText(input.job, Why(input)), testing::Not(HasSubstr("slow")));
+  input.job.mutable_failure()->set_class_(v1::Failure::LIMIT);
+  Find(Why(input), "slow: input-bound");
+}
+
 v1::PlanReport PlanWithFloor(double seconds, v1::LayerCost::Bound bound) {
   v1::PlanReport plan;
   v1::ModeEstimate* mode = plan.add_modes();

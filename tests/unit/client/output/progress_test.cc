@@ -41,7 +41,7 @@ TEST(ProgressTest, TellsStepLossScaleSkipsSpeedAndEta) {
   progress.Observe(Event(21, "overflow_skip: {scale_before: 8, scale_after: 4}"));
   EXPECT_EQ(progress.summary().loss_scale(), 4);
   progress.Observe(Event(22, "state_change: {to: CANCELLING}"));
-  EXPECT_EQ(progress.Line(30), "CANCELLING  step 140/400 35%  ");
+  EXPECT_EQ(progress.Line(30), "CANCELLING  step 140/400 35%");
 }
 
 TEST(ProgressTest, TellsTheUseOfTheDeviceWhereItIsKnown) {
@@ -50,6 +50,18 @@ TEST(ProgressTest, TellsTheUseOfTheDeviceWhereItIsKnown) {
                          "step: {last_step: 150, total_steps: 400, samples_per_second: 9100, "
                          "model_flops_utilization: 0.4125}"));
   EXPECT_NE(progress.Line(120).find("9.1k samples/s  MFU 41.2%  ETA"), std::string::npos);
+}
+
+TEST(ProgressTest, WhatHasNoRoomIsLeftOutAsAWholeAndTheEtaLast) {
+  Progress progress;
+  progress.Observe(Step(10, 40));
+  progress.Observe(Step(20, 140, 3));
+  const std::string whole = "step 140/400 35%  loss 0.3121  scale 8  skips 3  9.1k samples/s  ETA 0:26";
+  EXPECT_EQ(progress.Line(static_cast<int>(whole.size())), whole);
+  EXPECT_EQ(progress.Line(static_cast<int>(whole.size()) - 1),
+            "step 140/400 35%  loss 0.3121  skips 3  9.1k samples/s  ETA 0:26");
+  EXPECT_EQ(progress.Line(45), "step 140/400 35%  loss 0.3121  ETA 0:26");
+  EXPECT_EQ(progress.Line(27), "step 140/400 35%  ETA 0:26");
 }
 
 TEST(ProgressTest, EtaFollowsThePaceOfTheLastHalfMinute) {

@@ -175,8 +175,13 @@ TEST_F(Config, WarnsOfAnHttpPortThatOthersReachAsFarAsItIsOpen) {
     return loaded.ok() ? loaded->warnings : std::vector<std::string>();
   };
   const auto metrics = HasSubstr("figures in /metrics");
-  EXPECT_THAT(warnings({}), IsEmpty());
-  EXPECT_THAT(warnings({"--auth"}), ElementsAre(AllOf(metrics, HasSubstr("in plain text and without tokens"))));
+  const auto refused = [](const std::string& why) {
+    return AllOf(HasSubstr("the web page refuse all requests on 0.0.0.0:1"), HasSubstr(why), HasSubstr("--http-tls"));
+  };
+  EXPECT_THAT(warnings({}), ElementsAre(refused("in plain text")));
+  EXPECT_THAT(warnings({"--http-tls"}), ElementsAre(refused("without tokens")));
+  EXPECT_THAT(warnings({"--auth"}),
+              ElementsAre(refused("in plain text"), AllOf(metrics, HasSubstr("in plain text and without tokens"))));
   EXPECT_THAT(warnings({"--auth", "--http-tls"}), ElementsAre(AllOf(metrics, Not(HasSubstr("plain")))));
   EXPECT_THAT(warnings({"--auth", "--http-tls", "--tls-client-ca", "a"}), IsEmpty());
   EXPECT_THAT(warnings({"--insecure"}), ElementsAre(HasSubstr("in plain text (insecure): anyone who reaches it")));
@@ -254,8 +259,9 @@ TEST_F(Config, EmptyVariablesAreUnset) {
 
 TEST_F(Config, HttpBeyondLoopbackIsWarnedOfWhereTokensAreNeeded) {
   for (const char* address : {"0.0.0.0:7071", "[::]:1", "gpu-box:7071"}) {
-    EXPECT_THAT(Load({"--auth", "--http", address})->warnings, ElementsAre(HasSubstr("/metrics"))) << address;
-    EXPECT_THAT(Load({"--http", address})->warnings, IsEmpty()) << "nothing is kept from anybody";
+    EXPECT_THAT(Load({"--auth", "--http", address})->warnings, ElementsAre(HasSubstr("refuse"), HasSubstr("/metrics")))
+        << address;
+    EXPECT_THAT(Load({"--http", address})->warnings, ElementsAre(HasSubstr("refuse"))) << "of /metrics nothing is kept";
   }
   EXPECT_THAT(Load({"--auth", "--http", "[::1]:7071"})->warnings, IsEmpty());
   EXPECT_THAT(Load({"--insecure", "--http", "0.0.0.0:1"})->warnings, ElementsAre(HasSubstr("JSON API")));
