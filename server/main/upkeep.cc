@@ -89,7 +89,8 @@ void Upkeep::LookAtClock() {
     doubted_until_ = monotonic + kDoubt;
     options_.log(absl::StrCat("upkeep: the clock went ahead by ",
                               absl::FormatDuration(absl::Trunc(ahead - *ahead_, absl::Seconds(1))),
-                              "; nothing is removed for its age for ", absl::FormatDuration(kDoubt)));
+                              "; nothing is removed for its age for ", absl::FormatDuration(kDoubt)),
+                 {});
   }
   // Put right again.
   if (ahead_ && *ahead_ - ahead > kClockJump) doubted_until_ = absl::ZeroDuration();
