@@ -178,6 +178,12 @@ int RunProgram(int argc, const char* const* argv, std::ostream* out, std::ostrea
     *err << unknown << "\nRun with --help for more information." << std::endl;
     return kExitUsage;
   } catch (const CLI::ParseError& e) {
+    // Help for what there is not.
+    const std::string unknown = argc > 1 && std::string(argv[1]) == "help" ? UnknownVerb(app) : "";
+    if (!unknown.empty()) {
+      *err << unknown << "\nRun with --help for more information." << std::endl;
+      return kExitUsage;
+    }
     return app.exit(e, *out, *err) == 0 ? kExitSucceeded : kExitUsage;
   }
   return context.exit_code;

@@ -20,7 +20,11 @@ bool ParseLocalTime(const std::string& text, absl::Time* time) {
     const char* end = strptime(text.c_str(), format, &parts);
     if (end == nullptr || *end != '\0') continue;
     parts.tm_isdst = -1;
-    *time = absl::FromTimeT(mktime(&parts));
+    const struct tm asked = parts;
+    const time_t seconds = mktime(&parts);
+    // Of a day that its month has not, mktime makes another.
+    if (seconds < 0 || parts.tm_mday != asked.tm_mday || parts.tm_mon != asked.tm_mon) return false;
+    *time = absl::FromTimeT(seconds);
     return true;
   }
   return false;

@@ -357,15 +357,19 @@ absl::StatusOr<absl::optional<LoadedCheckpoint>> CheckpointStore::LoadLeft(int64
                                                                            const std::string& spec_hash,
                                                                            const std::string& told,
                                                                            std::vector<std::string>* notes) {
-  const absl::StatusOr<std::string> text = ReadFile(Path(kLeft), kMaxLeftBytes);
-  if (!text.ok()) return absl::optional<LoadedCheckpoint>();
+  const absl::StatusOr<std::string> text = ReadWhole(Path(kLeft), kMaxLeftBytes);
+  if (absl::IsDataLoss(text.status())) return absl::optional<LoadedCheckpoint>();
+  AMPD_RETURN_IF_ERROR(text.status());
   const std::pair<std::string, std::string> words =
       absl::StrSplit(absl::StripSuffix(*text, "\n"), absl::MaxSplits(' ', 1));
   const absl::optional<int64_t> step = StepOf(words.second);
-  // One of an attempt before that, which another has overtaken since, is of a training that was not gone on with.
-  const bool by_the_last = words.first == absl::StrCat(attempt - 1);
-  if (!by_the_last || !step.has_value() || *step <= StepOf(told).value_or(-1))
+  // Attempts between that one and this ended before they came here: they would have taken it over, or removed it.
+  int64_t by = 0;
+  const bool before = absl::SimpleAtoi(words.first, &by) && by > 0 && by < attempt;
+  if (!before || !step.has_value() || *step <= StepOf(told).value_or(-1)) {
+    ForgetLeft();
     return absl::optional<LoadedCheckpoint>();
+  }
   AMPD_RETURN_IF_ERROR(Leave(attempt, words.second));
   absl::StatusOr<LoadedCheckpoint> loaded = LoadAnyCopy(*step, spec_hash, notes);
   if (loaded.ok()) return absl::optional<LoadedCheckpoint>(*std::move(loaded));

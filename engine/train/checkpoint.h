@@ -83,9 +83,9 @@ class CheckpointStore {
   // it.
   absl::Status Leave(int64_t attempt, const std::string& name) const;
 
-  // The checkpoint that the attempt before `attempt` left, where it is of a later step than the one named `told`, or
+  // The checkpoint that an attempt before `attempt` left, where it is of a later step than the one named `told`, or
   // `told` is empty; from here on `attempt` is the one that leaves it, should it end before it is heard of. nullopt:
-  // there is none. `notes` and errors as LoadNewest's.
+  // there is none; nobody follows one that was left and is older. `notes` and errors as LoadNewest's.
   absl::StatusOr<absl::optional<LoadedCheckpoint>> LoadLeft(int64_t attempt, const std::string& spec_hash,
                                                             const std::string& told, std::vector<std::string>* notes);
 

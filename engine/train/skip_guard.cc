@@ -50,8 +50,8 @@ absl::Status CountStep(const SkipLimits& limits, int64_t step, bool applied, boo
   return CheckRatio(limits, step, history);
 }
 
-absl::Status CheckApplied(int64_t applied, int64_t skipped, const SkipHistory& history) {
-  if (applied > 0 || skipped == 0 || history.consecutive == 0) return absl::OkStatus();
+absl::Status CheckApplied(const SkipLimits& limits, int64_t applied, int64_t skipped, const SkipHistory& history) {
+  if (applied > 0 || skipped == 0 || history.consecutive < limits.hysteresis) return absl::OkStatus();
   return Diverged(
       absl::StrCat("none of ", skipped, " steps was applied: the loss or a gradient of each was not finite"));
 }

@@ -46,9 +46,9 @@ struct SkipHistory {
 absl::Status CountStep(const SkipLimits& limits, int64_t step, bool applied, bool calibration, bool scale_moved,
                        SkipHistory* history);
 
-// At the end of the training: DIVERGED where no step was `applied`, though the last of those that were skipped, of
-// which `history` tells, did not lower the loss scale.
-absl::Status CheckApplied(int64_t applied, int64_t skipped, const SkipHistory& history);
+// At the end of the training: DIVERGED where no step was `applied`, though more of the last of those that were skipped,
+// of which `history` tells, than `limits.hysteresis` allows did not lower the loss scale.
+absl::Status CheckApplied(const SkipLimits& limits, int64_t applied, int64_t skipped, const SkipHistory& history);
 
 }  // namespace ampd::train
 

@@ -347,10 +347,11 @@ absl::StatusOr<Outcome> TrainerImpl::Loop() {
 
 // Nobody should have to look for it: a job that ends well has trained.
 absl::Status TrainerImpl::CheckWhatWasApplied() {
-  for (const PhaseState& state : state_.phases) {
+  for (size_t p = 0; p < state_.phases.size(); ++p) {
+    const PhaseState& state = state_.phases[p];
     const std::string of = state_.phases.size() == 1 ? "" : absl::StrCat("phase ", state.name, ": ");
     const int64_t applied = state.scaler.steps_applied, skipped = state.scaler.steps_skipped;
-    const absl::Status checked = CheckApplied(applied, skipped, state.skips);
+    const absl::Status checked = CheckApplied(skip_limits_[p], applied, skipped, state.skips);
     if (!checked.ok()) return of.empty() ? checked : Annotate(checked, "phase " + state.name);
     if (skipped <= applied) continue;
     AMPD_RETURN_IF_ERROR(reporter_->Log(
@@ -358,7 +359,7 @@ absl::Status TrainerImpl::CheckWhatWasApplied() {
         absl::StrCat(
             of, skipped, " of ", applied + skipped,
             " steps were skipped, since their loss or a gradient was not finite: their batches were not learnt "
-            "from (limits.max_skip_ratio can end such a job)")));
+            "from")));
   }
   return absl::OkStatus();
 }

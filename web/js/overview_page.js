@@ -15,8 +15,8 @@ const MOVE = {
   ArrowUp: -1
 };
 
-// A filter takes 20 parentheses.
-const MOST_WORDS = 20;
+// A filter takes 100 conditions, and a word is at most one for each state, and two.
+const MOST_WORDS = 8;
 
 const quoted = (text) => `"${text.replace(/[\\"]/g, '\\$&')}"`;
 

@@ -129,6 +129,8 @@ TEST_F(ProgramTest, HelpIsACommandToo) {
   EXPECT_THAT(out(), HasSubstr("--lifetime"));
   EXPECT_EQ(run({"ampctl", "help"}), 0);
   EXPECT_THAT(out(), HasSubstr("Submits training jobs"));
+  EXPECT_EQ(run({"ampctl", "help", "lst"}), 2);
+  EXPECT_THAT(err(), HasSubstr("ampctl has no command 'lst'"));
 }
 
 TEST_F(ProgramTest, WhatTlsLacksIsNamed) {

@@ -70,16 +70,17 @@ TEST(SkipGuard, CalibrationDoesNotCountForTheRatio) {
 
 TEST(SkipGuard, ATrainingThatAppliedNothingDiverged) {
   SkipHistory history;
-  EXPECT_TRUE(CheckApplied(0, 0, history).ok()) << "a phase that was not due";
   const SkipLimits limits{.total_steps = 20};
+  EXPECT_TRUE(CheckApplied(limits, 0, 0, history).ok()) << "a phase that was not due";
   for (int step = 1; step <= 20; ++step) {
     ASSERT_TRUE(CountStep(limits, step, kSkipped, kCalibration, false, &history).ok());
   }
-  EXPECT_EQ(FailureOf(CheckApplied(0, 20, history)).class_(), v1::Failure::DIVERGED);
-  EXPECT_TRUE(CheckApplied(1, 19, history).ok());
-  // It was still looking for its scale.
+  EXPECT_EQ(FailureOf(CheckApplied(limits, 0, 20, history)).class_(), v1::Failure::DIVERGED);
+  EXPECT_TRUE(CheckApplied(limits, 1, 19, history).ok());
+  // It was still looking for its scale, which a second overflow would have moved.
+  EXPECT_TRUE(CheckApplied({.total_steps = 1, .hysteresis = 2}, 0, 1, {.consecutive = 1}).ok());
   ASSERT_TRUE(CountStep(limits, 20, kSkipped, kCalibration, kMoved, &history).ok());
-  EXPECT_TRUE(CheckApplied(0, 20, history).ok());
+  EXPECT_TRUE(CheckApplied(limits, 0, 20, history).ok());
 }
 
 TEST(SkipGuard, AWindowLongerThanTheJobIsCutToIt) {
