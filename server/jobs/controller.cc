@@ -185,10 +185,7 @@ void Controller::GetJob(std::string id, Done<v1::Job> done, Owner owner) {
 }
 
 void Controller::ListJobs(v1::ListJobsRequest request, Done<v1::ListJobsResponse> done, Owner owner) {
-  auto reply = std::make_shared<Reply<v1::ListJobsResponse>>(std::move(done));
-  Post([this, request = std::move(request), owner = std::move(owner), reply] {
-    core_->ListJobs(request, reply, owner);
-  });
+  core_->ListJobs(request, std::make_shared<Reply<v1::ListJobsResponse>>(std::move(done)), owner);
 }
 
 void Controller::CancelJob(std::string id, bool now, Done<v1::Job> done) {

@@ -146,7 +146,7 @@ class ControllerCore {
   // Before the store is done with this: no read that waits for its turn begins any more.
   void StopReads() { large_reads_.Close(); }
 
-  // On any thread, as are GetJob and GetSweep; they answer on any, too.
+  // On any thread, as are GetJob, GetSweep and ListJobs; they answer on any, too.
   void FindRequest(const std::string& user, const std::string& request_id, const std::string& body,
                    ReplyPtr<std::optional<v1::Job>> reply);
   void GetJob(const std::string& id, ReplyPtr<v1::Job> reply, const Owner& owner = std::nullopt);
@@ -480,6 +480,8 @@ class ControllerCore {
   absl::Time release_at_ = absl::InfiniteFuture();
   // By the job that they wait for.
   std::unordered_map<std::string, std::set<std::string>> dependents_;
+  // Those of them that could not be read, and are looked up again after a while.
+  std::set<std::string> unread_dependencies_;
   // By dataset and user, jobs that have not ended.
   std::map<std::string, std::map<std::string, std::set<std::string>>> dataset_jobs_;
   // By request id: submits under way.

@@ -43,9 +43,13 @@ void ControllerCore::LookUpDependencies(const std::vector<std::string>& ids) {
         // Alive again meanwhile: its end will be told.
         if (Find(id) != nullptr) return;
         if (failed.ok()) return DependencyEnded(id, state);
+        if (!dependents_.contains(id) || !unread_dependencies_.insert(id).second) return;
         // Whether it succeeded is not known: whoever waits for it goes on waiting.
         Log(absl::StrCat("job ", id, ", for which others wait, cannot be read, trying again: ", failed.message()));
-        timers_.Add(clock_->Monotonic() + kReadRetry, [this, id] { LookUpDependencies({id}); });
+        timers_.Add(clock_->Monotonic() + kReadRetry, [this, id] {
+          unread_dependencies_.erase(id);
+          LookUpDependencies({id});
+        });
       });
     });
   }

@@ -25,8 +25,8 @@ void Turns::Take(const std::string& user, Task task) {
 }
 
 void Turns::Run(const std::shared_ptr<State>& state, const Task& task) {
-  // It points to nothing: who lets go of the last copy ends the turn.
-  task(Turn(nullptr, [state](const void*) { End(state); }));
+  // Who lets go of the last copy ends the turn.
+  task(Turn(state.get(), [state](const void*) { End(state); }));
 }
 
 void Turns::End(const std::shared_ptr<State>& state) {

@@ -166,6 +166,9 @@ void Submitter::Retry(const std::string& job_id, Controller::Done<v1::Job> done)
 }
 
 void Submitter::RetryFound(const v1::Job& job, const Controller::Done<v1::Job>& done) {
+  // The limit may have been another when it was submitted.
+  const absl::Status quota = CheckDeviceQuota(job.spec(), options_.max_running_devices_per_user);
+  if (!quota.ok()) return done(absl::FailedPreconditionError(quota.message()));
   absl::StatusOr<std::shared_ptr<HeldWeights>> start = HoldAgain(job);
   if (!start.ok()) return done(start.status());
   const absl::Status uploads = CheckUploads(job.spec(), options_.uploads);

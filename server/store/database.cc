@@ -274,17 +274,18 @@ absl::Status Database::Migrate() {
     return absl::FailedPreconditionError(absl::StrCat(path_, ": schema version ", version,
                                                       " was written by a newer ampd; this one knows up to ", newest));
   }
-  for (int64_t v = version; v < newest; ++v) {
-    AMPD_RETURN_IF_ERROR(Begin());
-    absl::Status status = MigrateTo(static_cast<int>(v + 1), migrations[v]);
-    if (status.ok() && v + 1 == kJobIndexVersion) status = FillJobIndex();
-    if (status.ok()) status = Commit();
-    if (!status.ok()) {
-      Rollback();
-      return Annotate(status, absl::StrCat("migration to schema version ", v + 1));
-    }
+  if (version == newest) return absl::OkStatus();
+  AMPD_RETURN_IF_ERROR(Begin());
+  absl::Status status;
+  for (int64_t v = version; status.ok() && v < newest; ++v) {
+    status = Annotate(MigrateTo(static_cast<int>(v + 1), migrations[v]),
+                      absl::StrCat("migration to schema version ", v + 1));
   }
-  return absl::OkStatus();
+  // Reads jobs as they are from now on.
+  if (status.ok() && version < kJobIndexVersion) status = FillJobIndex();
+  if (status.ok()) status = Commit();
+  if (!status.ok()) Rollback();
+  return status;
 }
 
 absl::Status Database::MigrateTo(int version, const char* sql) {

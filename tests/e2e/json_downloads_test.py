@@ -123,6 +123,8 @@ class JsonDownloadsTest(OneDaemonTest):
 
     def test_downloads_that_nobody_takes_are_few_and_end(self):
         job = self.ampd.run(glyphs_job("large", steps=2))
+        # The last thing that it does is to remove checkpoints.
+        eventually(lambda: not self.ampd.worker_pids(), "the end of the worker")
         folder = os.path.join(self.ampd.state_dir, "checkpoints", job.id, "step-000000009")
         os.makedirs(folder)
         # More than the sockets' buffers hold, so that who takes none of it holds the answer up.

@@ -436,18 +436,19 @@ TEST_F(ControllerCheckpointTest, WhoHasGoneAwayTakesNoPlace) {
   auto worker = AttachLaunched(0);
   WaitFor(id, kRunning);
   std::vector<std::shared_future<absl::StatusOr<v1::Checkpoint>>> answers;
-  for (int i = 0; i < 64; ++i) answers.push_back(Ask(id));
-  EXPECT_EQ(Ask(id).get().status().code(), absl::StatusCode::kResourceExhausted);
+  for (int i = 0; i < 63; ++i) answers.push_back(Ask(id));
   auto promise = std::make_shared<std::promise<absl::StatusOr<v1::Checkpoint>>>();
   auto left = promise->get_future();
-  SendSaved(worker, 1, 5, absl::ZeroDuration());
-  for (const auto& answer : answers) EXPECT_TRUE(answer.get().ok()) << answer.get().status();
   const std::function<void()> leave =
       controller_->CheckpointJob(id, [promise](auto result) { promise->set_value(std::move(result)); });
+  EXPECT_EQ(Ask(id).get().status().code(), absl::StatusCode::kResourceExhausted);
   leave();
   EXPECT_EQ(left.get().status().code(), absl::StatusCode::kCancelled);
   leave();
-  Settle();
+  answers.push_back(Ask(id));
+  EXPECT_EQ(Ask(id).get().status().code(), absl::StatusCode::kResourceExhausted);
+  SendSaved(worker, 1, 5, absl::ZeroDuration());
+  for (const auto& answer : answers) EXPECT_TRUE(answer.get().ok()) << answer.get().status();
 }
 
 TEST_F(ControllerCheckpointTest, TheSecondIsNewerWhateverTheClocksSay) {
