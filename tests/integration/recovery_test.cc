@@ -95,7 +95,8 @@ TEST_F(RecoveryTest, AnOrphansCheckpointIsResumedFrom) {
   EXPECT_EQ(events.back().step().first_step(), resumed + 1);
   EXPECT_EQ(events.back().step().phases(0).steps_applied() + events.back().step().phases(0).steps_skipped(),
             resumed + 1);
-  EXPECT_EQ(Get(id).summary().steps_applied() + Get(id).summary().steps_skipped(), Get(id).summary().step());
+  const v1::JobSummary summary = Get(id).summary();
+  EXPECT_EQ(summary.steps_applied() + summary.steps_skipped(), summary.step());
   std::filesystem::remove(config);
 }
 

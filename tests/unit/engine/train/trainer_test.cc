@@ -373,6 +373,8 @@ TEST(Trainer, EventsAreInStepOrder) {
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   int64_t at = 0, reported = 0;
   for (const v1::JobEvent& event : recorder.events) {
+    // That more was skipped than applied.
+    if (event.has_log()) continue;
     if (event.has_step()) {
       EXPECT_EQ(event.step().first_step(), reported + 1);
       reported = event.step().last_step();
