@@ -13,10 +13,6 @@ namespace {
 
 constexpr size_t kMaxChunkBytes = 1 << 20;
 
-absl::Status Silent(absl::Duration limit) {
-  return absl::DeadlineExceededError(absl::StrCat("nothing was sent for ", absl::FormatDuration(limit)));
-}
-
 absl::Status TooMany() { return TryAgain("too many uploads at once; try again", absl::Seconds(1)); }
 
 }  // namespace
@@ -25,8 +21,8 @@ std::shared_ptr<DatasetStream> DatasetStream::Start(DatasetStore* store, const P
                                                     v1::Dataset* response) {
   std::shared_ptr<DatasetStream> stream(new DatasetStream(store, pools, std::move(user), response));
   stream->self_ = stream;
-  stream->client_ = pools.stalls->Watch([weak = std::weak_ptr(stream), limit = pools.stalls->limit()] {
-    if (const auto silent = weak.lock()) silent->FinishOnce(Silent(limit));
+  stream->client_ = pools.stalls->Watch([weak = std::weak_ptr(stream), silence = pools.stalls->Silence()] {
+    if (const auto silent = weak.lock()) silent->FinishOnce(silence);
   });
   stream->ReadNext();
   return stream;

@@ -4,6 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+
 namespace ampd {
 
 StallWatch::Stream::~Stream() { Go(); }
@@ -43,6 +45,10 @@ StallWatch::~StallWatch() {
 
 std::unique_ptr<StallWatch::Stream> StallWatch::Watch(std::function<void()> end) {
   return std::make_unique<Stream>(this, std::move(end));
+}
+
+absl::Status StallWatch::Silence() const {
+  return absl::DeadlineExceededError(absl::StrCat("nothing was sent for ", absl::FormatDuration(limit_)));
 }
 
 void StallWatch::Check() {

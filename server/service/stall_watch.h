@@ -8,6 +8,7 @@
 #include <optional>
 #include <thread>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "engine/core/mutex.h"
 #include "server/events/clock.h"
@@ -46,7 +47,8 @@ class StallWatch {
   // `end` is called on the watch's thread where the stream waited too long, perhaps when that is gone already. The
   // watch outlives the stream.
   std::unique_ptr<Stream> Watch(std::function<void()> end);
-  absl::Duration limit() const { return limit_; }
+  // What an upload ends with in which nothing came for so long.
+  absl::Status Silence() const;
 
   // Ends what waited too long. The watch's thread calls it every quarter of the limit.
   void Check();

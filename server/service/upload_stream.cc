@@ -15,18 +15,14 @@ namespace {
 
 constexpr size_t kMaxChunkBytes = 1 << 20;
 
-absl::Status Silent(absl::Duration limit) {
-  return absl::DeadlineExceededError(absl::StrCat("nothing was sent for ", absl::FormatDuration(limit)));
-}
-
 }  // namespace
 
 std::shared_ptr<UploadStream> UploadStream::Start(UploadStore* store, WorkPool* pool, StallWatch* stalls,
                                                   std::string user, v1::UploadModelResponse* response) {
   std::shared_ptr<UploadStream> stream(new UploadStream(store, pool, std::move(user), response));
   stream->self_ = stream;
-  stream->client_ = stalls->Watch([weak = std::weak_ptr(stream), limit = stalls->limit()] {
-    if (const auto silent = weak.lock()) silent->FinishOnce(Silent(limit));
+  stream->client_ = stalls->Watch([weak = std::weak_ptr(stream), silence = stalls->Silence()] {
+    if (const auto silent = weak.lock()) silent->FinishOnce(silence);
   });
   stream->ReadNext();
   return stream;
