@@ -13,6 +13,9 @@ namespace {
 constexpr int kArenas = 4;
 // Worth the walk through all arenas.
 constexpr size_t kMuch = size_t{16} << 20;
+// Grown by as much since memory was last given back, some of it may be free that was free then too and was taken in
+// between, which the allocator's sums do not tell.
+constexpr size_t kGrowth = size_t{8} << 20;
 // A flood brings some of it in a period; what of it was freed meanwhile has to go before more is taken.
 constexpr size_t kSurge = size_t{32} << 20;
 // Calls between two looks for what was freed without a surge, and of those that follow one.
@@ -50,7 +53,11 @@ void GiveBackMemory() {
   if (surge) hurried = kCalls;
   hurried = std::max(hurried - 1, 0);
   const int between = hurried > 0 ? kHurriedCalls : kCalls;
-  if (!surge && (++calls % between != 0 || !MuchWasFreed(&given_back))) return;
+  if (!surge) {
+    if (++calls % between != 0) return;
+    const bool much = MuchWasFreed(&given_back);
+    if (!much && resident < resident_before + kGrowth) return;
+  }
   malloc_trim(0);
   given_back = mallinfo2().fordblks;
   resident_before = ResidentBytes();

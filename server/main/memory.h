@@ -9,7 +9,7 @@ namespace ampd {
 void LimitArenas();
 
 // To be called every kMemoryPeriodMs by one thread. Gives back to the system what was freed, where that is much or the
-// process has grown fast: the allocator by itself keeps it for good. Some milliseconds then, some microseconds else.
+// process has grown: the allocator by itself keeps it for good. Some milliseconds then, some microseconds else.
 inline constexpr int kMemoryPeriodMs = 100;
 void GiveBackMemory();
 
