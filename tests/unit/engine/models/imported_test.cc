@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/models/imported_notes.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/unit/engine/models/imported_jobs.h"
@@ -541,6 +542,38 @@ TEST(Imported, WhatLiesBehindTheOutputIsNotLookedAt) {
                ImportersResult(Convnet(0, {-1, 16}), "logits", in.inputs.at("x")), 1e-12);
   }
   EXPECT_THAT(Refused(proto, {.fields = "outputs: 'class'"}), HasSubstr("model.onnx.path: ArgMax argmax: "));
+}
+
+TEST(Imported, TellsWhatItGuessed) {
+  ModelProto proto = Convnet(0, {-1, 16});
+  AddWeights(&proto, "head.scale", {});
+  AddWeights(&proto, "table", {1, 3});
+  AddWeights(&proto, "eps", {1});
+  AddWeights(&proto, "unread", {1, 3});
+  std::string last = "logits";
+  for (const char* name : {"head.scale", "table", "eps"}) {
+    onnx::AddNode(&proto, "Mul", {last, name}, {last + "'"});
+    last += "'";
+  }
+  onnx::AddNode(&proto, "Mul", {last, "unread"}, {"elsewhere"});
+  const std::string fields = "outputs: \"" + last + "\" ";
+  const auto model = Build(proto, {.fields = fields});
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_THAT(Names(model->phases[0].train.parameters), ::testing::IsSupersetOf({"head.scale", "table"}));
+  v1::OnnxModel spec;
+  spec.set_path("a");
+  spec.add_outputs(last);
+  EXPECT_THAT(DescribeGuesses(spec),
+              ElementsAre("single numbers of the ONNX file that are trained (model.onnx.freeze holds them): head.scale",
+                          "tensors of the ONNX file that are trained and may be tables (model.onnx.freeze holds them): "
+                          "table [1, 3]",
+                          "constants of the ONNX file, which are not trained: eps"));
+  spec.add_freeze("*");
+  EXPECT_THAT(DescribeGuesses(spec), ElementsAre("constants of the ONNX file, which are not trained: eps"));
+  spec.set_outputs(0, "logits");
+  EXPECT_THAT(DescribeGuesses(spec), ElementsAre());
+  spec.set_path("nothing");
+  EXPECT_THAT(DescribeGuesses(spec), ElementsAre());
 }
 
 // Whoever swaps the file for what was trained changes nothing else.

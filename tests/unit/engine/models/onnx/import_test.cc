@@ -4,6 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <string>
+#include <vector>
+
 #include "engine/ops/op_def.h"
 #include "tests/unit/engine/models/onnx/build_model.h"
 
@@ -188,6 +192,52 @@ TEST(OnnxImport, WhatABranchReadsIsWanted) {
   EXPECT_EQ(CountOps(model->graph, "relu"), 1);
   EXPECT_EQ(CountOps(model->graph, "exp"), 1);
   EXPECT_EQ(Import(m).status().code(), absl::StatusCode::kUnimplemented);
+}
+
+// "name shape" of those that are parameters, with a star where nothing tells weights.
+std::vector<std::string> ParametersOf(const ::onnx::ModelProto& proto, const std::vector<std::string>& outputs = {}) {
+  const absl::StatusOr<Model> model = Model::Parse(proto.SerializeAsString());
+  EXPECT_TRUE(model.ok()) << model.status();
+  std::vector<std::string> names;
+  for (const FloatInitializer& f : model->FloatInitializers(outputs)) {
+    if (f.parameter) names.push_back(f.name + (f.weight ? "" : "*"));
+  }
+  return names;
+}
+
+TEST(OnnxImport, TellsTrainedNumbersFromConstants) {
+  ::onnx::ModelProto m = EmptyModel();
+  AddInput(&m, "x", {2, 3, 4, 4});
+  const auto add = [&](const std::string& name, const std::vector<int64_t>& shape) {
+    *m.mutable_graph()->add_initializer() = Floats(name, shape);
+    return name;
+  };
+  std::string y = "x";
+  const auto then = [&](const std::string& op, const std::string& with) {
+    AddNode(&m, op, {y, with}, {y + "'"});
+    y += "'";
+  };
+  then("PRelu", add("slope", {1, 1, 1}));
+  // CLIP: a number without axes whose exponential is a factor.
+  AddNode(&m, "Exp", {add("logit_scale", {})}, {"e"});
+  then("Mul", "e");
+  then("Mul", add("blocks.0.gamma", {}));
+  then("Mul", add("blocks.0.ls.gamma", {1, 3, 1, 1}));
+  then("Add", add("onnx::Add_12", {}));
+  then("Div", add("/norm/Constant_output_0", {}));
+  then("Pow", add("45", {1}));
+  then("Mul", add("scale", {}));
+  then("Mul", add("val_3", {}));
+  then("Add", add("table", {1, 3, 4, 4}));
+  AddOutput(&m, y);
+  EXPECT_THAT(ParametersOf(m), ElementsAre("slope", "logit_scale*", "blocks.0.gamma*", "blocks.0.ls.gamma*", "table*"));
+  // PyTorch's constants have no such names.
+  m.set_producer_name("pytorch");
+  EXPECT_THAT(ParametersOf(m),
+              ElementsAre("slope", "logit_scale*", "blocks.0.gamma*", "blocks.0.ls.gamma*", "scale*", "table*"));
+  EXPECT_THAT(ParametersOf(m, {"x''"}), ElementsAre("slope", "logit_scale*"));
+  m.mutable_graph()->mutable_initializer(9)->set_float_data(0, -INFINITY);
+  EXPECT_THAT(ParametersOf(m).back(), "scale*");
 }
 
 TEST(OnnxImport, DropoutDrawsOnlyInTraining) {
