@@ -77,8 +77,8 @@ struct ImportOptions {
   // of input_shapes is given in ONNX's order all the same.
   std::set<std::string> image_inputs;
   std::set<std::string> image_outputs;
-  // Any values of the model's own graph, in place of its outputs; nodes that none of them depends on are then not
-  // looked at. Empty: its outputs.
+  // Any values of the model's own graph, in place of its outputs; nodes and initializers that none of them depends on
+  // are then not looked at. Empty: its outputs.
   std::vector<std::string> outputs;
   // The model was written down for batches of `written_batch`, >= 1, and its inputs are of `batch`, >= 1: a Reshape
   // whose constant shape begins with the one, of a tensor that begins with the other, begins with the other. 0: batches

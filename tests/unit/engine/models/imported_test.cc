@@ -526,12 +526,14 @@ TEST(Imported, RefusesWhatItCannotTrain) {
   EXPECT_THAT(Refused(unknown), HasSubstr("model.onnx.path: Unheard relu: [onnx] operation Unheard"));
 }
 
-// Files for inference end in a choice among classes, which the engine has not and training does not need.
+// Files for inference end in a choice among classes, which the engine may not have and training does not need.
 TEST(Imported, WhatLiesBehindTheOutputIsNotLookedAt) {
   ModelProto proto = Convnet(0, {-1, 16});
-  *proto.mutable_graph()->add_initializer() = onnx::Ints("k", {1});
-  onnx::AddNode(&proto, "ArgMax", {"probabilities"}, {"class"})->set_name("argmax");
-  onnx::AddNode(&proto, "TopK", {"probabilities", "k"}, {"best", "where"})->set_name("topk");
+  Proto thresholds = onnx::Floats("thresholds", {1, 3});
+  thresholds.set_data_location(Proto::EXTERNAL);
+  *proto.mutable_graph()->add_initializer() = thresholds;
+  onnx::AddNode(&proto, "Multinomial", {"probabilities"}, {"class"})->set_name("draw");
+  onnx::AddNode(&proto, "Sub", {"probabilities", "thresholds"}, {"best"})->set_name("best");
   onnx::AddOutput(&proto, "class");
   onnx::AddOutput(&proto, "best");
   for (const char* fields : {"outputs: 'logits'", "outputs: 'probabilities'", ""}) {
@@ -541,7 +543,8 @@ TEST(Imported, WhatLiesBehindTheOutputIsNotLookedAt) {
     ExpectNear(RunGraphReference(model->eval, in).outputs.at("logits"),
                ImportersResult(Convnet(0, {-1, 16}), "logits", in.inputs.at("x")), 1e-12);
   }
-  EXPECT_THAT(Refused(proto, {.fields = "outputs: 'class'"}), HasSubstr("model.onnx.path: ArgMax argmax: "));
+  EXPECT_THAT(Refused(proto, {.fields = "outputs: 'class'"}), HasSubstr("model.onnx.path: Multinomial draw: "));
+  EXPECT_THAT(Refused(proto, {.fields = "outputs: 'best'"}), HasSubstr("\"thresholds\" lies outside"));
 }
 
 TEST(Imported, TellsWhatItGuessed) {

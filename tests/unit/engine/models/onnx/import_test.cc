@@ -194,6 +194,39 @@ TEST(OnnxImport, WhatABranchReadsIsWanted) {
   EXPECT_EQ(Import(m).status().code(), absl::StatusCode::kUnimplemented);
 }
 
+TEST(OnnxImport, InitializersBehindOtherOutputsAreNotRead) {
+  ::onnx::ModelProto m = EmptyModel();
+  AddInput(&m, "x", {2, 3});
+  AddInput(&m, "elsewhere", {3});
+  *m.mutable_graph()->add_initializer() = Floats("w", {3});
+  Proto* elsewhere = m.mutable_graph()->add_initializer();
+  *elsewhere = Floats("elsewhere", {3});
+  elsewhere->clear_float_data();
+  elsewhere->set_data_location(Proto::EXTERNAL);
+  *m.mutable_graph()->add_initializer() = Floats("short", {3});
+  m.mutable_graph()->mutable_initializer(2)->mutable_float_data()->RemoveLast();
+  m.mutable_graph()->add_sparse_initializer()->mutable_values()->set_name("sparse");
+  AddNode(&m, "Mul", {"x", "w"}, {"y"});
+  AddNode(&m, "Add", {"y", "elsewhere"}, {"a"});
+  AddNode(&m, "Add", {"a", "short"}, {"b"});
+  AddNode(&m, "Add", {"b", "sparse"}, {"c"});
+  AddOutput(&m, "c");
+  const auto import = [&](const std::string& output) {
+    ImportOptions options;
+    options.outputs = {output};
+    options.is_parameter = [](const std::string&) { return true; };
+    return Import(m, options);
+  };
+  const absl::StatusOr<ImportedModel> model = import("y");
+  ASSERT_TRUE(model.ok()) << model.status();
+  ASSERT_EQ(model->graph.parameters.size(), 1u);
+  EXPECT_EQ(model->graph.parameters[0].name, "w");
+  EXPECT_LT(model->graph.FindInput("elsewhere"), 0);
+  EXPECT_THAT(std::string(import("a").status().message()), HasSubstr("\"elsewhere\" lies outside the model's file"));
+  EXPECT_THAT(std::string(import("b").status().message()), HasSubstr("\"elsewhere\" lies outside the model's file"));
+  EXPECT_THAT(std::string(import("c").status().message()), HasSubstr("sparse initializers"));
+}
+
 // "name shape" of those that are parameters, with a star where nothing tells weights.
 std::vector<std::string> ParametersOf(const ::onnx::ModelProto& proto, const std::vector<std::string>& outputs = {}) {
   const absl::StatusOr<Model> model = Model::Parse(proto.SerializeAsString());
