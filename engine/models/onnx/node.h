@@ -109,6 +109,7 @@ std::vector<Rule> ShapeRules();
 std::vector<Rule> ReductionRules();
 std::vector<Rule> ProductRules();
 std::vector<Rule> WindowRules();
+std::vector<Rule> ResizeRules();
 std::vector<Rule> NormRules();
 std::vector<Rule> AttentionRules();
 std::vector<Rule> RecurrentRules();

@@ -579,6 +579,31 @@ TEST(Imported, TellsWhatItGuessed) {
   EXPECT_THAT(DescribeGuesses(spec), ElementsAre());
 }
 
+// A Convnet that makes its image larger by sizes, among which the file's batch stands.
+ModelProto ResizingConvnet(int64_t batch) {
+  ModelProto proto = Convnet(batch, {batch, 16});
+  *proto.mutable_graph()->add_initializer() = onnx::Ints("sizes", {batch, 4, 5, 4});
+  proto.mutable_graph()->mutable_node(3)->set_input(0, "larger");
+  ::onnx::NodeProto* resize = onnx::AddNode(&proto, "Resize", {"c", "", "", "sizes"}, {"larger"});
+  auto* mode = resize->add_attribute();
+  mode->set_name("mode");
+  mode->set_type(::onnx::AttributeProto::STRING);
+  mode->set_s("linear");
+  for (int i = proto.graph().node_size(); --i > 3;) proto.mutable_graph()->mutable_node()->SwapElements(i, i - 1);
+  return proto;
+}
+
+TEST(Imported, ResizesImagesOfAnyBatch) {
+  const auto model = Build(ResizingConvnet(2), {.batch = 5});
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(CountOps(model->eval, ir::OpKind::kGather), 2);
+  EXPECT_EQ(CountOps(model->eval, ir::OpKind::kTranspose),
+            CountOps(Build(Convnet(2, {2, 16}))->eval, ir::OpKind::kTranspose));
+  const GraphInputs in = InputsOf(model->eval, 3);
+  ExpectNear(RunGraphReference(model->eval, in).outputs.at("logits"),
+             ImportersResult(ResizingConvnet(5), "logits", in.inputs.at("x")), 1e-12);
+}
+
 // Whoever swaps the file for what was trained changes nothing else.
 TEST(Imported, GoesHomeAsItsFileHasIt) {
   const ModelProto proto = Convnet(0, {-1, 16});
