@@ -37,6 +37,7 @@ const std::map<std::string, std::set<int>>& WeightInputs() {
       {"BatchNormalization", {1, 2, 3, 4}},
       {"Conv", {1, 2}},
       {"ConvTranspose", {1, 2}},
+      {"Einsum", {0, 1}},
       {"GRU", {1, 2, 3, 5}},
       {"Gather", {0}},
       {"Gemm", {0, 1, 2}},

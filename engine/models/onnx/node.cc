@@ -17,7 +17,7 @@ const Table& Rules() {
   static const Table* const table = [] {
     auto* rules = new Table;
     for (const auto& family : {ElementwiseRules(), MovementRules(), ShapeRules(), ReductionRules(), ProductRules(),
-                               WindowRules(), ResizeRules(), NormRules(),
+                               EinsumRules(), WindowRules(), ResizeRules(), NormRules(),
                                AttentionRules(), RecurrentRules(), LossRules(), DropoutRules()}) {
       for (const Rule& rule : family) (*rules)[{"", rule.op}] = rule;
     }

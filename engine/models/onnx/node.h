@@ -108,6 +108,7 @@ std::vector<Rule> MovementRules();
 std::vector<Rule> ShapeRules();
 std::vector<Rule> ReductionRules();
 std::vector<Rule> ProductRules();
+std::vector<Rule> EinsumRules();
 std::vector<Rule> WindowRules();
 std::vector<Rule> ResizeRules();
 std::vector<Rule> NormRules();
