@@ -17,7 +17,7 @@ const Table& Rules() {
   static const Table* const table = [] {
     auto* rules = new Table;
     for (const auto& family : {ElementwiseRules(), MovementRules(), ShapeRules(), ReductionRules(), ProductRules(),
-                               EinsumRules(), WindowRules(), ResizeRules(), NormRules(),
+                               EinsumRules(), WindowRules(), ResizeRules(), SelectionRules(), NormRules(),
                                AttentionRules(), RecurrentRules(), LossRules(), DropoutRules()}) {
       for (const Rule& rule : family) (*rules)[{"", rule.op}] = rule;
     }

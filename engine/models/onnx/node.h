@@ -111,6 +111,7 @@ std::vector<Rule> ProductRules();
 std::vector<Rule> EinsumRules();
 std::vector<Rule> WindowRules();
 std::vector<Rule> ResizeRules();
+std::vector<Rule> SelectionRules();
 std::vector<Rule> NormRules();
 std::vector<Rule> AttentionRules();
 std::vector<Rule> RecurrentRules();
