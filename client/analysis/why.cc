@@ -141,7 +141,9 @@ Finding WithFloor(const WhyInput& input, const StepCount& steps, double floor) {
     finding.because.push_back(absl::StrCat(Percent(1 - memory), " of the floor is computing"));
     finding.advice.push_back("only a faster mode or device makes it faster");
   }
-  for (const v1::Advice& advice : input.plan->advice()) finding.advice.push_back(Clean(advice.text()));
+  for (const v1::Advice& advice : input.plan->advice()) {
+    if (advice.kind() != v1::Advice::KIND_UNSPECIFIED) finding.advice.push_back(Clean(advice.text()));
+  }
   return finding;
 }
 

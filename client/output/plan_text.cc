@@ -174,11 +174,24 @@ std::string SpeedTable(const v1::PlanReport& report) {
   return table.ToString();
 }
 
+bool IsNote(const v1::Advice& advice) { return advice.kind() == v1::Advice::KIND_UNSPECIFIED; }
+
+std::string NotesText(const v1::PlanReport& report) {
+  std::string text;
+  for (const v1::Advice& advice : report.advice()) {
+    if (IsNote(advice)) absl::StrAppend(&text, Clean(advice.text()), "\n");
+  }
+  return text;
+}
+
 std::string AdviceText(const v1::PlanReport& report) {
-  if (report.advice().empty()) return KnowsSpeed(report) ? "Nothing to advise.\n" : "";
+  if (std::all_of(report.advice().begin(), report.advice().end(), IsNote)) {
+    return KnowsSpeed(report) ? "Nothing to advise.\n" : "";
+  }
   std::string text = "Advice, each tried by planning it:\n";
   int number = 0;
   for (const v1::Advice& advice : report.advice()) {
+    if (IsNote(advice)) continue;
     absl::StrAppend(&text, "  ", ++number, ". ", Clean(advice.text()), "\n");
     if (!advice.field().empty()) {
       absl::StrAppend(&text, "     --set ", Clean(advice.field()), "=", Clean(advice.value()), "\n");
@@ -201,7 +214,7 @@ std::string PlanReportText(const v1::PlanReport& report) {
       Head(report),       absl::StrCat(LayerTable(report), RidgeLine(report), Legend(report)),
       CallsText(report),  MemoryTable(report),
       SpeedTable(report), Unknown(report),
-      AdviceText(report)};
+      NotesText(report),  AdviceText(report)};
   parts.erase(std::remove(parts.begin(), parts.end(), ""), parts.end());
   return absl::StrJoin(parts, "\n");
 }

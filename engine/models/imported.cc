@@ -124,9 +124,9 @@ absl::StatusOr<Binding> Bind(const v1::OnnxModel& spec, const SampleInfo& sample
 }
 
 // What of the file are parameters and states.
-onnx::ImportOptions PersistentOptions(const v1::OnnxModel& spec, const onnx::Model& file) {
+onnx::ImportOptions PersistentOptions(const v1::OnnxModel& spec, const std::string& output, const onnx::Model& file) {
   onnx::ImportOptions options;
-  options.is_parameter = [names = file.Trainable()](const std::string& name) { return names.count(name) > 0; };
+  options.is_parameter = [names = file.Trainable({output})](const std::string& name) { return names.count(name) > 0; };
   options.updates_statistic = [&spec](const std::string& name) { return !MatchesAny(spec, name); };
   return options;
 }
@@ -202,7 +202,7 @@ class ImportedBuilder {
   }
 
   absl::StatusOr<onnx::ImportedModel> Import(int64_t batch) const {
-    onnx::ImportOptions options = PersistentOptions(spec_, *file_);
+    onnx::ImportOptions options = PersistentOptions(spec_, output_, *file_);
     Shape shape{batch};
     shape.insert(shape.end(), binding_.shape.begin(), binding_.shape.end());
     options.input_shapes[binding_.name] = shape;

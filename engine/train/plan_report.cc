@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/backend/cuda_backend.h"
 #include "engine/core/status.h"
+#include "engine/models/imported_notes.h"
 #include "engine/train/gradient_diagnostics.h"
 #include "engine/train/plan_advice.h"
 #include "engine/train/sizing_backend.h"
@@ -142,6 +143,11 @@ class Reporter {
     report_.mutable_layers()->Assign(costs.layers.begin(), costs.layers.end());
     report_.set_step_flops(costs.flops);
     report_.set_step_bytes(costs.bytes);
+    if (spec_.proto().model().has_onnx()) {
+      for (std::string& note : models::DescribeGuesses(spec_.proto().model().onnx())) {
+        report_.add_advice()->set_text(std::move(note));
+      }
+    }
     for (v1::Advice& advice : AdviceFor(planner_, own, plan, costs, report_)) {
       report_.add_advice()->Swap(&advice);
     }

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/core/status.h"
+#include "engine/models/imported_notes.h"
 #include "engine/train/auto_mode.h"
 #include "engine/train/benchmark.h"
 #include "engine/train/evaluation.h"
@@ -270,6 +271,11 @@ absl::Status TrainerImpl::Announce() {
   }
   for (const std::string& line : data_notes_) {
     AMPD_RETURN_IF_ERROR(reporter_->Log(v1::LogLine::WARNING, line));
+  }
+  if (saved_step_ < 0 && job().model().has_onnx()) {
+    for (const std::string& note : models::DescribeGuesses(job().model().onnx())) {
+      AMPD_RETURN_IF_ERROR(reporter_->Log(v1::LogLine::INFO, note));
+    }
   }
   if (saved_step_ < 0 && job().has_start_from()) {
     for (const std::string& note : start_notes_) AMPD_RETURN_IF_ERROR(reporter_->Log(v1::LogLine::WARNING, note));

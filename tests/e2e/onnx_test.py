@@ -1,5 +1,6 @@
 """Jobs that train networks from ONNX files: real ones on real data, and one that PyTorch exported."""
 
+import json
 import math
 import os
 import unittest
@@ -218,6 +219,118 @@ class TorchExportTest(OnnxJob):
                 home = run_onnx(self.home(ampd, done.id), sample.transpose(0, 3, 1, 2))[0]
                 np.testing.assert_allclose(home, logits.numpy(), rtol=1e-5, atol=1e-5)
                 print(f"exported back: largest difference {np.abs(home - logits.numpy()).max():.1e}", flush=True)
+
+
+def interpolating():
+    """A module that PyTorch writes with Resize and Einsum, and with single numbers that it trains."""
+    nn = torch.nn
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.down = nn.Conv2d(3, 8, 3, stride=2, padding=1)
+            self.up = nn.Sequential(nn.Upsample(scale_factor=2), nn.Conv2d(8, 6, 3, padding=1), nn.PReLU())
+            self.wide = nn.Upsample(size=(9, 7), mode="bilinear", align_corners=True)
+            self.gate = nn.ParameterDict({"gamma": nn.Parameter(torch.tensor(0.5))})
+            self.weight = nn.Parameter(torch.randn(6, 9, 5) / 5)
+            self.head = nn.Linear(7 * 5, CLASSES)
+            self.logit_scale = nn.Parameter(torch.tensor(0.3))
+
+        def forward(self, x):
+            y = torch.relu(self.down(x))
+            y = self.up(y) + self.gate["gamma"] * torch.nn.functional.interpolate(
+                y[:, :6], scale_factor=2, mode="bilinear", align_corners=False)
+            y = torch.einsum("nchw,cho->nwo", self.wide(y), self.weight)
+            return self.head(y.flatten(1)) * self.logit_scale.exp()
+
+    return Net()
+
+
+class InterpolatingTest(TorchExportTest):
+    def network(self):
+        torch.manual_seed(2)
+        return interpolating()
+
+    def test_plans_and_logs_tell_what_is_trained(self):
+        self.export(os.path.join(self.folder, "net.onnx"), 1)
+        np.save(os.path.join(self.folder, "x.npy"), np.zeros((64, 12, 12, 3), np.float32))
+        np.save(os.path.join(self.folder, "y.npy"), np.arange(64) % CLASSES)
+        ampd = self.daemon(data_roots=[self.folder])
+        job = onnx_job("net", "FP32", {"train": {"npy": {"inputs": "x.npy", "targets": "y.npy"}}}, steps=2)
+        job["model"]["onnx"]["path"] = "net.onnx"
+        note = "single numbers of the ONNX file that are trained (model.onnx.freeze holds them): "
+        path = os.path.join(self.folder, "job.json")
+        with open(path, "w") as file:
+            json.dump(job, file)
+        plan = ampd.ctl("plan", path)
+        self.assertEqual(plan.returncode, 0, plan.stderr)
+        line = next(line for line in plan.stdout.splitlines() if line.startswith(note))
+        self.assertEqual(set(line[len(note):].split(", ")), {"gate.gamma", "logit_scale", "up.2.weight"})
+        done = ampd.run(job)
+        self.assert_state(done, "SUCCEEDED")
+        logged = [e.log.text for e in ampd.events(done.id) if e.HasField("log")]
+        self.assertIn(line, logged)
+
+
+@unittest.skipUnless(torch and onnxruntime, "PyTorch, onnx and ONNX Runtime are not installed for this python")
+class BiasBeforeNormTest(OnnxJob):
+    """Training does not add the bias in front of a batch norm; its running mean has to hold it all the same."""
+
+    BATCH, STEPS, RATE, DECAY = 64, 12, 0.05, 0.02
+
+    def network(self):
+        nn = torch.nn
+        torch.manual_seed(4)
+        net = nn.Sequential(nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.Flatten(),
+                            nn.Linear(6 * 4 * 4, 10), nn.BatchNorm1d(10), nn.ReLU(), nn.Linear(10, CLASSES))
+        with torch.no_grad():
+            # Far from the running means, which begin at 0.
+            net[0].bias.copy_(torch.linspace(-4, 5, 6))
+            net[4].bias.copy_(torch.linspace(6, -3, 10))
+        return net
+
+    def test_statistics_and_logits_are_pytorchs(self):
+        rng = np.random.default_rng(6)
+        x = rng.normal(0, 1, (self.BATCH, 6, 6, 3)).astype(np.float32)
+        y = rng.integers(0, CLASSES, self.BATCH)
+        np.save(os.path.join(self.folder, "x.npy"), x)
+        np.save(os.path.join(self.folder, "y.npy"), y)
+        path = os.path.join(self.folder, "net.onnx")
+        torch.onnx.export(self.network(), (torch.zeros(self.BATCH, 3, 6, 6),), path, input_names=["image"],
+                          output_names=["logits"], dynamic_axes={"image": {0: "n"}}, dynamo=False,
+                          training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False)
+        data = {"npy": {"inputs": "x.npy", "targets": "y.npy"}}
+        job = onnx_job("net", "FP32", {"train": data, "eval": data}, steps=self.STEPS)
+        job["model"]["onnx"]["path"] = "net.onnx"
+        # Every batch is all of the data, so that its order says nothing.
+        job["train"]["batch_size"] = self.BATCH
+        job["optimizer"] = {"sgd": {"learning_rate": self.RATE, "weight_decay": self.DECAY}}
+        ampd = self.daemon(data_roots=[self.folder])
+        done = ampd.run(job)
+        self.assert_state(done, "SUCCEEDED")
+
+        images, labels = torch.from_numpy(x).permute(0, 3, 1, 2), torch.from_numpy(y)
+        # As the file has it: writing it down moved the statistics.
+        first = {t.name: torch.from_numpy(onnx.numpy_helper.to_array(t).copy()) for t in onnx.load(path).graph.initializer}
+        net = self.network()
+        net.load_state_dict({name: first.get(name, value) for name, value in net.state_dict().items()})
+        net = net.double().train()
+        optimizer = torch.optim.SGD(net.parameters(), lr=self.RATE, weight_decay=self.DECAY)
+        for _ in range(self.STEPS):
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(net(images.double()), labels).backward()
+            optimizer.step()
+        tensors = self.checkpoint(ampd, done.id)
+        for name, value in net.state_dict().items():
+            np.testing.assert_allclose(tensors[name], value.numpy(), rtol=1e-3, atol=1e-4, err_msg=name)
+        net.eval()
+        with torch.no_grad():
+            logits = net(images.double())
+            loss = torch.nn.functional.cross_entropy(logits, labels).item()
+        evaluations = [e.evaluation for e in ampd.events(done.id) if e.HasField("evaluation")]
+        self.assertAlmostEqual(evaluations[-1].loss, loss, delta=1e-3 * loss)
+        home = run_onnx(self.home(ampd, done.id), images.numpy())
+        np.testing.assert_allclose(home, logits.numpy(), rtol=1e-3, atol=1e-3)
 
 
 @unittest.skipUnless(MODELS, "no ../shared/data/onnx_models here")

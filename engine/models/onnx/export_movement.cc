@@ -110,9 +110,14 @@ absl::Status Concat(ExportNode& n) {
 }
 
 absl::Status Gather(ExportNode& n) {
-  const T y =
-      n.e.Op(n.onnx, {n.e.Get(n.in(0)), n.e.Get(n.in(1))}, n.out_dims(), {{"axis", AxisOf(n, "axis", 0, n.rank(0))}});
-  n.e.Bind(n.out(), InOrder(n.out_dims().size()), y);
+  const int64_t axis = AxisOf(n, "axis", 0, n.rank(0));
+  // By indices of one axis the result has the operand's axes, and may stay arranged as that is.
+  const bool keeps = n.rank(1) == 1 && n.out_dims().size() == n.rank(0);
+  const Arrangement at = keeps ? WholeAxes(n, 0) : InOrder(n.rank(0));
+  const Arrangement to = keeps ? at : InOrder(n.out_dims().size());
+  const T y = n.e.Op(n.onnx, {n.e.Get(n.in(0), at), n.e.Get(n.in(1))}, Arranged(n.out_dims(), to),
+                     {{"axis", PlaceOf(at, axis)}});
+  n.e.Bind(n.out(), to, y);
   return absl::OkStatus();
 }
 

@@ -83,7 +83,17 @@ std::vector<ModelValue> Model::outputs() const {
   return values;
 }
 
-std::set<std::string> Model::Trainable() const { return TrainableInitializers(impl_->proto.graph()); }
+std::vector<FloatInitializer> Model::FloatInitializers(const std::vector<std::string>& outputs) const {
+  return FloatInitializersOf(impl_->proto, outputs);
+}
+
+std::set<std::string> Model::Trainable(const std::vector<std::string>& outputs) const {
+  std::set<std::string> names;
+  for (FloatInitializer& f : FloatInitializers(outputs)) {
+    if (f.parameter) names.insert(std::move(f.name));
+  }
+  return names;
+}
 
 absl::StatusOr<ImportedModel> Model::Import(const ImportOptions& options) const {
   return Importer(impl_->proto, options).Run();

@@ -39,6 +39,21 @@ struct ModelValue {
   bool initialized = false;  // inputs: has an initializer, so that a caller may leave it out
 };
 
+// An f32 initializer with elements, as a training takes it, as far as a file tells weights from tables and constants.
+struct FloatInitializer {
+  std::string name;
+  Shape shape;
+  bool number = false;  // of one element
+  // An operation reads it where its weights stand (a factor of a product, a filter, a norm's scale, ...), or adds it as
+  // a vector, as biases are.
+  bool weight = false;
+  // Trained, but for what a job freezes. All are but those with infinities, which are masks, and single numbers; of
+  // these, which are constants of formulas as a rule, those that are read as weights or biases, whose exponential,
+  // sigmoid, softplus or hyperbolic tangent is taken (of a constant a tool would write the result), and that are named
+  // as PyTorch names what modules hold.
+  bool parameter = false;
+};
+
 struct ImportOptions {
   // Shapes of graph inputs, by name; an input that is not listed has the shape that the model declares.
   std::map<std::string, Shape> input_shapes;
@@ -62,8 +77,8 @@ struct ImportOptions {
   // of input_shapes is given in ONNX's order all the same.
   std::set<std::string> image_inputs;
   std::set<std::string> image_outputs;
-  // Any values of the model's own graph, in place of its outputs; nodes that none of them depends on are then not
-  // looked at. Empty: its outputs.
+  // Any values of the model's own graph, in place of its outputs; nodes and initializers that none of them depends on
+  // are then not looked at. Empty: its outputs.
   std::vector<std::string> outputs;
   // The model was written down for batches of `written_batch`, >= 1, and its inputs are of `batch`, >= 1: a Reshape
   // whose constant shape begins with the one, of a tensor that begins with the other, begins with the other. 0: batches
@@ -98,9 +113,10 @@ class Model {
 
   std::vector<ModelValue> inputs() const;
   std::vector<ModelValue> outputs() const;
-  // The initializers that a training changes, as far as a file tells weights from tables: f32 ones without infinities;
-  // single numbers only where an operation reads them as weights (of a convolution, a product, a norm, ...).
-  std::set<std::string> Trainable() const;
+  // In the model's order; `outputs` as in ImportOptions: those that they may depend on. Empty: all.
+  std::vector<FloatInitializer> FloatInitializers(const std::vector<std::string>& outputs = {}) const;
+  // The names of those that are parameters.
+  std::set<std::string> Trainable(const std::vector<std::string>& outputs = {}) const;
 
   // Errors name the node. UNIMPLEMENTED: an operation, element type or spatial rank that the engine has not;
   // FAILED_PRECONDITION: a shape or constant follows from an input whose value is not in `options`; RESOURCE_EXHAUSTED:

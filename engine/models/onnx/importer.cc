@@ -37,40 +37,6 @@ std::string Printable(absl::string_view name) {
   return safe;
 }
 
-// Names of values that `node` may read: more than it does, rather than less.
-void AddReads(const ::onnx::NodeProto& node, std::set<std::string>* names) {
-  names->insert(node.input().begin(), node.input().end());
-  const auto add_graph = [&](const ::onnx::GraphProto& graph) {
-    for (const ::onnx::NodeProto& inner : graph.node()) AddReads(inner, names);
-    // A branch may give a value that stands around it.
-    for (const ::onnx::ValueInfoProto& output : graph.output()) names->insert(output.name());
-  };
-  for (const ::onnx::AttributeProto& attribute : node.attribute()) {
-    if (attribute.has_g()) add_graph(attribute.g());
-    for (const ::onnx::GraphProto& graph : attribute.graphs()) add_graph(graph);
-    // Gradient names in attributes what it differentiates.
-    if (attribute.has_s()) names->insert(attribute.s());
-    names->insert(attribute.strings().begin(), attribute.strings().end());
-  }
-  // An input or output that is left out.
-  names->erase("");
-}
-
-// By node of a graph whether one of `outputs` may depend on it.
-std::vector<bool> ReachOutputs(const google::protobuf::RepeatedPtrField<::onnx::NodeProto>& nodes,
-                               const std::vector<std::string>& outputs) {
-  std::set<std::string> read(outputs.begin(), outputs.end());
-  std::vector<bool> reach(static_cast<size_t>(nodes.size()));
-  for (int i = nodes.size(); i-- > 0;) {
-    const auto& written = nodes[i].output();
-    const bool needed =
-        std::any_of(written.begin(), written.end(), [&](const std::string& name) { return read.count(name) > 0; });
-    if (needed) AddReads(nodes[i], &read);
-    reach[static_cast<size_t>(i)] = needed;
-  }
-  return reach;
-}
-
 }  // namespace
 
 V Scope::Find(const std::string& name) const {
@@ -99,27 +65,33 @@ Importer::Importer(const ::onnx::ModelProto& model, const ImportOptions& options
 absl::StatusOr<ImportedModel> Importer::Run() {
   Opsets opsets;
   for (const ::onnx::OperatorSetIdProto& id : model_.opset_import()) opsets[id.domain()] = id.version();
+  const ::onnx::GraphProto& graph = model_.graph();
+  // What lies behind the outputs that were not asked for may be what the engine has not, or broken.
+  Reach wanted{std::vector<bool>(static_cast<size_t>(graph.node_size()), true), {}};
+  const bool all = options_.outputs.empty();
+  if (!all) wanted = ReachOutputs(graph, options_.outputs);
   Scope scope;
-  AMPD_RETURN_IF_ERROR(AddInitializers(model_.graph(), &scope, true));
-  for (const ::onnx::ValueInfoProto& info : model_.graph().input()) {
-    if (scope.Find(info.name()) != nullptr) continue;  // an initializer's value may be overridden; it is not, here
+  AMPD_RETURN_IF_ERROR(AddInitializers(graph, all ? nullptr : &wanted.values, true, &scope));
+  for (const ::onnx::ValueInfoProto& info : graph.input()) {
+    if (uses_.count(info.name()) > 0) continue;  // an initializer's value may be overridden; it is not, here
     absl::Status status = AddInput(info, &scope);
     if (!status.ok()) return Annotate(status, absl::StrCat("input \"", info.name(), "\""));
   }
-  const auto& nodes = model_.graph().node();
-  // What lies behind the outputs that were asked for may be what the engine has not.
-  const std::vector<bool> wanted = options_.outputs.empty() ? std::vector<bool>(static_cast<size_t>(nodes.size()), true)
-                                                            : ReachOutputs(nodes, options_.outputs);
-  AMPD_RETURN_IF_ERROR(Translate(nodes, wanted, opsets, &scope));
+  AMPD_RETURN_IF_ERROR(Translate(graph.node(), wanted.nodes, opsets, &scope));
   AMPD_RETURN_IF_ERROR(AddOutputs(scope));
   AMPD_ASSIGN_OR_RETURN(result_.graph, passes::RemoveDeadNodes(std::move(result_.graph)));
   AMPD_RETURN_IF_ERROR(ops::VerifyGraph(result_.graph));
   return std::move(result_);
 }
 
-absl::Status Importer::AddInitializers(const ::onnx::GraphProto& graph, Scope* scope, bool main) {
-  if (graph.sparse_initializer_size() > 0) return absl::UnimplementedError("[onnx] sparse initializers");
+absl::Status Importer::AddInitializers(const ::onnx::GraphProto& graph, const std::set<std::string>* wanted, bool main,
+                                       Scope* scope) {
+  const auto passed_over = [&](const std::string& name) { return wanted != nullptr && wanted->count(name) == 0; };
+  for (const ::onnx::SparseTensorProto& proto : graph.sparse_initializer()) {
+    if (!passed_over(proto.values().name())) return absl::UnimplementedError("[onnx] sparse initializers");
+  }
   for (const ::onnx::TensorProto& proto : graph.initializer()) {
+    if (passed_over(proto.name())) continue;
     if (scope->values.count(proto.name()) > 0) {
       return absl::InvalidArgumentError(absl::StrCat("[onnx] two initializers are named \"", proto.name(), "\""));
     }
@@ -357,7 +329,7 @@ absl::StatusOr<std::vector<V>> Importer::InlineGraph(const ::onnx::GraphProto& g
                                                      const Scope& outer) {
   if (depth_ >= kMaxDepth) return absl::InvalidArgumentError("[onnx] branches stand too deep within each other");
   Scope scope{&outer, {}};
-  AMPD_RETURN_IF_ERROR(AddInitializers(graph, &scope, false));
+  AMPD_RETURN_IF_ERROR(AddInitializers(graph, nullptr, false, &scope));
   ++depth_;
   const std::vector<bool> all(static_cast<size_t>(graph.node_size()), true);
   absl::Status status = Translate(graph.node(), all, opsets, &scope);

@@ -41,7 +41,9 @@ class Importer {
  private:
   using Opsets = std::map<std::string, int64_t>;
 
-  absl::Status AddInitializers(const ::onnx::GraphProto& graph, Scope* scope, bool main);
+  // `wanted`: by name; the others are not read. Null: all. `main`: of the model itself, not of a branch.
+  absl::Status AddInitializers(const ::onnx::GraphProto& graph, const std::set<std::string>* wanted, bool main,
+                               Scope* scope);
   absl::StatusOr<V> AddParameter(const ::onnx::TensorProto& proto);
   V AddStatistic(const std::string& name, TensorPtr tensor, bool mean);
   absl::Status AddInput(const ::onnx::ValueInfoProto& info, Scope* scope);

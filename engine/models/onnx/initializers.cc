@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_split.h"
 #include "absl/types/optional.h"
 #include "engine/core/tensor.h"
 #include "engine/models/onnx/tensor_proto.h"
@@ -35,6 +37,7 @@ const std::map<std::string, std::set<int>>& WeightInputs() {
       {"BatchNormalization", {1, 2, 3, 4}},
       {"Conv", {1, 2}},
       {"ConvTranspose", {1, 2}},
+      {"Einsum", {0, 1}},
       {"GRU", {1, 2, 3, 5}},
       {"Gather", {0}},
       {"Gemm", {0, 1, 2}},
@@ -50,9 +53,70 @@ const std::map<std::string, std::set<int>>& WeightInputs() {
   return *inputs;
 }
 
-bool HasInfinity(const Tensor& tensor) {
-  const absl::Span<const float> values = tensor.as<float>();
+// A mask, as a rule. What cannot be read the import refuses.
+bool HasInfinity(const ::onnx::TensorProto& proto) {
+  const auto tensor = ToTensor(proto);
+  if (!tensor.ok()) return false;
+  const absl::Span<const float> values = (*tensor)->as<float>();
   return std::any_of(values.begin(), values.end(), [](float v) { return std::isinf(v); });
+}
+
+// Where an operation's weights stand: a factor of a product, a convolution's filter, what a norm multiplies with, ...
+bool AnyIsWeight(const std::vector<InitializerUse>& uses) {
+  return std::any_of(uses.begin(), uses.end(), [](const InitializerUse& use) {
+    const auto known = WeightInputs().find(use.node->op_type());
+    return known != WeightInputs().end() && known->second.count(use.input) > 0;
+  });
+}
+
+bool AnyIsOf(const std::vector<InitializerUse>& uses, const std::set<std::string>& ops) {
+  return std::any_of(uses.begin(), uses.end(),
+                     [&](const InitializerUse& use) { return ops.count(use.node->op_type()) > 0; });
+}
+
+bool IsWord(absl::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+  });
+}
+
+// Whether PyTorch names what a module holds so: by the modules around it, "blocks.0.gamma". Of the outermost module it
+// is a bare word, as a value of the graph is in other tools' files; those are counted ("val_3", "12").
+bool IsModuleState(const std::string& name, bool torch) {
+  const std::vector<std::string> words = absl::StrSplit(name, '.');
+  const bool path = std::all_of(words.begin(), words.end(), [](const std::string& word) { return IsWord(word); });
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  if (!path || is_digit(words.back().front())) return false;
+  if (words.size() > 1) return true;
+  return torch && !is_digit(name.back()) && !absl::StartsWith(name, "_") && !absl::StartsWith(name, "scalar_tensor");
+}
+
+// Whether a training moves a single number: eps, a root's exponent and the like are single numbers too.
+bool IsNumberTrained(const ::onnx::TensorProto& proto, const std::vector<InitializerUse>& uses, bool torch) {
+  // What follows a product is a bias; a number without axes is more likely a constant of the formula.
+  if (AnyIsWeight(uses) || (proto.dims_size() > 0 && AnyIsOf(uses, {"Add"}))) return true;
+  // These of a constant would be another constant.
+  if (AnyIsOf(uses, {"Exp", "Sigmoid", "Softplus", "Tanh"})) return true;
+  return IsModuleState(proto.name(), torch);
+}
+
+// Names of values that `node` may read: more than it does, rather than less.
+void AddReads(const ::onnx::NodeProto& node, std::set<std::string>* names) {
+  names->insert(node.input().begin(), node.input().end());
+  const auto add_graph = [&](const ::onnx::GraphProto& graph) {
+    for (const ::onnx::NodeProto& inner : graph.node()) AddReads(inner, names);
+    // A branch may give a value that stands around it.
+    for (const ::onnx::ValueInfoProto& output : graph.output()) names->insert(output.name());
+  };
+  for (const ::onnx::AttributeProto& attribute : node.attribute()) {
+    if (attribute.has_g()) add_graph(attribute.g());
+    for (const ::onnx::GraphProto& graph : attribute.graphs()) add_graph(graph);
+    // Gradient names in attributes what it differentiates.
+    if (attribute.has_s()) names->insert(attribute.s());
+    names->insert(attribute.strings().begin(), attribute.strings().end());
+  }
+  // An input or output that is left out.
+  names->erase("");
 }
 
 constexpr size_t kMaxCopies = size_t{64} << 20;
@@ -75,6 +139,19 @@ InitializerUses UsesOfInitializers(const ::onnx::GraphProto& graph) {
   for (const ::onnx::TensorProto& tensor : graph.initializer()) uses[tensor.name()];
   AddUses(graph.node(), &uses);
   return uses;
+}
+
+Reach ReachOutputs(const ::onnx::GraphProto& graph, const std::vector<std::string>& outputs) {
+  const auto& nodes = graph.node();
+  Reach reach{std::vector<bool>(static_cast<size_t>(nodes.size())), {outputs.begin(), outputs.end()}};
+  for (int i = nodes.size(); i-- > 0;) {
+    const auto& written = nodes[i].output();
+    const bool needed = std::any_of(written.begin(), written.end(),
+                                    [&](const std::string& name) { return reach.values.count(name) > 0; });
+    if (needed) AddReads(nodes[i], &reach.values);
+    reach.nodes[static_cast<size_t>(i)] = needed;
+  }
+  return reach;
 }
 
 absl::Status GiveIdentitiesTheirOwn(::onnx::GraphProto* graph) {
@@ -127,26 +204,26 @@ bool AreStatistics(const std::vector<InitializerUse>& uses) {
   return AllAre(uses, {"BatchNormalization"}, kMeanInput) || AllAre(uses, {"BatchNormalization"}, kVarianceInput);
 }
 
-bool IsWeight(const ::onnx::TensorProto& tensor, const std::vector<InitializerUse>& uses) {
-  return std::any_of(uses.begin(), uses.end(), [&](const InitializerUse& use) {
-    // What follows a product is a bias; a number without axes is more likely a constant of the formula.
-    if (use.node->op_type() == "Add") return tensor.dims_size() > 0;
-    const auto known = WeightInputs().find(use.node->op_type());
-    return known != WeightInputs().end() && known->second.count(use.input) > 0;
-  });
-}
-
-std::set<std::string> TrainableInitializers(const ::onnx::GraphProto& graph) {
+std::vector<FloatInitializer> FloatInitializersOf(const ::onnx::ModelProto& model,
+                                                  const std::vector<std::string>& outputs) {
+  const ::onnx::GraphProto& graph = model.graph();
   const InitializerUses uses = UsesOfInitializers(graph);
-  std::set<std::string> names;
+  const bool all = outputs.empty(), torch = model.producer_name() == "pytorch";
+  const Reach reach = ReachOutputs(graph, outputs);
+  std::vector<FloatInitializer> list;
   for (const ::onnx::TensorProto& proto : graph.initializer()) {
-    if (proto.data_type() != ::onnx::TensorProto::FLOAT) continue;
-    // What cannot be read the import refuses.
-    const auto tensor = ToTensor(proto);
-    if (!tensor.ok() || (*tensor)->size() == 0 || HasInfinity(**tensor)) continue;
-    if ((*tensor)->size() > 1 || IsWeight(proto, uses.at(proto.name()))) names.insert(proto.name());
+    if (proto.data_type() != ::onnx::TensorProto::FLOAT || !(all || reach.values.count(proto.name()) > 0)) continue;
+    const std::vector<InitializerUse>& read = uses.at(proto.name());
+    FloatInitializer f{.name = proto.name(), .shape = {proto.dims().begin(), proto.dims().end()}};
+    const auto is = [&](int64_t extent) { return [=](int64_t e) { return e == extent; }; };
+    f.number = std::all_of(f.shape.begin(), f.shape.end(), is(1));
+    if (std::any_of(f.shape.begin(), f.shape.end(), is(0))) continue;
+    f.weight = AnyIsWeight(read) || (f.shape.size() == 1 && AnyIsOf(read, {"Add"}));
+    f.parameter = !f.number || IsNumberTrained(proto, read, torch);
+    f.parameter = f.parameter && !HasInfinity(proto);
+    list.push_back(std::move(f));
   }
-  return names;
+  return list;
 }
 
 }  // namespace ampd::models::onnx

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "engine/models/onnx/import.h"
 
 namespace ampd::models::onnx {
 
@@ -27,6 +28,13 @@ using InitializerUses = std::map<std::string, std::vector<InitializerUse>>;
 // Of the graph's initializers, by its nodes and those of graphs within them; a call of a function counts as one use.
 InitializerUses UsesOfInitializers(const ::onnx::GraphProto& graph);
 
+// What `outputs` of a graph may depend on: more than they do, rather than less.
+struct Reach {
+  std::vector<bool> nodes;  // by node of the graph
+  std::set<std::string> values;
+};
+Reach ReachOutputs(const ::onnx::GraphProto& graph, const std::vector<std::string>& outputs);
+
 // Gives Identities of initializers values of their own where these are not meant to be one: of means and variances that
 // batch norms read, and of vectors of one number. Exporters (PyTorch's) write equal tensors once, so that the norms of
 // a network that was not trained yet would share what a training moves apart. Other Identities stay: their tensors are
@@ -37,11 +45,9 @@ absl::Status GiveIdentitiesTheirOwn(::onnx::GraphProto* graph);
 bool AreFilters(const std::vector<InitializerUse>& uses);
 // Whether all uses, one at least, are as means of batch norms, or all as variances.
 bool AreStatistics(const std::vector<InitializerUse>& uses);
-// Whether an operation reads `tensor` where its weights stand: a factor of a product, a convolution's filter, what a
-// norm multiplies with, a bias, ...
-bool IsWeight(const ::onnx::TensorProto& tensor, const std::vector<InitializerUse>& uses);
-// Model::Trainable.
-std::set<std::string> TrainableInitializers(const ::onnx::GraphProto& graph);
+// Model::FloatInitializers.
+std::vector<FloatInitializer> FloatInitializersOf(const ::onnx::ModelProto& model,
+                                                  const std::vector<std::string>& outputs);
 
 }  // namespace ampd::models::onnx
 

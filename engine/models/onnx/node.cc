@@ -16,9 +16,9 @@ using Table = std::map<std::pair<std::string, std::string>, Rule>;
 const Table& Rules() {
   static const Table* const table = [] {
     auto* rules = new Table;
-    for (const auto& family :
-         {ElementwiseRules(), MovementRules(), ShapeRules(), ReductionRules(), ProductRules(), WindowRules(),
-          NormRules(), AttentionRules(), RecurrentRules(), LossRules(), DropoutRules()}) {
+    for (const auto& family : {ElementwiseRules(), MovementRules(), ShapeRules(), ReductionRules(), ProductRules(),
+                               EinsumRules(), WindowRules(), ResizeRules(), SelectionRules(), NormRules(),
+                               AttentionRules(), RecurrentRules(), LossRules(), DropoutRules()}) {
       for (const Rule& rule : family) (*rules)[{"", rule.op}] = rule;
     }
     for (const Rule& rule : TrainingRules()) (*rules)[{kTraining, rule.op}] = rule;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/models/imported_notes.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/unit/engine/models/imported_jobs.h"
@@ -525,12 +526,14 @@ TEST(Imported, RefusesWhatItCannotTrain) {
   EXPECT_THAT(Refused(unknown), HasSubstr("model.onnx.path: Unheard relu: [onnx] operation Unheard"));
 }
 
-// Files for inference end in a choice among classes, which the engine has not and training does not need.
+// Files for inference end in a choice among classes, which the engine may not have and training does not need.
 TEST(Imported, WhatLiesBehindTheOutputIsNotLookedAt) {
   ModelProto proto = Convnet(0, {-1, 16});
-  *proto.mutable_graph()->add_initializer() = onnx::Ints("k", {1});
-  onnx::AddNode(&proto, "ArgMax", {"probabilities"}, {"class"})->set_name("argmax");
-  onnx::AddNode(&proto, "TopK", {"probabilities", "k"}, {"best", "where"})->set_name("topk");
+  Proto thresholds = onnx::Floats("thresholds", {1, 3});
+  thresholds.set_data_location(Proto::EXTERNAL);
+  *proto.mutable_graph()->add_initializer() = thresholds;
+  onnx::AddNode(&proto, "Multinomial", {"probabilities"}, {"class"})->set_name("draw");
+  onnx::AddNode(&proto, "Sub", {"probabilities", "thresholds"}, {"best"})->set_name("best");
   onnx::AddOutput(&proto, "class");
   onnx::AddOutput(&proto, "best");
   for (const char* fields : {"outputs: 'logits'", "outputs: 'probabilities'", ""}) {
@@ -540,7 +543,65 @@ TEST(Imported, WhatLiesBehindTheOutputIsNotLookedAt) {
     ExpectNear(RunGraphReference(model->eval, in).outputs.at("logits"),
                ImportersResult(Convnet(0, {-1, 16}), "logits", in.inputs.at("x")), 1e-12);
   }
-  EXPECT_THAT(Refused(proto, {.fields = "outputs: 'class'"}), HasSubstr("model.onnx.path: ArgMax argmax: "));
+  EXPECT_THAT(Refused(proto, {.fields = "outputs: 'class'"}), HasSubstr("model.onnx.path: Multinomial draw: "));
+  EXPECT_THAT(Refused(proto, {.fields = "outputs: 'best'"}), HasSubstr("\"thresholds\" lies outside"));
+}
+
+TEST(Imported, TellsWhatItGuessed) {
+  ModelProto proto = Convnet(0, {-1, 16});
+  AddWeights(&proto, "head.scale", {});
+  AddWeights(&proto, "table", {1, 3});
+  AddWeights(&proto, "eps", {1});
+  AddWeights(&proto, "unread", {1, 3});
+  std::string last = "logits";
+  for (const char* name : {"head.scale", "table", "eps"}) {
+    onnx::AddNode(&proto, "Mul", {last, name}, {last + "'"});
+    last += "'";
+  }
+  onnx::AddNode(&proto, "Mul", {last, "unread"}, {"elsewhere"});
+  const std::string fields = "outputs: \"" + last + "\" ";
+  const auto model = Build(proto, {.fields = fields});
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_THAT(Names(model->phases[0].train.parameters), ::testing::IsSupersetOf({"head.scale", "table"}));
+  v1::OnnxModel spec;
+  spec.set_path("a");
+  spec.add_outputs(last);
+  EXPECT_THAT(DescribeGuesses(spec),
+              ElementsAre("single numbers of the ONNX file that are trained (model.onnx.freeze holds them): head.scale",
+                          "tensors of the ONNX file that are trained and may be tables (model.onnx.freeze holds them): "
+                          "table [1, 3]",
+                          "constants of the ONNX file, which are not trained: eps"));
+  spec.add_freeze("*");
+  EXPECT_THAT(DescribeGuesses(spec), ElementsAre("constants of the ONNX file, which are not trained: eps"));
+  spec.set_outputs(0, "logits");
+  EXPECT_THAT(DescribeGuesses(spec), ElementsAre());
+  spec.set_path("nothing");
+  EXPECT_THAT(DescribeGuesses(spec), ElementsAre());
+}
+
+// A Convnet that makes its image larger by sizes, among which the file's batch stands.
+ModelProto ResizingConvnet(int64_t batch) {
+  ModelProto proto = Convnet(batch, {batch, 16});
+  *proto.mutable_graph()->add_initializer() = onnx::Ints("sizes", {batch, 4, 5, 4});
+  proto.mutable_graph()->mutable_node(3)->set_input(0, "larger");
+  ::onnx::NodeProto* resize = onnx::AddNode(&proto, "Resize", {"c", "", "", "sizes"}, {"larger"});
+  auto* mode = resize->add_attribute();
+  mode->set_name("mode");
+  mode->set_type(::onnx::AttributeProto::STRING);
+  mode->set_s("linear");
+  for (int i = proto.graph().node_size(); --i > 3;) proto.mutable_graph()->mutable_node()->SwapElements(i, i - 1);
+  return proto;
+}
+
+TEST(Imported, ResizesImagesOfAnyBatch) {
+  const auto model = Build(ResizingConvnet(2), {.batch = 5});
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(CountOps(model->eval, ir::OpKind::kGather), 2);
+  EXPECT_EQ(CountOps(model->eval, ir::OpKind::kTranspose),
+            CountOps(Build(Convnet(2, {2, 16}))->eval, ir::OpKind::kTranspose));
+  const GraphInputs in = InputsOf(model->eval, 3);
+  ExpectNear(RunGraphReference(model->eval, in).outputs.at("logits"),
+             ImportersResult(ResizingConvnet(5), "logits", in.inputs.at("x")), 1e-12);
 }
 
 // Whoever swaps the file for what was trained changes nothing else.

@@ -4,6 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <string>
+#include <vector>
+
 #include "engine/ops/op_def.h"
 #include "tests/unit/engine/models/onnx/build_model.h"
 
@@ -188,6 +192,85 @@ TEST(OnnxImport, WhatABranchReadsIsWanted) {
   EXPECT_EQ(CountOps(model->graph, "relu"), 1);
   EXPECT_EQ(CountOps(model->graph, "exp"), 1);
   EXPECT_EQ(Import(m).status().code(), absl::StatusCode::kUnimplemented);
+}
+
+TEST(OnnxImport, InitializersBehindOtherOutputsAreNotRead) {
+  ::onnx::ModelProto m = EmptyModel();
+  AddInput(&m, "x", {2, 3});
+  AddInput(&m, "elsewhere", {3});
+  *m.mutable_graph()->add_initializer() = Floats("w", {3});
+  Proto* elsewhere = m.mutable_graph()->add_initializer();
+  *elsewhere = Floats("elsewhere", {3});
+  elsewhere->clear_float_data();
+  elsewhere->set_data_location(Proto::EXTERNAL);
+  *m.mutable_graph()->add_initializer() = Floats("short", {3});
+  m.mutable_graph()->mutable_initializer(2)->mutable_float_data()->RemoveLast();
+  m.mutable_graph()->add_sparse_initializer()->mutable_values()->set_name("sparse");
+  AddNode(&m, "Mul", {"x", "w"}, {"y"});
+  AddNode(&m, "Add", {"y", "elsewhere"}, {"a"});
+  AddNode(&m, "Add", {"a", "short"}, {"b"});
+  AddNode(&m, "Add", {"b", "sparse"}, {"c"});
+  AddOutput(&m, "c");
+  const auto import = [&](const std::string& output) {
+    ImportOptions options;
+    options.outputs = {output};
+    options.is_parameter = [](const std::string&) { return true; };
+    return Import(m, options);
+  };
+  const absl::StatusOr<ImportedModel> model = import("y");
+  ASSERT_TRUE(model.ok()) << model.status();
+  ASSERT_EQ(model->graph.parameters.size(), 1u);
+  EXPECT_EQ(model->graph.parameters[0].name, "w");
+  EXPECT_LT(model->graph.FindInput("elsewhere"), 0);
+  EXPECT_THAT(std::string(import("a").status().message()), HasSubstr("\"elsewhere\" lies outside the model's file"));
+  EXPECT_THAT(std::string(import("b").status().message()), HasSubstr("\"elsewhere\" lies outside the model's file"));
+  EXPECT_THAT(std::string(import("c").status().message()), HasSubstr("sparse initializers"));
+}
+
+// "name shape" of those that are parameters, with a star where nothing tells weights.
+std::vector<std::string> ParametersOf(const ::onnx::ModelProto& proto, const std::vector<std::string>& outputs = {}) {
+  const absl::StatusOr<Model> model = Model::Parse(proto.SerializeAsString());
+  EXPECT_TRUE(model.ok()) << model.status();
+  std::vector<std::string> names;
+  for (const FloatInitializer& f : model->FloatInitializers(outputs)) {
+    if (f.parameter) names.push_back(f.name + (f.weight ? "" : "*"));
+  }
+  return names;
+}
+
+TEST(OnnxImport, TellsTrainedNumbersFromConstants) {
+  ::onnx::ModelProto m = EmptyModel();
+  AddInput(&m, "x", {2, 3, 4, 4});
+  const auto add = [&](const std::string& name, const std::vector<int64_t>& shape) {
+    *m.mutable_graph()->add_initializer() = Floats(name, shape);
+    return name;
+  };
+  std::string y = "x";
+  const auto then = [&](const std::string& op, const std::string& with) {
+    AddNode(&m, op, {y, with}, {y + "'"});
+    y += "'";
+  };
+  then("PRelu", add("slope", {1, 1, 1}));
+  // CLIP: a number without axes whose exponential is a factor.
+  AddNode(&m, "Exp", {add("logit_scale", {})}, {"e"});
+  then("Mul", "e");
+  then("Mul", add("blocks.0.gamma", {}));
+  then("Mul", add("blocks.0.ls.gamma", {1, 3, 1, 1}));
+  then("Add", add("onnx::Add_12", {}));
+  then("Div", add("/norm/Constant_output_0", {}));
+  then("Pow", add("45", {1}));
+  then("Mul", add("scale", {}));
+  then("Mul", add("val_3", {}));
+  then("Add", add("table", {1, 3, 4, 4}));
+  AddOutput(&m, y);
+  EXPECT_THAT(ParametersOf(m), ElementsAre("slope", "logit_scale*", "blocks.0.gamma*", "blocks.0.ls.gamma*", "table*"));
+  // PyTorch's constants have no such names.
+  m.set_producer_name("pytorch");
+  EXPECT_THAT(ParametersOf(m),
+              ElementsAre("slope", "logit_scale*", "blocks.0.gamma*", "blocks.0.ls.gamma*", "scale*", "table*"));
+  EXPECT_THAT(ParametersOf(m, {"x''"}), ElementsAre("slope", "logit_scale*"));
+  m.mutable_graph()->mutable_initializer(9)->set_float_data(0, -INFINITY);
+  EXPECT_THAT(ParametersOf(m).back(), "scale*");
 }
 
 TEST(OnnxImport, DropoutDrawsOnlyInTraining) {

@@ -1,0 +1,66 @@
+#include "engine/models/imported_notes.h"
+
+#include <algorithm>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "engine/models/imported_files.h"
+#include "proto/spec/names.h"
+
+namespace ampd::models {
+namespace {
+
+constexpr size_t kMostNamed = 8;
+// What is longer is no name that a person gave.
+constexpr size_t kMostBytes = 80;
+
+class List {
+ public:
+  void Add(const onnx::FloatInitializer& f) {
+    if (++count_ > kMostNamed) return;
+    absl::StrAppend(&names_, names_.empty() ? "" : ", ", absl::CHexEscape(f.name.substr(0, kMostBytes)));
+    if (!f.number) absl::StrAppend(&names_, " ", ShapeString(f.shape));
+  }
+
+  // Of what there is none nothing is said.
+  void Tell(const std::string& what, std::vector<std::string>* notes) const {
+    if (count_ == 0) return;
+    notes->push_back(absl::StrCat(what, ": ", names_));
+    if (count_ > kMostNamed) absl::StrAppend(&notes->back(), " and ", count_ - kMostNamed, " more");
+  }
+
+ private:
+  size_t count_ = 0;
+  std::string names_;
+};
+
+bool IsFrozen(const v1::OnnxModel& onnx, const std::string& name) {
+  return std::any_of(onnx.freeze().begin(), onnx.freeze().end(),
+                     [&](const std::string& glob) { return GlobMatches(glob, name); });
+}
+
+}  // namespace
+
+std::vector<std::string> DescribeGuesses(const v1::OnnxModel& onnx) {
+  const auto file = FindOnnxFile(onnx.path());
+  if (file == nullptr) return {};
+  std::vector<std::string> outputs(onnx.outputs().begin(), onnx.outputs().end());
+  const std::vector<onnx::ModelValue> declared = file->outputs();
+  if (outputs.empty() && !declared.empty()) outputs.push_back(declared[0].name);
+  List numbers, tables, constants;
+  for (const onnx::FloatInitializer& f : file->FloatInitializers(outputs)) {
+    if (!f.parameter) {
+      constants.Add(f);
+    } else if (!IsFrozen(onnx, f.name)) {
+      if (f.number) numbers.Add(f);
+      if (!f.number && !f.weight) tables.Add(f);
+    }
+  }
+  std::vector<std::string> notes;
+  numbers.Tell("single numbers of the ONNX file that are trained (model.onnx.freeze holds them)", &notes);
+  tables.Tell("tensors of the ONNX file that are trained and may be tables (model.onnx.freeze holds them)", &notes);
+  constants.Tell("constants of the ONNX file, which are not trained", &notes);
+  return notes;
+}
+
+}  // namespace ampd::models

@@ -1,0 +1,20 @@
+// What a job tells about a file in ONNX form before it trains it.
+#ifndef AMPD_ENGINE_MODELS_IMPORTED_NOTES_H_
+#define AMPD_ENGINE_MODELS_IMPORTED_NOTES_H_
+
+#include <string>
+#include <vector>
+
+#include "ampd/v1/model.pb.h"
+
+namespace ampd::models {
+
+// A sentence for each guess about the file's f32 initializers: single numbers that are trained, tensors that are
+// trained though they may be tables, and what is taken as a constant. Of those that the output depends on and the job
+// does not freeze; each names eight at most. Empty where there is nothing to guess, and where the file was not provided
+// (imported_files.h). Thread-safe.
+std::vector<std::string> DescribeGuesses(const v1::OnnxModel& onnx);
+
+}  // namespace ampd::models
+
+#endif  // AMPD_ENGINE_MODELS_IMPORTED_NOTES_H_
