@@ -62,6 +62,7 @@ absl::Status CheckpointWriter::Add(const v1::FileChunk& chunk) {
     return absl::DataLossError(absl::StrCat("files of two checkpoints in one download: ", Quoted(checkpoint_), " and ",
                                             Quoted(chunk.checkpoint())));
   }
+  from_mirror_ = from_mirror_ || chunk.from_mirror();
   if (file_ < 0 || chunk.file() != name_) {
     if (absl::Status status = FinishFile(); !status.ok()) return status;
     if (absl::Status status = Start(chunk); !status.ok()) return status;

@@ -38,6 +38,8 @@ class CheckpointWriter {
   const std::string& file() const { return name_; }
   int64_t written() const { return written_; }
   int64_t missing_bytes() const { return file_size_ - written_; }
+  // Whether some of them come from the server's copy in its mirror.
+  bool from_mirror() const { return from_mirror_; }
   int64_t files() const { return static_cast<int64_t>(names_.size()); }
   int64_t bytes() const { return bytes_; }
 
@@ -56,6 +58,7 @@ class CheckpointWriter {
   int64_t file_size_ = 0;  // As announced.
   int64_t written_ = 0;    // Of the file being written.
   int64_t bytes_ = 0;
+  bool from_mirror_ = false;
   bool committed_ = false;
 };
 

@@ -14,8 +14,9 @@ namespace {
 void PrintTable(const v1::ListCheckpointsResponse& response, std::ostream& out) {
   Table table({"CHECKPOINT", ">STEP", ">SIZE", "WRITTEN", "STATE"});
   for (const v1::Checkpoint& checkpoint : response.checkpoints()) {
-    const std::string state = checkpoint.damage().empty() ? (checkpoint.best() ? "whole, the best" : "whole")
-                                                          : absl::StrCat("damaged: ", Clean(checkpoint.damage()));
+    std::string state = checkpoint.damage().empty() ? (checkpoint.best() ? "whole, the best" : "whole")
+                                                    : absl::StrCat("damaged: ", Clean(checkpoint.damage()));
+    if (checkpoint.in_mirror()) absl::StrAppend(&state, "; the mirror has a copy");
     table.Add({Clean(checkpoint.name()), absl::StrCat(checkpoint.step()),
                checkpoint.size_bytes() > 0 ? Bytes(checkpoint.size_bytes()) : "-",
                checkpoint.has_time() ? DateAndTime(checkpoint.time()) : "-", state});
@@ -46,7 +47,9 @@ void AddCheckpoints(CLI::App* app, CommandContext* context) {
   CLI::App* verb = app->add_subcommand("checkpoints", "List a job's checkpoints, the newest first");
   auto id = std::make_shared<std::string>();
   verb->add_option("JOB", *id, "Job id, or a unique prefix of at least 4 characters")->required();
-  verb->footer("Example:\n  ampctl checkpoints 01hq3v7m");
+  verb->footer(
+      "Of one that is damaged or gone, `download` fetches the copy in the server's mirror_dir, where there is one.\n"
+      "Example:\n  ampctl checkpoints 01hq3v7m");
   verb->callback([id, context] { context->exit_code = RunCheckpoints(*id, *context); });
 }
 

@@ -110,6 +110,10 @@ absl::Status DownloadCheckpoint(Connection* connection, const DownloadOptions& o
   if (!status.ok()) return status;
   *context.out << Clean(writer->checkpoint()) << ": " << writer->files() << " files, " << Bytes(writer->bytes())
                << " in " << options.path << std::endl;
+  if (writer->from_mirror()) {
+    *context.err << "the server's own files of it are damaged or gone; these are of the copy in its mirror"
+                 << std::endl;
+  }
   return absl::OkStatus();
 }
 

@@ -108,7 +108,8 @@ std::string Line(const v1::Evaluation& evaluation) {
 }
 
 std::string Line(const v1::CheckpointSaved& checkpoint) {
-  return absl::StrCat("checkpoint ", Clean(checkpoint.checkpoint()), "  ", Bytes(checkpoint.size_bytes()));
+  return absl::StrCat("checkpoint ", Clean(checkpoint.checkpoint()), "  ", Bytes(checkpoint.size_bytes()),
+                      checkpoint.already_written() ? "  written before" : "");
 }
 
 std::string Line(const v1::Rewound& rewound) {

@@ -15,6 +15,11 @@
 namespace ampd::train {
 namespace {
 
+std::string LossToJson(const std::optional<double>& loss) {
+  // Seventeen significant digits name a double exactly.
+  return loss ? absl::StrFormat(",\n     \"loss\": %.17g", *loss) : "";
+}
+
 std::string ToJson(const PhaseState& phase) {
   const optim::LossScalerState& s = phase.scaler;
   // Nine significant digits name a float exactly.
@@ -22,10 +27,10 @@ std::string ToJson(const PhaseState& phase) {
       "    {\"name\": %s,\n"
       "     \"loss_scaler\": {\"scale\": %.9g, \"good_steps\": %d, \"hysteresis_left\": %d, \"steps_applied\": %d,\n"
       "                     \"steps_skipped\": %d, \"last_overflow_step\": %d, \"rollbacks\": %d, \"fell_back\": %s},\n"
-      "     \"skips\": {\"consecutive\": %d, \"recent\": [%s]}}",
+      "     \"skips\": {\"consecutive\": %d, \"recent\": [%s]}%s}",
       JsonQuoted(phase.name), s.scale, s.good_steps, s.hysteresis_left, s.steps_applied, s.steps_skipped,
       s.last_overflow_step, s.rollbacks, s.fell_back ? "true" : "false", phase.skips.consecutive,
-      absl::StrJoin(phase.skips.recent, ","));
+      absl::StrJoin(phase.skips.recent, ","), LossToJson(phase.loss));
 }
 
 // Reads the members of one object; the first error sticks.
@@ -172,6 +177,9 @@ absl::StatusOr<PhaseState> ParsePhase(const Json& json) {
   AMPD_RETURN_IF_ERROR(reader.status());
   AMPD_ASSIGN_OR_RETURN(phase.scaler, ParseScaler(scaler));
   AMPD_ASSIGN_OR_RETURN(phase.skips, ParseSkips(skips));
+  if (const Json* loss = json.Find("loss"); loss != nullptr) {
+    AMPD_ASSIGN_OR_RETURN(phase.loss, loss->AsDouble());
+  }
   return phase;
 }
 

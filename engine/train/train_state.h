@@ -19,6 +19,8 @@ struct PhaseState {
   // Its steps_applied is also the position of the learning-rate schedule.
   optim::LossScalerState scaler;
   SkipHistory skips;
+  // Of the newest step whose loss was finite; nullopt: there was none, or an earlier build wrote the checkpoint.
+  std::optional<double> loss = std::nullopt;
 
   bool operator==(const PhaseState&) const = default;
 };

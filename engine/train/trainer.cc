@@ -1,6 +1,7 @@
 #include "engine/train/trainer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -299,7 +300,7 @@ absl::Status TrainerImpl::Announce() {
   if (was_left_) absl::StrAppend(&resumed, ", left by an attempt that had been without a daemon for too long");
   AMPD_RETURN_IF_ERROR(AnnounceStart(resumed));
   // The daemon knows it before what follows from it.
-  return was_left_ && state_.step < total_steps_ ? EmitCheckpoint(0) : absl::OkStatus();
+  return was_left_ && state_.step < total_steps_ ? EmitCheckpoint(std::nullopt) : absl::OkStatus();
 }
 
 absl::Status TrainerImpl::AnnounceStart(const std::string& resumed) {
@@ -330,7 +331,7 @@ absl::StatusOr<Outcome> TrainerImpl::Loop() {
     // The attempt before came this far, but its last events may not have got out.
     AMPD_RETURN_IF_ERROR(EvaluateIfDue());
     AMPD_RETURN_IF_ERROR(SampleIfDue());
-    AMPD_RETURN_IF_ERROR(EmitCheckpoint(0));
+    AMPD_RETURN_IF_ERROR(EmitCheckpoint(std::nullopt));
     AMPD_RETURN_IF_ERROR(CheckWhatWasApplied());
     return Outcome::kCompleted;
   }
@@ -380,6 +381,9 @@ absl::StatusOr<optim::ScalerDecision> TrainerImpl::Step() {
   AMPD_RETURN_IF_ERROR(ReportCorrupt());
   ++state_.step;
   step_.store(state_.step, std::memory_order_relaxed);
+  for (const PhaseResult& result : results_) {
+    if (std::isfinite(result.step.loss)) state_.phases[result.phase].loss = result.step.loss;
+  }
   AMPD_RETURN_IF_ERROR(ReportStep(*batch, seconds));
   AMPD_RETURN_IF_ERROR(ProfileStep(*batch, seconds));
   for (const PhaseResult& result : results_) {
@@ -595,17 +599,28 @@ void TrainerImpl::HoldPublished() {
   checkpoints_->ForgetLeft();
 }
 
-absl::Status TrainerImpl::EmitCheckpoint(double write_seconds) {
+absl::Status TrainerImpl::EmitCheckpoint(std::optional<double> write_seconds) {
   v1::JobEvent event;
   v1::CheckpointSaved* checkpoint = event.mutable_checkpoint();
   checkpoint->set_step(saved_step_);
   checkpoint->set_checkpoint(saved_.name);
   checkpoint->set_size_bytes(saved_.size_bytes);
-  checkpoint->set_write_seconds(write_seconds);
+  checkpoint->set_write_seconds(write_seconds.value_or(0));
+  checkpoint->set_already_written(!write_seconds.has_value());
   checkpoint->set_mirror_error(saved_.mirror_error);
   if (state_.best && state_.best->step == saved_step_) {
     checkpoint->set_best(true);
     checkpoint->set_metric(state_.best->metric);
+  }
+  checkpoint->set_epoch(state_.step == 0 ? 0 : (state_.step - 1) / batches_per_epoch_ + 1);
+  checkpoint->set_total_steps(total_steps_);
+  for (const PhaseState& state : state_.phases) {
+    v1::CheckpointSaved::Phase* phase = checkpoint->add_phases();
+    phase->set_name(state.name);
+    if (state.loss) phase->set_loss(*state.loss);
+    phase->set_loss_scale(static_cast<double>(state.scaler.scale));
+    phase->set_steps_applied(state.scaler.steps_applied);
+    phase->set_steps_skipped(state.scaler.steps_skipped);
   }
   return reporter_->Emit(std::move(event));
 }

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -134,7 +135,8 @@ class TrainerImpl : public Trainer {
   absl::Status CheckpointIfDue(bool asked);
   absl::Status WriteCheckpoint();
   void HoldPublished();
-  absl::Status EmitCheckpoint(double write_seconds);
+  // Of the newest checkpoint, which holds what the training is now. nullopt: it is told of again.
+  absl::Status EmitCheckpoint(std::optional<double> write_seconds);
 
   const ResolvedJobSpec spec_;
   const TrainerOptions options_;

@@ -1,5 +1,7 @@
 #include "server/events/clock.h"
 
+#include <time.h>
+
 #include <chrono>
 
 #include "absl/time/clock.h"
@@ -12,6 +14,11 @@ class MachineClock : public Clock {
   absl::Time Now() const override { return absl::Now(); }
   absl::Duration Monotonic() const override {
     return absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());
+  }
+  absl::Duration SinceBoot() const override {
+    timespec now{};
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return absl::DurationFromTimespec(now);
   }
 };
 

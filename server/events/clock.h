@@ -14,6 +14,8 @@ class Clock {
   virtual absl::Time Now() const = 0;
   // Time since an arbitrary fixed point; never goes back. For intervals and deadlines.
   virtual absl::Duration Monotonic() const = 0;
+  // As Monotonic, but it counts on while the machine is suspended, as the wall clock does. To be compared with that.
+  virtual absl::Duration SinceBoot() const = 0;
 };
 
 // The machine's clocks. Lives for the whole program.

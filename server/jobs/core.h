@@ -438,6 +438,8 @@ class ControllerCore {
   // core_orphans.cc: workers that outlive a daemon, and those that nobody wants any more.
   void CheckDetached();
   void AdoptOrEnd(const FoundWorker& found);
+  // At the start: the last daemon ended before a worker of the attempt ran, and none will.
+  static bool NeverBegan(const LiveJob& live);
   void EndOrphan(const FoundWorker& found, const std::string& why);
 
   const ControllerOptions options_;

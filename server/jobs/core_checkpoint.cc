@@ -72,7 +72,7 @@ void ControllerCore::LeaveCheckpoint(const ReplyPtr<v1::Checkpoint>& reply) {
 }
 
 void ControllerCore::OnCheckpoint(LiveJob& live, const v1::JobEvent& event) {
-  live.space_pauses = 0;
+  if (!event.checkpoint().already_written()) live.space_pauses = 0;
   if (live.job.state() == v1::Job::PREEMPTING && live.stop == Stop::kNone) OnPreemptCheckpoint(live);
   // From now on little is lost.
   if (live.stop == Stop::kMove) ArmStop(live, 1);

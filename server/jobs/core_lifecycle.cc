@@ -54,6 +54,9 @@ absl::Status ControllerCore::Recover() {
   }
   LookUpDependencies({ended.begin(), ended.end()});
   for (const FoundWorker& found : launcher_->FindWorkers()) AdoptOrEnd(found);
+  for (auto& [id, live] : live_) {
+    if (NeverBegan(live)) OnNoAttach(live);
+  }
   StoreIdle();
   return absl::OkStatus();
 }

@@ -37,6 +37,13 @@ void ControllerCore::AdoptOrEnd(const FoundWorker& found) {
   });
 }
 
+// A worker is welcomed only once its process and session key are durable, and does nothing before: one that FindWorkers
+// did not see, such as a child of the last daemon that has yet to become the program, is turned away when it dials.
+bool ControllerCore::NeverBegan(const LiveJob& live) {
+  const JobRecord& record = live.job.record();
+  return live.adopted && live.has_worker && record.worker.pid == 0 && record.session_key_hash.empty();
+}
+
 void ControllerCore::EndOrphan(const FoundWorker& found, const std::string& why) {
   Log(absl::StrCat("killing an orphaned worker, pid ", found.process.pid, ": ", why), {found.job_id, found.attempt});
   launcher_->Kill(found.process);

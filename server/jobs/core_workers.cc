@@ -191,7 +191,9 @@ void ControllerCore::OnEvent(LiveJob& live, v1::WorkerEvent event) {
     return CloseConnection(live, absl::UnavailableError("the state directory takes no events at present"));
   }
   if (event.event().has_step()) RateStep(live, event.mutable_event()->mutable_step());
-  if (event.event().has_checkpoint()) NoteCheckpoint(live, event.event().checkpoint());
+  if (event.event().has_checkpoint() && !event.event().checkpoint().already_written()) {
+    NoteCheckpoint(live, event.event().checkpoint());
+  }
   ChargeEvent(live, event.event());
   if (event.event().has_checkpoint()) OnCheckpoint(live, event.event());
   if (event.event().has_step_profile()) OnProfile(live, event.event().step_profile());

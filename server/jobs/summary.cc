@@ -14,29 +14,34 @@ void AddDelta(Deltas* deltas, const char* name, double delta) {
   if (delta > 0) (*deltas)[name] += delta;
 }
 
-void FoldStep(const v1::StepReport& step, JobRecord* record, Deltas* deltas) {
-  v1::JobSummary& summary = *record->job.mutable_summary();
+template <typename Phases>
+void FoldCounts(const Phases& phases, v1::JobSummary* summary, Deltas* deltas) {
   int64_t applied = 0;
   int64_t skipped = 0;
-  for (const v1::PhaseReport& phase : step.phases()) {
+  for (const auto& phase : phases) {
     applied += phase.steps_applied();
     skipped += phase.steps_skipped();
   }
+  AddDelta(deltas, kStepsAppliedCounter, static_cast<double>(applied - summary->steps_applied()));
+  AddDelta(deltas, kStepsSkippedCounter, static_cast<double>(skipped - summary->steps_skipped()));
+  summary->set_steps_applied(applied);
+  summary->set_steps_skipped(skipped);
+}
+
+void FoldStep(const v1::StepReport& step, JobRecord* record, Deltas* deltas) {
+  v1::JobSummary& summary = *record->job.mutable_summary();
   if (!step.phases().empty()) {
     const v1::PhaseReport& main = step.phases(0);
     if (std::isfinite(main.loss())) summary.set_loss(main.loss());
     summary.set_loss_scale(main.loss_scale());
   }
-  AddDelta(deltas, kStepsAppliedCounter, static_cast<double>(applied - summary.steps_applied()));
-  AddDelta(deltas, kStepsSkippedCounter, static_cast<double>(skipped - summary.steps_skipped()));
+  FoldCounts(step.phases(), &summary, deltas);
   const double steps = static_cast<double>(step.last_step()) - static_cast<double>(step.first_step()) + 1;
   AddDelta(deltas, kSamplesCounter, steps * static_cast<double>(record->job.spec().train().batch_size()));
   AddDelta(deltas, kInputWaitCounter, step.input_wait_seconds());
   summary.set_step(step.last_step());
   summary.set_total_steps(step.total_steps());
   summary.set_epoch(step.epoch());
-  summary.set_steps_applied(applied);
-  summary.set_steps_skipped(skipped);
   summary.set_samples_per_second(step.samples_per_second());
   summary.clear_step_seconds();
   summary.clear_model_flops_utilization();
@@ -47,13 +52,37 @@ void FoldStep(const v1::StepReport& step, JobRecord* record, Deltas* deltas) {
 // Training goes back to the newest of them, or where that is damaged to one before.
 constexpr size_t kCheckpointsKnown = 4;
 
-void FoldCheckpoint(const v1::CheckpointSaved& checkpoint, JobRecord* record) {
+// Steps that have no reports: their attempt had lost the daemon.
+void FoldUnreported(const v1::CheckpointSaved& checkpoint, JobRecord* record, Deltas* deltas) {
   v1::JobSummary& summary = *record->job.mutable_summary();
+  if (checkpoint.phases().empty() || checkpoint.step() < summary.step()) return;
+  const double steps = static_cast<double>(checkpoint.step()) - static_cast<double>(summary.step());
+  AddDelta(deltas, kSamplesCounter, steps * static_cast<double>(record->job.spec().train().batch_size()));
+  const v1::CheckpointSaved::Phase& main = checkpoint.phases(0);
+  // A report's mean says more than the loss of its last step.
+  if (main.has_loss() && (steps > 0 || !summary.has_loss())) summary.set_loss(main.loss());
+  summary.set_loss_scale(main.loss_scale());
+  FoldCounts(checkpoint.phases(), &summary, deltas);
+  summary.set_step(checkpoint.step());
+  summary.set_epoch(checkpoint.epoch());
+  if (checkpoint.total_steps() > 0) summary.set_total_steps(checkpoint.total_steps());
+}
+
+void FoldCheckpoint(const v1::CheckpointSaved& checkpoint, JobRecord* record, Deltas* deltas) {
+  v1::JobSummary& summary = *record->job.mutable_summary();
+  // What an attempt after it need not do again.
+  const bool is_progress = !checkpoint.already_written() || checkpoint.step() > summary.step();
+  if (is_progress) record->lost_attempts = 0;
+  if (!checkpoint.already_written()) {
+    AddDelta(deltas, kCheckpointBytesCounter, static_cast<double>(checkpoint.size_bytes()));
+  }
+  FoldUnreported(checkpoint, record, deltas);
   summary.set_checkpoint(checkpoint.checkpoint());
   std::map<int64_t, v1::JobSummary>& known = record->at_checkpoints;
-  // A worker reports the steps up to it first.
+  // A worker of an earlier build that had lost the daemon does not tell where it stands.
   if (checkpoint.step() == summary.step()) known[checkpoint.step()] = summary;
   if (known.size() > kCheckpointsKnown) known.erase(known.begin());
+  summary.set_step(std::max(summary.step(), checkpoint.step()));
 }
 
 void FoldRewound(int64_t step, JobRecord* record) {
@@ -129,12 +158,8 @@ void FoldEvent(const v1::JobEvent& event, JobRecord* record, Deltas* deltas) {
       summary.set_mode(event.mode_chosen().mode());
       break;
     case v1::JobEvent::kCheckpoint:
-      FoldCheckpoint(event.checkpoint(), record);
-      // Its steps have no reports where its attempt had lost the daemon.
-      summary.set_step(std::max(summary.step(), event.checkpoint().step()));
+      FoldCheckpoint(event.checkpoint(), record, deltas);
       Reported(event.checkpoint().step(), record);
-      AddDelta(deltas, kCheckpointBytesCounter, static_cast<double>(event.checkpoint().size_bytes()));
-      record->lost_attempts = 0;
       break;
     case v1::JobEvent::kRewound:
       record->last_reported_step = event.rewound().to_step();

@@ -13,7 +13,8 @@ namespace ampd {
 // counters (names in server/metrics/metrics.h) to `deltas`. Steps repeated after a `rewound` count again there: they
 // are work done. The summary loses then what belongs to the steps that were undone, as far as a checkpoint's summary is
 // known (at_checkpoints, brought up as well); its rates, the loss scale and the newest checkpoint's name stay. A loss
-// that is not finite does not become the summary's loss.
+// that is not finite does not become the summary's loss. A checkpoint that tells where the training stands brings up
+// what had no reports; one that was written before adds nothing to the bytes written.
 void FoldEvent(const v1::JobEvent& event, JobRecord* record, std::map<std::string, double>* deltas);
 
 }  // namespace ampd

@@ -400,6 +400,7 @@ absl::Status Daemon::Impl::ServeApi() {
   options.version = AMPD_VERSION;
   options.start_time = SystemClock().Now();
   options.checkpoint_root = CheckpointRoot();
+  options.mirror_root = config_.mirror_dir();
   options.artifact_root = ArtifactRoot();
   options.uploads = uploads_.get();
   options.drain_server = [this](std::optional<absl::Duration> timeout, const std::string& reason) {

@@ -84,9 +84,10 @@ void Upkeep::Run() {
 // What is removed for its age is gone for good, and a clock may be set wrong by mistake.
 void Upkeep::LookAtClock() {
   const absl::Time wall = clock_->Now();
-  const absl::Duration monotonic = clock_->Monotonic(), ahead = wall - absl::UnixEpoch() - monotonic;
+  // A machine that was suspended has no clock in doubt.
+  const absl::Duration since_boot = clock_->SinceBoot(), ahead = wall - absl::UnixEpoch() - since_boot;
   if (ahead_ && ahead - *ahead_ > kClockJump) {
-    doubted_until_ = monotonic + kDoubt;
+    doubted_until_ = since_boot + kDoubt;
     options_.log(absl::StrCat("upkeep: the clock went ahead by ",
                               absl::FormatDuration(absl::Trunc(ahead - *ahead_, absl::Seconds(1))),
                               "; nothing is removed for its age for ", absl::FormatDuration(kDoubt)),
@@ -95,7 +96,7 @@ void Upkeep::LookAtClock() {
   // Put right again.
   if (ahead_ && *ahead_ - ahead > kClockJump) doubted_until_ = absl::ZeroDuration();
   ahead_ = ahead;
-  now_ = monotonic < doubted_until_ ? absl::InfinitePast() : wall;
+  now_ = since_boot < doubted_until_ ? absl::InfinitePast() : wall;
 }
 
 absl::Status Upkeep::Sweep() {

@@ -99,9 +99,9 @@ class Upkeep {
   // Used by the thread alone, as the two after it: the wall clock, at the beginning of the pass; the infinite past, at
   // which nothing is old, while the clock is in doubt.
   absl::Time now_;
-  // The wall clock less the monotonic one, at the last pass; nullopt: this is the first.
+  // The wall clock less Clock::SinceBoot, at the last pass; nullopt: this is the first.
   std::optional<absl::Duration> ahead_;
-  // By the monotonic clock.
+  // By Clock::SinceBoot.
   absl::Duration doubted_until_;
   // Ended jobs whose reports are merged as far as they go. Used by the thread alone.
   std::set<std::string> merged_;

@@ -54,6 +54,11 @@ void JobSeries::RaiseTo(const std::string& job, const Metric& metric, const Labe
   if (total > counter.Value()) counter.Increment(total - counter.Value());
 }
 
+void JobSeries::CountSteps(const std::string& job, const std::string& phase, int64_t applied, int64_t skipped) {
+  RaiseTo(job, kJobStepsApplied, OfPhase(phase), static_cast<double>(applied));
+  RaiseTo(job, kJobStepsSkipped, OfPhase(phase), static_cast<double>(skipped));
+}
+
 void JobSeries::OnWrite(const JobWrite& write) {
   const std::string& job = write.record.job.id();
   if (clock_->Monotonic() >= next_look_) DropExpired();
@@ -80,9 +85,7 @@ void JobSeries::OnEvent(const v1::Job& record, const v1::JobEvent& event) {
     case v1::JobEvent::kEvaluation:
       return OnEvaluation(job, event.evaluation());
     case v1::JobEvent::kCheckpoint:
-      GaugeOf(job, kJobLastCheckpoint).Set(UnixSeconds(event.time()));
-      GaugeOf(job, kJobCheckpointSeconds).Set(event.checkpoint().write_seconds());
-      return GaugeOf(job, kJobCheckpointBytes).Set(static_cast<double>(event.checkpoint().size_bytes()));
+      return OnCheckpoint(job, event);
     case v1::JobEvent::kStateChange:
       return OnStateChange(record, event);
     default:
@@ -123,13 +126,24 @@ void JobSeries::OnStep(const std::string& job, const v1::StepReport& step) {
     GaugeOf(job, kJobLossScale, labels).Set(phase.loss_scale());
     GaugeOf(job, kJobLearningRate, labels).Set(phase.learning_rate());
     GaugeOf(job, kJobGradientNorm, labels).Set(phase.gradient_norm());
-    RaiseTo(job, kJobStepsApplied, labels, static_cast<double>(phase.steps_applied()));
-    RaiseTo(job, kJobStepsSkipped, labels, static_cast<double>(phase.steps_skipped()));
+    CountSteps(job, phase.name(), phase.steps_applied(), phase.steps_skipped());
   }
   GaugeOf(job, kJobSamplesPerSecond).Set(step.samples_per_second());
   if (step.has_step_seconds()) GaugeOf(job, kJobStepSeconds).Set(step.step_seconds());
   if (step.has_model_flops_utilization()) GaugeOf(job, kJobFlopsUtilization).Set(step.model_flops_utilization());
   if (step.input_wait_seconds() > 0) CounterOf(job, kJobInputWait).Increment(step.input_wait_seconds());
+}
+
+void JobSeries::OnCheckpoint(const std::string& job, const v1::JobEvent& event) {
+  const v1::CheckpointSaved& checkpoint = event.checkpoint();
+  GaugeOf(job, kJobCheckpointBytes).Set(static_cast<double>(checkpoint.size_bytes()));
+  for (const v1::CheckpointSaved::Phase& phase : checkpoint.phases()) {
+    CountSteps(job, phase.name(), phase.steps_applied(), phase.steps_skipped());
+  }
+  // When that was, and how long it took, nobody knows.
+  if (checkpoint.already_written()) return;
+  GaugeOf(job, kJobLastCheckpoint).Set(UnixSeconds(event.time()));
+  GaugeOf(job, kJobCheckpointSeconds).Set(checkpoint.write_seconds());
 }
 
 void JobSeries::OnOverflow(const std::string& job, const v1::OverflowSkip& skip) {

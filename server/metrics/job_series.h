@@ -7,6 +7,7 @@
 #include <prometheus/gauge.h>
 #include <prometheus/labels.h>
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
@@ -59,7 +60,9 @@ class JobSeries {
   prometheus::Counter& CounterOf(const std::string& job, const Metric& metric, prometheus::Labels labels = {});
   // Counters follow a figure that counts from the job's start and may go back when training does.
   void RaiseTo(const std::string& job, const Metric& metric, const prometheus::Labels& labels, double total);
+  void CountSteps(const std::string& job, const std::string& phase, int64_t applied, int64_t skipped);
   void OnStep(const std::string& job, const v1::StepReport& step);
+  void OnCheckpoint(const std::string& job, const v1::JobEvent& event);
   void OnOverflow(const std::string& job, const v1::OverflowSkip& skip);
   void OnEvaluation(const std::string& job, const v1::Evaluation& evaluation);
   // `event` is a state change; of OnRunning one to RUNNING.

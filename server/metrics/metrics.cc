@@ -234,7 +234,9 @@ void Metrics::Impl::OnEvent(const std::string& job, const v1::JobEvent& event) {
   const absl::Time time = TimeOf(event);
   if (event.has_state_change()) return OnStateChange(job, event.state_change(), time);
   if (event.has_step()) OnStep(job, event.step(), time);
-  if (event.has_checkpoint()) HistogramOf(kCheckpointWriteSeconds).Observe(event.checkpoint().write_seconds());
+  if (event.has_checkpoint() && !event.checkpoint().already_written()) {
+    HistogramOf(kCheckpointWriteSeconds).Observe(event.checkpoint().write_seconds());
+  }
   if (!event.has_time()) return;
   HistogramOf(kEventLagSeconds).Observe(std::max(0.0, absl::ToDoubleSeconds(clock_->Now() - time)));
 }

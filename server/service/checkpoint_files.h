@@ -27,6 +27,8 @@ struct OpenCheckpoint {
   std::string name;
   // What MANIFEST lists, then MANIFEST itself; or the one artifact.
   std::vector<CheckpointFile> files;
+  // They are of the copy in mirror_dir.
+  bool from_mirror = false;
   // Of the only file, what is asked for: from which byte, up to which; none: to its end.
   int64_t begin = 0;
   std::optional<int64_t> end;

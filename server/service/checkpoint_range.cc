@@ -25,12 +25,11 @@ absl::Status CheckRange(const v1::DownloadCheckpointRequest& request) {
 
 }  // namespace
 
-absl::StatusOr<OpenCheckpoint> OpenAskedFiles(const std::string& directory,
+absl::StatusOr<OpenCheckpoint> OpenAskedFiles(const CheckpointFolders& folders,
                                               const v1::DownloadCheckpointRequest& request,
                                               const Comparison& comparison) {
   AMPD_RETURN_IF_ERROR(CheckRange(request));
-  AMPD_ASSIGN_OR_RETURN(OpenCheckpoint opened,
-                        OpenCheckpointFiles(directory, request.checkpoint(), request.file(), comparison));
+  AMPD_ASSIGN_OR_RETURN(OpenCheckpoint opened, OpenAnyCopy(folders, request.checkpoint(), request.file(), comparison));
   if (request.file().empty()) return opened;
   std::vector<CheckpointFile>& files = opened.files;
   files.erase(std::remove_if(files.begin(), files.end(),

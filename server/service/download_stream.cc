@@ -56,6 +56,7 @@ void DownloadStream::SendNext() {
   absl::StatusOr<std::string> bytes = ReadChunk(file, offset_, std::min(kChunkBytes, end - offset_));
   if (!bytes.ok()) return FinishOnce(bytes.status());
   chunk_.set_checkpoint(checkpoint_.name);
+  chunk_.set_from_mirror(checkpoint_.from_mirror);
   chunk_.set_file(file.name);
   chunk_.set_file_size(file.size);
   chunk_.set_offset(offset_);

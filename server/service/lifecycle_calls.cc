@@ -144,19 +144,31 @@ grpc::ServerUnaryReactor* TrainingServiceImpl::ListCheckpoints(grpc::CallbackSer
                                                                const v1::ListCheckpointsRequest* request,
                                                                v1::ListCheckpointsResponse* response) {
   return Admitted(context, __func__, [&](const Caller& caller, grpc::ServerUnaryReactor* reactor) {
-    controller_->FindJobId(
+    const auto describe = [this, reactor, response](const std::string& id, const std::string& newest) {
+      const bool posted = file_readers_.Post([reactor, response, folders = FoldersOf(id, newest)] {
+        for (v1::Checkpoint& checkpoint : DescribeCopies(folders)) *response->add_checkpoints() = std::move(checkpoint);
+        reactor->Finish(grpc::Status::OK);
+      });
+      if (!posted) {
+        reactor->Finish(ToGrpcStatus(TryAgain("too many calls read files already; try again", absl::Seconds(1))));
+      }
+    };
+    if (options_.mirror_root.empty()) {
+      controller_->FindJobId(
+          request->job_id(),
+          [reactor, describe](const absl::StatusOr<std::string>& id) {
+            if (!id.ok()) return reactor->Finish(ToGrpcStatus(id.status()));
+            describe(*id, "");
+          },
+          caller.Scope());
+      return;
+    }
+    // That names what may be gone.
+    controller_->GetJob(
         request->job_id(),
-        [this, reactor, response](const absl::StatusOr<std::string>& id) {
-          if (!id.ok()) return reactor->Finish(ToGrpcStatus(id.status()));
-          const std::string folder = absl::StrCat(options_.checkpoint_root, "/", *id);
-          const bool posted = file_readers_.Post([reactor, response, folder] {
-            for (v1::Checkpoint& checkpoint : DescribeCheckpoints(folder))
-              *response->add_checkpoints() = std::move(checkpoint);
-            reactor->Finish(grpc::Status::OK);
-          });
-          if (!posted) {
-            reactor->Finish(ToGrpcStatus(TryAgain("too many calls read files already; try again", absl::Seconds(1))));
-          }
+        [reactor, describe](const absl::StatusOr<v1::Job>& job) {
+          if (!job.ok()) return reactor->Finish(ToGrpcStatus(job.status()));
+          describe(job->id(), job->summary().checkpoint());
         },
         caller.Scope());
   });

@@ -189,6 +189,11 @@ grpc::ServerWriteReactor<v1::FileChunk>* TrainingServiceImpl::Download(grpc::Cal
   return stream.get();
 }
 
+CheckpointFolders TrainingServiceImpl::FoldersOf(const std::string& job_id, const std::string& newest) const {
+  return {absl::StrCat(options_.checkpoint_root, "/", job_id),
+          options_.mirror_root.empty() ? "" : absl::StrCat(options_.mirror_root, "/", job_id), newest};
+}
+
 grpc::ServerWriteReactor<v1::FileChunk>* TrainingServiceImpl::DownloadCheckpoint(
     grpc::CallbackServerContext* context, const v1::DownloadCheckpointRequest* request) {
   // It is its own checksum, and short.
@@ -197,7 +202,7 @@ grpc::ServerWriteReactor<v1::FileChunk>* TrainingServiceImpl::DownloadCheckpoint
       context, __func__, request->job_id(),
       [this, request = *request](const v1::Job& job, Departure& caller) {
         const Comparison comparison{[&caller] { return caller.has_gone(); }, &verified_};
-        return OpenAskedFiles(absl::StrCat(options_.checkpoint_root, "/", job.id()), request, comparison);
+        return OpenAskedFiles(FoldersOf(job.id(), job.summary().checkpoint()), request, comparison);
       },
       &pool);
 }

@@ -13,6 +13,7 @@
 #include "server/events/event_log.h"
 #include "server/jobs/controller.h"
 #include "server/service/call_gate.h"
+#include "server/service/checkpoint_copies.h"
 #include "server/service/grpc_status.h"
 #include "server/service/model_export.h"
 #include "server/service/stall_watch.h"
@@ -37,6 +38,8 @@ class TrainingServiceImpl : public v1::TrainingService::CallbackService {
     // Of ModelExporter.
     std::string export_scratch_dir;
     ModelExporter::Runner export_runner;
+    // As ControllerOptions::mirror_root.
+    std::string mirror_root;
     // Begins what SIGTERM does, with all of `timeout` until the process has ended (default: what it has after SIGTERM).
     // Empty: DrainServer is not served.
     std::function<void(std::optional<absl::Duration> timeout, const std::string& reason)> drain_server;
@@ -130,6 +133,8 @@ class TrainingServiceImpl : public v1::TrainingService::CallbackService {
 
   // Who calls; `method` is the handler's name.
   absl::StatusOr<Caller> Admit(const grpc::CallbackServerContext& context, absl::string_view method) const;
+  // `newest`: of JobSummary.checkpoint.
+  CheckpointFolders FoldersOf(const std::string& job_id, const std::string& newest) const;
   // Answers a unary call by `handle(caller, reactor)`, or refuses the caller.
   template <typename Handle>
   grpc::ServerUnaryReactor* Admitted(grpc::CallbackServerContext* context, absl::string_view method, Handle handle) {

@@ -128,7 +128,7 @@ class Database {
   absl::Status AddToCounters(const std::map<std::string, double>& deltas);
   // How many jobs are in each state; states without one are absent.
   absl::StatusOr<std::map<v1::Job::State, int64_t>> JobCounts() const;
-  // Of jobs in QUEUED, by id: since when they are; without those of which a later event hides it.
+  // Of jobs in QUEUED, by id: since when they are; without those of which no event tells it.
   absl::StatusOr<std::map<std::string, absl::Time>> QueuedSince() const;
   // Of jobs in PAUSED, by id.
   absl::StatusOr<std::map<std::string, v1::Job::PauseReason>> PauseReasons() const;

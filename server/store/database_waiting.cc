@@ -1,25 +1,59 @@
 // Jobs that have no device, at the start of a daemon.
+#include <optional>
+
 #include "engine/core/status.h"
 #include "server/store/database.h"
 #include "server/store/statement.h"
 
 namespace ampd {
+namespace {
 
-// Hardly anything happens to a job while it waits: its last events tell.
-absl::StatusOr<std::map<std::string, absl::Time>> Database::QueuedSince() const {
-  Statement query(*this,
-                  "SELECT j.id, e.event FROM jobs j JOIN events e ON e.job=j.sequence AND e.sequence>j.last_event-8 "
-                  "WHERE j.state=?1 ORDER BY j.sequence, e.sequence");
-  query.Int(v1::Job::QUEUED);
-  std::map<std::string, absl::Time> since;
+absl::Time TimeOf(const v1::JobEvent& event) {
+  return absl::FromUnixSeconds(event.time().seconds()) + absl::Nanoseconds(event.time().nanos());
+}
+
+// The last time, of the job of that number; nullopt: never.
+absl::StatusOr<std::optional<absl::Time>> EntryIntoQueue(const Database& database, int64_t job) {
+  Statement query(database, "SELECT event FROM events WHERE job=?1 ORDER BY sequence DESC");
+  query.Int(job);
   while (true) {
     AMPD_ASSIGN_OR_RETURN(const bool row, query.Step());
-    if (!row) return since;
+    if (!row) return std::nullopt;
     v1::JobEvent event;
-    AMPD_RETURN_IF_ERROR(query.ParseAt(1, &event));
-    if (event.state_change().to() != v1::Job::QUEUED) continue;
-    since[query.BytesAt(0)] = absl::FromUnixSeconds(event.time().seconds()) + absl::Nanoseconds(event.time().nanos());
+    AMPD_RETURN_IF_ERROR(query.ParseAt(0, &event));
+    if (event.state_change().to() == v1::Job::QUEUED) return TimeOf(event);
   }
+}
+
+}  // namespace
+
+// Hardly anything happens to a job while it waits: mostly its last events tell.
+absl::StatusOr<std::map<std::string, absl::Time>> Database::QueuedSince() const {
+  Statement query(*this,
+                  "SELECT j.id, j.sequence, e.event FROM jobs j JOIN events e ON e.job=j.sequence AND "
+                  "e.sequence>j.last_event-8 WHERE j.state=?1 ORDER BY j.sequence, e.sequence");
+  query.Int(v1::Job::QUEUED);
+  std::map<std::string, absl::Time> since;
+  // Their numbers.
+  std::map<std::string, int64_t> missed;
+  while (true) {
+    AMPD_ASSIGN_OR_RETURN(const bool row, query.Step());
+    if (!row) break;
+    v1::JobEvent event;
+    AMPD_RETURN_IF_ERROR(query.ParseAt(2, &event));
+    const std::string id = query.BytesAt(0);
+    if (event.state_change().to() == v1::Job::QUEUED) {
+      since[id] = TimeOf(event);
+      missed.erase(id);
+    } else if (since.count(id) == 0) {
+      missed[id] = query.IntAt(1);
+    }
+  }
+  for (const auto& [id, number] : missed) {
+    AMPD_ASSIGN_OR_RETURN(const std::optional<absl::Time> entry, EntryIntoQueue(*this, number));
+    if (entry) since[id] = *entry;
+  }
+  return since;
 }
 
 absl::StatusOr<std::map<std::string, v1::Job::PauseReason>> Database::PauseReasons() const {

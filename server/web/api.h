@@ -187,6 +187,8 @@ HttpResponse JsonResponse(std::string body);
 
 // The head of a file that is to be saved under `name`, in which nothing needs quoting.
 HttpResponse AttachmentHead(const char* type, const std::string& name);
+// Of a checkpoint whose copy takes its place.
+void SayFromMirror(HttpResponse* head);
 
 // Whether the client asks for server-sent events.
 bool WantsStream(const HttpRequest& request);

@@ -21,7 +21,7 @@ class JsonApi::ArchiveWriter {
  public:
   // `begin` sends the head. All outlive the writer.
   ArchiveWriter(HttpExchange* exchange, const std::string* checkpoint, const std::vector<ListedFile>* files,
-                const std::vector<TarEntry>* entries, absl::FunctionRef<void()> begin)
+                const std::vector<TarEntry>* entries, absl::FunctionRef<void(bool from_mirror)> begin)
       : exchange_(exchange), checkpoint_(checkpoint), files_(files), entries_(entries), begin_(begin) {}
 
   // ABORTED where it is not of the files that the head told of; CANCELLED: nobody takes the rest.
@@ -45,7 +45,7 @@ class JsonApi::ArchiveWriter {
     if (next_ == files_->size()) return WrittenAnew(*checkpoint_);
     const ListedFile& file = (*files_)[next_];
     if (chunk.file() != file.name || chunk.file_size() != file.size) return WrittenAnew(*checkpoint_);
-    if (next_ == 0) begin_();
+    if (next_ == 0) begin_(chunk.from_mirror());
     left_ = file.size;
     return Write((*entries_)[next_++].header);
   }
@@ -58,7 +58,7 @@ class JsonApi::ArchiveWriter {
   const std::string* const checkpoint_;
   const std::vector<ListedFile>* const files_;
   const std::vector<TarEntry>* const entries_;
-  const absl::FunctionRef<void()> begin_;
+  const absl::FunctionRef<void(bool from_mirror)> begin_;
   // Files that were begun; of the last, bytes to come.
   size_t next_ = 0;
   int64_t left_ = 0;
@@ -89,8 +89,12 @@ absl::StatusOr<HttpResponse> JsonApi::GetCheckpointArchive(Call& call) {
     entries.push_back(std::move(entry));
   }
   const std::string saved_as = absl::StrCat(job.id(), "-", call.arguments[1], ".tar");
-  const auto send_head = [&] { call.exchange.Begin(AttachmentHead("application/x-tar", saved_as), TarBytes(entries)); };
-  if (call.exchange.request().method == "HEAD") return send_head(), HttpResponse();
+  const auto send_head = [&](bool from_mirror) {
+    HttpResponse head = AttachmentHead("application/x-tar", saved_as);
+    if (from_mirror) SayFromMirror(&head);
+    call.exchange.Begin(head, TarBytes(entries));
+  };
+  if (call.exchange.request().method == "HEAD") return send_head(false), HttpResponse();
   ArchiveWriter writer(&call.exchange, &call.arguments[1], &files, &entries, send_head);
   AMPD_RETURN_IF_ERROR(SendArchive(call, &writer));
   return HttpResponse();

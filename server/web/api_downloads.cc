@@ -124,6 +124,8 @@ HttpResponse AttachmentHead(const char* type, const std::string& name) {
   return head;
 }
 
+void SayFromMirror(HttpResponse* head) { head->headers.emplace_back("Ampd-From-Mirror", "true"); }
+
 std::function<bool()> JsonApi::LeftBy(const Call& call) {
   return [exchange = &call.exchange] { return exchange->IsLeft(); };
 }
@@ -175,13 +177,14 @@ absl::StatusOr<HttpResponse> JsonApi::GetCheckpointFile(Call& call) {
 
 absl::StatusOr<HttpResponse> JsonApi::SendCheckpointFile(Call& call, const ListedFile& file,
                                                          const std::optional<ByteRange>& range) {
-  const HttpResponse head = CheckpointFileHead(file, range);
+  HttpResponse head = CheckpointFileHead(file, range);
   const int64_t length = range ? range->length : file.size;
   v1::DownloadCheckpointRequest request = RequestFor(call.arguments, file.name);
   request.set_offset(range ? range->offset : 0);
   request.set_length(range ? length : 0);
   const auto begin = [&](const v1::FileChunk& chunk) -> absl::Status {
     if (chunk.file_size() != file.size) return absl::AbortedError("the checkpoint was written anew; try again");
+    if (chunk.from_mirror()) SayFromMirror(&head);
     call.exchange.Begin(head, length);
     return absl::OkStatus();
   };

@@ -2,6 +2,8 @@
 
 import hashlib
 import os
+import shutil
+import urllib.request
 
 import grpc
 
@@ -98,6 +100,52 @@ class CheckpointsTest(DaemonTest):
         self.assertFalse([e for e in events if e.HasField("rewound")], "nothing was lost")
         text = " ".join(event.log.text for event in events if event.HasField("log"))
         self.assertIn(f"resumed from checkpoint {names[-1]}, the copy in the mirror", text)
+
+    def test_downloads_are_of_the_mirrors_copy_where_the_own_one_is_damaged_or_gone(self):
+        mirror = os.path.join(self.folder, "mirror")
+        ampd = self.daemon(config={"mirror_dir": mirror})
+        job_id = ampd.run(glyphs_job(steps=40, every_steps=20)).id
+        folder = os.path.join(ampd.state_dir, "checkpoints", job_id)
+        old, new = sorted(os.listdir(folder))
+        copies = files_beneath(os.path.join(mirror, job_id))
+
+        def download(name, *arguments):
+            path = os.path.join(self.folder, name)
+            result = ampd.ctl("download", job_id, path, *arguments)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            return result, files_beneath(path)
+
+        def of(checkpoint):
+            return {os.path.basename(path): digest for path, digest in copies.items() if path.startswith(checkpoint)}
+
+        result, files = download("whole")
+        self.assertEqual((result.stderr, files), ("", of(new)))
+        os.truncate(os.path.join(folder, new, "model.safetensors"), 100)
+        result, files = download("damaged")
+        self.assertIn("the copy in its mirror", result.stderr)
+        self.assertEqual(files, of(new))
+        table = ampd.ctl("checkpoints", job_id).stdout
+        self.assertRegex(table, f"{new} .*damaged: model.safetensors has 100 bytes, .*; the mirror has a copy\n")
+        self.assertRegex(table, f"{old} .*whole\n")
+        url = f"http://{ampd.http_address}/api/v1/jobs/{job_id}/checkpoints/{new}"
+        for path, header in (("/model.safetensors", "true"), ("?format=tar", "true"), ("/state.json", None)):
+            with urllib.request.urlopen(url + path, timeout=30) as answer:
+                data = answer.read()
+            self.assertEqual(answer.headers["Ampd-From-Mirror"], header, path)
+            if path[0] == "/":
+                self.assertEqual(hashlib.sha256(data).hexdigest(), of(new)[path[1:]])
+        shutil.rmtree(os.path.join(folder, new))
+        result, files = download("gone")
+        self.assertIn(f"{new}: ", result.stdout)
+        self.assertEqual(files, of(new), "the newest is not the one before it")
+        self.assertRegex(ampd.ctl("checkpoints", job_id).stdout, f"{new} .*damaged: its folder is gone; the mirror has a copy")
+        shutil.rmtree(folder)
+        self.assertEqual(download("all-gone", "--checkpoint", old)[1], of(old))
+        # The copy is compared too.
+        with open(os.path.join(mirror, job_id, new, "optimizer.safetensors"), "r+b") as file:
+            file.write(b"x")
+        self.assertEqual(download("second")[1], of(old))
+        self.assertIn("no checkpoint", ampd.ctl("download", job_id, os.path.join(self.folder, "none"), "--checkpoint", new).stderr)
 
     def test_one_is_kept_where_one_is_asked_for(self):
         mirror = os.path.join(self.folder, "mirror")

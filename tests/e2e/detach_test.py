@@ -1,6 +1,7 @@
 """on_stop: DETACH, workers that outlive their daemon; workers that nobody wants, and those that say nothing, are ended."""
 
 import os
+import re
 import signal
 import subprocess
 
@@ -60,6 +61,40 @@ class DetachTest(DaemonTest):
 
 
 class OrphanTest(DaemonTest):
+    def totals(self, ampd):
+        """Of the fleet."""
+        text = ampd.http("/metrics")[1]
+        return {name: float(re.search(rf"^ampd_{name}_total (\S+)$", text, re.MULTILINE)[1])
+                for name in ("steps_applied", "steps_skipped", "samples", "checkpoint_bytes")}
+
+    def test_what_a_worker_trained_alone_counts(self):
+        ampd = self.daemon(config={"reattach_timeout_seconds": 10})
+        # The scale is found by some forty skips.
+        spec = glyphs_job("alone", steps=300, mode="FP16", precision={"mode": "FP16", "loss_scale": {"init": 2.0 ** 50}})
+        plain = ampd.run(spec)
+        self.assert_state(plain, "SUCCEEDED")
+        once = self.totals(ampd)
+        job_id = ampd.submit(spec).id
+        ampd.wait_for_step(job_id, 5)
+        ampd.kill()
+        eventually(lambda: not ampd.worker_pids(), "the end of the worker")
+        with open(os.path.join(ampd.state_dir, "checkpoints", job_id, "LEFT")) as file:
+            self.assertEqual(file.read(), "1 step-000000300\n", "it trained to the end")
+        ampd.start()
+        job = ampd.wait(job_id)
+        self.assert_state(job, "SUCCEEDED")
+        for field in ("step", "total_steps", "epoch", "steps_applied", "steps_skipped", "loss", "loss_scale", "eval_loss",
+                      "accuracy", "checkpoint"):
+            self.assertEqual(getattr(job.summary, field), getattr(plain.summary, field), field)
+        events = ampd.events(job_id)
+        self.assertLess(max(event.step.last_step for event in events if event.HasField("step")), 300)
+        self.assertEqual([event.checkpoint.already_written for event in events if event.HasField("checkpoint")], [True])
+        both = self.totals(ampd)
+        for name in ("steps_applied", "steps_skipped", "samples"):
+            self.assertEqual(both[name], 2 * once[name], name)
+        self.assertEqual(both["checkpoint_bytes"], once["checkpoint_bytes"])
+        self.assertNotIn("ampd_checkpoint_write_seconds_count", ampd.http("/metrics")[1])
+
     def test_a_stopped_worker_of_no_job_is_ended_by_the_next_daemon(self):
         ampd = self.daemon()
         running = ampd.submit(job("running")).id

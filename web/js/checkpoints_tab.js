@@ -45,7 +45,8 @@ export class CheckpointsTab {
             [one.name, count(one.step), bytes(one.size_bytes), time(one.time),
              [
                one.best ? h('span', {class: 'badge'}, 'best') : null,
-               one.damage ? h('span', {class: 'badge bad'}, `damaged: ${one.damage}`) : null
+               one.damage ? h('span', {class: 'badge bad'}, `damaged: ${one.damage}`) : null,
+               one.in_mirror ? h('span', {class: 'badge'}, 'in the mirror') : null
              ],
              h('div', {class: 'fetch'}, this.button(one.name), this.archive(one), this.exporter(one))]);
     fill(
@@ -66,9 +67,9 @@ export class CheckpointsTab {
     if (button) button.focus();
   }
 
-  /** All of it as one file; nothing of one that is damaged. */
-  archive({name, damage}) {
-    if (damage) return null;
+  /** All of it as one file; nothing of one that is damaged and has no copy. */
+  archive({name, damage, in_mirror: mirrored}) {
+    if (damage && !mirrored) return null;
     const properties = {
       class: 'button',
       href: checkpointArchiveUrl(this.job.id, name),

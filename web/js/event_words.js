@@ -51,10 +51,12 @@ function evaluation({step: at, metrics}) {
   return {text: `step ${count(at)}: ${parts.join(', ')}`};
 }
 
-function checkpoint({checkpoint: name, size_bytes: size, write_seconds: seconds, best, mirror_error: problem}) {
+function checkpoint({
+  checkpoint: name, size_bytes: size, write_seconds: seconds, already_written: before, best, mirror_error: problem,
+}) {
   return {
-    text: `${name}, ${bytes(size)} in ${number(seconds, 2)} s${best ? ', the best so far' : ''}${
-        problem ? `; not copied: ${problem}` : ''}`,
+    text: `${name}, ${bytes(size)}${before ? ', written before' : ` in ${number(seconds, 2)} s`}${
+        best ? ', the best so far' : ''}${problem ? `; not copied: ${problem}` : ''}`,
     severity: problem ? 'WARNING' : undefined,
   };
 }

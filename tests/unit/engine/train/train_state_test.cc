@@ -32,6 +32,7 @@ TrainState Example() {
                   .rollbacks = 2,
                   .fell_back = true};
   phase.skips = {.consecutive = 4, .recent = {980, 985, 990}};
+  phase.loss = 0.1 + 1e-16;
   state.phases = {phase, PhaseState{"second", {}, {}}};
   return state;
 }

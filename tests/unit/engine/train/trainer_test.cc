@@ -248,8 +248,30 @@ TEST(Trainer, ResumesFromWhatTheAttemptBeforeLeft) {
             absl::StrCat("resumed from checkpoint ", CheckpointName(left),
                          ", left by an attempt that had been without a daemon for too long; steps 7 to ", left,
                          " have no reports"));
-  // So that the daemon knows of it.
-  EXPECT_EQ(second.checkpoints().front().step(), left);
+  // So that the daemon knows of it, and where the training stands.
+  const v1::CheckpointSaved told = second.checkpoints().front();
+  EXPECT_EQ(told.step(), left);
+  EXPECT_TRUE(told.already_written());
+  EXPECT_EQ(told.write_seconds(), 0);
+  EXPECT_EQ(told.epoch(), (left - 1) / 10 + 1);
+  EXPECT_EQ(told.total_steps(), 20);
+  ASSERT_EQ(told.phases_size(), 1);
+  EXPECT_EQ(told.phases(0).name(), "main");
+  EXPECT_EQ(told.phases(0).loss(), losses[static_cast<size_t>(left) - 1]);
+  EXPECT_EQ(told.phases(0).steps_applied() + told.phases(0).steps_skipped(), left);
+  const v1::CheckpointSaved last = second.checkpoints().back();
+  EXPECT_FALSE(last.already_written());
+  EXPECT_EQ(last.epoch(), 2);
+  EXPECT_EQ(last.phases(0).loss(), losses.back());
+  EXPECT_EQ(last.phases(0).steps_applied(), 20);
+  // The attempt ended before the daemon took its end.
+  options.last_checkpoint = last.checkpoint();
+  options.last_reported_step = 20;
+  options.attempt = 3;
+  Recorder third;
+  ASSERT_TRUE(Train(spec, options, &third).ok());
+  EXPECT_TRUE(third.checkpoints().at(0).already_written());
+  EXPECT_EQ(third.checkpoints().at(0).phases(0).loss(), losses.back());
 }
 
 // A daemon that is away while the worker writes many checkpoints, until both die.

@@ -25,6 +25,19 @@ class ControllerRestartTest : public ControllerTest {
     Settle();
   }
 
+  // Ends the daemon; the next will find the job as `change` leaves it.
+  void RewriteRecord(const std::string& id, const std::function<void(JobRecord&)>& change) {
+    StopDaemon();
+    Store::Options options;
+    options.state_dir = dir_.path();
+    store_ = *Store::Open(std::move(options));
+    JobWrite write;
+    write.record = *store_->Await([&](const Database& database) { return database.FindJob(id); });
+    change(write.record);
+    EXPECT_TRUE(WriteAndWait(*store_, std::move(write)).ok());
+    store_.reset();
+  }
+
   // Of everybody, as the next daemon will count them.
   double UsedDeviceSeconds() {
     const auto counters = store_->Await([](const Database& database) { return database.Counters(); });
@@ -295,6 +308,50 @@ TEST_F(ControllerRestartTest, AWorkerLaunchedJustBeforeTheCrashMayStillAttach) {
   worker->WaitForWelcome();
   EXPECT_EQ(WaitFor(id, v1::Job::RUNNING).attempt(), 1u);
   EXPECT_EQ(launcher_.launches(), 1u);
+}
+
+// STARTING is durable before a worker is launched.
+TEST_F(ControllerRestartTest, AJobWhoseWorkerWasNeverLaunchedIsQueuedAgainAtOnce) {
+  const std::string id = Submit();
+  const auto process = launcher_.Wait(0);
+  Settle();
+  RewriteRecord(id, [](JobRecord& record) {
+    EXPECT_EQ(record.job.state(), v1::Job::STARTING);
+    record.worker = WorkerProcess();
+  });
+  launcher_.End(process.id, {-1, 9});
+  StartDaemon();
+  auto worker = AttachLaunched(1);
+  EXPECT_EQ(launcher_.Wait(1).request.attempt, 2u);
+  EXPECT_EQ(WaitFor(id, v1::Job::RUNNING).failures(), 0u);
+  // Had its process only not been seen: it is turned away.
+  EXPECT_EQ(Attach(Hello(id, 1, process.request.one_time_token, process.id.pid))->WaitForClose().code(),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_FALSE(worker->closed());
+}
+
+TEST_F(ControllerRestartTest, OneThatMayHaveBegunIsWaitedFor) {
+  RunJob(1);
+  // Whom nobody can see from here.
+  RewriteRecord(id_, [](JobRecord& record) { record.worker = WorkerProcess(); });
+  launcher_.End(launcher_.Wait(0).id, {-1, 9});
+  StartDaemon();
+  Settle();
+  EXPECT_EQ(Get(id_)->state(), v1::Job::RECOVERING);
+  EXPECT_EQ(launcher_.launches(), 1u);
+  Advance(absl::Seconds(60));
+  EXPECT_EQ(launcher_.Wait(1).request.attempt, 2u);
+}
+
+TEST_F(ControllerRestartTest, AJobToBeCancelledWhoseWorkerWasNeverLaunchedIsCancelledAtOnce) {
+  const std::string id = Submit();
+  launcher_.Wait(0);
+  Settle();
+  EXPECT_EQ(Cancel(id)->state(), v1::Job::CANCELLING);
+  RewriteRecord(id, [](JobRecord& record) { record.worker = WorkerProcess(); });
+  launcher_.End(launcher_.Wait(0).id, {-1, 9});
+  StartDaemon();
+  WaitFor(id, v1::Job::CANCELLED);
 }
 
 TEST_F(ControllerRestartTest, TheEndOfAJobThatEndedBeforeTheCrashIsSaidAgain) {

@@ -12,17 +12,26 @@ class FakeClock : public Clock {
  public:
   absl::Time Now() const override {
     std::lock_guard lock(mutex_);
-    return absl::FromUnixSeconds(1'800'000'000) + elapsed_ + set_;
+    return absl::FromUnixSeconds(1'800'000'000) + elapsed_ + suspended_ + set_;
   }
   absl::Duration Monotonic() const override {
     std::lock_guard lock(mutex_);
     return absl::Seconds(50) + elapsed_;
   }
+  absl::Duration SinceBoot() const override {
+    std::lock_guard lock(mutex_);
+    return absl::Seconds(60) + elapsed_ + suspended_;
+  }
   void Advance(absl::Duration by) {
     std::lock_guard lock(mutex_);
     elapsed_ += by;
   }
-  // The wall clock alone, as when somebody sets it or the machine was suspended.
+  // The machine slept.
+  void Suspend(absl::Duration by) {
+    std::lock_guard lock(mutex_);
+    suspended_ += by;
+  }
+  // The wall clock alone, as when somebody sets it.
   void Set(absl::Duration by) {
     std::lock_guard lock(mutex_);
     set_ += by;
@@ -31,6 +40,7 @@ class FakeClock : public Clock {
  private:
   mutable std::mutex mutex_;
   absl::Duration elapsed_;
+  absl::Duration suspended_;
   absl::Duration set_;
 };
 

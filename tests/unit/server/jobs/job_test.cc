@@ -217,6 +217,77 @@ TEST(JobTest, FiguresOfUndoneStepsDoNotStand) {
   EXPECT_EQ(summary.steps_applied() + summary.steps_skipped() + summary.step(), 0);
 }
 
+// Of an attempt that trained on without a daemon: `applied` of the steps up to it were.
+v1::JobEvent CheckpointLeftAt(int64_t step, int64_t applied, double loss) {
+  v1::JobEvent event = CheckpointAt(step);
+  event.mutable_checkpoint()->set_already_written(true);
+  event.mutable_checkpoint()->set_size_bytes(1000);
+  event.mutable_checkpoint()->set_epoch(3);
+  event.mutable_checkpoint()->set_total_steps(1000);
+  v1::CheckpointSaved::Phase& phase = *event.mutable_checkpoint()->add_phases();
+  phase.set_loss(loss);
+  phase.set_loss_scale(512);
+  phase.set_steps_applied(applied);
+  phase.set_steps_skipped(step - applied);
+  return event;
+}
+
+TEST(JobTest, ACheckpointStandsInForReportsThatAreMissing) {
+  Job job = RunningJob();
+  job.MutableRecord().lost_attempts = 2;
+  CountersOf(&job, {Step(1, 10, 9, 2)});
+  const auto deltas = CountersOf(&job, {CheckpointLeftAt(30, 25, 0.5)});
+  EXPECT_EQ(deltas.at(kStepsAppliedCounter), 16);
+  EXPECT_EQ(deltas.at(kStepsSkippedCounter), 4);
+  EXPECT_EQ(deltas.at(kSamplesCounter), 20 * 32);
+  EXPECT_EQ(deltas.count(kCheckpointBytesCounter), 0u) << "nothing was written";
+  const v1::JobSummary& summary = job.proto().summary();
+  EXPECT_EQ(summary.step(), 30);
+  EXPECT_EQ(summary.epoch(), 3);
+  EXPECT_EQ(summary.loss(), 0.5);
+  EXPECT_EQ(summary.loss_scale(), 512);
+  EXPECT_EQ(summary.steps_applied(), 25);
+  EXPECT_EQ(summary.steps_skipped(), 5);
+  EXPECT_EQ(job.record().lost_attempts, 0);
+  // Training goes on from there, and comes back.
+  const auto more = CountersOf(&job, {Step(31, 40, 34, 0.25), RewoundTo(30)});
+  EXPECT_EQ(more.at(kStepsAppliedCounter), 9);
+  EXPECT_EQ(more.at(kStepsSkippedCounter), 1);
+  EXPECT_EQ(summary.loss(), 0.5);
+  EXPECT_EQ(summary.epoch(), 3);
+  EXPECT_EQ(summary.steps_applied(), 25);
+  // Told again of what was reported: it is no news.
+  job.MutableRecord().lost_attempts = 2;
+  CountersOf(&job, {Step(31, 40, 34, 0.25)});
+  const auto again = CountersOf(&job, {CheckpointLeftAt(40, 34, 0.125)});
+  EXPECT_EQ(again.count(kStepsAppliedCounter) + again.count(kStepsSkippedCounter) + again.count(kSamplesCounter), 0u);
+  EXPECT_EQ(summary.loss(), 0.25) << "the mean of a report";
+  EXPECT_EQ(job.record().lost_attempts, 2);
+}
+
+TEST(JobTest, CountersDoNotGoBackWithACheckpointsCounts) {
+  Job job = RunningJob();
+  CountersOf(&job, {Step(1, 20, 19, 2)});
+  // To a checkpoint of which nothing is known, which is written anew.
+  v1::JobEvent anew = CheckpointLeftAt(10, 9, 1);
+  anew.mutable_checkpoint()->set_already_written(false);
+  const auto deltas = CountersOf(&job, {RewoundTo(10), anew, Step(11, 12, 11, 0.5)});
+  EXPECT_EQ(deltas.at(kStepsAppliedCounter), 2);
+  EXPECT_EQ(deltas.count(kStepsSkippedCounter), 0u);
+  EXPECT_EQ(deltas.at(kCheckpointBytesCounter), 1000);
+  EXPECT_EQ(job.proto().summary().steps_applied(), 11);
+}
+
+TEST(JobTest, ACheckpointOfAnEarlierBuildTellsItsStepAlone) {
+  Job job = RunningJob();
+  CountersOf(&job, {Step(1, 10, 9, 2)});
+  const auto deltas = CountersOf(&job, {CheckpointAt(30)});
+  EXPECT_EQ(deltas.count(kStepsAppliedCounter) + deltas.count(kSamplesCounter), 0u);
+  EXPECT_EQ(job.proto().summary().step(), 30);
+  EXPECT_EQ(job.proto().summary().steps_applied(), 9);
+  EXPECT_TRUE(job.record().at_checkpoints.empty());
+}
+
 TEST(JobTest, FewCheckpointsAreRemembered) {
   Job job = RunningJob();
   for (int64_t step = 1; step <= 50; ++step) CountersOf(&job, {Step(step, step, step, 1), CheckpointAt(step)});

@@ -21,6 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::UnorderedElementsAre;
 
 std::string Checksum(char digit) { return std::string(64, digit); }
@@ -216,6 +217,20 @@ TEST_F(UpkeepTest, AClockThatRanAheadMakesNothingOldForADay) {
           [&] { there.push_back(FilesOf(1).size()); }});
   EXPECT_THAT(there, ElementsAre(4, 4, 4, 4, 0));
   EXPECT_THAT(log_[0], HasSubstr("the clock went ahead by 8760h"));
+}
+
+TEST_F(UpkeepTest, AMachineThatSleepsEachNightDoubtsNoClock) {
+  retention_.set_file_days(10);
+  AddEndedJob(1, v1::Job::SUCCEEDED, 9);
+  AddFilesOf(1);
+  std::vector<size_t> there;
+  std::vector<std::function<void()>> nights(5, [&] {
+    there.push_back(FilesOf(1).size());
+    clock_.Suspend(absl::Hours(10));
+  });
+  Passes(nights);
+  EXPECT_THAT(there, ElementsAre(4, 4, 4, 1, 1));
+  for (const std::string& line : log_) EXPECT_THAT(line, Not(HasSubstr("the clock went ahead")));
 }
 
 TEST_F(UpkeepTest, CheckpointsOfAJobThatIsTriedAgainMeanwhileStay) {

@@ -294,6 +294,26 @@ TEST_F(MetricsTest, ProgressCheckpointsAndOverflows) {
               absl::ToDoubleSeconds(clock_.Now() - absl::UnixEpoch()) - 1, 1e-3);
 }
 
+// An attempt that resumes says what the one before wrote.
+TEST_F(MetricsTest, ACheckpointToldOfAgainIsNotOneMore) {
+  v1::JobEvent event = At(clock_, absl::Seconds(1), v1::JobEvent());
+  v1::CheckpointSaved& checkpoint = *event.mutable_checkpoint();
+  checkpoint.set_size_bytes(1000);
+  checkpoint.set_already_written(true);
+  v1::CheckpointSaved::Phase& phase = *checkpoint.add_phases();
+  phase.set_name("main");
+  phase.set_steps_applied(40);
+  phase.set_steps_skipped(2);
+  metrics_.OnWrite(WriteOf("j1", {event}));
+  const std::string text = Text();
+  EXPECT_THAT(text, Not(HasSubstr("ampd_checkpoint_write_seconds_count")));
+  EXPECT_THAT(text, Not(HasSubstr("ampd_job_checkpoint_seconds")));
+  EXPECT_THAT(text, Not(HasSubstr("ampd_job_last_checkpoint_timestamp_seconds")));
+  EXPECT_THAT(text, HasSubstr("ampd_job_checkpoint_bytes{job_id=\"j1\"} 1000\n"));
+  EXPECT_THAT(text, HasSubstr("ampd_job_steps_applied_total{job_id=\"j1\",phase=\"main\"} 40\n"));
+  EXPECT_THAT(text, HasSubstr("ampd_job_steps_skipped_total{job_id=\"j1\",phase=\"main\"} 2\n"));
+}
+
 // What AmpdJobWithoutProgress and AmpdCheckpointOld take for the age of progress and checkpoints, in seconds.
 TEST_F(MetricsTest, ARunSetsTheClocksOfProgressAndCheckpoints) {
   clock_.Advance(absl::Hours(10));

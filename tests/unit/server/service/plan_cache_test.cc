@@ -39,6 +39,7 @@ class TestClock : public Clock {
  public:
   absl::Time Now() const override { return now; }
   absl::Duration Monotonic() const override { return now - absl::UnixEpoch(); }
+  absl::Duration SinceBoot() const override { return Monotonic(); }
   absl::Time now;
 };
 

@@ -86,7 +86,7 @@ JobWrite QueuedWrite(int n, uint64_t sequence, int64_t seconds) {
 TEST(StoreTest, TellsSinceWhenJobsWaitAndWhyTheyArePaused) {
   TempDir dir;
   auto store = OpenStore(dir);
-  for (int n = 1; n <= 5; ++n) ASSERT_TRUE(WriteAndWait(*store, CreateWrite(n)).ok());
+  for (int n = 1; n <= 6; ++n) ASSERT_TRUE(WriteAndWait(*store, CreateWrite(n)).ok());
   // Queued twice, with an event behind that; paused; one of which nothing is known; running.
   ASSERT_TRUE(WriteAndWait(*store, QueuedWrite(1, 2, 1000)).ok());
   ASSERT_TRUE(WriteAndWait(*store, QueuedWrite(1, 3, 2000)).ok());
@@ -100,9 +100,16 @@ TEST(StoreTest, TellsSinceWhenJobsWaitAndWhyTheyArePaused) {
   JobWrite running = QueuedWrite(5, 2, 1000);
   running.record.job.set_state(v1::Job::RUNNING);
   ASSERT_TRUE(WriteAndWait(*store, running).ok());
+  // Much was said since.
+  ASSERT_TRUE(WriteAndWait(*store, QueuedWrite(6, 2, 1000)).ok());
+  ASSERT_TRUE(WriteAndWait(*store, QueuedWrite(6, 3, 3000)).ok());
+  for (uint64_t sequence = 4; sequence <= 40; ++sequence) {
+    ASSERT_TRUE(WriteAndWait(*store, EventWrite(6, sequence)).ok());
+  }
   const auto since = store->Await([](const Database& database) { return database.QueuedSince(); });
   ASSERT_TRUE(since.ok()) << since.status();
-  EXPECT_THAT(*since, ElementsAre(Pair(TestId(1), absl::FromUnixMillis(2'000'500))));
+  EXPECT_THAT(*since, ElementsAre(Pair(TestId(1), absl::FromUnixMillis(2'000'500)),
+                                  Pair(TestId(6), absl::FromUnixMillis(3'000'500))));
   const auto paused = store->Await([](const Database& database) { return database.PauseReasons(); });
   ASSERT_TRUE(paused.ok()) << paused.status();
   EXPECT_THAT(*paused, ElementsAre(Pair(TestId(2), v1::Job::REQUESTED), Pair(TestId(3), v1::Job::NO_DISK_SPACE)));

@@ -1,0 +1,95 @@
+#include "server/service/checkpoint_copies.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "server/service/checkpoint_manifest.h"
+
+namespace ampd {
+namespace {
+
+bool IsLost(const absl::Status& status) { return absl::IsDataLoss(status) || absl::IsNotFound(status); }
+
+// Newest first, as ListCheckpoints().
+bool IsNewer(const std::string& a, const std::string& b) { return a.size() != b.size() ? a.size() > b.size() : a > b; }
+
+// Of a checkpoint's MANIFEST; empty where it is damaged or gone.
+std::string ManifestOf(const std::string& directory, const std::string& name) {
+  const absl::StatusOr<OpenCheckpoint> opened = OpenCheckpointFiles(directory, name, kManifest);
+  if (!opened.ok()) return "";
+  const CheckpointFile& manifest = opened->files.back();
+  return ReadChunk(manifest, 0, manifest.size).value_or("");
+}
+
+absl::StatusOr<OpenCheckpoint> OpenCopy(const CheckpointFolders& folders, const std::string& name,
+                                        const std::string& only, const Comparison& comparison) {
+  absl::StatusOr<OpenCheckpoint> copy = OpenCheckpointFiles(folders.mirror, name, only, comparison);
+  if (!copy.ok()) return copy;
+  copy->from_mirror = true;
+  // Its other files may come from the folder itself.
+  const std::string own = only.empty() ? "" : ManifestOf(folders.own, name);
+  if (own.empty() || own == ManifestOf(folders.mirror, name)) return copy;
+  return absl::DataLossError("it was made when the training came by this step before");
+}
+
+absl::StatusOr<OpenCheckpoint> OpenEither(const CheckpointFolders& folders, const std::string& name,
+                                          const std::string& only, const Comparison& comparison) {
+  absl::StatusOr<OpenCheckpoint> own = OpenCheckpointFiles(folders.own, name, only, comparison);
+  if (own.ok() || folders.mirror.empty() || !IsLost(own.status())) return own;
+  absl::StatusOr<OpenCheckpoint> copy = OpenCopy(folders, name, only, comparison);
+  if (copy.ok() || absl::IsCancelled(copy.status())) return copy;
+  if (absl::IsNotFound(copy.status())) return own;
+  return absl::Status(own.status().code(),
+                      absl::StrCat(own.status().message(), "; the mirror's copy: ", copy.status().message()));
+}
+
+}  // namespace
+
+absl::StatusOr<OpenCheckpoint> OpenAnyCopy(const CheckpointFolders& folders, const std::string& name,
+                                           const std::string& only, const Comparison& comparison) {
+  if (folders.mirror.empty() || !name.empty()) return OpenEither(folders, name, only, comparison);
+  std::vector<std::string> names = ListCheckpoints(folders.own);
+  if (!folders.newest.empty()) names.push_back(folders.newest);
+  // Those that the mirror alone has come last into play, when all of these are lost.
+  for (const bool from_mirror : {false, true}) {
+    if (from_mirror) names = ListCheckpoints(folders.mirror);
+    std::sort(names.begin(), names.end(), IsNewer);
+    names.erase(std::unique(names.begin(), names.end()), names.end());
+    for (const std::string& one : names) {
+      absl::StatusOr<OpenCheckpoint> opened = OpenEither(folders, one, only, comparison);
+      if (opened.ok() || !IsLost(opened.status())) return opened;
+    }
+  }
+  // A running job may have replaced all of them meanwhile.
+  return OpenCheckpointFiles(folders.own, name, only, comparison);
+}
+
+std::vector<v1::Checkpoint> DescribeCopies(const CheckpointFolders& folders) {
+  std::vector<v1::Checkpoint> checkpoints = DescribeCheckpoints(folders.own);
+  const auto find = [](std::vector<v1::Checkpoint>* all, const std::string& name) {
+    return std::find_if(all->begin(), all->end(), [&](const v1::Checkpoint& one) { return one.name() == name; });
+  };
+  const bool is_gone =
+      checkpoints.empty() || (!folders.newest.empty() && find(&checkpoints, folders.newest) == checkpoints.end());
+  const bool is_damaged = std::any_of(checkpoints.begin(), checkpoints.end(),
+                                      [](const v1::Checkpoint& one) { return !one.damage().empty(); });
+  if (folders.mirror.empty() || (!is_gone && !is_damaged)) return checkpoints;
+  for (v1::Checkpoint& copy : DescribeCheckpoints(folders.mirror)) {
+    if (!copy.damage().empty()) continue;
+    const auto own = find(&checkpoints, copy.name());
+    if (own != checkpoints.end()) {
+      own->set_in_mirror(!own->damage().empty());
+    } else if (is_gone) {
+      copy.set_damage("its folder is gone");
+      copy.set_in_mirror(true);
+      checkpoints.push_back(std::move(copy));
+    }
+  }
+  std::sort(checkpoints.begin(), checkpoints.end(),
+            [](const v1::Checkpoint& a, const v1::Checkpoint& b) { return IsNewer(a.name(), b.name()); });
+  return checkpoints;
+}
+
+}  // namespace ampd

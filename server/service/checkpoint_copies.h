@@ -1,0 +1,35 @@
+// A job's checkpoints with their copies in mirror_dir, which take the place of what is damaged or gone.
+#ifndef AMPD_SERVER_SERVICE_CHECKPOINT_COPIES_H_
+#define AMPD_SERVER_SERVICE_CHECKPOINT_COPIES_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "ampd/v1/training_service.pb.h"
+#include "server/service/checkpoint_files.h"
+
+namespace ampd {
+
+struct CheckpointFolders {
+  // The job's folder of checkpoints.
+  std::string own;
+  // Its folder of copies, on a disk that may hang: looked at only where a checkpoint is damaged or gone. Empty: none.
+  std::string mirror;
+  // Name of the newest checkpoint that the job told of, which is gone where `own` does not have it; empty: none.
+  std::string newest;
+};
+
+// OpenCheckpointFiles() of `own`, or where that checkpoint is damaged or gone of its copy, which then has from_mirror;
+// with `only` a copy of another MANIFEST than `own` has of that checkpoint counts as damaged. The newest: the first of
+// which either is whole. Errors are those about `own`; the copy's damage stands behind them.
+absl::StatusOr<OpenCheckpoint> OpenAnyCopy(const CheckpointFolders& folders, const std::string& name,
+                                           const std::string& only = "", const Comparison& comparison = {});
+
+// DescribeCheckpoints() of `own`, with in_mirror of those damaged. Where `newest` is gone, or `own` has none, those
+// that the mirror alone has are among them, and their damage says that they are gone.
+std::vector<v1::Checkpoint> DescribeCopies(const CheckpointFolders& folders);
+
+}  // namespace ampd
+
+#endif  // AMPD_SERVER_SERVICE_CHECKPOINT_COPIES_H_
