@@ -3,13 +3,16 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "client/exit_code.h"
 #include "client/output/job_text.h"
 #include "client/output/text.h"
 #include "client/output/watch_view.h"
 #include "client/watch.h"
+#include "proto/spec/resolve.h"
 
 namespace ampd::client {
 
@@ -58,6 +61,16 @@ void PrintJob(const v1::Job& job, const CommandContext& context) {
 int ForEachJob(const std::vector<std::string>& ids, const CommandContext& context,
                const std::function<absl::StatusOr<v1::Job>(Connection&, const std::string&)>& call) {
   absl::StatusOr<std::unique_ptr<Connection>> connection = Connection::Open(context.server);
+absl::Status OfOptions(const absl::Status& status, const std::vector<FieldOption>& options) {
+  std::vector<FieldViolation> violations = FieldViolationsOf(status);
+  if (violations.empty()) return status;
+  for (FieldViolation& violation : violations) {
+    const auto option = absl::c_find_if(options, [&](const FieldOption& one) { return one.field == violation.field; });
+    if (option != options.end()) violation.field = option->option;
+  }
+  return InvalidFields(violations);
+}
+
   if (!connection.ok()) return Fail(context, connection.status());
   int exit_code = kExitSucceeded;
   for (const std::string& id : ids) {

@@ -144,7 +144,11 @@ int RunList(const ListOptions& options, const CommandContext& context) {
   request.set_filter(*filter);
   request.set_order_by(options.sort);
   const absl::StatusOr<v1::ListJobsResponse> response = ListUpTo(connection->get(), options.limit, request);
-  if (!response.ok()) return Fail(context, response.status());
+  if (!response.ok()) {
+    std::vector<FieldOption> given = {{"--sort", "order_by"}};
+    if (!options.filter.empty()) given.push_back({"--filter", "filter"});
+    return Fail(context, OfOptions(response.status(), given));
+  }
   if (context.format == Format::kTable) {
     PrintTable(*response, context);
   } else if (context.format == Format::kJsonl) {

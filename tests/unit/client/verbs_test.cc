@@ -6,11 +6,13 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_split.h"
 #include "client/output/color.h"
 #include "client/output/table.h"
 #include "client/program.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/spec/resolve.h"
 #include "tests/unit/client/fake_training_service.h"
 #include "tests/unit/client/time_zone.h"
 
@@ -77,6 +79,34 @@ TEST_F(VerbsTest, LogsAreWordsWithoutFigures) {
   EXPECT_THAT(out_.str(), Not(HasSubstr("state_change\":{")));
   EXPECT_EQ(Run({"logs", "01abc", "--since", "yesterday"}), 2);
   EXPECT_EQ(Run({"logs", "01abc", "--tail", "-1"}), 2);
+}
+
+TEST_F(VerbsTest, RefusalsNameTheOptionThatWasTyped) {
+  const auto refuse = [](const std::string& field, const std::string& what) { return InvalidFields({{field, what}}); };
+  fake_.creates = {refuse("resources.gpus", "is 9"), refuse("name", "too long"), refuse("labels.team", "too long"),
+                   refuse("start_from.job_id", "no such job"), refuse("bench.steps", "too many")};
+  EXPECT_EQ(Run({"submit", file_, "--gpus", "9"}), 2);
+  EXPECT_EQ(err_.str(), "--gpus 9: resources.gpus: is 9\n");
+  EXPECT_EQ(Run({"submit", file_, "--name", "n o"}), 2);
+  EXPECT_EQ(err_.str(), "--name n o: name: too long\n");
+  EXPECT_EQ(Run({"submit", file_, "--label", "team=x"}), 2);
+  EXPECT_EQ(err_.str(), "--label team=x: labels.team: too long\n");
+  EXPECT_EQ(Run({"submit", file_, "--resume-from", "01zzz"}), 2);
+  EXPECT_EQ(err_.str(), "--resume-from 01zzz: start_from.job_id: no such job\n");
+  EXPECT_EQ(Run({"bench", file_, "--steps", "7"}), 2);
+  EXPECT_EQ(err_.str(), "--steps 7: bench.steps: too many\n");
+  fake_.plan_status = refuse("device_model", "no such kind");
+  EXPECT_EQ(Run({"plan", file_, "--gpu", "H9"}), 2);
+  EXPECT_EQ(err_.str(), "--gpu H9: device_model: no such kind\n");
+  fake_.update_status = refuse("priority", "is 5");
+  EXPECT_EQ(Run({"update", "01abc", "--priority", "5"}), 2);
+  EXPECT_EQ(err_.str(), "ampctl: --priority 5: is 5\n");
+  fake_.list_status = refuse("filter", "at byte 0: what");
+  EXPECT_EQ(Run({"list", "--filter", "x"}), 2);
+  EXPECT_EQ(err_.str(), "ampctl: --filter: at byte 0: what\n");
+  fake_.token_status = refuse("lifetime_seconds", "too long");
+  EXPECT_EQ(Run({"tokens", "create", "--user", "a", "--role", "viewer", "--lifetime", "9d"}), 2);
+  EXPECT_EQ(err_.str(), "ampctl: --lifetime 9d: too long\n");
 }
 
 TEST_F(VerbsTest, TheListSaysWhyAJobFailed) {
