@@ -109,6 +109,27 @@ TEST_F(VerbsTest, RefusalsNameTheOptionThatWasTyped) {
   EXPECT_EQ(err_.str(), "ampctl: --lifetime 9d: too long\n");
 }
 
+TEST_F(VerbsTest, TheListFitsTheTerminal) {
+  fake_.job.set_id("01m7z2rv60wygv8y37snyrexb9");
+  fake_.job.mutable_spec()->set_name("a name of more than twelve characters");
+  fake_.job.set_state(v1::Job::FAILED);
+  fake_.job.mutable_failure()->set_message(std::string(200, 'x'));
+  setenv("NO_COLOR", "1", 1);
+  // Where the test's output is no terminal, that has 80 columns.
+  EXPECT_EQ(Run({"list", "--limit", "1"}, true), 0);
+  const std::vector<std::string> lines = absl::StrSplit(out_.str(), '\n');
+  for (const std::string& line : lines) EXPECT_LE(line.size(), 80u) << line;
+  EXPECT_THAT(lines[0], StartsWith("ID "));
+  EXPECT_THAT(lines[1], StartsWith("01m7z2rv60wygv8y37snyrexb9  a name"));
+  EXPECT_THAT(lines[1], HasSubstr("..  FAILED"));
+  EXPECT_EQ(Run({"list", "--limit", "1", "--wide"}, true), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("a name of more than twelve characters  FAILED"));
+  EXPECT_THAT(out_.str(), HasSubstr(std::string(200, 'x') + "\n"));
+  EXPECT_THAT(out_.str(), HasSubstr("ACCURACY  SKIPPED  CREATED"));
+  EXPECT_EQ(Run({"list", "--limit", "1"}, false), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("a name of more than twelve characters  FAILED"));
+}
+
 TEST_F(VerbsTest, TheListSaysWhyAJobFailed) {
   fake_.job.set_state(v1::Job::FAILED);
   fake_.job.mutable_failure()->set_class_(v1::Failure::DIVERGED);
