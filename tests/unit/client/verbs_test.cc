@@ -81,6 +81,29 @@ TEST_F(VerbsTest, LogsAreWordsWithoutFigures) {
   EXPECT_EQ(Run({"logs", "01abc", "--tail", "-1"}), 2);
 }
 
+TEST_F(VerbsTest, TheServerIsAskedForTheEndOfALog) {
+  const uint64_t last = fake_.events.size();
+  EXPECT_EQ(Run({"logs", "01abc", "--tail", "2"}), 0);
+  const v1::WatchJobRequest asked = fake_.watched.back();
+  EXPECT_EQ(asked.tail(), 2);
+  EXPECT_EQ(asked.until_sequence(), last);
+  EXPECT_THAT(asked.kinds(), testing::Contains("log"));
+  EXPECT_THAT(asked.kinds(), testing::Not(testing::Contains("step")));
+  EXPECT_EQ(Run({"logs", "01abc"}), 0);
+  EXPECT_FALSE(fake_.watched.back().has_tail());
+  // Which are new enough is not for the server to say.
+  EXPECT_EQ(Run({"logs", "01abc", "--tail", "2", "--since", "2026-01-31T12:01:00Z"}), 0);
+  EXPECT_FALSE(fake_.watched.back().has_tail());
+  // It may end with an event of another kind, by which the client knows that it has all.
+  fake_.events.erase(fake_.events.begin(), fake_.events.end() - 3);
+  fake_.job.set_last_sequence(last + 1);
+  v1::JobEvent& step = fake_.events.emplace_back(ExampleEvents(3, v1::Job::SUCCEEDED)[3]);
+  step.set_first_sequence(last + 1);
+  step.set_sequence(last + 1);
+  EXPECT_EQ(Run({"logs", "01abc", "--tail", "2"}), 0) << err_.str();
+  EXPECT_EQ(out_.str(), "12:01:40  reads the data\n12:01:40  WARNING slow?[2J disk\n");
+}
+
 TEST_F(VerbsTest, RefusalsNameTheOptionThatWasTyped) {
   const auto refuse = [](const std::string& field, const std::string& what) { return InvalidFields({{field, what}}); };
   fake_.creates = {refuse("resources.gpus", "is 9"), refuse("name", "too long"), refuse("labels.team", "too long"),
