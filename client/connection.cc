@@ -229,28 +229,37 @@ absl::Status Connection::WatchJob(const v1::WatchJobRequest& request, absl::Time
   return UntilAdmitted(std::min(deadline, absl::Now() + kStreamPatience), sleep, watch);
 }
 
-absl::StatusOr<std::vector<v1::JobEvent>> Connection::ReadEvents(const std::string& job_id, uint64_t last_sequence,
-                                                                 absl::Duration timeout, uint64_t after_sequence) {
-  std::vector<v1::JobEvent> events;
-  if (last_sequence <= after_sequence) return events;
+absl::Status Connection::ReadPast(const v1::WatchJobRequest& request, absl::Duration timeout,
+                                  const std::function<void(const v1::JobEvent&)>& on_event) {
   const absl::Time deadline = absl::Now() + timeout;
-  v1::WatchJobRequest request;
-  request.set_job_id(job_id);
-  request.set_after_sequence(after_sequence);
-  const absl::Status status = UntilAdmitted(deadline, Sleep, [&] {
+  uint64_t seen = 0;
+  return UntilAdmitted(deadline, Sleep, [&] {
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(deadline));
     const auto reader = channel_->stub->WatchJob(&context, request);
     v1::JobEvent event;
-    while ((events.empty() || events.back().sequence() < last_sequence) && reader->Read(&event)) {
-      events.push_back(event);
+    while (seen < request.until_sequence() && reader->Read(&event)) {
+      seen = event.sequence();
+      on_event(event);
     }
-    const bool whole = !events.empty() && events.back().sequence() >= last_sequence;
+    const bool whole = seen >= request.until_sequence();
     if (whole) context.TryCancel();
     const grpc::Status end = reader->Finish();
     if (whole) return absl::OkStatus();
     return end.ok() ? absl::DataLossError("the event stream ended early") : ToAbsl(end);
   });
+}
+
+absl::StatusOr<std::vector<v1::JobEvent>> Connection::ReadEvents(const std::string& job_id, uint64_t last_sequence,
+                                                                 absl::Duration timeout, uint64_t after_sequence) {
+  std::vector<v1::JobEvent> events;
+  if (last_sequence <= after_sequence) return events;
+  v1::WatchJobRequest request;
+  request.set_job_id(job_id);
+  request.set_after_sequence(after_sequence);
+  request.set_until_sequence(last_sequence);
+  const absl::Status status =
+      ReadPast(request, timeout, [&events](const v1::JobEvent& event) { events.push_back(event); });
   if (!status.ok()) return status;
   return events;
 }

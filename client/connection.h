@@ -70,6 +70,11 @@ class Connection {
   absl::Status WatchJob(const v1::WatchJobRequest& request, absl::Time deadline, Interrupt* interrupt,
                         const std::function<void(const v1::JobEvent&)>& on_event);
 
+  // Calls `on_event` for the events that `request` asks for up to its until_sequence, which is set and has happened
+  // already; and for others, where the server is of a time when it gave all that come after after_sequence.
+  absl::Status ReadPast(const v1::WatchJobRequest& request, absl::Duration timeout,
+                        const std::function<void(const v1::JobEvent&)>& on_event);
+
   // The events of the job after `after_sequence` up to `last_sequence`, which must have happened already: a running job
   // is not waited for.
   absl::StatusOr<std::vector<v1::JobEvent>> ReadEvents(const std::string& job_id, uint64_t last_sequence,

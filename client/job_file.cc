@@ -6,8 +6,11 @@
 #include <iostream>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "proto/spec/names.h"
 
 namespace ampd::client {
@@ -15,8 +18,9 @@ namespace {
 
 // A little more than any server takes; the parser names the exact bound.
 constexpr size_t kMaxBytes = (4 << 20) + 1;
-// Of what --set was given, in a message.
+// Of what an option was given, in a message.
 constexpr size_t kShown = 200;
+constexpr char kSet[] = "--set ";
 
 absl::StatusOr<std::string> ReadStream(std::istream& in, const std::string& name) {
   std::string text(kMaxBytes, '\0');
@@ -30,6 +34,23 @@ absl::StatusOr<std::string> ReadStream(std::istream& in, const std::string& name
 bool IsWithin(absl::string_view path, absl::string_view set) {
   return absl::StartsWith(path, set) &&
          (path.size() == set.size() || path[set.size()] == '.' || path[set.size()] == '[');
+}
+
+std::string PathOf(const std::string& set) { return set.substr(0, set.find('=')); }
+
+// Of "sweep.list[3].train.epochs" what follows the point, unless the point itself gives that field; else all of it.
+absl::string_view WithinPoint(absl::string_view path, const v1::SweepSpec& sweep) {
+  absl::string_view rest = path;
+  const bool is_grid = absl::ConsumePrefix(&rest, "sweep.grid[");
+  if (!is_grid && !absl::ConsumePrefix(&rest, "sweep.list[")) return path;
+  const size_t close = rest.find("].");
+  int index = 0;
+  if (close == absl::string_view::npos || !absl::SimpleAtoi(rest.substr(0, close), &index)) return path;
+  rest.remove_prefix(close + 2);
+  const auto gives = [rest](const auto& entry) { return IsWithin(rest, entry.first) || IsWithin(entry.first, rest); };
+  if (is_grid) return absl::c_any_of(sweep.grid(), gives) ? path : rest;
+  if (index < 0 || index >= sweep.list_size()) return path;
+  return absl::c_any_of(sweep.list(index).fields(), gives) ? path : rest;
 }
 
 }  // namespace
@@ -55,27 +76,40 @@ absl::StatusOr<JobFile> JobFile::Parse(const std::string& text, const std::strin
                                        const std::vector<std::string>& sets) {
   JobFile file;
   file.name_ = name;
-  file.sets_ = sets;
   if (absl::Status status = ParseYaml(text, name, &file.spec_, &file.lines_); !status.ok()) return status;
   for (const std::string& set : sets) {
     if (absl::Status status = ApplySet(&file.spec_, set); !status.ok()) return status;
+    file.changes_.push_back({PathOf(set), absl::StrCat(kSet, set)});
   }
   return file;
 }
 
-const std::string* JobFile::SetOf(const std::string& path) const {
-  for (auto set = sets_.rbegin(); set != sets_.rend(); ++set) {
-    if (IsWithin(path, set->substr(0, set->find('=')))) return &*set;
+absl::Status JobFile::SetByOption(const std::string& option, const std::string& set) {
+  if (const absl::Status status = ApplySet(&spec_, set); !status.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(Cut(option, kShown), ": ", absl::StripPrefix(status.message(), kSet)));
+  }
+  NoteOption(option, PathOf(set));
+  return absl::OkStatus();
+}
+
+void JobFile::NoteOption(const std::string& option, const std::string& path) { changes_.push_back({path, option}); }
+
+const JobFile::Change* JobFile::ChangeOf(absl::string_view path) const {
+  for (auto change = changes_.rbegin(); change != changes_.rend(); ++change) {
+    if (IsWithin(path, change->path)) return &*change;
   }
   return nullptr;
 }
 
-std::string JobFile::FolderOf(const std::string& path) const { return SetOf(path) == nullptr ? folder_ : "."; }
+std::string JobFile::FolderOf(const std::string& path) const { return ChangeOf(path) == nullptr ? folder_ : "."; }
 
 std::string JobFile::Explain(const FieldViolation& violation) const {
   const std::string what =
       violation.field.empty() ? violation.description : absl::StrCat(violation.field, ": ", violation.description);
-  if (const std::string* set = SetOf(violation.field)) return absl::StrCat("--set ", Cut(*set, kShown), ": ", what);
+  if (const Change* change = ChangeOf(WithinPoint(violation.field, spec_.sweep()))) {
+    return absl::StrCat(Cut(change->text, kShown), ": ", what);
+  }
   const int line = lines_.LineOf(violation.field);
   return line == 0 ? absl::StrCat(name_, ": ", what) : absl::StrCat(name_, ":", line, ": ", what);
 }

@@ -7,6 +7,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "client/commands/command.h"
 #include "client/commands/create_job.h"
 #include "client/exit_code.h"
@@ -53,6 +54,20 @@ absl::Status AddModes(const BenchOptions& options, v1::BenchSpec* bench) {
     bench->add_modes(mode);
   }
   return absl::OkStatus();
+}
+
+// The options that fill fields of `bench`, for what is wrong with those.
+void NoteOptions(const BenchOptions& options, JobFile* file) {
+  const auto note = [file](const char* option, const auto& values, const char* field) {
+    if (!values.empty()) file->NoteOption(absl::StrCat(option, " ", absl::StrJoin(values, ",")), field);
+  };
+  note("--modes", options.modes, "bench.modes");
+  note("--batch", options.batches, "bench.batch_sizes");
+  note("--sizes", options.sizes, "bench.sweep.sizes");
+  note("--kernels", options.kernels, "bench.sweep.kernels");
+  if (options.steps > 0) file->NoteOption(absl::StrCat("--steps ", options.steps), "bench.steps");
+  if (options.warmup >= 0) file->NoteOption(absl::StrCat("--warmup ", options.warmup), "bench.warmup_steps");
+  if (options.image > 0) file->NoteOption(absl::StrCat("--image ", options.image), "bench.sweep.image");
 }
 
 // What the command line asks for, in place of what the file says of the same.
@@ -130,7 +145,7 @@ int FollowBench(Connection* connection, const v1::Job& job, const BenchOptions& 
 }
 
 int RunBench(const BenchOptions& options, const CommandContext& context) {
-  const absl::StatusOr<JobFile> file = ReadJob(options);
+  absl::StatusOr<JobFile> file = ReadJob(options);
   if (!file.ok()) {
     *context.err << file.status().message() << std::endl;
     return kExitUsage;
@@ -140,6 +155,7 @@ int RunBench(const BenchOptions& options, const CommandContext& context) {
   if (const absl::Status status = FillBench(options, request.mutable_spec()->mutable_bench()); !status.ok()) {
     return Fail(context, status);
   }
+  NoteOptions(options, &*file);
   Interrupt interrupt;
   interrupt.CatchSignals();
   const absl::StatusOr<std::unique_ptr<Connection>> connection = Connection::Open(context.server);

@@ -76,6 +76,15 @@ void AddWhy(CLI::App* app, CommandContext* context);
 // Says what went wrong on context.err and gives the exit code for it.
 int Fail(const CommandContext& context, const absl::Status& status);
 
+// An option that gives a field of a request, as its user wrote it ("--priority 10").
+struct FieldOption {
+  std::string option;
+  std::string field;
+};
+
+// `status`, with what is wrong with a field told of the option that gave it, where one did.
+absl::Status OfOptions(const absl::Status& status, const std::vector<FieldOption>& options);
+
 // A job in the chosen format: text, JSON, or the spec as resubmittable YAML.
 void PrintJob(const v1::Job& job, const CommandContext& context);
 

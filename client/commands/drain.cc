@@ -23,7 +23,7 @@ int DrainTheServer(const DrainOptions& options, Connection* connection, const Co
   request.set_reason(options.reason);
   if (options.timeout_seconds) request.set_timeout_seconds(*options.timeout_seconds);
   const absl::StatusOr<v1::DrainServerResponse> response = connection->DrainServer(request);
-  if (!response.ok()) return Fail(context, response.status());
+  if (!response.ok()) return Fail(context, OfOptions(response.status(), {{"--reason", "reason"}}));
   if (context.format == Format::kTable) {
     *context.out << "draining; " << response->jobs() << (response->jobs() == 1 ? " job stops" : " jobs stop")
                  << std::endl;
@@ -51,7 +51,7 @@ int RunDrain(const DrainOptions& options, const CommandContext& context) {
   request.set_reason(options.reason);
   request.set_stop_jobs(options.stop_jobs);
   const absl::StatusOr<v1::Device> device = (*connection)->DrainDevice(request);
-  if (!device.ok()) return Fail(context, device.status());
+  if (!device.ok()) return Fail(context, OfOptions(device.status(), {{"--reason", "reason"}}));
   if (context.format == Format::kTable) {
     *context.out << device->id() << " drained: " << Clean(options.reason) << std::endl;
   } else {

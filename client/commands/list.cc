@@ -1,5 +1,8 @@
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,12 +21,24 @@
 #include "client/output/job_text.h"
 #include "client/output/table.h"
 #include "client/output/text.h"
+#include "client/output/watch_view.h"
 #include "proto/spec/names.h"
 
 namespace ampd::client {
 namespace {
 
-constexpr size_t kStateColumn = 2;
+// Of the table.
+enum Column : size_t { kId, kName, kState, kMode, kStep, kLoss, kAccuracy, kSkipped, kCreated, kWhy };
+
+// Where the terminal is narrower than the table.
+const Table::Fit& NarrowFit() {
+  static const Table::Fit& fit = *new Table::Fit{{{kState, 19}, {kName, 12}, {kWhy, 16}},
+                                                 {kSkipped, kAccuracy, kCreated, kMode, kLoss, kWhy, kStep}};
+  return fit;
+}
+
+// Columns of text that is not to be cut.
+constexpr int kAll = std::numeric_limits<int>::max();
 
 struct ListOptions {
   std::vector<std::string> states;
@@ -34,6 +49,7 @@ struct ListOptions {
   std::string filter;
   std::string sort;
   int limit = 50;
+  bool wide = false;
 };
 
 absl::StatusOr<v1::Job::State> ParseState(const std::string& text) {
@@ -107,25 +123,28 @@ std::string StepText(const v1::JobSummary& summary) {
 }
 
 // Of a failed job, why; of a queued one, why and until when at the latest.
-std::string WhyText(const v1::Job& job) {
-  if (job.has_failure()) return Truncate(FailureText(job.failure()), 80);
+std::string WhyText(const v1::Job& job, const ListOptions& options) {
+  const int columns = options.wide ? kAll : 80;
+  if (job.has_failure()) return Shorten(FailureText(job.failure()), columns);
   if (job.state() != v1::Job::QUEUED || job.queue_message().empty()) return "-";
-  const std::string message = Truncate(job.queue_message(), 80);
+  const std::string message = Shorten(job.queue_message(), columns);
   if (!job.has_estimated_start_time()) return message;
   return absl::StrCat(message, "; starts by ", DateAndTime(job.estimated_start_time()));
 }
 
-void PrintTable(const v1::ListJobsResponse& response, const CommandContext& context) {
+void PrintTable(const v1::ListJobsResponse& response, const ListOptions& options, const CommandContext& context) {
   Table table({"ID", "NAME", "STATE", "MODE", ">STEP", ">LOSS", ">ACCURACY", ">SKIPPED", "CREATED", "WHY"});
-  if (context.color) table.Paint(kStateColumn, ColorOfState);
+  if (context.color) table.Paint(kState, ColorOfState);
   for (const v1::Job& job : response.jobs()) {
     const v1::JobSummary& summary = job.summary();
-    table.Add({job.id(), Truncate(job.spec().name(), 40), StateText(job), ModeText(job), StepText(summary),
-               summary.has_loss() ? Figure(summary.loss()) : "-",
+    table.Add({job.id(), Shorten(job.spec().name(), options.wide ? kAll : 40), StateText(job), ModeText(job),
+               StepText(summary), summary.has_loss() ? Figure(summary.loss()) : "-",
                summary.has_accuracy() ? Figure(summary.accuracy()) : "-", absl::StrCat(summary.steps_skipped()),
-               DateAndTime(job.create_time()), WhyText(job)});
+               DateAndTime(job.create_time()), WhyText(job, options)});
   }
-  *context.out << table.ToString();
+  const bool fits_terminal = context.terminal && !options.wide;
+  *context.out << (fits_terminal ? table.ToString(static_cast<size_t>(TerminalColumns(STDOUT_FILENO)), NarrowFit())
+                                 : table.ToString());
   if (!response.next_page_token().empty()) *context.out << "more with --limit\n";
   *context.out << std::flush;
 }
@@ -144,9 +163,13 @@ int RunList(const ListOptions& options, const CommandContext& context) {
   request.set_filter(*filter);
   request.set_order_by(options.sort);
   const absl::StatusOr<v1::ListJobsResponse> response = ListUpTo(connection->get(), options.limit, request);
-  if (!response.ok()) return Fail(context, response.status());
+  if (!response.ok()) {
+    std::vector<FieldOption> given = {{"--sort", "order_by"}};
+    if (!options.filter.empty()) given.push_back({"--filter", "filter"});
+    return Fail(context, OfOptions(response.status(), given));
+  }
   if (context.format == Format::kTable) {
-    PrintTable(*response, context);
+    PrintTable(*response, options, context);
   } else if (context.format == Format::kJsonl) {
     for (const v1::Job& job : response->jobs()) PrintMessage(job, context.format, *context.out);
   } else {
@@ -183,6 +206,8 @@ void AddList(CLI::App* app, CommandContext* context) {
       ->check(CLI::Range(1, 1000000))
       ->type_name("N")
       ->capture_default_str();
+  verb->add_flag("--wide", options->wide,
+                 "Every column, with all of its text, also where the terminal is narrower than that");
   verb->footer(
       "Example:\n  ampctl list --state running --state queued\n  ampctl list --user ann --label team=vision --since "
       "2h\n"

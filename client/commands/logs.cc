@@ -4,6 +4,8 @@
 #include <optional>
 #include <string>
 
+#include "absl/algorithm/container.h"
+#include "absl/time/time.h"
 #include "client/commands/command.h"
 #include "client/commands/since.h"
 #include "client/exit_code.h"
@@ -11,9 +13,12 @@
 #include "client/output/event_line.h"
 #include "client/output/text.h"
 #include "client/watch.h"
+#include "proto/spec/event_kinds.h"
 
 namespace ampd::client {
 namespace {
+
+constexpr absl::Duration kPatience = absl::Seconds(120);
 
 struct LogsOptions {
   std::string job;
@@ -23,22 +28,12 @@ struct LogsOptions {
 };
 
 // What is told in words. Figures are what `watch` shows.
-bool IsLogged(const v1::JobEvent& event) {
-  switch (event.payload_case()) {
-    case v1::JobEvent::kStateChange:
-    case v1::JobEvent::kCheckpoint:
-    case v1::JobEvent::kRewound:
-    case v1::JobEvent::kLog:
-    case v1::JobEvent::kPrecisionChange:
-    case v1::JobEvent::kArtifact:
-    case v1::JobEvent::kModeChosen:
-    case v1::JobEvent::kCorruptSample:
-    case v1::JobEvent::kEnvironment:
-      return true;
-    default:
-      return false;
-  }
-}
+constexpr v1::JobEvent::PayloadCase kLogged[] = {
+    v1::JobEvent::kStateChange, v1::JobEvent::kCheckpoint,      v1::JobEvent::kRewound,
+    v1::JobEvent::kLog,         v1::JobEvent::kPrecisionChange, v1::JobEvent::kArtifact,
+    v1::JobEvent::kModeChosen,  v1::JobEvent::kCorruptSample,   v1::JobEvent::kEnvironment};
+
+bool IsLogged(const v1::JobEvent& event) { return absl::c_linear_search(kLogged, event.payload_case()); }
 
 class Printer {
  public:
@@ -58,17 +53,24 @@ class Printer {
   const CommandContext& context_;
 };
 
-// The newest of those that have happened, as many as are asked for.
+// The newest of those that have happened, as many as are asked for. A server of before it could choose them sends all.
 absl::Status PrintPast(Connection* connection, const v1::Job& job, const LogsOptions& options, const Printer& printer) {
-  const absl::StatusOr<std::vector<v1::JobEvent>> events = connection->ReadEvents(job.id(), job.last_sequence());
-  if (!events.ok()) return events.status();
-  std::deque<const v1::JobEvent*> wanted;
-  for (const v1::JobEvent& event : *events) {
-    if (!printer.IsWanted(event)) continue;
-    wanted.push_back(&event);
-    if (options.tail && static_cast<int64_t>(wanted.size()) > *options.tail) wanted.pop_front();
-  }
-  for (const v1::JobEvent* event : wanted) printer.Print(*event);
+  if (job.last_sequence() == 0 || options.tail == 0) return absl::OkStatus();
+  v1::WatchJobRequest request;
+  request.set_job_id(job.id());
+  request.set_until_sequence(job.last_sequence());
+  for (const v1::JobEvent::PayloadCase kind : kLogged) request.add_kinds(NameOfKind(kind));
+  // With --since the newest of those that are new enough are meant, and clocks are set back.
+  if (options.tail && options.since.empty()) request.set_tail(*options.tail);
+  std::deque<v1::JobEvent> newest;
+  const absl::Status read = connection->ReadPast(request, kPatience, [&](const v1::JobEvent& event) {
+    if (!printer.IsWanted(event)) return;
+    if (!options.tail) return printer.Print(event);
+    newest.push_back(event);
+    if (static_cast<int64_t>(newest.size()) > *options.tail) newest.pop_front();
+  });
+  if (!read.ok()) return read;
+  for (const v1::JobEvent& event : newest) printer.Print(event);
   return absl::OkStatus();
 }
 

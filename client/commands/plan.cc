@@ -37,7 +37,7 @@ absl::Status AddModes(const std::vector<std::string>& names, v1::PlanJobRequest*
 }
 
 int RunPlan(const PlanOptions& options, const CommandContext& context) {
-  const absl::StatusOr<JobFile> file = JobFile::Read(options.file, options.sets);
+  absl::StatusOr<JobFile> file = JobFile::Read(options.file, options.sets);
   if (!file.ok()) {
     // Each line names its place already.
     *context.err << file.status().message() << std::endl;
@@ -46,6 +46,7 @@ int RunPlan(const PlanOptions& options, const CommandContext& context) {
   v1::PlanJobRequest request;
   *request.mutable_spec() = file->spec();
   request.set_device_model(options.gpu);
+  if (!options.gpu.empty()) file->NoteOption(absl::StrCat("--gpu ", options.gpu), "device_model");
   if (const absl::Status modes = AddModes(options.modes, &request); !modes.ok()) return Fail(context, modes);
   const absl::StatusOr<std::unique_ptr<Connection>> connection = Connection::Open(context.server);
   if (!connection.ok()) return Fail(context, connection.status());

@@ -34,21 +34,29 @@ struct SubmitOptions {
 };
 
 // Those that --set could make as well come behind it.
-std::vector<std::string> SetsOf(const SubmitOptions& options) {
-  std::vector<std::string> sets = options.sets;
+absl::StatusOr<JobFile> ReadFile(const SubmitOptions& options) {
+  absl::StatusOr<JobFile> file = JobFile::Read(options.file, options.sets);
+  if (!file.ok()) return file;
+  absl::Status set;
   // JSON is YAML.
-  if (options.name) sets.push_back(absl::StrCat("name=", QuoteJson(*options.name)));
-  if (options.gpus) sets.push_back(absl::StrCat("resources.gpus=", *options.gpus));
-  return sets;
+  if (options.name) {
+    set = file->SetByOption(absl::StrCat("--name ", *options.name), absl::StrCat("name=", QuoteJson(*options.name)));
+  }
+  if (set.ok() && options.gpus) {
+    set = file->SetByOption(absl::StrCat("--gpus ", *options.gpus), absl::StrCat("resources.gpus=", *options.gpus));
+  }
+  return set.ok() ? std::move(file) : absl::StatusOr<JobFile>(std::move(set));
 }
 
-absl::Status AddLabels(const std::vector<std::string>& labels, v1::JobSpec* spec) {
+absl::Status AddLabels(const std::vector<std::string>& labels, JobFile* file, v1::JobSpec* spec) {
   for (const std::string& label : labels) {
     const size_t equals = label.find('=');
     if (equals == std::string::npos || equals == 0) {
       return absl::InvalidArgumentError(absl::StrCat("--label: ", Quoted(label), " is not KEY=VALUE"));
     }
-    (*spec->mutable_labels())[label.substr(0, equals)] = label.substr(equals + 1);
+    const std::string key = label.substr(0, equals);
+    (*spec->mutable_labels())[key] = label.substr(equals + 1);
+    file->NoteOption(absl::StrCat("--label ", label), absl::StrCat("labels.", key));
   }
   return absl::OkStatus();
 }
@@ -101,7 +109,7 @@ int SubmitSweep(const JobFile& file, v1::JobSpec spec, Connection* connection, I
 }
 
 int RunSubmit(const SubmitOptions& options, const CommandContext& context) {
-  const absl::StatusOr<JobFile> file = JobFile::Read(options.file, SetsOf(options));
+  absl::StatusOr<JobFile> file = ReadFile(options);
   if (!file.ok()) {
     // Each line names its place already.
     *context.err << file.status().message() << std::endl;
@@ -117,7 +125,7 @@ int RunSubmit(const SubmitOptions& options, const CommandContext& context) {
   if (!connection.ok()) return Fail(context, connection.status());
   v1::CreateJobRequest request;
   *request.mutable_spec() = file->spec();
-  if (const absl::Status status = AddLabels(options.labels, request.mutable_spec()); !status.ok()) {
+  if (const absl::Status status = AddLabels(options.labels, &*file, request.mutable_spec()); !status.ok()) {
     return Fail(context, status);
   }
   if (!options.resume_from.empty()) {
@@ -127,6 +135,7 @@ int RunSubmit(const SubmitOptions& options, const CommandContext& context) {
       return kExitUsage;
     }
     *request.mutable_spec()->mutable_start_from() = *std::move(source);
+    file->NoteOption(absl::StrCat("--resume-from ", options.resume_from), "start_from");
   }
   const absl::Status sent = UploadLocalFiles(*file, connection->get(), &interrupt,
                                              options.quiet ? nullptr : context.err, request.mutable_spec());

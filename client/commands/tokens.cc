@@ -106,7 +106,11 @@ absl::StatusOr<v1::CreateTokenResponse> Create(const CreateOptions& options, con
   }
   absl::StatusOr<std::unique_ptr<Connection>> connection = Connection::Open(context.server);
   if (!connection.ok()) return connection.status();
-  return (*connection)->CreateToken(request);
+  absl::StatusOr<v1::CreateTokenResponse> response = (*connection)->CreateToken(request);
+  if (response.ok()) return response;
+  return OfOptions(response.status(), {{"--user " + options.user, "user"},
+                                       {"--role " + options.role, "role"},
+                                       {"--lifetime " + options.lifetime.value_or(""), "lifetime_seconds"}});
 }
 
 int RunCreate(const CreateOptions& options, const CommandContext& context) {

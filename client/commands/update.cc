@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "client/commands/command.h"
 #include "client/exit_code.h"
 
@@ -36,14 +37,30 @@ absl::StatusOr<v1::UpdateJobRequest> RequestOf(const UpdateOptions& options) {
   return request;
 }
 
+// For what is wrong with the fields that they give.
+std::vector<FieldOption> OptionsOf(const UpdateOptions& options) {
+  std::vector<FieldOption> given;
+  if (options.priority) given.push_back({absl::StrCat("--priority ", *options.priority), "priority"});
+  for (const std::string& label : options.labels) {
+    given.push_back({absl::StrCat("--label ", label), absl::StrCat("labels.", label.substr(0, label.find('=')))});
+  }
+  if (!options.removed.empty()) {
+    given.push_back({absl::StrCat("--remove-label ", absl::StrJoin(options.removed, " ")), "remove_labels"});
+  }
+  return given;
+}
+
 int RunUpdate(const UpdateOptions& options, const CommandContext& context) {
   const absl::StatusOr<v1::UpdateJobRequest> request = RequestOf(options);
   if (!request.ok()) return Fail(context, request.status());
-  return ForEachJob(options.ids, context, [&request](Connection& connection, const std::string& id) {
-    v1::UpdateJobRequest of_job = *request;
-    of_job.set_job_id(id);
-    return connection.UpdateJob(of_job);
-  });
+  return ForEachJob(options.ids, context,
+                    [&](Connection& connection, const std::string& id) -> absl::StatusOr<v1::Job> {
+                      v1::UpdateJobRequest of_job = *request;
+                      of_job.set_job_id(id);
+                      absl::StatusOr<v1::Job> job = connection.UpdateJob(of_job);
+                      if (!job.ok()) return OfOptions(job.status(), OptionsOf(options));
+                      return job;
+                    });
 }
 
 }  // namespace
@@ -52,9 +69,15 @@ void AddUpdate(CLI::App* app, CommandContext* context) {
   CLI::App* verb = app->add_subcommand("update", "Change the priority or the labels of jobs that have not ended");
   auto options = std::make_shared<UpdateOptions>();
   verb->add_option("JOB", options->ids, "Job ids, or unique prefixes of at least 4 characters")->required();
-  verb->add_option("--priority", options->priority, "Higher runs first, -1000 to 1000")->type_name("N");
-  verb->add_option("--label", options->labels, "May be given again")->allow_extra_args(false)->type_name("KEY=VALUE");
-  verb->add_option("--remove-label", options->removed, "May be given again")->allow_extra_args(false)->type_name("KEY");
+  verb->add_option("--priority", options->priority,
+                   "Higher runs first, -1000 to 1000; without an administrator's token up to what the server allows")
+      ->type_name("N");
+  verb->add_option("--label", options->labels, "Put this label on; may be given again")
+      ->allow_extra_args(false)
+      ->type_name("KEY=VALUE");
+  verb->add_option("--remove-label", options->removed, "Take the label of this name off; may be given again")
+      ->allow_extra_args(false)
+      ->type_name("KEY");
   verb->footer("Example:\n  ampctl update 01hq3v7m --priority 10 --label team=vision");
   verb->callback([options, context] { context->exit_code = RunUpdate(*options, *context); });
 }

@@ -108,4 +108,10 @@ std::string Truncate(absl::string_view text, int columns) {
   return std::string(text.substr(0, end));
 }
 
+std::string Shorten(absl::string_view text, int columns) {
+  std::string whole = Truncate(text, columns);
+  if (whole.size() == text.size()) return whole;
+  return Truncate(text, columns - 2) + "..";
+}
+
 }  // namespace ampd::client

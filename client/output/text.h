@@ -49,6 +49,9 @@ std::string Clean(absl::string_view text);
 // The first `columns` columns of UTF-8 text, one column a character.
 std::string Truncate(absl::string_view text, int columns);
 
+// Likewise, with ".." in place of the last two where something is left out; at least 2 columns.
+std::string Shorten(absl::string_view text, int columns);
+
 }  // namespace ampd::client
 
 #endif  // AMPD_CLIENT_OUTPUT_TEXT_H_

@@ -134,9 +134,9 @@ grpc::ServerWriteReactor<v1::JobEvent>* TrainingServiceImpl::WatchJob(grpc::Call
   // The controller knows what a prefix of an id stands for.
   controller_->FindJobId(
       request->job_id(),
-      [stream, after = request->after_sequence()](const absl::StatusOr<std::string>& id) {
+      [stream, request = *request](const absl::StatusOr<std::string>& id) {
         if (!id.ok()) return stream->Fail(id.status());
-        stream->Start(*id, after);
+        stream->Start(*id, request);
       },
       caller->Scope());
   return stream.get();

@@ -1,7 +1,13 @@
 #include "server/service/watch_stream.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "engine/core/status.h"
+#include "proto/spec/event_kinds.h"
+#include "proto/spec/resolve.h"
 #include "server/jobs/job_state.h"
 #include "server/service/grpc_status.h"
 #include "server/service/try_again.h"
@@ -12,6 +18,9 @@ namespace {
 constexpr int kPageEvents = 64;
 // Of a page that a slow client makes the daemon hold.
 constexpr size_t kPageBytes = 32 << 10;
+// Of the log that is looked through at a time, sequences; and of a part of it that is held then.
+constexpr uint64_t kSeekEvents = 1000;
+constexpr size_t kSeekBytes = 1 << 20;
 
 }  // namespace
 
@@ -21,11 +30,21 @@ std::shared_ptr<WatchStream> WatchStream::Create(EventLog* log, WorkPool* pool) 
   return stream;
 }
 
-void WatchStream::Start(const std::string& job_id, uint64_t after_sequence) {
+void WatchStream::Start(const std::string& job_id, const v1::WatchJobRequest& request) {
+  const std::vector<std::string> names(request.kinds().begin(), request.kinds().end());
+  absl::StatusOr<std::vector<v1::JobEvent::PayloadCase>> kinds = PayloadsOf(names);
+  if (!kinds.ok()) return Fail(kinds.status());
+  if (request.tail() < 0) {
+    return Fail(InvalidFields({{"tail", absl::StrCat("must be at least 0, is ", request.tail())}}));
+  }
   job_id_ = job_id;
+  kinds_ = *std::move(kinds);
+  until_ = request.until_sequence();
+  if (until_ > 0 && until_ <= request.after_sequence()) return FinishOnce(absl::OkStatus());
+  if (request.has_tail()) seek_ = Seek{.missing = request.tail(), .last = std::nullopt};
   {
     const MutexLock lock(&mutex_);
-    after_ = after_sequence;
+    after_ = request.after_sequence();
   }
   // Before the first read, or events between the two would be missed.
   auto subscription = log_->Subscribe(job_id, [weak = weak_from_this()] {
@@ -82,16 +101,84 @@ absl::StatusOr<EventPage> WatchStream::ReadPage() {
   return log_->Read(job_id_, after, kPageEvents, kPageBytes);
 }
 
+bool WatchStream::IsWanted(const v1::JobEvent& event) const {
+  return kinds_.empty() || absl::c_linear_search(kinds_, event.payload_case());
+}
+
+void WatchStream::Keep(EventPage page) {
+  // What was appended while reading is told by a wake-up; what did not fit into the page is not.
+  if (!page.events.empty()) unread_ = true;
+  last_known_ = page.last_sequence;
+  for (v1::JobEvent& event : page.events) {
+    after_ = event.sequence();
+    const bool last = until_ > 0 && after_ >= until_;
+    ended_ = last || EndsTheLog(event);
+    if (last || IsWanted(event)) page_.push_back(std::move(event));
+    if (last) return;
+  }
+}
+
+absl::StatusOr<std::vector<uint64_t>> WatchStream::WantedWithin(uint64_t after, uint64_t last) {
+  std::vector<uint64_t> wanted;
+  while (after < last) {
+    AMPD_ASSIGN_OR_RETURN(const EventPage page, log_->Read(job_id_, after, static_cast<int>(kSeekEvents), kSeekBytes));
+    if (page.events.empty()) break;
+    after = page.events.back().sequence();
+    for (const v1::JobEvent& event : page.events) {
+      if (event.sequence() <= last && IsWanted(event)) wanted.push_back(event.sequence());
+    }
+  }
+  return wanted;
+}
+
+absl::StatusOr<bool> WatchStream::SeekTail() {
+  uint64_t begin = 0;
+  {
+    const MutexLock lock(&mutex_);
+    begin = after_;
+  }
+  if (!seek_->last) {
+    AMPD_ASSIGN_OR_RETURN(const EventPage page, log_->Read(job_id_, begin, 1, 1));
+    seek_->last = until_ > 0 ? std::min(until_, page.last_sequence) : page.last_sequence;
+  }
+  uint64_t start = *seek_->last;
+  if (seek_->missing > 0 && start > begin) {
+    const uint64_t after = start - begin > kSeekEvents ? start - kSeekEvents : begin;
+    AMPD_ASSIGN_OR_RETURN(const std::vector<uint64_t> wanted, WantedWithin(after, start));
+    const auto found = static_cast<int64_t>(wanted.size());
+    const bool enough = found >= seek_->missing;
+    start = enough ? wanted[static_cast<size_t>(found - seek_->missing)] - 1 : after;
+    if (!enough && after > begin) {
+      seek_ = Seek{.missing = seek_->missing - found, .last = after};
+      return false;
+    }
+  }
+  // The event there is sent in any case.
+  if (until_ > 0) start = std::min(start, until_ - 1);
+  seek_.reset();
+  const MutexLock lock(&mutex_);
+  after_ = std::max(after_, start);
+  return true;
+}
+
 void WatchStream::Read() {
+  if (seek_) {
+    const absl::StatusOr<bool> known = SeekTail();
+    if (!known.ok()) return FinishOnce(known.status());
+    {
+      const MutexLock lock(&mutex_);
+      reading_ = false;
+      unread_ = true;
+    }
+    // Behind others that wait to read.
+    return ReadSoon();
+  }
   absl::StatusOr<EventPage> page = ReadPage();
   if (!page.ok()) return FinishOnce(page.status());
   {
     const MutexLock lock(&mutex_);
     reading_ = false;
-    // What was appended while reading is told by a wake-up; what did not fit into the page is not.
-    if (!page->events.empty()) unread_ = true;
-    last_known_ = page->last_sequence;
-    for (v1::JobEvent& event : page->events) page_.push_back(std::move(event));
+    Keep(*std::move(page));
   }
   Advance();
 }
@@ -118,8 +205,6 @@ void WatchStream::OnWriteDone(bool ok) {
   {
     const MutexLock lock(&mutex_);
     writing_ = false;
-    after_ = current_.sequence();
-    ended_ = EndsTheLog(current_);
   }
   if (!ok) return FinishOnce(absl::CancelledError("the watcher is gone"));
   Advance();

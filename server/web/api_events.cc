@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "engine/core/status.h"
+#include "proto/spec/event_kinds.h"
 #include "proto/spec/resolve.h"
 #include "proto/spec/text.h"
 #include "server/web/api.h"

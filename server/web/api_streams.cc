@@ -6,6 +6,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "engine/core/status.h"
+#include "proto/spec/event_kinds.h"
 #include "proto/spec/resolve.h"
 #include "proto/spec/text.h"
 #include "server/auth/permissions.h"

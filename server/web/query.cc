@@ -55,17 +55,4 @@ std::vector<std::string> Query::List(const std::string& name) const {
   return absl::StrSplit(Text(name), ',', absl::SkipEmpty());
 }
 
-absl::StatusOr<std::vector<v1::JobEvent::PayloadCase>> PayloadsOf(const std::vector<std::string>& names) {
-  const google::protobuf::OneofDescriptor* payload = v1::JobEvent::descriptor()->FindOneofByName("payload");
-  std::vector<v1::JobEvent::PayloadCase> payloads;
-  for (const std::string& name : names) {
-    const google::protobuf::FieldDescriptor* field = v1::JobEvent::descriptor()->FindFieldByName(name);
-    if (field == nullptr || field->containing_oneof() != payload) {
-      return InvalidFields({{"kinds", absl::StrCat("\"", Cut(name, kShown), "\" is no kind of event")}});
-    }
-    payloads.push_back(static_cast<v1::JobEvent::PayloadCase>(field->number()));
-  }
-  return payloads;
-}
-
 }  // namespace ampd

@@ -11,7 +11,6 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "ampd/v1/event.pb.h"
 
 namespace ampd {
 
@@ -34,10 +33,6 @@ class Query {
  private:
   std::map<std::string, std::string> values_;
 };
-
-// Payloads of events by the names of their fields: {"log"} is kLog. INVALID_ARGUMENT, with the field `kinds`, for a
-// name that is none.
-absl::StatusOr<std::vector<v1::JobEvent::PayloadCase>> PayloadsOf(const std::vector<std::string>& names);
 
 }  // namespace ampd
 

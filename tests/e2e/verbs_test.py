@@ -180,7 +180,7 @@ class VerbsTest(OneDaemonTest):
         spec = ampd.get(job).spec
         self.assertEqual(spec.resources.priority, 7)
         self.assertEqual(dict(spec.labels), {"team": "speech", "run": "a=b"})
-        self.assertIn("priority: must be from -1000 to 1000, is 1001",
+        self.assertIn("--priority 1001: must be from -1000 to 1000, is 1001",
                       self.ctl(2, "update", job, "--priority", "1001").stderr)
         self.assertIn("no label \"none\"", self.ctl(2, "update", job, "--remove-label", "none").stderr)
         self.ctl(2, "update", job)

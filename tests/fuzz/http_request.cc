@@ -7,6 +7,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "proto/spec/event_kinds.h"
 #include "server/http/request_reader.h"
 #include "server/http/router.h"
 #include "server/web/access.h"

@@ -69,6 +69,11 @@ class FakeTrainingService::Service : public v1::TrainingService::Service {
     return ToGrpc(fake_.token_status);
   }
 
+  grpc::Status UpdateJob(grpc::ServerContext*, const v1::UpdateJobRequest*, v1::Job* job) override {
+    *job = fake_.job;
+    return ToGrpc(fake_.update_status);
+  }
+
   grpc::Status CancelJob(grpc::ServerContext*, const v1::CancelJobRequest*, v1::Job* job) override {
     *job = fake_.job;
     return grpc::Status::OK;
@@ -80,7 +85,7 @@ class FakeTrainingService::Service : public v1::TrainingService::Service {
     fake_.listed.push_back(*request);
     *response->add_jobs() = fake_.job;
     if (request->page_token().empty()) response->set_next_page_token("next");
-    return grpc::Status::OK;
+    return ToGrpc(fake_.list_status);
   }
 
   grpc::Status ListSweeps(grpc::ServerContext*, const v1::ListSweepsRequest* request,
@@ -133,7 +138,7 @@ class FakeTrainingService::Service : public v1::TrainingService::Service {
   grpc::Status PlanJob(grpc::ServerContext*, const v1::PlanJobRequest* request, v1::PlanReport*) override {
     std::lock_guard<std::mutex> lock(fake_.mutex_);
     fake_.planned.push_back(*request);
-    return grpc::Status::OK;
+    return ToGrpc(fake_.plan_status);
   }
 
   grpc::Status UploadModel(grpc::ServerContext*, grpc::ServerReader<v1::UploadModelRequest>* reader,

@@ -56,7 +56,10 @@ class FakeTrainingService {
   // Checksums of files that are there already.
   std::set<std::string> known_uploads;
   absl::Status get_status;
-  absl::Status token_status;  // Of CreateToken.
+  absl::Status token_status;   // Of CreateToken.
+  absl::Status update_status;  // Of UpdateJob.
+  absl::Status list_status;    // Of ListJobs.
+  absl::Status plan_status;    // Of PlanJob.
 
   // What was asked. Read after the calls have ended.
   std::vector<v1::CreateJobRequest> created;

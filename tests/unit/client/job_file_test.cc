@@ -21,6 +21,41 @@ TEST(JobFileTest, ExplainsViolationsByTheirPlace) {
   EXPECT_EQ(file->Explain({"", "all wrong"}), "job.yaml: all wrong");
 }
 
+TEST(JobFileTest, ExplainsViolationsByTheOptionThatWasGiven) {
+  absl::StatusOr<JobFile> file = JobFile::Parse(kText, "job.yaml", {"resources.gpus=2"});
+  ASSERT_TRUE(file.ok());
+  EXPECT_EQ(file->SetByOption("--gpus 4", "resources.gpus=4"), absl::OkStatus());
+  EXPECT_EQ(file->spec().resources().gpus(), 4);
+  EXPECT_EQ(file->Explain({"resources.gpus", "too many"}), "--gpus 4: resources.gpus: too many");
+  file->NoteOption("--label team=b", "labels.team");
+  EXPECT_EQ(file->Explain({"labels.team", "too long"}), "--label team=b: labels.team: too long");
+  EXPECT_EQ(file->Explain({"labels.other", "too long"}), "job.yaml: labels.other: too long");
+  EXPECT_EQ(file->FolderOf("resources.gpus"), ".");
+  const absl::Status bad = file->SetByOption("--gpus x", "resources.gpus=x");
+  EXPECT_EQ(bad.message().substr(0, 26), "--gpus x: resources.gpus: ");
+}
+
+TEST(JobFileTest, PointsOfASweepHaveTheOptionsUnlessTheyGiveTheFieldThemselves) {
+  const std::string text =
+      "name: a\nsweep:\n  list:\n    - {seed: 1}\n    - {resources.gpus: 2}\n    - {resources: {}}\n";
+  absl::StatusOr<JobFile> file = JobFile::Parse(text, "job.yaml", {"train.epochs=0"});
+  ASSERT_TRUE(file.ok()) << file.status();
+  ASSERT_TRUE(file->SetByOption("--gpus 4", "resources.gpus=4").ok());
+  EXPECT_EQ(file->Explain({"sweep.list[0].resources.gpus", "no"}), "--gpus 4: sweep.list[0].resources.gpus: no");
+  EXPECT_EQ(file->Explain({"sweep.list[1].train.epochs", "no"}),
+            "--set train.epochs=0: sweep.list[1].train.epochs: no");
+  EXPECT_EQ(file->Explain({"sweep.list[1].resources.gpus", "no"}), "job.yaml:5: sweep.list[1].resources.gpus: no");
+  EXPECT_EQ(file->Explain({"sweep.list[2].resources.gpus", "no"}), "job.yaml:6: sweep.list[2].resources.gpus: no");
+  EXPECT_EQ(file->Explain({"sweep.list[9].seed", "no"}), "job.yaml:3: sweep.list[9].seed: no");
+  absl::StatusOr<JobFile> grid =
+      JobFile::Parse("name: a\nsweep:\n  grid:\n    resources.gpus: [1, 2]\n", "job.yaml", {"train.epochs=0"});
+  ASSERT_TRUE(grid.ok()) << grid.status();
+  ASSERT_TRUE(grid->SetByOption("--gpus 4", "resources.gpus=4").ok());
+  EXPECT_EQ(grid->Explain({"sweep.grid[1].train.epochs", "no"}),
+            "--set train.epochs=0: sweep.grid[1].train.epochs: no");
+  EXPECT_EQ(grid->Explain({"sweep.grid[1].resources.gpus", "no"}), "job.yaml:3: sweep.grid[1].resources.gpus: no");
+}
+
 TEST(JobFileTest, NamesWhatCannotBeRead) {
   EXPECT_EQ(JobFile::Read("/nonexistent/job.yaml", {}).status().message(),
             "/nonexistent/job.yaml: No such file or directory");

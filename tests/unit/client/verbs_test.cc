@@ -6,11 +6,13 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_split.h"
 #include "client/output/color.h"
 #include "client/output/table.h"
 #include "client/program.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/spec/resolve.h"
 #include "tests/unit/client/fake_training_service.h"
 #include "tests/unit/client/time_zone.h"
 
@@ -77,6 +79,92 @@ TEST_F(VerbsTest, LogsAreWordsWithoutFigures) {
   EXPECT_THAT(out_.str(), Not(HasSubstr("state_change\":{")));
   EXPECT_EQ(Run({"logs", "01abc", "--since", "yesterday"}), 2);
   EXPECT_EQ(Run({"logs", "01abc", "--tail", "-1"}), 2);
+}
+
+TEST_F(VerbsTest, TheServerIsAskedForTheEndOfALog) {
+  const uint64_t last = fake_.events.size();
+  EXPECT_EQ(Run({"logs", "01abc", "--tail", "2"}), 0);
+  const v1::WatchJobRequest asked = fake_.watched.back();
+  EXPECT_EQ(asked.tail(), 2);
+  EXPECT_EQ(asked.until_sequence(), last);
+  EXPECT_THAT(asked.kinds(), testing::Contains("log"));
+  EXPECT_THAT(asked.kinds(), testing::Not(testing::Contains("step")));
+  EXPECT_EQ(Run({"logs", "01abc"}), 0);
+  EXPECT_FALSE(fake_.watched.back().has_tail());
+  // Which are new enough is not for the server to say.
+  EXPECT_EQ(Run({"logs", "01abc", "--tail", "2", "--since", "2026-01-31T12:01:00Z"}), 0);
+  EXPECT_FALSE(fake_.watched.back().has_tail());
+  // It may end with an event of another kind, by which the client knows that it has all.
+  fake_.events.erase(fake_.events.begin(), fake_.events.end() - 3);
+  fake_.job.set_last_sequence(last + 1);
+  v1::JobEvent& step = fake_.events.emplace_back(ExampleEvents(3, v1::Job::SUCCEEDED)[3]);
+  step.set_first_sequence(last + 1);
+  step.set_sequence(last + 1);
+  EXPECT_EQ(Run({"logs", "01abc", "--tail", "2"}), 0) << err_.str();
+  EXPECT_EQ(out_.str(), "12:01:40  reads the data\n12:01:40  WARNING slow?[2J disk\n");
+}
+
+TEST_F(VerbsTest, AWatchWhoseTokenIsOverSaysWhatToDo) {
+  fake_.streams = {{.until = 2, .status = absl::UnauthenticatedError("token 01tok expired at 2026-01-31T12:00:00Z")}};
+  EXPECT_EQ(Run({"watch", "01abc"}), 5);
+  EXPECT_THAT(err_.str(), HasSubstr("ampctl: not authorised: token 01tok expired at 2026-01-31T12:00:00Z (an "
+                                    "administrator makes another: ampctl tokens create; --token-file FILE or "
+                                    "AMPD_TOKEN takes it)\nthe job continues: ampctl watch 01abc\n"));
+  fake_.get_status = absl::UnauthenticatedError("token 01tok was revoked");
+  EXPECT_EQ(Run({"get", "01abc"}), 5);
+  EXPECT_THAT(err_.str(), HasSubstr("was revoked (an administrator makes another"));
+  fake_.get_status = absl::UnauthenticatedError("the token is not known here");
+  EXPECT_EQ(Run({"get", "01abc"}), 5);
+  EXPECT_THAT(err_.str(), Not(HasSubstr("another")));
+}
+
+TEST_F(VerbsTest, RefusalsNameTheOptionThatWasTyped) {
+  const auto refuse = [](const std::string& field, const std::string& what) { return InvalidFields({{field, what}}); };
+  fake_.creates = {refuse("resources.gpus", "is 9"), refuse("name", "too long"), refuse("labels.team", "too long"),
+                   refuse("start_from.job_id", "no such job"), refuse("bench.steps", "too many")};
+  EXPECT_EQ(Run({"submit", file_, "--gpus", "9"}), 2);
+  EXPECT_EQ(err_.str(), "--gpus 9: resources.gpus: is 9\n");
+  EXPECT_EQ(Run({"submit", file_, "--name", "n o"}), 2);
+  EXPECT_EQ(err_.str(), "--name n o: name: too long\n");
+  EXPECT_EQ(Run({"submit", file_, "--label", "team=x"}), 2);
+  EXPECT_EQ(err_.str(), "--label team=x: labels.team: too long\n");
+  EXPECT_EQ(Run({"submit", file_, "--resume-from", "01zzz"}), 2);
+  EXPECT_EQ(err_.str(), "--resume-from 01zzz: start_from.job_id: no such job\n");
+  EXPECT_EQ(Run({"bench", file_, "--steps", "7"}), 2);
+  EXPECT_EQ(err_.str(), "--steps 7: bench.steps: too many\n");
+  fake_.plan_status = refuse("device_model", "no such kind");
+  EXPECT_EQ(Run({"plan", file_, "--gpu", "H9"}), 2);
+  EXPECT_EQ(err_.str(), "--gpu H9: device_model: no such kind\n");
+  fake_.update_status = refuse("priority", "is 5");
+  EXPECT_EQ(Run({"update", "01abc", "--priority", "5"}), 2);
+  EXPECT_EQ(err_.str(), "ampctl: --priority 5: is 5\n");
+  fake_.list_status = refuse("filter", "at byte 0: what");
+  EXPECT_EQ(Run({"list", "--filter", "x"}), 2);
+  EXPECT_EQ(err_.str(), "ampctl: --filter: at byte 0: what\n");
+  fake_.token_status = refuse("lifetime_seconds", "too long");
+  EXPECT_EQ(Run({"tokens", "create", "--user", "a", "--role", "viewer", "--lifetime", "9d"}), 2);
+  EXPECT_EQ(err_.str(), "ampctl: --lifetime 9d: too long\n");
+}
+
+TEST_F(VerbsTest, TheListFitsTheTerminal) {
+  fake_.job.set_id("01m7z2rv60wygv8y37snyrexb9");
+  fake_.job.mutable_spec()->set_name("a name of more than twelve characters");
+  fake_.job.set_state(v1::Job::FAILED);
+  fake_.job.mutable_failure()->set_message(std::string(200, 'x'));
+  setenv("NO_COLOR", "1", 1);
+  // Where the test's output is no terminal, that has 80 columns.
+  EXPECT_EQ(Run({"list", "--limit", "1"}, true), 0);
+  const std::vector<std::string> lines = absl::StrSplit(out_.str(), '\n');
+  for (const std::string& line : lines) EXPECT_LE(line.size(), 80u) << line;
+  EXPECT_THAT(lines[0], StartsWith("ID "));
+  EXPECT_THAT(lines[1], StartsWith("01m7z2rv60wygv8y37snyrexb9  a name"));
+  EXPECT_THAT(lines[1], HasSubstr("..  FAILED"));
+  EXPECT_EQ(Run({"list", "--limit", "1", "--wide"}, true), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("a name of more than twelve characters  FAILED"));
+  EXPECT_THAT(out_.str(), HasSubstr(std::string(200, 'x') + "\n"));
+  EXPECT_THAT(out_.str(), HasSubstr("ACCURACY  SKIPPED  CREATED"));
+  EXPECT_EQ(Run({"list", "--limit", "1"}, false), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("a name of more than twelve characters  FAILED"));
 }
 
 TEST_F(VerbsTest, TheListSaysWhyAJobFailed) {

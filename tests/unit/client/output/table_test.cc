@@ -17,5 +17,53 @@ TEST(TableTest, AlignsColumns) {
             "bad?        -\n");
 }
 
+class NarrowTableTest : public testing::Test {
+ protected:
+  NarrowTableTest() {
+    table_.Add({"01abc", "a long name", "FAILED", "7", "-", "the loss is NaN"});
+    table_.Add({"01abd", "b", "RUNNING", "12", "-", "-"});
+  }
+  std::string Within(size_t columns) const { return table_.ToString(columns, fit_); }
+
+  Table table_{{"ID", "NAME", "STATE", ">STEP", "MODE", "WHY"}};
+  const Table::Fit fit_{{{1, 6}, {5, 8}}, {3, 4, 5}};
+};
+
+TEST_F(NarrowTableTest, WhatFitsIsWhole) {
+  EXPECT_EQ(Within(56), table_.ToString());
+  EXPECT_EQ(Within(1000), table_.ToString());
+}
+
+TEST_F(NarrowTableTest, TextIsCutWithAMarkAndTheFirstGetsRoomFirst) {
+  EXPECT_EQ(Within(51),
+            "ID     NAME         STATE    STEP  MODE  WHY\n"
+            "01abc  a long name  FAILED      7  -     the loss..\n"
+            "01abd  b            RUNNING    12  -     -\n");
+  EXPECT_EQ(Within(46),
+            "ID     NAME      STATE    STEP  MODE  WHY\n"
+            "01abc  a long..  FAILED      7  -     the lo..\n"
+            "01abd  b         RUNNING    12  -     -\n");
+}
+
+TEST_F(NarrowTableTest, ColumnsThatSayNothingGoFirstAndNarrowOnesComeBack) {
+  EXPECT_EQ(Within(43),
+            "ID     NAME         STATE    STEP  WHY\n"
+            "01abc  a long name  FAILED      7  the lo..\n"
+            "01abd  b            RUNNING    12  -\n");
+  EXPECT_EQ(Within(34),
+            "ID     NAME      STATE    WHY\n"
+            "01abc  a long..  FAILED   the lo..\n"
+            "01abd  b         RUNNING  -\n");
+  EXPECT_EQ(Within(30),
+            "ID     NAME      STATE    STEP\n"
+            "01abc  a long..  FAILED      7\n"
+            "01abd  b         RUNNING    12\n");
+  // There is nothing left to leave out.
+  EXPECT_EQ(Within(3),
+            "ID     NAME    STATE\n"
+            "01abc  a lo..  FAILED\n"
+            "01abd  b       RUNNING\n");
+}
+
 }  // namespace
 }  // namespace ampd::client

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include "proto/spec/event_kinds.h"
 #include "server/web/assets.h"
 #include "server/web/fleet_feed.h"
 #include "server/web/query.h"
