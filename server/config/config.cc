@@ -215,6 +215,8 @@ void ApplyDefaults(const std::string& program_dir, v1::ServerConfig& config) {
   if (!config.has_state_dir()) config.set_state_dir("ampd-state");
   if (!config.has_insecure()) config.set_insecure(false);
   if (!config.auth().has_tokens()) config.mutable_auth()->set_tokens(false);
+  // Without tokens everybody is an administrator.
+  if (!config.auth().has_max_priority() && config.auth().tokens()) config.mutable_auth()->set_max_priority(0);
   if (!config.has_audit_log()) config.set_audit_log(absl::StrCat(config.state_dir(), "/audit.log"));
   if (!config.has_audit_log_bytes()) config.set_audit_log_bytes(int64_t{64} << 20);
   if (!config.has_tensorboard()) config.set_tensorboard(true);
@@ -401,6 +403,8 @@ class Validation {
       if (tls.client_ca().empty()) Wrong("auth.certificate_role", "needs tls.client_ca");
       if (auth.certificate_role() == v1::ADMIN) Wrong("auth.certificate_role", "administrators need tokens");
     }
+    if (auth.has_max_priority() && !auth.tokens()) Wrong("auth.max_priority", "needs auth.tokens");
+    CheckRange("auth.max_priority", auth.max_priority(), -1000, 1000);
     CheckRange("audit_log_bytes", config_.audit_log_bytes(), 1, kMaxBytes);
   }
 

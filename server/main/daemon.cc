@@ -413,7 +413,7 @@ absl::Status Daemon::Impl::ServeApi() {
   options.submit.uploads = uploads_.get();
   options.submit.datasets = datasets_.get();
   options.submit.devices = devices_;
-  options.submit.max_running_devices_per_user = config_.max_running_devices_per_user();
+  options.submit.user_limits = {config_.max_running_devices_per_user(), config_.auth().max_priority()};
   options.submit.workers = workers_.files;
   AMPD_ASSIGN_OR_RETURN(options.submit.device_models, DeviceModelsWith(config_.device_models()));
   options.submit.max_spec_bytes = config_.max_spec_bytes();

@@ -53,8 +53,9 @@ grpc::ServerUnaryReactor* TrainingServiceImpl::ResumeJob(grpc::CallbackServerCon
 grpc::ServerUnaryReactor* TrainingServiceImpl::RetryJob(grpc::CallbackServerContext* context,
                                                         const v1::RetryJobRequest* request, v1::Job* response) {
   return Admitted(context, __func__, [&](const Caller& caller, grpc::ServerUnaryReactor* reactor) {
-    OfOwnJob(caller, request->job_id(), reactor,
-             [this, reactor, response](const std::string& id) { submitter_.Retry(id, Answer(reactor, response)); });
+    OfOwnJob(caller, request->job_id(), reactor, [this, caller, reactor, response](const std::string& id) {
+      submitter_.Retry(id, caller, Answer(reactor, response));
+    });
   });
 }
 
@@ -67,6 +68,8 @@ grpc::ServerUnaryReactor* TrainingServiceImpl::UpdateJob(grpc::CallbackServerCon
           ToGrpcStatus(InvalidFields({{absl::StrCat("field ", unknown.field(0).number()),
                                        "this server can change the priority and labels of a job only"}})));
     }
+    const absl::Status limits = CheckUserLimits(*request, caller, options_.submit.user_limits);
+    if (!limits.ok()) return reactor->Finish(ToGrpcStatus(limits));
     OfOwnJob(caller, request->job_id(), reactor,
              [this, reactor, response, request = *request](const std::string& id) mutable {
                request.set_job_id(id);

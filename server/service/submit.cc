@@ -63,7 +63,7 @@ struct Submitter::Submission {
 
 struct Submitter::PlanSubmission {
   v1::PlanJobRequest request;
-  Owner owner;
+  Caller caller;
   Prepared prepared;
   std::function<bool()> cancelled;
   Controller::Done<v1::PlanReport> done;
@@ -106,8 +106,7 @@ void Submitter::ResolveLater(std::shared_ptr<Submission> submission) {
 
 void Submitter::Plan(std::shared_ptr<Submission> submission) {
   if (submission->cancelled()) return submission->done(CallerGone());
-  absl::StatusOr<Prepared> prepared =
-      PrepareJob(std::move(*submission->request.mutable_spec()), submission->caller.Scope());
+  absl::StatusOr<Prepared> prepared = PrepareJob(std::move(*submission->request.mutable_spec()), submission->caller);
   if (!prepared.ok()) return submission->done(prepared.status());
   auto shared = std::make_shared<Prepared>(*std::move(prepared));
   plans_.Plan(shared->request, [this, submission, shared](absl::StatusOr<v1::PlanResponse> response) {
@@ -154,21 +153,21 @@ absl::StatusOr<std::shared_ptr<HeldWeights>> Submitter::HoldAgain(const v1::Job&
       absl::StrCat("job ", job.id(), " has no checkpoint, and what it starts from is gone: ", held.status().message()));
 }
 
-void Submitter::Retry(const std::string& job_id, Controller::Done<v1::Job> done) {
+void Submitter::Retry(const std::string& job_id, const Caller& caller, Controller::Done<v1::Job> done) {
   controller_->GetJob(
       job_id,
-      [this, done = std::move(done)](absl::StatusOr<v1::Job> job) {
+      [this, caller, done = std::move(done)](absl::StatusOr<v1::Job> job) {
         if (!job.ok()) return done(job.status());
         WorkPool& pool = job->spec().start_from().has_job_id() ? weight_resolvers_ : pool_;
-        if (!pool.Post([this, done, job = *job] { RetryFound(job, done); })) done(TooManyWait());
+        if (!pool.Post([this, caller, done, job = *job] { RetryFound(job, caller, done); })) done(TooManyWait());
       },
       std::nullopt);
 }
 
-void Submitter::RetryFound(const v1::Job& job, const Controller::Done<v1::Job>& done) {
-  // The limit may have been another when it was submitted.
-  const absl::Status quota = CheckDeviceQuota(job.spec(), options_.max_running_devices_per_user);
-  if (!quota.ok()) return done(absl::FailedPreconditionError(quota.message()));
+void Submitter::RetryFound(const v1::Job& job, const Caller& caller, const Controller::Done<v1::Job>& done) {
+  // They may have been others when it was submitted, and an administrator may have raised its priority since.
+  const absl::Status limits = CheckUserLimits(job.spec(), caller, options_.user_limits);
+  if (!limits.ok()) return done(absl::FailedPreconditionError(limits.message()));
   absl::StatusOr<std::shared_ptr<HeldWeights>> start = HoldAgain(job);
   if (!start.ok()) return done(start.status());
   const absl::Status uploads = CheckUploads(job.spec(), options_.uploads);
@@ -183,11 +182,11 @@ void Submitter::RetryFound(const v1::Job& job, const Controller::Done<v1::Job>& 
 
 void Submitter::PlanReport(const v1::PlanJobRequest& request, const Caller& caller, std::function<bool()> cancelled,
                            Controller::Done<v1::PlanReport> done) {
-  auto asked = std::make_shared<PlanSubmission>(
-      PlanSubmission{request, caller.Scope(), {}, std::move(cancelled), std::move(done)});
+  auto asked =
+      std::make_shared<PlanSubmission>(PlanSubmission{request, caller, {}, std::move(cancelled), std::move(done)});
   const bool posted = ResolversFor(request.spec()).Post([this, asked] {
     if (asked->cancelled()) return asked->done(CallerGone());
-    absl::StatusOr<Prepared> prepared = Prepare(asked->request.spec(), asked->owner);
+    absl::StatusOr<Prepared> prepared = Prepare(asked->request.spec(), asked->caller);
     if (!prepared.ok()) return asked->done(prepared.status());
     asked->prepared = *std::move(prepared);
     const bool planned = pool_.Post([this, asked] {
@@ -293,14 +292,16 @@ absl::Status Submitter::FindDependencies(const std::string& field, const Owner& 
   return absl::OkStatus();
 }
 
-absl::StatusOr<Submitter::Prepared> Submitter::Prepare(v1::JobSpec spec, const Owner& owner) const {
+absl::StatusOr<Submitter::Prepared> Submitter::Prepare(v1::JobSpec spec, const Caller& caller) const {
   Prepared prepared;
   v1::PlanRequest& request = prepared.request;
   AMPD_ASSIGN_OR_RETURN(*request.mutable_spec(), Resolve(std::move(spec)));
+  AMPD_RETURN_IF_ERROR(CheckUserLimits(request.spec(), caller, options_.user_limits));
   AMPD_RETURN_IF_ERROR(CheckUploads(request.spec(), options_.uploads));
   AMPD_ASSIGN_OR_RETURN(prepared.datasets, HoldDatasets(request.spec(), options_.datasets));
   for (const std::string& root : AllDataRoots(options_.data_roots, options_.datasets)) request.add_data_roots(root);
   if (options_.uploads != nullptr) request.set_upload_dir(options_.uploads->folder());
+  const Owner owner = caller.Scope();
   AMPD_RETURN_IF_ERROR(FindDependencies("after", owner, request.mutable_spec()->mutable_after()));
   AMPD_RETURN_IF_ERROR(FindDependencies("after_ok", owner, request.mutable_spec()->mutable_after_ok()));
   if (!request.spec().start_from().has_job_id()) return prepared;
@@ -310,10 +311,9 @@ absl::StatusOr<Submitter::Prepared> Submitter::Prepare(v1::JobSpec spec, const O
   return prepared;
 }
 
-absl::StatusOr<Submitter::Prepared> Submitter::PrepareJob(v1::JobSpec spec, const Owner& owner) const {
-  AMPD_ASSIGN_OR_RETURN(Prepared prepared, Prepare(std::move(spec), owner));
+absl::StatusOr<Submitter::Prepared> Submitter::PrepareJob(v1::JobSpec spec, const Caller& caller) const {
+  AMPD_ASSIGN_OR_RETURN(Prepared prepared, Prepare(std::move(spec), caller));
   AMPD_RETURN_IF_ERROR(CheckDevices(prepared.request.spec(), options_.devices));
-  AMPD_RETURN_IF_ERROR(CheckDeviceQuota(prepared.request.spec(), options_.max_running_devices_per_user));
   AMPD_RETURN_IF_ERROR(CheckPrices(prepared.request.spec(), options_.devices, options_.device_models));
   return prepared;
 }

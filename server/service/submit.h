@@ -21,6 +21,7 @@
 #include "server/service/plan_cache.h"
 #include "server/service/start_source.h"
 #include "server/service/upload_store.h"
+#include "server/service/user_limits.h"
 #include "server/service/work_pool.h"
 
 namespace ampd {
@@ -42,8 +43,8 @@ class Submitter {
     DatasetStore* datasets = nullptr;
     // What jobs run on; a job that none of them can run is refused. Conditions that pass do not count.
     std::vector<v1::Device> devices;
-    // As SchedulingPolicy's; a job that needs more is refused.
-    int max_running_devices_per_user = 0;
+    // A job that is beyond them is refused.
+    UserLimits user_limits;
     // What plans are made for.
     std::vector<v1::DeviceModel> device_models = BuiltInDeviceModels();
     // Of a serialized spec.
@@ -76,7 +77,7 @@ class Submitter {
 
   // TrainingService.RetryJob of a job that the caller may change; as Create(). Weights of another job that the job
   // starts from are held for it anew.
-  void Retry(const std::string& job_id, Controller::Done<v1::Job> done);
+  void Retry(const std::string& job_id, const Caller& caller, Controller::Done<v1::Job> done);
   // TrainingService.CreateSweep; as Create().
   void CreateSweep(const v1::CreateSweepRequest& request, const Caller& caller, std::function<bool()> cancelled,
                    Controller::Done<v1::JobSweep> done);
@@ -101,7 +102,7 @@ class Submitter {
   void PlanSweepLater(std::shared_ptr<SweepSubmission> submission);
   void PlanSweep(SweepSubmission submission);
   absl::StatusOr<std::vector<CreateJobParams>> PlanPoints(const SweepSubmission& submission);
-  absl::StatusOr<CreateJobParams> PlanPoint(v1::JobSpec asked, const Owner& owner);
+  absl::StatusOr<CreateJobParams> PlanPoint(v1::JobSpec asked, const Caller& caller);
   absl::StatusOr<v1::JobSpec> Resolve(v1::JobSpec spec) const;
   // What the planner is asked of a spec: resolved, its files found, the checkpoint it starts from chosen and held.
   struct Prepared {
@@ -110,10 +111,10 @@ class Submitter {
     // Until the job is there.
     std::shared_ptr<DatasetStore::Hold> datasets;
   };
-  // Jobs that it names must be of `owner`.
-  absl::StatusOr<Prepared> Prepare(v1::JobSpec spec, const Owner& owner) const;
+  // Jobs that it names must be the caller's.
+  absl::StatusOr<Prepared> Prepare(v1::JobSpec spec, const Caller& caller) const;
   // Of a job to create.
-  absl::StatusOr<Prepared> PrepareJob(v1::JobSpec spec, const Owner& owner) const;
+  absl::StatusOr<Prepared> PrepareJob(v1::JobSpec spec, const Caller& caller) const;
   // All but the request's own of it.
   static absl::StatusOr<CreateJobParams> ParamsOf(Prepared prepared, absl::StatusOr<v1::PlanResponse> response);
   // Waits for the controller.
@@ -130,7 +131,7 @@ class Submitter {
   // Asks the planner.
   absl::StatusOr<v1::PlanReport> Report(const v1::PlanJobRequest& asked, Prepared prepared) const;
   // On a thread that may read all of the weights.
-  void RetryFound(const v1::Job& job, const Controller::Done<v1::Job>& done);
+  void RetryFound(const v1::Job& job, const Caller& caller, const Controller::Done<v1::Job>& done);
 
   const Options options_;
   const Planner planner_;

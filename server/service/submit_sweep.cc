@@ -87,7 +87,7 @@ absl::StatusOr<std::vector<CreateJobParams>> Submitter::PlanPoints(const SweepSu
     if (submission.cancelled()) return absl::CancelledError("the sweep's caller is gone");
     // Its errors have the point's name already.
     AMPD_ASSIGN_OR_RETURN(v1::JobSpec spec, points.SpecOf(i));
-    absl::StatusOr<CreateJobParams> params = PlanPoint(std::move(spec), submission.caller.Scope());
+    absl::StatusOr<CreateJobParams> params = PlanPoint(std::move(spec), submission.caller);
     if (!params.ok()) {
       const absl::Status status = points.InPoint(i, params.status());
       const std::vector<FieldViolation> more = FieldViolationsOf(status);
@@ -116,8 +116,8 @@ absl::StatusOr<std::vector<CreateJobParams>> Submitter::PlanPoints(const SweepSu
   return all;
 }
 
-absl::StatusOr<CreateJobParams> Submitter::PlanPoint(v1::JobSpec asked, const Owner& owner) {
-  AMPD_ASSIGN_OR_RETURN(Prepared prepared, PrepareJob(std::move(asked), owner));
+absl::StatusOr<CreateJobParams> Submitter::PlanPoint(v1::JobSpec asked, const Caller& caller) {
+  AMPD_ASSIGN_OR_RETURN(Prepared prepared, PrepareJob(std::move(asked), caller));
   auto answer = std::make_shared<std::promise<absl::StatusOr<v1::PlanResponse>>>();
   plans_.Plan(prepared.request,
               [answer](absl::StatusOr<v1::PlanResponse> response) { answer->set_value(std::move(response)); });

@@ -231,7 +231,17 @@ TEST_F(Config, WhatAccessNeedsIsNamed) {
                      "tls: {certificate: a, private_key: b, client_ca: c}\n"
                      "auth: {tokens: true, certificate_role: ADMIN}\n"),
                 "administrators need tokens");
+  ExpectRefused(Load({}, {}, "auth: {max_priority: 5}\n"), "auth.max_priority: needs auth.tokens");
+  ExpectRefused(Load({}, {}, "auth: {tokens: true, max_priority: 1001}\n"),
+                "auth.max_priority: 1001 is not from -1000");
   ExpectRefused(Load({}, {}, "audit_log_bytes: 0\n"), "audit_log_bytes");
+}
+
+TEST_F(Config, WithTokensOnlyAdministratorsPreferJobs) {
+  EXPECT_FALSE(Load({})->config.auth().has_max_priority());
+  EXPECT_TRUE(Load({"--auth"})->config.auth().has_max_priority());
+  EXPECT_EQ(Load({"--auth"})->config.auth().max_priority(), 0);
+  EXPECT_EQ(Load({}, {}, "auth: {tokens: true, max_priority: 100}\n")->config.auth().max_priority(), 100);
 }
 
 TEST_F(Config, WorkersCanBeAnotherUserAndNotRoot) {

@@ -151,7 +151,7 @@ class ServiceFixture : public testing::Test {
     service_options.submit.uploads = uploads_.get();
     service_options.submit.datasets = datasets_.get();
     service_options.submit.devices = options.devices;
-    service_options.submit.max_running_devices_per_user = max_running_devices_per_user_;
+    service_options.submit.user_limits = user_limits_;
     service_options.submit.max_spec_bytes = 10000;
     service_options.submit.default_precision_mode = v1::PrecisionSpec::BF16;
     if (asks_for_tokens_) {
@@ -304,7 +304,7 @@ class ServiceFixture : public testing::Test {
   absl::Duration stall_limit_ = absl::Minutes(5);
   // Empty: one CPU device.
   std::vector<v1::Device> devices_;
-  int max_running_devices_per_user_ = 0;
+  UserLimits user_limits_;
   std::string state_dir_;
   std::mutex planner_mutex_;
   std::function<absl::StatusOr<v1::PlanResponse>(const v1::PlanRequest&)> planner_ = [](const v1::PlanRequest&) {

@@ -137,7 +137,7 @@ TEST_F(TrainingServiceTest, AModeThatNoDeviceCanDoIsRefused) {
 
 TEST_F(TrainingServiceTest, AJobOfMoreDevicesThanAUserMayHoldIsRefused) {
   devices_ = CpuDevices(4).value();
-  max_running_devices_per_user_ = 2;
+  user_limits_.max_running_devices = 2;
   Train(ThreeEvents);
   v1::CreateJobRequest request = GoodRequest();
   request.mutable_spec()->mutable_train()->set_batch_size(12);
