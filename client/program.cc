@@ -148,8 +148,9 @@ void AddProgram(CLI::App* app, CommandContext* context) {
   AddVerbs(app, context);
   app->footer(
       "Times are local (TZ), those of -o json, jsonl and yaml UTC.\n"
-      "Exit codes: 0 succeeded, 1 job failed, 2 usage or bad spec, 3 cancelled, 4 server unreachable, 5 not "
-      "authorised.\nExample:\n  ampctl init job.yaml && ampctl submit job.yaml --watch");
+      "Exit codes: 0 succeeded, 1 job or call failed, 2 usage or bad spec, 3 cancelled, 4 server unreachable, 5 not "
+      "authorised, 124 the time of wait ran out, 130 interrupted.\nExample:\n  ampctl init job.yaml && ampctl submit "
+      "job.yaml --watch");
 }
 
 int RunProgram(int argc, const char* const* argv, std::ostream* out, std::ostream* err, bool terminal) {
