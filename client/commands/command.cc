@@ -29,6 +29,19 @@ std::string TlsHint(const Server& server, const absl::Status& status) {
   return plain && absl::StrContains(message, "Socket closed") ? " (if it speaks TLS: --tls, or --ca FILE)" : "";
 }
 
+// Who was let in before and is not any more.
+std::string TokenHint(const absl::Status& status) {
+  const absl::string_view message = status.message();
+  const bool is_over = absl::StrContains(message, " expired at ") || absl::StrContains(message, " was revoked");
+  if (!absl::IsUnauthenticated(status) || !is_over) return "";
+  if (absl::StartsWith(message, "the certificate")) return " (--cert FILE and --key FILE take another)";
+  return " (an administrator makes another: ampctl tokens create; --token-file FILE or AMPD_TOKEN takes it)";
+}
+
+void SayThatItContinues(const std::string& job_id, const CommandContext& context) {
+  *context.err << "the job continues: ampctl watch " << job_id << std::endl;
+}
+
 }  // namespace
 
 int Fail(const CommandContext& context, const absl::Status& status) {
@@ -44,8 +57,18 @@ int Fail(const CommandContext& context, const absl::Status& status) {
   }
   const std::string message(status.message());
   err << (message.empty() ? absl::StatusCodeToString(status.code()) : Clean(message)) << TlsHint(context.server, status)
-      << std::endl;
+      << TokenHint(status) << std::endl;
   return ExitCodeOf(status);
+}
+
+absl::Status OfOptions(const absl::Status& status, const std::vector<FieldOption>& options) {
+  std::vector<FieldViolation> violations = FieldViolationsOf(status);
+  if (violations.empty()) return status;
+  for (FieldViolation& violation : violations) {
+    const auto option = absl::c_find_if(options, [&](const FieldOption& one) { return one.field == violation.field; });
+    if (option != options.end()) violation.field = option->option;
+  }
+  return InvalidFields(violations);
 }
 
 void PrintJob(const v1::Job& job, const CommandContext& context) {
@@ -61,16 +84,6 @@ void PrintJob(const v1::Job& job, const CommandContext& context) {
 int ForEachJob(const std::vector<std::string>& ids, const CommandContext& context,
                const std::function<absl::StatusOr<v1::Job>(Connection&, const std::string&)>& call) {
   absl::StatusOr<std::unique_ptr<Connection>> connection = Connection::Open(context.server);
-absl::Status OfOptions(const absl::Status& status, const std::vector<FieldOption>& options) {
-  std::vector<FieldViolation> violations = FieldViolationsOf(status);
-  if (violations.empty()) return status;
-  for (FieldViolation& violation : violations) {
-    const auto option = absl::c_find_if(options, [&](const FieldOption& one) { return one.field == violation.field; });
-    if (option != options.end()) violation.field = option->option;
-  }
-  return InvalidFields(violations);
-}
-
   if (!connection.ok()) return Fail(context, connection.status());
   int exit_code = kExitSucceeded;
   for (const std::string& id : ids) {
@@ -87,7 +100,8 @@ absl::Status OfOptions(const absl::Status& status, const std::vector<FieldOption
 }
 
 int Detach(const std::string& job_id, const CommandContext& context) {
-  *context.err << "detached; the job continues: ampctl watch " << job_id << std::endl;
+  *context.err << "detached; ";
+  SayThatItContinues(job_id, context);
   return kExitInterrupted;
 }
 
@@ -112,7 +126,10 @@ int Follow(Connection* connection, const FollowOptions& options, Interrupt* inte
                      .on_resumed = [&] { view->OnResumed(); }});
   if (!end.ok()) {
     view->OnDetach();
-    return interrupt->raised() ? Detach(options.job_id, context) : Fail(context, end.status());
+    if (interrupt->raised()) return Detach(options.job_id, context);
+    const int code = Fail(context, end.status());
+    if (absl::IsUnauthenticated(end.status())) SayThatItContinues(options.job_id, context);
+    return code;
   }
   view->OnEnd(*end);
   if (job_at_end) {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "absl/time/time.h"
 #include "ampd/v1/auth.pb.h"
 
 namespace ampd {
@@ -15,6 +16,8 @@ struct Caller {
   v1::Role role = v1::ROLE_UNSPECIFIED;
   // Empty where there was no token.
   std::string token_id;
+  // When what they showed, a token or a certificate, stops to be good.
+  absl::Time expires = absl::InfiniteFuture();
 
   // Whose jobs, and what belongs to them, the caller may see and change; nullopt: everybody's.
   std::optional<std::string> Scope() const {
@@ -23,7 +26,7 @@ struct Caller {
 };
 
 // Of a server that asks for no tokens.
-inline Caller Anybody() { return {"", v1::ADMIN, ""}; }
+inline Caller Anybody() { return {"", v1::ADMIN, "", absl::InfiniteFuture()}; }
 
 }  // namespace ampd
 

@@ -79,6 +79,11 @@ std::string Until(absl::Time time) { return absl::FormatTime("%Y-%m-%d %H:%M:%SZ
 
 }  // namespace
 
+absl::Time EndOfCertificate(const std::string& pem) {
+  const Certificate certificate = openssl::NextCertificate(openssl::Open(pem).get());
+  return certificate == nullptr ? absl::InfinitePast() : EndOf(certificate.get());
+}
+
 absl::StatusOr<Certificates> ReadCertificates(const CertificatePaths& paths) {
   Certificates read;
   AMPD_ASSIGN_OR_RETURN(read.certificate, ReadFile(paths.certificate));

@@ -36,6 +36,9 @@ struct Certificates {
 // the certificate's; the file system's errors.
 absl::StatusOr<Certificates> ReadCertificates(const CertificatePaths& paths);
 
+// The end of the first certificate of a PEM text; the infinite past where there is none.
+absl::Time EndOfCertificate(const std::string& pem);
+
 // Thread safe.
 class CertificateFiles {
  public:

@@ -159,7 +159,8 @@ absl::StatusOr<Caller> TokenBook::Authenticate(absl::string_view secret) const {
   if (found == tokens_.end()) return absl::UnauthenticatedError("the token is not known here");
   const v1::Token& token = found->second;
   AMPD_RETURN_IF_ERROR(CheckHolds(token));
-  return Caller{token.user(), token.role(), token.id()};
+  return Caller{token.user(), token.role(), token.id(),
+                token.has_expire_time() ? FromTimestamp(token.expire_time()) : absl::InfiniteFuture()};
 }
 
 v1::Token TokenBook::NewToken(const std::string& user, v1::Role role) {

@@ -4,6 +4,7 @@
 #include <grpc/grpc.h>
 #include <grpc/grpc_security_constants.h>
 
+#include <chrono>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "engine/core/status.h"
+#include "server/auth/certificates.h"
 #include "server/service/call_peer.h"
 
 namespace ampd {
@@ -25,6 +27,8 @@ using grpc::experimental::ServerRpcInfo;
 
 // A ULID.
 constexpr size_t kTokenIdBytes = 26;
+// Between two looks at who has expired.
+constexpr std::chrono::seconds kExpiryPause{1};
 constexpr char kServicePath[] = "/ampd.v1.TrainingService/";
 
 absl::string_view ToView(grpc::string_ref text) { return {text.data(), text.size()}; }
@@ -64,11 +68,17 @@ absl::StatusOr<std::optional<absl::string_view>> SecretOf(const grpc::ServerCont
 }
 
 // Of a certificate that the handshake verified; empty: none.
-std::string CommonName(const grpc::ServerContextBase& context) {
+std::string CertificateProperty(const grpc::ServerContextBase& context, const char* name) {
   const std::shared_ptr<const grpc::AuthContext> auth = context.auth_context();
   if (auth == nullptr || !auth->IsPeerAuthenticated()) return "";
-  const std::vector<grpc::string_ref> names = auth->FindPropertyValues(GRPC_X509_CN_PROPERTY_NAME);
-  return names.size() == 1 ? std::string(ToView(names[0])) : "";
+  const std::vector<grpc::string_ref> values = auth->FindPropertyValues(name);
+  return values.size() == 1 ? std::string(ToView(values[0])) : "";
+}
+
+absl::Status Expired(const std::string& token_id, absl::Time time) {
+  return absl::UnauthenticatedError(absl::StrCat(token_id.empty() ? "the certificate" : "token ", token_id,
+                                                 " expired at ",
+                                                 absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", time, absl::UTCTimeZone())));
 }
 
 void EndCall(grpc_call* call, const absl::Status& status) {
@@ -78,14 +88,31 @@ void EndCall(grpc_call* call, const absl::Status& status) {
 
 }  // namespace
 
+CallGate::CallGate(Options options) : options_(options) {
+  if (options_.tokens != nullptr) expiry_ = std::thread([this] { WatchExpiry(); });
+}
+
+CallGate::~CallGate() {
+  {
+    const MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  changed_.NotifyAll();
+  if (expiry_.joinable()) expiry_.join();
+}
+
 absl::StatusOr<Caller> CallGate::Identify(const grpc::ServerContextBase& context) const {
   if (options_.tokens == nullptr) return Anybody();
   AMPD_ASSIGN_OR_RETURN(const std::optional<absl::string_view> secret, SecretOf(context));
   if (secret) return Identify(*secret);
   if (options_.certificate_role != v1::ROLE_UNSPECIFIED) {
-    const std::string name = CommonName(context);
-    if (IsUserName(name)) return Caller{name, options_.certificate_role, ""};
-    return absl::UnauthenticatedError("no token, and the certificate's common name is no user's");
+    const std::string name = CertificateProperty(context, GRPC_X509_CN_PROPERTY_NAME);
+    if (!IsUserName(name)) {
+      return absl::UnauthenticatedError("no token, and the certificate's common name is no user's");
+    }
+    const absl::Time end = EndOfCertificate(CertificateProperty(context, GRPC_X509_PEM_CERT_PROPERTY_NAME));
+    if (end <= options_.clock->Now()) return Expired("", end);
+    return Caller{name, options_.certificate_role, "", end};
   }
   return absl::UnauthenticatedError("this server needs a token (ampctl --token-file FILE, or AMPD_TOKEN)");
 }
@@ -100,10 +127,14 @@ absl::StatusOr<Caller> CallGate::Admit(const grpc::ServerContextBase& context, a
   return caller;
 }
 
-void CallGate::Register(const std::string& token_id, grpc_call* call) {
+void CallGate::Register(const Caller& caller, grpc_call* call, bool is_stream) {
+  const absl::Time ends = is_stream ? caller.expires : absl::InfiniteFuture();
   grpc_call_ref(call);
   const MutexLock lock(&mutex_);
-  calls_.emplace(token_id, call);
+  calls_.emplace(caller.token_id, Admitted{call, ends});
+  if (ends == absl::InfiniteFuture()) return;
+  ++expiring_;
+  changed_.NotifyAll();
 }
 
 void CallGate::Unregister(const std::string& token_id, grpc_call* call) {
@@ -111,7 +142,8 @@ void CallGate::Unregister(const std::string& token_id, grpc_call* call) {
     const MutexLock lock(&mutex_);
     const auto [first, last] = calls_.equal_range(token_id);
     for (auto it = first; it != last; ++it) {
-      if (it->second != call) continue;
+      if (it->second.call != call) continue;
+      if (it->second.ends != absl::InfiniteFuture()) --expiring_;
       calls_.erase(it);
       break;
     }
@@ -125,14 +157,47 @@ void CallGate::EndCalls(const std::string& token_id) {
     const MutexLock lock(&mutex_);
     const auto [first, last] = calls_.equal_range(token_id);
     for (auto it = first; it != last; ++it) {
-      grpc_call_ref(it->second);
-      calls.push_back(it->second);
+      grpc_call_ref(it->second.call);
+      calls.push_back(it->second.call);
     }
   }
   // Not under the lock: a call that ends comes back to Unregister().
   for (grpc_call* call : calls) {
     EndCall(call, absl::UnauthenticatedError(absl::StrCat("token ", token_id, " was revoked")));
     grpc_call_unref(call);
+  }
+}
+
+void CallGate::EndExpired() {
+  std::vector<std::pair<std::string, Admitted>> expired;
+  {
+    const MutexLock lock(&mutex_);
+    const absl::Time now = options_.clock->Now();
+    for (const auto& one : calls_) {
+      if (one.second.ends > now) continue;
+      grpc_call_ref(one.second.call);
+      expired.push_back(one);
+    }
+  }
+  for (const auto& [token_id, admitted] : expired) {
+    EndCall(admitted.call, Expired(token_id, admitted.ends));
+    grpc_call_unref(admitted.call);
+  }
+}
+
+void CallGate::WatchExpiry() {
+  MutexLock lock(&mutex_);
+  while (!stopping_) {
+    if (expiring_ == 0) {
+      changed_.Wait(&mutex_);
+      continue;
+    }
+    const CondVar::Deadline next = std::chrono::steady_clock::now() + kExpiryPause;
+    while (!stopping_ && changed_.WaitUntil(&mutex_, next)) {
+    }
+    lock.Unlock();
+    EndExpired();
+    lock.Lock();
   }
 }
 
@@ -184,9 +249,9 @@ class CallGate::Call : public Interceptor {
       const absl::Status status = caller.ok() ? CheckRole(*caller, info_->method()) : caller.status();
       if (!status.ok()) return EndCall(context.c_call(), status);
     }
-    if (record_.caller.token_id.empty()) return;
+    if (record_.caller.token_id.empty() && record_.caller.expires == absl::InfiniteFuture()) return;
     call_ = context.c_call();
-    gate_->Register(record_.caller.token_id, call_);
+    gate_->Register(record_.caller, call_, info_->type() != ServerRpcInfo::Type::UNARY);
   }
 
   void Received(const google::protobuf::Message* message) {

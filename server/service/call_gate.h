@@ -8,10 +8,12 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "engine/core/mutex.h"
 #include "server/auth/audit_log.h"
 #include "server/auth/caller.h"
@@ -34,12 +36,13 @@ class CallGate {
     const Clock* clock = &SystemClock();
   };
 
-  explicit CallGate(Options options) : options_(options) {}
+  explicit CallGate(Options options);
+  ~CallGate();
   CallGate(const CallGate&) = delete;
   CallGate& operator=(const CallGate&) = delete;
 
   // Who makes the call, by its one "authorization: Bearer SECRET", else by its certificate's common name.
-  // UNAUTHENTICATED where that is nobody.
+  // UNAUTHENTICATED where that is nobody, or the certificate has expired since the handshake.
   absl::StatusOr<Caller> Identify(const grpc::ServerContextBase& context) const;
   // Likewise, by a secret alone.
   absl::StatusOr<Caller> Identify(absl::string_view secret) const;
@@ -56,17 +59,33 @@ class CallGate {
   // Ends the streams, and calls that change something, that this token began: UNAUTHENTICATED.
   void EndCalls(const std::string& token_id);
 
+  // Ends the streams whose token, or certificate, has expired: UNAUTHENTICATED. A thread of the gate's does so every
+  // second while there are streams that may. Other calls are answered: they are short, and were admitted.
+  void EndExpired();
+
  private:
   class Factory;
   class Call;
 
-  void Register(const std::string& token_id, grpc_call* call);
+  // Under way; referred to.
+  struct Admitted {
+    grpc_call* call;
+    // When it is ended, if it is still under way then.
+    absl::Time ends;
+  };
+  void Register(const Caller& caller, grpc_call* call, bool is_stream);
   void Unregister(const std::string& token_id, grpc_call* call);
+  void WatchExpiry();
 
   const Options options_;
   Mutex mutex_;
-  // Under way, by token; each is referred to.
-  std::multimap<std::string, grpc_call*> calls_ ABSL_GUARDED_BY(mutex_);
+  CondVar changed_;
+  // By token; by "" those of certificates.
+  std::multimap<std::string, Admitted> calls_ ABSL_GUARDED_BY(mutex_);
+  // Of them, those that may expire.
+  int expiring_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread expiry_;
 };
 
 }  // namespace ampd

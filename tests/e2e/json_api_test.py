@@ -515,8 +515,8 @@ class AccessTest(DaemonTest):
         self.assertEqual(result.returncode, 0, result.stderr)
         return json.loads(result.stdout)
 
-    def token(self, user, role):
-        return self.ctl("tokens", "create", "--user", user, "--role", role, "-o", "json")
+    def token(self, user, role, *arguments):
+        return self.ctl("tokens", "create", "--user", user, "--role", role, "-o", "json", *arguments)
 
     def ask(self, path, secret=None, cookie=None, **arguments):
         headers = arguments.pop("headers", {})
@@ -620,6 +620,20 @@ class AccessTest(DaemonTest):
                 if os.path.isfile(path):
                     for secret in (ann["secret"][5:], cookie.split("=")[1]):
                         self.assertNotIn(secret.encode(), certificates.read(path), path)
+
+    def test_an_expired_token_ends_streams(self):
+        ann = self.token("ann", "SUBMITTER", "--lifetime", "8s")
+        job_id = self.submit_as(ann["secret"], "briefly")
+        streams = [Stream(self.ampd, "/api/v1" + path, {"Authorization": "Bearer " + ann["secret"]})
+                   for path in (f"/jobs/{job_id}/events?kinds=state_change", "/events")]
+        for stream in streams:
+            self.addCleanup(stream.close)
+            self.assertEqual(stream.status, 200)
+        for stream in streams:
+            error = stream.until("failure")[-1][1]
+            self.assertEqual(error["code"], "UNAUTHENTICATED")
+            self.assertIn(" expired at ", error["message"])
+            self.assertIsNone(stream.next())
 
     def test_a_daemon_that_stops_ends_streams_at_once(self):
         stream = Stream(self.ampd, "/api/v1/events", {"Authorization": "Bearer " + self.admin})

@@ -443,6 +443,21 @@ class TlsTest(SecurityTest):
         self.assertIn("glyphs", daemon.ctl(*shown, "list").stdout)
         self.assertEqual(daemon.ctl(*shown[:4], "list").returncode, 2)
 
+    def test_the_watch_of_an_expired_certificate_ends(self):
+        people = certificates.Authority(os.path.join(self.folder, "people"), "people")
+        daemon = self.guarded(tls={**self.tls, "client_ca": people.certificate}, auth={"certificate_role": "SUBMITTER"})
+        ann = self.client(daemon, ca=self.authority.certificate, pair=people.issue("ann", seconds=8))
+        job = self.ok(ann.CreateJob(spec=glyphs_job(steps=1000000)))
+        watch = ann.stream("WatchJob", api.WatchJobRequest(job_id=job.id))
+        next(watch)
+        with self.assertRaises(grpc.RpcError) as raised:
+            for _ in watch:
+                pass
+        self.assertEqual(raised.exception.code(), grpc.StatusCode.UNAUTHENTICATED)
+        self.assertIn("the certificate expired at ", raised.exception.details())
+        # Nor does the connection, which it was good for, let in anything more.
+        self.refused(ann.GetJob(job_id=job.id), grpc.StatusCode.UNAUTHENTICATED, "the certificate expired at ")
+
     def test_a_certificate_is_replaced_while_a_watch_runs(self):
         daemon = self.guarded(tls=self.tls)
         admin = self.admin(daemon, ca=self.authority.certificate)

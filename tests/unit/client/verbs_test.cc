@@ -104,6 +104,20 @@ TEST_F(VerbsTest, TheServerIsAskedForTheEndOfALog) {
   EXPECT_EQ(out_.str(), "12:01:40  reads the data\n12:01:40  WARNING slow?[2J disk\n");
 }
 
+TEST_F(VerbsTest, AWatchWhoseTokenIsOverSaysWhatToDo) {
+  fake_.streams = {{.until = 2, .status = absl::UnauthenticatedError("token 01tok expired at 2026-01-31T12:00:00Z")}};
+  EXPECT_EQ(Run({"watch", "01abc"}), 5);
+  EXPECT_THAT(err_.str(), HasSubstr("ampctl: not authorised: token 01tok expired at 2026-01-31T12:00:00Z (an "
+                                    "administrator makes another: ampctl tokens create; --token-file FILE or "
+                                    "AMPD_TOKEN takes it)\nthe job continues: ampctl watch 01abc\n"));
+  fake_.get_status = absl::UnauthenticatedError("token 01tok was revoked");
+  EXPECT_EQ(Run({"get", "01abc"}), 5);
+  EXPECT_THAT(err_.str(), HasSubstr("was revoked (an administrator makes another"));
+  fake_.get_status = absl::UnauthenticatedError("the token is not known here");
+  EXPECT_EQ(Run({"get", "01abc"}), 5);
+  EXPECT_THAT(err_.str(), Not(HasSubstr("another")));
+}
+
 TEST_F(VerbsTest, RefusalsNameTheOptionThatWasTyped) {
   const auto refuse = [](const std::string& field, const std::string& what) { return InvalidFields({{field, what}}); };
   fake_.creates = {refuse("resources.gpus", "is 9"), refuse("name", "too long"), refuse("labels.team", "too long"),

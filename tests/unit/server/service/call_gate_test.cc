@@ -295,6 +295,49 @@ TEST_F(CallGateTest, ARevokedTokensStreamsEnd) {
   EXPECT_THAT(status.error_message(), HasSubstr("revoked"));
 }
 
+TEST_F(CallGateTest, AnExpiredTokensStreamsEndAndOthersDoNot) {
+  v1::CreateTokenRequest two_seconds;
+  two_seconds.set_user("ann");
+  two_seconds.set_role(v1::SUBMITTER);
+  two_seconds.set_lifetime_seconds(2);
+  std::promise<v1::CreateTokenResponse> made;
+  tokens_->Create(two_seconds, [&](absl::StatusOr<v1::CreateTokenResponse> token) { made.set_value(*token); });
+  const v1::CreateTokenResponse brief = made.get_future().get(), lasting = TokenOf("ann", v1::SUBMITTER);
+  v1::CreateJobRequest create = GoodRequest();
+  // Never starts, so that its watch never ends.
+  create.mutable_spec()->mutable_not_before()->set_seconds(absl::ToUnixSeconds(absl::Now() + absl::Hours(1)));
+  v1::Job job;
+  ASSERT_TRUE(CallAs(lasting.secret(), &v1::TrainingService::Stub::CreateJob, create, &job).ok());
+  v1::WatchJobRequest watch;
+  watch.set_job_id(job.id());
+  struct Watched {
+    grpc::ClientContext context;
+    std::unique_ptr<grpc::ClientReader<v1::JobEvent>> reader;
+  };
+  Watched brief_watch, lasting_watch;
+  for (const auto& [watched, token] : {std::pair(&brief_watch, &brief), {&lasting_watch, &lasting}}) {
+    watched->context.AddMetadata("authorization", "Bearer " + token->secret());
+    watched->context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+    watched->reader = stub_->WatchJob(&watched->context, watch);
+    v1::JobEvent event;
+    ASSERT_TRUE(watched->reader->Read(&event));
+  }
+  v1::JobEvent event;
+  while (brief_watch.reader->Read(&event)) {
+  }
+  const grpc::Status status = brief_watch.reader->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAUTHENTICATED) << status.error_message();
+  EXPECT_THAT(status.error_message(), HasSubstr("token " + brief.token().id() + " expired at "));
+  // The other's goes on: it has what comes next.
+  v1::CancelJobRequest cancel;
+  cancel.set_job_id(job.id());
+  ASSERT_TRUE(CallAs(lasting.secret(), &v1::TrainingService::Stub::CancelJob, cancel, &job).ok());
+  std::vector<v1::JobEvent> events;
+  while (lasting_watch.reader->Read(&event)) events.push_back(event);
+  EXPECT_TRUE(lasting_watch.reader->Finish().ok());
+  EXPECT_EQ(LastState(events), v1::Job::CANCELLED);
+}
+
 TEST_F(CallGateTest, ASecretInPlaceOfAnIdIsNotWrittenDown) {
   const v1::CreateTokenResponse ann = TokenOf("ann", v1::SUBMITTER), bob = TokenOf("bob", v1::SUBMITTER);
   const std::string root = TokenOf("root", v1::ADMIN).secret();
