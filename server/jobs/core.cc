@@ -6,6 +6,8 @@ namespace ampd {
 namespace {
 
 constexpr absl::Duration kWriteRetry = absl::Seconds(1);
+// Of what a damaged database does not take: it takes other jobs' changes, and heals by no waiting.
+constexpr absl::Duration kDamageRetry = absl::Minutes(5);
 
 }  // namespace
 
@@ -111,7 +113,8 @@ void ControllerCore::Written(Flight flight, const absl::Status& status) {
     AfterDurable(*live, flight);
   } else {
     Log(absl::StrCat("not written, trying again: ", std::string(status.message())), About(*live));
-    live->write_timer = After(kWriteRetry, *live, &ControllerCore::RetryWrite);
+    const absl::Duration wait = absl::IsDataLoss(status) ? kDamageRetry : kWriteRetry;
+    live->write_timer = After(wait, *live, &ControllerCore::RetryWrite);
   }
   for (const Waiter& waiter : flight.waiters) waiter(status);
 }

@@ -236,7 +236,13 @@ absl::Status Daemon::Impl::OpenStore() {
   Store::Options options;
   options.state_dir = config_.state_dir();
   options.on_commit = [this](double seconds, size_t) { metrics_.OnCommit(seconds); };
-  AMPD_ASSIGN_OR_RETURN(store_, Store::Open(std::move(options)));
+  options.log = [](const std::string& text) { Log(Severity::kWarning, text); };
+  absl::StatusOr<std::unique_ptr<Store>> store = Store::Open(std::move(options));
+  if (absl::IsDataLoss(store.status())) {
+    return absl::DataLossError(absl::StrCat(store.status().message(), "; how to go on with the last good copy is in ",
+                                            "docs/operations.md, \"A damaged database\""));
+  }
+  AMPD_ASSIGN_OR_RETURN(store_, std::move(store));
   log_ = std::make_unique<EventLog>(store_.get());
   log_->SetListener([this](const JobWrite& write) {
     metrics_.OnWrite(write);
@@ -260,7 +266,8 @@ absl::Status Daemon::Impl::OpenStore() {
   });
   metrics_.Restore(counters, job_counts, waiting);
   metrics_.SetSampler([this] {
-    return SampledFigures{log_->watchers(), log_->store_reads(), FreeBytes(config_.state_dir()), CallsUnderWay()};
+    return SampledFigures{log_->watchers(), log_->store_reads(), FreeBytes(config_.state_dir()), CallsUnderWay(),
+                          store_->DamagedPages()};
   });
   return absl::OkStatus();
 }

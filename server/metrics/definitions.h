@@ -32,6 +32,9 @@ inline constexpr Metric kOldestQueued = {Metric::kGauge, "ampd_oldest_queued_sec
                                          "Time since the submit of the oldest job that waits; 0 without one."};
 inline constexpr Metric kStateDirFree = {Metric::kGauge, "ampd_state_dir_free_bytes",
                                          "Room for the daemon in the file system of its state directory."};
+inline constexpr Metric kDamagedPages = {
+    Metric::kGauge, "ampd_database_damaged_pages",
+    "Pages of the database's file that were found damaged when they were read, since the daemon started."};
 inline constexpr Metric kWatchers = {Metric::kGauge, "ampd_watchers", "Streams that follow a job's events."};
 inline constexpr Metric kWatchStoreReads = {
     Metric::kCounter, "ampd_watch_store_reads_total",
@@ -228,8 +231,8 @@ inline std::vector<MetricGroup> MetricGroups() {
   return {
       {"Daemon",
        "",
-       {&kBuildInfo, &kUptime, &kStateDirFree, &kStoreCommitSeconds, &kEventLagSeconds, &kWatchers, &kWatchStoreReads,
-        &kRpcs, &kRpcSeconds, &kCalls, &kCallsRefused, &kHttpRequests}},
+       {&kBuildInfo, &kUptime, &kStateDirFree, &kDamagedPages, &kStoreCommitSeconds, &kEventLagSeconds, &kWatchers,
+        &kWatchStoreReads, &kRpcs, &kRpcSeconds, &kCalls, &kCallsRefused, &kHttpRequests}},
       {"Queue",
        "",
        {&kJobs, &kQueueDepth, &kJobsQueued, &kJobsPaused, &kOldestQueued, &kQueueSeconds, &kStartSeconds,

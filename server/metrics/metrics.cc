@@ -296,6 +296,7 @@ std::string Metrics::Impl::Serialize(const SampledFigures& sampled) {
   const bool waiting = oldest_queued_ != absl::InfiniteFuture();
   const double age = waiting ? absl::ToDoubleSeconds(clock_->Now() - oldest_queued_) : 0;
   gauges_[&kOldestQueued]->Add({}).Set(std::max(0.0, age));
+  gauges_[&kDamagedPages]->Add({}).Set(static_cast<double>(sampled.damaged_pages));
   gauges_[&kWatchers]->Add({}).Set(static_cast<double>(sampled.watchers));
   Counter& reads = counters_[&kWatchStoreReads]->Add({});
   reads.Increment(static_cast<double>(sampled.watch_store_reads) - reads.Value());

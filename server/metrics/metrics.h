@@ -61,6 +61,8 @@ struct SampledFigures {
   std::optional<int64_t> state_dir_free_bytes;
   // Under way, by class.
   std::map<std::string, int64_t> calls;
+  // As Store::DamagedPages.
+  int64_t damaged_pages = 0;
 };
 
 // Thread-safe.

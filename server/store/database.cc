@@ -14,12 +14,13 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "engine/core/status.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "google/protobuf/util/delimited_message_util.h"
 #include "server/files/files.h"
+#include "server/store/checksum_vfs.h"
+#include "server/store/page_sum.h"
 #include "server/store/reserve.h"
 #include "server/store/schema.h"
 #include "server/store/statement.h"
@@ -46,9 +47,6 @@ absl::Status Ambiguous(absl::string_view what, absl::string_view prefix, std::ve
 
 // The schema that has job_index.
 constexpr int64_t kJobIndexVersion = 2;
-
-// Looking through this much takes well under a second.
-constexpr uintmax_t kMaxCheckedBytes = 64 << 20;
 
 absl::Status MakeStateDir(const std::string& dir) {
   std::error_code error;
@@ -140,42 +138,40 @@ bool IsIdPrefix(absl::string_view prefix) {
          prefix.find_first_not_of("0123456789abcdefghjkmnpqrstvwxyz") == absl::string_view::npos;
 }
 
-// The first column of every row, a line each; SQLite's code.
-int QueryLines(sqlite3* db, const std::string& sql, std::string* lines) {
-  const auto add = [](void* out, int, char** values, char**) {
-    std::string* text = static_cast<std::string*>(out);
-    absl::StrAppend(text, text->empty() ? "" : "\n", values[0] == nullptr ? "" : values[0]);
-    return 0;
-  };
-  return sqlite3_exec(db, sql.c_str(), add, lines, nullptr);
-}
-
 }  // namespace
 
-Database::Database(sqlite3* db, int lock_fd, std::string path) : db_(db), lock_fd_(lock_fd), path_(std::move(path)) {}
+Database::Database(sqlite3* db, int lock_fd, std::string path, std::shared_ptr<DamageBook> damage)
+    : db_(db), lock_fd_(lock_fd), path_(std::move(path)), damage_(std::move(damage)) {}
 
-absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& state_dir, int64_t max_pages) {
+absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& state_dir, int64_t max_pages, Log log) {
   AMPD_RETURN_IF_ERROR(MakeStateDir(state_dir));
   AMPD_ASSIGN_OR_RETURN(const int lock_fd, LockStateDir(state_dir));
-  AMPD_ASSIGN_OR_RETURN(std::unique_ptr<Database> database, Connect(absl::StrCat(state_dir, "/ampd.db"), lock_fd,
-                                                                    SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE));
+  const std::string path = absl::StrCat(state_dir, "/ampd.db");
+  AMPD_ASSIGN_OR_RETURN(
+      std::unique_ptr<Database> database,
+      Connect(path, lock_fd, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, std::make_shared<DamageBook>(path, log)));
   absl::Status configured = database->Configure();
   if (absl::IsResourceExhausted(configured) && UseReserve(state_dir)) configured = database->Configure();
+  // SQLite notices that pages are missing, and does not say so.
+  if (absl::IsDataLoss(configured) && !LastDamagedPage(database->db_)) AMPD_RETURN_IF_ERROR(database->CheckLength());
   AMPD_RETURN_IF_ERROR(configured);
   AMPD_RETURN_IF_ERROR(database->Check());
   AMPD_RETURN_IF_ERROR(database->Migrate());
+  AMPD_RETURN_IF_ERROR(database->AddPageSums(log));
   AMPD_RETURN_IF_ERROR(database->SetMaxPages(max_pages));
   KeepReserve(state_dir);
   AMPD_RETURN_IF_ERROR(SyncFolder(state_dir));
   return database;
 }
 
-absl::StatusOr<std::unique_ptr<Database>> Database::Connect(const std::string& path, int lock_fd, int flags) {
+absl::StatusOr<std::unique_ptr<Database>> Database::Connect(const std::string& path, int lock_fd, int flags,
+                                                            std::shared_ptr<DamageBook> damage) {
   sqlite3* db = nullptr;
-  const int code = sqlite3_open_v2(path.c_str(), &db, flags | SQLITE_OPEN_NOMUTEX, nullptr);
+  const int code = sqlite3_open_v2(path.c_str(), &db, flags | SQLITE_OPEN_NOMUTEX, ChecksumVfs());
   // Owns both from here on, whatever fails.
-  std::unique_ptr<Database> database(new Database(db, lock_fd, path));
+  std::unique_ptr<Database> database(new Database(db, lock_fd, path, damage));
   if (code != SQLITE_OK) return database->ErrorOf(code, "open");
+  SetOnDamage(db, [damage](const DamagedPage& page) { damage->Note(page); });
   sqlite3_extended_result_codes(db, 1);
   sqlite3_busy_timeout(db, 5000);
   return database;
@@ -191,34 +187,14 @@ Database::~Database() {
 }
 
 absl::Status Database::Configure() {
+  // Of a file without pages, of which this is the first; others have what they have.
+  int reserved = kPageSumBytes;
+  sqlite3_file_control(db_, "main", SQLITE_FCNTL_RESERVE_BYTES, &reserved);
   AMPD_RETURN_IF_ERROR(Execute("PRAGMA journal_mode=WAL"));
   AMPD_RETURN_IF_ERROR(Execute("PRAGMA synchronous=FULL"));
   AMPD_RETURN_IF_ERROR(Execute("PRAGMA cell_size_check=ON"));
   WatchLog();
   return Execute("PRAGMA trusted_schema=OFF");
-}
-
-absl::Status Database::Check() const {
-  std::error_code error;
-  const uintmax_t bytes = std::filesystem::file_size(path_, error);
-  if (error || bytes > kMaxCheckedBytes) return absl::OkStatus();
-  std::string found;
-  int code = QueryLines(db_, "PRAGMA quick_check(3)", &found);
-  if (code == SQLITE_OK && found == "ok") return absl::OkStatus();
-  // Some damage ends the check itself.
-  if (code != SQLITE_OK && (code & 0xff) != SQLITE_CORRUPT) return ErrorOf(code, "quick_check");
-  if (code != SQLITE_OK) absl::StrAppend(&found, found.empty() ? "" : "\n", sqlite3_errmsg(db_));
-  std::string tables;
-  code = QueryLines(db_, "SELECT name FROM sqlite_schema WHERE type = 'table'", &tables);
-  if (code != SQLITE_OK) return ErrorOf(code, "tables");
-  std::vector<std::string> damaged;
-  for (const absl::string_view table : absl::StrSplit(tables, '\n')) {
-    std::string of_table;
-    code = QueryLines(db_, absl::StrCat("PRAGMA quick_check('", table, "')"), &of_table);
-    if (code != SQLITE_OK || of_table != "ok") damaged.emplace_back(table);
-  }
-  return absl::DataLossError(absl::StrCat(path_, " is damaged, in tables ", absl::StrJoin(damaged, ", "), ": ",
-                                          absl::StrReplaceAll(found, {{"\n", "; "}})));
 }
 
 absl::Status Database::SetMaxPages(int64_t max_pages) {
@@ -233,6 +209,12 @@ absl::Status Database::Execute(const char* sql) const {
 }
 
 absl::Status Database::ErrorOf(int code, absl::string_view what) const {
+  // The errno is that of an earlier call.
+  const auto damaged = code == SQLITE_IOERR_DATA ? LastDamagedPage(db_) : std::nullopt;
+  if (damaged) {
+    return absl::DataLossError(absl::StrCat(path_, ": page ", damaged->number, " is damaged: it ", damaged->what, " (",
+                                            what.substr(0, 60), ")"));
+  }
   const std::string message = absl::StrCat(path_, ": ", sqlite3_errmsg(db_), " (", what.substr(0, 60), ")");
   const int system_error = sqlite3_system_errno(db_);
   switch (code & 0xff) {

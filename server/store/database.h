@@ -4,6 +4,7 @@
 #define AMPD_SERVER_STORE_DATABASE_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -13,6 +14,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "server/store/checksum_vfs.h"
+#include "server/store/damage_book.h"
 #include "server/store/records.h"
 
 struct sqlite3;
@@ -28,10 +31,14 @@ class Database {
  public:
   // Opens `state_dir`/ampd.db, creating both when missing, and brings the schema up to this program's version.
   // FAILED_PRECONDITION when another daemon uses `state_dir`, or a newer program wrote the database; DATA_LOSS, naming
-  // the damaged tables, when pages of a file of at most 64 MiB are damaged. Those of larger ones are found as they are
-  // read.
-  // `max_pages` bounds the file (4096-byte pages); 0 is no bound.
-  static absl::StatusOr<std::unique_ptr<Database>> Open(const std::string& state_dir, int64_t max_pages = 0);
+  // the damaged pages and tables, when pages of a file of at most 1 GiB are damaged. Those of larger ones are found as
+  // they are read.
+  // `max_pages` bounds the file (4096-byte pages); 0 is no bound. `log`, which may be null, is told what whoever runs
+  // the daemon should know: that pages are given checksums, or why not, and of each damaged page that is read, once. It
+  // must be thread-safe.
+  using Log = std::function<void(const std::string&)>;
+  static absl::StatusOr<std::unique_ptr<Database>> Open(const std::string& state_dir, int64_t max_pages = 0,
+                                                        Log log = nullptr);
 
   // A second connection to the database that `writer` has open, for another thread: it only reads, while the writer
   // goes on, and is to be gone before `writer`.
@@ -40,6 +47,12 @@ class Database {
   ~Database();
   Database(const Database&) = delete;
   Database& operator=(const Database&) = delete;
+
+  // Which pages of the file have checksums, as far as this connection knows.
+  PageSums Sums() const { return PageSumsOf(db_); }
+
+  // Of the file, read by this connection and those to it since it was opened. Thread-safe.
+  int64_t DamagedPages() const { return damage_->pages(); }
 
   // Bounds the file, 4096-byte pages; 0 is no bound.
   absl::Status SetMaxPages(int64_t max_pages);
@@ -139,11 +152,24 @@ class Database {
 
  private:
   friend class Statement;
-  Database(sqlite3* db, int lock_fd, std::string path);
-  static absl::StatusOr<std::unique_ptr<Database>> Connect(const std::string& path, int lock_fd, int flags);
+  Database(sqlite3* db, int lock_fd, std::string path, std::shared_ptr<DamageBook> damage);
+  static absl::StatusOr<std::unique_ptr<Database>> Connect(const std::string& path, int lock_fd, int flags,
+                                                           std::shared_ptr<DamageBook> damage);
   absl::Status Configure();
-  // That every page can be read and is what its table expects, of a file that is small enough to look through.
+  // database_check.cc. That every page is what was written and what its table expects, of a file that is small enough
+  // to look through.
   absl::Status Check() const;
+  absl::Status CheckSums() const;
+  absl::Status CheckHeader() const;
+  absl::Status CheckLength() const;
+  absl::Status CheckTables() const;
+  // `what`, of damaged pages, and the tables that cannot be read.
+  absl::Status Damaged(const std::string& what) const;
+  // Whether the file now has all that was committed.
+  bool CopyWholeLog() const;
+  // Rewrites a file some or all of whose pages have none. Where that fails for another reason than damage, `log` is
+  // told, and the pages stay as they are.
+  absl::Status AddPageSums(const Log& log);
   // database_log.cc: counts the pages of the log, and copies it, after each commit.
   void WatchLog();
   absl::Status Migrate();
@@ -173,6 +199,8 @@ class Database {
   // -1 of a reader's connection.
   int lock_fd_;
   std::string path_;
+  // Of all connections to the file.
+  std::shared_ptr<DamageBook> damage_;
   int64_t log_pages_ = 0;
   // Compiled statements by the address of their text.
   mutable std::map<const char*, sqlite3_stmt*> statements_;

@@ -9,7 +9,8 @@
 namespace ampd {
 
 absl::StatusOr<std::unique_ptr<Database>> Database::OpenReader(const Database& writer) {
-  AMPD_ASSIGN_OR_RETURN(std::unique_ptr<Database> reader, Connect(writer.path_, -1, SQLITE_OPEN_READONLY));
+  AMPD_ASSIGN_OR_RETURN(std::unique_ptr<Database> reader,
+                        Connect(writer.path_, -1, SQLITE_OPEN_READONLY, writer.damage_));
   AMPD_RETURN_IF_ERROR(reader->Execute("PRAGMA cell_size_check=ON"));
   AMPD_RETURN_IF_ERROR(reader->Execute("PRAGMA trusted_schema=OFF"));
   return reader;

@@ -108,10 +108,14 @@ constexpr char kVersion3[] = R"sql(
   ALTER TABLE jobs ADD COLUMN at_checkpoints BLOB NOT NULL DEFAULT x'';
 )sql";
 
+// Pages may end with checksums (checksum_vfs.h), which programs of before would leave wrong.
+constexpr char kVersion4[] = "-- Nothing but the number.";
+
 }  // namespace
 
 const std::vector<const char*>& SchemaMigrations() {
-  static const std::vector<const char*>& migrations = *new std::vector<const char*>{kVersion1, kVersion2, kVersion3};
+  static const std::vector<const char*>& migrations =
+      *new std::vector<const char*>{kVersion1, kVersion2, kVersion3, kVersion4};
   return migrations;
 }
 

@@ -13,7 +13,7 @@ constexpr int64_t kLongLogPages = 2048;
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Store>> Store::Open(Options options) {
-  AMPD_ASSIGN_OR_RETURN(auto database, Database::Open(options.state_dir, options.max_pages));
+  AMPD_ASSIGN_OR_RETURN(auto database, Database::Open(options.state_dir, options.max_pages, options.log));
   AMPD_ASSIGN_OR_RETURN(const uint32_t commit_number, database->CommitNumber());
   std::vector<std::unique_ptr<Database>> readers;
   for (int i = 0; i < options.readers; ++i) {

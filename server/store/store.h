@@ -34,6 +34,8 @@ class Store {
     std::function<void(double seconds, size_t writes)> on_commit;
     // Bound on the database file, 4096-byte pages; 0 is none.
     int64_t max_pages = 0;
+    // As of Database::Open; may run on the store's threads.
+    Database::Log log = nullptr;
     // Threads that read, each with a connection of its own, >= 1.
     int readers = 2;
   };
@@ -77,6 +79,9 @@ class Store {
     Read([&promise, &read](const Database& database) { promise.set_value(read(database)); });
     return future.get();
   }
+
+  // As Database::DamagedPages.
+  int64_t DamagedPages() const { return database_->DamagedPages(); }
 
   // Waits until everything that was queued before the call is done with. Not for use on the store's own threads.
   void Flush();

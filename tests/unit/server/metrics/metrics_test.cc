@@ -427,7 +427,7 @@ TEST_F(MetricsTest, CallsAndWhatIsSampled) {
   metrics_.OnRpc("WatchJob", "CANCELLED", -1);
   metrics_.OnHttp("/api/v1/jobs/{}", 404);
   metrics_.OnHttp("", 404);
-  metrics_.SetSampler([] { return SampledFigures{7, 9, 1 << 20}; });
+  metrics_.SetSampler([] { return SampledFigures{7, 9, 1 << 20, {}, 3}; });
   Text();
   const std::string text = Text();
   EXPECT_THAT(text, HasSubstr("ampd_rpcs_total{code=\"NOT_FOUND\",method=\"GetJob\"} 1\n"));
@@ -437,6 +437,7 @@ TEST_F(MetricsTest, CallsAndWhatIsSampled) {
   EXPECT_THAT(text, HasSubstr("ampd_http_requests_total{code=\"404\",route=\"/api/v1/jobs/{}\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("ampd_watchers 7\n"));
   EXPECT_THAT(text, HasSubstr("ampd_watch_store_reads_total 9\n"));
+  EXPECT_THAT(text, HasSubstr("ampd_database_damaged_pages 3\n"));
   EXPECT_THAT(text, HasSubstr("ampd_state_dir_free_bytes 1048576\n"));
 }
 

@@ -10,6 +10,7 @@
 
 #include "absl/strings/match.h"
 #include "server/files/files.h"
+#include "server/store/page_sum.h"
 #include "server/store/schema.h"
 #include "tests/support/power_loss.h"
 #include "tests/unit/server/store/store_test_util.h"
@@ -37,7 +38,9 @@ std::vector<int> Fixtures() {
 // A connection of the test's own.
 class Raw {
  public:
-  explicit Raw(const std::string& path) { EXPECT_EQ(sqlite3_open(path.c_str(), &db_), SQLITE_OK); }
+  explicit Raw(const std::string& path, const char* vfs = ChecksumVfs()) {
+    EXPECT_EQ(sqlite3_open_v2(path.c_str(), &db_, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, vfs), SQLITE_OK);
+  }
   ~Raw() { sqlite3_close(db_); }
 
   void Execute(const std::string& sql) {
@@ -128,6 +131,18 @@ void ExpectEverything(Store& store, const std::string& what) {
   EXPECT_EQ(counters->at("ampd_jobs_failed_total"), 1) << what;
 }
 
+// Of each page of a closed database.
+void ExpectSums(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  const std::string bytes(std::istreambuf_iterator<char>(file), {});
+  const auto* pages = reinterpret_cast<const unsigned char*>(bytes.data());
+  ASSERT_GT(bytes.size(), 8 * 4096u);
+  for (size_t at = 0; at < bytes.size(); at += 4096) {
+    const auto number = static_cast<uint32_t>(at / 4096 + 1);
+    EXPECT_EQ(StoredSum(pages + at, 4096), PageSum(pages + at, 4096, number)) << "page " << number;
+  }
+}
+
 TEST(SchemaMigrationTest, EveryEarlierSchemaHasAFixture) {
   for (int version = 1; version < Newest(); ++version) {
     EXPECT_TRUE(std::filesystem::exists(FixturePath(version))) << "fixtures/make.py of the build before tells how";
@@ -147,7 +162,9 @@ TEST(SchemaMigrationTest, EveryEarlierSchemaBecomesThisOne) {
       const auto store = OpenAt(dir.path());
       ASSERT_NE(store, nullptr);
       ExpectEverything(*store, what);
+      EXPECT_EQ(store->Await([](const Database& database) { return database.Sums(); }), PageSums::kAll) << what;
     }
+    ExpectSums(dir.path() + "/ampd.db");
     Raw raw(dir.path() + "/ampd.db");
     EXPECT_EQ(raw.Schema(), wanted) << what;
     EXPECT_EQ(raw.Rows("SELECT max(version) FROM migrations"), std::vector<std::string>{absl::StrCat(Newest())});
@@ -170,6 +187,7 @@ TEST(SchemaMigrationTest, AMigrationThatThePowerCutsShortIsMadeAgain) {
       const auto store = OpenAt(scratch.path() + "/disk/state");
       ASSERT_NE(store, nullptr) << position;
       ExpectEverything(*store, absl::StrCat("version ", version, ", after call ", position, ": "));
+      EXPECT_EQ(store->Await([](const Database& database) { return database.Sums(); }), PageSums::kAll) << position;
     }
   }
 }
@@ -184,6 +202,17 @@ TEST(SchemaMigrationTest, ANewerSchemaIsRefusedAndLeftAlone) {
               HasSubstr(absl::StrCat("schema version ", Newest() + 3, " was written by a newer ampd")));
   EXPECT_EQ(Raw(dir.path() + "/ampd.db").Rows("SELECT count(*) FROM migrations WHERE time != 'later'"),
             std::vector<std::string>{absl::StrCat(Newest())});
+}
+
+TEST(SchemaMigrationTest, RewritingIsSaid) {
+  TempDir dir;
+  MakeDatabase(Fixtures().front(), dir.path());
+  std::vector<std::string> log;
+  const auto store =
+      Store::Open({.state_dir = dir.path(), .log = [&](const std::string& text) { log.push_back(text); }});
+  ASSERT_TRUE(store.ok()) << store.status();
+  ASSERT_EQ(log.size(), 1u);
+  EXPECT_THAT(log[0], HasSubstr("its pages have no checksums: rewriting it"));
 }
 
 // Whichever page is damaged, the start says so and names the table, or everything is there all the same.

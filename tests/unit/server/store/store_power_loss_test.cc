@@ -73,6 +73,9 @@ std::string WhatIsLost(const PowerLoss& loss, size_t position, const std::vector
   loss.Restore(position, random, disk, syncs_nothing);
   const auto store = Store::Open({.state_dir = disk + "/state"});
   if (!store.ok()) return store.status().ToString();
+  if ((*store)->Await([](const Database& database) { return database.Sums(); }) != PageSums::kAll) {
+    return "there are pages without checksums";
+  }
   std::map<int, uint64_t> durable;
   for (const Acknowledged& ack : acknowledged) {
     if (ack.position <= position) durable[ack.job] = std::max(durable[ack.job], ack.sequence);

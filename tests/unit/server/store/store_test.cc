@@ -409,8 +409,7 @@ TEST(StoreTest, TwoDaemonsCannotShareAStateDirectory) {
 TEST(StoreTest, ADatabaseOfANewerProgramIsRefused) {
   TempDir dir;
   OpenStore(dir).reset();
-  sqlite3* db = nullptr;
-  ASSERT_EQ(sqlite3_open((dir.path() + "/ampd.db").c_str(), &db), SQLITE_OK);
+  sqlite3* db = OpenRaw(dir.path());
   ASSERT_EQ(sqlite3_exec(db, "INSERT INTO migrations VALUES(1000, 'x')", nullptr, nullptr, nullptr), SQLITE_OK);
   sqlite3_close(db);
   Store::Options options;
@@ -436,8 +435,7 @@ TEST(StoreTest, ADamagedRowIsDataLoss) {
     auto store = OpenStore(dir);
     ASSERT_TRUE(WriteAndWait(*store, CreateWrite(1)).ok());
   }
-  sqlite3* db = nullptr;
-  ASSERT_EQ(sqlite3_open((dir.path() + "/ampd.db").c_str(), &db), SQLITE_OK);
+  sqlite3* db = OpenRaw(dir.path());
   ASSERT_EQ(sqlite3_exec(db, "UPDATE jobs SET job = x'ffffff'", nullptr, nullptr, nullptr), SQLITE_OK);
   sqlite3_close(db);
   auto store = OpenStore(dir);

@@ -2,6 +2,7 @@
 #define AMPD_TESTS_UNIT_SERVER_STORE_STORE_TEST_UTIL_H_
 
 #include <gtest/gtest.h>
+#include <sqlite3.h>
 #include <stdlib.h>
 
 #include <filesystem>
@@ -11,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "server/store/checksum_vfs.h"
 #include "server/store/store.h"
 
 namespace ampd {
@@ -64,6 +66,14 @@ inline JobWrite EventWrite(int n, uint64_t sequence, const std::string& text = "
   write.record.job.set_last_sequence(sequence);
   write.events = {TestEvent(sequence, text)};
   return write;
+}
+
+// Another connection to the database in `dir`, whose changes to a closed one leave the checksums right.
+inline sqlite3* OpenRaw(const std::string& dir) {
+  sqlite3* db = nullptr;
+  EXPECT_EQ(sqlite3_open_v2((dir + "/ampd.db").c_str(), &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, ChecksumVfs()),
+            SQLITE_OK);
+  return db;
 }
 
 inline absl::Status WriteAndWait(Store& store, JobWrite write) {
