@@ -1,5 +1,9 @@
 #include <sqlite3.h>
 
+#include <fstream>
+
+#include "absl/strings/numbers.h"
+#include "server/store/checksum_vfs.h"
 #include "tests/unit/server/jobs/controller_fixture.h"
 
 namespace ampd {
@@ -192,6 +196,40 @@ TEST_F(ControllerDiskTest, AStoreThatTakesNoWritesHoldsJobsBackUntilItTakesSome)
   Advance(absl::Seconds(1));
   EXPECT_TRUE(worker->WaitForAck(300));
   launcher_.Wait(1);
+}
+
+TEST_F(ControllerDiskTest, AChangeThatADamagedPageKeepsOutIsToldAndTriedAgainLater) {
+  SetShortage(kShortage);
+  const std::string id = Submit();
+  // Nobody has pages in memory after a change by another connection, and none are in the log.
+  sqlite3* db = nullptr;
+  ASSERT_EQ(sqlite3_open_v2((dir_.path() + "/ampd.db").c_str(), &db, SQLITE_OPEN_READWRITE, ChecksumVfs()), SQLITE_OK);
+  ASSERT_EQ(sqlite3_exec(db, "CREATE TABLE other(x); PRAGMA wal_checkpoint(TRUNCATE)", nullptr, nullptr, nullptr),
+            SQLITE_OK);
+  int64_t page = 0;
+  const auto read = [](void* out, int, char** values, char**) {
+    return absl::SimpleAtoi(values[0], static_cast<int64_t*>(out)) ? 0 : 1;
+  };
+  ASSERT_EQ(sqlite3_exec(db, "SELECT rootpage FROM sqlite_schema WHERE name = 'jobs'", read, &page, nullptr),
+            SQLITE_OK);
+  sqlite3_close(db);
+  const auto flip = [&] {
+    std::fstream file(dir_.path() + "/ampd.db", std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(page * 4096 - 100);
+    const int byte = file.get();
+    file.seekp(page * 4096 - 100);
+    file.put(static_cast<char>(byte ^ 1));
+  };
+  flip();
+  const absl::Status refused = Cancel(id).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kDataLoss) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr(absl::StrCat("page ", page, " is damaged")));
+  const size_t logged = Logged().size();
+  Advance(absl::Seconds(10));
+  EXPECT_EQ(Logged().size(), logged);
+  flip();
+  Advance(absl::Minutes(5));
+  EXPECT_EQ(WaitFor(id, v1::Job::CANCELLED).id(), id);
 }
 
 }  // namespace
