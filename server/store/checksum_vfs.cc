@@ -28,6 +28,8 @@ struct State {
   // The file of the VFS below.
   sqlite3_file* below;
   PageSums sums = PageSums::kNone;
+  // The next page 1 is of a log that has all pages anew: what the file has now does not count.
+  bool rewritten = false;
   // A page with its sum, on its way to the file.
   std::vector<unsigned char> page;
   std::optional<DamagedPage> last_damaged;
@@ -65,6 +67,14 @@ PageSums SumsOf(sqlite3_file* file) {
   return read(size) && StoredSum(page, size) == PageSum(page, size, 1) ? PageSums::kAll : PageSums::kSome;
 }
 
+// Whether another program copied pages from the log since page 1 told that all have sums: it copies page 1, which every
+// commit has, before the others.
+bool OthersCopied(sqlite3_file* file, size_t size) {
+  unsigned char page[kMaxPage];
+  const int code = MethodsBelow(file)->xRead(Below(file), page, static_cast<int>(size), 0);
+  return code == SQLITE_OK && ReservesSums(page) && StoredSum(page, size) == 0;
+}
+
 int Close(sqlite3_file* file) {
   const int code = MethodsBelow(file)->xClose(Below(file));
   delete std::exchange(Of(file)->state, nullptr);
@@ -79,6 +89,8 @@ int Read(sqlite3_file* file, void* to, int bytes, sqlite3_int64 offset) {
   auto* page = static_cast<unsigned char*>(to);
   const auto size = static_cast<size_t>(bytes);
   const auto number = static_cast<uint32_t>(offset / bytes + 1);
+  const bool may_be_others = code == SQLITE_OK && state.sums == PageSums::kAll && StoredSum(page, size) == 0;
+  if (may_be_others && SumsOf(file) == PageSums::kSome) state.sums = PageSums::kSome;
   std::optional<std::string> damage = code == SQLITE_OK
                                           ? DamageOf(page, size, number, state.sums)
                                           : std::make_optional<std::string>("lies beyond the end of the file");
@@ -97,9 +109,15 @@ int Write(sqlite3_file* file, const void* from, int bytes, sqlite3_int64 offset)
   const auto* page = static_cast<const unsigned char*>(from);
   if (!IsWholePage(bytes, offset)) return MethodsBelow(file)->xWrite(Below(file), from, bytes, offset);
   if (offset == 0) {
-    // The first page with room for sums is followed by all the others, from a log that has them all.
-    if (!ReservesSums(page)) state.sums = PageSums::kNone;
-    if (ReservesSums(page) && state.sums == PageSums::kNone) state.sums = PageSums::kAll;
+    const bool rewritten = std::exchange(state.rewritten, false);
+    if (!ReservesSums(page)) {
+      state.sums = PageSums::kNone;
+    } else if (state.sums == PageSums::kNone) {
+      // The first page with room for sums is followed by all the others, from a log that has them all.
+      state.sums = PageSums::kAll;
+    } else if (!rewritten && OthersCopied(file, size)) {
+      state.sums = PageSums::kSome;
+    }
   }
   if (state.sums == PageSums::kNone) return MethodsBelow(file)->xWrite(Below(file), from, bytes, offset);
   const auto number = static_cast<uint32_t>(offset / bytes + 1);
@@ -262,7 +280,10 @@ PageSums PageSumsOf(sqlite3* db) {
 }
 
 void ExpectAllPageSums(sqlite3* db) {
-  if (State* state = StateOf(db); state != nullptr) state->sums = PageSums::kAll;
+  State* state = StateOf(db);
+  if (state == nullptr) return;
+  state->sums = PageSums::kAll;
+  state->rewritten = true;
 }
 
 bool ReadAsItIs(sqlite3* db, int64_t offset, size_t bytes, unsigned char* to) {

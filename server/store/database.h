@@ -167,6 +167,7 @@ class Database {
   absl::Status Damaged(const std::string& what) const;
   // Whether the file now has all that was committed.
   bool CopyWholeLog() const;
+  void EmptyLog() const;
   // Rewrites a file some or all of whose pages have none. Where that fails for another reason than damage, `log` is
   // told, and the pages stay as they are.
   absl::Status AddPageSums(const Log& log);

@@ -59,6 +59,11 @@ bool Database::CopyWholeLog() const {
   return code == SQLITE_OK && pages == copied;
 }
 
+// The file of the log would stay as large as the database was. Where another reads it the next start does it.
+void Database::EmptyLog() const {
+  sqlite3_wal_checkpoint_v2(db_, nullptr, SQLITE_CHECKPOINT_TRUNCATE, nullptr, nullptr);
+}
+
 absl::Status Database::Check() const {
   // A page that the log has is not read from the file, where a power loss may have left it in part.
   if (CopyWholeLog()) {
@@ -178,11 +183,12 @@ absl::Status Database::AddPageSums(const Log& log) {
   WatchLog();
   if (absl::IsDataLoss(rewritten)) return rewritten;
   if (!rewritten.ok()) {
+    EmptyLog();
     tell(absl::StrCat(without, ", and it cannot be rewritten: ", rewritten.message(), "; the next start tries again"));
     return absl::OkStatus();
   }
   if (sums == PageSums::kSome) ExpectAllPageSums(db_);
-  CopyWholeLog();
+  EmptyLog();
   return absl::OkStatus();
 }
 

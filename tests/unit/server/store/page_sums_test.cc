@@ -283,6 +283,47 @@ TEST_F(PageDamageTest, ACopyOfTheLogByAnotherProgramIsNoDamage) {
   EXPECT_THAT(log_[0], HasSubstr("another program copied pages without checksums into it: rewriting it"));
 }
 
+// As `sqlite3 ampd.db "PRAGMA wal_checkpoint(...)"` and programs that copy databases elsewhere do it.
+TEST_F(PageDamageTest, ACopyOfTheLogByAnotherProgramBesideAStoreIsNoDamage) {
+  uint64_t sequence = 2;
+  for (const int mode : {SQLITE_CHECKPOINT_PASSIVE, SQLITE_CHECKPOINT_TRUNCATE}) {
+    auto store = OpenAt(dir_.path());
+    ++sequence;
+    for (int n = 3; n <= kJobs; ++n) {
+      ASSERT_TRUE(WriteAndWait(*store, EventWrite(n, sequence, std::string(9000, 'f'))).ok());
+    }
+    sqlite3* other = nullptr;
+    ASSERT_EQ(sqlite3_open(path().c_str(), &other), SQLITE_OK);
+    int pages = 0;
+    int copied = 0;
+    Execute(other, "SELECT count(*) FROM jobs");
+    ASSERT_EQ(sqlite3_wal_checkpoint_v2(other, nullptr, mode, &pages, &copied), SQLITE_OK) << sqlite3_errmsg(other);
+    ASSERT_EQ(copied, pages);
+    ASSERT_NE(copied, mode == SQLITE_CHECKPOINT_PASSIVE ? 0 : -1);
+    sqlite3_close(other);
+    ++sequence;
+    for (int n = 3; n <= kJobs; ++n) {
+      const auto page = store->Await([&](const Database& db) { return db.ReadEvents(TestId(n), 0, 100); });
+      ASSERT_TRUE(page.ok()) << page.status();
+      EXPECT_EQ(page->events.size(), sequence - 1);
+      ASSERT_TRUE(WriteAndWait(*store, EventWrite(n, sequence)).ok());
+    }
+    EXPECT_EQ(store->DamagedPages(), 0);
+    store.reset();
+    ASSERT_THAT(log_, IsEmpty());
+    store = OpenAt(dir_.path());
+    ASSERT_NE(store, nullptr);
+    for (int n = 3; n <= kJobs; ++n) {
+      EXPECT_EQ(store->Await([&](const Database& db) { return db.ReadEvents(TestId(n), 0, 100); })->events.size(),
+                sequence);
+    }
+    EXPECT_EQ(store->Await([](const Database& db) { return db.Sums(); }), PageSums::kAll);
+    ASSERT_THAT(log_, SizeIs(1));
+    EXPECT_THAT(log_[0], HasSubstr("another program copied pages without checksums into it: rewriting it"));
+    log_.clear();
+  }
+}
+
 // As `sqlite3 ampd.db ".backup ..."` does it, of a store at work.
 TEST_F(PageDamageTest, ACopyMadeByAnotherProgramIsWhole) {
   auto store = OpenAt(dir_.path());
