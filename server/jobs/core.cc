@@ -87,6 +87,8 @@ void ControllerCore::Flush(LiveJob& live) {
   if (!live.job.dirty() && !live.job.in_flight()) {
     for (const Waiter& waiter : std::exchange(live.waiters, {})) waiter(absl::OkStatus());
   }
+  // Who asks is told at once what keeps the change out.
+  if (live.write_damaged && !live.waiters.empty()) timers_.Cancel(&live.write_timer);
   if (!live.job.dirty() || live.job.in_flight() || live.write_timer != 0) return;
   live.job.Tick(clock_->Monotonic());
   Charge(live);
@@ -107,6 +109,7 @@ void ControllerCore::RetryWrite(LiveJob& live) {
 void ControllerCore::Written(Flight flight, const absl::Status& status) {
   LiveJob* live = Find(flight.job_id);
   live->job.WriteDone(status.ok());
+  live->write_damaged = absl::IsDataLoss(status);
   NoteStoreWrite(status);
   Touch(*live);
   if (status.ok()) {

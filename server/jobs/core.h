@@ -46,7 +46,20 @@ using Waiter = std::function<void(const absl::Status&)>;
 using JobStates = std::map<std::string, v1::Job::State>;
 
 // Why the controller asks a worker to stop, or kills it; decides what becomes of the job.
-enum class Stop { kNone, kCancel, kDrain, kPause, kMove, kPreempt, kLimit, kCost, kNoHeartbeat, kNoAttach, kLost };
+enum class Stop {
+  kNone,
+  kCancel,
+  kDrain,
+  kPause,
+  kMove,
+  kPreempt,
+  kLimit,
+  kCost,
+  kNoHeartbeat,
+  kNoAttach,
+  kLost,
+  kNotLaunched
+};
 
 // FAILED_PRECONDITION, for calls that are answered by a running job.
 absl::Status DoesNotRun(const v1::Job& job);
@@ -102,6 +115,8 @@ struct LiveJob {
   TimerId poll_timer = 0;
   TimerId retry_timer = 0;
   TimerId write_timer = 0;
+  // The last write met damage in the database.
+  bool write_damaged = false;
   // While it is paused for want of room, until it may try again; how often it was so since its last checkpoint.
   TimerId space_timer = 0;
   int space_pauses = 0;
