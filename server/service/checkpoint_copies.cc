@@ -38,6 +38,8 @@ absl::StatusOr<OpenCheckpoint> OpenEither(const CheckpointFolders& folders, cons
                                           const std::string& only, const Comparison& comparison) {
   absl::StatusOr<OpenCheckpoint> own = OpenCheckpointFiles(folders.own, name, only, comparison);
   if (own.ok() || folders.mirror.empty() || !IsLost(own.status())) return own;
+  // Asked for is a file that the checkpoint does not have.
+  if (absl::IsNotFound(own.status()) && !ManifestOf(folders.own, name).empty()) return own;
   absl::StatusOr<OpenCheckpoint> copy = OpenCopy(folders, name, only, comparison);
   if (copy.ok() || absl::IsCancelled(copy.status())) return copy;
   if (absl::IsNotFound(copy.status())) return own;
@@ -52,6 +54,8 @@ absl::StatusOr<OpenCheckpoint> OpenAnyCopy(const CheckpointFolders& folders, con
   if (folders.mirror.empty() || !name.empty()) return OpenEither(folders, name, only, comparison);
   std::vector<std::string> names = ListCheckpoints(folders.own);
   if (!folders.newest.empty()) names.push_back(folders.newest);
+  // The job has told of none: there is none in the mirror.
+  if (names.empty()) return OpenCheckpointFiles(folders.own, name, only, comparison);
   // Those that the mirror alone has come last into play, when all of these are lost.
   for (const bool from_mirror : {false, true}) {
     if (from_mirror) names = ListCheckpoints(folders.mirror);
@@ -71,8 +75,9 @@ std::vector<v1::Checkpoint> DescribeCopies(const CheckpointFolders& folders) {
   const auto find = [](std::vector<v1::Checkpoint>* all, const std::string& name) {
     return std::find_if(all->begin(), all->end(), [&](const v1::Checkpoint& one) { return one.name() == name; });
   };
-  const bool is_gone =
-      checkpoints.empty() || (!folders.newest.empty() && find(&checkpoints, folders.newest) == checkpoints.end());
+  // A worker removes old ones before it tells of the next.
+  const std::string newest = checkpoints.empty() ? "" : checkpoints.front().name();
+  const bool is_gone = !folders.newest.empty() && (newest.empty() || IsNewer(folders.newest, newest));
   const bool is_damaged = std::any_of(checkpoints.begin(), checkpoints.end(),
                                       [](const v1::Checkpoint& one) { return !one.damage().empty(); });
   if (folders.mirror.empty() || (!is_gone && !is_damaged)) return checkpoints;
@@ -81,7 +86,7 @@ std::vector<v1::Checkpoint> DescribeCopies(const CheckpointFolders& folders) {
     const auto own = find(&checkpoints, copy.name());
     if (own != checkpoints.end()) {
       own->set_in_mirror(!own->damage().empty());
-    } else if (is_gone) {
+    } else if (is_gone && (newest.empty() || IsNewer(copy.name(), newest))) {
       copy.set_damage("its folder is gone");
       copy.set_in_mirror(true);
       checkpoints.push_back(std::move(copy));

@@ -26,8 +26,8 @@ struct CheckpointFolders {
 absl::StatusOr<OpenCheckpoint> OpenAnyCopy(const CheckpointFolders& folders, const std::string& name,
                                            const std::string& only = "", const Comparison& comparison = {});
 
-// DescribeCheckpoints() of `own`, with in_mirror of those damaged. Where `newest` is gone, or `own` has none, those
-// that the mirror alone has are among them, and their damage says that they are gone.
+// DescribeCheckpoints() of `own`, with in_mirror of those damaged. Where `newest` is gone, what the mirror alone has and
+// is newer than all of `own` is among them, and its damage says that it is gone.
 std::vector<v1::Checkpoint> DescribeCopies(const CheckpointFolders& folders);
 
 }  // namespace ampd
