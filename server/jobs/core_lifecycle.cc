@@ -55,7 +55,9 @@ absl::Status ControllerCore::Recover() {
   LookUpDependencies({ended.begin(), ended.end()});
   for (const FoundWorker& found : launcher_->FindWorkers()) AdoptOrEnd(found);
   for (auto& [id, live] : live_) {
-    if (NeverBegan(live)) OnNoAttach(live);
+    if (!NeverBegan(live)) continue;
+    if (live.stop == Stop::kNone) live.stop = Stop::kNotLaunched;
+    WorkerGone(live);
   }
   StoreIdle();
   return absl::OkStatus();
@@ -318,6 +320,8 @@ void ControllerCore::DecideUnfinished(LiveJob& live) {
                              " times in a row without a checkpoint"));
   }
   switch (live.stop) {
+    case Stop::kNotLaunched:
+      return Requeue(live, "the daemon ended before it launched a worker");
     case Stop::kDrain:
       return Requeue(live, StoppedWithDaemon());
     case Stop::kPause:
