@@ -239,6 +239,8 @@ absl::Status Connection::ReadPast(const v1::WatchJobRequest& request, absl::Dura
     const auto reader = channel_->stub->WatchJob(&context, request);
     v1::JobEvent event;
     while (seen < request.until_sequence() && reader->Read(&event)) {
+      // A call that was turned away half-way is made again.
+      if (event.sequence() <= seen) continue;
       seen = event.sequence();
       on_event(event);
     }

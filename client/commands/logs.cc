@@ -65,10 +65,10 @@ absl::Status PrintPast(Connection* connection, const v1::Job& job, const LogsOpt
   std::deque<v1::JobEvent> newest;
   const absl::Status read = connection->ReadPast(request, kPatience, [&](const v1::JobEvent& event) {
     if (!printer.IsWanted(event)) return;
-    if (!options.tail) return printer.Print(event);
     newest.push_back(event);
-    if (static_cast<int64_t>(newest.size()) > *options.tail) newest.pop_front();
+    if (options.tail && static_cast<int64_t>(newest.size()) > *options.tail) newest.pop_front();
   });
+  // Not before: a pager reads when it likes, and the call has a deadline.
   if (!read.ok()) return read;
   for (const v1::JobEvent& event : newest) printer.Print(event);
   return absl::OkStatus();

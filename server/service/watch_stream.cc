@@ -41,7 +41,7 @@ void WatchStream::Start(const std::string& job_id, const v1::WatchJobRequest& re
   kinds_ = *std::move(kinds);
   until_ = request.until_sequence();
   if (until_ > 0 && until_ <= request.after_sequence()) return FinishOnce(absl::OkStatus());
-  if (request.has_tail()) seek_ = Seek{.missing = request.tail(), .last = std::nullopt};
+  if (request.has_tail()) seek_ = Seek{.missing = request.tail(), .last = std::nullopt, .window = kSeekEvents};
   {
     const MutexLock lock(&mutex_);
     after_ = request.after_sequence();
@@ -118,14 +118,17 @@ void WatchStream::Keep(EventPage page) {
   }
 }
 
-absl::StatusOr<std::vector<uint64_t>> WatchStream::WantedWithin(uint64_t after, uint64_t last) {
+absl::StatusOr<std::vector<uint64_t>> WatchStream::WantedWithin(uint64_t after, uint64_t last, uint64_t* events) {
   std::vector<uint64_t> wanted;
   while (after < last) {
-    AMPD_ASSIGN_OR_RETURN(const EventPage page, log_->Read(job_id_, after, static_cast<int>(kSeekEvents), kSeekBytes));
+    const auto most = static_cast<int>(std::min(kSeekEvents, last - after));
+    AMPD_ASSIGN_OR_RETURN(const EventPage page, log_->Read(job_id_, after, most, kSeekBytes));
     if (page.events.empty()) break;
     after = page.events.back().sequence();
     for (const v1::JobEvent& event : page.events) {
-      if (event.sequence() <= last && IsWanted(event)) wanted.push_back(event.sequence());
+      if (event.sequence() > last) break;
+      ++*events;
+      if (IsWanted(event)) wanted.push_back(event.sequence());
     }
   }
   return wanted;
@@ -143,13 +146,17 @@ absl::StatusOr<bool> WatchStream::SeekTail() {
   }
   uint64_t start = *seek_->last;
   if (seek_->missing > 0 && start > begin) {
-    const uint64_t after = start - begin > kSeekEvents ? start - kSeekEvents : begin;
-    AMPD_ASSIGN_OR_RETURN(const std::vector<uint64_t> wanted, WantedWithin(after, start));
+    const uint64_t after = start - begin > seek_->window ? start - seek_->window : begin;
+    uint64_t events = 0;
+    AMPD_ASSIGN_OR_RETURN(const std::vector<uint64_t> wanted, WantedWithin(after, start, &events));
     const auto found = static_cast<int64_t>(wanted.size());
     const bool enough = found >= seek_->missing;
     start = enough ? wanted[static_cast<size_t>(found - seek_->missing)] - 1 : after;
     if (!enough && after > begin) {
-      seek_ = Seek{.missing = seek_->missing - found, .last = after};
+      seek_->missing -= found;
+      seek_->last = after;
+      // Where reports are merged few events stand for many numbers.
+      if (events < kSeekEvents / 2) seek_->window *= 2;
       return false;
     }
   }

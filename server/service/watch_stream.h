@@ -49,7 +49,8 @@ class WatchStream : public grpc::ServerWriteReactor<v1::JobEvent>, public std::e
   // Looks through a part of the log, from its end on, for where the newest events that are asked for begin. True once
   // that is known.
   absl::StatusOr<bool> SeekTail();
-  absl::StatusOr<std::vector<uint64_t>> WantedWithin(uint64_t after, uint64_t last);
+  // Adds to `events` how many it looked at.
+  absl::StatusOr<std::vector<uint64_t>> WantedWithin(uint64_t after, uint64_t last, uint64_t* events);
   // Writes the next event of the page, asks for another page, or ends the call.
   void Advance();
   void FinishOnce(const absl::Status& status);
@@ -88,6 +89,8 @@ class WatchStream : public grpc::ServerWriteReactor<v1::JobEvent>, public std::e
     int64_t missing = 0;
     // Unset until the first look.
     std::optional<uint64_t> last;
+    // Sequence numbers of the next look.
+    uint64_t window = 0;
   };
   // Until it is known where the stream begins.
   std::optional<Seek> seek_;
