@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
@@ -119,17 +120,21 @@ void AddReads(const ::onnx::NodeProto& node, std::set<std::string>* names) {
   names->erase("");
 }
 
-constexpr size_t kMaxCopies = size_t{64} << 20;
+constexpr size_t kMaxCopies = size_t{256} << 20;
 
 bool IsIdentity(const ::onnx::NodeProto& node) {
   return node.op_type() == "Identity" && node.domain().empty() && node.input_size() == 1 && node.output_size() == 1;
 }
 
+// Whether a tensor is one number again and again; looked at as it is written, for it may be large.
 bool IsOneNumber(const ::onnx::TensorProto& proto) {
-  const auto tensor = ToTensor(proto);
-  if (!tensor.ok() || (*tensor)->dtype() != DType::kF32) return false;
-  const absl::Span<const float> values = (*tensor)->as<float>();
-  return std::all_of(values.begin(), values.end(), [&](float value) { return value == values[0]; });
+  const std::string& raw = proto.raw_data();
+  if (raw.size() >= sizeof(float)) {
+    return std::memcmp(raw.data(), raw.data() + sizeof(float), raw.size() - sizeof(float)) == 0;
+  }
+  const auto& values = proto.float_data();
+  // Where there are none they lie elsewhere.
+  return !values.empty() && std::all_of(values.begin(), values.end(), [&](float value) { return value == values[0]; });
 }
 
 }  // namespace
@@ -155,9 +160,9 @@ Reach ReachOutputs(const ::onnx::GraphProto& graph, const std::vector<std::strin
 }
 
 absl::Status GiveIdentitiesTheirOwn(::onnx::GraphProto* graph) {
-  struct Vector {
+  struct Original {
     const ::onnx::TensorProto* tensor;
-    // Whether it is one number again and again; looked at once, whoever reads it.
+    // Whether it is one number; looked at once, whoever reads it.
     absl::optional<bool> constant;
 
     bool IsConstant() {
@@ -165,9 +170,9 @@ absl::Status GiveIdentitiesTheirOwn(::onnx::GraphProto* graph) {
       return *constant;
     }
   };
-  std::map<std::string, Vector> vectors;
+  std::map<std::string, Original> originals;
   for (const ::onnx::TensorProto& tensor : graph->initializer()) {
-    if (tensor.data_type() == ::onnx::TensorProto::FLOAT && tensor.dims_size() == 1) vectors[tensor.name()] = {&tensor};
+    if (tensor.data_type() == ::onnx::TensorProto::FLOAT) originals[tensor.name()] = {&tensor};
   }
   std::set<std::string> outputs;
   for (const ::onnx::ValueInfoProto& output : graph->output()) outputs.insert(output.name());
@@ -180,18 +185,18 @@ absl::Status GiveIdentitiesTheirOwn(::onnx::GraphProto* graph) {
   size_t bytes = 0;
   for (::onnx::NodeProto& node : *graph->mutable_node()) {
     const auto read = IsIdentity(node) ? uses.find(node.output(0)) : uses.end();
-    const auto vector = read == uses.end() ? vectors.end() : vectors.find(node.input(0));
-    if (vector == vectors.end() || !(AreStatistics(read->second) || vector->second.IsConstant())) {
+    const auto original = read == uses.end() ? originals.end() : originals.find(node.input(0));
+    if (original == originals.end() || !(AreStatistics(read->second) || original->second.IsConstant())) {
       nodes.Add()->Swap(&node);
       continue;
     }
-    bytes += vector->second.tensor->ByteSizeLong();
-    if (bytes > kMaxCopies) return absl::InvalidArgumentError("[onnx] copies of initializers are above 64 MiB");
+    bytes += original->second.tensor->ByteSizeLong();
+    if (bytes > kMaxCopies) return absl::InvalidArgumentError("[onnx] copies of initializers are above 256 MiB");
     ::onnx::TensorProto* own = graph->add_initializer();
-    *own = *vector->second.tensor;
+    *own = *original->second.tensor;
     own->set_name(node.output(0));
     // An Identity of the copy, further on, may need one as well.
-    vectors[own->name()] = {own, vector->second.constant};
+    originals[own->name()] = {own, original->second.constant};
   }
   graph->mutable_node()->Swap(&nodes);
   return absl::OkStatus();

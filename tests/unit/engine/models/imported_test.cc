@@ -191,6 +191,24 @@ TEST(Imported, NormsThatOnlyLookAlikeAreTrainedApart) {
   EXPECT_EQ(CountOps(tied->phases[0].train, ir::OpKind::kBatchNormUpdate), 2);
 }
 
+TEST(Imported, TensorsOfOneRepeatedNumberAreTrainedApart) {
+  for (const std::vector<int64_t>& shape :
+       std::vector<std::vector<int64_t>>{{}, {1}, {1, 1, 1}, {2, 1, 1}, {2, 6, 5}}) {
+    ModelProto m = Convnet(0, {-1, 16});
+    AddWeights(&m, "blocks.0.gate", shape, 0.5, 0.5);
+    auto* nodes = m.mutable_graph()->mutable_node();
+    nodes->Mutable(0)->set_input(0, "gated");
+    onnx::AddNode(&m, "Identity", {"blocks.0.gate"}, {"blocks.1.gate"});
+    onnx::AddNode(&m, "Mul", {"image", "blocks.0.gate"}, {"g"});
+    onnx::AddNode(&m, "Mul", {"g", "blocks.1.gate"}, {"gated"});
+    std::rotate(nodes->begin(), nodes->end() - 3, nodes->end());
+    const auto model = Build(m);
+    ASSERT_TRUE(model.ok()) << model.status();
+    EXPECT_THAT(Names(model->phases[0].train.parameters), ::testing::IsSupersetOf({"blocks.0.gate", "blocks.1.gate"}))
+        << ShapeString(Shape(shape.begin(), shape.end()));
+  }
+}
+
 TEST(Imported, StatisticsThatSomethingElseReadsAreNotTrained) {
   ModelProto m = Convnet(0, {-1, 16});
   for (::onnx::NodeProto& node : *m.mutable_graph()->mutable_node()) {
