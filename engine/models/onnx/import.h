@@ -42,11 +42,16 @@ struct ModelValue {
 // An f32 initializer with elements, as a training takes it, as far as a file tells weights from tables and constants.
 struct FloatInitializer {
   std::string name;
+  // As Import() names the parameter; empty where it is none.
+  std::string tensor;
   Shape shape;
   bool number = false;  // of one element
   // An operation reads it where its weights stand (a factor of a product, a filter, a norm's scale, ...), or adds it as
   // a vector, as biases are.
   bool weight = false;
+  // What a training from new weights draws: all but single numbers that are read as no weight, whose meaning (a gate, a
+  // temperature) no rule knows.
+  bool drawn = true;
   // Trained, but for what a job freezes. All are but those with infinities, which are masks, and single numbers; of
   // these, which are constants of formulas as a rule, those that are read as weights or biases, whose exponential,
   // sigmoid, softplus or hyperbolic tangent is taken (of a constant a tool would write the result), and that are named

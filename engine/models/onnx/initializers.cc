@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/types/optional.h"
 #include "engine/core/tensor.h"
@@ -120,6 +121,9 @@ void AddReads(const ::onnx::NodeProto& node, std::set<std::string>* names) {
   names->erase("");
 }
 
+// Longer names would only be seen cut.
+constexpr size_t kMaxNameBytes = 200;
+
 constexpr size_t kMaxCopies = size_t{256} << 20;
 
 bool IsIdentity(const ::onnx::NodeProto& node) {
@@ -138,6 +142,21 @@ bool IsOneNumber(const ::onnx::TensorProto& proto) {
 }
 
 }  // namespace
+
+std::string Printable(absl::string_view name) {
+  std::string safe(name.substr(0, kMaxNameBytes));
+  for (char& c : safe) {
+    if (c <= ' ' || c > '~' || c == '"' || c == '\'' || c == '\\') c = '_';
+  }
+  return safe;
+}
+
+std::string TensorNames::Take(const std::string& name) {
+  const std::string safe = name.empty() ? "unnamed" : Printable(name);
+  std::string unique = safe;
+  for (int repeat = 1; !taken_.insert(unique).second; ++repeat) unique = absl::StrCat(safe, "_", repeat);
+  return unique;
+}
 
 InitializerUses UsesOfInitializers(const ::onnx::GraphProto& graph) {
   InitializerUses uses;
@@ -216,6 +235,7 @@ std::vector<FloatInitializer> FloatInitializersOf(const ::onnx::ModelProto& mode
   const bool all = outputs.empty(), torch = model.producer_name() == "pytorch";
   const Reach reach = ReachOutputs(graph, outputs);
   std::vector<FloatInitializer> list;
+  TensorNames names;
   for (const ::onnx::TensorProto& proto : graph.initializer()) {
     if (proto.data_type() != ::onnx::TensorProto::FLOAT || !(all || reach.values.count(proto.name()) > 0)) continue;
     const std::vector<InitializerUse>& read = uses.at(proto.name());
@@ -224,8 +244,10 @@ std::vector<FloatInitializer> FloatInitializersOf(const ::onnx::ModelProto& mode
     f.number = std::all_of(f.shape.begin(), f.shape.end(), is(1));
     if (std::any_of(f.shape.begin(), f.shape.end(), is(0))) continue;
     f.weight = AnyIsWeight(read) || (f.shape.size() == 1 && AnyIsOf(read, {"Add"}));
+    f.drawn = !f.number || AnyIsWeight(read);
     f.parameter = !f.number || IsNumberTrained(proto, read, torch);
     f.parameter = f.parameter && !HasInfinity(proto);
+    if (f.parameter) f.tensor = names.Take(f.name);
     list.push_back(std::move(f));
   }
   return list;

@@ -10,9 +10,24 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "engine/models/onnx/import.h"
 
 namespace ampd::models::onnx {
+
+// `name` as messages, globs and checkpoints can have it: printable ASCII without quotes and backslashes, not too long.
+std::string Printable(absl::string_view name);
+
+// Names parameters and states by what they are in the model, in the model's order.
+class TensorNames {
+ public:
+  // Printable, and unlike those before.
+  std::string Take(const std::string& name);
+
+ private:
+  // Safetensors keeps one for itself.
+  std::set<std::string> taken_ = {"__metadata__"};
+};
 
 // Of BatchNormalization.
 inline constexpr int kMeanInput = 3;

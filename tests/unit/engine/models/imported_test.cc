@@ -445,6 +445,27 @@ TEST(Imported, DrawsNewWeights) {
   EXPECT_TRUE(Values().empty());
 }
 
+// A gate that a file begins with 0.5 is no gate at 0 or 1.
+TEST(Imported, SingleNumbersThatNoOperationWeighsWithAreNotDrawn) {
+  ModelProto proto = Convnet(0, {-1, 16});
+  for (const char* name : {"head.gate", "head.temperature"}) AddWeights(&proto, name, {}, 0.5, 0.5);
+  AddWeights(&proto, "head.slope", {1}, 0.5, 0.5);
+  AddWeights(&proto, "head.scale", {3});
+  onnx::AddNode(&proto, "Mul", {"logits", "head.gate"}, {"a"});
+  onnx::AddNode(&proto, "Exp", {"head.temperature"}, {"e"});
+  onnx::AddNode(&proto, "Mul", {"a", "e"}, {"b"});
+  onnx::AddNode(&proto, "PRelu", {"b", "head.slope"}, {"c"});
+  onnx::AddNode(&proto, "Mul", {"c", "head.scale"}, {"y"});
+  const auto model = Build(proto, {.fields = "weights: false outputs: 'y'"});
+  ASSERT_TRUE(model.ok()) << model.status();
+  std::vector<std::string> kept;
+  for (const auto& [name, value] : Values()) {
+    kept.push_back(name);
+    EXPECT_EQ(value->as<float>()[0], 0.5f) << name;
+  }
+  EXPECT_THAT(kept, ElementsAre("head.gate", "head.temperature"));
+}
+
 TEST(Imported, NumbersOfTheFormulaAreNotTrained) {
   ModelProto m = onnx::EmptyModel();
   onnx::AddInput(&m, "x", {-1, 4});
