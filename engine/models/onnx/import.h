@@ -55,7 +55,8 @@ struct FloatInitializer {
   // Trained, but for what a job freezes. All are but those with infinities, which are masks, and single numbers; of
   // these, which are constants of formulas as a rule, those that are read as weights or biases, whose exponential,
   // sigmoid, softplus or hyperbolic tangent is taken (of a constant a tool would write the result), and that are named
-  // as PyTorch names what modules hold.
+  // as PyTorch names what modules hold. It names buffers so too: what is compared, clipped or masked with, an addend
+  // below 1e-3, and 1e3 and more are constants whatever their name.
   bool parameter = false;
 };
 
