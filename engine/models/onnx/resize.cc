@@ -16,7 +16,7 @@ using Ints = std::vector<int64_t>;
 using Doubles = std::vector<double>;
 
 // Of an axis after it was resized; of elements that one is made of, which a reduction by far asks where it is
-// antialiased; and of both together.
+// antialiased; and of both together, over all axes.
 constexpr double kMaxExtent = 1 << 20;
 constexpr int64_t kMostTaps = 64;
 constexpr int64_t kMostWeights = 1 << 24;
@@ -193,14 +193,19 @@ absl::Status ResizeAxes(Node& n, const Modes& modes, std::vector<Axis> axes) {
   Emitter& e = n.e;
   const bool nearest = modes.mode == "nearest" && modes.coordinates != "tf_crop_and_resize";
   if (!nearest && !IsFloat(n.dtype(0))) return n.Unsupported(absl::StrCat(modes.mode, " of ", DTypeName(n.dtype(0))));
-  if (Emitter::Size(n[0]) == 0) return n.Unsupported("an input without elements");
+  // Tables are made when all of them are known to fit.
+  double elements = static_cast<double>(Emitter::Size(n[0]));
+  int64_t weights = 0;
   for (const Axis& a : axes) {
     if (a.to < 1 || static_cast<double>(a.to) > kMaxExtent) return n.Bad(absl::StrCat("gives ", a.to, " elements"));
     if (TapsOf(modes, a.scale) > kMostTaps) {
       return n.Unsupported(absl::StrCat("antialiased reduction from ", a.from, " to ", a.to, " elements"));
     }
-    if (TapsOf(modes, a.scale) * a.to > kMostWeights) {
-      return absl::ResourceExhaustedError(absl::StrCat("[Resize] gives ", a.to, " elements of one axis"));
+    weights += TapsOf(modes, a.scale) * a.to;
+    elements *= static_cast<double>(a.to) / static_cast<double>(a.from);
+    if (weights > kMostWeights || elements > n.options().max_elements) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("[Resize] gives ", elements, " elements, ", a.to, " of one axis"));
     }
   }
   // An image is resized as the graph has it.
@@ -228,6 +233,7 @@ absl::Status ResizeAxes(Node& n, const Modes& modes, std::vector<Axis> axes) {
 }
 
 absl::Status CheckModes(const Node& n, const Modes& modes) {
+  if (Emitter::Size(n[0]) == 0) return n.Unsupported("an input without elements");
   const auto one_of = [](const std::string& value, const std::vector<std::string>& known) {
     return std::find(known.begin(), known.end(), value) != known.end();
   };
@@ -239,6 +245,7 @@ absl::Status CheckModes(const Node& n, const Modes& modes) {
                                   "asymmetric", "tf_half_pixel_for_nn", "tf_crop_and_resize"})) {
     return n.Bad(absl::StrCat("coordinate_transformation_mode is ", modes.coordinates));
   }
+  if (!std::isfinite(modes.cubic)) return n.Bad(absl::StrCat("cubic_coeff_a is ", modes.cubic));
   return absl::OkStatus();
 }
 
@@ -299,8 +306,10 @@ absl::Status TakeRegions(const Node& n, std::vector<Axis>* axes) {
   for (size_t i = 0; i < axes->size(); ++i) {
     (*axes)[i].begin = roi[i];
     (*axes)[i].end = roi[axes->size() + i];
-    // Far outside there is nothing.
-    if (!(std::max(std::abs(roi[i]), std::abs(roi[axes->size() + i])) <= kMaxExtent)) return n.Bad("roi is too far");
+    // Far outside there is nothing; what is no number is nowhere.
+    for (const double edge : {roi[i], roi[axes->size() + i]}) {
+      if (!(std::abs(edge) <= kMaxExtent)) return n.Bad(absl::StrCat("roi has ", edge));
+    }
   }
   return absl::OkStatus();
 }
@@ -341,7 +350,8 @@ absl::Status Upsample(Node& n) {
     scales = ToDoubles(*given);
   }
   const Modes modes{.mode = n.String("mode", "nearest"), .coordinates = "asymmetric", .nearest = "floor"};
-  if (modes.mode != "nearest" && modes.mode != "linear") return n.Bad(absl::StrCat("mode is ", modes.mode));
+  if (modes.mode == "cubic") return n.Bad("mode is cubic");
+  AMPD_RETURN_IF_ERROR(CheckModes(n, modes));
   AMPD_ASSIGN_OR_RETURN(std::vector<Axis> axes, AxesByScale(n, scales));
   axes.erase(std::remove_if(axes.begin(), axes.end(), [](const Axis& a) { return a.to == a.from && a.scale == 1; }),
              axes.end());
