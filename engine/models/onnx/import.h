@@ -119,7 +119,8 @@ class Model {
 
   std::vector<ModelValue> inputs() const;
   std::vector<ModelValue> outputs() const;
-  // In the model's order; `outputs` as in ImportOptions: those that they may depend on. Empty: all.
+  // In the model's order; `outputs` as in ImportOptions: those that they may depend on. Empty: all. But for what has to
+  // be a constant, as the scales of a Resize.
   std::vector<FloatInitializer> FloatInitializers(const std::vector<std::string>& outputs = {}) const;
   // The names of those that are parameters.
   std::set<std::string> Trainable(const std::vector<std::string>& outputs = {}) const;

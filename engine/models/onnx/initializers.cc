@@ -93,6 +93,14 @@ const std::map<std::string, std::set<int>>& WeightInputs() {
   return *inputs;
 }
 
+// By operation the inputs that have to be known at import.
+const std::map<std::string, std::set<int>>& ConstantInputs() {
+  static const auto* const inputs = new std::map<std::string, std::set<int>>{
+      {"Dropout", {1, 2}}, {"OneHot", {1}}, {"Range", {0, 1, 2}}, {"Resize", {1, 2}}, {"Upsample", {1}},
+  };
+  return *inputs;
+}
+
 // A mask, as a rule. What cannot be read the import refuses.
 bool HasInfinity(const ::onnx::TensorProto& proto) {
   const auto tensor = ToTensor(proto);
@@ -317,6 +325,8 @@ std::vector<FloatInitializer> FloatInitializersOf(const ::onnx::ModelProto& mode
   for (const ::onnx::TensorProto& proto : graph.initializer()) {
     if (proto.data_type() != ::onnx::TensorProto::FLOAT || !(all || reach.values.count(proto.name()) > 0)) continue;
     const std::vector<InitializerUse> read = readers.Of(proto.name());
+    const auto is_constant = [](const InitializerUse& use) { return AnyIsAt({use}, ConstantInputs()); };
+    if (!read.empty() && std::all_of(read.begin(), read.end(), is_constant)) continue;
     FloatInitializer f{.name = proto.name(), .shape = {proto.dims().begin(), proto.dims().end()}};
     const auto is = [&](int64_t extent) { return [=](int64_t e) { return e == extent; }; };
     f.number = std::all_of(f.shape.begin(), f.shape.end(), is(1));

@@ -618,6 +618,30 @@ TEST(Imported, TellsWhatItGuessed) {
   EXPECT_THAT(DescribeGuesses(spec), ElementsAre());
 }
 
+TEST(Imported, GuessesAreWhatIsTrained) {
+  ModelProto proto = Convnet(0, {-1, 16});
+  // A trained weight that is read turned; what has to be a constant; a name that checkpoints cannot have.
+  AddWeights(&proto, "turned", {3, 3});
+  AddWeights(&proto, "head scale", {1, 3});
+  Proto scales = onnx::Floats("scales", {2});
+  for (int i = 0; i < 2; ++i) scales.set_float_data(i, 1);
+  *proto.mutable_graph()->add_initializer() = scales;
+  onnx::AddNode(&proto, "Transpose", {"turned"}, {"t"});
+  onnx::AddNode(&proto, "MatMul", {"logits", "t"}, {"a"});
+  onnx::AddNode(&proto, "Resize", {"a", "", "scales"}, {"b"});
+  onnx::AddNode(&proto, "Mul", {"b", "head scale"}, {"y"});
+  v1::OnnxModel spec;
+  spec.set_path("a");
+  spec.add_outputs("y");
+  const auto model = Build(proto, {.fields = "outputs: 'y' freeze: 'head_scale'"});
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_THAT(DescribeGuesses(spec),
+              ElementsAre("tensors of the ONNX file that are trained and may be tables (model.onnx.freeze holds them): "
+                          "head_scale [1, 3]"));
+  spec.add_freeze("head_scale");
+  EXPECT_THAT(DescribeGuesses(spec), ElementsAre());
+}
+
 // A Convnet that makes its image larger by sizes, among which the file's batch stands.
 ModelProto ResizingConvnet(int64_t batch) {
   ModelProto proto = Convnet(batch, {batch, 16});
