@@ -210,6 +210,7 @@ absl::Status Importer::TranslateNode(const ::onnx::NodeProto& proto, const Opset
 Node::Services Importer::ServicesFor(const Opsets& opsets, const Scope* scope) {
   Node::Services services;
   services.options = &options_;
+  services.torch = model_.producer_name() == "pytorch";
   services.specialise = [this](V v) { return Specialise(v, 0); };
   services.batches = [this](V mean) -> V {
     const auto known = batches_.find(mean->ir);

@@ -42,6 +42,8 @@ struct Modes {
   std::string mode, coordinates, nearest;
   double cubic = -0.75, extrapolation = 0;
   bool exclude_outside = false, antialias = false;
+  // align_corners has the axis end at its last element, rather than where the scale says that it would.
+  bool to_last = false;
 };
 
 // Scales are floats; what rounding leaves of a place between two elements, or at one, is no place of its own.
@@ -51,8 +53,11 @@ double Snapped(double x) {
 }
 
 // Where element `i` of the result lies on the axis.
-double PlaceOf(const std::string& coordinates, const Axis& a, int64_t i) {
-  const double x = static_cast<double>(i), from = static_cast<double>(a.from), length = a.scale * from;
+double PlaceOf(const Modes& modes, const Axis& a, int64_t i) {
+  const std::string& coordinates = modes.coordinates;
+  const double x = static_cast<double>(i), from = static_cast<double>(a.from);
+  const bool to_last = modes.to_last && coordinates == "align_corners";
+  const double length = to_last ? static_cast<double>(a.to) : a.scale * from;
   const bool one = Snapped(length) == 1;
   if (coordinates == "asymmetric") return x / a.scale;
   if (coordinates == "align_corners") return one ? 0 : x * (from - 1) / (length - 1);
@@ -109,7 +114,7 @@ Taps MakeTaps(const Modes& modes, const Axis& a) {
   const size_t count = static_cast<size_t>(TapsOf(modes, a.scale)), to = static_cast<size_t>(a.to);
   Taps taps{std::vector<Ints>(count, Ints(to, 0)), std::vector<Doubles>(count, Doubles(to, 0)), {}};
   for (int64_t i = 0; i < a.to; ++i) {
-    const double x = Snapped(PlaceOf(modes.coordinates, a, i));
+    const double x = Snapped(PlaceOf(modes, a, i));
     if (modes.coordinates == "tf_crop_and_resize" && (x < 0 || x > static_cast<double>(a.from - 1))) {
       taps.added.resize(to, 0);
       taps.added[i] = modes.extrapolation;
@@ -322,7 +327,9 @@ absl::Status Resize(Node& n) {
               .cubic = n.Float("cubic_coeff_a", -0.75),
               .extrapolation = n.Float("extrapolation_value", 0),
               .exclude_outside = n.Int("exclude_outside", 0) != 0,
-              .antialias = n.Int("antialias", 0) != 0};
+              .antialias = n.Int("antialias", 0) != 0,
+              // What PyTorch does, and ONNX Runtime; ONNX's own tests go by the scale.
+              .to_last = n.services().torch};
   AMPD_RETURN_IF_ERROR(CheckModes(n, modes));
   const int given = first ? 1 : 2;
   std::vector<Axis> axes;

@@ -204,5 +204,17 @@ TEST(OnnxResize, CountsBeforeItMakesTables) {
   EXPECT_TRUE(two.ok()) << two;
 }
 
+// With align_corners, PyTorch goes from the first element to the last one, whichever scale led to so many.
+TEST(OnnxResize, CornersAreThoseOfTheProducer) {
+  const auto corners = [](const char* producer) {
+    ::onnx::ModelProto m =
+        ResizeModel({1, 5}, {1, 0.5f}, {}, {{"mode", "linear"}, {"coordinate_transformation_mode", "align_corners"}});
+    m.set_producer_name(producer);
+    return ResultOf(m);
+  };
+  EXPECT_THAT(corners("pytorch"), ElementsAre(0, 4));
+  EXPECT_THAT(corners(""), ElementsAre(0, ::testing::DoubleNear(8.0 / 3, 1e-6)));
+}
+
 }  // namespace
 }  // namespace ampd::models::onnx
