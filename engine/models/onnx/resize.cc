@@ -208,10 +208,9 @@ absl::Status ResizeAxes(Node& n, const Modes& modes, std::vector<Axis> axes) {
     }
     weights += TapsOf(modes, a.scale) * a.to;
     elements *= static_cast<double>(a.to) / static_cast<double>(a.from);
-    if (weights > kMostWeights || elements > n.options().max_elements) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("[Resize] gives ", elements, " elements, ", a.to, " of one axis"));
-    }
+  }
+  if (weights > kMostWeights || elements > n.options().max_elements) {
+    return absl::ResourceExhaustedError(absl::StrCat("[Resize] gives ", elements, " elements"));
   }
   // An image is resized as the graph has it.
   V x = n[0];
