@@ -164,7 +164,7 @@ class ImportedBuilder {
     if (!stripped.ok()) return InvalidField(kOutputs, stripped.message());
     KeepWhatReaches(output_, &network);
     AMPD_RETURN_IF_ERROR(KeepPersistents(&network));
-    if (training_) KeepImportedValues(spec_.path(), spec_.weights() ? ValuesOf(imported) : ImportedValues());
+    if (training_) KeepImportedValues(spec_.path(), spec_.weights() ? ValuesOf(imported) : NotDrawn(imported));
     if (!spec_.weights()) DrawAnew(&network);
     TakeLayers(imported);
     AMPD_RETURN_IF_ERROR(AddNetwork(network));
@@ -281,6 +281,17 @@ class ImportedBuilder {
       if (value.kind == ir::ValueKind::kParameter) values[value.name] = imported.parameter_values[slot];
       if (value.kind != ir::ValueKind::kState || imported.state_values[slot] == nullptr) continue;
       values[value.name] = imported.state_values[slot];
+    }
+    return values;
+  }
+
+  // First values of what DrawAnew's rules do not hold for.
+  ImportedValues NotDrawn(const onnx::ImportedModel& imported) const {
+    const ImportedValues all = ValuesOf(imported);
+    ImportedValues values;
+    for (const onnx::FloatInitializer& f : file_->FloatInitializers({output_})) {
+      const auto value = f.drawn ? all.end() : all.find(f.tensor);
+      if (value != all.end()) values.insert(*value);
     }
     return values;
   }

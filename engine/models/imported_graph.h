@@ -27,9 +27,9 @@ absl::Status StripLossActivation(const v1::LossSpec& loss, const std::string& ou
 // back. What has no sample axis is drawn as one, by the micro-batch's first sample.
 absl::Status DrawBySample(const std::vector<int64_t>& axes, int64_t batch, ir::Graph* graph);
 
-// Has every parameter drawn anew, by what reads it: weights of products, convolutions and recurrences, and tables,
-// uniform in +-1/sqrt(fan in); scales 1; biases, slopes of PRelu, and whatever else there is, 0. Running means start at
-// 0, variances at 1.
+// Has every parameter drawn anew (unless a first value is kept for it, imported_files.h), by what reads it: weights of
+// products, convolutions and recurrences, and tables, uniform in +-1/sqrt(fan in); scales 1; biases, slopes of PRelu,
+// and whatever else there is, 0. Running means start at 0, variances at 1.
 void DrawAnew(ir::Graph* graph);
 
 }  // namespace ampd::models

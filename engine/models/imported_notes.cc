@@ -18,7 +18,8 @@ class List {
  public:
   void Add(const onnx::FloatInitializer& f) {
     if (++count_ > kMostNamed) return;
-    absl::StrAppend(&names_, names_.empty() ? "" : ", ", absl::CHexEscape(f.name.substr(0, kMostBytes)));
+    const std::string& name = f.parameter ? f.tensor : f.name;
+    absl::StrAppend(&names_, names_.empty() ? "" : ", ", absl::CHexEscape(name.substr(0, kMostBytes)));
     if (!f.number) absl::StrAppend(&names_, " ", ShapeString(f.shape));
   }
 
@@ -51,7 +52,7 @@ std::vector<std::string> DescribeGuesses(const v1::OnnxModel& onnx) {
   for (const onnx::FloatInitializer& f : file->FloatInitializers(outputs)) {
     if (!f.parameter) {
       constants.Add(f);
-    } else if (!IsFrozen(onnx, f.name)) {
+    } else if (!IsFrozen(onnx, f.tensor)) {
       if (f.number) numbers.Add(f);
       if (!f.number && !f.weight) tables.Add(f);
     }

@@ -29,7 +29,7 @@ class Case:
     def __init__(self, messages, random):
         self.messages = messages
         self.random = random
-        self.model = messages.ModelProto(ir_version=8)
+        self.model = messages.ModelProto(ir_version=8, producer_name="pytorch")
         self.model.opset_import.add(version=18)
         self.model.opset_import.add(domain=TRAINING, version=1)
         self.inputs = {}
@@ -136,7 +136,7 @@ def resize(case, folder, pick):
         x, name = F.conv2d(x, filters), "c"
     options = {} if exact else {"align_corners": align, "antialias": antialias}
     attributes = resize_attributes(mode, align, antialias)
-    if pick.random() < 0.5 and not align:
+    if pick.random() < 0.5:
         scales = [pick.choice([0.5, 1.0, 1.5, 2.0, 3.0]) for _ in extents]
         scales = [s if int(s * e) > 0 else 2.0 for s, e in zip(scales, extents)]
         case.constant("scales", np.array([1.0, 1.0] + scales))

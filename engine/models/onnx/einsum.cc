@@ -17,6 +17,8 @@ using Ints = std::vector<int64_t>;
 using Label = int;
 using Labels = std::vector<Label>;
 constexpr Label kEllipsis = -1;
+// What each product needs of the operands behind it is looked up by each.
+constexpr int kMostOperands = 64;
 constexpr int kMaxAxes = 32;
 
 bool Has(const Labels& labels, Label label) { return std::find(labels.begin(), labels.end(), label) != labels.end(); }
@@ -222,6 +224,9 @@ absl::Status CheckExtents(const Node& n, const std::vector<Operand>& operands) {
 }
 
 absl::Status Einsum(Node& n) {
+  if (n.inputs() > kMostOperands) {
+    return n.Unsupported(absl::StrCat(n.inputs(), " operands, at most ", kMostOperands));
+  }
   std::string equation = n.String("equation", "");
   equation.erase(std::remove(equation.begin(), equation.end(), ' '), equation.end());
   const std::vector<std::string> sides = absl::StrSplit(equation, "->");

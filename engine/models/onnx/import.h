@@ -42,15 +42,21 @@ struct ModelValue {
 // An f32 initializer with elements, as a training takes it, as far as a file tells weights from tables and constants.
 struct FloatInitializer {
   std::string name;
+  // As Import() names the parameter; empty where it is none.
+  std::string tensor;
   Shape shape;
   bool number = false;  // of one element
   // An operation reads it where its weights stand (a factor of a product, a filter, a norm's scale, ...), or adds it as
   // a vector, as biases are.
   bool weight = false;
+  // What a training from new weights draws: all but single numbers that are read as no weight, whose meaning (a gate, a
+  // temperature) no rule knows.
+  bool drawn = true;
   // Trained, but for what a job freezes. All are but those with infinities, which are masks, and single numbers; of
   // these, which are constants of formulas as a rule, those that are read as weights or biases, whose exponential,
   // sigmoid, softplus or hyperbolic tangent is taken (of a constant a tool would write the result), and that are named
-  // as PyTorch names what modules hold.
+  // as PyTorch names what modules hold. It names buffers so too: what is compared, clipped or masked with, an addend
+  // below 1e-3, and 1e3 and more are constants whatever their name.
   bool parameter = false;
 };
 
@@ -113,7 +119,8 @@ class Model {
 
   std::vector<ModelValue> inputs() const;
   std::vector<ModelValue> outputs() const;
-  // In the model's order; `outputs` as in ImportOptions: those that they may depend on. Empty: all.
+  // In the model's order; `outputs` as in ImportOptions: those that they may depend on. Empty: all. But for what has to
+  // be a constant, as the scales of a Resize.
   std::vector<FloatInitializer> FloatInitializers(const std::vector<std::string>& outputs = {}) const;
   // The names of those that are parameters.
   std::set<std::string> Trainable(const std::vector<std::string>& outputs = {}) const;

@@ -26,17 +26,6 @@ const std::vector<int64_t> kFilterInMemory = {0, 2, 3, 1};
 constexpr char kRunningMean[] = "running_mean";
 constexpr char kBatchCount[] = "num_batches_tracked";
 
-// Longer names would only be seen cut.
-constexpr size_t kMaxNameBytes = 200;
-
-std::string Printable(absl::string_view name) {
-  std::string safe(name.substr(0, kMaxNameBytes));
-  for (char& c : safe) {
-    if (c <= ' ' || c > '~' || c == '"' || c == '\'' || c == '\\') c = '_';
-  }
-  return safe;
-}
-
 }  // namespace
 
 V Scope::Find(const std::string& name) const {
@@ -52,8 +41,6 @@ Importer::Importer(const ::onnx::ModelProto& model, const ImportOptions& options
       options_(options),
       emitter_(&result_.graph, options.max_elements),
       uses_(UsesOfInitializers(model.graph())),
-      // What safetensors keeps for itself.
-      tensor_names_({"__metadata__"}),
       // What losses are named.
       layers_({{"loss", 1}}),
       nodes_left_(kMaxNodes) {
@@ -113,7 +100,7 @@ absl::StatusOr<V> Importer::AddParameter(const ::onnx::TensorProto& proto) {
                                                    DTypeName(tensor->dtype()), ShapeString(tensor->shape()),
                                                    ", only f32 is trained"));
   }
-  const std::string name = TensorName(proto.name());
+  const std::string name = tensor_names_.Take(proto.name());
   const auto found = uses_.find(proto.name());
   const std::vector<InitializerUse>& uses = found == uses_.end() ? std::vector<InitializerUse>{} : found->second;
   if (options_.updates_statistic != nullptr && AreStatistics(uses)) {
@@ -137,7 +124,8 @@ V Importer::AddStatistic(const std::string& name, TensorPtr tensor, bool mean) {
   if (mean) {
     const bool torch = absl::EndsWith(name, kRunningMean);
     const std::string count = absl::StrCat(absl::StripSuffix(name, kRunningMean), torch ? "" : ".", kBatchCount);
-    batches_[id] = emitter_.FromGraph(result_.graph.AddState({.name = TensorName(count), .type = {DType::kI64, {}}}));
+    batches_[id] =
+        emitter_.FromGraph(result_.graph.AddState({.name = tensor_names_.Take(count), .type = {DType::kI64, {}}}));
     result_.state_values.push_back(nullptr);
   }
   return emitter_.FromGraph(id);
@@ -222,6 +210,7 @@ absl::Status Importer::TranslateNode(const ::onnx::NodeProto& proto, const Opset
 Node::Services Importer::ServicesFor(const Opsets& opsets, const Scope* scope) {
   Node::Services services;
   services.options = &options_;
+  services.torch = model_.producer_name() == "pytorch";
   services.specialise = [this](V v) { return Specialise(v, 0); };
   services.batches = [this](V mean) -> V {
     const auto known = batches_.find(mean->ir);
@@ -391,13 +380,6 @@ std::string Importer::LayerOf(const ::onnx::NodeProto& proto) {
   for (int repeat = layers_[layer]++; repeat > 0; repeat = layers_[layer]++) absl::StrAppend(&layer, "#", repeat);
   result_.layers.push_back({layer, Printable(proto.op_type())});
   return layer;
-}
-
-std::string Importer::TensorName(const std::string& name) {
-  const std::string safe = name.empty() ? "unnamed" : Printable(name);
-  std::string unique = safe;
-  for (int repeat = 1; !tensor_names_.insert(unique).second; ++repeat) unique = absl::StrCat(safe, "_", repeat);
-  return unique;
 }
 
 }  // namespace ampd::models::onnx

@@ -62,7 +62,6 @@ class Importer {
   absl::Status AddOutput(const Scope& scope, const std::string& name);
   std::string LayerOf(const ::onnx::NodeProto& proto);
   // `name` as the graph may have it, and no other tensor has it.
-  std::string TensorName(const std::string& name);
 
   const ::onnx::ModelProto& model_;
   const ImportOptions& options_;
@@ -74,7 +73,7 @@ class Importer {
   const InitializerUses uses_;
   // By mean of a batch norm: how many batches it saw.
   std::map<ir::ValueId, V> batches_;
-  std::set<std::string> tensor_names_;
+  TensorNames tensor_names_;
   std::map<std::string, int> layers_;
   int64_t nodes_left_;
   int depth_ = 0;

@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
-#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/types/optional.h"
 #include "engine/core/tensor.h"
@@ -24,6 +25,45 @@ void AddUses(const google::protobuf::RepeatedPtrField<::onnx::NodeProto>& nodes,
     }
   }
 }
+
+// Whether a node gives its first input on, in another order or type at most.
+bool GivesOn(const ::onnx::NodeProto& node) {
+  static const auto* const ops =
+      new std::set<std::string>{"Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"};
+  return ops->count(node.op_type()) > 0 && node.output_size() == 1 && !node.output(0).empty();
+}
+
+// Whatever reads an initializer, by itself or behind nodes that give it on.
+class Readers {
+ public:
+  explicit Readers(const ::onnx::GraphProto& graph) {
+    for (const ::onnx::TensorProto& tensor : graph.initializer()) uses_[tensor.name()];
+    for (const ::onnx::NodeProto& node : graph.node()) {
+      if (GivesOn(node)) uses_[node.output(0)];
+    }
+    AddUses(graph.node(), &uses_);
+  }
+
+  std::vector<InitializerUse> Of(const std::string& name) const {
+    std::vector<InitializerUse> uses;
+    std::vector<std::string> values = {name};
+    for (size_t i = 0; i < values.size() && i < kMostSteps; ++i) {
+      const auto found = uses_.find(values[i]);
+      if (found == uses_.end()) continue;
+      for (const InitializerUse& use : found->second) {
+        const bool on = use.input == 0 && GivesOn(*use.node);
+        on ? values.push_back(use.node->output(0)) : uses.push_back(use);
+      }
+    }
+    return uses;
+  }
+
+ private:
+  // No file needs more; one that is made to could ask for many.
+  static constexpr size_t kMostSteps = 64;
+
+  InitializerUses uses_;
+};
 
 bool AllAre(const std::vector<InitializerUse>& uses, const std::set<std::string>& ops, int input) {
   return std::all_of(uses.begin(), uses.end(), [&](const InitializerUse& use) {
@@ -53,6 +93,14 @@ const std::map<std::string, std::set<int>>& WeightInputs() {
   return *inputs;
 }
 
+// By operation the inputs that have to be known at import.
+const std::map<std::string, std::set<int>>& ConstantInputs() {
+  static const auto* const inputs = new std::map<std::string, std::set<int>>{
+      {"Dropout", {1, 2}}, {"OneHot", {1}}, {"Range", {0, 1, 2}}, {"Resize", {1, 2}}, {"Upsample", {1}},
+  };
+  return *inputs;
+}
+
 // A mask, as a rule. What cannot be read the import refuses.
 bool HasInfinity(const ::onnx::TensorProto& proto) {
   const auto tensor = ToTensor(proto);
@@ -61,12 +109,23 @@ bool HasInfinity(const ::onnx::TensorProto& proto) {
   return std::any_of(values.begin(), values.end(), [](float v) { return std::isinf(v); });
 }
 
-// Where an operation's weights stand: a factor of a product, a convolution's filter, what a norm multiplies with, ...
-bool AnyIsWeight(const std::vector<InitializerUse>& uses) {
-  return std::any_of(uses.begin(), uses.end(), [](const InitializerUse& use) {
-    const auto known = WeightInputs().find(use.node->op_type());
-    return known != WeightInputs().end() && known->second.count(use.input) > 0;
+bool AnyIsAt(const std::vector<InitializerUse>& uses, const std::map<std::string, std::set<int>>& inputs) {
+  return std::any_of(uses.begin(), uses.end(), [&](const InitializerUse& use) {
+    const auto known = inputs.find(use.node->op_type());
+    return known != inputs.end() && known->second.count(use.input) > 0;
   });
+}
+
+// Where an operation's weights stand: a factor of a product, a convolution's filter, what a norm multiplies with, ...
+bool AnyIsWeight(const std::vector<InitializerUse>& uses) { return AnyIsAt(uses, WeightInputs()); }
+
+// By operation the inputs that other numbers are compared with, or that stand for those that are masked.
+const std::map<std::string, std::set<int>>& ThresholdInputs() {
+  static const auto* const inputs = new std::map<std::string, std::set<int>>{
+      {"Clip", {1, 2}}, {"Equal", {0, 1}},       {"Greater", {0, 1}}, {"GreaterOrEqual", {0, 1}},
+      {"Less", {0, 1}}, {"LessOrEqual", {0, 1}}, {"Where", {1, 2}},
+  };
+  return *inputs;
 }
 
 bool AnyIsOf(const std::vector<InitializerUse>& uses, const std::set<std::string>& ops) {
@@ -80,25 +139,53 @@ bool IsWord(absl::string_view text) {
   });
 }
 
-// Whether PyTorch names what a module holds so: by the modules around it, "blocks.0.gamma". Of the outermost module it
-// is a bare word, as a value of the graph is in other tools' files; those are counted ("val_3", "12").
+// Whether PyTorch names what a module holds so: by the modules around it, "blocks.0.gamma", in a list
+// "blocks.alphas.0". What the outermost module holds has a bare word for a name, as constants have.
 bool IsModuleState(const std::string& name, bool torch) {
   const std::vector<std::string> words = absl::StrSplit(name, '.');
-  const bool path = std::all_of(words.begin(), words.end(), [](const std::string& word) { return IsWord(word); });
-  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
-  if (!path || is_digit(words.back().front())) return false;
-  if (words.size() > 1) return true;
-  return torch && !is_digit(name.back()) && !absl::StartsWith(name, "_") && !absl::StartsWith(name, "scalar_tensor");
+  const auto counted = [](const std::string& word) { return word.front() >= '0' && word.front() <= '9'; };
+  if (words.size() < 2 || !std::all_of(words.begin(), words.end(), IsWord)) return false;
+  return !counted(words.back()) || (torch && !counted(words.front()));
 }
 
-// Whether a training moves a single number: eps, a root's exponent and the like are single numbers too.
-bool IsNumberTrained(const ::onnx::TensorProto& proto, const std::vector<InitializerUse>& uses, bool torch) {
-  // What follows a product is a bias; a number without axes is more likely a constant of the formula.
-  if (AnyIsWeight(uses) || (proto.dims_size() > 0 && AnyIsOf(uses, {"Add"}))) return true;
-  // These of a constant would be another constant.
-  if (AnyIsOf(uses, {"Exp", "Sigmoid", "Softplus", "Tanh"})) return true;
-  return IsModuleState(proto.name(), torch);
-}
+// Addends that keep a divisor or a logarithm's operand from 0 are below the one, fills of masks at or above the other.
+constexpr float kMostEps = 1e-3f;
+constexpr float kLeastFill = 1e3f;
+
+class Numbers {
+ public:
+  explicit Numbers(const ::onnx::ModelProto& model) : torch_(model.producer_name() == "pytorch") {
+    for (const ::onnx::NodeProto& node : model.graph().node()) {
+      if (WeightInputs().count(node.op_type()) > 0) products_.insert(node.output().begin(), node.output().end());
+    }
+  }
+
+  // Whether a training moves a single number: eps, a root's exponent and the like are single numbers too.
+  bool IsTrained(const ::onnx::TensorProto& proto, const std::vector<InitializerUse>& uses) const {
+    // What follows a product is a bias; a number without axes is more likely a constant of the formula.
+    const bool axes = proto.dims_size() > 0;
+    if (AnyIsWeight(uses) || (axes && AnyIsBias(uses))) return true;
+    const auto tensor = ToTensor(proto);
+    const float magnitude = tensor.ok() ? std::abs((*tensor)->as<float>()[0]) : 0;
+    const bool eps = magnitude > 0 && magnitude < kMostEps && AnyIsOf(uses, {"Add", "Sub"});
+    if (eps || magnitude >= kLeastFill || AnyIsAt(uses, ThresholdInputs())) return false;
+    // These of a constant would be another constant.
+    if (AnyIsOf(uses, {"Exp", "Sigmoid", "Softplus", "Tanh"})) return true;
+    return (axes && AnyIsOf(uses, {"Add"})) || IsModuleState(proto.name(), torch_);
+  }
+
+ private:
+  bool AnyIsBias(const std::vector<InitializerUse>& uses) const {
+    return std::any_of(uses.begin(), uses.end(), [&](const InitializerUse& use) {
+      const ::onnx::NodeProto& node = *use.node;
+      return node.op_type() == "Add" && node.input_size() == 2 && products_.count(node.input(1 - use.input)) > 0;
+    });
+  }
+
+  const bool torch_;
+  // What operations with weights give.
+  std::set<std::string> products_;
+};
 
 // Names of values that `node` may read: more than it does, rather than less.
 void AddReads(const ::onnx::NodeProto& node, std::set<std::string>* names) {
@@ -119,20 +206,42 @@ void AddReads(const ::onnx::NodeProto& node, std::set<std::string>* names) {
   names->erase("");
 }
 
-constexpr size_t kMaxCopies = size_t{64} << 20;
+// Longer names would only be seen cut.
+constexpr size_t kMaxNameBytes = 200;
+
+constexpr size_t kMaxCopies = size_t{256} << 20;
 
 bool IsIdentity(const ::onnx::NodeProto& node) {
   return node.op_type() == "Identity" && node.domain().empty() && node.input_size() == 1 && node.output_size() == 1;
 }
 
+// Whether a tensor is one number again and again; looked at as it is written, for it may be large.
 bool IsOneNumber(const ::onnx::TensorProto& proto) {
-  const auto tensor = ToTensor(proto);
-  if (!tensor.ok() || (*tensor)->dtype() != DType::kF32) return false;
-  const absl::Span<const float> values = (*tensor)->as<float>();
-  return std::all_of(values.begin(), values.end(), [&](float value) { return value == values[0]; });
+  const std::string& raw = proto.raw_data();
+  if (raw.size() >= sizeof(float)) {
+    return std::memcmp(raw.data(), raw.data() + sizeof(float), raw.size() - sizeof(float)) == 0;
+  }
+  const auto& values = proto.float_data();
+  // Where there are none they lie elsewhere.
+  return !values.empty() && std::all_of(values.begin(), values.end(), [&](float value) { return value == values[0]; });
 }
 
 }  // namespace
+
+std::string Printable(absl::string_view name) {
+  std::string safe(name.substr(0, kMaxNameBytes));
+  for (char& c : safe) {
+    if (c <= ' ' || c > '~' || c == '"' || c == '\'' || c == '\\') c = '_';
+  }
+  return safe;
+}
+
+std::string TensorNames::Take(const std::string& name) {
+  const std::string safe = name.empty() ? "unnamed" : Printable(name);
+  std::string unique = safe;
+  for (int repeat = 1; !taken_.insert(unique).second; ++repeat) unique = absl::StrCat(safe, "_", repeat);
+  return unique;
+}
 
 InitializerUses UsesOfInitializers(const ::onnx::GraphProto& graph) {
   InitializerUses uses;
@@ -155,9 +264,9 @@ Reach ReachOutputs(const ::onnx::GraphProto& graph, const std::vector<std::strin
 }
 
 absl::Status GiveIdentitiesTheirOwn(::onnx::GraphProto* graph) {
-  struct Vector {
+  struct Original {
     const ::onnx::TensorProto* tensor;
-    // Whether it is one number again and again; looked at once, whoever reads it.
+    // Whether it is one number; looked at once, whoever reads it.
     absl::optional<bool> constant;
 
     bool IsConstant() {
@@ -165,9 +274,9 @@ absl::Status GiveIdentitiesTheirOwn(::onnx::GraphProto* graph) {
       return *constant;
     }
   };
-  std::map<std::string, Vector> vectors;
+  std::map<std::string, Original> originals;
   for (const ::onnx::TensorProto& tensor : graph->initializer()) {
-    if (tensor.data_type() == ::onnx::TensorProto::FLOAT && tensor.dims_size() == 1) vectors[tensor.name()] = {&tensor};
+    if (tensor.data_type() == ::onnx::TensorProto::FLOAT) originals[tensor.name()] = {&tensor};
   }
   std::set<std::string> outputs;
   for (const ::onnx::ValueInfoProto& output : graph->output()) outputs.insert(output.name());
@@ -180,18 +289,18 @@ absl::Status GiveIdentitiesTheirOwn(::onnx::GraphProto* graph) {
   size_t bytes = 0;
   for (::onnx::NodeProto& node : *graph->mutable_node()) {
     const auto read = IsIdentity(node) ? uses.find(node.output(0)) : uses.end();
-    const auto vector = read == uses.end() ? vectors.end() : vectors.find(node.input(0));
-    if (vector == vectors.end() || !(AreStatistics(read->second) || vector->second.IsConstant())) {
+    const auto original = read == uses.end() ? originals.end() : originals.find(node.input(0));
+    if (original == originals.end() || !(AreStatistics(read->second) || original->second.IsConstant())) {
       nodes.Add()->Swap(&node);
       continue;
     }
-    bytes += vector->second.tensor->ByteSizeLong();
-    if (bytes > kMaxCopies) return absl::InvalidArgumentError("[onnx] copies of initializers are above 64 MiB");
+    bytes += original->second.tensor->ByteSizeLong();
+    if (bytes > kMaxCopies) return absl::InvalidArgumentError("[onnx] copies of initializers are above 256 MiB");
     ::onnx::TensorProto* own = graph->add_initializer();
-    *own = *vector->second.tensor;
+    *own = *original->second.tensor;
     own->set_name(node.output(0));
     // An Identity of the copy, further on, may need one as well.
-    vectors[own->name()] = {own, vector->second.constant};
+    originals[own->name()] = {own, original->second.constant};
   }
   graph->mutable_node()->Swap(&nodes);
   return absl::OkStatus();
@@ -207,20 +316,26 @@ bool AreStatistics(const std::vector<InitializerUse>& uses) {
 std::vector<FloatInitializer> FloatInitializersOf(const ::onnx::ModelProto& model,
                                                   const std::vector<std::string>& outputs) {
   const ::onnx::GraphProto& graph = model.graph();
-  const InitializerUses uses = UsesOfInitializers(graph);
-  const bool all = outputs.empty(), torch = model.producer_name() == "pytorch";
+  const Readers readers(graph);
+  const Numbers numbers(model);
+  const bool all = outputs.empty();
   const Reach reach = ReachOutputs(graph, outputs);
   std::vector<FloatInitializer> list;
+  TensorNames names;
   for (const ::onnx::TensorProto& proto : graph.initializer()) {
     if (proto.data_type() != ::onnx::TensorProto::FLOAT || !(all || reach.values.count(proto.name()) > 0)) continue;
-    const std::vector<InitializerUse>& read = uses.at(proto.name());
+    const std::vector<InitializerUse> read = readers.Of(proto.name());
+    const auto is_constant = [](const InitializerUse& use) { return AnyIsAt({use}, ConstantInputs()); };
+    if (!read.empty() && std::all_of(read.begin(), read.end(), is_constant)) continue;
     FloatInitializer f{.name = proto.name(), .shape = {proto.dims().begin(), proto.dims().end()}};
     const auto is = [&](int64_t extent) { return [=](int64_t e) { return e == extent; }; };
     f.number = std::all_of(f.shape.begin(), f.shape.end(), is(1));
     if (std::any_of(f.shape.begin(), f.shape.end(), is(0))) continue;
     f.weight = AnyIsWeight(read) || (f.shape.size() == 1 && AnyIsOf(read, {"Add"}));
-    f.parameter = !f.number || IsNumberTrained(proto, read, torch);
+    f.drawn = !f.number || AnyIsWeight(read);
+    f.parameter = !f.number || numbers.IsTrained(proto, read);
     f.parameter = f.parameter && !HasInfinity(proto);
+    if (f.parameter) f.tensor = names.Take(f.name);
     list.push_back(std::move(f));
   }
   return list;

@@ -10,9 +10,24 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "engine/models/onnx/import.h"
 
 namespace ampd::models::onnx {
+
+// `name` as messages, globs and checkpoints can have it: printable ASCII without quotes and backslashes, not too long.
+std::string Printable(absl::string_view name);
+
+// Names parameters and states by what they are in the model, in the model's order.
+class TensorNames {
+ public:
+  // Printable, and unlike those before.
+  std::string Take(const std::string& name);
+
+ private:
+  // Safetensors keeps one for itself.
+  std::set<std::string> taken_ = {"__metadata__"};
+};
 
 // Of BatchNormalization.
 inline constexpr int kMeanInput = 3;
@@ -36,9 +51,9 @@ struct Reach {
 Reach ReachOutputs(const ::onnx::GraphProto& graph, const std::vector<std::string>& outputs);
 
 // Gives Identities of initializers values of their own where these are not meant to be one: of means and variances that
-// batch norms read, and of vectors of one number. Exporters (PyTorch's) write equal tensors once, so that the norms of
-// a network that was not trained yet would share what a training moves apart. Other Identities stay: their tensors are
-// tied. INVALID_ARGUMENT where the copies are above 64 MiB.
+// batch norms read, and of tensors of one repeated number. Exporters (PyTorch's) write equal tensors once, so that the
+// norms of a network that was not trained yet would share what a training moves apart. Other Identities stay: their
+// tensors are tied. INVALID_ARGUMENT where the copies are above 256 MiB.
 absl::Status GiveIdentitiesTheirOwn(::onnx::GraphProto* graph);
 
 // Whether all uses are as filters of convolutions, or there are none.

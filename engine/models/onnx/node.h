@@ -28,6 +28,8 @@ class Node {
     std::function<V(const std::string& name)> find;
     // The state that counts the batches of the batch norm whose mean this is; null where the mean is no state.
     std::function<V(V mean)> batches;
+    // PyTorch wrote the model.
+    bool torch = false;
     // Model-wide random seed source for nodes that have none: the node's layer name.
     std::string layer;
   };

@@ -16,7 +16,7 @@ using Ints = std::vector<int64_t>;
 using Doubles = std::vector<double>;
 
 // Of an axis after it was resized; of elements that one is made of, which a reduction by far asks where it is
-// antialiased; and of both together.
+// antialiased; and of both together, over all axes.
 constexpr double kMaxExtent = 1 << 20;
 constexpr int64_t kMostTaps = 64;
 constexpr int64_t kMostWeights = 1 << 24;
@@ -42,6 +42,8 @@ struct Modes {
   std::string mode, coordinates, nearest;
   double cubic = -0.75, extrapolation = 0;
   bool exclude_outside = false, antialias = false;
+  // align_corners has the axis end at its last element, rather than where the scale says that it would.
+  bool to_last = false;
 };
 
 // Scales are floats; what rounding leaves of a place between two elements, or at one, is no place of its own.
@@ -51,8 +53,11 @@ double Snapped(double x) {
 }
 
 // Where element `i` of the result lies on the axis.
-double PlaceOf(const std::string& coordinates, const Axis& a, int64_t i) {
-  const double x = static_cast<double>(i), from = static_cast<double>(a.from), length = a.scale * from;
+double PlaceOf(const Modes& modes, const Axis& a, int64_t i) {
+  const std::string& coordinates = modes.coordinates;
+  const double x = static_cast<double>(i), from = static_cast<double>(a.from);
+  const bool to_last = modes.to_last && coordinates == "align_corners";
+  const double length = to_last ? static_cast<double>(a.to) : a.scale * from;
   const bool one = Snapped(length) == 1;
   if (coordinates == "asymmetric") return x / a.scale;
   if (coordinates == "align_corners") return one ? 0 : x * (from - 1) / (length - 1);
@@ -109,7 +114,7 @@ Taps MakeTaps(const Modes& modes, const Axis& a) {
   const size_t count = static_cast<size_t>(TapsOf(modes, a.scale)), to = static_cast<size_t>(a.to);
   Taps taps{std::vector<Ints>(count, Ints(to, 0)), std::vector<Doubles>(count, Doubles(to, 0)), {}};
   for (int64_t i = 0; i < a.to; ++i) {
-    const double x = Snapped(PlaceOf(modes.coordinates, a, i));
+    const double x = Snapped(PlaceOf(modes, a, i));
     if (modes.coordinates == "tf_crop_and_resize" && (x < 0 || x > static_cast<double>(a.from - 1))) {
       taps.added.resize(to, 0);
       taps.added[i] = modes.extrapolation;
@@ -193,15 +198,19 @@ absl::Status ResizeAxes(Node& n, const Modes& modes, std::vector<Axis> axes) {
   Emitter& e = n.e;
   const bool nearest = modes.mode == "nearest" && modes.coordinates != "tf_crop_and_resize";
   if (!nearest && !IsFloat(n.dtype(0))) return n.Unsupported(absl::StrCat(modes.mode, " of ", DTypeName(n.dtype(0))));
-  if (Emitter::Size(n[0]) == 0) return n.Unsupported("an input without elements");
+  // Tables are made when all of them are known to fit.
+  double elements = static_cast<double>(Emitter::Size(n[0]));
+  int64_t weights = 0;
   for (const Axis& a : axes) {
     if (a.to < 1 || static_cast<double>(a.to) > kMaxExtent) return n.Bad(absl::StrCat("gives ", a.to, " elements"));
     if (TapsOf(modes, a.scale) > kMostTaps) {
       return n.Unsupported(absl::StrCat("antialiased reduction from ", a.from, " to ", a.to, " elements"));
     }
-    if (TapsOf(modes, a.scale) * a.to > kMostWeights) {
-      return absl::ResourceExhaustedError(absl::StrCat("[Resize] gives ", a.to, " elements of one axis"));
-    }
+    weights += TapsOf(modes, a.scale) * a.to;
+    elements *= static_cast<double>(a.to) / static_cast<double>(a.from);
+  }
+  if (weights > kMostWeights || elements > n.options().max_elements) {
+    return absl::ResourceExhaustedError(absl::StrCat("[Resize] gives ", elements, " elements"));
   }
   // An image is resized as the graph has it.
   V x = n[0];
@@ -228,6 +237,7 @@ absl::Status ResizeAxes(Node& n, const Modes& modes, std::vector<Axis> axes) {
 }
 
 absl::Status CheckModes(const Node& n, const Modes& modes) {
+  if (Emitter::Size(n[0]) == 0) return n.Unsupported("an input without elements");
   const auto one_of = [](const std::string& value, const std::vector<std::string>& known) {
     return std::find(known.begin(), known.end(), value) != known.end();
   };
@@ -239,6 +249,7 @@ absl::Status CheckModes(const Node& n, const Modes& modes) {
                                   "asymmetric", "tf_half_pixel_for_nn", "tf_crop_and_resize"})) {
     return n.Bad(absl::StrCat("coordinate_transformation_mode is ", modes.coordinates));
   }
+  if (!std::isfinite(modes.cubic)) return n.Bad(absl::StrCat("cubic_coeff_a is ", modes.cubic));
   return absl::OkStatus();
 }
 
@@ -299,8 +310,10 @@ absl::Status TakeRegions(const Node& n, std::vector<Axis>* axes) {
   for (size_t i = 0; i < axes->size(); ++i) {
     (*axes)[i].begin = roi[i];
     (*axes)[i].end = roi[axes->size() + i];
-    // Far outside there is nothing.
-    if (!(std::max(std::abs(roi[i]), std::abs(roi[axes->size() + i])) <= kMaxExtent)) return n.Bad("roi is too far");
+    // Far outside there is nothing; what is no number is nowhere.
+    for (const double edge : {roi[i], roi[axes->size() + i]}) {
+      if (!(std::abs(edge) <= kMaxExtent)) return n.Bad(absl::StrCat("roi has ", edge));
+    }
   }
   return absl::OkStatus();
 }
@@ -313,7 +326,9 @@ absl::Status Resize(Node& n) {
               .cubic = n.Float("cubic_coeff_a", -0.75),
               .extrapolation = n.Float("extrapolation_value", 0),
               .exclude_outside = n.Int("exclude_outside", 0) != 0,
-              .antialias = n.Int("antialias", 0) != 0};
+              .antialias = n.Int("antialias", 0) != 0,
+              // What PyTorch does, and ONNX Runtime; ONNX's own tests go by the scale.
+              .to_last = n.services().torch};
   AMPD_RETURN_IF_ERROR(CheckModes(n, modes));
   const int given = first ? 1 : 2;
   std::vector<Axis> axes;
@@ -341,7 +356,8 @@ absl::Status Upsample(Node& n) {
     scales = ToDoubles(*given);
   }
   const Modes modes{.mode = n.String("mode", "nearest"), .coordinates = "asymmetric", .nearest = "floor"};
-  if (modes.mode != "nearest" && modes.mode != "linear") return n.Bad(absl::StrCat("mode is ", modes.mode));
+  if (modes.mode == "cubic") return n.Bad("mode is cubic");
+  AMPD_RETURN_IF_ERROR(CheckModes(n, modes));
   AMPD_ASSIGN_OR_RETURN(std::vector<Axis> axes, AxesByScale(n, scales));
   axes.erase(std::remove_if(axes.begin(), axes.end(), [](const Axis& a) { return a.to == a.from && a.scale == 1; }),
              axes.end());

@@ -191,6 +191,24 @@ TEST(Imported, NormsThatOnlyLookAlikeAreTrainedApart) {
   EXPECT_EQ(CountOps(tied->phases[0].train, ir::OpKind::kBatchNormUpdate), 2);
 }
 
+TEST(Imported, TensorsOfOneRepeatedNumberAreTrainedApart) {
+  for (const std::vector<int64_t>& shape :
+       std::vector<std::vector<int64_t>>{{}, {1}, {1, 1, 1}, {2, 1, 1}, {2, 6, 5}}) {
+    ModelProto m = Convnet(0, {-1, 16});
+    AddWeights(&m, "blocks.0.gate", shape, 0.5, 0.5);
+    auto* nodes = m.mutable_graph()->mutable_node();
+    nodes->Mutable(0)->set_input(0, "gated");
+    onnx::AddNode(&m, "Identity", {"blocks.0.gate"}, {"blocks.1.gate"});
+    onnx::AddNode(&m, "Mul", {"image", "blocks.0.gate"}, {"g"});
+    onnx::AddNode(&m, "Mul", {"g", "blocks.1.gate"}, {"gated"});
+    std::rotate(nodes->begin(), nodes->end() - 3, nodes->end());
+    const auto model = Build(m);
+    ASSERT_TRUE(model.ok()) << model.status();
+    EXPECT_THAT(Names(model->phases[0].train.parameters), ::testing::IsSupersetOf({"blocks.0.gate", "blocks.1.gate"}))
+        << ShapeString(Shape(shape.begin(), shape.end()));
+  }
+}
+
 TEST(Imported, StatisticsThatSomethingElseReadsAreNotTrained) {
   ModelProto m = Convnet(0, {-1, 16});
   for (::onnx::NodeProto& node : *m.mutable_graph()->mutable_node()) {
@@ -427,6 +445,27 @@ TEST(Imported, DrawsNewWeights) {
   EXPECT_TRUE(Values().empty());
 }
 
+// A gate that a file begins with 0.5 is no gate at 0 or 1.
+TEST(Imported, SingleNumbersThatNoOperationWeighsWithAreNotDrawn) {
+  ModelProto proto = Convnet(0, {-1, 16});
+  for (const char* name : {"head.gate", "head.temperature"}) AddWeights(&proto, name, {}, 0.5, 0.5);
+  AddWeights(&proto, "head.slope", {1}, 0.5, 0.5);
+  AddWeights(&proto, "head.scale", {3});
+  onnx::AddNode(&proto, "Mul", {"logits", "head.gate"}, {"a"});
+  onnx::AddNode(&proto, "Exp", {"head.temperature"}, {"e"});
+  onnx::AddNode(&proto, "Mul", {"a", "e"}, {"b"});
+  onnx::AddNode(&proto, "PRelu", {"b", "head.slope"}, {"c"});
+  onnx::AddNode(&proto, "Mul", {"c", "head.scale"}, {"y"});
+  const auto model = Build(proto, {.fields = "weights: false outputs: 'y'"});
+  ASSERT_TRUE(model.ok()) << model.status();
+  std::vector<std::string> kept;
+  for (const auto& [name, value] : Values()) {
+    kept.push_back(name);
+    EXPECT_EQ(value->as<float>()[0], 0.5f) << name;
+  }
+  EXPECT_THAT(kept, ElementsAre("head.gate", "head.temperature"));
+}
+
 TEST(Imported, NumbersOfTheFormulaAreNotTrained) {
   ModelProto m = onnx::EmptyModel();
   onnx::AddInput(&m, "x", {-1, 4});
@@ -576,6 +615,30 @@ TEST(Imported, TellsWhatItGuessed) {
   spec.set_outputs(0, "logits");
   EXPECT_THAT(DescribeGuesses(spec), ElementsAre());
   spec.set_path("nothing");
+  EXPECT_THAT(DescribeGuesses(spec), ElementsAre());
+}
+
+TEST(Imported, GuessesAreWhatIsTrained) {
+  ModelProto proto = Convnet(0, {-1, 16});
+  // A trained weight that is read turned; what has to be a constant; a name that checkpoints cannot have.
+  AddWeights(&proto, "turned", {3, 3});
+  AddWeights(&proto, "head scale", {1, 3});
+  Proto scales = onnx::Floats("scales", {2});
+  for (int i = 0; i < 2; ++i) scales.set_float_data(i, 1);
+  *proto.mutable_graph()->add_initializer() = scales;
+  onnx::AddNode(&proto, "Transpose", {"turned"}, {"t"});
+  onnx::AddNode(&proto, "MatMul", {"logits", "t"}, {"a"});
+  onnx::AddNode(&proto, "Resize", {"a", "", "scales"}, {"b"});
+  onnx::AddNode(&proto, "Mul", {"b", "head scale"}, {"y"});
+  v1::OnnxModel spec;
+  spec.set_path("a");
+  spec.add_outputs("y");
+  const auto model = Build(proto, {.fields = "outputs: 'y' freeze: 'head_scale'"});
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_THAT(DescribeGuesses(spec),
+              ElementsAre("tensors of the ONNX file that are trained and may be tables (model.onnx.freeze holds them): "
+                          "head_scale [1, 3]"));
+  spec.add_freeze("head_scale");
   EXPECT_THAT(DescribeGuesses(spec), ElementsAre());
 }
 

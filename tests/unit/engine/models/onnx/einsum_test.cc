@@ -90,6 +90,18 @@ TEST(OnnxEinsum, EllipsesAndExtentsOfOneAreRepeated) {
   EXPECT_THAT(RunEinsum("ij,jk,kl->il", {{1, 2}, {2, 2}, {2, 1}}).data, ElementsAre(27));
 }
 
+TEST(OnnxEinsum, TakesSixtyFourOperands) {
+  const auto status = [](int operands) {
+    std::string equation = "i";
+    for (int i = 1; i < operands; ++i) equation += ",i";
+    const std::vector<std::vector<int64_t>> shapes(static_cast<size_t>(operands), {2});
+    return Import(EinsumModel(equation + "->i", shapes)).status();
+  };
+  EXPECT_TRUE(status(64).ok()) << status(64);
+  EXPECT_EQ(status(65).code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(status(65).message()), ::testing::HasSubstr("[Einsum] 65 operands, at most 64"));
+}
+
 TEST(OnnxEinsum, RefusesEquationsThatDoNotFit) {
   const auto code = [](const std::string& equation, const std::vector<std::vector<int64_t>>& shapes) {
     return Import(EinsumModel(equation, shapes)).status().code();

@@ -264,13 +264,52 @@ TEST(OnnxImport, TellsTrainedNumbersFromConstants) {
   then("Add", add("table", {1, 3, 4, 4}));
   AddOutput(&m, y);
   EXPECT_THAT(ParametersOf(m), ElementsAre("slope", "logit_scale*", "blocks.0.gamma*", "blocks.0.ls.gamma*", "table*"));
-  // PyTorch's constants have no such names.
+  // PyTorch's constants have bare words for names, too.
   m.set_producer_name("pytorch");
-  EXPECT_THAT(ParametersOf(m),
-              ElementsAre("slope", "logit_scale*", "blocks.0.gamma*", "blocks.0.ls.gamma*", "scale*", "table*"));
+  EXPECT_THAT(ParametersOf(m), ElementsAre("slope", "logit_scale*", "blocks.0.gamma*", "blocks.0.ls.gamma*", "table*"));
   EXPECT_THAT(ParametersOf(m, {"x''"}), ElementsAre("slope", "logit_scale*"));
   m.mutable_graph()->mutable_initializer(9)->set_float_data(0, -INFINITY);
-  EXPECT_THAT(ParametersOf(m).back(), "scale*");
+  EXPECT_THAT(ParametersOf(m).back(), "blocks.0.ls.gamma*");
+}
+
+// PyTorch names buffers as it names parameters.
+TEST(OnnxImport, NumbersOfFormulasAreConstantsWhateverTheirNames) {
+  ::onnx::ModelProto m = EmptyModel();
+  m.set_producer_name("pytorch");
+  AddInput(&m, "x", {2, 1});
+  std::string y = "x";
+  const auto add = [&](const std::string& name, float value, std::vector<int64_t> shape = {}) {
+    Proto proto = Floats(name, shape);
+    proto.set_float_data(0, value);
+    *m.mutable_graph()->add_initializer() = proto;
+    return name;
+  };
+  const auto then = [&](const std::string& op, const std::string& with) {
+    AddNode(&m, op, {y, with}, {y + "'"});
+    y += "'";
+  };
+  then("Mul", add("core.scale", 0.125));
+  then("Add", add("core.shift", 0));
+  then("Add", add("core.eps", 1e-5f));
+  then("Add", add("plain_eps", -1e-5f, {1}));
+  then("Mul", add("core.fill", -1e9f));
+  // Through a Cast or a Reshape, too.
+  AddNode(&m, "Cast", {add("core.masked_bias", -10)}, {"masked"});
+  m.mutable_graph()->mutable_node(5)->add_attribute()->set_name("to");
+  AddNode(&m, "Less", {y, add("core.threshold", 0.5)}, {"less"});
+  AddNode(&m, "Where", {"less", "masked", y}, {y + "'"});
+  y += "'";
+  AddNode(&m, "Clip", {y, add("core.low", -1), ""}, {y + "'"});
+  y += "'";
+  then("Mul", add("core.alphas.0", 0.5));
+  then("Mul", add("0.5", 0.5));
+  // What follows a product is a bias, however small.
+  then("MatMul", add("core.weight", 2000, {1, 1}));
+  then("Add", add("addend", 1e-5f, {1}));
+  AddOutput(&m, y);
+  EXPECT_THAT(ParametersOf(m), ElementsAre("core.scale*", "core.shift*", "core.alphas.0*", "core.weight", "addend"));
+  m.clear_producer_name();
+  EXPECT_THAT(ParametersOf(m), ElementsAre("core.scale*", "core.shift*", "core.weight", "addend"));
 }
 
 TEST(OnnxImport, DropoutDrawsOnlyInTraining) {

@@ -158,5 +158,63 @@ TEST(OnnxResize, RefusesWhatItCannotSay) {
   EXPECT_THAT(reason(without), HasSubstr("has neither scales nor sizes"));
 }
 
+TEST(OnnxResize, RefusesPlacesThatAreNoNumbers) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const auto crop = [&](std::vector<float> region) {
+    ::onnx::ModelProto m =
+        ResizeModel({4, 4}, {1, 0.25f}, {}, {{"coordinate_transformation_mode", "tf_crop_and_resize"}});
+    Proto roi = Floats("roi", {4});
+    for (int i = 0; i < 4; ++i) roi.set_float_data(i, region[static_cast<size_t>(i)]);
+    *m.mutable_graph()->add_initializer() = roi;
+    m.mutable_graph()->mutable_node(0)->set_input(1, "roi");
+    return Import(m).status();
+  };
+  EXPECT_TRUE(crop({0, 0, 1, 1}).ok());
+  for (int i = 0; i < 4; ++i) {
+    std::vector<float> region = {0, 0, 1, 1};
+    region[static_cast<size_t>(i)] = nan;
+    EXPECT_EQ(crop(region).code(), absl::StatusCode::kInvalidArgument) << i;
+  }
+  ::onnx::ModelProto cubic = ResizeModel({4}, {2}, {}, {{"mode", "cubic"}});
+  auto* a = cubic.mutable_graph()->mutable_node(0)->add_attribute();
+  a->set_name("cubic_coeff_a");
+  a->set_type(::onnx::AttributeProto::FLOAT);
+  a->set_f(nan);
+  EXPECT_EQ(Import(cubic).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(OnnxResize, RefusesWhatIsEmptyBeforeItDivides) {
+  for (const char* policy : {"stretch", "not_larger", "not_smaller"}) {
+    const absl::Status status =
+        Import(ResizeModel({0, 4}, {}, {2, 2}, {{"mode", "linear"}, {"keep_aspect_ratio_policy", policy}})).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << policy;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("an input without elements")) << policy;
+  }
+}
+
+// The tables of all axes together are counted before one is made.
+TEST(OnnxResize, CountsBeforeItMakesTables) {
+  constexpr int kAxes = 40;
+  const std::vector<float> scales(kAxes, 1 << 20);
+  const absl::Status status =
+      Import(ResizeModel(std::vector<int64_t>(kAxes, 1), scales, {}, {{"mode", "cubic"}})).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("[Resize] gives "));
+  const absl::Status two = Import(ResizeModel({1, 1}, {1 << 13, 1 << 12}, {}, {{"mode", "cubic"}})).status();
+  EXPECT_TRUE(two.ok()) << two;
+}
+
+// With align_corners, PyTorch goes from the first element to the last one, whichever scale led to so many.
+TEST(OnnxResize, CornersAreThoseOfTheProducer) {
+  const auto corners = [](const char* producer) {
+    ::onnx::ModelProto m =
+        ResizeModel({1, 5}, {1, 0.5f}, {}, {{"mode", "linear"}, {"coordinate_transformation_mode", "align_corners"}});
+    m.set_producer_name(producer);
+    return ResultOf(m);
+  };
+  EXPECT_THAT(corners("pytorch"), ElementsAre(0, 4));
+  EXPECT_THAT(corners(""), ElementsAre(0, ::testing::DoubleNear(8.0 / 3, 1e-6)));
+}
+
 }  // namespace
 }  // namespace ampd::models::onnx
