@@ -156,7 +156,9 @@ class Numbers {
  public:
   explicit Numbers(const ::onnx::ModelProto& model) : torch_(model.producer_name() == "pytorch") {
     for (const ::onnx::NodeProto& node : model.graph().node()) {
-      if (WeightInputs().count(node.op_type()) > 0) products_.insert(node.output().begin(), node.output().end());
+      const bool of_product = GivesOn(node) && node.input_size() > 0 && products_.count(node.input(0)) > 0;
+      const bool product = of_product || WeightInputs().count(node.op_type()) > 0;
+      if (product) products_.insert(node.output().begin(), node.output().end());
     }
   }
 
@@ -171,7 +173,9 @@ class Numbers {
     if (eps || magnitude >= kLeastFill || AnyIsAt(uses, ThresholdInputs())) return false;
     // These of a constant would be another constant.
     if (AnyIsOf(uses, {"Exp", "Sigmoid", "Softplus", "Tanh"})) return true;
-    return (axes && AnyIsOf(uses, {"Add"})) || IsModuleState(proto.name(), torch_);
+    // Of a module PyTorch would have named it.
+    const bool maybe_bias = axes && !torch_ && AnyIsOf(uses, {"Add"});
+    return maybe_bias || IsModuleState(proto.name(), torch_);
   }
 
  private:
@@ -183,7 +187,7 @@ class Numbers {
   }
 
   const bool torch_;
-  // What operations with weights give.
+  // What operations with weights give, and the same in another order.
   std::set<std::string> products_;
 };
 

@@ -305,11 +305,15 @@ TEST(OnnxImport, NumbersOfFormulasAreConstantsWhateverTheirNames) {
   then("Mul", add("0.5", 0.5));
   // What follows a product is a bias, however small.
   then("MatMul", add("core.weight", 2000, {1, 1}));
+  AddNode(&m, "Transpose", {y}, {y + "'"});
+  y += "'";
   then("Add", add("addend", 1e-5f, {1}));
+  // Nothing says what this one is; of the module PyTorch would have named it.
+  then("Add", add("detach", 0.5, {1}));
   AddOutput(&m, y);
   EXPECT_THAT(ParametersOf(m), ElementsAre("core.scale*", "core.shift*", "core.alphas.0*", "core.weight", "addend"));
   m.clear_producer_name();
-  EXPECT_THAT(ParametersOf(m), ElementsAre("core.scale*", "core.shift*", "core.weight", "addend"));
+  EXPECT_THAT(ParametersOf(m), ElementsAre("core.scale*", "core.shift*", "core.weight", "addend", "detach"));
 }
 
 TEST(OnnxImport, DropoutDrawsOnlyInTraining) {
