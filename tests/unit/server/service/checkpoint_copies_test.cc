@@ -125,9 +125,13 @@ TEST_F(CheckpointCopies, TheListTellsWhatTheMirrorHas) {
   EXPECT_EQ(list(), "step-3 damaged\nstep-2 damaged mirrored\nstep-1\n") << "copies of what was removed may go later";
   folders_.newest = "step-4";
   EXPECT_EQ(list(), "step-4 damaged mirrored\nstep-3 damaged\nstep-2 damaged mirrored\nstep-1\n");
-  folders_.newest = "";
+  fs::remove_all(folders_.own + "/step-1");
+  folders_.newest = "step-1";
+  EXPECT_EQ(list(), "step-3 damaged\nstep-2 damaged mirrored\n") << "a newer one is there, of which is told later";
   fs::remove_all(folders_.own);
   EXPECT_EQ(list(), "step-4 damaged mirrored\nstep-2 damaged mirrored\nstep-1 damaged mirrored\n");
+  folders_.newest = "";
+  EXPECT_EQ(list(), "") << "the job told of none";
 }
 
 }  // namespace
