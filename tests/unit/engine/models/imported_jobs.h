@@ -96,6 +96,42 @@ inline GraphInputs InputsOf(const ir::Graph& graph, int64_t classes) {
   return in;
 }
 
+// conv - batch norm - relu - pool - reshape to `flat` - linear - softmax. `batch` below 1: open.
+inline ModelProto Convnet(int64_t batch, const std::vector<int64_t>& flat) {
+  ModelProto m = onnx::EmptyModel();
+  onnx::AddInput(&m, "image", {batch < 1 ? -1 : batch, 2, 6, 5});
+  AddWeights(&m, "conv.weight", {4, 2, 3, 2});
+  AddWeights(&m, "conv.bias", {4});
+  AddWeights(&m, "bn.weight", {4}, 0.5, 2);
+  AddWeights(&m, "bn.bias", {4});
+  AddWeights(&m, "bn.running_mean", {4});
+  AddWeights(&m, "bn.running_var", {4}, 0.2, 3);
+  AddWeights(&m, "fc.weight", {3, 16});
+  AddWeights(&m, "fc.bias", {3});
+  *m.mutable_graph()->add_initializer() = onnx::Ints("flat", flat);
+  onnx::AddNode(&m, "Conv", {"image", "conv.weight", "conv.bias"}, {"a"})->set_name("conv");
+  onnx::AddNode(&m, "BatchNormalization", {"a", "bn.weight", "bn.bias", "bn.running_mean", "bn.running_var"}, {"b"})
+      ->set_name("bn");
+  onnx::AddNode(&m, "Relu", {"b"}, {"c"})->set_name("relu");
+  ::onnx::NodeProto* pool = onnx::AddNode(&m, "AveragePool", {"c"}, {"d"});
+  pool->set_name("pool");
+  onnx::SetInts(pool, "kernel_shape", {2, 2});
+  onnx::SetInts(pool, "strides", {2, 2});
+  onnx::AddNode(&m, "Reshape", {"d", "flat"}, {"e"})->set_name("flatten");
+  ::onnx::NodeProto* fc = onnx::AddNode(&m, "Gemm", {"e", "fc.weight", "fc.bias"}, {"logits"});
+  fc->set_name("fc");
+  onnx::SetInt(fc, "transB", 1);
+  onnx::AddNode(&m, "Softmax", {"logits"}, {"probabilities"})->set_name("softmax");
+  onnx::AddOutput(&m, "probabilities");
+  return m;
+}
+
+inline std::vector<std::string> Names(const std::vector<ir::Persistent>& list) {
+  std::vector<std::string> names;
+  for (const ir::Persistent& p : list) names.push_back(p.name);
+  return names;
+}
+
 }  // namespace ampd::models
 
 #endif  // AMPD_TESTS_UNIT_ENGINE_MODELS_IMPORTED_JOBS_H_

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/models/imported_notes.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/unit/engine/models/imported_jobs.h"
@@ -14,36 +13,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-// conv - batch norm - relu - pool - reshape to `flat` - linear - softmax. `batch` below 1: open.
-ModelProto Convnet(int64_t batch, const std::vector<int64_t>& flat) {
-  ModelProto m = onnx::EmptyModel();
-  onnx::AddInput(&m, "image", {batch < 1 ? -1 : batch, 2, 6, 5});
-  AddWeights(&m, "conv.weight", {4, 2, 3, 2});
-  AddWeights(&m, "conv.bias", {4});
-  AddWeights(&m, "bn.weight", {4}, 0.5, 2);
-  AddWeights(&m, "bn.bias", {4});
-  AddWeights(&m, "bn.running_mean", {4});
-  AddWeights(&m, "bn.running_var", {4}, 0.2, 3);
-  AddWeights(&m, "fc.weight", {3, 16});
-  AddWeights(&m, "fc.bias", {3});
-  *m.mutable_graph()->add_initializer() = onnx::Ints("flat", flat);
-  onnx::AddNode(&m, "Conv", {"image", "conv.weight", "conv.bias"}, {"a"})->set_name("conv");
-  onnx::AddNode(&m, "BatchNormalization", {"a", "bn.weight", "bn.bias", "bn.running_mean", "bn.running_var"}, {"b"})
-      ->set_name("bn");
-  onnx::AddNode(&m, "Relu", {"b"}, {"c"})->set_name("relu");
-  ::onnx::NodeProto* pool = onnx::AddNode(&m, "AveragePool", {"c"}, {"d"});
-  pool->set_name("pool");
-  onnx::SetInts(pool, "kernel_shape", {2, 2});
-  onnx::SetInts(pool, "strides", {2, 2});
-  onnx::AddNode(&m, "Reshape", {"d", "flat"}, {"e"})->set_name("flatten");
-  ::onnx::NodeProto* fc = onnx::AddNode(&m, "Gemm", {"e", "fc.weight", "fc.bias"}, {"logits"});
-  fc->set_name("fc");
-  onnx::SetInt(fc, "transB", 1);
-  onnx::AddNode(&m, "Softmax", {"logits"}, {"probabilities"})->set_name("softmax");
-  onnx::AddOutput(&m, "probabilities");
-  return m;
-}
 
 // What is wrong, with its field.
 std::string Refused(const ModelProto& proto, const Job& job = {}) {
@@ -87,12 +56,6 @@ RefTensor ImportersResult(ModelProto proto, const std::string& output, const Ref
 int CountOps(const ir::Graph& graph, ir::OpKind op) {
   return static_cast<int>(
       std::count_if(graph.nodes.begin(), graph.nodes.end(), [&](const ir::Node& node) { return node.op == op; }));
-}
-
-std::vector<std::string> Names(const std::vector<ir::Persistent>& list) {
-  std::vector<std::string> names;
-  for (const ir::Persistent& p : list) names.push_back(p.name);
-  return names;
 }
 
 TEST(Imported, EvaluatesAsTheFileSays) {
@@ -584,62 +547,6 @@ TEST(Imported, WhatLiesBehindTheOutputIsNotLookedAt) {
   }
   EXPECT_THAT(Refused(proto, {.fields = "outputs: 'class'"}), HasSubstr("model.onnx.path: Multinomial draw: "));
   EXPECT_THAT(Refused(proto, {.fields = "outputs: 'best'"}), HasSubstr("\"thresholds\" lies outside"));
-}
-
-TEST(Imported, TellsWhatItGuessed) {
-  ModelProto proto = Convnet(0, {-1, 16});
-  AddWeights(&proto, "head.scale", {});
-  AddWeights(&proto, "table", {1, 3});
-  AddWeights(&proto, "eps", {1});
-  AddWeights(&proto, "unread", {1, 3});
-  std::string last = "logits";
-  for (const char* name : {"head.scale", "table", "eps"}) {
-    onnx::AddNode(&proto, "Mul", {last, name}, {last + "'"});
-    last += "'";
-  }
-  onnx::AddNode(&proto, "Mul", {last, "unread"}, {"elsewhere"});
-  const std::string fields = "outputs: \"" + last + "\" ";
-  const auto model = Build(proto, {.fields = fields});
-  ASSERT_TRUE(model.ok()) << model.status();
-  EXPECT_THAT(Names(model->phases[0].train.parameters), ::testing::IsSupersetOf({"head.scale", "table"}));
-  v1::OnnxModel spec;
-  spec.set_path("a");
-  spec.add_outputs(last);
-  EXPECT_THAT(DescribeGuesses(spec),
-              ElementsAre("single numbers of the ONNX file that are trained (model.onnx.freeze holds them): head.scale",
-                          "tensors of the ONNX file that are trained and may be tables (model.onnx.freeze holds them): "
-                          "table [1, 3]",
-                          "constants of the ONNX file, which are not trained: eps"));
-  spec.add_freeze("*");
-  EXPECT_THAT(DescribeGuesses(spec), ElementsAre("constants of the ONNX file, which are not trained: eps"));
-  spec.set_outputs(0, "logits");
-  EXPECT_THAT(DescribeGuesses(spec), ElementsAre());
-  spec.set_path("nothing");
-  EXPECT_THAT(DescribeGuesses(spec), ElementsAre());
-}
-
-TEST(Imported, GuessesAreWhatIsTrained) {
-  ModelProto proto = Convnet(0, {-1, 16});
-  // A trained weight that is read turned; what has to be a constant; a name that checkpoints cannot have.
-  AddWeights(&proto, "turned", {3, 3});
-  AddWeights(&proto, "head scale", {1, 3});
-  Proto scales = onnx::Floats("scales", {2});
-  for (int i = 0; i < 2; ++i) scales.set_float_data(i, 1);
-  *proto.mutable_graph()->add_initializer() = scales;
-  onnx::AddNode(&proto, "Transpose", {"turned"}, {"t"});
-  onnx::AddNode(&proto, "MatMul", {"logits", "t"}, {"a"});
-  onnx::AddNode(&proto, "Resize", {"a", "", "scales"}, {"b"});
-  onnx::AddNode(&proto, "Mul", {"b", "head scale"}, {"y"});
-  v1::OnnxModel spec;
-  spec.set_path("a");
-  spec.add_outputs("y");
-  const auto model = Build(proto, {.fields = "outputs: 'y' freeze: 'head_scale'"});
-  ASSERT_TRUE(model.ok()) << model.status();
-  EXPECT_THAT(DescribeGuesses(spec),
-              ElementsAre("tensors of the ONNX file that are trained and may be tables (model.onnx.freeze holds them): "
-                          "head_scale [1, 3]"));
-  spec.add_freeze("head_scale");
-  EXPECT_THAT(DescribeGuesses(spec), ElementsAre());
 }
 
 // A Convnet that makes its image larger by sizes, among which the file's batch stands.
