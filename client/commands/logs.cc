@@ -68,8 +68,8 @@ absl::Status PrintPast(Connection* connection, const v1::Job& job, const LogsOpt
     newest.push_back(event);
     if (options.tail && static_cast<int64_t>(newest.size()) > *options.tail) newest.pop_front();
   });
-  // Not before: a pager reads when it likes, and the call has a deadline.
   if (!read.ok()) return read;
+  // Not within the call, which has a deadline: a pager reads when it likes.
   for (const v1::JobEvent& event : newest) printer.Print(event);
   return absl::OkStatus();
 }
