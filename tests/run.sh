@@ -17,7 +17,8 @@ case "${1:-}" in
     ;;
 esac
 
-say() { printf '\n== %s (%d s so far)\n' "$*" "$SECONDS"; }
+# Room too: on a full disk jobs wait, and tests run into their deadlines.
+say() { printf '\n== %s (%d s so far; %s of room)\n' "$*" "$SECONDS" "$(df -h --output=avail . | tail -1 | tr -d ' ')"; }
 
 # build_and_test PRESET CTEST_ARGUMENT...; chained, because bash ignores `set -e` where a caller looks at the outcome.
 build_and_test() {

@@ -97,8 +97,8 @@ class Daemon:
         self.folder = tempfile.mkdtemp(prefix="ampd-e2e-")
         self.state_dir = state_dir or os.path.join(self.folder, "state")
         self.data_roots = [os.path.realpath(root) for root in data_roots]
-        # GPUs of the machine stay out of it unless a test asks.
-        self.config = {"nvml_library": "", **(config or {})}
+        # GPUs of the machine stay out of it unless a test asks, and jobs run where little room is left: they are small.
+        self.config = {"nvml_library": "", "min_free_bytes": 32 << 20, **(config or {})}
         # None: not told.
         self.cpu_devices = cpu_devices
         self.environment = environment or {}
@@ -241,19 +241,31 @@ class Daemon:
         """All events up to the terminal one."""
         return list(self.watch(job_id, timeout=timeout))
 
+    @contextlib.contextmanager
+    def says_why_if_late(self, job_id):
+        try:
+            yield
+        except grpc.RpcError as error:
+            if error.code() != grpc.StatusCode.DEADLINE_EXCEEDED:
+                raise
+            job = self.get(job_id)
+            raise AssertionError(f"job {job_id} is still {state_name(job.state)}: {job.queue_message}") from error
+
     def wait_for_step(self, job_id, step, timeout=DEADLINE):
         """Returns once a report of `step` or later is there."""
         call = self.watch(job_id, timeout=timeout)
-        for event in call:
-            if event.HasField("step") and event.step.last_step >= step:
-                call.cancel()
-                return
+        with self.says_why_if_late(job_id):
+            for event in call:
+                if event.HasField("step") and event.step.last_step >= step:
+                    call.cancel()
+                    return
         raise AssertionError(f"the job ended before step {step}: {self.get(job_id)}")
 
     def wait(self, job_id, seconds=DEADLINE):
         """The job, once it has ended."""
-        for _ in self.watch(job_id, timeout=seconds):
-            pass
+        with self.says_why_if_late(job_id):
+            for _ in self.watch(job_id, timeout=seconds):
+                pass
         job = self.get(job_id)
         if job.state not in TERMINAL:
             raise AssertionError(f"the stream ended, but the job is {state_name(job.state)}")
