@@ -1,3 +1,5 @@
+#include "engine/backend/cpu/conv2d_tiles.h"
+#include "engine/backend/cpu/conv2d_window.h"
 #include "engine/backend/cpu/kernels.h"
 #include "engine/backend/cpu/onednn_kernel.h"
 
@@ -29,23 +31,6 @@ constexpr double kFlopsToReorder = 2000;
 // Of any of the three: every output pixel meets every cell of the filter.
 double Flops(const Shape& y, const Shape& filter) {
   return 2.0 * static_cast<double>(NumElements(y)) * static_cast<double>(filter[1] * filter[2] * filter[3]);
-}
-
-struct Window {
-  memory::dims strides, dilations, before, after;
-  int64_t groups;
-};
-
-Window MakeWindow(const NodeDesc& desc) {
-  const std::vector<int64_t> strides = desc.attributes.Ints("strides");
-  const std::vector<int64_t> pads = desc.attributes.Ints("pads");
-  std::vector<int64_t> dilations = desc.attributes.Ints("dilations");
-  if (dilations.empty()) dilations = {1, 1};
-  return {{strides[0], strides[1]},
-          {dilations[0] - 1, dilations[1] - 1},
-          {pads[0], pads[1]},
-          {pads[2], pads[3]},
-          desc.attributes.Int("groups", 1)};
 }
 
 dnnl::convolution_forward::primitive_desc ForwardDesc(const OneDnn& onednn, const Window& window, const memory::desc& x,
@@ -153,21 +138,27 @@ PrimitiveSpec MakeGradFilter(const OneDnn& onednn, const NodeDesc& desc, memory:
   return spec;
 }
 
+absl::StatusOr<std::unique_ptr<runtime::Kernel>> Prepare(std::shared_ptr<OneDnn> onednn, const NodeDesc& desc,
+                                                         double flops, const MakeSpec& make) {
+  if (TilesConvolveFaster(desc)) return MakeConvTiles(desc);
+  return PrepareOneDnn(std::move(onednn), desc, flops, make);
+}
+
 }  // namespace
 
 void RegisterConv2d(runtime::KernelTable* table) {
   auto onednn = std::make_shared<OneDnn>();
   for (DType t : kDataTypes) {
     table->Add(ir::OpKind::kConv2d, {t, t}, {t}, [onednn](const NodeDesc& desc) {
-      return PrepareOneDnn(onednn, desc, Flops(desc.outputs[0].shape, desc.inputs[1].shape), MakeForward);
+      return Prepare(onednn, desc, Flops(desc.outputs[0].shape, desc.inputs[1].shape), MakeForward);
     });
     for (ir::OpKind op : {ir::OpKind::kConv2dGradInput, ir::OpKind::kConvTranspose2d}) {
       table->Add(op, {t, t}, {t}, [onednn](const NodeDesc& desc) {
-        return PrepareOneDnn(onednn, desc, Flops(desc.inputs[0].shape, desc.inputs[1].shape), MakeGradInput);
+        return Prepare(onednn, desc, Flops(desc.inputs[0].shape, desc.inputs[1].shape), MakeGradInput);
       });
     }
     table->Add(ir::OpKind::kConv2dGradFilter, {t, t}, {t}, [onednn](const NodeDesc& desc) {
-      return PrepareOneDnn(onednn, desc, Flops(desc.inputs[0].shape, desc.outputs[0].shape), MakeGradFilter);
+      return Prepare(onednn, desc, Flops(desc.inputs[0].shape, desc.outputs[0].shape), MakeGradFilter);
     });
   }
 }

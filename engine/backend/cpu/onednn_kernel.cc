@@ -21,52 +21,9 @@ using runtime::NodeDesc;
 // Below this many multiply-adds and additions a second thread costs more than it saves.
 constexpr double kMinFlopsPerThread = 1e6;
 
-absl::Status DnnlStatus(dnnl_status_t status, absl::string_view action) {
-  if (status == dnnl_success) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat(action, ": ", dnnl_status2str(status)));
-}
-
-// Sets a memory's address only where it changes: oneDNN clears the padding of blocked layouts every time.
-absl::Status Bind(const memory& mem, void* data) {
-  void* current = nullptr;
-  AMPD_RETURN_IF_ERROR(DnnlStatus(dnnl_memory_get_data_handle(mem.get(), &current), "oneDNN memory"));
-  if (current == data) return absl::OkStatus();
-  return DnnlStatus(dnnl_memory_set_data_handle(mem.get(), data), "oneDNN memory");
-}
-
-// A primitive with its arguments; running it allocates nothing here.
-class Execution {
- public:
-  Execution() = default;
-  Execution(const OneDnn& onednn, dnnl::primitive primitive, const std::vector<std::pair<int, memory::desc>>& args)
-      : primitive_(std::move(primitive)) {
-    memories_.reserve(args.size());
-    for (const auto& [arg, desc] : args) {
-      memories_.emplace_back(desc, onednn.engine, static_cast<void*>(nullptr));
-      args_.push_back({arg, memories_.back().get()});
-    }
-  }
-
-  bool needed() const { return !args_.empty(); }
-
-  // `data` in the order of the constructor's args.
-  absl::Status Run(const OneDnn& onednn, std::initializer_list<void*> data) const {
-    size_t i = 0;
-    for (void* pointer : data) AMPD_RETURN_IF_ERROR(Bind(memories_[i++], pointer));
-    return DnnlStatus(
-        dnnl_primitive_execute(primitive_.get(), onednn.stream.get(), static_cast<int>(args_.size()), args_.data()),
-        "oneDNN execution");
-  }
-
- private:
-  dnnl::primitive primitive_;
-  std::vector<memory> memories_;
-  std::vector<dnnl_exec_arg_t> args_;
-};
-
 // Copies between two layouts of one dtype; not needed when they are the same.
 struct Reorder {
-  Execution execution;
+  OneDnnCall execution;
   int64_t scratchpad_bytes = 0;
 
   Reorder() = default;
@@ -74,8 +31,8 @@ struct Reorder {
     if (from == to) return;
     const dnnl::reorder::primitive_desc pd(onednn.engine, from, onednn.engine, to, UserScratchpad());
     scratchpad_bytes = static_cast<int64_t>(pd.scratchpad_desc().get_size());
-    execution = Execution(onednn, dnnl::reorder(pd),
-                          {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}, {DNNL_ARG_SCRATCHPAD, pd.scratchpad_desc()}});
+    execution = OneDnnCall(onednn, dnnl::reorder(pd),
+                           {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}, {DNNL_ARG_SCRATCHPAD, pd.scratchpad_desc()}});
   }
 };
 
@@ -157,11 +114,11 @@ class OneDnnKernel : public runtime::Kernel {
     for (int i = 0; i < 2; ++i) AddInput(i, spec.inputs[i], desc.IsParameter(i));
     AddOutput(spec.output);
     scratchpad_at_ = layout_.Add(Bytes(spec.scratchpad));
-    execution_ = Execution(*onednn_, std::move(spec.primitive),
-                           {{inputs_[0].operand.arg, inputs_[0].operand.used},
-                            {inputs_[1].operand.arg, inputs_[1].operand.used},
-                            {output_.arg, output_.used},
-                            {DNNL_ARG_SCRATCHPAD, spec.scratchpad}});
+    execution_ = OneDnnCall(*onednn_, std::move(spec.primitive),
+                            {{inputs_[0].operand.arg, inputs_[0].operand.used},
+                             {inputs_[1].operand.arg, inputs_[1].operand.used},
+                             {output_.arg, output_.used},
+                             {DNNL_ARG_SCRATCHPAD, spec.scratchpad}});
     reorder_scratchpad_at_ = layout_.Add(reorder_scratchpad_bytes_);
   }
 
@@ -258,7 +215,7 @@ class OneDnnKernel : public runtime::Kernel {
   int64_t scratchpad_at_ = 0;
   int64_t reorder_scratchpad_at_ = 0;
   int64_t reorder_scratchpad_bytes_ = 0;
-  Execution execution_;
+  OneDnnCall execution_;
 };
 
 std::string DescribeShapes(const NodeDesc& desc) {

@@ -11,15 +11,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/backend/cpu/onednn_call.h"
 #include "engine/runtime/kernel_table.h"
 
 namespace ampd::cpu {
-
-// Shared by the kernels of one table.
-struct OneDnn {
-  dnnl::engine engine{dnnl::engine::kind::cpu, 0};
-  dnnl::stream stream{engine};
-};
 
 // One operand of a primitive.
 struct Operand {
@@ -49,10 +44,6 @@ dnnl::memory::desc DenseDesc(const dnnl::memory::dims& dims, dnnl::memory::data_
 dnnl::memory::desc AnyLayout(const dnnl::memory::desc& desc);
 
 dnnl::primitive_attr UserScratchpad();
-
-// Takes the spec made for `desc`. May throw dnnl::error.
-std::unique_ptr<runtime::Kernel> MakeOneDnnKernel(std::shared_ptr<OneDnn> onednn, const runtime::NodeDesc& desc,
-                                                  PrimitiveSpec spec);
 
 // Calls `make` with bf16 arithmetic for bf16 nodes where the processor has it, else with f32. A failure of
 // oneDNN is INTERNAL, naming the node and its shapes.

@@ -4,10 +4,7 @@
 #ifndef AMPD_ENGINE_BACKEND_CPU_STEP_GEMM_H_
 #define AMPD_ENGINE_BACKEND_CPU_STEP_GEMM_H_
 
-#include <initializer_list>
 #include <oneapi/dnnl/dnnl.hpp>
-#include <utility>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "engine/backend/cpu/onednn_kernel.h"
@@ -39,19 +36,11 @@ class StepGemm {
   absl::Status Run(const void* a, const void* packed, float* c, void* scratch);
 
  private:
-  struct Execution {
-    dnnl::primitive primitive;
-    std::vector<dnnl::memory> memories;
-    std::vector<dnnl_exec_arg_t> args;
-  };
-  Execution Make(dnnl::primitive primitive, const std::vector<std::pair<int, dnnl::memory::desc>>& args) const;
-  absl::Status Execute(const Execution& execution, std::initializer_list<void*> data);
-
   OneDnn onednn_;
   dnnl::memory::desc packed_;
   int64_t scratch_bytes_ = 0;
-  Execution pack_;
-  Execution product_;
+  OneDnnCall pack_;
+  OneDnnCall product_;
 };
 
 }  // namespace ampd::cpu
