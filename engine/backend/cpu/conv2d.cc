@@ -103,17 +103,22 @@ bool OverrunsScratchpad(const Window& window, const Shape& filter) {
   return filter[1] == 1 && filter[2] == 1 && strided && filter[3] % 16 != 0;
 }
 
-// Where oneDNN 2.6's bf16 kernel for filter gradients cannot be trusted: it leaves the gradients of cells that see only
-// padding as it finds them, and reads past an image of one channel that is narrower than its stride.
+// Where oneDNN 2.6's bf16 kernels for filter gradients cannot be trusted: they leave the gradients of cells that see
+// only padding as they find them, and read past an image of one channel that is narrower than its stride; with AMX that
+// of dilated windows is wrong for every element where there are more than 32 channels and no multiple of 16.
 bool NeedsF32(const Window& window, const Shape& image, const Shape& filter, const Shape& output) {
-  return OverrunsScratchpad(window, filter) || window.strides[1] > image[2] ||
+  const bool dilated = window.dilations[0] > 0 || window.dilations[1] > 0;
+  return OverrunsScratchpad(window, filter) || window.strides[1] > image[2] || (dilated && filter[3] % 16 != 0) ||
          HasBlindCells(window, image, filter, output);
 }
 
 // The filter's gradient is computed in f32 whatever the data, and rounded once.
 PrimitiveSpec MakeGradFilter(const OneDnn& onednn, const NodeDesc& desc, memory::data_type compute) {
   const DType dtype = desc.inputs[0].dtype;
-  const Window window = MakeWindow(desc);
+  Window window = MakeWindow(desc);
+  for (int axis = 0; axis < 2; ++axis) {
+    if (desc.outputs[0].shape[axis + 1] == 1) window.dilations[axis] = 0;
+  }
   if (NeedsF32(window, desc.inputs[1].shape, desc.outputs[0].shape, desc.inputs[0].shape)) {
     compute = memory::data_type::f32;
   }
