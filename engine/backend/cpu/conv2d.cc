@@ -1,7 +1,9 @@
+#include "absl/strings/match.h"
 #include "engine/backend/cpu/conv2d_tiles.h"
 #include "engine/backend/cpu/conv2d_window.h"
 #include "engine/backend/cpu/kernels.h"
 #include "engine/backend/cpu/onednn_kernel.h"
+#include "engine/backend/cpu/tile_sums.h"
 
 namespace ampd::cpu {
 namespace {
@@ -40,9 +42,21 @@ dnnl::convolution_forward::primitive_desc ForwardDesc(const OneDnn& onednn, cons
           UserScratchpad(), onednn.engine};
 }
 
+// Where oneDNN 2.6's bf16 kernel with AMX cannot be trusted: with windows that skip rows or columns of the image, or
+// are larger than it, it reads and writes past its buffers.
+bool ForwardNeedsF32(const Window& window, const Shape& image, const Shape& filter) {
+  if (!HasTiles() || (filter[1] == 1 && filter[2] == 1)) return false;
+  for (int axis = 0; axis < 2; ++axis) {
+    const int64_t span = (filter[axis + 1] - 1) * (window.dilations[axis] + 1) + 1;
+    if (span < window.strides[axis] || span > image[axis + 1]) return true;
+  }
+  return false;
+}
+
 PrimitiveSpec MakeForward(const OneDnn& onednn, const NodeDesc& desc, memory::data_type compute) {
   const DType dtype = desc.inputs[0].dtype;
   const Window window = MakeWindow(desc);
+  if (ForwardNeedsF32(window, desc.inputs[0].shape, desc.inputs[1].shape)) compute = memory::data_type::f32;
   const memory::desc x = Image(desc.inputs[0].shape, compute);
   const memory::desc w = Filter(desc.inputs[1].shape, window.groups, compute);
   const memory::desc y = Image(desc.outputs[0].shape, compute);
@@ -112,6 +126,13 @@ bool NeedsF32(const Window& window, const Shape& image, const Shape& filter, con
          HasBlindCells(window, image, filter, output);
 }
 
+// Where oneDNN 2.6's f32 kernel with AVX-512 cannot be trusted: some dilated windows with a stride and much padding
+// (seen with 15 pixels and more) give another gradient altogether. Its im2col, which takes the channels first, is
+// right.
+bool NeedsGemm(const Window& window) {
+  return (window.dilations[0] > 0 || window.dilations[1] > 0) && (window.strides[0] > 1 || window.strides[1] > 1);
+}
+
 // The filter's gradient is computed in f32 whatever the data, and rounded once.
 PrimitiveSpec MakeGradFilter(const OneDnn& onednn, const NodeDesc& desc, memory::data_type compute) {
   const DType dtype = desc.inputs[0].dtype;
@@ -129,11 +150,18 @@ PrimitiveSpec MakeGradFilter(const OneDnn& onednn, const NodeDesc& desc, memory:
   const auto forward = ForwardDesc(onednn, window, x, AnyLayout(w), dy);
   // With the channels in blocks the scratchpad is large enough for what is written.
   const bool blocks = OverrunsScratchpad(window, desc.outputs[0].shape);
-  const dnnl::convolution_backward_weights::primitive_desc pd(
-      dnnl::convolution_backward_weights::desc(algorithm::convolution_direct, blocks ? AnyLayout(x) : x, AnyLayout(dw),
-                                               blocks ? AnyLayout(dy) : dy, window.strides, window.dilations,
-                                               window.before, window.after),
+  const bool gemm = compute == memory::data_type::f32 && NeedsGemm(window);
+  const auto used = [&](const memory::desc& image) {
+    if (gemm) return memory::desc(image.dims(), image.data_type(), memory::format_tag::nchw);
+    return blocks ? AnyLayout(image) : image;
+  };
+  dnnl::convolution_backward_weights::primitive_desc pd(
+      dnnl::convolution_backward_weights::desc(algorithm::convolution_direct, used(x), AnyLayout(dw), used(dy),
+                                               window.strides, window.dilations, window.before, window.after),
       UserScratchpad(), onednn.engine, forward);
+  while (gemm && absl::StartsWith(pd.impl_info_str(), "jit:")) {
+    if (!pd.next_impl()) throw dnnl::error(dnnl_unimplemented, "no implementation that can be trusted");
+  }
   PrimitiveSpec spec;
   spec.primitive = dnnl::convolution_backward_weights(pd);
   spec.scratchpad = pd.scratchpad_desc();

@@ -1,6 +1,9 @@
 // Convolutions and pools on random windows, among them ones that reach far past the image.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "absl/types/optional.h"
 #include "engine/backend/cpu/cpu_backend.h"
 #include "tests/support/reference.h"
 #include "tests/unit/engine/backend/cpu/random_convolutions.h"
@@ -57,6 +60,72 @@ TEST_P(RandomWindows, AnyCountOfChannelsAgreesWithTheReference) {
                            {filters, kernel, kernel, channels},
                            {2, output, output, filters},
                            {{"strides", strides}, {"pads", pads}, {"dilations", dilations}, {"groups", int64_t{1}}}};
+    for (OpKind op : {OpKind::kConv2d, OpKind::kConv2dGradInput, OpKind::kConv2dGradFilter}) {
+      ExpectReference(backend->kernels(), op, c, GetParam(), &random);
+    }
+  }
+}
+
+// Wider ones than RandomConvolution draws: images of up to a hundred pixels, strides beyond the filter, much padding.
+// nullopt where the filter fits nowhere or the reference would take long.
+absl::optional<Convolution> WideConvolution(Random* random) {
+  const auto between = [&](int64_t low, int64_t high) { return low + random->Below(high - low + 1); };
+  const int64_t channels = between(1, random->Below(2) == 0 ? 150 : 20);
+  const int64_t filters = between(1, random->Below(2) == 0 ? 150 : 20);
+  std::vector<int64_t> strides, dilations, kernel, image, output, pads(4, 0);
+  for (int axis = 0; axis < 2; ++axis) {
+    kernel.push_back(between(1, random->Below(3) == 0 ? 11 : 4));
+    strides.push_back(between(1, 3));
+    dilations.push_back(random->Below(3) == 0 ? between(1, 3) : 1);
+    const int64_t span = (kernel[axis] - 1) * dilations[axis] + 1;
+    pads[axis] = random->Below(span);
+    pads[axis + 2] = random->Below(span);
+    const int64_t places = between(1, random->Below(3) == 0 ? 40 : 8);
+    const int64_t padded = (places - 1) * strides[axis] + span + random->Below(strides[axis]);
+    image.push_back(std::max<int64_t>(padded - pads[axis] - pads[axis + 2], 1));
+    const int64_t left = image[axis] + pads[axis] + pads[axis + 2] - span;
+    if (left < 0) return absl::nullopt;
+    output.push_back(left / strides[axis] + 1);
+  }
+  const int64_t images = between(1, random->Below(3) == 0 ? 40 : 4);
+  const double products = static_cast<double>(images * output[0] * output[1]) *
+                          static_cast<double>(kernel[0] * kernel[1]) * static_cast<double>(channels * filters);
+  if (products > 3e6) return absl::nullopt;
+  return Convolution{{images, image[0], image[1], channels},
+                     {filters, kernel[0], kernel[1], channels},
+                     {images, output[0], output[1], filters},
+                     {{"strides", strides}, {"pads", pads}, {"dilations", dilations}, {"groups", int64_t{1}}}};
+}
+
+TEST_P(RandomWindows, WideConvolutionsAgreeWithTheReference) {
+  const auto backend = MakeCpuBackend(2);
+  Random random(43);
+  for (int i = 0; i < 300;) {
+    const absl::optional<Convolution> c = WideConvolution(&random);
+    if (!c) continue;
+    ++i;
+    for (OpKind op : {OpKind::kConv2d, OpKind::kConv2dGradInput, OpKind::kConv2dGradFilter}) {
+      ExpectReference(backend->kernels(), op, *c, GetParam(), &random);
+    }
+  }
+}
+
+// oneDNN 2.6's kernels read past the image, or give another gradient altogether.
+TEST_P(RandomWindows, WindowsThatOneDnnGetsWrongAgreeWithTheReference) {
+  const auto backend = MakeCpuBackend(2);
+  Random random(47);
+  using Ints = std::vector<int64_t>;
+  const auto attributes = [](const Ints& strides, const Ints& pads, const Ints& dilations) {
+    return ir::Attributes{{"strides", strides}, {"pads", pads}, {"dilations", dilations}, {"groups", int64_t{1}}};
+  };
+  const Convolution cases[] = {
+      {{7, 108, 53, 5}, {11, 1, 2, 5}, {7, 36, 18, 11}, attributes({3, 3}, {0, 0, 0, 0}, {1, 1})},
+      {{1, 26, 13, 130}, {67, 1, 3, 130}, {1, 13, 7, 67}, attributes({2, 2}, {0, 2, 0, 1}, {1, 1})},
+      {{4, 39, 3, 125}, {2, 4, 4, 125}, {4, 39, 2, 2}, attributes({1, 3}, {2, 2, 1, 3}, {1, 1})},
+      {{5, 4, 68, 5}, {5, 2, 9, 5}, {5, 4, 37, 5}, attributes({1, 2}, {0, 16, 1, 14}, {1, 3})},
+      {{2, 30, 78, 17}, {7, 5, 7, 17}, {2, 10, 29, 7}, attributes({3, 3}, {0, 15, 4, 10}, {1, 3})},
+  };
+  for (const Convolution& c : cases) {
     for (OpKind op : {OpKind::kConv2d, OpKind::kConv2dGradInput, OpKind::kConv2dGradFilter}) {
       ExpectReference(backend->kernels(), op, c, GetParam(), &random);
     }
