@@ -3,7 +3,7 @@
 usage: step_speed.py BENCH_STEPS [--python PYTHON] [--threads 2] [--rounds 5] [--workloads a,b] [--modes FP32,BF16,FP16]
                      [--no-compile] [--warm-up-timeout 900] [--turn-seconds 4] [--out FILE]
 
-BENCH_STEPS: the program, built in the release preset with -DAMPD_BUILD_BENCHMARKS=ON. PYTHON: one with a recent torch. Every
+BENCH_STEPS: the program, built in the release preset with -DAMPD_BUILD_TESTS=ON -DAMPD_BUILD_BENCHMARKS=ON. PYTHON: one with a recent torch. Every
 contestant of a row (ours, and PyTorch eager or compiled, contiguous or channels_last) is one process that waits for its
 turn; a round gives each its turn, and the rounds' medians are compared. The peer of a row is PyTorch's fastest variant.
 A contestant that fails (PyTorch has no LSTM in FP16 on a CPU), or that has not warmed up in time, is left out by name; "-" stands
