@@ -115,11 +115,9 @@ class ImageTiles : public runtime::Kernel {
       : threads_(desc.threads),
         images_(desc.inputs[0].shape[0]),
         forward_(desc.op == OpKind::kConv2d),
-        sum_(SumOf(desc)) {
-    const int64_t bytes = sum_.a_bytes();
-    each_ = std::min(images_, ImagesAtATime(images_, bytes, limits.packed_bytes));
-    const Shape& filter = desc.inputs[1].shape;
-    filter_ = TileSum{.m = filter[0], .n = filter[3], .depth = filter[1] * filter[2]};
+        window_bytes_(limits.window_bytes),
+        sum_(SumOf(desc)),
+        each_(std::min(images_, ImagesAtATime(images_, sum_.a_bytes(), limits.packed_bytes))) {
     sum_.m = each_;
     workspace_bytes_ = sum_.a_bytes();
   }
@@ -130,9 +128,9 @@ class ImageTiles : public runtime::Kernel {
     if (input != 1) return absl::nullopt;
     runtime::PublishedLayout layout;
     layout.key = absl::StrCat("bf16:tiles:", forward_ ? "filters by channels " : "channels by filters ",
-                              absl::StrJoin({filter_.m, filter_.depth, filter_.n}, ","));
+                              absl::StrJoin({sum_.b_places(), sum_.n, sum_.depth}, ","));
     layout.bytes = sum_.b_bytes();
-    const int64_t elements = filter_.m * filter_.depth * filter_.n;
+    const int64_t elements = sum_.b_places() * sum_.n * sum_.depth;
     layout.workspace_bytes = elements * static_cast<int64_t>(sizeof(BFloat16));
     const auto pack = forward_ ? PackColumnsByDepth : PackDepthByColumns;
     layout.write = [sum = sum_, threads = threads_, elements, pack](const float* master, void* copy, void* workspace) {
@@ -152,7 +150,10 @@ class ImageTiles : public runtime::Kernel {
       sum.m = std::min(each_, images_ - image);
       PackRows(threads_, sum, from + image * sum.a_places() * sum.depth, packed);
       RunTileSum(threads_, sum,
-                 {.a = packed, .b = args.inputs[1].as<uint16_t>(), .result = to + image * sum.places() * sum.n});
+                 {.a = packed,
+                  .b = args.inputs[1].as<uint16_t>(),
+                  .result = to + image * sum.places() * sum.n,
+                  .window_bytes = window_bytes_});
     }
     return absl::OkStatus();
   }
@@ -161,9 +162,9 @@ class ImageTiles : public runtime::Kernel {
   int threads_;
   int64_t images_;
   bool forward_;
+  int64_t window_bytes_;
   TileSum sum_;
-  TileSum filter_;  // [m, depth, n]: filters, cells, channels
-  int64_t each_ = 0;
+  int64_t each_;
   int64_t workspace_bytes_ = 0;
 };
 
@@ -171,7 +172,10 @@ class ImageTiles : public runtime::Kernel {
 class GradFilterTiles : public runtime::Kernel {
  public:
   GradFilterTiles(const NodeDesc& desc, const ConvTileLimits& limits)
-      : threads_(desc.threads), images_(desc.inputs[0].shape[0]), sum_(SumOf(desc)) {
+      : threads_(desc.threads),
+        images_(desc.inputs[0].shape[0]),
+        window_bytes_(limits.window_bytes),
+        sum_(SumOf(desc)) {
     each_ = std::min(images_, ImagesAtATime(images_, sum_.a_bytes() + sum_.b_bytes(), limits.packed_bytes));
     sum_.depth = each_;
     const int64_t row = (sum_.x.a_places + sum_.x.b_places) * TilesOf(each_, kTileDepth) * 4 * kTileElements;
@@ -189,7 +193,9 @@ class GradFilterTiles : public runtime::Kernel {
     const uint16_t* dy = args.inputs[0].as<uint16_t>();
     const uint16_t* image = args.inputs[1].as<uint16_t>();
     TileSum sum = sum_;
-    TileRun run = {.sums = WorkspaceAt<float>(args, sums_at_), .result = args.outputs[0].as<uint16_t>()};
+    TileRun run = {.sums = WorkspaceAt<float>(args, sums_at_),
+                   .result = args.outputs[0].as<uint16_t>(),
+                   .window_bytes = window_bytes_};
     for (int64_t first = 0; first < images_; first += each_) {
       sum.depth = std::min(each_, images_ - first);
       uint16_t* a = WorkspaceAt<uint16_t>(args, a_at_);
@@ -210,6 +216,7 @@ class GradFilterTiles : public runtime::Kernel {
  private:
   int threads_;
   int64_t images_;
+  int64_t window_bytes_;
   TileSum sum_;
   int64_t each_ = 0, rows_ = 0;  // images, and rows of dy, at a time
   WorkspaceLayout layout_;

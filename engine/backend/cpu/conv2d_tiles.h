@@ -26,6 +26,8 @@ struct ConvTileLimits {
   int64_t packed_bytes = int64_t{16} << 20;
   // Of both operands of a filter's gradient: what is read for a cell before that is read again for the next.
   int64_t rows_bytes = int64_t{1} << 20;
+  // Of an image's windows: what is read for a row of results before that is read again for the next.
+  int64_t window_bytes = int64_t{1} << 20;
 };
 
 // Takes what TilesCanConvolve allows, where HasTiles().

@@ -22,9 +22,6 @@ namespace {
 // Tiles of results, and of either operand, that are in registers at a time: 4 results of 2 and 2 are all 8.
 constexpr int64_t kBlock = 2;
 constexpr int64_t kSumElements = kTileEdge * kTileEdge;
-// Of a's windows, what should stay in a second-level cache while results are made row by row.
-constexpr int64_t kWindowBytes = int64_t{1} << 20;
-
 bool AskForTiles() {
   // What oneDNN was told to use holds here too, and it knows the processors.
   if (dnnl_get_effective_cpu_isa() != dnnl_cpu_isa_avx512_core_amx) return false;
@@ -289,7 +286,7 @@ int64_t ColumnsAtATime(const Walk& walk) {
     return most * static_cast<int64_t>(rows) * pixel;
   };
   int64_t columns = sum.columns(), now = bytes(columns);
-  while (columns > 4 && now > kWindowBytes) {
+  while (columns > 4 && now > walk.run.window_bytes) {
     const int64_t half = (columns + 1) / 2, then = bytes(half);
     // Where every place meets all of a row, as in a filter's gradient, strips save nothing.
     if (then > now * 9 / 10) break;
@@ -312,7 +309,8 @@ AMPD_WITH_TILES void RunUnits(const Walk& walk, int64_t begin, int64_t end) {
     const int64_t wide = std::min(walk.strip, columns - left), in_strip = in_block - left * rows;
     const int64_t row = in_strip / wide, column = left + in_strip % wide;
     const int64_t m_tile = block % walk.m_blocks * kBlock, n_tile = block / walk.m_blocks * kBlock;
-    float* sums = kept ? walk.run.sums + unit * kEach : here;
+    // By place, since strips are not the same for every depth.
+    float* sums = kept ? walk.run.sums + (block * rows * columns + row * columns + column) * kEach : here;
     const bool two_m = m_tile + 1 < walk.a_tiles, two_n = n_tile + 1 < walk.b_tiles;
     const auto add_up = two_m ? (two_n ? AddUp<2, 2> : AddUp<2, 1>) : (two_n ? AddUp<1, 2> : AddUp<1, 1>);
     add_up(walk, walk.sum.y.places[row], walk.sum.x.places[column], m_tile, n_tile, sums);

@@ -72,6 +72,8 @@ struct TileRun {
   bool first = true, last = true;
   float* sums = nullptr;
   uint16_t* result = nullptr;  // [m, places, n]
+  // Of a's windows, what should stay in a second-level cache while results are made row by row.
+  int64_t window_bytes = int64_t{1} << 20;
 };
 void RunTileSum(int threads, const TileSum& sum, const TileRun& run);
 

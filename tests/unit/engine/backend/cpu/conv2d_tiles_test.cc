@@ -69,7 +69,7 @@ TEST_F(Conv2dTilesTest, AgreeWithTheReferenceOnRandomWindows) {
     while (c.attributes.Int("groups") != 1) c = RandomConvolution(&random);
     // Up to three tiles of images.
     c.image[0] = c.output[0] = 1 + random.Below(random.Below(3) == 0 ? 40 : 4);
-    for (const cpu::ConvTileLimits& limits : {cpu::ConvTileLimits{}, cpu::ConvTileLimits{1, 1}}) {
+    for (const cpu::ConvTileLimits& limits : {cpu::ConvTileLimits{}, cpu::ConvTileLimits{1, 1, 1}}) {
       for (OpKind op : kOps) {
         const NodeDesc desc = Node(op, c);
         ExpectReference(Table(limits), desc, Inputs(&random, desc));
@@ -84,10 +84,29 @@ TEST_F(Conv2dTilesTest, AgreeWithTheReferenceOnManyTiles) {
                          {50, 3, 3, 70},
                          {70, 3, 3, 50},
                          {{"strides", std::vector<int64_t>{2, 2}}, {"pads", std::vector<int64_t>{1, 1, 1, 1}}}};
-  for (const cpu::ConvTileLimits& limits : {cpu::ConvTileLimits{}, cpu::ConvTileLimits{1, 1}}) {
+  for (const cpu::ConvTileLimits& limits : {cpu::ConvTileLimits{}, cpu::ConvTileLimits{1, 1, 1}}) {
     for (OpKind op : kOps) {
       const NodeDesc desc = Node(op, c);
       ExpectReference(Table(limits), desc, Inputs(&random, desc));
+    }
+  }
+}
+
+// Of 70 images 64 are taken first, and 6, which are less deep, so that results are made in other strips: cells far
+// apart see other columns of dy.
+TEST_F(Conv2dTilesTest, AgreeWithTheReferenceWherePartsAreNotAlike) {
+  Random random(30);
+  const Convolution c = {{70, 8, 8, 3},
+                         {2, 13, 13, 3},
+                         {70, 32, 32, 2},
+                         {{"strides", std::vector<int64_t>{1, 1}},
+                          {"pads", std::vector<int64_t>{24, 24, 24, 24}},
+                          {"dilations", std::vector<int64_t>{2, 2}}}};
+  const NodeDesc desc = Node(OpKind::kConv2dGradFilter, c);
+  const std::vector<RefTensor> inputs = Inputs(&random, desc);
+  for (int64_t window_bytes : {1 << 17, 3 << 16, 1 << 18, 3 << 17, 1 << 19, 3 << 18}) {
+    for (int64_t rows_bytes : {1 << 16, 1 << 20}) {
+      ExpectReference(Table({3200000, rows_bytes, window_bytes}), desc, inputs);
     }
   }
 }
