@@ -42,13 +42,15 @@ dnnl::convolution_forward::primitive_desc ForwardDesc(const OneDnn& onednn, cons
           UserScratchpad(), onednn.engine};
 }
 
-// Where oneDNN 2.6's bf16 kernel with AMX cannot be trusted: with windows that skip rows or columns of the image, or
-// are larger than it, it reads and writes past its buffers.
+// Where oneDNN 2.6's bf16 kernels with AMX cannot be trusted: they read and write past their buffers where windows lie
+// in the padding altogether, skip rows or columns of the image (but for pointwise ones), or are larger than it.
 bool ForwardNeedsF32(const Window& window, const Shape& image, const Shape& filter) {
-  if (!HasTiles() || (filter[1] == 1 && filter[2] == 1)) return false;
+  if (!HasTiles()) return false;
+  const bool pointwise = filter[1] == 1 && filter[2] == 1;
   for (int axis = 0; axis < 2; ++axis) {
     const int64_t span = (filter[axis + 1] - 1) * (window.dilations[axis] + 1) + 1;
-    if (span < window.strides[axis] || span > image[axis + 1]) return true;
+    if (window.before[axis] >= span || window.after[axis] >= span) return true;
+    if (!pointwise && (span < window.strides[axis] || span > image[axis + 1])) return true;
   }
   return false;
 }
@@ -137,6 +139,7 @@ bool NeedsGemm(const Window& window) {
 PrimitiveSpec MakeGradFilter(const OneDnn& onednn, const NodeDesc& desc, memory::data_type compute) {
   const DType dtype = desc.inputs[0].dtype;
   Window window = MakeWindow(desc);
+  // Nothing lies between the cells of one.
   for (int axis = 0; axis < 2; ++axis) {
     if (desc.outputs[0].shape[axis + 1] == 1) window.dilations[axis] = 0;
   }

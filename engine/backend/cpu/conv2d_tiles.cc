@@ -19,6 +19,9 @@ using ir::OpKind;
 using runtime::KernelArgs;
 using runtime::NodeDesc;
 
+// Of an axis.
+constexpr int64_t kMostPairs = int64_t{1} << 20;
+
 // What meets along one axis: output pixel o and filter cell f at image pixel o * stride + f * step - before.
 template <typename Visit>
 void ForMeetings(const Window& window, int axis, int64_t image, int64_t filter, int64_t output, const Visit& visit) {
@@ -102,7 +105,7 @@ TileSum SumOf(const NodeDesc& desc) {
 
 // How many of `images` to take at a time when `sum` is that of all: in equal turns, the last of which may have fewer.
 int64_t ImagesAtATime(int64_t images, int64_t bytes, int64_t packed_bytes) {
-  const int64_t each = bytes / images;
+  const int64_t each = bytes / std::max<int64_t>(images, 1);
   const int64_t most = std::max<int64_t>(packed_bytes / std::max<int64_t>(each, 1) / kTileDepth, 1) * kTileDepth;
   const int64_t turns = TilesOf(images, most);
   return TilesOf(TilesOf(images, turns), kTileDepth) * kTileDepth;
@@ -133,7 +136,8 @@ class ImageTiles : public runtime::Kernel {
     const int64_t elements = sum_.b_places() * sum_.n * sum_.depth;
     layout.workspace_bytes = elements * static_cast<int64_t>(sizeof(BFloat16));
     const auto pack = forward_ ? PackColumnsByDepth : PackDepthByColumns;
-    layout.write = [sum = sum_, threads = threads_, elements, pack](const float* master, void* copy, void* workspace) {
+    layout.write = [sum = sum_.WithoutPairs(), threads = threads_, elements, pack](const float* master, void* copy,
+                                                                                   void* workspace) {
       ParallelFromF32(threads, master, elements, DType::kBF16, workspace);
       pack(threads, sum, static_cast<const uint16_t*>(workspace), static_cast<uint16_t*>(copy));
       return absl::OkStatus();
@@ -145,14 +149,13 @@ class ImageTiles : public runtime::Kernel {
     const uint16_t* from = args.inputs[0].as<uint16_t>();
     uint16_t* to = args.outputs[0].as<uint16_t>();
     uint16_t* packed = static_cast<uint16_t*>(args.workspace);
-    TileSum sum = sum_;
     for (int64_t image = 0; image < images_; image += each_) {
-      sum.m = std::min(each_, images_ - image);
-      PackRows(threads_, sum, from + image * sum.a_places() * sum.depth, packed);
-      RunTileSum(threads_, sum,
+      sum_.m = std::min(each_, images_ - image);
+      PackRows(threads_, sum_, from + image * sum_.a_places() * sum_.depth, packed);
+      RunTileSum(threads_, sum_,
                  {.a = packed,
                   .b = args.inputs[1].as<uint16_t>(),
-                  .result = to + image * sum.places() * sum.n,
+                  .result = to + image * sum_.places() * sum_.n,
                   .window_bytes = window_bytes_});
     }
     return absl::OkStatus();
@@ -192,22 +195,21 @@ class GradFilterTiles : public runtime::Kernel {
   absl::Status Launch(const KernelArgs& args) override {
     const uint16_t* dy = args.inputs[0].as<uint16_t>();
     const uint16_t* image = args.inputs[1].as<uint16_t>();
-    TileSum sum = sum_;
     TileRun run = {.sums = WorkspaceAt<float>(args, sums_at_),
                    .result = args.outputs[0].as<uint16_t>(),
                    .window_bytes = window_bytes_};
     for (int64_t first = 0; first < images_; first += each_) {
-      sum.depth = std::min(each_, images_ - first);
+      sum_.depth = std::min(each_, images_ - first);
       uint16_t* a = WorkspaceAt<uint16_t>(args, a_at_);
       uint16_t* b = WorkspaceAt<uint16_t>(args, b_at_);
-      PackColumns(threads_, sum, dy + first * sum.a_places() * sum.m, a);
-      PackDepthByColumns(threads_, sum, image + first * sum.b_places() * sum.n, b);
+      PackColumns(threads_, sum_, dy + first * sum_.a_places() * sum_.m, a);
+      PackDepthByColumns(threads_, sum_, image + first * sum_.b_places() * sum_.n, b);
       run.a = a, run.b = b;
-      for (int64_t row = 0; row < sum.y.a_places; row += rows_) {
+      for (int64_t row = 0; row < sum_.y.a_places; row += rows_) {
         run.y_begin = row, run.y_end = row + rows_;
         run.first = first == 0 && row == 0;
-        run.last = first + each_ >= images_ && row + rows_ >= sum.y.a_places;
-        RunTileSum(threads_, sum, run);
+        run.last = first + each_ >= images_ && row + rows_ >= sum_.y.a_places;
+        RunTileSum(threads_, sum_, run);
       }
     }
     return absl::OkStatus();
@@ -235,6 +237,10 @@ bool TilesConvolveFaster(const NodeDesc& desc) {
   if (!TilesCanConvolve(desc) || !HasTiles()) return false;
   const Shapes s = ShapesOf(desc);
   const int64_t images = s.image[0], channels = s.image[3], filters = s.filter[0], cells = s.filter[1] * s.filter[2];
+  // Else what meets would take much memory to write down.
+  for (int axis = 1; axis <= 2; ++axis) {
+    if (s.output[axis] * s.filter[axis] > kMostPairs) return false;
+  }
   // Else much of each tile would be empty.
   if (images < kTileEdge || channels < kTileDepth || filters < kTileDepth) return false;
   switch (desc.op) {

@@ -30,7 +30,7 @@ struct ConvTileLimits {
   int64_t window_bytes = int64_t{1} << 20;
 };
 
-// Takes what TilesCanConvolve allows, where HasTiles().
+// Takes what TilesCanConvolve allows, once HasTiles() has said that there are any.
 std::unique_ptr<runtime::Kernel> MakeConvTiles(const runtime::NodeDesc& desc, const ConvTileLimits& limits = {});
 
 }  // namespace ampd::cpu

@@ -12,6 +12,13 @@
 #endif
 
 namespace ampd::cpu {
+namespace {
+
+// Tiles of results, and of either operand, that are in registers at a time: 4 results of 2 and 2 are all 8.
+constexpr int64_t kEdgeTiles = 2;
+constexpr int64_t kSumElements = kTileEdge * kTileEdge;
+
+}  // namespace
 
 #if defined(__x86_64__)
 #define AMPD_WITH_AVX512 __attribute__((target("avx512f,avx512bw")))
@@ -19,12 +26,9 @@ namespace ampd::cpu {
 
 namespace {
 
-// Tiles of results, and of either operand, that are in registers at a time: 4 results of 2 and 2 are all 8.
-constexpr int64_t kBlock = 2;
-constexpr int64_t kSumElements = kTileEdge * kTileEdge;
 bool AskForTiles() {
   // What oneDNN was told to use holds here too, and it knows the processors.
-  if (dnnl_get_effective_cpu_isa() != dnnl_cpu_isa_avx512_core_amx) return false;
+  if ((dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_amx) != dnnl_cpu_isa_avx512_core_amx) return false;
   constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
@@ -87,7 +91,7 @@ struct Packed {
 
   // The first of the tiles of `place`.
   uint16_t* at(int64_t place, int64_t tile) const {
-    const int64_t first = tile / kBlock * kBlock, here = std::min(kBlock, tiles - first);
+    const int64_t first = tile / kEdgeTiles * kEdgeTiles, here = std::min(kEdgeTiles, tiles - first);
     return to + (first * places + place * here + tile - first) * depth_tiles * kTileElements;
   }
 };
@@ -256,10 +260,11 @@ AMPD_WITH_TILES void AddUp(const Walk& walk, const TileAxis::Pairs& ys, const Ti
 
 AMPD_WITH_AVX512 void WriteResult(const Walk& walk, int64_t place, int64_t m_tile, int64_t n_tile, const float* sums) {
   const TileSum& sum = walk.sum;
-  const int64_t m = std::min(sum.m, (m_tile + kBlock) * kTileEdge), n = std::min(sum.n, (n_tile + kBlock) * kTileEdge);
+  const int64_t m = std::min(sum.m, (m_tile + kEdgeTiles) * kTileEdge),
+                n = std::min(sum.n, (n_tile + kEdgeTiles) * kTileEdge);
   for (int64_t row = m_tile * kTileEdge; row < m; ++row) {
     const int64_t i = row - m_tile * kTileEdge;
-    const float* from = sums + i / kTileEdge * kBlock * kSumElements + i % kTileEdge * kTileEdge;
+    const float* from = sums + i / kTileEdge * kEdgeTiles * kSumElements + i % kTileEdge * kTileEdge;
     uint16_t* to = walk.run.result + (row * sum.places() + place) * sum.n;
     for (int64_t column = n_tile * kTileEdge; column < n; column += kTileEdge, from += kSumElements) {
       WriteRow(from, n - column, to + column);
@@ -273,7 +278,7 @@ int64_t ColumnsAtATime(const Walk& walk) {
   const TileSum& sum = walk.sum;
   size_t rows = 1;
   for (const TileAxis::Pairs& ys : sum.y.places) rows = std::max(rows, ys.size());
-  const int64_t pixel = std::min(walk.a_tiles, kBlock) * walk.depth_tiles * kTileElements * 2;
+  const int64_t pixel = std::min(walk.a_tiles, kEdgeTiles) * walk.depth_tiles * kTileElements * 2;
   const auto bytes = [&](int64_t columns) {
     int64_t most = 0;
     for (int64_t first = 0; first < sum.columns(); first += columns) {
@@ -296,9 +301,10 @@ int64_t ColumnsAtATime(const Walk& walk) {
 }
 
 AMPD_WITH_TILES void RunUnits(const Walk& walk, int64_t begin, int64_t end) {
-  alignas(64) const TileConfig config;
-  _tile_loadconfig(&config);
-  constexpr int64_t kEach = kBlock * kBlock * kSumElements;
+  // Not on the stack: the compiler may think that the instruction reads no more than its first bytes.
+  alignas(64) static constexpr TileConfig kConfig;
+  _tile_loadconfig(&kConfig);
+  constexpr int64_t kEach = kEdgeTiles * kEdgeTiles * kSumElements;
   alignas(64) float here[kEach];
   const int64_t rows = static_cast<int64_t>(walk.sum.y.places.size()), columns = walk.sum.columns();
   const bool kept = !(walk.run.first && walk.run.last);
@@ -308,7 +314,7 @@ AMPD_WITH_TILES void RunUnits(const Walk& walk, int64_t begin, int64_t end) {
     const int64_t strip = in_block / (rows * walk.strip), left = strip * walk.strip;
     const int64_t wide = std::min(walk.strip, columns - left), in_strip = in_block - left * rows;
     const int64_t row = in_strip / wide, column = left + in_strip % wide;
-    const int64_t m_tile = block % walk.m_blocks * kBlock, n_tile = block / walk.m_blocks * kBlock;
+    const int64_t m_tile = block % walk.m_blocks * kEdgeTiles, n_tile = block / walk.m_blocks * kEdgeTiles;
     // By place, since strips are not the same for every depth.
     float* sums = kept ? walk.run.sums + (block * rows * columns + row * columns + column) * kEach : here;
     const bool two_m = m_tile + 1 < walk.a_tiles, two_n = n_tile + 1 < walk.b_tiles;
@@ -358,8 +364,8 @@ void PackColumnsByDepth(int threads, const TileSum& sum, const uint16_t* tensor,
 
 void RunTileSum(int threads, const TileSum& sum, const TileRun& run) {
   Walk walk{sum, run, TilesOf(sum.depth, kTileDepth), TilesOf(sum.m, kTileEdge), TilesOf(sum.n, kTileEdge)};
-  walk.m_blocks = TilesOf(walk.a_tiles, kBlock);
-  walk.n_blocks = TilesOf(walk.b_tiles, kBlock);
+  walk.m_blocks = TilesOf(walk.a_tiles, kEdgeTiles);
+  walk.n_blocks = TilesOf(walk.b_tiles, kEdgeTiles);
   walk.strip = ColumnsAtATime(walk);
   const int64_t units = sum.places() * walk.m_blocks * walk.n_blocks;
   ParallelRange(PartsFor(threads, units, 1), units, 1,
@@ -378,8 +384,17 @@ void RunTileSum(int, const TileSum&, const TileRun&) {}
 #endif
 
 int64_t TileSum::sum_bytes() const {
-  const int64_t m_blocks = TilesOf(TilesOf(m, kTileEdge), 2), n_blocks = TilesOf(TilesOf(n, kTileEdge), 2);
-  return places() * m_blocks * n_blocks * 4 * kTileEdge * kTileEdge * static_cast<int64_t>(sizeof(float));
+  const int64_t m_blocks = TilesOf(TilesOf(m, kTileEdge), kEdgeTiles);
+  const int64_t n_blocks = TilesOf(TilesOf(n, kTileEdge), kEdgeTiles);
+  return places() * m_blocks * n_blocks * kEdgeTiles * kEdgeTiles * kSumElements * static_cast<int64_t>(sizeof(float));
+}
+
+TileSum TileSum::WithoutPairs() const {
+  TileSum sum;
+  sum.y.a_places = y.a_places, sum.y.b_places = y.b_places;
+  sum.x.a_places = x.a_places, sum.x.b_places = x.b_places;
+  sum.m = m, sum.n = n, sum.depth = depth;
+  return sum;
 }
 
 }  // namespace ampd::cpu

@@ -9,7 +9,8 @@
 
 namespace ampd::cpu {
 
-// Whether this processor has tiles, and the system lets this process use them.
+// Whether this processor has tiles, oneDNN may use them (DNNL_MAX_CPU_ISA), and the system lets this process: the first
+// call asks it to, and without one nothing else here may be called.
 bool HasTiles();
 
 // Rows and columns of a result's tile; terms that one instruction sums over.
@@ -47,11 +48,12 @@ struct TileSum {
   }
   // What is kept between RunTileSum's calls that add to each other.
   int64_t sum_bytes() const;
+  // What packing needs: extents and counts of places.
+  TileSum WithoutPairs() const;
 };
 
-// Operands are packed from 16-bit tensors into tiles; what is missing in the last of an axis is zero. `rows` and
-// `columns`: those of the tensor [rows, places, columns], of which only the rows from `first_row` on are taken, `m`,
-// `n` or `depth` of them.
+// Operands are packed from tensors [rows, places, columns] of 16 bits into tiles; what is missing in the last of an
+// axis is zero. `sum` need not have its pairs.
 
 // a: m = rows, depth = columns.
 void PackRows(int threads, const TileSum& sum, const uint16_t* tensor, uint16_t* a);

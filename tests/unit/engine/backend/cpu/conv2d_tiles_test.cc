@@ -21,6 +21,14 @@ using runtime::NodeDesc;
 
 constexpr OpKind kOps[] = {OpKind::kConv2d, OpKind::kConv2dGradInput, OpKind::kConv2dGradFilter};
 
+// A convolution that TilesConvolveFaster prefers, both ways: many cells, a stride, narrow results.
+Convolution Preferred() {
+  return {{33, 12, 11, 64},
+          {48, 7, 7, 64},
+          {33, 6, 6, 48},
+          {{"strides", std::vector<int64_t>{2, 2}}, {"pads", std::vector<int64_t>{3, 3, 3, 3}}}};
+}
+
 class Conv2dTilesTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -111,20 +119,48 @@ TEST_F(Conv2dTilesTest, AgreeWithTheReferenceWherePartsAreNotAlike) {
   }
 }
 
+// As a plan has them: chosen by the backend, filters published.
+TEST_F(Conv2dTilesTest, TheBackendTakesThem) {
+  const auto backend = MakeCpuBackend(2);
+  Random random(59);
+  for (OpKind op : kOps) {
+    const NodeDesc desc = Node(op, Preferred());
+    ASSERT_TRUE(cpu::TilesConvolveFaster(desc)) << DescribeWindows(desc);
+    ExpectReference(backend->kernels(), desc, Inputs(&random, desc));
+  }
+}
+
+// The product of a convolution's input gradient, under its other name.
+TEST_F(Conv2dTilesTest, TransposedConvolutionsAreInputGradients) {
+  const auto backend = MakeCpuBackend(2);
+  Random random(61);
+  const NodeDesc gradient = Node(OpKind::kConv2dGradInput, Preferred());
+  NodeDesc transposed = gradient;
+  transposed.op = OpKind::kConvTranspose2d;
+  const std::vector<RefTensor> inputs = Inputs(&random, gradient);
+  const auto one = RunKernel(backend->kernels(), gradient, inputs, {});
+  const auto other = RunKernel(backend->kernels(), transposed, inputs, {});
+  ASSERT_TRUE(one.ok() && other.ok()) << one.status() << other.status();
+  EXPECT_TRUE(SameBits((*one)[0], (*other)[0]));
+}
+
 // However many threads there are, each sum has one order.
 TEST_F(Conv2dTilesTest, ThreadsDoNotChangeBits) {
   Random random(31);
   for (int i = 0; i < 50; ++i) {
     Convolution c = RandomConvolution(&random);
     while (c.attributes.Int("groups") != 1) c = RandomConvolution(&random);
+    c.image[0] = c.output[0] = 1 + random.Below(80);
+    // Every other one in parts.
+    const cpu::ConvTileLimits limits = i % 2 == 0 ? cpu::ConvTileLimits{} : cpu::ConvTileLimits{1, 1, 1};
     for (OpKind op : kOps) {
       NodeDesc desc = Node(op, c);
       const std::vector<RefTensor> inputs = Inputs(&random, desc);
-      const auto two = RunKernel(Table({}), desc, inputs, {});
+      const auto two = RunKernel(Table(limits), desc, inputs, {});
       ASSERT_TRUE(two.ok()) << two.status();
       for (int threads : {1, 3, 8}) {
         desc.threads = threads;
-        const auto other = RunKernel(Table({}), desc, inputs, {});
+        const auto other = RunKernel(Table(limits), desc, inputs, {});
         ASSERT_TRUE(other.ok()) << other.status();
         EXPECT_TRUE(SameBits((*two)[0], (*other)[0])) << DescribeWindows(desc) << " threads " << threads;
       }
@@ -164,7 +200,7 @@ TEST_F(Conv2dTilesTest, WhatIsNotFiniteStaysWhereItBelongs) {
     for (OpKind op : kOps) {
       const NodeDesc desc = Node(op, c);
       std::vector<RefTensor> inputs = Inputs(&random, desc);
-      for (double& value : inputs[0].data) {
+      for (double& value : inputs[i % 2].data) {
         if (random.Below(20) == 0) value = random.Below(2) == 0 ? INFINITY : NAN;
       }
       const auto outputs = RunKernel(Table({}), desc, inputs, {});

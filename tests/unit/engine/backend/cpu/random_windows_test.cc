@@ -78,8 +78,9 @@ absl::optional<Convolution> WideConvolution(Random* random) {
     strides.push_back(between(1, 3));
     dilations.push_back(random->Below(3) == 0 ? between(1, 3) : 1);
     const int64_t span = (kernel[axis] - 1) * dilations[axis] + 1;
-    pads[axis] = random->Below(span);
-    pads[axis + 2] = random->Below(span);
+    const int64_t most = random->Below(4) == 0 ? 2 * span : span;
+    pads[axis] = random->Below(most);
+    pads[axis + 2] = random->Below(most);
     const int64_t places = between(1, random->Below(3) == 0 ? 40 : 8);
     const int64_t padded = (places - 1) * strides[axis] + span + random->Below(strides[axis]);
     image.push_back(std::max<int64_t>(padded - pads[axis] - pads[axis + 2], 1));
@@ -123,6 +124,9 @@ TEST_P(RandomWindows, WindowsThatOneDnnGetsWrongAgreeWithTheReference) {
       {{1, 26, 13, 130}, {67, 1, 3, 130}, {1, 13, 7, 67}, attributes({2, 2}, {0, 2, 0, 1}, {1, 1})},
       {{4, 39, 3, 125}, {2, 4, 4, 125}, {4, 39, 2, 2}, attributes({1, 3}, {2, 2, 1, 3}, {1, 1})},
       {{5, 4, 68, 5}, {5, 2, 9, 5}, {5, 4, 37, 5}, attributes({1, 2}, {0, 16, 1, 14}, {1, 3})},
+      {{3, 14, 10, 32}, {16, 8, 3, 32}, {3, 7, 7, 16}, attributes({3, 2}, {3, 4, 9, 2}, {1, 1})},
+      {{3, 12, 19, 15}, {19, 3, 2, 15}, {3, 7, 19, 19}, attributes({2, 1}, {0, 0, 3, 1}, {1, 1})},
+      {{2, 3, 8, 34}, {32, 1, 1, 34}, {2, 3, 10, 32}, attributes({2, 1}, {0, 2, 3, 0}, {1, 1})},
       {{2, 30, 78, 17}, {7, 5, 7, 17}, {2, 10, 29, 7}, attributes({3, 3}, {0, 15, 4, 10}, {1, 3})},
   };
   for (const Convolution& c : cases) {
