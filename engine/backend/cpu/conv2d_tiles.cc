@@ -19,7 +19,7 @@ using ir::OpKind;
 using runtime::KernelArgs;
 using runtime::NodeDesc;
 
-// Of an axis.
+// Output pixels by filter cells of one axis.
 constexpr int64_t kMostPairs = int64_t{1} << 20;
 
 // What meets along one axis: output pixel o and filter cell f at image pixel o * stride + f * step - before.
@@ -103,7 +103,8 @@ TileSum SumOf(const NodeDesc& desc) {
   return sum;
 }
 
-// How many of `images` to take at a time when `sum` is that of all: in equal turns, the last of which may have fewer.
+// How many of `images`, all of which take `bytes` when packed, to take at a time: in equal turns, the last of which may
+// have fewer.
 int64_t ImagesAtATime(int64_t images, int64_t bytes, int64_t packed_bytes) {
   const int64_t each = bytes / std::max<int64_t>(images, 1);
   const int64_t most = std::max<int64_t>(packed_bytes / std::max<int64_t>(each, 1) / kTileDepth, 1) * kTileDepth;

@@ -17,7 +17,7 @@ namespace ampd::cpu {
 // bf16, in one group, with filters (of all but the last) that are a parameter.
 bool TilesCanConvolve(const runtime::NodeDesc& desc);
 
-// Whether that is faster than oneDNN's convolution. Depends on processor and shapes alone, so that equal machines
+// Whether that is faster than oneDNN's convolution. Depends on the node and on HasTiles() alone, so that equal machines
 // compute equal bits.
 bool TilesConvolveFaster(const runtime::NodeDesc& desc);
 

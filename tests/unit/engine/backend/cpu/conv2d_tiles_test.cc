@@ -68,6 +68,15 @@ class Conv2dTilesTest : public ::testing::Test {
     const std::vector<RefTensor> bound = ErrorBound(desc, inputs, expected, {});
     EXPECT_EQ(Compare(FromTensor((*outputs)[0].view()), expected[0], bound[0], DType::kBF16), "");
   }
+
+  static void ExpectReferenceInOneAndInParts(const Convolution& convolution, Random* random) {
+    for (const cpu::ConvTileLimits& limits : {cpu::ConvTileLimits{}, cpu::ConvTileLimits{1, 1, 1}}) {
+      for (OpKind op : kOps) {
+        const NodeDesc desc = Node(op, convolution);
+        ExpectReference(Table(limits), desc, Inputs(random, desc));
+      }
+    }
+  }
 };
 
 TEST_F(Conv2dTilesTest, AgreeWithTheReferenceOnRandomWindows) {
@@ -77,12 +86,7 @@ TEST_F(Conv2dTilesTest, AgreeWithTheReferenceOnRandomWindows) {
     while (c.attributes.Int("groups") != 1) c = RandomConvolution(&random);
     // Up to three tiles of images.
     c.image[0] = c.output[0] = 1 + random.Below(random.Below(3) == 0 ? 40 : 4);
-    for (const cpu::ConvTileLimits& limits : {cpu::ConvTileLimits{}, cpu::ConvTileLimits{1, 1, 1}}) {
-      for (OpKind op : kOps) {
-        const NodeDesc desc = Node(op, c);
-        ExpectReference(Table(limits), desc, Inputs(&random, desc));
-      }
-    }
+    ExpectReferenceInOneAndInParts(c, &random);
   }
 }
 
@@ -92,12 +96,7 @@ TEST_F(Conv2dTilesTest, AgreeWithTheReferenceOnManyTiles) {
                          {50, 3, 3, 70},
                          {70, 3, 3, 50},
                          {{"strides", std::vector<int64_t>{2, 2}}, {"pads", std::vector<int64_t>{1, 1, 1, 1}}}};
-  for (const cpu::ConvTileLimits& limits : {cpu::ConvTileLimits{}, cpu::ConvTileLimits{1, 1, 1}}) {
-    for (OpKind op : kOps) {
-      const NodeDesc desc = Node(op, c);
-      ExpectReference(Table(limits), desc, Inputs(&random, desc));
-    }
-  }
+  ExpectReferenceInOneAndInParts(c, &random);
 }
 
 // Of 70 images 64 are taken first, and 6, which are less deep, so that results are made in other strips: cells far
