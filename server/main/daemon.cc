@@ -417,6 +417,7 @@ absl::Status Daemon::Impl::ServeApi() {
   options.tokens = access_->tokens();
   options.submit.data_roots = DataRoots();
   options.submit.checkpoint_root = CheckpointRoot();
+  options.submit.mirror_root = config_.mirror_dir();
   options.submit.start_root = StartRoot();
   options.submit.uploads = uploads_.get();
   options.submit.datasets = datasets_.get();

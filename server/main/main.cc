@@ -1,5 +1,6 @@
-// ampd: the daemon. Exit codes: 0 after a drain (also when workers had to be killed) or a detach, 1 when it cannot
-// start, 2 for a bad command line or configuration, 3 when a second signal cut the drain short.
+// ampd: the daemon. Exit codes: 0 after a drain (also when workers had to be killed), a detach, or a signal while it
+// starts, 1 when it cannot start, 2 for a bad command line or configuration, 3 when a second signal cut the drain
+// short.
 #include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
@@ -11,7 +12,9 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <thread>
 #include <utility>
@@ -21,6 +24,7 @@
 #include "absl/time/clock.h"
 #include "server/config/config.h"
 #include "server/events/clock.h"
+#include "server/files/unique_fd.h"
 #include "server/main/daemon.h"
 #include "server/main/ending.h"
 #include "server/main/log.h"
@@ -35,6 +39,9 @@ enum ExitCode : int { kDrained = 0, kCannotStart = 1, kUsage = 2, kCutShort = 3 
 // For the end of the process once the drain took all of its time.
 constexpr absl::Duration kShortestEnd = absl::Seconds(2);
 
+constexpr absl::Duration kStartPeriod = absl::Seconds(15);
+constexpr absl::Duration kLongestStart = absl::Hours(1);
+
 // Before any thread starts, so that every thread inherits the mask and only the main one sees the signals.
 int BlockStopSignals() {
   sigset_t stop;
@@ -43,8 +50,13 @@ int BlockStopSignals() {
   sigaddset(&stop, SIGINT);
   pthread_sigmask(SIG_BLOCK, &stop, nullptr);
   signal(SIGPIPE, SIG_IGN);
+  // A file that reached a limit is an error of the write, as a full disk is.
+  signal(SIGXFSZ, SIG_IGN);
   return signalfd(-1, &stop, SFD_CLOEXEC);
 }
+
+// The copy that the rewriting of a database begins with may be too large for /tmp. Before any thread starts.
+void KeepTemporaryFilesIn(const std::string& folder) { setenv("SQLITE_TMPDIR", folder.c_str(), /*overwrite=*/0); }
 
 void RaiseFileLimit() {
   rlimit limit{};
@@ -65,6 +77,48 @@ int TakeSignal(int signal_fd) {
 
 void LogIfNot(const absl::Status& told) {
   if (!told.ok()) Log(Severity::kWarning, told.message());
+}
+
+// While the daemon starts, which takes as long as comparing a database with its checksums, or rewriting it: obeys
+// signals, and tells the service manager that the start goes on. Not for ever, so that a state directory that hangs is
+// noticed.
+class LongStart {
+ public:
+  LongStart(const ServiceManager* manager, int signal_fd)
+      : manager_(manager), signal_fd_(signal_fd), started_(eventfd(0, EFD_CLOEXEC)) {
+    if (started_.valid()) teller_ = std::thread([this] { Tell(); });
+  }
+  ~LongStart() {
+    if (!started_.valid()) return;
+    eventfd_write(started_.get(), 1);
+    teller_.join();
+  }
+
+ private:
+  void Tell() {
+    const absl::Time last = absl::Now() + kLongestStart;
+    std::array<pollfd, 2> fds = {pollfd{started_.get(), POLLIN, 0}, pollfd{signal_fd_, POLLIN, 0}};
+    for (;;) {
+      const int count = poll(fds.data(), fds.size(), static_cast<int>(absl::ToInt64Milliseconds(kStartPeriod)));
+      if (count > 0 && fds[0].revents != 0) return;
+      if (count > 0) {
+        Log(Severity::kInfo, absl::StrCat("signal ", TakeSignal(signal_fd_), " while it starts: exiting at once"));
+        _exit(kDrained);
+      }
+      if (absl::Now() < last) LogIfNot(manager_->Starting("starting: the log says with what", 4 * kStartPeriod));
+    }
+  }
+
+  const ServiceManager* const manager_;
+  const int signal_fd_;
+  const UniqueFd started_;
+  std::thread teller_;
+};
+
+absl::StatusOr<std::unique_ptr<Daemon>> StartDaemon(const v1::ServerConfig& config, const ServiceManager& manager,
+                                                    int signal_fd) {
+  const LongStart start(&manager, signal_fd);
+  return Daemon::Start(config);
 }
 
 // What begins the end. `done_fd`, an eventfd, is told when the daemon may go.
@@ -178,13 +232,15 @@ int Run(const std::vector<std::string>& arguments) {
     return kCannotStart;
   }
   for (const std::string& warning : loaded->warnings) Log(Severity::kWarning, warning);
-  const auto daemon = Daemon::Start(loaded->config);
+  KeepTemporaryFilesIn(loaded->config.state_dir());
+  const ServiceManager manager(ProcessEnvironment("NOTIFY_SOCKET"));
+  const auto daemon = StartDaemon(loaded->config, manager, signal_fd);
   if (!daemon.ok()) {
     Log(Severity::kError, absl::StrCat("cannot start: ", daemon.status().message()));
     return kCannotStart;
   }
   Log(Severity::kInfo, absl::StrCat("ampd ", AMPD_VERSION, " serves ", loaded->config.state_dir()));
-  return Serve(**daemon, signal_fd, done_fd, loaded->config, ServiceManager(ProcessEnvironment("NOTIFY_SOCKET")));
+  return Serve(**daemon, signal_fd, done_fd, loaded->config, manager);
 }
 
 }  // namespace

@@ -27,6 +27,11 @@ std::string OneLine(absl::string_view text) {
 
 ServiceManager::ServiceManager(std::optional<std::string> socket) : socket_(socket.value_or("")) {}
 
+absl::Status ServiceManager::Starting(absl::string_view status, absl::Duration time) const {
+  return Send(
+      absl::StrCat("EXTEND_TIMEOUT_USEC=", absl::ToInt64Microseconds(time), "\nSTATUS=", OneLine(status), "\n"));
+}
+
 absl::Status ServiceManager::Ready(absl::string_view status) const {
   return Send(absl::StrCat("READY=1\nSTATUS=", OneLine(status), "\n"));
 }

@@ -18,6 +18,8 @@ class ServiceManager {
   // anything, and every call succeeds.
   explicit ServiceManager(std::optional<std::string> socket);
 
+  // It starts, and needs up to `time` more: the service's own start timeout counts no more.
+  absl::Status Starting(absl::string_view status, absl::Duration time) const;
   // The daemon serves; `status` is for people ("systemctl status" shows it).
   absl::Status Ready(absl::string_view status) const;
   // It is about to exit, and needs up to `time` for that: the service's own stop timeout counts no more.

@@ -42,25 +42,37 @@ absl::StatusOr<OpenCheckpoint> OpenEither(const CheckpointFolders& folders, cons
   if (absl::IsNotFound(own.status()) && !ManifestOf(folders.own, name).empty()) return own;
   absl::StatusOr<OpenCheckpoint> copy = OpenCopy(folders, name, only, comparison);
   if (copy.ok() || absl::IsCancelled(copy.status())) return copy;
-  if (absl::IsNotFound(copy.status())) return own;
-  return absl::Status(own.status().code(),
-                      absl::StrCat(own.status().message(), "; the mirror's copy: ", copy.status().message()));
+  return WithCopysError(own.status(), copy.status());
 }
 
 }  // namespace
 
+CheckpointFolders FoldersOfJob(const std::string& checkpoint_root, const std::string& mirror_root,
+                               const std::string& job_id, const std::string& newest) {
+  return {absl::StrCat(checkpoint_root, "/", job_id), mirror_root.empty() ? "" : absl::StrCat(mirror_root, "/", job_id),
+          newest};
+}
+
+std::vector<std::string> NewestFirst(const CheckpointFolders& folders, bool in_mirror) {
+  std::vector<std::string> names = ListCheckpoints(in_mirror ? folders.mirror : folders.own);
+  if (!in_mirror && !folders.newest.empty()) names.push_back(folders.newest);
+  std::sort(names.begin(), names.end(), IsNewer);
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  return names;
+}
+
+absl::Status WithCopysError(const absl::Status& own, const absl::Status& copy) {
+  if (absl::IsNotFound(copy)) return own;
+  return absl::Status(own.code(), absl::StrCat(own.message(), "; the mirror's copy: ", copy.message()));
+}
+
 absl::StatusOr<OpenCheckpoint> OpenAnyCopy(const CheckpointFolders& folders, const std::string& name,
                                            const std::string& only, const Comparison& comparison) {
   if (folders.mirror.empty() || !name.empty()) return OpenEither(folders, name, only, comparison);
-  std::vector<std::string> names = ListCheckpoints(folders.own);
-  if (!folders.newest.empty()) names.push_back(folders.newest);
-  // The job has told of none: there is none in the mirror.
-  if (names.empty()) return OpenCheckpointFiles(folders.own, name, only, comparison);
-  // Those that the mirror alone has come last into play, when all of these are lost.
-  for (const bool from_mirror : {false, true}) {
-    if (from_mirror) names = ListCheckpoints(folders.mirror);
-    std::sort(names.begin(), names.end(), IsNewer);
-    names.erase(std::unique(names.begin(), names.end()), names.end());
+  for (const bool in_mirror : {false, true}) {
+    const std::vector<std::string> names = NewestFirst(folders, in_mirror);
+    // The job has told of none: there is none in the mirror.
+    if (names.empty() && !in_mirror) break;
     for (const std::string& one : names) {
       absl::StatusOr<OpenCheckpoint> opened = OpenEither(folders, one, only, comparison);
       if (opened.ok() || !IsLost(opened.status())) return opened;

@@ -15,6 +15,7 @@
 #include "engine/core/status.h"
 #include "proto/spec/resolve.h"
 #include "server/files/files.h"
+#include "server/service/checkpoint_copies.h"
 
 namespace ampd {
 namespace {
@@ -85,10 +86,11 @@ ModelExporter::ModelExporter(Options options, Runner runner)
 absl::StatusOr<OpenCheckpoint> ModelExporter::Export(const v1::Job& job, const v1::ExportModelRequest& request,
                                                      Departure& caller) const {
   AMPD_RETURN_IF_ERROR(CheckRequest(request));
-  const std::string folder = absl::StrCat(options_.checkpoint_root, "/", job.id());
+  const CheckpointFolders folders =
+      FoldersOfJob(options_.checkpoint_root, options_.mirror_root, job.id(), job.summary().checkpoint());
   const auto is_left = [&caller] { return caller.has_gone(); };
   AMPD_ASSIGN_OR_RETURN(const OpenCheckpoint chosen,
-                        OpenCheckpointFiles(folder, request.checkpoint(), "", {.is_left = is_left}));
+                        OpenAnyCopy(folders, request.checkpoint(), "", {.is_left = is_left}));
   int64_t bytes = 0;
   for (const CheckpointFile& file : chosen.files) bytes += file.size;
   AMPD_ASSIGN_OR_RETURN(const Scratch scratch, Scratch::Make(options_.scratch_dir));
@@ -113,6 +115,7 @@ absl::StatusOr<OpenCheckpoint> ModelExporter::Export(const v1::Job& job, const v
   AMPD_RETURN_IF_ERROR(runner_(ask, path, bytes, *left));
   AMPD_ASSIGN_OR_RETURN(CheckpointFile file, OpenWritten(path, name));
   OpenCheckpoint opened{chosen.name, {}};
+  opened.from_mirror = chosen.from_mirror;
   opened.files.push_back(std::move(file));
   return opened;
 }

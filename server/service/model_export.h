@@ -22,8 +22,9 @@ namespace ampd {
 class ModelExporter {
  public:
   struct Options {
-    // As ControllerOptions::checkpoint_root.
+    // As ControllerOptions'.
     std::string checkpoint_root;
+    std::string mirror_root;
     // Where files are written until they are sent; made when it is missing. What lies there is removed at the start.
     std::string scratch_dir;
     std::vector<std::string> data_roots;
@@ -40,7 +41,8 @@ class ModelExporter {
 
   // The model as the one file of an opened checkpoint, "model.onnx" or "model.safetensors"; nothing of it is left in
   // any folder. Blocks while the runner does, which hears of it when the caller goes away; `caller` is nobody else's to
-  // follow. INVALID_ARGUMENT with field violations ("dtype"), OpenCheckpointFiles's errors, or the runner's.
+  // follow. Of a checkpoint that is damaged or gone it is made of its copy in the mirror, and has from_mirror.
+  // INVALID_ARGUMENT with field violations ("dtype"), OpenAnyCopy's errors, or the runner's.
   absl::StatusOr<OpenCheckpoint> Export(const v1::Job& job, const v1::ExportModelRequest& request,
                                         Departure& caller) const;
 

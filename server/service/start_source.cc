@@ -9,6 +9,7 @@
 #include "proto/spec/names.h"
 #include "proto/spec/resolve.h"
 #include "proto/spec/upload_path.h"
+#include "server/service/checkpoint_copies.h"
 #include "server/service/checkpoint_files.h"
 
 namespace ampd {
@@ -48,6 +49,17 @@ bool IsOfTheCheckpoint(const absl::Status& status) {
   return absl::IsNotFound(status) || absl::IsDataLoss(status) || absl::IsInvalidArgument(status);
 }
 
+absl::StatusOr<std::shared_ptr<HeldWeights>> HoldEither(const CheckpointFolders& folders, const std::string& name,
+                                                        const StartFolders& starts,
+                                                        const std::function<bool()>& is_left) {
+  absl::StatusOr<std::shared_ptr<HeldWeights>> own = HoldWhole(folders.own, name, starts, is_left);
+  if (own.ok() || folders.mirror.empty() || !IsOfTheCheckpoint(own.status())) return own;
+  absl::StatusOr<std::shared_ptr<HeldWeights>> copy = HoldWhole(folders.mirror, name, starts, is_left);
+  // What stopped it from being held is not of the checkpoint either: there is no room, or nobody waits any more.
+  if (copy.ok() || absl::IsResourceExhausted(copy.status()) || absl::IsCancelled(copy.status())) return copy;
+  return WithCopysError(own.status(), copy.status());
+}
+
 }  // namespace
 
 std::set<std::string> UploadsOf(const v1::JobSpec& spec) {
@@ -68,7 +80,7 @@ absl::Status CheckUploads(const v1::JobSpec& spec, UploadStore* uploads) {
   return violations.empty() ? absl::OkStatus() : InvalidFields(violations);
 }
 
-absl::StatusOr<std::shared_ptr<HeldWeights>> HoldStart(const JobFinder& find, const std::string& checkpoint_root,
+absl::StatusOr<std::shared_ptr<HeldWeights>> HoldStart(const JobFinder& find, const CheckpointRoots& roots,
                                                        const StartFolders& starts, v1::WeightSource* source,
                                                        const std::function<bool()>& is_left) {
   const absl::StatusOr<v1::Job> job = find(source->job_id());
@@ -76,21 +88,28 @@ absl::StatusOr<std::shared_ptr<HeldWeights>> HoldStart(const JobFinder& find, co
     return InvalidFields({{"start_from.job_id", std::string(job.status().message())}});
   }
   AMPD_RETURN_IF_ERROR(job.status());
-  const std::string directory = absl::StrCat(checkpoint_root, "/", job->id());
+  const CheckpointFolders folders = FoldersOfJob(roots.own, roots.mirror, job->id(), job->summary().checkpoint());
   const bool named = !source->checkpoint().empty();
-  const std::vector<std::string> names =
-      named ? std::vector<std::string>{source->checkpoint()} : ListCheckpoints(directory);
-  absl::Status first_error = absl::NotFoundError("it has none");
-  for (size_t i = 0; i < names.size(); ++i) {
-    absl::StatusOr<std::shared_ptr<HeldWeights>> held = HoldWhole(directory, names[i], starts, is_left);
-    if (held.ok()) {
-      source->set_job_id(job->id());
-      source->set_checkpoint(names[i]);
-      return held;
+  absl::Status first_error;
+  // Those that the mirror alone has come last into play.
+  for (const bool in_mirror : {false, true}) {
+    if (in_mirror && (named || folders.mirror.empty())) break;
+    const std::vector<std::string> names =
+        named ? std::vector<std::string>{source->checkpoint()} : NewestFirst(folders, in_mirror);
+    // The job has told of none: there is none in the mirror.
+    if (names.empty() && !in_mirror) break;
+    for (const std::string& name : names) {
+      absl::StatusOr<std::shared_ptr<HeldWeights>> held = HoldEither(folders, name, starts, is_left);
+      if (held.ok()) {
+        source->set_job_id(job->id());
+        source->set_checkpoint(name);
+        return held;
+      }
+      if (!IsOfTheCheckpoint(held.status())) return held.status();
+      first_error.Update(held.status());
     }
-    if (!IsOfTheCheckpoint(held.status())) return held.status();
-    if (i == 0) first_error = held.status();
   }
+  if (first_error.ok()) first_error = absl::NotFoundError("it has none");
   return InvalidFields(
       {{named ? "start_from.checkpoint" : "start_from.job_id",
         absl::StrCat("job ", job->id(), " has no checkpoint to start from: ", std::string(first_error.message()))}});

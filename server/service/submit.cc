@@ -135,7 +135,8 @@ void Submitter::Finish(Submission submission, CreateJobParams params) {
 absl::StatusOr<std::shared_ptr<HeldWeights>> Submitter::Hold(const JobFinder& find, v1::WeightSource* source) const {
   // Reading large weights may take longer than a daemon that drains has; plans and validations are of no use then.
   absl::StatusOr<std::shared_ptr<HeldWeights>> held =
-      HoldStart(find, options_.checkpoint_root, starts_, source, [this] { return controller_->draining(); });
+      HoldStart(find, {options_.checkpoint_root, options_.mirror_root}, starts_, source,
+                [this] { return controller_->draining(); });
   if (absl::IsCancelled(held.status())) return absl::UnavailableError("the server is shutting down");
   return held;
 }

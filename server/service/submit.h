@@ -36,6 +36,7 @@ class Submitter {
     std::vector<std::string> data_roots;
     // As ControllerOptions'.
     std::string checkpoint_root;
+    std::string mirror_root;
     std::string start_root;
     // Outlives the submitter; null: nothing was ever uploaded.
     UploadStore* uploads = nullptr;

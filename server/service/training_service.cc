@@ -34,7 +34,7 @@ TrainingServiceImpl::TrainingServiceImpl(Options options, Submitter::Planner pla
       controller_(controller),
       log_(log),
       submitter_(options_.submit, std::move(planner), controller),
-      exporter_({options_.checkpoint_root, options_.export_scratch_dir,
+      exporter_({options_.checkpoint_root, options_.mirror_root, options_.export_scratch_dir,
                  AllDataRoots(options_.submit.data_roots, options_.submit.datasets),
                  options_.uploads == nullptr ? "" : options_.uploads->folder(), options_.submit.workers},
                 options_.export_runner),
@@ -187,11 +187,6 @@ grpc::ServerWriteReactor<v1::FileChunk>* TrainingServiceImpl::Download(grpc::Cal
       },
       caller->Scope());
   return stream.get();
-}
-
-CheckpointFolders TrainingServiceImpl::FoldersOf(const std::string& job_id, const std::string& newest) const {
-  return {absl::StrCat(options_.checkpoint_root, "/", job_id),
-          options_.mirror_root.empty() ? "" : absl::StrCat(options_.mirror_root, "/", job_id), newest};
 }
 
 grpc::ServerWriteReactor<v1::FileChunk>* TrainingServiceImpl::DownloadCheckpoint(

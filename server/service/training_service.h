@@ -134,7 +134,9 @@ class TrainingServiceImpl : public v1::TrainingService::CallbackService {
   // Who calls; `method` is the handler's name.
   absl::StatusOr<Caller> Admit(const grpc::CallbackServerContext& context, absl::string_view method) const;
   // `newest`: of JobSummary.checkpoint.
-  CheckpointFolders FoldersOf(const std::string& job_id, const std::string& newest) const;
+  CheckpointFolders FoldersOf(const std::string& job_id, const std::string& newest) const {
+    return FoldersOfJob(options_.checkpoint_root, options_.mirror_root, job_id, newest);
+  }
   // Answers a unary call by `handle(caller, reactor)`, or refuses the caller.
   template <typename Handle>
   grpc::ServerUnaryReactor* Admitted(grpc::CallbackServerContext* context, absl::string_view method, Handle handle) {

@@ -169,8 +169,8 @@ absl::Status Database::AddPageSums(const Log& log) {
                                                             : "another program copied pages without checksums into it";
   std::error_code error;
   const std::filesystem::space_info room = std::filesystem::space(std::filesystem::path(path_).parent_path(), error);
-  // A log as long as the file, and the growth of the file.
-  const int64_t needed = 2 * SizeOf(path_) + (1 << 20);
+  // A copy, a log as long as the file, and the growth of the file.
+  const int64_t needed = 3 * SizeOf(path_) + (1 << 20);
   if (!error && static_cast<int64_t>(room.available) < needed) {
     tell(absl::StrCat(without, ", and there is no room to rewrite it: that takes ", needed,
                       " bytes; the next start tries again"));

@@ -132,6 +132,7 @@ int Train(CommandLine line) {
 int main(int argc, char** argv) {
   if (const absl::Status status = ampd::Confine(); !status.ok()) return ampd::Refuse(status);
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);
   std::set_new_handler(ampd::OnOutOfMemory);
   CLI::App app("Trains one job for ampd.", "ampd-worker");
   ampd::CommandLine line;

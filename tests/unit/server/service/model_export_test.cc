@@ -27,8 +27,8 @@ class ModelExportTest : public ::testing::Test {
   }
   void TearDown() override { fs::remove_all(folder_); }
 
-  std::string MakeCheckpoint(const std::string& name) {
-    const std::string folder = absl::StrCat(folder_, "/checkpoints/job/", name);
+  std::string MakeCheckpoint(const std::string& name, const std::string& root = "checkpoints") {
+    const std::string folder = absl::StrCat(folder_, "/", root, "/job/", name);
     fs::create_directories(folder);
     std::ofstream(folder + "/model.safetensors") << "weights";
     const std::string manifest =
@@ -44,7 +44,8 @@ class ModelExportTest : public ::testing::Test {
     return Export(runner, request, caller);
   }
   absl::StatusOr<OpenCheckpoint> Export(const ModelExporter::Runner& runner, const Form& request, Departure& caller) {
-    const ModelExporter exporter({folder_ + "/checkpoints", folder_ + "/exports", {"/data"}, "/uploads"}, runner);
+    const ModelExporter exporter(
+        {folder_ + "/checkpoints", folder_ + "/mirror", folder_ + "/exports", {"/data"}, "/uploads"}, runner);
     EXPECT_TRUE(fs::is_empty(folder_ + "/exports"));
     auto opened = exporter.Export(job_, request, caller);
     EXPECT_TRUE(fs::is_empty(folder_ + "/exports"));
@@ -91,6 +92,29 @@ TEST_F(ModelExportTest, HoldsWhatTheJobDeletesMeanwhile) {
   ASSERT_TRUE(opened.ok()) << opened.status();
   EXPECT_EQ(opened->name, "step-000000005");
   EXPECT_EQ(ReadChunk(opened->files[0], 0, 100).value(), "weights");
+}
+
+TEST_F(ModelExportTest, IsMadeOfTheMirrorsCopyWhereTheCheckpointIsDamaged) {
+  MakeCheckpoint("step-000000004");
+  const std::string newest = MakeCheckpoint("step-000000005");
+  MakeCheckpoint("step-000000005", "mirror");
+  const auto runner = [&](const v1::ExportRequest& asked, const std::string& path, int64_t, const StopEvent&) {
+    std::ofstream(path) << std::ifstream(asked.checkpoint_dir() + "/model.safetensors").rdbuf();
+    return absl::OkStatus();
+  };
+  EXPECT_FALSE(Export(runner, {})->from_mirror);
+  std::ofstream(newest + "/model.safetensors") << "wEights";
+  auto opened = Export(runner, {});
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  EXPECT_EQ(opened->name, "step-000000005");
+  EXPECT_TRUE(opened->from_mirror);
+  EXPECT_EQ(ReadChunk(opened->files[0], 0, 100).value(), "weights");
+  fs::remove_all(newest);
+  Form named;
+  named.set_checkpoint("step-000000005");
+  opened = Export(runner, named);
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  EXPECT_TRUE(opened->from_mirror);
 }
 
 TEST_F(ModelExportTest, TellsTheRunnerWhenTheCallerGoes) {

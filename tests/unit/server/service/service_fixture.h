@@ -147,6 +147,7 @@ class ServiceFixture : public testing::Test {
     service_options.stall_limit = stall_limit_;
     service_options.submit.data_roots = {"/data"};
     service_options.submit.checkpoint_root = options.checkpoint_root;
+    service_options.submit.mirror_root = state_dir_ + "/mirror";
     service_options.submit.start_root = options.start_root;
     service_options.submit.uploads = uploads_.get();
     service_options.submit.datasets = datasets_.get();

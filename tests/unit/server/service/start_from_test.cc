@@ -76,9 +76,10 @@ class StartFromTest : public ServiceFixture {
     return names;
   }
 
-  // A whole checkpoint of the job, whose weights are `content`.
-  void MakeCheckpoint(const std::string& id, const std::string& name, const std::string& content) {
-    const std::string folder = absl::StrCat(state_dir_, "/checkpoints/", id, "/", name);
+  // A whole checkpoint of the job, whose weights are `content`; in the mirror where `root` says so.
+  void MakeCheckpoint(const std::string& id, const std::string& name, const std::string& content,
+                      const std::string& root = "checkpoints") {
+    const std::string folder = absl::StrCat(state_dir_, "/", root, "/", id, "/", name);
     fs::create_directories(folder);
     std::ofstream(folder + "/model.safetensors") << content;
     const std::string line = absl::StrCat(Sha256(content), " ", content.size(), " model.safetensors\n");
@@ -246,6 +247,45 @@ TEST_F(StartFromTest, TheNewestWholeCheckpointIsChosenAndHeldUntilTheJobEnds) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   while (fs::exists(held) && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
   EXPECT_FALSE(fs::exists(held)) << "the job has ended";
+}
+
+TEST_F(StartFromTest, TheMirrorsCopyTakesThePlaceOfWhatIsDamagedOrGone) {
+  Train(UntilStopped);
+  const std::string first = CreateGood();
+  std::string planned;
+  SetPlanner([&](const v1::PlanRequest& asked) {
+    planned = Read(asked.start_checkpoint_dir() + "/model.safetensors");
+    return v1::PlanResponse();
+  });
+  // "checkpoint weights", or the error.
+  const auto start = [&](const std::string& checkpoint) {
+    planned.clear();
+    v1::CreateJobRequest request = From(first, checkpoint);
+    request.set_validate_only(true);
+    v1::Job job;
+    const grpc::Status status = Create(request, &job);
+    return status.ok() ? absl::StrCat(job.spec().start_from().checkpoint(), " ", planned) : status.error_message();
+  };
+  const std::string folder = absl::StrCat(state_dir_, "/checkpoints/", first);
+  for (const char* root : {"checkpoints", "mirror"}) {
+    MakeCheckpoint(first, "step-000000001", "one", root);
+    MakeCheckpoint(first, "step-000000002", "two", root);
+  }
+  EXPECT_EQ(start(""), "step-000000002 two");
+  std::ofstream(folder + "/step-000000002/model.safetensors") << "twO";
+  EXPECT_EQ(start(""), "step-000000002 two") << "sooner than an older one";
+  fs::remove_all(folder + "/step-000000002");
+  EXPECT_EQ(start("step-000000002"), "step-000000002 two");
+  // What the mirror alone has, and the job has not told of, is an older one's turn last.
+  EXPECT_EQ(start(""), "step-000000001 one");
+  fs::remove_all(folder + "/step-000000001");
+  MakeCheckpoint(first, "step-000000003", "three");
+  std::ofstream(folder + "/step-000000003/model.safetensors") << "throe";
+  EXPECT_EQ(start(""), "step-000000002 two");
+  std::ofstream(absl::StrCat(state_dir_, "/mirror/", first, "/step-000000002/model.safetensors")) << "twO";
+  EXPECT_THAT(start("step-000000002"), HasSubstr("has no checkpoint to start from"));
+  EXPECT_THAT(start("step-000000002"), HasSubstr("the mirror's copy"));
+  EXPECT_TRUE(NothingIsHeld());
 }
 
 TEST_F(StartFromTest, JobsAndCheckpointsThatAreNotThereAreRefusedByField) {
