@@ -234,6 +234,8 @@ void ControllerCore::CloseConnection(LiveJob& live, const absl::Status& status) 
 void ControllerCore::CheckHeartbeat(LiveJob& live) {
   timers_.Cancel(&live.heartbeat_timer);
   const absl::Duration now = clock_->Monotonic();
+  // Heartbeats wait with the events that the store does not take.
+  if (live.connection != nullptr && !live.connection->Listens()) live.last_heard = now;
   const absl::Duration grace = std::min(kHearingGrace, options_.heartbeat_timeout / 2);
   const absl::Duration quiet = live.last_heard + options_.heartbeat_timeout - grace - now;
   if (quiet > absl::ZeroDuration()) {

@@ -17,6 +17,8 @@ class WorkerConnection {
   // Ends the stream with `status` after what was sent. UNAVAILABLE: the worker connects again after a back-off, with
   // every event since the last acknowledged one. Other errors are final: the worker stops training and exits.
   virtual void Close(absl::Status status) = 0;
+  // False while nothing is read from the stream, as too much of it waits for the store: its silence says nothing.
+  virtual bool Listens() const = 0;
 };
 
 }  // namespace ampd

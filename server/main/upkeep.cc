@@ -41,13 +41,19 @@ fs::path AsidePath(const std::string& root, const std::string& name) { return fs
 
 std::string Ago(int64_t days) { return absl::StrCat("the job ended more than ", days, " days ago"); }
 
+std::vector<std::string> NamesBeginningWith(absl::string_view prefix, const std::string& folder) {
+  std::error_code error;
+  std::vector<std::string> names;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    std::string name = it->path().filename().string();
+    if (absl::StartsWith(name, prefix)) names.push_back(std::move(name));
+  }
+  return names;
+}
+
 void RemoveBeginningWith(absl::string_view prefix, const std::string& folder) {
   std::error_code error;
-  std::vector<fs::path> left;
-  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    if (absl::StartsWith(it->path().filename().string(), prefix)) left.push_back(it->path());
-  }
-  for (const fs::path& path : left) fs::remove_all(path, error);
+  for (const std::string& name : NamesBeginningWith(prefix, folder)) fs::remove_all(fs::path(folder) / name, error);
 }
 
 }  // namespace
@@ -174,13 +180,23 @@ absl::Status Upkeep::MergeUntil(const std::string& job_id, int64_t keep, bool on
   return absl::OkStatus();
 }
 
-void Upkeep::RemoveLeftovers(const v1::Job& job) const {
+void Upkeep::RemoveLeftovers(const v1::Job& job) {
   // Long after its last worker is gone.
   if (now_ - EndOf(job) < kAfterEnd) return;
+  std::vector<Folder> left;
   for (const std::string& root : {options_.checkpoint_root, options_.mirror_root}) {
     if (root.empty()) continue;
-    for (const absl::string_view prefix : kUnfinished) RemoveBeginningWith(prefix, absl::StrCat(root, "/", job.id()));
+    const std::string folder = absl::StrCat(root, "/", job.id());
+    RemoveBeginningWith(kRemoving, folder);
+    for (const absl::string_view prefix : kUnfinished) {
+      for (std::string& name : NamesBeginningWith(prefix, folder)) {
+        left.push_back({folder, std::move(name), root == options_.mirror_root});
+      }
+    }
   }
+  // It may train again by now, and write one of the same name.
+  if (left.empty() || !SetAside(job.id(), EndOf(job), left)) return;
+  for (const Folder& folder : left) RemoveAside(folder);
 }
 
 int64_t Upkeep::CheckpointBytes(const std::string& job_id) const {
@@ -239,7 +255,8 @@ void Upkeep::RemoveCheckpoints(std::vector<Kept> kept) {
     } else {
       continue;
     }
-    Remove(job.job_id, job.ended, {{options_.checkpoint_root, job.job_id}, {options_.mirror_root, job.job_id}},
+    Remove(job.job_id, job.ended,
+           {{options_.checkpoint_root, job.job_id}, {options_.mirror_root, job.job_id, /*may_hang=*/true}},
            "checkpoints", why);
     bytes -= job.bytes;
   }
@@ -268,13 +285,13 @@ bool Upkeep::SetAside(const std::string& job_id, absl::Time ended, const std::ve
     const absl::StatusOr<JobRecord> record = database.FindJob(job_id);
     const bool is_same = record.ok() && IsTerminal(record->job.state()) && EndOf(record->job) == ended;
     for (const Folder& folder : folders) {
-      if (is_same && folder.root != options_.mirror_root) Rename(job_id, folder);
+      if (is_same && !folder.may_hang) Rename(job_id, folder);
     }
     done.set_value(is_same);
   });
   if (!done.get_future().get()) return false;
   for (const Folder& folder : folders) {
-    if (folder.root == options_.mirror_root) Rename(job_id, folder);
+    if (folder.may_hang) Rename(job_id, folder);
   }
   return true;
 }

@@ -61,6 +61,8 @@ class Upkeep {
   struct Folder {
     std::string root;
     std::string name;
+    // It is the mirror's.
+    bool may_hang = false;
   };
 
   void Run();
@@ -86,7 +88,7 @@ class Upkeep {
   // What is too old.
   void RemoveFiles(const v1::Job& job);
   // What a worker that was killed amid a checkpoint has left, and none after it took away.
-  void RemoveLeftovers(const v1::Job& job) const;
+  void RemoveLeftovers(const v1::Job& job);
   int64_t CheckpointBytes(const std::string& job_id) const;
   absl::Time UploadCutoff() const;
   // Those that may go as far as their age goes.

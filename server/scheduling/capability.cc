@@ -42,11 +42,12 @@ std::string NameOf(const v1::Device& device) {
   return device.kind() == v1::Device::CUDA ? absl::StrCat(device.name(), " (", device.id(), ")") : device.id();
 }
 
-// Whether the job may wait for its end.
+// Whether the job may wait for its end. All that comes and goes with readings does: which devices a queued job can use
+// is found once.
 bool Passes(v1::DeviceCondition::Kind kind) {
-  return kind == v1::DeviceCondition::FOREIGN_PROCESS || kind == v1::DeviceCondition::GPU_LOST ||
-         kind == v1::DeviceCondition::NO_ANSWER || kind == v1::DeviceCondition::HARDWARE_ERROR ||
-         kind == v1::DeviceCondition::DRAINED;
+  return kind == v1::DeviceCondition::MIG_ENABLED || kind == v1::DeviceCondition::FOREIGN_PROCESS ||
+         kind == v1::DeviceCondition::GPU_LOST || kind == v1::DeviceCondition::NO_ANSWER ||
+         kind == v1::DeviceCondition::HARDWARE_ERROR || kind == v1::DeviceCondition::DRAINED;
 }
 
 std::vector<FieldViolation> ModeRefusals(const v1::JobSpec& spec, const v1::Device& device) {

@@ -130,6 +130,9 @@ std::string KeyOf(const v1::PlanRequest& request, const FileIdentity& surroundin
 v1::JobSpec PlannedPart(const v1::JobSpec& spec) {
   v1::JobSpec part = spec;
   ClearFieldsOfNoPlan(&part);
+  // It must be a metric of the model.
+  const std::string& best = spec.checkpoint().keep_best();
+  if (!best.empty()) part.mutable_checkpoint()->set_keep_best(best);
   return part;
 }
 

@@ -11,6 +11,7 @@
 #include "proto/spec/dataset_path.h"
 #include "proto/spec/resolve.h"
 #include "server/scheduling/capability.h"
+#include "server/service/checkpoint_copies.h"
 #include "server/service/data_paths.h"
 #include "server/service/dataset_use.h"
 #include "server/service/deterministic_bytes.h"
@@ -149,7 +150,10 @@ absl::StatusOr<std::shared_ptr<HeldWeights>> Submitter::HoldAgain(const v1::Job&
       Hold([this](const std::string& id) { return FindJob(id, std::nullopt); }, &source);
   if (held.ok() || controller_->draining()) return held;
   // One that goes on from a checkpoint of its own reads them no more.
-  if (!job.summary().checkpoint().empty()) return nullptr;
+  const CheckpointFolders folders = FoldersOfJob(options_.checkpoint_root, options_.mirror_root, job.id(), "");
+  const bool none_left =
+      NewestFirst(folders, false).empty() && (folders.mirror.empty() || NewestFirst(folders, true).empty());
+  if (!none_left) return nullptr;
   return absl::FailedPreconditionError(
       absl::StrCat("job ", job.id(), " has no checkpoint, and what it starts from is gone: ", held.status().message()));
 }

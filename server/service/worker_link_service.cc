@@ -43,6 +43,11 @@ class WorkerStream final : public grpc::ServerBidiReactor<v1::WorkerMessage, v1:
     WriteNext();
   }
 
+  bool Listens() const override {
+    const MutexLock lock(&mutex_);
+    return !IsFlooded();
+  }
+
  private:
   explicit WorkerStream(Controller* controller) : controller_(controller) {}
 
@@ -110,9 +115,12 @@ class WorkerStream final : public grpc::ServerBidiReactor<v1::WorkerMessage, v1:
     }
   }
 
+  bool IsFlooded() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return newest_ > acknowledged_ + WorkerLinkService::kMaxUnacknowledged;
+  }
+
   void ReadNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    const bool flooded = newest_ > acknowledged_ + WorkerLinkService::kMaxUnacknowledged;
-    if (reading_ || finished_ || closing_ || flooded) return;
+    if (reading_ || finished_ || closing_ || IsFlooded()) return;
     reading_ = true;
     StartRead(&incoming_);
   }
@@ -124,7 +132,7 @@ class WorkerStream final : public grpc::ServerBidiReactor<v1::WorkerMessage, v1:
   bool attached_ = false;
   v1::WorkerMessage incoming_;
 
-  Mutex mutex_;
+  mutable Mutex mutex_;
   v1::DaemonMessage current_ ABSL_GUARDED_BY(mutex_);
   std::deque<v1::DaemonMessage> outgoing_ ABSL_GUARDED_BY(mutex_);
   std::optional<absl::Status> closing_ ABSL_GUARDED_BY(mutex_);

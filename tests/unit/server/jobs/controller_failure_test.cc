@@ -145,6 +145,21 @@ TEST_F(ControllerFailureTest, ASilentWorkerIsKilled) {
   EXPECT_THAT(job.failure().message(), HasSubstr("no sign of life"));
 }
 
+TEST_F(ControllerFailureTest, AWorkerToWhomNobodyListensIsNotKilled) {
+  Submit();
+  auto worker = AttachLaunched(0);
+  worker->SetListens(false);
+  for (int i = 0; i < 5; ++i) Advance(absl::Minutes(2));
+  EXPECT_FALSE(launcher_.WasKilled(0));
+  // From here on its silence counts.
+  worker->SetListens(true);
+  Advance(absl::Seconds(58));
+  EXPECT_FALSE(launcher_.WasKilled(0));
+  Advance(absl::Seconds(60));
+  Advance(absl::Seconds(1));
+  EXPECT_TRUE(launcher_.WasKilled(0));
+}
+
 TEST_F(ControllerFailureTest, WhatADaemonDidNotHearWhileItStoodStillIsNoSilence) {
   Submit();
   auto worker = AttachLaunched(0);

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include <chrono>
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <future>
@@ -151,6 +152,8 @@ class FakeConnection : public WorkerConnection {
     if (!closed_) closed_ = std::move(status);
     changed_.notify_all();
   }
+  bool Listens() const override { return listens_; }
+  void SetListens(bool listens) { listens_ = listens; }
 
   bool WaitUntil(const std::function<bool(const std::vector<v1::DaemonMessage>&)>& holds) {
     std::unique_lock lock(mutex_);
@@ -205,6 +208,7 @@ class FakeConnection : public WorkerConnection {
   std::condition_variable changed_;
   std::vector<v1::DaemonMessage> messages_;
   std::optional<absl::Status> closed_;
+  std::atomic<bool> listens_ = true;
 };
 
 class ControllerTest : public ::testing::Test {

@@ -191,6 +191,23 @@ TEST_F(UpkeepTest, CheckpointsGoInTheMirrorToo) {
   EXPECT_EQ(FilesIn("mirror"), 1u);
 }
 
+TEST_F(UpkeepTest, WhatAWorkerLeftHalfWrittenGoesWithWhatWasBegunOfThat) {
+  mirror_ = dir_.path() + "/mirror";
+  AddEndedJob(1, v1::Job::FAILED, 2);
+  AddEndedJob(2, v1::Job::FAILED, 0);
+  for (const int n : {1, 2}) {
+    AddFile("checkpoints/" + TestId(n) + "/step-1/MANIFEST");
+    AddFile("checkpoints/" + TestId(n) + "/.writing-step-2/MANIFEST");
+    AddFile("checkpoints/" + TestId(n) + "/.removing~.writing-step-1/MANIFEST");
+    AddFile("mirror/" + TestId(n) + "/.copying-step-1/MANIFEST");
+  }
+  Pass();
+  EXPECT_EQ(FilesIn("checkpoints/" + TestId(1)), 1u);
+  EXPECT_EQ(FilesIn("mirror/" + TestId(1)), 0u);
+  EXPECT_EQ(FilesIn("checkpoints/" + TestId(2)), 3u) << "its worker may be about";
+  EXPECT_EQ(FilesIn("mirror/" + TestId(2)), 1u);
+}
+
 TEST_F(UpkeepTest, AClockThatRanAheadMakesNothingOldForADay) {
   retention_.set_checkpoint_days(30);
   retention_.set_file_days(30);

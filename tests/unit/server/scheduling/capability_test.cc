@@ -180,8 +180,9 @@ TEST(Capability, ConditionsThatPassDoNotCount) {
   v1::Device device = Gpu("GPU-a", "NVIDIA H200", 9, 0);
   v1::DeviceCondition& condition = *device.add_conditions();
   condition.set_blocks_jobs(true);
-  for (const auto kind : {v1::DeviceCondition::FOREIGN_PROCESS, v1::DeviceCondition::GPU_LOST,
-                          v1::DeviceCondition::NO_ANSWER, v1::DeviceCondition::HARDWARE_ERROR}) {
+  for (const auto kind :
+       {v1::DeviceCondition::FOREIGN_PROCESS, v1::DeviceCondition::GPU_LOST, v1::DeviceCondition::NO_ANSWER,
+        v1::DeviceCondition::HARDWARE_ERROR, v1::DeviceCondition::MIG_ENABLED}) {
     condition.set_kind(kind);
     EXPECT_THAT(Refusals(Spec(Precision::FP8), device), IsEmpty()) << v1::DeviceCondition::Kind_Name(kind);
   }

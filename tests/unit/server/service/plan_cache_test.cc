@@ -115,6 +115,7 @@ TEST_F(PlanCacheTest, EverythingElseIsAnotherPlan) {
   const std::vector<std::function<void(v1::JobSpec*)>> changes = {
       [](v1::JobSpec* s) { s->mutable_train()->set_batch_size(64); },
       [](v1::JobSpec* s) { s->mutable_train()->set_micro_batch_size(16); },
+      [](v1::JobSpec* s) { s->mutable_checkpoint()->set_keep_best("top5"); },
       [](v1::JobSpec* s) { s->mutable_precision()->set_mode(v1::PrecisionSpec::BF16); },
       [](v1::JobSpec* s) { s->mutable_model()->mutable_layers(0)->mutable_dense()->set_units(11); },
       [](v1::JobSpec* s) { s->mutable_optimizer()->mutable_sgd()->set_learning_rate(0.1); },
