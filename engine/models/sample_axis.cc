@@ -207,7 +207,12 @@ absl::Status CheckSamplesStayApart(const ir::Graph& telling, const ir::Graph& gr
   bool same = telling.nodes.size() == graph.nodes.size();
   for (size_t n = 0; same && n < graph.nodes.size(); ++n) {
     const ir::Node &a = telling.nodes[n], &b = graph.nodes[n];
-    same = a.op == b.op && a.name == b.name && a.outputs.size() == b.outputs.size();
+    same =
+        a.op == b.op && a.name == b.name && a.outputs.size() == b.outputs.size() && a.inputs.size() == b.inputs.size();
+    // What was laid along the samples at import is seen by who reads it.
+    for (size_t i = 0; same && i < a.inputs.size(); ++i) {
+      same = SameButForBatch(telling.type(a.inputs[i]).shape, graph.type(b.inputs[i]).shape, batch);
+    }
     for (size_t i = 0; same && i < a.outputs.size(); ++i) {
       same = SameButForBatch(telling.type(a.outputs[i]).shape, graph.type(b.outputs[i]).shape, batch);
     }

@@ -63,6 +63,22 @@ V Emitter::Fail(absl::Status status) {
 
 V Emitter::Placeholder() { return Known(HostFilled(DType::kF32, {}, 0)); }
 
+bool Emitter::FollowsInput(V v) {
+  const ir::ValueId id = v->ir >= 0 ? v->ir : v->image;
+  if (id < 0) return false;
+  for (size_t i = follows_.size(); i < graph_->values.size(); ++i) {
+    follows_.push_back(graph_->values[i].kind == ir::ValueKind::kInput);
+  }
+  // Nodes come after what they read.
+  for (; followed_nodes_ < graph_->nodes.size(); ++followed_nodes_) {
+    const ir::Node& node = graph_->nodes[followed_nodes_];
+    const bool follows = std::any_of(node.inputs.begin(), node.inputs.end(),
+                                     [&](ir::ValueId input) { return follows_[static_cast<size_t>(input)]; });
+    for (const ir::ValueId output : node.outputs) follows_[static_cast<size_t>(output)] = follows;
+  }
+  return follows_[static_cast<size_t>(id)];
+}
+
 V Emitter::NewValue(ir::TensorType type) {
   values_.push_back({.type = std::move(type)});
   return &values_.back();

@@ -62,6 +62,9 @@ class Emitter {
   ir::ValueId Id(V v);
   ir::ValueId ImageId(V v);
 
+  // Whether it is computed from the graph's input; what is known, and what follows from parameters alone, is not.
+  bool FollowsInput(V v);
+
   static int64_t Extent(V v, int64_t axis);
   static int Rank(V v) { return static_cast<int>(v->type.shape.size()); }
   static int64_t Size(V v) { return NumElements(v->type.shape); }
@@ -131,6 +134,9 @@ class Emitter {
   std::map<std::string, int> names_;
   std::deque<Value> values_;
   std::map<const Tensor*, ir::ValueId> constants_;
+  // By value of the graph, of the outputs of its first followed_nodes_ nodes and of the values before: FollowsInput().
+  std::vector<bool> follows_;
+  size_t followed_nodes_ = 0;
   std::map<std::pair<ir::ValueId, DType>, ir::ValueId> casts_;
 };
 

@@ -29,6 +29,8 @@ void TakeActualBatch(const Node& n, Ints* to) {
   const ImportOptions& options = n.options();
   const int64_t written = options.written_batch, batch = options.batch;
   if (written == 0 || batch == written || to->empty() || n.rank(0) == 0) return;
+  // Weights and constants hold no samples, however many elements they have.
+  if (!n[0]->of_shape && !n.e.FollowsInput(n[0])) return;
   if ((*to)[0] < 1 || (*to)[0] % written != 0 || (n.Has(1) && n[1]->of_shape)) return;
   double elements = 1;
   for (size_t a = 0; a < to->size(); ++a) {

@@ -336,6 +336,51 @@ TEST(Imported, AFixedBatchBecomesTheJobs) {
   }
 }
 
+TEST(Imported, WeightsReshapedInAFixedBatchHoldNoSamples) {
+  // x of [written, c] times k of [c] as [1, c]: a "constant", a "weight" or one "negated".
+  const auto scaled = [](int64_t written, int64_t c, const std::string& kind) {
+    ModelProto m = onnx::EmptyModel();
+    onnx::AddInput(&m, "x", {written, c});
+    std::string k = "k";
+    if (kind == "constant") {
+      *onnx::AddNode(&m, "Constant", {}, {"k"})->add_attribute() = [&] {
+        ::onnx::AttributeProto value;
+        value.set_name("value");
+        value.set_type(::onnx::AttributeProto::TENSOR);
+        *value.mutable_t() = Weights("k", {c});
+        return value;
+      }();
+    } else {
+      AddWeights(&m, "k", {c});
+    }
+    if (kind == "negated") {
+      onnx::AddNode(&m, "Neg", {"k"}, {"n"});
+      k = "n";
+    }
+    *m.mutable_graph()->add_initializer() = onnx::Ints("shape", {1, -1});
+    onnx::AddNode(&m, "Reshape", {k, "shape"}, {"row"});
+    onnx::AddNode(&m, "Mul", {"x", "row"}, {"scaled"});
+    AddWeights(&m, "w", {c, 3});
+    onnx::AddNode(&m, "MatMul", {"scaled", "w"}, {"y"});
+    onnx::AddOutput(&m, "y");
+    return m;
+  };
+  for (const std::string kind : {"constant", "weight", "negated"}) {
+    for (const int64_t c : {4, 8, 6}) {
+      const Job job = {.sample = {.input_shape = {c}, .classes = 3}};
+      const auto open = Build(scaled(-1, c, kind), job);
+      ASSERT_TRUE(open.ok()) << open.status();
+      const GraphInputs in = InputsOf(open->eval, 3);
+      const RefTensor expected = RunGraphReference(open->eval, in).outputs.at("logits");
+      for (const int64_t written : {1, 2}) {
+        const auto fixed = Build(scaled(written, c, kind), job);
+        ASSERT_TRUE(fixed.ok()) << kind << c << written << fixed.status();
+        ExpectNear(RunGraphReference(fixed->eval, in).outputs.at("logits"), expected, 1e-12);
+      }
+    }
+  }
+}
+
 TEST(Imported, SamplesOfAFixedBatchStayApart) {
   const auto refused = [](std::vector<std::vector<int64_t>> shapes, const std::string& between) {
     ModelProto m = onnx::EmptyModel();
