@@ -2,6 +2,7 @@
 #include <cmath>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "tests/support/op_rows.h"
 #include "tests/support/reference.h"
@@ -192,18 +193,44 @@ Tensors ErrorBound(const NodeDesc& desc, const Tensors& inputs, const Tensors& o
   return bounds;
 }
 
+namespace {
+
+// Of those that NonFinite() names.
+constexpr int64_t kNamed = 8;
+
+bool Agrees(double a, double e, double bound, DType dtype) {
+  if (std::isnan(e) ? std::isnan(a) : a == e) return true;
+  if (std::fabs(a - e) <= bound) return true;
+  const bool may_overflow = IsFloat(dtype) && std::fabs(e) + bound > MaxFinite(dtype);
+  return may_overflow && std::isinf(a) && std::signbit(a) == std::signbit(e);
+}
+
+// "; 3 of 24 elements are not finite where they should be: 0, 5, 7", or nothing.
+std::string NonFinite(const RefTensor& actual, const RefTensor& expected, const RefTensor& bound, DType dtype) {
+  int64_t count = 0;
+  std::string named;
+  for (int64_t i = 0; i < actual.size(); ++i) {
+    const double a = actual.data[i], e = expected.data[i];
+    if (std::isfinite(a) || !std::isfinite(e) || Agrees(a, e, bound.data[i], dtype)) continue;
+    if (count++ < kNamed) absl::StrAppend(&named, named.empty() ? "" : ", ", i);
+  }
+  if (count == 0) return "";
+  return absl::StrCat("; ", count, " of ", actual.size(), " elements are not finite where they should be: ", named,
+                      count > kNamed ? ", ..." : "");
+}
+
+}  // namespace
+
 std::string Compare(const RefTensor& actual, const RefTensor& expected, const RefTensor& bound, DType dtype) {
   if (actual.shape != expected.shape) {
     return absl::StrCat("shape ", ShapeString(actual.shape), ", expected ", ShapeString(expected.shape));
   }
   for (int64_t i = 0; i < actual.size(); ++i) {
     const double a = actual.data[i], e = expected.data[i];
-    if (std::isnan(e) ? std::isnan(a) : a == e) continue;
-    if (std::fabs(a - e) <= bound.data[i]) continue;
-    const bool may_overflow = IsFloat(dtype) && std::fabs(e) + bound.data[i] > MaxFinite(dtype);
-    if (may_overflow && std::isinf(a) && std::signbit(a) == std::signbit(e)) continue;
-    return absl::StrFormat("element %d of %s: %.9g, expected %.9g, off by %.3g where %.3g is allowed", i,
-                           ShapeString(actual.shape), a, e, std::fabs(a - e), bound.data[i]);
+    if (Agrees(a, e, bound.data[i], dtype)) continue;
+    return absl::StrFormat("element %d of %s: %.9g, expected %.9g, off by %.3g where %.3g is allowed%s", i,
+                           ShapeString(actual.shape), a, e, std::fabs(a - e), bound.data[i],
+                           NonFinite(actual, expected, bound, dtype));
   }
   return "";
 }

@@ -28,7 +28,7 @@ std::vector<DType> ResultDTypes(const runtime::NodeDesc& desc);
 
 // One line for the first element of `actual` farther than `bound` from `expected`; empty if there is none. NaN matches
 // NaN only and an infinity the same infinity, except that a value which rounds past MaxFinite(dtype) within its bound
-// may be infinite.
+// may be infinite. The line also tells how many elements are not finite where they should be, and the first of them.
 std::string Compare(const RefTensor& actual, const RefTensor& expected, const RefTensor& bound, DType dtype);
 
 }  // namespace ampd::testing

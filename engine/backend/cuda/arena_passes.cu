@@ -110,9 +110,16 @@ struct Norms {
   double directions;
 };
 
+// Blocks that a multiprocessor is to hold of an update; a T4's holds 1024 threads.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+constexpr int kUpdateBlocks = 6;
+#else
+constexpr int kUpdateBlocks = 4;
+#endif
+
 // The rule's branches depend on constants of the job; fixing them here leaves straight code.
 template <optim::OptimizerKind kKind, bool kMomentum, bool kCentered, int kMoments>
-__global__ void __launch_bounds__(kThreads, 6)
+__global__ void __launch_bounds__(kThreads, kUpdateBlocks)
     UpdateEntries(const UpdateEntry* __restrict__ list, int64_t count, const RangeRule* __restrict__ ranges,
                   const UpdateControl* __restrict__ control, optim::OptimizerConfig config, UpdateArenas a) {
   if (control->apply == 0) return;

@@ -32,6 +32,7 @@ DeviceProperties PropertiesOf(const cudaDeviceProp& p) {
   properties.shared_bytes_per_sm = static_cast<int64_t>(p.sharedMemPerMultiprocessor);
   properties.l2_bytes = p.l2CacheSize;
   properties.memory_bytes = static_cast<int64_t>(p.totalGlobalMem);
+  properties.reads_pageable_memory = p.pageableMemoryAccessUsesHostPageTables != 0;
   return properties;
 }
 

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -63,7 +64,7 @@ struct ConvArgs {
   const void* a = nullptr;
   const void* b = nullptr;
   void* result = nullptr;
-  void* workspace = nullptr;  // workspace_bytes()
+  void* workspace = nullptr;  // workspace_bytes(); may be null where that is 0
   const void* bias = nullptr;
   const void* scale = nullptr;
   float* sum = nullptr;
@@ -77,6 +78,10 @@ struct ConvArgs {
   float* coefficient_dy = nullptr;
   float* coefficient_x = nullptr;
   float* coefficient_1 = nullptr;
+  // Enqueues what writes a and b, where they are the caller's own copies; else empty. An algorithm that is tried may
+  // write where it must not, so it is called before each run that one is judged by, and before the run that stays where
+  // any was tried.
+  std::function<absl::Status()> renew;
 };
 
 // The most workspace that a convolution may ask for.
@@ -87,7 +92,7 @@ class Conv {
  public:
   // Makes a plan from the context's properties alone; no driver is asked. `name` is the node's, for errors.
   // UNIMPLEMENTED, saying why, where there is no plan within kMaxConvWorkspace that sums in f32 and gives the same bits
-  // every time: the caller then computes it otherwise. `context` outlives the convolution.
+  // every time, or none is trusted: the caller then computes it otherwise. `context` outlives the convolution.
   static absl::StatusOr<std::unique_ptr<Conv>> Create(std::string name, const ConvDesc& desc, Context* context);
   virtual ~Conv() = default;
   virtual int64_t workspace_bytes() const = 0;

@@ -20,6 +20,8 @@ using runtime::KernelArgs;
 using runtime::NodeDesc;
 
 constexpr int kThreads = 256;
+// Between what is widened and the workspace of a library that tries several algorithms on it.
+constexpr int64_t kSlackBytes = 256;
 
 template <typename From>
 __global__ void WidenCodes(const From* __restrict__ codes, int64_t size, float* __restrict__ wide) {
@@ -40,30 +42,37 @@ class ConvKernel : public runtime::Kernel {
  public:
   ConvKernel(const NodeDesc& desc, std::unique_ptr<Conv> conv, Context* context)
       : name_(desc.name), conv_(std::move(conv)), context_(context) {
-    workspace_ = layout_.Add(conv_->workspace_bytes());
     for (size_t i = 0; i < wide_.size(); ++i) {
       if (IsF8(desc.inputs[i].dtype)) wide_[i] = layout_.Add(NumElements(desc.inputs[i].shape) * SizeOf(DType::kF32));
     }
+    if (conv_->workspace_bytes() == 0) return;
+    if (layout_.bytes() > 0) layout_.Add(kSlackBytes);
+    workspace_ = layout_.Add(conv_->workspace_bytes());
   }
 
   int64_t workspace_bytes() const override { return layout_.bytes(); }
 
   absl::Status Launch(const KernelArgs& args) override {
-    ConvArgs conv;
-    AMPD_ASSIGN_OR_RETURN(conv.a, Operand(args, 0));
-    AMPD_ASSIGN_OR_RETURN(conv.b, Operand(args, 1));
-    conv.result = args.outputs[0].data;
-    conv.workspace = WorkspaceAt<char>(args, workspace_);
+    ConvArgs conv{.a = Operand(args, 0), .b = Operand(args, 1), .result = args.outputs[0].data};
+    if (workspace_ >= 0) conv.workspace = WorkspaceAt<char>(args, workspace_);
+    if (wide_[0] >= 0 || wide_[1] >= 0) conv.renew = [this, &args] { return WidenOperands(args); };
+    AMPD_RETURN_IF_ERROR(WidenOperands(args));
     return conv_->Run(conv);
   }
 
  private:
-  absl::StatusOr<const void*> Operand(const KernelArgs& args, size_t i) const {
-    const TensorView& x = args.inputs[i];
-    if (!IsF8(x.dtype)) return static_cast<const void*>(x.data);
-    auto* wide = WorkspaceAt<float>(args, wide_[i]);
-    AMPD_RETURN_IF_ERROR(x.dtype == DType::kF8E4M3 ? Widen<Float8E4M3>(x, wide) : Widen<Float8E5M2>(x, wide));
-    return static_cast<const void*>(wide);
+  const void* Operand(const KernelArgs& args, size_t i) const {
+    return wide_[i] < 0 ? args.inputs[i].data : WorkspaceAt<void>(args, wide_[i]);
+  }
+
+  absl::Status WidenOperands(const KernelArgs& args) const {
+    for (size_t i = 0; i < wide_.size(); ++i) {
+      const TensorView& x = args.inputs[i];
+      if (wide_[i] < 0) continue;
+      auto* wide = WorkspaceAt<float>(args, wide_[i]);
+      AMPD_RETURN_IF_ERROR(x.dtype == DType::kF8E4M3 ? Widen<Float8E4M3>(x, wide) : Widen<Float8E5M2>(x, wide));
+    }
+    return absl::OkStatus();
   }
 
   template <typename T>
@@ -77,8 +86,9 @@ class ConvKernel : public runtime::Kernel {
   const std::unique_ptr<Conv> conv_;
   Context* const context_;
   WorkspaceLayout layout_;
-  int64_t workspace_ = 0;
-  std::array<int64_t, 2> wide_ = {};
+  // In the workspace; -1: there is none.
+  int64_t workspace_ = -1;
+  std::array<int64_t, 2> wide_ = {-1, -1};
 };
 
 std::array<int64_t, 4> Extents(const Shape& s) { return {s[0], s[1], s[2], s[3]}; }

@@ -20,8 +20,14 @@ absl::StatusOr<void*> CudaMemory::Allocate(int64_t bytes, absl::string_view what
 void CudaMemory::Free(void* p) { static_cast<void>(cudaFree(p)); }
 
 absl::Status CudaMemory::Upload(const void* host, int64_t bytes, void* to) {
-  return ToStatus(cudaMemcpyAsync(to, host, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, context_->stream()),
-                  "upload");
+  const cudaStream_t stream = context_->stream();
+  AMPD_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(to, host, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, stream),
+                            "upload");
+  // Other devices are given pageable memory by a copy of it that the driver makes before it returns.
+  if (!context_->properties().reads_pageable_memory) return absl::OkStatus();
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  AMPD_CUDA_RETURN_IF_ERROR(cudaStreamIsCapturing(stream, &capture), "capture status");
+  return capture == cudaStreamCaptureStatusNone ? context_->Wait() : absl::OkStatus();
 }
 
 absl::Status CudaMemory::Download(const void* from, int64_t bytes, void* host) {

@@ -19,6 +19,9 @@ class CudaMemory : public runtime::Memory {
   int64_t free_bytes() const override;
   absl::StatusOr<void*> Allocate(int64_t bytes, absl::string_view what) override;
   void Free(void* p) override;
+  // From pageable memory, which may change or be freed as soon as this returns; on a device that reads such memory
+  // itself it therefore waits. Memory of cudaHostAlloc(), and any in a capture, has to stay as it is until the copy is
+  // done.
   absl::Status Upload(const void* host, int64_t bytes, void* to) override;
   absl::Status Download(const void* from, int64_t bytes, void* host) override;
   absl::Status Copy(const void* from, int64_t bytes, void* to) override;

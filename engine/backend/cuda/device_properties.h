@@ -18,6 +18,8 @@ struct DeviceProperties {
   int64_t shared_bytes_per_sm = 228 << 10;
   int64_t l2_bytes = 50 << 20;
   int64_t memory_bytes = int64_t{141} << 30;
+  // Whether it reads pageable host memory itself, by the host's page tables (as GH200 and GB200 do).
+  bool reads_pageable_memory = false;
 
   int capability() const { return 10 * major + minor; }
   // bf16 and TF32 matrix units, and bf16 arithmetic.

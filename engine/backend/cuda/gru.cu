@@ -132,9 +132,9 @@ class GruKernel : public runtime::Kernel {
         dtype_(desc.inputs[0].dtype),
         inputs_(std::move(inputs)),
         hidden_(std::move(hidden)) {
-    products_at_ = layout_.Add(std::max(inputs_.workspace_bytes(), hidden_.workspace_bytes()));
     share_at_ = layout_.Add(3 * s_.states() * 4);
     projected_at_ = layout_.Add(3 * s_.states() * s_.time * 4);
+    products_at_ = layout_.Add(std::max(inputs_.workspace_bytes(), hidden_.workspace_bytes()));
   }
 
   template <typename T>
@@ -279,10 +279,10 @@ class GruGradKernel : public runtime::Kernel {
         s_(recurrent::SequenceOf(desc, desc.inputs[kDy].shape, desc.inputs[kDy].shape[2])),
         dtype_(desc.inputs[kDy].dtype),
         back_(std::move(back)) {
-    products_at_ = layout_.Add(back_.workspace_bytes());
     kept_at_ = layout_.Add(s_.states() * 4);
     back_at_ = layout_.Add(s_.states() * 4);
     if (back_.apart) through_at_ = layout_.Add(s_.states() * 4);
+    products_at_ = layout_.Add(back_.workspace_bytes());
   }
 
   template <typename T>

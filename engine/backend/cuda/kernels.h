@@ -24,7 +24,8 @@ using LaunchFunction = std::function<absl::Status(const runtime::KernelArgs&)>;
 // A kernel that is one function. `overwrites`: the input that its first output may be written over.
 std::unique_ptr<runtime::Kernel> MakeKernel(int64_t workspace_bytes, LaunchFunction launch, int overwrites = -1);
 
-// Hands out parts of a workspace, each aligned to kTensorAlignment.
+// Hands out parts of a workspace, each aligned to kTensorAlignment. The part for a library that tries several
+// algorithms is added last: what one writes behind it is nothing that another reads.
 class WorkspaceLayout {
  public:
   // Offset of `bytes` more bytes.

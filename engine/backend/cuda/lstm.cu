@@ -106,10 +106,10 @@ class LstmKernel : public runtime::Kernel {
         dtype_(desc.inputs[0].dtype),
         inputs_(std::move(inputs)),
         states_(std::move(states)) {
-    products_at_ = layout_.Add(std::max(inputs_.workspace_bytes(), states_ ? states_->workspace_bytes() : 0));
     if (states_) share_at_ = layout_.Add(4 * s_.states() * 4);
     // In f32 it lies where the gates go.
     if (dtype_ != DType::kF32) projected_at_ = layout_.Add(4 * s_.states() * s_.time * 4);
+    products_at_ = layout_.Add(std::max(inputs_.workspace_bytes(), states_ ? states_->workspace_bytes() : 0));
   }
 
   template <typename T>
@@ -257,10 +257,10 @@ class LstmGradKernel : public runtime::Kernel {
         dtype_(desc.inputs[kDy].dtype),
         back_(std::move(back)) {
     if (!back_) return;
-    product_at_ = layout_.Add(back_->workspace_bytes());
     kept_at_ = layout_.Add(s_.states() * 4);
     back_at_ = layout_.Add(s_.states() * 4);
     if (desc.inputs.size() > kPeepholes) sums_at_ = layout_.Add(3 * s_.states() * 8);
+    product_at_ = layout_.Add(back_->workspace_bytes());
   }
 
   template <typename T>

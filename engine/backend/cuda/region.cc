@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/backend/cuda/autotune.h"
+#include "engine/backend/cuda/device_failure.h"
 #include "engine/backend/cuda/gemm.h"
 #include "engine/backend/cuda/kernels.h"
 #include "engine/backend/cuda/matmul.h"
@@ -71,8 +72,8 @@ class JoinedMatmul : public Joined {
   // `scaled`: the operands are codes, and their scales inputs 2 and 3.
   JoinedMatmul(Context* context, std::string name, std::unique_ptr<Gemm> gemm, const Behind& behind, bool scaled)
       : context_(context), name_(std::move(name)), gemm_(std::move(gemm)), behind_(behind) {
-    gemm_at_ = layout_.Add(gemm_->workspace_bytes());
     if (scaled) factors_at_ = layout_.Add(2 * kFactorStride * SizeOf(DType::kF32));
+    gemm_at_ = layout_.Add(gemm_->workspace_bytes());
   }
   int64_t workspace_bytes() const override { return layout_.bytes(); }
   absl::Status Run(const KernelArgs& args, void* workspace) override {
@@ -319,8 +320,13 @@ class RegionKernel : public runtime::Kernel {
         .inputs = trial.inputs(), .outputs = trial.outputs(), .workspace = args.workspace, .step = args.step};
     // Whoever runs first may try algorithms out.
     const absl::Status runs = Run(RegionWay::kJoined, on_trial);
-    if (absl::IsUnavailable(runs)) return runs;
-    if (!runs.ok()) return absl::StrCat(kParts, ": ", runs.message());
+    if (!runs.ok()) {
+      // What fails with its device says nothing of the call, and a kernel's fault shows when it is waited for.
+      AMPD_RETURN_IF_ERROR(context_->Wait());
+      const absl::Status why = DeviceFailureOr(*context_, runs);
+      if (absl::IsUnavailable(why)) return why;
+      return absl::StrCat(kParts, ": ", why.message());
+    }
     AMPD_RETURN_IF_ERROR(Run(RegionWay::kParts, on_trial));
     AMPD_ASSIGN_OR_RETURN(std::string difference, Compare(trial, on_trial));
     if (difference.empty() && !measured) {

@@ -10,7 +10,10 @@ absl::StatusCode CodeOf(cudaError_t error) {
     case cudaErrorInitializationError:
     case cudaErrorInsufficientDriver:
     case cudaErrorNoDevice:
+    case cudaErrorDevicesUnavailable:
+    case cudaErrorSystemNotReady:
     case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
     case cudaErrorIllegalAddress:
     case cudaErrorLaunchTimeout:
     case cudaErrorAssert:
@@ -20,7 +23,12 @@ absl::StatusCode CodeOf(cudaError_t error) {
     case cudaErrorInvalidAddressSpace:
     case cudaErrorInvalidPc:
     case cudaErrorLaunchFailure:
+    case cudaErrorExternalDevice:
     case cudaErrorUnknown:
+#if CUDART_VERSION >= 12080
+    case cudaErrorContained:
+    case cudaErrorTensorMemoryLeak:
+#endif
       return absl::StatusCode::kUnavailable;
     default:
       return absl::StatusCode::kInternal;

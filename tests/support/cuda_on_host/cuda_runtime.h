@@ -22,7 +22,8 @@
 #define __host__
 #define __constant__ static const
 #define __forceinline__ inline __attribute__((always_inline))
-#define __launch_bounds__(...)
+// Alignment that every function has anyway: what is wanted is that the bounds are looked at.
+#define __launch_bounds__(...) __attribute__((aligned(::cuda_on_host::AlignmentWithin(__VA_ARGS__))))
 #define __align__(n) alignas(n)
 // One block runs at a time.
 #define __shared__ static
@@ -34,6 +35,15 @@ extern dim3 blockDim;
 extern dim3 gridDim;
 
 namespace cuda_on_host {
+
+// Compiles only for bounds that the smallest multiprocessor of those we build for can hold, compute capability 7.5's
+// with 1024 threads: nvcc refuses larger ones when it comes to that architecture, which only the image's build does. As
+// __CUDA_ARCH__ is not defined here, bounds that depend on it are the smallest.
+template <typename... Rest>
+constexpr int AlignmentWithin(int threads, int blocks = 1, Rest...) {
+  if (threads < 1 || threads > 1024 || blocks < 1 || threads * blocks > 1024) throw "launch bounds of no T4's";
+  return 16;
+}
 
 extern char* dynamic_shared;
 

@@ -17,9 +17,12 @@ enum cudaError {
   cudaErrorInitializationError = 3,
   cudaErrorInvalidConfiguration = 9,
   cudaErrorInsufficientDriver = 35,
+  cudaErrorDevicesUnavailable = 46,
   cudaErrorNoDevice = 100,
   cudaErrorInvalidDevice = 101,
   cudaErrorECCUncorrectable = 214,
+  cudaErrorNvlinkUncorrectable = 220,
+  cudaErrorContained = 226,
   cudaErrorInvalidResourceHandle = 400,
   cudaErrorIllegalState = 401,
   cudaErrorNotReady = 600,
@@ -32,9 +35,12 @@ enum cudaError {
   cudaErrorInvalidAddressSpace = 717,
   cudaErrorInvalidPc = 718,
   cudaErrorLaunchFailure = 719,
+  cudaErrorTensorMemoryLeak = 721,
   cudaErrorNotSupported = 801,
+  cudaErrorSystemNotReady = 802,
   cudaErrorStreamCaptureUnsupported = 900,
   cudaErrorStreamCaptureInvalidated = 901,
+  cudaErrorExternalDevice = 911,
   cudaErrorUnknown = 999,
 };
 using cudaError_t = cudaError;
@@ -101,6 +107,7 @@ struct cudaDeviceProp {
   int major;
   int minor;
   int l2CacheSize;
+  int pageableMemoryAccessUsesHostPageTables;
 };
 
 const char* cudaGetErrorName(cudaError_t error);
@@ -124,8 +131,9 @@ cudaError_t cudaMallocHost(void** memory, size_t bytes);
 cudaError_t cudaFreeHost(void* memory);
 cudaError_t cudaHostGetDevicePointer(void** device, void* host, unsigned flags);
 
-// From memory that cudaHostAlloc gave, the copy reads when the stream comes to it; from other host memory, at once. To
-// host memory that cudaHostAlloc did not give, it waits for the stream.
+// From memory that cudaHostAlloc gave, the copy reads when the stream comes to it; from other host memory, at once, or,
+// where pageableMemoryAccessUsesHostPageTables, then too. To host memory that cudaHostAlloc did not give, it waits for
+// the stream.
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream);
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind);
 cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t stream);

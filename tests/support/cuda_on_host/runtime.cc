@@ -74,7 +74,16 @@ struct Fault {
 };
 
 bool IsSticky(cudaError_t error) {
-  return error == cudaErrorECCUncorrectable || (error >= cudaErrorIllegalAddress && error <= cudaErrorLaunchFailure);
+  switch (error) {
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorContained:
+    case cudaErrorTensorMemoryLeak:
+    case cudaErrorExternalDevice:
+      return true;
+    default:
+      return error >= cudaErrorIllegalAddress && error <= cudaErrorLaunchFailure;
+  }
 }
 
 // All that the devices are. Its thread lives as long as the process.
@@ -493,6 +502,10 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   if (kind == cudaMemcpyHostToDevice && pageable) {
     // A graph would read this memory whenever it is launched: never meant.
     if (capturing) return m.last = cudaErrorStreamCaptureUnsupported;
+    if (m.properties.pageableMemoryAccessUsesHostPageTables != 0) {
+      m.Push(stream, {"memcpy", [=] { std::memcpy(to, from, bytes); }});
+      return cudaSuccess;
+    }
     auto copy =
         std::make_shared<std::vector<char>>(static_cast<const char*>(from), static_cast<const char*>(from) + bytes);
     m.Push(stream, {"memcpy", [=] { std::memcpy(to, copy->data(), bytes); }});

@@ -44,6 +44,16 @@ struct Listed {
   std::string algorithm;
 };
 
+// Whether a window may lie in the padding altogether, which no network of use has: gradients by such a filter came out
+// as NaN on an H200.
+bool HasBlindWindows(const ConvDesc& desc) {
+  for (size_t axis = 0; axis < 2; ++axis) {
+    const int64_t span = (desc.filter[axis + 1] - 1) * desc.dilations[axis] + 1;
+    if (desc.before[axis] >= span || desc.after[axis] >= span) return true;
+  }
+  return false;
+}
+
 cudnn::Limits LimitsWithin(const ConvDesc& desc, int64_t bytes) {
   return {.matrix_units = desc.operands != DType::kF32 || desc.tf32, .workspace_bytes = bytes};
 }
@@ -52,6 +62,7 @@ absl::StatusOr<std::shared_ptr<const Listed>> List(const ConvDesc& desc, DType i
   if (desc.fusion == ConvFusion::kReluBatchNormGrad && desc.filter[1] * desc.filter[2] > kMostFusedCells) {
     return absl::UnimplementedError(absl::StrCat("not fused with a filter of more than ", kMostFusedCells, " cells"));
   }
+  if (HasBlindWindows(desc)) return absl::UnimplementedError("padding as wide as the filter");
   auto listed = std::make_shared<Listed>();
   AMPD_ASSIGN_OR_RETURN(cudnn::ConvGraph described, cudnn::DescribeConv(desc, intermediate));
   listed->operands = std::move(described.operands);
@@ -173,6 +184,8 @@ class CudnnConv : public Conv {
       AMPD_ASSIGN_OR_RETURN(best, SoundestOf(plans, best, args));
       context_->autotune()->Put(key, plans[static_cast<size_t>(best)].name);
     }
+    // What was tried may have spoilt them.
+    if (may_measure) AMPD_RETURN_IF_ERROR(Renew(args));
     Use(std::move(plans[static_cast<size_t>(best)]));
     return absl::OkStatus();
   }
@@ -186,6 +199,8 @@ class CudnnConv : public Conv {
     return plans.ok() ? *std::move(plans) : std::vector<Plan>();
   }
 
+  static absl::Status Renew(const ConvArgs& args) { return args.renew ? args.renew() : absl::OkStatus(); }
+
   // How many values of a sample of the result are not finite, where the result and the workspace were NaN before.
   absl::StatusOr<int64_t> NonFinite(const Plan& plan, const ConvArgs& args) {
     const std::array<int64_t, 4>& extents = desc_.kind == ConvKind::kForward     ? desc_.output
@@ -195,6 +210,7 @@ class CudnnConv : public Conv {
     const auto fill = [&](void* data, int64_t bytes) {
       return ToStatus(cudaMemsetAsync(data, 0xff, static_cast<size_t>(bytes), context_->stream()), Where());
     };
+    AMPD_RETURN_IF_ERROR(Renew(args));
     AMPD_RETURN_IF_ERROR(fill(result.data, result.bytes()));
     if (plan.workspace_bytes > 0) AMPD_RETURN_IF_ERROR(fill(args.workspace, plan.workspace_bytes));
     AMPD_RETURN_IF_ERROR(Execute(plan, args));
@@ -210,7 +226,8 @@ class CudnnConv : public Conv {
     for (int i = 0; fewest > 0 && i < static_cast<int>(plans.size()); ++i) {
       if (i == fastest) continue;
       const absl::StatusOr<int64_t> count = NonFinite(plans[static_cast<size_t>(i)], args);
-      // It does not run on this device, as FastestOf() has seen; a device that is gone says so at the next call.
+      if (absl::IsUnavailable(count.status())) return count.status();
+      // Any other error: it does not run on this device, as FastestOf() has seen.
       if (count.ok() && *count < fewest) best = i, fewest = *count;
     }
     return best;

@@ -202,6 +202,8 @@ absl::Status Execute(cudnnHandle_t handle, const Plan& plan, absl::Span<const st
     ids.push_back(id);
     addresses.push_back(address);
   }
+  // An engine that wants none gets none, rather than the address of something else.
+  if (plan.workspace_bytes == 0) workspace = nullptr;
   AMPD_ASSIGN_OR_RETURN(
       const Descriptor pack,
       Maker(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, plan.name)

@@ -240,6 +240,29 @@ TEST(ConvPlans, LargeFiltersAreNotFusedWithBatchNormsGradient) {
   EXPECT_TRUE(absl::IsUnimplemented(Conv::Create("conv", desc, &context).status()));
 }
 
+// An engine for them gave NaN on an H200.
+TEST(ConvPlans, WindowsInThePaddingAreTheBackendsOwn) {
+  cuda::Context context(Gpus()[3]);
+  ConvDesc ordinary = {
+      .image = {1, 6, 5, 8}, .filter = {8, 2, 3, 8}, .dilations = {2, 1}, .before = {2, 2}, .after = {2, 2}};
+  ordinary.output = {1, 8, 7, 8};
+  for (const ConvKind kind : {ConvKind::kForward, ConvKind::kGradInput, ConvKind::kGradFilter}) {
+    ordinary.kind = kind;
+    EXPECT_TRUE(Conv::Create("layer", With(ordinary, kModes[0], Gpus()[3]), &context).ok());
+    for (const size_t axis : {0, 1}) {
+      for (const bool in_front : {true, false}) {
+        ConvDesc wide = With(ordinary, kModes[0], Gpus()[3]);
+        (in_front ? wide.before : wide.after)[axis] = 3;
+        ++wide.output[axis + 1];
+        EXPECT_TRUE(absl::IsUnimplemented(Conv::Create("layer", wide, &context).status())) << ConvKey(wide);
+        const auto best = cuda::MakeBestConv("layer", wide, &context);
+        ASSERT_TRUE(best.ok()) << best.status();
+        EXPECT_EQ((*best)->algorithm(), "direct") << ConvKey(wide);
+      }
+    }
+  }
+}
+
 TEST(ConvPlans, EqualOnesAreAskedForOnce) {
   cuda::Context context(Gpus()[3]);
   ConvDesc desc = With(SameConv("3x3", {1, 8, 8, 8}, 8, {3, 3}, {1, 1}).conv, kModes[0], Gpus()[3]);

@@ -2,15 +2,20 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <future>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "engine/backend/cuda/block_sum.h"
 #include "engine/backend/cuda/context.h"
 #include "engine/backend/cuda/conv.h"
+#include "engine/backend/cuda/cuda_memory.h"
 #include "engine/backend/cuda/device_failure.h"
 #include "engine/backend/cuda/device_memory.h"
 #include "engine/backend/cuda/launch.h"
+#include "engine/backend/cuda/status.h"
 #include "engine/core/tensor.h"
 #include "tests/support/cuda_on_host/cuda_on_host.h"
 
@@ -112,6 +117,16 @@ TEST_F(CudaOnHost, StickyErrorsStay) {
   EXPECT_EQ(Launch("add", AddOne, 1, 1, 0, stream(), &value).code(), absl::StatusCode::kUnavailable);
 }
 
+TEST_F(CudaOnHost, DevicesThatFailAreUnavailable) {
+  for (const cudaError_t error :
+       {cudaErrorDevicesUnavailable, cudaErrorSystemNotReady, cudaErrorECCUncorrectable, cudaErrorNvlinkUncorrectable,
+        cudaErrorContained, cudaErrorTensorMemoryLeak, cudaErrorExternalDevice, cudaErrorLaunchFailure}) {
+    EXPECT_EQ(ToStatus(error, "a call").code(), absl::StatusCode::kUnavailable) << error;
+  }
+  EXPECT_EQ(ToStatus(cudaErrorInvalidValue, "a call").code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(ToStatus(cudaErrorMemoryAllocation, "a call").code(), absl::StatusCode::kResourceExhausted);
+}
+
 // A library says "internal error" or "execution failed" of its own, and ours need not have met the fault yet.
 TEST_F(CudaOnHost, ALibrarysFailureIsTheDevicesWhereThatFailed) {
   const absl::Status failed = absl::InternalError("[cudnn] engine 3: CUDNN_STATUS_EXECUTION_FAILED");
@@ -173,6 +188,58 @@ TEST_F(CudaOnHost, TellsPageableCopies) {
   EXPECT_EQ(copies(pinned.as<void>(), device.as<void>(), cudaMemcpyDeviceToHost), 0);
   EXPECT_EQ(copies(device.as<void>(), device.as<void>(), cudaMemcpyDeviceToDevice), 0);
   EXPECT_TRUE(context_->Wait().ok());
+}
+
+int64_t Count(const std::string& call) {
+  const std::vector<std::string> calls = cuda_on_host::Calls();
+  return std::count(calls.begin(), calls.end(), call);
+}
+
+// A context of a device that reads pageable memory itself, or not, as GH200 and GB200 do.
+std::unique_ptr<Context> OpenReadingPageable(bool reads) {
+  cudaDeviceProp properties;
+  EXPECT_EQ(cudaGetDeviceProperties(&properties, 0), cudaSuccess);
+  properties.pageableMemoryAccessUsesHostPageTables = reads;
+  cuda_on_host::SetProperties(properties);
+  return Context::Open("").value();
+}
+
+// Whoever uploads refills or frees at once.
+TEST_F(CudaOnHost, WhatWasUploadedMayChangeAtOnce) {
+  for (const bool reads : {false, true}) {
+    const std::unique_ptr<Context> context = OpenReadingPageable(reads);
+    const DeviceArray array = DeviceArray::Allocate(sizeof(int), "a test").value();
+    std::promise<void> gate;
+    std::atomic<bool> changed = false;
+    cuda_on_host::ClearCalls();
+    cuda_on_host::Enqueue(context->stream(), "gate", [opened = gate.get_future().share()] { opened.wait(); });
+    // The device comes to the copy when the host waits for it, or has gone on.
+    std::thread opener([&] {
+      while (!changed && Count("cudaStreamSynchronize") == 0) std::this_thread::yield();
+      gate.set_value();
+    });
+    int value = 1;
+    EXPECT_TRUE(CudaMemory(context.get()).Upload(&value, sizeof(value), array.as<void>()).ok());
+    EXPECT_EQ(Count("cudaStreamSynchronize"), reads ? 1 : 0);
+    value = 2;
+    changed = true;
+    opener.join();
+    EXPECT_TRUE(context->Wait().ok());
+    EXPECT_EQ(*array.as<int>(), 1);
+  }
+}
+
+TEST_F(CudaOnHost, UploadsDoNotWaitInACapture) {
+  const std::unique_ptr<Context> context = OpenReadingPageable(true);
+  const DeviceArray array = DeviceArray::Allocate(sizeof(int), "a test").value();
+  const PinnedArray pinned = PinnedArray::Allocate(sizeof(int), "a test").value();
+  cuda_on_host::ClearCalls();
+  ASSERT_EQ(cudaStreamBeginCapture(context->stream(), cudaStreamCaptureModeThreadLocal), cudaSuccess);
+  EXPECT_TRUE(CudaMemory(context.get()).Upload(pinned.as<void>(), sizeof(int), array.as<void>()).ok());
+  EXPECT_EQ(Count("cudaStreamSynchronize"), 0);
+  cudaGraph_t graph = nullptr;
+  ASSERT_EQ(cudaStreamEndCapture(context->stream(), &graph), cudaSuccess);
+  EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
 }
 
 TEST_F(CudaOnHost, TellsKernelsMetInCaptures) {

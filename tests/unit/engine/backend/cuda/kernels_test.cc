@@ -1,6 +1,7 @@
 // Walks every row of the CUDA backend's kernel table against the float64 references, as the CPU backend's test does.
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <set>
 
 #include "engine/backend/cuda/context.h"
@@ -105,6 +106,25 @@ std::string RowName(const ::testing::TestParamInfo<Row>& info) {
   absl::StrAppend(&name, "_to");
   for (DType t : info.param.second.second) absl::StrAppend(&name, "_", DTypeName(t));
   return name;
+}
+
+// What a report from a device that is not here has to tell.
+TEST(KernelComparison, TellsWhatIsNotFinite) {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN(), kInf = std::numeric_limits<double>::infinity();
+  const RefTensor expected = {{6}, {1, 2, 3, kNan, 5, 6e4}}, bound = {{6}, {1, 1, 1, 1, 1, 1e4}};
+  // What is expected, and a value that may round past f16's largest, are as they should be.
+  EXPECT_EQ(Compare({{6}, {1, 2, 3, kNan, 5, kInf}}, expected, bound, DType::kF16), "");
+  const std::string difference = Compare({{6}, {9, kNan, 3, kNan, -kInf, kInf}}, expected, bound, DType::kF16);
+  EXPECT_NE(difference.find("element 0 of"), std::string::npos) << difference;
+  EXPECT_NE(difference.find("; 2 of 6 elements are not finite where they should be: 1, 4"), std::string::npos)
+      << difference;
+  const std::string finite = Compare({{6}, {9, 2, 3, kNan, 5, 6e4}}, expected, bound, DType::kF16);
+  EXPECT_EQ(finite.find("finite"), std::string::npos) << finite;
+  const RefTensor many = {{20}, std::vector<double>(20, 1)}, none = {{20}, std::vector<double>(20, kNan)};
+  const std::string all = Compare(none, many, many, DType::kF32);
+  EXPECT_NE(all.find("20 of 20 elements are not finite where they should be: 0, 1, 2, 3, 4, 5, 6, 7, ..."),
+            std::string::npos)
+      << all;
 }
 
 INSTANTIATE_TEST_SUITE_P(Rows, CudaKernelRow, ::testing::ValuesIn(Rows()), RowName);

@@ -91,6 +91,7 @@ enum class Wrong {
   kLosesNan,  // has 0 in place of what is not finite
   kIsSlow,    // and right
   kFails,
+  kLosesDevice,  // and says something else
 };
 
 class WrongConv : public Conv {
@@ -100,7 +101,8 @@ class WrongConv : public Conv {
   int64_t workspace_bytes() const override { return right_->workspace_bytes(); }
   std::string algorithm() const override { return "wrong"; }
   absl::Status Run(const ConvArgs& args) override {
-    if (wrong_ == Wrong::kFails) return absl::InternalError("no such engine");
+    if (wrong_ == Wrong::kLosesDevice) cuda_on_host::Fail("cudaStreamSynchronize", cudaErrorContained);
+    if (wrong_ == Wrong::kFails || wrong_ == Wrong::kLosesDevice) return absl::InternalError("no such engine");
     const auto size = static_cast<size_t>(desc_.output[0] * desc_.output[1] * desc_.output[2] * desc_.output[3]);
     auto* const last = static_cast<float*>(args.result) + size - 1;
     const auto found = std::make_shared<float>();
@@ -149,6 +151,20 @@ TEST_F(RegionChoice, ACallWhoseResultsDifferIsNotUsed) {
     ASSERT_TRUE(again.ok()) << again.status();
     EXPECT_EQ(Count("wrong"), 0);
   }
+}
+
+// What failed with its device may be the right choice of the next process.
+TEST_F(RegionChoice, ADeviceThatFailsIsNothingToRemember) {
+  const NodeDesc desc = Convolution(DType::kF32, {{OpKind::kBiasAdd, {}}, {OpKind::kRelu, {}}});
+  const auto make = [](std::string name, const ConvDesc& conv,
+                       Context* context) -> absl::StatusOr<std::unique_ptr<Conv>> {
+    auto right = Conv::Create(std::move(name), conv, context);
+    if (!right.ok()) return right.status();
+    return std::unique_ptr<Conv>(std::make_unique<WrongConv>(*std::move(right), conv, context, Wrong::kLosesDevice));
+  };
+  const auto results = Run(desc, Inputs(desc), RegionWay::kMeasured, make);
+  EXPECT_TRUE(absl::IsUnavailable(results.status())) << results.status();
+  EXPECT_EQ(context_->autotune()->size(), 0);
 }
 
 // What refuses to be made is no reason for a job to fail.
