@@ -97,6 +97,7 @@ absl::Status ReadClassLabels(ArrayParts& parts) {
   AMPD_ASSIGN_OR_RETURN(parts.info.classes, parts.info.label_count > 0
                                                 ? MarkAndCountClasses(parts.info, name, parts.labels)
                                                 : CountClasses(parts.labels, name));
+  parts.info.other_classes = CountOtherClasses(parts.labels, parts.info.classes);
   return absl::OkStatus();
 }
 

@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -86,6 +87,13 @@ absl::StatusOr<ChosenColumns> Choose(const v1::CsvDataset& spec, const ColumnNam
   return chosen;
 }
 
+std::vector<size_t> ReadBy(const ChosenColumns& chosen) {
+  std::vector<size_t> read = chosen.inputs;
+  read.insert(read.end(), chosen.targets.begin(), chosen.targets.end());
+  if (chosen.label.has_value()) read.push_back(*chosen.label);
+  return read;
+}
+
 bool IsNumber(const std::string& field) {
   double value;
   return absl::SimpleAtod(field, &value);
@@ -93,10 +101,23 @@ bool IsNumber(const std::string& field) {
 
 // Whether the record has a number in each of them, or nothing.
 bool AreNumbers(const std::vector<std::string>& record, const ChosenColumns& chosen) {
-  const auto is_number = [&](size_t at) { return record[at].empty() || IsNumber(record[at]); };
-  return std::all_of(chosen.inputs.begin(), chosen.inputs.end(), is_number) &&
-         std::all_of(chosen.targets.begin(), chosen.targets.end(), is_number) &&
-         (!chosen.label.has_value() || is_number(*chosen.label));
+  const std::vector<size_t> read = ReadBy(chosen);
+  return std::all_of(read.begin(), read.end(), [&](size_t at) { return record[at].empty() || IsNumber(record[at]); });
+}
+
+// Whether programs write this where a value is missing.
+bool IsMissing(absl::string_view field) {
+  static const auto* const words =
+      new std::set<std::string>{"", "?", "-", "na", "n/a", "#n/a", "<na>", "nan", "null", "none"};
+  return words->count(absl::AsciiStrToLower(absl::StripAsciiWhitespace(field))) > 0;
+}
+
+// Whether the record has a number in one of them at least, and in the others nothing but marks of missing values.
+bool MayLackValues(const std::vector<std::string>& record, const ChosenColumns& chosen) {
+  const std::vector<size_t> read = ReadBy(chosen);
+  const auto is_number = [&](size_t at) { return IsNumber(record[at]); };
+  return std::any_of(read.begin(), read.end(), is_number) &&
+         std::all_of(read.begin(), read.end(), [&](size_t at) { return is_number(at) || IsMissing(record[at]); });
 }
 
 // Whether the record counts from 0, from the second field on where the first is no number, as pandas names columns that
@@ -113,9 +134,8 @@ bool Counts(const std::vector<std::string>& record) {
 // Whether what is read of the record, three numbers at least, goes up or down in even steps, as years and wavelengths
 // do that name columns.
 bool StepsEvenly(const std::vector<std::string>& record, const ChosenColumns& chosen) {
-  std::set<size_t> read(chosen.inputs.begin(), chosen.inputs.end());
-  read.insert(chosen.targets.begin(), chosen.targets.end());
-  if (chosen.label.has_value()) read.insert(*chosen.label);
+  const std::vector<size_t> columns = ReadBy(chosen);
+  const std::set<size_t> read(columns.begin(), columns.end());
   std::vector<double> steps;
   double last = 0;
   for (const size_t at : read) {
@@ -159,8 +179,10 @@ absl::StatusOr<bool> FindHeader(const v1::CsvDataset& spec, const std::vector<st
   const absl::StatusOr<ChosenColumns> numbered = ChooseByNumber(spec, first);
   const bool all_numbers =
       std::all_of(first.begin(), first.end(), [](const std::string& f) { return f.empty() || IsNumber(f); });
-  if (!all_numbers && !(numbered.ok() && AreNumbers(first, *numbered))) return true;
-  if (Counts(first) || HasNames(spec, first) || (!all_numbers && StepsEvenly(first, *numbered))) {
+  const bool sample = all_numbers || (numbered.ok() && AreNumbers(first, *numbered));
+  const bool lacks_values = !sample && numbered.ok() && MayLackValues(first, *numbered);
+  if (!sample && !lacks_values) return true;
+  if (lacks_values || Counts(first) || HasNames(spec, first) || (!all_numbers && StepsEvenly(first, *numbered))) {
     std::vector<std::string> some(first.begin(), first.begin() + std::min<size_t>(first.size(), 8));
     for (std::string& field : some) field = field.substr(0, 20);
     if (some.size() < first.size()) some.push_back("...");
@@ -187,12 +209,17 @@ absl::StatusOr<std::pair<ChosenColumns, bool>> ChooseBy(const v1::CsvDataset& sp
 // Fills columns record by record.
 class Table {
  public:
-  // `inputs`: names of the chosen ones; empty where they have none. `keep`: the values, rather than what describes
-  // them.
-  Table(std::string name, ChosenColumns chosen, std::vector<std::string> inputs, bool keep)
+  // `names`: of all columns; empty where they have none. `keep`: the values, rather than what describes them.
+  Table(std::string name, ChosenColumns chosen, const std::vector<std::string>& names, bool keep)
       : name_(std::move(name)), chosen_(std::move(chosen)), keep_(keep) {
     columns_.info.name = name_;
-    columns_.info.input_names = std::move(inputs);
+    for (size_t i = 0; i < chosen_.inputs.size() && !names.empty(); ++i) {
+      columns_.info.input_names.push_back(names[chosen_.inputs[i]]);
+    }
+    for (size_t i = 0; i < chosen_.targets.size() && !names.empty(); ++i) {
+      columns_.info.target_names.push_back(names[chosen_.targets[i]]);
+    }
+    if (chosen_.label.has_value() && !names.empty()) columns_.info.target_names.push_back(names[*chosen_.label]);
     columns_.info.input_shape = {static_cast<int64_t>(chosen_.inputs.size())};
     columns_.info.target_kind = chosen_.label.has_value() ? TargetKind::kClass : TargetKind::kFloat;
     columns_.info.target_features = static_cast<int64_t>(chosen_.targets.size());
@@ -212,7 +239,10 @@ class Table {
 
   absl::StatusOr<Columns> Finish() && {
     if (columns_.info.size == 0) return absl::DataLossError(absl::StrCat(name_, ": holds no records"));
-    if (chosen_.label.has_value()) columns_.info.classes = highest_ + 1;
+    if (chosen_.label.has_value()) {
+      columns_.info.classes = highest_ + 1;
+      columns_.info.other_classes = second_ + 1;
+    }
     return std::move(columns_);
   }
 
@@ -241,7 +271,9 @@ class Table {
       return Bad(
           absl::StrCat("label ", field.substr(0, 40), "; class labels are whole numbers from 0 to ", kMaxClasses - 1));
     }
-    highest_ = std::max(highest_, static_cast<int64_t>(value));
+    const auto label = static_cast<int64_t>(value);
+    if (label != highest_) second_ = std::max(second_, std::min(label, highest_));
+    highest_ = std::max(highest_, label);
     if (keep_) columns_.labels.push_back(static_cast<int32_t>(value));
     return absl::OkStatus();
   }
@@ -259,7 +291,9 @@ class Table {
   const bool keep_;
   const uint64_t memory_ = PhysicalMemory();
   Columns columns_;
-  int64_t highest_ = 0;
+  // Of different labels.
+  int64_t highest_ = -1;
+  int64_t second_ = -1;
   int64_t line_ = 0;
 };
 
@@ -275,10 +309,7 @@ absl::StatusOr<Columns> ReadColumns(const v1::CsvDataset& spec, absl::Span<const
   if (!more) return absl::DataLossError(absl::StrCat(spec.path(), ": is empty"));
   AMPD_ASSIGN_OR_RETURN(auto choice, ChooseBy(spec, fields));
   auto& [chosen, named] = choice;
-  std::vector<std::string> names;
-  for (size_t at : chosen.inputs) names.push_back(named ? fields[at] : "");
-  if (!named) names.clear();
-  Table table(spec.path(), std::move(chosen), std::move(names), keep);
+  Table table(spec.path(), std::move(chosen), named ? fields : std::vector<std::string>(), keep);
   if (named) {
     AMPD_ASSIGN_OR_RETURN(more, reader.Next(fields));
   }

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "ampd/v1/data.pb.h"
 #include "engine/core/shape.h"
@@ -40,11 +41,15 @@ struct DatasetInfo {
   bool byte_inputs = false;
   // Of [features], by feature, where the source names its columns; else empty.
   std::vector<std::string> input_names;
+  // Of the targets: of the label, or by target feature, where the source names its columns; else empty.
+  std::vector<std::string> target_names;
   // Of inputs made of sound, Hz; 0: they are not.
   int64_t sample_rate = 0;
   TargetKind target_kind = TargetKind::kClass;
   // kClass: the highest label of the whole source + 1, whatever `limit` says.
   int64_t classes = 0;
+  // kClass: the same without that highest label, 0 where there is no other; -1: as many as there may be, classes - 1.
+  int64_t other_classes = -1;
   // kClass: by label, where the source names its classes; else empty.
   std::vector<std::string> class_names;
   // kFloat: floats per sample, >= 1.
@@ -68,6 +73,11 @@ struct DatasetInfo {
 
   bool is_image() const { return input_shape.size() == 3; }
   int64_t input_elements() const { return NumElements(input_shape); }
+  // kClass: the highest label + 1 that a loss counts which ignores `ignored`.
+  int64_t CountedClasses(absl::optional<int64_t> ignored) const {
+    if (!ignored.has_value() || *ignored != classes - 1) return classes;
+    return other_classes < 0 ? classes - 1 : other_classes;
+  }
 };
 
 // Names the random draws of one training sample. They follow from these values alone.

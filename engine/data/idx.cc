@@ -83,6 +83,7 @@ absl::StatusOr<Parts> OpenParts(const v1::IdxDataset& spec, absl::Span<const std
   parts.info.input_shape = {shape[1], shape[2], shape.size() == 4 ? shape[3] : 1};
   AMPD_ASSIGN_OR_RETURN(parts.labels, ReadLabels(labels));
   AMPD_ASSIGN_OR_RETURN(parts.info.classes, CountClasses(parts.labels, spec.labels()));
+  parts.info.other_classes = CountOtherClasses(parts.labels, parts.info.classes);
   return parts;
 }
 

@@ -22,8 +22,11 @@ absl::Status CheckTargets(const DatasetInfo& info, const LoaderOptions& options)
         absl::StrCat(info.name, " has label sequences, but the loss needs one target a sample"));
   }
   if (info.target_kind == TargetKind::kClass) {
-    if (info.classes <= options.target_width) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat(info.name, " has labels up to ", info.classes - 1,
+    // One-hot targets have no place for a label that is ignored.
+    const bool one_hot = options.targets != TargetFormat::kLabels;
+    const int64_t classes = one_hot ? info.classes : info.CountedClasses(options.ignored);
+    if (classes <= options.target_width) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(info.name, " has labels up to ", classes - 1,
                                                    ", but the network has ", options.target_width, " outputs"));
   }
   if (options.targets == TargetFormat::kLabels) {

@@ -46,6 +46,8 @@ struct LoaderOptions {
   // The network's outputs per sample: labels must be below it, float targets exactly that wide. 0: the dataset's own
   // classes or target_features.
   int64_t target_width = 0;
+  // Of class labels as kLabels, one that the loss ignores; it need not be below target_width.
+  absl::optional<int64_t> ignored;
   // Training only: the job's seed, whether the order is drawn anew each epoch, and the attempted step to start at.
   uint64_t seed = 0;
   bool shuffle = true;

@@ -74,6 +74,14 @@ absl::StatusOr<std::unique_ptr<Dataset>> MakeMemoryDataset(Columns columns, int6
   return std::make_unique<MemoryDataset>(std::move(columns));
 }
 
+int64_t CountOtherClasses(absl::Span<const int32_t> labels, int64_t classes) {
+  int32_t highest = -1;
+  for (const int32_t label : labels) {
+    if (label < classes - 1) highest = std::max(highest, label);
+  }
+  return int64_t{highest} + 1;
+}
+
 absl::StatusOr<int64_t> CountClasses(absl::Span<const int32_t> labels, absl::string_view name) {
   int32_t highest = 0;
   for (size_t i = 0; i < labels.size(); ++i) {

@@ -47,6 +47,9 @@ void Shorten(std::vector<T>& values, int64_t size) {
 // Keeps the first `limit` samples (0: all) and hands the columns over. INTERNAL when the vectors do not fit info.
 absl::StatusOr<std::unique_ptr<Dataset>> MakeMemoryDataset(Columns columns, int64_t limit);
 
+// The highest label below `classes` - 1, + 1: DatasetInfo::other_classes. 0 where there is none.
+int64_t CountOtherClasses(absl::Span<const int32_t> labels, int64_t classes);
+
 // Labels as class numbers: DATA_LOSS naming `name` and the sample when one is negative or >= kMaxClasses.
 absl::StatusOr<int64_t> CountClasses(absl::Span<const int32_t> labels, absl::string_view name);
 

@@ -48,19 +48,25 @@ std::vector<std::string> DescribeGuesses(const v1::OnnxModel& onnx) {
   std::vector<std::string> outputs(onnx.outputs().begin(), onnx.outputs().end());
   const std::vector<onnx::ModelValue> declared = file->outputs();
   if (outputs.empty() && !declared.empty()) outputs.push_back(declared[0].name);
-  List numbers, tables, constants;
+  List lifted, numbers, tables, constants, frozen;
   for (const onnx::FloatInitializer& f : file->FloatInitializers(outputs)) {
     if (!f.parameter) {
       constants.Add(f);
     } else if (!IsFrozen(onnx, f.tensor)) {
+      if (f.constant_node) lifted.Add(f);
       if (f.number) numbers.Add(f);
       if (!f.number && !f.weight) tables.Add(f);
     }
   }
+  for (const onnx::FloatInitializer& f : file->FrozenWeights(outputs)) frozen.Add(f);
   std::vector<std::string> notes;
+  lifted.Tell("weights in Constant nodes of the ONNX file that are trained (model.onnx.freeze holds them)", &notes);
   numbers.Tell("single numbers of the ONNX file that are trained (model.onnx.freeze holds them)", &notes);
   tables.Tell("tensors of the ONNX file that are trained and may be tables (model.onnx.freeze holds them)", &notes);
   constants.Tell("constants of the ONNX file, which are not trained", &notes);
+  frozen.Tell(
+      "tensors of the ONNX file that stand where weights do and are not trained, for they are no FLOAT initializers",
+      &notes);
   return notes;
 }
 

@@ -9,9 +9,10 @@
 
 namespace ampd::models {
 
-// A sentence for each guess about the file's f32 initializers: single numbers that are trained, tensors that are
-// trained though they may be tables, and what is taken as a constant. Of those that the output depends on and the job
-// does not freeze; each names eight at most. Empty where there is nothing to guess, and where the file was not provided
+// A sentence for each guess about the file's tensors: weights in Constant nodes that are trained, single numbers that
+// are, tensors that are though they may be tables, what is taken as a constant, and what stands where weights do but is
+// no f32 initializer and so not trained. Of those that the output depends on and the job does not freeze; each names
+// eight at most. Empty where there is nothing to guess, and where the file was not provided
 // (imported_files.h). Thread-safe.
 std::vector<std::string> DescribeGuesses(const v1::OnnxModel& onnx);
 

@@ -228,8 +228,10 @@ absl::StatusOr<LayerOutput> LayerBuilder::BatchNorm(const v1::Layer& layer, cons
       graph_->AddState({.name = layer.name() + ".num_batches_tracked", .type = {DType::kI64, {}}});
   const ir::Attributes epsilon{{"epsilon", layer.batch_norm().epsilon()}};
   if (!training_) {
-    AMPD_ASSIGN_OR_RETURN(const ir::ValueId y,
-                          Emit(OpKind::kBatchNormInference, layer.name(), {x.value, scale, bias, mean, var}, epsilon));
+    ir::Attributes attributes = epsilon;
+    attributes.Set("momentum", layer.batch_norm().momentum());
+    AMPD_ASSIGN_OR_RETURN(const ir::ValueId y, Emit(OpKind::kBatchNormInference, layer.name(),
+                                                    {x.value, scale, bias, mean, var}, attributes));
     return LayerOutput{y, x.flattened};
   }
   AMPD_ASSIGN_OR_RETURN(const ir::ValueId y, Emit(OpKind::kBatchNorm, layer.name(), {x.value, scale, bias}, epsilon));

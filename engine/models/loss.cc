@@ -36,6 +36,13 @@ std::pair<OpKind, ir::Attributes> ElementLoss(const v1::LossSpec& spec) {
   }
 }
 
+// Those that the last layer needs an output for.
+int64_t CountedClasses(const v1::LossSpec& spec, const SampleInfo& sample) {
+  const v1::SoftmaxCrossEntropyLoss& loss = spec.softmax_cross_entropy();
+  const bool highest_ignored = loss.has_ignore_index() && loss.ignore_index() == sample.classes - 1;
+  return highest_ignored ? sample.other_classes : sample.classes;
+}
+
 class LossBuilder {
  public:
   LossBuilder(const v1::LossSpec& spec, const SampleInfo& sample, bool training, const LayerOutput& prediction,
@@ -148,7 +155,7 @@ class LossBuilder {
 
   absl::Status CheckOutputs() const {
     const int64_t outputs = shape().back();
-    const int64_t wanted = sample_.classes > 0 ? sample_.classes : sample_.target_features;
+    const int64_t wanted = sample_.classes > 0 ? CountedClasses(spec_, sample_) : sample_.target_features;
     if (sample_.classes > 0 ? outputs >= wanted : outputs == wanted) return absl::OkStatus();
     return Wrong(absl::StrCat("the last layer has ", outputs, " outputs, the data has ", wanted,
                               sample_.classes > 0 ? " classes" : " target features"));
@@ -330,8 +337,9 @@ class TermBuilder {
       return Wrong(absl::StrCat("needs classes behind ", ShapeString(labels), ", the labels' shape, has ",
                                 ShapeString(shape())));
     }
-    if (shape().back() >= sample_.classes) return absl::OkStatus();
-    return Wrong(absl::StrCat("has ", shape().back(), " outputs, the data has ", sample_.classes, " classes"));
+    const int64_t classes = CountedClasses(spec_, sample_);
+    if (shape().back() >= classes) return absl::OkStatus();
+    return Wrong(absl::StrCat("has ", shape().back(), " outputs, the data has ", classes, " classes"));
   }
 
   absl::Status CheckTarget() const {

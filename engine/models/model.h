@@ -22,6 +22,8 @@ struct SampleInfo {
   Shape input_shape;  // without the batch: [features] or [h, w, c]
   // > 0: integer class labels 0..classes-1. 0: float targets.
   int64_t classes = 0;
+  // With classes: the highest label but classes-1, + 1, for losses that ignore classes-1. 0: there is none.
+  int64_t other_classes = 0;
   int64_t target_features = 0;  // float targets per sample
   // With classes: extents of a sample's labels, [positions] where each position of a sequence has one (or, row by row,
   // each pixel of the last layer's image), [labels] for ctc. Empty: one label a sample.

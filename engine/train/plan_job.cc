@@ -62,8 +62,9 @@ void CheckData(const ResolvedJobSpec& spec, const data::DatasetInfo& train, v1::
   }
 }
 
-void CheckEval(const data::DatasetInfo& train, const data::DatasetInfo& eval, int64_t outputs,
+void CheckEval(const v1::LossSpec& loss, const data::DatasetInfo& train, const data::DatasetInfo& eval, int64_t outputs,
                v1::PlanResponse* response) {
+  const int64_t classes = eval.CountedClasses(IgnoredLabel(loss));
   Shape input_shape = eval.input_shape;
   // Sequences need not be stored with the same padding.
   if (!eval.lengths.empty() && !train.lengths.empty()) input_shape[0] = train.input_shape[0];
@@ -72,8 +73,8 @@ void CheckEval(const data::DatasetInfo& train, const data::DatasetInfo& eval, in
                                                       ", those of ", train.name, " ", ShapeString(train.input_shape),
                                                       ", or their targets differ in kind")),
               "data.eval", response);
-  } else if (eval.classes > outputs) {
-    AddErrors(absl::InvalidArgumentError(absl::StrCat(eval.name, " has labels up to ", eval.classes - 1,
+  } else if (classes > outputs) {
+    AddErrors(absl::InvalidArgumentError(absl::StrCat(eval.name, " has labels up to ", classes - 1,
                                                       ", but the network has ", outputs, " outputs")),
               "data.eval", response);
   }
@@ -216,7 +217,7 @@ v1::PlanResponse PlanJob(const ResolvedJobSpec& spec, const std::vector<std::str
     AddErrors(planned.status(), "model", &response);
     return response;
   }
-  if (eval.has_value()) CheckEval(*train, *eval, (*planned)->outputs, &response);
+  if (eval.has_value()) CheckEval(spec.proto().model().loss(), *train, *eval, (*planned)->outputs, &response);
   if (eval.has_value()) CheckKeepBest(spec.proto(), **planned, &response);
   if (spec.proto().has_start_from()) {
     CheckStart(spec.proto().start_from(), {data_roots, upload_dir, start_checkpoint_dir}, **planned, &response);

@@ -33,22 +33,48 @@ absl::Status CheckSameClasses(const data::DatasetInfo& train, const data::Datase
   return absl::OkStatus();
 }
 
-// Whether the job names the columns that are read, not their places.
-bool NamesColumns(const v1::CsvDataset& csv, const data::DatasetInfo& info) {
-  return std::equal(csv.inputs().begin(), csv.inputs().end(), info.input_names.begin(), info.input_names.end());
+// The columns of a set that are read as the same thing.
+struct NamedColumns {
+  const data::DatasetInfo& set;
+  // As the job writes them, and as the file names them.
+  std::vector<std::string> given;
+  const std::vector<std::string>& names;
+
+  // Whether the job names them, rather than their places.
+  bool are_named() const { return given == names; }
+};
+
+NamedColumns InputsOf(const v1::CsvDataset& csv, const data::DatasetInfo& info) {
+  return {info, {csv.inputs().begin(), csv.inputs().end()}, info.input_names};
 }
 
-// A feature means the same column in both sets, where they name them and the job does not say which are which.
-absl::Status CheckSameColumns(const v1::DataSpec& data, const data::DatasetInfo& train, const data::DatasetInfo& eval) {
-  if (NamesColumns(data.train().csv(), train) && NamesColumns(data.eval().csv(), eval)) return absl::OkStatus();
-  if (train.input_names.empty() || eval.input_names.empty()) return absl::OkStatus();
-  for (size_t i = 0; i < std::min(train.input_names.size(), eval.input_names.size()); ++i) {
-    if (train.input_names[i] == eval.input_names[i]) continue;
-    return absl::InvalidArgumentError(absl::StrCat("data.eval: input ", i, " is column ", Quoted(eval.input_names[i]),
-                                                   " of ", eval.name, ", but ", Quoted(train.input_names[i]), " of ",
-                                                   train.name, "; csv.inputs of both may name them in one order"));
+NamedColumns TargetsOf(const v1::CsvDataset& csv, const data::DatasetInfo& info) {
+  if (!csv.label().empty()) return {info, {csv.label()}, info.target_names};
+  return {info, {csv.targets().begin(), csv.targets().end()}, info.target_names};
+}
+
+// What is read means the same in both sets, where they name columns and the job does not say which are which. `what`
+// they are: "input", "target" or "label", of which there is one; `field` may name them.
+absl::Status CheckSame(const NamedColumns& train, const NamedColumns& eval, absl::string_view what,
+                       absl::string_view field) {
+  if (train.are_named() && eval.are_named()) return absl::OkStatus();
+  for (size_t i = 0; i < std::min(train.names.size(), eval.names.size()); ++i) {
+    if (train.names[i] == eval.names[i]) continue;
+    const bool one = what == "label";
+    return absl::InvalidArgumentError(absl::StrCat("data.eval: ", one ? "the label" : absl::StrCat(what, " ", i),
+                                                   " is column ", Quoted(eval.names[i]), " of ", eval.set.name,
+                                                   ", but ", Quoted(train.names[i]), " of ", train.set.name, "; ",
+                                                   field, " of both may name ", one ? "it" : "them in one order"));
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckSameColumns(const v1::DataSpec& data, const data::DatasetInfo& train, const data::DatasetInfo& eval) {
+  const v1::CsvDataset &of_train = data.train().csv(), &of_eval = data.eval().csv();
+  AMPD_RETURN_IF_ERROR(CheckSame(InputsOf(of_train, train), InputsOf(of_eval, eval), "input", "csv.inputs"));
+  const bool label = !of_train.label().empty();
+  return CheckSame(TargetsOf(of_train, train), TargetsOf(of_eval, eval), label ? "label" : "target",
+                   label ? "csv.label" : "csv.targets");
 }
 
 // The graphs are made for the samples of the training set.
@@ -107,6 +133,7 @@ models::SampleInfo SampleInfoOf(const data::DatasetInfo& info) {
   sample.input_shape = info.input_shape;
   if (info.target_kind == data::TargetKind::kClass) {
     sample.classes = info.classes;
+    sample.other_classes = info.CountedClasses(info.classes - 1);
     if (info.label_count > 0) sample.label_shape = {info.label_count};
     sample.label_lengths = !info.label_lengths.empty();
   } else {
@@ -143,6 +170,11 @@ absl::StatusOr<models::SampleInfo> SampleInfoOf(const v1::JobSpec& spec, const d
   sample.input_shape[0] = sample.buckets.back();
   if (labels_by_step) sample.label_shape = {sample.buckets.back()};
   return sample;
+}
+
+absl::optional<int64_t> IgnoredLabel(const v1::LossSpec& loss) {
+  if (!loss.softmax_cross_entropy().has_ignore_index()) return absl::nullopt;
+  return loss.softmax_cross_entropy().ignore_index();
 }
 
 absl::Status DataError(const absl::Status& status, absl::string_view field) {
@@ -192,6 +224,7 @@ data::LoaderOptions TrainingData::Options(int64_t batch_size, int64_t outputs) c
                       (networks || loss.has_softmax_cross_entropy() || loss.has_ctc());
   options.targets = labels ? data::TargetFormat::kLabels : data::TargetFormat::kFloats;
   options.target_width = loss.has_multibox() ? sample_.target_features : outputs;
+  options.ignored = IgnoredLabel(loss);
   options.buckets = sample_.buckets;
   options.spelled_labels = loss.has_ctc();
   options.blank = loss.ctc().blank();

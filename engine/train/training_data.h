@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/optional.h"
 #include "ampd/v1/event.pb.h"
 #include "engine/data/dataset.h"
 #include "engine/data/loader.h"
@@ -27,6 +28,9 @@ models::SampleInfo SampleInfoOf(const data::DatasetInfo& info);
 // INVALID_ARGUMENT when buckets do not hold all samples, or the two sets differ in what a sample is.
 absl::StatusOr<models::SampleInfo> SampleInfoOf(const v1::JobSpec& spec, const data::DatasetInfo& train,
                                                 const data::DatasetInfo* eval);
+
+// The label that counts in no loss, where the job says one.
+absl::optional<int64_t> IgnoredLabel(const v1::LossSpec& loss);
 
 // `status` of opening or reading data, annotated with the field and classed: what is missing or unreadable is DATA.
 absl::Status DataError(const absl::Status& status, absl::string_view field);

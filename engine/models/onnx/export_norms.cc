@@ -29,8 +29,10 @@ absl::Status BatchNorm(ExportNode& n) {
   if (at.flattened.empty()) at = ChannelsFirst(n.rank(0));
   std::vector<T> inputs = {n.e.Get(n.in(0), at)};
   for (size_t i = 1; i < n.inputs(); ++i) inputs.push_back(n.e.Get(n.in(i), InOrder(1, at.flattened)));
-  const T y =
-      n.e.Op("BatchNormalization", inputs, Arranged(n.out_dims(), at), {{"epsilon", n.a.Double("epsilon", kEpsilon)}});
+  ir::Attributes attributes{{"epsilon", n.a.Double("epsilon", kEpsilon)}};
+  // ONNX's is the share that stays. Inference has no use for it, a training that begins with the file has.
+  if (n.a.Has("momentum")) attributes.Set("momentum", 1 - n.a.Double("momentum"));
+  const T y = n.e.Op("BatchNormalization", inputs, Arranged(n.out_dims(), at), attributes);
   n.e.Bind(n.out(), at, y);
   return absl::OkStatus();
 }

@@ -44,6 +44,8 @@ ModelValue Describe(const ::onnx::ValueInfoProto& info) {
 
 struct Model::Impl {
   ::onnx::ModelProto proto;
+  // Initializers that were Constant nodes.
+  std::set<std::string> lifted;
 };
 
 Model::Model(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -62,6 +64,7 @@ absl::StatusOr<Model> Model::Parse(absl::string_view bytes) {
   auto impl = std::make_unique<Impl>();
   AMPD_RETURN_IF_ERROR(ParseProto(bytes, "model", &impl->proto));
   if (!impl->proto.has_graph()) return absl::InvalidArgumentError("[onnx] the model has no graph");
+  impl->lifted = LiftConstantWeights(&impl->proto);
   AMPD_RETURN_IF_ERROR(GiveIdentitiesTheirOwn(impl->proto.mutable_graph()));
   return Model(std::move(impl));
 }
@@ -84,7 +87,13 @@ std::vector<ModelValue> Model::outputs() const {
 }
 
 std::vector<FloatInitializer> Model::FloatInitializers(const std::vector<std::string>& outputs) const {
-  return FloatInitializersOf(impl_->proto, outputs);
+  std::vector<FloatInitializer> list = FloatInitializersOf(impl_->proto, outputs);
+  for (FloatInitializer& f : list) f.constant_node = impl_->lifted.count(f.name) > 0;
+  return list;
+}
+
+std::vector<FloatInitializer> Model::FrozenWeights(const std::vector<std::string>& outputs) const {
+  return FrozenWeightsOf(impl_->proto, outputs);
 }
 
 std::set<std::string> Model::Trainable(const std::vector<std::string>& outputs) const {

@@ -58,6 +58,8 @@ struct FloatInitializer {
   // as PyTorch names what modules hold. It names buffers so too: what is compared, clipped or masked with, an addend
   // below 1e-3, and 1e3 and more are constants whatever their name.
   bool parameter = false;
+  // The file has it in a Constant node (initializers.h).
+  bool constant_node = false;
 };
 
 struct ImportOptions {
@@ -110,8 +112,8 @@ struct ImportedModel {
 
 class Model {
  public:
-  // INVALID_ARGUMENT when the bytes are no model. Looks at structure only; Import() at what nodes mean. Identities of
-  // initializers that only look alike become initializers of their own (initializers.h).
+  // INVALID_ARGUMENT when the bytes are no model. Looks at structure only; Import() at what nodes mean. Weights in
+  // Constant nodes, and Identities of initializers that only look alike, become initializers (initializers.h).
   static absl::StatusOr<Model> Parse(absl::string_view bytes);
   Model(Model&&) noexcept;
   Model& operator=(Model&&) noexcept;
@@ -122,6 +124,10 @@ class Model {
   // In the model's order; `outputs` as in ImportOptions: those that they may depend on. Empty: all. But for what has to
   // be a constant, as the scales of a Resize.
   std::vector<FloatInitializer> FloatInitializers(const std::vector<std::string>& outputs = {}) const;
+  // Tensors of floats that stand where weights do but are none of these, so that no training moves them: of other types
+  // than FLOAT (behind a Cast), in Constant nodes, in branches. But for what does nothing, as a norm's scales of 1.
+  // Those within the model's functions are not looked at.
+  std::vector<FloatInitializer> FrozenWeights(const std::vector<std::string>& outputs = {}) const;
   // The names of those that are parameters.
   std::set<std::string> Trainable(const std::vector<std::string>& outputs = {}) const;
 

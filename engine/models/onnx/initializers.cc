@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/types/optional.h"
+#include "absl/types/span.h"
 #include "engine/core/tensor.h"
 #include "engine/models/onnx/tensor_proto.h"
 
@@ -26,6 +27,11 @@ void AddUses(const google::protobuf::RepeatedPtrField<::onnx::NodeProto>& nodes,
   }
 }
 
+bool IsConstant(const ::onnx::NodeProto& node) {
+  const bool standard = node.domain().empty() || node.domain() == "ai.onnx";
+  return node.op_type() == "Constant" && standard && node.output_size() == 1 && !node.output(0).empty();
+}
+
 // Whether a node gives its first input on, in another order or type at most.
 bool GivesOn(const ::onnx::NodeProto& node) {
   static const auto* const ops =
@@ -33,14 +39,20 @@ bool GivesOn(const ::onnx::NodeProto& node) {
   return ops->count(node.op_type()) > 0 && node.output_size() == 1 && !node.output(0).empty();
 }
 
-// Whatever reads an initializer, by itself or behind nodes that give it on.
+// Graphs within the node: branches.
+template <typename Visit>
+void VisitGraphs(const ::onnx::NodeProto& node, const Visit& visit) {
+  for (const ::onnx::AttributeProto& attribute : node.attribute()) {
+    if (attribute.has_g()) visit(attribute.g());
+    for (const ::onnx::GraphProto& graph : attribute.graphs()) visit(graph);
+  }
+}
+
+// Whatever reads an initializer or a constant, by itself or behind nodes that give it on.
 class Readers {
  public:
   explicit Readers(const ::onnx::GraphProto& graph) {
-    for (const ::onnx::TensorProto& tensor : graph.initializer()) uses_[tensor.name()];
-    for (const ::onnx::NodeProto& node : graph.node()) {
-      if (GivesOn(node)) uses_[node.output(0)];
-    }
+    AddValues(graph);
     AddUses(graph.node(), &uses_);
   }
 
@@ -59,6 +71,14 @@ class Readers {
   }
 
  private:
+  void AddValues(const ::onnx::GraphProto& graph) {
+    for (const ::onnx::TensorProto& tensor : graph.initializer()) uses_[tensor.name()];
+    for (const ::onnx::NodeProto& node : graph.node()) {
+      if (GivesOn(node) || IsConstant(node)) uses_[node.output(0)];
+      VisitGraphs(node, [&](const ::onnx::GraphProto& inner) { AddValues(inner); });
+    }
+  }
+
   // No file needs more; one that is made to could ask for many.
   static constexpr size_t kMostSteps = 64;
 
@@ -119,6 +139,13 @@ bool AnyIsAt(const std::vector<InitializerUse>& uses, const std::map<std::string
 // Where an operation's weights stand: a factor of a product, a convolution's filter, what a norm multiplies with, ...
 bool AnyIsWeight(const std::vector<InitializerUse>& uses) { return AnyIsAt(uses, WeightInputs()); }
 
+// By operation the inputs that a sequence's state begins with.
+const std::map<std::string, std::set<int>>& FirstStates() {
+  static const auto* const inputs =
+      new std::map<std::string, std::set<int>>{{"GRU", {5}}, {"LSTM", {5, 6}}, {"RNN", {5}}};
+  return *inputs;
+}
+
 // By operation the inputs that other numbers are compared with, or that stand for those that are masked.
 const std::map<std::string, std::set<int>>& ThresholdInputs() {
   static const auto* const inputs = new std::map<std::string, std::set<int>>{
@@ -178,7 +205,7 @@ class Numbers {
     return maybe_bias || IsModuleState(proto.name(), torch_);
   }
 
- private:
+  // Whether one adds it to what an operation with weights gives.
   bool AnyIsBias(const std::vector<InitializerUse>& uses) const {
     return std::any_of(uses.begin(), uses.end(), [&](const InitializerUse& use) {
       const ::onnx::NodeProto& node = *use.node;
@@ -186,6 +213,7 @@ class Numbers {
     });
   }
 
+ private:
   const bool torch_;
   // What operations with weights give, and the same in another order.
   std::set<std::string> products_;
@@ -230,6 +258,84 @@ bool IsOneNumber(const ::onnx::TensorProto& proto) {
   return !values.empty() && std::all_of(values.begin(), values.end(), [&](float value) { return value == values[0]; });
 }
 
+// What there is to know of a tensor without looking at its numbers.
+struct Described {
+  int type = 0;
+  std::vector<int64_t> shape;
+  // Where it is one of the file's; else a list of floats.
+  const ::onnx::TensorProto* tensor = nullptr;
+};
+
+Described Describe(const ::onnx::TensorProto& proto) {
+  return {proto.data_type(), {proto.dims().begin(), proto.dims().end()}, &proto};
+}
+
+// Of a Constant node. nullopt: a number, or what is no dense tensor of numbers.
+absl::optional<Described> DescribeConstant(const ::onnx::NodeProto& node) {
+  if (!IsConstant(node)) return absl::nullopt;
+  for (const ::onnx::AttributeProto& attribute : node.attribute()) {
+    if (attribute.name() == "value") return Describe(attribute.t());
+    if (attribute.name() == "value_floats") return Described{::onnx::TensorProto::FLOAT, {attribute.floats_size()}};
+  }
+  return absl::nullopt;
+}
+
+// As an initializer; takes it away from the node.
+void TakeConstant(::onnx::NodeProto* node, ::onnx::TensorProto* tensor) {
+  for (::onnx::AttributeProto& attribute : *node->mutable_attribute()) {
+    if (attribute.name() == "value") {
+      tensor->Swap(attribute.mutable_t());
+      break;
+    }
+    if (attribute.name() != "value_floats") continue;
+    tensor->set_data_type(::onnx::TensorProto::FLOAT);
+    tensor->add_dims(attribute.floats_size());
+    tensor->mutable_float_data()->Swap(attribute.mutable_floats());
+    break;
+  }
+  tensor->set_name(node->output(0));
+}
+
+bool IsFloatType(int type) {
+  // FLOAT8E4M3FN to FLOAT8E5M2FNUZ came after ONNX 1.12.
+  return type == ::onnx::TensorProto::FLOAT || type == ::onnx::TensorProto::FLOAT16 ||
+         type == ::onnx::TensorProto::BFLOAT16 || type == ::onnx::TensorProto::DOUBLE || (type >= 17 && type <= 20);
+}
+
+bool IsNumber(absl::Span<const int64_t> shape) {
+  return std::all_of(shape.begin(), shape.end(), [](int64_t extent) { return extent == 1; });
+}
+
+// A mask that is added to the scores of attention stands where a bias does, and has two.
+bool HasOneLongAxis(absl::Span<const int64_t> shape) {
+  return std::count_if(shape.begin(), shape.end(), [](int64_t extent) { return extent > 1; }) <= 1;
+}
+
+bool HasElements(absl::Span<const int64_t> shape) {
+  return std::none_of(shape.begin(), shape.end(), [](int64_t extent) { return extent == 0; });
+}
+
+// Whether it does nothing where it stands: scales of 1, biases and states of 0, which exporters write for norms and
+// recurrences that have none.
+bool IsNeutral(const Described& tensor, const std::vector<InitializerUse>& uses) {
+  if (tensor.tensor == nullptr || tensor.type != ::onnx::TensorProto::FLOAT || !IsOneNumber(*tensor.tensor)) {
+    return false;
+  }
+  const std::string& raw = tensor.tensor->raw_data();
+  float number;
+  if (raw.size() < sizeof(number)) {
+    number = tensor.tensor->float_data(0);
+  } else {
+    std::memcpy(&number, raw.data(), sizeof(number));
+  }
+  const std::set<std::string> norms = {"BatchNormalization", "GroupNormalization", "InstanceNormalization",
+                                       "LayerNormalization", "RMSNormalization"};
+  return std::all_of(uses.begin(), uses.end(), [&](const InitializerUse& use) {
+    if (AnyIsAt({use}, FirstStates())) return number == 0;
+    return norms.count(use.node->op_type()) > 0 && number == (use.input == 1 ? 1.0f : 0.0f) && use.input <= 2;
+  });
+}
+
 }  // namespace
 
 std::string Printable(absl::string_view name) {
@@ -265,6 +371,41 @@ Reach ReachOutputs(const ::onnx::GraphProto& graph, const std::vector<std::strin
     reach.nodes[static_cast<size_t>(i)] = needed;
   }
   return reach;
+}
+
+std::set<std::string> LiftConstantWeights(::onnx::ModelProto* model) {
+  std::set<std::string> lifted;
+  if (model->producer_name() == "pytorch") return lifted;
+  ::onnx::GraphProto* graph = model->mutable_graph();
+  const Numbers numbers(*model);
+  std::set<std::string> taken;
+  for (const ::onnx::TensorProto& tensor : graph->initializer()) taken.insert(tensor.name());
+  for (const ::onnx::ValueInfoProto& input : graph->input()) taken.insert(input.name());
+  const Readers readers(*graph);
+  std::vector<bool> lifts;
+  for (const ::onnx::NodeProto& node : graph->node()) {
+    const absl::optional<Described> tensor = DescribeConstant(node);
+    // A number without axes is more likely a constant of the formula.
+    bool weight = tensor.has_value() && tensor->type == ::onnx::TensorProto::FLOAT && !tensor->shape.empty();
+    if (weight) {
+      const std::vector<InitializerUse> uses = readers.Of(node.output(0));
+      weight = (AnyIsWeight(uses) && !AnyIsAt(uses, FirstStates())) ||
+               (HasOneLongAxis(tensor->shape) && numbers.AnyIsBias(uses));
+    }
+    lifts.push_back(weight && taken.insert(node.output(0)).second);
+  }
+  google::protobuf::RepeatedPtrField<::onnx::NodeProto> nodes;
+  for (int i = 0; i < graph->node_size(); ++i) {
+    ::onnx::NodeProto* node = graph->mutable_node(i);
+    if (!lifts[static_cast<size_t>(i)]) {
+      nodes.Add()->Swap(node);
+      continue;
+    }
+    lifted.insert(node->output(0));
+    TakeConstant(node, graph->add_initializer());
+  }
+  graph->mutable_node()->Swap(&nodes);
+  return lifted;
 }
 
 absl::Status GiveIdentitiesTheirOwn(::onnx::GraphProto* graph) {
@@ -332,9 +473,8 @@ std::vector<FloatInitializer> FloatInitializersOf(const ::onnx::ModelProto& mode
     const auto is_constant = [](const InitializerUse& use) { return AnyIsAt({use}, ConstantInputs()); };
     if (!read.empty() && std::all_of(read.begin(), read.end(), is_constant)) continue;
     FloatInitializer f{.name = proto.name(), .shape = {proto.dims().begin(), proto.dims().end()}};
-    const auto is = [&](int64_t extent) { return [=](int64_t e) { return e == extent; }; };
-    f.number = std::all_of(f.shape.begin(), f.shape.end(), is(1));
-    if (std::any_of(f.shape.begin(), f.shape.end(), is(0))) continue;
+    f.number = IsNumber(f.shape);
+    if (!HasElements(f.shape)) continue;
     f.weight = AnyIsWeight(read) || (f.shape.size() == 1 && AnyIsOf(read, {"Add"}));
     f.drawn = !f.number || AnyIsWeight(read);
     f.parameter = !f.number || numbers.IsTrained(proto, read);
@@ -343,6 +483,53 @@ std::vector<FloatInitializer> FloatInitializersOf(const ::onnx::ModelProto& mode
     list.push_back(std::move(f));
   }
   return list;
+}
+
+namespace {
+
+class FrozenWeights {
+ public:
+  FrozenWeights(const ::onnx::ModelProto& model, const std::vector<std::string>& outputs)
+      : readers_(model.graph()), numbers_(model), all_(outputs.empty()), reach_(ReachOutputs(model.graph(), outputs)) {
+    AddOf(model.graph(), /*main=*/true);
+  }
+
+  std::vector<FloatInitializer> Take() && { return std::move(list_); }
+
+ private:
+  void AddOf(const ::onnx::GraphProto& graph, bool main) {
+    for (const ::onnx::TensorProto& proto : graph.initializer()) {
+      if (!main || proto.data_type() != ::onnx::TensorProto::FLOAT) Add(proto.name(), Describe(proto));
+    }
+    for (const ::onnx::NodeProto& node : graph.node()) {
+      const absl::optional<Described> tensor = DescribeConstant(node);
+      if (tensor.has_value()) Add(node.output(0), *tensor);
+      VisitGraphs(node, [&](const ::onnx::GraphProto& inner) { AddOf(inner, /*main=*/false); });
+    }
+  }
+
+  void Add(const std::string& name, const Described& tensor) {
+    if (!IsFloatType(tensor.type) || tensor.shape.empty() || !HasElements(tensor.shape)) return;
+    if (!all_ && reach_.values.count(name) == 0) return;
+    const std::vector<InitializerUse> uses = readers_.Of(name);
+    const bool bias = HasOneLongAxis(tensor.shape) && numbers_.AnyIsBias(uses);
+    if (!(AnyIsWeight(uses) || bias) || IsNeutral(tensor, uses)) return;
+    list_.push_back({.name = name, .shape = {tensor.shape.begin(), tensor.shape.end()}, .weight = true});
+    list_.back().number = IsNumber(tensor.shape);
+  }
+
+  const Readers readers_;
+  const Numbers numbers_;
+  const bool all_;
+  const Reach reach_;
+  std::vector<FloatInitializer> list_;
+};
+
+}  // namespace
+
+std::vector<FloatInitializer> FrozenWeightsOf(const ::onnx::ModelProto& model,
+                                              const std::vector<std::string>& outputs) {
+  return FrozenWeights(model, outputs).Take();
 }
 
 }  // namespace ampd::models::onnx

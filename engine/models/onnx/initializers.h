@@ -50,6 +50,12 @@ struct Reach {
 };
 Reach ReachOutputs(const ::onnx::GraphProto& graph, const std::vector<std::string>& outputs);
 
+// Makes initializers of what Constant nodes of the model's own graph hold where weights stand: FLOAT tensors with axes
+// that an operation reads so, itself or behind nodes that give them on, or that are added to what such an operation
+// gives; but for the states that recurrences begin with. Files of PyTorch are left as they are: its exporter writes
+// parameters as initializers, and as Constant nodes what a module makes as it goes. Returns the names.
+std::set<std::string> LiftConstantWeights(::onnx::ModelProto* model);
+
 // Gives Identities of initializers values of their own where these are not meant to be one: of means and variances that
 // batch norms read, and of tensors of one repeated number. Exporters (PyTorch's) write equal tensors once, so that the
 // norms of a network that was not trained yet would share what a training moves apart. Other Identities stay: their
@@ -63,6 +69,9 @@ bool AreStatistics(const std::vector<InitializerUse>& uses);
 // Model::FloatInitializers.
 std::vector<FloatInitializer> FloatInitializersOf(const ::onnx::ModelProto& model,
                                                   const std::vector<std::string>& outputs);
+
+// Model::FrozenWeights.
+std::vector<FloatInitializer> FrozenWeightsOf(const ::onnx::ModelProto& model, const std::vector<std::string>& outputs);
 
 }  // namespace ampd::models::onnx
 

@@ -8,6 +8,9 @@ namespace {
 
 using Ints = std::vector<int64_t>;
 
+// ONNX's is the share of a running statistic that stays, the engine's, as PyTorch's, that which is new.
+constexpr double kMomentum = 0.9;
+
 // [n, c, anything] as an image [n, c, 1, pixels].
 V AsImage(Node& n, V x) {
   const Shape& s = x->type.shape;
@@ -21,7 +24,7 @@ absl::Status TrainingBatchNorm(Node& n, V x) {
   const ir::Attributes attributes{{"epsilon", n.Float("epsilon", 1e-5)}};
   const std::vector<V> y = n.e.ImageOp("batch_norm", {x, n[1], n[2]}, {image, false, false}, attributes);
   AMPD_RETURN_IF_ERROR(n.Out(0, n.e.Reshape(y[0], n.shape(0))));
-  const double momentum = n.Float("momentum", 0.9);
+  const double momentum = n.Float("momentum", kMomentum);
   for (int i = 1; i < 3; ++i) {
     const V statistic = n.e.Cast(y[i], n.dtype(2 + i));
     const V running = n.e.Add(n.e.MulScalar(n[2 + i], momentum), n.e.MulScalar(statistic, 1 - momentum));
@@ -40,8 +43,11 @@ absl::Status KeepStatistics(Node& n) {
 
 absl::Status InferenceBatchNorm(Node& n, V x) {
   const bool image = Emitter::Rank(x) == 4;
+  ir::Attributes attributes{{"epsilon", n.Float("epsilon", 1e-5)}};
+  const double kept = n.Float("momentum", kMomentum);
+  if (kept >= 0 && kept <= 1) attributes.Set("momentum", 1 - kept);
   const V y = n.e.ImageOp("batch_norm_inference", {x, n[1], n[2], n[3], n[4]}, {image, false, false, false, false},
-                          {{"epsilon", n.Float("epsilon", 1e-5)}})[0];
+                          attributes)[0];
   return n.Out(n.e.Reshape(y, n.shape(0)));
 }
 
@@ -69,14 +75,13 @@ absl::Status RefuseTrainedStatistics(const Node& n) {
   return absl::OkStatus();
 }
 
-// Of a network that a job trains. ONNX's momentum is the share that stays, the engine's, as PyTorch's, that which is
-// new.
+// Of a network that a job trains.
 absl::Status JobBatchNorm(Node& n, V x) {
   if (n.options().training) AMPD_RETURN_IF_ERROR(RefuseTrainedStatistics(n));
   AMPD_RETURN_IF_ERROR(KeepStatistics(n));
   if (!n.options().training || !MovesStatistics(n)) return InferenceBatchNorm(n, x);
   const bool image = Emitter::Rank(x) == 4;
-  const double kept = n.Float("momentum", 0.9);
+  const double kept = n.Float("momentum", kMomentum);
   if (!(kept >= 0 && kept <= 1)) return n.Bad(absl::StrCat("momentum is ", kept));
   const int64_t count = Emitter::Size(x) / n.shape(0)[1];
   if (count < 2) {

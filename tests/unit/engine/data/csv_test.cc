@@ -42,6 +42,8 @@ TEST_F(CsvTest, ReadsNamedColumns) {
   EXPECT_THAT(Input(**dataset, 0), ElementsAre(1, -0.5));
   EXPECT_THAT(Input(**dataset, 1), ElementsAre(300, 4));
   EXPECT_EQ((*dataset)->ReadLabel(0), 2);
+  EXPECT_THAT((*dataset)->info().input_names, ElementsAre("a", "b"));
+  EXPECT_THAT((*dataset)->info().target_names, ElementsAre("y"));
   const auto described = Describe(spec_);
   ASSERT_TRUE(described.ok());
   EXPECT_EQ(described->size, 2);
@@ -56,6 +58,10 @@ TEST_F(CsvTest, ReadsColumnsByNumber) {
   const auto dataset = OpenText("1;2;3\n\n4;5;6");
   ASSERT_TRUE(dataset.ok()) << dataset.status();
   EXPECT_EQ((*dataset)->info().target_features, 2);
+  EXPECT_THAT((*dataset)->info().target_names, ElementsAre());
+  const auto named = OpenText("a;b;c\n1;2;3");
+  ASSERT_TRUE(named.ok()) << named.status();
+  EXPECT_THAT((*named)->info().target_names, ElementsAre("c", "a"));
   std::vector<float> target(2);
   (*dataset)->ReadTarget(1, absl::MakeSpan(target));
   EXPECT_THAT(target, ElementsAre(6, 4));
@@ -144,6 +150,41 @@ TEST_F(CsvTest, AsksWhereTheFirstRecordMayBeNamesOrASample) {
     ASSERT_TRUE(dataset.ok()) << first << dataset.status();
     EXPECT_EQ((*dataset)->size(), 2) << first;
   }
+}
+
+// Nor is a sample taken for names because a value of it is missing.
+TEST_F(CsvTest, AsksWhereTheFirstRecordLacksValues) {
+  spec_.mutable_csv()->set_label("3");
+  for (const char* mark : {"NA", "n/a", "#N/A", "<NA>", "null", "NULL", "None", "?", "-", " ", " NA "}) {
+    const std::string first = absl::StrCat("5.1,3.5,", mark, ",0");
+    spec_.mutable_csv()->clear_header();
+    EXPECT_THAT(ErrorOf(first + "\n1,2,3,1\n"),
+                AllOf(HasSubstr("csv.header"), HasSubstr("'" + first + "'"), HasSubstr("PRESENT or ABSENT")));
+    spec_.mutable_csv()->set_header(v1::CsvDataset::ABSENT);
+    EXPECT_THAT(ErrorOf(first + "\n1,2,3,1\n"), HasSubstr("line 1"));
+    spec_.mutable_csv()->set_header(v1::CsvDataset::PRESENT);
+    EXPECT_TRUE(OpenText(first + "\n1,2,3,1\n").ok());
+  }
+  // Words, beside numbers or not, and marks alone are names.
+  spec_.mutable_csv()->clear_header();
+  for (const char* first : {"5.1,3.5,NAME,0", "a,b,-,y", "-,?,NA,null"}) {
+    const auto dataset = OpenText(absl::StrCat(first, "\n1,2,3,1\n"));
+    ASSERT_TRUE(dataset.ok()) << dataset.status();
+    EXPECT_EQ((*dataset)->size(), 1) << first;
+  }
+  // What is not read may lack anything.
+  for (const char* input : {"0", "1"}) spec_.mutable_csv()->add_inputs(input);
+  const auto dataset = OpenText("5.1,3.5,NA,0\n1,2,3,1\n");
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  EXPECT_EQ((*dataset)->size(), 2);
+}
+
+TEST_F(CsvTest, CountsClassesWithoutTheHighest) {
+  EXPECT_EQ((*OpenText("x,y\n1,2\n1,255\n1,1\n1,255\n"))->info().CountedClasses(255), 3);
+  EXPECT_EQ((*OpenText("x,y\n1,255\n1,2\n1,0\n"))->info().CountedClasses(255), 3);
+  EXPECT_EQ((*OpenText("x,y\n1,255\n1,2\n"))->info().CountedClasses(2), 256);
+  EXPECT_EQ((*OpenText("x,y\n1,255\n1,2\n"))->info().CountedClasses(absl::nullopt), 256);
+  EXPECT_EQ((*OpenText("x,y\n1,255\n"))->info().CountedClasses(255), 0);
 }
 
 TEST_F(CsvTest, AnIndexOfRowsIsNoInputUnlessItIsNamed) {

@@ -489,6 +489,16 @@ TEST(LoaderTest, RefusesMoreClassesThanOutputsAndOtherShapes) {
   const Source source(MakeColumns(9));
   const auto few = Loader::CreateTraining(*source.dataset, source.transform, {.batch_size = 4, .target_width = 2});
   EXPECT_THAT(std::string(few.status().message()), AllOf(HasSubstr("labels up to 2"), HasSubstr("2 outputs")));
+  // A label that the loss ignores needs no output, unless targets are one-hot; nor does it hide others.
+  const auto ignoring = [&](int64_t ignored, TargetFormat targets, int64_t width) {
+    return Loader::CreateTraining(*source.dataset, source.transform,
+                                  {.batch_size = 4, .targets = targets, .target_width = width, .ignored = ignored})
+        .status();
+  };
+  EXPECT_TRUE(ignoring(2, TargetFormat::kLabels, 2).ok());
+  EXPECT_FALSE(ignoring(1, TargetFormat::kLabels, 2).ok());
+  EXPECT_FALSE(ignoring(2, TargetFormat::kFloats, 2).ok());
+  EXPECT_THAT(std::string(ignoring(2, TargetFormat::kLabels, 1).message()), HasSubstr("labels up to 1"));
   const Source other(MakeColumns(9, /*bytes=*/false));
   EXPECT_EQ(Loader::CreateEvaluation(*other.dataset, source.transform, {.batch_size = 4}).status().code(),
             absl::StatusCode::kInvalidArgument);

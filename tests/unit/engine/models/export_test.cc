@@ -386,7 +386,7 @@ TEST(ExportForm, ConvnetsLookAsPeopleExpect) {
                                                  }
                                                  layers {
                                                    name: "bn"
-                                                   batch_norm {}
+                                                   batch_norm { momentum: 0.03 }
                                                  }
                                                  layers { max_pool { size: 2 } }
                                                  layers {
@@ -418,6 +418,12 @@ TEST(ExportForm, ConvnetsLookAsPeopleExpect) {
   EXPECT_EQ(shapes.at("conv.weight"), (std::vector<int64_t>{4, 2, 3, 3}));
   EXPECT_EQ(shapes.at("fc.weight"), (std::vector<int64_t>{6, 20}));
   EXPECT_EQ(shapes.count("bn.running_mean"), 1u);
+  // ONNX's momentum is what stays, the layer's what is new.
+  const ::onnx::NodeProto& norm = model.graph().node(2);
+  const auto momentum = std::find_if(norm.attribute().begin(), norm.attribute().end(),
+                                     [](const auto& attribute) { return attribute.name() == "momentum"; });
+  ASSERT_NE(momentum, norm.attribute().end());
+  EXPECT_FLOAT_EQ(momentum->f(), 0.97f);
   EXPECT_EQ(shapes.count("bn.num_batches_tracked"), 0u);
   EXPECT_EQ(shapes.size(), 2u + 4 + 1 + 2 + 2);
 }

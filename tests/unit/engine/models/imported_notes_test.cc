@@ -42,6 +42,37 @@ TEST(Imported, TellsWhatItGuessed) {
   EXPECT_THAT(DescribeGuesses(spec), ElementsAre());
 }
 
+TEST(Imported, TellsOfWeightsThatAreNoInitializersOfFloats) {
+  ModelProto proto = Convnet(0, {-1, 16});
+  auto* constant = onnx::AddNode(&proto, "Constant", {}, {"last.weight"})->add_attribute();
+  constant->set_name("value");
+  *constant->mutable_t() = Weights("", {3, 3});
+  Proto half = onnx::Floats("half", {3, 3});
+  half.set_data_type(Proto::FLOAT16);
+  half.clear_float_data();
+  for (int i = 0; i < 9; ++i) half.add_int32_data(0x3800 + i);
+  *proto.mutable_graph()->add_initializer() = half;
+  onnx::SetInt(onnx::AddNode(&proto, "Cast", {"half"}, {"whole"}), "to", Proto::FLOAT);
+  onnx::AddNode(&proto, "MatMul", {"logits", "last.weight"}, {"a"});
+  onnx::AddNode(&proto, "MatMul", {"a", "whole"}, {"y"});
+  const auto model = Build(proto, {.fields = "outputs: 'y'"});
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_THAT(Names(model->phases[0].train.parameters), ::testing::Contains("last.weight"));
+  EXPECT_EQ(Values().count("last.weight"), 1u);
+  v1::OnnxModel spec;
+  spec.set_path("a");
+  spec.add_outputs("y");
+  const std::string frozen =
+      "tensors of the ONNX file that stand where weights do and are not trained, for they are no FLOAT initializers: ";
+  EXPECT_THAT(DescribeGuesses(spec), ElementsAre("weights in Constant nodes of the ONNX file that are trained "
+                                                 "(model.onnx.freeze holds them): last.weight [3, 3]",
+                                                 frozen + "half [3, 3]"));
+  spec.add_freeze("last.*");
+  EXPECT_THAT(DescribeGuesses(spec), ElementsAre(frozen + "half [3, 3]"));
+  spec.set_outputs(0, "logits");
+  EXPECT_THAT(DescribeGuesses(spec), ElementsAre());
+}
+
 TEST(Imported, GuessesAreWhatIsTrained) {
   ModelProto proto = Convnet(0, {-1, 16});
   // A trained weight that is read turned; what has to be a constant; a name that checkpoints cannot have.

@@ -312,6 +312,20 @@ TEST(BuildModel, SquaredErrorOnClassesReadsOneHotTargetsAndLabels) {
   EXPECT_TRUE(model->eval.outputs.count("correct"));
 }
 
+TEST(BuildModel, AnIgnoredLabelNeedsNoOutput) {
+  const auto status = [](const std::string& loss, SampleInfo sample) {
+    sample.classes = 256;
+    sample.other_classes = 4;
+    return BuildModel(Resolve("layers { flatten {} } layers { dense { units: 4 } } loss { " + loss + " }"), sample, 2,
+                      2)
+        .status();
+  };
+  EXPECT_TRUE(status("softmax_cross_entropy { ignore_index: 255 }", kImages).ok());
+  EXPECT_FALSE(status("softmax_cross_entropy { ignore_index: 254 }", kImages).ok());
+  EXPECT_FALSE(status("softmax_cross_entropy {}", kImages).ok());
+  EXPECT_FALSE(status("mean_squared_error {}", kImages).ok());
+}
+
 TEST(BuildModel, RecurrentLayersHavePyTorchsParameters) {
   const SampleInfo sequences{.input_shape = {7, 3}, .classes = 9};
   auto model = BuildModel(Resolve(R"pb(

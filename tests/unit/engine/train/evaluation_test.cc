@@ -1,11 +1,13 @@
 // What evaluations tell, and what keep_best makes of it.
 #include "engine/train/evaluation.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/unit/engine/train/training_run.h"
 
@@ -94,6 +96,57 @@ TEST(Evaluation, DoesNotDependOnTheSizeOfItsRuns) {
     EXPECT_EQ(evaluation.accuracy(), evaluations[0].accuracy());
     EXPECT_NEAR(evaluation.loss(), evaluations[0].loss(), 1e-6);
   }
+}
+
+// 255 for no class, as data sets of segmentation have it, against the same samples with a label that there is an output
+// for: nothing that is computed may differ.
+TEST(Evaluation, AnIgnoredLabelNeedsNoOutput) {
+  const std::vector<int32_t> labels = {0, 255, 2, 3, 0, 255, 3, 3}, evaluated = {255, 2, 3, 255, 0, 3, 2};
+  const auto net = [](int ignored) {
+    return absl::StrCat(
+        "model { layers { name: 'head' dense { units: 4 } } loss { softmax_cross_entropy { ignore_index: ", ignored,
+        " } } } optimizer { sgd { learning_rate: 0.1 } } report { every_steps: 1 } ");
+  };
+  const auto write = [&](const std::string& folder, int32_t ignored) {
+    const auto with = [&](std::vector<int32_t> values) {
+      std::replace(values.begin(), values.end(), 255, ignored);
+      return values;
+    };
+    WriteData(folder, with(evaluated));
+    WriteNpy<int32_t>(folder + "/y.npy", "<i4", {kSamples}, with(labels));
+  };
+  std::vector<std::vector<double>> losses;
+  std::vector<v1::Evaluation> evaluations;
+  for (const int ignored : {255, 1}) {
+    const ScratchFolder folder;
+    write(folder.path(), ignored);
+    const ResolvedJobSpec spec = Spec({net(ignored), kData, kRun, "train { micro_batch_size: 4 }"});
+    const v1::PlanResponse plan = PlanJob(spec, {folder.path()});
+    EXPECT_TRUE(plan.errors().empty()) << plan.errors(0).description();
+    Recorder recorder;
+    const auto outcome = Train(spec, Options(folder.path()), &recorder);
+    ASSERT_TRUE(outcome.ok()) << outcome.status();
+    losses.push_back(recorder.losses());
+    ASSERT_EQ(recorder.evaluations().size(), 3u);
+    evaluations.push_back(recorder.evaluations().back());
+  }
+  EXPECT_EQ(losses[0], losses[1]);
+  EXPECT_TRUE(std::isfinite(losses[0].back()));
+  EXPECT_EQ(evaluations[0].loss(), evaluations[1].loss());
+  EXPECT_EQ(evaluations[0].accuracy(), evaluations[1].accuracy());
+  // Other labels need theirs, and so does that one where nothing ignores it.
+  const ScratchFolder folder;
+  write(folder.path(), 255);
+  const auto refused = [&](int ignored) {
+    const v1::PlanResponse plan = PlanJob(Spec({net(ignored), kData, kRun}), {folder.path()});
+    return plan.errors().empty() ? "" : plan.errors(0).description();
+  };
+  EXPECT_EQ(refused(255), "");
+  EXPECT_THAT(refused(1), ::testing::HasSubstr("4 outputs, the data has 256 classes"));
+  WriteNpy<int32_t>(folder.path() + "/y.npy", "<i4", {kSamples}, {0, 255, 2, 4, 0, 255, 3, 3});
+  EXPECT_THAT(refused(255), ::testing::HasSubstr("4 outputs, the data has 5 classes"));
+  WriteData(folder.path(), {255, 7});
+  EXPECT_THAT(refused(255), ::testing::HasSubstr("labels up to 7, but the network has 4 outputs"));
 }
 
 }  // namespace

@@ -53,6 +53,41 @@ TEST(TrainingData, ColumnsOfOtherNamesAreNotTakenForTheSame) {
   EXPECT_EQ(Refused(spec(""), train, eval), "");
 }
 
+// Here too names that the job gives say which column is which, and places do not.
+TEST(TrainingData, TargetsOfOtherNamesAreNotTakenForTheSame) {
+  data::DatasetInfo train;
+  train.name = "train.csv";
+  train.input_shape = {1};
+  train.input_names = {"x"};
+  train.target_kind = data::TargetKind::kFloat;
+  train.target_features = 2;
+  data::DatasetInfo eval = train;
+  eval.name = "eval.csv";
+  train.target_names = {"price", "area"};
+  eval.target_names = {"area", "price"};
+  const auto spec = [&](const std::string& of_train, const std::string& of_eval) {
+    return Spec({"model { layers { dense { units: 2 } } loss { mean_squared_error {} } } ",
+                 "data { train { csv { path: 't' " + of_train + " } } eval { csv { path: 'e' " + of_eval + " } } }"});
+  };
+  const std::string places = "targets: ['0', '1']";
+  EXPECT_THAT(Refused(spec(places, places), train, eval),
+              HasSubstr("data.eval: target 0 is column 'area' of eval.csv, but 'price' of train.csv; csv.targets of "
+                        "both may name them in one order"));
+  EXPECT_EQ(Refused(spec("targets: ['price', 'area']", "targets: ['area', 'price']"), train, eval), "");
+  EXPECT_EQ(Refused(spec(places, places), train, train), "");
+  // Of classes.
+  train.target_kind = eval.target_kind = data::TargetKind::kClass;
+  train.classes = eval.classes = 3;
+  train.target_names = {"kind"};
+  eval.target_names = {"size"};
+  EXPECT_THAT(
+      Refused(spec("label: '0'", "label: '0'"), train, eval),
+      HasSubstr("the label is column 'size' of eval.csv, but 'kind' of train.csv; csv.label of both may name it"));
+  EXPECT_EQ(Refused(spec("label: 'kind'", "label: 'size'"), train, eval), "");
+  eval.target_names.clear();
+  EXPECT_EQ(Refused(spec("label: '0'", "label: '0'"), train, eval), "");
+}
+
 TEST(TrainingData, SoundsOfBothSetsAreOfOneRate) {
   data::DatasetInfo train;
   train.name = "train";

@@ -316,6 +316,157 @@ TEST(OnnxImport, NumbersOfFormulasAreConstantsWhateverTheirNames) {
   EXPECT_THAT(ParametersOf(m), ElementsAre("core.scale*", "core.shift*", "core.weight", "addend", "detach"));
 }
 
+void AddConstant(::onnx::ModelProto* m, const Proto& value, const std::string& attribute = "value") {
+  auto* a = AddNode(m, "Constant", {}, {value.name()})->add_attribute();
+  a->set_name(attribute);
+  if (attribute == "value") {
+    a->set_type(::onnx::AttributeProto::TENSOR);
+    *a->mutable_t() = value;
+    a->mutable_t()->clear_name();
+  } else {
+    a->set_type(::onnx::AttributeProto::FLOATS);
+    *a->mutable_floats() = value.float_data();
+  }
+}
+
+Proto Repeated(const std::string& name, const std::vector<int64_t>& shape, float value) {
+  Proto proto = Floats(name, shape);
+  for (float& v : *proto.mutable_float_data()) v = value;
+  return proto;
+}
+
+// "name" of those that no training moves, though they stand where weights do.
+std::vector<std::string> FrozenOf(const ::onnx::ModelProto& proto, const std::vector<std::string>& outputs = {}) {
+  std::vector<std::string> names;
+  for (const FloatInitializer& f : Model::Parse(proto.SerializeAsString())->FrozenWeights(outputs)) {
+    names.push_back(f.name);
+  }
+  return names;
+}
+
+TEST(OnnxImport, WeightsInConstantNodesAreTrained) {
+  ::onnx::ModelProto m = EmptyModel();
+  AddInput(&m, "x", {2, 3, 4});
+  AddConstant(&m, Floats("turned", {4, 4}));
+  AddConstant(&m, Floats("bias", {4}), "value_floats");
+  AddConstant(&m, Floats("scale", {4}));
+  AddConstant(&m, Floats("mean", {1, 3, 4}));
+  AddConstant(&m, Repeated("eps", {}, 1e-5f));
+  AddConstant(&m, Floats("recurrent.w", {1, 8, 4}));
+  AddConstant(&m, Floats("recurrent.r", {1, 8, 2}));
+  AddConstant(&m, Floats("state", {1, 3, 2}));
+  AddConstant(&m, Floats("elsewhere", {4, 4}));
+  AddConstant(&m, Floats("mask", {3, 4}));
+  AddNode(&m, "Sub", {"x", "mean"}, {"a"});
+  AddNode(&m, "Transpose", {"turned"}, {"w"});
+  AddNode(&m, "MatMul", {"a", "w"}, {"b"});
+  AddNode(&m, "Add", {"b", "bias"}, {"c"});
+  AddNode(&m, "LayerNormalization", {"c", "scale"}, {"d"});
+  AddNode(&m, "Add", {"d", "eps"}, {"e"});
+  SetInt(AddNode(&m, "LSTM", {"e", "recurrent.w", "recurrent.r", "", "", "state"}, {"f"}), "hidden_size", 2);
+  AddNode(&m, "MatMul", {"x", "elsewhere"}, {"g"});
+  AddNode(&m, "Add", {"g", "mask"}, {"h"});
+  AddOutput(&m, "f");
+  AddOutput(&m, "h");
+  EXPECT_THAT(ParametersOf(m), ElementsAre("turned", "bias", "scale", "recurrent.w", "recurrent.r", "elsewhere"));
+  EXPECT_THAT(ParametersOf(m, {"d"}), ElementsAre("turned", "bias", "scale"));
+  EXPECT_THAT(FrozenOf(m), ElementsAre("state"));
+  EXPECT_THAT(FrozenOf(m, {"d"}), ElementsAre());
+  // As parameters they are what the file says.
+  ImportOptions options;
+  options.outputs = {"d"};
+  const absl::StatusOr<ImportedModel> constants = Import(m, options);
+  ASSERT_TRUE(constants.ok()) << constants.status();
+  EXPECT_TRUE(constants->graph.parameters.empty());
+  options.is_parameter = [](const std::string& name) { return name != "scale"; };
+  const absl::StatusOr<ImportedModel> trained = Import(m, options);
+  ASSERT_TRUE(trained.ok()) << trained.status();
+  ASSERT_EQ(trained->graph.parameters.size(), 2u);
+  EXPECT_EQ(trained->graph.parameters[1].name, "bias");
+  EXPECT_THAT(trained->parameter_values[1]->as<float>(), ElementsAre(0, 1, 2, 3));
+  // PyTorch writes parameters as initializers, and what a module makes as it goes as constants.
+  m.set_producer_name("pytorch");
+  EXPECT_THAT(ParametersOf(m), ElementsAre());
+  EXPECT_THAT(FrozenOf(m), ElementsAre("turned", "bias", "scale", "recurrent.w", "recurrent.r", "state", "elsewhere"));
+}
+
+TEST(OnnxImport, TellsWeightsThatAreNotTrained) {
+  ::onnx::ModelProto m = EmptyModel();
+  AddInput(&m, "x", {2, 4});
+  const auto half = [](const std::string& name, const std::vector<int64_t>& shape) {
+    Proto proto = Floats(name, shape);
+    proto.set_data_type(Proto::FLOAT16);
+    for (int i = 0; i < proto.float_data_size(); ++i) proto.add_int32_data(0x3c00 + i);
+    proto.clear_float_data();
+    return proto;
+  };
+  *m.mutable_graph()->add_initializer() = half("half", {4, 4});
+  *m.mutable_graph()->add_initializer() = half("added", {4});
+  *m.mutable_graph()->add_initializer() = half("no weight", {4});
+  *m.mutable_graph()->add_initializer() = Floats("known", {4, 4});
+  AddConstant(&m, half("half constant", {4, 4}));
+  // Norms that have no scale and no bias are written so.
+  AddConstant(&m, Repeated("ones", {4}, 1));
+  AddConstant(&m, Repeated("zeros", {4}, 0));
+  std::string y = "x";
+  const auto then = [&](const std::string& op, const std::string& with, bool cast) {
+    if (cast) SetInt(AddNode(&m, "Cast", {with}, {with + "32"}), "to", Proto::FLOAT);
+    AddNode(&m, op, {y, with + (cast ? "32" : "")}, {y + "'"});
+    y += "'";
+  };
+  then("MatMul", "half", true);
+  then("Add", "added", true);
+  then("Mul", "no weight", true);
+  then("MatMul", "known", false);
+  then("MatMul", "half constant", true);
+  AddNode(&m, "LayerNormalization", {y, "ones", "zeros"}, {"normed"});
+  AddOutput(&m, "normed");
+  EXPECT_THAT(FrozenOf(m), ElementsAre("half", "added", "half constant"));
+  EXPECT_THAT(ParametersOf(m), ElementsAre("known", "ones", "zeros"));
+  m.set_producer_name("pytorch");
+  EXPECT_THAT(FrozenOf(m), ElementsAre("half", "added", "half constant"));
+  EXPECT_THAT(ParametersOf(m), ElementsAre("known"));
+  // Within a branch, too.
+  ::onnx::GraphProto branch;
+  *branch.add_initializer() = Floats("inner", {4, 4});
+  AddNode(branch.mutable_node(), "MatMul", {"normed", "inner"}, {"z"});
+  AddValue(branch.add_output(), "z", Proto::FLOAT, {});
+  ::onnx::NodeProto* choice = AddNode(&m, "If", {"condition"}, {"chosen"});
+  for (const char* name : {"then_branch", "else_branch"}) {
+    auto* attribute = choice->add_attribute();
+    attribute->set_name(name);
+    attribute->set_type(::onnx::AttributeProto::GRAPH);
+    *attribute->mutable_g() = branch;
+  }
+  choice->mutable_attribute()->RemoveLast();
+  EXPECT_THAT(FrozenOf(m), ElementsAre("half", "added", "half constant", "inner"));
+}
+
+TEST(OnnxImport, EvaluationKeepsTheMomentumOfBatchNorms) {
+  for (const auto& [given, kept] : std::vector<std::pair<double, double>>{{-1, 0.9}, {0.99, 0.99}, {0, 0}, {1, 1}}) {
+    ::onnx::ModelProto m = EmptyModel();
+    AddInput(&m, "x", {2, 3});
+    for (const char* name : {"scale", "bias", "mean", "variance"}) {
+      *m.mutable_graph()->add_initializer() = Floats(name, {3});
+    }
+    auto* node = AddNode(&m, "BatchNormalization", {"x", "scale", "bias", "mean", "variance"}, {"y"});
+    if (given >= 0) {
+      auto* attribute = node->add_attribute();
+      attribute->set_name("momentum");
+      attribute->set_type(::onnx::AttributeProto::FLOAT);
+      attribute->set_f(static_cast<float>(given));
+    }
+    AddOutput(&m, "y");
+    const absl::StatusOr<ImportedModel> model = Import(m);
+    ASSERT_TRUE(model.ok()) << model.status();
+    ASSERT_EQ(CountOps(model->graph, "batch_norm_inference"), 1);
+    for (const ir::Node& n : model->graph.nodes) {
+      if (n.op != ir::OpKind::kBatchNormInference) continue;
+      EXPECT_NEAR(n.attributes.Double("momentum", -1), 1 - kept, 1e-7);
+    }
+  }
+}
+
 TEST(OnnxImport, DropoutDrawsOnlyInTraining) {
   ::onnx::ModelProto m = EmptyModel(7);
   AddInput(&m, "x", {4, 3});
