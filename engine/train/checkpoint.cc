@@ -101,12 +101,18 @@ absl::StatusOr<Safetensors> ReadTensors(const std::string& folder, const std::st
   return tensors;
 }
 
-absl::StatusOr<TrainState> ReadState(const std::string& folder, const Manifest& manifest,
-                                     const std::string& spec_hash) {
+absl::StatusOr<TrainState> ReadAnyState(const std::string& folder, const Manifest& manifest) {
   AMPD_ASSIGN_OR_RETURN(const std::string json, ReadListed(folder, kState, manifest));
   absl::StatusOr<TrainState> state = TrainStateFromJson(json);
   if (absl::IsInvalidArgument(state.status())) return Damaged(state.status().message());
-  AMPD_RETURN_IF_ERROR(WithFailureClass(state.status(), v1::Failure::INVALID_SPEC));
+  if (!state.ok()) return WithFailureClass(state.status(), v1::Failure::INVALID_SPEC);
+  return state;
+}
+
+absl::StatusOr<TrainState> ReadState(const std::string& folder, const Manifest& manifest,
+                                     const std::string& spec_hash) {
+  absl::StatusOr<TrainState> state = ReadAnyState(folder, manifest);
+  AMPD_RETURN_IF_ERROR(state.status());
   absl::StatusOr<std::string> made_for = state->spec_hash;
   if (!state->spec.empty()) made_for = HashOfHashedSpec(state->spec);
   if (!made_for.ok()) {
@@ -162,6 +168,13 @@ absl::StatusOr<Safetensors> ReadWeights(const std::string& folder, bool ema) {
     return absl::FailedPreconditionError("ema: the checkpoint has no running average, the job keeps none");
   }
   return ReadTensors(folder, ema ? kEma : kModel, manifest);
+}
+
+absl::StatusOr<TrainState> ReadTrainState(const std::string& folder) {
+  AMPD_RETURN_IF_ERROR(ListFolder(folder).status());
+  AMPD_ASSIGN_OR_RETURN(const std::string text, ReadWhole(absl::StrCat(folder, "/", kManifest), kMaxManifestBytes));
+  AMPD_ASSIGN_OR_RETURN(const Manifest manifest, ParseManifest(text));
+  return ReadAnyState(folder, manifest);
 }
 
 std::string CheckpointStore::Path(absl::string_view name) const { return absl::StrCat(folder_, "/", name); }

@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/core/safetensors.h"
+#include "engine/train/train_state.h"
 
 namespace ampd::train {
 
@@ -14,6 +15,9 @@ namespace ampd::train {
 // such folder, DATA_LOSS naming what is damaged, UNAVAILABLE naming what cannot be read, FAILED_PRECONDITION when it
 // has no running average.
 absl::StatusOr<Safetensors> ReadWeights(const std::string& folder, bool ema);
+
+// The state of the training that wrote the checkpoint. As ReadWeights().
+absl::StatusOr<TrainState> ReadTrainState(const std::string& folder);
 
 }  // namespace ampd::train
 

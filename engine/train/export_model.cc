@@ -176,6 +176,10 @@ absl::Status WriteOnnx(const ResolvedJobSpec& spec, const v1::ExportRequest& req
   }
   AMPD_RETURN_IF_ERROR(
       ReadOnnxFile(spec, {request.data_roots().begin(), request.data_roots().end()}, request.upload_dir()));
+  if (spec.proto().model().has_onnx()) {
+    AMPD_ASSIGN_OR_RETURN(const TrainState state, ReadTrainState(request.checkpoint_dir()));
+    AMPD_RETURN_IF_ERROR(CheckOnnxFile(spec, state.onnx_sha256));
+  }
   const std::string& network = request.request().network();
   AMPD_ASSIGN_OR_RETURN(const ir::Graph graph, models::BuildExportForward(spec.proto(), sample, kBatch, network));
   AMPD_ASSIGN_OR_RETURN(const ir::Graph twin, models::BuildExportForward(spec.proto(), sample, kTwinBatch, network));

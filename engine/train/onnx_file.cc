@@ -1,16 +1,35 @@
 #include "engine/train/onnx_file.h"
 
 #include <limits>
+#include <map>
 #include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/core/mutex.h"
 #include "engine/core/status.h"
 #include "engine/models/imported_files.h"
 #include "engine/models/onnx/import.h"
+#include "engine/train/failure.h"
 #include "engine/train/model_file.h"
+#include "engine/train/sha256.h"
 
 namespace ampd::train {
+
+namespace {
+
+// Beside the files themselves, which engine/models keeps by path too.
+struct Checksums {
+  Mutex mutex;
+  std::map<std::string, std::string> by_path ABSL_GUARDED_BY(mutex);
+};
+
+Checksums& TheChecksums() {
+  static auto* const checksums = new Checksums;
+  return *checksums;
+}
+
+}  // namespace
 
 absl::Status ReadOnnxFile(const ResolvedJobSpec& spec, const std::vector<std::string>& data_roots,
                           const std::string& upload_dir) {
@@ -21,7 +40,30 @@ absl::Status ReadOnnxFile(const ResolvedJobSpec& spec, const std::vector<std::st
   absl::StatusOr<models::onnx::Model> parsed = models::onnx::Model::Parse(bytes);
   if (!parsed.ok()) return Annotate(parsed.status(), path);
   models::ProvideOnnxFile(path, std::make_shared<const models::onnx::Model>(*std::move(parsed)));
+  std::string checksum = Sha256Hex(bytes);
+  Checksums& checksums = TheChecksums();
+  const MutexLock lock(&checksums.mutex);
+  checksums.by_path[path] = std::move(checksum);
   return absl::OkStatus();
+}
+
+std::string OnnxChecksum(const ResolvedJobSpec& spec) {
+  if (!spec.proto().model().has_onnx()) return "";
+  Checksums& checksums = TheChecksums();
+  const MutexLock lock(&checksums.mutex);
+  const auto found = checksums.by_path.find(spec.proto().model().onnx().path());
+  return found == checksums.by_path.end() ? "" : found->second;
+}
+
+absl::Status CheckOnnxFile(const ResolvedJobSpec& spec, const std::string& trained) {
+  const std::string now = OnnxChecksum(spec);
+  if (trained.empty() || now.empty() || now == trained) return absl::OkStatus();
+  return WithFailureClass(absl::FailedPreconditionError(absl::StrCat(
+                              "model.onnx.path: ", spec.proto().model().onnx().path(),
+                              " is another file than the one that was trained (its ", "SHA-256 is ", now, ", was ",
+                              trained, "), perhaps another network; put that file back, or begin another job, ",
+                              "with start_from for these weights")),
+                          v1::Failure::DATA);
 }
 
 absl::Status TakeOnnxWeights(const ResolvedJobSpec& spec, runtime::ModelMemory* memory) {

@@ -16,6 +16,14 @@ namespace ampd::train {
 absl::Status ReadOnnxFile(const ResolvedJobSpec& spec, const std::vector<std::string>& data_roots,
                           const std::string& upload_dir);
 
+// SHA-256 of the file that ReadOnnxFile() read of the path last, in lower-case hex; empty for a job without, and where
+// none was read. Thread-safe.
+std::string OnnxChecksum(const ResolvedJobSpec& spec);
+
+// FAILED_PRECONDITION of class DATA where that is another file than `trained`, a checkpoint's TrainState::onnx_sha256:
+// its tensors would be taken for those of another network. Empty is unknown, and passes.
+absl::Status CheckOnnxFile(const ResolvedJobSpec& spec, const std::string& trained);
+
 // Sets masters and committed states of the model that was planned last to the file's numbers, but for those that the
 // spec draws anew. Published copies are
 // the caller's to write. Does nothing for a job without a file; INTERNAL where a shape is not the model's.

@@ -138,6 +138,10 @@ std::string InputToJson(const InputNotes& input) {
                       "],\n            \"samples\": ", input.samples, "},\n");
 }
 
+std::string OnnxToJson(const std::string& sha256) {
+  return sha256.empty() ? "" : absl::StrCat("  \"onnx_sha256\": ", JsonQuoted(sha256), ",\n");
+}
+
 // Absent where no data was opened.
 absl::StatusOr<InputNotes> ParseInput(const Json* json) {
   InputNotes input;
@@ -190,8 +194,8 @@ std::string ToJson(const TrainState& state) {
   return absl::StrCat("{\n  \"format_version\": ", kStateFormatVersion, ",\n  \"step\": ", state.step,
                       ",\n  \"seed\": ", state.seed, ",\n  \"spec_hash\": ", JsonQuoted(state.spec_hash),
                       ",\n  \"spec\": ", JsonQuoted(state.spec), ",\n", BestToJson(state.best),
-                      InputToJson(state.input), "  \"phases\": [\n", absl::StrJoin(state.phases, ",\n", phase),
-                      "\n  ]\n}\n");
+                      InputToJson(state.input), OnnxToJson(state.onnx_sha256), "  \"phases\": [\n",
+                      absl::StrJoin(state.phases, ",\n", phase), "\n  ]\n}\n");
 }
 
 absl::StatusOr<TrainState> TrainStateFromJson(absl::string_view json) {
@@ -210,6 +214,7 @@ absl::StatusOr<TrainState> TrainStateFromJson(absl::string_view json) {
   if (version >= 3) state.spec = reader.String("spec");
   AMPD_ASSIGN_OR_RETURN(state.best, ParseBest(document.Find("best")));
   AMPD_ASSIGN_OR_RETURN(state.input, ParseInput(document.Find("input")));
+  if (document.Find("onnx_sha256") != nullptr) state.onnx_sha256 = reader.String("onnx_sha256");
   for (const Json& item : reader.Member("phases").items()) {
     AMPD_ASSIGN_OR_RETURN(PhaseState phase, ParsePhase(item));
     state.phases.push_back(std::move(phase));

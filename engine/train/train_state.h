@@ -56,6 +56,9 @@ struct TrainState {
   std::string spec;
   std::vector<PhaseState> phases;
   InputNotes input;
+  // SHA-256 of the file of model.onnx, whose network the tensors belong to; empty where there is none, and in what
+  // earlier builds wrote.
+  std::string onnx_sha256 = {};
   // Its checkpoint is kept. nullopt: nothing is kept so, or nothing was evaluated yet.
   std::optional<BestEvaluation> best;
 

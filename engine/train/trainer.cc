@@ -126,6 +126,7 @@ std::vector<PhaseStart> TrainerImpl::PhaseStarts() const {
 absl::Status TrainerImpl::StartFrom(absl::optional<LoadedCheckpoint> checkpoint) {
   std::vector<bool> fell_back;
   if (checkpoint.has_value()) {
+    AMPD_RETURN_IF_ERROR(CheckOnnxFile(spec_, checkpoint->state.onnx_sha256));
     for (const PhaseState& phase : checkpoint->state.phases) fell_back.push_back(phase.scaler.fell_back);
   }
   AMPD_RETURN_IF_ERROR(OpenModel(fell_back));
@@ -145,6 +146,7 @@ absl::Status TrainerImpl::StartFrom(absl::optional<LoadedCheckpoint> checkpoint)
   // By this build, whichever wrote the checkpoint.
   state_.spec_hash = spec_hash_;
   state_.spec = HashedSpec(spec_);
+  state_.onnx_sha256 = OnnxChecksum(spec_);
   InputNotes input = data_->Notes();
   if (resumes) {
     AMPD_ASSIGN_OR_RETURN(data_notes_, CompareInputs(state_.input, input));

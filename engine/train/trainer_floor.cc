@@ -27,6 +27,12 @@ std::string AtTheFloor(const StepResult& result, int64_t step) {
                       ", first in ", result.first_non_finite.tensor, ")");
 }
 
+// Before the first applied step skips that lower the scale count as none in a row.
+bool LastWasApplied(const PhaseState& phase) {
+  const bool calibrates = phase.scaler.steps_applied == 0 && phase.scaler.steps_skipped > 0;
+  return phase.skips.consecutive == 0 && !calibrates;
+}
+
 }  // namespace
 
 absl::Status TrainerImpl::Diverged(const PhaseResult& result) const {
@@ -78,7 +84,7 @@ absl::StatusOr<absl::optional<LoadedCheckpoint>> TrainerImpl::LoadGoodCheckpoint
     if (!loaded.has_value() || loaded->state.step > up_to || loaded->state.phases.size() != state_.phases.size()) break;
     oldest = std::move(loaded);
     const std::vector<PhaseState>& phases = oldest->state.phases;
-    if (std::all_of(phases.begin(), phases.end(), [](const PhaseState& p) { return p.skips.consecutive == 0; })) break;
+    if (std::all_of(phases.begin(), phases.end(), LastWasApplied)) break;
     up_to = oldest->state.step - 1;
   }
   return oldest;

@@ -22,6 +22,7 @@ namespace ampd::train {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using Form = v1::ExportModelRequest;
 
 const char kModel[] = "model { layers { name: 'head' dense { units: 2 } } loss { softmax_cross_entropy {} } }";
@@ -40,6 +41,7 @@ class ExportModelTest : public ::testing::Test {
     state.step = 5;
     state.spec_hash = std::string(64, '1');
     state.phases = {PhaseState{"main", {}, {}}};
+    state.onnx_sha256 = onnx_sha256_;
     auto store = CheckpointStore::Open(folder_.path(), 1);
     EXPECT_TRUE(store.ok()) << store.status();
     const auto saved = store->Save(state, model, {}, ema ? model : std::vector<TensorSource>());
@@ -71,6 +73,8 @@ class ExportModelTest : public ::testing::Test {
     return bytes.value_or("");
   }
 
+  // Of the file that the checkpoint was trained from.
+  std::string onnx_sha256_;
   ScratchFolder folder_, other_;
   const std::string path_ = other_.path() + "/model";
 };
@@ -113,6 +117,14 @@ TEST_F(ExportModelTest, WritesOnnxThatTheImporterReads) {
 class ExportImportedTest : public ExportModelTest {
  protected:
   models::onnx::Model Exported(const ::onnx::ModelProto& file, const Shape& shape, const std::string& fields = "") {
+    const absl::Status status = ExportOf(file, shape, fields);
+    EXPECT_TRUE(status.ok()) << status;
+    auto model = models::onnx::Model::Parse(Written());
+    EXPECT_TRUE(model.ok()) << model.status();
+    return *std::move(model);
+  }
+
+  absl::Status ExportOf(const ::onnx::ModelProto& file, const Shape& shape, const std::string& fields = "") {
     std::ofstream(folder_.path() + "/net.onnx", std::ios::binary) << file.SerializeAsString();
     const ResolvedJobSpec spec = Spec({"data { train { glyphs {} } } model { onnx { path: 'net.onnx' " + fields +
                                        " } loss { softmax_cross_entropy {} } }"});
@@ -122,11 +134,7 @@ class ExportImportedTest : public ExportModelTest {
     request.add_data_roots(folder_.path());
     request.mutable_plan()->mutable_input_shape()->Add(shape.begin(), shape.end());
     request.mutable_request()->set_form(Form::ONNX);
-    const absl::Status status = Run(spec, request);
-    EXPECT_TRUE(status.ok()) << status;
-    auto model = models::onnx::Model::Parse(Written());
-    EXPECT_TRUE(model.ok()) << model.status();
-    return *std::move(model);
+    return Run(spec, request);
   }
 
   static int CountOps(const models::onnx::Model& model, const models::onnx::ImportOptions& options, ir::OpKind op) {
@@ -136,6 +144,26 @@ class ExportImportedTest : public ExportModelTest {
                                           [&](const ir::Node& node) { return node.op == op; }));
   }
 };
+
+TEST_F(ExportImportedTest, IsOfTheFileThatWasTrained) {
+  const auto file = [](const std::string& activation) {
+    ::onnx::ModelProto m = models::onnx::EmptyModel();
+    models::onnx::AddInput(&m, "x", {-1, 3});
+    *m.mutable_graph()->add_initializer() = models::onnx::Floats("head.weight", {3, 2});
+    models::onnx::AddNode(&m, activation, {"x"}, {"a"});
+    models::onnx::AddNode(&m, "MatMul", {"a", "head.weight"}, {"y"});
+    models::onnx::AddOutput(&m, "y");
+    return m;
+  };
+  onnx_sha256_ = Sha256Hex(file("Relu").SerializeAsString());
+  const absl::Status other = ExportOf(file("Tanh"), {3});
+  EXPECT_EQ(other.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(other.message()), HasSubstr("model.onnx.path: net.onnx is another file than the one that"));
+  EXPECT_FALSE(std::filesystem::exists(path_));
+  // Those of earlier builds do not tell.
+  onnx_sha256_.clear();
+  EXPECT_THAT(std::string(ExportOf(file("Tanh"), {3}).message()), Not(HasSubstr("another file")));
+}
 
 // Images of [1, 3, 1], which the file takes flat; it gives probabilities, which training takes the softmax from.
 TEST_F(ExportImportedTest, KeepsInputOutputAndWhatStandsAtTheEnd) {

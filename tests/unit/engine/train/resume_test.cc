@@ -1,11 +1,15 @@
 // The same bits: from run to run at equal threads, and across a stop and a resume after any step.
 #include <algorithm>
+#include <fstream>
 #include <string>
 #include <vector>
 
 #include "engine/train/checkpoint.h"
+#include "engine/train/failure.h"
 #include "engine/train/files.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/unit/engine/models/onnx/build_model.h"
 #include "tests/unit/engine/train/training_run.h"
 
 namespace ampd::train {
@@ -52,6 +56,37 @@ std::vector<Job> Jobs() {
       {"LstmBf16", {kLstm, "precision { mode: BF16 master_weights: false } optimizer { adamw {} ema {} }"}},
       {"LstmFp16", {kLstm, kScaled, "optimizer { adamw { learning_rate: 0.01 } }"}, true},
   };
+}
+
+// Another file at the path may be another network with tensors of the same names.
+TEST(Resume, OfAnOnnxFileNeedsTheFileThatWasTrained) {
+  const auto write = [](const std::string& folder, const std::string& activation) {
+    ::onnx::ModelProto m = models::onnx::EmptyModel();
+    models::onnx::AddInput(&m, "x", {-1, 4});
+    *m.mutable_graph()->add_initializer() = models::onnx::Floats("w", {4, 2});
+    models::onnx::AddNode(&m, activation, {"x"}, {"a"});
+    models::onnx::AddNode(&m, "MatMul", {"a", "w"}, {"y"});
+    models::onnx::AddOutput(&m, "y");
+    std::ofstream(folder + "/net.onnx", std::ios::binary) << m.SerializeAsString();
+  };
+  const ScratchFolder folder;
+  WriteNpy<float>(folder.path() + "/x.npy", "<f4", {64, 4}, std::vector<float>(256, 0.5f));
+  WriteNpy<int32_t>(folder.path() + "/y.npy", "<i4", {64}, std::vector<int32_t>(64, 1));
+  const ResolvedJobSpec spec =
+      Spec({"data { train { npy { inputs: 'x.npy' targets: 'y.npy' } } } train { batch_size: 8 epochs: 2 }"
+            "model { onnx { path: 'net.onnx' } loss { softmax_cross_entropy {} } } report { every_steps: 1 }"});
+  const TrainerOptions options = Options(folder.path());
+  write(folder.path(), "Relu");
+  Recorder first, second, third;
+  ASSERT_TRUE(Train(spec, options, &first, 4).ok());
+  write(folder.path(), "Tanh");
+  const auto other = Train(spec, options, &second);
+  EXPECT_EQ(FailureOf(other.status()).class_(), v1::Failure::DATA) << other.status();
+  EXPECT_THAT(std::string(other.status().message()), testing::HasSubstr("net.onnx is another file than the one that"));
+  write(folder.path(), "Relu");
+  const auto same = Train(spec, options, &third);
+  EXPECT_TRUE(same.ok()) << same.status();
+  EXPECT_FALSE(third.steps().empty());
 }
 
 class SameBits : public testing::TestWithParam<Job> {

@@ -228,6 +228,15 @@ TEST_F(RollBack, WhereEveryCheckpointIsOfASkipTheOldestServes) {
   EXPECT_EQ(recorder.rewound()[0].to_step(), 4);
 }
 
+TEST_F(RollBack, AmidCalibrationNoCheckpointHasAnAppliedStep) {
+  Recorder recorder;
+  const auto spec = Spec({kFloorNetwork, FloorScale("ROLLBACK", 0x1p30, 0x1p26),
+                          "checkpoint { every_steps: 2 keep_last: 9 } precision { loss_scale { max_rollbacks: 1 } }"});
+  Train(spec, NewOptions(), &recorder).status().IgnoreError();
+  ASSERT_THAT(recorder.rewound(), SizeIs(1));
+  EXPECT_EQ(recorder.rewound()[0].to_step(), 2);
+}
+
 TEST_F(RollBack, ADamagedCheckpointIsPassedOver) {
   Recorder recorder;
   const TrainerOptions options = NewOptions();

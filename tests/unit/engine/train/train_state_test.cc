@@ -45,6 +45,7 @@ TEST(TrainState, ComesBackExactly) {
 
 TEST(TrainState, TellsOfTheInputs) {
   TrainState state = Example();
+  state.onnx_sha256 = std::string(64, 'b');
   state.input = {{123.675, 0.1}, {58.395, 1}, {"dog \"x\"", "fish"}, 1234567890123};
   const std::string json = ToJson(state);
   const auto document = ParseJson(json);
