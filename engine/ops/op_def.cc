@@ -180,6 +180,17 @@ absl::StatusOr<std::vector<ir::ValueId>> Emit(ir::Graph* graph, ir::Node node) {
   return outputs;
 }
 
+ir::ValueId MovedFrom(const ir::Graph& graph, ir::ValueId v) {
+  while (graph.values[v].producer >= 0) {
+    const ir::Node& node = graph.nodes[graph.values[v].producer];
+    const bool moves = node.op == ir::OpKind::kSlice || node.op == ir::OpKind::kReshape ||
+                       node.op == ir::OpKind::kTranspose || node.op == ir::OpKind::kCast;
+    if (!moves) break;
+    v = node.inputs[0];
+  }
+  return v;
+}
+
 absl::Status VerifyGraph(const ir::Graph& graph) {
   AMPD_RETURN_IF_ERROR(VerifyValues(graph));
   std::vector<bool> defined;

@@ -95,6 +95,10 @@ Cost CostOf(ir::OpKind kind, const OpCall& call, const std::vector<ir::TensorTyp
 // Adds a node after checking it by the op's rule; names its outputs. The returned values are its outputs.
 absl::StatusOr<std::vector<ir::ValueId>> Emit(ir::Graph* graph, ir::Node node);
 
+// The value whose numbers `v` has, some of them or all, moved or cast: behind slices, reshapes, transpositions and casts.
+// `v` itself where no such op made it.
+ir::ValueId MovedFrom(const ir::Graph& graph, ir::ValueId v);
+
 // Structure and types: ids in range, every value defined before use and once, node names unique, slots valid, and each
 // node's output types as its op's rule gives them. INTERNAL, naming the node. Runs after every pass.
 absl::Status VerifyGraph(const ir::Graph& graph);

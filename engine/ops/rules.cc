@@ -75,13 +75,8 @@ absl::Status RequireAxis(ir::OpKind op, const OpCall& call, const char* name, in
 
 DType SumDType(GradientContext& c, int i) {
   const ir::Graph& graph = c.graph();
-  const ir::Value& input = graph.values[c.input(i)];
-  if (input.kind == ir::ValueKind::kParameter) return DType::kF32;
-  if (input.producer < 0) return input.type.dtype;
-  const ir::Node& producer = graph.nodes[input.producer];
-  const bool copy =
-      producer.op == ir::OpKind::kCast && graph.values[producer.inputs[0]].kind == ir::ValueKind::kParameter;
-  return copy ? DType::kF32 : input.type.dtype;
+  const bool of_parameter = graph.values[MovedFrom(graph, c.input(i))].kind == ir::ValueKind::kParameter;
+  return of_parameter ? DType::kF32 : c.input_type(i).dtype;
 }
 
 ir::ValueId SumToInput(GradientContext& c, ir::ValueId gradient, int i, const std::string& suffix) {

@@ -116,7 +116,7 @@ class Rewriter {
     if (!IsHalf(dtype)) return false;
     if (LosesAttribute(node, dtype)) return true;
     for (size_t i = 0; i < node.inputs.size(); ++i) {
-      const ir::Value& value = to_.values[map_[node.inputs[i]]];
+      const ir::Value& value = to_.values[ops::MovedFrom(to_, map_[node.inputs[i]])];
       const ops::Role role = ops::RoleOf(def, i);
       if (role != ops::Role::kData && role != ops::Role::kNumber) continue;
       if (value.kind == ir::ValueKind::kConstant && value.type.dtype == DType::kF32 && Loses(value, dtype)) return true;
@@ -171,7 +171,9 @@ class Rewriter {
       const ir::Value& value = to_.values[map_[node.inputs[i]]];
       const ops::Role role = ops::RoleOf(def, i);
       if ((role != ops::Role::kData && role != ops::Role::kNumber) || !IsFloat(value.type.dtype)) continue;
-      if (value.kind == ir::ValueKind::kParameter || value.kind == ir::ValueKind::kConstant) continue;
+      // Nor do parts of parameters say what the data are.
+      const ir::ValueKind kind = to_.values[ops::MovedFrom(to_, map_[node.inputs[i]])].kind;
+      if (kind == ir::ValueKind::kParameter || kind == ir::ValueKind::kConstant) continue;
       widest = any && value.type.dtype != widest ? DType::kF32 : value.type.dtype;
       any = true;
     }
@@ -182,6 +184,10 @@ class Rewriter {
     if (to_.type(v).dtype == to) return v;
     const auto [it, inserted] = casts_.insert({{v, to}, -1});
     if (!inserted) return it->second;
+    if (IsPartOfParameter(v)) {
+      AMPD_ASSIGN_OR_RETURN(it->second, CastBefore(v, to, layer, stage));
+      return it->second;
+    }
     const ir::Value& value = to_.values[v];
     if (value.kind == ir::ValueKind::kInput) stage = ir::Stage::kInput;
     ir::Node node{.op = ir::OpKind::kCast,
@@ -192,6 +198,22 @@ class Rewriter {
                   .stage = stage};
     AMPD_ASSIGN_OR_RETURN(std::vector<ir::ValueId> outputs, ops::Emit(&to_, std::move(node)));
     it->second = outputs[0];
+    return outputs[0];
+  }
+
+  bool IsPartOfParameter(ir::ValueId v) const {
+    return to_.values[v].kind == ir::ValueKind::kActivation &&
+           to_.nodes[to_.values[v].producer].op != ir::OpKind::kCast &&
+           to_.values[ops::MovedFrom(to_, v)].kind == ir::ValueKind::kParameter;
+  }
+
+  // What moves a parameter's numbers moves them cast: the cast is made once a step then.
+  absl::StatusOr<ir::ValueId> CastBefore(ir::ValueId v, DType to, const std::string& layer, ir::Stage stage) {
+    ir::Node node = to_.nodes[to_.values[v].producer];
+    AMPD_ASSIGN_OR_RETURN(node.inputs[0], Cast(node.inputs[0], to, layer, stage));
+    node.name = absl::StrCat(to_.values[v].name, ":", DTypeName(to));
+    node.outputs.clear();
+    AMPD_ASSIGN_OR_RETURN(const std::vector<ir::ValueId> outputs, ops::Emit(&to_, std::move(node)));
     return outputs[0];
   }
 

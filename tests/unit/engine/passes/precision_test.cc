@@ -10,6 +10,7 @@
 #include "engine/autodiff/differentiate.h"
 #include "engine/ir/printer.h"
 #include "engine/ops/op_def.h"
+#include "engine/passes/dead_nodes.h"
 #include "engine/passes/publish_parameters.h"
 #include "tests/support/emit.h"
 #include "tests/unit/engine/passes/graph_checks.h"
@@ -226,6 +227,54 @@ TEST(ApplyPrecision, ComparedActivationsFollowTheirRule) {
   auto half = ApplyPrecision(g, {DType::kBF16, {{"*", DType::kBF16}}});
   ASSERT_TRUE(half.ok()) << half.status();
   for (const char* name : {"p.bias_add", "q.zeros_like", "q.where"}) EXPECT_EQ(OutputOf(*half, name), DType::kBF16);
+}
+
+TEST(ApplyPrecision, PartsOfParametersFollowTheData) {
+  // dense, + rows of a table, norm, + a bias that is a matrix in the file.
+  ir::Graph g;
+  const ir::ValueId x = g.AddInput("x", {DType::kF32, {2, 3, 8}});
+  const ir::ValueId w = g.AddParameter({.name = "w", .type = {DType::kF32, {16, 8}}});
+  const ir::ValueId table = g.AddParameter({.name = "table", .type = {DType::kF32, {10, 8}}});
+  const ir::ValueId bias = g.AddParameter({.name = "bias", .type = {DType::kF32, {8, 1}}});
+  const auto cut = [&](ir::ValueId v, int64_t rows, const std::string& layer) {
+    return Emit(&g, OpKind::kSlice, layer, {v},
+                {{"starts", Ints{0, 0}}, {"ends", Ints{rows, 8}}, {"steps", Ints{1, 1}}});
+  };
+  ir::ValueId v = Emit(&g, OpKind::kMatmul, "dense", {x, cut(w, 8, "dense")}, {{"transpose_b", int64_t{1}}});
+  v = Emit(&g, OpKind::kAdd, "positions", {v, cut(table, 3, "positions")});
+  v = Emit(&g, OpKind::kAdd, "shift", {v, Emit(&g, OpKind::kReshape, "shift", {bias}, {{"shape", Ints{8}}})});
+  g.outputs["loss"] = Emit(&g, OpKind::kReduceMean, "loss", {v});
+  auto forward = ApplyPrecision(g, {DType::kBF16, {}});
+  ASSERT_TRUE(forward.ok()) << forward.status();
+  for (const char* name : {"positions.add", "shift.add"}) EXPECT_EQ(OutputOf(*forward, name), DType::kBF16) << name;
+  const ir::ValueId loss = forward->outputs.at("loss");
+  auto step = autodiff::Differentiate(*std::move(forward), loss);
+  ASSERT_TRUE(step.ok()) << step.status();
+  step = PublishParameters(*std::move(step));
+  step = RemoveDeadNodes(*std::move(step));
+  ASSERT_TRUE(ops::VerifyGraph(*step).ok()) << ops::VerifyGraph(*step);
+  // Sums over samples are not rounded on their way to the master.
+  for (const char* name : {"table.grad", "bias.grad"}) {
+    EXPECT_EQ(step->type(Find(*step, name).inputs[0]).dtype, DType::kF32) << name;
+  }
+  // Each parameter is cast once, when it is published; what is left are x, and the mean's operand and gradient.
+  EXPECT_EQ(Count(*step, OpKind::kCast), 3);
+}
+
+TEST(ApplyPrecision, MovedConstantsThatSixteenBitsDoNotHoldKeepTheirNode) {
+  ir::Graph g;
+  const ir::ValueId x = g.AddInput("x", {DType::kF32, {2, 4}});
+  const ir::ValueId w = g.AddParameter({.name = "w", .type = {DType::kF32, {4, 4}}});
+  auto mask = std::make_shared<Tensor>(DType::kF32, Shape{4, 1});
+  for (float& m : mask->as<float>()) m = -1e9f;
+  const ir::ValueId column = g.AddConstant("mask", mask);
+  ir::ValueId v = Emit(&g, OpKind::kMatmul, "dense", {x, w}, {});
+  v = Emit(&g, OpKind::kAdd, "masked",
+           {v, Emit(&g, OpKind::kReshape, "masked", {column}, {{"shape", std::vector<int64_t>{4}}})});
+  g.outputs["loss"] = Emit(&g, OpKind::kReduceMean, "loss", {v});
+  auto half = ApplyPrecision(g, {DType::kF16, {}});
+  ASSERT_TRUE(half.ok()) << half.status();
+  EXPECT_EQ(OutputOf(*half, "masked.add"), DType::kF32);
 }
 
 TEST(ApplyPrecision, GradientsTakeTheirValuesDTypeAndReachTheMastersUncast) {
