@@ -127,14 +127,18 @@ std::optional<Certificates> CertificateFiles::TakeNew() {
   const MutexLock lock(&mutex_);
   std::string stamp = StampOf(paths_);
   if (stamp != stamp_) {
-    stamp_ = std::move(stamp);
     absl::StatusOr<Certificates> read = ReadUsable();
+    // What could not be read may be readable the next time, though it did not change: for want of descriptors, say.
+    std::string failed = read.ok() ? "" : absl::StrCat(stamp, read.status().message());
+    const bool told = failed == failed_;
+    failed_ = std::move(failed);
     if (read.ok()) {
+      stamp_ = std::move(stamp);
       log_(absl::StrCat("TLS: the certificate in ", paths_.certificate, " is new; it holds until ",
                         Until(read->not_after)),
            false);
       untaken_ = *std::move(read);
-    } else {
+    } else if (!told) {
       log_(absl::StrCat("TLS: the files changed and cannot be used, those of before stay in use: ",
                         read.status().message()),
            true);

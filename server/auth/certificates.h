@@ -60,8 +60,10 @@ class CertificateFiles {
   const CertificatePaths paths_;
   const Log log_;
   Mutex mutex_;
-  // Of the files when they were last read.
+  // Of the files in use.
   std::string stamp_ ABSL_GUARDED_BY(mutex_);
+  // Why the files as they are cannot be used, with their stamp, as was told; empty: they can.
+  std::string failed_ ABSL_GUARDED_BY(mutex_);
   std::optional<Certificates> untaken_ ABSL_GUARDED_BY(mutex_);
 };
 

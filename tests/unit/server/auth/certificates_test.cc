@@ -1,6 +1,7 @@
 #include "server/auth/certificates.h"
 
 #include <gmock/gmock.h>
+#include <sys/resource.h>
 
 #include <fstream>
 #include <vector>
@@ -100,6 +101,22 @@ TEST_F(CertificatesTest, NewFilesAreTaken) {
   EXPECT_EQ(taken->certificate, renewed.certificate);
   EXPECT_EQ(taken->private_key, renewed.key);
   EXPECT_EQ(news_.size(), 1u);
+}
+
+TEST_F(CertificatesTest, WhatCannotBeReadForNowIsTakenLater) {
+  Put(MakePair(3600));
+  const auto files = *Open();
+  files->TakeNew();
+  Put(MakePair(7200));
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlimit none{0, limit.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  EXPECT_FALSE(files->TakeNew());
+  EXPECT_FALSE(files->TakeNew());
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_EQ(warnings_.size(), 1u) << "told once";
+  EXPECT_TRUE(files->TakeNew());
 }
 
 TEST_F(CertificatesTest, BrokenExpiredAndMissingFilesLeaveTheOldInUse) {
