@@ -95,7 +95,7 @@ Cost CostOf(ir::OpKind kind, const OpCall& call, const std::vector<ir::TensorTyp
 // Adds a node after checking it by the op's rule; names its outputs. The returned values are its outputs.
 absl::StatusOr<std::vector<ir::ValueId>> Emit(ir::Graph* graph, ir::Node node);
 
-// The value whose numbers `v` has, some of them or all, moved or cast: behind slices, reshapes, transpositions and casts.
+// The value whose numbers `v` has, some or all, moved or cast: behind slices, reshapes, transpositions and casts.
 // `v` itself where no such op made it.
 ir::ValueId MovedFrom(const ir::Graph& graph, ir::ValueId v);
 

@@ -46,13 +46,15 @@ class Rewriter {
   absl::Status Copy(ir::Node node) {
     const ops::OpDef& def = ops::GetOpDef(node.op);
     const DType target = TargetOf(node, def);
+    // Codes of 8 bits are made from the widest numbers there are.
+    const bool of_masters = ComputesInFp8(def, node);
     Mark(def, &node);
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       ir::ValueId value = map_[node.inputs[i]];
       const ops::Role role = ops::RoleOf(def, i);
       const bool follows = role == ops::Role::kData || (role == ops::Role::kNumber && IsFloat(to_.type(value).dtype));
       if (def.precision != ops::PrecisionClass::kFixed && follows) {
-        AMPD_ASSIGN_OR_RETURN(value, Cast(value, target, node.layer, node.stage));
+        AMPD_ASSIGN_OR_RETURN(value, Cast(value, target, node.layer, node.stage, of_masters));
       } else if (role == ops::Role::kFloat || role == ops::Role::kWide ||
                  (role == ops::Role::kMask && IsFloat(to_.type(value).dtype))) {
         AMPD_ASSIGN_OR_RETURN(value, Cast(value, DType::kF32, node.layer, node.stage));
@@ -172,19 +174,22 @@ class Rewriter {
       const ops::Role role = ops::RoleOf(def, i);
       if ((role != ops::Role::kData && role != ops::Role::kNumber) || !IsFloat(value.type.dtype)) continue;
       // Nor do parts of parameters say what the data are.
-      const ir::ValueKind kind = to_.values[ops::MovedFrom(to_, map_[node.inputs[i]])].kind;
-      if (kind == ir::ValueKind::kParameter || kind == ir::ValueKind::kConstant) continue;
+      const ir::Value& whole = to_.values[ops::MovedFrom(to_, map_[node.inputs[i]])];
+      if (whole.kind == ir::ValueKind::kParameter) continue;
+      if (whole.kind == ir::ValueKind::kConstant && IsFloat(whole.type.dtype)) continue;
       widest = any && value.type.dtype != widest ? DType::kF32 : value.type.dtype;
       any = true;
     }
     return any ? widest : DType::kF32;
   }
 
-  absl::StatusOr<ir::ValueId> Cast(ir::ValueId v, DType to, const std::string& layer, ir::Stage stage) {
+  // `last`: parts of parameters, too, are cast where they are read.
+  absl::StatusOr<ir::ValueId> Cast(ir::ValueId v, DType to, const std::string& layer, ir::Stage stage,
+                                   bool last = false) {
     if (to_.type(v).dtype == to) return v;
     const auto [it, inserted] = casts_.insert({{v, to}, -1});
     if (!inserted) return it->second;
-    if (IsPartOfParameter(v)) {
+    if (!last && IsPartOfParameter(v)) {
       AMPD_ASSIGN_OR_RETURN(it->second, CastBefore(v, to, layer, stage));
       return it->second;
     }

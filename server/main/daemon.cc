@@ -111,7 +111,7 @@ class Daemon::Impl {
                      [this](CallClass refused) { metrics_.OnCallRefused(std::string(NameOf(refused))); }) {}
   ~Impl();
 
-  absl::Status Start();
+  absl::Status Start(const std::function<void()>& before_jobs);
   void Drain(absl::Duration timeout, const std::string& reason, std::function<void(absl::Status)> done);
   void Detach(std::function<void()> done);
   DrainRequests& drain_requests() { return drain_requests_; }
@@ -200,13 +200,14 @@ Daemon::Impl::~Impl() {
   if (tensorboard_) tensorboard_->Stop();
 }
 
-absl::Status Daemon::Impl::Start() {
+absl::Status Daemon::Impl::Start(const std::function<void()>& before_jobs) {
   LogMissingSandbox();
   AMPD_RETURN_IF_ERROR(OpenFolders());
   AMPD_RETURN_IF_ERROR(OpenStore());
   AMPD_ASSIGN_OR_RETURN(access_, Access::Open(config_, store_.get()));
   AMPD_RETURN_IF_ERROR(OpenUploads());
   AMPD_RETURN_IF_ERROR(FindDevices());
+  before_jobs();
   AMPD_RETURN_IF_ERROR(StartController());
   AMPD_RETURN_IF_ERROR(ServeWorkers());
   AMPD_RETURN_IF_ERROR(ServeApi());
@@ -536,9 +537,10 @@ void Daemon::Impl::Detach(std::function<void()> done) {
 Daemon::Daemon(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Daemon::~Daemon() = default;
 
-absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const v1::ServerConfig& config) {
+absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const v1::ServerConfig& config,
+                                                      const std::function<void()>& before_jobs) {
   auto impl = std::make_unique<Impl>(config);
-  AMPD_RETURN_IF_ERROR(impl->Start());
+  AMPD_RETURN_IF_ERROR(impl->Start(before_jobs));
   return std::unique_ptr<Daemon>(new Daemon(std::move(impl)));
 }
 

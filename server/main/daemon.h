@@ -17,8 +17,10 @@ namespace ampd {
 class Daemon {
  public:
   // `config` as LoadConfiguration gives it. Block SIGTERM and SIGINT before. FAILED_PRECONDITION when another daemon
-  // uses the state directory, UNAVAILABLE naming the address when one cannot be bound.
-  static absl::StatusOr<std::unique_ptr<Daemon>> Start(const v1::ServerConfig& config);
+  // uses the state directory, UNAVAILABLE naming the address when one cannot be bound. `before_jobs` is called once
+  // all that may take long is done, before workers are taken up and jobs start.
+  static absl::StatusOr<std::unique_ptr<Daemon>> Start(const v1::ServerConfig& config,
+                                                       const std::function<void()>& before_jobs);
   // Stops serving. Workers that still run train on; the next daemon takes them up.
   ~Daemon();
 

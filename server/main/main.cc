@@ -22,6 +22,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "engine/core/mutex.h"
 #include "server/config/config.h"
 #include "server/events/clock.h"
 #include "server/files/unique_fd.h"
@@ -79,9 +80,9 @@ void LogIfNot(const absl::Status& told) {
   if (!told.ok()) Log(Severity::kWarning, told.message());
 }
 
-// While the daemon starts, which takes as long as comparing a database with its checksums, or rewriting it: obeys
-// signals, and tells the service manager that the start goes on. Not for ever, so that a state directory that hangs is
-// noticed.
+// While the daemon starts, which takes as long as comparing a database with its checksums, or rewriting it: tells the
+// service manager that the start goes on (not for ever, so that a state directory that hangs is noticed), and obeys
+// signals until jobs may run.
 class LongStart {
  public:
   LongStart(const ServiceManager* manager, int signal_fd)
@@ -94,6 +95,12 @@ class LongStart {
     teller_.join();
   }
 
+  // From now on signals wait for the daemon, which ends with a drain.
+  void ObeyNoMore() {
+    const MutexLock lock(&mutex_);
+    obeys_ = false;
+  }
+
  private:
   void Tell() {
     const absl::Time last = absl::Now() + kLongestStart;
@@ -102,8 +109,13 @@ class LongStart {
       const int count = poll(fds.data(), fds.size(), static_cast<int>(absl::ToInt64Milliseconds(kStartPeriod)));
       if (count > 0 && fds[0].revents != 0) return;
       if (count > 0) {
-        Log(Severity::kInfo, absl::StrCat("signal ", TakeSignal(signal_fd_), " while it starts: exiting at once"));
-        _exit(kDrained);
+        const MutexLock lock(&mutex_);
+        if (obeys_) {
+          Log(Severity::kInfo, absl::StrCat("signal ", TakeSignal(signal_fd_), " while it starts: exiting at once"));
+          _exit(kDrained);
+        }
+        fds[1].fd = -1;
+        continue;
       }
       if (absl::Now() < last) LogIfNot(manager_->Starting("starting: the log says with what", 4 * kStartPeriod));
     }
@@ -112,13 +124,15 @@ class LongStart {
   const ServiceManager* const manager_;
   const int signal_fd_;
   const UniqueFd started_;
+  Mutex mutex_;
+  bool obeys_ ABSL_GUARDED_BY(mutex_) = true;
   std::thread teller_;
 };
 
 absl::StatusOr<std::unique_ptr<Daemon>> StartDaemon(const v1::ServerConfig& config, const ServiceManager& manager,
                                                     int signal_fd) {
-  const LongStart start(&manager, signal_fd);
-  return Daemon::Start(config);
+  LongStart start(&manager, signal_fd);
+  return Daemon::Start(config, [&start] { start.ObeyNoMore(); });
 }
 
 // What begins the end. `done_fd`, an eventfd, is told when the daemon may go.

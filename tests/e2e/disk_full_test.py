@@ -3,6 +3,7 @@ once there is room."""
 
 import contextlib
 import os
+import resource
 import subprocess
 import tempfile
 
@@ -28,6 +29,25 @@ def large_job(name, **fields):
     spec["model"]["layers"] = [{"name": "flat", "flatten": {}}, {"name": "fc", "dense": {"units": 2048}},
                                {"name": "head", "dense": {"units": 10}}]
     return spec
+
+
+class FileSizeLimitTest(DaemonTest):
+    """A limit to the size of the daemon's files is a full disk to it, also to a job whose worker reports more than waits for the store: what it says,
+    that it lives too, is not read meanwhile."""
+
+    def test_a_worker_to_whom_nobody_listens_lives(self):
+        ampd = self.daemon(config={"heartbeat_timeout_seconds": 4})
+        job = ampd.submit(glyphs_job("talks", steps=10**7, report={"every_steps": 1}))
+        eventually(lambda: ampd.get(job.id).summary.step > 100, "a training")
+        _, hard = resource.prlimit(ampd.process.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(ampd.process.pid, resource.RLIMIT_FSIZE, (100000, hard))
+        # One a second: three times as long as a silent worker has.
+        eventually(lambda: ampd.log().count("not written, trying again") >= 12, "a store that takes nothing")
+        resource.prlimit(ampd.process.pid, resource.RLIMIT_FSIZE, (hard, hard))
+        before = ampd.get(job.id)
+        eventually(lambda: ampd.get(job.id).summary.step > before.summary.step + 1500, "more steps")
+        after = ampd.get(job.id)
+        self.assertEqual((after.attempt, after.failures), (before.attempt, 0))
 
 
 class DiskFullTest(DaemonTest):

@@ -386,13 +386,14 @@ std::set<std::string> LiftConstantWeights(::onnx::ModelProto* model) {
   for (const ::onnx::NodeProto& node : graph->node()) {
     const absl::optional<Described> tensor = DescribeConstant(node);
     // A number without axes is more likely a constant of the formula.
-    bool weight = tensor.has_value() && tensor->type == ::onnx::TensorProto::FLOAT && !tensor->shape.empty();
+    const bool first = tensor.has_value() && taken.insert(node.output(0)).second;
+    bool weight = first && tensor->type == ::onnx::TensorProto::FLOAT && !tensor->shape.empty();
     if (weight) {
       const std::vector<InitializerUse> uses = readers.Of(node.output(0));
       weight = (AnyIsWeight(uses) && !AnyIsAt(uses, FirstStates())) ||
                (HasOneLongAxis(tensor->shape) && numbers.AnyIsBias(uses));
     }
-    lifts.push_back(weight && taken.insert(node.output(0)).second);
+    lifts.push_back(weight);
   }
   google::protobuf::RepeatedPtrField<::onnx::NodeProto> nodes;
   for (int i = 0; i < graph->node_size(); ++i) {
@@ -510,7 +511,7 @@ class FrozenWeights {
 
   void Add(const std::string& name, const Described& tensor) {
     if (!IsFloatType(tensor.type) || tensor.shape.empty() || !HasElements(tensor.shape)) return;
-    if (!all_ && reach_.values.count(name) == 0) return;
+    if ((!all_ && reach_.values.count(name) == 0) || !seen_.insert(name).second) return;
     const std::vector<InitializerUse> uses = readers_.Of(name);
     const bool bias = HasOneLongAxis(tensor.shape) && numbers_.AnyIsBias(uses);
     if (!(AnyIsWeight(uses) || bias) || IsNeutral(tensor, uses)) return;
@@ -522,6 +523,7 @@ class FrozenWeights {
   const Numbers numbers_;
   const bool all_;
   const Reach reach_;
+  std::set<std::string> seen_;
   std::vector<FloatInitializer> list_;
 };
 

@@ -261,6 +261,28 @@ TEST(ApplyPrecision, PartsOfParametersFollowTheData) {
   EXPECT_EQ(Count(*step, OpKind::kCast), 3);
 }
 
+TEST(ApplyPrecision, CodesOfPartsAreMadeFromTheMasters) {
+  ir::Graph g;
+  const ir::ValueId x = g.AddInput("x", {DType::kF32, {16, 16}});
+  ir::ValueId v = x;
+  for (const char* layer : {"first", "middle", "last"}) {
+    const ir::ValueId w = g.AddParameter({.name = absl::StrCat(layer, ".w"), .type = {DType::kF32, {16, 16}}});
+    const ir::ValueId turned = Emit(&g, OpKind::kTranspose, layer, {w}, {{"perm", Ints{1, 0}}});
+    v = Emit(&g, OpKind::kMatmul, layer, {v, turned}, {});
+  }
+  g.outputs["loss"] = Emit(&g, OpKind::kReduceMean, "loss", {v});
+  PrecisionPolicy policy;
+  policy.compute = DType::kF8E4M3;
+  auto forward = ApplyPrecision(g, policy);
+  ASSERT_TRUE(forward.ok()) << forward.status();
+  const auto producer_of_weights = [&](const char* name) {
+    const ir::Node& product = Find(*forward, name);
+    return forward->nodes[static_cast<size_t>(forward->values[static_cast<size_t>(product.inputs[1])].producer)].op;
+  };
+  EXPECT_EQ(producer_of_weights("first.matmul"), OpKind::kTranspose);
+  EXPECT_EQ(producer_of_weights("middle.matmul"), OpKind::kCast);
+}
+
 TEST(ApplyPrecision, MovedConstantsThatSixteenBitsDoNotHoldKeepTheirNode) {
   ir::Graph g;
   const ir::ValueId x = g.AddInput("x", {DType::kF32, {2, 4}});

@@ -4,8 +4,8 @@
 
 #include <gmock/gmock.h>
 
-#include <chrono>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <future>
