@@ -107,7 +107,7 @@ class WebAccessTest(browser_module.PageTest):
         self.sign_in(admin)
         page.until_text("#job-state", "RUNNING")
         step = r"""
-            const step = document.querySelector('.job-head .facts')?.innerText.match(/Step\s*([\d,. ]+) \//);
+            const step = document.querySelector('.job-head .facts')?.innerText.match(/Step\s*(\d[\d\s]*) \//);
             return (step ? Number(step[1].replace(/\D/g, '')) : 0)"""
         page.until(step + ";", "a step")
         # Sessions end with the daemon; the worker goes on.
