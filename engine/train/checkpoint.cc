@@ -136,6 +136,13 @@ absl::optional<int64_t> StepOf(absl::string_view name) {
   return step;
 }
 
+// Of a checkpoint wherever it lies.
+absl::StatusOr<Manifest> ReadManifestOf(const std::string& folder) {
+  AMPD_RETURN_IF_ERROR(ListFolder(folder).status());
+  AMPD_ASSIGN_OR_RETURN(const std::string text, ReadWhole(absl::StrCat(folder, "/", kManifest), kMaxManifestBytes));
+  return ParseManifest(text);
+}
+
 }  // namespace
 
 absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
@@ -161,9 +168,7 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
 std::string CheckpointName(int64_t step) { return absl::StrFormat("%s%09d", kPrefix, step); }
 
 absl::StatusOr<Safetensors> ReadWeights(const std::string& folder, bool ema) {
-  AMPD_RETURN_IF_ERROR(ListFolder(folder).status());
-  AMPD_ASSIGN_OR_RETURN(const std::string text, ReadWhole(absl::StrCat(folder, "/", kManifest), kMaxManifestBytes));
-  AMPD_ASSIGN_OR_RETURN(const Manifest manifest, ParseManifest(text));
+  AMPD_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifestOf(folder));
   if (ema && manifest.count(kEma) == 0) {
     return absl::FailedPreconditionError("ema: the checkpoint has no running average, the job keeps none");
   }
@@ -171,9 +176,7 @@ absl::StatusOr<Safetensors> ReadWeights(const std::string& folder, bool ema) {
 }
 
 absl::StatusOr<TrainState> ReadTrainState(const std::string& folder) {
-  AMPD_RETURN_IF_ERROR(ListFolder(folder).status());
-  AMPD_ASSIGN_OR_RETURN(const std::string text, ReadWhole(absl::StrCat(folder, "/", kManifest), kMaxManifestBytes));
-  AMPD_ASSIGN_OR_RETURN(const Manifest manifest, ParseManifest(text));
+  AMPD_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifestOf(folder));
   return ReadAnyState(folder, manifest);
 }
 

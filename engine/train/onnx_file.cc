@@ -60,8 +60,8 @@ absl::Status CheckOnnxFile(const ResolvedJobSpec& spec, const std::string& train
   if (trained.empty() || now.empty() || now == trained) return absl::OkStatus();
   return WithFailureClass(absl::FailedPreconditionError(absl::StrCat(
                               "model.onnx.path: ", spec.proto().model().onnx().path(),
-                              " is another file than the one that was trained (its ", "SHA-256 is ", now, ", was ",
-                              trained, "), perhaps another network; put that file back, or begin another job, ",
+                              " is another file than the one that was trained (its SHA-256 is ", now, ", was ", trained,
+                              "), perhaps another network; put that file back, or begin another job, "
                               "with start_from for these weights")),
                           v1::Failure::DATA);
 }
