@@ -13,6 +13,15 @@ constexpr int kPauseGraces = 10;
 // What a worker has to write its last checkpoint and stop, in times that one takes it; and preempt_grace at least.
 constexpr double kStopCheckpoints = 1.5;
 
+// Either priority may have been changed since the job was chosen.
+bool StillStopsFor(const LiveJob& live, const LiveJob& other) {
+  const int32_t own = live.job.proto().spec().resources().priority();
+  const int32_t its = other.job.proto().spec().resources().priority();
+  if (own != its) return own < its;
+  const std::vector<std::string>& overtook = live.job.record().overtook;
+  return std::find(overtook.begin(), overtook.end(), other.job.id()) != overtook.end();
+}
+
 }  // namespace
 
 bool ControllerCore::LeftRunningLately(const LiveJob& live) const {
@@ -49,10 +58,11 @@ void ControllerCore::OnPreemptGrace(LiveJob& live) {
 
 void ControllerCore::OnPreemptCheckpoint(LiveJob& live) {
   const LiveJob* other = Find(live.preempted_for);
-  if (other != nullptr && other->job.state() == v1::Job::QUEUED) return StopPreempted(live);
+  const bool waits = other != nullptr && other->job.state() == v1::Job::QUEUED;
+  if (waits && StillStopsFor(live, *other)) return StopPreempted(live);
   // It was cancelled meanwhile, or started elsewhere. Whom else the job keeps waiting, the next round tells.
   timers_.Cancel(&live.preempt_timer);
-  LeaveRunning(live, absl::StrCat("job ", live.preempted_for, " waits no more"));
+  LeaveRunning(live, absl::StrCat("job ", live.preempted_for, waits ? " comes before it no more" : " waits no more"));
 }
 
 void ControllerCore::LeaveRunning(LiveJob& live, const std::string& why) {

@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "server/scheduling/device_pool.h"
 #include "server/scheduling/preemption.h"
+#include "server/scheduling/quota.h"
 
 namespace ampd {
 namespace {
@@ -23,12 +24,14 @@ constexpr size_t kMaxOvertaken = 32;
 // 0.87 of GPT-2's, of other presets' more.
 constexpr double kLeastOfPlan = 0.8;
 
-std::string Devices(int count) { return absl::StrCat(count, count == 1 ? " device" : " devices"); }
-
 class Picker {
  public:
   Picker(const SchedulingSnapshot& snapshot, absl::Time now)
-      : snapshot_(snapshot), queue_(*snapshot.queue), pool_(snapshot, now), preemption_(snapshot, &pool_, now) {}
+      : snapshot_(snapshot),
+        queue_(*snapshot.queue),
+        pool_(snapshot, now),
+        preemption_(snapshot, &pool_, now),
+        quota_(snapshot, now) {}
 
   Decision Run() &&;
 
@@ -42,6 +45,8 @@ class Picker {
     // It was the first after so many changes, and with this usage of its user.
     int changes = 0;
     double usage = 0;
+    // Those behind it in its line wait for a quota.
+    bool is_alone = false;
   };
 
   // What this round did with a line.
@@ -53,13 +58,16 @@ class Picker {
     bool over_quota = false;
   };
 
-  void CountRunning();
+  void FillUsage();
   bool FindFront(int cls, Front* front) const;
   bool ComesBefore(const Front& a, const Front& b) const;
   void Push(int cls);
   bool Pop(Front* front);
-  // Whether it has all that it may; then its line waits.
+  // Whether its line waits: for a quota, or for what is kept for the first of its user's jobs.
   bool OverQuota(const Front& front);
+  // Whether it waits for that, since it might only have started now: later it would be in the way of that job.
+  bool KeptFromIt(const Front& front);
+  void WaitForQuota(const Front& front, Block block);
   bool Start(const Front& front);
   // Of each line of waiting jobs that could use one of the devices the first, to be compared with `front`.
   std::vector<Front> WaitingFor(const Front& front, const std::vector<int>& devices) const;
@@ -75,6 +83,7 @@ class Picker {
   const JobQueue& queue_;
   DevicePool pool_;
   PreemptionPlanner preemption_;
+  QuotaLedger quota_;
   Decision decision_;
   // A heap, the first job on top: of each class of which something may start yet.
   std::vector<Front> fronts_;
@@ -85,27 +94,14 @@ class Picker {
   std::set<int> waiting_;
   // As the round began, by the queue's index of users.
   std::vector<double> usage_before_;
-  // Devices held, by user; jobs that hold any, by sweep.
-  std::vector<int> held_;
-  std::unordered_map<std::string, int> sweeps_;
   int reservations_ = 0;
   int stops_ = 0;
 };
 
-void Picker::CountRunning() {
-  const std::vector<std::string>& users = queue_.users();
-  held_.assign(users.size(), 0);
-  std::unordered_map<std::string, size_t> index;
-  for (size_t i = 0; i < users.size(); ++i) {
-    index[users[i]] = i;
-    const auto usage = snapshot_.usage.find(users[i]);
+void Picker::FillUsage() {
+  for (const std::string& user : queue_.users()) {
+    const auto usage = snapshot_.usage.find(user);
     decision_.usage.push_back(usage == snapshot_.usage.end() ? 0 : usage->second);
-  }
-  for (const RunningJob& running : snapshot_.running) {
-    if (const auto user = index.find(running.user); user != index.end()) {
-      held_[user->second] += static_cast<int>(running.devices.size());
-    }
-    if (!running.sweep_id.empty()) ++sweeps_[running.sweep_id];
   }
   usage_before_ = decision_.usage;
 }
@@ -157,25 +153,25 @@ bool Picker::Pop(Front* front) {
   return false;
 }
 
-bool Picker::OverQuota(const Front& front) {
-  const int limit = snapshot_.policy.max_running_devices_per_user;
-  const int held = held_[static_cast<size_t>(front.line->user)];
-  const int gpus = front.job->requirement.gpus;
-  std::string why;
-  if (limit > 0 && held + gpus > limit) {
-    const std::string& user = queue_.users()[static_cast<size_t>(front.line->user)];
-    why = absl::StrCat(user.empty() ? "jobs" : absl::StrCat("jobs of ", user), " hold ", held, " of the ",
-                       Devices(limit), " that a user may have (max_running_devices_per_user), and it needs ", gpus);
-  } else if (front.line->sweep_max_parallel > 0) {
-    const int running = sweeps_[front.line->sweep_id];
-    if (running < front.line->sweep_max_parallel) return false;
-    why = absl::StrCat(running, running == 1 ? " job" : " jobs", " of its sweep run, as many as max_parallel allows");
-  } else {
-    return false;
-  }
-  decision_.line_blocks[{front.cls, *front.key}] = {v1::Job::QUOTA, std::move(why)};
+void Picker::WaitForQuota(const Front& front, Block block) {
+  decision_.line_blocks[{front.cls, *front.key}] = std::move(block);
   lines_[front.line].over_quota = true;
-  return true;
+}
+
+bool Picker::OverQuota(const Front& front) {
+  const Requirement& need = queue_.classes()[static_cast<size_t>(front.cls)].requirement;
+  std::optional<Block> block = ampd::OverQuota(snapshot_, quota_.use(), *front.line, need.gpus);
+  if (block && pool_.IsPossible(need)) quota_.KeepOverQuota(*front.line, *front.job, need);
+  if (!block) block = quota_.KeptFrom(*front.line, need, true);
+  if (block) WaitForQuota(front, *std::move(block));
+  return block.has_value();
+}
+
+bool Picker::KeptFromIt(const Front& front) {
+  const Requirement& need = queue_.classes()[static_cast<size_t>(front.cls)].requirement;
+  std::optional<Block> block = quota_.KeptFrom(*front.line, need, false);
+  if (block) WaitForQuota(front, *std::move(block));
+  return block.has_value();
 }
 
 bool Picker::Start(const Front& front) {
@@ -189,10 +185,9 @@ bool Picker::Start(const Front& front) {
   pool_.Take(devices, need);
   decision_.start.push_back(std::move(assignment));
   ++lines_[front.line].started;
-  held_[static_cast<size_t>(front.line->user)] += need.gpus;
+  quota_.Start(*front.line, need);
   decision_.usage[static_cast<size_t>(front.line->user)] +=
       absl::ToDoubleSeconds(snapshot_.policy.start_charge) * need.gpus;
-  if (!front.line->sweep_id.empty()) ++sweeps_[front.line->sweep_id];
   return true;
 }
 
@@ -207,10 +202,12 @@ std::vector<Picker::Front> Picker::WaitingFor(const Front& front, const std::vec
     for (const auto& [key, line] : of.lines) {
       const auto found = lines_.find(&line);
       const LineState state = found == lines_.end() ? LineState() : found->second;
-      if (state.over_quota || state.started >= static_cast<int64_t>(line.jobs.size())) continue;
-      const QueuedJob* job = line.jobs[static_cast<size_t>(state.started)];
       const double usage = line.user == front.line->user ? front.usage : usage_before_[static_cast<size_t>(line.user)];
-      waiting.push_back({cls, &key, &line, job, changes_, usage});
+      // Of a line that waits for a quota those that others stop for wait for devices alone.
+      const int64_t count = state.over_quota ? state.given_room : 1;
+      for (int64_t i = state.started; i < state.started + count && i < static_cast<int64_t>(line.jobs.size()); ++i) {
+        waiting.push_back({cls, &key, &line, line.jobs[static_cast<size_t>(i)], changes_, usage, state.over_quota});
+      }
     }
   }
   return waiting;
@@ -230,7 +227,7 @@ std::vector<std::string> Picker::Overtaken(const Front& front, const std::vector
     const auto next = std::upper_bound(jobs.begin(), jobs.end(), first.job, [](const QueuedJob* a, const QueuedJob* b) {
       return a->submit_sequence < b->submit_sequence;
     });
-    if (next == jobs.end()) {
+    if (first.is_alone || next == jobs.end()) {
       waiting.pop_back();
     } else {
       first.job = *next;
@@ -278,6 +275,7 @@ void Picker::Wait(const Front& front) {
   // It may wait for days, and others must not lose their reservations to it.
   if (!pool_.IsPossible(need)) return;
   waiting_.insert(front.cls);
+  quota_.KeepWaiting(*front.line, *front.job, need);
   bool makes_room = MakeRoom(front);
   if (!makes_room && reservations_ < kMaxReservations) {
     ++reservations_;
@@ -285,6 +283,7 @@ void Picker::Wait(const Front& front) {
     makes_room = MakeRoom(front);
   }
   if (!makes_room) return;
+  quota_.KeepPromised(*front.line, *front.job, need);
   // Where others stop for it the next one of its class may need more of them.
   ++lines_[front.line].given_room;
   ++changes_;
@@ -295,14 +294,14 @@ void Picker::Wait(const Front& front) {
 bool Picker::IsDone() const { return pool_.roomy().empty() && stops_ >= kMaxStops; }
 
 Decision Picker::Run() && {
-  CountRunning();
+  FillUsage();
   decision_.draining = snapshot_.draining;
   decision_.no_space = snapshot_.no_space;
   const bool starts = !snapshot_.draining && snapshot_.no_space.empty();
   for (size_t cls = 0; cls < queue_.classes().size() && starts; ++cls) Push(static_cast<int>(cls));
   Front front;
   while (!IsDone() && Pop(&front)) {
-    if (OverQuota(front) || Start(front)) {
+    if (OverQuota(front) || Start(front) || KeptFromIt(front)) {
       ++changes_;
       Push(front.cls);
     } else {
@@ -310,6 +309,7 @@ Decision Picker::Run() && {
     }
   }
   for (const DevicePool::Slot& slot : pool_.slots()) decision_.free_at.push_back(slot.free_at);
+  decision_.quota_use = quota_.use();
   return std::move(decision_);
 }
 

@@ -121,6 +121,21 @@ struct ClassBlock {
   std::string kept_for;
 };
 
+// Of what users and sweeps may have, what is used up.
+struct QuotaUse {
+  // Devices that their jobs hold, by the queue's index of users.
+  std::vector<int> held;
+  // Jobs that hold any.
+  std::unordered_map<std::string, int> sweeps;
+
+  // A user who came since the snapshot holds none.
+  int HeldBy(int user) const { return static_cast<size_t>(user) < held.size() ? held[static_cast<size_t>(user)] : 0; }
+  int RunningOf(const std::string& sweep_id) const {
+    const auto sweep = sweeps.find(sweep_id);
+    return sweep == sweeps.end() ? 0 : sweep->second;
+  }
+};
+
 struct Decision {
   std::vector<Assignment> start;
   std::vector<Preemption> preempt;
@@ -139,6 +154,7 @@ struct Decision {
   // By the queue's index of users, and by device, when it will be free; after what starts.
   std::vector<double> usage;
   std::vector<absl::Time> free_at;
+  QuotaUse quota_use;
   // As in the snapshot.
   bool draining = false;
   std::string no_space;
@@ -157,6 +173,10 @@ struct Decision {
 // So nobody who overtakes a job delays it, as far as the ends of running jobs are what the snapshot says and jobs stop
 // that can. A job whose user has all the devices that the quota allows, or whose sweep runs as many as it may, keeps
 // nothing from others; neither does one that only devices held back would make possible.
+//
+// Of the devices that the quota allows a user, the first of the user's jobs that must wait, be it for the quota or for
+// devices, has what it needs kept: the user's jobs behind it start where the quota has room for both, or, where it
+// waits for the quota, where they are sure to be gone by the time at which the quota has room for it.
 //
 // For a job that must wait, running ones stop where that makes it possible at once: preemptible ones of lower priority,
 // after policy.min_run, the lowest and then the newest first; and those that overtook it, at any time. None is stopped

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/scheduling/device_pool.h"
+#include "server/scheduling/quota.h"
 
 namespace ampd {
 namespace {
@@ -124,6 +125,15 @@ Block OfClass(const SchedulingSnapshot& snapshot, const ClassBlock& block, const
                        held == 1 ? " is" : " are", need.share ? " held or full" : " held")};
 }
 
+// Once the first of a class must wait the round looks at no other line of it.
+std::optional<Block> QuotaBlock(const SchedulingSnapshot& snapshot, const Decision& decision, int cls,
+                                const QueueClass::Key& key, const QueueLine& line) {
+  const auto quota = decision.line_blocks.find({cls, key});
+  if (quota != decision.line_blocks.end()) return quota->second;
+  const int gpus = snapshot.queue->classes()[static_cast<size_t>(cls)].requirement.gpus;
+  return OverQuota(snapshot, decision.quota_use, line, gpus);
+}
+
 Block BlockOf(const SchedulingSnapshot& snapshot, const Decision& decision, const QueuedJob& job) {
   if (decision.draining) return {v1::Job::DRAINING, "the daemon is shutting down"};
   if (snapshot.queue->IsHeld(job)) return Held(job);
@@ -131,8 +141,8 @@ Block BlockOf(const SchedulingSnapshot& snapshot, const Decision& decision, cons
   if (const auto own = decision.job_blocks.find(job.id); own != decision.job_blocks.end()) return own->second;
   const int cls = snapshot.queue->ClassOf(job);
   const QueueLine& line = snapshot.queue->LineOf(job);
-  const auto quota = decision.line_blocks.find({cls, {-int64_t{line.priority}, line.user, line.sweep_id}});
-  if (quota != decision.line_blocks.end()) return quota->second;
+  const QueueClass::Key key{-int64_t{line.priority}, line.user, line.sweep_id};
+  if (std::optional<Block> quota = QuotaBlock(snapshot, decision, cls, key, line)) return *std::move(quota);
   const auto found = decision.class_blocks.find(cls);
   return OfClass(snapshot, found == decision.class_blocks.end() ? ClassBlock() : found->second, job);
 }
@@ -144,8 +154,9 @@ class Walk {
     const auto& classes = snapshot.queue->classes();
     for (size_t cls = 0; cls < classes.size(); ++cls) {
       for (const auto& [key, line] : classes[cls].lines) {
-        const bool waits = decision.line_blocks.contains({static_cast<int>(cls), key});
-        if (!waits) heads_.push_back({&classes[cls].requirement, &line, 0});
+        const bool waits = QuotaBlock(snapshot, decision, static_cast<int>(cls), key, line).has_value();
+        const size_t end = waits ? GivenRoom(line) : line.jobs.size();
+        if (end > 0) heads_.push_back({&classes[cls].requirement, &line, 0, end});
       }
     }
     const auto after = [this](const Head& a, const Head& b) { return IsBefore(b, a); };
@@ -159,7 +170,7 @@ class Walk {
     Head& head = heads_.back();
     const QueuedJob* job = head.line->jobs[head.next++];
     *need = head.need;
-    if (head.next < head.line->jobs.size()) {
+    if (head.next < head.end) {
       std::push_heap(heads_.begin(), heads_.end(), after);
     } else {
       heads_.pop_back();
@@ -172,7 +183,13 @@ class Walk {
     const Requirement* need;
     const QueueLine* line;
     size_t next;
+    size_t end;
   };
+  // Of a line that waits for a quota so many wait for devices alone: others stop for them.
+  size_t GivenRoom(const QueueLine& line) const {
+    const auto has_none = [this](const QueuedJob* job) { return !decision_.job_blocks.contains(job->id); };
+    return static_cast<size_t>(std::find_if(line.jobs.begin(), line.jobs.end(), has_none) - line.jobs.begin());
+  }
   bool IsBefore(const Head& a, const Head& b) const {
     if (a.line->priority != b.line->priority) return a.line->priority > b.line->priority;
     const double usage_a = UsageOf(decision_, a.line->user), usage_b = UsageOf(decision_, b.line->user);

@@ -24,6 +24,18 @@ class ControllerPauseTest : public ControllerTest {
   bool Preempt(const std::string& id, const std::string& for_job) {
     return *Await<bool>([&](auto done) { controller_->PreemptJob(id, for_job, std::move(done)); });
   }
+  // One for which a job of no priority of its own stops.
+  std::string SubmitUrgent(int priority = 1) {
+    CreateJobParams params = Params();
+    params.spec.mutable_resources()->set_priority(priority);
+    return Submit(std::move(params));
+  }
+  void SetPriority(const std::string& id, int priority) {
+    v1::UpdateJobRequest request;
+    request.set_job_id(id);
+    request.set_priority(priority);
+    EXPECT_TRUE(Await<v1::Job>([&](auto done) { controller_->UpdateJob(request, std::move(done)); }).ok());
+  }
   void SendCheckpoint(const std::shared_ptr<FakeConnection>& connection, uint64_t number, int64_t step) {
     v1::WorkerMessage message;
     message.mutable_event()->set_number(number);
@@ -201,7 +213,7 @@ TEST_F(ControllerPauseTest, CancellingAPausedJobEndsIt) {
 
 TEST_F(ControllerPauseTest, APreemptedJobStopsOnceItHasACheckpoint) {
   const std::string id = Submit();
-  const std::string other = Submit();
+  const std::string other = SubmitUrgent();
   auto worker = AttachLaunched(0);
   WaitFor(id, kRunning);
   EXPECT_TRUE(Preempt(id, other));
@@ -228,7 +240,7 @@ TEST_F(ControllerPauseTest, APreemptedJobIsLeftRunningWhereNobodyWaitsForItAnyMo
   CreateJobParams params = Params();
   params.spec.mutable_limits()->set_max_run_seconds(100);
   const std::string id = Submit(std::move(params));
-  const std::string other = Submit(), next = Submit();
+  const std::string other = SubmitUrgent(), next = SubmitUrgent();
   auto worker = AttachLaunched(0);
   WaitFor(id, kRunning);
   EXPECT_TRUE(Preempt(id, other));
@@ -257,15 +269,83 @@ TEST_F(ControllerPauseTest, APreemptedJobIsLeftRunningWhereNobodyWaitsForItAnyMo
   EXPECT_TRUE(worker->WaitForStop());
 }
 
+struct PriorityCase {
+  const char* name;
+  // While the checkpoint is written.
+  int victim;
+  int other;
+  bool stops;
+};
+
+class ControllerPreemptPriorityTest : public ControllerPauseTest, public ::testing::WithParamInterface<PriorityCase> {};
+
+TEST_P(ControllerPreemptPriorityTest, APreemptedJobStopsForOneThatIsStillBeforeIt) {
+  const std::string id = SubmitUrgent(5);
+  const std::string other = SubmitUrgent(7);
+  auto worker = AttachLaunched(0);
+  WaitFor(id, kRunning);
+  EXPECT_TRUE(Preempt(id, other));
+  WaitFor(id, kPreempting);
+  SetPriority(id, GetParam().victim);
+  SetPriority(other, GetParam().other);
+  SendCheckpoint(worker, 1, 5);
+  if (GetParam().stops) {
+    EXPECT_TRUE(worker->WaitForStop());
+    return;
+  }
+  WaitFor(id, kRunning);
+  const std::string why = absl::StrCat("left running: job ", other, " comes before it no more");
+  const std::vector<v1::JobEvent> events = Events(id);
+  EXPECT_TRUE(std::any_of(events.begin(), events.end(),
+                          [&](const v1::JobEvent& event) { return event.state_change().reason() == why; }));
+  EXPECT_EQ(Commands(worker, v1::DaemonCommand::CHECKPOINT_AND_STOP), 0);
+  EXPECT_EQ(Get(other)->state(), kQueued);
+  EXPECT_TRUE(Preempt(id, other)) << "it may be asked again at once";
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, ControllerPreemptPriorityTest,
+                         ::testing::Values(PriorityCase{"AsTheyWere", 5, 7, true},
+                                           PriorityCase{"TheOtherIsLower", 5, 4, false},
+                                           PriorityCase{"TheOtherIsLowerAndEqual", 5, 5, false},
+                                           PriorityCase{"TheVictimIsHigher", 8, 7, false},
+                                           PriorityCase{"BothAreHigher", 8, 9, true}),
+                         [](const auto& info) { return info.param.name; });
+
+TEST_F(ControllerPauseTest, WhoWaitsForAPreemptedJobIsToldWhenItStarts) {
+  CreateJobParams params = Params();
+  params.spec.mutable_limits()->set_max_run_seconds(10000);
+  params.spec.mutable_resources()->set_preemptible(true);
+  const std::string id = Submit(std::move(params));
+  auto worker = AttachLaunched(0);
+  WaitFor(id, kRunning);
+  for (absl::Duration ran; ran < scheduling_.min_run; ran += absl::Seconds(30)) {
+    Advance(absl::Seconds(30));
+    SendHeartbeat(worker);
+  }
+  const auto job = Create([&] {
+    CreateJobParams urgent = Params();
+    urgent.spec.mutable_resources()->set_priority(5);
+    return urgent;
+  }());
+  ASSERT_TRUE(job.ok());
+  EXPECT_EQ(Get(id)->state(), kPreempting);
+  for (const v1::Job& told : {*job, *Get(job->id())}) {
+    EXPECT_EQ(told.queue_reason(), v1::Job::PREEMPTION);
+    // Its grace.
+    EXPECT_EQ(told.estimated_start_time().seconds() - absl::ToUnixSeconds(clock_.Now()), 60);
+  }
+}
+
 TEST_F(ControllerPauseTest, APreemptedJobThatDoesNotStopIsKilledAndGoesOnFromItsCheckpoint) {
   const std::string id = Submit();
-  const std::string other = Submit();
+  const std::string other = SubmitUrgent();
   auto worker = AttachLaunched(0);
   WaitFor(id, kRunning);
   EXPECT_TRUE(Preempt(id, other));
   Advance(absl::Seconds(30));
   SendCheckpoint(worker, 1, 5);
   EXPECT_TRUE(worker->WaitForStop());
+  EXPECT_EQ(Cancel(other)->state(), v1::Job::CANCELLED);
   SendHeartbeat(worker);
   Advance(absl::Seconds(59));
   SendHeartbeat(worker);
@@ -282,7 +362,7 @@ TEST_F(ControllerPauseTest, APreemptedJobThatDoesNotStopIsKilledAndGoesOnFromIts
 
 TEST_F(ControllerPauseTest, APauseGivesAPreemptedJobNoMoreTime) {
   const std::string id = Submit();
-  const std::string other = Submit();
+  const std::string other = SubmitUrgent();
   auto worker = AttachLaunched(0);
   WaitFor(id, kRunning);
   EXPECT_TRUE(Preempt(id, other));

@@ -387,15 +387,197 @@ TEST(PickQuotas, KeepNothingFromOthers) {
   world.snapshot.policy.max_running_devices_per_user = 2;
   world.Run("r", {0});
   world.Queue("pair", 2);
-  world.Queue("one");
   QueuedJob other = world.Job("other");
   other.user = "bob";
   world.Queue(other);
-  EXPECT_EQ(world.Starts(), "one@d1, other@d2");
-  world.queue.Remove("one");
+  EXPECT_EQ(world.Starts(), "other@d1");
   EXPECT_EQ(world.Reason("pair"), v1::Job::QUOTA);
-  EXPECT_THAT(world.Info("pair").message, HasSubstr("jobs of ada hold 1 of the 2 devices"));
+  EXPECT_EQ(world.Info("pair").message,
+            "jobs of ada hold 1 of the 2 devices that a user may have (max_running_devices_per_user), and it needs 2");
   EXPECT_FALSE(EstimateStarts(world.snapshot, world.decision, world.now, 10).contains("pair"));
+}
+
+TEST(PickQuotas, AGangComesBeforeItsUsersSmallerJobs) {
+  PickWorld world({2});
+  world.snapshot.policy.max_running_devices_per_user = 2;
+  world.Run("s0", {0});
+  world.Run("s1", {1});
+  for (int i = 2; i < 8; ++i) world.Queue(absl::StrCat("s", i));
+  QueuedJob gang = world.Job("gang", 2);
+  gang.priority = 100;
+  world.Queue(gang);
+  EXPECT_EQ(world.Starts(), "");
+  EXPECT_EQ(world.Reason("gang"), v1::Job::QUOTA);
+  EXPECT_EQ(world.Reason("s2"), v1::Job::QUOTA);
+  world.snapshot.running.pop_back();
+  EXPECT_EQ(world.Starts(), "");
+  EXPECT_EQ(world.Reason("s2"), v1::Job::QUOTA);
+  EXPECT_EQ(world.Info("s2").message,
+            "jobs of ada hold 1 of the 2 devices that a user may have (max_running_devices_per_user), and what is left "
+            "is kept for gang, which is before it");
+  EXPECT_FALSE(EstimateStarts(world.snapshot, world.decision, world.now, 10).contains("s2"));
+  world.snapshot.running.clear();
+  EXPECT_EQ(world.Starts(), "gang@d0+d1");
+}
+
+struct KeptCase {
+  const char* name;
+  // Of three devices ada may have two, and holds d0 for so many seconds (0: not known).
+  int running;
+  // Of "first", which is over her quota unless it is changed, and "small" behind it.
+  void (*change)(PickWorld& world, QueuedJob& first, QueuedJob& small);
+  const char* starts;
+};
+
+class PickKeptQuota : public ::testing::TestWithParam<KeptCase> {};
+
+TEST_P(PickKeptQuota, WhatIsLeftIsForTheFirstThatWaits) {
+  PickWorld world({3});
+  world.snapshot.policy.max_running_devices_per_user = 2;
+  RunningJob running = world.Running("r", {0});
+  if (GetParam().running > 0) running.end = world.now + absl::Seconds(GetParam().running);
+  world.Run(running);
+  QueuedJob first = world.Job("first", 2), small = world.Job("small");
+  GetParam().change(world, first, small);
+  world.Queue(first);
+  world.Queue(small);
+  EXPECT_EQ(world.Starts(), GetParam().starts);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, PickKeptQuota,
+    ::testing::Values(
+        KeptCase{"OverQuota", 1000, [](PickWorld&, QueuedJob&, QueuedJob&) {}, ""},
+        KeptCase{"SureToBeGone", 1000,
+                 [](PickWorld&, QueuedJob&, QueuedJob& small) { small.requirement.max_hold = absl::Seconds(800); },
+                 "small@d1"},
+        KeptCase{"TooLong", 1000,
+                 [](PickWorld&, QueuedJob&, QueuedJob& small) { small.requirement.max_hold = absl::Seconds(1100); },
+                 ""},
+        KeptCase{"TheFirstsTimeIsNotKnown", 0,
+                 [](PickWorld&, QueuedJob&, QueuedJob& small) { small.requirement.max_hold = absl::Seconds(1); }, ""},
+        // Nobody stops for a user's quota.
+        KeptCase{"Preemptible", 1000,
+                 [](PickWorld&, QueuedJob&, QueuedJob& small) { small.requirement.preemptible = true; }, ""},
+        KeptCase{"OfHigherPriority", 1000, [](PickWorld&, QueuedJob&, QueuedJob& small) { small.priority = 1; },
+                 "small@d1"},
+        KeptCase{"OfAnother", 1000, [](PickWorld&, QueuedJob&, QueuedJob& small) { small.user = "bob"; }, "small@d1"},
+        KeptCase{"TheFirstIsLargerThanTheQuota", 1000,
+                 [](PickWorld&, QueuedJob& first, QueuedJob&) { first.requirement.gpus = 3; }, "small@d1"},
+        KeptCase{"TheFirstIsNotPossible", 1000,
+                 [](PickWorld& world, QueuedJob&, QueuedJob&) {
+                   for (const size_t i : {1u, 2u}) world.snapshot.devices[i].held_back = v1::Job::GPU_DRAINED;
+                   world.snapshot.running[0].devices = {1};
+                 },
+                 "small@d0"},
+        KeptCase{"TheFirstIsOutOfLine", 1000, [](PickWorld&, QueuedJob& first, QueuedJob&) { first.waits_for = {"x"}; },
+                 "small@d1"},
+        KeptCase{
+            "ItsTimeHasNotCome", 1000,
+            [](PickWorld& world, QueuedJob& first, QueuedJob&) { first.not_before = world.now + absl::Seconds(1); },
+            "small@d1"},
+        KeptCase{"TheFirstsSweepIsFull", 1000,
+                 [](PickWorld& world, QueuedJob& first, QueuedJob&) {
+                   first.sweep_id = world.snapshot.running[0].sweep_id = "sweep";
+                   first.sweep_max_parallel = 1;
+                 },
+                 "small@d1"},
+        // Once d0 is free it would be over its quota else.
+        KeptCase{"TheFirstWaitsForDevices", 1000,
+                 [](PickWorld& world, QueuedJob& first, QueuedJob& small) {
+                   world.snapshot.running[0].user = "bob";
+                   first.requirement.usable = PickWorld::Only(3, {0, 1});
+                   small.requirement.preemptible = true;
+                 },
+                 ""},
+        KeptCase{"ThereIsRoomForBoth", 1000,
+                 [](PickWorld& world, QueuedJob& first, QueuedJob& small) {
+                   world.snapshot.policy.max_running_devices_per_user = 3;
+                   world.snapshot.running[0].user = "bob";
+                   first.requirement.usable = PickWorld::Only(3, {0, 1});
+                   small.requirement.preemptible = true;
+                 },
+                 "small@d2"}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(PickQuotas, WhoPassesMakesNoRoomForItself) {
+  PickWorld world({3});
+  world.snapshot.policy.max_running_devices_per_user = 2;
+  RunningJob running = world.Running("r", {0}), victim = world.Running("victim", {1});
+  running.end = world.now + absl::Seconds(1000);
+  victim.user = "bob";
+  victim.preemptible = true;
+  victim.priority = -1;
+  world.Run(running);
+  world.Run(victim);
+  world.snapshot.devices[2].held_back = v1::Job::GPU_DRAINED;
+  world.Queue("pair", 2);
+  QueuedJob small = world.Job("small");
+  small.requirement.max_hold = absl::Seconds(800);
+  world.Queue(small);
+  EXPECT_EQ(world.Starts(), "");
+  EXPECT_EQ(world.Stops(), "") << "once the victim is gone it were too late to start";
+  EXPECT_EQ(world.Reason("small"), v1::Job::QUOTA);
+}
+
+TEST(PickQuotas, NoMoreStopForAUserThanTheQuotaHasRoomFor) {
+  PickWorld world({3});
+  world.snapshot.policy.max_running_devices_per_user = 2;
+  for (int i = 0; i < 3; ++i) {
+    RunningJob victim = world.Running(absl::StrCat("v", i), {i});
+    victim.user = "bob";
+    victim.preemptible = true;
+    world.Run(victim);
+    QueuedJob urgent = world.Job(absl::StrCat("u", i));
+    urgent.priority = 10;
+    world.Queue(urgent);
+  }
+  EXPECT_EQ(world.Starts(), "");
+  EXPECT_EQ(world.Stops(), "v0 for u0, v1 for u1");
+  EXPECT_EQ(world.Reason("u2"), v1::Job::QUOTA);
+  for (RunningJob& running : world.snapshot.running) running.end = world.now + absl::Seconds(100);
+  world.Decide();
+  const auto starts = EstimateStarts(world.snapshot, world.decision, world.now, 10);
+  EXPECT_TRUE(starts.contains("u0") && starts.contains("u1"));
+  EXPECT_FALSE(starts.contains("u2"));
+}
+
+TEST(PickQuotas, AlsoBehindOthersOfTheClassTheQuotaIsTheReason) {
+  PickWorld world({2});
+  world.snapshot.policy.max_running_devices_per_user = 1;
+  world.Run("r", {0});
+  RunningJob others = world.Running("others", {1});
+  others.user = "eve";
+  world.Run(others);
+  QueuedJob bobs = world.Job("bobs");
+  bobs.user = "bob";
+  world.Queue(bobs);
+  world.Queue("adas");
+  world.snapshot.usage = {{"ada", 100}};
+  EXPECT_EQ(world.Starts(), "");
+  EXPECT_EQ(world.Reason("bobs"), v1::Job::RESOURCES);
+  EXPECT_EQ(world.Reason("adas"), v1::Job::QUOTA);
+  EXPECT_EQ(CountReasons(world.snapshot, world.decision).at(v1::Job::QUOTA), 1);
+  world.snapshot.running[0].end = world.snapshot.running[1].end = world.now + absl::Seconds(10);
+  world.Decide();
+  const auto starts = EstimateStarts(world.snapshot, world.decision, world.now, 10);
+  EXPECT_TRUE(starts.contains("bobs"));
+  EXPECT_FALSE(starts.contains("adas"));
+}
+
+TEST(PickQuotas, AlsoBehindOthersOfTheClassTheSweepIsTheReason) {
+  PickWorld world({1});
+  RunningJob running = world.Running("s0", {0});
+  running.sweep_id = "sweep";
+  world.Run(running);
+  world.Queue("first");
+  QueuedJob trial = world.Job("s1");
+  trial.sweep_id = "sweep";
+  trial.sweep_max_parallel = 1;
+  world.Queue(trial);
+  EXPECT_EQ(world.Starts(), "");
+  EXPECT_EQ(world.Reason("first"), v1::Job::RESOURCES);
+  EXPECT_EQ(world.Reason("s1"), v1::Job::QUOTA);
 }
 
 TEST(PickQuotas, ASweepRunsAsManyAsItMay) {

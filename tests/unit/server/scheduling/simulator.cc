@@ -31,7 +31,7 @@ Simulator::Simulator(const SimulationOptions& options)
   }
   snapshot_.queue = &queue_;
   snapshot_.policy.stop_grace = kTick * 2;
-  snapshot_.policy.max_running_devices_per_user = options.groups * kGroupDevices * 5 / 8;
+  snapshot_.policy.max_running_devices_per_user = static_cast<int>(options.groups * kGroupDevices * options.quota);
   MakeJobs();
 }
 
@@ -218,6 +218,7 @@ void Simulator::Round() {
   const std::string first = head == nullptr ? "" : head->id;
   const Decision decision = Pick(snapshot_, now_);
   CheckStarts(decision);
+  CheckQuota(decision);
   CheckOvertaken(decision);
   CheckStops(decision);
   for (const Assignment& start : decision.start) Start(start);
@@ -317,16 +318,62 @@ void Simulator::CheckDevices() {
   }
 }
 
-bool Simulator::AtQuota(const QueuedJob& job) const {
+bool Simulator::AtDeviceQuota(const QueuedJob& job) const {
   const auto user = user_devices_.find(job.user);
   const int held = user == user_devices_.end() ? 0 : user->second;
-  if (held + job.requirement.gpus > snapshot_.policy.max_running_devices_per_user) return true;
+  return held + job.requirement.gpus > snapshot_.policy.max_running_devices_per_user;
+}
+
+bool Simulator::AtSweepQuota(const QueuedJob& job) const {
   const auto sweep = sweep_running_.find(job.sweep_id);
   return job.sweep_max_parallel > 0 && sweep != sweep_running_.end() && sweep->second >= job.sweep_max_parallel;
 }
 
-// The first in line that no quota keeps waiting.
-const QueuedJob* Simulator::FindHead(const std::vector<double>& usage) const {
+bool Simulator::AtQuota(const QueuedJob& job) const { return AtDeviceQuota(job) || AtSweepQuota(job); }
+
+// When its user's quota has room for it if all of the user's jobs take the time they may.
+absl::Time Simulator::QuotaBoundOf(const QueuedJob& job) const {
+  std::map<absl::Time, int> ends;
+  for (const RunningJob& running : snapshot_.running) {
+    if (running.user == job.user) ends[std::max(now_, running.end)] += static_cast<int>(running.devices.size());
+  }
+  int held = user_devices_.at(job.user);
+  for (const auto& [end, devices] : ends) {
+    held -= devices;
+    if (held + job.requirement.gpus <= snapshot_.policy.max_running_devices_per_user) return end;
+  }
+  return absl::InfiniteFuture();
+}
+
+void Simulator::FindKept() {
+  kept_.clear();
+  const auto place = [](const QueuedJob& job) { return std::pair(-job.priority, job.submit_sequence); };
+  for (const QueueClass& cls : queue_.classes()) {
+    for (const auto& [key, line] : cls.lines) {
+      const QueuedJob& job = *line.jobs.front();
+      if (!AtDeviceQuota(job) || AtSweepQuota(job)) continue;
+      const auto kept = kept_.find(job.user);
+      if (kept != kept_.end() && place(*kept->second.job) < place(job)) continue;
+      if (IsPossible(job)) kept_[job.user].job = &job;
+    }
+  }
+  for (auto& [user, kept] : kept_) kept.until = QuotaBoundOf(*kept.job);
+}
+
+// It is behind the one that its user's quota keeps waiting, and may delay it.
+bool Simulator::IsKeptFrom(const QueuedJob& job) const {
+  const auto kept = kept_.find(job.user);
+  if (kept == kept_.end()) return false;
+  const QueuedJob& first = *kept->second.job;
+  if (std::pair(-job.priority, job.submit_sequence) < std::pair(-first.priority, first.submit_sequence)) return false;
+  const absl::Duration hold = queue_.classes()[static_cast<size_t>(queue_.ClassOf(job))].requirement.max_hold;
+  return kept->second.until == absl::InfiniteFuture() || now_ + hold > kept->second.until;
+}
+
+// The first in line that no quota keeps waiting, nor a job that one does; those that pass such a one, where there is
+// room for them at once.
+const QueuedJob* Simulator::FindHead(const std::vector<double>& usage) {
+  FindKept();
   const QueuedJob* head = nullptr;
   double head_usage = 0;
   for (const QueueClass& cls : queue_.classes()) {
@@ -337,14 +384,67 @@ const QueuedJob* Simulator::FindHead(const std::vector<double>& usage) const {
       const double has = usage[static_cast<size_t>(line.user)];
       const bool before = head == nullptr || std::tuple(-job->priority, has, job->submit_sequence) <
                                                  std::tuple(-head->priority, head_usage, head->submit_sequence);
-      if (AtQuota(*job)) continue;
+      if (AtQuota(*job) || IsKeptFrom(*job)) continue;
+      const auto kept = kept_.find(job->user);
+      const bool passes =
+          kept != kept_.end() && std::pair(-job->priority, job->submit_sequence) >
+                                     std::pair(-kept->second.job->priority, kept->second.job->submit_sequence);
+      if (passes && before) {
+        bool has_room = false;
+        for (int group = 0; group < options_.groups; ++group) {
+          has_room = has_room || FreeFor(*job, group) >= job->requirement.gpus;
+        }
+        if (!has_room) continue;
+      }
       own = job;
       if (!before) continue;
       head = job;
       head_usage = has;
     }
   }
+  // A round looks at others only where none of their class waits.
+  std::erase_if(kept_, [&](const auto& entry) {
+    if (head == nullptr) return false;
+    const QueuedJob& job = *entry.second.job;
+    return std::tuple(-job.priority, usage[static_cast<size_t>(queue_.LineOf(job).user)], job.submit_sequence) >
+           std::tuple(-head->priority, head_usage, head->submit_sequence);
+  });
   return head;
+}
+
+// Nobody takes what is kept for a job of the same user.
+void Simulator::CheckQuota(const Decision& decision) {
+  figures_.kept += static_cast<int64_t>(kept_.size());
+  for (const Assignment& start : decision.start) {
+    const QueuedJob& job = *queue_.Find(start.job_id);
+    if (!kept_.contains(job.user)) continue;
+    ++figures_.passed;
+    if (IsKeptFrom(job)) Fail(absl::StrCat(job.id, " takes what is kept for ", kept_.at(job.user).job->id));
+  }
+}
+
+// A job of its user that waits before it may need what is left of the quota, or those for which others stop.
+bool Simulator::MayLeaveQuotaTo(const QueuedJob& job, const Decision& decision,
+                                const std::set<std::string>& started) const {
+  const auto user = user_devices_.find(job.user);
+  int left = snapshot_.policy.max_running_devices_per_user - job.requirement.gpus;
+  if (user != user_devices_.end()) left -= user->second;
+  for (const auto& [id, block] : decision.job_blocks) {
+    const QueuedJob* other = queue_.Find(id);
+    if (other->user == job.user) left -= other->requirement.gpus;
+  }
+  for (const QueueClass& cls : queue_.classes()) {
+    for (const auto& [key, line] : cls.lines) {
+      const auto other = std::find_if(line.jobs.begin(), line.jobs.end(),
+                                      [&](const QueuedJob* waiting) { return !started.contains(waiting->id); });
+      if (other == line.jobs.end() || (*other)->user != job.user || (*other)->requirement.gpus <= left) continue;
+      if (std::pair(-(*other)->priority, (*other)->submit_sequence) < std::pair(-job.priority, job.submit_sequence) &&
+          IsPossible(**other)) {
+        return true;
+      }
+    }
+  }
+  return false;
 }
 
 bool Simulator::CouldHold(const QueuedJob& job, size_t device) const {
@@ -429,7 +529,7 @@ void Simulator::CheckYields(const Decision& decision, const QueuedJob& head) {
 void Simulator::CheckOvertaken(const Decision& decision) {
   std::set<std::string> started, users;
   for (const Assignment& start : decision.start) {
-    CheckOvertakenBy(start, started, users);
+    CheckOvertakenBy(start, decision, started, users);
     started.insert(start.job_id);
     users.insert(queue_.Find(start.job_id)->user);
   }
@@ -437,8 +537,8 @@ void Simulator::CheckOvertaken(const Decision& decision) {
 
 // `started`: before it, in this round; jobs of their `users`, and of sweeps, may have come to a quota with them, and
 // those of the users later in line.
-void Simulator::CheckOvertakenBy(const Assignment& start, const std::set<std::string>& started,
-                                 const std::set<std::string>& users) {
+void Simulator::CheckOvertakenBy(const Assignment& start, const Decision& decision,
+                                 const std::set<std::string>& started, const std::set<std::string>& users) {
   const QueuedJob& job = *queue_.Find(start.job_id);
   const auto could_use = [&](const QueuedJob& other) {
     return std::any_of(start.device_ids.begin(), start.device_ids.end(), [&](const std::string& device) {
@@ -466,7 +566,7 @@ void Simulator::CheckOvertakenBy(const Assignment& start, const std::set<std::st
       if (users.contains(first.user) || !first.sweep_id.empty() || AtQuota(first)) continue;
       for (const QueuedJob* other : line.jobs) {
         if (place(*other) >= place(job)) break;
-        if (!overtook.contains(other->id)) {
+        if (!overtook.contains(other->id) && !MayLeaveQuotaTo(*other, decision, started)) {
           return Fail(absl::StrCat(start.job_id, " overtakes ", other->id, ", and does not say so"));
         }
       }

@@ -38,6 +38,8 @@ struct SimulationOptions {
   uint64_t seed = 1;
   // Share of the jobs that are there from the start; the others come as fast as the devices can do them.
   double at_once = 0.02;
+  // Of the devices, what a user may have.
+  double quota = 0.625;
 };
 
 class Simulator {
@@ -47,7 +49,8 @@ class Simulator {
   std::string Run();
 
   struct Figures {
-    int64_t rounds = 0, starts = 0, overtakers = 0, stops = 0, gangs = 0, shared = 0, picky = 0, heads = 0;
+    int64_t rounds = 0, starts = 0, overtakers = 0, stops = 0, gangs = 0, kept = 0, passed = 0, shared = 0, picky = 0,
+            heads = 0;
     size_t longest_queue = 0;
     // Of device time from the first submit to the last end.
     double busy = 0;
@@ -90,15 +93,23 @@ class Simulator {
   void CheckStarts(const Decision& decision);
   // Who starts knows whom it overtakes, and those stop for the head that keep it waiting alone.
   void CheckOvertaken(const Decision& decision);
-  void CheckOvertakenBy(const Assignment& start, const std::set<std::string>& started,
+  void CheckOvertakenBy(const Assignment& start, const Decision& decision, const std::set<std::string>& started,
                         const std::set<std::string>& users);
   void CheckYields(const Decision& decision, const QueuedJob& head);
   void CheckStops(const Decision& decision);
-  const QueuedJob* FindHead(const std::vector<double>& usage) const;
+  // Fills kept_, too.
+  const QueuedJob* FindHead(const std::vector<double>& usage);
+  void FindKept();
+  bool IsKeptFrom(const QueuedJob& job) const;
+  void CheckQuota(const Decision& decision);
   absl::Time BoundOf(const QueuedJob& job) const;
   bool IsPossible(const QueuedJob& job) const;
   int FreeFor(const QueuedJob& job, int group) const;
   bool AtQuota(const QueuedJob& job) const;
+  bool AtDeviceQuota(const QueuedJob& job) const;
+  bool AtSweepQuota(const QueuedJob& job) const;
+  absl::Time QuotaBoundOf(const QueuedJob& job) const;
+  bool MayLeaveQuotaTo(const QueuedJob& job, const Decision& decision, const std::set<std::string>& started) const;
   static bool Overtook(const RunningJob& running, const QueuedJob& job);
   bool CouldHold(const QueuedJob& job, size_t device) const;
   bool RunsWhere(const RunningJob& running, const QueuedJob& job) const;
@@ -115,6 +126,12 @@ class Simulator {
   int64_t order_ = 0;
   std::vector<int> generation_;
   std::optional<Head> head_;
+  // By user, the first job that its user's quota keeps waiting, and when it no longer does at the latest.
+  struct Kept {
+    const QueuedJob* job = nullptr;
+    absl::Time until;
+  };
+  std::map<std::string, Kept> kept_;
   std::map<std::string, int> sweep_running_;
   std::map<std::string, int> user_devices_;
   Figures figures_;

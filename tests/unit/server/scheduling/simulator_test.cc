@@ -17,16 +17,19 @@ TEST(SimulatorTest, AllJobsEndAndNoRuleIsBroken) {
   const Simulator::Figures& figures = simulator.figures();
   printf(
       "%ld rounds over %s: %ld starts, %ld of gangs, %ld shared, %ld too large for some, %ld overtook, %ld stops, %ld "
-      "rounds with a head that waits, longest queue %zu, longest urgent wait %s, busy %.3f\n",
+      "kept part of a quota, %ld passed such a one, %ld rounds with a head that waits, longest queue %zu, longest "
+      "urgent wait %s, busy %.3f\n",
       figures.rounds, absl::FormatDuration(figures.simulated).c_str(), figures.starts, figures.gangs, figures.shared,
-      figures.picky, figures.overtakers, figures.stops, figures.heads, figures.longest_queue,
-      absl::FormatDuration(figures.longest_urgent_wait).c_str(), figures.busy);
+      figures.picky, figures.overtakers, figures.stops, figures.kept, figures.passed, figures.heads,
+      figures.longest_queue, absl::FormatDuration(figures.longest_urgent_wait).c_str(), figures.busy);
   // Nothing of it went untried.
   EXPECT_GT(figures.gangs, 10'000);
   EXPECT_GT(figures.shared, 10'000);
   EXPECT_GT(figures.picky, 1'000);
   EXPECT_GT(figures.overtakers, 1'000);
   EXPECT_GT(figures.stops, 1'000);
+  EXPECT_GT(figures.kept, 100);
+  EXPECT_GT(figures.passed, 10);
   EXPECT_GT(figures.heads, 10'000);
   EXPECT_GT(figures.longest_queue, 1'000u);
   // No starvation: ten percent of the jobs come first, so that only what runs already, for two hours at most, and each
@@ -38,6 +41,16 @@ TEST(SimulatorTest, OtherSeeds) {
   for (uint64_t seed = 2; seed < 6; ++seed) {
     Simulator simulator({.jobs = 3'000, .groups = 1, .seed = seed, .at_once = 0.5});
     EXPECT_EQ(simulator.Run(), "") << "seed " << seed;
+  }
+}
+
+// The largest gangs are as large as a user's quota.
+TEST(SimulatorTest, OfASmallQuotaGangsHaveTheirs) {
+  for (uint64_t seed = 6; seed < 10; ++seed) {
+    Simulator simulator({.jobs = 3'000, .groups = 1, .seed = seed, .at_once = 0.5, .quota = 0.5});
+    EXPECT_EQ(simulator.Run(), "") << "seed " << seed;
+    EXPECT_GT(simulator.figures().kept, 100);
+    EXPECT_GT(simulator.figures().passed, 10);
   }
 }
 
