@@ -81,7 +81,7 @@ struct Node {
 struct Initializer {
   enum class Kind { kZeros, kOnes, kUniform, kNormal };
   Kind kind = Kind::kZeros;
-  double bound = 0;  // kUniform: in [-bound, bound); kNormal: the standard deviation, around 0
+  double bound = 0;  // kUniform: in [-bound, bound); kNormal: the standard deviation, around 0; kOnes: 2^bound
 };
 
 // How a tensor in memory relates to PyTorch's on disk.

@@ -46,6 +46,8 @@ passes::ComputeType ComputeOf(v1::PrecisionSpec::Mode mode) {
 passes::PrecisionPolicy PolicyOf(const v1::PrecisionSpec& spec) {
   passes::PrecisionPolicy policy{.compute = ComputeOf(spec.mode())};
   for (const v1::PrecisionRule& rule : spec.rules()) policy.rules.push_back({rule.match(), ComputeOf(rule.dtype())});
+  const v1::LossScaleSpec::Kind kind = spec.loss_scale().kind();
+  if (kind == v1::LossScaleSpec::STATIC || kind == v1::LossScaleSpec::DYNAMIC) policy.first_gradient_exponent = 0;
   return policy;
 }
 

@@ -13,7 +13,8 @@ namespace ampd::passes {
 inline constexpr int kAmaxHistory = 1024;
 inline constexpr int kFp8Margin = 0;
 
-inline constexpr const char* kFp8Operands[] = {"a", "b", "grad"};
+inline constexpr const char* kFp8Gradient = "grad";
+inline constexpr const char* kFp8Operands[] = {"a", "b", kFp8Gradient};
 
 // Names of the states of `operand` ("a", "b" or "grad") of forward node `node`.
 inline std::string Fp8HistoryName(const std::string& node, const std::string& operand) {

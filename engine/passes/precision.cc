@@ -98,9 +98,13 @@ class Rewriter {
     to_.AddState(
         {.name = Fp8HistoryName(node, operand), .type = {DType::kF32, {kAmaxHistory}}, .in_model_file = false});
     to_.AddState({.name = Fp8CountName(node, operand), .type = {DType::kI64, {}}, .in_model_file = false});
+    // At a scale of 1 e5m2 flushes what is below 2^-17, as gradients of a mean over many pixels or tokens are: a
+    // layer's is 0 then, and so is all that is behind it, step for step one layer less. Now values above 3.5 are held
+    // there in the first step.
+    const double exponent = operand == kFp8Gradient ? policy_.first_gradient_exponent : 0;
     to_.AddState({.name = Fp8ScaleName(node, operand),
                   .type = {DType::kF32, {}},
-                  .init = {.kind = ir::Initializer::Kind::kOnes},
+                  .init = {.kind = ir::Initializer::Kind::kOnes, .bound = exponent},
                   .in_model_file = false});
   }
 

@@ -37,6 +37,9 @@ struct PrecisionRule {
 struct PrecisionPolicy {
   ComputeType compute = DType::kF32;
   std::vector<PrecisionRule> rules;  // the last match holds
+  // FP8: the first scale of each gradient, until its history has one, is two to this power. A loss scale does the same
+  // for all of them: with one, 0.
+  int first_gradient_exponent = 14;
 
   ComputeType ForLayer(absl::string_view layer) const;
   bool HasRule(absl::string_view layer) const;

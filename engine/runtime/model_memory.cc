@@ -39,7 +39,7 @@ void Draw(const ir::Persistent& p, uint64_t seed, float* data) {
   const auto bound = static_cast<float>(p.init.bound);
   for (int64_t i = 0; i < NumElements(p.type.shape); ++i) {
     data[i] = 0;
-    if (p.init.kind == ir::Initializer::Kind::kOnes) data[i] = 1.0f;
+    if (p.init.kind == ir::Initializer::Kind::kOnes) data[i] = std::exp2(bound);
     if (p.init.kind == ir::Initializer::Kind::kUniform) data[i] = bound * (2.0f * rng.NextUniform() - 1.0f);
     if (p.init.kind == ir::Initializer::Kind::kNormal) data[i] = bound * NextNormal(&rng);
   }

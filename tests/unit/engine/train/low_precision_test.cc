@@ -4,10 +4,12 @@
 #include <fstream>
 #include <iterator>
 #include <limits>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "engine/core/safetensors.h"
 #include "engine/train/planned_model.h"
 #include "engine/train/step_runner.h"
@@ -177,6 +179,46 @@ TEST(LowPrecision, ScalesFollowTheLargestMagnitudesOneStepLater) {
   EXPECT_TRUE(steps.Run(3).applied());
   EXPECT_EQ(steps.Scalar("linear.matmul.a.scale"), 64);
   EXPECT_EQ(steps.Scalar("linear.matmul.a.amax_history"), 7);
+}
+
+// At a scale of 1 their gradients would be 0 in 8 bits, as those of a mean loss over many pixels are.
+TEST(LowPrecision, AllLayersTrainFromTheFirstStepOn) {
+  const auto weights = [](double learning_rate) {
+    const ScratchFolder folder;
+    Recorder recorder;
+    std::string layers = "model { layers { name: 'flat' flatten {} }";
+    for (int i = 1; i <= 5; ++i) absl::StrAppend(&layers, "layers { name: 'h", i, "' dense { units: 32 } }");
+    absl::StrAppend(&layers, "layers { name: 'head' dense { units: 10 init { normal: 1e-5 } } }",
+                    "loss { softmax_cross_entropy {} } }");
+    const ResolvedJobSpec spec = Spec({layers, kGlyphs, "train { batch_size: 32 steps: 1 } precision { mode: FP8 }",
+                                       absl::StrCat("optimizer { sgd { learning_rate: ", learning_rate, " } }")});
+    EXPECT_TRUE(Train(spec, Options(folder.path()), &recorder).ok());
+    const std::string path = folder.path() + "/checkpoints/" + recorder.checkpoints().back().checkpoint();
+    const auto model = Safetensors::Parse(ReadFile(path + "/model.safetensors"));
+    EXPECT_TRUE(model.ok()) << model.status();
+    std::map<std::string, std::string> bytes;
+    for (const auto& [name, entry] : model->entries()) bytes[name] = std::string(model->Bytes(entry));
+    return bytes;
+  };
+  // So large that no update is lost beside its weight.
+  const std::map<std::string, std::string> once = weights(1e5), twice = weights(2e5);
+  ASSERT_THAT(once, SizeIs(12));
+  for (const auto& [name, bytes] : once) EXPECT_NE(bytes, twice.at(name)) << name;
+}
+
+// A loss that is scaled needs no such scale, and would be held at the largest number with it.
+TEST(LowPrecision, GradientsOfAScaledLossBeginAtOne) {
+  const auto first = [](const std::string& precision) {
+    const auto plan =
+        PlanModel(DeepSpec(precision), {.input_shape = {8, 8, 1}, .classes = 10}, MakeBackend("cpu-0", 1).value(), 1);
+    EXPECT_TRUE(plan.ok()) << plan.status();
+    std::map<std::string, double> exponents;
+    for (const ir::Persistent& state : (*plan)->layout.states()) exponents[state.name] = state.init.bound;
+    return exponents;
+  };
+  EXPECT_EQ(first("precision { mode: FP8 }").at("conv2.conv2d.grad.scale"), 14);
+  EXPECT_EQ(first("precision { mode: FP8 }").at("conv2.conv2d.a.scale"), 0);
+  EXPECT_EQ(first("precision { mode: FP8 loss_scale { kind: STATIC init: 8 } }").at("conv2.conv2d.grad.scale"), 0);
 }
 
 TEST(LowPrecision, ASkippedStepLeavesScalesAlone) {
