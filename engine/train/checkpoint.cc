@@ -246,6 +246,7 @@ absl::StatusOr<SavedCheckpoint> CheckpointStore::Save(const TrainState& state, s
   AMPD_RETURN_IF_ERROR(Annotate(status, absl::StrCat("checkpoint ", name)));
   AMPD_RETURN_IF_ERROR(removed);
   damaged_.erase(state.step);
+  began_ = true;
   AMPD_RETURN_IF_ERROR(Prune(state));
   return SavedCheckpoint{name, *bytes, std::string(Mirror(state.step).message())};
 }
@@ -294,9 +295,13 @@ absl::Status CheckpointStore::BringBack(const std::string& name) const {
 
 absl::Status CheckpointStore::Prune(const TrainState& newest) {
   AMPD_ASSIGN_OR_RETURN(const std::vector<int64_t> steps, Steps());
+  // It was replaced.
+  if (ahead_ == newest.step) ahead_ = -1;
   int64_t kept = 0;
   for (int64_t step : steps) {
-    const bool whole = step <= newest.step && damaged_.count(step) == 0;
+    const bool ahead = step == ahead_ && damaged_.count(step) == 0;
+    if (ahead && step > newest.step) continue;
+    const bool whole = step <= newest.step && damaged_.count(step) == 0 && !ahead;
     const std::string name = CheckpointName(step);
     const bool best = newest.best && newest.best->step == step;
     if (whole && (++kept <= keep_last_ || best || name == held_)) continue;
@@ -381,14 +386,17 @@ absl::StatusOr<absl::optional<LoadedCheckpoint>> CheckpointStore::LoadLeft(int64
   const absl::optional<int64_t> step = StepOf(words.second);
   // Attempts between that one and this ended before they came here: they would have taken it over, or removed it.
   int64_t by = 0;
-  const bool before = absl::SimpleAtoi(words.first, &by) && by > 0 && by < attempt;
+  const bool before = absl::SimpleAtoi(words.first, &by) && by >= 0 && by < attempt;
   if (!before || !step.has_value() || *step <= StepOf(told).value_or(-1)) {
     ForgetLeft();
     return absl::optional<LoadedCheckpoint>();
   }
   AMPD_RETURN_IF_ERROR(Leave(attempt, words.second));
   absl::StatusOr<LoadedCheckpoint> loaded = LoadAnyCopy(*step, spec_hash, notes);
-  if (loaded.ok()) return absl::optional<LoadedCheckpoint>(*std::move(loaded));
+  if (loaded.ok()) {
+    AMPD_RETURN_IF_ERROR(BeginAt(*step, notes));
+    return absl::optional<LoadedCheckpoint>(*std::move(loaded));
+  }
   if (!absl::IsDataLoss(loaded.status())) return Annotate(loaded.status(), absl::StrCat("checkpoint ", words.second));
   damaged_.insert(*step);
   notes->push_back(absl::StrCat("checkpoint ", words.second, " is damaged and not used: ", loaded.status().message()));
@@ -398,7 +406,31 @@ absl::StatusOr<absl::optional<LoadedCheckpoint>> CheckpointStore::LoadLeft(int64
 // One that stays is of an attempt that nobody follows.
 void CheckpointStore::ForgetLeft() const { RemoveTree(Path(kLeft)).IgnoreError(); }
 
+absl::Status CheckpointStore::BeginAt(int64_t step, std::vector<std::string>* notes) {
+  if (std::exchange(began_, true)) return absl::OkStatus();
+  AMPD_ASSIGN_OR_RETURN(std::vector<int64_t> steps, Steps());
+  const auto whole = std::find_if(steps.begin(), steps.end(), [&](int64_t s) { return damaged_.count(s) == 0; });
+  if (whole == steps.end() || *whole <= step) return absl::OkStatus();
+  ahead_ = *whole;
+  const std::string name = CheckpointName(ahead_);
+  notes->push_back(
+      absl::StrCat("checkpoint ", name,
+                   " is of a later step than where this attempt begins: the daemon's "
+                   "database does not know it. It is kept until training has come past it. To go on from it "
+                   "pause the job, write \"0 ",
+                   name, "\" to ", Path(kLeft), " and resume the job"));
+  return absl::OkStatus();
+}
+
 absl::StatusOr<absl::optional<LoadedCheckpoint>> CheckpointStore::LoadNewest(const std::string& spec_hash,
+                                                                             const absl::optional<std::string>& told,
+                                                                             std::vector<std::string>* notes) {
+  AMPD_ASSIGN_OR_RETURN(absl::optional<LoadedCheckpoint> loaded, FindNewest(spec_hash, told, notes));
+  AMPD_RETURN_IF_ERROR(BeginAt(loaded.has_value() ? loaded->state.step : -1, notes));
+  return loaded;
+}
+
+absl::StatusOr<absl::optional<LoadedCheckpoint>> CheckpointStore::FindNewest(const std::string& spec_hash,
                                                                              const absl::optional<std::string>& told,
                                                                              std::vector<std::string>* notes) {
   if (told.has_value() && told->empty()) return absl::optional<LoadedCheckpoint>();

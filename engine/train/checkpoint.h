@@ -65,9 +65,10 @@ class CheckpointStore {
   // Writes the checkpoint of `state.step` aside, forces it to disk and gives it its name, all or nothing: after an
   // error the folder holds what it held before. An empty `ema` makes no file. Then removes all but the keep_last
   // newest, that of state.best and the one held, those refused by LoadNewest, and any of a later step (training went
-  // back behind them). Last it brings the mirror up to that; what goes wrong there is in the result. A full disk is
-  // RESOURCE_EXHAUSTED marked DISK_FULL. A list's sources are let go once they are written, and the memory they hold
-  // with them.
+  // back behind them) but for the newest of those that the attempt began before: hours of training perhaps, which a
+  // database that was restored from an older copy does not know. It goes once training has come past it. Last it brings
+  // the mirror up to that; what goes wrong there is in the result. A full disk is RESOURCE_EXHAUSTED marked DISK_FULL.
+  // A list's sources are let go once they are written, and the memory they hold with them.
   absl::StatusOr<SavedCheckpoint> Save(const TrainState& state, std::vector<TensorSource> model,
                                        std::vector<TensorSource> optimizer, std::vector<TensorSource> ema = {});
 
@@ -85,7 +86,8 @@ class CheckpointStore {
 
   // The checkpoint that an attempt before `attempt` left, where it is of a later step than the one named `told`, or
   // `told` is empty; from here on `attempt` is the one that leaves it, should it end before it is heard of. nullopt:
-  // there is none; nobody follows one that was left and is older. `notes` and errors as LoadNewest's.
+  // there is none; nobody follows one that was left and is older. One left by attempt 0 is whoever comes next's: that
+  // is how an operator names the checkpoint to go on from. `notes` and errors as LoadNewest's.
   absl::StatusOr<absl::optional<LoadedCheckpoint>> LoadLeft(int64_t attempt, const std::string& spec_hash,
                                                             const std::string& told, std::vector<std::string>* notes);
 
@@ -101,7 +103,8 @@ class CheckpointStore {
   // is in the mirror alone is replaced by the mirror's copy where that is whole. The mirror is looked at only where one
   // of these is so, or where the one named `told` is missing; a mirror that cannot be read counts as an empty one.
   // Each damaged one that was passed over, and each that was replaced, adds a line that names it and what is wrong to
-  // `notes`.
+  // `notes`. The first call, unless LoadLeft found one or one was saved, is where the attempt begins: a checkpoint of a
+  // later step that was there by then adds a line, too.
   // UNAVAILABLE, marked INTERNAL, for one of which a file cannot be read (the error names it and the cause) and that
   // the mirror does not have: it may be whole, and is neither passed over nor refused.
   // FAILED_PRECONDITION, marked INVALID_SPEC, for one of another spec (with both hashes) or written in another format.
@@ -117,6 +120,11 @@ class CheckpointStore {
   absl::StatusOr<int64_t> WriteFolder(const std::string& path, const TrainState& state, std::vector<TensorSource> model,
                                       std::vector<TensorSource> optimizer, std::vector<TensorSource> ema) const;
   absl::Status Publish(const std::string& aside, const std::string& name) const;
+  absl::StatusOr<absl::optional<LoadedCheckpoint>> FindNewest(const std::string& spec_hash,
+                                                              const absl::optional<std::string>& told,
+                                                              std::vector<std::string>* notes);
+  // The attempt begins at `step`, if none is known yet; -1: at the beginning.
+  absl::Status BeginAt(int64_t step, std::vector<std::string>* notes);
   absl::Status Prune(const TrainState& newest);
   absl::Status Remove(const std::string& name) const;
   absl::Status Mirror(int64_t newest);
@@ -139,6 +147,9 @@ class CheckpointStore {
   std::set<int64_t> damaged_;
   // Steps that training went back behind: of whole checkpoints that were removed, whose copies go too.
   std::set<int64_t> undone_;
+  bool began_ = false;
+  // Step of the newest checkpoint that the attempt began before; -1: none.
+  int64_t ahead_ = -1;
 };
 
 // "step-000000500".

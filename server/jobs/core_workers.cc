@@ -83,13 +83,18 @@ void ControllerCore::AttachLive(LiveJob& live, const v1::WorkerHello& hello,
   if (live.job.pending_events() >= kMaxPendingEvents / 2) {
     return connection->Close(absl::UnavailableError("the state directory takes no events at present"));
   }
+  WorkerProcess process = live.job.record().worker;
+  if (process.pid == 0) {
+    const absl::StatusOr<WorkerProcess> found = launcher_->Identify(hello.pid());
+    // For want of descriptors, say. It comes back; one that is taken in unknown could not be killed.
+    if (!found.ok() && !absl::IsNotFound(found.status())) {
+      return connection->Close(absl::UnavailableError(found.status().message()));
+    }
+    if (found.ok()) process = *found;
+  }
   CloseConnection(live, absl::UnavailableError("another connection of this worker took over"));
   // Also where nothing changes: the welcome follows a write.
-  JobRecord& record = live.job.MutableRecord();
-  if (record.worker.pid == 0) {
-    const absl::StatusOr<WorkerProcess> process = launcher_->Identify(hello.pid());
-    if (process.ok()) record.worker = *process;
-  }
+  live.job.MutableRecord().worker = process;
   live.launched = true;
   if (live.adopted && live.poll_timer == 0) Poll(live);
   // It died after it dialled.
@@ -184,8 +189,8 @@ void ControllerCore::OnEvent(LiveJob& live, v1::WorkerEvent event) {
   const uint64_t have = live.job.record().worker_number;
   if (event.number() <= have || live.finished) return;
   if (event.number() != have + 1) {
-    return CloseConnection(live, absl::UnavailableError(absl::StrCat("event ", event.number(), " where ", have + 1,
-                                                                     " is next; connect and send it again")));
+    return CloseForGap(
+        live, absl::StrCat("event ", event.number(), " where ", have + 1, " is next; connect and send it again"));
   }
   if (live.job.pending_events() >= kMaxPendingEvents) {
     return CloseConnection(live, absl::UnavailableError("the state directory takes no events at present"));
@@ -215,14 +220,24 @@ void ControllerCore::OnHeartbeat(LiveJob& live, const v1::WorkerHeartbeat& heart
 void ControllerCore::OnFinished(LiveJob& live, const v1::WorkerFinished& finished) {
   const uint64_t have = live.job.record().worker_number;
   if (!live.finished && finished.last_event_number() > have) {
-    return CloseConnection(
-        live, absl::UnavailableError(absl::StrCat("finished after event ", finished.last_event_number(), ", but ", have,
-                                                  " is the last that came; send the rest again")));
+    return CloseForGap(live, absl::StrCat("finished after event ", finished.last_event_number(), ", but ", have,
+                                          " is the last that came; send the rest again"));
   }
   if (!live.finished) return Finish(live, finished);
   // Said again on a new connection: the next write, or none, makes it durable.
   live.job.MutableRecord();
   Touch(live);
+}
+
+// A worker that was adopted may not have the events between any more: a daemon whose database was a newer one took
+// them. One of this version sees that from the welcome and stops; others would come back for ever.
+void ControllerCore::CloseForGap(LiveJob& live, const std::string& what) {
+  if (live.adopted && live.stop == Stop::kNone) {
+    AskToStop(live, Stop::kLost);
+  } else if (live.adopted && live.stop_timer == 0) {
+    live.stop_timer = After(options_.stop_grace, live, &ControllerCore::Kill);
+  }
+  CloseConnection(live, absl::UnavailableError(what));
 }
 
 void ControllerCore::CloseConnection(LiveJob& live, const absl::Status& status) {

@@ -44,11 +44,13 @@ class Launcher {
   // Controller::WorkerExited, from any thread, also when it ends at once. RESOURCE_EXHAUSTED: there is no room on the
   // disk for what a worker needs; no other shortage has that code.
   virtual absl::StatusOr<WorkerProcess> Launch(const LaunchRequest& request) = 0;
-  // Ends the process by SIGKILL. Harmless when it is gone; never hits another process that got its pid.
+  // Ends the process by SIGKILL. Harmless when it is gone; never hits another process that got its pid. It may fail,
+  // for want of descriptors or memory: whoever must know asks IsAlive and kills again.
   virtual void Kill(const WorkerProcess& process) = 0;
-  // Whether that very process is running; a zombie is not. Also for workers of an earlier daemon.
+  // Whether that very process is running; a zombie is not. One of which that cannot be told counts as running: to take
+  // it for gone would let a second one write the same checkpoints. Also for workers of an earlier daemon.
   virtual bool IsAlive(const WorkerProcess& process) = 0;
-  // The process that has `pid` now. NOT_FOUND when there is none.
+  // The process that has `pid` now. NOT_FOUND when there is none, and only then.
   virtual absl::StatusOr<WorkerProcess> Identify(int64_t pid) = 0;
   // Every worker of this state directory that is running, whichever daemon started it.
   virtual std::vector<FoundWorker> FindWorkers() { return {}; }

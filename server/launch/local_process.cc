@@ -156,20 +156,24 @@ absl::StatusOr<WorkerProcess> LocalProcessLauncher::Launch(const LaunchRequest& 
   absl::Status watched =
       watcher_->Watch(std::move(process), [this, started](const ProcessExit& exit) { OnExit(started, ExitOf(exit)); });
   if (!watched.ok()) {
-    Kill(started);
+    // Nobody has reaped it, so the pid is still its own.
+    kill(static_cast<pid_t>(started.pid), SIGKILL);
     return NotOfTheDisk(Annotate(watched, "cannot watch the worker"));
   }
   return started;
 }
 
 void LocalProcessLauncher::Kill(const WorkerProcess& process) {
+  // Its own children are held open, so that this needs no descriptor, of which there may be none left.
+  if (watcher_->Signal(IdentityOf(process), SIGKILL).ok()) return;
   const absl::StatusOr<ProcessHandle> handle = ProcessHandle::Open(IdentityOf(process));
   if (handle.ok()) handle->Signal(SIGKILL).IgnoreError();
 }
 
 bool LocalProcessLauncher::IsAlive(const WorkerProcess& process) {
   const absl::StatusOr<ProcessHandle> handle = ProcessHandle::Open(IdentityOf(process));
-  return handle.ok() && handle->running();
+  if (!handle.ok()) return !absl::IsNotFound(handle.status());
+  return handle->running();
 }
 
 std::vector<FoundWorker> LocalProcessLauncher::FindWorkers() {

@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <iterator>
 #include <utility>
 
@@ -141,6 +140,22 @@ bool MayInherit(absl::string_view name) {
   return Begins(name, {"LC_", "OMP_", "KMP_", "CUDA_", "NVIDIA_", "NCCL_", "DNNL_"});
 }
 
+// One line.
+absl::StatusOr<std::string> ReadStat(pid_t pid) {
+  const std::string path = absl::StrCat("/proc/", pid, "/stat");
+  const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  char bytes[4096];
+  ssize_t size = -1;
+  do {
+    size = file.valid() ? read(file.get(), bytes, sizeof(bytes)) : -1;
+  } while (size < 0 && errno == EINTR && file.valid());
+  if (size > 0) return std::string(bytes, static_cast<size_t>(size));
+  // ESRCH is said of one that ended between opening and reading. Other errors do not say that there is none.
+  if (size == 0 || errno == ENOENT || errno == ESRCH)
+    return absl::NotFoundError(absl::StrCat("no process has pid ", pid));
+  return absl::UnavailableError(absl::StrCat(path, ": ", strerror(errno)));
+}
+
 absl::StatusOr<ProcessHandle> OpenPid(pid_t pid) {
   AMPD_ASSIGN_OR_RETURN(const ProcessIdentity identity, IdentifyProcess(pid));
   return ProcessHandle::Open(identity);
@@ -149,13 +164,12 @@ absl::StatusOr<ProcessHandle> OpenPid(pid_t pid) {
 }  // namespace
 
 absl::StatusOr<ProcessIdentity> IdentifyProcess(pid_t pid) {
-  std::ifstream file(absl::StrCat("/proc/", pid, "/stat"));
-  // By getline, which takes the end of a process between opening and reading for no line; an iterator would throw.
-  std::string text;
-  std::getline(file, text, '\0');
+  AMPD_ASSIGN_OR_RETURN(const std::string text, ReadStat(pid));
   // The program's name, field 2, may hold spaces and parentheses; it ends at the last ')'.
   const size_t name_end = text.rfind(')');
-  if (name_end == std::string::npos) return absl::NotFoundError(absl::StrCat("no process has pid ", pid));
+  if (name_end == std::string::npos) {
+    return absl::InternalError(absl::StrCat("/proc/", pid, "/stat has an unknown form"));
+  }
   const std::vector<std::string> fields =
       absl::StrSplit(absl::string_view(text).substr(name_end + 1), ' ', absl::SkipEmpty());
   constexpr size_t kStartTime = 22 - 3;
@@ -175,10 +189,11 @@ std::string DescribeExit(const ProcessExit& exit) {
 absl::StatusOr<ProcessHandle> ProcessHandle::Open(const ProcessIdentity& identity) {
   UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, identity.pid, 0)));
   if (!pidfd.valid()) {
-    if (errno == ESRCH || errno == EINVAL) {
+    // EINVAL, or ENOENT by newer kernels: a thread has the number by now.
+    if (errno == ESRCH || errno == EINVAL || errno == ENOENT) {
       return absl::NotFoundError(absl::StrCat("process ", identity.pid, " has ended"));
     }
-    return ErrnoStatus(errno, absl::StrCat("pidfd_open of process ", identity.pid));
+    return absl::UnavailableError(absl::StrCat("pidfd_open of process ", identity.pid, ": ", strerror(errno)));
   }
   // Only once the descriptor pins the process does its start time say which process it is.
   AMPD_ASSIGN_OR_RETURN(const ProcessIdentity now, IdentifyProcess(identity.pid));
@@ -188,7 +203,7 @@ absl::StatusOr<ProcessHandle> ProcessHandle::Open(const ProcessIdentity& identit
 
 bool ProcessHandle::running() const {
   pollfd ended{pidfd_.get(), POLLIN, 0};
-  return poll(&ended, 1, 0) == 0;
+  return poll(&ended, 1, 0) != 1;
 }
 
 absl::Status ProcessHandle::Signal(int signal) const {

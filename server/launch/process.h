@@ -27,7 +27,8 @@ struct ProcessIdentity {
   bool operator==(const ProcessIdentity&) const = default;
 };
 
-// Reads the identity of the process that has `pid` now. NOT_FOUND when there is none.
+// Reads the identity of the process that has `pid` now. NOT_FOUND when there is none, and only then; UNAVAILABLE where
+// that cannot be told, for want of descriptors or memory.
 absl::StatusOr<ProcessIdentity> IdentifyProcess(pid_t pid);
 
 // How a process ended. `status_known` is false for one that was not our child: only that it ended is known then.
@@ -45,13 +46,14 @@ std::string DescribeExit(const ProcessExit& exit);
 // A handle on one living process, child or not. Moves; not thread safe.
 class ProcessHandle {
  public:
-  // NOT_FOUND when the process of that identity has ended, even where its pid lives on in another.
+  // NOT_FOUND when the process of that identity has ended, even where its pid lives on in another, and only then;
+  // UNAVAILABLE as IdentifyProcess.
   static absl::StatusOr<ProcessHandle> Open(const ProcessIdentity& identity);
 
   const ProcessIdentity& identity() const { return identity_; }
   // Readable once the process ended.
   int pidfd() const { return pidfd_.get(); }
-  // False for a zombie.
+  // False for a zombie. True where the kernel does not say.
   bool running() const;
   // NOT_FOUND when it has ended and was reaped.
   absl::Status Signal(int signal) const;

@@ -35,15 +35,19 @@ absl::StatusOr<std::optional<v1::WorkerMessage>> LinkProtocol::NextMessage() {
     *message.mutable_heartbeat() = *std::exchange(heartbeat_, std::nullopt);
     return std::optional(std::move(message));
   }
-  AMPD_ASSIGN_OR_RETURN(std::optional<v1::WorkerEvent> event, outbox_->Next());
+  std::optional<v1::WorkerEvent> event;
+  if (!forgotten_) {
+    AMPD_ASSIGN_OR_RETURN(event, outbox_->Next());
+  }
   if (event) {
     *message.mutable_event() = *std::move(event);
     return std::optional(std::move(message));
   }
-  if (!finished_ || finished_sent_ || outbox_->spooling()) return std::optional<v1::WorkerMessage>();
+  const bool more = !forgotten_ && outbox_->spooling();
+  if (!finished_ || finished_sent_ || more) return std::optional<v1::WorkerMessage>();
   finished_sent_ = true;
   *message.mutable_finished() = *finished_;
-  message.mutable_finished()->set_last_event_number(outbox_->last_number());
+  message.mutable_finished()->set_last_event_number(forgotten_ ? daemon_has_ : outbox_->last_number());
   return std::optional(std::move(message));
 }
 
@@ -77,7 +81,9 @@ absl::Status LinkProtocol::OnWelcome(const v1::DaemonWelcome& welcome) {
   }
   welcomed_ = true;
   if (!welcome.session_key().empty()) identity_.credential = welcome.session_key();
-  outbox_->Acknowledge(welcome.acknowledged_number());
+  daemon_has_ = welcome.acknowledged_number();
+  forgotten_ = forgotten_ || daemon_has_ < outbox_->acknowledged_number();
+  outbox_->Acknowledge(daemon_has_);
   if (!assignment_) assignment_ = welcome;
   return absl::OkStatus();
 }

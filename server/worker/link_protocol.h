@@ -29,6 +29,10 @@ inline constexpr uint32_t kMaxProtocol = 1;
 // Driven by one thread. A connection goes: Connected(), then NextMessage() whenever the stream can take one,
 // OnMessage() for each that arrives. Events, `finished` included, are sent again on the next connection until
 // acknowledged.
+//
+// A welcome that knows of fewer events than were acknowledged comes from a daemon whose database was restored from an
+// older copy: what is between is gone, and nothing that follows would be taken. From then on no events are sent, and
+// `finished` comes after those that the daemon has.
 class LinkProtocol {
  public:
   // `outbox` outlives this.
@@ -54,6 +58,8 @@ class LinkProtocol {
   bool welcomed() const { return welcomed_; }
   // The daemon has everything; the worker may exit.
   bool goodbye() const { return goodbye_; }
+  // Whether the daemon has forgotten events that it had acknowledged.
+  bool forgotten() const { return forgotten_; }
   // Commands since the last call, oldest first.
   std::vector<v1::DaemonCommand> TakeCommands();
 
@@ -67,6 +73,9 @@ class LinkProtocol {
   std::optional<v1::WorkerHeartbeat> heartbeat_;
   std::optional<v1::WorkerFinished> finished_;
   std::vector<v1::DaemonCommand> commands_;
+  // By the newest welcome.
+  uint64_t daemon_has_ = 0;
+  bool forgotten_ = false;
   bool hello_sent_ = false;
   bool welcomed_ = false;
   bool finished_sent_ = false;

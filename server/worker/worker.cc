@@ -85,6 +85,7 @@ WorkerExitCode Worker::Run() {
     if (const auto code = Exchange()) return *code;
     StartWhenAssigned();
     ObeyCommands();
+    StopWhenForgotten();
     if (const auto code = GiveUpWhenOrphaned()) return *code;
     WaitForWork();
   }
@@ -99,22 +100,41 @@ void Worker::DialWhenDue() {
 }
 
 std::optional<WorkerExitCode> Worker::Exchange() {
-  if (const auto finished = training_.finished()) protocol_.SetFinished(*finished);
+  TellFinished();
   if (stream_ == nullptr) return std::nullopt;
   // Asked before the inbox is read: what arrived before the end is then in it.
   const std::optional<absl::Status> ended = stream_->ended();
   if (const auto code = Receive()) return code;
   if (protocol_.goodbye()) return Depart();
   if (ended) return OnStreamEnd(*ended);
+  // The welcome may have changed what is to be said.
+  TellFinished();
   if (const auto code = Send()) return code;
   const bool overdue = !protocol_.welcomed() && Clock::now() - dialled_at_ > options_.welcome_timeout;
   if (overdue) Disconnect();
   return std::nullopt;
 }
 
+void Worker::TellFinished() {
+  std::optional<v1::WorkerFinished> finished = training_.finished();
+  if (!finished) return;
+  // What the daemon has forgotten it has from the attempt that goes on from here, also where nothing is left to train.
+  // That one may begin as soon as this is said.
+  if (protocol_.forgotten() && finished->outcome() != v1::WorkerFinished::FAILED) {
+    if (!std::exchange(left_, true)) LeaveCheckpoint();
+    finished->set_outcome(v1::WorkerFinished::STOPPED);
+  }
+  protocol_.SetFinished(*finished);
+}
+
+void Worker::LeaveCheckpoint() {
+  if (const absl::Status left = training_.LeaveCheckpoint(); !left.ok()) Log(left.message());
+}
+
 WorkerExitCode Worker::Depart() {
-  // Some daemon said it before the training was over, which will not have what comes of it.
-  if (!training_.finished()) return kWorkerReported;
+  // Some daemon said it before the training was over, which will not have what comes of it; or the next attempt goes on
+  // from it.
+  if (!training_.finished() || protocol_.forgotten()) return kWorkerReported;
   if (const absl::Status dropped = training_.DropHeldCheckpoint(); !dropped.ok()) Log(dropped.message());
   return kWorkerReported;
 }
@@ -195,18 +215,28 @@ std::chrono::milliseconds Worker::OrphanTimeout() const {
   return std::chrono::seconds(std::clamp<int64_t>(protocol_.assignment()->reattach_timeout_seconds(), 1, 1 << 30));
 }
 
+void Worker::StopWhenForgotten() {
+  if (forgotten_ || !protocol_.forgotten()) return;
+  forgotten_ = true;
+  StopForGood("the daemon has an older database, which lacks events that it had acknowledged");
+}
+
+void Worker::StopForGood(absl::string_view why) {
+  Log(absl::StrCat(why, ": stopping after a checkpoint"));
+  // Nobody will take them, and a trainer that waits for room must reach its checkpoint.
+  outbox_.Close(absl::OkStatus());
+  training_.Request(train::Command::kCheckpointAndStop);
+}
+
 std::optional<WorkerExitCode> Worker::GiveUpWhenOrphaned() {
   const bool connected = stream_ != nullptr && protocol_.welcomed();
   if (!orphaned_ && !connected && Clock::now() - last_contact_ > OrphanTimeout()) {
-    Log("no daemon within the reattach timeout: stopping after a checkpoint");
     orphaned_ = true;
     stream_.reset();
-    // Nobody will take them, and a trainer that waits for room must reach its checkpoint.
-    outbox_.Close(absl::OkStatus());
-    training_.Request(train::Command::kCheckpointAndStop);
+    StopForGood("no daemon within the reattach timeout");
   }
   if (!orphaned_ || (started_ && !training_.finished())) return std::nullopt;
-  if (const absl::Status left = training_.LeaveCheckpoint(); !left.ok()) Log(left.message());
+  LeaveCheckpoint();
   return kWorkerOrphaned;
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "server/files/unique_fd.h"
 #include "server/launch/worker_contract.h"
 #include "server/worker/event_outbox.h"
@@ -57,6 +58,9 @@ class Worker {
   void DialWhenDue();
   // What arrived and what can be sent; an exit code when the attempt is over.
   std::optional<WorkerExitCode> Exchange();
+  // Has the daemon hear of the end of the training.
+  void TellFinished();
+  void LeaveCheckpoint();
   WorkerExitCode Depart();
   std::optional<WorkerExitCode> Receive();
   std::optional<WorkerExitCode> Send();
@@ -65,6 +69,9 @@ class Worker {
   void StartWhenAssigned();
   void ObeyCommands();
   void HeartbeatWhenDue();
+  void StopWhenForgotten();
+  // After a checkpoint; events are no longer kept.
+  void StopForGood(absl::string_view why);
   std::optional<WorkerExitCode> GiveUpWhenOrphaned();
   std::chrono::milliseconds OrphanTimeout() const;
   void WaitForWork();
@@ -77,6 +84,8 @@ class Worker {
   Training training_;
   bool started_ = false;
   bool orphaned_ = false;
+  bool forgotten_ = false;
+  bool left_ = false;
   bool stop_requested_ = false;
   std::chrono::milliseconds backoff_;
   Clock::time_point next_dial_;

@@ -478,6 +478,78 @@ TEST_F(CheckpointLeftTest, ADamagedOneIsNamedAndPassedOver) {
   EXPECT_EQ((*store.LoadNewest(kSpec, CheckpointName(10), &refused_))->state.step, 10);
 }
 
+TEST_F(CheckpointLeftTest, AnOperatorMayNameWhereToGoOn) {
+  CheckpointStore store = Open(3);
+  for (const int64_t step : {10, 20, 30}) ASSERT_TRUE(Save(store, step).ok());
+  Spill(folder_ + "/LEFT", "0 step-000000030");
+  EXPECT_EQ(Left(store, 1, ""), 30) << "also the first attempt";
+  Spill(folder_ + "/LEFT", "0 step-000000020\n");
+  CheckpointStore again = Open(3);
+  EXPECT_EQ(Left(again, 7, CheckpointName(10)), 20);
+  EXPECT_EQ(Slurp(folder_ + "/LEFT"), "7 step-000000020\n");
+  EXPECT_THAT(refused_, ElementsAre(HasSubstr("step-000000030 is of a later step")));
+  ASSERT_TRUE(Save(again, 25).ok());
+  EXPECT_THAT(Names(), ElementsAre("LEFT", "step-000000010", "step-000000020", "step-000000025", "step-000000030"));
+}
+
+// As after the database was restored from an older copy.
+class CheckpointAheadTest : public CheckpointMirrorTest {
+ protected:
+  // Of steps 10 to 40, of which three are kept.
+  void SetUp() override {
+    CheckpointMirrorTest::SetUp();
+    CheckpointStore store = Open(3, mirror_);
+    for (const int64_t step : {10, 20, 30, 40}) ASSERT_TRUE(Save(store, step).ok());
+  }
+  // An attempt that begins where `told` says.
+  CheckpointStore Begin(const std::string& told) {
+    CheckpointStore store = Open(2, mirror_);
+    refused_.clear();
+    auto loaded = store.LoadNewest(kSpec, told, &refused_);
+    EXPECT_TRUE(loaded.ok()) << loaded.status();
+    EXPECT_EQ(loaded.ok() && loaded->has_value() ? (*loaded)->name : "", told);
+    return store;
+  }
+};
+
+TEST_F(CheckpointAheadTest, TheNewestThatTheAttemptBeganBeforeStaysUntilTrainingHasComePastIt) {
+  for (const std::string told : {"", "step-000000020"}) {
+    CheckpointStore store = Begin(told);
+    EXPECT_THAT(refused_, ElementsAre(AllOf(HasSubstr("step-000000040 is of a later step"),
+                                            HasSubstr("\"0 step-000000040\" to " + folder_ + "/LEFT"))));
+    ASSERT_TRUE(Save(store, 20).ok());
+    EXPECT_THAT(Names(), ElementsAre("step-000000020", "step-000000040")) << told;
+    EXPECT_EQ(NamesIn(mirror_), Names());
+  }
+  // Over further attempts; what those wrote and went back behind goes as ever.
+  {
+    CheckpointStore store = Begin("step-000000020");
+    for (const int64_t step : {25, 28, 22}) ASSERT_TRUE(Save(store, step).ok());
+    EXPECT_THAT(Names(), ElementsAre("step-000000022", "step-000000040"));
+  }
+  CheckpointStore store = Begin("step-000000022");
+  ASSERT_TRUE(Save(store, 35).ok());
+  EXPECT_THAT(Names(), ElementsAre("step-000000022", "step-000000035", "step-000000040"));
+  ASSERT_TRUE(Save(store, 45).ok());
+  EXPECT_THAT(Names(), ElementsAre("step-000000035", "step-000000045")) << "it is of another training";
+  EXPECT_EQ(NamesIn(mirror_), Names());
+}
+
+TEST_F(CheckpointAheadTest, OneWrittenAnewIsOneLikeOthers) {
+  CheckpointStore store = Begin("step-000000020");
+  for (const int64_t step : {30, 40, 50}) ASSERT_TRUE(Save(store, step).ok());
+  EXPECT_THAT(Names(), ElementsAre("step-000000040", "step-000000050"));
+}
+
+TEST_F(CheckpointAheadTest, GoingBackWithinAnAttemptKeepsNone) {
+  CheckpointStore store = Begin("step-000000040");
+  EXPECT_THAT(refused_, SizeIs(0));
+  ASSERT_TRUE(store.LoadNewest(kSpec, CheckpointName(20), &refused_)->has_value());
+  ASSERT_TRUE(Save(store, 20).ok());
+  EXPECT_THAT(refused_, SizeIs(0));
+  EXPECT_THAT(Names(), ElementsAre("step-000000020"));
+}
+
 TEST_F(CheckpointTest, OneThatNobodyWasToldOfComesLast) {
   CheckpointStore store = Open();
   ASSERT_TRUE(Save(store, 10).ok());

@@ -70,6 +70,7 @@ class FakeLauncher : public Launcher {
   }
   absl::StatusOr<WorkerProcess> Identify(int64_t pid) override {
     std::lock_guard lock(mutex_);
+    if (!hidden_.ok()) return hidden_;
     for (const Process& process : processes_) {
       if (process.id.pid == pid && process.alive) return process.id;
     }
@@ -78,6 +79,7 @@ class FakeLauncher : public Launcher {
   std::vector<FoundWorker> FindWorkers() override {
     std::lock_guard lock(mutex_);
     std::vector<FoundWorker> found;
+    if (!hidden_.ok()) return found;
     for (const Process& process : processes_) {
       if (process.alive) found.push_back({process.id, process.request.job_id, process.request.attempt});
     }
@@ -93,6 +95,11 @@ class FakeLauncher : public Launcher {
   void Refuse(absl::Status status) {
     std::lock_guard lock(mutex_);
     refusal_ = std::move(status);
+  }
+  // From now on no process is identified or found, for this reason; OK: they are.
+  void Hide(absl::Status status) {
+    std::lock_guard lock(mutex_);
+    hidden_ = std::move(status);
   }
   // Killed processes stay.
   void MakeStubborn(bool stubborn) {
@@ -137,6 +144,7 @@ class FakeLauncher : public Launcher {
   std::vector<Process> processes_;
   std::function<void(WorkerProcess, WorkerExit)> report_;
   absl::Status refusal_;
+  absl::Status hidden_;
   bool stubborn_ = false;
 };
 

@@ -261,6 +261,84 @@ TEST_F(ControllerRestartTest, AWorkerThatDoesNotComeBackIsKilledAndReplaced) {
   EXPECT_EQ(Get(id_)->failures(), 0u);
 }
 
+TEST_F(ControllerRestartTest, AKillThatFailedIsRepeatedUntilTheWorkerIsGone) {
+  RunJob(2);
+  RestartDaemon();
+  WaitFor(id_, v1::Job::RECOVERING);
+  launcher_.MakeStubborn(true);
+  Advance(absl::Minutes(10));
+  EXPECT_TRUE(launcher_.WasKilled(0));
+  Advance(absl::Seconds(1));
+  EXPECT_EQ(launcher_.launches(), 1u) << "both would write the same checkpoints";
+  launcher_.MakeStubborn(false);
+  Advance(absl::Seconds(1));
+  EXPECT_FALSE(launcher_.IsAlive(launcher_.Wait(0).id));
+  EXPECT_EQ(launcher_.Wait(1).request.attempt, 2u);
+}
+
+TEST_F(ControllerRestartTest, AWorkerThatCannotBeIdentifiedForNowComesAgain) {
+  RunJob(2);
+  RewriteRecord(id_, [](JobRecord& record) { record.worker = WorkerProcess(); });
+  launcher_.Hide(absl::UnavailableError("too many open files"));
+  StartDaemon();
+  const WorkerProcess process = launcher_.Wait(0).id;
+  EXPECT_EQ(Attach(Hello(id_, 1, key_, process.pid))->WaitForClose().code(), absl::StatusCode::kUnavailable);
+  launcher_.Hide(absl::OkStatus());
+  auto worker = Attach(Hello(id_, 1, key_, process.pid));
+  worker->WaitForWelcome();
+  WaitFor(id_, v1::Job::RUNNING);
+}
+
+// The database of the next daemon is an older copy.
+class ControllerRestoreTest : public ControllerRestartTest {
+ protected:
+  // A job that the restored database knows with one event of five.
+  void Restore() {
+    RunJob(5);
+    RewriteRecord(id_, [](JobRecord& record) { record.worker_number = 1; });
+    StartDaemon();
+  }
+};
+
+TEST_F(ControllerRestoreTest, AWorkerThatStopsForItIsNotHeldAgainstItsJob) {
+  Restore();
+  auto worker = Attach(Hello(id_, 1, key_));
+  EXPECT_EQ(worker->WaitForWelcome().acknowledged_number(), 1u);
+  SendFinished(worker, v1::WorkerFinished::STOPPED, 1);
+  EXPECT_TRUE(worker->WaitForGoodbye());
+  EndWorker(worker, 0);
+  EXPECT_EQ(launcher_.Wait(1).request.attempt, 2u);
+  EXPECT_EQ(Get(id_)->failures(), 0u);
+}
+
+// As those of versions that do not see it.
+TEST_F(ControllerRestoreTest, OneThatSendsWhatDoesNotFitIsStoppedAndReplaced) {
+  Restore();
+  for (int i = 0; i < 3; ++i) {
+    auto worker = Attach(Hello(id_, 1, key_));
+    worker->WaitForWelcome();
+    EXPECT_TRUE(i == 0 || worker->WaitForStop());
+    SendStep(worker, 6, 6);
+    EXPECT_EQ(worker->WaitForClose().code(), absl::StatusCode::kUnavailable);
+    controller_->WorkerDisconnected(worker);
+  }
+  EXPECT_FALSE(launcher_.WasKilled(0));
+  Advance(absl::Minutes(1));
+  EXPECT_TRUE(launcher_.WasKilled(0));
+  EXPECT_EQ(launcher_.Wait(1).request.attempt, 2u);
+  EXPECT_EQ(Get(id_)->failures(), 0u);
+}
+
+TEST_F(ControllerRestoreTest, OneThatHasFinishedIsReplacedToo) {
+  Restore();
+  auto worker = Attach(Hello(id_, 1, key_));
+  worker->WaitForWelcome();
+  SendFinished(worker, v1::WorkerFinished::SUCCEEDED, 5);
+  EXPECT_EQ(worker->WaitForClose().code(), absl::StatusCode::kUnavailable);
+  Advance(absl::Minutes(1));
+  EXPECT_EQ(launcher_.Wait(1).request.attempt, 2u);
+}
+
 TEST_F(ControllerRestartTest, AWorkerThatDiesBeforeItComesBackIsReplaced) {
   RunJob(2);
   RestartDaemon();

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <future>
@@ -110,6 +111,44 @@ TEST_F(LocalProcess, WithoutDescriptorsTheDiskIsNotFull) {
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &own), 0);
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("worker-1.log"));
+}
+
+// What `answer` is while so many more descriptors can be had.
+template <typename Answer>
+auto WithDescriptors(int more, Answer answer) {
+  rlimit own{};
+  EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &own), 0);
+  const int next = dup(STDERR_FILENO);
+  close(next);
+  const rlimit few{static_cast<rlim_t>(next + more), own.rlim_max};
+  EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  auto said = answer();
+  EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &own), 0);
+  return said;
+}
+
+TEST_F(LocalProcess, WithoutDescriptorsALivingWorkerIsAlive) {
+  auto launcher = WithWorker("exec sleep 1000");
+  const WorkerProcess process = launcher->Launch({"job", 1, "t"}).value();
+  auto next = WithWorker("true");
+  // A process is held open, then its start time is read: without the one, without the other, with both.
+  for (const int more : {0, 1, 2}) {
+    EXPECT_TRUE(WithDescriptors(more, [&] { return next->IsAlive(process); })) << more;
+    const absl::Status status = WithDescriptors(more, [&] { return next->Identify(process.pid).status(); });
+    EXPECT_EQ(status.code(), more == 0 ? absl::StatusCode::kUnavailable : absl::StatusCode::kOk) << status;
+    if (more == 2) break;
+    // One of another launcher is not killed, and still counts as alive.
+    WithDescriptors(more, [&] { return next->Kill(process), 0; });
+    EXPECT_TRUE(next->IsAlive(process));
+  }
+  std::promise<WorkerExit> ended;
+  launcher->SetExitHandler([&](const WorkerProcess&, const WorkerExit& e) { ended.set_value(e); });
+  WithDescriptors(0, [&] { return launcher->Kill(process), 0; });
+  auto exit = ended.get_future();
+  ASSERT_EQ(exit.wait_for(std::chrono::seconds(30)), std::future_status::ready) << "its own is";
+  EXPECT_EQ(exit.get().signal, SIGKILL);
+  EXPECT_FALSE(next->IsAlive(process));
+  EXPECT_EQ(next->Identify(process.pid).status().code(), absl::StatusCode::kNotFound);
 }
 
 TEST_F(LocalProcess, TheTokenIsNotOnTheCommandLine) {

@@ -127,6 +127,27 @@ TEST(LinkProtocol, AnAcknowledgementOfWhatWasNeverSentIsHarmless) {
   EXPECT_EQ(link.Next().event().number(), 2u);
 }
 
+TEST(LinkProtocol, ToADaemonThatForgotEventsItSendsNoMore) {
+  Link link;
+  for (int i = 1; i <= 3; ++i) ASSERT_TRUE(link.outbox.Append(LogEvent(i)).ok());
+  link.Connect(0);
+  EXPECT_TRUE(link.Next().has_event());
+  ASSERT_TRUE(link.protocol.OnMessage(Acknowledgement(2)).ok());
+  EXPECT_FALSE(link.protocol.forgotten());
+  link.Connect(1);
+  EXPECT_TRUE(link.protocol.forgotten());
+  EXPECT_EQ(link.Next().body_case(), v1::WorkerMessage::BODY_NOT_SET);
+  link.protocol.SetHeartbeat({});
+  EXPECT_TRUE(link.Next().has_heartbeat());
+  link.protocol.SetFinished({});
+  EXPECT_EQ(link.Next().finished().last_event_number(), 1u);
+  EXPECT_EQ(link.Next().body_case(), v1::WorkerMessage::BODY_NOT_SET);
+  // What follows is dropped, whatever the next daemon has.
+  link.Connect(2);
+  EXPECT_TRUE(link.protocol.forgotten());
+  EXPECT_EQ(link.Next().finished().last_event_number(), 2u);
+}
+
 TEST(EventOutbox, ATrainerThatWaitsForRoomGoesOnWhenThereIsSome) {
   Link link(OutboxLimits{.memory_bytes = 1, .spool_bytes = 1});
   ASSERT_TRUE(link.outbox.Append(LogEvent(1)).ok());

@@ -408,6 +408,50 @@ TEST_F(WorkerTest, CheckpointsAndExitsWhenNoDaemonComesBack) {
   EXPECT_TRUE(left) << "to the next attempt";
 }
 
+// Of a daemon whose database was restored from an older copy.
+TEST_F(WorkerTest, LeavesItsCheckpointWhenTheDaemonForgotEvents) {
+  for (const train::Outcome outcome : {train::Outcome::kStopped, train::Outcome::kCompleted}) {
+    bool left = false;
+    bool dropped = false;
+    v1::WorkerFinished finished;
+    Serve({[&](Stream& stream) {
+             Read(stream);
+             stream.Write(Welcome());
+             EXPECT_EQ(Read(stream).event().number(), 1u);
+             EXPECT_EQ(Read(stream).event().number(), 2u);
+             v1::DaemonMessage acknowledgement;
+             acknowledgement.set_acknowledged_number(2);
+             stream.Write(acknowledgement);
+             stream.Write(Command(v1::DaemonCommand::CHECKPOINT));
+             return grpc::Status(grpc::StatusCode::UNAVAILABLE, "restart");
+           },
+           [&](Stream& stream) {
+             Read(stream);
+             stream.Write(Welcome(1));
+             finished = Read(stream).finished();
+             EXPECT_TRUE(left) << "before the next attempt can begin";
+             stream.Write(Goodbye());
+             return grpc::Status::OK;
+           }});
+    EXPECT_EQ(Run([&](FakeTrainer& trainer) {
+                trainer.on_leave = [&left] { left = true; };
+                trainer.on_drop = [&dropped] { dropped = true; };
+                EXPECT_TRUE(trainer.Emit(Saved("told")).ok());
+                EXPECT_TRUE(trainer.Emit("more").ok());
+                trainer.AwaitCommands(1);
+                EXPECT_TRUE(trainer.Emit("and more").ok());
+                // It completes of itself, or stops when it is told to.
+                if (outcome == train::Outcome::kStopped) trainer.AwaitCommands(2);
+                return outcome;
+              }),
+              kWorkerReported);
+    EXPECT_EQ(finished.outcome(), v1::WorkerFinished::STOPPED);
+    EXPECT_EQ(finished.last_event_number(), 1u);
+    EXPECT_FALSE(dropped);
+    server_->Shutdown();
+  }
+}
+
 TEST_F(WorkerTest, GivesUpWhenThereNeverWasADaemon) {
   options_.first_attach_timeout = std::chrono::milliseconds(50);
   EXPECT_EQ(Run([](FakeTrainer&) { return train::Outcome::kCompleted; }), kWorkerOrphaned);
