@@ -108,11 +108,15 @@ class StepCounter {
   void GoBack(int64_t step) {
     const int64_t lost = std::max<int64_t>(0, at_ - step);
     count_.rewound += lost;
-    count_.rewound_seconds += static_cast<double>(lost) * step_seconds_;
     at_ -= lost;
+    // Of steps without reports it is not known how long they took: as long as the newest.
+    auto unreported = static_cast<double>(lost);
     while (!standing_.empty() && standing_.back().last_step > step) {
       Report& last = standing_.back();
       const double kept = last.steps - static_cast<double>(last.last_step - step);
+      const double gone = std::min(last.steps, last.steps - kept);
+      count_.rewound_seconds += gone * last.step_seconds;
+      unreported -= gone;
       if (kept <= 0) {
         standing_.pop_back();
         continue;
@@ -120,6 +124,7 @@ class StepCounter {
       last.Keep(kept / last.steps);
       last.last_step = step;
     }
+    count_.rewound_seconds += std::max(0.0, unreported) * step_seconds_;
     updates_ = skips_ = 0;
     for (const Report& report : standing_) {
       updates_ += report.updates;

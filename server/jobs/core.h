@@ -86,6 +86,8 @@ struct LiveJob {
   // The attempt's outcome is decided; the worker only waits for `goodbye` and exits.
   bool finished = false;
   Stop stop = Stop::kNone;
+  // The worker was killed; again each second until it is gone, since a kill may fail.
+  bool killed = false;
   std::optional<WorkerExit> exit;
   // Ids of those it holds, and since when, by SteadyNow.
   std::vector<std::string> devices;
@@ -135,8 +137,8 @@ struct LiveJob {
   absl::Duration charged;
   // Of all its devices; of one that it shares, its part.
   double usd_per_second = 0;
-  // Of the time so far that was for nothing what is not counted so yet.
-  double wasted_seconds = 0;
+  // What it had been charged when this attempt began, until the attempt reports a step; unset where that is not known.
+  std::optional<Charged> charged_before;
   TimerId cost_timer = 0;
   // Told when the changes so far are durable.
   std::vector<Waiter> waiters;
@@ -351,11 +353,20 @@ class ControllerCore {
   void Charge(LiveJob& live);
   // Charges up to now; to be called before `event` is added to the job.
   void ChargeEvent(LiveJob& live, const v1::JobEvent& event);
+  void ChargeStep(LiveJob& live, const v1::StepReport& step);
+  void ChargeCheckpoint(LiveJob& live, const v1::CheckpointSaved& checkpoint);
+  void ChargeRewound(LiveJob& live, int64_t to_step);
+  Charged ChargedSoFar(const LiveJob& live) const;
+  // Of what the job was charged `seconds` on all its devices were for nothing, or so much.
   void AddWaste(LiveJob& live, double seconds);
+  void AddWaste(LiveJob& live, double device_seconds, double usd);
   // Adds to the counters of device time and dollars by use: what a job had; what nobody had.
   void CountUse(LiveJob& live, double seconds);
   void CountIdle();
+  // Now, and then every minute; now.
   void StoreIdle();
+  void WriteIdle();
+  void RestoreOwed(const std::map<std::string, double>& counters);
   bool HasPrice(const v1::Device& device) const;
   void ArmCostLimit(LiveJob& live);
   void OnCostLimit(LiveJob& live);
@@ -422,6 +433,7 @@ class ControllerCore {
   void OnEvent(LiveJob& live, v1::WorkerEvent event);
   void OnHeartbeat(LiveJob& live, const v1::WorkerHeartbeat& heartbeat);
   void OnFinished(LiveJob& live, const v1::WorkerFinished& finished);
+  void CloseForGap(LiveJob& live, const std::string& what);
   void CloseConnection(LiveJob& live, const absl::Status& status);
   void CheckHeartbeat(LiveJob& live);
 
@@ -517,7 +529,10 @@ class ControllerCore {
   // Up to when idle time is counted, and what of it is not stored yet.
   absl::Duration idle_until_;
   std::map<std::string, double> idle_;
+  // Of jobs' time so far what was for nothing and is not counted so yet, by its name in the store.
+  std::map<std::string, double> owed_;
   bool idle_in_flight_ = false;
+  bool idle_of_drain_written_ = false;
   // What the daemon saw of the file system, and what the store said.
   std::string disk_shortage_;
   std::string store_shortage_;

@@ -244,6 +244,7 @@ void ControllerCore::Kill(LiveJob& live) {
   const WorkerProcess process = live.job.record().worker;
   if (process.pid == 0) return WorkerGone(live);
   Log(absl::StrCat("killing its worker, pid ", process.pid), About(live));
+  live.killed = true;
   launcher_->Kill(process);
   if (live.poll_timer == 0) live.poll_timer = After(kPollInterval, live, &ControllerCore::Poll);
 }
@@ -275,6 +276,7 @@ void ControllerCore::Poll(LiveJob& live) {
   const WorkerProcess process = live.job.record().worker;
   if (!live.has_worker || live.exit || process.pid == 0) return;
   if (!launcher_->IsAlive(process)) return Exited(process, WorkerExit());
+  if (live.killed) launcher_->Kill(process);
   live.poll_timer = After(kPollInterval, live, &ControllerCore::Poll);
 }
 
@@ -296,6 +298,7 @@ void ControllerCore::WorkerGone(LiveJob& live) {
   live.charged_until.reset();
   live.meter.reset();
   live.has_worker = false;
+  live.killed = false;
   JobRecord& record = live.job.MutableRecord();
   record.worker = WorkerProcess();
   record.token_hash.clear();
@@ -405,6 +408,8 @@ void ControllerCore::CheckDrained() {
   for (const auto& [id, live] : live_) {
     if (live.has_worker || live.job.dirty() || live.job.in_flight()) return;
   }
+  if (!std::exchange(idle_of_drain_written_, true)) WriteIdle();
+  if (idle_in_flight_) return;
   const absl::Status status =
       drain_late_.empty() ? absl::OkStatus()
                           : absl::DeadlineExceededError(absl::StrCat("killed after the drain's time: ", drain_late_));

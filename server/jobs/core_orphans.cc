@@ -9,11 +9,12 @@ namespace ampd {
 void ControllerCore::Detach(std::function<void()> done) {
   draining_->store(true);
   needs_schedule_ = true;
+  WriteIdle();
   detach_done_.push_back(std::move(done));
 }
 
 void ControllerCore::CheckDetached() {
-  if (detach_done_.empty()) return;
+  if (detach_done_.empty() || idle_in_flight_) return;
   for (const auto& [id, live] : live_) {
     // One that is about to be launched: what the next daemon would wait for in vain, or not know the process of.
     if (live.job.dirty() || live.job.in_flight() || (live.has_worker && !live.launched)) return;

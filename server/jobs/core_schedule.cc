@@ -175,14 +175,21 @@ void ControllerCore::FillSnapshot() {
 }
 
 void ControllerCore::Schedule() {
-  needs_schedule_ = false;
-  SyncQueue();
-  queue_.Release(clock_->Now());
-  FillSnapshot();
-  decision_ = Pick(snapshot_, SteadyNow());
-  estimates_.reset();
-  for (const Assignment& assignment : decision_.start) StartJob(*Find(assignment.job_id), assignment);
-  for (const Preemption& preemption : decision_.preempt) Preempt(*Find(preemption.job_id), preemption.for_job);
+  // Who was asked to stop is gone after its grace, which reasons and estimated starts are to tell. It is not asked
+  // again, so this ends.
+  bool has_asked = true;
+  while (has_asked) {
+    has_asked = false;
+    SyncQueue();
+    queue_.Release(clock_->Now());
+    FillSnapshot();
+    decision_ = Pick(snapshot_, SteadyNow());
+    estimates_.reset();
+    for (const Assignment& assignment : decision_.start) StartJob(*Find(assignment.job_id), assignment);
+    for (const Preemption& preemption : decision_.preempt) {
+      if (Preempt(*Find(preemption.job_id), preemption.for_job)) has_asked = true;
+    }
+  }
   needs_schedule_ = false;
   ArmRelease();
   ArmRound();
@@ -313,6 +320,7 @@ absl::Status ControllerCore::RestoreUsage() {
   const auto counters = store_->Await([](const Database& database) { return database.Counters(); });
   if (!counters.ok()) return counters.status();
   for (const auto& [name, value] : *counters) AddUsageCounter(name, value, SteadyNow(), &usage_);
+  RestoreOwed(*counters);
   return absl::OkStatus();
 }
 

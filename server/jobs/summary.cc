@@ -49,9 +49,6 @@ void FoldStep(const v1::StepReport& step, JobRecord* record, Deltas* deltas) {
   if (step.has_model_flops_utilization()) summary.set_model_flops_utilization(step.model_flops_utilization());
 }
 
-// Training goes back to the newest of them, or where that is damaged to one before.
-constexpr size_t kCheckpointsKnown = 4;
-
 // Steps that have no reports: their attempt had lost the daemon.
 void FoldUnreported(const v1::CheckpointSaved& checkpoint, JobRecord* record, Deltas* deltas) {
   v1::JobSummary& summary = *record->job.mutable_summary();

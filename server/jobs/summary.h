@@ -2,12 +2,17 @@
 #ifndef AMPD_SERVER_JOBS_SUMMARY_H_
 #define AMPD_SERVER_JOBS_SUMMARY_H_
 
+#include <cstddef>
 #include <map>
 #include <string>
 
 #include "server/store/records.h"
 
 namespace ampd {
+
+// Of so many of a job's checkpoints it is known how the job stood there: training goes back to the newest of them, or
+// where that is damaged to one before.
+inline constexpr size_t kCheckpointsKnown = 4;
 
 // Brings `record`'s summary and last_reported_step up to `event`, and adds what the event contributes to the fleet's
 // counters (names in server/metrics/metrics.h) to `deltas`. Steps repeated after a `rewound` count again there: they

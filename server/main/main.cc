@@ -49,6 +49,8 @@ int BlockStopSignals() {
   sigemptyset(&stop);
   sigaddset(&stop, SIGTERM);
   sigaddset(&stop, SIGINT);
+  // Would end it without a drain, and for the service manager as if it was meant to.
+  sigaddset(&stop, SIGHUP);
   pthread_sigmask(SIG_BLOCK, &stop, nullptr);
   signal(SIGPIPE, SIG_IGN);
   // A file that reached a limit is an error of the write, as a full disk is.
@@ -74,6 +76,19 @@ std::string ProgramDirectory() {
 int TakeSignal(int signal_fd) {
   signalfd_siginfo info{};
   return read(signal_fd, &info, sizeof(info)) == sizeof(info) ? static_cast<int>(info.ssi_signo) : 0;
+}
+
+// Asked first before anything can have closed it.
+bool StartedInTerminal() {
+  static const bool started = isatty(STDERR_FILENO) == 1;
+  return started;
+}
+
+// SIGHUP, which stops nothing; but for a daemon in a terminal it is the end of that.
+bool AsksToReload(int signal) {
+  if (signal != SIGHUP || StartedInTerminal()) return false;
+  Log(Severity::kWarning, "SIGHUP: nothing is reloaded; a changed configuration takes a restart");
+  return true;
 }
 
 void LogIfNot(const absl::Status& told) {
@@ -110,12 +125,14 @@ class LongStart {
       if (count > 0 && fds[0].revents != 0) return;
       if (count > 0) {
         const MutexLock lock(&mutex_);
-        if (obeys_) {
-          Log(Severity::kInfo, absl::StrCat("signal ", TakeSignal(signal_fd_), " while it starts: exiting at once"));
-          _exit(kDrained);
+        if (!obeys_) {
+          fds[1].fd = -1;
+          continue;
         }
-        fds[1].fd = -1;
-        continue;
+        const int signal = TakeSignal(signal_fd_);
+        if (AsksToReload(signal)) continue;
+        Log(Severity::kInfo, absl::StrCat("signal ", signal, " while it starts: exiting at once"));
+        _exit(kDrained);
       }
       if (absl::Now() < last) LogIfNot(manager_->Starting("starting: the log says with what", 4 * kStartPeriod));
     }
@@ -166,6 +183,7 @@ Ending MakeEnding(Daemon* daemon, const v1::ServerConfig& config, const ServiceM
 }
 
 void ObeySignal(int signal, Ending* ending) {
+  if (AsksToReload(signal)) return;
   Log(Severity::kInfo, absl::StrCat("signal ", signal));
   if (ending->OnSignal() == Ending::Answer::kGoOn) return;
   Log(Severity::kWarning, "second signal: exiting at once; workers train on until a daemon returns");
@@ -234,6 +252,7 @@ int Run(const std::vector<std::string>& arguments) {
     return 0;
   }
   LimitArenas();
+  StartedInTerminal();
   const int signal_fd = BlockStopSignals();
   RaiseFileLimit();
   umask(077);

@@ -103,8 +103,9 @@ inline constexpr Metric kDeviceBusy = {Metric::kGauge, "ampd_device_busy", "1 wh
                                        "device"};
 
 inline constexpr Metric kDeviceCondition = {Metric::kGauge, "ampd_device_condition",
-                                            "1 for each thing that is wrong with the device, by label condition.",
-                                            "device, condition"};
+                                            "1 for each thing that is wrong with the device, by label condition; "
+                                            "label blocks_jobs says whether it keeps jobs from it.",
+                                            "device, condition, blocks_jobs"};
 
 // Of a GPU; device is its UUID. What the GPU or its driver does not tell has no series.
 inline constexpr Metric kGpuInfo = {

@@ -70,7 +70,8 @@ void DeviceSeries::SetDevice(const v1::Device& device) {
   SetGauge(kDeviceBusy, labels, device.job_id().empty() ? 0 : 1);
   for (const v1::DeviceCondition& condition : device.conditions()) {
     const std::string kind = absl::AsciiStrToLower(v1::DeviceCondition::Kind_Name(condition.kind()));
-    SetGauge(kDeviceCondition, With(labels, "condition", kind), 1);
+    const Labels of_kind = With(labels, "condition", kind);
+    SetGauge(kDeviceCondition, With(of_kind, "blocks_jobs", condition.blocks_jobs() ? "true" : "false"), 1);
   }
   if (!device.has_gpu()) return;
   const v1::GpuStatus& gpu = device.gpu();

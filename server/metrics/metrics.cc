@@ -91,7 +91,7 @@ class Metrics::Impl {
   void OnHttp(const std::string& route, int status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void OnCallRefused(const std::string& call_class) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void AddToCounters(const std::map<std::string, double>& deltas) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  std::string Serialize(const SampledFigures& sampled) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  std::vector<prometheus::MetricFamily> Collect(const SampledFigures& sampled) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
   Mutex mutex;
   prometheus::Registry registry ABSL_GUARDED_BY(mutex);
@@ -290,7 +290,7 @@ void Metrics::Impl::OnCallRefused(const std::string& call_class) {
   counters_[&kCallsRefused]->Add({{"class", call_class}}).Increment();
 }
 
-std::string Metrics::Impl::Serialize(const SampledFigures& sampled) {
+std::vector<prometheus::MetricFamily> Metrics::Impl::Collect(const SampledFigures& sampled) {
   jobs_.DropExpired();
   gauges_[&kUptime]->Add({}).Set(absl::ToDoubleSeconds(clock_->Monotonic() - start_));
   const bool waiting = oldest_queued_ != absl::InfiniteFuture();
@@ -311,9 +311,7 @@ std::string Metrics::Impl::Serialize(const SampledFigures& sampled) {
   // A family without a series is no metric yet.
   families.erase(std::remove_if(families.begin(), families.end(), [](const auto& f) { return f.metric.empty(); }),
                  families.end());
-  std::ostringstream text;
-  prometheus::TextSerializer().Serialize(text, families);
-  return text.str();
+  return families;
 }
 
 Metrics::Metrics(const std::string& version, const Clock* clock) : impl_(std::make_unique<Impl>(version, clock)) {}
@@ -379,8 +377,15 @@ std::string Metrics::Serialize() {
     sampler = impl_->sampler;
   }
   const SampledFigures sampled = sampler ? sampler() : SampledFigures();
-  const MutexLock lock(&impl_->mutex);
-  return impl_->Serialize(sampled);
+  std::vector<prometheus::MetricFamily> families;
+  {
+    const MutexLock lock(&impl_->mutex);
+    families = impl_->Collect(sampled);
+  }
+  // Writers wait for the figures, not for their text.
+  std::ostringstream text;
+  prometheus::TextSerializer().Serialize(text, families);
+  return text.str();
 }
 
 }  // namespace ampd

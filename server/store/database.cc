@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "engine/core/status.h"
@@ -31,7 +32,7 @@ namespace {
 constexpr char kRecordColumns[] =
     "j.sequence, j.job, s.spec, s.plan, j.worker_pid, j.worker_start_time, j.token_hash, j.session_key_hash, "
     "j.worker_number, j.last_reported_step, j.run_seconds, j.running_since, j.lost_attempts, j.checkpoint_seconds, "
-    "j.overtook, j.datasets, j.cancel_now, j.at_checkpoints";
+    "j.overtook, j.datasets, j.cancel_now, j.at_checkpoints, j.charged";
 
 // Of ids that begin alike so many are named.
 constexpr size_t kNamedCandidates = 5;
@@ -96,6 +97,36 @@ bool ReadSummaries(const std::string& text, std::map<int64_t, v1::JobSummary>* s
   }
 }
 
+constexpr int64_t kUpToNow = -1;
+
+void AppendCharged(int64_t step, const Charged& charged, std::string* text) {
+  absl::StrAppendFormat(text, "%d %.17g %.17g %.17g %.17g\n", step, charged.device_seconds, charged.usd,
+                        charged.wasted_device_seconds, charged.wasted_usd);
+}
+
+std::string ChargedText(const JobRecord& record) {
+  std::string text;
+  AppendCharged(kUpToNow, record.charged, &text);
+  for (const auto& [step, charged] : record.charged_at_checkpoints) AppendCharged(step, charged, &text);
+  return text;
+}
+
+bool ReadCharged(const std::string& text, JobRecord* record) {
+  for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
+    const std::vector<absl::string_view> parts = absl::StrSplit(line, ' ');
+    int64_t step = 0;
+    Charged charged;
+    if (parts.size() != 5 || !absl::SimpleAtoi(parts[0], &step) ||
+        !absl::SimpleAtod(parts[1], &charged.device_seconds) || !absl::SimpleAtod(parts[2], &charged.usd) ||
+        !absl::SimpleAtod(parts[3], &charged.wasted_device_seconds) ||
+        !absl::SimpleAtod(parts[4], &charged.wasted_usd)) {
+      return false;
+    }
+    (step == kUpToNow ? record->charged : record->charged_at_checkpoints[step]) = charged;
+  }
+  return true;
+}
+
 absl::StatusOr<JobRecord> RecordAt(const Statement& row) {
   JobRecord record;
   record.submit_sequence = row.IntAt(0);
@@ -121,6 +152,9 @@ absl::StatusOr<JobRecord> RecordAt(const Statement& row) {
   record.cancel_now = row.IntAt(16) != 0;
   if (!ReadSummaries(row.BytesAt(17), &record.at_checkpoints)) {
     return absl::DataLossError(absl::StrCat("job ", record.job.id(), ": the summaries at its checkpoints are damaged"));
+  }
+  if (!ReadCharged(row.BytesAt(18), &record)) {
+    return absl::DataLossError(absl::StrCat("job ", record.job.id(), ": what it was charged is damaged"));
   }
   return record;
 }
@@ -304,7 +338,7 @@ absl::Status Database::InsertJob(const JobWrite& write) {
   AMPD_RETURN_IF_ERROR(
       Statement(*this,
                 "INSERT INTO jobs VALUES(?1, ?2, 0, 0, x'', 0, 0, 0, x'', x'', 0, 0, 0, NULL, 0, NULL, '', ?3, ?4, 0, "
-                "x'')")
+                "x'', '')")
           .Int(record.submit_sequence)
           .Text(record.job.id())
           .Text(record.job.user())
@@ -351,7 +385,7 @@ absl::Status Database::UpdateJob(const JobRecord& record) {
                    "UPDATE jobs SET state=?2, attempt=?3, job=?4, last_event=?5, worker_pid=?6, worker_start_time=?7, "
                    "token_hash=?8, session_key_hash=?9, worker_number=?10, last_reported_step=?11, run_seconds=?12, "
                    "running_since=?13, lost_attempts=?14, checkpoint_seconds=?15, overtook=?16, cancel_now=?17, "
-                   "at_checkpoints=?18 WHERE sequence=?1");
+                   "at_checkpoints=?18, charged=?19 WHERE sequence=?1");
   update.Int(record.submit_sequence)
       .Int(record.job.state())
       .Int(record.job.attempt())
@@ -378,6 +412,7 @@ absl::Status Database::UpdateJob(const JobRecord& record) {
   return update.Text(absl::StrJoin(record.overtook, ","))
       .Int(record.cancel_now ? 1 : 0)
       .Blob(SummariesText(record.at_checkpoints))
+      .Text(ChargedText(record))
       .Run();
 }
 

@@ -30,6 +30,16 @@ struct WorkerProcess {
   friend bool operator==(const WorkerProcess&, const WorkerProcess&) = default;
 };
 
+// Time on devices (of one that is shared, the job's part of it) and its price, and what of them was for nothing.
+struct Charged {
+  double device_seconds = 0;
+  double usd = 0;
+  double wasted_device_seconds = 0;
+  double wasted_usd = 0;
+
+  friend bool operator==(const Charged&, const Charged&) = default;
+};
+
 // A job with everything that must survive a restart of the daemon.
 struct JobRecord {
   v1::Job job;
@@ -63,6 +73,9 @@ struct JobRecord {
   std::map<std::string, std::string> datasets;
   // Its summaries as they were at its newest checkpoints, by step: what is left of them when training goes back there.
   std::map<int64_t, v1::JobSummary> at_checkpoints;
+  // What it was charged so far, and had been when it stood at its newest checkpoints, by step.
+  Charged charged;
+  std::map<int64_t, Charged> charged_at_checkpoints;
 };
 
 // One durable change of one job; applied as a whole or not at all.

@@ -111,11 +111,16 @@ constexpr char kVersion3[] = R"sql(
 // Pages may end with checksums (checksum_vfs.h), which programs of before would leave wrong.
 constexpr char kVersion4[] = "-- Nothing but the number.";
 
+constexpr char kVersion5[] = R"sql(
+  -- A line each of step, device-seconds, dollars, and what of both was wasted; the first, of step -1, is up to now.
+  ALTER TABLE jobs ADD COLUMN charged TEXT NOT NULL DEFAULT '';
+)sql";
+
 }  // namespace
 
 const std::vector<const char*>& SchemaMigrations() {
   static const std::vector<const char*>& migrations =
-      *new std::vector<const char*>{kVersion1, kVersion2, kVersion3, kVersion4};
+      *new std::vector<const char*>{kVersion1, kVersion2, kVersion3, kVersion4, kVersion5};
   return migrations;
 }
 

@@ -1,10 +1,13 @@
 """SIGTERM: the daemon checkpoints, requeues and exits 0; the next one goes on where it stopped."""
 
+import os
+import pty
 import signal
 import struct
+import subprocess
 
 import ampd_process
-from ampd_process import DaemonTest, glyphs_job, losses_by_step, state_name, states
+from ampd_process import DaemonTest, eventually, glyphs_job, losses_by_step, program, state_name, states
 
 STEPS = 800
 
@@ -43,6 +46,26 @@ class DrainTest(DaemonTest):
         ampd = self.daemon()
         ampd.process.send_signal(signal.SIGINT)
         self.assertEqual(ampd.process.wait(timeout=30), 0)
+
+    def test_a_hangup_is_no_end(self):
+        """Of a daemon without a terminal, who is asked to read its configuration anew."""
+        ampd = self.daemon()
+        ampd.process.send_signal(signal.SIGHUP)
+        eventually(lambda: "SIGHUP: nothing is reloaded" in ampd.log(), "its answer")
+        self.assert_state(ampd.run(glyphs_job(steps=3)), "SUCCEEDED")
+        self.assertEqual(ampd.terminate(), 0)
+
+    def test_a_lost_terminal_drains(self):
+        ours, theirs = pty.openpty()
+        self.addCleanup(os.close, ours)
+        command = [program("ampd"), "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0",
+                   "--state-dir", os.path.join(self.folder, "by_hand")]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs) as ampd:
+            os.close(theirs)
+            self.assertIn(b"ampd ready", ampd.stdout.readline())
+            ampd.send_signal(signal.SIGHUP)
+            self.assertEqual(ampd.wait(timeout=30), 0)
+        self.assertIn(b"drained", os.read(ours, 1 << 16))
 
     def test_a_queued_job_survives(self):
         ampd = self.daemon()

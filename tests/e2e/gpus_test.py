@@ -92,7 +92,7 @@ class GpusTest(DaemonTest):
         eventually(lambda: "GPU_LOST" in self.conditions(ampd), "a lost GPU")
         self.assertNotIn("FOREIGN_PROCESS", self.conditions(ampd))
         now = samples(ampd.http("/metrics")[1])
-        self.assertEqual(now["ampd_device_condition", '{condition="gpu_lost",device="GPU-aaaa"}'], 1)
+        self.assertEqual(now["ampd_device_condition", '{blocks_jobs="true",condition="gpu_lost",device="GPU-aaaa"}'], 1)
         self.assertNotIn(("ampd_gpu_power_watts", '{device="GPU-aaaa"}'), now)
         self.say(DRIVER + H200 + "xid 1 31\nxid 2 79\n")
         eventually(lambda: "HARDWARE_ERROR" in self.conditions(ampd), "an error of the hardware")

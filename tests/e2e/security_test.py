@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import socket
 import ssl
 import stat
@@ -17,6 +18,7 @@ import certificates
 from ampd.v1 import training_service_pb2 as api
 from ampd.v1 import training_service_pb2_grpc as stubs
 from ampd_process import DEADLINE, DaemonTest, eventually, glyphs_job, state_name
+from raw_clients import ACK, PREFACE, SETTINGS, RawClient, call, frame
 
 SERVICE = api.DESCRIPTOR.services_by_name["TrainingService"]
 HEALTH = "/grpc.health.v1.Health/Check"
@@ -103,6 +105,21 @@ class SecurityTest(DaemonTest):
         self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), 0o600)
         with open(path) as file:
             return [json.loads(line) for line in file]
+
+    def test_methods_that_there_are_not_are_one_in_the_metrics(self):
+        """Who has no token chooses their names: each would be a series for ever, and one that is no UTF-8 ends all scraping."""
+        daemon = self.guarded()
+        client = RawClient(daemon.grpc_address)
+        self.addCleanup(client.close)
+        paths = [b"/a/\xff\xfe"] + [b"/a/method%d" % n for n in range(20)]
+        client.send(PREFACE + frame(SETTINGS) + frame(SETTINGS, ACK) + b"".join(call(2 * n + 1, method=path) for n, path in enumerate(paths)))
+        counted = lambda: re.search(r'ampd_rpcs_total\{code="\w+",method="\(other\)"\} 21', daemon.http("/metrics")[1])
+        eventually(counted, "the calls in the metrics")
+        text = daemon.http("/metrics")[1]
+        self.assertNotIn("method1", text)
+        if shutil.which("promtool"):
+            result = subprocess.run(["promtool", "check", "metrics"], input=text, text=True, capture_output=True)
+            self.assertEqual(result.returncode, 0, result.stderr)
 
     def assert_no_secret_was_kept(self, daemon):
         """Nor its hexadecimal part, in any file of the state directory or in what the daemon wrote."""

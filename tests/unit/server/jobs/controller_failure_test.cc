@@ -388,6 +388,69 @@ TEST_F(ControllerCostTest, SkippedAndLostStepsAreWaste) {
   EXPECT_NEAR(Get(id)->cost_usd(), 0.4, 1e-9);
 }
 
+TEST_F(ControllerCostTest, StepsThatWereLostWasteAllTheTimeSinceTheirCheckpoint) {
+  const std::string id = Submit();
+  auto worker = AttachLaunched(0);
+  const auto send = [&](const std::shared_ptr<FakeConnection>& to, uint64_t number, const auto& fill) {
+    v1::WorkerMessage message;
+    message.mutable_event()->set_number(number);
+    fill(message.mutable_event()->mutable_event());
+    controller_->WorkerMessage(to, message);
+    EXPECT_TRUE(to->WaitForAck(number));
+  };
+  const auto steps = [](int64_t first, int64_t last, double seconds, int64_t applied, int64_t skipped) {
+    return [=](v1::JobEvent* event) {
+      v1::StepReport& report = *event->mutable_step();
+      report.set_first_step(first);
+      report.set_last_step(last);
+      report.set_step_seconds(seconds);
+      report.add_phases()->set_steps_applied(applied);
+      report.mutable_phases(0)->set_steps_skipped(skipped);
+    };
+  };
+  const auto checkpoint = [](int64_t step, bool already_written) {
+    return [=](v1::JobEvent* event) {
+      event->mutable_checkpoint()->set_checkpoint(absl::StrCat("step-", step));
+      event->mutable_checkpoint()->set_step(step);
+      event->mutable_checkpoint()->set_already_written(already_written);
+    };
+  };
+  const auto rewound = [](int64_t step) {
+    return [=](v1::JobEvent* event) { event->mutable_rewound()->set_to_step(step); };
+  };
+  Run(worker, absl::Seconds(20));
+  send(worker, 1, steps(1, 10, 2, 10, 0));
+  send(worker, 2, checkpoint(10, false));
+  // Steps that became faster at the end, and 4 seconds of skips among them.
+  Run(worker, absl::Seconds(60));
+  send(worker, 3, steps(11, 20, 4, 19, 1));
+  send(worker, 4, steps(21, 30, 0.01, 29, 1));
+  EXPECT_NEAR(Get(id)->wasted_usd(), 0.04, 1e-9);
+  EndWorker(worker, 0, {-1, 11});
+  WaitFor(id, v1::Job::RETRYING);
+  Advance(absl::Seconds(10));
+  worker = AttachLaunched(1);
+  // Starting up is not training.
+  Run(worker, absl::Seconds(20));
+  send(worker, 1, checkpoint(10, true));
+  send(worker, 2, rewound(10));
+  EXPECT_NEAR(Get(id)->cost_usd(), 1.0, 1e-9);
+  EXPECT_NEAR(Get(id)->wasted_usd(), 0.6, 1e-9) << "a minute, of which the skips were wasted already";
+  // Back again within the attempt, and once more, to the beginning.
+  Run(worker, absl::Seconds(20));
+  send(worker, 3, steps(11, 20, 2, 20, 0));
+  send(worker, 4, rewound(10));
+  EXPECT_NEAR(Get(id)->wasted_usd(), 0.8, 1e-9);
+  StopDaemon();
+  StartDaemon();
+  auto again = Attach(Hello(id, 2, worker->WaitForWelcome().session_key(), launcher_.Wait(1).id.pid));
+  Run(again, absl::Seconds(20));
+  send(again, 5, steps(11, 20, 2, 20, 0));
+  send(again, 6, rewound(0));
+  EXPECT_NEAR(Get(id)->cost_usd(), 1.4, 1e-6);
+  EXPECT_NEAR(Get(id)->wasted_usd(), 1.4, 1e-6);
+}
+
 TEST_F(ControllerCostTest, TheCostLimitStopsTheJobOverAllAttempts) {
   CreateJobParams params = Params();
   params.spec.mutable_limits()->set_max_cost_usd(1);

@@ -88,6 +88,39 @@ TEST_F(ControllerUseTest, AllTimeOfAllDevicesIsOfOneUse) {
   ExpectUsd("idle", "", 3);
 }
 
+// The job itself has no time left of which it could be counted.
+TEST_F(ControllerUseTest, WhatAJobWastedIsCountedOutOfItsUsersNext) {
+  SubmitOf("ann");
+  auto worker = AttachLaunched(0);
+  Run(worker, absl::Seconds(40));
+  SendSteps(worker, 1, 20, 3);
+  SendFinished(worker, v1::WorkerFinished::SUCCEEDED, 1);
+  EXPECT_TRUE(worker->WaitForGoodbye());
+  EndWorker(worker, 0);
+  Settle();
+  StopDaemon();
+  StartDaemon(2);
+  const auto counters = store_->Await([](const Database& database) { return database.Counters(); });
+  ASSERT_TRUE(counters.ok()) << counters.status();
+  metrics_->Restore(*counters, {});
+  ExpectSeconds("wasted", "ann", 0);
+  SubmitOf("bob");
+  SubmitOf("ann");
+  auto of_bob = AttachLaunched(1), of_ann = AttachLaunched(2);
+  Advance(absl::Seconds(20));
+  SendSteps(of_bob, 1, 1, 0);
+  SendSteps(of_ann, 1, 1, 0);
+  Settle();
+  ExpectSeconds("useful", "bob", 20);
+  ExpectSeconds("useful", "ann", 40 + 14);
+  ExpectSeconds("wasted", "ann", 6);
+  ExpectUsd("wasted", "ann", 0.06);
+  Advance(absl::Seconds(20));
+  SendSteps(of_ann, 2, 2, 0);
+  Settle();
+  ExpectSeconds("wasted", "ann", 6);
+}
+
 TEST_F(ControllerUseTest, ItSurvivesARestart) {
   SubmitOf("ann");
   auto worker = AttachLaunched(0);
@@ -194,7 +227,7 @@ TEST_F(ControllerUseTest, WhatJobsThatShareCostIsWhatTheFleetDoes) {
   EXPECT_TRUE(second->WaitForStop()) << "2.5 of 8 GiB for 80 seconds, at a cent for all of it";
   EXPECT_FALSE(first->WasToldToStop());
   for (const auto& [worker, launch] : {std::pair(first, 0), std::pair(second, 1)}) {
-    SendFinished(worker, v1::WorkerFinished::STOPPED, 1);
+    SendFinished(worker, launch == 0 ? v1::WorkerFinished::SUCCEEDED : v1::WorkerFinished::STOPPED, 1);
     EXPECT_TRUE(worker->WaitForGoodbye());
     EndWorker(worker, static_cast<size_t>(launch));
   }
@@ -210,6 +243,13 @@ TEST_F(ControllerUseTest, WhatJobsThatShareCostIsWhatTheFleetDoes) {
     fleet += found == counters->end() ? 0 : found->second;
   }
   EXPECT_NEAR(fleet, Get(small)->cost_usd() + Get(large)->cost_usd(), 1e-6);
+  // What no job pays for is there, too: the device costs a cent a second whoever has it.
+  Advance(absl::Minutes(1));
+  Advance(absl::Minutes(1));
+  Settle();
+  const auto all = store_->Await([](const Database& database) { return database.Counters(); });
+  ASSERT_TRUE(all.ok()) << all.status();
+  EXPECT_NEAR(fleet + all->at(UseCounter(kCostCounter, kIdle, "")), 0.8 + 1.2, 1e-6);
 }
 
 TEST(UseMetricsTest, UsersBeyondTheFirstHundredAreOthers) {

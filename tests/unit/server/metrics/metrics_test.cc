@@ -526,9 +526,14 @@ TEST_F(MetricsTest, AGpuTellsItsFiguresUntilItIsLost) {
   lost.set_id("GPU-a");
   lost.mutable_gpu();
   lost.add_conditions()->set_kind(v1::DeviceCondition::GPU_LOST);
+  lost.mutable_conditions(0)->set_blocks_jobs(true);
+  lost.add_conditions()->set_kind(v1::DeviceCondition::HARDWARE_ERROR);
   metrics_.SetDevices({lost});
   text = Text();
-  EXPECT_THAT(text, HasSubstr("ampd_device_condition{condition=\"gpu_lost\",device=\"GPU-a\"} 1\n"));
+  EXPECT_THAT(text,
+              HasSubstr("ampd_device_condition{blocks_jobs=\"true\",condition=\"gpu_lost\",device=\"GPU-a\"} 1\n"));
+  // An error that was contained.
+  EXPECT_THAT(text, HasSubstr("{blocks_jobs=\"false\",condition=\"hardware_error\",device=\"GPU-a\"} 1\n"));
   EXPECT_THAT(text, Not(HasSubstr("ampd_gpu_power")));
   EXPECT_THAT(text, Not(HasSubstr("ampd_gpu_energy")));
 }
