@@ -3,10 +3,12 @@
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
+#include <atomic>
 #include <optional>
 #include <utility>
 
 #include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "ampd/v1/training_service.grpc.pb.h"
 #include "client/retry.h"
@@ -56,6 +58,7 @@ absl::Status ReadChunks(v1::TrainingService::Stub* stub, Download<Request> downl
 
 struct Connection::Channel {
   std::unique_ptr<v1::TrainingService::Stub> stub;
+  std::shared_ptr<std::atomic<bool>> answered;
   std::optional<absl::Duration> timeout;  // In place of every call's.
 
   template <typename Request, typename Response>
@@ -70,17 +73,40 @@ struct Connection::Channel {
       return ToAbsl(((*stub).*method)(&context, request, &response));
     });
     if (!status.ok()) return status;
+    *answered = true;
     return response;
+  }
+
+  // A call about one job. Who names a sweep is told what it is.
+  template <typename Request, typename Response>
+  absl::StatusOr<Response> CallOfJob(grpc::Status (v1::TrainingService::Stub::*method)(grpc::ClientContext*,
+                                                                                       const Request&, Response*),
+                                     const Request& request, absl::Duration timeout) {
+    absl::StatusOr<Response> response = Call(method, request, timeout);
+    if (!response.ok()) return OfJob(request.job_id(), response.status());
+    return response;
+  }
+
+  absl::Status OfJob(const std::string& id, const absl::Status& status) {
+    if (!absl::IsNotFound(status)) return status;
+    v1::GetSweepRequest request;
+    request.set_sweep_id(id);
+    const absl::StatusOr<v1::JobSweep> sweep = Call(&v1::TrainingService::Stub::GetSweep, request, absl::Seconds(30));
+    if (!sweep.ok()) return status;
+    return absl::NotFoundError(absl::StrCat(id, " is a sweep: ampctl sweep ", id, ", ampctl cancel --sweep ", id));
   }
 };
 
 Connection::Connection(const Server& server, const std::shared_ptr<grpc::Channel>& channel)
     : address_(server.address), channel_(std::make_unique<Channel>()) {
   channel_->timeout = server.timeout;
+  channel_->answered = server.answered;
   channel_->stub = v1::TrainingService::NewStub(channel);
 }
 
 Connection::~Connection() = default;
+
+bool Connection::answered() const { return *channel_->answered; }
 
 absl::StatusOr<std::unique_ptr<Connection>> Connection::Open(const Server& server) {
   const absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = OpenChannel(server);
@@ -121,46 +147,46 @@ absl::StatusOr<v1::PlanReport> Connection::PlanJob(const v1::PlanJobRequest& req
 absl::StatusOr<v1::Job> Connection::GetJob(const std::string& job_id, absl::Duration timeout) {
   v1::GetJobRequest request;
   request.set_job_id(job_id);
-  return channel_->Call(&v1::TrainingService::Stub::GetJob, request, timeout);
+  return channel_->CallOfJob(&v1::TrainingService::Stub::GetJob, request, timeout);
 }
 
 absl::StatusOr<v1::Job> Connection::CancelJob(const std::string& job_id, bool now, absl::Duration timeout) {
   v1::CancelJobRequest request;
   request.set_job_id(job_id);
   request.set_now(now);
-  return channel_->Call(&v1::TrainingService::Stub::CancelJob, request, timeout);
+  return channel_->CallOfJob(&v1::TrainingService::Stub::CancelJob, request, timeout);
 }
 
 absl::StatusOr<v1::Job> Connection::PauseJob(const std::string& job_id, absl::Duration timeout) {
   v1::PauseJobRequest request;
   request.set_job_id(job_id);
-  return channel_->Call(&v1::TrainingService::Stub::PauseJob, request, timeout);
+  return channel_->CallOfJob(&v1::TrainingService::Stub::PauseJob, request, timeout);
 }
 
 absl::StatusOr<v1::Job> Connection::ResumeJob(const std::string& job_id, absl::Duration timeout) {
   v1::ResumeJobRequest request;
   request.set_job_id(job_id);
-  return channel_->Call(&v1::TrainingService::Stub::ResumeJob, request, timeout);
+  return channel_->CallOfJob(&v1::TrainingService::Stub::ResumeJob, request, timeout);
 }
 
 absl::StatusOr<v1::Job> Connection::RetryJob(const std::string& job_id, absl::Duration timeout) {
   v1::RetryJobRequest request;
   request.set_job_id(job_id);
-  return channel_->Call(&v1::TrainingService::Stub::RetryJob, request, timeout);
+  return channel_->CallOfJob(&v1::TrainingService::Stub::RetryJob, request, timeout);
 }
 
 absl::StatusOr<v1::Job> Connection::UpdateJob(const v1::UpdateJobRequest& request, absl::Duration timeout) {
-  return channel_->Call(&v1::TrainingService::Stub::UpdateJob, request, timeout);
+  return channel_->CallOfJob(&v1::TrainingService::Stub::UpdateJob, request, timeout);
 }
 
 absl::StatusOr<v1::StepProfile> Connection::ProfileJob(const v1::ProfileJobRequest& request, absl::Duration timeout) {
-  return channel_->Call(&v1::TrainingService::Stub::ProfileJob, request, timeout);
+  return channel_->CallOfJob(&v1::TrainingService::Stub::ProfileJob, request, timeout);
 }
 
 absl::StatusOr<v1::Checkpoint> Connection::CheckpointJob(const std::string& job_id, absl::Duration timeout) {
   v1::CheckpointJobRequest request;
   request.set_job_id(job_id);
-  return channel_->Call(&v1::TrainingService::Stub::CheckpointJob, request, timeout);
+  return channel_->CallOfJob(&v1::TrainingService::Stub::CheckpointJob, request, timeout);
 }
 
 absl::StatusOr<v1::Device> Connection::DrainDevice(const v1::DrainDeviceRequest& request, absl::Duration timeout) {
@@ -182,7 +208,7 @@ absl::StatusOr<v1::ListCheckpointsResponse> Connection::ListCheckpoints(const st
                                                                         absl::Duration timeout) {
   v1::ListCheckpointsRequest request;
   request.set_job_id(job_id);
-  return channel_->Call(&v1::TrainingService::Stub::ListCheckpoints, request, timeout);
+  return channel_->CallOfJob(&v1::TrainingService::Stub::ListCheckpoints, request, timeout);
 }
 
 absl::StatusOr<v1::ListJobsResponse> Connection::ListJobs(const v1::ListJobsRequest& request, absl::Duration timeout) {
@@ -220,13 +246,20 @@ absl::Status Connection::WatchJob(const v1::WatchJobRequest& request, absl::Time
     Interrupt::Scope scope(interrupt, [&context] { context.TryCancel(); });
     const auto reader = channel_->stub->WatchJob(&context, request);
     v1::JobEvent event;
-    while (reader->Read(&event)) on_event(event);
-    return ToAbsl(reader->Finish());
+    while (reader->Read(&event)) {
+      *channel_->answered = true;
+      on_event(event);
+    }
+    const absl::Status status = ToAbsl(reader->Finish());
+    // An empty stream that ends well was an answer too.
+    if (status.ok()) *channel_->answered = true;
+    return status;
   };
   const auto sleep = [interrupt](absl::Duration delay) {
     return interrupt == nullptr ? Sleep(delay) : interrupt->SleepFor(delay);
   };
-  return UntilAdmitted(std::min(deadline, absl::Now() + kStreamPatience), sleep, watch);
+  return channel_->OfJob(request.job_id(),
+                         UntilAdmitted(std::min(deadline, absl::Now() + kStreamPatience), sleep, watch));
 }
 
 absl::Status Connection::ReadPast(const v1::WatchJobRequest& request, absl::Duration timeout,
@@ -268,12 +301,15 @@ absl::StatusOr<std::vector<v1::JobEvent>> Connection::ReadEvents(const std::stri
 
 absl::Status Connection::DownloadCheckpoint(const v1::DownloadCheckpointRequest& request,
                                             const std::function<absl::Status(const v1::FileChunk&)>& on_chunk) {
-  return ReadChunks(channel_->stub.get(), &v1::TrainingService::Stub::DownloadCheckpoint, request, on_chunk);
+  return channel_->OfJob(
+      request.job_id(),
+      ReadChunks(channel_->stub.get(), &v1::TrainingService::Stub::DownloadCheckpoint, request, on_chunk));
 }
 
 absl::Status Connection::DownloadArtifact(const v1::DownloadArtifactRequest& request,
                                           const std::function<absl::Status(const v1::FileChunk&)>& on_chunk) {
-  return ReadChunks(channel_->stub.get(), &v1::TrainingService::Stub::DownloadArtifact, request, on_chunk);
+  return channel_->OfJob(request.job_id(), ReadChunks(channel_->stub.get(),
+                                                      &v1::TrainingService::Stub::DownloadArtifact, request, on_chunk));
 }
 
 absl::StatusOr<v1::UploadModelResponse> Connection::UploadModel(
@@ -338,7 +374,8 @@ absl::Status Connection::DeleteDataset(const std::string& name, absl::Duration t
 
 absl::Status Connection::ExportModel(const v1::ExportModelRequest& request,
                                      const std::function<absl::Status(const v1::FileChunk&)>& on_chunk) {
-  return ReadChunks(channel_->stub.get(), &v1::TrainingService::Stub::ExportModel, request, on_chunk);
+  return channel_->OfJob(request.job_id(),
+                         ReadChunks(channel_->stub.get(), &v1::TrainingService::Stub::ExportModel, request, on_chunk));
 }
 
 }  // namespace ampd::client

@@ -27,6 +27,8 @@ class Connection {
   ~Connection();
 
   const std::string& address() const { return address_; }
+  // Whether the server has answered before: then it is one of ampd's, and what fails now may be well again.
+  bool answered() const;
 
   // Each waits at most `timeout` for its answer, or as long as the server's `timeout` says where it is set. A call for
   // which the server has no room is made again, when the server says, within that time; streams for which it has none,

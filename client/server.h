@@ -4,6 +4,7 @@
 
 #include <grpcpp/channel.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -44,6 +45,8 @@ struct Server {
   std::function<void(const std::string&)> warn;
   // How long a call that answers once may take, in place of each call's own limit. Unset: that. Streams have none.
   std::optional<absl::Duration> timeout;
+  // Set once it has answered a call, by every connection to it.
+  std::shared_ptr<std::atomic<bool>> answered = std::make_shared<std::atomic<bool>>(false);
 };
 
 // INVALID_ARGUMENT for what is no address of a server, naming the option.

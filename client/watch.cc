@@ -19,7 +19,8 @@ class Watcher {
         interrupt_(interrupt),
         callbacks_(callbacks),
         last_sequence_(options.after_sequence),
-        backoff_(options.first_delay, options.longest_delay) {}
+        backoff_(options.first_delay, options.longest_delay),
+        ever_connected_(connection->answered()) {}
 
   absl::StatusOr<v1::StateChange> Run() {
     while (true) {
@@ -41,15 +42,18 @@ class Watcher {
     v1::WatchJobRequest request;
     request.set_job_id(options_.job_id);
     request.set_after_sequence(last_sequence_);
+    const absl::Time begin = absl::Now();
     const absl::Status status = connection_->WatchJob(request, options_.deadline, interrupt_,
                                                       [this](const v1::JobEvent& event) { OnEvent(event); });
-    // An empty stream that ends well was a connection too.
-    ever_connected_ = ever_connected_ || status.ok();
+    // Who is turned away for long is not connected.
+    const bool was_open = absl::Now() - begin >= options_.longest_dial && !RetryDelayOf(status);
+    ever_connected_ = ever_connected_ || was_open || connection_->answered();
+    if (was_open) lost_since_ = absl::InfinitePast();
+    if (was_open) backoff_.Reset();
     return status;
   }
 
   void OnEvent(const v1::JobEvent& event) {
-    ever_connected_ = true;
     if (!gap_.ok() || event.sequence() <= last_sequence_) return;
     // A job that had ended was retried.
     end_.reset();
@@ -91,7 +95,7 @@ class Watcher {
   const WatchCallbacks& callbacks_;
   uint64_t last_sequence_;
   Backoff backoff_;
-  bool ever_connected_ = false;
+  bool ever_connected_;
   absl::Time lost_since_ = absl::InfinitePast();  // InfinitePast: not lost.
   std::optional<v1::StateChange> end_;
   absl::Status gap_;

@@ -18,9 +18,11 @@ struct WatchOptions {
   std::string job_id;
   // Sequence of the last event already seen.
   uint64_t after_sequence = 0;
-  // A lost connection is tried again for this long; the time starts anew with every event. The first connection is
-  // tried once.
+  // A lost connection is tried again for this long; the time starts anew with every event, and after a connection
+  // without one. The first connection is tried once, unless the server has answered other calls before.
   absl::Duration give_up_after = absl::Minutes(10);
+  // What lasted so long was a connection, though no event came: dialling takes 10 s an address at most.
+  absl::Duration longest_dial = absl::Seconds(30);
   absl::Duration first_delay = absl::Milliseconds(200);
   absl::Duration longest_delay = absl::Seconds(2);
   // When watching ends in any case, with DEADLINE_EXCEEDED.

@@ -112,15 +112,19 @@ std::map<std::string, std::vector<CommonStep>> CommonCurves(const Events& a, con
   return common;
 }
 
+// NaN is NaN, as the determinism that is asked for is one of bits.
+bool IsSame(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
+
 std::string CurveText(const std::string& phase, const std::vector<CommonStep>& steps) {
   Table table({">STEP", ">LOSS A", ">LOSS B", ">B - A"});
   const size_t shown = std::min(kMostSteps, steps.size());
   for (size_t i = 0; i < shown; ++i) {
     const CommonStep& s = steps[shown == 1 ? 0 : i * (steps.size() - 1) / (shown - 1)];
-    table.Add({absl::StrCat(s.step), Figure(s.a), Figure(s.b), absl::StrFormat("%+.3g", s.b - s.a)});
+    table.Add({absl::StrCat(s.step), Figure(s.a), Figure(s.b),
+               std::isfinite(s.b - s.a) ? absl::StrFormat("%+.3g", s.b - s.a) : "-"});
   }
   size_t equal = 0;
-  for (const CommonStep& s : steps) equal += s.a == s.b ? 1 : 0;
+  for (const CommonStep& s : steps) equal += IsSame(s.a, s.b) ? 1 : 0;
   return absl::StrCat("loss", phase == "main" ? "" : absl::StrCat(" of ", Clean(phase)), " in ", steps.size(),
                       steps.size() == 1 ? " report" : " reports", " of the same steps, equal to the bit at ", equal,
                       "\n", table.ToString());

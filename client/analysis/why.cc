@@ -191,7 +191,17 @@ std::string MostCommon(const std::map<std::string, int>& counts) {
   return absl::StrCat(most->first, " (", most->second, " times)");
 }
 
-Finding Skipping(const std::vector<const v1::OverflowSkip*>& skips, int64_t attempted) {
+// Whether a wider dtype is to be had: FP32 and TF32 are of the widest range.
+bool IsNarrow(v1::PrecisionSpec::Mode mode) {
+  return mode != v1::PrecisionSpec::FP32 && mode != v1::PrecisionSpec::TF32;
+}
+
+// Whether BF16 has more range.
+bool IsNarrowerThanBf16(v1::PrecisionSpec::Mode mode) {
+  return mode == v1::PrecisionSpec::FP16 || mode == v1::PrecisionSpec::FP8;
+}
+
+Finding Skipping(const std::vector<const v1::OverflowSkip*>& skips, int64_t attempted, v1::PrecisionSpec::Mode mode) {
   std::map<std::string, int> tensors, stages;
   int in_loss = 0;
   for (const v1::OverflowSkip* skip : skips) {
@@ -208,14 +218,20 @@ Finding Skipping(const std::vector<const v1::OverflowSkip*>& skips, int64_t atte
   const auto stage =
       std::max_element(stages.begin(), stages.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
   if (stage->first == "FORWARD" || stage->first == "LOSS" || stage->first == "INPUT") {
+    const std::string layer = Clean(last.first_tensor()).substr(0, Clean(last.first_tensor()).find('.'));
     finding.advice.push_back(
-        absl::StrCat("no loss scale cures what overflows forward: use BF16, or keep the layer in "
-                     "FP32 with precision.rules [{match: ",
-                     Clean(last.first_tensor()).substr(0, Clean(last.first_tensor()).find('.')), ", dtype: FP32}]"));
-  } else {
+        !IsNarrow(mode)
+            ? std::string("what overflows forward in FP32 grows without bound: lower the learning rate, clip "
+                          "gradients (optimizer.clip_global_norm), and look at the data")
+            : absl::StrCat(
+                  "no loss scale cures what overflows forward: ", IsNarrowerThanBf16(mode) ? "use BF16, or " : "",
+                  "keep the layer in FP32 with precision.rules [{match: ", layer, ", dtype: FP32}]"));
+  } else if (IsNarrowerThanBf16(mode)) {
     finding.advice.push_back(
         "a skip now and then is how a dynamic scale finds its height; if they do not stop, lower the "
         "learning rate, clip gradients (optimizer.clip_global_norm) or use BF16");
+  } else {
+    finding.advice.push_back("lower the learning rate, warm it up, or clip gradients (optimizer.clip_global_norm)");
   }
   return finding;
 }
@@ -230,23 +246,31 @@ std::vector<Finding> Skips(const WhyInput& input) {
   if (skips.empty()) return {};
   const bool many =
       static_cast<double>(skips.size()) > kManySkips * static_cast<double>(std::max<int64_t>(attempted, 1));
-  Finding finding = Skipping(skips, attempted);
+  Finding finding = Skipping(skips, attempted, ModeOf(input.job));
   if (!many) finding.what = "skips, few";
   return {finding};
 }
 
-std::vector<std::string> ToTry(const Failure& failure) {
+std::vector<std::string> ToTry(const Failure& failure, v1::PrecisionSpec::Mode mode) {
+  std::vector<std::string> advice;
   switch (failure.class_()) {
     case Failure::INVALID_SPEC:
       return {"correct the field that the message names and submit again"};
     case Failure::DATA:
       return {"look at the sample or file that the message names"};
     case Failure::OUT_OF_MEMORY:
-      return {"ampctl plan FILE tells the largest batch that fits; train.micro_batch_size cuts a batch in pieces",
-              "a 16-bit mode halves activations"};
+      advice = {"ampctl plan FILE tells the largest batch that fits; train.micro_batch_size cuts a batch in pieces"};
+      if (!IsNarrow(mode)) advice.emplace_back("a 16-bit mode halves activations");
+      return advice;
     case Failure::DIVERGED:
-      return {"lower the learning rate, warm it up, or clip gradients (optimizer.clip_global_norm)",
-              "BF16 has FP32's range; precision.loss_scale.on_floor: FALLBACK_BF16 changes over by itself"};
+      advice = {"lower the learning rate, warm it up, or clip gradients (optimizer.clip_global_norm)"};
+      if (mode == v1::PrecisionSpec::FP16) {
+        advice.emplace_back(
+            "BF16 has FP32's range; precision.loss_scale.on_floor: FALLBACK_BF16 changes over by itself");
+      } else if (IsNarrowerThanBf16(mode)) {
+        advice.emplace_back("BF16 has FP32's range");
+      }
+      return advice;
     case Failure::GPU_FAULT:
       return {"ampctl devices shows the device's condition; the job may run elsewhere (resources.device)"};
     case Failure::WORKER_CRASH:
@@ -263,8 +287,9 @@ std::vector<std::string> ToTry(const Failure& failure) {
 
 Finding Failed(const WhyInput& input) {
   const Failure& failure = input.job.failure();
-  Finding finding{
-      input.job.state() == Job::RETRYING ? "failed, will try again" : "failed", {FailureText(failure)}, ToTry(failure)};
+  Finding finding{input.job.state() == Job::RETRYING ? "failed, will try again" : "failed",
+                  {FailureText(failure)},
+                  ToTry(failure, ModeOf(input.job))};
   const v1::LossScaleSpec& scale = input.job.spec().precision().loss_scale();
   if (failure.class_() == Failure::DIVERGED && scale.kind() == v1::LossScaleSpec::STATIC) {
     finding.advice.insert(

@@ -5,12 +5,16 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
 #include "client/commands/command.h"
 #include "client/exit_code.h"
 #include "client/file_download.h"
 #include "client/output/table.h"
 #include "client/output/text.h"
 #include "client/retry.h"
+#include "proto/spec/text.h"
 
 namespace ampd::client {
 namespace {
@@ -53,6 +57,17 @@ absl::StatusOr<Artifacts> ArtifactsOf(Connection* connection, const std::string&
   return artifacts;
 }
 
+// One document, of which there is no message.
+std::string JsonOf(const Artifacts& artifacts) {
+  std::vector<std::string> items;
+  for (const v1::ArtifactSaved& artifact : artifacts) {
+    const std::string item = ToJson(artifact, JsonStyle::kPretty);
+    items.push_back(absl::StrReplaceAll(absl::StripSuffix(item, "\n"), {{"\n", "\n  "}}));
+  }
+  const std::string all = absl::StrJoin(items, ",\n  ");
+  return absl::StrCat("{\"artifacts\": [", all.empty() ? "" : absl::StrCat("\n  ", all, "\n"), "]}\n");
+}
+
 int List(const Artifacts& artifacts, const CommandContext& context) {
   if (context.format == Format::kTable) {
     Table table({"NAME", ">SIZE", ">STEP", "TYPE"});
@@ -61,6 +76,10 @@ int List(const Artifacts& artifacts, const CommandContext& context) {
           {artifact.name(), Bytes(artifact.size_bytes()), absl::StrCat(artifact.step()), artifact.content_type()});
     }
     *context.out << table.ToString() << std::flush;
+    return kExitSucceeded;
+  }
+  if (context.format == Format::kJson) {
+    *context.out << JsonOf(artifacts) << std::flush;
     return kExitSucceeded;
   }
   for (const v1::ArtifactSaved& artifact : artifacts) PrintMessage(artifact, context.format, *context.out);

@@ -26,7 +26,9 @@ std::string TlsHint(const Server& server, const absl::Status& status) {
     return " (its authority is not among those trusted: --ca FILE names another)";
   }
   const bool plain = !server.tls && server.ca.empty() && server.certificate.empty();
-  return plain && absl::StrContains(message, "Socket closed") ? " (if it speaks TLS: --tls, or --ca FILE)" : "";
+  return plain && !*server.answered && absl::StrContains(message, "Socket closed")
+             ? " (if it speaks TLS: --tls, or --ca FILE)"
+             : "";
 }
 
 // Who was let in before and is not any more.
@@ -81,21 +83,35 @@ void PrintJob(const v1::Job& job, const CommandContext& context) {
   }
 }
 
+void PrintJobs(const v1::ListJobsResponse& jobs, const CommandContext& context) {
+  if (jobs.jobs().empty()) {
+    // A list without elements would be left out.
+    *context.out << "{\"jobs\": []}" << std::endl;
+  } else {
+    PrintMessage(jobs, Format::kJson, *context.out);
+  }
+}
+
 int ForEachJob(const std::vector<std::string>& ids, const CommandContext& context,
                const std::function<absl::StatusOr<v1::Job>(Connection&, const std::string&)>& call) {
   absl::StatusOr<std::unique_ptr<Connection>> connection = Connection::Open(context.server);
   if (!connection.ok()) return Fail(context, connection.status());
   int exit_code = kExitSucceeded;
+  const bool one_document = context.format == Format::kJson && ids.size() > 1;
+  v1::ListJobsResponse jobs;
   for (const std::string& id : ids) {
     const absl::StatusOr<v1::Job> job = call(**connection, id);
     if (!job.ok()) {
       exit_code = std::max(exit_code, Fail(context, job.status()));
     } else if (context.format == Format::kTable) {
       *context.out << job->id() << " " << StateText(*job) << std::endl;
+    } else if (one_document) {
+      *jobs.add_jobs() = *job;
     } else {
       PrintJob(*job, context);
     }
   }
+  if (one_document) PrintJobs(jobs, context);
   return exit_code;
 }
 

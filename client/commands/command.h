@@ -85,11 +85,14 @@ struct FieldOption {
 // `status`, with what is wrong with a field told of the option that gave it, where one did.
 absl::Status OfOptions(const absl::Status& status, const std::vector<FieldOption>& options);
 
+// What was asked of several jobs, in the format json: one document.
+void PrintJobs(const v1::ListJobsResponse& jobs, const CommandContext& context);
+
 // A job in the chosen format: text, JSON, or the spec as resubmittable YAML.
 void PrintJob(const v1::Job& job, const CommandContext& context);
 
 // Makes `call` for each of the jobs and shows what it answers: an id and a state a line, or the job in the chosen
-// format. All are tried; the highest exit code is returned.
+// format, of several jobs in json as one document. All are tried; the highest exit code is returned.
 int ForEachJob(const std::vector<std::string>& ids, const CommandContext& context,
                const std::function<absl::StatusOr<v1::Job>(Connection&, const std::string&)>& call);
 

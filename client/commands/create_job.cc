@@ -3,6 +3,7 @@
 #include <random>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/exit_code.h"
 #include "client/retry.h"
@@ -43,6 +44,11 @@ absl::StatusOr<v1::JobSweep> CreateSweep(Connection* connection, const v1::Creat
 
 int Refused(const JobFile& file, const absl::Status& status, const CommandContext& context) {
   const std::vector<FieldViolation> violations = FieldViolationsOf(status);
+  // gRPC's words: the server did not get to read it.
+  if (absl::IsResourceExhausted(status) && absl::StrContains(status.message(), "Received message larger than max")) {
+    *context.err << file.Explain({"", "too large for the server (max_spec_bytes)"}) << std::endl;
+    return kExitUsage;
+  }
   if (violations.empty()) return Fail(context, status);
   for (const FieldViolation& violation : violations) *context.err << file.Explain(violation) << "\n";
   context.err->flush();

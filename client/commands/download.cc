@@ -143,14 +143,17 @@ void AddDownload(CLI::App* app, CommandContext* context) {
   verb->add_option("--checkpoint", options->checkpoint, "Name from a checkpoint event; default: the newest")
       ->type_name("CHECKPOINT");
   CLI::Option* form =
-      verb->add_option(
-              "--form", options->form,
+      verb->add_option_function<std::string>(
+              "--form", [options](const std::string& name) { options->form = kForms.at(CLI::detail::to_lower(name)); },
               "The model alone: safetensors (PyTorch's names) or onnx; default: as PATH ends, else safetensors")
-          ->transform(CLI::CheckedTransformer(kForms, CLI::ignore_case).description("{safetensors,onnx}"))
+          ->check(CLI::IsMember({"safetensors", "onnx"}, CLI::ignore_case))
           ->type_name("FORM");
   CLI::Option* dtype =
-      verb->add_option("--dtype", options->dtype, "The model alone, its weights as fp32, fp16 or bf16; onnx is fp32")
-          ->transform(CLI::CheckedTransformer(kDtypes, CLI::ignore_case).description("{fp32,fp16,bf16}"))
+      verb->add_option_function<std::string>(
+              "--dtype",
+              [options](const std::string& name) { options->dtype = kDtypes.at(CLI::detail::to_lower(name)); },
+              "The model alone, its weights as fp32, fp16 or bf16; onnx is fp32")
+          ->check(CLI::IsMember({"fp32", "fp16", "bf16"}, CLI::ignore_case))
           ->type_name("DTYPE");
   CLI::Option* network =
       verb->add_option(

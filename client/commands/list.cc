@@ -27,12 +27,12 @@
 namespace ampd::client {
 namespace {
 
-// Of the table.
+// Of the table that is not wide.
 enum Column : size_t { kId, kName, kState, kMode, kStep, kLoss, kAccuracy, kSkipped, kCreated, kWhy };
 
 // Where the terminal is narrower than the table.
 const Table::Fit& NarrowFit() {
-  static const Table::Fit& fit = *new Table::Fit{{{kState, 19}, {kName, 12}, {kWhy, 16}},
+  static const Table::Fit& fit = *new Table::Fit{{{kState, 10}, {kName, 10}, {kWhy, 16}},
                                                  {kSkipped, kAccuracy, kCreated, kMode, kLoss, kWhy, kStep}};
   return fit;
 }
@@ -133,19 +133,34 @@ std::string WhyText(const v1::Job& job, const ListOptions& options) {
 }
 
 void PrintTable(const v1::ListJobsResponse& response, const ListOptions& options, const CommandContext& context) {
-  Table table({"ID", "NAME", "STATE", "MODE", ">STEP", ">LOSS", ">ACCURACY", ">SKIPPED", "CREATED", "WHY"});
+  std::vector<std::string> headers = {"ID",    "NAME",      "STATE",    "MODE",   ">STEP",
+                                      ">LOSS", ">ACCURACY", ">SKIPPED", "CREATED"};
+  if (options.wide) headers.insert(headers.end(), {"USER", ">PRIORITY", "LABELS"});
+  headers.emplace_back("WHY");
+  Table table(headers);
   if (context.color) table.Paint(kState, ColorOfState);
   for (const v1::Job& job : response.jobs()) {
     const v1::JobSummary& summary = job.summary();
-    table.Add({job.id(), Shorten(job.spec().name(), options.wide ? kAll : 40), StateText(job), ModeText(job),
-               StepText(summary), summary.has_loss() ? Figure(summary.loss()) : "-",
-               summary.has_accuracy() ? Figure(summary.accuracy()) : "-", absl::StrCat(summary.steps_skipped()),
-               DateAndTime(job.create_time()), WhyText(job, options)});
+    std::vector<std::string> cells = {job.id(),
+                                      Shorten(job.spec().name(), options.wide ? kAll : 40),
+                                      StateText(job),
+                                      ModeText(job),
+                                      StepText(summary),
+                                      summary.has_loss() ? Figure(summary.loss()) : "-",
+                                      summary.has_accuracy() ? Figure(summary.accuracy()) : "-",
+                                      absl::StrCat(summary.steps_skipped()),
+                                      DateAndTime(job.create_time())};
+    if (options.wide) {
+      const std::string labels = LabelsText(job);
+      cells.insert(cells.end(), {job.user().empty() ? "-" : job.user(), absl::StrCat(job.spec().resources().priority()),
+                                 labels.empty() ? "-" : labels});
+    }
+    cells.push_back(WhyText(job, options));
+    table.Add(cells);
   }
   const bool fits_terminal = context.terminal && !options.wide;
   *context.out << (fits_terminal ? table.ToString(static_cast<size_t>(TerminalColumns(STDOUT_FILENO)), NarrowFit())
                                  : table.ToString());
-  if (!response.next_page_token().empty()) *context.out << "more with --limit\n";
   *context.out << std::flush;
 }
 
@@ -174,7 +189,10 @@ int RunList(const ListOptions& options, const CommandContext& context) {
     for (const v1::Job& job : response->jobs()) PrintMessage(job, context.format, *context.out);
   } else {
     PrintMessage(*response, context.format, *context.out);
+    return kExitSucceeded;
   }
+  // The other formats have next_page_token.
+  if (!response->next_page_token().empty()) *context.err << "more with --limit" << std::endl;
   return kExitSucceeded;
 }
 

@@ -4,14 +4,18 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "client/commands/command.h"
 #include "client/commands/create_job.h"
 #include "client/exit_code.h"
 #include "client/job_file.h"
 #include "client/local_files.h"
 #include "client/output/plan_text.h"
+#include "client/output/text.h"
 #include "proto/spec/names.h"
+#include "proto/spec/resolve.h"
 
 namespace ampd::client {
 namespace {
@@ -36,6 +40,33 @@ absl::Status AddModes(const std::vector<std::string>& names, v1::PlanJobRequest*
   return absl::OkStatus();
 }
 
+// Of a kind that the server does not know: those whose names begin so.
+std::string DidYouMeanModel(Connection* connection, const std::string& given) {
+  const absl::StatusOr<v1::ServerInfo> server = connection->GetServerInfo();
+  if (!server.ok()) return "";
+  std::vector<std::string> names, longer;
+  for (const v1::DeviceModel& model : server->device_models()) {
+    names.push_back(model.name());
+    if (absl::StartsWithIgnoreCase(model.name(), given)) longer.push_back(model.name());
+  }
+  if (longer.empty()) return DidYouMean(given, names);
+  const std::string last = longer.back();
+  longer.pop_back();
+  return absl::StrCat("; did you mean ", absl::StrJoin(longer, ", "), longer.empty() ? "" : " or ", last, "?");
+}
+
+// The kind of device is no field of the file.
+int RefusedPlan(const JobFile& file, const absl::Status& status, const PlanOptions& options, Connection* connection,
+                const CommandContext& context) {
+  const std::vector<FieldViolation> violations = FieldViolationsOf(status);
+  if (violations.size() != 1 || violations[0].field != "device_model" || options.gpu.empty()) {
+    return Refused(file, status, context);
+  }
+  *context.err << "--gpu " << Clean(options.gpu) << ": " << Clean(violations[0].description)
+               << DidYouMeanModel(connection, options.gpu) << std::endl;
+  return kExitUsage;
+}
+
 int RunPlan(const PlanOptions& options, const CommandContext& context) {
   absl::StatusOr<JobFile> file = JobFile::Read(options.file, options.sets);
   if (!file.ok()) {
@@ -46,7 +77,6 @@ int RunPlan(const PlanOptions& options, const CommandContext& context) {
   v1::PlanJobRequest request;
   *request.mutable_spec() = file->spec();
   request.set_device_model(options.gpu);
-  if (!options.gpu.empty()) file->NoteOption(absl::StrCat("--gpu ", options.gpu), "device_model");
   if (const absl::Status modes = AddModes(options.modes, &request); !modes.ok()) return Fail(context, modes);
   const absl::StatusOr<std::unique_ptr<Connection>> connection = Connection::Open(context.server);
   if (!connection.ok()) return Fail(context, connection.status());
@@ -54,7 +84,7 @@ int RunPlan(const PlanOptions& options, const CommandContext& context) {
   const absl::Status sent = UploadLocalFiles(*file, connection->get(), &interrupt, context.err, request.mutable_spec());
   if (!sent.ok()) return Refused(*file, sent, context);
   const absl::StatusOr<v1::PlanReport> report = (*connection)->PlanJob(request);
-  if (!report.ok()) return Refused(*file, report.status(), context);
+  if (!report.ok()) return RefusedPlan(*file, report.status(), options, connection->get(), context);
   if (context.format == Format::kTable) {
     *context.out << PlanReportText(*report) << std::flush;
   } else {

@@ -41,9 +41,7 @@ void PrintTable(const v1::ListSweepsResponse& response, const CommandContext& co
     table.Add({sweep.id(), Truncate(sweep.name(), 40), sweep.user().empty() ? "-" : Truncate(sweep.user(), 40),
                absl::StrCat(sweep.count()), SweepStates(sweep), DateAndTime(sweep.create_time())});
   }
-  *context.out << table.ToString();
-  if (!response.next_page_token().empty()) *context.out << "more with --limit\n";
-  *context.out << std::flush;
+  *context.out << table.ToString() << std::flush;
 }
 
 int RunSweeps(const SweepsOptions& options, const CommandContext& context) {
@@ -57,7 +55,10 @@ int RunSweeps(const SweepsOptions& options, const CommandContext& context) {
     for (const v1::SweepSummary& sweep : response->sweeps()) PrintMessage(sweep, context.format, *context.out);
   } else {
     PrintMessage(*response, context.format, *context.out);
+    return kExitSucceeded;
   }
+  // The other formats have next_page_token.
+  if (!response->next_page_token().empty()) *context.err << "more with --limit" << std::endl;
   return kExitSucceeded;
 }
 

@@ -12,6 +12,11 @@ int RunWatch(const FollowOptions& options, const CommandContext& context) {
   interrupt.CatchSignals();
   const absl::StatusOr<std::unique_ptr<Connection>> connection = Connection::Open(context.server);
   if (!connection.ok()) return Fail(context, connection.status());
+  if (options.after_sequence > 0) {
+    // A quiet job's stream has nothing that would tell that the server is there.
+    const absl::StatusOr<v1::Job> job = (*connection)->GetJob(options.job_id);
+    if (!job.ok()) return Fail(context, job.status());
+  }
   return Follow(connection->get(), options, &interrupt, context);
 }
 

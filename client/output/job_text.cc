@@ -1,5 +1,8 @@
 #include "client/output/job_text.h"
 
+#include <map>
+#include <string>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/output/event_line.h"
@@ -46,6 +49,7 @@ std::string TextOf(const v1::Job& job, TimeFormat* time) {
   Lines lines;
   lines.Add("id", job.id());
   lines.Add("name", job.spec().name());
+  lines.Add("user", job.user());
   lines.Add("state", StateText(job));
   if (job.state() == v1::Job::QUEUED) {
     lines.Add("waits", job.queue_message());
@@ -53,6 +57,9 @@ std::string TextOf(const v1::Job& job, TimeFormat* time) {
   }
   if (job.has_failure()) lines.Add("failure", FailureText(job.failure()));
   lines.Add("mode", ModeText(job));
+  const int priority = job.spec().resources().priority();
+  if (priority != 0) lines.Add("priority", absl::StrCat(priority));
+  lines.Add("labels", LabelsText(job));
   lines.Add("created", time(job.create_time()));
   if (job.has_start_time()) lines.Add("started", time(job.start_time()));
   if (job.has_end_time()) lines.Add("ended", time(job.end_time()));
@@ -85,6 +92,12 @@ std::string ModeText(const v1::Job& job) {
   if (job.spec().has_bench()) return "bench";
   const v1::PrecisionSpec::Mode mode = ModeOf(job);
   return absl::StrCat(v1::PrecisionSpec::Mode_Name(mode), mode == job.spec().precision().mode() ? "" : " (AUTO)");
+}
+
+std::string LabelsText(const v1::Job& job) {
+  const auto& labels = job.spec().labels();
+  const std::map<std::string, std::string> sorted(labels.begin(), labels.end());
+  return absl::StrJoin(sorted, ", ", absl::PairFormatter("="));
 }
 
 std::string StateText(const v1::Job& job) {

@@ -25,6 +25,9 @@ v1::PrecisionSpec::Mode ModeOf(const v1::Job& job);
 // "FP16", of a job of mode AUTO that has chosen "BF16 (AUTO)", of one that measures "bench".
 std::string ModeText(const v1::Job& job);
 
+// "team=vision, x=y", by their keys; empty where there is none.
+std::string LabelsText(const v1::Job& job);
+
 // "RUNNING", or "QUEUED (RESOURCES, 2 in line)".
 std::string StateText(const v1::Job& job);
 

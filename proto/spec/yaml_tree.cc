@@ -1,5 +1,6 @@
 #include "proto/spec/yaml_tree.h"
 
+#include <algorithm>
 #include <sstream>
 #include <utility>
 
@@ -49,6 +50,8 @@ class TreeBuilder : public YAML::EventHandler {
  public:
   YamlNode& root() { return root_; }
   const std::optional<YamlError>& error() const { return error_; }
+  // Where the last scalar begins if that is a quoted one, or a block; else 0.
+  int last_quote() const { return last_quote_; }
 
   void OnDocumentStart(const YAML::Mark&) override {}
   void OnDocumentEnd() override {}
@@ -61,6 +64,7 @@ class TreeBuilder : public YAML::EventHandler {
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override { Fail(LineOf(mark), "aliases are not supported"); }
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                 const std::string& value) override {
+    last_quote_ = tag == "!" ? LineOf(mark) : 0;
     if (!Admit(mark, anchor, tag)) return;
     YamlNode node;
     node.kind = YamlNode::Kind::kScalar;
@@ -135,9 +139,44 @@ class TreeBuilder : public YAML::EventHandler {
 
   std::optional<YamlError> error_;
   size_t nodes_ = 0;
+  int last_quote_ = 0;
   std::vector<Level> stack_;
   YamlNode root_;
 };
+
+std::optional<YamlError> ReadDocument(const std::string& text, TreeBuilder* builder) {
+  try {
+    std::istringstream in(text);
+    YAML::Parser parser(in);
+    parser.HandleNextDocument(*builder);
+    TreeBuilder rest;
+    if (!builder->error() && parser.HandleNextDocument(rest)) return At(0, "holds more than one document");
+  } catch (const YAML::DeepRecursion&) {
+    return At(0, absl::StrCat("nested deeper than ", kMaxDepth));
+  } catch (const YAML::Exception& e) {
+    return At(LineOf(e.mark), e.msg);
+  }
+  return std::nullopt;
+}
+
+// Where a quote begins that goes on to the end of `text`, which was read with `read` and gave `error`; 0: there is
+// none. yaml-cpp misses such an end behind a line's end, and takes all that follows as the text within the quote.
+int LineOfOpenQuote(const std::string& text, const TreeBuilder& read, const std::optional<YamlError>& error) {
+  if (error && error->what == YAML::ErrorMsg::EOF_IN_SCALAR) {
+    TreeBuilder swallows;
+    const std::optional<YamlError> again = ReadDocument(text + "\n", &swallows);
+    return again && again->what == error->what ? 0 : swallows.last_quote();
+  }
+  // Without a line is what is said of the whole, such as that another document follows.
+  if (read.last_quote() == 0 || (error && error->line == 0)) return 0;
+  // The mark of a document's end has no place within quotes. The tree is not read with it: behind a block of text it
+  // would change that.
+  TreeBuilder marked;
+  const std::optional<YamlError> refused = ReadDocument(text + "\n...\n", &marked);
+  const auto mark_line = static_cast<int>(std::count(text.begin(), text.end(), '\n')) + 2;
+  const bool open = refused && refused->what == YAML::ErrorMsg::DOC_IN_SCALAR && refused->line == mark_line;
+  return open ? read.last_quote() : 0;
+}
 
 }  // namespace
 
@@ -173,18 +212,14 @@ std::string ErrorText(absl::string_view filename, const YamlError& error) {
 
 std::optional<YamlError> ParseYamlTree(absl::string_view text, YamlNode* tree) {
   if (auto error = CheckText(text)) return error;
+  const std::string whole(text);
   TreeBuilder builder;
-  try {
-    std::istringstream in{std::string(text)};
-    YAML::Parser parser(in);
-    parser.HandleNextDocument(builder);
-    TreeBuilder rest;
-    if (!builder.error() && parser.HandleNextDocument(rest)) return At(0, "holds more than one document");
-  } catch (const YAML::DeepRecursion&) {
-    return At(0, absl::StrCat("nested deeper than ", kMaxDepth));
-  } catch (const YAML::Exception& e) {
-    return At(LineOf(e.mark), e.msg);
+  const std::optional<YamlError> error = ReadDocument(whole, &builder);
+  if (!builder.error()) {
+    const int line = LineOfOpenQuote(whole, builder, error);
+    if (line > 0) return At(line, "a quote without its end");
   }
+  if (error) return error;
   if (!builder.error()) *tree = std::move(builder.root());
   return builder.error();
 }

@@ -7,11 +7,12 @@ import pty
 import re
 import signal
 import subprocess
+import time
 
 import grpc
 
 import ampd_process
-from ampd_process import DaemonTest, glyphs_job
+from ampd_process import DaemonTest, eventually, glyphs_job
 
 
 class AmpctlTest(DaemonTest):
@@ -215,6 +216,42 @@ class AmpctlTest(DaemonTest):
         sequences = [int(json.loads(line)["sequence"]) for line in out.splitlines()]
         self.assertEqual(sequences, list(range(1, len(sequences) + 1)))
         self.assertRegex(err, re.compile("connection lost.*reconnected", re.S))
+
+    def test_waiting_for_a_quiet_job_outlives_the_daemon(self):
+        job_id = self.submitted(glyphs_job(steps=100000))
+        self.ampd.wait_for_step(job_id, 1)
+        self.ctl(0, "pause", job_id)
+        eventually(lambda: json.loads(self.ctl(0, "get", job_id, "-o", "json").stdout)["state"] == "PAUSED", "the pause")
+        waiting = [self.ampd.ctl_start("wait", job_id), self.ampd.ctl_start("logs", "-f", job_id)]
+        for end in (self.ampd.kill, self.ampd.terminate):
+            # Both have begun to wait.
+            time.sleep(1)
+            end()
+            self.ampd.start()
+        time.sleep(3)
+        self.ctl(0, "cancel", job_id)
+        for process, code in zip(waiting, (3, 0)):
+            out, err = process.communicate(timeout=ampd_process.DEADLINE)
+            self.assertEqual(process.returncode, code, err)
+            self.assertIn("CANCELLED", out)
+
+    def test_what_could_not_be_written_is_no_success(self):
+        job_id = self.submitted(glyphs_job(steps=1))
+
+        def written_to(file, *verb):
+            return subprocess.run([ampd_process.program("ampctl"), *verb], env=self.ampd.ctl_environment(), text=True, stdout=file,
+                                  stderr=subprocess.PIPE, timeout=ampd_process.DEADLINE, check=False)
+
+        for verb in (["get", job_id, "-o", "yaml"], ["get", job_id], ["list"], ["--help"], ["version"], ["schema"]):
+            with open("/dev/full", "w") as full:
+                result = written_to(full, *verb)
+            self.assertEqual((result.returncode, result.stderr), (1, "ampctl: write error: No space left on device\n"), verb)
+        # Who reads no further had enough.
+        reader, writer = os.pipe()
+        os.close(reader)
+        with open(writer, "w") as closed:
+            result = written_to(closed, "schema")
+        self.assertNotIn("write error", result.stderr)
 
 
 if __name__ == "__main__":

@@ -60,6 +60,8 @@ ODD_FILES = [
     "--- {name: a}\n--- {name: b}",
     "[1, 2]",
     "name: \"\\x07\"\ntrain: [",
+    "name: 'first try",
+    "labels: {a: 'x}",
     "optimizer: {adamw: {learning_rate: 1e999}}",
     "checkpoint: {every_seconds: 99999999999999999999}",
 ]
@@ -459,6 +461,31 @@ class MisbehavingServerTest(unittest.TestCase):
         self.service.streams = [[event(1), grpc.StatusCode.PERMISSION_DENIED]]
         with self.assertRaises(ampd.PermissionDenied):
             list(self.job.events())
+
+    def test_a_quiet_job_is_waited_for_over_a_restart(self):
+        self.service.streams = [[grpc.StatusCode.UNAVAILABLE], [grpc.StatusCode.CANCELLED],
+                                [event(1001, to=job_pb2.Job.SUCCEEDED)]]
+        self.job.wait(check=False)
+        self.assertEqual(self.service.methods(), ["GetJob", "WatchJob", "WatchJob", "WatchJob", "GetJob"])
+
+    def test_a_connection_without_an_event_is_one_too(self):
+        # Each is lost at once, or as it seems after a long time; the second loss is no part of the first.
+        for longest_dial, survives in ((0.0, True), (30.0, False)):
+            self.service.streams = [[event(1), grpc.StatusCode.UNAVAILABLE], [grpc.StatusCode.UNAVAILABLE],
+                                    [grpc.StatusCode.UNAVAILABLE], [event(2, to=job_pb2.Job.SUCCEEDED)]]
+            with mock.patch("ampd.events._LONGEST_DIAL_SECONDS", longest_dial):
+                if survives:
+                    self.assertEqual(len(list(self.job.events(give_up_after=0.1))), 2)
+                else:
+                    with self.assertRaisesRegex(ampd.Unavailable, "gave up"):
+                        list(self.job.events(give_up_after=0.1))
+
+    def test_what_no_field_holds_is_an_argument_that_is_wrong(self):
+        for call in (lambda: self.job.update(priority=1 << 40), lambda: self.job.profile(steps=1 << 80),
+                     lambda: list(self.client.list(page_size=1 << 40)), lambda: list(self.job.events(after_sequence=-1)),
+                     lambda: self.client.get("\ud800")):
+            with self.assertRaises(ampd.InvalidArgument):
+                call()
 
     def test_leaving_the_loop_ends_the_stream(self):
         self.service.streams = [[event(number) for number in range(1, 1000)]]

@@ -636,6 +636,32 @@ class WebPageTest(browser_module.PageTest):
         self.open(ampd, "#/jobs/01m0000000000000000000000")
         self.browser.until_text("main [role=alert]", "01m0000000000000000000000")
 
+    def test_an_address_that_is_none_leads_to_the_overview(self):
+        ampd = self.daemon()
+        job = ampd.submit(glyphs_job("there", steps=2))
+        self.assert_state(ampd.wait(job.id), "SUCCEEDED")
+        self.open(ampd, "#/%")
+        self.browser.until("return document.querySelectorAll('table.jobs tbody tr[data-job]').length === 1;", "the job")
+
+    def test_a_retry_from_elsewhere_is_noticed(self):
+        ampd = self.daemon()
+        job = ampd.submit(endless_job("retried"))
+        ampd.wait_for_step(job.id, 1)
+        ampd.api().CancelJob(api.CancelJobRequest(job_id=job.id))
+        self.assert_state(ampd.wait(job.id), "CANCELLED")
+        self.open(ampd, f"#/jobs/{job.id}")
+        page = self.browser
+        page.until_text("#job-state", "CANCELLED")
+        ampd.api().RetryJob(api.RetryJobRequest(job_id=job.id))
+        # The tab is looked at again; without that it takes 15 seconds.
+        page.js("document.dispatchEvent(new Event('visibilitychange'));")
+        page.until_text("#job-state", "RUNNING")
+        before = eventually(lambda: self.drawn("Loss", "points"), "a chart")
+        eventually(lambda: self.drawn("Loss", "points") != before, "newer points")
+        ampd.api().CancelJob(api.CancelJobRequest(job_id=job.id))
+        page.until_text("#job-state", "CANCELLED")
+        self.assert_never_reloaded()
+
 
 if __name__ == "__main__":
     ampd_process.main()

@@ -38,6 +38,7 @@ function tabsOf(job) {
 // Events that change what the head shows of a job, other than step reports.
 const CHANGES = ['state_change', 'evaluation', 'checkpoint', 'mode_chosen', 'rewound'];
 const QUEUE_POLL = 3000;
+const ENDED_POLL = 15000;
 
 export class JobPage {
   constructor(main, id, tab) {
@@ -186,17 +187,27 @@ export class JobPage {
     if (began && this.stream.ended) this.listen();
   }
 
-  /** A place in the queue shifts without an event. */
+  /** A place in the queue shifts without an event, and the stream of a job that has ended does not tell that it was retried. */
   pollQueue() {
+    let looked = Date.now();
+    const look = (since) => {
+      if (document.hidden || Date.now() - looked < since) return;
+      looked = Date.now();
+      this.refresh();
+    };
+    this.onVisible = () => hasEnded(this.job) && look(0);
+    document.addEventListener('visibilitychange', this.onVisible);
     this.timer = setInterval(() => {
       this.header.tick();
-      if (!document.hidden && this.job.state === 'QUEUED') this.refresh();
+      if (this.job.state === 'QUEUED') look(0);
+      if (hasEnded(this.job)) look(ENDED_POLL);
     }, QUEUE_POLL);
   }
 
   close() {
     this.closed = true;
     removeEventListener('unauthorized', this.onUnauthorized);
+    if (this.onVisible) document.removeEventListener('visibilitychange', this.onVisible);
     clearInterval(this.timer);
     clearTimeout(this.timer);
     if (this.stream) this.stream.close();

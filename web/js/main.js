@@ -21,10 +21,19 @@ let page;
 // The address that is shown, or will be.
 let latest;
 
+/** As it stands where its escapes are none, such as "%". */
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch (error) {
+    return part;
+  }
+}
+
 /** "#/jobs/ID/charts?x=1" as {parts, query}. */
 function route() {
   const [path, query] = location.hash.replace(/^#\/?/, '').split('?');
-  return {parts: path.split('/').filter(Boolean).map(decodeURIComponent), query: new URLSearchParams(query || '')};
+  return {parts: path.split('/').filter(Boolean).map(decoded), query: new URLSearchParams(query || '')};
 }
 
 /** The page of an address. Files of the overview come first; those of the other pages may still be on their way. */

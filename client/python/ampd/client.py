@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import secrets
-from typing import Any, Iterable, Iterator, List, Optional, Type
+from typing import Any, Iterable, Iterator, List, Optional, Type, Union
 
 from types import TracebackType
 
 from ampd import uploads
 from ampd.channel import Options
 from ampd.connection import Connection
-from ampd.errors import Error, InvalidArgument
+from ampd.errors import Error, InvalidArgument, make_request
 from ampd.job import Job, Sweep
 from ampd.spec import Sets, Spec, SpecLike, read_spec
 from ampd.v1 import device_pb2, job_pb2, plan_pb2, training_service_pb2
@@ -80,14 +80,14 @@ class Client:
 
     def get(self, job_id: str) -> Job:
         """By its id or a unique prefix of at least 4 characters."""
-        return Job(self, self.call("GetJob", training_service_pb2.GetJobRequest(job_id=job_id), again=True))
+        return Job(self, self.call("GetJob", make_request(training_service_pb2.GetJobRequest, job_id=job_id), again=True))
 
     def get_sweep(self, sweep_id: str) -> Sweep:
-        return Sweep(self, self.call("GetSweep", training_service_pb2.GetSweepRequest(sweep_id=sweep_id), again=True))
+        return Sweep(self, self.call("GetSweep", make_request(training_service_pb2.GetSweepRequest, sweep_id=sweep_id), again=True))
 
     def sweeps(self, user: str = "", page_size: int = 200) -> Iterator[training_service_pb2.SweepSummary]:
         """Sweeps, newest first, page after page as they are asked for; get_sweep() gives the jobs of one."""
-        request = training_service_pb2.ListSweepsRequest(page_size=page_size, user=user)
+        request = make_request(training_service_pb2.ListSweepsRequest, page_size=page_size, user=user)
         while True:
             page = self.call("ListSweeps", request, again=True)
             yield from page.sweeps
@@ -95,11 +95,12 @@ class Client:
                 return
             request.page_token = page.next_page_token
 
-    def list(self, states: Iterable[str] = (), filter: str = "", order_by: str = "", page_size: int = 200) -> Iterator[Job]:
-        """Jobs, newest first, page after page as they are asked for. `states` such as "RUNNING"; `filter` such as
-        'user = "ann"' and `order_by` as ListJobs has them."""
-        request = training_service_pb2.ListJobsRequest(page_size=page_size, filter=filter, order_by=order_by)
-        request.states.extend(_state(name) for name in states)
+    def list(self, states: Union[str, Iterable[str]] = (), filter: str = "", order_by: str = "",
+             page_size: int = 200) -> Iterator[Job]:
+        """Jobs, newest first, page after page as they are asked for. `states` such as "RUNNING", one or several; `filter`
+        such as 'user = "ann"' and `order_by` as ListJobs has them."""
+        request = make_request(training_service_pb2.ListJobsRequest, page_size=page_size, filter=filter, order_by=order_by)
+        request.states.extend(_state(name) for name in ([states] if isinstance(states, str) else states))
         while True:
             page = self.call("ListJobs", request, again=True)
             for job in page.jobs:
@@ -122,7 +123,7 @@ class Client:
         return list(self.call("ListDatasets", training_service_pb2.ListDatasetsRequest(), again=True).datasets)
 
     def delete_dataset(self, name: str) -> None:
-        self.call("DeleteDataset", training_service_pb2.DeleteDatasetRequest(name=name), 60)
+        self.call("DeleteDataset", make_request(training_service_pb2.DeleteDatasetRequest, name=name), 60)
 
     # The server
 
@@ -135,15 +136,15 @@ class Client:
 
     def drain_device(self, device_id: str, reason: str, stop_jobs: bool = False) -> device_pb2.Device:
         """No job starts on the device any more."""
-        request = training_service_pb2.DrainDeviceRequest(device_id=device_id, reason=reason, stop_jobs=stop_jobs)
+        request = make_request(training_service_pb2.DrainDeviceRequest, device_id=device_id, reason=reason, stop_jobs=stop_jobs)
         return self.call("DrainDevice", request)
 
     def undrain_device(self, device_id: str) -> device_pb2.Device:
-        return self.call("UndrainDevice", training_service_pb2.UndrainDeviceRequest(device_id=device_id))
+        return self.call("UndrainDevice", make_request(training_service_pb2.UndrainDeviceRequest, device_id=device_id))
 
     def drain_server(self, reason: str = "", timeout_seconds: Optional[int] = None) -> int:
         """As SIGTERM: running jobs checkpoint and are queued again, and the daemon exits. The number of jobs being stopped."""
-        request = training_service_pb2.DrainServerRequest(reason=reason, timeout_seconds=timeout_seconds)
+        request = make_request(training_service_pb2.DrainServerRequest, reason=reason, timeout_seconds=timeout_seconds)
         return int(self.call("DrainServer", request).jobs)
 
     def server_info(self) -> training_service_pb2.ServerInfo:

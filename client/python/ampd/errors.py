@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from typing import Any, Dict, Iterable, List, Mapping, NoReturn, Optional, Tuple, Type
+from typing import Any, Dict, Iterable, List, Mapping, NoReturn, Optional, Tuple, Type, TypeVar
 
 import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
+M = TypeVar("M")
 _DETAILS = "grpc-status-details-bin"
 
 
@@ -139,6 +140,14 @@ def make_error(code: grpc.StatusCode, message: str, violations: Iterable[FieldVi
 def invalid(violations: Iterable[FieldViolation]) -> InvalidArgument:
     listed = tuple(violations)
     return InvalidArgument("; ".join(str(violation) for violation in listed), violations=listed)
+
+
+def make_request(kind: Type[M], **fields: Any) -> M:
+    """A message of the API; InvalidArgument for a number that its field does not hold, or text that is no Unicode."""
+    try:
+        return kind(**fields)
+    except ValueError as error:
+        raise InvalidArgument(f"{kind.__name__}: {error}") from error
 
 
 def from_rpc(error: grpc.RpcError) -> Error:

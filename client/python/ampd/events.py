@@ -6,23 +6,26 @@ import time
 from typing import Callable, Iterator, Optional
 
 from ampd.connection import Backoff, Connection
-from ampd.errors import DataLoss, DeadlineExceeded, Error, Unavailable, is_transient
+from ampd.errors import DataLoss, DeadlineExceeded, Error, Unavailable, is_transient, make_request
 from ampd.v1 import event_pb2, job_pb2, training_service_pb2
 
 TERMINAL = frozenset({job_pb2.Job.SUCCEEDED, job_pb2.Job.FAILED, job_pb2.Job.CANCELLED})
 _LOOK_SECONDS = 30.0
+# What lasted so long was a connection, though no event came: dialling takes 10 s an address at most.
+_LONGEST_DIAL_SECONDS = 30.0
 
 
 class Follower:
     """Iterates the events after `after_sequence`, each once and in order, up to the terminal one.
 
-    A lost connection is tried again for `give_up_after` seconds, counted anew after every event; the first one is tried once.
+    A lost connection is tried again for `give_up_after` seconds, counted anew after every event and after a connection without
+    one; the first one is tried once, unless `reached` says that the server has just answered.
     `last_sequence` is where to go on later. Raises Unavailable when the server stays away, DataLoss when it left events out,
     DeadlineExceeded `timeout` seconds after the start (None: never), and what the server refuses.
     """
 
     def __init__(self, connection: Connection, job_id: str, after_sequence: int = 0, timeout: Optional[float] = None,
-                 give_up_after: float = 600.0, on_lost: Optional[Callable[[Error], None]] = None) -> None:
+                 give_up_after: float = 600.0, on_lost: Optional[Callable[[Error], None]] = None, reached: bool = False) -> None:
         self._connection = connection
         self._job_id = job_id
         self.last_sequence = after_sequence
@@ -31,17 +34,20 @@ class Follower:
         self._on_lost = on_lost
         self._backoff = Backoff()
         self._lost_since: Optional[float] = None
-        self._ever_connected = False
+        self._ever_connected = reached
+        self._called = 0.0
         self._ended = False
 
     def __iter__(self) -> Iterator[event_pb2.JobEvent]:
         while True:
             lost: Optional[Error] = None
+            self._called = time.monotonic()
             try:
                 yield from self._stream_once()
                 self._ever_connected = True
             except Error as error:
                 lost = error
+            self._note_length(lost)
             if lost is None and not self._ended:
                 self._look_whether_ended()
             if self._ended:
@@ -53,7 +59,7 @@ class Follower:
         return None if self._deadline is None else max(self._deadline - time.monotonic(), 0.0)
 
     def _stream_once(self) -> Iterator[event_pb2.JobEvent]:
-        request = training_service_pb2.WatchJobRequest(job_id=self._job_id, after_sequence=self.last_sequence)
+        request = make_request(training_service_pb2.WatchJobRequest, job_id=self._job_id, after_sequence=self.last_sequence)
         for event in self._connection.stream("WatchJob", request, self._left()):
             self._ever_connected = True
             if event.sequence <= self.last_sequence:
@@ -66,6 +72,14 @@ class Follower:
             # A job that had ended may have been retried: what counts is the last event.
             self._ended = event.WhichOneof("payload") == "state_change" and event.state_change.to in TERMINAL
             yield event
+
+    def _note_length(self, lost: Optional[Error]) -> None:
+        # Who is turned away for long is not connected.
+        if time.monotonic() - self._called < _LONGEST_DIAL_SECONDS or (lost is not None and lost.retry_after is not None):
+            return
+        self._ever_connected = True
+        self._lost_since = None
+        self._backoff.reset()
 
     def _look_whether_ended(self) -> None:
         # A stream is empty when the terminal event is one of those already seen.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, 
 from google.protobuf import json_format
 
 from ampd.checkpoints import MODEL, Checkpoint, fetch_bytes, fetch_to
-from ampd.errors import Error, InvalidArgument, JobFailed
+from ampd.errors import Error, InvalidArgument, JobFailed, make_request
 from ampd.events import TERMINAL, Follower, read_events
 from ampd.history import History
 from ampd.safetensors import parse
@@ -80,8 +80,8 @@ class Job:
 
     def update(self, priority: Optional[int] = None, set_labels: Optional[Mapping[str, str]] = None,
                remove_labels: Optional[List[str]] = None) -> Job:
-        request = training_service_pb2.UpdateJobRequest(job_id=self.id, priority=priority, set_labels=dict(set_labels or {}),
-                                                        remove_labels=remove_labels or [])
+        request = make_request(training_service_pb2.UpdateJobRequest, job_id=self.id, priority=priority,
+                               set_labels=dict(set_labels or {}), remove_labels=remove_labels or [])
         return self._take(self._client.call("UpdateJob", request))
 
     # What happens
@@ -102,7 +102,8 @@ class Job:
         """Waits for the end. With `check` a job that does not succeed raises JobFailed. DeadlineExceeded after `timeout` seconds."""
         self.refresh()
         if not self.ended:
-            for _ in self.events(self.proto.last_sequence, timeout):
+            # A quiet job's stream has nothing that would tell that the server is there.
+            for _ in Follower(self._client.connection, self.id, self.proto.last_sequence, timeout, reached=True):
                 pass
             self.refresh()
         if check and self.proto.state != job_pb2.Job.SUCCEEDED:
@@ -133,7 +134,7 @@ class Job:
 
         With `kernels` also each kernel of a GPU, by NVIDIA's CUPTI, which stays attached to the job's process and may slow its later steps.
         """
-        request = training_service_pb2.ProfileJobRequest(job_id=self.id, steps=steps, kernels=kernels)
+        request = make_request(training_service_pb2.ProfileJobRequest, job_id=self.id, steps=steps, kernels=kernels)
         return self._client.call("ProfileJob", request, timeout=timeout)
 
     def checkpoints(self) -> List[training_service_pb2.Checkpoint]:
@@ -162,8 +163,8 @@ class Job:
         if form not in _FORMS or dtype not in _DTYPES:
             raise InvalidArgument(f"export: form is one of {', '.join(_FORMS)}, dtype one of {', '.join(_DTYPES)}; "
                                   f"got {form!r} and {dtype!r}")
-        request = training_service_pb2.ExportModelRequest(job_id=self.id, checkpoint=checkpoint, form=_FORMS[form],
-                                                          dtype=_DTYPES[dtype], ema=ema, network=network)
+        request = make_request(training_service_pb2.ExportModelRequest, job_id=self.id, checkpoint=checkpoint, form=_FORMS[form],
+                               dtype=_DTYPES[dtype], ema=ema, network=network)
         fetch_to(self._client.connection, "ExportModel", request, path)
 
     def artifacts(self) -> List[event_pb2.ArtifactSaved]:
@@ -176,7 +177,7 @@ class Job:
         return list(newest.values())
 
     def artifact(self, name: str) -> bytes:
-        request = training_service_pb2.DownloadArtifactRequest(job_id=self.id, name=name)
+        request = make_request(training_service_pb2.DownloadArtifactRequest, job_id=self.id, name=name)
         return fetch_bytes(self._client.connection, "DownloadArtifact", request, name)
 
     def _take(self, proto: job_pb2.Job) -> Job:

@@ -9,6 +9,7 @@
 
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "ampd/v1/training_service.grpc.pb.h"
 #include "google/rpc/status.pb.h"
 
@@ -55,9 +56,17 @@ class FakeTrainingService::Service : public v1::TrainingService::Service {
     return grpc::Status::OK;
   }
 
-  grpc::Status GetJob(grpc::ServerContext*, const v1::GetJobRequest*, v1::Job* job) override {
+  grpc::Status GetJob(grpc::ServerContext*, const v1::GetJobRequest* request, v1::Job* job) override {
+    std::lock_guard<std::mutex> lock(fake_.mutex_);
+    fake_.got.push_back(request->job_id());
+    if (request->job_id() == fake_.unknown_job) return grpc::Status(grpc::StatusCode::NOT_FOUND, "no such job");
     *job = fake_.job;
     return ToGrpc(fake_.get_status);
+  }
+
+  grpc::Status GetSweep(grpc::ServerContext*, const v1::GetSweepRequest*, v1::JobSweep* sweep) override {
+    *sweep = fake_.sweep;
+    return ToGrpc(fake_.sweep_status);
   }
 
   grpc::Status CreateToken(grpc::ServerContext*, const v1::CreateTokenRequest* request,
@@ -114,6 +123,7 @@ class FakeTrainingService::Service : public v1::TrainingService::Service {
 
   grpc::Status GetServerInfo(grpc::ServerContext*, const v1::GetServerInfoRequest*, v1::ServerInfo* info) override {
     info->set_version("9.9.9");
+    for (const char* name : {"H100-SXM", "H100-PCIe", "CPU"}) info->add_device_models()->set_name(name);
     return grpc::Status::OK;
   }
 
@@ -132,6 +142,8 @@ class FakeTrainingService::Service : public v1::TrainingService::Service {
     fake_.changed_.notify_all();
     // gRPC has no signal for a blocking handler; looking now and then is its way.
     while (script.hang && !context->IsCancelled()) fake_.changed_.wait_for(lock, std::chrono::milliseconds(5));
+    lock.unlock();
+    absl::SleepFor(script.quiet);
     return ToGrpc(script.status);
   }
 

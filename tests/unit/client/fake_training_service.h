@@ -12,16 +12,18 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "ampd/v1/training_service.pb.h"
 
 namespace ampd::client {
 
-// One WatchJob stream: it sends the events after after_sequence up to `until`, then ends with `status`; or hangs until
-// the client goes away.
+// One WatchJob stream: it sends the events after after_sequence up to `until`, then, `quiet` later, ends with `status`;
+// or hangs until the client goes away.
 struct StreamScript {
   uint64_t until = UINT64_MAX;
   absl::Status status;
   bool hang = false;
+  absl::Duration quiet;
 };
 
 class FakeTrainingService {
@@ -56,6 +58,9 @@ class FakeTrainingService {
   // Checksums of files that are there already.
   std::set<std::string> known_uploads;
   absl::Status get_status;
+  std::string unknown_job;                                           // Which GetJob does not find.
+  absl::Status sweep_status = absl::NotFoundError("no such sweep");  // Of GetSweep, which else gives this:
+  v1::JobSweep sweep;
   absl::Status token_status;   // Of CreateToken.
   absl::Status update_status;  // Of UpdateJob.
   absl::Status list_status;    // Of ListJobs.
@@ -68,6 +73,7 @@ class FakeTrainingService {
   // What came, by the checksum announced.
   std::map<std::string, std::string> uploaded;
   int dataset_uploads_begun = 0;
+  std::vector<std::string> got;  // By GetJob.
   std::vector<v1::WatchJobRequest> watched;
   std::vector<v1::ListJobsRequest> listed;
   std::vector<v1::ListSweepsRequest> sweeps_listed;

@@ -312,8 +312,12 @@ TEST_F(ProgramTest, ListFollowsPages) {
   EXPECT_EQ(Lines(), 2);
   EXPECT_EQ(fake_.listed[0].states_size(), 2);
   EXPECT_EQ(fake_.listed[1].page_token(), "next");
-  EXPECT_EQ(Run({"list", "--limit", "1"}), 0);
-  EXPECT_THAT(out(), HasSubstr("more with --limit"));
+  EXPECT_EQ(err(), "");
+  for (const char* format : {"table", "jsonl"}) {
+    EXPECT_EQ(Run({"list", "--limit", "1", "-o", format}), 0);
+    EXPECT_THAT(out(), Not(HasSubstr("more with --limit")));
+    EXPECT_EQ(err(), "more with --limit\n");
+  }
   EXPECT_EQ(Run({"list", "--state", "runing"}), 2);
   EXPECT_THAT(err(), HasSubstr("no such state 'runing'; did you mean RUNNING?"));
 }
@@ -327,9 +331,12 @@ TEST_F(ProgramTest, SweepsAreListedPageByPage) {
   EXPECT_EQ(fake_.sweeps_listed[1].page_token(), "next");
   EXPECT_EQ(Run({"sweeps", "--limit", "1"}), 0);
   EXPECT_EQ(fake_.sweeps_listed.back().page_size(), 1);
-  EXPECT_THAT(out(), HasSubstr("more with --limit"));
+  EXPECT_EQ(err(), "more with --limit\n");
   EXPECT_EQ(Run({"sweeps", "-o", "jsonl"}), 0);
   EXPECT_EQ(Lines(), 2);
+  EXPECT_EQ(err(), "");
+  EXPECT_EQ(Run({"sweeps", "-o", "jsonl", "--limit", "1"}), 0);
+  EXPECT_EQ(err(), "more with --limit\n");
 }
 
 TEST_F(ProgramTest, ListAsksForWhatItsOptionsSay) {
@@ -464,6 +471,9 @@ TEST_F(ProgramTest, DownloadsTheModelAsOneFile) {
   EXPECT_THAT(err(), HasSubstr("layer a: op b"));
   EXPECT_FALSE(std::filesystem::exists(folder_ + "/c.onnx"));
   EXPECT_EQ(Run({"download", "01abc", folder_ + "/d", "--form", "pickle"}), 2);
+  EXPECT_EQ(err(), "--form: pickle not in {safetensors,onnx}\nRun with --help for more information.\n");
+  EXPECT_EQ(Run({"download", "01abc", folder_ + "/d", "--dtype", "foo"}), 2);
+  EXPECT_EQ(err(), "--dtype: foo not in {fp32,fp16,bf16}\nRun with --help for more information.\n");
 }
 
 TEST_F(ProgramTest, ErrorsHaveTheirExitCodes) {

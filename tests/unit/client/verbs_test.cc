@@ -1,4 +1,8 @@
 // Verbs and options that read or change what program_test.cc does not look at.
+#include <pty.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -13,6 +17,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/spec/resolve.h"
+#include "proto/spec/yaml.h"
 #include "tests/unit/client/fake_training_service.h"
 #include "tests/unit/client/time_zone.h"
 
@@ -134,7 +139,9 @@ TEST_F(VerbsTest, RefusalsNameTheOptionThatWasTyped) {
   EXPECT_EQ(err_.str(), "--steps 7: bench.steps: too many\n");
   fake_.plan_status = refuse("device_model", "no such kind");
   EXPECT_EQ(Run({"plan", file_, "--gpu", "H9"}), 2);
-  EXPECT_EQ(err_.str(), "--gpu H9: device_model: no such kind\n");
+  EXPECT_EQ(err_.str(), "--gpu H9: no such kind\n");
+  EXPECT_EQ(Run({"plan", file_, "--gpu", "h100"}), 2);
+  EXPECT_EQ(err_.str(), "--gpu h100: no such kind; did you mean H100-SXM or H100-PCIe?\n");
   fake_.update_status = refuse("priority", "is 5");
   EXPECT_EQ(Run({"update", "01abc", "--priority", "5"}), 2);
   EXPECT_EQ(err_.str(), "ampctl: --priority 5: is 5\n");
@@ -165,6 +172,127 @@ TEST_F(VerbsTest, TheListFitsTheTerminal) {
   EXPECT_THAT(out_.str(), HasSubstr("ACCURACY  SKIPPED  CREATED"));
   EXPECT_EQ(Run({"list", "--limit", "1"}, false), 0);
   EXPECT_THAT(out_.str(), HasSubstr("a name of more than twelve characters  FAILED"));
+}
+
+TEST_F(VerbsTest, ANarrowTerminalHasNoLineTooLong) {
+  fake_.job.set_id("01m7z2rv60wygv8y37snyrexb9");
+  fake_.job.mutable_spec()->set_name("a name of more than twelve characters");
+  fake_.job.set_state(v1::Job::QUEUED);
+  fake_.job.set_queue_reason(v1::Job::RESOURCES);
+  fake_.job.set_queue_position(2);
+  setenv("NO_COLOR", "1", 1);
+  const int real_stdout = dup(STDOUT_FILENO);
+  for (const unsigned columns : {100, 60, 52}) {
+    int terminal = -1, program = -1;
+    winsize size = {};
+    size.ws_col = static_cast<uint16_t>(columns);
+    ASSERT_EQ(openpty(&terminal, &program, nullptr, nullptr, &size), 0);
+    dup2(program, STDOUT_FILENO);
+    const int code = Run({"list", "--limit", "1"}, true);
+    dup2(real_stdout, STDOUT_FILENO);
+    close(terminal);
+    close(program);
+    EXPECT_EQ(code, 0) << err_.str();
+    const std::vector<std::string> lines = absl::StrSplit(out_.str(), '\n');
+    for (const std::string& line : lines) EXPECT_LE(line.size(), columns) << line;
+    EXPECT_THAT(out_.str(), HasSubstr("QUEUED"));
+  }
+  close(real_stdout);
+}
+
+TEST_F(VerbsTest, WhoseAJobIsAndWhatItIsLabelledIsShown) {
+  fake_.job.set_user("ann");
+  fake_.job.mutable_spec()->mutable_resources()->set_priority(5);
+  (*fake_.job.mutable_spec()->mutable_labels())["team"] = "vision";
+  (*fake_.job.mutable_spec()->mutable_labels())["a"] = "b";
+  EXPECT_EQ(Run({"get", "01abc"}), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("\nuser:       ann\n"));
+  EXPECT_THAT(out_.str(), HasSubstr("\npriority:   5\nlabels:     a=b, team=vision\n"));
+  EXPECT_EQ(Run({"list", "--limit", "1", "--wide"}), 0);
+  EXPECT_THAT(out_.str(), testing::ContainsRegex("CREATED +USER +PRIORITY +LABELS +WHY\n"));
+  EXPECT_THAT(out_.str(), testing::ContainsRegex(" ann +5 +a=b, team=vision +-\n"));
+  EXPECT_EQ(Run({"list", "--limit", "1"}), 0);
+  EXPECT_THAT(out_.str(), Not(HasSubstr("LABELS")));
+}
+
+TEST_F(VerbsTest, WhoNamesASweepIsToldSo) {
+  fake_.get_status = absl::NotFoundError("no job 01sw");
+  EXPECT_EQ(Run({"get", "01sw"}), 2);
+  EXPECT_EQ(err_.str(), "ampctl: no job 01sw\n");
+  fake_.sweep_status = absl::OkStatus();
+  for (const char* verb : {"get", "logs", "wait", "artifacts", "why"}) {
+    EXPECT_EQ(Run({verb, "01sw"}), 2);
+    EXPECT_EQ(err_.str(), "ampctl: 01sw is a sweep: ampctl sweep 01sw, ampctl cancel --sweep 01sw\n");
+  }
+  fake_.streams = {{.until = 0, .status = absl::NotFoundError("no job 01sw")}};
+  EXPECT_EQ(Run({"watch", "01sw"}), 2);
+  EXPECT_EQ(err_.str(), "ampctl: 01sw is a sweep: ampctl sweep 01sw, ampctl cancel --sweep 01sw\n");
+}
+
+TEST_F(VerbsTest, WaitTakesASweepAndKnowsAllIdsBeforeItWaits) {
+  fake_.sweep_status = absl::OkStatus();
+  for (const char* id : {"01one", "01two"}) fake_.sweep.add_jobs()->set_id(id);
+  EXPECT_EQ(Run({"wait", "--sweep", "01sw"}), 0) << err_.str();
+  EXPECT_EQ(out_.str(), "01abc SUCCEEDED applied=0 skipped=0\n01abc SUCCEEDED applied=0 skipped=0\n");
+  EXPECT_EQ(fake_.got, (std::vector<std::string>{"01one", "01two"}));
+  EXPECT_EQ(Run({"wait"}), 2);
+  fake_.sweep_status = absl::NotFoundError("no such sweep");
+  EXPECT_EQ(Run({"wait", "--sweep", "01sw"}), 2);
+  fake_.unknown_job = "01none";
+  fake_.job.set_state(v1::Job::RUNNING);
+  fake_.streams = {{.until = 2, .hang = true}};
+  EXPECT_EQ(Run({"wait", "01abc", "01none", "--timeout", "5"}), 2);
+  EXPECT_THAT(err_.str(), HasSubstr("no such job"));
+  EXPECT_TRUE(fake_.watched.empty());
+}
+
+TEST_F(VerbsTest, JsonIsOneDocument) {
+  EXPECT_EQ(Run({"wait", "01abc", "01abc", "-o", "json"}), 0);
+  v1::ListJobsResponse jobs;
+  EXPECT_EQ(ParseYaml(out_.str(), "out", &jobs), absl::OkStatus()) << out_.str();
+  EXPECT_EQ(jobs.jobs_size(), 2);
+  EXPECT_EQ(Run({"cancel", "01abc", "01abc", "-o", "json"}), 0);
+  EXPECT_EQ(ParseYaml(out_.str(), "out", &jobs), absl::OkStatus()) << out_.str();
+  EXPECT_EQ(jobs.jobs_size(), 2);
+  EXPECT_EQ(Run({"wait", "01abc", "-o", "json"}), 0);
+  EXPECT_THAT(out_.str(), StartsWith("{\n  \"id\": \"01abc\""));
+  EXPECT_EQ(Run({"wait", "01abc", "01abc", "-o", "jsonl"}), 0);
+  EXPECT_THAT(out_.str(), StartsWith("{\"id\":\"01abc\""));
+  EXPECT_EQ(Run({"artifacts", "01abc", "-o", "json"}), 0);
+  EXPECT_EQ(out_.str(), "{\"artifacts\": []}\n");
+  EXPECT_EQ(Run({"artifacts", "01abc", "-o", "jsonl"}), 0);
+  EXPECT_EQ(out_.str(), "");
+  for (const char* name : {"a.png", "b.png"}) {
+    v1::JobEvent& event = fake_.events.emplace_back();
+    event.set_first_sequence(fake_.events.size());
+    event.set_sequence(fake_.events.size());
+    event.mutable_artifact()->set_name(name);
+  }
+  fake_.job.set_last_sequence(fake_.events.size());
+  EXPECT_EQ(Run({"artifacts", "01abc", "-o", "json"}), 0);
+  EXPECT_EQ(
+      out_.str(),
+      "{\"artifacts\": [\n  {\n    \"step\": 0,\n    \"name\": \"a.png\",\n    \"content_type\": \"\",\n    "
+      "\"size_bytes\": 0\n  },\n  {\n    \"step\": 0,\n    \"name\": \"b.png\",\n    \"content_type\": \"\",\n    "
+      "\"size_bytes\": 0\n  }\n]}\n");
+}
+
+TEST_F(VerbsTest, AFileThatTheServerFindsTooLargeIsNamed) {
+  fake_.creates = {absl::ResourceExhaustedError("Received message larger than max (2689080 vs. 1114112)")};
+  EXPECT_EQ(Run({"submit", file_}), 2);
+  EXPECT_EQ(err_.str(), file_ + ": too large for the server (max_spec_bytes)\n");
+  fake_.plan_status = absl::ResourceExhaustedError("Received message larger than max (2689080 vs. 1114112)");
+  EXPECT_EQ(Run({"plan", file_}), 2);
+  EXPECT_EQ(err_.str(), file_ + ": too large for the server (max_spec_bytes)\n");
+}
+
+TEST_F(VerbsTest, WhoseServerHasAnsweredIsNotAskedForTls) {
+  fake_.streams = {{.until = 0, .status = absl::UnavailableError("Socket closed")}};
+  EXPECT_EQ(Run({"artifacts", "01abc"}), 4);
+  EXPECT_THAT(err_.str(), testing::EndsWith("is unavailable: Socket closed\n"));
+  fake_.get_status = absl::UnavailableError("Socket closed");
+  EXPECT_EQ(Run({"artifacts", "01abc"}), 4);
+  EXPECT_THAT(err_.str(), testing::EndsWith("Socket closed (if it speaks TLS: --tls, or --ca FILE)\n"));
 }
 
 TEST_F(VerbsTest, TheListSaysWhyAJobFailed) {

@@ -134,6 +134,30 @@ TEST_F(WatchTest, GivesUpInTheEnd) {
   EXPECT_EQ(seen_, Range(1, 5));
 }
 
+TEST_F(WatchTest, AQuietJobSurvivesARestartOfAServerThatHasAnsweredBefore) {
+  options_.after_sequence = 25 - 1;
+  const StreamScript lost = {.until = 24, .status = absl::UnavailableError("Socket closed")};
+  fake_.streams = {lost};
+  EXPECT_TRUE(absl::IsUnavailable(Watch().status())) << "it may be no ampd at all";
+  ASSERT_TRUE(connection_->GetJob("job").ok());
+  fake_.streams = {lost, lost, {.until = 24, .status = absl::CancelledError("Cancelling all calls")}};
+  const absl::StatusOr<v1::StateChange> end = Watch();
+  ASSERT_TRUE(end.ok()) << end.status();
+  EXPECT_EQ(seen_, Range(25, 25));
+}
+
+TEST_F(WatchTest, AConnectionWithoutAnEventIsOneToo) {
+  options_.after_sequence = 24;
+  options_.longest_dial = absl::Milliseconds(60);
+  options_.give_up_after = absl::Milliseconds(50);
+  const StreamScript restart = {
+      .until = 24, .status = absl::UnavailableError("Socket closed"), .quiet = absl::Milliseconds(80)};
+  fake_.streams = {restart, restart, restart};
+  const absl::StatusOr<v1::StateChange> end = Watch();
+  ASSERT_TRUE(end.ok()) << end.status();
+  EXPECT_EQ(lost_.size(), 3);
+}
+
 TEST_F(WatchTest, RefusalsAreFinal) {
   fake_.streams = {{.until = 5, .status = absl::UnavailableError("drop")},
                    {.until = 5, .status = absl::NotFoundError("no such job")}};

@@ -1,5 +1,7 @@
 #include "client/analysis/diff.h"
 
+#include <cmath>
+
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "tests/unit/client/analysis/example_events.h"
@@ -48,6 +50,17 @@ TEST(Diff, LossesAtTheSameSteps) {
   EXPECT_THAT(text, HasSubstr("loss in 1 report of the same steps, equal to the bit at 0"));
   EXPECT_THAT(text, HasSubstr("100       2    2.25  +0.25"));
   EXPECT_THAT(DiffJson(a, b), HasSubstr("\"curves\": {\"main\": [[100, 2, 2.25]]}"));
+}
+
+TEST(Diff, ALossThatIsNoNumberIsEqualToItself) {
+  JobAndEvents a{ExampleJob(), ExampleRun()};
+  a.events[7].mutable_step()->mutable_phases(0)->set_loss(std::nan(""));
+  JobAndEvents b = a;
+  const std::string text = DiffText(a, b);
+  EXPECT_THAT(text, HasSubstr("equal to the bit at 1"));
+  EXPECT_THAT(text, testing::ContainsRegex("100 +nan +nan +-\n"));
+  b.events[7].mutable_step()->mutable_phases(0)->set_loss(2.25);
+  EXPECT_THAT(DiffText(a, b), HasSubstr("equal to the bit at 0"));
 }
 
 TEST(Diff, MeansOverOtherStepsAreNoMatch) {

@@ -211,6 +211,33 @@ TEST(Why, AStaticScaleThatDivergedIsNamed) {
   }
 }
 
+TEST(Why, AdviceIsForTheModeThatTheJobHas) {
+  WhyInput failed{.job = ExampleJob(v1::Job::FAILED)};
+  failed.job.mutable_failure()->set_class_(v1::Failure::DIVERGED);
+  WhyInput skips{.job = ExampleJob(v1::Job::RUNNING), .events = ExampleRun()};
+  WhyInput forward = skips;
+  for (int i = 0; i < 5; ++i) {
+    forward.events.push_back(EventsOf(
+        {R"({overflow_skip: {step: 90, phase: main, scale_before: 8, scale_after: 8, stage: FORWARD, first_tensor: "fc1.matmul", kind: KIND_INF}})"})
+                                 [0]);
+  }
+  const auto text = [](WhyInput input, v1::PrecisionSpec::Mode mode) {
+    input.job.mutable_spec()->mutable_precision()->set_mode(mode);
+    return WhyText(input.job, Why(input));
+  };
+  for (const WhyInput& input : {failed, skips, forward}) {
+    for (const auto mode : {v1::PrecisionSpec::FP32, v1::PrecisionSpec::TF32}) {
+      EXPECT_THAT(text(input, mode), testing::Not(HasSubstr("BF16")));
+      EXPECT_THAT(text(input, mode), testing::Not(HasSubstr("dtype: FP32")));
+      EXPECT_THAT(text(input, mode), HasSubstr("-> "));
+    }
+    EXPECT_THAT(text(input, v1::PrecisionSpec::FP16), HasSubstr("BF16"));
+    EXPECT_THAT(text(input, v1::PrecisionSpec::BF16), testing::Not(HasSubstr("BF16")));
+  }
+  EXPECT_THAT(text(failed, v1::PrecisionSpec::FP16), HasSubstr("FALLBACK_BF16"));
+  EXPECT_THAT(text(forward, v1::PrecisionSpec::BF16), HasSubstr("dtype: FP32"));
+}
+
 TEST(Why, AJobWithoutRoomSaysWhatToDo) {
   WhyInput input{.job = ExampleJob(v1::Job::PAUSED)};
   input.job.set_pause_reason(v1::Job::NO_DISK_SPACE);

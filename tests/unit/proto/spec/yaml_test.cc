@@ -176,6 +176,74 @@ TEST(ParseYamlTest, RefusesWithFileLineAndPath) {
   }
 }
 
+TEST(ParseYamlTest, RefusesAQuoteThatIsNotClosed) {
+  constexpr char kError[] = ": a quote without its end";
+  const struct {
+    const char* text;
+    int line;
+  } kCases[] = {
+      {"name: \"first try\ntrain: {epochs: 3}\nseed: 7\n", 1},
+      {"name: \"first try\ntrain: {epochs: 3}\nseed: 7", 1},
+      {"name: \"first try\nseed: 7\n  ", 1},
+      {"seed: 7\nname: 'first try\n", 2},
+      {"seed: 7\nname: 'first try", 2},
+      {"seed: 7\n\nname: 'it''s\nlabels: {a: b}\n", 3},
+      {"name: \"a\r\nseed: 7\r\n", 1},
+      {"name: \"a\\\n", 1},
+      {"seed: 7\nlabels:\n  a:\n\n    \"x\n\n\n", 5},
+      {"seed: 7\n\"name: a\ntrain: {epochs: 3}\n", 2},
+      {"labels: {a: 'x', b: \"y}\nseed: 7\n", 1},
+      {"seed: 7\nphases:\n  - name: main\n  - name: \"b\n", 4},
+      {"name: \"a\n# the end\n", 1},
+      {"name: a\nseed: \"7\n...  \xc3\xa9\n", 2},
+      {"\"", 1},
+  };
+  for (const auto& c : kCases) {
+    const std::string error = ErrorOf(c.text);
+    // A mark of a document's end within the quote is told as such, where it stands.
+    if (absl::string_view(c.text).find("...") != absl::string_view::npos) {
+      EXPECT_EQ(error, "job.yaml:3: illegal document indicator in scalar");
+    } else {
+      EXPECT_EQ(error, "job.yaml:" + std::to_string(c.line) + kError) << c.text;
+    }
+  }
+  v1::ServerConfig config;
+  EXPECT_EQ(ParseYaml("listen: \"127.0.0.1:0\ndata_roots: [/data]\n", "ampd.yaml", &config).message(),
+            "ampd.yaml:1: a quote without its end");
+}
+
+TEST(ParseYamlTest, TheEndOfAFileChangesNoText) {
+  const struct {
+    const char* text;
+    const char* name;
+  } kCases[] = {
+      {"name: \"a\"\n", "a"},
+      {"name: \"a\"", "a"},
+      {"name: 'it''s'\n...\n", "it's"},
+      {"name: \"a\"\n...", "a"},
+      {"name: \"a\"\n...\n...\n", "a"},
+      {"---\nname: \"a\"\n# \"the end\n", "a"},
+      {"name: \"a\" # it's\n", "a"},
+      {"name: |\n  a\n", "a\n"},
+      {"name: |\n  a", "a"},
+      {"name: |+\n  a\n\n\n", "a\n\n\n"},
+      {"name: |+\n  a", "a"},
+      {"name: |-\n  a\n\n", "a"},
+      {"name: >+\n  a\n  b\n\n", "a b\n"},
+      {"name: |\n  \"a\n  ...\n", "\"a\n...\n"},
+      {"name: \"a\n  b\"\n", "a b"},
+      {"name: don't\n", "don't"},
+  };
+  for (const auto& c : kCases) {
+    v1::JobSpec spec;
+    EXPECT_EQ(ParseJob(c.text, &spec), absl::OkStatus()) << c.text;
+    EXPECT_EQ(spec.name(), c.name) << c.text;
+  }
+  EXPECT_EQ(ErrorOf("name: \"a\"\n---\nname: \"b\n"), "job.yaml: holds more than one document");
+  EXPECT_EQ(ErrorOf("name: \"a\"\nseed: x\n...\n"), "job.yaml:2: seed: expected an integer, got 'x'");
+  EXPECT_EQ(ErrorOf("name: \"a\"\ncolour: 'red'\n"), "job.yaml:2: colour: no such field");
+}
+
 TEST(ParseYamlTest, ReportsAllErrorsUpToTwenty) {
   EXPECT_EQ(ErrorOf("a: 1\nseed: x\n"), "job.yaml:1: a: no such field\njob.yaml:2: seed: expected an integer, got 'x'");
   std::string text = "model:\n  layers:\n";
