@@ -78,7 +78,7 @@ AMPD_HOST_DEVICE inline float ReadyGradient(const OptimizerConfig& c, const Upda
 }
 
 // torch.optim.RMSprop (Hinton's lecture 6e; centered: Graves 2013). Where rounding makes the centered variance negative
-// it counts as 0.
+// it counts as 0; NaN, of moments that are infinite, stays what it is.
 AMPD_HOST_DEVICE inline float RmsPropElement(const OptimizerConfig& c, const UpdateScalars& s, float w, float g,
                                              float& m1, float& m2, float& m3) {
   // No correction takes back what rounding 1 - smoothing would do: the difference is taken in double.
@@ -88,7 +88,7 @@ AMPD_HOST_DEVICE inline float RmsPropElement(const OptimizerConfig& c, const Upd
   if (c.centered) {
     m2 += take * (g - m2);
     variance -= m2 * m2;
-    variance = variance > 0 ? variance : 0;
+    variance = variance < 0 ? 0 : variance;
   }
   const float step = g / (std::sqrt(variance) + c.epsilon);
   if (c.momentum == 0) return w - s.learning_rate * step;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,6 +12,7 @@
 #include "engine/train/auto_mode.h"
 #include "engine/train/benchmark.h"
 #include "engine/train/evaluation.h"
+#include "engine/train/finite_tensors.h"
 #include "engine/train/onnx_file.h"
 #include "engine/train/spec_configs.h"
 #include "engine/train/start_weights.h"
@@ -299,7 +302,10 @@ absl::Status TrainerImpl::Announce() {
     absl::StrAppend(&resumed, state_.phases.size() > 1 ? absl::StrCat(", phase ", phase.name) : "",
                     ", in BF16 since it fell back");
   }
-  if (was_left_) absl::StrAppend(&resumed, ", left by an attempt that had been without a daemon for too long");
+  if (was_left_)
+    absl::StrAppend(
+        &resumed,
+        ", as LEFT has it (of an attempt that had no daemon any more, or whose daemon had an older database)");
   AMPD_RETURN_IF_ERROR(AnnounceStart(resumed));
   // The daemon knows it before what follows from it.
   return was_left_ && state_.step < total_steps_ ? EmitCheckpoint(std::nullopt) : absl::OkStatus();
@@ -584,10 +590,19 @@ absl::Status TrainerImpl::WriteCheckpoint() {
   AMPD_RETURN_IF_ERROR(reporter_->Flush());
   if (replicas_ != nullptr) AMPD_RETURN_IF_ERROR(replicas_->CheckEqual(model_.get()));
   HoldPublished();
+  const std::vector<PhaseMoments> moments = MomentsOf(*plan_, model_->moments);
+  std::set<std::string> trained;
+  for (const PhaseMoments& phase : moments) {
+    for (const int32_t i : phase.parameters) trained.insert(model_->memory.layout().parameters()[i].name);
+  }
+  // A file may hold a mask's infinities among what looks like weights.
+  const bool imported = job().model().has_onnx();
+  const auto is_trained = [&](const std::string& name) { return !imported && trained.count(name) > 0; };
+  const auto all = [](const std::string&) { return true; };
   AMPD_ASSIGN_OR_RETURN(saved_,
-                        checkpoints_->Save(state_, ModelTensors(&model_->memory),
-                                           OptimizerTensors(&model_->memory, MomentsOf(*plan_, model_->moments)),
-                                           AverageTensors(&model_->memory, model_->average)));
+                        checkpoints_->Save(state_, MustBeFinite(ModelTensors(&model_->memory), is_trained),
+                                           MustBeFinite(OptimizerTensors(&model_->memory, moments), all),
+                                           MustBeFinite(AverageTensors(&model_->memory, model_->average), is_trained)));
   saved_step_ = state_.step;
   saved_at_ = SteadySeconds();
   return EmitCheckpoint(saved_at_ - start);

@@ -181,8 +181,8 @@ TEST(Trainer, ResumesFromTheNewestCheckpointThatGotOut) {
   options.last_checkpoint = "step-000000015";
   Recorder again;
   ASSERT_TRUE(Train(spec, options, &again).ok());
-  ASSERT_TRUE(again.events.front().has_rewound());
-  EXPECT_EQ(again.events.front().rewound().to_step(), 15);
+  ASSERT_THAT(again.rewound(), SizeIs(1));
+  EXPECT_EQ(again.rewound()[0].to_step(), 15);
   ASSERT_THAT(again.evaluations(), SizeIs(1));
   EXPECT_EQ(again.evaluations()[0].loss(), whole.evaluations().back().loss());
   // Nothing got out: from the start.
@@ -244,10 +244,10 @@ TEST(Trainer, ResumesFromWhatTheAttemptBeforeLeft) {
   EXPECT_GE(left, 12);
   EXPECT_EQ(second.losses(), std::vector<double>(losses.begin() + left, losses.end()));
   const auto& warning = second.events.front();
-  EXPECT_EQ(warning.log().text(),
-            absl::StrCat("resumed from checkpoint ", CheckpointName(left),
-                         ", left by an attempt that had been without a daemon for too long; steps 7 to ", left,
-                         " have no reports"));
+  EXPECT_EQ(warning.log().text(), absl::StrCat("resumed from checkpoint ", CheckpointName(left),
+                                               ", as LEFT has it (of an attempt that had no daemon any more, or whose "
+                                               "daemon had an older database); steps 7 to ",
+                                               left, " have no reports"));
   // So that the daemon knows of it, and where the training stands.
   const v1::CheckpointSaved told = second.checkpoints().front();
   EXPECT_EQ(told.step(), left);
