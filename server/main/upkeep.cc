@@ -145,11 +145,13 @@ absl::Status Upkeep::LookAfter(const v1::Job& job, std::vector<Kept>* kept, std:
 absl::Status Upkeep::MergeEvents(const v1::Job& job) {
   const v1::ServerConfig::Retention& retention = options_.retention;
   const bool ended = IsTerminal(job.state());
-  if (ended && merged_.count(job.id()) > 0) return absl::OkStatus();
+  const auto merged = merged_.find(job.id());
+  // A job that was retried has ended anew since.
+  if (ended && merged != merged_.end() && merged->second == EndOf(job)) return absl::OkStatus();
   const absl::Duration age = now_ - EndOf(job);
   if (ended && retention.event_days() > 0 && age > absl::Hours(24 * retention.event_days())) {
     AMPD_RETURN_IF_ERROR(MergeUntil(job.id(), 0, /*once=*/false));
-    merged_.insert(job.id());
+    merged_[job.id()] = EndOf(job);
     return absl::OkStatus();
   }
   const int64_t keep = retention.step_reports();

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -105,8 +106,8 @@ class Upkeep {
   std::optional<absl::Duration> ahead_;
   // By Clock::SinceBoot.
   absl::Duration doubted_until_;
-  // Ended jobs whose reports are merged as far as they go. Used by the thread alone.
-  std::set<std::string> merged_;
+  // Ended jobs whose reports are merged as far as they go, and when they ended. Used by the thread alone.
+  std::map<std::string, absl::Time> merged_;
   Mutex mutex_;
   CondVar wake_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
