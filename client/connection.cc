@@ -89,6 +89,11 @@ struct Connection::Channel {
 
   absl::Status OfJob(const std::string& id, const absl::Status& status) {
     if (!absl::IsNotFound(status)) return status;
+    // What is missing may be the job's checkpoint or file.
+    v1::GetJobRequest of_job;
+    of_job.set_job_id(id);
+    const auto job = Call(&v1::TrainingService::Stub::GetJob, of_job, absl::Seconds(30));
+    if (job.ok() || !absl::IsNotFound(job.status())) return status;
     v1::GetSweepRequest request;
     request.set_sweep_id(id);
     const absl::StatusOr<v1::JobSweep> sweep = Call(&v1::TrainingService::Stub::GetSweep, request, absl::Seconds(30));

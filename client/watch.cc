@@ -48,9 +48,14 @@ class Watcher {
     // Who is turned away for long is not connected.
     const bool was_open = absl::Now() - begin >= options_.longest_dial && !RetryDelayOf(status);
     ever_connected_ = ever_connected_ || was_open || connection_->answered();
-    if (was_open) lost_since_ = absl::InfinitePast();
-    if (was_open) backoff_.Reset();
+    if (was_open) OnConnected();
     return status;
+  }
+
+  void OnConnected() {
+    if (lost_since_ != absl::InfinitePast() && callbacks_.on_resumed) callbacks_.on_resumed();
+    lost_since_ = absl::InfinitePast();
+    backoff_.Reset();
   }
 
   void OnEvent(const v1::JobEvent& event) {
@@ -62,9 +67,7 @@ class Watcher {
           absl::StrCat("the server left out the events ", last_sequence_ + 1, " to ", event.first_sequence() - 1));
       return;
     }
-    if (lost_since_ != absl::InfinitePast() && callbacks_.on_resumed) callbacks_.on_resumed();
-    lost_since_ = absl::InfinitePast();
-    backoff_.Reset();
+    OnConnected();
     last_sequence_ = event.sequence();
     callbacks_.on_event(event);
     if (event.has_state_change() && IsTerminal(event.state_change().to())) end_ = event.state_change();

@@ -1,8 +1,5 @@
 #include <algorithm>
 #include <cstdint>
-#include <limits>
-#include <optional>
-#include <set>
 #include <string>
 
 #include "absl/strings/match.h"
@@ -212,52 +209,6 @@ void CheckLengths(const v1::DataSpec& data, Violations* violations) {
   }
 }
 
-constexpr double kAll = std::numeric_limits<double>::infinity();
-
-// What a set takes of its file or of each class, from and up to; nothing for sources that have no parts.
-struct Part {
-  std::string field, path;
-  double begin = 0, end = kAll;
-  std::set<std::string> classes;  // empty: all
-};
-
-std::optional<Part> PartOf(const std::string& set, const v1::DatasetSpec& dataset) {
-  if (dataset.has_text()) {
-    return Part{set + ".text.end", dataset.text().path(), dataset.text().begin(), dataset.text().end(), {}};
-  }
-  if (dataset.has_tokens()) {
-    return Part{set + ".tokens.end", dataset.tokens().path(), dataset.tokens().begin(), dataset.tokens().end(), {}};
-  }
-  if (!dataset.has_quickdraw()) return std::nullopt;
-  const v1::QuickDrawDataset& drawings = dataset.quickdraw();
-  const auto skip = static_cast<double>(drawings.skip_per_class());
-  const auto samples = static_cast<double>(drawings.samples_per_class());
-  return Part{set + ".quickdraw.samples_per_class",
-              drawings.path(),
-              skip,
-              samples > 0 ? skip + samples : kAll,
-              {drawings.classes().begin(), drawings.classes().end()}};
-}
-
-bool ShareClasses(const Part& a, const Part& b) {
-  if (a.classes.empty() || b.classes.empty()) return true;
-  return std::any_of(a.classes.begin(), a.classes.end(), [&](const std::string& c) { return b.classes.contains(c); });
-}
-
-// Who evaluates on the very part that is trained on means to; who does on some of it has forgotten where one ends.
-void CheckParts(const v1::DataSpec& data, Violations* violations) {
-  const std::optional<Part> train = PartOf("data.train", data.train()), eval = PartOf("data.eval", data.eval());
-  if (!train || !eval || train->path != eval->path || !ShareClasses(*train, *eval)) return;
-  const bool overlap = train->begin < eval->end && eval->begin < train->end;
-  if (!overlap || (train->begin == eval->begin && train->end == eval->end)) return;
-  const auto text = [](const Part& part) {
-    return absl::StrCat("from ", part.begin, part.end == kAll ? " on" : absl::StrCat(" to ", part.end));
-  };
-  violations->Add(train->field, absl::StrCat("data.train is ", text(*train), " and data.eval ", text(*eval),
-                                             " of the same data: what both have would be evaluated after it was "
-                                             "trained on"));
-}
-
 bool IsText(const v1::DatasetSpec& dataset) { return dataset.has_text() || dataset.has_tokens(); }
 
 }  // namespace
@@ -271,7 +222,6 @@ void ResolveData(v1::DataSpec* data, Violations* violations) {
   if (data->has_eval()) ResolveDataset("data.eval", 2, data->mutable_eval(), violations);
   CheckLengths(*data, violations);
   CheckSameSpeech(*data, violations);
-  CheckParts(*data, violations);
   if (!data->has_shuffle()) data->set_shuffle(true);
   ResolveImages(data, violations);
   ResolveDecoding(data, violations);

@@ -183,7 +183,8 @@ Ending MakeEnding(Daemon* daemon, const v1::ServerConfig& config, const ServiceM
 }
 
 void ObeySignal(int signal, Ending* ending) {
-  if (AsksToReload(signal)) return;
+  // The shell says that the terminal is gone, and then the kernel does.
+  if (AsksToReload(signal) || (signal == SIGHUP && ending->begun())) return;
   Log(Severity::kInfo, absl::StrCat("signal ", signal));
   if (ending->OnSignal() == Ending::Answer::kGoOn) return;
   Log(Severity::kWarning, "second signal: exiting at once; workers train on until a daemon returns");

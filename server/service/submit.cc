@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "engine/core/status.h"
+#include "proto/spec/data_parts.h"
 #include "proto/spec/dataset_path.h"
 #include "proto/spec/resolve.h"
 #include "server/scheduling/capability.h"
@@ -265,6 +266,7 @@ absl::StatusOr<v1::JobSpec> Submitter::Resolve(v1::JobSpec spec) const {
     spec.mutable_precision()->set_mode(options_.default_precision_mode);
   }
   AMPD_ASSIGN_OR_RETURN(const ResolvedJobSpec resolved, ResolveJobSpec(std::move(spec)));
+  AMPD_RETURN_IF_ERROR(CheckDataParts(resolved.proto().data()));
   AMPD_RETURN_IF_ERROR(CheckDataPaths(resolved.proto(), options_.data_roots));
   return resolved.proto();
 }

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <filesystem>
 #include <sstream>
 #include <utility>
@@ -111,6 +112,13 @@ std::string ChargedText(const JobRecord& record) {
   return text;
 }
 
+bool IsCharge(const Charged& charged) {
+  for (const double value : {charged.device_seconds, charged.usd, charged.wasted_device_seconds, charged.wasted_usd}) {
+    if (!std::isfinite(value) || value < 0) return false;
+  }
+  return true;
+}
+
 bool ReadCharged(const std::string& text, JobRecord* record) {
   for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
     const std::vector<absl::string_view> parts = absl::StrSplit(line, ' ');
@@ -119,7 +127,7 @@ bool ReadCharged(const std::string& text, JobRecord* record) {
     if (parts.size() != 5 || !absl::SimpleAtoi(parts[0], &step) ||
         !absl::SimpleAtod(parts[1], &charged.device_seconds) || !absl::SimpleAtod(parts[2], &charged.usd) ||
         !absl::SimpleAtod(parts[3], &charged.wasted_device_seconds) ||
-        !absl::SimpleAtod(parts[4], &charged.wasted_usd)) {
+        !absl::SimpleAtod(parts[4], &charged.wasted_usd) || !IsCharge(charged)) {
       return false;
     }
     (step == kUpToNow ? record->charged : record->charged_at_checkpoints[step]) = charged;
@@ -153,8 +161,10 @@ absl::StatusOr<JobRecord> RecordAt(const Statement& row) {
   if (!ReadSummaries(row.BytesAt(17), &record.at_checkpoints)) {
     return absl::DataLossError(absl::StrCat("job ", record.job.id(), ": the summaries at its checkpoints are damaged"));
   }
+  // Only what its waste is reckoned with: no reason to keep a job out.
   if (!ReadCharged(row.BytesAt(18), &record)) {
-    return absl::DataLossError(absl::StrCat("job ", record.job.id(), ": what it was charged is damaged"));
+    record.charged = Charged();
+    record.charged_at_checkpoints.clear();
   }
   return record;
 }

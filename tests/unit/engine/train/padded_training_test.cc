@@ -132,7 +132,9 @@ TEST_P(PaddedTraining, HasTheCurveAndTheCheckpointsOfOneWithout) {
   const auto plain_files = plain.Save(), padded_files = padded.Save();
   ExpectSameTensors(plain_files.first, padded_files.first);
   ExpectSameTensors(plain_files.second, padded_files.second);
-  EXPECT_LT(Distance(plain_files.first, padded_files.first), 0.5 * Distance(plain_files.first, exact.Save().first));
+  // A sum in another order turns codes of 8 bits over, each by an eighth of its value or a quarter.
+  const double share = std::string(GetParam()) == "FP8" ? 0.75 : 0.5;
+  EXPECT_LT(Distance(plain_files.first, padded_files.first), share * Distance(plain_files.first, exact.Save().first));
 
   // Either goes on from the other's checkpoint.
   Training resumed(mode, {});

@@ -53,27 +53,5 @@ TEST(ResolveDataTest, ChecksImagesAndHowTheyAreDecoded) {
   });
 }
 
-// Somebody forgot where the part to train on ends.
-TEST(ResolveDataTest, PartsOfOneFileDoNotOverlap) {
-  const auto text = [](const std::string& train, const std::string& eval) {
-    const std::string part = "{text: {path: a, sequence_length: 8";
-    return absl::StrCat("data={train: ", part, train, "}}, eval: ", part, eval, "}}}");
-  };
-  const auto drawings = [](const std::string& train, const std::string& eval) {
-    return absl::StrCat("data={train: {quickdraw: {path: a", train, "}}, eval: {quickdraw: {path: a", eval, "}}}");
-  };
-  const std::string why = " of the same data: what both have would be evaluated after it was trained on";
-  ExpectViolations({
-      {text("", ", begin: 0.5"), "data.train.text.end: data.train is from 0 to 1 and data.eval from 0.5 to 1" + why},
-      {text(", end: 0.9", ", begin: 0.9"), ""},
-      // The very same part: that is meant.
-      {text("", ""), ""},
-      {drawings("", ", skip_per_class: 100"),
-       "data.train.quickdraw.samples_per_class: data.train is from 0 on and data.eval from 100 on" + why},
-      {drawings(", samples_per_class: 100", ", skip_per_class: 100"), ""},
-      {drawings(", classes: [cat]", ", classes: [dog], skip_per_class: 100"), ""},
-  });
-}
-
 }  // namespace
 }  // namespace ampd

@@ -5,9 +5,11 @@
 
 #include <atomic>
 #include <fstream>
+#include <future>
 #include <thread>
 #include <vector>
 
+#include "server/store/statement.h"
 #include "tests/unit/server/store/store_test_util.h"
 
 namespace ampd {
@@ -50,6 +52,8 @@ TEST(StoreTest, KeepsEveryFieldOfARecord) {
     record.at_checkpoints[step].set_step(step);
     record.at_checkpoints[step].set_accuracy(static_cast<double>(step) / 40);
   }
+  record.charged = {12.5, 0, 3.0000000000000004, 0};
+  record.charged_at_checkpoints[20] = {10.1, 1e-7, 2, 0.3};
   record.datasets = {{"a.b-c_D", std::string(64, '1')}, {"d", std::string(64, 'f')}};
   {
     auto store = OpenStore(dir);
@@ -71,7 +75,29 @@ TEST(StoreTest, KeepsEveryFieldOfARecord) {
   EXPECT_TRUE(found->cancel_now);
   ASSERT_EQ(found->at_checkpoints.size(), 2u);
   EXPECT_EQ(found->at_checkpoints.at(20).accuracy(), 0.5);
+  EXPECT_EQ(found->charged, record.charged);
+  EXPECT_EQ(found->charged_at_checkpoints, record.charged_at_checkpoints);
   EXPECT_EQ(found->datasets, record.datasets);
+}
+
+TEST(StoreTest, WhatAJobWasChargedKeepsItNotOutWhenItIsDamaged) {
+  for (const std::string charged : {"-1 1 2 3", "-1 1 2 3 nan\n", "-1 1 -2 3 4\n", "x", "-1 1 2 3 4\n20 1 2 3 4 5\n"}) {
+    SCOPED_TRACE(charged);
+    TempDir dir;
+    JobWrite write = CreateWrite(7);
+    write.record.charged = {12.5, 0, 3, 0};
+    ASSERT_TRUE(WriteAndWait(*OpenStore(dir), write).ok());
+    auto store = OpenStore(dir);
+    std::promise<absl::Status> done;
+    store->Change(
+        [&](Database& database) { return Statement(database, "UPDATE jobs SET charged=?1").Text(charged).Run(); },
+        [&done](const absl::Status& status) { done.set_value(status); });
+    ASSERT_TRUE(done.get_future().get().ok());
+    const auto found = Find(*store, TestId(7));
+    ASSERT_TRUE(found.ok()) << found.status();
+    EXPECT_EQ(found->charged, Charged());
+    EXPECT_TRUE(found->charged_at_checkpoints.empty());
+  }
 }
 
 // Event `sequence` of job `n`, at `seconds`.
