@@ -12,9 +12,9 @@
 namespace ampd::cuda {
 
 // Whether `resident` is faster than `captured`; each enqueues the same number of steps of `config` on the context's
-// stream, all but their updates, which change nothing. Measured once for a device, a network and a version of this program, and remembered in
-// context.autotune(), so that who goes on with a training computes as before. False where nothing may be measured.
-// Waits.
+// stream, all but their updates, which change nothing. Measured once for a device, a network and a version of this
+// program, and remembered in context.autotune(), so that who goes on with a training computes as before. False where
+// nothing may be measured. Waits.
 absl::StatusOr<bool> IsResidentFaster(const Context& context, const runtime::StepLoopConfig& config,
                                       const std::function<absl::Status()>& captured,
                                       const std::function<absl::Status()>& resident);

@@ -184,7 +184,8 @@ TEST_F(ControllerDevicesTest, ADeviceOutOfOrderGetsNoJob) {
   lost.set_id("GPU-a");
   lost.set_kind(v1::Device::CUDA);
   Update({WithCondition(lost, v1::DeviceCondition::GPU_LOST, true)});
-  EXPECT_THAT(metrics_->Serialize(), HasSubstr("ampd_device_condition{blocks_jobs=\"true\",condition=\"gpu_lost\",device=\"GPU-a\"} 1"));
+  EXPECT_THAT(metrics_->Serialize(),
+              HasSubstr("ampd_device_condition{blocks_jobs=\"true\",condition=\"gpu_lost\",device=\"GPU-a\"} 1"));
   const std::string id = Submit();
   EXPECT_EQ(ReasonOf(id), v1::Job::DEVICE_UNHEALTHY);
   Update({WithCondition(gpu, v1::DeviceCondition::HARDWARE_ERROR, false)});
