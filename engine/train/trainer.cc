@@ -302,10 +302,11 @@ absl::Status TrainerImpl::Announce() {
     absl::StrAppend(&resumed, state_.phases.size() > 1 ? absl::StrCat(", phase ", phase.name) : "",
                     ", in BF16 since it fell back");
   }
-  if (was_left_)
+  if (was_left_) {
     absl::StrAppend(
         &resumed,
         ", as LEFT has it (of an attempt that had no daemon any more, or whose daemon had an older database)");
+  }
   AMPD_RETURN_IF_ERROR(AnnounceStart(resumed));
   // The daemon knows it before what follows from it.
   return was_left_ && state_.step < total_steps_ ? EmitCheckpoint(std::nullopt) : absl::OkStatus();

@@ -363,7 +363,7 @@ class ControllerCore {
   // Adds to the counters of device time and dollars by use: what a job had; what nobody had.
   void CountUse(LiveJob& live, double seconds);
   void CountIdle();
-  // Now, and then every minute; now.
+  // Stores what nobody had: now and every minute from then on, or once.
   void StoreIdle();
   void WriteIdle();
   void RestoreOwed(const std::map<std::string, double>& counters);
