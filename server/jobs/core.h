@@ -468,6 +468,11 @@ class ControllerCore {
   // At the start: the last daemon ended before a worker of the attempt ran, and none will.
   static bool NeverBegan(const LiveJob& live);
   void EndOrphan(const FoundWorker& found, const std::string& why);
+  // Of a process that no job counts as its worker: again each second, since a kill may fail.
+  void KillUntilGone(const WorkerProcess& process);
+
+  // How often processes whose end nobody reports are looked at.
+  static constexpr absl::Duration kPollInterval = absl::Seconds(1);
 
   const ControllerOptions options_;
   const StartFolders starts_;

@@ -14,7 +14,6 @@ namespace {
 
 // That a job which is to leave a drained device has for a checkpoint.
 constexpr int kMoveGraces = 10;
-constexpr absl::Duration kPollInterval = absl::Seconds(1);
 constexpr absl::Duration kAfterKill = absl::Seconds(10);
 // Workers lost together with the daemon, in a row and without a checkpoint between, that are not held against the job.
 constexpr int kForgivenLosses = 3;

@@ -47,7 +47,14 @@ bool ControllerCore::NeverBegan(const LiveJob& live) {
 
 void ControllerCore::EndOrphan(const FoundWorker& found, const std::string& why) {
   Log(absl::StrCat("killing an orphaned worker, pid ", found.process.pid, ": ", why), {found.job_id, found.attempt});
-  launcher_->Kill(found.process);
+  KillUntilGone(found.process);
+}
+
+void ControllerCore::KillUntilGone(const WorkerProcess& process) {
+  launcher_->Kill(process);
+  timers_.Add(clock_->Monotonic() + kPollInterval, [this, process] {
+    if (launcher_->IsAlive(process)) KillUntilGone(process);
+  });
 }
 
 }  // namespace ampd

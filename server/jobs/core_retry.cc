@@ -114,7 +114,7 @@ absl::Status ControllerCore::Revive(JobRecord record, const RetryJobParams& para
   Enter(*live, v1::Job::QUEUED, "retried by request");
   JobRecord& revived = live->job.MutableRecord();
   // Left over by a daemon that ended before it saw the worker end.
-  if (!live->has_worker && revived.worker.pid != 0) launcher_->Kill(std::exchange(revived.worker, WorkerProcess()));
+  if (!live->has_worker && revived.worker.pid != 0) KillUntilGone(std::exchange(revived.worker, WorkerProcess()));
   revived.job.clear_end_time();
   revived.job.clear_failures();
   revived.lost_attempts = 0;

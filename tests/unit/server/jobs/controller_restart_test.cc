@@ -482,6 +482,18 @@ TEST_F(ControllerRestartTest, AWorkerOfAnAttemptThatIsOverIsEndedAtOnce) {
   EXPECT_FALSE(launcher_.WasKilled(0));
 }
 
+TEST_F(ControllerRestartTest, AnOrphanIsKilledUntilItIsGone) {
+  StopDaemon();
+  ASSERT_TRUE(launcher_.Launch({"01hzzzzzzzzzzzzzzzzzzzzzzz", 1, "", {}}).ok());
+  launcher_.MakeStubborn(true);
+  StartDaemon();
+  Advance(absl::Minutes(1));
+  ASSERT_TRUE(launcher_.WasKilled(0));
+  launcher_.MakeStubborn(false);
+  Advance(absl::Seconds(1));
+  EXPECT_FALSE(launcher_.IsAlive(launcher_.Wait(0).id));
+}
+
 TEST_F(ControllerRestartTest, AfterADetachTheNextDaemonGoesOnWithTheWorker) {
   RunJob(5);
   const std::string waiting = Submit();
