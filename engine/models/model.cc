@@ -43,8 +43,9 @@ passes::ComputeType ComputeOf(v1::PrecisionSpec::Mode mode) {
   }
 }
 
-passes::PrecisionPolicy PolicyOf(const v1::PrecisionSpec& spec) {
+passes::PrecisionPolicy PolicyOf(const v1::PrecisionSpec& spec, const v1::ModelSpec& model) {
   passes::PrecisionPolicy policy{.compute = ComputeOf(spec.mode())};
+  for (const v1::Network& network : model.networks()) policy.networks.push_back(network.name());
   for (const v1::PrecisionRule& rule : spec.rules()) policy.rules.push_back({rule.match(), ComputeOf(rule.dtype())});
   const v1::LossScaleSpec::Kind kind = spec.loss_scale().kind();
   if (kind == v1::LossScaleSpec::STATIC || kind == v1::LossScaleSpec::DYNAMIC) policy.first_gradient_exponent = 0;
@@ -187,8 +188,8 @@ std::vector<v1::LayerPlan> DescribeLayers(const v1::JobSpec& spec, const std::ve
 // The passes between a forward graph and the one that is planned.
 class Preparation {
  public:
-  Preparation(const v1::PrecisionSpec& precision, const passes::PaddingPolicy& padding)
-      : policy_(PolicyOf(precision)), padding_(padding) {}
+  Preparation(const v1::PrecisionSpec& precision, const v1::ModelSpec& model, const passes::PaddingPolicy& padding)
+      : policy_(PolicyOf(precision, model)), padding_(padding) {}
 
   // What layers are described by: each parameter is read in its layer, no extent is padded.
   absl::StatusOr<ir::Graph> Train(ir::Graph forward, const std::vector<bool>& trained) const {
@@ -317,13 +318,14 @@ absl::StatusOr<Model> BuildModel(const ResolvedJobSpec& resolved, const SampleIn
   ImportedForward imported;
   std::vector<std::vector<PhaseGraph::LabelShare>> shares(static_cast<size_t>(spec.phases_size()));
   for (int i = 0; i < spec.phases_size(); ++i) {
-    prepare.emplace_back(precisions.empty() ? spec.precision() : precisions[static_cast<size_t>(i)], padding);
+    prepare.emplace_back(precisions.empty() ? spec.precision() : precisions[static_cast<size_t>(i)], spec.model(),
+                         padding);
     AMPD_ASSIGN_OR_RETURN(ir::Graph graph, BuildPhase(spec, i, sample, train_batch, prepare.back(), &budget,
                                                       &shares[static_cast<size_t>(i)], &imported));
     graphs.push_back(std::move(graph));
   }
   for (ir::Graph& graph : graphs) shared.push_back(&graph);
-  const Preparation prepare_sample(SamplePrecision(spec, precisions), padding);
+  const Preparation prepare_sample(SamplePrecision(spec, precisions), spec.model(), padding);
   AMPD_ASSIGN_OR_RETURN(ir::Graph sampled, BuildSampleForward(spec, sample, &budget));
   const bool samples = !sampled.nodes.empty();
   if (samples) {

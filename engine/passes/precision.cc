@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 #include <utility>
 
-#include "absl/types/optional.h"
+#include "absl/algorithm/container.h"
 #include "engine/core/half.h"
 #include "engine/core/status.h"
 #include "engine/ops/compute.h"
@@ -67,20 +68,48 @@ class Rewriter {
     return absl::OkStatus();
   }
 
-  // Layers at the ends of the network suffer most from 8 bits.
+  // Layers at the ends of a network suffer most from 8 bits.
   void FindEdges() {
+    std::set<std::string> networks;
     for (const ir::Node& node : from_.nodes) {
-      if (ops::GetOpDef(node.op).precision != ops::PrecisionClass::kAllow) continue;
-      if (!first_) first_ = LayerOf(node);
-      last_ = LayerOf(node);
+      if (IsAllow(node)) networks.insert(NetworkOf(node));
     }
+    for (const std::string& network : networks) FindEdgesOf(network);
+  }
+
+  void FindEdgesOf(const std::string& network) {
+    // By value: whether such an op of the network gave it, or reads it, at any distance.
+    std::vector<bool> behind(from_.values.size()), before(from_.values.size());
+    const auto any = [](const std::vector<ir::ValueId>& values, const std::vector<bool>& of) {
+      return std::any_of(values.begin(), values.end(), [&](ir::ValueId v) { return of[static_cast<size_t>(v)]; });
+    };
+    const auto pass = [&](const ir::Node& node, const std::vector<ir::ValueId>& from,
+                          const std::vector<ir::ValueId>& to, std::vector<bool>* of) {
+      const bool reached = any(from, *of);
+      const bool counts = IsAllow(node) && NetworkOf(node) == network;
+      if (counts && !reached) edges_.insert(LayerOf(node));
+      if (!counts && !reached) return;
+      for (const ir::ValueId v : to) (*of)[static_cast<size_t>(v)] = true;
+    };
+    for (const ir::Node& node : from_.nodes) pass(node, node.inputs, node.outputs, &behind);
+    for (auto node = from_.nodes.rbegin(); node != from_.nodes.rend(); ++node) {
+      pass(*node, node->outputs, node->inputs, &before);
+    }
+  }
+
+  static bool IsAllow(const ir::Node& node) { return ops::GetOpDef(node.op).precision == ops::PrecisionClass::kAllow; }
+
+  std::string NetworkOf(const ir::Node& node) const {
+    const std::string layer = LayerOf(node);
+    std::string name = layer.substr(0, layer.find('.'));
+    return absl::c_linear_search(policy_.networks, name) ? name : "";
   }
 
   static std::string LayerOf(const ir::Node& node) { return node.layer.empty() ? node.name : node.layer; }
 
   bool ComputesInFp8(const ops::OpDef& def, const ir::Node& node) const {
     if (!def.bilinear || !IsF8(policy_.ForLayer(node.layer).dtype)) return false;
-    return (LayerOf(node) != first_ && LayerOf(node) != last_) || policy_.HasRule(node.layer);
+    return edges_.count(LayerOf(node)) == 0 || policy_.HasRule(node.layer);
   }
 
   void Mark(const ops::OpDef& def, ir::Node* node) {
@@ -232,7 +261,7 @@ class Rewriter {
   ir::Graph to_;
   std::vector<ir::ValueId> map_;
   std::map<std::pair<ir::ValueId, DType>, ir::ValueId> casts_;
-  absl::optional<std::string> first_, last_;  // layers with an ALLOW op
+  std::set<std::string> edges_;  // layers
 };
 
 }  // namespace

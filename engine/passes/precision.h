@@ -40,6 +40,8 @@ struct PrecisionPolicy {
   // FP8: the first scale of each gradient, until its history has one, is two to this power. A loss scale does the same
   // for all of them: with one, 0.
   int first_gradient_exponent = 14;
+  // Names of the networks that the graph's layers are of, "NETWORK.LAYER". Empty: all of them are of one.
+  std::vector<std::string> networks;
 
   ComputeType ForLayer(absl::string_view layer) const;
   bool HasRule(absl::string_view layer) const;
@@ -57,7 +59,8 @@ bool GlobMatch(absl::string_view pattern, absl::string_view text);
 //
 // TF32 and FP8 are marks on ALLOW nodes (engine/ops/compute.h), which their gradient nodes inherit. FP8 marks bilinear
 // ops alone, and adds the state of their scales; other ALLOW ops (attention, recurrences) and, unless a rule of theirs
-// says FP8, the first and the last layer that has an ALLOW op compute in bf16.
+// says FP8, the layers at the ends of a network compute in bf16: those with an ALLOW op (embeddings among them) that
+// depends on none of the network's others, or that none of the others depends on.
 absl::StatusOr<ir::Graph> ApplyPrecision(const ir::Graph& forward, const PrecisionPolicy& policy);
 
 }  // namespace ampd::passes

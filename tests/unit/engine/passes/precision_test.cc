@@ -6,9 +6,12 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
+#include <set>
+#include <string>
 
 #include "engine/autodiff/differentiate.h"
 #include "engine/ir/printer.h"
+#include "engine/ops/compute.h"
 #include "engine/ops/op_def.h"
 #include "engine/passes/dead_nodes.h"
 #include "engine/passes/publish_parameters.h"
@@ -281,6 +284,62 @@ TEST(ApplyPrecision, CodesOfPartsAreMadeFromTheMasters) {
   };
   EXPECT_EQ(producer_of_weights("first.matmul"), OpKind::kTranspose);
   EXPECT_EQ(producer_of_weights("middle.matmul"), OpKind::kCast);
+}
+
+std::set<std::string> LayersInFp8(const ir::Graph& g) {
+  std::set<std::string> layers;
+  for (const ir::Node& node : g.nodes) {
+    if (node.attributes.String(ops::kComputeAttribute) == ops::kComputeFp8) layers.insert(node.layer);
+  }
+  return layers;
+}
+
+// Adds `layer`, a product of 16 numbers and a relu, that reads `x`.
+ir::ValueId AddProduct(ir::Graph* g, const std::string& layer, ir::ValueId x) {
+  ir::ValueId w = -1;
+  for (size_t v = 0; v < g->values.size(); ++v) {
+    if (g->values[v].name == layer + ".w") w = static_cast<ir::ValueId>(v);
+  }
+  if (w < 0) w = g->AddParameter({.name = layer + ".w", .type = {DType::kF32, {16, 16}}});
+  return Emit(g, OpKind::kRelu, layer, {Emit(g, OpKind::kMatmul, layer, {x, w})});
+}
+
+TEST(ApplyPrecision, Fp8SparesEveryHeadAndWhateverReadsTheInput) {
+  ir::Graph g;
+  const ir::ValueId x = g.AddInput("x", {DType::kF32, {16, 16}});
+  const ir::ValueId left = AddProduct(&g, "left", x);
+  const ir::ValueId right = AddProduct(&g, "right", x);
+  const ir::ValueId trunk = AddProduct(&g, "trunk", Emit(&g, OpKind::kAdd, "join", {left, right}));
+  const ir::ValueId first = AddProduct(&g, "head0", trunk);
+  const ir::ValueId deep = AddProduct(&g, "deep", trunk);
+  const ir::ValueId second = AddProduct(&g, "head1", deep);
+  g.outputs["loss"] = Emit(&g, OpKind::kReduceMean, "loss", {Emit(&g, OpKind::kAdd, "sum", {first, second})});
+  PrecisionPolicy policy;
+  policy.compute = DType::kF8E4M3;
+  const auto fp8 = ApplyPrecision(g, policy);
+  ASSERT_TRUE(fp8.ok()) << fp8.status();
+  EXPECT_THAT(LayersInFp8(*fp8), ::testing::ElementsAre("deep", "trunk"));
+}
+
+// As a GAN's discriminator reads images and what the generator makes.
+TEST(ApplyPrecision, Fp8SparesTheEndsOfEachNetwork) {
+  ir::Graph g;
+  const ir::ValueId noise = g.AddInput("noise", {DType::kF32, {16, 16}});
+  const ir::ValueId images = g.AddInput("images", {DType::kF32, {16, 16}});
+  ir::ValueId fake = noise;
+  for (const char* layer : {"g.project", "g.up", "g.paint"}) fake = AddProduct(&g, layer, fake);
+  std::vector<ir::ValueId> told;
+  for (ir::ValueId v : {images, fake}) {
+    for (const char* layer : {"trunk.0", "trunk.1", "trunk.2", "source.fc"}) v = AddProduct(&g, layer, v);
+    told.push_back(v);
+  }
+  g.outputs["loss"] = Emit(&g, OpKind::kReduceMean, "loss", {Emit(&g, OpKind::kAdd, "sum", {told[0], told[1]})});
+  PrecisionPolicy policy;
+  policy.compute = DType::kF8E4M3;
+  policy.networks = {"g", "trunk", "source"};
+  const auto fp8 = ApplyPrecision(g, policy);
+  ASSERT_TRUE(fp8.ok()) << fp8.status();
+  EXPECT_THAT(LayersInFp8(*fp8), ::testing::ElementsAre("g.up", "trunk.1"));
 }
 
 TEST(ApplyPrecision, MovedConstantsThatSixteenBitsDoNotHoldKeepTheirNode) {
