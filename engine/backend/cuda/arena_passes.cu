@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "engine/backend/cuda/arena_entries.h"
@@ -164,21 +165,20 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// One block a range: its norms, from those of its entries, which follow each other. Left in the first entry's place.
+// One block a range: its norms, from those of its entries, which end where the next range's begin.
 __global__ void __launch_bounds__(kThreads)
-    LambNorms(const UpdateEntry* __restrict__ list, int64_t count, const UpdateControl* __restrict__ control,
-              Norms* __restrict__ norms, Norms* __restrict__ of_range) {
+    LambNorms(const int64_t* __restrict__ begins, const UpdateControl* __restrict__ control,
+              const Norms* __restrict__ norms, Norms* __restrict__ of_range) {
   if (control->apply == 0) return;
-  const auto range = static_cast<int32_t>(blockIdx.x);
+  const int64_t end = begins[blockIdx.x + 1];
   Norms own = {0, 0};
-  for (int64_t e = threadIdx.x; e < count; e += kThreads) {
-    if (list[e].range != range) continue;
+  for (int64_t e = begins[blockIdx.x] + threadIdx.x; e < end; e += kThreads) {
     own.weights += norms[e].weights;
     own.directions += norms[e].directions;
   }
   own.weights = BlockSum(own.weights);
   own.directions = BlockSum(own.directions);
-  if (threadIdx.x == 0) of_range[range] = own;
+  if (threadIdx.x == 0) of_range[blockIdx.x] = own;
 }
 
 // The same directions again, from the moments: reading those costs less than keeping an arena of directions.
@@ -250,6 +250,14 @@ void Cut(int64_t from, int64_t to, int32_t range, const DenseCopy* copy, std::ve
     }
     list->push_back(entry);
   }
+}
+
+// The first entry of each range, and behind the last one the number of entries; those of a range follow each other.
+std::vector<int64_t> BeginsOf(const std::vector<UpdateEntry>& list, size_t ranges) {
+  std::vector<int64_t> begins(ranges + 1);
+  for (const UpdateEntry& entry : list) ++begins[static_cast<size_t>(entry.range) + 1];
+  std::partial_sum(begins.begin(), begins.end(), begins.begin());
+  return begins;
 }
 
 template <typename T>
@@ -355,6 +363,8 @@ absl::StatusOr<std::unique_ptr<UpdatePass>> UpdatePass::Create(Context* context,
   if (args.config.kind == optim::OptimizerKind::kLamb) {
     const auto norms = static_cast<int64_t>((list.size() + ranges.size()) * sizeof(Norms));
     AMPD_ASSIGN_OR_RETURN(pass->norms_, DeviceArray::Allocate(norms, "LAMB's norms"));
+    AMPD_ASSIGN_OR_RETURN(pass->range_begins_,
+                          UploadAll(context, BeginsOf(list, ranges.size()), "the beginnings of the update's ranges"));
   }
   return pass;
 }
@@ -377,8 +387,8 @@ absl::Status UpdatePass::EnqueueLamb(const UpdateControl* control) const {
   Norms* of_range = of_entry + blocks_;
   AMPD_RETURN_IF_ERROR(Launch("lamb moments", LambMoments, grid, kThreads, 0, stream, list, blocks_, ranges, control,
                               args_.config, UpdateArenasOf(args_), of_entry));
-  AMPD_RETURN_IF_ERROR(Launch("lamb norms", LambNorms, static_cast<unsigned>(ranges_count_), kThreads, 0, stream, list,
-                              blocks_, control, of_entry, of_range));
+  AMPD_RETURN_IF_ERROR(Launch("lamb norms", LambNorms, static_cast<unsigned>(ranges_count_), kThreads, 0, stream,
+                              range_begins_.as<int64_t>(), control, of_entry, of_range));
   return Launch("lamb step", LambStep, grid, kThreads, 0, stream, list, blocks_, ranges, control, args_.config,
                 UpdateArenasOf(args_), of_range);
 }

@@ -93,7 +93,9 @@ class UpdatePass {
   runtime::UpdateArgs args_;
   int64_t blocks_ = 0;
   int64_t ranges_count_ = 0;
-  DeviceArray list_, ranges_, norms_;
+  DeviceArray list_, ranges_;
+  // LAMB's: of entries, then of ranges; and of which entries a range's are.
+  DeviceArray norms_, range_begins_;
 };
 
 }  // namespace ampd::cuda

@@ -83,20 +83,28 @@ struct RowGoal {
 struct RowSums {
   ExpSum exp;
   double q;      // sum of q
-  double q_dot;  // sum of q z; 0 unless asked for
+  double q_dot;  // sum of q (z - the largest); 0 unless asked for
 };
 
 template <GoalKind kKind, bool kDot, typename Team, typename T>
 __device__ __forceinline__ RowSums SumsOf(const RowGoal<kKind>& goal, const Row<T, Team>& z, const T* row) {
   const int64_t classes = goal.goal.classes;
-  double of_label = 0, dot_of_label = 0;
+  double of_label = 0;
+  float label = 0;
   if constexpr (kKind != GoalKind::kTargets) {
     of_label = goal.at_label;
-    if constexpr (kDot) dot_of_label = of_label * static_cast<double>(Load(row[goal.label]));
+    if constexpr (kDot) label = Load(row[goal.label]);
   }
+  const auto dot_of_label = [&](float largest) {
+    return of_label * (static_cast<double>(label) - static_cast<double>(largest));
+  };
   if constexpr (kKind == GoalKind::kLabel) {
-    return {ExpSumOf<Team, true>(z, classes, NoVisit()), of_label, dot_of_label};
+    const ExpSum exp = ExpSumOf<Team, true>(z, classes, NoVisit());
+    return {exp, of_label, kDot ? dot_of_label(exp.largest) : 0.0};
   } else {
+    // Until the largest is known, differences from the first stand for those from it: of logits that are large and
+    // nearly equal they lose nothing. With targets that would cost registers.
+    const float first = kDot && kKind == GoalKind::kSmoothedLabel ? Load(row[0]) : 0.0f;
     Wide q_sum{}, q_dot{};
     const ExpSum exp = ExpSumOf<Team, true>(z, classes, [&](auto column, const float(&v)[Team::kWidth], auto count) {
       float q[Team::kWidth];
@@ -104,11 +112,18 @@ __device__ __forceinline__ RowSums SumsOf(const RowGoal<kKind>& goal, const Row<
       q_sum += Wide(PairwiseSum(q));
       if constexpr (kDot) {
 #pragma unroll
-        for (int j = 0; j < Team::kWidth; ++j) q[j] = j < count ? q[j] * v[j] : 0.0f;
+        for (int j = 0; j < Team::kWidth; ++j) q[j] = j < count ? q[j] * (v[j] - first) : 0.0f;
         q_dot += Wide(PairwiseSum(q));
       }
     });
-    return {exp, Team::Sum(ToDouble(q_sum)) + of_label, kDot ? Team::Sum(ToDouble(q_dot)) + dot_of_label : 0.0};
+    const double q = Team::Sum(ToDouble(q_sum));
+    double dot = 0;
+    if constexpr (kDot) {
+      const double above = static_cast<double>(exp.largest) - static_cast<double>(first);
+      dot = Team::Sum(ToDouble(q_dot)) - above * q;
+      if constexpr (kKind == GoalKind::kSmoothedLabel) dot += dot_of_label(exp.largest);
+    }
+    return {exp, q + of_label, dot};
   }
 }
 
@@ -123,8 +138,7 @@ __device__ __forceinline__ void CrossEntropyOfRows(const T* __restrict__ logits,
       const T* z = logits + row * goal.columns;
       const RowSums sums = SumsOf<kKind, true, Team>(row_goal, Row<T, Team>(z, goal.columns), z);
       if (Team::rank() == 0) {
-        const double log_sum = static_cast<double>(sums.exp.largest) + log(sums.exp.sum);
-        loss = static_cast<float>(log_sum * sums.q - sums.q_dot);
+        loss = static_cast<float>(log(sums.exp.sum) * sums.q - sums.q_dot);
         weight = kKind == GoalKind::kTargets ? 0.0f : goal.weight(row_goal.label);
       }
     }

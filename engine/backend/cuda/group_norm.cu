@@ -4,6 +4,7 @@
 #include "engine/backend/cuda/channel_norm.h"
 #include "engine/backend/cuda/channel_sums.h"
 #include "engine/backend/cuda/dispatch.h"
+#include "engine/backend/cuda/inverse_deviation.h"
 #include "engine/backend/cuda/kernels.h"
 #include "engine/core/status.h"
 
@@ -72,7 +73,7 @@ __global__ void __launch_bounds__(kThreads)
   const double var = WarpReduce(spread, SumOf()) / each;
   if (threadIdx.x % kWarp != 0) return;
   mean_out[group.index] = static_cast<float>(mean);
-  inverse_out[group.index] = static_cast<float>(1.0 / sqrt(var + epsilon));
+  inverse_out[group.index] = InverseDeviation<double>(var, epsilon);
 }
 
 struct ForwardVectors {

@@ -2,6 +2,7 @@
 // sums of dscale and dbias over its rows there, a block adds up its teams', and a second kernel the blocks'.
 #include "engine/backend/cuda/channel_sums.h"
 #include "engine/backend/cuda/dispatch.h"
+#include "engine/backend/cuda/inverse_deviation.h"
 #include "engine/backend/cuda/kernels.h"
 #include "engine/backend/cuda/rows.h"
 #include "engine/backend/cuda/wide.h"
@@ -75,7 +76,7 @@ __global__ void __launch_bounds__(Team::kMostThreads)
     // What rounding the mean added to the variance.
     const double off = centre - static_cast<double>(mean);
     const double variance = MeanSquareOf<Team>(x, mean, n, inverse_n) - off * off;
-    const float inverse = 1.0f / sqrtf(static_cast<float>(variance + epsilon));
+    const float inverse = InverseDeviation<float>(variance, epsilon);
     if (Team::rank() == 0) {
       if (kCentred) o.mean[row] = mean;
       o.inverse[row] = inverse;

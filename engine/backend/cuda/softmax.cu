@@ -25,21 +25,19 @@ struct Axis {
   }
 };
 
-// What turns an element x into a result: softmax e^(x - shift) * factor, log_softmax (x - shift) - rest.
+// What turns an element x into a result: softmax e^(x - largest) * factor, log_softmax (x - largest) - log_sum. There
+// nothing cancels, since log_sum is not below 0.
 struct Normalizer {
-  float shift, factor, rest;
+  float largest, factor, log_sum;
 
   template <bool kLog>
   __device__ __forceinline__ static Normalizer Of(float largest, double sum) {
     if constexpr (!kLog) return {largest, static_cast<float>(1.0 / sum), 0};
-    // Two numbers, since the logarithm alone may need more digits than the result's last.
-    const double shift = static_cast<double>(largest) + log(sum);
-    const auto high = static_cast<float>(shift);
-    return {high, 0, static_cast<float>(shift - static_cast<double>(high))};
+    return {largest, 0, static_cast<float>(log(sum))};
   }
   template <bool kLog>
   __device__ __forceinline__ float operator()(float x) const {
-    return kLog ? (x - shift) - rest : expf(x - shift) * factor;
+    return kLog ? (x - largest) - log_sum : expf(x - largest) * factor;
   }
 };
 

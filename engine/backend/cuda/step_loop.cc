@@ -30,10 +30,12 @@ using runtime::StepRecord;
 // Page-locked memory that batches are fed through, and as much on the device.
 constexpr int64_t kFeedBytes = int64_t{256} << 20;
 constexpr int64_t kMostSlots = 256;
+// Phases, each of which leaves a record of a step: kMaxPhases of proto/spec/resolve_phases.cc.
+constexpr int64_t kMostPhases = 16;
 // Records and scalars of updates ahead; more than can be in flight.
-constexpr int64_t kRecords = 4096;
+constexpr int64_t kRecords = 8192;
 constexpr int64_t kTable = 4096;
-static_assert(kMostSlots * 8 < kRecords && kMostSlots < kTable);
+static_assert(kMostSlots * kMostPhases < kRecords && kMostSlots < kTable);
 static_assert((kRecords & (kRecords - 1)) == 0 && (kTable & (kTable - 1)) == 0);
 // Steps captured in one graph where many are launched at once, if they are of few nodes.
 constexpr int64_t kUnrolled = 16;
@@ -192,6 +194,9 @@ absl::Status CudaStepLoop::Open() {
     }
   }
   const auto phases = static_cast<int64_t>(config_.phases.size());
+  if (phases > kMostPhases) {
+    return absl::InternalError(absl::StrCat("[cuda step loop] ", phases, " phases, at most ", kMostPhases));
+  }
   AMPD_ASSIGN_OR_RETURN(copies_, StreamHandle::Create());
   AMPD_RETURN_IF_ERROR(LayOutFeed());
   AMPD_RETURN_IF_ERROR(AllocateFeed());

@@ -7,6 +7,8 @@
 #include <limits>
 #include <tuple>
 
+#include "absl/strings/str_cat.h"
+#include "engine/backend/cuda/inverse_deviation.h"
 #include "engine/backend/cuda/wide.h"
 #include "engine/core/float8.h"
 #include "engine/ops/op_def.h"
@@ -82,6 +84,45 @@ TEST_F(CudaRows, NormsOfLongRows) {
     ExpectAgrees(OpKind::kLayerNormGrad, a, {x, x, statistic, statistic, vector, x});
     ExpectAgrees(OpKind::kRmsNorm, a, {x});
     ExpectAgrees(OpKind::kRmsNormGrad, a, {x, x, statistic, vector, x});
+  }
+}
+
+// A step whose rows are not finite is skipped; one whose rows became their bias, without a word, would be applied.
+TEST_F(CudaRows, NormsOfSquaresThatOverflow) {
+  const Attributes a{{"axis", int64_t{1}}, {"epsilon", 1e-5}};
+  for (const auto& [t, m, overflows] :
+       {std::tuple{kF, 1e15, false}, {kB, 1e15, false}, {kB, 6e18, true}, {kF, 1e19, true}, {kF, 1e25, true}}) {
+    for (int64_t n : {64, 68, 1032, 40000}) {
+      RefTensor x = Filled({2, n}, 1);
+      for (int64_t i = 0; i < n; ++i) {
+        const double sign = i % 2 == 0 ? 1 : -1, size = 1 + 0.25 * static_cast<double>(i / 2 % 4);
+        x.data[static_cast<size_t>(i)] = RoundToDType(sign * m * size, t);
+        x.data[static_cast<size_t>(n + i)] = sign * size;
+      }
+      for (OpKind op : {OpKind::kLayerNorm, OpKind::kRmsNorm}) {
+        const NodeDesc desc = Describe(op, a, {{t, x.shape}});
+        const std::vector<double> y = Results(op, a, desc.inputs, {x});
+        const std::vector<double> expected = ReferenceOp(desc, {x}, {})[0].data;
+        for (size_t i = 0; i < y.size(); ++i) {
+          if (overflows && i < static_cast<size_t>(n) && !std::isfinite(y[i])) continue;
+          ASSERT_NEAR(y[i], expected[i], 8 * UnitRoundoff(t)) << testing::Describe(desc) << ", " << m << " at " << i;
+        }
+      }
+    }
+  }
+}
+
+// Rounding takes the variance of equal values below 0: by more than epsilon, where they are large.
+TEST_F(CudaRows, LayerNormOfEqualValuesIsItsBias) {
+  const Attributes a{{"axis", int64_t{1}}, {"epsilon", 1e-5}};
+  for (int64_t n : {49, 64, 1030, 40001}) {
+    for (double value : {1.0, -3e5, 3e13, 1e14, 1e18}) {
+      const RefTensor x = Filled({3, n}, RoundToDType(value, kF));
+      const ir::TensorType vector{kF, {n}};
+      const std::vector<double> y =
+          Results(OpKind::kLayerNorm, a, {{kF, x.shape}, vector, vector}, {x, Filled({n}, 2), Filled({n}, 0.5)});
+      for (double v : y) ASSERT_EQ(v, 0.5) << n << " times " << value;
+    }
   }
 }
 
@@ -286,6 +327,33 @@ TEST_F(CudaRows, CrossEntropyOfLogitsThatAreNotFinite) {
   }
 }
 
+// However large they are, only what stands between them counts.
+TEST_F(CudaRows, LossesOfTiedLogits) {
+  for (const auto& [t, n] : {std::pair{kF, int64_t{4}}, {kF, 7}, {kF, 300}, {kF, 9000}, {kF, 40004}, {kB, 300}}) {
+    const double expected = std::log(static_cast<double>(n));
+    for (double value : {1e4, 1e16, 3e38, -3e38}) {
+      SCOPED_TRACE(absl::StrCat(DTypeName(t), " ", n, " times ", value));
+      const RefTensor z = Filled({2, n}, RoundToDType(value, t));
+      const RefTensor labels{{2}, {0, static_cast<double>(n - 1)}};
+      const ir::TensorType type{t, z.shape};
+      for (double smoothing : {0.0, 0.25}) {
+        const Attributes a{{"smoothing", smoothing}};
+        for (double loss : Results(OpKind::kSoftmaxCrossEntropy, a, {type, {kI, {2}}}, {z, labels})) {
+          EXPECT_NEAR(loss, expected, 1e-5) << "smoothing " << smoothing;
+        }
+      }
+      if (t != kF) continue;
+      for (double y : Results(OpKind::kLogSoftmax, {{"axis", int64_t{1}}}, {type}, {z})) {
+        ASSERT_NEAR(y, -expected, 1e-6 * expected) << "of rows";
+      }
+      const RefTensor columns{{n, 2}, z.data};
+      for (double y : Results(OpKind::kLogSoftmax, {{"axis", int64_t{0}}}, {{t, columns.shape}}, {columns})) {
+        ASSERT_NEAR(y, -expected, 1e-6 * expected) << "of columns";
+      }
+    }
+  }
+}
+
 // Codes are what engine/core makes of the scaled value, saturated where it was finite; at every place of a word, and in
 // the last elements, which are no whole one. The step's check has to see what was not.
 TEST_F(CudaRows, QuantizeSaturatesTheFiniteAndPassesTheRestOn) {
@@ -349,6 +417,24 @@ TEST_F(CudaRows, VarianceOfLargeNearlyEqualValues) {
   const NodeDesc desc = Describe(OpKind::kBatchNormStatistics, {{"epsilon", 1e-5}}, {{kF, x.shape}, {kF, {4}}});
   const std::vector<Tensor> results = Run(desc, {x, Filled({4}, 1)});
   for (double var : FromTensor(results[1].view()).data) EXPECT_NEAR(var, 0.125 * 0.125 * 255.0 / 12, 1e-6);
+}
+
+// Of sums in FloatPair a variance overflows where float does.
+TEST(InverseDeviation, IsNaNOfAVarianceThatOverflowed) {
+  for (double variance : {kInf, kNaN}) {
+    EXPECT_TRUE(std::isnan(cuda::InverseDeviation<float>(variance, 1e-5))) << variance;
+    EXPECT_TRUE(std::isnan(cuda::InverseDeviation<double>(variance, 1e-5))) << variance;
+  }
+  EXPECT_TRUE(std::isnan(cuda::InverseDeviation<float>(1e39, 1e-5)));
+  EXPECT_EQ(cuda::InverseDeviation<double>(0x1p200, 1e-5), 0x1p-100f);
+}
+
+TEST(InverseDeviation, TakesAVarianceBelowZeroForZero) {
+  for (double variance : {0.0, -1e-5, -1e9}) {
+    EXPECT_EQ(cuda::InverseDeviation<float>(variance, 0x1p-10), 32);
+    EXPECT_EQ(cuda::InverseDeviation<double>(variance, 0x1p-10), 32);
+  }
+  EXPECT_EQ(cuda::InverseDeviation<float>(0.25, 0), 2);
 }
 
 // What GPUs with slow double use: each sum loses at most a 2^-46th, whatever cancels.
