@@ -30,7 +30,8 @@ class Collective {
   // Starts to add up, in fp32, these ranges (in elements) of the replicas' arenas, in place: afterwards all hold the
   // same bits, which do not depend on who came first. It takes what was launched on this replica's backend before, and
   // runs beside what is launched after, which must not touch the ranges until Finish(). `ranges` stay until then.
-  // INTERNAL where the replicas' ranges differ.
+  // The replicas' ranges must not differ: GradientReducer compares them, once, before the first sum. INTERNAL where an
+  // implementation sees that they do, as the host's does; NCCL compares nothing.
   virtual absl::Status AllReduceSum(float* arena, absl::Span<const ArenaSlot> ranges) = 0;
   // What is launched on this replica's backend from here on finds the sums of all that was started. In the host's
   // memory: waits for them.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "engine/core/status.h"
 
 namespace ampd::runtime {
@@ -46,6 +47,21 @@ std::vector<int> LastSteps(const Plan& plan, const ModelLayout& layout) {
   return last;
 }
 
+// FNV-1a (Fowler, Noll, Vo) of their numbers.
+uint64_t FingerprintOf(const std::vector<GradientBucket>& buckets) {
+  uint64_t hash = 0xcbf29ce484222325;
+  const auto add = [&hash](int64_t number) {
+    for (int byte = 0; byte < 8; ++byte) {
+      hash = (hash ^ (static_cast<uint64_t>(number) >> (8 * byte) & 0xff)) * 0x100000001b3;
+    }
+  };
+  for (const GradientBucket& bucket : buckets) {
+    add(static_cast<int64_t>(bucket.ranges.size()));
+    for (const ArenaSlot& range : bucket.ranges) add(range.offset), add(range.size);
+  }
+  return hash;
+}
+
 }  // namespace
 
 std::vector<GradientBucket> GradientBuckets(const Plan& plan, const ModelLayout& layout, int64_t bucket_bytes) {
@@ -71,9 +87,23 @@ GradientReducer::GradientReducer(const Plan* plan, ModelMemory* memory, Collecti
     : plan_(plan),
       memory_(memory),
       collective_(collective),
-      buckets_(GradientBuckets(*plan, memory->layout(), bucket_bytes)) {}
+      buckets_(GradientBuckets(*plan, memory->layout(), bucket_bytes)) {
+  fingerprints_.reserve(static_cast<size_t>(collective->size()));
+}
+
+// By their fingerprints: a collective that adds up by position alone would make wrong sums of other ranges.
+absl::Status GradientReducer::CompareBuckets() {
+  AMPD_RETURN_IF_ERROR(collective_->group()->AllGather(collective_->rank(), FingerprintOf(buckets_), &fingerprints_));
+  for (size_t r = 1; r < fingerprints_.size(); ++r) {
+    if (fingerprints_[r] == fingerprints_[0]) continue;
+    return absl::InternalError(absl::StrCat("[collective] replica ", r, " adds up other gradients than replica 0"));
+  }
+  compared_ = true;
+  return absl::OkStatus();
+}
 
 absl::Status GradientReducer::After(const PlanStep& step) {
+  if (!compared_) AMPD_RETURN_IF_ERROR(CompareBuckets());
   const auto index = static_cast<int>(&step - plan_->steps.data());
   for (; next_ < buckets_.size() && buckets_[next_].last_step <= index; ++next_) {
     AMPD_RETURN_IF_ERROR(collective_->AllReduceSum(memory_->gradients(), buckets_[next_].ranges));

@@ -38,7 +38,8 @@ class GradientReducer {
 
   // Before the pass that completes the gradients: of several micro-batches the last.
   void Begin() { next_ = 0; }
-  // For Executor::Hook: `step` of the plan was launched.
+  // For Executor::Hook: `step` of the plan was launched. The first call waits for the other replicas'; INTERNAL where
+  // their buckets are others, as plans for unlike devices may have.
   absl::Status After(const PlanStep& step);
   // After that pass: what is launched from here on finds the sums. Errors are the collective's.
   absl::Status Finish();
@@ -46,11 +47,16 @@ class GradientReducer {
   const std::vector<GradientBucket>& buckets() const { return buckets_; }
 
  private:
+  absl::Status CompareBuckets();
+
   const Plan* plan_;
   ModelMemory* memory_;
   Collective* collective_;
   std::vector<GradientBucket> buckets_;
   size_t next_ = 0;
+  bool compared_ = false;
+  // By rank: of all buckets' ranges, in their order.
+  std::vector<uint64_t> fingerprints_;
 };
 
 }  // namespace ampd::runtime

@@ -18,8 +18,8 @@ constexpr int kRunsPerSample = 3;
 // Of a run that takes more than kLong milliseconds, whose times vary less, fewer samples of one run each.
 constexpr float kLong = 5.0f;
 constexpr int kLongSamples = 3;
-// A single run that takes so many times the best median means that the candidate is not worth more runs, unless it is
-// below kShort milliseconds, which the host's delays between launches may double.
+// Two single runs that take so many times the best median mean that the candidate is not worth more, unless they are
+// below kShort milliseconds, which the host's delays between launches may double. One alone may be a hiccup.
 constexpr float kTooSlow = 2.0f, kShort = 0.1f;
 
 class Event {
@@ -48,13 +48,18 @@ class Stopwatch {
     return end_.Create();
   }
 
-  // Milliseconds of a run; below 0 for a candidate that does not run, though the device does. Once a single run shows
-  // that it takes much longer than `best`, that run's time stands for the median.
+  // Milliseconds of a run; below 0 for a candidate that does not run, though the device does. Once two single runs show
+  // that it takes much longer than `best`, the time of the shorter one stands for the median.
   absl::StatusOr<float> MedianOf(int candidate, float best) {
     AMPD_ASSIGN_OR_RETURN(const bool ok, Runs(candidate));
     if (!ok) return -1;
-    AMPD_ASSIGN_OR_RETURN(const float single, Sample(candidate, 1));
-    if (single < 0 || (single > kShort && single > kTooSlow * best)) return single;
+    const auto too_slow = [&](float time) { return time > kShort && time > kTooSlow * best; };
+    AMPD_ASSIGN_OR_RETURN(float single, Sample(candidate, 1));
+    if (too_slow(single)) {
+      AMPD_ASSIGN_OR_RETURN(const float again, Sample(candidate, 1));
+      single = std::min(single, again);
+    }
+    if (single < 0 || too_slow(single)) return single;
     std::array<float, kSamples> samples = {single};
     const bool is_long = single > kLong;
     const int count = is_long ? kLongSamples : kSamples;

@@ -22,8 +22,8 @@ std::string AutotuneKey(const Context& context, absl::string_view library, absl:
 absl::StatusOr<bool> MayMeasure(const Context& context);
 
 // The fastest of `count` candidates by the median of several runs on the context's stream, each after a first one that
-// does not count; of equals the first. Runs that take long are fewer, and a candidate whose second run takes much
-// longer than the best before it has no others. `run(i)` enqueues candidate i; one whose run fails is left out.
+// does not count; of equals the first. Runs that take long are fewer, and a candidate whose second and third run take
+// much longer than the best before it has no others. `run(i)` enqueues candidate i; one whose run fails is left out.
 // NOT_FOUND, with the last such error, when none is left; another error when the device failed. Waits for the stream.
 absl::StatusOr<int> FastestOf(const Context& context, int count, const std::function<absl::Status(int)>& run);
 

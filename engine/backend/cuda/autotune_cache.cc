@@ -151,12 +151,10 @@ absl::Status AutotuneCache::WriteFile() {
   const std::string path = absl::StrCat(directory_, "/", kFileName), lock_path = absl::StrCat(path, ".lock");
   const File lock(open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (lock.fd() < 0 || !Lock(lock.fd())) return Failed("cannot be locked", lock_path);
-  // What others wrote since, with this process's choices as the newer ones.
-  Entries mine;
-  mine.swap(entries_);
-  index_.clear();
+  // Of all that is here only the choice that was just put is newer than what others wrote since.
+  auto [key, value] = entries_.back();
   ReadFile();
-  for (auto& [key, value] : mine) Insert(std::move(key), std::move(value));
+  Insert(std::move(key), std::move(value));
   std::string temporary = absl::StrCat(path, ".XXXXXX");
   {
     const File file(mkstemp(temporary.data()));

@@ -6,7 +6,9 @@
 
 #include "engine/backend/cuda/conv_direct.h"
 #include "engine/backend/cuda/convert.h"
+#include "engine/backend/cuda/device_failure.h"
 #include "engine/backend/cuda/dispatch.h"
+#include "engine/backend/cuda/fused_attention.h"
 #include "engine/backend/cuda/kernels.h"
 #include "engine/backend/cuda/launch.h"
 #include "engine/core/status.h"
@@ -23,8 +25,10 @@ constexpr int kThreads = 256;
 // Between what is widened and the workspace of a library that tries several algorithms on it.
 constexpr int64_t kSlackBytes = 256;
 
+// Zeros behind them, `total` values in all: what a library reads past an operand must not be what is left there, which
+// may be NaN.
 template <typename From>
-__global__ void WidenCodes(const From* __restrict__ codes, int64_t size, float* __restrict__ wide) {
+__global__ void WidenCodes(const From* __restrict__ codes, int64_t size, float* __restrict__ wide, int64_t total) {
   constexpr int kN = 4;
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
   const int64_t first = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
@@ -36,6 +40,7 @@ __global__ void WidenCodes(const From* __restrict__ codes, int64_t size, float* 
   }
   const int64_t rest = size / kN * kN + first;
   if (rest < size) wide[rest] = Load(codes[rest]);
+  for (int64_t i = size + first; i < total; i += stride) wide[i] = 0;
 }
 
 class ConvKernel : public runtime::Kernel {
@@ -43,10 +48,15 @@ class ConvKernel : public runtime::Kernel {
   ConvKernel(const NodeDesc& desc, std::unique_ptr<Conv> conv, Context* context)
       : name_(desc.name), conv_(std::move(conv)), context_(context) {
     for (size_t i = 0; i < wide_.size(); ++i) {
-      if (IsF8(desc.inputs[i].dtype)) wide_[i] = layout_.Add(NumElements(desc.inputs[i].shape) * SizeOf(DType::kF32));
+      if (!IsF8(desc.inputs[i].dtype)) continue;
+      wide_[i] = layout_.Add(NumElements(desc.inputs[i].shape) * SizeOf(DType::kF32));
+      ends_[i] = layout_.bytes();
     }
     if (conv_->workspace_bytes() == 0) return;
-    if (layout_.bytes() > 0) layout_.Add(kSlackBytes);
+    if (layout_.bytes() > 0) {
+      layout_.Add(kSlackBytes);
+      ends_[wide_[1] >= 0 ? 1 : 0] = layout_.bytes();
+    }
     workspace_ = layout_.Add(conv_->workspace_bytes());
   }
 
@@ -69,17 +79,16 @@ class ConvKernel : public runtime::Kernel {
     for (size_t i = 0; i < wide_.size(); ++i) {
       const TensorView& x = args.inputs[i];
       if (wide_[i] < 0) continue;
-      auto* wide = WorkspaceAt<float>(args, wide_[i]);
-      AMPD_RETURN_IF_ERROR(x.dtype == DType::kF8E4M3 ? Widen<Float8E4M3>(x, wide) : Widen<Float8E5M2>(x, wide));
+      AMPD_RETURN_IF_ERROR(x.dtype == DType::kF8E4M3 ? Widen<Float8E4M3>(x, args, i) : Widen<Float8E5M2>(x, args, i));
     }
     return absl::OkStatus();
   }
 
   template <typename T>
-  absl::Status Widen(const TensorView& codes, float* wide) const {
+  absl::Status Widen(const TensorView& codes, const KernelArgs& args, size_t i) const {
     const unsigned blocks = BlocksFor(CeilDiv(codes.size(), 4), kThreads, context_->properties().sm_count);
     return cuda::Launch(name_, WidenCodes<T>, blocks, kThreads, 0, context_->stream(), codes.as<T>(), codes.size(),
-                        wide);
+                        WorkspaceAt<float>(args, wide_[i]), (ends_[i] - wide_[i]) / SizeOf(DType::kF32));
   }
 
   const std::string name_;
@@ -89,6 +98,8 @@ class ConvKernel : public runtime::Kernel {
   // In the workspace; -1: there is none.
   int64_t workspace_ = -1;
   std::array<int64_t, 2> wide_ = {-1, -1};
+  // Where what is written of each ends, zeros behind it among it.
+  std::array<int64_t, 2> ends_ = {};
 };
 
 std::array<int64_t, 4> Extents(const Shape& s) { return {s[0], s[1], s[2], s[3]}; }
@@ -137,10 +148,16 @@ ConvDesc ConvOf(const NodeDesc& desc, const DeviceProperties& properties) {
   return conv;
 }
 
-absl::StatusOr<std::unique_ptr<Conv>> MakeBestConv(std::string name, const ConvDesc& desc, Context* context) {
-  absl::StatusOr<std::unique_ptr<Conv>> conv = Conv::Create(name, desc, context);
-  if (!absl::IsUnimplemented(conv.status())) return conv;
+absl::StatusOr<std::unique_ptr<Conv>> MakeConvOrOwn(std::string name, const ConvDesc& desc, Context* context,
+                                                    const MakeConv& make) {
+  absl::StatusOr<std::unique_ptr<Conv>> conv = make(name, desc, context);
+  if (conv.ok() || !OwnKernelsServe(conv.status())) return conv;
+  if (!absl::IsUnimplemented(conv.status())) NoteOwnConv(context, name, conv.status().message());
   return MakeDirectConv(std::move(name), desc, context);
+}
+
+absl::StatusOr<std::unique_ptr<Conv>> MakeBestConv(std::string name, const ConvDesc& desc, Context* context) {
+  return MakeConvOrOwn(std::move(name), desc, context, Conv::Create);
 }
 
 void RegisterConvolutions(runtime::KernelTable* table, Context* context, const MakeConv& make) {

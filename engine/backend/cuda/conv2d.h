@@ -13,7 +13,11 @@ namespace ampd::cuda {
 
 using MakeConv = std::function<absl::StatusOr<std::unique_ptr<Conv>>(std::string, const ConvDesc&, Context*)>;
 
-// The library's convolution or, where it has none (UNIMPLEMENTED), the backend's own.
+// What `make` makes or, where it has none (UNIMPLEMENTED) or fails (OwnKernelsServe), the backend's own. A failure is
+// noted for the job's log.
+absl::StatusOr<std::unique_ptr<Conv>> MakeConvOrOwn(std::string name, const ConvDesc& desc, Context* context,
+                                                    const MakeConv& make);
+// The library's or the backend's own.
 absl::StatusOr<std::unique_ptr<Conv>> MakeBestConv(std::string name, const ConvDesc& desc, Context* context);
 
 // The convolution of a node of the four ops, on operands of the dtype that its kernel works in: 8-bit ones are widened

@@ -12,6 +12,12 @@ namespace ampd::cuda {
 // that, which name none. Asks nothing of a context that is not open. In a capture, too.
 absl::Status DeviceFailureOr(const Context& context, const absl::Status& status);
 
+// Whether the backend's own kernels run what a library refused, or failed at, with `status`, an error: not where the
+// device failed or there is no memory, which they would meet too.
+inline bool OwnKernelsServe(const absl::Status& status) {
+  return !absl::IsUnavailable(status) && !absl::IsResourceExhausted(status);
+}
+
 }  // namespace ampd::cuda
 
 #endif  // AMPD_ENGINE_BACKEND_CUDA_DEVICE_FAILURE_H_

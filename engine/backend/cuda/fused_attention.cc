@@ -3,6 +3,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "engine/backend/cuda/device_failure.h"
 #include "engine/core/status.h"
 
 namespace ampd::cuda {
@@ -27,23 +28,34 @@ void NoteOwnAttention(Context* context, const std::string& node, absl::string_vi
 }
 
 absl::StatusOr<std::shared_ptr<FusedAttention>> ChooseAttention(Context* context, const std::string& node,
-                                                                const FusedAttentionDesc& desc, bool has_mask) {
+                                                                const FusedAttentionDesc& desc, bool has_mask,
+                                                                const MakeAttention& make) {
   const absl::StatusOr<std::shared_ptr<FusedAttention>> made =
-      has_mask ? absl::UnimplementedError("a mask") : FusedAttention::Create(desc, context);
+      has_mask ? absl::UnimplementedError("a mask") : make(desc, context);
   if (made.ok()) {
     NoteFusedAttention(context, node, **made);
     return *made;
   }
-  if (!absl::IsUnimplemented(made.status())) return Annotate(made.status(), node);
+  if (!OwnKernelsServe(made.status())) return Annotate(made.status(), node);
   NoteOwnAttention(context, node, made.status().message());
   return nullptr;
 }
 
+void NoteOwnConv(Context* context, const std::string& node, absl::string_view why) {
+  AttentionUsesOf(context).convs[std::string(why)].insert(node);
+}
+
 std::vector<std::string> AttentionNotes(Context* context) {
+  const auto named = [](const std::set<std::string>& nodes) {
+    return absl::StrCat(*nodes.begin(), nodes.size() > 1 ? absl::StrCat(" and ", nodes.size() - 1, " more") : "");
+  };
   std::vector<std::string> notes;
   for (const auto& [by, nodes] : AttentionUsesOf(context).nodes) {
-    const std::string others = nodes.size() > 1 ? absl::StrCat(" and ", nodes.size() - 1, " more") : "";
-    notes.push_back(absl::StrCat("attention runs on ", by, ": ", *nodes.begin(), others));
+    notes.push_back(absl::StrCat("attention runs on ", by, ": ", named(nodes)));
+  }
+  for (const auto& [why, nodes] : AttentionUsesOf(context).convs) {
+    notes.push_back(
+        absl::StrCat("a convolution runs on the backend's own kernel, since cuDNN failed (", why, "): ", named(nodes)));
   }
   return notes;
 }

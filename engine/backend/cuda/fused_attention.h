@@ -3,6 +3,7 @@
 #ifndef AMPD_ENGINE_BACKEND_CUDA_FUSED_ATTENTION_H_
 #define AMPD_ENGINE_BACKEND_CUDA_FUSED_ATTENTION_H_
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -50,24 +51,31 @@ class FusedAttention {
   virtual absl::Status Run(const FusedAttentionArgs& args) = 0;
 };
 
-// What a context keeps of attention.
+// What a context keeps of attention, and for the same log of convolutions.
 struct AttentionUses {
   // The library's, while they are in use, by description.
   std::map<std::string, std::weak_ptr<FusedAttention>> made;
   // Nodes that kernels were prepared for, by what runs them.
   std::map<std::string, std::set<std::string>> nodes;
+  // Convolutions that the library failed at, by its error.
+  std::map<std::string, std::set<std::string>> convs;
 };
 AttentionUses& AttentionUsesOf(Context* context);
 
 // Remembers what runs attention or a gradient of it: for AttentionNotes().
 void NoteFusedAttention(Context* context, const std::string& node, const FusedAttention& by);
 void NoteOwnAttention(Context* context, const std::string& node, absl::string_view why);
-// The library's for a node, or null where the backend's own kernels are to run it: with a mask, and what Create() does
-// not take. Notes which, and why.
+// Remembers that the backend's own kernel runs a convolution at which the library failed.
+void NoteOwnConv(Context* context, const std::string& node, absl::string_view why);
+using MakeAttention =
+    std::function<absl::StatusOr<std::shared_ptr<FusedAttention>>(const FusedAttentionDesc&, Context*)>;
+// The library's for a node, or null where the backend's own kernels are to run it: with a mask, and what `make` refuses
+// or fails at (OwnKernelsServe). Notes which, and why.
 absl::StatusOr<std::shared_ptr<FusedAttention>> ChooseAttention(Context* context, const std::string& node,
-                                                                const FusedAttentionDesc& desc, bool has_mask);
+                                                                const FusedAttentionDesc& desc, bool has_mask,
+                                                                const MakeAttention& make = FusedAttention::Create);
 // For a log: a sentence for each way in which the context's attention runs, with the library's algorithm, or why it
-// runs on the backend's own kernels.
+// runs on the backend's own kernels; and for each error of the library for which a convolution does.
 std::vector<std::string> AttentionNotes(Context* context);
 
 }  // namespace ampd::cuda

@@ -246,8 +246,8 @@ class RegionKernel : public runtime::Kernel {
     absl::StatusOr<JoinedCall> call = Join(desc_, product_desc_, context_, make);
     // What the library refuses, for whatever reason, the parts can do.
     if (!call.ok() && way_ == RegionWay::kJoined) return call.status();
-    // Not the library: it was not asked any more.
-    if (absl::IsResourceExhausted(call.status())) return call.status();
+    // Not the library: it was not asked any more, of a device that is not there.
+    if (absl::IsResourceExhausted(call.status()) && !context_->is_open()) return call.status();
     if (call.ok()) call_ = *std::move(call);
     if (call_.joined == nullptr) way_ = RegionWay::kParts;
     for (const ir::TensorType& type : product_desc_.inputs) operands_.push_back({nullptr, type.dtype, type.shape});
@@ -291,12 +291,20 @@ class RegionKernel : public runtime::Kernel {
   absl::Status Settle(const KernelArgs& args) {
     AutotuneCache* const cache = context_->autotune();
     if (cache == nullptr) return absl::OkStatus();
+    if (Tried().crowded.count(call_.key) > 0) {
+      way_ = RegionWay::kParts;
+      return absl::OkStatus();
+    }
     absl::optional<std::string> known = cache->Find(call_.key);
-    if (!known || (*known == kJoined && Compared().count(call_.key) == 0)) {
+    if (!known || (*known == kJoined && Tried().compared.count(call_.key) == 0)) {
       AMPD_ASSIGN_OR_RETURN(const bool may_measure, MayMeasure(*context_));
       if (!may_measure) return absl::OkStatus();
       absl::StatusOr<std::string> tried = Try(args, known.has_value());
-      if (absl::IsResourceExhausted(tried.status())) tried = absl::StrCat(kParts, ": ", tried.status().message());
+      if (absl::IsResourceExhausted(tried.status())) {
+        Tried().crowded.insert(call_.key);
+        way_ = RegionWay::kParts;
+        return absl::OkStatus();
+      }
       AMPD_RETURN_IF_ERROR(tried.status());
       if (!known || *tried != *known) cache->Put(call_.key, *tried);
       known = *std::move(tried);
@@ -305,11 +313,17 @@ class RegionKernel : public runtime::Kernel {
     return absl::OkStatus();
   }
 
-  // Keys of calls that gave what their parts give, in this process.
-  std::set<std::string>& Compared() {
+  // Keys of calls that were tried in this process.
+  struct Calls {
+    // They gave what their parts give.
+    std::set<std::string> compared;
+    // There was no memory to try them, which another process may have.
+    std::set<std::string> crowded;
+  };
+  Calls& Tried() {
     std::shared_ptr<void>& kept = context_->library(Library::kRegions);
-    if (kept == nullptr) kept = std::make_shared<std::set<std::string>>();
-    return *static_cast<std::set<std::string>*>(kept.get());
+    if (kept == nullptr) kept = std::make_shared<Calls>();
+    return *static_cast<Calls*>(kept.get());
   }
 
   // Both ways on operands of its own: what the cache is to hold. `measured`: the joined one was measured to be faster.
@@ -324,7 +338,7 @@ class RegionKernel : public runtime::Kernel {
       // What fails with its device says nothing of the call, and a kernel's fault shows when it is waited for.
       AMPD_RETURN_IF_ERROR(context_->Wait());
       const absl::Status why = DeviceFailureOr(*context_, runs);
-      if (absl::IsUnavailable(why)) return why;
+      if (absl::IsUnavailable(why) || absl::IsResourceExhausted(why)) return why;
       return absl::StrCat(kParts, ": ", why.message());
     }
     AMPD_RETURN_IF_ERROR(Run(RegionWay::kParts, on_trial));
@@ -341,7 +355,7 @@ class RegionKernel : public runtime::Kernel {
       AMPD_ASSIGN_OR_RETURN(difference, Compare(trial, on_trial));
     }
     if (!difference.empty()) return absl::StrCat(kParts, ": ", difference);
-    Compared().insert(call_.key);
+    Tried().compared.insert(call_.key);
     return std::string(kJoined);
   }
 

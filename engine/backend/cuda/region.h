@@ -13,7 +13,8 @@ enum class RegionWay {
   // below. What is joined is compared with its parts first, in every process: on random operands, where they must be
   // the same but for roundings, and with a NaN and an infinity among them, which must not get lost. Memory for those is
   // allocated and freed again. A call whose results differ is not used, and the cache's value says by how much. The
-  // parts, where the library has no such call, without a cache, without memory, and while a graph is captured.
+  // parts, where the library has no such call, without a cache, while a graph is captured, and, for this process, where
+  // there is no memory for it.
   kMeasured,
   // In one call of a library. UNIMPLEMENTED where there is none.
   kJoined,

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "tests/support/cuda_on_host/cuda_on_host.h"
@@ -46,6 +47,7 @@ std::mutex mutex;
 std::map<int, std::weak_ptr<Clique>> cliques;
 int next_id = 1;
 
+thread_local std::string last_error;
 thread_local int group_depth = 0;
 thread_local std::vector<std::pair<ncclComm_t, Request>> grouped;
 
@@ -105,6 +107,8 @@ ncclResult_t StateOf(const ncclComm& comm) {
 const char* ncclGetErrorString(ncclResult_t result) {
   return result == ncclInvalidArgument ? "invalid argument" : result == ncclInvalidUsage ? "invalid usage" : "error";
 }
+
+const char* ncclGetLastError(ncclComm_t) { return last_error.c_str(); }
 
 ncclResult_t ncclGetVersion(int* version) {
   *version = 22707;
@@ -178,6 +182,11 @@ ncclResult_t ncclGroupEnd() {
 
 ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDataType_t, ncclRedOp_t, ncclComm_t comm,
                            cudaStream_t stream) {
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  if (const cudaError_t error = cudaStreamIsCapturing(stream, &capture); error != cudaSuccess) {
+    last_error = std::string("Cuda failure '") + cudaGetErrorName(error) + "'";
+    return ncclUnhandledCudaError;
+  }
   ncclGroupStart();
   grouped.push_back({comm, {static_cast<const float*>(from), static_cast<float*>(to), count, stream}});
   return ncclGroupEnd();

@@ -32,6 +32,8 @@ struct ncclConfig_t {
   { -1 }
 
 const char* ncclGetErrorString(ncclResult_t result);
+// Of the thread's last failure; the communicator is not asked for.
+const char* ncclGetLastError(ncclComm_t comm);
 ncclResult_t ncclGetVersion(int* version);
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id);
 // Refuses what blocks, two ranks on one device, and a rank that there is already.
@@ -40,6 +42,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* result);
 ncclResult_t ncclCommAbort(ncclComm_t comm);
 ncclResult_t ncclGroupStart();
 ncclResult_t ncclGroupEnd();
+// Asks CUDA whether the stream is captured: ncclUnhandledCudaError where that fails.
 ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDataType_t type, ncclRedOp_t op,
                            ncclComm_t comm, cudaStream_t stream);
 

@@ -16,6 +16,8 @@ using runtime::NodeDesc;
 using runtime::StepState;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
+// Scores from which a library may compute, and round weights and score gradients to operands of 16 bits on the way.
+constexpr int64_t kManyScores = int64_t{1} << 18;
 
 // Index arithmetic of q, k, v and the mask, and the scores with a bound on their error.
 class Scores {
@@ -25,7 +27,6 @@ class Scores {
       : q(Operand(desc, in[first])),
         k(Operand(desc, in[first + 1])),
         v(Operand(desc, in[first + 2])),
-        roundoff(desc.attributes.Bool(kRoundOperands) ? 1.01 * kTf32Roundoff : 0),
         mask_(in.size() > mask ? &in[mask] : nullptr) {
     const Attributes& a = desc.attributes;
     packed_ = q.shape.size() == 3;
@@ -41,6 +42,13 @@ class Scores {
     causal_ = a.Bool("causal");
     offset_ = a.Int("causal_offset");
     bool_mask_ = mask_ != nullptr && desc.inputs[mask].dtype == DType::kBool;
+    const DType dtype = desc.inputs[first].dtype;
+    if (desc.attributes.Bool(kRoundOperands)) roundoff = 1.01 * kTf32Roundoff;
+    if (dtype != DType::kF32 && mask_ == nullptr && batch * heads * queries * keys >= kManyScores) {
+      // The gradient's are made of weights that may have been rounded already.
+      roundoff = 2.01 * UnitRoundoff(dtype);
+      underflow = dtype == DType::kF16 ? 0x1p-24 : 0;
+    }
   }
 
   int64_t KvHead(int64_t h) const { return h / (heads / kv_heads); }
@@ -97,8 +105,8 @@ class Scores {
   }
 
   const RefTensor q, k, v;
-  // How far, relatively, an operand may be that was not an input.
-  double roundoff;
+  // How far, relatively and besides, an operand may be that was not an input.
+  double roundoff = 0, underflow = 0;
   int64_t batch, heads, kv_heads, queries, keys, size, value_size;
   double scale, softcap;
 
@@ -144,8 +152,9 @@ RefTensors Forward(const NodeDesc& desc, const RefTensors& in, bool errors) {
     for (int64_t j = 0; j < s.keys; ++j) {
       const double weight = std::exp(row[j].value - log_sum);
       for (int64_t e = 0; e < s.value_size; ++e) {
-        const double product = weight * s.v.data[s.V(b, h, j, e)];
-        out[0].data[s.Y(b, h, i, e)] += errors ? (relative + s.roundoff) * std::fabs(product) + 0x1p-140 : product;
+        const double value = s.v.data[s.V(b, h, j, e)], product = weight * value;
+        const double error = (relative + s.roundoff) * std::fabs(product) + s.underflow * std::fabs(value) + 0x1p-140;
+        out[0].data[s.Y(b, h, i, e)] += errors ? error : product;
       }
     }
   });
@@ -196,7 +205,7 @@ RefTensors Gradient(const NodeDesc& desc, const RefTensors& in, bool errors) {
       double grad = raw * score.slope;
       if (errors) {
         const double rounded = s.roundoff * weight * std::fabs((dots.weight - dots.delta) * score.slope);
-        grad = raw * std::fabs(score.slope) + weight * dots.magnitude * slope_error + rounded;
+        grad = raw * std::fabs(score.slope) + weight * dots.magnitude * slope_error + rounded + s.underflow / s.scale;
       }
       const auto f = [&](double v) { return errors ? std::fabs(v) : v; };
       for (int64_t e = 0; e < s.size; ++e) {
@@ -204,8 +213,9 @@ RefTensors Gradient(const NodeDesc& desc, const RefTensors& in, bool errors) {
         out[1].data[s.K(b, h, j, e)] += grad * f(s.scale * s.q.data[s.Q(b, h, i, e)]);
       }
       for (int64_t e = 0; e < s.value_size; ++e) {
-        const double product = weight * dy.data[s.Y(b, h, i, e)];
-        out[2].data[s.V(b, h, j, e)] += errors ? (relative + s.roundoff) * std::fabs(product) : product;
+        const double value = dy.data[s.Y(b, h, i, e)], product = weight * value;
+        const double error = (relative + s.roundoff) * std::fabs(product) + s.underflow * std::fabs(value);
+        out[2].data[s.V(b, h, j, e)] += errors ? error : product;
       }
     }
   });
@@ -299,12 +309,28 @@ void AdjustSelfGradInputs(const NodeDesc& desc, RefTensors* inputs) {
   (*inputs)[kSelfLogSum] = apart.in[kLogSum];
 }
 
-// Bool masks hide a third, and every key of query 1; f32 masks have infinities too.
+// Where q stands in a use of attention or its gradient without a mask that has kManyScores; else -1.
+int FirstOperand(const NodeDesc& desc) {
+  if (desc.op != OpKind::kAttention && desc.op != OpKind::kAttentionGrad) return -1;
+  const size_t first = desc.op == OpKind::kAttention ? 0 : kQ, mask = desc.op == OpKind::kAttention ? 3 : kMask;
+  const Shape &q = desc.inputs[first].shape, &k = desc.inputs[first + 1].shape;
+  if (desc.inputs.size() > mask || q.size() != 4 || q[0] * q[1] * q[2] * k[2] < kManyScores) return -1;
+  return static_cast<int>(first);
+}
+
+// Bool masks hide a third, and every key of query 1; f32 masks have infinities too. Of many scores without a mask keys
+// are opposed to queries: scores and the logarithms of their sums lie near -100, where e^-log_sum is past fp32.
 RefTensor Input(const NodeDesc& desc, int i, Random* random) {
   const std::map<OpKind, int> masks = {
       {OpKind::kAttention, 3}, {OpKind::kSelfAttention, 1}, {OpKind::kSelfAttentionGrad, kSelfMask}};
   const auto mask = masks.find(desc.op);
   RefTensor drawn;
+  if (const int first = FirstOperand(desc); first >= 0 && (i == first || i == first + 1)) {
+    const double sign = i == first ? 1 : -1;
+    drawn = RandomTensor(random, desc.inputs[i].shape, desc.inputs[i].dtype, 5.75, 6.5);
+    for (double& v : drawn.data) v *= sign;
+    return drawn;
+  }
   if (i != (mask == masks.end() ? static_cast<int>(kMask) : mask->second)) return drawn;
   drawn = Filled(desc.inputs[i].shape);
   const int64_t keys = drawn.shape.back(), rows = drawn.shape.size() > 1 ? drawn.shape[drawn.shape.size() - 2] : 1;
@@ -321,6 +347,17 @@ struct Use {
   Attributes attributes;
   Shape q, k, v, mask;  // mask: empty is none
 };
+
+// Each of kManyScores or a few more: numbers of keys that are no multiple of a tile of 128, one that is, and a causal
+// one.
+std::vector<Use> LargeUses() {
+  const auto use = [](const Attributes& attributes, int64_t heads, int64_t queries, int64_t keys) {
+    return Use{attributes, {1, heads, queries, 8}, {1, heads, keys, 8}, {1, heads, keys, 8}, {}};
+  };
+  const Attributes none, causal{{"causal", int64_t{1}}};
+  return {use(none, 7, 196, 192), use(none, 3, 274, 320), use(none, 1, 263, 1000), use(none, 4, 256, 256),
+          use(causal, 8, 192, 192)};
+}
 
 std::vector<Use> Uses() {
   const Attributes none, causal{{"causal", int64_t{1}}};
@@ -349,7 +386,9 @@ std::vector<Use> Uses() {
 
 std::vector<OpShapes> Cases(bool gradient) {
   std::vector<OpShapes> list;
-  for (const Use& use : Uses()) {
+  std::vector<Use> uses = Uses();
+  for (Use& use : LargeUses()) uses.push_back(std::move(use));
+  for (const Use& use : uses) {
     std::vector<Shape> in = {use.q, use.k, use.v};
     if (gradient) {
       const bool packed = use.q.size() == 3;

@@ -3,11 +3,8 @@
 #include <dlfcn.h>
 
 #include <algorithm>
-#include <array>
-#include <cmath>
 #include <cstdint>
 #include <filesystem>
-#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
@@ -15,12 +12,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/backend/cuda/autotune.h"
+#include "engine/backend/cuda/conv_choice.h"
 #include "engine/backend/cuda/cudnn/conv_graph.h"
 #include "engine/backend/cuda/cudnn/graph.h"
 #include "engine/backend/cuda/cudnn/questions.h"
 #include "engine/backend/cuda/device_failure.h"
-#include "engine/backend/cuda/region_trial.h"
-#include "engine/backend/cuda/status.h"
 #include "engine/core/status.h"
 #include "engine/core/tensor.h"
 
@@ -30,8 +26,6 @@ namespace {
 using cudnn::Engine;
 using cudnn::Plan;
 
-// Engines that are measured, of those that cuDNN expects to be fastest.
-constexpr size_t kCandidates = 10;
 // cuDNN 9.19 writes past its own memory while it plans batch norm's gradient fused into the gradient by the input, for
 // filters of 9x9 and 11x21; 7x7 and 5x11 are sound.
 constexpr int64_t kMostFusedCells = 49;
@@ -44,12 +38,16 @@ struct Listed {
   std::string algorithm;
 };
 
-// Whether a window may lie in the padding altogether, which no network of use has: gradients by such a filter came out
-// as NaN on an H200.
+// Whether a window sees nothing but padding, which no network of use has: gradients by such a filter came out as NaN on
+// an H200.
 bool HasBlindWindows(const ConvDesc& desc) {
   for (size_t axis = 0; axis < 2; ++axis) {
-    const int64_t span = (desc.filter[axis + 1] - 1) * desc.dilations[axis] + 1;
-    if (desc.before[axis] >= span || desc.after[axis] >= span) return true;
+    for (int64_t i = 0; i < desc.output[axis + 1]; ++i) {
+      const int64_t first = i * desc.strides[axis] - desc.before[axis], step = desc.dilations[axis];
+      // The first tap that is not in front of the image.
+      const int64_t tap = first < 0 ? (step - 1 - first) / step : 0;
+      if (tap >= desc.filter[axis + 1] || first + tap * step >= desc.image[axis + 1]) return true;
+    }
   }
   return false;
 }
@@ -62,7 +60,7 @@ absl::StatusOr<std::shared_ptr<const Listed>> List(const ConvDesc& desc, DType i
   if (desc.fusion == ConvFusion::kReluBatchNormGrad && desc.filter[1] * desc.filter[2] > kMostFusedCells) {
     return absl::UnimplementedError(absl::StrCat("not fused with a filter of more than ", kMostFusedCells, " cells"));
   }
-  if (HasBlindWindows(desc)) return absl::UnimplementedError("padding as wide as the filter");
+  if (HasBlindWindows(desc)) return absl::UnimplementedError("windows that see nothing but padding");
   auto listed = std::make_shared<Listed>();
   AMPD_ASSIGN_OR_RETURN(cudnn::ConvGraph described, cudnn::DescribeConv(desc, intermediate));
   listed->operands = std::move(described.operands);
@@ -76,17 +74,17 @@ absl::StatusOr<std::shared_ptr<const Listed>> List(const ConvDesc& desc, DType i
   absl::Status status;
   while (!engines.empty()) {
     const absl::StatusOr<Plan> plan = cudnn::Build(engines.front());
-    status = plan.status();
-    if (status.ok() && plan->workspace_bytes <= kMaxConvWorkspace) {
+    if (!absl::IsResourceExhausted(status)) status = plan.status();
+    if (plan.ok() && plan->workspace_bytes <= kMaxConvWorkspace) {
       // What is built may need more than its engine said.
       listed->workspace_bytes = plan->workspace_bytes;
       break;
     }
     engines.erase(engines.begin());
   }
-  if (engines.empty()) return absl::UnimplementedError(absl::StrCat("no engine builds: ", status.message()));
+  if (engines.empty()) return cudnn::NoneBuilds(status);
   listed->algorithm = absl::StrCat(engines.front().name, engines.front().matrix_units ? ", matrix units" : "");
-  engines.resize(std::min(engines.size(), kCandidates));
+  engines.resize(std::min(engines.size(), kConvCandidates));
   for (const Engine& engine : engines) {
     listed->workspace_bytes = std::max(listed->workspace_bytes, engine.workspace_bytes);
   }
@@ -117,10 +115,10 @@ class CudnnConv : public Conv {
   std::string algorithm() const override { return algorithm_; }
 
   absl::Status Run(const ConvArgs& args) override {
-    if (plan_.descriptor == nullptr) {
+    if (!plan_.run) {
       AMPD_RETURN_IF_ERROR(DeviceFailureOr(*context_, Annotate(Choose(args), Where())));
     }
-    return Annotate(Execute(plan_, args), Where());
+    return Annotate(plan_.run(args), Where());
   }
 
  private:
@@ -142,100 +140,27 @@ class CudnnConv : public Conv {
   }
 
   // Of the device itself, which may have others than its description made expect.
-  absl::StatusOr<std::vector<Plan>> Plans(const std::string& only, size_t most) const {
+  absl::StatusOr<std::vector<ConvPlan>> Plans(const std::string& only, size_t most) {
     AMPD_ASSIGN_OR_RETURN(const std::vector<Engine> engines,
                           listed_->graph.Engines(nullptr, LimitsWithin(desc_, workspace_bytes())));
-    std::vector<Plan> plans;
+    std::vector<ConvPlan> plans;
     for (const Engine& engine : engines) {
       if (plans.size() == most) break;
       if (!only.empty() && engine.name != only) continue;
-      absl::StatusOr<Plan> plan = cudnn::Build(engine);
-      if (plan.ok() && plan->workspace_bytes <= workspace_bytes()) plans.push_back(*std::move(plan));
+      const absl::StatusOr<Plan> plan = cudnn::Build(engine);
+      if (!plan.ok() || plan->workspace_bytes > workspace_bytes()) continue;
+      const auto run = [this, built = *plan](const ConvArgs& args) { return Execute(built, args); };
+      plans.push_back({plan->name, plan->workspace_bytes, run});
     }
     return plans;
   }
 
-  // Also what the cache remembers is tried in every process: it may be from before an engine was seen to be wrong. It
-  // stays where no other does better, so that a resumed job goes on with its own.
   absl::Status Choose(const ConvArgs& args) {
-    const std::string key = AutotuneKey(*context_, ConvLibrary(), ConvKey(desc_));
-    AMPD_ASSIGN_OR_RETURN(const bool may_measure, MayMeasure(*context_));
-    std::vector<Plan> plans = Recall(key);
-    const bool known = !plans.empty();
-    bool sound = known && !may_measure;
-    if (known && may_measure) {
-      AMPD_ASSIGN_OR_RETURN(const int64_t wrong, NonFinite(plans[0], args));
-      sound = wrong == 0;
-    }
-    if (!sound) {
-      AMPD_ASSIGN_OR_RETURN(std::vector<Plan> candidates, Plans("", may_measure ? kCandidates : 1));
-      std::move(candidates.begin(), candidates.end(), std::back_inserter(plans));
-    }
-    if (plans.empty()) {
-      return absl::InternalError(absl::StrCat("the device has no plan within the ", workspace_bytes(),
-                                              " bytes that were planned for ", ConvKey(desc_)));
-    }
-    int best = 0;
-    if (may_measure && !sound) {
-      if (!known) {
-        const auto run = [&](int i) { return Execute(plans[static_cast<size_t>(i)], args); };
-        AMPD_ASSIGN_OR_RETURN(best, FastestOf(*context_, static_cast<int>(plans.size()), run));
-      }
-      AMPD_ASSIGN_OR_RETURN(best, SoundestOf(plans, best, args));
-      context_->autotune()->Put(key, plans[static_cast<size_t>(best)].name);
-    }
-    // What was tried may have spoilt them.
-    if (may_measure) AMPD_RETURN_IF_ERROR(Renew(args));
-    Use(std::move(plans[static_cast<size_t>(best)]));
-    return absl::OkStatus();
-  }
-
-  // The plan that the cache names, or none.
-  std::vector<Plan> Recall(const std::string& key) const {
-    if (context_->autotune() == nullptr) return {};
-    const absl::optional<std::string> name = context_->autotune()->Find(key);
-    if (!name || name->empty()) return {};
-    absl::StatusOr<std::vector<Plan>> plans = Plans(*name, 1);
-    return plans.ok() ? *std::move(plans) : std::vector<Plan>();
-  }
-
-  static absl::Status Renew(const ConvArgs& args) { return args.renew ? args.renew() : absl::OkStatus(); }
-
-  // How many values of a sample of the result are not finite, where the result and the workspace were NaN before.
-  absl::StatusOr<int64_t> NonFinite(const Plan& plan, const ConvArgs& args) {
-    const std::array<int64_t, 4>& extents = desc_.kind == ConvKind::kForward     ? desc_.output
-                                            : desc_.kind == ConvKind::kGradInput ? desc_.image
-                                                                                 : desc_.filter;
-    const TensorView result{args.result, desc_.result, Shape(extents.begin(), extents.end())};
-    const auto fill = [&](void* data, int64_t bytes) {
-      return ToStatus(cudaMemsetAsync(data, 0xff, static_cast<size_t>(bytes), context_->stream()), Where());
-    };
-    AMPD_RETURN_IF_ERROR(Renew(args));
-    AMPD_RETURN_IF_ERROR(fill(result.data, result.bytes()));
-    if (plan.workspace_bytes > 0) AMPD_RETURN_IF_ERROR(fill(args.workspace, plan.workspace_bytes));
-    AMPD_RETURN_IF_ERROR(Execute(plan, args));
-    AMPD_ASSIGN_OR_RETURN(const std::vector<float> values, SampleOf(context_, result));
-    return std::count_if(values.begin(), values.end(), [](float v) { return !std::isfinite(v); });
-  }
-
-  // `best`, unless it leaves values that are not finite and another plan leaves fewer: an engine that does not write
-  // all of its result, or reads what was there or in the workspace, costs speed and not a training.
-  absl::StatusOr<int> SoundestOf(const std::vector<Plan>& plans, int best, const ConvArgs& args) {
-    AMPD_ASSIGN_OR_RETURN(int64_t fewest, NonFinite(plans[static_cast<size_t>(best)], args));
-    const int fastest = best;
-    for (int i = 0; fewest > 0 && i < static_cast<int>(plans.size()); ++i) {
-      if (i == fastest) continue;
-      const absl::StatusOr<int64_t> count = NonFinite(plans[static_cast<size_t>(i)], args);
-      if (absl::IsUnavailable(count.status())) return count.status();
-      // Any other error: it does not run on this device, as FastestOf() has seen.
-      if (count.ok() && *count < fewest) best = i, fewest = *count;
-    }
-    return best;
-  }
-
-  void Use(Plan plan) {
-    plan_ = std::move(plan);
+    const auto list = [this](const std::string& only, size_t most) { return Plans(only, most); };
+    AMPD_ASSIGN_OR_RETURN(
+        plan_, ChooseConvPlan(context_, AutotuneKey(*context_, ConvLibrary(), ConvKey(desc_)), desc_, args, list));
     algorithm_ = plan_.name;
+    return absl::OkStatus();
   }
 
   const std::string name_;
@@ -244,7 +169,8 @@ class CudnnConv : public Conv {
   std::shared_ptr<const Listed> listed_;
   std::vector<std::pair<int64_t, void*>> pointers_;
   std::string algorithm_;
-  Plan plan_;
+  // Without a call until it is chosen.
+  ConvPlan plan_;
 };
 
 }  // namespace

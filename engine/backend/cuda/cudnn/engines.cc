@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -91,6 +92,10 @@ absl::Status ToStatus(cudnnStatus_t status, const std::string& what) {
   cudnnGetLastErrorString(last, sizeof(last));
   const std::string message =
       absl::StrCat("[cudnn] ", what, ": ", cudnnGetErrorString(status), last[0] == '\0' ? "" : ": ", last);
+  if (status == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED ||
+      status == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED) {
+    return absl::ResourceExhaustedError(message);
+  }
   // Codes are grouped by thousands.
   switch (static_cast<int>(status) / 1000) {
     case static_cast<int>(CUDNN_STATUS_NOT_SUPPORTED) / 1000:
@@ -100,6 +105,11 @@ absl::Status ToStatus(cudnnStatus_t status, const std::string& what) {
     default:
       return absl::InternalError(message);
   }
+}
+
+absl::Status NoneBuilds(const absl::Status& why) {
+  if (absl::IsResourceExhausted(why)) return why;
+  return absl::UnimplementedError(absl::StrCat("no engine builds: ", why.message()));
 }
 
 absl::StatusOr<Descriptor> NewDescriptor(cudnnBackendDescriptorType_t type, const std::string& what) {
@@ -114,9 +124,10 @@ absl::StatusOr<cudnnHandle_t> Handle(Context* context) {
   if (library == nullptr) {
     cudnnHandle_t handle = nullptr;
     AMPD_RETURN_IF_ERROR(DeviceFailureOr(*context, ToStatus(cudnnCreate(&handle), "cuDNN")));
-    library =
-        std::shared_ptr<void>(handle, [](void* h) { static_cast<void>(cudnnDestroy(static_cast<cudnnHandle_t>(h))); });
-    AMPD_RETURN_IF_ERROR(ToStatus(cudnnSetStream(handle, context->stream()), "cuDNN's stream"));
+    std::shared_ptr<void> made(handle, [](void* h) { static_cast<void>(cudnnDestroy(static_cast<cudnnHandle_t>(h))); });
+    AMPD_RETURN_IF_ERROR(
+        DeviceFailureOr(*context, ToStatus(cudnnSetStream(handle, context->stream()), "cuDNN's stream")));
+    library = std::move(made);
   }
   return static_cast<cudnnHandle_t>(library.get());
 }

@@ -129,7 +129,12 @@ absl::StatusOr<cudnnHandle_t> Handle(Context* context);
 // What cuDNN must know of a device, in its own JSON.
 std::string DeviceJson(const DeviceProperties& properties);
 
+// RESOURCE_EXHAUSTED: cuDNN got no memory.
 absl::Status ToStatus(cudnnStatus_t status, const std::string& what);
+
+// For a graph none of whose engines could be built, `why` an error of one: UNIMPLEMENTED, but RESOURCE_EXHAUSTED where
+// that is why, which says nothing of the graph.
+absl::Status NoneBuilds(const absl::Status& why);
 
 }  // namespace ampd::cuda::cudnn
 

@@ -5,11 +5,13 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "engine/backend/cuda/context.h"
 #include "engine/backend/cuda/cuda_backend_impl.h"
+#include "engine/backend/cuda/device_failure.h"
 #include "engine/backend/cuda/status.h"
 #include "engine/core/mutex.h"
 #include "engine/core/status.h"
@@ -18,19 +20,24 @@ namespace ampd {
 namespace cuda {
 namespace {
 
+// INTERNAL: NCCL's codes do not tell a device that failed from a file or a socket that did, DeviceFailureOr() does.
 absl::Status ToStatus(ncclResult_t result, absl::string_view what) {
   if (result == ncclSuccess) return absl::OkStatus();
-  const std::string message = absl::StrCat("[nccl] ", what, ": ", ncclGetErrorString(result));
-  // The device, another one or what is between them failed.
-  const bool of_devices = result == ncclUnhandledCudaError || result == ncclSystemError || result == ncclRemoteError;
-  return of_devices ? absl::UnavailableError(message) : absl::InternalError(message);
+  std::string message = absl::StrCat("[nccl] ", what, ": ", ncclGetErrorString(result));
+  const char* const last = ncclGetLastError(nullptr);
+  if (last != nullptr && *last != '\0') absl::StrAppend(&message, ": ", last);
+  return absl::InternalError(message);
 }
 
 // NCCL's communicators, one a replica. They do not block: a call that waits for the other replicas returns, and is
 // looked at again until it is done, so that an abort always finds the communicator free.
 class Communicators {
  public:
-  explicit Communicators(int size) : group_(std::make_shared<runtime::ReplicaGroup>(size)), members_(size) {
+  // `contexts`, by rank, outlive it.
+  explicit Communicators(std::vector<Context*> contexts)
+      : contexts_(std::move(contexts)),
+        group_(std::make_shared<runtime::ReplicaGroup>(static_cast<int>(contexts_.size()))),
+        members_(contexts_.size()) {
     group_->OnAbort([this] { Abort(); });
   }
   ~Communicators() {
@@ -41,25 +48,15 @@ class Communicators {
   const std::shared_ptr<runtime::ReplicaGroup>& group() const { return group_; }
 
   // On the calling thread's behalf for all devices; leaves the last one current.
-  absl::Status Open(const std::vector<Context*>& contexts) {
-    ncclUniqueId id;
-    AMPD_RETURN_IF_ERROR(ToStatus(ncclGetUniqueId(&id), "naming the group"));
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 0;
-    AMPD_RETURN_IF_ERROR(ToStatus(ncclGroupStart(), "opening"));
-    absl::Status status;
-    for (size_t rank = 0; rank < contexts.size() && status.ok(); ++rank) {
-      status = contexts[rank]->Enter();
-      if (!status.ok()) break;
-      const ncclResult_t result = ncclCommInitRankConfig(&members_[rank].comm, static_cast<int>(contexts.size()), id,
-                                                         static_cast<int>(rank), &config);
-      if (result != ncclInProgress) status = ToStatus(result, absl::StrCat("opening replica ", rank));
+  absl::Status Open() {
+    const absl::Status status = Connect();
+    if (status.ok()) return status;
+    for (Context* context : contexts_) {
+      AMPD_RETURN_IF_ERROR(context->Enter());
+      const absl::Status why = DeviceFailureOr(*context, status);
+      if (absl::IsUnavailable(why)) return why;
     }
-    const ncclResult_t ended = ncclGroupEnd();
-    AMPD_RETURN_IF_ERROR(status);
-    if (ended != ncclInProgress) AMPD_RETURN_IF_ERROR(ToStatus(ended, "opening"));
-    for (size_t rank = 0; rank < contexts.size(); ++rank) AMPD_RETURN_IF_ERROR(Settle(rank, ncclInProgress, "opening"));
-    return absl::OkStatus();
+    return status;
   }
 
   // Makes `call`, and returns once it has enqueued what it asks for.
@@ -71,7 +68,7 @@ class Communicators {
       if (member.comm == nullptr) return group_->status();
       result = call(member.comm);
     }
-    return Settle(rank, result, what);
+    return DeviceFailureOr(*contexts_[rank], Settle(rank, result, what));
   }
 
  private:
@@ -80,6 +77,27 @@ class Communicators {
     // Null: aborted.
     ncclComm_t comm ABSL_GUARDED_BY(mutex) = nullptr;
   };
+
+  absl::Status Connect() {
+    ncclUniqueId id;
+    AMPD_RETURN_IF_ERROR(ToStatus(ncclGetUniqueId(&id), "naming the group"));
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    AMPD_RETURN_IF_ERROR(ToStatus(ncclGroupStart(), "opening"));
+    absl::Status status;
+    for (size_t rank = 0; rank < contexts_.size() && status.ok(); ++rank) {
+      status = contexts_[rank]->Enter();
+      if (!status.ok()) break;
+      const ncclResult_t result = ncclCommInitRankConfig(&members_[rank].comm, static_cast<int>(contexts_.size()), id,
+                                                         static_cast<int>(rank), &config);
+      if (result != ncclInProgress) status = ToStatus(result, absl::StrCat("opening replica ", rank));
+    }
+    const ncclResult_t ended = ncclGroupEnd();
+    AMPD_RETURN_IF_ERROR(status);
+    if (ended != ncclInProgress) AMPD_RETURN_IF_ERROR(ToStatus(ended, "opening"));
+    for (size_t rank = 0; rank < members_.size(); ++rank) AMPD_RETURN_IF_ERROR(Settle(rank, ncclInProgress, "opening"));
+    return absl::OkStatus();
+  }
 
   absl::Status Settle(size_t rank, ncclResult_t result, absl::string_view what) {
     while (result == ncclInProgress) {
@@ -100,6 +118,7 @@ class Communicators {
     }
   }
 
+  const std::vector<Context*> contexts_;
   const std::shared_ptr<runtime::ReplicaGroup> group_;
   std::vector<Member> members_;
 };
@@ -170,9 +189,9 @@ absl::StatusOr<std::vector<std::unique_ptr<runtime::Collective>>> MakeNcclCollec
     }
     contexts.push_back(of_cuda->context());
   }
-  const auto communicators = std::make_shared<cuda::Communicators>(static_cast<int>(contexts.size()));
+  const auto communicators = std::make_shared<cuda::Communicators>(contexts);
   std::vector<std::unique_ptr<runtime::Collective>> collectives;
-  absl::Status status = communicators->Open(contexts);
+  absl::Status status = communicators->Open();
   for (size_t rank = 0; rank < contexts.size() && status.ok(); ++rank) {
     auto collective = std::make_unique<cuda::NcclCollective>(static_cast<int>(rank), communicators, contexts[rank]);
     status = collective->Open();

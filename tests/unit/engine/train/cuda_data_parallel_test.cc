@@ -113,5 +113,24 @@ TEST_F(CudaDataParallel, AReplicaThatFailsEndsTheSumsOfOthers) {
   collectives->clear();
 }
 
+// NCCL's word for a failure of CUDA's does not tell whose fault it is.
+TEST_F(CudaDataParallel, OnlyADeviceThatFailedIsAFailedDevice) {
+  for (const cudaError_t error : {cudaErrorInvalidValue, cudaErrorIllegalAddress}) {
+    std::vector<std::unique_ptr<runtime::Backend>> backends;
+    for (int i = 0; i < 2; ++i) backends.push_back(MakeCudaBackend(Uuid(i)).value());
+    std::vector<runtime::Backend*> borrowed = {backends[0].get(), backends[1].get()};
+    auto collectives = MakeNcclCollectives(borrowed);
+    ASSERT_TRUE(collectives.ok()) << collectives.status();
+    runtime::Buffer arena = runtime::Buffer::Allocate(backends[0]->memory(), 64, "arena").value();
+    const std::vector<runtime::ArenaSlot> range = {{0, 16}};
+    cuda_on_host::Fail("cudaStreamIsCapturing", error);
+    const absl::Status status = (*collectives)[0]->AllReduceSum(reinterpret_cast<float*>(arena.data()), range);
+    EXPECT_EQ(status.code(),
+              error == cudaErrorInvalidValue ? absl::StatusCode::kInternal : absl::StatusCode::kUnavailable)
+        << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("[nccl] sum of gradients: error: Cuda failure '"));
+  }
+}
+
 }  // namespace
 }  // namespace ampd::train

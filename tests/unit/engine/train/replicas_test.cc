@@ -271,6 +271,39 @@ TEST(GradientReducer, ABucketIsAddedUpBeforeTheBackwardPassEnds) {
   EXPECT_EQ(waits[0], waits[1]);
 }
 
+// Adds up nothing, and so sees no difference either.
+class BlindCollective : public runtime::Collective {
+ public:
+  using Collective::Collective;
+  absl::Status AllReduceSum(float*, absl::Span<const runtime::ArenaSlot>) override { return absl::OkStatus(); }
+  absl::Status Finish() override { return absl::OkStatus(); }
+  bool Done() override { return true; }
+};
+
+TEST(GradientReducer, ReplicasThatCutTheirGradientsOtherwiseAreNotAddedUp) {
+  const ResolvedJobSpec spec = SpecOf(kDeep, 4);
+  for (const bool alike : {true, false}) {
+    const auto group = std::make_shared<runtime::ReplicaGroup>(2);
+    std::vector<absl::Status> statuses(2);
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < 2; ++rank) {
+      threads.emplace_back([&, rank] {
+        BlindCollective collective(rank, group);
+        Model own(spec, true, &collective, rank == 0 || alike ? 1 : 1 << 20);
+        runtime::GradientReducer& reducer = own.reducers[0];
+        for (int pass = 0; pass < 2 && statuses[static_cast<size_t>(rank)].ok(); ++pass) {
+          reducer.Begin();
+          statuses[static_cast<size_t>(rank)] = reducer.After(own.plan->phases[0].plans[0].steps[0]);
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const absl::Status& status : statuses) {
+      EXPECT_EQ(status.code(), alike ? absl::StatusCode::kOk : absl::StatusCode::kInternal) << status;
+    }
+  }
+}
+
 TEST(Replicas, NeedWholeSharesOfABatch) {
   v1::TrainSpec train;
   train.set_batch_size(12);

@@ -101,6 +101,22 @@ TEST_F(AutotuneFile, KeepsWhatOthersWrote) {
   EXPECT_EQ(cache.Find("c"), "3");
 }
 
+// What was read is not newer than what another process wrote since.
+TEST_F(AutotuneFile, WhatWasReadIsNotWrittenBack) {
+  AutotuneCache(directory_).Put("a", "old");
+  AutotuneCache one(directory_), two(directory_);
+  one.Put("a", "new");
+  two.Put("b", "2");
+  EXPECT_EQ(two.Find("a"), "new");
+  const AutotuneCache cache(directory_);
+  EXPECT_EQ(cache.Find("a"), "new");
+  EXPECT_EQ(cache.Find("b"), "2");
+  // Without the file, what is known stays so.
+  std::filesystem::remove(path_);
+  one.Put("c", "3");
+  EXPECT_EQ(one.Find("a"), "new");
+}
+
 TEST_F(AutotuneFile, ManyProcessesLoseNothing) {
   constexpr int kProcesses = 4, kEntries = 20;
   std::vector<pid_t> children;
@@ -209,30 +225,32 @@ TEST_F(Fastest, SlowCandidatesRunSeldom) {
   const auto fastest = FastestOf(*context_, std::size(candidates), run);
   ASSERT_TRUE(fastest.ok()) << fastest.status();
   EXPECT_EQ(*fastest, 5);
-  for (int slow : {1, 3, 6}) EXPECT_EQ(runs[slow], 2) << slow;
+  for (int slow : {1, 3, 6}) EXPECT_EQ(runs[slow], 3) << slow;
   for (int near : {0, 2, 4}) {
-    EXPECT_GT(runs[near], 2) << near;
+    EXPECT_GT(runs[near], 3) << near;
     EXPECT_LT(runs[near], runs[5]) << near;
   }
 }
 
-// One measurement of few may be far off.
+// One measurement of few may be far off, the first that counts too.
 TEST_F(Fastest, ASlowRunIsNoSlowCandidate) {
-  for (const double scale : {2.0, 1000.0}) {
-    int runs = 0;
-    const auto run = [&](int candidate) {
-      const double time = candidate == 0 ? 2 : ++runs == 3 ? 3'000 : 1;
-      return ToStatus(cuda_on_host::Enqueue(context_->stream(), "work", [=] { cuda_on_host::Delay(time * scale); }),
-                      "work");
-    };
-    const auto fastest = FastestOf(*context_, 2, run);
-    ASSERT_TRUE(fastest.ok()) << fastest.status();
-    EXPECT_EQ(*fastest, 1) << scale;
+  for (const int slow_run : {2, 3}) {
+    for (const double scale : {2.0, 1000.0}) {
+      int runs = 0;
+      const auto run = [&](int candidate) {
+        const double time = candidate == 0 ? 2 : ++runs == slow_run ? 3'000 : 1;
+        return ToStatus(cuda_on_host::Enqueue(context_->stream(), "work", [=] { cuda_on_host::Delay(time * scale); }),
+                        "work");
+      };
+      const auto fastest = FastestOf(*context_, 2, run);
+      ASSERT_TRUE(fastest.ok()) << fastest.status();
+      EXPECT_EQ(*fastest, 1) << slow_run << ", " << scale;
+    }
   }
 }
 
 TEST_F(Fastest, LeavesOutWhatFailsLater) {
-  for (int failing_run : {1, 2, 3, 4}) {
+  for (int failing_run : {1, 2, 3, 4, 5}) {
     int runs = 0;
     const auto run = [&](int candidate) {
       if (candidate == 0 && ++runs == failing_run) return absl::InternalError("it ran out of workspace");

@@ -5,6 +5,8 @@
 
 #include "engine/backend/cuda/conv2d.h"
 #include "engine/backend/cuda/cuda_backend_impl.h"
+#include "engine/backend/cuda/cuda_memory.h"
+#include "engine/backend/cuda/fused_attention.h"
 #include "engine/core/status.h"
 #include "tests/unit/engine/backend/kernel_cases.h"
 #include "tests/unit/engine/backend/kernel_runner.h"
@@ -70,6 +72,7 @@ enum class Tried {
   kOverOperands,  // one writes over both operands
   kInFront,       // one writes in front of its workspace
   kNoWorkspace,   // they need none
+  kPastOperands,  // one reads what lies behind its operands, as far as the workspace or what is padded
 };
 
 class TryingConv : public cuda::Conv {
@@ -92,8 +95,15 @@ class TryingConv : public cuda::Conv {
     }
     if (!args.renew) return absl::InternalError("operands that cannot be had again");
     const bool is_filter = desc_.kind == cuda::ConvKind::kGradFilter;
-    Spoil(const_cast<void*>(args.a), Bytes(desc_.kind == cuda::ConvKind::kForward ? desc_.image : desc_.output));
-    Spoil(const_cast<void*>(args.b), Bytes(is_filter ? desc_.image : desc_.filter));
+    const int64_t a_bytes = Bytes(desc_.kind == cuda::ConvKind::kForward ? desc_.image : desc_.output);
+    const int64_t b_bytes = Bytes(is_filter ? desc_.image : desc_.filter);
+    if (tried_ == Tried::kPastOperands) {
+      AMPD_RETURN_IF_ERROR(ExpectZeros(args.a, a_bytes, args.b));
+      AMPD_RETURN_IF_ERROR(ExpectZeros(args.b, b_bytes, args.workspace));
+      return right_->Run(args);
+    }
+    Spoil(const_cast<void*>(args.a), a_bytes);
+    Spoil(const_cast<void*>(args.b), b_bytes);
     AMPD_RETURN_IF_ERROR(args.renew());
     return right_->Run(args);
   }
@@ -106,6 +116,16 @@ class TryingConv : public cuda::Conv {
     EXPECT_EQ(cudaMemsetAsync(p, 0xff, static_cast<size_t>(bytes), context_->stream()), cudaSuccess);
   }
 
+  // From `bytes` behind `from` on.
+  absl::Status ExpectZeros(const void* from, int64_t bytes, const void* to) {
+    const char* const first = static_cast<const char*>(from) + bytes;
+    EXPECT_GE(static_cast<const char*>(to), first);
+    std::vector<char> found(static_cast<size_t>(static_cast<const char*>(to) - first));
+    AMPD_RETURN_IF_ERROR(cuda::CudaMemory(context_).Download(first, static_cast<int64_t>(found.size()), found.data()));
+    EXPECT_EQ(found, std::vector<char>(found.size()));
+    return absl::OkStatus();
+  }
+
   const std::unique_ptr<Conv> right_;
   const cuda::ConvDesc desc_;
   cuda::Context* const context_;
@@ -116,7 +136,7 @@ class TryingConv : public cuda::Conv {
 class WidenedConvRow : public DirectConvRow {};
 
 TEST_P(WidenedConvRow, AlgorithmsThatAreTriedSpoilNoOperand) {
-  for (const Tried tried : {Tried::kOverOperands, Tried::kInFront, Tried::kNoWorkspace}) {
+  for (const Tried tried : {Tried::kOverOperands, Tried::kInFront, Tried::kNoWorkspace, Tried::kPastOperands}) {
     SCOPED_TRACE(static_cast<int>(tried));
     runtime::KernelTable table;
     const auto make = [&](std::string name, const cuda::ConvDesc& desc,
@@ -142,6 +162,33 @@ std::string RowName(const ::testing::TestParamInfo<Row>& info) {
 
 INSTANTIATE_TEST_SUITE_P(Rows, DirectConvRow, ::testing::ValuesIn(Rows()), RowName);
 INSTANTIATE_TEST_SUITE_P(Rows, WidenedConvRow, ::testing::ValuesIn(RowsOf8Bits()), RowName);
+
+// A library that fails at a convolution is no reason for a job to fail; a device that did is, and memory that is short.
+TEST(DirectConv, StandsInForALibraryThatFails) {
+  cuda::Context context{cuda::DeviceProperties()};
+  const cuda::ConvDesc desc{.image = {1, 4, 4, 2}, .filter = {3, 1, 1, 2}, .output = {1, 4, 4, 3}};
+  const auto made = [&](const std::string& name, const absl::Status& status) {
+    return cuda::MakeConvOrOwn(name, desc, &context,
+                               [&](std::string, const cuda::ConvDesc&,
+                                   cuda::Context*) -> absl::StatusOr<std::unique_ptr<cuda::Conv>> { return status; });
+  };
+  for (const absl::Status& status : {absl::UnavailableError("gone"), absl::ResourceExhaustedError("none")}) {
+    EXPECT_EQ(made("a", status).status(), status);
+  }
+  const auto own = made("a", absl::UnimplementedError("no plan"));
+  ASSERT_TRUE(own.ok()) << own.status();
+  EXPECT_EQ((*own)->algorithm(), "direct");
+  EXPECT_TRUE(cuda::AttentionNotes(&context).empty());
+  for (const std::string name : {"b", "c"}) {
+    const auto instead = made(name, absl::InternalError("an engine broke"));
+    ASSERT_TRUE(instead.ok()) << instead.status();
+    EXPECT_EQ((*instead)->algorithm(), "direct");
+  }
+  ASSERT_TRUE(made("d", absl::InvalidArgumentError("a bad parameter")).ok());
+  const std::string own_kernel = "a convolution runs on the backend's own kernel, since cuDNN failed ";
+  EXPECT_EQ(cuda::AttentionNotes(&context), (std::vector<std::string>{own_kernel + "(a bad parameter): d",
+                                                                      own_kernel + "(an engine broke): b and 1 more"}));
+}
 
 TEST(DirectConv, RefusesWhatItCannotDo) {
   cuda::Context context{cuda::DeviceProperties()};

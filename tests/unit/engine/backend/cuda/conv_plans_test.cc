@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "engine/backend/cuda/conv2d.h"
+#include "engine/backend/cuda/cudnn/graph.h"
 #include "tests/support/gpus.h"
 #include "tests/unit/engine/backend/cuda/conv_workloads.h"
 
@@ -261,6 +262,38 @@ TEST(ConvPlans, WindowsInThePaddingAreTheBackendsOwn) {
       }
     }
   }
+}
+
+// Taps that lie apart may step over the image, though the window reaches across it.
+TEST(ConvPlans, WindowsThatStepOverTheImageAreTheBackendsOwn) {
+  cuda::Context context(Gpus()[3]);
+  for (const size_t axis : {0, 1}) {
+    ConvDesc desc = {.image = {1, 8, 8, 8}, .filter = {8, 1, 1, 8}, .output = {1, 8, 8, 8}};
+    const auto set = [axis](auto& of, int64_t value) { of[of.size() == 4 ? axis + 1 : axis] = value; };
+    set(desc.image, 3), set(desc.filter, 2), set(desc.dilations, 4);
+    set(desc.before, 1), set(desc.after, 1), set(desc.output, 1);
+    for (const ConvKind kind : {ConvKind::kForward, ConvKind::kGradInput, ConvKind::kGradFilter}) {
+      desc.kind = kind;
+      const ConvDesc blind = With(desc, kModes[0], Gpus()[3]);
+      EXPECT_TRUE(absl::IsUnimplemented(Conv::Create("layer", blind, &context).status())) << ConvKey(blind);
+      // The second tap sees the last of the image.
+      ConvDesc seeing = blind;
+      set(seeing.image, 4), set(seeing.after, 0);
+      EXPECT_TRUE(Conv::Create("layer", seeing, &context).ok()) << ConvKey(seeing);
+    }
+  }
+}
+
+TEST(ConvPlans, MemoryThatIsShortSaysNothingOfAGraph) {
+  const auto host = cuda::cudnn::ToStatus(CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED, "a plan");
+  const auto device = cuda::cudnn::ToStatus(CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED, "a plan");
+  const auto other = cuda::cudnn::ToStatus(CUDNN_STATUS_INTERNAL_ERROR_COMPILATION_FAILED, "a plan");
+  EXPECT_TRUE(absl::IsResourceExhausted(host)) << host;
+  EXPECT_TRUE(absl::IsResourceExhausted(device)) << device;
+  EXPECT_TRUE(absl::IsInternal(other)) << other;
+  EXPECT_EQ(cuda::cudnn::NoneBuilds(device), device);
+  EXPECT_TRUE(absl::IsUnimplemented(cuda::cudnn::NoneBuilds(other)));
+  EXPECT_TRUE(absl::IsUnimplemented(cuda::cudnn::NoneBuilds(absl::OkStatus())));
 }
 
 TEST(ConvPlans, EqualOnesAreAskedForOnce) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -118,6 +119,40 @@ TEST(CudnnAttention, LeavesTheRestToTheBackendsOwnKernels) {
   other = plain, other.dims.kv_heads = 4;
   refuses(90, other, "grouped");
   refuses(90, Gpt(false, DType::kF16, {2, 2, 64, 64}), "too small");
+  for (const double scale : {0.0, -0.125, 1e-60, std::nan("")}) {
+    for (const bool gradient : {false, true}) {
+      other = plain, other.gradient = gradient, other.dims.scale = scale;
+      refuses(90, other, "scale");
+    }
+  }
+}
+
+// Its gradient gives NaN there for scores that are far below 0; its forward pass serves the own gradient as well.
+TEST(CudnnAttention, LeavesGradientsWithUnmaskedKeysBehindTheLastToTheOwnKernels) {
+  if (!HasCudnn()) GTEST_SKIP() << "built without cuDNN";
+  struct Use {
+    int64_t queries, keys;
+    bool causal;
+  };
+  Context context{Device(90)};
+  const auto status = [&](const Use& use, bool gradient) {
+    FusedAttentionDesc desc = Gpt(gradient, DType::kBF16, {8, 12, use.queries, 64});
+    desc.dims.kv_length = use.keys;
+    desc.dims.causal = use.causal;
+    desc.dims.row = 0;
+    return FusedAttention::Create(desc, &context).status();
+  };
+  for (const Use& use : {Use{192, 192, false}, {320, 320, false}, {1000, 1000, false}, {256, 192, true}}) {
+    EXPECT_TRUE(absl::IsUnimplemented(status(use, true))) << use.queries << " " << use.keys;
+    EXPECT_NE(status(use, true).message().find("128"), absl::string_view::npos) << status(use, true);
+    EXPECT_TRUE(status(use, false).ok()) << status(use, false);
+  }
+  for (const bool causal : {false, true}) {
+    EXPECT_NE(status({1, 4096, causal}, true).message().find("one query"), absl::string_view::npos) << causal;
+  }
+  for (const Use& use : {Use{192, 256, false}, {192, 192, true}, {1024, 1024, true}}) {
+    EXPECT_TRUE(status(use, true).ok()) << status(use, true);
+  }
 }
 
 }  // namespace

@@ -29,5 +29,26 @@ TEST(AttentionNotes, NameEachWayOnceWithItsReason) {
                                       own + "(no engine builds): e", own + "(softcap): d"}));
 }
 
+// A library that fails is no reason for a job to fail; a device that did is, and memory that is short.
+TEST(ChooseAttention, LeavesWhatTheLibraryFailsAtToTheOwnKernels) {
+  Context context{DeviceProperties()};
+  const auto choose = [&](const absl::Status& status) {
+    return ChooseAttention(
+        &context, "node", FusedAttentionDesc(), false,
+        [&](const FusedAttentionDesc&, Context*) -> absl::StatusOr<std::shared_ptr<FusedAttention>> { return status; });
+  };
+  for (const absl::Status& status : {absl::UnavailableError("gone"), absl::ResourceExhaustedError("none")}) {
+    EXPECT_EQ(choose(status).status().code(), status.code());
+  }
+  EXPECT_TRUE(AttentionNotes(&context).empty());
+  for (const absl::Status& status : {absl::UnimplementedError("softcap"), absl::InternalError("an engine broke"),
+                                     absl::InvalidArgumentError("a bad parameter")}) {
+    const auto chosen = choose(status);
+    ASSERT_TRUE(chosen.ok()) << chosen.status();
+    EXPECT_EQ(*chosen, nullptr);
+  }
+  EXPECT_EQ(AttentionNotes(&context).size(), 3u);
+}
+
 }  // namespace
 }  // namespace ampd::cuda

@@ -91,6 +91,7 @@ enum class Wrong {
   kLosesNan,  // has 0 in place of what is not finite
   kIsSlow,    // and right
   kFails,
+  kHasNoMemory,
   kLosesDevice,  // and says something else
 };
 
@@ -102,6 +103,7 @@ class WrongConv : public Conv {
   std::string algorithm() const override { return "wrong"; }
   absl::Status Run(const ConvArgs& args) override {
     if (wrong_ == Wrong::kLosesDevice) cuda_on_host::Fail("cudaStreamSynchronize", cudaErrorContained);
+    if (wrong_ == Wrong::kHasNoMemory) return absl::ResourceExhaustedError("no memory");
     if (wrong_ == Wrong::kFails || wrong_ == Wrong::kLosesDevice) return absl::InternalError("no such engine");
     const auto size = static_cast<size_t>(desc_.output[0] * desc_.output[1] * desc_.output[2] * desc_.output[3]);
     auto* const last = static_cast<float*>(args.result) + size - 1;
@@ -167,6 +169,28 @@ TEST_F(RegionChoice, ADeviceThatFailsIsNothingToRemember) {
   EXPECT_EQ(context_->autotune()->size(), 0);
 }
 
+// Nor is memory that was short.
+TEST_F(RegionChoice, ACallThatGotNoMemoryIsNothingToRemember) {
+  const NodeDesc desc = Convolution(DType::kF32, {{OpKind::kBiasAdd, {}}, {OpKind::kRelu, {}}});
+  const std::vector<RefTensor> inputs = Inputs(desc);
+  const auto parts = Run(desc, inputs, RegionWay::kParts);
+  ASSERT_TRUE(parts.ok()) << parts.status();
+  for (const bool is_made : {true, false}) {
+    SCOPED_TRACE(is_made);
+    const auto make = [is_made](std::string name, const ConvDesc& conv,
+                                Context* context) -> absl::StatusOr<std::unique_ptr<Conv>> {
+      if (!is_made) return absl::ResourceExhaustedError("no memory");
+      auto right = Conv::Create(std::move(name), conv, context);
+      if (!right.ok()) return right.status();
+      return std::unique_ptr<Conv>(std::make_unique<WrongConv>(*std::move(right), conv, context, Wrong::kHasNoMemory));
+    };
+    const auto measured = Run(desc, inputs, RegionWay::kMeasured, make);
+    ASSERT_TRUE(measured.ok()) << measured.status();
+    EXPECT_TRUE(HasBitsOf(*measured, *parts));
+    EXPECT_EQ(context_->autotune()->size(), 0);
+  }
+}
+
 // What refuses to be made is no reason for a job to fail.
 TEST_F(RegionChoice, ACallThatCannotBeMadeIsNotUsed) {
   const NodeDesc desc = Convolution(DType::kF32, {{OpKind::kBiasAdd, {}}});
@@ -221,8 +245,13 @@ TEST_F(RegionChoice, RunsItsPartsWhereNothingCanBeMeasured) {
   const auto crowded = Run(desc, inputs, RegionWay::kMeasured);
   ASSERT_TRUE(crowded.ok()) << crowded.status();
   EXPECT_TRUE(HasBitsOf(*crowded, *parts));
-  // For good: a later attempt goes on with the same bits.
-  EXPECT_EQ(context_->autotune()->size(), 1);
+  // In this process, which does not try again, and in no other.
+  EXPECT_EQ(context_->autotune()->size(), 0);
+  cuda_on_host::ClearCalls();
+  const auto again = Run(desc, inputs, RegionWay::kMeasured);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_TRUE(HasBitsOf(*again, *parts));
+  EXPECT_EQ(Count("cudaMalloc"), allocations);
   context_->set_autotune(nullptr);
   const auto plain = Run(desc, inputs, RegionWay::kMeasured);
   ASSERT_TRUE(plain.ok()) << plain.status();
