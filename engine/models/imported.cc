@@ -30,6 +30,7 @@ using ir::ValueId;
 constexpr double kMaxElements = 1e12;
 constexpr char kPath[] = "model.onnx.path";
 constexpr char kUnread[] = "the file was not read";
+constexpr char kOpenBatch[] = "; export it with an open batch";
 constexpr char kInput[] = "model.onnx.input";
 constexpr char kOutputs[] = "model.onnx.outputs";
 
@@ -72,28 +73,42 @@ struct Binding {
   bool turn = false;          // pixels are put in the file's order before the elements are given `shape`
 };
 
-absl::StatusOr<onnx::ModelValue> FindInput(const v1::OnnxModel& spec, const onnx::Model& file) {
-  std::vector<onnx::ModelValue> open;
-  std::vector<std::string> names;
-  for (onnx::ModelValue& value : file.inputs()) {
-    if (value.initialized) continue;
-    names.push_back(value.name);
-    open.push_back(std::move(value));
-  }
-  const std::string list =
-      absl::StrJoin(names, ", ", [](std::string* out, const std::string& name) { out->append(Quoted(name)); });
-  if (names.empty()) return InvalidField(kPath, "the network has no input");
-  if (!spec.input().empty() && std::find(names.begin(), names.end(), spec.input()) == names.end()) {
-    return InvalidField(kInput, absl::StrCat("the network has no input ", Quoted(spec.input()), ", but ", list));
-  }
-  if (open.size() > 1) {
-    return InvalidField(kInput, absl::StrCat("networks of more than one input are not supported yet, has ", list));
-  }
-  return open[0];
+std::string NamesOf(const std::vector<onnx::ModelValue>& values) {
+  return absl::StrJoin(values, ", ",
+                       [](std::string* out, const onnx::ModelValue& value) { out->append(Quoted(value.name)); });
 }
 
-absl::StatusOr<Binding> Bind(const v1::OnnxModel& spec, const SampleInfo& sample, const onnx::Model& file) {
-  AMPD_ASSIGN_OR_RETURN(const onnx::ModelValue input, FindInput(spec, file));
+// Of inputs that `output` does not depend on nobody asks.
+absl::StatusOr<onnx::ModelValue> FindInput(const v1::OnnxModel& spec, const std::string& output,
+                                           const onnx::Model& file) {
+  std::vector<onnx::ModelValue> open, read;
+  for (onnx::ModelValue& value : file.inputs({output})) {
+    if (value.initialized) continue;
+    open.push_back(value);
+    if (value.read) read.push_back(std::move(value));
+  }
+  if (open.empty()) return InvalidField(kPath, "the network has no input");
+  // What nothing writes the import tells of.
+  if (read.empty()) read = open;
+  const auto is = [&](const onnx::ModelValue& value) { return value.name == spec.input(); };
+  if (!spec.input().empty() && std::none_of(open.begin(), open.end(), is)) {
+    return InvalidField(kInput,
+                        absl::StrCat("the network has no input ", Quoted(spec.input()), ", but ", NamesOf(open)));
+  }
+  if (read.size() > 1) {
+    return InvalidField(kInput,
+                        absl::StrCat("networks of more than one input are not supported yet, has ", NamesOf(read)));
+  }
+  if (!spec.input().empty() && !is(read[0])) {
+    return InvalidField(kInput, absl::StrCat("what is trained does not depend on ", Quoted(spec.input()), ", but on ",
+                                             Quoted(read[0].name)));
+  }
+  return read[0];
+}
+
+absl::StatusOr<Binding> Bind(const v1::OnnxModel& spec, const SampleInfo& sample, const std::string& output,
+                             const onnx::Model& file) {
+  AMPD_ASSIGN_OR_RETURN(const onnx::ModelValue input, FindInput(spec, output, file));
   Binding binding{.name = input.name, .element_type = input.element_type};
   const std::string& type = input.element_type;
   if (type != "FLOAT" && type != "INT32" && type != "INT64") {
@@ -177,8 +192,8 @@ class ImportedBuilder {
     if (sample_.lengths) {
       return InvalidField("model.onnx", "samples differ in length, of which a network in ONNX form does not know");
     }
-    AMPD_ASSIGN_OR_RETURN(binding_, Bind(spec_, sample_, *file_));
     AMPD_RETURN_IF_ERROR(FindOutput());
+    AMPD_ASSIGN_OR_RETURN(binding_, Bind(spec_, sample_, output_, *file_));
     AMPD_ASSIGN_OR_RETURN(onnx::ImportedModel imported, Import(batch_));
     const ir::Graph& network = imported.graph;
     if (binding_.written_batch > 0 && binding_.written_batch != batch_) {
@@ -214,7 +229,12 @@ class ImportedBuilder {
     options.written_batch = binding_.written_batch;
     options.batch = batch;
     absl::StatusOr<onnx::ImportedModel> imported = file_->Import(options);
-    if (!imported.ok()) return InvalidField(kPath, Readable(imported.status().message()));
+    if (!imported.ok()) {
+      // What a file writes down for its own batch does not fit another.
+      const bool another = binding_.written_batch > 0 && binding_.written_batch != batch;
+      const bool unfit = another && absl::IsInvalidArgument(imported.status());
+      return InvalidField(kPath, absl::StrCat(Readable(imported.status().message()), unfit ? kOpenBatch : ""));
+    }
     KeepWhatReaches(output_, &imported->graph);
     return imported;
   }
@@ -235,7 +255,25 @@ class ImportedBuilder {
                           absl::StrCat(Quoted(output_), " is ", DTypeName(type.dtype), ShapeString(type.shape),
                                        ", must be f32 with the batch of ", batch_, " first"));
     }
-    return absl::OkStatus();
+    return CheckSamplesComeFirst(type.shape);
+  }
+
+  // An axis as long as the batch need not be the samples': of another batch it would be as long as before.
+  absl::Status CheckSamplesComeFirst(const Shape& shape) const {
+    // Of one sample all orders are one.
+    const bool other_axis =
+        batch_ > 1 && std::any_of(shape.begin() + 1, shape.end(), [&](int64_t extent) { return extent % batch_ == 0; });
+    if (!other_axis) return absl::OkStatus();
+    const int64_t batch = 2 * batch_;
+    const absl::StatusOr<onnx::ImportedModel> other = Import(batch);
+    if (!other.ok()) {
+      return InvalidField(kOutputs, absl::StrCat(Quoted(output_), " is f32", ShapeString(shape), ", of whose axes ",
+                                                 "several may be that of a batch of ", batch_, kOpenBatch));
+    }
+    const Shape& there = other->graph.type(other->graph.outputs.at(output_)).shape;
+    if (!there.empty() && there[0] == batch) return absl::OkStatus();
+    return InvalidField(kOutputs, absl::StrCat(Quoted(output_), " is f32", ShapeString(there), " for a batch of ",
+                                               batch, ", must have the batch first"));
   }
 
   // Where samples lie is told by another batch; of one sample all draws are its own.

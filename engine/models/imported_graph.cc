@@ -240,7 +240,9 @@ void KeepWhatReaches(const std::string& output, ir::Graph* graph) {
 absl::Status StripLossActivation(const v1::LossSpec& loss, const std::string& output, ir::Graph* graph) {
   ValueId* read = &graph->outputs.at(output);
   int64_t axis = static_cast<int64_t>(graph->type(*read).shape.size()) - 1;
-  while (axis >= 0) {
+  const int64_t classes = axis;
+  // `axis` below 0: classes lie along no axis of what is looked at, so that no softmax there is over them.
+  while (classes >= 0) {
     const ir::NodeId producer = graph->values[static_cast<size_t>(*read)].producer;
     if (producer < 0) break;
     ir::Node& node = graph->nodes[static_cast<size_t>(producer)];
@@ -248,17 +250,20 @@ absl::Status StripLossActivation(const v1::LossSpec& loss, const std::string& ou
       const int64_t over = node.attributes.Int("axis", -1);
       const int64_t rank = static_cast<int64_t>(graph->type(*read).shape.size());
       if (node.op != OpKind::kSigmoid && (over < 0 ? over + rank : over) != axis) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            "[", ir::OpName(node.op), "] at the end is over axis ", over, " of ", ShapeString(graph->type(*read).shape),
-            ", the loss takes another over axis ", axis, "; name the output before it, node ", node.name));
+        return absl::InvalidArgumentError(
+            absl::StrCat("[", ir::OpName(node.op), "] at the end is over axis ", over, " of ",
+                         ShapeString(graph->type(*read).shape), ", the loss takes another over axis ",
+                         axis < 0 ? absl::StrCat(classes, " of the output") : absl::StrCat(axis),
+                         "; name the output before it, node ", node.name));
       }
       *read = node.inputs[0];
       return absl::OkStatus();
     }
     if (node.op == OpKind::kReshape) {
-      axis = AxisBefore(graph->type(node.inputs[0]).shape, graph->type(*read).shape, axis).value_or(-1);
+      const Shape &from = graph->type(node.inputs[0]).shape, &to = graph->type(*read).shape;
+      if (axis >= 0) axis = AxisBefore(from, to, axis).value_or(-1);
     } else if (node.op == OpKind::kTranspose) {
-      axis = node.attributes.Ints("perm")[static_cast<size_t>(axis)];
+      if (axis >= 0) axis = node.attributes.Ints("perm")[static_cast<size_t>(axis)];
     } else if (node.op != OpKind::kCast) {
       break;
     }

@@ -40,15 +40,41 @@ bool IsFrozen(const v1::OnnxModel& onnx, const std::string& name) {
                      [&](const std::string& glob) { return GlobMatches(glob, name); });
 }
 
+std::vector<std::string> OutputsOf(const v1::OnnxModel& onnx, const onnx::Model& file) {
+  std::vector<std::string> outputs(onnx.outputs().begin(), onnx.outputs().end());
+  const std::vector<onnx::ModelValue> declared = file.outputs();
+  if (outputs.empty() && !declared.empty()) outputs.push_back(declared[0].name);
+  return outputs;
+}
+
+// Losses of logits leave out their own activation at the end (imported_graph.h), but not another's.
+void TellOfTheEnd(const v1::LossSpec& loss, const std::string& operation, std::vector<std::string>* notes) {
+  const bool softmax = operation == "Softmax" || operation == "LogSoftmax";
+  const bool of_classes = loss.has_softmax_cross_entropy() || loss.has_ctc();
+  const bool stays = (of_classes && operation == "Sigmoid") || (loss.has_sigmoid_cross_entropy() && softmax);
+  if (!stays) return;
+  notes->push_back(absl::StrCat("the output ends in ", operation,
+                                ", which stays; the loss takes logits; name the value ",
+                                "before it in model.onnx.outputs"));
+}
+
+void TellOfFrozenWeights(const onnx::Model& file, const std::vector<std::string>& outputs,
+                         std::vector<std::string>* notes) {
+  List frozen;
+  for (const onnx::FloatInitializer& f : file.FrozenWeights(outputs)) frozen.Add(f);
+  frozen.Tell(
+      "tensors of the ONNX file that stand where weights do and are not trained, for they are no FLOAT initializers",
+      notes);
+}
+
 }  // namespace
 
-std::vector<std::string> DescribeGuesses(const v1::OnnxModel& onnx) {
+std::vector<std::string> DescribeGuesses(const v1::ModelSpec& model) {
+  const v1::OnnxModel& onnx = model.onnx();
   const auto file = FindOnnxFile(onnx.path());
   if (file == nullptr) return {};
-  std::vector<std::string> outputs(onnx.outputs().begin(), onnx.outputs().end());
-  const std::vector<onnx::ModelValue> declared = file->outputs();
-  if (outputs.empty() && !declared.empty()) outputs.push_back(declared[0].name);
-  List lifted, numbers, tables, constants, frozen;
+  const std::vector<std::string> outputs = OutputsOf(onnx, *file);
+  List lifted, numbers, tables, constants;
   for (const onnx::FloatInitializer& f : file->FloatInitializers(outputs)) {
     if (!f.parameter) {
       constants.Add(f);
@@ -58,16 +84,21 @@ std::vector<std::string> DescribeGuesses(const v1::OnnxModel& onnx) {
       if (!f.number && !f.weight) tables.Add(f);
     }
   }
-  for (const onnx::FloatInitializer& f : file->FrozenWeights(outputs)) frozen.Add(f);
   std::vector<std::string> notes;
   lifted.Tell("weights in Constant nodes of the ONNX file that are trained (model.onnx.freeze holds them)", &notes);
   numbers.Tell("single numbers of the ONNX file that are trained (model.onnx.freeze holds them)", &notes);
   tables.Tell("tensors of the ONNX file that are trained and may be tables (model.onnx.freeze holds them)", &notes);
   constants.Tell("constants of the ONNX file, which are not trained", &notes);
-  frozen.Tell(
-      "tensors of the ONNX file that stand where weights do and are not trained, for they are no FLOAT initializers",
-      &notes);
+  TellOfFrozenWeights(*file, outputs, &notes);
+  if (!outputs.empty()) TellOfTheEnd(model.loss(), file->LastOperation(outputs[0]), &notes);
   return notes;
+}
+
+std::string DescribeFrozenWeights(const v1::OnnxModel& onnx) {
+  const auto file = FindOnnxFile(onnx.path());
+  std::vector<std::string> notes;
+  if (file != nullptr) TellOfFrozenWeights(*file, OutputsOf(onnx, *file), &notes);
+  return notes.empty() ? "" : notes[0];
 }
 
 }  // namespace ampd::models

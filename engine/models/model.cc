@@ -9,6 +9,7 @@
 #include "engine/core/status.h"
 #include "engine/models/build_layers.h"
 #include "engine/models/imported.h"
+#include "engine/models/imported_notes.h"
 #include "engine/models/join_graphs.h"
 #include "engine/models/layers.h"
 #include "engine/models/loss.h"
@@ -233,7 +234,11 @@ class Preparation {
 absl::StatusOr<ir::Graph> BuildImportedPhase(const v1::JobSpec& spec, const SampleInfo& sample, int64_t batch,
                                              const Preparation& prepare, ImportedForward* forward) {
   AMPD_ASSIGN_OR_RETURN(*forward, BuildImportedForward(spec.model(), sample, batch, /*training=*/true));
-  if (forward->graph.parameters.empty()) return InvalidField("model.onnx.path", "has no parameters to train");
+  if (forward->graph.parameters.empty()) {
+    const std::string frozen = DescribeFrozenWeights(spec.model().onnx());
+    return InvalidField("model.onnx.path",
+                        absl::StrCat("has no parameters to train", frozen.empty() ? "" : "; ", frozen));
+  }
   AMPD_RETURN_IF_ERROR(CheckRules(spec.precision(), *forward));
   AMPD_RETURN_IF_ERROR(CheckIds(sample, forward->graph));
   AMPD_ASSIGN_OR_RETURN(const std::vector<bool> trained, NotFrozen(spec.model().onnx(), forward->graph));

@@ -1,11 +1,48 @@
 #include "server/launch/plan_process.h"
 
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "engine/core/status.h"
 #include "server/launch/sanitized.h"
 
 namespace ampd {
+namespace {
+
+constexpr int64_t kGiB = int64_t{1} << 30;
+// No file of ONNX's is larger.
+constexpr int64_t kMostModelBytes = 2 * kGiB;
+constexpr int64_t kSecondsForGiB = 60;
+
+// The file's bytes, what is parsed of them, and graphs of training and evaluation, each with the weights of its own.
+constexpr int64_t kCopies = 6;
+
+// Of the file that `path` names, which who plans opens and checks; 0 where there is none.
+int64_t ModelBytes(const v1::PlanRequest& request) {
+  absl::string_view path = request.spec().model().onnx().path();
+  std::vector<std::string> places;
+  if (absl::ConsumePrefix(&path, "upload:")) {
+    places.push_back(absl::StrCat(request.upload_dir(), "/", path));
+  } else {
+    for (const std::string& root : request.data_roots()) places.push_back(absl::StrCat(root, "/", path));
+  }
+  int64_t bytes = 0;
+  for (const std::string& place : places) {
+    struct stat file = {};
+    const bool found = stat(place.c_str(), &file) == 0 && S_ISREG(file.st_mode);
+    if (found) bytes = std::max(bytes, std::min<int64_t>(file.st_size, kMostModelBytes));
+  }
+  return bytes;
+}
+
+}  // namespace
 
 PlanLimits DefaultPlanLimits() {
   PlanLimits limits;
@@ -15,11 +52,20 @@ PlanLimits DefaultPlanLimits() {
   return limits;
 }
 
+PlanLimits GrownByModelFile(PlanLimits limits, const v1::PlanRequest& request) {
+  if (!request.spec().model().has_onnx()) return limits;
+  const int64_t bytes = ModelBytes(request), seconds = bytes * kSecondsForGiB / kGiB;
+  limits.timeout += absl::Seconds(seconds);
+  limits.cpu_seconds += static_cast<uint64_t>(seconds);
+  if (limits.address_space_bytes > 0) limits.address_space_bytes += static_cast<uint64_t>(kCopies * bytes);
+  return limits;
+}
+
 absl::StatusOr<v1::PlanResponse> RunPlanProcess(const std::string& worker, const v1::PlanRequest& request,
                                                 const PlanLimits& limits) {
   const ExchangeWords words{"planner", "planning the model"};
-  AMPD_ASSIGN_OR_RETURN(const std::string answer,
-                        AskWorker({worker, "--plan"}, request.SerializeAsString(), limits, words));
+  AMPD_ASSIGN_OR_RETURN(const std::string answer, AskWorker({worker, "--plan"}, request.SerializeAsString(),
+                                                            GrownByModelFile(limits, request), words));
   v1::PlanResponse response;
   if (answer.empty() || !response.ParseFromString(answer)) {
     return absl::InternalError(

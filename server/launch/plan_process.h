@@ -16,7 +16,10 @@ using PlanLimits = ExchangeLimits;
 // The limits of production; the address space is left unlimited under sanitizers, which map terabytes.
 PlanLimits DefaultPlanLimits();
 
-// Runs `worker --plan` and waits for it. Thread safe; blocks up to limits.timeout.
+// `limits` with the time and memory that reading the file of a request's model.onnx takes besides, by its size.
+PlanLimits GrownByModelFile(PlanLimits limits, const v1::PlanRequest& request);
+
+// Runs `worker --plan` and waits for it. Thread safe; blocks up to limits.timeout, as GrownByModelFile has it.
 // UNAVAILABLE when the program cannot be started, DEADLINE_EXCEEDED when it takes too long, RESOURCE_EXHAUSTED when a
 // limit or the kernel ended it, INTERNAL when it crashed or answered rubbish. The message ends with what it wrote to
 // stderr, shortened.

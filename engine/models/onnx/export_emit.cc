@@ -99,22 +99,42 @@ std::vector<T> Exporter::Ops(const std::string& op, const std::vector<T>& inputs
   return outputs;
 }
 
-T Exporter::Initializer(const std::string& name, DType dtype, const Shape& shape, absl::string_view bytes) {
+bool Exporter::Fill(const std::string& name, DType dtype, const Shape& shape, absl::string_view bytes,
+                    ::onnx::TensorProto* proto) {
   const int type = ElementTypeOf(dtype);
   if (type == 0) {
-    return Fail(absl::FailedPreconditionError(
+    Fail(absl::FailedPreconditionError(
         absl::StrCat("[export] ", name, " is ", DTypeName(dtype), ", which this version of ONNX has not")));
+    return false;
   }
-  ::onnx::TensorProto& proto = initializers_.emplace_back();
-  proto.set_name(name);
-  proto.set_data_type(type);
-  for (int64_t extent : shape) proto.add_dims(extent);
-  proto.set_raw_data(bytes.data(), bytes.size());
+  proto->set_name(name);
+  proto->set_data_type(type);
+  for (int64_t extent : shape) proto->add_dims(extent);
+  proto->set_raw_data(bytes.data(), bytes.size());
+  return true;
+}
+
+T Exporter::Initializer(const std::string& name, DType dtype, const Shape& shape, absl::string_view bytes) {
+  ::onnx::TensorProto proto;
+  if (Fill(name, dtype, shape, bytes, &proto)) initializers_.push_back(std::move(proto));
   return NewTensor(name, FixedDims(shape));
 }
 
+T Exporter::ConstantNode(const std::string& name, const Tensor& tensor, const Shape& shape) {
+  const std::string unique = UniqueName(name);
+  ::onnx::NodeProto node;
+  node.set_op_type("Constant");
+  node.set_name(unique);
+  node.add_output(unique);
+  ::onnx::AttributeProto* value = node.add_attribute();
+  value->set_name("value");
+  value->set_type(::onnx::AttributeProto::TENSOR);
+  if (Fill(unique, tensor.dtype(), shape, BytesOf(tensor), value->mutable_t())) nodes_.push_back(std::move(node));
+  return NewTensor(unique, FixedDims(shape));
+}
+
 T Exporter::Constant(const std::string& name, const Tensor& tensor) {
-  return Initializer(UniqueName(name), tensor.dtype(), tensor.shape(), BytesOf(tensor));
+  return ConstantNode(name, tensor, tensor.shape());
 }
 
 T Exporter::Ints(const std::vector<int64_t>& values, const std::string& hint) {
@@ -127,7 +147,7 @@ T Exporter::Ints(const std::vector<int64_t>& values, const std::string& hint) {
 T Exporter::Scalar(DType dtype, double value) {
   const Tensor tensor = OneNumber(dtype, value);
   T& known = shared_[absl::StrCat(DTypeName(dtype), ":", BytesOf(tensor))];
-  return known != nullptr ? known : known = Initializer(UniqueName("constant"), dtype, Shape(), BytesOf(tensor));
+  return known != nullptr ? known : known = ConstantNode("constant", tensor, Shape());
 }
 
 }  // namespace ampd::models::onnx

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/core/status.h"
+#include "engine/models/onnx/initializers.h"
 
 namespace ampd::models::onnx {
 namespace {
@@ -240,11 +241,21 @@ absl::StatusOr<std::string> Exporter::Finish() {
   graph->set_name(options_.name);
   if (!options_.description.empty()) graph->set_doc_string(options_.description);
   for (::onnx::NodeProto& node : kept) *graph->add_node() = std::move(node);
+  std::string numbers;
   for (::onnx::TensorProto& tensor : initializers_) {
-    if (needed.count(tensor.name()) > 0) *graph->add_initializer() = std::move(tensor);
+    if (needed.count(tensor.name()) == 0) continue;
+    const bool number =
+        std::all_of(tensor.dims().begin(), tensor.dims().end(), [](int64_t extent) { return extent == 1; });
+    if (number) absl::StrAppend(&numbers, numbers.empty() ? "" : "\n", tensor.name());
+    *graph->add_initializer() = std::move(tensor);
+  }
+  if (!numbers.empty()) {
+    ::onnx::StringStringEntryProto* entry = model_.add_metadata_props();
+    entry->set_key(kTrainedNumbers);
+    entry->set_value(std::move(numbers));
   }
   model_.set_ir_version(kIrVersion);
-  model_.set_producer_name("ampd");
+  model_.set_producer_name(kProducer);
   model_.set_producer_version(options_.producer_version);
   model_.add_opset_import()->set_version(kOpset);
   const size_t bytes = model_.ByteSizeLong();

@@ -98,8 +98,9 @@ class Exporter {
 
   T Ints(const std::vector<int64_t>& values, const std::string& hint);
   T Scalar(DType dtype, double value);
+  // A Constant node: what has an initializer is trained where a training begins with the model.
   T Constant(const std::string& name, const Tensor& tensor);
-  // Initializer of raw bytes.
+  // Initializer of raw bytes: of a parameter or state.
   T Initializer(const std::string& name, DType dtype, const Shape& shape, absl::string_view bytes);
   // `name`, or with a number where something has it.
   std::string UniqueName(const std::string& name);
@@ -138,6 +139,10 @@ class Exporter {
 
   bool IsInputOrOutput(const std::string& name) const;
   T NewTensor(std::string name, Dims dims, T source = nullptr);
+  T ConstantNode(const std::string& name, const Tensor& tensor, const Shape& shape);
+  // False, and a failure, where ONNX has not the type.
+  bool Fill(const std::string& name, DType dtype, const Shape& shape, absl::string_view bytes,
+            ::onnx::TensorProto* proto);
 
   const ir::Graph& graph_;
   const ir::Graph& twin_;

@@ -69,13 +69,15 @@ absl::StatusOr<Model> Model::Parse(absl::string_view bytes) {
   return Model(std::move(impl));
 }
 
-std::vector<ModelValue> Model::inputs() const {
+std::vector<ModelValue> Model::inputs(const std::vector<std::string>& outputs) const {
   std::set<std::string> initialized;
+  const Reach reach = ReachOutputs(impl_->proto.graph(), outputs);
   for (const ::onnx::TensorProto& tensor : impl_->proto.graph().initializer()) initialized.insert(tensor.name());
   std::vector<ModelValue> values;
   for (const ::onnx::ValueInfoProto& info : impl_->proto.graph().input()) {
     values.push_back(Describe(info));
     values.back().initialized = initialized.count(info.name()) > 0;
+    values.back().read = outputs.empty() || reach.values.count(info.name()) > 0;
   }
   return values;
 }
@@ -94,6 +96,10 @@ std::vector<FloatInitializer> Model::FloatInitializers(const std::vector<std::st
 
 std::vector<FloatInitializer> Model::FrozenWeights(const std::vector<std::string>& outputs) const {
   return FrozenWeightsOf(impl_->proto, outputs);
+}
+
+std::string Model::LastOperation(const std::string& output) const {
+  return LastOperationOf(impl_->proto.graph(), output);
 }
 
 std::set<std::string> Model::Trainable(const std::vector<std::string>& outputs) const {

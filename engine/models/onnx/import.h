@@ -37,6 +37,7 @@ struct ModelValue {
   bool has_shape = false;
   Shape shape;               // -1 where the model leaves an extent open
   bool initialized = false;  // inputs: has an initializer, so that a caller may leave it out
+  bool read = true;          // inputs: what was asked for may depend on it
 };
 
 // An f32 initializer with elements, as a training takes it, as far as a file tells weights from tables and constants.
@@ -52,11 +53,12 @@ struct FloatInitializer {
   // What a training from new weights draws: all but single numbers that are read as no weight, whose meaning (a gate, a
   // temperature) no rule knows.
   bool drawn = true;
-  // Trained, but for what a job freezes. All are but those with infinities, which are masks, and single numbers; of
-  // these, which are constants of formulas as a rule, those that are read as weights or biases, whose exponential,
-  // sigmoid, softplus or hyperbolic tangent is taken (of a constant a tool would write the result), and that are named
-  // as PyTorch names what modules hold. It names buffers so too: what is compared, clipped or masked with, an addend
-  // below 1e-3, and 1e3 and more are constants whatever their name.
+  // Trained, but for what a job freezes. All are but masks (what holds infinities, and what no operation reads as a
+  // weight and holds nothing but zeros and 1e3 and more, or as far below 0) and single numbers; of these, which are
+  // constants of formulas as a rule, those that are read as weights or biases, whose exponential, sigmoid, softplus or
+  // hyperbolic tangent is taken (of a constant a tool would write the result), and that are named as PyTorch names what
+  // modules hold. It names buffers so too: what is compared, clipped or masked with, an addend below 1e-3, and 1e3 and
+  // more are constants whatever their name.
   bool parameter = false;
   // The file has it in a Constant node (initializers.h).
   bool constant_node = false;
@@ -86,7 +88,7 @@ struct ImportOptions {
   std::set<std::string> image_inputs;
   std::set<std::string> image_outputs;
   // Any values of the model's own graph, in place of its outputs; nodes and initializers that none of them depends on
-  // are then not looked at. Empty: its outputs.
+  // are then not looked at, and inputs that have no shape in input_shapes. Empty: its outputs.
   std::vector<std::string> outputs;
   // The model was written down for batches of `written_batch`, >= 1, and its inputs are of `batch`, >= 1: a Reshape
   // whose constant shape begins with the one, of a tensor that begins with the other, begins with the other. 0: batches
@@ -119,7 +121,8 @@ class Model {
   Model& operator=(Model&&) noexcept;
   ~Model();
 
-  std::vector<ModelValue> inputs() const;
+  // `outputs` as in ImportOptions: whose inputs are told to be `read`. Empty: all are.
+  std::vector<ModelValue> inputs(const std::vector<std::string>& outputs = {}) const;
   std::vector<ModelValue> outputs() const;
   // In the model's order; `outputs` as in ImportOptions: those that they may depend on. Empty: all. But for what has to
   // be a constant, as the scales of a Resize.
@@ -128,6 +131,9 @@ class Model {
   // than FLOAT (behind a Cast), in Constant nodes, in branches. But for what does nothing, as a norm's scales of 1.
   // Those within the model's functions are not looked at.
   std::vector<FloatInitializer> FrozenWeights(const std::vector<std::string>& outputs = {}) const;
+  // The operation that value `output` of the model's own graph ends in, but for those that give elements on as they are
+  // (Reshape, Transpose, Identity, ...); "" where none writes it.
+  std::string LastOperation(const std::string& output) const;
   // The names of those that are parameters.
   std::set<std::string> Trainable(const std::vector<std::string>& outputs = {}) const;
 

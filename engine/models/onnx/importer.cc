@@ -1,5 +1,7 @@
 #include "engine/models/onnx/importer.h"
 
+#include <google/protobuf/unknown_field_set.h>
+
 #include <algorithm>
 #include <set>
 #include <utility>
@@ -23,6 +25,54 @@ constexpr int kMaxRecipeDepth = 1000;
 
 const std::vector<int64_t> kFilterInMemory = {0, 2, 3, 1};
 
+// Fields that came after ONNX 1.12, by number.
+constexpr int kOverloadOfNode = 8;
+constexpr int kDefaultsOfFunction = 11;
+constexpr int kOverloadOfFunction = 13;
+
+// What of a message is kept of field `number`, of strings or messages.
+template <typename Message>
+std::vector<std::string> NewerField(const Message& message, int number) {
+  std::vector<std::string> values;
+  const google::protobuf::UnknownFieldSet& fields = message.unknown_fields();
+  for (int i = 0; i < fields.field_count(); ++i) {
+    const google::protobuf::UnknownField& field = fields.field(i);
+    if (field.number() != number || field.type() != google::protobuf::UnknownField::TYPE_LENGTH_DELIMITED) continue;
+    values.push_back(field.length_delimited());
+  }
+  return values;
+}
+
+// Of functions of one domain and name; "" where there is none.
+template <typename Message>
+std::string OverloadOf(const Message& message, int number) {
+  const std::vector<std::string> values = NewerField(message, number);
+  return values.empty() ? "" : values.back();
+}
+
+absl::StatusOr<Function> Read(const ::onnx::FunctionProto& proto) {
+  Function function{&proto, {}};
+  for (const std::string& bytes : NewerField(proto, kDefaultsOfFunction)) {
+    ::onnx::AttributeProto attribute;
+    if (!attribute.ParseFromString(bytes)) {
+      return absl::InvalidArgumentError(absl::StrCat("[onnx] function ", proto.name(), " has bytes for an attribute"));
+    }
+    std::string name = attribute.name();
+    function.defaults[std::move(name)] = std::move(attribute);
+  }
+  return function;
+}
+
+// "" and "ai.onnx" are one domain.
+std::string DomainOf(const std::string& name) { return name == "ai.onnx" ? "" : name; }
+
+template <typename Ids>
+std::map<std::string, int64_t> OpsetsOf(const Ids& ids) {
+  std::map<std::string, int64_t> opsets;
+  for (const ::onnx::OperatorSetIdProto& id : ids) opsets[DomainOf(id.domain())] = id.version();
+  return opsets;
+}
+
 constexpr char kRunningMean[] = "running_mean";
 constexpr char kBatchCount[] = "num_batches_tracked";
 
@@ -43,15 +93,18 @@ Importer::Importer(const ::onnx::ModelProto& model, const ImportOptions& options
       uses_(UsesOfInitializers(model.graph())),
       // What losses are named.
       layers_({{"loss", 1}}),
-      nodes_left_(kMaxNodes) {
-  for (const ::onnx::FunctionProto& function : model.functions()) {
-    functions_[{function.domain(), function.name()}] = &function;
-  }
-}
+      nodes_left_(kMaxNodes) {}
 
 absl::StatusOr<ImportedModel> Importer::Run() {
-  Opsets opsets;
-  for (const ::onnx::OperatorSetIdProto& id : model_.opset_import()) opsets[id.domain()] = id.version();
+  for (const ::onnx::FunctionProto& function : model_.functions()) {
+    const FunctionName name{DomainOf(function.domain()), function.name(), OverloadOf(function, kOverloadOfFunction)};
+    if (functions_.count(name) > 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("[onnx] two functions are named ", function.domain(), ".", function.name()));
+    }
+    AMPD_ASSIGN_OR_RETURN(functions_[name], Read(function));
+  }
+  const Opsets opsets = OpsetsOf(model_.opset_import());
   const ::onnx::GraphProto& graph = model_.graph();
   // What lies behind the outputs that were not asked for may be what the engine has not, or broken.
   Reach wanted{std::vector<bool>(static_cast<size_t>(graph.node_size()), true), {}};
@@ -61,6 +114,8 @@ absl::StatusOr<ImportedModel> Importer::Run() {
   AMPD_RETURN_IF_ERROR(AddInitializers(graph, all ? nullptr : &wanted.values, true, &scope));
   for (const ::onnx::ValueInfoProto& info : graph.input()) {
     if (uses_.count(info.name()) > 0) continue;  // an initializer's value may be overridden; it is not, here
+    const bool read = all || wanted.values.count(info.name()) > 0 || options_.input_shapes.count(info.name()) > 0;
+    if (!read) continue;
     absl::Status status = AddInput(info, &scope);
     if (!status.ok()) return Annotate(status, absl::StrCat("input \"", info.name(), "\""));
   }
@@ -202,8 +257,9 @@ absl::Status Importer::TranslateNode(const ::onnx::NodeProto& proto, const Opset
     }
     inputs.push_back(v);
   }
-  const auto function = functions_.find({proto.domain(), proto.op_type()});
-  if (function != functions_.end()) return CallFunction(proto, *function->second, inputs, scope);
+  const auto function =
+      functions_.find({DomainOf(proto.domain()), proto.op_type(), OverloadOf(proto, kOverloadOfNode)});
+  if (function != functions_.end()) return CallFunction(proto, function->second, inputs, scope);
   return CallRule(proto, opsets, std::move(inputs), scope);
 }
 
@@ -211,6 +267,7 @@ Node::Services Importer::ServicesFor(const Opsets& opsets, const Scope* scope) {
   Node::Services services;
   services.options = &options_;
   services.torch = model_.producer_name() == "pytorch";
+  services.in_function = calls_ > 0;
   services.specialise = [this](V v) { return Specialise(v, 0); };
   services.batches = [this](V mean) -> V {
     const auto known = batches_.find(mean->ir);
@@ -231,7 +288,7 @@ absl::Status Importer::CallRule(const ::onnx::NodeProto& proto, const Opsets& op
     return absl::UnimplementedError(
         absl::StrCat("[onnx] operation ", proto.domain(), proto.domain().empty() ? "" : ".", proto.op_type()));
   }
-  const auto opset = opsets.find(proto.domain() == "ai.onnx" ? "" : proto.domain());
+  const auto opset = opsets.find(DomainOf(proto.domain()));
   if (opset == opsets.end())
     return absl::InvalidArgumentError("[onnx] the model imports no operator set of its domain");
   Recipe recipe{&proto, rule, opset->second, inputs};
@@ -266,19 +323,20 @@ absl::Status Importer::CallRule(const ::onnx::NodeProto& proto, const Opsets& op
   return absl::OkStatus();
 }
 
-absl::Status Importer::CallFunction(const ::onnx::NodeProto& call, const ::onnx::FunctionProto& function,
-                                    const std::vector<V>& inputs, Scope* scope) {
+absl::Status Importer::CallFunction(const ::onnx::NodeProto& call, const Function& called, const std::vector<V>& inputs,
+                                    Scope* scope) {
+  const ::onnx::FunctionProto& function = *called.proto;
   if (depth_ >= kMaxDepth) return absl::InvalidArgumentError("[onnx] functions call each other too deeply");
   if (static_cast<int>(inputs.size()) > function.input_size() || call.output_size() > function.output_size()) {
     return absl::InvalidArgumentError("[onnx] the call has more inputs or outputs than the function");
   }
-  Opsets opsets;
-  for (const ::onnx::OperatorSetIdProto& id : function.opset_import()) opsets[id.domain()] = id.version();
+  const Opsets opsets = OpsetsOf(function.opset_import());
   Scope body;
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (inputs[i] != nullptr) body.values[function.input(static_cast<int>(i))] = inputs[i];
   }
   ++depth_;
+  ++calls_;
   absl::Status status;
   for (const ::onnx::NodeProto& node : function.node()) {
     copies_.push_back(node);
@@ -289,11 +347,19 @@ absl::Status Importer::CallFunction(const ::onnx::NodeProto& call, const ::onnx:
         *copy.add_attribute() = attribute;
         continue;
       }
-      for (const ::onnx::AttributeProto& given : call.attribute()) {
-        if (given.name() != attribute.ref_attr_name()) continue;
+      const auto fill = [&](const ::onnx::AttributeProto& with) {
         ::onnx::AttributeProto* filled = copy.add_attribute();
-        *filled = given;
+        *filled = with;
         filled->set_name(attribute.name());
+      };
+      const std::string& name = attribute.ref_attr_name();
+      const auto given = std::find_if(call.attribute().begin(), call.attribute().end(),
+                                      [&](const ::onnx::AttributeProto& a) { return a.name() == name; });
+      const auto fallback = called.defaults.find(name);
+      if (given != call.attribute().end()) {
+        fill(*given);
+      } else if (fallback != called.defaults.end()) {
+        fill(fallback->second);
       }
     }
     for (std::string& name : *copy.mutable_input()) {
@@ -304,6 +370,7 @@ absl::Status Importer::CallFunction(const ::onnx::NodeProto& call, const ::onnx:
     status = Annotate(TranslateNode(copy, opsets, &body), absl::StrCat("in ", call.op_type()));
     if (!status.ok()) break;
   }
+  --calls_;
   --depth_;
   AMPD_RETURN_IF_ERROR(status);
   for (int i = 0; i < call.output_size(); ++i) {

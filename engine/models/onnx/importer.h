@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -32,6 +33,13 @@ struct Recipe {
   int output = 0;
 };
 
+// A function of the model.
+struct Function {
+  const ::onnx::FunctionProto* proto = nullptr;
+  // By name, for calls that do not give the attribute.
+  std::map<std::string, ::onnx::AttributeProto> defaults;
+};
+
 // For one import. `model` and `options` outlive it.
 class Importer {
  public:
@@ -53,21 +61,22 @@ class Importer {
                          const std::vector<bool>& wanted, const Opsets& opsets, Scope* scope);
   absl::Status TranslateNode(const ::onnx::NodeProto& proto, const Opsets& opsets, Scope* scope);
   absl::Status CallRule(const ::onnx::NodeProto& proto, const Opsets& opsets, std::vector<V> inputs, Scope* scope);
-  absl::Status CallFunction(const ::onnx::NodeProto& call, const ::onnx::FunctionProto& function,
-                            const std::vector<V>& inputs, Scope* scope);
+  absl::Status CallFunction(const ::onnx::NodeProto& call, const Function& called, const std::vector<V>& inputs,
+                            Scope* scope);
   absl::StatusOr<std::vector<V>> InlineGraph(const ::onnx::GraphProto& graph, const Opsets& opsets, const Scope& outer);
   Node::Services ServicesFor(const Opsets& opsets, const Scope* scope);
   TensorPtr Specialise(V v, int depth);
   absl::Status AddOutputs(const Scope& scope);
   absl::Status AddOutput(const Scope& scope, const std::string& name);
   std::string LayerOf(const ::onnx::NodeProto& proto);
-  // `name` as the graph may have it, and no other tensor has it.
 
   const ::onnx::ModelProto& model_;
   const ImportOptions& options_;
   ImportedModel result_;
   Emitter emitter_;
-  std::map<std::pair<std::string, std::string>, const ::onnx::FunctionProto*> functions_;
+  // Domain, name and overload.
+  using FunctionName = std::tuple<std::string, std::string, std::string>;
+  std::map<FunctionName, Function> functions_;
   std::deque<::onnx::NodeProto> copies_;  // nodes of function bodies, their attributes filled in
   std::deque<Recipe> recipes_;
   const InitializerUses uses_;
@@ -77,6 +86,7 @@ class Importer {
   std::map<std::string, int> layers_;
   int64_t nodes_left_;
   int depth_ = 0;
+  int calls_ = 0;  // of functions, within each other
 };
 
 }  // namespace ampd::models::onnx

@@ -14,6 +14,8 @@
 namespace ampd::models::onnx {
 namespace {
 
+constexpr char kTorch[] = "pytorch";
+
 void AddUses(const google::protobuf::RepeatedPtrField<::onnx::NodeProto>& nodes, InitializerUses* uses) {
   for (const ::onnx::NodeProto& node : nodes) {
     for (int i = 0; i < node.input_size(); ++i) {
@@ -121,12 +123,20 @@ const std::map<std::string, std::set<int>>& ConstantInputs() {
   return *inputs;
 }
 
-// A mask, as a rule. What cannot be read the import refuses.
-bool HasInfinity(const ::onnx::TensorProto& proto) {
+// Addends that keep a divisor or a logarithm's operand from 0 are below the one, fills of masks at or above the other.
+constexpr float kMostEps = 1e-3f;
+constexpr float kLeastFill = 1e3f;
+
+// What holds an infinity, and what holds nothing but zeros and fills. What cannot be read the import refuses.
+bool IsMask(const ::onnx::TensorProto& proto, bool weight) {
   const auto tensor = ToTensor(proto);
   if (!tensor.ok()) return false;
   const absl::Span<const float> values = (*tensor)->as<float>();
-  return std::any_of(values.begin(), values.end(), [](float v) { return std::isinf(v); });
+  if (std::any_of(values.begin(), values.end(), [](float v) { return std::isinf(v); })) return true;
+  // Variances, and tables of numbers, may be large.
+  const auto fills = [](float v) { return std::abs(v) >= kLeastFill; };
+  return !weight && std::any_of(values.begin(), values.end(), fills) &&
+         std::all_of(values.begin(), values.end(), [&](float v) { return v == 0 || fills(v); });
 }
 
 bool AnyIsAt(const std::vector<InitializerUse>& uses, const std::map<std::string, std::set<int>>& inputs) {
@@ -175,13 +185,13 @@ bool IsModuleState(const std::string& name, bool torch) {
   return !counted(words.back()) || (torch && !counted(words.front()));
 }
 
-// Addends that keep a divisor or a logarithm's operand from 0 are below the one, fills of masks at or above the other.
-constexpr float kMostEps = 1e-3f;
-constexpr float kLeastFill = 1e3f;
-
 class Numbers {
  public:
-  explicit Numbers(const ::onnx::ModelProto& model) : torch_(model.producer_name() == "pytorch") {
+  explicit Numbers(const ::onnx::ModelProto& model) : torch_(model.producer_name() == kTorch) {
+    for (const ::onnx::StringStringEntryProto& entry : model.metadata_props()) {
+      const bool ours = model.producer_name() == kProducer && entry.key() == kTrainedNumbers;
+      if (ours) trained_ = absl::StrSplit(entry.value(), '\n');
+    }
     for (const ::onnx::NodeProto& node : model.graph().node()) {
       const bool of_product = GivesOn(node) && node.input_size() > 0 && products_.count(node.input(0)) > 0;
       const bool product = of_product || WeightInputs().count(node.op_type()) > 0;
@@ -191,6 +201,7 @@ class Numbers {
 
   // Whether a training moves a single number: eps, a root's exponent and the like are single numbers too.
   bool IsTrained(const ::onnx::TensorProto& proto, const std::vector<InitializerUse>& uses) const {
+    if (trained_.count(proto.name()) > 0) return true;
     // What follows a product is a bias; a number without axes is more likely a constant of the formula.
     const bool axes = proto.dims_size() > 0;
     if (AnyIsWeight(uses) || (axes && AnyIsBias(uses))) return true;
@@ -215,6 +226,8 @@ class Numbers {
 
  private:
   const bool torch_;
+  // By the exporter's word.
+  std::set<std::string> trained_;
   // What operations with weights give, and the same in another order.
   std::set<std::string> products_;
 };
@@ -244,7 +257,8 @@ constexpr size_t kMaxNameBytes = 200;
 constexpr size_t kMaxCopies = size_t{256} << 20;
 
 bool IsIdentity(const ::onnx::NodeProto& node) {
-  return node.op_type() == "Identity" && node.domain().empty() && node.input_size() == 1 && node.output_size() == 1;
+  const bool standard = node.domain().empty() || node.domain() == "ai.onnx";
+  return node.op_type() == "Identity" && standard && node.input_size() == 1 && node.output_size() == 1;
 }
 
 // Whether a tensor is one number again and again; looked at as it is written, for it may be large.
@@ -375,7 +389,7 @@ Reach ReachOutputs(const ::onnx::GraphProto& graph, const std::vector<std::strin
 
 std::set<std::string> LiftConstantWeights(::onnx::ModelProto* model) {
   std::set<std::string> lifted;
-  if (model->producer_name() == "pytorch") return lifted;
+  if (model->producer_name() == kTorch || model->producer_name() == kProducer) return lifted;
   ::onnx::GraphProto* graph = model->mutable_graph();
   const Numbers numbers(*model);
   std::set<std::string> taken;
@@ -452,6 +466,17 @@ absl::Status GiveIdentitiesTheirOwn(::onnx::GraphProto* graph) {
   return absl::OkStatus();
 }
 
+std::string LastOperationOf(const ::onnx::GraphProto& graph, const std::string& output) {
+  std::string name = output;
+  // From the end on: nodes stand behind those that they read.
+  for (auto node = graph.node().rbegin(); node != graph.node().rend(); ++node) {
+    if (std::find(node->output().begin(), node->output().end(), name) == node->output().end()) continue;
+    if (!GivesOn(*node) || node->input_size() == 0) return node->op_type();
+    name = node->input(0);
+  }
+  return "";
+}
+
 bool AreFilters(const std::vector<InitializerUse>& uses) { return AllAre(uses, {"Conv", "ConvTranspose"}, 1); }
 
 bool AreStatistics(const std::vector<InitializerUse>& uses) {
@@ -479,7 +504,7 @@ std::vector<FloatInitializer> FloatInitializersOf(const ::onnx::ModelProto& mode
     f.weight = AnyIsWeight(read) || (f.shape.size() == 1 && AnyIsOf(read, {"Add"}));
     f.drawn = !f.number || AnyIsWeight(read);
     f.parameter = !f.number || numbers.IsTrained(proto, read);
-    f.parameter = f.parameter && !HasInfinity(proto);
+    f.parameter = f.parameter && !IsMask(proto, f.number || AnyIsWeight(read));
     if (f.parameter) f.tensor = names.Take(f.name);
     list.push_back(std::move(f));
   }

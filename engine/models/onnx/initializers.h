@@ -33,6 +33,12 @@ class TensorNames {
 inline constexpr int kMeanInput = 3;
 inline constexpr int kVarianceInput = 4;
 
+// Whose name the exporter's models bear.
+inline constexpr char kProducer[] = "ampd";
+// Of the exporter's models, in metadata_props: the initializers of one element, one a line. All are parameters or
+// states, which nothing else tells: a file written by another may have said it by an operation that was written out.
+inline constexpr char kTrainedNumbers[] = "ampd.trained_numbers";
+
 struct InitializerUse {
   const ::onnx::NodeProto* node = nullptr;
   int input = 0;
@@ -52,8 +58,8 @@ Reach ReachOutputs(const ::onnx::GraphProto& graph, const std::vector<std::strin
 
 // Makes initializers of what Constant nodes of the model's own graph hold where weights stand: FLOAT tensors with axes
 // that an operation reads so, itself or behind nodes that give them on, or that are added to what such an operation
-// gives; but for the states that recurrences begin with. Files of PyTorch are left as they are: its exporter writes
-// parameters as initializers, and as Constant nodes what a module makes as it goes. Returns the names.
+// gives; but for the states that recurrences begin with. Files of PyTorch and of our exporter are left as they are:
+// they have parameters as initializers, and in Constant nodes what a module makes as it goes. Returns the names.
 std::set<std::string> LiftConstantWeights(::onnx::ModelProto* model);
 
 // Gives Identities of initializers values of their own where these are not meant to be one: of means and variances that
@@ -69,6 +75,9 @@ bool AreStatistics(const std::vector<InitializerUse>& uses);
 // Model::FloatInitializers.
 std::vector<FloatInitializer> FloatInitializersOf(const ::onnx::ModelProto& model,
                                                   const std::vector<std::string>& outputs);
+
+// Model::LastOperation.
+std::string LastOperationOf(const ::onnx::GraphProto& graph, const std::string& output);
 
 // Model::FrozenWeights.
 std::vector<FloatInitializer> FrozenWeightsOf(const ::onnx::ModelProto& model, const std::vector<std::string>& outputs);

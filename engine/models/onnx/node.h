@@ -30,6 +30,8 @@ class Node {
     std::function<V(V mean)> batches;
     // PyTorch wrote the model.
     bool torch = false;
+    // The node stands in a function of the model, whose calls no one looks through.
+    bool in_function = false;
     // Model-wide random seed source for nodes that have none: the node's layer name.
     std::string layer;
   };

@@ -68,9 +68,16 @@ absl::Status RefuseTrainedStatistics(const Node& n) {
     if (v->ir < 0) continue;
     const ir::Value& value = n.e.graph()->values[static_cast<size_t>(v->ir)];
     if (value.kind != ir::ValueKind::kParameter || !n.options().updates_statistic(value.name)) continue;
-    return n.Bad(absl::StrCat(input == kMeanInput ? "the mean" : "the variance", " is parameter ", value.name,
-                              ", which something else reads, too: a batch norm that is trained has statistics of its "
-                              "own; or freeze it"));
+    const std::string what =
+        absl::StrCat(input == kMeanInput ? "the mean" : "the variance", " is parameter ", value.name);
+    if (n.services().in_function) {
+      return n.Bad(absl::StrCat(what,
+                                ", which is read within a function of the model: a batch norm that is trained "
+                                "stands in the model's own graph; write its functions out, or freeze it"));
+    }
+    return n.Bad(absl::StrCat(what,
+                              ", which something else reads, too: a batch norm that is trained has statistics of "
+                              "its own; or freeze it"));
   }
   return absl::OkStatus();
 }

@@ -261,13 +261,14 @@ using Step = void (*)(Node& n, const Direction& d, V xw, V* h, V* c);
 V RunDirection(Node& n, const Direction& d, bool backwards, Step step, V* h, V* c) {
   Emitter& e = n.e;
   const Layer& l = d.l;
-  V xw = e.Matmul(e.Reshape(l.x, {l.steps * l.batch, l.input}), d.w, false, true);
+  // Steps and samples stay axes of their own: of samples beside each other no other batch could be told.
+  V xw = e.Matmul(l.x, d.w, false, true);
   if (d.wb != nullptr) xw = e.Add(xw, d.wb);
   std::vector<V> y(static_cast<size_t>(l.steps));
   for (int64_t i = 0; i < l.steps && e.ok(); ++i) {
     const int64_t t = backwards ? l.steps - 1 - i : i;
     const V before_h = *h, before_c = *c;
-    step(n, d, e.SliceAxis(xw, 0, t * l.batch, (t + 1) * l.batch), h, c);
+    step(n, d, Pick(n, xw, t), h, c);
     V out = *h;
     if (l.lengths != nullptr) {
       const V inside = e.Binary("less", e.Scalar(DType::kI32, static_cast<double>(t)), l.lengths);

@@ -101,7 +101,8 @@ absl::StatusOr<DType> ToDType(int element_type) {
 absl::StatusOr<std::shared_ptr<const Tensor>> ToTensor(const ::onnx::TensorProto& proto) {
   if (proto.data_location() == Proto::EXTERNAL || proto.external_data_size() > 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("[onnx] tensor \"", proto.name(), "\" lies outside the model's file, which is not read"));
+        absl::StrCat("[onnx] tensor \"", proto.name(), "\" lies outside the model's file, which is not read; export ",
+                     "with external_data=False, or onnx.save_model(onnx.load(path), path) puts it into the file"));
   }
   if (proto.has_segment()) return Bad(proto, "is one segment of several");
   AMPD_ASSIGN_OR_RETURN(const DType dtype, ToDType(proto.data_type()));

@@ -13,7 +13,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "engine/models/export_forward.h"
+#include "engine/models/imported_files.h"
 #include "engine/models/onnx/export.h"
 #include "engine/models/onnx/import.h"
 #include "engine/train/disk_layout.h"
@@ -22,6 +24,7 @@
 #include "tests/support/emit.h"
 #include "tests/support/graph_reference.h"
 #include "tests/support/ref_tensor.h"
+#include "tests/unit/engine/models/onnx/build_model.h"
 
 namespace ampd::models {
 namespace {
@@ -162,6 +165,38 @@ RefTensor RunAgain(const std::string& bytes, const GraphInputs& in) {
   const auto outputs = ampd::testing::RunImported(*imported, inputs, 1);
   EXPECT_TRUE(outputs.ok()) << outputs.status();
   return outputs.ok() ? ampd::testing::FromTensor(outputs->at("output").view()) : RefTensor();
+}
+
+// A ModelSpec's network that is this file, of input "x" and output "output".
+std::string AsFile(const std::string& name, const ::onnx::ModelProto& proto) {
+  auto file = onnx::Model::Parse(proto.SerializeAsString());
+  EXPECT_TRUE(file.ok()) << file.status();
+  if (file.ok()) ProvideOnnxFile(name, std::make_shared<const onnx::Model>(*std::move(file)));
+  return absl::StrCat("onnx { path: '", name, "' channels_first: false }");
+}
+
+// A recurrence of `gates` that the engine has no operation of, over 4 steps of 2 numbers; its last state.
+::onnx::ModelProto RecurrentFile(const std::string& op, int64_t gates, bool backwards) {
+  ::onnx::ModelProto m = onnx::EmptyModel();
+  onnx::AddInput(&m, "x", {-1, 4, 2});
+  for (const auto& [name, shape] : std::vector<std::pair<std::string, std::vector<int64_t>>>{
+           {"w", {1, gates * 3, 2}}, {"r", {1, gates * 3, 3}}, {"b", {1, 2 * gates * 3}}}) {
+    *m.mutable_graph()->add_initializer() = onnx::Floats(name, shape);
+  }
+  *m.mutable_graph()->add_initializer() = onnx::Ints("zero", {0});
+  onnx::SetInts(onnx::AddNode(&m, "Transpose", {"x"}, {"t"}), "perm", {1, 0, 2});
+  ::onnx::NodeProto* node = onnx::AddNode(&m, op, {"t", "w", "r", "b"}, {"all", "last"});
+  auto* clip = node->add_attribute();
+  clip->set_name("clip");
+  clip->set_type(::onnx::AttributeProto::FLOAT);
+  clip->set_f(0.8f);
+  auto* direction = node->add_attribute();
+  direction->set_name("direction");
+  direction->set_type(::onnx::AttributeProto::STRING);
+  direction->set_s(backwards ? "reverse" : "forward");
+  onnx::AddNode(&m, "Squeeze", {"last", "zero"}, {"output"});
+  onnx::AddOutput(&m, "output");
+  return m;
 }
 
 const char kAcgan[] = "preset { acgan { size: 8 channels: 3 classes: 5 noise: 6 width: 2 } }";
@@ -344,6 +379,9 @@ const std::vector<Network>& Networks() {
             layers { multi_head_attention { heads: 1 } }
             layers { dense { units: 6 } })pb",
        {.input_shape = {8, 6}, .lengths = true}},
+      {"recurrence of a file", AsFile("rnn", RecurrentFile("RNN", 1, true)), {.input_shape = {4, 2}}},
+      {"clipped lstm of a file", AsFile("lstm", RecurrentFile("LSTM", 4, false)), {.input_shape = {4, 2}}},
+      {"clipped gru of a file", AsFile("gru", RecurrentFile("GRU", 3, true)), {.input_shape = {4, 2}}},
       {"generator", kAcgan, kDrawings, 0, "generator"},
       {"classifier", kAcgan, kDrawings, 0, "class"},
       {"flattened features", kAcgan, kDrawings, 0, "trunk"},
@@ -370,6 +408,27 @@ TEST_P(ExportTest, ComputesWhatTheReferenceDoes) {
   for (size_t i = 0; i < got.data.size(); ++i) {
     ASSERT_NEAR(got.data[i], expected.data[i], 1e-5 * std::max(largest, 1.0)) << i;
   }
+}
+
+// What a training that begins with `proto` would train or move.
+std::set<std::string> TrainableOf(const ::onnx::ModelProto& proto) {
+  const auto model = onnx::Model::Parse(proto.SerializeAsString());
+  EXPECT_TRUE(model.ok()) << model.status();
+  return model.ok() ? model->Trainable() : std::set<std::string>();
+}
+
+// The two biases of a recurrence are one in the model.
+TEST_P(ExportTest, ATrainingOfTheModelTrainsTheSame) {
+  const Network& network = Networks()[GetParam()];
+  const ir::Graph graph = GraphOf(network, 2);
+  std::set<std::string> expected;
+  for (const auto* list : {&graph.parameters, &graph.states}) {
+    for (const ir::Persistent& tensor : *list) {
+      if (tensor.type.dtype != DType::kF32) continue;
+      expected.insert(absl::StrReplaceAll(tensor.name, {{"bias_ih", "bias"}, {"bias_hh", "bias"}}));
+    }
+  }
+  EXPECT_THAT(TrainableOf(ModelOf(network)), ::testing::ContainerEq(expected));
 }
 
 INSTANTIATE_TEST_SUITE_P(Networks, ExportTest, ::testing::Range(size_t{0}, Networks().size()), [](const auto& info) {
@@ -426,6 +485,31 @@ TEST(ExportForm, ConvnetsLookAsPeopleExpect) {
   EXPECT_FLOAT_EQ(momentum->f(), 0.97f);
   EXPECT_EQ(shapes.count("bn.num_batches_tracked"), 0u);
   EXPECT_EQ(shapes.size(), 2u + 4 + 1 + 2 + 2);
+}
+
+// A slope by a name that says nothing, numbers of formulas, and tables of an interpolation.
+TEST(ExportForm, ConstantsAndNumbersStayWhatTheyWere) {
+  ::onnx::ModelProto m = onnx::EmptyModel();
+  onnx::AddInput(&m, "x", {-1, 1, 4, 3});
+  for (const auto& [name, shape] : std::vector<std::pair<std::string, std::vector<int64_t>>>{
+           {"filter", {2, 1, 3, 3}}, {"slope", {1}}, {"offset", {1}}, {"half", {}}, {"sizes", {4}}}) {
+    *m.mutable_graph()->add_initializer() = onnx::Floats(name, shape);
+  }
+  for (int i = 0; i < 4; ++i) m.mutable_graph()->mutable_initializer(4)->set_float_data(i, i < 2 ? 1.f : 2.5f);
+  onnx::AddNode(&m, "Conv", {"x", "filter"}, {"a"});
+  onnx::AddNode(&m, "PRelu", {"a", "slope"}, {"b"});
+  onnx::AddNode(&m, "Sub", {"b", "half"}, {"c"});
+  auto* mode = onnx::AddNode(&m, "Resize", {"c", "", "sizes"}, {"d"})->add_attribute();
+  mode->set_name("mode");
+  mode->set_type(::onnx::AttributeProto::STRING);
+  mode->set_s("linear");
+  onnx::AddNode(&m, "Add", {"d", "offset"}, {"output"});
+  onnx::AddOutput(&m, "output");
+  const std::set<std::string> trained = TrainableOf(m);
+  EXPECT_THAT(trained, ElementsAre("filter", "offset", "slope"));
+  const ::onnx::ModelProto home = ModelOf({"numbers", AsFile("numbers", m), {.input_shape = {1, 4, 3}}});
+  EXPECT_EQ(TrainableOf(home), trained);
+  for (const ::onnx::TensorProto& tensor : home.graph().initializer()) EXPECT_EQ(trained.count(tensor.name()), 1u);
 }
 
 TEST(ExportForm, RecurrencesTurnTimeFirstOnce) {

@@ -5,12 +5,14 @@
 #include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "engine/core/rng.h"
+#include "engine/core/status.h"
 #include "engine/models/imported_files.h"
 #include "engine/models/model.h"
 #include "tests/support/graph_reference.h"
@@ -66,6 +68,14 @@ inline absl::StatusOr<Model> Build(const ModelProto& proto, const Job& job = {})
 
 // First values of the model built last.
 inline ImportedValues Values() { return FindImportedValues("a"); }
+
+// What is wrong, with its field.
+inline std::string Refused(const ModelProto& proto, const Job& job = {}) {
+  const auto model = Build(proto, job);
+  EXPECT_FALSE(model.ok());
+  const auto list = FieldViolationsOf(model.status());
+  return list.size() == 1 ? list[0].field + ": " + list[0].description : model.status().ToString();
+}
 
 inline RefTensor Random(const Shape& shape, const std::string& name) {
   RngSequence rng(3, name);
@@ -124,6 +134,11 @@ inline ModelProto Convnet(int64_t batch, const std::vector<int64_t>& flat) {
   onnx::AddNode(&m, "Softmax", {"logits"}, {"probabilities"})->set_name("softmax");
   onnx::AddOutput(&m, "probabilities");
   return m;
+}
+
+inline int CountOps(const ir::Graph& graph, ir::OpKind op) {
+  return static_cast<int>(
+      std::count_if(graph.nodes.begin(), graph.nodes.end(), [&](const ir::Node& node) { return node.op == op; }));
 }
 
 inline std::vector<std::string> Names(const std::vector<ir::Persistent>& list) {

@@ -14,14 +14,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// What is wrong, with its field.
-std::string Refused(const ModelProto& proto, const Job& job = {}) {
-  const auto model = Build(proto, job);
-  EXPECT_FALSE(model.ok());
-  const auto list = FieldViolationsOf(model.status());
-  return list.size() == 1 ? list[0].field + ": " + list[0].description : model.status().ToString();
-}
-
 // `x` of [n, h, w, c] as [n, c, h, w].
 RefTensor ChannelsFirst(const RefTensor& x) {
   const Shape& s = x.shape;
@@ -51,11 +43,6 @@ RefTensor ImportersResult(ModelProto proto, const std::string& output, const Ref
   GraphInputs in;
   in.inputs[input] = turned;
   return RunGraphReference(imported->graph, in).outputs.at(output);
-}
-
-int CountOps(const ir::Graph& graph, ir::OpKind op) {
-  return static_cast<int>(
-      std::count_if(graph.nodes.begin(), graph.nodes.end(), [&](const ir::Node& node) { return node.op == op; }));
 }
 
 TEST(Imported, EvaluatesAsTheFileSays) {
@@ -557,6 +544,8 @@ TEST(Imported, TakesSamplesAsTheFileWantsThem) {
 TEST(Imported, RefusesWhatItCannotTrain) {
   ModelProto two = Convnet(0, {-1, 16});
   onnx::AddInput(&two, "other", {3});
+  onnx::AddNode(&two, "Mul", {"probabilities", "other"}, {"both"});
+  two.mutable_graph()->mutable_output(0)->set_name("both");
   EXPECT_EQ(Refused(two),
             "model.onnx.input: networks of more than one input are not supported yet, has 'image', 'other'");
   EXPECT_EQ(Refused(Convnet(0, {-1, 16}), {.fields = "input: 'imag'"}),

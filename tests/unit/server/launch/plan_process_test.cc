@@ -42,6 +42,39 @@ TEST(PlanProcess, MovesMoreThanTheBuffersHold) {
   EXPECT_EQ(response->data_error().size(), size_t{3} << 20);
 }
 
+TEST(PlanProcess, LargeModelsMayTakeLonger) {
+  const std::string folder = testing::TempDir(), name = absl::StrCat("model_", getpid(), ".onnx");
+  const std::string path = absl::StrCat(folder, "/", name);
+  std::ofstream(path) << "";
+  ASSERT_EQ(truncate(path.c_str(), off_t{1} << 30), 0);
+  PlanLimits limits;
+  limits.address_space_bytes = 1000;
+  v1::PlanRequest request;
+  request.add_data_roots("/no/such/folder");
+  request.add_data_roots(folder);
+  request.set_upload_dir(folder);
+  const auto grown = [&](const std::string& named) {
+    request.mutable_spec()->mutable_model()->mutable_onnx()->set_path(named);
+    return GrownByModelFile(limits, request);
+  };
+  for (const std::string& named : {name, absl::StrCat("upload:", name)}) {
+    EXPECT_GT(grown(named).timeout, limits.timeout) << named;
+    EXPECT_GT(grown(named).cpu_seconds, limits.cpu_seconds) << named;
+    EXPECT_GT(grown(named).address_space_bytes, uint64_t{1} << 30) << named;
+  }
+  EXPECT_EQ(grown("none.onnx").timeout, limits.timeout);
+  EXPECT_EQ(grown("none.onnx").address_space_bytes, limits.address_space_bytes);
+  // What is no limit stays none; what is larger than any model counts as one.
+  limits.address_space_bytes = 0;
+  EXPECT_EQ(grown(name).address_space_bytes, 0u);
+  const absl::Duration of_one = grown(name).timeout - limits.timeout;
+  ASSERT_EQ(truncate(path.c_str(), off_t{1} << 40), 0);
+  EXPECT_EQ(grown(name).timeout - limits.timeout, 2 * of_one);
+  unlink(path.c_str());
+  request.mutable_spec()->mutable_model()->clear_onnx();
+  EXPECT_EQ(GrownByModelFile(limits, request).timeout, limits.timeout);
+}
+
 void ExpectFailure(const absl::StatusOr<v1::PlanResponse>& response, absl::StatusCode code, const std::string& text) {
   EXPECT_EQ(response.status().code(), code) << response.status();
   EXPECT_THAT(std::string(response.status().message()), HasSubstr(text));

@@ -42,6 +42,7 @@ TEST(HostileTensor, OtherFilesAreNotRead) {
   entry->set_value("/etc/passwd");
   EXPECT_EQ(TensorStatus(t).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(TensorStatus(t).message()), HasSubstr("outside the model's file"));
+  EXPECT_THAT(std::string(TensorStatus(t).message()), HasSubstr("onnx.save_model(onnx.load(path), path)"));
   t = Floats("t", {1});
   t.mutable_segment()->set_begin(0);
   EXPECT_EQ(TensorStatus(t).code(), absl::StatusCode::kInvalidArgument);

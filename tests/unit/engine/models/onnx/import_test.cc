@@ -139,6 +139,89 @@ TEST(OnnxImport, FunctionsTakeTheCallsAttributes) {
   EXPECT_THAT(model->graph.type(model->graph.outputs.at("y")).shape, ElementsAre(6, 4));
 }
 
+// A function of a to b, and a call of it.
+::onnx::FunctionProto* AddFunction(::onnx::ModelProto* m, const std::string& name) {
+  ::onnx::FunctionProto* f = m->add_functions();
+  f->set_domain("local");
+  f->set_name(name);
+  f->add_input("a");
+  f->add_output("b");
+  f->add_opset_import()->set_version(17);
+  return f;
+}
+
+::onnx::NodeProto* AddCall(::onnx::ModelProto* m, const std::string& name, const std::string& from,
+                           const std::string& to) {
+  ::onnx::NodeProto* call = AddNode(m, name, {from}, {to});
+  call->set_domain("local");
+  return call;
+}
+
+// By their numbers in ONNX's messages, which are newer than ONNX 1.12.
+constexpr int kDefaultOfFunction = 11, kOverloadOfFunction = 13, kOverloadOfNode = 8;
+
+TEST(OnnxImport, FunctionsHaveDefaultsOfTheirOwn) {
+  ::onnx::ModelProto m = EmptyModel();
+  m.add_opset_import()->set_domain("local");
+  AddInput(&m, "x", {2, 3, 4});
+  ::onnx::FunctionProto* f = AddFunction(&m, "Flat");
+  auto* axis = AddNode(f->mutable_node(), "Flatten", {"a"}, {"b"})->add_attribute();
+  axis->set_name("axis");
+  axis->set_ref_attr_name("where");
+  axis->set_type(::onnx::AttributeProto::INT);
+  ::onnx::AttributeProto given = *axis;
+  given.clear_ref_attr_name();
+  given.set_name("where");
+  given.set_i(2);
+  f->mutable_unknown_fields()->AddLengthDelimited(kDefaultOfFunction, given.SerializeAsString());
+  AddCall(&m, "Flat", "x", "y");
+  SetInt(AddCall(&m, "Flat", "x", "z"), "where", 0);
+  AddOutput(&m, "y");
+  AddOutput(&m, "z");
+  absl::StatusOr<ImportedModel> model = Import(m);
+  ASSERT_TRUE(model.ok()) << model.status();
+  // Flatten's own would be 1.
+  EXPECT_THAT(model->graph.type(model->graph.outputs.at("y")).shape, ElementsAre(6, 4));
+  EXPECT_THAT(model->graph.type(model->graph.outputs.at("z")).shape, ElementsAre(1, 24));
+  f->mutable_unknown_fields()->AddLengthDelimited(kDefaultOfFunction, "no attribute");
+  EXPECT_TRUE(absl::IsInvalidArgument(Import(m).status()));
+}
+
+TEST(OnnxImport, FunctionsOfOneNameDifferInTheirOverload) {
+  ::onnx::ModelProto m = EmptyModel();
+  m.add_opset_import()->set_domain("local");
+  AddInput(&m, "x", {2, 3});
+  for (const char* op : {"Neg", "Exp"}) {
+    ::onnx::FunctionProto* f = AddFunction(&m, "F");
+    AddNode(f->mutable_node(), op, {"a"}, {"b"});
+    f->mutable_unknown_fields()->AddLengthDelimited(kOverloadOfFunction, op);
+  }
+  AddCall(&m, "F", "x", "t")->mutable_unknown_fields()->AddLengthDelimited(kOverloadOfNode, "Neg");
+  AddCall(&m, "F", "t", "y")->mutable_unknown_fields()->AddLengthDelimited(kOverloadOfNode, "Exp");
+  AddOutput(&m, "y");
+  const absl::StatusOr<ImportedModel> model = Import(m);
+  ASSERT_TRUE(model.ok()) << model.status();
+  ASSERT_EQ(model->graph.nodes.size(), 2u);
+  EXPECT_EQ(ir::OpName(model->graph.nodes[0].op), "neg");
+  EXPECT_EQ(ir::OpName(model->graph.nodes[1].op), "exp");
+  for (::onnx::FunctionProto& f : *m.mutable_functions()) f.mutable_unknown_fields()->Clear();
+  EXPECT_THAT(std::string(Import(m).status().message()), HasSubstr("two functions are named local.F"));
+}
+
+TEST(OnnxImport, TheStandardDomainHasTwoNames) {
+  ::onnx::ModelProto m = EmptyModel();
+  m.mutable_opset_import(0)->set_domain("ai.onnx");
+  AddInput(&m, "x", {2, 3});
+  AddFunction(&m, "F")->mutable_opset_import(0)->set_domain("ai.onnx");
+  AddNode(m.mutable_functions(0)->mutable_node(), "Exp", {"a"}, {"b"});
+  AddNode(&m, "Neg", {"x"}, {"t"});
+  AddCall(&m, "F", "t", "y");
+  AddOutput(&m, "y");
+  const absl::StatusOr<ImportedModel> model = Import(m);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->graph.nodes.size(), 2u);
+}
+
 TEST(OnnxImport, AKnownBranchIsTaken) {
   ::onnx::ModelProto m = EmptyModel();
   AddInput(&m, "x", {2, 3, 4});
