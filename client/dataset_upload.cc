@@ -7,12 +7,14 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "client/local_files.h"
 #include "client/output/text.h"
 #include "client/retry.h"
 #include "proto/spec/dataset_path.h"
 #include "proto/spec/names.h"
+#include "proto/spec/utf8.h"
 
 namespace ampd::client {
 namespace {
@@ -236,7 +238,8 @@ absl::StatusOr<std::vector<LocalDatasetFile>> ReadDataset(const std::string& pat
   for (const auto& [name, source] : *found) {
     if (interrupt->raised()) return Cancelled();
     if (const std::string wrong = WrongDatasetFile(name); !wrong.empty()) {
-      return absl::InvalidArgumentError(absl::StrCat(source, ": its path in the dataset ", wrong));
+      const std::string named = ValidUtf8(source) == source ? source : absl::CHexEscape(source);
+      return absl::InvalidArgumentError(absl::StrCat(named, ": its path in the dataset ", wrong));
     }
     const absl::StatusOr<std::string> checksum = Sha256OfFile(source);
     if (!checksum.ok()) return checksum.status();

@@ -55,7 +55,7 @@ absl::StatusOr<std::vector<float>> ReadBFloat16s(const Array& array, std::vector
   for (size_t i = 0; i < bits.size(); ++i) {
     values.push_back(std::bit_cast<float>(static_cast<uint32_t>(bits[i]) << 16));
     if (std::isfinite(values.back())) continue;
-    non_finite.push_back({static_cast<int64_t>(i / per_sample), std::isnan(values.back()), array.source->name()});
+    non_finite.push_back({static_cast<int64_t>(i / per_sample), values.back(), array.source->name()});
   }
   return values;
 }

@@ -13,6 +13,8 @@
 #include "engine/core/status.h"
 #include "engine/data/memory_dataset.h"
 #include "engine/data/path.h"
+#include "proto/spec/names.h"
+#include "proto/spec/utf8.h"
 
 namespace ampd::data {
 namespace {
@@ -22,6 +24,9 @@ constexpr size_t kMaxField = 4096;
 constexpr size_t kMaxFields = size_t{1} << 20;
 constexpr int kEnd = -1;
 constexpr int kNone = -2;
+
+// What an error quotes of the file, which may hold any bytes.
+std::string Shown(absl::string_view text, size_t most) { return ValidUtf8(Cut(text, most)); }
 
 // The columns that are read, by their numbers.
 struct ChosenColumns {
@@ -45,7 +50,8 @@ class ColumnNames {
     if (found != names_.end()) return static_cast<size_t>(found - names_.begin());
     uint64_t number;
     if (absl::SimpleAtoi(column, &number) && number < fields_) return static_cast<size_t>(number);
-    const std::vector<std::string> some(names_.begin(), names_.begin() + std::min<size_t>(names_.size(), 20));
+    std::vector<std::string> some(names_.begin(), names_.begin() + std::min<size_t>(names_.size(), 20));
+    for (std::string& name : some) name = Shown(name, 40);
     return absl::InvalidArgumentError(absl::StrCat("csv.", field, ": ", file_, " has no column '", column, "'; ",
                                                    names_.empty() ? absl::StrCat("its columns are 0 to ", fields_ - 1)
                                                                   : "its columns are " + absl::StrJoin(some, ", ")));
@@ -184,7 +190,7 @@ absl::StatusOr<bool> FindHeader(const v1::CsvDataset& spec, const std::vector<st
   if (!sample && !lacks_values) return true;
   if (lacks_values || Counts(first) || HasNames(spec, first) || (!all_numbers && StepsEvenly(first, *numbered))) {
     std::vector<std::string> some(first.begin(), first.begin() + std::min<size_t>(first.size(), 8));
-    for (std::string& field : some) field = field.substr(0, 20);
+    for (std::string& field : some) field = Shown(field, 20);
     if (some.size() < first.size()) some.push_back("...");
     return absl::InvalidArgumentError(absl::StrCat("csv.header: the first record of ", spec.path(), ", '",
                                                    absl::StrJoin(some, ","),
@@ -254,14 +260,14 @@ class Table {
   absl::StatusOr<double> Number(const std::string& field, size_t column) const {
     double value;
     if (absl::SimpleAtod(field, &value)) return value;
-    return Bad(absl::StrCat("'", field.substr(0, 40), "' in column ", column, " is no number"));
+    return Bad(absl::StrCat("'", Shown(field, 40), "' in column ", column, " is no number"));
   }
 
   absl::Status AddNumber(const std::string& field, size_t column, std::vector<float>& values) {
     AMPD_ASSIGN_OR_RETURN(const double value, Number(field, column));
     if (!keep_) return absl::OkStatus();
-    if (!std::isfinite(value)) columns_.non_finite.push_back({columns_.info.size, std::isnan(value), name_});
     values.push_back(static_cast<float>(value));
+    if (!std::isfinite(values.back())) columns_.non_finite.push_back({columns_.info.size, value, name_});
     return absl::OkStatus();
   }
 
@@ -269,7 +275,7 @@ class Table {
     AMPD_ASSIGN_OR_RETURN(const double value, Number(field, *chosen_.label));
     if (!(value >= 0 && value < static_cast<double>(kMaxClasses)) || value != std::floor(value)) {
       return Bad(
-          absl::StrCat("label ", field.substr(0, 40), "; class labels are whole numbers from 0 to ", kMaxClasses - 1));
+          absl::StrCat("label ", Shown(field, 40), "; class labels are whole numbers from 0 to ", kMaxClasses - 1));
     }
     const auto label = static_cast<int64_t>(value);
     if (label != highest_) second_ = std::max(second_, std::min(label, highest_));
@@ -385,16 +391,24 @@ absl::StatusOr<char> CsvReader::ReadField(std::string& field) {
   }
 }
 
+// A byte order mark of UTF-8 is passed over.
+absl::StatusOr<int> CsvReader::TakeFirst() {
+  AMPD_ASSIGN_OR_RETURN(const int c, Take());
+  const int next = at_ < buffer_.size() ? buffer_[at_] : kEnd;
+  if ((c == 0xff && next == 0xfe) || (c == 0xfe && next == 0xff)) {
+    return absl::DataLossError(absl::StrCat(source_.name(), ": is UTF-16 text; save it as UTF-8"));
+  }
+  if (c != 0xef) return c;
+  AMPD_ASSIGN_OR_RETURN(const int second, Take());
+  AMPD_ASSIGN_OR_RETURN(const int third, Take());
+  if (second != 0xbb || third != 0xbf) return Bad("a byte that begins no text");
+  return Take();
+}
+
 absl::StatusOr<bool> CsvReader::Next(std::vector<std::string>& fields) {
   int c = '\n';
   while (c == '\n' || c == '\r') {
-    AMPD_ASSIGN_OR_RETURN(c, Take());
-    if (!std::exchange(started_, true) && c == 0xef) {
-      AMPD_ASSIGN_OR_RETURN(const int second, Take());
-      AMPD_ASSIGN_OR_RETURN(const int third, Take());
-      if (second != 0xbb || third != 0xbf) return Bad("a byte that begins no text");
-      AMPD_ASSIGN_OR_RETURN(c, Take());
-    }
+    AMPD_ASSIGN_OR_RETURN(c, std::exchange(started_, true) ? Take() : TakeFirst());
   }
   fields.clear();
   if (c == kEnd) return false;

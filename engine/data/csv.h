@@ -18,14 +18,15 @@
 namespace ampd::data {
 
 // Records of a text, one at a time. Fields may be quoted; then they may hold delimiters, line ends and doubled quotes.
-// Lines end in LF or CR LF; empty ones are passed over, and so is a byte order mark at the start. Not thread-safe.
+// Lines end in LF or CR LF; empty ones are passed over, and so is UTF-8's byte order mark at the start. Not
+// thread-safe.
 class CsvReader {
  public:
   // `source` outlives it.
   CsvReader(ByteSource& source, char delimiter) : source_(source), delimiter_(delimiter) {}
 
   // The next record; false at the end. DATA_LOSS naming the line for a quote amid a field or never closed, a field over
-  // 4,096 bytes, and a record of more than 2^20 fields.
+  // 4,096 bytes, and a record of more than 2^20 fields; and for UTF-16.
   absl::StatusOr<bool> Next(std::vector<std::string>& fields);
 
   // Where the last record began, from 1.
@@ -34,6 +35,7 @@ class CsvReader {
  private:
   // The next byte, or -1 at the end.
   absl::StatusOr<int> Take();
+  absl::StatusOr<int> TakeFirst();
   absl::Status Bad(absl::string_view what) const;
   absl::Status Add(char c, std::string& field) const;
   absl::Status ReadQuoted(std::string& field);
@@ -53,7 +55,7 @@ class CsvReader {
 // Inputs are floats [columns]; targets a class, or floats. Whether the first record names the columns: as
 // CsvDataset.Header tells. Errors as OpenDataset; INVALID_ARGUMENT for columns that there are not, and for a first
 // record that may be names or a sample; DATA_LOSS naming the line for what is no number and for records of different
-// lengths. "nan" and "inf" are values that are not finite. `limit` 0 is all.
+// lengths. "nan", "inf" and what is beyond float32's range are values that are not finite. `limit` 0 is all.
 absl::StatusOr<std::unique_ptr<Dataset>> OpenCsv(const v1::CsvDataset& spec, absl::Span<const std::string> roots,
                                                  int64_t limit);
 

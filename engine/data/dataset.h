@@ -129,8 +129,8 @@ class Dataset {
   // kFloat only; `out` has info().target_features places.
   virtual void ReadTarget(int64_t i, absl::Span<float> out) const = 0;
 
-  // DATA_LOSS naming file, sample and kind when the source holds an Inf or a NaN in this sample. A finite source value
-  // is never an error, even a float64 beyond float32's range, which reads as Inf.
+  // DATA_LOSS naming file, sample and kind when the source holds a number in this sample that is no finite one in
+  // float32: a NaN, an infinity, or a float64 beyond float32's range.
   virtual absl::Status CheckFinite(int64_t i) const = 0;
 
  private:

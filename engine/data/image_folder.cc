@@ -13,6 +13,8 @@
 #include "engine/data/image_file.h"
 #include "engine/data/path.h"
 #include "engine/data/resize.h"
+#include "proto/spec/names.h"
+#include "proto/spec/utf8.h"
 
 namespace ampd::data {
 namespace {
@@ -36,7 +38,12 @@ absl::StatusOr<std::vector<std::string>> ClassNames(const v1::ImageFolderDataset
   if (!names.empty()) return names;
   AMPD_ASSIGN_OR_RETURN(const std::vector<FolderEntry> entries, ListBeneath(spec.path(), roots));
   for (const FolderEntry& entry : entries) {
-    if (entry.is_folder) names.push_back(entry.name);
+    if (!entry.is_folder) continue;
+    if (ValidUtf8(entry.name) != entry.name) {
+      return absl::DataLossError(absl::StrCat(spec.path(), ": the name of class folder ", Quoted(entry.name),
+                                              " is no UTF-8, as a class's name must be: rename it"));
+    }
+    names.push_back(entry.name);
   }
   if (names.empty())
     return absl::NotFoundError(absl::StrCat(spec.path(), ": holds no folders, so there are no classes"));

@@ -1,12 +1,19 @@
 #include "engine/data/memory_dataset.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "engine/core/status.h"
 
 namespace ampd::data {
 namespace {
+
+std::string InWords(double non_finite) {
+  if (std::isnan(non_finite)) return "a NaN";
+  if (std::isinf(non_finite)) return "an infinity";
+  return absl::StrCat(non_finite, ", beyond float32's range");
+}
 
 class MemoryDataset : public Dataset {
  public:
@@ -40,8 +47,7 @@ class MemoryDataset : public Dataset {
     const auto found = std::lower_bound(columns_.non_finite.begin(), columns_.non_finite.end(), i,
                                         [](const NonFinite& a, int64_t sample) { return a.sample < sample; });
     if (found == columns_.non_finite.end() || found->sample != i) return absl::OkStatus();
-    return absl::DataLossError(
-        absl::StrCat(found->file, ": sample ", i, " holds ", found->is_nan ? "a NaN" : "an infinity"));
+    return absl::DataLossError(absl::StrCat(found->file, ": sample ", i, " holds ", InWords(found->value)));
   }
 
  private:

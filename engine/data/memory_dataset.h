@@ -14,10 +14,11 @@
 
 namespace ampd::data {
 
-// An Inf or NaN that a source holds.
+// A number that a source holds and that is no finite one in float32.
 struct NonFinite {
   int64_t sample = 0;
-  bool is_nan = false;
+  // As the source has it: NaN, an infinity, or beyond float32's range.
+  double value = 0;
   // The file, with the member's name for an archive.
   std::string file;
 };

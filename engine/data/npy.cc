@@ -143,7 +143,7 @@ T Load(const uint8_t* bytes) {
   return value;
 }
 
-// What a stored value reads as, and the exact value by which it is judged finite.
+// What a stored value reads as, by which it is judged finite, and the exact value for who asks why it is not.
 float AsFloat(float v) { return v; }
 float AsFloat(Half v) { return ToFloat(v); }
 float AsFloat(double v) { return static_cast<float>(v); }
@@ -168,11 +168,10 @@ absl::StatusOr<std::vector<float>> ReadFloats(ByteSource& source, const NpyHeade
         for (size_t at = 0; at + sizeof(T) <= bytes.size(); at += sizeof(T)) {
           const T value = Load<T>(bytes.data() + at);
           const int64_t sample = static_cast<int64_t>(values.size() / per_sample);
-          if (!std::isfinite(Exact(value)) && sample != last) {
-            non_finite.push_back({sample, std::isnan(Exact(value)), source.name()});
-            last = sample;
-          }
           values.push_back(AsFloat(value));
+          if (std::isfinite(values.back()) || sample == last) continue;
+          non_finite.push_back({sample, Exact(value), source.name()});
+          last = sample;
         }
         return absl::OkStatus();
       }));

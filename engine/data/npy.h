@@ -38,8 +38,8 @@ absl::StatusOr<NpyHeader> ReadNpyHeader(ByteSource& source);
 // The array's values after ReadNpyHeader, to the end of the source.
 absl::StatusOr<std::vector<uint8_t>> ReadNpyBytes(ByteSource& source, const NpyHeader& header);
 
-// Floats, f8 rounded to nearest. The first Inf or NaN of each sample (index along the first dimension) is added to
-// `non_finite`.
+// Floats, f8 rounded to nearest. Of each sample (index along the first dimension) the first that is then no finite
+// number is added to `non_finite`.
 absl::StatusOr<std::vector<float>> ReadNpyFloats(ByteSource& source, const NpyHeader& header,
                                                  std::vector<NonFinite>& non_finite);
 

@@ -14,6 +14,8 @@
 #include "engine/data/memory_dataset.h"
 #include "engine/data/npy.h"
 #include "engine/data/path.h"
+#include "proto/spec/names.h"
+#include "proto/spec/utf8.h"
 
 namespace ampd::data {
 namespace {
@@ -51,7 +53,12 @@ absl::StatusOr<std::vector<std::string>> ClassNames(const v1::QuickDrawDataset& 
     AMPD_ASSIGN_OR_RETURN(const std::vector<FolderEntry> entries, ListBeneath(spec.path(), roots));
     for (const FolderEntry& entry : entries) {
       absl::string_view name = entry.name;
-      if (!entry.is_folder && absl::ConsumeSuffix(&name, ".npy")) names.emplace_back(name);
+      if (entry.is_folder || !absl::ConsumeSuffix(&name, ".npy")) continue;
+      if (ValidUtf8(name) != name) {
+        return absl::DataLossError(absl::StrCat(spec.path(), ": the name of file ", Quoted(entry.name),
+                                                " is no UTF-8, as a class's name must be: rename it"));
+      }
+      names.emplace_back(name);
     }
     if (names.empty()) return absl::NotFoundError(absl::StrCat(spec.path(), ": holds no .npy files"));
   }

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "engine/core/status.h"
+#include "engine/data/channels_first.h"
 #include "engine/data/resize.h"
 
 namespace ampd::data {
@@ -55,6 +56,7 @@ absl::Status Refuse(absl::string_view field, absl::string_view why, const Datase
 
 absl::StatusOr<DatasetInfo> ResizedInfo(const v1::ImageTransform& spec, DatasetInfo info) {
   if (!info.is_image()) return Refuse("size", "is for images", info);
+  AMPD_RETURN_IF_ERROR(CheckChannelsLast(info, "data.image.size"));
   if (info.targets_in_space) return Refuse("size", "the targets would not be resized with the images", info);
   if (spec.has_channels() && spec.channels() != info.input_shape[2]) {
     return Refuse("channels", "image_folder alone changes them", info);

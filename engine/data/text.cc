@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/string_view.h"
 #include "engine/core/status.h"
 #include "engine/data/byte_source.h"
 #include "engine/data/path.h"
@@ -20,7 +22,22 @@ struct Encoding {
   const char* unit;
   int64_t bytes;  // a token
   int64_t vocabulary;
+  const char* expected;
 };
+
+// Files whose own bytes are no text and no tokens, by how they begin.
+struct Container {
+  absl::string_view magic;
+  const char* what;
+};
+// gzip's third byte is its method, of which there is one: two bytes alone may be a token.
+constexpr Container kContainers[] = {{"\x93NUMPY", "a NumPy file"},
+                                     {"PK\x03\x04", "a zip archive, as an .npz is"},
+                                     {"\x1f\x8b\x08", "compressed by gzip"}};
+
+// Of tokens, that tell how wide a file's numbers are.
+constexpr size_t kMinWidthTokens = 32;
+constexpr size_t kMaxWidthTokens = 4096;
 
 // The part of a file that is used, in tokens.
 struct Part {
@@ -52,6 +69,35 @@ absl::Status CheckSpec(const Spec& spec, const Encoding& encoding) {
       absl::StrCat(spec.path(), ": vocabulary is ", encoding.vocabulary, "; it is 1 to ", kMaxVocabulary));
 }
 
+// Whether `bytes`, tokens of two bytes, are the halves of wider numbers, of which the upper ones are all 0. Zeros alone
+// tell nothing.
+bool AreHalves(absl::Span<const uint8_t> bytes) {
+  if (bytes.size() < 2 * kMinWidthTokens) return false;
+  bool lower = false;
+  for (size_t i = 0; i + 3 < bytes.size(); i += 4) {
+    if (bytes[i + 2] != 0 || bytes[i + 3] != 0) return false;
+    lower = lower || bytes[i] != 0 || bytes[i + 1] != 0;
+  }
+  return lower;
+}
+
+// That the file holds what is read of it, as far as its first bytes tell.
+absl::Status CheckContent(const InputFile& file, const Encoding& encoding) {
+  std::vector<uint8_t> bytes(static_cast<size_t>(std::min<int64_t>(file.size(), 2 * kMaxWidthTokens)));
+  AMPD_RETURN_IF_ERROR(file.ReadAt(0, absl::MakeSpan(bytes)));
+  const absl::string_view start(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  for (const Container& container : kContainers) {
+    if (!absl::StartsWith(start, container.magic)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(file.name(), ": is ", container.what, "; expected ", encoding.expected));
+  }
+  if (encoding.bytes != 2 || !AreHalves(bytes)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(file.name(), ": every other one of its first ", bytes.size() / 2,
+                                                 " numbers of two bytes is 0, as where numbers have 4 or 8 bytes; "
+                                                 "expected ",
+                                                 encoding.expected));
+}
+
 int64_t ShareOf(double share, int64_t size) {
   if (share >= 1) return size;
   return std::min(size, static_cast<int64_t>(std::floor(share * static_cast<double>(size))));
@@ -62,6 +108,7 @@ absl::StatusOr<Part> OpenPart(const Spec& spec, const Encoding& encoding, absl::
   AMPD_RETURN_IF_ERROR(CheckSpec(spec, encoding));
   Part part;
   AMPD_ASSIGN_OR_RETURN(part.file, OpenBeneath(spec.path(), roots));
+  AMPD_RETURN_IF_ERROR(CheckContent(*part.file, encoding));
   if (part.file->size() % encoding.bytes != 0) {
     return absl::DataLossError(absl::StrCat(spec.path(), ": ", part.file->size(), " bytes are no whole number of ",
                                             encoding.unit, ", which have ", encoding.bytes, " bytes each"));
@@ -135,9 +182,12 @@ absl::StatusOr<std::unique_ptr<Dataset>> Open(const Spec& spec, const Encoding& 
   return std::make_unique<WindowDataset>(std::move(part.info), std::move(bytes), encoding.bytes, StrideOf(spec));
 }
 
-constexpr Encoding kBytes = {"bytes", 1, 256};
+constexpr Encoding kBytes = {"bytes", 1, 256, "plain text"};
 
-Encoding TokensOf(const v1::TokensDataset& spec) { return {"tokens", 2, spec.vocabulary()}; }
+Encoding TokensOf(const v1::TokensDataset& spec) {
+  return {"tokens", 2, spec.vocabulary(),
+          "nothing but numbers of two bytes, little-endian, as NumPy's tokens.astype('<u2').tofile(path) writes them"};
+}
 
 }  // namespace
 

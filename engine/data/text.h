@@ -16,14 +16,15 @@ namespace ampd::data {
 // [sequence_length]; its labels are the bytes one place further on, so the last sample ends one byte before the part
 // does. The part is [floor(begin n), floor(end n)) of a file of n bytes: parts that meet share no byte. 256 classes.
 // The part is read into memory. Errors as OpenDataset: INVALID_ARGUMENT for a part that is shorter than a sample and
-// its last label; `limit` 0 is all.
+// its last label, and for a file that begins as NumPy's, a zip archive or gzip's; `limit` 0 is all.
 absl::StatusOr<std::unique_ptr<Dataset>> OpenText(const v1::TextDataset& spec, absl::Span<const std::string> roots,
                                                   int64_t limit);
 absl::StatusOr<DatasetInfo> DescribeText(const v1::TextDataset& spec, absl::Span<const std::string> roots);
 
 // The same over unsigned numbers of two bytes, little-endian; `vocabulary` classes. DATA_LOSS for a file of an odd
 // number of bytes and for a token of the part at or above the vocabulary, which it names with its place in the file
-// (DescribeTokens does not read tokens).
+// (DescribeTokens reads the first ones alone). INVALID_ARGUMENT for a file of 32 tokens or more of which every other
+// one among the first 4,096 is 0, the others not all: it holds wider numbers.
 absl::StatusOr<std::unique_ptr<Dataset>> OpenTokens(const v1::TokensDataset& spec, absl::Span<const std::string> roots,
                                                     int64_t limit);
 absl::StatusOr<DatasetInfo> DescribeTokens(const v1::TokensDataset& spec, absl::Span<const std::string> roots);

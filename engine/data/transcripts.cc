@@ -5,11 +5,13 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "engine/core/status.h"
 #include "engine/data/path.h"
+#include "proto/spec/names.h"
 
 namespace ampd::data {
 namespace {
@@ -77,6 +79,11 @@ absl::StatusOr<std::string> ReadText(const std::string& path, absl::Span<const s
   }
   std::string text(static_cast<size_t>(file->size()), '\0');
   AMPD_RETURN_IF_ERROR(file->ReadAt(0, {reinterpret_cast<uint8_t*>(&text[0]), text.size()}));
+  if (absl::StartsWith(text, "\xff\xfe") || absl::StartsWith(text, "\xfe\xff")) {
+    return absl::DataLossError(absl::StrCat(path, ": is UTF-16 text; save it as UTF-8"));
+  }
+  // A byte order mark is none of the first name.
+  if (absl::StartsWith(text, "\xef\xbb\xbf")) text.erase(0, 3);
   return text;
 }
 
@@ -132,9 +139,9 @@ absl::StatusOr<std::vector<int32_t>> Alphabet::Spell(absl::string_view transcrip
   for (const absl::string_view character : Characters(lower)) {
     const auto at = labels_.find(std::string(character));
     if (at == labels_.end()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the transcript \"", absl::Utf8SafeCEscape(transcript.substr(0, 100)), "\" has '",
-                       absl::Utf8SafeCEscape(character), "', which the alphabet has not"));
+      return absl::InvalidArgumentError(absl::StrCat("the transcript \"", absl::Utf8SafeCEscape(Cut(transcript, 100)),
+                                                     "\" has '", absl::Utf8SafeCEscape(character),
+                                                     "', which the alphabet has not"));
     }
     labels.push_back(at->second);
   }

@@ -153,6 +153,18 @@ void Keep(const std::vector<size_t>& places, std::vector<T>& values) {
   Shorten(values, static_cast<int64_t>(places.size()));
 }
 
+// Nothing tells how long a damaged sound is. Where the longest are, every whole one can take its place.
+void PlaceDamaged(Folder& folder) {
+  std::vector<int32_t>& lengths = folder.info.lengths;
+  int32_t longest = 1;
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    if (folder.sounds[i].damage.ok()) longest = std::max(longest, lengths[i]);
+  }
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    if (!folder.sounds[i].damage.ok()) lengths[i] = longest;
+  }
+}
+
 // Cuts `folder` down to `limit` samples, 0: all.
 void Limit(Folder& folder, int64_t limit, double max_corrupt_ratio) {
   DatasetInfo& info = folder.info;
@@ -161,6 +173,7 @@ void Limit(Folder& folder, int64_t limit, double max_corrupt_ratio) {
   Keep(places, info.lengths);
   Keep(places, info.label_lengths);
   info.size = static_cast<int64_t>(places.size());
+  PlaceDamaged(folder);
   const double allowed = std::clamp(max_corrupt_ratio, 0.0, 1.0) * static_cast<double>(info.size);
   // A set of damaged samples alone is of no use.
   info.max_damaged = std::min(static_cast<int64_t>(std::floor(allowed)), info.size - 1);
@@ -174,7 +187,9 @@ class WavDataset : public Dataset {
 
   absl::Status Decode(absl::Span<const std::string> roots, int thread_count) {
     size_t floats = 0;
-    for (int32_t frames : info().lengths) floats += static_cast<size_t>(frames) * mels();
+    for (size_t i = 0; i < sounds_.size(); ++i) {
+      if (sounds_[i].damage.ok()) floats += static_cast<size_t>(info().lengths[i]) * mels();
+    }
     if (floats > PhysicalMemory() / sizeof(float)) {
       return absl::ResourceExhaustedError(absl::StrCat(info().name, ": its spectrograms need ", floats * sizeof(float),
                                                        " bytes of memory; this process may have ", PhysicalMemory()));

@@ -4,6 +4,7 @@
 
 #include "absl/strings/cord.h"
 #include "absl/types/optional.h"
+#include "proto/spec/utf8.h"
 
 namespace ampd::train {
 namespace {
@@ -45,7 +46,8 @@ absl::Status WithFailureClass(const absl::Status& status, v1::Failure::Class fai
 v1::Failure FailureOf(const absl::Status& status) {
   v1::Failure failure;
   failure.set_class_(MarkOf(status).value_or(ClassOfCode(status.code())));
-  failure.set_message(std::string(status.message()));
+  // It may quote a file's name or what a file holds.
+  failure.set_message(ValidUtf8(status.message()));
   return failure;
 }
 

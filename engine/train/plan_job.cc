@@ -5,6 +5,7 @@
 #include "engine/train/auto_mode.h"
 #include "engine/train/bench_cell.h"
 #include "engine/train/benchmark.h"
+#include "engine/train/data_checks.h"
 #include "engine/train/evaluation.h"
 #include "engine/train/gradient_diagnostics.h"
 #include "engine/train/measured_run.h"
@@ -54,6 +55,8 @@ absl::optional<data::DatasetInfo> Describe(const v1::DataSpec& spec, const std::
 void CheckData(const ResolvedJobSpec& spec, const data::DatasetInfo& train, v1::PlanResponse* response) {
   const absl::Status transform = data::CheckTransform(spec.proto().data().image(), train);
   if (!transform.ok()) AddErrors(transform, "data.image", response);
+  const absl::Status images = CheckImages(spec.proto(), train);
+  if (!images.ok()) AddErrors(images, "data.train", response);
   const int64_t batch_size = spec.proto().train().batch_size();
   if (train.size < batch_size) {
     AddErrors(absl::InvalidArgumentError(absl::StrCat("the training set ", train.name, " holds ", train.size,
@@ -163,10 +166,10 @@ void AddDiagnostics(const ResolvedJobSpec& spec, const models::SampleInfo& sampl
   plan->set_activation_bytes(plan->activation_bytes() + (*planned)->activation_bytes());
 }
 
-void AddReport(const ResolvedJobSpec& spec, const models::SampleInfo& sample, int64_t samples,
+void AddReport(const ResolvedJobSpec& spec, const models::SampleInfo& sample, const data::DatasetInfo& train,
                const v1::DeviceModel& device, const std::vector<v1::PrecisionSpec::Mode>& modes,
                v1::PlanResponse* response) {
-  absl::StatusOr<v1::PlanReport> report = MakePlanReport(spec, sample, device, modes, samples);
+  absl::StatusOr<v1::PlanReport> report = MakePlanReport(spec, sample, device, modes, train.size, train.lengths);
   if (!report.ok()) return AddErrors(report.status(), "model", response);
   *response->mutable_report() = *std::move(report);
 }
@@ -227,7 +230,7 @@ v1::PlanResponse PlanJob(const ResolvedJobSpec& spec, const std::vector<std::str
   const absl::optional<double> flops = StepFlops(**planned, spec.proto().train());
   if (flops.has_value()) response.mutable_plan()->set_step_flops(*flops);
   if (spec.proto().report().diagnostics_every_steps() > 0) AddDiagnostics(spec, *sample, &response);
-  if (device != nullptr && response.errors().empty()) AddReport(spec, *sample, train->size, *device, modes, &response);
+  if (device != nullptr && response.errors().empty()) AddReport(spec, *sample, *train, *device, modes, &response);
   return response;
 }
 

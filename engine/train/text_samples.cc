@@ -10,6 +10,7 @@
 #include "engine/core/tensor.h"
 #include "engine/train/samples.h"
 #include "engine/train/text_sampling.h"
+#include "proto/spec/utf8.h"
 
 namespace ampd::train {
 namespace {

@@ -9,8 +9,6 @@
 namespace ampd::train {
 namespace {
 
-constexpr char kReplacement[] = "\xEF\xBF\xBD";
-
 // The indices to draw from, ascending.
 std::vector<int> Candidates(absl::Span<const float> logits, int64_t top_k) {
   std::vector<int> indices(logits.size());
@@ -20,24 +18,6 @@ std::vector<int> Candidates(absl::Span<const float> logits, int64_t top_k) {
   indices.resize(static_cast<size_t>(top_k));
   std::sort(indices.begin(), indices.end());
   return indices;
-}
-
-// Bytes of the well-formed character at the front of `s`; 0: there is none.
-size_t CharacterBytes(absl::string_view s) {
-  const auto byte = [&](size_t i) { return static_cast<uint8_t>(s[i]); };
-  const uint8_t first = byte(0);
-  if (first < 0x80) return 1;
-  const size_t bytes = first >= 0xC2 && first <= 0xDF   ? 2
-                       : first >= 0xE0 && first <= 0xEF ? 3
-                       : first >= 0xF0 && first <= 0xF4 ? 4
-                                                        : 0;
-  if (bytes == 0 || s.size() < bytes) return 0;
-  for (size_t i = 1; i < bytes; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return 0;
-  }
-  const bool overlong = (first == 0xE0 && byte(1) < 0xA0) || (first == 0xF0 && byte(1) < 0x90);
-  const bool surrogate = first == 0xED && byte(1) > 0x9F;
-  return overlong || surrogate || (first == 0xF4 && byte(1) > 0x8F) ? 0 : bytes;
 }
 
 }  // namespace
@@ -61,21 +41,6 @@ int SampleIndex(absl::Span<const float> logits, double temperature, int64_t top_
   const auto drawn = std::upper_bound(shares.begin(), shares.end(), static_cast<double>(uniform) * sum);
   // Rounding can leave the draw at the very sum.
   return drawn == shares.end() ? first : candidates[static_cast<size_t>(drawn - shares.begin())];
-}
-
-std::string ValidUtf8(absl::string_view bytes) {
-  std::string text;
-  while (!bytes.empty()) {
-    const size_t length = CharacterBytes(bytes);
-    if (length == 0) {
-      text += kReplacement;
-      bytes.remove_prefix(1);
-    } else {
-      text.append(bytes.data(), length);
-      bytes.remove_prefix(length);
-    }
-  }
-  return text;
 }
 
 }  // namespace ampd::train

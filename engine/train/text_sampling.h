@@ -3,9 +3,7 @@
 #define AMPD_ENGINE_TRAIN_TEXT_SAMPLING_H_
 
 #include <cstdint>
-#include <string>
 
-#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 
 namespace ampd::train {
@@ -15,10 +13,6 @@ namespace ampd::train {
 // sum of the probabilities, in the indices' order, is above it. -1 where no logit is finite, or one is NaN or
 // +infinity. Pure; sums in double.
 int SampleIndex(absl::Span<const float> logits, double temperature, int64_t top_k, float uniform);
-
-// `bytes` as UTF-8: each byte that is part of no well-formed character (RFC 3629: no surrogates, no overlong forms,
-// none above U+10FFFF) is replaced by U+FFFD.
-std::string ValidUtf8(absl::string_view bytes);
 
 }  // namespace ampd::train
 

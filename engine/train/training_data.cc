@@ -7,10 +7,12 @@
 #include "engine/core/status.h"
 #include "engine/data/sample_cache.h"
 #include "engine/data/transform.h"
+#include "engine/train/data_checks.h"
 #include "engine/train/failure.h"
 #include "engine/train/planned_model.h"
 #include "engine/train/stored_samples.h"
 #include "proto/spec/names.h"
+#include "proto/spec/utf8.h"
 
 namespace ampd::train {
 
@@ -119,8 +121,9 @@ absl::StatusOr<std::shared_ptr<data::SampleCache>> MakeCache(const v1::DataSpec&
 void AddCorrupt(const data::Dataset& dataset, std::vector<v1::CorruptSample>* corrupt) {
   for (const data::DamagedSample& damaged : dataset.damage().Take()) {
     v1::CorruptSample& sample = corrupt->emplace_back();
-    sample.set_file(damaged.file);
-    sample.set_reason(damaged.reason);
+    // A file may have any bytes for its name.
+    sample.set_file(ValidUtf8(damaged.file));
+    sample.set_reason(ValidUtf8(damaged.reason));
     sample.set_corrupt(damaged.found);
     sample.set_samples(dataset.size());
   }
@@ -153,6 +156,7 @@ absl::StatusOr<models::SampleInfo> SampleInfoOf(const v1::JobSpec& spec, const d
     AMPD_RETURN_IF_ERROR(CheckSameColumns(spec.data(), train, *eval));
     if (sample.label_lengths) sample.label_shape[0] = std::max(sample.label_shape[0], eval->label_count);
   }
+  AMPD_RETURN_IF_ERROR(CheckVocabularies(spec, train, eval));
   if (train.lengths.empty()) return sample;
   if (!spec.model().networks().empty()) {
     return absl::InvalidArgumentError("datasets with lengths are not supported with model.networks yet");
@@ -199,6 +203,9 @@ absl::StatusOr<std::unique_ptr<TrainingData>> TrainingData::Open(const ResolvedJ
   auto train = data::OpenDataset(data, data_roots, /*is_eval=*/false, cache);
   if (!train.ok()) return DataError(train.status(), "data.train");
   opened->train_ = *std::move(train);
+  // Before a step is made, rather than when the sample's turn comes.
+  const absl::Status numbers = CheckNumbers(spec.proto(), data.train(), *opened->train_);
+  if (!numbers.ok()) return DataError(numbers, "data.train");
   auto transform = data::Transform::Create(data.image(), *opened->train_, threads);
   if (!transform.ok()) return DataError(transform.status(), "data.image");
   opened->transform_ = std::make_unique<data::Transform>(*std::move(transform));
@@ -206,6 +213,8 @@ absl::StatusOr<std::unique_ptr<TrainingData>> TrainingData::Open(const ResolvedJ
     auto eval = data::OpenDataset(data, data_roots, /*is_eval=*/true, cache);
     if (!eval.ok()) return DataError(eval.status(), "data.eval");
     opened->eval_ = *std::move(eval);
+    const absl::Status evaluated = CheckNumbers(spec.proto(), data.eval(), *opened->eval_);
+    if (!evaluated.ok()) return DataError(evaluated, "data.eval");
   }
   const data::DatasetInfo* eval = opened->eval_ == nullptr ? nullptr : &opened->eval_->info();
   auto sample = SampleInfoOf(spec.proto(), opened->train_->info(), eval);

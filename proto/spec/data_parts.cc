@@ -5,8 +5,12 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "proto/spec/resolve.h"
 
 namespace ampd {
@@ -43,6 +47,34 @@ std::optional<Part> PartOf(const std::string& set, const v1::DatasetSpec& datase
   return Part{set + ".quickdraw.samples_per_class", drawings.path(), skip, end, classes, limited};
 }
 
+// `path` without what does not change what it names: empty parts and ".".
+std::string Normalized(absl::string_view path) {
+  const std::vector<absl::string_view> parts =
+      absl::StrSplit(path, '/', [](absl::string_view part) { return !part.empty() && part != "."; });
+  return absl::StrCat(absl::StartsWith(path, "/") ? "/" : "", absl::StrJoin(parts, "/"));
+}
+
+bool IsSamePath(absl::string_view one, absl::string_view other, const std::vector<std::string>& data_roots) {
+  const std::string a = Normalized(one), b = Normalized(other);
+  if (a == b) return true;
+  return std::any_of(data_roots.begin(), data_roots.end(), [&](const std::string& root) {
+    const auto beneath = [&](const std::string& path) { return Normalized(absl::StrCat(root, "/", path)); };
+    return beneath(a) == b || beneath(b) == a;
+  });
+}
+
+// Glyphs follow from their seed.
+absl::Status CheckSeeds(const v1::DataSpec& data) {
+  if (!data.train().has_glyphs() || !data.eval().has_glyphs()) return absl::OkStatus();
+  const uint64_t train = data.train().glyphs().has_seed() ? data.train().glyphs().seed() : 1;
+  const uint64_t eval = data.eval().glyphs().has_seed() ? data.eval().glyphs().seed() : 2;
+  if (train != eval) return absl::OkStatus();
+  return InvalidFields({{"data.eval.glyphs.seed", absl::StrCat("is ", eval,
+                                                               ", as that of data.train: samples of one "
+                                                               "seed are the same, and would be evaluated after they "
+                                                               "were trained on")}});
+}
+
 bool ShareClasses(const Part& a, const Part& b) {
   if (a.classes.empty() || b.classes.empty()) return true;
   return std::any_of(a.classes.begin(), a.classes.end(), [&](const std::string& c) { return b.classes.contains(c); });
@@ -54,9 +86,11 @@ std::string InWords(const Part& part) {
 
 }  // namespace
 
-absl::Status CheckDataParts(const v1::DataSpec& data) {
+absl::Status CheckDataParts(const v1::DataSpec& data, const std::vector<std::string>& data_roots) {
+  if (const absl::Status seeds = CheckSeeds(data); !seeds.ok()) return seeds;
   const std::optional<Part> train = PartOf("data.train", data.train()), eval = PartOf("data.eval", data.eval());
-  if (!train || !eval || train->path != eval->path || !ShareClasses(*train, *eval)) return absl::OkStatus();
+  if (!train || !eval || !IsSamePath(train->path, eval->path, data_roots)) return absl::OkStatus();
+  if (!ShareClasses(*train, *eval)) return absl::OkStatus();
   const bool overlap = train->begin < eval->end && eval->begin < train->end;
   if (!overlap || (train->begin == eval->begin && train->end == eval->end)) return absl::OkStatus();
   // May end before the other begins.

@@ -9,6 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "proto/spec/names.h"
+#include "proto/spec/utf8.h"
 
 namespace ampd {
 namespace {
@@ -34,6 +35,7 @@ std::string WrongDatasetFile(absl::string_view path) {
   if (path.empty()) return "is empty";
   if (path.size() > kMaxPathBytes) return absl::StrCat("has ", path.size(), " bytes, at most ", kMaxPathBytes);
   if (std::any_of(path.begin(), path.end(), IsControl)) return "has a control character";
+  if (ValidUtf8(path) != path) return "is no UTF-8";
   const std::vector<absl::string_view> parts = absl::StrSplit(path, '/');
   if (parts.size() > kMaxParts) return absl::StrCat("has ", parts.size(), " parts, at most ", kMaxParts);
   for (const absl::string_view part : parts) {

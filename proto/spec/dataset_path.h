@@ -16,8 +16,8 @@ inline constexpr char kDatasetScheme[] = "dataset:";
 // 100, not beginning with '.'.
 std::string WrongDatasetName(absl::string_view name);
 
-// Likewise of a path within one: parts with '/' between, none of them empty, "." or ".."; no control characters; at
-// most 1,000 bytes, 255 a part and 16 parts.
+// Likewise of a path within one: UTF-8, parts with '/' between, none of them empty, "." or ".."; no control characters;
+// at most 1,000 bytes, 255 a part and 16 parts.
 std::string WrongDatasetFile(absl::string_view path);
 
 // Whether `path` names something in an uploaded dataset, rightly or not.

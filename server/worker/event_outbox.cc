@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/core/status.h"
+#include "proto/spec/utf8.h"
 
 namespace ampd {
 namespace {
@@ -19,12 +20,14 @@ EventOutbox::EventOutbox(OutboxLimits limits, std::string spool_directory, std::
     : limits_(limits), on_append_(std::move(on_append)), spool_(std::move(spool_directory), limits.spool_bytes) {}
 
 absl::Status EventOutbox::Append(const v1::JobEvent& event) {
+  v1::WorkerEvent numbered;
+  *numbered.mutable_event() = event;
+  // Else it would not read back.
+  MakeValidUtf8(&numbered);
   {
     const MutexLock lock(&mutex_);
     if (closed_) return *closed_;
-    v1::WorkerEvent numbered;
     numbered.set_number(last_ + 1);
-    *numbered.mutable_event() = event;
     const std::string bytes = numbered.SerializeAsString();
     while (!TryStore(bytes)) {
       room_.WaitUntil(&mutex_, std::chrono::steady_clock::now() + kDiskRetry);

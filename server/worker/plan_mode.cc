@@ -8,6 +8,7 @@
 #include "engine/train/trainer.h"
 #include "engine/train/worker_build.h"
 #include "proto/spec/resolve.h"
+#include "proto/spec/utf8.h"
 #include "server/worker/confinement.h"
 
 namespace ampd {
@@ -46,6 +47,8 @@ absl::StatusOr<std::string> PlanFromBytes(absl::string_view bytes) {
   v1::PlanResponse response;
   if (request.has_spec()) response = Plan(request);
   *response.mutable_build() = train::ThisBuild();
+  // Errors quote the data, which may hold any bytes.
+  MakeValidUtf8(&response);
   return response.SerializeAsString();
 }
 

@@ -3,6 +3,7 @@
 import gzip
 import os
 import struct
+import zlib
 
 import grpc
 import numpy as np
@@ -25,6 +26,17 @@ train: {steps: 2, batch_size: 10}
 def idx(values):
     """An IDX file of unsigned bytes."""
     return b"\0\0\x08" + bytes([values.ndim]) + struct.pack(f">{values.ndim}I", *values.shape) + values.tobytes()
+
+
+def png(values):
+    """A PNG file of a grayscale image."""
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    height, width = values.shape
+    rows = b"".join(b"\0" + row.tobytes() for row in values)
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)) +
+            chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
 
 
 class BadInputTest(DaemonTest):
@@ -157,6 +169,31 @@ class BadInputTest(DaemonTest):
         np.savez(os.path.join(self.root, "x.npz"), other=images)
         self.fails({"npy": {"inputs": "x.npz"}}, "DATA", "x.npz")
         self.assert_healthy(self.ampd)
+
+    def test_bytes_that_are_no_utf8(self):
+        # What an error quotes of a file can be told, at submit and when the job fails.
+        self.write("latin.csv", "caf\xe9,y\n1,0\nna\xefve,1\n".encode("latin-1"))
+        spec = glyphs_job("latin", data={"train": {"csv": {"path": "latin.csv", "label": "y"}}}, steps=1)
+        spec["model"]["layers"] = [{"name": "head", "dense": {"units": 2}}]
+        result = self.ampd.ctl("submit", self.job_file(spec), "--watch")
+        self.assertEqual(result.returncode, 1, result.stdout + result.stderr)
+        last = result.stdout.splitlines()[-1]
+        self.assertRegex(last, "^FAILED DATA: .*latin[.]csv, line 3: 'na\ufffdve' in column 0")
+        # A file that is damaged, and whose name is no text, is told and left out.
+        folder = os.path.join(self.root, "set", "a")
+        os.makedirs(folder)
+        for i in range(8):
+            self.write(f"set/a/{i}.png", png(np.full((8, 8), 30 * i, np.uint8)))
+        with open(os.path.join(folder.encode(), b"caf\xe9.png"), "wb") as file:
+            file.write(b"no image")
+        spec = glyphs_job("junk", data={"train": {"image_folder": {"path": "set"}}, "image": {"size": 8},
+                                        "max_corrupt_ratio": 0.2}, train={"epochs": 1, "batch_size": 3})
+        spec["model"]["layers"] = [{"name": "flat", "flatten": {}}, {"name": "head", "dense": {"units": 2}}]
+        job_id = self.ampd.submit(spec).id
+        events = self.ampd.events(job_id)
+        self.assert_state(self.ampd.get(job_id), "SUCCEEDED")
+        files = [e.corrupt_sample.file for e in events if e.HasField("corrupt_sample")]
+        self.assertEqual(files, ["set/a/caf\ufffd.png"])
 
     def test_cifar10_of_the_wrong_size(self):
         self.write("batch.bin", bytes(3073 * 8 - 1))

@@ -234,8 +234,50 @@ TEST_F(CsvTest, NotesValuesThatAreNotFinite) {
   EXPECT_TRUE((*dataset)->CheckFinite(0).ok());
   EXPECT_THAT(std::string((*dataset)->CheckFinite(1).message()), HasSubstr("sample 1 holds a NaN"));
   EXPECT_THAT(std::string((*dataset)->CheckFinite(2).message()), HasSubstr("sample 2 holds an infinity"));
-  // Finite, but not in float32.
-  EXPECT_TRUE((*dataset)->CheckFinite(3).ok());
+  // Finite, but not in float32, whose largest number is 3.4e38.
+  EXPECT_THAT(std::string((*dataset)->CheckFinite(3).message()),
+              HasSubstr("sample 3 holds 1e+39, beyond float32's range"));
+}
+
+// What an error quotes is UTF-8, and so can be told: protobuf reads no other text.
+bool IsUtf8(const std::string& text) {
+  v1::CsvDataset message;
+  message.set_path(text);
+  return message.ParseFromString(message.SerializeAsString());
+}
+
+TEST_F(CsvTest, WhatErrorsQuoteIsUtf8) {
+  // 39, and 19, bytes in front of a character of two.
+  const std::string cut = std::string(39, 'x') + "\xc3\xa9 and more";
+  std::string error = ErrorOf("x,y\n" + cut + ",2\n");
+  EXPECT_THAT(error, AllOf(HasSubstr("'" + std::string(39, 'x') + "... ("), HasSubstr("is no number")));
+  EXPECT_TRUE(IsUtf8(error)) << error;
+  error = ErrorOf("x,y\n1," + cut + "\n");
+  EXPECT_TRUE(IsUtf8(error)) << error;
+  error = ErrorOf(cut + ",z\n1,2\n");
+  EXPECT_THAT(error, HasSubstr("no column 'y'"));
+  EXPECT_TRUE(IsUtf8(error)) << error;
+  // Latin-1.
+  error = ErrorOf("caf\xe9,z\n1,2\n");
+  EXPECT_THAT(error, HasSubstr("caf\xef\xbf\xbd, z"));
+  EXPECT_TRUE(IsUtf8(error)) << error;
+  error = ErrorOf("x,y\ncaf\xe9,2\n");
+  EXPECT_THAT(error, HasSubstr("'caf\xef\xbf\xbd' in column 0 is no number"));
+  // A first record that may be names or a sample.
+  spec_.mutable_csv()->set_label("1");
+  spec_.mutable_csv()->add_inputs("2");
+  spec_.mutable_csv()->add_inputs("3");
+  error = ErrorOf(std::string(19, 'x') + "\xc3\xa9\xe9,1,2,3\na,1,2,3\n");
+  EXPECT_THAT(error, HasSubstr("may be names or a sample"));
+  EXPECT_TRUE(IsUtf8(error)) << error;
+}
+
+TEST_F(CsvTest, SaysWhatUtf16Is) {
+  for (const std::string& text : {std::string("\xff\xfex\0,\0y\0\n\0", 10), std::string("\xfe\xff\0x\0,\0y\0\n", 10)}) {
+    EXPECT_EQ(ErrorOf(text), "a.csv: is UTF-16 text; save it as UTF-8");
+  }
+  // Of Latin-1, one of them begins a name.
+  EXPECT_TRUE(OpenText("\xfe,y\n1,2\n").ok());
 }
 
 TEST_F(CsvTest, LimitsSamples) {

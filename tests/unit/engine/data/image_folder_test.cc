@@ -173,6 +173,19 @@ TEST_F(ImageFolderTest, RefusesFoldersThatAreNone) {
   EXPECT_EQ(OpenError().code(), absl::StatusCode::kPermissionDenied);
 }
 
+// Classes are written down as text, in checkpoints.
+TEST_F(ImageFolderTest, AClassWhoseNameIsNoUtf8IsNamed) {
+  PutImages(1);
+  Put("caf\xe9/0", "x");
+  EXPECT_EQ(OpenError().message(),
+            "set: the name of class folder 'caf\\xe9' is no UTF-8, as a class's name must be: rename it");
+  EXPECT_EQ(DescribeDataset(data_, roots_, false).status(), OpenError());
+  // A file of such a name is a sample.
+  std::filesystem::remove_all(root_ + "/set/caf\xe9");
+  Put("a/caf\xe9", PngFileBytes(SmoothImage(9, 9, 3)));
+  EXPECT_EQ(Open()->SampleName(1), "set/a/caf\xe9");
+}
+
 TEST_F(ImageFolderTest, NeedsASize) {
   PutImages(1);
   data_.mutable_image()->clear_size();
@@ -436,6 +449,27 @@ TEST_F(ImageFolderTest, ImagesInMemoryAreResizedAlike) {
   EXPECT_EQ(DescribeDataset(npy, roots_, false)->input_shape, (Shape{8, 8, 3}));
   npy.mutable_image()->set_channels(1);
   EXPECT_EQ(DescribeDataset(npy, roots_, false).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(ImageFolderTest, ImagesWithTheirChannelsFirstAreNotResized) {
+  v1::DataSpec npy = data_;
+  npy.mutable_train()->mutable_npy()->set_inputs("x.npy");
+  npy.mutable_train()->mutable_npy()->set_targets("y.npy");
+  Write("y.npy", NpyFileBytes("{'descr': '|u1', 'fortran_order': False, 'shape': (1,), }\n", std::string(1, '\0')));
+  const auto refusal = [&](const std::string& shape, int64_t bytes) {
+    Write("x.npy", NpyFileBytes("{'descr': '|u1', 'fortran_order': False, 'shape': " + shape + ", }\n",
+                                std::string(static_cast<size_t>(bytes), '\1')));
+    return std::string(DescribeDataset(npy, roots_, false).status().message());
+  };
+  for (const int channels : {1, 3, 4}) {
+    EXPECT_THAT(refusal("(1, " + std::to_string(channels) + ", 6, 5)", channels * 30),
+                AllOf(HasSubstr("looks like [channels, height, width]"), HasSubstr("x.transpose(0, 2, 3, 1)"),
+                      HasSubstr("data.image.size")));
+  }
+  EXPECT_EQ(refusal("(1, 6, 5, 3)", 90), "");
+  EXPECT_EQ(refusal("(1, 3, 4, 9)", 108), "") << "three rows of four pixels with nine channels";
+  EXPECT_EQ(refusal("(1, 2, 6, 5)", 60), "");
+  EXPECT_EQ(refusal("(1, 3, 6)", 18), "") << "a grayscale image of three rows";
 }
 
 // A label a pixel and boxes do not move with the image.

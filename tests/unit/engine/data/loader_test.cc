@@ -511,7 +511,7 @@ TEST(LoaderTest, RefusesMoreClassesThanOutputsAndOtherShapes) {
 
 TEST(LoaderTest, AValueThatIsNotFiniteEndsTheBatchesBeforeItsOwn) {
   Columns columns = MakeColumns(8, /*bytes=*/false);
-  columns.non_finite.push_back({5, true, "x.npy"});
+  columns.non_finite.push_back({5, std::numeric_limits<double>::quiet_NaN(), "x.npy"});
   const Source source(std::move(columns));
   const auto loader = source.Training({.batch_size = 2, .shuffle = false});
   EXPECT_THAT(Take(*loader).samples, ElementsAre(0, 1));

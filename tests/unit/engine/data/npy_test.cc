@@ -229,14 +229,17 @@ TEST_F(NpyTest, FindsTargetsThatAreNotFinite) {
   EXPECT_THAT(std::string((*dataset)->CheckFinite(1).message()), AllOf(HasSubstr("y.npy"), HasSubstr("sample 1")));
 }
 
-TEST_F(NpyTest, AFiniteDoubleBeyondFloatIsNoDataError) {
-  const double values[] = {1, 1e300, 3};
+TEST_F(NpyTest, ADoubleBeyondFloatIsNoNumber) {
+  // The largest float32 is (2 - 2^-23) 2^127; from half a step above it on doubles round to infinity.
+  const double values[] = {std::ldexp(2 - std::ldexp(1, -23), 127), 1e300, std::ldexp(2 - std::ldexp(1, -24), 127)};
   Write("x.npy", NpyFileBytes("{'descr': '<f8', 'fortran_order': False, 'shape': (3, 1), }",
                               std::string(reinterpret_cast<const char*>(values), sizeof(values))));
   const auto dataset = Open(spec_);
   ASSERT_TRUE(dataset.ok()) << dataset.status();
-  EXPECT_TRUE((*dataset)->CheckFinite(1).ok());
-  EXPECT_EQ(Input(**dataset, 1)[0], kInf);
+  EXPECT_TRUE((*dataset)->CheckFinite(0).ok());
+  EXPECT_EQ(Input(**dataset, 0)[0], std::numeric_limits<float>::max());
+  EXPECT_EQ((*dataset)->CheckFinite(1).message(), "x.npy: sample 1 holds 1e+300, beyond float32's range");
+  EXPECT_EQ((*dataset)->CheckFinite(2).code(), absl::StatusCode::kDataLoss);
 }
 
 TEST_F(NpyTest, TargetsDefaultToTheArchiveOnly) {

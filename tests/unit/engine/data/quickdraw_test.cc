@@ -53,6 +53,15 @@ TEST_F(QuickDrawTest, TakesRowsOfEveryClass) {
   EXPECT_EQ((*some)->ReadLabel(2), 1);
 }
 
+TEST_F(QuickDrawTest, AClassWhoseNameIsNoUtf8IsNamed) {
+  Write("qd/cat.npy", Rows(1, 10));
+  Write("qd/caf\xe9.npy", Rows(1, 10));
+  EXPECT_EQ(Open(spec_).status().message(),
+            "qd: the name of file 'caf\\xe9.npy' is no UTF-8, as a class's name must be: rename it");
+  spec_.mutable_quickdraw()->add_classes("cat");
+  EXPECT_TRUE(Open(spec_).ok()) << Open(spec_).status();
+}
+
 TEST_F(QuickDrawTest, ALimitTakesOneOfEachClassInTurn) {
   Write("qd/ant.npy", Rows(4, 50));
   Write("qd/bee.npy", Rows(1, 80));

@@ -8,6 +8,7 @@
 namespace ampd::data {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -114,6 +115,22 @@ TEST_F(TextTest, RefusesWhatMakesNoSense) {
   EXPECT_THAT(message(), HasSubstr("holds 0 of 0 bytes"));
 }
 
+TEST_F(TextTest, RefusesFilesThatAreNoText) {
+  const std::string text = "to be, or not to be";
+  const std::vector<std::pair<std::string, std::string>> kinds = {
+      {NpyFileBytes("{'descr': '|u1', 'fortran_order': False, 'shape': (19,), }\n", text), "is a NumPy file"},
+      {std::string("PK\3\4\x14\0\0\0", 8) + text, "is a zip archive"},
+      {Deflated(text, 31), "is compressed by gzip"}};
+  for (const auto& [bytes, what] : kinds) {
+    Write("file", bytes);
+    EXPECT_THAT(std::string(Open(spec_).status().message()), AllOf(HasSubstr(what), HasSubstr("expected plain text")));
+    EXPECT_EQ(Describe(spec_).status(), Open(spec_).status());
+    EXPECT_TRUE(absl::IsInvalidArgument(Open(spec_).status()));
+  }
+  Write("file", "PK is no archive, and neither is NUMPY");
+  EXPECT_TRUE(Open(spec_).ok()) << Open(spec_).status();
+}
+
 class TokensTest : public DataFolder {
  protected:
   TokensTest() {
@@ -152,6 +169,48 @@ TEST_F(TokensTest, ATokenBeyondTheVocabularyIsNamedWithItsPlaceInTheFile) {
   // What is not used is not judged.
   spec_.mutable_tokens()->set_begin(0.25);
   spec_.mutable_tokens()->set_end(0.75);
+  EXPECT_TRUE(Open(spec_).ok()) << Open(spec_).status();
+}
+
+TEST_F(TokensTest, RefusesOtherFiles) {
+  std::string tokens;
+  for (int i = 0; i < 20; ++i) tokens += LittleEndian(static_cast<uint64_t>(1000 + i), 2);
+  const std::string npy = NpyFileBytes("{'descr': '<u2', 'fortran_order': False, 'shape': (20,), }\n", tokens);
+  Write("file", npy);
+  EXPECT_THAT(
+      std::string(Open(spec_).status().message()),
+      AllOf(HasSubstr("file: is a NumPy file; expected nothing but"), HasSubstr(".astype('<u2').tofile(path)")));
+  EXPECT_EQ(Describe(spec_).status(), Open(spec_).status());
+  Write("file", std::string("PK\3\4", 4) + tokens);
+  EXPECT_THAT(std::string(Open(spec_).status().message()), HasSubstr("is a zip archive, as an .npz is"));
+  Write("file", Deflated(tokens, 31));
+  EXPECT_THAT(std::string(Open(spec_).status().message()), HasSubstr("is compressed by gzip"));
+  // 0x8b1f is one of GPT-2's tokens.
+  WriteTokens({0x8b1f, 1000, 1001, 1002});
+  EXPECT_TRUE(Open(spec_).ok()) << Open(spec_).status();
+}
+
+TEST_F(TokensTest, RefusesWiderNumbers) {
+  for (const int bytes : {4, 8}) {
+    std::string wide;
+    for (uint64_t i = 0; i < 100; ++i) wide += LittleEndian(i * 7919 % 50257, bytes);
+    Write("file", wide);
+    EXPECT_THAT(std::string(Open(spec_).status().message()),
+                AllOf(HasSubstr(bytes == 4 ? "of its first 200 numbers" : "of its first 400 numbers"),
+                      HasSubstr("have 4 or 8 bytes"), HasSubstr(".astype('<u2')")));
+    EXPECT_EQ(Describe(spec_).status(), Open(spec_).status());
+  }
+  // What may be tokens: one that is not 0 among them, zeros alone, and too few to tell.
+  std::vector<int> tokens(64, 0);
+  for (size_t i = 0; i < tokens.size(); i += 2) tokens[i] = 5;
+  WriteTokens(tokens);
+  EXPECT_FALSE(Open(spec_).ok());
+  tokens[63] = 1;
+  WriteTokens(tokens);
+  EXPECT_TRUE(Open(spec_).ok()) << Open(spec_).status();
+  WriteTokens(std::vector<int>(64, 0));
+  EXPECT_TRUE(Open(spec_).ok()) << Open(spec_).status();
+  WriteTokens({5, 0, 6, 0, 7, 0, 8, 0});
   EXPECT_TRUE(Open(spec_).ok()) << Open(spec_).status();
 }
 

@@ -102,7 +102,7 @@ TEST(TransformTest, StandardTakesEveryFeatureAsAChannel) {
 
 TEST(TransformTest, StandardRefusesWhatIsNotFinite) {
   const float inf = std::numeric_limits<float>::infinity();
-  const auto marked = Floats({1}, {1, inf}, {{1, false, "file"}});
+  const auto marked = Floats({1}, {1, inf}, {{1, inf, "file"}});
   EXPECT_EQ(Transform::Create(Normalize(v1::ImageTransform::STANDARD), *marked).status().code(),
             absl::StatusCode::kDataLoss);
   const auto overflowed = Floats({1}, {1, inf});

@@ -3,7 +3,9 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <set>
 
+#include "engine/data/length_buckets.h"
 #include "engine/data/loader.h"
 #include "engine/data/log_mel.h"
 #include "engine/data/path.h"
@@ -319,6 +321,15 @@ TEST_F(WavFolderTest, ReadsTranscriptsFromAFile) {
   const auto dataset = Open(spec_);
   ASSERT_TRUE(dataset.ok()) << dataset.status();
   EXPECT_THAT((*dataset)->info().label_lengths, ElementsAre(6, 1, 0));
+  // A byte order mark is no part of the first name.
+  Write("said.tsv",
+        "\xef\xbb\xbf"
+        "0_a_1\tzero a\n0_b_0\tb\n1_b_0\tc\n");
+  EXPECT_THAT((*Open(spec_))->info().label_lengths, ElementsAre(6, 1, 1));
+  Write("said.tsv", std::string("\xff\xfe"
+                                "0\0\t\0",
+                                6));
+  EXPECT_THAT(Refusal(), HasSubstr("said.tsv: is UTF-16 text; save it as UTF-8"));
   Write("said.tsv", "0_a_1.wav\tzero\n");
   EXPECT_THAT(Refusal(), HasSubstr("0_b_0.wav: has no transcript in said.tsv"));
   Write("said.tsv", "0_a_1.wav\tzero\nzero\n");
@@ -349,7 +360,7 @@ TEST_F(WavFolderTest, DamagedFilesAreNamedWhenTheyAreRead) {
   Write("f/0_b_0.wav", Wav(Format(3, 1, 8000, 32), Floats(std::vector<float>(300, NAN))));
   const auto dataset = Open(spec_);
   ASSERT_TRUE(dataset.ok()) << dataset.status();
-  EXPECT_THAT((*dataset)->info().lengths, ElementsAre(11, 2, 1));
+  EXPECT_THAT((*dataset)->info().lengths, ElementsAre(11, 2, 11));
   EXPECT_EQ(Describe(spec_)->lengths, (*dataset)->info().lengths);
   EXPECT_TRUE((*dataset)->CheckFinite(0).ok());
   EXPECT_THAT((*dataset)->CheckFinite(1).ToString(), HasSubstr("f/0_b_0.wav: sample 0 is not finite"));
@@ -366,7 +377,8 @@ TEST_F(WavFolderTest, HostileBytesDoNoHarm) {
 // What replaces a damaged sound in training is the next one that is whole and not too long; an evaluation leaves it
 // out.
 TEST_F(WavFolderTest, DamagedSoundsAreReplacedByOnesThatFit) {
-  Write("f/0_b_0.wav", "damaged");
+  // Whole by its header.
+  Write("f/0_b_0.wav", Wav(Format(3, 1, 8000, 32), Floats(std::vector<float>(280, NAN))));
   v1::DataSpec data;
   *data.mutable_train() = spec_;
   *data.mutable_eval() = spec_;
@@ -382,8 +394,8 @@ TEST_F(WavFolderTest, DamagedSoundsAreReplacedByOnesThatFit) {
   options.target_width = 29;
   options.spelled_labels = true;
   options.shuffle = false;
-  // The damaged one, of a frame, is in the first bucket; the one behind it fits the second alone.
-  options.buckets = {1, 8, 16};
+  // The damaged one, of two frames, is in the first bucket; the one behind it fits the second alone.
+  options.buckets = {2, 8, 16};
   auto loader = Loader::CreateTraining(**dataset, *transform, options);
   ASSERT_TRUE(loader.ok()) << loader.status();
   EXPECT_THAT((*loader)->Next().status().ToString(), HasSubstr("no whole sample is as short"));
@@ -401,6 +413,44 @@ TEST_F(WavFolderTest, DamagedSoundsAreReplacedByOnesThatFit) {
     (*loader)->Release(*next);
   }
   EXPECT_EQ(valid, 2);
+}
+
+// Of sounds whose headers are damaged nobody knows how long they are: as many as max_corrupt_ratio allows cost nothing.
+TEST_F(WavFolderTest, SoundsWithoutALengthAreReplacedByAnyOther) {
+  Write("f/0_b_0.wav", "damaged");
+  Write("f/0_c_0.wav", "damaged");
+  // None is short.
+  Write("f/1_b_0.wav", Tone(900));
+  v1::DataSpec data;
+  *data.mutable_train() = spec_;
+  data.set_max_corrupt_ratio(0.5);
+  const auto dataset = OpenDataset(data, roots_, false);
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  EXPECT_THAT((*dataset)->info().lengths, ElementsAre(11, 11, 11, 9));
+  EXPECT_EQ(DescribeDataset(data, roots_, false)->lengths, (*dataset)->info().lengths);
+  const auto transform = Transform::Create({}, **dataset);
+  ASSERT_TRUE(transform.ok()) << transform.status();
+  LoaderOptions options;
+  options.batch_size = 1;
+  options.target_width = 29;
+  options.spelled_labels = true;
+  options.shuffle = false;
+  options.buckets = *LengthBuckets((*dataset)->info().lengths, {}, {});
+  auto loader = Loader::CreateTraining(**dataset, *transform, options);
+  ASSERT_TRUE(loader.ok()) << loader.status();
+  std::set<int64_t> seen;
+  for (int i = 0; i < 8; ++i) {
+    const auto batch = (*loader)->Next();
+    ASSERT_TRUE(batch.ok()) << batch.status();
+    seen.insert((*batch)->samples.begin(), (*batch)->samples.end());
+    (*loader)->Release(*batch);
+  }
+  EXPECT_EQ(seen, (std::set<int64_t>{0, 3}));
+  // Of what a limit leaves.
+  data.mutable_train()->set_limit(2);
+  EXPECT_THAT(DescribeDataset(data, roots_, false)->lengths, ElementsAre(11, 9));
+  Write("f/0_a_1.wav", "damaged");
+  EXPECT_THAT(DescribeDataset(data, roots_, false)->lengths, ElementsAre(9, 9));
 }
 
 // Labels of two sets are padded alike.

@@ -23,5 +23,14 @@ TEST(Failure, TheFirstMarkStaysThroughAnnotation) {
   EXPECT_TRUE(WithFailureClass(absl::OkStatus(), v1::Failure::DATA).ok());
 }
 
+// The judge is protobuf, which reads no other text.
+TEST(Failure, WhatItQuotesIsUtf8) {
+  const v1::Failure failure = FailureOf(absl::DataLossError("caf\xe9.csv: is empty"));
+  v1::Failure parsed;
+  ASSERT_TRUE(parsed.ParseFromString(failure.SerializeAsString()));
+  EXPECT_EQ(parsed.message(), "caf\xef\xbf\xbd.csv: is empty");
+  EXPECT_EQ(FailureOf(absl::DataLossError("caf\xc3\xa9")).message(), "caf\xc3\xa9");
+}
+
 }  // namespace
 }  // namespace ampd::train

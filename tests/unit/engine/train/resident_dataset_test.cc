@@ -317,7 +317,7 @@ TEST(StoredSamples, AreNoneOfWhatMayChange) {
 
 TEST(StoredSamples, AreReadToTheFirstThatCannotBe) {
   data::Columns columns = MakeColumns({.name = "set", .shape = {3}, .bytes = false});
-  columns.non_finite = {{.sample = 4, .is_nan = true, .file = "in.npy"}};
+  columns.non_finite = {{.sample = 4, .value = std::nan(""), .file = "in.npy"}};
   const auto dataset = *data::MakeMemoryDataset(std::move(columns), 0);
   const auto transform = *data::Transform::Create({}, *dataset);
   const auto samples = StoredSamplesOf(*dataset, transform, {});

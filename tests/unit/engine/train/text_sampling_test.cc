@@ -70,27 +70,5 @@ TEST(SampleIndex, NoNumbersGiveNoIndex) {
   EXPECT_EQ(SampleIndex({}, 1, 0, 0.5f), -1);
 }
 
-TEST(ValidUtf8, KeepsWhatIsWellFormed) {
-  const std::string text(
-      "a\n\0\x7f\xC2\x80\xC3\xA9\xE2\x82\xAC\xED\x9F\xBF\xEE\x80\x80\xF0\x90\x80\x80\xF4\x8F\xBF\xBF", 25);
-  EXPECT_EQ(ValidUtf8(text), text);
-  EXPECT_EQ(ValidUtf8(""), "");
-}
-
-TEST(ValidUtf8, ReplacesEachByteThatIsPartOfNoCharacter) {
-  const std::string r = "\xEF\xBF\xBD";
-  EXPECT_EQ(ValidUtf8("\x80"), r);
-  EXPECT_EQ(ValidUtf8("a\xFFz"), "a" + r + "z");
-  // Cut off, at the end and in the middle.
-  EXPECT_EQ(ValidUtf8("\xE2\x82"), r + r);
-  EXPECT_EQ(ValidUtf8("\xC3z"), r + "z");
-  // Overlong, a surrogate, above U+10FFFF.
-  EXPECT_EQ(ValidUtf8("\xC0\x80"), r + r);
-  EXPECT_EQ(ValidUtf8("\xE0\x9F\xBF"), r + r + r);
-  EXPECT_EQ(ValidUtf8("\xED\xA0\x80"), r + r + r);
-  EXPECT_EQ(ValidUtf8("\xF0\x8F\xBF\xBF"), r + r + r + r);
-  EXPECT_EQ(ValidUtf8("\xF4\x90\x80\x80"), r + r + r + r);
-}
-
 }  // namespace
 }  // namespace ampd::train

@@ -1,6 +1,7 @@
 #include "proto/spec/data_parts.h"
 
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/text_format.h"
@@ -11,11 +12,11 @@ namespace ampd {
 namespace {
 
 // The violation, or nothing.
-std::string Violation(const std::string& train, const std::string& eval) {
+std::string Violation(const std::string& train, const std::string& eval, const std::vector<std::string>& roots = {}) {
   v1::DataSpec data;
   EXPECT_TRUE(
       google::protobuf::TextFormat::ParseFromString(absl::StrCat("train { ", train, " } eval { ", eval, " }"), &data));
-  const auto violations = FieldViolationsOf(CheckDataParts(data));
+  const auto violations = FieldViolationsOf(CheckDataParts(data, roots));
   return violations.empty() ? "" : absl::StrCat(violations[0].field, ": ", violations[0].description);
 }
 
@@ -44,7 +45,37 @@ TEST(DataPartsTest, PartsThatShareNothingPass) {
   EXPECT_EQ(Violation(Drawings("classes: 'cat'"), Drawings("classes: 'dog' skip_per_class: 100")), "");
   // Where the first ends the data tell.
   EXPECT_EQ(Violation("limit: 34500 " + Drawings(""), Drawings("skip_per_class: 60000")), "");
-  EXPECT_EQ(Violation("glyphs {}", "glyphs {}"), "");
+  EXPECT_EQ(Violation("glyphs {}", "glyphs {}"), "") << "their seeds are 1 and 2";
+}
+
+TEST(DataPartsTest, APathMayBeSpelledInSeveralWays) {
+  const auto overlaps = [](const std::string& train, const std::string& eval, const std::vector<std::string>& roots) {
+    const auto text = [](const std::string& path, const char* part) {
+      return absl::StrCat("text { path: '", path, "' ", part, " }");
+    };
+    return !Violation(text(train, "end: 1"), text(eval, "begin: 0.5 end: 1"), roots).empty();
+  };
+  EXPECT_TRUE(overlaps("t.txt", "./t.txt", {}));
+  EXPECT_TRUE(overlaps("a//b/t.txt", "a/./b/t.txt", {}));
+  EXPECT_TRUE(overlaps("/data/t.txt", "/data//t.txt", {}));
+  EXPECT_TRUE(overlaps("dataset:x/t.txt", "dataset:x/t.txt", {}));
+  EXPECT_TRUE(overlaps("/data/a/t.txt", "a/t.txt", {"/other", "/data"}));
+  EXPECT_TRUE(overlaps("a/t.txt", "/data/a/t.txt", {"/data/"}));
+  // Other files.
+  EXPECT_FALSE(overlaps("/data/a/t.txt", "t.txt", {"/data"}));
+  EXPECT_FALSE(overlaps("/data/t.txt", "t.txt", {}));
+  EXPECT_FALSE(overlaps("/one/t.txt", "/two/t.txt", {"/one", "/two"}));
+  EXPECT_FALSE(overlaps("dataset:x/t.txt", "dataset:y/t.txt", {"/data"}));
+}
+
+TEST(DataPartsTest, GlyphsOfOneSeedAreTheSame) {
+  EXPECT_EQ(Violation("glyphs {}", "glyphs { seed: 1 }"),
+            "data.eval.glyphs.seed: is 1, as that of data.train: samples of one seed are the same, and would be "
+            "evaluated after they were trained on");
+  EXPECT_NE(Violation("glyphs { seed: 2 }", "glyphs {}"), "");
+  EXPECT_NE(Violation("glyphs { seed: 7 samples: 100 }", "glyphs { seed: 7 samples: 50 }"), "");
+  EXPECT_EQ(Violation("glyphs { seed: 7 }", "glyphs { seed: 8 }"), "");
+  EXPECT_EQ(Violation("glyphs { seed: 2 }", Text("")), "");
 }
 
 }  // namespace

@@ -41,6 +41,11 @@ TEST(DatasetPathTest, HostileSpellingsAreRefused) {
   EXPECT_THAT(std::string(ParseDatasetPath("dataset:x/../y").status().message()), HasSubstr("has a part \"..\""));
 }
 
+TEST(DatasetPathTest, BytesThatAreNoTextAreRefused) {
+  EXPECT_EQ(WrongDatasetFile("train/caf\xe9.png"), "is no UTF-8");
+  EXPECT_EQ(WrongDatasetFile("train/caf\xc3\xa9.png"), "");
+}
+
 TEST(DatasetPathTest, LongestNamesAreTaken) {
   EXPECT_EQ(WrongDatasetName(std::string(100, 'a')), "");
   EXPECT_EQ(WrongDatasetFile(std::string(255, 'a')), "");

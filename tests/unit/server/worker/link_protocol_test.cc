@@ -69,6 +69,16 @@ TEST(LinkProtocol, SaysHelloThenWaitsForTheWelcome) {
   EXPECT_EQ(link.Next().event().number(), 1u);
 }
 
+// Whatever an event quotes, it reads back.
+TEST(LinkProtocol, SendsTextsThatAreNoUtf8) {
+  Link link;
+  v1::JobEvent event;
+  event.mutable_corrupt_sample()->set_file("a/caf\xe9.png");
+  ASSERT_TRUE(link.outbox.Append(event).ok());
+  link.Connect(0);
+  EXPECT_EQ(link.Next().event().event().corrupt_sample().file(), "a/caf\xef\xbf\xbd.png");
+}
+
 TEST(LinkProtocol, PresentsTheSessionKeyOnceItHasOne) {
   Link link;
   EXPECT_EQ(link.Connect(0).credential(), "token");
