@@ -22,9 +22,11 @@ using v1::Failure;
 using v1::Job;
 
 constexpr double kInputBound = 0.2;
-constexpr double kLaunchBound = 4;
-// A share of skipped steps above the one that a growing scale makes by itself: one in growth_interval (2,000) steps.
+constexpr double kFarAboveFloor = 4;
+// Of a step, between kernels.
+constexpr double kLaunchBound = 0.5;
 constexpr double kManySkips = 0.01;
+constexpr int64_t kDefaultGrowthInterval = 2000;
 
 std::string NameOf(const Job& job) { return absl::StrCat(job.id(), " ", Clean(job.spec().name())); }
 
@@ -80,6 +82,11 @@ Finding Queued(const WhyInput& input) {
   return finding;
 }
 
+// Whether a wider dtype is to be had: FP32 and TF32 are of the widest range.
+bool IsNarrow(v1::PrecisionSpec::Mode mode) {
+  return mode != v1::PrecisionSpec::FP32 && mode != v1::PrecisionSpec::TF32;
+}
+
 // What of a device and a model is known of a step's floor.
 const v1::ModeEstimate* OwnMode(const WhyInput& input) {
   if (!input.plan) return nullptr;
@@ -119,28 +126,82 @@ std::string UtilizationText(const Job& job) {
              : "";
 }
 
+bool IsOnCpu(const WhyInput& input) { return input.plan->device_model().kind() == v1::Device::CPU; }
+
+// Whether 16-bit operands are multiplied as such, and not only stored so.
+bool Has16Bits(const WhyInput& input) {
+  const v1::DeviceModel& model = input.plan->device_model();
+  return !IsOnCpu(input) || model.fp16_flops() > 0 || model.bf16_flops() > 0;
+}
+
+// Of the attempt that took the newest step; null where it was not profiled.
+const v1::StepProfile* ProfileOfNewestAttempt(const Events& events) {
+  for (auto event = events.rbegin(); event != events.rend(); ++event) {
+    if (!event->has_step_profile()) continue;
+    const auto step = std::find_if(events.rbegin(), events.rend(), [](const auto& e) { return e.has_step(); });
+    return step != events.rend() && step->attempt() == event->attempt() ? &event->step_profile() : nullptr;
+  }
+  return nullptr;
+}
+
+// What kernels take of a step; nullopt where the profile's times hold the gaps between them, or there are none.
+absl::optional<double> KernelSeconds(const v1::StepProfile& profile) {
+  if (profile.timing() != v1::StepProfile::KERNEL_ACTIVITY || profile.kernels().empty()) return absl::nullopt;
+  double seconds = 0;
+  for (const v1::ProfileKernel& kernel : profile.kernels()) seconds += kernel.seconds();
+  return seconds / static_cast<double>(std::max<int64_t>(1, profile.last_step() - profile.first_step() + 1));
+}
+
+// A step that takes many times its floor. Of how long kernels take, only a profile tells.
+Finding FarAboveFloor(const WhyInput& input, double busy) {
+  const v1::StepProfile* profile = ProfileOfNewestAttempt(input.events);
+  const absl::optional<double> kernels = profile == nullptr || IsOnCpu(input) ? absl::nullopt : KernelSeconds(*profile);
+  if (!kernels) {
+    return {"slow: far above its floor",
+            {absl::StrCat("that is ", IsOnCpu(input) ? "" : "launches, ",
+                          "kernels too small for the device, or kernels far from its peak")},
+            {profile == nullptr ? "ampctl profile JOB, while it runs, tells which"
+                                : "ampctl profile JOB --last shows what takes it"}};
+  }
+  const double between = std::max(0.0, 1 - *kernels / busy);
+  const std::string profiled = absl::StrCat("in steps ", profile->first_step(), " to ", profile->last_step(),
+                                            ", which were profiled, kernels take ", StepTime(*kernels),
+                                            " each: ", Percent(between), " of a step lies between them");
+  if (between <= kLaunchBound) {
+    return {"slow: far above its floor",
+            {profiled, "so they are too small for the device, or far from its peak"},
+            {"ampctl profile JOB --last shows which take it"}};
+  }
+  Finding launches{"slow: launch-bound", {profiled}, {}};
+  const auto raises = [](const v1::Advice& advice) { return advice.kind() == v1::Advice::RAISE_BATCH; };
+  if (std::none_of(input.plan->advice().begin(), input.plan->advice().end(), raises)) {
+    launches.advice.push_back("raise train.batch_size");
+  }
+  return launches;
+}
+
+Finding NearFloor(const WhyInput& input) {
+  const double memory = MemoryBoundShare(*input.plan);
+  if (memory <= 0.5) {
+    return {"speed: compute-bound",
+            {absl::StrCat(Percent(1 - memory), " of the floor is computing")},
+            {"only a faster mode or device makes it faster"}};
+  }
+  const bool halves = !IsNarrow(ModeOf(input.job)) && Has16Bits(input);
+  return {"speed: memory-bound",
+          {absl::StrCat(Percent(memory), " of the floor is moving data, not computing")},
+          {absl::StrCat(halves ? "a 16-bit mode halves what is moved; " : "",
+                        "larger batches and wider layers compute more on what is moved")}};
+}
+
 Finding WithFloor(const WhyInput& input, const StepCount& steps, double floor) {
   const double busy = steps.step_seconds - steps.input_wait_seconds / std::max<double>(1, steps.reported);
   const double times = busy / floor;
   const std::string figures =
       absl::StrFormat("a step takes %s, %.1f times the floor of %s that the device's peaks allow", StepTime(busy),
                       times, StepTime(floor));
-  const double memory = MemoryBoundShare(*input.plan);
-  Finding finding;
-  finding.because.push_back(absl::StrCat(figures, UtilizationText(input.job)));
-  if (times > kLaunchBound) {
-    finding.what = "slow: launch-bound";
-    finding.because.push_back("most of the time is between kernels or in ones too small for the device");
-    finding.advice.push_back("raise train.batch_size");
-  } else if (memory > 0.5) {
-    finding.what = "speed: memory-bound";
-    finding.because.push_back(absl::StrCat(Percent(memory), " of the floor is moving data, not computing"));
-    finding.advice.push_back("a 16-bit mode halves what is moved; larger batches and wider layers compute more on it");
-  } else {
-    finding.what = "speed: compute-bound";
-    finding.because.push_back(absl::StrCat(Percent(1 - memory), " of the floor is computing"));
-    finding.advice.push_back("only a faster mode or device makes it faster");
-  }
+  Finding finding = times > kFarAboveFloor ? FarAboveFloor(input, busy) : NearFloor(input);
+  finding.because.insert(finding.because.begin(), absl::StrCat(figures, UtilizationText(input.job)));
   for (const v1::Advice& advice : input.plan->advice()) {
     if (advice.kind() != v1::Advice::KIND_UNSPECIFIED) finding.advice.push_back(Clean(advice.text()));
   }
@@ -149,8 +210,11 @@ Finding WithFloor(const WhyInput& input, const StepCount& steps, double floor) {
 
 std::string NoFloor(const WhyInput& input) {
   if (!input.plan) return input.no_plan.empty() ? "there is no plan for its device" : Clean(input.no_plan);
-  return absl::StrCat("the plan for ", Clean(input.plan->device_model().name()), " tells no time of a step in ",
-                      v1::PrecisionSpec::Mode_Name(ModeOf(input.job)));
+  const v1::PrecisionSpec::Mode mode = ModeOf(input.job);
+  const v1::DeviceModel& model = input.plan->device_model();
+  const bool emulates = IsOnCpu(input) && model.fp32_flops() > 0 && !(PeakFlops(model, mode) > 0);
+  return absl::StrCat("the plan for ", Clean(model.name()), " tells no time of a step in ",
+                      v1::PrecisionSpec::Mode_Name(mode), emulates ? ", which it is taken to emulate" : "");
 }
 
 // An earlier attempt may have run on a device of another kind.
@@ -189,11 +253,6 @@ std::string MostCommon(const std::map<std::string, int>& counts) {
   const auto most =
       std::max_element(counts.begin(), counts.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
   return absl::StrCat(most->first, " (", most->second, " times)");
-}
-
-// Whether a wider dtype is to be had: FP32 and TF32 are of the widest range.
-bool IsNarrow(v1::PrecisionSpec::Mode mode) {
-  return mode != v1::PrecisionSpec::FP32 && mode != v1::PrecisionSpec::TF32;
 }
 
 // Whether BF16 has more range.
@@ -236,6 +295,12 @@ Finding Skipping(const std::vector<const v1::OverflowSkip*>& skips, int64_t atte
   return finding;
 }
 
+// Of skipped steps. A growing scale makes one in growth_interval + 1 by itself.
+double ManySkips(const v1::LossScaleSpec& scale) {
+  const int64_t interval = scale.has_growth_interval() ? scale.growth_interval() : kDefaultGrowthInterval;
+  return std::max(kManySkips, 2 / static_cast<double>(interval + 1));
+}
+
 std::vector<Finding> Skips(const WhyInput& input) {
   std::vector<const v1::OverflowSkip*> skips;
   int64_t attempted = 0;
@@ -244,8 +309,8 @@ std::vector<Finding> Skips(const WhyInput& input) {
     if (event.has_step()) attempted = event.step().last_step();
   }
   if (skips.empty()) return {};
-  const bool many =
-      static_cast<double>(skips.size()) > kManySkips * static_cast<double>(std::max<int64_t>(attempted, 1));
+  const bool many = static_cast<double>(skips.size()) > ManySkips(input.job.spec().precision().loss_scale()) *
+                                                            static_cast<double>(std::max<int64_t>(attempted, 1));
   Finding finding = Skipping(skips, attempted, ModeOf(input.job));
   if (!many) finding.what = "skips, few";
   return {finding};

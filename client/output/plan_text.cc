@@ -166,7 +166,7 @@ std::string SpeedTable(const v1::PlanReport& report) {
     if (!mode.supported()) continue;
     const double share = mode.accelerated_share(), by = std::max(1.0, mode.accelerated_by());
     table.Add({PrecisionSpec::Mode_Name(mode.mode()), Seconds(mode.step_seconds()),
-               absl::StrFormat("%.2fx", mode.speed_up()), share > 0 ? Percent(share) : "-",
+               mode.speed_up() > 0 ? absl::StrFormat("%.2fx", mode.speed_up()) : "-", share > 0 ? Percent(share) : "-",
                share > 0 ? absl::StrFormat("%.1fx", by) : "-",
                share > 0 ? absl::StrFormat("%.2fx", 1 / (1 - share + share / by)) : "-",
                mode.has_usd_per_million_samples() ? Figure(mode.usd_per_million_samples()) : "-"});

@@ -108,7 +108,9 @@ class Adviser {
   bool in_one_piece() const { return share() == spec_.proto().train().micro_batch_size(); }
   PrecisionSpec::Mode mode() const { return spec_.proto().precision().mode(); }
 
+  // What extents are padded to for matrix units. A CPU's ask for none.
   int64_t Multiple() const {
+    if (planner_.model().kind() == v1::Device::CPU) return 1;
     if (mode() == PrecisionSpec::FP8) return 16;
     return mode() == PrecisionSpec::TF32 ? 4 : mode() == PrecisionSpec::FP32 ? 1 : 8;
   }

@@ -129,8 +129,13 @@ v1::PrecisionSpec::Mode ModeOfDType(const std::string& dtype) {
 // Adds up what a step costs, by phase and layer.
 class Adder {
  public:
-  Adder(const ResolvedJobSpec& spec, const PlannedModel& planned, const v1::DeviceModel& model)
-      : spec_(spec.proto()), planned_(planned), model_(model) {
+  Adder(const ResolvedJobSpec& spec, const PlannedModel& planned, const v1::DeviceModel& model,
+        absl::Span<const double> bucket_shares)
+      : spec_(spec.proto()),
+        planned_(planned),
+        model_(model),
+        bucket_shares_(bucket_shares),
+        is_emulated_(IsEmulated(model, spec_.precision().mode())) {
     for (const passes::PaddedExtent& extent : planned.padding) padded_[extent.node].push_back(extent);
     for (const v1::LayerPlan& layer : planned.layers) plans_[layer.name()] = &layer;
   }
@@ -142,14 +147,31 @@ class Adder {
     for (const PlannedPhase& phase : planned_.phases) {
       phase_ = planned_.phases.size() > 1 ? phase.name : "";
       weight_ = 1.0 / static_cast<double>(phase.every);
-      for (const PlanStep& step : phase.plans.back().steps) AddStep(step, micro_batches);
+      // The longest first: it is the one whose shapes are told.
+      for (size_t b = phase.plans.size(); b-- > 0;) {
+        const double share = ShareOf(phase, b);
+        if (!(share > 0)) continue;
+        for (const PlanStep& step : phase.plans[b].steps) AddStep(step, micro_batches * share);
+      }
       AddUpdate(phase);
     }
+    if (is_emulated_) ForgetTimes();
     for (v1::LayerCost& layer : costs_.layers) Finish(&layer);
     return std::move(costs_);
   }
 
  private:
+  double ShareOf(const PlannedPhase& phase, size_t bucket) const {
+    if (bucket_shares_.size() == phase.plans.size()) return bucket_shares_[bucket];
+    return bucket + 1 == phase.plans.size() ? 1 : 0;
+  }
+
+  void ForgetTimes() {
+    costs_.seconds = 0;
+    costs_.products.clear();
+    for (v1::LayerCost& layer : costs_.layers) layer.clear_seconds();
+  }
+
   v1::LayerCost* LayerOf(const std::string& name) {
     const auto [it, inserted] = index_.insert({{phase_, name}, costs_.layers.size()});
     if (inserted) {
@@ -204,8 +226,9 @@ class Adder {
       if (why_not.empty()) {
         costs_.eligible_flops += times * weight_ * flops;
         peak = PeakFlops(model_, product->mode());
-        if (InTiles(step.op)) flops *= TileGrowth(*product);
+        if (InTiles(step.op) && model_.kind() != v1::Device::CPU) flops *= TileGrowth(*product);
       }
+      if (IsEmulated(model_, product->mode())) is_emulated_ = true;
     }
     NoteFused(step, layer);
     if (step.kernel != nullptr) {
@@ -320,7 +343,7 @@ class Adder {
     if (layer->dtype_reason().empty()) layer->set_dtype_reason(ReasonOf(*layer));
     if (layer->mnk().empty()) layer->set_tensor_core_reason("no product");
     layer->set_intensity(layer->bytes() > 0 ? layer->flops() / layer->bytes() : 0);
-    if (!(model_.memory_bandwidth() > 0) || !(model_.fp32_flops() > 0)) return;
+    if (!(model_.memory_bandwidth() > 0) || !(model_.fp32_flops() > 0) || is_emulated_) return;
     const double peak = layer->tensor_core_eligible() ? PeakFlops(model_, ModeOfDType(layer->dtype())) : 0;
     layer->set_ridge((peak > 0 ? peak : model_.fp32_flops()) / model_.memory_bandwidth());
     layer->set_bound(layer->intensity() < layer->ridge() ? v1::LayerCost::MEMORY : v1::LayerCost::COMPUTE);
@@ -329,6 +352,9 @@ class Adder {
   const v1::JobSpec& spec_;
   const PlannedModel& planned_;
   const v1::DeviceModel& model_;
+  const absl::Span<const double> bucket_shares_;
+  // A product, or the job's mode, is.
+  bool is_emulated_;
   std::map<std::string, std::vector<passes::PaddedExtent>> padded_;
   std::map<std::string, const v1::LayerPlan*> plans_;
   std::map<std::pair<std::string, std::string>, size_t> index_;
@@ -358,9 +384,17 @@ absl::optional<ProductShape> ProductOf(const PlanStep& step) {
   return product;
 }
 
+bool IsEmulated(const v1::DeviceModel& model, v1::PrecisionSpec::Mode mode) {
+  return model.kind() == v1::Device::CPU && mode != v1::PrecisionSpec::FP32 && !(PeakFlops(model, mode) > 0);
+}
+
 std::string WhyNotEligible(const ProductShape& product, const v1::DeviceModel& model) {
   const v1::PrecisionSpec::Mode mode = product.mode();
   if (mode == v1::PrecisionSpec::FP32) return "f32";
+  if (IsEmulated(model, mode)) {
+    return absl::StrCat(model.name(), " has no peak for ", v1::PrecisionSpec::Mode_Name(mode));
+  }
+  if (model.kind() == v1::Device::CPU) return "";
   if (!model.tensor_cores()) return absl::StrCat(model.name(), " has no Tensor Cores");
   if (!(PeakFlops(model, mode) > 0)) {
     return absl::StrCat(model.name(), " has none for ", v1::PrecisionSpec::Mode_Name(mode));
@@ -372,8 +406,9 @@ std::string WhyNotEligible(const ProductShape& product, const v1::DeviceModel& m
   return "";
 }
 
-StepCosts CostsOf(const ResolvedJobSpec& spec, const PlannedModel& planned, const v1::DeviceModel& model) {
-  return Adder(spec, planned, model).Run();
+StepCosts CostsOf(const ResolvedJobSpec& spec, const PlannedModel& planned, const v1::DeviceModel& model,
+                  absl::Span<const double> bucket_shares) {
+  return Adder(spec, planned, model, bucket_shares).Run();
 }
 
 }  // namespace ampd::train

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/types/optional.h"
+#include "absl/types/span.h"
 #include "ampd/v1/device.pb.h"
 #include "ampd/v1/plan.pb.h"
 #include "engine/train/planned_model.h"
@@ -31,7 +32,12 @@ struct ProductShape {
 // nullopt: the step is no product.
 absl::optional<ProductShape> ProductOf(const runtime::PlanStep& step);
 
-// Why `product` cannot run on the model's matrix unit; empty: it can.
+// Whether `mode` is, for all that is known, emulated: on a CPU that has no peak for it. How long that takes no roofline
+// tells.
+bool IsEmulated(const v1::DeviceModel& model, v1::PrecisionSpec::Mode mode);
+
+// Why `product` does not have the model's peak of its mode; empty: it has. That of a GPU is its matrix units', which
+// ask for alignment; of a CPU it is what was configured.
 std::string WhyNotEligible(const ProductShape& product, const v1::DeviceModel& model);
 
 struct StepCosts {
@@ -39,7 +45,7 @@ struct StepCosts {
   std::vector<v1::LayerCost> layers;
   double flops = 0;
   double bytes = 0;
-  // 0 where the device's peaks or bandwidth are not known.
+  // 0 where the device's peaks or bandwidth are not known, or a product's mode is emulated; so are the layers'.
   double seconds = 0;
   // Floor of each product, by the phase's name and the node's; seconds.
   std::map<std::string, double> products;
@@ -51,13 +57,15 @@ struct StepCosts {
 };
 
 // Of one step (an update) of `planned`: every micro-batch, forward and backward, and the parameters' update; a phase by
-// the share of steps in which it runs; with length buckets, the longest. With resources.gpus of one device, which takes
-// its share of the batch; that devices add up their gradients is not in it.
+// the share of steps in which it runs; with length buckets the mean of steps in `bucket_shares` (of the batches, one a
+// plan, in their order), or where these are empty the longest. With resources.gpus of one device, which takes its share
+// of the batch; that devices add up their gradients is not in it.
 //
 // A kernel takes at least its operations over the peak of its kind (products on matrix units: the peak of their dtype,
-// whole tiles of 8 rows, columns and sums counted; anything else: FP32's) and its bytes over the memory's bandwidth:
-// inputs read once, outputs written once. Floors of kernels add up.
-StepCosts CostsOf(const ResolvedJobSpec& spec, const PlannedModel& planned, const v1::DeviceModel& model);
+// on a GPU whole tiles of 8 rows, columns and sums counted; anything else: FP32's) and its bytes over the memory's
+// bandwidth: inputs read once, outputs written once. Floors of kernels add up.
+StepCosts CostsOf(const ResolvedJobSpec& spec, const PlannedModel& planned, const v1::DeviceModel& model,
+                  absl::Span<const double> bucket_shares = {});
 
 }  // namespace ampd::train
 

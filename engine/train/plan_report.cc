@@ -6,8 +6,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "engine/backend/cuda_backend.h"
 #include "engine/core/status.h"
+#include "engine/data/length_buckets.h"
 #include "engine/models/imported_notes.h"
 #include "engine/train/gradient_diagnostics.h"
 #include "engine/train/plan_advice.h"
@@ -118,8 +120,8 @@ Accelerated AcceleratedOf(const StepCosts& base, const StepCosts& costs) {
 class Reporter {
  public:
   Reporter(const ResolvedJobSpec& spec, const models::SampleInfo& sample, const v1::DeviceModel& model,
-           const std::vector<PrecisionSpec::Mode>& modes, int64_t samples)
-      : spec_(spec), planner_(sample, &model, samples), modes_(modes) {}
+           const std::vector<PrecisionSpec::Mode>& modes, int64_t samples, absl::Span<const int32_t> lengths)
+      : spec_(spec), planner_(sample, &model, samples, lengths), modes_(modes) {}
 
   absl::StatusOr<v1::PlanReport> Run() {
     AddModes();
@@ -144,10 +146,11 @@ class Reporter {
     report_.set_step_flops(costs.flops);
     report_.set_step_bytes(costs.bytes);
     if (spec_.proto().model().has_onnx()) {
-      for (std::string& note : models::DescribeGuesses(spec_.proto().model().onnx())) {
+      for (std::string& note : models::DescribeGuesses(spec_.proto().model())) {
         report_.add_advice()->set_text(std::move(note));
       }
     }
+    NoteEmulated();
     for (v1::Advice& advice : AdviceFor(planner_, own, plan, costs, report_)) {
       report_.add_advice()->Swap(&advice);
     }
@@ -177,6 +180,21 @@ class Reporter {
     if (by_library.ok()) return by_library;
     not_asked_ = by_library.status();
     return planned;
+  }
+
+  void NoteEmulated() {
+    const v1::DeviceModel& model = planner_.model();
+    std::vector<std::string> names;
+    for (const v1::ModeEstimate& mode : report_.modes()) {
+      if (mode.supported() && IsEmulated(model, mode.mode())) names.push_back(PrecisionSpec::Mode_Name(mode.mode()));
+    }
+    // Of a device whose speed is not known no mode has a floor.
+    if (names.empty() || !(model.fp32_flops() > 0) || !(model.memory_bandwidth() > 0)) return;
+    const bool one = names.size() == 1;
+    report_.add_advice()->set_text(
+        absl::StrCat(absl::StrJoin(names, ", "), ": no peak of ", model.name(), "'s is known, so ",
+                     one ? "it is" : "they are", " taken to be emulated, which can be slower than FP32, and ",
+                     one ? "has" : "have", " no floor; `ampctl bench` measures ", one ? "it" : "them"));
   }
 
   bool IsAskedFor(PrecisionSpec::Mode mode) const {
@@ -336,6 +354,24 @@ absl::StatusOr<DevicePlan> DevicePlanner::PlanByLibrary(const ResolvedJobSpec& s
   });
 }
 
+StepCosts DevicePlanner::Costs(const ResolvedJobSpec& spec, const DevicePlan& plan) const {
+  return CostsOf(spec, *plan.model, *model_, BucketShares(spec));
+}
+
+std::vector<double> DevicePlanner::BucketShares(const ResolvedJobSpec& spec) const {
+  std::vector<double> shares;
+  if (sample_.buckets.size() < 2 || lengths_.empty()) return shares;
+  const v1::JobSpec& job = spec.proto();
+  const std::vector<data::BucketBatch> batches = data::EpochBatches(lengths_, sample_.buckets, job.train().batch_size(),
+                                                                    job.data().shuffle(), job.seed(), /*epoch=*/0);
+  // The set does not fill one.
+  if (batches.empty()) return shares;
+  shares.resize(sample_.buckets.size());
+  for (const data::BucketBatch& batch : batches) shares[batch.bucket] += 1;
+  for (double& share : shares) share /= static_cast<double>(batches.size());
+  return shares;
+}
+
 void FillMemory(const DevicePlan& plan, v1::ModeEstimate* estimate) {
   estimate->clear_weight_bytes();
   estimate->clear_gradient_bytes();
@@ -373,8 +409,9 @@ int64_t LargestBatch(const DevicePlanner& planner, const ResolvedJobSpec& spec) 
 
 absl::StatusOr<v1::PlanReport> MakePlanReport(const ResolvedJobSpec& spec, const models::SampleInfo& sample,
                                               const v1::DeviceModel& model,
-                                              const std::vector<PrecisionSpec::Mode>& modes, int64_t samples) {
-  return Reporter(spec, sample, model, modes, samples).Run();
+                                              const std::vector<PrecisionSpec::Mode>& modes, int64_t samples,
+                                              absl::Span<const int32_t> lengths) {
+  return Reporter(spec, sample, model, modes, samples, lengths).Run();
 }
 
 }  // namespace ampd::train

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "ampd/v1/device.pb.h"
 #include "ampd/v1/plan.pb.h"
 #include "engine/models/model.h"
@@ -23,30 +24,35 @@ struct DevicePlan {
 };
 
 // Plans one job, and variations of it, for one kind of device: of a CPU with the backend that would run it, of a GPU
-// with the sizing backend, or with its libraries' plans. Keeps no state between calls. `model` outlives it. `samples`:
-// of the training set; 0: not known.
+// with the sizing backend, or with its libraries' plans. Keeps no state between calls. `model` and `lengths` outlive
+// it. `samples`: of the training set; 0: not known. `lengths`: of each of them, where samples have lengths; empty: not
+// known.
 class DevicePlanner {
  public:
-  DevicePlanner(models::SampleInfo sample, const v1::DeviceModel* model, int64_t samples = 0)
-      : sample_(std::move(sample)), model_(model), samples_(samples) {}
+  DevicePlanner(models::SampleInfo sample, const v1::DeviceModel* model, int64_t samples = 0,
+                absl::Span<const int32_t> lengths = {})
+      : sample_(std::move(sample)), model_(model), samples_(samples), lengths_(lengths) {}
 
   // Errors are PlanModel's.
   absl::StatusOr<DevicePlan> Plan(const ResolvedJobSpec& spec) const;
   // Of a GPU, with workspace and joined steps as CudaPlanLibrary() has plans for them, and slower. Errors are
   // MakeCudaPlanner's and PlanModel's.
   absl::StatusOr<DevicePlan> PlanByLibrary(const ResolvedJobSpec& spec) const;
-  StepCosts Costs(const ResolvedJobSpec& spec, const DevicePlan& plan) const {
-    return CostsOf(spec, *plan.model, *model_);
-  }
+  // With length buckets and `lengths`, the mean of the first epoch's steps.
+  StepCosts Costs(const ResolvedJobSpec& spec, const DevicePlan& plan) const;
   const v1::DeviceModel& model() const { return *model_; }
   // Whether the training set is not known to hold less than a batch of `batch`, over all devices.
   bool CanFill(int64_t batch) const { return samples_ == 0 || batch <= samples_; }
   int64_t samples() const { return samples_; }
 
  private:
+  // Of the batches of the first epoch; empty where they are not known.
+  std::vector<double> BucketShares(const ResolvedJobSpec& spec) const;
+
   const models::SampleInfo sample_;
   const v1::DeviceModel* const model_;
   const int64_t samples_;
+  const absl::Span<const int32_t> lengths_;
 };
 
 // Memory of a plan as v1::ModeEstimate splits it; the other fields of `estimate` stay as they are. What a driver and
@@ -63,13 +69,14 @@ int64_t LargestBatch(const DevicePlanner& planner, const ResolvedJobSpec& spec);
 absl::StatusOr<ResolvedJobSpec> WithBatch(const ResolvedJobSpec& spec, int64_t batch);
 
 // The report but for spec, plan and device model, which the caller has. `modes`: compared with FP32; empty: all. A job
-// of mode AUTO is described in the fastest of them. `samples` is DevicePlanner's: no batch is told that the set cannot
-// fill. Errors are PlanModel's for the job as it is; what a mode cannot do
-// is in its estimate. With resources.gpus figures are of one device and its share of the batch, but for prices. Equal
-// arguments give equal reports.
+// of mode AUTO is described in the fastest of them. `samples` and `lengths` are DevicePlanner's: no batch is told that
+// the set cannot fill. Errors are PlanModel's for the job as it is; what a mode cannot do is in its estimate. With
+// resources.gpus figures are of one device and its share of the batch, but for prices. Equal arguments give equal
+// reports.
 absl::StatusOr<v1::PlanReport> MakePlanReport(const ResolvedJobSpec& spec, const models::SampleInfo& sample,
                                               const v1::DeviceModel& model,
-                                              const std::vector<v1::PrecisionSpec::Mode>& modes, int64_t samples = 0);
+                                              const std::vector<v1::PrecisionSpec::Mode>& modes, int64_t samples = 0,
+                                              absl::Span<const int32_t> lengths = {});
 
 }  // namespace ampd::train
 

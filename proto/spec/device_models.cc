@@ -23,42 +23,54 @@ struct Row {
   int major, minor;
   // Tera-operations a second; 0: no unit for the mode.
   double fp32, tf32, fp16, bf16, fp8;
-  // 1e9 bytes a second, 1e9 bytes.
-  double bandwidth, memory;
+  // 1e9 bytes a second.
+  double bandwidth;
+  // MiB.
+  int memory;
   double usd;
   // Multiprocessors, and MiB of second-level cache.
   int multiprocessors, l2;
 };
 
 // NVIDIA's data sheets: H200 (2024), H100 (2023), A100 (2021), A30, A40 and A10 (2021), L40S and L4 (2023), V100
-// (2020), T4 (2019), P100 (2016); HGX B200 (a GPU at 1,000 W, eight of which have 1.44 TB of memory).
+// (2020), T4 (2019), P100 (2016); HGX B200 (a GPU at 1,000 W).
+//
 // P100 halves its fp16 operands in vector units, 21.2 TFLOP/s: it has no tensor cores, and jobs in FP16 need them.
+//
+// Memory is the total that drivers report (nvidia-smi, NVML), with ECC: a device's own figure, so that a plan for a
+// kind and one for a device agree. H100-SXM and H200: tests/bench/results, 2026-11-26 and 27 (driver 580). A100, A10,
+// L40S, L4 and T4: modal-labs/modal-client#2797; B200: NVIDIA/TensorRT-LLM#10278; H100-NVL: NVIDIA/gpu-admin-tools#4;
+// A40: chatdoc-com/OCRFlux#64; V100: 1CatAI/1Cat-vLLM#85 (16 GB), akash-network/provider-configs#90 (32 GB); H100-PCIe,
+// H200-NVL, A30 and P100: tables of nvidia-smi in several public repositories. Old drivers tell somewhat less (440 of a
+// V100 16,160 MiB).
+//
 // Prices, US dollars a GPU and hour, found on 2026-11-22: H100, H200 and B200 as rented singly (RunPod's list of March
 // 2026), A100 as an eighth of a p4d.24xlarge (AWS, on demand, June 2026).
+//
 // Multiprocessors and caches: the data sheets' and the architectures' white papers.
 const std::vector<Row>& Rows() {
   static const auto* const rows = new std::vector<Row>{
-      {"B200", {"B200"}, 10, 0, 80, 1100, 2250, 2250, 4500, 8000, 180, 5.98, 148, 126},
-      {"H200-NVL", {"H200", "NVL"}, 9, 0, 60, 417.5, 835.5, 835.5, 1671, 4800, 141, 0, 132, 60},
-      {"H200", {"H200"}, 9, 0, 67, 494.5, 989.5, 989.5, 1979, 4800, 141, 3.59, 132, 60},
-      {"H100-NVL", {"H100", "NVL"}, 9, 0, 60, 417.5, 835.5, 835.5, 1671, 3900, 94, 0, 132, 50},
-      {"H100-PCIe", {"H100", "PCIe"}, 9, 0, 51, 378, 756, 756, 1513, 2000, 80, 0, 114, 50},
-      {"H100-SXM", {"H100", "HBM3"}, 9, 0, 67, 494.5, 989.5, 989.5, 1979, 3350, 80, 2.69, 132, 50},
-      {"A100-PCIe-40GB", {"A100", "PCIE", "40GB"}, 8, 0, 19.5, 156, 312, 312, 0, 1555, 40, 0, 108, 40},
-      {"A100-PCIe-80GB", {"A100", "PCIe", "80GB"}, 8, 0, 19.5, 156, 312, 312, 0, 1935, 80, 0, 108, 40},
-      {"A100-SXM-80GB", {"A100", "80GB"}, 8, 0, 19.5, 156, 312, 312, 0, 2039, 80, 0, 108, 40},
-      {"A100-SXM-40GB", {"A100"}, 8, 0, 19.5, 156, 312, 312, 0, 1555, 40, 4.10, 108, 40},
-      {"A30", {"A30"}, 8, 0, 10.3, 82, 165, 165, 0, 933, 24, 0, 56, 24},
-      {"A40", {"A40"}, 8, 6, 37.4, 74.8, 149.7, 149.7, 0, 696, 48, 0, 84, 6},
-      {"A10", {"A10"}, 8, 6, 31.2, 62.5, 125, 125, 0, 600, 24, 0, 72, 6},
-      {"L40S", {"L40S"}, 8, 9, 91.6, 183, 362, 362, 733, 864, 48, 0, 142, 96},
-      {"L4", {"L4"}, 8, 9, 30.3, 60, 121, 121, 242.5, 300, 24, 0, 58, 48},
-      {"V100-SXM2-32GB", {"V100", "SXM2", "32GB"}, 7, 0, 15.7, 0, 125, 0, 0, 900, 32, 0, 80, 6},
-      {"V100-SXM2", {"V100", "SXM2"}, 7, 0, 15.7, 0, 125, 0, 0, 900, 16, 0, 80, 6},
-      {"V100-PCIe", {"V100", "PCIE"}, 7, 0, 14, 0, 112, 0, 0, 900, 16, 0, 80, 6},
-      {"P100", {"P100", "SXM2"}, 6, 0, 10.6, 0, 0, 0, 0, 732, 16, 0, 56, 4},
-      {"P100-PCIe", {"P100", "PCIE"}, 6, 0, 9.3, 0, 0, 0, 0, 732, 16, 0, 56, 4},
-      {"T4", {"T4"}, 7, 5, 8.1, 0, 65, 0, 0, 320, 16, 0, 40, 4},
+      {"B200", {"B200"}, 10, 0, 80, 1100, 2250, 2250, 4500, 8000, 183359, 5.98, 148, 126},
+      {"H200-NVL", {"H200", "NVL"}, 9, 0, 60, 417.5, 835.5, 835.5, 1671, 4800, 143771, 0, 132, 60},
+      {"H200", {"H200"}, 9, 0, 67, 494.5, 989.5, 989.5, 1979, 4800, 143771, 3.59, 132, 60},
+      {"H100-NVL", {"H100", "NVL"}, 9, 0, 60, 417.5, 835.5, 835.5, 1671, 3900, 95830, 0, 132, 50},
+      {"H100-PCIe", {"H100", "PCIe"}, 9, 0, 51, 378, 756, 756, 1513, 2000, 81559, 0, 114, 50},
+      {"H100-SXM", {"H100", "HBM3"}, 9, 0, 67, 494.5, 989.5, 989.5, 1979, 3350, 81559, 2.69, 132, 50},
+      {"A100-PCIe-40GB", {"A100", "PCIE", "40GB"}, 8, 0, 19.5, 156, 312, 312, 0, 1555, 40960, 0, 108, 40},
+      {"A100-PCIe-80GB", {"A100", "PCIe", "80GB"}, 8, 0, 19.5, 156, 312, 312, 0, 1935, 81920, 0, 108, 40},
+      {"A100-SXM-80GB", {"A100", "80GB"}, 8, 0, 19.5, 156, 312, 312, 0, 2039, 81920, 0, 108, 40},
+      {"A100-SXM-40GB", {"A100"}, 8, 0, 19.5, 156, 312, 312, 0, 1555, 40960, 4.10, 108, 40},
+      {"A30", {"A30"}, 8, 0, 10.3, 82, 165, 165, 0, 933, 24576, 0, 56, 24},
+      {"A40", {"A40"}, 8, 6, 37.4, 74.8, 149.7, 149.7, 0, 696, 46068, 0, 84, 6},
+      {"A10", {"A10"}, 8, 6, 31.2, 62.5, 125, 125, 0, 600, 23028, 0, 72, 6},
+      {"L40S", {"L40S"}, 8, 9, 91.6, 183, 362, 362, 733, 864, 46068, 0, 142, 96},
+      {"L4", {"L4"}, 8, 9, 30.3, 60, 121, 121, 242.5, 300, 23034, 0, 58, 48},
+      {"V100-SXM2-32GB", {"V100", "SXM2", "32GB"}, 7, 0, 15.7, 0, 125, 0, 0, 900, 32768, 0, 80, 6},
+      {"V100-SXM2", {"V100", "SXM2"}, 7, 0, 15.7, 0, 125, 0, 0, 900, 16384, 0, 80, 6},
+      {"V100-PCIe", {"V100", "PCIE"}, 7, 0, 14, 0, 112, 0, 0, 900, 16384, 0, 80, 6},
+      {"P100", {"P100", "SXM2"}, 6, 0, 10.6, 0, 0, 0, 0, 732, 16384, 0, 56, 4},
+      {"P100-PCIe", {"P100", "PCIE"}, 6, 0, 9.3, 0, 0, 0, 0, 732, 16384, 0, 56, 4},
+      {"T4", {"T4"}, 7, 5, 8.1, 0, 65, 0, 0, 320, 15360, 0, 40, 4},
   };
   return *rows;
 }
@@ -76,7 +88,7 @@ DeviceModel FromRow(const Row& row) {
   model.set_bf16_flops(row.bf16 * 1e12);
   model.set_fp8_flops(row.fp8 * 1e12);
   model.set_memory_bandwidth(row.bandwidth * 1e9);
-  model.set_memory_bytes(static_cast<int64_t>(row.memory * 1e9));
+  model.set_memory_bytes(int64_t{row.memory} << 20);
   model.set_usd_per_hour(row.usd);
   model.set_tensor_cores(row.major >= 7);
   model.set_multiprocessors(row.multiprocessors);

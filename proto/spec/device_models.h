@@ -27,9 +27,10 @@ struct ComputeCapability {
 ComputeCapability LowestCapability(v1::PrecisionSpec::Mode mode);
 
 // The built-in kinds, in the order in which a device's name is looked up. Peaks are those that NVIDIA's data sheets
-// tell of dense products (half of those "with sparsity") at boost clocks; memory and bandwidth are nominal, in units of
-// 1e9. "CPU" has neither peaks nor bandwidth: they differ from processor to processor, and no data sheet tells of
-// products. Prices are examples of one date (docs/planning.md) to be replaced by one's own; 0 where none was found.
+// tell of dense products (half of those "with sparsity") at boost clocks, and bandwidth is nominal, in units of 1e9;
+// memory is the total that drivers report, of which a process has not quite all. "CPU" has neither peaks nor bandwidth:
+// they differ from processor to processor, and no data sheet tells of products. Prices are examples of one date
+// (docs/planning.md) to be replaced by one's own; 0 where none was found.
 const std::vector<v1::DeviceModel>& BuiltInDeviceModels();
 
 // The built-in kinds with `configured` in place of those of the same names (letters of either case), where a field that

@@ -7,7 +7,7 @@ namespace {
 constexpr int64_t kMaxWidth = 1 << 14;
 constexpr int64_t kMaxClasses = 1 << 20;
 
-// He et al. 2016: table 1, and 4.2 for small images.
+// He et al. 2016: table 1, and 4.2 for small images, but with projections where shapes change (option B; 4.2 has A).
 struct Architecture {
   std::vector<int> blocks;  // by stage
   bool small = false;
@@ -91,7 +91,7 @@ class ResnetWriter {
       layers_.Relu(name + ".relu1");
       Convolution(name + ".conv2", outputs, 3, 1);
     }
-    // Blocks begin as identities (Goyal et al. 2017, 5.1).
+    // Blocks begin as identities (Goyal et al. 2017, 5.1; torchvision's zero_init_residual).
     layers_.BatchNorm(name + (architecture_.bottleneck ? ".bn3" : ".bn2"))->set_zero_weight(true);
     Join(name, input, layers_.last(), outputs, stride);
   }

@@ -62,21 +62,22 @@ TEST(Why, HowFastAFailedJobWasIsToldWhereTimeEndedIt) {
   Find(Why(input), "slow: input-bound");
 }
 
-v1::PlanReport PlanWithFloor(double seconds, v1::LayerCost::Bound bound) {
+v1::PlanReport PlanWithFloor(double seconds, v1::LayerCost::Bound bound,
+                             v1::PrecisionSpec::Mode of = v1::PrecisionSpec::FP16) {
   v1::PlanReport plan;
   v1::ModeEstimate* mode = plan.add_modes();
-  mode->set_mode(v1::PrecisionSpec::FP16);
+  mode->set_mode(of);
   mode->set_step_seconds(seconds);
   plan.add_layers()->set_bound(bound);
   plan.mutable_layers(0)->set_seconds(seconds);
+  plan.mutable_device_model()->set_name("H100-SXM");
+  plan.mutable_device_model()->set_kind(v1::Device::CUDA);
+  plan.mutable_device_model()->set_fp16_flops(1e15);
   return plan;
 }
 
 TEST(Why, ComparesAStepWithItsFloor) {
   WhyInput input{.job = ExampleJob(v1::Job::RUNNING), .events = ExampleRun(0)};
-  input.plan = PlanWithFloor(0.01, v1::LayerCost::MEMORY);
-  EXPECT_THAT(Find(Why(input), "slow: launch-bound").because[0],
-              HasSubstr("a step takes 100 ms, 10.0 times the floor of 10 ms"));
   input.plan = PlanWithFloor(0.05, v1::LayerCost::MEMORY);
   Find(Why(input), "speed: memory-bound");
   input.plan = PlanWithFloor(0.05, v1::LayerCost::COMPUTE);
@@ -85,6 +86,104 @@ TEST(Why, ComparesAStepWithItsFloor) {
   input.no_plan = "the peaks of its device, CPU, are not";
   EXPECT_THAT(Find(Why(input), "speed").because,
               Contains(HasSubstr("is not known: the peaks of its device, CPU, are not")));
+}
+
+TEST(Why, WhatAStepSpendsAboveItsFloorIsForAProfileToTell) {
+  WhyInput input{.job = ExampleJob(v1::Job::RUNNING), .events = ExampleRun(0)};
+  input.plan = PlanWithFloor(0.01, v1::LayerCost::MEMORY);
+  Finding finding = Find(Why(input), "slow: far above its floor");
+  EXPECT_THAT(finding.because[0], HasSubstr("a step takes 100 ms, 10.0 times the floor of 10 ms"));
+  EXPECT_EQ(finding.because[1], "that is launches, kernels too small for the device, or kernels far from its peak");
+  EXPECT_THAT(finding.advice, testing::ElementsAre("ampctl profile JOB, while it runs, tells which"));
+  // A CPU launches nothing.
+  input.plan->mutable_device_model()->set_kind(v1::Device::CPU);
+  finding = Find(Why(input), "slow: far above its floor");
+  EXPECT_EQ(finding.because[1], "that is kernels too small for the device, or kernels far from its peak");
+}
+
+// A profile of 20 steps in which kernels take `seconds` of each.
+v1::JobEvent Profiled(v1::StepProfile::Timing timing, double seconds) {
+  v1::JobEvent event;
+  v1::StepProfile& profile = *event.mutable_step_profile();
+  profile.set_first_step(41);
+  profile.set_last_step(60);
+  profile.set_timing(timing);
+  profile.set_step_seconds(0.15);
+  profile.add_parts()->set_seconds(20 * seconds);
+  if (timing != v1::StepProfile::KERNEL_ACTIVITY) return event;
+  for (int i = 0; i < 2; ++i) profile.add_kernels()->set_seconds(10 * seconds);
+  return event;
+}
+
+TEST(Why, LaunchBoundWhereAProfileShowsTimeBetweenKernels) {
+  WhyInput input{.job = ExampleJob(v1::Job::RUNNING)};
+  input.plan = PlanWithFloor(0.01, v1::LayerCost::MEMORY);
+  const auto with = [&](const v1::JobEvent& profile) {
+    input.events = ExampleRun(0);
+    input.events.insert(input.events.end() - 1, profile);
+    return Why(input);
+  };
+  const Finding launches = Find(with(Profiled(v1::StepProfile::KERNEL_ACTIVITY, 0.02)), "slow: launch-bound");
+  EXPECT_THAT(launches.because[1],
+              HasSubstr("in steps 41 to 60, which were profiled, kernels take 20 ms each: 80.0% of "
+                        "a step lies between them"));
+  EXPECT_THAT(launches.advice, Contains("raise train.batch_size"));
+  // Nearly all of a step is one convolution's.
+  const Finding kernels = Find(with(Profiled(v1::StepProfile::KERNEL_ACTIVITY, 0.0996)), "slow: far above its floor");
+  EXPECT_THAT(kernels.because[1], HasSubstr("kernels take 99.6 ms each"));
+  EXPECT_EQ(kernels.because[2], "so they are too small for the device, or far from its peak");
+  EXPECT_THAT(kernels.advice, testing::ElementsAre("ampctl profile JOB --last shows which take it"));
+  // Parts that hold the gaps before them tell nothing of gaps.
+  Find(with(Profiled(v1::StepProfile::DEVICE_EVENTS, 0.02)), "slow: far above its floor");
+  v1::JobEvent earlier = Profiled(v1::StepProfile::KERNEL_ACTIVITY, 0.02);
+  earlier.set_attempt(7);
+  Find(with(earlier), "slow: far above its floor");
+  input.plan->mutable_device_model()->set_kind(v1::Device::CPU);
+  Find(with(Profiled(v1::StepProfile::HOST_CLOCK, 0.02)), "slow: far above its floor");
+}
+
+TEST(Why, ALargerBatchIsAdvisedOnce) {
+  WhyInput input{.job = ExampleJob(v1::Job::RUNNING), .events = ExampleRun(0)};
+  input.plan = PlanWithFloor(0.01, v1::LayerCost::MEMORY);
+  v1::Advice* advice = input.plan->add_advice();
+  advice->set_kind(v1::Advice::RAISE_BATCH);
+  advice->set_text("batch 50 leaves weights to few samples");
+  input.events.push_back(Profiled(v1::StepProfile::KERNEL_ACTIVITY, 0.02));
+  EXPECT_THAT(Find(Why(input), "slow: launch-bound").advice,
+              testing::ElementsAre("batch 50 leaves weights to few samples"));
+}
+
+TEST(Why, HalvingWhatIsMovedIsForModesThatMoveFourBytes) {
+  WhyInput input{.job = ExampleJob(v1::Job::RUNNING), .events = ExampleRun(0)};
+  const auto text = [&](v1::PrecisionSpec::Mode mode) {
+    input.job.mutable_spec()->mutable_precision()->set_mode(mode);
+    input.plan = PlanWithFloor(0.05, v1::LayerCost::MEMORY, mode);
+    return WhyText(input.job, Why(input));
+  };
+  for (const auto mode : {v1::PrecisionSpec::FP32, v1::PrecisionSpec::TF32}) {
+    EXPECT_THAT(text(mode), HasSubstr("a 16-bit mode halves what is moved"));
+  }
+  for (const auto mode : {v1::PrecisionSpec::FP16, v1::PrecisionSpec::BF16, v1::PrecisionSpec::FP8}) {
+    EXPECT_THAT(text(mode), testing::Not(HasSubstr("16-bit")));
+    EXPECT_THAT(text(mode), HasSubstr("larger batches and wider layers"));
+  }
+  // A CPU that emulates 16 bits spends more on that than it saves.
+  input.job.mutable_spec()->mutable_precision()->set_mode(v1::PrecisionSpec::FP32);
+  input.plan = PlanWithFloor(0.05, v1::LayerCost::MEMORY, v1::PrecisionSpec::FP32);
+  input.plan->mutable_device_model()->set_kind(v1::Device::CPU);
+  input.plan->mutable_device_model()->clear_fp16_flops();
+  EXPECT_THAT(WhyText(input.job, Why(input)), testing::Not(HasSubstr("16-bit")));
+}
+
+TEST(Why, AModeThatACpuEmulatesHasNoFloor) {
+  WhyInput input{.job = ExampleJob(v1::Job::RUNNING), .events = ExampleRun(0)};
+  input.plan = PlanWithFloor(0, v1::LayerCost::MEMORY);
+  input.plan->mutable_device_model()->set_name("CPU");
+  input.plan->mutable_device_model()->set_kind(v1::Device::CPU);
+  input.plan->mutable_device_model()->set_fp32_flops(3e11);
+  input.plan->mutable_device_model()->clear_fp16_flops();
+  EXPECT_THAT(Find(Why(input), "speed").because,
+              Contains(HasSubstr("the plan for CPU tells no time of a step in FP16, which it is taken to emulate")));
 }
 
 TEST(Why, SpeedIsThatOfTheNewestAttempt) {
@@ -171,6 +270,30 @@ TEST(Why, SkipsNameTensorStageAndScale) {
   EXPECT_EQ(finding.because[0], "1 of 100 steps were skipped after calibration, the last 101");
   EXPECT_EQ(finding.because[1], "first not finite: conv1.weight (1 times); stage GRADIENT (1 times)");
   EXPECT_EQ(finding.because[2], "the scale went from 32768 to 16384");
+}
+
+// A scale that grows every 10 steps overflows about once in 11, which is how it finds its height.
+TEST(Why, ManySkipsAreMoreThanGrowthMakes) {
+  const auto with = [](int64_t skips, absl::optional<int64_t> growth_interval) {
+    WhyInput input{.job = ExampleJob(v1::Job::RUNNING), .events = ExampleRun()};
+    if (growth_interval) {
+      input.job.mutable_spec()->mutable_precision()->mutable_loss_scale()->set_growth_interval(*growth_interval);
+    }
+    // One is in the example.
+    for (int64_t i = 1; i < skips; ++i) {
+      input.events.push_back(EventsOf(
+          {R"({overflow_skip: {step: 90, phase: main, scale_before: 8, scale_after: 4, stage: GRADIENT, first_tensor: "fc1.matmul", kind: KIND_INF}})"})
+                                 [0]);
+    }
+    return Why(input)[0].what;
+  };
+  EXPECT_EQ(with(9, 10), "skips, few");
+  EXPECT_EQ(with(18, 10), "skips, few");
+  EXPECT_EQ(with(19, 10), "skipping");
+  for (const auto& interval : {absl::optional<int64_t>(), absl::optional<int64_t>(2000)}) {
+    EXPECT_EQ(with(1, interval), "skips, few");
+    EXPECT_EQ(with(2, interval), "skipping");
+  }
 }
 
 TEST(Why, ManyForwardSkipsAskForAnotherDtype) {

@@ -13,7 +13,7 @@
 #include "engine/train/sizing_backend.h"
 #include "engine/train/trainer.h"
 #include "proto/spec/device_models.h"
-#include "proto/spec/yaml.h"
+#include "tests/unit/engine/train/plan_examples.h"
 
 namespace ampd::train {
 namespace {
@@ -39,42 +39,11 @@ train: {batch_size: 33}
 
 const models::SampleInfo kGlyphs{.input_shape = {28, 28, 1}, .classes = 10};
 
-v1::JobSpec Spec(const std::string& yaml, const std::vector<std::string>& sets = {}) {
-  v1::JobSpec spec;
-  EXPECT_EQ(ParseYaml(yaml, "job", &spec), absl::OkStatus());
-  for (const std::string& set : sets) EXPECT_EQ(ApplySet(&spec, set), absl::OkStatus()) << set;
-  return spec;
-}
-
-ResolvedJobSpec Resolved(const v1::JobSpec& spec) {
-  auto resolved = ResolveJobSpec(spec);
-  EXPECT_TRUE(resolved.ok()) << resolved.status();
-  return *std::move(resolved);
-}
-
-v1::DeviceModel Model(const std::string& name) { return *FindDeviceModel(BuiltInDeviceModels(), name); }
-
 v1::PlanReport Report(const v1::JobSpec& spec, const v1::DeviceModel& model,
                       const std::vector<PrecisionSpec::Mode>& modes = {}) {
   auto report = MakePlanReport(Resolved(spec), kGlyphs, model, modes);
   EXPECT_TRUE(report.ok()) << report.status();
   return *std::move(report);
-}
-
-const v1::LayerCost& Layer(const v1::PlanReport& report, const std::string& name) {
-  for (const v1::LayerCost& layer : report.layers()) {
-    if (layer.layer() == name) return layer;
-  }
-  ADD_FAILURE() << "no layer " << name;
-  return v1::LayerCost::default_instance();
-}
-
-const v1::ModeEstimate& Mode(const v1::PlanReport& report, PrecisionSpec::Mode mode) {
-  for (const v1::ModeEstimate& m : report.modes()) {
-    if (m.mode() == mode) return m;
-  }
-  ADD_FAILURE() << "no mode " << PrecisionSpec::Mode_Name(mode);
-  return v1::ModeEstimate::default_instance();
 }
 
 StepCosts Costs(const v1::JobSpec& spec, const v1::DeviceModel& model) {

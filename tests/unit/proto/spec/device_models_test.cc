@@ -57,6 +57,16 @@ TEST(DeviceModels, EveryBuiltInKindIsWhole) {
   }
 }
 
+// As tests/bench/results/2026-11-26-gpu-overview.md and 2026-11-27-gpu-overview.md have them of the devices there.
+TEST(DeviceModels, MemoryIsWhatDriversReport) {
+  EXPECT_EQ(Model("H100-SXM").memory_bytes(), int64_t{81559} << 20);
+  EXPECT_EQ(Model("H200").memory_bytes(), int64_t{143771} << 20);
+  // Nominal gigabytes are 2^30 bytes, some of which ECC and firmware keep.
+  EXPECT_EQ(Model("A100-SXM-80GB").memory_bytes(), int64_t{80} << 30);
+  EXPECT_EQ(Model("V100-SXM2").memory_bytes(), int64_t{16} << 30);
+  EXPECT_EQ(Model("T4").memory_bytes(), int64_t{15} << 30);
+}
+
 TEST(DeviceModels, NoPeakIsInventedForACpu) {
   const v1::DeviceModel& cpu = Model("cpu");
   EXPECT_EQ(cpu.fp32_flops(), 0);
