@@ -18,6 +18,8 @@ absl::StatusOr<SocketAddress> SocketAddress::Open(const std::string& directory, 
   return SocketAddress(std::move(fd), name);
 }
 
-std::string SocketAddress::uri() const { return absl::StrCat("unix:/proc/self/fd/", directory_.get(), "/", name_); }
+std::string SocketAddress::uri() const { return absl::StrCat("unix:", path()); }
+
+std::string SocketAddress::path() const { return absl::StrCat("/proc/self/fd/", directory_.get(), "/", name_); }
 
 }  // namespace ampd

@@ -18,6 +18,8 @@ class SocketAddress {
 
   // For gRPC: "unix:/proc/self/fd/N/NAME".
   std::string uri() const;
+  // "/proc/self/fd/N/NAME".
+  std::string path() const;
 
  private:
   SocketAddress(UniqueFd directory, std::string name) : directory_(std::move(directory)), name_(std::move(name)) {}

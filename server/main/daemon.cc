@@ -34,6 +34,7 @@
 #include "server/main/access.h"
 #include "server/main/disk_watch.h"
 #include "server/main/gpus.h"
+#include "server/main/grpc_listener.h"
 #include "server/main/log.h"
 #include "server/main/spot_notice.h"
 #include "server/main/upkeep.h"
@@ -67,6 +68,8 @@ constexpr int kHandshakeTimeoutMs = 10000;
 constexpr int kIdleConnectionMs = 30 * 60 * 1000;
 // For calls that are being answered; an idle client's connection uses it up as well.
 constexpr std::chrono::milliseconds kShutdownGrace{500};
+
+constexpr auto kFromDescriptor = grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD;
 
 void LogStateChanges(const JobWrite& write) {
   for (const v1::JobEvent& event : write.events) {
@@ -172,6 +175,8 @@ class Daemon::Impl {
   std::unique_ptr<SocketAddress> worker_socket_;
   std::unique_ptr<grpc::Server> worker_server_;
   std::unique_ptr<grpc::Server> api_server_;
+  std::unique_ptr<GrpcListener> worker_listener_;
+  std::unique_ptr<GrpcListener> api_listener_;
   std::unique_ptr<JsonApi> json_api_;
   std::unique_ptr<HttpServer> http_;
   std::unique_ptr<SpotNotice> spot_notice_;
@@ -185,6 +190,8 @@ Daemon::Impl::~Impl() {
   // Its end waits for them in turn.
   std::thread http_end([this] { http_.reset(); });
   if (json_api_) json_api_->Stop();
+  api_listener_.reset();
+  worker_listener_.reset();
   const auto deadline = std::chrono::system_clock::now() + kShutdownGrace;
   if (api_server_) api_server_->Shutdown(deadline);
   if (worker_server_) worker_server_->Shutdown(deadline);
@@ -394,13 +401,22 @@ absl::Status Daemon::Impl::ServeWorkers() {
   AMPD_ASSIGN_OR_RETURN(SocketAddress socket, SocketAddress::Open(config_.state_dir(), kWorkerSocketName));
   worker_socket_ = std::make_unique<SocketAddress>(std::move(socket));
   worker_service_ = std::make_unique<WorkerLinkService>(controller_.get());
+  const std::string path = absl::StrCat(config_.state_dir(), "/", kWorkerSocketName);
+  GrpcListener::Options listening;
+  listening.name = "the workers' socket";
+  listening.bounds = BoundsOfWorkers();
+  listening.log = [](const std::string& text) { Log(Severity::kWarning, text); };
+  auto listener = GrpcListener::OnSocket(worker_socket_->path(), std::move(listening));
+  if (!listener.ok()) return Annotate(listener.status(), absl::StrCat("cannot listen on the socket ", path));
+  worker_listener_ = *std::move(listener);
   grpc::ServerBuilder builder;
-  builder.AddListeningPort(worker_socket_->uri(), grpc::InsecureServerCredentials());
+  auto acceptor =
+      builder.experimental().AddExternalConnectionAcceptor(kFromDescriptor, grpc::InsecureServerCredentials());
   builder.RegisterService(worker_service_.get());
   worker_server_ = builder.BuildAndStart();
-  const std::string path = absl::StrCat(config_.state_dir(), "/", kWorkerSocketName);
-  if (worker_server_ == nullptr) return absl::UnavailableError(absl::StrCat("cannot listen on the socket ", path));
-  return workers_.files.LetConnect(path);
+  if (worker_server_ == nullptr) return absl::UnavailableError(absl::StrCat("cannot serve at the socket ", path));
+  AMPD_RETURN_IF_ERROR(workers_.files.LetConnect(path));
+  return worker_listener_->Start(std::move(acceptor));
 }
 
 absl::Status Daemon::Impl::ServeApi() {
@@ -458,11 +474,20 @@ absl::Status Daemon::Impl::ServeApi() {
   grpc::ResourceQuota quota("api");
   quota.Resize(static_cast<size_t>(config_.call_limits().connection_bytes()));
   builder.SetResourceQuota(quota);
-  // Else a second daemon could take half of this one's calls.
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.SetMaxReceiveMessageSize(std::max(static_cast<int>(config_.max_spec_bytes()), kChunkBytes) +
                                    kMessageSlackBytes);
-  builder.AddListeningPort(address.ToString(), access_->Credentials(), &address.port);
+  GrpcListener::Options listening;
+  listening.name = "gRPC";
+  listening.bounds = BoundsOfPort();
+  listening.user_timeout = std::chrono::seconds(config_.keepalive_timeout_seconds());
+  listening.log = [](const std::string& text) { Log(Severity::kWarning, text); };
+  auto listener = GrpcListener::OnPort(address, std::move(listening));
+  if (!listener.ok()) {
+    return Annotate(listener.status(), absl::StrCat("cannot listen on ", config_.listen(), " for gRPC"));
+  }
+  api_listener_ = *std::move(listener);
+  address.port = api_listener_->port();
+  auto acceptor = builder.experimental().AddExternalConnectionAcceptor(kFromDescriptor, access_->Credentials());
   builder.RegisterService(api_service_.get());
   std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
   interceptors.push_back(MakeRpcMetrics([this](const std::string& method, const std::string& code, double seconds) {
@@ -472,9 +497,8 @@ absl::Status Daemon::Impl::ServeApi() {
   interceptors.push_back(call_limits_.MakeInterceptors());
   builder.experimental().SetInterceptorCreators(std::move(interceptors));
   api_server_ = builder.BuildAndStart();
-  if (api_server_ == nullptr || address.port == 0) {
-    return absl::UnavailableError(absl::StrCat("cannot listen on ", config_.listen(), " for gRPC: is it taken?"));
-  }
+  if (api_server_ == nullptr) return absl::UnavailableError("gRPC's server does not start");
+  AMPD_RETURN_IF_ERROR(api_listener_->Start(std::move(acceptor)));
   api_server_->GetHealthCheckService()->SetServingStatus(v1::TrainingService::service_full_name(), true);
   grpc_address_ = address.ToString();
   return absl::OkStatus();

@@ -35,11 +35,11 @@ def call(stream, message=b"", method=b"/ampd.v1.TrainingService/GetServerInfo", 
 
 
 class RawClient:
-    """One TCP connection. Nothing it does fails because the other end has closed it."""
+    """One TCP connection, from `source` where it is said. Nothing it does fails because the other end has closed it."""
 
-    def __init__(self, address):
+    def __init__(self, address, source=None):
         host, port = address.rsplit(":", 1)
-        self.socket = socket.create_connection((host, int(port)), timeout=30)
+        self.socket = socket.create_connection((host, int(port)), timeout=30, source_address=source and (source, 0))
         self.socket.setblocking(False)
         self.received = b""
         self.closed = False
