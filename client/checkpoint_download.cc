@@ -1,17 +1,15 @@
 #include "client/checkpoint_download.h"
 
+#include <map>
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_split.h"
+#include "client/checkpoint_manifest.h"
 
 namespace ampd::client {
 namespace {
 
-constexpr char kManifest[] = "MANIFEST";
-constexpr size_t kMaxManifestBytes = 1 << 20;
-
-// Names of the files that MANIFEST lists, whose lines are "<sha256> <size> <name>", itself among them.
+// Names of the files that MANIFEST lists, and itself.
 absl::StatusOr<std::vector<std::string>> FilesOf(Connection* connection, v1::DownloadCheckpointRequest request) {
   request.set_file(kManifest);
   std::string text;
@@ -20,13 +18,11 @@ absl::StatusOr<std::vector<std::string>> FilesOf(Connection* connection, v1::Dow
     return text.size() <= kMaxManifestBytes ? absl::OkStatus() : absl::DataLossError("MANIFEST is too large");
   });
   if (!status.ok()) return status;
+  const absl::StatusOr<std::map<std::string, FileContent>> files = ParseManifest(text);
+  if (!files.ok()) return files.status();
   std::vector<std::string> names;
-  for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
-    const std::vector<std::string> fields = absl::StrSplit(line, absl::MaxSplits(' ', 2));
-    if (fields.size() != 3) return absl::DataLossError("MANIFEST cannot be read");
-    names.push_back(fields[2]);
-  }
-  if (names.empty()) return absl::DataLossError("MANIFEST is empty");
+  for (const auto& [name, content] : *files) names.push_back(name);
+  names.push_back(kManifest);
   return names;
 }
 

@@ -15,7 +15,7 @@ absl::Status FetchCheckpoint(Connection* connection, const v1::DownloadCheckpoin
 
 // What `writer` still lacks after FetchCheckpoint or ResumeCheckpoint broke off: the rest of the file it was at, and
 // the files of MANIFEST that it does not have. It has begun a file. NOT_FOUND when the checkpoint is gone meanwhile;
-// DATA_LOSS for a MANIFEST that cannot be read.
+// DATA_LOSS for a MANIFEST that cannot be read. Where another checkpoint took the name meanwhile, Commit() finds it.
 absl::Status ResumeCheckpoint(Connection* connection, const v1::DownloadCheckpointRequest& request,
                               CheckpointWriter* writer);
 

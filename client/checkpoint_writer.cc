@@ -1,6 +1,7 @@
 #include "client/checkpoint_writer.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -12,6 +13,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/umask.h"
 #include "proto/spec/names.h"
 
 namespace ampd::client {
@@ -80,17 +82,21 @@ absl::Status CheckpointWriter::Start(const v1::FileChunk& chunk) {
   if (!IsSafeName(chunk.file())) {
     return absl::DataLossError(absl::StrCat("refused the file name ", Quoted(chunk.file())));
   }
-  if (names_.size() >= kMaxFiles) return absl::DataLossError(absl::StrCat("more than ", kMaxFiles, " files"));
-  if (!names_.insert(chunk.file()).second) {
+  if (contents_.size() >= kMaxFiles) return absl::DataLossError(absl::StrCat("more than ", kMaxFiles, " files"));
+  if (Has(chunk.file())) {
     return absl::DataLossError(absl::StrCat(chunk.file(), ": came twice"));
   }
   if (chunk.file_size() < 0) return absl::DataLossError(absl::StrCat(chunk.file(), ": a negative size"));
+  if (chunk.file() == kManifest && chunk.file_size() > static_cast<int64_t>(kMaxManifestBytes)) {
+    return absl::DataLossError(absl::StrCat(kManifest, " is too large"));
+  }
   const std::string path = absl::StrCat(partial_, "/", chunk.file());
-  file_ = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
+  file_ = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
   if (file_ < 0) return FileError(path);
   name_ = chunk.file();
   file_size_ = chunk.file_size();
   written_ = 0;
+  digest_ = Sha256();
   return absl::OkStatus();
 }
 
@@ -102,6 +108,8 @@ absl::Status CheckpointWriter::Write(const std::string& data) {
     if (count < 0) return FileError(absl::StrCat(partial_, "/", name_));
     done += static_cast<size_t>(count);
   }
+  digest_.Update(data);
+  if (name_ == kManifest) manifest_ += data;
   written_ += static_cast<int64_t>(done);
   bytes_ += static_cast<int64_t>(done);
   return absl::OkStatus();
@@ -115,15 +123,39 @@ absl::Status CheckpointWriter::FinishFile() {
   const int file = std::exchange(file_, -1);
   const bool synced = fsync(file) == 0;
   if (!synced || close(file) != 0) return FileError(absl::StrCat(partial_, "/", name_));
+  contents_[name_] = {digest_.HexDigest(), written_};
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointWriter::Check() const {
+  if (contents_.count(kManifest) == 0) {
+    return absl::DataLossError(absl::StrCat("the server sent no ", kManifest, " of ", Quoted(checkpoint_)));
+  }
+  const absl::StatusOr<std::map<std::string, FileContent>> listed = ParseManifest(manifest_);
+  if (!listed.ok()) return listed.status();
+  for (const auto& [name, content] : *listed) {
+    const auto came = contents_.find(name);
+    if (came == contents_.end()) {
+      return absl::DataLossError(absl::StrCat("the server sent no ", Quoted(name), ", which ", kManifest, " lists"));
+    }
+    if (!(came->second == content)) {
+      return absl::DataLossError(
+          absl::StrCat(name, " of ", Quoted(checkpoint_), ": its bytes are not those that ", kManifest, " lists"));
+    }
+  }
+  for (const auto& [name, content] : contents_) {
+    if (name == kManifest || listed->count(name) > 0) continue;
+    return absl::DataLossError(absl::StrCat(name, " of ", Quoted(checkpoint_), ": ", kManifest, " does not list it"));
+  }
   return absl::OkStatus();
 }
 
 absl::Status CheckpointWriter::Commit() {
   if (absl::Status status = FinishFile(); !status.ok()) return status;
-  if (names_.empty()) return absl::DataLossError("the server sent no files");
+  if (contents_.empty()) return absl::DataLossError("the server sent no files");
+  if (absl::Status status = Check(); !status.ok()) return status;
   // mkdtemp made it for the owner alone.
-  std::error_code ignored;
-  fs::permissions(partial_, fs::perms(0755), ignored);
+  chmod(partial_.c_str(), WithoutUmask(0777));
   // Replaces an empty folder, and fails where something has been put there meanwhile.
   if (std::rename(partial_.c_str(), folder_.c_str()) != 0) return FileError(folder_);
   committed_ = true;

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "client/umask.h"
 
 namespace ampd::client {
 namespace {
@@ -27,7 +28,7 @@ absl::StatusOr<std::unique_ptr<FileDownload>> FileDownload::Create(const std::st
   std::string partial = absl::StrCat(path, ".partial-XXXXXX");
   const int file = mkostemp(partial.data(), O_CLOEXEC);
   if (file < 0) return FileError(path);
-  fchmod(file, 0644);
+  fchmod(file, WithoutUmask(0666));
   return std::unique_ptr<FileDownload>(new FileDownload(path, std::move(partial), file));
 }
 

@@ -86,16 +86,19 @@ absl::Status WithRetries(const std::function<absl::Status()>& fetch) {
   return status;
 }
 
+// `resumed`: whether what `writer` has came in several parts.
 absl::Status FetchInto(Connection* connection, const DownloadOptions& options,
-                       std::unique_ptr<CheckpointWriter>* writer) {
+                       std::unique_ptr<CheckpointWriter>* writer, bool* resumed) {
   v1::DownloadCheckpointRequest request;
   request.set_job_id(options.job_id);
   request.set_checkpoint(options.checkpoint);
   if (*writer != nullptr && !(*writer)->checkpoint().empty()) {
+    *resumed = true;
     const absl::Status status = ResumeCheckpoint(connection, request, writer->get());
     // What cannot be resumed, because the checkpoint is gone for example, is begun anew.
     if (status.ok() || IsTransient(status)) return status;
   }
+  *resumed = false;
   writer->reset();
   absl::StatusOr<std::unique_ptr<CheckpointWriter>> fresh = CheckpointWriter::Create(options.path);
   if (!fresh.ok()) return fresh.status();
@@ -105,8 +108,17 @@ absl::Status FetchInto(Connection* connection, const DownloadOptions& options,
 
 absl::Status DownloadCheckpoint(Connection* connection, const DownloadOptions& options, const CommandContext& context) {
   std::unique_ptr<CheckpointWriter> writer;
-  absl::Status status = WithRetries([&] { return FetchInto(connection, options, &writer); });
-  if (status.ok()) status = writer->Commit();
+  bool resumed = false;
+  const auto fetch = [&] {
+    const absl::Status fetched = WithRetries([&] { return FetchInto(connection, options, &writer, &resumed); });
+    return fetched.ok() ? writer->Commit() : fetched;
+  };
+  absl::Status status = fetch();
+  if (absl::IsDataLoss(status) && resumed) {
+    // Another checkpoint took the name while the connection was away: parts of both fit no MANIFEST.
+    writer.reset();
+    status = fetch();
+  }
   if (!status.ok()) return status;
   *context.out << Clean(writer->checkpoint()) << ": " << writer->files() << " files, " << Bytes(writer->bytes())
                << " in " << options.path << std::endl;
@@ -140,7 +152,9 @@ void AddDownload(CLI::App* app, CommandContext* context) {
                    "Folder to make; it must not exist yet, or be empty. With --form, --dtype, --network or --ema, or "
                    "named NAME.onnx or NAME.safetensors, the new file; with one of these options also a folder for it")
       ->required();
-  verb->add_option("--checkpoint", options->checkpoint, "Name from a checkpoint event; default: the newest")
+  verb->add_option("--checkpoint", options->checkpoint,
+                   "Name as `ampctl checkpoints` lists it, or best: the one that checkpoint.keep_best keeps; default: "
+                   "the newest")
       ->type_name("CHECKPOINT");
   CLI::Option* form =
       verb->add_option_function<std::string>(

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -21,9 +22,10 @@ namespace ampd {
 namespace {
 
 constexpr size_t kMaxResourceBytes = 200;
-constexpr int kStrangersLinesPerSecond = 10;
-// Of one second; the others share one entry.
-constexpr size_t kMaxAddresses = 1000;
+// Of an address that nobody was made out at, and of a user's calls that were refused.
+constexpr int kLinesPerSecond = 10;
+// Addresses, and users; the others share one entry.
+constexpr size_t kMaxNames = 1000;
 constexpr absl::Duration kTellLeftOutEvery = absl::Minutes(1);
 constexpr int64_t kLeftOutLineBytes = 256;
 constexpr char kSecretPrefix[] = "ampd_";
@@ -57,12 +59,35 @@ std::string BeginLine(absl::Time time) {
   return absl::StrCat(R"({"time":")", absl::FormatTime("%Y-%m-%d%ET%H:%M:%E3SZ", time, absl::UTCTimeZone()), "\"");
 }
 
+// Whether the call changed nothing for certain. An administrator's never counts as one.
+bool IsRefused(const AuditRecord& record) {
+  if (record.code == "OK" || !record.made.empty() || record.caller.role == v1::ADMIN) return false;
+  if (record.caller.role == v1::VIEWER) return true;
+  // With other codes it may have ended behind the change.
+  constexpr absl::string_view kCodes[] = {"INVALID_ARGUMENT",  "NOT_FOUND",          "ALREADY_EXISTS",
+                                          "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION",
+                                          "ABORTED",           "OUT_OF_RANGE",       "UNIMPLEMENTED"};
+  return std::find(std::begin(kCodes), std::end(kCodes), record.code) != std::end(kCodes);
+}
+
+// The entry of `name`, or where there are too many that of all others.
+template <typename Value>
+std::string EntryOf(const std::string& name, const std::map<std::string, Value>& entries) {
+  return entries.size() >= kMaxNames && !entries.contains(name) ? "" : name;
+}
+
 }  // namespace
 
 std::string FormatLeftOutLine(absl::Time time, absl::string_view peer, int64_t calls) {
   std::string line = BeginLine(time);
   AddField("peer", peer, &line);
   AddField("code", "UNAUTHENTICATED", &line);
+  return absl::StrCat(line, ",\"left_out\":", calls, "}");
+}
+
+std::string FormatRefusedLine(absl::Time time, absl::string_view user, int64_t calls) {
+  std::string line = BeginLine(time);
+  AddField("user", user, &line);
   return absl::StrCat(line, ",\"left_out\":", calls, "}");
 }
 
@@ -99,6 +124,8 @@ absl::Status AuditLog::OpenFile() {
   char last = '\n';
   begins_line_ = bytes_ == 0 || (pread(file_.get(), &last, 1, bytes_ - 1) == 1 && last == '\n');
   strangers_bytes_ = 0;
+  refused_bytes_.clear();
+  all_refused_bytes_ = 0;
   name_synced_ = false;
   return absl::OkStatus();
 }
@@ -162,23 +189,22 @@ void AuditLog::PutCall(absl::string_view line, bool durable, std::string* news) 
   cannot_sync_ = !synced.ok();
 }
 
-bool AuditLog::TakeLine(const std::string& address, absl::Time now) {
+bool AuditLog::TakeLine(const std::string& name, absl::Time now, Seconds* seconds) {
   const auto over = [now](const Second& second) {
     return now < second.begin || now - second.begin >= absl::Seconds(1);
   };
-  if (seconds_.size() >= kMaxAddresses && !seconds_.contains(address)) {
-    std::erase_if(seconds_, [&](const auto& entry) { return over(entry.second); });
+  if (seconds->size() >= kMaxNames && !seconds->contains(name)) {
+    std::erase_if(*seconds, [&](const auto& entry) { return over(entry.second); });
   }
-  const bool crowd = seconds_.size() >= kMaxAddresses && !seconds_.contains(address);
-  Second& second = seconds_[crowd ? "" : address];
+  Second& second = (*seconds)[EntryOf(name, *seconds)];
   if (over(second)) second = {now, 0};
-  return ++second.lines <= kStrangersLinesPerSecond;
+  return ++second.lines <= kLinesPerSecond;
 }
 
 bool AuditLog::TakeStranger(const AuditRecord& record, int64_t bytes) {
   const std::string address = PeerAddress(record.peer);
   const bool room = strangers_bytes_ + bytes <= options_.max_bytes / 4 && bytes_ + bytes <= options_.max_bytes;
-  if (TakeLine(address, record.time) && room) {
+  if (TakeLine(address, record.time, &seconds_) && room) {
     strangers_bytes_ += bytes;
     return true;
   }
@@ -187,12 +213,37 @@ bool AuditLog::TakeStranger(const AuditRecord& record, int64_t bytes) {
   return false;
 }
 
+bool AuditLog::TakeRefused(const AuditRecord& record, int64_t bytes) {
+  const std::string& user = record.caller.user;
+  int64_t& users_bytes = refused_bytes_[EntryOf(user, refused_bytes_)];
+  const bool room = users_bytes + bytes <= options_.max_bytes / 16 &&
+                    all_refused_bytes_ + bytes <= options_.max_bytes / 4 && bytes_ + bytes <= options_.max_bytes;
+  if (TakeLine(user, record.time, &refused_seconds_) && room) {
+    users_bytes += bytes;
+    all_refused_bytes_ += bytes;
+    return true;
+  }
+  ++refused_left_out_[EntryOf(user, refused_left_out_)];
+  return false;
+}
+
+int64_t AuditLog::TellBytes() const {
+  return kLeftOutLineBytes * static_cast<int64_t>((left_out_.calls > 0 ? 1 : 0) + refused_left_out_.size());
+}
+
 void AuditLog::TellLeftOut(absl::Time now, std::string* news) {
-  if (left_out_.calls == 0) return;
   // Where that fails they stay counted, for a later line.
-  if (!Put(FormatLeftOutLine(now, left_out_.several ? "" : left_out_.address, left_out_.calls), news)) return;
-  told_left_out_ = now;
-  left_out_ = {};
+  if (left_out_.calls > 0) {
+    if (!Put(FormatLeftOutLine(now, left_out_.several ? "" : left_out_.address, left_out_.calls), news)) return;
+    told_left_out_ = now;
+    left_out_ = {};
+  }
+  while (!refused_left_out_.empty()) {
+    const auto [user, calls] = *refused_left_out_.begin();
+    if (!Put(FormatRefusedLine(now, user, calls), news)) return;
+    told_left_out_ = now;
+    refused_left_out_.erase(user);
+  }
 }
 
 void AuditLog::Write(const AuditRecord& record) {
@@ -201,9 +252,10 @@ void AuditLog::Write(const AuditRecord& record) {
   std::string news;
   {
     const MutexLock lock(&mutex_);
-    const bool tell = left_out_.calls > 0 && record.time - told_left_out_ >= kTellLeftOutEvery;
-    const int64_t bytes = static_cast<int64_t>(line.size()) + 1 + (tell ? kLeftOutLineBytes : 0);
-    if (!is_stranger || TakeStranger(record, bytes)) {
+    const bool tell = TellBytes() > 0 && record.time - told_left_out_ >= kTellLeftOutEvery;
+    const int64_t bytes = static_cast<int64_t>(line.size()) + 1 + (tell ? TellBytes() : 0);
+    const bool taken = is_stranger ? TakeStranger(record, bytes) : !IsRefused(record) || TakeRefused(record, bytes);
+    if (taken) {
       if (tell) TellLeftOut(record.time, &news);
       PutCall(line, record.durable, &news);
     }

@@ -50,12 +50,16 @@ std::string FormatAuditLine(const AuditRecord& record);
 // since the last such line. `peer` without its port; empty: several. Without the line's end.
 std::string FormatLeftOutLine(absl::Time time, absl::string_view peer, int64_t calls);
 
+// {"time":...,"user":"ann","left_out":1234}: likewise calls of a user that were refused; empty: of several.
+std::string FormatRefusedLine(absl::Time time, absl::string_view user, int64_t calls);
+
 // Thread safe. A line is one write. Those that are `durable` are forced to disk, and with them all before; a power cut
 // may cost the last of the others. What is left of a line stays on a line of its own.
 //
 // Who could not be made out cannot push others' lines out: such calls get at most 10 lines a second and address, and a
 // quarter of a file's bytes, and never begin a new file. The others are counted, and a line tells how many, at most
-// once a minute.
+// once a minute. Likewise a user who is no administrator with calls that are refused: they get 10 lines a second and
+// user, of a file's bytes a sixteenth a user and a quarter all users. What may have changed something has its line.
 class AuditLog {
  public:
   struct Options {
@@ -82,11 +86,12 @@ class AuditLog {
   void Write(const AuditRecord& record);
 
  private:
-  // Of one address.
+  // Of one address or user.
   struct Second {
     absl::Time begin;
     int lines = 0;
   };
+  using Seconds = std::map<std::string, Second>;
   // Calls of nobody without lines.
   struct LeftOut {
     int64_t calls = 0;
@@ -102,7 +107,11 @@ class AuditLog {
   void PutCall(absl::string_view line, bool durable, std::string* news) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether a call of nobody gets its line of `bytes`; else it is counted.
   bool TakeStranger(const AuditRecord& record, int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool TakeLine(const std::string& address, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Likewise a user's that was refused.
+  bool TakeRefused(const AuditRecord& record, int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  static bool TakeLine(const std::string& name, absl::Time now, Seconds* seconds);
+  // What a line that tells of what was left out may take.
+  int64_t TellBytes() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TellLeftOut(absl::Time now, std::string* news) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // All of it, or nothing where the file can be cut.
   absl::Status Append(absl::string_view line) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -126,8 +135,13 @@ class AuditLog {
   bool cannot_sync_ ABSL_GUARDED_BY(mutex_) = false;
   // Of lines of nobody, in this file; as far as this process knows.
   int64_t strangers_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::map<std::string, Second> seconds_ ABSL_GUARDED_BY(mutex_);
+  Seconds seconds_ ABSL_GUARDED_BY(mutex_);
   LeftOut left_out_ ABSL_GUARDED_BY(mutex_);
+  // By user, likewise of calls that were refused; those without lines.
+  Seconds refused_seconds_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, int64_t> refused_bytes_ ABSL_GUARDED_BY(mutex_);
+  int64_t all_refused_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<std::string, int64_t> refused_left_out_ ABSL_GUARDED_BY(mutex_);
   absl::Time told_left_out_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   // Since lines began to be lost.
   int64_t lost_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -1,7 +1,11 @@
 // The worker link: attaching, events, heartbeats, the end of a stream.
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "engine/core/status.h"
+#include "proto/spec/names.h"
+#include "proto/spec/schedule_warnings.h"
+#include "server/files/checkpoint_name.h"
 #include "server/jobs/core.h"
 #include "server/jobs/credentials.h"
 
@@ -16,8 +20,14 @@ constexpr absl::Duration kHearingGrace = absl::Seconds(1);
 // Time for the rest of a stream after its process ended.
 constexpr absl::Duration kExitGrace = absl::Seconds(5);
 
-bool IsWorkerPayload(const v1::JobEvent& event) {
-  return event.payload_case() != v1::JobEvent::PAYLOAD_NOT_SET && !event.has_state_change();
+// Why it is none of a worker's, which is not to be trusted; empty: it is one.
+std::string WrongEvent(const v1::JobEvent& event) {
+  if (event.payload_case() == v1::JobEvent::PAYLOAD_NOT_SET || event.has_state_change()) {
+    return "is of no kind a worker sends";
+  }
+  // The name becomes a part of paths.
+  if (!event.has_checkpoint() || IsCheckpointName(event.checkpoint().checkpoint())) return "";
+  return absl::StrCat("tells of a checkpoint ", Quoted(event.checkpoint().checkpoint()), ", which is no name of one");
 }
 
 absl::Status AttemptOver(const v1::WorkerHello& hello) {
@@ -195,6 +205,11 @@ void ControllerCore::OnEvent(LiveJob& live, v1::WorkerEvent event) {
   if (live.job.pending_events() >= kMaxPendingEvents) {
     return CloseConnection(live, absl::UnavailableError("the state directory takes no events at present"));
   }
+  if (const std::string wrong = WrongEvent(event.event()); !wrong.empty()) {
+    live.job.MutableRecord().worker_number = event.number();
+    Log(absl::StrCat("event ", event.number(), " of its worker ", wrong), About(live));
+    return Touch(live);
+  }
   if (event.event().has_step()) RateStep(live, event.mutable_event()->mutable_step());
   if (event.event().has_checkpoint() && !event.event().checkpoint().already_written()) {
     NoteCheckpoint(live, event.event().checkpoint());
@@ -202,13 +217,19 @@ void ControllerCore::OnEvent(LiveJob& live, v1::WorkerEvent event) {
   ChargeEvent(live, event.event());
   if (event.event().has_checkpoint()) OnCheckpoint(live, event.event());
   if (event.event().has_step_profile()) OnProfile(live, event.event().step_profile());
-  if (IsWorkerPayload(event.event())) {
-    live.job.AddWorkerEvent(std::move(*event.mutable_event()), event.number(), clock_->Now());
-  } else {
-    live.job.MutableRecord().worker_number = event.number();
-    Log(absl::StrCat("event ", event.number(), " of its worker is of no kind a worker sends"), About(live));
-  }
+  const bool is_first = live.job.proto().summary().total_steps() == 0;
+  live.job.AddWorkerEvent(std::move(*event.mutable_event()), event.number(), clock_->Now());
+  if (is_first) WarnOfSchedule(live);
   Touch(live);
+}
+
+// How many steps a job takes that trains for so many epochs is known with its first report; of others its submit told.
+void ControllerCore::WarnOfSchedule(LiveJob& live) {
+  const v1::Job& job = live.job.proto();
+  if (job.summary().total_steps() == 0 || job.spec().train().has_steps()) return;
+  for (const std::string& warning : ScheduleWarnings(job.spec(), job.summary().total_steps())) {
+    live.job.AddWarning(warning, clock_->Now());
+  }
 }
 
 void ControllerCore::OnHeartbeat(LiveJob& live, const v1::WorkerHeartbeat& heartbeat) {

@@ -15,6 +15,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "engine/core/status.h"
+#include "proto/spec/names.h"
+#include "server/files/checkpoint_name.h"
 #include "server/files/files.h"
 #include "server/files/unique_fd.h"
 
@@ -33,8 +35,13 @@ constexpr int kMostOld = 100;
 // The files of the folder that was opened, whatever has its name by now.
 absl::Status LinkFiles(int directory, const std::string& target) {
   for (const char* name : kFiles) {
-    const UniqueFd file(openat(directory, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+    // A worker made them: one that is no file could keep whoever opens it waiting for ever.
+    const UniqueFd file(openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
     if (!file.valid()) return FileError(name, errno);
+    struct stat info {};
+    if (fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
+      return absl::DataLossError(absl::StrCat(name, " is not a regular file"));
+    }
     AMPD_RETURN_IF_ERROR(LinkOrCopy(file.get(), absl::StrCat(target, "/", name)));
   }
   return absl::OkStatus();
@@ -61,8 +68,9 @@ absl::Status HeldWeights::GiveTo(const std::string& job_id) {
 
 absl::StatusOr<std::shared_ptr<HeldWeights>> StartFolders::Hold(const std::string& directory,
                                                                 const std::string& name) const {
+  if (!IsCheckpointName(name)) return absl::NotFoundError(absl::StrCat("no checkpoint is called ", Quoted(name)));
   const std::string source = absl::StrCat(directory, "/", name);
-  const UniqueFd from(open(source.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  const UniqueFd from(open(source.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   if (!from.valid()) return FileError(absl::StrCat("checkpoint ", name), errno);
   AMPD_RETURN_IF_ERROR(MakeRoot(root_));
   std::string folder = absl::StrCat(root_, "/", kNew, "XXXXXX");

@@ -55,8 +55,8 @@ class StartFolders {
       : root_(std::move(root)), workers_(workers), remover_(std::make_shared<FolderRemover>()) {}
 
   // Holds the checkpoint `name` in `directory`, a job's folder of checkpoints. What it holds is not checked, but cannot
-  // change any more. NOT_FOUND when there is none of the name, or it lacks either file; RESOURCE_EXHAUSTED when there
-  // is no room; else the file system's error with the path.
+  // change any more. NOT_FOUND when there is none of the name, or it lacks either file; DATA_LOSS where one is no
+  // regular file; RESOURCE_EXHAUSTED when there is no room; else the file system's error with the path.
   absl::StatusOr<std::shared_ptr<HeldWeights>> Hold(const std::string& directory, const std::string& name) const;
 
   // The folder of the checkpoint that was given to the job.

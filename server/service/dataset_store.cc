@@ -242,6 +242,13 @@ absl::Status DatasetStore::CheckRoomForOneMore(const std::string& user) const {
   if (user.empty()) return absl::OkStatus();
   const auto begun = std::count_if(unfinished_.begin(), unfinished_.end(),
                                    [&](const auto& entry) { return entry.second->user() == user; });
+  const auto all = begun + std::count_if(whole_.begin(), whole_.end(),
+                                         [&](const auto& entry) { return entry.second.header.user == user; });
+  if (static_cast<size_t>(all) >= options_.datasets_per_user) {
+    return absl::ResourceExhaustedError(absl::StrCat("user ", user, " has ", all,
+                                                     " datasets, those that are being uploaded included, the most that "
+                                                     "a user may have: delete one first"));
+  }
   if (static_cast<size_t>(begun) < options_.unfinished_per_user) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat("user ", user, " has begun ", begun,
                                                    " uploads of datasets and ended none of them, the most that a user "

@@ -35,6 +35,8 @@ class DatasetStore {
     DatasetLimits limits;
     // Uploads that one user may have begun and not ended; users that are not told apart are bounded together alone.
     size_t unfinished_per_user = 16;
+    // Likewise datasets of one user, whole or not: a tenth of what there may be in all.
+    size_t datasets_per_user = 1000;
     // Of the files of one user's datasets, whole or not, likewise, each with its limits.entry_bytes; 0: no limit but
     // that of all.
     int64_t bytes_per_user = 0;

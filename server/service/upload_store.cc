@@ -56,7 +56,7 @@ absl::StatusOr<std::unique_ptr<UploadStore>> UploadStore::Open(const std::string
     if (absl::StartsWith(name, kPartial)) {
       fs::remove(it->path(), ignored);
     } else if (const std::optional<int64_t> size = store->Size(name)) {
-      store->budgets_.Of(store->UserOf(name))->Count(*size);
+      store->budgets_.Of(store->UserOf(name))->Count(*size + limits.entry_bytes);
     } else if (const std::string of = ChecksumOfUserFile(name); !of.empty() && !store->Size(of)) {
       fs::remove(it->path(), ignored);
     }
@@ -122,7 +122,7 @@ bool UploadStore::RemoveIfUnused(const std::string& checksum, absl::Time before)
   const std::string user = UserOf(checksum);
   if (!IsUnusedSince(checksum, before) || unlink(PathOf(checksum).c_str()) != 0) return false;
   unlink(UserPathOf(checksum).c_str());
-  budgets_.Of(user)->GiveBack(size.value_or(0));
+  budgets_.Of(user)->GiveBack(size.value_or(0) + limits_.entry_bytes);
   return true;
 }
 
@@ -132,10 +132,15 @@ absl::StatusOr<std::unique_ptr<UploadStore::Upload>> UploadStore::Begin(const st
     return InvalidFields({{"sha256", "must be 64 lower-case hex digits, in the first message"}});
   }
   AMPD_RETURN_IF_ERROR(CheckRoom());
+  std::shared_ptr<ByteBudget> budget = budgets_.Of(user);
+  AMPD_RETURN_IF_ERROR(Take(*budget, limits_.entry_bytes));
   std::string path = absl::StrCat(folder_, "/", kPartial, "XXXXXX");
   UniqueFd fd(mkostemp(path.data(), O_CLOEXEC));
-  if (!fd.valid()) return FileError(kCannotKeep, errno);
-  return std::unique_ptr<Upload>(new Upload(this, checksum, user, std::move(path), std::move(fd)));
+  if (!fd.valid()) {
+    budget->GiveBack(limits_.entry_bytes);
+    return FileError(kCannotKeep, errno);
+  }
+  return std::unique_ptr<Upload>(new Upload(this, checksum, user, std::move(budget), std::move(path), std::move(fd)));
 }
 
 absl::Status UploadStore::CheckRoom() const {
@@ -144,15 +149,19 @@ absl::Status UploadStore::CheckRoom() const {
   return absl::ResourceExhaustedError(absl::StrCat("nothing more is taken: ", shortage));
 }
 
+absl::Status UploadStore::Take(ByteBudget& budget, int64_t bytes) {
+  if (budget.Take(bytes)) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("no room for this file: those that were uploaded take ", budget.InTheWayOf(bytes)));
+}
+
 absl::Status UploadStore::Reserve(ByteBudget& budget, int64_t file_bytes, int64_t more) {
   if (file_bytes + more > limits_.file_bytes) {
     return absl::ResourceExhaustedError(absl::StrCat("the file has more than ", limits_.file_bytes,
                                                      " bytes, the most this server takes (max_upload_bytes)"));
   }
   AMPD_RETURN_IF_ERROR(CheckRoom());
-  if (budget.Take(more)) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrCat("no room for this file: those that were uploaded take ", budget.InTheWayOf(more)));
+  return Take(budget, more);
 }
 
 absl::StatusOr<bool> UploadStore::Publish(const std::string& path, const std::string& checksum,
@@ -169,18 +178,19 @@ absl::StatusOr<bool> UploadStore::Publish(const std::string& path, const std::st
   return status;
 }
 
-UploadStore::Upload::Upload(UploadStore* store, std::string checksum, std::string user, std::string path, UniqueFd fd)
+UploadStore::Upload::Upload(UploadStore* store, std::string checksum, std::string user,
+                            std::shared_ptr<ByteBudget> budget, std::string path, UniqueFd fd)
     : store_(store),
       checksum_(std::move(checksum)),
       user_(std::move(user)),
-      budget_(store->budgets_.Of(user_)),
+      budget_(std::move(budget)),
       path_(std::move(path)),
       fd_(std::move(fd)) {}
 
 UploadStore::Upload::~Upload() {
   if (kept_) return;
   unlink(path_.c_str());
-  budget_->GiveBack(bytes_);
+  budget_->GiveBack(bytes_ + store_->limits_.entry_bytes);
 }
 
 absl::Status UploadStore::Upload::Append(absl::string_view bytes) {

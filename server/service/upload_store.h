@@ -35,6 +35,9 @@ class UploadStore {
     int64_t bytes_per_user = 0;
     // As DatasetLimits::shortage.
     std::function<std::string()> shortage;
+    // What one takes beside its bytes, under way or not, for its two names and what is in the second; or any number of
+    // empty ones would be free.
+    int64_t entry_bytes = 10 << 10;
   };
 
   // A file under way; what was written of it goes with this object. Not thread safe.
@@ -52,7 +55,9 @@ class UploadStore {
 
    private:
     friend class UploadStore;
-    Upload(UploadStore* store, std::string checksum, std::string user, std::string path, UniqueFd fd);
+    // `budget` has counted its entry.
+    Upload(UploadStore* store, std::string checksum, std::string user, std::shared_ptr<ByteBudget> budget,
+           std::string path, UniqueFd fd);
 
     UploadStore* const store_;
     const std::string checksum_;
@@ -85,7 +90,7 @@ class UploadStore {
   std::vector<std::string> RemoveUnused(const std::set<std::string>& checksums, absl::Time before);
 
   // By `user`; empty: users are not told apart. INVALID_ARGUMENT for what is no checksum; RESOURCE_EXHAUSTED while the
-  // disk is short of room. This outlives the upload.
+  // disk is short of room, and where one more is beyond a limit, naming it. This outlives the upload.
   absl::StatusOr<std::unique_ptr<Upload>> Begin(const std::string& checksum, const std::string& user);
 
  private:
@@ -99,6 +104,8 @@ class UploadStore {
   bool RemoveIfUnused(const std::string& checksum, absl::Time before) ABSL_EXCLUSIVE_LOCKS_REQUIRED(use_);
   bool IsUnusedSince(const std::string& checksum, absl::Time before) const;
   absl::Status CheckRoom() const;
+  // Of the budget; what is in the way is told.
+  static absl::Status Take(ByteBudget& budget, int64_t bytes);
   absl::Status Reserve(ByteBudget& budget, int64_t file_bytes, int64_t more);
   // Gives it its name. False: the same file is there by now.
   absl::StatusOr<bool> Publish(const std::string& path, const std::string& checksum, const std::string& user);

@@ -20,6 +20,7 @@
 #include "engine/core/status.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "google/protobuf/util/delimited_message_util.h"
+#include "proto/spec/names.h"
 #include "server/files/files.h"
 #include "server/store/checksum_vfs.h"
 #include "server/store/page_sum.h"
@@ -484,7 +485,7 @@ absl::StatusOr<JobRecord> Database::FindJob(absl::string_view prefix, const Owne
 absl::StatusOr<JobLocation> Database::LocateJob(absl::string_view prefix, const Owner& owner) const {
   if (!IsIdPrefix(prefix)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "\"", prefix.substr(0, 40), "\" is no job id: 26 lower-case letters and digits, or at least the first 4"));
+        "\"", Cut(prefix, 40), "\" is no job id: 26 lower-case letters and digits, or at least the first 4"));
   }
   // Of what is large the lengths are read alone.
   static const std::string& any = *new std::string(
@@ -513,7 +514,7 @@ absl::StatusOr<JobLocation> Database::LocateJob(absl::string_view prefix, const 
 absl::StatusOr<SweepRecord> Database::FindSweep(absl::string_view prefix, const Owner& owner) const {
   if (!IsIdPrefix(prefix)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "\"", prefix.substr(0, 40), "\" is no sweep's id: 26 lower-case letters and digits, or at least the first 4"));
+        "\"", Cut(prefix, 40), "\" is no sweep's id: 26 lower-case letters and digits, or at least the first 4"));
   }
   Statement query(*this,
                   owner ? "SELECT id, first, jobs FROM sweeps "

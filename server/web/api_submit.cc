@@ -47,9 +47,10 @@ absl::StatusOr<std::string> JsonApi::CreateSweep(const Call& call, const v1::Job
   *request.mutable_spec() = spec;
   request.set_request_id(call.query.Text("request_id"));
   request.set_validate_only(validate_only);
-  AMPD_ASSIGN_OR_RETURN(const v1::JobSweep sweep,
-                        (backend_.Call<v1::CreateSweepRequest, v1::JobSweep>(call.credentials, &Service::CreateSweep,
-                                                                             request, kSweepPatience)));
+  // What nobody waits for any more is not planned to its end.
+  AMPD_ASSIGN_OR_RETURN(const v1::JobSweep sweep, (backend_.LongCall<v1::CreateSweepRequest, v1::JobSweep>(
+                                                      call.credentials, &Service::AsyncCreateSweep, request,
+                                                      kSweepPatience, [&] { return call.exchange.IsLeft(); })));
   return absl::StrCat("{\"sweep\": ", ToJson(sweep, JsonStyle::kPretty), "}\n");
 }
 

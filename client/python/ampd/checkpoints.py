@@ -105,7 +105,7 @@ class Checkpoint:
             with open(os.path.join(partial, MANIFEST), "xb") as file:
                 file.write(self._manifest)
                 _sync(file)
-            os.chmod(partial, 0o755)
+            os.chmod(partial, _without_umask(0o777))
             # Replaces an empty folder, and fails where something has been put there meanwhile.
             os.rename(partial, target)
         except BaseException:
@@ -192,7 +192,7 @@ def fetch_to(connection: Connection, method: str, request: Any, path: str) -> No
                     fetch.take(chunk)
                 fetch.finish(path)
                 _sync(file)
-            os.chmod(partial, 0o644)
+            os.chmod(partial, _without_umask(0o666))
             # Unlike a rename a link never takes another file's place.
             os.link(partial, path)
         except FileExistsError as error:
@@ -201,6 +201,13 @@ def fetch_to(connection: Connection, method: str, request: Any, path: str) -> No
             os.unlink(partial)
 
     with_retries(attempt)
+
+
+def _without_umask(mode: int) -> int:
+    # It cannot be asked for, only set: what another thread makes meanwhile is its owner's alone.
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mode & ~mask
 
 
 def _sync(file: BinaryIO) -> None:

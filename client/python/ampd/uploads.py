@@ -56,7 +56,7 @@ def upload_local_files(connection: Connection, spec: Spec) -> None:
 
 
 def parse_source(source: str) -> job_pb2.WeightSource:
-    """What `resume_from` means: a file of this machine, an upload, JOB or JOB@CHECKPOINT."""
+    """What `resume_from` means: a file of this machine, an upload, JOB, JOB@CHECKPOINT or JOB@best."""
     if source.startswith(_PREFIX):
         return job_pb2.WeightSource(path=source)
     if os.path.isfile(source):

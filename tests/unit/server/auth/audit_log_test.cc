@@ -20,6 +20,8 @@
 namespace ampd {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -176,17 +178,94 @@ TEST(AuditLogTest, StrangersHaveTenLinesASecondAndAddress) {
   EXPECT_EQ(LeftOutIn(lines), 995);
 }
 
-TEST(AuditLogTest, KnownCallersHaveAllTheirLines) {
+AuditRecord Refused(const Caller& caller, const std::string& code, int64_t milliseconds = 0) {
+  return {absl::FromUnixMillis(1'800'000'000'000 + milliseconds),
+          caller,
+          "ipv4:10.0.0.9:1",
+          "CancelJob",
+          "01job",
+          "",
+          code};
+}
+
+TEST(AuditLogTest, WhatMayHaveChangedSomethingHasItsLine) {
   TempDir dir;
   const std::string path = dir.path() + "/audit.log";
   const auto log = *AuditLog::Open({.path = path});
-  AuditRecord refused = Record("01job");
-  refused.code = "PERMISSION_DENIED";
-  for (int i = 0; i < 100; ++i) log->Write(refused);
-  AuditRecord anybody = Record("01job");
-  anybody.caller = Anybody();
-  for (int i = 0; i < 100; ++i) log->Write(anybody);
-  EXPECT_EQ(Lines(path).size(), 200u);
+  const Caller ann{"ann", v1::SUBMITTER, "01abc"}, root{"root", v1::ADMIN, "01root"};
+  AuditRecord made = Refused(ann, "NOT_FOUND");
+  made.made = "01new";
+  size_t count = 0;
+  for (const AuditRecord& record :
+       {Refused(ann, "OK"), Refused(ann, "CANCELLED"), Refused(ann, "DEADLINE_EXCEEDED"), Refused(ann, "INTERNAL"),
+        made, Refused(root, "NOT_FOUND"), Refused(Anybody(), "INVALID_ARGUMENT")}) {
+    for (int i = 0; i < 100; ++i) log->Write(record);
+    EXPECT_EQ(Lines(path).size(), count += 100) << record.code;
+  }
+}
+
+TEST(AuditLogTest, AUsersRefusedCallsCannotPushOthersLinesOut) {
+  TempDir dir;
+  const std::string path = dir.path() + "/audit.log";
+  constexpr int64_t kMaxBytes = 80'000;
+  auto log = *AuditLog::Open({.path = path, .max_bytes = kMaxBytes, .keep = 1});
+  AuditRecord evidence = Record("evidence");
+  evidence.caller = {"root", v1::ADMIN, "01root"};
+  log->Write(evidence);
+  // For days, each with the lines of its second; whoever only looks is refused by the server or hangs up before.
+  constexpr int kCalls = 100'000;
+  for (int i = 0; i < kCalls; ++i) {
+    log->Write(
+        Refused({"vic", v1::VIEWER, "01vic"}, i % 2 == 0 ? "PERMISSION_DENIED" : "CANCELLED", int64_t{i} * 2000));
+    log->Write(
+        Refused({"sue", v1::SUBMITTER, "01sue"}, i % 2 == 0 ? "NOT_FOUND" : "INVALID_ARGUMENT", int64_t{i} * 2000 + 1));
+  }
+  EXPECT_FALSE(std::filesystem::exists(path + ".1")) << "no file was begun for them";
+  EXPECT_LE(std::filesystem::file_size(path), kMaxBytes / 8 + 2000);
+  AuditRecord later = Record("later");
+  later.time += absl::Hours(24 * 30);
+  log->Write(later);
+  log.reset();
+  const std::vector<std::string> lines = Lines(path);
+  EXPECT_EQ(FieldOf(lines.front(), "resource"), "evidence");
+  EXPECT_EQ(FieldOf(lines.back(), "resource"), "later");
+  for (const std::string user : {"vic", "sue"}) {
+    std::vector<std::string> of_user;
+    for (const std::string& line : lines) {
+      if (FieldOf(line, "user") == user) of_user.push_back(line);
+    }
+    const auto own = std::count_if(of_user.begin(), of_user.end(),
+                                   [](const std::string& line) { return absl::StrContains(line, "CancelJob"); });
+    EXPECT_GT(own, 20) << user;
+    EXPECT_EQ(LeftOutIn(of_user), kCalls - own) << user << ": none is forgotten";
+  }
+}
+
+TEST(AuditLogTest, AUsersRefusedCallsHaveTenLinesASecond) {
+  TempDir dir;
+  const std::string path = dir.path() + "/audit.log";
+  auto log = *AuditLog::Open({.path = path});
+  for (int i = 0; i < 500; ++i) {
+    log->Write(Refused({"vic", v1::VIEWER, absl::StrCat("01vic", i)}, "PERMISSION_DENIED", i));
+  }
+  EXPECT_EQ(Lines(path).size(), 10u) << "whichever token it is";
+  log->Write(Refused({"sue", v1::SUBMITTER, "01sue"}, "NOT_FOUND", 500));
+  std::vector<std::string> lines = Lines(path);
+  ASSERT_EQ(lines.size(), 12u);
+  EXPECT_EQ(lines[10], R"({"time":"2027-01-15T08:00:00.500Z","user":"vic","left_out":490})");
+  EXPECT_EQ(FieldOf(lines[11], "user"), "sue");
+  // Where there are very many users, the last of them share their lines of a second.
+  for (int i = 0; i < 3000; ++i) {
+    log->Write(Refused({absl::StrCat("user", i), v1::VIEWER, "01x"}, "PERMISSION_DENIED", 600));
+  }
+  log->Write(Refused({"vic", v1::VIEWER, "01vic"}, "PERMISSION_DENIED", 2000));
+  log.reset();
+  lines = Lines(path);
+  EXPECT_THAT(lines, Contains(AllOf(HasSubstr("T08:00:02.000Z"), HasSubstr(R"("user":"vic")"))));
+  const auto own = std::count_if(lines.begin(), lines.end(),
+                                 [](const std::string& line) { return absl::StrContains(line, "CancelJob"); });
+  EXPECT_LT(own, 1100);
+  EXPECT_EQ(own + LeftOutIn(lines), 500 + 1 + 3000 + 1) << "none is forgotten";
 }
 
 TEST(PeerTest, ConnectionsOfOneClientHaveOneAddress) {

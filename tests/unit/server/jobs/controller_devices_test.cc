@@ -280,7 +280,9 @@ TEST_F(ControllerDrainDeviceTest, AJobThatDoesNotStopInItsTimeIsKilledAndMovesOn
     EXPECT_FALSE(launcher_.WasKilled(launch)) << "it may evaluate for ten graces";
     v1::WorkerMessage message;
     message.mutable_event()->set_number(1);
-    message.mutable_event()->mutable_event()->mutable_checkpoint()->set_write_seconds(seconds);
+    v1::CheckpointSaved& saved = *message.mutable_event()->mutable_event()->mutable_checkpoint();
+    saved.set_checkpoint("step-1");
+    saved.set_write_seconds(seconds);
     controller_->WorkerMessage(again, message);
     EXPECT_TRUE(again->WaitForAck(1));
     for (int i = 0; i < (seconds > 0 ? 3 : 2); ++i) {

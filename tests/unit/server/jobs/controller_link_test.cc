@@ -3,6 +3,7 @@
 namespace ampd {
 namespace {
 
+using ::testing::Contains;
 using ::testing::HasSubstr;
 
 using ControllerLinkTest = ControllerTest;
@@ -118,6 +119,29 @@ TEST_F(ControllerLinkTest, AWorkerCannotForgeStateChanges) {
   EXPECT_TRUE(worker->WaitForAck(2));
   EXPECT_EQ(Get(id)->state(), v1::Job::RUNNING);
   EXPECT_EQ(States(id).back(), v1::Job::RUNNING);
+  ExpectGapFree(id);
+}
+
+// The daemon reads the folder of that name.
+TEST_F(ControllerLinkTest, AWorkerCannotCallACheckpointByAPath) {
+  const std::string id = Submit();
+  auto worker = AttachLaunched(0);
+  uint64_t number = 0;
+  for (const char* name : {"../other/step-1", "", "step-", "step-1/..", "/etc"}) {
+    v1::WorkerMessage message;
+    message.mutable_event()->set_number(++number);
+    message.mutable_event()->mutable_event()->mutable_checkpoint()->set_checkpoint(name);
+    controller_->WorkerMessage(worker, message);
+  }
+  EXPECT_TRUE(worker->WaitForAck(number));
+  EXPECT_EQ(Get(id)->summary().checkpoint(), "");
+  EXPECT_THAT(Logged(), Contains(HasSubstr("event 1 of its worker tells of a checkpoint '../other/step-1'")));
+  v1::WorkerMessage message;
+  message.mutable_event()->set_number(++number);
+  message.mutable_event()->mutable_event()->mutable_checkpoint()->set_checkpoint("step-1");
+  controller_->WorkerMessage(worker, message);
+  EXPECT_TRUE(worker->WaitForAck(number));
+  EXPECT_EQ(Get(id)->summary().checkpoint(), "step-1");
   ExpectGapFree(id);
 }
 

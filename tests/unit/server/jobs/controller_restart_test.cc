@@ -237,7 +237,7 @@ TEST_F(ControllerRestartTest, ACheckpointStartsTheCountOfLossesAnew) {
     auto worker = AttachLaunched(n);
     v1::WorkerMessage message;
     message.mutable_event()->set_number(1);
-    message.mutable_event()->mutable_event()->mutable_checkpoint()->set_checkpoint("c");
+    message.mutable_event()->mutable_event()->mutable_checkpoint()->set_checkpoint("step-1");
     controller_->WorkerMessage(worker, message);
     EXPECT_TRUE(worker->WaitForAck(1));
     StopDaemon();

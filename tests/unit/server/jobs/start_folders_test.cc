@@ -1,5 +1,6 @@
 #include "server/jobs/start_folders.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -89,6 +90,31 @@ TEST_F(StartFoldersTest, WhatNoJobGotIsGone) {
   EXPECT_EQ(Held(), 0u);
   fs::remove(Source() + "/step-1/MANIFEST");
   EXPECT_TRUE(absl::IsNotFound(starts_.Hold(Source(), "step-1").status()));
+  EXPECT_EQ(Held(), 0u);
+}
+
+// As a job's code could leave it; opened like a file it waits for one who writes.
+TEST_F(StartFoldersTest, WhatIsNoFileIsNotWaitedFor) {
+  for (const char* name : {"model.safetensors", "MANIFEST"}) {
+    const std::string path = absl::StrCat(Source(), "/step-1/", name);
+    fs::remove(path);
+    ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+    const absl::Status status = starts_.Hold(Source(), "step-1").status();
+    EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+    EXPECT_NE(status.message().find(absl::StrCat("checkpoint step-1: ", name, " is not a regular file")),
+              std::string::npos)
+        << status;
+    fs::remove(path);
+    std::ofstream(path) << name;
+  }
+  EXPECT_EQ(Held(), 0u);
+}
+
+TEST_F(StartFoldersTest, NoNameLeadsOutOfTheFolder) {
+  for (const char* name : {"", ".", "..", "../step-1", "step-1/../../checkpoints/step-1", "step-", "step-1a", "/tmp"}) {
+    EXPECT_TRUE(absl::IsNotFound(starts_.Hold(Source() + "/step-1", name).status())) << name;
+    EXPECT_TRUE(absl::IsNotFound(starts_.Hold(Source(), name).status())) << name;
+  }
   EXPECT_EQ(Held(), 0u);
 }
 

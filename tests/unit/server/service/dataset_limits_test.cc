@@ -28,6 +28,31 @@ TEST_F(DatasetLimitsTest, AUserBeginsOnlySoManyUploads) {
   for (int i = 0; i < 20; ++i) EXPECT_TRUE(store_->Begin(absl::StrCat("e", i), "").ok()) << "where none is told apart";
 }
 
+TEST_F(DatasetLimitsTest, AUserHasOnlySoManyDatasets) {
+  datasets_per_user_ = 3;
+  Open();
+  const auto make = [this](const std::string& name, const std::string& user) -> absl::Status {
+    const auto upload = store_->Begin(name, user);
+    if (!upload.ok()) return upload.status();
+    if (absl::Status status = Send(**upload, "a", name); !status.ok()) return status;
+    return (*upload)->Commit().status();
+  };
+  for (const char* name : {"one", "two"}) ASSERT_TRUE(make(name, "ann").ok());
+  const auto third = store_->Begin("three", "ann");
+  ASSERT_TRUE(third.ok());
+  for (const bool starts_anew : {false, true}) {
+    if (starts_anew) Open();
+    const absl::Status status = store_->Begin("four", "ann").status();
+    EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+    EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("user ann has 3 datasets"), HasSubstr("delete one")));
+    EXPECT_TRUE(store_->Begin("three", "ann").ok()) << "goes on with it";
+  }
+  EXPECT_TRUE(make("bobs", "bob").ok());
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(make(absl::StrCat("e", i), "").ok()) << "where none is told apart";
+  ASSERT_TRUE(Delete("one").ok());
+  EXPECT_TRUE(make("four", "ann").ok());
+}
+
 TEST_F(DatasetLimitsTest, FilesCountAlsoWhereTheyAreEmpty) {
   entry_bytes_ = 100;
   bytes_per_user_ = 350;

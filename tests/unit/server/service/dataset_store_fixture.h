@@ -57,6 +57,7 @@ class DatasetStoreTest : public testing::Test {
     limits.shortage = [this] { return shortage_; };
     DatasetStore::Options options{.folder = folder_, .limits = limits};
     options.bytes_per_user = bytes_per_user_;
+    options.datasets_per_user = datasets_per_user_;
     options.log = [this](const std::string& text) { logged_.push_back(text); };
     options.sync_folder = [this](const std::string& path) { return sync_ ? sync_(path) : SyncFolder(path); };
     store_ = DatasetStore::Open(std::move(options)).value();
@@ -102,6 +103,7 @@ class DatasetStoreTest : public testing::Test {
   int64_t all_bytes_ = 1 << 20;
   int64_t bytes_per_user_ = 0;
   int64_t entry_bytes_ = 0;
+  size_t datasets_per_user_ = 1000;
   std::shared_ptr<ByteBudget> budget_;
   std::vector<std::string> logged_;
   std::string shortage_;

@@ -85,7 +85,7 @@ TEST_F(UploadStoreTest, OtherBytesAreRefusedAndGone) {
 }
 
 TEST_F(UploadStoreTest, LimitsHoldForOneFileAndForAll) {
-  Open({.file_bytes = 3, .all = std::make_shared<ByteBudget>(5)});
+  Open({.file_bytes = 3, .all = std::make_shared<ByteBudget>(5), .entry_bytes = 0});
   const absl::Status one = Send(kAbc, {"ab", "cd"}).status();
   EXPECT_TRUE(absl::IsResourceExhausted(one));
   EXPECT_THAT(std::string(one.message()), HasSubstr("max_upload_bytes"));
@@ -102,13 +102,15 @@ TEST_F(UploadStoreTest, LimitsHoldForOneFileAndForAll) {
   EXPECT_EQ(Send(kEmpty, {"z"}).status().code(), absl::StatusCode::kInvalidArgument);
   // A daemon that starts anew knows what is there.
   store_.reset();
-  Open({.file_bytes = 3, .all = std::make_shared<ByteBudget>(5)});
+  Open({.file_bytes = 3, .all = std::make_shared<ByteBudget>(5), .entry_bytes = 0});
   EXPECT_TRUE(absl::IsResourceExhausted(Send(kEmpty, {"xyz"}).status()));
   EXPECT_THAT(Names(), ElementsAre(kAbc));
 }
 
 TEST_F(UploadStoreTest, AUserHasALimit) {
-  const auto limits = [] { return UploadStore::Limits{.all = std::make_shared<ByteBudget>(20), .bytes_per_user = 4}; };
+  const auto limits = [] {
+    return UploadStore::Limits{.all = std::make_shared<ByteBudget>(20), .bytes_per_user = 4, .entry_bytes = 0};
+  };
   Open(limits());
   ASSERT_TRUE(Send(kAbc, {"abc"}, "ann").ok());
   const auto more = [this](const std::string& user) { return Send(kEmpty, {"xy"}, user).status(); };
@@ -132,9 +134,38 @@ TEST_F(UploadStoreTest, AUserHasALimit) {
   EXPECT_THAT(Names(), IsEmpty());
 }
 
+TEST_F(UploadStoreTest, EachFileCountsMoreThanItsBytes) {
+  const auto all = std::make_shared<ByteBudget>(1 << 20);
+  const UploadStore::Limits limits{.all = all, .bytes_per_user = 25 << 10};
+  Open(limits);
+  ASSERT_TRUE(Send(kEmpty, {}, "ann").ok());
+  EXPECT_EQ(all->used(), 10 << 10);
+  ASSERT_TRUE(Send(kAbc, {"abc"}, "ann").ok());
+  EXPECT_EQ(all->used(), (20 << 10) + 3);
+  const absl::Status third = Send(std::string(64, '0'), {}, "ann").status();
+  EXPECT_TRUE(absl::IsResourceExhausted(third)) << third;
+  EXPECT_THAT(std::string(third.message()), HasSubstr("20483 of 25600 bytes (max_model_bytes_per_user)"));
+  {
+    // One that is under way counts, and gives back what it took.
+    const auto held = store_->Begin(std::string(64, '0'), "bob");
+    EXPECT_EQ(all->used(), (30 << 10) + 3);
+  }
+  EXPECT_TRUE(absl::IsInvalidArgument(Send(std::string(64, '0'), {}, "bob").status())) << "room, but other bytes";
+  ASSERT_TRUE(Send(kAbc, {"abc"}, "bob").ok()) << "it is ann's";
+  EXPECT_EQ(all->used(), (20 << 10) + 3);
+  // A daemon that starts anew counts the same.
+  store_.reset();
+  const auto again = std::make_shared<ByteBudget>(1 << 20);
+  Open({.all = again, .bytes_per_user = 25 << 10});
+  EXPECT_EQ(again->used(), (20 << 10) + 3);
+  EXPECT_TRUE(absl::IsResourceExhausted(store_->Begin(std::string(64, '0'), "ann").status()));
+  store_->RemoveUnused({kAbc, kEmpty}, absl::InfiniteFuture());
+  EXPECT_EQ(again->used(), 0);
+}
+
 TEST_F(UploadStoreTest, WhatIsNotUsedCanBeRemoved) {
   const auto all = std::make_shared<ByteBudget>(5);
-  Open({.all = all});
+  Open({.all = all, .entry_bytes = 0});
   ASSERT_TRUE(Send(kAbc, {"abc"}).ok());
   ASSERT_TRUE(Send(kEmpty, {}).ok());
   std::ofstream(absl::StrCat(folder_, "/notes")) << "not an upload";
@@ -169,7 +200,7 @@ TEST_F(UploadStoreTest, NothingMoreIsTakenWhileTheDiskIsShortOfRoom) {
 }
 
 TEST_F(UploadStoreTest, TwoAtOnceAreOneFile) {
-  Open({.file_bytes = 3, .all = std::make_shared<ByteBudget>(6)});
+  Open({.file_bytes = 3, .all = std::make_shared<ByteBudget>(6), .entry_bytes = 0});
   auto first = store_->Begin(kAbc, ""), second = store_->Begin(kAbc, "");
   ASSERT_TRUE((*first)->Append("abc").ok());
   ASSERT_TRUE((*second)->Append("abc").ok());

@@ -141,6 +141,19 @@ TEST(StoreTest, TellsSinceWhenJobsWaitAndWhyTheyArePaused) {
   EXPECT_THAT(*paused, ElementsAre(Pair(TestId(2), v1::Job::REQUESTED), Pair(TestId(3), v1::Job::NO_DISK_SPACE)));
 }
 
+TEST(StoreTest, WhatIsNoIdIsQuotedInWholeCharacters) {
+  TempDir dir;
+  auto store = OpenStore(dir);
+  const std::string name = std::string(39, 'a') + "\u00e9";
+  const std::string quoted = "\"" + std::string(39, 'a') + "... (2 more bytes)\"";
+  const absl::Status job = Find(*store, name).status();
+  const absl::Status sweep = store->Await([&](const Database& database) { return database.FindSweep(name); }).status();
+  for (const absl::Status& status : {job, sweep}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(quoted));
+  }
+}
+
 TEST(StoreTest, AnUpdateLeavesSpecAndPlanAlone) {
   TempDir dir;
   auto store = OpenStore(dir);
