@@ -51,7 +51,12 @@ absl::Status CountStep(const SkipLimits& limits, int64_t step, bool applied, boo
 }
 
 absl::Status CheckApplied(const SkipLimits& limits, int64_t applied, int64_t skipped, const SkipHistory& history) {
-  if (applied > 0 || skipped == 0 || history.consecutive < limits.hysteresis) return absl::OkStatus();
+  const int64_t last = history.consecutive, steps = applied + skipped;
+  if (applied > 0 && last >= kMaxSkipsToTheEnd && 2 * last >= steps) {
+    return Diverged(absl::StrCat("the last ", last, " of ", steps,
+                                 " steps were skipped: the loss or a gradient of each was not finite"));
+  }
+  if (applied > 0 || skipped == 0 || last < limits.hysteresis) return absl::OkStatus();
   return Diverged(
       absl::StrCat("none of ", skipped, " steps was applied: the loss or a gradient of each was not finite"));
 }

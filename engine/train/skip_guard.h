@@ -46,8 +46,12 @@ struct SkipHistory {
 absl::Status CountStep(const SkipLimits& limits, int64_t step, bool applied, bool calibration, bool scale_moved,
                        SkipHistory* history);
 
+// A training that ends with so many skips in a row diverged if they are half of its steps, or more.
+inline constexpr int64_t kMaxSkipsToTheEnd = 10;
+
 // At the end of the training: DIVERGED where no step was `applied`, though more of the last of those that were skipped,
-// of which `history` tells, than `limits.hysteresis` allows did not lower the loss scale.
+// of which `history` tells, than `limits.hysteresis` allows did not lower the loss scale; or where it ends with
+// kMaxSkipsToTheEnd skips or more, which are half of the steps.
 absl::Status CheckApplied(const SkipLimits& limits, int64_t applied, int64_t skipped, const SkipHistory& history);
 
 }  // namespace ampd::train

@@ -279,7 +279,7 @@ absl::Status TrainerImpl::Announce() {
     AMPD_RETURN_IF_ERROR(reporter_->Log(v1::LogLine::WARNING, line));
   }
   if (saved_step_ < 0 && job().model().has_onnx()) {
-    for (const std::string& note : models::DescribeGuesses(job().model().onnx())) {
+    for (const std::string& note : models::DescribeGuesses(job().model())) {
       AMPD_RETURN_IF_ERROR(reporter_->Log(v1::LogLine::INFO, note));
     }
   }
@@ -574,7 +574,14 @@ absl::Status TrainerImpl::EvaluateIfDue() {
   event.mutable_evaluation()->set_step(state_.step);
   event.mutable_evaluation()->set_epoch(EpochsCompleted());
   JudgeEvaluation(event.evaluation());
-  return reporter_->Emit(std::move(event));
+  const auto loss = event.evaluation().metrics().find("loss");
+  const bool no_number = loss != event.evaluation().metrics().end() && std::isnan(loss->second);
+  AMPD_RETURN_IF_ERROR(reporter_->Emit(std::move(event)));
+  if (!no_number) return absl::OkStatus();
+  return reporter_->Log(v1::LogLine::WARNING,
+                        absl::StrCat("the loss of the evaluation after step ", state_.step,
+                                     " is no number: the weights are not what trains well, or a sample has what ",
+                                     v1::PrecisionSpec::Mode_Name(job().precision().mode()), " does not hold"));
 }
 
 absl::Status TrainerImpl::CheckpointIfDue(bool asked) {

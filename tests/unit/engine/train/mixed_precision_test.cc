@@ -258,6 +258,25 @@ TEST(Overflow, TheSameSampleIsHarmlessInBf16) {
   EXPECT_THAT(recorder.skips(), IsEmpty());
 }
 
+TEST(Overflow, AnEvaluationWithoutANumberIsTold) {
+  const ScratchFolder folder;
+  WriteQuadrantSets(folder.path(), 50, 1e6f);
+  // What trains without the poison, and what evaluates with it.
+  for (const char* name : {"x.npy", "y.npy"}) {
+    const std::string train = absl::StrCat(folder.path(), "/", name), eval = absl::StrCat(folder.path(), "/e", name);
+    std::filesystem::rename(train, train + ".old");
+    std::filesystem::rename(eval, train);
+    std::filesystem::rename(train + ".old", eval);
+  }
+  Recorder recorder;
+  const auto outcome = Train(Spec({kQuadrants, "precision { mode: FP16 }"}), Options(folder.path()), &recorder);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  ASSERT_TRUE(std::isnan(recorder.evaluations().back().loss()));
+  std::vector<std::string> lines;
+  for (const v1::LogLine& line : recorder.logs()) lines.push_back(line.text());
+  EXPECT_THAT(lines, testing::Contains(HasSubstr("the loss of the evaluation after step ")));
+}
+
 TEST(Overflow, ANanInTheDataFailsTheJobAndNamesTheSample) {
   const ScratchFolder folder;
   WriteQuadrantSets(folder.path(), 123, std::nanf(""));

@@ -1,6 +1,9 @@
 #include "engine/train/skip_guard.h"
 
+#include <string>
+
 #include "engine/train/failure.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace ampd::train {
@@ -76,11 +79,21 @@ TEST(SkipGuard, ATrainingThatAppliedNothingDiverged) {
     ASSERT_TRUE(CountStep(limits, step, kSkipped, kCalibration, false, &history).ok());
   }
   EXPECT_EQ(FailureOf(CheckApplied(limits, 0, 20, history)).class_(), v1::Failure::DIVERGED);
-  EXPECT_TRUE(CheckApplied(limits, 1, 19, history).ok());
+  EXPECT_TRUE(CheckApplied(limits, 1, 19, {.consecutive = 9}).ok());
   // It was still looking for its scale, which a second overflow would have moved.
   EXPECT_TRUE(CheckApplied({.total_steps = 1, .hysteresis = 2}, 0, 1, {.consecutive = 1}).ok());
   ASSERT_TRUE(CountStep(limits, 20, kSkipped, kCalibration, kMoved, &history).ok());
   EXPECT_TRUE(CheckApplied(limits, 0, 20, history).ok());
+}
+
+TEST(SkipGuard, ATrainingWhoseLaterHalfWasSkippedDiverged) {
+  const SkipLimits limits{.total_steps = 120};
+  const absl::Status status = CheckApplied(limits, 40, 80, {.consecutive = 73});
+  EXPECT_EQ(FailureOf(status).class_(), v1::Failure::DIVERGED);
+  EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("the last 73 of 120 steps were skipped"));
+  EXPECT_TRUE(CheckApplied(limits, 60, 60, {.consecutive = 59}).ok());
+  EXPECT_TRUE(CheckApplied(limits, 9, 9, {.consecutive = 9}).ok()) << "a scale that finds its place";
+  EXPECT_FALSE(CheckApplied(limits, 10, 10, {.consecutive = 10}).ok());
 }
 
 TEST(SkipGuard, AWindowLongerThanTheJobIsCutToIt) {
