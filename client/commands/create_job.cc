@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/exit_code.h"
+#include "client/output/text.h"
 #include "client/retry.h"
 
 namespace ampd::client {
@@ -40,6 +41,18 @@ absl::StatusOr<v1::Job> CreateJob(Connection* connection, const v1::CreateJobReq
 absl::StatusOr<v1::JobSweep> CreateSweep(Connection* connection, const v1::CreateSweepRequest& request,
                                          Interrupt* interrupt) {
   return WithRetries(interrupt, [&] { return connection->CreateSweep(request); });
+}
+
+void Warn(const JobFile& file, const google::protobuf::RepeatedPtrField<std::string>& warnings,
+          const CommandContext& context) {
+  for (const std::string& warning : warnings) {
+    const size_t colon = warning.find(": ");
+    const bool has_field = colon != std::string::npos;
+    const std::string field = has_field ? warning.substr(0, colon) : "";
+    const std::string what = Clean(warning.substr(has_field ? colon + 2 : 0));
+    *context.err << "warning: " << file.Explain({Clean(field), what}) << "\n";
+  }
+  context.err->flush();
 }
 
 int Refused(const JobFile& file, const absl::Status& status, const CommandContext& context) {

@@ -21,6 +21,10 @@ absl::StatusOr<v1::Job> CreateJob(Connection* connection, const v1::CreateJobReq
 absl::StatusOr<v1::JobSweep> CreateSweep(Connection* connection, const v1::CreateSweepRequest& request,
                                          Interrupt* interrupt);
 
+// Says on context.err what a server's `warnings` (ModelPlan.warnings) say of `file`.
+void Warn(const JobFile& file, const google::protobuf::RepeatedPtrField<std::string>& warnings,
+          const CommandContext& context);
+
 // Says on context.err what is wrong with `file`, and gives the exit code for it.
 int Refused(const JobFile& file, const absl::Status& status, const CommandContext& context);
 

@@ -85,6 +85,7 @@ int RunPlan(const PlanOptions& options, const CommandContext& context) {
   if (!sent.ok()) return Refused(*file, sent, context);
   const absl::StatusOr<v1::PlanReport> report = (*connection)->PlanJob(request);
   if (!report.ok()) return RefusedPlan(*file, report.status(), options, connection->get(), context);
+  Warn(*file, report->plan().warnings(), context);
   if (context.format == Format::kTable) {
     *context.out << PlanReportText(*report) << std::flush;
   } else {

@@ -75,6 +75,12 @@ void PrintSubmitted(const v1::Job& job, const SubmitOptions& options, const Comm
   }
 }
 
+// In place of the file's, of which one word is kept: it is about the model, whatever the weights.
+void TakeSource(v1::WeightSource source, v1::WeightSource* start) {
+  source.set_allow_missing(start->allow_missing());
+  *start = std::move(source);
+}
+
 int PrintValid(const v1::Job& job, const SubmitOptions& options, const CommandContext& context) {
   if (options.quiet) return kExitSucceeded;
   if (context.format == Format::kTable) {
@@ -98,6 +104,7 @@ int SubmitSweep(const JobFile& file, v1::JobSpec spec, Connection* connection, I
   if (!options.dry_run) request.set_request_id(options.request_id.empty() ? NewRequestId() : options.request_id);
   const absl::StatusOr<v1::JobSweep> sweep = CreateSweep(connection, request, interrupt);
   if (!sweep.ok()) return Refused(file, sweep.status(), context);
+  Warn(file, sweep->warnings(), context);
   if (options.quiet) {
     if (!options.dry_run) *context.out << sweep->id() << std::endl;
   } else if (options.dry_run && context.format == Format::kTable) {
@@ -134,7 +141,7 @@ int RunSubmit(const SubmitOptions& options, const CommandContext& context) {
       *context.err << source.status().message() << std::endl;
       return kExitUsage;
     }
-    *request.mutable_spec()->mutable_start_from() = *std::move(source);
+    TakeSource(*std::move(source), request.mutable_spec()->mutable_start_from());
     file->NoteOption(absl::StrCat("--resume-from ", options.resume_from), "start_from");
   }
   const absl::Status sent = UploadLocalFiles(*file, connection->get(), &interrupt,
@@ -147,6 +154,7 @@ int RunSubmit(const SubmitOptions& options, const CommandContext& context) {
   if (!options.dry_run) request.set_request_id(options.request_id.empty() ? NewRequestId() : options.request_id);
   const absl::StatusOr<v1::Job> job = CreateJob(connection->get(), request, &interrupt);
   if (!job.ok()) return Refused(*file, job.status(), context);
+  Warn(*file, job->plan().warnings(), context);
   if (options.dry_run) return PrintValid(*job, options, context);
   PrintSubmitted(*job, options, context);
   if (!options.watch) return kExitSucceeded;
@@ -174,8 +182,10 @@ void AddSubmit(CLI::App* app, CommandContext* context) {
   verb->add_flag("-q,--quiet", options->quiet, "Print the id of the job, or the sweep, and nothing else");
   verb->add_option(
           "--resume-from", options->resume_from,
-          "Start from these weights, in place of start_from: FILE.safetensors of this machine, JOB (an id or a "
-          "prefix; its newest checkpoint) or JOB@CHECKPOINT. The optimizer, the loss scale and the steps begin anew")
+          "Start from these weights, in place of those that start_from names: FILE.safetensors of this machine, JOB "
+          "(an "
+          "id or a prefix; its newest checkpoint), JOB@CHECKPOINT or JOB@best. The optimizer, the loss scale and the "
+          "steps begin anew; start_from.allow_missing stays as it is")
       ->type_name("FILE|JOB");
   verb->add_flag("--dry-run", options->dry_run,
                  "Validate and plan the job, and submit nothing; local files are sent all the same");

@@ -1,6 +1,8 @@
 #include "client/output/event_line.h"
 
 #include <cmath>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -101,7 +103,8 @@ std::string Line(const v1::Evaluation& evaluation) {
   std::string line = absl::StrCat("evaluation  epoch ", evaluation.epoch(), "  step ", evaluation.step());
   if (evaluation.has_accuracy()) absl::StrAppend(&line, "  accuracy ", Figure(evaluation.accuracy()));
   absl::StrAppend(&line, "  loss ", Figure(evaluation.loss()));
-  for (const auto& [name, value] : evaluation.metrics()) {
+  const std::map<std::string, double> by_name(evaluation.metrics().begin(), evaluation.metrics().end());
+  for (const auto& [name, value] : by_name) {
     if (name != "accuracy" && name != "loss") absl::StrAppend(&line, "  ", Clean(name), " ", Figure(value));
   }
   return line;

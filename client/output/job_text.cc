@@ -39,7 +39,8 @@ std::string CostText(const v1::Job& job) {
 
 std::string AttemptText(const v1::Job& job) {
   if (job.attempt() == 0) return "";
-  return absl::StrCat(job.attempt(), ", ", job.failures(), " failures of at most ", job.spec().retry().max_attempts());
+  return absl::StrCat(job.attempt(), ", ", job.failures(), job.failures() == 1 ? " failure" : " failures",
+                      " of at most ", job.spec().retry().max_attempts());
 }
 
 using TimeFormat = std::string(const google::protobuf::Timestamp&);
@@ -77,6 +78,7 @@ std::string TextOf(const v1::Job& job, TimeFormat* time) {
   if (summary.has_model_flops_utilization()) lines.Add("MFU", Percent(summary.model_flops_utilization()));
   lines.Add("checkpoint", summary.checkpoint());
   if (job.has_plan()) lines.Add("parameters", absl::StrCat(job.plan().parameters()));
+  for (const std::string& warning : job.plan().warnings()) lines.Add("warning", warning);
   return lines.text();
 }
 

@@ -37,6 +37,8 @@ std::string FormatLocal(const char* format, const google::protobuf::Timestamp& t
 }  // namespace
 
 std::string Figure(double value) {
+  // printf would tell its sign, which says nothing.
+  if (std::isnan(value)) return "nan";
   if (value == std::floor(value) && std::fabs(value) < 1e9) return absl::StrFormat("%.0f", value);
   return absl::StrFormat("%.4g", value);
 }

@@ -1,10 +1,12 @@
 #include "engine/train/planned_model.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "engine/backend/cpu/cpu_backend.h"
 #include "engine/backend/cuda_backend.h"
 #include "engine/core/status.h"
@@ -25,6 +27,16 @@
 #include "engine/train/spec_configs.h"
 
 namespace ampd::train {
+namespace {
+
+// To the MiB: what is needed and what there is may differ by little.
+std::string SizeText(int64_t bytes) {
+  constexpr int64_t kGibibyte = int64_t{1} << 30;
+  if (bytes < kGibibyte) return absl::StrCat(bytes, " bytes");
+  return absl::StrFormat("%.3f GiB", static_cast<double>(bytes) / static_cast<double>(kGibibyte));
+}
+
+}  // namespace
 
 bool IsCpuDevice(const std::string& device) { return absl::StartsWith(device, "cpu-"); }
 
@@ -249,11 +261,13 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadedModel::Create(const PlannedMo
   const int64_t needed = plan.parameter_bytes() + plan.activation_bytes() + plan.input_bytes();
   const int64_t total = plan.backend->memory()->total_bytes();
   const std::string needs = absl::StrCat(
-      "the model needs ", needed, " bytes (", plan.parameter_bytes(), " for parameters, ", plan.activation_bytes(),
-      " for activations",
-      plan.input_bytes() > 0 ? absl::StrCat(", ", plan.input_bytes(), " for batches and constants") : "", ")");
+      "the model needs ", SizeText(needed), " (", SizeText(plan.parameter_bytes()), " for parameters, ",
+      SizeText(plan.activation_bytes()), " for activations",
+      plan.input_bytes() > 0 ? absl::StrCat(", ", SizeText(plan.input_bytes()), " for batches and constants") : "",
+      ")");
   if (needed > total) {
-    return absl::ResourceExhaustedError(absl::StrCat(needs, ", the ", plan.backend->name(), " device has ", total));
+    return absl::ResourceExhaustedError(
+        absl::StrCat(needs, ", the ", plan.backend->name(), " device has ", SizeText(total)));
   }
   absl::StatusOr<std::unique_ptr<LoadedModel>> model = Allocate(plan);
   if (absl::IsResourceExhausted(model.status())) return Annotate(model.status(), needs);

@@ -197,7 +197,13 @@ absl::StatusOr<std::vector<std::string>> StartWeights::Check(const runtime::Mode
   const bool tolerated = allow_missing_ && found.same > 0;
   std::vector<std::string> wrong = found.Sentences(!tolerated);
   if (!wrong.empty()) {
-    return InvalidFields({{field_, absl::StrCat(name_, " does not fit the model: ", absl::StrJoin(wrong, "; "))}});
+    // What has another name is another tensor, which may be missing.
+    const bool shapes_alone = !found.shapes.empty() && found.dtypes.empty() && (tolerated || !found.names_differ());
+    return InvalidFields(
+        {{field_, absl::StrCat(name_, " does not fit the model: ", absl::StrJoin(wrong, "; "),
+                               shapes_alone ? "; to draw these anew, give their layers other names and set "
+                                              "start_from.allow_missing"
+                                            : "")}});
   }
   if (!found.names_differ()) return std::vector<std::string>();
   std::vector<std::string> notes = found.Sentences(true);

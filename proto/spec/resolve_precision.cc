@@ -115,6 +115,10 @@ void ResolveLossScale(PrecisionSpec::Mode mode, LossScaleSpec* scale, Violations
   if (scale->kind() == LossScaleSpec::STATIC && !scale->has_init()) {
     violations->Add("precision.loss_scale.init", "required for a STATIC scale");
   }
+  // A static one does not fall, so that it has no floor. It is never what follows from a mode.
+  if (scale->kind() == LossScaleSpec::STATIC && scale->on_floor() != LossScaleSpec::ON_FLOOR_UNSPECIFIED) {
+    violations->Add("precision.loss_scale.on_floor", "goes with kind DYNAMIC: a STATIC scale never falls");
+  }
   if (scale->kind() != LossScaleSpec::DYNAMIC) return;
   if (scale->min() > scale->max()) {
     violations->Add("precision.loss_scale.min",

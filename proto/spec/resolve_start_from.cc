@@ -15,6 +15,8 @@ constexpr size_t kLeastIdBytes = 4;
 // Of a whole id, a ULID.
 constexpr size_t kMostIdBytes = 26;
 constexpr size_t kMostNameBytes = 64;
+// The server has another name in its place once it has found which one that is.
+constexpr char kBest[] = "best";
 
 void CheckPath(const std::string& path, Violations* violations) {
   violations->CheckText("start_from.path", path, kMaxPathBytes);
@@ -39,11 +41,12 @@ void CheckCheckpoint(const v1::WeightSource& source, Violations* violations) {
   if (source.source_case() == v1::WeightSource::kPath) {
     violations->Add("start_from.checkpoint", "goes with job_id: a path names one file");
   }
+  if (name == kBest) return;
   const bool well_formed = absl::StartsWith(name, "step-") && name.size() > 5 && name.size() <= kMostNameBytes &&
                            name.find_first_not_of("0123456789", 5) == std::string::npos;
   if (!well_formed) {
     violations->Add("start_from.checkpoint",
-                    absl::StrCat("must be a checkpoint's name, such as step-000000500, is ", Quoted(name)));
+                    absl::StrCat("must be a checkpoint's name, such as step-000000500, or best, is ", Quoted(name)));
   }
 }
 

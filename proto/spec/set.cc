@@ -49,11 +49,12 @@ class Setter {
   Setter(absl::string_view path, const YamlNode& value) : path_(path), value_(value) {}
 
   absl::Status Apply(Message* message, absl::string_view rest) {
+    if (root_ == nullptr) root_ = message->GetDescriptor();
     const size_t dot = rest.find('.');
     absl::StatusOr<Step> step = ParseStep(path_, rest.substr(0, dot));
     if (!step.ok()) return step.status();
     const FieldDescriptor* field = message->GetDescriptor()->FindFieldByName(step->name);
-    if (field == nullptr) return Fail(path_, NoSuchField(step->name, *message->GetDescriptor()));
+    if (field == nullptr) return Fail(path_, NoSuchField(step->name, *message->GetDescriptor(), root_));
     if (step->index >= 0 && (!field->is_repeated() || field->is_map())) {
       return Fail(path_, absl::StrCat(step->name, " is not a list"));
     }
@@ -130,6 +131,8 @@ class Setter {
 
   std::string path_;
   const YamlNode& value_;
+  // Of the message that the path starts in.
+  const google::protobuf::Descriptor* root_ = nullptr;
 };
 
 }  // namespace

@@ -7,6 +7,8 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "google/protobuf/timestamp.pb.h"
 #include "google/protobuf/util/time_util.h"
 #include "proto/spec/names.h"
@@ -88,6 +90,26 @@ std::string FindBeneath(const std::string& name, const Descriptor& type) {
   return "";
 }
 
+// As FindBeneath, but where several kinds of a thing have the field, "<kind>" for the one in the path:
+// "optimizer.<kind>.learning_rate".
+std::string FindInAnyKind(const std::string& name, const Descriptor& root) {
+  const std::vector<std::string> path = absl::StrSplit(FindBeneath(name, root), '.', absl::SkipEmpty());
+  std::vector<std::string> shown;
+  const Descriptor* type = &root;
+  for (const std::string& step : path) {
+    const FieldDescriptor* field = type->FindFieldByName(step);
+    const auto* oneof = field->real_containing_oneof();
+    int kinds = 0;
+    for (int i = 0; oneof != nullptr && i < oneof->field_count(); ++i) {
+      const Descriptor* kind = oneof->field(i)->message_type();
+      if (shown.size() + 2 == path.size() && kind != nullptr && kind->FindFieldByName(name) != nullptr) ++kinds;
+    }
+    shown.push_back(kinds > 1 ? absl::StrCat("<", oneof->name(), ">") : step);
+    type = field->message_type();
+  }
+  return absl::StrJoin(shown, ".");
+}
+
 const char* ExpectedKind(const FieldDescriptor* field) {
   if (field->is_map()) return "a map";
   if (field->is_repeated()) return "a list";
@@ -96,9 +118,10 @@ const char* ExpectedKind(const FieldDescriptor* field) {
 
 }  // namespace
 
-std::string NoSuchField(const std::string& name, const Descriptor& type) {
+std::string NoSuchField(const std::string& name, const Descriptor& type, const Descriptor* root) {
   std::string near = NearestName(name, FieldNames(type));
   if (near.empty()) near = FindBeneath(name, type);
+  if (near.empty() && root != nullptr && root != &type) near = FindInAnyKind(name, *root);
   return near.empty() ? "no such field" : absl::StrCat("no such field; did you mean ", near, "?");
 }
 
@@ -126,6 +149,7 @@ void YamlReader::ReadMessage(const YamlNode& node, const std::string& path, Mess
   if (node.kind != YamlNode::Kind::kMap) {
     return Fail(node.line, path, absl::StrCat("expected a map of fields, got ", Describe(node)));
   }
+  if (path.empty()) root_ = message->GetDescriptor();
   std::unordered_map<std::string, int> seen;
   std::unordered_map<const google::protobuf::OneofDescriptor*, const YamlNode*> members;
   for (size_t i = 0; i < node.keys.size(); ++i) {
@@ -152,7 +176,7 @@ void YamlReader::ReadMessage(const YamlNode& node, const std::string& path, Mess
 void YamlReader::ReadNamedField(const YamlNode& key, const YamlNode& value, const std::string& path, Message* message) {
   const std::string field_path = JoinPath(path, key.scalar);
   const FieldDescriptor* field = message->GetDescriptor()->FindFieldByName(key.scalar);
-  if (field == nullptr) return Fail(key.line, field_path, NoSuchField(key.scalar, *message->GetDescriptor()));
+  if (field == nullptr) return Fail(key.line, field_path, NoSuchField(key.scalar, *message->GetDescriptor(), root_));
   NoteLine(field_path, key.line);
   ReadField(value, key.line, field_path, field, message);
 }

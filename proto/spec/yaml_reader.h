@@ -55,6 +55,8 @@ class YamlReader {
   void NoteLine(const std::string& path, int line);
 
   FieldLines* lines_;
+  // What a tree is read into whose path is "".
+  const google::protobuf::Descriptor* root_ = nullptr;
   // What lines_ holds.
   size_t line_bytes_ = 0;
   // Free values around the one that is read.
@@ -64,8 +66,9 @@ class YamlReader {
 };
 
 // "no such field; did you mean batch_size?": names near `name` in `type`, else a field of that name in the messages
-// below it.
-std::string NoSuchField(const std::string& name, const google::protobuf::Descriptor& type);
+// below it, else in those below `root`, which the whole is of; null: not known.
+std::string NoSuchField(const std::string& name, const google::protobuf::Descriptor& type,
+                        const google::protobuf::Descriptor* root);
 
 // `path` and the name of a field or map key in it, escaped for a message.
 std::string JoinPath(const std::string& path, absl::string_view name);

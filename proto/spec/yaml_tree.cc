@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "proto/spec/names.h"
@@ -159,6 +160,17 @@ std::optional<YamlError> ReadDocument(const std::string& text, TreeBuilder* buil
   return std::nullopt;
 }
 
+// Whether the line, from 1, is indented with a tab.
+bool HasTabIndent(absl::string_view text, int line) {
+  for (; line > 1; --line) {
+    const size_t end = text.find('\n');
+    if (end == absl::string_view::npos) return false;
+    text.remove_prefix(end + 1);
+  }
+  const size_t begin = std::min(text.find_first_not_of(" \t"), text.size());
+  return absl::StrContains(text.substr(0, begin), '\t');
+}
+
 // Where a quote begins that goes on to the end of `text`, which was read with `read` and gave `error`; 0: there is
 // none. yaml-cpp misses such an end behind a line's end, and takes all that follows as the text within the quote.
 int LineOfOpenQuote(const std::string& text, const TreeBuilder& read, const std::optional<YamlError>& error) {
@@ -219,6 +231,8 @@ std::optional<YamlError> ParseYamlTree(absl::string_view text, YamlNode* tree) {
     const int line = LineOfOpenQuote(whole, builder, error);
     if (line > 0) return At(line, "a quote without its end");
   }
+  // The parser takes it for text, and says what is wrong with that.
+  if (error && HasTabIndent(text, error->line)) return At(error->line, "a tab; YAML indents with spaces");
   if (error) return error;
   if (!builder.error()) *tree = std::move(builder.root());
   return builder.error();

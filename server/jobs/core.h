@@ -431,6 +431,7 @@ class ControllerCore {
   absl::Status Authenticate(LiveJob& live, const v1::WorkerHello& hello);
   void Welcome(LiveJob& live);
   void OnEvent(LiveJob& live, v1::WorkerEvent event);
+  void WarnOfSchedule(LiveJob& live);
   void OnHeartbeat(LiveJob& live, const v1::WorkerHeartbeat& heartbeat);
   void OnFinished(LiveJob& live, const v1::WorkerFinished& finished);
   void CloseForGap(LiveJob& live, const std::string& what);
@@ -440,6 +441,8 @@ class ControllerCore {
   // core_lifecycle.cc: how attempts begin and end.
   void RecoverJob(JobRecord record);
   void RecoverWorker(LiveJob& live);
+  // Whether each device that could run it has less memory than its plan takes.
+  bool FitsNowhere(LiveJob& live) const;
   absl::Duration BackOff(const LiveJob& live) const;
   double Draw() const;
   void Launch(LiveJob& live);

@@ -8,6 +8,7 @@
 #include "server/jobs/core.h"
 #include "server/jobs/retry_policy.h"
 #include "server/launch/worker_contract.h"
+#include "server/scheduling/capability.h"
 
 namespace ampd {
 namespace {
@@ -197,12 +198,24 @@ void ControllerCore::Fail(LiveJob& live, v1::Failure::Class failure_class, const
   failure.set_message(message);
   const auto& retry = record.job.spec().retry();
   const int max_attempts = retry.has_max_attempts() ? retry.max_attempts() : 3;
+  if (failure.class_() == v1::Failure::OUT_OF_MEMORY && FitsNowhere(live)) {
+    failure.set_message(absl::StrCat(message, "; no device here that could run it has as much: it is not tried again"));
+    return Enter(live, v1::Job::FAILED, "", &failure);
+  }
   if (!ShouldRetry(failure.class_(), failures, max_attempts)) return Enter(live, v1::Job::FAILED, "", &failure);
   const absl::Duration delay = BackOff(live);
   Enter(live, v1::Job::RETRYING,
         absl::StrCat("failure ", failures, " of ", max_attempts, ", again in ", absl::FormatDuration(delay)), &failure);
   if (live.job.proto().pause_reason() != v1::Job::PAUSE_REASON_UNSPECIFIED) return Requeue(live, "");
   live.retry_timer = After(delay, live, &ControllerCore::RetryNow);
+}
+
+bool ControllerCore::FitsNowhere(LiveJob& live) const {
+  const DeviceSet& usable = UsableDevices(live);
+  for (size_t i = 0; i < devices_.size(); ++i) {
+    if (usable[i] && !ExceedsMemory(live.job.proto().plan(), devices_[i].device)) return false;
+  }
+  return true;
 }
 
 absl::Duration ControllerCore::BackOff(const LiveJob& live) const {

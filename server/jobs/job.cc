@@ -103,6 +103,13 @@ void Job::AddWorkerEvent(v1::JobEvent event, uint64_t number, absl::Time now) {
   Append(std::move(event), now);
 }
 
+void Job::AddWarning(const std::string& text, absl::Time now) {
+  v1::JobEvent event;
+  event.mutable_log()->set_severity(v1::LogLine::WARNING);
+  event.mutable_log()->set_text(text);
+  Append(std::move(event), now);
+}
+
 void Job::Append(v1::JobEvent event, absl::Time now) {
   const uint64_t sequence = record_.job.last_sequence() + 1;
   record_.job.set_last_sequence(sequence);

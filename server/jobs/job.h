@@ -36,6 +36,8 @@ class Job {
 
   // Appends what a worker reported, as its attempt's event `number`. `event.time` is kept, or set to `now`.
   void AddWorkerEvent(v1::JobEvent event, uint64_t number, absl::Time now);
+  // A log line of the daemon's own.
+  void AddWarning(const std::string& text, absl::Time now);
 
   // Adds to what the next write stores; the state, the events and the fields they feed are changed only by the above.
   JobRecord& MutableRecord();

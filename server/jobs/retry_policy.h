@@ -8,7 +8,8 @@
 namespace ampd {
 
 // False for classes that come again whenever the same is done: INVALID_SPEC, DATA, DIVERGED and LIMIT; and for
-// DISK_FULL, which is no failure of the job: it waits for room (core_disk.cc).
+// DISK_FULL, which is no failure of the job: it waits for room (core_disk.cc). Whether there is a device with memory
+// for one that was OUT_OF_MEMORY is another matter (core_lifecycle.cc).
 bool IsRetryable(v1::Failure::Class failure_class);
 
 // `failures` counts this failure, >= 1; `max_attempts` >= 1 is the spec's retry.max_attempts.

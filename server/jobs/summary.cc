@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "server/metrics/metrics.h"
 
@@ -12,6 +13,29 @@ using Deltas = std::map<std::string, double>;
 
 void AddDelta(Deltas* deltas, const char* name, double delta) {
   if (delta > 0) (*deltas)[name] += delta;
+}
+
+// Attempted steps after which a step weighs 1/e of a new one in the loss.
+constexpr double kLossSteps = 100;
+
+// What the newest `steps` steps weigh in the mean, of all steps that there could be. Steps are a worker's word, whose
+// sums and differences integers might not hold.
+double LossWeight(double steps) { return -std::expm1(-std::max(steps, 0.0) / kLossSteps); }
+
+// Takes into the mean the loss of the last `steps` attempted steps. How many there were before them is still in
+// `summary`.
+void FoldLoss(double loss, double steps, v1::JobSummary* summary) {
+  if (!std::isfinite(loss)) return summary->set_loss(std::numeric_limits<double>::quiet_NaN());
+  if (!summary->has_loss() || !std::isfinite(summary->loss())) return summary->set_loss(loss);
+  const double before = LossWeight(static_cast<double>(summary->step())) * std::exp(-std::max(steps, 0.0) / kLossSteps);
+  const double now = LossWeight(steps);
+  if (now > 0) summary->set_loss((before * summary->loss() + now * loss) / (before + now));
+}
+
+// Whether the first phase, which runs in every N-th step, ran in these. Where it did not, its loss is NaN as well.
+bool FirstPhaseRan(double first_step, double last_step, const v1::JobSpec& spec) {
+  const double every = spec.phases().empty() ? 1 : static_cast<double>(std::max<int64_t>(1, spec.phases(0).every()));
+  return std::floor(last_step / every) > std::floor((first_step - 1) / every);
 }
 
 template <typename Phases>
@@ -32,7 +56,10 @@ void FoldStep(const v1::StepReport& step, JobRecord* record, Deltas* deltas) {
   v1::JobSummary& summary = *record->job.mutable_summary();
   if (!step.phases().empty()) {
     const v1::PhaseReport& main = step.phases(0);
-    if (std::isfinite(main.loss())) summary.set_loss(main.loss());
+    const auto first = static_cast<double>(step.first_step()), last = static_cast<double>(step.last_step());
+    if (FirstPhaseRan(first, last, record->job.spec())) {
+      FoldLoss(main.loss(), last - first + 1, &summary);
+    }
     summary.set_loss_scale(main.loss_scale());
   }
   FoldCounts(step.phases(), &summary, deltas);
@@ -56,8 +83,9 @@ void FoldUnreported(const v1::CheckpointSaved& checkpoint, JobRecord* record, De
   const double steps = static_cast<double>(checkpoint.step()) - static_cast<double>(summary.step());
   AddDelta(deltas, kSamplesCounter, steps * static_cast<double>(record->job.spec().train().batch_size()));
   const v1::CheckpointSaved::Phase& main = checkpoint.phases(0);
-  // A report's mean says more than the loss of its last step.
-  if (main.has_loss() && (steps > 0 || !summary.has_loss())) summary.set_loss(main.loss());
+  // The last of the steps that have no reports speaks for all: one batch's loss is nearer to the newest than what they
+  // have left behind. A report's mean says more than that of its last step.
+  if (main.has_loss() && (steps > 0 || !summary.has_loss())) FoldLoss(main.loss(), steps, &summary);
   summary.set_loss_scale(main.loss_scale());
   FoldCounts(checkpoint.phases(), &summary, deltas);
   summary.set_step(checkpoint.step());

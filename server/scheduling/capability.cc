@@ -134,6 +134,11 @@ std::vector<FieldViolation> Refusals(const v1::JobSpec& spec, const v1::Device& 
   return refusals;
 }
 
+bool ExceedsMemory(const v1::ModelPlan& plan, const v1::Device& device) {
+  const int64_t bytes = plan.parameter_bytes() + plan.activation_bytes();
+  return device.memory_total_bytes() > 0 && bytes > device.memory_total_bytes();
+}
+
 absl::Status CheckDevices(const v1::JobSpec& spec, const std::vector<v1::Device>& devices) {
   const std::string& wanted = spec.resources().device();
   const auto is_wanted = [&](const v1::Device& device) { return wanted.empty() || device.id() == wanted; };

@@ -20,6 +20,9 @@ std::vector<FieldViolation> Refusals(const v1::JobSpec& spec, const v1::Device& 
 
 inline bool CanRun(const v1::JobSpec& spec, const v1::Device& device) { return Refusals(spec, device).empty(); }
 
+// Whether the planned model takes more memory than `device` has in all; false where either is not known.
+bool ExceedsMemory(const v1::ModelPlan& plan, const v1::Device& device);
+
 // OK when one of `devices` can run the job, of one kind and model as many as resources.gpus asks for; else
 // INVALID_ARGUMENT, the refusals of every device by field.
 absl::Status CheckDevices(const v1::JobSpec& spec, const std::vector<v1::Device>& devices);

@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "engine/core/status.h"
 #include "server/service/checkpoint_manifest.h"
 
 namespace ampd {
@@ -61,6 +62,14 @@ std::vector<std::string> NewestFirst(const CheckpointFolders& folders, bool in_m
   return names;
 }
 
+absl::StatusOr<std::string> BestCheckpoint(const CheckpointFolders& folders) {
+  for (const v1::Checkpoint& checkpoint : DescribeCopies(folders)) {
+    if (checkpoint.best()) return checkpoint.name();
+  }
+  return absl::NotFoundError(
+      "the job has no best checkpoint: it keeps one with checkpoint.keep_best, from its first evaluation on");
+}
+
 absl::Status WithCopysError(const absl::Status& own, const absl::Status& copy) {
   if (absl::IsNotFound(copy)) return own;
   return absl::Status(own.code(), absl::StrCat(own.message(), "; the mirror's copy: ", copy.message()));
@@ -68,6 +77,10 @@ absl::Status WithCopysError(const absl::Status& own, const absl::Status& copy) {
 
 absl::StatusOr<OpenCheckpoint> OpenAnyCopy(const CheckpointFolders& folders, const std::string& name,
                                            const std::string& only, const Comparison& comparison) {
+  if (name == kBestCheckpoint) {
+    AMPD_ASSIGN_OR_RETURN(const std::string best, BestCheckpoint(folders));
+    return OpenEither(folders, best, only, comparison);
+  }
   if (folders.mirror.empty() || !name.empty()) return OpenEither(folders, name, only, comparison);
   for (const bool in_mirror : {false, true}) {
     const std::vector<std::string> names = NewestFirst(folders, in_mirror);

@@ -28,12 +28,20 @@ CheckpointFolders FoldersOfJob(const std::string& checkpoint_root, const std::st
 // all others are lost: they are another call's.
 std::vector<std::string> NewestFirst(const CheckpointFolders& folders, bool in_mirror);
 
+// The name that stands for whichever checkpoint is the best.
+constexpr char kBestCheckpoint[] = "best";
+
+// Name of the checkpoint that checkpoint.keep_best keeps, as the newest whole one tells it. NOT_FOUND where there is
+// none.
+absl::StatusOr<std::string> BestCheckpoint(const CheckpointFolders& folders);
+
 // What `own`, about a checkpoint, says with what `copy` says of its copy behind it.
 absl::Status WithCopysError(const absl::Status& own, const absl::Status& copy);
 
 // OpenCheckpointFiles() of `own`, or where that checkpoint is damaged or gone of its copy, which then has from_mirror;
 // with `only` a copy of another MANIFEST than `own` has of that checkpoint counts as damaged. The newest: the first of
-// which either is whole. Errors are those about `own`; the copy's damage stands behind them.
+// which either is whole; "best" is BestCheckpoint(). Errors are those about `own`; the copy's damage stands behind
+// them.
 absl::StatusOr<OpenCheckpoint> OpenAnyCopy(const CheckpointFolders& folders, const std::string& name,
                                            const std::string& only = "", const Comparison& comparison = {});
 

@@ -19,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "engine/core/status.h"
+#include "server/files/checkpoint_name.h"
 #include "server/service/checkpoint_manifest.h"
 #include "server/service/json_skim.h"
 #include "server/service/sha256.h"
@@ -30,12 +31,6 @@ namespace {
 constexpr char kState[] = "state.json";
 constexpr int64_t kMaxStateBytes = int64_t{256} << 20;
 constexpr int64_t kReadBytes = 1 << 20;
-
-bool IsCheckpointName(absl::string_view name) {
-  if (!absl::StartsWith(name, "step-") || name.size() < 6 || name.size() > 64) return false;
-  const absl::string_view digits = name.substr(5);
-  return std::all_of(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; });
-}
 
 UniqueFd OpenDirectory(int parent, const std::string& name) {
   return UniqueFd(openat(parent, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));

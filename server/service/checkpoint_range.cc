@@ -17,8 +17,10 @@ absl::Status CheckRange(const v1::DownloadCheckpointRequest& request) {
   if (request.length() < 0) violations.push_back({"length", absl::StrCat("must be at least 0, is ", request.length())});
   if (request.offset() != 0 || request.length() != 0) {
     if (request.file().empty()) violations.push_back({"file", "required with offset or length"});
-    // Else the newest, which may be another one from call to call.
-    if (request.checkpoint().empty()) violations.push_back({"checkpoint", "required with offset or length"});
+    // The newest, or the best, may be another one from call to call.
+    if (request.checkpoint().empty() || request.checkpoint() == kBestCheckpoint) {
+      violations.push_back({"checkpoint", "its name is required with offset or length"});
+    }
   }
   return violations.empty() ? absl::OkStatus() : InvalidFields(violations);
 }

@@ -90,6 +90,14 @@ absl::StatusOr<std::shared_ptr<HeldWeights>> HoldStart(const JobFinder& find, co
   AMPD_RETURN_IF_ERROR(job.status());
   const CheckpointFolders folders = FoldersOfJob(roots.own, roots.mirror, job->id(), job->summary().checkpoint());
   const bool named = !source->checkpoint().empty();
+  if (source->checkpoint() == kBestCheckpoint) {
+    const absl::StatusOr<std::string> best = BestCheckpoint(folders);
+    if (!best.ok()) {
+      return InvalidFields(
+          {{"start_from.checkpoint", absl::StrCat("job ", job->id(), ": ", std::string(best.status().message()))}});
+    }
+    source->set_checkpoint(*best);
+  }
   absl::Status first_error;
   // Those that the mirror alone has come last into play.
   for (const bool in_mirror : {false, true}) {

@@ -17,6 +17,7 @@
 #include "server/service/dataset_use.h"
 #include "server/service/deterministic_bytes.h"
 #include "server/service/start_source.h"
+#include "server/service/submit_warnings.h"
 #include "server/service/try_again.h"
 
 namespace ampd {
@@ -80,7 +81,7 @@ Submitter::Submitter(Options options, Planner planner, Controller* controller)
       pool_(options_.planners, options_.max_waiting),
       resolvers_(kResolvers, options_.max_submits),
       weight_resolvers_(kResolvers, options_.max_submits),
-      sweeps_(1, options_.max_sweeps) {}
+      sweeps_({.per_user = options_.max_sweeps}) {}
 
 void Submitter::Create(const v1::CreateJobRequest& request, const Caller& caller, std::function<bool()> cancelled,
                        Controller::Done<v1::Job> done) {
@@ -249,9 +250,12 @@ absl::StatusOr<v1::PlanReport> Submitter::Report(const v1::PlanJobRequest& asked
     return absl::FailedPreconditionError(
         absl::StrCat("the data could not be read, so that the model's shapes are not known: ", response.data_error()));
   }
+  // What fits the kind of device that is asked about the report tells.
+  const std::vector<std::string> warnings = SubmitWarnings(request.spec(), response, {});
   v1::PlanReport report = std::move(*response.mutable_report());
   *report.mutable_spec() = std::move(*request.mutable_spec());
   *report.mutable_plan() = std::move(*response.mutable_plan());
+  report.mutable_plan()->mutable_warnings()->Add(warnings.begin(), warnings.end());
   *report.mutable_device_model() = std::move(*request.mutable_device_model());
   return report;
 }
@@ -266,7 +270,7 @@ absl::StatusOr<v1::JobSpec> Submitter::Resolve(v1::JobSpec spec) const {
     spec.mutable_precision()->set_mode(options_.default_precision_mode);
   }
   AMPD_ASSIGN_OR_RETURN(const ResolvedJobSpec resolved, ResolveJobSpec(std::move(spec)));
-  AMPD_RETURN_IF_ERROR(CheckDataParts(resolved.proto().data()));
+  AMPD_RETURN_IF_ERROR(CheckDataParts(resolved.proto().data(), options_.data_roots));
   AMPD_RETURN_IF_ERROR(CheckDataPaths(resolved.proto(), options_.data_roots));
   return resolved.proto();
 }
@@ -325,12 +329,15 @@ absl::StatusOr<Submitter::Prepared> Submitter::PrepareJob(v1::JobSpec spec, cons
   return prepared;
 }
 
-absl::StatusOr<CreateJobParams> Submitter::ParamsOf(Prepared prepared, absl::StatusOr<v1::PlanResponse> response) {
+absl::StatusOr<CreateJobParams> Submitter::ParamsOf(Prepared prepared,
+                                                    absl::StatusOr<v1::PlanResponse> response) const {
   AMPD_RETURN_IF_ERROR(response.status());
   AMPD_RETURN_IF_ERROR(PlanErrors(*response));
   CreateJobParams params;
   params.spec = std::move(*prepared.request.mutable_spec());
+  const std::vector<std::string> warnings = SubmitWarnings(params.spec, *response, options_.devices);
   params.plan = std::move(*response->mutable_plan());
+  params.plan.mutable_warnings()->Add(warnings.begin(), warnings.end());
   params.start = std::move(prepared.start);
   if (prepared.datasets != nullptr) params.datasets = prepared.datasets->contents();
   params.held = std::move(prepared.datasets);

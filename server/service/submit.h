@@ -20,6 +20,7 @@
 #include "server/service/dataset_store.h"
 #include "server/service/plan_cache.h"
 #include "server/service/start_source.h"
+#include "server/service/step_pool.h"
 #include "server/service/upload_store.h"
 #include "server/service/user_limits.h"
 #include "server/service/work_pool.h"
@@ -55,7 +56,7 @@ class Submitter {
     // Planned at once; up to max_waiting more wait their turn. Submits whose plan is known need no planner.
     int planners = 2;
     size_t max_waiting = 64;
-    // Submits that wait to be resolved, and sweeps that wait for the one before.
+    // Submits that wait to be resolved, and sweeps of one user that are not made yet.
     size_t max_submits = 4096;
     size_t max_sweeps = 16;
     // Of the resolved specs and plans of a sweep's jobs together.
@@ -101,8 +102,10 @@ class Submitter {
   void Finish(Submission submission, CreateJobParams params);
   // submit_sweep.cc
   void PlanSweepLater(std::shared_ptr<SweepSubmission> submission);
-  void PlanSweep(SweepSubmission submission);
-  absl::StatusOr<std::vector<CreateJobParams>> PlanPoints(const SweepSubmission& submission);
+  // A turn of it: plans its next point, and finishes it where that was the last one. Whether there are more.
+  bool PlanSweep(SweepSubmission& submission);
+  absl::Status PlanNextPoint(SweepSubmission& submission);
+  void FinishSweep(SweepSubmission& submission);
   absl::StatusOr<CreateJobParams> PlanPoint(v1::JobSpec asked, const Caller& caller);
   absl::StatusOr<v1::JobSpec> Resolve(v1::JobSpec spec) const;
   // What the planner is asked of a spec: resolved, its files found, the checkpoint it starts from chosen and held.
@@ -116,8 +119,8 @@ class Submitter {
   absl::StatusOr<Prepared> Prepare(v1::JobSpec spec, const Caller& caller) const;
   // Of a job to create.
   absl::StatusOr<Prepared> PrepareJob(v1::JobSpec spec, const Caller& caller) const;
-  // All but the request's own of it.
-  static absl::StatusOr<CreateJobParams> ParamsOf(Prepared prepared, absl::StatusOr<v1::PlanResponse> response);
+  // All but the request's own of it; the plan has what there is to warn of.
+  absl::StatusOr<CreateJobParams> ParamsOf(Prepared prepared, absl::StatusOr<v1::PlanResponse> response) const;
   // Waits for the controller.
   absl::StatusOr<v1::Job> FindJob(const std::string& id, const Owner& owner) const;
   // Makes whole ids of `after` or `after_ok`.
@@ -144,7 +147,7 @@ class Submitter {
   WorkPool pool_;
   WorkPool resolvers_;
   WorkPool weight_resolvers_;
-  WorkPool sweeps_;
+  StepPool sweeps_;
 };
 
 // What planning and training look for data in: the data roots, and the folder of uploaded datasets.

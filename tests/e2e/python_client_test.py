@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -62,6 +63,7 @@ ODD_FILES = [
     "name: \"\\x07\"\ntrain: [",
     "name: 'first try",
     "labels: {a: 'x}",
+    "labels:\n\ta: x",
     "optimizer: {adamw: {learning_rate: 1e999}}",
     "checkpoint: {every_seconds: 99999999999999999999}",
 ]
@@ -138,6 +140,14 @@ class SameAsAmpctlTest(OneDaemonTest):
                      ["name"], ["train.steps=x"], ["labels.a=[1]"]]:
             with self.subTest(sets):
                 self.assertFalse(self.assert_same(path, *sets))
+
+    def test_what_is_odd_is_warned_of(self):
+        sets = ["train.steps=5", "optimizer.schedule={constant: {warmup_steps: 9}}"]
+        odd = r"optimizer\.schedule\.constant\.warmup_steps: is 9, and the job takes 5 steps"
+        with self.assertWarnsRegex(ampd.SubmitWarning, odd):
+            theirs, _, _ = self.submit_both(self.job_file(glyphs_job()), *sets)
+        self.assertRegex(theirs.stderr, "^warning: --set .*" + odd)
+        self.assertEqual(theirs.returncode, 0)
 
     def test_a_mapping_says_what_a_file_says(self):
         spec = glyphs_job(labels={"a": "1"}, seed=np.int64(5))
@@ -263,6 +273,11 @@ class DaemonClientTest(DaemonTest):
         self.assertEqual(tuned.proto.spec.start_from.path, named)
         self.assertEqual(tuned.wait().state, "SUCCEEDED")
         self.assertEqual(self.client.submit(glyphs_job(steps=1), resume_from=job.id[:12]).proto.spec.start_from.job_id, job.id)
+        # What the spec says besides the source stays.
+        kept = self.client.submit(glyphs_job(steps=1), {"start_from.allow_missing": True}, resume_from=job.id).proto.spec.start_from
+        self.assertEqual((kept.job_id, kept.allow_missing), (job.id, True))
+        with self.assertRaisesRegex(ampd.InvalidArgument, "keep_best"):
+            self.client.submit(glyphs_job(steps=1), resume_from=f"{job.id}@best")
         with self.assertRaises(ampd.InvalidArgument) as caught:
             self.client.submit(glyphs_job(), {"start_from.path": "./nowhere.safetensors"})
         self.assertEqual(caught.exception.violations[0].field, "start_from.path")
@@ -396,6 +411,19 @@ class MisbehavingServerTest(unittest.TestCase):
             self.service.manifest = manifest
             with self.subTest(manifest), self.assertRaises(ampd.DataLoss):
                 self.job.checkpoint()
+
+    def test_what_is_downloaded_has_the_mode_that_the_user_wants(self):
+        self.service.files = {"state.json": b"{}"}
+        for mask, file_mode, folder_mode in ((0o077, 0o600, 0o700), (0o002, 0o664, 0o775)):
+            with self.subTest(oct(mask)), tempfile.TemporaryDirectory() as parent:
+                before = os.umask(mask)
+                self.addCleanup(os.umask, before)
+                folder = os.path.join(parent, "checkpoint")
+                self.job.download(folder)
+                self.assertEqual(os.umask(before), mask)
+                self.assertEqual(stat.S_IMODE(os.stat(folder).st_mode), folder_mode)
+                for name in ("state.json", "MANIFEST"):
+                    self.assertEqual(stat.S_IMODE(os.stat(os.path.join(folder, name)).st_mode), file_mode, name)
 
     def test_tensors_of_hostile_bytes(self):
         def file(header, body=b"\0" * 8):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import warnings
 from typing import Any, Iterable, Iterator, List, Optional, Type, Union
 
 from types import TracebackType
@@ -10,7 +11,7 @@ from types import TracebackType
 from ampd import uploads
 from ampd.channel import Options
 from ampd.connection import Connection
-from ampd.errors import Error, InvalidArgument, make_request
+from ampd.errors import Error, InvalidArgument, SubmitWarning, make_request
 from ampd.job import Job, Sweep
 from ampd.spec import Sets, Spec, SpecLike, read_spec
 from ampd.v1 import device_pb2, job_pb2, plan_pb2, training_service_pb2
@@ -57,26 +58,33 @@ class Client:
 
         `set` changes fields as `ampctl submit --set` does: ["train.epochs=2"] or {"train.epochs": 2}. Files of this machine that
         model.onnx.path and start_from.path name are sent first. `resume_from` starts from weights: a .safetensors file of this
-        machine, JOB or JOB@CHECKPOINT. `request_id` makes a repeated submit one job; by default each submit has its own, so that
-        only retries within it are one. InvalidArgument has `violations`, with the lines of the file.
+        machine, JOB, JOB@CHECKPOINT or JOB@best; start_from.allow_missing stays as it is. `request_id` makes a repeated submit one
+        job; by default each submit has its own, so that only retries within it are one. InvalidArgument has `violations`, with the
+        lines of the file. What is odd but no error (plan.warnings) is told as a SubmitWarning of Python's `warnings`.
         """
         read = self._prepare(spec, set, resume_from)
         if read.message.HasField("sweep"):
             raise InvalidArgument("the spec has a sweep, which makes many jobs: submit_sweep() takes it")
         request = training_service_pb2.CreateJobRequest(spec=read.message, request_id=request_id or _new_request_id())
-        return Job(self, self._explained(read, "CreateJob", request, _SUBMIT_SECONDS))
+        job = self._explained(read, "CreateJob", request, _SUBMIT_SECONDS)
+        _warn(read, job.plan.warnings)
+        return Job(self, job)
 
     def validate(self, spec: SpecLike, set: Sets = ()) -> job_pb2.Job:
         """What submit would do, without a job: the resolved spec and its plan. Local files are sent all the same."""
         read = self._prepare(spec, set, "")
         request = training_service_pb2.CreateJobRequest(spec=read.message, validate_only=True)
-        return self._explained(read, "CreateJob", request, _SUBMIT_SECONDS)
+        job = self._explained(read, "CreateJob", request, _SUBMIT_SECONDS)
+        _warn(read, job.plan.warnings)
+        return job
 
     def submit_sweep(self, spec: SpecLike, set: Sets = (), *, request_id: str = "") -> Sweep:
         """Queues every job of a spec with `sweep`, or none."""
         read = self._prepare(spec, set, "")
         request = training_service_pb2.CreateSweepRequest(spec=read.message, request_id=request_id or _new_request_id())
-        return Sweep(self, self._explained(read, "CreateSweep", request, _SWEEP_SECONDS))
+        sweep = self._explained(read, "CreateSweep", request, _SWEEP_SECONDS)
+        _warn(read, sweep.warnings)
+        return Sweep(self, sweep)
 
     def get(self, job_id: str) -> Job:
         """By its id or a unique prefix of at least 4 characters."""
@@ -153,7 +161,10 @@ class Client:
     def _prepare(self, spec: SpecLike, sets: Sets, resume_from: str) -> Spec:
         read = read_spec(spec, sets)
         if resume_from:
-            read.message.start_from.CopyFrom(uploads.parse_source(resume_from))
+            source = uploads.parse_source(resume_from)
+            # It is about the model, whatever the weights.
+            source.allow_missing = read.message.start_from.allow_missing
+            read.message.start_from.CopyFrom(source)
             # As it was given here, not by the file.
             read.set_paths.append("start_from")
         try:
@@ -181,6 +192,12 @@ def connect(server: Optional[str] = None, *, token: Optional[str] = None, token_
         client.close()
         raise
     return client
+
+
+def _warn(read: Spec, texts: Iterable[str]) -> None:
+    for text in texts:
+        # Of who called submit(), validate() or submit_sweep().
+        warnings.warn(read.located(text), SubmitWarning, stacklevel=3)
 
 
 def _new_request_id() -> str:

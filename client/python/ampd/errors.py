@@ -124,6 +124,10 @@ class JobFailed(Error):
         return self.message
 
 
+class SubmitWarning(UserWarning):
+    """What is odd about a spec that was accepted: the job may fail of it, or not do what was meant."""
+
+
 _KINDS: Dict[grpc.StatusCode, Type[Error]] = {
     kind.CODE: kind
     for kind in (InvalidArgument, NotFound, AlreadyExists, FailedPrecondition, OutOfRange, ResourceExhausted, Unauthenticated,

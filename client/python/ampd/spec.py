@@ -43,6 +43,11 @@ class Spec:
         located = [dataclasses.replace(one, location=self._location(one.field)) for one in error.violations]
         return make_error(error.code, error.message, located, error.retry_after)
 
+    def located(self, warning: str) -> str:
+        """A server's warning (ModelPlan.warnings), which begins with the field's path, with where the file says it."""
+        field, colon, what = warning.partition(": ")
+        return str(FieldViolation(field, what, self._location(field))) if colon else warning
+
     def _set_of(self, path: str) -> Optional[str]:
         within = [one for one in self.set_paths if path == one or path.startswith((one + ".", one + "["))]
         return within[-1] if within else None
@@ -124,13 +129,15 @@ class _Setter:
     def __init__(self, path: str, node: Node) -> None:
         self._path = path
         self._node = node
+        self._root: Any = None
 
     def apply(self, message: Any, rest: str) -> None:
+        self._root = self._root or message.DESCRIPTOR
         step, dot, below = rest.partition(".")
         name, index = self._parse(step)
         field = message.DESCRIPTOR.fields_by_name.get(name)
         if field is None:
-            raise self._error(no_such_field(name, message.DESCRIPTOR))
+            raise self._error(no_such_field(name, message.DESCRIPTOR, self._root))
         repeated = is_repeated(field)
         if index is not None and (not repeated or is_map(field)):
             raise self._error(f"{name} is not a list")

@@ -38,6 +38,7 @@ class Reader:
     def __init__(self) -> None:
         self.errors: List[Tuple[int, str, str]] = []
         self.lines: Dict[str, int] = {}
+        self._root: Optional[Descriptor] = None
 
     def check(self, name: str) -> None:
         """InvalidArgument unless everything could be read; `name` is the file's, empty for values of Python."""
@@ -49,12 +50,14 @@ class Reader:
     def read_message(self, node: Node, path: str, message: Any) -> None:
         if node.kind != "map":
             return self._fail(node.line, path, f"expected a map of fields, got {node.describe()}")
+        if not path:
+            self._root = message.DESCRIPTOR
         members: Dict[str, Node] = {}
         for key, value in self._unique(node, path):
             field_path = join(path, key.scalar)
             field = message.DESCRIPTOR.fields_by_name.get(key.scalar)
             if field is None:
-                self._fail(key.line, field_path, no_such_field(key.scalar, message.DESCRIPTOR))
+                self._fail(key.line, field_path, no_such_field(key.scalar, message.DESCRIPTOR, self._root))
                 continue
             oneof = real_oneof(field)
             if oneof is not None:
@@ -213,9 +216,11 @@ def join(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def no_such_field(name: str, descriptor: Descriptor) -> str:
+def no_such_field(name: str, descriptor: Descriptor, root: Optional[Descriptor] = None) -> str:
     near = difflib.get_close_matches(name, list(descriptor.fields_by_name), 1, 0.6)
     found = near[0] if near else _beneath(name, descriptor)
+    if found is None and root is not None:
+        found = _in_any_kind(name, root)
     return f"no such field; did you mean {found}?" if found else "no such field"
 
 
@@ -232,6 +237,21 @@ def _beneath(name: str, descriptor: Descriptor) -> Optional[str]:
                 seen.add(field.message_type.full_name)
                 queue.append((field.message_type, f"{path}{field.name}."))
     return None
+
+
+def _in_any_kind(name: str, root: Descriptor) -> Optional[str]:
+    """As _beneath, but where several kinds of a thing have the field, "<kind>" for the one in the path."""
+    path = (_beneath(name, root) or "").split(".")
+    if len(path) < 2:
+        return path[0] or None
+    here = root
+    for step in path[:-2]:
+        here = here.fields_by_name[step].message_type
+    oneof = real_oneof(here.fields_by_name[path[-2]])
+    kinds = [one for one in oneof.fields if one.message_type and name in one.message_type.fields_by_name] if oneof else []
+    if oneof is not None and len(kinds) > 1:
+        path[-2] = f"<{oneof.name}>"
+    return ".".join(path)
 
 
 def _scalar(node: Node, field: FieldDescriptor) -> Any:

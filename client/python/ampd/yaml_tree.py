@@ -60,7 +60,8 @@ def parse_yaml(text: str, name: str) -> Node:
         if error.problem == "found unexpected end of stream" and error.context_mark:
             raise _refused(name, error.context_mark.line + 1, "a quote without its end") from error
         line = error.problem_mark.line + 1 if error.problem_mark else 0
-        raise _refused(name, line, error.problem or "no YAML") from error
+        tab = "'\\t'" in (error.problem or "")
+        raise _refused(name, line, "a tab; YAML indents with spaces" if tab else error.problem or "no YAML") from error
     except yaml.YAMLError as error:
         raise _refused(name, 0, str(error)) from error
 

@@ -53,6 +53,7 @@ class FakeTrainingService::Service : public v1::TrainingService::Service {
     std::lock_guard<std::mutex> lock(fake_.mutex_);
     fake_.sweeps_created.push_back(*request);
     sweep->set_id("01sweep");
+    sweep->mutable_warnings()->Add(fake_.sweep_warnings.begin(), fake_.sweep_warnings.end());
     return grpc::Status::OK;
   }
 
@@ -186,7 +187,7 @@ class FakeTrainingService::Service : public v1::TrainingService::Service {
                                   grpc::ServerWriter<v1::FileChunk>* writer) override {
     fake_.downloaded.push_back(*request);
     const bool scripted = !fake_.checkpoint_downloads.empty();
-    FakeTrainingService::DownloadScript script{SIZE_MAX, absl::OkStatus()};
+    FakeTrainingService::DownloadScript script{SIZE_MAX, absl::OkStatus(), {}};
     if (scripted) script = fake_.checkpoint_downloads.front();
     if (scripted) fake_.checkpoint_downloads.pop_front();
     for (v1::FileChunk chunk : fake_.chunks) {
@@ -200,6 +201,7 @@ class FakeTrainingService::Service : public v1::TrainingService::Service {
       writer->Write(chunk);
       if (script.bytes == 0) break;
     }
+    if (!script.then.empty()) fake_.chunks = script.then;
     return ToGrpc(scripted ? script.status : PopOr(&fake_.downloads, absl::OkStatus()));
   }
 

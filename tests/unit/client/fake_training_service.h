@@ -50,6 +50,8 @@ class FakeTrainingService {
   struct DownloadScript {
     size_t bytes = 0;
     absl::Status status;
+    // What there is afterwards; empty: the same.
+    std::vector<v1::FileChunk> then;
   };
   std::deque<DownloadScript> checkpoint_downloads;
   std::deque<absl::Status> downloads;
@@ -69,6 +71,7 @@ class FakeTrainingService {
   // What was asked. Read after the calls have ended.
   std::vector<v1::CreateJobRequest> created;
   std::vector<v1::CreateSweepRequest> sweeps_created;
+  std::vector<std::string> sweep_warnings;
   std::vector<v1::PlanJobRequest> planned;
   // What came, by the checksum announced.
   std::map<std::string, std::string> uploaded;

@@ -60,6 +60,13 @@ class LocalFilesTest : public testing::Test {
   std::ostringstream out_, err_;
 };
 
+TEST_F(LocalFilesTest, AFileOfADatasetWhoseNameIsNoUtf8IsNamed) {
+  std::ofstream(folder_ + "/sub/caf\xe9.png") << "abc";
+  EXPECT_EQ(Run({"datasets", "upload", "images", folder_ + "/sub"}), 2);
+  EXPECT_THAT(err_.str(), HasSubstr("/sub/caf\\xe9.png: its path in the dataset is no UTF-8"));
+  EXPECT_EQ(fake_.dataset_uploads_begun, 0);
+}
+
 TEST_F(LocalFilesTest, TellsThemFromTheServers) {
   const auto local = [this](const std::string& path) { return LocalFileOf(path, folder_).value_or("error"); };
   EXPECT_EQ(local("w.safetensors"), folder_ + "/w.safetensors");
@@ -162,10 +169,15 @@ TEST_F(LocalFilesTest, ResumeFromIsAFileOrAJob) {
   const std::string job = Job("start_from: {path: other.safetensors, allow_missing: true}\n");
   ASSERT_EQ(Run({"submit", job, "--resume-from", folder_ + "/w.safetensors"}), 0) << err_.str();
   EXPECT_EQ(fake_.created.back().spec().start_from().path(), kUpload);
-  EXPECT_FALSE(fake_.created.back().spec().start_from().allow_missing()) << "in place of the whole of it";
+  EXPECT_TRUE(fake_.created.back().spec().start_from().allow_missing()) << "the source alone is another";
   ASSERT_EQ(Run({"submit", job, "--resume-from", "01hq3v7m"}), 0);
   EXPECT_EQ(fake_.created.back().spec().start_from().job_id(), "01hq3v7m");
   EXPECT_EQ(fake_.created.back().spec().start_from().checkpoint(), "");
+  EXPECT_FALSE(fake_.created.back().spec().start_from().has_path());
+  EXPECT_TRUE(fake_.created.back().spec().start_from().allow_missing());
+  ASSERT_EQ(Run({"submit", job, "--set", "start_from.allow_missing=false", "--resume-from", "01hq3v7m@best"}), 0);
+  EXPECT_EQ(fake_.created.back().spec().start_from().checkpoint(), "best");
+  EXPECT_FALSE(fake_.created.back().spec().start_from().allow_missing());
   ASSERT_EQ(Run({"submit", job, "--resume-from", "01hq3v7m@step-000000500"}), 0);
   EXPECT_EQ(fake_.created.back().spec().start_from().checkpoint(), "step-000000500");
   ASSERT_EQ(Run({"submit", job, "--resume-from", kUpload}), 0);

@@ -14,6 +14,7 @@
 #include <sstream>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "absl/strings/ascii.h"
@@ -242,6 +243,25 @@ TEST_F(ProgramTest, DryRunOnlyValidates) {
   EXPECT_TRUE(fake_.watched.empty());
 }
 
+TEST_F(ProgramTest, WhatIsOddIsToldWithItsField) {
+  const std::string told = "warning: " + file_ + ":3: train.batch_size: is odd: 3\nwarning: " + file_ +
+                           ": data.train: no\x1b file\nwarning: --set seed=5: seed: five\n";
+  std::string clean = told;
+  std::replace(clean.begin(), clean.end(), '\x1b', '?');
+  for (const char* text : {"train.batch_size: is odd: 3", "data.train: no\x1b file", "seed: five"}) {
+    fake_.job.mutable_plan()->add_warnings(text);
+  }
+  EXPECT_EQ(Run({"submit", file_, "--set", "seed=5", "--dry-run"}), 0);
+  EXPECT_EQ(err(), clean);
+  EXPECT_THAT(out(), HasSubstr("valid: demo"));
+  EXPECT_EQ(Run({"submit", file_, "--set", "seed=5", "-q"}), 0);
+  EXPECT_EQ(err(), clean);
+  EXPECT_EQ(out(), "01abc\n");
+  fake_.sweep_warnings = {"data.train: none"};
+  EXPECT_EQ(Run({"submit", file_, "--set", "sweep={grid: {seed: [1, 2]}}", "-q"}), 0);
+  EXPECT_EQ(err(), "warning: " + file_ + ": data.train: none\n");
+}
+
 TEST_F(ProgramTest, WatchEndsWithTheJobsExitCode) {
   EXPECT_EQ(Run({"watch", "01abc"}), 0);
   EXPECT_THAT(out(), HasSubstr("step 3/3"));
@@ -369,16 +389,47 @@ TEST_F(ProgramTest, ListAsksForWhatItsOptionsSay) {
   EXPECT_THAT(err(), HasSubstr("'team' is not KEY=VALUE"));
 }
 
-TEST_F(ProgramTest, DownloadMakesTheFolderOnce) {
-  v1::FileChunk chunk;
-  chunk.set_file("model.safetensors");
-  chunk.set_file_size(3);
-  chunk.set_data("abc");
+// As sha256sum has it.
+constexpr char kManifestOfAbc[] =
+    "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad 3 model.safetensors\n"
+    "f09e1e1b86cd9abf33900a221b0e83a4c2ea5a12511ada011f50516e0b1dd3c8 85 MANIFEST\n";
+// Of "abcdef" and "xyz".
+constexpr char kManifestOfTwo[] =
+    "bef57ec7f53a6d40beb640a780a639c83bc29ac8a9816f1fc6c5c6dcd93c4721 6 model.safetensors\n"
+    "3608bca1e44ea6c4d268eb6db02260269892c0b42b86bbf1e77a6fa16c3c9282 3 state.json\n"
+    "096acb8877e6e0debf0e91822158b55ba1a0bb2572c5d56d601e81dbe7d397b7 163 MANIFEST\n";
+// Of "ABCDEF" and "XYZ".
+constexpr char kOtherManifest[] =
+    "e9c0f8b575cbfcb42ab3b78ecc87efa3b011d9a5d10b09fa4e96f240bf6a82f5 6 model.safetensors\n"
+    "ade099751d2ea9f3393f0f32d20c6b980dd5d3b0989dea599b966ae0d3cd5a1e 3 state.json\n"
+    "bddd79f7f8b8b5aed2ff665875933178c35db2cb4cf44637d4e95dc2d70c34b1 163 MANIFEST\n";
+
+void AddChunk(const std::string& file, int64_t size, int64_t offset, const std::string& data,
+              std::vector<v1::FileChunk>* chunks) {
+  v1::FileChunk& chunk = chunks->emplace_back();
   chunk.set_checkpoint("step-5");
-  fake_.chunks = {chunk};
+  chunk.set_file(file);
+  chunk.set_file_size(size);
+  chunk.set_offset(offset);
+  chunk.set_data(data);
+}
+
+// A checkpoint of two files, the first in two pieces.
+std::vector<v1::FileChunk> TwoFiles(const std::string& model, const std::string& state, const std::string& manifest) {
+  std::vector<v1::FileChunk> chunks;
+  AddChunk("model.safetensors", 6, 0, model.substr(0, 3), &chunks);
+  AddChunk("model.safetensors", 6, 3, model.substr(3), &chunks);
+  AddChunk("state.json", 3, 0, state, &chunks);
+  AddChunk("MANIFEST", static_cast<int64_t>(manifest.size()), 0, manifest, &chunks);
+  return chunks;
+}
+
+TEST_F(ProgramTest, DownloadMakesTheFolderOnce) {
+  AddChunk("model.safetensors", 3, 0, "abc", &fake_.chunks);
+  AddChunk("MANIFEST", sizeof(kManifestOfAbc) - 1, 0, kManifestOfAbc, &fake_.chunks);
   fake_.downloads = {absl::UnavailableError("drop")};
   EXPECT_EQ(Run({"download", "01abc", folder_ + "/out"}), 0) << err();
-  EXPECT_EQ(out(), "step-5: 1 files, 3 B in " + folder_ + "/out\n");
+  EXPECT_EQ(out(), "step-5: 2 files, 165 B in " + folder_ + "/out\n");
   EXPECT_EQ(Run({"download", "01abc", folder_ + "/out"}), 2);
   EXPECT_THAT(err(), HasSubstr("exists and is not an empty folder"));
   fake_.chunks[0].set_file("../evil");
@@ -389,29 +440,17 @@ TEST_F(ProgramTest, DownloadMakesTheFolderOnce) {
 }
 
 TEST_F(ProgramTest, ABrokenDownloadGoesOnWhereItBroke) {
-  const std::string manifest = "aa 6 model.safetensors\nbb 3 state.json\ncc 9 MANIFEST\n";
-  const auto add = [&](const std::string& file, int64_t size, int64_t offset, const std::string& data) {
-    v1::FileChunk& chunk = fake_.chunks.emplace_back();
-    chunk.set_checkpoint("step-5");
-    chunk.set_file(file);
-    chunk.set_file_size(size);
-    chunk.set_offset(offset);
-    chunk.set_data(data);
-  };
-  add("model.safetensors", 6, 0, "abc");
-  add("model.safetensors", 6, 3, "def");
-  add("state.json", 3, 0, "xyz");
-  add("MANIFEST", static_cast<int64_t>(manifest.size()), 0, manifest);
+  fake_.chunks = TwoFiles("abcdef", "xyz", kManifestOfTwo);
   // Within the first file, then within the list, then within the second file.
-  fake_.checkpoint_downloads = {{2, absl::UnavailableError("drop")},
-                                {SIZE_MAX, absl::OkStatus()},
-                                {5, absl::UnavailableError("drop")},
-                                {SIZE_MAX, absl::OkStatus()},
-                                {1, absl::UnavailableError("drop")}};
+  fake_.checkpoint_downloads = {{2, absl::UnavailableError("drop"), {}},
+                                {SIZE_MAX, absl::OkStatus(), {}},
+                                {5, absl::UnavailableError("drop"), {}},
+                                {SIZE_MAX, absl::OkStatus(), {}},
+                                {1, absl::UnavailableError("drop"), {}}};
   EXPECT_EQ(Run({"download", "01abc", folder_ + "/out"}), 0) << err();
   EXPECT_EQ(ReadFile(folder_ + "/out/model.safetensors"), "abcdef");
   EXPECT_EQ(ReadFile(folder_ + "/out/state.json"), "xyz");
-  EXPECT_EQ(ReadFile(folder_ + "/out/MANIFEST"), manifest);
+  EXPECT_EQ(ReadFile(folder_ + "/out/MANIFEST"), kManifestOfTwo);
   ASSERT_GE(fake_.downloaded.size(), 6u);
   EXPECT_EQ(fake_.downloaded[0].file(), "");
   EXPECT_EQ(fake_.downloaded[1].checkpoint(), "step-5");
@@ -423,15 +462,58 @@ TEST_F(ProgramTest, ABrokenDownloadGoesOnWhereItBroke) {
   EXPECT_EQ(fake_.downloaded[5].offset(), 1);
 }
 
+TEST_F(ProgramTest, PartsOfTwoCheckpointsOfOneNameAreNoCheckpoint) {
+  fake_.chunks = TwoFiles("abcdef", "xyz", kManifestOfTwo);
+  const std::vector<v1::FileChunk> other = TwoFiles("ABCDEF", "XYZ", kOtherManifest);
+  // Between two files, within one, and behind all but the list.
+  for (const size_t bytes : {6, 2, 9}) {
+    fake_.chunks = TwoFiles("abcdef", "xyz", kManifestOfTwo);
+    fake_.checkpoint_downloads = {{bytes, absl::UnavailableError("drop"), other}};
+    const std::string path = absl::StrCat(folder_, "/", bytes);
+    EXPECT_EQ(Run({"download", "01abc", path}), 0) << err();
+    EXPECT_EQ(ReadFile(path + "/model.safetensors"), "ABCDEF");
+    EXPECT_EQ(ReadFile(path + "/state.json"), "XYZ");
+    EXPECT_EQ(ReadFile(path + "/MANIFEST"), kOtherManifest);
+  }
+}
+
+TEST_F(ProgramTest, ADownloadThatDoesNotMatchItsManifestFailsAndLeavesNothing) {
+  fake_.chunks = TwoFiles("abcdef", "xyZ", kManifestOfTwo);
+  for (const bool breaks : {false, true}) {
+    fake_.downloaded.clear();
+    if (breaks) fake_.checkpoint_downloads = {{2, absl::UnavailableError("drop"), {}}};
+    EXPECT_NE(Run({"download", "01abc", folder_ + "/out"}), 0);
+    EXPECT_THAT(err(), HasSubstr("state.json of 'step-5': its bytes are not those that MANIFEST lists"));
+    EXPECT_FALSE(std::filesystem::exists(folder_ + "/out"));
+    const auto whole = [](const v1::DownloadCheckpointRequest& request) { return request.file().empty(); };
+    EXPECT_EQ(std::count_if(fake_.downloaded.begin(), fake_.downloaded.end(), whole), breaks ? 2 : 1);
+  }
+}
+
 TEST_F(ProgramTest, WhatCannotBeResumedIsBegunAnew) {
-  v1::FileChunk& chunk = fake_.chunks.emplace_back();
-  chunk.set_checkpoint("step-5");
-  chunk.set_file("model.safetensors");
-  chunk.set_file_size(3);
-  chunk.set_data("abc");
-  fake_.checkpoint_downloads = {{2, absl::UnavailableError("drop")}, {1, absl::NotFoundError("gone")}};
+  AddChunk("model.safetensors", 3, 0, "abc", &fake_.chunks);
+  AddChunk("MANIFEST", sizeof(kManifestOfAbc) - 1, 0, kManifestOfAbc, &fake_.chunks);
+  fake_.checkpoint_downloads = {{2, absl::UnavailableError("drop"), {}}, {1, absl::NotFoundError("gone"), {}}};
   EXPECT_EQ(Run({"download", "01abc", folder_ + "/out"}), 0) << err();
   EXPECT_EQ(ReadFile(folder_ + "/out/model.safetensors"), "abc");
+}
+
+TEST_F(ProgramTest, WhatIsDownloadedHasTheModeThatTheUserWants) {
+  const auto mode = [](const std::string& path) {
+    return std::filesystem::status(path).permissions() & std::filesystem::perms::all;
+  };
+  for (const auto& [mask, file, folder] : {std::tuple(0077u, 0600u, 0700u), std::tuple(0002u, 0664u, 0775u)}) {
+    const mode_t before = umask(mask);
+    const std::string path = absl::StrCat(folder_, "/", mask);
+    fake_.chunks = TwoFiles("abcdef", "xyz", kManifestOfTwo);
+    EXPECT_EQ(Run({"download", "01abc", path}), 0) << err();
+    fake_.chunks.resize(2);
+    EXPECT_EQ(Run({"download", "01abc", path + ".onnx"}), 0) << err();
+    EXPECT_EQ(umask(before), mask);
+    EXPECT_EQ(mode(path), std::filesystem::perms(folder));
+    EXPECT_EQ(mode(path + "/state.json"), std::filesystem::perms(file));
+    EXPECT_EQ(mode(path + ".onnx"), std::filesystem::perms(file));
+  }
 }
 
 TEST_F(ProgramTest, DownloadsTheModelAsOneFile) {

@@ -56,6 +56,23 @@ TEST(JobTextTest, ACostIsTheDaemons) {
   EXPECT_NE(JobText(job).find("cost:       $12.35, of which $0.0223 for steps lost or skipped\n"), std::string::npos);
 }
 
+TEST(JobTextTest, CountsFailures) {
+  v1::Job job = Example();
+  job.mutable_spec()->mutable_retry()->set_max_attempts(3);
+  job.set_attempt(2);
+  job.set_failures(1);
+  EXPECT_NE(JobText(job).find("attempt:    2, 1 failure of at most 3\n"), std::string::npos);
+  job.set_failures(2);
+  EXPECT_NE(JobText(job).find("attempt:    2, 2 failures of at most 3\n"), std::string::npos);
+}
+
+TEST(JobTextTest, TellsWhatWasOddAtSubmit) {
+  v1::Job job = Example();
+  job.mutable_plan()->add_warnings("data.train: gone");
+  job.mutable_plan()->add_warnings("resources: much");
+  EXPECT_NE(JobText(job).find("warning:    data.train: gone\nwarning:    resources: much\n"), std::string::npos);
+}
+
 TEST(ModeTextTest, OfAutoItIsWhatWasTaken) {
   v1::Job job = Example();
   EXPECT_EQ(ModeText(job), "FP16");

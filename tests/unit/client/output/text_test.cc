@@ -16,6 +16,7 @@ TEST(TextTest, Figures) {
   EXPECT_EQ(Figure(1e30), "1e+30");
   EXPECT_EQ(Figure(0), "0");
   EXPECT_EQ(Figure(std::nan("")), "nan");
+  EXPECT_EQ(Figure(-std::nan("")), "nan");
   EXPECT_EQ(Figure(-INFINITY), "-inf");
 }
 

@@ -101,9 +101,9 @@ TEST(TooLittleMemory, WhatFailsIsToldWithWhatThePlanPredicted) {
     ++failures;
     EXPECT_EQ(model.status().code(), absl::StatusCode::kResourceExhausted);
     const std::string message(model.status().message());
-    EXPECT_THAT(message,
-                HasSubstr(absl::StrCat("(", plan->parameter_bytes(), " for parameters, ", plan->activation_bytes(),
-                                       " for activations, ", plan->input_bytes(), " for batches and constants)")));
+    EXPECT_THAT(message, HasSubstr(absl::StrCat("(", plan->parameter_bytes(), " bytes for parameters, ",
+                                                plan->activation_bytes(), " bytes for activations, ",
+                                                plan->input_bytes(), " bytes for batches and constants)")));
     EXPECT_THAT(message, HasSubstr(": asked for "));
     EXPECT_THAT(message, HasSubstr(", 0 are free"));
   }
@@ -115,7 +115,7 @@ TEST(TooLittleMemory, APlanBeyondTheDeviceIsRefusedWithBothFigures) {
   const auto plan = PlanMlp({.total_bytes = 4096});
   const auto model = LoadedModel::Create(*plan);
   EXPECT_EQ(model.status().code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(model.status().message()), HasSubstr("the cpu device has 4096"));
+  EXPECT_THAT(std::string(model.status().message()), HasSubstr("the cpu device has 4096 bytes"));
 }
 
 TEST(TooLittleMemory, EndsATrainingWithItsStatus) {

@@ -215,6 +215,12 @@ TEST_F(StartWeightsTest, NamesAndShapesMustBeTheModels) {
   for (int i = 0; i < 9; ++i) files["x" + std::to_string(i)] = Values("F32", {1}, {1});
   EXPECT_THAT(Refusal(files), HasSubstr("the model has no fc.weight, x0, x1, x2, x3 and 5 more"));
   files = Whole("F32");
+  const std::string hint = "; to draw these anew, give their layers other names and set start_from.allow_missing";
+  EXPECT_THAT(why, testing::Not(HasSubstr(hint))) << "names differ too";
+  files["head.bias"] = Values("F32", {4}, {1, 2, 3, 4});
+  EXPECT_THAT(Refusal(files), testing::EndsWith(hint));
+  EXPECT_THAT(Refusal(files, true), testing::EndsWith(hint));
+  files = Whole("F32");
   files["head.bias"] = Values("I32", {3}, {1, 2, 3});
   EXPECT_THAT(Refusal(files), HasSubstr("of a dtype other than F32, F16, BF16 and F64: head.bias (I32)"));
 }

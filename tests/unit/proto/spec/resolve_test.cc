@@ -431,6 +431,9 @@ TEST(ResolveJobSpecTest, ChecksLossScaling) {
       {"precision={mode: FP16, loss_scale: {on_floor: ROLLBACK, max_rollbacks: 2}}", ""},
       {"precision={mode: FP16, loss_scale: {on_floor: HOLD, hysteresis_refill: ON_GROWTH}}", ""},
       {"precision={mode: FP16, loss_scale: {on_floor: FALLBACK_BF16}}", ""},
+      {"precision={mode: FP16, loss_scale: {kind: STATIC, init: 8, on_floor: FALLBACK_BF16}}",
+       "precision.loss_scale.on_floor: goes with kind DYNAMIC: a STATIC scale never falls"},
+      {"precision={mode: BF16, loss_scale: {on_floor: FALLBACK_BF16}}", ""},
       {"report.diagnostics_every_steps=-1", "report.diagnostics_every_steps: must be at least 0, is -1"},
       {"precision={mode: FP16, loss_scale: {kind: STATIC, init: 0.5}}", ""},
       {"precision={mode: FP32, loss_scale: {init: 4096}}", ""},
@@ -501,6 +504,9 @@ TEST(ResolveJobSpecTest, ChecksWhereWeightsComeFrom) {
       {"start_from={path: 'upload:" + sum + "'}", ""},
       {"start_from={job_id: 01hq3v7m}", ""},
       {"start_from={job_id: 01hq3v7m, checkpoint: step-000000500}", ""},
+      {"start_from={job_id: 01hq3v7m, checkpoint: best}", ""},
+      {"start_from={path: w.safetensors, checkpoint: best}",
+       "start_from.checkpoint: goes with job_id: a path names one file"},
       {"start_from={}", "start_from: needs path, a file of weights, or job_id, a job of this server"},
       {"start_from={path: 'upload:" + sum + "a'}",
        "start_from.path: must be \"upload:\" and a SHA-256 of 64 lower-case hex digits, is 'upload:" +
@@ -515,7 +521,7 @@ TEST(ResolveJobSpecTest, ChecksWhereWeightsComeFrom) {
       {"start_from={job_id: ../../etc}",
        "start_from.job_id: must be a job's id, or a prefix of one of at least 4 characters, is '../../etc'"},
       {"start_from={job_id: 01hq3v7m, checkpoint: ../step-1}",
-       "start_from.checkpoint: must be a checkpoint's name, such as step-000000500, is '../step-1'"},
+       "start_from.checkpoint: must be a checkpoint's name, such as step-000000500, or best, is '../step-1'"},
   });
 }
 

@@ -64,6 +64,8 @@ TEST(ApplySetTest, RefusesAndLeavesTheMessageAlone) {
       {"precision.mod=FP16", "--set precision.mod: no such field; did you mean mode?"},
       {"train.batch_size=x", "--set train.batch_size: expected an integer, got 'x'"},
       {"train={batch_sise: 3}", "--set train.batch_sise: no such field; did you mean batch_size?"},
+      {"train.learning_rate=1",
+       "--set train.learning_rate: no such field; did you mean optimizer.<kind>.learning_rate?"},
       {"name.x=1", "--set name.x: name has no fields"},
       {"name[0]=a", "--set name[0]: name is not a list"},
       {"labels[0]=a", "--set labels[0]: labels is not a list"},

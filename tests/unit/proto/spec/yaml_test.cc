@@ -99,6 +99,13 @@ TEST(ParseYamlTest, RefusesWithFileLineAndPath) {
       {"train: {batchSize: 3}", "job.yaml:1: train.batchSize: no such field; did you mean batch_size?"},
       {"batch_size: 3", "job.yaml:1: batch_size: no such field; did you mean train.batch_size?"},
       {"colour: red", "job.yaml:1: colour: no such field"},
+      // What stands elsewhere in the whole.
+      {"train: {learning_rate: 3}",
+       "job.yaml:1: train.learning_rate: no such field; did you mean optimizer.<kind>.learning_rate?"},
+      {"optimizer: {epochs: 3}", "job.yaml:1: optimizer.epochs: no such field; did you mean train.epochs?"},
+      {"name: a\ntrain:\n\tepochs: 3\n", "job.yaml:3: a tab; YAML indents with spaces"},
+      {"train:\n  epochs: 3\n\tsteps: 3\n", "job.yaml:3: a tab; YAML indents with spaces"},
+      {"model:\n  layers:\n  \t- dense: {units: 3}\n", "job.yaml:3: a tab; YAML indents with spaces"},
       {"model:\n  layers:\n    - dense: {units: 3}\n    - units: 4\n",
        "job.yaml:4: model.layers[1].units: no such field; did you mean dense.units?"},
       {"train: {batch_size: many}", "job.yaml:1: train.batch_size: expected an integer, got 'many'"},

@@ -200,6 +200,82 @@ TEST_F(ControllerFailureTest, AWorkerOutOfMemoryIsTriedAgain) {
   EXPECT_EQ(WaitFor(id, v1::Job::RETRYING).failure().class_(), v1::Failure::OUT_OF_MEMORY);
 }
 
+TEST_F(ControllerFailureTest, AScheduleBeyondTheEpochsIsWarnedOfOnce) {
+  CreateJobParams params = Params();
+  params.spec.add_phases();
+  params.spec.mutable_optimizer()->mutable_schedule()->mutable_cosine()->set_warmup_steps(500);
+  const auto warnings = [&](bool by_steps) {
+    CreateJobParams own = params;
+    if (by_steps) own.spec.mutable_train()->set_steps(100);
+    const std::string id = Submit(std::move(own));
+    auto worker = AttachLaunched(by_steps ? 1 : 0);
+    for (uint64_t step = 1; step <= 2; ++step) {
+      v1::WorkerMessage message;
+      message.mutable_event()->set_number(step);
+      v1::StepReport& report = *message.mutable_event()->mutable_event()->mutable_step();
+      report.set_first_step(static_cast<int64_t>(step));
+      report.set_last_step(static_cast<int64_t>(step));
+      report.set_total_steps(100);
+      controller_->WorkerMessage(worker, message);
+    }
+    SendFinished(worker, v1::WorkerFinished::SUCCEEDED, 2);
+    EXPECT_TRUE(worker->WaitForGoodbye());
+    EndWorker(worker, by_steps ? 1 : 0);
+    WaitFor(id, v1::Job::SUCCEEDED);
+    ExpectGapFree(id);
+    std::vector<std::string> logs;
+    for (const v1::JobEvent& event : Events(id)) {
+      if (event.log().severity() == v1::LogLine::WARNING) logs.push_back(event.log().text());
+    }
+    return logs;
+  };
+  EXPECT_THAT(warnings(false), ElementsAre(::testing::StartsWith("optimizer.schedule.cosine.warmup_steps: is 500, and "
+                                                                 "the job takes 100 steps")));
+  EXPECT_THAT(warnings(true), ::testing::IsEmpty()) << "its submit told";
+}
+
+// Two devices of so many bytes each: which state a job comes to that plans 10 GiB and runs out of memory.
+TEST_F(ControllerFailureTest, WhatNoDeviceHasTheMemoryForIsNotTriedAgain) {
+  constexpr int64_t kGiB = int64_t{1} << 30;
+  size_t launched = 0;
+  const auto failed = [&](int64_t first, int64_t second, const std::string& device) {
+    StopDaemon();
+    std::vector<v1::Device> cpus(2);
+    for (size_t i = 0; i < 2; ++i) {
+      cpus[i].set_id(absl::StrCat("cpu-", i));
+      cpus[i].set_kind(v1::Device::CPU);
+      cpus[i].set_threads(2);
+    }
+    if (first > 0) cpus[0].set_memory_total_bytes(first);
+    if (second > 0) cpus[1].set_memory_total_bytes(second);
+    StartDaemonOn(std::move(cpus));
+    CreateJobParams params = Params();
+    params.spec.mutable_resources()->set_device(device);
+    params.plan.set_parameter_bytes(4 * kGiB);
+    params.plan.set_activation_bytes(6 * kGiB);
+    const std::string id = Submit(std::move(params));
+    auto worker = AttachLaunched(launched);
+    SendFinished(worker, v1::WorkerFinished::FAILED, 0, v1::Failure::OUT_OF_MEMORY);
+    EXPECT_TRUE(worker->WaitForGoodbye());
+    EndWorker(worker, launched++);
+    Settle();
+    const v1::Job job = *Get(id);
+    EXPECT_EQ(job.failures(), 1u);
+    EXPECT_THAT(job.failure().message(), ::testing::StartsWith("as the worker says"));
+    if (job.state() != v1::Job::FAILED) {
+      EXPECT_TRUE(Cancel(id).ok());
+    }
+    return job;
+  };
+  const v1::Job job = failed(8 * kGiB, 9 * kGiB, "");
+  EXPECT_EQ(job.state(), v1::Job::FAILED);
+  EXPECT_THAT(job.failure().message(), ::testing::HasSubstr("not tried again"));
+  // The other may hold it, or it is not known whether it does; unless the job may not go there.
+  EXPECT_EQ(failed(8 * kGiB, 11 * kGiB, "").state(), v1::Job::RETRYING);
+  EXPECT_EQ(failed(8 * kGiB, 0, "").state(), v1::Job::RETRYING);
+  EXPECT_EQ(failed(8 * kGiB, 11 * kGiB, "cpu-0").state(), v1::Job::FAILED);
+}
+
 TEST_F(ControllerFailureTest, AWorkerThatCannotBeStartedIsAFailure) {
   launcher_.Refuse(absl::NotFoundError("no such program"));
   const std::string id = Submit();

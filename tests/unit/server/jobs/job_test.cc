@@ -2,8 +2,12 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <random>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "server/metrics/metrics.h"
@@ -120,7 +124,7 @@ TEST(JobTest, SummaryAndCountersFollowTheEvents) {
   EXPECT_EQ(summary.total_steps(), 1000);
   EXPECT_EQ(summary.steps_applied(), 18);
   EXPECT_EQ(summary.steps_skipped(), 2);
-  EXPECT_EQ(summary.loss(), 0.5) << "a NaN is no newest loss";
+  EXPECT_TRUE(std::isnan(summary.loss())) << "it is the newest";
   EXPECT_EQ(summary.accuracy(), 0.75);
   EXPECT_EQ(summary.checkpoint(), "step-20");
   const JobWrite write = job.TakeWrite();
@@ -128,6 +132,85 @@ TEST(JobTest, SummaryAndCountersFollowTheEvents) {
   EXPECT_EQ(write.counter_deltas.at(kStepsSkippedCounter), 2);
   EXPECT_EQ(write.counter_deltas.at(kSamplesCounter), 20 * 32);
   EXPECT_EQ(write.counter_deltas.at(kEventsCounter), 4);
+}
+
+// Of each step in turn: noise about a slow fall.
+std::vector<double> NoisyLosses(int64_t steps) {
+  std::mt19937 random(7);
+  std::uniform_real_distribution<double> noise(0.5, 1.5);
+  std::vector<double> losses;
+  for (int64_t i = 0; i < steps; ++i) losses.push_back(noise(random) * (1 + std::exp(-static_cast<double>(i) / 500)));
+  return losses;
+}
+
+// Of all of them, in which the newest weighs most.
+double MeanOf(const std::vector<double>& losses) {
+  double sum = 0, weights = 0;
+  for (size_t i = 0; i < losses.size(); ++i) {
+    const double weight = std::exp(-static_cast<double>(losses.size() - 1 - i) / 100);
+    sum += weight * losses[i];
+    weights += weight;
+  }
+  return sum / weights;
+}
+
+// Reports the losses in the order of the steps, `next` steps at a time; as the next daemon has it after each.
+double LossOf(const std::vector<double>& losses, const std::function<int64_t()>& next) {
+  Job job = RunningJob();
+  const auto all = static_cast<int64_t>(losses.size());
+  for (int64_t first = 1; first <= all;) {
+    const int64_t last = std::min(all, first + next() - 1);
+    double sum = 0;
+    for (int64_t step = first; step <= last; ++step) sum += losses[static_cast<size_t>(step - 1)];
+    Job again(job.record());
+    again.AddWorkerEvent(Step(first, last, last, sum / static_cast<double>(last - first + 1)),
+                         job.record().worker_number + 1, kNow);
+    job = Job(again.record());
+    first = last + 1;
+  }
+  return job.proto().summary().loss();
+}
+
+TEST(JobTest, TheLossIsThatOfTheStepsNotOfTheReports) {
+  for (const int64_t steps : {3, 40, 150, 1001}) {
+    const std::vector<double> losses = NoisyLosses(steps);
+    const double mean = MeanOf(losses);
+    EXPECT_NEAR(LossOf(losses, [] { return 1; }), mean, 1e-9) << steps;
+    std::mt19937 random(3);
+    for (const int64_t most : {7, 25, 50}) {
+      const double found = LossOf(losses, [&] { return std::uniform_int_distribution<int64_t>(1, most)(random); });
+      EXPECT_NEAR(found, mean, 0.02 * mean) << steps << " steps, at most " << most << " a report";
+    }
+  }
+  EXPECT_EQ(LossOf(NoisyLosses(1), [] { return 1; }), NoisyLosses(1)[0]);
+}
+
+TEST(JobTest, ALossThatIsNotFiniteIsTheNewestUntilOneIs) {
+  Job job = RunningJob();
+  const v1::JobSummary& summary = job.proto().summary();
+  uint64_t number = 0;
+  const auto add = [&](int64_t first, int64_t last, double loss) {
+    job.AddWorkerEvent(Step(first, last, last, loss), ++number, kNow);
+    return summary.loss();
+  };
+  EXPECT_EQ(add(1, 10, 2), 2);
+  EXPECT_TRUE(std::isnan(add(11, 20, std::numeric_limits<double>::quiet_NaN())));
+  EXPECT_TRUE(std::isnan(add(21, 30, std::numeric_limits<double>::infinity())));
+  EXPECT_EQ(add(31, 40, 3), 3);
+}
+
+TEST(JobTest, AFirstPhaseThatDidNotRunHasNoNewLoss) {
+  v1::JobSpec spec;
+  spec.add_phases()->set_every(3);
+  spec.add_phases();
+  Job job = Job::New("01h00000000000000000000000", 1, spec, v1::ModelPlan(), kNow);
+  uint64_t number = 0;
+  const double none = std::numeric_limits<double>::quiet_NaN();
+  job.AddWorkerEvent(Step(1, 3, 3, 2), ++number, kNow);
+  job.AddWorkerEvent(Step(4, 5, 5, none), ++number, kNow);
+  EXPECT_EQ(job.proto().summary().loss(), 2);
+  job.AddWorkerEvent(Step(6, 6, 6, none), ++number, kNow);
+  EXPECT_TRUE(std::isnan(job.proto().summary().loss()));
 }
 
 TEST(JobTest, LastReportedStepFollowsReportsSkipsAndRewinds) {
@@ -192,13 +275,16 @@ TEST(JobTest, RepeatedStepsCountAsTheirSamplesDo) {
 TEST(JobTest, FiguresOfUndoneStepsDoNotStand) {
   Job job = RunningJob();
   CountersOf(&job, {Step(1, 10, 9, 2), EvaluationAt(10, 0.5), CheckpointAt(10), Step(11, 20, 17, 1),
-                    EvaluationAt(20, 0.75), CheckpointAt(20), Step(21, 25, 22, 0.5), EvaluationAt(25, 0.875)});
+                    EvaluationAt(20, 0.75), CheckpointAt(20)});
+  const double then = job.proto().summary().loss();
+  CountersOf(&job, {Step(21, 25, 22, 0.5), EvaluationAt(25, 0.875)});
+  EXPECT_LT(job.proto().summary().loss(), then);
   // As the next daemon has it from the store.
   Job after(job.record());
   CountersOf(&after, {RewoundTo(20)});
   const v1::JobSummary& summary = after.proto().summary();
   EXPECT_EQ(summary.step(), 20);
-  EXPECT_EQ(summary.loss(), 1);
+  EXPECT_EQ(summary.loss(), then);
   EXPECT_EQ(summary.accuracy(), 0.75);
   EXPECT_EQ(summary.eval_loss(), 0.25);
   EXPECT_EQ(summary.steps_applied(), 17);
@@ -244,7 +330,10 @@ TEST(JobTest, ACheckpointStandsInForReportsThatAreMissing) {
   const v1::JobSummary& summary = job.proto().summary();
   EXPECT_EQ(summary.step(), 30);
   EXPECT_EQ(summary.epoch(), 3);
-  EXPECT_EQ(summary.loss(), 0.5);
+  // Of ten steps before, and of the last of twenty for all of them.
+  const double ten = (1 - std::exp(-0.1)) * std::exp(-0.2), twenty = 1 - std::exp(-0.2);
+  const double mean = (ten * 2 + twenty * 0.5) / (ten + twenty);
+  EXPECT_NEAR(summary.loss(), mean, 1e-12);
   EXPECT_EQ(summary.loss_scale(), 512);
   EXPECT_EQ(summary.steps_applied(), 25);
   EXPECT_EQ(summary.steps_skipped(), 5);
@@ -253,15 +342,16 @@ TEST(JobTest, ACheckpointStandsInForReportsThatAreMissing) {
   const auto more = CountersOf(&job, {Step(31, 40, 34, 0.25), RewoundTo(30)});
   EXPECT_EQ(more.at(kStepsAppliedCounter), 9);
   EXPECT_EQ(more.at(kStepsSkippedCounter), 1);
-  EXPECT_EQ(summary.loss(), 0.5);
+  EXPECT_NEAR(summary.loss(), mean, 1e-12);
   EXPECT_EQ(summary.epoch(), 3);
   EXPECT_EQ(summary.steps_applied(), 25);
   // Told again of what was reported: it is no news.
   job.MutableRecord().lost_attempts = 2;
   CountersOf(&job, {Step(31, 40, 34, 0.25)});
+  const double reported = summary.loss();
   const auto again = CountersOf(&job, {CheckpointLeftAt(40, 34, 0.125)});
   EXPECT_EQ(again.count(kStepsAppliedCounter) + again.count(kStepsSkippedCounter) + again.count(kSamplesCounter), 0u);
-  EXPECT_EQ(summary.loss(), 0.25) << "the mean of a report";
+  EXPECT_EQ(summary.loss(), reported) << "the mean of a report";
   EXPECT_EQ(job.record().lost_attempts, 2);
 }
 

@@ -97,6 +97,23 @@ TEST_F(CheckpointCopies, WhatIsGoneIsFoundByWhatTheJobTold) {
   EXPECT_EQ(OpenAnyCopy(folders_, "../own").status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST_F(CheckpointCopies, TheBestIsFoundByTheNewestWholeOne) {
+  MakeBoth("step-1", "first");
+  MakeBoth("step-2", "second");
+  MakeBoth("step-3", "third");
+  EXPECT_EQ(OpenAnyCopy(folders_, "best").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(Opened("best"), HasSubstr("checkpoint.keep_best"));
+  Spill(folders_.own + "/step-3/state.json", R"({"best": {"step": 2}})");
+  Spill(folders_.mirror + "/step-3/state.json", R"({"best": {"step": 2}})");
+  EXPECT_EQ(Opened("best"), "own step-2 second");
+  EXPECT_EQ(Opened("best", "model.safetensors"), "own step-2 second");
+  Damage(folders_.own, "step-2");
+  EXPECT_EQ(Opened("best"), "mirror step-2 second");
+  folders_.newest = "step-3";
+  fs::remove_all(folders_.own);
+  EXPECT_EQ(Opened("best"), "mirror step-2 second");
+}
+
 TEST_F(CheckpointCopies, AFileOfAnotherWritingIsNoCopy) {
   Make(folders_.own, "step-1", "second");
   Make(folders_.mirror, "step-1", "fIrst!");

@@ -305,6 +305,38 @@ TEST_F(StartFromTest, JobsAndCheckpointsThatAreNotThereAreRefusedByField) {
   EXPECT_TRUE(NothingIsHeld());
 }
 
+TEST_F(StartFromTest, TheBestCheckpointIsNamedAtSubmit) {
+  Train(UntilStopped);
+  const std::string first = CreateGood();
+  MakeCheckpoint(first, "step-000000001", "one");
+  MakeCheckpoint(first, "step-000000002", "two");
+  v1::Job job;
+  const grpc::Status none = Create(From(first, "best"), &job);
+  EXPECT_THAT(Violated(none), ElementsAre("start_from.checkpoint"));
+  EXPECT_THAT(none.error_message(), HasSubstr("keep_best"));
+  std::ofstream(absl::StrCat(state_dir_, "/checkpoints/", first, "/step-000000002/state.json"))
+      << R"({"best": {"step": 1}})";
+  ASSERT_TRUE(Create(From(first, "best"), &job).ok());
+  EXPECT_EQ(job.spec().start_from().checkpoint(), "step-000000001");
+  // To download it too, but not in parts: it may be another by the next call.
+  grpc::ClientContext context, parts;
+  v1::DownloadCheckpointRequest request;
+  request.set_job_id(first);
+  request.set_checkpoint("best");
+  v1::FileChunk chunk;
+  const auto reader = stub_->DownloadCheckpoint(&context, request);
+  ASSERT_TRUE(reader->Read(&chunk));
+  EXPECT_EQ(chunk.checkpoint(), "step-000000001");
+  EXPECT_EQ(chunk.data(), "one");
+  while (reader->Read(&chunk)) continue;
+  EXPECT_TRUE(reader->Finish().ok());
+  request.set_file("model.safetensors");
+  request.set_offset(1);
+  const auto refused = stub_->DownloadCheckpoint(&parts, request);
+  EXPECT_FALSE(refused->Read(&chunk));
+  EXPECT_THAT(Violated(refused->Finish()), ElementsAre("checkpoint"));
+}
+
 // Calls that read weights whose hash comes to no end before they are cut.
 class LargeWeightsTest : public StartFromTest {
  protected:

@@ -193,10 +193,28 @@ TEST_F(TrainingServiceTest, DataThatIsMissingIsNoErrorAtSubmit) {
   Train(ThreeEvents);
   SetPlanner([](const v1::PlanRequest&) {
     v1::PlanResponse response;
-    response.set_data_error("no such file");
+    response.set_data_error("data.train: no such file");
     return response;
   });
-  EXPECT_THAT(CreateGood(), testing::SizeIs(26));
+  for (const bool validate_only : {true, false}) {
+    v1::CreateJobRequest request = GoodRequest();
+    request.set_validate_only(validate_only);
+    v1::Job job;
+    ASSERT_TRUE(Create(request, &job).ok());
+    EXPECT_THAT(job.plan().warnings(), ElementsAre(HasSubstr("data.train: no such file; the job fails unless")));
+  }
+  for (const bool validate_only : {true, false}) {
+    v1::CreateSweepRequest request;
+    *request.mutable_spec() = GoodRequest().spec();
+    auto& seeds = (*request.mutable_spec()->mutable_sweep()->mutable_grid())["seed"];
+    for (const int seed : {1, 2}) seeds.add_values()->set_number_value(seed);
+    request.set_validate_only(validate_only);
+    grpc::ClientContext context;
+    v1::JobSweep sweep;
+    const grpc::Status status = stub_->CreateSweep(&context, request, &sweep);
+    ASSERT_TRUE(status.ok()) << status.error_message();
+    EXPECT_THAT(sweep.warnings(), ElementsAre(HasSubstr("no such file"))) << "once";
+  }
 }
 
 TEST_F(TrainingServiceTest, ARepeatedRequestIsHarmlessAndPlansOnce) {
