@@ -17,6 +17,8 @@ namespace ampd::client {
 namespace {
 
 constexpr int kBarColumns = 32;
+// Share of the gradients that a scale worth naming may flush.
+constexpr double kMostFlushed = 0.1;
 // Of numbers in fp32.
 constexpr int kLowest = -149, kHighest = 127;
 
@@ -154,12 +156,28 @@ int64_t CountBelow(const Histogram& h, int exponent) {
   return count;
 }
 
+// Share of the drawn values that are not 0 which fp16 flushes at `scale`.
+double FlushedAt(const Histogram& h, double scale) {
+  int64_t flushed = 0, all = 0;
+  for (const auto& [exponent, count] : h.counts) {
+    all += count;
+    if (RangeOf(exponent + ShiftOf(scale)) == Fp16Range::kFlushed) flushed += count;
+  }
+  return all > 0 ? static_cast<double>(flushed) / static_cast<double>(all) : 0;
+}
+
 std::string ScaleText(const Histogram& h) {
   if (h.unscalable > 0) {
     return absl::StrCat("Of all the job's gradients ", h.unscalable,
                         " values are not finite in fp32 either: no scale helps.\n");
   }
   if (!(h.largest_safe_scale > 0)) return "All the job's gradients are 0: which scale would be safe is not known.\n";
+  const double flushed = FlushedAt(h, h.largest_safe_scale / 2);
+  if (flushed > kMostFlushed) {
+    return absl::StrCat("No static scale holds the job's gradients: at ", Power(h.largest_safe_scale / 2),
+                        ", which leaves the largest of them room to double, fp16 flushes ", Small(flushed),
+                        " of those above.\n");
+  }
   return absl::StrCat("Of all the job's gradients in ", h.judged_steps, h.judged_steps == 1 ? " step" : " steps",
                       " that were looked at, from ", h.first_judged_step, " on, none overflows up to scale ",
                       Power(h.largest_safe_scale), "; as a static scale ", Power(h.largest_safe_scale / 2),

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -242,11 +243,18 @@ std::vector<Finding> Speed(const WhyInput& input) {
   return {finding};
 }
 
-// The scale's way: from the first skip outside calibration to the last.
+// The scale's way: from the first skip to the last.
 std::string Trend(const std::vector<const v1::OverflowSkip*>& skips) {
   const double first = skips.front()->scale_before(), last = skips.back()->scale_after();
-  if (first == last) return absl::StrCat("the scale stays at ", Figure(last));
-  return absl::StrCat("the scale went from ", Figure(first), " to ", Figure(last));
+  if (first != last) return absl::StrCat("the scale went from ", Figure(first), " to ", Figure(last));
+  double least = last, most = last;
+  for (const v1::OverflowSkip* skip : skips) {
+    least = std::min({least, skip->scale_before(), skip->scale_after()});
+    most = std::max({most, skip->scale_before(), skip->scale_after()});
+  }
+  if (least == most) return absl::StrCat("the scale stays at ", Figure(last));
+  return absl::StrCat("the scale went up and down between ", Figure(least), " and ", Figure(most), ", to ",
+                      Figure(last));
 }
 
 std::string MostCommon(const std::map<std::string, int>& counts) {
@@ -260,31 +268,60 @@ bool IsNarrowerThanBf16(v1::PrecisionSpec::Mode mode) {
   return mode == v1::PrecisionSpec::FP16 || mode == v1::PrecisionSpec::FP8;
 }
 
-Finding Skipping(const std::vector<const v1::OverflowSkip*>& skips, int64_t attempted, v1::PrecisionSpec::Mode mode) {
+// What was not finite before the backward pass, no loss scale reaches.
+bool IsForward(const v1::OverflowSkip& skip) {
+  return skip.stage() == v1::OverflowSkip::FORWARD || skip.stage() == v1::OverflowSkip::LOSS ||
+         skip.stage() == v1::OverflowSkip::INPUT;
+}
+
+bool OverflowsForward(const std::vector<const v1::OverflowSkip*>& skips) {
+  const auto forward = std::count_if(skips.begin(), skips.end(), [](const auto* skip) { return IsForward(*skip); });
+  return 2 * static_cast<size_t>(forward) > skips.size();
+}
+
+// The layer of the spec that a tensor is of, as precision.rules match it. Empty: presets and networks do not tell.
+std::string LayerOf(const Job& job, const std::string& tensor) {
+  std::string found;
+  for (const v1::Layer& layer : job.spec().model().layers()) {
+    const std::string& name = layer.name();
+    const bool of = !name.empty() && (tensor == name || absl::StartsWith(tensor, absl::StrCat(name, ".")));
+    if (of && name.size() > found.size()) found = name;
+  }
+  return found;
+}
+
+std::vector<std::string> AgainstForwardOverflow(const Job& job, const std::string& tensor) {
+  std::vector<std::string> advice = {
+      "no loss scale cures what overflows forward: lower the learning rate, warm it up, clip gradients "
+      "(optimizer.clip_global_norm), and look at the data"};
+  if (ModeOf(job) != v1::PrecisionSpec::FP16) return advice;
+  const std::string layer = LayerOf(job, tensor);
+  advice.push_back(absl::StrCat(
+      "where inputs or activations are beyond FP16's 65504 by themselves, normalise them, use BF16, or keep the layer "
+      "in "
+      "FP32 with precision.rules",
+      layer.empty() ? " (ampctl plan names the layers)" : absl::StrCat(" [{match: ", Clean(layer), ", dtype: FP32}]")));
+  return advice;
+}
+
+// `calibrating`: no step was applied yet, and the skips are those of calibration.
+Finding Skipping(const std::vector<const v1::OverflowSkip*>& skips, int64_t attempted, const Job& job,
+                 bool calibrating) {
+  const v1::PrecisionSpec::Mode mode = ModeOf(job);
   std::map<std::string, int> tensors, stages;
-  int in_loss = 0;
   for (const v1::OverflowSkip* skip : skips) {
     ++tensors[Clean(skip->first_tensor())];
     ++stages[v1::OverflowSkip::Stage_Name(skip->stage())];
-    in_loss += skip->scale_before() == skip->scale_after() ? 1 : 0;
   }
   const v1::OverflowSkip& last = *skips.back();
   Finding finding{"skipping", {}, {}};
-  finding.because.push_back(
-      absl::StrCat(skips.size(), " of ", attempted, " steps were skipped after calibration, the last ", last.step()));
+  finding.because.push_back(absl::StrCat(skips.size(), " of ", attempted, " steps were skipped",
+                                         calibrating ? ", none was applied" : " after calibration", ", the last ",
+                                         last.step()));
   finding.because.push_back(absl::StrCat("first not finite: ", MostCommon(tensors), "; stage ", MostCommon(stages)));
   finding.because.push_back(Trend(skips));
-  const auto stage =
-      std::max_element(stages.begin(), stages.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
-  if (stage->first == "FORWARD" || stage->first == "LOSS" || stage->first == "INPUT") {
-    const std::string layer = Clean(last.first_tensor()).substr(0, Clean(last.first_tensor()).find('.'));
-    finding.advice.push_back(
-        !IsNarrow(mode)
-            ? std::string("what overflows forward in FP32 grows without bound: lower the learning rate, clip "
-                          "gradients (optimizer.clip_global_norm), and look at the data")
-            : absl::StrCat(
-                  "no loss scale cures what overflows forward: ", IsNarrowerThanBf16(mode) ? "use BF16, or " : "",
-                  "keep the layer in FP32 with precision.rules [{match: ", layer, ", dtype: FP32}]"));
+  if (OverflowsForward(skips)) {
+    finding.advice = AgainstForwardOverflow(job, last.first_tensor());
   } else if (IsNarrowerThanBf16(mode)) {
     finding.advice.push_back(
         "a skip now and then is how a dynamic scale finds its height; if they do not stop, lower the "
@@ -301,22 +338,53 @@ double ManySkips(const v1::LossScaleSpec& scale) {
   return std::max(kManySkips, 2 / static_cast<double>(interval + 1));
 }
 
+// Those of calibration are how a scale is found, and count where nothing else came of it.
+std::vector<const v1::OverflowSkip*> SkipsOf(const WhyInput& input) {
+  std::vector<const v1::OverflowSkip*> skips, calibration;
+  for (const v1::JobEvent& event : input.events) {
+    if (!event.has_overflow_skip()) continue;
+    (event.overflow_skip().calibration() ? calibration : skips).push_back(&event.overflow_skip());
+  }
+  return skips.empty() && input.job.has_failure() && input.job.summary().steps_applied() == 0 ? calibration : skips;
+}
+
 std::vector<Finding> Skips(const WhyInput& input) {
-  std::vector<const v1::OverflowSkip*> skips;
+  const std::vector<const v1::OverflowSkip*> skips = SkipsOf(input);
+  if (skips.empty()) return {};
   int64_t attempted = 0;
   for (const v1::JobEvent& event : input.events) {
-    if (event.has_overflow_skip() && !event.overflow_skip().calibration()) skips.push_back(&event.overflow_skip());
     if (event.has_step()) attempted = event.step().last_step();
   }
-  if (skips.empty()) return {};
+  if (attempted == 0) attempted = skips.back()->step();
   const bool many = static_cast<double>(skips.size()) > ManySkips(input.job.spec().precision().loss_scale()) *
                                                             static_cast<double>(std::max<int64_t>(attempted, 1));
-  Finding finding = Skipping(skips, attempted, ModeOf(input.job));
+  Finding finding = Skipping(skips, attempted, input.job, skips.front()->calibration());
   if (!many) finding.what = "skips, few";
   return {finding};
 }
 
-std::vector<std::string> ToTry(const Failure& failure, v1::PrecisionSpec::Mode mode) {
+std::vector<std::string> AgainstDivergence(const WhyInput& input) {
+  const v1::LossScaleSpec& scale = input.job.spec().precision().loss_scale();
+  const v1::PrecisionSpec::Mode mode = ModeOf(input.job);
+  std::vector<std::string> advice = {
+      "lower the learning rate, warm it up, or clip gradients (optimizer.clip_global_norm)"};
+  // Skips has what helps then.
+  if (OverflowsForward(SkipsOf(input))) return advice;
+  if (scale.kind() == v1::LossScaleSpec::STATIC) {
+    advice.insert(advice.begin(),
+                  absl::StrCat("the scale is static: lower precision.loss_scale.init, which is ",
+                               absl::StrFormat("%.17g", scale.init()), ", or let it find its own (kind: DYNAMIC)"));
+  }
+  if (mode == v1::PrecisionSpec::FP16 && scale.kind() != v1::LossScaleSpec::STATIC &&
+      scale.kind() != v1::LossScaleSpec::NONE) {
+    advice.emplace_back("BF16 has FP32's range; precision.loss_scale.on_floor: FALLBACK_BF16 changes over by itself");
+  } else if (IsNarrowerThanBf16(mode)) {
+    advice.emplace_back("BF16 has FP32's range");
+  }
+  return advice;
+}
+
+std::vector<std::string> ToTry(const Failure& failure, const WhyInput& input) {
   std::vector<std::string> advice;
   switch (failure.class_()) {
     case Failure::INVALID_SPEC:
@@ -325,23 +393,17 @@ std::vector<std::string> ToTry(const Failure& failure, v1::PrecisionSpec::Mode m
       return {"look at the sample or file that the message names"};
     case Failure::OUT_OF_MEMORY:
       advice = {"ampctl plan FILE tells the largest batch that fits; train.micro_batch_size cuts a batch in pieces"};
-      if (!IsNarrow(mode)) advice.emplace_back("a 16-bit mode halves activations");
+      if (!IsNarrow(ModeOf(input.job))) advice.emplace_back("a 16-bit mode halves activations");
       return advice;
     case Failure::DIVERGED:
-      advice = {"lower the learning rate, warm it up, or clip gradients (optimizer.clip_global_norm)"};
-      if (mode == v1::PrecisionSpec::FP16) {
-        advice.emplace_back(
-            "BF16 has FP32's range; precision.loss_scale.on_floor: FALLBACK_BF16 changes over by itself");
-      } else if (IsNarrowerThanBf16(mode)) {
-        advice.emplace_back("BF16 has FP32's range");
-      }
-      return advice;
+      return AgainstDivergence(input);
     case Failure::GPU_FAULT:
       return {"ampctl devices shows the device's condition; the job may run elsewhere (resources.device)"};
     case Failure::WORKER_CRASH:
       return {
           "the worker's log lies in the state directory, jobs/JOB; with little memory the kernel may have ended it"};
     case Failure::LIMIT:
+      if (absl::StrContains(failure.message(), "limits.max_skip_ratio")) return AgainstDivergence(input);
       return {"raise the limit that the message names (limits), or make the job cheaper: ampctl plan FILE"};
     case Failure::DISK_FULL:
       return {"make room in the daemon's state directory"};
@@ -354,16 +416,10 @@ Finding Failed(const WhyInput& input) {
   const Failure& failure = input.job.failure();
   Finding finding{input.job.state() == Job::RETRYING ? "failed, will try again" : "failed",
                   {FailureText(failure)},
-                  ToTry(failure, ModeOf(input.job))};
-  const v1::LossScaleSpec& scale = input.job.spec().precision().loss_scale();
-  if (failure.class_() == Failure::DIVERGED && scale.kind() == v1::LossScaleSpec::STATIC) {
-    finding.advice.insert(
-        finding.advice.begin(),
-        absl::StrCat("the scale is static: lower precision.loss_scale.init, which is ",
-                     absl::StrFormat("%.17g", scale.init()), ", or let it find its own (kind: DYNAMIC)"));
-  }
+                  ToTry(failure, input)};
   finding.because.push_back(absl::StrCat("attempt ", input.job.attempt(), ", ", input.job.failures(),
-                                         " failures of at most ", input.job.spec().retry().max_attempts()));
+                                         input.job.failures() == 1 ? " failure" : " failures", " of at most ",
+                                         input.job.spec().retry().max_attempts()));
   for (auto event = input.events.rbegin(); event != input.events.rend(); ++event) {
     if (!event->has_log() || event->log().severity() < v1::LogLine::WARNING) continue;
     finding.because.push_back(absl::StrCat("the last warning: ", Clean(event->log().text())));
@@ -372,11 +428,24 @@ Finding Failed(const WhyInput& input) {
   return finding;
 }
 
-Finding Paused(const WhyInput& input) {
-  Finding finding{"paused", {}, {}};
-  for (auto event = input.events.rbegin(); event != input.events.rend() && finding.because.empty(); ++event) {
-    if (event->has_state_change()) finding.because.push_back(Clean(event->state_change().reason()));
+// Why the job came into its state.
+std::vector<std::string> LastReason(const Events& events) {
+  for (auto event = events.rbegin(); event != events.rend(); ++event) {
+    if (!event->has_state_change()) continue;
+    if (event->state_change().reason().empty()) break;
+    return {Clean(event->state_change().reason())};
   }
+  return {};
+}
+
+Finding Cancelled(const WhyInput& input) {
+  Finding finding{"cancelled", LastReason(input.events), {}};
+  if (finding.because.empty()) finding.because.emplace_back("somebody asked for it");
+  return finding;
+}
+
+Finding Paused(const WhyInput& input) {
+  Finding finding{"paused", LastReason(input.events), {}};
   if (input.job.pause_reason() == Job::NO_DISK_SPACE) {
     finding.because.emplace_back("it goes on from its last checkpoint by itself once there is room");
     finding.advice.emplace_back("make room in the server's state directory");
@@ -445,7 +514,7 @@ std::vector<Finding> Why(const WhyInput& input) {
   if (job.state() == Job::PAUSED) findings.push_back(Paused(input));
   if (job.has_failure()) findings.push_back(Failed(input));
   if (job.state() == Job::SUCCEEDED) findings.push_back(Succeeded(input));
-  if (job.state() == Job::CANCELLED) findings.push_back({"cancelled", {"somebody asked for it"}, {}});
+  if (job.state() == Job::CANCELLED) findings.push_back(Cancelled(input));
   if (job.state() == Job::RECOVERING) {
     findings.push_back({"recovering", {"the daemon restarted and waits for the job's worker"}, {}});
   }

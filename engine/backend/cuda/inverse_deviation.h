@@ -12,8 +12,7 @@ namespace ampd::cuda {
 // overflowed gives NaN: of an inverse of 0 the norm would be its bias, which is finite, and the step would be applied.
 template <typename Real>
 AMPD_HOST_DEVICE inline float InverseDeviation(double variance, double epsilon) {
-  const auto least = static_cast<Real>(epsilon), sum = static_cast<Real>(variance + epsilon);
-  const Real square = sum < least ? least : sum;
+  const auto square = static_cast<Real>((variance < 0 ? 0.0 : variance) + epsilon);
   // An infinity less itself is NaN.
   return static_cast<float>(Real{1} / std::sqrt(square) + (square - square));
 }

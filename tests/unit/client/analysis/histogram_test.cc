@@ -68,6 +68,15 @@ TEST(Histogram, AScaleIsSuggestedForAllTensorsWhateverIsLookedAt) {
                         "room to double:\n  precision: {loss_scale: {kind: STATIC, init: 65536}}\n"));
 }
 
+TEST(Histogram, AScaleThatFlushesMostIsNotSuggested) {
+  const std::string text =
+      TextOf(With("{step: 200, phase: main, scale: 1, tensors: [{tensor: wide, nonzero: 100, first_exponent: -20, "
+                  "exponent_counts: [100], largest_safe_scale: 0.0009765625}]}"),
+             "");
+  EXPECT_THAT(text, HasSubstr("No static scale holds the job's gradients: at 2^-11, which"));
+  EXPECT_THAT(text, testing::Not(HasSubstr("kind: STATIC")));
+}
+
 TEST(Histogram, AScaleIsSuggestedForAllPhases) {
   const Events events = With(
       "{step: 100, phase: generator, scale: 1, tensors: [{tensor: g, nonzero: 1, exponent_counts: [1], "

@@ -296,15 +296,67 @@ TEST(Why, ManySkipsAreMoreThanGrowthMakes) {
   }
 }
 
-TEST(Why, ManyForwardSkipsAskForAnotherDtype) {
-  WhyInput input{.job = ExampleJob(v1::Job::RUNNING), .events = ExampleRun()};
-  for (int i = 0; i < 5; ++i) {
-    const Events more = EventsOf(
-        {R"({overflow_skip: {step: 90, phase: main, scale_before: 8, scale_after: 8, stage: FORWARD, first_tensor: "fc1.matmul", kind: KIND_INF}})"});
-    input.events.push_back(more[0]);
+Events SkipsAt(int count, double before, double after, const std::string& tensor, const std::string& more = "") {
+  Events events;
+  for (int i = 0; i < count; ++i) {
+    const Events skip = EventsOf(
+        {absl::StrCat("{overflow_skip: {step: 90, phase: main, scale_before: ", before, ", scale_after: ", after,
+                      ", stage: FORWARD, first_tensor: \"", tensor, "\", kind: KIND_INF", more, "}}")});
+    events.push_back(skip[0]);
   }
-  const Finding finding = Find(Why(input), "skipping");
-  EXPECT_THAT(finding.advice, Contains(HasSubstr("rules [{match: fc1, dtype: FP32}]")));
+  return events;
+}
+
+TEST(Why, ManyForwardSkipsAskForAnotherDtype) {
+  for (const std::string layer : {"fc1", "layer2.0.downsample.0"}) {
+    WhyInput input{.job = ExampleJob(v1::Job::RUNNING), .events = SkipsAt(6, 8, 8, layer + ".matmul")};
+    input.job.mutable_spec()->mutable_precision()->set_mode(v1::PrecisionSpec::FP16);
+    const auto rule = absl::StrCat("rules [{match: ", layer, ", dtype: FP32}]");
+    // A preset's or a network's layers are not in the spec.
+    EXPECT_THAT(Find(Why(input), "skipping").advice, testing::Not(Contains(HasSubstr("match:"))));
+    for (const std::string& name : {std::string("layer2"), std::string("fc"), layer}) {
+      input.job.mutable_spec()->mutable_model()->add_layers()->set_name(name);
+    }
+    const Finding finding = Find(Why(input), "skipping");
+    EXPECT_THAT(finding.advice[0], HasSubstr("lower the learning rate"));
+    EXPECT_THAT(finding.advice, Contains(HasSubstr(rule)));
+  }
+}
+
+TEST(Why, WhatOverflowsForwardIsNoMatterOfTheScale) {
+  for (const auto kind : {v1::LossScaleSpec::STATIC, v1::LossScaleSpec::DYNAMIC}) {
+    WhyInput input{.job = ExampleJob(v1::Job::FAILED), .events = SkipsAt(6, 8, 8, "fc1.matmul")};
+    input.job.mutable_failure()->set_class_(v1::Failure::DIVERGED);
+    input.job.mutable_spec()->mutable_precision()->set_mode(v1::PrecisionSpec::FP16);
+    input.job.mutable_spec()->mutable_precision()->mutable_loss_scale()->set_kind(kind);
+    const std::string text = WhyText(input.job, Why(input));
+    EXPECT_THAT(text, testing::Not(HasSubstr("FALLBACK_BF16")));
+    EXPECT_THAT(text, testing::Not(HasSubstr("loss_scale.init")));
+    EXPECT_THAT(text, HasSubstr("beyond FP16's 65504"));
+  }
+}
+
+TEST(Why, SkipsOfCalibrationCountWhereNothingWasApplied) {
+  WhyInput input{.job = ExampleJob(v1::Job::FAILED), .events = SkipsAt(6, 8, 8, "fc1.matmul", ", calibration: true")};
+  input.job.mutable_failure()->set_class_(v1::Failure::DIVERGED);
+  input.job.mutable_summary()->clear_steps_applied();
+  EXPECT_THAT(Find(Why(input), "skipping").because[0], HasSubstr("6 of 90 steps were skipped, none was applied"));
+  input.job.mutable_summary()->set_steps_applied(1);
+  EXPECT_THAT(WhyText(input.job, Why(input)), testing::Not(HasSubstr("skipping")));
+}
+
+TEST(Why, AScaleThatWentUpAndDownDidNotStay) {
+  WhyInput input{.job = ExampleJob(v1::Job::RUNNING), .events = SkipsAt(3, 16, 8, "fc1.matmul")};
+  for (const v1::JobEvent& event : SkipsAt(1, 16, 16, "fc1.matmul")) input.events.push_back(event);
+  EXPECT_EQ(Find(Why(input), "skipping").because[2], "the scale went up and down between 8 and 16, to 16");
+}
+
+TEST(Why, ACancelledJobSaysWhy) {
+  WhyInput input{.job = ExampleJob(v1::Job::CANCELLED)};
+  EXPECT_EQ(Find(Why(input), "cancelled").because[0], "somebody asked for it");
+  input.events =
+      EventsOf({R"({state_change: {from: QUEUED, to: CANCELLED, reason: "job A (after_ok) ended FAILED"}})"});
+  EXPECT_EQ(Find(Why(input), "cancelled").because[0], "job A (after_ok) ended FAILED");
 }
 
 TEST(Why, AFailureTellsWhatToTry) {
@@ -358,7 +410,8 @@ TEST(Why, AdviceIsForTheModeThatTheJobHas) {
     EXPECT_THAT(text(input, v1::PrecisionSpec::BF16), testing::Not(HasSubstr("BF16")));
   }
   EXPECT_THAT(text(failed, v1::PrecisionSpec::FP16), HasSubstr("FALLBACK_BF16"));
-  EXPECT_THAT(text(forward, v1::PrecisionSpec::BF16), HasSubstr("dtype: FP32"));
+  // It reaches as far as FP32.
+  EXPECT_THAT(text(forward, v1::PrecisionSpec::BF16), testing::Not(HasSubstr("dtype: FP32")));
 }
 
 TEST(Why, AJobWithoutRoomSaysWhatToDo) {
