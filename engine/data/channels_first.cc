@@ -7,9 +7,10 @@ namespace ampd::data {
 bool LooksChannelsFirst(const DatasetInfo& info) {
   constexpr int64_t kMostChannels = 4;
   if (!info.is_image()) return false;
-  const int64_t first = info.input_shape[0];
-  return (first == 1 || first == 3 || first == kMostChannels) && info.input_shape[1] > kMostChannels &&
-         info.input_shape[2] > kMostChannels;
+  const int64_t first = info.input_shape[0], second = info.input_shape[1], third = info.input_shape[2];
+  if (second <= kMostChannels || third <= kMostChannels) return false;
+  // Series, and rows of sensors, are stored so as well; images of one or four channels are mostly square.
+  return first == 3 || ((first == 1 || first == kMostChannels) && second == third);
 }
 
 absl::Status CheckChannelsLast(const DatasetInfo& info, absl::string_view why) {

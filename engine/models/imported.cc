@@ -267,6 +267,8 @@ class ImportedBuilder {
     const int64_t batch = 2 * batch_;
     const absl::StatusOr<onnx::ImportedModel> other = Import(batch);
     if (!other.ok()) {
+      // A row of numbers a sample has no other axis for them.
+      if (shape.size() == 2) return absl::OkStatus();
       return InvalidField(kOutputs, absl::StrCat(Quoted(output_), " is f32", ShapeString(shape), ", of whose axes ",
                                                  "several may be that of a batch of ", batch_, kOpenBatch));
     }

@@ -55,6 +55,9 @@ absl::optional<data::DatasetInfo> Describe(const v1::DataSpec& spec, const std::
 void CheckData(const ResolvedJobSpec& spec, const data::DatasetInfo& train, v1::PlanResponse* response) {
   const absl::Status transform = data::CheckTransform(spec.proto().data().image(), train);
   if (!transform.ok()) AddErrors(transform, "data.image", response);
+  // Of planning alone: what is so of a job from before is no reason to end it.
+  const absl::Status vocabulary = CheckVocabularies(spec.proto(), train, nullptr);
+  if (!vocabulary.ok()) AddErrors(vocabulary, "model", response);
   const absl::Status images = CheckImages(spec.proto(), train);
   if (!images.ok()) AddErrors(images, "data.train", response);
   const int64_t batch_size = spec.proto().train().batch_size();

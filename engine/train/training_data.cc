@@ -156,7 +156,6 @@ absl::StatusOr<models::SampleInfo> SampleInfoOf(const v1::JobSpec& spec, const d
     AMPD_RETURN_IF_ERROR(CheckSameColumns(spec.data(), train, *eval));
     if (sample.label_lengths) sample.label_shape[0] = std::max(sample.label_shape[0], eval->label_count);
   }
-  AMPD_RETURN_IF_ERROR(CheckVocabularies(spec, train, eval));
   if (train.lengths.empty()) return sample;
   if (!spec.model().networks().empty()) {
     return absl::InvalidArgumentError("datasets with lengths are not supported with model.networks yet");

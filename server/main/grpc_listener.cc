@@ -142,7 +142,9 @@ absl::StatusOr<UniqueFd> ListenAtAll(in_port_t port, milliseconds user_timeout) 
 
 ConnectionBounds BoundsOfPort() {
   const size_t all = ShareOfDescriptors(2, 8192);
-  return {all, all / 4, all / 4 * 3};
+  // A thousand watchers may be behind one address.
+  constexpr size_t kOfOne = 1100;
+  return {all, std::max(all / 4, std::min(all / 2, kOfOne)), all / 4 * 3};
 }
 
 ConnectionBounds BoundsOfWorkers() {

@@ -23,8 +23,8 @@
 
 namespace ampd {
 
-// Of the port: half of the process's descriptors, 8,192 at most; of them a client may have a quarter, and a loopback
-// address three. The HTTP port has a quarter of the descriptors.
+// Of the port: half of the process's descriptors, 8,192 at most; of them a client may have a quarter (up to
+// half where that is less than 1,100), and a loopback address three. The HTTP port has a quarter of the descriptors.
 ConnectionBounds BoundsOfPort();
 // Of the workers' socket: an eighth, 1,024 at most.
 ConnectionBounds BoundsOfWorkers();

@@ -10,7 +10,7 @@ namespace ampd {
 namespace {
 
 // At a time.
-constexpr size_t kLooks = 64;
+constexpr size_t kLooks = 512;
 
 int KeyOf(int descriptor) { return descriptor; }
 

@@ -135,8 +135,9 @@ std::vector<FieldViolation> Refusals(const v1::JobSpec& spec, const v1::Device& 
 }
 
 bool ExceedsMemory(const v1::ModelPlan& plan, const v1::Device& device) {
-  const int64_t bytes = plan.parameter_bytes() + plan.activation_bytes();
-  return device.memory_total_bytes() > 0 && bytes > device.memory_total_bytes();
+  const double planned = static_cast<double>(plan.parameter_bytes() + plan.activation_bytes());
+  const double least = device.kind() == v1::Device::CPU ? planned : kLeastOfPlan * planned;
+  return device.memory_total_bytes() > 0 && least > static_cast<double>(device.memory_total_bytes());
 }
 
 absl::Status CheckDevices(const v1::JobSpec& spec, const std::vector<v1::Device>& devices) {

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "server/scheduling/capability.h"
 #include "server/scheduling/device_pool.h"
 #include "server/scheduling/preemption.h"
 #include "server/scheduling/quota.h"
@@ -19,10 +20,6 @@ constexpr int kMaxReservations = 16;
 constexpr int kMaxStops = 32;
 // Jobs that one which starts is remembered to have overtaken: a record keeps them, and each round looks through them.
 constexpr size_t kMaxOvertaken = 32;
-
-// What a job takes on a GPU at least, of a plan for the CPU's kernels, which have larger workspaces and more copies:
-// 0.87 of GPT-2's, of other presets' more.
-constexpr double kLeastOfPlan = 0.8;
 
 class Picker {
  public:

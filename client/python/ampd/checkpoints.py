@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import tempfile
+import threading
 from typing import Any, BinaryIO, Dict, Iterator, Optional, Protocol
 
 from ampd.connection import Connection, with_retries
@@ -125,7 +126,8 @@ class Checkpoint:
                 name = chunk.checkpoint
                 if len(sink.data) > _MAX_MANIFEST_BYTES:
                     raise DataLoss(f"{MANIFEST} is too large")
-            self.name = self.name or name
+            # "best" is another one once the job has a better.
+            self.name = name or self.name
             return bytes(sink.data)
 
         text = with_retries(fetch)
@@ -203,10 +205,14 @@ def fetch_to(connection: Connection, method: str, request: Any, path: str) -> No
     with_retries(attempt)
 
 
+_UMASK = threading.Lock()
+
+
 def _without_umask(mode: int) -> int:
     # It cannot be asked for, only set: what another thread makes meanwhile is its owner's alone.
-    mask = os.umask(0o077)
-    os.umask(mask)
+    with _UMASK:
+        mask = os.umask(0o077)
+        os.umask(mask)
     return mode & ~mask
 
 

@@ -462,13 +462,14 @@ TEST_F(ImageFolderTest, ImagesWithTheirChannelsFirstAreNotResized) {
     return std::string(DescribeDataset(npy, roots_, false).status().message());
   };
   for (const int channels : {1, 3, 4}) {
-    EXPECT_THAT(refusal("(1, " + std::to_string(channels) + ", 6, 5)", channels * 30),
+    EXPECT_THAT(refusal("(1, " + std::to_string(channels) + ", 6, 6)", channels * 36),
                 AllOf(HasSubstr("looks like [channels, height, width]"), HasSubstr("x.transpose(0, 2, 3, 1)"),
                       HasSubstr("data.image.size")));
   }
   EXPECT_EQ(refusal("(1, 6, 5, 3)", 90), "");
   EXPECT_EQ(refusal("(1, 3, 4, 9)", 108), "") << "three rows of four pixels with nine channels";
   EXPECT_EQ(refusal("(1, 2, 6, 5)", 60), "");
+  EXPECT_EQ(refusal("(1, 1, 6, 5)", 30), "") << "six values of five sensors";
   EXPECT_EQ(refusal("(1, 3, 6)", 18), "") << "a grayscale image of three rows";
 }
 

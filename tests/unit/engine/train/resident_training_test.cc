@@ -455,7 +455,7 @@ TEST_F(ResidentSteps, AreMeasuredByAutoWithTheSameLossesWhereverTheSamplesLie) {
   EXPECT_EQ(losses[1], losses[0]);
 }
 
-// It is found when its batch is read, as on the host, and not before.
+// It is found when the data are opened, as on the host.
 TEST_F(ResidentSteps, OfASampleThatIsNotFiniteFailAsTheHosts) {
   std::string messages[2];
   std::vector<double> losses[2];
@@ -470,15 +470,12 @@ TEST_F(ResidentSteps, OfASampleThatIsNotFiniteFailAsTheHosts) {
     ASSERT_FALSE(outcome.ok());
     const v1::Failure failure = FailureOf(outcome.status());
     EXPECT_EQ(failure.class_(), v1::Failure::DATA) << outcome.status();
-    EXPECT_THAT(std::string(outcome.status().message()), ::testing::HasSubstr("epoch 1, batch 4"));
+    EXPECT_THAT(std::string(outcome.status().message()), ::testing::HasSubstr("in.npy: sample 70 holds a NaN"));
     messages[mode == StepMode::kResident] = failure.ShortDebugString();
     losses[mode == StepMode::kResident] = recorder.losses();
-    if (mode == StepMode::kResident) {
-      EXPECT_FALSE(LieOnDevice(recorder));
-    }
   }
-  EXPECT_EQ(losses[0].size(), 4u);
-  EXPECT_EQ(losses[1].size(), 4u);
+  EXPECT_EQ(messages[0], messages[1]);
+  EXPECT_EQ(losses[0].size() + losses[1].size(), 0u);
 }
 
 INSTANTIATE_TEST_SUITE_P(Jobs, ResidentTraining, ::testing::ValuesIn(Jobs()),

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "engine/train/data_checks.h"
 #include "engine/train/failure.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -226,7 +227,7 @@ TEST_F(StoredArrays, ImagesWithTheirChannelsFirstAreNotTakenForOthers) {
   };
   const std::string dense = "layers { flatten {} } layers { dense { units: 2 } }";
   for (const int64_t channels : {1, 3, 4}) {
-    Write("train", {channels, 6, 5}, std::vector<float>(static_cast<size_t>(channels) * 30, 0.5f));
+    Write("train", {channels, 6, 6}, std::vector<float>(static_cast<size_t>(channels) * 36, 0.5f));
     const std::string errors = PlanErrors(conv("3"));
     EXPECT_THAT(errors, AllOf(HasSubstr("data.train: samples of train_x.npy are [" + absl::StrCat(channels) + ","),
                               HasSubstr("node conv takes them for images"), HasSubstr("x.transpose(0, 2, 3, 1)")));
@@ -236,7 +237,8 @@ TEST_F(StoredArrays, ImagesWithTheirChannelsFirstAreNotTakenForOthers) {
     EXPECT_EQ(PlanErrors(dense), "");
     EXPECT_EQ(PlanErrors(conv("1 kernel: 3")), "");
   }
-  for (const Shape& shape : {Shape{6, 5, 3}, Shape{3, 4, 9}, Shape{3, 9, 4}, Shape{2, 6, 5}, Shape{6, 5}}) {
+  for (const Shape& shape :
+       {Shape{6, 5, 3}, Shape{3, 4, 9}, Shape{3, 9, 4}, Shape{2, 6, 5}, Shape{1, 6, 5}, Shape{4, 6, 5}, Shape{6, 5}}) {
     Write("train", shape, std::vector<float>(static_cast<size_t>(NumElements(shape)), 0.5f));
     EXPECT_EQ(PlanErrors(conv("3")), "") << ShapeString(shape);
   }
@@ -269,7 +271,7 @@ TEST(TrainingData, AnEmbeddingHasARowForEachIdOfATextOrOfTokens) {
                            " features: 4 } } layers { dense { units: 300 } } "
                            "loss { softmax_cross_entropy {} } } data { train { ",
                            source, " } }")});
-    const absl::Status status = SampleInfoOf(spec.proto(), train, nullptr).status();
+    const absl::Status status = CheckVocabularies(spec.proto(), train, nullptr);
     const std::vector<FieldViolation> violations = FieldViolationsOf(status);
     return violations.empty() ? std::string(status.message())
                               : absl::StrCat(violations[0].field, ": ", violations[0].description);

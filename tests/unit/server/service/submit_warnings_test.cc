@@ -15,6 +15,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 constexpr int64_t kGiB = int64_t{1} << 30;
@@ -68,6 +69,12 @@ TEST(SubmitWarningsTest, APlanBeyondEveryDeviceIsToldWithTheLargest) {
   EXPECT_THAT(warnings({Cpu("cpu-0", 8 * kGiB), Cpu("cpu-1", 11 * kGiB)}, {"resources.device=cpu-0"}),
               ElementsAre(HasSubstr("cpu-0, 8 GiB")));
   EXPECT_THAT(warnings({Cpu("cpu-0", 8 * kGiB)}, {"bench={}"}), IsEmpty());
+  // Of a plan for the CPU's kernels a GPU may take four fifths.
+  v1::Device gpu = Cpu("gpu-0", 9 * kGiB);
+  gpu.set_kind(v1::Device::CUDA);
+  EXPECT_THAT(warnings({gpu}), IsEmpty());
+  gpu.set_memory_total_bytes(7 * kGiB);
+  EXPECT_THAT(warnings({gpu}), Not(IsEmpty()));
 }
 
 TEST(SubmitWarningsTest, StepsThatTheJobNeverComesToAreTold) {
