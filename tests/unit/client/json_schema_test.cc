@@ -68,7 +68,8 @@ TEST_F(JsonSchemaTest, HasEveryFieldOfEveryMessageAndNoOther) {
 }
 
 TEST_F(JsonSchemaTest, CommentsAreDescriptions) {
-  EXPECT_EQ(Description("TrainSpec", "batch_size"), "Samples per update, >= 1. Default 32.");
+  EXPECT_EQ(Description("TrainSpec", "batch_size"),
+            "Samples per update, >= 1; at most those of the training set. Default 32.");
   // Of two lines.
   EXPECT_THAT(Description("TrainSpec", "micro_batch_size"),
               HasSubstr("device, >= 1; divides batch_size over resources.gpus. Losses"));

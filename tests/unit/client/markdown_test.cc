@@ -122,7 +122,9 @@ TEST_F(MarkdownTest, LinksLeadToHeadings) {
 
 TEST_F(MarkdownTest, TellsTypesDefaultsAndMeanings) {
   const std::string train = Section("## train");
-  EXPECT_THAT(train, HasSubstr("\n| `batch_size` | integer | 32 | Samples per update, >= 1. |\n"));
+  EXPECT_THAT(
+      train,
+      HasSubstr("\n| `batch_size` | integer | 32 | Samples per update, >= 1; at most those of the training set. |\n"));
   const std::string retry = Section("## retry");
   // Of a comment that two fields share each has its own default.
   EXPECT_THAT(retry, HasSubstr("\n| `backoff_seconds` | number | 1 | "));
