@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <numeric>
 #include <set>
@@ -14,6 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/backend/cpu/cpu_backend.h"
+#include "engine/train/png.h"
 #include "gtest/gtest.h"
 #include "tests/support/forwarding_backend.h"
 #include "tests/unit/engine/train/training_run.h"
@@ -233,19 +236,25 @@ TEST(CapturedSteps, AfterAStepOfTheHostsTheOthersFollow) {
 
 // A batch that cannot be read ends the training behind the steps before it, and not before they are told of.
 TEST(CapturedSteps, StepsBeforeADataErrorAreReturnedFirst) {
-  constexpr int64_t kSamples = 2400, kBatch = 8;
+  constexpr int64_t kSamples = 300;
+  const std::string pixel = EncodePng({.width = 1, .height = 1, .channels = 3, .pixels = "abc"}).value();
   for (const int64_t bad : {0, 1, 2, 40, 64, 130, 200}) {
     for (const std::set<int64_t>& undecided : {std::set<int64_t>{}, {bad - 1}, {bad - 3}}) {
       SCOPED_TRACE(absl::StrCat("step ", bad));
       const ScratchFolder folder;
-      std::vector<float> x(kSamples * 4, 1), y(kSamples, 1);
-      x[static_cast<size_t>(data::EpochOrder(kSamples, 1, 1)[static_cast<size_t>(bad * kBatch + 3)] * 4)] = NAN;
-      WriteNpy(folder.path() + "/x.npy", "<f4", {kSamples, 4}, x);
-      WriteNpy(folder.path() + "/y.npy", "<f4", {kSamples}, y);
-      Training training(Spec({"model { layers { dense { units: 1 } } loss { mean_squared_error {} } }"
-                              "data { train { npy { inputs: 'x.npy' targets: 'y.npy' } } } train { batch_size: 8 "
-                              "steps: 300 } seed: 1"}),
-                        folder.path(), 1e-5, undecided);
+      // Images are looked at when they are read, and not before.
+      const int64_t damaged = data::EpochOrder(kSamples, 1, 1)[static_cast<size_t>(bad)];
+      for (int64_t i = 0; i < kSamples; ++i) {
+        const std::string of_class = folder.path() + (2 * i < kSamples ? "/set/a" : "/set/b");
+        std::filesystem::create_directories(of_class);
+        std::ofstream(absl::StrCat(of_class, "/", 1000 + i, ".png"), std::ios::binary)
+            << (i == damaged ? "no image" : pixel);
+      }
+      Training training(
+          Spec({"model { layers { flatten {} } layers { dense { units: 2 } } loss { "
+                "softmax_cross_entropy {} } } data { train { image_folder { path: 'set' } } image { size: "
+                "1 } max_corrupt_ratio: 0 } train { batch_size: 1 steps: 300 } seed: 1"}),
+          folder.path(), 1e-5, undecided);
       absl::Status status;
       int64_t taken = 0;
       while (status.ok() && taken < 300) {
