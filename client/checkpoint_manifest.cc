@@ -2,19 +2,12 @@
 
 #include <vector>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "client/sha256.h"
 
 namespace ampd::client {
-
-std::string Sha256::HexDigest() {
-  unsigned char digest[EVP_MAX_MD_SIZE];
-  unsigned int size = 0;
-  EVP_DigestFinal_ex(context_.get(), digest, &size);
-  return absl::BytesToHexString(absl::string_view(reinterpret_cast<const char*>(digest), size));
-}
 
 absl::StatusOr<std::map<std::string, FileContent>> ParseManifest(absl::string_view text) {
   std::map<std::string, FileContent> files;

@@ -2,12 +2,9 @@
 #ifndef AMPD_CLIENT_CHECKPOINT_MANIFEST_H_
 #define AMPD_CLIENT_CHECKPOINT_MANIFEST_H_
 
-#include <openssl/evp.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -17,19 +14,6 @@ namespace ampd::client {
 
 inline constexpr char kManifest[] = "MANIFEST";
 inline constexpr size_t kMaxManifestBytes = 1 << 20;
-
-// SHA-256 of bytes that come piece by piece.
-class Sha256 {
- public:
-  Sha256() { EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr); }
-
-  void Update(absl::string_view bytes) { EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size()); }
-  // 64 lower-case hex digits. Once, at the end.
-  std::string HexDigest();
-
- private:
-  std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context_{EVP_MD_CTX_new(), &EVP_MD_CTX_free};
-};
 
 // What a file's bytes are.
 struct FileContent {

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "ampd/v1/training_service.pb.h"
 #include "client/checkpoint_manifest.h"
+#include "client/sha256.h"
 
 namespace ampd::client {
 

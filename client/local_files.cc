@@ -1,21 +1,18 @@
 #include "client/local_files.h"
 
-#include <openssl/evp.h>
-
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <memory>
 #include <system_error>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "client/output/text.h"
 #include "client/retry.h"
+#include "client/sha256.h"
 #include "proto/spec/named_files.h"
 #include "proto/spec/names.h"
 #include "proto/spec/upload_path.h"
@@ -94,18 +91,13 @@ absl::StatusOr<std::string> LocalFileOf(const std::string& path, const std::stri
 absl::StatusOr<std::string> Sha256OfFile(const std::string& path) {
   absl::StatusOr<std::ifstream> file = OpenFile(path);
   if (!file.ok()) return file.status();
-  const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(), &EVP_MD_CTX_free);
-  EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr);
+  Sha256 digest;
   while (true) {
     const absl::StatusOr<std::string> piece = ReadPiece(&*file, path);
     if (!piece.ok()) return piece.status();
-    if (piece->empty()) break;
-    EVP_DigestUpdate(context.get(), piece->data(), piece->size());
+    if (piece->empty()) return digest.HexDigest();
+    digest.Update(*piece);
   }
-  unsigned char digest[EVP_MAX_MD_SIZE];
-  unsigned int size = 0;
-  EVP_DigestFinal_ex(context.get(), digest, &size);
-  return absl::BytesToHexString(absl::string_view(reinterpret_cast<const char*>(digest), size));
 }
 
 absl::Status UploadLocalFiles(const JobFile& file, Connection* connection, Interrupt* interrupt, std::ostream* log,

@@ -1,12 +1,11 @@
 #include "server/http/http_server.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/core/status.h"
+#include "server/files/descriptors.h"
 #include "server/http/listening_socket.h"
 #include "server/http/socket_exchange.h"
 
@@ -24,11 +23,7 @@ constexpr int kHandshakeThreads = 2;
 constexpr size_t kMaxHandshakes = 2;
 
 // The others are for the process's own files, workers and gRPC.
-int QuarterOfDescriptors() {
-  rlimit limit = {};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 256;
-  return static_cast<int>(std::clamp<rlim_t>(limit.rlim_cur / 4, 16, 1 << 20));
-}
+int QuarterOfDescriptors() { return static_cast<int>(ShareOfDescriptors(4, 1 << 20)); }
 
 HttpResponse TooMany() {
   HttpResponse response = ErrorResponse(absl::UnavailableError("too many requests are waiting; try again"));

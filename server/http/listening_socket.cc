@@ -7,53 +7,23 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <memory>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "engine/core/status.h"
-#include "server/config/address.h"
 
 namespace ampd {
 namespace {
 
-struct FreeAddresses {
-  void operator()(addrinfo* list) const { freeaddrinfo(list); }
-};
-
-absl::StatusOr<std::vector<const addrinfo*>> Resolve(const Address& address,
-                                                     std::unique_ptr<addrinfo, FreeAddresses>* owner) {
-  addrinfo hints = {};
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
-  addrinfo* list = nullptr;
-  const int error = getaddrinfo(address.host.c_str(), absl::StrCat(address.port).c_str(), &hints, &list);
-  if (error != 0) return absl::UnavailableError(gai_strerror(error));
-  owner->reset(list);
-  std::vector<const addrinfo*> found;
-  for (; list != nullptr; list = list->ai_next) found.push_back(list);
-  std::stable_partition(found.begin(), found.end(), [](const addrinfo* a) { return a->ai_family == AF_INET; });
-  return found;
-}
-
-absl::StatusOr<UniqueFd> Bind(const addrinfo& to) {
-  UniqueFd socket(::socket(to.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, to.ai_protocol));
+absl::StatusOr<UniqueFd> Bind(const sockaddr_storage& to) {
+  UniqueFd socket(::socket(to.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const socklen_t size = to.ss_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
   const int on = 1;
   if (!socket.valid() || setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0 ||
-      bind(socket.get(), to.ai_addr, to.ai_addrlen) != 0 || listen(socket.get(), SOMAXCONN) != 0) {
+      bind(socket.get(), reinterpret_cast<const sockaddr*>(&to), size) != 0 || listen(socket.get(), SOMAXCONN) != 0) {
     return absl::UnavailableError(strerror(errno));
   }
   return socket;
-}
-
-int PortOf(const UniqueFd& socket) {
-  sockaddr_storage own = {};
-  socklen_t size = sizeof(own);
-  if (getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own), &size) != 0) return 0;
-  return ntohs(own.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(own).sin6_port
-                                         : reinterpret_cast<const sockaddr_in&>(own).sin_port);
 }
 
 std::string Text(int family, const void* address) {
@@ -64,15 +34,39 @@ std::string Text(int family, const void* address) {
 
 }  // namespace
 
+absl::StatusOr<std::vector<sockaddr_storage>> Resolve(const Address& address) {
+  addrinfo hints = {};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  addrinfo* list = nullptr;
+  const int error = getaddrinfo(address.host.c_str(), absl::StrCat(address.port).c_str(), &hints, &list);
+  if (error != 0) return absl::UnavailableError(gai_strerror(error));
+  std::vector<sockaddr_storage> found;
+  for (const addrinfo* next = list; next != nullptr; next = next->ai_next) {
+    memcpy(&found.emplace_back(), next->ai_addr, next->ai_addrlen);
+  }
+  freeaddrinfo(list);
+  return found;
+}
+
+int PortOf(const UniqueFd& socket) {
+  sockaddr_storage own = {};
+  socklen_t size = sizeof(own);
+  if (getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own), &size) != 0) return 0;
+  return ntohs(own.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(own).sin6_port
+                                         : reinterpret_cast<const sockaddr_in&>(own).sin_port);
+}
+
 absl::StatusOr<ListeningSocket> Listen(const std::string& address) {
   absl::StatusOr<Address> asked = ParseAddress(address);
   if (!asked.ok()) return Annotate(asked.status(), "http");
-  std::unique_ptr<addrinfo, FreeAddresses> owner;
-  const auto found = Resolve(*asked, &owner);
+  auto found = Resolve(*asked);
   absl::Status error = found.status();
   if (found.ok()) {
-    for (const addrinfo* to : *found) {
-      absl::StatusOr<UniqueFd> socket = Bind(*to);
+    std::stable_partition(found->begin(), found->end(), [](const auto& a) { return a.ss_family == AF_INET; });
+    for (const sockaddr_storage& to : *found) {
+      absl::StatusOr<UniqueFd> socket = Bind(to);
       if (socket.ok()) {
         asked->port = PortOf(*socket);
         return ListeningSocket{*std::move(socket), asked->ToString()};

@@ -1,12 +1,10 @@
 #include "server/main/grpc_listener.h"
 
 #include <arpa/inet.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -19,6 +17,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/core/status.h"
+#include "server/files/descriptors.h"
 #include "server/http/listening_socket.h"
 
 namespace ampd {
@@ -31,12 +30,6 @@ using std::chrono::steady_clock;
 constexpr int kAtOnce = 64;
 constexpr milliseconds kPause{100};
 constexpr std::chrono::minutes kBetweenLines{1};
-
-size_t ShareOfDescriptors(rlim_t divisor, rlim_t most) {
-  rlimit limit = {};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 256;
-  return static_cast<size_t>(std::clamp<rlim_t>(limit.rlim_cur / divisor, 16, most));
-}
 
 absl::Status SystemError(absl::string_view what) {
   return absl::UnavailableError(absl::StrCat(what, ": ", strerror(errno)));
@@ -71,13 +64,6 @@ in_port_t* PortIn(sockaddr_storage* address) {
                                         : &reinterpret_cast<sockaddr_in*>(address)->sin_port;
 }
 
-int PortOf(const UniqueFd& socket) {
-  sockaddr_storage own = {};
-  socklen_t size = sizeof(own);
-  if (getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own), &size) != 0) return 0;
-  return ntohs(*PortIn(&own));
-}
-
 // Of IPv4 within IPv6, too.
 std::optional<in_addr> Ipv4Of(const sockaddr_storage& address) {
   if (address.ss_family == AF_INET) return reinterpret_cast<const sockaddr_in&>(address).sin_addr;
@@ -103,22 +89,6 @@ bool IsLoopback(const sockaddr_storage& address) {
   if (address.ss_family == AF_UNIX) return true;
   const std::optional<in_addr> ipv4 = Ipv4Of(address);
   return ipv4 ? ntohl(ipv4->s_addr) >> 24 == IN_LOOPBACKNET : IsIpv6(address, in6addr_loopback);
-}
-
-absl::StatusOr<std::vector<sockaddr_storage>> Resolve(const Address& address) {
-  addrinfo hints = {};
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
-  addrinfo* list = nullptr;
-  const int error = getaddrinfo(address.host.c_str(), absl::StrCat(address.port).c_str(), &hints, &list);
-  if (error != 0) return absl::UnavailableError(gai_strerror(error));
-  std::vector<sockaddr_storage> found;
-  for (const addrinfo* next = list; next != nullptr; next = next->ai_next) {
-    memcpy(&found.emplace_back(), next->ai_addr, next->ai_addrlen);
-  }
-  freeaddrinfo(list);
-  return found;
 }
 
 absl::StatusOr<UniqueFd> ListenAt(const sockaddr_storage& address, milliseconds user_timeout) {
