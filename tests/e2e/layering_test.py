@@ -43,7 +43,9 @@ ALLOWED = {
     "server/gpu": STATUS | MESSAGES | {"server/gpu", "server/events/clock.h"},
     "server/metrics": EVENTS | {"server/metrics"},
     "server/tensorboard": EVENTS | {"server/tensorboard", "tensorboard"},
-    "server/http": STATUS | MESSAGES | {"server/http", "google/rpc", "server/files/openssl_handles.h", "server/files/unique_fd.h", "server/config/address.h"},
+    "server/http": STATUS | MESSAGES | {"server/http", "google/rpc", "server/config/address.h",
+                                        "server/files/descriptors.h", "server/files/openssl_handles.h",
+                                        "server/files/unique_fd.h"},
     "server/page": {"server/page", "server/web/assets.h"},
     # A client of the service within the daemon; of the store it reads events.
     "server/web": EVENTS | {"server/web", "server/http", "server/auth", "server/service", "server/jobs/credentials.h",
