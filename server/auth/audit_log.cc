@@ -65,7 +65,7 @@ bool IsRefused(const AuditRecord& record) {
   if (record.code == "OK" || !record.made.empty() || record.caller.role == v1::ADMIN) return false;
   // Files before the one that was refused stay.
   if (absl::EndsWith(record.method, "UploadDataset")) return false;
-  if (record.caller.role == v1::VIEWER) return true;
+  if (record.changed_nothing || record.caller.role == v1::VIEWER) return true;
   // With other codes it may have ended behind the change.
   constexpr absl::string_view kCodes[] = {"INVALID_ARGUMENT",  "NOT_FOUND",          "ALREADY_EXISTS",
                                           "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION",

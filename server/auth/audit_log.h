@@ -40,6 +40,8 @@ struct AuditRecord {
   std::string code;
   // The line is forced to disk before Write returns: for what few may do, seldom.
   bool durable = false;
+  // It was refused before anybody looked at what was to change, whatever `code` says.
+  bool changed_nothing = false;
 };
 
 // {"time":"2026-01-31T12:00:00.123Z","user":...,"token":...,"role":...,"peer":...,"method":...,"resource":...,"made":...,"code":...};

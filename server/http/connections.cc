@@ -149,7 +149,11 @@ void Connections::Accept() {
     } else if (IsTryAgain(errno)) {
       return;
     } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-      if (CloseOne([](const Connection&) { return size_t{1}; })) continue;
+      if (CloseOne([](const Connection&) { return size_t{1}; })) {
+        TellRefused("descriptors");
+        continue;
+      }
+      if (options_.on_pause) options_.on_pause();
       closed_until_ = steady_clock::now() + kNoDescriptorsPause;
       (void)WatchFor(epoll_.get(), EPOLL_CTL_MOD, listener_.get(), 0, kListener);
       return;
@@ -164,6 +168,8 @@ void Connections::Add(UniqueFd socket, const sockaddr_storage& from) {
     all += answered_.size() + given_back_.size();
   }
   const bool full = all >= static_cast<size_t>(options_.max_connections);
+  // Another, or where none waits for its client this one.
+  if (full) TellRefused("all");
   if (full && !CloseOne([](const Connection&) { return size_t{1}; })) return;
   // Events of a stream are to go out as they come.
   const int on = 1;
@@ -417,6 +423,10 @@ bool Connections::CloseOne(const std::function<size_t(const Connection&)>& weigh
   return true;
 }
 
+void Connections::TellRefused(const char* reason) const {
+  if (options_.on_refused) options_.on_refused(reason);
+}
+
 void Connections::KeepWithinBytes() {
   const auto bytes = [](const Connection& connection) { return connection.output.size(); };
   size_t held = 0;
@@ -429,6 +439,7 @@ void Connections::KeepWithinBytes() {
   for (; held > options_.held_bytes && holders > 1; --holders) {
     const size_t before = held;
     if (!CloseOne(bytes)) return;
+    TellRefused("answers");
     held = 0;
     for (const auto& [id, connection] : connections_) held += bytes(*connection);
     if (held >= before) return;

@@ -46,6 +46,11 @@ class Connections {
     // Given a connection with a request that is done, or refused. GiveBack() is to follow, unless it returns the
     // connection. Called on the thread; must not wait.
     std::function<std::unique_ptr<Connection>(std::unique_ptr<Connection>)> on_request;
+    // Told of each connection that is closed for want of room: for one more than max_connections ("all"), for its
+    // descriptor ("descriptors") or its answer's bytes ("answers"); and whenever nobody is let in, since there are no
+    // descriptors and none to close. May be empty. Called on the thread.
+    std::function<void(const char* reason)> on_refused;
+    std::function<void()> on_pause;
     // Of a new connection's socket; null: it is closed. Called on the thread. Empty: plain text.
     std::function<std::unique_ptr<Transport>(int socket)> transport;
   };
@@ -107,6 +112,7 @@ class Connections {
   // Closes the oldest connection of the client for which `weight` adds up to the most. False: none weighs anything.
   bool CloseOne(const std::function<size_t(const Connection&)>& weight);
   void KeepWithinBytes();
+  void TellRefused(const char* reason) const;
 
   const Options options_;
   // Of the thread, from Start() on.

@@ -59,6 +59,8 @@ absl::Status HttpServer::StartConnections(UniqueFd listener) {
   Connections::Options options;
   options.max_connections = std::min(options_.max_connections, QuarterOfDescriptors());
   options.request_time = options_.request_time;
+  options.on_refused = options_.on_refused;
+  options.on_pause = options_.on_pause;
   options.on_request = [this](std::unique_ptr<Connection> connection) {
     // What is no request needs no thread.
     if (connection->reader.status().ok()) connection = queue_.Put(std::move(connection));
@@ -98,7 +100,8 @@ void HttpServer::AddOwnRoutes() {
   });
   options_.router.Add("GET", "/readyz", [this, send](HttpExchange& exchange, const Router::Arguments&) {
     const absl::Status ready = options_.ready ? options_.ready() : absl::OkStatus();
-    if (ready.ok()) return send(exchange, 200, kPlainText, "ok\n");
+    const std::string note = ready.ok() && options_.ready_note ? options_.ready_note() : "";
+    if (ready.ok()) return send(exchange, 200, kPlainText, absl::StrCat("ok", note.empty() ? "" : "; ", note, "\n"));
     send(exchange, 503, kPlainText, absl::StrCat(ready.message(), "\n"));
   });
 }

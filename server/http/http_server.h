@@ -48,11 +48,16 @@ class HttpServer {
     std::function<std::string()> metrics;
     // /readyz: OK is 200, an error is 503 with its message.
     std::function<absl::Status()> ready;
+    // Told behind the "ok" of /readyz, in words: what is short though the server serves. Empty: nothing. May be empty.
+    std::function<std::string()> ready_note;
     // The other paths.
     Router router;
     // Told of each answer, on the server's threads: the pattern of its path, "" where none fits, and the status. May be
     // empty.
     std::function<void(const std::string& route, int status)> listener;
+    // As Connections::Options'.
+    std::function<void(const char* reason)> on_refused;
+    std::function<void()> on_pause;
     // Requests answered at once; more wait.
     int threads = 128;
     // Open at a time.

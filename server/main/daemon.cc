@@ -264,6 +264,11 @@ absl::Status Daemon::Impl::OpenStore() {
   WaitingJobs waiting;
   AMPD_ASSIGN_OR_RETURN(waiting.queued_since, store_->Await([](const Database& db) { return db.QueuedSince(); }));
   AMPD_ASSIGN_OR_RETURN(waiting.paused, store_->Await([](const Database& db) { return db.PauseReasons(); }));
+  const absl::StatusOr<StepsOfJobs> steps = store_->Await([](const Database& db) { return db.LastSteps(); });
+  // Of events that cannot be read: counters may go back, and nothing else is lost.
+  if (!steps.ok()) {
+    Log(Severity::kWarning, absl::StrCat("counters of jobs' steps begin anew: ", steps.status().message()));
+  }
   // Where that fails a restart may give its place to another user.
   metrics_.SetUserListener([this](const std::string& user) {
     store_->Change(
@@ -272,7 +277,7 @@ absl::Status Daemon::Impl::OpenStore() {
         },
         [](const absl::Status&) {});
   });
-  metrics_.Restore(counters, job_counts, waiting);
+  metrics_.Restore(counters, job_counts, waiting, steps.ok() ? *steps : StepsOfJobs());
   metrics_.SetSampler([this] {
     return SampledFigures{log_->watchers(), log_->store_reads(), FreeBytes(config_.state_dir()), CallsUnderWay(),
                           store_->DamagedPages()};
@@ -406,6 +411,8 @@ absl::Status Daemon::Impl::ServeWorkers() {
   listening.name = "the workers' socket";
   listening.bounds = BoundsOfWorkers();
   listening.log = [](const std::string& text) { Log(Severity::kWarning, text); };
+  listening.on_refused = [this](const char* reason) { metrics_.OnConnectionRefused("workers", reason); };
+  listening.on_pause = [this] { metrics_.OnAcceptPause("workers"); };
   auto listener = GrpcListener::OnSocket(worker_socket_->path(), std::move(listening));
   if (!listener.ok()) return Annotate(listener.status(), absl::StrCat("cannot listen on the socket ", path));
   worker_listener_ = *std::move(listener);
@@ -481,6 +488,8 @@ absl::Status Daemon::Impl::ServeApi() {
   listening.bounds = BoundsOfPort();
   listening.user_timeout = std::chrono::seconds(config_.keepalive_timeout_seconds());
   listening.log = [](const std::string& text) { Log(Severity::kWarning, text); };
+  listening.on_refused = [this](const char* reason) { metrics_.OnConnectionRefused("grpc", reason); };
+  listening.on_pause = [this] { metrics_.OnAcceptPause("grpc"); };
   auto listener = GrpcListener::OnPort(address, std::move(listening));
   if (!listener.ok()) {
     return Annotate(listener.status(), absl::StrCat("cannot listen on ", config_.listen(), " for gRPC"));
@@ -540,9 +549,15 @@ absl::Status Daemon::Impl::ServeHttp() {
   json_api_->AddRoutes(&options.router);
   AddAssets(PageAssets(), &options.router);
   options.listener = [this](const std::string& route, int status) { metrics_.OnHttp(route, status); };
+  options.on_refused = [this](const char* reason) { metrics_.OnConnectionRefused("http", reason); };
+  options.on_pause = [this] { metrics_.OnAcceptPause("http"); };
   options.metrics = [this] { return metrics_.Serialize(); };
   options.ready = [this] {
     return controller_->draining() ? absl::UnavailableError("the server is shutting down") : absl::OkStatus();
+  };
+  options.ready_note = [this] {
+    const std::string shortage = space_report_.Get();
+    return shortage.empty() ? "" : absl::StrCat("no job starts: ", shortage);
   };
   AMPD_ASSIGN_OR_RETURN(http_, HttpServer::Start(std::move(options)));
   return absl::OkStatus();

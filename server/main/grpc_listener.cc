@@ -229,6 +229,7 @@ bool GrpcListener::Admit(int listener, int socket) {
 
 void GrpcListener::OnRefused(const std::string& client) {
   ++refused_;
+  if (options_.on_refused) options_.on_refused(open_.size() >= options_.bounds.all ? "all" : "client");
   const auto now = steady_clock::now();
   if (refusals_logged_ != steady_clock::time_point() && now < refusals_logged_ + kBetweenLines) return;
   options_.log(absl::StrCat(options_.name, ": connections closed since there are too many: ", refused_,
@@ -242,6 +243,7 @@ void GrpcListener::OnRefused(const std::string& client) {
 void GrpcListener::Pause(int error) {
   const auto now = steady_clock::now();
   paused_until_ = now + kPause;
+  if (options_.on_pause) options_.on_pause();
   if (pause_logged_ != steady_clock::time_point() && now < pause_logged_ + kBetweenLines) return;
   options_.log(absl::StrCat(options_.name, ": new connections wait: accept4: ", strerror(error)));
   pause_logged_ = now;

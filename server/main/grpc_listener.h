@@ -42,6 +42,10 @@ class GrpcListener {
     std::chrono::milliseconds user_timeout{0};
     // A line at most every minute of each kind. Called on the thread.
     std::function<void(const std::string&)> log;
+    // Told of each connection that is closed since there are too many, of its client ("client") or of all ("all"), and
+    // whenever new ones begin to wait. May be empty. Called on the thread.
+    std::function<void(const char* reason)> on_refused;
+    std::function<void()> on_pause;
   };
   using Acceptor = grpc::experimental::ExternalConnectionAcceptor;
 

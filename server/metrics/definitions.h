@@ -63,6 +63,17 @@ inline constexpr Metric kCalls = {Metric::kGauge, "ampd_calls", "Calls under way
 inline constexpr Metric kCallsRefused = {
     Metric::kCounter, "ampd_calls_refused_total",
     "Calls refused because too many of their class were under way (call_limits), by label class.", "class"};
+inline constexpr Metric kConnectionsRefused = {
+    Metric::kCounter, "ampd_connections_refused_total",
+    "Connections closed for want of room, by labels port (grpc, workers: the socket of jobs' processes, or http) and "
+    "reason: client (its address has too many), all (the port has), descriptors (the process has no more) or answers "
+    "(too many bytes of them wait for their clients). The HTTP port closes the oldest that waits for its client.",
+    "port, reason"};
+inline constexpr Metric kAcceptPauses = {
+    Metric::kCounter, "ampd_accept_pauses_total",
+    "Times that new connections had to wait for 0.1 seconds, mostly for descriptors, by label port: as of "
+    "ampd_connections_refused_total.",
+    "port"};
 inline constexpr Metric kHttpRequests = {
     Metric::kCounter, "ampd_http_requests_total",
     "Answers of the HTTP port, by labels route (the pattern of the path; empty: there is none) and code (HTTP's); of "
@@ -154,11 +165,12 @@ inline constexpr Metric kJobLearningRate = {Metric::kGauge, "ampd_job_learning_r
                                             "Learning rate of the newest applied step.", "job_id, phase"};
 inline constexpr Metric kJobGradientNorm = {Metric::kGauge, "ampd_job_gradient_norm",
                                             "L2 norm of the unscaled gradients before clipping.", "job_id, phase"};
-inline constexpr Metric kJobStepsApplied = {Metric::kCounter, "ampd_job_steps_applied_total",
-                                            "Steps of the job that updated parameters; repeated ones count once.",
-                                            "job_id, phase"};
+inline constexpr Metric kJobStepsApplied = {
+    Metric::kCounter, "ampd_job_steps_applied_total",
+    "Steps of the job that updated parameters, across restarts of the daemon; repeated ones count once.",
+    "job_id, phase"};
 inline constexpr Metric kJobStepsSkipped = {Metric::kCounter, "ampd_job_steps_skipped_total",
-                                            "Steps of the job skipped because a gradient was not finite.",
+                                            "Steps of the job skipped because a gradient was not finite, likewise.",
                                             "job_id, phase"};
 inline constexpr Metric kJobSamples = {
     Metric::kCounter, "ampd_job_samples_total",
@@ -233,7 +245,8 @@ inline std::vector<MetricGroup> MetricGroups() {
       {"Daemon",
        "",
        {&kBuildInfo, &kUptime, &kStateDirFree, &kDamagedPages, &kStoreCommitSeconds, &kEventLagSeconds, &kWatchers,
-        &kWatchStoreReads, &kRpcs, &kRpcSeconds, &kCalls, &kCallsRefused, &kHttpRequests}},
+        &kWatchStoreReads, &kRpcs, &kRpcSeconds, &kCalls, &kCallsRefused, &kHttpRequests, &kConnectionsRefused,
+        &kAcceptPauses}},
       {"Queue",
        "",
        {&kJobs, &kQueueDepth, &kJobsQueued, &kJobsPaused, &kOldestQueued, &kQueueSeconds, &kStartSeconds,

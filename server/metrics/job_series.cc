@@ -1,5 +1,7 @@
 #include "server/metrics/job_series.h"
 
+#include <algorithm>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/strip.h"
 
@@ -55,8 +57,10 @@ void JobSeries::RaiseTo(const std::string& job, const Metric& metric, const Labe
 }
 
 void JobSeries::CountSteps(const std::string& job, const std::string& phase, int64_t applied, int64_t skipped) {
-  RaiseTo(job, kJobStepsApplied, OfPhase(phase), static_cast<double>(applied));
-  RaiseTo(job, kJobStepsSkipped, OfPhase(phase), static_cast<double>(skipped));
+  PhaseSteps before;
+  if (const auto known = restored_.find(job); known != restored_.end()) before = known->second[phase];
+  RaiseTo(job, kJobStepsApplied, OfPhase(phase), static_cast<double>(std::max(applied, before.applied)));
+  RaiseTo(job, kJobStepsSkipped, OfPhase(phase), static_cast<double>(std::max(skipped, before.skipped)));
 }
 
 void JobSeries::OnWrite(const JobWrite& write) {

@@ -41,6 +41,8 @@ class JobSeries {
   JobSeries(const Gauges* gauges, const Counters* counters, const Clock* clock)
       : gauges_(gauges), counters_(counters), clock_(clock) {}
 
+  // What the store knew when the daemon began: for Prometheus a counter that comes back with less has begun anew.
+  void Restore(const StepsOfJobs& steps) { restored_ = steps; }
   // Drops what has expired, too, once in a while: where nobody asks for the figures that alone does.
   void OnWrite(const JobWrite& write);
   void DropExpired();
@@ -74,6 +76,8 @@ class JobSeries {
   const Counters* const counters_;
   const Clock* const clock_;
   std::unordered_map<std::string, Series> jobs_;
+  // Of the jobs that had not ended then.
+  StepsOfJobs restored_;
   // When OnWrite looks for what has expired.
   absl::Duration next_look_;
 };

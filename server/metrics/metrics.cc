@@ -37,6 +37,14 @@ constexpr size_t kMaxUsers = 100;
 constexpr char kOtherUsers[] = "(other)";
 constexpr char kUserMark[] = "user_series|";
 
+// Ports, and why they may refuse connections: series that are there from the start, as 0, so that the first one counts.
+const std::map<std::string, std::vector<std::string>>& Refusals() {
+  static const std::map<std::string, std::vector<std::string>>& refusals =
+      *new std::map<std::string, std::vector<std::string>>{
+          {"grpc", {"client", "all"}}, {"workers", {"all"}}, {"http", {"all", "descriptors", "answers"}}};
+  return refusals;
+}
+
 std::string StateLabel(v1::Job::State state) { return absl::AsciiStrToLower(v1::Job::State_Name(state)); }
 
 absl::Time TimeOf(const v1::JobEvent& event) {
@@ -84,12 +92,14 @@ class Metrics::Impl {
   Impl(const std::string& version, const Clock* clock);
 
   void Restore(const std::map<std::string, double>& counters, const std::map<v1::Job::State, int64_t>& job_counts,
-               const WaitingJobs& waiting) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+               const WaitingJobs& waiting, const StepsOfJobs& steps) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void OnWrite(const JobWrite& write) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void SetQueue(const QueueFigures& queue) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void OnRpc(const std::string& method, const std::string& code, double seconds) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void OnHttp(const std::string& route, int status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void OnCallRefused(const std::string& call_class) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void OnConnectionRefused(const std::string& port, const std::string& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void OnAcceptPause(const std::string& port) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void AddToCounters(const std::map<std::string, double>& deltas) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   std::vector<prometheus::MetricFamily> Collect(const SampledFigures& sampled) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
@@ -159,6 +169,12 @@ Metrics::Impl::Impl(const std::string& version, const Clock* clock)
     pause_reasons_[reason] = &gauges_[&kJobsPaused]->Add({{"reason", label}});
   }
   for (const Metric* metric : FleetCounters()) fleet_[metric->name] = &counters_[metric]->Add({});
+  for (const auto& [port, reasons] : Refusals()) {
+    for (const std::string& reason : reasons) {
+      counters_[&kConnectionsRefused]->Add({{"port", port}, {"reason", reason}});
+    }
+    counters_[&kAcceptPauses]->Add({{"port", port}});
+  }
 }
 
 Histogram& Metrics::Impl::HistogramOf(const Metric& metric, const Labels& labels) {
@@ -166,13 +182,15 @@ Histogram& Metrics::Impl::HistogramOf(const Metric& metric, const Labels& labels
 }
 
 void Metrics::Impl::Restore(const std::map<std::string, double>& counters,
-                            const std::map<v1::Job::State, int64_t>& job_counts, const WaitingJobs& waiting) {
+                            const std::map<v1::Job::State, int64_t>& job_counts, const WaitingJobs& waiting,
+                            const StepsOfJobs& steps) {
   for (const auto& [name, mark] : counters) {
     absl::string_view user = name;
     if (absl::ConsumePrefix(&user, kUserMark)) users_.emplace(user);
   }
   AddToCounters(counters);
   queued_.insert(waiting.queued_since.begin(), waiting.queued_since.end());
+  jobs_.Restore(steps);
   for (const auto& [job, reason] : waiting.paused) SetPaused(job, reason);
   for (const auto& [state, count] : job_counts) {
     if (states_.count(state) > 0) states_[state]->Set(static_cast<double>(count));
@@ -290,6 +308,14 @@ void Metrics::Impl::OnCallRefused(const std::string& call_class) {
   counters_[&kCallsRefused]->Add({{"class", call_class}}).Increment();
 }
 
+void Metrics::Impl::OnConnectionRefused(const std::string& port, const std::string& reason) {
+  counters_[&kConnectionsRefused]->Add({{"port", port}, {"reason", reason}}).Increment();
+}
+
+void Metrics::Impl::OnAcceptPause(const std::string& port) {
+  counters_[&kAcceptPauses]->Add({{"port", port}}).Increment();
+}
+
 std::vector<prometheus::MetricFamily> Metrics::Impl::Collect(const SampledFigures& sampled) {
   jobs_.DropExpired();
   gauges_[&kUptime]->Add({}).Set(absl::ToDoubleSeconds(clock_->Monotonic() - start_));
@@ -318,9 +344,10 @@ Metrics::Metrics(const std::string& version, const Clock* clock) : impl_(std::ma
 Metrics::~Metrics() = default;
 
 void Metrics::Restore(const std::map<std::string, double>& counters,
-                      const std::map<v1::Job::State, int64_t>& job_counts, const WaitingJobs& waiting) {
+                      const std::map<v1::Job::State, int64_t>& job_counts, const WaitingJobs& waiting,
+                      const StepsOfJobs& steps) {
   const MutexLock lock(&impl_->mutex);
-  impl_->Restore(counters, job_counts, waiting);
+  impl_->Restore(counters, job_counts, waiting, steps);
 }
 
 void Metrics::SetUserListener(std::function<void(const std::string& user)> listener) {
@@ -358,6 +385,16 @@ void Metrics::OnHttp(const std::string& route, int status) {
 void Metrics::OnCallRefused(const std::string& call_class) {
   const MutexLock lock(&impl_->mutex);
   impl_->OnCallRefused(call_class);
+}
+
+void Metrics::OnConnectionRefused(const std::string& port, const std::string& reason) {
+  const MutexLock lock(&impl_->mutex);
+  impl_->OnConnectionRefused(port, reason);
+}
+
+void Metrics::OnAcceptPause(const std::string& port) {
+  const MutexLock lock(&impl_->mutex);
+  impl_->OnAcceptPause(port);
 }
 
 void Metrics::SetSampler(std::function<SampledFigures()> sampler) {

@@ -78,9 +78,9 @@ class Metrics {
   // before Restore. It must be thread-safe, must not block and must not call the metrics.
   void SetUserListener(std::function<void(const std::string& user)> listener);
   // What the store knew at the start of the daemon; call once, before the first OnWrite. Users with a mark have series
-  // of their own, the others as they come, as long as there is room.
+  // of their own, the others as they come, as long as there is room. Counters of jobs' steps begin at `steps` at least.
   void Restore(const std::map<std::string, double>& counters, const std::map<v1::Job::State, int64_t>& job_counts,
-               const WaitingJobs& waiting = {});
+               const WaitingJobs& waiting = {}, const StepsOfJobs& steps = {});
   // A durable change: EventLog's listener.
   void OnWrite(const JobWrite& write);
   // What was added to the fleet's counters apart from jobs, once that is durable.
@@ -95,6 +95,10 @@ class Metrics {
   void OnHttp(const std::string& route, int status);
   // A call for which its class had no room.
   void OnCallRefused(const std::string& call_class);
+  // A connection for which `port` had no room, and why; that new ones have to wait there. Names as kConnectionsRefused
+  // has them.
+  void OnConnectionRefused(const std::string& port, const std::string& reason);
+  void OnAcceptPause(const std::string& port);
   // Called by Serialize; set before the first. It must be thread-safe and must not call the metrics.
   void SetSampler(std::function<SampledFigures()> sampler);
   void SetDevices(const std::vector<v1::Device>& devices);

@@ -28,7 +28,9 @@ class Picker {
         queue_(*snapshot.queue),
         pool_(snapshot, now),
         preemption_(snapshot, &pool_, now),
-        quota_(snapshot, now) {}
+        quota_(snapshot, now) {
+    decision_.now = now;
+  }
 
   Decision Run() &&;
 

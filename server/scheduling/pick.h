@@ -158,6 +158,8 @@ struct Decision {
   // As in the snapshot.
   bool draining = false;
   std::string no_space;
+  // As Pick was told.
+  absl::Time now = absl::InfinitePast();
 };
 
 // Jobs in line come by priority, higher first, then by their user's usage, less first, then by submit sequence. Each

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "server/scheduling/device_pool.h"
 #include "server/scheduling/quota.h"
 
@@ -97,7 +99,47 @@ std::optional<Block> Never(const Requirement& need) {
                             need.gpus, need.gpus == 1 ? " is" : " are", " needed")};
 }
 
-Block OfClass(const SchedulingSnapshot& snapshot, const ClassBlock& block, const QueuedJob& job) {
+// Jobs that would stop for it had they run long enough, where that is all that keeps devices from it.
+std::vector<std::string> TooYoung(const SchedulingSnapshot& snapshot, const Decision& decision, const QueuedJob& job) {
+  const Requirement& need = job.requirement;
+  std::vector<char> could_have(snapshot.devices.size(), 0);
+  for (size_t i = 0; i < could_have.size(); ++i) could_have[i] = need.Fits(i) && !IsHeldBack(snapshot.devices[i]);
+  std::vector<const RunningJob*> young;
+  for (const RunningJob& running : snapshot.running) {
+    const bool yields = running.preemptible && running.priority < job.priority &&
+                        CheckpointFits(running.checkpoint_time, snapshot.policy.stop_grace);
+    if (running.stopping) continue;
+    if (yields && decision.now - running.start < snapshot.policy.min_run) young.push_back(&running);
+    for (const int device : running.devices) could_have[static_cast<size_t>(device)] &= yields ? 1 : 0;
+  }
+  std::map<int, int> in_group;
+  for (size_t i = 0; i < could_have.size(); ++i) in_group[snapshot.devices[i].group] += could_have[i];
+  std::vector<std::string> ids;
+  for (const RunningJob* running : young) {
+    const bool helps = std::any_of(running->devices.begin(), running->devices.end(), [&](int device) {
+      const auto i = static_cast<size_t>(device);
+      return could_have[i] != 0 && in_group[snapshot.devices[i].group] >= need.gpus;
+    });
+    if (helps) ids.push_back(running->id);
+  }
+  return ids;
+}
+
+// Its time is not told, so that the text stays as it is meanwhile.
+std::string WhoMayStopLater(const SchedulingSnapshot& snapshot, const Decision& decision, const QueuedJob& job) {
+  constexpr size_t kTold = 3;
+  std::vector<std::string> ids = TooYoung(snapshot, decision, job);
+  if (ids.empty()) return "";
+  const bool one = ids.size() == 1;
+  const size_t more = ids.size() - std::min(ids.size(), kTold);
+  ids.resize(ids.size() - more);
+  return absl::StrCat("; ", absl::StrJoin(ids, ", "), more == 0 ? "" : absl::StrCat(" and ", more, " more"),
+                      ", of lower priority, may be stopped once ", one ? "it has" : "they have", " run ",
+                      absl::ToInt64Seconds(snapshot.policy.min_run), " s (preemption_min_run_seconds)");
+}
+
+Block OfClass(const SchedulingSnapshot& snapshot, const Decision& decision, const ClassBlock& block,
+              const QueuedJob& job) {
   const Requirement& need = job.requirement;
   if (std::optional<Block> never = Never(need)) return *std::move(never);
   if (block.free >= need.gpus && !block.kept_for.empty() && block.kept_for != job.id) {
@@ -122,7 +164,8 @@ Block OfClass(const SchedulingSnapshot& snapshot, const ClassBlock& block, const
   const int fit = Count(need.usable) - Count(need.too_small), held = fit - block.free;
   return {v1::Job::RESOURCES,
           absl::StrCat(block.free, " of ", Devices(need.gpus), " free: of ", fit, " that it could use ", held,
-                       held == 1 ? " is" : " are", need.share ? " held or full" : " held")};
+                       held == 1 ? " is" : " are", need.share ? " held or full" : " held",
+                       WhoMayStopLater(snapshot, decision, job))};
 }
 
 // Once the first of a class must wait the round looks at no other line of it.
@@ -144,7 +187,7 @@ Block BlockOf(const SchedulingSnapshot& snapshot, const Decision& decision, cons
   const QueueClass::Key key{-int64_t{line.priority}, line.user, line.sweep_id};
   if (std::optional<Block> quota = QuotaBlock(snapshot, decision, cls, key, line)) return *std::move(quota);
   const auto found = decision.class_blocks.find(cls);
-  return OfClass(snapshot, found == decision.class_blocks.end() ? ClassBlock() : found->second, job);
+  return OfClass(snapshot, decision, found == decision.class_blocks.end() ? ClassBlock() : found->second, job);
 }
 
 // The jobs in line, in order.

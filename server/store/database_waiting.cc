@@ -1,4 +1,5 @@
-// Jobs that have no device, at the start of a daemon.
+// What metrics tell of jobs, at the start of a daemon.
+#include <algorithm>
 #include <optional>
 
 #include "engine/core/status.h"
@@ -22,6 +23,15 @@ absl::StatusOr<std::optional<absl::Time>> EntryIntoQueue(const Database& databas
     v1::JobEvent event;
     AMPD_RETURN_IF_ERROR(query.ParseAt(0, &event));
     if (event.state_change().to() == v1::Job::QUEUED) return TimeOf(event);
+  }
+}
+
+template <typename Phases>
+void Raise(const Phases& phases, std::map<std::string, PhaseSteps>* most) {
+  for (const auto& phase : phases) {
+    PhaseSteps& steps = (*most)[phase.name()];
+    steps.applied = std::max<int64_t>(steps.applied, phase.steps_applied());
+    steps.skipped = std::max<int64_t>(steps.skipped, phase.steps_skipped());
   }
 }
 
@@ -54,6 +64,25 @@ absl::StatusOr<std::map<std::string, absl::Time>> Database::QueuedSince() const 
     if (entry) since[id] = *entry;
   }
   return since;
+}
+
+// Before its first attempt a job has no steps.
+absl::StatusOr<StepsOfJobs> Database::LastSteps() const {
+  Statement query(*this,
+                  "SELECT j.id, e.event FROM jobs j JOIN events e ON e.job=j.sequence AND e.sequence>j.last_event-200 "
+                  "WHERE j.state<?1 AND j.attempt>0");
+  query.Int(v1::Job::SUCCEEDED);
+  StepsOfJobs steps;
+  while (true) {
+    AMPD_ASSIGN_OR_RETURN(const bool row, query.Step());
+    if (!row) return steps;
+    v1::JobEvent event;
+    AMPD_RETURN_IF_ERROR(query.ParseAt(1, &event));
+    if (event.step().phases().empty() && event.checkpoint().phases().empty()) continue;
+    std::map<std::string, PhaseSteps>& most = steps[query.BytesAt(0)];
+    Raise(event.step().phases(), &most);
+    Raise(event.checkpoint().phases(), &most);
+  }
 }
 
 absl::StatusOr<std::map<std::string, v1::Job::PauseReason>> Database::PauseReasons() const {

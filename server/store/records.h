@@ -104,6 +104,17 @@ struct RequestRecord {
   std::string job_id;
 };
 
+// Steps of a job's phase over all attempts, as its reports tell them.
+struct PhaseSteps {
+  int64_t applied = 0;
+  int64_t skipped = 0;
+
+  friend bool operator==(const PhaseSteps&, const PhaseSteps&) = default;
+};
+
+// By job's id, then by phase.
+using StepsOfJobs = std::map<std::string, std::map<std::string, PhaseSteps>>;
+
 // A device on which no job is to start.
 struct DrainRecord {
   std::string device;

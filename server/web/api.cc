@@ -170,15 +170,22 @@ void JsonApi::Serve(HttpExchange& exchange, const Router::Arguments& arguments, 
 
 absl::StatusOr<HttpResponse> JsonApi::Handle(HttpExchange& exchange, const Router::Arguments& arguments,
                                              const Route& route) {
+  Call call{exchange, arguments, {}, {}, ""};
+  absl::StatusOr<HttpResponse> answer = Answer(call, route);
+  if (!answer.ok()) {
+    WriteDownRefused(call, route, answer.status().code());
+  } else if (answer->status >= 400) {
+    WriteDownRefused(call, route, absl::StatusCode::kInvalidArgument);
+  }
+  return answer;
+}
+
+absl::StatusOr<HttpResponse> JsonApi::Answer(Call& call, const Route& route) {
+  HttpExchange& exchange = call.exchange;
   const HttpRequest& request = exchange.request();
   AMPD_RETURN_IF_ERROR(CheckOrigin(request, options_.place));
-  Call call{exchange, arguments, {}, {}, ""};
-  absl::StatusOr<Credentials> credentials = CredentialsOf(request);
-  if (!credentials.ok()) {
-    WriteDownStranger(request.peer, route.method, arguments.empty() ? "" : arguments[0]);
-    return credentials.status();
-  }
-  call.credentials = *std::move(credentials);
+  AMPD_ASSIGN_OR_RETURN(call.credentials, CredentialsOf(request));
+  call.has_credentials = true;
   AMPD_ASSIGN_OR_RETURN(const auto slot, TakeSlot(request, call.credentials));
   AMPD_ASSIGN_OR_RETURN(call.query, Query::Parse(request.query, route.parameters));
   if (request.method == "GET" || request.method == "HEAD") return (this->*route.handler)(call);
@@ -213,14 +220,20 @@ absl::StatusOr<Credentials> JsonApi::CredentialsOf(const HttpRequest& request) {
   return Credentials{secret.value_or(""), request.peer};
 }
 
-void JsonApi::WriteDownStranger(const std::string& peer, const char* method, const std::string& resource) const {
-  if (options_.audit == nullptr || method == nullptr) return;
+void JsonApi::WriteDownRefused(const Call& call, const Route& route, absl::StatusCode code) const {
+  if (options_.audit == nullptr || route.method == nullptr || call.service_asked) return;
+  const HttpRequest& request = call.exchange.request();
+  const absl::StatusOr<Query> query = Query::Parse(request.query, route.parameters);
+  if (query.ok() && query->Flag("validate_only").value_or(false)) return;
   AuditRecord record;
+  // Who was not looked at may be a page of another site that uses a browser: nobody, whoever has signed in there.
+  if (call.has_credentials) record.caller = options_.gate->Identify(call.credentials.secret).value_or(Caller());
   record.time = options_.clock->Now();
-  record.peer = peer;
-  record.method = method;
-  record.resource = resource;
-  record.code = absl::StatusCodeToString(absl::StatusCode::kUnauthenticated);
+  record.peer = request.peer;
+  record.method = route.method;
+  record.resource = call.arguments.empty() ? "" : call.arguments[0];
+  record.code = absl::StatusCodeToString(code);
+  record.changed_nothing = true;
   options_.audit->Write(record);
 }
 

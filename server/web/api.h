@@ -62,6 +62,10 @@ class JsonApi {
     Query query;
     // Of a change.
     std::string body;
+    // The credentials are those of the request.
+    bool has_credentials = false;
+    // The service was asked, which writes changes down, also those that it refuses.
+    bool service_asked = false;
   };
   // Answers by what it gives, or through the exchange; then what it gives is not looked at.
   using Handler = absl::StatusOr<HttpResponse> (JsonApi::*)(Call& call);
@@ -82,10 +86,11 @@ class JsonApi {
   void AddRead(Router* router, absl::string_view path, std::vector<std::string> parameters, Handler handler);
   void Serve(HttpExchange& exchange, const Router::Arguments& arguments, const Route& route);
   absl::StatusOr<HttpResponse> Handle(HttpExchange& exchange, const Router::Arguments& arguments, const Route& route);
+  absl::StatusOr<HttpResponse> Answer(Call& call, const Route& route);
   absl::StatusOr<std::unique_ptr<Slots::Lease>> TakeSlot(const HttpRequest& request, const Credentials& credentials);
   absl::StatusOr<Credentials> CredentialsOf(const HttpRequest& request);
-  // Into the audit log, as the service does with what reaches it: somebody unknown was refused.
-  void WriteDownStranger(const std::string& peer, const char* method, const std::string& resource) const;
+  // Into the audit log, as the service does with what reaches it: a change that was refused before.
+  void WriteDownRefused(const Call& call, const Route& route, absl::StatusCode code) const;
   // Whose streams and downloads count together: a user's, or without tokens those of an address.
   absl::StatusOr<std::string> ClientOf(const HttpRequest& request, const Credentials& credentials) const;
   absl::StatusOr<v1::Job> JobOf(const Call& call);
@@ -152,7 +157,7 @@ class JsonApi {
   // api_changes.cc
   // Of what the path names; `resource`: the request's field for that.
   template <typename Request>
-  absl::Status ReadChange(const Call& call, const char* resource, Request* request);
+  absl::Status ReadChange(Call& call, const char* resource, Request* request);
   template <typename Request, typename Response>
   absl::StatusOr<HttpResponse> Change(Call& call, Backend::Method<Request, Response> method, absl::Duration timeout,
                                       const char* resource = "job_id");

@@ -20,12 +20,13 @@ constexpr absl::Duration kStepsPatience = absl::Seconds(60);
 }  // namespace
 
 template <typename Request>
-absl::Status JsonApi::ReadChange(const Call& call, const char* resource, Request* request) {
+absl::Status JsonApi::ReadChange(Call& call, const char* resource, Request* request) {
   AMPD_RETURN_IF_ERROR(ParseYaml(call.body, "body", request));
   const google::protobuf::FieldDescriptor* field = Request::descriptor()->FindFieldByName(resource);
   const google::protobuf::Reflection* fields = Request::GetReflection();
   if (!fields->GetString(*request, field).empty()) return InvalidFields({{resource, "is in the path"}});
   fields->SetString(request, field, call.arguments[0]);
+  call.service_asked = true;
   return absl::OkStatus();
 }
 

@@ -20,12 +20,11 @@ absl::StatusOr<HttpResponse> JsonApi::Submit(Call& call) {
   AMPD_ASSIGN_OR_RETURN(const bool validate_only, call.query.Flag("validate_only"));
   // Before the text is looked at, which takes more than any other body.
   if (options_.gate->asks_for_tokens()) {
-    const absl::Status known = options_.gate->Identify(call.credentials.secret).status();
-    if (!known.ok() && !validate_only) WriteDownStranger(call.credentials.peer, "CreateJob", "");
-    AMPD_RETURN_IF_ERROR(known);
+    AMPD_RETURN_IF_ERROR(options_.gate->Identify(call.credentials.secret).status());
   }
   const SentJobFile file(call.body);
   if (!file.status().ok()) return file.Refusal(file.status());
+  call.service_asked = true;
   absl::StatusOr<std::string> answer = file.spec().has_sweep() ? CreateSweep(call, file.spec(), validate_only)
                                                                : CreateJob(call, file.spec(), validate_only);
   if (!answer.ok()) return file.Refusal(answer.status());

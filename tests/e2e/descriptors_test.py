@@ -10,6 +10,7 @@ import grpc
 import ampd_process
 from ampd.v1 import training_service_pb2
 from ampd_process import DaemonTest, eventually, glyphs_job
+from metrics_test import samples
 from raw_clients import PREFACE, SETTINGS, RawClient, frame
 
 # Of the daemon, and the connections of a client that wants more than those.
@@ -77,6 +78,8 @@ class DescriptorsTest(DaemonTest):
         served = [client for client in clients if not client.poll()]
         self.assertGreater(len(served), DESCRIPTORS // 8)
         self.assertLess(len(served), DESCRIPTORS // 2)
+        refused = samples(ampd.http("/metrics")[1])["ampd_connections_refused_total", '{port="grpc",reason="client"}']
+        self.assertEqual(refused, FLOOD - len(served))
         self.assert_healthy(ampd)
 
     def test_a_moment_without_descriptors(self):
@@ -94,6 +97,9 @@ class DescriptorsTest(DaemonTest):
         # Who waited meanwhile is let in.
         eventually(lambda: client.poll() or client.received, "an answer")
         self.assertFalse(client.closed)
+        counted = samples(ampd.http("/metrics")[1])
+        for port in ("grpc", "workers"):
+            self.assertGreater(counted["ampd_accept_pauses_total", f'{{port="{port}"}}'], 0)
         self.assert_healthy(ampd)
 
 

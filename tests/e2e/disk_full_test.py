@@ -126,6 +126,9 @@ class DiskFullTest(DaemonTest):
         self.assertIn("min_free_bytes", ampd.ctl("get", waiting).stdout)
         self.assertIn("the state directory has", ampd.ctl("list").stdout)
         self.assertIn("min_free_bytes", ampd.ctl("why", waiting).stdout)
+        status, body = ampd.http("/readyz")
+        self.assertEqual(status, 200)
+        self.assertRegex(body, r"^ok; no job starts: the state directory has \d+ bytes of room.*\n$")
         step = ampd.get(running).summary.step
         ampd.wait_for_step(running, step + 20)
         ampd.ctl("cancel", running)
@@ -133,6 +136,7 @@ class DiskFullTest(DaemonTest):
         self.assert_state(ampd.get(waiting), "QUEUED")
         os.remove(filler)
         self.assert_state(ampd.wait(waiting), "SUCCEEDED")
+        self.assertEqual(ampd.http("/readyz"), (200, "ok\n"))
 
     def test_an_upload_that_does_not_fit(self):
         ampd = self.small_daemon()

@@ -98,6 +98,21 @@ class MetricsTest(DaemonTest):
             self.assertEqual(after[name, ""], before[name, ""])
         self.assertEqual(after["ampd_jobs", '{state="succeeded"}'], 1)
 
+    def test_counters_of_a_job_do_not_go_back_with_its_steps(self):
+        job_id = self.ampd.submit(glyphs_job("lost", steps=1000000)).id
+        self.ampd.wait_for_step(job_id, 200)
+        series = ("ampd_job_steps_applied_total", f'{{job_id="{job_id}",phase="main"}}')
+        before = self.scrape()[series]
+        self.assertGreaterEqual(before, 200)
+        # The worker as well, before its first checkpoint: all steps are lost.
+        self.ampd.kill()
+        self.ampd.kill_workers()
+        self.ampd.start()
+        after = eventually(lambda: self.scrape().get(series), "steps of the next attempt")
+        self.assertGreaterEqual(after, before)
+        self.ampd.ctl("cancel", job_id)
+        self.assertEqual([event.rewound.to_step for event in self.ampd.events(job_id) if event.HasField("rewound")], [0])
+
     def test_health(self):
         self.assertEqual(self.ampd.http("/healthz")[0], 200)
         self.assertEqual(self.ampd.http("/readyz")[0], 200)

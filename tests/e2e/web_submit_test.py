@@ -305,6 +305,30 @@ class WebSubmitTest(browser_module.PageTest):
         self.assertEqual(self.jobs(ampd), [])
         self.assertIsNone(page.js("return window.broken || null;"), "text became HTML")
 
+    def test_what_is_odd_about_a_job_is_told(self):
+        ampd = self.daemon()
+        self.open(ampd, "#/new")
+        page = self.browser
+        warnings = "return [...document.querySelectorAll(arguments[0])].map((e) => e.innerText);"
+        slow = {"adamw": {"learning_rate": 0.002}, "schedule": {"cosine": {"warmup_steps": 500}}}
+        self.write(glyphs_job("odd", steps=4, optimizer=slow))
+        self.check()
+        self.assertIn("Valid: odd.", page.text("#result .notice"))
+        [warning] = page.js(warnings, "#result .warning")
+        self.assertRegex(warning, r"^Warning: optimizer\.schedule\.cosine\.warmup_steps: is 500, and the job takes 4 steps")
+        self.write(dict(glyphs_job("swept", steps=4, optimizer=slow), sweep={"grid": {"seed": [1, 2]}}))
+        self.check()
+        self.assertEqual(page.js(warnings, "#result .warning"), [warning])
+        self.write(glyphs_job("even", steps=4))
+        self.check()
+        self.assertEqual(page.js(warnings, "#result .warning"), [])
+        # It is told beside the plan, too, once it is a job.
+        self.write(glyphs_job("odd", steps=4, optimizer=slow))
+        page.click("#submit")
+        self.open(ampd, f"#/jobs/{self.until_job()}/plan")
+        page.until_text("#panel .warning", warning)
+        self.assertEqual(self.jobs(ampd)[0].plan.warnings, [warning.removeprefix("Warning: ")])
+
     def test_mistakes_that_are_not_listed_are_counted(self):
         ampd = self.daemon()
         self.expected.append("Failed to load resource")

@@ -4,7 +4,7 @@ import {identity, specText, submitFile} from './api.js';
 import {fill, h, setText} from './dom.js';
 import {forgetRequest, loadDraft, newRequestId, saveDraft} from './draft.js';
 import {bytes} from './format.js';
-import {planParts} from './plan_view.js';
+import {planParts, warningParts} from './plan_view.js';
 import {STARTER} from './starter.js';
 import {TextEditor} from './text_editor.js';
 
@@ -195,7 +195,9 @@ export class NewPage {
 
   showValid(job, sweep) {
     const what = sweep ? `a sweep of ${sweep.count} ${sweep.count === 1 ? 'job' : 'jobs'}` : job.spec.name;
-    fill(this.result, h('p', {class: 'notice good'}, `Valid: ${what}. Nothing was submitted.`));
+    fill(
+        this.result, h('p', {class: 'notice good'}, `Valid: ${what}. Nothing was submitted.`),
+        warningParts(sweep ? sweep.warnings : job.plan && job.plan.warnings));
     if (!job) return;
     if (job.plan && job.plan.layers.length > 0) {
       this.result.append(...planParts(job.plan));

@@ -2,7 +2,7 @@
 
 import {part} from './api.js';
 import {fill, h} from './dom.js';
-import {planParts} from './plan_view.js';
+import {planParts, warningParts} from './plan_view.js';
 
 export class PlanTab {
   constructor(panel, job) {
@@ -13,7 +13,7 @@ export class PlanTab {
   async load(id) {
     try {
       const plan = await part(id, 'plan');
-      if (!this.closed) fill(this.panel, planParts(plan));
+      if (!this.closed) fill(this.panel, warningParts(plan.warnings), planParts(plan));
     } catch (error) {
       if (!this.closed) fill(this.panel, h('p', {class: 'notice error', role: 'alert'}, error.message));
     }

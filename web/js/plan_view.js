@@ -7,6 +7,11 @@ function shape(dimensions) {
   return dimensions.map(count).join(' × ') || 'scalar';
 }
 
+/** What is odd about a job that may be submitted all the same, a notice each. */
+export function warningParts(warnings) {
+  return (warnings || []).map((text) => h('p', {class: 'notice warning'}, `Warning: ${text}`));
+}
+
 /** The elements, one below the other. */
 export function planParts(plan) {
   const parameters = Number(plan.parameter_bytes);

@@ -381,6 +381,19 @@ TEST(AuditLogTest, NoPartOfALineStays) {
   EXPECT_THAT(told[1], HasSubstr("misses 2 calls"));
 }
 
+TEST(AuditLogTest, WhatIsRefusedBeforehandIsBoundedWhateverItsCode) {
+  for (const auto& [nothing, lines] : {std::pair(true, 10u), std::pair(false, 30u)}) {
+    TempDir dir;
+    const std::string path = dir.path() + "/audit.log";
+    auto log = *AuditLog::Open({.path = path});
+    AuditRecord record = Record("1");
+    record.code = "UNAVAILABLE";
+    record.changed_nothing = nothing;
+    for (int i = 0; i < 30; ++i) log->Write(record);
+    EXPECT_EQ(Lines(path).size(), lines) << nothing;
+  }
+}
+
 TEST(AuditLogTest, ALineBeginsBehindAPartOfOne) {
   TempDir dir;
   const std::string path = dir.path() + "/audit.log";

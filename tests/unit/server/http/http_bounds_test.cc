@@ -52,6 +52,10 @@ class HttpBoundsTest : public ::testing::Test {
     options.router.Add("POST", "/body", [](HttpExchange& exchange, const Router::Arguments&) {
       exchange.Send({200, "", {}, exchange.ReadBody(kMaxBodyBytes).value_or("none")});
     });
+    options.on_refused = [this](const char* reason) {
+      const MutexLock lock(&mutex_);
+      ++closed_[reason];
+    };
     options.listener = [this](const std::string&, int status) { refused_ += status == 503 ? 1 : 0; };
     set(&options);
     server_ = *HttpServer::Start(std::move(options));
@@ -64,6 +68,10 @@ class HttpBoundsTest : public ::testing::Test {
   int Waiting() {
     const MutexLock lock(&mutex_);
     return waiting_;
+  }
+  int Closed(const std::string& reason) {
+    const MutexLock lock(&mutex_);
+    return closed_[reason];
   }
   // To `begin`, and a byte at a time behind it, fewer than the request lacks. Once more where this machine was so slow
   // that the first byte came too late.
@@ -95,6 +103,7 @@ class HttpBoundsTest : public ::testing::Test {
   CondVar changed_;
   bool released_ ABSL_GUARDED_BY(mutex_) = false;
   int waiting_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<std::string, int> closed_ ABSL_GUARDED_BY(mutex_);
   std::atomic<int> refused_{0};
   std::atomic<int> streams_{0};
   std::vector<std::unique_ptr<Client>> clients_;
@@ -149,6 +158,8 @@ TEST_F(HttpBoundsTest, ConnectionsBeyondTheBoundPushOutTheirOldest) {
   EXPECT_FALSE(other->IsReadable(0));
   other->Send("Host: x\r\n\r\n");
   EXPECT_THAT(other->Read(), EndsWith("ok\n"));
+  EXPECT_GE(Closed("all"), 100 - 16);
+  EXPECT_EQ(Closed("answers"), 0);
 }
 
 TEST_F(HttpBoundsTest, ReadersThatTakeNothingKeepNobodyOut) {
@@ -161,6 +172,8 @@ TEST_F(HttpBoundsTest, ReadersThatTakeNothingKeepNobodyOut) {
   // 64 MiB of answers are kept: the first gave way to the others.
   EXPECT_LT(clients_.front()->Read().size(), kLarge);
   EXPECT_GT(clients_.back()->Read().size(), kLarge);
+  EXPECT_GE(Closed("answers"), 1);
+  EXPECT_EQ(Closed("all"), 0);
 }
 
 TEST_F(HttpBoundsTest, NoClientHasAllThreads) {

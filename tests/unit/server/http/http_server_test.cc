@@ -52,6 +52,7 @@ class HttpServerTest : public ::testing::Test {
       const MutexLock lock(&mutex_);
       answers_[absl::StrCat(route, " ", status)] += 1;
     };
+    options.ready_note = [this] { return is_short_ ? std::string("no room") : ""; };
     options.ready = [this] { return ready_ ? absl::OkStatus() : absl::UnavailableError("draining"); };
     auto server = HttpServer::Start(std::move(options));
     EXPECT_TRUE(server.ok()) << server.status();
@@ -65,6 +66,7 @@ class HttpServerTest : public ::testing::Test {
   Mutex mutex_;
   std::map<std::string, int> answers_ ABSL_GUARDED_BY(mutex_);
   std::atomic<bool> ready_{true};
+  std::atomic<bool> is_short_{false};
   // Of the one request of /wait: whether its client had gone at the beginning, and at the end.
   std::promise<bool> waits_, left_;
   std::unique_ptr<HttpServer> server_;
@@ -83,7 +85,9 @@ TEST_F(HttpServerTest, ServesMetricsAndHealth) {
 }
 
 TEST_F(HttpServerTest, ReadinessFollowsTheDaemon) {
-  EXPECT_THAT(Get(server_->address(), "/readyz"), StartsWith("HTTP/1.1 200"));
+  EXPECT_THAT(Get(server_->address(), "/readyz"), AllOf(StartsWith("HTTP/1.1 200"), EndsWith("\r\n\r\nok\n")));
+  is_short_ = true;
+  EXPECT_THAT(Get(server_->address(), "/readyz"), AllOf(StartsWith("HTTP/1.1 200"), EndsWith("\r\n\r\nok; no room\n")));
   ready_ = false;
   EXPECT_THAT(Get(server_->address(), "/readyz"), AllOf(StartsWith("HTTP/1.1 503"), EndsWith("draining\n")));
   EXPECT_THAT(Get(server_->address(), "/healthz"), StartsWith("HTTP/1.1 200"));

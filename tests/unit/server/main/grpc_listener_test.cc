@@ -58,6 +58,23 @@ class Seen {
     const MutexLock lock(&mutex_);
     sockets_[index].Reset();
   }
+  void Refuse(const std::string& reason) {
+    const MutexLock lock(&mutex_);
+    absl::StrAppend(&refused_, reason, " ");
+  }
+  void Pause() {
+    const MutexLock lock(&mutex_);
+    ++pauses_;
+  }
+  // One behind the other.
+  std::string refused() {
+    const MutexLock lock(&mutex_);
+    return refused_;
+  }
+  int pauses() {
+    const MutexLock lock(&mutex_);
+    return pauses_;
+  }
   size_t lines() {
     const MutexLock lock(&mutex_);
     return lines_.size();
@@ -68,6 +85,8 @@ class Seen {
   CondVar changed_;
   std::vector<UniqueFd> sockets_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::string> lines_ ABSL_GUARDED_BY(mutex_);
+  std::string refused_ ABSL_GUARDED_BY(mutex_);
+  int pauses_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 class Keeper : public GrpcListener::Acceptor {
@@ -85,6 +104,8 @@ GrpcListener::Options With(Seen* seen, const ConnectionBounds& bounds = kWide) {
   options.bounds = bounds;
   options.user_timeout = std::chrono::seconds(20);
   options.log = [seen](const std::string& line) { seen->Log(line); };
+  options.on_refused = [seen](const char* reason) { seen->Refuse(reason); };
+  options.on_pause = [seen] { seen->Pause(); };
   return options;
 }
 
@@ -216,6 +237,9 @@ TEST(GrpcListener, ClosesAtOnceWhatIsBeyondTheBounds) {
   seen.Close(0);
   clients.push_back(Connect(AF_INET, port));
   seen.WaitForSocket(3);
+  // Though one line tells of both.
+  EXPECT_EQ(seen.refused(), "client all ");
+  EXPECT_EQ(seen.pauses(), 0);
   EXPECT_EQ(seen.lines(), 1u);
   EXPECT_TRUE(absl::StrContains(seen.WaitForLine(), "127.0.0.2")) << seen.WaitForLine();
 }
@@ -244,6 +268,8 @@ TEST(GrpcListener, WaitsForDescriptors) {
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
   EXPECT_EQ(connected, 0);
   EXPECT_TRUE(absl::StrContains(line, "Too many open files")) << line;
+  EXPECT_GE(seen.pauses(), 1);
+  EXPECT_EQ(seen.refused(), "");
   EXPECT_GE(seen.WaitForSocket(0), 0);
   const UniqueFd later = Connect(AF_INET, (*listener)->port());
   EXPECT_GE(seen.WaitForSocket(1), 0);

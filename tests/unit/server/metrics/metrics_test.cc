@@ -136,6 +136,39 @@ TEST_F(MetricsTest, CountersOfAJobNeverGoBack) {
   EXPECT_THAT(Text(), HasSubstr("ampd_job_steps_applied_total{job_id=\"j1\",phase=\"main\"} 101\n"));
 }
 
+// As when the daemon begins anew, and a worker goes back to its checkpoint: for Prometheus all that a counter lacks was
+// never there, and what it has is new.
+TEST_F(MetricsTest, CountersOfAJobDoNotGoBackWithTheDaemon) {
+  metrics_.Restore({}, {}, {}, {{"j1", {{"main", {100, 7}}}}});
+  EXPECT_THAT(Text(), Not(HasSubstr("job_id=\"j1\"")));
+  metrics_.OnWrite(WriteOf("j1", {StepEvent(51, 45, 6, 0.5)}));
+  EXPECT_THAT(Text(), HasSubstr("ampd_job_steps_applied_total{job_id=\"j1\",phase=\"main\"} 100\n"));
+  EXPECT_THAT(Text(), HasSubstr("ampd_job_steps_skipped_total{job_id=\"j1\",phase=\"main\"} 7\n"));
+  metrics_.OnWrite(WriteOf("j1", {StepEvent(109, 101, 8, 0.5)}));
+  metrics_.OnWrite(WriteOf("j2", {StepEvent(3, 3, 0, 0.5)}));
+  EXPECT_THAT(Text(), HasSubstr("ampd_job_steps_applied_total{job_id=\"j1\",phase=\"main\"} 101\n"));
+  EXPECT_THAT(Text(), HasSubstr("ampd_job_steps_skipped_total{job_id=\"j1\",phase=\"main\"} 8\n"));
+  EXPECT_THAT(Text(), HasSubstr("ampd_job_steps_applied_total{job_id=\"j2\",phase=\"main\"} 3\n"));
+}
+
+TEST_F(MetricsTest, RefusedConnectionsAreCountedFromZero) {
+  std::string text = Text();
+  for (const char* series : {"grpc\",reason=\"client", "grpc\",reason=\"all", "workers\",reason=\"all",
+                             "http\",reason=\"all", "http\",reason=\"descriptors", "http\",reason=\"answers"}) {
+    EXPECT_THAT(text, HasSubstr(absl::StrCat("ampd_connections_refused_total{port=\"", series, "\"} 0\n")));
+  }
+  EXPECT_THAT(text, HasSubstr("ampd_accept_pauses_total{port=\"workers\"} 0\n"));
+  metrics_.OnConnectionRefused("grpc", "client");
+  metrics_.OnConnectionRefused("grpc", "client");
+  metrics_.OnConnectionRefused("http", "answers");
+  metrics_.OnAcceptPause("http");
+  text = Text();
+  EXPECT_THAT(text, HasSubstr("ampd_connections_refused_total{port=\"grpc\",reason=\"client\"} 2\n"));
+  EXPECT_THAT(text, HasSubstr("ampd_connections_refused_total{port=\"http\",reason=\"answers\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("ampd_connections_refused_total{port=\"http\",reason=\"all\"} 0\n"));
+  EXPECT_THAT(text, HasSubstr("ampd_accept_pauses_total{port=\"http\"} 1\n"));
+}
+
 TEST_F(MetricsTest, StatesCountJobs) {
   metrics_.Restore({{kStepsAppliedCounter, 1000}, {"of another version", 5}},
                    {{v1::Job::QUEUED, 2}, {v1::Job::SUCCEEDED, 40}});

@@ -70,6 +70,37 @@ TEST_F(PreemptionTest, NotBeforeItRanItsTime) {
   EXPECT_EQ(world.Stops(), "v for a");
 }
 
+TEST_F(PreemptionTest, WhoIsTooYoungToStopIsNamed) {
+  PickWorld world({2, 1});
+  world.snapshot.policy.min_run = absl::Minutes(5);
+  world.Run(Victim(world, "young", {0}, 0, absl::Minutes(4)));
+  world.Run(Victim(world, "younger", {1}, 0, absl::Minutes(1)));
+  world.Run("firm", {2});
+  world.Queue(Urgent(world, "a"));
+  world.Queue(Urgent(world, "gang", 2));
+  QueuedJob low = world.Job("low");
+  world.Queue(low);
+  world.Decide();
+  const std::string both =
+      "; young, younger, of lower priority, may be stopped once they have run 300 s (preemption_min_run_seconds)";
+  EXPECT_EQ(world.Info("a").message, absl::StrCat("0 of 1 device free: of 3 that it could use 3 are held", both));
+  EXPECT_EQ(world.Info("gang").message, absl::StrCat("0 of 2 devices free: of 3 that it could use 3 are held", both));
+  EXPECT_EQ(world.Info("low").message, "0 of 1 device free: of 3 that it could use 3 are held");
+  // As time goes by the text stays, until somebody stops.
+  const std::string before = world.Info("a").message;
+  world.now += absl::Seconds(30);
+  world.Decide();
+  EXPECT_EQ(world.Info("a").message, before);
+  // Of a gang one is enough to keep the others' devices from it; and a job may be one that cannot stop in time.
+  world.snapshot.running[0].preemptible = false;
+  world.Decide();
+  EXPECT_THAT(world.Info("a").message, HasSubstr("; younger, of lower priority, may be stopped once it has run 300 s"));
+  EXPECT_EQ(world.Info("gang").message, "0 of 2 devices free: of 3 that it could use 3 are held");
+  world.snapshot.running[1].checkpoint_time = absl::Hours(1);
+  world.Decide();
+  EXPECT_EQ(world.Info("a").message, "0 of 1 device free: of 3 that it could use 3 are held");
+}
+
 TEST_F(PreemptionTest, NotWhereItsCheckpointWouldNotFinish) {
   PickWorld world({1});
   RunningJob victim = Victim(world, "v", {0}, 0, absl::Hours(1));

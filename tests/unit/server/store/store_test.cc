@@ -141,6 +141,50 @@ TEST(StoreTest, TellsSinceWhenJobsWaitAndWhyTheyArePaused) {
   EXPECT_THAT(*paused, ElementsAre(Pair(TestId(2), v1::Job::REQUESTED), Pair(TestId(3), v1::Job::NO_DISK_SPACE)));
 }
 
+// Event `sequence` of job `n`, in an attempt: a report.
+JobWrite StepsWrite(int n, uint64_t sequence, int64_t applied, int64_t skipped) {
+  JobWrite write = EventWrite(n, sequence);
+  write.record.job.set_state(v1::Job::RUNNING);
+  write.record.job.set_attempt(1);
+  write.events[0].set_attempt(1);
+  v1::PhaseReport& phase = *write.events[0].mutable_step()->add_phases();
+  phase.set_name("main");
+  phase.set_steps_applied(applied);
+  phase.set_steps_skipped(skipped);
+  return write;
+}
+
+TEST(StoreTest, TellsTheMostStepsOfJobsThatGoOn) {
+  TempDir dir;
+  auto store = OpenStore(dir);
+  for (int n = 1; n <= 4; ++n) ASSERT_TRUE(WriteAndWait(*store, CreateWrite(n)).ok());
+  // Training went back, and told of a checkpoint before it did.
+  ASSERT_TRUE(WriteAndWait(*store, StepsWrite(1, 2, 90, 10)).ok());
+  JobWrite checkpoint = EventWrite(1, 3);
+  checkpoint.record.job.set_state(v1::Job::RUNNING);
+  checkpoint.record.job.set_attempt(1);
+  checkpoint.events[0].set_attempt(1);
+  for (const auto& [name, applied] : {std::pair("main", 95), std::pair("other", 5)}) {
+    v1::CheckpointSaved::Phase& phase = *checkpoint.events[0].mutable_checkpoint()->add_phases();
+    phase.set_name(name);
+    phase.set_steps_applied(applied);
+  }
+  ASSERT_TRUE(WriteAndWait(*store, checkpoint).ok());
+  ASSERT_TRUE(WriteAndWait(*store, StepsWrite(1, 4, 50, 4)).ok());
+  // Of long ago; of a job that has ended.
+  ASSERT_TRUE(WriteAndWait(*store, StepsWrite(2, 2, 1000, 0)).ok());
+  for (uint64_t sequence = 3; sequence <= 202; ++sequence) {
+    ASSERT_TRUE(WriteAndWait(*store, StepsWrite(2, sequence, 7, 0)).ok());
+  }
+  JobWrite ended = StepsWrite(3, 2, 8, 0);
+  ended.record.job.set_state(v1::Job::SUCCEEDED);
+  ASSERT_TRUE(WriteAndWait(*store, ended).ok());
+  const auto steps = store->Await([](const Database& database) { return database.LastSteps(); });
+  ASSERT_TRUE(steps.ok()) << steps.status();
+  const StepsOfJobs expected = {{TestId(1), {{"main", {95, 10}}, {"other", {5, 0}}}}, {TestId(2), {{"main", {7, 0}}}}};
+  EXPECT_EQ(*steps, expected);
+}
+
 TEST(StoreTest, WhatIsNoIdIsQuotedInWholeCharacters) {
   TempDir dir;
   auto store = OpenStore(dir);

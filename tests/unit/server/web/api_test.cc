@@ -417,6 +417,50 @@ TEST_F(StrangerTest, ChangesThatTheServiceNeverSeesAreWrittenDown) {
                   absl::StrCat(peer, R"("method":"DrainDevice","resource":"cpu:0","code":"UNAUTHENTICATED"})")));
 }
 
+TEST_F(StrangerTest, ChangesThatAreRefusedForThemselvesAreWrittenDown) {
+  v1::CreateTokenRequest token;
+  token.set_user("ann");
+  token.set_role(v1::SUBMITTER);
+  std::promise<std::string> made;
+  tokens_->Create(token,
+                  [&](absl::StatusOr<v1::CreateTokenResponse> created) { made.set_value(created.value().secret()); });
+  const std::string secret = made.get_future().get();
+  const auto answer = [&](const std::string& path, const std::string& body, HttpHeaders more,
+                          const std::string& type = "application/json") {
+    HttpHeaders headers = {
+        {"Host", "127.0.0.1:7071"}, {"Content-Type", type}, {"Authorization", absl::StrCat("Bearer ", secret)}};
+    headers.insert(headers.end(), more.begin(), more.end());
+    FakeExchange exchange("POST", path, headers, body);
+    router_.Serve(exchange);
+    return exchange.status();
+  };
+  const std::string cancel = absl::StrCat("/api/v1/jobs/", kJob, "/cancel");
+  EXPECT_EQ(answer(cancel, "{}", {{"Origin", "http://evil.example"}}), 403);
+  EXPECT_EQ(answer(cancel, "{\"no\": 1}", {}), 400);
+  EXPECT_EQ(answer(cancel, "{}", {}, "text/plain"), 415);
+  EXPECT_EQ(answer(absl::StrCat(cancel, "?x=1"), "{}", {}), 400);
+  EXPECT_EQ(answer("/api/v1/submit", "nane: a", {}, "application/yaml"), 400);
+  EXPECT_EQ(answer("/api/v1/submit", std::string(size_t{1} << 20, 'a'), {}, "application/yaml"), 413);
+  // Change nothing; reaches the service, which has its own line.
+  EXPECT_EQ(answer("/api/v1/submit?validate_only=true", "nane: a", {}, "application/yaml"), 400);
+  EXPECT_EQ(answer("/api/v1/session", "{}", {}), 400);
+  EXPECT_EQ(answer(cancel, "{}", {}), 501);
+  std::vector<std::string> lines = AuditLines();
+  const std::string peer = R"("peer":"ipv4:127.0.0.1:4321",)", end = R"(,"code":"INVALID_ARGUMENT"})";
+  const std::string of_job = absl::StrCat(R"("method":"CancelJob","resource":")", kJob, "\"");
+  ASSERT_EQ(lines.size(), 6u);
+  EXPECT_EQ(lines[0], absl::StrCat(peer, of_job, R"(,"code":"PERMISSION_DENIED"})"))
+      << "as of nobody: a page of another site uses whoever has signed in";
+  for (size_t i = 1; i < lines.size(); ++i) {
+    EXPECT_THAT(lines[i], HasSubstr(R"("user":"ann",)"));
+    lines[i] = lines[i].substr(lines[i].find(R"("peer")"));
+  }
+  const std::string cancelled = absl::StrCat(peer, of_job, end);
+  const std::string submitted = absl::StrCat(peer, R"("method":"CreateJob")", end);
+  lines.erase(lines.begin());
+  EXPECT_THAT(lines, ElementsAre(cancelled, cancelled, cancelled, submitted, submitted));
+}
+
 TEST_F(StrangerTest, OfAFloodTheRestIsCounted) {
   for (int i = 0; i < 50; ++i) ExpectRefused("/api/v1/submit", "Bearer x");
   audit_.reset();
