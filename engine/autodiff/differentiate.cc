@@ -87,7 +87,13 @@ class Walk {
   ir::ValueId Zeros(const ir::TensorType& type) {
     const std::string name = absl::StrCat("zeros:", ir::TypeString(type));
     const auto [it, added] = zeros_.insert({name, -1});
-    if (added) it->second = graph_->AddConstant(name, std::make_shared<Tensor>(type.dtype, type.shape));
+    if (added && !accumulates_) {
+      it->second = graph_->AddConstant(name, std::make_shared<Tensor>(type.dtype, type.shape));
+    } else if (added) {
+      // A batch is planned that may be far too large: the numbers would take longer than the rest of the plan.
+      it->second = static_cast<ir::ValueId>(graph_->values.size());
+      graph_->values.push_back({.name = name, .type = type, .kind = ir::ValueKind::kConstant});
+    }
     gradients_.resize(graph_->values.size(), -1);
     return it->second;
   }

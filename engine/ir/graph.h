@@ -46,7 +46,7 @@ struct Value {
   ValueKind kind = ValueKind::kActivation;
   NodeId producer = -1;                // for kActivation
   int32_t slot = -1;                   // for kParameter and kPublished into parameters; for kState into states
-  std::shared_ptr<const Tensor> data;  // for kConstant, of `type`; shared by copies of the graph
+  std::shared_ptr<const Tensor> data;  // for kConstant, of `type`, null: zeros; shared by copies of the graph
 };
 
 // One operation inside a fused node or a region, with one result, which need not reach memory. Elementwise, on values

@@ -95,8 +95,9 @@ absl::Status VerifyValues(const ir::Graph& graph) {
     }
   }
   for (const ir::Value& value : graph.values) {
-    if (value.kind != ir::ValueKind::kConstant) continue;
-    if (value.data == nullptr || value.type != ir::TensorType{value.data->dtype(), value.data->shape()}) {
+    // Without data it is zeros.
+    if (value.kind != ir::ValueKind::kConstant || value.data == nullptr) continue;
+    if (value.type != ir::TensorType{value.data->dtype(), value.data->shape()}) {
       return absl::InternalError(absl::StrCat("constant ", value.name, " has no data of its type"));
     }
   }

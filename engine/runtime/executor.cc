@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/core/status.h"
+#include "engine/runtime/zero_constants.h"
 
 namespace ampd::runtime {
 
@@ -58,11 +59,18 @@ absl::Status Executor::Place(const Buffer* inputs) {
 
 absl::Status Executor::PlaceConstants() {
   Memory* memory = model_->memory();
-  if (!memory->on_host()) {
-    AMPD_ASSIGN_OR_RETURN(own_constants_, Buffer::Allocate(memory, plan_->constant_bytes, "constants"));
+  // They are read alone, so one place does for all that are zeros; others of the host's stay where they are.
+  const int64_t zeros = AlignUp(ZeroConstantBytes(*plan_));
+  const int64_t bytes = memory->on_host() ? zeros : plan_->constant_bytes;
+  if (bytes > 0 || !memory->on_host()) {
+    AMPD_ASSIGN_OR_RETURN(own_constants_, Buffer::Allocate(memory, bytes, "constants"));
   }
-  int64_t offset = 0;
+  int64_t offset = zeros;
   for (const std::shared_ptr<const Tensor>& constant : plan_->constants) {
+    if (constant == nullptr) {
+      constants_.push_back(own_constants_.data());
+      continue;
+    }
     const TensorView view = constant->view();
     constants_.push_back(view.data);
     if (memory->on_host()) continue;

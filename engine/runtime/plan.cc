@@ -176,7 +176,8 @@ class Planner {
     const auto [it, inserted] = constant_index_.insert({v, static_cast<int64_t>(plan_.constants.size())});
     if (inserted) {
       plan_.constants.push_back(graph_.values[v].data);
-      plan_.constant_bytes += AlignUp(plan_.constants.back()->view().bytes());
+      const ir::TensorType& type = graph_.type(v);
+      plan_.constant_bytes += AlignUp(NumElements(type.shape) * SizeOf(type.dtype));
     }
     return it->second;
   }

@@ -58,7 +58,7 @@ struct PlanStep {
 struct Plan {
   std::vector<PlanStep> steps;
   std::vector<PlannedTensor> inputs;
-  std::vector<std::shared_ptr<const Tensor>> constants;  // on the host
+  std::vector<std::shared_ptr<const Tensor>> constants;  // on the host; null: zeros
   // What inputs and constants take where the backend's memory is not the host's, each tensor aligned.
   int64_t input_bytes = 0;
   int64_t constant_bytes = 0;

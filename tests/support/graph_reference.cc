@@ -54,7 +54,7 @@ void LoadValues(const ir::Graph& graph, const GraphInputs& in, GraphResults* res
         slot = in.states.at(value.slot);
         break;
       case ir::ValueKind::kConstant:
-        slot = FromTensor(value.data->view());
+        slot = value.data == nullptr ? Zeros(value.type.shape) : FromTensor(value.data->view());
         break;
       case ir::ValueKind::kLossSeed:
         slot = {{}, {in.step.loss_seed}};

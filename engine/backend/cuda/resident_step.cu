@@ -15,6 +15,7 @@
 #include "engine/backend/cuda/resident_kernel.h"
 #include "engine/backend/cuda/resident_stack.h"
 #include "engine/core/status.h"
+#include "engine/runtime/zero_constants.h"
 
 namespace ampd::cuda {
 namespace {
@@ -195,8 +196,10 @@ class CudaResidentStep : public ResidentStep {
 
   // They are read where they are: they are few, and stay in the first-level cache.
   absl::Status UploadConstants(const runtime::Plan& plan) {
+    const AlignedBuffer zeros(runtime::ZeroConstantBytes(plan));
     for (const std::shared_ptr<const Tensor>& constant : plan.constants) {
-      const TensorView view = constant->view();
+      const TensorView view =
+          constant == nullptr ? TensorView{zeros.data(), DType::kU8, {zeros.bytes()}} : constant->view();
       AMPD_ASSIGN_OR_RETURN(DeviceArray array,
                             DeviceArray::Upload(context_, view.data, view.bytes(), "a resident step's constants"));
       constants_.push_back(std::move(array));

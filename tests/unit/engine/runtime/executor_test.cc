@@ -262,6 +262,32 @@ TEST(Executor, ResultsMayBeWhatNoKernelWrites) {
   EXPECT_EQ(machine.plan().constants.size(), 1u);
 }
 
+// Of whatever size and type they are.
+TEST(Executor, AConstantWithoutDataIsZeros) {
+  ir::Graph graph;
+  const auto zeros = [&](const char* name, ir::TensorType type) {
+    graph.values.push_back({.name = name, .type = std::move(type), .kind = ir::ValueKind::kConstant});
+    return static_cast<ir::ValueId>(graph.values.size()) - 1;
+  };
+  auto data = std::make_shared<Tensor>(DType::kF32, Shape{2});
+  data->as<float>()[0] = 3, data->as<float>()[1] = 4;
+  const ir::ValueId x = graph.AddInput("x", {DType::kF32, {2}}), c = graph.AddConstant("c", data);
+  const ir::ValueId few = zeros("few", {DType::kF32, {2}}), many = zeros("many", {DType::kF32, {1000}});
+  const auto add = [&](const char* name, ir::ValueId a, ir::ValueId b) {
+    return (*ops::Emit(&graph, {.op = ir::OpKind::kAdd, .name = name, .inputs = {a, b}}))[0];
+  };
+  graph.outputs = {{"sum", add("sum", add("with", x, c), few)}, {"none", add("none", many, many)}, {"many", many}};
+  ASSERT_TRUE(ops::VerifyGraph(graph).ok()) << ops::VerifyGraph(graph);
+  GraphInputs in;
+  in.inputs["x"] = {{2}, {1, 2}};
+  Machine machine(graph, in, 1);
+  machine.Run(in.step);
+  EXPECT_EQ(testing::FromTensor(*machine.executor().Output("sum")).data, (std::vector<double>{4, 6}));
+  EXPECT_EQ(testing::FromTensor(*machine.executor().Output("none")).data, std::vector<double>(1000, 0.0));
+  EXPECT_EQ(testing::FromTensor(*machine.executor().Output("many")).data, std::vector<double>(1000, 0.0));
+  EXPECT_EQ(machine.plan().constant_bytes, 2 * AlignUp(2 * 4) + AlignUp(1000 * 4));
+}
+
 TEST(MakePlan, TensorsAliveTogetherDoNotOverlap) {
   for (const SmallNetwork& network : testing::SmallNetworks()) {
     const models::Model model = testing::BuildSmallNetwork(network, "mode: BF16", 8);
