@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/schema/descriptors.h"
 #include "proto/spec/text.h"
+#include "proto/spec/window_fields.h"
 
 namespace ampd::client {
 namespace {
@@ -205,6 +206,7 @@ class SchemaWriter {
     } else if (field.is_repeated()) {
       schema = Type("array");
       schema.Set("items", ValueSchema(field));
+      if (IsWindowField(field)) schema = AnyOf(ValueSchema(field), std::move(schema));
     } else {
       schema = ValueSchema(field);
     }

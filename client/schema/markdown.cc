@@ -12,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "client/schema/comment.h"
 #include "client/schema/descriptors.h"
+#include "proto/spec/window_fields.h"
 
 namespace ampd::client {
 namespace {
@@ -272,7 +273,9 @@ class Writer {
     if (field.is_map()) {
       return absl::StrCat("map from text to ", ValueType(*field.message_type()->map_value()));
     }
-    return absl::StrCat(field.is_repeated() ? "list of " : "", ValueType(field));
+    const std::string value = ValueType(field);
+    if (IsWindowField(field)) return absl::StrCat(value, " or list of ", value);
+    return absl::StrCat(field.is_repeated() ? "list of " : "", value);
   }
 
   std::string ValueType(const FieldDescriptor& field) const {

@@ -9,7 +9,7 @@
 //   bytes       base64
 //   enums       the value's name in any case, or its number
 //   messages    a map; `{}` sets an empty one
-//   repeated    a list; nothing else, not even for one element
+//   repeated    a list; nothing else, but a number for a list of one where IsWindowField() (window_fields.h)
 //   maps        a map
 //   Timestamp   RFC 3339
 //   Value       anything: numbers (of which a double holds whole ones up to 2^53; others in quotes), strings, bools,

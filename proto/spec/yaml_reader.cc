@@ -13,6 +13,7 @@
 #include "google/protobuf/util/time_util.h"
 #include "proto/spec/names.h"
 #include "proto/spec/violations.h"
+#include "proto/spec/window_fields.h"
 #include "proto/spec/yaml_scalar.h"
 
 namespace ampd {
@@ -112,6 +113,7 @@ std::string FindInAnyKind(const std::string& name, const Descriptor& root) {
 
 const char* ExpectedKind(const FieldDescriptor* field) {
   if (field->is_map()) return "a map";
+  if (IsWindowField(*field)) return "a number or a list of numbers";
   if (field->is_repeated()) return "a list";
   return "a map of fields";
 }
@@ -196,7 +198,9 @@ void YamlReader::ReadField(const YamlNode& node, int line, const std::string& pa
   if (!field->is_repeated()) return ReadValue(node, path, field, false, message);
   const auto wanted = field->is_map() ? YamlNode::Kind::kMap : YamlNode::Kind::kSequence;
   if (node.kind != wanted) {
-    const bool wrap = node.kind == YamlNode::Kind::kScalar && !field->is_map();
+    const bool is_scalar = node.kind == YamlNode::Kind::kScalar, is_window = IsWindowField(*field);
+    if (is_scalar && is_window && LooksLikeNumber(node.scalar)) return ReadValue(node, path, field, true, message);
+    const bool wrap = is_scalar && !is_window && !field->is_map();
     return Fail(
         node.line, path,
         absl::StrCat("expected ", ExpectedKind(field), ", got ", Describe(node), wrap ? "; write it in [ ]" : ""));

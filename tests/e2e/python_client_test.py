@@ -132,12 +132,14 @@ class SameAsAmpctlTest(OneDaemonTest):
         path = self.job_file(glyphs_job())
         good = [["train.steps=7"], ["labels.team=vision", "labels.a.b='5'"], ["model.layers[6].dense.units=12"],
                 ["model.layers[7]={name: more, relu: {}}"], ["optimizer={sgd: {learning_rate: 0.1}}"], ["seed=null"],
-                ["precision.rules=[{match: head, dtype: FP32}]", "precision.rules[0].match=conv"]]
+                ["precision.rules=[{match: head, dtype: FP32}]", "precision.rules[0].match=conv"],
+                ["model.layers[0].conv2d.kernel=5", "model.layers[3].max_pool.size=2"]]
         for sets in good:
             with self.subTest(sets):
                 self.assertTrue(self.assert_same(path, *sets))
         for sets in [["optimizer.sgd.learning_rate=1"], ["modle=1"], ["model.layers[9].name=a"], ["seed.x=1"], ["model.layers=3"],
-                     ["name"], ["train.steps=x"], ["labels.a=[1]"]]:
+                     ["name"], ["train.steps=x"], ["labels.a=[1]"], ["model.layers[0].conv2d.kernel=x"],
+                     ["model.layers[0].conv2d.kernel=2.5"], ["data.length_buckets=8"]]:
             with self.subTest(sets):
                 self.assertFalse(self.assert_same(path, *sets))
 

@@ -26,6 +26,11 @@ _INTEGERS = {
 }
 _SPECIAL = {"NaN": math.nan, ".nan": math.nan, ".NaN": math.nan, "Infinity": math.inf, ".inf": math.inf, "+.inf": math.inf,
             "-Infinity": -math.inf, "-.inf": -math.inf}
+# As IsWindowField() in proto/spec/window_fields.h: a number stands for a list of it.
+_WINDOW_FIELDS = {f"ampd.v1.{layer}.{name}" for layer, names in {
+    "Conv2dLayer": ("kernel", "stride", "dilation", "pads"),
+    "ConvTranspose2dLayer": ("kernel", "stride", "pads", "output_padding", "dilation"),
+    "Pool2dLayer": ("size", "stride", "pads", "dilation")}.items() for name in names}
 
 
 class _Wrong(Exception):
@@ -79,8 +84,12 @@ class Reader:
             return self._read_single(node, path, field, message)
         wanted = "map" if is_map(field) else "list"
         if node.kind != wanted:
-            wrap = "; write it in [ ]" if node.kind == "scalar" and wanted == "list" else ""
-            return self._fail(node.line, path, f"expected a {wanted}, got {node.describe()}{wrap}")
+            is_window = field.full_name in _WINDOW_FIELDS
+            if is_window and node.kind == "scalar" and looks_like_number(node.scalar):
+                return self._store(node, path, field, getattr(message, field.name).append)
+            wrap = "; write it in [ ]" if node.kind == "scalar" and wanted == "list" and not is_window else ""
+            expected = "number or a list of numbers" if is_window else wanted
+            return self._fail(node.line, path, f"expected a {expected}, got {node.describe()}{wrap}")
         if wanted == "map":
             for key, value in self._unique(node, path):
                 self.add_entry(key, value, path, field, message)

@@ -67,6 +67,15 @@ TEST_F(JsonSchemaTest, HasEveryFieldOfEveryMessageAndNoOther) {
   EXPECT_EQ(schema_.fields().at("$ref").string_value(), "#/$defs/JobSpec");
 }
 
+TEST_F(JsonSchemaTest, ANumberMayStandForAListOfOneThatIsASquare) {
+  const auto& kinds = Property("Conv2dLayer", "kernel").fields().at("anyOf").list_value();
+  ASSERT_EQ(kinds.values_size(), 2);
+  EXPECT_EQ(kinds.values(1).struct_value().fields().at("type").string_value(), "array");
+  EXPECT_EQ(kinds.values(0).ShortDebugString(), kinds.values(1).struct_value().fields().at("items").ShortDebugString());
+  EXPECT_THAT(Description("Conv2dLayer", "kernel"), HasSubstr("one number means a square"));
+  EXPECT_EQ(Property("ReshapeLayer", "shape").fields().at("type").string_value(), "array");
+}
+
 TEST_F(JsonSchemaTest, CommentsAreDescriptions) {
   EXPECT_EQ(Description("TrainSpec", "batch_size"),
             "Samples per update, >= 1; at most those of the training set. Default 32.");

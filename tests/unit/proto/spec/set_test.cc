@@ -35,6 +35,7 @@ TEST(ApplySetTest, SetsEveryKindOfField) {
   EXPECT_EQ(With("train.batch_size=64").train().batch_size(), 64);
   EXPECT_EQ(With("precision.loss_scale.init=1e30").precision().loss_scale().init(), 1e30);
   EXPECT_EQ(With("model.layers[0].conv2d.kernel=[5, 7]").model().layers(0).conv2d().kernel_size(), 2);
+  EXPECT_EQ(With("model.layers[0].conv2d.kernel=5").model().layers(0).conv2d().kernel_size(), 1) << "a square";
   EXPECT_EQ(With("model.layers[0].conv2d.kernel[1]=7").model().layers(0).conv2d().kernel(1), 7);
   EXPECT_EQ(With("model.layers[0].conv2d.kernel[0]=7").model().layers(0).conv2d().kernel(1), 3);
   EXPECT_EQ(With("labels.run.a=x").labels().at("run.a"), "x");
@@ -69,6 +70,8 @@ TEST(ApplySetTest, RefusesAndLeavesTheMessageAlone) {
       {"name.x=1", "--set name.x: name has no fields"},
       {"name[0]=a", "--set name[0]: name is not a list"},
       {"labels[0]=a", "--set labels[0]: labels is not a list"},
+      {"model.layers[0].conv2d.kernel=x",
+       "--set model.layers[0].conv2d.kernel: expected a number or a list of numbers, got 'x'"},
       {"labels.a=5", "--set labels.a: expected a string, got the number 5; write \"5\" in quotes"},
       {"model.layers.dense.units=1", "--set model.layers.dense.units: layers is a list; name an element, such as [0]"},
       {"model.layers[9].dense.units=1", "--set model.layers[9].dense.units: the list layers has 3 elements"},

@@ -81,6 +81,24 @@ TEST(ParseYamlTest, AgreesWithProtobufsOwnJsonParser) {
   EXPECT_TRUE(MessageDifferencer::Equals(yaml, again));
 }
 
+TEST(ParseYamlTest, ANumberIsAListOfItWhereOneIsASquare) {
+  v1::JobSpec numbers, lists;
+  ASSERT_EQ(ParseJob("model:\n  layers:\n"
+                     "    - conv2d: {kernel: 3, stride: 2, dilation: 1, pads: 0}\n"
+                     "    - conv_transpose2d: {kernel: 4, stride: 2, pads: 1, output_padding: 0, dilation: 1}\n"
+                     "    - max_pool: {size: 2, stride: \"2\", pads: 0, dilation: 1e0}\n",
+                     &numbers),
+            absl::OkStatus());
+  ASSERT_EQ(
+      ParseJob("model:\n  layers:\n"
+               "    - conv2d: {kernel: [3], stride: [2], dilation: [1], pads: [0]}\n"
+               "    - conv_transpose2d: {kernel: [4], stride: [2], pads: [1], output_padding: [0], dilation: [1]}\n"
+               "    - max_pool: {size: [2], stride: [2], pads: [0], dilation: [1]}\n",
+               &lists),
+      absl::OkStatus());
+  EXPECT_TRUE(MessageDifferencer::Equals(numbers, lists)) << numbers.DebugString();
+}
+
 TEST(ParseYamlTest, EmptyTextGivesAnEmptyMessage) {
   for (const char* text : {"", "\n\n", "# only a comment\n", "---\n", "{}"}) {
     v1::ServerConfig config;
@@ -152,8 +170,16 @@ TEST(ParseYamlTest, RefusesWithFileLineAndPath) {
       {"labels: [a]", "job.yaml:1: labels: expected a map, got a list"},
       {"labels: {a: 5}", "job.yaml:1: labels.a: expected a string, got the number 5; write \"5\" in quotes"},
       {"phases: {name: main}", "job.yaml:1: phases: expected a list, got a map"},
-      {"model: {layers: [{conv2d: {kernel: 5}}]}",
-       "job.yaml:1: model.layers[0].conv2d.kernel: expected a list, got the number 5; write it in [ ]"},
+      {"model: {layers: [{reshape: {shape: 5}}]}",
+       "job.yaml:1: model.layers[0].reshape.shape: expected a list, got the number 5; write it in [ ]"},
+      {"model:\n  layers:\n    - conv2d:\n        kernel: 2.5\n",
+       "job.yaml:4: model.layers[0].conv2d.kernel: expected an integer, got the number 2.5"},
+      {"model: {layers: [{conv2d: {stride: SAME}}]}",
+       "job.yaml:1: model.layers[0].conv2d.stride: expected a number or a list of numbers, got 'SAME'"},
+      {"model: {layers: [{max_pool: {size: {height: 2}}}]}",
+       "job.yaml:1: model.layers[0].max_pool.size: expected a number or a list of numbers, got a map"},
+      {"model: {layers: [{max_pool: {size: ~}}]}",
+       "job.yaml:1: model.layers[0].max_pool.size: null is no value; leave the field out for its default"},
       {"seed: 1\nname: a\nseed: 2\n", "job.yaml:3: seed: duplicate key, first on line 1"},
       {"labels:\n  a: x\n  a: y\n", "job.yaml:3: labels.a: duplicate key, first on line 2"},
       {"model:\n  layers:\n    - relu: {}\n      flatten: {}\n",
