@@ -12,6 +12,7 @@
 #include "absl/types/optional.h"
 #include "engine/core/status.h"
 #include "engine/train/spec_configs.h"
+#include "proto/spec/device_memory.h"
 #include "proto/spec/device_models.h"
 #include "proto/spec/yaml.h"
 
@@ -36,8 +37,6 @@ std::string Time(double seconds) {
   if (seconds < 1e-3) return absl::StrFormat("%.3g us", seconds * 1e6);
   return seconds < 1 ? absl::StrFormat("%.3g ms", seconds * 1e3) : absl::StrFormat("%.3g s", seconds);
 }
-
-std::string Gibibytes(int64_t bytes) { return absl::StrFormat("%.3g GiB", static_cast<double>(bytes) / (1 << 30)); }
 
 // A number of the spec that says how wide a layer is.
 struct Width {
@@ -91,8 +90,8 @@ class Adviser {
 
   std::vector<Advice> Run() {
     AdviseMemory();
+    if (costs_.seconds > 0 || !ModeRefusal(planner_.model(), mode()).empty()) AdviseMode();
     if (costs_.seconds > 0) {
-      AdviseMode();
       AdviseAlignment();
       AdviseBatch();
       AdviseWidth();
@@ -150,7 +149,7 @@ class Adviser {
     const auto resolved = ResolveJobSpec(std::move(changed));
     if (!resolved.ok()) return false;
     const auto planned = by_library_ ? planner_.PlanByLibrary(*resolved) : planner_.Plan(*resolved);
-    return planned.ok() && TotalBytes(*planned) <= planner_.model().memory_bytes();
+    return planned.ok() && TotalBytes(*planned) <= planner_.room_bytes();
   }
 
   // Of those that cut a device's share of the batch evenly and are smaller than the job's; 0: none fits.
@@ -177,10 +176,13 @@ class Adviser {
 
   void AdviseMemory() {
     const int64_t needed = TotalBytes(plan_), has = planner_.model().memory_bytes();
-    if (has == 0 || needed <= has) return;
+    if (has == 0 || needed <= planner_.room_bytes()) return;
     const int64_t micro = LargestMicroBatch();
+    const std::string left = planner_.model().kind() == v1::Device::CUDA
+                                 ? absl::StrCat(" less ", kProcessBytes >> 20, " MiB for the process")
+                                 : "";
     const std::string head =
-        absl::StrCat("needs ", Gibibytes(needed), ", ", planner_.model().name(), " has ", Gibibytes(has), ": ");
+        absl::StrCat("needs ", Gibibytes(needed), ", ", planner_.model().name(), " has ", Gibibytes(has), left, ": ");
     if (micro == 0) {
       Add(Advice::MEMORY, "", head + "micro-batches of one sample do not fit either");
       return;
@@ -280,8 +282,8 @@ class Adviser {
     if (!changed.ok()) return absl::nullopt;
     const auto planned = planner_.Plan(*changed);
     if (!planned.ok()) return absl::nullopt;
-    const int64_t memory = planner_.model().memory_bytes();
-    if (memory > 0 && TotalBytes(*planned) > memory) return absl::nullopt;
+    const bool known = planner_.model().memory_bytes() > 0;
+    if (known && TotalBytes(*planned) > planner_.room_bytes()) return absl::nullopt;
     return planner_.Costs(*changed, *planned).seconds / static_cast<double>(share * devices());
   }
 

@@ -135,7 +135,7 @@ class Adder {
         planned_(planned),
         model_(model),
         bucket_shares_(bucket_shares),
-        is_emulated_(IsEmulated(model, spec_.precision().mode())) {
+        has_no_floor_(HasNoFloor(model, spec_.precision().mode())) {
     for (const passes::PaddedExtent& extent : planned.padding) padded_[extent.node].push_back(extent);
     for (const v1::LayerPlan& layer : planned.layers) plans_[layer.name()] = &layer;
   }
@@ -155,7 +155,7 @@ class Adder {
       }
       AddUpdate(phase);
     }
-    if (is_emulated_) ForgetTimes();
+    if (has_no_floor_) ForgetTimes();
     for (v1::LayerCost& layer : costs_.layers) Finish(&layer);
     return std::move(costs_);
   }
@@ -228,7 +228,7 @@ class Adder {
         peak = PeakFlops(model_, product->mode());
         if (InTiles(step.op) && model_.kind() != v1::Device::CPU) flops *= TileGrowth(*product);
       }
-      if (IsEmulated(model_, product->mode())) is_emulated_ = true;
+      if (HasNoFloor(model_, product->mode())) has_no_floor_ = true;
     }
     NoteFused(step, layer);
     if (step.kernel != nullptr) {
@@ -343,7 +343,7 @@ class Adder {
     if (layer->dtype_reason().empty()) layer->set_dtype_reason(ReasonOf(*layer));
     if (layer->mnk().empty()) layer->set_tensor_core_reason("no product");
     layer->set_intensity(layer->bytes() > 0 ? layer->flops() / layer->bytes() : 0);
-    if (!(model_.memory_bandwidth() > 0) || !(model_.fp32_flops() > 0) || is_emulated_) return;
+    if (!(model_.memory_bandwidth() > 0) || !(model_.fp32_flops() > 0) || has_no_floor_) return;
     const double peak = layer->tensor_core_eligible() ? PeakFlops(model_, ModeOfDType(layer->dtype())) : 0;
     layer->set_ridge((peak > 0 ? peak : model_.fp32_flops()) / model_.memory_bandwidth());
     layer->set_bound(layer->intensity() < layer->ridge() ? v1::LayerCost::MEMORY : v1::LayerCost::COMPUTE);
@@ -353,8 +353,8 @@ class Adder {
   const PlannedModel& planned_;
   const v1::DeviceModel& model_;
   const absl::Span<const double> bucket_shares_;
-  // A product, or the job's mode, is.
-  bool is_emulated_;
+  // Of a product, or of the job's mode.
+  bool has_no_floor_;
   std::map<std::string, std::vector<passes::PaddedExtent>> padded_;
   std::map<std::string, const v1::LayerPlan*> plans_;
   std::map<std::pair<std::string, std::string>, size_t> index_;
@@ -386,6 +386,10 @@ absl::optional<ProductShape> ProductOf(const PlanStep& step) {
 
 bool IsEmulated(const v1::DeviceModel& model, v1::PrecisionSpec::Mode mode) {
   return model.kind() == v1::Device::CPU && mode != v1::PrecisionSpec::FP32 && !(PeakFlops(model, mode) > 0);
+}
+
+bool HasNoFloor(const v1::DeviceModel& model, v1::PrecisionSpec::Mode mode) {
+  return IsEmulated(model, mode) || !ModeRefusal(model, mode).empty();
 }
 
 std::string WhyNotEligible(const ProductShape& product, const v1::DeviceModel& model) {

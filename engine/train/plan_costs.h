@@ -36,6 +36,9 @@ absl::optional<ProductShape> ProductOf(const runtime::PlanStep& step);
 // tells.
 bool IsEmulated(const v1::DeviceModel& model, v1::PrecisionSpec::Mode mode);
 
+// Whether products of `mode` have no floor there: they are emulated, or the device cannot do them.
+bool HasNoFloor(const v1::DeviceModel& model, v1::PrecisionSpec::Mode mode);
+
 // Why `product` does not have the model's peak of its mode; empty: it has. That of a GPU is its matrix units', which
 // ask for alignment; of a CPU it is what was configured.
 std::string WhyNotEligible(const ProductShape& product, const v1::DeviceModel& model);
@@ -45,7 +48,8 @@ struct StepCosts {
   std::vector<v1::LayerCost> layers;
   double flops = 0;
   double bytes = 0;
-  // 0 where the device's peaks or bandwidth are not known, or a product's mode is emulated; so are the layers'.
+  // 0 where the device's peaks or bandwidth are not known, or the job's or a product's mode has no floor there; so are
+  // the layers'.
   double seconds = 0;
   // Floor of each product, by the phase's name and the node's; seconds.
   std::map<std::string, double> products;

@@ -15,6 +15,7 @@
 #include "engine/train/plan_advice.h"
 #include "engine/train/sizing_backend.h"
 #include "engine/train/spec_configs.h"
+#include "proto/spec/device_memory.h"
 #include "proto/spec/device_models.h"
 
 namespace ampd::train {
@@ -39,7 +40,7 @@ absl::StatusOr<ResolvedJobSpec> InMode(const ResolvedJobSpec& spec, PrecisionSpe
 // Looks for the largest batch that fits. Memory is nearly linear in the batch: two plans tell where to look.
 class BatchSearch {
  public:
-  explicit BatchSearch(int64_t memory_bytes) : limit_(static_cast<double>(memory_bytes)) {}
+  explicit BatchSearch(int64_t room_bytes) : limit_(static_cast<double>(room_bytes)) {}
 
   // `batch` lies between those that fit and those that do not. `bytes`: what it takes; infinite where it cannot be
   // planned.
@@ -151,6 +152,7 @@ class Reporter {
       }
     }
     NoteEmulated();
+    NoteRefused(own.proto().precision());
     for (v1::Advice& advice : AdviceFor(planner_, own, plan, costs, report_)) {
       report_.add_advice()->Swap(&advice);
     }
@@ -197,6 +199,22 @@ class Reporter {
                      one ? "has" : "have", " no floor; `ampctl bench` measures ", one ? "it" : "them"));
   }
 
+  // Of the job's mode and its rules; why the device cannot do the other modes their estimates tell.
+  void NoteRefused(const PrecisionSpec& own) {
+    const v1::DeviceModel& model = planner_.model();
+    const auto note = [&](PrecisionSpec::Mode mode, const std::string& field) {
+      const std::string why = ModeRefusal(model, mode);
+      if (why.empty()) return false;
+      report_.add_advice()->set_text(absl::StrCat(model.name(), " cannot do ", PrecisionSpec::Mode_Name(mode), " (",
+                                                  field, "), so the layers have no floors: ", why));
+      return true;
+    };
+    if (note(own.mode(), "precision.mode")) return;
+    for (int i = 0; i < own.rules_size(); ++i) {
+      if (note(own.rules(i).dtype(), absl::StrCat("precision.rules[", i, "].dtype"))) return;
+    }
+  }
+
   bool IsAskedFor(PrecisionSpec::Mode mode) const {
     return mode == PrecisionSpec::FP32 || modes_.empty() || mode == spec_.proto().precision().mode() ||
            std::find(modes_.begin(), modes_.end(), mode) != modes_.end();
@@ -241,12 +259,14 @@ class Reporter {
   // `bytes`: what the job takes with its own batch. The library is asked about other batches only where it was found to
   // want more than the sizing backend expects, or where by the latter none would fit.
   int64_t LargestBatchOf(const ResolvedJobSpec& spec, int64_t bytes) const {
-    const int64_t has = planner_.model().memory_bytes(), own = spec.proto().train().micro_batch_size();
+    const int64_t own = spec.proto().train().micro_batch_size();
     int64_t largest = LargestBatch(planner_, spec);
-    if (!asks_ || !not_asked_.ok() || planner_.model().kind() != v1::Device::CUDA || has == 0) return largest;
-    if (bytes <= has) largest = std::max(largest, own);
+    const bool known = planner_.model().memory_bytes() > 0;
+    if (!asks_ || !not_asked_.ok() || planner_.model().kind() != v1::Device::CUDA || !known) return largest;
+    const int64_t room = planner_.room_bytes();
+    if (bytes <= room) largest = std::max(largest, own);
     if (largest > 0 && static_cast<double>(bytes) <= BytesOf(planner_.Plan(spec))) return largest;
-    BatchSearch search(has);
+    BatchSearch search(room);
     search.Note(own, static_cast<double>(bytes));
     for (int i = 0; i < kTriesByLibrary && !search.done(); ++i) {
       const int64_t batch = i == 0 && largest > own && search.fits() > 0 ? largest : search.Next();
@@ -354,6 +374,11 @@ absl::StatusOr<DevicePlan> DevicePlanner::PlanByLibrary(const ResolvedJobSpec& s
   });
 }
 
+int64_t DevicePlanner::room_bytes() const {
+  const int64_t left = model_->kind() == v1::Device::CUDA ? kProcessBytes : 0;
+  return std::max<int64_t>(0, model_->memory_bytes() - left);
+}
+
 StepCosts DevicePlanner::Costs(const ResolvedJobSpec& spec, const DevicePlan& plan) const {
   return CostsOf(spec, *plan.model, *model_, BucketShares(spec));
 }
@@ -397,7 +422,7 @@ absl::StatusOr<ResolvedJobSpec> WithBatch(const ResolvedJobSpec& spec, int64_t b
 
 int64_t LargestBatch(const DevicePlanner& planner, const ResolvedJobSpec& spec) {
   if (planner.model().memory_bytes() <= 0) return 0;
-  BatchSearch search(planner.model().memory_bytes());
+  BatchSearch search(planner.room_bytes());
   int64_t batch = spec.proto().train().micro_batch_size();
   for (int i = 0; i < kTries && !search.done(); ++i) {
     const auto changed = WithBatch(spec, batch);

@@ -41,6 +41,9 @@ class DevicePlanner {
   // With length buckets and `lengths`, the mean of the first epoch's steps.
   StepCosts Costs(const ResolvedJobSpec& spec, const DevicePlan& plan) const;
   const v1::DeviceModel& model() const { return *model_; }
+  // What a plan may take of model().memory_bytes, which must be known: of a GPU the process's own memory,
+  // kProcessBytes, is left. >= 0.
+  int64_t room_bytes() const;
   // Whether the training set is not known to hold less than a batch of `batch`, over all devices.
   bool CanFill(int64_t batch) const { return samples_ == 0 || batch <= samples_; }
   int64_t samples() const { return samples_; }
@@ -60,9 +63,9 @@ class DevicePlanner {
 void FillMemory(const DevicePlan& plan, v1::ModeEstimate* estimate);
 int64_t TotalBytes(const DevicePlan& plan);
 
-// The largest batch of a device, as WithBatch() sets it, whose total fits model().memory_bytes; 0 where 1 does not (it
-// was tried) or the memory is not known. What is returned was planned and fits; where few plans did not settle it, it
-// may not be the very largest.
+// The largest batch of a device, as WithBatch() sets it, whose total fits room_bytes(); 0 where 1 does not (it was
+// tried) or the memory is not known. What is returned was planned and fits; where few plans did not settle it, it may
+// not be the very largest.
 int64_t LargestBatch(const DevicePlanner& planner, const ResolvedJobSpec& spec);
 
 // `spec` with `batch` samples for each of its devices, in one piece. Errors are ResolveJobSpec's.

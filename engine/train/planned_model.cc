@@ -6,7 +6,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "engine/backend/cpu/cpu_backend.h"
 #include "engine/backend/cuda_backend.h"
 #include "engine/core/status.h"
@@ -25,18 +24,9 @@
 #include "engine/passes/widen_gradients.h"
 #include "engine/train/parameter_groups.h"
 #include "engine/train/spec_configs.h"
+#include "proto/spec/device_memory.h"
 
 namespace ampd::train {
-namespace {
-
-// To the MiB: what is needed and what there is may differ by little.
-std::string SizeText(int64_t bytes) {
-  constexpr int64_t kGibibyte = int64_t{1} << 30;
-  if (bytes < kGibibyte) return absl::StrCat(bytes, " bytes");
-  return absl::StrFormat("%.3f GiB", static_cast<double>(bytes) / static_cast<double>(kGibibyte));
-}
-
-}  // namespace
 
 bool IsCpuDevice(const std::string& device) { return absl::StartsWith(device, "cpu-"); }
 
@@ -261,13 +251,13 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadedModel::Create(const PlannedMo
   const int64_t needed = plan.parameter_bytes() + plan.activation_bytes() + plan.input_bytes();
   const int64_t total = plan.backend->memory()->total_bytes();
   const std::string needs = absl::StrCat(
-      "the model needs ", SizeText(needed), " (", SizeText(plan.parameter_bytes()), " for parameters, ",
-      SizeText(plan.activation_bytes()), " for activations",
-      plan.input_bytes() > 0 ? absl::StrCat(", ", SizeText(plan.input_bytes()), " for batches and constants") : "",
+      "the model needs ", Gibibytes(needed), " (", Gibibytes(plan.parameter_bytes()), " for parameters, ",
+      Gibibytes(plan.activation_bytes()), " for activations",
+      plan.input_bytes() > 0 ? absl::StrCat(", ", Gibibytes(plan.input_bytes()), " for batches and constants") : "",
       ")");
   if (needed > total) {
     return absl::ResourceExhaustedError(
-        absl::StrCat(needs, ", the ", plan.backend->name(), " device has ", SizeText(total)));
+        absl::StrCat(needs, ", the ", plan.backend->name(), " device has ", Gibibytes(total)));
   }
   absl::StatusOr<std::unique_ptr<LoadedModel>> model = Allocate(plan);
   if (absl::IsResourceExhausted(model.status())) return Annotate(model.status(), needs);

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "proto/spec/device_memory.h"
 #include "server/jobs/core.h"
 #include "server/jobs/credentials.h"
 #include "server/metrics/metrics.h"
@@ -18,8 +19,6 @@ using google::protobuf::util::TimeUtil;
 
 // Jobs whose start is estimated: those next in line.
 constexpr int kEstimated = 200;
-// What a worker takes on its device besides what is planned: the process's context with its kernels and libraries.
-constexpr int64_t kProcessBytes = int64_t{512} << 20;
 // What is left of a run may go slower than its last steps did.
 constexpr double kProgressSlack = 1.25;
 constexpr absl::Duration kWallClockPeriod = absl::Seconds(30);

@@ -6,14 +6,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
+#include "proto/spec/device_memory.h"
 #include "proto/spec/schedule_warnings.h"
 #include "server/scheduling/capability.h"
 
 namespace ampd {
 namespace {
-
-std::string Gibibytes(int64_t bytes) { return absl::StrFormat("%.3g GiB", static_cast<double>(bytes) / (1 << 30)); }
 
 void AddMemory(const v1::JobSpec& spec, const v1::ModelPlan& plan, const std::vector<v1::Device>& devices,
                std::vector<std::string>* warnings) {

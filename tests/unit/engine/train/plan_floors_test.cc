@@ -100,6 +100,48 @@ TEST(PlanFloors, LayersThatACpuEmulatesHaveNoFloorEither) {
   EXPECT_GT(Layer(PerceptronReport({"precision.mode=FP16"}, model), "b").seconds(), 0);
 }
 
+// A GPU that cannot do what is asked is told to be unable, and no times are invented for it.
+TEST(PlanFloors, WhatAGpuCannotDoHasNoFloor) {
+  const struct {
+    const char* device;
+    const char* set;
+    const char* note;
+  } kCases[] = {
+      {"T4", "precision.mode=FP8",
+       "T4 cannot do FP8 (precision.mode), so the layers have no floors: FP8 needs compute capability 8.9, T4 has "
+       "7.5"},
+      {"V100-SXM2", "precision.mode=BF16",
+       "V100-SXM2 cannot do BF16 (precision.mode), so the layers have no floors: BF16 needs compute capability "
+       "8.0, V100-SXM2 has 7.0"},
+      {"T4", "precision={mode: FP16, rules: [{match: b, dtype: BF16}]}",
+       "T4 cannot do BF16 (precision.rules[0].dtype), so the layers have no floors: BF16 needs compute capability "
+       "8.0, T4 has 7.5"},
+  };
+  for (const auto& c : kCases) {
+    SCOPED_TRACE(c.set);
+    v1::DeviceModel model = Model(c.device);
+    model.set_memory_bytes(0);
+    const v1::PlanReport report = PerceptronReport({c.set}, model);
+    for (const v1::LayerCost& layer : report.layers()) {
+      EXPECT_EQ(layer.seconds(), 0) << layer.layer();
+      EXPECT_EQ(layer.ridge(), 0) << layer.layer();
+      EXPECT_EQ(layer.bound(), v1::LayerCost::BOUND_UNSPECIFIED) << layer.layer();
+      EXPECT_GT(layer.bytes(), 0) << layer.layer();
+    }
+    ASSERT_FALSE(report.advice().empty());
+    EXPECT_EQ(report.advice(0).kind(), v1::Advice::KIND_UNSPECIFIED);
+    EXPECT_EQ(report.advice(0).text(), c.note);
+    EXPECT_GT(Mode(report, PrecisionSpec::FP32).step_seconds(), 0) << "which it can do";
+  }
+  v1::DeviceModel model = Model("T4");
+  model.set_memory_bytes(0);
+  EXPECT_EQ(AdvisedMode(PerceptronReport({"precision.mode=FP8"}, model)), "FP16");
+  // It does what is asked: there is nothing to say.
+  const v1::PlanReport report = PerceptronReport({"precision.mode=FP16"}, model);
+  EXPECT_GT(Layer(report, "b").seconds(), 0);
+  for (const v1::Advice& advice : report.advice()) EXPECT_EQ(advice.text().find("cannot do"), std::string::npos);
+}
+
 // AUTO trains in no mode of which nothing is known, where another is faster than FP32.
 TEST(PlanFloors, AutoIsDescribedInAModeThatHasAFloor) {
   const v1::PlanReport report = PerceptronReport({"precision.mode=AUTO"}, CpuWithPeaks());

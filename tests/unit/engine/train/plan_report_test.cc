@@ -12,6 +12,7 @@
 #include "engine/train/gradient_diagnostics.h"
 #include "engine/train/sizing_backend.h"
 #include "engine/train/trainer.h"
+#include "proto/spec/device_memory.h"
 #include "proto/spec/device_models.h"
 #include "tests/unit/engine/train/plan_examples.h"
 
@@ -162,16 +163,54 @@ TEST(PlanReport, MemoryAddsUpAndHalvesWhereItShould) {
 
 TEST(PlanReport, TheLargestBatchFitsAndOneMoreDoesNot) {
   v1::DeviceModel model = Model("T4");
-  model.set_memory_bytes(int64_t{900} << 20);
+  const int64_t room = int64_t{900} << 20;
+  model.set_memory_bytes(room + kProcessBytes);
   const ResolvedJobSpec spec = Resolved(Spec(kMisaligned));
   const DevicePlanner planner(kGlyphs, &model);
   const int64_t largest = LargestBatch(planner, spec);
   ASSERT_GT(largest, 33);
   const auto bytes = [&](int64_t batch) { return TotalBytes(*planner.Plan(*WithBatch(spec, batch))); };
-  EXPECT_LE(bytes(largest), model.memory_bytes());
-  EXPECT_GT(bytes(largest + 1), model.memory_bytes());
-  model.set_memory_bytes(1 << 20);
-  EXPECT_EQ(LargestBatch(planner, spec), 0) << "the weights alone are larger";
+  EXPECT_LE(bytes(largest), room);
+  EXPECT_GT(bytes(largest + 1), room);
+  for (const int64_t memory : {kProcessBytes + (1 << 20), kProcessBytes, kProcessBytes - 1, int64_t{1}}) {
+    model.set_memory_bytes(memory);
+    EXPECT_EQ(LargestBatch(planner, spec), 0) << "the weights alone are larger than what is left of " << memory;
+  }
+}
+
+// A context on a GPU, and the libraries in it, take memory that no plan has; a CPU's process is the worker that plans.
+TEST(PlanReport, MemoryIsLeftToAProcessOnAGpu) {
+  v1::DeviceModel gpu = Model("T4"), cpu = Model("CPU");
+  gpu.set_memory_bytes(int64_t{3} << 30);
+  cpu.set_memory_bytes(int64_t{3} << 30);
+  EXPECT_EQ(DevicePlanner(kGlyphs, &gpu).room_bytes(), (int64_t{3} << 30) - kProcessBytes);
+  EXPECT_EQ(DevicePlanner(kGlyphs, &cpu).room_bytes(), int64_t{3} << 30);
+  const v1::PlanReport report = Report(Spec(kMisaligned), gpu, {PrecisionSpec::FP16});
+  const int64_t largest = Mode(report, PrecisionSpec::FP16).largest_batch();
+  ASSERT_GT(largest, 0);
+  EXPECT_LE(Bytes(Spec(kMisaligned, {absl::StrCat("train.batch_size=", largest)}), gpu),
+            gpu.memory_bytes() - kProcessBytes);
+}
+
+// A batch that is planned may be far too large for the machine that plans it.
+TEST(PlanReport, ZerosOfAPlanTakeNoMemory) {
+  constexpr char kLast[] = R"(
+model: {layers: [{name: rnn, lstm: {units: 64, output: LAST_STEP}}, {name: head, dense: {units: 10}}],
+        loss: {softmax_cross_entropy: {}}}
+data: {train: {glyphs: {}}}
+optimizer: {sgd: {}}
+train: {batch_size: 65536}
+)";
+  for (const char* device : {"H100-SXM", "CPU"}) {
+    const v1::DeviceModel model = Model(device);
+    const auto planned = DevicePlanner(kGlyphs, &model).Plan(Resolved(Spec(kLast)));
+    ASSERT_TRUE(planned.ok()) << planned.status();
+    const runtime::Plan& plan = planned->model->phases[0].plans[0];
+    ASSERT_FALSE(plan.constants.empty());
+    for (const auto& constant : plan.constants) EXPECT_EQ(constant, nullptr) << constant->view().bytes();
+    // Gradients of the states at every step and of the last cells; those of the last states are not zero.
+    EXPECT_EQ(plan.constant_bytes, int64_t{65536} * 64 * 4 * (28 + 1));
+  }
 }
 
 TEST(PlanReport, ABatchThatFitsIsFoundFarBelowTheJobs) {
@@ -179,12 +218,12 @@ TEST(PlanReport, ABatchThatFitsIsFoundFarBelowTheJobs) {
   const ResolvedJobSpec spec = Resolved(Spec(kDense, {"train.batch_size=524288"}));
   const DevicePlanner planner(kGlyphs, &model);
   for (const int64_t fits : {1, 3, 700}) {
-    model.set_memory_bytes(TotalBytes(*planner.Plan(*WithBatch(spec, fits))));
+    model.set_memory_bytes(TotalBytes(*planner.Plan(*WithBatch(spec, fits))) + kProcessBytes);
     const int64_t largest = LargestBatch(planner, spec);
     ASSERT_GE(largest, fits);
-    EXPECT_LE(TotalBytes(*planner.Plan(*WithBatch(spec, largest))), model.memory_bytes()) << largest;
+    EXPECT_LE(TotalBytes(*planner.Plan(*WithBatch(spec, largest))), planner.room_bytes()) << largest;
   }
-  model.set_memory_bytes(TotalBytes(*planner.Plan(*WithBatch(spec, 1))) - 1);
+  model.set_memory_bytes(TotalBytes(*planner.Plan(*WithBatch(spec, 1))) + kProcessBytes - 1);
   EXPECT_EQ(LargestBatch(planner, spec), 0);
 }
 
@@ -332,13 +371,13 @@ train: {batch_size: 64}
   v1::DeviceModel model = Model("H200");
   for (const int64_t mebibytes : {300, 600, 2000}) {
     SCOPED_TRACE(mebibytes);
-    model.set_memory_bytes(mebibytes << 20);
+    model.set_memory_bytes((mebibytes << 20) + kProcessBytes);
     const v1::PlanReport report = Report(spec, model, {PrecisionSpec::FP16});
     ASSERT_EQ(report.library_not_asked(), "");
     const DevicePlanner planner(kGlyphs, &model);
     const int64_t largest = Mode(report, PrecisionSpec::FP16).largest_batch();
     EXPECT_GT(largest, 0);
-    EXPECT_LE(TotalBytes(*planner.PlanByLibrary(*WithBatch(Resolved(spec), largest))), model.memory_bytes());
+    EXPECT_LE(TotalBytes(*planner.PlanByLibrary(*WithBatch(Resolved(spec), largest))), planner.room_bytes());
   }
 }
 
@@ -496,14 +535,15 @@ int64_t ReportedBytes(const v1::JobSpec& spec, const v1::DeviceModel& model) {
 
 // What the report advises for memory, tried as the job it makes of `spec`.
 void ExpectCutToFit(const v1::JobSpec& spec, const v1::DeviceModel& model) {
-  ASSERT_GT(ReportedBytes(spec, model), model.memory_bytes());
+  const int64_t room = DevicePlanner(kGlyphs, &model).room_bytes();
+  ASSERT_GT(ReportedBytes(spec, model), room);
   const v1::PlanReport report = Report(spec, model, {PrecisionSpec::FP16});
   ASSERT_FALSE(report.advice().empty());
   const v1::Advice& advice = report.advice(0);
   ASSERT_EQ(advice.kind(), v1::Advice::MEMORY);
   ASSERT_EQ(advice.field(), "train.micro_batch_size") << advice.text();
   const v1::JobSpec followed = Following(spec, advice);
-  EXPECT_LE(ReportedBytes(followed, model), model.memory_bytes()) << advice.text();
+  EXPECT_LE(ReportedBytes(followed, model), room) << advice.text();
   EXPECT_EQ(Resolved(followed).proto().train().batch_size(), spec.train().batch_size());
 }
 
@@ -512,13 +552,16 @@ TEST(PlanAdvice, AJobThatDoesNotFitIsCutSoThatItDoes) {
     v1::DeviceModel model = Model(device);
     // With weights and moments, room for a sample, and for many.
     const int64_t one = ReportedBytes(Spec(kMisaligned, {"train={batch_size: 1024, micro_batch_size: 1}"}), model);
+    const int64_t left = model.kind() == v1::Device::CUDA ? kProcessBytes : 0;
     for (const int64_t mebibytes : {0, 100}) {
       SCOPED_TRACE(absl::StrCat(device, " ", mebibytes));
-      model.set_memory_bytes(one + (mebibytes << 20));
+      model.set_memory_bytes(one + left + (mebibytes << 20));
       ExpectCutToFit(Spec(kMisaligned, {"train.batch_size=1024", "data.eval={glyphs: {}}"}), model);
     }
-    model.set_memory_bytes(one - 1);
+    model.set_memory_bytes(one + left - 1);
     const v1::PlanReport report = Report(Spec(kMisaligned, {"train.batch_size=1024"}), model, {PrecisionSpec::FP16});
+    EXPECT_EQ(report.advice(0).text().find(" less 512 MiB for the process: ") != std::string::npos, left > 0)
+        << report.advice(0).text();
     EXPECT_NE(report.advice(0).text().find("one sample do not fit"), std::string::npos) << report.advice(0).text();
   }
 }
@@ -526,7 +569,8 @@ TEST(PlanAdvice, AJobThatDoesNotFitIsCutSoThatItDoes) {
 TEST(PlanAdvice, AGangsMicroBatchesCutTheShareOfADevice) {
   v1::DeviceModel model = Model("T4");
   // Parts of 200 samples fit; of 480 a device, 160 are the most that cut them evenly.
-  model.set_memory_bytes(ReportedBytes(Spec(kMisaligned, {"train={batch_size: 400, micro_batch_size: 200}"}), model));
+  model.set_memory_bytes(ReportedBytes(Spec(kMisaligned, {"train={batch_size: 400, micro_batch_size: 200}"}), model) +
+                         kProcessBytes);
   const v1::JobSpec spec = Spec(kMisaligned, {"resources.gpus=2", "train.batch_size=960"});
   ExpectCutToFit(spec, model);
   EXPECT_EQ(Report(spec, model, {PrecisionSpec::FP16}).advice(0).value(), "160");

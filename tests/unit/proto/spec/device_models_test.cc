@@ -5,6 +5,8 @@
 #include <cmath>
 #include <string>
 
+#include "proto/spec/device_memory.h"
+
 namespace ampd {
 namespace {
 
@@ -65,6 +67,13 @@ TEST(DeviceModels, MemoryIsWhatDriversReport) {
   EXPECT_EQ(Model("A100-SXM-80GB").memory_bytes(), int64_t{80} << 30);
   EXPECT_EQ(Model("V100-SXM2").memory_bytes(), int64_t{16} << 30);
   EXPECT_EQ(Model("T4").memory_bytes(), int64_t{15} << 30);
+}
+
+TEST(DeviceMemory, SizesAreToldToTheMebibyte) {
+  EXPECT_EQ(Gibibytes(int64_t{10} << 30), "10 GiB");
+  EXPECT_EQ(Gibibytes(int64_t{81559} << 20), "79.647 GiB");
+  EXPECT_EQ(Gibibytes((int64_t{81559} << 20) + (1 << 20)), "79.648 GiB");
+  EXPECT_EQ(Gibibytes((1 << 30) - 1), "1073741823 bytes");
 }
 
 TEST(DeviceModels, NoPeakIsInventedForACpu) {
