@@ -170,7 +170,9 @@ std::string JsonNumber(double value) { return std::isfinite(value) ? absl::StrFo
 
 std::vector<FieldDifference> SpecDifferences(const v1::JobSpec& a, const v1::JobSpec& b) {
   Comparer comparer;
-  comparer.Compare(a, b, "");
+  v1::JobSpec renamed = b;
+  renamed.set_name(a.name());
+  comparer.Compare(a, renamed, "");
   return comparer.Take();
 }
 

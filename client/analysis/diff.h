@@ -18,7 +18,8 @@ struct FieldDifference {
   std::string a, b;
 };
 
-// In the order of the proto; name and labels count. At most 200; the rest is one entry "...".
+// In the order of the proto; labels count, the name of the job, which is for people alone, does not. At most 200; the
+// rest is one entry "...".
 std::vector<FieldDifference> SpecDifferences(const v1::JobSpec& a, const v1::JobSpec& b);
 
 struct JobAndEvents {

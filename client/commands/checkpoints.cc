@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/commands/command.h"
+#include "client/commands/fitted.h"
 #include "client/exit_code.h"
 #include "client/output/table.h"
 #include "client/output/text.h"
@@ -11,7 +12,8 @@
 namespace ampd::client {
 namespace {
 
-void PrintTable(const v1::ListCheckpointsResponse& response, std::ostream& out) {
+void PrintTable(const v1::ListCheckpointsResponse& response, const CommandContext& context) {
+  constexpr size_t kState = 4;
   Table table({"CHECKPOINT", ">STEP", ">SIZE", "WRITTEN", "STATE"});
   for (const v1::Checkpoint& checkpoint : response.checkpoints()) {
     std::string state = checkpoint.damage().empty() ? (checkpoint.best() ? "whole, the best" : "whole")
@@ -21,7 +23,7 @@ void PrintTable(const v1::ListCheckpointsResponse& response, std::ostream& out) 
                checkpoint.size_bytes() > 0 ? Bytes(checkpoint.size_bytes()) : "-",
                checkpoint.has_time() ? DateAndTime(checkpoint.time()) : "-", state});
   }
-  out << table.ToString() << std::flush;
+  *context.out << FittedText(table, kState, context) << std::flush;
 }
 
 int RunCheckpoints(const std::string& id, const CommandContext& context) {
@@ -30,7 +32,7 @@ int RunCheckpoints(const std::string& id, const CommandContext& context) {
   const absl::StatusOr<v1::ListCheckpointsResponse> response = (*connection)->ListCheckpoints(id);
   if (!response.ok()) return Fail(context, response.status());
   if (context.format == Format::kTable) {
-    PrintTable(*response, *context.out);
+    PrintTable(*response, context);
   } else if (context.format == Format::kJsonl) {
     for (const v1::Checkpoint& checkpoint : response->checkpoints()) {
       PrintMessage(checkpoint, context.format, *context.out);

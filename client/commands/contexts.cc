@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/commands/command.h"
+#include "client/commands/fitted.h"
 #include "client/exit_code.h"
 #include "client/output/table.h"
 #include "proto/spec/text.h"
@@ -47,6 +48,7 @@ int RunList(const CommandContext& context) {
     PrintMessage(WithoutSecrets(*config), context.format, *context.out);
     return kExitSucceeded;
   }
+  constexpr size_t kCredentials = 4;
   Table table({"", "NAME", "SERVER", "TLS", "CREDENTIALS"});
   const std::map<std::string, ClientContext> sorted(config->contexts().begin(), config->contexts().end());
   for (const auto& [name, one] : sorted) {
@@ -57,7 +59,7 @@ int RunList(const CommandContext& context) {
                                  : "no",
                CredentialsText(one)});
   }
-  *context.out << table.ToString() << std::flush;
+  *context.out << FittedText(table, kCredentials, context) << std::flush;
   return kExitSucceeded;
 }
 

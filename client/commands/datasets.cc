@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/commands/command.h"
+#include "client/commands/fitted.h"
 #include "client/dataset_upload.h"
 #include "client/exit_code.h"
 #include "client/output/table.h"
@@ -32,7 +33,8 @@ int RunUpload(const DatasetUploadOptions& options, const CommandContext& context
   return kExitInterrupted;
 }
 
-void PrintTable(const v1::ListDatasetsResponse& response, std::ostream& out) {
+void PrintTable(const v1::ListDatasetsResponse& response, const CommandContext& context) {
+  constexpr size_t kState = 4;
   Table table({"DATASET", ">SIZE", "CREATED", "USER", "STATE"});
   for (const v1::Dataset& dataset : response.datasets()) {
     const bool is_damaged = !dataset.damage().empty();
@@ -43,7 +45,7 @@ void PrintTable(const v1::ListDatasetsResponse& response, std::ostream& out) {
                : dataset.committed() ? "whole"
                                      : "unfinished"});
   }
-  out << table.ToString() << std::flush;
+  *context.out << FittedText(table, kState, context) << std::flush;
 }
 
 void PrintFiles(const v1::Dataset& dataset, std::ostream& out) {
@@ -60,7 +62,7 @@ int RunList(const std::string& name, const CommandContext& context) {
   const absl::StatusOr<v1::ListDatasetsResponse> response = (*connection)->ListDatasets(name);
   if (!response.ok()) return Fail(context, response.status());
   if (context.format == Format::kTable) {
-    PrintTable(*response, *context.out);
+    PrintTable(*response, context);
     if (!name.empty() && response->datasets_size() == 1) PrintFiles(response->datasets(0), *context.out);
   } else if (context.format == Format::kJsonl) {
     for (const v1::Dataset& dataset : response->datasets()) PrintMessage(dataset, context.format, *context.out);

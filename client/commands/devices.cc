@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "client/commands/command.h"
+#include "client/commands/fitted.h"
 #include "client/exit_code.h"
 #include "client/output/color.h"
 #include "client/output/table.h"
@@ -39,13 +40,13 @@ void AddRow(const v1::Device& device, Table* table) {
 Color ColorOfConditions(const std::string& text) { return text == "ok" ? Color::kGreen : Color::kYellow; }
 
 void PrintTable(const v1::ListDevicesResponse& response, const CommandContext& context) {
-  constexpr size_t kConditionColumn = 11;
+  constexpr size_t kNameColumn = 2, kConditionColumn = 11;
   std::ostream& out = *context.out;
   Table table({"ID", "KIND", "NAME", ">THREADS", ">MEMORY", ">USED", ">LOAD", ">TENSOR", ">POWER", ">TEMP", "JOB",
                "CONDITION"});
   if (context.color) table.Paint(kConditionColumn, ColorOfConditions);
   for (const v1::Device& device : response.devices()) AddRow(device, &table);
-  out << table.ToString();
+  out << FittedText(table, kNameColumn, context);
   for (const v1::Device& device : response.devices()) {
     for (const v1::DeviceCondition& condition : device.conditions()) {
       out << device.id() << ": " << v1::DeviceCondition::Kind_Name(condition.kind()) << ": "

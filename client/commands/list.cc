@@ -1,5 +1,3 @@
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <limits>
@@ -14,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 #include "client/commands/command.h"
+#include "client/commands/fitted.h"
 #include "client/commands/since.h"
 #include "client/exit_code.h"
 #include "client/output/color.h"
@@ -21,7 +20,6 @@
 #include "client/output/job_text.h"
 #include "client/output/table.h"
 #include "client/output/text.h"
-#include "client/output/watch_view.h"
 #include "proto/spec/names.h"
 
 namespace ampd::client {
@@ -158,10 +156,7 @@ void PrintTable(const v1::ListJobsResponse& response, const ListOptions& options
     cells.push_back(WhyText(job, options));
     table.Add(cells);
   }
-  const bool fits_terminal = context.terminal && !options.wide;
-  *context.out << (fits_terminal ? table.ToString(static_cast<size_t>(TerminalColumns(STDOUT_FILENO)), NarrowFit())
-                                 : table.ToString());
-  *context.out << std::flush;
+  *context.out << (options.wide ? table.ToString() : Fitted(table, NarrowFit(), context)) << std::flush;
 }
 
 int RunList(const ListOptions& options, const CommandContext& context) {

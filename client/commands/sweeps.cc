@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/commands/command.h"
+#include "client/commands/fitted.h"
 #include "client/exit_code.h"
 #include "client/output/sweep_text.h"
 #include "client/output/table.h"
@@ -36,12 +37,13 @@ absl::StatusOr<v1::ListSweepsResponse> ListUpTo(Connection* connection, const Sw
 }
 
 void PrintTable(const v1::ListSweepsResponse& response, const CommandContext& context) {
+  constexpr size_t kName = 1;
   Table table({"ID", "NAME", "USER", ">JOBS", "STATES", "CREATED"});
   for (const v1::SweepSummary& sweep : response.sweeps()) {
     table.Add({sweep.id(), Truncate(sweep.name(), 40), sweep.user().empty() ? "-" : Truncate(sweep.user(), 40),
                absl::StrCat(sweep.count()), SweepStates(sweep), DateAndTime(sweep.create_time())});
   }
-  *context.out << table.ToString() << std::flush;
+  *context.out << FittedText(table, kName, context) << std::flush;
 }
 
 int RunSweeps(const SweepsOptions& options, const CommandContext& context) {

@@ -18,9 +18,11 @@ size_t Columns(const std::string& text) {
 
 // Of a line with the columns that are shown.
 size_t Total(const std::vector<size_t>& widths, const std::vector<bool>& shown) {
-  size_t total = 0;
+  size_t total = 0, gap = 0;
   for (size_t i = 0; i < widths.size(); ++i) {
-    if (shown[i]) total += widths[i] + (total == 0 ? 0 : sizeof(kGap) - 1);
+    if (!shown[i]) continue;
+    total += gap + widths[i];
+    gap = sizeof(kGap) - 1;
   }
   return total;
 }

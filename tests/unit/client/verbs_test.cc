@@ -200,6 +200,21 @@ TEST_F(VerbsTest, ANarrowTerminalHasNoLineTooLong) {
   close(real_stdout);
 }
 
+TEST_F(VerbsTest, OnANarrowTerminalOtherTablesCutTheirTextAlone) {
+  const std::string file = folder_ + "/" + std::string(100, 'x') + ".token";
+  setenv("AMPCTL_CONFIG", (folder_ + "/config.yaml").c_str(), 1);
+  std::ofstream(folder_ + "/config.yaml")
+      << "contexts: {lab: {server: \"trainer:7070\", token_file: " << file << "}}\n";
+  // Where the test's output is no terminal, that has 80 columns.
+  EXPECT_EQ(Run({"contexts", "list"}, true), 0) << err_.str();
+  const std::vector<std::string> lines = absl::StrSplit(out_.str(), '\n');
+  for (const std::string& line : lines) EXPECT_LE(line.size(), 80u) << line;
+  EXPECT_THAT(out_.str(), testing::ContainsRegex("lab   trainer:7070  no   /.*\\.\\.\n"));
+  EXPECT_EQ(Run({"contexts", "list"}, false), 0) << err_.str();
+  EXPECT_THAT(out_.str(), HasSubstr(file + "\n"));
+  unsetenv("AMPCTL_CONFIG");
+}
+
 TEST_F(VerbsTest, WhoseAJobIsAndWhatItIsLabelledIsShown) {
   fake_.job.set_user("ann");
   fake_.job.mutable_spec()->mutable_resources()->set_priority(5);

@@ -28,10 +28,22 @@ TEST(Diff, EqualSpecsDoNotDiffer) { EXPECT_EQ(Differences("{name: a, seed: 1}", 
 TEST(Diff, FieldsAreNamedByTheirPaths) {
   EXPECT_EQ(Differences("{name: a, precision: {mode: FP16}, train: {batch_size: 32}}",
                         "{name: b, precision: {mode: BF16}, train: {epochs: 2}}"),
-            "name: \"a\" | \"b\"\n"
             "precision.mode: FP16 | BF16\n"
             "train.epochs: - | 2\n"
             "train.batch_size: 32 | -\n");
+}
+
+TEST(Diff, JobsThatDifferInTheirNameAloneHaveEqualSpecs) {
+  EXPECT_EQ(Differences("{name: a, seed: 1}", "{name: b, seed: 1}"), "");
+  JobAndEvents a{ExampleJob(), ExampleRun()}, b = a;
+  b.job.mutable_spec()->set_name("again");
+  const std::string text = DiffText(a, b);
+  EXPECT_THAT(text, HasSubstr("the specs are equal\n"));
+  EXPECT_THAT(text, testing::ContainsRegex("B +[^ ]+ again\n"));
+  EXPECT_THAT(DiffJson(a, b), HasSubstr("\"fields\": []"));
+  // What a network in it is called is part of the model.
+  EXPECT_EQ(Differences("{model: {networks: [{name: a}]}}", "{model: {networks: [{name: b}]}}"),
+            "model.networks[0].name: \"a\" | \"b\"\n");
 }
 
 TEST(Diff, ListsAreComparedByPlace) {

@@ -65,5 +65,12 @@ TEST_F(NarrowTableTest, ColumnsThatSayNothingGoFirstAndNarrowOnesComeBack) {
             "01abd  b       RUNNING\n");
 }
 
+// It is followed by a gap like any other.
+TEST(TableTest, AColumnWithoutTextTakesRoomToo) {
+  Table table({"", "NAME", "FILE"});
+  table.Add({"", "lab", "abcdefgh"});
+  EXPECT_EQ(table.ToString(14, {{{2, 4}}, {}}), "  NAME  FILE\n  lab   abcd..\n");
+}
+
 }  // namespace
 }  // namespace ampd::client
