@@ -45,7 +45,8 @@ train:
   epochs: 10                              # or steps: 5000
   batch_size: 64                          # samples per update, over all devices
   #micro_batch_size: 32                    # a pass at a time of each device, where memory is short
-  #eval_every_epochs: 2
+  #eval_every_epochs: 2                    # or eval_every_steps: 500
+  #early_stopping: {patience: 3}           # ends where so many evaluations in a row brought no lower loss
 )";
 
 constexpr char kRest[] = R"(

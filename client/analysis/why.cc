@@ -463,6 +463,7 @@ Finding Succeeded(const WhyInput& input) {
   if (summary.has_loss()) absl::StrAppend(&text, ", loss ", Figure(summary.loss()));
   if (summary.has_accuracy()) absl::StrAppend(&text, ", accuracy ", Figure(summary.accuracy()));
   finding.because.push_back(text);
+  for (const std::string& reason : LastReason(input.events)) finding.because.push_back(reason);
   const HeldTime held = HeldTimeOf(input.events, SecondsOf(input.job.end_time()));
   finding.because.push_back(absl::StrCat("it ran ", Duration(held.running_seconds)));
   return finding;

@@ -148,9 +148,8 @@ std::string ClosingLine(const v1::StateChange& end, const v1::JobSummary& seen) 
       absl::StrAppend(&line, " loss=", Figure(summary.loss()));
     }
     absl::StrAppend(&line, " applied=", summary.steps_applied(), " skipped=", summary.steps_skipped());
-  } else if (!end.reason().empty()) {
-    absl::StrAppend(&line, ": ", Clean(end.reason()));
   }
+  if (!end.reason().empty()) absl::StrAppend(&line, ": ", Clean(end.reason()));
   return line;
 }
 

@@ -224,6 +224,11 @@ absl::StatusOr<Trainer*> AutoTrainer::OpenTrainer(PrecisionSpec::Mode mode) {
   return trainer_.get();
 }
 
+std::string AutoTrainer::end_reason() const {
+  const MutexLock lock(&mutex_);
+  return trainer_ == nullptr ? "" : trainer_->end_reason();
+}
+
 absl::StatusOr<Outcome> AutoTrainer::Run() {
   AMPD_ASSIGN_OR_RETURN(const absl::optional<v1::ModeChosen> chosen, Choose());
   if (!chosen.has_value()) return Outcome::kStopped;

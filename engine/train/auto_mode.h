@@ -52,6 +52,7 @@ class AutoTrainer : public Trainer {
   AutoTrainer(const ResolvedJobSpec& spec, const TrainerOptions& options, TrainerObserver* observer);
 
   absl::StatusOr<Outcome> Run() override;
+  std::string end_reason() const override;
   void Request(Command command) override;
   void Profile(ProfileRequest request) override;
   absl::Status DropHeldCheckpoint() override;

@@ -48,6 +48,8 @@ absl::StatusOr<ResolvedJobSpec> InMode(const ResolvedJobSpec& spec, PrecisionSpe
   }
   v1::TrainSpec* train = changed.mutable_train();
   train->clear_eval_every_epochs();
+  train->clear_eval_every_steps();
+  train->clear_early_stopping();
   const bool whole = train->micro_batch_size() == train->batch_size();
   train->set_micro_batch_size(whole ? batch_size : std::min(train->micro_batch_size(), batch_size));
   train->set_batch_size(batch_size);

@@ -87,11 +87,19 @@ void CheckEval(const v1::LossSpec& loss, const data::DatasetInfo& train, const d
 }
 
 // Which metrics there are follows from the classes, and from what kind of targets the data has.
-void CheckKeepBest(const v1::JobSpec& spec, const PlannedModel& planned, v1::PlanResponse* response) {
-  const std::string& metric = spec.checkpoint().keep_best();
-  if (metric.empty() || spec.has_bench()) return;
-  const absl::Status status = CheckMetric(metric, planned);
-  if (!status.ok()) AddErrors(status, "checkpoint.keep_best", response);
+void CheckMetrics(const v1::JobSpec& spec, const PlannedModel& planned, v1::PlanResponse* response) {
+  if (spec.has_bench()) return;
+  const auto check = [&](const std::string& field, const std::string& metric) {
+    if (metric.empty()) return;
+    const absl::Status status = CheckMetric(metric, planned);
+    if (!status.ok()) AddErrors(status, field, response);
+  };
+  const std::string& best = spec.checkpoint().keep_best();
+  check("checkpoint.keep_best", best);
+  // One that it names alone has been told of.
+  if (spec.train().early_stopping().metric() != best) {
+    check("train.early_stopping.metric", spec.train().early_stopping().metric());
+  }
 }
 
 void FillPlan(const PlannedModel& planned, const models::SampleInfo& sample, v1::ModelPlan* plan) {
@@ -224,7 +232,7 @@ v1::PlanResponse PlanJob(const ResolvedJobSpec& spec, const std::vector<std::str
     return response;
   }
   if (eval.has_value()) CheckEval(spec.proto().model().loss(), *train, *eval, (*planned)->outputs, &response);
-  if (eval.has_value()) CheckKeepBest(spec.proto(), **planned, &response);
+  if (eval.has_value()) CheckMetrics(spec.proto(), **planned, &response);
   if (spec.proto().has_start_from()) {
     CheckStart(spec.proto().start_from(), {data_roots, upload_dir, start_checkpoint_dir}, **planned, &response);
   }

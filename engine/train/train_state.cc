@@ -128,6 +128,28 @@ std::string BestToJson(const std::optional<BestEvaluation>& best) {
   return absl::StrFormat("  \"best\": {\"step\": %d, \"metric\": \"%.17g\"},\n", best->step, best->metric);
 }
 
+// Absent in checkpoints of jobs that do not stop early.
+absl::StatusOr<std::optional<StoppingState>> ParseStopping(const Json* json) {
+  if (json == nullptr) return std::optional<StoppingState>();
+  Reader reader(*json, "early_stopping");
+  StoppingState stopping;
+  stopping.best_step = reader.Count("best_step");
+  const std::string metric = reader.String("best_metric");
+  stopping.step = reader.Count("step");
+  stopping.waited = reader.Count("waited");
+  AMPD_RETURN_IF_ERROR(reader.status());
+  if (!absl::SimpleAtod(metric, &stopping.best_metric)) reader.Fail(absl::StrCat("best_metric is ", metric));
+  AMPD_RETURN_IF_ERROR(reader.status());
+  return std::optional<StoppingState>(stopping);
+}
+
+std::string StoppingToJson(const std::optional<StoppingState>& stopping) {
+  if (!stopping) return "";
+  return absl::StrFormat(
+      "  \"early_stopping\": {\"best_step\": %d, \"best_metric\": \"%.17g\", \"step\": %d, \"waited\": %d},\n",
+      stopping->best_step, stopping->best_metric, stopping->step, stopping->waited);
+}
+
 std::string InputToJson(const InputNotes& input) {
   if (input.mean.empty()) return "";
   const auto number = [](std::string* out, double value) { absl::StrAppendFormat(out, "%.17g", value); };
@@ -194,8 +216,8 @@ std::string ToJson(const TrainState& state) {
   return absl::StrCat("{\n  \"format_version\": ", kStateFormatVersion, ",\n  \"step\": ", state.step,
                       ",\n  \"seed\": ", state.seed, ",\n  \"spec_hash\": ", JsonQuoted(state.spec_hash),
                       ",\n  \"spec\": ", JsonQuoted(state.spec), ",\n", BestToJson(state.best),
-                      InputToJson(state.input), OnnxToJson(state.onnx_sha256), "  \"phases\": [\n",
-                      absl::StrJoin(state.phases, ",\n", phase), "\n  ]\n}\n");
+                      StoppingToJson(state.stopping), InputToJson(state.input), OnnxToJson(state.onnx_sha256),
+                      "  \"phases\": [\n", absl::StrJoin(state.phases, ",\n", phase), "\n  ]\n}\n");
 }
 
 absl::StatusOr<TrainState> TrainStateFromJson(absl::string_view json) {
@@ -213,6 +235,7 @@ absl::StatusOr<TrainState> TrainStateFromJson(absl::string_view json) {
   state.spec_hash = reader.String("spec_hash");
   if (version >= 3) state.spec = reader.String("spec");
   AMPD_ASSIGN_OR_RETURN(state.best, ParseBest(document.Find("best")));
+  AMPD_ASSIGN_OR_RETURN(state.stopping, ParseStopping(document.Find("early_stopping")));
   AMPD_ASSIGN_OR_RETURN(state.input, ParseInput(document.Find("input")));
   if (document.Find("onnx_sha256") != nullptr) state.onnx_sha256 = reader.String("onnx_sha256");
   for (const Json& item : reader.Member("phases").items()) {

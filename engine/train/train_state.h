@@ -33,6 +33,19 @@ struct BestEvaluation {
   bool operator==(const BestEvaluation&) const = default;
 };
 
+// What train.early_stopping goes by.
+struct StoppingState {
+  // Of the newest evaluation that counted as better, and its metric. NaN where there was none yet.
+  int64_t best_step = 0;
+  double best_metric = 0;
+  // Of the newest evaluation of all.
+  int64_t step = 0;
+  // Evaluations since the best one.
+  int64_t waited = 0;
+
+  bool operator==(const StoppingState&) const = default;
+};
+
 // What whoever uses the weights elsewhere must know of the inputs. A training finds it anew, and compares.
 struct InputNotes {
   // A stored value x (of images 0 to 255) of channel c became (x - mean[c]) / std[c]; of one mean, every channel.
@@ -61,6 +74,8 @@ struct TrainState {
   std::string onnx_sha256 = {};
   // Its checkpoint is kept. nullopt: nothing is kept so, or nothing was evaluated yet.
   std::optional<BestEvaluation> best;
+  // nullopt: training does not stop early, or nothing was evaluated yet.
+  std::optional<StoppingState> stopping;
 
   bool operator==(const TrainState&) const = default;
 };

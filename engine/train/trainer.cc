@@ -11,7 +11,6 @@
 #include "engine/models/imported_notes.h"
 #include "engine/train/auto_mode.h"
 #include "engine/train/benchmark.h"
-#include "engine/train/evaluation.h"
 #include "engine/train/finite_tensors.h"
 #include "engine/train/onnx_file.h"
 #include "engine/train/spec_configs.h"
@@ -65,7 +64,7 @@ absl::Status TrainerImpl::Open() {
                           GradientDiagnostics::Create(spec_, data_->sample(), std::move(backend), ThreadsPerReplica()));
   }
   AMPD_RETURN_IF_ERROR(Restore());
-  AMPD_RETURN_IF_ERROR(CheckKeepBest());
+  AMPD_RETURN_IF_ERROR(CheckMetrics());
   reporter_ = std::make_unique<Reporter>(job().report(), PhaseStarts(), total_steps_, observer_);
   return OpenLoader();
 }
@@ -141,6 +140,7 @@ absl::Status TrainerImpl::StartFrom(absl::optional<LoadedCheckpoint> checkpoint)
     state_.seed = job().seed();
     state_.phases.clear();
     state_.best.reset();
+    state_.stopping.reset();
     for (size_t i = 0; i < runners_.size(); ++i) {
       state_.phases.push_back({plan_->phases[i].name, optim::InitialScalerState(runners_[i]->loss_scale()), {}});
     }
@@ -309,7 +309,7 @@ absl::Status TrainerImpl::Announce() {
   }
   AMPD_RETURN_IF_ERROR(AnnounceStart(resumed));
   // The daemon knows it before what follows from it.
-  return was_left_ && state_.step < total_steps_ ? EmitCheckpoint(std::nullopt) : absl::OkStatus();
+  return was_left_ && !AtEnd() ? EmitCheckpoint(std::nullopt) : absl::OkStatus();
 }
 
 absl::Status TrainerImpl::AnnounceStart(const std::string& resumed) {
@@ -336,7 +336,7 @@ absl::Status TrainerImpl::LeaveCheckpoint() {
 }
 
 absl::StatusOr<Outcome> TrainerImpl::Loop() {
-  if (state_.step == total_steps_) {
+  if (AtEnd()) {
     // The attempt before came this far, but its last events may not have got out.
     AMPD_RETURN_IF_ERROR(EvaluateIfDue());
     AMPD_RETURN_IF_ERROR(SampleIfDue());
@@ -344,7 +344,7 @@ absl::StatusOr<Outcome> TrainerImpl::Loop() {
     AMPD_RETURN_IF_ERROR(CheckWhatWasApplied());
     return Outcome::kCompleted;
   }
-  while (state_.step < total_steps_) {
+  while (!AtEnd()) {
     AMPD_ASSIGN_OR_RETURN(const optim::ScalerDecision decision, Step());
     // It wrote the checkpoint it stands at, and ends no epoch.
     if (decision == optim::ScalerDecision::kRollBack) continue;
@@ -355,7 +355,7 @@ absl::StatusOr<Outcome> TrainerImpl::Loop() {
     AMPD_RETURN_IF_ERROR(EvaluateIfDue());
     AMPD_RETURN_IF_ERROR(SampleIfDue());
     AMPD_RETURN_IF_ERROR(CheckpointIfDue(std::exchange(evaluation_due_to_save_, false) || asked));
-    if (stop && state_.step < total_steps_) return Outcome::kStopped;
+    if (stop && !AtEnd()) return Outcome::kStopped;
   }
   AMPD_RETURN_IF_ERROR(CheckWhatWasApplied());
   return Outcome::kCompleted;
@@ -437,7 +437,10 @@ int64_t TrainerImpl::StepsAhead() const {
   if (asked_profile_.Get().steps > 0 && profiler_ == nullptr) return 1;
   int64_t steps = total_steps_ - state_.step;
   if (profiler_ != nullptr) steps = std::min(steps, profiler_->left());
-  if (data_->eval() != nullptr) steps = std::min(steps, until(batches_per_epoch_));
+  if (data_->eval() != nullptr) {
+    const bool by_step = job().train().has_eval_every_steps();
+    steps = std::min(steps, until(by_step ? job().train().eval_every_steps() : batches_per_epoch_));
+  }
   if (sampler_ != nullptr) steps = std::min(steps, until(job().report().samples().every_steps()));
   if (checkpoint.every_steps() > 0) steps = std::min(steps, until(checkpoint.every_steps()));
   if (diagnostics_ != nullptr) steps = std::min(steps, until(job().report().diagnostics_every_steps()) - 1);
@@ -560,36 +563,12 @@ absl::StatusOr<optim::ScalerDecision> TrainerImpl::CheckSkips() {
   return optim::ScalerDecision::kApply;
 }
 
-absl::Status TrainerImpl::EvaluateIfDue() {
-  if (data_->eval() == nullptr) return absl::OkStatus();
-  const bool epoch_ended = state_.step % batches_per_epoch_ == 0;
-  const bool due = epoch_ended && EpochsCompleted() % job().train().eval_every_epochs() == 0;
-  if (!due && state_.step != total_steps_) return absl::OkStatus();
-  v1::JobEvent event;
-  const bool of_average = job().optimizer().ema().evaluate();
-  if (of_average) AMPD_RETURN_IF_ERROR(model_->SwapAverage());
-  AMPD_ASSIGN_OR_RETURN(*event.mutable_evaluation(), Evaluate(*data_, *plan_, model_.get()));
-  if (of_average) AMPD_RETURN_IF_ERROR(model_->SwapAverage());
-  AMPD_RETURN_IF_ERROR(ReportCorrupt());
-  event.mutable_evaluation()->set_step(state_.step);
-  event.mutable_evaluation()->set_epoch(EpochsCompleted());
-  JudgeEvaluation(event.evaluation());
-  const auto loss = event.evaluation().metrics().find("loss");
-  const bool no_number = loss != event.evaluation().metrics().end() && std::isnan(loss->second);
-  AMPD_RETURN_IF_ERROR(reporter_->Emit(std::move(event)));
-  if (!no_number) return absl::OkStatus();
-  return reporter_->Log(v1::LogLine::WARNING,
-                        absl::StrCat("the loss of the evaluation after step ", state_.step,
-                                     " is no number: the weights are not what trains well, or a sample has what ",
-                                     v1::PrecisionSpec::Mode_Name(job().precision().mode()), " does not hold"));
-}
-
 absl::Status TrainerImpl::CheckpointIfDue(bool asked) {
   const v1::CheckpointSpec& spec = job().checkpoint();
   const double now = SteadySeconds();
   const bool by_step = spec.every_steps() > 0 && state_.step % spec.every_steps() == 0;
   const bool by_time = spec.every_seconds() > 0 && now - saved_at_ >= static_cast<double>(spec.every_seconds());
-  if (!asked && !by_step && !by_time && state_.step != total_steps_) return absl::OkStatus();
+  if (!asked && !by_step && !by_time && !AtEnd()) return absl::OkStatus();
   return WriteCheckpoint();
 }
 

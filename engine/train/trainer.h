@@ -114,6 +114,7 @@ enum class Command {
   kCheckpointAndStop,
 };
 
+// kCompleted: to the end of the job, or to where it ends early by itself.
 enum class Outcome { kCompleted, kStopped };
 
 // What Trainer::Profile() times.
@@ -136,6 +137,9 @@ class Trainer {
   // Trains to the end of the job or to a stop command. The last checkpoint, and the event that tells of it, are
   // written before it returns.
   virtual absl::StatusOr<Outcome> Run() = 0;
+
+  // After Run() returned kCompleted: why the training ended ahead of the steps it was given, for people; else empty.
+  virtual std::string end_reason() const { return ""; }
 
   virtual void Request(Command command) = 0;
 

@@ -57,6 +57,7 @@ class TrainerImpl : public Trainer {
   absl::Status Open();
 
   absl::StatusOr<Outcome> Run() override;
+  std::string end_reason() const override;
   void Request(Command command) override;
   void Profile(ProfileRequest request) override { asked_profile_.Ask(request); }
   absl::Status DropHeldCheckpoint() override;
@@ -124,9 +125,14 @@ class TrainerImpl : public Trainer {
   // holds the weights that led to them. Where there is none such the oldest; nullopt where there is none at all.
   absl::StatusOr<absl::optional<LoadedCheckpoint>> LoadGoodCheckpoint();
   absl::Status EvaluateIfDue();
-  // checkpoint.keep_best: whether the evaluations have its metric; what becomes of it by one more evaluation.
-  absl::Status CheckKeepBest() const;
-  void JudgeEvaluation(const v1::Evaluation& evaluation);
+  // Whether the evaluations have the metrics that checkpoint.keep_best and train.early_stopping name.
+  absl::Status CheckMetrics() const;
+  // What becomes of the two by one more evaluation.
+  void JudgeForKeepBest(const v1::Evaluation& evaluation);
+  void JudgeForEarlyStopping(const v1::Evaluation& evaluation);
+  bool StopsEarly() const;
+  // No step is left to be taken.
+  bool AtEnd() const { return state_.step == total_steps_ || StopsEarly(); }
   // report.samples, where they are due.
   absl::Status SampleIfDue();
   // Writes the artifact and tells of it; a file that cannot be written is a warning.

@@ -9,7 +9,7 @@ namespace ampd::train {
 
 absl::Status TrainerImpl::SampleIfDue() {
   if (sampler_ == nullptr) return absl::OkStatus();
-  if (state_.step % job().report().samples().every_steps() != 0 && state_.step != total_steps_) return absl::OkStatus();
+  if (state_.step % job().report().samples().every_steps() != 0 && !AtEnd()) return absl::OkStatus();
   const bool of_average = job().optimizer().ema().samples();
   if (of_average) AMPD_RETURN_IF_ERROR(model_->SwapAverage());
   AMPD_ASSIGN_OR_RETURN(Samples samples, sampler_->Draw(state_.step, model_.get()));

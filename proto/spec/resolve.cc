@@ -140,27 +140,49 @@ std::vector<absl::string_view> MetricsOf(const v1::LossSpec& loss) {
   return {"loss", "accuracy", "top5"};
 }
 
-void CheckMetricOfLoss(const v1::JobSpec& spec, Violations* violations) {
-  const std::string& metric = spec.checkpoint().keep_best();
+void CheckMetricOfLoss(const v1::JobSpec& spec, const std::string& field, const std::string& metric,
+                       Violations* violations) {
   const v1::LossSpec& loss = spec.model().loss();
   // Of networks the phases have losses; of a loss that is wrong that is told.
   if (loss.kind_case() == v1::LossSpec::KIND_NOT_SET) return;
   const std::vector<absl::string_view> metrics = MetricsOf(loss);
   if (std::find(metrics.begin(), metrics.end(), metric) != metrics.end()) return;
-  violations->Add("checkpoint.keep_best", absl::StrCat("with this loss evaluations have no metric ", Quoted(metric),
-                                                       ", but ", absl::StrJoin(metrics, ", ")));
+  violations->Add(field, absl::StrCat("with this loss evaluations have no metric ", Quoted(metric), ", but ",
+                                      absl::StrJoin(metrics, ", ")));
+}
+
+// `field` names a metric of the evaluations.
+void CheckMetric(const v1::JobSpec& spec, const std::string& field, const std::string& metric, Violations* violations) {
+  if (std::find(std::begin(kMetrics), std::end(kMetrics), metric) == std::end(kMetrics)) {
+    violations->Add(field,
+                    absl::StrCat("no metric is named ", Quoted(metric), ", but ", absl::StrJoin(kMetrics, ", ")));
+  } else {
+    CheckMetricOfLoss(spec, field, metric, violations);
+  }
 }
 
 void CheckKeepBest(const v1::JobSpec& spec, Violations* violations) {
   const std::string& metric = spec.checkpoint().keep_best();
   if (metric.empty()) return;
-  if (std::find(std::begin(kMetrics), std::end(kMetrics), metric) == std::end(kMetrics)) {
-    violations->Add("checkpoint.keep_best",
-                    absl::StrCat("no metric is named ", Quoted(metric), ", but ", absl::StrJoin(kMetrics, ", ")));
-  } else {
-    CheckMetricOfLoss(spec, violations);
-  }
+  CheckMetric(spec, "checkpoint.keep_best", metric, violations);
   if (!spec.data().has_eval()) violations->Add("checkpoint.keep_best", "needs data.eval");
+}
+
+// What keep_best names is checked.
+void ResolveEarlyStopping(v1::JobSpec* spec, Violations* violations) {
+  if (!spec->train().has_early_stopping()) return;
+  v1::EarlyStoppingSpec* stopping = spec->mutable_train()->mutable_early_stopping();
+  if (!stopping->metric().empty()) {
+    CheckMetric(*spec, "train.early_stopping.metric", stopping->metric(), violations);
+  } else {
+    const std::string& best = spec->checkpoint().keep_best();
+    stopping->set_metric(best.empty() ? "loss" : best);
+  }
+  if (!stopping->has_patience()) stopping->set_patience(3);
+  violations->CheckInteger("train.early_stopping.patience", stopping->patience(), 1, kMaxSteps);
+  if (!stopping->has_min_delta()) stopping->set_min_delta(0);
+  violations->CheckReal("train.early_stopping.min_delta", stopping->min_delta(), {.low = 0});
+  if (!spec->data().has_eval()) violations->Add("train.early_stopping", "needs data.eval");
 }
 
 void ResolveCheckpoint(v1::CheckpointSpec* checkpoint, Violations* violations) {
@@ -241,6 +263,7 @@ absl::StatusOr<ResolvedJobSpec> ResolveJobSpec(v1::JobSpec spec) {
   ResolveTrain(spec.data().has_eval(), spec.mutable_train(), &violations);
   ResolveCheckpoint(spec.mutable_checkpoint(), &violations);
   CheckKeepBest(spec, &violations);
+  ResolveEarlyStopping(&spec, &violations);
   ResolveResources(&spec, &violations);
   CheckTurn(spec, &violations);
   ResolveRetry(spec.mutable_retry(), &violations);

@@ -36,10 +36,17 @@ void ResolveBatch(v1::TrainSpec* train, Violations* violations) {
 void ResolveTrain(bool has_eval, v1::TrainSpec* train, Violations* violations) {
   ResolveLength(train, violations);
   ResolveBatch(train, violations);
+  if (train->has_eval_every_steps()) {
+    violations->CheckInteger("train.eval_every_steps", train->eval_every_steps(), 1, kMaxSteps);
+    if (!has_eval) violations->Add("train.eval_every_steps", "needs data.eval");
+    if (train->has_eval_every_epochs()) {
+      violations->Add("train.eval_every_steps", "not together with train.eval_every_epochs");
+    }
+  }
   if (train->has_eval_every_epochs()) {
     violations->CheckInteger("train.eval_every_epochs", train->eval_every_epochs(), 1, kMaxEpochs);
     if (!has_eval) violations->Add("train.eval_every_epochs", "needs data.eval");
-  } else if (has_eval) {
+  } else if (has_eval && !train->has_eval_every_steps()) {
     train->set_eval_every_epochs(1);
   }
 }

@@ -170,7 +170,7 @@ void ControllerCore::Finish(LiveJob& live, const v1::WorkerFinished& finished) {
   if (live.job.state() == v1::Job::CANCELLING) return Enter(live, v1::Job::CANCELLED, CancelReason(live));
   switch (finished.outcome()) {
     case v1::WorkerFinished::SUCCEEDED:
-      return Enter(live, v1::Job::SUCCEEDED, "");
+      return Enter(live, v1::Job::SUCCEEDED, finished.reason());
     case v1::WorkerFinished::STOPPED:
       if (live.stop == Stop::kLimit || live.stop == Stop::kCost) return DecideUnfinished(live);
       if (live.stop == Stop::kPreempt) return RequeuePreempted(live);

@@ -41,6 +41,8 @@ const absl::flat_hash_set<std::string>& FieldsOfNoPlan() {
       "ampd.v1.TrainSpec.epochs",
       "ampd.v1.TrainSpec.steps",
       "ampd.v1.TrainSpec.eval_every_epochs",
+      "ampd.v1.TrainSpec.eval_every_steps",
+      "ampd.v1.TrainSpec.early_stopping",
       "ampd.v1.ResourceSpec.priority",
       "ampd.v1.ResourceSpec.preemptible",
       "ampd.v1.ResourceSpec.device",
@@ -130,9 +132,11 @@ std::string KeyOf(const v1::PlanRequest& request, const FileIdentity& surroundin
 v1::JobSpec PlannedPart(const v1::JobSpec& spec) {
   v1::JobSpec part = spec;
   ClearFieldsOfNoPlan(&part);
-  // It must be a metric of the model.
+  // They must be metrics of the model.
   const std::string& best = spec.checkpoint().keep_best();
   if (!best.empty()) part.mutable_checkpoint()->set_keep_best(best);
+  const std::string& stopping = spec.train().early_stopping().metric();
+  if (!stopping.empty()) part.mutable_train()->mutable_early_stopping()->set_metric(stopping);
   return part;
 }
 

@@ -71,7 +71,7 @@ absl::Status Training::TellEnvironment(const train::TrainerOptions& options) {
 
 void Training::Run(const ResolvedJobSpec& spec, const train::TrainerOptions& options) { Finish(Train(spec, options)); }
 
-absl::StatusOr<train::Outcome> Training::Train(const ResolvedJobSpec& spec, const train::TrainerOptions& options) {
+absl::StatusOr<v1::WorkerFinished> Training::Train(const ResolvedJobSpec& spec, const train::TrainerOptions& options) {
   AMPD_RETURN_IF_ERROR(TellEnvironment(options));
   AMPD_ASSIGN_OR_RETURN(std::unique_ptr<train::Trainer> created, factory_(spec, options, this));
   train::Trainer* trainer = created.get();
@@ -81,21 +81,24 @@ absl::StatusOr<train::Outcome> Training::Train(const ResolvedJobSpec& spec, cons
     for (const train::Command command : pending_) trainer_->Request(command);
     if (pending_profile_.steps > 0) trainer_->Profile(pending_profile_);
   }
-  return trainer->Run();
+  AMPD_ASSIGN_OR_RETURN(const train::Outcome outcome, trainer->Run());
+  v1::WorkerFinished finished;
+  finished.set_outcome(outcome == train::Outcome::kCompleted ? v1::WorkerFinished::SUCCEEDED
+                                                             : v1::WorkerFinished::STOPPED);
+  if (outcome == train::Outcome::kCompleted) finished.set_reason(trainer->end_reason());
+  return finished;
 }
 
-void Training::Finish(const absl::StatusOr<train::Outcome>& outcome) {
-  v1::WorkerFinished finished;
-  if (!outcome.ok()) {
-    finished.set_outcome(v1::WorkerFinished::FAILED);
-    *finished.mutable_failure() = train::FailureOf(outcome.status());
-  } else {
-    finished.set_outcome(*outcome == train::Outcome::kCompleted ? v1::WorkerFinished::SUCCEEDED
-                                                                : v1::WorkerFinished::STOPPED);
+void Training::Finish(absl::StatusOr<v1::WorkerFinished> finished) {
+  if (!finished.ok()) {
+    v1::WorkerFinished failed;
+    failed.set_outcome(v1::WorkerFinished::FAILED);
+    *failed.mutable_failure() = train::FailureOf(finished.status());
+    finished = std::move(failed);
   }
   {
     const MutexLock lock(&mutex_);
-    finished_ = std::move(finished);
+    finished_ = *std::move(finished);
   }
   on_finished_();
 }

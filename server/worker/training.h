@@ -58,8 +58,9 @@ class Training : private train::TrainerObserver {
   std::string PublishedCheckpoint();
   absl::Status TellEnvironment(const train::TrainerOptions& options);
   void Run(const ResolvedJobSpec& spec, const train::TrainerOptions& options);
-  absl::StatusOr<train::Outcome> Train(const ResolvedJobSpec& spec, const train::TrainerOptions& options);
-  void Finish(const absl::StatusOr<train::Outcome>& outcome);
+  // How it ended.
+  absl::StatusOr<v1::WorkerFinished> Train(const ResolvedJobSpec& spec, const train::TrainerOptions& options);
+  void Finish(absl::StatusOr<v1::WorkerFinished> finished);
 
   const TrainerFactory factory_;
   const std::string work_dir_;

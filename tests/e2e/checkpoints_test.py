@@ -65,6 +65,28 @@ class CheckpointsTest(DaemonTest):
         self.assert_state(ampd.wait(lowest), "SUCCEEDED")
         self.check_best(ampd, lowest, "loss", lambda a, b: a < b)
 
+    def test_a_training_that_stops_early_has_succeeded(self):
+        """Nothing is learned at such a learning rate, so the second and third evaluations are no better than the first."""
+        ampd = self.daemon()
+        spec = glyphs_job("early", steps=3200, optimizer={"sgd": {"learning_rate": 1e-30}}, checkpoint={"every_steps": 10},
+                          train={"steps": 3200, "batch_size": 32, "eval_every_steps": 100,
+                                 "early_stopping": {"metric": "accuracy", "patience": 2}})
+        job_id = ampd.submit(spec).id
+        ampd.wait_for_step(job_id, 150)
+        ampd.kill_workers()
+        job = ampd.wait(job_id)
+        self.assert_state(job, "SUCCEEDED")
+        self.assertEqual(job.summary.step, 300)
+        events = ampd.events(job_id)
+        self.assert_sequence(events)
+        self.assertEqual({e.evaluation.step for e in events if e.HasField("evaluation")}, {100, 200, 300})
+        self.assertEqual(saved(events)[-1].step, 300)
+        reason = "stopped early, after step 300 of 3200: in 2 evaluations accuracy got no better than"
+        self.assertIn(reason, events[-1].state_change.reason)
+        for verb in ("why", "watch"):
+            told = ampd.ctl(verb, job_id)
+            self.assertIn(reason, told.stdout + told.stderr, verb)
+
     def test_a_metric_that_the_model_has_not(self):
         ampd = self.daemon()
         with self.assertRaises(grpc.RpcError) as caught:

@@ -103,6 +103,9 @@ TEST(ClosingLineTest, SaysHowItEnded) {
   end.mutable_summary()->set_steps_applied(1405);
   end.mutable_summary()->set_steps_skipped(3);
   EXPECT_EQ(ClosingLine(end, seen), "SUCCEEDED accuracy=0.91 applied=1405 skipped=3");
+  end.set_reason("stopped early");
+  EXPECT_EQ(ClosingLine(end, seen), "SUCCEEDED accuracy=0.91 applied=1405 skipped=3: stopped early");
+  end.clear_reason();
   end.Clear();
   end.set_to(v1::Job::FAILED);
   end.mutable_failure()->set_class_(v1::Failure::DATA);

@@ -169,6 +169,21 @@ TEST(AutoTrainer, KeepsTheBestCheckpoint) {
   EXPECT_FALSE(recorder.checkpoints().empty());
 }
 
+// At a learning rate that changes no weight no evaluation is better than the first.
+TEST(AutoTrainer, StopsEarly) {
+  const ScratchFolder folder;
+  Recorder recorder;
+  const auto spec = Spec({kConvNet, kGlyphs, kAuto, "optimizer { sgd { learning_rate: 1e-30 } }",
+                          "train { batch_size: 32 epochs: 9 early_stopping { metric: 'accuracy' patience: 1 } }"});
+  auto trainer = Trainer::Create(spec, Options(folder.path()), &recorder);
+  ASSERT_TRUE(trainer.ok()) << trainer.status();
+  const auto outcome = (*trainer)->Run();
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(*outcome, Outcome::kCompleted);
+  EXPECT_EQ(Choices(recorder).size(), 1u);
+  EXPECT_THAT((*trainer)->end_reason(), HasSubstr("stopped early, after step 20 of 90: in 1 evaluation accuracy got"));
+}
+
 TEST(AutoTrainer, AnotherAttemptDoesNotChooseAnew) {
   const ScratchFolder folder;
   const auto spec = Spec({kConvNet, kGlyphs, kShort, kAuto});

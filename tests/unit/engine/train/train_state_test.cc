@@ -43,6 +43,19 @@ TEST(TrainState, ComesBackExactly) {
   EXPECT_EQ(*back, Example());
 }
 
+TEST(TrainState, TellsWhenItStops) {
+  TrainState state = Example();
+  state.stopping = StoppingState{.best_step = 40, .best_metric = 0.1 + 1e-16, .step = 70, .waited = 3};
+  auto back = TrainStateFromJson(ToJson(state));
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(*back, state);
+  state.stopping = StoppingState{.best_metric = std::nan(""), .step = 10, .waited = 1};
+  back = TrainStateFromJson(ToJson(state));
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_TRUE(std::isnan(back->stopping->best_metric));
+  EXPECT_EQ(back->stopping->waited, 1);
+}
+
 TEST(TrainState, TellsOfTheInputs) {
   TrainState state = Example();
   state.onnx_sha256 = std::string(64, 'b');

@@ -462,31 +462,6 @@ TEST(ResolveJobSpecTest, ChecksPrecisionRules) {
   });
 }
 
-TEST(ResolveJobSpecTest, KeepsTheBestCheckpointOfWhatIsEvaluated) {
-  ExpectViolations({
-      {"checkpoint={keep_best: accuracy}", "checkpoint.keep_best: needs data.eval"},
-      {"checkpoint={keep_best: elegance}",
-       "checkpoint.keep_best: no metric is named 'elegance', but loss, accuracy, top5, perplexity, label_error_rate, "
-       "exact_match, beam_exact_match, beam_label_error_rate, mean_average_precision\n"
-       "checkpoint.keep_best: needs data.eval"},
-  });
-  const std::string eval = "data.eval={glyphs: {samples: 8}}";
-  EXPECT_EQ(Violated(Minimal({eval, "checkpoint={keep_best: perplexity}"})), "");
-  EXPECT_EQ(Violated(Minimal({eval, "checkpoint={keep_best: mean_average_precision}"})),
-            "checkpoint.keep_best: with this loss evaluations have no metric 'mean_average_precision', but loss, "
-            "accuracy, top5, "
-            "perplexity");
-  EXPECT_EQ(Violated(Minimal({eval, "model.loss={mean_squared_error: {}}", "checkpoint={keep_best: perplexity}"})),
-            "checkpoint.keep_best: with this loss evaluations have no metric 'perplexity', but loss, accuracy, top5");
-  EXPECT_EQ(Violated(Minimal({eval, "model.loss={ctc: {}}", "checkpoint={keep_best: exact_match}"})), "");
-  EXPECT_EQ(
-      Violated(Minimal({eval, "model.loss={ctc: {}}", "checkpoint={keep_best: beam_exact_match}"})),
-      "checkpoint.keep_best: with this loss evaluations have no metric 'beam_exact_match', but loss, label_error_rate, "
-      "exact_match");
-  EXPECT_EQ(Violated(Minimal({eval, "bench={}", "checkpoint={keep_best: loss}"})), "")
-      << "a job that trains can be measured as it is";
-}
-
 TEST(ResolveJobSpecTest, RefusesWhatIsNotSupportedYetByName) {
   ExpectViolations({
       {"phases=[{}, {}]",

@@ -41,6 +41,18 @@ TEST_F(ControllerLifecycleTest, AJobRunsToItsEnd) {
   ExpectGapFree(id);
 }
 
+TEST_F(ControllerLifecycleTest, ATrainingThatEndedEarlySaysWhy) {
+  const std::string id = Submit();
+  auto worker = AttachLaunched(0);
+  v1::WorkerMessage message;
+  message.mutable_finished()->set_outcome(v1::WorkerFinished::SUCCEEDED);
+  message.mutable_finished()->set_reason("it learns no more");
+  controller_->WorkerMessage(worker, message);
+  WaitFor(id, v1::Job::SUCCEEDED);
+  EXPECT_EQ(LastEvent(id).state_change().reason(), "it learns no more");
+  EndWorker(worker, 0);
+}
+
 TEST_F(ControllerLifecycleTest, JobsWaitTheirTurnForTheDevice) {
   const std::string first = Submit();
   const std::string second = Submit();

@@ -103,6 +103,8 @@ TEST_F(PlanCacheTest, WhatNoPlanDependsOnMayDiffer) {
   other.mutable_optimizer()->mutable_adamw()->set_learning_rate(0.5);
   other.mutable_optimizer()->mutable_schedule()->mutable_cosine();
   other.mutable_train()->set_epochs(9);
+  other.mutable_train()->set_eval_every_steps(7);
+  other.mutable_train()->mutable_early_stopping()->set_patience(9);
   other.mutable_checkpoint()->set_keep_last(5);
   other.mutable_retry()->set_max_attempts(1);
   other.mutable_limits()->set_max_run_seconds(10);
@@ -116,6 +118,7 @@ TEST_F(PlanCacheTest, EverythingElseIsAnotherPlan) {
       [](v1::JobSpec* s) { s->mutable_train()->set_batch_size(64); },
       [](v1::JobSpec* s) { s->mutable_train()->set_micro_batch_size(16); },
       [](v1::JobSpec* s) { s->mutable_checkpoint()->set_keep_best("top5"); },
+      [](v1::JobSpec* s) { s->mutable_train()->mutable_early_stopping()->set_metric("top5"); },
       [](v1::JobSpec* s) { s->mutable_precision()->set_mode(v1::PrecisionSpec::BF16); },
       [](v1::JobSpec* s) { s->mutable_model()->mutable_layers(0)->mutable_dense()->set_units(11); },
       [](v1::JobSpec* s) { s->mutable_optimizer()->mutable_sgd()->set_learning_rate(0.1); },

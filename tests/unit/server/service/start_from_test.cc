@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/strings/escaping.h"
+#include "engine/core/mutex.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 #include "tests/unit/server/service/service_fixture.h"
@@ -252,18 +253,24 @@ TEST_F(StartFromTest, TheNewestWholeCheckpointIsChosenAndHeldUntilTheJobEnds) {
 TEST_F(StartFromTest, TheMirrorsCopyTakesThePlaceOfWhatIsDamagedOrGone) {
   Train(UntilStopped);
   const std::string first = CreateGood();
+  Mutex mutex;
   std::string planned;
   SetPlanner([&](const v1::PlanRequest& asked) {
+    const MutexLock lock(&mutex);
     planned = Read(asked.start_checkpoint_dir() + "/model.safetensors");
     return v1::PlanResponse();
   });
   // "checkpoint weights", or the error.
   const auto start = [&](const std::string& checkpoint) {
-    planned.clear();
+    {
+      const MutexLock lock(&mutex);
+      planned.clear();
+    }
     v1::CreateJobRequest request = From(first, checkpoint);
     request.set_validate_only(true);
     v1::Job job;
     const grpc::Status status = Create(request, &job);
+    const MutexLock lock(&mutex);
     return status.ok() ? absl::StrCat(job.spec().start_from().checkpoint(), " ", planned) : status.error_message();
   };
   const std::string folder = absl::StrCat(state_dir_, "/checkpoints/", first);

@@ -30,6 +30,7 @@ class FakeTrainer final : public train::Trainer {
     changed_.notify_all();
   }
   int64_t step() const override { return 5; }
+  std::string end_reason() const override { return reason; }
   absl::Status DropHeldCheckpoint() override {
     if (on_drop) on_drop();
     return absl::OkStatus();
@@ -40,6 +41,7 @@ class FakeTrainer final : public train::Trainer {
   }
   // May be set by the body.
   std::function<void()> on_drop, on_leave;
+  std::string reason;
 
   absl::Status Emit(const std::string& text) {
     v1::JobEvent event;

@@ -3,6 +3,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <future>
@@ -182,7 +183,8 @@ TEST_F(WorkerTest, TrainsWhatItIsAssignedAndReports) {
 
 TEST_F(WorkerTest, HoldsNoCheckpointOnceTheDaemonKnowsOfTheSuccess) {
   for (const auto outcome : {train::Outcome::kCompleted, train::Outcome::kStopped}) {
-    bool dropped = false, before = true;
+    std::atomic<bool> dropped = false;
+    bool before = true;
     Serve({[&](Stream& stream) {
       Read(stream);
       stream.Write(Welcome());
@@ -229,6 +231,27 @@ TEST_F(WorkerTest, TellsFirstWhatItComputesWith) {
   EXPECT_EQ(environment.cpu_threads(), 3);
   EXPECT_EQ(environment.libraries().count("onednn"), 1u);
   EXPECT_NE(environment.instruction_set(), "");
+}
+
+TEST_F(WorkerTest, TellsWhyItEndedEarly) {
+  for (const auto outcome : {train::Outcome::kCompleted, train::Outcome::kStopped}) {
+    v1::WorkerFinished finished;
+    Serve({[&](Stream& stream) {
+      Read(stream);
+      stream.Write(Welcome());
+      finished = Read(stream).finished();
+      stream.Write(Goodbye());
+      return grpc::Status::OK;
+    }});
+    EXPECT_EQ(Run([&](FakeTrainer& trainer) {
+                trainer.reason = "it learns no more";
+                return outcome;
+              }),
+              kWorkerReported);
+    const bool completed = outcome == train::Outcome::kCompleted;
+    EXPECT_EQ(finished.outcome(), completed ? v1::WorkerFinished::SUCCEEDED : v1::WorkerFinished::STOPPED);
+    EXPECT_EQ(finished.reason(), completed ? "it learns no more" : "");
+  }
 }
 
 TEST_F(WorkerTest, ReconnectsWithItsSessionKeyAndResends) {
