@@ -12,6 +12,7 @@
 #include "engine/core/status.h"
 #include "engine/core/tensor.h"
 #include "engine/ir/printer.h"
+#include "engine/ir/zeros.h"
 #include "engine/ops/compute.h"
 #include "engine/ops/gradient_context.h"
 #include "engine/ops/op_def.h"
@@ -85,14 +86,12 @@ class Walk {
   }
   // One constant a type, however many want it.
   ir::ValueId Zeros(const ir::TensorType& type) {
-    const std::string name = absl::StrCat("zeros:", ir::TypeString(type));
+    const std::string name = absl::StrCat(ir::kZerosPrefix, ir::TypeString(type));
     const auto [it, added] = zeros_.insert({name, -1});
-    if (added && !accumulates_) {
-      it->second = graph_->AddConstant(name, std::make_shared<Tensor>(type.dtype, type.shape));
-    } else if (added) {
-      // A batch is planned that may be far too large: the numbers would take longer than the rest of the plan.
-      it->second = static_cast<ir::ValueId>(graph_->values.size());
-      graph_->values.push_back({.name = name, .type = type, .kind = ir::ValueKind::kConstant});
+    if (added) {
+      // Of an imported graph's own gradients the numbers may be looked at.
+      it->second = accumulates_ ? ir::AddZeros(graph_, type)
+                                : graph_->AddConstant(name, std::make_shared<Tensor>(type.dtype, type.shape));
     }
     gradients_.resize(graph_->values.size(), -1);
     return it->second;

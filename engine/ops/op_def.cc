@@ -5,6 +5,7 @@
 
 #include "engine/core/status.h"
 #include "engine/ir/printer.h"
+#include "engine/ir/zeros.h"
 #include "engine/ops/rules.h"
 
 namespace ampd::ops {
@@ -95,9 +96,8 @@ absl::Status VerifyValues(const ir::Graph& graph) {
     }
   }
   for (const ir::Value& value : graph.values) {
-    // Without data it is zeros.
-    if (value.kind != ir::ValueKind::kConstant || value.data == nullptr) continue;
-    if (value.type != ir::TensorType{value.data->dtype(), value.data->shape()}) {
+    if (value.kind != ir::ValueKind::kConstant || ir::IsZeros(value)) continue;
+    if (value.data == nullptr || value.type != ir::TensorType{value.data->dtype(), value.data->shape()}) {
       return absl::InternalError(absl::StrCat("constant ", value.name, " has no data of its type"));
     }
   }

@@ -137,6 +137,7 @@ absl::StatusOr<std::optional<StoppingState>> ParseStopping(const Json* json) {
   const std::string metric = reader.String("best_metric");
   stopping.step = reader.Count("step");
   stopping.waited = reader.Count("waited");
+  stopping.applied = reader.Count("applied");
   AMPD_RETURN_IF_ERROR(reader.status());
   if (!absl::SimpleAtod(metric, &stopping.best_metric)) reader.Fail(absl::StrCat("best_metric is ", metric));
   AMPD_RETURN_IF_ERROR(reader.status());
@@ -146,8 +147,9 @@ absl::StatusOr<std::optional<StoppingState>> ParseStopping(const Json* json) {
 std::string StoppingToJson(const std::optional<StoppingState>& stopping) {
   if (!stopping) return "";
   return absl::StrFormat(
-      "  \"early_stopping\": {\"best_step\": %d, \"best_metric\": \"%.17g\", \"step\": %d, \"waited\": %d},\n",
-      stopping->best_step, stopping->best_metric, stopping->step, stopping->waited);
+      "  \"early_stopping\": {\"best_step\": %d, \"best_metric\": \"%.17g\", \"step\": %d, \"waited\": %d, "
+      "\"applied\": %d},\n",
+      stopping->best_step, stopping->best_metric, stopping->step, stopping->waited, stopping->applied);
 }
 
 std::string InputToJson(const InputNotes& input) {

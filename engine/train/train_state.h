@@ -38,10 +38,12 @@ struct StoppingState {
   // Of the newest evaluation that counted as better, and its metric. NaN where there was none yet.
   int64_t best_step = 0;
   double best_metric = 0;
-  // Of the newest evaluation of all.
+  // Of the newest evaluation that counted at all.
   int64_t step = 0;
   // Evaluations since the best one.
   int64_t waited = 0;
+  // Steps applied before the newest evaluation, of all phases.
+  int64_t applied = 0;
 
   bool operator==(const StoppingState&) const = default;
 };

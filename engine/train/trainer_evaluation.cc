@@ -80,9 +80,13 @@ void TrainerImpl::JudgeForEarlyStopping(const v1::Evaluation& evaluation) {
   const v1::EarlyStoppingSpec& spec = job().train().early_stopping();
   if (!state_.stopping) state_.stopping = StoppingState{.best_metric = std::nan("")};
   StoppingState& stopping = *state_.stopping;
-  // One repeated after a restart has been counted.
-  if (evaluation.step() <= stopping.step) return;
+  int64_t applied = 0;
+  for (const PhaseState& phase : state_.phases) applied += phase.scaler.steps_applied;
+  // One repeated after a restart has been counted; of weights that have not changed nothing new can be told, and skips
+  // have their own end.
+  if (evaluation.step() <= stopping.step || applied <= stopping.applied) return;
   stopping.step = evaluation.step();
+  stopping.applied = applied;
   const double metric = evaluation.metrics().at(spec.metric());
   if (IsBetter(spec.metric(), metric, stopping.best_metric, spec.min_delta())) {
     stopping.best_step = evaluation.step();
@@ -104,9 +108,9 @@ std::string TrainerImpl::end_reason() const {
   const std::string where = absl::StrCat("stopped early, after step ", state_.step, " of ", total_steps_, ": in ",
                                          stopping.waited, stopping.waited == 1 ? " evaluation " : " evaluations ");
   if (std::isnan(stopping.best_metric)) return absl::StrCat(where, spec.metric(), " was no number");
-  return absl::StrCat(where, spec.metric(), " got no better than ", stopping.best_metric, ", that after step ",
+  return absl::StrCat(where, spec.metric(), " got no better than ", stopping.best_metric, ", its value after step ",
                       stopping.best_step,
-                      spec.min_delta() > 0 ? absl::StrCat(", by more than ", spec.min_delta()) : "");
+                      spec.min_delta() > 0 ? absl::StrCat(" (min_delta ", spec.min_delta(), ")") : "");
 }
 
 }  // namespace ampd::train

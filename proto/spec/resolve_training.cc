@@ -40,7 +40,7 @@ void ResolveTrain(bool has_eval, v1::TrainSpec* train, Violations* violations) {
     violations->CheckInteger("train.eval_every_steps", train->eval_every_steps(), 1, kMaxSteps);
     if (!has_eval) violations->Add("train.eval_every_steps", "needs data.eval");
     if (train->has_eval_every_epochs()) {
-      violations->Add("train.eval_every_steps", "not together with train.eval_every_epochs");
+      violations->Add("train.eval_every_steps", "goes instead of train.eval_every_epochs: remove that one");
     }
   }
   if (train->has_eval_every_epochs()) {

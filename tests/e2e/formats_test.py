@@ -36,7 +36,8 @@ class FormatsTest(DaemonTest):
     def test_a_daemon_leaves_what_the_page_says(self):
         ampd = self.daemon()
         spec = glyphs_job("formats", mode="FP8", optimizer={"adamw": {"learning_rate": 0.002}, "ema": {"decay": 0.9}},
-                          checkpoint={"every_steps": 4, "keep_best": "accuracy"}, train={"epochs": 3, "batch_size": 32},
+                          checkpoint={"every_steps": 4, "keep_best": "accuracy"},
+                          train={"epochs": 3, "batch_size": 32, "early_stopping": {"patience": 9}},
                           data={"train": {"glyphs": {"samples": 128}}, "eval": {"glyphs": {"samples": 64}}})
         # The first and the last layer do not compute in FP8.
         spec["model"]["layers"].insert(-1, {"name": "middle", "dense": {"units": 16}})

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/ir/printer.h"
+#include "engine/ir/zeros.h"
 #include "engine/ops/op_def.h"
 
 namespace ampd::ops {
@@ -70,6 +71,16 @@ TEST(VerifyGraph, FindsWhatIsBroken) {
   g = Chain();
   g.values.push_back({.name = "w", .type = {DType::kF32, {1}}, .kind = ir::ValueKind::kParameter, .slot = 0});
   ExpectBroken(g, "slot 0 of 0");
+
+  g = Chain();
+  g.values.push_back({.name = "numbers", .type = {DType::kF32, {4}}, .kind = ir::ValueKind::kConstant});
+  ExpectBroken(g, "constant numbers has no data of its type");
+}
+
+TEST(VerifyGraph, ZerosNeedNoData) {
+  ir::Graph g = Chain();
+  g.nodes[1].inputs[1] = ir::AddZeros(&g, {DType::kF32, {4}});
+  EXPECT_TRUE(VerifyGraph(g).ok()) << VerifyGraph(g);
 }
 
 }  // namespace

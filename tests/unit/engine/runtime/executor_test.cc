@@ -11,6 +11,7 @@
 #include "engine/autodiff/differentiate.h"
 #include "engine/backend/cpu/cpu_backend.h"
 #include "engine/core/half.h"
+#include "engine/ir/zeros.h"
 #include "engine/ops/op_def.h"
 #include "engine/passes/overwrite_gradients.h"
 #include "engine/passes/precision.h"
@@ -265,14 +266,11 @@ TEST(Executor, ResultsMayBeWhatNoKernelWrites) {
 // Of whatever size and type they are.
 TEST(Executor, AConstantWithoutDataIsZeros) {
   ir::Graph graph;
-  const auto zeros = [&](const char* name, ir::TensorType type) {
-    graph.values.push_back({.name = name, .type = std::move(type), .kind = ir::ValueKind::kConstant});
-    return static_cast<ir::ValueId>(graph.values.size()) - 1;
-  };
   auto data = std::make_shared<Tensor>(DType::kF32, Shape{2});
   data->as<float>()[0] = 3, data->as<float>()[1] = 4;
   const ir::ValueId x = graph.AddInput("x", {DType::kF32, {2}}), c = graph.AddConstant("c", data);
-  const ir::ValueId few = zeros("few", {DType::kF32, {2}}), many = zeros("many", {DType::kF32, {1000}});
+  const ir::ValueId few = ir::AddZeros(&graph, {DType::kF32, {2}});
+  const ir::ValueId many = ir::AddZeros(&graph, {DType::kF32, {1000}});
   const auto add = [&](const char* name, ir::ValueId a, ir::ValueId b) {
     return (*ops::Emit(&graph, {.op = ir::OpKind::kAdd, .name = name, .inputs = {a, b}}))[0];
   };

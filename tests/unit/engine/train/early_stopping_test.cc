@@ -115,7 +115,7 @@ TEST(EarlyStopping, CountsAcrossAttempts) {
     EXPECT_EQ(ended.outcome, Outcome::kCompleted);
     EXPECT_EQ(second.checkpoints().back().step(), 30) << stop_at;
     EXPECT_THAT(ended.reason, HasSubstr("after step 30 of 120: in 2 evaluations loss got no better than ")) << stop_at;
-    EXPECT_THAT(ended.reason, HasSubstr(", that after step 10, by more than 100")) << stop_at;
+    EXPECT_THAT(ended.reason, HasSubstr(", its value after step 10 (min_delta 100)")) << stop_at;
     options.last_reported_step = 30;
     const Ended again = RunToEnd(spec, options, &third);
     EXPECT_EQ(again.outcome, Outcome::kCompleted);
@@ -132,6 +132,24 @@ TEST(EarlyStopping, AStopAtItsEndFindsItDone) {
       Spec({kConvNet, kGlyphs, kRun, "train { early_stopping { metric: 'loss' patience: 1 min_delta: 100 } }"});
   Recorder recorder;
   EXPECT_EQ(RunToEnd(spec, Options(folder.path()), &recorder, 20).outcome, Outcome::kCompleted);
+}
+
+// The first scale is far too large: no step is applied before it came down, and the evaluations meanwhile are equal.
+TEST(EarlyStopping, EvaluationsOfSkippedStepsDoNotCount) {
+  const ScratchFolder folder;
+  const std::string run =
+      "train { batch_size: 32 steps: 60 eval_every_steps: 1 early_stopping { metric: 'loss' patience: 2 min_delta: 100 "
+      "} }"
+      "optimizer { sgd { learning_rate: 0.01 } } report { every_steps: 1 }"
+      "precision { mode: FP16 loss_scale { init: 1e9 } }";
+  Recorder recorder;
+  const Ended ended = RunToEnd(Spec({kConvNet, kGlyphs, run}), Options(folder.path()), &recorder);
+  EXPECT_EQ(ended.outcome, Outcome::kCompleted);
+  const auto skipped = static_cast<int64_t>(recorder.skips().size());
+  EXPECT_GT(skipped, 4);
+  EXPECT_EQ(recorder.steps().back().phases(0).steps_applied(), 3);
+  EXPECT_THAT(ended.reason,
+              HasSubstr(absl::StrCat("stopped early, after step ", skipped + 3, " of 60: in 2 evaluations")));
 }
 
 // The data has no label that counts.

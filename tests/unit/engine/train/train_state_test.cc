@@ -45,7 +45,7 @@ TEST(TrainState, ComesBackExactly) {
 
 TEST(TrainState, TellsWhenItStops) {
   TrainState state = Example();
-  state.stopping = StoppingState{.best_step = 40, .best_metric = 0.1 + 1e-16, .step = 70, .waited = 3};
+  state.stopping = StoppingState{.best_step = 40, .best_metric = 0.1 + 1e-16, .step = 70, .waited = 3, .applied = 65};
   auto back = TrainStateFromJson(ToJson(state));
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_EQ(*back, state);

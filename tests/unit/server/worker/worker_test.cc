@@ -251,6 +251,7 @@ TEST_F(WorkerTest, TellsWhyItEndedEarly) {
     const bool completed = outcome == train::Outcome::kCompleted;
     EXPECT_EQ(finished.outcome(), completed ? v1::WorkerFinished::SUCCEEDED : v1::WorkerFinished::STOPPED);
     EXPECT_EQ(finished.reason(), completed ? "it learns no more" : "");
+    server_->Shutdown();
   }
 }
 
