@@ -29,7 +29,7 @@ UNKNOWN_LOCK = re.compile(r"std::(mutex|timed_mutex|recursive_mutex|shared_mutex
 MUTEX_MEMBER = re.compile(r"^\s*(?:mutable )?Mutex (\w+)( ABSL_\w+\([^)]*\))*;", re.M)
 # A data member as this project writes one; functions end in `)`, `const`, `override` or `= 0` before the `;`.
 MEMBER = re.compile(r"^\s+(?!\s|using |friend |static |typedef |return |enum |struct |class )"
-                    r"(?P<type>[\w:<>,*&() \[\]{}]*[\w>*&]) (?P<name>\w+)(?:\[\w*\])?(?: = [^;]*|\{.*\})?;(?: *//.*)?$")
+                    r"(?P<type>[\w:<>,*&() \[\]{}]*[\w>*&]) (?P<name>(?!override\b)\w+)(?:\[\w*\])?(?: = [^;]*|\{.*\})?;(?: *//.*)?$")
 # Needs no lock by its type: what never changes, what locks for itself, and threads, which their owner starts and joins.
 SELF_EVIDENT = re.compile(r"^\s+(?:const (?![^=;]*\* (?!const )\w+)[^=;]+ \w|[\w:<>, ]+ ?[*&] ?const \w|"
                           r"(?:mutable )?std::atomic<|std::thread )")
