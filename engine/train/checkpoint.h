@@ -75,6 +75,7 @@ class CheckpointStore {
   // Keeps the checkpoint of this name beyond keep_last, while there is one, until another is held or training goes back
   // behind it: whoever starts the next attempt knows of none newer. Empty: none.
   void Hold(std::string name) { held_ = std::move(name); }
+  bool holds() const { return !held_.empty(); }
 
   // There will be no next attempt: removes the one held where it is none of the keep_last newest and not that of
   // newest.best, and its copy. `newest` is the state of the last checkpoint saved.

@@ -319,7 +319,8 @@ absl::Status TrainerImpl::AnnounceStart(const std::string& resumed) {
     event.mutable_rewound()->set_reason(saved_step_ < 0 ? "no checkpoint to resume from" : resumed);
     return reporter_->Emit(std::move(event));
   }
-  if (was_left_ && state_.step > options_.last_reported_step) {
+  const bool knows_reports = options_.last_checkpoint.has_value();
+  if (knows_reports && saved_step_ >= 0 && state_.step > options_.last_reported_step) {
     return reporter_->Log(v1::LogLine::WARNING, absl::StrCat(resumed, "; steps ", options_.last_reported_step + 1,
                                                              " to ", state_.step, " have no reports"));
   }
@@ -590,6 +591,8 @@ absl::Status TrainerImpl::WriteCheckpoint() {
                         checkpoints_->Save(state_, MustBeFinite(ModelTensors(&model_->memory), is_trained),
                                            MustBeFinite(OptimizerTensors(&model_->memory, moments), all),
                                            MustBeFinite(AverageTensors(&model_->memory, model_->average), is_trained)));
+  // Once it is told the daemon may know of it, and die before it says so.
+  if (options_.published_checkpoint && !checkpoints_->holds()) checkpoints_->Hold(saved_.name);
   saved_step_ = state_.step;
   saved_at_ = SteadySeconds();
   return EmitCheckpoint(saved_at_ - start);

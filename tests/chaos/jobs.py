@@ -145,6 +145,19 @@ def check_chain(events):
             attempt += 1
 
 
+def story(events):
+    """What happened to a job besides its steps, and between which of them, a line each."""
+    lines, last = [], 0
+    for event in events:
+        if event.HasField("step"):
+            if event.step.first_step != last + 1:
+                lines.append(f"{event.sequence}: steps {last} and then {event.step.first_step}")
+            last = event.step.last_step
+        elif not event.HasField("evaluation"):
+            lines.append(f"{event.sequence}: attempt {event.attempt}, behind step {last}: {str(event)!r}"[:600])
+    return "\n".join(lines)
+
+
 def check_repeats(events):
     """A step report, or a cell of a bench, follows the one before it, or the `rewound` that leads back to it."""
     last = 0
@@ -153,7 +166,7 @@ def check_repeats(events):
             assert event.rewound.to_step < last, event
             last = event.rewound.to_step
         elif event.HasField("step"):
-            assert event.step.first_step == last + 1, (last, event)
+            assert event.step.first_step == last + 1, f"{last}, {event}\n{story(events)}"
             last = event.step.last_step
         elif event.HasField("bench_cell"):
             assert event.bench_cell.index == last + 1, (last, event)

@@ -319,6 +319,56 @@ TEST(Trainer, TheCheckpointThatGotOutStaysUntilANewerOneDid) {
   }
 }
 
+// The daemon made them durable, and died before it said so.
+TEST(Trainer, TheFirstCheckpointStaysUntilOneGotOut) {
+  const ScratchFolder folder, other;
+  const std::vector<std::string> parts = {kConvNet,
+                                          kGlyphs,
+                                          kMomentum,
+                                          kBatches,
+                                          kEveryStep,
+                                          "train { epochs: 2 }",
+                                          "checkpoint { every_steps: 2 keep_last: 1 }"};
+  const auto spec = Spec(parts);
+  Recorder whole;
+  ASSERT_TRUE(Train(spec, Options(other.path()), &whole).ok());
+  const std::vector<double> losses = whole.losses();
+  TrainerOptions options = Options(folder.path());
+  options.last_checkpoint = "";
+  options.published_checkpoint = [] { return ""; };
+  Recorder first;
+  first.on_event = [](const v1::JobEvent& event) {
+    return event.has_checkpoint() && event.checkpoint().step() == 10 ? absl::UnavailableError("killed")
+                                                                     : absl::OkStatus();
+  };
+  ASSERT_EQ(Train(spec, options, &first).status(), absl::UnavailableError("killed"));
+  options.last_checkpoint = "step-000000004";
+  options.last_reported_step = 5;
+  Recorder second;
+  ASSERT_TRUE(Train(spec, options, &second).ok());
+  ASSERT_THAT(second.rewound(), SizeIs(1));
+  EXPECT_EQ(second.rewound()[0].to_step(), 2);
+  EXPECT_EQ(second.losses(), std::vector<double>(losses.begin() + 2, losses.end()));
+}
+
+// What the daemon knew of is gone: what is newer is sooner gone on from than begun anew, and it is told.
+TEST(Trainer, StepsWithoutReportsAreTold) {
+  const ScratchFolder folder;
+  const auto spec = Spec(
+      {kConvNet, kGlyphs, kMomentum, kBatches, kEveryStep, "train { epochs: 1 }", "checkpoint { every_steps: 4 }"});
+  TrainerOptions options = Options(folder.path());
+  Recorder first, second;
+  ASSERT_TRUE(Train(spec, options, &first, /*stop_at=*/8).ok());
+  std::filesystem::remove_all(folder.path() + "/checkpoints/step-000000004");
+  options.last_checkpoint = "step-000000004";
+  options.last_reported_step = 5;
+  ASSERT_TRUE(Train(spec, options, &second).ok());
+  ASSERT_FALSE(second.logs().empty());
+  EXPECT_EQ(second.logs()[0].severity(), v1::LogLine::WARNING);
+  EXPECT_THAT(second.logs()[0].text(), HasSubstr("step-000000008; steps 6 to 8 have no reports"));
+  EXPECT_EQ(second.steps()[0].first_step(), 9);
+}
+
 TEST(Trainer, ADamagedCheckpointIsNamedAndTheOneBeforeIsUsed) {
   const ScratchFolder folder;
   const auto spec = Spec(

@@ -416,7 +416,7 @@ TEST_F(WorkerTest, CheckpointsAndExitsWhenNoDaemonComesBack) {
     return grpc::Status(grpc::StatusCode::UNAVAILABLE, "restart");
   }});
   std::vector<train::Command> commands;
-  bool left = false;
+  std::atomic<bool> left = false;
   EXPECT_EQ(Run([&](FakeTrainer& trainer) {
               trainer.on_leave = [&left] { left = true; };
               EXPECT_EQ(trainer_options_.attempt, 1);
@@ -435,7 +435,7 @@ TEST_F(WorkerTest, CheckpointsAndExitsWhenNoDaemonComesBack) {
 // Of a daemon whose database was restored from an older copy.
 TEST_F(WorkerTest, LeavesItsCheckpointWhenTheDaemonForgotEvents) {
   for (const train::Outcome outcome : {train::Outcome::kStopped, train::Outcome::kCompleted}) {
-    bool left = false;
+    std::atomic<bool> left = false;
     bool dropped = false;
     v1::WorkerFinished finished;
     Serve({[&](Stream& stream) {
