@@ -215,7 +215,7 @@ def strays(control, ampd):
 
 
 def check_checkpoints(folder, cut_short):
-    """Every checkpoint is whole; nothing half-written is left but of the jobs in `cut_short`, which no worker took up again."""
+    """Every checkpoint is whole; nothing half-written is left but of the jobs in `cut_short`, whose last worker may have been killed."""
     for path, folders, files in os.walk(folder):
         left = [name for name in folders if name.startswith(".writing")]
         assert not left or os.path.basename(path) in cut_short, (path, folders)
@@ -300,7 +300,7 @@ class Chaos:
         assert self.ampd.terminate() == 0
         eventually(lambda: not strays(self.control, self.ampd), "no process left")
         check_checkpoints(os.path.join(self.ampd.state_dir, "checkpoints"),
-                          {job.id for job in self.client.jobs if job.kind == "cancelled"})
+                          {job.id for job in self.client.jobs if job.kind == "cancelled"} | self.faults.hit)
         check_database(os.path.join(self.ampd.state_dir, "ampd.db"))
         self.client.check()
 
