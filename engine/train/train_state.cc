@@ -54,6 +54,13 @@ class Reader {
   uint64_t Uint64(absl::string_view key) { return Take(key, Member(key).AsUint64()); }
   bool Bool(absl::string_view key) { return Take(key, Member(key).AsBool()); }
   std::string String(absl::string_view key) { return Take(key, Member(key).AsString()); }
+  // Written as text: the parser's numbers are whole ones and floats.
+  double Double(absl::string_view key) {
+    const std::string text = String(key);
+    double value = 0;
+    if (status_.ok() && !absl::SimpleAtod(text, &value)) Fail(absl::StrCat(key, " is ", text));
+    return value;
+  }
   float PositiveFloat(absl::string_view key) {
     const float value = Take(key, Member(key).AsFloat());
     if (value <= 0) Fail(absl::StrCat(key, " is ", value));
@@ -114,10 +121,7 @@ absl::StatusOr<std::optional<BestEvaluation>> ParseBest(const Json* json) {
   Reader reader(*json, "best");
   BestEvaluation best;
   best.step = reader.Count("step");
-  // As text: the parser's numbers are whole ones and floats.
-  const std::string metric = reader.String("metric");
-  AMPD_RETURN_IF_ERROR(reader.status());
-  if (!absl::SimpleAtod(metric, &best.metric)) reader.Fail(absl::StrCat("metric is ", metric));
+  best.metric = reader.Double("metric");
   AMPD_RETURN_IF_ERROR(reader.status());
   return std::optional<BestEvaluation>(best);
 }
@@ -134,12 +138,10 @@ absl::StatusOr<std::optional<StoppingState>> ParseStopping(const Json* json) {
   Reader reader(*json, "early_stopping");
   StoppingState stopping;
   stopping.best_step = reader.Count("best_step");
-  const std::string metric = reader.String("best_metric");
+  stopping.best_metric = reader.Double("best_metric");
   stopping.step = reader.Count("step");
   stopping.waited = reader.Count("waited");
   stopping.applied = reader.Count("applied");
-  AMPD_RETURN_IF_ERROR(reader.status());
-  if (!absl::SimpleAtod(metric, &stopping.best_metric)) reader.Fail(absl::StrCat("best_metric is ", metric));
   AMPD_RETURN_IF_ERROR(reader.status());
   return std::optional<StoppingState>(stopping);
 }

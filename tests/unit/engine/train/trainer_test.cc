@@ -274,20 +274,31 @@ TEST(Trainer, ResumesFromWhatTheAttemptBeforeLeft) {
   EXPECT_EQ(third.checkpoints().at(0).phases(0).loss(), losses.back());
 }
 
+// Two epochs of ten steps; a checkpoint every other step replaces the one before.
+ResolvedJobSpec OneCheckpointKept() {
+  return Spec({kConvNet, kGlyphs, kMomentum, kBatches, kEveryStep, "train { epochs: 2 eval_every_epochs: 1 }",
+               "checkpoint { every_steps: 2 keep_last: 1 }"});
+}
+
+// Of a training that nothing interrupts.
+std::vector<double> LossesOf(const ResolvedJobSpec& spec) {
+  const ScratchFolder folder;
+  Recorder whole;
+  EXPECT_TRUE(Train(spec, Options(folder.path()), &whole).ok());
+  return whole.losses();
+}
+
+// UNAVAILABLE as the checkpoint of `step` is told.
+absl::Status KilledAt(int64_t step, const v1::JobEvent& event) {
+  return event.has_checkpoint() && event.checkpoint().step() == step ? absl::UnavailableError("killed")
+                                                                     : absl::OkStatus();
+}
+
 // A daemon that is away while the worker writes many checkpoints, until both die.
 TEST(Trainer, TheCheckpointThatGotOutStaysUntilANewerOneDid) {
-  const ScratchFolder folder, other;
-  const std::vector<std::string> parts = {kConvNet,
-                                          kGlyphs,
-                                          kMomentum,
-                                          kBatches,
-                                          kEveryStep,
-                                          "train { epochs: 2 eval_every_epochs: 1 }",
-                                          "checkpoint { every_steps: 2 keep_last: 1 }"};
-  const auto spec = Spec(parts);
-  Recorder whole;
-  ASSERT_TRUE(Train(spec, Options(other.path()), &whole).ok());
-  const std::vector<double> losses = whole.losses();
+  const ScratchFolder folder;
+  const ResolvedJobSpec spec = OneCheckpointKept();
+  const std::vector<double> losses = LossesOf(spec);
   TrainerOptions options = Options(folder.path());
   options.last_checkpoint = "";
   std::string published;
@@ -296,8 +307,7 @@ TEST(Trainer, TheCheckpointThatGotOutStaysUntilANewerOneDid) {
   first.on_event = [&](const v1::JobEvent& event) {
     // Nothing gets out after step 6.
     if (event.has_checkpoint() && event.checkpoint().step() <= 6) published = event.checkpoint().checkpoint();
-    return event.has_checkpoint() && event.checkpoint().step() == 16 ? absl::UnavailableError("killed")
-                                                                     : absl::OkStatus();
+    return KilledAt(16, event);
   };
   ASSERT_EQ(Train(spec, options, &first).status(), absl::UnavailableError("killed"));
   for (const std::string killed_again : {"yes", "no"}) {
@@ -306,9 +316,7 @@ TEST(Trainer, TheCheckpointThatGotOutStaysUntilANewerOneDid) {
     published.clear();
     Recorder second;
     second.on_event = [&](const v1::JobEvent& event) {
-      return killed_again == "yes" && event.has_checkpoint() && event.checkpoint().step() == 14
-                 ? absl::UnavailableError("killed")
-                 : absl::OkStatus();
+      return killed_again == "yes" ? KilledAt(14, event) : absl::OkStatus();
     };
     EXPECT_EQ(Train(spec, options, &second).ok(), killed_again == "no");
     ASSERT_FALSE(second.losses().empty());
@@ -321,26 +329,14 @@ TEST(Trainer, TheCheckpointThatGotOutStaysUntilANewerOneDid) {
 
 // The daemon made them durable, and died before it said so.
 TEST(Trainer, TheFirstCheckpointStaysUntilOneGotOut) {
-  const ScratchFolder folder, other;
-  const std::vector<std::string> parts = {kConvNet,
-                                          kGlyphs,
-                                          kMomentum,
-                                          kBatches,
-                                          kEveryStep,
-                                          "train { epochs: 2 }",
-                                          "checkpoint { every_steps: 2 keep_last: 1 }"};
-  const auto spec = Spec(parts);
-  Recorder whole;
-  ASSERT_TRUE(Train(spec, Options(other.path()), &whole).ok());
-  const std::vector<double> losses = whole.losses();
+  const ScratchFolder folder;
+  const ResolvedJobSpec spec = OneCheckpointKept();
+  const std::vector<double> losses = LossesOf(spec);
   TrainerOptions options = Options(folder.path());
   options.last_checkpoint = "";
   options.published_checkpoint = [] { return ""; };
   Recorder first;
-  first.on_event = [](const v1::JobEvent& event) {
-    return event.has_checkpoint() && event.checkpoint().step() == 10 ? absl::UnavailableError("killed")
-                                                                     : absl::OkStatus();
-  };
+  first.on_event = [](const v1::JobEvent& event) { return KilledAt(10, event); };
   ASSERT_EQ(Train(spec, options, &first).status(), absl::UnavailableError("killed"));
   options.last_checkpoint = "step-000000004";
   options.last_reported_step = 5;
