@@ -173,6 +173,11 @@ int64_t AutoTrainer::step() const {
   return trainer_ == nullptr ? 0 : trainer_->step();
 }
 
+int64_t AutoTrainer::evaluated_samples() const {
+  const MutexLock lock(&mutex_);
+  return trainer_ == nullptr ? 0 : trainer_->evaluated_samples();
+}
+
 absl::StatusOr<std::vector<v1::BenchCell>> AutoTrainer::Compare() {
   const v1::AutoSpec& choice = spec_.proto().precision().auto_();
   const int64_t batch = spec_.proto().train().batch_size();

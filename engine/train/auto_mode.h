@@ -59,6 +59,7 @@ class AutoTrainer : public Trainer {
   absl::Status LeaveCheckpoint() override;
   // Of the training; 0 while modes are compared.
   int64_t step() const override;
+  int64_t evaluated_samples() const override;
 
  private:
   // nullopt after a stop.

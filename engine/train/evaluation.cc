@@ -194,7 +194,8 @@ absl::Status CheckMetric(const std::string& metric, const PlannedModel& plan) {
       absl::StrCat("the evaluations have no metric ", metric, ", but ", absl::StrJoin(names, ", ")));
 }
 
-absl::StatusOr<v1::Evaluation> Evaluate(const TrainingData& data, const PlannedModel& plan, LoadedModel* model) {
+absl::StatusOr<v1::Evaluation> Evaluate(const TrainingData& data, const PlannedModel& plan, LoadedModel* model,
+                                        const std::function<void(int64_t samples)>& on_batch) {
   AMPD_ASSIGN_OR_RETURN(const std::unique_ptr<data::Loader> loader, data.EvalLoader(plan.outputs));
   EvaluationRun run(data.eval(), plan.phases[0].spec.proto().model().loss(), plan, model);
   while (true) {
@@ -202,6 +203,7 @@ absl::StatusOr<v1::Evaluation> Evaluate(const TrainingData& data, const PlannedM
     if (!batch.ok()) return DataError(batch.status(), "data.eval");
     if (*batch == nullptr) return run.Result();
     AMPD_RETURN_IF_ERROR(run.Add(**batch));
+    if (on_batch) on_batch((*batch)->valid);
     loader->Release(*batch);
   }
 }

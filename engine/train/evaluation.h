@@ -3,6 +3,7 @@
 #define AMPD_ENGINE_TRAIN_EVALUATION_H_
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -19,8 +20,9 @@ namespace ampd::train {
 // multibox "mean_average_precision" (average_precision.h). A mean over labels, or boxes, of which none counts is NaN.
 //
 // Runs the evaluation graph on every sample of data.eval() once; places that pad the last batch do not count. `step`
-// and `epoch` of the result are not set.
-absl::StatusOr<v1::Evaluation> Evaluate(const TrainingData& data, const PlannedModel& plan, LoadedModel* model);
+// and `epoch` of the result are not set. `on_batch`: told after each batch how many samples it took; may be empty.
+absl::StatusOr<v1::Evaluation> Evaluate(const TrainingData& data, const PlannedModel& plan, LoadedModel* model,
+                                        const std::function<void(int64_t samples)>& on_batch = {});
 
 // INVALID_ARGUMENT, with those that there are, where Evaluate() of this model gives no metric of that name.
 absl::Status CheckMetric(const std::string& metric, const PlannedModel& plan);

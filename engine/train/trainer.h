@@ -158,6 +158,9 @@ class Trainer {
 
   // Attempted steps so far; a rollback from the floor of the loss scale takes it back.
   virtual int64_t step() const = 0;
+
+  // Samples that evaluations took so far, told after each of their batches; never goes back.
+  virtual int64_t evaluated_samples() const { return 0; }
 };
 
 // What can be said of a job without training it: parameters, memory, per-layer dtypes and shapes. Reads dataset headers

@@ -46,7 +46,8 @@ absl::Status TrainerImpl::EvaluateIfDue() {
   v1::JobEvent event;
   const bool of_average = job().optimizer().ema().evaluate();
   if (of_average) AMPD_RETURN_IF_ERROR(model_->SwapAverage());
-  AMPD_ASSIGN_OR_RETURN(*event.mutable_evaluation(), Evaluate(*data_, *plan_, model_.get()));
+  const auto count = [this](int64_t samples) { evaluated_samples_.fetch_add(samples, std::memory_order_relaxed); };
+  AMPD_ASSIGN_OR_RETURN(*event.mutable_evaluation(), Evaluate(*data_, *plan_, model_.get(), count));
   if (of_average) AMPD_RETURN_IF_ERROR(model_->SwapAverage());
   AMPD_RETURN_IF_ERROR(ReportCorrupt());
   event.mutable_evaluation()->set_step(state_.step);

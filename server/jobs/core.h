@@ -108,6 +108,8 @@ struct LiveJob {
   // When its silence was first looked into.
   std::optional<absl::Duration> suspected;
   std::optional<UtilizationMeter> meter;
+  // The most that a heartbeat of this attempt told, to this daemon.
+  int64_t evaluated_samples = 0;
 
   TimerId attach_timer = 0;
   TimerId heartbeat_timer = 0;

@@ -284,6 +284,7 @@ void ControllerCore::StartJob(LiveJob& live, const Assignment& assignment) {
   live.exit.reset();
   live.durable_number = 0;
   live.meter.emplace(threads);
+  live.evaluated_samples = 0;
   live.token = NewCredential();
   Enter(live, v1::Job::STARTING, absl::StrCat("on ", absl::StrJoin(live.devices, ", ")));
   JobRecord& record = live.job.MutableRecord();

@@ -8,6 +8,7 @@
 #include "server/files/checkpoint_name.h"
 #include "server/jobs/core.h"
 #include "server/jobs/credentials.h"
+#include "server/metrics/metrics.h"
 
 namespace ampd {
 namespace {
@@ -233,6 +234,11 @@ void ControllerCore::WarnOfSchedule(LiveJob& live) {
 }
 
 void ControllerCore::OnHeartbeat(LiveJob& live, const v1::WorkerHeartbeat& heartbeat) {
+  // Workers of older builds always tell 0.
+  if (heartbeat.evaluated_samples() > live.evaluated_samples && !live.finished) {
+    live.evaluated_samples = heartbeat.evaluated_samples();
+    if (metrics_ != nullptr) metrics_->OnEvaluating(live.job.id());
+  }
   if (!live.meter) return;
   live.meter->Heartbeat(clock_->Monotonic(), heartbeat.cpu_seconds());
   PublishDevices();

@@ -193,7 +193,9 @@ inline constexpr Metric kJobOverflows = {
     "job_id, phase, stage, kind"};
 inline constexpr Metric kJobLastProgress = {
     Metric::kGauge, "ampd_job_last_progress_timestamp_seconds",
-    "When the job's newest steps ended, or it began or went on running if that was later, in Unix time.", "job_id"};
+    "When the job's newest steps ended, its worker told of more samples evaluated, or it began or went on running, "
+    "whichever was last, in Unix time.",
+    "job_id"};
 inline constexpr Metric kJobLastCheckpoint = {
     Metric::kGauge, "ampd_job_last_checkpoint_timestamp_seconds",
     "When the job's newest checkpoint was written, or it began or went on running if that was later, in Unix time.",

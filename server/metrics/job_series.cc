@@ -72,6 +72,11 @@ void JobSeries::OnWrite(const JobWrite& write) {
   if (samples != write.counter_deltas.end()) CounterOf(job, kJobSamples).Increment(samples->second);
 }
 
+void JobSeries::OnEvaluating(const std::string& job) {
+  if (jobs_.count(job) == 0) return;
+  GaugeOf(job, kJobLastProgress).Set(absl::ToDoubleSeconds(clock_->Now() - absl::UnixEpoch()));
+}
+
 void JobSeries::OnEvent(const v1::Job& record, const v1::JobEvent& event) {
   const std::string& job = record.id();
   switch (event.payload_case()) {

@@ -45,6 +45,8 @@ class JobSeries {
   void Restore(const StepsOfJobs& steps) { restored_ = steps; }
   // Drops what has expired, too, once in a while: where nobody asks for the figures that alone does.
   void OnWrite(const JobWrite& write);
+  // As Metrics's.
+  void OnEvaluating(const std::string& job);
   void DropExpired();
 
  private:

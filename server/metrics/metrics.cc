@@ -94,6 +94,7 @@ class Metrics::Impl {
   void Restore(const std::map<std::string, double>& counters, const std::map<v1::Job::State, int64_t>& job_counts,
                const WaitingJobs& waiting, const StepsOfJobs& steps) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void OnWrite(const JobWrite& write) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void OnEvaluating(const std::string& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) { jobs_.OnEvaluating(job); }
   void SetQueue(const QueueFigures& queue) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void OnRpc(const std::string& method, const std::string& code, double seconds) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void OnHttp(const std::string& route, int status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
@@ -358,6 +359,11 @@ void Metrics::SetUserListener(std::function<void(const std::string& user)> liste
 void Metrics::OnWrite(const JobWrite& write) {
   const MutexLock lock(&impl_->mutex);
   impl_->OnWrite(write);
+}
+
+void Metrics::OnEvaluating(const std::string& job) {
+  const MutexLock lock(&impl_->mutex);
+  impl_->OnEvaluating(job);
 }
 
 void Metrics::AddToCounters(const std::map<std::string, double>& deltas) {

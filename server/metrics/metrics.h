@@ -83,6 +83,8 @@ class Metrics {
                const WaitingJobs& waiting = {}, const StepsOfJobs& steps = {});
   // A durable change: EventLog's listener.
   void OnWrite(const JobWrite& write);
+  // The job's worker got on with an evaluation, now. Without effect where the job has no series.
+  void OnEvaluating(const std::string& job);
   // What was added to the fleet's counters apart from jobs, once that is durable.
   void AddToCounters(const std::map<std::string, double>& deltas);
   // A commit of the store: Store::Options::on_commit.

@@ -142,6 +142,11 @@ int64_t Training::step() const {
   return trainer_ != nullptr ? trainer_->step() : 0;
 }
 
+int64_t Training::evaluated_samples() const {
+  const MutexLock lock(&mutex_);
+  return trainer_ != nullptr ? trainer_->evaluated_samples() : 0;
+}
+
 std::optional<v1::WorkerFinished> Training::finished() const {
   const MutexLock lock(&mutex_);
   return finished_;

@@ -49,6 +49,8 @@ class Training : private train::TrainerObserver {
 
   // Attempted steps.
   int64_t step() const;
+  // That the attempt's evaluations took so far.
+  int64_t evaluated_samples() const;
 
   // How it ended, without last_event_number; nullopt while it runs.
   std::optional<v1::WorkerFinished> finished() const;

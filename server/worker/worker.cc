@@ -17,9 +17,10 @@
 namespace ampd {
 namespace {
 
-v1::WorkerHeartbeat Heartbeat(int64_t step) {
+v1::WorkerHeartbeat Heartbeat(const Training& training) {
   v1::WorkerHeartbeat heartbeat;
-  heartbeat.set_step(step);
+  heartbeat.set_step(training.step());
+  heartbeat.set_evaluated_samples(training.evaluated_samples());
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   heartbeat.set_cpu_seconds(static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
@@ -206,7 +207,7 @@ void Worker::HeartbeatWhenDue() {
   const auto now = Clock::now();
   if (now < next_heartbeat_) return;
   next_heartbeat_ = now + options_.heartbeat_period;
-  protocol_.SetHeartbeat(Heartbeat(training_.step()));
+  protocol_.SetHeartbeat(Heartbeat(training_));
   BoundLog(options_.log_fd, options_.log_bytes);
 }
 

@@ -177,9 +177,11 @@ TEST(AutoTrainer, StopsEarly) {
             "train { batch_size: 32 epochs: 9 early_stopping { metric: 'accuracy' patience: 1 min_delta: 1 } }"});
   auto trainer = Trainer::Create(spec, Options(folder.path()), &recorder);
   ASSERT_TRUE(trainer.ok()) << trainer.status();
+  EXPECT_EQ((*trainer)->evaluated_samples(), 0);
   const auto outcome = (*trainer)->Run();
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_EQ(*outcome, Outcome::kCompleted);
+  EXPECT_EQ((*trainer)->evaluated_samples(), 2 * 100);
   EXPECT_EQ(Choices(recorder).size(), 1u);
   EXPECT_THAT((*trainer)->end_reason(), HasSubstr("stopped early, after step 20 of 90: in 1 evaluation accuracy got"));
 }

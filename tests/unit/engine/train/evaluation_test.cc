@@ -3,10 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "engine/train/planned_model.h"
+#include "engine/train/training_data.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/unit/engine/train/training_run.h"
@@ -96,6 +99,43 @@ TEST(Evaluation, DoesNotDependOnTheSizeOfItsRuns) {
     EXPECT_EQ(evaluation.accuracy(), evaluations[0].accuracy());
     EXPECT_NEAR(evaluation.loss(), evaluations[0].loss(), 1e-6);
   }
+}
+
+// While it runs, since one may take hours.
+TEST(Evaluation, TellsOfEachBatchWhatItTook) {
+  const ScratchFolder folder;
+  WriteData(folder.path(), {0, 1, 2, 3, 0, 2, 3});
+  const auto spec = Spec({kNet, kData, kRun, "train { micro_batch_size: 4 }"});
+  const auto data = TrainingData::Open(spec, {folder.path()}, folder.path(), 1).value();
+  const auto plan = PlanModel(spec, data->sample(), MakeBackend("cpu-0", 1).value(), 1).value();
+  const std::unique_ptr<LoadedModel> model = LoadedModel::Create(*plan).value();
+  ASSERT_TRUE(model->memory.Initialize(1).ok());
+  ASSERT_TRUE(model->memory.PublishAll().ok());
+  std::vector<int64_t> told;
+  const auto evaluation = Evaluate(*data, *plan, model.get(), [&](int64_t samples) { told.push_back(samples); });
+  ASSERT_TRUE(evaluation.ok()) << evaluation.status();
+  // Places that pad the last are no samples.
+  EXPECT_THAT(told, ::testing::ElementsAre(4, 3));
+  EXPECT_EQ(evaluation->samples(), 7);
+  EXPECT_EQ(Evaluate(*data, *plan, model.get())->loss(), evaluation->loss());
+}
+
+TEST(Evaluation, TheTrainerCountsTheSamplesOfAll) {
+  const ScratchFolder folder;
+  WriteData(folder.path(), {0, 1, 2, 3, 0, 2, 3});
+  Recorder recorder;
+  auto trainer = Trainer::Create(Spec({kNet, kData, kRun}), Options(folder.path()), &recorder);
+  ASSERT_TRUE(trainer.ok()) << trainer.status();
+  EXPECT_EQ((*trainer)->evaluated_samples(), 0);
+  std::vector<int64_t> counts;
+  recorder.on_event = [&](const v1::JobEvent& event) {
+    if (event.has_evaluation()) counts.push_back((*trainer)->evaluated_samples());
+    return absl::OkStatus();
+  };
+  const auto outcome = (*trainer)->Run();
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_THAT(counts, ::testing::ElementsAre(7, 14, 21));
+  EXPECT_EQ((*trainer)->evaluated_samples(), 21);
 }
 
 // 255 for no class, as data sets of segmentation have it, against the same samples with a label that there is an output

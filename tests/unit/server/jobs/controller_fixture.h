@@ -240,7 +240,10 @@ class ControllerTest : public ::testing::Test {
     store_ = *Store::Open(std::move(store_options));
     log_ = std::make_unique<EventLog>(store_.get());
     metrics_ = std::make_unique<Metrics>("0", &clock_);
-    log_->SetListener([this](const JobWrite& write) { metrics_->OnWrite(write); });
+    log_->SetListener([this](const JobWrite& write) {
+      ++writes_;
+      metrics_->OnWrite(write);
+    });
     ControllerOptions options;
     options.devices = std::move(devices);
     options.same_pid_namespace = same_pid_namespace;
@@ -403,9 +406,11 @@ class ControllerTest : public ::testing::Test {
     report.mutable_phases(0)->set_loss(1.0 / static_cast<double>(step));
     controller_->WorkerMessage(connection, message);
   }
-  void SendHeartbeat(const std::shared_ptr<FakeConnection>& connection, double cpu_seconds = 0) {
+  void SendHeartbeat(const std::shared_ptr<FakeConnection>& connection, double cpu_seconds = 0,
+                     int64_t evaluated_samples = 0) {
     v1::WorkerMessage message;
     message.mutable_heartbeat()->set_cpu_seconds(cpu_seconds);
+    message.mutable_heartbeat()->set_evaluated_samples(evaluated_samples);
     controller_->WorkerMessage(connection, message);
     // Heard at the clock's present time.
     Sync();
@@ -442,6 +447,8 @@ class ControllerTest : public ::testing::Test {
   std::unique_ptr<Store> store_;
   std::unique_ptr<Metrics> metrics_;
   std::unique_ptr<EventLog> log_;
+  // Durable changes of jobs, of all daemons.
+  std::atomic<int> writes_ = 0;
   // Of all daemons: "JOB ATTEMPT text".
   std::mutex logged_mutex_;
   std::vector<std::string> logged_;

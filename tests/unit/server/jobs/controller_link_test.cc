@@ -1,3 +1,6 @@
+#include <cmath>
+#include <limits>
+
 #include "tests/unit/server/jobs/controller_fixture.h"
 
 namespace ampd {
@@ -6,7 +9,26 @@ namespace {
 using ::testing::Contains;
 using ::testing::HasSubstr;
 
-using ControllerLinkTest = ControllerTest;
+class ControllerLinkTest : public ControllerTest {
+ protected:
+  // What AmpdJobWithoutProgress compares with its 600 seconds.
+  int64_t SecondsWithoutProgress(const std::string& id) {
+    const std::string text = metrics_->Serialize();
+    const std::string series = absl::StrCat("\nampd_job_last_progress_timestamp_seconds{job_id=\"", id, "\"} ");
+    const size_t at = text.find(series);
+    EXPECT_NE(at, std::string::npos);
+    if (at == std::string::npos) return -1;
+    return std::llround(absl::ToDoubleSeconds(clock_.Now() - absl::UnixEpoch()) -
+                        std::stod(text.substr(at + series.size())));
+  }
+  // Some time later.
+  int64_t SecondsWithoutProgressAfter(const std::string& id, const std::shared_ptr<FakeConnection>& worker,
+                                      int64_t evaluated_samples) {
+    clock_.Advance(absl::Seconds(20));
+    SendHeartbeat(worker, 0, evaluated_samples);
+    return SecondsWithoutProgress(id);
+  }
+};
 
 TEST_F(ControllerLinkTest, DuplicateEventsAreDropped) {
   const std::string id = Submit();
@@ -165,6 +187,68 @@ TEST_F(ControllerLinkTest, AReconnectWithinTheDaemonsLifeChangesNoState) {
   EXPECT_EQ(again->WaitForWelcome().acknowledged_number(), 1u);
   EXPECT_EQ(Get(id)->state(), v1::Job::RUNNING);
   EXPECT_EQ(Get(id)->last_sequence(), 4u);
+}
+
+TEST_F(ControllerLinkTest, AnEvaluationIsProgressAndWritesNothing) {
+  const std::string id = Submit();
+  auto worker = AttachLaunched(0);
+  SendStep(worker, 1, 1);
+  EXPECT_TRUE(worker->WaitForAck(1));
+  Settle();
+  const int writes = writes_;
+  // It takes no step, and evaluates nothing, as a worker of an older build tells always.
+  EXPECT_EQ(SecondsWithoutProgressAfter(id, worker, 0), 20);
+  EXPECT_EQ(SecondsWithoutProgressAfter(id, worker, 0), 40);
+  EXPECT_EQ(SecondsWithoutProgressAfter(id, worker, 64), 0);
+  EXPECT_EQ(SecondsWithoutProgressAfter(id, worker, 128), 0);
+  // The evaluation hangs, or is over.
+  EXPECT_EQ(SecondsWithoutProgressAfter(id, worker, 128), 20);
+  // A stream that ends takes nothing away from the attempt.
+  controller_->WorkerDisconnected(worker);
+  const std::string key = worker->WaitForWelcome().session_key();
+  Settle();
+  EXPECT_EQ(writes_, writes);
+  auto again = Attach(Hello(id, 1, key));
+  again->WaitForWelcome();
+  EXPECT_EQ(SecondsWithoutProgressAfter(id, again, 128), 40);
+  EXPECT_EQ(SecondsWithoutProgressAfter(id, again, 192), 0);
+}
+
+TEST_F(ControllerLinkTest, EachAttemptCountsWhatItEvaluatesAnew) {
+  const std::string id = Submit();
+  auto first = AttachLaunched(0);
+  WaitFor(id, v1::Job::RUNNING);
+  EXPECT_EQ(SecondsWithoutProgressAfter(id, first, 1000), 0);
+  EndWorker(first, 0, {1, 0});
+  WaitFor(id, v1::Job::RETRYING);
+  Advance(absl::Minutes(10));
+  auto second = AttachLaunched(1);
+  WaitFor(id, v1::Job::RUNNING);
+  EXPECT_EQ(SecondsWithoutProgressAfter(id, second, 0), 20);
+  EXPECT_EQ(SecondsWithoutProgressAfter(id, second, 8), 0);
+}
+
+TEST_F(ControllerLinkTest, EvaluatedSamplesThatCannotBeAreNoProgress) {
+  const std::string id = Submit();
+  auto worker = AttachLaunched(0);
+  WaitFor(id, v1::Job::RUNNING);
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max(), kLeast = std::numeric_limits<int64_t>::min();
+  EXPECT_EQ(SecondsWithoutProgressAfter(id, worker, kLeast), 20);
+  EXPECT_EQ(SecondsWithoutProgressAfter(id, worker, -1), 40);
+  EXPECT_EQ(SecondsWithoutProgressAfter(id, worker, 64), 0);
+  // To and fro between two numbers gets nowhere.
+  EXPECT_EQ(SecondsWithoutProgressAfter(id, worker, 32), 20);
+  EXPECT_EQ(SecondsWithoutProgressAfter(id, worker, 64), 40);
+  EXPECT_EQ(SecondsWithoutProgressAfter(id, worker, kMost), 0);
+  EXPECT_EQ(SecondsWithoutProgressAfter(id, worker, kLeast), 20);
+  EXPECT_EQ(SecondsWithoutProgressAfter(id, worker, kMost), 40);
+  // It is a worker like any other, and its steps count.
+  SendStep(worker, 1, 1);
+  EXPECT_TRUE(worker->WaitForAck(1));
+  Settle();
+  EXPECT_EQ(SecondsWithoutProgress(id), 0);
+  SendFinished(worker, v1::WorkerFinished::SUCCEEDED, 1);
+  WaitFor(id, v1::Job::SUCCEEDED);
 }
 
 }  // namespace

@@ -381,6 +381,16 @@ TEST_F(MetricsTest, ARunSetsTheClocksOfProgressAndCheckpoints) {
   metrics_.OnWrite(WriteOf("j1", {At(clock_, absl::Seconds(60), StateEvent(v1::Job::RUNNING, v1::Job::PREEMPTING)),
                                   At(clock_, absl::Seconds(30), StateEvent(v1::Job::PREEMPTING, v1::Job::RUNNING))}));
   EXPECT_THAT(ages(), ElementsAre(1210, 1210));
+  // It takes no step, but evaluates.
+  metrics_.OnEvaluating("j1");
+  EXPECT_THAT(ages(), ElementsAre(0, 1210));
+  clock_.Advance(absl::Minutes(1));
+  EXPECT_THAT(ages(), ElementsAre(60, 1270));
+}
+
+TEST_F(MetricsTest, AJobThatNeverRanHasNoProgressByItsEvaluations) {
+  metrics_.OnEvaluating("j1");
+  EXPECT_THAT(Text(), Not(HasSubstr("j1")));
 }
 
 TEST_F(MetricsTest, WhatAlertsCompareWith) {

@@ -30,6 +30,7 @@ class FakeTrainer final : public train::Trainer {
     changed_.notify_all();
   }
   int64_t step() const override { return 5; }
+  int64_t evaluated_samples() const override { return 640; }
   std::string end_reason() const override { return reason; }
   absl::Status DropHeldCheckpoint() override {
     if (on_drop) on_drop();

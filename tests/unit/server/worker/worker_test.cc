@@ -504,7 +504,7 @@ TEST_F(WorkerTest, TheStopSignalStopsAfterACheckpoint) {
   close(fds[1]);
 }
 
-TEST_F(WorkerTest, HeartbeatsTellStepAndUse) {
+TEST_F(WorkerTest, HeartbeatsTellStepEvaluationsAndUse) {
   v1::WorkerHeartbeat heartbeat;
   std::promise<void> beaten;
   Serve({[&](Stream& stream) {
@@ -524,6 +524,7 @@ TEST_F(WorkerTest, HeartbeatsTellStepAndUse) {
               return train::Outcome::kCompleted;
             }),
             kWorkerReported);
+  EXPECT_EQ(heartbeat.evaluated_samples(), 640);
   EXPECT_GT(heartbeat.resident_bytes(), 1 << 20);
   EXPECT_GT(heartbeat.cpu_seconds(), 0);
 }
