@@ -129,29 +129,38 @@ absl::Status Describe(int parent, v1::Checkpoint* checkpoint) {
   return absl::OkStatus();
 }
 
-// The step of the best checkpoint so far, as the training state in this one tells it; none where it keeps no best, or
-// does not read.
-std::optional<int64_t> BestStep(int parent, const std::string& name) {
+struct Best {
+  int64_t step = 0;
+  std::optional<double> metric;
+};
+
+// The best checkpoint so far, as the training state in this one tells it; none where it keeps no best, or does not
+// read.
+std::optional<Best> BestOf(int parent, const std::string& name) {
   const UniqueFd directory = OpenDirectory(parent, name);
   const absl::StatusOr<CheckpointFile> file = OpenFile(directory.get(), kState);
   if (!file.ok() || file->size > kMaxStateBytes) return std::nullopt;
   // Read in pieces: it may be as large as many specs, and a message of all of it many times that.
-  JsonSkimmer state("best", "step");
-  for (int64_t offset = 0; offset < file->size && !state.number(); offset += kReadBytes) {
+  JsonSkimmer state("best", "step", "metric");
+  for (int64_t offset = 0; offset < file->size && !(state.plain() && state.quoted()); offset += kReadBytes) {
     const absl::StatusOr<std::string> piece = ReadChunk(*file, offset, kReadBytes);
     if (!piece.ok()) return std::nullopt;
     state.Feed(*piece);
   }
-  const std::optional<double> step = state.number();
-  return step && *step >= 0 && *step < 1e15 ? std::optional(static_cast<int64_t>(*step)) : std::nullopt;
+  const std::optional<double> step = state.plain();
+  if (!step || !(*step >= 0 && *step < 1e15)) return std::nullopt;
+  return Best{static_cast<int64_t>(*step), state.quoted()};
 }
 
 void MarkBest(int parent, std::vector<v1::Checkpoint>* checkpoints) {
   const auto newest = std::find_if(checkpoints->begin(), checkpoints->end(),
                                    [](const v1::Checkpoint& checkpoint) { return checkpoint.damage().empty(); });
   if (newest == checkpoints->end()) return;
-  const std::optional<int64_t> best = BestStep(parent, newest->name());
-  for (v1::Checkpoint& checkpoint : *checkpoints) checkpoint.set_best(best && checkpoint.step() == *best);
+  const std::optional<Best> best = BestOf(parent, newest->name());
+  for (v1::Checkpoint& checkpoint : *checkpoints) {
+    checkpoint.set_best(best && checkpoint.step() == best->step);
+    if (checkpoint.best() && best->metric) checkpoint.set_best_metric(*best->metric);
+  }
 }
 
 // Newest first.

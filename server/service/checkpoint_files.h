@@ -55,8 +55,8 @@ absl::StatusOr<OpenCheckpoint> OpenCheckpointFiles(const std::string& directory,
 std::vector<std::string> ListCheckpoints(const std::string& directory);
 
 // The checkpoints in `directory`, newest first, whole or not: `damage` says what MANIFEST and the sizes of the files
-// show; checksums are not compared. `best` is the one that the newest whole one says is the best so far. The time is
-// MANIFEST's.
+// show; checksums are not compared. `best` is the one that the newest whole one says is the best so far, and
+// `best_metric`, NaN or infinite where it was, what that one says of it. The time is MANIFEST's.
 std::vector<v1::Checkpoint> DescribeCheckpoints(const std::string& directory);
 
 // Opens the artifact `name` in `directory`, a job's folder of artifacts. No symbolic link is followed.

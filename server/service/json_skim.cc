@@ -6,7 +6,7 @@
 namespace ampd {
 namespace {
 
-constexpr size_t kMaxKeyBytes = 64;
+constexpr size_t kMaxStringBytes = 64;
 constexpr size_t kMaxDigits = 64;
 
 }  // namespace
@@ -16,14 +16,22 @@ void JsonSkimmer::TakeInString(char c) {
   escaped_ = c == '\\' && !escaped_;
   if (ends) {
     in_string_ = false;
-  } else if (text_.size() < kMaxKeyBytes) {
+    EndString();
+  } else if (text_.size() < kMaxStringBytes) {
     text_ += c;
   }
 }
 
+void JsonSkimmer::EndString() {
+  double number = 0;
+  // Of a longer one the end is not known.
+  if (found_quoted_ || !IsValueOf(quoted_) || text_.size() >= kMaxStringBytes) return;
+  if (absl::SimpleAtod(text_, &number)) found_quoted_ = number;
+}
+
 void JsonSkimmer::EndValue() {
   double number = 0;
-  if (!found_ && !digits_.empty() && absl::SimpleAtod(digits_, &number)) found_ = number;
+  if (!found_plain_ && !digits_.empty() && absl::SimpleAtod(digits_, &number)) found_plain_ = number;
   digits_.clear();
 }
 
@@ -54,7 +62,7 @@ void JsonSkimmer::Take(char c) {
       inner_key_.clear();
       break;
     default:
-      if (!inside_ || depth_ != 2 || inner_key_ != inner_ || absl::ascii_isspace(static_cast<unsigned char>(c))) break;
+      if (!IsValueOf(plain_) || absl::ascii_isspace(static_cast<unsigned char>(c))) break;
       if (digits_.size() < kMaxDigits) digits_ += c;
   }
 }

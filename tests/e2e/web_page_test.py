@@ -220,6 +220,7 @@ class WebPageTest(browser_module.PageTest):
         page.until_text("#job-state", "CANCELLED")
         self.assert_state(ampd.wait(job.id), "CANCELLED")
         page.until("return document.querySelector('button[data-verb=retry]') !== null;", "what may be done now")
+        page.until_text("#job-notice", "cancelled by request")
         self.assert_never_reloaded()
 
     def test_the_head_of_a_running_job_is_changed_in_place(self):
@@ -352,6 +353,22 @@ class WebPageTest(browser_module.PageTest):
         self.open(ampd, f"#/jobs/{job}/samples")
         page.until("return document.querySelectorAll('.picture .empty').length === 2;", "a word in the place of each picture")
         self.assertIn("no longer", page.js("return document.querySelector('.picture .empty').textContent;"))
+
+    def test_why_a_training_ended_early_and_which_checkpoint_is_the_best_is_told(self):
+        ampd = self.daemon()
+        train = {"steps": 3200, "batch_size": 32, "eval_every_steps": 2, "early_stopping": {"patience": 1, "min_delta": 9}}
+        job = ampd.run(glyphs_job("early", train=train, checkpoint={"keep_best": "accuracy"}))
+        events = ampd.events(job.id)
+        reason = events[-1].state_change.reason
+        self.assertIn("stopped early, after step 4 of 3200", reason)
+        self.open(ampd, f"#/jobs/{job.id}/checkpoints")
+        page = self.browser
+        page.until_text("#job-notice", reason)
+        best = max(evaluation.metrics["accuracy"] for evaluation in of_kind(events, "evaluation"))
+        page.until_text("#panel .badge", f"best: accuracy {best:.4g}")
+        # One that ran to its end has none.
+        page.js("location.hash = arguments[0];", f"#/jobs/{ampd.run(glyphs_job('whole', steps=3)).id}")
+        page.until("return document.querySelector('h1').innerText === 'whole' && document.querySelector('#job-notice').hidden;", "the other")
 
     def test_files_of_a_checkpoint_can_be_fetched(self):
         ampd = self.daemon()

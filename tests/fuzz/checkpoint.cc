@@ -28,6 +28,9 @@ void CheckState(const std::string& json) {
 }
 
 void CheckFiles(const std::string& folder) {
+  for (const v1::Checkpoint& one : DescribeCheckpoints(folder)) {
+    Check(one.best() || !one.has_best_metric(), "a metric of one that is not the best: " + one.name());
+  }
   const auto opened = OpenCheckpointFiles(folder, "");
   CheckError(opened.status());
   if (!opened.ok()) return;

@@ -3,7 +3,7 @@
 import {checkpointArchiveUrl, checkpointFileUrl, part} from './api.js';
 import {fill, h, setText, table} from './dom.js';
 import {askForModel} from './export_dialog.js';
-import {bytes, count, time} from './format.js';
+import {bytes, count, number, time} from './format.js';
 
 export class CheckpointsTab {
   constructor(panel, job) {
@@ -44,7 +44,7 @@ export class CheckpointsTab {
         (one) =>
             [one.name, count(one.step), bytes(one.size_bytes), time(one.time),
              [
-               one.best ? h('span', {class: 'badge'}, 'best') : null,
+               one.best ? h('span', {class: 'badge'}, this.bestText(one)) : null,
                one.damage ? h('span', {class: 'badge bad'}, `damaged: ${one.damage}`) : null,
                one.in_mirror ? h('span', {class: 'badge'}, 'in the mirror') : null
              ],
@@ -57,6 +57,12 @@ export class CheckpointsTab {
       if (this.opened.has(name)) this.open(this.buttonOf(name));
     }
     this.focus(had);
+  }
+
+  /** "best: accuracy 0.97" */
+  bestText({best_metric: value}) {
+    const {keep_best: metric} = this.job.spec.checkpoint || {};
+    return value === undefined ? 'best' : ['best:', metric, number(value)].filter(Boolean).join(' ');
   }
 
   /** The button of a row: `files` or `exports` is the name of its checkpoint. */

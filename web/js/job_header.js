@@ -1,6 +1,6 @@
-// The head of a job's page: its name, state and figures, why it waits or failed, and what can be done to it.
+// The head of a job's page: its name, state and figures, why it waits or ended, and what can be done to it.
 
-import {act, identity} from './api.js';
+import {act, identity, part} from './api.js';
 import {askFor} from './ask_dialog.js';
 import {fill, h, setText} from './dom.js';
 import {FactList} from './fact_list.js';
@@ -101,6 +101,8 @@ export class JobHeader {
     this.bar = h('progress', {max: '1', 'aria-label': 'Steps done'});
     this.sweep = h('a');
     this.facts = factsOf(this.sweep);
+    // Why the job ended, as the event of that sequence says.
+    this.end = {sequence: undefined, reason: ''};
     this.element =
         h('header', {class: 'job-head'},
           h('div', {class: 'heading'}, this.title, this.state, h('span', {class: 'fill'}), this.actions), this.problem,
@@ -119,12 +121,36 @@ export class JobHeader {
     const share = progressOf(job);
     this.bar.hidden = share === undefined || job.state === 'SUCCEEDED';
     if (share !== undefined) this.bar.value = share;
-    const why = waitingText(job) || failureText(job.failure);
+    this.showWhy();
+    this.readEnd();
+    this.showFacts();
+    this.showActions();
+  }
+
+  showWhy() {
+    const {job, end} = this;
+    const ended = hasEnded(job) && end.sequence === job.last_sequence;
+    const why = waitingText(job) || failureText(job.failure) || (ended ? end.reason : '');
     this.notice.hidden = why === '';
     this.notice.classList.toggle('error', job.state === 'FAILED');
     setText(this.notice, why);
-    this.showFacts();
-    this.showActions();
+  }
+
+  /** Of a job that has ended, the last event alone has the reason. */
+  async readEnd() {
+    const {id, state, last_sequence: sequence} = this.job;
+    if (!hasEnded(this.job) || this.end.sequence === sequence) return;
+    this.end = {sequence, reason: ''};
+    try {
+      const {events} = await part(id, 'events', {kinds: 'state_change', tail: 1});
+      const [{state_change: change}] = events;
+      // It may have been retried meanwhile.
+      this.end = {sequence, reason: change.to === state ? change.reason : ''};
+    } catch (error) {
+      // It is read again when the job is.
+      this.end = {sequence: undefined, reason: ''};
+    }
+    this.showWhy();
   }
 
   /** Figures of a step report, which come more often than the job is read. */

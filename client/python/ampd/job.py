@@ -138,7 +138,7 @@ class Job:
         return self._client.call("ProfileJob", request, timeout=timeout)
 
     def checkpoints(self) -> List[training_service_pb2.Checkpoint]:
-        """Those that are there, newest first."""
+        """Those that are there, newest first; the one that `checkpoint.keep_best` keeps has `best` and its `best_metric`."""
         request = training_service_pb2.ListCheckpointsRequest(job_id=self.id)
         return list(self._client.call("ListCheckpoints", request, again=True).checkpoints)
 

@@ -104,7 +104,7 @@ TEST_F(CheckpointCopies, TheBestIsFoundByTheNewestWholeOne) {
   EXPECT_EQ(OpenAnyCopy(folders_, "best").status().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(Opened("best"), HasSubstr("checkpoint.keep_best"));
   Spill(folders_.own + "/step-3/state.json", R"({"best": {"step": 2}})");
-  Spill(folders_.mirror + "/step-3/state.json", R"({"best": {"step": 2}})");
+  Spill(folders_.mirror + "/step-3/state.json", R"({"best": {"step": 2, "metric": "0.25"}})");
   EXPECT_EQ(Opened("best"), "own step-2 second");
   EXPECT_EQ(Opened("best", "model.safetensors"), "own step-2 second");
   Damage(folders_.own, "step-2");
@@ -112,6 +112,10 @@ TEST_F(CheckpointCopies, TheBestIsFoundByTheNewestWholeOne) {
   folders_.newest = "step-3";
   fs::remove_all(folders_.own);
   EXPECT_EQ(Opened("best"), "mirror step-2 second");
+  for (const v1::Checkpoint& one : DescribeCopies(folders_)) {
+    EXPECT_EQ(one.has_best_metric(), one.name() == "step-2") << one.name();
+    EXPECT_EQ(one.best_metric(), one.best() ? 0.25 : 0) << one.name();
+  }
 }
 
 TEST_F(CheckpointCopies, AFileOfAnotherWritingIsNoCopy) {

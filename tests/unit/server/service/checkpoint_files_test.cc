@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -141,6 +142,7 @@ std::string BestOf(const std::string& directory) {
   std::string best;
   for (const v1::Checkpoint& checkpoint : DescribeCheckpoints(directory)) {
     if (checkpoint.best()) absl::StrAppend(&best, checkpoint.name(), " ");
+    if (checkpoint.has_best_metric()) absl::StrAppendFormat(&best, "%.17g ", checkpoint.best_metric());
   }
   return best;
 }
@@ -149,8 +151,8 @@ TEST_F(CheckpointFiles, TheBestIsTheOneThatTheStateNames) {
   MakeCheckpoint("step-7", "a");
   MakeCheckpoint("step-12", "b");
   for (const auto& [state, best] : std::vector<std::pair<std::string, std::string>>{
-           {R"({"step": 12, "best": {"step": 7, "metric": "0.5"}, "phases": []})", "step-7 "},
-           {R"({"best":{"metric":"7","step":12}})", "step-12 "},
+           {R"({"step": 12, "best": {"step": 7, "metric": "0.5"}, "phases": []})", "step-7 0.5 "},
+           {R"({"best":{"metric":"7","step":12}})", "step-12 7 "},
            {R"({"spec": "{\"best\": {\"step\": 12}}", "best": {"step": 7}})", "step-7 "},
            {R"({"spec": "\\", "best": {"at": {"step": 12}, "of": [12, {"step": 12}], "step": 7}})", "step-7 "},
            {R"({"a": {"step": 12}, "best": {"step": 7}})", "step-7 "},
@@ -161,6 +163,19 @@ TEST_F(CheckpointFiles, TheBestIsTheOneThatTheStateNames) {
            {R"({"best": {"step": 1e300}})", ""},
            {R"({"best": {"step": twelve}})", ""},
            {R"({"best": {"metric": "1"}})", ""},
+           {R"({"best": {"step": 7, "metric": "0.10000000000000001"}})", "step-7 0.10000000000000001 "},
+           {R"({"best": {"step": 7, "metric": "-inf"}})", "step-7 -inf "},
+           {R"({"best": {"step": 7, "metric": "nan"}})", "step-7 nan "},
+           {R"({"best": {"step": 7, "metric": 0.5}})", "step-7 "},
+           {R"({"best": {"step": 7, "metric": ["0.5"], "more": {"metric": "0.5"}}, "metric": "0.5"})", "step-7 "},
+           {R"({"best": {"step": 7, "metric": "much"}})", "step-7 "},
+           {R"({"best": {"step": 7, "metric": ""}})", "step-7 "},
+           {R"({"best": {"step": 7, "metric": "0.5\u0030"}})", "step-7 "},
+           {R"({"best": {"step": 7, "metric": ")" + std::string(62, '0') + R"(7"}})", "step-7 7 "},
+           {R"({"best": {"step": 7, "metric": ")" + std::string(63, '0') + R"(7"}})", "step-7 "},
+           {R"({"best": {"step": 9, "metric": "0.5"}})", ""},
+           {R"({"early_stopping": {"metric": "3"}, "best": {"note": "metric", "metric": "0.5", "step": 7}})",
+            "step-7 0.5 "},
            {"", ""}}) {
     Write("step-12/state.json", state);
     EXPECT_EQ(BestOf(directory_), best) << state;
